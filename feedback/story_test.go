@@ -1,0 +1,246 @@
+package feedback
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// TestStories plays the conversations of testdata. Each is told twice: with
+// the PSNs as written, and with the group's first PSN at 0xFFFFFE, so that
+// every rule is also seen across the wrap. What is printed is the same.
+//
+//	group receivers=(b,c) first=100 [nak=lower] [restored]
+//	run
+//	data 100-103!            packets of the source; ! asks for an ACK
+//	read 104                 a request no group can carry
+//	b ack 103 [msn=1] [mig]  answers of a receiver
+//	c nak 102                also: rnr 102 timer=14, fatal 102 access|invalid|operational
+//
+// Printed: which paths got which packet, what the source hears, what else
+// became of an event, and each path's place.
+func TestStories(t *testing.T) {
+	for _, wrap := range []bool{false, true} {
+		t.Run(map[bool]string{false: "plain", true: "wrap"}[wrap], func(t *testing.T) {
+			datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
+				s := &story{wrap: wrap}
+				datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+					switch d.Cmd {
+					case "group":
+						s.open(t, d)
+					case "run":
+						for _, line := range strings.Split(strings.TrimSpace(d.Input), "\n") {
+							s.line(t, d, line)
+						}
+					default:
+						d.Fatalf(t, "unknown command %q", d.Cmd)
+					}
+					return s.show()
+				})
+			})
+		})
+	}
+}
+
+type story struct {
+	wrap  bool
+	shift int32
+	g     *Group
+	names []string
+	acts  []Action
+	out   strings.Builder
+}
+
+func (s *story) open(t *testing.T, d *datadriven.TestData) {
+	cfg := Config{}
+	for _, arg := range d.CmdArgs {
+		var err error
+		switch arg.Key {
+		case "receivers":
+			s.names = arg.Vals
+		case "first":
+			n, _ := strconv.Atoi(arg.Vals[0])
+			s.shift = 0
+			if s.wrap {
+				s.shift = roce.PSN(0xFFFFFE).Sub(roce.PSN(n))
+			}
+			cfg.FirstPSN = roce.PSN(n).Add(s.shift)
+		case "nak":
+			cfg.Policy.Nak, err = ParseNak(arg.Vals[0])
+		case "restored":
+			cfg.Restored = true
+		default:
+			err = fmt.Errorf("unknown argument %q", arg.Key)
+		}
+		if err != nil {
+			d.Fatalf(t, "%v", err)
+		}
+	}
+	cfg.Paths = len(s.names)
+	s.g = New(cfg)
+}
+
+func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
+	word := strings.Fields(line)
+	switch word[0] {
+	case "data":
+		for _, span := range word[1:] {
+			s.data(span)
+		}
+	case "read":
+		s.tell(line, Event{Kind: Refuse, PSN: s.psn(word[1]), Syndrome: roce.NAKInvalidRequest})
+	default:
+		s.tell(line, s.response(t, d, word))
+	}
+}
+
+// data plays 100, 100! or 100-103!, of which only the last packet asks.
+func (s *story) data(span string) {
+	text, ask := strings.CutSuffix(span, "!")
+	from, to, many := strings.Cut(text, "-")
+	if !many {
+		to = from
+	}
+	var run []string // what packets of the span have in common, told once
+	note := ""
+	flush := func() {
+		switch len(run) {
+		case 0:
+			return
+		case 1:
+			fmt.Fprintf(&s.out, "data %s: %s", run[0], note)
+		default:
+			fmt.Fprintf(&s.out, "data %s-%s: %s", run[0], run[len(run)-1], note)
+		}
+		run = nil
+	}
+	for p, last := s.psn(from), s.psn(to); !p.After(last); p = p.Next() {
+		n := s.step(Event{Kind: Data, PSN: p, AckReq: ask && p == last})
+		if n != note || strings.Count(n, "\n") > 1 {
+			flush()
+		}
+		note, run = n, append(run, s.show24(p))
+	}
+	flush()
+}
+
+func (s *story) response(t *testing.T, d *datadriven.TestData, word []string) Event {
+	ev := Event{Kind: Response, Path: -1, PSN: s.psn(word[2])}
+	for i, name := range s.names {
+		if name == word[0] {
+			ev.Path = i
+		}
+	}
+	if ev.Path < 0 {
+		d.Fatalf(t, "no receiver %q", word[0])
+	}
+	switch word[1] {
+	case "ack":
+		ev.Syndrome = roce.SyndromeUnlimited
+	case "nak":
+		ev.Syndrome = roce.NAKSequence
+	case "rnr":
+		ev.Syndrome = roce.SyndromeRNR(0)
+	case "fatal":
+		ev.Syndrome = map[string]roce.Syndrome{
+			"invalid": roce.NAKInvalidRequest, "access": roce.NAKRemoteAccess, "operational": roce.NAKRemoteOperational,
+		}[word[3]]
+	default:
+		d.Fatalf(t, "no answer %q", word[1])
+	}
+	for _, option := range word[3:] {
+		key, value, _ := strings.Cut(option, "=")
+		n, _ := strconv.Atoi(value)
+		switch key {
+		case "msn":
+			ev.MSN = roce.MSN(n)
+		case "timer":
+			ev.Syndrome = roce.SyndromeRNR(roce.RNRTimer(n))
+		case "mig":
+			ev.MigReq = true
+		}
+	}
+	return ev
+}
+
+func (s *story) tell(line string, ev Event) {
+	fmt.Fprintf(&s.out, "%s: %s", line, s.step(ev))
+}
+
+// step says what an event did, in a line and one for each thing said.
+func (s *story) step(ev Event) string {
+	var outcome Outcome
+	s.acts, outcome = s.g.Step(ev, s.acts[:0])
+	if len(s.acts) > len(s.names)+3 {
+		panic("Step appended more than it may")
+	}
+	var said, copies []string
+	for _, a := range s.acts {
+		switch a.Kind {
+		case Copy:
+			copies = append(copies, s.names[a.Path])
+		case Reply:
+			said = append(said, "  to source: "+s.reply(a))
+		case Fatal:
+			said = append(said, fmt.Sprintf("  event: %s %v at %s", s.names[a.Path], a.Syndrome, s.show24(a.PSN)))
+		}
+	}
+	note := outcome.String()
+	if len(copies) > 0 {
+		note += " to " + strings.Join(copies, ",")
+	}
+	return strings.Join(append([]string{note}, said...), "\n") + "\n"
+}
+
+func (s *story) reply(a Action) string {
+	kind := a.Syndrome.String()
+	if a.Syndrome == roce.SyndromeUnlimited {
+		kind = "ACK"
+	}
+	text := fmt.Sprintf("%s %s", kind, s.show24(a.PSN))
+	if a.MSN != 0 {
+		text += fmt.Sprintf(" msn %d", a.MSN)
+	}
+	if a.MigReq {
+		text += " mig"
+	}
+	return text
+}
+
+// show ends a block with every path's place.
+func (s *story) show() string {
+	g := s.g
+	for i := range g.paths {
+		p := &g.paths[i]
+		place := s.show24(p.acked)
+		if !p.known {
+			place = "?"
+		}
+		fmt.Fprintf(&s.out, "%s %s", s.names[i], place)
+		if p.pending != 0 {
+			fmt.Fprintf(&s.out, " pending %v", p.pending)
+		}
+		s.out.WriteString("   ")
+	}
+	fmt.Fprintf(&s.out, "| sent %s pos %s merged %s\n", s.show24(g.sent), s.show24(g.pos), s.show24(g.merged))
+	text := s.out.String()
+	s.out.Reset()
+	return text
+}
+
+func (s *story) psn(text string) roce.PSN {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		panic(err)
+	}
+	return roce.PSN(n & 0xFFFFFF).Add(s.shift)
+}
+
+func (s *story) show24(p roce.PSN) string {
+	return strconv.Itoa(int(p.Add(-s.shift).Sub(0)))
+}

@@ -1,0 +1,222 @@
+package mft
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// MaxPaths bounds the paths of one group; a group file with more is refused.
+// It also bounds the copies one received frame can cause.
+const MaxPaths = 1024
+
+// PortID numbers the interfaces rocast attached to, from 0 in the order of
+// attachment. It is not an ifindex: it indexes arrays in the data path.
+type PortID uint16
+
+// NoPort stands for a next hop the kernel has not resolved yet.
+const NoPort PortID = 0xFFFF
+
+// Addressing says how the source names the group (design of the papers:
+// Cepheus, MC-RDMA and P4CE in this order).
+type Addressing uint8
+
+const (
+	// ByGroupIP: the peer IP is the group's own; copies carry it as source.
+	ByGroupIP Addressing = iota
+	// ByVirtualQPN: the peer IP is a receiver's real one, the dest QPN is
+	// the group's; copies keep the source's IP.
+	ByVirtualQPN
+	// BySwitchIP: the peer IP is the switch's, the dest QPN the group's;
+	// copies carry the switch's IP as source.
+	BySwitchIP
+)
+
+var addressingNames = [...]string{"group-ip", "virtual-qpn", "switch-ip"}
+
+func (a Addressing) String() string { return addressingNames[a] }
+
+// ParseAddressing is the inverse of String.
+func ParseAddressing(s string) (Addressing, error) {
+	for i, name := range addressingNames {
+		if s == name {
+			return Addressing(i), nil
+		}
+	}
+	return 0, fmt.Errorf("addressing %q is not one of %q", s, addressingNames)
+}
+
+// Group is one source's reach to its receivers. It is immutable once it is in
+// a table.
+type Group struct {
+	ID   GroupID // given by Table.With
+	Name string
+
+	Addressing Addressing
+	IP         netip.Addr // what the source uses as peer IP
+	QPN        roce.QPN   // what the source uses as remote QPN
+	PathMTU    int        // payload bytes of a full packet: 256, 512 .. 4096
+	Memory     []VirtualRegion
+	Policy     feedback.Policy
+
+	Source Source
+	// Paths are sorted by (peer IP, RemoteQPN): see FindPath. Forwarded
+	// paths stand behind the connected ones.
+	Paths []Path
+
+	// Restored: the group outlived a crash of the daemon, so what its
+	// paths have acknowledged is unknown (feedback.Config.Restored).
+	Restored bool
+}
+
+// Leg is how a frame leaves the box towards one host: the port, the Ethernet
+// header, the addresses and the QP.
+type Leg struct {
+	Port PortID // NoPort: not resolved
+	// L2 is the whole Ethernet header of a frame on this leg, VLAN tags and
+	// EtherType included; L2Bytes of it are used (14, 18 or 22).
+	L2      [22]byte
+	L2Bytes uint8
+	Src     netip.Addr // IP source of frames on this leg
+	Dst     netip.Addr // the host
+	DestQPN roce.QPN   // the host's QP
+}
+
+// Resolved says whether the kernel has told where the host is.
+func (l *Leg) Resolved() bool { return l.Port != NoPort }
+
+// Source is the member that sends.
+type Source struct {
+	Leg
+	FirstPSN roce.PSN // the first PSN its QP sends
+}
+
+// PathKind says what is at the other end of a path.
+type PathKind uint8
+
+const (
+	Connected PathKind = iota // a member's host
+	Forwarded                 // the next switch, which translates for the members behind it
+)
+
+func (k PathKind) String() string {
+	if k == Forwarded {
+		return "forwarded"
+	}
+	return "connected"
+}
+
+// Path is an outgoing branch of the group at this switch.
+//
+// A connected path rewrites a copy for its member. A forwarded path leaves the
+// transport headers as the source wrote them (Leg.Dst is the group's IP,
+// Leg.DestQPN its QPN, FirstPSN the source's) and changes only the Ethernet
+// header; the next switch merges for what lies behind it.
+type Path struct {
+	Leg
+	Kind PathKind
+	// Rank numbers the paths of the group that share Port, from 0. Copies of
+	// one frame through one port have different ranks.
+	Rank      uint16
+	RemoteQPN roce.QPN // dest QPN its feedback carries
+	FirstPSN  roce.PSN // the first PSN its QP expects
+	Regions   []Region // parallel to Group.Memory, or empty: RETH passes unchanged
+}
+
+// DeltaPSN is what is added to a PSN of the source to get the path's.
+func (g *Group) DeltaPSN(path int) int32 {
+	return g.Paths[path].FirstPSN.Sub(g.Source.FirstPSN)
+}
+
+// FindPath returns the index of the connected path whose member is at ip and
+// whose feedback carries remoteQPN, or -1.
+func (g *Group) FindPath(ip netip.Addr, remoteQPN roce.QPN) int {
+	lo, hi := 0, g.connected()
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if p := &g.Paths[mid]; comparePeer(p.Dst, p.RemoteQPN, ip, remoteQPN) < 0 {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	if lo < g.connected() && g.Paths[lo].Dst == ip && g.Paths[lo].RemoteQPN == remoteQPN {
+		return lo
+	}
+	return -1
+}
+
+// FindMember returns the index of some connected path to ip whatever QPN its
+// feedback carries, or -1: it tells a wrong QPN from a stranger.
+func (g *Group) FindMember(ip netip.Addr) int {
+	for i := range g.Paths[:g.connected()] {
+		if g.Paths[i].Dst == ip {
+			return i
+		}
+	}
+	return -1
+}
+
+// FindForwarded returns the index of the forwarded path through port, or -1.
+func (g *Group) FindForwarded(port PortID) int {
+	for i := g.connected(); i < len(g.Paths); i++ {
+		if g.Paths[i].Port == port {
+			return i
+		}
+	}
+	return -1
+}
+
+func (g *Group) connected() int {
+	n := len(g.Paths)
+	for n > 0 && g.Paths[n-1].Kind == Forwarded {
+		n--
+	}
+	return n
+}
+
+func comparePeer(aIP netip.Addr, aQPN roce.QPN, bIP netip.Addr, bQPN roce.QPN) int {
+	if c := aIP.Compare(bIP); c != 0 {
+		return c
+	}
+	return cmp.Compare(aQPN, bQPN)
+}
+
+// seal sorts the paths, ranks them per port and checks what the data path
+// relies on.
+func (g *Group) seal() error {
+	if len(g.Paths) == 0 {
+		return errors.New("a group needs at least one receiver")
+	}
+	if len(g.Paths) > MaxPaths {
+		return fmt.Errorf("%d receivers are more than the %d one group can have", len(g.Paths), MaxPaths)
+	}
+	slices.SortStableFunc(g.Paths, func(a, b Path) int {
+		if a.Kind != b.Kind {
+			return cmp.Compare(a.Kind, b.Kind)
+		}
+		if c := comparePeer(a.Dst, a.RemoteQPN, b.Dst, b.RemoteQPN); c != 0 {
+			return c
+		}
+		return bytes.Compare(a.L2[:], b.L2[:])
+	})
+	ranks := map[PortID]uint16{}
+	for i := range g.Paths {
+		p := &g.Paths[i]
+		if i > 0 && p.Kind == Connected && g.Paths[i-1].Dst == p.Dst && g.Paths[i-1].RemoteQPN == p.RemoteQPN {
+			return fmt.Errorf("two receivers at %v both name QPN %d as their peer, so their feedback cannot be told apart; give one a different remoteQPN", p.Dst, p.RemoteQPN)
+		}
+		if n := len(p.Regions); n != 0 && n != len(g.Memory) {
+			return fmt.Errorf("receiver %v has %d regions, the group's memory has %d; they pair up one to one", p.Dst, n, len(g.Memory))
+		}
+		p.Rank = ranks[p.Port]
+		ranks[p.Port]++
+	}
+	return nil
+}

@@ -1,0 +1,34 @@
+package mft
+
+// VirtualRegion is memory as the source sees it: what it puts into a RETH.
+type VirtualRegion struct {
+	VA     uint64
+	Length uint64 // bytes
+	RKey   uint32
+}
+
+// Region is where one receiver keeps a virtual region.
+type Region struct {
+	VA     uint64
+	Length uint64 // bytes
+	RKey   uint32
+}
+
+// FindRegion returns the index of the virtual region that holds all of
+// [va, va+length) under rkey, or -1. A receiver's NIC would answer the latter
+// with a remote access error (IBTA vol 1, 9.7.4.1).
+func (g *Group) FindRegion(va uint64, rkey uint32, length uint32) int {
+	for i := range g.Memory {
+		m := &g.Memory[i]
+		if m.RKey == rkey && va >= m.VA && va-m.VA <= m.Length && uint64(length) <= m.Length-(va-m.VA) {
+			return i
+		}
+	}
+	return -1
+}
+
+// Translate maps va of virtual region i to what path's member knows.
+func (g *Group) Translate(path, i int, va uint64) (memberVA uint64, memberRKey uint32) {
+	r := &g.Paths[path].Regions[i]
+	return va - g.Memory[i].VA + r.VA, r.RKey
+}

@@ -1,0 +1,273 @@
+package mft
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// GroupID names a group in the table and in the classifier's metadata: slot in
+// the low bits, and a generation above it, so that a frame classified for a
+// group that is gone never meets the next one in the same slot.
+type GroupID uint32
+
+// MaxGroups is the number of slots; creating one more group is refused.
+const MaxGroups = 1 << slotBits
+
+const (
+	slotBits   = 20
+	pageGroups = 256 // groups in a page: what one change copies
+	keyShards  = 1024
+)
+
+// NoGroup is what the classifier reports for a RoCE frame to a group's IP
+// whose QPN belongs to no group.
+const NoGroup GroupID = 0xFFFFFFFF
+
+// Slot is the index of the group, below MaxGroups.
+func (id GroupID) Slot() int { return int(id & (MaxGroups - 1)) }
+
+// next is the ID of the slot's next tenant. The generation that would make
+// slot 2^20-1 read as NoGroup is skipped for every slot.
+func (id GroupID) next() GroupID {
+	n := id + MaxGroups
+	if n>>slotBits == NoGroup>>slotBits {
+		n += MaxGroups
+	}
+	return n
+}
+
+// Match says which fields of a frame a key compares.
+type Match uint8
+
+const (
+	MatchDstQPN Match = 1 + iota // destination IP and dest QPN
+	MatchSrcQPN                  // source IP and dest QPN
+	MatchDst                     // destination IP alone
+)
+
+// Key finds a group's frames. The classifier tries MatchDstQPN, MatchSrcQPN,
+// MatchDst in this order.
+type Key struct {
+	Addr  netip.Addr
+	QPN   roce.QPN // 0 with MatchDst
+	Match Match
+}
+
+func (k Key) shard() int {
+	a := k.Addr.As16()
+	h := uint32(2166136261) // FNV-1a, 32 bits
+	for _, b := range a[8:] {
+		h = (h ^ uint32(b)) * 16777619
+	}
+	h = (h ^ uint32(k.QPN)) * 16777619
+	h = (h ^ uint32(k.Match)) * 16777619
+	return int((h ^ h>>16) % keyShards)
+}
+
+// Table holds the groups. The zero value is the empty table.
+type Table struct {
+	pages  [][]*Group // slot -> group, pageGroups to a page
+	free   []GroupID  // what the next tenants of emptied slots are called
+	slots  int        // slots ever used
+	length int
+	keys   [keyShards]map[Key]holders
+}
+
+// holders is who a key belongs to. Groups that share an IP share its MatchDst
+// key, which names none of them.
+type holders struct {
+	group GroupID
+	count int32
+}
+
+// ErrTaken is wrapped by With when another group has the same key.
+var ErrTaken = errors.New("is taken by another group")
+
+// Len is the number of groups.
+func (t *Table) Len() int { return t.length }
+
+// Group returns the group id names, nil if it is gone.
+func (t *Table) Group(id GroupID) *Group {
+	page := id.Slot() / pageGroups
+	if page >= len(t.pages) {
+		return nil
+	}
+	if g := t.pages[page][id.Slot()%pageGroups]; g != nil && g.ID == id {
+		return g
+	}
+	return nil
+}
+
+// All calls yield for every group until it returns false.
+func (t *Table) All(yield func(*Group) bool) {
+	for _, page := range t.pages {
+		for _, g := range page {
+			if g != nil && !yield(g) {
+				return
+			}
+		}
+	}
+}
+
+// Find returns the group a key names: NoGroup for an IP that groups own. It is
+// what the classifier's map holds.
+func (t *Table) Find(k Key) (GroupID, bool) {
+	h, ok := t.keys[k.shard()][k]
+	return h.group, ok
+}
+
+// Lookup finds the group of a frame by its addresses and dest QPN, as the
+// classifier does.
+func (t *Table) Lookup(src, dst netip.Addr, destQPN roce.QPN) (GroupID, bool) {
+	if id, ok := t.Find(Key{dst, destQPN, MatchDstQPN}); ok {
+		return id, true
+	}
+	if id, ok := t.Find(Key{src, destQPN, MatchSrcQPN}); ok {
+		return id, true
+	}
+	return t.Find(Key{dst, 0, MatchDst})
+}
+
+// Keys are the keys by which frames of g are found, each once.
+func (g *Group) Keys() []Key {
+	var keys []Key
+	feedbackTo := g.IP
+	switch g.Addressing {
+	case ByGroupIP:
+		keys = append(keys, Key{g.IP, 0, MatchDst}, Key{g.IP, g.QPN, MatchDstQPN})
+	case BySwitchIP:
+		keys = append(keys, Key{g.IP, g.QPN, MatchDstQPN})
+	case ByVirtualQPN:
+		feedbackTo = g.Source.Dst
+		keys = append(keys, Key{g.Source.Dst, g.QPN, MatchSrcQPN})
+	}
+	seen := map[Key]bool{}
+	for _, k := range keys {
+		seen[k] = true
+	}
+	for i := range g.Paths {
+		k := Key{feedbackTo, g.Paths[i].RemoteQPN, MatchDstQPN}
+		if !seen[k] {
+			seen[k] = true
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// With returns a table that also holds g, and gives g its ID. g must not be
+// changed afterwards. The error names what is wrong with g or wraps ErrTaken.
+func (t *Table) With(g *Group) (*Table, error) {
+	if err := g.seal(); err != nil {
+		return nil, err
+	}
+	next := *t
+	if n := len(t.free); n > 0 {
+		g.ID = t.free[n-1]
+		next.free = t.free[: n-1 : n-1]
+	} else if t.slots < MaxGroups {
+		g.ID = GroupID(t.slots)
+		next.slots++
+	} else {
+		return nil, fmt.Errorf("the table holds %d groups, which is all it can", MaxGroups)
+	}
+	if err := next.addKeys(g); err != nil {
+		return nil, err
+	}
+	next.set(g.ID.Slot(), g)
+	next.length++
+	return &next, nil
+}
+
+// Without returns a table that lacks the group id names; t itself if it never
+// held it.
+func (t *Table) Without(id GroupID) *Table {
+	g := t.Group(id)
+	if g == nil {
+		return t
+	}
+	next := *t
+	next.removeKeys(g)
+	next.set(id.Slot(), nil)
+	next.free = append(t.free[:len(t.free):len(t.free)], id.next())
+	next.length--
+	return &next
+}
+
+// Replace returns a table in which g stands for the group of the same ID, for
+// instance because a next hop moved. Frames in flight keep finding it.
+func (t *Table) Replace(id GroupID, g *Group) (*Table, error) {
+	old := t.Group(id)
+	if old == nil {
+		return nil, fmt.Errorf("group %d is gone", id)
+	}
+	if err := g.seal(); err != nil {
+		return nil, err
+	}
+	g.ID = id
+	next := *t
+	next.removeKeys(old)
+	if err := next.addKeys(g); err != nil {
+		return nil, err
+	}
+	next.set(id.Slot(), g)
+	return &next, nil
+}
+
+// set stores g in a copy of its page.
+func (t *Table) set(slot int, g *Group) {
+	page := slot / pageGroups
+	t.pages = append(make([][]*Group, 0, page+1), t.pages...)
+	for len(t.pages) <= page {
+		t.pages = append(t.pages, nil)
+	}
+	fresh := make([]*Group, pageGroups)
+	copy(fresh, t.pages[page])
+	fresh[slot%pageGroups] = g
+	t.pages[page] = fresh
+}
+
+func (t *Table) addKeys(g *Group) error {
+	owned := map[int]bool{}
+	for _, k := range g.Keys() {
+		h := t.keys[k.shard()][k]
+		if k.Match == MatchDst {
+			h.group = NoGroup
+		} else if h.count > 0 {
+			return fmt.Errorf("%v with QPN %d %w", k.Addr, k.QPN, ErrTaken)
+		} else {
+			h.group = g.ID
+		}
+		h.count++
+		t.shard(k.shard(), owned)[k] = h
+	}
+	return nil
+}
+
+func (t *Table) removeKeys(g *Group) {
+	owned := map[int]bool{}
+	for _, k := range g.Keys() {
+		shard := t.shard(k.shard(), owned)
+		h := shard[k]
+		if h.count--; h.count == 0 {
+			delete(shard, k)
+		} else {
+			shard[k] = h
+		}
+	}
+}
+
+// shard returns shard i for writing, copying it the first time.
+func (t *Table) shard(i int, owned map[int]bool) map[Key]holders {
+	if !owned[i] {
+		owned[i] = true
+		if t.keys[i] = maps.Clone(t.keys[i]); t.keys[i] == nil {
+			t.keys[i] = map[Key]holders{}
+		}
+	}
+	return t.keys[i]
+}
