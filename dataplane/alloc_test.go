@@ -1,0 +1,108 @@
+package dataplane_test
+
+import (
+	"testing"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// loop is a port that receives one frame again and again and throws away what
+// is sent.
+type loop struct {
+	frame []byte
+	pool  *slots
+	table func() *mft.Table
+	next  roce.PSN
+	sent  int
+}
+
+// slots is a pool of two buffers, the received frame's and a reply's.
+type slots struct{ buf [2][]byte }
+
+func (s *slots) Get(f *dataplane.Frame) bool {
+	f.Buf, f.Start, f.FragmentCount = s.buf[1], 64, 0
+	return true
+}
+
+func (s *slots) Put(*dataplane.Frame) {}
+
+func (l *loop) Receive(frames []dataplane.Frame) int {
+	if l.frame == nil {
+		return 0
+	}
+	f := &frames[0]
+	f.Buf, f.Start, f.FragmentCount = l.pool.buf[0], 64, 1
+	n := copy(f.Buf[64:], l.frame)
+	f.Fragments[0] = f.Buf[64 : 64+n]
+	f.Group, f.Kind, _ = dataplane.Classify(l.table(), f.Fragments[0])
+	var v roce.View
+	if err := v.Decode(l.frame, len(l.frame)); err != nil {
+		panic(err)
+	}
+	head := f.Fragments[0]
+	v.SetPSN(head, l.next)
+	f.Fragments[1] = head
+	v.PutICRC(f.Fragments[1:2], v.ComputeICRC(f.Fragments[1:2]))
+	l.next = l.next.Next()
+	return 1
+}
+
+func (l *loop) Send(out []dataplane.Outgoing) int {
+	l.sent += len(out)
+	return len(out)
+}
+
+func newLoops(t testing.TB, payloadBytes int) (w *dataplane.Worker, ports []*loop, g *mft.Group) {
+	g = group()
+	g.PathMTU = 4096
+	pool := &slots{[2][]byte{make([]byte, 8192), make([]byte, 8192)}}
+	var s *dataplane.Switch
+	var in []dataplane.Port
+	for range 4 {
+		l := &loop{pool: pool, table: func() *mft.Table { return s.Table() }}
+		ports, in = append(ports, l), append(in, l)
+	}
+	s = dataplane.New(dataplane.Config{Ports: in, Pool: pool, Steering: noSteering{}})
+	if _, err := s.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	ports[0].frame, ports[0].next = write(firstPSN, make([]byte, payloadBytes)).frame(t), firstPSN
+	for i, p := range g.Paths {
+		ports[i+1].frame = ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited).frame(t)
+		ports[i+1].next = p.FirstPSN
+	}
+	return s.Worker(), ports, g
+}
+
+type noSteering struct{}
+
+func (noSteering) Steer(mft.Key, mft.GroupID) error { return nil }
+func (noSteering) Unsteer(mft.Key) error            { return nil }
+
+// Data to three receivers, three ACKs back and the merged one: nothing of it
+// may allocate.
+func TestSteadyStateAllocatesNothing(t *testing.T) {
+	w, ports, _ := newLoops(t, 1024)
+	w.Poll()
+	if n := testing.AllocsPerRun(1000, func() { w.Poll() }); n != 0 {
+		t.Errorf("%v allocations per round", n)
+	}
+	if ports[1].sent != 1002 || ports[0].sent != 1002 {
+		t.Errorf("sent %d copies and %d merged ACKs in 1002 rounds", ports[1].sent, ports[0].sent)
+	}
+}
+
+// One round is a data packet to three receivers, their ACKs and the merged ACK,
+// without any I/O.
+func BenchmarkRound(b *testing.B) {
+	for _, bytes := range []int{1024, 4096} {
+		b.Run(map[int]string{1024: "1024B", 4096: "4096B"}[bytes], func(b *testing.B) {
+			w, _, _ := newLoops(b, bytes)
+			for b.Loop() {
+				w.Poll()
+			}
+		})
+	}
+}

@@ -1,0 +1,270 @@
+package dataplane
+
+import (
+	"net/netip"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// Core decides what becomes of each frame. It holds the merging state of the
+// groups it has seen; one thread owns it.
+type Core struct {
+	states []*state // by slot; grown when a group is first heard of
+	acts   []feedback.Action
+}
+
+// state is what changes while a group's traffic runs.
+type state struct {
+	group  *mft.Group
+	merge  *feedback.Group
+	delta  []int32 // per path: its PSN minus the source's
+	source sourceMarks
+	counts [NumReasons]uint64
+}
+
+// sourceMarks are taken from the source's packets, so that what it hears looks
+// like an answer to them.
+type sourceMarks struct {
+	pkey         uint16
+	trafficClass uint8
+}
+
+// NewCore returns a core that has seen nothing.
+func NewCore() *Core {
+	return &Core{acts: make([]feedback.Action, 0, mft.MaxPaths+3)}
+}
+
+// Handle decides one frame that the classifier attributed to a group, and
+// appends what is to be sent to out. Out must have room for mft.MaxPaths more
+// copies. The frame's View, Headers and ICRC are filled in where copies follow.
+func (c *Core) Handle(t *mft.Table, f *Frame, out *Outputs) Reason {
+	g := t.Group(f.Group)
+	if g == nil {
+		if f.Group == mft.NoGroup {
+			if f.Kind == KindCM {
+				return ConnectionManagement
+			}
+			return UnknownQPN
+		}
+		return GroupGone
+	}
+	st := c.state(g)
+	r := c.decide(st, f, out)
+	st.counts[r]++
+	return r
+}
+
+func (c *Core) decide(st *state, f *Frame, out *Outputs) Reason {
+	if err := f.View.Decode(f.Head(), f.Len()); err != nil {
+		if err == roce.ErrOpcode {
+			return UnknownOpcode
+		}
+		return Malformed
+	}
+	switch op := f.View.Opcode; {
+	case op == roce.OpCNP:
+		return c.cnp(st, f, out)
+	case op == roce.OpAck:
+		return c.feedback(st, f, out)
+	case op.IsRequest():
+		return c.data(st, f, out)
+	case op.IsResponse():
+		return UnmergeableResponse
+	default:
+		return UnknownOpcode
+	}
+}
+
+// data takes a request: from the group's source only, on its own port, to the
+// group's address and QPN, and undamaged.
+func (c *Core) data(st *state, f *Frame, out *Outputs) Reason {
+	g, v, head := st.group, &f.View, f.Head()
+	switch {
+	case v.SrcIP(head) != g.Source.Dst:
+		return NotSource
+	case f.Port != g.Source.Port:
+		return WrongPort
+	case v.DestQPN(head) != g.QPN:
+		return WrongQPN
+	case g.Addressing != mft.ByVirtualQPN && v.DstIP(head) != g.IP:
+		return WrongDestination
+	case v.PayloadBytes > g.PathMTU:
+		return OverMTU
+	case !v.ICRCValid(f.Bytes()):
+		return BadICRC
+	}
+	st.source = sourceMarks{pkey: v.PKey(head), trafficClass: v.TrafficClass(head)}
+	ev := feedback.Event{Kind: feedback.Data, PSN: v.PSN(head), AckReq: v.AckReq(head)}
+	region := -1
+	if ev.Syndrome, region = admit(g, v, head); ev.Syndrome != 0 {
+		ev.Kind = feedback.Refuse
+	}
+	var outcome feedback.Outcome
+	c.acts, outcome = st.merge.Step(ev, c.acts[:0])
+	f.ICRC = v.StoredICRC(f.Bytes())
+	v.MaskHeaders(head, &f.Headers)
+	c.perform(st, f, region, out)
+	return Reason(outcome)
+}
+
+// admit says which region of the group's memory a request is for (-1: none),
+// or with which NAK it is refused: what cannot be merged (design: READ and
+// atomics; IETH and FLUSH name keys or ask for answers of their own) as invalid
+// request, and memory the group does not have as a receiver would refuse it.
+func admit(g *mft.Group, v *roce.View, head []byte) (refusal roce.Syndrome, region int) {
+	headers := v.Opcode.Headers()
+	switch {
+	case v.Opcode.IsRead(), v.Opcode.IsAtomic(), v.Opcode == roce.OpAtomicWrite,
+		headers.Has(roce.HasIETH), headers.Has(roce.HasFETH):
+		return roce.NAKInvalidRequest, -1
+	case !headers.Has(roce.HasRETH) || len(g.Memory) == 0:
+		return 0, -1
+	}
+	reth := v.RETH(head)
+	region = g.FindRegion(reth.VA, reth.RKey, reth.DMABytes)
+	if region < 0 && reth.DMABytes > 0 { // a WRITE of nothing names no memory
+		return roce.NAKRemoteAccess, -1
+	}
+	return 0, region
+}
+
+// feedback takes an acknowledge packet: from a receiver only, on its own port,
+// to the address and QPN that its QP has for a peer.
+func (c *Core) feedback(st *state, f *Frame, out *Outputs) Reason {
+	path, r := c.receiver(st, f)
+	if path < 0 {
+		return r
+	}
+	v, head := &f.View, f.Head()
+	aeth := v.AETH(head)
+	ev := feedback.Event{
+		Kind: feedback.Response, Path: path, Syndrome: aeth.Syndrome,
+		PSN: v.PSN(head).Add(-st.delta[path]), MSN: aeth.MSN, MigReq: v.MigReq(head),
+	}
+	var outcome feedback.Outcome
+	c.acts, outcome = st.merge.Step(ev, c.acts[:0])
+	c.perform(st, f, -1, out)
+	return Reason(outcome)
+}
+
+// cnp passes a receiver's congestion notification to the source.
+func (c *Core) cnp(st *state, f *Frame, out *Outputs) Reason {
+	path, r := c.receiver(st, f)
+	if path < 0 {
+		return r
+	}
+	out.Replies = append(out.Replies, Reply{
+		Leg: &st.group.Source.Leg, CNP: true, PKey: st.source.pkey,
+		TrafficClass: f.View.TrafficClass(f.Head()),
+	})
+	return CNPPassed
+}
+
+// receiver attributes a response to a path, or says why it is nobody's.
+func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
+	g, v, head := st.group, &f.View, f.Head()
+	src := v.SrcIP(head)
+	path = g.FindPath(src, v.DestQPN(head))
+	if path < 0 {
+		if g.FindMember(src) >= 0 {
+			return -1, WrongQPN
+		}
+		if path = g.FindForwarded(f.Port); path < 0 {
+			return -1, NotReceiver
+		}
+	}
+	switch {
+	case f.Port != g.Paths[path].Port:
+		return -1, WrongPort
+	case v.DstIP(head) != feedbackAddress(g):
+		return -1, WrongDestination
+	case !v.ICRCValid(f.Bytes()):
+		return -1, BadICRC
+	}
+	return path, 0
+}
+
+// feedbackAddress is the IP that the receivers' QPs have for a peer.
+func feedbackAddress(g *mft.Group) netip.Addr {
+	if g.Addressing == mft.ByVirtualQPN {
+		return g.Source.Dst
+	}
+	return g.IP
+}
+
+// perform turns the actions of merging into outputs.
+func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
+	g := st.group
+	for i := range c.acts {
+		a := &c.acts[i]
+		switch a.Kind {
+		case feedback.Copy:
+			out.Copies = append(out.Copies, st.copyFor(a, f, region))
+		case feedback.Reply:
+			out.Replies = append(out.Replies, Reply{
+				Leg: &g.Source.Leg, PSN: a.PSN, MigReq: a.MigReq, PKey: st.source.pkey,
+				TrafficClass: st.source.trafficClass,
+				AETH:         roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN},
+			})
+		case feedback.Fatal:
+			out.Notes = append(out.Notes, Note{Group: g.ID, Path: a.Path, Syndrome: a.Syndrome})
+		}
+	}
+}
+
+// copyFor is the edit that path a.Path's member expects.
+func (st *state) copyFor(a *feedback.Action, f *Frame, region int) Copy {
+	g := st.group
+	c := Copy{Path: &g.Paths[a.Path], PSN: a.PSN.Add(st.delta[a.Path])}
+	if f.View.Opcode.Headers().Has(roce.HasRETH) {
+		reth := f.View.RETH(f.Head())
+		c.VA, c.RKey = reth.VA, reth.RKey
+		if region >= 0 && len(c.Path.Regions) > 0 {
+			c.VA, c.RKey = g.Translate(a.Path, region, reth.VA)
+		}
+	}
+	return c
+}
+
+// state returns g's merging state, new when g is. A group that was replaced
+// (a next hop moved) keeps its own.
+func (c *Core) state(g *mft.Group) *state {
+	slot := g.ID.Slot()
+	if slot < len(c.states) {
+		st := c.states[slot]
+		if st != nil && st.group == g {
+			return st
+		}
+		if st != nil && st.group.ID == g.ID {
+			st.group = g
+			return st
+		}
+	}
+	return c.newState(g)
+}
+
+func (c *Core) newState(g *mft.Group) *state {
+	st := &state{group: g, delta: make([]int32, len(g.Paths)), source: sourceMarks{pkey: 0xFFFF}}
+	st.merge = feedback.New(feedback.Config{
+		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored,
+	})
+	for i := range st.delta {
+		st.delta[i] = g.DeltaPSN(i)
+	}
+	slot := g.ID.Slot()
+	for len(c.states) <= slot {
+		c.states = append(c.states, nil)
+	}
+	c.states[slot] = st
+	return st
+}
+
+// forget drops the state of a group that was removed.
+func (c *Core) forget(id mft.GroupID) {
+	slot := id.Slot()
+	if slot < len(c.states) && c.states[slot] != nil && c.states[slot].group.ID == id {
+		c.states[slot] = nil
+	}
+}

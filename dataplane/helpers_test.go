@@ -1,0 +1,177 @@
+package dataplane_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// The bench: source a on port 0, receivers b, c, d on ports 1 to 3, group g at
+// 10.77.0.100 QPN 1. Every host counts its own PSNs and keeps the memory at its
+// own place.
+var (
+	ipGroup = netip.MustParseAddr("10.77.0.100")
+	ipA     = netip.MustParseAddr("10.77.0.1")
+	ipB     = netip.MustParseAddr("10.77.0.2")
+	ipC     = netip.MustParseAddr("10.77.0.3")
+	ipD     = netip.MustParseAddr("10.77.0.4")
+	macBox  = roce.MAC{2, 0, 0, 0, 0, 100}
+)
+
+const (
+	groupQPN  = 1
+	firstPSN  = 1000 // the source's
+	memoryVA  = 0x10000
+	memoryKey = 0x77
+	memoryLen = 1 << 20
+)
+
+func mac(host netip.Addr) roce.MAC { return roce.MAC{2, 0, 0, 0, 0, host.As4()[3]} }
+
+// leg is untagged Ethernet to host behind port.
+func leg(port mft.PortID, host netip.Addr, qpn roce.QPN) mft.Leg {
+	l := mft.Leg{Port: port, Src: ipGroup, Dst: host, DestQPN: qpn}
+	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, mac(host), macBox, 0x0800)))
+	return l
+}
+
+func receiver(port mft.PortID, host netip.Addr) mft.Path {
+	n := uint32(host.As4()[3])
+	return mft.Path{
+		Leg: leg(port, host, roce.QPN(16+n)), RemoteQPN: groupQPN, FirstPSN: roce.PSN(0xFFFFF0 + n),
+		Regions: []mft.Region{{VA: uint64(n) << 32, Length: memoryLen, RKey: 0x1000 + n}},
+	}
+}
+
+func group() *mft.Group {
+	return &mft.Group{
+		Name: "g", IP: ipGroup, QPN: groupQPN, PathMTU: 1024,
+		Memory: []mft.VirtualRegion{{VA: memoryVA, Length: memoryLen, RKey: memoryKey}},
+		Source: mft.Source{Leg: leg(0, ipA, 17), FirstPSN: firstPSN},
+		Paths:  []mft.Path{receiver(1, ipB), receiver(2, ipC), receiver(3, ipD)},
+	}
+}
+
+// newNet returns a switch with g on it.
+func newNet(t testing.TB, g *mft.Group) *porttest.Net {
+	t.Helper()
+	net := porttest.New(4)
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	return net
+}
+
+// packet is a RoCE frame to be built. The zero fields are filled by with.
+type packet struct {
+	src, dst netip.Addr
+	bth      roce.BTH
+	reth     *roce.RETH
+	aeth     *roce.AETH
+	payload  []byte
+}
+
+// write is a WRITE of one packet from the source.
+func write(psn roce.PSN, payload []byte) packet {
+	return packet{
+		src: ipA, dst: ipGroup, payload: payload,
+		bth:  roce.BTH{Opcode: roce.OpWriteOnly, PKey: 0xFFFF, DestQPN: groupQPN, AckReq: true, PSN: psn},
+		reth: &roce.RETH{VA: memoryVA + 64, RKey: memoryKey, DMABytes: uint32(len(payload))},
+	}
+}
+
+// ack is an acknowledge packet of a receiver, PSN in its own space.
+func ack(host netip.Addr, psn roce.PSN, s roce.Syndrome) packet {
+	return packet{
+		src: host, dst: ipGroup,
+		bth:  roce.BTH{Opcode: roce.OpAck, PKey: 0xFFFF, DestQPN: groupQPN, PSN: psn},
+		aeth: &roce.AETH{Syndrome: s, MSN: 1},
+	}
+}
+
+func (p packet) frame(t testing.TB) []byte {
+	t.Helper()
+	pad := roce.PadFor(len(p.payload))
+	body := []byte{}
+	if p.reth != nil {
+		body = p.reth.Append(body)
+	}
+	if p.aeth != nil {
+		body = p.aeth.Append(body)
+	}
+	body = append(append(body, p.payload...), make([]byte, pad)...)
+	ip := roce.IPUDP{Src: p.src, Dst: p.dst, HopLimit: 64, ID: 7, SrcPort: 0xC123}
+	bth := p.bth
+	bth.PadCount = pad
+	b := roce.AppendEthernet(nil, macBox, mac(p.src), ip.EtherType())
+	b = bth.Append(ip.Append(b, roce.BTHBytes+len(body)))
+	b, err := roce.AppendICRC(append(b, body...))
+	if err != nil && bth.Opcode.Known() {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// decoded is what a host would read out of a frame.
+type decoded struct {
+	DstMAC, SrcMAC roce.MAC
+	Src, Dst       netip.Addr
+	Opcode         roce.Opcode
+	QPN            roce.QPN
+	PSN            roce.PSN
+	VA             uint64
+	RKey           uint32
+	Syndrome       roce.Syndrome
+	MSN            roce.MSN
+	Payload        string
+	ICRCValid      bool
+	ChecksumValid  bool
+}
+
+func decode(t testing.TB, b []byte) decoded {
+	t.Helper()
+	var v roce.View
+	if err := v.Decode(b, len(b)); err != nil {
+		t.Fatalf("sent a bad frame: %v: %x", err, b)
+	}
+	d := decoded{
+		DstMAC: roce.MAC(b[0:6]), SrcMAC: roce.MAC(b[6:12]), Src: v.SrcIP(b), Dst: v.DstIP(b),
+		Opcode: v.Opcode, QPN: v.DestQPN(b), PSN: v.PSN(b),
+		Payload:   string(b[v.Payload : v.Payload+v.PayloadBytes]),
+		ICRCValid: v.ICRCValid([][]byte{b}),
+	}
+	sum := roce.IPv4HeaderChecksum(b[v.L3:])
+	d.ChecksumValid = v.IPv6 || sum == uint16(b[v.L3+10])<<8|uint16(b[v.L3+11])
+	if v.Opcode.Headers().Has(roce.HasRETH) {
+		d.VA, d.RKey = v.RETH(b).VA, v.RETH(b).RKey
+	}
+	if v.Opcode.Headers().Has(roce.HasAETH) {
+		d.Syndrome, d.MSN = v.AETH(b).Syndrome, v.AETH(b).MSN
+	}
+	return d
+}
+
+// moved lists the counters that are not zero.
+func moved(s *dataplane.Switch) map[string]uint64 {
+	m := map[string]uint64{}
+	for _, c := range s.Counters() {
+		if c.Value != 0 {
+			m[c.Name] = c.Value
+		}
+	}
+	return m
+}
+
+func snapshot(t testing.TB, s *dataplane.Switch, g *mft.Group) feedback.Snapshot {
+	t.Helper()
+	st, ok := s.GroupState(g.ID)
+	if !ok {
+		t.Fatal("the group is gone")
+	}
+	return st.Snapshot
+}

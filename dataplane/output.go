@@ -1,0 +1,46 @@
+package dataplane
+
+import (
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// Outputs is what the core wants sent for one frame or several. The caller
+// owns it and reuses it.
+type Outputs struct {
+	Copies  []Copy
+	Replies []Reply
+	Notes   []Note
+}
+
+// Reset empties the lists and keeps their room.
+func (o *Outputs) Reset() {
+	o.Copies, o.Replies, o.Notes = o.Copies[:0], o.Replies[:0], o.Notes[:0]
+}
+
+// Copy is the received frame as one path is to get it.
+type Copy struct {
+	Path *mft.Path
+	PSN  roce.PSN
+	RKey uint32 // RKey and VA are for packets that have a RETH
+	VA   uint64
+}
+
+// Reply is a frame of our own to the source: a merged acknowledge packet, or a
+// CNP.
+type Reply struct {
+	Leg          *mft.Leg
+	CNP          bool
+	MigReq       bool
+	TrafficClass uint8
+	PKey         uint16
+	PSN          roce.PSN
+	AETH         roce.AETH
+}
+
+// Note is news for the operator. A full list drops it; the counters remain.
+type Note struct {
+	Group    mft.GroupID
+	Path     int
+	Syndrome roce.Syndrome // the fatal NAK the path's receiver gave
+}

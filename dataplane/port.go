@@ -1,0 +1,62 @@
+package dataplane
+
+import (
+	"time"
+
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// Port is one interface as the worker sees it.
+type Port interface {
+	// Receive fills frames with what arrived, up to len(frames), and never
+	// blocks. The frames are the caller's until it gives them to the Pool.
+	Receive(frames []Frame) int
+	// Send transmits out in order. When it returns, the buffers are the
+	// caller's again to rewrite or to give back: their bytes are with the
+	// kernel, or copied. It returns how many frames went out; the rest are
+	// lost, as on any full link.
+	Send(out []Outgoing) int
+}
+
+// Outgoing is a frame to send: f.Buf from Start to the end of the first
+// fragment, then the other fragments.
+type Outgoing struct {
+	Frame *Frame
+	Start int
+}
+
+// Pool owns the buffers of all ports.
+type Pool interface {
+	// Get makes f a blank frame: Buf is a whole buffer, Start leaves room
+	// for HeadroomBytes, no fragments. False: none is free.
+	Get(f *Frame) bool
+	// Put takes a frame's buffers back.
+	Put(f *Frame)
+}
+
+// Waiter blocks the worker while nothing happens.
+type Waiter interface {
+	// Wait returns when a port may have received something, after Wake, or
+	// after timeout.
+	Wait(timeout time.Duration)
+	// Wake ends a Wait, also the next one if none is under way.
+	Wake()
+}
+
+// PortInfo is what people want to know of a port. Asked and obtained modes
+// differ where a driver cannot do what was asked.
+type PortInfo struct {
+	ID          mft.PortID
+	Name        string
+	IfIndex     int
+	MAC         roce.MAC
+	MTU         int    // bytes, as `ip link` shows it
+	Attach      string // where the classifier runs: native or generic
+	Mode        string // how frames get to user space: zero-copy, copy or generic
+	MultiBuffer bool   // frames longer than one buffer can be carried
+	Queues      int
+	PortCounters
+	// Kernel counts what the kernel did to the port's sockets, by name.
+	Kernel []Counter
+}

@@ -1,0 +1,165 @@
+// Package porttest is the in-memory twin of real ports: frames go in and out
+// as byte slices, no root and no kernel needed.
+package porttest
+
+import (
+	"time"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/mft"
+)
+
+const bufferBytes = 4096
+
+// Net is a switch on in-memory ports.
+type Net struct {
+	Switch *dataplane.Switch
+	Ports  []*Port
+	Pool   *Pool
+	// Kernel holds the frames that are no group's, which a classifier
+	// leaves to the kernel.
+	Kernel [][]byte
+}
+
+// New returns a switch with n ports. It moves frames when Poll is called.
+func New(n int) *Net {
+	net := &Net{Pool: &Pool{}}
+	ports := make([]dataplane.Port, n)
+	for i := range ports {
+		p := &Port{net: net, pool: net.Pool}
+		net.Ports, ports[i] = append(net.Ports, p), p
+	}
+	net.Switch = dataplane.New(dataplane.Config{
+		Ports: ports, Pool: net.Pool, Waiter: NoWait{}, Steering: NoSteering{},
+	})
+	return net
+}
+
+// Poll runs the worker until it finds nothing more to do.
+func (n *Net) Poll() {
+	for n.Switch.Worker().Poll() > 0 {
+	}
+}
+
+// Port is one in-memory port.
+type Port struct {
+	net  *Net
+	pool *Pool
+	in   [][]byte
+	// Out holds what was sent, a fresh slice per frame, until it is taken.
+	Out [][]byte
+	// Full makes Send lose everything, as a dead link does.
+	Full bool
+}
+
+// Put lets a frame arrive. The slice is not kept.
+func (p *Port) Put(frame []byte) { p.in = append(p.in, append([]byte(nil), frame...)) }
+
+// Take returns what was sent since the last call.
+func (p *Port) Take() [][]byte {
+	out := p.Out
+	p.Out = nil
+	return out
+}
+
+// Receive is part of dataplane.Port.
+func (p *Port) Receive(frames []dataplane.Frame) int {
+	n := 0
+	for len(p.in) > 0 && n < len(frames) {
+		b := p.in[0]
+		p.in = p.in[1:]
+		id, kind, ok := dataplane.Classify(p.net.Switch.Table(), b)
+		if !ok {
+			p.net.Kernel = append(p.net.Kernel, b)
+			continue
+		}
+		f := &frames[n]
+		p.pool.fill(f, b)
+		f.Group, f.Kind = id, kind
+		n++
+	}
+	return n
+}
+
+// Send is part of dataplane.Port.
+func (p *Port) Send(out []dataplane.Outgoing) int {
+	if p.Full {
+		return 0
+	}
+	for i := range out {
+		f := out[i].Frame
+		frame := append([]byte(nil), f.Buf[out[i].Start:f.Start+len(f.Fragments[0])]...)
+		for _, b := range f.Bytes()[1:] {
+			frame = append(frame, b...)
+		}
+		p.Out = append(p.Out, frame)
+	}
+	return len(out)
+}
+
+// Pool hands out buffers of 4 KiB and counts those that are out. As in real
+// chunks there is headroom in front, so a path MTU of 4096 takes two.
+type Pool struct {
+	buffers [][]byte
+	free    []uint64
+	Lent    int
+}
+
+const headroom = 256
+
+func (p *Pool) lend() uint64 {
+	p.Lent++
+	if n := len(p.free); n > 0 {
+		i := p.free[n-1]
+		p.free = p.free[:n-1]
+		return i
+	}
+	p.buffers = append(p.buffers, make([]byte, bufferBytes))
+	return uint64(len(p.buffers) - 1)
+}
+
+// fill makes f hold the bytes of b in as many buffers as it takes.
+func (p *Pool) fill(f *dataplane.Frame, b []byte) {
+	for f.FragmentCount = 0; f.FragmentCount == 0 || len(b) > 0; f.FragmentCount++ {
+		i := f.FragmentCount
+		f.Chunks[i] = p.lend()
+		buf := p.buffers[f.Chunks[i]]
+		n := copy(buf[headroom:], b)
+		b = b[n:]
+		f.Fragments[i] = buf[headroom : headroom+n]
+	}
+	f.Buf, f.Start = p.buffers[f.Chunks[0]], headroom
+}
+
+// Get is part of dataplane.Pool.
+func (p *Pool) Get(f *dataplane.Frame) bool {
+	f.Chunks[0] = p.lend()
+	f.Buf, f.Start, f.FragmentCount = p.buffers[f.Chunks[0]], headroom, 0
+	return true
+}
+
+// Put is part of dataplane.Pool.
+func (p *Pool) Put(f *dataplane.Frame) {
+	n := max(1, f.FragmentCount)
+	p.free = append(p.free, f.Chunks[:n]...)
+	p.Lent -= n
+	f.FragmentCount = 0
+}
+
+// NoWait never blocks: who polls an in-memory switch knows when to.
+type NoWait struct{}
+
+// Wait is part of dataplane.Waiter.
+func (NoWait) Wait(time.Duration) {}
+
+// Wake is part of dataplane.Waiter.
+func (NoWait) Wake() {}
+
+// NoSteering is for ports that classify from the table itself.
+type NoSteering struct{}
+
+// Steer is part of dataplane.Steering.
+func (NoSteering) Steer(mft.Key, mft.GroupID) error { return nil }
+
+// Unsteer is part of dataplane.Steering.
+func (NoSteering) Unsteer(mft.Key) error { return nil }

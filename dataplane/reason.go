@@ -1,0 +1,81 @@
+package dataplane
+
+import "github.com/rocast/rocast/feedback"
+
+// Verdict is what became of a received frame. The zero verdict is Drop.
+type Verdict uint8
+
+const (
+	Drop    Verdict = iota // against the rules; nothing moved
+	Absorb                 // it did its work here
+	Forward                // copies or a merged answer went out
+)
+
+var verdictNames = [...]string{"drop", "absorb", "forward"}
+
+func (v Verdict) String() string { return verdictNames[v] }
+
+// Reason says why. One list feeds counters, traces and tests; its first part
+// is what merging makes of a frame (feedback.Outcome).
+type Reason uint8
+
+const (
+	// UnknownQPN: RoCE to a group's IP, but no group there has this QPN.
+	UnknownQPN Reason = Reason(feedback.NumOutcomes) + iota
+	// GroupGone: classified for a group that has been removed since.
+	GroupGone
+	// Malformed: not a RoCEv2 frame when looked at closely.
+	Malformed
+	// UnknownOpcode: an opcode the wire package does not know.
+	UnknownOpcode
+	// BadICRC: damaged on its way here.
+	BadICRC
+	// WrongPort: a member's address on another port than the member's.
+	WrongPort
+	// WrongQPN: a member's frame whose dest QPN is not its own leg's.
+	WrongQPN
+	// WrongDestination: the frame is not addressed to what the group is reached by.
+	WrongDestination
+	// NotSource: data from who is not the group's source.
+	NotSource
+	// NotReceiver: feedback from who is not a receiver of the group.
+	NotReceiver
+	// OverMTU: more payload than the group's path MTU.
+	OverMTU
+	// UnmergeableResponse: a READ or atomic response, which no group asks for.
+	UnmergeableResponse
+	// ConnectionManagement: a CM datagram to a group; no helper answers it.
+	ConnectionManagement
+	// CNPPassed: a congestion notification, passed to the source.
+	CNPPassed
+	// TooManyFragments: the frame fills more buffers than one may.
+	TooManyFragments
+
+	NumReasons
+)
+
+var reasonNames = [NumReasons - Reason(feedback.NumOutcomes)]string{
+	"unknown-qpn", "group-gone", "malformed", "unknown-opcode", "bad-icrc",
+	"wrong-port", "wrong-qpn", "wrong-destination", "not-source", "not-receiver",
+	"over-mtu", "unmergeable-response", "connection-management", "cnp-passed",
+	"too-many-fragments",
+}
+
+func (r Reason) String() string {
+	if r < Reason(feedback.NumOutcomes) {
+		return feedback.Outcome(r).String()
+	}
+	return reasonNames[r-Reason(feedback.NumOutcomes)]
+}
+
+// Verdict says what a frame with this reason met.
+func (r Reason) Verdict() Verdict {
+	switch r {
+	case Reason(feedback.Forwarded), Reason(feedback.Resent), Reason(feedback.Merged), CNPPassed:
+		return Forward
+	case Reason(feedback.Filtered), Reason(feedback.Absorbed), Reason(feedback.Held), Reason(feedback.Swallowed),
+		Reason(feedback.Duplicate), Reason(feedback.Stale), Reason(feedback.Refused):
+		return Absorb
+	}
+	return Drop
+}

@@ -1,0 +1,29 @@
+package dataplane
+
+import "github.com/rocast/rocast/roce"
+
+// replyHopLimit is what Linux gives packets it sends.
+const replyHopLimit = 64
+
+// Append appends the frame to b. Only a reply whose leg mixes address families
+// is an error, and control never builds one.
+func (r *Reply) Append(b []byte) ([]byte, error) {
+	leg := r.Leg
+	b = append(b, leg.L2[:leg.L2Bytes]...)
+	ip := roce.IPUDP{
+		Src: leg.Src, Dst: leg.Dst, TrafficClass: r.TrafficClass, HopLimit: replyHopLimit,
+		SrcPort: 0xC000 | uint16(leg.DestQPN)&0x3FFF, // one flow per QP, in RoCEv2's range
+	}
+	if r.CNP {
+		h := roce.CNPHeader(leg.DestQPN)
+		h.PKey = r.PKey
+		b = ip.Append(b, roce.BTHBytes+roce.CNPBytes)
+		b = h.Append(b)
+		var body roce.CNP
+		return roce.AppendICRC(body.Append(b))
+	}
+	h := roce.BTH{Opcode: roce.OpAck, MigReq: r.MigReq, PKey: r.PKey, DestQPN: leg.DestQPN, PSN: r.PSN}
+	b = ip.Append(b, roce.BTHBytes+roce.AETHBytes)
+	b = h.Append(b)
+	return roce.AppendICRC(r.AETH.Append(b))
+}

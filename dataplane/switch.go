@@ -1,0 +1,197 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+)
+
+// Steering tells the classifier in front of the ports which frames are groups'.
+type Steering interface {
+	Steer(k mft.Key, id mft.GroupID) error
+	Unsteer(k mft.Key) error
+}
+
+// Config is what a Switch is made of.
+type Config struct {
+	Ports    []Port
+	Pool     Pool
+	Waiter   Waiter
+	Steering Steering
+	// Busy: an idle worker spins. Else it blocks after a short while.
+	Busy bool
+}
+
+// Switch is what control holds: the published table and the worker.
+type Switch struct {
+	steering Steering
+	wait     Waiter
+	busy     bool
+	worker   *Worker
+	table    atomic.Pointer[mft.Table]
+
+	change  sync.Mutex // one change of the table at a time
+	running atomic.Bool
+	ended   chan struct{}
+}
+
+// New returns a Switch with an empty table. It does nothing until Run.
+func New(c Config) *Switch {
+	s := &Switch{steering: c.Steering, wait: c.Waiter, busy: c.Busy, ended: make(chan struct{})}
+	s.table.Store(new(mft.Table))
+	s.worker = newWorker(c.Ports, c.Pool, &s.table)
+	return s
+}
+
+// Run moves frames until ctx is done. It is called once.
+func (s *Switch) Run(ctx context.Context) {
+	s.running.Store(true)
+	defer close(s.ended)
+	s.worker.run(ctx, s.wait, s.busy)
+}
+
+// Worker is for those who drive the rounds themselves, tests and the
+// simulator, instead of calling Run.
+func (s *Switch) Worker() *Worker { return s.worker }
+
+// Table is the published table.
+func (s *Switch) Table() *mft.Table { return s.table.Load() }
+
+// Notes delivers news for the operator. What nobody takes in time is dropped.
+func (s *Switch) Notes() <-chan Note { return s.worker.notes }
+
+// Add publishes g. Its traffic moves when Add has returned; after an error
+// nothing has changed.
+func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
+	s.change.Lock()
+	defer s.change.Unlock()
+	t, err := s.Table().With(g)
+	if err != nil {
+		return 0, fmt.Errorf("group %s: %w", g.Name, err)
+	}
+	old := s.Table()
+	s.table.Store(t)
+	if err := s.steer(g.Keys(), t); err != nil {
+		s.table.Store(old)
+		return 0, errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(g.Keys(), old))
+	}
+	return g.ID, nil
+}
+
+// Replace publishes g in the place of the group id names, for instance because
+// a next hop moved. The members are the same; what they acknowledged is kept.
+func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	old := s.Table().Group(id)
+	if old == nil {
+		return fmt.Errorf("group %s is gone", g.Name)
+	}
+	t, err := s.Table().Replace(id, g)
+	if err != nil {
+		return fmt.Errorf("group %s: %w", g.Name, err)
+	}
+	s.table.Store(t)
+	return s.steer(append(old.Keys(), g.Keys()...), t)
+}
+
+// Remove ends the group's traffic. Frames in flight find it gone.
+func (s *Switch) Remove(id mft.GroupID) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	g := s.Table().Group(id)
+	if g == nil {
+		return nil
+	}
+	t := s.Table().Without(id)
+	err := s.steer(g.Keys(), t)
+	s.table.Store(t)
+	s.Do(func(w *Worker) { w.core.forget(id) })
+	return err
+}
+
+// steer makes the classifier agree with t about keys.
+func (s *Switch) steer(keys []mft.Key, t *mft.Table) error {
+	var errs []error
+	for _, k := range keys {
+		if id, ok := t.Find(k); ok {
+			errs = append(errs, s.steering.Steer(k, id))
+		} else {
+			errs = append(errs, s.steering.Unsteer(k))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Do runs f on the worker's thread between two batches, and returns when it
+// has. After the worker has ended, or before it runs, f runs here.
+func (s *Switch) Do(f func(w *Worker)) {
+	done := make(chan struct{})
+	task := func() { f(s.worker); close(done) }
+	if !s.running.Load() {
+		task()
+		return
+	}
+	s.wait.Wake()
+	select {
+	case s.worker.todo <- task:
+		<-done
+	case <-s.ended:
+		task()
+	}
+}
+
+// Counter is a named count since the start.
+type Counter struct {
+	Name  string
+	Value uint64
+}
+
+// Counters returns the frames met by each reason, in the order of Reason, and
+// what could not be sent.
+func (s *Switch) Counters() []Counter {
+	var counters []Counter
+	s.Do(func(w *Worker) {
+		counters = append(named(&w.counts), Counter{"unsent", w.unsent})
+	})
+	return counters
+}
+
+// PortCounters returns the counters of every port, by mft.PortID.
+func (s *Switch) PortCounters() (counters []PortCounters) {
+	s.Do(func(w *Worker) { counters = slices.Clone(w.stats) })
+	return counters
+}
+
+// GroupState is one group's merging state and counters at one moment.
+type GroupState struct {
+	feedback.Snapshot
+	Counters []Counter
+}
+
+// GroupState returns the state of the group id names; false if it is gone.
+func (s *Switch) GroupState(id mft.GroupID) (state GroupState, ok bool) {
+	s.Do(func(w *Worker) {
+		g := s.Table().Group(id)
+		if g == nil {
+			return
+		}
+		st := w.core.state(g)
+		state, ok = GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts)}, true
+	})
+	return state, ok
+}
+
+func named(counts *[NumReasons]uint64) []Counter {
+	counters := make([]Counter, NumReasons)
+	for r := range counters {
+		counters[r] = Counter{Reason(r).String(), counts[r]}
+	}
+	return counters
+}

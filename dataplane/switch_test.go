@@ -1,0 +1,319 @@
+package dataplane_test
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+var addrEqual = cmpopts.EquateComparable(netip.Addr{})
+
+// A WRITE reaches every receiver with the addresses, QPN, PSN, key and ICRC
+// that its NIC expects, and the receivers' ACKs become one.
+func TestWriteReachesEveryReceiver(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	net.Ports[0].Put(write(firstPSN, []byte("hello, group")).frame(t))
+	net.Poll()
+	for i, host := range []struct {
+		port int
+		path mft.Path
+	}{{1, g.Paths[0]}, {2, g.Paths[1]}, {3, g.Paths[2]}} {
+		out := net.Ports[host.port].Take()
+		if len(out) != 1 {
+			t.Fatalf("port %d sent %d frames", host.port, len(out))
+		}
+		want := decoded{
+			DstMAC: mac(host.path.Dst), SrcMAC: macBox, Src: ipGroup, Dst: host.path.Dst,
+			Opcode: roce.OpWriteOnly, QPN: host.path.DestQPN, PSN: host.path.FirstPSN,
+			VA: host.path.Regions[0].VA + 64, RKey: host.path.Regions[0].RKey,
+			Payload: "hello, group", ICRCValid: true, ChecksumValid: true,
+		}
+		if diff := cmp.Diff(want, decode(t, out[0]), addrEqual); diff != "" {
+			t.Errorf("receiver %d (-want +got):\n%s", i, diff)
+		}
+	}
+	for i, p := range g.Paths {
+		net.Ports[i+1].Put(ack(p.Dst, p.FirstPSN, roce.SyndromeACK(5)).frame(t))
+		net.Poll()
+		if out := net.Ports[0].Take(); i < 2 && len(out) != 0 {
+			t.Fatalf("the source heard of it after %d of 3 ACKs", i+1)
+		} else if i == 2 {
+			want := decoded{
+				DstMAC: mac(ipA), SrcMAC: macBox, Src: ipGroup, Dst: ipA, Opcode: roce.OpAck, QPN: 17,
+				PSN: firstPSN, Syndrome: roce.SyndromeUnlimited, MSN: 1, ICRCValid: true, ChecksumValid: true,
+			}
+			if diff := cmp.Diff(want, decode(t, out[0]), addrEqual); diff != "" {
+				t.Errorf("merged ACK (-want +got):\n%s", diff)
+			}
+		}
+	}
+	if net.Pool.Lent != 0 {
+		t.Errorf("%d buffers were not given back", net.Pool.Lent)
+	}
+}
+
+// READ to a group fails at once at the source instead of timing out.
+func TestReadIsRefused(t *testing.T) {
+	net := newNet(t, group())
+	p := write(firstPSN, nil)
+	p.bth.Opcode = roce.OpReadRequest
+	p.reth.DMABytes = 4096
+	net.Ports[0].Put(p.frame(t))
+	net.Poll()
+	out := net.Ports[0].Take()
+	if len(out) != 1 {
+		t.Fatalf("the source heard %d frames", len(out))
+	}
+	if d := decode(t, out[0]); d.Syndrome != roce.NAKInvalidRequest || d.PSN != firstPSN {
+		t.Errorf("answered with %v for PSN %d", d.Syndrome, d.PSN)
+	}
+}
+
+// A WRITE outside the group's memory ends as it would at a receiver.
+func TestWriteOutsideMemoryIsRefused(t *testing.T) {
+	for name, edit := range map[string]func(*roce.RETH){
+		"wrong key":   func(r *roce.RETH) { r.RKey++ },
+		"below":       func(r *roce.RETH) { r.VA = memoryVA - 1 },
+		"beyond":      func(r *roce.RETH) { r.VA = memoryVA + memoryLen - 3 },
+		"wraps round": func(r *roce.RETH) { r.VA = ^uint64(0) - 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			net := newNet(t, group())
+			p := write(firstPSN, []byte("abcd"))
+			edit(p.reth)
+			net.Ports[0].Put(p.frame(t))
+			net.Poll()
+			out := net.Ports[0].Take()
+			if len(out) != 1 || decode(t, out[0]).Syndrome != roce.NAKRemoteAccess {
+				t.Errorf("answers: %d", len(out))
+			}
+			if n := len(net.Ports[1].Take()); n != 0 {
+				t.Errorf("%d copies went out", n)
+			}
+		})
+	}
+}
+
+// The security promises: what is forged is counted under its reason and moves
+// no state.
+func TestForgedFramesMoveNothing(t *testing.T) {
+	badICRC := func(b []byte) []byte { b[len(b)-1] ^= 1; return b }
+	badPayload := func(b []byte) []byte { b[len(b)-6] ^= 1; return b }
+	for _, tt := range []struct {
+		name   string
+		port   int
+		packet packet
+		damage func([]byte) []byte
+		reason string
+	}{
+		{"data from a stranger", 0, with(write(firstPSN+1, nil), func(p *packet) { p.src = ipD.Next() }), nil, "not-source"},
+		{"data from a receiver", 1, with(write(firstPSN+1, nil), func(p *packet) { p.src = ipB }), nil, "not-source"},
+		{"data on another port", 1, write(firstPSN+1, nil), nil, "wrong-port"},
+		{"data for another QPN", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.DestQPN = 2 }), nil, "unknown-qpn"},
+		{"data far ahead", 0, write(firstPSN+1<<22, nil), nil, "outside-window"},
+		{"data far behind", 0, write(roce.PSN(firstPSN).Add(-1<<22), nil), nil, "outside-window"},
+		{"data over the path MTU", 0, write(firstPSN+1, make([]byte, 1028)), nil, "over-mtu"},
+		{"data with a wrong ICRC", 0, write(firstPSN+1, []byte("x")), badICRC, "bad-icrc"},
+		{"data with a damaged payload", 0, write(firstPSN+1, []byte("xxxx")), badPayload, "bad-icrc"},
+		{"data with a refused opcode and a wrong ICRC", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.Opcode = roce.OpReadRequest }), badICRC, "bad-icrc"},
+		{"unknown opcode", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.Opcode = 0x1F }), nil, "unknown-opcode"},
+		{"ACK from a stranger", 1, ack(ipD.Next(), 0xFFFFF2, roce.SyndromeUnlimited), nil, "not-receiver"},
+		{"ACK from the source", 0, ack(ipA, 0xFFFFF2, roce.SyndromeUnlimited), nil, "not-receiver"},
+		{"ACK on another port", 2, ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), nil, "wrong-port"},
+		{"ACK on the source's port", 0, ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), nil, "wrong-port"},
+		{"ACK for another QPN", 1, with(ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), func(p *packet) { p.bth.DestQPN = 3 }), nil, "unknown-qpn"},
+		{"ACK beyond what was sent", 1, ack(ipB, 0xFFFFF3, roce.SyndromeUnlimited), nil, "beyond-sent"},
+		{"fatal NAK beyond what was sent", 1, ack(ipB, 0xFFFFF3, roce.NAKRemoteAccess), nil, "beyond-sent"},
+		{"ACK with a wrong ICRC", 1, ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), badICRC, "bad-icrc"},
+		{"READ response", 1, with(ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), func(p *packet) { p.bth.Opcode = roce.OpReadRespOnly }), nil, "unmergeable-response"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := group()
+			net := newNet(t, g)
+			net.Ports[0].Put(write(firstPSN, nil).frame(t)) // one packet is under way
+			net.Poll()
+			for _, p := range net.Ports {
+				p.Take()
+			}
+			before, counted := snapshot(t, net.Switch, g), moved(net.Switch)
+
+			frame := tt.packet.frame(t)
+			if tt.damage != nil {
+				frame = tt.damage(frame)
+			}
+			net.Ports[tt.port].Put(frame)
+			net.Poll()
+
+			if diff := cmp.Diff(before, snapshot(t, net.Switch, g)); diff != "" {
+				t.Errorf("state moved (-before +after):\n%s", diff)
+			}
+			counted[tt.reason]++
+			if diff := cmp.Diff(counted, moved(net.Switch)); diff != "" {
+				t.Errorf("counters (-want +got):\n%s", diff)
+			}
+			for i, p := range net.Ports {
+				if out := p.Take(); len(out) != 0 {
+					t.Errorf("port %d sent %+v", i, decode(t, out[0]))
+				}
+			}
+			if net.Pool.Lent != 0 {
+				t.Errorf("%d buffers were not given back", net.Pool.Lent)
+			}
+		})
+	}
+}
+
+func with(p packet, edit func(*packet)) packet { edit(&p); return p }
+
+// A QPN of one group is no way into another on the same IP.
+func TestGroupsShareAnIP(t *testing.T) {
+	g1, g2 := group(), group()
+	g2.Name, g2.QPN = "g2", 2
+	for i := range g2.Paths {
+		g2.Paths[i].RemoteQPN = 2
+		g2.Paths[i].DestQPN += 100
+	}
+	net := newNet(t, g1)
+	if _, err := net.Switch.Add(group()); err == nil || !strings.Contains(err.Error(), "taken") {
+		t.Errorf("a second group with the same IP and QPN: %v", err)
+	}
+	if _, err := net.Switch.Add(g2); err != nil {
+		t.Fatal(err)
+	}
+	p := write(firstPSN, []byte("to 2"))
+	p.bth.DestQPN = 2
+	net.Ports[0].Put(p.frame(t))
+	net.Poll()
+	if out := net.Ports[1].Take(); len(out) != 1 || decode(t, out[0]).QPN != g2.Paths[0].DestQPN {
+		t.Errorf("%d copies", len(out))
+	}
+	if s := snapshot(t, net.Switch, g1); s.Sent != roce.PSN(firstPSN).Prev() {
+		t.Errorf("group 1 sent %d", s.Sent)
+	}
+	if err := net.Switch.Remove(g1.ID); err != nil {
+		t.Fatal(err)
+	}
+	net.Ports[0].Put(write(firstPSN, nil).frame(t))
+	p.bth.PSN++
+	net.Ports[0].Put(p.frame(t))
+	net.Poll()
+	if n := len(net.Ports[1].Take()); n != 1 {
+		t.Errorf("after removing group 1: %d copies, want group 2's alone", n)
+	}
+	if moved(net.Switch)["unknown-qpn"] != 1 {
+		t.Errorf("counters %v", moved(net.Switch))
+	}
+}
+
+// Several receivers behind one port, one of them behind the source's, each get
+// every packet in order; a leg with a VLAN tag gets its tag.
+func TestManyMembersBehindOnePort(t *testing.T) {
+	g := group()
+	for i, port := range []mft.PortID{1, 1, 0} {
+		g.Paths[i].Port = port
+	}
+	tagged := &g.Paths[1]
+	tagged.L2Bytes = uint8(copy(tagged.L2[:], roce.AppendVLAN(nil, mac(ipC), macBox, 7, 0x0800)))
+	net := newNet(t, g)
+	payload := bytes.Repeat([]byte("rocast"), 100)
+	for n := range 10 {
+		net.Ports[0].Put(write(roce.PSN(firstPSN+n), payload).frame(t))
+	}
+	net.Poll()
+	next := map[string]roce.PSN{}
+	for _, p := range g.Paths {
+		next[p.Dst.String()] = p.FirstPSN
+	}
+	for _, port := range []int{0, 1} {
+		for _, b := range net.Ports[port].Take() {
+			d := decode(t, b)
+			if d.PSN != next[d.Dst.String()] || !d.ICRCValid || d.Payload != string(payload) {
+				t.Errorf("%v got PSN %d, want %d, ICRC valid %v", d.Dst, d.PSN, next[d.Dst.String()], d.ICRCValid)
+			}
+			next[d.Dst.String()] = d.PSN.Next()
+			if isTagged := b[12] == 0x81; isTagged != (d.Dst == ipC) {
+				t.Errorf("%v tagged: %v", d.Dst, isTagged)
+			}
+		}
+	}
+	for _, p := range g.Paths {
+		if next[p.Dst.String()] != p.FirstPSN.Add(10) {
+			t.Errorf("%v got up to %d", p.Dst, next[p.Dst.String()])
+		}
+	}
+}
+
+// A path MTU of 4096 fills two buffers; the ICRC may lie across their border.
+func TestPathMTU4096(t *testing.T) {
+	for _, bytes := range []int{3760, 3764, 3768, 3772, 3776, 3780, 3784, 4092, 4096} {
+		g := group()
+		g.PathMTU = 4096
+		net := newNet(t, g)
+		payload := strings.Repeat("0123456789abcdef", 256)[:bytes]
+		net.Ports[0].Put(write(firstPSN, []byte(payload)).frame(t))
+		net.Poll()
+		for port := 1; port <= 3; port++ {
+			out := net.Ports[port].Take()
+			if len(out) != 1 {
+				t.Fatalf("%d bytes: port %d sent %d frames", bytes, port, len(out))
+			}
+			if d := decode(t, out[0]); !d.ICRCValid || d.Payload != payload {
+				t.Errorf("%d bytes at port %d: ICRC valid %v", bytes, port, d.ICRCValid)
+			}
+		}
+		if net.Pool.Lent != 0 {
+			t.Errorf("%d buffers were not given back", net.Pool.Lent)
+		}
+	}
+}
+
+// A member whose next hop is unknown gets nothing, the others do; when the
+// kernel has found it, it gets what it lacks.
+func TestNextHopMoves(t *testing.T) {
+	g := group()
+	g.Paths[2].Port = mft.NoPort
+	net := newNet(t, g)
+	frame := write(firstPSN, []byte("abcd")).frame(t)
+	net.Ports[0].Put(frame)
+	net.Poll()
+	net.Ports[1].Put(ack(ipB, g.Paths[0].FirstPSN, roce.SyndromeUnlimited).frame(t))
+	net.Poll()
+	for _, p := range net.Ports {
+		p.Take()
+	}
+	found := group()
+	if err := net.Switch.Replace(g.ID, found); err != nil {
+		t.Fatal(err)
+	}
+	net.Ports[0].Put(frame)
+	net.Poll()
+	for port, want := range []int{0, 0, 1, 1} {
+		if got := len(net.Ports[port].Take()); got != want {
+			t.Errorf("port %d sent %d frames, want %d", port, got, want)
+		}
+	}
+	if moved(net.Switch)["unsent"] != 1 {
+		t.Errorf("counters %v", moved(net.Switch))
+	}
+}
+
+// What is no group's goes to the kernel untouched.
+func TestOthersTrafficIsTheKernels(t *testing.T) {
+	net := newNet(t, group())
+	p := write(firstPSN, nil)
+	p.dst = ipB
+	net.Ports[0].Put(p.frame(t))
+	net.Ports[0].Put([]byte("not even Ethernet"))
+	net.Poll()
+	if len(net.Kernel) != 2 || len(moved(net.Switch)) != 0 {
+		t.Errorf("kernel got %d, counters %v", len(net.Kernel), moved(net.Switch))
+	}
+}

@@ -1,0 +1,248 @@
+package dataplane
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/rocast/rocast/mft"
+)
+
+const (
+	// batchFrames is how many frames are taken from a port at once.
+	batchFrames = 64
+	// copyRoom is how many copies are collected before they are sent. One
+	// frame may add mft.MaxPaths, so a batch is cut where less is left.
+	copyRoom = 4 * mft.MaxPaths
+	// replyRoom: a frame causes an ACK, a NAK and a fatal NAK at most.
+	replyRoom = 3 * batchFrames
+	// noteRoom: what does not fit is dropped, the counters tell.
+	noteRoom = 64
+	// spinRounds is how often an idle worker looks again before it blocks.
+	spinRounds = 200
+	// waitTimeout bounds one block, so that a missed wake-up costs little.
+	waitTimeout = 100 * time.Millisecond
+)
+
+// Worker runs frames to completion: receive a batch, decide, send all copies,
+// give the buffers back. One thread owns it and everything it holds.
+//
+// Replication is in place. Copies are collected in lanes, one for each (port,
+// rank of the path at that port), in which a frame occurs at most once; a lane
+// is written into the received buffers, sent, and only then is the next one
+// written. So each path gets its frames in order, and no byte of payload is
+// copied.
+type Worker struct {
+	ports []Port
+	pool  Pool
+	core  *Core
+	table *atomic.Pointer[mft.Table]
+	todo  chan func()
+	notes chan Note
+
+	frames  []Frame
+	replies []Frame
+	out     Outputs
+	queue   []queued // parallel to out.Copies
+	lanes   []lane   // port*mft.MaxPaths + rank
+	touched []int    // lanes in use
+	send    []Outgoing
+
+	counts [NumReasons]uint64
+	unsent uint64 // copies and replies without a next hop or a free buffer
+	stats  []PortCounters
+}
+
+// PortCounters count the frames of one port.
+type PortCounters struct {
+	RxFrames, RxBytes uint64
+	TxFrames, TxBytes uint64
+	TxLost            uint64 // the port could not take them
+}
+
+type queued struct {
+	frame *Frame
+	next  int // index into queue, -1: last
+}
+
+type lane struct{ first, last int }
+
+const emptyLane = -1
+
+func newWorker(ports []Port, pool Pool, table *atomic.Pointer[mft.Table]) *Worker {
+	w := &Worker{
+		ports: ports, pool: pool, core: NewCore(), table: table,
+		todo: make(chan func()), notes: make(chan Note, noteRoom),
+		frames:  make([]Frame, batchFrames),
+		replies: make([]Frame, replyRoom),
+		out: Outputs{
+			Copies:  make([]Copy, 0, copyRoom),
+			Replies: make([]Reply, 0, replyRoom),
+			Notes:   make([]Note, 0, noteRoom),
+		},
+		queue: make([]queued, 0, copyRoom),
+		lanes: make([]lane, len(ports)*mft.MaxPaths),
+		send:  make([]Outgoing, 0, batchFrames),
+		stats: make([]PortCounters, len(ports)),
+	}
+	for i := range w.lanes {
+		w.lanes[i] = lane{emptyLane, emptyLane}
+	}
+	return w
+}
+
+// run drives the worker until ctx is done. Its thread is locked: a raw system
+// call on it must not take another goroutine's processor along.
+func (w *Worker) run(ctx context.Context, wait Waiter, busy bool) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	stop := context.AfterFunc(ctx, wait.Wake)
+	defer stop()
+	idle := 0
+	for ctx.Err() == nil {
+		select {
+		case f := <-w.todo:
+			f()
+		default:
+		}
+		if w.Poll() > 0 {
+			idle = 0
+			continue
+		}
+		if idle++; idle > spinRounds && !busy {
+			wait.Wait(waitTimeout)
+		}
+	}
+}
+
+// Poll is one round over the ports. It returns the number of frames handled.
+func (w *Worker) Poll() int {
+	total := 0
+	table := w.table.Load()
+	for i, p := range w.ports {
+		n := p.Receive(w.frames)
+		if n == 0 {
+			continue
+		}
+		total += n
+		w.handle(table, mft.PortID(i), w.frames[:n])
+	}
+	return total
+}
+
+func (w *Worker) handle(table *mft.Table, port mft.PortID, frames []Frame) {
+	stats := &w.stats[port]
+	for i := range frames {
+		f := &frames[i]
+		f.Port = port
+		stats.RxFrames++
+		stats.RxBytes += uint64(f.Len())
+		if cap(w.out.Copies)-len(w.out.Copies) < mft.MaxPaths {
+			w.flush()
+		}
+		before := len(w.out.Copies)
+		w.counts[w.core.Handle(table, f, &w.out)]++
+		for k := before; k < len(w.out.Copies); k++ {
+			w.enqueue(f, k)
+		}
+	}
+	w.flush()
+	for i := range frames {
+		w.pool.Put(&frames[i])
+	}
+}
+
+// enqueue puts copy k, of f, into its lane.
+func (w *Worker) enqueue(f *Frame, k int) {
+	w.queue = append(w.queue, queued{frame: f, next: emptyLane})
+	p := w.out.Copies[k].Path
+	if !p.Resolved() {
+		w.unsent++ // not reachable now; the source will resend
+		return
+	}
+	n := int(p.Port)*mft.MaxPaths + int(p.Rank)
+	l := &w.lanes[n]
+	if l.first == emptyLane {
+		l.first = k
+		w.touched = append(w.touched, n)
+	} else {
+		w.queue[l.last].next = k
+	}
+	l.last = k
+}
+
+// flush sends everything collected.
+func (w *Worker) flush() {
+	w.sendReplies()
+	for _, n := range w.touched {
+		port := mft.PortID(n / mft.MaxPaths)
+		for k := w.lanes[n].first; k != emptyLane; k = w.queue[k].next {
+			f := w.queue[k].frame
+			w.push(port, f, w.out.Copies[k].Apply(f))
+		}
+		w.transmit(port)
+		w.lanes[n] = lane{emptyLane, emptyLane}
+	}
+	w.touched = w.touched[:0]
+	w.queue = w.queue[:0]
+	for _, n := range w.out.Notes {
+		select {
+		case w.notes <- n:
+		default:
+		}
+	}
+	w.out.Reset()
+}
+
+// sendReplies sends our own frames, in order. The source waits for them, so
+// they go before the copies.
+func (w *Worker) sendReplies() {
+	port := mft.NoPort
+	for i := range w.out.Replies {
+		r, f := &w.out.Replies[i], &w.replies[i]
+		if !r.Leg.Resolved() || !w.pool.Get(f) {
+			w.unsent++
+			f.FragmentCount = 0
+			continue
+		}
+		if r.Leg.Port != port {
+			w.transmit(port)
+			port = r.Leg.Port
+		}
+		b, err := r.Append(f.Buf[f.Start:f.Start])
+		if err != nil {
+			panic("dataplane: reply on a leg of mixed address families: " + err.Error())
+		}
+		f.Fragments[0], f.FragmentCount = b, 1
+		w.push(port, f, f.Start)
+	}
+	w.transmit(port)
+	for i := range w.out.Replies {
+		if f := &w.replies[i]; f.FragmentCount > 0 {
+			w.pool.Put(f)
+		}
+	}
+}
+
+func (w *Worker) push(port mft.PortID, f *Frame, start int) {
+	w.send = append(w.send, Outgoing{Frame: f, Start: start})
+	if len(w.send) == cap(w.send) {
+		w.transmit(port)
+	}
+}
+
+func (w *Worker) transmit(port mft.PortID) {
+	if len(w.send) == 0 {
+		return
+	}
+	stats := &w.stats[port]
+	n := w.ports[port].Send(w.send)
+	for i := range w.send[:n] {
+		o := &w.send[i]
+		stats.TxBytes += uint64(o.Frame.Len() + o.Frame.Start - o.Start)
+	}
+	stats.TxFrames += uint64(n)
+	stats.TxLost += uint64(len(w.send) - n)
+	w.send = w.send[:0]
+}

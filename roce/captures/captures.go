@@ -1,0 +1,76 @@
+package captures
+
+import (
+	"bytes"
+	"compress/gzip"
+	"embed"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+//go:embed testdata/*.gz
+var files embed.FS
+
+const (
+	dir       = "testdata"
+	pcapEnd   = ".pcap.gz"
+	reportEnd = ".txt.gz"
+)
+
+// Frame is one captured frame, whole, from the destination MAC to the last byte before the Ethernet FCS.
+type Frame struct {
+	At   time.Time
+	Data []byte
+}
+
+// Names lists the captures, sorted: "m_loss", "m_loss.tap2" and so on.
+func Names() []string { return list(pcapEnd) }
+
+// Reports lists what the tools printed: "read.client", "rpeer-6.1" and so on.
+func Reports() []string { return list(reportEnd) }
+
+// Frames reads the capture of that name. The caller owns the frames.
+func Frames(name string) ([]Frame, error) {
+	plain, err := unpack(name + pcapEnd)
+	if err != nil {
+		return nil, err
+	}
+	frames, err := readPcap(bytes.NewReader(plain))
+	if err != nil {
+		return nil, fmt.Errorf("capture %s: %w", name, err)
+	}
+	return frames, nil
+}
+
+// Report reads the tool output of that name.
+func Report(name string) (string, error) {
+	plain, err := unpack(name + reportEnd)
+	return string(plain), err
+}
+
+func unpack(file string) ([]byte, error) {
+	packed, err := files.ReadFile(dir + "/" + file)
+	if err != nil {
+		return nil, err
+	}
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return io.ReadAll(r)
+}
+
+func list(end string) (names []string) {
+	entries, err := files.ReadDir(dir)
+	if err != nil {
+		panic(err) // the directory is part of the binary
+	}
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), end); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,39 @@
+package roce
+
+import "math/bits"
+
+// HeaderSet says which extension headers follow the BTH. A lower bit lies earlier on the wire: no
+// opcode carries two headers in the other order, so the set alone gives every offset.
+type HeaderSet uint16
+
+const (
+	HasDETH HeaderSet = 1 << iota
+	HasFETH
+	HasRETH
+	HasAtomicETH
+	HasAETH
+	HasAtomicAckETH
+	HasImmDt
+	HasIETH
+	HasCNP // the 16 reserved bytes of a congestion notification packet
+)
+
+var headerBytes = [...]uint8{
+	DETHBytes, FETHBytes, RETHBytes, AtomicETHBytes, AETHBytes, AtomicAckETHBytes, ImmDtBytes, IETHBytes, CNPBytes,
+}
+
+// Has reports whether every header of h is in s.
+func (s HeaderSet) Has(h HeaderSet) bool { return s&h == h }
+
+// Bytes is the length of all headers in s.
+func (s HeaderSet) Bytes() int {
+	n := 0
+	for ; s != 0; s &= s - 1 {
+		n += int(headerBytes[bits.TrailingZeros16(uint16(s))])
+	}
+	return n
+}
+
+// Offset is where the single header h starts, counted from the end of the BTH. It is only
+// meaningful if s has h.
+func (s HeaderSet) Offset(h HeaderSet) int { return (s & (h - 1)).Bytes() }

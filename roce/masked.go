@@ -1,0 +1,65 @@
+package roce
+
+import "encoding/binary"
+
+// maxHeaderBytes is IPv6, UDP, BTH and the longest extension, AtomicETH. Every header is whole 4-byte words.
+const maxHeaderBytes = ipv6Bytes + udpBytes + BTHBytes + AtomicETHBytes
+
+// MaskedHeaders is a frame's headers, from IP to the payload, as the ICRC sees them. It is a value
+// without pointers: keep one per frame and one per copy, and reuse them.
+type MaskedHeaders struct {
+	n     int
+	bytes [maxHeaderBytes]byte
+}
+
+// MaskHeaders copies the headers from L3 to Payload into dst, with ones where the ICRC is blind: type
+// of service, TTL and checksum of IPv4; traffic class, flow label and hop limit of IPv6; the UDP
+// checksum; and byte 4 of the BTH with FECN and BECN (wire.md 1.7).
+func (v *View) MaskHeaders(head []byte, dst *MaskedHeaders) {
+	dst.n = copy(dst.bytes[:], head[v.L3:v.Payload])
+	b := &dst.bytes
+	if v.IPv6 {
+		b[0] |= 0x0F
+		b[1], b[2], b[3], b[7] = 0xFF, 0xFF, 0xFF, 0xFF
+	} else {
+		b[1], b[8], b[10], b[11] = 0xFF, 0xFF, 0xFF, 0xFF
+	}
+	udp, bth := v.UDP-v.L3, v.BTH-v.L3
+	b[udp+6], b[udp+7] = 0xFF, 0xFF
+	b[bth+4] = 0xFF
+}
+
+// crc runs the CRC register over the headers.
+//
+// It has its own table walk, because hash/crc32 reaches its assembly through a function variable: a
+// local array handed to it would move to the heap, one allocation per packet. Below 64 bytes the
+// library does the same walk.
+func (m *MaskedHeaders) crc(reg uint32) uint32 {
+	i := 0
+	for ; i+8 <= m.n; i += 8 {
+		reg = crcWord64(uint64(reg) ^ binary.LittleEndian.Uint64(m.bytes[i:]))
+	}
+	if i < m.n {
+		reg = crcWord32(reg ^ binary.LittleEndian.Uint32(m.bytes[i:]))
+	}
+	return reg
+}
+
+// crcDelta runs the CRC register, from zero, over the bytewise difference of two headers of one
+// length. Where they agree, leading zeros leave the register at zero and cost a comparison.
+func crcDelta(was, is *MaskedHeaders) (reg uint32) {
+	i := 0
+	for ; i+8 <= was.n; i += 8 {
+		delta := binary.LittleEndian.Uint64(was.bytes[i:]) ^ binary.LittleEndian.Uint64(is.bytes[i:])
+		if delta ^= uint64(reg); delta != 0 {
+			reg = crcWord64(delta)
+		} else {
+			reg = 0
+		}
+	}
+	if i < was.n {
+		delta := binary.LittleEndian.Uint32(was.bytes[i:]) ^ binary.LittleEndian.Uint32(is.bytes[i:])
+		reg = crcWord32(reg ^ delta)
+	}
+	return reg
+}

@@ -1,0 +1,222 @@
+package roce
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing"
+)
+
+func TestViewLocatesHeaders(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		ip      IPUDP
+		vlans   int
+		o       Opcode
+		payload int
+		want    View
+	}{
+		{"untagged", ipv4Pair, 0, OpWriteOnlyImm, 5,
+			View{L3: 14, UDP: 34, BTH: 42, Ext: 54, Payload: 74, PayloadBytes: 5, PadCount: 3, ICRC: 82}},
+		{"one tag", ipv4Pair, 1, OpSendMiddle, 1024,
+			View{VLANs: 1, L3: 18, UDP: 38, BTH: 46, Ext: 58, Payload: 58, PayloadBytes: 1024, ICRC: 1082}},
+		{"two tags", ipv4Pair, 2, OpAck, 0,
+			View{VLANs: 2, L3: 22, UDP: 42, BTH: 50, Ext: 62, Payload: 66, ICRC: 66}},
+		{"IPv6", ipv6Pair, 0, OpWriteFirst, 4096,
+			View{IPv6: true, L3: 14, UDP: 54, BTH: 62, Ext: 74, Payload: 90, PayloadBytes: 4096, ICRC: 4186}},
+		{"IPv6, two tags", ipv6Pair, 2, OpCmpSwap, 0,
+			View{IPv6: true, VLANs: 2, L3: 22, UDP: 62, BTH: 70, Ext: 82, Payload: 110, ICRC: 110}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.want.Opcode = c.o
+			frame := testFrame(t, c.ip, c.vlans, c.o, c.payload)
+			for _, trailing := range []int{0, 1, 46} { // Ethernet padding, or a NIC that leaves the FCS
+				frame := append(slices.Clone(frame), make([]byte, trailing)...)
+				if v := viewOf(t, frame); *v != c.want {
+					t.Errorf("%d bytes trailing: %+v, want %+v", trailing, *v, c.want)
+				}
+			}
+			v := viewOf(t, frame)
+			if v.SrcIP(frame) != c.ip.Src || v.DstIP(frame) != c.ip.Dst || v.UDPSrcPort(frame) != c.ip.SrcPort ||
+				v.ECN(frame) != c.ip.TrafficClass&3 || v.UDPChecksum(frame) != 0 {
+				t.Errorf("read %v > %v port %d ECN %d", v.SrcIP(frame), v.DstIP(frame), v.UDPSrcPort(frame), v.ECN(frame))
+			}
+			if v.DestQPN(frame) != 0x123456 || v.PSN(frame) != 0xFFFFFE || !v.AckReq(frame) || v.MigReq(frame) ||
+				v.Solicited(frame) || v.PKey(frame) != DefaultPKey {
+				t.Errorf("read QPN %#x PSN %#x", v.DestQPN(frame), v.PSN(frame))
+			}
+		})
+	}
+}
+
+func TestViewOfEveryOpcode(t *testing.T) {
+	for _, o := range wantOpcodes {
+		frame := testFrame(t, ipv6Pair, 2, Opcode(o.value), 0)
+		v := viewOf(t, frame)
+		if v.Payload-v.Ext != o.extBytes || v.Payload-v.L3 > maxHeaderBytes || (v.Payload-v.L3)%4 != 0 {
+			t.Errorf("%s: %+v", o.name, v)
+		}
+	}
+}
+
+// One good frame, one damage per row.
+func TestViewRefuses(t *testing.T) {
+	const ip, udp, bth = 14, 34, 42
+	const ip6, udp6 = 14, 54
+	set := func(off int, b ...byte) func([]byte) { return func(f []byte) { copy(f[off:], b) } }
+	for _, c := range []struct {
+		name   string
+		family IPUDP
+		damage func(frame []byte)
+		want   error
+	}{
+		{"nothing", ipv4Pair, set(0), nil},
+		{"ARP", ipv4Pair, set(12, 0x08, 0x06), ErrNotIP},
+		{"RoCE v1", ipv4Pair, set(12, 0x89, 0x15), ErrNotIP},
+		{"three tags", ipv4Pair, set(12, 0x81, 0, 0, 1, 0x81, 0, 0, 2, 0x81, 0, 0, 3, 0x08, 0), ErrNotIP},
+		{"IPv6 in an IPv4 frame", ipv4Pair, set(ip, 0x65), ErrNotIP},
+		{"IPv4 in an IPv6 frame", ipv6Pair, set(ip6, 0x45), ErrNotIP},
+		{"IPv4 options", ipv4Pair, set(ip, 0x46), ErrIPOptions},
+		{"header too short to be one", ipv4Pair, set(ip, 0x44), ErrIPOptions},
+		{"don't fragment off", ipv4Pair, set(ip+6, 0, 0), nil},
+		{"first fragment", ipv4Pair, set(ip+6, 0x20, 0), ErrFragment},
+		{"last fragment", ipv4Pair, set(ip+6, 0, 0x10), ErrFragment},
+		{"TCP", ipv4Pair, set(ip+9, 6), ErrNotUDP},
+		{"IP longer than the frame", ipv4Pair, set(ip+2, 0x40), ErrTruncated},
+		{"IP shorter than UDP", ipv4Pair, set(ip+2, 0, 40), ErrLength},
+		{"IPv6 fragment", ipv6Pair, set(ip6+6, 44), ErrFragment},
+		{"IPv6 hop by hop", ipv6Pair, set(ip6+6, 0), ErrIPOptions},
+		{"IPv6 destination options", ipv6Pair, set(ip6+6, 60), ErrIPOptions},
+		{"IPv6 routing", ipv6Pair, set(ip6+6, 43), ErrIPOptions},
+		{"ICMPv6", ipv6Pair, set(ip6+6, 58), ErrNotUDP},
+		{"IPv6 jumbogram", ipv6Pair, set(ip6+4, 0, 0), ErrLength},
+		{"UDP longer than IP", ipv4Pair, set(udp+4, 0x40), ErrLength},
+		{"UDP shorter than a BTH", ipv4Pair, set(udp+4, 0, 20), ErrLength},
+		{"UDP shorter than the headers", ipv4Pair, set(udp+4, 0, 36), ErrLength},
+		{"UDP shorter than IP", ipv4Pair, set(udp+4, 0, 48), nil},
+		{"DNS", ipv4Pair, set(udp+2, 0, 53), ErrNotRoCE},
+		{"DNS over IPv6", ipv6Pair, set(udp6+2, 0, 53), ErrNotRoCE},
+		{"version 1", ipv4Pair, set(bth+1, 0x01), ErrTVer},
+		{"UC", ipv4Pair, set(bth, 0x24), ErrOpcode},
+		{"RC operation 15", ipv4Pair, set(bth, 0x15), ErrOpcode},
+	} {
+		frame := testFrame(t, c.family, 0, OpWriteOnly, 16)
+		c.damage(frame)
+		var v View
+		if err := v.Decode(frame, len(frame)); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
+func TestViewRefusesPadWithoutPayload(t *testing.T) {
+	frame := testFrame(t, ipv4Pair, 0, OpWriteOnly, 0)
+	frame[43] = 1 << bthPadShift
+	var v View
+	if err := v.Decode(frame, len(frame)); !errors.Is(err, ErrLength) {
+		t.Error(err)
+	}
+}
+
+// A refused opcode can still be attributed to its queue pair.
+func TestViewAfterUnknownOpcode(t *testing.T) {
+	frame := testFrame(t, ipv4Pair, 1, OpWriteOnly, 16)
+	frame[46] = 0xA4
+	var v View
+	if err := v.Decode(frame, len(frame)); !errors.Is(err, ErrOpcode) {
+		t.Fatal(err)
+	}
+	if v.Opcode != 0xA4 || v.DestQPN(frame) != 0x123456 || v.DstIP(frame) != ipv4Pair.Dst || v.Ext != 58 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Cut at any byte, a frame is refused; a head cut anywhere behind its headers is not.
+func TestViewTruncations(t *testing.T) {
+	for _, ip := range []IPUDP{ipv4Pair, ipv6Pair} {
+		for vlans := range 3 {
+			frame := testFrame(t, ip, vlans, OpWriteOnlyImm, 9)
+			whole := viewOf(t, frame)
+			for n := range frame {
+				var v View
+				if err := v.Decode(frame[:n], n); !errors.Is(err, ErrTruncated) {
+					t.Fatalf("IPv6 %v, %d tags, %d of %d bytes: %v", v.IPv6, vlans, n, len(frame), err)
+				}
+				err := v.Decode(frame[:n], len(frame))
+				if n < whole.Payload && !errors.Is(err, ErrTruncated) || n >= whole.Payload && (err != nil || v != *whole) {
+					t.Fatalf("head of %d of %d bytes: %v, %+v", n, len(frame), err, v)
+				}
+			}
+		}
+	}
+}
+
+func FuzzView(f *testing.F) {
+	for _, ip := range []IPUDP{ipv4Pair, ipv6Pair} {
+		for vlans := range 3 {
+			f.Add(testFrame(f, ip, vlans, OpWriteOnlyImm, 9), uint16(0))
+			f.Add(testFrame(f, ip, vlans, OpAck, 0), uint16(9))
+		}
+	}
+	f.Fuzz(func(t *testing.T, head []byte, more uint16) {
+		var v View
+		frameBytes := len(head) + int(more)
+		if v.Decode(head, frameBytes) != nil {
+			return
+		}
+		order := []int{0, v.L3, v.UDP, v.BTH, v.Ext, v.Payload, v.ICRC - int(v.PadCount) + 1, v.ICRC + 1, frameBytes}
+		if !slices.IsSorted(order) || v.Payload > len(head) || v.PayloadBytes != v.ICRC-int(v.PadCount)-v.Payload ||
+			v.ICRC+icrcBytes > frameBytes {
+			t.Fatalf("%+v of %d bytes, head %d", v, frameBytes, len(head))
+		}
+		if binary.BigEndian.Uint16(head[v.UDP+2:]) != UDPPort {
+			t.Fatalf("%+v points to port %d", v, binary.BigEndian.Uint16(head[v.UDP+2:]))
+		}
+		frame := append(bytes.Clone(head), make([]byte, more)...)
+		v.PutICRC(flat(frame), v.ComputeICRC(flat(frame)))
+		if !v.ICRCValid(flat(frame)) {
+			t.Fatalf("%+v: own ICRC is wrong", v)
+		}
+	})
+}
+
+func TestViewDoesNotAllocate(t *testing.T) {
+	frame := testFrame(t, ipv6Pair, 2, OpWriteOnlyImm, 100)
+	broken := slices.Clone(frame)
+	broken[70] = 0xFF
+	var v View
+	var sum uint32
+	if n := testing.AllocsPerRun(100, func() {
+		if v.Decode(broken, len(broken)) == nil {
+			t.Error("opcode 0xff was taken")
+		}
+		if err := v.Decode(frame, len(frame)); err != nil {
+			t.Error(err)
+		}
+		src, dst := v.SrcIP(frame), v.DstIP(frame)
+		v.SetSrcIP(frame, dst)
+		v.SetDstIP(frame, src)
+		v.SetPSN(frame, v.PSN(frame).Next())
+		sum += uint32(v.DestQPN(frame)) + v.RETH(frame).RKey
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkViewDecode(b *testing.B) {
+	for name, frame := range map[string][]byte{
+		"ipv4":      testFrame(b, ipv4Pair, 0, OpWriteFirst, 1024),
+		"ipv6/vlan": testFrame(b, ipv6Pair, 1, OpWriteFirst, 1024),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var v View
+			for b.Loop() {
+				if err := v.Decode(frame, len(frame)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

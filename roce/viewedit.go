@@ -1,0 +1,76 @@
+package roce
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// The setters change single fields of a frame in place. None touches the ICRC: take MaskHeaders before
+// and after a set of edits, and UpdateICRC once. The IPv4 header checksum they keep right, by
+// difference, so that a header damaged on its way here stays recognisably damaged.
+
+// SetSrcIP replaces the IP source address. The address has to be of the frame's family.
+func (v *View) SetSrcIP(head []byte, a netip.Addr) { v.setIP(head, 8, 12, a) }
+
+// SetDstIP replaces the IP destination address. The address has to be of the frame's family.
+func (v *View) SetDstIP(head []byte, a netip.Addr) { v.setIP(head, 24, 16, a) }
+
+func (v *View) setIP(head []byte, off6, off4 int, a netip.Addr) {
+	if v.IPv6 {
+		a16 := a.As16()
+		copy(head[v.L3+off6:], a16[:])
+		return
+	}
+	a4 := a.As4()
+	ip := head[v.L3 : v.L3+ipv4Bytes]
+	setIPv4Word(ip, off4, binary.BigEndian.Uint16(a4[:]))
+	setIPv4Word(ip, off4+2, binary.BigEndian.Uint16(a4[2:]))
+}
+
+// SetECN replaces the congestion field of the IP header.
+func (v *View) SetECN(head []byte, ecn uint8) {
+	if v.IPv6 {
+		head[v.L3+1] = head[v.L3+1]&^0x30 | ecn&3<<4
+		return
+	}
+	ip := head[v.L3 : v.L3+ipv4Bytes]
+	setIPv4Word(ip, 0, uint16(ip[0])<<8|uint16(ip[1]&^3|ecn&3))
+}
+
+// SetUDPSrcPort replaces the UDP source port. A UDP checksum, if there is one, goes stale: ClearUDPChecksum.
+func (v *View) SetUDPSrcPort(head []byte, port uint16) {
+	binary.BigEndian.PutUint16(head[v.UDP:], port)
+}
+
+// ClearUDPChecksum makes the UDP checksum 0, "none". A copy whose addresses changed must not keep the
+// old one: rxe's UDP socket drops a wrong checksum and takes 0, over IPv6 too. The ICRC does not cover it.
+func (v *View) ClearUDPChecksum(head []byte) { binary.BigEndian.PutUint16(head[v.UDP+6:], 0) }
+
+// SetMigReq replaces the BTH's migration request bit.
+func (v *View) SetMigReq(head []byte, on bool) { setBit(&head[v.BTH+1], bthMigReq, on) }
+
+// SetDestQPN replaces the BTH's destination queue pair.
+func (v *View) SetDestQPN(head []byte, q QPN) { putUint24(head[v.BTH+5:], uint32(q)) }
+
+// SetAckReq replaces the BTH's acknowledge request bit.
+func (v *View) SetAckReq(head []byte, on bool) { setBit(&head[v.BTH+8], bthAckReq, on) }
+
+// SetPSN replaces the BTH's packet sequence number.
+func (v *View) SetPSN(head []byte, p PSN) { putUint24(head[v.BTH+9:], uint32(p)) }
+
+// SetRETHTarget replaces VA and R_Key of a packet whose Opcode has a RETH. The DMA length stays: no
+// edit of ours changes how much is moved.
+func (v *View) SetRETHTarget(head []byte, va uint64, rkey uint32) {
+	reth := head[v.offset(HasRETH):]
+	binary.BigEndian.PutUint64(reth, va)
+	binary.BigEndian.PutUint32(reth[8:], rkey)
+}
+
+// SetAETH replaces syndrome and MSN of a packet whose Opcode has an AETH.
+func (v *View) SetAETH(head []byte, h AETH) {
+	aeth := head[v.offset(HasAETH):]
+	aeth[0] = byte(h.Syndrome)
+	putUint24(aeth[1:], uint32(h.MSN))
+}
+
+func setBit(b *byte, mask byte, on bool) { *b = *b&^mask | bit(on, mask) }
