@@ -55,7 +55,6 @@ type requester struct {
 	next    int // next packet to send
 	sent    int // packets ever sent
 	retry   bool
-	idle    int
 }
 
 type responder struct {

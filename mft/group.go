@@ -1,7 +1,6 @@
 package mft
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -114,10 +113,10 @@ func (k PathKind) String() string {
 
 // Path is an outgoing branch of the group at this switch.
 //
-// A connected path rewrites a copy for its member. A forwarded path leaves the
-// transport headers as the source wrote them (Leg.Dst is the group's IP,
-// Leg.DestQPN its QPN, FirstPSN the source's) and changes only the Ethernet
-// header; the next switch merges for what lies behind it.
+// A connected path's leg is its member's. On a forwarded path the frame has to
+// look as the source sent it: Leg.Src is the source's IP, Leg.Dst and
+// Leg.DestQPN are the group's, FirstPSN is the source's and there are no
+// regions; the next switch translates and merges for what lies behind it.
 type Path struct {
 	Leg
 	Kind PathKind
@@ -201,10 +200,10 @@ func (g *Group) seal() error {
 		if a.Kind != b.Kind {
 			return cmp.Compare(a.Kind, b.Kind)
 		}
-		if c := comparePeer(a.Dst, a.RemoteQPN, b.Dst, b.RemoteQPN); c != 0 {
-			return c
+		if a.Kind == Forwarded {
+			return 0 // as given
 		}
-		return bytes.Compare(a.L2[:], b.L2[:])
+		return comparePeer(a.Dst, a.RemoteQPN, b.Dst, b.RemoteQPN)
 	})
 	ranks := map[PortID]uint16{}
 	for i := range g.Paths {

@@ -1,0 +1,63 @@
+# make          builds rocastd and rocast into build/
+# make demo     one source, three receivers, packets lost on the way: the main job, for real
+# make test     every test this machine allows; says what it left out and why
+# make help     the rest
+#
+# Targets that need root and packages install what is missing with apt-get.
+
+GO      ?= go
+BUILD   := build
+VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -X github.com/rocast/rocast/ctl/version.Version=$(VERSION)
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: all build demo test race bench generate lint check softroce sim fuzz install clean help
+
+all: build
+
+build:
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
+
+demo: build
+	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool
+	$(GO) build -o $(BUILD)/demo ./bench/demo
+	$(BUILD)/demo -bin $(BUILD)
+
+test:
+	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
+	@packaging/gotest ./...
+
+# The packages that start goroutines, under the race detector.
+race:
+	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
+	@packaging/gotest -race ./...
+
+bench: build
+	@packaging/need ip:iproute2 ethtool:ethtool
+	@mkdir -p $(BUILD)
+	$(GO) test -run '^$$' -bench . -benchmem ./roce ./feedback ./mft ./dataplane | tee $(BUILD)/bench.txt
+	$(GO) build -o $(BUILD)/fanout ./bench/fanout
+	$(BUILD)/fanout | tee $(BUILD)/fanout.txt
+
+# Regenerates what is generated; git diff must stay empty.
+generate:
+	@packaging/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
+	$(GO) generate ./...
+
+lint:
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+
+install: build
+	install -Dm755 $(BUILD)/rocastd $(DESTDIR)/usr/sbin/rocastd
+	install -Dm755 $(BUILD)/rocast $(DESTDIR)/usr/bin/rocast
+	install -Dm644 packaging/rocastd.service $(DESTDIR)/usr/lib/systemd/system/rocastd.service
+	install -Dm644 packaging/rocastd.yaml $(DESTDIR)/etc/rocast/rocastd.yaml
+
+clean:
+	rm -rf $(BUILD)
+
+help:
+	@grep -hE '^# make |^[a-z]+:' Makefile | sed 's/:.*//'

@@ -1,0 +1,40 @@
+package main
+
+import "fmt"
+
+// startBridge floods: the group's MAC is nobody's, so the kernel's bridge
+// sends every frame to all other ports.
+func startBridge(b *bed) (stop func() error, err error) {
+	commands := [][]string{{"ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0"}}
+	for i := range b.ports {
+		commands = append(commands, []string{"ip", "link", "set", fmt.Sprintf("p%d", i), "master", "br0"},
+			[]string{"bridge", "link", "set", "dev", fmt.Sprintf("p%d", i), "learning", "off"})
+	}
+	commands = append(commands, []string{"ip", "link", "set", "br0", "mtu", fmt.Sprint(b.mtu), "up"},
+		// What is for the port's own MAC would go up to the box.
+		[]string{"ip", "link", "set", "p0", "address", "02:00:00:00:00:99"})
+	return nothing, b.exec(commands)
+}
+
+// startMirred copies each frame to the three ports in the kernel's own
+// replication.
+func startMirred(b *bed) (stop func() error, err error) {
+	return nothing, b.exec([][]string{
+		{"tc", "qdisc", "add", "dev", "p0", "clsact"},
+		{"tc", "filter", "add", "dev", "p0", "ingress", "protocol", "all", "u32", "match", "u32", "0", "0",
+			"action", "mirred", "egress", "mirror", "dev", "p1",
+			"action", "mirred", "egress", "mirror", "dev", "p2",
+			"action", "mirred", "egress", "redirect", "dev", "p3"},
+	})
+}
+
+func nothing() error { return nil }
+
+func (b *bed) exec(commands [][]string) error {
+	for _, c := range commands {
+		if _, err := b.box.Exec(c[0], c[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause)
+//go:build ignore
+
+/*
+ * The classifier: which frames are a group's? It finds them, says in front of the frame what it found, and hands the frame
+ * to the queue's AF_XDP socket. It changes nothing in a frame and drops nothing: what is not a group's, or cannot be
+ * handed over, goes to the kernel as it came. It reads headers, not lengths: whether the frame is a sound RoCEv2 packet
+ * (UDP length, padding, ICRC, PSN) is for user space to say.
+ */
+#include "xdp.h"
+
+enum {
+	ROCE_V2_PORT = 4791,
+	MF_AND_OFFSET = 0x3fff, /* of IPv4's frag_off; without DF */
+	VLAN_TAGS_MAX = 2,
+	QP1 = 1, /* the general services QP: connection management */
+};
+
+/* BTH opcodes (IBTA vol. 1, 9.2.1; CNP: annex A17). */
+enum {
+	OP_READ_RESPONSE_FIRST = 0x0d,
+	OP_ATOMIC_ACKNOWLEDGE = 0x12,
+	OP_UD_SEND_ONLY = 0x64,
+	OP_CNP = 0x81,
+};
+
+struct bth {
+	__u8 opcode;
+	__u8 se_m_pad_tver;
+	__be16 pkey;
+	__be32 qpn; /* 8 bits FECN, BECN and reserved, 24 bits dest QPN */
+	__be32 psn; /* 8 bits AckReq and reserved, 24 bits PSN */
+};
+
+enum rocast_kind {
+	KIND_DATA = 1, /* requests, and every opcode that is none of the others */
+	KIND_FEEDBACK, /* READ responses, ACK, ATOMIC ACK */
+	KIND_CNP,
+	KIND_CM,
+};
+
+enum rocast_flags {
+	IPV6 = 1 << 0,
+	VLAN_SHIFT = 1, /* two bits: number of VLAN tags */
+};
+
+enum { MAGIC = 0x726f6361 };
+
+/* What user space finds in the 16 bytes in front of a redirected frame. */
+struct rocast_meta {
+	__u32 magic; /* tells it from another program's metadata, and from none */
+	__u32 group;
+	__u8 kind;
+	__u8 flags;
+	__u8 l3_off; /* from the start of the frame, bytes */
+	__u8 bth_off;
+	__u32 reserved;
+};
+
+enum rocast_match {
+	MATCH_DST_QPN = 1,
+	MATCH_SRC_QPN,
+	MATCH_DST,
+} __attribute__((packed));
+
+struct rocast_key {
+	__u8 addr[16]; /* IPv4 as ::ffff:a.b.c.d, the way a GID spells it */
+	__u32 qpn; /* 0 with MATCH_DST */
+	enum rocast_match match;
+	__u8 ipv6; /* 1 keeps an IPv6 frame with a v4-mapped address out of an IPv4 group */
+	__u8 zero[2];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 20);
+	__type(key, struct rocast_key);
+	__type(value, __u32);
+} groups SEC(".maps");
+
+/* One per port: its queues' sockets. A queue number beyond the map is a queue without a socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u32);
+} xsks SEC(".maps");
+
+/* What became of a frame, and the counter of it: each frame moves exactly one. */
+enum rocast_verdict {
+	PASS_TRUNCATED,
+	PASS_NOT_IP,
+	PASS_FRAGMENT,
+	PASS_IP_OPTIONS,
+	PASS_NOT_UDP,
+	PASS_NOT_ROCE,
+	PASS_NO_GROUP,
+	PASS_NO_SOCKET,
+	PASS_META_FAILED,
+	REDIRECT_DATA,
+	REDIRECT_FEEDBACK,
+	REDIRECT_CNP,
+	REDIRECT_CM,
+	VERDICTS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, VERDICTS);
+	__type(key, enum rocast_verdict);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+/* Not a verdict yet: the step found what it looked for. */
+enum { FOUND = VERDICTS };
+
+/*
+ * What one frame's headers say. cursor walks from header to header, offset counts its way: pointers may be subtracted only
+ * by programs loaded with CAP_PERFMON, which rocast does without.
+ */
+struct frame {
+	void *cursor;
+	void *end;
+	__u8 offset;
+	__be16 proto;
+	__be32 src[4];
+	__be32 dst[4];
+	__u32 qpn;
+	struct rocast_meta meta;
+};
+
+/* Moves the cursor over one header; false when the frame (its linear part, in a multi-buffer frame) ends inside it. */
+static __always_inline int take(struct frame *f, __u8 bytes)
+{
+	f->cursor += bytes;
+	f->offset += bytes;
+	return f->cursor <= f->end;
+}
+
+static __always_inline void map_ipv4(__be32 *to, __be32 addr)
+{
+	to[0] = 0;
+	to[1] = 0;
+	to[2] = bpf_htonl(0xffff);
+	to[3] = addr;
+}
+
+static __always_inline int is_vlan(__be16 proto)
+{
+	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
+}
+
+static __always_inline int read_ethernet(struct frame *f)
+{
+	struct ethhdr *eth = f->cursor;
+	__u8 tags = 0;
+
+	if (!take(f, sizeof(*eth)))
+		return PASS_TRUNCATED;
+	f->proto = eth->h_proto;
+#pragma unroll
+	for (int i = 0; i < VLAN_TAGS_MAX; i++) {
+		struct vlan_hdr *vlan = f->cursor;
+
+		if (!is_vlan(f->proto))
+			break;
+		if (!take(f, sizeof(*vlan)))
+			return PASS_TRUNCATED;
+		f->proto = vlan->h_vlan_encapsulated_proto;
+		tags++;
+	}
+	f->meta.flags = tags << VLAN_SHIFT;
+	f->meta.l3_off = f->offset;
+	return FOUND;
+}
+
+static __always_inline int read_ipv4(struct frame *f)
+{
+	struct iphdr *ip = f->cursor;
+
+	if (!take(f, sizeof(*ip)))
+		return PASS_TRUNCATED;
+	if (ip->version_ihl >> 4 != 4)
+		return PASS_NOT_IP;
+	if (ip->frag_off & bpf_htons(MF_AND_OFFSET))
+		return PASS_FRAGMENT;
+	if (ip->version_ihl != 0x45)
+		return PASS_IP_OPTIONS;
+	if (ip->protocol != IPPROTO_UDP)
+		return PASS_NOT_UDP;
+	map_ipv4(f->src, ip->saddr);
+	map_ipv4(f->dst, ip->daddr);
+	return FOUND;
+}
+
+static __always_inline int read_ipv6(struct frame *f)
+{
+	struct ipv6hdr *ip = f->cursor;
+
+	if (!take(f, sizeof(*ip)))
+		return PASS_TRUNCATED;
+	if ((bpf_ntohl(ip->version_class_flow) >> 28) != 6)
+		return PASS_NOT_IP;
+	switch (ip->nexthdr) {
+	case IPPROTO_UDP:
+		break;
+	case IPPROTO_FRAGMENT:
+		return PASS_FRAGMENT;
+	case IPPROTO_HOPOPTS:
+	case IPPROTO_ROUTING:
+	case IPPROTO_DSTOPTS:
+		return PASS_IP_OPTIONS;
+	default:
+		return PASS_NOT_UDP;
+	}
+	__builtin_memcpy(f->src, ip->saddr, sizeof(f->src));
+	__builtin_memcpy(f->dst, ip->daddr, sizeof(f->dst));
+	f->meta.flags |= IPV6;
+	return FOUND;
+}
+
+static __always_inline int read_ip(struct frame *f)
+{
+	if (f->proto == bpf_htons(ETH_P_IP))
+		return read_ipv4(f);
+	if (f->proto == bpf_htons(ETH_P_IPV6))
+		return read_ipv6(f);
+	return PASS_NOT_IP;
+}
+
+static __always_inline enum rocast_kind kind_of(__u8 opcode, __u32 qpn)
+{
+	if (opcode >= OP_READ_RESPONSE_FIRST && opcode <= OP_ATOMIC_ACKNOWLEDGE)
+		return KIND_FEEDBACK;
+	if (opcode == OP_CNP)
+		return KIND_CNP;
+	if (opcode == OP_UD_SEND_ONLY && qpn == QP1)
+		return KIND_CM;
+	return KIND_DATA;
+}
+
+static __always_inline int read_roce(struct frame *f)
+{
+	struct udphdr *udp = f->cursor;
+	struct bth *bth;
+
+	if (!take(f, sizeof(*udp)))
+		return PASS_TRUNCATED;
+	if (udp->dest != bpf_htons(ROCE_V2_PORT))
+		return PASS_NOT_ROCE;
+	f->meta.bth_off = f->offset;
+	bth = f->cursor;
+	if (!take(f, sizeof(*bth)))
+		return PASS_TRUNCATED;
+	f->qpn = bpf_ntohl(bth->qpn) & 0xffffff;
+	f->meta.kind = kind_of(bth->opcode, f->qpn);
+	return FOUND;
+}
+
+/* The addressings, the most particular first. A CM message names no group's QP: only its destination can be one. */
+static __always_inline int find_group(struct frame *f)
+{
+	struct rocast_key key = { .ipv6 = f->meta.flags & IPV6 };
+	__u32 *group;
+
+	if (f->meta.kind != KIND_CM) {
+		key.qpn = f->qpn;
+		key.match = MATCH_DST_QPN;
+		__builtin_memcpy(key.addr, f->dst, sizeof(key.addr));
+		group = bpf_map_lookup_elem(&groups, &key);
+		if (group)
+			goto found;
+		key.match = MATCH_SRC_QPN;
+		__builtin_memcpy(key.addr, f->src, sizeof(key.addr));
+		group = bpf_map_lookup_elem(&groups, &key);
+		if (group)
+			goto found;
+	}
+	key.qpn = 0;
+	key.match = MATCH_DST;
+	__builtin_memcpy(key.addr, f->dst, sizeof(key.addr));
+	group = bpf_map_lookup_elem(&groups, &key);
+	if (!group)
+		return PASS_NO_GROUP;
+found:
+	f->meta.group = *group;
+	return FOUND;
+}
+
+/*
+ * The socket is asked for first: a frame that goes to the kernel for want of one carries no metadata, which would only
+ * keep GRO from merging it. bpf_redirect_map answers XDP_PASS, its flag, when the queue has none.
+ */
+static __always_inline int hand_over(struct xdp_md *ctx, const struct frame *f)
+{
+	struct rocast_meta *meta;
+
+	if (bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS) != XDP_REDIRECT)
+		return PASS_NO_SOCKET;
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*meta)))
+		return PASS_META_FAILED;
+	meta = (void *)(long)ctx->data_meta;
+	if ((void *)(meta + 1) > (void *)(long)ctx->data)
+		return PASS_META_FAILED;
+	*meta = f->meta;
+	return FOUND;
+}
+
+static __always_inline int classify(struct xdp_md *ctx)
+{
+	struct frame f = {
+		.cursor = (void *)(long)ctx->data,
+		.end = (void *)(long)ctx->data_end,
+		.meta.magic = MAGIC,
+	};
+	int step;
+
+	if ((step = read_ethernet(&f)) != FOUND ||
+	    (step = read_ip(&f)) != FOUND ||
+	    (step = read_roce(&f)) != FOUND ||
+	    (step = find_group(&f)) != FOUND ||
+	    (step = hand_over(ctx, &f)) != FOUND)
+		return step;
+	return REDIRECT_DATA - KIND_DATA + f.meta.kind;
+}
+
+SEC("xdp.frags")
+int rocast_classify(struct xdp_md *ctx)
+{
+	__u32 verdict = classify(ctx);
+	__u64 *frames = bpf_map_lookup_elem(&counters, &verdict);
+
+	if (frames)
+		(*frames)++;
+	return verdict >= REDIRECT_DATA ? XDP_REDIRECT : XDP_PASS;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,105 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+)
+
+// GroupEntriesMax bounds the entries over all groups: about one per addressing and distinct QPN of a group. PutGroup
+// refuses the next one. The kernel takes 16 MiB for the empty table, and what the entries need as they come.
+const GroupEntriesMax = 1 << 20
+
+// Classifier is the state that all ports share: which frames are whose, and how many there were.
+type Classifier struct {
+	spec *ebpf.CollectionSpec
+	maps sharedMaps
+}
+
+type sharedMaps struct {
+	Groups   *ebpf.Map `ebpf:"groups"`
+	Counters *ebpf.Map `ebpf:"counters"`
+}
+
+// Load creates the maps. No frame is seen before OpenPort.
+func Load() (*Classifier, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("load classifier: raise the locked memory limit: %w", explain(err))
+	}
+	spec, err := loadClassifier()
+	if err != nil {
+		return nil, fmt.Errorf("load classifier: %w", err)
+	}
+	c := &Classifier{spec: spec}
+	if err := spec.LoadAndAssign(&c.maps, nil); err != nil {
+		return nil, fmt.Errorf("load classifier: %w", explain(err))
+	}
+	return c, nil
+}
+
+// PutGroup makes frames that carry k the group's. An entry with the same key is replaced.
+func (c *Classifier) PutGroup(k Key, group uint32) error {
+	key, err := k.encode()
+	if err == nil {
+		err = c.maps.Groups.Update(key, group, ebpf.UpdateAny)
+	}
+	switch {
+	case errors.Is(err, unix.E2BIG):
+		return fmt.Errorf("classify %s as group %d: all %d entries are taken, delete a group first: %w", k, group, GroupEntriesMax, err)
+	case err != nil:
+		return fmt.Errorf("classify %s as group %d: %w", k, group, err)
+	}
+	return nil
+}
+
+// DeleteGroup removes the entry with that key. Frames that carry it go to the kernel from now on. An entry that is not
+// there is [ebpf.ErrKeyNotExist].
+func (c *Classifier) DeleteGroup(k Key) error {
+	key, err := k.encode()
+	if err == nil {
+		err = c.maps.Groups.Delete(key)
+	}
+	if err != nil {
+		return fmt.Errorf("stop classifying %s: %w", k, err)
+	}
+	return nil
+}
+
+// Counters reads the counters, summed over CPUs.
+func (c *Classifier) Counters() (Counters, error) {
+	var sum Counters
+	var perCPU []uint64
+	for v := range sum {
+		if err := c.maps.Counters.Lookup(uint32(v), &perCPU); err != nil {
+			return Counters{}, fmt.Errorf("read classifier counter %s: %w", Verdict(v), err)
+		}
+		for _, n := range perCPU {
+			sum[v] += n
+		}
+	}
+	return sum, nil
+}
+
+// Close gives up the maps. Ports that are still open keep what they use of them.
+func (c *Classifier) Close() error {
+	return errors.Join(c.maps.Groups.Close(), c.maps.Counters.Close())
+}
+
+// explain adds to an error of loading or attaching what to do about it, where that is known.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("needs CAP_BPF and CAP_NET_ADMIN, run it as root or grant them both: %w", err)
+	case errors.Is(err, unix.EACCES):
+		return fmt.Errorf("the kernel's verifier refuses the program, with CAP_PERFMON it is less strict: %w", err)
+	}
+	for _, f := range Features() {
+		if missing := f.Check(); errors.Is(missing, ebpf.ErrNotSupported) {
+			return fmt.Errorf("%w: %w", missing, err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,404 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"github.com/rocast/rocast/roce"
+	"golang.org/x/sys/unix"
+)
+
+// xdpMD is struct xdp_md as BPF_PROG_TEST_RUN takes and gives it: offsets into the buffer, metadata first.
+type xdpMD struct{ Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32 }
+
+const (
+	actionPass     = 2
+	actionRedirect = 4
+)
+
+// bench runs one port's program on frames that never were on a wire. Queue 0 has a socket if asked for.
+type bench struct {
+	c *Classifier
+	p *Port
+}
+
+func newBench(t testing.TB, withSocket bool) *bench {
+	t.Helper()
+	c := load(t)
+	p, err := c.loadPort("rctest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if withSocket {
+		enterNamespace(t)
+		if err := p.SetSocket(0, openSocket(t, loopback).fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &bench{c, p}
+}
+
+// outcome is all that a frame's way through the classifier leaves behind.
+type outcome struct {
+	Verdict Verdict
+	Meta    Meta
+}
+
+// run classifies one frame and checks what holds for every frame: it moves exactly one counter, the action goes with
+// it, not a byte changes, and there is metadata if and only if it is redirected.
+func (b *bench) run(t testing.TB, frame []byte) outcome {
+	t.Helper()
+	const largestBuffer = 3072 // less than any kernel's
+	return b.runSplit(t, frame, min(len(frame), largestBuffer))
+}
+
+// runSplit is run with only so many bytes in the frame's first buffer.
+func (b *bench) runSplit(t testing.TB, frame []byte, firstBytes int) outcome {
+	t.Helper()
+	before := counters(t, b.c)
+	var after xdpMD
+	opts := ebpf.RunOptions{
+		Data:       frame,
+		DataOut:    make([]byte, len(frame)+256),
+		Context:    xdpMD{DataEnd: uint32(firstBytes)},
+		ContextOut: &after,
+		Repeat:     1,
+	}
+	action, err := b.p.objs.Program.Run(&opts)
+	if errors.Is(err, unix.EINVAL) && firstBytes < len(frame) {
+		t.Skip("needs a kernel >= 6.18: BPF_PROG_TEST_RUN with the size of the first buffer")
+	}
+	if err != nil {
+		t.Fatalf("run on %d bytes: %v", len(frame), err)
+	}
+	verdict := b.onlyVerdict(t, before)
+	wantAction, wantMeta := uint32(actionPass), 0
+	if verdict >= RedirectData {
+		wantAction, wantMeta = actionRedirect, MetaBytes
+	}
+	if action != wantAction {
+		t.Fatalf("action %d with verdict %s, want %d", action, verdict, wantAction)
+	}
+	if got := int(after.Data - after.DataMeta); got != wantMeta {
+		t.Fatalf("%d bytes of metadata with verdict %s, want %d", got, verdict, wantMeta)
+	}
+	if !bytes.Equal(opts.DataOut[wantMeta:], frame) {
+		t.Fatalf("the frame changed\nfrom %x\nto   %x", frame, opts.DataOut[wantMeta:])
+	}
+	meta, ok := DecodeMeta(opts.DataOut[:wantMeta])
+	if ok != (wantMeta != 0) {
+		t.Fatalf("metadata %x does not decode", opts.DataOut[:wantMeta])
+	}
+	return outcome{verdict, meta}
+}
+
+func (b *bench) onlyVerdict(t testing.TB, before Counters) Verdict {
+	t.Helper()
+	var verdict Verdict
+	after := counters(t, b.c)
+	if m := moved(before, after); len(m) != 1 {
+		t.Fatalf("one frame moved the counters %v", m)
+	}
+	for v := range after {
+		switch after[v] - before[v] {
+		case 0:
+		case 1:
+			verdict = Verdict(v)
+		default:
+			t.Fatalf("one frame moved the counters %v", moved(before, after))
+		}
+	}
+	return verdict
+}
+
+// Groups of the table test, by what finds them.
+const (
+	byDstQPN = 7
+	bySrcQPN = 8
+	byDst6   = 9
+)
+
+func putTestGroups(t testing.TB, c *Classifier) {
+	t.Helper()
+	put(t, c, Key{groupIP, groupQPN, MatchDstQPN}, byDstQPN)
+	put(t, c, Key{groupIP, 0, MatchDst}, GroupNone)
+	put(t, c, Key{hostA, 0x800001, MatchSrcQPN}, bySrcQPN)
+	put(t, c, Key{group6, groupQPN, MatchDstQPN}, byDst6)
+	put(t, c, Key{hostA6, 0x800001, MatchSrcQPN}, bySrcQPN)
+}
+
+func TestGoodFrames(t *testing.T) {
+	b := newBench(t, true)
+	putTestGroups(t, b.c)
+	data := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16)
+	data6 := frame(hostA6, group6, roce.OpSendOnly, groupQPN, 16)
+	v4 := Meta{Group: byDstQPN, Kind: KindData, L3Off: 14, BTHOff: 42}
+	v6 := Meta{Group: byDst6, Kind: KindData, IPv6: true, L3Off: 14, BTHOff: 62}
+	with := func(m Meta, edit func(*Meta)) Meta { edit(&m); return m }
+	for _, row := range []struct {
+		name  string
+		frame []byte
+		want  outcome
+	}{
+		{"IPv4 data", data, outcome{RedirectData, v4}},
+		{"IPv6 data", data6, outcome{RedirectData, v6}},
+		{"feedback", frame(hostA, groupIP, roce.OpAck, groupQPN, 4),
+			outcome{RedirectFeedback, with(v4, func(m *Meta) { m.Kind = KindFeedback })}},
+		{"CNP", frame(hostA, groupIP, roce.OpCNP, groupQPN, 16),
+			outcome{RedirectCNP, with(v4, func(m *Meta) { m.Kind = KindCNP })}},
+		{"CM", frame(hostA, groupIP, udSend, 1, 264),
+			outcome{RedirectCM, with(v4, func(m *Meta) { m.Kind, m.Group = KindCM, GroupNone })}},
+		{"virtual QPN at a real IP", frame(hostA, netip.MustParseAddr("10.77.0.2"), roce.OpWriteOnly, 0x800001, 32),
+			outcome{RedirectData, with(v4, func(m *Meta) { m.Group = bySrcQPN })}},
+		{"virtual QPN at a real IPv6 address", frame(hostA6, netip.MustParseAddr("fd77::2"), roce.OpWriteOnly, 0x800001, 32),
+			outcome{RedirectData, with(v6, func(m *Meta) { m.Group = bySrcQPN })}},
+		{"source entry before destination entry without QPN", frame(hostA, groupIP, roce.OpSendOnly, 0x800001, 0),
+			outcome{RedirectData, with(v4, func(m *Meta) { m.Group = bySrcQPN })}},
+		{"unknown QPN at a group's address", frame(hostA, groupIP, roce.OpSendOnly, 0x118, 16),
+			outcome{RedirectData, with(v4, func(m *Meta) { m.Group = GroupNone })}},
+		{"one tag", tagged(data, 0x8100),
+			outcome{RedirectData, with(v4, func(m *Meta) { m.VLANs, m.L3Off, m.BTHOff = 1, 18, 46 })}},
+		{"service and customer tag", tagged(data, 0x88a8, 0x8100),
+			outcome{RedirectData, with(v4, func(m *Meta) { m.VLANs, m.L3Off, m.BTHOff = 2, 22, 50 })}},
+		{"two customer tags, IPv6", tagged(data6, 0x8100, 0x8100),
+			outcome{RedirectData, with(v6, func(m *Meta) { m.VLANs, m.L3Off, m.BTHOff = 2, 22, 70 })}},
+		{"ends with the BTH", data[:54], outcome{RedirectData, v4}},
+		{"Ethernet padding", append(append([]byte(nil), data...), make([]byte, 20)...), outcome{RedirectData, v4}},
+	} {
+		if diff := cmp.Diff(row.want, b.run(t, row.frame)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", row.name, diff)
+		}
+	}
+}
+
+// Path MTU 4096 arrives in two buffers. Headers are read from the first alone.
+func TestMultiBuffer(t *testing.T) {
+	b := newBench(t, true)
+	putTestGroups(t, b.c)
+	large := frame(hostA, groupIP, roce.OpSendMiddle, groupQPN, 4096)
+	want := outcome{RedirectData, Meta{Group: byDstQPN, Kind: KindData, L3Off: 14, BTHOff: 42}}
+	for _, firstBytes := range []int{3072, 54} {
+		if diff := cmp.Diff(want, b.runSplit(t, large, firstBytes)); diff != "" {
+			t.Errorf("first buffer of %d bytes (-want +got):\n%s", firstBytes, diff)
+		}
+	}
+	if got := b.runSplit(t, large, 53).Verdict; got != PassTruncated {
+		t.Errorf("BTH across buffers: %s, want %s", got, PassTruncated)
+	}
+}
+
+func TestOpcodesGetTheirKind(t *testing.T) {
+	b := newBench(t, true)
+	putTestGroups(t, b.c)
+	for opcode := range 256 {
+		want := outcome{RedirectData, Meta{Group: byDstQPN, Kind: KindData, L3Off: 14, BTHOff: 42}}
+		switch {
+		case opcode >= 0x0d && opcode <= 0x12:
+			want.Verdict, want.Meta.Kind = RedirectFeedback, KindFeedback
+		case opcode == 0x81:
+			want.Verdict, want.Meta.Kind = RedirectCNP, KindCNP
+		}
+		got := b.run(t, frame(hostA, groupIP, roce.Opcode(opcode), groupQPN, 28))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("opcode %#02x (-want +got):\n%s", opcode, diff)
+		}
+	}
+}
+
+// Each row breaks one thing in a good frame. None may reach a socket but as the row says.
+func TestMutations(t *testing.T) {
+	b := newBench(t, true)
+	putTestGroups(t, b.c)
+	v4 := func() []byte { return frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16) }
+	v6 := func() []byte { return frame(hostA6, group6, roce.OpSendOnly, groupQPN, 16) }
+	set := func(b []byte, at int, values ...byte) []byte { copy(b[at:], values); return b }
+	tripleTag := tagged(v4(), 0x88a8, 0x8100, 0x8100)
+	mapped := netip.AddrFrom16(groupIP.As16())
+	for _, row := range []struct {
+		name  string
+		frame []byte
+		want  Verdict
+	}{
+		{"ARP", set(v4(), 12, 0x08, 0x06), PassNotIP},
+		{"RoCEv1", set(v4(), 12, 0x89, 0x15), PassNotIP},
+		{"IPv6 type, IPv4 header", set(v4(), 12, 0x86, 0xdd), PassNotIP},
+		{"IPv4 type, IPv6 header", set(v6(), 12, 0x08, 0x00), PassNotIP},
+		{"third tag", tripleTag, PassNotIP},
+		{"tag of another kind", tagged(v4(), 0x9100), PassNotIP},
+		{"ARP behind a tag", set(tagged(v4(), 0x8100), 16, 0x08, 0x06), PassNotIP},
+		{"IPv4 first fragment", set(v4(), 20, 0x20, 0x00), PassFragment},
+		{"IPv4 last fragment", set(v4(), 20, 0x00, 0x01), PassFragment},
+		{"IPv4 far fragment", set(v4(), 20, 0x1f, 0x00), PassFragment},
+		{"IPv4 without DF", set(v4(), 20, 0x00, 0x00), RedirectData},
+		{"IPv4 options", set(v4(), 14, 0x46), PassIPOptions},
+		{"IPv4 header too short", set(v4(), 14, 0x44), PassIPOptions},
+		{"IPv4 TCP", set(v4(), 23, 6), PassNotUDP},
+		{"IPv6 fragment", set(v6(), 20, 44), PassFragment},
+		{"IPv6 hop-by-hop options", set(v6(), 20, 0), PassIPOptions},
+		{"IPv6 routing header", set(v6(), 20, 43), PassIPOptions},
+		{"IPv6 destination options", set(v6(), 20, 60), PassIPOptions},
+		{"IPv6 ICMP", set(v6(), 20, 58), PassNotUDP},
+		{"port 4792", set(v4(), 36, 0x12, 0xb8), PassNotRoCE},
+		{"4791 as source port only", set(v4(), 34, 0x12, 0xb7, 0xc1, 0x23), PassNotRoCE},
+		{"IPv6 port 4790", set(v6(), 56, 0x12, 0xb6), PassNotRoCE},
+		{"another destination", set(v4(), 33, 101), PassNoGroup},
+		{"IPv6 another destination", set(v6(), 53, 1), PassNoGroup},
+		{"IPv6 another QPN, no entry for the address", set(v6(), 69, 0x18), PassNoGroup},
+		{"virtual QPN from another source", frame(netip.MustParseAddr("10.77.0.3"), netip.MustParseAddr("10.77.0.2"), roce.OpSendOnly, 0x800001, 0), PassNoGroup},
+		{"CM past the group's address", frame(hostA, netip.MustParseAddr("10.77.0.2"), udSend, 1, 264), PassNoGroup},
+		{"CM to an address that has QPN entries only", frame(hostA6, group6, udSend, 1, 264), PassNoGroup},
+		{"IPv4 group's address as IPv6", frame(hostA6, mapped, roce.OpSendOnly, groupQPN, 16), PassNoGroup},
+		{"high byte of the QPN word is no part of it", set(v4(), 46, 0xff), RedirectData},
+		{"UD to another QP is no CM", frame(hostA, groupIP, udSend, groupQPN, 264), RedirectData},
+		{"cut in the Ethernet header's successor", v4()[:14], PassTruncated},
+		{"cut in the IPv4 header", v4()[:33], PassTruncated},
+		{"cut in the IPv6 header", v6()[:53], PassTruncated},
+		{"cut in the UDP header", v4()[:41], PassTruncated},
+		{"cut in the BTH", v4()[:53], PassTruncated},
+		{"IPv6 cut in the BTH", v6()[:73], PassTruncated},
+		{"cut in the first tag", tagged(v4(), 0x8100)[:17], PassTruncated},
+		{"cut in the second tag", tagged(v4(), 0x8100, 0x8100)[:21], PassTruncated},
+		{"DNS, cut where a BTH would be", set(v4(), 36, 0, 53)[:42], PassNotRoCE},
+	} {
+		if got := b.run(t, row.frame).Verdict; got != row.want {
+			t.Errorf("%s: %s, want %s", row.name, got, row.want)
+		}
+	}
+}
+
+// Without a socket on the queue a group's frame goes to the kernel as it came: no metadata (run checks it).
+func TestNoSocket(t *testing.T) {
+	b := newBench(t, false)
+	putTestGroups(t, b.c)
+	for _, f := range [][]byte{
+		frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16),
+		frame(hostA, groupIP, roce.OpAck, groupQPN, 4),
+		frame(hostA6, group6, roce.OpSendMiddle, groupQPN, 1024),
+	} {
+		if got := b.run(t, f).Verdict; got != PassNoSocket {
+			t.Errorf("%s, want %s", got, PassNoSocket)
+		}
+	}
+}
+
+// A driver without room for metadata is a frame that has as much of it already as the kernel allows.
+func TestMetaFailed(t *testing.T) {
+	b := newBench(t, true)
+	putTestGroups(t, b.c)
+	good := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16)
+	for metaBytes := 240; metaBytes >= 20; metaBytes -= 4 {
+		before := counters(t, b.c)
+		data := append(make([]byte, metaBytes), good...)
+		action, err := b.p.objs.Program.Run(&ebpf.RunOptions{
+			Data:    data,
+			DataOut: make([]byte, len(data)+256),
+			Context: xdpMD{Data: uint32(metaBytes), DataEnd: uint32(len(data))},
+			Repeat:  1,
+		})
+		if err != nil {
+			continue // more metadata than this kernel takes
+		}
+		if got := b.onlyVerdict(t, before); got != PassMetaFailed || action != actionPass {
+			t.Errorf("with %d bytes in the way: verdict %s, action %d; want %s, pass", metaBytes, got, action, PassMetaFailed)
+		}
+		return
+	}
+	t.Fatal("this kernel took no metadata at all")
+}
+
+func TestEntriesComeAndGo(t *testing.T) {
+	b := newBench(t, true)
+	good := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16)
+	key := Key{groupIP, groupQPN, MatchDstQPN}
+	expect := func(when string, want outcome) {
+		t.Helper()
+		if diff := cmp.Diff(want, b.run(t, good)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	redirected := func(group uint32) outcome {
+		return outcome{RedirectData, Meta{Group: group, Kind: KindData, L3Off: 14, BTHOff: 42}}
+	}
+	expect("before", outcome{Verdict: PassNoGroup})
+	put(t, b.c, key, 1)
+	expect("after put", redirected(1))
+	put(t, b.c, Key{netip.AddrFrom16(groupIP.As16()), groupQPN, MatchDstQPN}, 2)
+	expect("after put of the address in its other form", redirected(2))
+	if err := b.c.DeleteGroup(key); err != nil {
+		t.Fatal(err)
+	}
+	expect("after delete", outcome{Verdict: PassNoGroup})
+	if err := b.c.DeleteGroup(key); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		t.Errorf("second delete: %v, want ErrKeyNotExist", err)
+	}
+}
+
+func TestSetSocketErrors(t *testing.T) {
+	b := newBench(t, false)
+	for _, row := range []struct {
+		name  string
+		queue uint32
+		want  string
+	}{
+		{"a queue beyond the map", QueuesMax, "ethtool -L rctest combined 1024"},
+		{"a file that is no socket", 0, "fd 0"},
+	} {
+		if err := b.p.SetSocket(row.queue, 0); err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: %v, want an error with %q", row.name, err, row.want)
+		}
+	}
+}
+
+// The object's bytes may not depend on where it was compiled.
+func TestObjectNamesNoDirectory(t *testing.T) {
+	if path := regexp.MustCompile(`\x00/\w[^\x00]+`).Find(_ClassifierBytes); path != nil {
+		t.Errorf("the object holds the path %q", path)
+	}
+}
+
+func TestMapLayout(t *testing.T) {
+	spec, err := loadClassifier()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := spec.Maps[classifierMapGroups].MaxEntries; n != GroupEntriesMax {
+		t.Errorf("groups holds %d entries, GroupEntriesMax says %d", n, GroupEntriesMax)
+	}
+	if n := spec.Maps[classifierMapXsks].MaxEntries; n != QueuesMax {
+		t.Errorf("xsks holds %d queues, QueuesMax says %d", n, QueuesMax)
+	}
+	if n := binary.Size(classifierRocastKey{}); n != 24 {
+		t.Errorf("a key has %d bytes, want 24", n)
+	}
+}
+
+// What the classifier costs the kernel's own traffic. (A redirected frame cannot be measured so: run on run adds metadata.)
+func BenchmarkClassify(b *testing.B) {
+	bench := newBench(b, false)
+	putTestGroups(b, bench.c)
+	for name, f := range map[string][]byte{
+		"NoSocket": frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 1024),
+		"NoGroup":  frame(hostA, hostA, roce.OpSendOnly, 0x123456, 1024),
+		"NotRoCE":  append(frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 1024)[:36], 0, 53, 0, 0, 0, 0),
+	} {
+		b.Run(name, func(b *testing.B) {
+			_, perRun, err := bench.p.objs.Program.Benchmark(f, b.N, b.ResetTimer)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(perRun.Nanoseconds()), "ns/frame")
+		})
+	}
+}

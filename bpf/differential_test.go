@@ -1,0 +1,158 @@
+package bpf
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rocast/rocast/roce"
+	"github.com/rocast/rocast/roce/captures"
+)
+
+// classify is the classifier once more, written against roce.View. decided is false where View refuses a frame for its
+// lengths, which the classifier leaves to the dataplane.
+func classify(lookup map[Key]uint32, head []byte) (want outcome, decided bool) {
+	var v roce.View
+	switch err := v.Decode(head, len(head)); err {
+	case nil, roce.ErrTVer, roce.ErrOpcode:
+	case roce.ErrNotIP:
+		return outcome{Verdict: PassNotIP}, true
+	case roce.ErrFragment:
+		return outcome{Verdict: PassFragment}, true
+	case roce.ErrIPOptions:
+		return outcome{Verdict: PassIPOptions}, true
+	case roce.ErrNotUDP:
+		return outcome{Verdict: PassNotUDP}, true
+	case roce.ErrNotRoCE:
+		return outcome{Verdict: PassNotRoCE}, true
+	default:
+		return outcome{}, false
+	}
+	kind, verdict := kindOf(v.Opcode, v.DestQPN(head))
+	group, ok := find(lookup, &v, head, kind)
+	if !ok {
+		return outcome{Verdict: PassNoGroup}, true
+	}
+	return outcome{verdict, Meta{group, kind, v.IPv6, v.VLANs, uint8(v.L3), uint8(v.BTH)}}, true
+}
+
+func kindOf(opcode roce.Opcode, qpn roce.QPN) (Kind, Verdict) {
+	switch {
+	case opcode.IsResponse():
+		return KindFeedback, RedirectFeedback
+	case opcode == roce.OpCNP:
+		return KindCNP, RedirectCNP
+	case opcode == roce.OpUDSendOnly && qpn == 1:
+		return KindCM, RedirectCM
+	}
+	return KindData, RedirectData
+}
+
+func find(lookup map[Key]uint32, v *roce.View, head []byte, kind Kind) (uint32, bool) {
+	qpn := uint32(v.DestQPN(head))
+	keys := []Key{{v.DstIP(head), qpn, MatchDstQPN}, {v.SrcIP(head), qpn, MatchSrcQPN}, {v.DstIP(head), 0, MatchDst}}
+	if kind == KindCM {
+		keys = keys[2:]
+	}
+	for _, k := range keys {
+		if group, ok := lookup[k]; ok {
+			return group, true
+		}
+	}
+	return 0, false
+}
+
+// The C program and roce.View agree on every frame that Soft-RoCE hosts sent, and on what is left of it after damage.
+func TestAgreesWithView(t *testing.T) {
+	b := newBench(t, true)
+	random := rand.New(rand.NewPCG(4791, 0))
+	frames := someFrames(t)
+	lookup := someGroups(t, b.c, frames, random)
+	verdicts := map[Verdict]int{}
+	compare := func(name string, f []byte) {
+		want, decided := classify(lookup, f)
+		got := b.run(t, f)
+		if decided {
+			verdicts[want.Verdict]++
+		}
+		if decided && got != want {
+			t.Fatalf("%s: %x\n(-View +classifier):\n%s", name, f[:min(len(f), 80)], cmp.Diff(want, got))
+		}
+	}
+	for i, f := range frames {
+		name := fmt.Sprintf("frame %d", i)
+		compare(name, f)
+		compare(name+" damaged", damage(f, random))
+	}
+	for v := PassNotIP; int(v) < Verdicts; v++ {
+		if verdicts[v] == 0 && v != PassNoSocket && v != PassMetaFailed && v != RedirectCNP {
+			t.Errorf("no frame had the verdict %s: %v", v, verdicts)
+		}
+	}
+}
+
+// someFrames is every captured frame, and a share of frames of the kinds Soft-RoCE does not send.
+func someFrames(t *testing.T) (frames [][]byte) {
+	t.Helper()
+	for _, name := range captures.Names() {
+		captured, err := captures.Frames(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range captured {
+			frames = append(frames, f.Data)
+		}
+	}
+	for range len(frames) / 20 {
+		frames = append(frames,
+			frame(hostA6, group6, roce.OpSendOnly, groupQPN, 64),
+			frame(group6, hostA6, roce.OpAck, groupQPN, 4),
+			frame(hostA, groupIP, roce.OpCNP, groupQPN, 16),
+			tagged(frame(hostA, groupIP, roce.OpWriteOnly, groupQPN, 64), 0x8100),
+			tagged(frame(hostA6, group6, roce.OpSendOnly, groupQPN, 64), 0x88a8, 0x8100))
+	}
+	return frames
+}
+
+// someGroups makes entries for three quarters of what the frames carry, of every kind of match.
+func someGroups(t *testing.T, c *Classifier, frames [][]byte, random *rand.Rand) map[Key]uint32 {
+	t.Helper()
+	lookup := map[Key]uint32{}
+	seen := map[Key]bool{}
+	for _, f := range frames {
+		var v roce.View
+		if v.Decode(f, len(f)) != nil {
+			continue
+		}
+		dst := Key{v.DstIP(f), uint32(v.DestQPN(f)), MatchDstQPN}
+		if seen[dst] {
+			continue
+		}
+		seen[dst] = true
+		choices := []Key{dst, {v.SrcIP(f), dst.QPN, MatchSrcQPN}, {dst.Addr, 0, MatchDst}, {}}
+		if k := choices[random.IntN(len(choices))]; k != (Key{}) {
+			lookup[k] = random.Uint32()
+		}
+	}
+	for k, group := range lookup {
+		put(t, c, k, group)
+	}
+	return lookup
+}
+
+// damage changes one header byte of a copy, to a bit away or to anything, or cuts it short.
+func damage(f []byte, random *rand.Rand) []byte {
+	f = append([]byte(nil), f...)
+	const ethernetBytes, headerBytes = 14, 80
+	at := 12 + random.IntN(min(len(f), headerBytes)-12)
+	switch random.IntN(5) {
+	case 0:
+		return f[:max(at, ethernetBytes)]
+	case 1:
+		f[at] = byte(random.Uint32())
+	default:
+		f[at] ^= 1 << random.IntN(8)
+	}
+	return f
+}

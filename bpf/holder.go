@@ -1,0 +1,74 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// isHeld tells the refusals that mean: another XDP program is there. EEXIST is one in the other mode, or on a device
+// above this one.
+func isHeld(err error) bool {
+	return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST)
+}
+
+// describeHolder says which XDP program keeps ours off an interface, and how to remove it. Looking programs and links up
+// takes CAP_SYS_ADMIN; without it the answer is shorter.
+func describeHolder(name string, ifindex int) string {
+	id, ok := attachedProgram(ifindex)
+	if !ok {
+		return "an XDP program is attached to it or to a device above it; find it with: bpftool net"
+	}
+	who := fmt.Sprintf("XDP program %s(id %d) is attached to it", programName(id), id)
+	linkID, err := linkOf(ifindex, id)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%s; find its owner with: bpftool link show, bpftool prog show id %d", who, id)
+	case linkID == 0:
+		return fmt.Sprintf("%s without a bpf_link; remove it with: ip link set dev %s xdp off (or xdpgeneric off)", who, name)
+	}
+	return fmt.Sprintf("%s by bpf_link %d; stop the process that holds it, or run: bpftool link detach id %d", who, linkID, linkID)
+}
+
+func attachedProgram(ifindex int) (ebpf.ProgramID, bool) {
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil || l.Attrs().Xdp == nil || l.Attrs().Xdp.ProgId == 0 {
+		return 0, false
+	}
+	return ebpf.ProgramID(l.Attrs().Xdp.ProgId), true
+}
+
+// programName is the quoted name and a space, or nothing where it cannot be found out.
+func programName(id ebpf.ProgramID) string {
+	prog, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return ""
+	}
+	defer prog.Close()
+	info, err := prog.Info()
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%q ", info.Name)
+}
+
+// linkOf finds the bpf_link that attaches a program to an interface, 0 if there is none. The program is part of the
+// question because another namespace may have an interface of the same index.
+func linkOf(ifindex int, prog ebpf.ProgramID) (link.ID, error) {
+	var it link.Iterator
+	defer it.Close()
+	for it.Next() {
+		info, err := it.Link.Info()
+		if err != nil || info.Program != prog {
+			continue
+		}
+		if xdp := info.XDP(); xdp != nil && int(xdp.Ifindex) == ifindex {
+			return it.ID, nil
+		}
+	}
+	return 0, it.Err()
+}

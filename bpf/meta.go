@@ -1,0 +1,66 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// MetaBytes is the size of the metadata: the bytes that end where the frame starts.
+const MetaBytes = 16
+
+// metaMagic is MAGIC in classifier.c.
+const metaMagic = 0x726f6361
+
+// Kind is what a frame is to its group.
+type Kind uint8
+
+const (
+	// KindData: a request, and every opcode that is none of the others; the dataplane counts those it does not want.
+	KindData Kind = iota + 1
+	// KindFeedback: opcodes 0x0D to 0x12, READ responses, ACK and ATOMIC ACK.
+	KindFeedback
+	// KindCNP: opcode 0x81.
+	KindCNP
+	// KindCM: a connection management datagram, opcode 0x64 to QP 1.
+	KindCM
+)
+
+func (k Kind) String() string {
+	switch k {
+	case KindData:
+		return "data"
+	case KindFeedback:
+		return "feedback"
+	case KindCNP:
+		return "cnp"
+	case KindCM:
+		return "cm"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Meta is what the classifier found out about one frame.
+type Meta struct {
+	Group  uint32 // as given to PutGroup; GroupNone if only the address is known
+	Kind   Kind
+	IPv6   bool
+	VLANs  uint8
+	L3Off  uint8 // IP header, from the start of the frame
+	BTHOff uint8 // the UDP header is the 8 bytes before it
+}
+
+// DecodeMeta reads the MetaBytes in front of a frame. False means the classifier did not write them.
+func DecodeMeta(b []byte) (Meta, bool) {
+	if len(b) != MetaBytes || binary.LittleEndian.Uint32(b) != metaMagic {
+		return Meta{}, false
+	}
+	flags := b[9]
+	return Meta{
+		Group:  binary.LittleEndian.Uint32(b[4:]),
+		Kind:   Kind(b[8]),
+		IPv6:   flags&1 != 0,
+		VLANs:  flags >> 1 & 3,
+		L3Off:  b[10],
+		BTHOff: b[11],
+	}, true
+}

@@ -1,0 +1,160 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// AttachMode is where in an interface's receive path the classifier runs.
+type AttachMode uint8
+
+const (
+	// ModeAuto asks for native mode and takes generic mode where the driver refuses it.
+	ModeAuto AttachMode = iota
+	// ModeNative runs in the driver, before the kernel makes a socket buffer of the frame.
+	ModeNative
+	// ModeGeneric runs after that. Every interface has it.
+	ModeGeneric
+)
+
+func (m AttachMode) String() string {
+	switch m {
+	case ModeAuto:
+		return "auto"
+	case ModeNative:
+		return "native"
+	case ModeGeneric:
+		return "generic"
+	}
+	return fmt.Sprintf("mode(%d)", uint8(m))
+}
+
+func (m AttachMode) flags() link.XDPAttachFlags {
+	if m == ModeGeneric {
+		return link.XDPGenericMode
+	}
+	return link.XDPDriverMode
+}
+
+// QueuesMax is the first queue number that can have no socket. Group frames of such a queue go to the kernel.
+const QueuesMax = 1024
+
+// Port is the classifier attached to one interface, with that interface's sockets.
+type Port struct {
+	name    string
+	mode    AttachMode
+	refused error
+	link    link.Link
+	objs    portObjects
+}
+
+type portObjects struct {
+	Program *ebpf.Program `ebpf:"rocast_classify"`
+	Sockets *ebpf.Map     `ebpf:"xsks"`
+}
+
+// OpenPort attaches to an interface of the calling thread's network namespace. Until sockets are set, every frame goes
+// to the kernel.
+func (c *Classifier) OpenPort(ifindex int, mode AttachMode) (*Port, error) {
+	iface, err := net.InterfaceByIndex(ifindex)
+	if err != nil {
+		return nil, fmt.Errorf("open port: no interface with index %d: %w", ifindex, err)
+	}
+	p, err := c.loadPort(iface.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.attach(ifindex, mode); err != nil {
+		return nil, errors.Join(fmt.Errorf("open port %s: %w", p.name, err), p.Close())
+	}
+	return p, nil
+}
+
+// loadPort is a port without its link: program and socket map.
+func (c *Classifier) loadPort(name string) (*Port, error) {
+	p := &Port{name: name}
+	err := c.spec.LoadAndAssign(&p.objs, &ebpf.CollectionOptions{
+		MapReplacements: map[string]*ebpf.Map{
+			classifierMapGroups:   c.maps.Groups,
+			classifierMapCounters: c.maps.Counters,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open port %s: load classifier: %w", name, explain(err))
+	}
+	return p, nil
+}
+
+func (p *Port) attach(ifindex int, mode AttachMode) error {
+	if mode != ModeAuto {
+		return p.attachAs(ifindex, mode)
+	}
+	native := p.attachAs(ifindex, ModeNative)
+	if native == nil || isFinal(native) {
+		return native
+	}
+	if err := p.attachAs(ifindex, ModeGeneric); err != nil {
+		return fmt.Errorf("%w; %w", native, err)
+	}
+	p.refused = native
+	return nil
+}
+
+func (p *Port) attachAs(ifindex int, mode AttachMode) error {
+	l, err := link.AttachXDP(link.XDPOptions{Program: p.objs.Program, Interface: ifindex, Flags: mode.flags()})
+	switch {
+	case err == nil:
+		p.link, p.mode = l, mode
+		return nil
+	case isHeld(err):
+		return fmt.Errorf("attach in %s mode: %s: %w", mode, describeHolder(p.name, ifindex), err)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("attach in %s mode: the driver has no native XDP, use auto or generic mode: %w", mode, err)
+	}
+	return fmt.Errorf("attach in %s mode: %w", mode, explain(err))
+}
+
+// isFinal tells the refusals that the other mode would meet too.
+func isFinal(err error) bool {
+	return isHeld(err) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV)
+}
+
+// Mode is the mode obtained: native or generic.
+func (p *Port) Mode() AttachMode { return p.mode }
+
+// NativeRefused is why a port opened with ModeAuto runs in generic mode; nil if it does not.
+func (p *Port) NativeRefused() error { return p.refused }
+
+// SetSocket hands the group frames of one queue to the AF_XDP socket fd, which has to be bound to this interface and
+// that queue. The kernel forgets the socket when it is closed.
+func (p *Port) SetSocket(queue uint32, fd int) error {
+	if queue >= QueuesMax {
+		return fmt.Errorf("set socket of port %s queue %d: only queues below %d can have one, reduce them with: ethtool -L %s combined %d",
+			p.name, queue, QueuesMax, p.name, QueuesMax)
+	}
+	err := p.objs.Sockets.Update(queue, uint32(fd), ebpf.UpdateAny)
+	switch {
+	case errors.Is(err, unix.ENOTSOCK), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("set socket of port %s queue %d: fd %d is no AF_XDP socket with a receive ring: %w", p.name, queue, fd, err)
+	case err != nil:
+		return fmt.Errorf("set socket of port %s queue %d: %w", p.name, queue, err)
+	}
+	return nil
+}
+
+// Close detaches. The frames that follow go to the kernel.
+func (p *Port) Close() error {
+	var err error
+	if p.link != nil {
+		err = p.link.Close()
+	}
+	if err = errors.Join(err, p.objs.Program.Close(), p.objs.Sockets.Close()); err != nil {
+		return fmt.Errorf("close port %s: %w", p.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,311 @@
+package bpf
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/google/go-cmp/cmp"
+	"github.com/rocast/rocast/roce"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func openPort(t testing.TB, c *Classifier, ifindex int, mode AttachMode) *Port {
+	t.Helper()
+	p, err := c.OpenPort(ifindex, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// The whole way, once per mode: a group's frame reaches the socket unchanged with its metadata in front, one of nobody's
+// reaches the kernel, and after Close so does the group's.
+func TestFramesOnVeth(t *testing.T) {
+	for _, mode := range []AttachMode{ModeNative, ModeGeneric} {
+		t.Run(mode.String(), func(t *testing.T) { testFramesOnVeth(t, mode) })
+	}
+}
+
+func testFramesOnVeth(t *testing.T, mode AttachMode) {
+	c := load(t)
+	enterNamespace(t)
+	ifindex := addVeth(t)
+	peer, err := net.InterfaceByName("rc1")
+	must(t, "find rc1", err)
+	wire, kernel := tap(t, peer.Index), tap(t, ifindex)
+	put(t, c, Key{groupIP, groupQPN, MatchDstQPN}, 7)
+	p := openPort(t, c, ifindex, mode)
+	if p.Mode() != mode || p.NativeRefused() != nil {
+		t.Errorf("mode %s, refused %v; want %s", p.Mode(), p.NativeRefused(), mode)
+	}
+	sock := openSocket(t, ifindex)
+	must(t, "set socket", p.SetSocket(0, sock.fd))
+
+	ours := tagged(frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 100), 0x8100)
+	before := counters(t, c)
+	send(t, wire, ours)
+	meta, got := sock.receive(t)
+	if diff := cmp.Diff(ours, got); diff != "" {
+		t.Errorf("the frame changed (-sent +received):\n%s", diff)
+	}
+	want := Meta{Group: 7, Kind: KindData, VLANs: 1, L3Off: 18, BTHOff: 46}
+	if m, ok := DecodeMeta(meta); !ok || m != want {
+		t.Errorf("metadata %x is %+v, want %+v", meta, m, want)
+	}
+	if n := counters(t, c)[RedirectData] - before[RedirectData]; n != 1 {
+		t.Errorf("%s moved by %d, want 1", RedirectData, n)
+	}
+
+	nobodys := frame(hostA, hostA, roce.OpSendOnly, groupQPN, 100)
+	send(t, wire, nobodys)
+	expectKernelGets(t, kernel, nobodys)
+
+	must(t, "close port", p.Close())
+	if attached(t, ifindex) {
+		t.Error("after Close the interface still runs an XDP program")
+	}
+	untagged := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 100)
+	send(t, wire, untagged)
+	expectKernelGets(t, kernel, untagged)
+}
+
+// expectKernelGets waits for a frame on a tap. Frames the kernel sends of itself (neighbour discovery) are passed over.
+func expectKernelGets(t *testing.T, tap int, want []byte) {
+	t.Helper()
+	b := make([]byte, 2048)
+	for {
+		awaitInput(t, tap)
+		n, from, err := unix.Recvfrom(tap, b, 0)
+		must(t, "receive", err)
+		if from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING || string(b[:min(n, 12)]) != string(want[:12]) {
+			continue
+		}
+		if diff := cmp.Diff(want, b[:n]); diff != "" {
+			t.Errorf("the kernel got another frame (-want +got):\n%s", diff)
+		}
+		return
+	}
+}
+
+// The loopback is a device whose driver has no native XDP.
+func TestGenericIsTheFallback(t *testing.T) {
+	c := load(t)
+	enterNamespace(t)
+
+	_, err := c.OpenPort(loopback, ModeNative)
+	if !errors.Is(err, unix.EOPNOTSUPP) || !strings.Contains(err.Error(), "open port lo: attach in native mode: the driver has no native XDP") {
+		t.Errorf("native mode on a device without: %v", err)
+	}
+	p := openPort(t, c, loopback, ModeAuto)
+	if p.Mode() != ModeGeneric || !errors.Is(p.NativeRefused(), unix.EOPNOTSUPP) {
+		t.Errorf("mode %s, native refused with %v; want generic, EOPNOTSUPP", p.Mode(), p.NativeRefused())
+	}
+	must(t, "close port", p.Close())
+	if attached(t, loopback) {
+		t.Error("after Close the interface still runs an XDP program")
+	}
+}
+
+// At this MTU veth takes only a program that declares itself aware of multi-buffer frames.
+func TestAutoPrefersNative(t *testing.T) {
+	const jumboBytes = 9000
+	c := load(t)
+	enterNamespace(t)
+	ifindex := addVeth(t)
+	for _, name := range []string{"rc0", "rc1"} {
+		l, err := netlink.LinkByName(name)
+		must(t, "find "+name, err)
+		must(t, "set MTU", netlink.LinkSetMTU(l, jumboBytes))
+	}
+	p := openPort(t, c, ifindex, ModeAuto)
+	defer p.Close()
+	if p.Mode() != ModeNative || p.NativeRefused() != nil {
+		t.Errorf("mode %s, refused %v; want native", p.Mode(), p.NativeRefused())
+	}
+}
+
+// Whoever is there first stays, in whatever mode and by whatever means, and the error says who it is and how to remove it.
+func TestInterfaceAlreadyHeld(t *testing.T) {
+	c := load(t)
+	enterNamespace(t)
+	ifindex := addVeth(t)
+
+	first := openPort(t, c, ifindex, ModeNative)
+	for _, mode := range []AttachMode{ModeAuto, ModeNative, ModeGeneric} {
+		_, err := c.OpenPort(ifindex, mode)
+		if err == nil || !strings.Contains(err.Error(), `XDP program "rocast_classify"`) || !strings.Contains(err.Error(), "bpftool link detach id") {
+			t.Errorf("%s mode over a bpf_link: %v", mode, err)
+		}
+	}
+	must(t, "close port", first.Close())
+
+	prog, err := newProbe(0, asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
+	must(t, "load program", err)
+	defer prog.Close()
+	l, err := netlink.LinkByIndex(ifindex)
+	must(t, "find rc0", err)
+	must(t, "attach by netlink", netlink.LinkSetXdpFd(l, prog.FD()))
+	_, err = c.OpenPort(ifindex, ModeAuto)
+	if err == nil || !strings.Contains(err.Error(), `XDP program "rocast_probe"`) || !strings.Contains(err.Error(), "ip link set dev rc0 xdp off") {
+		t.Errorf("over a netlink attachment: %v", err)
+	}
+}
+
+// A daemon needs no more than this. Without CAP_PERFMON the verifier is stricter, without CAP_SYS_ADMIN who holds
+// an interface has no name.
+func TestTwoCapabilitiesSuffice(t *testing.T) {
+	load(t)
+	enterNamespace(t)
+	ifindex := addVeth(t)
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	for _, c := range []int{unix.CAP_BPF, unix.CAP_NET_ADMIN} {
+		data[c/32].Effective |= 1 << (c % 32)
+		data[c/32].Permitted |= 1 << (c % 32)
+	}
+	must(t, "drop capabilities", unix.Capset(&header, &data[0]))
+
+	c := load(t)
+	p := openPort(t, c, ifindex, ModeAuto)
+	defer p.Close()
+	put(t, c, Key{groupIP, groupQPN, MatchDstQPN}, 7)
+	_, err := c.OpenPort(ifindex, ModeAuto)
+	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "find its owner with: bpftool link show") {
+		t.Errorf("second port: %v", err)
+	}
+}
+
+func TestNoSuchInterface(t *testing.T) {
+	c := load(t)
+	const nobody = 1 << 30
+	if _, err := c.OpenPort(nobody, ModeAuto); err == nil || !strings.Contains(err.Error(), "no interface with index 1073741824") {
+		t.Errorf("got %v", err)
+	}
+}
+
+const heldIfindexEnv = "ROCAST_TEST_HOLD_IFINDEX"
+
+// A daemon that dies, however, leaves no program behind: its bpf_link goes with it.
+func TestKilledProcessLeavesNoProgram(t *testing.T) {
+	if ifindex, err := strconv.Atoi(os.Getenv(heldIfindexEnv)); err == nil {
+		holdPort(t, ifindex)
+		return
+	}
+	load(t)
+	enterNamespace(t)
+	ifindex := addVeth(t)
+	child := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), heldIfindexEnv+"="+strconv.Itoa(ifindex))
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	child.Stderr = os.Stderr
+	stdin, err := child.StdinPipe()
+	must(t, "pipe", err)
+	defer stdin.Close()
+	stdout, err := child.StdoutPipe()
+	must(t, "pipe", err)
+	must(t, "start", child.Start())
+	line, _ := bufio.NewReader(stdout).ReadString('\n')
+	running := attached(t, ifindex)
+	must(t, "kill", child.Process.Kill())
+	_ = child.Wait() // reports the kill
+	if line != "open\n" || !running {
+		t.Fatalf("the child said %q, program attached: %v", line, running)
+	}
+	if attached(t, ifindex) {
+		t.Error("the process is dead and its program still attached")
+	}
+}
+
+// holdPort is the child's part: it opens the port, says so, and waits to be killed.
+func holdPort(t *testing.T, ifindex int) {
+	openPort(t, load(t), ifindex, ModeAuto)
+	os.Stdout.WriteString("open\n")
+	_, _ = os.Stdin.Read(make([]byte, 1))
+}
+
+// Ports share groups and counters, not sockets.
+func TestPortsShareGroups(t *testing.T) {
+	a := newBench(t, true)
+	p, err := a.c.loadPort("rcother")
+	must(t, "load a second port", err)
+	defer p.Close()
+	putTestGroups(t, a.c)
+	b := &bench{a.c, p}
+	good := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16)
+	if got := a.run(t, good).Verdict; got != RedirectData {
+		t.Errorf("the port with a socket: %s, want %s", got, RedirectData)
+	}
+	if got := b.run(t, good).Verdict; got != PassNoSocket {
+		t.Errorf("the port without: %s, want %s", got, PassNoSocket)
+	}
+}
+
+func TestFeatures(t *testing.T) {
+	load(t)
+	for _, f := range Features() {
+		err := f.Check()
+		if errors.Is(err, unix.EPERM) {
+			t.Skip("needs CAP_SYS_ADMIN for a network namespace")
+		}
+		if err != nil && !errors.Is(err, ebpf.ErrNotSupported) {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+		if again := f.Check(); again != err {
+			t.Errorf("%s: %v at first, then %v", f.Name, err, again)
+		}
+	}
+}
+
+func TestFeatureAnswers(t *testing.T) {
+	undecided := errors.New("cannot try")
+	for _, row := range []struct {
+		name   string
+		answer error
+		want   string
+		probes int
+	}{
+		{"there", nil, "", 1},
+		{"missing", ebpf.ErrNotSupported, "warp needs a kernel >= 9.9", 1},
+		{"undecided", undecided, "try warp: cannot try", 2},
+	} {
+		probes := 0
+		f := Feature{Name: "warp", Since: "9.9", probe: func() error { probes++; return row.answer }}
+		for range 2 {
+			err := f.Check()
+			if !errors.Is(err, row.answer) || err != nil && !strings.Contains(err.Error(), row.want) {
+				t.Errorf("%s: %v, want %q", row.name, err, row.want)
+			}
+		}
+		if probes != row.probes {
+			t.Errorf("%s: probed %d times, want %d", row.name, probes, row.probes)
+		}
+	}
+}
+
+func TestDriver(t *testing.T) {
+	load(t)
+	enterNamespace(t)
+	veth, err := Driver(addVeth(t))
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		t.Skip(err)
+	}
+	must(t, "ask for veth", err)
+	if !veth.Native() || veth.ZeroCopy() {
+		t.Errorf("veth: native %v, zero-copy %v; want true, false", veth.Native(), veth.ZeroCopy())
+	}
+	lo, err := Driver(loopback)
+	must(t, "ask for the loopback", err)
+	if lo.Native() {
+		t.Error("loopback: native true, want false")
+	}
+}

@@ -1,0 +1,43 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ethtoolChannels is struct ethtool_channels (include/uapi/linux/ethtool.h).
+type ethtoolChannels struct {
+	cmd                                       uint32
+	maxRx, maxTx, maxOther, maxCombined       uint32
+	rxCount, txCount, otherCount, combinedNow uint32
+}
+
+// ifreq is struct ifreq with a pointer in its union.
+type ifreq struct {
+	name [unix.IFNAMSIZ]byte
+	data unsafe.Pointer
+	_    [16]byte
+}
+
+// rxQueues asks how many queues the interface receives on. A driver that does
+// not say, tap for instance, has one.
+func rxQueues(name string) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	channels := ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
+	req := ifreq{data: unsafe.Pointer(&channels)}
+	copy(req.name[:unix.IFNAMSIZ-1], name)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	if errors.Is(errno, unix.EOPNOTSUPP) {
+		return 1, nil
+	} else if errno != 0 {
+		return 0, fmt.Errorf("ask for its queues: %w", errno)
+	}
+	return max(1, int(channels.rxCount+channels.combinedNow)), nil
+}

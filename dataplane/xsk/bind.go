@@ -1,0 +1,188 @@
+package xsk
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// bindPatience bounds the wait for a queue whose last owner is gone already but not yet torn down: the kernel does
+	// that from a work queue and says EBUSY meanwhile.
+	bindPatience = 2 * time.Second
+	bindPause    = 2 * time.Millisecond
+
+	// defaultKickDescs is what one sendto sends in copy mode (TX_BATCH_SIZE); wantKickDescs is what we ask for.
+	defaultKickDescs = 32
+	wantKickDescs    = 256
+)
+
+// admits refuses what the sockets already bound exclude.
+func (u *UMEM) admits(config SocketConfig) error {
+	if u.boundSocket() == nil {
+		return nil
+	}
+	switch copies := config.Mode == ModeCopy || config.Mode == ModeGeneric; {
+	case copies && u.zeroCopy:
+		return fmt.Errorf("%v asked, but the UMEM's first socket is zero-copy", config.Mode)
+	case config.Mode == ModeZeroCopy && !u.zeroCopy:
+		return errors.New("zero-copy asked, but the UMEM's first socket copies")
+	case config.MultiBuffer && !u.multiBuffer:
+		return errors.New("multi-buffer asked, but the UMEM's first socket has none")
+	}
+	return nil
+}
+
+// bind attaches the socket to its queue. Later sockets of a UMEM may give no flag of their own.
+func (s *Socket) bind(config SocketConfig) error {
+	address := &unix.SockaddrXDP{Ifindex: uint32(s.ifindex), QueueID: s.queue}
+	first := s.umem.boundSocket()
+	if first == nil {
+		address.Flags = bindFlags(config)
+	} else {
+		address.Flags = unix.XDP_SHARED_UMEM
+		address.SharedUmemFD = uint32(first.fd)
+	}
+	err := bindPatiently(s.fd, address, bindPatience)
+	if err != nil {
+		return explainBind(err, config, first != nil && s.umem.zeroCopy)
+	}
+	s.bound = true
+	if first == nil {
+		s.umem.multiBuffer = config.MultiBuffer
+	}
+	return nil
+}
+
+func bindFlags(config SocketConfig) uint16 {
+	flags := uint16(unix.XDP_USE_NEED_WAKEUP)
+	switch config.Mode {
+	case ModeZeroCopy:
+		flags |= unix.XDP_ZEROCOPY
+	case ModeCopy, ModeGeneric:
+		flags |= unix.XDP_COPY
+	}
+	if config.MultiBuffer {
+		flags |= unix.XDP_USE_SG
+	}
+	return flags
+}
+
+func bindPatiently(fd int, address *unix.SockaddrXDP, patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := unix.Bind(fd, address)
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(bindPause)
+	}
+}
+
+// explainBind adds to an errno what it means here.
+func explainBind(err error, config SocketConfig, sharesZeroCopy bool) error {
+	switch {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("bind: another AF_XDP socket has the queue: %w", err)
+	case errors.Is(err, unix.EOPNOTSUPP) && (config.Mode == ModeZeroCopy || sharesZeroCopy):
+		return fmt.Errorf("bind: the device has no zero-copy (its UMEM's first socket decides for all): %w", err)
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("bind: no such queue, or a feature this kernel lacks (see Features): %w", err)
+	}
+	return fmt.Errorf("bind: %w", err)
+}
+
+// settle reads what the socket got and fixes its discipline.
+func (s *Socket) settle(config SocketConfig) error {
+	var options uint32 // struct xdp_options
+	if _, err := getsockopt(s.fd, unix.XDP_OPTIONS, &options); err != nil {
+		return fmt.Errorf("read obtained mode: %w", err)
+	}
+	s.obtained = Obtained{MultiBuffer: s.umem.multiBuffer, KickDescs: defaultKickDescs}
+	if s.obtained.MultiBuffer {
+		s.txOptions = unix.XDP_PKT_CONTD
+	}
+	s.umem.zeroCopy = options&unix.XDP_OPTIONS_ZEROCOPY != 0
+	switch {
+	case s.umem.zeroCopy:
+		s.obtained.Mode = ModeZeroCopy
+	case config.Mode == ModeGeneric:
+		s.obtained.Mode = ModeGeneric
+	default:
+		s.obtained.Mode = ModeCopy
+	}
+	want := min(wantKickDescs, uint32(len(s.tx.entries)))
+	if setsockopt(s.fd, unix.XDP_MAX_TX_SKB_BUDGET, &want) == nil {
+		s.obtained.KickDescs = want
+	}
+	return s.settleDiscipline(config)
+}
+
+// settleDiscipline refuses to lend where sending does not copy.
+func (s *Socket) settleDiscipline(config SocketConfig) error {
+	reason := ""
+	switch {
+	case s.umem.zeroCopy:
+		reason = "zero-copy devices read"
+	case sendsByReference(s.fd, s.ifindex):
+		reason = "the driver's skbs point at"
+	}
+	switch {
+	case config.Discipline == Lend && reason != "":
+		return fmt.Errorf("cannot lend chunks: %s them after the TX ring was consumed", reason)
+	case config.Discipline == Give || reason != "":
+		s.obtained.Discipline = Give
+		return s.prepareSuccessor()
+	}
+	s.obtained.Discipline = Lend
+	return nil
+}
+
+// sendsByReference reports a driver for which copy mode does not copy on transmit: it sets IFF_TX_SKB_NO_LINEAR, so the
+// skb's fragments are the UMEM's own pages (xsk_build_skb_zerocopy). User space cannot see the flag; virtio_net is the
+// one driver that sets it.
+func sendsByReference(fd, ifindex int) bool {
+	request, err := unix.NewIfreq("")
+	if err != nil {
+		return false
+	}
+	request.SetUint32(uint32(ifindex))
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFNAME, request); err != nil {
+		return false
+	}
+	info, err := unix.IoctlGetEthtoolDrvinfo(fd, request.Name())
+	return err == nil && unix.ByteSliceToString(info.Driver[:]) == "virtio_net"
+}
+
+// prepareSuccessor makes a second, unbound socket for the same queue, now, while the thread is in the right network
+// namespace. Close binds it: the kernel refuses with EBUSY until it has torn down the first, and nothing else tells.
+func (s *Socket) prepareSuccessor() error {
+	umem, err := NewUMEM(1)
+	if err != nil {
+		return err
+	}
+	config := SocketConfig{RxDescs: 1, TxDescs: 1, FillDescs: 1, CompletionDescs: 1}
+	s.successor, err = newSocket(umem, s.ifindex, s.queue, config)
+	if err != nil {
+		return errors.Join(err, umem.Close())
+	}
+	return nil
+}
+
+// awaitRelease returns once the queue is free of the closed socket; any answer but EBUSY says it is. The successor
+// copies, so nothing reaches its chunk after its own close.
+func (s *Socket) awaitRelease(patience time.Duration) error {
+	err := bindPatiently(s.successor.fd, &unix.SockaddrXDP{
+		Flags: unix.XDP_COPY, Ifindex: uint32(s.ifindex), QueueID: s.queue,
+	}, patience)
+	umem := s.successor.umem
+	closeErr := errors.Join(s.successor.discard(), umem.Close())
+	s.successor = nil
+	if errors.Is(err, unix.EBUSY) {
+		stranded := s.umem.ledger.count(s.receiveSide) + s.umem.ledger.count(s.transmitSide)
+		return fmt.Errorf("close %v: not released within %v, %d chunks stranded: %w", s, patience, stranded, err)
+	}
+	return closeErr
+}

@@ -1,0 +1,61 @@
+package xsk
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// All unsafe code of the package is in this file: laying Go values over memory the kernel shares, and two syscalls that
+// take a pointer to a struct.
+
+// The kernel's struct xdp_desc is 16 bytes without padding.
+var _ [16]byte = [unsafe.Sizeof(Desc{})]byte{}
+
+// mapRing maps one ring of a socket. The offsets come from the kernel (XDP_MMAP_OFFSETS), never from a header file.
+func mapRing[E entry](fd int, pageOffset int64, offsets unix.XDPRingOffset, entries uint32) (ring[E], error) {
+	var e E
+	length := int(offsets.Desc) + int(entries)*int(unsafe.Sizeof(e))
+	mapping, err := unix.Mmap(fd, pageOffset, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if err != nil {
+		return ring[E]{}, fmt.Errorf("map ring of %d entries: %w", entries, err)
+	}
+	return overlay[E](mapping, offsets, entries), nil
+}
+
+// overlay lays a ring over memory. The kernel keeps indexes and entries aligned, and mmap keeps pages so.
+func overlay[E entry](mapping []byte, offsets unix.XDPRingOffset, entries uint32) ring[E] {
+	return ring[E]{
+		producer: (*atomic.Uint32)(unsafe.Pointer(&mapping[offsets.Producer])),
+		consumer: (*atomic.Uint32)(unsafe.Pointer(&mapping[offsets.Consumer])),
+		flags:    (*atomic.Uint32)(unsafe.Pointer(&mapping[offsets.Flags])),
+		entries:  unsafe.Slice((*E)(unsafe.Pointer(&mapping[offsets.Desc])), entries),
+		mask:     entries - 1,
+		mapping:  mapping,
+	}
+}
+
+// address is where memory outside the Go heap lies, as XDP_UMEM_REG wants to be told.
+func address(memory []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory)))) }
+
+func setsockopt[T any](fd, option int, value *T) error {
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(option),
+		uintptr(unsafe.Pointer(value)), unsafe.Sizeof(*value), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// getsockopt fills value and returns how many bytes of it this kernel knows.
+func getsockopt[T any](fd, option int, value *T) (length uint32, err error) {
+	length = uint32(unsafe.Sizeof(*value))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(option),
+		uintptr(unsafe.Pointer(value)), uintptr(unsafe.Pointer(&length)), 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return length, nil
+}

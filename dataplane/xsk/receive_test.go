@@ -1,0 +1,183 @@
+package xsk
+
+import (
+	"bytes"
+	"testing"
+)
+
+// modes runs a scenario natively and on skbs.
+func modes(t *testing.T, scenario func(t *testing.T, mode Mode)) {
+	for _, mode := range []Mode{ModeCopy, ModeGeneric} {
+		t.Run(mode.String(), func(t *testing.T) { scenario(t, mode) })
+	}
+}
+
+func TestReceiveFrames(t *testing.T) {
+	modes(t, func(t *testing.T, mode Mode) {
+		w := newWorld(t, 256)
+		p := w.port("0", portOptions{SocketConfig: SocketConfig{Mode: mode, FillDescs: 64}})
+		checkConserved(t, w.umem, 0)
+		for range 5 { // more frames than chunks: they go round
+			sent := framesOf(60, 200)
+			p.host.send(sent...)
+			descs := w.receive(p.Socket, 60)
+			w.expect(descs, sent)
+			for _, d := range descs {
+				if d.Addr-ChunkOf(d.Addr) != HeadroomBytes {
+					t.Fatalf("frame at %#x, want %d bytes into its chunk", d.Addr, HeadroomBytes)
+				}
+			}
+			checkConserved(t, w.umem, w.held)
+			w.recycle(p.Socket, descs)
+			checkConserved(t, w.umem, 0)
+		}
+	})
+}
+
+func TestReceiveTakesNoMoreThanAsked(t *testing.T) {
+	w := newWorld(t, 256)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 64}})
+	p.host.send(framesOf(10, 100)...)
+	w.eventually("10 frames", func() bool { return p.rx.available(10) == 10 })
+	var batch [4]Desc
+	for _, want := range []int{4, 4, 2, 0} {
+		n := p.Receive(batch[:])
+		if n != want {
+			t.Errorf("received %d, want %d", n, want)
+		}
+		p.Recycle(batch[:n])
+	}
+}
+
+func TestMetadataLiesInFrontOfTheFrame(t *testing.T) {
+	modes(t, func(t *testing.T, mode Mode) {
+		w := newWorld(t, 128)
+		p := w.port("0", portOptions{SocketConfig: SocketConfig{Mode: mode, FillDescs: 64}, program: redirectWithMetadata})
+		sent := framesOf(1, 200)
+		p.host.send(sent...)
+		descs := w.receive(p.Socket, 1)
+		w.expect(descs, sent)
+		metadata := w.umem.Bytes(descs[0].Addr-metadataBytes, metadataBytes)
+		if want := bytes.Repeat([]byte{0xA5}, metadataBytes); !bytes.Equal(metadata, want) {
+			t.Errorf("metadata %x", metadata)
+		}
+		w.recycle(p.Socket, descs)
+	})
+}
+
+func TestFillKeepsNoMoreThanFillDescs(t *testing.T) {
+	w := newWorld(t, 64)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 16}})
+	if c := w.umem.Census(); c.Receive != 16 || c.Free != 48 {
+		t.Errorf("after Open: %+v", c)
+	}
+	if n := p.TopUp(); n != 0 {
+		t.Errorf("TopUp of a full receive side took %d chunks", n)
+	}
+	spare := w.load(framesOf(1, 60)...)
+	if n := p.Fill([]uint64{spare[0].Addr}); n != 0 {
+		t.Errorf("Fill of a full receive side took %d chunks", n)
+	}
+	p.host.send(framesOf(3, 60)...)
+	descs := w.receive(p.Socket, 3)
+	if n := p.Fill([]uint64{spare[0].Addr}); n != 1 {
+		t.Errorf("Fill took %d chunks", n)
+	}
+	w.held--
+	w.recycle(p.Socket, descs) // two have room, the third goes to the free list
+	checkConserved(t, w.umem, 0)
+	if c := w.umem.Census(); c.Receive != 16 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestEmptyFillRingDropsAndRecovers(t *testing.T) {
+	modes(t, func(t *testing.T, mode Mode) {
+		w := newWorld(t, 64)
+		p := w.port("0", portOptions{SocketConfig: SocketConfig{Mode: mode, FillDescs: 16}})
+		sent := framesOf(40, 100)
+		p.host.send(sent...)
+		w.eventually("dropped frames", func() bool { return w.stats(p.Socket).RxDropped == 24 })
+		if stats := w.stats(p.Socket); stats.RxFillEmpty == 0 {
+			t.Errorf("nothing counted: %+v", stats)
+		}
+		descs := w.receive(p.Socket, 16)
+		w.expect(descs, sent[:16])
+		checkConserved(t, w.umem, 16)
+		w.recycle(p.Socket, descs)
+		p.host.send(sent[30:]...)
+		descs = w.receive(p.Socket, 10)
+		w.expect(descs, sent[30:])
+		w.recycle(p.Socket, descs)
+	})
+}
+
+func TestTopUpReplacesChunksThatWentElsewhere(t *testing.T) {
+	w := newWorld(t, 64)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 16}})
+	p.host.send(framesOf(10, 100)...)
+	descs := w.receive(p.Socket, 10)
+	if n := p.TopUp(); n != 10 {
+		t.Errorf("TopUp took %d chunks, want 10", n)
+	}
+	checkConserved(t, w.umem, 10)
+	w.recycle(p.Socket, descs)
+	if c := w.umem.Census(); c.Receive != 16 || c.Free != 48 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestTopUpTakesWhatThereIs(t *testing.T) {
+	w := newWorld(t, 12)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 16}})
+	if c := w.umem.Census(); c.Receive != 12 || c.Free != 0 {
+		t.Errorf("%+v", c)
+	}
+	if n := p.TopUp(); n != 0 {
+		t.Errorf("TopUp from an empty free list took %d", n)
+	}
+}
+
+func TestFullRXRingDropsAndRecovers(t *testing.T) {
+	modes(t, func(t *testing.T, mode Mode) {
+		w := newWorld(t, 128)
+		p := w.port("0", portOptions{SocketConfig: SocketConfig{Mode: mode, RxDescs: 8, FillDescs: 64}})
+		sent := framesOf(50, 100)
+		for range 3 { // the kernel keeps the chunks of dropped frames for the next ones
+			before := w.stats(p.Socket).RxRingFull
+			p.host.send(sent...)
+			w.eventually("dropped frames", func() bool { return w.stats(p.Socket).RxRingFull == before+42 })
+			descs := w.receive(p.Socket, 8)
+			w.expect(descs, sent[:8])
+			checkConserved(t, w.umem, 8)
+			w.recycle(p.Socket, descs)
+		}
+	})
+}
+
+func TestMisusedReceiveChunksPanic(t *testing.T) {
+	w := newWorld(t, 64)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 16}})
+	p.host.send(framesOf(2, 100)...)
+	descs := w.receive(p.Socket, 2)
+	w.recycle(p.Socket, descs[:1])
+	mustPanic(t, "it is with the receive side", func() { p.Recycle(descs[:1]) })
+	mustPanic(t, "it is with the receive side", func() { p.Transmit(descs[:1]) })
+	mustPanic(t, "it is with the free list", func() { p.Fill([]uint64{uint64(w.umem.free[0]) * ChunkBytes}) })
+	w.recycle(p.Socket, descs[1:])
+}
+
+func TestSeveralQueuesShareTheUMEM(t *testing.T) {
+	w := newWorld(t, 256)
+	o := portOptions{SocketConfig: SocketConfig{FillDescs: 64}, queues: 2}
+	p := w.port("0", o)
+	other := w.open(p.link, 1, o.SocketConfig)
+	checkConserved(t, w.umem, 0)
+	if c := w.umem.Census(); c.Receive != 128 {
+		t.Errorf("%+v", c)
+	}
+	descs := w.load(framesOf(1, 100)...)
+	w.send(other, descs)
+	p.host.expect(framesOf(1, 100)...)
+	w.free(descs)
+}

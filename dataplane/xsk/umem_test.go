@@ -1,0 +1,135 @@
+package xsk
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func newUMEM(t testing.TB, chunks int) *UMEM {
+	t.Helper()
+	u, err := NewUMEM(chunks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := u.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return u
+}
+
+// mustPanic checks that a programmer's error is caught, with words that lead to it.
+func mustPanic(t *testing.T, words string, fn func()) {
+	t.Helper()
+	defer func() {
+		t.Helper()
+		if message := fmt.Sprint(recover()); !strings.Contains(message, words) {
+			t.Errorf("panic %q, want %q in it", message, words)
+		}
+	}()
+	fn()
+}
+
+func TestFreeListGivesEachChunkOnce(t *testing.T) {
+	u := newUMEM(t, 8)
+	addrs := make([]uint64, 10)
+	if n := u.Alloc(addrs); n != 8 {
+		t.Fatalf("allocated %d of 8 chunks", n)
+	}
+	seen := map[uint64]bool{}
+	for _, addr := range addrs[:8] {
+		if addr%ChunkBytes != 0 || seen[addr] {
+			t.Errorf("bad or repeated address %#x", addr)
+		}
+		seen[addr] = true
+	}
+	if n := u.Alloc(addrs[8:]); n != 0 {
+		t.Errorf("an empty free list gave %d chunks", n)
+	}
+	checkConserved(t, u, 8)
+	u.Free(addrs[:8])
+	checkConserved(t, u, 0)
+}
+
+func TestFreedChunkIsUsedFirst(t *testing.T) {
+	u := newUMEM(t, 8)
+	var addrs [3]uint64
+	u.Alloc(addrs[:])
+	u.Free(addrs[1:2])
+	var again [1]uint64
+	u.Alloc(again[:])
+	if again[0] != addrs[1] {
+		t.Errorf("got %#x, want the chunk still in the cache, %#x", again[0], addrs[1])
+	}
+	u.Free([]uint64{addrs[0], again[0], addrs[2]})
+}
+
+func TestFreeTakesAnyAddressInTheChunk(t *testing.T) {
+	u := newUMEM(t, 2)
+	var addrs [1]uint64
+	u.Alloc(addrs[:])
+	u.Free([]uint64{addrs[0] + HeadroomBytes + 7})
+	checkConserved(t, u, 0)
+}
+
+func TestMisplacedChunksPanic(t *testing.T) {
+	u := newUMEM(t, 2)
+	var addrs [1]uint64
+	u.Alloc(addrs[:])
+	u.Free(addrs[:])
+	mustPanic(t, "it is with the free list", func() { u.Free(addrs[:]) })
+	mustPanic(t, "outside the UMEM of 2 chunks", func() { u.Free([]uint64{2 * ChunkBytes}) })
+}
+
+func TestBytesReachesInFrontOfAFrame(t *testing.T) {
+	u := newUMEM(t, 2)
+	frame := uint64(ChunkBytes + HeadroomBytes)
+	copy(u.Bytes(frame-16, 16), "metadata, 16 by.")
+	copy(u.Bytes(frame, 5), "frame")
+	if got := string(u.Bytes(frame-16, 21)); got != "metadata, 16 by.frame" {
+		t.Errorf("got %q", got)
+	}
+	if got := u.Bytes(frame, 5); cap(got) != 5 {
+		t.Errorf("capacity %d lets append run into what follows", cap(got))
+	}
+}
+
+func TestNewUMEMRefusesSizesTheKernelCannotTake(t *testing.T) {
+	for _, chunks := range []int{-1, 0, maxChunks + 1} {
+		if u, err := NewUMEM(chunks); err == nil {
+			t.Errorf("%d chunks: no error", chunks)
+			u.Close()
+		}
+	}
+}
+
+func TestCloseUMEMTwice(t *testing.T) {
+	u, err := NewUMEM(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := u.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFreeListAllocatesNothing(t *testing.T) {
+	u := newUMEM(t, 64)
+	var addrs [64]uint64
+	if allocs := testing.AllocsPerRun(100, func() { u.Free(addrs[:u.Alloc(addrs[:])]) }); allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// BenchmarkFreeList takes 64 chunks and puts them back.
+func BenchmarkFreeList(b *testing.B) {
+	u := newUMEM(b, 4096)
+	var addrs [64]uint64
+	for b.Loop() {
+		u.Free(addrs[:u.Alloc(addrs[:])])
+	}
+}

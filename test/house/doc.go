@@ -1,0 +1,2 @@
+// Package house holds the tests about the tree itself: who may import whom.
+package house

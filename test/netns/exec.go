@@ -1,0 +1,52 @@
+package netns
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Exec runs a command inside the namespace and returns what it printed. The command sees the caller's file systems:
+// /sys/class/net still shows the interfaces of the namespace the program started in.
+func (n *NS) Exec(name string, args ...string) (string, error) {
+	var output []byte
+	err := n.Do(func() (err error) {
+		output, err = exec.Command(name, args...).CombinedOutput()
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("%s: %s %s: %w: %s", n.name, name, strings.Join(args, " "), err, output)
+	}
+	return string(output), nil
+}
+
+// Sysctl sets one of the namespace's variables, named with dots: net.ipv4.ip_forward.
+func (n *NS) Sysctl(key, value string) error {
+	path := filepath.Join("/proc/sys", strings.ReplaceAll(key, ".", "/"))
+	return n.Do(func() error { return os.WriteFile(path, []byte(value), 0) })
+}
+
+// AddAddress gives the link an address such as 10.0.0.1/24.
+func (l Link) AddAddress(cidr string) error {
+	address, err := netlink.ParseAddr(cidr)
+	if err != nil {
+		return err
+	}
+	link, err := l.NS.links.LinkByIndex(l.Index)
+	if err != nil {
+		return err
+	}
+	return l.NS.links.AddrAdd(link, address)
+}
+
+// AddNeighbour fixes the MAC of a peer, so that no ARP mixes with counted frames.
+func (l Link) AddNeighbour(address string, mac net.HardwareAddr) error {
+	return l.NS.links.NeighAdd(&netlink.Neigh{
+		LinkIndex: l.Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(address), HardwareAddr: mac,
+	})
+}

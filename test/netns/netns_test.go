@@ -1,0 +1,160 @@
+package netns
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func threadNamespace(t *testing.T) string {
+	t.Helper()
+	link, err := os.Readlink(threadNS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+func TestDoRunsInsideAndLeavesTheCallerOutside(t *testing.T) {
+	n := New(t)
+	outside := threadNamespace(t)
+	var inside string
+	if err := n.Do(func() error { inside = threadNamespace(t); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if inside == outside {
+		t.Errorf("Do ran in the caller's namespace %s", inside)
+	}
+	for range 100 { // every thread the scheduler may pick is clean
+		if now := threadNamespace(t); now != outside {
+			t.Fatalf("caller moved from %s to %s", outside, now)
+		}
+	}
+}
+
+func TestDoReturnsTheError(t *testing.T) {
+	want := errors.New("inside")
+	if err := New(t).Do(func() error { return want }); !errors.Is(err, want) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDoEndsTheCallerWhenTheFunctionEndsItsGoroutine(t *testing.T) {
+	n := New(t)
+	t.Run("skip inside", func(t *testing.T) {
+		defer func() {
+			if !t.Skipped() {
+				t.Error("not skipped")
+			}
+		}()
+		_ = n.Do(func() error { t.SkipNow(); return nil })
+		t.Error("the caller went on")
+	})
+}
+
+func TestCloseRemovesTheName(t *testing.T) {
+	var n *NS
+	t.Run("scope", func(t *testing.T) {
+		n = New(t)
+		if _, err := os.Stat(n.path()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if n == nil {
+		t.Skip("needs CAP_SYS_ADMIN")
+	}
+	if _, err := os.Stat(n.path()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", n.path(), err)
+	}
+}
+
+func TestVethCarriesFramesBetweenNamespaces(t *testing.T) {
+	a, b := New(t), New(t)
+	macs := [2]net.HardwareAddr{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
+	left, right := Veth(t, a, "p0", b, "p1", VethOptions{MTU: 9000, Queues: 2, MACs: macs})
+	if left.MAC.String() != macs[0].String() || right.MAC.String() != macs[1].String() {
+		t.Errorf("MACs are %v and %v", left.MAC, right.MAC)
+	}
+	if err := errors.Join(left.AddAddress("10.0.0.1/24"), right.AddAddress("10.0.0.2/24"),
+		left.AddNeighbour("10.0.0.2", right.MAC), right.AddNeighbour("10.0.0.1", left.MAC)); err != nil {
+		t.Fatal(err)
+	}
+	listener := listenUDP(t, b, "10.0.0.2:4791")
+	sender := listenUDP(t, a, "10.0.0.1:0")
+	sent := make([]byte, 8192) // one frame only at MTU 9000; the buffers below would show a shorter one
+	if _, err := sender.WriteTo(sent, listener.LocalAddr()); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := listener.ReadFrom(make([]byte, 9000)); err != nil || n != len(sent) {
+		t.Errorf("received %d bytes, %v", n, err)
+	}
+	link, err := b.Netlink().LinkByName("p1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := link.Attrs(); got.MTU != 9000 || got.NumRxQueues != 2 || got.NumTxQueues != 2 {
+		t.Errorf("far end: MTU %d, %d RX and %d TX queues", got.MTU, got.NumRxQueues, got.NumTxQueues)
+	}
+}
+
+func listenUDP(t *testing.T, n *NS, address string) net.PacketConn {
+	t.Helper()
+	var conn net.PacketConn
+	if err := n.Do(func() (err error) { conn, err = net.ListenPacket("udp4", address); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func TestExecRunsInside(t *testing.T) {
+	n := New(t)
+	output, err := n.Exec("readlink", "/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.TrimSpace(output) == threadNamespace(t) {
+		t.Error("the command ran in the caller's namespace")
+	}
+	if _, err := n.Exec("false"); err == nil || !strings.Contains(err.Error(), n.Name()) {
+		t.Errorf("a failing command says %v", err)
+	}
+}
+
+func TestRemoveStaleTakesOnlyWhatDeadProcessesLeft(t *testing.T) {
+	n := New(t)
+	stale := filepath.Join(Dir, prefix+"stale"+strconv.Itoa(deadPID(t))+"-1")
+	if err := os.WriteFile(stale, nil, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(stale) })
+	if err := unix.Mount(n.path(), stale, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemoveStale(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(stale); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there: %v", stale, err)
+	}
+	if _, err := os.Stat(n.path()); err != nil {
+		t.Errorf("a living process lost its namespace: %v", err)
+	}
+}
+
+// deadPID is the PID of a process that has ended and been waited for.
+func deadPID(t *testing.T) int {
+	t.Helper()
+	cmd := exec.Command("true")
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid
+}
