@@ -17,11 +17,12 @@ type Core struct {
 
 // state is what changes while a group's traffic runs.
 type state struct {
-	group  *mft.Group
-	merge  *feedback.Group
-	delta  []int32 // per path: its PSN minus the source's
-	source sourceMarks
-	counts [NumReasons]uint64
+	group    *mft.Group
+	merge    *feedback.Group
+	delta    []int32    // per path: its PSN minus the source's
+	messages []roce.MSN // per path: the source's MSN minus the path's
+	source   sourceMarks
+	counts   [NumReasons]uint64
 }
 
 // sourceMarks are taken from the source's packets, so that what it hears looks
@@ -33,13 +34,13 @@ type sourceMarks struct {
 
 // NewCore returns a core that has seen nothing.
 func NewCore() *Core {
-	return &Core{acts: make([]feedback.Action, 0, mft.MaxPaths+3)}
+	return &Core{acts: make([]feedback.Action, 0, 2*mft.MaxPaths+3)}
 }
 
 // Handle decides one frame that the classifier attributed to a group, and
 // appends what is to be sent to out. Out must have room for mft.MaxPaths more
 // copies. The frame's View, Headers and ICRC are filled in where copies follow.
-func (c *Core) Handle(t *mft.Table, f *Frame, out *Outputs) Reason {
+func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) Reason {
 	g := t.Group(f.Group)
 	if g == nil {
 		if f.Group == mft.NoGroup {
@@ -51,12 +52,12 @@ func (c *Core) Handle(t *mft.Table, f *Frame, out *Outputs) Reason {
 		return GroupGone
 	}
 	st := c.state(g)
-	r := c.decide(st, f, out)
+	r := c.decide(now, st, f, out)
 	st.counts[r]++
 	return r
 }
 
-func (c *Core) decide(st *state, f *Frame, out *Outputs) Reason {
+func (c *Core) decide(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	if err := f.View.Decode(f.Head(), f.Len()); err != nil {
 		if err == roce.ErrOpcode {
 			return UnknownOpcode
@@ -65,11 +66,11 @@ func (c *Core) decide(st *state, f *Frame, out *Outputs) Reason {
 	}
 	switch op := f.View.Opcode; {
 	case op == roce.OpCNP:
-		return c.cnp(st, f, out)
+		return c.cnp(now, st, f, out)
 	case op == roce.OpAck:
-		return c.feedback(st, f, out)
+		return c.feedback(now, st, f, out)
 	case op.IsRequest():
-		return c.data(st, f, out)
+		return c.data(now, st, f, out)
 	case op.IsResponse():
 		return UnmergeableResponse
 	default:
@@ -79,7 +80,7 @@ func (c *Core) decide(st *state, f *Frame, out *Outputs) Reason {
 
 // data takes a request: from the group's source only, on its own port, to the
 // group's address and QPN, and undamaged.
-func (c *Core) data(st *state, f *Frame, out *Outputs) Reason {
+func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	g, v, head := st.group, &f.View, f.Head()
 	switch {
 	case v.SrcIP(head) != g.Source.Dst:
@@ -96,13 +97,16 @@ func (c *Core) data(st *state, f *Frame, out *Outputs) Reason {
 		return BadICRC
 	}
 	st.source = sourceMarks{pkey: v.PKey(head), trafficClass: v.TrafficClass(head)}
-	ev := feedback.Event{Kind: feedback.Data, PSN: v.PSN(head), AckReq: v.AckReq(head)}
+	ev := feedback.Event{
+		Kind: feedback.Data, PSN: v.PSN(head), AckReq: v.AckReq(head),
+		First: v.Opcode.IsFirst() || v.Opcode.IsOnly(), Last: v.Opcode.EndsMessage(),
+	}
 	region := -1
 	if ev.Syndrome, region = admit(g, v, head); ev.Syndrome != 0 {
 		ev.Kind = feedback.Refuse
 	}
 	var outcome feedback.Outcome
-	c.acts, outcome = st.merge.Step(ev, c.acts[:0])
+	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
 	f.ICRC = v.StoredICRC(f.Bytes())
 	v.MaskHeaders(head, &f.Headers)
 	c.perform(st, f, region, out)
@@ -132,7 +136,7 @@ func admit(g *mft.Group, v *roce.View, head []byte) (refusal roce.Syndrome, regi
 
 // feedback takes an acknowledge packet: from a receiver only, on its own port,
 // to the address and QPN that its QP has for a peer.
-func (c *Core) feedback(st *state, f *Frame, out *Outputs) Reason {
+func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	path, r := c.receiver(st, f)
 	if path < 0 {
 		return r
@@ -141,25 +145,24 @@ func (c *Core) feedback(st *state, f *Frame, out *Outputs) Reason {
 	aeth := v.AETH(head)
 	ev := feedback.Event{
 		Kind: feedback.Response, Path: path, Syndrome: aeth.Syndrome,
-		PSN: v.PSN(head).Add(-st.delta[path]), MSN: aeth.MSN, MigReq: v.MigReq(head),
+		PSN: v.PSN(head).Add(-st.delta[path]), MSN: aeth.MSN.Add(int32(st.messages[path])), MigReq: v.MigReq(head),
 	}
 	var outcome feedback.Outcome
-	c.acts, outcome = st.merge.Step(ev, c.acts[:0])
+	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
 	c.perform(st, f, -1, out)
 	return Reason(outcome)
 }
 
-// cnp passes a receiver's congestion notification to the source.
-func (c *Core) cnp(st *state, f *Frame, out *Outputs) Reason {
+// cnp takes a receiver's congestion notification.
+func (c *Core) cnp(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	path, r := c.receiver(st, f)
 	if path < 0 {
 		return r
 	}
-	out.Replies = append(out.Replies, Reply{
-		Leg: &st.group.Source.Leg, CNP: true, PKey: st.source.pkey,
-		TrafficClass: f.View.TrafficClass(f.Head()),
-	})
-	return CNPPassed
+	var outcome feedback.Outcome
+	c.acts, outcome = st.merge.Step(now, feedback.Event{Kind: feedback.CNP, Path: path}, c.acts[:0])
+	c.perform(st, f, -1, out)
+	return Reason(outcome)
 }
 
 // receiver attributes a response to a path, or says why it is nobody's.
@@ -208,8 +211,18 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 				TrafficClass: st.source.trafficClass,
 				AETH:         roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN},
 			})
-		case feedback.Fatal:
-			out.Notes = append(out.Notes, Note{Group: g.ID, Path: a.Path, Syndrome: a.Syndrome})
+		case feedback.PassCNP:
+			out.Replies = append(out.Replies, Reply{
+				Leg: &g.Source.Leg, CNP: true, PKey: st.source.pkey,
+				TrafficClass: f.View.TrafficClass(f.Head()),
+			})
+		case feedback.Join:
+			st.delta[a.Path] = g.Paths[a.Path].FirstPSN.Sub(a.PSN)
+			st.messages[a.Path] = a.MSN
+		case feedback.Notice:
+			out.Notes = append(out.Notes, Note{
+				Group: g.ID, Receiver: g.Paths[a.Path].Dst, What: a.Note, PSN: a.PSN, Syndrome: a.Syndrome,
+			})
 		}
 	}
 }
@@ -246,7 +259,10 @@ func (c *Core) state(g *mft.Group) *state {
 }
 
 func (c *Core) newState(g *mft.Group) *state {
-	st := &state{group: g, delta: make([]int32, len(g.Paths)), source: sourceMarks{pkey: 0xFFFF}}
+	st := &state{
+		group: g, delta: make([]int32, len(g.Paths)), messages: make([]roce.MSN, len(g.Paths)),
+		source: sourceMarks{pkey: roce.DefaultPKey},
+	}
 	st.merge = feedback.New(feedback.Config{
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored,
 	})

@@ -1,6 +1,9 @@
 package dataplane
 
 import (
+	"net/netip"
+
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -38,9 +41,12 @@ type Reply struct {
 	AETH         roce.AETH
 }
 
-// Note is news for the operator. A full list drops it; the counters remain.
+// Note is news about a receiver for the operator. A full list drops it; the
+// counters remain.
 type Note struct {
 	Group    mft.GroupID
-	Path     int
-	Syndrome roce.Syndrome // the fatal NAK the path's receiver gave
+	Receiver netip.Addr
+	What     feedback.Note
+	PSN      roce.PSN      // the source's
+	Syndrome roce.Syndrome // the fatal NAK that was the reason; 0: none
 }

@@ -46,8 +46,6 @@ const (
 	UnmergeableResponse
 	// ConnectionManagement: a CM datagram to a group; no helper answers it.
 	ConnectionManagement
-	// CNPPassed: a congestion notification, passed to the source.
-	CNPPassed
 	// TooManyFragments: the frame fills more buffers than one may.
 	TooManyFragments
 
@@ -57,7 +55,7 @@ const (
 var reasonNames = [NumReasons - Reason(feedback.NumOutcomes)]string{
 	"unknown-qpn", "group-gone", "malformed", "unknown-opcode", "bad-icrc",
 	"wrong-port", "wrong-qpn", "wrong-destination", "not-source", "not-receiver",
-	"over-mtu", "unmergeable-response", "connection-management", "cnp-passed",
+	"over-mtu", "unmergeable-response", "connection-management",
 	"too-many-fragments",
 }
 
@@ -71,10 +69,11 @@ func (r Reason) String() string {
 // Verdict says what a frame with this reason met.
 func (r Reason) Verdict() Verdict {
 	switch r {
-	case Reason(feedback.Forwarded), Reason(feedback.Resent), Reason(feedback.Merged), CNPPassed:
+	case Reason(feedback.Forwarded), Reason(feedback.Resent), Reason(feedback.Merged), Reason(feedback.CNPPassed):
 		return Forward
 	case Reason(feedback.Filtered), Reason(feedback.Absorbed), Reason(feedback.Held), Reason(feedback.Swallowed),
-		Reason(feedback.Duplicate), Reason(feedback.Stale), Reason(feedback.Refused):
+		Reason(feedback.Duplicate), Reason(feedback.Stale), Reason(feedback.Refused),
+		Reason(feedback.Evicted), Reason(feedback.Behind), Reason(feedback.CNPFiltered):
 		return Absorb
 	}
 	return Drop

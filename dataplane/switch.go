@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -24,6 +25,8 @@ type Config struct {
 	Pool     Pool
 	Waiter   Waiter
 	Steering Steering
+	// Now is the worker's clock; nil: the system's monotonic one.
+	Now func() feedback.Tick
 	// Busy: an idle worker spins. Else it blocks after a short while.
 	Busy bool
 }
@@ -45,7 +48,11 @@ type Switch struct {
 func New(c Config) *Switch {
 	s := &Switch{steering: c.Steering, wait: c.Waiter, busy: c.Busy, ended: make(chan struct{})}
 	s.table.Store(new(mft.Table))
-	s.worker = newWorker(c.Ports, c.Pool, &s.table)
+	if c.Now == nil {
+		start := time.Now()
+		c.Now = func() feedback.Tick { return feedback.Tick(time.Since(start)) }
+	}
+	s.worker = newWorker(c.Ports, c.Pool, c.Now, &s.table)
 	return s
 }
 

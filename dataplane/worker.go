@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -36,6 +37,7 @@ const (
 type Worker struct {
 	ports []Port
 	pool  Pool
+	now   func() feedback.Tick // read once a round
 	core  *Core
 	table *atomic.Pointer[mft.Table]
 	todo  chan func()
@@ -70,9 +72,9 @@ type lane struct{ first, last int }
 
 const emptyLane = -1
 
-func newWorker(ports []Port, pool Pool, table *atomic.Pointer[mft.Table]) *Worker {
+func newWorker(ports []Port, pool Pool, now func() feedback.Tick, table *atomic.Pointer[mft.Table]) *Worker {
 	w := &Worker{
-		ports: ports, pool: pool, core: NewCore(), table: table,
+		ports: ports, pool: pool, now: now, core: NewCore(), table: table,
 		todo: make(chan func()), notes: make(chan Note, noteRoom),
 		frames:  make([]Frame, batchFrames),
 		replies: make([]Frame, replyRoom),
@@ -119,19 +121,19 @@ func (w *Worker) run(ctx context.Context, wait Waiter, busy bool) {
 // Poll is one round over the ports. It returns the number of frames handled.
 func (w *Worker) Poll() int {
 	total := 0
-	table := w.table.Load()
+	table, now := w.table.Load(), w.now()
 	for i, p := range w.ports {
 		n := p.Receive(w.frames)
 		if n == 0 {
 			continue
 		}
 		total += n
-		w.handle(table, mft.PortID(i), w.frames[:n])
+		w.handle(now, table, mft.PortID(i), w.frames[:n])
 	}
 	return total
 }
 
-func (w *Worker) handle(table *mft.Table, port mft.PortID, frames []Frame) {
+func (w *Worker) handle(now feedback.Tick, table *mft.Table, port mft.PortID, frames []Frame) {
 	stats := &w.stats[port]
 	for i := range frames {
 		f := &frames[i]
@@ -142,7 +144,7 @@ func (w *Worker) handle(table *mft.Table, port mft.PortID, frames []Frame) {
 			w.flush()
 		}
 		before := len(w.out.Copies)
-		w.counts[w.core.Handle(table, f, &w.out)]++
+		w.counts[w.core.Handle(now, table, f, &w.out)]++
 		for k := before; k < len(w.out.Copies); k++ {
 			w.enqueue(f, k)
 		}

@@ -4,45 +4,69 @@ import "github.com/rocast/rocast/roce"
 
 // data takes a packet of the source. The paths that lack it get it; the
 // source's place in its round is where this packet is.
-func (g *Group) data(psn roce.PSN, ackReq bool, acts []Action) ([]Action, Outcome) {
+func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
+	psn := ev.PSN
 	if !g.inWindow(psn) {
 		return acts, OutsideWindow
 	}
-	resent := g.arrive(psn)
+	resent := g.arrive(now, psn)
 	if g.refusing && !psn.Before(g.refused) {
 		// The source's QP ends with what was refused; nothing behind it
 		// may reach a receiver.
-		return g.tell(acts), Refused
+		return g.tell(now, acts), Refused
 	}
 	if !resent {
 		g.sent = psn
+		if ev.First {
+			acts = g.join(psn, acts)
+		}
+		if ev.Last {
+			g.messages = g.messages.Add(1)
+		}
 	}
-	if resent && g.unknown == 0 && !g.floor.Before(psn) {
-		return g.answer(psn, ackReq, acts), Filtered
+	before := len(acts)
+	acts = g.copies(now, psn, resent, acts)
+	outcome := Forwarded
+	switch {
+	case resent && len(acts) == before:
+		outcome = Filtered
+	case resent:
+		outcome = Resent
 	}
+	if resent && g.ready() && !g.floor.psn.Before(psn) {
+		return g.answer(psn, ev.AckReq, acts), outcome
+	}
+	return g.tell(now, acts), outcome
+}
+
+// copies sends the packet to the paths that lack it. One that goes to a path
+// again takes the path's pending NAK with it (rule 4).
+func (g *Group) copies(now Tick, psn roce.PSN, resent bool, acts []Action) []Action {
 	for i := range g.paths {
 		p := &g.paths[i]
-		if p.dead() || p.known && !p.acked.Before(psn) {
+		if !p.part.takesData() || p.part == PartActive && !p.acked.Before(psn) {
 			continue
 		}
-		if p.pending != 0 && p.acked.Next() == psn {
+		if p.acked.Next() == psn {
+			if !resent {
+				p.since = now // until here it had everything
+			}
 			g.setPending(p, 0)
 		}
 		acts = append(acts, Action{Kind: Copy, Path: i, PSN: psn})
 	}
-	outcome := Forwarded
-	if resent {
-		outcome = Resent
-	}
-	return g.tell(acts), outcome
+	return acts
 }
 
 // arrive moves the source's place to psn and says whether the packet was
 // forwarded before.
-func (g *Group) arrive(psn roce.PSN) (resent bool) {
+func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 	if !g.started {
 		g.started = true
 		g.sent, g.merged = psn.Prev(), psn.Prev()
+	}
+	if psn == g.floor.psn.Next() {
+		g.speech.restart(now)
 	}
 	g.pos = psn
 	if !psn.After(g.merged) {
@@ -55,18 +79,19 @@ func (g *Group) arrive(psn roce.PSN) (resent bool) {
 	if psn.After(g.sent) {
 		return false
 	}
+	g.resentAt = now
 	if g.awaiting && !psn.Before(g.goBack) {
 		g.awaiting = false
 	}
 	return true
 }
 
-// answer is the retransmit filter's (rule 3): a packet that everyone has is
-// acknowledged with its own PSN each time it asks, or the source would retry
-// until its QP dies. The one at the floor is answered unasked: an
+// answer is the retransmit filter's (rule 3): a packet that is acknowledged is
+// acknowledged again with its own PSN each time it asks, or the source would
+// retry until its QP dies. The one at the floor is answered unasked: an
 // acknowledgment that was kept back because the source was below it is due.
 func (g *Group) answer(psn roce.PSN, ackReq bool, acts []Action) []Action {
-	if ackReq || psn == g.floor {
+	if ackReq || psn == g.floor.psn {
 		acts = g.ack(psn, acts)
 	}
 	return g.tellEnd(acts)
@@ -74,16 +99,16 @@ func (g *Group) answer(psn roce.PSN, ackReq bool, acts []Action) []Action {
 
 // refuse answers a request that cannot be merged (rule 11), as a receiver would
 // that takes none, and with the same patience as any fatal NAK.
-func (g *Group) refuse(psn roce.PSN, s roce.Syndrome, acts []Action) ([]Action, Outcome) {
-	if !g.inWindow(psn) {
+func (g *Group) refuse(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
+	if !g.inWindow(ev.PSN) {
 		return acts, OutsideWindow
 	}
-	if !g.refusing || psn.Before(g.refused) {
-		g.refusing, g.refused = true, psn
-		g.endAt(psn, s)
+	if !g.refusing || ev.PSN.Before(g.refused) {
+		g.refusing, g.refused = true, ev.PSN
+		g.endAt(ev.PSN, ev.Syndrome)
 	}
-	g.arrive(psn)
-	return g.tell(acts), Refused
+	g.arrive(now, ev.PSN)
+	return g.tell(now, acts), Refused
 }
 
 func (g *Group) inWindow(psn roce.PSN) bool {
@@ -93,5 +118,5 @@ func (g *Group) inWindow(psn roce.PSN) bool {
 	if d := psn.Sub(g.sent); d > Window || d < -Window {
 		return false
 	}
-	return g.unknown > 0 || psn.Sub(g.floor) <= Window
+	return !g.ready() || psn.Sub(g.floor.psn) <= Window
 }

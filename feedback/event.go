@@ -7,7 +7,7 @@ type EventKind uint8
 
 const (
 	// Data: a request packet of the source that the group carries.
-	// Uses PSN, AckReq.
+	// Uses PSN, AckReq, First, Last.
 	Data EventKind = iota
 	// Refuse: a request of the source that no group can carry, READ for
 	// instance; Syndrome is the fatal NAK it is to be answered with.
@@ -16,12 +16,19 @@ const (
 	// Response: what a receiver answers. Uses Path, PSN, Syndrome, MSN,
 	// MigReq.
 	Response
+	// CNP: a receiver's congestion notification. Uses Path.
+	CNP
+	// Timer: time has passed. Comes every few milliseconds to groups whose
+	// policy needs it (Policy.NeedsTimer).
+	Timer
 )
 
-// Event is one packet that concerns the group.
+// Event is one packet that concerns the group, or the passing of time.
 type Event struct {
 	Kind     EventKind
 	AckReq   bool
+	First    bool // first packet of a message
+	Last     bool // last packet of a message
 	MigReq   bool
 	Syndrome roce.Syndrome
 	Path     int
@@ -38,14 +45,41 @@ const (
 	// Reply: send the source an acknowledge packet. Uses PSN, MSN,
 	// Syndrome, MigReq.
 	Reply
-	// Fatal: Path's receiver gave the fatal NAK Syndrome for PSN; tell the
-	// operator. At most once per path.
-	Fatal
+	// PassCNP: send the source a congestion notification.
+	PassCNP
+	// Join: Path takes part from the event's packet on; its PSN is what the
+	// path's first one maps to, and MSN what its MSN 0 does.
+	Join
+	// Notice: tell the operator what Note says about Path. Syndrome is the
+	// fatal NAK, if one was the reason.
+	Notice
 )
+
+// Note is news about a receiver. Each is told once.
+type Note uint8
+
+const (
+	// NoteFatal: its QP ended with a fatal NAK.
+	NoteFatal Note = iota
+	// NoteSilent: it makes no progress while others do.
+	NoteSilent
+	// NoteEvicted: it is no longer waited for and gets no more data.
+	NoteEvicted
+	// NoteBehind: it lacks what the source no longer has (quorum); resynchronise
+	// it and let it join again.
+	NoteBehind
+	// NoteJoined: it takes part from now on.
+	NoteJoined
+)
+
+var noteNames = [...]string{"fatal", "silent", "evicted", "behind", "joined"}
+
+func (n Note) String() string { return noteNames[n] }
 
 // Action is one thing to do, in the order given.
 type Action struct {
 	Kind     ActionKind
+	Note     Note
 	MigReq   bool
 	Syndrome roce.Syndrome
 	Path     int
@@ -62,6 +96,9 @@ const (
 	// BeyondSent: feedback for a packet that was never forwarded (rule 1);
 	// nothing moved.
 	BeyondSent
+	// NotTakingPart: feedback of a path that was evicted, is behind, or has
+	// not joined; nothing moved.
+	NotTakingPart
 	// Stale: feedback older than what the path already acknowledged.
 	Stale
 	// Duplicate: an ACK that says what is known.
@@ -83,13 +120,22 @@ const (
 	Filtered
 	// Refused: a request no group can carry, or one behind it (rule 11).
 	Refused
+	// Evicted: the receiver left the group for its fatal NAK (rule 7).
+	Evicted
+	// Behind: a NAK for what the source was already told is acknowledged
+	// (rule 9).
+	Behind
+	// CNPPassed and CNPFiltered: see CNPPolicy (rule 10).
+	CNPPassed
+	CNPFiltered
 
 	NumOutcomes
 )
 
 var outcomeNames = [NumOutcomes]string{
-	"outside-window", "beyond-sent", "stale", "duplicate", "swallowed", "held",
-	"absorbed", "merged", "forwarded", "resent", "filtered", "refused",
+	"outside-window", "beyond-sent", "not-taking-part", "stale", "duplicate", "swallowed", "held",
+	"absorbed", "merged", "forwarded", "resent", "filtered", "refused", "evicted", "behind",
+	"cnp-passed", "cnp-filtered",
 }
 
 func (o Outcome) String() string { return outcomeNames[o] }

@@ -8,6 +8,9 @@ import "github.com/rocast/rocast/roce"
 // comparison can tell apart.
 const Window = 1 << 21
 
+// Tick is a time in nanoseconds from any fixed start. Only differences count.
+type Tick int64
+
 // Config is what a group starts from.
 type Config struct {
 	Policy   Policy
@@ -24,16 +27,14 @@ type Group struct {
 	policy Policy
 	paths  []path
 
-	started bool     // the source's place is known
-	sent    roce.PSN // highest data PSN forwarded
-	pos     roce.PSN // last data PSN seen: the source's place in this round
-	merged  roce.PSN // what the source was last told, unless it resends from below
+	started  bool     // the source's place is known
+	sent     roce.PSN // highest data PSN forwarded
+	pos      roce.PSN // last data PSN seen: the source's place in this round
+	merged   roce.PSN // what the source was last told, unless it resends from below
+	messages roce.MSN // messages forwarded whole
+	resentAt Tick     // when the source last resent something
 
-	// floor is the highest PSN that every counted path has acknowledged; it
-	// means nothing until every path has spoken.
-	floor   roce.PSN
-	atFloor int // paths at the floor
-	unknown int // paths that have not spoken
+	floor floor
 
 	// A NAK for goBack went out and the source has not come back to it.
 	awaiting bool
@@ -45,6 +46,9 @@ type Group struct {
 	refusing bool     // the source asked for what no group can carry
 	refused  roce.PSN // from here on nothing is forwarded
 	end      end
+
+	speech     speech
+	congestion congestion
 }
 
 // end is the fatal NAK with the lowest PSN, a receiver's or a refusal: what the
@@ -58,53 +62,82 @@ type end struct {
 // path is what is known of one receiver. A pending NAK is always for acked+1:
 // it acknowledges everything below, and a later ACK clears it.
 type path struct {
+	since   Tick // when it last made progress, or began to lack something
 	acked   roce.PSN
 	msn     roce.MSN
 	pending roce.Syndrome // NAK or RNR NAK the source has not heard; 0: none
-	known   bool
+	credit  roce.CreditCode
+	part    Part
 	migReq  bool
+	silent  bool // and it was said
+	cnps    uint16
 }
+
+// Part is how a path takes part in its group.
+type Part uint8
+
+const (
+	PartActive  Part = iota
+	PartUnknown      // restored, and it has not spoken
+	PartJoining      // gets data from the next message on
+	PartDead         // its QP is in error: no data, and what it lacks stays lacking
+	PartBehind       // quorum: it lacks what the source no longer has; no data
+	PartGone         // evicted, or the source itself: no data, not waited for
+)
+
+var partNames = [...]string{"active", "unknown", "joining", "dead", "behind", "gone"}
+
+func (p Part) String() string { return partNames[p] }
+
+// takesData says whether the path gets copies.
+func (p Part) takesData() bool { return p == PartActive || p == PartUnknown }
+
+// counts says whether the ack policy looks at the path.
+func (p Part) counts() bool { return p != PartJoining && p != PartGone }
 
 // New returns the state of a group at its start.
 func New(c Config) *Group {
 	g := &Group{policy: c.Policy, paths: make([]path, c.Paths)}
-	before := c.FirstPSN.Prev()
-	g.sent, g.pos, g.merged, g.floor = before, before, before, before
-	g.started = !c.Restored
-	for i := range g.paths {
-		g.paths[i] = path{acked: before, known: !c.Restored}
-	}
+	g.floor.ranked = make([]int32, 0, c.Paths)
+	g.begin(c.FirstPSN)
 	if c.Restored {
-		g.unknown = c.Paths
+		g.started, g.floor.known = false, false
+		for i := range g.paths {
+			g.paths[i].part = PartUnknown
+		}
 	}
 	g.recount()
 	return g
 }
 
-// Step folds one event into the group and appends what the caller must do to
-// acts. It never grows acts by more than the number of paths plus three.
-func (g *Group) Step(ev Event, acts []Action) ([]Action, Outcome) {
-	switch ev.Kind {
-	case Data:
-		return g.data(ev.PSN, ev.AckReq, acts)
-	case Refuse:
-		return g.refuse(ev.PSN, ev.Syndrome, acts)
-	default:
-		return g.response(&ev, acts)
+// begin makes psn the first the source sends, to paths that have nothing of it.
+func (g *Group) begin(psn roce.PSN) {
+	before := psn.Prev()
+	g.started = true
+	g.sent, g.pos, g.merged, g.messages = before, before, before, 0
+	g.floor.psn, g.floor.known, g.floor.msn = before, true, 0
+	g.awaiting, g.refusing, g.end = false, false, end{}
+	g.sequenceNAKs, g.rnrNAKs = 0, 0
+	for i := range g.paths {
+		p := &g.paths[i]
+		p.acked, p.msn, p.pending, p.silent = before, 0, 0, false
 	}
 }
 
-// recount finds the floor and who stands on it.
-func (g *Group) recount() {
-	g.atFloor = 0
-	for i := range g.paths {
-		p := &g.paths[i]
-		switch d := p.acked.Sub(g.floor); {
-		case g.atFloor == 0 || d < 0:
-			g.floor, g.atFloor = p.acked, 1
-		case d == 0:
-			g.atFloor++
-		}
+// Step folds one event into the group and appends what the caller must do to
+// acts. It never grows acts by more than twice the number of paths plus three.
+func (g *Group) Step(now Tick, ev Event, acts []Action) ([]Action, Outcome) {
+	switch ev.Kind {
+	case Data:
+		return g.data(now, &ev, acts)
+	case Refuse:
+		return g.refuse(now, &ev, acts)
+	case Response:
+		return g.response(now, &ev, acts)
+	case CNP:
+		return g.cnp(now, ev.Path, acts)
+	default:
+		return g.timer(now, acts), Absorbed
 	}
 }
 
@@ -131,6 +164,10 @@ func (g *Group) endAt(psn roce.PSN, s roce.Syndrome) {
 	}
 }
 
-// dead says whether the path's QP is in error: it takes no data and will never
-// acknowledge more.
-func (p *path) dead() bool { return p.pending != 0 && p.pending.IsFatal() }
+// leave takes path i out of what is waited for.
+func (g *Group) leave(i int, part Part) {
+	p := &g.paths[i]
+	g.setPending(p, 0)
+	p.part = part
+	g.recount()
+}

@@ -144,7 +144,7 @@ func (w *world) put(q *[]Event, ev Event) {
 }
 
 func (w *world) toSwitch(ev Event) {
-	w.acts, _ = w.g.Step(ev, w.acts[:0])
+	w.acts, _ = w.g.Step(0, ev, w.acts[:0])
 	for _, a := range w.acts {
 		switch a.Kind {
 		case Copy:
@@ -233,9 +233,9 @@ func TestStepAllocatesNothing(t *testing.T) {
 	acts := make([]Action, 0, paths+3)
 	psn := roce.PSN(0)
 	got := testing.AllocsPerRun(1000, func() {
-		acts, _ = g.Step(Event{Kind: Data, PSN: psn, AckReq: true}, acts[:0])
+		acts, _ = g.Step(0, Event{Kind: Data, PSN: psn, AckReq: true}, acts[:0])
 		for i := range paths {
-			acts, _ = g.Step(Event{Kind: Response, Path: i, PSN: psn, Syndrome: roce.SyndromeUnlimited}, acts[:0])
+			acts, _ = g.Step(0, Event{Kind: Response, Path: i, PSN: psn, Syndrome: roce.SyndromeUnlimited}, acts[:0])
 		}
 		psn = psn.Next()
 	})
@@ -250,9 +250,9 @@ func BenchmarkStep(b *testing.B) {
 	acts := make([]Action, 0, paths+3)
 	psn := roce.PSN(0)
 	for b.Loop() {
-		acts, _ = g.Step(Event{Kind: Data, PSN: psn, AckReq: true}, acts[:0])
+		acts, _ = g.Step(0, Event{Kind: Data, PSN: psn, AckReq: true}, acts[:0])
 		for i := range paths {
-			acts, _ = g.Step(Event{Kind: Response, Path: i, PSN: psn, Syndrome: roce.SyndromeUnlimited}, acts[:0])
+			acts, _ = g.Step(0, Event{Kind: Response, Path: i, PSN: psn, Syndrome: roce.SyndromeUnlimited}, acts[:0])
 		}
 		psn = psn.Next()
 	}

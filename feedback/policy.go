@@ -1,18 +1,34 @@
 package feedback
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // Policy is how a group's feedback is merged. The zero value is the default.
 type Policy struct {
 	Ack     AckPolicy
 	Nak     NakPolicy
 	OnFatal FatalPolicy
+	Speak   SpeakPolicy
+	CNP     CNPPolicy
+	Credits CreditPolicy
+
+	// SilentAfter is how long a receiver may make no progress, while others
+	// do and the source resends, before it is called silent (rule 8). 0: for
+	// ever. With Evict it leaves the group then.
+	SilentAfter time.Duration
+	Evict       bool
 }
 
-// AckPolicy says which receivers must have a packet before the source is told.
-type AckPolicy uint8
+// AckPolicy says how many receivers must have a packet before the source is
+// told: 0 all of them, else that many (P4CE).
+type AckPolicy uint16
 
-const AckAll AckPolicy = iota // every receiver
+// AckAll is every receiver.
+const AckAll AckPolicy = 0
 
 // NakPolicy says what becomes of a sequence NAK above the minimum.
 type NakPolicy uint8
@@ -28,26 +44,95 @@ const (
 // FatalPolicy says what becomes of a NAK that ends a QP.
 type FatalPolicy uint8
 
-const FatalFail FatalPolicy = iota // the source is told, once everyone has what lies below
-
-var (
-	ackNames   = []string{"all"}
-	nakNames   = []string{"hold", "lower"}
-	fatalNames = []string{"fail"}
+const (
+	// FatalFail tells the source, once everyone has what lies below.
+	FatalFail FatalPolicy = iota
+	// FatalEvict drops the receiver and the group goes on, unless too few
+	// would be left.
+	FatalEvict
 )
 
-func (p AckPolicy) String() string   { return ackNames[p] }
-func (p NakPolicy) String() string   { return nakNames[p] }
-func (p FatalPolicy) String() string { return fatalNames[p] }
+// SpeakPolicy says what is done for a receiver that stays silent because its
+// resent packet was lost too (rule 4).
+type SpeakPolicy uint8
+
+const (
+	// SpeakOff leaves it to the source's timeout.
+	SpeakOff SpeakPolicy = iota
+	// SpeakRNR says, once per hole, an RNR NAK of the shortest time.
+	SpeakRNR
+)
+
+// CNPPolicy says which congestion notifications reach the source.
+type CNPPolicy uint8
+
+const (
+	// CNPFilter passes those of the most congested path (Cepheus).
+	CNPFilter CNPPolicy = iota
+	// CNPAll passes all (MC-RDMA).
+	CNPAll
+)
+
+// CreditPolicy says what end-to-end credits the source hears.
+type CreditPolicy uint8
+
+const (
+	// CreditsUnlimited is syndrome 0x1F: a receiver without a WQE says RNR.
+	CreditsUnlimited CreditPolicy = iota
+	// CreditsMerge is the lowest limit, MSN plus credits, of all receivers.
+	CreditsMerge
+)
+
+var (
+	nakNames    = []string{"hold", "lower"}
+	fatalNames  = []string{"fail", "evict"}
+	speakNames  = []string{"off", "rnr"}
+	cnpNames    = []string{"filter", "all"}
+	creditNames = []string{"unlimited", "merge"}
+)
+
+func (p AckPolicy) String() string {
+	if p == AckAll {
+		return "all"
+	}
+	return "quorum " + strconv.Itoa(int(p))
+}
+
+func (p NakPolicy) String() string    { return nakNames[p] }
+func (p FatalPolicy) String() string  { return fatalNames[p] }
+func (p SpeakPolicy) String() string  { return speakNames[p] }
+func (p CNPPolicy) String() string    { return cnpNames[p] }
+func (p CreditPolicy) String() string { return creditNames[p] }
 
 // ParseAck is the inverse of AckPolicy.String.
-func ParseAck(s string) (AckPolicy, error) { return parse[AckPolicy]("ack", s, ackNames) }
+func ParseAck(s string) (AckPolicy, error) {
+	if s == "all" {
+		return AckAll, nil
+	}
+	if text, ok := strings.CutPrefix(s, "quorum "); ok {
+		if f, err := strconv.ParseUint(text, 10, 16); err == nil && f > 0 {
+			return AckPolicy(f), nil
+		}
+	}
+	return 0, fmt.Errorf("ack policy %q is neither \"all\" nor \"quorum N\" with N from 1", s)
+}
 
 // ParseNak is the inverse of NakPolicy.String.
 func ParseNak(s string) (NakPolicy, error) { return parse[NakPolicy]("nak", s, nakNames) }
 
 // ParseFatal is the inverse of FatalPolicy.String.
 func ParseFatal(s string) (FatalPolicy, error) { return parse[FatalPolicy]("on-fatal", s, fatalNames) }
+
+// ParseSpeak is the inverse of SpeakPolicy.String.
+func ParseSpeak(s string) (SpeakPolicy, error) { return parse[SpeakPolicy]("speak", s, speakNames) }
+
+// ParseCNP is the inverse of CNPPolicy.String.
+func ParseCNP(s string) (CNPPolicy, error) { return parse[CNPPolicy]("cnp", s, cnpNames) }
+
+// ParseCredits is the inverse of CreditPolicy.String.
+func ParseCredits(s string) (CreditPolicy, error) {
+	return parse[CreditPolicy]("credits", s, creditNames)
+}
 
 func parse[P ~uint8](what, s string, names []string) (P, error) {
 	for i, name := range names {

@@ -3,44 +3,58 @@ package feedback
 import "github.com/rocast/rocast/roce"
 
 // response takes what a receiver answers.
-func (g *Group) response(ev *Event, acts []Action) ([]Action, Outcome) {
+func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	p := &g.paths[ev.Path]
 	acked := ev.PSN
 	if !ev.Syndrome.IsACK() {
 		acked = acked.Prev() // a NAK acknowledges everything below it
 	}
-	learned := !p.known
-	if learned {
+	learned := p.part == PartUnknown
+	switch {
+	case learned:
 		if !g.learn(p, ev.PSN, acked) {
 			return acts, OutsideWindow
 		}
-	} else if ev.PSN.After(g.sent) {
+	case p.part != PartActive:
+		return acts, NotTakingPart
+	case ev.PSN.After(g.sent):
 		return acts, BeyondSent
-	}
-	if p.dead() {
-		return acts, Swallowed
 	}
 	d := acked.Sub(p.acked)
 	if d < 0 {
 		return acts, Stale
 	}
-	p.migReq = ev.MigReq
+	p.msn, p.migReq = ev.MSN, ev.MigReq
+	if ev.Syndrome.IsACK() {
+		p.credit = ev.Syndrome.CreditCode()
+	}
 	outcome := Duplicate
 	if d > 0 {
-		g.advance(p, acked)
-	}
-	if d > 0 || learned {
+		g.advance(now, p, acked)
 		outcome = Absorbed
 	}
-	p.msn = ev.MSN
+	if learned {
+		p.since = now
+		g.recount()
+		outcome = Absorbed
+	}
 	if !ev.Syndrome.IsACK() {
 		outcome, acts = g.negative(ev, p, acts)
 	}
 	before := len(acts)
-	if acts = g.tell(acts); len(acts) > before {
+	if acts = g.tell(now, acts); told(acts[before:]) {
 		outcome = Merged
 	}
 	return acts, outcome
+}
+
+func told(acts []Action) bool {
+	for i := range acts {
+		if acts[i].Kind == Reply {
+			return true
+		}
+	}
+	return false
 }
 
 // learn takes the first word of a path whose state is unknown (rule 13). What
@@ -55,27 +69,8 @@ func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
 	if psn.After(g.sent) {
 		g.sent = psn
 	}
-	p.known, p.acked = true, acked
-	if g.unknown--; g.unknown == 0 {
-		g.recount()
-	}
+	p.part, p.acked = PartActive, acked
 	return true
-}
-
-// advance moves a path up. The floor follows when its last path leaves it.
-func (g *Group) advance(p *path, acked roce.PSN) {
-	wasAtFloor := p.acked == g.floor
-	p.acked = acked
-	g.setPending(p, 0)
-	if g.unknown > 0 || !wasAtFloor {
-		return
-	}
-	if g.atFloor--; g.atFloor == 0 {
-		g.recount()
-	}
-	if g.awaiting && !g.floor.Before(g.goBack) {
-		g.awaiting = false
-	}
 }
 
 // negative notes a NAK or RNR NAK for p.acked+1.
@@ -83,9 +78,9 @@ func (g *Group) negative(ev *Event, p *path, acts []Action) (Outcome, []Action) 
 	s := ev.Syndrome
 	switch {
 	case s.IsFatal():
-		g.setPending(p, s)
-		g.endAt(ev.PSN, s)
-		return Held, append(acts, Action{Kind: Fatal, Path: ev.Path, PSN: ev.PSN, Syndrome: s})
+		return g.fatal(ev, p, acts)
+	case g.policy.Ack != AckAll && !ev.PSN.After(g.merged):
+		return Behind, g.fallBehind(ev.Path, acts)
 	case g.awaiting && !ev.PSN.Before(g.goBack):
 		return Swallowed, acts // the go-back brings this packet again
 	case p.pending.IsRNR() && (s == roce.NAKSequence || !s.RNRTimer().LongerThan(p.pending.RNRTimer())):
@@ -95,4 +90,40 @@ func (g *Group) negative(ev *Event, p *path, acts []Action) (Outcome, []Action) 
 	}
 	g.setPending(p, s)
 	return Held, acts
+}
+
+// fatal takes the NAK that ended a receiver's QP (rule 7).
+func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
+	acts = append(acts, Action{Kind: Notice, Note: NoteFatal, Path: ev.Path, PSN: ev.PSN, Syndrome: ev.Syndrome})
+	if g.policy.OnFatal == FatalEvict && g.spare() {
+		return Evicted, g.evict(ev.Path, acts)
+	}
+	g.setPending(p, ev.Syndrome)
+	p.part = PartDead
+	g.endAt(ev.PSN, ev.Syndrome)
+	return Held, acts
+}
+
+// fallBehind ends a path that lacks what the source was told is acknowledged
+// (rule 9): the source has let go of it.
+func (g *Group) fallBehind(i int, acts []Action) []Action {
+	g.leave(i, PartBehind)
+	return append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: g.paths[i].acked.Next()})
+}
+
+// evict takes a receiver out of the group.
+func (g *Group) evict(i int, acts []Action) []Action {
+	g.leave(i, PartGone)
+	return append(acts, Action{Kind: Notice, Note: NoteEvicted, Path: i, PSN: g.paths[i].acked.Next()})
+}
+
+// spare says whether the group can do without one of its receivers.
+func (g *Group) spare() bool {
+	living := 0
+	for i := range g.paths {
+		if p := g.paths[i].part; p == PartActive || p == PartUnknown {
+			living++
+		}
+	}
+	return living > max(1, int(g.policy.Ack))
 }

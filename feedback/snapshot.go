@@ -14,7 +14,7 @@ type Snapshot struct {
 
 // PathSnapshot is one receiver's part.
 type PathSnapshot struct {
-	Known   bool // it has spoken since the state began
+	Part    Part
 	Acked   roce.PSN
 	MSN     roce.MSN
 	Pending roce.Syndrome // NAK the source has not heard; 0: none
@@ -25,7 +25,7 @@ func (g *Group) Snapshot() Snapshot {
 	s := Snapshot{Started: g.started, Sent: g.sent, Pos: g.pos, Merged: g.merged}
 	for i := range g.paths {
 		p := &g.paths[i]
-		s.Paths = append(s.Paths, PathSnapshot{Known: p.known, Acked: p.acked, MSN: p.msn, Pending: p.pending})
+		s.Paths = append(s.Paths, PathSnapshot{Part: p.part, Acked: p.acked, MSN: p.msn, Pending: p.pending})
 	}
 	return s
 }

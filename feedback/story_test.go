@@ -175,8 +175,8 @@ func (s *story) tell(line string, ev Event) {
 // step says what an event did, in a line and one for each thing said.
 func (s *story) step(ev Event) string {
 	var outcome Outcome
-	s.acts, outcome = s.g.Step(ev, s.acts[:0])
-	if len(s.acts) > len(s.names)+3 {
+	s.acts, outcome = s.g.Step(0, ev, s.acts[:0])
+	if len(s.acts) > 2*len(s.names)+3 {
 		panic("Step appended more than it may")
 	}
 	var said, copies []string
@@ -186,8 +186,16 @@ func (s *story) step(ev Event) string {
 			copies = append(copies, s.names[a.Path])
 		case Reply:
 			said = append(said, "  to source: "+s.reply(a))
-		case Fatal:
-			said = append(said, fmt.Sprintf("  event: %s %v at %s", s.names[a.Path], a.Syndrome, s.show24(a.PSN)))
+		case PassCNP:
+			said = append(said, "  to source: CNP")
+		case Join:
+			said = append(said, fmt.Sprintf("  %s joins at %s, msn %d", s.names[a.Path], s.show24(a.PSN), a.MSN))
+		case Notice:
+			text := fmt.Sprintf("  event: %s %v at %s", s.names[a.Path], a.Note, s.show24(a.PSN))
+			if a.Syndrome != 0 {
+				text += fmt.Sprintf(" (%v)", a.Syndrome)
+			}
+			said = append(said, text)
 		}
 	}
 	note := outcome.String()
@@ -218,8 +226,12 @@ func (s *story) show() string {
 	for i := range g.paths {
 		p := &g.paths[i]
 		place := s.show24(p.acked)
-		if !p.known {
+		switch p.part {
+		case PartActive:
+		case PartUnknown:
 			place = "?"
+		default:
+			place += " " + p.part.String()
 		}
 		fmt.Fprintf(&s.out, "%s %s", s.names[i], place)
 		if p.pending != 0 {

@@ -6,18 +6,18 @@ import "github.com/rocast/rocast/roce"
 // then a NAK when one is next. Neither ever reaches beyond the source's place
 // (rule 1), and the ACK comes first: a NAK alone does not reset a requester's
 // retry count (rule 4).
-func (g *Group) tell(acts []Action) []Action {
-	if g.unknown > 0 {
+func (g *Group) tell(now Tick, acts []Action) []Action {
+	if !g.ready() {
 		return acts
 	}
-	upTo := g.floor
+	upTo := g.floor.psn
 	if upTo.After(g.pos) {
 		upTo = g.pos
 	}
 	if upTo.After(g.merged) {
 		acts = g.ack(upTo, acts)
 	}
-	return g.tellGoBack(g.tellEnd(acts))
+	return g.tellGoBack(now, g.tellEnd(acts))
 }
 
 // tellEnd passes the fatal NAK whose turn it is: everything below it is
@@ -25,7 +25,7 @@ func (g *Group) tell(acts []Action) []Action {
 // gets to it, in case it was lost.
 func (g *Group) tellEnd(acts []Action) []Action {
 	e := &g.end
-	if e.syndrome == 0 || e.told || g.unknown > 0 || e.psn.After(g.pos) || e.psn.Prev().After(g.floor) {
+	if e.syndrome == 0 || e.told || !g.ready() || e.psn.After(g.pos) || e.psn.Prev().After(g.floor.psn) {
 		return acts
 	}
 	e.told = true
@@ -33,37 +33,46 @@ func (g *Group) tellEnd(acts []Action) []Action {
 }
 
 // tellGoBack passes the RNR or sequence NAK whose turn it is.
-func (g *Group) tellGoBack(acts []Action) []Action {
-	psn := g.floor.Next()
-	if g.end.told {
+func (g *Group) tellGoBack(now Tick, acts []Action) []Action {
+	psn := g.floor.psn.Next()
+	switch {
+	case g.end.told:
 		return acts // the source's QP is at its end
-	}
-	if g.sequenceNAKs == 0 && g.rnrNAKs == 0 || psn.After(g.pos) {
+	case g.sequenceNAKs == 0 && g.rnrNAKs == 0, psn.After(g.pos):
 		return acts // nothing is due, or its packet is on its way again
 	}
-	s := g.floorNAK()
+	s := g.dueNAK()
 	if s == 0 && g.policy.Nak == NakLower && g.sequenceNAKs > 0 {
 		s = roce.NAKSequence
 	}
 	if s == 0 {
 		return acts
 	}
+	return g.sendBack(now, psn, s, acts)
+}
+
+// sendBack makes the source resend from psn, which serves every NAK above.
+func (g *Group) sendBack(now Tick, psn roce.PSN, s roce.Syndrome, acts []Action) []Action {
 	for i := range g.paths {
-		if p := &g.paths[i]; !p.dead() {
-			g.setPending(p, 0) // the go-back serves every NAK above
+		if p := &g.paths[i]; p.part == PartActive {
+			g.setPending(p, 0)
 		}
 	}
 	g.awaiting, g.goBack = true, psn
+	g.speech.restart(now)
+	if s.IsRNR() {
+		g.speech.restart(now + Tick(s.RNRTimer().Duration()))
+	}
 	return append(acts, g.reply(psn, s))
 }
 
-// floorNAK is the strongest pending NAK of the paths at the floor: the longest
+// dueNAK is the strongest pending NAK of the paths at the floor: the longest
 // RNR NAK, else a sequence NAK.
-func (g *Group) floorNAK() roce.Syndrome {
+func (g *Group) dueNAK() roce.Syndrome {
 	var strongest roce.Syndrome
 	for i := range g.paths {
 		p := &g.paths[i]
-		if p.pending == 0 || p.dead() || p.acked != g.floor {
+		if p.part != PartActive || p.pending == 0 || p.acked != g.floor.psn {
 			continue
 		}
 		if strongest == 0 || strongest == roce.NAKSequence ||
@@ -74,22 +83,48 @@ func (g *Group) floorNAK() roce.Syndrome {
 	return strongest
 }
 
-// ack tells the source that everything up to psn is acknowledged.
+// ack tells the source that everything up to psn is acknowledged. With a
+// quorum, whoever still waits for some of that is behind for good.
 func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 	g.merged = psn
-	return append(acts, g.reply(psn, roce.SyndromeUnlimited))
-}
-
-// reply takes MSN and MigReq from the path with the lowest acked: a PSN and an
-// MSN of different receivers do not belong together (rule 6).
-func (g *Group) reply(psn roce.PSN, s roce.Syndrome) Action {
-	lowest := 0
+	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
+	if g.policy.Ack == AckAll || g.sequenceNAKs+g.rnrNAKs == 0 {
+		return acts
+	}
 	for i := range g.paths {
-		if g.paths[i].acked == g.floor {
-			lowest = i
-			break
+		if p := &g.paths[i]; p.part == PartActive && p.pending != 0 && p.acked.Before(psn) {
+			acts = g.fallBehind(i, acts)
 		}
 	}
-	p := &g.paths[lowest]
-	return Action{Kind: Reply, Path: lowest, PSN: psn, MSN: p.msn, Syndrome: s, MigReq: p.migReq}
+	return acts
+}
+
+// reply takes MSN and MigReq from the path the floor stands on: a PSN and an
+// MSN of different receivers do not belong together (rule 6).
+func (g *Group) reply(psn roce.PSN, s roce.Syndrome) Action {
+	if s.IsACK() && g.policy.Credits == CreditsMerge {
+		s = g.credits()
+	}
+	return Action{Kind: Reply, PSN: psn, MSN: g.floor.msn, Syndrome: s, MigReq: g.floor.migReq}
+}
+
+// credits is the lowest limit of all receivers, MSN plus credits, as seen from
+// the MSN it is sent with (rule 6). Codes themselves do not compare.
+func (g *Group) credits() roce.Syndrome {
+	lowest, limited := int32(0), false
+	for i := range g.paths {
+		p := &g.paths[i]
+		credits, has := p.credit.Credits()
+		if p.part != PartActive || !has {
+			continue
+		}
+		limit := p.msn.Add(int32(credits)).Sub(g.floor.msn)
+		if !limited || limit < lowest {
+			lowest, limited = limit, true
+		}
+	}
+	if !limited {
+		return roce.SyndromeUnlimited
+	}
+	return roce.SyndromeACK(roce.CreditCodeFor(uint32(max(0, lowest))))
 }

@@ -24,7 +24,8 @@ func (u *UMEM) admits(config SocketConfig) error {
 	if u.boundSocket() == nil {
 		return nil
 	}
-	switch copies := config.Mode == ModeCopy || config.Mode == ModeGeneric; {
+	copies := config.Mode == ModeCopy || config.Mode == ModeGeneric
+	switch {
 	case copies && u.zeroCopy:
 		return fmt.Errorf("%v asked, but the UMEM's first socket is zero-copy", config.Mode)
 	case config.Mode == ModeZeroCopy && !u.zeroCopy:
@@ -120,7 +121,8 @@ func (s *Socket) settle(config SocketConfig) error {
 	return s.settleDiscipline(config)
 }
 
-// settleDiscipline refuses to lend where sending does not copy.
+// settleDiscipline refuses to lend where sending does not copy. It comes last: nothing after it may fail, or the
+// successor would have to be undone.
 func (s *Socket) settleDiscipline(config SocketConfig) error {
 	reason := ""
 	switch {

@@ -7,14 +7,14 @@
 //
 // A chunk is 4096 bytes of UMEM. It is in exactly one of four places, and each arrow is one method:
 //
-//	            Alloc               Fill, TopUp, Recycle
-//	  free  ------------> worker ------------------------> receive side of a socket
-//	  list  <------------        <------------------------   fill ring -> kernel or driver -> RX ring
-//	          Free, Recycle        Receive
+//	          Alloc               Fill, TopUp, Recycle
+//	free  ------------> worker ------------------------> receive side of a socket
+//	list  <------------        <------------------------   fill ring -> kernel or driver -> RX ring
+//	        Free, Recycle        Receive
 //
-//	                      worker ------------------------> transmit side of a socket, in discipline Give
-//	                             <------------------------   TX ring -> kernel or driver -> completion ring
-//	                               Complete
+//	                    worker ------------------------> transmit side of a socket, in discipline Give
+//	                           <------------------------   TX ring -> kernel or driver -> completion ring
+//	                             Complete
 //
 // The kernel never moves a chunk from one side to the other, nor between sockets. Where each chunk is stands in a
 // ledger, two bytes a chunk. A move from a place where the chunk is not panics: the mistake would otherwise show as

@@ -35,27 +35,24 @@ func (h holder) String() string {
 type ledger []holder
 
 func (l ledger) move(addr uint64, from, to holder) {
-	chunk := addr / ChunkBytes
-	if chunk >= uint64(len(l)) || l[chunk] != from {
-		l.refuse(addr, from, to)
+	is := &l[addr/ChunkBytes] // out of range: the address is outside the UMEM
+	if *is != from {
+		l.refuse(addr, to)
 	}
-	l[chunk] = to
+	*is = to
 }
 
-// check is move for a chunk that stays: a lent one.
-func (l ledger) check(addr uint64, by holder) {
-	if chunk := addr / ChunkBytes; chunk >= uint64(len(l)) || l[chunk] != by {
-		l.refuse(addr, by, by)
+// check is move for a chunk that stays with the worker: a lent one.
+func (l ledger) check(addr uint64) {
+	if l[addr/ChunkBytes] != withWorker {
+		l.refuse(addr, withWorker)
 	}
 }
 
 //go:noinline
-func (l ledger) refuse(addr uint64, from, to holder) {
+func (l ledger) refuse(addr uint64, to holder) {
 	chunk := addr / ChunkBytes
-	if chunk >= uint64(len(l)) {
-		panic(fmt.Sprintf("xsk: address %#x is outside the UMEM of %d chunks", addr, len(l)))
-	}
-	panic(fmt.Sprintf("xsk: chunk %d (address %#x) cannot go from %v to %v: it is with %v", chunk, addr, from, to, l[chunk]))
+	panic(fmt.Sprintf("xsk: chunk %d (address %#x) cannot be used by or go to %v: it is with %v", chunk, addr, to, l[chunk]))
 }
 
 func (l ledger) count(h holder) (n int) {

@@ -25,8 +25,9 @@ func (s *Socket) Receive(descs []Desc) int {
 	}
 	s.rx.release(uint32(n))
 	s.received += uint64(n)
+	ledger, from := s.umem.ledger, s.receiveSide
 	for i := range descs[:n] {
-		s.umem.ledger.move(descs[i].Addr, s.receiveSide, withWorker)
+		ledger.move(descs[i].Addr, from, withWorker)
 	}
 	return n
 }

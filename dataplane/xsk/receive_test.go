@@ -3,6 +3,8 @@ package xsk
 import (
 	"bytes"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // modes runs a scenario natively and on skbs.
@@ -180,4 +182,32 @@ func TestSeveralQueuesShareTheUMEM(t *testing.T) {
 	w.send(other, descs)
 	p.host.expect(framesOf(1, 100)...)
 	w.free(descs)
+}
+
+// A zero-copy driver that found the fill ring empty sleeps until it is told; a worker that spins has only Receive to do it.
+func TestReceiveWakesASleepingDriver(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	defer unix.Close(pair[1])
+	s := &Socket{umem: newUMEM(t, 1), fd: pair[0]}
+	_, s.rx = heapRing[Desc](8, 0)
+	s.fill, _ = heapRing[uint64](8, 0)
+	kicked := func() bool { // recvfrom takes the datagram
+		if err := unix.Sendto(pair[1], []byte{0}, 0, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.Receive(make([]Desc, 4))
+		n, _, _ := unix.Recvfrom(pair[0], make([]byte, 1), unix.MSG_DONTWAIT)
+		return n != 1
+	}
+	if kicked() {
+		t.Error("woken although it does not sleep")
+	}
+	s.fill.flags.Store(unix.XDP_RING_NEED_WAKEUP)
+	if !kicked() {
+		t.Error("not woken")
+	}
 }

@@ -62,6 +62,12 @@ func (r *producerRing[E]) room(want uint32) uint32 {
 // put writes the i-th entry behind head. Nobody sees it before publish.
 func (r *producerRing[E]) put(i uint32, e E) { r.entries[(r.head+i)&r.mask] = e }
 
+// putAll is put for a batch, in the at most two pieces in which it lies on the ring.
+func (r *producerRing[E]) putAll(batch []E) {
+	n := copy(r.entries[r.head&r.mask:], batch)
+	copy(r.entries, batch[n:])
+}
+
 func (r *producerRing[E]) publish(n uint32) {
 	r.head += n
 	r.producer.Store(r.head)
@@ -96,9 +102,9 @@ func (r *consumerRing[E]) available(want uint32) uint32 {
 // peek copies what is available into out and leaves it on the ring.
 func (r *consumerRing[E]) peek(out []E) int {
 	n := min(int(r.available(uint32(len(out)))), len(out))
-	for i := range out[:n] {
-		out[i] = r.entries[(r.tail+uint32(i))&r.mask]
-	}
+	out = out[:n]
+	copied := copy(out, r.entries[r.tail&r.mask:])
+	copy(out[copied:], r.entries)
 	return n
 }
 

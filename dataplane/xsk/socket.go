@@ -190,9 +190,6 @@ func (s *Socket) Close() error {
 // discard undoes a socket that never carried a frame.
 func (s *Socket) discard() error {
 	err := s.closeKernelSide()
-	if s.successor != nil {
-		err = errors.Join(err, s.successor.discard())
-	}
 	s.leaveUMEM()
 	return err
 }

@@ -16,23 +16,25 @@ var ErrStalled = errors.New("transmit ring stalled")
 // Every chunk must be the caller's. In discipline Lend it stays so; in Give it is the kernel's until Complete returns it.
 func (s *Socket) Transmit(descs []Desc) int {
 	n := sendable(descs, int(s.tx.room(uint32(len(descs)))))
+	descs = descs[:n]
+	for i := range descs {
+		if !s.valid(&descs[i]) {
+			panicDesc(descs[i])
+		}
+	}
+	ledger := s.umem.ledger
 	if s.obtained.Discipline == Give {
-		for i := range descs[:n] {
-			s.umem.ledger.move(descs[i].Addr, withWorker, s.transmitSide)
+		for i := range descs {
+			ledger.move(descs[i].Addr, withWorker, s.transmitSide)
 		}
 		s.given += uint64(n)
 	} else {
-		for i := range descs[:n] {
-			s.umem.ledger.check(descs[i].Addr, withWorker)
+		for i := range descs {
+			ledger.check(descs[i].Addr)
 		}
-	}
-	for i := range descs[:n] {
-		if !s.valid(descs[i]) {
-			panicDesc(descs[i])
-		}
-		s.tx.put(uint32(i), descs[i])
 	}
 	if n > 0 {
+		s.tx.putAll(descs)
 		s.tx.publish(uint32(n))
 	}
 	return n
@@ -40,7 +42,7 @@ func (s *Socket) Transmit(descs []Desc) int {
 
 // valid is the kernel's own rule (xp_aligned_validate_desc). The kernel skips a descriptor that breaks it, counts
 // tx_invalid_descs and completes nothing, so a chunk given that way would be lost.
-func (s *Socket) valid(d Desc) bool {
+func (s *Socket) valid(d *Desc) bool {
 	return d.Len != 0 && uint64(d.Len) <= ChunkBytes-d.Addr%ChunkBytes && d.Options&^s.txOptions == 0
 }
 

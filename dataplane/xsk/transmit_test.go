@@ -286,7 +286,7 @@ func TestFlushWithdrawsFromAStalledRing(t *testing.T) {
 		t.Errorf("%d frames withdrawn, %v", withdrawn, err)
 	}
 	for i := s.tx.head - s.tx.pending(); i != s.tx.head; i++ {
-		if d := s.tx.entries[i&s.tx.mask]; s.valid(d) && d.Addr < uint64(s.umem.Chunks())*ChunkBytes {
+		if d := s.tx.entries[i&s.tx.mask]; s.valid(&d) && d.Addr < uint64(s.umem.Chunks())*ChunkBytes {
 			t.Errorf("descriptor %+v is still one the kernel would send", d)
 		}
 	}
@@ -354,7 +354,7 @@ func TestInvalidDescriptorsPanic(t *testing.T) {
 			mustPanic(t, "leaves its chunk of 4096 bytes, is empty or has unknown options", func() { p.Transmit([]Desc{d}) })
 		})
 	}
-	mustPanic(t, "outside the UMEM", func() { p.Transmit([]Desc{{Addr: 8 * ChunkBytes, Len: 60}}) })
+	mustPanic(t, "out of range [8] with length 8", func() { p.Transmit([]Desc{{Addr: 8 * ChunkBytes, Len: 60}}) })
 	mustPanic(t, "it is with the free list", func() { p.Transmit([]Desc{{Addr: uint64(w.umem.free[0]) * ChunkBytes, Len: 60}}) })
 	edge := Desc{Addr: ChunkOf(good.Addr), Len: 1500} // the whole headroom is usable
 	copy(w.umem.Bytes(edge.Addr, edge.Len), frame(1, 1500))

@@ -80,7 +80,7 @@ func TestMisplacedChunksPanic(t *testing.T) {
 	u.Alloc(addrs[:])
 	u.Free(addrs[:])
 	mustPanic(t, "it is with the free list", func() { u.Free(addrs[:]) })
-	mustPanic(t, "outside the UMEM of 2 chunks", func() { u.Free([]uint64{2 * ChunkBytes}) })
+	mustPanic(t, "out of range [2] with length 2", func() { u.Free([]uint64{2 * ChunkBytes}) })
 }
 
 func TestBytesReachesInFrontOfAFrame(t *testing.T) {
@@ -131,5 +131,36 @@ func BenchmarkFreeList(b *testing.B) {
 	var addrs [64]uint64
 	for b.Loop() {
 		u.Free(addrs[:u.Alloc(addrs[:])])
+	}
+}
+
+func TestAuditFindsLostAndDoubledChunks(t *testing.T) {
+	for name, damage := range map[string]func(u *UMEM, s *Socket){
+		"lost from the free list":      func(u *UMEM, s *Socket) { u.free = u.free[1:] },
+		"doubled on the free list":     func(u *UMEM, s *Socket) { u.ledger[u.free[0]] = withWorker },
+		"with a socket that is closed": func(u *UMEM, s *Socket) { u.ledger[u.free[0]] = receiveSide(7) },
+		"lost by the receive side":     func(u *UMEM, s *Socket) { s.received++ },
+		"lost by the transmit side":    func(u *UMEM, s *Socket) { s.given++ },
+		"doubled on the fill ring":     func(u *UMEM, s *Socket) { s.fill.entries[1] = s.fill.entries[0] },
+		"on the fill ring and free":    func(u *UMEM, s *Socket) { s.fill.entries[0] = uint64(u.free[0]) * ChunkBytes },
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUMEM(t, 16)
+			s := &Socket{umem: u, bound: true, obtained: Obtained{Discipline: Give}}
+			if err := u.takeSlot(s); err != nil {
+				t.Fatal(err)
+			}
+			s.receiveSide, s.transmitSide = receiveSide(s.slot), transmitSide(s.slot)
+			s.fill, _ = heapRing[uint64](8, 0)
+			s.TopUp()
+			if err := u.Audit(); err != nil {
+				t.Fatal(err)
+			}
+			damage(u, s)
+			if err := u.Audit(); err == nil {
+				t.Error("not found")
+			}
+			s.bound = false
+		})
 	}
 }

@@ -1,0 +1,112 @@
+package feedback
+
+import (
+	"slices"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// floor is the highest PSN that the ack policy takes for acknowledged: what
+// every counted path has, or what the f-th best has. It never falls, except
+// with the source's PSN space.
+type floor struct {
+	psn    roce.PSN
+	known  bool     // psn means something: enough paths have spoken once
+	msn    roce.MSN // of a path that stands there (rule 6)
+	migReq bool     // the same path's
+	above  int      // counted paths above psn
+	need   int      // so many must be above it for it to move; 0: nothing can move it
+	ranked []int32  // scratch for quorum
+}
+
+// ready says whether enough paths have spoken to merge anything (rule 13).
+func (g *Group) ready() bool { return g.floor.need > 0 }
+
+// recount finds the floor anew: when the paths that hold it down have left it,
+// or when the paths that count have changed.
+func (g *Group) recount() {
+	lowest, counted, unknown := -1, 0, 0
+	for i := range g.paths {
+		p := &g.paths[i]
+		switch {
+		case !p.part.counts():
+			continue
+		case p.part == PartUnknown:
+			unknown++
+			continue
+		}
+		counted++
+		if lowest < 0 || p.acked.Before(g.paths[lowest].acked) {
+			lowest = i
+		}
+	}
+	f := &g.floor
+	switch need := int(g.policy.Ack); {
+	case need == 0:
+		f.need = counted
+		if unknown > 0 {
+			f.need = 0
+		}
+	case counted < need:
+		f.need = 0
+	default:
+		f.need = need
+		lowest = g.rank(need)
+	}
+	if f.need > 0 && lowest >= 0 {
+		g.stand(lowest)
+	}
+	f.above = 0
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part.counts() && p.part != PartUnknown && p.acked.After(f.psn) {
+			f.above++
+		}
+	}
+}
+
+// rank returns the counted path with the f-th highest acked.
+func (g *Group) rank(f int) int {
+	r := g.floor.ranked[:0]
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part.counts() && p.part != PartUnknown {
+			r = append(r, p.acked.Sub(g.floor.psn))
+		}
+	}
+	slices.Sort(r)
+	at := g.floor.psn.Add(r[len(r)-f])
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part.counts() && p.part != PartUnknown && p.acked == at {
+			return i
+		}
+	}
+	panic("feedback: a ranked path has gone")
+}
+
+// stand puts the floor where path i is, unless that is below: what the source
+// was told stays told.
+func (g *Group) stand(i int) {
+	p, f := &g.paths[i], &g.floor
+	if f.known && p.acked.Before(f.psn) {
+		return
+	}
+	f.known, f.psn, f.msn, f.migReq = true, p.acked, p.msn, p.migReq
+}
+
+// advance moves a path up. The floor follows when enough paths are above it.
+func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
+	wasAbove := p.acked.After(g.floor.psn)
+	p.acked, p.since, p.silent = acked, now, false
+	g.setPending(p, 0)
+	f := &g.floor
+	if f.need == 0 || wasAbove || !acked.After(f.psn) {
+		return
+	}
+	if f.above++; f.above < f.need {
+		return
+	}
+	g.recount()
+	g.speech.restart(now)
+	if g.awaiting && !f.psn.Before(g.goBack) {
+		g.awaiting = false
+	}
+}

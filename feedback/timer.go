@@ -1,0 +1,88 @@
+package feedback
+
+import (
+	"time"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// TimerPeriod is how often groups that need it want a Timer event.
+const TimerPeriod = Tick(2 * time.Millisecond)
+
+// NeedsTimer says whether anything of the policy depends on time passing.
+func (p Policy) NeedsTimer() bool { return p.SilentAfter > 0 || p.Speak != SpeakOff }
+
+// timer looks for receivers that have gone quiet.
+func (g *Group) timer(now Tick, acts []Action) []Action {
+	if g.policy.SilentAfter > 0 {
+		acts = g.silence(now, acts)
+	}
+	if g.policy.Speak == SpeakRNR && g.ready() {
+		acts = g.speak(now, acts)
+	}
+	return g.tell(now, acts)
+}
+
+// silence finds paths that make no progress although the source resends and
+// others are further (rule 8).
+func (g *Group) silence(now Tick, acts []Action) []Action {
+	for i := range g.paths {
+		p := &g.paths[i]
+		if !p.part.takesData() || !g.started || p.part == PartActive && !p.acked.Before(g.sent) {
+			continue
+		}
+		if now-p.since < Tick(g.policy.SilentAfter) || g.resentAt <= p.since || !g.someoneAheadOf(p) {
+			continue
+		}
+		if !p.silent {
+			p.silent = true
+			acts = append(acts, Action{Kind: Notice, Note: NoteSilent, Path: i, PSN: p.acked.Next()})
+		}
+		if g.policy.Evict && g.spare() {
+			acts = g.evict(i, acts)
+		}
+	}
+	return acts
+}
+
+func (g *Group) someoneAheadOf(p *path) bool {
+	for i := range g.paths {
+		q := &g.paths[i]
+		if q.part == PartActive && (p.part == PartUnknown || q.acked.After(p.acked)) {
+			return true
+		}
+	}
+	return false
+}
+
+// speakAfter is how long the floor must have stood still with data beyond it
+// before the switch speaks for who is silent: longer than a loaded receiver
+// takes, a fraction of any requester's timeout.
+const speakAfter = Tick(8 * time.Millisecond)
+
+// speech is what the switch says for a receiver whose resent packet was lost
+// again, and which therefore says nothing (rule 4).
+type speech struct {
+	quietSince Tick
+	said       bool     // something was ever said
+	hole       roce.PSN // for what
+}
+
+func (s *speech) restart(now Tick) { s.quietSince = now }
+
+// speak says, once per hole, an RNR NAK of 10 us at the minimum plus one. A
+// sequence NAK would be ignored by rxe until its next ACK, and repeated it is a
+// livelock.
+func (g *Group) speak(now Tick, acts []Action) []Action {
+	hole := g.floor.psn.Next()
+	s := &g.speech
+	if hole.After(g.pos) || g.end.told || now-s.quietSince < speakAfter || s.said && s.hole == hole {
+		return acts
+	}
+	s.said, s.hole = true, hole
+	if g.floor.psn.After(g.merged) {
+		acts = g.ack(g.floor.psn, acts)
+	}
+	const shortest = 1
+	return g.sendBack(now, hole, roce.SyndromeRNR(shortest), acts)
+}
