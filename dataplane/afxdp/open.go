@@ -147,6 +147,9 @@ func (s *Switch) Close() error {
 	return errors.Join(errs...)
 }
 
+// Audit says whether every chunk is accounted for. Run has to have returned.
+func (s *Switch) Audit() error { return s.umem.Audit() }
+
 // Ports describes the ports and reads their counters.
 func (s *Switch) Ports() []dataplane.PortInfo {
 	counters := s.PortCounters()

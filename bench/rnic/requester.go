@@ -1,0 +1,239 @@
+package rnic
+
+import (
+	"errors"
+	"time"
+
+	"github.com/rocast/rocast/roce"
+)
+
+const (
+	// maxUnackedPSNs is how far the next PSN may be ahead of the oldest unacknowledged one when another packet is sent:
+	// 129 packets are outstanding at most (RXE_MAX_UNACKED_PSNS).
+	maxUnackedPSNs = 128
+
+	// maxPacketsPerACK packets go without asking for an ACK, and then one more: inside a long message every 66th asks
+	// (RXE_MAX_PKT_PER_ACK).
+	maxPacketsPerACK = 64
+
+	// maxMessageBytes is the longest message InfiniBand knows (IBTA vol 1, 9.7.4.1.7).
+	maxMessageBytes = 1 << 31
+)
+
+// wqeState is where a send work request is in rxe. Going back makes every one of them posted again.
+//
+//	posted -- first packet --> processing -- last packet --> pending -- acknowledged --> completed
+//	   ^                           |                            |
+//	   +------------ go back ------+----------------------------+
+type wqeState uint8
+
+const (
+	posted     wqeState = iota // responses are ignored while the oldest one is
+	processing                 // partly sent
+	pending                    // sent to its end
+)
+
+// Remote is memory of the peer: what a RETH carries.
+type Remote struct {
+	VA   uint64
+	RKey uint32
+}
+
+type sendWQE struct {
+	wrID     uint64
+	op       Operation
+	state    wqeState
+	numbered bool   // PSNs are chosen, when its first packet is sent
+	data     []byte // nil for READ
+	bytes    uint32 // of the message
+	imm      uint32
+	remote   Remote
+	firstPSN roce.PSN
+	lastPSN  roce.PSN
+}
+
+// requester is the sending half: which packet is next. Names follow rxe's qp->req.
+type requester struct {
+	queue   ring[sendWQE]
+	next    uint     // position of the work request being sent
+	psn     roce.PSN // of the next packet; falls back when it goes back
+	nextNew roce.PSN // the first PSN never sent
+	noACK   int      // packets since the last one that asked for an ACK
+
+	needRetry   bool          // go back as soon as no RNR timer runs
+	deadline    time.Duration // of the retransmit timer
+	rnrDeadline time.Duration // of the RNR timer; sending new packets goes on meanwhile
+}
+
+var (
+	// ErrQueueFull says that as many work requests as the queue's depth are posted and not yet polled.
+	ErrQueueFull = errors.New("rnic: queue is full")
+	// ErrNotConnected says that requests cannot be posted before Connect.
+	ErrNotConnected = errors.New("rnic: queue pair is not connected")
+	// ErrMessageTooLong says that a message exceeds 2^31 bytes.
+	ErrMessageTooLong = errors.New("rnic: message is longer than 2 GiB")
+)
+
+// PostWrite asks for data to be written to the peer's memory. data is read again for every resend: it has to stay as it is
+// until the completion. The same is true of the other requests that carry data.
+func (q *QP) PostWrite(wrID uint64, data []byte, to Remote) error {
+	return q.post(sendWQE{wrID: wrID, op: Write, data: data, remote: to}, len(data))
+}
+
+// PostWriteImm is PostWrite that also takes one of the peer's receives, and tells it imm.
+func (q *QP) PostWriteImm(wrID uint64, data []byte, to Remote, imm uint32) error {
+	return q.post(sendWQE{wrID: wrID, op: WriteImm, data: data, remote: to, imm: imm}, len(data))
+}
+
+// PostSend asks for data to be put where the peer's next receive says.
+func (q *QP) PostSend(wrID uint64, data []byte) error {
+	return q.post(sendWQE{wrID: wrID, op: Send, data: data}, len(data))
+}
+
+// PostSendImm is PostSend with an immediate value.
+func (q *QP) PostSendImm(wrID uint64, data []byte, imm uint32) error {
+	return q.post(sendWQE{wrID: wrID, op: SendImm, data: data, imm: imm}, len(data))
+}
+
+// PostRead asks for bytes of the peer's memory. This package serves no READ and takes no answer to one: the request is there
+// to be refused.
+func (q *QP) PostRead(wrID uint64, bytes int, from Remote) error {
+	return q.post(sendWQE{wrID: wrID, op: Read, remote: from}, bytes)
+}
+
+// post queues w. In ERR it is flushed at once, as verbs do.
+func (q *QP) post(w sendWQE, bytes int) error {
+	switch {
+	case q.state == StateInit:
+		return ErrNotConnected
+	case bytes > maxMessageBytes:
+		return ErrMessageTooLong
+	case q.sendUsed == q.cfg.SendDepth:
+		return ErrQueueFull
+	}
+	q.sendUsed++
+	w.bytes = uint32(bytes)
+	q.req.queue.push(w)
+	if q.state == StateError {
+		q.completeSend(WRFlushed)
+	}
+	return nil
+}
+
+// Transmit builds the next request packet in buf and returns it, or nil if none may be sent now.
+func (q *QP) Transmit(now time.Duration, buf []byte) []byte {
+	r := &q.req
+	if q.state != StateReady || r.psn.Sub(q.comp.psn) > maxUnackedPSNs {
+		return nil
+	}
+	w := q.current()
+	if w == nil {
+		return nil
+	}
+	packet := uint32(r.psn.Sub(w.firstPSN))
+	payload := q.payload(w, packet)
+	starts, ends := packet == 0, w.op == Read || r.psn == w.lastPSN
+	bth := roce.BTH{Opcode: requestOpcode(w.op, starts, ends), PSN: r.psn, AckReq: r.asksForACK(ends)}
+	frame := q.requestFrame(buf, &bth, w, payload)
+	q.advance(w, ends)
+	if r.deadline == Never {
+		r.deadline = q.timeoutFrom(now)
+	}
+	return frame
+}
+
+// current is the work request the next packet belongs to, with its PSNs chosen.
+func (q *QP) current() *sendWQE {
+	r := &q.req
+	for ; r.next != r.queue.tail; r.next++ {
+		w := r.queue.at(r.next)
+		if !w.numbered {
+			w.numbered, w.firstPSN, w.lastPSN = true, r.psn, r.psn.Add(int32(q.packets(w.bytes))-1)
+		}
+		if !r.psn.After(w.lastPSN) {
+			return w
+		}
+		w.state = pending // AsRXE only: acknowledged while it was half sent, and not sent again
+	}
+	return nil
+}
+
+// packets is how many PSNs a message takes; an empty one takes one.
+func (q *QP) packets(bytes uint32) uint32 {
+	mtu := uint32(q.cfg.MTUBytes)
+	return max((bytes+mtu-1)/mtu, 1)
+}
+
+func (q *QP) payload(w *sendWQE, packet uint32) []byte {
+	if w.op == Read {
+		return nil
+	}
+	rest := w.data[packet*uint32(q.cfg.MTUBytes):]
+	return rest[:min(len(rest), q.cfg.MTUBytes)]
+}
+
+// asksForACK decides the AckReq bit as rxe's init_req_packet does: what ends a message does not count as unacknowledged.
+func (r *requester) asksForACK(ends bool) bool {
+	asks := ends || r.noACK > maxPacketsPerACK
+	r.noACK++
+	if asks {
+		r.noACK = 0
+	}
+	return asks
+}
+
+// advance moves past the packet just built.
+func (q *QP) advance(w *sendWQE, ends bool) {
+	r := &q.req
+	if r.psn.Before(r.nextNew) {
+		q.count(FramesRetransmitted)
+	}
+	w.state = processing
+	r.psn = r.psn.Next()
+	if ends {
+		w.state = pending
+		r.next++
+		r.psn = w.lastPSN.Next()
+	}
+	if r.psn.After(r.nextNew) {
+		r.nextNew = r.psn
+	}
+}
+
+// opcodes of a message's packets, by operation, starts and ends.
+var requestOpcodes = [...][2][2]roce.Opcode{
+	Write:    {{roce.OpWriteMiddle, roce.OpWriteLast}, {roce.OpWriteFirst, roce.OpWriteOnly}},
+	WriteImm: {{roce.OpWriteMiddle, roce.OpWriteLastImm}, {roce.OpWriteFirst, roce.OpWriteOnlyImm}},
+	Send:     {{roce.OpSendMiddle, roce.OpSendLast}, {roce.OpSendFirst, roce.OpSendOnly}},
+	SendImm:  {{roce.OpSendMiddle, roce.OpSendLastImm}, {roce.OpSendFirst, roce.OpSendOnlyImm}},
+	Read:     {{}, {roce.OpReadRequest, roce.OpReadRequest}},
+}
+
+func requestOpcode(op Operation, starts, ends bool) roce.Opcode {
+	return requestOpcodes[op][index(starts)][index(ends)]
+}
+
+func index(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// goBack makes everything unacknowledged wait to be sent again, from the oldest unacknowledged PSN. It may lie inside a
+// message: that one goes on with MIDDLE or LAST, without a RETH.
+func (q *QP) goBack() {
+	r := &q.req
+	r.needRetry = false
+	for pos := r.queue.head; pos != r.queue.tail; pos++ {
+		w := r.queue.at(pos)
+		if w.state == posted {
+			break
+		}
+		w.state = posted
+	}
+	if r.psn != q.comp.psn {
+		q.count(GoBacks)
+	}
+	r.next, r.psn = r.queue.head, q.comp.psn
+}

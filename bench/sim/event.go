@@ -1,0 +1,86 @@
+package sim
+
+import "time"
+
+type eventKind uint8
+
+const (
+	atSwitch eventKind = iota // a frame of host arrives at the switch
+	atHost                    // a frame arrives at host
+	transmit                  // the source's link is idle: next packet
+	expire                    // the source's next deadline, as it was when this was scheduled
+	post                      // the source's program posts messages
+	repost                    // host's program gives a receive back to its queue pair
+	begin                     // of timed fault number index
+	end                       // of timed fault number index
+)
+
+// event is something that happens at a time. Equal times are kept in the order of scheduling, so a run is the same every time.
+type event struct {
+	at       time.Duration
+	sequence uint64
+	kind     eventKind
+	host     int32
+	index    int32 // a frame or a fault
+}
+
+func (e *event) before(f *event) bool {
+	return e.at < f.at || e.at == f.at && e.sequence < f.sequence
+}
+
+// schedule is a binary heap of what is to come. (container/heap would box every event.)
+type schedule struct {
+	heap     []event
+	sequence uint64
+}
+
+func (s *schedule) reset() { s.heap, s.sequence = s.heap[:0], 0 }
+
+func (s *schedule) add(e event) {
+	e.sequence = s.sequence
+	s.sequence++
+	h := append(s.heap, e)
+	i := len(h) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !e.before(&h[parent]) {
+			break
+		}
+		h[i] = h[parent]
+		i = parent
+	}
+	h[i] = e
+	s.heap = h
+}
+
+// next takes the earliest event.
+func (s *schedule) next() (e event, ok bool) {
+	h := s.heap
+	if len(h) == 0 {
+		return e, false
+	}
+	e = h[0]
+	n := len(h) - 1
+	last := h[n]
+	h = h[:n]
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= n {
+			break
+		}
+		if child+1 < n && h[child+1].before(&h[child]) {
+			child++
+		}
+		if !h[child].before(&last) {
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	if n > 0 {
+		h[i] = last
+	}
+	s.heap = h
+	return e, true
+}

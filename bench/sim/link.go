@@ -1,0 +1,160 @@
+package sim
+
+import (
+	"math"
+	"time"
+)
+
+// link is one direction of a host's cable while a run lasts.
+type link struct {
+	*Link
+	host     int
+	toSwitch bool
+
+	idleAt time.Duration // when what is queued has left
+	cut    int           // faults that are on
+	burst  int
+	slow   int
+
+	chances [Damage + 1]uint32 // rates, of 2^32
+
+	// Each frame is in one of these, beside the ones that come twice.
+	offered, doubled, delivered, lost, flying uint64
+}
+
+const (
+	burstLoss  = 3 << 30 // of 2^32
+	slowFactor = 40
+	// overtaken bounds by how much a reordered frame is later, in frames of its own length.
+	overtaken = 8
+)
+
+func (l *link) reset(c *Link, host int, toSwitch bool) {
+	*l = link{Link: c, host: host, toSwitch: toSwitch}
+	for kind, rate := range [...]float64{Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Late: c.Late, Damage: c.Damage} {
+		l.chances[kind] = uint32(min(rate*(1<<32), math.MaxUint32))
+	}
+}
+
+// send lets frame i out. Whatever becomes of it, it is no longer the caller's.
+func (w *world) send(l *link, i int32) {
+	f := w.pool.frames[i]
+	l.offered++
+	if l.cut > 0 {
+		w.lose(l, i, Cut)
+		return
+	}
+	perByte := l.PicosPerByte
+	if l.slow > 0 {
+		perByte *= slowFactor
+	}
+	waiting := max(l.idleAt-w.now, 0)
+	if int64(waiting)*1000 > int64(l.QueueBytes)*perByte {
+		w.lose(l, i, QueueFull)
+		return
+	}
+	takes := time.Duration(int64(f.bytes)*perByte/1000) + 1
+	l.idleAt = w.now + waiting + takes
+	switch {
+	case l.burst > 0 && w.frameRNG.Uint32() < burstLoss:
+		w.lose(l, i, Burst)
+		return
+	case w.befalls(l, Loss, i):
+		w.lose(l, i, Loss)
+		return
+	}
+	if w.befalls(l, Damage, i) {
+		w.damage(f)
+	}
+	if w.befalls(l, Duplicate, i) {
+		twin := w.pool.lend()
+		t := w.pool.frames[twin]
+		t.bytes, t.touched, t.damaged = f.bytes, f.touched, f.damaged
+		copy(t.data(), f.data())
+		l.doubled++
+		w.fly(l, twin, takes)
+	}
+	w.fly(l, i, takes)
+}
+
+// befalls decides whether trouble of a rate befalls frame i, and counts it.
+func (w *world) befalls(l *link, kind Fault, i int32) bool {
+	if l.chances[kind] == 0 || w.frameRNG.Uint32() >= l.chances[kind] {
+		return false
+	}
+	w.hit(l, kind)
+	if w.recorder != nil && kind != Loss {
+		w.recorder.note(w.now, "%v: next frame %v", kind, l)
+	}
+	return true
+}
+
+func (w *world) hit(l *link, kind Fault) {
+	if l.host == 0 == l.toSwitch {
+		w.tally[kind].Data++
+	} else {
+		w.tally[kind].Feedback++
+	}
+}
+
+// fly sends frame i on its way.
+func (w *world) fly(l *link, i int32, takes time.Duration) {
+	at := l.idleAt + l.Delay
+	if w.befalls(l, Reorder, i) {
+		at += time.Duration(w.frameRNG.Int64N(int64(overtaken * takes)))
+	}
+	if w.befalls(l, Late, i) {
+		at += time.Duration(w.frameRNG.Int64N(int64(l.LateBy)))
+	}
+	kind := atHost
+	if l.toSwitch {
+		kind = atSwitch
+	}
+	l.flying++
+	w.schedule.add(event{at: at, kind: kind, host: int32(l.host), index: i})
+}
+
+// lose ends frame i.
+func (w *world) lose(l *link, i int32, why Fault) {
+	l.lost++
+	if why != Loss { // which befalls has counted
+		w.hit(l, why)
+	}
+	if w.recorder != nil {
+		w.recorder.frame(l, w.pool.frames[i], "lost: "+why.String())
+	}
+	w.pool.giveBack(i)
+}
+
+// damage changes up to four bytes in a row, which no CRC-32 misses.
+func (w *world) damage(f *frame) {
+	b := f.data()
+	at := w.frameRNG.IntN(len(b))
+	for k := at; k < min(len(b), at+1+w.frameRNG.IntN(4)); k++ {
+		f.damaged = f.damaged || icrcCovers(b, k)
+		b[k] ^= byte(1 + w.frameRNG.IntN(255))
+	}
+	f.touched = true
+}
+
+// icrcCovers says whether a change of byte k shows in the ICRC: not in what a router may change (IBTA vol 1, 7.8.1 and annex
+// A17), nor in Ethernet.
+func icrcCovers(b []byte, k int) bool {
+	const l3 = 14
+	udp := l3 + 20
+	routers := [...]int{1, 8, 10, 11} // IPv4: type of service, TTL, checksum
+	if b[12] == 0x86 {
+		udp = l3 + 40
+		routers = [...]int{1, 2, 3, 7} // IPv6: class, flow label, hop limit
+	}
+	bth := udp + 8
+	if k < l3 || k == udp+6 || k == udp+7 || k == bth+4 {
+		return false
+	}
+	for _, r := range routers {
+		if k == l3+r {
+			return false
+		}
+	}
+	return k != l3 || b[12] != 0x86 // holds the version, and half of the class
+}
