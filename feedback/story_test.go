@@ -2,9 +2,11 @@ package feedback
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/datadriven"
 
@@ -15,12 +17,17 @@ import (
 // the PSNs as written, and with the group's first PSN at 0xFFFFFE, so that
 // every rule is also seen across the wrap. What is printed is the same.
 //
-//	group receivers=(b,c) first=100 [nak=lower] [restored]
+//	group receivers=(b,c) first=100 [restored] [nak=lower] [ack=(quorum,2)]
+//	      [on-fatal=evict] [speak=rnr] [cnp=all] [credits=merge] [silent-after=1s] [evict]
 //	run
-//	data 100-103!            packets of the source; ! asks for an ACK
+//	data 100-103!            packets of the source, a message; ! asks for an ACK
+//	data +100                a packet inside a message
 //	read 104                 a request no group can carry
 //	b ack 103 [msn=1] [mig]  answers of a receiver
-//	c nak 102                also: rnr 102 timer=14, fatal 102 access|invalid|operational
+//	c nak 102                also: rnr 102 timer=14, fatal 102 access|invalid|operational, cnp
+//	wait 10ms                time passes, with a Timer event at its end
+//	members b c -a +e        the membership changes
+//	source 500 [away=b] [old=c]  another member becomes the source
 //
 // Printed: which paths got which packet, what the source hears, what else
 // became of an event, and each path's place.
@@ -50,6 +57,7 @@ func TestStories(t *testing.T) {
 type story struct {
 	wrap  bool
 	shift int32
+	now   Tick
 	g     *Group
 	names []string
 	acts  []Action
@@ -72,6 +80,20 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			cfg.FirstPSN = roce.PSN(n).Add(s.shift)
 		case "nak":
 			cfg.Policy.Nak, err = ParseNak(arg.Vals[0])
+		case "ack":
+			cfg.Policy.Ack, err = ParseAck(strings.Join(arg.Vals, " "))
+		case "on-fatal":
+			cfg.Policy.OnFatal, err = ParseFatal(arg.Vals[0])
+		case "speak":
+			cfg.Policy.Speak, err = ParseSpeak(arg.Vals[0])
+		case "cnp":
+			cfg.Policy.CNP, err = ParseCNP(arg.Vals[0])
+		case "credits":
+			cfg.Policy.Credits, err = ParseCredits(arg.Vals[0])
+		case "silent-after":
+			cfg.Policy.SilentAfter, err = time.ParseDuration(arg.Vals[0])
+		case "evict":
+			cfg.Policy.Evict = true
 		case "restored":
 			cfg.Restored = true
 		default:
@@ -92,6 +114,19 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 		for _, span := range word[1:] {
 			s.data(span)
 		}
+	case "wait":
+		d, err := time.ParseDuration(word[1])
+		if err != nil {
+			panic(err)
+		}
+		s.now += Tick(d)
+		s.tell(line, Event{Kind: Timer})
+	case "members":
+		s.members(word[1:])
+		s.tell(line, Event{Kind: Timer})
+	case "source":
+		s.source(word[1:])
+		s.tell(line, Event{Kind: Timer})
 	case "read":
 		s.tell(line, Event{Kind: Refuse, PSN: s.psn(word[1]), Syndrome: roce.NAKInvalidRequest})
 	default:
@@ -99,8 +134,42 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 	}
 }
 
-// data plays 100, 100! or 100-103!, of which only the last packet asks.
+// members takes b (stays), +e (joins), -a (leaves).
+func (s *story) members(words []string) {
+	var names []string
+	var from []int
+	for _, w := range words {
+		if name, joins := strings.CutPrefix(w, "+"); joins {
+			names, from = append(names, name), append(from, -1)
+		} else if !strings.HasPrefix(w, "-") {
+			names, from = append(names, w), append(from, slices.Index(s.names, w))
+		}
+	}
+	s.names = names
+	s.g.Rearrange(from)
+}
+
+func (s *story) source(words []string) {
+	old, away := -1, -1
+	for _, w := range words[1:] {
+		key, name, _ := strings.Cut(w, "=")
+		if key == "old" {
+			old = slices.Index(s.names, name)
+		} else {
+			away = slices.Index(s.names, name)
+		}
+	}
+	if !s.g.Idle() {
+		s.out.WriteString("blocked: ")
+		return
+	}
+	s.g.SwitchSource(s.psn(words[0]), old, away)
+}
+
+// data plays 100, 100! or 100-103!, of which only the last packet asks. A span
+// is a message; +100 is a packet within one.
 func (s *story) data(span string) {
+	span, inside := strings.CutPrefix(span, "+")
 	text, ask := strings.CutSuffix(span, "!")
 	from, to, many := strings.Cut(text, "-")
 	if !many {
@@ -120,7 +189,10 @@ func (s *story) data(span string) {
 		run = nil
 	}
 	for p, last := s.psn(from), s.psn(to); !p.After(last); p = p.Next() {
-		n := s.step(Event{Kind: Data, PSN: p, AckReq: ask && p == last})
+		n := s.step(Event{
+			Kind: Data, PSN: p, AckReq: ask && p == last,
+			First: !inside && p == s.psn(from), Last: !inside && p == last,
+		})
 		if n != note || strings.Count(n, "\n") > 1 {
 			flush()
 		}
@@ -130,7 +202,10 @@ func (s *story) data(span string) {
 }
 
 func (s *story) response(t *testing.T, d *datadriven.TestData, word []string) Event {
-	ev := Event{Kind: Response, Path: -1, PSN: s.psn(word[2])}
+	ev := Event{Kind: Response, Path: -1}
+	if len(word) > 2 {
+		ev.PSN = s.psn(word[2])
+	}
 	for i, name := range s.names {
 		if name == word[0] {
 			ev.Path = i
@@ -140,6 +215,9 @@ func (s *story) response(t *testing.T, d *datadriven.TestData, word []string) Ev
 		d.Fatalf(t, "no receiver %q", word[0])
 	}
 	switch word[1] {
+	case "cnp":
+		ev.Kind = CNP
+		return ev
 	case "ack":
 		ev.Syndrome = roce.SyndromeUnlimited
 	case "nak":
@@ -159,6 +237,8 @@ func (s *story) response(t *testing.T, d *datadriven.TestData, word []string) Ev
 		switch key {
 		case "msn":
 			ev.MSN = roce.MSN(n)
+		case "credits":
+			ev.Syndrome = roce.SyndromeACK(roce.CreditCodeFor(uint32(n)))
 		case "timer":
 			ev.Syndrome = roce.SyndromeRNR(roce.RNRTimer(n))
 		case "mig":
@@ -175,7 +255,7 @@ func (s *story) tell(line string, ev Event) {
 // step says what an event did, in a line and one for each thing said.
 func (s *story) step(ev Event) string {
 	var outcome Outcome
-	s.acts, outcome = s.g.Step(0, ev, s.acts[:0])
+	s.acts, outcome = s.g.Step(s.now, ev, s.acts[:0])
 	if len(s.acts) > 2*len(s.names)+3 {
 		panic("Step appended more than it may")
 	}
@@ -209,6 +289,8 @@ func (s *story) reply(a Action) string {
 	kind := a.Syndrome.String()
 	if a.Syndrome == roce.SyndromeUnlimited {
 		kind = "ACK"
+	} else if n, limited := a.Syndrome.CreditCode().Credits(); a.Syndrome.IsACK() && limited {
+		kind = fmt.Sprintf("ACK (%d credits)", n)
 	}
 	text := fmt.Sprintf("%s %s", kind, s.show24(a.PSN))
 	if a.MSN != 0 {
