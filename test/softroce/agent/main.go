@@ -1,0 +1,61 @@
+// Command agent is process 1 of a lab guest: it makes the system usable, loads the modules named in /modules in their
+// order, and then runs what the lab asks for over the virtio serial port (package control).
+//
+// It configures no network and knows no RDMA: the lab does that with ordinary commands, so that what a guest was told
+// can be read in one place. When the lab goes away it powers the guest off.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/rocast/rocast/test/softroce/control"
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	err := up()
+	hello := control.Hello{Kernel: release()}
+	if err != nil {
+		hello.Error = err.Error()
+	}
+	if err := serve(hello); err != nil {
+		fmt.Println("agent:", err)
+	}
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+func up() error {
+	if err := mountAll(); err != nil {
+		return err
+	}
+	return errors.Join(setLimits(), loadModules("/modules"))
+}
+
+func serve(hello control.Hello) error {
+	port, err := openPort(control.PortName)
+	if err != nil {
+		return err
+	}
+	defer port.Close()
+	return control.Serve(port, hello)
+}
+
+func release() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+// setLimits gives the verbs programs locked memory and what they expect of a login.
+func setLimits() error {
+	unlimited := &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	return errors.Join(
+		unix.Setrlimit(unix.RLIMIT_MEMLOCK, unlimited),
+		os.Setenv("PATH", "/usr/local/bin:/usr/bin:/usr/sbin:/bin:/sbin"),
+		os.Setenv("HOME", "/"),
+	)
+}

@@ -1,0 +1,100 @@
+package control
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// Kind says what a frame's payload is. The first kinds go to the guest, the others come from it.
+type Kind uint8
+
+const (
+	KindStart    Kind = iota + 1 // JSON of Command
+	KindStdin                    // bytes
+	KindStdinEOF                 // empty
+	KindSignal                   // one byte, the signal's number
+	KindHello                    // JSON of Hello, process 0, once
+	KindStdout                   // bytes
+	KindStderr                   // bytes
+	KindExit                     // JSON of Exit, the last frame of its process
+)
+
+// PortName is the virtio serial port's name, given by QEMU's command line and looked up by the agent.
+const PortName = "rocast.control"
+
+const (
+	headerBytes = 9 // kind 1, process 4, payload length 4
+
+	// maxPayloadBytes bounds what a reader allocates for one frame; writers split output far below it.
+	maxPayloadBytes = 1 << 20
+	chunkBytes      = 32 << 10
+)
+
+// Command is a process to run in the guest.
+type Command struct {
+	Args []string `json:"args"`
+	Env  []string `json:"env,omitempty"` // added to the agent's own
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	Code   int    `json:"code"`             // -1 unless it exited by itself
+	Signal string `json:"signal,omitempty"` // the signal that ended it
+	Error  string `json:"error,omitempty"`  // why it could not be started
+}
+
+// OK says whether the process ran and returned zero.
+func (e Exit) OK() bool { return e == Exit{} }
+
+func (e Exit) String() string {
+	switch {
+	case e.Error != "":
+		return e.Error
+	case e.Signal != "":
+		return "killed by " + e.Signal
+	}
+	return fmt.Sprintf("exit status %d", e.Code)
+}
+
+// Hello is what the agent says first, when the guest's modules are loaded.
+type Hello struct {
+	Kernel string `json:"kernel"`
+	Error  string `json:"error,omitempty"` // what failed on the way up
+}
+
+type frame struct {
+	kind    Kind
+	process uint32
+	payload []byte
+}
+
+func readFrame(r io.Reader) (frame, error) {
+	var header [headerBytes]byte
+	if _, err := io.ReadFull(r, header[:]); err != nil {
+		return frame{}, err
+	}
+	size := binary.BigEndian.Uint32(header[5:])
+	if size > maxPayloadBytes {
+		return frame{}, fmt.Errorf("control frame of %d bytes exceeds %d", size, maxPayloadBytes)
+	}
+	f := frame{kind: Kind(header[0]), process: binary.BigEndian.Uint32(header[1:]), payload: make([]byte, size)}
+	_, err := io.ReadFull(r, f.payload)
+	return f, err
+}
+
+func appendFrame(b []byte, f frame) []byte {
+	b = append(b, byte(f.kind))
+	b = binary.BigEndian.AppendUint32(b, f.process)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(f.payload)))
+	return append(b, f.payload...)
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // only our own plain structs are marshalled
+	}
+	return b
+}

@@ -1,0 +1,83 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"sync"
+)
+
+// maxOutputBytes bounds what is kept of one stream of a process; what comes after it is thrown away.
+const maxOutputBytes = 16 << 20
+
+// Output collects what a process prints. Receiving never waits for a reader, so a process nobody reads cannot hold up
+// the others in its guest.
+type Output struct {
+	mu     sync.Mutex
+	text   []byte
+	read   int           // bytes of text that ReadLine has returned
+	change chan struct{} // closed, and replaced, whenever text grows or the end is known
+	ended  bool
+}
+
+func newOutput() *Output { return &Output{change: make(chan struct{})} }
+
+// String is everything printed so far.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.text)
+}
+
+// ReadLine returns the next line without its newline, or io.EOF after the last one.
+func (o *Output) ReadLine(ctx context.Context) (string, error) {
+	for {
+		line, change, err := o.nextLine()
+		if err != nil || change == nil {
+			return line, err
+		}
+		select {
+		case <-change:
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// nextLine returns a line, or the channel to wait on before asking again.
+func (o *Output) nextLine() (line string, change <-chan struct{}, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	rest := o.text[o.read:]
+	if i := bytes.IndexByte(rest, '\n'); i >= 0 {
+		o.read += i + 1
+		return string(rest[:i]), nil, nil
+	}
+	if !o.ended {
+		return "", o.change, nil
+	}
+	if len(rest) == 0 {
+		return "", nil, io.EOF
+	}
+	o.read = len(o.text)
+	return string(rest), nil, nil
+}
+
+func (o *Output) append(b []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, b[:min(len(b), maxOutputBytes-len(o.text))]...)
+	o.changed()
+}
+
+func (o *Output) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	o.changed()
+}
+
+func (o *Output) changed() {
+	close(o.change)
+	o.change = make(chan struct{})
+}

@@ -1,0 +1,118 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// VerbsProgram is the name of the program in ../verbs inside a guest.
+const VerbsProgram = "rocast-verbs"
+
+// Image is what QEMU boots.
+type Image struct {
+	Series    string // "6.1"
+	Vmlinux   string // path of the uncompressed kernel
+	Initramfs string // path
+}
+
+// Build makes the image for a kernel series, such as "6.1", in the cache directory.
+func Build(ctx context.Context, series string) (Image, error) {
+	image, err := build(ctx, series)
+	if err != nil {
+		return Image{}, fmt.Errorf("build guest image: %w", err)
+	}
+	return image, nil
+}
+
+func build(ctx context.Context, series string) (Image, error) {
+	cache, err := cacheDir()
+	if err != nil {
+		return Image{}, err
+	}
+	k, err := findKernel(cache, series)
+	if err != nil {
+		return Image{}, err
+	}
+	unlock, err := lock(cache)
+	if err != nil {
+		return Image{}, err
+	}
+	defer unlock()
+	u, err := findUserSpace(cache)
+	if err != nil {
+		return Image{}, err
+	}
+	built, err := buildPrograms(ctx, cache, u)
+	if err != nil {
+		return Image{}, err
+	}
+	vmlinux, err := k.vmlinux(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	content, err := pack(ctx, k, u, built)
+	if err != nil {
+		return Image{}, err
+	}
+	image := Image{Series: series, Vmlinux: vmlinux, Initramfs: filepath.Join(k.dir, "initramfs.cpio")}
+	return image, writeFile(image.Initramfs, content)
+}
+
+// programs are those of this repository that run in a guest: paths of executables.
+type programs struct{ agent, verbs string }
+
+func buildPrograms(ctx context.Context, cache string, u userSpace) (programs, error) {
+	source, err := sourceDir(ctx)
+	if err != nil {
+		return programs{}, err
+	}
+	dir := filepath.Join(cache, "build")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return programs{}, err
+	}
+	built := programs{agent: filepath.Join(dir, "agent"), verbs: filepath.Join(dir, VerbsProgram)}
+	return built, errors.Join(buildAgent(ctx, source, built.agent), buildVerbs(ctx, u, source, built.verbs))
+}
+
+// sourceDir is test/softroce of this repository, wherever below its root the caller runs.
+func sourceDir(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module's root: %w", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "test", "softroce"), nil
+}
+
+func buildAgent(ctx context.Context, source, target string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", target, "./agent")
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
+	return run(cmd)
+}
+
+// buildVerbs compiles against the guests' own libibverbs; the libraries that one needs are found when it runs.
+func buildVerbs(ctx context.Context, u userSpace, source, target string) error {
+	files, err := filepath.Glob(filepath.Join(source, "verbs", "*.c"))
+	if err != nil {
+		return err
+	}
+	args := []string{
+		"-std=c11", "-D_GNU_SOURCE", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion",
+		"-Wno-sign-conversion", "-o", target, "-isystem", filepath.Join(u.root, "usr/include"),
+	}
+	args = append(args, files...)
+	args = append(args, "-L"+filepath.Join(u.root, "usr", libraryDir), "-Wl,--allow-shlib-undefined", "-libverbs")
+	return run(exec.CommandContext(ctx, "gcc", args...))
+}
+
+func run(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// module is one kernel module, unpacked.
+type module struct {
+	name    string
+	content []byte
+}
+
+// moduleSet finds modules of one kernel. The package has no modules.dep, depmod writes that at installation, so the
+// dependencies are read from the modules themselves.
+type moduleSet struct {
+	paths   map[string]string // by name as in depends=, with underscores
+	builtin map[string]bool
+	loaded  map[string]bool
+	order   []module
+}
+
+// loadOrder returns the named modules and what they depend on, dependencies first, without those the kernel has built
+// in.
+func (k kernel) loadOrder(ctx context.Context, names ...string) ([]module, error) {
+	set := moduleSet{paths: map[string]string{}, builtin: map[string]bool{}, loaded: map[string]bool{}}
+	if err := set.index(k.modules); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if err := set.add(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return set.order, nil
+}
+
+func (s *moduleSet) index(dir string) error {
+	builtin, err := os.ReadFile(filepath.Join(dir, "modules.builtin"))
+	if err != nil {
+		return err
+	}
+	for _, path := range strings.Fields(string(builtin)) {
+		s.builtin[moduleName(path)] = true
+	}
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && strings.Contains(entry.Name(), ".ko") {
+			s.paths[moduleName(path)] = path
+		}
+		return err
+	})
+}
+
+func moduleName(path string) string {
+	name, _, _ := strings.Cut(filepath.Base(path), ".ko")
+	return strings.ReplaceAll(name, "-", "_")
+}
+
+func (s *moduleSet) add(ctx context.Context, name string) error {
+	if s.builtin[name] || s.loaded[name] {
+		return nil
+	}
+	s.loaded[name] = true
+	path, ok := s.paths[name]
+	if !ok {
+		return fmt.Errorf("the kernel package has no module %s", name)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if content, err = decompress(ctx, content); err != nil {
+		return fmt.Errorf("unpack %s: %w", path, err)
+	}
+	dependencies, err := dependsOf(content)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	for _, dependency := range dependencies {
+		if err := s.add(ctx, dependency); err != nil {
+			return err
+		}
+	}
+	s.order = append(s.order, module{name, content})
+	return nil
+}
+
+// dependsOf reads "depends=a,b" out of a module's .modinfo, a list of strings that end with NUL.
+func dependsOf(content []byte) ([]string, error) {
+	file, err := elf.NewFile(bytes.NewReader(content))
+	if err != nil {
+		return nil, err
+	}
+	section := file.Section(".modinfo")
+	if section == nil {
+		return nil, fmt.Errorf("no .modinfo section")
+	}
+	info, err := section.Data()
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range strings.Split(string(info), "\x00") {
+		if list, ok := strings.CutPrefix(line, "depends="); ok && list != "" {
+			return strings.Split(strings.ReplaceAll(list, "-", "_"), ","), nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,90 @@
+package image
+
+import (
+	"debug/elf"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// userSpace is the directory into which the guests' packages were unpacked.
+type userSpace struct {
+	root  string
+	byLib map[string]string // file name of a shared library -> path
+}
+
+// libraryDir is where the guest's dynamic loader looks first.
+const libraryDir = "lib/x86_64-linux-gnu"
+
+// loaderPath is what programs name as their interpreter.
+const loaderPath = "lib64/ld-linux-x86-64.so.2"
+
+func findUserSpace(cache string) (userSpace, error) {
+	u := userSpace{root: filepath.Join(cache, "root"), byLib: map[string]string{}}
+	if err := prepared(u.root, "the guests' user space"); err != nil {
+		return userSpace{}, err
+	}
+	return u, filepath.WalkDir(u.root, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && strings.Contains(entry.Name(), ".so") {
+			u.byLib[entry.Name()] = path
+		}
+		return err
+	})
+}
+
+// program puts an executable into the archive under /usr/bin, with the libraries it needs.
+func (u userSpace) program(a *archive, name string) error {
+	for _, dir := range []string{"usr/bin", "bin", "usr/sbin", "sbin"} {
+		path := filepath.Join(u.root, dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			return u.executable(a, filepath.Join("usr/bin", name), path)
+		}
+	}
+	return fmt.Errorf("none of the guests' packages has a program %s", name)
+}
+
+// executable puts an ELF file into the archive as name, with the libraries it needs.
+func (u userSpace) executable(a *archive, name, path string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	a.file(name, content, 0o755)
+	return u.libraries(a, path)
+}
+
+// libraries puts everything into the archive that path is linked with, directly or not.
+func (u userSpace) libraries(a *archive, path string) error {
+	file, err := elf.Open(path)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	defer file.Close()
+	needed, err := file.ImportedLibraries()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	for _, library := range needed {
+		if err := u.library(a, library); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Base(path), err)
+		}
+	}
+	return nil
+}
+
+func (u userSpace) library(a *archive, name string) error {
+	target := filepath.Join(libraryDir, name)
+	if name == filepath.Base(loaderPath) {
+		target = loaderPath
+	}
+	if a.have[target] {
+		return nil
+	}
+	path, ok := u.byLib[name]
+	if !ok {
+		return fmt.Errorf("none of the guests' packages has the library %s", name)
+	}
+	return u.executable(a, target, path)
+}

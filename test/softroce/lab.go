@@ -1,0 +1,116 @@
+package softroce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/rocast/rocast/test/softroce/image"
+	"github.com/rocast/rocast/test/softroce/wire"
+)
+
+// The interfaces' MTUs that give rxe path MTU 1024 and 4096: it takes the largest InfiniBand MTU that is 80 bytes below
+// the interface's. Guests on MTU4096 can still connect a QP with any smaller path MTU.
+const (
+	MTU1024 = 1500
+	MTU4096 = 4200
+)
+
+// maxGuests bounds the addresses; memory ends the fun much earlier.
+const maxGuests = 100
+
+// Config says what a lab is made of.
+type Config struct {
+	Kernel string // the guests' series, "6.1" or "6.12"
+	Guests int
+	MTU    int // MTU1024 or MTU4096
+}
+
+// Lab is a box with guests around it, all booted.
+type Lab struct {
+	Box    *Box
+	Guests []*Guest // Guests[0] is guest number 1
+	Accel  string   // what the guests run on, and how that was found out
+
+	image image.Image
+	accel string
+	mtu   int
+}
+
+// Open builds the image and boots the guests, whose ports are joined by a bridge in the box. An error that wraps
+// image.ErrNotPrepared says that setup.sh has to run first.
+func Open(ctx context.Context, c Config) (*Lab, error) {
+	if c.Guests < 1 || c.Guests > maxGuests {
+		return nil, fmt.Errorf("a lab has 1 to %d guests, not %d", maxGuests, c.Guests)
+	}
+	guestImage, err := image.Build(ctx, c.Kernel)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{image: guestImage, mtu: c.MTU}
+	if l.Box, err = openBox(); err != nil {
+		return nil, err
+	}
+	if err := l.fill(ctx, c.Guests); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *Lab) fill(ctx context.Context, guests int) error {
+	for n := 1; n <= guests; n++ {
+		tap, err := l.Box.addPort(n, l.mtu)
+		if err != nil {
+			return err
+		}
+		l.Guests = append(l.Guests, newGuest(l, n, wire.New(tap)))
+	}
+	if err := l.Box.addBridge(guests, l.mtu); err != nil {
+		return err
+	}
+	var why string
+	l.accel, why = accelerator(ctx, l.image)
+	l.Accel = l.accel + ": " + why
+	return l.bootAll(ctx)
+}
+
+func (l *Lab) bootAll(ctx context.Context) error {
+	errs := make([]error, len(l.Guests))
+	var booting sync.WaitGroup
+	for i, g := range l.Guests {
+		booting.Go(func() { errs[i] = g.Boot(ctx) })
+	}
+	booting.Wait()
+	return errors.Join(errs...)
+}
+
+// Close powers everything off and takes it away.
+func (l *Lab) Close() error {
+	var errs []error
+	for _, g := range l.Guests {
+		g.PowerOff()
+		errs = append(errs, g.Wire.Close())
+	}
+	return errors.Join(append(errs, l.Box.close())...)
+}
+
+// SetMTU changes the interfaces of the box and of all running guests, and with them rxe's path MTU.
+func (l *Lab) SetMTU(ctx context.Context, mtu int) error {
+	names := []string{bridgeName}
+	for _, g := range l.Guests {
+		names = append(names, PortName(g.Number))
+	}
+	for _, name := range names {
+		if err := l.Box.setUp(name, mtu); err != nil {
+			return err
+		}
+	}
+	l.mtu = mtu
+	for _, g := range l.Guests {
+		if _, err := g.Run(ctx, "ip", "link", "set", "eth0", "mtu", fmt.Sprint(mtu)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

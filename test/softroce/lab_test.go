@@ -1,0 +1,94 @@
+//go:build softroce
+
+package softroce
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/test/softroce/image"
+)
+
+// storyLimit bounds one story; each takes a few seconds.
+const storyLimit = 90 * time.Second
+
+// TestLab proves the lab itself, with a plain bridge in the box: what fails here is no fault of ours.
+func TestLab(t *testing.T) {
+	for _, kernel := range []string{"6.1", "6.12"} {
+		t.Run(kernel, func(t *testing.T) {
+			l := openLab(t, kernel, 2)
+			for _, story := range []struct {
+				name string
+				run  func(*testing.T, context.Context, *Lab)
+			}{
+				{"perftest", testPerftest},
+				{"write", testWrite},
+				{"send", testSend},
+				{"read", testRead},
+				{"psn-wrap", testPSNWrap},
+				{"loss", testLoss},
+				{"last-ack-lost", testLastACKLost},
+				{"wrong-rkey", testWrongRKey},
+				{"missing-receives", testMissingReceives},
+				{"ipv6", testIPv6},
+				{"mtu-1024", testMTU1024},
+				{"pause", testPause},
+				{"power-off", testPowerOff},
+			} {
+				t.Run(story.name, func(t *testing.T) { story.run(t, testContext(t, storyLimit), l) })
+			}
+		})
+	}
+}
+
+// openLab boots a lab for the test, or skips where setup.sh has found no such kernel.
+func openLab(t *testing.T, kernel string, guests int) *Lab {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: taps and a network namespace")
+	}
+	start := time.Now()
+	l, err := Open(testContext(t, 5*time.Minute), Config{Kernel: kernel, Guests: guests, MTU: MTU4096})
+	if errors.Is(err, image.ErrNotPrepared) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Logf("%d guests with %s in %.1f s on %s", guests, l.Guests[0].Kernel, time.Since(start).Seconds(), l.Accel)
+	return l
+}
+
+func testContext(t *testing.T, limit time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func testPerftest(t *testing.T, ctx context.Context, l *Lab) {
+	client, server := l.Guests[0], l.Guests[1]
+	for _, tool := range []string{"ib_write_bw", "ib_send_bw", "ib_read_bw"} {
+		args := []string{"-s", "65536", "-n", "200", "-m", "4096"}
+		serving, err := server.StartPerftest(ctx, tool, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := client.RunPerftest(ctx, server.Addr, tool, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if exit, err := serving.Wait(ctx); err != nil || !exit.OK() {
+			t.Fatalf("server: %v, %v\n%s", exit, err, serving.Stdout)
+		}
+		t.Logf("%s: %.2f Gb/s", tool, result.Gbps)
+	}
+}

@@ -1,0 +1,146 @@
+package softroce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/rocast/rocast/test/softroce/control"
+	"github.com/rocast/rocast/test/softroce/image"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	qemu          = "qemu-system-x86_64"
+	memoryMiB     = 256
+	controlFD     = 3 // the first of exec.Cmd's ExtraFiles
+	dataFD        = 4
+	consoleBytes  = 64 << 10
+	kernelOptions = "console=ttyS0 loglevel=4 panic=-1 no_timer_check nowatchdog mitigations=off random.trust_cpu=on"
+)
+
+// machine is one run of QEMU, from power on to power off.
+type machine struct {
+	cmd     *exec.Cmd
+	control *control.Client
+	data    net.Conn // frames of its NIC, each behind its length
+	console *console
+	exited  chan struct{}
+}
+
+// powerOn starts QEMU. The machine has nothing in the file system: its channels are socket pairs.
+func powerOn(guestImage image.Image, accel string, mac net.HardwareAddr) (*machine, error) {
+	m := &machine{console: &console{}, exited: make(chan struct{})}
+	controlConn, controlFile, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer controlFile.Close()
+	data, dataFile, err := socketPair()
+	if err != nil {
+		controlConn.Close()
+		return nil, err
+	}
+	defer dataFile.Close()
+	m.cmd = exec.Command(qemu, qemuArgs(guestImage, accel, mac)...)
+	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
+	m.cmd.ExtraFiles = []*os.File{controlFile, dataFile}
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us: we power off
+	if err := spawn(m.cmd, nil); err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", qemu, err), controlConn.Close(), data.Close())
+	}
+	m.control, m.data = control.NewClient(controlConn), data
+	go func() {
+		defer close(m.exited)
+		_ = m.cmd.Wait()
+	}()
+	return m, nil
+}
+
+// qemuArgs describes the machine. Two possible CPUs, one present: with one possible CPU software emulation leaves out
+// memory barriers, and a virtio ring stalls for good after some ten thousand packets.
+func qemuArgs(guestImage image.Image, accel string, mac net.HardwareAddr) []string {
+	const offloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
+		"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off"
+	return []string{
+		"-accel", accel, "-cpu", cpuModel(accel), "-smp", "1,maxcpus=2", "-m", strconv.Itoa(memoryMiB),
+		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio",
+		"-kernel", guestImage.Vmlinux, "-initrd", guestImage.Initramfs, "-append", kernelOptions,
+		"-device", "virtio-serial-pci",
+		"-chardev", fmt.Sprintf("socket,id=control,fd=%d", controlFD),
+		"-device", "virtserialport,chardev=control,name=" + control.PortName,
+		"-netdev", fmt.Sprintf("socket,id=data,fd=%d", dataFD),
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=data,mac=%s,romfile=,%s", mac, offloads),
+	}
+}
+
+// cpuModel is what KVM has, or, for software emulation, a CPU without AVX and the large state that goes with it: that
+// is twice as fast. RDRAND spares the guest the wait for entropy.
+func cpuModel(accel string) string {
+	if accel == "kvm" {
+		return "max"
+	}
+	return "Nehalem,+rdrand"
+}
+
+// socketPair returns our end as a connection and QEMU's as a file.
+func socketPair() (net.Conn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "lab"), os.NewFile(uintptr(fds[1]), "guest")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return conn, theirs, nil
+}
+
+// hello waits until the agent can be asked; it fails at once when QEMU ends.
+func (m *machine) hello(ctx context.Context) (control.Hello, error) {
+	hello, err := m.control.Hello(ctx)
+	if err != nil {
+		return hello, fmt.Errorf("%w; console:\n%s", err, m.console)
+	}
+	return hello, nil
+}
+
+// powerOff pulls the plug. It may be called again.
+func (m *machine) powerOff() {
+	_ = m.cmd.Process.Kill() // it may have exited
+	<-m.exited
+	m.control.Close()
+	m.data.Close()
+}
+
+// console keeps the end of what the guest's kernel and QEMU print.
+type console struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (c *console) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.text = append(c.text, b...)
+	if extra := len(c.text) - consoleBytes; extra > 0 {
+		c.text = c.text[extra:]
+	}
+	return len(b), nil
+}
+
+func (c *console) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.ReplaceAll(string(c.text), "\r", "")
+}

@@ -1,0 +1,110 @@
+#!/bin/sh
+# Puts what the lab's guests are made of into a cache directory: Debian kernels with rdma_rxe, and the user space that
+# runs on them. Nothing of the guests is installed on this machine; QEMU, a C compiler and two decompressors are.
+#
+#   setup.sh            prepare kernels 6.1 and 6.12, quick when they are there already
+#   setup.sh 6.1        only that series
+#
+# The cache is $ROCAST_CACHE, else $XDG_CACHE_HOME/rocast, else ~/.cache/rocast. Delete it to fetch everything again.
+set -eu
+
+: "${ROCAST_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/rocast}"
+cache=$ROCAST_CACHE/softroce
+[ $# -gt 0 ] || set -- 6.1 6.12
+
+host_tools="qemu-system-x86_64 gcc xz zstd flock"
+host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-linux"
+
+# What stories run inside a guest; libibverbs-dev is for building verbs/ against the same library.
+guest_packages="busybox-static dash iproute2 ethtool perftest ibverbs-providers ibverbs-utils rdmacm-utils libibverbs-dev"
+
+# The parts of a kernel package that hold rdma_rxe, virtio and what they depend on; tar's patterns match slashes too.
+module_paths="arch/* crypto/* lib/* net/* fs/configfs/* drivers/infiniband/core/* drivers/infiniband/sw/*
+	drivers/virtio/* drivers/char/* drivers/net/virtio_net* drivers/net/net_failover*"
+
+say() { echo "softroce setup: $*" >&2; }
+
+missing_tools() {
+	for tool in $host_tools; do command -v "$tool" >/dev/null || return 0; done
+	return 1
+}
+
+apt_update_once() {
+	[ -z "${updated:-}" ] || return 0
+	apt-get update -q >&2
+	updated=yes
+}
+
+install_host_tools() {
+	missing_tools || return 0
+	say "installing $host_packages"
+	apt_update_once
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $host_packages >&2
+}
+
+# closure prints the packages that the arguments need, themselves included; virtual ones are left out.
+closure() {
+	apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
+		"$@" | grep -E '^[a-z0-9]' | grep -v ':' | sort -u
+}
+
+# downloadable keeps the packages that have an installation candidate.
+downloadable() {
+	xargs apt-cache policy | awk '/^[a-z0-9].*:$/ { name = substr($1, 1, length($1) - 1) } /Candidate: [0-9]/ { print name }'
+}
+
+# download fetches packages into a directory.
+download() {
+	(cd "$1" && shift && apt-get download -q -o APT::Sandbox::User=root "$@" >/dev/null)
+}
+
+unpack_user_space() {
+	[ -e "$cache/root/.complete" ] && return
+	say "fetching the guests' user space: $guest_packages"
+	apt_update_once
+	rm -rf "$cache/root" "$cache/debs"
+	mkdir -p "$cache/root" "$cache/debs"
+	packages=$(closure $guest_packages | downloadable)
+	download "$cache/debs" $packages
+	for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$cache/root"; done
+	rm -rf "$cache/debs"
+	touch "$cache/root/.complete"
+}
+
+# newest_image prints the newest signed generic kernel package of a series: linux-image-6.1.0-54-amd64.
+newest_image() {
+	series=$(echo "$1" | sed 's/\./\\./g')
+	apt-cache pkgnames "linux-image-$1." | grep -E "^linux-image-$series\.[0-9]+(-[0-9]+|\+deb[0-9]+(\+[0-9]+)?)-amd64\$" |
+		sort -V | tail -n 1
+}
+
+unpack_kernel() {
+	dir=$cache/kernel/$1
+	[ -e "$dir/.complete" ] && return
+	apt_update_once
+	image=$(newest_image "$1")
+	if [ -z "$image" ]; then
+		say "this machine's apt sources offer no kernel $1: stories on it will be skipped"
+		return
+	fi
+	say "fetching $image"
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	download "$dir" "$image"
+	deb=$(echo "$dir"/*.deb)
+	patterns="*/boot/vmlinuz-* */modules.builtin"
+	set -f # the patterns are tar's to expand
+	for path in $module_paths; do patterns="$patterns */kernel/$path"; done
+	dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$dir" --wildcards $patterns
+	set +f
+	rm "$dir"/*.deb
+	touch "$dir/.complete"
+}
+
+mkdir -p "$cache"
+install_host_tools
+exec 9>"$cache/.lock"
+flock 9
+unpack_user_space
+for series in "$@"; do unpack_kernel "$series"; done
+say "ready in $cache"

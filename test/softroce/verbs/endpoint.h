@@ -1,0 +1,38 @@
+/* One RC queue pair, set up by hand, and the memory its peer may reach. */
+#ifndef ROCAST_ENDPOINT_H
+#define ROCAST_ENDPOINT_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "command.h"
+
+enum {
+	SEND_DEPTH = 128,
+	RECV_DEPTH = 1024,
+};
+
+struct endpoint {
+	struct ibv_context *device;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_mr *mr;
+	uint8_t *region;
+	size_t region_bytes;
+	union ibv_gid gid;
+	uint8_t gid_index;
+	uint32_t psn; /* the first one this side sends */
+};
+
+/* open_endpoint makes everything up to a QP in INIT, from the program's options. False after reporting why not. */
+bool open_endpoint(struct endpoint *ep, const struct command *options);
+void report_local(const struct endpoint *ep);
+
+/* connect_endpoint takes the peer's parameters and brings the QP to RTS. */
+void connect_endpoint(struct endpoint *ep, const struct command *peer);
+void report_state(const struct endpoint *ep);
+
+#endif

@@ -1,0 +1,173 @@
+package wire
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+)
+
+// Direction is where a frame goes.
+type Direction int
+
+const (
+	ToGuest Direction = iota
+	ToBox
+	directions
+)
+
+// Counts is what happened to the frames of one direction.
+type Counts struct {
+	Passed     uint64 // frames, duplicates included
+	Dropped    uint64 // by the filter
+	Duplicated uint64
+	Unplugged  uint64 // for a guest that was powered off
+}
+
+// Wire relays frames between a tap and a guest until it is closed. Its methods may be used from any goroutine.
+type Wire struct {
+	tap     *os.File
+	guest   atomic.Pointer[net.Conn]
+	lanes   [directions]lane
+	capture atomic.Pointer[capture]
+	workers sync.WaitGroup
+}
+
+// lane is one direction. Only the goroutine that relays this direction runs the filter.
+type lane struct {
+	filter                                 atomic.Pointer[Filter]
+	passed, dropped, duplicated, unplugged atomic.Uint64
+}
+
+// New starts relaying. The wire owns the tap.
+func New(tap *os.File) *Wire {
+	w := &Wire{tap: tap}
+	w.workers.Add(1)
+	go func() {
+		defer w.workers.Done()
+		w.relayToGuest()
+	}()
+	return w
+}
+
+// Plug connects a guest: conn carries frames behind their length in 4 bytes, as QEMU's socket netdev has it. The wire
+// owns conn; the guest is unplugged when it ends or the next one is plugged in.
+func (w *Wire) Plug(conn net.Conn) {
+	if old := w.guest.Swap(&conn); old != nil {
+		(*old).Close()
+	}
+	w.workers.Add(1)
+	go func() {
+		defer w.workers.Done()
+		defer conn.Close()
+		w.relayToBox(conn)
+		w.guest.CompareAndSwap(&conn, nil)
+	}()
+}
+
+// Close ends both ends of the wire and waits until nothing is relayed any more.
+func (w *Wire) Close() error {
+	err := w.tap.Close()
+	if guest := w.guest.Swap(nil); guest != nil {
+		(*guest).Close()
+	}
+	w.workers.Wait()
+	return err
+}
+
+// SetFilter puts a filter into one direction in place of the one before; nil passes everything.
+func (w *Wire) SetFilter(d Direction, f Filter) {
+	if f == nil {
+		w.lanes[d].filter.Store(nil)
+		return
+	}
+	w.lanes[d].filter.Store(&f)
+}
+
+// Counts returns the totals of one direction since the wire was made.
+func (w *Wire) Counts(d Direction) Counts {
+	l := &w.lanes[d]
+	return Counts{l.passed.Load(), l.dropped.Load(), l.duplicated.Load(), l.unplugged.Load()}
+}
+
+const (
+	lengthBytes = 4
+
+	// maxFrameBytes is above any MTU of the lab; QEMU's own bound is 68 KiB.
+	maxFrameBytes = 64 << 10
+)
+
+func (w *Wire) relayToGuest() {
+	buffer := make([]byte, lengthBytes+maxFrameBytes)
+	for {
+		n, err := w.tap.Read(buffer[lengthBytes:])
+		if err != nil {
+			return // closed: reading a tap fails for no other reason, not even while it is down
+		}
+		binary.BigEndian.PutUint32(buffer, uint32(n))
+		framed := buffer[:lengthBytes+n]
+		for range w.copies(ToGuest, framed[lengthBytes:]) {
+			w.sendToGuest(framed)
+		}
+	}
+}
+
+func (w *Wire) sendToGuest(framed []byte) {
+	guest := w.guest.Load()
+	if guest == nil {
+		w.lanes[ToGuest].unplugged.Add(1)
+		return
+	}
+	if _, err := (*guest).Write(framed); err != nil {
+		w.lanes[ToGuest].unplugged.Add(1)
+	}
+}
+
+func (w *Wire) relayToBox(conn net.Conn) {
+	in := bufio.NewReaderSize(conn, 4*maxFrameBytes)
+	var length [lengthBytes]byte
+	buffer := make([]byte, maxFrameBytes)
+	for {
+		if _, err := io.ReadFull(in, length[:]); err != nil {
+			return
+		}
+		n := binary.BigEndian.Uint32(length[:])
+		if n > maxFrameBytes {
+			return
+		}
+		frame := buffer[:n]
+		if _, err := io.ReadFull(in, frame); err != nil {
+			return
+		}
+		for range w.copies(ToBox, frame) {
+			_, _ = w.tap.Write(frame) // lost while the port is down
+		}
+	}
+}
+
+// copies asks the filter how often the frame goes on, counts, and captures what does.
+func (w *Wire) copies(d Direction, frame []byte) int {
+	l := &w.lanes[d]
+	verdict := Pass
+	if filter := l.filter.Load(); filter != nil {
+		verdict = (*filter)(frame)
+	}
+	switch verdict {
+	case Drop:
+		l.dropped.Add(1)
+		return 0
+	case Duplicate:
+		l.duplicated.Add(1)
+		l.passed.Add(2)
+		w.record(frame)
+		w.record(frame)
+		return 2
+	default:
+		l.passed.Add(1)
+		w.record(frame)
+		return 1
+	}
+}
