@@ -6,7 +6,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// completer is the half that takes responses. Names follow rxe's qp->comp; wire.md 2.4 is the table this file is written from.
+// completer is the half that takes responses. Names follow rxe's qp->comp; wire.md 2.4 is the table this file is
+// written from.
 type completer struct {
 	psn          roce.PSN // the oldest unacknowledged one
 	msn          roce.MSN // messages completed
@@ -53,8 +54,8 @@ func receivedCounter(s roce.Syndrome) Counter {
 	return NAKFatalReceived
 }
 
-// complete lets a response act on the send queue, oldest message first. It reports whether the response pushes the retransmit
-// timer out: all do, even useless ones, except an RNR NAK.
+// complete lets a response act on the send queue, oldest message first. It reports whether the response pushes the
+// retransmit timer out: all do, even useless ones, except an RNR NAK.
 func (q *QP) complete(now time.Duration, psn roce.PSN, aeth roce.AETH) (restartsTimer bool) {
 	for {
 		if q.req.queue.empty() || q.req.queue.front().state == posted {
@@ -191,8 +192,9 @@ func (q *QP) Tick(now time.Duration) {
 	}
 }
 
-// restartTimer pushes the retransmit timer out, as every response does while something is outstanding and no retry is due. When
-// nothing is, the timer keeps running, as rxe's: a message posted before it runs out may be resent too early.
+// restartTimer pushes the retransmit timer out, as every response does while something is outstanding and no retry is
+// due. When nothing is, the timer keeps running, as rxe's: a message posted before it runs out may be resent too
+// early.
 func (q *QP) restartTimer(now time.Duration) {
 	if q.state == StateReady && !q.req.needRetry && q.req.psn.After(q.comp.psn) {
 		q.req.deadline = q.timeoutFrom(now)

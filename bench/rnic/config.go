@@ -31,8 +31,9 @@ type Config struct {
 	SendPSN  roce.PSN // the first request's (sq_psn)
 	MTUBytes int      // path MTU: 256, 512, 1024, 2048 or 4096
 
-	// Timeout is the local ACK timeout, 4.096 us * 2^Timeout; 0 waits for ever. As in rxe, the timer is not stopped when all is
-	// acknowledged, so a message posted soon after may be sent twice: who counts frames chooses a long one.
+	// Timeout is the local ACK timeout, 4.096 us * 2^Timeout; 0 waits for ever. As in rxe, the timer is not stopped
+	// when all is acknowledged, so a message posted soon after may be sent twice: who counts frames chooses a long
+	// one.
 	Timeout uint8
 
 	RetryCount  uint8         // timeouts and NAKs without an ACK between them; 7 is for ever
@@ -44,8 +45,8 @@ type Config struct {
 
 	UDPSrcPort uint16 // 0: derived from both QPNs, as rxe does
 
-	// AsRXE lets responses beyond what was sent do to this queue pair what they do to rxe: complete messages falsely, skip
-	// packets, hang. They are counted as violations either way.
+	// AsRXE lets responses beyond what was sent do to this queue pair what they do to rxe: complete messages falsely,
+	// skip packets, hang. They are counted as violations either way.
 	AsRXE bool
 }
 
@@ -105,8 +106,8 @@ func (c *Config) ackTimeout() time.Duration {
 	return 4096 * time.Nanosecond << c.Timeout
 }
 
-// udpSrcPort is the source port the kernel derives without a flow label (rdma_get_udp_sport): symmetric in both QPNs, so
-// that both directions of a connection use the same.
+// udpSrcPort is the source port the kernel derives without a flow label (rdma_get_udp_sport): symmetric in both QPNs,
+// so that both directions of a connection use the same.
 func udpSrcPort(a, b roce.QPN) uint16 {
 	label := uint64(a) * uint64(b)
 	label ^= label >> 20

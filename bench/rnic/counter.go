@@ -27,31 +27,33 @@ const (
 
 	// Responder.
 	RequestsExecuted
-	RequestsDuplicate      // PSN already executed: re-ACKed
-	RequestsOutOfOrder     // PSN beyond the expected one: the first of a gap is NAKed, the rest dropped
-	RequestsNotReady       // no receive posted: RNR NAK
-	RequestsBadRKey        // no region has this key
-	RequestsBadRange       // not all of it inside the region
-	RequestsBadAccess      // region is not remotely writable
-	RequestsBadSequence    // FIRST, MIDDLE, LAST in the wrong order
-	RequestsBadLength      // payload, pad or message length
-	RequestsRefused        // READ, atomic, FLUSH, invalidate
-	MessagesReceived       // what MSN counts
-	PayloadBytesReceived   // of executed requests
-	ACKsSent               // with duplicates' re-ACKs
-	NAKSequenceSent        // one per gap
-	NAKInvalidRequestSent  // and this queue pair is in error
-	NAKRemoteAccessSent    // and this queue pair is in error
-	RNRNAKsSent            // one per request without a receive
-	CNPsReceived           // counted only, as rxe does less
+	RequestsDuplicate     // PSN already executed: re-ACKed
+	RequestsOutOfOrder    // PSN beyond the expected one: the first of a gap is NAKed, the rest dropped
+	RequestsNotReady      // no receive posted: RNR NAK
+	RequestsBadRKey       // no region has this key
+	RequestsBadRange      // not all of it inside the region
+	RequestsBadAccess     // region is not remotely writable
+	RequestsBadSequence   // FIRST, MIDDLE, LAST in the wrong order
+	RequestsBadLength     // payload, pad or message length
+	RequestsRefused       // READ, atomic, FLUSH, invalidate
+	MessagesReceived      // what MSN counts
+	PayloadBytesReceived  // of executed requests
+	ACKsSent              // with duplicates' re-ACKs
+	NAKSequenceSent       // one per gap
+	NAKInvalidRequestSent // and this queue pair is in error
+	NAKRemoteAccessSent   // and this queue pair is in error
+	RNRNAKsSent           // one per request without a receive
+
+	// Requester.
 	MessagesSent           // completed with success
 	FramesRetransmitted    // requests whose PSN had been sent before
 	GoBacks                // times the requester went back to the oldest unacknowledged PSN
 	Timeouts               // retransmit timer expired with something outstanding
 	ACKsReceived           // syndrome ACK
-	NAKSequenceReceived    //
-	RNRNAKsReceived        //
+	NAKSequenceReceived    // NAK PSN sequence error
+	RNRNAKsReceived        // receiver not ready
 	NAKFatalReceived       // every other syndrome
+	CNPsReceived           // only counted
 	ResponsesStale         // PSN before the oldest unacknowledged one
 	ResponsesWhilePosted   // nothing outstanding, or the oldest message waits to be resent: ignored
 	ResponsesPastHead      // beyond what the oldest message can take, as it is half sent or a READ: ignored

@@ -67,8 +67,8 @@ func exchange(a, b *node) {
 	}
 }
 
-// lossyLink is a seeded network between two nodes, in simulated time. Every frame may be lost, doubled and delayed; delays
-// differ, so frames overtake each other.
+// lossyLink is a seeded network between two nodes, in simulated time. Every frame may be lost, doubled and delayed;
+// delays differ, so frames overtake each other.
 type lossyLink struct {
 	random                  *rand.Rand
 	lost, doubled           float64

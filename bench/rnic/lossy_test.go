@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Over a link that loses, doubles and reorders in both directions, everything arrives intact and in order, or the requester
-// reports one of the errors it was configured to give up with; and whatever it reports as done is done.
+// Over a link that loses, doubles and reorders in both directions, everything arrives intact and in order, or the
+// requester reports one of the errors it was configured to give up with; and whatever it reports as done is done.
 func TestEverythingArrivesOrAnErrorIsReported(t *testing.T) {
 	runs := uint64(300)
 	if testing.Short() {

@@ -12,8 +12,8 @@ import (
 // Never is the deadline of a queue pair that waits for nothing.
 const Never time.Duration = math.MaxInt64
 
-// MaxFrameBytes is the longest frame a queue pair sends: WRITE_ONLY with immediate over IPv6 at path MTU 4096. Buffers of
-// this size are never grown.
+// MaxFrameBytes is the longest frame a queue pair sends: WRITE_ONLY with immediate over IPv6 at path MTU 4096.
+// Buffers of this size are never grown.
 const MaxFrameBytes = 14 + 40 + 8 + roce.BTHBytes + roce.RETHBytes + roce.ImmDtBytes + maxMTUBytes + 4
 
 // State is a queue pair's place in the verbs life cycle.
@@ -99,8 +99,8 @@ func (q *QP) State() State { return q.state }
 // Counters is what the queue pair has counted so far. The caller reads it, or copies it.
 func (q *QP) Counters() *Counters { return &q.counters }
 
-// Poll takes the oldest completion. Only then is its work request's place in the queue free again, so that completions cannot
-// overflow.
+// Poll takes the oldest completion. Only then is its work request's place in the queue free again, so that
+// completions cannot overflow.
 func (q *QP) Poll() (c Completion, ok bool) {
 	if q.completions.empty() {
 		return Completion{}, false

@@ -7,9 +7,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Receive takes one frame from the wire. A frame that is not for this queue pair, or not as its peer sends them, is counted
-// and changes nothing. If the frame is a request that has to be answered, the answer is built in buf and returned; otherwise
-// the result is nil. The queue pair keeps neither slice.
+// Receive takes one frame from the wire. A frame that is not for this queue pair, or not as its peer sends them, is
+// counted and changes nothing. If the frame is a request that has to be answered, the answer is built in buf and
+// returned; otherwise the result is nil. The queue pair keeps neither slice.
 func (q *QP) Receive(now time.Duration, frame, buf []byte) (reply []byte) {
 	var v roce.View
 	if err := v.Decode(frame, len(frame)); err != nil {
@@ -87,8 +87,8 @@ func ipChecksumValid(v *roce.View, frame []byte) bool {
 	return v.IPv6 || binary.BigEndian.Uint16(frame[v.L3+10:]) == roce.IPv4HeaderChecksum(frame[v.L3:])
 }
 
-// udpChecksumValid sums the pseudo header, the UDP header and what it covers (RFC 768, RFC 8200 8.1). RoCEv2 senders leave the
-// checksum 0, so this is rarely called.
+// udpChecksumValid sums the pseudo header, the UDP header and what it covers (RFC 768, RFC 8200 8.1). RoCEv2 senders
+// leave the checksum 0, so this is rarely called.
 func udpChecksumValid(v *roce.View, frame []byte) bool {
 	addresses := frame[v.L3+12 : v.UDP]
 	if v.IPv6 {

@@ -74,8 +74,8 @@ var (
 	ErrMessageTooLong = errors.New("rnic: message is longer than 2 GiB")
 )
 
-// PostWrite asks for data to be written to the peer's memory. data is read again for every resend: it has to stay as it is
-// until the completion. The same is true of the other requests that carry data.
+// PostWrite asks for data to be written to the peer's memory. data is read again for every resend: it has to stay as
+// it is until the completion. The same is true of the other requests that carry data.
 func (q *QP) PostWrite(wrID uint64, data []byte, to Remote) error {
 	return q.post(sendWQE{wrID: wrID, op: Write, data: data, remote: to}, len(data))
 }
@@ -95,8 +95,8 @@ func (q *QP) PostSendImm(wrID uint64, data []byte, imm uint32) error {
 	return q.post(sendWQE{wrID: wrID, op: SendImm, data: data, imm: imm}, len(data))
 }
 
-// PostRead asks for bytes of the peer's memory. This package serves no READ and takes no answer to one: the request is there
-// to be refused.
+// PostRead asks for bytes of the peer's memory. This package serves no READ and takes no answer to one: the request
+// is there to be refused.
 func (q *QP) PostRead(wrID uint64, bytes int, from Remote) error {
 	return q.post(sendWQE{wrID: wrID, op: Read, remote: from}, bytes)
 }
@@ -172,7 +172,8 @@ func (q *QP) payload(w *sendWQE, packet uint32) []byte {
 	return rest[:min(len(rest), q.cfg.MTUBytes)]
 }
 
-// asksForACK decides the AckReq bit as rxe's init_req_packet does: what ends a message does not count as unacknowledged.
+// asksForACK decides the AckReq bit as rxe's init_req_packet does: what ends a message does not count as
+// unacknowledged.
 func (r *requester) asksForACK(ends bool) bool {
 	asks := ends || r.noACK > maxPacketsPerACK
 	r.noACK++

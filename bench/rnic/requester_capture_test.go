@@ -92,8 +92,8 @@ func (rc requesterCase) checkCompletions(t *testing.T, q *QP, messages int) {
 }
 
 // explanation searches for a way in which our requester sends what was recorded. The capture does not tell when rxe's
-// completer came to a response that the tap had seen, nor when its timer, rounded to jiffies, ran out: a response may be
-// taken some packets late, and a timer that has run out may be noticed late.
+// completer came to a response that the tap had seen, nor when its timer, rounded to jiffies, ran out: a response may
+// be taken some packets late, and a timer that has run out may be noticed late.
 type explanation struct {
 	frames  []recorded
 	tried   int
@@ -104,8 +104,8 @@ type explanation struct {
 // maxTries bounds the search. A requester that does as rxe needs little more than one try per frame.
 const maxTries = 20_000
 
-// explain goes on at frame i with the responses that q has not taken yet. It returns the queue pair as it is at the end, or
-// nil.
+// explain goes on at frame i with the responses that q has not taken yet. It returns the queue pair as it is at the
+// end, or nil.
 func (e *explanation) explain(q *QP, i int, waiting []*recorded) *QP {
 	for ; i < len(e.frames) && e.frames[i].fromPeer; i++ {
 		waiting = append(slices.Clip(waiting), &e.frames[i])

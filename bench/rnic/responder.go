@@ -67,8 +67,8 @@ func (q *QP) receiveRequest(v *roce.View, frame, buf []byte) (reply []byte) {
 	return q.sendACK(buf, psn)
 }
 
-// answerGap NAKs the first packet behind a gap. The rest of the round finds the flag set; only the missing packet clears
-// it.
+// answerGap NAKs the first packet behind a gap. The rest of the round finds the flag set; only the missing packet
+// clears it.
 func (q *QP) answerGap(buf []byte) []byte {
 	q.count(RequestsOutOfOrder)
 	if q.resp.sentPSNNAK {
@@ -79,8 +79,8 @@ func (q *QP) answerGap(buf []byte) []byte {
 	return q.ackFrame(buf, roce.NAKSequence, q.resp.psn)
 }
 
-// answerDuplicate acknowledges the newest executed PSN again, asked or not (IBTA C9-105). A READ or atomic would be replayed from
-// what is remembered of it, and nothing is.
+// answerDuplicate acknowledges the newest executed PSN again, asked or not (IBTA C9-105). A READ or atomic would be
+// replayed from what is remembered of it, and nothing is.
 func (q *QP) answerDuplicate(v *roce.View, buf []byte) []byte {
 	q.count(RequestsDuplicate)
 	if !isSendOrWrite(v.Opcode) {
@@ -174,8 +174,8 @@ func (q *QP) placeWrite(v *roce.View, frame, payload []byte) (why Counter, nak r
 	return 0, 0
 }
 
-// lengthFits checks what holds for SEND and WRITE: FIRST and MIDDLE carry one path MTU (full), LAST something, and no packet
-// more; the pad completes a word.
+// lengthFits checks what holds for SEND and WRITE: FIRST and MIDDLE carry one path MTU (full), LAST something, and no
+// packet more; the pad completes a word.
 func (q *QP) lengthFits(v *roce.View, full bool) bool {
 	switch {
 	case v.PadCount != roce.PadFor(v.PayloadBytes):

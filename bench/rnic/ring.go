@@ -1,7 +1,7 @@
 package rnic
 
-// ring is a queue of fixed capacity that keeps its elements' storage. Positions count up for ever; the element at position p
-// lies in slot p modulo the capacity, rounded up to a power of two. Who pushes keeps to the bound.
+// ring is a queue of fixed capacity that keeps its elements' storage. Positions count up for ever; the element at
+// position p lies in slot p modulo the capacity, rounded up to a power of two. Who pushes keeps to the bound.
 type ring[T any] struct {
 	slots      []T
 	head, tail uint // oldest element; where the next one goes

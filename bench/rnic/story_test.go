@@ -13,8 +13,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Stories are conversations with one queue pair, as text: what it is told, and what it says and does. Each runs twice, the
-// second time with PSNs that wrap within a few packets.
+// Stories are conversations with one queue pair, as text: what it is told, and what it says and does. Each runs
+// twice, the second time with PSNs that wrap within a few packets.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -150,7 +150,9 @@ func (s *story) post() {
 		id := s.nextPost()
 		to := Remote{VA: 0x10000 + id*uint64(bytes), RKey: 0xABCD}
 		m := message{remote: to, data: make([]byte, bytes), bytes: bytes, imm: 0x1234}
-		m.op = map[string]Operation{"write": Write, "write-imm": WriteImm, "send": Send, "send-imm": SendImm, "read": Read}[s.d.Cmd]
+		for m.op = Write; m.op.String() != s.d.Cmd; {
+			m.op++
+		}
 		if err := m.post(s.q, id); err != nil {
 			fmt.Fprintln(&s.out, err)
 		}

@@ -112,8 +112,8 @@ func (e *Endpoint) Register(r rnic.Region) error {
 	return e.memory.Register(r)
 }
 
-// Freeze calls f while no frame is taken or sent, so that f may look at registered memory and posted buffers. f must not
-// call the endpoint.
+// Freeze calls f while no frame is taken or sent, so that f may look at registered memory and posted buffers. f must
+// not call the endpoint.
 func (e *Endpoint) Freeze(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -131,8 +131,9 @@ func (e *Endpoint) Counters() rnic.Counters {
 	return sum
 }
 
-// Drops is how many frames were lost between this program and the interface: arrived while the socket's buffer was full, or
-// not taken by the kernel for sending. A transfer survives them, but a test that counts frames wants to see 0.
+// Drops is how many frames were lost between this program and the interface: arrived while the socket's buffer was
+// full, or not taken by the kernel for sending. A transfer survives them, but a test that counts frames wants to see
+// 0.
 func (e *Endpoint) Drops() (received, sent uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -186,7 +187,8 @@ func (e *Endpoint) pair(n roce.QPN) *QP {
 	return nil
 }
 
-// service gives every queue pair its turn. It returns when the next one is due, zero for never, and whether to wait at all.
+// service gives every queue pair its turn. It returns when the next one is due, zero for never, and whether to wait
+// at all.
 func (e *Endpoint) service(now time.Duration) (next time.Time, wait bool) {
 	deadline, busy := rnic.Never, false
 	for _, q := range e.pairs {

@@ -9,8 +9,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// headerRoom is what rxe keeps free of the interface's MTU for its headers (RXE_MAX_HDR_LENGTH): 1500 bytes carry path MTU
-// 1024.
+// headerRoom is what rxe keeps free of the interface's MTU for its headers (RXE_MAX_HDR_LENGTH): 1500 bytes carry
+// path MTU 1024.
 const headerRoom = 80
 
 // QP is a queue pair of an endpoint. Its methods may be called from any goroutine.
@@ -40,7 +40,8 @@ func (e *Endpoint) NewQP(c rnic.Config) (*QP, error) {
 	return q, nil
 }
 
-// Peer is the other end of a connection. Where a switch stands in between, it is what the switch shows: a group's IP and QPN.
+// Peer is the other end of a connection. Where a switch stands in between, it is what the switch shows: a group's IP
+// and QPN.
 type Peer struct {
 	IP  netip.Addr
 	QPN roce.QPN
