@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -12,24 +13,8 @@ import (
 // groups it has seen; one thread owns it.
 type Core struct {
 	states []*state // by slot; grown when a group is first heard of
+	timed  []*state // those whose policy depends on time passing
 	acts   []feedback.Action
-}
-
-// state is what changes while a group's traffic runs.
-type state struct {
-	group    *mft.Group
-	merge    *feedback.Group
-	delta    []int32    // per path: its PSN minus the source's
-	messages []roce.MSN // per path: the source's MSN minus the path's
-	source   sourceMarks
-	counts   [NumReasons]uint64
-}
-
-// sourceMarks are taken from the source's packets, so that what it hears looks
-// like an answer to them.
-type sourceMarks struct {
-	pkey         uint16
-	trafficClass uint8
 }
 
 // NewCore returns a core that has seen nothing.
@@ -51,7 +36,7 @@ func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) R
 		}
 		return GroupGone
 	}
-	st := c.state(g)
+	st := c.state(now, g, out)
 	r := c.decide(now, st, f, out)
 	st.counts[r]++
 	return r
@@ -78,14 +63,16 @@ func (c *Core) decide(now feedback.Tick, st *state, f *Frame, out *Outputs) Reas
 	}
 }
 
-// data takes a request: from the group's source only, on its own port, to the
-// group's address and QPN, and undamaged.
+// data takes a request: from the group's source, or from a member that may
+// become the source, on its own port, to the group's address and QPN, and
+// undamaged.
 func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	g, v, head := st.group, &f.View, f.Head()
+	leg, sender := st.sender(v.SrcIP(head))
 	switch {
-	case v.SrcIP(head) != g.Source.Dst:
+	case leg == nil:
 		return NotSource
-	case f.Port != g.Source.Port:
+	case f.Port != leg.Port:
 		return WrongPort
 	case v.DestQPN(head) != g.QPN:
 		return WrongQPN
@@ -96,7 +83,12 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	case !v.ICRCValid(f.Bytes()):
 		return BadICRC
 	}
-	st.source = sourceMarks{pkey: v.PKey(head), trafficClass: v.TrafficClass(head)}
+	if sender != st.active {
+		if r := c.switchSource(st, sender, v.PSN(head), out); r != 0 {
+			return r
+		}
+	}
+	st.marks = sourceMarks{pkey: v.PKey(head), trafficClass: v.TrafficClass(head)}
 	ev := feedback.Event{
 		Kind: feedback.Data, PSN: v.PSN(head), AckReq: v.AckReq(head),
 		First: v.Opcode.IsFirst() || v.Opcode.IsOnly(), Last: v.Opcode.EndsMessage(),
@@ -145,7 +137,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	aeth := v.AETH(head)
 	ev := feedback.Event{
 		Kind: feedback.Response, Path: path, Syndrome: aeth.Syndrome,
-		PSN: v.PSN(head).Add(-st.delta[path]), MSN: aeth.MSN.Add(int32(st.messages[path])), MigReq: v.MigReq(head),
+		PSN: v.PSN(head).Add(-st.legs[path].deltaPSN), MSN: aeth.MSN.Add(st.legs[path].deltaMSN), MigReq: v.MigReq(head),
 	}
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
@@ -197,7 +189,8 @@ func feedbackAddress(g *mft.Group) netip.Addr {
 	return g.IP
 }
 
-// perform turns the actions of merging into outputs.
+// perform turns the actions of merging into outputs. There are copies only of a
+// frame; when time has passed f is nil.
 func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 	g := st.group
 	for i := range c.acts {
@@ -207,18 +200,18 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 			out.Copies = append(out.Copies, st.copyFor(a, f, region))
 		case feedback.Reply:
 			out.Replies = append(out.Replies, Reply{
-				Leg: &g.Source.Leg, PSN: a.PSN, MigReq: a.MigReq, PKey: st.source.pkey,
-				TrafficClass: st.source.trafficClass,
+				Leg: st.sourceLeg(), PSN: a.PSN, MigReq: a.MigReq, PKey: st.marks.pkey,
+				TrafficClass: st.marks.trafficClass,
 				AETH:         roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN},
 			})
 		case feedback.PassCNP:
 			out.Replies = append(out.Replies, Reply{
-				Leg: &g.Source.Leg, CNP: true, PKey: st.source.pkey,
+				Leg: st.sourceLeg(), CNP: true, PKey: st.marks.pkey,
 				TrafficClass: f.View.TrafficClass(f.Head()),
 			})
 		case feedback.Join:
-			st.delta[a.Path] = g.Paths[a.Path].FirstPSN.Sub(a.PSN)
-			st.messages[a.Path] = a.MSN
+			st.legs[a.Path].deltaPSN = g.Paths[a.Path].FirstPSN.Sub(a.PSN)
+			st.legs[a.Path].deltaMSN = a.MSN.Sub(0)
 		case feedback.Notice:
 			out.Notes = append(out.Notes, Note{
 				Group: g.ID, Receiver: g.Paths[a.Path].Dst, What: a.Note, PSN: a.PSN, Syndrome: a.Syndrome,
@@ -227,60 +220,54 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 	}
 }
 
-// copyFor is the edit that path a.Path's member expects.
-func (st *state) copyFor(a *feedback.Action, f *Frame, region int) Copy {
-	g := st.group
-	c := Copy{Path: &g.Paths[a.Path], PSN: a.PSN.Add(st.delta[a.Path])}
-	if f.View.Opcode.Headers().Has(roce.HasRETH) {
-		reth := f.View.RETH(f.Head())
-		c.VA, c.RKey = reth.VA, reth.RKey
-		if region >= 0 && len(c.Path.Regions) > 0 {
-			c.VA, c.RKey = g.Translate(a.Path, region, reth.VA)
-		}
+// Tick lets time pass for the groups whose policy depends on it. It is due
+// every feedback.TimerPeriod, and has nothing to do while Timed is false.
+func (c *Core) Tick(now feedback.Tick, out *Outputs) {
+	for _, st := range c.timed {
+		c.timer(now, st, out)
 	}
-	return c
+}
+
+// Timed says whether any group depends on time passing.
+func (c *Core) Timed() bool { return len(c.timed) > 0 }
+
+func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
+	c.acts, _ = st.merge.Step(now, feedback.Event{Kind: feedback.Timer}, c.acts[:0])
+	c.perform(st, nil, -1, out)
 }
 
 // state returns g's merging state, new when g is. A group that was replaced
-// (a next hop moved) keeps its own.
-func (c *Core) state(g *mft.Group) *state {
-	slot := g.ID.Slot()
-	if slot < len(c.states) {
-		st := c.states[slot]
-		if st != nil && st.group == g {
-			return st
-		}
-		if st != nil && st.group.ID == g.ID {
-			st.group = g
-			return st
-		}
-	}
-	return c.newState(g)
-}
-
-func (c *Core) newState(g *mft.Group) *state {
-	st := &state{
-		group: g, delta: make([]int32, len(g.Paths)), messages: make([]roce.MSN, len(g.Paths)),
-		source: sourceMarks{pkey: roce.DefaultPKey},
-	}
-	st.merge = feedback.New(feedback.Config{
-		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored,
-	})
-	for i := range st.delta {
-		st.delta[i] = g.DeltaPSN(i)
-	}
+// keeps its own: a next hop has moved, or members came and went.
+func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) *state {
 	slot := g.ID.Slot()
 	for len(c.states) <= slot {
 		c.states = append(c.states, nil)
 	}
-	c.states[slot] = st
+	st := c.states[slot]
+	switch {
+	case st != nil && st.group == g:
+	case st != nil && st.group.ID == g.ID:
+		if st.adopt(g) {
+			c.timer(now, st, out) // without a path that left, more may be due
+		}
+	default:
+		c.forget(g.ID)
+		st = newState(g)
+		c.states[slot] = st
+		if g.Policy.NeedsTimer() {
+			c.timed = append(c.timed, st)
+		}
+	}
 	return st
 }
 
-// forget drops the state of a group that was removed.
+// forget drops the state of a group that was removed, or whose slot has a new
+// tenant.
 func (c *Core) forget(id mft.GroupID) {
 	slot := id.Slot()
-	if slot < len(c.states) && c.states[slot] != nil && c.states[slot].group.ID == id {
-		c.states[slot] = nil
+	if slot >= len(c.states) || c.states[slot] == nil {
+		return
 	}
+	c.timed = slices.DeleteFunc(c.timed, func(st *state) bool { return st == c.states[slot] })
+	c.states[slot] = nil
 }

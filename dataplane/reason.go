@@ -38,6 +38,12 @@ const (
 	WrongDestination
 	// NotSource: data from who is not the group's source.
 	NotSource
+	// SourceBlocked: a member would become the source, but something of the
+	// old one is not acknowledged yet (rule 12).
+	SourceBlocked
+	// SourceOutOfStep: a member would become the source with a PSN that is not
+	// its next.
+	SourceOutOfStep
 	// NotReceiver: feedback from who is not a receiver of the group.
 	NotReceiver
 	// OverMTU: more payload than the group's path MTU.
@@ -54,7 +60,7 @@ const (
 
 var reasonNames = [NumReasons - Reason(feedback.NumOutcomes)]string{
 	"unknown-qpn", "group-gone", "malformed", "unknown-opcode", "bad-icrc",
-	"wrong-port", "wrong-qpn", "wrong-destination", "not-source", "not-receiver",
+	"wrong-port", "wrong-qpn", "wrong-destination", "not-source", "source-blocked", "source-out-of-step", "not-receiver",
 	"over-mtu", "unmergeable-response", "connection-management",
 	"too-many-fragments",
 }

@@ -91,8 +91,9 @@ func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	return g.ID, nil
 }
 
-// Replace publishes g in the place of the group id names, for instance because
-// a next hop moved. The members are the same; what they acknowledged is kept.
+// Replace publishes g in the place of the group id names: a next hop moved, or
+// members came and went. What the members that stay acknowledged is kept; one
+// that comes takes part from the next message on.
 func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -189,7 +190,8 @@ func (s *Switch) GroupState(id mft.GroupID) (state GroupState, ok bool) {
 		if g == nil {
 			return
 		}
-		st := w.core.state(g)
+		st := w.core.state(w.now(), g, &w.out)
+		w.flush()
 		state, ok = GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts)}, true
 	})
 	return state, ok

@@ -22,7 +22,8 @@ const (
 	noteRoom = 64
 	// spinRounds is how often an idle worker looks again before it blocks.
 	spinRounds = 200
-	// waitTimeout bounds one block, so that a missed wake-up costs little.
+	// waitTimeout bounds one block, so that a missed wake-up costs little;
+	// groups with timers are waited for no longer than their period.
 	waitTimeout = 100 * time.Millisecond
 )
 
@@ -51,9 +52,10 @@ type Worker struct {
 	touched []int    // lanes in use
 	send    []Outgoing
 
-	counts [NumReasons]uint64
-	unsent uint64 // copies and replies without a next hop or a free buffer
-	stats  []PortCounters
+	counts   [NumReasons]uint64
+	nextTick feedback.Tick
+	unsent   uint64 // copies and replies without a next hop or a free buffer
+	stats    []PortCounters
 }
 
 // PortCounters count the frames of one port.
@@ -113,7 +115,11 @@ func (w *Worker) run(ctx context.Context, wait Waiter, busy bool) {
 			continue
 		}
 		if idle++; idle > spinRounds && !busy {
-			wait.Wait(waitTimeout)
+			timeout := waitTimeout
+			if w.core.Timed() {
+				timeout = time.Duration(feedback.TimerPeriod)
+			}
+			wait.Wait(timeout)
 		}
 	}
 }
@@ -129,6 +135,11 @@ func (w *Worker) Poll() int {
 		}
 		total += n
 		w.handle(now, table, mft.PortID(i), w.frames[:n])
+	}
+	if now >= w.nextTick && w.core.Timed() {
+		w.nextTick = now + feedback.TimerPeriod
+		w.core.Tick(now, &w.out)
+		w.flush()
 	}
 	return total
 }

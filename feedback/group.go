@@ -81,7 +81,7 @@ const (
 	PartUnknown      // restored, and it has not spoken
 	PartJoining      // gets data from the next message on
 	PartDead         // its QP is in error: no data, and what it lacks stays lacking
-	PartBehind       // quorum: it lacks what the source no longer has; no data
+	PartBehind       // it lacks what the source no longer has: no data, not waited for
 	PartGone         // evicted, or the source itself: no data, not waited for
 )
 
@@ -93,7 +93,7 @@ func (p Part) String() string { return partNames[p] }
 func (p Part) takesData() bool { return p == PartActive || p == PartUnknown }
 
 // counts says whether the ack policy looks at the path.
-func (p Part) counts() bool { return p != PartJoining && p != PartGone }
+func (p Part) counts() bool { return p != PartJoining && p != PartBehind && p != PartGone }
 
 // New returns the state of a group at its start.
 func New(c Config) *Group {

@@ -44,28 +44,71 @@ func (g *Group) join(psn roce.PSN, acts []Action) []Action {
 	return acts
 }
 
-// Idle says whether everything the source sent is acknowledged by every path
-// that takes data, so that another member may become the source (rule 12).
-func (g *Group) Idle() bool {
+// Acked is the highest PSN that path i has acknowledged.
+func (g *Group) Acked(i int) roce.PSN { return g.paths[i].acked }
+
+// MSN is what path i last said, in the source's space.
+func (g *Group) MSN(i int) roce.MSN { return g.paths[i].msn }
+
+// Messages is how many messages of the source were forwarded whole.
+func (g *Group) Messages() roce.MSN { return g.messages }
+
+// NextPSN is what the source sends next if it does not resend.
+func (g *Group) NextPSN() roce.PSN { return g.sent.Next() }
+
+// MaySwitch says whether another member may become the source now: when every
+// path that takes data has acknowledged everything the old one sent.
+func (g *Group) MaySwitch() bool {
+	if !g.started || g.refusing {
+		return false
+	}
+	if g.policy.Switch == SwitchForce {
+		return g.ready()
+	}
 	for i := range g.paths {
 		p := &g.paths[i]
 		if p.part == PartUnknown || p.part == PartActive && p.acked != g.sent {
 			return false
 		}
 	}
-	return g.started
+	return true
 }
 
-// SwitchSource makes psn the first packet of a new source, whose own path is
-// away (-1: it has none) and takes no data meanwhile. The old source's path
-// takes part again. Everything is in the new source's PSN space from here on.
-func (g *Group) SwitchSource(psn roce.PSN, old, away int) {
-	if old >= 0 {
-		g.paths[old].part = PartActive
+// Handover is a change of source.
+type Handover struct {
+	PSN      roce.PSN // the first packet of the new source
+	Messages roce.MSN // what the new source has sent before, in messages
+	OldPath  int      // path of the old source, which takes part again; -1: it only sends
+	NewPath  int      // path of the new source, which is away while it sends; -1
+}
+
+// SwitchSource performs a handover (rule 12). Everything is in the new source's
+// PSN space from here on, and every path stands right below its first packet. A
+// path that lacks something of the old source cannot get it any more: it is
+// behind.
+func (g *Group) SwitchSource(h Handover, acts []Action) []Action {
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part == PartActive && p.acked != g.sent {
+			p.part = PartBehind
+			acts = append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: p.acked.Next()})
+		}
 	}
-	if away >= 0 {
-		g.paths[away].part = PartGone
+	if h.OldPath >= 0 {
+		g.paths[h.OldPath].part = PartActive
 	}
-	g.begin(psn)
+	g.begin(h.PSN)
+	g.messages, g.floor.msn = h.Messages, h.Messages
+	for i := range g.paths {
+		g.paths[i].msn = h.Messages
+	}
+	g.Away(h.NewPath)
+	return acts
+}
+
+// Away takes the path of the source itself out of the group while it sends.
+func (g *Group) Away(i int) {
+	if i >= 0 {
+		g.paths[i].part = PartGone
+	}
 	g.recount()
 }

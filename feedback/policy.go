@@ -15,6 +15,7 @@ type Policy struct {
 	Speak   SpeakPolicy
 	CNP     CNPPolicy
 	Credits CreditPolicy
+	Switch  SwitchPolicy
 
 	// SilentAfter is how long a receiver may make no progress, while others
 	// do and the source resends, before it is called silent (rule 8). 0: for
@@ -73,6 +74,17 @@ const (
 	CNPAll
 )
 
+// SwitchPolicy says when another member may become the source (rule 12).
+type SwitchPolicy uint8
+
+const (
+	// SwitchGuard waits until everything of the old source is acknowledged.
+	SwitchGuard SwitchPolicy = iota
+	// SwitchForce does not wait; a receiver that lacks something of the old
+	// source is behind from then on.
+	SwitchForce
+)
+
 // CreditPolicy says what end-to-end credits the source hears.
 type CreditPolicy uint8
 
@@ -88,6 +100,7 @@ var (
 	fatalNames  = []string{"fail", "evict"}
 	speakNames  = []string{"off", "rnr"}
 	cnpNames    = []string{"filter", "all"}
+	switchNames = []string{"guard", "force"}
 	creditNames = []string{"unlimited", "merge"}
 )
 
@@ -102,6 +115,7 @@ func (p NakPolicy) String() string    { return nakNames[p] }
 func (p FatalPolicy) String() string  { return fatalNames[p] }
 func (p SpeakPolicy) String() string  { return speakNames[p] }
 func (p CNPPolicy) String() string    { return cnpNames[p] }
+func (p SwitchPolicy) String() string { return switchNames[p] }
 func (p CreditPolicy) String() string { return creditNames[p] }
 
 // ParseAck is the inverse of AckPolicy.String.
@@ -128,6 +142,11 @@ func ParseSpeak(s string) (SpeakPolicy, error) { return parse[SpeakPolicy]("spea
 
 // ParseCNP is the inverse of CNPPolicy.String.
 func ParseCNP(s string) (CNPPolicy, error) { return parse[CNPPolicy]("cnp", s, cnpNames) }
+
+// ParseSwitch is the inverse of SwitchPolicy.String.
+func ParseSwitch(s string) (SwitchPolicy, error) {
+	return parse[SwitchPolicy]("source-switch", s, switchNames)
+}
 
 // ParseCredits is the inverse of CreditPolicy.String.
 func ParseCredits(s string) (CreditPolicy, error) {

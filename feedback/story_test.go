@@ -18,7 +18,7 @@ import (
 // every rule is also seen across the wrap. What is printed is the same.
 //
 //	group receivers=(b,c) first=100 [restored] [nak=lower] [ack=(quorum,2)]
-//	      [on-fatal=evict] [speak=rnr] [cnp=all] [credits=merge] [silent-after=1s] [evict]
+//	      [on-fatal=evict] [speak=rnr] [cnp=all] [credits=merge] [silent-after=1s] [evict] [switch=force]
 //	run
 //	data 100-103!            packets of the source, a message; ! asks for an ACK
 //	data +100                a packet inside a message
@@ -92,6 +92,8 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			cfg.Policy.Credits, err = ParseCredits(arg.Vals[0])
 		case "silent-after":
 			cfg.Policy.SilentAfter, err = time.ParseDuration(arg.Vals[0])
+		case "switch":
+			cfg.Policy.Switch, err = ParseSwitch(arg.Vals[0])
 		case "evict":
 			cfg.Policy.Evict = true
 		case "restored":
@@ -159,11 +161,13 @@ func (s *story) source(words []string) {
 			away = slices.Index(s.names, name)
 		}
 	}
-	if !s.g.Idle() {
+	if !s.g.MaySwitch() {
 		s.out.WriteString("blocked: ")
 		return
 	}
-	s.g.SwitchSource(s.psn(words[0]), old, away)
+	for _, a := range s.g.SwitchSource(Handover{PSN: s.psn(words[0]), OldPath: old, NewPath: away}, nil) {
+		fmt.Fprintf(&s.out, "event: %s %v at %s\n", s.names[a.Path], a.Note, s.show24(a.PSN))
+	}
 }
 
 // data plays 100, 100! or 100-103!, of which only the last packet asks. A span

@@ -90,10 +90,13 @@ type Leg struct {
 // Resolved says whether the kernel has told where the host is.
 func (l *Leg) Resolved() bool { return l.Port != NoPort }
 
-// Source is the member that sends.
+// Source is the member that sends first.
 type Source struct {
 	Leg
 	FirstPSN roce.PSN // the first PSN its QP sends
+	// Path is the index of the path to the source itself, for a member that
+	// is source and receiver; -1: it only sends. Given by Table.With.
+	Path int
 }
 
 // PathKind says what is at the other end of a path.
@@ -125,6 +128,8 @@ type Path struct {
 	Rank      uint16
 	RemoteQPN roce.QPN // dest QPN its feedback carries
 	FirstPSN  roce.PSN // the first PSN its QP expects
+	Sends     bool     // role both: the member may become the source
+	SendPSN   roce.PSN // the first PSN its QP sends then
 	Regions   []Region // parallel to Group.Memory, or empty: RETH passes unchanged
 }
 
@@ -147,6 +152,17 @@ func (g *Group) FindPath(ip netip.Addr, remoteQPN roce.QPN) int {
 	}
 	if lo < g.connected() && g.Paths[lo].Dst == ip && g.Paths[lo].RemoteQPN == remoteQPN {
 		return lo
+	}
+	return -1
+}
+
+// FindSender returns the index of the path to the member at ip that may become
+// the source, or -1.
+func (g *Group) FindSender(ip netip.Addr) int {
+	for i := range g.Paths[:g.connected()] {
+		if g.Paths[i].Dst == ip && g.Paths[i].Sends {
+			return i
+		}
 	}
 	return -1
 }
@@ -205,6 +221,7 @@ func (g *Group) seal() error {
 		}
 		return comparePeer(a.Dst, a.RemoteQPN, b.Dst, b.RemoteQPN)
 	})
+	g.Source.Path = -1
 	ranks := map[PortID]uint16{}
 	for i := range g.Paths {
 		p := &g.Paths[i]
@@ -213,6 +230,9 @@ func (g *Group) seal() error {
 		}
 		if n := len(p.Regions); n != 0 && n != len(g.Memory) {
 			return fmt.Errorf("receiver %v has %d regions, the group's memory has %d; they pair up one to one", p.Dst, n, len(g.Memory))
+		}
+		if p.Sends && p.Dst == g.Source.Dst {
+			g.Source.Path = i
 		}
 		p.Rank = ranks[p.Port]
 		ranks[p.Port]++

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -22,7 +23,10 @@ type Net struct {
 }
 
 // New returns a switch with n ports. It moves frames when Poll is called.
-func New(n int) *Net {
+func New(n int) *Net { return NewAt(n, nil) }
+
+// NewAt is New with a clock of the caller's.
+func NewAt(n int, now func() feedback.Tick) *Net {
 	net := &Net{Pool: &Pool{}}
 	ports := make([]dataplane.Port, n)
 	for i := range ports {
@@ -30,7 +34,7 @@ func New(n int) *Net {
 		net.Ports, ports[i] = append(net.Ports, p), p
 	}
 	net.Switch = dataplane.New(dataplane.Config{
-		Ports: ports, Pool: net.Pool, Waiter: NoWait{}, Steering: NoSteering{},
+		Ports: ports, Pool: net.Pool, Waiter: NoWait{}, Steering: NoSteering{}, Now: now,
 	})
 	return net
 }

@@ -1,0 +1,214 @@
+package dataplane_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// portOf is where a host of the bench is.
+var portOf = map[netip.Addr]int{ipA: 0, ipB: 1, ipC: 2, ipD: 3}
+
+// say lets a frame arrive from its host.
+func say(t *testing.T, net *porttest.Net, p packet) {
+	t.Helper()
+	net.Ports[portOf[p.src]].Put(p.frame(t))
+	net.Poll()
+}
+
+// heard is the PSN of the only frame that went to host, or what was wrong.
+func heard(t *testing.T, net *porttest.Net, host netip.Addr, op roce.Opcode) roce.PSN {
+	t.Helper()
+	out := net.Ports[portOf[host]].Take()
+	if len(out) != 1 {
+		t.Fatalf("%v got %d frames, counters %v", host, len(out), moved(net.Switch))
+	}
+	d := decode(t, out[0])
+	if d.Opcode != op || !d.ICRCValid {
+		t.Fatalf("%v got %+v", host, d)
+	}
+	return d.PSN
+}
+
+func silent(t *testing.T, net *porttest.Net) {
+	t.Helper()
+	for i, p := range net.Ports {
+		if out := p.Take(); len(out) != 0 {
+			t.Fatalf("port %d sent %+v", i, decode(t, out[0]))
+		}
+	}
+}
+
+// Another member becomes the source when everything of the old one is
+// acknowledged. Every member's PSNs go on where they were.
+func TestSourceSwitch(t *testing.T) {
+	g := group()
+	const bSends = 0xFFFFFF
+	g.Paths[0].Sends, g.Paths[0].SendPSN = true, bSends
+	a := receiver(0, ipA)
+	a.DestQPN, a.Sends, a.SendPSN = 17, true, firstPSN
+	g.Paths = append(g.Paths, a)
+	net := newNet(t, g)
+	first := map[netip.Addr]roce.PSN{}
+	for _, p := range g.Paths {
+		first[p.Dst] = p.FirstPSN
+	}
+
+	fromB := func(psn roce.PSN) packet {
+		p := write(psn, []byte("b is next"))
+		p.src = ipB
+		return p
+	}
+	say(t, net, write(firstPSN, []byte("a first")))
+	for _, host := range []netip.Addr{ipB, ipC, ipD} {
+		if psn := heard(t, net, host, roce.OpWriteOnly); psn != first[host] {
+			t.Errorf("%v got PSN %d, want %d", host, psn, first[host])
+		}
+	}
+	for _, host := range []netip.Addr{ipB, ipC, ipD} {
+		say(t, net, fromB(bSends)) // too early
+		silent(t, net)
+		say(t, net, ack(host, first[host], roce.SyndromeUnlimited))
+	}
+	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN {
+		t.Errorf("a heard ACK %d", psn)
+	}
+	say(t, net, fromB(bSends+5)) // not what b sends next
+	silent(t, net)
+
+	say(t, net, fromB(bSends))
+	for _, want := range []struct {
+		host netip.Addr
+		psn  roce.PSN
+	}{{ipA, first[ipA]}, {ipC, first[ipC].Next()}, {ipD, first[ipD].Next()}} {
+		if psn := heard(t, net, want.host, roce.OpWriteOnly); psn != want.psn {
+			t.Errorf("%v got PSN %d, want %d", want.host, psn, want.psn)
+		}
+		say(t, net, ack(want.host, want.psn, roce.SyndromeUnlimited))
+	}
+	if psn := heard(t, net, ipB, roce.OpAck); psn != bSends {
+		t.Errorf("b heard ACK %d", psn)
+	}
+
+	say(t, net, write(firstPSN+1, []byte("a again")))
+	for _, want := range []struct {
+		host netip.Addr
+		psn  roce.PSN
+	}{{ipB, first[ipB].Next()}, {ipC, first[ipC].Add(2)}, {ipD, first[ipD].Add(2)}} {
+		if psn := heard(t, net, want.host, roce.OpWriteOnly); psn != want.psn {
+			t.Errorf("%v got PSN %d, want %d", want.host, psn, want.psn)
+		}
+	}
+	m := moved(net.Switch)
+	if m["source-blocked"] != 3 || m["source-out-of-step"] != 1 {
+		t.Errorf("counters %v", m)
+	}
+}
+
+// A receiver joins a live group at the next message, another leaves; the rest
+// notice nothing.
+func TestMembershipChanges(t *testing.T) {
+	g := group()
+	g.Paths = g.Paths[:2]
+	net := newNet(t, g)
+	say(t, net, write(firstPSN, []byte("to b and c")))
+	say(t, net, ack(ipB, g.Paths[0].FirstPSN, roce.SyndromeUnlimited))
+	for _, p := range net.Ports {
+		p.Take()
+	}
+	// c leaves and d joins: what waited for c is due.
+	next := group()
+	next.Paths = []mft.Path{next.Paths[0], next.Paths[2]}
+	if err := net.Switch.Replace(g.ID, next); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := net.Switch.GroupState(g.ID); !ok {
+		t.Fatal("the group is gone")
+	}
+	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN {
+		t.Errorf("the source heard ACK %d", psn)
+	}
+	say(t, net, write(firstPSN+1, []byte("to b and d")))
+	b, d := next.Paths[0], next.Paths[1]
+	if psn := heard(t, net, ipB, roce.OpWriteOnly); psn != b.FirstPSN.Next() {
+		t.Errorf("b got PSN %d", psn)
+	}
+	if psn := heard(t, net, ipD, roce.OpWriteOnly); psn != d.FirstPSN {
+		t.Errorf("d got PSN %d, its QP expects %d", psn, d.FirstPSN)
+	}
+	silent(t, net)
+	say(t, net, ack(ipB, b.FirstPSN.Next(), roce.SyndromeUnlimited))
+	silent(t, net)
+	say(t, net, ack(ipD, d.FirstPSN, roce.SyndromeUnlimited))
+	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN+1 {
+		t.Errorf("the source heard ACK %d", psn)
+	}
+}
+
+// A congestion notification reaches the source as one to its own QP.
+func TestCNPReachesTheSource(t *testing.T) {
+	net := newNet(t, group())
+	p := packet{src: ipB, dst: ipGroup, bth: roce.CNPHeader(groupQPN), payload: nil}
+	p.aeth = nil
+	frame := cnpFrame(t, p)
+	net.Ports[1].Put(frame)
+	net.Poll()
+	out := net.Ports[0].Take()
+	if len(out) != 1 {
+		t.Fatalf("%d frames, counters %v", len(out), moved(net.Switch))
+	}
+	if d := decode(t, out[0]); d.Opcode != roce.OpCNP || d.QPN != 17 || d.Src != ipGroup || !d.ICRCValid {
+		t.Errorf("the source got %+v", d)
+	}
+}
+
+func cnpFrame(t *testing.T, p packet) []byte {
+	t.Helper()
+	ip := roce.IPUDP{Src: p.src, Dst: p.dst, HopLimit: 64}
+	b := ip.Append(roce.AppendEthernet(nil, macBox, mac(p.src), ip.EtherType()), roce.BTHBytes+roce.CNPBytes)
+	var body roce.CNP
+	b, err := roce.AppendICRC(body.Append(p.bth.Append(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Time passes for a group that asks for it: a silent receiver is evicted, the
+// source hears at once, and the operator is told.
+func TestSilentReceiverIsEvicted(t *testing.T) {
+	g := group()
+	g.Policy.SilentAfter, g.Policy.Evict = 1e8, true
+	now := feedback.Tick(0)
+	net := porttest.NewAt(4, func() feedback.Tick { return now })
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	frame := write(firstPSN, nil)
+	say(t, net, frame)
+	for _, p := range g.Paths[1:] {
+		say(t, net, ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited))
+	}
+	now = 1e8 / 2
+	say(t, net, frame) // the source resends
+	for _, p := range net.Ports {
+		p.Take()
+	}
+	now = 1e8 + 1
+	net.Poll()
+	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN {
+		t.Errorf("the source heard ACK %d", psn)
+	}
+	var told []dataplane.Note
+	for range 2 {
+		told = append(told, <-net.Switch.Notes())
+	}
+	if told[0].What != feedback.NoteSilent || told[1].What != feedback.NoteEvicted || told[1].Receiver != ipB {
+		t.Errorf("notes %+v", told)
+	}
+}
