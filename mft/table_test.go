@@ -1,0 +1,266 @@
+package mft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/rocast/rocast/roce"
+)
+
+func addr(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+}
+
+// testGroup has n receivers that answer to the group's QPN.
+func testGroup(ip netip.Addr, qpn roce.QPN, n int) *Group {
+	g := &Group{Name: "g", IP: ip, QPN: qpn, PathMTU: 1024, Source: Source{Leg: Leg{Dst: addr(1)}}}
+	for i := range n {
+		g.Paths = append(g.Paths, Path{Leg: Leg{Dst: addr(1000 - i), Port: PortID(i % 3)}, RemoteQPN: qpn})
+	}
+	return g
+}
+
+// Each addressing finds data and feedback by what is on the wire, and nothing
+// else.
+func TestAddressings(t *testing.T) {
+	const qpn, other = 7, 8
+	group, source, receiver, stranger := addr(100), addr(1), addr(1000), addr(55)
+	for _, tt := range []struct {
+		addressing Addressing
+		src, dst   netip.Addr
+		qpn        roce.QPN
+		found      string
+	}{
+		{ByGroupIP, source, group, qpn, "group"},
+		{ByGroupIP, receiver, group, qpn, "group"},
+		{ByGroupIP, stranger, group, qpn, "group"}, // counted by the core
+		{ByGroupIP, source, group, other, "none"},  // the IP is a group's, the QPN nobody's
+		{ByGroupIP, source, stranger, qpn, ""},
+		{ByVirtualQPN, source, receiver, qpn, "group"},
+		{ByVirtualQPN, source, stranger, qpn, "group"}, // whichever receiver it names
+		{ByVirtualQPN, receiver, source, qpn, "group"}, // feedback
+		{ByVirtualQPN, source, receiver, other, ""},
+		{ByVirtualQPN, stranger, receiver, qpn, ""},
+		{BySwitchIP, source, group, qpn, "group"},
+		{BySwitchIP, source, group, other, ""},
+	} {
+		g := testGroup(group, qpn, 1)
+		g.Addressing = tt.addressing
+		table, err := new(Table).With(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, ok := table.Lookup(tt.src, tt.dst, tt.qpn)
+		got := ""
+		if ok && id == NoGroup {
+			got = "none"
+		} else if ok {
+			got = "group"
+		}
+		if got != tt.found {
+			t.Errorf("%v: %v -> %v QPN %d finds %q, want %q", tt.addressing, tt.src, tt.dst, tt.qpn, got, tt.found)
+		}
+	}
+}
+
+// Groups come and go in any order; every published table answers for itself
+// for ever, and no key outlives its group.
+func TestTableAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := new(Table)
+		living := map[GroupID]*Group{}
+		seen := map[GroupID]bool{}
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				g := testGroup(addr(rapid.IntRange(1, 3).Draw(t, "ip")), roce.QPN(rapid.IntRange(1, 3).Draw(t, "qpn")), 2)
+				before := table.Len()
+				next, err := table.With(g)
+				taken := false
+				for _, other := range living {
+					taken = taken || other.IP == g.IP && other.QPN == g.QPN
+				}
+				if taken != errors.Is(err, ErrTaken) || table.Len() != before {
+					t.Fatalf("taken %v, error %v, length %d -> %d", taken, err, before, table.Len())
+				}
+				if err != nil {
+					return
+				}
+				if seen[g.ID] {
+					t.Fatalf("ID %#x was given out before", g.ID)
+				}
+				seen[g.ID] = true
+				living[g.ID] = g
+				table = next
+			},
+			"remove": func(t *rapid.T) {
+				if len(living) == 0 {
+					return
+				}
+				var ids []GroupID
+				for g := range table.All {
+					ids = append(ids, g.ID)
+				}
+				id := rapid.SampledFrom(ids).Draw(t, "id")
+				old := table
+				table = table.Without(id)
+				if old.Group(id) == nil || table.Group(id) != nil {
+					t.Fatal("the published table changed, or the new one did not")
+				}
+				delete(living, id)
+			},
+			"replace": func(t *rapid.T) {
+				for id, g := range living {
+					moved := testGroup(g.IP, g.QPN, 3)
+					next, err := table.Replace(id, moved)
+					if err != nil {
+						t.Fatal(err)
+					}
+					living[id], table = moved, next
+					return
+				}
+			},
+			"": func(t *rapid.T) {
+				if table.Len() != len(living) {
+					t.Fatalf("length %d, want %d", table.Len(), len(living))
+				}
+				keys := 0
+				for i := range table.keys {
+					keys += len(table.keys[i])
+				}
+				ips := map[netip.Addr]bool{}
+				for id, g := range living {
+					ips[g.IP] = true
+					if table.Group(id) != g {
+						t.Fatalf("group %#x is not found by its ID", id)
+					}
+					if got, _ := table.Lookup(addr(9), g.IP, g.QPN); got != id {
+						t.Fatalf("group %#x is not found by its key", id)
+					}
+				}
+				if want := len(living) + len(ips); keys != want {
+					t.Fatalf("%d keys for %d groups on %d IPs", keys, len(living), len(ips))
+				}
+			},
+		})
+	})
+}
+
+func TestBadGroupsAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		want string
+		edit func(*Group)
+	}{
+		{"at least one receiver", func(g *Group) { g.Paths = nil }},
+		{"more than the 1024", func(g *Group) { g.Paths = make([]Path, MaxPaths+1) }},
+		{"cannot be told apart", func(g *Group) { g.Paths[1].Dst = g.Paths[0].Dst }},
+		{"pair up one to one", func(g *Group) { g.Paths[0].Regions = make([]Region, 2) }},
+	} {
+		g := testGroup(addr(1), 1, 3)
+		tt.edit(g)
+		if _, err := new(Table).With(g); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("error %v, want %q", err, tt.want)
+		}
+	}
+}
+
+// Paths are found by what their feedback carries; two QPs of one host by
+// different remote QPNs.
+func TestFindPath(t *testing.T) {
+	g := testGroup(addr(100), 1, 40)
+	g.Paths = append(g.Paths, Path{Leg: Leg{Dst: addr(1000)}, RemoteQPN: 2}, Path{Kind: Forwarded, Leg: Leg{Port: 9}})
+	if _, err := new(Table).With(g); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range g.Paths[:41] {
+		if got := g.FindPath(p.Dst, p.RemoteQPN); got != i {
+			t.Errorf("path %d is found as %d", i, got)
+		}
+	}
+	if g.FindPath(addr(1000), 3) != -1 || g.FindMember(addr(1000)) < 0 || g.FindMember(addr(3)) != -1 {
+		t.Error("strangers and wrong QPNs are not told apart")
+	}
+	if g.FindForwarded(9) != 41 || g.FindForwarded(1) != -1 {
+		t.Error("the forwarded path is not found by its port alone")
+	}
+	ranks := map[string]bool{}
+	for _, p := range g.Paths {
+		key := fmt.Sprint(p.Port, p.Rank)
+		if ranks[key] {
+			t.Errorf("two paths at port %d have rank %d", p.Port, p.Rank)
+		}
+		ranks[key] = true
+	}
+}
+
+func TestRegions(t *testing.T) {
+	g := &Group{
+		Memory: []VirtualRegion{{VA: 0x1000, Length: 0x100, RKey: 1}, {VA: ^uint64(0) - 0xFF, Length: 0x100, RKey: 1}},
+		Paths:  []Path{{Regions: []Region{{VA: 0x7000, RKey: 11}, {VA: 0x20, RKey: 12}}}},
+	}
+	for _, tt := range []struct {
+		va     uint64
+		rkey   uint32
+		length uint32
+		region int
+	}{
+		{0x1000, 1, 0x100, 0}, {0x10FF, 1, 1, 0}, {0x1100, 1, 0, 0},
+		{0x10FF, 1, 2, -1}, {0xFFF, 1, 1, -1}, {0x1000, 2, 1, -1}, {0x1000, 1, ^uint32(0), -1},
+		{^uint64(0), 1, 1, 1}, {^uint64(0), 1, 2, -1}, {0, 1, 1, -1},
+	} {
+		if got := g.FindRegion(tt.va, tt.rkey, tt.length); got != tt.region {
+			t.Errorf("VA %#x rkey %d length %#x: region %d, want %d", tt.va, tt.rkey, tt.length, got, tt.region)
+		}
+	}
+	if va, rkey := g.Translate(0, 1, ^uint64(0)); va != 0x20+0xFF || rkey != 12 {
+		t.Errorf("translated to %#x, %d", va, rkey)
+	}
+}
+
+// Lookup time must not grow with the number of groups.
+func BenchmarkLookup(b *testing.B) {
+	for _, n := range []int{1, 1000, 100_000} {
+		table := load(b, n)
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			i := 0
+			for b.Loop() {
+				i = (i + 7919) % n
+				if id, ok := table.Lookup(addr(1), addr(i), 1); !ok || table.Group(id) == nil {
+					b.Fatal("a group is missing")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkLoad reports the time and the memory of a group of three.
+func BenchmarkLoad(b *testing.B) {
+	const n = 100_000
+	for b.Loop() {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		table := load(b, n)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/group")
+		runtime.KeepAlive(table)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/group")
+}
+
+func load(b *testing.B, n int) *Table {
+	table := new(Table)
+	for i := range n {
+		var err error
+		if table, err = table.With(testGroup(addr(i), 1, 3)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return table
+}
