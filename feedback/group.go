@@ -31,6 +31,7 @@ type Group struct {
 	sent     roce.PSN // highest data PSN forwarded
 	pos      roce.PSN // last data PSN seen: the source's place in this round
 	merged   roce.PSN // what the source was last told, unless it resends from below
+	told     bool     // merged was told by this state; else it is a guess
 	messages roce.MSN // messages forwarded whole
 	resentAt Tick     // when the source last resent something
 
@@ -116,7 +117,7 @@ func (g *Group) begin(psn roce.PSN) {
 	g.started = true
 	g.sent, g.pos, g.merged, g.messages = before, before, before, 0
 	g.floor.psn, g.floor.known, g.floor.msn = before, true, 0
-	g.awaiting, g.refusing, g.end = false, false, end{}
+	g.told, g.awaiting, g.refusing, g.end = false, false, false, end{}
 	g.sequenceNAKs, g.rnrNAKs = 0, 0
 	for i := range g.paths {
 		p := &g.paths[i]

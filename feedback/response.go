@@ -79,7 +79,7 @@ func (g *Group) negative(ev *Event, p *path, acts []Action) (Outcome, []Action) 
 	switch {
 	case s.IsFatal():
 		return g.fatal(ev, p, acts)
-	case g.policy.Ack != AckAll && !ev.PSN.After(g.merged):
+	case g.policy.Ack != AckAll && g.told && !ev.PSN.After(g.merged):
 		return Behind, g.fallBehind(ev.Path, acts)
 	case g.awaiting && !ev.PSN.Before(g.goBack):
 		return Swallowed, acts // the go-back brings this packet again
