@@ -96,6 +96,11 @@ func ack(host netip.Addr, psn roce.PSN, s roce.Syndrome) packet {
 
 func (p packet) frame(t testing.TB) []byte {
 	t.Helper()
+	return p.frameFrom(t, mac(p.src))
+}
+
+func (p packet) frameFrom(t testing.TB, hostMAC roce.MAC) []byte {
+	t.Helper()
 	pad := roce.PadFor(len(p.payload))
 	body := []byte{}
 	if p.reth != nil {
@@ -108,7 +113,7 @@ func (p packet) frame(t testing.TB) []byte {
 	ip := roce.IPUDP{Src: p.src, Dst: p.dst, HopLimit: 64, ID: 7, SrcPort: 0xC123}
 	bth := p.bth
 	bth.PadCount = pad
-	b := roce.AppendEthernet(nil, macBox, mac(p.src), ip.EtherType())
+	b := roce.AppendEthernet(nil, macBox, hostMAC, ip.EtherType())
 	b = bth.Append(ip.Append(b, roce.BTHBytes+len(body)))
 	b, err := roce.AppendICRC(append(b, body...))
 	if err != nil && bth.Opcode.Known() {

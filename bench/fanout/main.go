@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -18,7 +19,19 @@ func main() {
 	rounds := flag.Int("rounds", 5, "rounds; the median of them is reported")
 	span := flag.Duration("time", time.Second, "how long each contestant is measured in a round")
 	only := flag.String("only", "", "comma-separated contestants (default: all)")
+	profile := flag.String("cpuprofile", "", "write a CPU profile to this file")
 	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err == nil {
+			err = pprof.StartCPUProfile(f)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "fanout:", err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 	if err := run(ctx, *rounds, *span, *only); err != nil {
