@@ -15,6 +15,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 		// may reach a receiver.
 		return g.tell(now, acts), Refused
 	}
+	newest := g.sent
 	if !resent {
 		g.sent = psn
 		if ev.First {
@@ -25,7 +26,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 		}
 	}
 	before := len(acts)
-	acts = g.copies(now, psn, resent, acts)
+	acts = g.copies(now, psn, newest, acts)
 	outcome := Forwarded
 	switch {
 	case resent && len(acts) == before:
@@ -40,17 +41,18 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 }
 
 // copies sends the packet to the paths that lack it. One that goes to a path
-// again takes the path's pending NAK with it (rule 4).
-func (g *Group) copies(now Tick, psn roce.PSN, resent bool, acts []Action) []Action {
+// again takes the path's pending NAK with it (rule 4). A path that had
+// everything, up to newest, begins to lack something now (rule 8).
+func (g *Group) copies(now Tick, psn, newest roce.PSN, acts []Action) []Action {
 	for i := range g.paths {
 		p := &g.paths[i]
 		if !p.part.takesData() || p.part == PartActive && !p.acked.Before(psn) {
 			continue
 		}
+		if psn.After(newest) && p.acked == newest {
+			p.since = now
+		}
 		if p.acked.Next() == psn {
-			if !resent {
-				p.since = now // until here it had everything
-			}
 			g.setPending(p, 0)
 		}
 		acts = append(acts, Action{Kind: Copy, Path: i, PSN: psn})
@@ -64,6 +66,9 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 	if !g.started {
 		g.started = true
 		g.sent, g.merged = psn.Prev(), psn.Prev()
+		for i := range g.paths {
+			g.paths[i].since = now // nobody owed anything before
+		}
 	}
 	if psn == g.floor.psn.Next() {
 		g.speech.restart(now)

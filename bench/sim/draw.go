@@ -73,6 +73,9 @@ func (d drawer) policy(s *Scenario) {
 	if d.oneIn(4) {
 		s.Policy.Credits = feedback.CreditsMerge
 	}
+	if d.oneIn(3) {
+		s.Policy.Speak = feedback.SpeakRNR
+	}
 	s.Addressing = pick(d, mft.ByGroupIP, mft.ByGroupIP, mft.ByVirtualQPN, mft.BySwitchIP)
 	s.IPv6 = d.oneIn(8)
 }
@@ -135,6 +138,9 @@ func (d drawer) places(s *Scenario) {
 	next := 0
 	for i := range s.Messages {
 		m := &s.Messages[i]
+		if m.isSend() {
+			continue
+		}
 		m.Place = next
 		if d.oneIn(8) {
 			m.Place = d.IntN(total - m.Bytes + 1)
@@ -244,15 +250,20 @@ func (d drawer) timed(s *Scenario, packets int) {
 }
 
 // patience draws the retry counts, and how long the run may take. A receiver that is silent for good must not meet a source
-// that waits for ever.
+// that waits for ever; nor may a READ that was not refused before the switch crashed, because after that nobody can say that all
+// below it was delivered.
 func (d drawer) patience(s *Scenario) {
 	const forEver = 7
 	s.RetryCount, s.RNRRetry = forEver, forEver
-	if s.has(ReceiverCrash) || s.has(KeyLost) || d.oneIn(4) {
+	if s.has(ReceiverCrash) || s.has(KeyLost) || s.reads() && s.has(SwitchCrash) || d.oneIn(4) {
 		s.RetryCount = uint8(3 + d.IntN(4))
 	}
 	if d.oneIn(10) {
 		s.RNRRetry = uint8(3 + d.IntN(4))
 	}
-	s.Limit = 10*time.Second + 300*s.ackTimeout()
+	if d.oneIn(4) {
+		s.Policy.SilentAfter = d.between(s.ackTimeout(), 3*s.ackTimeout())
+		s.Policy.Evict = d.oneIn(2)
+	}
+	s.Limit = 10*time.Second + 300*s.ackTimeout() + s.longestRNR()*time.Duration(100+len(s.Messages))
 }

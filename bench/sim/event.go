@@ -11,6 +11,7 @@ const (
 	expire                    // the source's next deadline, as it was when this was scheduled
 	post                      // the source's program posts messages
 	repost                    // host's program gives a receive back to its queue pair
+	tick                      // the core's clock
 	begin                     // of timed fault number index
 	end                       // of timed fault number index
 )

@@ -120,9 +120,7 @@ func (w *world) lose(l *link, i int32, why Fault) {
 	if why != Loss { // which befalls has counted
 		w.hit(l, why)
 	}
-	if w.recorder != nil {
-		w.recorder.frame(l, w.pool.frames[i], "lost: "+why.String())
-	}
+	w.record(l, w.pool.frames[i], lostTo[why])
 	w.pool.giveBack(i)
 }
 

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/rocast/rocast/bench/rnic"
+	"github.com/rocast/rocast/roce"
 )
 
 // page is what all messages take their data from: random, and written by nobody.
@@ -21,7 +22,8 @@ type plan struct {
 	s        *Scenario
 	packets  []packet
 	messages []placed
-	inbox    int // bytes of all SENDs
+	takers   []int32 // messages that take a receive, in order
+	inbox    int     // bytes of all SENDs
 }
 
 type packet struct {
@@ -33,24 +35,22 @@ type packet struct {
 // placed is what a message means for the receivers.
 type placed struct {
 	first, last int // packets
-	receive     int // which receive it takes, counted from 0
 	inbox       int // SEND: where in a receiver's inbox
 }
 
 // lay makes p the plan of s and keeps its room.
 func (p *plan) lay(s *Scenario) {
-	p.s, p.packets, p.messages, p.inbox = s, p.packets[:0], p.messages[:0], 0
-	receive := 0
+	p.s, p.packets, p.messages, p.takers, p.inbox = s, p.packets[:0], p.messages[:0], p.takers[:0], 0
 	for i := range s.Messages {
 		m := &s.Messages[i]
-		place := placed{first: len(p.packets), receive: receive, inbox: p.inbox}
+		place := placed{first: len(p.packets), inbox: p.inbox}
 		for n := range s.packets(m) {
 			offset := n * s.MTUBytes
 			p.packets = append(p.packets, packet{int32(i), int32(offset), int32(min(m.Bytes-offset, s.MTUBytes))})
 		}
 		place.last = len(p.packets) - 1
 		if m.consumesReceive() {
-			receive++
+			p.takers = append(p.takers, int32(i))
 		}
 		if m.isSend() {
 			p.inbox += m.Bytes
@@ -58,6 +58,17 @@ func (p *plan) lay(s *Scenario) {
 		p.messages = append(p.messages, place)
 	}
 }
+
+// taker is the message that takes receive number n, -1: none.
+func (p *plan) taker(n int) int {
+	if n < len(p.takers) {
+		return int(p.takers[n])
+	}
+	return -1
+}
+
+// number is the packet that has PSN psn.
+func (p *plan) number(psn roce.PSN) int { return int(psn.Sub(p.s.FirstPSN)) }
 
 // data is what message i carries.
 func (p *plan) data(i int) []byte {

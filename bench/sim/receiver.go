@@ -2,9 +2,9 @@ package sim
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/rocast/rocast/bench/rnic"
-	"github.com/rocast/rocast/roce"
 )
 
 // receiver is one receiving host: its queue pair, its memory, and the program that gives receives to it.
@@ -23,10 +23,12 @@ type receiver struct {
 	owed     int    // receives that the program will give back
 	storm    int    // faults that keep it from doing so
 	crashed  bool
+	unheard  uint64 // frames that came after that
+	keyLost  bool
 	evicted  bool
-	executed int // packets, as the queue pair counts them
-
-	// counted is false once the policy no longer looks at the receiver.
+	heard    int32         // highest PSN it answered with that reached the switch, as a number of packets
+	heardAt  time.Duration // and when it did
+	executed int           // packets, as the queue pair counts them
 }
 
 // Every receiver has the memory at its own place, under its own keys.
@@ -72,7 +74,7 @@ func (w *world) span(r int) (from, to int) {
 
 func (w *world) openReceiver(r *receiver, number int, h *Host) error {
 	memory, inbox := cleared(r.memory, w.s.MemoryBytes), cleared(r.inbox, w.plan.inbox)
-	*r = receiver{Host: h, number: number, memory: memory, inbox: inbox}
+	*r = receiver{Host: h, number: number, memory: memory, inbox: inbox, heard: -1}
 	r.toSwitch.reset(&h.ToSwitch, number, true)
 	r.toHost.reset(&h.ToHost, number, false)
 	if err := w.register(r); err != nil {
@@ -130,7 +132,7 @@ func cleared(b []byte, n int) []byte {
 // giveBack posts the next receive: the buffer of the next SEND, or of a WRITE with immediate, which needs none.
 func (w *world) giveBack(r *receiver) {
 	var buf []byte
-	if i := w.plan.receives(r.posted); i >= 0 && w.s.Messages[i].isSend() {
+	if i := w.plan.taker(r.posted); i >= 0 && w.s.Messages[i].isSend() {
 		buf = r.inbox[w.plan.messages[i].inbox:][:w.s.Messages[i].Bytes]
 	}
 	if err := r.qp.PostRecv(uint64(r.posted), buf); err != nil {
@@ -142,7 +144,11 @@ func (w *world) giveBack(r *receiver) {
 // reposted is a receive's way back to the queue pair.
 func (w *world) reposted(r *receiver) {
 	r.owed++
-	for r.storm == 0 && r.owed > 0 {
+	w.repostOwed(r)
+}
+
+func (w *world) repostOwed(r *receiver) {
+	for r.storm == 0 && r.owed > 0 && r.qp.State() == rnic.StateReady {
 		r.owed--
 		w.giveBack(r)
 	}
@@ -152,19 +158,24 @@ func (w *world) reposted(r *receiver) {
 func (w *world) toReceiver(r *receiver, i int32) {
 	f := w.pool.frames[i]
 	if r.crashed {
+		r.unheard++
 		w.hit(&r.toHost, ReceiverCrash)
+		w.record(&r.toHost, f, lostTo[ReceiverCrash])
 		w.pool.giveBack(i)
 		return
 	}
 	answer := w.pool.lend()
 	a := w.pool.frames[answer]
 	c := r.qp.Counters()
-	rejected, executed := c.Rejected(), c.Get(rnic.RequestsExecuted)
+	rejected, executed := rejections(r.qp), c.Get(rnic.RequestsExecuted)
 	reply := r.qp.Receive(w.now, f.data(), a.room())
 	w.checkAccepted(r.number, f, r.qp, rejected)
+	fate := "not executed"
 	if c.Get(rnic.RequestsExecuted) != executed {
 		w.checkExecuted(r)
+		fate = "executed"
 	}
+	w.record(&r.toHost, f, fate)
 	w.pool.giveBack(i)
 	if reply == nil {
 		w.pool.giveBack(answer)
@@ -222,7 +233,8 @@ func (w *world) checkMemory(r *receiver) {
 	}
 }
 
-func differs(a, b []byte) int {
+// differs is where two slices of one length differ first.
+func differs[T comparable](a, b []T) int {
 	for i := range a {
 		if a[i] != b[i] {
 			return i
@@ -230,5 +242,3 @@ func differs(a, b []byte) int {
 	}
 	return len(a)
 }
-
-var _ roce.PSN

@@ -88,6 +88,14 @@ func (s *Scenario) packets(m *Message) int {
 // ackTimeout is the source's.
 func (s *Scenario) ackTimeout() time.Duration { return 4096 * time.Nanosecond << s.Timeout }
 
+// longestRNR is what a receiver may ask the source to wait, at most.
+func (s *Scenario) longestRNR() (longest time.Duration) {
+	for i := range s.Receivers {
+		longest = max(longest, s.Receivers[i].RNRTimer.Duration())
+	}
+	return longest
+}
+
 func (s *Scenario) has(kind Fault) bool {
 	for i := range s.Timed {
 		if s.Timed[i].Kind == kind {
@@ -113,8 +121,10 @@ func (s *Scenario) String() string {
 	for i := range s.Messages {
 		packets += s.packets(&s.Messages[i])
 	}
-	fmt.Fprintf(&b, "seed %d: ack %v, nak %v, on-fatal %v; %v, IPv6 %v, MTU %d, first PSN %#06x\n",
-		s.Seed, s.Policy.Ack, s.Policy.Nak, s.Policy.OnFatal, s.Addressing, s.IPv6, s.MTUBytes, uint32(s.FirstPSN))
+	p := &s.Policy
+	fmt.Fprintf(&b, "seed %d: ack %v, nak %v, on-fatal %v, speak %v, credits %v, silent after %v, evict %v\n",
+		s.Seed, p.Ack, p.Nak, p.OnFatal, p.Speak, p.Credits, p.SilentAfter, p.Evict)
+	fmt.Fprintf(&b, "%v, IPv6 %v, MTU %d, first PSN %#06x\n", s.Addressing, s.IPv6, s.MTUBytes, uint32(s.FirstPSN))
 	fmt.Fprintf(&b, "%d messages in %d packets, %d outstanding, think %v, timeout %v, retries %d, RNR retries %d, limit %v\n",
 		len(s.Messages), packets, s.Outstanding, s.Think, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
 	fmt.Fprintf(&b, "a to switch   %v\n  from switch %v\n", &s.Source.ToSwitch, &s.Source.ToHost)

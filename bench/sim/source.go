@@ -43,7 +43,7 @@ func (w *world) openSource() error {
 // postMore posts messages as far as the program wants.
 func (w *world) postMore() {
 	src := &w.source
-	for src.posted < len(w.s.Messages) && src.posted-src.ended < w.s.Outstanding {
+	for src.status == rnic.Success && src.posted < len(w.s.Messages) && src.posted-src.ended < w.s.Outstanding {
 		w.postMessage(src.posted)
 		src.posted++
 	}
@@ -141,9 +141,10 @@ func (w *world) expired() {
 // toSource hands frame i to the source.
 func (w *world) toSource(i int32) {
 	f := w.pool.frames[i]
-	before := w.source.qp.Counters().Rejected()
+	before := rejections(w.source.qp)
 	w.source.qp.Receive(w.now, f.data(), nil)
 	w.checkAccepted(0, f, w.source.qp, before)
+	w.record(&w.source.toHost, f, "arrived")
 	w.pool.giveBack(i)
 	w.afterSource()
 }
@@ -159,6 +160,7 @@ func (w *world) afterSource() {
 		}
 		w.completed(c)
 		src.ended++
+		w.took = w.now
 	}
 	switch {
 	case src.ended == ended:

@@ -1,0 +1,175 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// engine makes moves in states of one world. It holds what a move needs and no state keeps.
+type engine struct {
+	*World
+	acts   []feedback.Action
+	broken string // the first thing that a move did and must not
+	tape   *tape  // nil: nobody listens
+}
+
+func (e *engine) fail(format string, args ...any) {
+	if e.broken == "" {
+		e.broken = fmt.Sprintf(format, args...)
+	}
+}
+
+// step gives the group an event and delivers what it wants sent.
+func (e *engine) step(s *state, ev feedback.Event) {
+	var outcome feedback.Outcome
+	e.acts, outcome = s.group.Step(s.now, ev, e.acts[:0])
+	if r := &s.receivers[ev.Path]; ev.Kind == feedback.Response && outcome != feedback.NotTakingPart {
+		r.asked = r.asked || !ev.Syndrome.IsACK() && ev.PSN == e.psn(int8(r.expected))
+	}
+	e.tape.event(e.World, s, ev, outcome, e.acts)
+	for i := range e.acts {
+		switch a := &e.acts[i]; a.Kind {
+		case feedback.Copy:
+			e.forward(s, a)
+		case feedback.Reply:
+			e.checkReply(s, a)
+			s.home.push(message{packet: int8(e.packet(a.PSN)), syndrome: a.Syndrome})
+		case feedback.Notice:
+			e.checkNotice(s, a)
+		}
+	}
+}
+
+func (e *engine) forward(s *state, a *feedback.Action) {
+	r := &s.receivers[a.Path]
+	packet := uint8(e.packet(a.PSN))
+	if r.out {
+		e.fail("packet %d is sent to a receiver that left", packet)
+	}
+	if packet == r.expected {
+		r.asked = false
+	}
+	if !r.dead {
+		r.down.push(packet)
+	}
+}
+
+// checkReply is rule 1, and rule 6 for the MSN.
+func (e *engine) checkReply(s *state, a *feedback.Action) {
+	packet := int(e.packet(a.PSN))
+	told := packet // packets up to here are acknowledged
+	if !a.Syndrome.IsACK() {
+		told--
+	}
+	has := e.has(s)
+	switch complete := e.complete[has]; {
+	case told >= has:
+		e.fail("%v %d is told, and %s has only up to %d", a.Syndrome, packet, e.who(), has-1)
+	case packet > int(s.place):
+		e.fail("%v %d is told while the source is at %d", a.Syndrome, packet, s.place)
+	case packet >= int(s.src.sent):
+		e.fail("%v %d is told and only %d packets were ever sent", a.Syndrome, packet, s.src.sent)
+	case a.MSN > complete || a.MSN < e.complete[told+1]:
+		e.fail("%v %d is told with MSN %d; %s has %d messages", a.Syndrome, packet, a.MSN, e.who(), complete)
+	}
+}
+
+// has is how many packets, in order, the counted receivers have: the f-th best with a quorum, else the last.
+func (e *engine) has(s *state) int {
+	var have [maxReceivers]int
+	n := 0
+	for i := range s.receivers[:e.Receivers] {
+		if r := &s.receivers[i]; !r.gone {
+			have[n] = int(r.expected)
+			n++
+		}
+	}
+	for i := 1; i < n; i++ { // best first
+		for k := i; k > 0 && have[k] > have[k-1]; k-- {
+			have[k], have[k-1] = have[k-1], have[k]
+		}
+	}
+	if f := int(e.Policy.Ack); f > 0 {
+		return have[f-1]
+	}
+	if n == 0 {
+		return e.Packets
+	}
+	return have[n-1]
+}
+
+func (e *engine) who() string {
+	if e.Policy.Ack != feedback.AckAll {
+		return "the quorum"
+	}
+	return "the last receiver"
+}
+
+func (e *engine) checkNotice(s *state, a *feedback.Action) {
+	r := &s.receivers[a.Path]
+	switch a.Note {
+	case feedback.NoteEvicted:
+		r.out, r.gone, r.asked = true, true, false
+	case feedback.NoteBehind:
+		r.out, r.asked = true, false
+	case feedback.NoteFatal:
+		if !r.dead {
+			e.fail("receiver %d is reported dead and lives", a.Path)
+		}
+	}
+}
+
+// checkEnd looks at a state in which nothing can happen any more.
+func (e *engine) checkEnd(s *state) {
+	switch {
+	case s.src.status == refused:
+		e.checkFatal(s)
+	case s.src.status == exceeded:
+		if !s.mayExceed() {
+			e.fail("the source's QP died of its retry count")
+		}
+	case !s.src.done(e.World):
+		e.fail("the source waits for packet %d, and nothing can happen", s.src.unacked)
+	case e.has(s) < e.Packets:
+		e.fail("the source has finished, and %s has only up to %d", e.who(), e.has(s)-1)
+	default:
+		e.checkForgotten(s)
+	}
+}
+
+// mayExceed says whether somebody is dead and the switch may not know.
+func (s *state) mayExceed() bool {
+	for i := range s.receivers {
+		if r := &s.receivers[i]; r.dead && !r.out {
+			return true
+		}
+	}
+	return false
+}
+
+// checkFatal wants a fatal NAK to be what a receiver said or what a READ is answered with, about the first packet that
+// is not delivered to all.
+func (e *engine) checkFatal(s *state) {
+	end := s.src.end
+	if e.Read > 0 && end == (fatal{roce.NAKInvalidRequest, uint8(e.Read)}) {
+		return
+	}
+	for i := range s.receivers[:e.Receivers] {
+		if r := &s.receivers[i]; r.dead && end == (fatal{fatalSyndrome, r.expected}) {
+			return
+		}
+	}
+	e.fail("the source ended with %v for packet %d, which nobody said", end.syndrome, end.packet)
+}
+
+// checkForgotten is rule 9: a receiver that asked for what the source no longer has is told about.
+func (e *engine) checkForgotten(s *state) {
+	for i := range s.receivers[:e.Receivers] {
+		r := &s.receivers[i]
+		if r.asked && !r.out && !r.dead && int(r.expected) < e.Packets {
+			e.fail("receiver %d asked for packet %d, never gets it, and nobody is told", i, r.expected)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package model
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"slices"
+)
+
+// fingerprint names a state, up to a permutation of its receivers. 0 is none.
+type fingerprint uint64
+
+// encoder holds the buffers of encoding.
+type encoder struct {
+	whole []byte
+	parts [maxReceivers][]byte
+}
+
+func (c *encoder) fingerprint(w *World, s *state) fingerprint {
+	return hash(c.encode(w, s))
+}
+
+// encode appends everything that decides what can happen next and whether it will be right.
+func (c *encoder) encode(w *World, s *state) []byte {
+	src, left := &s.src, &s.left
+	b := append(c.whole[:0], src.unacked, src.next, src.sent, bit(src.idle)|bit(src.retried)<<1|bit(src.rnrWait)<<2,
+		byte(src.status), byte(src.end.syndrome), src.end.packet, byte(s.place),
+		left.losses, left.doubles, left.delays, left.early, left.notReady, left.fatals, left.deaths, left.crashes, left.ticks,
+		s.home.n)
+	if w.Retries > 0 {
+		b = append(b, src.retries)
+	}
+	for _, m := range s.home.all() {
+		b = append(b, byte(m.packet), byte(m.syndrome))
+	}
+	b = s.group.AppendState(b, w.First, s.now)
+	for i := range s.receivers[:w.Receivers] {
+		c.parts[i] = s.group.AppendPath(s.receivers[i].append(c.parts[i][:0]), i, w.First, s.now)
+	}
+	if w.symmetric() {
+		slices.SortFunc(c.parts[:w.Receivers], bytes.Compare)
+	}
+	for _, p := range c.parts[:w.Receivers] {
+		b = append(append(b, byte(len(p))), p...)
+	}
+	c.whole = b
+	return b
+}
+
+// symmetric says whether the merging treats its paths alike whatever their index: eviction of the silent ones takes
+// them in order, and stops when too few are left.
+func (w *World) symmetric() bool { return w.Policy.SilentAfter == 0 }
+
+func (r *receiver) append(b []byte) []byte {
+	b = append(b, r.expected,
+		bit(r.naked)|bit(r.dead)<<1|bit(r.out)<<2|bit(r.gone)<<3|bit(r.asked)<<4, r.down.n, r.aside.n)
+	b = append(b, r.down.all()...)
+	aside := len(b)
+	for _, a := range r.aside.all() {
+		b = append(b, byte(a.packet), a.msn, byte(a.syndrome))
+	}
+	if late := b[aside:]; r.aside.n == 2 && bytes.Compare(late[:3], late[3:]) > 0 { // their order does not matter
+		for k := range 3 {
+			late[k], late[k+3] = late[k+3], late[k]
+		}
+	}
+	return b
+}
+
+func bit(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// hash folds eight bytes at a time by 64x64 bit multiplication.
+func hash(b []byte) fingerprint {
+	const k0, k1 = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
+	h := uint64(len(b)) * k0
+	for ; len(b) >= 8; b = b[8:] {
+		h = fold(h^binary.LittleEndian.Uint64(b), k1)
+	}
+	var rest [8]byte
+	copy(rest[:], b)
+	h = fold(fold(h^binary.LittleEndian.Uint64(rest[:]), k1)^k0, k0)
+	return fingerprint(max(h>>1, 1))
+}
+
+func fold(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
+
+// visited is the set of states met: open addressing, half of it empty. The low bit of an entry says that the state is
+// on the way to the one being looked at.
+type visited struct {
+	slots []uint64
+	n     int
+}
+
+const firstSlots = 1 << 16
+
+// find returns where f is, or belongs.
+func (v *visited) find(f fingerprint) int {
+	i := int(f) & (len(v.slots) - 1)
+	for v.slots[i] != 0 && fingerprint(v.slots[i]>>1) != f {
+		i = (i + 1) & (len(v.slots) - 1)
+	}
+	return i
+}
+
+// enter adds f, which the search now stands on, unless it was met before.
+func (v *visited) enter(f fingerprint) (met, standing bool) {
+	if 4*v.n >= 3*len(v.slots) {
+		v.grow()
+	}
+	i := v.find(f)
+	if v.slots[i] != 0 {
+		return true, v.slots[i]&1 == 1
+	}
+	v.slots[i] = uint64(f)<<1 | 1
+	v.n++
+	return false, false
+}
+
+// leave says that the search no longer stands on f.
+func (v *visited) leave(f fingerprint) { v.slots[v.find(f)] &^= 1 }
+
+func (v *visited) grow() {
+	old := v.slots
+	v.slots = make([]uint64, max(2*len(old), firstSlots))
+	for _, slot := range old {
+		if slot != 0 {
+			v.slots[v.find(fingerprint(slot>>1))] = slot
+		}
+	}
+}

@@ -1,0 +1,286 @@
+package model
+
+import (
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// move is one thing that can happen next.
+type move struct {
+	kind     moveKind
+	fate     fate
+	response response
+	receiver uint8
+	index    uint8 // in a queue
+}
+
+type moveKind uint8
+
+const (
+	sends    moveKind = iota // the source sends its next packet, and it reaches the switch
+	hears                    // the source hears the oldest reply
+	answers                  // a receiver takes packets up to index, and its answer to that one reaches the switch
+	drops                    // a packet on its way to a receiver is lost
+	overtook                 // an answer that waited aside reaches the switch
+	rnrEnds                  // the source's RNR timer runs out
+	quiet                    // nothing else can happen: the switch's timer runs, then the source's
+	early                    // the source's retransmit timer runs out
+	ticks                    // the switch's timer
+	crashes                  // the switch
+	perishes                 // a receiver
+)
+
+// fate is what becomes of what is sent.
+type fate uint8
+
+const (
+	arrives fate = iota
+	isLost
+	isDelayed
+	isDoubled
+)
+
+// tickLength is more than any time the merging knows.
+const tickLength = feedback.Tick(10 * time.Millisecond)
+
+// moves appends what can happen in s.
+func (e *engine) moves(s *state, ms []move) []move {
+	if s.src.status != running {
+		return ms
+	}
+	from := len(ms)
+	if s.src.canSend(e.World) {
+		ms = append(ms, move{kind: sends})
+	}
+	if s.home.n > 0 {
+		ms = append(ms, move{kind: hears})
+	}
+	if s.src.rnrWait {
+		ms = append(ms, move{kind: rnrEnds})
+	}
+	for i := range s.receivers[:e.Receivers] {
+		ms = e.receiverMoves(s, uint8(i), ms)
+	}
+	if len(ms) == from {
+		if s.src.waits(e.World) {
+			ms = append(ms, move{kind: quiet})
+		}
+		return ms
+	}
+	return e.mishaps(s, ms)
+}
+
+// receiverMoves are the answers of receiver i that can reach the switch next.
+func (e *engine) receiverMoves(s *state, i uint8, ms []move) []move {
+	r := s.receivers[i]
+	for k := range r.down.n {
+		next := !r.dead && r.down.at[k] == r.expected
+		if next && s.left.notReady > 0 && r.expected == e.firstOf(r.expected) {
+			ms = append(ms, move{kind: answers, receiver: i, index: k, response: notReady})
+		}
+		if next && s.left.fatals > 0 {
+			ms = append(ms, move{kind: answers, receiver: i, index: k, response: dies})
+		}
+		if _, answered := r.take(e.World, r.down.at[k], takes); answered {
+			ms = append(ms, move{kind: answers, receiver: i, index: k})
+			break
+		}
+	}
+	for k := range r.aside.n {
+		ms = append(ms, move{kind: overtook, receiver: i, index: k})
+	}
+	return ms
+}
+
+// mishaps appends what the budget allows besides, when at least one thing can happen anyway.
+func (e *engine) mishaps(s *state, ms []move) []move {
+	for _, m := range ms {
+		for _, f := range e.fates(s, m) {
+			m.fate = f
+			ms = append(ms, m)
+		}
+	}
+	for i := range s.receivers[:e.Receivers] {
+		r := &s.receivers[i]
+		if s.left.losses > 0 {
+			ms = e.packetLosses(r, uint8(i), ms)
+		}
+		if s.left.deaths > 0 && !r.dead {
+			ms = append(ms, move{kind: perishes, receiver: uint8(i)})
+		}
+	}
+	if s.left.early > 0 && s.src.waits(e.World) && !s.src.idle {
+		ms = append(ms, move{kind: early})
+	}
+	if s.left.ticks > 0 {
+		ms = append(ms, move{kind: ticks})
+	}
+	if s.left.crashes > 0 {
+		ms = append(ms, move{kind: crashes})
+	}
+	return ms
+}
+
+func (e *engine) fates(s *state, m move) (f []fate) {
+	switch m.kind {
+	case sends, overtook:
+		if s.left.losses > 0 {
+			f = append(f, isLost)
+		}
+	case hears:
+		if s.left.losses > 0 {
+			f = append(f, isLost)
+		}
+		if s.left.doubles > 0 {
+			f = append(f, isDoubled)
+		}
+	case answers:
+		if s.left.losses > 0 {
+			f = append(f, isLost)
+		}
+		if s.left.delays > 0 {
+			f = append(f, isDelayed)
+		}
+		if s.left.doubles > 0 {
+			f = append(f, isDoubled)
+		}
+	}
+	return f
+}
+
+// packetLosses stop at the first packet that is answered: those behind it can be lost later.
+func (e *engine) packetLosses(r *receiver, i uint8, ms []move) []move {
+	taker := *r
+	for k := range r.down.n {
+		ms = append(ms, move{kind: drops, receiver: i, index: k})
+		if _, answered := taker.take(e.World, r.down.at[k], takes); answered {
+			break
+		}
+	}
+	return ms
+}
+
+// make makes a move in s.
+func (e *engine) make(s *state, m move) {
+	e.tape.move(e.World, s, m)
+	r := &s.receivers[m.receiver]
+	switch m.kind {
+	case sends:
+		e.sends(s, m.fate)
+	case hears:
+		e.hears(s, m.fate)
+	case answers:
+		e.answers(s, m)
+	case overtook:
+		e.arrive(s, m, r.aside.remove(int(m.index)))
+	case drops:
+		s.left.losses--
+		r.down.remove(int(m.index))
+	case rnrEnds:
+		s.src.goBack()
+	case quiet:
+		e.quiet(s)
+	case early:
+		s.left.early--
+		s.src.retry(e.World)
+	case ticks:
+		s.left.ticks--
+		e.tick(s)
+	case crashes:
+		s.left.crashes--
+		s.group = feedback.New(feedback.Config{
+			Policy: e.Policy, Paths: e.Receivers, FirstPSN: e.First, Restored: true,
+		})
+	case perishes:
+		s.left.deaths--
+		r.dead, r.down.n = true, 0
+	}
+}
+
+func (e *engine) sends(s *state, f fate) {
+	packet := s.src.send()
+	if f == isLost {
+		s.left.losses--
+		return
+	}
+	s.place = int8(packet)
+	ev := feedback.Event{
+		Kind: feedback.Data, PSN: e.psn(int8(packet)), AckReq: e.asks[packet],
+		First: packet == e.firstOf(packet), Last: packet == e.lastOf(packet),
+	}
+	if packet == e.read() {
+		ev.Kind, ev.Syndrome = feedback.Refuse, roce.NAKInvalidRequest
+	}
+	e.step(s, ev)
+}
+
+func (e *engine) hears(s *state, f fate) {
+	m := s.home.at[0]
+	if f == isDoubled {
+		s.left.doubles--
+	} else {
+		s.home.remove(0)
+	}
+	if f == isLost {
+		s.left.losses--
+		return
+	}
+	s.src.hear(e.World, m)
+}
+
+func (e *engine) answers(s *state, m move) {
+	r := &s.receivers[m.receiver]
+	for range m.index {
+		r.take(e.World, r.down.remove(0), takes)
+	}
+	switch m.response {
+	case notReady:
+		s.left.notReady--
+	case dies:
+		s.left.fatals--
+	}
+	a, _ := r.take(e.World, r.down.remove(0), m.response)
+	if r.dead {
+		r.down.n = 0
+	}
+	e.arrive(s, m, a)
+}
+
+func (e *engine) arrive(s *state, m move, a answer) {
+	r := &s.receivers[m.receiver]
+	switch m.fate {
+	case isLost:
+		s.left.losses--
+		return
+	case isDelayed:
+		s.left.delays--
+		r.aside.push(a)
+		return
+	case isDoubled:
+		s.left.doubles--
+		r.aside.push(a)
+	}
+	e.step(s, a.event(e.World, int(m.receiver)))
+}
+
+// quiet lets time pass. What is taken without an answer is taken by now.
+func (e *engine) quiet(s *state) {
+	for i := range s.receivers[:e.Receivers] {
+		for r := &s.receivers[i]; r.down.n > 0; {
+			r.take(e.World, r.down.remove(0), takes)
+		}
+	}
+	if e.Policy.NeedsTimer() {
+		if e.tick(s); len(e.acts) > 0 {
+			return
+		}
+	}
+	s.src.retry(e.World)
+}
+
+func (e *engine) tick(s *state) {
+	s.now += tickLength
+	e.step(s, feedback.Event{Kind: feedback.Timer})
+}

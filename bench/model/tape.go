@@ -1,0 +1,182 @@
+package model
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// tape writes down a run: every move, and beside it the story that the switch would tell (feedback/story_test.go). A
+// nil tape writes nothing.
+type tape struct {
+	moves []string
+	story []string // lines of the block being told
+	told  strings.Builder
+}
+
+// storyFirst is packet 0 in traces and stories, whatever its PSN.
+const storyFirst = 100
+
+var receiverNames = [maxReceivers]string{"b", "c", "d"}
+
+// Trace tells how the violation comes about, in moves.
+func (v *Violation) Trace(w World) string {
+	t := v.play(w)
+	var b strings.Builder
+	for i, line := range t.moves {
+		if i == v.round {
+			b.WriteString("  and from here, again and again:\n")
+		}
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	return b.String() + "=> " + v.What + "\n"
+}
+
+// Story tells the same as a story for feedback/testdata/stories, to be completed with -rewrite and read.
+func (v *Violation) Story(w World) string {
+	t := v.play(w)
+	t.closeBlock()
+	return t.told.String()
+}
+
+func (v *Violation) play(w World) *tape {
+	w.prepare()
+	t := &tape{}
+	e := engine{World: &w, tape: t}
+	s := w.start()
+	t.open(&w, "")
+	for _, m := range v.moves {
+		e.make(s, m)
+	}
+	return t
+}
+
+func (t *tape) open(w *World, restored string) {
+	p := w.Policy
+	fmt.Fprintf(&t.told, "group receivers=(%s) first=%d", strings.Join(receiverNames[:w.Receivers], ","), storyFirst)
+	if f := int(p.Ack); f > 0 {
+		fmt.Fprintf(&t.told, " ack=(quorum,%d)", f)
+	}
+	for _, o := range []struct{ key, value, standard string }{
+		{"nak", p.Nak.String(), "hold"}, {"on-fatal", p.OnFatal.String(), "fail"}, {"speak", p.Speak.String(), "off"},
+		{"silent-after", p.SilentAfter.String(), "0s"},
+	} {
+		if o.value != o.standard {
+			fmt.Fprintf(&t.told, " %s=%s", o.key, o.value)
+		}
+	}
+	if p.Evict {
+		t.told.WriteString(" evict")
+	}
+	fmt.Fprintf(&t.told, "%s\n----\n", restored)
+}
+
+func (t *tape) closeBlock() {
+	if len(t.story) > 0 {
+		fmt.Fprintf(&t.told, "\nrun\n%s\n----\n", strings.Join(t.story, "\n"))
+	}
+	t.story = nil
+}
+
+// move writes down what is about to happen in s.
+func (t *tape) move(w *World, s *state, m move) {
+	if t == nil {
+		return
+	}
+	r, name := &s.receivers[m.receiver], receiverNames[m.receiver]
+	line := ""
+	switch m.kind {
+	case sends:
+		line = fmt.Sprintf("source sends %d", storyFirst+int(s.src.next))
+	case hears:
+		h := s.home.at[0]
+		line = fmt.Sprintf("source hears %v %d", h.syndrome, storyFirst+int(h.packet))
+	case answers:
+		line = name + t.taking(r.down.all()[:m.index+1])
+		if m.response != takes {
+			line += map[response]string{notReady: ", which finds no WQE", dies: ", which ends its QP"}[m.response]
+		}
+	case drops:
+		line = fmt.Sprintf("%d on its way to %s is lost", storyFirst+int(r.down.at[m.index]), name)
+	case overtook:
+		a := r.aside.at[m.index]
+		line = fmt.Sprintf("a late %v %d of %s arrives", a.syndrome, storyFirst+int(a.packet), name)
+	case rnrEnds:
+		line = "source's RNR timer ends"
+	case quiet:
+		line = "all is quiet: timeout"
+	case early:
+		line = "source times out early"
+	case ticks:
+		line = "time passes at the switch"
+	case crashes:
+		line = "switch restarts"
+		t.closeBlock()
+		t.told.WriteString("\n")
+		t.open(w, " restored")
+	case perishes:
+		line = name + " perishes"
+	}
+	line += [...]string{arrives: "", isLost: "; lost", isDelayed: "; its answer is late", isDoubled: "; comes twice"}[m.fate]
+	t.moves = append(t.moves, line)
+}
+
+func (t *tape) taking(packets []uint8) string {
+	text := " takes"
+	for _, p := range packets {
+		text += fmt.Sprintf(" %d", storyFirst+int(p))
+	}
+	return text
+}
+
+// event writes down what the switch gets, and what it makes of it.
+func (t *tape) event(w *World, s *state, ev feedback.Event, outcome feedback.Outcome, acts []feedback.Action) {
+	if t == nil {
+		return
+	}
+	n := func(p roce.PSN) int { return storyFirst + int(w.packet(p)) }
+	line := ""
+	switch ev.Kind {
+	case feedback.Data:
+		line = fmt.Sprintf("data %d", n(ev.PSN))
+		if ev.AckReq {
+			line += "!"
+		}
+	case feedback.Refuse:
+		line = fmt.Sprintf("read %d", n(ev.PSN))
+	case feedback.Timer:
+		line = "wait 10ms"
+	case feedback.Response:
+		line = receiverNames[ev.Path] + " " + answerWords(ev.Syndrome, n(ev.PSN))
+		if ev.MSN > 0 {
+			line += fmt.Sprintf(" msn=%d", ev.MSN)
+		}
+	}
+	t.story = append(t.story, line)
+	said := fmt.Sprintf("      switch: %s: %v", line, outcome)
+	for i := range acts {
+		switch a := &acts[i]; a.Kind {
+		case feedback.Copy:
+			said += ", to " + receiverNames[a.Path]
+		case feedback.Reply:
+			said += fmt.Sprintf(", tells %v %d", a.Syndrome, n(a.PSN))
+		case feedback.Notice:
+			said += fmt.Sprintf(", %s is %v", receiverNames[a.Path], a.Note)
+		}
+	}
+	t.moves = append(t.moves, said)
+}
+
+func answerWords(s roce.Syndrome, n int) string {
+	switch {
+	case s.IsACK():
+		return fmt.Sprintf("ack %d", n)
+	case s.IsRNR():
+		return fmt.Sprintf("rnr %d timer=%d", n, s.RNRTimer())
+	case s == roce.NAKSequence:
+		return fmt.Sprintf("nak %d", n)
+	}
+	return fmt.Sprintf("fatal %d access", n)
+}

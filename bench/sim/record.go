@@ -1,0 +1,122 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// storyLines is how much of a failed run is told: what happened before the invariant broke.
+const storyLines = 40
+
+// recorder follows a run for people: the latest lines of its story, and all its frames as pcapng. Runs by the thousand have none;
+// a seed that failed is run again with one.
+type recorder struct {
+	w     *world
+	lines []string // the latest, at the end
+	out   *pcapng  // nil: no frames wanted
+	all   func(string)
+}
+
+func (r *recorder) note(now time.Duration, format string, args ...any) {
+	r.lines = append(r.lines, fmt.Sprintf("%12v  %s", now, fmt.Sprintf(format, args...)))
+	if r.all != nil {
+		r.all(r.lines[len(r.lines)-1])
+	}
+	if len(r.lines) >= 2*storyLines {
+		r.lines = append(r.lines[:0], r.lines[len(r.lines)-storyLines:]...)
+	}
+}
+
+// story is the end of what happened.
+func (r *recorder) story() []string { return r.lines[max(0, len(r.lines)-storyLines):] }
+
+// lostTo are the fates of frames that trouble ended.
+var lostTo = [numFaults]string{
+	Loss: "lost", QueueFull: "lost: queue full", Burst: "lost: burst", Cut: "lost: cut",
+	ReceiverCrash: "lost: host crashed", SwitchCrash: "lost: switch down",
+}
+
+// record tells the recorder, if there is one, what became of a frame at the end of link l.
+func (w *world) record(l *link, f *frame, fate string) {
+	if w.recorder != nil {
+		w.recorder.frame(l, f, fate)
+	}
+}
+
+// frame tells what became of a frame at the end of link l.
+func (r *recorder) frame(l *link, f *frame, fate string) {
+	text := r.describe(l, f)
+	r.note(r.w.now, "%v  %s: %s", l, text, fate)
+	if r.out != nil {
+		r.out.packet(l.index(), r.w.now, f.data(), text+": "+fate)
+	}
+}
+
+// describe names a frame by the number of its packet, which is the same at all hosts.
+func (r *recorder) describe(l *link, f *frame) string {
+	b := f.data()
+	var v roce.View
+	if err := v.Decode(b, len(b)); err != nil {
+		return "damaged beyond recognition"
+	}
+	first := r.w.s.FirstPSN
+	if l.host > 0 {
+		first = r.w.s.Receivers[l.host-1].FirstPSN
+	}
+	text := fmt.Sprintf("%v %d", v.Opcode, v.PSN(b).Sub(first))
+	if v.Opcode.Headers().Has(roce.HasAETH) {
+		a := v.AETH(b)
+		text = fmt.Sprintf("%v %d msn %d", a.Syndrome, v.PSN(b).Sub(first), a.MSN)
+	} else if v.AckReq(b) {
+		text += "!"
+	}
+	if f.damaged {
+		text += " (damaged)"
+	}
+	return text
+}
+
+// String is the link as the story calls it.
+func (l *link) String() string {
+	if l.toSwitch {
+		return hostName(l.host) + ">switch"
+	}
+	return "switch>" + hostName(l.host)
+}
+
+// index numbers the links of a run.
+func (l *link) index() int {
+	if l.toSwitch {
+		return 2 * l.host
+	}
+	return 2*l.host + 1
+}
+
+// Replay is Run that also tells the end of the story, and writes every frame to capture (pcapng; nil: not wanted), each with what
+// became of it as its comment.
+func (r *Runner) Replay(s Scenario, capture io.Writer) (Result, []string, error) {
+	rec := &recorder{w: &r.w}
+	if capture != nil {
+		rec.out = newPcapng(capture, s.linkNames())
+	}
+	r.w.recorder = rec
+	defer func() { r.w.recorder = nil }()
+	result, err := r.Run(s)
+	if err == nil && rec.out != nil {
+		err = rec.out.err
+	}
+	return result, rec.story(), err
+}
+
+// linkNames are the links of a run, by index.
+func (s *Scenario) linkNames() (names []string) {
+	for host := range 1 + len(s.Receivers) {
+		for _, toSwitch := range []bool{true, false} {
+			names = append(names, (&link{host: host, toSwitch: toSwitch}).String())
+		}
+	}
+	return names
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+func (a *app) groupCreate() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "create -f FILE",
+		Short: "Create the group that a file describes",
+		Long: `Create the group that a file describes. A bad file is refused whole, with the line and the mend.
+
+  name: g1
+  ip: 10.77.0.100                        # what members use as peer IP
+  qpn: 1                                 # what the source uses as remote QPN
+  mtu: 1024                              # the path MTU of the members' QPs
+  addressing: group-ip                   # or virtual-qpn, switch-ip
+  ack: all
+  nak: hold                              # or lower
+  on-fatal: fail
+  memory: {va: 0x10000, rkey: 0x77}      # what the source writes to; a list pairs up with each member's regions
+  members:
+    - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
+    - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}
+  forward:                               # the next switches, if any
+    - {port: eth5, via: 10.77.0.250}
+
+psn is the first PSN a source's QP sends, or a receiver's QP expects. A receiver's QP has the group's ip and qpn as its
+remote peer; remoteQPN: in its entry says another.`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return usage(cmd, "-f FILE is missing")
+			}
+			text, err := a.readFile(file)
+			if err != nil {
+				return err
+			}
+			g, err := a.client().CreateGroup(cmd.Context(), text)
+			if err != nil {
+				return inFile(file, err)
+			}
+			return a.print(g, func(w io.Writer) { printCreated(w, g) })
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "the group `file`; - is standard input")
+	return cmd
+}
+
+func (a *app) readFile(name string) ([]byte, error) {
+	var from io.Reader = a.stdin
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, api.Errorf(api.Usage, "read the group file: %v", err)
+		}
+		defer file.Close()
+		from = file
+	}
+	text, err := io.ReadAll(io.LimitReader(from, api.MaxGroupFileBytes+1)) // one more, for the daemon to refuse
+	if err != nil {
+		return nil, api.Errorf(api.Usage, "read the group file: %v", err)
+	}
+	return text, nil
+}
+
+// inFile puts the file's name before the line, as compilers do.
+func inFile(file string, err error) error {
+	var e *api.Error
+	if errors.As(err, &e) && e.Line > 0 {
+		return &fileError{file: file, cause: e}
+	}
+	return err
+}
+
+type fileError struct {
+	file  string
+	cause *api.Error
+}
+
+func (e *fileError) Error() string {
+	return fmt.Sprintf("%s:%d: %s", e.file, e.cause.Line, e.cause.Message)
+}
+func (e *fileError) Unwrap() error { return e.cause }
+
+func printCreated(w io.Writer, g api.Group) {
+	if g.WaitingCount == 0 {
+		fmt.Fprintf(w, "group %s created, all %d members are reached\n", g.Name, g.MemberCount)
+		return
+	}
+	fmt.Fprintf(w, "group %s created; waiting for:\n", g.Name)
+	for _, m := range g.Members {
+		if m.State == api.Waiting {
+			row(w, "  "+m.IP, m.Reason)
+		}
+	}
+	for _, f := range g.Forward {
+		if f.State == api.Waiting {
+			row(w, "  "+f.Via, f.Reason)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) groupList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List the groups",
+		Long:  "List the groups. WAITING counts members and forwards without a next hop; group show says why.",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := a.client().Groups(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.print(list, func(w io.Writer) {
+				row(w, "NAME", "IP", "QPN", "ADDRESSING", "MEMBERS", "WAITING", "STATE")
+				for _, g := range list.Groups {
+					row(w, g.Name, g.IP, g.QPN, g.Addressing, g.MemberCount, g.WaitingCount, because(g.State, g.Reason))
+				}
+			})
+		},
+	}
+}
+
+// because adds the reason to a state.
+func because(state, reason string) string {
+	if reason == "" {
+		return state
+	}
+	return state + ": " + reason
+}

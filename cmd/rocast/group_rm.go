@@ -1,0 +1,24 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) groupRemove() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm NAME",
+		Short: "Remove a group",
+		Long:  "Remove a group: its traffic ends, its IP is given back, and it does not come back with the daemon.",
+		Args:  takes("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			removed, err := a.client().RemoveGroup(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(removed, func(w io.Writer) { fmt.Fprintf(w, "group %s removed\n", removed.Name) })
+		},
+	}
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+func (a *app) groupShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show a group: members, next hops, progress, counters",
+		Long: `Show a group: members, next hops, progress, counters.
+
+ACKED and what is said of the source are PSNs of the source. PENDING is a NAK that the source has not heard. R_Keys are
+shown to root alone.`,
+		Args: takes("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			g, err := a.client().Group(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.print(g, func(w io.Writer) { printGroup(w, g) })
+		},
+	}
+}
+
+func printGroup(w io.Writer, g api.Group) {
+	row(w, "name", g.Name)
+	row(w, "state", because(g.State, g.Reason))
+	if g.Policy == nil { // the kept file cannot be read: that is all there is to say
+		return
+	}
+	row(w, "ip", g.IP)
+	row(w, "qpn", g.QPN)
+	row(w, "addressing", g.Addressing)
+	row(w, "mtu", g.MTU)
+	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s", g.Policy.Ack, g.Policy.Nak, g.Policy.OnFatal))
+	row(w, "restored", yesNo(g.Restored))
+	source := "not heard yet"
+	if p := g.Progress; p != nil {
+		source = fmt.Sprintf("sent %d, is at %d, was told %d", p.Sent, p.Position, p.Merged)
+	}
+	row(w, "source", source)
+	printMembers(w, g)
+	printForwards(w, g.Forward)
+	printMemory(w, g)
+	fmt.Fprintln(w)
+	counters(w, g.Counters)
+}
+
+func printMembers(w io.Writer, g api.Group) {
+	fmt.Fprintln(w)
+	row(w, "MEMBER", "QPN", "ROLE", "REMOTE QPN", "FIRST PSN", "PORT", "MAC", "VLAN", "PART", "ACKED", "PENDING", "STATE")
+	for _, m := range g.Members {
+		row(w, m.IP, m.QPN, m.Role, m.RemoteQPN, m.PSN, m.Port, m.MAC, vlans(m.VLANs), m.Part, acked(m.Acked), m.Pending, because(m.State, m.Reason))
+	}
+}
+
+func printForwards(w io.Writer, forwards []api.Forward) {
+	if len(forwards) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	row(w, "FORWARD", "PORT", "MAC", "VLAN", "PART", "ACKED", "PENDING", "STATE")
+	for _, f := range forwards {
+		row(w, f.Via, f.Port, f.MAC, vlans(f.VLANs), f.Part, acked(f.Acked), f.Pending, because(f.State, f.Reason))
+	}
+}
+
+// printMemory shows each virtual region with where every receiver keeps it.
+func printMemory(w io.Writer, g api.Group) {
+	if len(g.Memory) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	row(w, "MEMORY", "VA", "LENGTH", "RKEY")
+	for i, r := range g.Memory {
+		row(w, "group", r.VA, r.Length, rkey(r.RKey))
+		for _, m := range g.Members {
+			if i < len(m.Regions) {
+				row(w, "  "+m.IP, m.Regions[i].VA, m.Regions[i].Length, rkey(m.Regions[i].RKey))
+			}
+		}
+	}
+}
+
+func rkey(key *api.Hex) string {
+	if key == nil {
+		return "hidden"
+	}
+	return key.String()
+}
+
+func acked(psn *uint32) string {
+	if psn == nil {
+		return ""
+	}
+	return fmt.Sprint(*psn)
+}
+
+func vlans(ids []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(ids), " ", "."), "[]")
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

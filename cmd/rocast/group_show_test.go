@@ -1,0 +1,39 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+func TestGroupShow(t *testing.T) {
+	d := startDaemon(t)
+	d.must(t, "group", "create", "-f", writeFile(t, "10.77.0.3", "10.77.0.4"))
+	d.sw.Carry("g1", 1234)
+	shown, _, found := strings.Cut(d.must(t, "group", "show", "g1"), "\nCOUNTER")
+	if !found {
+		t.Error("no counters are shown")
+	}
+	golden(t, "group_show.txt", shown)
+
+	var g api.Group
+	d.mustJSON(t, &g, "group", "show", "g1")
+	if g.Progress == nil || g.Progress.Sent != 1234 || len(g.Members[2].VLANs) != 1 || g.Members[2].VLANs[0] != 100 {
+		t.Errorf("%+v", g)
+	}
+	if _, there := g.Counters["forwarded"]; !there {
+		t.Errorf("counters %v", g.Counters)
+	}
+}
+
+func TestGroupShowSaysWhyAMemberIsWaitedFor(t *testing.T) {
+	d := startDaemon(t)
+	d.must(t, "group", "create", "-f", writeFile(t, "10.77.0.3", "10.77.0.9", "members:", "forward: [{port: eth2, via: 10.77.0.2}]\nmembers:"))
+	shown, _, _ := strings.Cut(d.must(t, "group", "show", "g1"), "\nCOUNTER")
+	golden(t, "group_show_waiting.txt", shown)
+}
+
+func TestGroupShowOfNone(t *testing.T) {
+	startDaemon(t).refused(t, exitRefused, api.NotFound, `there is no group "g9"; rocast group ls lists those there are`, "group", "show", "g9")
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// print writes an answer, as JSON or by human.
+func (a *app) print(answer any, human func(w io.Writer)) error {
+	if a.json {
+		return a.printJSON(answer)
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	human(w)
+	return w.Flush()
+}
+
+func (a *app) printJSON(answer any) error {
+	encoder := json.NewEncoder(a.stdout)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(answer)
+}
+
+// fail says what went wrong and returns the exit status that goes with it.
+func (a *app) fail(err error) int {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		e = api.Errorf(api.Usage, "%v", err)
+	}
+	// Wrong arguments may have ended the parsing before it came to --json.
+	if a.json || slices.Contains(a.args, "--json") {
+		_ = a.printJSON(api.ErrorBody{Error: e})
+	} else {
+		fmt.Fprintln(a.stderr, "rocast:", err)
+	}
+	switch e.Kind {
+	case api.Usage:
+		return exitUsage
+	case api.Unreachable:
+		return exitUnreachable
+	}
+	return exitRefused
+}
+
+// row writes the cells of a table's line; an empty one shows as a dash.
+func row(w io.Writer, cells ...any) {
+	text := make([]string, len(cells))
+	for i, cell := range cells {
+		if text[i] = fmt.Sprint(cell); text[i] == "" {
+			text[i] = "-"
+		}
+	}
+	fmt.Fprintln(w, strings.Join(text, "\t"))
+}
+
+// counters writes a table of counts, by name.
+func counters(w io.Writer, counts api.Counters) {
+	row(w, "COUNTER", "COUNT")
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		row(w, name, counts[name])
+	}
+}

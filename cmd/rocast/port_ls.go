@@ -1,0 +1,29 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) portList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List the ports",
+		Long: `List the ports. ATTACH says where the classifier runs, MODE how frames get to user space. RX and TX count frames of groups;
+LOST are those a port could not take. --json has bytes and the kernel's counts too.`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := a.client().Ports(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.print(list, func(w io.Writer) {
+				row(w, "PORT", "MAC", "MTU", "ATTACH", "MODE", "MULTI-BUFFER", "QUEUES", "RX", "TX", "LOST")
+				for _, p := range list.Ports {
+					row(w, p.Name, p.MAC, p.MTU, p.Attach, p.Mode, yesNo(p.MultiBuffer), p.Queues, p.RxFrames, p.TxFrames, p.TxLost)
+				}
+			})
+		},
+	}
+}

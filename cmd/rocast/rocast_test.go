@@ -1,0 +1,222 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/server"
+	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/ctl/version"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestMain(m *testing.M) {
+	version.Version = "v0-test"
+	os.Exit(m.Run())
+}
+
+// daemon is a daemon in this process, over the twins of its data path and network. 10.77.0.1 to 10.77.0.3 are reached
+// through eth1 to eth3, 10.77.0.4 through a VLAN on eth3, and 10.77.0.9 is waited for.
+type daemon struct {
+	socket string
+	sw     *ctltest.Switch
+}
+
+func startDaemon(t *testing.T) *daemon {
+	t.Helper()
+	d := &daemon{socket: filepath.Join(t.TempDir(), "rocast.sock"), sw: ctltest.NewSwitch("eth1", "eth2", "eth3")}
+	state, err := store.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server.New(server.Config{
+		Control: ctl.New(ctl.Parts{
+			Switch: d.sw, NextHops: network(), Addresses: ctltest.NewAddresses(), Store: state, Log: zap.NewNop(),
+		}),
+		Features: func() []api.Feature {
+			return []api.Feature{
+				{Name: "shared-umem", Since: "5.10", Status: api.Available, Fallback: "none"},
+				{Name: "multi-buffer", Since: "6.6", Status: api.Missing, Fallback: "path MTU 4096 cannot be carried"},
+				{Name: "kick-budget", Since: "6.17", Status: api.Unknown, Detail: "operation not permitted"},
+			}
+		},
+		Metrics: http.NotFoundHandler(), Log: zap.NewNop(), Group: os.Getegid(),
+	})
+	l, err := server.Listen(d.socket, os.Getegid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		state.Close()
+	})
+	return d
+}
+
+func network() *ctltest.Hops {
+	hops := ctltest.NewHops()
+	tagged := ctltest.Hop(3, "eth3", 1500, 4)
+	tagged.L2Bytes = 18
+	copy(tagged.L2[12:], "\x81\x00\x00\x64\x08\x00")
+	hops.Set(map[string]nexthop.Hop{
+		"10.77.0.1": ctltest.Hop(1, "eth1", 1500, 1), "10.77.0.2": ctltest.Hop(2, "eth2", 1500, 2),
+		"10.77.0.3": ctltest.Hop(3, "eth3", 1500, 3), "10.77.0.4": tagged,
+		"10.77.0.9": {Interface: 3, Reason: "the kernel is asking for the MAC of 10.77.0.9 on eth3"},
+	})
+	return hops
+}
+
+// run types a command, and returns what a shell would see.
+func (d *daemon) run(args ...string) (exit int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	e := env{args: append(args, "--socket", d.socket), stdin: strings.NewReader(""), stdout: &out, stderr: &errs}
+	exit = e.run(context.Background())
+	return exit, out.String(), errs.String()
+}
+
+// must types a command that works.
+func (d *daemon) must(t *testing.T, args ...string) (stdout string) {
+	t.Helper()
+	exit, stdout, stderr := d.run(args...)
+	if exit != exitOK || stderr != "" {
+		t.Fatalf("rocast %s: exit %d: %s", strings.Join(args, " "), exit, stderr)
+	}
+	return stdout
+}
+
+// mustJSON is must with --json; the answer is read into into.
+func (d *daemon) mustJSON(t *testing.T, into any, args ...string) {
+	t.Helper()
+	text := d.must(t, append(args, "--json")...)
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil || decoder.More() {
+		t.Fatalf("rocast %s: not one JSON document of its kind (%v):\n%s", strings.Join(args, " "), err, text)
+	}
+}
+
+// refused types a command that does not work, with and without --json.
+func (d *daemon) refused(t *testing.T, wantExit int, wantKind api.Kind, want string, args ...string) {
+	t.Helper()
+	exit, stdout, stderr := d.run(args...)
+	if exit != wantExit || stdout != "" || stderr != "rocast: "+want+"\n" {
+		t.Errorf("rocast %s: exit %d, want %d\nstdout %s\nstderr %swant   rocast: %s", strings.Join(args, " "), exit, wantExit, stdout, stderr, want)
+	}
+	exit, stdout, stderr = d.run(append(args, "--json")...)
+	var body api.ErrorBody
+	if err := json.Unmarshal([]byte(stdout), &body); err != nil || body.Error == nil || exit != wantExit || stderr != "" {
+		t.Errorf("rocast %s --json: exit %d\nstdout %s\nstderr %s", strings.Join(args, " "), exit, stdout, stderr)
+	} else if body.Error.Kind != wantKind || !strings.HasSuffix(want, body.Error.Message) {
+		t.Errorf("rocast %s --json: %+v", strings.Join(args, " "), *body.Error)
+	}
+}
+
+// golden compares with testdata/name; -update writes it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (go test -update writes it anew)\ngot\n%s\nwant\n%s", path, got, want)
+	}
+}
+
+var commands = []string{
+	"", "group", "group create", "group ls", "group show", "group rm", "port", "port ls", "stats", "features", "version",
+}
+
+func TestHelpOfEveryCommand(t *testing.T) {
+	var all strings.Builder
+	for _, command := range commands {
+		exit, stdout, stderr := (&daemon{}).run(append(strings.Fields(command), "--help")...)
+		if exit != exitOK || stderr != "" {
+			t.Errorf("rocast %s --help: exit %d, %s", command, exit, stderr)
+		}
+		all.WriteString("$ " + strings.TrimSpace("rocast "+command) + " --help\n" + stdout + "\n")
+	}
+	golden(t, "help.txt", all.String())
+}
+
+func TestWrongArgumentsSendNothing(t *testing.T) {
+	d := &daemon{socket: "/nowhere"}
+	for _, c := range []struct{ args, want string }{
+		{"gruop", `there is no "gruop" here; see rocast --help`},
+		{"group create2", `there is no "create2" here; see rocast group --help`},
+		{"group show", "NAME is missing; see rocast group show --help"},
+		{"group show a b", `"b" is one argument too many; see rocast group show --help`},
+		{"group rm", "NAME is missing; see rocast group rm --help"},
+		{"group ls g1", `"g1" is one argument too many; see rocast group ls --help`},
+		{"group create", "-f FILE is missing; see rocast group create --help"},
+		{"group create -f /none.yaml", "read the group file: open /none.yaml: no such file or directory"},
+		{"stats --al", "unknown flag: --al; see rocast stats --help"},
+	} {
+		d.refused(t, exitUsage, api.Usage, c.want, strings.Fields(c.args)...)
+	}
+}
+
+func TestNoDaemonIsSaid(t *testing.T) {
+	d := &daemon{socket: filepath.Join(t.TempDir(), "s")}
+	d.refused(t, exitUnreachable, api.Unreachable,
+		"no daemon answers on "+d.socket+" (no such file or directory); is rocastd running, and is this its socket?", "group", "ls")
+
+	var out, errs bytes.Buffer
+	e := env{args: []string{"stats", "--socket", "/s"}, stdout: &out, stderr: &errs, dial: func(context.Context, string) (net.Conn, error) {
+		return nil, os.ErrPermission
+	}}
+	want := "rocast: no daemon answers on /s (permission denied); run as root, or join the socket's group\n"
+	if exit := e.run(context.Background()); exit != exitUnreachable || !strings.HasSuffix(errs.String(), "run as root, or join the socket's group\n") {
+		t.Errorf("exit %d\ngot  %swant %s", exit, errs.String(), want)
+	}
+}
+
+// What answers may be anything.
+func TestAnAnswerThatIsNoneIsSaid(t *testing.T) {
+	d := &daemon{socket: filepath.Join(t.TempDir(), "s")}
+	l, err := net.Listen("unix", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == api.StatsPath {
+			w.WriteHeader(http.StatusTeapot)
+		}
+	})}
+	go func() {
+		if err := other.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() { other.Close() })
+	d.refused(t, exitRefused, api.Internal, "what answers on "+d.socket+" is no rocastd of this version: unexpected end of JSON input", "group", "ls")
+	d.refused(t, exitRefused, api.Internal, "the daemon answered 418 without saying why; see its log", "stats")
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// app is one execution.
+type app struct {
+	*env
+	json   bool
+	socket string
+}
+
+func (a *app) client() *api.Client { return api.NewClient(a.socket, a.dial) }
+
+func (a *app) root() *cobra.Command {
+	root := a.noun("rocast", "One RC queue pair, many receivers: ask rocastd, and tell it",
+		a.noun("group", "Groups: a source and its receivers", a.groupCreate(), a.groupList(), a.groupShow(), a.groupRemove()),
+		a.noun("port", "Ports: the interfaces rocastd attached to", a.portList()),
+		a.stats(), a.features(), a.version(),
+	)
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.PersistentFlags().StringVar(&a.socket, "socket", api.DefaultSocket, "the daemon's socket `path`")
+	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON document, errors included")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage(cmd, "%v", err)
+	})
+	return root
+}
+
+// noun is a command that only holds others. By itself it prints its help.
+func (a *app) noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage(cmd, "there is no %q here", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
+// takes checks that a command has the arguments it names.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usage(cmd, "%s is missing", strings.Join(names[len(args):], " "))
+		case len(args) > len(names):
+			return usage(cmd, "%q is one argument too many", args[len(names)])
+		}
+		return nil
+	}
+}
+
+// usage is an error of the command line itself.
+func usage(cmd *cobra.Command, format string, args ...any) error {
+	e := api.Errorf(api.Usage, format, args...)
+	e.Message += "; see " + cmd.CommandPath() + " --help"
+	return e
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rocast/rocast/ctl"
+	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/metrics"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/server"
+	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/ctl/version"
+)
+
+// service is the daemon with everything open.
+type service struct {
+	log        *zap.Logger
+	sw         ctl.Switch
+	controller *ctl.Controller
+	server     *server.Server
+	listener   net.Listener
+	close      []func() error // what open opened, undone from the last to the first
+}
+
+// opener opens the data path: openSwitch, or a twin in tests.
+type opener func(ctl.Config) (ctl.Switch, func() error, error)
+
+// open takes everything the daemon needs, in the calling thread's network namespace, and sets the kept groups up again. After
+// an error nothing is left behind.
+func open(config ctl.Config, log *zap.Logger, openSwitch opener) (*service, error) {
+	s := &service{log: log}
+	if err := s.open(config, openSwitch); err != nil {
+		return nil, errors.Join(err, s.undo())
+	}
+	return s, nil
+}
+
+func (s *service) open(config ctl.Config, openSwitch opener) error {
+	group, err := groupID(config.SocketGroup)
+	if err != nil {
+		return err
+	}
+	state, err := store.Open(config.StateDir)
+	if err != nil {
+		return err
+	}
+	s.close = append(s.close, state.Close)
+	if err := s.openDataPath(config, openSwitch); err != nil {
+		return err
+	}
+	if err := s.openControl(state); err != nil {
+		return err
+	}
+	s.server = server.New(server.Config{
+		Control: s.controller, Features: features, Metrics: metrics.Handler(s.controller), Log: s.log, Group: group,
+	})
+	s.listener, err = server.Listen(config.Socket, group)
+	return err
+}
+
+func (s *service) openDataPath(config ctl.Config, openSwitch opener) error {
+	there, err := interfaces()
+	if err != nil {
+		return fmt.Errorf("list the interfaces: %w", err)
+	}
+	if config.Ports, err = ctl.ExpandPorts(config.Ports, there); err != nil {
+		return err
+	}
+	sw, closeSwitch, err := openSwitch(config)
+	if err != nil {
+		return err
+	}
+	s.sw = sw
+	s.close = append(s.close, closeSwitch)
+	return nil
+}
+
+func (s *service) openControl(state *store.Store) error {
+	var ports []int
+	for _, p := range s.sw.Ports() {
+		ports = append(ports, p.IfIndex)
+		s.log.Info("port", zap.String("port", p.Name), zap.String("attach", p.Attach), zap.String("mode", p.Mode), zap.Int("queues", p.Queues), zap.Int("mtu", p.MTU))
+	}
+	hops, err := nexthop.Open(ports)
+	if err != nil {
+		return err
+	}
+	s.close = append(s.close, func() error { hops.Close(); return nil })
+	addresses, err := address.Open(filepath.Join(state.Dir(), "addresses"))
+	if err != nil {
+		return err
+	}
+	s.controller = ctl.New(ctl.Parts{Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log})
+	s.close = append(s.close, s.controller.Close)
+	return s.controller.Restore()
+}
+
+// run serves until ctx is done or something fails, and gives everything back.
+func (s *service) run(ctx context.Context) error {
+	// The forwarding thread never leaves its processor; what remains has to suffice for control.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), minProcs))
+	forwarding, stopForwarding := context.WithCancel(context.WithoutCancel(ctx))
+	forwarded := make(chan struct{})
+	go func() {
+		defer close(forwarded)
+		s.sw.Run(forwarding)
+	}()
+	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error { return s.controller.Run(ctx) })
+	tasks.Go(func() error { return s.server.Serve(ctx, s.listener) })
+	tasks.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-forwarded:
+			return errors.New("the data path stopped by itself")
+		}
+	})
+	s.notify(daemon.SdNotifyReady)
+	s.log.Info("ready", zap.Stringer("socket", s.listener.Addr()), zap.String("version", version.Build().Version))
+	<-ctx.Done()
+	s.notify(daemon.SdNotifyStopping)
+	err := tasks.Wait()
+	// Requests are answered and hops followed no more; only now may frames stop, and only then are the groups' last states
+	// known, which undo records.
+	stopForwarding()
+	<-forwarded
+	err = errors.Join(err, s.undo())
+	s.log.Info("stopped", zap.Error(err))
+	return err
+}
+
+// minProcs is one for the forwarding thread and two for the rest.
+const minProcs = 3
+
+func (s *service) undo() error {
+	var errs []error
+	for i := len(s.close) - 1; i >= 0; i-- {
+		errs = append(errs, s.close[i]())
+	}
+	s.close = nil
+	return errors.Join(errs...)
+}
+
+// notify tells systemd, if it started the daemon.
+func (s *service) notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		s.log.Warn("systemd does not listen", zap.Error(err))
+	}
+}
+
+// groupID is the ID of a group by name or number.
+func groupID(name string) (int, error) {
+	if id, err := strconv.Atoi(name); err == nil {
+		return id, nil
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, fmt.Errorf("socketGroup: %w; create it with groupadd, or write another", err)
+	}
+	return strconv.Atoi(g.Gid)
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rocast/rocast/ctl"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+)
+
+// notOwned is a group that touches no interface of the machine the test runs on: nothing is owned, and its members are in a
+// network reserved for documentation.
+const notOwned = `name: g1
+addressing: virtual-qpn
+ip: 192.0.2.2
+qpn: 5
+mtu: 1024
+members:
+  - {ip: 192.0.2.1, qpn: 17, psn: 1000, role: source}
+  - {ip: 192.0.2.2, qpn: 18, psn: 5}
+`
+
+// twin opens a data path in memory.
+func twin(c ctl.Config) (ctl.Switch, func() error, error) {
+	return ctltest.NewSwitch(c.Ports...), func() error { return nil }, nil
+}
+
+func testConfig(t *testing.T) ctl.Config {
+	t.Helper()
+	dir := t.TempDir()
+	return ctl.Config{
+		Ports: []string{"lo"}, Socket: filepath.Join(dir, "rocast.sock"), SocketGroup: fmt.Sprint(os.Getegid()),
+		StateDir: filepath.Join(dir, "state"), LogFormat: "json", LogLevel: "debug",
+	}
+}
+
+// start runs a daemon until stop is called, which returns its log.
+func start(t *testing.T, c ctl.Config, openSwitch opener) (client *api.Client, stop func() string) {
+	t.Helper()
+	var out bytes.Buffer
+	log, err := newLog(c, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := open(c, log, openSwitch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.run(ctx) }()
+	stop = sync.OnceValue(func() string {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		return out.String()
+	})
+	t.Cleanup(func() { stop() })
+	return api.NewClient(c.Socket, nil), stop
+}
+
+func TestGroupsComeBackWithTheDaemon(t *testing.T) {
+	config, ctx := testConfig(t), context.Background()
+	client, stop := start(t, config, twin)
+	if _, err := client.CreateGroup(ctx, []byte(notOwned)); err != nil {
+		t.Fatal(err)
+	}
+	log := stop()
+	for _, want := range []string{`"msg":"ready"`, `"msg":"group created"`, `"msg":"stopped"`} {
+		if !strings.Contains(log, want) {
+			t.Errorf("no %s in the log:\n%s", want, log)
+		}
+	}
+	if _, err := os.Stat(config.Socket); err == nil {
+		t.Error("the socket is still there")
+	}
+	client, _ = start(t, config, twin)
+	g, err := client.Group(ctx, "g1")
+	if err != nil || g.State != api.Waiting || g.Restored {
+		t.Errorf("%+v, %v: want it waiting for its members, and fresh: it carried nothing", g, err)
+	}
+}
+
+func TestASecondDaemonOnTheStateDirectoryIsRefused(t *testing.T) {
+	config := testConfig(t)
+	start(t, config, twin)
+	log, err := newLog(config, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Socket += "2"
+	_, err = open(config, log, twin)
+	if want := fmt.Sprintf("is in use by the rocastd with PID %d", os.Getpid()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want that it %s", err, want)
+	}
+}
+
+func TestAStartThatFailsLeavesNothing(t *testing.T) {
+	config := testConfig(t)
+	log, err := newLog(config, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(config.Socket, nil, 0o600); err != nil { // in the way of the last step
+		t.Fatal(err)
+	}
+	closed := false
+	if _, err := open(config, log, func(c ctl.Config) (ctl.Switch, func() error, error) {
+		return ctltest.NewSwitch(c.Ports...), func() error { closed = true; return nil }, nil
+	}); err == nil || !strings.Contains(err.Error(), "something else than a socket has this name") {
+		t.Errorf("%v", err)
+	}
+	if !closed {
+		t.Error("the data path is still open")
+	}
+	os.Remove(config.Socket)
+	start(t, config, twin) // the state directory is free again
+}
+
+// Prometheus refuses a scrape in which two counters have one name.
+func TestTheRealCountersCanBeScraped(t *testing.T) {
+	config := testConfig(t)
+	start(t, config, twin)
+	scraper := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", config.Socket)
+	}}}
+	answer, err := scraper.Get("http://rocastd" + api.MetricsPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(text), `rocast_frames_total{reason="merged"} 0`) {
+		t.Errorf("%s %v\n%s", answer.Status, err, text)
+	}
+}
+
+func TestEveryFeatureHasAnAnswer(t *testing.T) {
+	for _, f := range features() {
+		if f.Name == "" || f.Since == "" || f.Status == "" {
+			t.Errorf("%+v", f)
+		}
+		if f.Status == api.Unknown && f.Detail == "" {
+			t.Errorf("%s is unknown, and nobody says why", f.Name)
+		}
+	}
+}

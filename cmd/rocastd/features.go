@@ -1,0 +1,39 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/rocast/rocast/bpf"
+	"github.com/rocast/rocast/ctl"
+	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/dataplane/xsk"
+)
+
+// features tries what the daemon uses of the kernel and not every one has. The probes keep their answers.
+func features() []ctl.Feature {
+	var list []ctl.Feature
+	for _, f := range bpf.Features() {
+		list = append(list, answered(ctl.Feature{Name: f.Name, Since: f.Since}, f.Check()))
+	}
+	for _, f := range xsk.Features() {
+		list = append(list, answered(ctl.Feature{Name: f.Name, Since: f.Kernel, Fallback: f.Fallback}, f.Supported()))
+	}
+	marks := ctl.Feature{Name: "address-mark", Since: "5.18", Fallback: "after a crash a note alone tells whose an address is"}
+	return append(list, answered(marks, address.CheckMarks()))
+}
+
+// answered adds a probe's answer.
+func answered(f ctl.Feature, err error) ctl.Feature {
+	switch {
+	case err == nil:
+		f.Status = api.Available
+	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, errors.ErrUnsupported):
+		f.Status = api.Missing
+	default:
+		f.Status, f.Detail = api.Unknown, err.Error()
+	}
+	return f
+}

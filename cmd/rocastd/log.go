@@ -1,0 +1,26 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/rocast/rocast/ctl"
+)
+
+// newLog writes to out in the config's format.
+func newLog(c ctl.Config, out io.Writer) (*zap.Logger, error) {
+	level, err := zapcore.ParseLevel(c.LogLevel)
+	if err != nil {
+		return nil, fmt.Errorf("log: %w", err)
+	}
+	form := zap.NewProductionEncoderConfig()
+	form.EncodeTime = zapcore.ISO8601TimeEncoder
+	encoder := zapcore.NewConsoleEncoder(form)
+	if c.LogFormat == "json" {
+		encoder = zapcore.NewJSONEncoder(form)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(out)), level)), nil
+}

@@ -1,0 +1,81 @@
+// Command rocastd is the daemon: it carries groups between the interfaces its config names.
+//
+// It stays in the foreground, is ready once its socket answers (systemd is told: READY=1), keeps its log on standard error,
+// and gives everything back on SIGTERM or SIGINT: programs, sockets, addresses. Groups stay in the state directory and come
+// back with the next start. It exits with 0 after a stop, with 1 when it could not start or go on, with 2 after wrong
+// arguments.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl"
+	"github.com/rocast/rocast/ctl/version"
+)
+
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int) {
+	exit = exitUsage // until the arguments are understood
+	cmd := command(func(file string) error {
+		exit = exitError
+		config, err := ctl.LoadConfig(file)
+		if err != nil {
+			return err
+		}
+		return serve(ctx, config, stderr)
+	})
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "rocastd:", err)
+		return exit
+	}
+	return exitOK
+}
+
+func command(start func(configFile string) error) *cobra.Command {
+	var config string
+	cmd := &cobra.Command{
+		Use:           "rocastd",
+		Short:         "Carry RoCEv2 groups: one source's RC queue pair, many receivers",
+		Args:          cobra.NoArgs,
+		Version:       version.Build().Version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(*cobra.Command, []string) error { return start(config) },
+	}
+	cmd.Flags().StringVar(&config, "config", ctl.DefaultConfigFile, "config `file`")
+	return cmd
+}
+
+// serve is the daemon's life.
+func serve(ctx context.Context, config ctl.Config, stderr io.Writer) error {
+	log, err := newLog(config, stderr)
+	if err != nil {
+		return err
+	}
+	d, err := open(config, log, openSwitch)
+	if err != nil {
+		return err
+	}
+	return d.run(ctx)
+}

@@ -1,0 +1,102 @@
+package address
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// fakeKernel is a set of addresses on interfaces 1 "eth1" and 2 "br0". Marked are the ones the package added.
+type fakeKernel struct {
+	on     map[Place]bool // value: marked
+	refuse error          // answer to the next add
+}
+
+var names = map[int]string{1: "eth1", 2: "br0"}
+
+func (k *fakeKernel) add(p Place) error {
+	if err := k.refuse; err != nil {
+		k.refuse = nil
+		return err
+	}
+	if _, there := k.on[p]; there {
+		return unix.EEXIST
+	}
+	k.on[p] = true
+	return nil
+}
+
+func (k *fakeKernel) remove(p Place) error {
+	if _, there := k.on[p]; !there {
+		return unix.EADDRNOTAVAIL
+	}
+	delete(k.on, p)
+	return nil
+}
+
+func (k *fakeKernel) places(ip netip.Addr) (places []Place, err error) {
+	for p := range k.on {
+		if p.IP == ip {
+			places = append(places, p)
+		}
+	}
+	return places, nil
+}
+
+func (k *fakeKernel) marked() (map[note]bool, error) {
+	marked := map[note]bool{}
+	for p, ours := range k.on {
+		if ours {
+			marked[note{p.IP, names[p.IfIndex]}] = true
+		}
+	}
+	return marked, nil
+}
+
+func (k *fakeKernel) name(ifIndex int) (string, error) {
+	if name, ok := names[ifIndex]; ok {
+		return name, nil
+	}
+	return "", unix.ENODEV
+}
+
+func (k *fakeKernel) index(name string) (int, error) {
+	for ifIndex, known := range names {
+		if known == name {
+			return ifIndex, nil
+		}
+	}
+	return 0, nil
+}
+
+func (k *fakeKernel) Close() {}
+
+// String lists what is there: "10.0.0.9@br0".
+func (k *fakeKernel) String() string {
+	var all []string
+	for p := range maps.Keys(k.on) {
+		all = append(all, note{p.IP, names[p.IfIndex]}.String())
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func open(t *testing.T, k kernel, dir string) *Owner {
+	t.Helper()
+	o, err := newOwner(k, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

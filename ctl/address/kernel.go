@@ -1,0 +1,92 @@
+package address
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl/rtnl"
+)
+
+// kernel holds the addresses. Its twin in tests needs no root.
+type kernel interface {
+	// add puts an address on an interface; EEXIST: it is there already.
+	add(Place) error
+	remove(Place) error
+	// places are the interfaces that have an IP, whatever the prefix.
+	places(netip.Addr) ([]Place, error)
+	// marked are the addresses that may be the package's: they carry its mark, or the kernel knows no marks.
+	marked() (map[note]bool, error)
+	name(ifIndex int) (string, error)
+	index(name string) (ifIndex int, err error)
+	Close()
+}
+
+// ifaProto is the attribute IFA_PROTO (linux/if_addr.h), and mark what the package writes there. Kernels before 5.18 ignore
+// it.
+const (
+	ifaProto = 11
+	mark     = 114
+)
+
+// netlinkKernel is the kernel itself.
+type netlinkKernel struct {
+	*rtnl.Conn
+}
+
+func (k *netlinkKernel) name(ifIndex int) (string, error) {
+	l, err := k.LinkByIndex(ifIndex)
+	if err != nil {
+		return "", err
+	}
+	return l.Attrs().Name, nil
+}
+
+// index returns 0, which no interface has, when the interface is gone.
+func (k *netlinkKernel) index(name string) (int, error) {
+	l, err := k.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return l.Attrs().Index, nil
+}
+
+func (k *netlinkKernel) add(p Place) error {
+	return k.change(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, p)
+}
+
+func (k *netlinkKernel) remove(p Place) error { return k.change(unix.RTM_DELADDR, 0, p) }
+
+func (k *netlinkKernel) change(message, flags int, p Place) error {
+	header := nl.NewIfAddrmsg(unix.AF_INET)
+	if p.IP.Is6() {
+		header.Family = unix.AF_INET6
+	}
+	header.Prefixlen = uint8(p.IP.BitLen())
+	header.Index = uint32(p.IfIndex)
+	parts := []nl.NetlinkRequestData{header, nl.NewRtAttr(unix.IFA_LOCAL, p.IP.AsSlice()), nl.NewRtAttr(unix.IFA_ADDRESS, p.IP.AsSlice())}
+	if message == unix.RTM_NEWADDR {
+		parts = append(parts, nl.NewRtAttr(ifaProto, []byte{mark}))
+		if p.IP.Is6() {
+			parts = append(parts, silently()...)
+		}
+	}
+	_, err := k.Request(message, flags|unix.NLM_F_ACK, 0, parts...)
+	return err
+}
+
+// silently keeps the kernel from detecting duplicates, during which it would leave ND unanswered, and from choosing the
+// group's IP as the source of connections of its own (a deprecated address: RFC 6724, rule 3).
+func silently() []nl.NetlinkRequestData {
+	lifetimes := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: ^uint32(0), Prefered: 0}}
+	return []nl.NetlinkRequestData{
+		nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(unix.IFA_F_NODAD)),
+		nl.NewRtAttr(unix.IFA_CACHEINFO, lifetimes.Serialize()),
+	}
+}

@@ -1,0 +1,141 @@
+package address
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/rocast/rocast/test/netns"
+)
+
+func openIn(t *testing.T, ns *netns.NS, dir string) *Owner {
+	t.Helper()
+	var o *Owner
+	if err := ns.Do(func() (err error) { o, err = Open(dir); return err }); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// shown is what ip says of an interface's addresses.
+func shown(t *testing.T, ns *netns.NS, name string) string {
+	t.Helper()
+	output, err := ns.Exec("ip", "-brief", "addr", "show", "dev", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(output)
+	return strings.Join(fields[2:], " ")
+}
+
+func TestTheKernelAnswersForTheGroupIP(t *testing.T) {
+	box, host := netns.New(t), netns.New(t)
+	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
+	must(t, port.AddAddress("10.77.0.254/24"))
+	must(t, far.AddAddress("10.77.0.1/24"))
+	o := openIn(t, box, t.TempDir())
+	p := Place{IfIndex: port.Index, IP: group}
+	must(t, o.Hold(p))
+	if output, err := host.Exec("ping", "-c1", "-W5", group.String()); err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+	neigh, err := host.Netlink().NeighList(far.Index, netlink.FAMILY_V4)
+	must(t, err)
+	if len(neigh) != 1 || neigh[0].HardwareAddr.String() != port.MAC.String() {
+		t.Errorf("the host's neighbours are %v, want %v at the port's %v", neigh, group, port.MAC)
+	}
+	if got, want := shown(t, box, "eth1"), "10.77.0.254/24 10.77.0.100/32"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	must(t, o.Release(p))
+	if got, want := shown(t, box, "eth1"), "10.77.0.254/24"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	must(t, o.Close())
+}
+
+func TestTheKernelConfirmsWhatIsOurs(t *testing.T) {
+	box := netns.New(t)
+	port, _ := netns.Veth(t, box, "eth1", box, "eth2", netns.VethOptions{})
+	dir := t.TempDir()
+	o := openIn(t, box, dir)
+	must(t, o.Hold(Place{port.Index, group}))
+	must(t, port.AddAddress("10.77.0.101/32"))
+	admins := Place{port.Index, netip.MustParseAddr("10.77.0.101")}
+	must(t, o.notes.put(note{admins.IP, "eth1"}))
+
+	o = openIn(t, box, dir) // after a crash
+	if local, err := o.Local(admins.IP); err != nil || !local {
+		t.Errorf("the administrator's address: local %v, %v", local, err)
+	}
+	must(t, o.Sweep())
+	if got, want := shown(t, box, "eth1"), "10.77.0.101/32"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	must(t, o.Close())
+}
+
+func TestIPv6IsOwnedAtOnceAndNeverChosenAsSource(t *testing.T) {
+	box, host := netns.New(t), netns.New(t)
+	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
+	for _, l := range []netns.Link{port, far} {
+		if err := l.NS.Sysctl("net.ipv6.conf."+l.Name+".disable_ipv6", "0"); err != nil {
+			t.Skipf("needs IPv6: %v", err)
+		}
+	}
+	for ns, args := range map[*netns.NS]string{box: "addr add fd00::fe/64 dev eth1 nodad", host: "addr add fd00::1/64 dev p0 nodad"} {
+		if _, err := ns.Exec("ip", strings.Fields(args)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ip := netip.MustParseAddr("fd00::2") // closer to the host's than the box's own: the kernel would prefer it
+	o := openIn(t, box, t.TempDir())
+	must(t, o.Hold(Place{port.Index, ip}))
+	if output, err := host.Exec("ping", "-c1", "-W5", ip.String()); err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+	route, err := box.Netlink().RouteGet(net.ParseIP("fd00::1"))
+	must(t, err)
+	if len(route) != 1 || route[0].Src.String() != "fd00::fe" {
+		t.Errorf("the box would speak from %v", route)
+	}
+	must(t, o.Close())
+	if got := shown(t, box, "eth1"); strings.Contains(got, ip.String()) {
+		t.Errorf("left %s", got)
+	}
+}
+
+func TestWhatOthersTakeOffIsPutBack(t *testing.T) {
+	box := netns.New(t)
+	port, _ := netns.Veth(t, box, "eth1", box, "eth2", netns.VethOptions{})
+	o := openIn(t, box, t.TempDir())
+	must(t, o.Hold(Place{port.Index, group}))
+	ctx, stop := context.WithCancel(context.Background())
+	told, done := make(chan string, 1), make(chan error)
+	go func() { done <- o.Run(ctx, func(s string) { told <- s }) }()
+	if _, err := box.Exec("ip", "addr", "flush", "dev", "eth1"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-told:
+		if want := "somebody took 10.77.0.100 off eth1; it is back"; got != want {
+			t.Errorf("told %q, want %q", got, want)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("not put back")
+	}
+	if got, want := shown(t, box, "eth1"), "10.77.0.100/32"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	stop()
+	must(t, <-done)
+	must(t, o.Close())
+	if got := shown(t, box, "eth1"); got != "" {
+		t.Errorf("left %s", got)
+	}
+}

@@ -1,0 +1,115 @@
+package address
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl/rtnl"
+)
+
+// assigned is an address as the kernel lists it.
+type assigned struct {
+	Place
+	bits  int
+	proto int // its mark
+}
+
+func (k *netlinkKernel) list() ([]assigned, error) {
+	messages, err := k.Request(unix.RTM_GETADDR, unix.NLM_F_DUMP, unix.RTM_NEWADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC))
+	if err != nil {
+		return nil, err
+	}
+	var list []assigned
+	for _, m := range messages {
+		if a, ok := parse(m); ok {
+			list = append(list, a)
+		}
+	}
+	return list, nil
+}
+
+func parse(data []byte) (assigned, bool) {
+	if len(data) < unix.SizeofIfAddrmsg {
+		return assigned{}, false
+	}
+	header := nl.DeserializeIfAddrmsg(data)
+	attrs, err := nl.ParseRouteAttr(data[unix.SizeofIfAddrmsg:])
+	if err != nil {
+		return assigned{}, false
+	}
+	a := assigned{Place: Place{IfIndex: int(header.Index)}, bits: int(header.Prefixlen)}
+	var address, local []byte // local is what the box has when address is the peer's
+	for _, attr := range attrs {
+		switch attr.Attr.Type {
+		case unix.IFA_ADDRESS:
+			address = attr.Value
+		case unix.IFA_LOCAL:
+			local = attr.Value
+		case ifaProto:
+			a.proto = int(attr.Value[0])
+		}
+	}
+	if local == nil {
+		local = address
+	}
+	ip, ok := netip.AddrFromSlice(local)
+	a.IP = ip
+	return a, ok
+}
+
+func (k *netlinkKernel) places(ip netip.Addr) ([]Place, error) {
+	list, err := k.list()
+	var places []Place
+	for _, a := range list {
+		if a.IP == ip {
+			places = append(places, a.Place)
+		}
+	}
+	return places, err
+}
+
+func (k *netlinkKernel) marked() (map[note]bool, error) {
+	list, err := k.list()
+	if err != nil {
+		return nil, err
+	}
+	names := map[int]string{}
+	links, err := k.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
+	}
+	marks := knowsMarks(list)
+	marked := map[note]bool{}
+	for _, a := range list {
+		if a.bits == a.IP.BitLen() && (a.proto == mark || !marks) {
+			marked[note{ip: a.IP, name: names[a.IfIndex]}] = true
+		}
+	}
+	return marked, nil
+}
+
+// CheckMarks says whether the kernel knows marks: errors.ErrUnsupported if it does not.
+func CheckMarks() error {
+	conn, err := rtnl.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	list, err := (&netlinkKernel{conn}).list()
+	if err == nil && !knowsMarks(list) {
+		err = errors.ErrUnsupported
+	}
+	return err
+}
+
+// knowsMarks: a kernel that does gives one of its own to 127.0.0.1, and ours to what it was asked to mark.
+func knowsMarks(list []assigned) bool {
+	return slices.ContainsFunc(list, func(a assigned) bool { return a.proto != 0 })
+}

@@ -1,0 +1,69 @@
+package address
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// note says that the package is about to add an address, or has added it. The interface goes by its name: an ifindex may
+// be another interface's by the time the note is read.
+type note struct {
+	ip   netip.Addr
+	name string
+}
+
+func (n note) String() string { return n.ip.String() + "@" + n.name }
+
+// notes is the directory of this boot's notes. They need not be synced: a box that loses them loses the addresses too.
+type notes string
+
+func openNotes(dir string) (notes, error) {
+	boot, err := os.ReadFile(bootIDFile)
+	if err != nil {
+		return "", fmt.Errorf("keep notes of addresses: %w", err)
+	}
+	ours := filepath.Join(dir, strings.TrimSpace(string(boot)))
+	if err := os.MkdirAll(ours, 0o700); err != nil {
+		return "", fmt.Errorf("keep notes of addresses: %w", err)
+	}
+	boots, err := os.ReadDir(dir)
+	if err != nil {
+		return "", fmt.Errorf("keep notes of addresses: %w", err)
+	}
+	for _, entry := range boots {
+		if path := filepath.Join(dir, entry.Name()); path != ours {
+			if err := os.RemoveAll(path); err != nil {
+				return "", fmt.Errorf("drop the notes of an earlier boot: %w", err)
+			}
+		}
+	}
+	return notes(ours), nil
+}
+
+func (d notes) put(n note) error { return os.WriteFile(d.path(n), nil, 0o600) }
+
+func (d notes) drop(n note) error { return os.Remove(d.path(n)) }
+
+func (d notes) list() ([]note, error) {
+	entries, err := os.ReadDir(string(d))
+	if err != nil {
+		return nil, fmt.Errorf("read the notes of addresses: %w", err)
+	}
+	var list []note
+	for _, entry := range entries {
+		ip, name, _ := strings.Cut(entry.Name(), "@")
+		addr, err := netip.ParseAddr(ip)
+		if err != nil {
+			return nil, fmt.Errorf("%s is no note of an address; remove it", filepath.Join(string(d), entry.Name()))
+		}
+		list = append(list, note{ip: addr, name: name})
+	}
+	return list, nil
+}
+
+func (d notes) path(n note) string { return filepath.Join(string(d), n.String()) }

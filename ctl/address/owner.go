@@ -1,0 +1,207 @@
+package address
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl/rtnl"
+)
+
+// Place is an address on an interface.
+type Place struct {
+	IfIndex int
+	IP      netip.Addr
+}
+
+// Owner adds and removes the groups' IPs. Its methods may be called from any goroutine.
+type Owner struct {
+	kernel kernel
+	events *rtnl.Events
+	notes  notes
+
+	mu   sync.Mutex
+	held map[Place]*holding
+	left map[note]bool // what an earlier run added and nobody holds yet
+	lost map[Place]bool
+}
+
+type holding struct {
+	holders int
+	note    note
+	ours    bool // the box did not have it before
+}
+
+// Open makes an Owner for the calling thread's network namespace that keeps its notes below dir.
+func Open(dir string) (*Owner, error) {
+	conn, err := rtnl.Open()
+	if err != nil {
+		return nil, err
+	}
+	events, err := rtnl.Subscribe(unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	o, err := newOwner(&netlinkKernel{conn}, dir)
+	if err != nil {
+		events.Close()
+		conn.Close()
+		return nil, err
+	}
+	o.events = events
+	return o, nil
+}
+
+func newOwner(k kernel, dir string) (*Owner, error) {
+	notes, err := openNotes(dir)
+	if err != nil {
+		return nil, err
+	}
+	o := &Owner{kernel: k, notes: notes, held: map[Place]*holding{}, left: map[note]bool{}, lost: map[Place]bool{}}
+	if err := o.findLeftovers(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// findLeftovers believes the notes that the kernel confirms, and drops the others.
+func (o *Owner) findLeftovers() error {
+	noted, err := o.notes.list()
+	if err != nil || len(noted) == 0 {
+		return err
+	}
+	marked, err := o.kernel.marked()
+	if err != nil {
+		return err
+	}
+	for _, n := range noted {
+		if marked[n] {
+			o.left[n] = true
+		} else if err := o.notes.drop(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Hold puts the IP on the interface unless it is there already, until Release was called as often.
+func (o *Owner) Hold(p Place) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if h := o.held[p]; h != nil {
+		h.holders++
+		return nil
+	}
+	name, err := o.kernel.name(p.IfIndex)
+	if err != nil {
+		return fmt.Errorf("own %v: look interface %d up: %w", p.IP, p.IfIndex, err)
+	}
+	h := &holding{holders: 1, note: note{ip: p.IP, name: name}}
+	if err := o.take(p, h); err != nil {
+		return fmt.Errorf("own %v on %s: %w", p.IP, name, err)
+	}
+	o.held[p] = h
+	return nil
+}
+
+func (o *Owner) take(p Place, h *holding) error {
+	if o.left[h.note] {
+		delete(o.left, h.note)
+		h.ours = true
+		return nil
+	}
+	if err := o.notes.put(h.note); err != nil {
+		return err
+	}
+	err := o.kernel.add(p)
+	if err == nil {
+		h.ours = true
+		return nil
+	}
+	if errors.Is(err, unix.EEXIST) {
+		err = nil
+	}
+	return errors.Join(err, o.notes.drop(h.note))
+}
+
+// Release takes one Hold back.
+func (o *Owner) Release(p Place) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h := o.held[p]
+	if h == nil {
+		return nil
+	}
+	if h.holders--; h.holders > 0 {
+		return nil
+	}
+	delete(o.held, p)
+	delete(o.lost, p)
+	if !h.ours {
+		return nil
+	}
+	return o.giveBack(p, h.note)
+}
+
+// giveBack takes an address off. One that is gone already, alone or with its interface, is what was wanted.
+func (o *Owner) giveBack(p Place, n note) error {
+	err := o.kernel.remove(p)
+	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("give %v on %s back: %w", n.ip, n.name, err)
+	}
+	return o.notes.drop(n)
+}
+
+// Sweep gives back what an earlier run left and nobody holds now.
+func (o *Owner) Sweep() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var errs []error
+	for n := range o.left {
+		delete(o.left, n)
+		ifIndex, err := o.kernel.index(n.name)
+		if err == nil {
+			err = o.giveBack(Place{IfIndex: ifIndex, IP: n.ip}, n)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Local says whether the IP is the box's own, other than by Hold.
+func (o *Owner) Local(ip netip.Addr) (bool, error) {
+	places, err := o.kernel.places(ip)
+	if err != nil {
+		return false, fmt.Errorf("look up whose %v is: %w", ip, err)
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range places {
+		if h := o.held[p]; h == nil || !h.ours {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Close gives everything back. Run must have returned.
+func (o *Owner) Close() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var errs []error
+	for p, h := range o.held {
+		if h.ours {
+			errs = append(errs, o.giveBack(p, h.note))
+		}
+	}
+	clear(o.held)
+	if o.events != nil {
+		o.events.Close()
+	}
+	o.kernel.Close()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,144 @@
+package address
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	group  = netip.MustParseAddr("10.77.0.100")
+	onBr0  = Place{IfIndex: 2, IP: group}
+	onEth1 = Place{IfIndex: 1, IP: group}
+)
+
+func TestTheLastHolderTakesTheAddressAlong(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{}}
+	o := open(t, k, t.TempDir())
+	must(t, o.Hold(onBr0))
+	must(t, o.Hold(onBr0))
+	must(t, o.Hold(onEth1))
+	must(t, o.Release(onBr0))
+	if got, want := k.String(), "10.77.0.100@br0 10.77.0.100@eth1"; got != want {
+		t.Errorf("with holders left: %s, want %s", got, want)
+	}
+	must(t, o.Release(onBr0))
+	must(t, o.Release(onEth1))
+	must(t, o.Release(onEth1)) // once too often
+	if got := k.String(); got != "" {
+		t.Errorf("left %s", got)
+	}
+}
+
+func TestWhatTheBoxHadBeforeStays(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{onBr0: false}}
+	dir := t.TempDir()
+	o := open(t, k, dir)
+	must(t, o.Hold(onBr0))
+	if local, err := o.Local(group); err != nil || !local {
+		t.Errorf("held, and the box's own: local %v, %v", local, err)
+	}
+	must(t, o.Release(onBr0))
+	if got, want := k.String(), "10.77.0.100@br0"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	must(t, o.Hold(onBr0))
+	o = open(t, k, dir) // after a crash
+	must(t, o.Sweep())
+	if got, want := k.String(), "10.77.0.100@br0"; got != want {
+		t.Errorf("after a crash: %s, want %s", got, want)
+	}
+}
+
+func TestAGroupsIPIsNotTheBoxsOwn(t *testing.T) {
+	o := open(t, &fakeKernel{on: map[Place]bool{}}, t.TempDir())
+	must(t, o.Hold(onBr0))
+	if local, err := o.Local(group); err != nil || local {
+		t.Errorf("local %v, %v", local, err)
+	}
+}
+
+func TestACrashsLeftoversAreTakenBackOrTakenOver(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{}}
+	dir := t.TempDir()
+	o := open(t, k, dir)
+	must(t, o.Hold(onBr0))
+	must(t, o.Hold(onEth1))
+
+	o = open(t, k, dir)
+	must(t, o.Hold(onBr0)) // its group came back, eth1's members did not
+	must(t, o.Sweep())
+	if got, want := k.String(), "10.77.0.100@br0"; got != want {
+		t.Errorf("after the restart: %s, want %s", got, want)
+	}
+	must(t, o.Release(onBr0))
+	if got := k.String(); got != "" {
+		t.Errorf("taken over but not given back: %s", got)
+	}
+}
+
+// The crash came between the note and the address; then the administrator added the same one.
+func TestANoteAloneIsNotBelieved(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{}}
+	dir := t.TempDir()
+	o := open(t, k, dir)
+	must(t, o.notes.put(note{group, "br0"}))
+	k.on[onBr0] = false
+	o = open(t, k, dir)
+	must(t, o.Hold(onBr0))
+	must(t, o.Release(onBr0))
+	must(t, o.Sweep())
+	if got, want := k.String(), "10.77.0.100@br0"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestNotesOfAnotherBootAreDropped(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other-boot")
+	must(t, os.Mkdir(other, 0o700))
+	must(t, os.WriteFile(filepath.Join(other, "10.77.0.100@br0"), nil, 0o600))
+	k := &fakeKernel{on: map[Place]bool{onBr0: true}}
+	o := open(t, k, dir)
+	must(t, o.Sweep())
+	if got, want := k.String(), "10.77.0.100@br0"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if _, err := os.Stat(other); err == nil {
+		t.Error("the other boot's notes are still there")
+	}
+}
+
+func TestAnAddressThatCannotBeAddedIsNotHeld(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{}, refuse: unix.EPERM}
+	dir := t.TempDir()
+	o := open(t, k, dir)
+	if err := o.Hold(onBr0); !errors.Is(err, unix.EPERM) || err.Error() != "own 10.77.0.100 on br0: operation not permitted" {
+		t.Errorf("%v", err)
+	}
+	if notes, err := o.notes.list(); err != nil || len(notes) != 0 {
+		t.Errorf("notes %v, %v", notes, err)
+	}
+	must(t, o.Hold(onBr0))
+	if got, want := k.String(), "10.77.0.100@br0"; got != want {
+		t.Errorf("the next try: %s, want %s", got, want)
+	}
+}
+
+func TestCloseGivesEverythingBack(t *testing.T) {
+	before := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.1")}
+	k := &fakeKernel{on: map[Place]bool{before: false}}
+	o := open(t, k, t.TempDir())
+	for _, p := range []Place{onBr0, onEth1, before} {
+		must(t, o.Hold(p))
+		must(t, o.Hold(p))
+	}
+	must(t, o.Close())
+	if got, want := k.String(), "10.77.0.1@eth1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

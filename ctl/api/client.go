@@ -1,0 +1,150 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+)
+
+const (
+	// DefaultSocket is where the daemon listens unless told otherwise.
+	DefaultSocket = "/run/rocast/rocast.sock"
+
+	maxAnswerBytes = 1 << 30
+	answerWithin   = time.Minute // creating a group asks the kernel about every member
+)
+
+// Dial connects to the daemon's socket.
+type Dial func(ctx context.Context, socket string) (net.Conn, error)
+
+// Client talks to the daemon on one socket.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// NewClient returns a client for a socket. dial may be nil.
+func NewClient(socket string, dial Dial) *Client {
+	if dial == nil {
+		dial = func(ctx context.Context, socket string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		}
+	}
+	transport := &http.Transport{
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, socket) },
+		DisableKeepAlives: true,
+	}
+	return &Client{socket: socket, http: &http.Client{Transport: transport, Timeout: answerWithin}}
+}
+
+// CreateGroup creates the group that a file describes.
+func (c *Client) CreateGroup(ctx context.Context, file []byte) (group Group, err error) {
+	return group, c.do(ctx, http.MethodPost, GroupsPath, file, &group)
+}
+
+// RemoveGroup ends a group.
+func (c *Client) RemoveGroup(ctx context.Context, name string) (removed Removed, err error) {
+	return removed, c.do(ctx, http.MethodDelete, GroupsPath+"/"+url.PathEscape(name), nil, &removed)
+}
+
+// Groups lists the groups.
+func (c *Client) Groups(ctx context.Context) (groups Groups, err error) {
+	return groups, c.do(ctx, http.MethodGet, GroupsPath, nil, &groups)
+}
+
+// Group describes a group.
+func (c *Client) Group(ctx context.Context, name string) (group Group, err error) {
+	return group, c.do(ctx, http.MethodGet, GroupsPath+"/"+url.PathEscape(name), nil, &group)
+}
+
+// Ports lists the ports.
+func (c *Client) Ports(ctx context.Context) (ports Ports, err error) {
+	return ports, c.do(ctx, http.MethodGet, PortsPath, nil, &ports)
+}
+
+// Stats returns the counters.
+func (c *Client) Stats(ctx context.Context) (stats Stats, err error) {
+	return stats, c.do(ctx, http.MethodGet, StatsPath, nil, &stats)
+}
+
+// Features lists what the kernel can do.
+func (c *Client) Features(ctx context.Context) (features Features, err error) {
+	return features, c.do(ctx, http.MethodGet, FeaturesPath, nil, &features)
+}
+
+// Version is the daemon's.
+func (c *Client) Version(ctx context.Context) (version Version, err error) {
+	return version, c.do(ctx, http.MethodGet, VersionPath, nil, &version)
+}
+
+// do sends a request and reads the answer into into. Its error is an *Error.
+func (c *Client) do(ctx context.Context, method, path string, body []byte, into any) error {
+	status, text, err := c.send(ctx, method, path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if status/100 != 2 {
+		return refusal(status, text)
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return Errorf(Internal, "what answers on %s is no rocastd of this version: %v", c.socket, err)
+	}
+	return nil
+}
+
+// send returns the answer as it comes.
+func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (status int, answer string, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://rocastd"+path, body)
+	if err != nil {
+		return 0, "", Errorf(BadRequest, "%v", err)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return 0, "", c.unreachable(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	if err != nil {
+		return 0, "", c.unreachable(err)
+	}
+	return response.StatusCode, string(text), nil
+}
+
+func refusal(status int, text string) error {
+	var body ErrorBody
+	if err := json.Unmarshal([]byte(text), &body); err != nil || body.Error == nil {
+		return Errorf(Internal, "the daemon answered %d without saying why; see its log", status)
+	}
+	return body.Error
+}
+
+func (c *Client) unreachable(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	var operation *net.OpError
+	if errors.As(err, &operation) {
+		err = operation.Err
+	}
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		err = call.Err
+	}
+	mend := "is rocastd running, and is this its socket?"
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		mend = "run as root, or join the socket's group"
+	case errors.Is(err, context.DeadlineExceeded):
+		mend = "see the daemon's log"
+	}
+	return &Error{Kind: Unreachable, Message: fmt.Sprintf("no daemon answers on %s (%v); %s", c.socket, err, mend)}
+}

@@ -1,0 +1,185 @@
+package api
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// MaxGroupFileBytes bounds a group file: the largest group with a line for each member, and room for their regions.
+const MaxGroupFileBytes = 1 << 20
+
+// Paths of the interface.
+const (
+	GroupsPath   = "/v1/groups"
+	PortsPath    = "/v1/ports"
+	StatsPath    = "/v1/stats"
+	FeaturesPath = "/v1/features"
+	VersionPath  = "/v1/version"
+	MetricsPath  = "/metrics"
+)
+
+// States of a group and of a member.
+const (
+	Ready   = "ready"
+	Waiting = "waiting" // for a next hop; Reason says for which
+	Failed  = "failed"  // a kept group that could not be set up again; Reason says why
+)
+
+// Groups lists all groups, by name.
+type Groups struct {
+	Groups []GroupSummary `json:"groups"`
+}
+
+// GroupSummary is a group in a list.
+type GroupSummary struct {
+	Name         string `json:"name"`
+	IP           string `json:"ip,omitempty"`
+	QPN          uint32 `json:"qpn,omitempty"`
+	Addressing   string `json:"addressing,omitempty"`
+	MemberCount  int    `json:"memberCount"`  // the source included
+	WaitingCount int    `json:"waitingCount"` // members and forwards without a next hop
+	State        string `json:"state"`
+	Reason       string `json:"reason,omitempty"`
+}
+
+// Group is everything there is to know about a group.
+type Group struct {
+	GroupSummary
+	MTU      int       `json:"mtu,omitempty"`
+	Policy   *Policy   `json:"policy,omitempty"`
+	Restored bool      `json:"restored"` // it outlived a crash or carried data before the daemon stopped
+	Memory   []Region  `json:"memory,omitempty"`
+	Progress *Progress `json:"progress,omitempty"` // absent until the source is heard
+	Members  []Member  `json:"members,omitempty"`
+	Forward  []Forward `json:"forward,omitempty"`
+	Counters Counters  `json:"counters,omitempty"` // frames by what became of them
+}
+
+// Policy is how feedback is merged.
+type Policy struct {
+	Ack     string `json:"ack"`
+	Nak     string `json:"nak"`
+	OnFatal string `json:"on-fatal"`
+}
+
+// Progress is where the merging stands, in PSNs of the source.
+type Progress struct {
+	Sent     uint32 `json:"sent"`     // highest forwarded
+	Position uint32 `json:"position"` // last seen: the source's place
+	Merged   uint32 `json:"merged"`   // what the source was last told
+}
+
+// Region is a range of memory: the group's as the source sees it, or a receiver's.
+type Region struct {
+	VA     Hex    `json:"va"`
+	Length uint64 `json:"length"`
+	RKey   *Hex   `json:"rkey,omitempty"` // absent: the reader may not see it
+}
+
+// Member is a member's QP and how it is reached.
+type Member struct {
+	IP        string   `json:"ip"`
+	QPN       uint32   `json:"qpn"`
+	PSN       uint32   `json:"psn"`
+	Role      string   `json:"role"`
+	RemoteQPN uint32   `json:"remoteQPN"`
+	Regions   []Region `json:"regions,omitempty"`
+	Reach
+}
+
+// Forward is a branch to the next switch.
+type Forward struct {
+	Via string `json:"via"`
+	Reach
+}
+
+// Reach is how a member or the next switch is reached, and how far it is.
+type Reach struct {
+	State   string  `json:"state"`
+	Reason  string  `json:"reason,omitempty"` // waiting: for what; ready: what casts doubt on it
+	Port    string  `json:"port,omitempty"`
+	MAC     string  `json:"mac,omitempty"`
+	VLANs   []int   `json:"vlans,omitempty"`   // outermost first
+	Part    string  `json:"part,omitempty"`    // of a path: active, or why it is not
+	Acked   *uint32 `json:"acked,omitempty"`   // highest PSN acknowledged, in PSNs of the source; absent: it has not spoken
+	Pending string  `json:"pending,omitempty"` // the NAK it gave that the source has not heard
+}
+
+// Removed answers a DELETE.
+type Removed struct {
+	Name string `json:"removed"`
+}
+
+// Ports lists the ports.
+type Ports struct {
+	Ports []Port `json:"ports"`
+}
+
+// Port is an interface rocast attached to.
+type Port struct {
+	Name        string   `json:"name"`
+	IfIndex     int      `json:"ifindex"`
+	MAC         string   `json:"mac"`
+	MTU         int      `json:"mtu"`
+	Attach      string   `json:"attach"` // where the classifier runs: native, generic
+	Mode        string   `json:"mode"`   // how frames get to user space: copy, zero-copy, generic
+	MultiBuffer bool     `json:"multiBuffer"`
+	Queues      int      `json:"queues"`
+	RxFrames    uint64   `json:"rxFrames"`
+	RxBytes     uint64   `json:"rxBytes"`
+	TxFrames    uint64   `json:"txFrames"`
+	TxBytes     uint64   `json:"txBytes"`
+	TxLost      uint64   `json:"txLost"` // the port could not take them
+	Kernel      Counters `json:"kernel,omitempty"`
+}
+
+// Stats are the counters of all groups together and of what is no group's.
+type Stats struct {
+	Counters Counters `json:"counters"`
+}
+
+// Counters are counts since the start, by name.
+type Counters map[string]uint64
+
+// Features lists what rocast uses of the kernel.
+type Features struct {
+	Features []Feature `json:"features"`
+}
+
+// Availability of a feature.
+const (
+	Available = "available"
+	Missing   = "missing"
+	Unknown   = "unknown" // it could not be tried; Detail says why
+)
+
+// Feature is something not every kernel has.
+type Feature struct {
+	Name     string `json:"name"`
+	Since    string `json:"since"` // the first kernel version that has it
+	Status   string `json:"status"`
+	Fallback string `json:"fallback,omitempty"` // what happens without
+	Detail   string `json:"detail,omitempty"`
+}
+
+// Version is a build.
+type Version struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+}
+
+// Hex is a number that is written in hexadecimal, as a string.
+type Hex uint64
+
+func (h Hex) String() string { return fmt.Sprintf("%#x", uint64(h)) }
+
+// MarshalText is part of encoding.TextMarshaler.
+func (h Hex) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText is part of encoding.TextUnmarshaler.
+func (h *Hex) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 0, 64)
+	*h = Hex(n)
+	return err
+}

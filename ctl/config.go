@@ -1,0 +1,145 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/yamldoc"
+)
+
+// DefaultConfigFile is read unless rocastd is told otherwise.
+const DefaultConfigFile = "/etc/rocast/rocastd.yaml"
+
+// Config is the daemon's config file. packaging/rocastd.yaml explains it to its users.
+type Config struct {
+	Ports       []string // names or globs
+	Socket      string
+	SocketGroup string // whose members may change groups
+	StateDir    string
+	Mode        string // see afxdp.Mode
+	Busy        bool   // an idle worker spins
+	LogFormat   string
+	LogLevel    string
+}
+
+var (
+	modes      = []string{"copy", "zero-copy", "generic"}
+	waits      = []string{"block", "busy"}
+	logFormats = []string{"console", "json"}
+	logLevels  = []string{"debug", "info", "warn", "error"}
+)
+
+// LoadConfig reads a config file.
+func LoadConfig(file string) (Config, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Config{}, fmt.Errorf("read the config: %w; write one, or name another with --config", err)
+	}
+	c, err := ParseConfig(text)
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return c, nil
+}
+
+// ParseConfig reads the text of a config file and fills in what it leaves out. Its error is a yamldoc.Error.
+func ParseConfig(text []byte) (Config, error) {
+	c := Config{Socket: api.DefaultSocket, SocketGroup: "root", StateDir: "/var/lib/rocast", Mode: modes[0], LogFormat: logFormats[0], LogLevel: "info"}
+	document, err := yamldoc.Parse(text, "the config")
+	if err != nil {
+		return Config{}, err
+	}
+	wait := waits[0]
+	err = document.Fields(
+		yamldoc.Field{Key: "ports", Set: c.readPorts, Needed: "ports: [NAME or GLOB, ...], the interfaces to carry groups on"},
+		yamldoc.Field{Key: "socket", Set: yamldoc.Into(&c.Socket, absolutePath)},
+		yamldoc.Field{Key: "socketGroup", Set: yamldoc.Into(&c.SocketGroup, yamldoc.Value.Text)},
+		yamldoc.Field{Key: "stateDir", Set: yamldoc.Into(&c.StateDir, absolutePath)},
+		yamldoc.Field{Key: "mode", Set: yamldoc.Into(&c.Mode, oneOf(modes))},
+		yamldoc.Field{Key: "wait", Set: yamldoc.Into(&wait, oneOf(waits))},
+		yamldoc.Field{Key: "log", Set: func(v yamldoc.Value) error {
+			return v.Fields(
+				yamldoc.Field{Key: "format", Set: yamldoc.Into(&c.LogFormat, oneOf(logFormats))},
+				yamldoc.Field{Key: "level", Set: yamldoc.Into(&c.LogLevel, oneOf(logLevels))},
+			)
+		}},
+	)
+	c.Busy = wait == "busy"
+	return c, err
+}
+
+func (c *Config) readPorts(v yamldoc.Value) error {
+	err := v.Each("port", func(item yamldoc.Value) error {
+		pattern, err := item.Text()
+		if err != nil {
+			return err
+		}
+		if _, err := path.Match(pattern, ""); err != nil {
+			return item.Errorf("%q is no glob; close its brackets", pattern)
+		}
+		c.Ports = append(c.Ports, pattern)
+		return nil
+	})
+	if err == nil && len(c.Ports) == 0 {
+		err = v.Errorf("lists nothing; name at least one interface")
+	}
+	return err
+}
+
+func absolutePath(v yamldoc.Value) (string, error) {
+	text, err := v.Text()
+	if err == nil && !path.IsAbs(text) {
+		err = v.Errorf("%q depends on where the daemon is started; write a path that begins with /", text)
+	}
+	return text, err
+}
+
+func oneOf(words []string) func(yamldoc.Value) (string, error) {
+	return func(v yamldoc.Value) (string, error) {
+		text, err := v.Text()
+		if err == nil && !slices.Contains(words, text) {
+			err = v.Errorf("%q is not one of %q", text, words)
+		}
+		return text, err
+	}
+}
+
+// Interface is what ExpandPorts has to know of one.
+type Interface struct {
+	Name string
+	// Plain: Ethernet that leads to hosts by itself. A glob passes over what is not: loopback, bridges, VLAN devices.
+	Plain bool
+}
+
+// ExpandPorts returns the names that patterns stand for among the interfaces there are, each once, in the order of patterns.
+func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
+	var names []string
+	for _, pattern := range patterns {
+		found := false
+		for _, i := range interfaces {
+			match, err := path.Match(pattern, i.Name)
+			if err != nil {
+				return nil, fmt.Errorf("ports: %q is no glob: %w", pattern, err)
+			}
+			if i.Name != pattern && (!match || !i.Plain) {
+				continue
+			}
+			found = true
+			if !slices.Contains(names, i.Name) {
+				names = append(names, i.Name)
+			}
+		}
+		if !found {
+			return nil, missingPort(pattern)
+		}
+	}
+	return names, nil
+}
+
+func missingPort(pattern string) error {
+	return errors.New("ports: there is no interface " + pattern + "; ip link lists those there are")
+}

@@ -1,0 +1,101 @@
+package ctl
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestConfigDefaults(t *testing.T) {
+	got, err := ParseConfig([]byte("ports: [eth1, 'eth2*']\n"))
+	want := Config{
+		Ports: []string{"eth1", "eth2*"}, Socket: "/run/rocast/rocast.sock", SocketGroup: "root", StateDir: "/var/lib/rocast",
+		Mode: "copy", LogFormat: "console", LogLevel: "info",
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}
+
+func TestConfigTakesEveryKey(t *testing.T) {
+	got, err := ParseConfig([]byte(`
+ports: [eth1]
+socket: /tmp/s
+socketGroup: rdma
+stateDir: /tmp/d
+mode: zero-copy
+wait: busy
+log: {format: json, level: debug}
+`))
+	want := Config{
+		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true,
+		LogFormat: "json", LogLevel: "debug",
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}
+
+// The example people start from is read as it is shipped, and with every comment that is a key taken for one.
+func TestTheShippedExampleIsRead(t *testing.T) {
+	text, err := os.ReadFile("../packaging/rocastd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseConfig(text); err != nil {
+		t.Error(err)
+	}
+	if _, err := ParseConfig([]byte(regexp.MustCompile(`(?m)^#(\S)`).ReplaceAllString(string(text), "$1"))); err != nil {
+		t.Errorf("uncommented: %v", err)
+	}
+}
+
+func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"socket: /s\n", "line 1: the config has no ports; add ports: [NAME or GLOB, ...], the interfaces to carry groups on"},
+		{"ports: []\n", "line 1: ports lists nothing; name at least one interface"},
+		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
+		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is no glob; close its brackets`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is not known here; known are ports, socket, socketGroup, stateDir, mode, wait, log`},
+		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" depends on where the daemon is started; write a path that begins with /`},
+		{"ports: [eth1]\nmode: fast\n", `line 2: mode "fast" is not one of ["copy" "zero-copy" "generic"]`},
+		{"ports: [eth1]\nlog:\n  level: loud\n", `line 3: log: level "loud" is not one of ["debug" "info" "warn" "error"]`},
+	} {
+		if _, err := ParseConfig([]byte(c.text)); err == nil || err.Error() != c.want {
+			t.Errorf("%q\ngot  %v\nwant %s", c.text, err, c.want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "none.yaml")
+	want := "read the config: open " + file + ": no such file or directory; write one, or name another with --config"
+	if _, err := LoadConfig(file); err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+}
+
+func TestPortsAreExpanded(t *testing.T) {
+	interfaces := []Interface{{"lo", false}, {"br0", false}, {"eth0", true}, {"eth1", true}, {"eth1.100", false}, {"eth2", true}}
+	for _, c := range []struct {
+		patterns string
+		want     string
+	}{
+		{"eth1 eth2", "eth1 eth2"},
+		{"eth2 eth*", "eth2 eth0 eth1"},
+		{"*", "eth0 eth1 eth2"},
+		{"eth[12]", "eth1 eth2"},
+		{"br0", "br0"}, // by its name anything is taken: the data path says whether it can be
+		{"eth1 wlan*", "ports: there is no interface wlan*; ip link lists those there are"},
+	} {
+		names, err := ExpandPorts(strings.Fields(c.patterns), interfaces)
+		got := strings.Join(names, " ")
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: got %s, want %s", c.patterns, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,300 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/mft"
+)
+
+// g1 is the file most tests begin with: a source on eth1 and two receivers on eth2 and eth3.
+const g1 = `name: g1
+ip: 10.77.0.100
+qpn: 1
+mtu: 1024
+memory: {va: 0x10000, rkey: 0xfeedbea7}
+members:
+  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
+  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0xfeedbea8}]}
+  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 4096, rkey: 0xfeedbea9}]}
+`
+
+// world is a Controller among its twins. Its state directory outlives it: see restart.
+type world struct {
+	*Controller
+	dir       string
+	sw        *ctltest.Switch
+	hops      *ctltest.Hops
+	addresses *ctltest.Addresses
+	logs      *observer.ObservedLogs
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return openWorld(t, t.TempDir())
+}
+
+func openWorld(t *testing.T, dir string) *world {
+	t.Helper()
+	return openWorldWith(t, dir, ctltest.NewAddresses())
+}
+
+func openWorldWith(t *testing.T, dir string, addresses *ctltest.Addresses) *world {
+	t.Helper()
+	w := &world{dir: dir, sw: ctltest.NewSwitch("eth1", "eth2", "eth3"), hops: ctltest.NewHops(), addresses: addresses}
+	w.hops.Set(map[string]nexthop.Hop{
+		"10.77.0.1": ctltest.Hop(1, "eth1", 1500, 1), "10.77.0.2": ctltest.Hop(2, "eth2", 1500, 2), "10.77.0.3": ctltest.Hop(3, "eth3", 1500, 3),
+	})
+	state, err := store.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zap.DebugLevel)
+	w.logs = logs
+	w.Controller = New(Parts{Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Log: zap.New(core)})
+	if err := w.Restore(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// restart ends the daemon, cleanly or not, and starts the next one on its state directory.
+func (w *world) restart(t *testing.T, clean bool) *world {
+	t.Helper()
+	if clean {
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Store.Close()
+	return openWorld(t, w.dir)
+}
+
+func (w *world) create(t *testing.T, text string) api.Group {
+	t.Helper()
+	g, err := w.Create([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// String is all that a group leaves: table, addresses, tracked hosts, files.
+func (w *world) String() string {
+	var names []string
+	for g := range w.sw.Table().All {
+		names = append(names, g.Name)
+	}
+	slices.Sort(names)
+	files, _ := filepath.Glob(filepath.Join(w.dir, "groups", "*"))
+	for i := range files {
+		files[i] = filepath.Base(files[i])
+	}
+	return fmt.Sprintf("table %v, addresses [%v], tracking %d, files %v", names, w.addresses, w.hops.Tracked(), files)
+}
+
+func (w *world) expect(t *testing.T, want string) {
+	t.Helper()
+	if got := w.String(); got != want {
+		t.Errorf("\ngot  %s\nwant %s", got, want)
+	}
+}
+
+const (
+	nothing = "table [], addresses [], tracking 0, files []"
+	withG1  = "table [g1], addresses [10.77.0.100@1 x1 10.77.0.100@2 x1 10.77.0.100@3 x1], tracking 3, files [g1.yaml]"
+)
+
+func TestCreatePublishesOwnsAndKeeps(t *testing.T) {
+	w := newWorld(t)
+	g := w.create(t, g1)
+	w.expect(t, withG1)
+	if g.State != api.Ready || g.Members[0].Port != "eth1" || g.Members[2].Port != "eth3" || g.Members[2].MAC != "02:00:00:00:00:03" {
+		t.Errorf("%+v", g)
+	}
+	published := w.sw.Table().Group(w.groups["g1"].id)
+	if published.Source.Port != 0 || published.Paths[1].Port != 2 || published.Paths[1].Src != published.IP || published.Restored {
+		t.Errorf("published %+v", published)
+	}
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+}
+
+func TestWhatIsRefusedChangesNothing(t *testing.T) {
+	hold, add := errors.New("hold refused"), errors.New("add refused")
+	for _, c := range []struct {
+		name string
+		set  func(*world)
+		text string
+		want string
+	}{
+		{"a bad file", nil, strings.Replace(g1, "psn: 5", "psn: -5", 1),
+			"line 8: member 2: psn is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"the data path", func(w *world) { w.sw.Refuse(add) }, g1, "add refused"},
+		{"the address", func(w *world) { w.addresses.Refuse(hold) }, g1, "group g1: hold refused"},
+		{"a port's MTU", func(w *world) {
+			w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": ctltest.Hop(3, "eth3", 1000, 3)})
+		}, g1, "line 4: mtu: 10.77.0.3 is reached through eth3, whose MTU 1000 cannot carry path MTU 1024; set it with ip link set eth3 mtu 1088"},
+		{"a port without multi-buffer", func(w *world) {
+			w.hops.Set(map[string]nexthop.Hop{"10.77.0.1": ctltest.Hop(1, "eth1", 9000, 1)})
+		}, strings.Replace(g1, "1024", "4096", 1),
+			"line 4: mtu: 10.77.0.1 is reached through eth1, which was opened without multi-buffer, and path MTU 4096 needs it; set its MTU to 4160 or more before rocastd starts (rocast features says whether the kernel has it)"},
+		{"a forward through no port", nil, g1 + "forward:\n  - {port: eth9, via: 10.77.0.9}\n",
+			"line 11: port eth9 is none of rocast's (eth1, eth2, eth3); write one of them, or add it to ports: in the daemon's config"},
+		{"switch-ip of another box", nil, "addressing: switch-ip\n" + g1,
+			"line 3: ip 10.77.0.100 is not this box's, and with addressing switch-ip members name the group by an address the box has; add it with ip addr add, or use addressing: group-ip"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			if c.set != nil {
+				c.set(w)
+			}
+			_, err := w.Create([]byte(c.text))
+			if e := (*api.Error)(nil); !errors.As(err, &e) || err.Error() != c.want {
+				t.Errorf("\ngot  %v (%T)\nwant %s", err, err, c.want)
+			}
+			w.expect(t, nothing)
+		})
+	}
+}
+
+func TestAGroupThatCannotBeKeptIsNotMade(t *testing.T) {
+	w := newWorld(t)
+	inTheWay := filepath.Join(w.dir, "groups", "g1.yaml")
+	if err := os.Mkdir(inTheWay, 0o700); err != nil { // no file can be renamed to it
+		t.Fatal(err)
+	}
+	if _, err := w.Create([]byte(g1)); err == nil {
+		t.Error("created")
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+}
+
+func TestAGroupThatCannotBeForgottenStays(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	kept := filepath.Join(w.dir, "groups", "g1.yaml")
+	if err := os.Remove(kept); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Remove("g1"); err == nil {
+		t.Error("removed")
+	}
+	if err := os.WriteFile(kept, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, withG1)
+}
+
+func TestANameAndAQPNAreTakenOnce(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	_, err := w.Create([]byte(g1))
+	if want := "line 1: group g1 exists; remove it first with rocast group rm g1, or write another name"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	second := strings.Replace(g1, "name: g1", "name: g2", 1)
+	_, err = w.Create([]byte(second))
+	if want := "line 3: group g2: 10.77.0.100 with QPN 1 is taken by another group; write another qpn (or remoteQPN of a member), or another ip"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	w.expect(t, withG1)
+	w.create(t, strings.Replace(second, "qpn: 1\n", "qpn: 2\n", 1))
+	w.expect(t, "table [g1 g2], addresses [10.77.0.100@1 x2 10.77.0.100@2 x2 10.77.0.100@3 x2], tracking 3, files [g1.yaml g2.yaml]")
+	if err := w.Remove("g2"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, withG1)
+}
+
+func TestRemovingWhatIsNotThereSaysSo(t *testing.T) {
+	w := newWorld(t)
+	want := `there is no group "g9"; rocast group ls lists those there are`
+	if err := w.Remove("g9"); err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	if _, err := w.Group("g9"); err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+}
+
+func TestAddressingDecidesWhatIsOwnedAndWhatCopiesComeFrom(t *testing.T) {
+	for _, c := range []struct{ addressing, ip, owned, copiesFrom string }{
+		{"group-ip", "10.77.0.100", "10.77.0.100@1 x1 10.77.0.100@2 x1 10.77.0.100@3 x1", "10.77.0.100"},
+		{"switch-ip", "10.77.0.100", "", "10.77.0.100"},
+		{"virtual-qpn", "10.77.0.2", "", "10.77.0.1"},
+	} {
+		t.Run(c.addressing, func(t *testing.T) {
+			w := newWorld(t)
+			w.addresses.Box[netip.MustParseAddr("10.77.0.100")] = c.addressing == "switch-ip"
+			w.create(t, "addressing: "+c.addressing+"\n"+strings.Replace(g1, "10.77.0.100", c.ip, 1))
+			if got := w.addresses.String(); got != c.owned {
+				t.Errorf("owns %q, want %q", got, c.owned)
+			}
+			g := w.groups["g1"].published
+			if g.Source.Src.String() != c.ip || g.Paths[0].Src.String() != c.copiesFrom {
+				t.Errorf("answers come from %v and copies from %v, want %s and %s", g.Source.Src, g.Paths[0].Src, c.ip, c.copiesFrom)
+			}
+		})
+	}
+}
+
+func TestAForwardLeavesTheSourcesHeaders(t *testing.T) {
+	w := newWorld(t)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.9": ctltest.Hop(3, "eth3", 1500, 9)})
+	v := w.create(t, g1+"forward:\n  - {port: eth3, via: 10.77.0.9}\n")
+	g := w.groups["g1"].published
+	p := g.Paths[len(g.Paths)-1]
+	if p.Kind != mft.Forwarded || p.Port != 2 || p.Src != g.Source.Dst || p.Dst != g.IP || p.DestQPN != g.QPN || p.FirstPSN != g.Source.FirstPSN || p.L2[5] != 9 {
+		t.Errorf("%+v", p)
+	}
+	if f := v.Forward; len(f) != 1 || f[0].State != api.Ready || f[0].Port != "eth3" || f[0].Via != "10.77.0.9" {
+		t.Errorf("shown as %+v", f)
+	}
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.9": ctltest.Hop(2, "eth2", 1500, 9)})
+	w.hopsChanged([]netip.Addr{netip.MustParseAddr("10.77.0.9")})
+	v, _ = w.Group("g1")
+	if want := "10.77.0.9 is reached through eth2; write that port, or correct the route"; v.Forward[0].State != api.Waiting || v.Forward[0].Reason != want {
+		t.Errorf("through another port it is shown as %+v", v.Forward[0])
+	}
+}
+
+func TestNoRKeyReachesALog(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	if _, err := w.Create([]byte(strings.Replace(g1, "0xfeedbea8", "0xfeedbea8f", 1))); err == nil {
+		t.Error("taken")
+	}
+	w.hopsChanged([]netip.Addr{netip.MustParseAddr("10.77.0.2")})
+	w = w.restart(t, false)
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.logs.All()) == 0 {
+		t.Error("nothing was logged")
+	}
+	for _, entry := range w.logs.All() {
+		text := fmt.Sprint(entry.Message, entry.ContextMap())
+		if strings.Contains(text, "feedbea") || strings.Contains(text, fmt.Sprint(0xfeedbea8)) {
+			t.Error(text)
+		}
+	}
+}

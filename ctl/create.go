@@ -1,0 +1,105 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/mft"
+)
+
+// Create makes the group that a file describes. After an error, which is an *api.Error, nothing has changed.
+func (c *Controller) Create(text []byte) (api.Group, error) {
+	file, err := groupfile.Parse(text)
+	if err != nil {
+		return api.Group{}, apiError(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if other := c.groups[file.Name]; other != nil {
+		return api.Group{}, &api.Error{Kind: api.Exists, Line: file.Lines.Name,
+			Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name", file.Name, file.Name)}
+	}
+	g := &group{name: file.Name, file: file}
+	if err := c.begin(g, c.refuseUnfit); err != nil {
+		return api.Group{}, apiError(err)
+	}
+	if err := c.Store.Put(g.name, text); err != nil {
+		return api.Group{}, apiError(errors.Join(err, c.end(g)))
+	}
+	c.groups[g.name] = g
+	c.Log.Info("group created", zap.String("group", g.name), zap.Int("members", 1+len(file.Receivers)), zap.Int("waiting", g.waiting()))
+	return c.view(g), nil
+}
+
+// refuseUnfit refuses a new group for what the box itself lacks. What may still come, like a host, is waited for instead.
+func (c *Controller) refuseUnfit(g *group, p plan) error {
+	f := g.file
+	for _, l := range p.legs {
+		if l.unfit {
+			return yamldoc.Errorf(f.Lines.MTU, "mtu: %s", l.reason)
+		}
+	}
+	for _, forward := range f.Forward {
+		if !c.isPort(forward.Port) {
+			return yamldoc.Errorf(forward.Line, "port %s is none of rocast's (%s); write one of them, or add it to ports: in the daemon's config", forward.Port, portNames(c.ports))
+		}
+	}
+	if f.Addressing != mft.BySwitchIP {
+		return nil
+	}
+	local, err := c.Addresses.Local(f.IP)
+	if err == nil && !local {
+		err = yamldoc.Errorf(f.Lines.IP, "ip %v is not this box's, and with addressing switch-ip members name the group by an address the box has; add it with ip addr add, or use addressing: group-ip", f.IP)
+	}
+	return err
+}
+
+func (c *Controller) isPort(name string) bool {
+	for _, p := range c.ports {
+		if p.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Remove ends a group and forgets it.
+func (c *Controller) Remove(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.groups[name]
+	if g == nil {
+		return noGroup(name)
+	}
+	if err := c.Store.Delete(name); err != nil {
+		return apiError(err)
+	}
+	delete(c.groups, name)
+	if err := c.end(g); err != nil {
+		// It is gone from the table and will not come back; what could not be taken back shows in the kernel only.
+		c.Log.Error("group removed, but not all of it was given back", zap.String("group", name), zap.Error(err))
+		return nil
+	}
+	c.Log.Info("group removed", zap.String("group", name))
+	return nil
+}
+
+func noGroup(name string) error {
+	return api.Errorf(api.NotFound, "there is no group %q; rocast group ls lists those there are", name)
+}
+
+// apiError gives an error the form in which it leaves the daemon.
+func apiError(err error) error {
+	if e := (*api.Error)(nil); errors.As(err, &e) {
+		return e
+	}
+	if e := (*yamldoc.Error)(nil); errors.As(err, &e) {
+		return &api.Error{Kind: api.BadFile, Message: e.Message, Line: e.Line}
+	}
+	return api.Errorf(api.Internal, "%v", err)
+}

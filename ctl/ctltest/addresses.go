@@ -1,0 +1,83 @@
+package ctltest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rocast/rocast/ctl/address"
+)
+
+// Addresses is a ctl.Addresses that only counts.
+type Addresses struct {
+	mu     sync.Mutex
+	held   map[address.Place]int
+	refuse error
+	// Box are the addresses the box has of its own.
+	Box map[netip.Addr]bool
+}
+
+// NewAddresses returns Addresses of a box that has none.
+func NewAddresses() *Addresses {
+	return &Addresses{held: map[address.Place]int{}, Box: map[netip.Addr]bool{}}
+}
+
+// Refuse makes the next Hold fail.
+func (a *Addresses) Refuse(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refuse = err
+}
+
+// String lists what is held, with the number of holders: "10.0.0.9@2 x1".
+func (a *Addresses) String() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var list []string
+	for place, holders := range a.held {
+		list = append(list, fmt.Sprintf("%v@%d x%d", place.IP, place.IfIndex, holders))
+	}
+	slices.SortFunc(list, cmp.Compare[string])
+	return strings.Join(list, " ")
+}
+
+// Hold is part of ctl.Addresses, as is what follows.
+func (a *Addresses) Hold(p address.Place) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.refuse; err != nil {
+		a.refuse = nil
+		return err
+	}
+	a.held[p]++
+	return nil
+}
+
+func (a *Addresses) Release(p address.Place) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.held[p]--; a.held[p] <= 0 {
+		delete(a.held, p)
+	}
+	return nil
+}
+
+func (a *Addresses) Local(ip netip.Addr) (bool, error) { return a.Box[ip], nil }
+
+func (a *Addresses) Sweep() error { return nil }
+
+func (a *Addresses) Run(ctx context.Context, _ func(string)) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (a *Addresses) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.held)
+	return nil
+}

@@ -1,0 +1,131 @@
+package groupfile
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// check is what needs more than one value of the file.
+func (p *parser) check() error {
+	for _, step := range []func() error{p.checkFamilies, p.checkRoles, p.checkQPs, p.checkAddressing, p.pairRegions} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parser) checkFamilies() error {
+	family := func(a netip.Addr) string {
+		if a.Is4() {
+			return "IPv4"
+		}
+		return "IPv6"
+	}
+	want := family(p.IP)
+	for _, m := range p.members {
+		if got := family(m.IP); got != want {
+			return m.value.Errorf("is %s and the group's ip is %s; a frame has one of them, so write all addresses in the same family", got, want)
+		}
+	}
+	for _, f := range p.Forward {
+		if got := family(f.Via); got != want {
+			return yamldoc.Errorf(f.Line, "forward through %s is %s and the group's ip is %s; write all addresses in the same family", f.Port, got, want)
+		}
+	}
+	return nil
+}
+
+// checkRoles finds the source and the receivers.
+func (p *parser) checkRoles() error {
+	found := false
+	for i := range p.members {
+		m := &p.members[i]
+		if m.RemoteQPN == 0 {
+			m.RemoteQPN = p.QPN
+		}
+		switch {
+		case m.Role == Receiver:
+			if len(p.Receivers)+len(p.Forward) == mft.MaxPaths {
+				return m.value.Errorf("is one more than the %d receivers and forwards a group can have; make another group", mft.MaxPaths)
+			}
+			p.Receivers = append(p.Receivers, m.Member)
+		case found:
+			return m.value.Errorf("is a second source, the first is on line %d; a group has one", p.Source.Line)
+		default:
+			if err := checkSource(m, p.QPN); err != nil {
+				return err
+			}
+			found, p.Source = true, m.Member
+		}
+	}
+	if !found {
+		return yamldoc.Errorf(p.membersLine, "members has no source; give one of them role: source")
+	}
+	if len(p.Receivers)+len(p.Forward) == 0 {
+		return yamldoc.Errorf(p.membersLine, "members has a source and nobody to send to; add a receiver")
+	}
+	if quorum, paths := int(p.Policy.Ack), len(p.Receivers)+len(p.Forward); quorum > paths {
+		return yamldoc.Errorf(p.ackLine, "ack waits for %d receivers and the group has %d; write a smaller quorum or all", quorum, paths)
+	}
+	return nil
+}
+
+func checkSource(m *member, groupQPN roce.QPN) error {
+	if m.RemoteQPN != groupQPN {
+		return m.value.Errorf("is the source and has remoteQPN %d; the source sends to the group's qpn %d, so remove it", m.RemoteQPN, groupQPN)
+	}
+	if len(m.Regions) > 0 {
+		return m.value.Errorf("is the source and has regions; a source is not written to, so remove them")
+	}
+	return nil
+}
+
+// checkQPs refuses members that could not be told apart.
+func (p *parser) checkQPs() error {
+	type qp struct {
+		ip  netip.Addr
+		qpn roce.QPN
+	}
+	own, remote := map[qp]int{}, map[qp]int{}
+	for _, m := range p.members {
+		if line, taken := own[qp{m.IP, m.QPN}]; taken {
+			return m.value.Errorf("is QP %d of %v like the one on line %d; keep one", m.QPN, m.IP, line)
+		}
+		own[qp{m.IP, m.QPN}] = m.Line
+		if m.Role == Source {
+			continue
+		}
+		if line, taken := remote[qp{m.IP, m.RemoteQPN}]; taken {
+			return m.value.Errorf("and the member on line %d are both at %v with remote QPN %d, so their feedback cannot be told apart; give one another remoteQPN", line, m.IP, m.RemoteQPN)
+		}
+		remote[qp{m.IP, m.RemoteQPN}] = m.Line
+	}
+	return nil
+}
+
+// checkAddressing holds the group's ip against the members'.
+func (p *parser) checkAddressing() error {
+	if p.Addressing != mft.ByVirtualQPN {
+		for _, m := range p.members {
+			if m.IP == p.IP {
+				return m.value.Errorf("has the group's own ip %v; give the group an address no host has (or addressing: virtual-qpn)", p.IP)
+			}
+		}
+		return nil
+	}
+	at := func(m member) bool { return m.Role == Receiver && m.IP == p.IP }
+	if len(p.Forward) == 0 && !slices.ContainsFunc(p.members, at) {
+		return yamldoc.Errorf(p.Lines.IP, "ip %v is no receiver's, but with addressing virtual-qpn the source names the group by a receiver's real address; write one of theirs", p.IP)
+	}
+	for _, m := range p.members {
+		if m.Role == Receiver && m.IP == p.Source.IP {
+			return m.value.Errorf("is on the source's host, and with addressing virtual-qpn copies keep the source's address, which that host would drop as its own; use addressing: group-ip")
+		}
+	}
+	return nil
+}

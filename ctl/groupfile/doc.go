@@ -1,0 +1,17 @@
+// Package groupfile reads the file that describes a group.
+//
+//	name: g1
+//	ip: 10.77.0.100                     # what members use as peer IP (addressing: group-ip)
+//	qpn: 1                              # what the source uses as remote QPN
+//	mtu: 1024
+//	memory: {va: 0x10000, rkey: 0x77}   # what the source writes to
+//	members:
+//	  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
+//	  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}
+//
+// [Parse] refuses a bad file whole, with the line and the mend. It checks everything the file alone can tell; what needs
+// the box (ports and their MTU, routes, whose an IP is) is package ctl's. It does no I/O, and no error of it holds an
+// R_Key.
+//
+// Read first: file.go.
+package groupfile

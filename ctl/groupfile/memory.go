@@ -1,0 +1,105 @@
+package groupfile
+
+import (
+	"math"
+
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/mft"
+)
+
+func (p *parser) readMemory(v yamldoc.Value) error {
+	return v.EachOrOne("memory", func(item yamldoc.Value) error {
+		if len(p.Memory) == MaxRegions {
+			return item.Errorf("is one more than the %d a group can have; join regions or make another group", MaxRegions)
+		}
+		var r mft.VirtualRegion
+		err := readRange(item, &r, "")
+		p.Memory = append(p.Memory, r)
+		p.memory = append(p.memory, item)
+		return err
+	})
+}
+
+// readRange reads a mapping of va, length and rkey.
+func readRange(v yamldoc.Value, r *mft.VirtualRegion, lengthNeeded string) error {
+	number := func(dst *uint64, limit uint64) func(yamldoc.Value) error {
+		return yamldoc.Into(dst, func(v yamldoc.Value) (uint64, error) { return v.Uint(limit) })
+	}
+	var rkey uint64
+	err := v.Fields(
+		yamldoc.Field{Key: "va", Set: number(&r.VA, math.MaxUint64), Needed: "va: N, where it starts"},
+		yamldoc.Field{Key: "length", Set: number(&r.Length, math.MaxUint64), Needed: lengthNeeded},
+		yamldoc.Field{Key: "rkey", Set: number(&rkey, math.MaxUint32), Needed: "rkey: N, the R_Key it is reached by"},
+	)
+	r.RKey = uint32(rkey)
+	return err
+}
+
+// pairRegions fills in the lengths of the memory and checks that every receiver has a place for all of it.
+func (p *parser) pairRegions() error {
+	for i := range p.Memory {
+		if err := p.defaultLength(i); err != nil {
+			return err
+		}
+	}
+	for _, m := range p.members {
+		if m.Role == Source {
+			continue
+		}
+		if len(m.Regions) != len(p.Memory) {
+			return m.value.Errorf("has %d regions and the group's memory has %d; they pair up one to one, in order", len(m.Regions), len(p.Memory))
+		}
+		for i, r := range m.Regions {
+			if err := checkRange(m.regions[i], mft.VirtualRegion(r)); err != nil {
+				return err
+			}
+			if r.Length < p.Memory[i].Length {
+				return m.regions[i].Errorf("is %d bytes long, memory %d is %d: the source could write beyond it; make the memory's length %d or the region longer", r.Length, i+1, p.Memory[i].Length, r.Length)
+			}
+		}
+	}
+	return p.checkMemory()
+}
+
+// defaultLength makes memory i as long as the shortest region it stands for.
+func (p *parser) defaultLength(i int) error {
+	if p.Memory[i].Length != 0 {
+		return nil
+	}
+	shortest := uint64(math.MaxUint64)
+	for _, m := range p.members {
+		if i < len(m.Regions) {
+			shortest = min(shortest, m.Regions[i].Length)
+		}
+	}
+	if shortest == math.MaxUint64 {
+		return p.memory[i].Errorf("has no length, and no member has a region to take it from; add length: BYTES")
+	}
+	p.Memory[i].Length = shortest
+	return nil
+}
+
+// checkMemory refuses virtual regions of which a RETH could mean two.
+func (p *parser) checkMemory() error {
+	for i, a := range p.Memory {
+		if err := checkRange(p.memory[i], a); err != nil {
+			return err
+		}
+		for j, b := range p.Memory[:i] {
+			if a.RKey == b.RKey && a.VA-b.VA < b.Length || a.RKey == b.RKey && b.VA-a.VA < a.Length {
+				return p.memory[i].Errorf("overlaps memory %d under the same rkey, so an address in both would mean two places; move it or give it another rkey", j+1)
+			}
+		}
+	}
+	return nil
+}
+
+func checkRange(v yamldoc.Value, r mft.VirtualRegion) error {
+	if r.Length == 0 {
+		return v.Errorf("has length 0; write how many bytes it holds")
+	}
+	if r.Length-1 > math.MaxUint64-r.VA {
+		return v.Errorf("ends beyond 2^64; write a smaller va or length")
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package groupfile
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var compareAddr = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+func TestParseFillsInTheDefaults(t *testing.T) {
+	got, err := Parse([]byte(read(t, "g1.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &File{
+		Name: "g1", Addressing: mft.ByGroupIP, IP: netip.MustParseAddr("10.77.0.100"), QPN: 1, PathMTU: 1024,
+		Memory: []mft.VirtualRegion{{VA: 0x10000, Length: 67108864, RKey: 0x77}},
+		Source: Member{IP: netip.MustParseAddr("10.77.0.1"), QPN: 17, FirstPSN: 1000, Role: Source, RemoteQPN: 1, Line: 9},
+		Receivers: []Member{
+			{IP: netip.MustParseAddr("10.77.0.2"), QPN: 18, FirstPSN: 5, RemoteQPN: 1, Line: 10,
+				Regions: []mft.Region{{VA: 0x7f0000000000, Length: 67108864, RKey: 0x1234}}},
+		},
+		Lines: Lines{Name: 1, IP: 2, QPN: 3, MTU: 4},
+	}
+	if diff := cmp.Diff(want, got, compareAddr); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestParseTakesEveryKey(t *testing.T) {
+	got, err := Parse([]byte(read(t, "everything.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Addressing != mft.BySwitchIP || got.Policy != (feedback.Policy{Nak: feedback.NakLower}) {
+		t.Errorf("addressing %v, policy %+v", got.Addressing, got.Policy)
+	}
+	if len(got.Memory) != 2 || got.Memory[0].Length != 4096 || got.Memory[1].Length != 1<<20 {
+		t.Errorf("memory %+v: the first is as given, the second as long as the shortest region", got.Memory)
+	}
+	if r := got.Receivers; len(r) != 2 || r[0].RemoteQPN != 0x500 || r[1].RemoteQPN != 0x501 || len(r[1].Regions) != 2 {
+		t.Errorf("receivers %+v", r)
+	}
+	if f := got.Forward; len(f) != 1 || f[0].Port != "eth5" || f[0].Via != netip.MustParseAddr("fd00::fe") {
+		t.Errorf("forward %+v", f)
+	}
+}
+
+// refusal is the sentence of a policy's own parser, which lists the values it knows.
+func refusal(_ any, err error) string { return err.Error() }
+
+// A bad file is the good one with a replacement.
+func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
+	good := read(t, "g1.yaml")
+	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
+	for _, c := range []struct{ name, old, new, want string }{
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is not known here; known are name, ip, qpn, mtu, addressing, ack, nak, on-fatal, memory, members, forward`},
+		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is not known here; known are ip, qpn, psn, role, remoteQPN, regions`},
+		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was given on line 4 already; keep one`},
+		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
+		{"name as a path", "name: g1", "name: ../g1", `line 1: name "../g1" cannot be a group's; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
+		{"name too long", "name: g1", "name: " + strings.Repeat("a", 64), `line 1: name "` + strings.Repeat("a", 64) + `" cannot be a group's; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
+		{"class D", "ip: 10.77.0.100", "ip: 224.1.2.3", "line 2: ip 224.1.2.3 is class D (multicast): hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet"},
+		{"IPv6 multicast", "ip: 10.77.0.100", "ip: ff05::1", "line 2: ip ff05::1 is multicast: hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet"},
+		{"loopback", "ip: 10.77.0.100", "ip: 127.0.0.1", "line 2: ip 127.0.0.1 is no address a host on the network can have; write a unicast address"},
+		{"broadcast", "ip: 10.77.0.100", "ip: 255.255.255.255", "line 2: ip 255.255.255.255 is no address a host on the network can have; write a unicast address"},
+		{"link-local", "ip: 10.77.0.100", "ip: fe80::1", "line 2: ip fe80::1 is link-local, which names no route; write a global or unique local address"},
+		{"not an address", "ip: 10.77.0.100", "ip: g1.example", `line 2: ip "g1.example" is not an IP address; write one such as 10.77.0.2 or fd00::2`},
+		{"families", "ip: 10.77.0.100", "ip: fd00::100", "line 9: member 1 is IPv4 and the group's ip is IPv6; a frame has one of them, so write all addresses in the same family"},
+		{"group QPN 0", "qpn: 1 ", "qpn: 0 ", "line 3: qpn is 0x0, which no RC queue pair can send to; write a number from 1 to 16777214"},
+		{"group QPN multicast", "qpn: 1 ", "qpn: 0xffffff ", "line 3: qpn is 0xffffff, which no RC queue pair can send to; write a number from 1 to 16777214"},
+		{"QPN beyond 24 bits", "qpn: 1 ", "qpn: 0x1000000 ", "line 3: qpn is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"QP1 as a host's", "qpn: 18", "qpn: 1", "line 10: member 2: qpn is 0x1, which is reserved for management and multicast; write the number the host's own QP has"},
+		{"PSN beyond 24 bits", "psn: 5", "psn: 16777216", "line 10: member 2: psn is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"no PSN", "psn: 5, ", "", "line 10: member 2 has no psn; add psn: N, the first PSN a source's QP sends or a receiver's expects"},
+		{"MTU", "mtu: 1024", "mtu: 1500", "line 4: mtu is not a path MTU; write 256, 512, 1024, 2048 or 4096, as the members' QPs have it"},
+		{"MTU too big", "mtu: 1024", "mtu: 8192", "line 4: mtu is not a path MTU; write 256, 512, 1024, 2048 or 4096, as the members' QPs have it"},
+		{"addressing", "ack: all", "addressing: by-name", `line 5: addressing "by-name" is not one of ["group-ip" "virtual-qpn" "switch-ip"]`},
+		{"ack policy", "ack: all", "ack: most", "line 5: " + refusal(feedback.ParseAck("most"))},
+		{"quorum beyond the receivers", "ack: all", "ack: quorum 2", "line 5: ack waits for 2 receivers and the group has 1; write a smaller quorum or all"},
+		{"nak policy", "nak: hold", "nak: keep", "line 6: " + refusal(feedback.ParseNak("keep"))},
+		{"on-fatal policy", "nak: hold", "on-fatal: ignore", "line 6: " + refusal(feedback.ParseFatal("ignore"))},
+		{"role", "role: source", "role: boss", `line 9: member 1: role "boss" is not one of ["receiver" "source"]`},
+		{"role both", "role: source", "role: both", `line 9: member 1: role "both" needs the source switch, which this version does not have; write "source" or "receiver"`},
+		{"no source", ", role: source", "", "line 9: members has no source; give one of them role: source"},
+		{"two sources", "psn: 5", "psn: 5, role: source", "line 10: member 2 is a second source, the first is on line 9; a group has one"},
+		{"source alone", receiver, "", "line 9: members has a source and nobody to send to; add a receiver"},
+		{"source's remoteQPN", "role: source", "role: source, remoteQPN: 9", "line 9: member 1 is the source and has remoteQPN 9; the source sends to the group's qpn 1, so remove it"},
+		{"source's regions", "role: source", "role: source, regions: [{va: 1, length: 1, rkey: 1}]", "line 9: member 1 is the source and has regions; a source is not written to, so remove them"},
+		{"no members", "members:", "members: []\nforward:", "line 10: forward 1: key \"ip\" is not known here; known are port, via"},
+		{"same QP", receiver, receiver + receiver, "line 11: member 3 is QP 18 of 10.77.0.2 like the one on line 10; keep one"},
+		{"same peer", receiver, receiver + strings.Replace(receiver, "18", "19", 1), "line 11: member 3 and the member on line 10 are both at 10.77.0.2 with remote QPN 1, so their feedback cannot be told apart; give one another remoteQPN"},
+		{"member with the group's ip", "ip: 10.77.0.2", "ip: 10.77.0.100", "line 10: member 2 has the group's own ip 10.77.0.100; give the group an address no host has (or addressing: virtual-qpn)"},
+		{"virtual-qpn with a free ip", "ack: all", "addressing: virtual-qpn", "line 2: ip 10.77.0.100 is no receiver's, but with addressing virtual-qpn the source names the group by a receiver's real address; write one of theirs"},
+		{"memory without va", "va: 0x10000, ", "", "line 7: memory 1 has no va; add va: N, where it starts"},
+		{"no region", "regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]", "regions: []", "line 7: memory 1 has no length, and no member has a region to take it from; add length: BYTES"},
+		{"regions do not pair up", "rkey: 0x1234}]", "rkey: 0x1234}, {va: 0, length: 1, rkey: 2}]", "line 10: member 2 has 2 regions and the group's memory has 1; they pair up one to one, in order"},
+		{"regions without memory", "memory: {va: 0x10000, rkey: 0x77}", "", "line 10: member 2 has 1 regions and the group's memory has 0; they pair up one to one, in order"},
+		{"region without length", "length: 67108864, ", "", "line 10: member 2: region 1 has no length; add length: BYTES"},
+		{"empty region", "length: 67108864", "length: 0", "line 10: member 2: region 1 has length 0; write how many bytes it holds"},
+		{"region too short", "rkey: 0x77", "length: 67108865, rkey: 0x77", "line 10: member 2: region 1 is 67108864 bytes long, memory 1 is 67108865: the source could write beyond it; make the memory's length 67108864 or the region longer"},
+		{"region beyond the address space", "va: 0x7f0000000000", "va: 0xffffffffffffffff", "line 10: member 2: region 1 ends beyond 2^64; write a smaller va or length"},
+		{"memory beyond the address space", "va: 0x10000", "va: 0xffffffffffff0000", "line 7: memory 1 ends beyond 2^64; write a smaller va or length"},
+		{"memory overlaps", "memory: {va: 0x10000, rkey: 0x77}", "memory: [{va: 0x10000, length: 10, rkey: 0x77}, {va: 0x10009, length: 1, rkey: 0x77}]", "line 10: member 2 has 1 regions and the group's memory has 2; they pair up one to one, in order"},
+		{"forward twice", "ack: all", "forward: [{port: eth5, via: 10.77.0.9},\n {port: eth5, via: 10.77.0.8}]", "line 6: forward 2 goes through port eth5 like the one on line 5, so their feedback cannot be told apart; keep one per port"},
+		{"forward in another family", "ack: all", "forward: [{port: eth5, via: fd00::9}]", "line 5: forward through eth5 is IPv6 and the group's ip is IPv4; write all addresses in the same family"},
+		{"two documents", "ack: all", "---", "line 5: a second document starts here; the group file holds one"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bad := strings.Replace(good, c.old, c.new, 1)
+			if bad == good {
+				t.Fatalf("%q is not in the good file", c.old)
+			}
+			_, err := Parse([]byte(bad))
+			if err == nil {
+				t.Fatal("taken")
+			}
+			if err.Error() != c.want {
+				t.Errorf("\ngot  %v\nwant %s", err, c.want)
+			}
+		})
+	}
+}
+
+func TestMemoryOverlapIsRefusedUnderOneRKeyOnly(t *testing.T) {
+	text := read(t, "everything.yaml")
+	if _, err := Parse([]byte(strings.Replace(text, "va: 0x20000", "va: 0x10fff", 1))); err != nil {
+		t.Errorf("two rkeys: %v", err)
+	}
+	text = strings.Replace(text, "va: 0x20000, rkey: 0x78", "va: 0x10fff, rkey: 0x77", 1)
+	want := "line 11: memory 2 overlaps memory 1 under the same rkey, so an address in both would mean two places; move it or give it another rkey"
+	if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+}
+
+// With virtual-qpn a copy keeps the source's address, and a host drops what claims to come from itself (martian source).
+func TestVirtualQPNRefusesAReceiverOnTheSourcesHost(t *testing.T) {
+	text := strings.NewReplacer("ack: all", "addressing: virtual-qpn", "ip: 10.77.0.100", "ip: 10.77.0.1",
+		"ip: 10.77.0.2", "ip: 10.77.0.1").Replace(read(t, "g1.yaml"))
+	_, err := Parse([]byte(text))
+	if yamldoc.Line(err) != 10 || !strings.Contains(err.Error(), "use addressing: group-ip") {
+		t.Error(err)
+	}
+}
+
+func TestNoErrorHoldsAnRKey(t *testing.T) {
+	good := read(t, "g1.yaml")
+	for _, secret := range []string{"0xdeadbeef1", "3735928559.5", "'0xdeadbeef'", "[0xdeadbeef]", "!!str 0xdeadbeef", "{0xdeadbeef: 1}"} {
+		for _, old := range []string{"0x77", "0x1234"} {
+			if _, err := Parse([]byte(strings.Replace(good, old, secret, 1))); err == nil {
+				t.Errorf("%s was taken", secret)
+			} else if strings.Contains(err.Error(), "dead") || strings.Contains(err.Error(), "37359") {
+				t.Errorf("%v", err)
+			}
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"g1.yaml", "everything.yaml"} {
+		text, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := Parse(text)
+		if err != nil {
+			if yamldoc.Line(err) < 1 {
+				t.Errorf("no line in %v", err)
+			}
+			return
+		}
+		for _, r := range file.Receivers {
+			if len(r.Regions) != len(file.Memory) {
+				t.Errorf("%d regions for %d memory", len(r.Regions), len(file.Memory))
+			}
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package groupfile
+
+import (
+	"math/bits"
+	"net/netip"
+	"regexp"
+
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/roce"
+)
+
+const (
+	max24        = 1<<24 - 1
+	multicastQPN = max24 // IBTA vol 1: the dest QPN of a multicast packet
+)
+
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// name is a file's name in the state directory and a word in commands.
+func name(v yamldoc.Value) (string, error) {
+	text, err := v.Text()
+	if err == nil && !nameForm.MatchString(text) {
+		err = v.Errorf("%q cannot be a group's; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first", text)
+	}
+	return text, err
+}
+
+// unicast refuses what a host drops as a source address (fib_validate_source, ip6_rcv) and what no NIC keeps apart from
+// its link.
+func unicast(v yamldoc.Value) (netip.Addr, error) {
+	addr, err := v.Addr()
+	switch {
+	case err != nil:
+		return addr, err
+	case addr.Is4() && addr.IsMulticast():
+		return addr, v.Errorf("%v is class D (multicast): hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet", addr)
+	case addr.IsMulticast():
+		return addr, v.Errorf("%v is multicast: hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet", addr)
+	case addr.IsUnspecified() || addr.IsLoopback() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || addr.Is4() && addr.As4()[0] == 0:
+		return addr, v.Errorf("%v is no address a host on the network can have; write a unicast address", addr)
+	case addr.Is6() && addr.IsLinkLocalUnicast():
+		return addr, v.Errorf("%v is link-local, which names no route; write a global or unique local address", addr)
+	}
+	return addr, nil
+}
+
+// pathMTU is one of the values a queue pair can have (enum ibv_mtu).
+func pathMTU(v yamldoc.Value) (int, error) {
+	n, err := v.Uint(4096)
+	if err != nil || n < 256 || bits.OnesCount64(n) != 1 {
+		return 0, v.Errorf("is not a path MTU; write 256, 512, 1024, 2048 or 4096, as the members' QPs have it")
+	}
+	return int(n), nil
+}
+
+func psn(v yamldoc.Value) (roce.PSN, error) {
+	n, err := v.Uint(max24)
+	return roce.PSN(n), err
+}
+
+// remoteQPN is a QPN that only the group uses. 1 is allowed: connection management (QP1) uses it with another opcode.
+func remoteQPN(v yamldoc.Value) (roce.QPN, error) {
+	n, err := v.Uint(max24)
+	if err == nil && (n == 0 || n == multicastQPN) {
+		err = v.Errorf("is %#x, which no RC queue pair can send to; write a number from 1 to %d", n, multicastQPN-1)
+	}
+	return roce.QPN(n), err
+}
+
+// hostQPN is the number of a host's RC queue pair.
+func hostQPN(v yamldoc.Value) (roce.QPN, error) {
+	n, err := v.Uint(max24)
+	if err == nil && (n <= 1 || n == multicastQPN) {
+		err = v.Errorf("is %#x, which is reserved for management and multicast; write the number the host's own QP has", n)
+	}
+	return roce.QPN(n), err
+}
+
+// choice reads a word of a closed set, whose parser knows how to list it.
+func choice[T any](parse func(string) (T, error)) func(yamldoc.Value) (T, error) {
+	return func(v yamldoc.Value) (value T, err error) {
+		text, err := v.Text()
+		if err != nil {
+			return value, err
+		}
+		if value, err = parse(text); err != nil {
+			err = v.Wrap(err)
+		}
+		return value, err
+	}
+}

@@ -1,0 +1,101 @@
+// Package metrics gives the daemon's counters to Prometheus.
+//
+// Labels have as many values as there are reasons, ports and states: none is a group, a member or an address, of which
+// there may be a million. What a single group does is in the API.
+package metrics
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/version"
+)
+
+// Source is where the figures come from: a ctl.Controller.
+type Source interface {
+	PortList() api.Ports
+	Stats() api.Stats
+	Groups() api.Groups
+}
+
+// classifierPrefix marks the classifier's counters among the data path's.
+const classifierPrefix = "classifier-"
+
+var (
+	frames     = describe("frames_total", "Frames of groups, by what became of them.", "reason")
+	classified = describe("classified_frames_total", "Frames the classifier saw, by its verdict.", "verdict")
+	rxFrames   = describe("port_receive_frames_total", "Frames of groups received.", "port")
+	rxBytes    = describe("port_receive_bytes_total", "Bytes of them.", "port")
+	txFrames   = describe("port_transmit_frames_total", "Frames sent.", "port")
+	txBytes    = describe("port_transmit_bytes_total", "Bytes of them.", "port")
+	txLost     = describe("port_transmit_lost_total", "Frames the port could not take.", "port")
+	kernel     = describe("port_kernel_total", "What the kernel did to the port's sockets.", "port", "event")
+	groups     = describe("groups", "Groups, by state.", "state")
+	waiting    = describe("waiting_members", "Members and forwards without a next hop.")
+	build      = describe("build_info", "1, with the daemon's version.", "version")
+)
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("rocast_"+name, help, labels, nil)
+}
+
+// Handler answers a scrape from source.
+func Handler(source Source) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector{source})
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+type collector struct{ source Source }
+
+// Describe is part of prometheus.Collector.
+func (c collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, kernel, groups, waiting, build} {
+		out <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	count := func(d *prometheus.Desc, value uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+	}
+	for name, value := range c.source.Stats().Counters {
+		if verdict, ok := strings.CutPrefix(name, classifierPrefix); ok {
+			count(classified, value, verdict)
+		} else {
+			count(frames, value, name)
+		}
+	}
+	for _, p := range c.source.PortList().Ports {
+		count(rxFrames, p.RxFrames, p.Name)
+		count(rxBytes, p.RxBytes, p.Name)
+		count(txFrames, p.TxFrames, p.Name)
+		count(txBytes, p.TxBytes, p.Name)
+		count(txLost, p.TxLost, p.Name)
+		for event, value := range p.Kernel {
+			count(kernel, value, p.Name, event)
+		}
+	}
+	c.collectGroups(out)
+}
+
+func (c collector) collectGroups(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value int, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
+	}
+	states, waitingMembers := map[string]int{}, 0
+	for _, g := range c.source.Groups().Groups {
+		states[g.State]++
+		waitingMembers += g.WaitingCount
+	}
+	for _, state := range []string{api.Ready, api.Waiting, api.Failed} {
+		gauge(groups, states[state], state)
+	}
+	gauge(waiting, waitingMembers)
+	gauge(build, 1, version.Build().Version)
+}

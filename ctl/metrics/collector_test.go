@@ -1,0 +1,56 @@
+package metrics
+
+import (
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+type source struct{}
+
+func (source) Stats() api.Stats {
+	return api.Stats{Counters: api.Counters{"forwarded": 7, "classifier-redirect-data": 9}}
+}
+
+func (source) PortList() api.Ports {
+	return api.Ports{Ports: []api.Port{{
+		Name: "eth1", RxFrames: 1, RxBytes: 2, TxFrames: 3, TxBytes: 4, TxLost: 5, Kernel: api.Counters{"rx-ring-full": 6},
+	}}}
+}
+
+func (source) Groups() api.Groups {
+	return api.Groups{Groups: []api.GroupSummary{
+		{Name: "g1", State: api.Ready}, {Name: "g2", State: api.Waiting, WaitingCount: 2}, {Name: "g3", State: api.Ready},
+	}}
+}
+
+func TestAScrape(t *testing.T) {
+	answer := httptest.NewRecorder()
+	Handler(source{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	var got []string
+	for line := range strings.Lines(answer.Body.String()) {
+		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "rocast_build_info") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	want := `rocast_classified_frames_total{verdict="redirect-data"} 9
+rocast_frames_total{reason="forwarded"} 7
+rocast_groups{state="failed"} 0
+rocast_groups{state="ready"} 2
+rocast_groups{state="waiting"} 1
+rocast_port_kernel_total{event="rx-ring-full",port="eth1"} 6
+rocast_port_receive_bytes_total{port="eth1"} 2
+rocast_port_receive_frames_total{port="eth1"} 1
+rocast_port_transmit_bytes_total{port="eth1"} 4
+rocast_port_transmit_frames_total{port="eth1"} 3
+rocast_port_transmit_lost_total{port="eth1"} 5
+rocast_waiting_members 2`
+	if text := strings.Join(got, "\n"); text != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+	if strings.Contains(answer.Body.String(), "g1") {
+		t.Error("a group's name is a label")
+	}
+}

@@ -1,0 +1,209 @@
+package nexthop
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/rocast/rocast/test/netns"
+)
+
+// A box with a bridge over two ports and a third port without one, and a host behind each:
+//
+//	host p0  ─ eth2 ┐
+//	                br0 10.2.0.1/24
+//	spare p0 ─ eth3 ┘
+//	plain p0 ─ eth1
+type box struct {
+	*netns.NS
+	*Tracker
+	eth1, eth2, eth3 netns.Link
+	host, spare      netns.Link
+	plain            netns.Link
+	changed          chan []netip.Addr
+}
+
+func newBox(t *testing.T) *box {
+	b := &box{NS: netns.New(t), changed: make(chan []netip.Addr, 64)}
+	host, spare, plain := netns.New(t), netns.New(t), netns.New(t)
+	b.eth1, b.plain = netns.Veth(t, b.NS, "eth1", plain, "p0", netns.VethOptions{})
+	b.eth2, b.host = netns.Veth(t, b.NS, "eth2", host, "p0", netns.VethOptions{})
+	b.eth3, b.spare = netns.Veth(t, b.NS, "eth3", spare, "p0", netns.VethOptions{})
+	b.ip(t, "link", "add", "br0", "type", "bridge", "ageing_time", "100000")
+	b.ip(t, "link", "set", "eth2", "master", "br0")
+	b.ip(t, "link", "set", "eth3", "master", "br0")
+	b.ip(t, "link", "set", "br0", "up")
+	b.ip(t, "addr", "add", "10.2.0.1/24", "dev", "br0")
+
+	if err := b.Do(func() (err error) {
+		b.Tracker, err = Open([]int{b.eth1.Index, b.eth2.Index, b.eth3.Index})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- b.Run(ctx, func(addrs []netip.Addr) { b.changed <- addrs }) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		b.Close()
+	})
+	return b
+}
+
+// Close shadows both of the embedded ones: the namespace's is netns.New's to call.
+func (b *box) Close() { b.Tracker.Close() }
+
+func (b *box) ip(t *testing.T, args ...string) { t.Helper(); run(t, b.NS, "ip", args...) }
+
+func run(t *testing.T, ns *netns.NS, name string, args ...string) {
+	t.Helper()
+	if _, err := ns.Exec(name, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until waits for notifications until the hop to addr is as wanted.
+func (b *box) until(t *testing.T, addr netip.Addr, what string, wanted func(Hop) bool) Hop {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		if hop := b.Hop(addr); wanted(hop) {
+			return hop
+		}
+		select {
+		case <-b.changed:
+		case <-deadline:
+			t.Fatalf("%v: never %s; it is %s", addr, what, describe(b.Hop(addr)))
+		}
+	}
+}
+
+func (b *box) mac(t *testing.T, name string) MAC {
+	t.Helper()
+	l, err := b.Netlink().LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return MAC(l.Attrs().HardwareAddr)
+}
+
+func TestTheKernelsHopBehindABridgeIsFollowed(t *testing.T) {
+	b := newBox(t)
+	addr := netip.MustParseAddr("10.2.0.2")
+	if hop := b.Track(addr); hop.Known() || hop.Interface == 0 {
+		t.Fatalf("before the host has its address: %s", describe(hop))
+	}
+	if err := b.host.AddAddress("10.2.0.2/24"); err != nil {
+		t.Fatal(err)
+	}
+	hop := b.until(t, addr, "known", Hop.Known)
+	if hop.PortName != "eth2" || hop.L2Bytes != 14 || MAC(hop.L2[:6]) != MAC(b.host.MAC) || MAC(hop.L2[6:12]) != b.mac(t, "br0") {
+		t.Errorf("hop %+v", hop)
+	}
+
+	// The host moves to the other port with its MAC and speaks there.
+	run(t, b.host.NS, "ip", "link", "set", "p0", "down")
+	run(t, b.spare.NS, "ip", "link", "set", "p0", "down", "address", b.host.MAC.String())
+	run(t, b.spare.NS, "ip", "link", "set", "p0", "up")
+	if err := b.spare.AddAddress("10.2.0.2/24"); err != nil {
+		t.Fatal(err)
+	}
+	run(t, b.spare.NS, "ping", "-c1", "-W5", "10.2.0.1")
+	b.until(t, addr, "on eth3", func(h Hop) bool { return h.PortName == "eth3" })
+
+	b.ip(t, "link", "set", "eth3", "mtu", "9000")
+	b.until(t, addr, "at MTU 9000", func(h Hop) bool { return h.PortMTU == 9000 })
+	b.ip(t, "link", "set", "br0", "down")
+	b.until(t, addr, "without a route", func(h Hop) bool { return h.Interface == 0 && !h.Known() })
+}
+
+// addVLAN puts a VLAN device with an address above dev.
+func addVLAN(t *testing.T, ns *netns.NS, dev, vid, cidr string) {
+	t.Helper()
+	if output, err := ns.Exec("ip", "link", "add", "link", dev, "name", dev+"."+vid, "type", "vlan", "id", vid); err != nil {
+		t.Skipf("needs VLAN devices (CONFIG_VLAN_8021Q): %v: %s", err, output)
+	}
+	run(t, ns, "ip", "link", "set", dev+"."+vid, "up")
+	run(t, ns, "ip", "addr", "add", cidr, "dev", dev+"."+vid)
+}
+
+func TestAVLANDeviceTagsTheHeader(t *testing.T) {
+	b := newBox(t)
+	addVLAN(t, b.NS, "eth1", "100", "10.100.0.1/24")
+	addVLAN(t, b.plain.NS, "p0", "100", "10.100.0.2/24")
+	addr := netip.MustParseAddr("10.100.0.2")
+	b.Track(addr)
+	hop := b.until(t, addr, "known", Hop.Known)
+	if hop.PortName != "eth1" || hop.L2Bytes != 18 || string(hop.L2[12:18]) != "\x81\x00\x00\x64\x08\x00" {
+		t.Errorf("hop %s", describe(hop))
+	}
+}
+
+func TestABridgeThatFiltersVLANsTagsAsThePortDoes(t *testing.T) {
+	b := newBox(t)
+	if _, err := b.Exec("ip", "link", "set", "br0", "type", "bridge", "vlan_filtering", "1"); err != nil {
+		t.Skipf("needs bridges that filter VLANs (CONFIG_BRIDGE_VLAN_FILTERING): %v", err)
+	}
+	run(t, b.NS, "bridge", "vlan", "add", "dev", "br0", "vid", "300", "self")
+	run(t, b.NS, "bridge", "vlan", "add", "dev", "eth2", "vid", "300")
+	addVLAN(t, b.NS, "br0", "300", "10.30.0.1/24")
+	addVLAN(t, b.host.NS, "p0", "300", "10.30.0.2/24")
+
+	addr := netip.MustParseAddr("10.30.0.2")
+	b.Track(addr)
+	hop := b.until(t, addr, "known", Hop.Known)
+	if hop.PortName != "eth2" || string(hop.L2[12:hop.L2Bytes]) != "\x81\x00\x01\x2c\x08\x00" {
+		t.Errorf("tagged: %s", describe(hop))
+	}
+	run(t, b.NS, "bridge", "vlan", "add", "dev", "eth2", "vid", "300", "untagged")
+	b.until(t, addr, "untagged", func(h Hop) bool { return h.L2Bytes == 14 })
+	run(t, b.NS, "bridge", "vlan", "del", "dev", "eth2", "vid", "300")
+	b.until(t, addr, "outside the VLAN", func(h Hop) bool { return !h.Known() })
+}
+
+func TestIPv6NeighboursAreFound(t *testing.T) {
+	b := newBox(t)
+	for _, side := range []struct {
+		ns        *netns.NS
+		dev, addr string
+	}{{b.NS, "br0", "fd00::1/64"}, {b.host.NS, "p0", "fd00::2/64"}} {
+		if err := side.ns.Sysctl("net.ipv6.conf."+side.dev+".disable_ipv6", "0"); err != nil {
+			t.Skipf("needs IPv6: %v", err)
+		}
+		run(t, side.ns, "ip", "addr", "add", side.addr, "dev", side.dev, "nodad")
+	}
+	addr := netip.MustParseAddr("fd00::2")
+	b.Track(addr)
+	hop := b.until(t, addr, "known", Hop.Known)
+	if hop.PortName != "eth2" || string(hop.L2[12:14]) != "\x86\xdd" || MAC(hop.L2[:6]) != MAC(b.host.MAC) {
+		t.Errorf("hop %s", describe(hop))
+	}
+}
+
+func TestTheWayThroughAGatewayIsTheGateways(t *testing.T) {
+	b := newBox(t)
+	if err := b.host.AddAddress("10.2.0.2/24"); err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.MustParseAddr("192.0.2.9")
+	if hop := b.Track(addr); hop.Known() {
+		t.Fatal("known without a route")
+	}
+	b.ip(t, "route", "add", "192.0.2.0/24", "via", "10.2.0.2")
+	hop := b.until(t, addr, "known", Hop.Known)
+	if MAC(hop.L2[:6]) != MAC(b.host.MAC) {
+		t.Errorf("hop %s", describe(hop))
+	}
+	if err := b.Netlink().RouteDel(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4(192, 0, 2, 0).To4(), Mask: net.CIDRMask(24, 32)}}); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, addr, "without a route again", func(h Hop) bool { return !h.Known() })
+}

@@ -1,0 +1,151 @@
+package nexthop
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl/rtnl"
+)
+
+// netlinkKernel asks the kernel.
+type netlinkKernel struct {
+	*rtnl.Conn
+}
+
+func (k *netlinkKernel) route(to netip.Addr) (route, error) {
+	found, err := k.RouteGet(to.AsSlice())
+	if err != nil {
+		return route{}, err
+	}
+	if len(found) == 0 {
+		return route{}, unix.ENETUNREACH
+	}
+	r := route{ifIndex: found[0].LinkIndex, local: found[0].Type == unix.RTN_LOCAL}
+	if gateway, ok := netip.AddrFromSlice(found[0].Gw); ok {
+		r.gateway = gateway.Unmap()
+	}
+	if via, ok := found[0].Via.(*netlink.Via); ok { // an IPv4 route through an IPv6 gateway
+		if gateway, ok := netip.AddrFromSlice(via.Addr); ok {
+			r.gateway = gateway.Unmap()
+		}
+	}
+	return r, nil
+}
+
+func (k *netlinkKernel) link(ifIndex int) (link, error) {
+	found, err := k.LinkByIndex(ifIndex)
+	if err != nil {
+		return link{}, err
+	}
+	attrs := found.Attrs()
+	l := link{index: attrs.Index, name: attrs.Name, kind: found.Type(), mtu: attrs.MTU, master: attrs.MasterIndex}
+	if len(attrs.HardwareAddr) != macBytes {
+		return link{}, fmt.Errorf("%s is not Ethernet", attrs.Name)
+	}
+	l.mac = MAC(attrs.HardwareAddr)
+	switch typed := found.(type) {
+	case *netlink.Bridge:
+		l.vlanFiltering = typed.VlanFiltering != nil && *typed.VlanFiltering
+	case *netlink.Vlan:
+		l.parent = attrs.ParentIndex
+		l.tag = tag{protocol: uint16(typed.VlanProtocol), vid: uint16(typed.VlanId)}
+	}
+	return l, nil
+}
+
+func (k *netlinkKernel) vlans(ifIndex int) ([]vlan, error) {
+	all, err := k.BridgeVlanList()
+	if err != nil {
+		return nil, err
+	}
+	var vlans []vlan
+	for _, info := range all[int32(ifIndex)] {
+		vlans = append(vlans, vlan{vid: info.Vid, pvid: info.PortVID(), untagged: info.EngressUntag()})
+	}
+	return vlans, nil
+}
+
+func (k *netlinkKernel) solicit(ifIndex int, ip netip.Addr) error {
+	return k.NeighSet(&netlink.Neigh{LinkIndex: ifIndex, IP: ip.AsSlice(), Flags: netlink.NTF_USE})
+}
+
+func (k *netlinkKernel) neighbour(ifIndex int, ip netip.Addr) (neighbour, error) {
+	family := unix.AF_INET
+	if ip.Is6() {
+		family = unix.AF_INET6
+	}
+	entry, err := k.getNeigh(newNdMsg(family, ifIndex), nl.NewRtAttr(netlink.NDA_DST, ip.AsSlice()))
+	if errors.Is(err, unix.ENOENT) {
+		return neighbour{}, nil
+	}
+	if err != nil {
+		return neighbour{}, err
+	}
+	return neighbourOf(entry), nil
+}
+
+func neighbourOf(entry *netlink.Neigh) neighbour {
+	const answered = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
+	switch {
+	case entry.State&answered != 0 && len(entry.HardwareAddr) == macBytes:
+		return neighbour{mac: MAC(entry.HardwareAddr), state: usable}
+	case entry.State&netlink.NUD_FAILED != 0:
+		return neighbour{state: failed}
+	case entry.State&netlink.NUD_INCOMPLETE != 0:
+		return neighbour{state: incomplete}
+	}
+	return neighbour{}
+}
+
+func (k *netlinkKernel) bridgePort(bridge int, mac MAC, vid uint16) (ifIndex int, err error) {
+	attrs := []*nl.RtAttr{
+		nl.NewRtAttr(netlink.NDA_LLADDR, net.HardwareAddr(mac[:])),
+		nl.NewRtAttr(netlink.NDA_MASTER, nl.Uint32Attr(uint32(bridge))),
+	}
+	if vid != 0 {
+		attrs = append(attrs, nl.NewRtAttr(netlink.NDA_VLAN, nl.Uint16Attr(vid)))
+	}
+	entry, err := k.getNeigh(newNdMsg(unix.AF_BRIDGE, 0), attrs...)
+	if errors.Is(err, unix.ENOENT) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return entry.LinkIndex, nil
+}
+
+// getNeigh asks for one entry of a neighbour table or an FDB (kernel >= 5.0); the library can only list them all.
+func (k *netlinkKernel) getNeigh(which ndMsg, attrs ...*nl.RtAttr) (*netlink.Neigh, error) {
+	parts := []nl.NetlinkRequestData{which}
+	for _, attr := range attrs {
+		parts = append(parts, attr)
+	}
+	answers, err := k.Request(unix.RTM_GETNEIGH, 0, unix.RTM_NEWNEIGH, parts...)
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) == 0 {
+		return nil, unix.ENOENT
+	}
+	return netlink.NeighDeserialize(answers[0])
+}
+
+// ndMsg is struct ndmsg as bytes. The kernel refuses one whose padding is not zero, which a Go struct does not promise.
+type ndMsg [unix.SizeofNdMsg]byte
+
+func newNdMsg(family, ifIndex int) (m ndMsg) {
+	m[0] = byte(family)
+	binary.NativeEndian.PutUint32(m[4:], uint32(ifIndex))
+	return m
+}
+
+func (m ndMsg) Len() int          { return len(m) }
+func (m ndMsg) Serialize() []byte { return m[:] }

@@ -1,0 +1,160 @@
+package nexthop
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// maxDepth bounds the interfaces below a route: VLAN on bridge on VLAN on port is already a rare sight.
+const maxDepth = 8
+
+// finding is a hop with what it was derived from.
+type finding struct {
+	Hop
+	next       netip.Addr // the neighbour: the address itself or a gateway
+	mac        MAC        // of the neighbour
+	bridge     int        // the last bridge on the way down
+	bridgePort int        // and its port
+	subjects   []subject  // what would make another finding if it changed
+}
+
+// subject is a thing the kernel notifies about: one field is set.
+type subject struct {
+	addr netip.Addr // a neighbour
+	mac  MAC        // an FDB entry
+	link int
+}
+
+// resolver walks from an address to its port.
+type resolver struct {
+	kernel kernel
+	ports  map[int]bool // rocast's, by ifindex
+}
+
+// walk is one such way.
+type walk struct {
+	*resolver
+	finding
+	to   netip.Addr
+	was  *finding // the last way, nil: none
+	tags tags
+}
+
+// resolve finds the hop to an address. was is the last finding for it or nil. insist asks for a neighbour that did not
+// answer before, too.
+func (r *resolver) resolve(to netip.Addr, was *finding, insist bool) *finding {
+	w := &walk{resolver: r, to: to, was: was}
+	w.about(subject{addr: to})
+	doubt, err := w.walk(insist)
+	switch {
+	case err != nil:
+		w.Hop = Hop{Interface: w.Interface, Reason: err.Error()}
+	case doubt != "":
+		w.Reason = doubt
+	}
+	return &w.finding
+}
+
+func (w *walk) walk(insist bool) (doubt string, err error) {
+	route, err := w.kernel.route(w.to)
+	if err != nil {
+		return "", fmt.Errorf("no route to %v (%w); add one with ip route", w.to, err)
+	}
+	if route.local {
+		return "", fmt.Errorf("%v is this box's own address; write the host's", w.to)
+	}
+	w.Interface, w.next = route.ifIndex, w.to
+	if route.gateway.IsValid() {
+		w.next = route.gateway
+		w.about(subject{addr: w.next})
+	}
+	out, err := w.link(route.ifIndex)
+	if err != nil {
+		return "", err
+	}
+	if doubt, err = w.neighbour(out, insist); err != nil {
+		return "", err
+	}
+	doubtedPort, err := w.descend(out)
+	if err != nil {
+		return "", err
+	}
+	w.setHeader(w.mac, out.mac, w.tags, w.to)
+	if doubt == "" {
+		doubt = doubtedPort
+	}
+	return doubt, nil
+}
+
+// neighbour finds the MAC of the next hop behind out.
+func (w *walk) neighbour(out link, insist bool) (doubt string, err error) {
+	n, err := w.kernel.neighbour(out.index, w.next)
+	if err != nil {
+		return "", fmt.Errorf("ask for the MAC of %v on %s: %w", w.next, out.name, err)
+	}
+	if n.state == usable {
+		w.mac = n.mac
+		w.about(subject{mac: w.mac})
+		return "", nil
+	}
+	if n.state == absent || n.state == failed && insist {
+		if err := w.kernel.solicit(out.index, w.next); err != nil {
+			return "", fmt.Errorf("ask for the MAC of %v on %s: %w", w.next, out.name, err)
+		}
+	}
+	reason := fmt.Sprintf("the kernel is asking for the MAC of %v on %s", w.next, out.name)
+	if n.state == failed {
+		reason = fmt.Sprintf("%v does not answer on %s; is the host up, with this address?", w.next, out.name)
+	}
+	if w.was == nil || w.was.mac == (MAC{}) || w.was.Interface != out.index || w.was.next != w.next {
+		return "", fmt.Errorf("%s", reason)
+	}
+	w.mac = w.was.mac
+	w.about(subject{mac: w.mac})
+	return fmt.Sprintf("%s; it was last at %v", reason, w.mac), nil
+}
+
+// descend goes from the route's interface down to a port.
+func (w *walk) descend(l link) (doubt string, err error) {
+	first := l
+	for range maxDepth {
+		var below int
+		switch {
+		case w.ports[l.index]:
+			w.Port, w.PortName, w.PortMTU = l.index, l.name, l.mtu
+			return doubt, nil
+		case l.kind == "vlan":
+			below, err = l.parent, w.tags.push(l.tag)
+		case l.kind == "bridge":
+			below, doubt, err = w.cross(l)
+		default:
+			return "", fmt.Errorf("%v is reached through %s, which is no port of rocast nor a bridge or VLAN device on one; add %s to ports: in the daemon's config, or correct the route", w.to, path(first, l), l.name)
+		}
+		if err != nil {
+			return "", err
+		}
+		if l, err = w.link(below); err != nil {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("%v is reached through more than %d interfaces, one below the other, from %s on", w.to, maxDepth, first.name)
+}
+
+func path(first, last link) string {
+	if first.index == last.index {
+		return last.name
+	}
+	return first.name + " and " + last.name
+}
+
+// link looks an interface up; its changes concern this walk.
+func (w *walk) link(index int) (link, error) {
+	w.about(subject{link: index})
+	l, err := w.kernel.link(index)
+	if err != nil {
+		err = fmt.Errorf("the way to %v leads through interface %d: %w", w.to, index, err)
+	}
+	return l, err
+}
+
+func (w *walk) about(s subject) { w.subjects = append(w.subjects, s) }

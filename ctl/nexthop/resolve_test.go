@@ -1,0 +1,141 @@
+package nexthop
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func newResolver(k kernel) *resolver {
+	return &resolver{kernel: k, ports: map[int]bool{eth1: true, eth2: true, eth3: true}}
+}
+
+// describe is a hop as the tables below write it: port, MTU and header, or the reason.
+func describe(h Hop) string {
+	if !h.Known() {
+		return h.Reason
+	}
+	text := fmt.Sprintf("%s %d %s", h.PortName, h.PortMTU, hex.EncodeToString(h.L2[:h.L2Bytes]))
+	if h.Reason != "" {
+		text += " but " + h.Reason
+	}
+	return text
+}
+
+const (
+	toHost  = "020000000022"
+	fromBox = "020000000b"
+)
+
+func TestTheWayDown(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		to   netip.Addr
+		set  func(*fakeKernel)
+		want string
+	}{
+		{"on a port", onEth1, nil, "eth1 4200 " + toHost + fromBox + "01" + "0800"},
+		{"IPv6", onIPv6, nil, "eth1 4200 " + toHost + fromBox + "01" + "86dd"},
+		{"behind a gateway", farAway, nil, "eth1 4200 " + toHost + fromBox + "01" + "0800"},
+		{"behind a bridge: the header is the bridge's", onBridge, nil, "eth2 1500 " + toHost + fromBox + "0a" + "0800"},
+		{"on a VLAN", onVLAN, nil, "eth1 4200 " + toHost + fromBox + "01" + "81000064" + "0800"},
+		{"on a VLAN in a VLAN: the lower device's tag is outside", onQinQ, nil, "eth1 4200 " + toHost + fromBox + "01" + "88a800c8" + "81000064" + "0800"},
+		{"a VLAN above a bridge that does not filter", onBridgeVLAN, nil, "eth2 1500 " + toHost + fromBox + "0a" + "8100012c" + "0800"},
+		{"a bridge that filters, untagged", onBridge, (*fakeKernel).filterVLANs, "eth2 1500 " + toHost + fromBox + "0a" + "0800"},
+		{"a bridge that filters, tagged", onBridgeVLAN, (*fakeKernel).filterVLANs, "eth2 1500 " + toHost + fromBox + "0a" + "8100012c" + "0800"},
+		{"a bridge port that is a VLAN device", onBridge, func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = eth1v100 },
+			"eth1 4200 " + toHost + fromBox + "0a" + "81000064" + "0800"},
+
+		{"no route", netip.MustParseAddr("198.51.100.1"), nil, "no route to 198.51.100.1 (network is unreachable); add one with ip route"},
+		{"the box itself", ownIP, nil, "10.1.0.1 is this box's own address; write the host's"},
+		{"not a port of ours", onEth0, nil, "10.9.0.2 is reached through eth0, which is no port of rocast nor a bridge or VLAN device on one; add eth0 to ports: in the daemon's config, or correct the route"},
+		{"a bridge port not of ours", onBridge, func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = eth0 },
+			"10.2.0.2 is reached through br0 and eth0, which is no port of rocast nor a bridge or VLAN device on one; add eth0 to ports: in the daemon's config, or correct the route"},
+		{"no MAC yet", onEth1, func(k *fakeKernel) { clear(k.neighbours) }, "the kernel is asking for the MAC of 10.1.0.2 on eth1"},
+		{"the gateway does not answer", farAway, func(k *fakeKernel) { k.neighbours["1 10.1.0.2"] = neighbour{state: failed} },
+			"10.1.0.2 does not answer on eth1; is the host up, with this address?"},
+		{"not in the FDB", onBridge, func(k *fakeKernel) { clear(k.fdb) }, "br0 has not learned behind which port 02:00:00:00:00:22 (10.2.0.2) is; it will when the host sends anything"},
+		{"the bridge's own MAC", onBridge, func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = br0 }, "10.2.0.2 has the MAC 02:00:00:00:00:22, which is br0's own"},
+		{"not in the VLAN", onBridgeVLAN, func(k *fakeKernel) { k.filterVLANs(); k.memberOf[eth2] = k.memberOf[eth2][:1] },
+			"port eth2 of br0 is not in VLAN 300; add it with bridge vlan add dev eth2 vid 300"},
+		{"a filtering bridge without PVID", onBridge, func(k *fakeKernel) { k.filterVLANs(); k.memberOf[br0] = nil },
+			"bridge br0 filters VLANs and is in none itself without a tag; add it with bridge vlan add dev br0 vid N pvid untagged self"},
+		{"three tags", onQinQ, func(k *fakeKernel) {
+			k.links[14] = link{name: "eth1.200", kind: "vlan", parent: eth1v100, tag: tag{0x88a8, 200}}
+		}, "more than two VLAN tags would be needed, which a hop cannot have"},
+		{"in circles", onVLAN, func(k *fakeKernel) {
+			k.links[eth1v100] = link{name: "eth1.100", kind: "bridge"}
+			k.fdb["11 02:00:00:00:00:22 0"], k.fdb["10 02:00:00:00:00:22 0"] = br0, eth1v100
+		},
+			"10.100.0.2 is reached through more than 8 interfaces, one below the other, from eth1.100 on"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := newFakeKernel()
+			if c.set != nil {
+				c.set(k)
+			}
+			if got := describe(newResolver(k).resolve(c.to, nil, false).Hop); got != c.want {
+				t.Errorf("\ngot  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestTheKernelIsAskedForWhatItDoesNotKnow(t *testing.T) {
+	k := newFakeKernel()
+	r := newResolver(k)
+	clear(k.neighbours)
+	r.resolve(farAway, nil, false)
+	if got := strings.Join(k.solicited, ","); got != "1 10.1.0.2" {
+		t.Errorf("absent: solicited %q, want the gateway", got)
+	}
+	k.solicited, k.neighbours["1 10.1.0.2"] = nil, neighbour{state: incomplete}
+	r.resolve(farAway, nil, true)
+	if k.solicited != nil {
+		t.Errorf("incomplete: solicited %v again", k.solicited)
+	}
+	k.neighbours["1 10.1.0.2"] = neighbour{state: failed}
+	if r.resolve(farAway, nil, false); k.solicited != nil {
+		t.Errorf("failed: solicited %v at the notification itself, which would never end", k.solicited)
+	}
+	if r.resolve(farAway, nil, true); len(k.solicited) != 1 {
+		t.Errorf("failed: solicited %v, want one at the keep-alive's turn", k.solicited)
+	}
+}
+
+// The kernel does not see the frames rocast carries, so its entries age while traffic flows.
+func TestAKnownHopOutlivesEntriesThatGrewOld(t *testing.T) {
+	k := newFakeKernel()
+	r := newResolver(k)
+	first := r.resolve(onBridge, nil, false)
+	header := "eth2 1500 " + toHost + fromBox + "0a" + "0800"
+
+	clear(k.fdb)
+	second := r.resolve(onBridge, first, false)
+	if got, want := describe(second.Hop), header+" but br0 has not learned behind which port 02:00:00:00:00:22 (10.2.0.2) is any more"; got != want {
+		t.Errorf("FDB entry aged\ngot  %s\nwant %s", got, want)
+	}
+	clear(k.neighbours)
+	third := r.resolve(onBridge, second, false)
+	if got, want := describe(third.Hop), header+" but the kernel is asking for the MAC of 10.2.0.2 on br0; it was last at 02:00:00:00:00:22"; got != want {
+		t.Errorf("neighbour entry collected\ngot  %s\nwant %s", got, want)
+	}
+
+	k.neighbours["10 10.2.0.2"] = neighbour{mac: otherMAC, state: usable}
+	if got := r.resolve(onBridge, third, false); got.Known() {
+		t.Errorf("another MAC, not learned yet: %s", describe(got.Hop))
+	}
+	k.neighbours["10 10.2.0.2"] = neighbour{mac: hostMAC, state: usable}
+	left := k.links[eth2]
+	left.master = 0
+	k.links[eth2] = left
+	if got := r.resolve(onBridge, third, false); got.Known() {
+		t.Errorf("the port left the bridge: %s", describe(got.Hop))
+	}
+	k.routes[onBridge] = route{ifIndex: eth1}
+	if got := r.resolve(onBridge, third, false); got.Known() {
+		t.Errorf("the route moved to where nobody has asked: %s", describe(got.Hop))
+	}
+}

@@ -1,0 +1,185 @@
+package nexthop
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rocast/rocast/ctl/rtnl"
+)
+
+// Tracker knows the hops to the addresses somebody tracks, and follows them. Its methods may be called from any goroutine.
+type Tracker struct {
+	resolver
+	events *rtnl.Events
+	close  func()
+
+	mu        sync.Mutex
+	targets   map[netip.Addr]*target
+	bySubject map[subject]map[netip.Addr]struct{}
+	turn      int // the next target's place in the keep-alive round
+}
+
+type target struct {
+	*finding
+	holders int
+	turn    int
+}
+
+// Open makes a Tracker for the calling thread's network namespace. ports are the ifindexes of rocast's ports.
+func Open(ports []int) (*Tracker, error) {
+	conn, err := rtnl.Open()
+	if err != nil {
+		return nil, err
+	}
+	events, err := subscribe()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	t := newTracker(&netlinkKernel{conn}, ports)
+	t.events = events
+	t.close = func() { events.Close(); conn.Close() }
+	return t, nil
+}
+
+func newTracker(k kernel, ports []int) *Tracker {
+	t := &Tracker{
+		resolver:  resolver{kernel: k, ports: map[int]bool{}},
+		targets:   map[netip.Addr]*target{},
+		bySubject: map[subject]map[netip.Addr]struct{}{},
+	}
+	for _, ifIndex := range ports {
+		t.ports[ifIndex] = true
+	}
+	return t
+}
+
+// Close ends what Open began. Run must have returned.
+func (t *Tracker) Close() { t.close() }
+
+// Track returns the hop to an address, which is followed until Untrack was called as often as Track.
+func (t *Tracker) Track(addr netip.Addr) Hop {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := t.targets[addr]
+	if x == nil {
+		x = &target{finding: &finding{}, turn: t.turn}
+		t.turn++
+		t.targets[addr] = x
+		t.resolveAgain(addr, x, true)
+	}
+	x.holders++
+	return x.Hop
+}
+
+// Untrack takes one Track back.
+func (t *Tracker) Untrack(addr netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := t.targets[addr]
+	if x == nil {
+		return
+	}
+	if x.holders--; x.holders == 0 {
+		t.forget(addr, x.finding)
+		delete(t.targets, addr)
+	}
+}
+
+// Hop returns the hop to a tracked address.
+func (t *Tracker) Hop(addr netip.Addr) Hop {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if x := t.targets[addr]; x != nil {
+		return x.Hop
+	}
+	return Hop{Reason: "nobody tracks " + addr.String()}
+}
+
+// Run follows the kernel until ctx is done. changed hears of addresses whose hop is another one now; it may call the
+// Tracker.
+func (t *Tracker) Run(ctx context.Context, changed func([]netip.Addr)) error {
+	tell := func(addrs []netip.Addr) {
+		if len(addrs) > 0 {
+			changed(addrs)
+		}
+	}
+	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error {
+		return t.events.Run(ctx, func(m []syscall.NetlinkMessage) { tell(t.update(parseChanges(m))) })
+	})
+	tasks.Go(func() error {
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-ticker.C:
+				tell(t.keepAlive(n))
+			}
+		}
+	})
+	return tasks.Wait()
+}
+
+// update resolves again what the changes concern, and returns the addresses whose hop differs.
+func (t *Tracker) update(changes []change) (changed []netip.Addr) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for addr := range t.concerned(changes) {
+		if t.resolveAgain(addr, t.targets[addr], false) {
+			changed = append(changed, addr)
+		}
+	}
+	slices.SortFunc(changed, netip.Addr.Compare)
+	return changed
+}
+
+func (t *Tracker) concerned(changes []change) map[netip.Addr]struct{} {
+	addrs := map[netip.Addr]struct{}{}
+	for _, c := range changes {
+		for addr := range t.bySubject[c.subject] {
+			addrs[addr] = struct{}{}
+		}
+		if !c.all && !c.route.IsValid() {
+			continue
+		}
+		for addr, x := range t.targets {
+			if c.all || c.route.Contains(addr) || c.route.Contains(x.next) {
+				addrs[addr] = struct{}{}
+			}
+		}
+	}
+	return addrs
+}
+
+// resolveAgain finds the hop to a target anew, and says whether it is another one.
+func (t *Tracker) resolveAgain(addr netip.Addr, x *target, insist bool) (changed bool) {
+	was := x.finding
+	x.finding = t.resolve(addr, was, insist)
+	t.forget(addr, was)
+	for _, s := range x.subjects {
+		if t.bySubject[s] == nil {
+			t.bySubject[s] = map[netip.Addr]struct{}{}
+		}
+		t.bySubject[s][addr] = struct{}{}
+	}
+	return was.Hop != x.Hop
+}
+
+// forget takes a finding out of the index.
+func (t *Tracker) forget(addr netip.Addr, f *finding) {
+	for _, s := range f.subjects {
+		delete(t.bySubject[s], addr)
+		if len(t.bySubject[s]) == 0 {
+			delete(t.bySubject, s)
+		}
+	}
+}

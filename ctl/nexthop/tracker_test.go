@@ -1,0 +1,107 @@
+package nexthop
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+func TestAChangeIsToldForTheAddressesItConcerns(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		set    func(*fakeKernel)
+		change change
+		want   []netip.Addr
+	}{
+		{"the gateway's MAC", func(k *fakeKernel) { k.neighbours["1 10.1.0.2"] = neighbour{otherMAC, usable} },
+			change{subject: subject{addr: onEth1}}, []netip.Addr{onEth1, farAway}},
+		{"the same MAC, confirmed", nil, change{subject: subject{addr: onEth1}}, nil},
+		{"somebody else's MAC", nil, change{subject: subject{addr: netip.MustParseAddr("10.1.0.77")}}, nil},
+		{"the host moved to another bridge port", func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = eth3 },
+			change{subject: subject{mac: hostMAC}}, []netip.Addr{onBridge}},
+		{"a port's MTU", func(k *fakeKernel) { k.links[eth2] = link{name: "eth2", mtu: 9000, master: br0} },
+			change{subject: subject{link: eth2}}, []netip.Addr{onBridge}},
+		{"a route to it", func(k *fakeKernel) { k.routes[onBridge] = route{ifIndex: eth1, gateway: onEth1} },
+			change{route: netip.MustParsePrefix("10.2.0.0/16")}, []netip.Addr{onBridge}},
+		{"a route to elsewhere", nil, change{route: netip.MustParsePrefix("203.0.113.0/24")}, nil},
+		{"notifications were lost", func(k *fakeKernel) { clear(k.routes) }, change{all: true}, []netip.Addr{onEth1, onBridge, farAway}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := newFakeKernel()
+			tracker := newTracker(k, []int{eth1, eth2, eth3})
+			for _, addr := range []netip.Addr{onEth1, onBridge, farAway} {
+				if hop := tracker.Track(addr); !hop.Known() {
+					t.Fatal(hop.Reason)
+				}
+			}
+			if c.set != nil {
+				c.set(k)
+			}
+			if got := tracker.update([]change{c.change}); !slices.Equal(got, c.want) {
+				t.Errorf("told %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestUntrackedAddressesLeaveNothing(t *testing.T) {
+	tracker := newTracker(newFakeKernel(), []int{eth1})
+	for range 2 {
+		tracker.Track(onEth1)
+		tracker.Track(farAway)
+	}
+	tracker.Untrack(onEth1)
+	if hop := tracker.Hop(onEth1); !hop.Known() {
+		t.Errorf("untracked with one holder left: %s", hop.Reason)
+	}
+	tracker.Untrack(onEth1)
+	tracker.Untrack(farAway)
+	tracker.Untrack(farAway)
+	tracker.Untrack(farAway) // once too often
+	if len(tracker.targets) != 0 || len(tracker.bySubject) != 0 {
+		t.Errorf("left %v, %v", tracker.targets, tracker.bySubject)
+	}
+}
+
+func TestKeepAliveAsksForAllWithinARoundAndBounded(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1})
+	const targets = 300
+	for i := range targets {
+		addr := netip.AddrFrom4([4]byte{10, 1, byte(1 + i/256), byte(i)})
+		k.routes[addr] = route{ifIndex: eth1}
+		k.neighbours[fmt.Sprint(eth1, " ", addr)] = neighbour{hostMAC, usable}
+		tracker.Track(addr)
+	}
+	k.solicited = nil
+	for n := range askKnownEvery {
+		before := len(k.solicited)
+		tracker.keepAlive(n)
+		if asks := len(k.solicited) - before; asks > maxAsks || asks != targets/askKnownEvery {
+			t.Fatalf("second %d: %d asks", n, asks)
+		}
+	}
+	slices.Sort(k.solicited)
+	if distinct := len(slices.Compact(k.solicited)); distinct != targets {
+		t.Errorf("asked for %d of %d", distinct, targets)
+	}
+}
+
+func TestKeepAliveFindsAHostThatCameUpSilently(t *testing.T) {
+	k := newFakeKernel()
+	here := k.neighbours["1 10.1.0.2"]
+	k.neighbours["1 10.1.0.2"] = neighbour{state: failed}
+	tracker := newTracker(k, []int{eth1})
+	if hop := tracker.Track(onEth1); hop.Known() {
+		t.Fatal("known before it answered")
+	}
+	k.neighbours["1 10.1.0.2"] = here
+	var told []netip.Addr
+	for n := range askUnknownEvery {
+		told = append(told, tracker.keepAlive(n)...)
+	}
+	if !slices.Equal(told, []netip.Addr{onEth1}) || !tracker.Hop(onEth1).Known() {
+		t.Errorf("told %v, hop %s", told, describe(tracker.Hop(onEth1)))
+	}
+}

@@ -1,0 +1,54 @@
+package perftest
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/rocast/rocast/roce"
+)
+
+const (
+	// queuePair1 takes what sets connections up (GSI).
+	queuePair1 roce.QPN = 1
+	// cmPause is the least time between two reports: a REQ is repeated some fifteen times, and anybody can send one.
+	cmPause = 10 * time.Second
+)
+
+// hearCM listens for clients that want to connect by RDMA-CM (-R, -z): instead of TCP they send datagrams to queue pair 1
+// of the group IP. As long as no group has that IP, the classifier leaves them to the kernel. On a box with an RDMA device
+// of its own in software the kernel keeps them, and such a client is not noticed.
+func (s *service) hearCM(ctx context.Context) {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.config.GroupIP, uint16(s.limits.cmPort))))
+	if err != nil {
+		return
+	}
+	s.tasks.Go(func() {
+		<-ctx.Done()
+		conn.Close()
+	})
+	s.tasks.Go(func() { s.readCM(conn) })
+}
+
+func (s *service) readCM(conn *net.UDPConn) {
+	var last time.Time
+	var datagram [roce.BTHBytes]byte
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(datagram[:])
+		if err != nil {
+			return
+		}
+		if !isCM(datagram[:n]) || time.Since(last) < cmPause {
+			continue
+		}
+		last = time.Now()
+		s.refuseAtOnce(from.Addr().Unmap(), refuse("it connects by RDMA-CM (-R or -z), for which nobody listens here; run it without"))
+	}
+}
+
+func isCM(datagram []byte) bool {
+	var bth roce.BTH
+	_, err := bth.Decode(datagram)
+	return err == nil && bth.Opcode == roce.OpUDSendOnly && bth.DestQPN == queuePair1
+}

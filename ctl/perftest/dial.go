@@ -1,0 +1,78 @@
+package perftest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// listenTo starts to read from a side.
+func (c *conversation) listenTo(ctx context.Context, s *side) {
+	c.pumps.Go(func() {
+		s.pump(ctx)
+		if s != c.client {
+			c.gone <- s
+		}
+	})
+}
+
+// connect connects to the servers of all receivers at once. If one is missing, those that were there have spent their one
+// connection and have to be started again.
+func (c *conversation) connect(ctx context.Context) error {
+	n := len(c.config.Receivers)
+	conns, errs := make([]net.Conn, n), make([]error, n)
+	var dials sync.WaitGroup
+	for i, ip := range c.config.Receivers {
+		dials.Go(func() { conns[i], errs[i] = c.dial(ctx, ip) })
+	}
+	dials.Wait()
+	c.gone = make(chan *side, n)
+	var missing []string
+	for i, conn := range conns {
+		if errs[i] != nil {
+			missing = append(missing, errs[i].Error())
+			continue
+		}
+		r := newSide("receiver", conn)
+		c.receivers = append(c.receivers, r)
+		c.listenTo(ctx, r)
+	}
+	if len(missing) > 0 && ctx.Err() == nil {
+		return refuse("%s", strings.Join(missing, "; "))
+	}
+	return context.Cause(ctx)
+}
+
+func (c *conversation) dial(ctx context.Context, ip netip.Addr) (net.Conn, error) {
+	d := net.Dialer{Timeout: c.limits.dial}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(int(c.config.Port))))
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, refuse("receiver %v: nothing listens on TCP %d; start %s there first", ip, c.config.Port, c.tool())
+	case err != nil:
+		return nil, refuse("receiver %v: TCP %d does not answer: %v", ip, c.config.Port, err)
+	}
+	return conn, nil
+}
+
+// tool is what the client runs, if it is one of those that work.
+func (c *conversation) tool() string {
+	if c.isWrite {
+		return "ib_write_bw"
+	}
+	return "ib_send_bw"
+}
+
+// hangUp ends all connections and what reads from them.
+func (c *conversation) hangUp() {
+	c.client.conn.Close()
+	for _, r := range c.receivers {
+		r.conn.Close()
+	}
+	c.pumps.Wait()
+}

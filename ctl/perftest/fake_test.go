@@ -1,0 +1,401 @@
+package perftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
+)
+
+var (
+	groupIP  = netip.MustParseAddr("127.0.0.100")
+	clientIP = netip.MustParseAddr("127.0.0.1")
+)
+
+// exchange is one message of the client and the answer to it.
+type exchange struct{ client, server []byte }
+
+// script is what the sides of a run say.
+type script struct {
+	exchanges []exchange
+	farewell  bool // versions up to 6.16 say "done" before they hang up
+	holds     bool // does not hang up first: its run is not over
+}
+
+// opening is the part before the keys. Keys and reports follow with say.
+func opening(version string, m mtu) *script {
+	sc := &script{}
+	sc.say(append([]byte(version), make([]byte, versionBytes-len(version))...))
+	sc.say([]byte{0, 0, 0x10, 0})
+	sc.say([]byte{0, 0, 0, 0x40})
+	return sc.say(m.message())
+}
+
+func (sc *script) say(message []byte) *script {
+	sc.exchanges = append(sc.exchanges, exchange{message, message})
+	return sc
+}
+
+// keys says the keys of queue pairs by letter: "a" is the first.
+func (sc *script) keys(letters string) *script {
+	for _, l := range letters {
+		n := int(l - 'a')
+		client := key{OutReads: 1, QPN: 0x42, PSN: 0x100, RKey: 0x5580, VA: 0x5590c93c5000, GID: clientIP}
+		server := key{OutReads: 1, QPN: 0xa2, PSN: 0x200, RKey: 0xb42e, VA: 0x5604caecf000, GID: clientIP}
+		for _, k := range []*key{&client, &server} {
+			k.QPN, k.PSN, k.VA = k.QPN+roce.QPN(n), k.PSN.Add(int32(n)), k.VA+uint64(n)<<12
+		}
+		sc.exchanges = append(sc.exchanges, exchange{client.line(), server.line()})
+	}
+	return sc
+}
+
+func (sc *script) reports(n int) *script {
+	for i := range n {
+		sc.say([]byte{0, 0, 0, 0, 0, 0, 0x20, byte(i)})
+	}
+	return sc
+}
+
+// moved is the script as the side at ip plays it: its GID, and numbers of its own that n tells apart.
+func (sc *script) moved(ip netip.Addr, n int) *script {
+	out := &script{farewell: sc.farewell}
+	for _, e := range sc.exchanges {
+		out.exchanges = append(out.exchanges, exchange{movedKey(e.client, ip, n), movedKey(e.server, ip, n)})
+	}
+	return out
+}
+
+func movedKey(message []byte, ip netip.Addr, n int) []byte {
+	k, err := parseKey(message)
+	if err != nil {
+		return message
+	}
+	k.GID, k.QPN, k.PSN, k.VA = ip, k.QPN+roce.QPN(n)<<8, k.PSN.Add(int32(n)<<8), k.VA+uint64(n)<<32
+	if k.RKey != 0 {
+		k.RKey += uint32(n)
+	}
+	return k.line()
+}
+
+// lab is a helper with fakes all around.
+type lab struct {
+	*testing.T
+	helper    *Helper
+	config    Config
+	groups    *fakeGroups
+	told      chan string
+	owned     map[netip.Addr]int
+	listeners []net.Listener
+	errs      chan error // what the fake perftests ended with
+	players   sync.WaitGroup
+}
+
+// newLab listens as receivers' servers at n addresses of the loopback. Nothing is up yet.
+func newLab(t *testing.T, n int, change func(*limits)) *lab {
+	l := &lab{
+		T: t, groups: &fakeGroups{have: map[string]*groupfile.File{}, seen: map[string]Traffic{}},
+		told: make(chan string, 100), owned: map[netip.Addr]int{}, errs: make(chan error, 10),
+	}
+	l.helper = New(Options{Groups: l.groups, Addresses: l, Told: func(s string) { l.told <- s }})
+	l.helper.limits.sleep = time.Hour // no client is taken for ib_write_bw
+	l.helper.limits.cmPort = 0
+	if change != nil {
+		change(&l.helper.limits)
+	}
+	l.config = Config{GroupIP: groupIP}
+	for i := range n {
+		l.config.Receivers = append(l.config.Receivers, netip.AddrFrom4([4]byte{127, 0, 0, byte(11 + i)}))
+	}
+	l.listen()
+	t.Cleanup(l.close)
+	return l
+}
+
+// listen opens the receivers' servers, all on the port that is free at the first.
+func (l *lab) listen() {
+	for _, ip := range l.config.Receivers {
+		ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, l.config.Port)))
+		if err != nil {
+			l.Fatal(err)
+		}
+		l.listeners = append(l.listeners, ln)
+		l.config.Port = ln.Addr().(*net.TCPAddr).AddrPort().Port()
+	}
+}
+
+func (l *lab) up() {
+	l.Helper()
+	if err := l.helper.Up(context.Background(), l.config); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// Own is the Addresses of the helper.
+func (l *lab) Own(ip netip.Addr, towards []netip.Addr) (func(), error) {
+	if !slices.Equal(towards, l.config.Receivers) {
+		return nil, fmt.Errorf("own towards %v", towards)
+	}
+	l.owned[ip]++
+	return func() { l.owned[ip]-- }, nil
+}
+
+// close ends everything and looks for what is left.
+func (l *lab) close() {
+	l.helper.Close()
+	l.closeListeners()
+	l.players.Wait()
+	if n := l.owned[groupIP]; n != 0 {
+		l.Errorf("the group IP is held %d times after the end", n)
+	}
+	if have := l.groups.names(); len(have) > 0 {
+		l.Errorf("groups %v are left", have)
+	}
+	if left := goroutines(); left != "" {
+		l.Errorf("goroutines are left:\n%s", left)
+	}
+}
+
+func (l *lab) closeListeners() {
+	for _, ln := range l.listeners {
+		ln.Close()
+	}
+}
+
+// goroutines are those of this package that are no tests.
+func goroutines() (left string) {
+	for range 1000 {
+		left = ""
+		stacks := make([]byte, 1<<20)
+		for _, s := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if strings.Contains(s, "ctl/perftest.(*") && !strings.Contains(s, "testing.tRunner") {
+				left += s + "\n\n"
+			}
+		}
+		if left == "" {
+			return ""
+		}
+		runtime.Gosched() // one that has said it is done may have a moment to go
+	}
+	return left
+}
+
+// hears waits for a sentence that ends with end.
+func (l *lab) hears(end string) {
+	l.Helper()
+	var heard []string
+	timeout := time.After(10 * time.Second)
+	for {
+		select {
+		case s := <-l.told:
+			if strings.HasSuffix(s, end) {
+				return
+			}
+			heard = append(heard, s)
+		case <-timeout:
+			l.Fatalf("heard\n%s\nbut not\n%s", strings.Join(heard, "\n"), end)
+		}
+	}
+}
+
+// last is what is listed of the newest run.
+func (l *lab) last() Session {
+	l.Helper()
+	list := l.helper.List()
+	if len(list) != 1 || len(list[0].Sessions) == 0 {
+		l.Fatalf("listed: %+v", list)
+	}
+	return list[0].Sessions[len(list[0].Sessions)-1]
+}
+
+// play runs what f does as one of the sides; its error is the lab's.
+func (l *lab) play(f func() error) {
+	l.players.Go(func() { l.errs <- f() })
+}
+
+// ended waits for n players to end well.
+func (l *lab) ended(n int) {
+	l.Helper()
+	for range n {
+		if err := <-l.errs; err != nil {
+			l.Error(err)
+		}
+	}
+}
+
+// clientConn connects from the client's address.
+func (l *lab) clientConn() (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: clientIP.AsSlice()}, Timeout: 5 * time.Second}
+	return d.Dial("tcp", netip.AddrPortFrom(groupIP, l.config.Port).String())
+}
+
+// serverConn is what the server of receiver i does first: accept one client, and listen no more.
+func (l *lab) serverConn(i int) (net.Conn, error) {
+	defer l.listeners[i].Close()
+	return l.listeners[i].Accept()
+}
+
+// client plays the client's part. Before exchange run it sends data. said is what it was answered.
+func (l *lab) client(sc *script, run int) (said [][]byte, err error) {
+	conn, err := l.clientConn()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	for i, e := range sc.exchanges {
+		if i == run {
+			l.groups.carry()
+		}
+		if _, err := conn.Write(e.client); err != nil {
+			return said, fmt.Errorf("client, exchange %d: %w", i, err)
+		}
+		answer, err := readOnce(conn, len(e.server))
+		if err != nil {
+			return said, fmt.Errorf("client, exchange %d: %w", i, err)
+		}
+		said = append(said, answer)
+	}
+	return said, sc.leave(conn)
+}
+
+// server plays the part of receiver i. asked is what it was told.
+func (l *lab) server(i int, sc *script) (asked [][]byte, err error) {
+	conn, err := l.serverConn(i)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	for n, e := range sc.exchanges {
+		message, err := readOnce(conn, len(e.client))
+		if err != nil {
+			return asked, fmt.Errorf("server %d, exchange %d: %w", i, n, err)
+		}
+		asked = append(asked, message)
+		if _, err := conn.Write(e.server); err != nil {
+			return asked, fmt.Errorf("server %d, exchange %d: %w", i, n, err)
+		}
+	}
+	return asked, sc.leave(conn)
+}
+
+func (sc *script) leave(conn net.Conn) error {
+	if sc.farewell {
+		// The other end may be closed already, which perftest does not mind.
+		_, _ = conn.Write([]byte(farewell))
+	}
+	if sc.holds {
+		return hungUpOn(conn)
+	}
+	return nil
+}
+
+// hungUpOn waits for the other end to hang up.
+func hungUpOn(conn net.Conn) error {
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := conn.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		return errors.New("nobody hangs up")
+	}
+	return nil
+}
+
+// readOnce reads as perftest does: with one read, which has to give all.
+func readOnce(conn net.Conn, length int) ([]byte, error) {
+	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	message := make([]byte, length)
+	n, err := conn.Read(message)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, fmt.Errorf("waited in vain for %d bytes", length)
+	case err != nil:
+		return nil, err
+	case n != length:
+		return nil, fmt.Errorf("a read of %d bytes gave %d: %q", length, n, message[:n])
+	}
+	return message, nil
+}
+
+// fakeGroups remembers what it was asked for.
+type fakeGroups struct {
+	mu     sync.Mutex
+	have   map[string]*groupfile.File
+	seen   map[string]Traffic
+	made   []*groupfile.File
+	refuse error
+}
+
+func (g *fakeGroups) Create(_ context.Context, f *groupfile.File) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.refuse != nil {
+		return g.refuse
+	}
+	if g.have[f.Name] != nil {
+		return errors.New("is there already")
+	}
+	g.have[f.Name] = f
+	g.made = append(g.made, f)
+	return nil
+}
+
+func (g *fakeGroups) Remove(ctx context.Context, name string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.have[name] == nil {
+		return errors.New("there is none")
+	}
+	if ctx.Err() == nil {
+		delete(g.have, name)
+	}
+	return ctx.Err()
+}
+
+func (g *fakeGroups) Traffic(name string) Traffic {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.seen[name]
+}
+
+// carry is data of the source through all groups there are.
+func (g *fakeGroups) carry() { g.see(Traffic{FromSource: 40}) }
+
+func (g *fakeGroups) see(t Traffic) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name := range g.have {
+		g.seen[name] = t
+	}
+}
+
+func (g *fakeGroups) names() (names []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name := range g.have {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (g *fakeGroups) all() []*groupfile.File {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.made)
+}
+
+// held is the script of a side that stays until it is hung up on.
+func (sc *script) held() *script {
+	held := *sc
+	held.holds = true
+	return &held
+}

@@ -1,0 +1,197 @@
+package perftest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
+)
+
+// Groups makes and removes what the runs need. Its methods are called from several goroutines.
+type Groups interface {
+	// Create adds a group. When it returns, the data path carries it. The group is not to outlive the daemon.
+	Create(ctx context.Context, g *groupfile.File) error
+	// Remove takes a group away again that Create added.
+	Remove(ctx context.Context, name string) error
+	// Traffic is what the data path has seen of a group up to now; nothing of one it does not have.
+	Traffic(name string) Traffic
+}
+
+// Traffic counts packets that reached a group.
+type Traffic struct {
+	FromSource    uint64 // requests of its source, carried or not
+	FromReceivers uint64 // requests of its receivers, which no group carries
+	Refused       uint64 // requests of its source that were answered with a fatal NAK: READ, atomics, memory it does not have
+}
+
+// Addresses makes the box own IPs: the kernel answers ARP and ND for them and terminates TCP.
+type Addresses interface {
+	// Own lasts until release is called. towards are hosts that are to reach ip.
+	Own(ip netip.Addr, towards []netip.Addr) (release func(), err error)
+}
+
+// Options are what a Helper works with.
+type Options struct {
+	Groups    Groups
+	Addresses Addresses
+	Told      func(sentence string) // hears what an operator wants to know; called from several goroutines
+}
+
+// Config is one group IP on which clients are served.
+type Config struct {
+	GroupIP   netip.Addr
+	Receivers []netip.Addr // where their servers listen, and by which their RDMA devices are reached
+	Port      uint16       // TCP, here and at the receivers; 0: DefaultPort
+}
+
+// check fills in defaults and returns an error as the sentence of an operator's mistake.
+func (c *Config) check() error {
+	if c.Port == 0 {
+		c.Port = DefaultPort
+	}
+	if err := checkAddress("group IP", c.GroupIP); err != nil {
+		return err
+	}
+	switch n := len(c.Receivers); {
+	case n == 0:
+		return errors.New("there are no receivers; name at least one")
+	case n > MaxReceivers:
+		return fmt.Errorf("%d receivers are more than the %d one group can have", n, MaxReceivers)
+	}
+	seen := map[netip.Addr]bool{c.GroupIP: true}
+	for _, ip := range c.Receivers {
+		switch err := checkAddress("receiver", ip); {
+		case err != nil:
+			return err
+		case ip == c.GroupIP:
+			return fmt.Errorf("receiver %v is the group IP itself; give the group an address no host has", ip)
+		case seen[ip]:
+			return fmt.Errorf("receiver %v is named twice; keep one", ip)
+		case ip.Is4() != c.GroupIP.Is4():
+			return fmt.Errorf("receiver %v and the group IP %v are of different IP versions; a packet has one", ip, c.GroupIP)
+		}
+		seen[ip] = true
+	}
+	return nil
+}
+
+func checkAddress(what string, ip netip.Addr) error {
+	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() {
+		return fmt.Errorf("%s %v is no unicast address that packets can be routed to", what, ip)
+	}
+	return nil
+}
+
+// Helper serves perftest clients on any number of group IPs. Its methods may be called from any goroutine.
+type Helper struct {
+	options Options
+	limits  limits
+
+	changing sync.Mutex // one Up, Down or Close at a time
+	mu       sync.Mutex
+	services map[netip.Addr]*service
+}
+
+// New returns a Helper that serves nobody yet.
+func New(o Options) *Helper {
+	return &Helper{options: o, limits: usual, services: map[netip.Addr]*service{}}
+}
+
+// Up owns the group IP and begins to listen on it.
+func (h *Helper) Up(ctx context.Context, c Config) error {
+	c.Receivers = slices.Clone(c.Receivers)
+	if err := c.check(); err != nil {
+		return err
+	}
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	switch {
+	case h.service(c.GroupIP) != nil:
+		return fmt.Errorf("perftest on %v is up already; take it down first", c.GroupIP)
+	case len(h.services) == MaxServices:
+		return fmt.Errorf("perftest is up on %d group IPs, which is all that can be", MaxServices)
+	}
+	s, err := h.start(ctx, c)
+	if err != nil {
+		return fmt.Errorf("perftest on %v: %w", c.GroupIP, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.services[c.GroupIP] = s
+	return nil
+}
+
+func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
+	release, err := h.options.Addresses.Own(c.GroupIP, c.Receivers)
+	if err != nil {
+		return nil, err
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", net.JoinHostPort(c.GroupIP.String(), strconv.Itoa(int(c.Port))))
+	if err != nil {
+		release()
+		return nil, err
+	}
+	s := &service{
+		config: c, options: h.options, limits: h.limits, listener: listener, release: release,
+		// Not where the last service on this IP began, whose runs may not all be dead.
+		lastQPN: roce.QPN(rand.Uint32() & 0xFFFFFF),
+	}
+	running, cancel := context.WithCancelCause(context.Background())
+	s.cancel = cancel
+	s.tasks.Go(func() { s.serve(running) })
+	s.hearCM(running)
+	return s, nil
+}
+
+// Down ends what Up began, and the run that is on.
+func (h *Helper) Down(groupIP netip.Addr) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	s := h.service(groupIP)
+	if s == nil {
+		return fmt.Errorf("perftest on %v is not up", groupIP)
+	}
+	s.stop()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.services, groupIP)
+	return nil
+}
+
+// List is what is served, by group IP.
+func (h *Helper) List() []Service {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var l []Service
+	for _, s := range h.services {
+		l = append(l, s.list())
+	}
+	slices.SortFunc(l, func(a, b Service) int { return a.GroupIP.Compare(b.GroupIP) })
+	return l
+}
+
+// Close takes everything down.
+func (h *Helper) Close() {
+	h.mu.Lock()
+	up := slices.Collect(maps.Keys(h.services))
+	h.mu.Unlock()
+	for _, groupIP := range up {
+		_ = h.Down(groupIP) // its only error: somebody else was quicker
+	}
+}
+
+func (h *Helper) service(groupIP netip.Addr) *service {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.services[groupIP]
+}

@@ -1,0 +1,132 @@
+package perftest
+
+import (
+	"context"
+)
+
+// key handles one key line of the client. The first ones name its queue pairs, in order. All later ones repeat what is
+// known: the whole set again, and the first of it whenever the sides wait for each other.
+func (c *conversation) key(ctx context.Context, line []byte) error {
+	if err := checkKeyLength(c.client.name, len(line)); err != nil {
+		return err
+	}
+	k, err := parseKey(line)
+	if err != nil {
+		return refuse("%s sent something that %v", c.client.name, err)
+	}
+	if err := checkKey(c.client.name, c.client.addr, k); err != nil {
+		return err
+	}
+	c.keys++
+	q, err := c.queuePair(k)
+	if err != nil {
+		return err
+	}
+	if err := c.checkBeforeRun(); err != nil {
+		return err
+	}
+	known := len(q.receivers) > 0
+	if known && !c.running() {
+		// The first repetition: all queue pairs are named, and nobody sends before it is answered.
+		if err := c.makeGroups(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.askKeys(ctx, q, known); err != nil {
+		return err
+	}
+	return c.client.write(q.toClient(c.config.GroupIP).line())
+}
+
+// queuePair is what the client means by k, new if it names it for the first time.
+func (c *conversation) queuePair(k key) (*queuePair, error) {
+	for _, q := range c.qps {
+		if q.source == k {
+			return q, nil
+		}
+		if q.source.QPN == k.QPN {
+			return nil, refuse("%s changed what it said of queue pair %#x; only a DC transport (-c) does, and a group connects RC queue pairs only", c.client.name, uint32(k.QPN))
+		}
+	}
+	switch {
+	case c.running():
+		return nil, refuse("%s names queue pair %#x late, as latency tests with -q do; a group carries one direction only, so run ib_write_bw or ib_send_bw", c.client.name, uint32(k.QPN))
+	case len(c.qps) == MaxQPs:
+		return nil, refuse("%s has more than the %d queue pairs one run can have here; choose a smaller -q", c.client.name, MaxQPs)
+	}
+	q := &queuePair{groupQPN: c.nextQPN(), source: k}
+	c.qps = append(c.qps, q)
+	c.note(func(s *Session) { s.QPs = len(c.qps) })
+	return q, nil
+}
+
+// askKeys passes the key on to the receivers and takes theirs, or compares them when they are known.
+func (c *conversation) askKeys(ctx context.Context, q *queuePair, known bool) error {
+	answers, err := c.askAll(ctx, q.toReceiver(c.config.GroupIP).line())
+	if err != nil {
+		return err
+	}
+	for i, answer := range answers {
+		r := c.receivers[i]
+		k, err := parseKey(answer)
+		if err != nil {
+			return refuse("%s answered with something that %v; it runs another test than the client", r.name, err)
+		}
+		if err := checkKey(r.name, c.config.Receivers[i], k); err != nil {
+			return err
+		}
+		if known {
+			if k != q.receivers[i] {
+				return c.otherQPs(r, k)
+			}
+			continue
+		}
+		for _, earlier := range c.qps[:len(c.qps)-1] {
+			if earlier.receivers[i].QPN == k.QPN {
+				return c.otherQPs(r, k)
+			}
+		}
+		q.receivers = append(q.receivers, k)
+	}
+	return nil
+}
+
+// otherQPs is for a receiver that repeats itself too early or too late.
+func (c *conversation) otherQPs(r *side, k key) error {
+	return refuse("%s names queue pair %#x where the client's %d queue pairs make it another one; run the same test with the same -q on all sides", r.name, uint32(k.QPN), len(c.qps))
+}
+
+// checkBeforeRun refuses ib_write_bw -b and --write_with_imm. Without these its sides exchange the keys twice and one of
+// them once more, and then nothing before the run is over; with them there is one more exchange before the run. On
+// Soft-RoCE an R_Key of 0 shows that this is no WRITE test after all but a slow client of ib_send_bw.
+func (c *conversation) checkBeforeRun() error {
+	before := 2*len(c.qps) + 1
+	if !c.isWrite || c.keys != before+1 || c.qps[0].receivers[0].RKey == 0 || c.traffic().FromSource > 0 {
+		return nil
+	}
+	return refuse("%s runs ib_write_bw with -b or --write_with_imm; a group carries one direction only, so run it without", c.client.name)
+}
+
+// makeGroups has a group made for every queue pair.
+func (c *conversation) makeGroups(ctx context.Context) error {
+	for _, q := range c.qps {
+		g := q.group(c.config.GroupIP, c.mtu)
+		if err := c.groups.Create(ctx, g); err != nil {
+			return refuse("group %s cannot be made: %v", g.Name, err)
+		}
+		c.made = append(c.made, g.Name)
+	}
+	c.note(func(s *Session) { s.State, s.Groups = Running, c.made })
+	return nil
+}
+
+// traffic is what all groups of the run have seen.
+func (c *conversation) traffic() (sum Traffic) {
+	for _, name := range c.made {
+		t := c.groups.Traffic(name)
+		sum.FromSource += t.FromSource
+		sum.FromReceivers += t.FromReceivers
+		sum.Refused += t.Refused
+	}
+	return sum
+}

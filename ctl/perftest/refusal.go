@@ -1,0 +1,48 @@
+package perftest
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// refusal is why a run cannot be a group's, in one sentence for whoever started it.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
+
+func isRefusal(err error) bool {
+	var r refusal
+	return errors.As(err, &r)
+}
+
+// checkKey refuses a key that shows a test no group can carry. who says whose it is, at is where that side is.
+func checkKey(who string, at netip.Addr, k key) error {
+	switch {
+	case k.OutReads != 1:
+		return refuse("%s wants to have %d READs or atomics outstanding; a group cannot merge their responses, so run ib_write_bw or ib_send_bw", who, k.OutReads)
+	case k.SRQN != 0:
+		return refuse("%s uses XRC or DC (-c); a group connects RC queue pairs only", who)
+	case k.QPN < 2 || k.QPN == 0xFFFFFF:
+		return refuse("%s names queue pair %#x, which no RC connection has", who, uint32(k.QPN))
+	case k.GID != at:
+		return refuse("%s has the GID of %v; packets go by GID, so choose the one of %v there (-x) or connect from %v", who, k.GID, at, k.GID)
+	case k.VA > ^(regionBytes - 1):
+		return refuse("%s names memory beyond 2^64", who)
+	}
+	return nil
+}
+
+// checkKeyLength tells what a key line of another length means.
+func checkKeyLength(who string, length int) error {
+	switch length {
+	case keyBytes:
+		return nil
+	case plainKeyBytes:
+		return refuse("%s sends no GID, so its device is not RoCE", who)
+	default:
+		return refuse("%s validates data (--data_validation), for which it uses atomics; a group cannot merge their responses", who)
+	}
+}

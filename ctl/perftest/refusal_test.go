@@ -1,0 +1,194 @@
+package perftest
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+// breaks plays a run with n receivers that is to break off, and waits for the reason. Players may end as they like.
+func (l *lab) breaks(client *script, run int, servers func(i int) *script, reason string) {
+	l.Helper()
+	l.up()
+	for i, ip := range l.config.Receivers {
+		sc := servers(i).moved(ip, i+1)
+		l.play(func() error { _, _ = l.server(i, sc); return nil })
+	}
+	l.play(func() error { _, _ = l.client(client, run); return nil })
+	l.hears(reason)
+	l.closeListeners() // where no server was asked for
+	l.ended(1 + len(l.config.Receivers))
+	if s := l.last(); s.Ended.IsZero() || s.Groups != nil || !strings.HasSuffix(reason, s.State.String()+": "+s.Reason) {
+		l.Errorf("listed: %+v", s)
+	}
+}
+
+// TestRunsNoGroupCanCarry: refused in the handshake, or as soon as it shows. sleeps: the client sleeps before it speaks,
+// as ib_write_bw does.
+func TestRunsNoGroupCanCarry(t *testing.T) {
+	capture := func(name string) *script { sc := captured(t, name); return &sc }
+	rewrite := func(sc *script, server bool, change func(*key)) *script {
+		for i := range sc.exchanges {
+			m := &sc.exchanges[i].client
+			if server {
+				m = &sc.exchanges[i].server
+			}
+			if k, err := parseKey(*m); err == nil {
+				change(&k)
+				*m = k.line()
+			}
+		}
+		return sc
+	}
+	stranger := func(k *key) { k.GID = netip.MustParseAddr("10.9.9.9") }
+	for _, c := range []struct {
+		name           string
+		client, server *script
+		sleeps         bool
+		reason         string
+	}{
+		{"READ", capture("read"), capture("read"), false,
+			"client 127.0.0.1 wants to have 128 READs or atomics outstanding; a group cannot merge their responses, so run ib_write_bw or ib_send_bw"},
+		{"READ server for a WRITE client", capture("write_small"), capture("read"), false,
+			"receiver 127.0.0.11 wants to have 128 READs or atomics outstanding; a group cannot merge their responses, so run ib_write_bw or ib_send_bw"},
+		{"ib_write_bw -b", newest().keys("aaaa"), newest().keys("aaaa"), true,
+			"client 127.0.0.1 runs ib_write_bw with -b or --write_with_imm; a group carries one direction only, so run it without"},
+		{"ib_write_bw -b -q 2", newest().keys("ababaa"), newest().keys("ababaa"), true,
+			"client 127.0.0.1 runs ib_write_bw with -b or --write_with_imm; a group carries one direction only, so run it without"},
+		{"latency test with -q 2", newest().keys("aab"), newest().keys("aab"), false,
+			"client 127.0.0.1 names queue pair 0x43 late, as latency tests with -q do; a group carries one direction only, so run ib_write_bw or ib_send_bw"},
+		{"data validation", newest().say([]byte(strings.Replace(capturedLine, "5000:", "5000:00005590c93c6000:", 1))), newest().keys("a"), true,
+			"client 127.0.0.1 validates data (--data_validation), for which it uses atomics; a group cannot merge their responses"},
+		{"no GID", newest().say([]byte(capturedLine[:50] + "00000000\x00")), newest().keys("a"), true,
+			"client 127.0.0.1 sends no GID, so its device is not RoCE"},
+		{"XRC", rewrite(newest().keys("aa"), false, func(k *key) { k.SRQN = 1 }), newest().keys("aa"), false,
+			"client 127.0.0.1 uses XRC or DC (-c); a group connects RC queue pairs only"},
+		{"a key changes", func() *script {
+			sc := newest().keys("aa")
+			rewrite(&script{exchanges: sc.exchanges[5:]}, false, func(k *key) { k.PSN++ })
+			return sc
+		}(), newest().keys("aa"), false,
+			"client 127.0.0.1 changed what it said of queue pair 0x42; only a DC transport (-c) does, and a group connects RC queue pairs only"},
+		{"more queue pairs at the client", newest().keys("abab"), newest().keys("aaaa"), false,
+			"receiver 127.0.0.11 names queue pair 0x1a2 where the client's 2 queue pairs make it another one; run the same test with the same -q on all sides"},
+		{"more queue pairs at the receiver", newest().keys("aaa"), newest().keys("aba"), false,
+			"receiver 127.0.0.11 names queue pair 0x1a3 where the client's 1 queue pairs make it another one; run the same test with the same -q on all sides"},
+		{"too many queue pairs", func() *script {
+			sc := newest()
+			for i := range MaxQPs + 1 {
+				sc.keys(string('a' + rune(i)))
+			}
+			return sc
+		}(), func() *script {
+			sc := newest()
+			for i := range MaxQPs + 1 {
+				sc.keys(string('a' + rune(i)))
+			}
+			return sc
+		}(), false,
+			"client 127.0.0.1 has more than the 1024 queue pairs one run can have here; choose a smaller -q"},
+		{"old version", opening("5.31", 3), opening("6.06", 3), false,
+			"client 127.0.0.1 speaks a version older than 5.70, which newer ones refuse"},
+		{"old server", newest(), opening("5.31", 3), false,
+			"receiver 127.0.0.11 speaks a version older than 5.70, which newer ones refuse"},
+		{"report where a key is due", newest().reports(1), newest().keys("a"), false,
+			"client 127.0.0.1 sent something that is no key line, where perftest sends one"},
+		{"damaged key", newest().say([]byte(strings.Replace(capturedLine, "bc99a2", "bc99g2", 1))), newest().keys("a"), false,
+			"client 127.0.0.1 sent something that is no key line"},
+		{"damaged key of a receiver", newest().keys("a"), newest().say(append([]byte(capturedLine[:107]), 'x')), false,
+			"receiver 127.0.0.11 answered with something that is no key line; it runs another test than the client"},
+		{"no path MTU", opening("6.29", 9).keys("a"), newest().keys("a"), false,
+			"client 127.0.0.1 names no path MTU"},
+		{"GID of another host", rewrite(newest().keys("a"), false, stranger), newest().keys("a"), false,
+			"client 127.0.0.1 has the GID of 10.9.9.9; packets go by GID, so choose the one of 127.0.0.1 there (-x) or connect from 10.9.9.9"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, 1, func(lim *limits) {
+				if c.sleeps {
+					lim.sleep = 0
+				}
+			})
+			client := c.client.moved(clientIP, 0)
+			if c.name == "GID of another host" {
+				client = c.client
+			}
+			l.breaks(client, -1, func(int) *script { return c.server }, "run of 127.0.0.1 refused: "+c.reason)
+		})
+	}
+}
+
+func TestPathMTUsThatDoNotMeet(t *testing.T) {
+	l := newLab(t, 3, nil)
+	l.breaks(opening("6.06", 5), -1, func(i int) *script { return opening("6.06", []mtu{5, 5, 3}[i]) },
+		"refused: receiver 127.0.0.13 has path MTU 1024 and receiver 127.0.0.12 settled on 4096 before; start all with -m 1024")
+}
+
+// TestReceiversThatSendAreRefused: a latency test, whose handshake is that of ib_send_bw, shows when data comes back.
+func TestReceiversThatSendAreRefused(t *testing.T) {
+	l := newLab(t, 2, func(lim *limits) { lim.watch = time.Millisecond })
+	l.up()
+	sc := captured(t, "write_lat")
+	for i, ip := range l.config.Receivers {
+		l.play(func() error { _, err := l.server(i, sc.moved(ip, i).held()); return err })
+	}
+	l.play(func() error {
+		client := sc.moved(clientIP, 0)
+		conn, err := l.clientConn()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for _, e := range client.exchanges {
+			conn.Write(e.client)
+			if _, err := readOnce(conn, len(e.server)); err != nil {
+				return err
+			}
+		}
+		l.groups.see(Traffic{FromSource: 1, FromReceivers: 1})
+		return hungUpOn(conn)
+	})
+	l.hears("refused: the receivers send data too, as latency tests, -b and --reversed make them; a group carries one direction only, so run ib_write_bw or ib_send_bw without these")
+	l.ended(3)
+}
+
+// TestRefusedRequestsExplainAnEarlyEnd: READ with -o 1 looks like WRITE until its first request.
+func TestRefusedRequestsExplainAnEarlyEnd(t *testing.T) {
+	l := newLab(t, 1, func(lim *limits) { lim.grace = time.Millisecond })
+	l.up()
+	sc := newest().keys("aaa")
+	l.play(func() error { _, _ = l.server(0, sc.moved(l.config.Receivers[0], 1).held()); return nil })
+	l.play(func() error {
+		_, err := l.client(sc, -1)
+		l.groups.see(Traffic{FromSource: 1, Refused: 1})
+		return err
+	})
+	l.hears("refused: client 127.0.0.1 hung up after 1 requests that a group does not carry: READs, atomics, or memory no receiver gave")
+	l.ended(2)
+}
+
+func TestMissingReceivers(t *testing.T) {
+	l := newLab(t, 3, func(lim *limits) { lim.sleep = 0 })
+	l.listeners[0].Close()
+	l.listeners[2].Close()
+	l.up()
+	l.play(func() error { _, _ = l.server(1, newest()); return nil })
+	l.play(func() error { _, _ = l.client(newest(), -1); return nil })
+	port := l.listeners[1].Addr().String()
+	port = port[strings.LastIndex(port, ":")+1:]
+	l.hears("refused: receiver 127.0.0.11: nothing listens on TCP " + port + "; start ib_write_bw there first; " +
+		"receiver 127.0.0.13: nothing listens on TCP " + port + "; start ib_write_bw there first")
+	l.ended(2)
+}
+
+func TestGroupsThatCannotBeMade(t *testing.T) {
+	l := newLab(t, 1, nil)
+	l.groups.refuse = errors.New("path MTU 1024 does not fit port eth1")
+	l.helper.limits.sleep = time.Hour
+	l.up()
+	l.play(func() error { _, _ = l.server(0, newest().keys("aa").moved(l.config.Receivers[0], 1)); return nil })
+	l.play(func() error { _, _ = l.client(newest().keys("aa"), -1); return nil })
+	l.hears("cannot be made: path MTU 1024 does not fit port eth1")
+	l.ended(2)
+}

@@ -1,0 +1,104 @@
+package ctl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
+)
+
+func TestWhatIsKnownOfAGroupAfterAStop(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		carried, clean bool
+		wantRestored   bool
+	}{
+		{"a clean stop before any data: it begins anew", false, true, false},
+		{"a clean stop after data: its QPs have moved on", true, true, true},
+		{"a crash: nothing is known", false, false, true},
+		{"a crash after data", true, false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.create(t, g1)
+			if c.carried {
+				w.sw.Carry("g1", 1234)
+			}
+			w = w.restart(t, c.clean)
+			w.expect(t, withG1)
+			g, err := w.Group("g1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			published := w.sw.Table().Group(w.groups["g1"].id)
+			if published.Restored != c.wantRestored || g.Restored != c.wantRestored {
+				t.Errorf("restored: published %v, shown %v, want %v", published.Restored, g.Restored, c.wantRestored)
+			}
+		})
+	}
+}
+
+// A group restored without knowledge stays so, though it carried nothing since: its QPs still may be anywhere.
+func TestRestoredIsForgottenOnlyWithTheGroup(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w = w.restart(t, false).restart(t, true)
+	if g, _ := w.Group("g1"); !g.Restored {
+		t.Error("the clean stop made it fresh")
+	}
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	if g := w.create(t, g1); g.Restored {
+		t.Error("a new group counts as restored")
+	}
+}
+
+func TestAKeptGroupThatCannotBeReadIsShownAndKeepsNoOtherOut(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.Store.Close()
+	if err := os.WriteFile(filepath.Join(w.dir, "groups", "bad.yaml"), []byte("name: bad\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w = openWorld(t, w.dir)
+	list := w.Groups().Groups
+	want := "line 1: the group file has no ip; add ip: ADDRESS, what members use as peer IP"
+	if len(list) != 2 || list[0].State != api.Failed || list[0].Reason != want || list[1].State != api.Ready {
+		t.Errorf("%+v", list)
+	}
+	if g, err := w.Group("bad"); err != nil || g.State != api.Failed {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if err := w.Remove("bad"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, withG1)
+}
+
+func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.create(t, strings.NewReplacer("name: g1", "name: g2", "qpn: 1\n", "qpn: 2\n").Replace(g1))
+	w.Store.Close()
+	addresses := ctltest.NewAddresses()
+	addresses.Refuse(errors.New("not now")) // the first that is held: one of g1's
+	next := openWorldWith(t, w.dir, addresses)
+	if g, _ := next.Group("g1"); g.State != api.Failed || g.Reason != "group g1: not now" || g.Members[0].Reason != "the group failed" {
+		t.Errorf("%+v", g)
+	}
+	if g, _ := next.Group("g2"); g.State != api.Ready {
+		t.Errorf("%+v", g)
+	}
+	next.run(t)
+	next.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(2, "eth2", 1500, 22)})
+	if g, _ := next.Group("g1"); g.State != api.Ready || !g.Restored {
+		t.Errorf("%+v", g)
+	}
+	next.expect(t, "table [g1 g2], addresses [10.77.0.100@1 x2 10.77.0.100@2 x2 10.77.0.100@3 x2], tracking 3, files [g1.yaml g2.yaml]")
+}

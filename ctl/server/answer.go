@@ -1,0 +1,63 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// handler makes the answer to a request.
+type handler func(*http.Request) (any, error)
+
+// created wraps an answer that goes with status 201.
+type created struct{ answer any }
+
+// resource answers the methods a path has.
+func resource(methods map[string]handler) http.Handler {
+	allowed := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handle := methods[r.Method]
+		if handle == nil {
+			w.Header().Set("Allow", allowed)
+			write(w, http.StatusMethodNotAllowed, api.ErrorBody{
+				Error: api.Errorf(api.BadRequest, "%s cannot be done to %s; it knows %s", r.Method, r.URL.Path, allowed),
+			})
+			return
+		}
+		answer, err := handle(r)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		status := http.StatusOK
+		if made, ok := answer.(created); ok {
+			status, answer = http.StatusCreated, made.answer
+		}
+		write(w, status, answer)
+	})
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		e = api.Errorf(api.Internal, "%v", err)
+	}
+	write(w, e.Status(), api.ErrorBody{Error: e})
+}
+
+func write(w http.ResponseWriter, status int, answer any) {
+	text, err := json.Marshal(answer)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// The client is gone when this fails; nobody is left to be told.
+	_, _ = w.Write(append(text, '\n'))
+}

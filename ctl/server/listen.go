@@ -1,0 +1,91 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+const socketMode = 0o660
+
+// Listen opens the socket for root and for the group with the ID group. It is never there with another mode: it is made
+// aside and renamed. A socket nobody listens on, which a crash leaves, is replaced.
+func Listen(path string, group int) (net.Listener, error) {
+	l, err := listen(path, group)
+	if err != nil {
+		return nil, fmt.Errorf("open the socket %s: %w", path, err)
+	}
+	return l, nil
+}
+
+func listen(path string, group int) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	if err := refuseLiving(path); err != nil {
+		return nil, err
+	}
+	aside := path + ".new"
+	if err := os.Remove(aside); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: aside, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if os.Geteuid() == 0 {
+		err = os.Chown(aside, 0, group)
+	}
+	if err == nil {
+		err = os.Chmod(aside, socketMode)
+	}
+	if err == nil {
+		err = os.Rename(aside, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close(), os.Remove(aside))
+	}
+	return &listener{Listener: l, path: path}, nil
+}
+
+// refuseLiving finds out whether somebody answers, and that what is there is a socket at all.
+func refuseLiving(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return errors.New("something else than a socket has this name; remove it, or set socket: in the config")
+	}
+	conn, err := net.Dial("unix", path)
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	return errors.New("another daemon answers on it; stop that one, or set socket: in the config")
+}
+
+// listener takes the socket's name along when it closes.
+type listener struct {
+	net.Listener
+	path string
+}
+
+func (l *listener) Close() error {
+	err := os.Remove(l.path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, l.Listener.Close())
+}

@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/version"
+)
+
+const (
+	headerWithin   = 5 * time.Second
+	requestWithin  = 30 * time.Second
+	idleFor        = 2 * time.Minute
+	maxHeaderBytes = 16 << 10
+)
+
+// Control is what requests are answered from: a ctl.Controller.
+type Control interface {
+	Create(file []byte) (api.Group, error)
+	Remove(name string) error
+	Groups() api.Groups
+	Group(name string) (api.Group, error)
+	PortList() api.Ports
+	Stats() api.Stats
+}
+
+// Config is what a Server is made of.
+type Config struct {
+	Control  Control
+	Features func() []api.Feature
+	Metrics  http.Handler
+	Log      *zap.Logger
+	// Group is the ID of the group whose members may change things, besides root.
+	Group int
+}
+
+// Server answers requests.
+type Server struct {
+	Config
+	http *http.Server
+	// access says what a connection's peer may do; tests replace it.
+	access func(net.Conn) peer
+}
+
+// New returns a Server that does nothing until Serve.
+func New(c Config) *Server {
+	s := &Server{Config: c}
+	s.access = s.accessOf
+	s.http = &http.Server{
+		Handler:           s.routes(),
+		ConnContext:       func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, s.access(conn)) },
+		ReadHeaderTimeout: headerWithin,
+		ReadTimeout:       requestWithin,
+		IdleTimeout:       idleFor,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          zap.NewStdLog(c.Log),
+	}
+	return s
+}
+
+// Serve answers on the listener until ctx is done, then lets the requests under way finish.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	stopped := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestWithin)
+		defer cancel()
+		stopped <- s.http.Shutdown(grace)
+	})
+	err := s.http.Serve(l)
+	if !errors.Is(err, http.ErrServerClosed) {
+		stop()
+		return fmt.Errorf("serve the API: %w", err)
+	}
+	return <-stopped
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	resources := map[string]map[string]handler{
+		api.GroupsPath:             {http.MethodGet: s.listGroups, http.MethodPost: s.createGroup},
+		api.GroupsPath + "/{name}": {http.MethodGet: s.showGroup, http.MethodDelete: s.removeGroup},
+		api.PortsPath:              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
+		api.StatsPath:              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
+		api.FeaturesPath:           {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
+		api.VersionPath:            {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
+	}
+	for path, methods := range resources {
+		mux.Handle(path, resource(methods))
+	}
+	mux.Handle("GET "+api.MetricsPath, s.Metrics)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, api.Errorf(api.NotFound, "there is no %s; the paths begin with %s, %s and so on", r.URL.Path, api.GroupsPath, api.PortsPath))
+	})
+	return mux
+}
+
+func (s *Server) listGroups(*http.Request) (any, error) { return s.Control.Groups(), nil }
+
+func (s *Server) createGroup(r *http.Request) (any, error) {
+	p := peerOf(r)
+	if err := p.mayChange(); err != nil {
+		return nil, err
+	}
+	file, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxGroupFileBytes))
+	if errors.As(err, new(*http.MaxBytesError)) {
+		return nil, api.Errorf(api.TooLarge, "the group file is longer than %d bytes, which no group needs; split the group", api.MaxGroupFileBytes)
+	}
+	if err != nil {
+		return nil, api.Errorf(api.BadRequest, "the group file did not arrive whole: %v", err)
+	}
+	g, err := s.Control.Create(file)
+	if err != nil {
+		s.Log.Warn("group refused", zap.Error(err), zap.Stringer("by", p))
+		return nil, err
+	}
+	s.Log.Info("created on request", zap.String("group", g.Name), zap.Stringer("by", p))
+	return created{p.hide(g)}, nil
+}
+
+func (s *Server) showGroup(r *http.Request) (any, error) {
+	g, err := s.Control.Group(r.PathValue("name"))
+	if err != nil {
+		return nil, err
+	}
+	return peerOf(r).hide(g), nil
+}
+
+func (s *Server) removeGroup(r *http.Request) (any, error) {
+	p, name := peerOf(r), r.PathValue("name")
+	if err := p.mayChange(); err != nil {
+		return nil, err
+	}
+	if err := s.Control.Remove(name); err != nil {
+		return nil, err
+	}
+	s.Log.Info("removed on request", zap.String("group", name), zap.Stringer("by", p))
+	return api.Removed{Name: name}, nil
+}

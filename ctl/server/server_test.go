@@ -1,0 +1,257 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/store"
+)
+
+const g1 = `name: g1
+ip: 10.77.0.100
+qpn: 1
+mtu: 1024
+memory: {va: 0x10000, rkey: 0x77}
+members:
+  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
+  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0x1234}]}
+`
+
+// serve runs a server on a socket, over a Controller among its twins, for a peer that may do what p says.
+func serve(t *testing.T, p peer) client {
+	t.Helper()
+	state, err := store.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hops := ctltest.NewHops()
+	hops.Set(map[string]nexthop.Hop{"10.77.0.1": ctltest.Hop(1, "eth1", 1500, 1), "10.77.0.2": ctltest.Hop(2, "eth2", 1500, 2)})
+	s := New(Config{
+		Control: ctl.New(ctl.Parts{
+			Switch: ctltest.NewSwitch("eth1", "eth2"), NextHops: hops, Addresses: ctltest.NewAddresses(), Store: state, Log: zap.NewNop(),
+		}),
+		Features: func() []api.Feature { return []api.Feature{{Name: "f", Since: "5.4", Status: api.Available}} },
+		Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "rocast_groups 0") }),
+		Log:      zap.NewNop(),
+	})
+	s.access = func(net.Conn) peer { return p }
+	path := filepath.Join(t.TempDir(), "run", "rocast.sock")
+	l, err := Listen(path, os.Getegid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the socket is still there: %v", err)
+		}
+		state.Close()
+	})
+	return client{api.NewClient(path, nil), path}
+}
+
+type client struct {
+	*api.Client
+	socket string
+}
+
+var root = peer{change: true, secretsToo: true}
+
+// call sends what the client cannot: any method, path and body.
+func (c client) call(t *testing.T, method, path, body string) (status int, answer string) {
+	t.Helper()
+	request, err := http.NewRequest(method, "http://rocastd"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", c.socket)
+	}}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+func TestAGroupsLifeOverTheSocket(t *testing.T) {
+	c, ctx := serve(t, root), context.Background()
+	g, err := c.CreateGroup(ctx, []byte(g1))
+	if err != nil || g.Name != "g1" || g.State != api.Ready || *g.Memory[0].RKey != 0x77 {
+		t.Fatalf("created %+v, %v", g, err)
+	}
+	list, err := c.Groups(ctx)
+	if err != nil || len(list.Groups) != 1 || list.Groups[0].MemberCount != 2 {
+		t.Errorf("listed %+v, %v", list, err)
+	}
+	if g, err = c.Group(ctx, "g1"); err != nil || len(g.Members) != 2 || *g.Members[1].Regions[0].RKey != 0x1234 {
+		t.Errorf("shown %+v, %v", g, err)
+	}
+	if removed, err := c.RemoveGroup(ctx, "g1"); err != nil || removed.Name != "g1" {
+		t.Errorf("removed %+v, %v", removed, err)
+	}
+	if list, err = c.Groups(ctx); err != nil || len(list.Groups) != 0 {
+		t.Errorf("listed %+v, %v", list, err)
+	}
+}
+
+func TestWhatElseThereIsToRead(t *testing.T) {
+	c, ctx := serve(t, root), context.Background()
+	if ports, err := c.Ports(ctx); err != nil || len(ports.Ports) != 2 || ports.Ports[1].Name != "eth2" || ports.Ports[1].MAC != "02:00:00:00:0b:02" {
+		t.Errorf("ports %+v, %v", ports, err)
+	}
+	if stats, err := c.Stats(ctx); err != nil || len(stats.Counters) == 0 {
+		t.Errorf("stats %+v, %v", stats, err)
+	}
+	if features, err := c.Features(ctx); err != nil || len(features.Features) != 1 {
+		t.Errorf("features %+v, %v", features, err)
+	}
+	if version, err := c.Version(ctx); err != nil || version.Go == "" {
+		t.Errorf("version %+v, %v", version, err)
+	}
+	if status, answer := c.call(t, "GET", "/metrics", ""); status != 200 || answer != "rocast_groups 0\n" {
+		t.Errorf("metrics %d %s", status, answer)
+	}
+}
+
+func TestErrorsAreSentencesInJSON(t *testing.T) {
+	c := serve(t, root)
+	for _, e := range []struct {
+		method, path, body string
+		status             int
+		want               api.Error
+	}{
+		{"POST", "/v1/groups", strings.Replace(g1, "psn: 5", "psn: x", 1), 400,
+			api.Error{Kind: api.BadFile, Line: 8, Message: "member 2: psn is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"}},
+		{"POST", "/v1/groups", strings.Repeat("#", api.MaxGroupFileBytes+1), 413,
+			api.Error{Kind: api.TooLarge, Message: "the group file is longer than 1048576 bytes, which no group needs; split the group"}},
+		{"GET", "/v1/groups/none", "", 404, api.Error{Kind: api.NotFound, Message: `there is no group "none"; rocast group ls lists those there are`}},
+		{"DELETE", "/v1/groups/none", "", 404, api.Error{Kind: api.NotFound, Message: `there is no group "none"; rocast group ls lists those there are`}},
+		{"PUT", "/v1/groups", "", 405, api.Error{Kind: api.BadRequest, Message: "PUT cannot be done to /v1/groups; it knows GET, POST"}},
+		{"GET", "/v2/groups", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /v2/groups; the paths begin with /v1/groups, /v1/ports and so on"}},
+		{"POST", "/metrics", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /metrics; the paths begin with /v1/groups, /v1/ports and so on"}},
+	} {
+		status, answer := c.call(t, e.method, e.path, e.body)
+		var got api.ErrorBody
+		if err := json.Unmarshal([]byte(answer), &got); err != nil || got.Error == nil {
+			t.Errorf("%s %s: %s", e.method, e.path, answer)
+			continue
+		}
+		if status != e.status || *got.Error != e.want {
+			t.Errorf("%s %s\ngot  %d %+v\nwant %d %+v", e.method, e.path, status, *got.Error, e.status, e.want)
+		}
+	}
+}
+
+func TestThePeerDecidesWhatIsShownAndDone(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		peer            peer
+		changes, secret bool
+	}{
+		{"root", root, true, true},
+		{"a member of the socket's group", peer{uid: 1000, change: true}, true, false},
+		{"anyone", peer{uid: 1000}, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			client, ctx := serve(t, c.peer), context.Background()
+			_, err := client.CreateGroup(ctx, []byte(g1))
+			if c.changes != (err == nil) {
+				t.Fatalf("create: %v", err)
+			}
+			if !c.changes {
+				want := api.Error{Kind: api.Forbidden, Message: "user 1000 may not change groups; run as root, or join the socket's group"}
+				if e := (*api.Error)(nil); !errors.As(err, &e) || *e != want {
+					t.Errorf("create: %v", err)
+				}
+				if _, err := client.RemoveGroup(ctx, "g1"); err == nil || !strings.Contains(err.Error(), "may not") {
+					t.Errorf("remove: %v", err)
+				}
+				return
+			}
+			for _, path := range []string{"/v1/groups", "/v1/groups/g1"} {
+				_, answer := client.call(t, "GET", path, "")
+				if got := strings.Contains(answer, "rkey"); got != (c.secret && path == "/v1/groups/g1") {
+					t.Errorf("GET %s: rkeys shown %v: %s", path, got, answer)
+				}
+			}
+		})
+	}
+}
+
+func TestRefusalsOfTheSocket(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "s")
+	l, err := Listen(path, os.Getegid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	go func() { // answers whoever looks whether somebody does
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.Copy(io.Discard, conn)
+			conn.Close()
+		}
+	}()
+	_, err = Listen(path, os.Getegid())
+	if want := "open the socket " + path + ": another daemon answers on it; stop that one, or set socket: in the config"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	l.Close()
+
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Listen(file, os.Getegid())
+	if want := "open the socket " + file + ": something else than a socket has this name; remove it, or set socket: in the config"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+}
+
+func TestASocketThatACrashLeftIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	l, err := Listen(path, os.Getegid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}

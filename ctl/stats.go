@@ -1,0 +1,26 @@
+package ctl
+
+import (
+	"net"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// PortList describes the ports.
+func (c *Controller) PortList() api.Ports {
+	list := api.Ports{Ports: []api.Port{}}
+	for _, p := range c.Switch.Ports() {
+		list.Ports = append(list.Ports, api.Port{
+			Name: p.Name, IfIndex: p.IfIndex, MAC: macText(p.MAC[:]), MTU: p.MTU,
+			Attach: p.Attach, Mode: p.Mode, MultiBuffer: p.MultiBuffer, Queues: p.Queues,
+			RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames, TxBytes: p.TxBytes, TxLost: p.TxLost,
+			Kernel: counters(p.Kernel),
+		})
+	}
+	return list
+}
+
+// Stats are the counters of all groups together.
+func (c *Controller) Stats() api.Stats { return api.Stats{Counters: counters(c.Switch.Counters())} }
+
+func macText(mac []byte) string { return net.HardwareAddr(mac).String() }

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	groupsDir   = "groups"
+	groupSuffix = ".yaml"
+	idleFile    = "idle"
+)
+
+// Store is an open state directory. One process has it at a time.
+type Store struct {
+	dir  string
+	lock *os.File
+}
+
+// Group is a desired group as it was kept.
+type Group struct {
+	Name string
+	Text []byte
+	Idle bool // the daemon stopped cleanly and the group had never carried data
+}
+
+// Open takes the state directory, which it creates where needed.
+func Open(dir string) (*Store, error) {
+	if err := os.MkdirAll(filepath.Join(dir, groupsDir), 0o700); err != nil {
+		return nil, fmt.Errorf("create the state directory: %w", err)
+	}
+	lock, err := takeLock(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{dir: dir, lock: lock}
+	if err := removeUnfinished(filepath.Join(dir, groupsDir)); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close lets another process have the directory.
+func (s *Store) Close() error { return s.lock.Close() }
+
+// Dir is where other packages keep files of their own, written with WriteFile.
+func (s *Store) Dir() string { return s.dir }
+
+// Put keeps a group.
+func (s *Store) Put(name string, text []byte) error {
+	if err := WriteFile(s.path(name), text); err != nil {
+		return fmt.Errorf("keep group %s: %w", name, err)
+	}
+	return nil
+}
+
+// Delete forgets a group.
+func (s *Store) Delete(name string) error {
+	err := os.Remove(s.path(name))
+	if err == nil {
+		err = syncDir(filepath.Join(s.dir, groupsDir))
+	}
+	if err != nil {
+		return fmt.Errorf("forget group %s: %w", name, err)
+	}
+	return nil
+}
+
+// Restore returns the kept groups, by name, and forgets how the last run ended: whatever ends this one is a crash until
+// Stopped says otherwise.
+func (s *Store) Restore() ([]Group, error) {
+	idle, err := s.takeIdle()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(filepath.Join(s.dir, groupsDir))
+	if err != nil {
+		return nil, fmt.Errorf("read the kept groups: %w", err)
+	}
+	var groups []Group
+	for _, entry := range entries {
+		name, ours := strings.CutSuffix(entry.Name(), groupSuffix)
+		if !ours || strings.HasPrefix(name, ".") || !entry.Type().IsRegular() {
+			continue
+		}
+		text, err := os.ReadFile(s.path(name))
+		if err != nil {
+			return nil, fmt.Errorf("read the kept groups: %w", err)
+		}
+		groups = append(groups, Group{Name: name, Text: text, Idle: idle[name]})
+	}
+	return groups, nil
+}
+
+// Stopped ends a run cleanly: idle are the groups that never carried data.
+func (s *Store) Stopped(idle []string) error {
+	if err := WriteFile(filepath.Join(s.dir, idleFile), []byte(strings.Join(idle, "\n"))); err != nil {
+		return fmt.Errorf("record the clean stop: %w", err)
+	}
+	return nil
+}
+
+// takeIdle reads what Stopped wrote and removes it for good.
+func (s *Store) takeIdle() (idle map[string]bool, err error) {
+	path := filepath.Join(s.dir, idleFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if err == nil {
+		err = syncDir(s.dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the record of the last stop: %w", err)
+	}
+	idle = map[string]bool{}
+	for name := range strings.SplitSeq(string(text), "\n") {
+		idle[name] = true
+	}
+	return idle, nil
+}
+
+func (s *Store) path(name string) string { return filepath.Join(s.dir, groupsDir, name+groupSuffix) }

@@ -1,0 +1,134 @@
+package store
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func open(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func groups(t *testing.T, s *Store) string {
+	t.Helper()
+	groups, err := s.Restore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, g := range groups {
+		out = append(out, fmt.Sprintf("%s=%s idle=%v", g.Name, g.Text, g.Idle))
+	}
+	return strings.Join(out, "; ")
+}
+
+func put(t *testing.T, s *Store, name, text string) {
+	t.Helper()
+	if err := s.Put(name, []byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestGroupsOutliveTheProcess(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "for", "it")
+	s := open(t, dir)
+	put(t, s, "b", "1")
+	put(t, s, "a", "2")
+	put(t, s, "b", "3")
+	put(t, s, "gone", "4")
+	if err := s.Delete("gone"); err != nil {
+		t.Fatal(err)
+	}
+	s.Close() // as the end of the process would
+	if got, want := groups(t, open(t, dir)), "a=2 idle=false; b=3 idle=false"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestWhatACleanStopKnewHoldsForOneStart(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	put(t, s, "carried", "")
+	put(t, s, "idle", "")
+	if err := s.Stopped([]string{"idle"}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = open(t, dir)
+	if got, want := groups(t, s), "carried= idle=false; idle= idle=true"; got != want {
+		t.Errorf("after a clean stop: got %s, want %s", got, want)
+	}
+	s.Close() // a crash: nothing is recorded
+	if got, want := groups(t, open(t, dir)), "carried= idle=false; idle= idle=false"; got != want {
+		t.Errorf("after a crash: got %s, want %s", got, want)
+	}
+}
+
+func TestASecondDaemonIsRefusedByPID(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	_, err := Open(dir)
+	want := fmt.Sprintf("state directory %s is in use by the rocastd with PID %d; stop that one, or give this one another stateDir", dir, os.Getpid())
+	if err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	s.Close()
+	open(t, dir).Close()
+}
+
+func TestAnUnfinishedWriteIsNoGroup(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	put(t, s, "g1", "whole")
+	unfinished := filepath.Join(dir, "groups", ".g1.yaml.new")
+	if err := os.WriteFile(unfinished, []byte("ha"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := groups(t, s), "g1=whole idle=false"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	s.Close()
+	if got, want := groups(t, open(t, dir)), "g1=whole idle=false"; got != want {
+		t.Errorf("after a restart: got %s, want %s", got, want)
+	}
+	if _, err := os.Stat(unfinished); err == nil {
+		t.Error("the unfinished write is still there")
+	}
+}
+
+func TestAFailedWriteLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	if err := os.Mkdir(filepath.Join(dir, "groups", "g1.yaml"), 0o700); err != nil { // no file can be renamed to it
+		t.Fatal(err)
+	}
+	if err := s.Put("g1", []byte("text")); err == nil {
+		t.Error("put succeeded")
+	}
+	entries, _ := os.ReadDir(filepath.Join(dir, "groups"))
+	if len(entries) != 1 {
+		t.Errorf("left %v", entries)
+	}
+}
+
+func TestGroupFilesAreForTheOwnerAlone(t *testing.T) {
+	dir := t.TempDir()
+	put(t, open(t, dir), "g1", "rkey")
+	for path, want := range map[string]os.FileMode{"groups": 0o700, "groups/g1.yaml": 0o600} {
+		info, err := os.Stat(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %v, want %v", path, got, want)
+		}
+	}
+}

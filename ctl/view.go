@@ -1,0 +1,160 @@
+package ctl
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+)
+
+// Groups lists the groups.
+func (c *Controller) Groups() api.Groups {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := api.Groups{Groups: []api.GroupSummary{}}
+	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
+		list.Groups = append(list.Groups, summary(c.groups[name]))
+	}
+	return list
+}
+
+// Group describes a group, R_Keys included.
+func (c *Controller) Group(name string) (api.Group, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.groups[name]; g != nil {
+		return c.view(g), nil
+	}
+	return api.Group{}, noGroup(name)
+}
+
+// waiting counts the legs without a next hop.
+func (g *group) waiting() int {
+	n := 0
+	for _, l := range g.plan.legs {
+		if !l.Resolved() {
+			n++
+		}
+	}
+	return n
+}
+
+func summary(g *group) api.GroupSummary {
+	s := api.GroupSummary{Name: g.name, State: api.Ready, WaitingCount: g.waiting()}
+	switch {
+	case g.problem != "":
+		s.State, s.Reason = api.Failed, g.problem
+	case s.WaitingCount > 0:
+		s.State = api.Waiting
+	}
+	if f := g.file; f != nil {
+		s.IP, s.QPN, s.Addressing = f.IP.String(), uint32(f.QPN), f.Addressing.String()
+		s.MemberCount = 1 + len(f.Receivers)
+	}
+	return s
+}
+
+func (c *Controller) view(g *group) api.Group {
+	v := api.Group{GroupSummary: summary(g), Restored: g.restored}
+	f := g.file
+	if f == nil {
+		return v
+	}
+	v.MTU = f.PathMTU
+	v.Policy = &api.Policy{Ack: f.Policy.Ack.String(), Nak: f.Policy.Nak.String(), OnFatal: f.Policy.OnFatal.String()}
+	for _, m := range f.Memory {
+		v.Memory = append(v.Memory, region(mft.Region(m)))
+	}
+	var state dataplane.GroupState
+	if g.published != nil {
+		state, _ = c.Switch.GroupState(g.id)
+		v.Counters = counters(state.Counters)
+	}
+	if state.Started && state.Sent != f.Source.FirstPSN.Prev() {
+		v.Progress = &api.Progress{Sent: uint32(state.Sent), Position: uint32(state.Pos), Merged: uint32(state.Merged)}
+	}
+	v.Members = append(v.Members, member(f.Source, g.reach(0)))
+	for i, m := range f.Receivers {
+		reach := g.reach(1 + i)
+		if g.published != nil {
+			g.addProgress(&reach, state, g.published.FindPath(m.IP, m.RemoteQPN))
+		}
+		v.Members = append(v.Members, member(m, reach))
+	}
+	for i, forward := range f.Forward {
+		reach := g.reach(1 + len(f.Receivers) + i)
+		reach.Port = forward.Port
+		if l := g.leg(1 + len(f.Receivers) + i); g.published != nil && l.Resolved() {
+			g.addProgress(&reach, state, g.published.FindForwarded(l.Port))
+		}
+		v.Forward = append(v.Forward, api.Forward{Via: forward.Via.String(), Reach: reach})
+	}
+	return v
+}
+
+func member(m groupfile.Member, reach api.Reach) api.Member {
+	v := api.Member{
+		IP: m.IP.String(), QPN: uint32(m.QPN), PSN: uint32(m.FirstPSN), Role: m.Role.String(),
+		RemoteQPN: uint32(m.RemoteQPN), Reach: reach,
+	}
+	for _, r := range m.Regions {
+		v.Regions = append(v.Regions, region(r))
+	}
+	return v
+}
+
+func region(r mft.Region) api.Region {
+	rkey := api.Hex(r.RKey)
+	return api.Region{VA: api.Hex(r.VA), Length: r.Length, RKey: &rkey}
+}
+
+// leg is a leg of the group's plan; a group that failed has none.
+func (g *group) leg(i int) leg {
+	if g.published == nil {
+		return leg{Leg: mft.Leg{Port: mft.NoPort}, reason: "the group failed"}
+	}
+	return g.plan.legs[i]
+}
+
+func (g *group) reach(i int) api.Reach {
+	l := g.leg(i)
+	if !l.Resolved() {
+		return api.Reach{State: api.Waiting, Reason: l.reason}
+	}
+	r := api.Reach{State: api.Ready, Reason: l.reason, Port: l.hop.PortName, MAC: macText(l.L2[:6])}
+	const macs, tagBytes, etherTypeBytes = 12, 4, 2
+	for at := macs; at+tagBytes+etherTypeBytes <= int(l.L2Bytes); at += tagBytes {
+		r.VLANs = append(r.VLANs, int(binary.BigEndian.Uint16(l.L2[at+2:])&0xFFF))
+	}
+	return r
+}
+
+// addProgress adds how far a path is.
+func (g *group) addProgress(r *api.Reach, state dataplane.GroupState, path int) {
+	if path < 0 || path >= len(state.Paths) {
+		return
+	}
+	p := state.Paths[path]
+	r.Part = p.Part.String()
+	hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.file.Source.FirstPSN.Prev()
+	if hasSpoken {
+		acked := uint32(p.Acked)
+		r.Acked = &acked
+	}
+	if p.Pending != 0 {
+		r.Pending = p.Pending.String()
+	}
+}
+
+func counters(list []dataplane.Counter) api.Counters {
+	counts := api.Counters{}
+	for _, c := range list {
+		counts[c.Name] += c.Value
+	}
+	return counts
+}

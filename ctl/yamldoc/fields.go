@@ -1,0 +1,99 @@
+package yamldoc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Field is a key that a mapping may have.
+type Field struct {
+	Key string
+	Set func(Value) error
+	// Needed says what to add when the key is absent; "" makes it optional.
+	Needed string
+}
+
+// Into is a Set that keeps what parse returns.
+func Into[T any](dst *T, parse func(Value) (T, error)) func(Value) error {
+	return func(v Value) (err error) {
+		*dst, err = parse(v)
+		return err
+	}
+}
+
+// Fields reads a mapping whose keys are among fields, in the document's order.
+func (v Value) Fields(fields ...Field) error {
+	if v.node.Kind != yaml.MappingNode {
+		return v.Errorf("is %s; write a mapping with the keys %s", kind(v.node), keys(fields))
+	}
+	lines := map[string]int{}
+	for i := 0; i < len(v.node.Content); i += 2 {
+		key, value := v.node.Content[i], v.node.Content[i+1]
+		at := slices.IndexFunc(fields, func(f Field) bool { return key.Kind == yaml.ScalarNode && f.Key == key.Value })
+		if at < 0 {
+			return Errorf(key.Line, "%skey %q is not known here; known are %s", v.inside(), key.Value, keys(fields))
+		}
+		if first, twice := lines[key.Value]; twice {
+			return Errorf(key.Line, "%skey %q was given on line %d already; keep one", v.inside(), key.Value, first)
+		}
+		lines[key.Value] = key.Line
+		if err := fields[at].Set(v.child(key.Value, value)); err != nil {
+			return err
+		}
+	}
+	for _, f := range fields {
+		if _, given := lines[f.Key]; f.Needed != "" && !given {
+			return v.Errorf("has no %s; add %s", f.Key, f.Needed)
+		}
+	}
+	return nil
+}
+
+// Each reads a list, calling every item by noun and its number from 1: "member 2".
+func (v Value) Each(noun string, read func(Value) error) error {
+	if v.node.Kind != yaml.SequenceNode {
+		return v.Errorf("is %s; write a list", kind(v.node))
+	}
+	for i, node := range v.node.Content {
+		if err := read(v.item(noun, i, node)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// EachOrOne is Each for a list that may be written as its only item.
+func (v Value) EachOrOne(noun string, read func(Value) error) error {
+	if v.node.Kind != yaml.SequenceNode {
+		return read(v.item(noun, 0, v.node))
+	}
+	return v.Each(noun, read)
+}
+
+func (v Value) item(noun string, i int, node *yaml.Node) Value {
+	return Value{node: node, parent: v.parent, name: fmt.Sprint(noun, " ", i+1)}
+}
+
+// child names a key's value. The document's own name is not repeated: a top-level key is just "psn".
+func (v Value) child(key string, node *yaml.Node) Value {
+	return Value{node: node, parent: strings.TrimSuffix(v.inside(), ": "), name: key}
+}
+
+// inside is what stands in front of a sentence about something inside v.
+func (v Value) inside() string {
+	if v.whole {
+		return ""
+	}
+	return v.String() + ": "
+}
+
+func keys(fields []Field) string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.Key
+	}
+	return strings.Join(names, ", ")
+}

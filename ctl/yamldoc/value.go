@@ -1,0 +1,126 @@
+package yamldoc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Value is one value of a document.
+type Value struct {
+	node *yaml.Node
+	// Where it stands, as a person says it: parent "member 2", name "psn".
+	parent, name string
+	whole        bool // the document itself
+}
+
+// Parse reads the one document in text. what is what to call it: "a group file".
+func Parse(text []byte, what string) (Value, error) {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var document, second yaml.Node
+	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+		return Value{}, Errorf(1, "%s is empty; write its keys", what)
+	} else if err != nil {
+		return Value{}, syntaxError(err)
+	}
+	if err := decoder.Decode(&second); err == nil {
+		return Value{}, Errorf(second.Line, "a second document starts here; %s holds one", what)
+	} else if !errors.Is(err, io.EOF) {
+		return Value{}, syntaxError(err)
+	}
+	if err := refuseAnchors(&document); err != nil {
+		return Value{}, err
+	}
+	return Value{node: document.Content[0], name: what, whole: true}, nil
+}
+
+// refuseAnchors keeps a short text from standing for a long one.
+func refuseAnchors(node *yaml.Node) error {
+	if node.Kind == yaml.AliasNode || node.Anchor != "" {
+		return Errorf(node.Line, "anchors and aliases are not understood here; write the value out")
+	}
+	for _, child := range node.Content {
+		if err := refuseAnchors(child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Line is where the value starts.
+func (v Value) Line() int { return v.node.Line }
+
+// String is where the value stands: "member 2: psn".
+func (v Value) String() string {
+	if v.parent == "" {
+		return v.name
+	}
+	return v.parent + ": " + v.name
+}
+
+// Errorf is an error about the value: its place, a space and the sentence's rest.
+func (v Value) Errorf(format string, args ...any) error {
+	return Errorf(v.Line(), "%v %s", v, fmt.Sprintf(format, args...))
+}
+
+// Wrap is an error about the value whose sentence err already is.
+func (v Value) Wrap(err error) error {
+	if v.parent == "" {
+		return Errorf(v.Line(), "%v", err)
+	}
+	return Errorf(v.Line(), "%s: %v", v.parent, err)
+}
+
+// Text is a scalar as it is written.
+func (v Value) Text() (string, error) {
+	if v.node.Kind != yaml.ScalarNode {
+		return "", v.Errorf("is %s; write one word", kind(v.node))
+	}
+	if v.node.Tag == "!!null" || v.node.Value == "" {
+		return "", v.Errorf("has no value; write one or remove the key")
+	}
+	return v.node.Value, nil
+}
+
+// Uint is a whole number up to limit, decimal or with a 0x, 0o or 0b in front.
+func (v Value) Uint(limit uint64) (uint64, error) {
+	if v.node.Kind == yaml.ScalarNode && v.node.Tag == "!!int" {
+		if n, err := strconv.ParseUint(v.node.Value, 0, 64); err == nil && n <= limit {
+			return n, nil
+		}
+	}
+	return 0, v.Errorf("is not a whole number from 0 to %d (%#x); write one, without quotes", limit, limit)
+}
+
+// Addr is an IP address without a zone; an IPv4 address stands in its own form.
+func (v Value) Addr() (netip.Addr, error) {
+	text, err := v.Text()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	addr, err := netip.ParseAddr(text)
+	switch {
+	case err != nil:
+		return netip.Addr{}, v.Errorf("%q is not an IP address; write one such as 10.77.0.2 or fd00::2", text)
+	case addr.Is4In6():
+		return netip.Addr{}, v.Errorf("%v is an IPv4 address in IPv6 clothes; write %v", addr, addr.Unmap())
+	case addr.Zone() != "":
+		return netip.Addr{}, v.Errorf("%v has a zone; write a global or unique local address", addr)
+	}
+	return addr, nil
+}
+
+func kind(node *yaml.Node) string {
+	switch node.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	return "a single word"
+}

@@ -1,0 +1,97 @@
+package yamldoc
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+type document struct {
+	name  string
+	size  uint64
+	ip    netip.Addr
+	items []uint64
+}
+
+func parse(text string) (document, error) {
+	var d document
+	v, err := Parse([]byte(text), "the file")
+	if err != nil {
+		return d, err
+	}
+	size := func(v Value) (uint64, error) { return v.Uint(1<<24 - 1) }
+	return d, v.Fields(
+		Field{Key: "name", Set: Into(&d.name, Value.Text), Needed: "name: WORD"},
+		Field{Key: "size", Set: Into(&d.size, size)},
+		Field{Key: "ip", Set: Into(&d.ip, Value.Addr)},
+		Field{Key: "items", Set: func(v Value) error {
+			return v.EachOrOne("item", func(item Value) error {
+				return item.Fields(Field{Key: "size", Needed: "size: N", Set: func(v Value) error {
+					n, err := size(v)
+					d.items = append(d.items, n)
+					return err
+				}})
+			})
+		}},
+	)
+}
+
+func TestValuesAreReadAsWritten(t *testing.T) {
+	d, err := parse("name: g1\nsize: 0x10\nip: fd00::1\nitems:\n  - {size: 1_000}\n  - {size: 0}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.name != "g1" || d.size != 16 || d.ip != netip.MustParseAddr("fd00::1") || !slices.Equal(d.items, []uint64{1000, 0}) {
+		t.Errorf("read %+v", d)
+	}
+	if d, err := parse("name: g1\nitems: {size: 7}\n"); err != nil || !slices.Equal(d.items, []uint64{7}) {
+		t.Errorf("a list's only item: %+v, %v", d, err)
+	}
+}
+
+func TestMistakesNameLineThingAndMend(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"", "line 1: the file is empty; write its keys"},
+		{"just a word", "line 1: the file is a single word; write a mapping with the keys name, size, ip, items"},
+		{"name: a\n---\nname: b\n", "line 2: a second document starts here; the file holds one"},
+		{"name: a\nsiez: 3\n", `line 2: key "siez" is not known here; known are name, size, ip, items`},
+		{"name: a\n\nname: b\n", `line 3: key "name" was given on line 1 already; keep one`},
+		{"size: 1\n", "line 1: the file has no name; add name: WORD"},
+		{"name:\nsize: 1\n", "line 1: name has no value; write one or remove the key"},
+		{"name: [a]\n", "line 1: name is a list; write one word"},
+		{"name: a\nsize: -1\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"name: a\nsize: 16777216\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"name: a\nsize: 1.5\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"name: a\nsize: '1'\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"name: a\nsize: 99999999999999999999999\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"name: a\nip: 10.0.0\n", `line 2: ip "10.0.0" is not an IP address; write one such as 10.77.0.2 or fd00::2`},
+		{"name: a\nip: '::ffff:10.0.0.1'\n", "line 2: ip ::ffff:10.0.0.1 is an IPv4 address in IPv6 clothes; write 10.0.0.1"},
+		{"name: a\nip: fe80::1%eth0\n", "line 2: ip fe80::1%eth0 has a zone; write a global or unique local address"},
+		{"name: &a b\nip: *a\n", "line 1: anchors and aliases are not understood here; write the value out"},
+		{"name: a\nitems:\n  - {size: 1}\n  - {size: x}\n", "line 4: item 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"name: a\nitems:\n  - {}\n", "line 3: item 1 has no size; add size: N"},
+		{"name: a\nitems:\n  - {size: 1, sise: 2}\n", `line 3: item 1: key "sise" is not known here; known are size`},
+		{"name: a\nitems:\n  - 4\n", "line 3: item 1 is a single word; write a mapping with the keys size"},
+		{"name: {a\nsize: 1\n", "line 1: not YAML: did not find expected ',' or '}'; mend it on this line or the next"},
+		{"name: a\n\tsize: 1\n", "line 2: not YAML: found a tab character that violates indentation; mend it on this line or the next"},
+		{"name: \"a\n", "line 2: not YAML: found unexpected end of stream; mend it on this line or the next"},
+		{"name: a\x01\n", "line 1: not YAML: control characters are not allowed; mend it on this line or the next"},
+	} {
+		_, err := parse(c.text)
+		if err == nil {
+			t.Errorf("%q was taken", c.text)
+		} else if err.Error() != c.want {
+			t.Errorf("%q\n got  %v\n want %s", c.text, err, c.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("name: a\nitems: [{size: 1}]\n")
+	f.Add("{name: [")
+	f.Fuzz(func(t *testing.T, text string) {
+		if _, err := parse(text); err != nil && Line(err) < 1 {
+			t.Errorf("%q: no line in %v", text, err)
+		}
+	})
+}
