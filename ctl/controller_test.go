@@ -85,7 +85,7 @@ func (w *world) restart(t *testing.T, clean bool) *world {
 
 func (w *world) create(t *testing.T, text string) api.Group {
 	t.Helper()
-	g, err := w.Create([]byte(text))
+	g, err := w.Create(t.Context(), []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 			if c.set != nil {
 				c.set(w)
 			}
-			_, err := w.Create([]byte(c.text))
+			_, err := w.Create(t.Context(), []byte(c.text))
 			if e := (*api.Error)(nil); !errors.As(err, &e) || err.Error() != c.want {
 				t.Errorf("\ngot  %v (%T)\nwant %s", err, err, c.want)
 			}
@@ -179,7 +179,7 @@ func TestAGroupThatCannotBeKeptIsNotMade(t *testing.T) {
 	if err := os.Mkdir(inTheWay, 0o700); err != nil { // no file can be renamed to it
 		t.Fatal(err)
 	}
-	if _, err := w.Create([]byte(g1)); err == nil {
+	if _, err := w.Create(t.Context(), []byte(g1)); err == nil {
 		t.Error("created")
 	}
 	if err := os.Remove(inTheWay); err != nil {
@@ -207,12 +207,12 @@ func TestAGroupThatCannotBeForgottenStays(t *testing.T) {
 func TestANameAndAQPNAreTakenOnce(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	_, err := w.Create([]byte(g1))
+	_, err := w.Create(t.Context(), []byte(g1))
 	if want := "line 1: group g1 exists; remove it first with rocast group rm g1, or write another name"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	second := strings.Replace(g1, "name: g1", "name: g2", 1)
-	_, err = w.Create([]byte(second))
+	_, err = w.Create(t.Context(), []byte(second))
 	if want := "line 3: group g2: 10.77.0.100 with QPN 1 is taken by another group; write another qpn (or remoteQPN of a member), or another ip"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
@@ -280,16 +280,20 @@ func TestAForwardLeavesTheSourcesHeaders(t *testing.T) {
 func TestNoRKeyReachesALog(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	if _, err := w.Create([]byte(strings.Replace(g1, "0xfeedbea8", "0xfeedbea8f", 1))); err == nil {
+	if _, err := w.Create(t.Context(), []byte(strings.Replace(g1, "0xfeedbea8", "0xfeedbea8f", 1))); err == nil {
 		t.Error("taken")
 	}
 	w.hopsChanged([]netip.Addr{netip.MustParseAddr("10.77.0.2")})
+	misplaced := filepath.Join(w.dir, "groups", "misplaced.yaml")
+	if err := os.WriteFile(misplaced, []byte("name: x\nfeedbea8: rkey\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	w = w.restart(t, false)
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
-	if len(w.logs.All()) == 0 {
-		t.Error("nothing was logged")
+	if w.logs.FilterMessageSnippet("could not be restored").Len() != 1 {
+		t.Error("what was to be looked at was not logged")
 	}
 	for _, entry := range w.logs.All() {
 		text := fmt.Sprint(entry.Message, entry.ContextMap())

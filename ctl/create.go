@@ -1,8 +1,10 @@
 package ctl
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -12,15 +14,25 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
+// settleWithin is how long a new group waits for the kernel to find its members, so that traffic may start right after. Who
+// has not answered by then is waited for later.
+const settleWithin = time.Second
+
 // Create makes the group that a file describes. After an error, which is an *api.Error, nothing has changed.
-func (c *Controller) Create(text []byte) (api.Group, error) {
+func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error) {
 	file, err := groupfile.Parse(text)
 	if err != nil {
 		return api.Group{}, apiError(err)
 	}
+	return c.create(ctx, file, func() error { return c.Store.Put(file.Name, text) })
+}
+
+// create makes a group, and keeps it by calling keep.
+func (c *Controller) create(ctx context.Context, file *groupfile.File, keep func() error) (api.Group, error) {
+	defer c.settle(ctx, file)()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if other := c.groups[file.Name]; other != nil {
+	if c.groups[file.Name] != nil {
 		return api.Group{}, &api.Error{Kind: api.Exists, Line: file.Lines.Name,
 			Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name", file.Name, file.Name)}
 	}
@@ -28,12 +40,29 @@ func (c *Controller) Create(text []byte) (api.Group, error) {
 	if err := c.begin(g, c.refuseUnfit); err != nil {
 		return api.Group{}, apiError(err)
 	}
-	if err := c.Store.Put(g.name, text); err != nil {
+	if err := keep(); err != nil {
 		return api.Group{}, apiError(errors.Join(err, c.end(g)))
 	}
 	c.groups[g.name] = g
 	c.Log.Info("group created", zap.String("group", g.name), zap.Int("members", 1+len(file.Receivers)), zap.Int("waiting", g.waiting()))
 	return c.view(g), nil
+}
+
+// settle lets the kernel find the members of a group to be. The function it returns ends that, when the group itself
+// follows them.
+func (c *Controller) settle(ctx context.Context, f *groupfile.File) (release func()) {
+	addrs := targets(f)
+	for _, addr := range addrs {
+		c.NextHops.Track(addr)
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	c.NextHops.Settle(ctx, addrs)
+	return func() {
+		for _, addr := range addrs {
+			c.NextHops.Untrack(addr)
+		}
+	}
 }
 
 // refuseUnfit refuses a new group for what the box itself lacks. What may still come, like a host, is waited for instead.

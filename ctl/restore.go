@@ -5,6 +5,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
 // Restore sets the kept groups up again. A group that cannot be is kept, shown as failed and tried again when the network
@@ -40,8 +41,13 @@ func (c *Controller) restore(k store.Group) {
 	c.Log.Info("group restored", zap.String("group", g.name), zap.Bool("fresh", !g.restored), zap.Int("waiting", g.waiting()))
 }
 
-// fail notes why a kept group is not there.
+// fail notes why a kept group is not there. A sentence about the file may quote an R_Key in a wrong place: the log gets the
+// line alone.
 func (c *Controller) fail(g *group, err error) {
 	g.problem = err.Error()
-	c.Log.Error("group could not be restored", zap.String("group", g.name), zap.Error(err))
+	why := zap.Error(err)
+	if line := yamldoc.Line(err); line > 0 {
+		why = zap.Int("line", line)
+	}
+	c.Log.Error("group could not be restored; rocast group show says why", zap.String("group", g.name), why)
 }

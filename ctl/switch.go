@@ -28,6 +28,7 @@ type NextHops interface {
 	Track(netip.Addr) nexthop.Hop
 	Untrack(netip.Addr)
 	Hop(netip.Addr) nexthop.Hop
+	Settle(context.Context, []netip.Addr)
 	Run(ctx context.Context, changed func([]netip.Addr)) error
 }
 

@@ -23,6 +23,12 @@ func (a *app) root() *cobra.Command {
 		a.noun("port", "Ports: the interfaces rocastd attached to", a.portList()),
 		a.stats(), a.features(), a.version(),
 	)
+	root.Long = `rocast asks rocastd, and tells it, over its socket. Nouns only read, verbs change.
+
+With --json exactly one JSON document goes to standard output, whatever happens: the answer, or
+{"error": {"kind": ..., "message": ..., "line": ...}}. Without it errors go to standard error.
+
+Exit status: 0 done; 1 the daemon refused or failed; 2 wrong arguments, nothing was sent; 3 no daemon answers.`
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&a.socket, "socket", api.DefaultSocket, "the daemon's socket `path`")

@@ -81,6 +81,9 @@ func (h *Hops) Hop(addr netip.Addr) nexthop.Hop {
 	return nexthop.Hop{Reason: fmt.Sprintf("no route to %v", addr)}
 }
 
+// Settle returns at once: what is not known is not asked for.
+func (h *Hops) Settle(context.Context, []netip.Addr) {}
+
 func (h *Hops) Run(ctx context.Context, changed func([]netip.Addr)) error {
 	h.mu.Lock()
 	h.changed = changed

@@ -35,6 +35,7 @@ func (w *walk) learnedPort(bridge link, vid uint16) (port int, doubt string, err
 	case port != 0:
 		return port, "", nil
 	}
+	w.asked = true
 	reason := fmt.Sprintf("%s has not learned behind which port %v (%v) is", bridge.name, w.mac, w.next)
 	if err := w.kernel.solicit(w.Interface, w.next); err != nil {
 		return 0, "", fmt.Errorf("%s, and asking it failed: %w", reason, err)

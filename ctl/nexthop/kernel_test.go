@@ -207,3 +207,25 @@ func TestTheWayThroughAGatewayIsTheGateways(t *testing.T) {
 	}
 	b.until(t, addr, "without a route again", func(h Hop) bool { return !h.Known() })
 }
+
+func TestSettleReturnsWhenTheKernelHasAnswered(t *testing.T) {
+	b := newBox(t)
+	if err := b.host.AddAddress("10.2.0.2/24"); err != nil {
+		t.Fatal(err)
+	}
+	here, gone := netip.MustParseAddr("10.2.0.2"), netip.MustParseAddr("10.2.0.77")
+	b.Track(here)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	b.Settle(ctx, []netip.Addr{here})
+	if hop := b.Hop(here); !hop.Known() || ctx.Err() != nil {
+		t.Errorf("settled at %s, %v", describe(hop), ctx.Err())
+	}
+	b.Track(gone)
+	brief, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+	defer cancel()
+	b.Settle(brief, []netip.Addr{here, gone})
+	if brief.Err() == nil {
+		t.Errorf("settled without an answer: %s", describe(b.Hop(gone)))
+	}
+}

@@ -1,6 +1,7 @@
 package nexthop
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -16,6 +17,7 @@ type finding struct {
 	bridge     int        // the last bridge on the way down
 	bridgePort int        // and its port
 	subjects   []subject  // what would make another finding if it changed
+	asked      bool       // the kernel was asked and has not answered yet
 }
 
 // subject is a thing the kernel notifies about: one field is set.
@@ -47,6 +49,8 @@ func (r *resolver) resolve(to netip.Addr, was *finding, insist bool) *finding {
 	w.about(subject{addr: to})
 	doubt, err := w.walk(insist)
 	switch {
+	case errors.Is(err, errElsewhere):
+		w.Hop = Hop{Reason: err.Error()}
 	case err != nil:
 		w.Hop = Hop{Interface: w.Interface, Reason: err.Error()}
 	case doubt != "":
@@ -69,6 +73,9 @@ func (w *walk) walk(insist bool) (doubt string, err error) {
 		w.about(subject{addr: w.next})
 	}
 	out, err := w.link(route.ifIndex)
+	if err == nil {
+		err = w.leadsToPorts(out)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -102,6 +109,7 @@ func (w *walk) neighbour(out link, insist bool) (doubt string, err error) {
 			return "", fmt.Errorf("ask for the MAC of %v on %s: %w", w.next, out.name, err)
 		}
 	}
+	w.asked = n.state != failed || insist
 	reason := fmt.Sprintf("the kernel is asking for the MAC of %v on %s", w.next, out.name)
 	if n.state == failed {
 		reason = fmt.Sprintf("%v does not answer on %s; is the host up, with this address?", w.next, out.name)
@@ -128,7 +136,7 @@ func (w *walk) descend(l link) (doubt string, err error) {
 		case l.kind == "bridge":
 			below, doubt, err = w.cross(l)
 		default:
-			return "", fmt.Errorf("%v is reached through %s, which is no port of rocast nor a bridge or VLAN device on one; add %s to ports: in the daemon's config, or correct the route", w.to, path(first, l), l.name)
+			return "", w.elsewhere(first, l)
 		}
 		if err != nil {
 			return "", err
@@ -140,11 +148,34 @@ func (w *walk) descend(l link) (doubt string, err error) {
 	return "", fmt.Errorf("%v is reached through more than %d interfaces, one below the other, from %s on", w.to, maxDepth, first.name)
 }
 
-func path(first, last link) string {
-	if first.index == last.index {
-		return last.name
+// errElsewhere is wrapped when the way leads to an interface that rocast has nothing to do with. Such an interface is no
+// place for a group's IP either, so the hop does not name it.
+var errElsewhere = errors.New("no port of rocast nor a bridge or VLAN device on one")
+
+// leadsToPorts refuses, before anybody is asked for a MAC, an interface below which no port can be. Which port is below a
+// bridge only the MAC tells.
+func (w *walk) leadsToPorts(first link) (err error) {
+	l := first
+	for range maxDepth {
+		switch {
+		case w.ports[l.index] || l.kind == "bridge":
+			return nil
+		case l.kind != "vlan":
+			return w.elsewhere(first, l)
+		}
+		if l, err = w.link(l.parent); err != nil {
+			return err
+		}
 	}
-	return first.name + " and " + last.name
+	return nil
+}
+
+func (w *walk) elsewhere(first, last link) error {
+	path := last.name
+	if first.index != last.index {
+		path = first.name + " and " + last.name
+	}
+	return fmt.Errorf("%v is reached through %s, which is %w; add %s to ports: in the daemon's config, or correct the route", w.to, path, errElsewhere, last.name)
 }
 
 // link looks an interface up; its changes concern this walk.

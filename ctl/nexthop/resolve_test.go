@@ -83,6 +83,19 @@ func TestTheWayDown(t *testing.T) {
 	}
 }
 
+// Where rocast has no port a group's IP has no place: the hop names the interface of a waiting member, but no other one.
+func TestAHopNamesNoInterfaceThatIsNotOurs(t *testing.T) {
+	k := newFakeKernel()
+	clear(k.neighbours)
+	r := newResolver(k)
+	if hop := r.resolve(onBridge, nil, false); hop.Interface != br0 {
+		t.Errorf("waiting behind br0: %+v", hop.Hop)
+	}
+	if hop := r.resolve(onEth0, nil, false); hop.Interface != 0 || len(k.solicited) != 1 {
+		t.Errorf("through eth0: %+v, asked %v", hop.Hop, k.solicited)
+	}
+}
+
 func TestTheKernelIsAskedForWhatItDoesNotKnow(t *testing.T) {
 	k := newFakeKernel()
 	r := newResolver(k)

@@ -22,7 +22,8 @@ type Tracker struct {
 	mu        sync.Mutex
 	targets   map[netip.Addr]*target
 	bySubject map[subject]map[netip.Addr]struct{}
-	turn      int // the next target's place in the keep-alive round
+	turn      int           // the next target's place in the keep-alive round
+	resolved  chan struct{} // closed at the next change of a finding
 }
 
 type target struct {
@@ -53,6 +54,7 @@ func newTracker(k kernel, ports []int) *Tracker {
 		resolver:  resolver{kernel: k, ports: map[int]bool{}},
 		targets:   map[netip.Addr]*target{},
 		bySubject: map[subject]map[netip.Addr]struct{}{},
+		resolved:  make(chan struct{}),
 	}
 	for _, ifIndex := range ports {
 		t.ports[ifIndex] = true
@@ -100,6 +102,25 @@ func (t *Tracker) Hop(addr netip.Addr) Hop {
 		return x.Hop
 	}
 	return Hop{Reason: "nobody tracks " + addr.String()}
+}
+
+// Settle waits, while Run runs, until the kernel has answered for all of the tracked addresses or ctx is done. A host that is
+// there answers within milliseconds.
+func (t *Tracker) Settle(ctx context.Context, addrs []netip.Addr) {
+	for {
+		t.mu.Lock()
+		resolved := t.resolved
+		asking := slices.ContainsFunc(addrs, func(addr netip.Addr) bool { x := t.targets[addr]; return x != nil && x.asked })
+		t.mu.Unlock()
+		if !asking {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-resolved:
+		}
+	}
 }
 
 // Run follows the kernel until ctx is done. changed hears of addresses whose hop is another one now; it may call the
@@ -171,7 +192,12 @@ func (t *Tracker) resolveAgain(addr netip.Addr, x *target, insist bool) (changed
 		}
 		t.bySubject[s][addr] = struct{}{}
 	}
-	return was.Hop != x.Hop
+	if was.Hop == x.Hop {
+		return false
+	}
+	close(t.resolved)
+	t.resolved = make(chan struct{})
+	return true
 }
 
 // forget takes a finding out of the index.

@@ -37,7 +37,10 @@ type conversation struct {
 // went wrong.
 func (c *conversation) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{c.meet, c.cycleBuffer, c.cacheLine, c.pathMTU, c.converse} {
-		if err := step(ctx); err != nil {
+		switch err := step(ctx); {
+		case err != nil && ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
 			return c.explain(err)
 		}
 	}

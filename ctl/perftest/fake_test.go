@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -70,7 +71,7 @@ func (sc *script) reports(n int) *script {
 
 // moved is the script as the side at ip plays it: its GID, and numbers of its own that n tells apart.
 func (sc *script) moved(ip netip.Addr, n int) *script {
-	out := &script{farewell: sc.farewell}
+	out := &script{farewell: sc.farewell, holds: sc.holds}
 	for _, e := range sc.exchanges {
 		out.exchanges = append(out.exchanges, exchange{movedKey(e.client, ip, n), movedKey(e.server, ip, n)})
 	}
@@ -300,10 +301,10 @@ func (sc *script) leave(conn net.Conn) error {
 	return nil
 }
 
-// hungUpOn waits for the other end to hang up.
+// hungUpOn waits for the other end to hang up, whatever it says before.
 func hungUpOn(conn net.Conn) error {
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if n, err := conn.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		return errors.New("nobody hangs up")
 	}
 	return nil
@@ -360,10 +361,10 @@ func (g *fakeGroups) Remove(ctx context.Context, name string) error {
 	return ctx.Err()
 }
 
-func (g *fakeGroups) Traffic(name string) Traffic {
+func (g *fakeGroups) Traffic(name string) (Traffic, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.seen[name]
+	return g.seen[name], g.have[name] != nil
 }
 
 // carry is data of the source through all groups there are.

@@ -2,7 +2,6 @@ package perftest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -22,11 +21,11 @@ type Groups interface {
 	Create(ctx context.Context, g *groupfile.File) error
 	// Remove takes a group away again that Create added.
 	Remove(ctx context.Context, name string) error
-	// Traffic is what the data path has seen of a group up to now; nothing of one it does not have.
-	Traffic(name string) Traffic
+	// Traffic is what the data path has seen of a group up to this moment; false if it does not have it.
+	Traffic(name string) (Traffic, bool)
 }
 
-// Traffic counts packets that reached a group.
+// Traffic counts packets that reached a group since it was made.
 type Traffic struct {
 	FromSource    uint64 // requests of its source, carried or not
 	FromReceivers uint64 // requests of its receivers, which no group carries
@@ -44,51 +43,6 @@ type Options struct {
 	Groups    Groups
 	Addresses Addresses
 	Told      func(sentence string) // hears what an operator wants to know; called from several goroutines
-}
-
-// Config is one group IP on which clients are served.
-type Config struct {
-	GroupIP   netip.Addr
-	Receivers []netip.Addr // where their servers listen, and by which their RDMA devices are reached
-	Port      uint16       // TCP, here and at the receivers; 0: DefaultPort
-}
-
-// check fills in defaults and returns an error as the sentence of an operator's mistake.
-func (c *Config) check() error {
-	if c.Port == 0 {
-		c.Port = DefaultPort
-	}
-	if err := checkAddress("group IP", c.GroupIP); err != nil {
-		return err
-	}
-	switch n := len(c.Receivers); {
-	case n == 0:
-		return errors.New("there are no receivers; name at least one")
-	case n > MaxReceivers:
-		return fmt.Errorf("%d receivers are more than the %d one group can have", n, MaxReceivers)
-	}
-	seen := map[netip.Addr]bool{c.GroupIP: true}
-	for _, ip := range c.Receivers {
-		switch err := checkAddress("receiver", ip); {
-		case err != nil:
-			return err
-		case ip == c.GroupIP:
-			return fmt.Errorf("receiver %v is the group IP itself; give the group an address no host has", ip)
-		case seen[ip]:
-			return fmt.Errorf("receiver %v is named twice; keep one", ip)
-		case ip.Is4() != c.GroupIP.Is4():
-			return fmt.Errorf("receiver %v and the group IP %v are of different IP versions; a packet has one", ip, c.GroupIP)
-		}
-		seen[ip] = true
-	}
-	return nil
-}
-
-func checkAddress(what string, ip netip.Addr) error {
-	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() {
-		return fmt.Errorf("%s %v is no unicast address that packets can be routed to", what, ip)
-	}
-	return nil
 }
 
 // Helper serves perftest clients on any number of group IPs. Its methods may be called from any goroutine.

@@ -101,7 +101,10 @@ func (c *conversation) otherQPs(r *side, k key) error {
 // Soft-RoCE an R_Key of 0 shows that this is no WRITE test after all but a slow client of ib_send_bw.
 func (c *conversation) checkBeforeRun() error {
 	before := 2*len(c.qps) + 1
-	if !c.isWrite || c.keys != before+1 || c.qps[0].receivers[0].RKey == 0 || c.traffic().FromSource > 0 {
+	if !c.isWrite || c.keys != before+1 || c.qps[0].receivers[0].RKey == 0 {
+		return nil
+	}
+	if seen, ok := c.traffic(); !ok || seen.FromSource > 0 {
 		return nil
 	}
 	return refuse("%s runs ib_write_bw with -b or --write_with_imm; a group carries one direction only, so run it without", c.client.name)
@@ -120,13 +123,16 @@ func (c *conversation) makeGroups(ctx context.Context) error {
 	return nil
 }
 
-// traffic is what all groups of the run have seen.
-func (c *conversation) traffic() (sum Traffic) {
+// traffic is what all groups of the run have seen, if they can tell.
+func (c *conversation) traffic() (sum Traffic, ok bool) {
 	for _, name := range c.made {
-		t := c.groups.Traffic(name)
+		t, has := c.groups.Traffic(name)
+		if !has {
+			return Traffic{}, false
+		}
 		sum.FromSource += t.FromSource
 		sum.FromReceivers += t.FromReceivers
 		sum.Refused += t.Refused
 	}
-	return sum
+	return sum, true
 }

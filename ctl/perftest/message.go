@@ -55,19 +55,23 @@ func scan(b []byte) (k kind, length int) {
 		return kindKey, keyBytes
 	case b[58] == 0: // SRQN and end where a GID would be
 		return kindKey, plainKeyBytes
-	default:
+	case areHex(b[50:59]): // longer than SRQN: another address
 		return kindKey, tailKeyBytes
+	default:
+		return kindKey, keyBytes // a damaged one
 	}
 }
 
 // beginsKey: a LID and its colon.
-func beginsKey(b []byte) bool {
-	for _, c := range b[:4] {
+func beginsKey(b []byte) bool { return areHex(b[:4]) && b[4] == ':' }
+
+func areHex(b []byte) bool {
+	for _, c := range b {
 		if _, ok := hexDigit(c); !ok {
 			return false
 		}
 	}
-	return b[4] == ':'
+	return true
 }
 
 var (

@@ -25,6 +25,7 @@ func TestScan(t *testing.T) {
 		{"key without GID", plain, kindKey, plainKeyBytes},
 		{"key of data validation", tail, kindKey, tailKeyBytes},
 		{"the same without GID", plainTail, kindKey, tailKeyBytes},
+		{"damaged key", strings.Repeat("0000:", 12), kindKey, keyBytes},
 		{"size of a report", "\x00\x00\x00\x00\x00\x00\x20\x00", kindReport, reportBytes},
 		{"rate of a report", "@\x07m_\xbb?\xc6=", kindReport, reportBytes},
 		{"beginning of a report", "\x00\x00\x00\x00\x00", kindReport, reportBytes},

@@ -79,7 +79,7 @@ func (c *conversation) await(ctx context.Context) error {
 
 // checkDirection refuses what the handshake does not show: tests whose receivers send as well.
 func (c *conversation) checkDirection() error {
-	if c.traffic().FromReceivers == 0 {
+	if seen, _ := c.traffic(); seen.FromReceivers == 0 {
 		return nil
 	}
 	return refuse("the receivers send data too, as latency tests, -b and --reversed make them; a group carries one direction only, so run ib_write_bw or ib_send_bw without these")
@@ -109,8 +109,8 @@ func (c *conversation) explain(err error) error {
 	if err := c.checkDirection(); err != nil {
 		return err
 	}
-	if n := c.traffic().Refused; n > 0 {
-		return refuse("%v after %d requests that a group does not carry: READs, atomics, or memory no receiver gave", err, n)
+	if seen, _ := c.traffic(); seen.Refused > 0 {
+		return refuse("%v after %d requests that a group does not carry: READs, atomics, or memory no receiver gave", err, seen.Refused)
 	}
 	return fmt.Errorf("%w before the run was over", err)
 }

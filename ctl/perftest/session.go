@@ -19,9 +19,6 @@ var stateNames = [...]string{"handshaking", "running", "ended", "refused"}
 
 func (s State) String() string { return stateNames[s] }
 
-// MarshalText makes the state a word in JSON.
-func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
 // Session is what is known of one run.
 type Session struct {
 	Client  netip.Addr

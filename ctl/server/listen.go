@@ -10,7 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const socketMode = 0o660
+const (
+	socketMode = 0o660
+	// maxPathBytes is what a Unix socket's address holds (unix(7)), less the name it has at first.
+	maxPathBytes = 107 - len(asideSuffix)
+	asideSuffix  = ".new"
+)
 
 // Listen opens the socket for root and for the group with the ID group. It is never there with another mode: it is made
 // aside and renamed. A socket nobody listens on, which a crash leaves, is replaced.
@@ -23,13 +28,16 @@ func Listen(path string, group int) (net.Listener, error) {
 }
 
 func listen(path string, group int) (net.Listener, error) {
+	if len(path) > maxPathBytes {
+		return nil, fmt.Errorf("its path is longer than %d bytes; write a shorter one", maxPathBytes)
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
 	if err := refuseLiving(path); err != nil {
 		return nil, err
 	}
-	aside := path + ".new"
+	aside := path + asideSuffix
 	if err := os.Remove(aside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ const (
 
 // Control is what requests are answered from: a ctl.Controller.
 type Control interface {
-	Create(file []byte) (api.Group, error)
+	Create(ctx context.Context, file []byte) (api.Group, error)
 	Remove(name string) error
 	Groups() api.Groups
 	Group(name string) (api.Group, error)
@@ -116,13 +116,23 @@ func (s *Server) createGroup(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, api.Errorf(api.BadRequest, "the group file did not arrive whole: %v", err)
 	}
-	g, err := s.Control.Create(file)
+	g, err := s.Control.Create(r.Context(), file)
 	if err != nil {
-		s.Log.Warn("group refused", zap.Error(err), zap.Stringer("by", p))
+		s.logRefusal(err, p)
 		return nil, err
 	}
 	s.Log.Info("created on request", zap.String("group", g.Name), zap.Stringer("by", p))
 	return created{p.hide(g)}, nil
+}
+
+// logRefusal does not repeat a sentence about a file: it quotes what stands there, and that may be an R_Key in a wrong place.
+func (s *Server) logRefusal(err error, p peer) {
+	var e *api.Error
+	if errors.As(err, &e) && e.Kind == api.BadFile {
+		s.Log.Warn("group file refused", zap.Int("line", e.Line), zap.Stringer("by", p))
+		return
+	}
+	s.Log.Warn("group refused", zap.Error(err), zap.Stringer("by", p))
 }
 
 func (s *Server) showGroup(r *http.Request) (any, error) {

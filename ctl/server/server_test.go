@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
@@ -205,6 +206,18 @@ func TestThePeerDecidesWhatIsShownAndDone(t *testing.T) {
 	}
 }
 
+// A sentence about a bad file quotes the file, where an R_Key may stand in a wrong place.
+func TestARefusedFileIsNotQuotedInTheLog(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	s := &Server{Config: Config{Log: zap.New(core)}}
+	s.logRefusal(&api.Error{Kind: api.BadFile, Line: 7, Message: `key "rkey0x1234" is not known here`}, peer{})
+	s.logRefusal(api.Errorf(api.Internal, "no memory"), peer{})
+	text := fmt.Sprint(logs.All()[0].ContextMap(), logs.All()[1].ContextMap())
+	if strings.Contains(text, "1234") || !strings.Contains(text, "line:7") || !strings.Contains(text, "no memory") {
+		t.Error(text)
+	}
+}
+
 func TestRefusalsOfTheSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
@@ -230,6 +243,12 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	l.Close()
+
+	long := filepath.Join(dir, strings.Repeat("s", 104))
+	_, err = Listen(long, os.Getegid())
+	if want := "open the socket " + long + ": its path is longer than 103 bytes; write a shorter one"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
 
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/test/netns"
+)
+
+// asDaemon makes this test's program the daemon itself: see TestMain.
+const asDaemon = "ROCASTD_TEST_CONFIG"
+
+func TestMain(m *testing.M) {
+	if config := os.Getenv(asDaemon); config != "" {
+		os.Args = []string{"rocastd", "--config", config}
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+const owned = `name: g1
+ip: 10.77.0.100
+qpn: 1
+mtu: 1024
+members:
+  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
+  - {ip: 10.77.0.2, qpn: 18, psn: 5}
+`
+
+// box is a namespace with a bridge over two ports, a host behind each, and a daemon's files:
+//
+//	10.77.0.1 p0 ─ eth1 ┐
+//	                    br0 10.77.0.254
+//	10.77.0.2 p0 ─ eth2 ┘
+type box struct {
+	*netns.NS
+	hosts  [2]*netns.NS
+	config string
+	socket string
+	notify *net.UnixConn // what the daemon tells systemd
+}
+
+func newBox(t *testing.T) *box {
+	t.Helper()
+	b := &box{NS: netns.New(t)}
+	b.ip(t, "link", "add", "br0", "type", "bridge")
+	b.ip(t, "addr", "add", "10.77.0.254/24", "dev", "br0")
+	b.ip(t, "link", "set", "br0", "up")
+	for i := range b.hosts {
+		b.hosts[i] = netns.New(t)
+		name := fmt.Sprintf("eth%d", i+1)
+		_, far := netns.Veth(t, b.NS, name, b.hosts[i], "p0", netns.VethOptions{})
+		b.ip(t, "link", "set", name, "master", "br0")
+		if err := far.AddAddress(fmt.Sprintf("10.77.0.%d/24", i+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	b.config, b.socket = filepath.Join(dir, "rocastd.yaml"), filepath.Join(dir, "rocast.sock")
+	text := fmt.Sprintf("ports: ['eth*']\nsocket: %s\nstateDir: %s\n", b.socket, filepath.Join(dir, "state"))
+	err := os.WriteFile(b.config, []byte(text), 0o600)
+	if err == nil {
+		b.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.notify.Close() })
+	return b
+}
+
+func (b *box) ip(t *testing.T, args ...string) string {
+	t.Helper()
+	output, err := b.Exec("ip", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
+}
+
+// process is a running daemon.
+type process struct {
+	*exec.Cmd
+	log *bytes.Buffer
+}
+
+// start returns when the daemon says that it is ready.
+func (b *box) start(t *testing.T) *process {
+	t.Helper()
+	p := &process{Cmd: exec.Command(os.Args[0]), log: &bytes.Buffer{}}
+	p.Env = append(os.Environ(), asDaemon+"="+b.config, "NOTIFY_SOCKET="+b.notify.LocalAddr().String())
+	p.Stderr = p.log
+	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	if err := b.Do(p.Start); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+		if t.Failed() {
+			t.Logf("log of the daemon with PID %d:\n%s", p.Process.Pid, p.log)
+		}
+	})
+	b.expectNotice(t, "READY=1")
+	return p
+}
+
+func (b *box) expectNotice(t *testing.T, want string) {
+	t.Helper()
+	buf := make([]byte, 256)
+	if err := b.notify.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	n, err := b.notify.Read(buf)
+	if got := string(buf[:n]); err != nil || got != want {
+		t.Fatalf("the daemon tells systemd %q (%v), want %q", got, err, want)
+	}
+}
+
+// end sends a signal and returns how the daemon ended.
+func (p *process) end(t *testing.T, signal os.Signal) string {
+	t.Helper()
+	if err := p.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+	err := p.Wait()
+	if err == nil {
+		return "exit status 0"
+	}
+	return err.Error()
+}
+
+// until waits for a state of the group: members are resolved behind the API's back.
+func (b *box) until(t *testing.T, state string) api.Group {
+	t.Helper()
+	client := api.NewClient(b.socket, nil)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		g, err := client.Group(context.Background(), "g1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.State == state {
+			return g
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the group is never %s: %+v", state, g)
+		}
+	}
+}
+
+// addresses are br0's, in the order ip lists them.
+func (b *box) addresses(t *testing.T) string {
+	t.Helper()
+	return strings.Join(strings.Fields(b.ip(t, "-brief", "addr", "show", "dev", "br0"))[2:], " ")
+}
+
+func TestTheDaemonsLifeOnRealPorts(t *testing.T) {
+	b, ctx := newBox(t), context.Background()
+	client := api.NewClient(b.socket, nil)
+	const mine, withGroup = "10.77.0.254/24", "10.77.0.254/24 10.77.0.100/32"
+
+	p := b.start(t)
+	if _, err := client.CreateGroup(ctx, []byte(owned)); err != nil {
+		t.Fatal(err)
+	}
+	g := b.until(t, api.Ready)
+	if g.Members[0].Port != "eth1" || g.Members[1].Port != "eth2" {
+		t.Errorf("members %+v", g.Members)
+	}
+	if _, err := b.hosts[0].Exec("ping", "-c1", "-W5", "10.77.0.100"); err != nil {
+		t.Errorf("nobody answers for the group's IP: %v", err)
+	}
+
+	// A crash: the address stays behind, the program does not. The next daemon takes it over, the group comes back.
+	if got := p.end(t, unix.SIGKILL); got != "signal: killed" {
+		t.Errorf("killed: %s", got)
+	}
+	if got := b.addresses(t); got != withGroup {
+		t.Errorf("after the crash br0 has %s", got)
+	}
+	p = b.start(t)
+	if g = b.until(t, api.Ready); !g.Restored {
+		t.Error("after the crash the group's state counts as known")
+	}
+	if _, err := client.RemoveGroup(ctx, "g1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.addresses(t); got != mine {
+		t.Errorf("without the group br0 has %s", got)
+	}
+
+	// A clean stop gives everything back but the group's file.
+	if _, err := client.CreateGroup(ctx, []byte(owned)); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.end(t, unix.SIGTERM); got != "exit status 0" {
+		t.Errorf("stopped: %s", got)
+	}
+	b.expectNotice(t, "STOPPING=1")
+	if got := b.addresses(t); got != mine {
+		t.Errorf("after the stop br0 has %s", got)
+	}
+	if links := b.ip(t, "link"); strings.Contains(links, "xdp") {
+		t.Errorf("after the stop a program is still there:\n%s", links)
+	}
+	if _, err := os.Stat(b.socket); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the stop the socket is still there: %v", err)
+	}
+	b.start(t)
+	if g = b.until(t, api.Ready); g.Restored {
+		t.Error("after the stop the group, which carried nothing, counts as restored")
+	}
+	if got := b.addresses(t); got != withGroup {
+		t.Errorf("after the last start br0 has %s", got)
+	}
+}

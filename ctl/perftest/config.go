@@ -1,0 +1,86 @@
+package perftest
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/rocast/rocast/ctl/yamldoc"
+)
+
+// Config is one group IP on which clients are served.
+type Config struct {
+	GroupIP   netip.Addr
+	Receivers []netip.Addr // where their servers listen, and by which their RDMA devices are reached
+	Port      uint16       // TCP, here and at the receivers; 0: DefaultPort
+}
+
+// check fills in defaults and returns an error as the sentence of an operator's mistake.
+func (c *Config) check() error {
+	if c.Port == 0 {
+		c.Port = DefaultPort
+	}
+	if err := checkAddress("group IP", c.GroupIP); err != nil {
+		return err
+	}
+	switch n := len(c.Receivers); {
+	case n == 0:
+		return errors.New("there are no receivers; name at least one")
+	case n > MaxReceivers:
+		return fmt.Errorf("%d receivers are more than the %d one group can have", n, MaxReceivers)
+	}
+	seen := map[netip.Addr]bool{c.GroupIP: true}
+	for _, ip := range c.Receivers {
+		switch err := checkAddress("receiver", ip); {
+		case err != nil:
+			return err
+		case ip == c.GroupIP:
+			return fmt.Errorf("receiver %v is the group IP itself; give the group an address no host has", ip)
+		case seen[ip]:
+			return fmt.Errorf("receiver %v is named twice; keep one", ip)
+		case ip.Is4() != c.GroupIP.Is4():
+			return fmt.Errorf("receiver %v and the group IP %v are of different IP versions; a packet has one", ip, c.GroupIP)
+		}
+		seen[ip] = true
+	}
+	return nil
+}
+
+func checkAddress(what string, ip netip.Addr) error {
+	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() {
+		return fmt.Errorf("%s %v is no unicast address that packets can be routed to", what, ip)
+	}
+	return nil
+}
+
+// ReadConfig reads an item of the daemon's config:
+//
+//	perftest:
+//	  - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18515}
+func ReadConfig(v yamldoc.Value) (Config, error) {
+	var c Config
+	err := v.Fields(
+		yamldoc.Field{Key: "groupIP", Set: yamldoc.Into(&c.GroupIP, yamldoc.Value.Addr), Needed: "groupIP: ADDRESS, what the client is told to connect to"},
+		yamldoc.Field{Key: "receivers", Set: c.readReceivers, Needed: "receivers: [ADDRESS, ...], where perftest's servers run"},
+		yamldoc.Field{Key: "port", Set: yamldoc.Into(&c.Port, tcpPort)},
+	)
+	if err == nil {
+		if mistake := c.check(); mistake != nil {
+			err = v.Errorf("is refused: %v", mistake)
+		}
+	}
+	return c, err
+}
+
+func (c *Config) readReceivers(v yamldoc.Value) error {
+	return v.EachOrOne("receiver", func(item yamldoc.Value) error {
+		ip, err := item.Addr()
+		c.Receivers = append(c.Receivers, ip)
+		return err
+	})
+}
+
+func tcpPort(v yamldoc.Value) (uint16, error) {
+	n, err := v.Uint(65535)
+	return uint16(n), err
+}

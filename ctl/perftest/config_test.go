@@ -1,0 +1,72 @@
+package perftest
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/yamldoc"
+)
+
+func addrs(text string) (list []netip.Addr) {
+	for _, s := range strings.Fields(text) {
+		list = append(list, netip.MustParseAddr(s))
+	}
+	return list
+}
+
+func TestConfigMistakes(t *testing.T) {
+	for _, c := range []struct{ group, receivers, want string }{
+		{"10.77.0.100", "10.77.0.2", ""},
+		{"fd77::100", "fd77::2 fd77::3", ""},
+		{"10.77.0.100", "", "there are no receivers; name at least one"},
+		{"224.0.0.9", "10.77.0.2", "group IP 224.0.0.9 is no unicast address that packets can be routed to"},
+		{"0.0.0.0", "10.77.0.2", "group IP 0.0.0.0 is no unicast address that packets can be routed to"},
+		{"::ffff:10.77.0.100", "10.77.0.2", "group IP ::ffff:10.77.0.100 is no unicast address that packets can be routed to"},
+		{"fd77::100", "fe80::2", "receiver fe80::2 is no unicast address that packets can be routed to"},
+		{"10.77.0.100", "10.77.0.2 10.77.0.3 10.77.0.2", "receiver 10.77.0.2 is named twice; keep one"},
+		{"10.77.0.100", "10.77.0.2 10.77.0.100", "receiver 10.77.0.100 is the group IP itself; give the group an address no host has"},
+		{"10.77.0.100", "fd77::2", "receiver fd77::2 and the group IP 10.77.0.100 are of different IP versions; a packet has one"},
+	} {
+		config := Config{GroupIP: netip.MustParseAddr(c.group), Receivers: addrs(c.receivers)}
+		got := ""
+		if err := config.check(); err != nil {
+			got = err.Error()
+		}
+		if got != c.want || config.Port != DefaultPort {
+			t.Errorf("%s for %s, port %d:\ngot  %s\nwant %s", c.group, c.receivers, config.Port, got, c.want)
+		}
+	}
+	if err := (&Config{Receivers: addrs("10.77.0.2")}).check(); err == nil {
+		t.Error("no group IP is taken")
+	}
+}
+
+func TestConfigAsWritten(t *testing.T) {
+	read := func(text string) (Config, error) {
+		v, err := yamldoc.Parse([]byte(text), "the config")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ReadConfig(v)
+	}
+	got, err := read("groupIP: 10.77.0.100\nreceivers: [10.77.0.2, 10.77.0.3]\n")
+	if err != nil || got.GroupIP != netip.MustParseAddr("10.77.0.100") || got.Port != DefaultPort || !slices.Equal(got.Receivers, addrs("10.77.0.2 10.77.0.3")) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err = read("{groupIP: 10.77.0.100, receivers: 10.77.0.2, port: 18516}"); err != nil || got.Port != 18516 || len(got.Receivers) != 1 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"groupIP: 10.77.0.100":                                      "line 1: the config has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run",
+		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, here]":        `line 2: receiver 2 "here" is not an IP address; write one such as 10.77.0.2 or fd00::2`,
+		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, 10.77.0.2]":   "line 1: the config is refused: receiver 10.77.0.2 is named twice; keep one",
+		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2]\nport: 65536": "line 3: port is not a whole number from 0 to 65535 (0xffff); write one, without quotes",
+		"groupIP: 10.77.0.100\nreceiver: [10.77.0.2]":               `line 2: key "receiver" is not known here; known are groupIP, receivers, port`,
+	} {
+		if _, err := read(text); err == nil || err.Error() != want {
+			t.Errorf("%q:\ngot  %v\nwant %s", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package perftest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// cut is the script up to exchange n.
+func (sc *script) cut(n int) *script { return &script{exchanges: sc.exchanges[:n]} }
+
+// quick are limits for runs that break off.
+func quick(lim *limits) { lim.grace = 5 * time.Millisecond }
+
+// TestAnySideMayHangUpAnyTime: after each exchange of a run, either one of the receivers or the client goes, and the
+// others are hung up on. The lab's end sees to it that nothing is left.
+func TestAnySideMayHangUpAnyTime(t *testing.T) {
+	sc := newest().keys("ababaa").reports(5).keys("a")
+	first := 4 + 2 // the exchange in which the groups are made
+	for n := range sc.exchanges {
+		for _, who := range []string{"client 127.0.0.1", "receiver 127.0.0.11", "receiver 127.0.0.12"} {
+			t.Run(fmt.Sprintf("%s after %d", who, n), func(t *testing.T) {
+				l := newLab(t, 2, quick)
+				parts := map[string]*script{}
+				for _, side := range []string{"client 127.0.0.1", "receiver 127.0.0.11", "receiver 127.0.0.12"} {
+					parts[side] = sc.held()
+				}
+				parts[who] = sc.cut(n)
+				reason := fmt.Sprintf("run of 127.0.0.1 ended: %s hung up", who)
+				if n > first || n == first && who != "client 127.0.0.1" {
+					reason += " before the run was over"
+				}
+				if n == 0 && who == "client 127.0.0.1" {
+					parts[who] = &script{}
+				}
+				l.breaks(parts["client 127.0.0.1"], 9, func(i int) *script {
+					return parts[fmt.Sprintf("receiver 127.0.0.1%d", i+1)]
+				}, reason)
+			})
+		}
+	}
+}
+
+// TestServersHangUpFirst: servers of the newest version hang up right behind their last key. That is the end of the run
+// only if the client follows.
+func TestServersHangUpFirst(t *testing.T) {
+	l := newLab(t, 1, quick)
+	l.breaks(newest().keys("aaaaa").held(), 8, func(int) *script { return newest().keys("aaaaa") },
+		"run of 127.0.0.1 ended: receiver 127.0.0.11 hung up before the run was over")
+}
+
+// TestMessageInPieces: the client's bytes may come one by one, whatever perftest does; the servers get them at once.
+func TestMessageInPieces(t *testing.T) {
+	l := newLab(t, 1, nil)
+	l.up()
+	sc := newest().keys("aaaaa")
+	l.play(func() error { _, err := l.server(0, sc.moved(l.config.Receivers[0], 1)); return err })
+	conn, err := l.clientConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range sc.exchanges {
+		for j := range e.client {
+			if _, err := conn.Write(e.client[j : j+1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := readOnce(conn, len(e.server)); err != nil {
+			t.Fatalf("exchange %d: %v", i, err)
+		}
+	}
+	conn.Close()
+	l.ended(1)
+	l.hears("run of 127.0.0.1 ended")
+}
+
+// TestClientThatStopsTalking: before its first message, in the middle of one, where the next is due.
+func TestClientThatStopsTalking(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		says   *script
+		then   string
+		change func(*limits)
+		reason string
+	}{
+		{"at once", &script{}, "", func(lim *limits) { lim.version = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
+		{"in its first message", &script{}, "6.06", func(lim *limits) { lim.version = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
+		{"before a key", newest(), "", func(lim *limits) { lim.answer = 300 * time.Millisecond }, "client 127.0.0.1 was silent for 300ms when it was its turn"},
+		{"in a key", newest(), capturedLine[:70], func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
+		{"in a message of the run", newest().keys("aaa"), "do", func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, 1, c.change)
+			l.up()
+			l.play(func() error {
+				_, _ = l.server(0, newest().keys("aaa").moved(l.config.Receivers[0], 1).held())
+				return nil
+			})
+			l.play(func() error {
+				conn, err := l.clientConn()
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				for _, e := range c.says.exchanges {
+					conn.Write(e.client)
+					if _, err := readOnce(conn, len(e.server)); err != nil {
+						return err
+					}
+				}
+				io.WriteString(conn, c.then)
+				return hungUpOn(conn)
+			})
+			l.hears("run of 127.0.0.1 ended: " + c.reason)
+			l.closeListeners()
+			l.ended(2)
+		})
+	}
+}
+
+// TestReceiverThatDoesNotAnswer must not hold the client for ever.
+func TestReceiverThatDoesNotAnswer(t *testing.T) {
+	l := newLab(t, 2, func(lim *limits) { lim.answer = 300 * time.Millisecond })
+	l.breaks(newest(), -1, func(i int) *script { return newest().cut(4 - 2*i).held() },
+		"run of 127.0.0.1 ended: receiver 127.0.0.12 was silent for 300ms when it was its turn")
+}
+
+// TestNoise: whoever connects and is no perftest costs no receiver its server.
+func TestNoise(t *testing.T) {
+	l := newLab(t, 1, quick)
+	l.up()
+	for _, noise := range [][]byte{
+		[]byte("GET / HTTP/1.1\r\nHost: 10.77.0.100\r\n\r\n"),
+		bytes.Repeat([]byte("A"), 1<<20),
+		make([]byte, 1<<20),
+		[]byte(capturedLine),
+	} {
+		conn, err := l.clientConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		_, _ = conn.Write(noise) // it is hung up on in the middle of a long one
+		l.hears("run of 127.0.0.1 refused: client 127.0.0.1 does not begin as perftest does")
+		conn.Close()
+	}
+	sc := newest().keys("aaaaa")
+	l.play(func() error { _, err := l.server(0, sc.moved(l.config.Receivers[0], 1)); return err })
+	l.play(func() error { _, err := l.client(sc, 8); return err })
+	l.ended(2)
+	l.hears("run of 127.0.0.1 ended")
+}
+
+// TestFloods: a side that talks without end is hung up on, and what it said is not kept.
+func TestFloods(t *testing.T) {
+	flood := strings.Repeat("0000:", 1<<20)
+	t.Run("client", func(t *testing.T) {
+		l := newLab(t, 1, quick)
+		sc := newest()
+		sc.say([]byte(flood))
+		l.breaks(sc, -1, func(int) *script { return newest().held() }, "refused: client 127.0.0.1 sent something that is no key line")
+	})
+	t.Run("receiver", func(t *testing.T) {
+		l := newLab(t, 1, quick)
+		server := newest()
+		server.exchanges[3].server = []byte("3\x00" + flood)
+		l.breaks(newest().keys("a"), -1, func(int) *script { return server },
+			"refused: receiver 127.0.0.11 spoke before it was its turn; it runs another test than the client")
+	})
+}
