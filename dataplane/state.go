@@ -72,7 +72,7 @@ func (st *state) adopt(g *mft.Group) bool {
 	from := make([]int, len(g.Paths))
 	same := len(g.Paths) == len(old.Paths)
 	for i := range g.Paths {
-		from[i] = samePath(old, &g.Paths[i])
+		from[i] = samePath(old, g, i)
 		same = same && from[i] == i
 	}
 	if same {
@@ -95,13 +95,19 @@ func (st *state) adopt(g *mft.Group) bool {
 	return true
 }
 
-// samePath finds p among the paths of g: the same member, or the same next
-// switch.
-func samePath(g *mft.Group, p *mft.Path) int {
-	if p.Kind == mft.Forwarded {
-		return g.FindForwarded(p.Port)
+// samePath finds path i of g among the paths of old: the same member, or the
+// forwarded path of the same rank, since its port may have changed or be
+// unknown.
+func samePath(old, g *mft.Group, i int) int {
+	p := &g.Paths[i]
+	if p.Kind == mft.Connected {
+		return old.FindPath(p.Dst, p.RemoteQPN)
 	}
-	return g.FindPath(p.Dst, p.RemoteQPN)
+	fromEnd := len(g.Paths) - i
+	if k := len(old.Paths) - fromEnd; k >= 0 && old.Paths[k].Kind == mft.Forwarded {
+		return k
+	}
+	return -1
 }
 
 // sender returns the leg and path of the member at ip that may send data; no
