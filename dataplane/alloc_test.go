@@ -26,6 +26,8 @@ func (s *slots) Get(f *dataplane.Frame) bool {
 	return true
 }
 
+func (s *slots) Load(*dataplane.Frame, []byte) bool { return false }
+
 func (s *slots) Put(*dataplane.Frame) {}
 
 func (l *loop) Receive(frames []dataplane.Frame) int {
@@ -64,7 +66,9 @@ func newLoops(t testing.TB, payloadBytes int) (w *dataplane.Worker, ports []*loo
 		l := &loop{pool: pool, table: func() *mft.Table { return s.Table() }}
 		ports, in = append(ports, l), append(in, l)
 	}
-	s = dataplane.New(dataplane.Config{Ports: in, Pool: pool, Steering: noSteering{}})
+	s = dataplane.New(dataplane.Config{
+		Workers: []dataplane.WorkerConfig{{Ports: in, Pool: pool}}, Steering: noSteering{},
+	})
 	if _, err := s.Add(g); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +77,7 @@ func newLoops(t testing.TB, payloadBytes int) (w *dataplane.Worker, ports []*loo
 		ports[i+1].frame = ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited).frame(t)
 		ports[i+1].next = p.FirstPSN
 	}
-	return s.Worker(), ports, g
+	return s.Workers()[0], ports, g
 }
 
 type noSteering struct{}

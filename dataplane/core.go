@@ -214,7 +214,8 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 			st.legs[a.Path].deltaMSN = a.MSN.Sub(0)
 		case feedback.Notice:
 			out.Notes = append(out.Notes, Note{
-				Group: g.ID, Receiver: g.Paths[a.Path].Dst, What: a.Note, PSN: a.PSN, Syndrome: a.Syndrome,
+				Group: g.ID, Receiver: g.Paths[a.Path].Dst, RemoteQPN: g.Paths[a.Path].RemoteQPN,
+				What: a.Note, PSN: a.PSN, Syndrome: a.Syndrome,
 			})
 		}
 	}

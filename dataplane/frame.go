@@ -6,7 +6,7 @@ import (
 )
 
 // MaxFragments bounds the buffers of one frame. A path MTU of 4096 takes two
-// chunks of 4 KiB; what needs more is dropped as TooManyFragments.
+// chunks of 4 KiB; ports drop and count what needs more.
 const MaxFragments = 4
 
 // HeadroomBytes must lie in front of a received frame: a copy may leave with

@@ -94,6 +94,9 @@ func TestSourceSwitch(t *testing.T) {
 	if psn := heard(t, net, ipB, roce.OpAck); psn != bSends {
 		t.Errorf("b heard ACK %d", psn)
 	}
+	if n := <-net.Switch.Notes(); n.What != feedback.NoteSource || n.Receiver != ipB || n.RemoteQPN != groupQPN || n.PSN != bSends {
+		t.Errorf("note %+v", n)
+	}
 
 	say(t, net, write(firstPSN+1, []byte("a again")))
 	for _, want := range []struct {
@@ -208,7 +211,7 @@ func TestSilentReceiverIsEvicted(t *testing.T) {
 	for range 2 {
 		told = append(told, <-net.Switch.Notes())
 	}
-	if told[0].What != feedback.NoteSilent || told[1].What != feedback.NoteEvicted || told[1].Receiver != ipB {
+	if told[0].What != feedback.NoteSilent || told[1].What != feedback.NoteEvicted || told[1].Receiver != ipB || told[1].RemoteQPN != groupQPN {
 		t.Errorf("notes %+v", told)
 	}
 }

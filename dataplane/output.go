@@ -41,12 +41,13 @@ type Reply struct {
 	AETH         roce.AETH
 }
 
-// Note is news about a receiver for the operator. A full list drops it; the
+// Note is news about a member for the operator. A full list drops it; the
 // counters remain.
 type Note struct {
-	Group    mft.GroupID
-	Receiver netip.Addr
-	What     feedback.Note
-	PSN      roce.PSN      // the source's
-	Syndrome roce.Syndrome // the fatal NAK that was the reason; 0: none
+	Group     mft.GroupID
+	Receiver  netip.Addr // or the new source
+	RemoteQPN roce.QPN   // what its QP has for a peer: tells receivers on one host apart
+	What      feedback.Note
+	PSN       roce.PSN      // the source's
+	Syndrome  roce.Syndrome // the fatal NAK that was the reason; 0: none
 }

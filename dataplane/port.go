@@ -31,11 +31,14 @@ type Pool interface {
 	// Get makes f a blank frame: Buf is a whole buffer, Start leaves room
 	// for HeadroomBytes, no fragments. False: none is free.
 	Get(f *Frame) bool
+	// Load makes f a frame of these bytes, in as many buffers as it takes.
+	// False: not enough are free.
+	Load(f *Frame, bytes []byte) bool
 	// Put takes a frame's buffers back.
 	Put(f *Frame)
 }
 
-// Waiter blocks the worker while nothing happens.
+// Waiter blocks a worker while nothing happens.
 type Waiter interface {
 	// Wait returns when a port may have received something, after Wake, or
 	// after timeout.

@@ -52,8 +52,8 @@ const (
 	UnmergeableResponse
 	// ConnectionManagement: a CM datagram to a group; no helper answers it.
 	ConnectionManagement
-	// TooManyFragments: the frame fills more buffers than one may.
-	TooManyFragments
+	// HandoverFull: the worker that owns the group does not keep up.
+	HandoverFull
 
 	NumReasons
 )
@@ -62,7 +62,7 @@ var reasonNames = [NumReasons - Reason(feedback.NumOutcomes)]string{
 	"unknown-qpn", "group-gone", "malformed", "unknown-opcode", "bad-icrc",
 	"wrong-port", "wrong-qpn", "wrong-destination", "not-source", "source-blocked", "source-out-of-step", "not-receiver",
 	"over-mtu", "unmergeable-response", "connection-management",
-	"too-many-fragments",
+	"handover-full",
 }
 
 func (r Reason) String() string {

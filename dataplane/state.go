@@ -162,6 +162,9 @@ func (c *Core) switchSource(st *state, next int, psn roce.PSN, out *Outputs) Rea
 	}, c.acts[:0])
 	c.perform(st, nil, -1, out)
 	st.active = next
+	out.Notes = append(out.Notes, Note{
+		Group: st.group.ID, Receiver: st.sourceLeg().Dst, RemoteQPN: st.group.QPN, What: feedback.NoteSource, PSN: psn,
+	})
 	return 0
 }
 

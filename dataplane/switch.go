@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,9 +20,7 @@ type Steering interface {
 
 // Config is what a Switch is made of.
 type Config struct {
-	Ports    []Port
-	Pool     Pool
-	Waiter   Waiter
+	Workers  []WorkerConfig // at least one
 	Steering Steering
 	// Now is the worker's clock; nil: the system's monotonic one.
 	Now func() feedback.Tick
@@ -31,12 +28,20 @@ type Config struct {
 	Busy bool
 }
 
-// Switch is what control holds: the published table and the worker.
+// WorkerConfig is what one worker has to itself: its queues of every port, in
+// the same order for all workers, and its buffers.
+type WorkerConfig struct {
+	Ports  []Port
+	Pool   Pool
+	Waiter Waiter
+}
+
+// Switch is what control holds: the published table and the workers.
 type Switch struct {
 	steering Steering
-	wait     Waiter
 	busy     bool
-	worker   *Worker
+	workers  []*Worker
+	notes    chan Note
 	table    atomic.Pointer[mft.Table]
 
 	change  sync.Mutex // one change of the table at a time
@@ -46,13 +51,23 @@ type Switch struct {
 
 // New returns a Switch with an empty table. It does nothing until Run.
 func New(c Config) *Switch {
-	s := &Switch{steering: c.Steering, wait: c.Waiter, busy: c.Busy, ended: make(chan struct{})}
+	s := &Switch{steering: c.Steering, busy: c.Busy, notes: make(chan Note, noteRoom), ended: make(chan struct{})}
 	s.table.Store(new(mft.Table))
 	if c.Now == nil {
 		start := time.Now()
 		c.Now = func() feedback.Tick { return feedback.Tick(time.Since(start)) }
 	}
-	s.worker = newWorker(c.Ports, c.Pool, c.Now, &s.table)
+	for _, config := range c.Workers {
+		s.workers = append(s.workers, newWorker(config, c.Now, &s.table, s.notes))
+	}
+	for i, w := range s.workers {
+		w.index, w.peers, w.inbox = i, s.workers, make([]*handover, len(s.workers))
+		for k := range w.inbox {
+			if k != i {
+				w.inbox[k] = newHandover()
+			}
+		}
+	}
 	return s
 }
 
@@ -60,18 +75,22 @@ func New(c Config) *Switch {
 func (s *Switch) Run(ctx context.Context) {
 	s.running.Store(true)
 	defer close(s.ended)
-	s.worker.run(ctx, s.wait, s.busy)
+	var wg sync.WaitGroup
+	for _, w := range s.workers {
+		wg.Go(func() { w.run(ctx, s.busy) })
+	}
+	wg.Wait()
 }
 
-// Worker is for those who drive the rounds themselves, tests and the
+// Workers are for those who drive the rounds themselves, tests and the
 // simulator, instead of calling Run.
-func (s *Switch) Worker() *Worker { return s.worker }
+func (s *Switch) Workers() []*Worker { return s.workers }
 
 // Table is the published table.
 func (s *Switch) Table() *mft.Table { return s.table.Load() }
 
 // Notes delivers news for the operator. What nobody takes in time is dropped.
-func (s *Switch) Notes() <-chan Note { return s.worker.notes }
+func (s *Switch) Notes() <-chan Note { return s.notes }
 
 // Add publishes g. Its traffic moves when Add has returned; after an error
 // nothing has changed.
@@ -120,7 +139,7 @@ func (s *Switch) Remove(id mft.GroupID) error {
 	t := s.Table().Without(id)
 	err := s.steer(g.Keys(), t)
 	s.table.Store(t)
-	s.Do(func(w *Worker) { w.core.forget(id) })
+	s.do(s.owner(id), func(w *Worker) { w.core.forget(id) })
 	return err
 }
 
@@ -137,18 +156,20 @@ func (s *Switch) steer(keys []mft.Key, t *mft.Table) error {
 	return errors.Join(errs...)
 }
 
-// Do runs f on the worker's thread between two batches, and returns when it
+func (s *Switch) owner(id mft.GroupID) *Worker { return s.workers[s.workers[0].owner(id)] }
+
+// do runs f on the worker's thread between two batches, and returns when it
 // has. After the worker has ended, or before it runs, f runs here.
-func (s *Switch) Do(f func(w *Worker)) {
-	done := make(chan struct{})
-	task := func() { f(s.worker); close(done) }
+func (s *Switch) do(w *Worker, f func(w *Worker)) {
 	if !s.running.Load() {
-		task()
+		f(w)
 		return
 	}
-	s.wait.Wake()
+	done := make(chan struct{})
+	task := func() { f(w); close(done) }
+	w.wait.Wake()
 	select {
-	case s.worker.todo <- task:
+	case w.todo <- task:
 		<-done
 	case <-s.ended:
 		task()
@@ -164,17 +185,30 @@ type Counter struct {
 // Counters returns the frames met by each reason, in the order of Reason, and
 // what could not be sent.
 func (s *Switch) Counters() []Counter {
-	var counters []Counter
-	s.Do(func(w *Worker) {
-		counters = append(named(&w.counts), Counter{"unsent", w.unsent})
-	})
-	return counters
+	var counts [NumReasons]uint64
+	unsent := uint64(0)
+	for _, w := range s.workers {
+		s.do(w, func(w *Worker) {
+			for r, n := range w.counts {
+				counts[r] += n
+			}
+			unsent += w.unsent
+		})
+	}
+	return append(named(&counts), Counter{"unsent", unsent})
 }
 
 // PortCounters returns the counters of every port, by mft.PortID.
-func (s *Switch) PortCounters() (counters []PortCounters) {
-	s.Do(func(w *Worker) { counters = slices.Clone(w.stats) })
-	return counters
+func (s *Switch) PortCounters() []PortCounters {
+	sum := make([]PortCounters, len(s.workers[0].stats))
+	for _, w := range s.workers {
+		s.do(w, func(w *Worker) {
+			for i := range sum {
+				sum[i].add(&w.stats[i])
+			}
+		})
+	}
+	return sum
 }
 
 // GroupState is one group's merging state and counters at one moment.
@@ -185,7 +219,7 @@ type GroupState struct {
 
 // GroupState returns the state of the group id names; false if it is gone.
 func (s *Switch) GroupState(id mft.GroupID) (state GroupState, ok bool) {
-	s.Do(func(w *Worker) {
+	s.do(s.owner(id), func(w *Worker) {
 		g := s.Table().Group(id)
 		if g == nil {
 			return

@@ -35,14 +35,24 @@ const (
 // is written into the received buffers, sent, and only then is the next one
 // written. So each path gets its frames in order, and no byte of payload is
 // copied.
+//
+// With several workers each has its own queues of every port and its own
+// buffers, and owns every n-th group: one thread has a group's merging state,
+// whichever queue a frame comes in by.
 type Worker struct {
 	ports []Port
 	pool  Pool
+	wait  Waiter
 	now   func() feedback.Tick // read once a round
 	core  *Core
 	table *atomic.Pointer[mft.Table]
 	todo  chan func()
-	notes chan Note
+	notes chan<- Note
+
+	index    int
+	peers    []*Worker   // all workers, by index
+	inbox    []*handover // by the index of who puts; nil: this one
+	sleeping atomic.Bool // it may be in Wait, so who puts has to wake it
 
 	frames  []Frame
 	replies []Frame
@@ -65,6 +75,12 @@ type PortCounters struct {
 	TxLost            uint64 // the port could not take them
 }
 
+func (c *PortCounters) add(d *PortCounters) {
+	c.RxFrames, c.RxBytes = c.RxFrames+d.RxFrames, c.RxBytes+d.RxBytes
+	c.TxFrames, c.TxBytes = c.TxFrames+d.TxFrames, c.TxBytes+d.TxBytes
+	c.TxLost += d.TxLost
+}
+
 type queued struct {
 	frame *Frame
 	next  int // index into queue, -1: last
@@ -74,10 +90,10 @@ type lane struct{ first, last int }
 
 const emptyLane = -1
 
-func newWorker(ports []Port, pool Pool, now func() feedback.Tick, table *atomic.Pointer[mft.Table]) *Worker {
+func newWorker(c WorkerConfig, now func() feedback.Tick, table *atomic.Pointer[mft.Table], notes chan<- Note) *Worker {
 	w := &Worker{
-		ports: ports, pool: pool, now: now, core: NewCore(), table: table,
-		todo: make(chan func()), notes: make(chan Note, noteRoom),
+		ports: c.Ports, pool: c.Pool, wait: c.Waiter, now: now, core: NewCore(), table: table,
+		todo: make(chan func()), notes: notes,
 		frames:  make([]Frame, batchFrames),
 		replies: make([]Frame, replyRoom),
 		out: Outputs{
@@ -86,9 +102,9 @@ func newWorker(ports []Port, pool Pool, now func() feedback.Tick, table *atomic.
 			Notes:   make([]Note, 0, noteRoom),
 		},
 		queue: make([]queued, 0, copyRoom),
-		lanes: make([]lane, len(ports)*mft.MaxPaths),
+		lanes: make([]lane, len(c.Ports)*mft.MaxPaths),
 		send:  make([]Outgoing, 0, batchFrames),
-		stats: make([]PortCounters, len(ports)),
+		stats: make([]PortCounters, len(c.Ports)),
 	}
 	for i := range w.lanes {
 		w.lanes[i] = lane{emptyLane, emptyLane}
@@ -98,10 +114,10 @@ func newWorker(ports []Port, pool Pool, now func() feedback.Tick, table *atomic.
 
 // run drives the worker until ctx is done. Its thread is locked: a raw system
 // call on it must not take another goroutine's processor along.
-func (w *Worker) run(ctx context.Context, wait Waiter, busy bool) {
+func (w *Worker) run(ctx context.Context, busy bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	stop := context.AfterFunc(ctx, wait.Wake)
+	stop := context.AfterFunc(ctx, w.wait.Wake)
 	defer stop()
 	idle := 0
 	for ctx.Err() == nil {
@@ -115,13 +131,23 @@ func (w *Worker) run(ctx context.Context, wait Waiter, busy bool) {
 			continue
 		}
 		if idle++; idle > spinRounds && !busy {
-			timeout := waitTimeout
-			if w.core.Timed() {
-				timeout = time.Duration(feedback.TimerPeriod)
-			}
-			wait.Wait(timeout)
+			w.sleep()
 		}
 	}
+}
+
+// sleep blocks until something comes. A peer that handed a frame over before it
+// could see sleeping is found by the look between.
+func (w *Worker) sleep() {
+	w.sleeping.Store(true)
+	if w.Poll() == 0 {
+		timeout := waitTimeout
+		if w.core.Timed() {
+			timeout = time.Duration(feedback.TimerPeriod)
+		}
+		w.wait.Wait(timeout)
+	}
+	w.sleeping.Store(false)
 }
 
 // Poll is one round over the ports. It returns the number of frames handled.
@@ -134,7 +160,17 @@ func (w *Worker) Poll() int {
 			continue
 		}
 		total += n
-		w.handle(now, table, mft.PortID(i), w.frames[:n])
+		w.arrived(mft.PortID(i), w.frames[:n])
+		w.handle(now, table, w.frames[:n])
+	}
+	for _, h := range w.inbox {
+		if h == nil {
+			continue
+		}
+		if n := h.take(w.pool, w.frames); n > 0 {
+			total += n
+			w.handle(now, table, w.frames[:n])
+		}
 	}
 	if now >= w.nextTick && w.core.Timed() {
 		w.nextTick = now + feedback.TimerPeriod
@@ -144,13 +180,23 @@ func (w *Worker) Poll() int {
 	return total
 }
 
-func (w *Worker) handle(now feedback.Tick, table *mft.Table, port mft.PortID, frames []Frame) {
+// arrived counts frames that came in by a port.
+func (w *Worker) arrived(port mft.PortID, frames []Frame) {
 	stats := &w.stats[port]
 	for i := range frames {
-		f := &frames[i]
-		f.Port = port
+		frames[i].Port = port
 		stats.RxFrames++
-		stats.RxBytes += uint64(f.Len())
+		stats.RxBytes += uint64(frames[i].Len())
+	}
+}
+
+func (w *Worker) handle(now feedback.Tick, table *mft.Table, frames []Frame) {
+	for i := range frames {
+		f := &frames[i]
+		if owner := w.owner(f.Group); owner != w.index {
+			w.handOver(f, w.peers[owner])
+			continue
+		}
 		if cap(w.out.Copies)-len(w.out.Copies) < mft.MaxPaths {
 			w.flush()
 		}
@@ -163,6 +209,25 @@ func (w *Worker) handle(now feedback.Tick, table *mft.Table, port mft.PortID, fr
 	w.flush()
 	for i := range frames {
 		w.pool.Put(&frames[i])
+	}
+}
+
+// owner is the worker that has the group's merging state.
+func (w *Worker) owner(id mft.GroupID) int {
+	if id == mft.NoGroup || len(w.peers) == 1 {
+		return w.index
+	}
+	return id.Slot() % len(w.peers)
+}
+
+func (w *Worker) handOver(f *Frame, to *Worker) {
+	switch {
+	case f.Len() > handoverBytes:
+		w.counts[OverMTU]++
+	case !to.inbox[w.index].put(f):
+		w.counts[HandoverFull]++
+	case to.sleeping.Load():
+		to.wait.Wake()
 	}
 }
 

@@ -27,7 +27,7 @@ func (g *Group) CopyFrom(from *Group) {
 // same state reached on two ways has the same bytes.
 func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	f := &g.floor
-	b = append(b, flags(g.started, f.known, g.awaiting, g.refusing, g.end.told, g.speech.said),
+	b = append(b, flags(g.started, f.known, g.told, g.awaiting, g.refusing, g.end.told, g.speech.said),
 		byte(g.end.syndrome))
 	for _, p := range []struct {
 		psn   roce.PSN

@@ -70,9 +70,11 @@ const (
 	NoteBehind
 	// NoteJoined: it takes part from now on.
 	NoteJoined
+	// NoteSource: the member is the source from here on (rule 12).
+	NoteSource
 )
 
-var noteNames = [...]string{"fatal", "silent", "evicted", "behind", "joined"}
+var noteNames = [...]string{"fatal", "silent", "evicted", "behind", "joined", "source"}
 
 func (n Note) String() string { return noteNames[n] }
 

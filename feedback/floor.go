@@ -106,7 +106,4 @@ func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
 	}
 	g.recount()
 	g.speech.restart(now)
-	if g.awaiting && !f.psn.Before(g.goBack) {
-		g.awaiting = false
-	}
 }

@@ -11,13 +11,23 @@ func (g *Group) tell(now Tick, acts []Action) []Action {
 		return acts
 	}
 	upTo := g.floor.psn
-	if upTo.After(g.pos) {
-		upTo = g.pos
+	if place := g.place(); upTo.After(place) {
+		upTo = place
 	}
 	if upTo.After(g.merged) {
 		acts = g.ack(upTo, acts)
 	}
 	return g.tellGoBack(now, g.tellEnd(acts))
+}
+
+// place is how far the source is in this round, seen from what it will have
+// heard: once it is told to go back it is there, whatever is still on its way
+// here.
+func (g *Group) place() roce.PSN {
+	if before := g.goBack.Prev(); g.awaiting && before.Before(g.pos) {
+		return before
+	}
+	return g.pos
 }
 
 // tellEnd passes the fatal NAK whose turn it is: everything below it is

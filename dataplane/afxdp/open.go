@@ -6,13 +6,11 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/vishvananda/netlink"
 
 	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
 	"github.com/rocast/rocast/mft"
-	"github.com/rocast/rocast/roce"
 )
 
 const (
@@ -32,6 +30,9 @@ type Config struct {
 	// xsk.Mode: auto, zero-copy, copy, generic.
 	Mode Mode
 	Busy bool // an idle worker spins instead of blocking
+	// Workers is the number of forwarding threads, 0 is one. Each has its own
+	// queues of every port, so a port needs as many.
+	Workers int
 }
 
 // Mode is the AF_XDP mode asked for.
@@ -47,9 +48,15 @@ const (
 type Switch struct {
 	*dataplane.Switch
 	classifier *bpf.Classifier
-	umem       *xsk.UMEM
-	poller     *xsk.Poller
-	ports      []*port
+	interfaces []*iface
+	workers    []*worker
+}
+
+// worker is what one thread has to itself.
+type worker struct {
+	umem   *xsk.UMEM
+	poller *xsk.Poller
+	ports  []*port
 }
 
 // Open attaches to the ports. Nothing is left behind after an error.
@@ -69,39 +76,89 @@ func (s *Switch) open(c Config) (err error) {
 	if len(c.Ports) == 0 {
 		return errors.New("no port to open: name at least one interface")
 	}
-	chunks := spareChunks
+	c.Workers = max(c.Workers, 1)
 	for i, name := range c.Ports {
-		p, err := findPort(mft.PortID(i), name)
+		f, err := findInterface(mft.PortID(i), name)
 		if err != nil {
 			return err
 		}
-		s.ports = append(s.ports, p)
-		chunks += p.info.Queues * queueDescs
-		if p.info.MTU+frameOverhead > xsk.FrameBytes {
+		if q := f.info.Queues; q < c.Workers {
+			return fmt.Errorf("open port %s: it has %d queues for %d workers; `ethtool -L %s combined %d` gives it more, or use fewer workers",
+				name, q, c.Workers, name, c.Workers)
+		}
+		s.interfaces = append(s.interfaces, f)
+		if f.info.MTU+frameOverhead > xsk.FrameBytes {
 			socket.MultiBuffer = true
 		}
 	}
 	if s.classifier, err = bpf.Load(); err != nil {
 		return err
 	}
-	if s.umem, err = xsk.NewUMEM(chunks); err != nil {
+	for _, f := range s.interfaces {
+		if f.xdp, err = s.classifier.OpenPort(f.info.IfIndex, attach); err != nil {
+			return fmt.Errorf("open port %s: %w", f.info.Name, err)
+		}
+	}
+	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy}
+	for i := range c.Workers {
+		w := &worker{}
+		s.workers = append(s.workers, w)
+		if err := w.open(s.interfaces, i, c.Workers, socket); err != nil {
+			return err
+		}
+		config.Workers = append(config.Workers, w.config())
+	}
+	for i, f := range s.interfaces {
+		f.obtained(s.workers[0].ports[i].sockets[0])
+	}
+	s.Switch = dataplane.New(config)
+	return nil
+}
+
+// open gives worker i of n its queues: every n-th of each interface.
+func (w *worker) open(interfaces []*iface, i, n int, socket xsk.SocketConfig) (err error) {
+	chunks := spareChunks
+	for _, f := range interfaces {
+		chunks += (f.info.Queues - i + n - 1) / n * queueDescs
+	}
+	if w.umem, err = xsk.NewUMEM(chunks); err != nil {
 		return err
 	}
 	var sockets []*xsk.Socket
-	for _, p := range s.ports {
-		if err := p.open(s.classifier, s.umem, attach, socket); err != nil {
-			return fmt.Errorf("open port %s: %w", p.info.Name, err)
+	for _, f := range interfaces {
+		p := &port{umem: w.umem}
+		w.ports = append(w.ports, p)
+		for q := i; q < f.info.Queues; q += n {
+			if err := p.openQueue(f, uint32(q), socket); err != nil {
+				return fmt.Errorf("open port %s: %w", f.info.Name, err)
+			}
 		}
 		sockets = append(sockets, p.sockets...)
 	}
-	if s.poller, err = xsk.NewPoller(sockets...); err != nil {
-		return err
+	w.poller, err = xsk.NewPoller(sockets...)
+	return err
+}
+
+func (w *worker) config() dataplane.WorkerConfig {
+	c := dataplane.WorkerConfig{Pool: pool{w.umem}, Waiter: waiter{w.poller}}
+	for _, p := range w.ports {
+		c.Ports = append(c.Ports, p)
 	}
-	s.Switch = dataplane.New(dataplane.Config{
-		Ports: s.workerPorts(), Pool: pool{s.umem}, Waiter: waiter{s.poller},
-		Steering: steering{s.classifier}, Busy: c.Busy,
-	})
-	return nil
+	return c
+}
+
+func (w *worker) close() error {
+	var errs []error
+	for _, p := range w.ports {
+		errs = append(errs, p.close())
+	}
+	if w.poller != nil {
+		errs = append(errs, w.poller.Close())
+	}
+	if w.umem != nil {
+		errs = append(errs, w.umem.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // split says what a mode means for the XDP program and for the sockets.
@@ -121,25 +178,17 @@ func (m Mode) split() (bpf.AttachMode, xsk.SocketConfig, error) {
 	return 0, c, fmt.Errorf("mode %q is not one of %q, %q, %q", m, ModeCopy, ModeZeroCopy, ModeGeneric)
 }
 
-func (s *Switch) workerPorts() []dataplane.Port {
-	ports := make([]dataplane.Port, len(s.ports))
-	for i, p := range s.ports {
-		ports[i] = p
-	}
-	return ports
-}
-
-// Close detaches from every port. Run has to have returned.
+// Close detaches from every port. Run has to have returned. The classifier goes
+// first, so that group frames go to the kernel and not to sockets that are gone.
 func (s *Switch) Close() error {
 	var errs []error
-	for _, p := range s.ports {
-		errs = append(errs, p.close())
+	for _, f := range s.interfaces {
+		if f.xdp != nil {
+			errs = append(errs, f.xdp.Close())
+		}
 	}
-	if s.poller != nil {
-		errs = append(errs, s.poller.Close())
-	}
-	if s.umem != nil {
-		errs = append(errs, s.umem.Close())
+	for _, w := range s.workers {
+		errs = append(errs, w.close())
 	}
 	if s.classifier != nil {
 		errs = append(errs, s.classifier.Close())
@@ -148,16 +197,26 @@ func (s *Switch) Close() error {
 }
 
 // Audit says whether every chunk is accounted for. Run has to have returned.
-func (s *Switch) Audit() error { return s.umem.Audit() }
+func (s *Switch) Audit() error {
+	var errs []error
+	for _, w := range s.workers {
+		errs = append(errs, w.umem.Audit())
+	}
+	return errors.Join(errs...)
+}
 
 // Ports describes the ports and reads their counters.
 func (s *Switch) Ports() []dataplane.PortInfo {
 	counters := s.PortCounters()
-	infos := make([]dataplane.PortInfo, len(s.ports))
-	for i, p := range s.ports {
-		infos[i] = p.info
+	infos := make([]dataplane.PortInfo, len(s.interfaces))
+	for i, f := range s.interfaces {
+		infos[i] = f.info
 		infos[i].PortCounters = counters[i]
-		infos[i].Kernel = p.kernelCounters()
+		var kernel xsk.Stats
+		for _, w := range s.workers {
+			w.ports[i].addStats(&kernel)
+		}
+		infos[i].Kernel = kernelCounters(kernel)
 	}
 	return infos
 }
@@ -173,25 +232,6 @@ func (s *Switch) Counters() []dataplane.Counter {
 		counters = append(counters, dataplane.Counter{Name: "classifier-" + bpf.Verdict(v).String(), Value: n})
 	}
 	return counters
-}
-
-// findPort reads what the kernel knows of an interface.
-func findPort(id mft.PortID, name string) (*port, error) {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return nil, fmt.Errorf("open port %s: %w; `ip link` lists the interfaces there are", name, err)
-	}
-	a := link.Attrs()
-	queues, err := rxQueues(name)
-	if err != nil {
-		return nil, fmt.Errorf("open port %s: %w", name, err)
-	}
-	p := &port{info: dataplane.PortInfo{ID: id, Name: name, IfIndex: a.Index, MTU: a.MTU, Queues: queues}}
-	copy(p.info.MAC[:], a.HardwareAddr)
-	if len(a.HardwareAddr) != len(roce.MAC{}) {
-		return nil, fmt.Errorf("open port %s: it is not an Ethernet interface", name)
-	}
-	return p, nil
 }
 
 // steering is the classifier as dataplane.Switch wants it.

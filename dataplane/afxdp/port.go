@@ -20,11 +20,9 @@ const (
 	batchDescs = 128
 )
 
-// port is one interface: the classifier on it, a socket for each queue to
-// receive from, and the first of them to send through.
+// port is one worker's share of an interface: sockets to receive from, and the
+// first of them to send through.
 type port struct {
-	info    dataplane.PortInfo
-	xdp     *bpf.Port
 	umem    *xsk.UMEM
 	sockets []*xsk.Socket
 	next    int // socket that Receive looks at first
@@ -35,36 +33,23 @@ type port struct {
 	unmarked  uint64 // frames without the classifier's metadata
 }
 
-func (p *port) open(c *bpf.Classifier, u *xsk.UMEM, attach bpf.AttachMode, config xsk.SocketConfig) (err error) {
-	p.umem = u
-	if p.xdp, err = c.OpenPort(p.info.IfIndex, attach); err != nil {
-		return err
-	}
-	if p.xdp.Mode() == bpf.ModeGeneric {
+func (p *port) openQueue(f *iface, queue uint32, config xsk.SocketConfig) error {
+	if f.xdp.Mode() == bpf.ModeGeneric {
 		config.Mode = xsk.ModeGeneric
 	}
-	for q := range p.info.Queues {
-		s, err := xsk.Open(u, p.info.IfIndex, uint32(q), config)
-		if err != nil {
-			return err
-		}
-		p.sockets = append(p.sockets, s)
-		if err := p.xdp.SetSocket(uint32(q), s.FD()); err != nil {
-			return fmt.Errorf("queue %d: %w", q, err)
-		}
+	s, err := xsk.Open(p.umem, f.info.IfIndex, queue, config)
+	if err != nil {
+		return err
 	}
-	o := p.sockets[0].Obtained()
-	p.info.Attach, p.info.Mode, p.info.MultiBuffer = p.xdp.Mode().String(), o.Mode.String(), o.MultiBuffer
+	p.sockets = append(p.sockets, s)
+	if err := f.xdp.SetSocket(queue, s.FD()); err != nil {
+		return fmt.Errorf("queue %d: %w", queue, err)
+	}
 	return nil
 }
 
-// close takes the classifier off first, so that group frames go to the kernel
-// and not to sockets that are gone.
 func (p *port) close() error {
 	var errs []error
-	if p.xdp != nil {
-		errs = append(errs, p.xdp.Close())
-	}
 	for _, s := range p.sockets {
 		errs = append(errs, s.Close())
 	}
@@ -194,23 +179,26 @@ func (p *port) flush(s *xsk.Socket, n int) int {
 	return frames - withdrawn
 }
 
-// kernelCounters are what the kernel counts on the port's sockets.
-func (p *port) kernelCounters() []dataplane.Counter {
-	var sum xsk.Stats
+// addStats adds what the kernel counts on the port's sockets. One whose device
+// is gone has nothing to add.
+func (p *port) addStats(sum *xsk.Stats) {
 	for _, s := range p.sockets {
 		st, err := s.Stats()
 		if err != nil {
-			continue // the device is gone
+			continue
 		}
 		sum.RxDropped += st.RxDropped
 		sum.RxRingFull += st.RxRingFull
 		sum.RxFillEmpty += st.RxFillEmpty
 		sum.TxInvalidDescs += st.TxInvalidDescs
 	}
+}
+
+func kernelCounters(s xsk.Stats) []dataplane.Counter {
 	return []dataplane.Counter{
-		{Name: "rx-dropped", Value: sum.RxDropped},
-		{Name: "rx-ring-full", Value: sum.RxRingFull},
-		{Name: "rx-fill-empty", Value: sum.RxFillEmpty},
-		{Name: "tx-withdrawn", Value: sum.TxInvalidDescs},
+		{Name: "rx-dropped", Value: s.RxDropped},
+		{Name: "rx-ring-full", Value: s.RxRingFull},
+		{Name: "rx-fill-empty", Value: s.RxFillEmpty},
+		{Name: "tx-withdrawn", Value: s.TxInvalidDescs},
 	}
 }

@@ -34,14 +34,15 @@ func NewAt(n int, now func() feedback.Tick) *Net {
 		net.Ports, ports[i] = append(net.Ports, p), p
 	}
 	net.Switch = dataplane.New(dataplane.Config{
-		Ports: ports, Pool: net.Pool, Waiter: NoWait{}, Steering: NoSteering{}, Now: now,
+		Workers:  []dataplane.WorkerConfig{{Ports: ports, Pool: net.Pool, Waiter: NoWait{}}},
+		Steering: NoSteering{}, Now: now,
 	})
 	return net
 }
 
 // Poll runs the worker until it finds nothing more to do.
 func (n *Net) Poll() {
-	for n.Switch.Worker().Poll() > 0 {
+	for n.Switch.Workers()[0].Poll() > 0 {
 	}
 }
 
@@ -78,7 +79,7 @@ func (p *Port) Receive(frames []dataplane.Frame) int {
 			continue
 		}
 		f := &frames[n]
-		p.pool.fill(f, b)
+		p.pool.Load(f, b)
 		f.Group, f.Kind = id, kind
 		n++
 	}
@@ -122,8 +123,8 @@ func (p *Pool) lend() uint64 {
 	return uint64(len(p.buffers) - 1)
 }
 
-// fill makes f hold the bytes of b in as many buffers as it takes.
-func (p *Pool) fill(f *dataplane.Frame, b []byte) {
+// Load is part of dataplane.Pool.
+func (p *Pool) Load(f *dataplane.Frame, b []byte) bool {
 	for f.FragmentCount = 0; f.FragmentCount == 0 || len(b) > 0; f.FragmentCount++ {
 		i := f.FragmentCount
 		f.Chunks[i] = p.lend()
@@ -133,6 +134,7 @@ func (p *Pool) fill(f *dataplane.Frame, b []byte) {
 		f.Fragments[i] = buf[headroom : headroom+n]
 	}
 	f.Buf, f.Start = p.buffers[f.Chunks[0]], headroom
+	return true
 }
 
 // Get is part of dataplane.Pool.

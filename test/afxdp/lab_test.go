@@ -48,6 +48,7 @@ type sink struct {
 type options struct {
 	bed.Options
 	mode    afxdp.Mode
+	workers int
 	pathMTU int
 	memory  int
 	rnic    func(*rnic.Config)
@@ -71,7 +72,7 @@ func newLab(t *testing.T, o options) *lab {
 	t.Cleanup(func() { check(t, l.Bed.Close()) })
 	l.ownGroupIP(t)
 	err = l.Box.Do(func() (err error) {
-		l.sw, err = afxdp.Open(afxdp.Config{Ports: l.Ports(), Mode: o.mode})
+		l.sw, err = afxdp.Open(afxdp.Config{Ports: l.Ports(), Mode: o.mode, Workers: o.workers})
 		return err
 	})
 	check(t, err)
@@ -198,7 +199,11 @@ func (l *lab) holds(t *testing.T, data []byte) {
 	if v, any := l.source.Violation(); any {
 		t.Errorf("the source was told a lie: %v", v)
 	}
-	if n := c.Rejected() + c.Get(rnic.ResponsesAheadOfResend) + c.Get(rnic.ACKsWrongMSN); n != 0 {
+	// After a timeout an ACK that was on its way is ahead of the resend
+	// through nobody's fault, and a resent packet that everyone has is
+	// acknowledged with the receivers' newest MSN.
+	odd := c.Get(rnic.ResponsesAheadOfResend) + c.Get(rnic.ACKsWrongMSN)
+	if n := c.Rejected(); n != 0 || odd != 0 && c.Get(rnic.Timeouts) == 0 {
 		t.Errorf("the source heard what it should not: %v", c.ByName())
 	}
 }

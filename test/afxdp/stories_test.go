@@ -14,7 +14,11 @@ func TestWriteReachesEveryReceiver(t *testing.T) {
 		"generic":       {mode: afxdp.ModeGeneric},
 		"path MTU 4096": {pathMTU: 4096, Options: bed.Options{MTU: 4200}},
 		"two queues":    {Options: bed.Options{Queues: 2}},
-		"one receiver":  {Options: bed.Options{Hosts: 2}},
+		"two workers":   {workers: 2, Options: bed.Options{Queues: 2}},
+		"two workers, path MTU 4096": {
+			workers: 2, pathMTU: 4096, Options: bed.Options{Queues: 2, MTU: 4200},
+		},
+		"one receiver": {Options: bed.Options{Hosts: 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if o.Hosts == 0 {
