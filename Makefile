@@ -28,7 +28,7 @@ test:
 	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
 	@packaging/gotest ./...
 
-# The packages that start goroutines, under the race detector.
+# Every test again under the race detector.
 race:
 	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
 	@packaging/gotest -race ./...

@@ -67,7 +67,7 @@ func TestForwardedPath(t *testing.T) {
 	g := group()
 	next := leg(2, ipGroup, groupQPN) // the next switch owns the group's IP there
 	next.Src = ipA
-	g.Paths = []mft.Path{g.Paths[0], {Leg: next, Kind: mft.Forwarded, FirstPSN: firstPSN}}
+	g.Paths = []mft.Path{g.Paths[0], {Leg: next, Kind: mft.Forwarded, FirstPSN: firstPSN, RemoteQPN: groupQPN}}
 	net := newNet(t, g)
 	original := write(firstPSN, []byte("onward"))
 	say(t, net, original)
@@ -83,9 +83,16 @@ func TestForwardedPath(t *testing.T) {
 	}
 	say(t, net, ack(ipB, g.Paths[0].FirstPSN, roce.SyndromeUnlimited))
 	silent(t, net)
+	// A host behind the next switch is not the next switch.
+	stranger := ack(ipD.Next(), firstPSN, roce.SyndromeUnlimited)
+	net.Ports[2].Put(stranger.frame(t))
+	net.Poll()
+	silent(t, net)
+	if moved(net.Switch)["not-receiver"] != 1 {
+		t.Errorf("counters %v", moved(net.Switch))
+	}
 	merged := ack(ipGroup, firstPSN, roce.SyndromeUnlimited)
-	merged.dst = ipGroup
-	net.Ports[2].Put(merged.frame(t)) // by port, whoever it names
+	net.Ports[2].Put(merged.frame(t))
 	net.Poll()
 	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN {
 		t.Errorf("the source heard ACK %d", psn)

@@ -14,12 +14,13 @@ import (
 type Core struct {
 	states []*state // by slot; grown when a group is first heard of
 	timed  []*state // those whose policy depends on time passing
+	ticked int      // timed groups that have had their turn in this period
 	acts   []feedback.Action
 }
 
 // NewCore returns a core that has seen nothing.
 func NewCore() *Core {
-	return &Core{acts: make([]feedback.Action, 0, 2*mft.MaxPaths+3)}
+	return &Core{acts: make([]feedback.Action, 0, feedback.MaxActions(mft.MaxPaths))}
 }
 
 // Handle decides one frame that the classifier attributed to a group, and
@@ -50,6 +51,8 @@ func (c *Core) decide(now feedback.Tick, st *state, f *Frame, out *Outputs) Reas
 		return Malformed
 	}
 	switch op := f.View.Opcode; {
+	case !op.IsRC() && op != roce.OpCNP:
+		return WrongTransport
 	case op == roce.OpCNP:
 		return c.cnp(now, st, f, out)
 	case op == roce.OpAck:
@@ -83,15 +86,14 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	case !v.ICRCValid(f.Bytes()):
 		return BadICRC
 	}
-	if sender != st.active {
-		if r := c.switchSource(st, sender, v.PSN(head), out); r != 0 {
-			return r
-		}
-	}
-	st.marks = sourceMarks{pkey: v.PKey(head), trafficClass: v.TrafficClass(head)}
 	ev := feedback.Event{
 		Kind: feedback.Data, PSN: v.PSN(head), AckReq: v.AckReq(head),
 		First: v.Opcode.IsFirst() || v.Opcode.IsOnly(), Last: v.Opcode.EndsMessage(),
+	}
+	if sender != st.active {
+		if r := c.switchSource(st, leg, sender, &ev, out); r != 0 {
+			return r
+		}
 	}
 	region := -1
 	if ev.Syndrome, region = admit(g, v, head); ev.Syndrome != 0 {
@@ -99,6 +101,9 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	}
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
+	if outcome != feedback.OutsideWindow {
+		st.mark(v, head)
+	}
 	f.ICRC = v.StoredICRC(f.Bytes())
 	v.MaskHeaders(head, &f.Headers)
 	c.perform(st, f, region, out)
@@ -166,8 +171,11 @@ func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 		if g.FindMember(src) >= 0 {
 			return -1, WrongQPN
 		}
-		if path = g.FindForwarded(f.Port); path < 0 {
+		if path = g.FindForwarded(f.Port); path < 0 || src != g.Paths[path].Dst {
 			return -1, NotReceiver
+		}
+		if v.DestQPN(head) != g.Paths[path].RemoteQPN {
+			return -1, WrongQPN
 		}
 	}
 	switch {
@@ -199,15 +207,12 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 		case feedback.Copy:
 			out.Copies = append(out.Copies, st.copyFor(a, f, region))
 		case feedback.Reply:
-			out.Replies = append(out.Replies, Reply{
-				Leg: st.sourceLeg(), PSN: a.PSN, MigReq: a.MigReq, PKey: st.marks.pkey,
-				TrafficClass: st.marks.trafficClass,
-				AETH:         roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN},
-			})
+			out.Replies = append(out.Replies, st.reply(st.sourceLeg(), a.PSN,
+				roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN}, a.MigReq))
 		case feedback.PassCNP:
 			out.Replies = append(out.Replies, Reply{
 				Leg: st.sourceLeg(), CNP: true, PKey: st.marks.pkey,
-				TrafficClass: f.View.TrafficClass(f.Head()),
+				TrafficClass: f.View.TrafficClass(f.Head()) &^ ecnMask,
 			})
 		case feedback.Join:
 			st.legs[a.Path].deltaPSN = g.Paths[a.Path].FirstPSN.Sub(a.PSN)
@@ -221,12 +226,22 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 	}
 }
 
-// Tick lets time pass for the groups whose policy depends on it. It is due
-// every feedback.TimerPeriod, and has nothing to do while Timed is false.
-func (c *Core) Tick(now feedback.Tick, out *Outputs) {
-	for _, st := range c.timed {
+// tickGroups bounds the groups that get their turn at once, so that frames do
+// not wait for all of them.
+const tickGroups = 128
+
+// Tick lets time pass for the groups whose policy depends on it: it is due every
+// feedback.TimerPeriod. It gives some their turn and says whether all have had it.
+func (c *Core) Tick(now feedback.Tick, out *Outputs) (done bool) {
+	end := min(c.ticked+tickGroups, len(c.timed))
+	for _, st := range c.timed[min(c.ticked, end):end] {
 		c.timer(now, st, out)
 	}
+	if c.ticked = end; end < len(c.timed) {
+		return false
+	}
+	c.ticked = 0
+	return true
 }
 
 // Timed says whether any group depends on time passing.

@@ -107,6 +107,14 @@ func TestSourceSwitch(t *testing.T) {
 			t.Errorf("%v got PSN %d, want %d", want.host, psn, want.psn)
 		}
 	}
+	// The ACK of b's turn was lost: b asks again, and it is due.
+	for _, p := range net.Ports {
+		p.Take()
+	}
+	say(t, net, fromB(bSends))
+	if psn := heard(t, net, ipB, roce.OpAck); psn != bSends {
+		t.Errorf("b heard ACK %d of its earlier turn", psn)
+	}
 	m := moved(net.Switch)
 	if m["source-blocked"] != 3 || m["source-out-of-step"] != 1 {
 		t.Errorf("counters %v", m)
@@ -222,10 +230,13 @@ func TestForwardedPathMoves(t *testing.T) {
 	build := func(ports ...mft.PortID) *mft.Group {
 		g := group()
 		g.Paths = nil
-		for _, port := range ports {
+		for i, port := range ports {
 			next := leg(port, ipGroup, groupQPN)
 			next.Src = ipA
-			g.Paths = append(g.Paths, mft.Path{Leg: next, Kind: mft.Forwarded, FirstPSN: firstPSN})
+			g.Paths = append(g.Paths, mft.Path{
+				Leg: next, Kind: mft.Forwarded, FirstPSN: firstPSN, RemoteQPN: groupQPN,
+				Via: netip.AddrFrom4([4]byte{10, 78, 0, byte(1 + i)}),
+			})
 		}
 		return g
 	}

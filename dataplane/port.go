@@ -60,6 +60,6 @@ type PortInfo struct {
 	MultiBuffer bool   // frames longer than one buffer can be carried
 	Queues      int
 	PortCounters
-	// Kernel counts what the kernel did to the port's sockets, by name.
+	// Kernel counts what was lost between the wire and the worker, by name.
 	Kernel []Counter
 }

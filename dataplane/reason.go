@@ -28,6 +28,8 @@ const (
 	Malformed
 	// UnknownOpcode: an opcode the wire package does not know.
 	UnknownOpcode
+	// WrongTransport: not an RC packet, a UD datagram for instance.
+	WrongTransport
 	// BadICRC: damaged on its way here.
 	BadICRC
 	// WrongPort: a member's address on another port than the member's.
@@ -59,7 +61,7 @@ const (
 )
 
 var reasonNames = [NumReasons - Reason(feedback.NumOutcomes)]string{
-	"unknown-qpn", "group-gone", "malformed", "unknown-opcode", "bad-icrc",
+	"unknown-qpn", "group-gone", "malformed", "unknown-opcode", "wrong-transport", "bad-icrc",
 	"wrong-port", "wrong-qpn", "wrong-destination", "not-source", "source-blocked", "source-out-of-step", "not-receiver",
 	"over-mtu", "unmergeable-response", "connection-management",
 	"handover-full",

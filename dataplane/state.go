@@ -16,12 +16,17 @@ type state struct {
 	active int         // path of the active source; onlySends: the group's Source
 	legs   []legState  // per path
 	first  senderState // of a Source that only sends
+	left   senderState // of a source that has left the group
 	marks  sourceMarks
 	counts [NumReasons]uint64
 }
 
-// onlySends stands for the path of a source that is no receiver.
-const onlySends = -1
+const (
+	// onlySends stands for the path of a source that is no receiver.
+	onlySends = -1
+	// nobody is the active source after the last one has left the group.
+	nobody = -2
+)
 
 // legState is one path's place in the source's spaces.
 type legState struct {
@@ -37,6 +42,7 @@ type legState struct {
 type senderState struct {
 	nextPSN  roce.PSN // what it sends next
 	messages roce.MSN // what it has sent
+	hadTurn  bool     // all below nextPSN was acknowledged when the next source took over
 }
 
 // sourceMarks are taken from the source's packets, so that what it hears looks
@@ -44,6 +50,14 @@ type senderState struct {
 type sourceMarks struct {
 	pkey         uint16
 	trafficClass uint8
+}
+
+// ecnMask is the part of the traffic class that says what happened to a packet
+// on its way, which is not the answer's.
+const ecnMask = 3
+
+func (st *state) mark(v *roce.View, head []byte) {
+	st.marks = sourceMarks{pkey: v.PKey(head), trafficClass: v.TrafficClass(head) &^ ecnMask}
 }
 
 func newState(g *mft.Group) *state {
@@ -79,7 +93,12 @@ func (st *state) adopt(g *mft.Group) bool {
 		return false
 	}
 	legs := make([]legState, len(from))
-	active := onlySends
+	active := nobody
+	if st.active == onlySends && sameSource(old, g) {
+		active = onlySends
+	} else if st.active == onlySends {
+		st.left, st.first = st.first, senderState{nextPSN: g.Source.FirstPSN}
+	}
 	for i, k := range from {
 		if k < 0 {
 			legs[i] = legState{awayPSN: g.Paths[i].FirstPSN, senderState: senderState{nextPSN: g.Paths[i].SendPSN}}
@@ -95,17 +114,23 @@ func (st *state) adopt(g *mft.Group) bool {
 	return true
 }
 
-// samePath finds path i of g among the paths of old: the same member, or the
-// forwarded path of the same rank, since its port may have changed or be
-// unknown.
+func sameSource(old, g *mft.Group) bool {
+	a, b := &old.Source, &g.Source
+	return a.Dst == b.Dst && a.DestQPN == b.DestQPN && a.FirstPSN == b.FirstPSN
+}
+
+// samePath finds path i of g among the paths of old: the same QP of the same
+// member, or the same next switch, wherever it is now. -1: it is new.
 func samePath(old, g *mft.Group, i int) int {
 	p := &g.Paths[i]
-	if p.Kind == mft.Connected {
-		return old.FindPath(p.Dst, p.RemoteQPN)
-	}
-	fromEnd := len(g.Paths) - i
-	if k := len(old.Paths) - fromEnd; k >= 0 && old.Paths[k].Kind == mft.Forwarded {
-		return k
+	for k := range old.Paths {
+		q := &old.Paths[k]
+		if p.Kind != q.Kind || p.FirstPSN != q.FirstPSN || p.DestQPN != q.DestQPN || p.RemoteQPN != q.RemoteQPN {
+			continue
+		}
+		if p.Kind == mft.Connected && p.Dst == q.Dst || p.Kind == mft.Forwarded && p.Via == q.Via {
+			return k
+		}
 	}
 	return -1
 }
@@ -125,47 +150,77 @@ func (st *state) sender(ip netip.Addr) (*mft.Leg, int) {
 
 // sourceLeg is where the active source is.
 func (st *state) sourceLeg() *mft.Leg {
-	if st.active == onlySends {
+	if st.active < 0 {
 		return &st.group.Source.Leg
 	}
 	return &st.group.Paths[st.active].Leg
 }
 
 func (st *state) senderState(path int) *senderState {
-	if path == onlySends {
+	switch path {
+	case onlySends:
 		return &st.first
+	case nobody:
+		return &st.left
 	}
 	return &st.legs[path].senderState
 }
 
-// switchSource makes the member of path next the source, with psn (rule 12).
-// The result is 0, or why it may not be.
-func (c *Core) switchSource(st *state, next int, psn roce.PSN, out *Outputs) Reason {
+// switchSource makes the member of path next the source, with the packet ev
+// (rule 12). The result is 0, or what became of the packet instead.
+func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
+	to := st.senderState(next)
+	if behind := ev.PSN.Sub(to.nextPSN); behind < 0 && behind > -feedback.Window && to.hadTurn {
+		// It missed the last ACK of its turn, which was due to it: everyone
+		// has this packet.
+		if ev.AckReq {
+			out.Replies = append(out.Replies, st.reply(leg, ev.PSN, roce.AETH{
+				Syndrome: roce.SyndromeUnlimited, MSN: to.messages,
+			}, false))
+		}
+		return Reason(feedback.Filtered)
+	}
 	if !st.merge.MaySwitch() {
 		return SourceBlocked
 	}
-	to := st.senderState(next)
-	if psn != to.nextPSN {
+	if ev.PSN != to.nextPSN {
 		return SourceOutOfStep
 	}
-	from := st.senderState(st.active)
-	from.nextPSN, from.messages = st.merge.NextPSN(), st.merge.Messages()
-	for i := range st.legs {
-		leg := &st.legs[i]
-		if i != st.active { // whose own stream did not reach it
-			leg.awayPSN, leg.awayMSN = from.nextPSN.Add(leg.deltaPSN), st.merge.MSN(i).Add(-leg.deltaMSN)
-		}
-		leg.deltaPSN, leg.deltaMSN = leg.awayPSN.Sub(psn), to.messages.Sub(leg.awayMSN)
-	}
+	st.hand(next, to)
 	c.acts = st.merge.SwitchSource(feedback.Handover{
-		PSN: psn, Messages: to.messages, OldPath: st.active, NewPath: next,
+		PSN: ev.PSN, Messages: to.messages, OldPath: max(st.active, onlySends), NewPath: next,
 	}, c.acts[:0])
 	c.perform(st, nil, -1, out)
 	st.active = next
 	out.Notes = append(out.Notes, Note{
-		Group: st.group.ID, Receiver: st.sourceLeg().Dst, RemoteQPN: st.group.QPN, What: feedback.NoteSource, PSN: psn,
+		Group: st.group.ID, Receiver: leg.Dst, RemoteQPN: st.group.QPN, What: feedback.NoteSource, PSN: ev.PSN,
 	})
 	return 0
+}
+
+// hand maps every path's space onto that of the next source, whose next packet
+// is to.nextPSN.
+func (st *state) hand(next int, to *senderState) {
+	from := st.senderState(st.active)
+	from.nextPSN, from.messages = st.merge.NextPSN(), st.merge.Messages()
+	from.hadTurn = st.group.Policy.Switch == feedback.SwitchGuard
+	for i := range st.legs {
+		leg := &st.legs[i]
+		// A path stands where its QP is, but for the source's own, which its
+		// stream did not reach, and those that take no part.
+		if i != st.active && st.merge.Part(i) == feedback.PartActive {
+			leg.awayPSN, leg.awayMSN = from.nextPSN.Add(leg.deltaPSN), st.merge.MSN(i).Add(-leg.deltaMSN)
+		}
+		leg.deltaPSN, leg.deltaMSN = leg.awayPSN.Sub(to.nextPSN), to.messages.Sub(leg.awayMSN)
+	}
+}
+
+// reply is an acknowledge packet to the member of leg.
+func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) Reply {
+	return Reply{
+		Leg: leg, PSN: psn, AETH: aeth, MigReq: migReq,
+		PKey: st.marks.pkey, TrafficClass: st.marks.trafficClass,
+	}
 }
 
 // copyFor is the edit that path a.Path's member expects.

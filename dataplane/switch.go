@@ -44,8 +44,11 @@ type Switch struct {
 	notes    chan Note
 	table    atomic.Pointer[mft.Table]
 
-	change  sync.Mutex // one change of the table at a time
-	running atomic.Bool
+	change sync.Mutex // one change of the table at a time
+	// state says who may touch the workers' state: whoever holds stopped, or
+	// the workers' threads while running.
+	stopped sync.Mutex
+	running bool
 	ended   chan struct{}
 }
 
@@ -73,8 +76,15 @@ func New(c Config) *Switch {
 
 // Run moves frames until ctx is done. It is called once.
 func (s *Switch) Run(ctx context.Context) {
-	s.running.Store(true)
-	defer close(s.ended)
+	s.stopped.Lock()
+	s.running = true
+	s.stopped.Unlock()
+	defer func() {
+		s.stopped.Lock()
+		s.running = false
+		close(s.ended)
+		s.stopped.Unlock()
+	}()
 	var wg sync.WaitGroup
 	for _, w := range s.workers {
 		wg.Go(func() { w.run(ctx, s.busy) })
@@ -97,6 +107,9 @@ func (s *Switch) Notes() <-chan Note { return s.notes }
 func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	s.change.Lock()
 	defer s.change.Unlock()
+	if err := s.fits(g); err != nil {
+		return 0, fmt.Errorf("group %s: %w", g.Name, err)
+	}
 	t, err := s.Table().With(g)
 	if err != nil {
 		return 0, fmt.Errorf("group %s: %w", g.Name, err)
@@ -105,9 +118,23 @@ func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	s.table.Store(t)
 	if err := s.steer(g.Keys(), t); err != nil {
 		s.table.Store(old)
-		return 0, errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(g.Keys(), old))
+		err = errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(g.Keys(), old))
+		// The ID is the next group's; what frames did meanwhile is not.
+		s.do(s.owner(g.ID), func(w *Worker) { w.core.forget(g.ID) })
+		return 0, err
 	}
 	return g.ID, nil
+}
+
+// fits checks that every leg is one of the ports.
+func (s *Switch) fits(g *mft.Group) error {
+	ports := len(s.workers[0].ports)
+	for _, l := range g.Legs() {
+		if l.Resolved() && int(l.Port) >= ports {
+			return fmt.Errorf("%v is behind port %d and there are %d", l.Dst, l.Port, ports)
+		}
+	}
+	return nil
 }
 
 // Replace publishes g in the place of the group id names: a next hop moved, or
@@ -119,6 +146,12 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	old := s.Table().Group(id)
 	if old == nil {
 		return fmt.Errorf("group %s is gone", g.Name)
+	}
+	if err := s.fits(g); err != nil {
+		return fmt.Errorf("group %s: %w", g.Name, err)
+	}
+	if g.Policy != old.Policy {
+		return fmt.Errorf("group %s: the policy of a live group cannot change; remove it and create it anew", g.Name)
 	}
 	t, err := s.Table().Replace(id, g)
 	if err != nil {
@@ -161,18 +194,40 @@ func (s *Switch) owner(id mft.GroupID) *Worker { return s.workers[s.workers[0].o
 // do runs f on the worker's thread between two batches, and returns when it
 // has. After the worker has ended, or before it runs, f runs here.
 func (s *Switch) do(w *Worker, f func(w *Worker)) {
-	if !s.running.Load() {
+	s.stopped.Lock()
+	if !s.running {
+		defer s.stopped.Unlock()
 		f(w)
 		return
 	}
+	s.stopped.Unlock()
 	done := make(chan struct{})
 	task := func() { f(w); close(done) }
-	w.wait.Wake()
 	select {
 	case w.todo <- task:
-		<-done
+		w.wait.Wake()
 	case <-s.ended:
-		task()
+		s.do(w, f)
+		return
+	}
+	select {
+	case <-done:
+	case <-s.ended:
+		s.finish(w, done)
+	}
+}
+
+// finish runs what a worker that has ended left in its queue, until done.
+func (s *Switch) finish(w *Worker, done <-chan struct{}) {
+	s.stopped.Lock()
+	defer s.stopped.Unlock()
+	for {
+		select {
+		case <-done:
+			return
+		case task := <-w.todo:
+			task()
+		}
 	}
 }
 

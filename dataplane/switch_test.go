@@ -124,6 +124,7 @@ func TestForgedFramesMoveNothing(t *testing.T) {
 		{"data with a wrong ICRC", 0, write(firstPSN+1, []byte("x")), badICRC, "bad-icrc"},
 		{"data with a damaged payload", 0, write(firstPSN+1, []byte("xxxx")), badPayload, "bad-icrc"},
 		{"data with a refused opcode and a wrong ICRC", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.Opcode = roce.OpReadRequest }), badICRC, "bad-icrc"},
+		{"UD datagram for the group's QPN", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.Opcode = roce.OpUDSendOnlyImm }), nil, "wrong-transport"},
 		{"unknown opcode", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.Opcode = 0x1F }), nil, "unknown-opcode"},
 		{"ACK from a stranger", 1, ack(ipD.Next(), 0xFFFFF2, roce.SyndromeUnlimited), nil, "not-receiver"},
 		{"ACK from the source", 0, ack(ipA, 0xFFFFF2, roce.SyndromeUnlimited), nil, "not-receiver"},

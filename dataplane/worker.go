@@ -16,7 +16,7 @@ const (
 	// copyRoom is how many copies are collected before they are sent. One
 	// frame may add mft.MaxPaths, so a batch is cut where less is left.
 	copyRoom = 4 * mft.MaxPaths
-	// replyRoom: a frame causes an ACK, a NAK and a fatal NAK at most.
+	// replyRoom is how many replies are sent at once.
 	replyRoom = 3 * batchFrames
 	// noteRoom: what does not fit is dropped, the counters tell.
 	noteRoom = 64
@@ -93,7 +93,7 @@ const emptyLane = -1
 func newWorker(c WorkerConfig, now func() feedback.Tick, table *atomic.Pointer[mft.Table], notes chan<- Note) *Worker {
 	w := &Worker{
 		ports: c.Ports, pool: c.Pool, wait: c.Waiter, now: now, core: NewCore(), table: table,
-		todo: make(chan func()), notes: notes,
+		todo: make(chan func(), 1), notes: notes,
 		frames:  make([]Frame, batchFrames),
 		replies: make([]Frame, replyRoom),
 		out: Outputs{
@@ -173,8 +173,9 @@ func (w *Worker) Poll() int {
 		}
 	}
 	if now >= w.nextTick && w.core.Timed() {
-		w.nextTick = now + feedback.TimerPeriod
-		w.core.Tick(now, &w.out)
+		if w.core.Tick(now, &w.out) {
+			w.nextTick = now + feedback.TimerPeriod
+		}
 		w.flush()
 	}
 	return total
@@ -276,9 +277,18 @@ func (w *Worker) flush() {
 // sendReplies sends our own frames, in order. The source waits for them, so
 // they go before the copies.
 func (w *Worker) sendReplies() {
+	for rest := w.out.Replies; len(rest) > 0; {
+		n := min(len(rest), len(w.replies))
+		w.sendSome(rest[:n])
+		rest = rest[n:]
+	}
+}
+
+// sendSome sends as many replies as there are frames to write them in.
+func (w *Worker) sendSome(replies []Reply) {
 	port := mft.NoPort
-	for i := range w.out.Replies {
-		r, f := &w.out.Replies[i], &w.replies[i]
+	for i := range replies {
+		r, f := &replies[i], &w.replies[i]
 		if !r.Leg.Resolved() || !w.pool.Get(f) {
 			w.unsent++
 			f.FragmentCount = 0
@@ -296,7 +306,7 @@ func (w *Worker) sendReplies() {
 		w.push(port, f, f.Start)
 	}
 	w.transmit(port)
-	for i := range w.out.Replies {
+	for i := range replies {
 		if f := &w.replies[i]; f.FragmentCount > 0 {
 			w.pool.Put(f)
 		}

@@ -25,11 +25,10 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 			g.messages = g.messages.Add(1)
 		}
 	}
-	before := len(acts)
-	acts = g.copies(now, psn, newest, acts)
+	acts, copied := g.copies(now, psn, newest, acts)
 	outcome := Forwarded
 	switch {
-	case resent && len(acts) == before:
+	case resent && copied == 0:
 		outcome = Filtered
 	case resent:
 		outcome = Resent
@@ -43,9 +42,14 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 // copies sends the packet to the paths that lack it. One that goes to a path
 // again takes the path's pending NAK with it (rule 4). A path that had
 // everything, up to newest, begins to lack something now (rule 8).
-func (g *Group) copies(now Tick, psn, newest roce.PSN, acts []Action) []Action {
+func (g *Group) copies(now Tick, psn, newest roce.PSN, acts []Action) (_ []Action, copied int) {
 	for i := range g.paths {
 		p := &g.paths[i]
+		if g.policy.Ack != AckAll && (p.part == PartActive || p.part == PartDead) && psn.Sub(p.acked) > Window {
+			// So far back that PSNs would soon compare the other way round.
+			acts = g.fallBehind(i, acts)
+			continue
+		}
 		if !p.part.takesData() || p.part == PartActive && !p.acked.Before(psn) {
 			continue
 		}
@@ -56,8 +60,9 @@ func (g *Group) copies(now Tick, psn, newest roce.PSN, acts []Action) []Action {
 			g.setPending(p, 0)
 		}
 		acts = append(acts, Action{Kind: Copy, Path: i, PSN: psn})
+		copied++
 	}
-	return acts
+	return acts, copied
 }
 
 // arrive moves the source's place to psn and says whether the packet was

@@ -20,7 +20,7 @@ type floor struct {
 }
 
 // ready says whether enough paths have spoken to merge anything (rule 13).
-func (g *Group) ready() bool { return g.floor.need > 0 }
+func (g *Group) ready() bool { return g.floor.known }
 
 // recount finds the floor anew: when the paths that hold it down have left it,
 // or when the paths that count have changed.
@@ -51,7 +51,7 @@ func (g *Group) recount() {
 		f.need = 0
 	default:
 		f.need = need
-		lowest = g.rank(need)
+		lowest = g.rank(need, g.paths[lowest].acked)
 	}
 	if f.need > 0 && lowest >= 0 {
 		g.stand(lowest)
@@ -64,16 +64,17 @@ func (g *Group) recount() {
 	}
 }
 
-// rank returns the counted path with the f-th highest acked.
-func (g *Group) rank(f int) int {
+// rank returns the counted path with the f-th highest acked, seen from base: no
+// counted path is below it, nor further above than Window allows.
+func (g *Group) rank(f int, base roce.PSN) int {
 	r := g.floor.ranked[:0]
 	for i := range g.paths {
 		if p := &g.paths[i]; p.part.counts() && p.part != PartUnknown {
-			r = append(r, p.acked.Sub(g.floor.psn))
+			r = append(r, p.acked.Sub(base))
 		}
 	}
 	slices.Sort(r)
-	at := g.floor.psn.Add(r[len(r)-f])
+	at := base.Add(r[len(r)-f])
 	for i := range g.paths {
 		if p := &g.paths[i]; p.part.counts() && p.part != PartUnknown && p.acked == at {
 			return i

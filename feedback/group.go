@@ -32,7 +32,7 @@ type Group struct {
 	pos      roce.PSN // last data PSN seen: the source's place in this round
 	merged   roce.PSN // what the source was last told, unless it resends from below
 	told     bool     // merged was told by this state; else it is a guess
-	messages roce.MSN // messages forwarded whole
+	messages roce.MSN // messages whose last packet was new when it came: too few after losses on the uplink
 	resentAt Tick     // when the source last resent something
 
 	floor floor
@@ -47,6 +47,8 @@ type Group struct {
 	refusing bool     // the source asked for what no group can carry
 	refused  roce.PSN // from here on nothing is forwarded
 	end      end
+
+	awayWas Part // what the path of the source itself was before it was away
 
 	speech     speech
 	congestion congestion
@@ -126,7 +128,7 @@ func (g *Group) begin(psn roce.PSN) {
 }
 
 // Step folds one event into the group and appends what the caller must do to
-// acts. It never grows acts by more than twice the number of paths plus three.
+// acts. It never grows acts by more than MaxActions.
 func (g *Group) Step(now Tick, ev Event, acts []Action) ([]Action, Outcome) {
 	switch ev.Kind {
 	case Data:
@@ -141,6 +143,10 @@ func (g *Group) Step(now Tick, ev Event, acts []Action) ([]Action, Outcome) {
 		return g.timer(now, acts), Absorbed
 	}
 }
+
+// MaxActions is the most actions one event causes: each path may join, be noted
+// and get a copy, and the source hears an ACK, a NAK and a fatal NAK at most.
+func MaxActions(paths int) int { return 3*paths + 3 }
 
 // setPending replaces a path's pending NAK.
 func (g *Group) setPending(p *path, s roce.Syndrome) {
@@ -165,10 +171,24 @@ func (g *Group) endAt(psn roce.PSN, s roce.Syndrome) {
 	}
 }
 
-// leave takes path i out of what is waited for.
+// leave takes path i out of what is waited for. A quorum that can no longer be
+// met ends the source's QP: it would wait for ever.
 func (g *Group) leave(i int, part Part) {
 	p := &g.paths[i]
 	g.setPending(p, 0)
 	p.part = part
 	g.recount()
+	if f := int(g.policy.Ack); f > 0 && g.living() < f {
+		g.endAt(g.merged.Next(), roce.NAKRemoteOperational)
+	}
+}
+
+// living counts the receivers that can still acknowledge something.
+func (g *Group) living() (n int) {
+	for i := range g.paths {
+		if g.paths[i].part.takesData() {
+			n++
+		}
+	}
+	return n
 }

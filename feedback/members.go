@@ -44,6 +44,9 @@ func (g *Group) join(psn roce.PSN, acts []Action) []Action {
 	return acts
 }
 
+// Part is how path i takes part.
+func (g *Group) Part(i int) Part { return g.paths[i].part }
+
 // Acked is the highest PSN that path i has acknowledged.
 func (g *Group) Acked(i int) roce.PSN { return g.paths[i].acked }
 
@@ -94,9 +97,18 @@ func (g *Group) SwitchSource(h Handover, acts []Action) []Action {
 		}
 	}
 	if h.OldPath >= 0 {
-		g.paths[h.OldPath].part = PartActive
+		g.paths[h.OldPath].part = g.awayWas
+	}
+	var dead roce.Syndrome
+	for i := range g.paths {
+		if g.paths[i].part == PartDead {
+			dead = g.paths[i].pending
+		}
 	}
 	g.begin(h.PSN)
+	if dead != 0 {
+		g.endAt(h.PSN, dead) // what the receiver cannot take from the new source either
+	}
 	g.messages, g.floor.msn = h.Messages, h.Messages
 	for i := range g.paths {
 		g.paths[i].msn = h.Messages
@@ -108,7 +120,7 @@ func (g *Group) SwitchSource(h Handover, acts []Action) []Action {
 // Away takes the path of the source itself out of the group while it sends.
 func (g *Group) Away(i int) {
 	if i >= 0 {
-		g.paths[i].part = PartGone
+		g.awayWas, g.paths[i].part = g.paths[i].part, PartGone
 	}
 	g.recount()
 }

@@ -100,7 +100,11 @@ func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	}
 	g.setPending(p, ev.Syndrome)
 	p.part = PartDead
-	g.endAt(ev.PSN, ev.Syndrome)
+	psn := ev.PSN
+	if g.told && !psn.After(g.merged) {
+		psn = g.merged.Next() // with a quorum: the source would take an older one for stale
+	}
+	g.endAt(psn, ev.Syndrome)
 	return Held, acts
 }
 
@@ -119,11 +123,5 @@ func (g *Group) evict(i int, acts []Action) []Action {
 
 // spare says whether the group can do without one of its receivers.
 func (g *Group) spare() bool {
-	living := 0
-	for i := range g.paths {
-		if p := g.paths[i].part; p == PartActive || p == PartUnknown {
-			living++
-		}
-	}
-	return living > max(1, int(g.policy.Ack))
+	return g.living() > max(1, int(g.policy.Ack))
 }

@@ -260,7 +260,7 @@ func (s *story) tell(line string, ev Event) {
 func (s *story) step(ev Event) string {
 	var outcome Outcome
 	s.acts, outcome = s.g.Step(s.now, ev, s.acts[:0])
-	if len(s.acts) > 2*len(s.names)+3 {
+	if len(s.acts) > MaxActions(len(s.names)) {
 		panic("Step appended more than it may")
 	}
 	var said, copies []string

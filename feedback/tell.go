@@ -35,7 +35,7 @@ func (g *Group) place() roce.PSN {
 // gets to it, in case it was lost.
 func (g *Group) tellEnd(acts []Action) []Action {
 	e := &g.end
-	if e.syndrome == 0 || e.told || !g.ready() || e.psn.After(g.pos) || e.psn.Prev().After(g.floor.psn) {
+	if e.syndrome == 0 || e.told || !g.floor.known || e.psn.After(g.pos) || e.psn.Prev().After(g.floor.psn) {
 		return acts
 	}
 	e.told = true

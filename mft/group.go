@@ -127,10 +127,13 @@ type Path struct {
 	// one frame through one port have different ranks.
 	Rank      uint16
 	RemoteQPN roce.QPN // dest QPN its feedback carries
-	FirstPSN  roce.PSN // the first PSN its QP expects
-	Sends     bool     // role both: the member may become the source
-	SendPSN   roce.PSN // the first PSN its QP sends then
-	Regions   []Region // parallel to Group.Memory, or empty: RETH passes unchanged
+	// Via is the next switch of a forwarded path. It tells which is which when
+	// ports change.
+	Via      netip.Addr
+	FirstPSN roce.PSN // the first PSN its QP expects
+	Sends    bool     // role both: the member may become the source
+	SendPSN  roce.PSN // the first PSN its QP sends then
+	Regions  []Region // parallel to Group.Memory, or empty: RETH passes unchanged
 }
 
 // DeltaPSN is what is added to a PSN of the source to get the path's.
@@ -203,6 +206,26 @@ func comparePeer(aIP netip.Addr, aQPN roce.QPN, bIP netip.Addr, bQPN roce.QPN) i
 	return cmp.Compare(aQPN, bQPN)
 }
 
+// checkFamilies refuses legs that mix IPv4 and IPv6: a frame has one of them.
+func (g *Group) checkFamilies() error {
+	want := g.Source.Dst.Is4()
+	for _, l := range g.Legs() {
+		if l.Dst.Is4() != want || l.Src.IsValid() && l.Src.Is4() != want {
+			return fmt.Errorf("the way to %v mixes IPv4 and IPv6", l.Dst)
+		}
+	}
+	return nil
+}
+
+// Legs are the ways to all members: the source's, then the paths'.
+func (g *Group) Legs() []*Leg {
+	legs := []*Leg{&g.Source.Leg}
+	for i := range g.Paths {
+		legs = append(legs, &g.Paths[i].Leg)
+	}
+	return legs
+}
+
 // seal sorts the paths, ranks them per port and checks what the data path
 // relies on.
 func (g *Group) seal() error {
@@ -221,6 +244,9 @@ func (g *Group) seal() error {
 		}
 		return comparePeer(a.Dst, a.RemoteQPN, b.Dst, b.RemoteQPN)
 	})
+	if err := g.checkFamilies(); err != nil {
+		return err
+	}
 	g.Source.Path = -1
 	ranks := map[PortID]uint16{}
 	for i := range g.Paths {

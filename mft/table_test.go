@@ -173,7 +173,7 @@ func TestBadGroupsAreRefused(t *testing.T) {
 // different remote QPNs.
 func TestFindPath(t *testing.T) {
 	g := testGroup(addr(100), 1, 40)
-	g.Paths = append(g.Paths, Path{Leg: Leg{Dst: addr(1000)}, RemoteQPN: 2}, Path{Kind: Forwarded, Leg: Leg{Port: 9}})
+	g.Paths = append(g.Paths, Path{Leg: Leg{Dst: addr(1000)}, RemoteQPN: 2}, Path{Kind: Forwarded, Leg: Leg{Port: 9, Dst: addr(100)}})
 	if _, err := new(Table).With(g); err != nil {
 		t.Fatal(err)
 	}

@@ -113,6 +113,9 @@ func (o Opcode) ExtBytes() int { return int(opcodes[o].extBytes) }
 // IsRequest reports whether the packet travels from requester to responder. A CNP is neither.
 func (o Opcode) IsRequest() bool { return o.is(request) }
 
+// IsRC reports whether the opcode is of the reliable connection transport, 000 in bits 7-5.
+func (o Opcode) IsRC() bool { return o>>5 == 0 }
+
 // IsResponse reports whether the packet travels from responder to requester.
 func (o Opcode) IsResponse() bool { return o.is(response) }
 

@@ -212,11 +212,11 @@ func (s *Switch) Ports() []dataplane.PortInfo {
 	for i, f := range s.interfaces {
 		infos[i] = f.info
 		infos[i].PortCounters = counters[i]
-		var kernel xsk.Stats
+		var d dropped
 		for _, w := range s.workers {
-			w.ports[i].addStats(&kernel)
+			d.add(w.ports[i])
 		}
-		infos[i].Kernel = kernelCounters(kernel)
+		infos[i].Kernel = d.counters()
 	}
 	return infos
 }

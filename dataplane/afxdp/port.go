@@ -3,6 +3,7 @@ package afxdp
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -29,8 +30,8 @@ type port struct {
 
 	rx, tx    [batchDescs]xsk.Desc
 	addrs     [batchDescs]uint64
-	oversized uint64 // frames of more fragments than a Frame holds
-	unmarked  uint64 // frames without the classifier's metadata
+	oversized atomic.Uint64 // frames of more fragments than a Frame holds
+	unmarked  atomic.Uint64 // frames without the classifier's metadata
 }
 
 func (p *port) openQueue(f *iface, queue uint32, config xsk.SocketConfig) error {
@@ -82,10 +83,10 @@ func (p *port) unpack(descs []xsk.Desc, frames []dataplane.Frame) int {
 		meta, ok := bpf.DecodeMeta(p.umem.Bytes(frame[0].Addr-bpf.MetaBytes, bpf.MetaBytes))
 		switch {
 		case !ok:
-			p.unmarked++
+			p.unmarked.Add(1)
 			p.free(frame)
 		case k > dataplane.MaxFragments:
-			p.oversized++
+			p.oversized.Add(1)
 			p.free(frame)
 		default:
 			p.fill(&frames[n], frame, meta)
@@ -168,6 +169,9 @@ func (p *port) duplicate(descs []xsk.Desc) bool {
 // flush sends p.tx[:n] and returns how many frames went out.
 func (p *port) flush(s *xsk.Socket, n int) int {
 	taken := s.Transmit(p.tx[:n])
+	if s.Obtained().Discipline == xsk.Give {
+		p.free(p.tx[taken:n]) // copies that nobody will complete
+	}
 	frames := 0
 	for _, d := range p.tx[:taken] {
 		if !d.Continues() {
@@ -179,26 +183,36 @@ func (p *port) flush(s *xsk.Socket, n int) int {
 	return frames - withdrawn
 }
 
-// addStats adds what the kernel counts on the port's sockets. One whose device
-// is gone has nothing to add.
-func (p *port) addStats(sum *xsk.Stats) {
+// dropped is what is lost between the wire and the worker, or from it: the
+// kernel's counts, and the port's own of what no Frame can be made of.
+type dropped struct {
+	kernel              xsk.Stats
+	oversized, unmarked uint64
+}
+
+// add adds the port's share. A socket whose device is gone has nothing to add.
+func (d *dropped) add(p *port) {
 	for _, s := range p.sockets {
 		st, err := s.Stats()
 		if err != nil {
 			continue
 		}
-		sum.RxDropped += st.RxDropped
-		sum.RxRingFull += st.RxRingFull
-		sum.RxFillEmpty += st.RxFillEmpty
-		sum.TxInvalidDescs += st.TxInvalidDescs
+		d.kernel.RxDropped += st.RxDropped
+		d.kernel.RxRingFull += st.RxRingFull
+		d.kernel.RxFillEmpty += st.RxFillEmpty
+		d.kernel.TxInvalidDescs += st.TxInvalidDescs
 	}
+	d.oversized += p.oversized.Load()
+	d.unmarked += p.unmarked.Load()
 }
 
-func kernelCounters(s xsk.Stats) []dataplane.Counter {
+func (d *dropped) counters() []dataplane.Counter {
 	return []dataplane.Counter{
-		{Name: "rx-dropped", Value: s.RxDropped},
-		{Name: "rx-ring-full", Value: s.RxRingFull},
-		{Name: "rx-fill-empty", Value: s.RxFillEmpty},
-		{Name: "tx-withdrawn", Value: s.TxInvalidDescs},
+		{Name: "rx-dropped", Value: d.kernel.RxDropped},
+		{Name: "rx-ring-full", Value: d.kernel.RxRingFull},
+		{Name: "rx-fill-empty", Value: d.kernel.RxFillEmpty},
+		{Name: "rx-oversized", Value: d.oversized},
+		{Name: "rx-unmarked", Value: d.unmarked},
+		{Name: "tx-withdrawn", Value: d.kernel.TxInvalidDescs},
 	}
 }
