@@ -73,8 +73,10 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	g, v, head := st.group, &f.View, f.Head()
 	leg, sender := st.sender(v.SrcIP(head))
 	switch {
-	case leg == nil:
+	case leg == nil && g.FindMember(v.SrcIP(head)) >= 0:
 		return NotSource
+	case leg == nil:
+		return NotMember
 	case f.Port != leg.Port:
 		return WrongPort
 	case v.DestQPN(head) != g.QPN:

@@ -38,7 +38,9 @@ const (
 	WrongQPN
 	// WrongDestination: the frame is not addressed to what the group is reached by.
 	WrongDestination
-	// NotSource: data from who is not the group's source.
+	// NotMember: data from who is no member of the group.
+	NotMember
+	// NotSource: data from a receiver that may not become the source.
 	NotSource
 	// SourceBlocked: a member would become the source, but something of the
 	// old one is not acknowledged yet (rule 12).
@@ -62,7 +64,7 @@ const (
 
 var reasonNames = [NumReasons - Reason(feedback.NumOutcomes)]string{
 	"unknown-qpn", "group-gone", "malformed", "unknown-opcode", "wrong-transport", "bad-icrc",
-	"wrong-port", "wrong-qpn", "wrong-destination", "not-source", "source-blocked", "source-out-of-step", "not-receiver",
+	"wrong-port", "wrong-qpn", "wrong-destination", "not-member", "not-source", "source-blocked", "source-out-of-step", "not-receiver",
 	"over-mtu", "unmergeable-response", "connection-management",
 	"handover-full",
 }

@@ -114,7 +114,7 @@ func TestForgedFramesMoveNothing(t *testing.T) {
 		damage func([]byte) []byte
 		reason string
 	}{
-		{"data from a stranger", 0, with(write(firstPSN+1, nil), func(p *packet) { p.src = ipD.Next() }), nil, "not-source"},
+		{"data from a stranger", 0, with(write(firstPSN+1, nil), func(p *packet) { p.src = ipD.Next() }), nil, "not-member"},
 		{"data from a receiver", 1, with(write(firstPSN+1, nil), func(p *packet) { p.src = ipB }), nil, "not-source"},
 		{"data on another port", 1, write(firstPSN+1, nil), nil, "wrong-port"},
 		{"data for another QPN", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.DestQPN = 2 }), nil, "unknown-qpn"},

@@ -52,12 +52,15 @@ func (c *conversation) dial(ctx context.Context, ip netip.Addr) (net.Conn, error
 	d := net.Dialer{Timeout: c.limits.dial}
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(int(c.config.Port))))
 	switch {
+	case err == nil:
+		return conn, nil
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, refuse("receiver %v: nothing listens on TCP %d; start %s there first", ip, c.config.Port, c.tool())
-	case err != nil:
-		return nil, refuse("receiver %v: TCP %d does not answer: %v", ip, c.config.Port, err)
 	}
-	return conn, nil
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err // without the address again
+	}
+	return nil, refuse("receiver %v: no answer on TCP %d (%v); is the host up, and the port open in its firewall?", ip, c.config.Port, err)
 }
 
 // tool is what the client runs, if it is one of those that work.

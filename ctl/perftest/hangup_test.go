@@ -88,7 +88,7 @@ func TestClientThatStopsTalking(t *testing.T) {
 	}{
 		{"at once", &script{}, "", func(lim *limits) { lim.version = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
 		{"in its first message", &script{}, "6.06", func(lim *limits) { lim.version = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
-		{"before a key", newest(), "", func(lim *limits) { lim.answer = 300 * time.Millisecond }, "client 127.0.0.1 was silent for 300ms when it was its turn"},
+		{"before a key", newest(), "", func(lim *limits) { lim.answer = time.Second }, "client 127.0.0.1 was silent for 1s when it was its turn"},
 		{"in a key", newest(), capturedLine[:70], func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
 		{"in a message of the run", newest().keys("aaa"), "do", func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
 	} {
@@ -123,9 +123,9 @@ func TestClientThatStopsTalking(t *testing.T) {
 
 // TestReceiverThatDoesNotAnswer must not hold the client for ever.
 func TestReceiverThatDoesNotAnswer(t *testing.T) {
-	l := newLab(t, 2, func(lim *limits) { lim.answer = 300 * time.Millisecond })
+	l := newLab(t, 2, func(lim *limits) { lim.answer = time.Second })
 	l.breaks(newest(), -1, func(i int) *script { return newest().cut(4 - 2*i).held() },
-		"run of 127.0.0.1 ended: receiver 127.0.0.12 was silent for 300ms when it was its turn")
+		"run of 127.0.0.1 ended: receiver 127.0.0.12 was silent for 1s when it was its turn")
 }
 
 // TestNoise: whoever connects and is no perftest costs no receiver its server.

@@ -71,7 +71,7 @@ func TestDownEndsTheRun(t *testing.T) {
 	sc := newest().keys("aaa")
 	l.play(func() error { _, _ = l.server(0, sc.moved(l.config.Receivers[0], 1).held()); return nil })
 	l.play(func() error { _, _ = l.client(sc.held(), -1); return nil })
-	l.hears("run of 127.0.0.1 over 1 queue pairs to 1 receivers, path MTU 1024")
+	l.hears("run of 127.0.0.1 began: queue pairs 1, receivers 1, path MTU 1024")
 	if s := l.last(); s.State != Running || len(s.Groups) != 1 || s.Version != "6.29" {
 		t.Errorf("listed: %+v", s)
 	}

@@ -97,7 +97,7 @@ func (c *conversation) otherQPs(r *side, k key) error {
 }
 
 // checkBeforeRun refuses ib_write_bw -b and --write_with_imm. Without these its sides exchange the keys twice and one of
-// them once more, and then nothing before the run is over; with them there is one more exchange before the run. On
+// them once more, and then nothing before the run is over; with them there is one exchange more before the run. On
 // Soft-RoCE an R_Key of 0 shows that this is no WRITE test after all but a slow client of ib_send_bw.
 func (c *conversation) checkBeforeRun() error {
 	before := 2*len(c.qps) + 1
@@ -107,7 +107,7 @@ func (c *conversation) checkBeforeRun() error {
 	if seen, ok := c.traffic(); !ok || seen.FromSource > 0 {
 		return nil
 	}
-	return refuse("%s runs ib_write_bw with -b or --write_with_imm; a group carries one direction only, so run it without", c.client.name)
+	return refuse("%s runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which cannot be told from it here; run it without", c.client.name)
 }
 
 // makeGroups has a group made for every queue pair.

@@ -2,6 +2,7 @@ package perftest
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -29,20 +30,6 @@ func (l *lab) breaks(client *script, run int, servers func(i int) *script, reaso
 // as ib_write_bw does.
 func TestRunsNoGroupCanCarry(t *testing.T) {
 	capture := func(name string) *script { sc := captured(t, name); return &sc }
-	rewrite := func(sc *script, server bool, change func(*key)) *script {
-		for i := range sc.exchanges {
-			m := &sc.exchanges[i].client
-			if server {
-				m = &sc.exchanges[i].server
-			}
-			if k, err := parseKey(*m); err == nil {
-				change(&k)
-				*m = k.line()
-			}
-		}
-		return sc
-	}
-	stranger := func(k *key) { k.GID = netip.MustParseAddr("10.9.9.9") }
 	for _, c := range []struct {
 		name           string
 		client, server *script
@@ -54,40 +41,24 @@ func TestRunsNoGroupCanCarry(t *testing.T) {
 		{"READ server for a WRITE client", capture("write_small"), capture("read"), false,
 			"receiver 127.0.0.11 wants to have 128 READs or atomics outstanding; a group cannot merge their responses, so run ib_write_bw or ib_send_bw"},
 		{"ib_write_bw -b", newest().keys("aaaa"), newest().keys("aaaa"), true,
-			"client 127.0.0.1 runs ib_write_bw with -b or --write_with_imm; a group carries one direction only, so run it without"},
+			"client 127.0.0.1 runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which cannot be told from it here; run it without"},
 		{"ib_write_bw -b -q 2", newest().keys("ababaa"), newest().keys("ababaa"), true,
-			"client 127.0.0.1 runs ib_write_bw with -b or --write_with_imm; a group carries one direction only, so run it without"},
+			"client 127.0.0.1 runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which cannot be told from it here; run it without"},
 		{"latency test with -q 2", newest().keys("aab"), newest().keys("aab"), false,
 			"client 127.0.0.1 names queue pair 0x43 late, as latency tests with -q do; a group carries one direction only, so run ib_write_bw or ib_send_bw"},
 		{"data validation", newest().say([]byte(strings.Replace(capturedLine, "5000:", "5000:00005590c93c6000:", 1))), newest().keys("a"), true,
 			"client 127.0.0.1 validates data (--data_validation), for which it uses atomics; a group cannot merge their responses"},
 		{"no GID", newest().say([]byte(capturedLine[:50] + "00000000\x00")), newest().keys("a"), true,
 			"client 127.0.0.1 sends no GID, so its device is not RoCE"},
-		{"XRC", rewrite(newest().keys("aa"), false, func(k *key) { k.SRQN = 1 }), newest().keys("aa"), false,
+		{"XRC", newest().keys("aa").changed(4, func(k *key) { k.SRQN = 1 }), newest().keys("aa"), false,
 			"client 127.0.0.1 uses XRC or DC (-c); a group connects RC queue pairs only"},
-		{"a key changes", func() *script {
-			sc := newest().keys("aa")
-			rewrite(&script{exchanges: sc.exchanges[5:]}, false, func(k *key) { k.PSN++ })
-			return sc
-		}(), newest().keys("aa"), false,
+		{"a key changes", newest().keys("aa").changed(5, func(k *key) { k.PSN++ }), newest().keys("aa"), false,
 			"client 127.0.0.1 changed what it said of queue pair 0x42; only a DC transport (-c) does, and a group connects RC queue pairs only"},
 		{"more queue pairs at the client", newest().keys("abab"), newest().keys("aaaa"), false,
 			"receiver 127.0.0.11 names queue pair 0x1a2 where the client's 2 queue pairs make it another one; run the same test with the same -q on all sides"},
 		{"more queue pairs at the receiver", newest().keys("aaa"), newest().keys("aba"), false,
 			"receiver 127.0.0.11 names queue pair 0x1a3 where the client's 1 queue pairs make it another one; run the same test with the same -q on all sides"},
-		{"too many queue pairs", func() *script {
-			sc := newest()
-			for i := range MaxQPs + 1 {
-				sc.keys(string('a' + rune(i)))
-			}
-			return sc
-		}(), func() *script {
-			sc := newest()
-			for i := range MaxQPs + 1 {
-				sc.keys(string('a' + rune(i)))
-			}
-			return sc
-		}(), false,
+		{"too many queue pairs", newest().keys(letters(MaxQPs + 1)), newest().keys(letters(MaxQPs + 1)), false,
 			"client 127.0.0.1 has more than the 1024 queue pairs one run can have here; choose a smaller -q"},
 		{"old version", opening("5.31", 3), opening("6.06", 3), false,
 			"client 127.0.0.1 speaks a version older than 5.70, which newer ones refuse"},
@@ -101,8 +72,6 @@ func TestRunsNoGroupCanCarry(t *testing.T) {
 			"receiver 127.0.0.11 answered with something that is no key line; it runs another test than the client"},
 		{"no path MTU", opening("6.29", 9).keys("a"), newest().keys("a"), false,
 			"client 127.0.0.1 names no path MTU"},
-		{"GID of another host", rewrite(newest().keys("a"), false, stranger), newest().keys("a"), false,
-			"client 127.0.0.1 has the GID of 10.9.9.9; packets go by GID, so choose the one of 127.0.0.1 there (-x) or connect from 10.9.9.9"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, 1, func(lim *limits) {
@@ -110,13 +79,40 @@ func TestRunsNoGroupCanCarry(t *testing.T) {
 					lim.sleep = 0
 				}
 			})
-			client := c.client.moved(clientIP, 0)
-			if c.name == "GID of another host" {
-				client = c.client
-			}
-			l.breaks(client, -1, func(int) *script { return c.server }, "run of 127.0.0.1 refused: "+c.reason)
+			l.breaks(c.client.moved(clientIP, 0), -1, func(int) *script { return c.server }, "run of 127.0.0.1 refused: "+c.reason)
 		})
 	}
+}
+
+// changed changes what the client says of its queue pairs from exchange n on.
+func (sc *script) changed(n int, change func(*key)) *script {
+	for i := range sc.exchanges[n:] {
+		m := &sc.exchanges[n+i].client
+		k, err := parseKey(*m)
+		if err != nil {
+			panic(err)
+		}
+		change(&k)
+		*m = k.line()
+	}
+	return sc
+}
+
+// letters names n queue pairs.
+func letters(n int) string {
+	all := make([]rune, n)
+	for i := range all {
+		all[i] = 'a' + rune(i)
+	}
+	return string(all)
+}
+
+// TestGIDOfAnotherHost: a client makes nobody else the source.
+func TestGIDOfAnotherHost(t *testing.T) {
+	l := newLab(t, 1, nil)
+	l.breaks(newest().keys("a").changed(4, func(k *key) { k.GID = netip.MustParseAddr("10.9.9.9") }), -1,
+		func(int) *script { return newest().keys("a") },
+		"refused: client 127.0.0.1 has the GID of 10.9.9.9; packets go by GID, so choose the one of 127.0.0.1 there (-x) or connect from 10.9.9.9")
 }
 
 func TestPathMTUsThatDoNotMeet(t *testing.T) {
@@ -175,17 +171,22 @@ func TestMissingReceivers(t *testing.T) {
 	l.up()
 	l.play(func() error { _, _ = l.server(1, newest()); return nil })
 	l.play(func() error { _, _ = l.client(newest(), -1); return nil })
-	port := l.listeners[1].Addr().String()
-	port = port[strings.LastIndex(port, ":")+1:]
-	l.hears("refused: receiver 127.0.0.11: nothing listens on TCP " + port + "; start ib_write_bw there first; " +
-		"receiver 127.0.0.13: nothing listens on TCP " + port + "; start ib_write_bw there first")
+	l.hears(fmt.Sprintf("refused: receiver 127.0.0.11: nothing listens on TCP %[1]d; start ib_write_bw there first; "+
+		"receiver 127.0.0.13: nothing listens on TCP %[1]d; start ib_write_bw there first", l.config.Port))
 	l.ended(2)
+}
+
+func TestReceiverThatIsOff(t *testing.T) {
+	l := newLab(t, 1, func(lim *limits) { lim.dial = 1 }) // nobody answers within a nanosecond
+	l.up()
+	l.play(func() error { _, _ = l.client(newest(), -1); return nil })
+	l.hears(fmt.Sprintf("refused: receiver 127.0.0.11: no answer on TCP %d (i/o timeout); is the host up, and the port open in its firewall?", l.config.Port))
+	l.ended(1)
 }
 
 func TestGroupsThatCannotBeMade(t *testing.T) {
 	l := newLab(t, 1, nil)
 	l.groups.refuse = errors.New("path MTU 1024 does not fit port eth1")
-	l.helper.limits.sleep = time.Hour
 	l.up()
 	l.play(func() error { _, _ = l.server(0, newest().keys("aa").moved(l.config.Receivers[0], 1)); return nil })
 	l.play(func() error { _, _ = l.client(newest().keys("aa"), -1); return nil })

@@ -122,7 +122,7 @@ func (s *service) change(record *Session, change func(*Session)) {
 	now := *record
 	s.mu.Unlock()
 	if before != Running && now.State == Running {
-		s.tell("run of %v over %d queue pairs to %d receivers, path MTU %d", now.Client, now.QPs, len(s.config.Receivers), now.PathMTU)
+		s.tell("run of %v began: queue pairs %d, receivers %d, path MTU %d", now.Client, now.QPs, len(s.config.Receivers), now.PathMTU)
 	}
 }
 
