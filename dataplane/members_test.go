@@ -263,3 +263,106 @@ func TestForwardedPathMoves(t *testing.T) {
 	}
 	silent(t, net)
 }
+
+// More groups may have something to say at once than there are frames to say
+// it in.
+func TestManyGroupsSpeakAtOnce(t *testing.T) {
+	const groups = 500
+	now := feedback.Tick(0)
+	net := porttest.NewAt(4, func() feedback.Tick { return now })
+	for i := range groups {
+		g := group()
+		g.Name, g.QPN, g.Policy.Speak = "", roce.QPN(100+i), feedback.SpeakRNR
+		for k := range g.Paths {
+			g.Paths[k].RemoteQPN = g.QPN
+		}
+		if _, err := net.Switch.Add(g); err != nil {
+			t.Fatal(err)
+		}
+		p := write(firstPSN, nil)
+		p.bth.DestQPN = g.QPN
+		say(t, net, p)
+	}
+	now = 1e9
+	for range groups {
+		net.Poll()
+	}
+	spoken := 0
+	for _, b := range net.Ports[0].Take() {
+		if d := decode(t, b); d.Syndrome.IsRNR() && d.PSN == firstPSN {
+			spoken++
+		}
+	}
+	if spoken != groups || net.Pool.Lent != 0 {
+		t.Errorf("%d of %d groups spoke, %d buffers not given back", spoken, groups, net.Pool.Lent)
+	}
+}
+
+// The active source leaves the group: the next source's PSNs are its own, and
+// nothing is acknowledged in the space of the one that left.
+func TestActiveSourceLeaves(t *testing.T) {
+	build := func(withB bool) *mft.Group {
+		g := group()
+		g.Paths[0].Sends, g.Paths[0].SendPSN = true, 5000
+		if !withB {
+			g.Paths = g.Paths[1:]
+		}
+		return g
+	}
+	g := build(true)
+	net := newNet(t, g)
+	fromB := write(5000, []byte("b"))
+	fromB.src = ipB
+	say(t, net, fromB)
+	for _, p := range g.Paths[1:] {
+		say(t, net, ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited))
+	}
+	for _, p := range net.Ports {
+		p.Take()
+	}
+	if err := net.Switch.Replace(g.ID, build(false)); err != nil {
+		t.Fatal(err)
+	}
+	say(t, net, write(firstPSN, []byte("a")))
+	for _, p := range g.Paths[1:] {
+		if psn := heard(t, net, p.Dst, roce.OpWriteOnly); psn != p.FirstPSN.Next() {
+			t.Errorf("%v got PSN %d, its QP expects %d", p.Dst, psn, p.FirstPSN.Next())
+		}
+	}
+	silent(t, net)
+}
+
+// A receiver that comes back with another QP is a new member.
+func TestReceiverComesBackWithAnotherQP(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	say(t, net, write(firstPSN, nil))
+	for _, p := range net.Ports {
+		p.Take()
+	}
+	again := group()
+	again.Paths[0].DestQPN, again.Paths[0].FirstPSN = 99, 7
+	if err := net.Switch.Replace(g.ID, again); err != nil {
+		t.Fatal(err)
+	}
+	say(t, net, write(firstPSN+1, nil))
+	if psn := heard(t, net, ipB, roce.OpWriteOnly); psn != 7 {
+		t.Errorf("the new QP got PSN %d, it expects 7", psn)
+	}
+}
+
+// A policy is for the life of a group; a leg must be one of the ports.
+func TestReplaceRefuses(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	other := group()
+	other.Policy.Nak = feedback.NakLower
+	if err := net.Switch.Replace(g.ID, other); err == nil {
+		t.Error("the policy changed under running traffic")
+	}
+	other = group()
+	other.Paths[0].Port = 4
+	if err := net.Switch.Replace(g.ID, other); err == nil {
+		t.Error("a leg leads to a port that is not there")
+	}
+}

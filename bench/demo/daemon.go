@@ -20,8 +20,9 @@ import (
 
 // daemon is rocastd in the box's namespace.
 type daemon struct {
-	cmd *exec.Cmd
-	log *bytes.Buffer
+	cmd   *exec.Cmd
+	log   *bytes.Buffer
+	ended chan error // gets what Wait said
 }
 
 func (d *demo) startDaemon(ctx context.Context) (*daemon, error) {
@@ -30,23 +31,24 @@ func (d *demo) startDaemon(ctx context.Context) (*daemon, error) {
 	if err := os.WriteFile(d.path("rocastd.yaml"), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	p := &daemon{log: &bytes.Buffer{}}
+	p := &daemon{log: &bytes.Buffer{}, ended: make(chan error, 1)}
 	p.cmd = exec.Command(filepath.Join(d.bin, "rocastd"), "--config", d.path("rocastd.yaml"))
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := d.lab.Box.Do(p.cmd.Start); err != nil {
 		return nil, err
 	}
+	go func() { p.ended <- p.cmd.Wait() }()
 	for {
 		c, err := net.Dial("unix", d.path("rocast.sock"))
 		if err == nil {
 			return p, c.Close()
 		}
-		if p.cmd.Process.Signal(syscall.Signal(0)) != nil || ctx.Err() != nil {
-			return nil, errors.Join(errors.New("rocastd did not get ready"), p.stop(), p.dump())
-		}
 		select {
+		case err := <-p.ended:
+			return nil, errors.Join(fmt.Errorf("rocastd ended: %w", err), p.dump())
 		case <-ctx.Done():
+			return nil, errors.Join(errors.New("rocastd did not get ready"), p.stop(), p.dump())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -59,7 +61,7 @@ func (p *daemon) stop() error {
 	}
 	timer := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
-	if err := p.cmd.Wait(); err != nil {
+	if err := <-p.ended; err != nil {
 		return errors.Join(fmt.Errorf("rocastd: %w", err), p.dump())
 	}
 	return nil
