@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
@@ -22,8 +23,10 @@ type Config struct {
 	StateDir    string
 	Mode        string // see afxdp.Mode
 	Busy        bool   // an idle worker spins
+	Workers     int    // forwarding threads; 0 is one
 	LogFormat   string
 	LogLevel    string
+	Perftest    []perftest.Config // helpers that come up with the daemon
 }
 
 var (
@@ -61,12 +64,14 @@ func ParseConfig(text []byte) (Config, error) {
 		yamldoc.Field{Key: "stateDir", Set: yamldoc.Into(&c.StateDir, absolutePath)},
 		yamldoc.Field{Key: "mode", Set: yamldoc.Into(&c.Mode, oneOf(modes))},
 		yamldoc.Field{Key: "wait", Set: yamldoc.Into(&wait, oneOf(waits))},
+		yamldoc.Field{Key: "workers", Set: yamldoc.Into(&c.Workers, workers)},
 		yamldoc.Field{Key: "log", Set: func(v yamldoc.Value) error {
 			return v.Fields(
 				yamldoc.Field{Key: "format", Set: yamldoc.Into(&c.LogFormat, oneOf(logFormats))},
 				yamldoc.Field{Key: "level", Set: yamldoc.Into(&c.LogLevel, oneOf(logLevels))},
 			)
 		}},
+		yamldoc.Field{Key: "perftest", Set: c.readPerftest},
 	)
 	c.Busy = wait == "busy"
 	return c, err
@@ -90,12 +95,38 @@ func (c *Config) readPorts(v yamldoc.Value) error {
 	return err
 }
 
+func (c *Config) readPerftest(v yamldoc.Value) error {
+	return v.Each("perftest", func(item yamldoc.Value) error {
+		config, err := perftest.ReadConfig(item)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(c.Perftest, func(other perftest.Config) bool { return other.GroupIP == config.GroupIP }) {
+			return item.Errorf("has the groupIP %v like the one before; keep one", config.GroupIP)
+		}
+		if len(c.Perftest) == perftest.MaxServices {
+			return item.Errorf("is one more than the %d there can be; remove it", perftest.MaxServices)
+		}
+		c.Perftest = append(c.Perftest, config)
+		return nil
+	})
+}
+
 func absolutePath(v yamldoc.Value) (string, error) {
 	text, err := v.Text()
 	if err == nil && !path.IsAbs(text) {
 		err = v.Errorf("%q depends on where the daemon is started; write a path that begins with /", text)
 	}
 	return text, err
+}
+
+// workers reads a number of threads. A port cannot have more queues than this anyway.
+func workers(v yamldoc.Value) (int, error) {
+	n, err := v.Uint(64)
+	if err == nil && n == 0 {
+		err = v.Errorf("is 0; frames need at least one thread, so write 1 or more")
+	}
+	return int(n), err
 }
 
 func oneOf(words []string) func(yamldoc.Value) (string, error) {

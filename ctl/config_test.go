@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rocast/rocast/ctl/perftest"
 )
 
 func TestConfigDefaults(t *testing.T) {
@@ -16,7 +19,7 @@ func TestConfigDefaults(t *testing.T) {
 		Ports: []string{"eth1", "eth2*"}, Socket: "/run/rocast/rocast.sock", SocketGroup: "root", StateDir: "/var/lib/rocast",
 		Mode: "copy", LogFormat: "console", LogLevel: "info",
 	}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 }
@@ -29,13 +32,17 @@ socketGroup: rdma
 stateDir: /tmp/d
 mode: zero-copy
 wait: busy
+workers: 2
 log: {format: json, level: debug}
+perftest:
+  - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18516}
 `))
 	want := Config{
-		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true,
+		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Workers: 2,
 		LogFormat: "json", LogLevel: "debug",
+		Perftest: []perftest.Config{{GroupIP: addr("10.77.0.100"), Receivers: []netip.Addr{addr("10.77.0.2"), addr("10.77.0.3")}, Port: 18516}},
 	}
-	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 }
@@ -60,9 +67,11 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: []\n", "line 1: ports lists nothing; name at least one interface"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is no glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is not known here; known are ports, socket, socketGroup, stateDir, mode, wait, log`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is not known here; known are ports, socket, socketGroup, stateDir, mode, wait, workers, log, perftest`},
 		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" depends on where the daemon is started; write a path that begins with /`},
 		{"ports: [eth1]\nmode: fast\n", `line 2: mode "fast" is not one of ["copy" "zero-copy" "generic"]`},
+		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9}\n", "line 3: perftest 1 has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run"},
+		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.2}\n", "line 4: perftest 2 has the groupIP 10.0.0.9 like the one before; keep one"},
 		{"ports: [eth1]\nlog:\n  level: loud\n", `line 3: log: level "loud" is not one of ["debug" "info" "warn" "error"]`},
 	} {
 		if _, err := ParseConfig([]byte(c.text)); err == nil || err.Error() != c.want {
