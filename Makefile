@@ -12,7 +12,7 @@ LDFLAGS := -X github.com/rocast/rocast/ctl/version.Version=$(VERSION)
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build demo test race bench generate lint check softroce sim fuzz install clean help
+.PHONY: all build demo test race bench generate lint check softroce sim fuzz mutants install clean help
 
 all: build
 
@@ -39,6 +39,29 @@ bench: build
 	$(GO) test -run '^$$' -bench . -benchmem ./roce ./feedback ./mft ./dataplane | tee $(BUILD)/bench.txt
 	$(GO) build -o $(BUILD)/fanout ./bench/fanout
 	$(BUILD)/fanout | tee $(BUILD)/fanout.txt
+
+# Real Soft-RoCE hosts: virtual machines of Debian's 6.1 and 6.12 kernels, all stories on both. SHORT=1 is what CI runs.
+softroce: build
+	@test/softroce/setup.sh
+	ROCAST_BIN=$(CURDIR)/$(BUILD) $(GO) test -tags softroce -count=1 -timeout 40m -v $(if $(SHORT),-short) ./test/softroce/ | grep -vE '^(=== |\s+--- PASS)'
+
+# SEEDS simulated runs from seed FROM on; REPLAY=n replays one and writes its pcapng.
+SEEDS ?= 20000
+FROM  ?= 0
+sim:
+	@mkdir -p $(BUILD)
+	$(GO) build -o $(BUILD)/rocsim ./bench/sim/rocsim
+	$(BUILD)/rocsim $(if $(REPLAY),-replay $(REPLAY),-seeds $(SEEDS) -from $(FROM)) -out $(BUILD)
+
+# Every fuzz target for FUZZTIME.
+FUZZTIME ?= 10s
+fuzz:
+	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+		$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
+
+# Breaks one rule of merging at a time and shows that the tests notice.
+mutants:
+	$(GO) run ./bench/mutants
 
 # Regenerates what is generated; git diff must stay empty.
 generate:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/mft"
@@ -22,12 +23,15 @@ type Parts struct {
 	Addresses Addresses
 	Store     *store.Store
 	Log       *zap.Logger
+	// Perftest are the helpers that come up with Run.
+	Perftest []perftest.Config
 }
 
 // Controller keeps the desired groups. Its methods may be called from any goroutine.
 type Controller struct {
 	Parts
-	ports map[int]dataplane.PortInfo // by ifindex
+	ports    map[int]dataplane.PortInfo // by ifindex
+	perftest *perftest.Helper
 
 	mu     sync.Mutex
 	groups map[string]*group
@@ -38,6 +42,7 @@ type Controller struct {
 type group struct {
 	name     string
 	file     *groupfile.File // nil: the kept file cannot be read
+	kept     bool            // in the state directory
 	restored bool            // see mft.Group.Restored
 	problem  string          // why it is not published; "" when it is
 
@@ -45,6 +50,9 @@ type group struct {
 	published *mft.Group // nil: it is not in the Switch
 	plan      plan       // what published was made of
 	held      map[address.Place]bool
+
+	chronicle
+	source groupfile.ID // the member that is the source now, if it is a receiver too
 }
 
 // New returns a Controller without groups: see Restore.
@@ -55,6 +63,9 @@ func New(parts Parts) *Controller {
 		groups: map[string]*group{},
 		users:  map[netip.Addr]map[*group]struct{}{},
 	}
+	c.perftest = perftest.New(perftest.Options{
+		Groups: perftestGroups{c}, Addresses: perftestAddresses{c}, Told: func(sentence string) { c.Log.Info(sentence) },
+	})
 	for _, p := range parts.Switch.Ports() {
 		c.ports[p.IfIndex] = p
 	}
@@ -68,21 +79,24 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error {
 		return c.Addresses.Run(ctx, func(sentence string) { c.Log.Warn(sentence) })
 	})
-	tasks.Go(func() error { return c.logNotes(ctx) })
+	tasks.Go(func() error { return c.followNotes(ctx) })
+	tasks.Go(func() error { return c.keepUp(ctx) })
 	return tasks.Wait()
 }
 
 // Close gives the addresses back and records the stop as a clean one. Switch.Run has to have returned: what is recorded
 // is which groups never carried data.
 func (c *Controller) Close() error {
+	c.perftest.Close() // its runs remove their groups
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.Addresses.Close(); err != nil {
 		return err
 	}
+	c.hear() // the last news
 	var idle []string
 	for name, g := range c.groups {
-		if c.isIdle(g) {
+		if g.kept && c.isIdle(g) {
 			idle = append(idle, name)
 		}
 	}
@@ -91,8 +105,8 @@ func (c *Controller) Close() error {
 
 // isIdle says whether it is certain that the group never carried data.
 func (c *Controller) isIdle(g *group) bool {
-	if g.restored || g.published == nil {
-		return !g.restored
+	if g.restored || g.switched || g.published == nil {
+		return !g.restored && !g.switched
 	}
 	state, ok := c.Switch.GroupState(g.id)
 	return ok && state.Sent == g.published.Source.FirstPSN.Prev()

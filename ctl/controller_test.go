@@ -15,6 +15,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/mft"
@@ -225,6 +226,22 @@ func TestANameAndAQPNAreTakenOnce(t *testing.T) {
 	w.expect(t, withG1)
 }
 
+func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
+	w := newWorld(t)
+	keys := "ack: quorum 1\nnak: lower\nspeak: rnr\nsilent-after: 200ms\nevict: true\ncnp: all\ncredits: merge\nsource-switch: force\n"
+	g := w.create(t, keys+g1)
+	want := api.Policy{
+		Ack: "quorum 1", Nak: "lower", OnFatal: "evict", Speak: "rnr", SilentAfter: "200ms", Evict: true, CNP: "all",
+		Credits: "merge", SourceSwitch: "force",
+	}
+	if *g.Policy != want {
+		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
+	}
+	if published := w.groups["g1"].published.Policy; !published.NeedsTimer() || *policy(published) != want {
+		t.Errorf("published %+v", published)
+	}
+}
+
 func TestRemovingWhatIsNotThereSaysSo(t *testing.T) {
 	w := newWorld(t)
 	want := `there is no group "g9"; rocast group ls lists those there are`
@@ -254,6 +271,59 @@ func TestAddressingDecidesWhatIsOwnedAndWhatCopiesComeFrom(t *testing.T) {
 				t.Errorf("answers come from %v and copies from %v, want %s and %s", g.Source.Src, g.Paths[0].Src, c.ip, c.copiesFrom)
 			}
 		})
+	}
+}
+
+func TestAMemberThatIsBothIsSourceAndReceiver(t *testing.T) {
+	w := newWorld(t)
+	v := w.create(t, `name: g1
+ip: 10.77.0.100
+qpn: 1
+mtu: 1024
+members:
+  - {ip: 10.77.0.3, qpn: 19, psn: 7}
+  - {ip: 10.77.0.1, qpn: 17, psn: 5, sendPSN: 1000, role: both}
+  - {ip: 10.77.0.2, qpn: 18, psn: 6, sendPSN: 2000, role: both}
+`)
+	g := w.groups["g1"].published
+	if g.Source.Path != 0 || g.Source.FirstPSN != 1000 || g.Source.Dst.String() != "10.77.0.1" {
+		t.Errorf("source %+v", g.Source)
+	}
+	for i, want := range []mft.Path{{FirstPSN: 5, Sends: true, SendPSN: 1000}, {FirstPSN: 6, Sends: true, SendPSN: 2000}, {FirstPSN: 7}} {
+		p := g.Paths[i]
+		if p.FirstPSN != want.FirstPSN || p.Sends != want.Sends || p.SendPSN != want.SendPSN || p.RemoteQPN != 1 {
+			t.Errorf("path %d: %+v", i, p)
+		}
+	}
+	if g.Source.Leg != g.Paths[0].Leg {
+		t.Errorf("as a source it is reached by %+v, as a receiver by %+v", g.Source.Leg, g.Paths[0].Leg)
+	}
+	if m := v.Members; v.MemberCount != 3 || len(m) != 3 || m[1].Role != "both" || m[1].PSN != 5 || *m[1].SendPSN != 1000 || m[0].SendPSN != nil {
+		t.Errorf("shown as %+v", m)
+	}
+}
+
+// One host, asked for twice while the kernel changes its mind.
+func TestAPlanAsksForEveryHostOnce(t *testing.T) {
+	asked := map[netip.Addr]int{}
+	w := newWorld(t)
+	p := planner{ports: w.ports, hop: func(addr netip.Addr) nexthop.Hop {
+		asked[addr]++
+		return ctltest.Hop(asked[addr], "eth1", 1500, byte(asked[addr]))
+	}}
+	a, b := netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("10.77.0.2")
+	both := groupfile.Member{IP: a, Role: groupfile.Both}
+	legs := p.plan(&groupfile.File{PathMTU: 1024, IP: netip.MustParseAddr("10.77.0.100"), Source: both, Receivers: []groupfile.Member{both, {IP: b}}}).legs
+	if asked[a] != 1 || asked[b] != 1 || legs[0].Leg != legs[1].Leg {
+		t.Errorf("asked %v, legs %+v", asked, legs)
+	}
+}
+
+func TestAWaitedForMemberThatIsBothCountsOnce(t *testing.T) {
+	w := newWorld(t)
+	g := w.create(t, strings.NewReplacer("10.77.0.1,", "10.77.0.9,", "psn: 1000, role: source", "psn: 3, sendPSN: 1000, role: both, regions: [{va: 1, length: 4096, rkey: 1}]").Replace(g1))
+	if g.WaitingCount != 1 || g.Members[0].State != api.Waiting {
+		t.Errorf("%+v", g)
 	}
 }
 

@@ -24,28 +24,38 @@ func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error)
 	if err != nil {
 		return api.Group{}, apiError(err)
 	}
-	return c.create(ctx, file, func() error { return c.Store.Put(file.Name, text) })
+	return c.create(ctx, file, text)
 }
 
-// create makes a group, and keeps it by calling keep.
-func (c *Controller) create(ctx context.Context, file *groupfile.File, keep func() error) (api.Group, error) {
+// create makes a group, and keeps its text; without one the group ends with the daemon.
+func (c *Controller) create(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
 	defer c.settle(ctx, file)()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.groups[file.Name] != nil {
-		return api.Group{}, &api.Error{Kind: api.Exists, Line: file.Lines.Name,
+		return api.Group{}, &api.Error{Kind: api.Exists, Line: file.Lines["name"],
 			Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name", file.Name, file.Name)}
 	}
-	g := &group{name: file.Name, file: file}
+	g := newGroup(file, text != nil)
 	if err := c.begin(g, c.refuseUnfit); err != nil {
 		return api.Group{}, apiError(err)
 	}
-	if err := keep(); err != nil {
-		return api.Group{}, apiError(errors.Join(err, c.end(g)))
+	if g.kept {
+		if err := c.Store.Put(g.name, text); err != nil {
+			return api.Group{}, apiError(errors.Join(err, c.end(g)))
+		}
 	}
 	c.groups[g.name] = g
-	c.Log.Info("group created", zap.String("group", g.name), zap.Int("members", 1+len(file.Receivers)), zap.Int("waiting", g.waiting()))
+	c.Log.Info("group created", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("waiting", g.waiting()))
 	return c.view(g), nil
+}
+
+func newGroup(file *groupfile.File, kept bool) *group {
+	g := &group{name: file.Name, file: file, kept: kept}
+	if file.Source.Role == groupfile.Both {
+		g.source = file.Source.ID()
+	}
+	return g
 }
 
 // settle lets the kernel find the members of a group to be. The function it returns ends that, when the group itself
@@ -70,7 +80,7 @@ func (c *Controller) refuseUnfit(g *group, p plan) error {
 	f := g.file
 	for _, l := range p.legs {
 		if l.unfit {
-			return yamldoc.Errorf(f.Lines.MTU, "mtu: %s", l.reason)
+			return yamldoc.Errorf(f.Lines["mtu"], "mtu: %s", l.reason)
 		}
 	}
 	for _, forward := range f.Forward {
@@ -83,7 +93,7 @@ func (c *Controller) refuseUnfit(g *group, p plan) error {
 	}
 	local, err := c.Addresses.Local(f.IP)
 	if err == nil && !local {
-		err = yamldoc.Errorf(f.Lines.IP, "ip %v is not this box's, and with addressing switch-ip members name the group by an address the box has; add it with ip addr add, or use addressing: group-ip", f.IP)
+		err = yamldoc.Errorf(f.Lines["ip"], "ip %v is not this box's, and with addressing switch-ip members name the group by an address the box has; add it with ip addr add, or use addressing: group-ip", f.IP)
 	}
 	return err
 }
@@ -105,8 +115,10 @@ func (c *Controller) Remove(name string) error {
 	if g == nil {
 		return noGroup(name)
 	}
-	if err := c.Store.Delete(name); err != nil {
-		return apiError(err)
+	if g.kept {
+		if err := c.Store.Delete(name); err != nil {
+			return apiError(err)
+		}
 	}
 	delete(c.groups, name)
 	if err := c.end(g); err != nil {

@@ -7,9 +7,13 @@
 //	file ─▶ groupfile ─▶ plan (hops: nexthop) ─▶ Switch.Add ─▶ address ─▶ store
 //	         refused          refused               undone      undone    undone: the old state or the new
 //
+// A running group may change its receivers (update.go). What became of them since, like where one joined or that one was
+// evicted, is kept beside the file, because after a crash the data path knows nothing (standing.go, notes.go).
+//
 // What it is made of lies below, each readable alone: groupfile (what people write), nexthop (how hosts are reached),
-// address (whose IPs), store (the state directory), api (what goes over the socket), server (the socket), metrics. The
-// package never touches a frame, and never writes an R_Key to a log.
+// address (whose IPs), store (the state directory), api (what goes over the socket), server (the socket), metrics, perftest
+// (groups for unmodified perftest programs; perftest.go gives it what it needs). The package never touches a frame, and
+// never writes an R_Key to a log.
 //
 // Read first: controller.go, then plan.go.
 package ctl

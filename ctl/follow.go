@@ -40,7 +40,7 @@ func (c *Controller) replan(g *group) {
 // retry sets a group up that failed before.
 func (c *Controller) retry(g *group) {
 	c.untrack(g)
-	if err := c.begin(g, nil); err != nil {
+	if err := c.resume(g); err != nil {
 		g.problem = err.Error()
 		c.track(g)
 		return

@@ -5,41 +5,123 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
-// logNotes writes the data path's news about receivers to the log until ctx is done. The data path drops what is not taken
-// in time, so a storm of them cannot become a storm of lines.
-func (c *Controller) logNotes(ctx context.Context) error {
+// followNotes takes the data path's news about members until ctx is done. The data path drops what is not taken in time, so a
+// storm of them cannot become a storm of lines.
+func (c *Controller) followNotes(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case n := <-c.Switch.Notes():
-			c.logNote(n)
+			c.mu.Lock()
+			c.hear(n)
+			c.mu.Unlock()
 		}
 	}
 }
 
-func (c *Controller) logNote(n dataplane.Note) {
+// hear logs news, what has come since included, and keeps what a restart has to know of it, once for each group.
+func (c *Controller) hear(news ...dataplane.Note) {
+	for range len(c.Switch.Notes()) {
+		news = append(news, <-c.Switch.Notes())
+	}
+	changed := map[*group]bool{}
+	for _, n := range news {
+		g := c.groupByID(n.Group)
+		c.logNote(g, n)
+		if g != nil && c.take(g, n) {
+			changed[g] = true
+		}
+	}
+	for g := range changed {
+		if err := c.saveChronicle(g); err != nil {
+			c.Log.Error("what became of a member will not be known after a crash", zap.String("group", g.name), zap.Error(err))
+		}
+	}
+}
+
+// take notes what a piece of news means for a restart.
+func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
+	id := groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}
+	switch n.What {
+	case feedback.NoteSource:
+		changed = !g.switched
+		g.switched, g.source = true, id
+	case feedback.NoteJoined:
+		changed = g.joinedAt(id, n.PSN)
+	case feedback.NoteEvicted, feedback.NoteBehind:
+		if g.file.Receiver(id) >= 0 {
+			g.set(id, record{Standing: map[feedback.Note]standing{feedback.NoteEvicted: evicted, feedback.NoteBehind: behind}[n.What], PSN: n.PSN})
+		}
+		c.lookAround(g)
+		changed = true
+	}
+	return changed
+}
+
+// lookAround asks the data path who is out: a note does not tell forwards apart, and where many leave at once some notes are
+// lost. A member that is both is out of the group while it sends; of that one only its note is believed.
+func (c *Controller) lookAround(g *group) {
+	state, ok := c.Switch.GroupState(g.id)
+	if !ok {
+		return
+	}
+	look := func(id groupfile.ID, path int) {
+		if path < 0 || path >= len(state.Paths) || g.standing(id).isOut() {
+			return
+		}
+		switch p := state.Paths[path]; p.Part {
+		case feedback.PartBehind:
+			g.set(id, record{Standing: behind, PSN: p.Acked.Next()})
+		case feedback.PartGone:
+			g.set(id, record{Standing: evicted, PSN: p.Acked.Next()})
+		}
+	}
+	for _, m := range g.file.Receivers {
+		if m.Role == groupfile.Receiver {
+			look(m.ID(), g.published.FindPath(m.IP, m.RemoteQPN))
+		}
+	}
+	for i, forward := range g.file.Forward {
+		if l := g.leg(1 + len(g.file.Receivers) + i); l.Resolved() {
+			look(forwardID(forward), g.published.FindForwarded(l.Port))
+		}
+	}
+}
+
+// logNote takes no group for one that has gone since.
+func (c *Controller) logNote(g *group, n dataplane.Note) {
+	name := ""
+	if g != nil {
+		name = g.name
+	}
 	fields := []zap.Field{
-		zap.String("group", c.groupName(n.Group)), zap.Stringer("member", n.Receiver), zap.Stringer("event", n.What), zap.Uint32("psn", uint32(n.PSN)),
+		zap.String("group", name), zap.Stringer("member", n.Receiver), zap.Uint32("remoteQPN", uint32(n.RemoteQPN)),
+		zap.Stringer("event", n.What), zap.Uint32("psn", uint32(n.PSN)),
 	}
 	if n.Syndrome != 0 {
 		fields = append(fields, zap.Stringer("answer", n.Syndrome))
 	}
-	c.Log.Warn("receiver", fields...)
+	switch n.What {
+	case feedback.NoteJoined, feedback.NoteSource: // as they were asked to
+		c.Log.Info("member", fields...)
+	default:
+		c.Log.Warn("member", fields...)
+	}
 }
 
-// groupName is empty for a group that has gone since.
-func (c *Controller) groupName(id mft.GroupID) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// groupByID returns nil for a group that has gone.
+func (c *Controller) groupByID(id mft.GroupID) *group {
 	for _, g := range c.groups {
 		if g.published != nil && g.id == id {
-			return g.name
+			return g
 		}
 	}
-	return ""
+	return nil
 }

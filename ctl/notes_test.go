@@ -12,10 +12,10 @@ import (
 func TestNewsAboutAReceiverNameGroupAndReason(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.logNote(dataplane.Note{
+	w.hear(dataplane.Note{
 		Group: w.groups["g1"].id, Receiver: netip.MustParseAddr("10.77.0.3"), What: feedback.NoteFatal, PSN: 1007, Syndrome: roce.NAKRemoteAccess,
 	})
-	entries := w.logs.FilterMessage("receiver").All()
+	entries := w.logs.FilterMessage("member").All()
 	if len(entries) != 1 {
 		t.Fatalf("logged %v", entries)
 	}

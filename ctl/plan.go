@@ -15,7 +15,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// plan is a group's legs, in the file's order: the source, the receivers, the forwards.
+// plan is a group's legs, in the file's order: the source, the receivers, the forwards. A source that is both has a leg as
+// either.
 type plan struct {
 	legs []leg
 }
@@ -45,7 +46,9 @@ type planner struct {
 	hop   func(netip.Addr) nexthop.Hop
 }
 
+// plan asks for every address once: a member that is both has two legs, which must agree.
 func (p *planner) plan(f *groupfile.File) plan {
+	p.hop = once(p.hop)
 	copiesFrom := f.IP
 	if f.Addressing == mft.ByVirtualQPN {
 		copiesFrom = f.Source.IP
@@ -58,6 +61,18 @@ func (p *planner) plan(f *groupfile.File) plan {
 		legs = append(legs, p.forward(f, forward))
 	}
 	return plan{legs: legs}
+}
+
+func once(ask func(netip.Addr) nexthop.Hop) func(netip.Addr) nexthop.Hop {
+	known := map[netip.Addr]nexthop.Hop{}
+	return func(addr netip.Addr) nexthop.Hop {
+		hop, asked := known[addr]
+		if !asked {
+			hop = ask(addr)
+			known[addr] = hop
+		}
+		return hop
+	}
 }
 
 func (p *planner) member(f *groupfile.File, m groupfile.Member, from netip.Addr) leg {
@@ -102,25 +117,47 @@ func (p *planner) leg(f *groupfile.File, to netip.Addr) leg {
 // oneBufferMTU is the largest path MTU whose frames fit into one AF_XDP chunk whatever the driver's headroom.
 const oneBufferMTU = 2048
 
-// group makes the group of a plan.
-func (p plan) group(f *groupfile.File, restored bool) *mft.Group {
-	g := &mft.Group{
+// build makes what is published of a group by a plan.
+func (g *group) build(p plan) *mft.Group {
+	f := g.file
+	next := &mft.Group{
 		Name: f.Name, Addressing: f.Addressing, IP: f.IP, QPN: f.QPN, PathMTU: f.PathMTU,
-		Memory: f.Memory, Policy: f.Policy, Restored: restored,
+		Memory: f.Memory, Policy: f.Policy, Restored: g.restored,
 		Source: mft.Source{Leg: p.legs[0].Leg, FirstPSN: f.Source.FirstPSN},
 	}
 	for i, m := range f.Receivers {
-		g.Paths = append(g.Paths, mft.Path{
-			Leg: p.legs[1+i].Leg, Kind: mft.Connected, RemoteQPN: m.RemoteQPN, FirstPSN: m.FirstPSN, Regions: m.Regions,
+		if g.apart(m.ID()) {
+			continue
+		}
+		next.Paths = append(next.Paths, mft.Path{
+			Leg: p.legs[1+i].Leg, Kind: mft.Connected, RemoteQPN: m.RemoteQPN, FirstPSN: g.firstPSN(m),
+			Sends: m.Role == groupfile.Both, SendPSN: m.SendPSN, Regions: m.Regions,
 		})
 	}
-	for i := range f.Forward {
-		g.Paths = append(g.Paths, mft.Path{
-			Leg: p.legs[1+len(f.Receivers)+i].Leg, Kind: mft.Forwarded, RemoteQPN: f.QPN, FirstPSN: f.Source.FirstPSN,
+	for i, forward := range f.Forward {
+		if g.apart(forwardID(forward)) {
+			continue
+		}
+		next.Paths = append(next.Paths, mft.Path{
+			Leg: p.legs[1+len(f.Receivers)+i].Leg, Kind: mft.Forwarded, RemoteQPN: f.QPN, FirstPSN: f.Source.FirstPSN, Via: forward.Via,
 		})
 	}
-	return g
+	return next
 }
+
+// firstPSN is what the receiver's QP expects first. For one that joined before the daemon's start it is what the QP would
+// have expected, had it been there for the source's first packet. It stays as it is while the group is published: by
+// another one the data path knows another QP.
+func (g *group) firstPSN(m groupfile.Member) roce.PSN {
+	r := g.records[m.ID()]
+	if r == nil || r.since == nil {
+		return m.FirstPSN
+	}
+	return g.file.Source.FirstPSN.Add(m.FirstPSN.Sub(*r.since))
+}
+
+// receivers are the receivers' legs.
+func (p plan) receivers(f *groupfile.File) []leg { return p.legs[1 : 1+len(f.Receivers)] }
 
 // sameLegs says whether frames would go the same ways.
 func (p plan) sameLegs(q plan) bool {

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
 )
@@ -48,16 +49,21 @@ func (c *Controller) end(g *group) error {
 }
 
 func (c *Controller) publish(g *group, p plan) error {
-	next := p.group(g.file, g.restored)
+	next := g.build(p)
 	id, err := c.Switch.Add(next)
-	if errors.Is(err, mft.ErrTaken) {
-		return yamldoc.Errorf(g.file.Lines.QPN, "%v; write another qpn (or remoteQPN of a member), or another ip", err)
-	}
 	if err != nil {
-		return err
+		return takenQPN(g.file, err)
 	}
 	g.id, g.published, g.plan = id, next, p
 	return nil
+}
+
+// takenQPN adds the mend to the data path's refusal of a group whose addresses another one has.
+func takenQPN(f *groupfile.File, err error) error {
+	if errors.Is(err, mft.ErrTaken) {
+		return yamldoc.Errorf(f.Lines["qpn"], "%v; write another qpn (or remoteQPN of a member), or another ip", err)
+	}
+	return err
 }
 
 // replace publishes a group's new plan where frames would go another way by it. What was merged is kept.
@@ -66,7 +72,7 @@ func (c *Controller) replace(g *group, p plan) error {
 		g.plan = p
 		return nil
 	}
-	next := p.group(g.file, g.restored)
+	next := g.build(p)
 	if err := c.Switch.Replace(g.id, next); err != nil {
 		return err
 	}
@@ -131,6 +137,9 @@ func (c *Controller) planner() *planner { return &planner{ports: c.ports, hop: c
 // logLegs tells what became of the ways to a group's members between two plans.
 func (c *Controller) logLegs(g *group, was, is plan) {
 	for i, l := range is.legs {
+		if g.isTwin(i) {
+			continue
+		}
 		var before leg
 		if i < len(was.legs) {
 			before = was.legs[i]

@@ -1,6 +1,8 @@
 package ctl
 
 import (
+	"errors"
+
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -25,20 +27,70 @@ func (c *Controller) Restore() error {
 }
 
 func (c *Controller) restore(k store.Group) {
-	g := &group{name: k.Name, restored: !k.Idle}
+	g := &group{name: k.Name, kept: true}
 	c.groups[g.name] = g
 	file, err := groupfile.Parse(k.Text)
 	if err != nil {
 		c.fail(g, err)
 		return
 	}
-	g.file = file
-	if err := c.begin(g, nil); err != nil {
+	g = newGroup(file, true)
+	g.name, g.restored = k.Name, !k.Idle
+	c.groups[g.name] = g
+	if err := g.recall(k); err != nil {
+		c.fail(g, err)
+		return
+	}
+	if err := c.saveChronicle(g); err != nil { // what a crash made of it
+		c.fail(g, err)
+		return
+	}
+	if err := c.resume(g); err != nil {
 		c.fail(g, err)
 		c.track(g)
 		return
 	}
 	c.Log.Info("group restored", zap.String("group", g.name), zap.Bool("fresh", !g.restored), zap.Int("waiting", g.waiting()))
+}
+
+// recall reads what became of a kept group's members.
+func (g *group) recall(k store.Group) (err error) {
+	if k.Idle {
+		return nil // nothing became of anybody: all begin with the first packet
+	}
+	if g.chronicle, err = readChronicle(k.State, g.file, k.Clean); err != nil {
+		return err
+	}
+	if g.switched {
+		return errSwitched
+	}
+	return nil
+}
+
+// errSwitched: who is the source now, and how each member's PSNs lie to its, was known to the data path alone.
+var errSwitched = errors.New("its source had switched before the daemon ended, and how the members' PSNs lie to each other since is lost; remove it and create it with fresh QPs and PSNs")
+
+// resume sets a kept group up: without those whose part was over, and with those still joining as such.
+func (c *Controller) resume(g *group) error {
+	if err := c.begin(g, nil); err != nil {
+		return err
+	}
+	comes := false
+	for _, r := range g.records {
+		if r.Standing == joining {
+			r.apart, comes = false, true
+		}
+	}
+	if !comes {
+		return nil
+	}
+	c.Switch.GroupState(g.id) // see regroup
+	next := g.build(g.plan)
+	if err := c.Switch.Replace(g.id, next); err != nil {
+		return errors.Join(err, c.end(g))
+	}
+	g.published = next
+	return nil
 }
 
 // fail notes why a kept group is not there. A sentence about the file may quote an R_Key in a wrong place: the log gets the

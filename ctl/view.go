@@ -36,12 +36,32 @@ func (c *Controller) Group(name string) (api.Group, error) {
 // waiting counts the legs without a next hop.
 func (g *group) waiting() int {
 	n := 0
-	for _, l := range g.plan.legs {
-		if !l.Resolved() {
+	for i, l := range g.plan.legs {
+		if !l.Resolved() && !g.isTwin(i) && g.ended(i) == nil {
 			n++
 		}
 	}
 	return n
+}
+
+// isTwin says whether leg i is one that the same member has again, as a receiver.
+func (g *group) isTwin(i int) bool { return i == 0 && g.file.Source.Role == groupfile.Both }
+
+// ended is the record of the member or forward at leg i if its part in the group is over.
+func (g *group) ended(i int) *record {
+	var id groupfile.ID
+	switch forward := i - 1 - len(g.file.Receivers); {
+	case i == 0:
+		return nil
+	case forward >= 0:
+		id = forwardID(g.file.Forward[forward])
+	default:
+		id = g.file.Receivers[i-1].ID()
+	}
+	if r := g.records[id]; r != nil && r.Standing.isOut() {
+		return r
+	}
+	return nil
 }
 
 func summary(g *group) api.GroupSummary {
@@ -54,7 +74,7 @@ func summary(g *group) api.GroupSummary {
 	}
 	if f := g.file; f != nil {
 		s.IP, s.QPN, s.Addressing = f.IP.String(), uint32(f.QPN), f.Addressing.String()
-		s.MemberCount = 1 + len(f.Receivers)
+		s.MemberCount = len(f.Members())
 	}
 	return s
 }
@@ -66,7 +86,7 @@ func (c *Controller) view(g *group) api.Group {
 		return v
 	}
 	v.MTU = f.PathMTU
-	v.Policy = &api.Policy{Ack: f.Policy.Ack.String(), Nak: f.Policy.Nak.String(), OnFatal: f.Policy.OnFatal.String()}
+	v.Policy = policy(f.Policy)
 	for _, m := range f.Memory {
 		v.Memory = append(v.Memory, region(mft.Region(m)))
 	}
@@ -78,11 +98,16 @@ func (c *Controller) view(g *group) api.Group {
 	if state.Started && state.Sent != f.Source.FirstPSN.Prev() {
 		v.Progress = &api.Progress{Sent: uint32(state.Sent), Position: uint32(state.Pos), Merged: uint32(state.Merged)}
 	}
-	v.Members = append(v.Members, member(f.Source, g.reach(0)))
+	if f.Source.Role == groupfile.Source {
+		v.Members = append(v.Members, member(f.Source, g.reach(0)))
+	}
 	for i, m := range f.Receivers {
 		reach := g.reach(1 + i)
 		if g.published != nil {
 			g.addProgress(&reach, state, g.published.FindPath(m.IP, m.RemoteQPN))
+			if m.ID() == g.source && reach.State != api.LeftOut {
+				reach.Part = "source"
+			}
 		}
 		v.Members = append(v.Members, member(m, reach))
 	}
@@ -97,10 +122,25 @@ func (c *Controller) view(g *group) api.Group {
 	return v
 }
 
+func policy(p feedback.Policy) *api.Policy {
+	v := &api.Policy{
+		Ack: p.Ack.String(), Nak: p.Nak.String(), OnFatal: p.OnFatal.String(), Speak: p.Speak.String(),
+		SilentAfter: "0", Evict: p.Evict, CNP: p.CNP.String(), Credits: p.Credits.String(), SourceSwitch: p.Switch.String(),
+	}
+	if p.SilentAfter > 0 {
+		v.SilentAfter = p.SilentAfter.String()
+	}
+	return v
+}
+
 func member(m groupfile.Member, reach api.Reach) api.Member {
 	v := api.Member{
 		IP: m.IP.String(), QPN: uint32(m.QPN), PSN: uint32(m.FirstPSN), Role: m.Role.String(),
 		RemoteQPN: uint32(m.RemoteQPN), Reach: reach,
+	}
+	if m.Role == groupfile.Both {
+		psn := uint32(m.SendPSN)
+		v.SendPSN = &psn
 	}
 	for _, r := range m.Regions {
 		v.Regions = append(v.Regions, region(r))
@@ -123,6 +163,9 @@ func (g *group) leg(i int) leg {
 
 func (g *group) reach(i int) api.Reach {
 	l := g.leg(i)
+	if r := g.ended(i); r != nil {
+		return api.Reach{State: api.LeftOut, Reason: r.mend(), Part: string(r.Standing)}
+	}
 	if !l.Resolved() {
 		return api.Reach{State: api.Waiting, Reason: l.reason}
 	}
@@ -140,6 +183,9 @@ func (g *group) addProgress(r *api.Reach, state dataplane.GroupState, path int) 
 		return
 	}
 	p := state.Paths[path]
+	if r.State == api.LeftOut {
+		return
+	}
 	r.Part = p.Part.String()
 	hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.file.Source.FirstPSN.Prev()
 	if hasSpoken {

@@ -153,12 +153,18 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	if g.Policy != old.Policy {
 		return fmt.Errorf("group %s: the policy of a live group cannot change; remove it and create it anew", g.Name)
 	}
-	t, err := s.Table().Replace(id, g)
+	before := s.Table()
+	t, err := before.Replace(id, g)
 	if err != nil {
 		return fmt.Errorf("group %s: %w", g.Name, err)
 	}
+	keys := append(old.Keys(), g.Keys()...)
 	s.table.Store(t)
-	return s.steer(append(old.Keys(), g.Keys()...), t)
+	if err := s.steer(keys, t); err != nil {
+		s.table.Store(before)
+		return errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(keys, before))
+	}
+	return nil
 }
 
 // Remove ends the group's traffic. Frames in flight find it gone.

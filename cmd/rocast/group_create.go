@@ -12,8 +12,7 @@ import (
 )
 
 func (a *app) groupCreate() *cobra.Command {
-	var file string
-	cmd := &cobra.Command{
+	return a.fromFile(&cobra.Command{
 		Use:   "create -f FILE",
 		Short: "Create the group that a file describes",
 		Long: `Create the group that a file describes. A bad file is refused whole, with the line and the mend.
@@ -23,9 +22,15 @@ func (a *app) groupCreate() *cobra.Command {
   qpn: 1                                 # what the source uses as remote QPN
   mtu: 1024                              # the path MTU of the members' QPs
   addressing: group-ip                   # or virtual-qpn, switch-ip
-  ack: all
+  ack: all                               # or quorum N
   nak: hold                              # or lower
-  on-fatal: fail
+  on-fatal: fail                         # or evict, the default with a quorum
+  speak: off                             # or rnr: what is done for a receiver that stays silent
+  silent-after: 0                        # never; or a time from 10ms to 1h
+  evict: false                           # or true: a silent receiver leaves the group
+  cnp: filter                            # or all
+  credits: unlimited                     # or merge
+  source-switch: guard                   # or force
   memory: {va: 0x10000, rkey: 0x77}      # what the source writes to; a list pairs up with each member's regions
   members:
     - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
@@ -34,22 +39,30 @@ func (a *app) groupCreate() *cobra.Command {
     - {port: eth5, via: 10.77.0.250}
 
 psn is the first PSN a source's QP sends, or a receiver's QP expects. A receiver's QP has the group's ip and qpn as its
-remote peer; remoteQPN: in its entry says another.`,
-		Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file == "" {
-				return usage(cmd, "-f FILE is missing")
-			}
-			text, err := a.readFile(file)
-			if err != nil {
-				return err
-			}
-			g, err := a.client().CreateGroup(cmd.Context(), text)
-			if err != nil {
-				return inFile(file, err)
-			}
-			return a.print(g, func(w io.Writer) { printCreated(w, g) })
-		},
+remote peer; remoteQPN: in its entry says another. A member with role: both is a receiver that may become the source; it
+also has sendPSN, the first PSN its QP sends. Where no member is the source, the first that is both sends first.`,
+	}, func(cmd *cobra.Command, file string, text []byte) error {
+		g, err := a.client().CreateGroup(cmd.Context(), text)
+		if err != nil {
+			return inFile(file, err)
+		}
+		return a.print(g, func(w io.Writer) { printMade(w, g, "created") })
+	})
+}
+
+// fromFile completes a command that sends a group file.
+func (a *app) fromFile(cmd *cobra.Command, send func(cmd *cobra.Command, file string, text []byte) error) *cobra.Command {
+	var file string
+	cmd.Args = takes()
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if file == "" {
+			return usage(cmd, "-f FILE is missing")
+		}
+		text, err := a.readFile(file)
+		if err != nil {
+			return err
+		}
+		return send(cmd, file, text)
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "the group `file`; - is standard input")
 	return cmd
@@ -91,12 +104,12 @@ func (e *fileError) Error() string {
 }
 func (e *fileError) Unwrap() error { return e.cause }
 
-func printCreated(w io.Writer, g api.Group) {
+func printMade(w io.Writer, g api.Group, done string) {
 	if g.WaitingCount == 0 {
-		fmt.Fprintf(w, "group %s created, all %d members are reached\n", g.Name, g.MemberCount)
+		fmt.Fprintf(w, "group %s %s, all %d members are reached\n", g.Name, done, g.MemberCount)
 		return
 	}
-	fmt.Fprintf(w, "group %s created; waiting for:\n", g.Name)
+	fmt.Fprintf(w, "group %s %s; waiting for:\n", g.Name, done)
 	for _, m := range g.Members {
 		if m.State == api.Waiting {
 			row(w, "  "+m.IP, m.Reason)

@@ -16,8 +16,8 @@ func (a *app) groupShow() *cobra.Command {
 		Short: "Show a group: members, next hops, progress, counters",
 		Long: `Show a group: members, next hops, progress, counters.
 
-ACKED and what is said of the source are PSNs of the source. PENDING is a NAK that the source has not heard. R_Keys are
-shown to root alone.`,
+ACKED and what is said of the source are PSNs of the source. PENDING is a NAK that the source has not heard. PART is how a
+receiver takes part; STATE says how one that no longer does comes back. R_Keys are shown to root alone.`,
 		Args: takes("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			g, err := a.client().Group(cmd.Context(), args[0])
@@ -39,7 +39,9 @@ func printGroup(w io.Writer, g api.Group) {
 	row(w, "qpn", g.QPN)
 	row(w, "addressing", g.Addressing)
 	row(w, "mtu", g.MTU)
-	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s", g.Policy.Ack, g.Policy.Nak, g.Policy.OnFatal))
+	p := g.Policy
+	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s, speak %s, silent-after %s, evict %t, cnp %s, credits %s, source-switch %s",
+		p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP, p.Credits, p.SourceSwitch))
 	row(w, "restored", yesNo(g.Restored))
 	source := "not heard yet"
 	if p := g.Progress; p != nil {
@@ -55,9 +57,9 @@ func printGroup(w io.Writer, g api.Group) {
 
 func printMembers(w io.Writer, g api.Group) {
 	fmt.Fprintln(w)
-	row(w, "MEMBER", "QPN", "ROLE", "REMOTE QPN", "FIRST PSN", "PORT", "MAC", "VLAN", "PART", "ACKED", "PENDING", "STATE")
+	row(w, "MEMBER", "QPN", "ROLE", "REMOTE QPN", "FIRST PSN", "SEND PSN", "PORT", "MAC", "VLAN", "PART", "ACKED", "PENDING", "STATE")
 	for _, m := range g.Members {
-		row(w, m.IP, m.QPN, m.Role, m.RemoteQPN, m.PSN, m.Port, m.MAC, vlans(m.VLANs), m.Part, acked(m.Acked), m.Pending, because(m.State, m.Reason))
+		row(w, m.IP, m.QPN, m.Role, m.RemoteQPN, m.PSN, optional(m.SendPSN), m.Port, m.MAC, vlans(m.VLANs), m.Part, optional(m.Acked), m.Pending, because(m.State, m.Reason))
 	}
 }
 
@@ -68,7 +70,7 @@ func printForwards(w io.Writer, forwards []api.Forward) {
 	fmt.Fprintln(w)
 	row(w, "FORWARD", "PORT", "MAC", "VLAN", "PART", "ACKED", "PENDING", "STATE")
 	for _, f := range forwards {
-		row(w, f.Via, f.Port, f.MAC, vlans(f.VLANs), f.Part, acked(f.Acked), f.Pending, because(f.State, f.Reason))
+		row(w, f.Via, f.Port, f.MAC, vlans(f.VLANs), f.Part, optional(f.Acked), f.Pending, because(f.State, f.Reason))
 	}
 }
 
@@ -96,7 +98,7 @@ func rkey(key *api.Hex) string {
 	return key.String()
 }
 
-func acked(psn *uint32) string {
+func optional(psn *uint32) string {
 	if psn == nil {
 		return ""
 	}

@@ -45,10 +45,11 @@ func startDaemon(t *testing.T) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
+	controller := ctl.New(ctl.Parts{
+		Switch: d.sw, NextHops: network(), Addresses: ctltest.NewAddresses(), Store: state, Log: zap.NewNop(),
+	})
 	s := server.New(server.Config{
-		Control: ctl.New(ctl.Parts{
-			Switch: d.sw, NextHops: network(), Addresses: ctltest.NewAddresses(), Store: state, Log: zap.NewNop(),
-		}),
+		Control: controller,
 		Features: func() []api.Feature {
 			return []api.Feature{
 				{Name: "shared-umem", Since: "5.10", Status: api.Available, Fallback: "none"},
@@ -68,6 +69,9 @@ func startDaemon(t *testing.T) *daemon {
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := controller.Close(); err != nil {
 			t.Error(err)
 		}
 		state.Close()
@@ -152,7 +156,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group ls", "group show", "group rm", "port", "port ls", "stats", "features", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group rm", "perftest", "perftest up", "perftest down", "perftest ls", "port", "port ls", "stats", "features", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {
@@ -178,6 +182,10 @@ func TestWrongArgumentsSendNothing(t *testing.T) {
 		{"group ls g1", `"g1" is one argument too many; see rocast group ls --help`},
 		{"group create", "-f FILE is missing; see rocast group create --help"},
 		{"group create -f /none.yaml", "read the group file: open /none.yaml: no such file or directory"},
+		{"group update", "-f FILE is missing; see rocast group update --help"},
+		{"perftest up", "--group-ip IP is missing; see rocast perftest up --help"},
+		{"perftest up --group-ip 10.77.0.100", "--receivers IP,IP,... is missing; see rocast perftest up --help"},
+		{"perftest down", "--group-ip IP is missing; see rocast perftest down --help"},
 		{"stats --al", "unknown flag: --al; see rocast stats --help"},
 	} {
 		d.refused(t, exitUsage, api.Usage, c.want, strings.Fields(c.args)...)

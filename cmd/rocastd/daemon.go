@@ -59,7 +59,7 @@ func (s *service) open(config ctl.Config, openSwitch opener) error {
 	if err := s.openDataPath(config, openSwitch); err != nil {
 		return err
 	}
-	if err := s.openControl(state); err != nil {
+	if err := s.openControl(config, state); err != nil {
 		return err
 	}
 	s.server = server.New(server.Config{
@@ -86,7 +86,7 @@ func (s *service) openDataPath(config ctl.Config, openSwitch opener) error {
 	return nil
 }
 
-func (s *service) openControl(state *store.Store) error {
+func (s *service) openControl(config ctl.Config, state *store.Store) error {
 	var ports []int
 	for _, p := range s.sw.Ports() {
 		ports = append(ports, p.IfIndex)
@@ -101,7 +101,9 @@ func (s *service) openControl(state *store.Store) error {
 	if err != nil {
 		return err
 	}
-	s.controller = ctl.New(ctl.Parts{Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log})
+	s.controller = ctl.New(ctl.Parts{
+		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: config.Perftest,
+	})
 	s.close = append(s.close, s.controller.Close)
 	return s.controller.Restore()
 }

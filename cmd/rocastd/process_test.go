@@ -227,3 +227,53 @@ func TestTheDaemonsLifeOnRealPorts(t *testing.T) {
 		t.Errorf("after the last start br0 has %s", got)
 	}
 }
+
+// perftest's clients connect by TCP: what listens for them is in the daemon's namespace, on an IP that the daemon owns.
+func TestAPerftestClientFindsItsHelper(t *testing.T) {
+	b := newBox(t)
+	config, err := os.OpenFile(b.config, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = config.WriteString("perftest: [{groupIP: 10.77.0.101, receivers: 10.77.0.2}]\n")
+	}
+	if err == nil {
+		err = config.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.start(t)
+	client := api.NewClient(b.socket, nil)
+	if _, err := client.PerftestUp(t.Context(), api.PerftestRequest{GroupIP: "10.77.0.99", Receivers: []string{"10.77.0.1", "10.77.0.2"}}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		list, err := client.Perftests(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Perftests) == 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("up are %+v", list)
+		}
+	}
+	for _, groupIP := range []string{"10.77.0.99", "10.77.0.101"} {
+		err := b.hosts[0].Do(func() error {
+			conn, err := net.DialTimeout("tcp4", groupIP+":18515", 5*time.Second)
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if got := p.end(t, unix.SIGTERM); got != "exit status 0" {
+		t.Errorf("stopped: %s", got)
+	}
+	if got := b.addresses(t); strings.Contains(got, "10.77.0.99") || strings.Contains(got, "10.77.0.101") {
+		t.Errorf("after the stop br0 has %s", got)
+	}
+}

@@ -50,6 +50,11 @@ func (c *Client) CreateGroup(ctx context.Context, file []byte) (group Group, err
 	return group, c.do(ctx, http.MethodPost, GroupsPath, file, &group)
 }
 
+// UpdateGroup gives a running group the members that a file describes.
+func (c *Client) UpdateGroup(ctx context.Context, name string, file []byte) (group Group, err error) {
+	return group, c.do(ctx, http.MethodPut, GroupsPath+"/"+url.PathEscape(name), file, &group)
+}
+
 // RemoveGroup ends a group.
 func (c *Client) RemoveGroup(ctx context.Context, name string) (removed Removed, err error) {
 	return removed, c.do(ctx, http.MethodDelete, GroupsPath+"/"+url.PathEscape(name), nil, &removed)
@@ -63,6 +68,25 @@ func (c *Client) Groups(ctx context.Context) (groups Groups, err error) {
 // Group describes a group.
 func (c *Client) Group(ctx context.Context, name string) (group Group, err error) {
 	return group, c.do(ctx, http.MethodGet, GroupsPath+"/"+url.PathEscape(name), nil, &group)
+}
+
+// Perftests lists the group IPs that perftest's clients can talk to.
+func (c *Client) Perftests(ctx context.Context) (list Perftests, err error) {
+	return list, c.do(ctx, http.MethodGet, PerftestPath, nil, &list)
+}
+
+// PerftestUp begins to serve perftest's clients on a group IP.
+func (c *Client) PerftestUp(ctx context.Context, request PerftestRequest) (up Perftest, err error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return up, Errorf(BadRequest, "%v", err)
+	}
+	return up, c.do(ctx, http.MethodPost, PerftestPath, body, &up)
+}
+
+// PerftestDown ends that.
+func (c *Client) PerftestDown(ctx context.Context, groupIP string) (removed Removed, err error) {
+	return removed, c.do(ctx, http.MethodDelete, PerftestPath+"/"+url.PathEscape(groupIP), nil, &removed)
 }
 
 // Ports lists the ports.

@@ -3,7 +3,11 @@
 //	GET    /v1/groups          Groups
 //	POST   /v1/groups          a group file (YAML) in, Group out (201)
 //	GET    /v1/groups/{name}   Group
+//	PUT    /v1/groups/{name}   a group file in, Group out: its receivers come and go
 //	DELETE /v1/groups/{name}   Removed
+//	GET    /v1/perftest        Perftests
+//	POST   /v1/perftest        PerftestRequest in, Perftest out (201)
+//	DELETE /v1/perftest/{ip}   Removed
 //	GET    /v1/ports           Ports
 //	GET    /v1/stats           Stats
 //	GET    /v1/features        Features

@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // MaxGroupFileBytes bounds a group file: the largest group with a line for each member, and room for their regions.
@@ -12,6 +13,7 @@ const MaxGroupFileBytes = 1 << 20
 const (
 	GroupsPath   = "/v1/groups"
 	PortsPath    = "/v1/ports"
+	PerftestPath = "/v1/perftest"
 	StatsPath    = "/v1/stats"
 	FeaturesPath = "/v1/features"
 	VersionPath  = "/v1/version"
@@ -21,8 +23,9 @@ const (
 // States of a group and of a member.
 const (
 	Ready   = "ready"
-	Waiting = "waiting" // for a next hop; Reason says for which
-	Failed  = "failed"  // a kept group that could not be set up again; Reason says why
+	Waiting = "waiting"  // for a next hop; Reason says for which
+	Failed  = "failed"   // a kept group that could not be set up again; Reason says why
+	LeftOut = "left-out" // a member whose part in the group is over; Reason says why, and how it comes back
 )
 
 // Groups lists all groups, by name.
@@ -57,9 +60,15 @@ type Group struct {
 
 // Policy is how feedback is merged.
 type Policy struct {
-	Ack     string `json:"ack"`
-	Nak     string `json:"nak"`
-	OnFatal string `json:"on-fatal"`
+	Ack          string `json:"ack"`
+	Nak          string `json:"nak"`
+	OnFatal      string `json:"on-fatal"`
+	Speak        string `json:"speak"`
+	SilentAfter  string `json:"silent-after"` // a duration ("200ms"); "0": never
+	Evict        bool   `json:"evict"`
+	CNP          string `json:"cnp"`
+	Credits      string `json:"credits"`
+	SourceSwitch string `json:"source-switch"`
 }
 
 // Progress is where the merging stands, in PSNs of the source.
@@ -81,6 +90,7 @@ type Member struct {
 	IP        string   `json:"ip"`
 	QPN       uint32   `json:"qpn"`
 	PSN       uint32   `json:"psn"`
+	SendPSN   *uint32  `json:"sendPSN,omitempty"` // role both alone: the first PSN it sends
 	Role      string   `json:"role"`
 	RemoteQPN uint32   `json:"remoteQPN"`
 	Regions   []Region `json:"regions,omitempty"`
@@ -100,7 +110,7 @@ type Reach struct {
 	Port    string  `json:"port,omitempty"`
 	MAC     string  `json:"mac,omitempty"`
 	VLANs   []int   `json:"vlans,omitempty"`   // outermost first
-	Part    string  `json:"part,omitempty"`    // of a path: active, or why it is not
+	Part    string  `json:"part,omitempty"`    // of a path: active, source while it sends itself, or why it is neither
 	Acked   *uint32 `json:"acked,omitempty"`   // highest PSN acknowledged, in PSNs of the source; absent: it has not spoken
 	Pending string  `json:"pending,omitempty"` // the NAK it gave that the source has not heard
 }
@@ -108,6 +118,39 @@ type Reach struct {
 // Removed answers a DELETE.
 type Removed struct {
 	Name string `json:"removed"`
+}
+
+// Perftests lists the group IPs that perftest's clients can talk to, by IP.
+type Perftests struct {
+	Perftests []Perftest `json:"perftests"`
+}
+
+// PerftestRequest asks for one more.
+type PerftestRequest struct {
+	GroupIP   string   `json:"groupIP"`
+	Receivers []string `json:"receivers"`      // where perftest's servers run
+	Port      uint16   `json:"port,omitempty"` // TCP, here and there; absent: perftest's own, 18515
+}
+
+// Perftest is a group IP on which perftest's clients are served.
+type Perftest struct {
+	GroupIP   string        `json:"groupIP"`
+	Receivers []string      `json:"receivers"`
+	Port      uint16        `json:"port"`
+	Runs      []PerftestRun `json:"runs"` // oldest first; the oldest ones are forgotten
+}
+
+// PerftestRun is one client's run.
+type PerftestRun struct {
+	Client  string     `json:"client"`
+	State   string     `json:"state"` // handshaking, running, ended, refused
+	Reason  string     `json:"reason,omitempty"`
+	Version string     `json:"version,omitempty"` // the client's perftest
+	QPs     int        `json:"qps,omitempty"`
+	MTU     int        `json:"mtu,omitempty"`
+	Groups  []string   `json:"groups,omitempty"` // while it runs
+	Began   time.Time  `json:"began"`
+	Ended   *time.Time `json:"ended,omitempty"`
 }
 
 // Ports lists the ports.

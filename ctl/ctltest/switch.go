@@ -2,10 +2,12 @@ package ctltest
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -14,16 +16,19 @@ import (
 type Switch struct {
 	*dataplane.Switch
 	infos []dataplane.PortInfo
+	notes chan dataplane.Note
 
 	mu       sync.Mutex
 	refuse   error
 	replaced []string
 	carried  map[mft.GroupID]roce.PSN
+	parts    map[mft.GroupID]map[netip.Addr]feedback.Part
 }
 
 // NewSwitch returns a Switch with ports of MTU 1500.
 func NewSwitch(ports ...string) *Switch {
-	s := &Switch{Switch: porttest.New(len(ports)).Switch, carried: map[mft.GroupID]roce.PSN{}}
+	s := &Switch{Switch: porttest.New(len(ports)).Switch, carried: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}}
+	s.notes = make(chan dataplane.Note, 64)
 	for i, name := range ports {
 		s.infos = append(s.infos, dataplane.PortInfo{
 			ID: mft.PortID(i), Name: name, IfIndex: i + 1, MAC: [6]byte{2, 0, 0, 0, 0xb, byte(i + 1)}, MTU: 1500,
@@ -60,6 +65,22 @@ func (s *Switch) Carry(name string, psn roce.PSN) {
 	}
 }
 
+// Tell is news of the data path.
+func (s *Switch) Tell(n dataplane.Note) { s.notes <- n }
+
+// Notes are those of Tell alone.
+func (s *Switch) Notes() <-chan dataplane.Note { return s.notes }
+
+// Part makes a group's receiver at ip look as if it took part so.
+func (s *Switch) Part(id mft.GroupID, ip string, part feedback.Part) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.parts[id] == nil {
+		s.parts[id] = map[netip.Addr]feedback.Part{}
+	}
+	s.parts[id][netip.MustParseAddr(ip)] = part
+}
+
 func (s *Switch) refused() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,6 +113,13 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 	defer s.mu.Unlock()
 	if psn, carried := s.carried[id]; carried {
 		state.Started, state.Sent, state.Pos = true, psn, psn
+	}
+	if g := s.Table().Group(id); g != nil {
+		for i := range state.Paths {
+			if part, set := s.parts[id][g.Paths[i].Dst]; set {
+				state.Paths[i].Part = part
+			}
+		}
 	}
 	return state, ok
 }

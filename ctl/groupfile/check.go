@@ -11,7 +11,7 @@ import (
 
 // check is what needs more than one value of the file.
 func (p *parser) check() error {
-	for _, step := range []func() error{p.checkFamilies, p.checkRoles, p.checkQPs, p.checkAddressing, p.pairRegions} {
+	for _, step := range []func() error{p.checkPolicy, p.checkFamilies, p.checkRoles, p.checkQPs, p.checkAddressing, p.pairRegions} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -40,50 +40,55 @@ func (p *parser) checkFamilies() error {
 	return nil
 }
 
-// checkRoles finds the source and the receivers.
+// checkRoles finds the receivers and who sends first: the member with role source, or else the first that is both.
 func (p *parser) checkRoles() error {
-	found := false
 	for i := range p.members {
 		m := &p.members[i]
 		if m.RemoteQPN == 0 {
 			m.RemoteQPN = p.QPN
 		}
-		switch {
-		case m.Role == Receiver:
+		if m.Role == Source && p.hasSource() {
+			return m.value.Errorf("is a second source, the first is on line %d; a group has one", p.Source.Line)
+		}
+		if err := m.checkRole(p.QPN); err != nil {
+			return err
+		}
+		if m.Role != Source {
 			if len(p.Receivers)+len(p.Forward) == mft.MaxPaths {
 				return m.value.Errorf("is one more than the %d receivers and forwards a group can have; make another group", mft.MaxPaths)
 			}
 			p.Receivers = append(p.Receivers, m.Member)
-		case found:
-			return m.value.Errorf("is a second source, the first is on line %d; a group has one", p.Source.Line)
-		default:
-			if err := checkSource(m, p.QPN); err != nil {
-				return err
-			}
-			found, p.Source = true, m.Member
+			continue
+		}
+		p.Source = m.Member
+	}
+	return p.checkCast()
+}
+
+func (p *parser) hasSource() bool { return p.Source.Line > 0 }
+
+// checkCast sees that somebody sends and enough are left to hear it.
+func (p *parser) checkCast() error {
+	listeners := len(p.Receivers) + len(p.Forward)
+	if i := slices.IndexFunc(p.Receivers, isBoth); i >= 0 {
+		listeners-- // while it sends
+		if !p.hasSource() {
+			p.Source = p.Receivers[i]
+			p.Source.FirstPSN = p.Source.SendPSN
 		}
 	}
-	if !found {
-		return yamldoc.Errorf(p.membersLine, "members has no source; give one of them role: source")
-	}
-	if len(p.Receivers)+len(p.Forward) == 0 {
-		return yamldoc.Errorf(p.membersLine, "members has a source and nobody to send to; add a receiver")
-	}
-	if quorum, paths := int(p.Policy.Ack), len(p.Receivers)+len(p.Forward); quorum > paths {
-		return yamldoc.Errorf(p.ackLine, "ack waits for %d receivers and the group has %d; write a smaller quorum or all", quorum, paths)
+	switch quorum := int(p.Policy.Ack); {
+	case !p.hasSource():
+		return yamldoc.Errorf(p.Lines["members"], "members has no source; give one of them role: source, or role: both")
+	case listeners == 0:
+		return yamldoc.Errorf(p.Lines["members"], "members has nobody who listens while another sends; add a receiver")
+	case quorum > listeners:
+		return yamldoc.Errorf(p.Lines["ack"], "ack waits for %d receivers and the group has %d; write a smaller quorum or all", quorum, listeners)
 	}
 	return nil
 }
 
-func checkSource(m *member, groupQPN roce.QPN) error {
-	if m.RemoteQPN != groupQPN {
-		return m.value.Errorf("is the source and has remoteQPN %d; the source sends to the group's qpn %d, so remove it", m.RemoteQPN, groupQPN)
-	}
-	if len(m.Regions) > 0 {
-		return m.value.Errorf("is the source and has regions; a source is not written to, so remove them")
-	}
-	return nil
-}
+func isBoth(m Member) bool { return m.Role == Both }
 
 // checkQPs refuses members that could not be told apart.
 func (p *parser) checkQPs() error {
@@ -104,6 +109,9 @@ func (p *parser) checkQPs() error {
 			return m.value.Errorf("and the member on line %d are both at %v with remote QPN %d, so their feedback cannot be told apart; give one another remoteQPN", line, m.IP, m.RemoteQPN)
 		}
 		remote[qp{m.IP, m.RemoteQPN}] = m.Line
+		if m.Role == Both && p.Source.Role == Source && m.IP == p.Source.IP {
+			return m.value.Errorf("is both and on the source's host, line %d, so their data cannot be told apart; make it a receiver, or leave the source out", p.Source.Line)
+		}
 	}
 	return nil
 }
@@ -120,9 +128,12 @@ func (p *parser) checkAddressing() error {
 	}
 	at := func(m member) bool { return m.Role == Receiver && m.IP == p.IP }
 	if len(p.Forward) == 0 && !slices.ContainsFunc(p.members, at) {
-		return yamldoc.Errorf(p.Lines.IP, "ip %v is no receiver's, but with addressing virtual-qpn the source names the group by a receiver's real address; write one of theirs", p.IP)
+		return yamldoc.Errorf(p.Lines["ip"], "ip %v is no receiver's, but with addressing virtual-qpn the source names the group by a receiver's real address; write one of theirs", p.IP)
 	}
 	for _, m := range p.members {
+		if m.Role == Both {
+			return m.value.Errorf("is both, and with addressing virtual-qpn the group is known by its one source's address; use addressing: group-ip, or make it a receiver")
+		}
 		if m.Role == Receiver && m.IP == p.Source.IP {
 			return m.value.Errorf("is on the source's host, and with addressing virtual-qpn copies keep the source's address, which that host would drop as its own; use addressing: group-ip")
 		}

@@ -20,21 +20,31 @@ type File struct {
 	PathMTU    int // payload bytes of a full packet
 	Policy     feedback.Policy
 	Memory     []mft.VirtualRegion
-	Source     Member
-	Receivers  []Member // in the file's order
-	Forward    []Forward
-	Lines      Lines
+	// Source sends first. One that is both stands among the receivers too, with what its QP expects.
+	Source    Member
+	Receivers []Member // in the file's order
+	Forward   []Forward
+	Lines     map[string]int // where the keys stand
 }
 
 // Member is a QP on a host.
 type Member struct {
 	IP        netip.Addr
 	QPN       roce.QPN
-	FirstPSN  roce.PSN // of a source the first it sends, of a receiver the first it expects
+	FirstPSN  roce.PSN // of File.Source the first it sends, of a receiver the first it expects
+	SendPSN   roce.PSN // of a member that is both, the first it sends
 	Role      Role
 	RemoteQPN roce.QPN     // what its QP has as remote QPN
 	Regions   []mft.Region // a receiver's, parallel to File.Memory
 	Line      int
+}
+
+// Members are all members, each once: a source that only sends, then the receivers.
+func (f *File) Members() []Member {
+	if f.Source.Role == Both {
+		return f.Receivers
+	}
+	return append([]Member{f.Source}, f.Receivers...)
 }
 
 // Forward is a branch to the next switch.
@@ -44,19 +54,15 @@ type Forward struct {
 	Line int
 }
 
-// Lines says where the keys stand that are checked against the box.
-type Lines struct {
-	Name, IP, QPN, MTU int
-}
-
 // Role says what a member does in its group.
 type Role uint8
 
 const (
 	Receiver Role = iota
 	Source
+	Both // a receiver that may become the source
 )
 
-var roleNames = [...]string{"receiver", "source"}
+var roleNames = [...]string{"receiver", "source", "both"}
 
 func (r Role) String() string { return roleNames[r] }

@@ -1,11 +1,11 @@
 package groupfile
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // member is a Member as it was read, with what its checks need.
@@ -13,10 +13,10 @@ type member struct {
 	Member
 	value   yamldoc.Value
 	regions []yamldoc.Value // parallel to Member.Regions
+	sendPSN int             // its line; 0: it has none
 }
 
 func (p *parser) readMembers(v yamldoc.Value) error {
-	p.membersLine = v.Line()
 	return v.Each("member", func(item yamldoc.Value) error {
 		m, err := readMember(item)
 		p.members = append(p.members, m)
@@ -30,10 +30,16 @@ func readMember(v yamldoc.Value) (member, error) {
 		yamldoc.Field{Key: "ip", Set: yamldoc.Into(&m.IP, unicast), Needed: "ip: ADDRESS, the host's"},
 		yamldoc.Field{Key: "qpn", Set: yamldoc.Into(&m.QPN, hostQPN), Needed: "qpn: N, the number of the host's QP"},
 		yamldoc.Field{Key: "psn", Set: yamldoc.Into(&m.FirstPSN, psn), Needed: "psn: N, the first PSN a source's QP sends or a receiver's expects"},
+		yamldoc.Field{Key: "sendPSN", Set: m.readSendPSN},
 		yamldoc.Field{Key: "role", Set: yamldoc.Into(&m.Role, choice(parseRole))},
 		yamldoc.Field{Key: "remoteQPN", Set: yamldoc.Into(&m.RemoteQPN, remoteQPN)},
 		yamldoc.Field{Key: "regions", Set: m.readRegions},
 	)
+}
+
+func (m *member) readSendPSN(v yamldoc.Value) error {
+	m.sendPSN = v.Line()
+	return yamldoc.Into(&m.SendPSN, psn)(v)
 }
 
 func (m *member) readRegions(v yamldoc.Value) error {
@@ -46,14 +52,31 @@ func (m *member) readRegions(v yamldoc.Value) error {
 	})
 }
 
+// checkRole refuses what does not go with the member's role.
+func (m *member) checkRole(groupQPN roce.QPN) error {
+	switch {
+	case m.Role != Receiver && m.RemoteQPN != groupQPN:
+		return m.value.Errorf("is %s and has remoteQPN %d; it sends to the group's qpn %d, so remove it", inWords[m.Role], m.RemoteQPN, groupQPN)
+	case m.Role == Source && len(m.Regions) > 0:
+		return m.value.Errorf("is the source and has regions; a source is not written to, so remove them, or write role: both")
+	case m.Role == Source && m.sendPSN > 0:
+		return yamldoc.Errorf(m.sendPSN, "%v is the source, whose psn is the first it sends; remove sendPSN, or write role: both", m.value)
+	case m.Role == Receiver && m.sendPSN > 0:
+		return yamldoc.Errorf(m.sendPSN, "%v is a receiver, which sends nothing; remove sendPSN, or write role: both", m.value)
+	case m.Role == Both && m.sendPSN == 0:
+		return m.value.Errorf("is both and has no sendPSN; add sendPSN: N, the first PSN its QP sends")
+	}
+	return nil
+}
+
+// inWords is how a sentence calls a member by its role.
+var inWords = map[Role]string{Receiver: "a receiver", Source: "the source", Both: "both"}
+
 func parseRole(word string) (Role, error) {
 	for i, name := range roleNames {
 		if word == name {
 			return Role(i), nil
 		}
-	}
-	if word == "both" {
-		return 0, errors.New(`role "both" needs the source switch, which this version does not have; write "source" or "receiver"`)
 	}
 	return 0, fmt.Errorf("role %q is not one of %q", word, roleNames)
 }

@@ -2,17 +2,14 @@ package groupfile
 
 import (
 	"github.com/rocast/rocast/ctl/yamldoc"
-	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
 // parser holds, beside the file, where the things stand that are checked once all of it is read.
 type parser struct {
 	File
-	memory      []yamldoc.Value // parallel to File.Memory
-	members     []member
-	membersLine int
-	ackLine     int
+	memory  []yamldoc.Value // parallel to File.Memory
+	members []member
 }
 
 // Parse reads a group file. Its error is a [yamldoc.Error].
@@ -21,7 +18,7 @@ func Parse(text []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var p parser
+	p := parser{File: File{Lines: map[string]int{}}}
 	if err := p.read(document); err != nil {
 		return nil, err
 	}
@@ -32,26 +29,27 @@ func Parse(text []byte) (*File, error) {
 }
 
 func (p *parser) read(document yamldoc.Value) error {
-	return document.Fields(
-		yamldoc.Field{Key: "name", Set: at(&p.Lines.Name, &p.Name, name), Needed: "name: WORD, what the group is called"},
-		yamldoc.Field{Key: "ip", Set: at(&p.Lines.IP, &p.IP, unicast), Needed: "ip: ADDRESS, what members use as peer IP"},
-		yamldoc.Field{Key: "qpn", Set: at(&p.Lines.QPN, &p.QPN, remoteQPN), Needed: "qpn: N, what the source uses as remote QPN"},
-		yamldoc.Field{Key: "mtu", Set: at(&p.Lines.MTU, &p.PathMTU, pathMTU), Needed: "mtu: N, the path MTU the members' QPs were given"},
-		yamldoc.Field{Key: "addressing", Set: yamldoc.Into(&p.Addressing, choice(mft.ParseAddressing))},
-		yamldoc.Field{Key: "ack", Set: at(&p.ackLine, &p.Policy.Ack, choice(feedback.ParseAck))},
-		yamldoc.Field{Key: "nak", Set: yamldoc.Into(&p.Policy.Nak, choice(feedback.ParseNak))},
-		yamldoc.Field{Key: "on-fatal", Set: yamldoc.Into(&p.Policy.OnFatal, choice(feedback.ParseFatal))},
-		yamldoc.Field{Key: "memory", Set: p.readMemory},
-		yamldoc.Field{Key: "members", Set: p.readMembers, Needed: "members: and a list with one source and its receivers"},
-		yamldoc.Field{Key: "forward", Set: p.readForward},
-	)
+	fields := []yamldoc.Field{
+		{Key: "name", Set: yamldoc.Into(&p.Name, name), Needed: "name: WORD, what the group is called"},
+		{Key: "ip", Set: yamldoc.Into(&p.IP, unicast), Needed: "ip: ADDRESS, what members use as peer IP"},
+		{Key: "qpn", Set: yamldoc.Into(&p.QPN, remoteQPN), Needed: "qpn: N, what the source uses as remote QPN"},
+		{Key: "mtu", Set: yamldoc.Into(&p.PathMTU, pathMTU), Needed: "mtu: N, the path MTU the members' QPs were given"},
+		{Key: "addressing", Set: yamldoc.Into(&p.Addressing, choice(mft.ParseAddressing))},
+		{Key: "memory", Set: p.readMemory},
+		{Key: "members", Set: p.readMembers, Needed: "members: and a list with one source and its receivers"},
+		{Key: "forward", Set: p.readForward},
+	}
+	fields = append(fields, p.policyFields()...)
+	for i := range fields {
+		fields[i].Set = p.noteLine(fields[i])
+	}
+	return document.Fields(fields...)
 }
 
-// at is [yamldoc.Into] that keeps the line too.
-func at[T any](line *int, dst *T, parse func(yamldoc.Value) (T, error)) func(yamldoc.Value) error {
+func (p *parser) noteLine(f yamldoc.Field) func(yamldoc.Value) error {
 	return func(v yamldoc.Value) error {
-		*line = v.Line()
-		return yamldoc.Into(dst, parse)(v)
+		p.Lines[f.Key] = v.Line()
+		return f.Set(v)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -37,7 +38,7 @@ func TestParseFillsInTheDefaults(t *testing.T) {
 			{IP: netip.MustParseAddr("10.77.0.2"), QPN: 18, FirstPSN: 5, RemoteQPN: 1, Line: 10,
 				Regions: []mft.Region{{VA: 0x7f0000000000, Length: 67108864, RKey: 0x1234}}},
 		},
-		Lines: Lines{Name: 1, IP: 2, QPN: 3, MTU: 4},
+		Lines: map[string]int{"name": 1, "ip": 2, "qpn": 3, "mtu": 4, "ack": 5, "nak": 6, "memory": 7, "members": 9},
 	}
 	if diff := cmp.Diff(want, got, compareAddr); diff != "" {
 		t.Error(diff)
@@ -49,7 +50,10 @@ func TestParseTakesEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Addressing != mft.BySwitchIP || got.Policy != (feedback.Policy{Nak: feedback.NakLower}) {
+	if got.Addressing != mft.BySwitchIP || got.Policy != (feedback.Policy{
+		Ack: 2, Nak: feedback.NakLower, OnFatal: feedback.FatalFail, Speak: feedback.SpeakRNR, CNP: feedback.CNPAll,
+		Credits: feedback.CreditsMerge, Switch: feedback.SwitchForce, SilentAfter: 250 * time.Millisecond, Evict: true,
+	}) {
 		t.Errorf("addressing %v, policy %+v", got.Addressing, got.Policy)
 	}
 	if len(got.Memory) != 2 || got.Memory[0].Length != 4096 || got.Memory[1].Length != 1<<20 {
@@ -71,8 +75,8 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is not known here; known are name, ip, qpn, mtu, addressing, ack, nak, on-fatal, memory, members, forward`},
-		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is not known here; known are ip, qpn, psn, role, remoteQPN, regions`},
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is not known here; known are name, ip, qpn, mtu, addressing, memory, members, forward, ack, nak, on-fatal, speak, silent-after, evict, cnp, credits, source-switch`},
+		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is not known here; known are ip, qpn, psn, sendPSN, role, remoteQPN, regions`},
 		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was given on line 4 already; keep one`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
 		{"name as a path", "name: g1", "name: ../g1", `line 1: name "../g1" cannot be a group's; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
@@ -97,13 +101,30 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"quorum beyond the receivers", "ack: all", "ack: quorum 2", "line 5: ack waits for 2 receivers and the group has 1; write a smaller quorum or all"},
 		{"nak policy", "nak: hold", "nak: keep", "line 6: " + refusal(feedback.ParseNak("keep"))},
 		{"on-fatal policy", "nak: hold", "on-fatal: ignore", "line 6: " + refusal(feedback.ParseFatal("ignore"))},
-		{"role", "role: source", "role: boss", `line 9: member 1: role "boss" is not one of ["receiver" "source"]`},
-		{"role both", "role: source", "role: both", `line 9: member 1: role "both" needs the source switch, which this version does not have; write "source" or "receiver"`},
-		{"no source", ", role: source", "", "line 9: members has no source; give one of them role: source"},
+		{"speak policy", "nak: hold", "speak: nak", "line 6: " + refusal(feedback.ParseSpeak("nak"))},
+		{"cnp policy", "nak: hold", "cnp: none", "line 6: " + refusal(feedback.ParseCNP("none"))},
+		{"credits policy", "nak: hold", "credits: 4", "line 6: " + refusal(feedback.ParseCredits("4"))},
+		{"source-switch policy", "nak: hold", "source-switch: off", "line 6: " + refusal(feedback.ParseSwitch("off"))},
+		{"silent-after without a unit", "nak: hold", "silent-after: 200", `line 6: silent-after "200" is no time from 10ms to 1h; write one such as 200ms, or 0 for never`},
+		{"silent-after too short", "nak: hold", "silent-after: 9999us", `line 6: silent-after "9999us" is no time from 10ms to 1h; write one such as 200ms, or 0 for never`},
+		{"silent-after too long", "nak: hold", "silent-after: 1h1ns", `line 6: silent-after "1h1ns" is no time from 10ms to 1h; write one such as 200ms, or 0 for never`},
+		{"evict as a word", "nak: hold", "evict: yes please", "line 6: evict is neither true nor false; write one of them, without quotes"},
+		{"evict without silent-after", "nak: hold", "evict: true", "line 6: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},
+		{"evict with silent-after never", "nak: hold", "silent-after: 0\nevict: true", "line 7: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},
+		{"role", "role: source", "role: boss", `line 9: member 1: role "boss" is not one of ["receiver" "source" "both"]`},
+		{"both without sendPSN", "psn: 5", "psn: 5, role: both", "line 10: member 2 is both and has no sendPSN; add sendPSN: N, the first PSN its QP sends"},
+		{"both to another QPN", "psn: 5", "psn: 5, sendPSN: 6, role: both, remoteQPN: 9", "line 10: member 2 is both and has remoteQPN 9; it sends to the group's qpn 1, so remove it"},
+		{"both alone", ", role: source}\n" + receiver, ", sendPSN: 6, role: both, regions: [{va: 1, length: 1, rkey: 1}]}\n", "line 9: members has nobody who listens while another sends; add a receiver"},
+		{"both on the source's host", receiver, strings.Replace(strings.Replace(receiver, "psn: 5", "psn: 5, sendPSN: 6, role: both", 1), "10.77.0.2", "10.77.0.1", 1) + receiver, "line 10: member 2 is both and on the source's host, line 9, so their data cannot be told apart; make it a receiver, or leave the source out"},
+		{"two boths on a host", receiver, strings.Replace(receiver, "psn", "role: both, sendPSN: 6, psn", 1) + strings.Replace(receiver, "18, psn", "19, role: both, sendPSN: 6, psn", 1), "line 11: member 3 and the member on line 10 are both at 10.77.0.2 with remote QPN 1, so their feedback cannot be told apart; give one another remoteQPN"},
+		{"source with sendPSN", "psn: 1000", "psn: 1000, sendPSN: 1", "line 9: member 1 is the source, whose psn is the first it sends; remove sendPSN, or write role: both"},
+		{"receiver with sendPSN", "psn: 5", "psn: 5, sendPSN: 1", "line 10: member 2 is a receiver, which sends nothing; remove sendPSN, or write role: both"},
+		{"sendPSN beyond 24 bits", "psn: 5", "psn: 5, sendPSN: 16777216, role: both", "line 10: member 2: sendPSN is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"no source", ", role: source", "", "line 9: members has no source; give one of them role: source, or role: both"},
 		{"two sources", "psn: 5", "psn: 5, role: source", "line 10: member 2 is a second source, the first is on line 9; a group has one"},
-		{"source alone", receiver, "", "line 9: members has a source and nobody to send to; add a receiver"},
-		{"source's remoteQPN", "role: source", "role: source, remoteQPN: 9", "line 9: member 1 is the source and has remoteQPN 9; the source sends to the group's qpn 1, so remove it"},
-		{"source's regions", "role: source", "role: source, regions: [{va: 1, length: 1, rkey: 1}]", "line 9: member 1 is the source and has regions; a source is not written to, so remove them"},
+		{"source alone", receiver, "", "line 9: members has nobody who listens while another sends; add a receiver"},
+		{"source's remoteQPN", "role: source", "role: source, remoteQPN: 9", "line 9: member 1 is the source and has remoteQPN 9; it sends to the group's qpn 1, so remove it"},
+		{"source's regions", "role: source", "role: source, regions: [{va: 1, length: 1, rkey: 1}]", "line 9: member 1 is the source and has regions; a source is not written to, so remove them, or write role: both"},
 		{"no members", "members:", "members: []\nforward:", "line 10: forward 1: key \"ip\" is not known here; known are port, via"},
 		{"same QP", receiver, receiver + receiver, "line 11: member 3 is QP 18 of 10.77.0.2 like the one on line 10; keep one"},
 		{"same peer", receiver, receiver + strings.Replace(receiver, "18", "19", 1), "line 11: member 3 and the member on line 10 are both at 10.77.0.2 with remote QPN 1, so their feedback cannot be told apart; give one another remoteQPN"},
@@ -139,15 +160,80 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	}
 }
 
+// What a receiver's fatal NAK does by default depends on whether the group waits for all of them (docs/merging.md).
+func TestOnFatalDefaultsByTheAckPolicy(t *testing.T) {
+	two := strings.Replace(read(t, "g1.yaml"), "nak: hold\n", "", 1) +
+		"  - {ip: 10.77.0.3, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
+	for _, c := range []struct {
+		keys string
+		want feedback.FatalPolicy
+	}{
+		{"ack: all", feedback.FatalFail},
+		{"ack: quorum 1", feedback.FatalEvict},
+		{"ack: quorum 1\non-fatal: fail", feedback.FatalFail},
+		{"ack: all\non-fatal: evict", feedback.FatalEvict},
+	} {
+		f, err := Parse([]byte(strings.Replace(two, "ack: all", c.keys, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Policy.OnFatal != c.want {
+			t.Errorf("%q: on-fatal %v, want %v", c.keys, f.Policy.OnFatal, c.want)
+		}
+	}
+}
+
 func TestMemoryOverlapIsRefusedUnderOneRKeyOnly(t *testing.T) {
 	text := read(t, "everything.yaml")
 	if _, err := Parse([]byte(strings.Replace(text, "va: 0x20000", "va: 0x10fff", 1))); err != nil {
 		t.Errorf("two rkeys: %v", err)
 	}
 	text = strings.Replace(text, "va: 0x20000, rkey: 0x78", "va: 0x10fff, rkey: 0x77", 1)
-	want := "line 11: memory 2 overlaps memory 1 under the same rkey, so an address in both would mean two places; move it or give it another rkey"
+	want := "line 17: memory 2 overlaps memory 1 under the same rkey, so an address in both would mean two places; move it or give it another rkey"
 	if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+}
+
+// bothGroup is a group of three that take turns.
+const bothGroup = `name: g1
+ip: 10.77.0.100
+qpn: 1
+mtu: 1024
+members:
+  - {ip: 10.77.0.1, qpn: 17, psn: 5}
+  - {ip: 10.77.0.2, qpn: 18, psn: 6, sendPSN: 2000, role: both}
+  - {ip: 10.77.0.3, qpn: 19, psn: 7, sendPSN: 3000, role: both}
+`
+
+func TestTheFirstThatIsBothSendsFirstWhereNobodyIsTheSource(t *testing.T) {
+	f, err := Parse([]byte(bothGroup))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := f.Source; s.IP.String() != "10.77.0.2" || s.Role != Both || s.FirstPSN != 2000 {
+		t.Errorf("source %+v: its FirstPSN is what it sends", s)
+	}
+	if r := f.Receivers; len(r) != 3 || r[1].FirstPSN != 6 || r[1].SendPSN != 2000 || len(f.Members()) != 3 {
+		t.Errorf("receivers %+v", r)
+	}
+	f, err = Parse([]byte(bothGroup + "  - {ip: 10.77.0.4, qpn: 20, psn: 4000, role: source}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Source.IP.String() != "10.77.0.4" || f.Source.FirstPSN != 4000 || len(f.Receivers) != 3 || len(f.Members()) != 4 {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestWhatDoesNotGoWithBoth(t *testing.T) {
+	for _, c := range []struct{ old, new, want string }{
+		{"mtu: 1024", "mtu: 1024\nack: quorum 3", "line 5: ack waits for 3 receivers and the group has 2; write a smaller quorum or all"},
+		{"ip: 10.77.0.100", "addressing: virtual-qpn\nip: 10.77.0.1", "line 8: member 2 is both, and with addressing virtual-qpn the group is known by its one source's address; use addressing: group-ip, or make it a receiver"},
+	} {
+		if _, err := Parse([]byte(strings.Replace(bothGroup, c.old, c.new, 1))); err == nil || err.Error() != c.want {
+			t.Errorf("\ngot  %v\nwant %s", err, c.want)
+		}
 	}
 }
 

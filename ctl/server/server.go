@@ -25,9 +25,13 @@ const (
 // Control is what requests are answered from: a ctl.Controller.
 type Control interface {
 	Create(ctx context.Context, file []byte) (api.Group, error)
+	Update(ctx context.Context, name string, file []byte) (api.Group, error)
 	Remove(name string) error
 	Groups() api.Groups
 	Group(name string) (api.Group, error)
+	Perftests() api.Perftests
+	PerftestUp(ctx context.Context, request []byte) (api.Perftest, error)
+	PerftestDown(groupIP string) error
 	PortList() api.Ports
 	Stats() api.Stats
 }
@@ -85,12 +89,14 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	resources := map[string]map[string]handler{
-		api.GroupsPath:             {http.MethodGet: s.listGroups, http.MethodPost: s.createGroup},
-		api.GroupsPath + "/{name}": {http.MethodGet: s.showGroup, http.MethodDelete: s.removeGroup},
-		api.PortsPath:              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
-		api.StatsPath:              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
-		api.FeaturesPath:           {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
-		api.VersionPath:            {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
+		api.GroupsPath:                  {http.MethodGet: s.listGroups, http.MethodPost: s.createGroup},
+		api.GroupsPath + "/{name}":      {http.MethodGet: s.showGroup, http.MethodPut: s.updateGroup, http.MethodDelete: s.removeGroup},
+		api.PerftestPath:                {http.MethodGet: s.listPerftests, http.MethodPost: s.perftestUp},
+		api.PerftestPath + "/{groupIP}": {http.MethodDelete: s.perftestDown},
+		api.PortsPath:                   {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
+		api.StatsPath:                   {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
+		api.FeaturesPath:                {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
+		api.VersionPath:                 {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
 	}
 	for path, methods := range resources {
 		mux.Handle(path, resource(methods))
@@ -105,24 +111,44 @@ func (s *Server) routes() http.Handler {
 func (s *Server) listGroups(*http.Request) (any, error) { return s.Control.Groups(), nil }
 
 func (s *Server) createGroup(r *http.Request) (any, error) {
+	g, err := s.fromFile(r, s.Control.Create)
+	if err != nil {
+		return nil, err
+	}
+	s.Log.Info("created on request", zap.String("group", g.Name), zap.Stringer("by", peerOf(r)))
+	return created{g}, nil
+}
+
+func (s *Server) updateGroup(r *http.Request) (any, error) {
+	g, err := s.fromFile(r, func(ctx context.Context, file []byte) (api.Group, error) {
+		return s.Control.Update(ctx, r.PathValue("name"), file)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Log.Info("updated on request", zap.String("group", g.Name), zap.Stringer("by", peerOf(r)))
+	return g, nil
+}
+
+// fromFile makes something of the group file that a request carries.
+func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api.Group, error)) (api.Group, error) {
 	p := peerOf(r)
 	if err := p.mayChange(); err != nil {
-		return nil, err
+		return api.Group{}, err
 	}
 	file, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxGroupFileBytes))
 	if errors.As(err, new(*http.MaxBytesError)) {
-		return nil, api.Errorf(api.TooLarge, "the group file is longer than %d bytes, which no group needs; split the group", api.MaxGroupFileBytes)
+		return api.Group{}, api.Errorf(api.TooLarge, "the group file is longer than %d bytes, which no group needs; split the group", api.MaxGroupFileBytes)
 	}
 	if err != nil {
-		return nil, api.Errorf(api.BadRequest, "the group file did not arrive whole: %v", err)
+		return api.Group{}, api.Errorf(api.BadRequest, "the group file did not arrive whole: %v", err)
 	}
-	g, err := s.Control.Create(r.Context(), file)
+	g, err := do(r.Context(), file)
 	if err != nil {
 		s.logRefusal(err, p)
-		return nil, err
+		return api.Group{}, err
 	}
-	s.Log.Info("created on request", zap.String("group", g.Name), zap.Stringer("by", p))
-	return created{p.hide(g)}, nil
+	return p.hide(g), nil
 }
 
 // logRefusal does not repeat a sentence about a file: it quotes what stands there, and that may be an R_Key in a wrong place.

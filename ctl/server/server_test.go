@@ -114,6 +114,10 @@ func TestAGroupsLifeOverTheSocket(t *testing.T) {
 	if g, err = c.Group(ctx, "g1"); err != nil || len(g.Members) != 2 || *g.Members[1].Regions[0].RKey != 0x1234 {
 		t.Errorf("shown %+v, %v", g, err)
 	}
+	text := strings.Replace(g1, "10.77.0.2", "10.77.0.3", 1)
+	if g, err = c.UpdateGroup(ctx, "g1", []byte(text)); err != nil || g.Members[1].IP != "10.77.0.3" || *g.Members[1].Regions[0].RKey != 0x1234 {
+		t.Errorf("updated %+v, %v", g, err)
+	}
 	if removed, err := c.RemoveGroup(ctx, "g1"); err != nil || removed.Name != "g1" {
 		t.Errorf("removed %+v, %v", removed, err)
 	}
@@ -190,6 +194,9 @@ func TestThePeerDecidesWhatIsShownAndDone(t *testing.T) {
 				want := api.Error{Kind: api.Forbidden, Message: "user 1000 may not change groups; run as root, or join the socket's group"}
 				if e := (*api.Error)(nil); !errors.As(err, &e) || *e != want {
 					t.Errorf("create: %v", err)
+				}
+				if _, err := client.UpdateGroup(ctx, "g1", []byte(g1)); err == nil || !strings.Contains(err.Error(), "may not") {
+					t.Errorf("update: %v", err)
 				}
 				if _, err := client.RemoveGroup(ctx, "g1"); err == nil || !strings.Contains(err.Error(), "may not") {
 					t.Errorf("remove: %v", err)

@@ -2,6 +2,7 @@
 //
 //	lock               held by the living daemon, with its PID
 //	groups/NAME.yaml   a desired group, as its user wrote it (R_Keys included, hence mode 0600 below 0700)
+//	groups/NAME.state  what became of its members since, if anything (package ctl)
 //	idle               written last at a clean stop: the groups that never carried data, one per line
 //	addresses          the IPs the daemon added to interfaces: package ctl/address
 //
@@ -12,5 +13,5 @@
 // did, and nothing is known of any group; and a group it does not list had carried data when the daemon stopped, and
 // its QPs may have outlived the pause. Both come back with mft.Group.Restored set.
 //
-// The package does not know what a group file says.
+// The package does not know what a group file or a state says.
 package store

@@ -11,6 +11,7 @@ import (
 const (
 	groupsDir   = "groups"
 	groupSuffix = ".yaml"
+	stateSuffix = ".state"
 	idleFile    = "idle"
 )
 
@@ -22,9 +23,11 @@ type Store struct {
 
 // Group is a desired group as it was kept.
 type Group struct {
-	Name string
-	Text []byte
-	Idle bool // the daemon stopped cleanly and the group had never carried data
+	Name  string
+	Text  []byte
+	State []byte // see PutState; nil: none
+	Clean bool   // the daemon stopped cleanly
+	Idle  bool   // and the group had never carried data
 }
 
 // Open takes the state directory, which it creates where needed.
@@ -57,9 +60,35 @@ func (s *Store) Put(name string, text []byte) error {
 	return nil
 }
 
-// Delete forgets a group.
+// Get returns a group's text.
+func (s *Store) Get(name string) ([]byte, error) {
+	text, err := os.ReadFile(s.path(name))
+	if err != nil {
+		return nil, fmt.Errorf("read group %s: %w", name, err)
+	}
+	return text, nil
+}
+
+// PutState keeps what became of a group's members; nil forgets it.
+func (s *Store) PutState(name string, state []byte) error {
+	var err error
+	if state != nil {
+		err = WriteFile(s.statePath(name), state)
+	} else if err = os.Remove(s.statePath(name)); errors.Is(err, os.ErrNotExist) {
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("keep the state of group %s: %w", name, err)
+	}
+	return nil
+}
+
+// Delete forgets a group. Its state goes last: without the group it means nothing, and Restore removes it.
 func (s *Store) Delete(name string) error {
 	err := os.Remove(s.path(name))
+	if err == nil {
+		err = s.PutState(name, nil)
+	}
 	if err == nil {
 		err = syncDir(filepath.Join(s.dir, groupsDir))
 	}
@@ -81,7 +110,11 @@ func (s *Store) Restore() ([]Group, error) {
 		return nil, fmt.Errorf("read the kept groups: %w", err)
 	}
 	var groups []Group
+	states := map[string]bool{}
 	for _, entry := range entries {
+		if name, is := strings.CutSuffix(entry.Name(), stateSuffix); is {
+			states[name] = true
+		}
 		name, ours := strings.CutSuffix(entry.Name(), groupSuffix)
 		if !ours || strings.HasPrefix(name, ".") || !entry.Type().IsRegular() {
 			continue
@@ -90,9 +123,27 @@ func (s *Store) Restore() ([]Group, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read the kept groups: %w", err)
 		}
-		groups = append(groups, Group{Name: name, Text: text, Idle: idle[name]})
+		groups = append(groups, Group{Name: name, Text: text, Clean: idle != nil, Idle: idle[name]})
 	}
-	return groups, nil
+	return groups, s.readStates(groups, states)
+}
+
+// readStates gives the groups their states, and removes those that have lost their group.
+func (s *Store) readStates(groups []Group, states map[string]bool) (err error) {
+	for i := range groups {
+		g := &groups[i]
+		if !states[g.Name] {
+			continue
+		}
+		delete(states, g.Name)
+		if g.State, err = os.ReadFile(s.statePath(g.Name)); err != nil {
+			return fmt.Errorf("read the state of group %s: %w", g.Name, err)
+		}
+	}
+	for name := range states {
+		err = errors.Join(err, s.PutState(name, nil))
+	}
+	return err
 }
 
 // Stopped ends a run cleanly: idle are the groups that never carried data.
@@ -124,6 +175,10 @@ func (s *Store) takeIdle() (idle map[string]bool, err error) {
 		idle[name] = true
 	}
 	return idle, nil
+}
+
+func (s *Store) statePath(name string) string {
+	return filepath.Join(s.dir, groupsDir, name+stateSuffix)
 }
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, groupsDir, name+groupSuffix) }

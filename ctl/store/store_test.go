@@ -53,6 +53,35 @@ func TestGroupsOutliveTheProcess(t *testing.T) {
 	}
 }
 
+func TestAStateLivesAndDiesWithItsGroup(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	put(t, s, "a", "1")
+	put(t, s, "a.state", "2") // a group may be called so
+	put(t, s, "b", "3")
+	for _, name := range []string{"a", "b", "orphan"} {
+		if err := s.PutState(name, []byte("of "+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.PutState("b", nil); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = open(t, dir)
+	groups, err := s.Restore()
+	if err != nil || len(groups) != 3 || string(groups[1].State) != "of a" || groups[0].State != nil || groups[2].State != nil {
+		t.Errorf("%+v, %v", groups, err)
+	}
+	if err := s.Delete("a"); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "groups", "*.state"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
 func TestWhatACleanStopKnewHoldsForOneStart(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

@@ -97,6 +97,16 @@ func (v Value) Uint(limit uint64) (uint64, error) {
 	return 0, v.Errorf("is not a whole number from 0 to %d (%#x); write one, without quotes", limit, limit)
 }
 
+// Bool is true or false.
+func (v Value) Bool() (bool, error) {
+	if v.node.Kind == yaml.ScalarNode && v.node.Tag == "!!bool" {
+		if b, err := strconv.ParseBool(v.node.Value); err == nil {
+			return b, nil
+		}
+	}
+	return false, v.Errorf("is neither true nor false; write one of them, without quotes")
+}
+
 // Addr is an IP address without a zone; an IPv4 address stands in its own form.
 func (v Value) Addr() (netip.Addr, error) {
 	text, err := v.Text()

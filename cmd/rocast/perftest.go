@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+func (a *app) perftestUp() *cobra.Command {
+	var request api.PerftestRequest
+	cmd := &cobra.Command{
+		Use:   "up --group-ip IP --receivers IP,IP,...",
+		Short: "Let an unmodified ib_write_bw or ib_send_bw talk to a group",
+		Long: `Let an unmodified ib_write_bw or ib_send_bw talk to a group. The daemon takes the place of the server towards the client, and
+of the client towards each receiver's server; a group is made when a run begins and removed when it ends.
+
+  on each receiver   ib_write_bw -d rxe0
+  on the box         rocast perftest up --group-ip 10.77.0.100 --receivers 10.77.0.2,10.77.0.3
+  on the source      ib_write_bw -d rxe0 10.77.0.100
+
+The group IP is an address of the hosts' network that no host has. What no group can carry is refused, and perftest ls says
+why: READ and atomics, latency tests, -b, -R, UD and UC. The config's key perftest brings helpers up with the daemon.`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case request.GroupIP == "":
+				return usage(cmd, "--group-ip IP is missing")
+			case len(request.Receivers) == 0:
+				return usage(cmd, "--receivers IP,IP,... is missing")
+			}
+			p, err := a.client().PerftestUp(cmd.Context(), request)
+			if err != nil {
+				return err
+			}
+			return a.print(p, func(w io.Writer) {
+				fmt.Fprintf(w, "perftest on %s is up, TCP port %d, for %d receivers\n", p.GroupIP, p.Port, len(p.Receivers))
+			})
+		},
+	}
+	cmd.Flags().StringVar(&request.GroupIP, "group-ip", "", "the `IP` that the client is told to connect to")
+	cmd.Flags().StringSliceVar(&request.Receivers, "receivers", nil, "where perftest's servers run: `IP,IP,...`")
+	cmd.Flags().Uint16Var(&request.Port, "port", 0, "perftest's TCP port here and there, its option -p (default 18515)")
+	return cmd
+}
+
+func (a *app) perftestDown() *cobra.Command {
+	var groupIP string
+	cmd := &cobra.Command{
+		Use:   "down --group-ip IP",
+		Short: "End what up began, and the run that is on",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if groupIP == "" {
+				return usage(cmd, "--group-ip IP is missing")
+			}
+			removed, err := a.client().PerftestDown(cmd.Context(), groupIP)
+			if err != nil {
+				return err
+			}
+			return a.print(removed, func(w io.Writer) { fmt.Fprintf(w, "perftest on %s is down\n", removed.Name) })
+		},
+	}
+	cmd.Flags().StringVar(&groupIP, "group-ip", "", "the `IP` it is up on")
+	return cmd
+}
+
+func (a *app) perftestList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls",
+		Short: "List the group IPs that perftest can talk to, each with its last run",
+		Long:  "List the group IPs that perftest can talk to, each with its last run. --json has the runs before, too.",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := a.client().Perftests(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.print(list, func(w io.Writer) { printPerftests(w, list) })
+		},
+	}
+}
+
+func printPerftests(w io.Writer, list api.Perftests) {
+	row(w, "GROUP IP", "PORT", "RECEIVERS", "CLIENT", "VERSION", "QPS", "MTU", "RUN")
+	for _, p := range list.Perftests {
+		receivers := strings.Join(p.Receivers, ",")
+		if len(p.Runs) == 0 {
+			row(w, p.GroupIP, p.Port, receivers, "", "", "", "", "no client yet")
+			continue
+		}
+		last := p.Runs[len(p.Runs)-1]
+		row(w, p.GroupIP, p.Port, receivers, last.Client, last.Version, known(last.QPs), known(last.MTU), because(last.State, last.Reason))
+	}
+}
+
+// known is empty for what a run that ended early never told.
+func known(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+func TestPerftest(t *testing.T) {
+	d := startDaemon(t)
+	up := []string{"perftest", "up", "--group-ip", "127.0.0.200", "--receivers", "10.77.0.2,10.77.0.3", "--port", "18598"}
+	golden(t, "perftest_up.txt", d.must(t, up...))
+	d.refused(t, exitRefused, api.BadRequest, "perftest on 127.0.0.200 is up already; take it down first", up...)
+	golden(t, "perftest_ls.txt", d.must(t, "perftest", "ls"))
+	var list api.Perftests
+	if d.mustJSON(t, &list, "perftest", "ls"); len(list.Perftests) != 1 || list.Perftests[0].Port != 18598 {
+		t.Errorf("%+v", list)
+	}
+	golden(t, "perftest_down.txt", d.must(t, "perftest", "down", "--group-ip", "127.0.0.200"))
+	d.refused(t, exitRefused, api.NotFound, "perftest on 127.0.0.200 is not up; rocast perftest ls lists what is up", "perftest", "down", "--group-ip", "127.0.0.200")
+	d.refused(t, exitRefused, api.BadRequest, `groupIP "g1" is not an IP address; write one such as 10.77.0.2 or fd00::2`, "perftest", "up", "--group-ip", "g1", "--receivers", "10.77.0.2")
+}
+
+func TestPerftestListShowsTheLastRun(t *testing.T) {
+	var out strings.Builder
+	a := &app{env: &env{stdout: &out}}
+	ended := time.Unix(1, 0)
+	first := api.PerftestRun{Client: "10.77.0.1", State: "ended", Version: "6.10", QPs: 2, MTU: 1024, Ended: &ended}
+	refused := api.PerftestRun{Client: "10.77.0.1", State: "refused", Reason: "it connects by RDMA-CM (-R or -z), for which nobody listens here; run it without"}
+	list := api.Perftests{Perftests: []api.Perftest{
+		{GroupIP: "10.77.0.100", Receivers: []string{"10.77.0.2"}, Port: 18515, Runs: []api.PerftestRun{refused, first}},
+		{GroupIP: "10.77.0.101", Receivers: []string{"10.77.0.2", "10.77.0.3"}, Port: 18515, Runs: []api.PerftestRun{first, refused}},
+	}}
+	if err := a.print(list, func(w io.Writer) { printPerftests(w, list) }); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "perftest_ls_runs.txt", out.String())
+}

@@ -1,0 +1,56 @@
+package groupfile
+
+import (
+	"time"
+
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
+)
+
+const (
+	// minSilentAfter is a few periods of the timer that looks for silent receivers (feedback.TimerPeriod), and longer than a
+	// loaded host takes to answer.
+	minSilentAfter = 10 * time.Millisecond
+	// maxSilentAfter is far beyond the time after which any source has given up.
+	maxSilentAfter = time.Hour
+)
+
+// policyFields are the keys of feedback.Policy. docs/merging.md explains them to their users.
+func (p *parser) policyFields() []yamldoc.Field {
+	policy := &p.Policy
+	return []yamldoc.Field{
+		{Key: "ack", Set: yamldoc.Into(&policy.Ack, choice(feedback.ParseAck))},
+		{Key: "nak", Set: yamldoc.Into(&policy.Nak, choice(feedback.ParseNak))},
+		{Key: "on-fatal", Set: yamldoc.Into(&policy.OnFatal, choice(feedback.ParseFatal))},
+		{Key: "speak", Set: yamldoc.Into(&policy.Speak, choice(feedback.ParseSpeak))},
+		{Key: "silent-after", Set: yamldoc.Into(&policy.SilentAfter, silentAfter)},
+		{Key: "evict", Set: yamldoc.Into(&policy.Evict, yamldoc.Value.Bool)},
+		{Key: "cnp", Set: yamldoc.Into(&policy.CNP, choice(feedback.ParseCNP))},
+		{Key: "credits", Set: yamldoc.Into(&policy.Credits, choice(feedback.ParseCredits))},
+		{Key: "source-switch", Set: yamldoc.Into(&policy.Switch, choice(feedback.ParseSwitch))},
+	}
+}
+
+// silentAfter is 0 for never, or a time in which something can be told about a receiver.
+func silentAfter(v yamldoc.Value) (time.Duration, error) {
+	text, err := v.Text()
+	if err != nil {
+		return 0, err
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d != 0 && (d < minSilentAfter || d > maxSilentAfter) {
+		return 0, v.Errorf("%q is no time from 10ms to 1h; write one such as 200ms, or 0 for never", text)
+	}
+	return d, nil
+}
+
+// checkPolicy fills in the default that depends on another key, and refuses a key without effect.
+func (p *parser) checkPolicy() error {
+	if p.Lines["on-fatal"] == 0 && p.Policy.Ack != feedback.AckAll {
+		p.Policy.OnFatal = feedback.FatalEvict // a quorum is there to go on without some
+	}
+	if p.Policy.Evict && p.Policy.SilentAfter == 0 {
+		return yamldoc.Errorf(p.Lines["evict"], "evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict")
+	}
+	return nil
+}

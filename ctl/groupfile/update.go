@@ -1,0 +1,134 @@
+package groupfile
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/roce"
+)
+
+// ID names a receiver in its group, as its feedback does: by its host and by what its QP has as remote QPN.
+type ID struct {
+	IP        netip.Addr
+	RemoteQPN roce.QPN
+}
+
+// ID is the member's.
+func (m *Member) ID() ID { return ID{m.IP, m.RemoteQPN} }
+
+// Receiver returns the index of a receiver, -1 if there is none.
+func (f *File) Receiver(id ID) int {
+	return slices.IndexFunc(f.Receivers, func(m Member) bool { return m.ID() == id })
+}
+
+// CheckUpdate refuses f as the next version of a running group: receivers may come and go, all else stays. The error names
+// the key and the mend.
+func (f *File) CheckUpdate(running *File) error {
+	for _, step := range []func(*File) error{f.sameKeys, f.samePolicy, f.sameMemory, f.sameSource, f.sameReceivers, f.sameForward} {
+		if err := step(running); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// same compares the values of a key.
+func same[T comparable](f *File, key string, is, was T) error {
+	if is == was {
+		return nil
+	}
+	line := f.Lines[key]
+	if line == 0 {
+		line = f.Lines["name"] // the key is left out
+	}
+	return yamldoc.Errorf(line, "%s is %v and the running group has %v; only its receivers may change: write %v, or remove the group and create it anew", key, is, was, was)
+}
+
+func (f *File) sameKeys(running *File) error {
+	for _, err := range []error{
+		same(f, "name", f.Name, running.Name),
+		same(f, "ip", f.IP, running.IP),
+		same(f, "qpn", f.QPN, running.QPN),
+		same(f, "mtu", f.PathMTU, running.PathMTU),
+		same(f, "addressing", f.Addressing, running.Addressing),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *File) samePolicy(running *File) error {
+	is, was := f.Policy, running.Policy
+	for _, err := range []error{
+		same(f, "ack", is.Ack, was.Ack),
+		same(f, "nak", is.Nak, was.Nak),
+		same(f, "on-fatal", is.OnFatal, was.OnFatal),
+		same(f, "speak", is.Speak, was.Speak),
+		same(f, "silent-after", is.SilentAfter, was.SilentAfter),
+		same(f, "evict", is.Evict, was.Evict),
+		same(f, "cnp", is.CNP, was.CNP),
+		same(f, "credits", is.Credits, was.Credits),
+		same(f, "source-switch", is.Switch, was.Switch),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sameMemory names no R_Key.
+func (f *File) sameMemory(running *File) error {
+	if slices.Equal(f.Memory, running.Memory) {
+		return nil
+	}
+	line := max(f.Lines["memory"], f.Lines["name"])
+	for i := range min(len(f.Memory), len(running.Memory)) {
+		is, was := f.Memory[i], running.Memory[i]
+		if is.VA == was.VA && is.RKey == was.RKey && is.Length != was.Length {
+			return yamldoc.Errorf(line, "memory %d is %d bytes long and the running group's is %d; write length: %d", i+1, is.Length, was.Length, was.Length)
+		}
+	}
+	return yamldoc.Errorf(line, "memory is not the running group's; only its receivers may change: write the same, or remove the group and create it anew")
+}
+
+func (f *File) sameSource(running *File) error {
+	is, was := f.Source, running.Source
+	if is.IP == was.IP && is.QPN == was.QPN && is.FirstPSN == was.FirstPSN && is.Role == was.Role {
+		return nil
+	}
+	return yamldoc.Errorf(is.Line, "QP %d of %v with PSN %d would be the first source (role %v), which in the running group is QP %d of %v with PSN %d (role %v); keep that one, or remove the group and create it anew",
+		is.QPN, is.IP, is.FirstPSN, is.Role, was.QPN, was.IP, was.FirstPSN, was.Role)
+}
+
+// sameReceivers sees that who stays is who it was: what the data path knows of a receiver is true of one QP.
+func (f *File) sameReceivers(running *File) error {
+	was := make(map[ID]Member, len(running.Receivers))
+	for _, m := range running.Receivers {
+		was[m.ID()] = m
+	}
+	for _, m := range f.Receivers {
+		old, stays := was[m.ID()]
+		if stays && (m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || !slices.Equal(m.Regions, old.Regions)) {
+			return yamldoc.Errorf(m.Line, "the member at %v with remote QPN %d is another QP, or has another psn, sendPSN, role or regions, than in the running group; update without it first, then with it, and it joins anew", m.IP, m.RemoteQPN)
+		}
+	}
+	return nil
+}
+
+func (f *File) sameForward(running *File) error {
+	bare := func(list []Forward) []Forward {
+		list = slices.Clone(list)
+		for i := range list {
+			list[i].Line = 0
+		}
+		return list
+	}
+	if !slices.Equal(bare(f.Forward), bare(running.Forward)) {
+		return yamldoc.Errorf(max(f.Lines["forward"], f.Lines["name"]), "forward is not the running group's; only its receivers may change: write the same, or remove the group and create it anew")
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package groupfile
+
+import (
+	"strings"
+	"testing"
+)
+
+// live is a group that runs; updates of it are the same text with replacements.
+const live = `name: g1
+ip: 10.77.0.100
+qpn: 1
+mtu: 1024
+memory: {va: 0x10000, rkey: 0xfeedbea7}
+members:
+  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
+  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0xfeedbea8}]}
+  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 8192, rkey: 0xfeedbea9}]}
+`
+
+func TestAnUpdateChangesReceiversAlone(t *testing.T) {
+	const (
+		receiver2 = "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0xfeedbea8}]}\n"
+		receiver3 = "  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 8192, rkey: 0xfeedbea9}]}\n"
+		receiver4 = "  - {ip: 10.77.0.4, qpn: 20, psn: 9, regions: [{va: 0x7f2000000000, length: 4096, rkey: 0xfeedbeaa}]}\n"
+		another   = "the member at 10.77.0.2 with remote QPN 1 is another QP, or has another psn, sendPSN, role or regions, than in the running group; update without it first, then with it, and it joins anew"
+	)
+	for _, c := range []struct{ name, old, new, want string }{
+		{"nothing", "", "", ""},
+		{"one comes", receiver3, receiver3 + receiver4, ""},
+		{"one goes", receiver3, "", ""},
+		{"another order", receiver2 + receiver3, receiver3 + receiver2, ""},
+		{"a default written out", "mtu: 1024", "mtu: 1024\nnak: hold\nsilent-after: 0", ""},
+		{"ip", "ip: 10.77.0.100", "ip: 10.77.0.99", "line 2: ip is 10.77.0.99 and the running group has 10.77.0.100; only its receivers may change: write 10.77.0.100, or remove the group and create it anew"},
+		{"qpn", "qpn: 1\n", "qpn: 2\n", "line 3: qpn is 2 and the running group has 1; only its receivers may change: write 1, or remove the group and create it anew"},
+		{"mtu", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; only its receivers may change: write 1024, or remove the group and create it anew"},
+		{"addressing", "mtu: 1024", "mtu: 1024\naddressing: switch-ip", "line 5: addressing is switch-ip and the running group has group-ip; only its receivers may change: write group-ip, or remove the group and create it anew"},
+		{"policy", "mtu: 1024", "mtu: 1024\nsilent-after: 1s", "line 5: silent-after is 1s and the running group has 0s; only its receivers may change: write 0s, or remove the group and create it anew"},
+		{"policy by default of another key", "mtu: 1024", "mtu: 1024\nack: quorum 1", "line 5: ack is quorum 1 and the running group has all; only its receivers may change: write all, or remove the group and create it anew"},
+		{"R_Key of the memory", "0xfeedbea7", "0xfeedbeaf", "line 5: memory is not the running group's; only its receivers may change: write the same, or remove the group and create it anew"},
+		{"who kept the memory short goes", receiver2, "", "line 5: memory 1 is 8192 bytes long and the running group's is 4096; write length: 4096"},
+		{"source", "psn: 1000", "psn: 1001", "line 7: QP 17 of 10.77.0.1 with PSN 1001 would be the first source (role source), which in the running group is QP 17 of 10.77.0.1 with PSN 1000 (role source); keep that one, or remove the group and create it anew"},
+		{"a receiver's QP", "qpn: 18", "qpn: 28", "line 8: " + another},
+		{"a receiver's PSN", "psn: 5", "psn: 6", "line 8: " + another},
+		{"a receiver's role", "psn: 5", "psn: 5, sendPSN: 6, role: both", "line 8: " + another},
+		{"a receiver's R_Key", "0xfeedbea8", "0xfeedbeaf", "line 8: " + another},
+		{"a forward comes", "mtu: 1024", "mtu: 1024\nforward: [{port: eth5, via: 10.77.0.9}]", "line 5: forward is not the running group's; only its receivers may change: write the same, or remove the group and create it anew"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			running, err := Parse([]byte(live))
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, err := Parse([]byte(strings.Replace(live, c.old, c.new, 1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if err := next.CheckUpdate(running); err != nil {
+				got = err.Error()
+			}
+			if got != c.want {
+				t.Errorf("\ngot  %s\nwant %s", got, c.want)
+			}
+			if strings.Contains(got, "feedbea") {
+				t.Error("it names an R_Key")
+			}
+		})
+	}
+}

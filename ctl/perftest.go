@@ -1,0 +1,212 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/perftest"
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+)
+
+// tryAgainAfter is the pause before a helper of the config that could not come up is tried again: at boot routes come late.
+const tryAgainAfter = 5 * time.Second
+
+// PerftestUp begins to serve perftest's clients on a group IP. The request is an item of the config's key perftest.
+func (c *Controller) PerftestUp(ctx context.Context, request []byte) (api.Perftest, error) {
+	config, err := parsePerftest(request)
+	if err != nil {
+		return api.Perftest{}, err
+	}
+	if err := c.perftest.Up(ctx, config); err != nil {
+		return api.Perftest{}, api.Errorf(api.BadRequest, "%v", err)
+	}
+	for _, p := range c.Perftests().Perftests {
+		if p.GroupIP == config.GroupIP.String() {
+			return p, nil
+		}
+	}
+	return api.Perftest{}, api.Errorf(api.NotFound, "perftest on %v was taken down meanwhile", config.GroupIP)
+}
+
+func parsePerftest(request []byte) (perftest.Config, error) {
+	document, err := yamldoc.Parse(request, "the request")
+	if err != nil {
+		return perftest.Config{}, withoutLine(err)
+	}
+	config, err := perftest.ReadConfig(document)
+	return config, withoutLine(err)
+}
+
+// withoutLine is for what its sender did not write as a file.
+func withoutLine(err error) error {
+	if e := (*yamldoc.Error)(nil); errors.As(err, &e) {
+		return api.Errorf(api.BadRequest, "%s", e.Message)
+	}
+	return err
+}
+
+// PerftestDown ends what PerftestUp began, and the run that is on.
+func (c *Controller) PerftestDown(groupIP string) error {
+	ip, err := netip.ParseAddr(groupIP)
+	if err != nil {
+		return api.Errorf(api.BadRequest, "%q is not an IP address; write one such as 10.77.0.100", groupIP)
+	}
+	if err := c.perftest.Down(ip); err != nil {
+		return api.Errorf(api.NotFound, "%v; rocast perftest ls lists what is up", err)
+	}
+	return nil
+}
+
+// Perftests lists the helpers and their runs.
+func (c *Controller) Perftests() api.Perftests {
+	list := api.Perftests{Perftests: []api.Perftest{}}
+	for _, s := range c.perftest.List() {
+		p := api.Perftest{GroupIP: s.GroupIP.String(), Port: s.Port, Runs: []api.PerftestRun{}}
+		for _, ip := range s.Receivers {
+			p.Receivers = append(p.Receivers, ip.String())
+		}
+		for _, run := range s.Sessions {
+			p.Runs = append(p.Runs, perftestRun(run))
+		}
+		list.Perftests = append(list.Perftests, p)
+	}
+	return list
+}
+
+func perftestRun(s perftest.Session) api.PerftestRun {
+	run := api.PerftestRun{
+		Client: s.Client.String(), State: s.State.String(), Reason: s.Reason, Version: s.Version, QPs: s.QPs, MTU: s.PathMTU,
+		Groups: s.Groups, Began: s.Began.UTC().Truncate(time.Millisecond),
+	}
+	if !s.Ended.IsZero() {
+		ended := s.Ended.UTC().Truncate(time.Millisecond)
+		run.Ended = &ended
+	}
+	return run
+}
+
+// keepUp brings the helpers of the config up, each as soon as it can be, until ctx is done.
+func (c *Controller) keepUp(ctx context.Context) error {
+	missing := c.bringUp(ctx, c.Perftest, true)
+	again := time.NewTicker(tryAgainAfter)
+	defer again.Stop()
+	for len(missing) > 0 {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+			missing = c.bringUp(ctx, missing, false)
+		}
+	}
+	return nil
+}
+
+// bringUp returns those that could not come up.
+func (c *Controller) bringUp(ctx context.Context, configs []perftest.Config, tell bool) (missing []perftest.Config) {
+	for _, config := range configs {
+		err := c.perftest.Up(ctx, config)
+		if err == nil {
+			c.Log.Info("perftest is up", zap.Stringer("groupIP", config.GroupIP))
+			continue
+		}
+		missing = append(missing, config)
+		if tell {
+			c.Log.Warn("perftest is not up yet; it is tried again", zap.Error(err), zap.Duration("every", tryAgainAfter))
+		}
+	}
+	return missing
+}
+
+// perftestGroups makes the groups of perftest's runs. They end with the daemon.
+type perftestGroups struct{ *Controller }
+
+// Create waits for nobody: perftest sends at once, and gives up on who does not answer.
+func (p perftestGroups) Create(ctx context.Context, file *groupfile.File) error {
+	g, err := p.create(ctx, file, nil)
+	if err != nil || g.WaitingCount == 0 {
+		return err
+	}
+	var waiting []string
+	for _, m := range g.Members {
+		if m.State == api.Waiting {
+			waiting = append(waiting, fmt.Sprintf("%s is not reached: %s", m.IP, m.Reason))
+		}
+	}
+	return errors.Join(errors.New(strings.Join(waiting, "; ")), p.Controller.Remove(g.Name))
+}
+
+func (p perftestGroups) Remove(_ context.Context, name string) error {
+	return p.Controller.Remove(name)
+}
+
+func (p perftestGroups) Traffic(name string) (perftest.Traffic, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	g := p.groups[name]
+	if g == nil || g.published == nil {
+		return perftest.Traffic{}, false
+	}
+	state, ok := p.Switch.GroupState(g.id)
+	return traffic(counters(state.Counters)), ok
+}
+
+func traffic(counts api.Counters) perftest.Traffic {
+	t := perftest.Traffic{
+		FromReceivers: counts[dataplane.NotSource.String()],
+		Refused:       counts[feedback.Refused.String()],
+	}
+	t.FromSource = t.Refused
+	for _, outcome := range []feedback.Outcome{feedback.Forwarded, feedback.Resent, feedback.Filtered, feedback.OutsideWindow} {
+		t.FromSource += counts[outcome.String()]
+	}
+	return t
+}
+
+// perftestAddresses makes the box own the helpers' group IPs.
+type perftestAddresses struct{ *Controller }
+
+// Own adds ip to the interfaces by which the hosts are reached.
+func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (release func(), err error) {
+	held := map[address.Place]bool{}
+	release = func() {
+		for place := range held {
+			if err := p.Addresses.Release(place); err != nil {
+				p.Log.Error("perftest's IP is not given back everywhere", zap.Stringer("groupIP", ip), zap.Error(err))
+			}
+		}
+	}
+	var unreached []error
+	for _, host := range towards {
+		hop := p.NextHops.Track(host)
+		p.NextHops.Untrack(host)
+		if hop.Interface == 0 {
+			unreached = append(unreached, fmt.Errorf("%v is not reached: %s", host, hop.Reason))
+			continue
+		}
+		place := address.Place{IfIndex: hop.Interface, IP: ip}
+		if held[place] {
+			continue
+		}
+		if err := p.Addresses.Hold(place); err != nil {
+			release()
+			return nil, err
+		}
+		held[place] = true
+	}
+	if len(unreached) > 0 {
+		release()
+		return nil, errors.Join(unreached...)
+	}
+	return release, nil
+}

@@ -1,0 +1,155 @@
+package ctl
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/perftest"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+)
+
+// A helper's group IP is one of the loopback's: what it listens on is real.
+const upRequest = `{"groupIP": "127.0.0.200", "receivers": ["10.77.0.2", "10.77.0.3"], "port": 18599}`
+
+func TestAPerftestHelperListensAndOwnsItsIP(t *testing.T) {
+	w := newWorld(t)
+	up, err := w.PerftestUp(t.Context(), []byte(upRequest))
+	if err != nil || up.GroupIP != "127.0.0.200" || up.Port != 18599 || len(up.Receivers) != 2 || len(up.Runs) != 0 {
+		t.Fatalf("%+v, %v", up, err)
+	}
+	w.expect(t, "table [], addresses [127.0.0.200@2 x1 127.0.0.200@3 x1], tracking 0, files []")
+	conn, err := net.Dial("tcp", "127.0.0.200:18599")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = w.PerftestUp(t.Context(), []byte(upRequest))
+	if want := "perftest on 127.0.0.200 is up already; take it down first"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	if err := w.PerftestDown("127.0.0.200"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+	if conn, err := net.Dial("tcp", "127.0.0.200:18599"); err == nil {
+		conn.Close()
+		t.Error("it still listens")
+	}
+	if list := w.Perftests(); len(list.Perftests) != 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+func TestWhatPerftestUpAndDownRefuse(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		request string
+		kind    api.Kind
+		want    string
+	}{
+		{"", api.BadRequest, "the request is empty; write its keys"},
+		{`{"groupIP": "10.77.0.100"}`, api.BadRequest, "the request has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run"},
+		{`{"groupIP": "127.0.0.200", "receivers": ["10.77.0.9"]}`, api.BadRequest, "perftest on 127.0.0.200: 10.77.0.9 is not reached: no route to 10.77.0.9"},
+	} {
+		_, err := w.PerftestUp(t.Context(), []byte(c.request))
+		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Kind != c.kind || err.Error() != c.want {
+			t.Errorf("\ngot  %v\nwant %s", err, c.want)
+		}
+	}
+	for groupIP, want := range map[string]string{
+		"10.77.0.100": "perftest on 10.77.0.100 is not up; rocast perftest ls lists what is up",
+		"g1":          `"g1" is not an IP address; write one such as 10.77.0.100`,
+	} {
+		if err := w.PerftestDown(groupIP); err == nil || err.Error() != want {
+			t.Errorf("\ngot  %v\nwant %s", err, want)
+		}
+	}
+	w.expect(t, nothing)
+}
+
+func TestTheConfigsPerftestHelpersComeUpWithTheDaemon(t *testing.T) {
+	w := newWorld(t)
+	w.Perftest = []perftest.Config{
+		{GroupIP: addr("127.0.0.201"), Receivers: []netip.Addr{addr("10.77.0.9")}, Port: 18599}, // is tried again
+		{GroupIP: addr("127.0.0.202"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18599},
+	}
+	if missing := w.bringUp(t.Context(), w.Perftest, true); len(missing) != 1 || missing[0].GroupIP != w.Perftest[0].GroupIP {
+		t.Errorf("to be tried again: %+v", missing)
+	}
+	if list := w.Perftests().Perftests; len(list) != 1 || list[0].GroupIP != "127.0.0.202" {
+		t.Errorf("%+v", list)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+}
+
+// runFile is a group as perftest's runs need them.
+func runFile(t *testing.T) *groupfile.File {
+	t.Helper()
+	file, err := groupfile.Parse([]byte(strings.Replace(g1, "name: g1", "name: run", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Lines = nil // nobody wrote it
+	return file
+}
+
+func TestAPerftestRunsGroupEndsWithTheDaemon(t *testing.T) {
+	w := newWorld(t)
+	groups := perftestGroups{w.Controller}
+	if err := groups.Create(t.Context(), runFile(t)); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, strings.NewReplacer("g1.yaml", "", "g1", "run").Replace(withG1))
+	if _, ok := groups.Traffic("run"); !ok {
+		t.Error("its traffic is not known")
+	}
+	_, err := w.Update(t.Context(), "run", []byte(strings.Replace(g1, "name: g1", "name: run", 1)))
+	if want := "group run belongs to a perftest run, which ends it; only groups that were created can be updated"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	next := w.restart(t, false)
+	next.expect(t, nothing)
+
+	if err := groups.Remove(t.Context(), "run"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := groups.Traffic("run"); ok {
+		t.Error("it is still there")
+	}
+}
+
+// perftest's client sends as soon as the keys are exchanged.
+func TestAPerftestRunDoesNotBeginBeforeEverybodyIsReached(t *testing.T) {
+	w := newWorld(t)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Interface: 3, Reason: "the kernel is asking"}})
+	err := perftestGroups{w.Controller}.Create(t.Context(), runFile(t))
+	if want := "10.77.0.3 is not reached: the kernel is asking"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	w.expect(t, nothing)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": ctltest.Hop(3, "eth3", 1500, 3)})
+	if err := (perftestGroups{w.Controller}).Create(t.Context(), runFile(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTrafficIsCountedByWhoSentIt(t *testing.T) {
+	counts := api.Counters{
+		feedback.Forwarded.String(): 1, feedback.Resent.String(): 2, feedback.Filtered.String(): 4, feedback.OutsideWindow.String(): 8,
+		feedback.Refused.String(): 16, dataplane.NotSource.String(): 32, feedback.Merged.String(): 64,
+	}
+	if got, want := traffic(counts), (perftest.Traffic{FromSource: 31, FromReceivers: 32, Refused: 16}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

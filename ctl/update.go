@@ -1,0 +1,118 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/yamldoc"
+)
+
+// Update makes a running group the one that a file describes: the same, with other receivers. Who is new takes part from
+// the next message on; nobody waits any more for who is gone. After an error, which is an *api.Error, nothing has changed.
+func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.Group, error) {
+	file, err := groupfile.Parse(text)
+	if err != nil {
+		return api.Group{}, apiError(err)
+	}
+	if file.Name != name {
+		return api.Group{}, apiError(yamldoc.Errorf(file.Lines["name"], "name is %s, and group %s was to be updated; write that name, or update group %s", file.Name, name, file.Name))
+	}
+	defer c.settle(ctx, file)()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.groups[name]
+	if err := c.mayBecome(g, name, file); err != nil {
+		return api.Group{}, apiError(err)
+	}
+	if err := c.regroup(g, file, text); err != nil {
+		return api.Group{}, apiError(err)
+	}
+	return c.view(g), nil
+}
+
+// mayBecome refuses what an update cannot do to a group.
+func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) error {
+	switch {
+	case g == nil:
+		return noGroup(name)
+	case !g.kept:
+		return api.Errorf(api.BadRequest, "group %s belongs to a perftest run, which ends it; only groups that were created can be updated", name)
+	case g.published == nil:
+		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it anew", name, g.problem)
+	}
+	if err := file.CheckUpdate(g.file); err != nil {
+		return err
+	}
+	if at := g.file.Receiver(g.source); at >= 0 && file.Receiver(g.source) < 0 {
+		return yamldoc.Errorf(file.Lines["members"], "members lacks %v, which is the source now; let another member send first, or leave it in", g.source.IP)
+	}
+	var comers []leg
+	for i, l := range c.planner().plan(file).receivers(file) {
+		if g.file.Receiver(file.Receivers[i].ID()) < 0 {
+			comers = append(comers, l)
+		}
+	}
+	return c.refuseUnfit(&group{file: file}, plan{legs: comers})
+}
+
+// regroup keeps the new version and then publishes it.
+func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error {
+	oldText, err := c.Store.Get(g.name)
+	if err != nil {
+		return err
+	}
+	next := *g
+	next.file, next.chronicle, next.plan = file, g.next(g.file, file), c.planner().plan(file)
+	if err := c.keepNext(g, next.chronicle, text); err != nil {
+		return errors.Join(err, c.Store.Put(g.name, oldText), c.saveChronicle(g))
+	}
+	// The data path makes a group's state when it first hears of it: who comes before that would count as having been
+	// there from the start.
+	c.Switch.GroupState(g.id)
+	next.published = next.build(next.plan)
+	if err := c.Switch.Replace(g.id, next.published); err != nil {
+		return errors.Join(takenQPN(file, err), c.Store.Put(g.name, oldText), c.saveChronicle(g))
+	}
+	c.Switch.GroupState(g.id) // who was waited for and is gone frees the source now, not with the next frame
+
+	before := len(g.file.Members())
+	c.untrack(g)
+	*g = next
+	c.track(g)
+	if err := c.saveChronicle(g); err != nil {
+		c.Log.Error("who has left is still in the kept state, where it means nothing", zap.String("group", g.name), zap.Error(err))
+	}
+	c.Log.Info("group updated", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("before", before), zap.Int("waiting", g.waiting()))
+	if err := c.own(g); err != nil {
+		c.Log.Error("group's IP is not owned everywhere", zap.String("group", g.name), zap.Error(err))
+	}
+	return nil
+}
+
+// keepNext keeps the text of a group's next version. The state goes first, and tells of the members of both versions: a crash
+// may leave either text, and what it says of nobody in that text means nothing.
+func (c *Controller) keepNext(g *group, next chronicle, text []byte) error {
+	both := *g
+	both.chronicle = g.chronicle.with(next)
+	if err := c.saveChronicle(&both); err != nil {
+		return err
+	}
+	return c.Store.Put(g.name, text)
+}
+
+// saveChronicle keeps what a restart has to know of the group's members.
+func (c *Controller) saveChronicle(g *group) error {
+	if !g.kept {
+		return nil
+	}
+	text, err := g.chronicle.text()
+	if err != nil {
+		return fmt.Errorf("keep the state of group %s: %w", g.name, err)
+	}
+	return c.Store.PutState(g.name, text)
+}

@@ -1,0 +1,411 @@
+package ctl
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+const (
+	// receiver3 is g1's second; receiver4 may come.
+	receiver3 = "  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 4096, rkey: 0xfeedbea9}]}\n"
+	receiver4 = "  - {ip: 10.77.0.4, qpn: 20, psn: 9, regions: [{va: 0x7f2000000000, length: 4096, rkey: 0xfeedbeaa}]}\n"
+	// on the same host as receiver4, told apart by its remote QPN alone
+	receiver4b = "  - {ip: 10.77.0.4, qpn: 21, psn: 3, remoteQPN: 2, regions: [{va: 0x7f3000000000, length: 4096, rkey: 0xfeedbeab}]}\n"
+
+	// bothG1 is a group whose members take turns.
+	bothG1 = `name: g1
+ip: 10.77.0.100
+qpn: 1
+mtu: 1024
+members:
+  - {ip: 10.77.0.1, qpn: 17, psn: 5, sendPSN: 1000, role: both}
+  - {ip: 10.77.0.2, qpn: 18, psn: 6, sendPSN: 2000, role: both}
+  - {ip: 10.77.0.3, qpn: 19, psn: 7}
+`
+)
+
+func (w *world) update(t *testing.T, text string) api.Group {
+	t.Helper()
+	g, err := w.Update(t.Context(), "g1", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// news lets the data path tell about a member of g1.
+func (w *world) news(what feedback.Note, ip string, remoteQPN roce.QPN, psn roce.PSN) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hear(dataplane.Note{Group: w.groups["g1"].id, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn})
+}
+
+// path is how g1's receiver is published, nil if it is not.
+func (w *world) path(ip string, remoteQPN roce.QPN) *mft.Path {
+	g := w.sw.Table().Group(w.groups["g1"].id)
+	if i := g.FindPath(addr(ip), remoteQPN); i >= 0 {
+		return &g.Paths[i]
+	}
+	return nil
+}
+
+// part is how g1's receiver is shown to take part.
+func (w *world) part(t *testing.T, ip string) api.Member {
+	t.Helper()
+	g, err := w.Group("g1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range g.Members {
+		if m.IP == ip {
+			return m
+		}
+	}
+	t.Fatalf("%s is not shown: %+v", ip, g.Members)
+	return api.Member{}
+}
+
+func TestMembersComeAndGo(t *testing.T) {
+	w := newWorld(t)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
+	w.create(t, g1)
+	id := w.groups["g1"].id
+	g := w.update(t, strings.Replace(g1, receiver3, receiver4, 1))
+	if w.groups["g1"].id != id || g.State != api.Ready || g.Restored || len(g.Members) != 3 || g.Members[2].IP != "10.77.0.4" {
+		t.Errorf("%+v", g)
+	}
+	// No data has come yet, so the one that is new was not there from the start: it waits for the next message.
+	if w.path("10.77.0.3", 1) != nil || w.path("10.77.0.4", 1) == nil || g.Members[1].Part != "active" || g.Members[2].Part != "joining" {
+		t.Errorf("%+v", g.Members)
+	}
+	w.expect(t, "table [g1], addresses [10.77.0.100@1 x1 10.77.0.100@2 x1 10.77.0.100@3 x1], tracking 3, files [g1.state g1.yaml]")
+	w.run(t)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(2, "eth2", 1500, 4)})
+	if p := w.path("10.77.0.4", 1); p.Port != 1 {
+		t.Errorf("who is new is not followed: %+v", p)
+	}
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+}
+
+func TestAnUpdateThatIsRefusedChangesNothing(t *testing.T) {
+	notNow := errors.New("not now")
+	for _, c := range []struct {
+		name, old, new, want string
+		set                  func(*world)
+	}{
+		{"a bad file", "psn: 5", "psn: -5", "line 8: member 2: psn is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes", nil},
+		{"another name", "name: g1", "name: g2", "line 1: name is g2, and group g1 was to be updated; write that name, or update group g2", nil},
+		{"another key", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; only its receivers may change: write 1024, or remove the group and create it anew", nil},
+		{"a port's MTU", receiver3, receiver3 + receiver4, "line 4: mtu: 10.77.0.4 is reached through eth3, whose MTU 1000 cannot carry path MTU 1024; set it with ip link set eth3 mtu 1088",
+			func(w *world) {
+				w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1000, 4)})
+			}},
+		{"the data path", receiver3, receiver4, "not now", func(w *world) { w.sw.Refuse(notNow) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.create(t, g1)
+			if c.set != nil {
+				c.set(w)
+			}
+			_, err := w.Update(t.Context(), "g1", []byte(strings.Replace(g1, c.old, c.new, 1)))
+			if e := (*api.Error)(nil); !errors.As(err, &e) || err.Error() != c.want {
+				t.Errorf("\ngot  %v\nwant %s", err, c.want)
+			}
+			w.expect(t, withG1)
+			if text, err := w.Store.Get("g1"); err != nil || string(text) != g1 || w.path("10.77.0.3", 1) == nil {
+				t.Errorf("%v, kept\n%s", err, text)
+			}
+		})
+	}
+}
+
+// A receiver's PSNs lie to the source's as they did where it joined, also after a crash.
+func TestWhereAReceiverJoinedOutlivesACrash(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.update(t, g1+receiver4+receiver4b)
+	w.news(feedback.NoteJoined, "10.77.0.4", 2, 0x3) // the source's PSNs have wrapped; receiver4's note is lost
+	for _, clean := range []bool{false, true} {
+		w = w.restart(t, clean)
+		const firstPSN, wrap = 1000, 1 << 24
+		for remoteQPN, psn := range map[roce.QPN]int{1: 9, 2: 3} {
+			// At the source's PSN 3 it expected psn, so at 1000, which lies 997 ahead, it would expect 997 more.
+			want := roce.PSN((psn + firstPSN - 3 + wrap) % wrap)
+			if p := w.path("10.77.0.4", remoteQPN); p == nil || p.FirstPSN != want {
+				t.Errorf("clean %v, remote QPN %d: %+v, want FirstPSN %d", clean, remoteQPN, p, want)
+			}
+		}
+		if p := w.path("10.77.0.2", 1); p.FirstPSN != 5 {
+			t.Errorf("who was there from the start: %+v", p)
+		}
+	}
+}
+
+// By another FirstPSN the data path knows another QP, which it would let join anew.
+func TestWhoJoinedStaysTheSameQPWhenANextHopMoves(t *testing.T) {
+	w := newWorld(t)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
+	w.create(t, g1)
+	w.run(t)
+	w.update(t, g1+receiver4)
+	moveAndCompare := func(ifIndex int, want roce.PSN) {
+		t.Helper()
+		w.news(feedback.NoteJoined, "10.77.0.4", 1, 1234)
+		w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(ifIndex, "eth", 1500, 4)})
+		if p := w.path("10.77.0.4", 1); int(p.Port) != ifIndex-1 || p.FirstPSN != want {
+			t.Errorf("%+v, want FirstPSN %d", p, want)
+		}
+	}
+	moveAndCompare(2, 9)
+	moveAndCompare(1, 9)
+	// One that was joining over a clean stop joins in the next run.
+	w.update(t, g1)
+	w.update(t, g1+receiver4)
+	w.sw.Carry("g1", 1234)
+	next := w.restart(t, true)
+	next.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
+	next.run(t)
+	w = next
+	moveAndCompare(2, 9)
+}
+
+// The same when its part has ended: the data path still has it, and knows that it is out.
+func TestWhoIsEvictedStaysTheSameQPWhenANextHopMoves(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.update(t, g1+receiver4)
+	w.news(feedback.NoteJoined, "10.77.0.4", 1, 1234)
+	w = w.restart(t, false)
+	before := w.path("10.77.0.4", 1).FirstPSN
+	w.news(feedback.NoteEvicted, "10.77.0.4", 1, 1300)
+	w.run(t)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(3, "eth3", 1500, 2)})
+	if w.path("10.77.0.2", 1).Port != 2 || w.path("10.77.0.4", 1).FirstPSN != before {
+		t.Errorf("%+v", w.groups["g1"].published.Paths)
+	}
+}
+
+// Two updates: a note of the first one's joining says nothing about who came with the second.
+func TestANoteSpeaksForThoseWhoJoinedTogether(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.update(t, g1+receiver4)
+	w.update(t, g1+receiver4+receiver4b)
+	w.news(feedback.NoteJoined, "10.77.0.4", 1, 1234)
+	g := w.groups["g1"]
+	if a, b := g.standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 1}), g.standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 2}); a != joined || b != joining {
+		t.Errorf("%s, %s", a, b)
+	}
+}
+
+// Whether it had joined when the daemon crashed nobody knows: forwarded to by the wrong ΔPSN it might acknowledge what it
+// never got.
+func TestWhoWasJoiningAtACrashIsLeftOut(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.update(t, g1+receiver4)
+	w.sw.Carry("g1", 1234)
+	w = w.restart(t, false)
+	for range 2 { // a clean stop does not make it known
+		want := "lost: it was joining when the daemon crashed, so what its QP has received is not known; to let it join again, group update without it, then with it and the psn its QP expects"
+		if m := w.part(t, "10.77.0.4"); w.path("10.77.0.4", 1) != nil || m.State != api.LeftOut || m.Part != "lost" || m.Reason != want {
+			t.Errorf("%+v", m)
+		}
+		w = w.restart(t, true)
+	}
+	w.update(t, g1)
+	w.update(t, g1+strings.Replace(receiver4, "psn: 9", "psn: 99", 1))
+	if m := w.part(t, "10.77.0.4"); w.path("10.77.0.4", 1) == nil || m.Part != "joining" {
+		t.Errorf("again: %+v", m)
+	}
+}
+
+func TestWhoWasJoiningAtACleanStopStillDoes(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.update(t, g1+receiver4)
+	w.sw.Carry("g1", 1234) // the source has sent, and is silent since
+	w = w.restart(t, true)
+	if m := w.part(t, "10.77.0.4"); m.Part != "joining" {
+		t.Errorf("%+v", m)
+	}
+	w = w.restart(t, false)
+	if m := w.part(t, "10.77.0.4"); m.Part != "lost" {
+		t.Errorf("after a crash: %+v", m)
+	}
+}
+
+// A group that never carried data begins anew after a clean stop, with all its members.
+func TestWhoWasJoiningAnIdleGroupIsThereFromTheStart(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.update(t, g1+receiver4)
+	w = w.restart(t, true)
+	if m := w.part(t, "10.77.0.4"); m.Part != "active" || w.path("10.77.0.4", 1).FirstPSN != 9 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// After a crash an evicted receiver, taken for one that has to speak, would block the group for ever.
+func TestWhoIsOutStaysOutAfterACrash(t *testing.T) {
+	for _, c := range []struct {
+		what       feedback.Note
+		part, want string
+	}{
+		{feedback.NoteEvicted, "evicted", "evicted: it lacks the source's PSN 1007 and what follows; to let it join again, group update without it, then with it and the psn its QP expects"},
+		{feedback.NoteBehind, "behind", "behind: it lacks the source's PSN 1007, which the source no longer has; to let it join again, group update without it, then with it and the psn its QP expects"},
+	} {
+		t.Run(c.part, func(t *testing.T) {
+			w := newWorld(t)
+			w.create(t, g1)
+			w.news(c.what, "10.77.0.3", 1, 1007)
+			for _, end := range []string{"alive", "crash", "stop"} {
+				m := w.part(t, "10.77.0.3")
+				if m.State != api.LeftOut || m.Part != c.part || m.Reason != c.want {
+					t.Errorf("%s: shown as %+v", end, m)
+				}
+				// While the daemon lives the data path has it, and knows that it is out.
+				if published := w.path("10.77.0.3", 1) != nil; published != (end == "alive") {
+					t.Errorf("%s: published %v", end, published)
+				}
+				w = w.restart(t, end == "crash")
+			}
+			w.update(t, strings.Replace(g1, receiver3, "", 1))
+			w.update(t, g1)
+			if m := w.part(t, "10.77.0.3"); m.Part != "joining" {
+				t.Errorf("again: %+v", m)
+			}
+		})
+	}
+}
+
+// Where many are evicted at once some notes are lost.
+func TestOneNoteIsEnoughToFindAllWhoAreOut(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1+receiver4)
+	id := w.groups["g1"].id
+	w.sw.Part(id, "10.77.0.3", feedback.PartGone)
+	w.sw.Part(id, "10.77.0.4", feedback.PartGone)
+	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
+	w = w.restart(t, false)
+	if w.path("10.77.0.2", 1) == nil || w.path("10.77.0.3", 1) != nil || w.path("10.77.0.4", 1) != nil {
+		t.Errorf("published %+v", w.groups["g1"].published.Paths)
+	}
+}
+
+func TestNewsIsReadBeforeTheDaemonEnds(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, What: feedback.NoteEvicted, Receiver: addr("10.77.0.3"), RemoteQPN: 1})
+	w.sw.Carry("g1", 1234)
+	if w = w.restart(t, true); w.path("10.77.0.3", 1) != nil {
+		t.Error("the last news is lost")
+	}
+}
+
+func TestAGroupWhoseSourceSwitchedComesBackAsFailed(t *testing.T) {
+	for _, clean := range []bool{false, true} {
+		w := newWorld(t)
+		w.create(t, bothG1)
+		if m := w.part(t, "10.77.0.1"); m.Part != "source" {
+			t.Errorf("the first source is shown as %+v", m)
+		}
+		w.news(feedback.NoteSource, "10.77.0.2", 1, 2000)
+		if m := w.part(t, "10.77.0.2"); m.Part != "source" {
+			t.Errorf("the new source is shown as %+v", m)
+		}
+		_, err := w.Update(t.Context(), "g1", []byte(strings.Replace(bothG1, "  - {ip: 10.77.0.2, qpn: 18, psn: 6, sendPSN: 2000, role: both}\n", "", 1)))
+		if err == nil || !strings.Contains(err.Error(), "members lacks 10.77.0.2, which is the source now") {
+			t.Errorf("the source leaves: %v", err)
+		}
+		w = w.restart(t, clean)
+		want := "its source had switched before the daemon ended, and how the members' PSNs lie to each other since is lost; remove it and create it with fresh QPs and PSNs"
+		if g, _ := w.Group("g1"); g.State != api.Failed || g.Reason != want {
+			t.Errorf("clean %v: %+v", clean, g)
+		}
+		w.run(t)
+		w.hops.Set(map[string]nexthop.Hop{"10.77.0.1": ctltest.Hop(2, "eth2", 1500, 1)})
+		w.expect(t, "table [], addresses [], tracking 0, files [g1.state g1.yaml]")
+		if _, err := w.Update(t.Context(), "g1", []byte(bothG1)); err == nil || !strings.HasPrefix(err.Error(), "group g1 does not run (its source had switched") {
+			t.Errorf("update: %v", err)
+		}
+		if err := w.Remove("g1"); err != nil {
+			t.Fatal(err)
+		}
+		w.create(t, bothG1)
+		if w = w.restart(t, true); w.groups["g1"].problem != "" {
+			t.Errorf("created anew: %s", w.groups["g1"].problem)
+		}
+	}
+}
+
+// A crash between the two writes of an update that takes an evicted receiver out leaves it in the file: it must not count
+// again.
+func TestWhoLeavesIsOutUntilTheFileSaysSo(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
+	without := strings.Replace(g1, receiver3, "", 1)
+	inTheWay := filepath.Join(w.dir, "groups", ".g1.yaml.new") // the text cannot be written, the state can
+	if err := os.Mkdir(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file, err := groupfile.Parse([]byte(without))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := w.groups["g1"]
+	if err := w.keepNext(g, g.next(g.file, file), []byte(without)); err == nil {
+		t.Fatal("kept")
+	}
+	w = w.restart(t, false)
+	if m := w.part(t, "10.77.0.3"); m.Part != "evicted" || w.path("10.77.0.3", 1) != nil {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A crash between the two writes of an update leaves a state that says more than the file.
+func TestAStateOfNoMemberMeansNothing(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.update(t, g1+receiver4)
+	if err := w.Store.Put("g1", []byte(g1)); err != nil {
+		t.Fatal(err)
+	}
+	w = w.restart(t, false)
+	if g, _ := w.Group("g1"); g.State != api.Ready || len(g.Members) != 3 {
+		t.Errorf("%+v", g)
+	}
+	w.expect(t, withG1)
+}
+
+func TestAStateThatCannotBeReadFailsItsGroupAlone(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	if err := os.WriteFile(filepath.Join(w.dir, "groups", "g1.state"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w = w.restart(t, false)
+	if g, _ := w.Group("g1"); g.State != api.Failed || !strings.HasPrefix(g.Reason, "its kept state cannot be read (") {
+		t.Errorf("%+v", g)
+	}
+}
+
+func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
