@@ -31,13 +31,14 @@ func Draw(seed uint64) Scenario {
 	if d.oneIn(10) {
 		receivers, packets = 1+d.IntN(8), 1+d.IntN(600)
 	}
-	s.Receivers = make([]Host, receivers)
+	s.Hosts = make([]Host, 1+receivers)
 	d.policy(&s)
-	d.program(&s, packets)
 	d.network(&s)
 	d.troubles(&s)
-	d.receives(&s)
 	d.timed(&s, packets)
+	d.members(&s, packets)
+	d.programs(&s, packets)
+	d.quorum(&s)
 	d.patience(&s)
 	return s
 }
@@ -64,9 +65,6 @@ func (d drawer) psn() roce.PSN {
 
 func (d drawer) policy(s *Scenario) {
 	s.Policy.Nak = pick(d, feedback.NakHold, feedback.NakLower)
-	if d.oneIn(5) {
-		s.Policy.Ack = feedback.AckPolicy(1 + d.IntN(len(s.Receivers)))
-	}
 	if d.oneIn(4) {
 		s.Policy.OnFatal = feedback.FatalEvict
 	}
@@ -78,89 +76,18 @@ func (d drawer) policy(s *Scenario) {
 	}
 	s.Addressing = pick(d, mft.ByGroupIP, mft.ByGroupIP, mft.ByVirtualQPN, mft.BySwitchIP)
 	s.IPv6 = d.oneIn(8)
-}
-
-// program draws the messages: mostly short ones, some longer than a requester's window.
-func (d drawer) program(s *Scenario, packets int) {
 	s.MTUBytes = 256
 	if d.oneIn(16) {
 		s.MTUBytes = pick(d, 512, 1024, 2048, 4096)
 	}
-	s.FirstPSN = d.psn()
-	operations := [][]rnic.Operation{
-		{rnic.Write},
-		{rnic.Write, rnic.WriteImm},
-		{rnic.Send, rnic.SendImm},
-		{rnic.Write, rnic.Write, rnic.WriteImm, rnic.Send, rnic.SendImm},
-	}
-	mix := operations[d.IntN(len(operations))]
-	longest := pick(d, 1, 4, 40, packets)
-	for left := packets; left > 0; {
-		n := min(left, 1+d.IntN(longest))
-		left -= n
-		s.Messages = append(s.Messages, d.message(s, pick(d, mix...), n))
-	}
-	if d.oneIn(16) {
-		s.Messages[d.IntN(len(s.Messages))].Op = rnic.Read
-	}
-	d.places(s)
-	s.Outstanding = pick(d, 1, 4, 16, 64)
-	if d.oneIn(5) {
-		s.Think = d.between(time.Microsecond, time.Millisecond)
-	}
-}
-
-// message draws one of n packets.
-func (d drawer) message(s *Scenario, op rnic.Operation, n int) Message {
-	m := Message{Op: op, Imm: d.Uint32(), Bytes: (n-1)*s.MTUBytes + 1 + d.IntN(s.MTUBytes)}
-	if n == 1 && d.oneIn(50) {
-		m.Bytes = 0
-	}
-	m.From = d.IntN(len(page) / 2)
-	return m
-}
-
-// places puts the WRITEs into memory, one behind the other, a few over what others wrote.
-func (d drawer) places(s *Scenario) {
-	total, longest := 1, 0
-	for i := range s.Messages {
-		if m := &s.Messages[i]; m.isWrite() || m.Op == rnic.Read {
-			total += m.Bytes
-			longest = max(longest, m.Bytes)
-		}
-	}
-	s.MemoryBytes = total
 	s.Regions = pick(d, 0, 1, 2)
-	half := total / 2
-	if s.Regions == 2 && longest > half {
-		s.Regions = 1
-	}
-	next := 0
-	for i := range s.Messages {
-		m := &s.Messages[i]
-		if m.isSend() {
-			continue
-		}
-		m.Place = next
-		if d.oneIn(8) {
-			m.Place = d.IntN(total - m.Bytes + 1)
-		} else {
-			next = (next + m.Bytes) % total
-		}
-		if m.Place+m.Bytes > total {
-			m.Place, next = 0, m.Bytes
-		}
-		if s.Regions == 2 && m.Place < half && m.Place+m.Bytes > half {
-			m.Place = half
-		}
-	}
 }
 
 func (d drawer) network(s *Scenario) {
 	speed := pick[int64](d, 80, 320, 800, 8000)
 	delay := d.between(500*time.Nanosecond, 50*time.Microsecond)
-	link := func() Link {
-		l := Link{PicosPerByte: speed, Delay: delay, QueueBytes: pick(d, 64<<10, 256<<10)}
+	s.eachLink(func(l *Link) {
+		*l = Link{PicosPerByte: speed, Delay: delay, QueueBytes: pick(d, 64<<10, 256<<10)}
 		if d.oneIn(6) {
 			l.PicosPerByte = pick[int64](d, 80, 320, 800, 8000)
 		}
@@ -171,14 +98,7 @@ func (d drawer) network(s *Scenario) {
 			l.QueueBytes = pick(d, 4<<10, 16<<10)
 		}
 		l.QueueBytes = max(l.QueueBytes, 2*(s.MTUBytes+128))
-		return l
-	}
-	s.Source.ToSwitch, s.Source.ToHost = link(), link()
-	for i := range s.Receivers {
-		r := &s.Receivers[i]
-		r.FirstPSN = d.psn()
-		r.ToSwitch, r.ToHost = link(), link()
-	}
+	})
 	s.Timeout = uint8(9 + d.IntN(6)) // 2 to 67 ms
 }
 
@@ -205,65 +125,213 @@ func (d drawer) rates(s *Scenario, n int, rate func(*Link) *float64) {
 	})
 }
 
-func (s *Scenario) eachLink(f func(*Link)) {
-	f(&s.Source.ToSwitch)
-	f(&s.Source.ToHost)
-	for i := range s.Receivers {
-		f(&s.Receivers[i].ToSwitch)
-		f(&s.Receivers[i].ToHost)
-	}
-}
-
-// receives draws how well the receivers' programs keep up.
-func (d drawer) receives(s *Scenario) {
-	hurry := d.oneIn(2)
-	for i := range s.Receivers {
-		r := &s.Receivers[i]
-		r.Receives, r.RNRTimer = len(s.Messages), roce.RNRTimer(1+d.IntN(14))
-		if d.oneIn(50) {
-			r.RNRTimer = 0 // the longest
-		}
-		if !hurry && d.oneIn(2) {
-			r.Receives = min(len(s.Messages), pick(d, 1, 4, 16, 64))
-			r.RepostAfter = d.between(time.Microsecond, 100*time.Microsecond)
-		}
-	}
-}
-
+// timed draws what happens to hosts and the switch.
 func (d drawer) timed(s *Scenario, packets int) {
 	for range pick(d, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3) {
-		f := Timed{
-			Kind: firstTimed + Fault(d.IntN(int(numFaults-firstTimed))), Host: d.IntN(1 + len(s.Receivers)),
-			AfterPacket: d.IntN(packets), Delay: time.Duration(d.IntN(100_000)), For: d.between(s.ackTimeout()/50, 3*s.ackTimeout()),
-		}
+		f := d.moment(pick(d, Burst, Cut, SlowHost, ReceiverCrash, SwitchCrash, RNRStorm, KeyLost), packets)
+		f.Host = d.IntN(len(s.Hosts))
+		f.For = d.between(s.ackTimeout()/50, 3*s.ackTimeout())
 		switch f.Kind {
 		case SwitchCrash:
 			f.Host = 0
 		case ReceiverCrash, KeyLost:
-			f.For = 0
-			f.Host = 1 + d.IntN(len(s.Receivers))
+			f.For, f.Host = 0, 1+d.IntN(len(s.Hosts)-1)
 		case RNRStorm:
-			f.Host = 1 + d.IntN(len(s.Receivers))
+			f.Host = 1 + d.IntN(len(s.Hosts)-1)
 		}
 		s.Timed = append(s.Timed, f)
 	}
 }
 
-// patience draws the retry counts, and how long the run may take. A receiver that is silent for good must not meet a source
-// that waits for ever; nor may a READ that was not refused before the switch crashed, because after that nobody can say that all
-// below it was delivered.
+func (d drawer) moment(kind Fault, packets int) Timed {
+	return Timed{Kind: kind, AfterPacket: d.IntN(packets), Delay: time.Duration(d.IntN(100_000))}
+}
+
+// members draws who receives from the beginning, who comes, who goes, and who sends beside the first source. What a change leaves
+// behind in the switch does not outlive a crash of it, so a run has only one of the two.
+func (d drawer) members(s *Scenario, packets int) {
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.SendPSN, h.RecvPSN, h.Receiver = d.psn(), d.psn(), i > 0
+	}
+	if s.has(SwitchCrash) {
+		return
+	}
+	receivers := len(s.Hosts) - 1
+	if receivers > 1 && d.oneIn(6) {
+		f := d.moment(Join, packets)
+		f.Host = 1 + d.IntN(receivers)
+		s.Hosts[f.Host].Outside = true
+		s.Timed = append(s.Timed, f)
+	}
+	if receivers > 2 && d.oneIn(6) {
+		f := d.moment(Leave, packets)
+		f.Host = 1 + d.IntN(receivers)
+		if !s.Hosts[f.Host].Outside {
+			s.Timed = append(s.Timed, f)
+		}
+	}
+	if receivers > 1 && s.Addressing != mft.ByVirtualQPN && d.oneIn(6) {
+		d.otherSource(s, packets)
+	}
+}
+
+// otherSource makes a receiver that stays a source too, and perhaps the first source a receiver.
+func (d drawer) otherSource(s *Scenario, packets int) {
+	f := d.moment(SourceChange, packets)
+	f.Host = 1 + d.IntN(len(s.Hosts)-1)
+	s.Hosts[0].Receiver = d.oneIn(2)
+	for i := range s.Timed {
+		if k := s.Timed[i].Kind; s.Timed[i].Host == f.Host && (k == Join || k == Leave || k == ReceiverCrash || k == KeyLost) {
+			return
+		}
+	}
+	s.Timed = append(s.Timed, f)
+}
+
+// programs draws what the sources send, and how well the receivers keep up.
+func (d drawer) programs(s *Scenario, packets int) {
+	d.messages(s, &s.Hosts[0], packets)
+	for i := range s.Timed {
+		if f := &s.Timed[i]; f.Kind == SourceChange {
+			d.messages(s, &s.Hosts[f.Host], 1+packets/4)
+		}
+	}
+	if d.oneIn(16) {
+		m := s.Hosts[0].Messages
+		m[d.IntN(len(m))].Op = rnic.Read
+	}
+	d.places(s)
+	d.receives(s)
+}
+
+// messages draws the program of one source: mostly short messages, some longer than a requester's window.
+func (d drawer) messages(s *Scenario, h *Host, packets int) {
+	operations := [][]rnic.Operation{
+		{rnic.Write},
+		{rnic.Write, rnic.WriteImm},
+		{rnic.Send, rnic.SendImm},
+		{rnic.Write, rnic.Write, rnic.WriteImm, rnic.Send, rnic.SendImm},
+	}
+	mix := operations[d.IntN(len(operations))]
+	longest := pick(d, 1, 4, 40, packets)
+	for left := packets; left > 0; {
+		n := min(left, 1+d.IntN(longest))
+		left -= n
+		h.Messages = append(h.Messages, d.message(s, pick(d, mix...), n))
+	}
+	h.Outstanding = pick(d, 1, 4, 16, 64)
+	if d.oneIn(5) {
+		h.Think = d.between(time.Microsecond, time.Millisecond)
+	}
+}
+
+// message draws one of n packets.
+func (d drawer) message(s *Scenario, op rnic.Operation, n int) Message {
+	m := Message{Op: op, Imm: d.Uint32(), Bytes: (n-1)*s.MTUBytes + 1 + d.IntN(s.MTUBytes), From: d.IntN(len(page) / 2)}
+	if n == 1 && d.oneIn(50) {
+		m.Bytes = 0
+	}
+	return m
+}
+
+// places puts the WRITEs into memory, one behind the other, a few over what others wrote.
+func (d drawer) places(s *Scenario) {
+	longest := 0
+	s.MemoryBytes = 2
+	for i := range s.Hosts {
+		for k := range s.Hosts[i].Messages {
+			m := &s.Hosts[i].Messages[k]
+			longest = max(longest, m.Bytes)
+			if !m.isSend() {
+				s.MemoryBytes += m.Bytes
+			}
+		}
+	}
+	if s.Regions == 2 {
+		s.MemoryBytes = max(s.MemoryBytes, 2*longest)
+	}
+	next := 0
+	for i := range s.Hosts {
+		for k := range s.Hosts[i].Messages {
+			if m := &s.Hosts[i].Messages[k]; !m.isSend() {
+				next = d.place(s, m, next)
+			}
+		}
+	}
+}
+
+// place puts m at next, or somewhere else, in one region. It returns where the next one goes.
+func (d drawer) place(s *Scenario, m *Message, next int) int {
+	m.Place = next
+	if d.oneIn(8) {
+		m.Place = d.IntN(s.MemoryBytes)
+	}
+	if half := s.MemoryBytes / 2; s.Regions == 2 && m.Place < half && m.Place+m.Bytes > half {
+		m.Place = half
+	}
+	if m.Place+m.Bytes > s.MemoryBytes {
+		m.Place = 0
+	}
+	return m.Place + m.Bytes
+}
+
+// receives draws how well the receivers' programs keep up.
+func (d drawer) receives(s *Scenario) {
+	all := 1
+	for i := range s.Hosts {
+		all += len(s.Hosts[i].Messages)
+	}
+	hurry := d.oneIn(2)
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.Receives, h.RNRTimer = all, roce.RNRTimer(1+d.IntN(14))
+		if d.oneIn(50) {
+			h.RNRTimer = 0 // the longest
+		}
+		if !hurry && d.oneIn(2) {
+			h.Receives = min(all, pick(d, 1, 4, 16, 64))
+			h.RepostAfter = d.between(time.Microsecond, 100*time.Microsecond)
+		}
+	}
+}
+
+// quorum asks for no more receivers than there always are.
+func (d drawer) quorum(s *Scenario) {
+	always := 0
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; h.Receiver && !h.Outside && len(h.Messages) == 0 {
+			always++
+		}
+	}
+	if s.has(Leave) {
+		always--
+	}
+	if always > 0 && d.oneIn(5) {
+		s.Policy.Ack = feedback.AckPolicy(1 + d.IntN(always))
+	}
+}
+
+// patience draws the retry counts, and how long the run may take. A source must not wait for ever where there may be nothing to
+// wait for: a receiver that is silent for good; a READ that was not refused before the switch crashed, because after that nobody can
+// say that all below it was delivered; a turn that does not come, because the source before failed, or one in which nobody is
+// left to receive.
 func (d drawer) patience(s *Scenario) {
-	const forEver = 7
-	s.RetryCount, s.RNRRetry = forEver, forEver
-	if s.has(ReceiverCrash) || s.has(KeyLost) || s.reads() && s.has(SwitchCrash) || d.oneIn(4) {
-		s.RetryCount = uint8(3 + d.IntN(4))
-	}
-	if d.oneIn(10) {
-		s.RNRRetry = uint8(3 + d.IntN(4))
-	}
 	if d.oneIn(4) {
 		s.Policy.SilentAfter = d.between(s.ackTimeout(), 3*s.ackTimeout())
 		s.Policy.Evict = d.oneIn(2)
 	}
-	s.Limit = 10*time.Second + 300*s.ackTimeout() + s.longestRNR()*time.Duration(100+len(s.Messages))
+	fewer := s.has(Leave) || s.Policy.Evict || s.Policy.Ack != feedback.AckAll
+	s.RetryCount, s.RNRRetry = retryForEver, retryForEver
+	if s.has(ReceiverCrash, KeyLost) || s.reads() && s.has(SwitchCrash, SourceChange) || fewer && s.has(Leave, SourceChange) || d.oneIn(4) {
+		s.RetryCount = uint8(3 + d.IntN(4))
+	}
+	if d.oneIn(8) && !(s.has(SourceChange) && s.RetryCount == retryForEver) {
+		s.RNRRetry = uint8(2 + d.IntN(5))
+	}
+	messages := 100
+	for i := range s.Hosts {
+		messages += len(s.Hosts[i].Messages)
+	}
+	s.Limit = 10*time.Second + 300*s.ackTimeout() + s.longestRNR()*time.Duration(messages)
 }

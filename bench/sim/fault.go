@@ -24,6 +24,9 @@ const (
 	SwitchCrash                                // the switch is gone, comes back, and knows its groups but not their state
 	RNRStorm                                   // a receiver's program gives no receives back
 	KeyLost                                    // a receiver deregisters its memory
+	Join                                       // a receiver becomes a member
+	Leave                                      // a receiver is a member no longer
+	SourceChange                               // another member begins to send, too early or not
 
 	numFaults
 )
@@ -34,6 +37,7 @@ const firstTimed = Burst
 var faultNames = [numFaults]string{
 	"loss", "duplicate", "reorder", "late", "damage", "queue-full",
 	"burst", "cut", "slow-host", "receiver-crash", "switch-crash", "rnr-storm", "key-lost",
+	"join", "leave", "source-change",
 }
 
 func (f Fault) String() string { return faultNames[f] }
@@ -42,7 +46,7 @@ func (f Fault) String() string { return faultNames[f] }
 type Timed struct {
 	Kind        Fault
 	Host        int           // whom it befalls, 0: the source; not of SwitchCrash
-	AfterPacket int           // it begins when the source sends this packet for the first time,
+	AfterPacket int           // it begins when the first source sends this packet for the first time,
 	Delay       time.Duration // or so long after
 	For         time.Duration // 0: for good
 }

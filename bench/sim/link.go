@@ -69,8 +69,9 @@ func (w *world) send(l *link, i int32) {
 	if w.befalls(l, Duplicate, i) {
 		twin := w.pool.lend()
 		t := w.pool.frames[twin]
-		t.bytes, t.touched, t.damaged = f.bytes, f.touched, f.damaged
+		t.bytes = f.bytes
 		copy(t.data(), f.data())
+		t.inherit(f)
 		l.doubled++
 		w.fly(l, twin, takes)
 	}
@@ -82,15 +83,15 @@ func (w *world) befalls(l *link, kind Fault, i int32) bool {
 	if l.chances[kind] == 0 || w.frameRNG.Uint32() >= l.chances[kind] {
 		return false
 	}
-	w.hit(l, kind)
+	w.hit(w.pool.frames[i], kind)
 	if w.recorder != nil && kind != Loss {
 		w.recorder.note(w.now, "%v: next frame %v", kind, l)
 	}
 	return true
 }
 
-func (w *world) hit(l *link, kind Fault) {
-	if l.host == 0 == l.toSwitch {
+func (w *world) hit(f *frame, kind Fault) {
+	if f.stream != noStream {
 		w.tally[kind].Data++
 	} else {
 		w.tally[kind].Feedback++
@@ -114,11 +115,17 @@ func (w *world) fly(l *link, i int32, takes time.Duration) {
 	w.schedule.add(event{at: at, kind: kind, host: int32(l.host), index: i})
 }
 
+// arrive ends a frame's time on the link.
+func (l *link) arrive() {
+	l.flying--
+	l.delivered++
+}
+
 // lose ends frame i.
 func (w *world) lose(l *link, i int32, why Fault) {
 	l.lost++
 	if why != Loss { // which befalls has counted
-		w.hit(l, why)
+		w.hit(w.pool.frames[i], why)
 	}
 	w.record(l, w.pool.frames[i], lostTo[why])
 	w.pool.giveBack(i)

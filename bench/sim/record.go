@@ -8,30 +8,27 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// storyLines is how much of a failed run is told: what happened before the invariant broke.
-const storyLines = 40
-
-// recorder follows a run for people: the latest lines of its story, and all its frames as pcapng. Runs by the thousand have none;
-// a seed that failed is run again with one.
+// recorder follows a run for people: its story, and all its frames as pcapng. Runs by the thousand have none; a seed that failed is
+// run again with one.
 type recorder struct {
 	w     *world
-	lines []string // the latest, at the end
-	out   *pcapng  // nil: no frames wanted
-	all   func(string)
+	keep  int // lines, the latest; AllLines: every one
+	lines []string
+	out   *pcapng // nil: no frames wanted
 }
+
+// AllLines asks Replay for the whole story.
+const AllLines = 1 << 30
 
 func (r *recorder) note(now time.Duration, format string, args ...any) {
+	if len(r.lines) >= 2*r.keep {
+		r.lines = append(r.lines[:0], r.story()...)
+	}
 	r.lines = append(r.lines, fmt.Sprintf("%12v  %s", now, fmt.Sprintf(format, args...)))
-	if r.all != nil {
-		r.all(r.lines[len(r.lines)-1])
-	}
-	if len(r.lines) >= 2*storyLines {
-		r.lines = append(r.lines[:0], r.lines[len(r.lines)-storyLines:]...)
-	}
 }
 
-// story is the end of what happened.
-func (r *recorder) story() []string { return r.lines[max(0, len(r.lines)-storyLines):] }
+// story is what is kept of what happened.
+func (r *recorder) story() []string { return r.lines[max(0, len(r.lines)-r.keep):] }
 
 // lostTo are the fates of frames that trouble ended.
 var lostTo = [numFaults]string{
@@ -55,16 +52,18 @@ func (r *recorder) frame(l *link, f *frame, fate string) {
 	}
 }
 
-// describe names a frame by the number of its packet, which is the same at all hosts.
+// describe names a frame by the number of its packet as the host at the link counts: a source what it sent, a receiver what its queue
+// pair got.
 func (r *recorder) describe(l *link, f *frame) string {
 	b := f.data()
 	var v roce.View
 	if err := v.Decode(b, len(b)); err != nil {
 		return "damaged beyond recognition"
 	}
-	first := r.w.s.FirstPSN
-	if l.host > 0 {
-		first = r.w.s.Receivers[l.host-1].FirstPSN
+	h := &r.w.s.Hosts[l.host]
+	first := h.SendPSN // of what the source hears
+	if (f.stream == noStream) == l.toSwitch {
+		first = h.RecvPSN
 	}
 	text := fmt.Sprintf("%v %d", v.Opcode, v.PSN(b).Sub(first))
 	if v.Opcode.Headers().Has(roce.HasAETH) {
@@ -95,10 +94,10 @@ func (l *link) index() int {
 	return 2*l.host + 1
 }
 
-// Replay is Run that also tells the end of the story, and writes every frame to capture (pcapng; nil: not wanted), each with what
-// became of it as its comment.
-func (r *Runner) Replay(s Scenario, capture io.Writer) (Result, []string, error) {
-	rec := &recorder{w: &r.w}
+// Replay is Run that also tells the last lines of the story, and writes every frame to capture (pcapng; nil: not wanted), each with
+// what became of it as its comment.
+func (r *Runner) Replay(s Scenario, lines int, capture io.Writer) (Result, []string, error) {
+	rec := &recorder{w: &r.w, keep: lines}
 	if capture != nil {
 		rec.out = newPcapng(capture, s.linkNames())
 	}
@@ -113,7 +112,7 @@ func (r *Runner) Replay(s Scenario, capture io.Writer) (Result, []string, error)
 
 // linkNames are the links of a run, by index.
 func (s *Scenario) linkNames() (names []string) {
-	for host := range 1 + len(s.Receivers) {
+	for host := range s.Hosts {
 		for _, toSwitch := range []bool{true, false} {
 			names = append(names, (&link{host: host, toSwitch: toSwitch}).String())
 		}

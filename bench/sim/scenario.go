@@ -15,23 +15,18 @@ import (
 type Scenario struct {
 	Seed uint64 // of what happens to single frames
 
-	Policy     feedback.Policy
-	Addressing mft.Addressing
-	IPv6       bool
-	MTUBytes   int
-	FirstPSN   roce.PSN // of the source
-	Regions    int      // of the group's memory; 0: VA and R_Key pass unchanged
+	Policy      feedback.Policy
+	Addressing  mft.Addressing
+	IPv6        bool
+	MTUBytes    int
+	Regions     int // of the group's memory; 0: VA and R_Key pass unchanged
+	MemoryBytes int // of all regions together
 
-	Source    Host
-	Receivers []Host
-	Timed     []Timed
+	// Hosts[0] is the source the group was created with; it sends from the start.
+	Hosts []Host
+	Timed []Timed
 
-	Messages    []Message
-	MemoryBytes int           // of the region the WRITEs go to
-	Outstanding int           // messages the source's program keeps posted
-	Think       time.Duration // what it takes its time for before it posts again
-
-	Timeout    uint8 // local ACK timeout: 4.096 us * 2^Timeout
+	Timeout    uint8 // local ACK timeout of all sources: 4.096 us * 2^Timeout
 	RetryCount uint8 // 7: for ever
 	RNRRetry   uint8 // 7: for ever
 
@@ -39,15 +34,22 @@ type Scenario struct {
 	Limit time.Duration
 }
 
-// Host is one host's link and its program.
+// Host is one host's links and its program.
 type Host struct {
-	FirstPSN roce.PSN // receivers: what the host's queue pair calls Scenario.FirstPSN
-
 	ToSwitch, ToHost Link
 
-	// Of receivers only.
-	Receives    int           // posted receives its program keeps up
-	RepostAfter time.Duration // its program takes so long to give one back
+	// What it sends. A host without messages never becomes the source; one with, but the first, when a SourceChange says so.
+	SendPSN     roce.PSN // its first packet's
+	Messages    []Message
+	Outstanding int           // messages its program keeps posted
+	Think       time.Duration // what it takes its time for before it posts again
+
+	// What it receives. The group's members are all receivers, and the source.
+	Receiver    bool
+	Outside     bool     // no member until a Join
+	RecvPSN     roce.PSN // the first its queue pair expects
+	Receives    int      // posted receives its program keeps up
+	RepostAfter time.Duration
 	RNRTimer    roce.RNRTimer
 }
 
@@ -62,82 +64,99 @@ type Link struct {
 	LateBy                                 time.Duration // at most
 }
 
-// trouble is how likely a frame is not to arrive as it was sent, and in time.
-func (l *Link) trouble() float64 { return l.Loss + l.Reorder + l.Late + l.Damage }
-
-// Message is one work request of the source.
+// Message is one work request of a source.
 type Message struct {
 	Op    rnic.Operation
 	Bytes int
-	Place int // WRITE: where in the memory
+	Place int // WRITE, READ: where in the memory
 	From  int // where in the page of random bytes its data is
 	Imm   uint32
 }
 
-// consumesReceive says whether a receiver needs a receive for it.
-func (m *Message) consumesReceive() bool { return m.Op != rnic.Write && m.Op != rnic.Read }
+// takesReceive says whether a receiver needs a receive for it.
+func (m *Message) takesReceive() bool { return m.Op != rnic.Write && m.Op != rnic.Read }
 
 func (m *Message) isSend() bool { return m.Op == rnic.Send || m.Op == rnic.SendImm }
 
-func (m *Message) isWrite() bool { return m.Op == rnic.Write || m.Op == rnic.WriteImm }
+func (s *Scenario) packets(m *Message) int { return max(1, (m.Bytes+s.MTUBytes-1)/s.MTUBytes) }
 
-func (s *Scenario) packets(m *Message) int {
-	return max(1, (m.Bytes+s.MTUBytes-1)/s.MTUBytes)
-}
-
-// ackTimeout is the source's.
+// ackTimeout is the sources'.
 func (s *Scenario) ackTimeout() time.Duration { return 4096 * time.Nanosecond << s.Timeout }
 
-// longestRNR is what a receiver may ask the source to wait, at most.
+// longestRNR is what a receiver may ask a source to wait, at most.
 func (s *Scenario) longestRNR() (longest time.Duration) {
-	for i := range s.Receivers {
-		longest = max(longest, s.Receivers[i].RNRTimer.Duration())
+	for i := range s.Hosts {
+		longest = max(longest, s.Hosts[i].RNRTimer.Duration())
 	}
 	return longest
 }
 
-func (s *Scenario) has(kind Fault) bool {
+func (s *Scenario) has(kinds ...Fault) bool {
 	for i := range s.Timed {
-		if s.Timed[i].Kind == kind {
-			return true
+		for _, kind := range kinds {
+			if s.Timed[i].Kind == kind {
+				return true
+			}
 		}
 	}
 	return false
 }
 
 func (s *Scenario) reads() bool {
-	for i := range s.Messages {
-		if s.Messages[i].Op == rnic.Read {
-			return true
+	for i := range s.Hosts {
+		for k := range s.Hosts[i].Messages {
+			if s.Hosts[i].Messages[k].Op == rnic.Read {
+				return true
+			}
 		}
 	}
 	return false
 }
 
+func (s *Scenario) eachLink(f func(*Link)) {
+	for i := range s.Hosts {
+		f(&s.Hosts[i].ToSwitch)
+		f(&s.Hosts[i].ToHost)
+	}
+}
+
 // String tells a person what the run is about.
 func (s *Scenario) String() string {
 	var b strings.Builder
-	packets := 0
-	for i := range s.Messages {
-		packets += s.packets(&s.Messages[i])
-	}
 	p := &s.Policy
 	fmt.Fprintf(&b, "seed %d: ack %v, nak %v, on-fatal %v, speak %v, credits %v, silent after %v, evict %v\n",
 		s.Seed, p.Ack, p.Nak, p.OnFatal, p.Speak, p.Credits, p.SilentAfter, p.Evict)
-	fmt.Fprintf(&b, "%v, IPv6 %v, MTU %d, first PSN %#06x\n", s.Addressing, s.IPv6, s.MTUBytes, uint32(s.FirstPSN))
-	fmt.Fprintf(&b, "%d messages in %d packets, %d outstanding, think %v, timeout %v, retries %d, RNR retries %d, limit %v\n",
-		len(s.Messages), packets, s.Outstanding, s.Think, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
-	fmt.Fprintf(&b, "a to switch   %v\n  from switch %v\n", &s.Source.ToSwitch, &s.Source.ToHost)
-	for i := range s.Receivers {
-		r := &s.Receivers[i]
-		fmt.Fprintf(&b, "%s to switch   %v\n  from switch %v\n  first PSN %#06x, %d receives, back after %v, RNR timer %v\n",
-			hostName(i+1), &r.ToSwitch, &r.ToHost, uint32(r.FirstPSN), r.Receives, r.RepostAfter, r.RNRTimer.Duration())
+	fmt.Fprintf(&b, "%v, IPv6 %v, MTU %d, %d regions, timeout %v, retries %d, RNR retries %d, limit %v\n",
+		s.Addressing, s.IPv6, s.MTUBytes, s.Regions, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
+	for i := range s.Hosts {
+		s.describe(&b, i)
 	}
 	for i := range s.Timed {
 		f := &s.Timed[i]
-		fmt.Fprintf(&b, "%v of %s, %v after packet %d, for %v\n", f.Kind, hostName(f.Host), f.Delay, f.AfterPacket, f.For)
+		fmt.Fprintf(&b, "%v of %s, %v after packet %d", f.Kind, hostName(f.Host), f.Delay, f.AfterPacket)
+		if f.For > 0 {
+			fmt.Fprintf(&b, ", for %v", f.For)
+		}
+		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+func (s *Scenario) describe(b *strings.Builder, i int) {
+	h := &s.Hosts[i]
+	fmt.Fprintf(b, "%s to switch   %v\n  from switch %v\n", hostName(i), &h.ToSwitch, &h.ToHost)
+	if n := len(h.Messages); n > 0 {
+		packets := 0
+		for k := range h.Messages {
+			packets += s.packets(&h.Messages[k])
+		}
+		fmt.Fprintf(b, "  sends %d messages in %d packets from PSN %#06x, %d outstanding, think %v\n",
+			n, packets, uint32(h.SendPSN), h.Outstanding, h.Think)
+	}
+	if h.Receiver {
+		fmt.Fprintf(b, "  receives from PSN %#06x, %d receives, back after %v, RNR timer %v, outside %v\n",
+			uint32(h.RecvPSN), h.Receives, h.RepostAfter, h.RNRTimer.Duration(), h.Outside)
+	}
 }
 
 func (l *Link) String() string {
@@ -156,5 +175,5 @@ func (l *Link) String() string {
 	return text
 }
 
-// hostName is a for the source, b for the first receiver and so on, as in the stories of package feedback.
+// hostName is a for the first source, b for the next host and so on, as in the stories of package feedback.
 func hostName(host int) string { return string(rune('a' + host)) }

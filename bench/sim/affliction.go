@@ -1,0 +1,85 @@
+package sim
+
+// begin starts timed fault number k.
+func (w *world) begin(k int) {
+	f := &w.s.Timed[k]
+	h := &w.hosts[f.Host]
+	if f.Kind == SourceChange && h.started {
+		return
+	}
+	w.tally[f.Kind].Times++
+	if w.recorder != nil {
+		w.recorder.note(w.now, "%v of %s begins", f.Kind, hostName(f.Host))
+	}
+	switch f.Kind {
+	case SwitchCrash:
+		w.box.down++
+		for i := range w.hosts {
+			w.hosts[i].place = nowhere
+		}
+	case ReceiverCrash:
+		h.crashed = true
+	case KeyLost:
+		h.keyLost = true
+		for region := range max(1, w.s.Regions) {
+			h.regions.Deregister(w.keyOf(h.number, region).RKey)
+		}
+	case Join:
+		w.change(h, joining)
+	case Leave:
+		w.change(h, left)
+	case SourceChange:
+		w.start(h)
+	default:
+		afflict(h, f.Kind, 1)
+	}
+	if f.For > 0 {
+		w.schedule.add(event{at: w.now + f.For, kind: end, index: int32(k)})
+	}
+}
+
+// end ends a timed fault.
+func (w *world) end(f *Timed) {
+	h := &w.hosts[f.Host]
+	if w.recorder != nil {
+		w.recorder.note(w.now, "%v of %s ends", f.Kind, hostName(f.Host))
+	}
+	if f.Kind != SwitchCrash {
+		afflict(h, f.Kind, -1)
+		w.repay(h)
+		return
+	}
+	if w.box.down--; w.box.down > 0 {
+		return
+	}
+	if err := w.openSwitch(true); err != nil {
+		panic("sim: restart the switch: " + err.Error()) // it started once
+	}
+}
+
+// afflict begins (1) or ends (-1) what a host suffers.
+func afflict(h *host, kind Fault, n int) {
+	switch kind {
+	case Burst:
+		h.toSwitch.burst += n
+		h.toHost.burst += n
+	case Cut:
+		h.toSwitch.cut += n
+		h.toHost.cut += n
+	case SlowHost:
+		h.toHost.slow += n
+	case RNRStorm:
+		h.storm += n
+	}
+}
+
+// change makes a receiver a member, or no longer one. Until the switch has had to do with the group, who joins was always in it.
+func (w *world) change(h *host, m membership) {
+	if m == joining && w.box.received == 0 {
+		m = member
+	}
+	h.membership, w.regrouped = m, true
+	if err := w.regroup(); err != nil {
+		panic("sim: change the members: " + err.Error()) // at least one stays
+	}
+}

@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"net/netip"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// Addresses: every host has a port of its own, numbered as the host.
+var (
+	switchMAC = roce.MAC{2, 0, 0, 0, 0, 0xFE}
+	groupIPs  = [2]netip.Addr{netip.MustParseAddr("10.77.0.200"), netip.MustParseAddr("fd77::c8")}
+)
+
+const (
+	groupQPN = roce.QPN(1)
+	firstQPN = roce.QPN(0x11)
+)
+
+func (w *world) groupIP() netip.Addr {
+	if w.s.IPv6 {
+		return groupIPs[1]
+	}
+	return groupIPs[0]
+}
+
+func (w *world) address(host int) netip.Addr {
+	b := w.groupIP().AsSlice()
+	b[len(b)-1] = byte(host + 1)
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// openSwitch makes the switch know the group, as control does when it is created and again after a crash.
+func (w *world) openSwitch(restored bool) error {
+	b := &w.box
+	w.group = w.makeGroup()
+	w.group.Restored = restored
+	table, err := new(mft.Table).With(w.group)
+	if err != nil {
+		return err
+	}
+	b.table, b.core = table, dataplane.NewCore()
+	if w.wrap != nil {
+		b.core = w.wrap(w, b.core)
+	}
+	return nil
+}
+
+// regroup publishes the group with the members it has now.
+func (w *world) regroup() error {
+	g := w.makeGroup()
+	table, err := w.box.table.Replace(w.group.ID, g)
+	if err != nil {
+		return err
+	}
+	w.group, w.box.table = g, table
+	return nil
+}
+
+// makeGroup is what control would build of the hosts that are members.
+func (w *world) makeGroup() *mft.Group {
+	s := w.s
+	g := &mft.Group{
+		Name: "g", Addressing: s.Addressing, IP: w.groupIP(), QPN: groupQPN, PathMTU: s.MTUBytes, Policy: s.Policy,
+		Source: mft.Source{Leg: w.legOf(0), FirstPSN: s.Hosts[0].SendPSN},
+	}
+	for k := range s.Regions {
+		from, to := w.span(k)
+		g.Memory = append(g.Memory, mft.VirtualRegion{
+			VA: virtualVA + uint64(from), Length: uint64(to - from), RKey: virtualRKey + uint32(k),
+		})
+	}
+	for i := range w.hosts {
+		if m := w.hosts[i].membership; m != outsider && m != left {
+			g.Paths = append(g.Paths, w.makePath(i, g.Memory))
+		}
+	}
+	return g
+}
+
+func (w *world) makePath(host int, memory []mft.VirtualRegion) mft.Path {
+	h := &w.s.Hosts[host]
+	p := mft.Path{
+		Leg: w.legOf(host), RemoteQPN: groupQPN, FirstPSN: h.RecvPSN, Sends: len(h.Messages) > 0, SendPSN: h.SendPSN,
+	}
+	for k := range memory {
+		at := w.keyOf(host, k)
+		p.Regions = append(p.Regions, mft.Region{VA: at.VA, Length: memory[k].Length, RKey: at.RKey})
+	}
+	return p
+}
+
+// legOf is how a host is reached, and by which address it knows its peer.
+func (w *world) legOf(host int) mft.Leg {
+	l := mft.Leg{Port: mft.PortID(host), Src: w.groupIP(), Dst: w.address(host), DestQPN: hostQPN(host)}
+	if w.s.Addressing == mft.ByVirtualQPN {
+		l.Src = w.address(0)
+		if host == 0 {
+			l.Src = w.address(1)
+		}
+	}
+	etherType := uint16(0x0800)
+	if w.s.IPv6 {
+		etherType = 0x86DD
+	}
+	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, hostMAC(host), switchMAC, etherType)))
+	return l
+}
