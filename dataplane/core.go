@@ -37,9 +37,12 @@ func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) R
 		}
 		return GroupGone
 	}
-	st := c.state(now, g, out)
+	st, rearranged := c.state(g)
 	r := c.decide(now, st, f, out)
 	st.counts[r]++
+	if rearranged {
+		c.timer(now, st, out) // without a path that left, more may be due
+	}
 	return r
 }
 
@@ -256,18 +259,16 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 
 // state returns g's merging state, new when g is. A group that was replaced
 // keeps its own: a next hop has moved, or members came and went.
-func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) *state {
+func (c *Core) state(g *mft.Group) (st *state, rearranged bool) {
 	slot := g.ID.Slot()
 	for len(c.states) <= slot {
 		c.states = append(c.states, nil)
 	}
-	st := c.states[slot]
+	st = c.states[slot]
 	switch {
 	case st != nil && st.group == g:
 	case st != nil && st.group.ID == g.ID:
-		if st.adopt(g) {
-			c.timer(now, st, out) // without a path that left, more may be due
-		}
+		rearranged = st.adopt(g)
 	default:
 		c.forget(g.ID)
 		st = newState(g)
@@ -276,7 +277,7 @@ func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) *state {
 			c.timed = append(c.timed, st)
 		}
 	}
-	return st
+	return st, rearranged
 }
 
 // forget drops the state of a group that was removed, or whose slot has a new

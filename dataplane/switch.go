@@ -285,8 +285,11 @@ func (s *Switch) GroupState(id mft.GroupID) (state GroupState, ok bool) {
 		if g == nil {
 			return
 		}
-		st := w.core.state(w.now(), g, &w.out)
-		w.flush()
+		st, rearranged := w.core.state(g)
+		if rearranged {
+			w.core.timer(w.now(), st, &w.out)
+			w.flush()
+		}
 		state, ok = GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts)}, true
 	})
 	return state, ok

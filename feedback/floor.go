@@ -7,8 +7,8 @@ import (
 )
 
 // floor is the highest PSN that the ack policy takes for acknowledged: what
-// every counted path has, or what the f-th best has. It never falls, except
-// with the source's PSN space.
+// every counted path has, or what the f-th best has. It falls when who had more
+// leaves a quorum, but not below what the source was told.
 type floor struct {
 	psn    roce.PSN
 	known  bool     // psn means something: enough paths have spoken once
@@ -83,14 +83,15 @@ func (g *Group) rank(f int, base roce.PSN) int {
 	panic("feedback: a ranked path has gone")
 }
 
-// stand puts the floor where path i is, unless that is below: what the source
-// was told stays told.
+// stand puts the floor where path i is, unless the source was told more.
 func (g *Group) stand(i int) {
 	p, f := &g.paths[i], &g.floor
-	if f.known && p.acked.Before(f.psn) {
-		return
+	switch {
+	case !f.known || !p.acked.Before(f.psn) || !g.told || !p.acked.Before(g.toldUpTo):
+		f.known, f.psn, f.msn, f.migReq = true, p.acked, p.msn, p.migReq
+	case f.psn.After(g.toldUpTo):
+		f.psn = g.toldUpTo
 	}
-	f.known, f.psn, f.msn, f.migReq = true, p.acked, p.msn, p.migReq
 }
 
 // advance moves a path up. The floor follows when enough paths are above it.

@@ -32,6 +32,7 @@ type Group struct {
 	pos      roce.PSN // last data PSN seen: the source's place in this round
 	merged   roce.PSN // what the source was last told, unless it resends from below
 	told     bool     // merged was told by this state; else it is a guess
+	toldUpTo roce.PSN // the highest PSN it told to be acknowledged
 	messages roce.MSN // messages whose last packet was new when it came: too few after losses on the uplink
 	resentAt Tick     // when the source last resent something
 
@@ -117,7 +118,7 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN) {
 	before := psn.Prev()
 	g.started = true
-	g.sent, g.pos, g.merged, g.messages = before, before, before, 0
+	g.sent, g.pos, g.merged, g.toldUpTo, g.messages = before, before, before, before, 0
 	g.floor.psn, g.floor.known, g.floor.msn = before, true, 0
 	g.told, g.awaiting, g.refusing, g.end = false, false, false, end{}
 	g.sequenceNAKs, g.rnrNAKs = 0, 0

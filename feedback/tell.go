@@ -96,6 +96,9 @@ func (g *Group) dueNAK() roce.Syndrome {
 // ack tells the source that everything up to psn is acknowledged. With a
 // quorum, whoever still waits for some of that is behind for good.
 func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
+	if !g.told || psn.After(g.toldUpTo) {
+		g.toldUpTo = psn
+	}
 	g.merged, g.told = psn, true
 	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
 	if g.policy.Ack == AckAll || g.sequenceNAKs+g.rnrNAKs == 0 {

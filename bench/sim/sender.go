@@ -23,7 +23,7 @@ type sender struct {
 	place   int   // the packet that the switch took last
 	told    claim // what was acknowledged to it so far
 	endings []ending
-	blocked int   // its packets that the switch did not take because another source was active
+	blocked int // its packets that the switch did not take because another source was active
 }
 
 func (s *sender) reset(sc *Scenario, h *Host) {

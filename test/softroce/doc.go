@@ -17,5 +17,10 @@
 // Environment: ROCAST_CACHE, see setup.sh. ROCAST_ACCEL=tcg or kvm skips the trial boot that finds out whether KVM
 // works here; software emulation always does.
 //
+// The tests, under the build tag softroce, are of two kinds. TestLab proves the lab over a plain bridge. TestStories is
+// rocast in the box, the daemon and the command line as users have them: stories_test.go lists the stories, cast_test.go
+// sets up a group and its queue pairs, judge_test.go watches and faults the wires. -short is one kernel and the stories
+// that say most; -artifacts keeps every frame of a story that failed.
+//
 // Start reading at lab.go, then guest.go. verbs.go drives one queue pair by hand, perftest.go the well-known tools.
 package softroce

@@ -125,7 +125,7 @@ func (q *QP) State(ctx context.Context) (string, error) {
 }
 
 // PostReceives gives the queue pair work requests to receive count messages of up to bytes each, into slots of that
-// size side by side in the region.
+// size side by side in the region. They continue where those of the same size ended.
 func (q *QP) PostReceives(ctx context.Context, count, bytes int) error {
 	_, err := q.ask(ctx, "posted", "recv count=%d bytes=%d", count, bytes)
 	return err
@@ -140,6 +140,7 @@ type Transfer struct {
 	Count int     // messages
 	Depth int     // messages outstanding at most; 1 when 0
 	Imm   *uint32 // makes it WRITE or SEND with immediate
+	Last  string  // the Op of the last message, when it is another
 }
 
 // Result is how a transfer ended.
@@ -158,6 +159,9 @@ func (q *QP) StartTransfer(t Transfer) error {
 		max(t.Depth, 1))
 	if t.Imm != nil {
 		line += fmt.Sprintf(" imm=%d", *t.Imm)
+	}
+	if t.Last != "" {
+		line += " last=" + t.Last
 	}
 	return q.tell(line)
 }

@@ -9,6 +9,7 @@
  *   write|read va= rkey= bytes= [count=] [depth=] [imm=]
  *   send bytes= [count=] [depth=] [imm=]
  *   fetch_add va= rkey= [count=]
+ *                                       last= makes the last message of any of these another: last=read
  *   hash [bytes=]                       SHA-256 of the region or of its first bytes
  *   state
  *   quit

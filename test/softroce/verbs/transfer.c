@@ -60,13 +60,13 @@ static int post_send(struct endpoint *ep, const struct job *job)
 	struct ibv_sge sge = slot(ep, at, job->bytes);
 	struct ibv_send_wr *bad, wr = {
 		.wr_id = job->posted,
-		.opcode = job->opcode,
+		.opcode = job->posted + 1 == job->count ? job->last_opcode : job->opcode,
 		.sg_list = &sge,
 		.num_sge = job->bytes > 0,
 		.imm_data = htonl(job->imm),
 	};
 
-	if (job->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+	if (wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		wr.wr.atomic.remote_addr = job->remote_va + at;
 		wr.wr.atomic.rkey = job->rkey;
 		wr.wr.atomic.compare_add = 1;
@@ -105,7 +105,7 @@ static void advance(struct endpoint *ep, struct job *job)
 
 void start_job(struct endpoint *ep, struct transfers *t, const struct command *command)
 {
-	int kind = job_kind(command->verb);
+	int kind = job_kind(command->verb), last = job_kind(text_field(command, "last", command->verb));
 	struct job job = {
 		.active = true,
 		.name = job_kinds[kind].verb,
@@ -120,6 +120,7 @@ void start_job(struct endpoint *ep, struct transfers *t, const struct command *c
 	};
 
 	job.slots = slots_in(ep, job.bytes);
+	job.last_opcode = last < 0 || last == kind ? job.opcode : job_kinds[last].opcode;
 	if (t->job.active) {
 		report_error("%s: the %s before has not ended", job.name, t->job.name);
 	} else if (job.slots == 0 || job.depth == 0 || job.depth > SEND_DEPTH) {
@@ -140,8 +141,13 @@ void post_receives(struct endpoint *ep, struct transfers *t, const struct comman
 		report_error("recv: region too small");
 		return;
 	}
+	if (bytes != t->recv_bytes) {
+		/* Slots of another size begin at the front. */
+		t->recv_bytes = bytes;
+		t->recv_slot = 0;
+	}
 	for (; count > 0; count--) {
-		struct ibv_sge sge = slot(ep, t->recvs_posted % slots * bytes, bytes);
+		struct ibv_sge sge = slot(ep, t->recv_slot % slots * bytes, bytes);
 		struct ibv_recv_wr *bad, wr = {
 			.wr_id = RECV_MARK | t->recvs_posted, .sg_list = &sge, .num_sge = bytes > 0,
 		};
@@ -152,6 +158,7 @@ void post_receives(struct endpoint *ep, struct transfers *t, const struct comman
 			break;
 		}
 		t->recvs_posted++;
+		t->recv_slot++;
 	}
 	report("posted", ",\"recvs\":%" PRIu64, t->recvs_posted);
 }

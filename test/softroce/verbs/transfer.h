@@ -16,6 +16,7 @@ struct job {
 	bool active;
 	const char *name;
 	enum ibv_wr_opcode opcode;
+	enum ibv_wr_opcode last_opcode; /* of the last message */
 	uint32_t imm;
 	uint32_t rkey;
 	uint64_t remote_va;
@@ -33,6 +34,8 @@ struct job {
 struct transfers {
 	struct job job;
 	uint64_t recvs_posted;
+	uint32_t recv_bytes; /* of those posted last */
+	uint64_t recv_slot;  /* of the next one */
 };
 
 /* is_job says whether a verb is one start_job knows. */
