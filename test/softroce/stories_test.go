@@ -60,6 +60,7 @@ var stories = []story{
 
 	{"three groups", false, storyGroups},
 	{"unicast beside", false, storyUnicast},
+	{"perftest", true, storyPerftest},
 }
 
 // TestStories is data integrity on rxe through rocast. Guests are booted once per kernel. With -short it is one kernel and

@@ -1,0 +1,101 @@
+//go:build softroce
+
+package softroce
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/test/softroce/control"
+)
+
+// perftestRuns are what a user types, on the receivers without and on the source with the group's IP.
+var perftestRuns = [][]string{
+	{"ib_write_bw", "-s", "8192", "-n", "200"},
+	{"ib_write_bw", "-s", "1001", "-n", "50", "-m", "1024", "-q", "3"},
+	{"ib_send_bw", "-s", "4096", "-n", "200"},
+	{"ib_write_bw", "-a", "-n", "5"},
+	{"ib_write_bw", "-s", "4096", "-D", "1"},
+	{"ib_send_bw", "-s", "1001", "-n", "50", "-q", "2"},
+}
+
+// storyPerftest runs unmodified perftest through the connection helper: servers on all receivers, a client that names the
+// group's IP. The short form runs the first line.
+func storyPerftest(t *testing.T, ctx context.Context, s *stage) string {
+	s.helperUp(t, ctx)
+	runs := perftestRuns
+	if testing.Short() {
+		runs = runs[:1]
+	}
+	var did []string
+	for _, run := range runs {
+		servers := s.servers(t, ctx, run)
+		result, err := s.Guests[0].RunPerftest(ctx, groupIP, run[0], run[1:]...)
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", run, err, s.Report(ctx))
+		}
+		if result.Gbps <= 0 && result.PeakGbps <= 0 {
+			t.Errorf("%v: no throughput: %s", run, result.Output)
+		}
+		for i, p := range servers {
+			if exit, err := p.Wait(ctx); err != nil || !exit.OK() {
+				t.Errorf("%v: server %d: %v %v", run, i+1, exit, err)
+			}
+		}
+		did = append(did, strings.Join(run, " "))
+	}
+	s.refuses(t, ctx)
+	return fmt.Sprintf("%d runs of unmodified perftest through the group, ib_read_bw refused: %s", len(runs), strings.Join(did, "; "))
+}
+
+func (s *stage) helperUp(t *testing.T, ctx context.Context) {
+	t.Helper()
+	var receivers []string
+	for _, g := range s.Guests[1:] {
+		receivers = append(receivers, g.Addr.String())
+	}
+	_, err := s.ask(ctx, "perftest", "up", "--group-ip", groupIP.String(), "--receivers", strings.Join(receivers, ","))
+	must(t, err)
+	t.Cleanup(func() {
+		_, err := s.ask(context.WithoutCancel(ctx), "perftest", "down", "--group-ip", groupIP.String())
+		must(t, err)
+	})
+}
+
+// servers starts the tool on all receivers.
+func (s *stage) servers(t *testing.T, ctx context.Context, run []string) (servers []*control.Process) {
+	t.Helper()
+	for _, g := range s.Guests[1:] {
+		p, err := g.StartPerftest(ctx, run[0], run[1:]...)
+		must(t, err)
+		servers = append(servers, p)
+	}
+	return servers
+}
+
+// refuses checks that what no group can carry is refused, and that the user can see why.
+func (s *stage) refuses(t *testing.T, ctx context.Context) {
+	t.Helper()
+	run := []string{"ib_read_bw", "-s", "4096", "-n", "5"}
+	servers := s.servers(t, ctx, run)
+	if _, err := s.Guests[0].RunPerftest(ctx, groupIP, run[0], run[1:]...); err == nil {
+		t.Errorf("%v went through a group", run)
+	}
+	for _, p := range servers {
+		if _, err := p.Wait(ctx); err != nil {
+			t.Errorf("%v: %v", run, err)
+		}
+	}
+	out, err := s.ask(ctx, "perftest", "ls")
+	must(t, err)
+	var list api.Perftests
+	must(t, json.Unmarshal(out, &list))
+	last := list.Perftests[0].Runs[len(list.Perftests[0].Runs)-1]
+	if last.State != "refused" || last.Reason == "" {
+		t.Errorf("perftest ls does not say that the run was refused and why: %s", out)
+	}
+}
