@@ -42,7 +42,7 @@ type legState struct {
 type senderState struct {
 	nextPSN  roce.PSN // what it sends next
 	messages roce.MSN // what it has sent
-	hadTurn  bool     // all below nextPSN was acknowledged when the next source took over
+	hadTurn  bool     // all below nextPSN was acknowledged when another took over
 }
 
 // sourceMarks are taken from the source's packets, so that what it hears looks
@@ -203,7 +203,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 func (st *state) hand(next int, to *senderState) {
 	from := st.senderState(st.active)
 	from.nextPSN, from.messages = st.merge.NextPSN(), st.merge.Messages()
-	from.hadTurn = st.group.Policy.Switch == feedback.SwitchGuard
+	from.hadTurn = st.merge.Settled()
 	for i := range st.legs {
 		leg := &st.legs[i]
 		// A path stands where its QP is, but for the source's own, which its

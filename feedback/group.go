@@ -185,9 +185,12 @@ func (g *Group) leave(i int, part Part) {
 }
 
 // living counts the receivers that can still acknowledge something.
-func (g *Group) living() (n int) {
+func (g *Group) living() int { return g.livingBut(-1) }
+
+// livingBut leaves out path i.
+func (g *Group) livingBut(but int) (n int) {
 	for i := range g.paths {
-		if g.paths[i].part.takesData() {
+		if i != but && g.paths[i].part.takesData() {
 			n++
 		}
 	}

@@ -59,8 +59,13 @@ func (g *Group) Messages() roce.MSN { return g.messages }
 // NextPSN is what the source sends next if it does not resend.
 func (g *Group) NextPSN() roce.PSN { return g.sent.Next() }
 
-// MaySwitch says whether another member may become the source now: when every
-// path that takes data has acknowledged everything the old one sent.
+// Settled says whether everything the source sent is acknowledged, as the ack
+// policy has it.
+func (g *Group) Settled() bool { return g.floor.known && g.floor.psn == g.sent }
+
+// MaySwitch says whether another member may become the source now: when what
+// the old one sent is acknowledged, by every path that takes data too, or never
+// will be because its QP has ended.
 func (g *Group) MaySwitch() bool {
 	if !g.started || g.refusing {
 		return false
@@ -74,7 +79,7 @@ func (g *Group) MaySwitch() bool {
 			return false
 		}
 	}
-	return true
+	return g.Settled() || g.end.told
 }
 
 // Handover is a change of source.
@@ -108,6 +113,9 @@ func (g *Group) SwitchSource(h Handover, acts []Action) []Action {
 	g.begin(h.PSN)
 	if dead != 0 {
 		g.endAt(h.PSN, dead) // what the receiver cannot take from the new source either
+	}
+	if f := int(g.policy.Ack); f > 0 && g.livingBut(h.NewPath) < f {
+		g.endAt(h.PSN, roce.NAKRemoteOperational)
 	}
 	g.messages, g.floor.msn = h.Messages, h.Messages
 	for i := range g.paths {
