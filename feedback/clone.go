@@ -34,7 +34,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		means bool
 	}{
 		{g.sent, g.started}, {g.pos, g.started}, {g.merged, g.started}, {f.psn, true},
-		{g.goBack, g.awaiting}, {g.refused, g.refusing}, {g.end.psn, g.end.syndrome != 0}, {g.speech.hole, g.speech.said},
+		{g.toldUpTo, g.told}, {g.goBack, g.awaiting}, {g.refused, g.refusing}, {g.end.psn, g.end.syndrome != 0}, {g.speech.hole, g.speech.said},
 	} {
 		if p.means {
 			b = binary.AppendVarint(b, int64(p.psn.Sub(first)))

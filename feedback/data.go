@@ -114,7 +114,7 @@ func (g *Group) refuse(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 		return acts, OutsideWindow
 	}
 	if !g.refusing || ev.PSN.Before(g.refused) {
-		g.refusing, g.refused = true, ev.PSN
+		g.refusing, g.refused, g.refusal = true, ev.PSN, ev.Syndrome
 		g.endAt(ev.PSN, ev.Syndrome)
 	}
 	g.arrive(now, ev.PSN)

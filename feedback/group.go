@@ -47,6 +47,7 @@ type Group struct {
 
 	refusing bool     // the source asked for what no group can carry
 	refused  roce.PSN // from here on nothing is forwarded
+	refusal  roce.Syndrome
 	end      end
 
 	awayWas Part // what the path of the source itself was before it was away

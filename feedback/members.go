@@ -22,7 +22,25 @@ func (g *Group) Rearrange(from []int) {
 	for i := range paths {
 		g.countPending(paths[i].pending, 1)
 	}
+	g.findEnd()
 	g.recount()
+}
+
+// findEnd looks anew for what the source's QP is to end with, unless it was
+// told: a receiver that left takes its fatal NAK along.
+func (g *Group) findEnd() {
+	if g.end.told {
+		return
+	}
+	g.end = end{}
+	if g.refusing {
+		g.endAt(g.refused, g.refusal)
+	}
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part == PartDead {
+			g.endAt(g.endPSN(p.acked.Next()), p.pending)
+		}
+	}
 }
 
 // join lets the joining paths in with psn, the first packet of a message.

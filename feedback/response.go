@@ -100,12 +100,17 @@ func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	}
 	g.setPending(p, ev.Syndrome)
 	p.part = PartDead
-	psn := ev.PSN
-	if g.told && !psn.After(g.merged) {
-		psn = g.merged.Next() // with a quorum: the source would take an older one for stale
-	}
-	g.endAt(psn, ev.Syndrome)
+	g.endAt(g.endPSN(ev.PSN), ev.Syndrome)
 	return Held, acts
+}
+
+// endPSN is the PSN for which the source can be told a fatal NAK for psn. With a
+// quorum it may have been told more; it would take an older one for stale.
+func (g *Group) endPSN(psn roce.PSN) roce.PSN {
+	if g.told && !psn.After(g.merged) {
+		return g.merged.Next()
+	}
+	return psn
 }
 
 // fallBehind ends a path that lacks what the source was told is acknowledged

@@ -70,14 +70,14 @@ func exchange(a, b *node) {
 // lossyLink is a seeded network between two nodes, in simulated time. Every frame may be lost, doubled and delayed;
 // delays differ, so frames overtake each other.
 type lossyLink struct {
-	random                  *rand.Rand
-	lost, doubled           float64
-	latency, jitter, perHop time.Duration
-	now                     time.Duration
-	nodes                   [2]*node
-	flying                  flight
-	sequence                uint64
-	at                      func() // called before every event
+	random          *rand.Rand
+	lost, doubled   float64
+	latency, jitter time.Duration
+	now             time.Duration
+	nodes           [2]*node
+	flying          flight
+	sequence        uint64
+	at              func() // called before every event
 }
 
 type flying struct {

@@ -15,7 +15,6 @@ func newRing[T any](capacity int) ring[T] {
 	return ring[T]{slots: make([]T, slots)}
 }
 
-func (r *ring[T]) len() int       { return int(r.tail - r.head) }
 func (r *ring[T]) empty() bool    { return r.head == r.tail }
 func (r *ring[T]) at(pos uint) *T { return &r.slots[pos&uint(len(r.slots)-1)] }
 func (r *ring[T]) front() *T      { return r.at(r.head) }
