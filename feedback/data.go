@@ -17,7 +17,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	}
 	newest := g.sent
 	if !resent {
-		g.sent = psn
+		g.sent, g.inside = psn, !ev.Last
 		if ev.First {
 			acts = g.join(psn, acts)
 		}

@@ -49,6 +49,10 @@ func (g *Group) recount() {
 		}
 	case counted < need:
 		f.need = 0
+		f.known = f.known && g.told
+		if f.psn.After(g.toldUpTo) {
+			f.psn = g.toldUpTo // who had more has left
+		}
 	default:
 		f.need = need
 		lowest = g.rank(need, g.paths[lowest].acked)

@@ -34,6 +34,7 @@ type Group struct {
 	told     bool     // merged was told by this state; else it is a guess
 	toldUpTo roce.PSN // the highest PSN it told to be acknowledged
 	messages roce.MSN // messages whose last packet was new when it came: too few after losses on the uplink
+	inside   bool     // the newest packet is not its message's last
 	resentAt Tick     // when the source last resent something
 
 	floor floor
@@ -121,7 +122,7 @@ func (g *Group) begin(psn roce.PSN) {
 	g.started = true
 	g.sent, g.pos, g.merged, g.toldUpTo, g.messages = before, before, before, before, 0
 	g.floor.psn, g.floor.known, g.floor.msn = before, true, 0
-	g.told, g.awaiting, g.refusing, g.end = false, false, false, end{}
+	g.told, g.inside, g.awaiting, g.refusing, g.end = false, false, false, false, end{}
 	g.sequenceNAKs, g.rnrNAKs = 0, 0
 	for i := range g.paths {
 		p := &g.paths[i]
@@ -173,25 +174,37 @@ func (g *Group) endAt(psn roce.PSN, s roce.Syndrome) {
 	}
 }
 
-// leave takes path i out of what is waited for. A quorum that can no longer be
-// met ends the source's QP: it would wait for ever.
+// leave takes path i out of what is waited for.
 func (g *Group) leave(i int, part Part) {
 	p := &g.paths[i]
 	g.setPending(p, 0)
 	p.part = part
 	g.recount()
-	if f := int(g.policy.Ack); f > 0 && g.living() < f {
-		g.endAt(g.merged.Next(), roce.NAKRemoteOperational)
+	g.endIfTooFew(-1, g.merged.Next())
+}
+
+// endIfTooFew ends the source's QP at psn if the quorum cannot be met without
+// path but: it would wait for ever.
+func (g *Group) endIfTooFew(but int, psn roce.PSN) {
+	if f := int(g.policy.Ack); f > 0 && g.hopeful(but) < f {
+		g.endAt(psn, roce.NAKRemoteOperational)
 	}
 }
 
-// living counts the receivers that can still acknowledge something.
-func (g *Group) living() int { return g.livingBut(-1) }
-
-// livingBut leaves out path i.
-func (g *Group) livingBut(but int) (n int) {
+// living counts the receivers that can acknowledge something now.
+func (g *Group) living() (n int) {
 	for i := range g.paths {
-		if i != but && g.paths[i].part.takesData() {
+		if g.paths[i].part.takesData() {
+			n++
+		}
+	}
+	return n
+}
+
+// hopeful counts those that can now or will, without path but.
+func (g *Group) hopeful(but int) (n int) {
+	for i := range g.paths {
+		if p := g.paths[i].part; i != but && (p.takesData() || p == PartJoining) {
 			n++
 		}
 	}

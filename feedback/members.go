@@ -36,6 +36,7 @@ func (g *Group) findEnd() {
 	if g.refusing {
 		g.endAt(g.refused, g.refusal)
 	}
+	g.endIfTooFew(-1, g.merged.Next())
 	for i := range g.paths {
 		if p := &g.paths[i]; p.part == PartDead {
 			g.endAt(g.endPSN(p.acked.Next()), p.pending)
@@ -85,8 +86,8 @@ func (g *Group) Settled() bool { return g.floor.known && g.floor.psn == g.sent }
 // the old one sent is acknowledged, by every path that takes data too, or never
 // will be because its QP has ended.
 func (g *Group) MaySwitch() bool {
-	if !g.started || g.refusing {
-		return false
+	if !g.started || g.refusing || g.inside {
+		return false // or the receivers' QPs would see a message begin inside another
 	}
 	if g.policy.Switch == SwitchForce {
 		return g.ready()
@@ -132,9 +133,7 @@ func (g *Group) SwitchSource(h Handover, acts []Action) []Action {
 	if dead != 0 {
 		g.endAt(h.PSN, dead) // what the receiver cannot take from the new source either
 	}
-	if f := int(g.policy.Ack); f > 0 && g.livingBut(h.NewPath) < f {
-		g.endAt(h.PSN, roce.NAKRemoteOperational)
-	}
+	g.endIfTooFew(h.NewPath, h.PSN)
 	g.messages, g.floor.msn = h.Messages, h.Messages
 	for i := range g.paths {
 		g.paths[i].msn = h.Messages
