@@ -164,6 +164,8 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 		s.table.Store(before)
 		return errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(keys, before))
 	}
+	// What a leaving member held back is due now, not with the next frame.
+	s.GroupState(id)
 	return nil
 }
 

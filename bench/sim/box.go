@@ -26,14 +26,10 @@ type box struct {
 	edited  dataplane.Frame // the copy that is being written
 	outputs dataplane.Outputs
 
-	received uint64
-	reasons  [dataplane.NumReasons]uint64
+	received uint64 // frames
 }
 
-func (b *box) reset() {
-	b.down, b.ticks, b.received = 0, false, 0
-	clear(b.reasons[:])
-}
+func (b *box) reset() { b.down, b.ticks, b.received = 0, false, 0 }
 
 // forward hands frame i of a host to the switch.
 func (w *world) forward(h *host, i int32) {
@@ -52,7 +48,6 @@ func (w *world) forward(h *host, i int32) {
 	}
 	b.outputs.Reset()
 	reason := b.core.Handle(feedback.Tick(w.now), b.table, d, &b.outputs)
-	b.reasons[reason]++
 	w.record(&h.toSwitch, f, reason.String())
 	w.checkVerdict(h, f, reason)
 	w.checkOutputs(f)

@@ -152,7 +152,7 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
 				m.say(out, roce.NAKRemoteAccess, f.View.PSN(f.Head()))
 			})},
-		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20, // they refuse what, as far as the core knows, they never got
+		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
 				for i := range m.w.group.Paths {
 					p := &m.w.group.Paths[i]

@@ -323,7 +323,8 @@ func (d drawer) patience(s *Scenario) {
 	}
 	fewer := s.has(Leave) || s.Policy.Evict || s.Policy.Ack != feedback.AckAll
 	s.RetryCount, s.RNRRetry = retryForEver, retryForEver
-	if s.has(ReceiverCrash, KeyLost) || s.reads() && s.has(SwitchCrash, SourceChange) || fewer && s.has(Leave, SourceChange) || d.oneIn(4) {
+	if s.has(ReceiverCrash, KeyLost) || s.reads() && s.has(SwitchCrash, SourceChange) ||
+		fewer && s.has(Leave, SourceChange) || d.oneIn(4) {
 		s.RetryCount = uint8(3 + d.IntN(4))
 	}
 	if d.oneIn(8) && !(s.has(SourceChange) && s.RetryCount == retryForEver) {

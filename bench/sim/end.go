@@ -21,11 +21,10 @@ type ending struct {
 
 // checkEnd decides whether source h may be told that packet n ends its queue pair.
 func (w *world) checkEnd(h *host, n int, s roce.Syndrome) {
-	i := h.plan.packets[n].message
-	ok := false
+	i, ok := h.plan.whole(max(n, 0)), false
 	switch s {
 	case roce.NAKInvalidRequest:
-		ok = h.plan.reads(n)
+		ok = n >= 0 && h.plan.reads(n)
 	case roce.NAKRemoteAccess:
 		ok = w.refusedBySome(h, i)
 	case roce.NAKRemoteOperational:
@@ -102,7 +101,8 @@ func (w *world) someoneGone(h *host) bool {
 // resends, and the receiver is found silent at the next tick after its time. Enough others have to be left.
 func (w *world) evictsInTime(h *host) bool {
 	p := &w.s.Policy
-	return p.Evict && w.living(h) >= max(1, int(p.Ack)) && p.SilentAfter > 0 && p.SilentAfter < time.Duration(w.s.RetryCount-1)*w.s.ackTimeout()-2*time.Duration(feedback.TimerPeriod)
+	atMost := time.Duration(w.s.RetryCount-1)*w.s.ackTimeout() - 2*time.Duration(feedback.TimerPeriod)
+	return p.Evict && p.SilentAfter > 0 && p.SilentAfter < atMost && w.living(h) >= max(1, int(p.Ack))
 }
 
 // living is how many receivers can still acknowledge something to source h.

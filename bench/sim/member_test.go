@@ -11,7 +11,11 @@ import (
 func TestMembersComeAndGo(t *testing.T) {
 	s := calm()
 	s.Hosts[3].Outside = true
-	s.Timed = []Timed{{Kind: Join, Host: 3, AfterPacket: 101}, {Kind: Cut, Host: 1, AfterPacket: 150, For: time.Second}, {Kind: Leave, Host: 1, AfterPacket: 200}}
+	s.Timed = []Timed{
+		{Kind: Join, Host: 3, AfterPacket: 101},
+		{Kind: Cut, Host: 1, AfterPacket: 150, For: time.Second},
+		{Kind: Leave, Host: 1, AfterPacket: 200},
+	}
 	var r Runner
 	if result := play(t, &r, s); result.Failure != nil || result.Status != rnic.Success {
 		t.Fatal(result.Failure, result.Status)

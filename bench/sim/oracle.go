@@ -30,6 +30,8 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	}
 	w.regrouped = false
 	switch {
+	case reason == dataplane.SourceBlocked || reason == dataplane.SourceOutOfStep:
+		h.blocked++
 	case dropped:
 	case f.stream != noStream:
 		h.place = int(f.packet)
@@ -43,7 +45,6 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 func (w *world) mayDrop(h *host, f *frame, reason dataplane.Reason) bool {
 	switch reason {
 	case dataplane.SourceBlocked, dataplane.SourceOutOfStep:
-		h.blocked++
 		return f.stream != noStream && w.tally[SourceChange].Times > 0
 	case dataplane.NotReceiver:
 		return h.membership == left
@@ -92,6 +93,7 @@ func (w *world) checkReply(r *dataplane.Reply) {
 	}
 	if n > h.place {
 		w.fail(Place, "%v of packet %d while %v is at %d", r.AETH.Syndrome, n, h, h.place)
+		return
 	}
 	if s := r.AETH.Syndrome; s.IsFatal() {
 		w.checkEnd(h, n, s)
