@@ -78,6 +78,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 	if psn == g.floor.psn.Next() {
 		g.speech.restart(now)
 	}
+	fellBack := !psn.After(g.pos)
 	g.pos = psn
 	if !psn.After(g.merged) {
 		// It did not hear what it was told, or went back further.
@@ -90,7 +91,9 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 		return false
 	}
 	g.resentAt = now
-	if g.awaiting && !psn.Before(g.goBack) {
+	// What follows on the last packet was sent before the source heard that it
+	// is to go back; that it went shows by a step back, or by the packet itself.
+	if g.awaiting && (psn == g.goBack || fellBack && psn.After(g.goBack)) {
 		g.awaiting = false
 	}
 	return true
