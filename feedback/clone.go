@@ -28,14 +28,14 @@ func (g *Group) CopyFrom(from *Group) {
 func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	f := &g.floor
 	b = append(b, flags(g.started, f.known, g.told, g.inside),
-		flags(g.awaiting, g.refusing, g.end.told, g.speech.said),
+		flags(g.awaiting, g.saidBack, g.refusing, g.end.told, g.speech.said),
 		byte(g.refusal), byte(g.end.syndrome), byte(g.awayWas))
 	for _, p := range []struct {
 		psn   roce.PSN
 		means bool
 	}{
 		{g.sent, g.started}, {g.pos, g.started}, {g.merged, g.started}, {g.toldUpTo, g.told}, {f.psn, true},
-		{g.goBack, g.awaiting}, {g.refused, g.refusing}, {g.end.psn, g.end.syndrome != 0}, {g.speech.hole, g.speech.said},
+		{g.goBack, g.awaiting || g.saidBack}, {g.refused, g.refusing}, {g.end.psn, g.end.syndrome != 0}, {g.speech.hole, g.speech.said},
 	} {
 		if p.means {
 			b = binary.AppendVarint(b, int64(p.psn.Sub(first)))

@@ -42,6 +42,7 @@ type Group struct {
 	// A NAK for goBack went out and the source has not come back to it.
 	awaiting bool
 	goBack   roce.PSN
+	saidBack bool // and no ACK went out since
 
 	sequenceNAKs int // paths with a pending sequence NAK
 	rnrNAKs      int // paths with a pending RNR NAK
@@ -122,7 +123,7 @@ func (g *Group) begin(psn roce.PSN) {
 	g.started = true
 	g.sent, g.pos, g.merged, g.toldUpTo, g.messages = before, before, before, before, 0
 	g.floor.psn, g.floor.known, g.floor.msn = before, true, 0
-	g.told, g.inside, g.awaiting, g.refusing, g.end = false, false, false, false, end{}
+	g.told, g.inside, g.awaiting, g.saidBack, g.refusing, g.end = false, false, false, false, false, end{}
 	g.sequenceNAKs, g.rnrNAKs = 0, 0
 	for i := range g.paths {
 		p := &g.paths[i]

@@ -58,22 +58,32 @@ func (g *Group) tellGoBack(now Tick, acts []Action) []Action {
 	if s == 0 {
 		return acts
 	}
+	if s == roce.NAKSequence && g.saidBack && psn == g.goBack {
+		// The same NAK again without an ACK between is ignored by rxe: it
+		// would only hold up what the source is told.
+		g.clearNAKs()
+		return acts
+	}
 	return g.sendBack(now, psn, s, acts)
 }
 
 // sendBack makes the source resend from psn, which serves every NAK above.
 func (g *Group) sendBack(now Tick, psn roce.PSN, s roce.Syndrome, acts []Action) []Action {
-	for i := range g.paths {
-		if p := &g.paths[i]; p.part == PartActive {
-			g.setPending(p, 0)
-		}
-	}
-	g.awaiting, g.goBack = true, psn
+	g.clearNAKs()
+	g.awaiting, g.goBack, g.saidBack = true, psn, true
 	g.speech.restart(now)
 	if s.IsRNR() {
 		g.speech.restart(now + Tick(s.RNRTimer().Duration()))
 	}
 	return append(acts, g.reply(psn, s))
+}
+
+func (g *Group) clearNAKs() {
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part == PartActive {
+			g.setPending(p, 0)
+		}
+	}
 }
 
 // dueNAK is the strongest pending NAK of the paths at the floor: the longest
@@ -99,7 +109,7 @@ func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 	if !g.told || psn.After(g.toldUpTo) {
 		g.toldUpTo = psn
 	}
-	g.merged, g.told = psn, true
+	g.merged, g.told, g.saidBack = psn, true, false
 	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
 	if g.policy.Ack == AckAll || g.sequenceNAKs+g.rnrNAKs == 0 {
 		return acts

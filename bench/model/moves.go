@@ -28,7 +28,7 @@ const (
 	quiet                    // nothing else can happen: the switch's timer runs, then the source's
 	early                    // the source's retransmit timer runs out
 	ticks                    // the switch's timer
-	crashes                  // the switch
+	crashes                  // the switch; isLost: and what it should have heard meanwhile
 	perishes                 // a receiver
 )
 
@@ -118,7 +118,7 @@ func (e *engine) mishaps(s *state, ms []move) []move {
 		ms = append(ms, move{kind: ticks})
 	}
 	if s.left.crashes > 0 {
-		ms = append(ms, move{kind: crashes})
+		ms = append(ms, move{kind: crashes}, move{kind: crashes, fate: isLost})
 	}
 	return ms
 }
@@ -189,14 +189,30 @@ func (e *engine) make(s *state, m move) {
 		s.left.ticks--
 		e.tick(s)
 	case crashes:
-		s.left.crashes--
-		s.group = feedback.New(feedback.Config{
-			Policy: e.Policy, Paths: e.Receivers, FirstPSN: e.First, Restored: true,
-		})
+		e.crash(s, m.fate)
 	case perishes:
 		s.left.deaths--
 		r.dead, r.down.n = true, 0
 	}
+}
+
+// crash makes the switch forget: who it declared behind, who asked, and who it evicted, which it would do again. What it
+// said before is heard before it is back, and receivers may say things that nobody hears.
+func (e *engine) crash(s *state, f fate) {
+	s.left.crashes--
+	for s.home.n > 0 {
+		e.hears(s, arrives)
+	}
+	if f == isLost {
+		e.takeAll(s)
+	}
+	for i := range s.receivers {
+		r := &s.receivers[i]
+		r.out, r.gone, r.asked = false, false, false
+	}
+	s.group = feedback.New(feedback.Config{
+		Policy: e.Policy, Paths: e.Receivers, FirstPSN: e.First, Restored: true,
+	})
 }
 
 func (e *engine) sends(s *state, f fate) {
@@ -228,6 +244,7 @@ func (e *engine) hears(s *state, f fate) {
 		return
 	}
 	s.src.hear(e.World, m)
+	e.checkHeard(s)
 }
 
 func (e *engine) answers(s *state, m move) {
@@ -267,17 +284,22 @@ func (e *engine) arrive(s *state, m move, a answer) {
 
 // quiet lets time pass. What is taken without an answer is taken by now.
 func (e *engine) quiet(s *state) {
-	for i := range s.receivers[:e.Receivers] {
-		for r := &s.receivers[i]; r.down.n > 0; {
-			r.take(e.World, r.down.remove(0), takes)
-		}
-	}
+	e.takeAll(s)
 	if e.Policy.NeedsTimer() {
 		if e.tick(s); len(e.acts) > 0 {
 			return
 		}
 	}
 	s.src.retry(e.World)
+}
+
+// takeAll makes the receivers take what is on its way to them, unheard.
+func (e *engine) takeAll(s *state) {
+	for i := range s.receivers[:e.Receivers] {
+		for r := &s.receivers[i]; r.down.n > 0; {
+			r.take(e.World, r.down.remove(0), takes)
+		}
+	}
 }
 
 func (e *engine) tick(s *state) {

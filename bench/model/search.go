@@ -8,7 +8,6 @@ type Result struct {
 	Moves     int // made
 	Ends      int // states in which nothing can happen
 	Depth     int // moves of the longest run looked at
-	GoBacks   int // the most go-backs of the source without an ACK between them, where World.Retries counts them
 	Violation *Violation
 }
 
@@ -97,7 +96,6 @@ func (s *search) enter() {
 		return
 	}
 	s.result.Depth = max(s.result.Depth, s.depth-1)
-	s.result.GoBacks = max(s.result.GoBacks, int(f.state.src.worst))
 	if f.moves = s.moves(&f.state, f.moves); len(f.moves) == 0 {
 		s.result.Ends++
 		if s.checkEnd(&f.state); s.broken != "" {

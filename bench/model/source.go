@@ -12,8 +12,8 @@ type source struct {
 	rnrWait bool  // the RNR timer runs
 	status  status
 	end     fatal // what ended it
+	ahead   uint8 // the first packet acknowledged while a message is half sent again and has not come to it; 0: none
 	retries uint8 // go-backs without an ACK between them
-	worst   uint8 // of those, for the report; no part of the state
 }
 
 type status uint8
@@ -47,8 +47,11 @@ func (s *source) hear(w *World, m message) {
 		case int(m.packet) <= int(last):
 			s.hearInside(w, m)
 			return
-		case s.next <= last || s.unacked == w.read():
-			return // half sent, or a READ whose data never came
+		case s.next <= last:
+			return // half sent
+		case s.unacked == w.read():
+			s.retryUnlessRetried(w) // its data never came
+			return
 		}
 		s.unacked = last + 1
 		s.progress()
@@ -61,33 +64,46 @@ func (s *source) hearInside(w *World, m message) {
 	switch {
 	case int(m.packet) < int(s.unacked):
 	case m.syndrome.IsACK():
-		if packet < s.next { // else its packet waits to be sent again
-			s.unacked = packet + 1
-			s.progress()
-		}
+		s.hearACK(w, packet)
 	case m.syndrome.IsRNR():
 		s.rnrWait = true
 	case m.syndrome == roce.NAKSequence:
 		s.unacked = packet
-		if !s.retried {
-			s.retry(w)
-		}
+		s.retryUnlessRetried(w)
 	default:
 		s.status, s.end = refused, fatal{m.syndrome, packet}
+	}
+}
+
+func (s *source) hearACK(w *World, packet uint8) {
+	switch {
+	case packet == w.read():
+	case packet < s.next:
+		s.unacked = packet + 1
+		s.progress()
+	case s.ahead == 0:
+		s.ahead = packet // its packet waits to be sent again
 	}
 }
 
 // progress is what only an ACK brings.
 func (s *source) progress() { s.retried, s.retries = false, 0 }
 
+func (s *source) retryUnlessRetried(w *World) {
+	if !s.retried {
+		s.retry(w)
+	}
+}
+
 // retry makes the source go back, unless the resend has not come this far yet or the RNR timer runs, which will.
 func (s *source) retry(w *World) {
-	if w.Retries > 0 && int(s.retries) == w.Retries {
-		s.status = exceeded
-		return
+	if !w.Unlimited {
+		if s.retries == w.retries() {
+			s.status = exceeded
+			return
+		}
+		s.retries++
 	}
-	s.retries++
-	s.worst = max(s.worst, s.retries)
 	if s.next <= s.unacked {
 		return
 	}

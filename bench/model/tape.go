@@ -119,6 +119,9 @@ func (t *tape) move(w *World, s *state, m move) {
 	case perishes:
 		line = name + " perishes"
 	}
+	if m.kind == crashes && m.fate == isLost {
+		line += "; what the receivers say meanwhile is"
+	}
 	line += [...]string{arrives: "", isLost: "; lost", isDelayed: "; its answer is late", isDoubled: "; comes twice"}[m.fate]
 	t.moves = append(t.moves, line)
 }

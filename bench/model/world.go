@@ -1,13 +1,14 @@
 package model
 
 import (
+	"fmt"
+
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
 )
 
 // World is what a search explores: the policy, the traffic, and the budget of what may go wrong.
 type World struct {
-	Name      string
 	Policy    feedback.Policy
 	Receivers int
 	Packets   int
@@ -15,7 +16,7 @@ type World struct {
 	Asks      []int    // packets that ask although they end no message
 	First     roce.PSN // PSN of packet 0
 	Read      int      // this packet is a READ, a message of its own; 0: none
-	Retries   int      // the source's QP dies of so many and one go-backs without an ACK; 0: never
+	Unlimited bool     // the source retries for ever; else as often as the mishaps below add up to
 
 	// How often, in all.
 	Losses   int // a packet or an answer is lost, on any leg
@@ -29,6 +30,54 @@ type World struct {
 	Ticks    int // a timer event of the switch comes although something else could happen
 
 	layout
+}
+
+// String names the world by what makes it different.
+func (w World) String() string {
+	p := w.Policy
+	text := fmt.Sprintf("ack %v, nak %v", p.Ack, p.Nak)
+	if p.OnFatal != feedback.FatalFail {
+		text += fmt.Sprintf(", fatal %v", p.OnFatal)
+	}
+	if p.Speak != feedback.SpeakOff {
+		text += ", speak"
+	}
+	if p.SilentAfter > 0 {
+		text += ", evict the silent"
+	}
+	w.prepare()
+	text += fmt.Sprintf("; %d receivers, messages", w.Receivers)
+	for p := 0; p < w.Packets; p = int(w.last[p]) + 1 {
+		text += fmt.Sprintf(" %d", w.last[p]-w.first[p]+1)
+	}
+	if len(w.Asks) > 0 {
+		text += fmt.Sprintf(" asking %v", w.Asks)
+	}
+	if w.Read > 0 {
+		text += ", a READ"
+	}
+	if w.Unlimited {
+		text += ", retrying for ever"
+	}
+	text += ";"
+	for _, b := range []struct {
+		n    int
+		what string
+	}{
+		{w.Losses, "lost"}, {w.Doubles, "doubled"}, {w.Delays, "delayed"}, {w.Early, "early"}, {w.NotReady, "not ready"},
+		{w.Fatals, "fatal"}, {w.Deaths, "dead"}, {w.Crashes, "crash"}, {w.Ticks, "tick"},
+	} {
+		if b.n > 0 {
+			text += fmt.Sprintf(" %d %s", b.n, b.what)
+		}
+	}
+	return text
+}
+
+// retries is how many go-backs, without an ACK between them, the source survives: one for each thing that goes wrong, and
+// two for a timeout that comes too early, because ACKs on their way then may be stale when they arrive.
+func (w *World) retries() uint8 {
+	return uint8(w.Losses + w.Doubles + w.Delays + 2*w.Early + w.NotReady + w.Fatals + w.Deaths + w.Crashes + w.Ticks)
 }
 
 // layout is where messages begin and end.
@@ -47,6 +96,7 @@ const (
 
 // prepare fills in the layout.
 func (w *World) prepare() {
+	w.layout = layout{}
 	start := 0
 	for p := range w.Packets {
 		ends := (p-start+1)%w.Message == 0 || p == w.Packets-1 || w.Read > 0 && (p == w.Read-1 || p == w.Read)
@@ -88,6 +138,7 @@ type state struct {
 	home      queue[message]
 	receivers [maxReceivers]receiver
 	place     int8 // the last packet of the source that the switch saw; -1: none
+	told      int8 // the highest packet the source was told is acknowledged
 	left      budget
 }
 
@@ -119,7 +170,7 @@ func (q *queue[T]) all() []T { return q.at[:q.n] }
 func (w *World) start() *state {
 	return &state{
 		group: feedback.New(feedback.Config{Policy: w.Policy, Paths: w.Receivers, FirstPSN: w.First}),
-		place: -1,
+		place: -1, told: -1,
 		left: budget{
 			losses: uint8(w.Losses), doubles: uint8(w.Doubles), delays: uint8(w.Delays), early: uint8(w.Early),
 			notReady: uint8(w.NotReady), fatals: uint8(w.Fatals), deaths: uint8(w.Deaths), crashes: uint8(w.Crashes),

@@ -24,8 +24,12 @@ type mutant struct {
 	old, broken string
 }
 
-// limit bounds one mutant's tests: some mutants make them hang.
-const limit = 60 * time.Second
+const (
+	// limit bounds one mutant's tests: some mutants make them hang.
+	limit = "20s"
+	// buildLimit bounds building them too.
+	buildLimit = 2 * time.Minute
+)
 
 func main() {
 	survivors := 0
@@ -85,17 +89,20 @@ func (m mutant) try() (string, error) {
 var failed = regexp.MustCompile(`--- FAIL: (\S+/\S+/\S+|\S+)`)
 
 func test(overlay string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-failfast", "./feedback")
+	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-failfast", "-timeout", limit, "./feedback")
 	out, err := cmd.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
-		return "tests hang", nil
+		return "", ctx.Err()
 	case err == nil:
 		return "", nil
 	case bytes.Contains(out, []byte("[build failed]")):
 		return "", fmt.Errorf("does not compile:\n%s", out)
+	}
+	if bytes.Contains(out, []byte("panic: test timed out")) {
+		return "tests do not end", nil
 	}
 	names := failed.FindAllSubmatch(out, -1)
 	if len(names) == 0 {

@@ -1,0 +1,93 @@
+package model
+
+import (
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+)
+
+// mishaps are what the worlds of a list suffer, beside their policy. Receivers is 3, Packets 4, and Message 2 where it
+// is left out. With two receivers there is no quorum of two to speak of.
+type mishaps []World
+
+// everyday worlds are small enough to be searched on every change.
+var everyday = mishaps{
+	{Losses: 2},
+	{Losses: 2, Message: 4},
+	{Losses: 1, Message: 4, Asks: []int{1}, Early: 1, Receivers: 2},
+	{Losses: 1, Asks: []int{0, 2}, Receivers: 2, Early: 1},
+	{Losses: 1, Early: 1, Receivers: 2},
+	{Losses: 1, Doubles: 1, Receivers: 2},
+	{Losses: 1, Delays: 1},
+	{Delays: 2},
+	{NotReady: 1, Losses: 1, Receivers: 2},
+	{NotReady: 1},
+	{Early: 1},
+	{Losses: 1, Fatals: 1},
+	{Losses: 1, Fatals: 1, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
+	{Losses: 1, Early: 1, Read: 2},
+	{Losses: 1, Crashes: 1},
+	{Early: 1, Crashes: 1},
+	{Losses: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
+	{Ticks: 1, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
+	{Losses: 1, Deaths: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
+}
+
+// thorough worlds take minutes and up to two gigabytes each.
+var thorough = mishaps{
+	{Losses: 3},
+	{Losses: 2, Asks: []int{0, 2}},
+	{Losses: 2, Message: 1},
+	{Losses: 2, Early: 1, Receivers: 2},
+	{Losses: 1, Early: 1},
+	{Losses: 1, Early: 1, Asks: []int{0, 2}},
+	{Losses: 1, Doubles: 1, Delays: 1},
+	{Losses: 1, Early: 1, Delays: 1, Receivers: 2},
+	{NotReady: 1, Losses: 1},
+	{NotReady: 2},
+	{Losses: 2, Fatals: 1},
+	{Losses: 1, Fatals: 2, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
+	{Losses: 2, Early: 1, Read: 2},
+	{Losses: 1, Crashes: 1, Early: 1, Receivers: 2},
+	{Losses: 1, Crashes: 1, Delays: 1},
+	{Losses: 2, Crashes: 1},
+	{Losses: 1, Crashes: 2},
+	{Losses: 2, Ticks: 1, Receivers: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
+	{Losses: 1, Ticks: 1, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
+	{Losses: 2, Deaths: 1, Ticks: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
+	{Losses: 1, Early: 1, Receivers: 2, Packets: 6},
+	{Losses: 2, Unlimited: true},
+}
+
+// Everyday returns the worlds that tests search.
+func Everyday() []World { return everyday.worlds() }
+
+// Thorough returns the bigger ones.
+func Thorough() []World { return thorough.worlds() }
+
+// worlds plays a list under every policy. PSNs wrap after the second packet.
+func (ms mishaps) worlds() []World {
+	var ws []World
+	for _, ack := range []feedback.AckPolicy{feedback.AckAll, 2} {
+		for _, nak := range []feedback.NakPolicy{feedback.NakHold, feedback.NakLower} {
+			for _, w := range ms {
+				if w.Receivers == 0 {
+					w.Receivers = maxReceivers
+				}
+				if w.Receivers <= int(ack) {
+					continue
+				}
+				if w.Message == 0 {
+					w.Message = 2
+				}
+				if w.Packets == 0 {
+					w.Packets = 4
+				}
+				w.First = 0xFFFFFE
+				w.Policy.Ack, w.Policy.Nak = ack, nak
+				ws = append(ws, w)
+			}
+		}
+	}
+	return ws
+}
