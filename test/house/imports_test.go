@@ -16,12 +16,12 @@ var rooms = []struct {
 	floor  int
 	why    string
 }{
-	{"cmd/", 6, "commands are the top"},
-	{"test/", 6, "stories use everything"},
+	{"cmd", 6, "commands are the top"},
+	{"test", 6, "stories use everything"},
 	{"test/netns", 0, "namespaces for tests, knows nothing of ours"},
-	{"bench/", 5, "tools that run the product"},
+	{"bench", 5, "tools that run the product"},
 	{"bench/rnic", 1, "an endpoint knows the wire only"},
-	{"ctl/", 4, "control knows the data path, not who calls it"},
+	{"ctl", 4, "control knows the data path, not who calls it"},
 	{"dataplane/afxdp", 3, "the only door to bpf and xsk"},
 	{"dataplane", 3, ""},
 	{"dataplane/xsk", 0, "rings know nothing of RoCE"},
@@ -42,7 +42,7 @@ var impure = map[string]bool{
 func floor(pkg string) (int, string, bool) {
 	best, n := -1, -1
 	for i, r := range rooms {
-		if (pkg == r.prefix || strings.HasPrefix(pkg, strings.TrimSuffix(r.prefix, "/")+"/")) && len(r.prefix) > n {
+		if (pkg == r.prefix || strings.HasPrefix(pkg, r.prefix+"/")) && len(r.prefix) > n {
 			best, n = i, len(r.prefix)
 		}
 	}
