@@ -57,7 +57,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 // paths in equal states are interchangeable.
 func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	p := &g.paths[i]
-	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent))
+	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent, p.asked))
 	b = binary.AppendVarint(b, int64(p.acked.Sub(first)))
 	b = binary.AppendUvarint(b, uint64(p.msn))
 	if after := Tick(g.policy.SilentAfter); after > 0 {

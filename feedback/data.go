@@ -58,6 +58,7 @@ func (g *Group) copies(now Tick, psn, newest roce.PSN, acts []Action) (_ []Actio
 		}
 		if p.acked.Next() == psn {
 			g.setPending(p, 0)
+			p.asked = false
 		}
 		acts = append(acts, Action{Kind: Copy, Path: i, PSN: psn})
 		copied++
@@ -102,9 +103,11 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 // answer is the retransmit filter's (rule 3): a packet that is acknowledged is
 // acknowledged again with its own PSN each time it asks, or the source would
 // retry until its QP dies. The one at the floor is answered unasked: an
-// acknowledgment that was kept back because the source was below it is due.
+// acknowledgment that was kept back because the source was below it is due. One
+// that a source told to go back still sent before it heard so is not answered:
+// the answer would meet it on its way back, ahead of where it then is.
 func (g *Group) answer(psn roce.PSN, ackReq bool, acts []Action) []Action {
-	if ackReq || psn == g.floor.psn {
+	if (ackReq || psn == g.floor.psn) && !psn.After(g.place()) {
 		acts = g.ack(psn, acts)
 	}
 	return g.tellEnd(acts)

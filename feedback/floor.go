@@ -101,7 +101,7 @@ func (g *Group) stand(i int) {
 // advance moves a path up. The floor follows when enough paths are above it.
 func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
 	wasAbove := p.acked.After(g.floor.psn)
-	p.acked, p.since, p.silent = acked, now, false
+	p.acked, p.since, p.silent, p.asked = acked, now, false, false
 	g.setPending(p, 0)
 	f := &g.floor
 	if f.need == 0 || wasAbove || !acked.After(f.psn) {

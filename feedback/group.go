@@ -77,6 +77,7 @@ type path struct {
 	part    Part
 	migReq  bool
 	silent  bool // and it was said
+	asked   bool // for acked+1, by a NAK, and did not get it since
 	cnps    uint16
 }
 
@@ -127,7 +128,7 @@ func (g *Group) begin(psn roce.PSN) {
 	g.sequenceNAKs, g.rnrNAKs = 0, 0
 	for i := range g.paths {
 		p := &g.paths[i]
-		p.acked, p.msn, p.pending, p.silent = before, 0, 0, false
+		p.acked, p.msn, p.pending, p.silent, p.asked = before, 0, 0, false, false
 	}
 }
 

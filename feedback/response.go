@@ -76,9 +76,11 @@ func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
 // negative notes a NAK or RNR NAK for p.acked+1.
 func (g *Group) negative(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	s := ev.Syndrome
-	switch {
-	case s.IsFatal():
+	if s.IsFatal() {
 		return g.fatal(ev, p, acts)
+	}
+	p.asked = true
+	switch {
 	case g.policy.Ack != AckAll && g.told && !ev.PSN.After(g.merged):
 		return Behind, g.fallBehind(ev.Path, acts)
 	case g.awaiting && !ev.PSN.Before(g.goBack):

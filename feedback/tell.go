@@ -111,11 +111,11 @@ func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 	}
 	g.merged, g.told, g.saidBack = psn, true, false
 	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
-	if g.policy.Ack == AckAll || g.sequenceNAKs+g.rnrNAKs == 0 {
+	if g.policy.Ack == AckAll {
 		return acts
 	}
 	for i := range g.paths {
-		if p := &g.paths[i]; p.part == PartActive && p.pending != 0 && p.acked.Before(psn) {
+		if p := &g.paths[i]; p.part == PartActive && p.asked && p.acked.Before(psn) {
 			acts = g.fallBehind(i, acts)
 		}
 	}

@@ -24,7 +24,7 @@ func TestStateIsWhole(t *testing.T) {
 			"awaiting", "goBack", "saidBack", "sequenceNAKs", "rnrNAKs", "refusing", "refused", "refusal", "end", "awayWas", "speech", "congestion",
 		}},
 		{path.Type.Elem(), []string{
-			"since", "acked", "msn", "pending", "credit", "part", "migReq", "silent", "cnps",
+			"since", "acked", "msn", "pending", "credit", "part", "migReq", "silent", "asked", "cnps",
 		}},
 		{field(group, "floor"), []string{"psn", "known", "msn", "migReq", "above", "need", "ranked"}},
 		{field(group, "end"), []string{"syndrome", "psn", "told"}},
