@@ -1,112 +1,105 @@
-// Command mutants breaks one rule of merging at a time and runs the tests of
-// package feedback against it: every mutant has to be caught. The tree is not
-// touched; the broken file is laid over the real one (go test -overlay).
+// Command mutants breaks one rule of merging at a time and shows that the tests notice: package feedback's own, or else
+// those of bench/model.
+//
+//	go run ./bench/mutants                  all of them
+//	go run ./bench/mutants -only 'RNR|quorum'   those whose rule, name or file match
+//
+// A mutant is a text in a file of feedback that stands there once, and what it is replaced by (list.go). Nothing in the
+// tree is touched: the broken file is laid over the real one (go build -overlay). One that no test notices fails the run:
+// either a story is missing, or the code it breaks does nothing.
+//
+// When the code changes, texts may no longer be found. That is an error too, so that the list stays true.
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
-	"strings"
+	"runtime"
+	"sync"
 	"text/tabwriter"
 	"time"
 )
 
-// mutant replaces old, which has to stand in file exactly once, by broken.
-type mutant struct {
-	rule, name  string
-	file        string
-	old, broken string
-}
-
-const (
-	// limit bounds one mutant's tests: some mutants make them hang.
-	limit = "20s"
-	// buildLimit bounds building them too.
-	buildLimit = 2 * time.Minute
-)
-
 func main() {
-	survivors := 0
-	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	for _, m := range mutants {
-		caught, err := m.try()
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "mutants: %s: %v\n", m.name, err)
-			os.Exit(2)
-		}
-		if caught == "" {
-			survivors++
-			caught = "SURVIVED"
-		}
-		fmt.Fprintf(out, "rule %s\t%s\t%s\n", m.rule, m.name, caught)
+	only := flag.String("only", "", "break only rules whose rule, name or file match this `regexp`")
+	flag.Parse()
+	pattern, err := regexp.Compile(*only)
+	if err == nil {
+		err = run(pattern)
 	}
-	out.Flush()
-	fmt.Printf("%d mutants, %d survived\n", len(mutants), survivors)
-	if survivors > 0 {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-// try returns which test caught the mutant, "" if none did.
-func (m mutant) try() (string, error) {
-	path, err := filepath.Abs(filepath.Join("feedback", m.file))
-	if err != nil {
-		return "", err
+func run(only *regexp.Regexp) error {
+	if err := checkList(); err != nil {
+		return err
 	}
-	source, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
+	var chosen []mutant
+	for _, m := range mutants {
+		if only.MatchString(m.rule + " " + m.name + " " + m.file) {
+			chosen = append(chosen, m)
+		}
 	}
-	if n := bytes.Count(source, []byte(m.old)); n != 1 {
-		return "", fmt.Errorf("%q stands %d times in %s; the list has to follow the code", m.old, n, m.file)
+	// Tests that fail anyway would catch everything.
+	if caught, err := (mutant{}).try(); err != nil || caught != "" {
+		return errors.Join(fmt.Errorf("without any mutant there fails %q", caught), err)
 	}
-	dir, err := os.MkdirTemp("", "rocast-mutant-")
-	if err != nil {
-		return "", err
+	start := time.Now()
+	verdicts := tryAll(chosen)
+	survivors := print(chosen, verdicts)
+	fmt.Printf("%d mutants, %d survived, %v\n", len(chosen), survivors, time.Since(start).Round(time.Second))
+	if survivors > 0 {
+		return fmt.Errorf("%d mutants survived", survivors)
 	}
-	defer os.RemoveAll(dir)
-	broken := filepath.Join(dir, m.file)
-	if err := os.WriteFile(broken, bytes.Replace(source, []byte(m.old), []byte(m.broken), 1), 0o600); err != nil {
-		return "", err
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {path: broken}})
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, overlay, 0o600); err != nil {
-		return "", err
-	}
-	return test(file)
+	return nil
 }
 
-var failed = regexp.MustCompile(`--- FAIL: (\S+/\S+/\S+|\S+)`)
+// verdict is the name of the test that caught a mutant, "" for none, or what kept it from being tried.
+type verdict struct {
+	caught string
+	err    error
+}
 
-func test(overlay string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-count=1", "-failfast", "-timeout", limit, "./feedback")
-	out, err := cmd.CombinedOutput()
-	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
-	case err == nil:
-		return "", nil
-	case bytes.Contains(out, []byte("[build failed]")):
-		return "", fmt.Errorf("does not compile:\n%s", out)
+func tryAll(ms []mutant) []verdict {
+	verdicts := make([]verdict, len(ms))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range runtime.NumCPU() {
+		workers.Go(func() {
+			for i := range next {
+				verdicts[i].caught, verdicts[i].err = ms[i].try()
+			}
+		})
 	}
-	if bytes.Contains(out, []byte("panic: test timed out")) {
-		return "tests do not end", nil
+	for i := range ms {
+		next <- i
 	}
-	names := failed.FindAllSubmatch(out, -1)
-	if len(names) == 0 {
-		return "panic", nil
+	close(next)
+	workers.Wait()
+	return verdicts
+}
+
+// print prints the table and counts the survivors.
+func print(ms []mutant, verdicts []verdict) (survivors int) {
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	defer out.Flush()
+	for i, m := range ms {
+		caught := verdicts[i].caught
+		switch {
+		case verdicts[i].err != nil:
+			survivors++
+			caught = "NOT TRIED: " + verdicts[i].err.Error()
+		case caught == "":
+			survivors++
+			caught = "SURVIVED"
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\n", m.rule, m.name, caught)
 	}
-	return strings.TrimPrefix(string(names[len(names)-1][1]), "TestStories/"), nil
+	return survivors
 }
