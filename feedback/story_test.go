@@ -316,6 +316,8 @@ func (s *story) show() string {
 		case PartActive:
 		case PartUnknown:
 			place = "?"
+		case PartJoining:
+			place = "joining"
 		default:
 			place += " " + p.part.String()
 		}

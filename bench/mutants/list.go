@@ -7,7 +7,7 @@ var mutants = []mutant{
 	{"1", "no bound at all", "tell.go", "		upTo = place\n", "		_ = place\n"},
 	{"1", "the place never falls back", "data.go", "	g.pos = psn\n", "	if psn.After(g.pos) {\n		g.pos = psn\n	}\n"},
 	{"1", "a source told to go back is not yet there", "tell.go", "g.awaiting && before", "false && before"},
-	{"1", "a packet of the round before shows a go-back", "data.go", "fellBack && psn.After(g.goBack)", "psn.After(g.goBack)"},
+	{"1", "a packet of the round before shows a go-back", "data.go", "fellBack && psn.After(g.goBack)", "(fellBack || true) && psn.After(g.goBack)"},
 	{"1", "feedback beyond sent counts", "response.go", "	case ev.PSN.After(g.sent):\n		return acts, BeyondSent\n", ""},
 	{"1", "the best decides, not the slowest", "floor.go",
 		"p.acked.Before(g.paths[lowest].acked)", "p.acked.After(g.paths[lowest].acked)"},
