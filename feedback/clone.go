@@ -43,6 +43,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(g.messages))
 	b = binary.AppendUvarint(b, uint64(f.msn))
+	b = binary.AppendUvarint(b, uint64(g.toldMSN))
 	b = append(b, flags(f.migReq))
 	for _, n := range []int{f.above, f.need, g.sequenceNAKs, g.rnrNAKs} {
 		b = binary.AppendUvarint(b, uint64(n))

@@ -107,7 +107,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 // that a source told to go back still sent before it heard so is not answered:
 // the answer would meet it on its way back, ahead of where it then is.
 func (g *Group) answer(psn roce.PSN, ackReq bool, acts []Action) []Action {
-	if (ackReq || psn == g.floor.psn) && !psn.After(g.place()) {
+	if (ackReq || psn == g.floor.psn) && !psn.After(g.limit()) {
 		acts = g.ack(psn, acts)
 	}
 	return g.tellEnd(acts)

@@ -50,9 +50,7 @@ func (g *Group) recount() {
 	case counted < need:
 		f.need = 0
 		f.known = f.known && g.told
-		if f.psn.After(g.toldUpTo) {
-			f.psn = g.toldUpTo // who had more has left
-		}
+		g.fall()
 	default:
 		f.need = need
 		lowest = g.rank(need, g.paths[lowest].acked)
@@ -93,8 +91,15 @@ func (g *Group) stand(i int) {
 	switch {
 	case !f.known || !p.acked.Before(f.psn) || !g.told || !p.acked.Before(g.toldUpTo):
 		f.known, f.psn, f.msn, f.migReq = true, p.acked, p.msn, p.migReq
-	case f.psn.After(g.toldUpTo):
-		f.psn = g.toldUpTo
+	default:
+		g.fall()
+	}
+}
+
+// fall takes the floor back to what the source was told: who had more has left.
+func (g *Group) fall() {
+	if f := &g.floor; f.psn.After(g.toldUpTo) {
+		f.psn, f.msn = g.toldUpTo, g.toldMSN
 	}
 }
 

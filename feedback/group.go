@@ -33,6 +33,7 @@ type Group struct {
 	merged   roce.PSN // what the source was last told, unless it resends from below
 	told     bool     // merged was told by this state; else it is a guess
 	toldUpTo roce.PSN // the highest PSN it told to be acknowledged
+	toldMSN  roce.MSN // with it
 	messages roce.MSN // messages whose last packet was new when it came: too few after losses on the uplink
 	inside   bool     // the newest packet is not its message's last
 	resentAt Tick     // when the source last resent something
@@ -122,7 +123,7 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN) {
 	before := psn.Prev()
 	g.started = true
-	g.sent, g.pos, g.merged, g.toldUpTo, g.messages = before, before, before, before, 0
+	g.sent, g.pos, g.merged, g.toldUpTo, g.toldMSN, g.messages = before, before, before, before, 0, 0
 	g.floor.psn, g.floor.known, g.floor.msn = before, true, 0
 	g.told, g.inside, g.awaiting, g.saidBack, g.refusing, g.end = false, false, false, false, false, end{}
 	g.sequenceNAKs, g.rnrNAKs = 0, 0
@@ -182,15 +183,20 @@ func (g *Group) leave(i int, part Part) {
 	g.setPending(p, 0)
 	p.part = part
 	g.recount()
-	g.endIfTooFew(-1, g.merged.Next())
+	g.endIfTooFew(-1)
 }
 
-// endIfTooFew ends the source's QP at psn if the quorum cannot be met without
-// path but: it would wait for ever.
-func (g *Group) endIfTooFew(but int, psn roce.PSN) {
-	if f := int(g.policy.Ack); f > 0 && g.hopeful(but) < f {
-		g.endAt(psn, roce.NAKRemoteOperational)
+// endIfTooFew ends the source's QP, behind what is acknowledged, if the quorum
+// cannot be met any more without path but: it would wait for ever.
+func (g *Group) endIfTooFew(but int) {
+	if f := int(g.policy.Ack); f == 0 || g.hopeful(but) >= f {
+		return
 	}
+	acked := g.merged
+	if g.floor.known {
+		acked = g.floor.psn
+	}
+	g.endAt(acked.Next(), roce.NAKRemoteOperational)
 }
 
 // living counts the receivers that can acknowledge something now.

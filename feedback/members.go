@@ -22,8 +22,8 @@ func (g *Group) Rearrange(from []int) {
 	for i := range paths {
 		g.countPending(paths[i].pending, 1)
 	}
-	g.findEnd()
 	g.recount()
+	g.findEnd()
 }
 
 // findEnd looks anew for what the source's QP is to end with, unless it was
@@ -36,7 +36,7 @@ func (g *Group) findEnd() {
 	if g.refusing {
 		g.endAt(g.refused, g.refusal)
 	}
-	g.endIfTooFew(-1, g.merged.Next())
+	g.endIfTooFew(-1)
 	for i := range g.paths {
 		if p := &g.paths[i]; p.part == PartDead {
 			g.endAt(g.endPSN(p.acked.Next()), p.pending)
@@ -133,8 +133,8 @@ func (g *Group) SwitchSource(h Handover, acts []Action) []Action {
 	if dead != 0 {
 		g.endAt(h.PSN, dead) // what the receiver cannot take from the new source either
 	}
-	g.endIfTooFew(h.NewPath, h.PSN)
-	g.messages, g.floor.msn = h.Messages, h.Messages
+	g.endIfTooFew(h.NewPath)
+	g.messages, g.floor.msn, g.toldMSN = h.Messages, h.Messages, h.Messages
 	for i := range g.paths {
 		g.paths[i].msn = h.Messages
 	}

@@ -109,8 +109,8 @@ func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 // endPSN is the PSN for which the source can be told a fatal NAK for psn. With a
 // quorum it may have been told more; it would take an older one for stale.
 func (g *Group) endPSN(psn roce.PSN) roce.PSN {
-	if g.told && !psn.After(g.merged) {
-		return g.merged.Next()
+	if g.told && !psn.After(g.toldUpTo) {
+		return g.toldUpTo.Next()
 	}
 	return psn
 }

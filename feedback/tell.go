@@ -11,8 +11,8 @@ func (g *Group) tell(now Tick, acts []Action) []Action {
 		return acts
 	}
 	upTo := g.floor.psn
-	if place := g.place(); upTo.After(place) {
-		upTo = place
+	if limit := g.limit(); upTo.After(limit) {
+		upTo = limit
 	}
 	if upTo.After(g.merged) {
 		acts = g.ack(upTo, acts)
@@ -28,6 +28,16 @@ func (g *Group) place() roce.PSN {
 		return before
 	}
 	return g.pos
+}
+
+// limit is the furthest PSN the source may hear an ACK of: its place, and never
+// what its QP is to end with.
+func (g *Group) limit() roce.PSN {
+	place := g.place()
+	if before := g.end.psn.Prev(); g.end.syndrome != 0 && before.Before(place) {
+		return before
+	}
+	return place
 }
 
 // tellEnd passes the fatal NAK whose turn it is: everything below it is
@@ -107,7 +117,7 @@ func (g *Group) dueNAK() roce.Syndrome {
 // quorum, whoever still waits for some of that is behind for good.
 func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 	if !g.told || psn.After(g.toldUpTo) {
-		g.toldUpTo = psn
+		g.toldUpTo, g.toldMSN = psn, g.floor.msn
 	}
 	g.merged, g.told, g.saidBack = psn, true, false
 	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))

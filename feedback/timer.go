@@ -38,8 +38,14 @@ func (g *Group) silence(now Tick, acts []Action) []Action {
 			p.silent = true
 			acts = append(acts, Action{Kind: Notice, Note: NoteSilent, Path: i, PSN: p.acked.Next()})
 		}
-		if g.policy.Evict && g.spare() {
+		switch {
+		case !g.policy.Evict:
+		case g.spare():
 			acts = g.evict(i, acts)
+		case p.part == PartActive && g.told && p.acked.Before(g.toldUpTo):
+			// It waits for what the source has let go of, and whoever
+			// else the quorum had has left: nothing can come of it.
+			acts = g.fallBehind(i, acts)
 		}
 	}
 	return acts

@@ -20,7 +20,7 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "started", "sent", "pos", "merged", "told", "toldUpTo", "messages", "inside", "resentAt", "floor",
+			"policy", "paths", "started", "sent", "pos", "merged", "told", "toldUpTo", "toldMSN", "messages", "inside", "resentAt", "floor",
 			"awaiting", "goBack", "saidBack", "sequenceNAKs", "rnrNAKs", "refusing", "refused", "refusal", "end", "awayWas", "speech", "congestion",
 		}},
 		{path.Type.Elem(), []string{
