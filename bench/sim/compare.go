@@ -16,6 +16,7 @@ var compared = []struct {
 }{
 	{"hold", feedback.Policy{Nak: feedback.NakHold}},
 	{"lower", feedback.Policy{Nak: feedback.NakLower}},
+	{"quorum 2 of 3, hold", feedback.Policy{Ack: 2, Nak: feedback.NakHold}},
 	{"hold, speak rnr", feedback.Policy{Nak: feedback.NakHold, Speak: feedback.SpeakRNR}},
 }
 
@@ -32,7 +33,7 @@ const (
 
 // Compare writes how each policy does under loss, as a table in Markdown: the mean of runs transfers, each with other losses.
 func Compare(out io.Writer, runs int) error {
-	fmt.Fprintf(out, "| policy | loss | goodput | resent | NAKs | RNR NAKs | timeouts |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(out, "| policy | loss | goodput | resent | NAKs | RNR NAKs | timeouts | behind |\n|---|---|---|---|---|---|---|---|\n")
 	for _, c := range compared {
 		var lossless time.Duration
 		for _, rate := range lossRates {
@@ -43,16 +44,21 @@ func Compare(out io.Writer, runs int) error {
 			if rate == 0 {
 				lossless = took
 			}
-			mean := func(which rnic.Counter) float64 { return float64(total.Get(which)) / float64(runs) }
-			fmt.Fprintf(out, "| %s | %g | %.3f | %.0f | %.1f | %.1f | %.1f |\n", c.name, rate, float64(lossless)/float64(took),
-				mean(rnic.FramesRetransmitted), mean(rnic.NAKSequenceReceived), mean(rnic.RNRNAKsReceived), mean(rnic.Timeouts))
+			mean := func(which rnic.Counter) float64 { return float64(total.source.Get(which)) / float64(runs) }
+			fmt.Fprintf(out, "| %s | %g | %.3f | %.0f | %.1f | %.1f | %.1f | %.1f |\n", c.name, rate, float64(lossless)/float64(took),
+				mean(rnic.FramesRetransmitted), mean(rnic.NAKSequenceReceived), mean(rnic.RNRNAKsReceived), mean(rnic.Timeouts), float64(total.behind)/float64(runs))
 		}
 	}
 	return nil
 }
 
-// transfers adds up runs of one cell.
-func transfers(p feedback.Policy, loss float64, runs int) (total rnic.Counters, took time.Duration, err error) {
+// sum is what the runs of one cell add up to.
+type sum struct {
+	source rnic.Counters
+	behind int
+}
+
+func transfers(p feedback.Policy, loss float64, runs int) (total sum, took time.Duration, err error) {
 	var runner Runner
 	for seed := range runs {
 		s := transfer(uint64(seed), p, loss)
@@ -65,8 +71,9 @@ func transfers(p feedback.Policy, loss float64, runs int) (total rnic.Counters, 
 		}
 		took += r.Took
 		for i, n := range r.Source.Count {
-			total.Count[i] += n
+			total.source.Count[i] += n
 		}
+		total.behind += r.Behind
 	}
 	return total, took, nil
 }

@@ -20,7 +20,7 @@ func TestCompare(t *testing.T) {
 	}
 	for _, row := range rows {
 		calm := strings.Contains(row, "| 0 |")
-		if whole := strings.Contains(row, "| 1.000 | 0 | 0.0 | 0.0 | 0.0 |"); calm != whole {
+		if whole := strings.Contains(row, "| 1.000 | 0 | 0.0 | 0.0 | 0.0 | 0.0 |"); calm != whole {
 			t.Error(row)
 		}
 	}

@@ -85,12 +85,14 @@ func (w *world) excused(h *host) bool {
 	return 2*troubles >= uint64(w.s.RetryCount) || w.someoneGone(h) || w.living(h) < max(1, int(w.s.Policy.Ack))
 }
 
-// someoneGone says whether a receiver that counts can answer no more: it crashed, or its queue pair failed as a source's. One that
-// gave a fatal NAK is no excuse: the source is to hear that NAK. Nor is one that should have been evicted.
+// someoneGone says whether a receiver that counts can answer no more: it crashed, or its queue pair failed as a source's, or gave a
+// fatal NAK that was lost. One whose fatal NAK the switch heard is no excuse: the source is to hear it too. Nor is one that should
+// have been evicted.
 func (w *world) someoneGone(h *host) bool {
 	for i := range w.hosts {
 		r := &w.hosts[i]
-		if r != h && r.counts() && (r.crashed && !w.evictsInTime(h) || r.status != rnic.Success) {
+		silent := r.crashed || r.qp.State() == rnic.StateError && !r.fatalHeard
+		if r != h && r.counts() && (silent && !w.evictsInTime(h) || r.status != rnic.Success) {
 			return true
 		}
 	}

@@ -180,7 +180,7 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	ok := true
 	switch n.What {
 	case feedback.NoteFatal:
-		ok = dead
+		ok, h.fatalHeard = dead, true
 	case feedback.NoteEvicted:
 		silent := p.Evict && p.SilentAfter > 0 && w.now-h.progressAt >= p.SilentAfter
 		ok = p.OnFatal == feedback.FatalEvict && dead || silent

@@ -25,6 +25,7 @@ type receiver struct {
 
 	membership membership
 	behind     bool          // quorum: it gets no more data
+	fatalHeard bool          // the switch took its fatal NAK
 	next       []int         // by stream: the packet that it executes next
 	acked      int           // how far its answers that reached the switch have come, in its own PSNs
 	progressAt time.Duration // when they came that far

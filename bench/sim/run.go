@@ -15,6 +15,7 @@ type Result struct {
 	Hash    uint64 // of all events, in order
 	Tally   Tally
 	Source  rnic.Counters // of the first source
+	Behind  int           // receivers that a quorum left behind
 }
 
 // Runner plays scenarios, one after the other. It is for one goroutine.
@@ -27,8 +28,14 @@ func (r *Runner) Run(s Scenario) (Result, error) {
 		return Result{}, err
 	}
 	w.run()
+	behind := 0
+	for i := range w.hosts {
+		if w.hosts[i].behind {
+			behind++
+		}
+	}
 	return Result{
 		Failure: w.failure, Status: w.hosts[0].status, Took: w.took, Events: w.events, Hash: w.hash, Tally: w.tally,
-		Source: *w.hosts[0].qp.Counters(),
+		Source: *w.hosts[0].qp.Counters(), Behind: behind,
 	}, nil
 }
