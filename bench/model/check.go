@@ -70,7 +70,8 @@ func (e *engine) checkReply(s *state, a *feedback.Action) {
 		told--
 	}
 	has := e.has(s)
-	switch complete := e.complete[has]; {
+	// What only who left since had may have been told; an MSN does not go back.
+	switch complete := max(e.complete[has], s.messages); {
 	case told >= has && told > int(s.told):
 		e.fail("%v %d is told, and %s has only up to %d", a.Syndrome, packet, e.who(), has-1)
 	case packet > int(s.place):
@@ -80,7 +81,7 @@ func (e *engine) checkReply(s *state, a *feedback.Action) {
 	case told < has && (a.MSN > complete || a.MSN < e.complete[told+1]):
 		e.fail("%v %d is told with MSN %d; %s has %d messages", a.Syndrome, packet, a.MSN, e.who(), complete)
 	}
-	s.told = max(s.told, int8(told))
+	s.told, s.messages = max(s.told, int8(told)), max(s.messages, a.MSN)
 }
 
 // checkHeard is rule 1 once more, where the source is: real rxe believes an ACK that is ahead of a resend, skips packets

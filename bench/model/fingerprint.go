@@ -24,7 +24,7 @@ func (c *encoder) fingerprint(w *World, s *state) fingerprint {
 func (c *encoder) encode(w *World, s *state) []byte {
 	src, left := &s.src, &s.left
 	b := append(c.whole[:0], src.unacked, src.next, src.sent, bit(src.idle)|bit(src.retried)<<1|bit(src.rnrWait)<<2,
-		byte(src.status), byte(src.end.syndrome), src.end.packet, byte(s.place), byte(s.told),
+		byte(src.status), byte(src.end.syndrome), src.end.packet, byte(s.place), byte(s.told), byte(s.messages),
 		left.losses, left.doubles, left.delays, left.early, left.notReady, left.fatals, left.deaths, left.crashes, left.ticks,
 		src.retries, s.home.n)
 	for _, m := range s.home.all() {

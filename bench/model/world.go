@@ -137,8 +137,9 @@ type state struct {
 	src       source
 	home      queue[message]
 	receivers [maxReceivers]receiver
-	place     int8 // the last packet of the source that the switch saw; -1: none
-	told      int8 // the highest packet the source was told is acknowledged
+	place     int8     // the last packet of the source that the switch saw; -1: none
+	told      int8     // the highest packet the source was told is acknowledged
+	messages  roce.MSN // and the most messages
 	left      budget
 }
 
