@@ -1,7 +1,4 @@
-# make          builds rocastd and rocast into build/
-# make demo     one source, three receivers, packets lost on the way: the main job, for real
-# make test     every test this machine allows; says what it left out and why
-# make help     the rest
+# make builds rocastd and rocast into build/; make help lists the rest.
 #
 # Targets that need root and packages install what is missing with apt-get.
 
@@ -12,28 +9,28 @@ LDFLAGS := -X github.com/rocast/rocast/ctl/version.Version=$(VERSION)
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: all build demo test race bench generate lint check softroce sim fuzz mutants install clean help
+.PHONY: all build demo test race bench generate lint softroce sim model fuzz mutants install clean help
 
 all: build
 
-build:
+build: ## rocastd and rocast into build/
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
 
-demo: build
+demo: build ## one source, three receivers, packets lost on the way: the main job for real
 	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool
 	$(GO) build -o $(BUILD)/demo ./bench/demo
 	$(BUILD)/demo -bin $(BUILD)
 
-test:
+test: ## every test this machine allows; says what it left out and why
 	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
 	@packaging/gotest ./...
 
 # Every test again under the race detector.
-race:
+race: ## the same under the race detector
 	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
 	@packaging/gotest -race ./...
 
-bench: build
+bench: build ## what each hot function costs; rocast beside other forwarders
 	@packaging/need ip:iproute2 ethtool:ethtool
 	@mkdir -p $(BUILD)
 	$(GO) test -run '^$$' -bench . -benchmem ./roce ./feedback ./mft ./dataplane | tee $(BUILD)/bench.txt
@@ -41,7 +38,7 @@ bench: build
 	$(BUILD)/fanout | tee $(BUILD)/fanout.txt
 
 # Real Soft-RoCE hosts: virtual machines of Debian's 6.1 and 6.12 kernels, all stories on both. SHORT=1 is what CI runs.
-softroce:
+softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: what CI runs
 	@packaging/need gcc:gcc
 	@test/softroce/setup.sh
 	$(GO) test -tags softroce -count=1 -timeout 40m -v $(if $(SHORT),-short -run TestStories) ./test/softroce/
@@ -49,39 +46,43 @@ softroce:
 # SEEDS simulated runs from seed FROM on; REPLAY=n replays one and writes its pcapng.
 SEEDS ?= 20000
 FROM  ?= 0
-sim:
+sim: ## SEEDS simulated runs from seed FROM; REPLAY=n replays one and writes its frames
 	@mkdir -p $(BUILD)
 	$(GO) build -o $(BUILD)/rocsim ./bench/sim/rocsim
 	$(BUILD)/rocsim $(if $(REPLAY),-replay $(REPLAY),-seeds $(SEEDS) -from $(FROM)) -out $(BUILD)
 
 # Every fuzz target for FUZZTIME.
 FUZZTIME ?= 10s
-fuzz:
+fuzz: ## every fuzz target for FUZZTIME
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 		$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 
+# The worlds that are too big for every day: all that can happen to four packets. Minutes, and some gigabytes.
+model: ## search every state of small worlds: minutes
+	$(GO) run ./bench/model/rocmodel
+
 # Breaks one rule of merging at a time and shows that the tests notice.
-mutants:
+mutants: ## break one rule of merging at a time; the tests have to notice
 	$(GO) run ./bench/mutants
 
 # Regenerates what is generated; git diff must stay empty.
-generate:
+generate: ## what is generated, anew; git diff must stay empty
 	@packaging/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
 	$(GO) generate ./...
 
-lint:
+lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 
-install: build
+install: build ## binaries, unit and example configuration under DESTDIR
 	install -Dm755 $(BUILD)/rocastd $(DESTDIR)/usr/sbin/rocastd
 	install -Dm755 $(BUILD)/rocast $(DESTDIR)/usr/bin/rocast
 	install -Dm644 packaging/rocastd.service $(DESTDIR)/usr/lib/systemd/system/rocastd.service
 	install -Dm644 packaging/rocastd.yaml $(DESTDIR)/etc/rocast/rocastd.yaml
 
-clean:
+clean: ## removes build/
 	rm -rf $(BUILD)
 
-help:
-	@grep -hE '^# make |^[a-z]+:' Makefile | sed 's/:.*//'
+help: ## this
+	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 12

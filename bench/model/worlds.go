@@ -33,7 +33,7 @@ var everyday = mishaps{
 	{Losses: 1, Deaths: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 }
 
-// thorough worlds take minutes and up to two gigabytes each.
+// thorough worlds take up to a minute and some gigabytes each.
 var thorough = mishaps{
 	{Losses: 3},
 	{Losses: 2, Asks: []int{0, 2}},

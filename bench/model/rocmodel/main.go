@@ -1,6 +1,6 @@
 // Command rocmodel searches worlds of bench/model that are too big for every day.
 //
-//	go run ./bench/model/rocmodel                          all of them: an hour or two, up to two gigabytes
+//	go run ./bench/model/rocmodel                          all of them: minutes, some gigabytes
 //	go run ./bench/model/rocmodel -world 'quorum.*crash'   those whose names match
 //	go run ./bench/model/rocmodel -everyday                those that go test searches
 //
