@@ -70,7 +70,7 @@ func TestICRCOfEveryCapturedFrame(t *testing.T) {
 			t.Errorf("%s frame %d: not valid in three fragments", name, index)
 		}
 	})
-	if frames != 2543 {
+	if frames != 2626 {
 		t.Errorf("%d RoCE frames in the captures", frames)
 	}
 }

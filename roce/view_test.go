@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/rocast/rocast/roce/captures"
 )
 
 func TestViewLocatesHeaders(t *testing.T) {
@@ -152,12 +154,35 @@ func TestViewTruncations(t *testing.T) {
 	}
 }
 
+// capturedCM are the datagrams by which rping sets its connection up and ends it.
+func capturedCM(t testing.TB) (frames [][]byte) {
+	t.Helper()
+	all, err := captures.Frames("rping")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, frame := range all {
+		var v View
+		if v.Decode(frame.Data, len(frame.Data)) == nil && v.Opcode == OpUDSendOnly && v.DestQPN(frame.Data) == 1 {
+			frames = append(frames, frame.Data)
+		}
+	}
+	if len(frames) == 0 {
+		t.Fatal("rping set no connection up")
+	}
+	return frames
+}
+
 func FuzzView(f *testing.F) {
 	for _, ip := range []IPUDP{ipv4Pair, ipv6Pair} {
 		for vlans := range 3 {
 			f.Add(testFrame(f, ip, vlans, OpWriteOnlyImm, 9), uint16(0))
 			f.Add(testFrame(f, ip, vlans, OpAck, 0), uint16(9))
 		}
+	}
+	for _, frame := range capturedCM(f) {
+		f.Add(frame, uint16(0))
+		f.Add(frame[:100], uint16(len(frame)-100)) // the first of two fragments
 	}
 	f.Fuzz(func(t *testing.T, head []byte, more uint16) {
 		var v View

@@ -92,6 +92,9 @@ func TestClearUDPChecksum(t *testing.T) {
 
 func TestCapturedIPv4Checksums(t *testing.T) {
 	eachRoCE(t, func(name string, index int, frame []byte, v *View) {
+		if v.IPv6 {
+			return
+		}
 		stored := binary.BigEndian.Uint16(frame[v.L3+ipv4ChecksumOffset:])
 		if got := IPv4HeaderChecksum(frame[v.L3:]); got != stored {
 			t.Errorf("%s frame %d: checksum %#x, want %#x", name, index, got, stored)

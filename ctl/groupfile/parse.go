@@ -57,7 +57,7 @@ func (p *parser) readForward(v yamldoc.Value) error {
 	return v.Each("forward", func(item yamldoc.Value) error {
 		f := Forward{Line: item.Line()}
 		if err := item.Fields(
-			yamldoc.Field{Key: "port", Set: yamldoc.Into(&f.Port, yamldoc.Value.Text), Needed: "port: NAME, the interface towards the next switch"},
+			yamldoc.Field{Key: "port", Set: yamldoc.Into(&f.Port, port), Needed: "port: NAME, the interface towards the next switch"},
 			yamldoc.Field{Key: "via", Set: yamldoc.Into(&f.Via, unicast), Needed: "via: ADDRESS, the next switch's on that link"},
 		); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -140,6 +141,8 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"region beyond the address space", "va: 0x7f0000000000", "va: 0xffffffffffffffff", "line 10: member 2: region 1 ends beyond 2^64; write a smaller va or length"},
 		{"memory beyond the address space", "va: 0x10000", "va: 0xffffffffffff0000", "line 7: memory 1 ends beyond 2^64; write a smaller va or length"},
 		{"memory overlaps", "memory: {va: 0x10000, rkey: 0x77}", "memory: [{va: 0x10000, length: 10, rkey: 0x77}, {va: 0x10009, length: 1, rkey: 0x77}]", "line 10: member 2 has 1 regions and the group's memory has 2; they pair up one to one, in order"},
+		{"forward through two lines", "ack: all", `forward: [{port: "eth5\n", via: 10.77.0.9}]`, `line 5: forward 1: port "eth5\n" is no interface's name; write one such as eth1`},
+		{"forward through a path", "ack: all", "forward: [{port: ../eth5, via: 10.77.0.9}]", `line 5: forward 1: port "../eth5" is no interface's name; write one such as eth1`},
 		{"forward twice", "ack: all", "forward: [{port: eth5, via: 10.77.0.9},\n {port: eth5, via: 10.77.0.8}]", "line 6: forward 2 goes through port eth5 like the one on line 5, so their feedback cannot be told apart; keep one per port"},
 		{"forward in another family", "ack: all", "forward: [{port: eth5, via: fd00::9}]", "line 5: forward through eth5 is IPv6 and the group's ip is IPv4; write all addresses in the same family"},
 		{"two documents", "ack: all", "---", "line 5: a second document starts here; the group file holds one"},
@@ -273,6 +276,9 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			if yamldoc.Line(err) < 1 {
 				t.Errorf("no line in %v", err)
+			}
+			if strings.ContainsFunc(err.Error(), func(r rune) bool { return !unicode.IsPrint(r) }) {
+				t.Errorf("not one line of text: %q", err)
 			}
 			return
 		}

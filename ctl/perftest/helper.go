@@ -113,7 +113,7 @@ func (h *Helper) Down(groupIP netip.Addr) error {
 	defer h.changing.Unlock()
 	s := h.service(groupIP)
 	if s == nil {
-		return fmt.Errorf("perftest on %v is not up", groupIP)
+		return fmt.Errorf("perftest on %v is not up", groupIP.WithZone("")) // a zone is any text, and none is ever up
 	}
 	s.stop()
 	h.mu.Lock()

@@ -25,7 +25,7 @@ func resource(methods map[string]handler) http.Handler {
 		if handle == nil {
 			w.Header().Set("Allow", allowed)
 			write(w, http.StatusMethodNotAllowed, api.ErrorBody{
-				Error: api.Errorf(api.BadRequest, "%s cannot be done to %s; it knows %s", r.Method, r.URL.Path, allowed),
+				Error: api.Errorf(api.BadRequest, "%s cannot be done to %s; it knows %s", r.Method, r.URL.EscapedPath(), allowed),
 			})
 			return
 		}
@@ -47,8 +47,13 @@ func writeError(w http.ResponseWriter, err error) {
 	if !errors.As(err, &e) {
 		e = api.Errorf(api.Internal, "%v", err)
 	}
-	write(w, e.Status(), api.ErrorBody{Error: e})
+	told := *e
+	told.Message = oneLine(told.Message)
+	write(w, e.Status(), api.ErrorBody{Error: &told})
 }
+
+// oneLine makes one sentence of errors that were joined, which stand on a line each.
+func oneLine(message string) string { return strings.ReplaceAll(message, "\n", "; ") }
 
 func write(w http.ResponseWriter, status int, answer any) {
 	text, err := json.Marshal(answer)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"io"
 	"net/http"
 
 	"go.uber.org/zap"
@@ -16,9 +15,9 @@ func (s *Server) perftestUp(r *http.Request) (any, error) {
 	if err := p.mayChange(); err != nil {
 		return nil, err
 	}
-	request, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxGroupFileBytes))
+	request, err := readBody(r, "the request", "no list of receivers needs; name fewer")
 	if err != nil {
-		return nil, api.Errorf(api.BadRequest, "the request did not arrive whole: %v", err)
+		return nil, err
 	}
 	up, err := s.Control.PerftestUp(r.Context(), request)
 	if err != nil {

@@ -103,7 +103,7 @@ func (s *Server) routes() http.Handler {
 	}
 	mux.Handle("GET "+api.MetricsPath, s.Metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, api.Errorf(api.NotFound, "there is no %s; the paths begin with %s, %s and so on", r.URL.Path, api.GroupsPath, api.PortsPath))
+		writeError(w, api.Errorf(api.NotFound, "there is no %s; the paths begin with %s, %s and so on", r.URL.EscapedPath(), api.GroupsPath, api.PortsPath))
 	})
 	return mux
 }
@@ -136,12 +136,9 @@ func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api
 	if err := p.mayChange(); err != nil {
 		return api.Group{}, err
 	}
-	file, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxGroupFileBytes))
-	if errors.As(err, new(*http.MaxBytesError)) {
-		return api.Group{}, api.Errorf(api.TooLarge, "the group file is longer than %d bytes, which no group needs; split the group", api.MaxGroupFileBytes)
-	}
+	file, err := readBody(r, "the group file", "no group needs; split the group")
 	if err != nil {
-		return api.Group{}, api.Errorf(api.BadRequest, "the group file did not arrive whole: %v", err)
+		return api.Group{}, err
 	}
 	g, err := do(r.Context(), file)
 	if err != nil {
@@ -149,6 +146,18 @@ func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api
 		return api.Group{}, err
 	}
 	return p.hide(g), nil
+}
+
+// readBody reads what a request carries. what is what to call it, mend what to do when it is too long.
+func readBody(r *http.Request, what, mend string) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxGroupFileBytes))
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return nil, api.Errorf(api.TooLarge, "%s is longer than %d bytes, which %s", what, api.MaxGroupFileBytes, mend)
+	case err != nil:
+		return nil, api.Errorf(api.BadRequest, "%s did not arrive whole: %v", what, err)
+	}
+	return body, nil
 }
 
 // logRefusal does not repeat a sentence about a file: it quotes what stands there, and that may be an R_Key in a wrong place.

@@ -33,23 +33,36 @@ members:
   - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0x1234}]}
 `
 
-// serve runs a server on a socket, over a Controller among its twins, for a peer that may do what p says.
-func serve(t *testing.T, p peer) client {
+// twins are what a server's Controller works with, and the directory it keeps its state in.
+type twins struct {
+	sw        *ctltest.Switch
+	hops      *ctltest.Hops
+	addresses *ctltest.Addresses
+	dir       string
+}
+
+// newServer returns a server over a Controller among its twins.
+func newServer(t testing.TB) (*Server, twins) {
 	t.Helper()
-	state, err := store.Open(t.TempDir())
+	w := twins{ctltest.NewSwitch("eth1", "eth2"), ctltest.NewHops(), ctltest.NewAddresses(), t.TempDir()}
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.1": ctltest.Hop(1, "eth1", 1500, 1), "10.77.0.2": ctltest.Hop(2, "eth2", 1500, 2)})
+	state, err := store.Open(w.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hops := ctltest.NewHops()
-	hops.Set(map[string]nexthop.Hop{"10.77.0.1": ctltest.Hop(1, "eth1", 1500, 1), "10.77.0.2": ctltest.Hop(2, "eth2", 1500, 2)})
-	s := New(Config{
-		Control: ctl.New(ctl.Parts{
-			Switch: ctltest.NewSwitch("eth1", "eth2"), NextHops: hops, Addresses: ctltest.NewAddresses(), Store: state, Log: zap.NewNop(),
-		}),
+	t.Cleanup(func() { state.Close() })
+	return New(Config{
+		Control:  ctl.New(ctl.Parts{Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Log: zap.NewNop()}),
 		Features: func() []api.Feature { return []api.Feature{{Name: "f", Since: "5.4", Status: api.Available}} },
 		Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "rocast_groups 0") }),
 		Log:      zap.NewNop(),
-	})
+	}), w
+}
+
+// serve runs a server on a socket, for a peer that may do what p says.
+func serve(t *testing.T, p peer) client {
+	t.Helper()
+	s, _ := newServer(t)
 	s.access = func(net.Conn) peer { return p }
 	path := filepath.Join(t.TempDir(), "run", "rocast.sock")
 	l, err := Listen(path, os.Getegid())
@@ -67,7 +80,6 @@ func serve(t *testing.T, p peer) client {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the socket is still there: %v", err)
 		}
-		state.Close()
 	})
 	return client{api.NewClient(path, nil), path}
 }
@@ -156,10 +168,17 @@ func TestErrorsAreSentencesInJSON(t *testing.T) {
 			api.Error{Kind: api.BadFile, Line: 8, Message: "member 2: psn is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"}},
 		{"POST", "/v1/groups", strings.Repeat("#", api.MaxGroupFileBytes+1), 413,
 			api.Error{Kind: api.TooLarge, Message: "the group file is longer than 1048576 bytes, which no group needs; split the group"}},
+		{"POST", "/v1/perftest", strings.Repeat("#", api.MaxGroupFileBytes+1), 413,
+			api.Error{Kind: api.TooLarge, Message: "the request is longer than 1048576 bytes, which no list of receivers needs; name fewer"}},
+		{"POST", "/v1/perftest", `{"groupIP": "127.0.0.210", "receivers": ["10.77.0.8", "10.77.0.9"]}`, 400,
+			api.Error{Kind: api.BadRequest, Message: "perftest on 127.0.0.210: 10.77.0.8 is not reached: no route to 10.77.0.8; 10.77.0.9 is not reached: no route to 10.77.0.9"}},
+		{"DELETE", "/v1/perftest/fe80::1%25e%0a", "", 404, api.Error{Kind: api.NotFound, Message: "perftest on fe80::1 is not up; rocast perftest ls lists what is up"}},
 		{"GET", "/v1/groups/none", "", 404, api.Error{Kind: api.NotFound, Message: `there is no group "none"; rocast group ls lists those there are`}},
 		{"DELETE", "/v1/groups/none", "", 404, api.Error{Kind: api.NotFound, Message: `there is no group "none"; rocast group ls lists those there are`}},
 		{"PUT", "/v1/groups", "", 405, api.Error{Kind: api.BadRequest, Message: "PUT cannot be done to /v1/groups; it knows GET, POST"}},
 		{"GET", "/v2/groups", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /v2/groups; the paths begin with /v1/groups, /v1/ports and so on"}},
+		{"PUT", "/v1/groups/g1/%0a", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /v1/groups/g1/%0a; the paths begin with /v1/groups, /v1/ports and so on"}},
+		{"POST", "/v1/groups/%0a", "", 405, api.Error{Kind: api.BadRequest, Message: "POST cannot be done to /v1/groups/%0a; it knows DELETE, GET, PUT"}},
 		{"POST", "/metrics", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /metrics; the paths begin with /v1/groups, /v1/ports and so on"}},
 	} {
 		status, answer := c.call(t, e.method, e.path, e.body)

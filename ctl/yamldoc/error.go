@@ -38,5 +38,5 @@ func syntaxError(err error) error {
 		return Errorf(1, "not YAML: %v", err)
 	}
 	line, _ := strconv.Atoi(found[1])
-	return Errorf(max(1, line), "not YAML: %s; mend it on this line or the next", found[2])
+	return Errorf(max(1, line), "not YAML: %.*s; mend it on this line or the next", maxQuotedRunes, found[2])
 }

@@ -11,6 +11,14 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// What is read and what is said of it is bounded: an error may quote a value, and is a sentence all the same.
+const (
+	// maxTextBytes is more than any name, word or path needs; a longer scalar is refused.
+	maxTextBytes = 1024
+	// maxQuotedRunes is what is repeated of what may be of any length; the rest is left out.
+	maxQuotedRunes = 80
+)
+
 // Value is one value of a document.
 type Value struct {
 	node *yaml.Node
@@ -84,6 +92,9 @@ func (v Value) Text() (string, error) {
 	if v.node.Tag == "!!null" || v.node.Value == "" {
 		return "", v.Errorf("has no value; write one or remove the key")
 	}
+	if len(v.node.Value) > maxTextBytes {
+		return "", v.Errorf("is %d bytes long; write %d at most", len(v.node.Value), maxTextBytes)
+	}
 	return v.node.Value, nil
 }
 
@@ -117,10 +128,10 @@ func (v Value) Addr() (netip.Addr, error) {
 	switch {
 	case err != nil:
 		return netip.Addr{}, v.Errorf("%q is not an IP address; write one such as 10.77.0.2 or fd00::2", text)
+	case addr.Zone() != "": // which is any text
+		return netip.Addr{}, v.Errorf("%q has a zone; write a global or unique local address", addr)
 	case addr.Is4In6():
 		return netip.Addr{}, v.Errorf("%v is an IPv4 address in IPv6 clothes; write %v", addr, addr.Unmap())
-	case addr.Zone() != "":
-		return netip.Addr{}, v.Errorf("%v has a zone; write a global or unique local address", addr)
 	}
 	return addr, nil
 }

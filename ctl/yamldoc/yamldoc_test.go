@@ -3,7 +3,9 @@ package yamldoc
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+	"unicode"
 )
 
 type document struct {
@@ -66,7 +68,11 @@ func TestMistakesNameLineThingAndMend(t *testing.T) {
 		{"name: a\nsize: 99999999999999999999999\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 		{"name: a\nip: 10.0.0\n", `line 2: ip "10.0.0" is not an IP address; write one such as 10.77.0.2 or fd00::2`},
 		{"name: a\nip: '::ffff:10.0.0.1'\n", "line 2: ip ::ffff:10.0.0.1 is an IPv4 address in IPv6 clothes; write 10.0.0.1"},
-		{"name: a\nip: fe80::1%eth0\n", "line 2: ip fe80::1%eth0 has a zone; write a global or unique local address"},
+		{"name: a\nip: fe80::1%eth0\n", `line 2: ip "fe80::1%eth0" has a zone; write a global or unique local address`},
+		{"name: a\nip: \"::ffff:10.0.0.1%a\\nb\"\n", `line 2: ip "::ffff:10.0.0.1%a\nb" has a zone; write a global or unique local address`},
+		{"name: " + strings.Repeat("a", 1025), "line 1: name is 1025 bytes long; write 1024 at most"},
+		{"? " + strings.Repeat("k", 2000) + "\n: 1\n", `line 1: key "` + strings.Repeat("k", 80) + `" is not known here; known are name, size, ip, items`},
+		{"name: *" + strings.Repeat("a", 2000), "line 1: not YAML: unknown anchor '" + strings.Repeat("a", 64) + "; mend it on this line or the next"},
 		{"name: &a b\nip: *a\n", "line 1: anchors and aliases are not understood here; write the value out"},
 		{"name: a\nitems:\n  - {size: 1}\n  - {size: x}\n", "line 4: item 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 		{"name: a\nitems:\n  - {}\n", "line 3: item 1 has no size; add size: N"},
@@ -90,8 +96,15 @@ func FuzzParse(f *testing.F) {
 	f.Add("name: a\nitems: [{size: 1}]\n")
 	f.Add("{name: [")
 	f.Fuzz(func(t *testing.T, text string) {
-		if _, err := parse(text); err != nil && Line(err) < 1 {
+		_, err := parse(text)
+		if err == nil {
+			return
+		}
+		if Line(err) < 1 {
 			t.Errorf("%q: no line in %v", text, err)
+		}
+		if strings.ContainsFunc(err.Error(), func(r rune) bool { return !unicode.IsPrint(r) }) || len(err.Error()) > 5*maxTextBytes {
+			t.Errorf("%q: no sentence is %q", text, err)
 		}
 	})
 }

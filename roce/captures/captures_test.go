@@ -11,7 +11,7 @@ func TestEveryFileReads(t *testing.T) {
 		}
 		frames += len(f)
 	}
-	if len(Names()) != 42 || frames != 2840 {
+	if len(Names()) != 46 || frames != 2923 {
 		t.Errorf("%d captures with %d frames", len(Names()), frames)
 	}
 	for _, name := range Reports() {

@@ -64,6 +64,9 @@ func TestTraceOfCapturedFrames(t *testing.T) {
 		{"m_rnr", 6, []string{"Opcode=ACK", "Syndrome=RNR NAK 1.28ms MSN=0", "Value=0x7ddca58f"}},
 		{"m_zero", 0, []string{"Opcode=WRITE_ONLY", "VA=0x7fb4025c2000 RKey=hidden DMABytes=0", "Value=0xa5af5790"}},
 		{"rping", 0, []string{"Opcode=UD_SEND_ONLY", "QKey=2147549184 SrcQPN=1", "256 byte(s)"}},
+		{"atomic", 2, []string{"Opcode=FETCH_ADD", "VA=0x7f1e452f0008 RKey=hidden SwapAdd=0x1 Compare=0x0", "ICRC"}},
+		{"atomic", 3, []string{"Opcode=ATOMIC_ACK", "Syndrome=ACK", "MSN=2", "AtomicAckETH", "Original=0"}},
+		{"ipv6", 10, []string{"IPv6", "Opcode=WRITE_LAST_IMM", "Data=16909060", "1 byte(s)", "Pad=[0, 0, 0]"}},
 		{"m_odd", 1, []string{"PadCount=3", "1 byte(s)", "Pad=[0, 0, 0]"}},
 	} {
 		text := decode(captured(t, c.capture, c.index)).String()
