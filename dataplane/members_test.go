@@ -332,6 +332,57 @@ func TestActiveSourceLeaves(t *testing.T) {
 	silent(t, net)
 }
 
+// A group whose source could not change gets one that may: a receiver is let
+// send, or the source's host sets a QP up anew while a receiver leaves. Every
+// path goes on where its QP is.
+func TestSourceChangesWhereItCouldNot(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*mft.Group)
+		sender netip.Addr // with PSN 5000
+	}{
+		"a receiver may send": {
+			func(g *mft.Group) { g.Paths[0].Sends, g.Paths[0].SendPSN = true, 5000 },
+			ipB,
+		},
+		"another QP of the source": {
+			func(g *mft.Group) {
+				g.Source.DestQPN, g.Source.FirstPSN, g.Paths = 18, 5000, g.Paths[1:]
+			},
+			ipA,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := group()
+			net := newNet(t, g)
+			say(t, net, write(firstPSN, []byte("a")))
+			for _, p := range g.Paths {
+				say(t, net, ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited))
+			}
+			for _, p := range net.Ports {
+				p.Take()
+			}
+			next := group()
+			tt.change(next)
+			if err := net.Switch.Replace(g.ID, next); err != nil {
+				t.Fatal(err)
+			}
+			p := write(5000, []byte("next"))
+			p.src = tt.sender
+			say(t, net, p)
+			for _, path := range g.Paths[1:] {
+				if psn := heard(t, net, path.Dst, roce.OpWriteOnly); psn != path.FirstPSN.Next() {
+					t.Errorf("%v got PSN %d, its QP expects %d", path.Dst, psn, path.FirstPSN.Next())
+				}
+				say(t, net, ack(path.Dst, path.FirstPSN.Next(), roce.SyndromeUnlimited))
+			}
+			if psn := heard(t, net, tt.sender, roce.OpAck); psn != 5000 {
+				t.Errorf("%v heard ACK %d", tt.sender, psn)
+			}
+			silent(t, net)
+		})
+	}
+}
+
 // A receiver that comes back with another QP is a new member.
 func TestReceiverComesBackWithAnotherQP(t *testing.T) {
 	g := group()

@@ -15,6 +15,7 @@ type state struct {
 	merge  *feedback.Group
 	active int         // path of the active source; onlySends: the group's Source
 	legs   []legState  // per path
+	turns  []turn      // per path; nil: only the group's Source ever sends
 	first  senderState // of a Source that only sends
 	left   senderState // of a source that has left the group
 	marks  sourceMarks
@@ -32,6 +33,11 @@ const (
 type legState struct {
 	deltaPSN int32 // the path's PSN minus the source's
 	deltaMSN int32 // the source's MSN minus the path's
+}
+
+// turn is what is kept of one path for the next change of source. It is more
+// than legState, and few groups need it.
+type turn struct {
 	// While the member is the source, what its path has received stands here.
 	awayPSN roce.PSN // the next its QP expects
 	awayMSN roce.MSN
@@ -69,13 +75,31 @@ func newState(g *mft.Group) *state {
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored,
 	})
 	for i := range st.legs {
-		p := &g.Paths[i]
-		st.legs[i] = legState{
-			deltaPSN: g.DeltaPSN(i), awayPSN: p.FirstPSN, senderState: senderState{nextPSN: p.SendPSN},
-		}
+		st.legs[i].deltaPSN = g.DeltaPSN(i)
+	}
+	if othersSend(g) {
+		st.turns = newTurns(g)
 	}
 	st.merge.Away(st.active)
 	return st
+}
+
+// othersSend says whether the source may change while the members stay.
+func othersSend(g *mft.Group) bool {
+	for i := range g.Paths {
+		if g.Paths[i].Sends {
+			return true
+		}
+	}
+	return false
+}
+
+func newTurns(g *mft.Group) []turn {
+	turns := make([]turn, len(g.Paths))
+	for i := range turns {
+		turns[i] = turn{awayPSN: g.Paths[i].FirstPSN, senderState: senderState{nextPSN: g.Paths[i].SendPSN}}
+	}
+	return turns
 }
 
 // adopt takes over a new version of the group and says whether its members
@@ -90,9 +114,12 @@ func (st *state) adopt(g *mft.Group) bool {
 		same = same && from[i] == i
 	}
 	if same {
+		if st.turns == nil && othersSend(g) {
+			st.turns = newTurns(g)
+		}
 		return false
 	}
-	legs := make([]legState, len(from))
+	legs, turns := make([]legState, len(from)), newTurns(g)
 	active := nobody
 	if st.active == onlySends && sameSource(old, g) {
 		active = onlySends
@@ -101,15 +128,20 @@ func (st *state) adopt(g *mft.Group) bool {
 	}
 	for i, k := range from {
 		if k < 0 {
-			legs[i] = legState{awayPSN: g.Paths[i].FirstPSN, senderState: senderState{nextPSN: g.Paths[i].SendPSN}}
 			continue
 		}
 		legs[i] = st.legs[k]
+		if st.turns != nil {
+			turns[i] = st.turns[k]
+		}
 		if k == st.active {
 			active = i
 		}
 	}
-	st.legs, st.active = legs, active
+	if st.turns == nil && active != nobody && !othersSend(g) {
+		turns = nil // the source is the one it was, and stays that
+	}
+	st.legs, st.turns, st.active = legs, turns, active
 	st.merge.Rearrange(from)
 	return true
 }
@@ -163,7 +195,7 @@ func (st *state) senderState(path int) *senderState {
 	case nobody:
 		return &st.left
 	}
-	return &st.legs[path].senderState
+	return &st.turns[path].senderState
 }
 
 // switchSource makes the member of path next the source, with the packet ev
@@ -205,13 +237,13 @@ func (st *state) hand(next int, to *senderState) {
 	from.nextPSN, from.messages = st.merge.NextPSN(), st.merge.Messages()
 	from.hadTurn = st.merge.Settled()
 	for i := range st.legs {
-		leg := &st.legs[i]
+		leg, turn := &st.legs[i], &st.turns[i]
 		// A path stands where its QP is, but for the source's own, which its
 		// stream did not reach, and those that take no part.
 		if i != st.active && st.merge.Part(i) == feedback.PartActive {
-			leg.awayPSN, leg.awayMSN = from.nextPSN.Add(leg.deltaPSN), st.merge.MSN(i).Add(-leg.deltaMSN)
+			turn.awayPSN, turn.awayMSN = from.nextPSN.Add(leg.deltaPSN), st.merge.MSN(i).Add(-leg.deltaMSN)
 		}
-		leg.deltaPSN, leg.deltaMSN = leg.awayPSN.Sub(to.nextPSN), to.messages.Sub(leg.awayMSN)
+		leg.deltaPSN, leg.deltaMSN = turn.awayPSN.Sub(to.nextPSN), to.messages.Sub(turn.awayMSN)
 	}
 }
 

@@ -184,17 +184,26 @@ func (s *Switch) Remove(id mft.GroupID) error {
 	return err
 }
 
-// steer makes the classifier agree with t about keys.
-func (s *Switch) steer(keys []mft.Key, t *mft.Table) error {
-	var errs []error
-	for _, k := range keys {
-		if id, ok := t.Find(k); ok {
-			errs = append(errs, s.steering.Steer(k, id))
-		} else {
-			errs = append(errs, s.steering.Unsteer(k))
+// steer makes the classifier agree with t about keys, as far as it can. What goes
+// makes room for what comes, or a change could not be taken back where the
+// classifier is full. The error is the first one: each key would say the same.
+func (s *Switch) steer(keys []mft.Key, t *mft.Table) (first error) {
+	note := func(err error) {
+		if first == nil {
+			first = err
 		}
 	}
-	return errors.Join(errs...)
+	for _, k := range keys {
+		if _, ok := t.Find(k); !ok {
+			note(s.steering.Unsteer(k))
+		}
+	}
+	for _, k := range keys {
+		if id, ok := t.Find(k); ok {
+			note(s.steering.Steer(k, id))
+		}
+	}
+	return first
 }
 
 func (s *Switch) owner(id mft.GroupID) *Worker { return s.workers[s.workers[0].owner(id)] }

@@ -28,32 +28,31 @@ type Group struct {
 	paths  []path
 
 	started  bool     // the source's place is known
+	told     bool     // merged was told by this state; else it is a guess
+	inside   bool     // the newest packet is not its message's last
+	awayWas  Part     // what the path of the source itself was before it was away
 	sent     roce.PSN // highest data PSN forwarded
 	pos      roce.PSN // last data PSN seen: the source's place in this round
 	merged   roce.PSN // what the source was last told, unless it resends from below
-	told     bool     // merged was told by this state; else it is a guess
 	toldUpTo roce.PSN // the highest PSN it told to be acknowledged
 	toldMSN  roce.MSN // with it
 	messages roce.MSN // messages whose last packet was new when it came: too few after losses on the uplink
-	inside   bool     // the newest packet is not its message's last
 	resentAt Tick     // when the source last resent something
 
 	floor floor
 
 	// A NAK for goBack went out and the source has not come back to it.
 	awaiting bool
-	goBack   roce.PSN
 	saidBack bool // and no ACK went out since
+	goBack   roce.PSN
 
 	sequenceNAKs int // paths with a pending sequence NAK
 	rnrNAKs      int // paths with a pending RNR NAK
 
-	refusing bool     // the source asked for what no group can carry
-	refused  roce.PSN // from here on nothing is forwarded
+	refusing bool // the source asked for what no group can carry
 	refusal  roce.Syndrome
+	refused  roce.PSN // from here on nothing is forwarded
 	end      end
-
-	awayWas Part // what the path of the source itself was before it was away
 
 	speech     speech
 	congestion congestion
@@ -62,9 +61,9 @@ type Group struct {
 // end is the fatal NAK with the lowest PSN, a receiver's or a refusal: what the
 // source's QP will end with.
 type end struct {
-	syndrome roce.Syndrome // 0: none
 	psn      roce.PSN
-	told     bool // in this round of the source
+	syndrome roce.Syndrome // 0: none
+	told     bool          // in this round of the source
 }
 
 // path is what is known of one receiver. A pending NAK is always for acked+1:

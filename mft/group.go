@@ -54,37 +54,39 @@ func ParseAddressing(s string) (Addressing, error) {
 // Group is one source's reach to its receivers. It is immutable once it is in
 // a table.
 type Group struct {
-	ID   GroupID // given by Table.With
+	ID   GroupID  // given by Table.With
+	QPN  roce.QPN // what the source uses as remote QPN
 	Name string
 
-	Addressing Addressing
 	IP         netip.Addr // what the source uses as peer IP
-	QPN        roce.QPN   // what the source uses as remote QPN
-	PathMTU    int        // payload bytes of a full packet: 256, 512 .. 4096
-	Memory     []VirtualRegion
-	Policy     feedback.Policy
+	Addressing Addressing
+	// Restored: the group outlived a crash of the daemon, so what its
+	// paths have acknowledged is unknown (feedback.Config.Restored).
+	Restored bool
+	PathMTU  int // payload bytes of a full packet: 256, 512 .. 4096
+	Memory   []VirtualRegion
+	Policy   feedback.Policy
 
 	Source Source
 	// Paths are sorted by (peer IP, RemoteQPN): see FindPath. Forwarded
 	// paths stand behind the connected ones.
 	Paths []Path
-
-	// Restored: the group outlived a crash of the daemon, so what its
-	// paths have acknowledged is unknown (feedback.Config.Restored).
-	Restored bool
 }
 
 // Leg is how a frame leaves the box towards one host: the port, the Ethernet
 // header, the addresses and the QP.
+//
+// There is one for each path of each group, so its fields, like those of Path,
+// are in the order that leaves no gaps: see BenchmarkMemory.
 type Leg struct {
 	Port PortID // NoPort: not resolved
 	// L2 is the whole Ethernet header of a frame on this leg, VLAN tags and
 	// EtherType included; L2Bytes of it are used (14, 18 or 22).
 	L2      [22]byte
+	DestQPN roce.QPN // the host's QP
 	L2Bytes uint8
 	Src     netip.Addr // IP source of frames on this leg
 	Dst     netip.Addr // the host
-	DestQPN roce.QPN   // the host's QP
 }
 
 // Resolved says whether the kernel has told where the host is.
@@ -122,18 +124,18 @@ func (k PathKind) String() string {
 // regions; the next switch translates and merges for what lies behind it.
 type Path struct {
 	Leg
-	Kind PathKind
+	RemoteQPN roce.QPN // dest QPN its feedback carries
+	FirstPSN  roce.PSN // the first PSN its QP expects
+	SendPSN   roce.PSN // the first PSN its QP sends, if it Sends
 	// Rank numbers the paths of the group that share Port, from 0. Copies of
 	// one frame through one port have different ranks.
-	Rank      uint16
-	RemoteQPN roce.QPN // dest QPN its feedback carries
+	Rank  uint16
+	Kind  PathKind
+	Sends bool // role both: the member may become the source
 	// Via is the next switch of a forwarded path. It tells which is which when
 	// ports change.
-	Via      netip.Addr
-	FirstPSN roce.PSN // the first PSN its QP expects
-	Sends    bool     // role both: the member may become the source
-	SendPSN  roce.PSN // the first PSN its QP sends then
-	Regions  []Region // parallel to Group.Memory, or empty: RETH passes unchanged
+	Via     netip.Addr
+	Regions []Region // parallel to Group.Memory, or empty: RETH passes unchanged
 }
 
 // DeltaPSN is what is added to a PSN of the source to get the path's.
@@ -226,14 +228,17 @@ func (g *Group) Legs() []*Leg {
 	return legs
 }
 
-// seal sorts the paths, ranks them per port and checks what the data path
-// relies on.
+// seal sorts the paths, ranks them per port, gives up their spare room and
+// checks what the data path relies on.
 func (g *Group) seal() error {
 	if len(g.Paths) == 0 {
 		return errors.New("a group needs at least one receiver")
 	}
 	if len(g.Paths) > MaxPaths {
 		return fmt.Errorf("%d receivers are more than the %d one group can have", len(g.Paths), MaxPaths)
+	}
+	if cap(g.Paths) > len(g.Paths) {
+		g.Paths = slices.Clone(g.Paths) // appended to one by one, they have up to twice the room
 	}
 	slices.SortStableFunc(g.Paths, func(a, b Path) int {
 		if a.Kind != b.Kind {

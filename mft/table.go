@@ -1,6 +1,7 @@
 package mft
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,7 +21,8 @@ const MaxGroups = 1 << slotBits
 const (
 	slotBits   = 20
 	pageGroups = 256 // groups in a page: what one change copies
-	keyShards  = 1024
+	shardBits  = 10
+	keyShards  = 1 << shardBits
 )
 
 // NoGroup is what the classifier reports for a RoCE frame to a group's IP
@@ -57,32 +59,41 @@ type Key struct {
 	Match Match
 }
 
-func (k Key) shard() int {
-	a := k.Addr.As16()
-	h := uint32(2166136261) // FNV-1a, 32 bits
-	for _, b := range a[8:] {
-		h = (h ^ uint32(b)) * 16777619
-	}
-	h = (h ^ uint32(k.QPN)) * 16777619
-	h = (h ^ uint32(k.Match)) * 16777619
-	return int((h ^ h>>16) % keyShards)
+// entry is a Key as the table keeps it: without the pointer that is in a
+// netip.Addr, so that the garbage collector passes over the maps.
+type entry struct {
+	addr  [16]byte
+	qpn   roce.QPN
+	match Match
+	ipv6  bool // keeps ::ffff:a.b.c.d apart from a.b.c.d
+}
+
+func (k Key) entry() entry {
+	return entry{addr: k.Addr.As16(), qpn: k.QPN, match: k.Match, ipv6: !k.Addr.Is4()}
+}
+
+// shard spreads the low half of the address and the rest by the golden ratio
+// (Knuth vol. 3, 6.4).
+func (e *entry) shard() int {
+	h := binary.BigEndian.Uint64(e.addr[8:]) ^ uint64(e.qpn)<<32 ^ uint64(e.match)<<56
+	return int(h * 0x9E3779B97F4A7C15 >> (64 - shardBits))
 }
 
 // Table holds the groups. The zero value is the empty table.
 type Table struct {
-	pages  [][]*Group // slot -> group, pageGroups to a page
-	free   []GroupID  // what the next tenants of emptied slots are called
-	slots  int        // slots ever used
+	pages  []*page
+	free   []GroupID // what the next tenants of emptied slots are called
+	slots  int       // slots ever used
 	length int
-	keys   [keyShards]map[Key]holders
+	keys   [keyShards]map[entry]holder
 }
 
-// holders is who a key belongs to. Groups that share an IP share its MatchDst
-// key, which names none of them.
-type holders struct {
-	group GroupID
-	count int32
-}
+// page is a run of slots.
+type page [pageGroups]*Group
+
+// holder is who has a key: the group's ID. Groups that share an IP share its
+// MatchDst key, which names none of them; there it is how many they are.
+type holder uint32
 
 // ErrTaken is wrapped by With when another group has the same key.
 var ErrTaken = errors.New("is taken by another group")
@@ -92,11 +103,11 @@ func (t *Table) Len() int { return t.length }
 
 // Group returns the group id names, nil if it is gone.
 func (t *Table) Group(id GroupID) *Group {
-	page := id.Slot() / pageGroups
-	if page >= len(t.pages) {
+	slot := id.Slot()
+	if slot/pageGroups >= len(t.pages) {
 		return nil
 	}
-	if g := t.pages[page][id.Slot()%pageGroups]; g != nil && g.ID == id {
+	if g := t.pages[slot/pageGroups][slot%pageGroups]; g != nil && g.ID == id {
 		return g
 	}
 	return nil
@@ -116,8 +127,12 @@ func (t *Table) All(yield func(*Group) bool) {
 // Find returns the group a key names: NoGroup for an IP that groups own. It is
 // what the classifier's map holds.
 func (t *Table) Find(k Key) (GroupID, bool) {
-	h, ok := t.keys[k.shard()][k]
-	return h.group, ok
+	e := k.entry()
+	h, ok := t.keys[e.shard()][e]
+	if ok && k.Match == MatchDst {
+		return NoGroup, true
+	}
+	return GroupID(h), ok
 }
 
 // Lookup finds the group of a frame by its addresses and dest QPN, as the
@@ -218,32 +233,35 @@ func (t *Table) Replace(id GroupID, g *Group) (*Table, error) {
 	return &next, nil
 }
 
-// set stores g in a copy of its page.
+// set stores g in a copy of its page. Slots are used in order, so the page is
+// there or is the next.
 func (t *Table) set(slot int, g *Group) {
-	page := slot / pageGroups
-	t.pages = append(make([][]*Group, 0, page+1), t.pages...)
-	for len(t.pages) <= page {
-		t.pages = append(t.pages, nil)
+	i := slot / pageGroups
+	t.pages = append(make([]*page, 0, i+1), t.pages...)
+	fresh := new(page)
+	if i == len(t.pages) {
+		t.pages = append(t.pages, fresh)
+	} else {
+		*fresh = *t.pages[i]
+		t.pages[i] = fresh
 	}
-	fresh := make([]*Group, pageGroups)
-	copy(fresh, t.pages[page])
 	fresh[slot%pageGroups] = g
-	t.pages[page] = fresh
 }
 
 func (t *Table) addKeys(g *Group) error {
 	owned := map[int]bool{}
 	for _, k := range g.Keys() {
-		h := t.keys[k.shard()][k]
-		if k.Match == MatchDst {
-			h.group = NoGroup
-		} else if h.count > 0 {
+		e := k.entry()
+		h, held := t.keys[e.shard()][e]
+		switch {
+		case k.Match == MatchDst:
+			h++
+		case held:
 			return fmt.Errorf("%v with QPN %d %w", k.Addr, k.QPN, ErrTaken)
-		} else {
-			h.group = g.ID
+		default:
+			h = holder(g.ID)
 		}
-		h.count++
-		t.shard(k.shard(), owned)[k] = h
+		t.shard(e.shard(), owned)[e] = h
 	}
 	return nil
 }
@@ -251,22 +269,22 @@ func (t *Table) addKeys(g *Group) error {
 func (t *Table) removeKeys(g *Group) {
 	owned := map[int]bool{}
 	for _, k := range g.Keys() {
-		shard := t.shard(k.shard(), owned)
-		h := shard[k]
-		if h.count--; h.count == 0 {
-			delete(shard, k)
+		e := k.entry()
+		shard := t.shard(e.shard(), owned)
+		if k.Match == MatchDst && shard[e] > 1 {
+			shard[e]--
 		} else {
-			shard[k] = h
+			delete(shard, e)
 		}
 	}
 }
 
 // shard returns shard i for writing, copying it the first time.
-func (t *Table) shard(i int, owned map[int]bool) map[Key]holders {
+func (t *Table) shard(i int, owned map[int]bool) map[entry]holder {
 	if !owned[i] {
 		owned[i] = true
 		if t.keys[i] = maps.Clone(t.keys[i]); t.keys[i] == nil {
-			t.keys[i] = map[Key]holders{}
+			t.keys[i] = map[entry]holder{}
 		}
 	}
 	return t.keys[i]

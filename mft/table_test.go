@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -220,47 +219,4 @@ func TestRegions(t *testing.T) {
 	if va, rkey := g.Translate(0, 1, ^uint64(0)); va != 0x20+0xFF || rkey != 12 {
 		t.Errorf("translated to %#x, %d", va, rkey)
 	}
-}
-
-// Lookup time must not grow with the number of groups.
-func BenchmarkLookup(b *testing.B) {
-	for _, n := range []int{1, 1000, 100_000} {
-		table := load(b, n)
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			i := 0
-			for b.Loop() {
-				i = (i + 7919) % n
-				if id, ok := table.Lookup(addr(1), addr(i), 1); !ok || table.Group(id) == nil {
-					b.Fatal("a group is missing")
-				}
-			}
-		})
-	}
-}
-
-// BenchmarkLoad reports the time and the memory of a group of three.
-func BenchmarkLoad(b *testing.B) {
-	const n = 100_000
-	for b.Loop() {
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		table := load(b, n)
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/group")
-		runtime.KeepAlive(table)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/group")
-}
-
-func load(b *testing.B, n int) *Table {
-	table := new(Table)
-	for i := range n {
-		var err error
-		if table, err = table.With(testGroup(addr(i), 1, 3)); err != nil {
-			b.Fatal(err)
-		}
-	}
-	return table
 }

@@ -20,14 +20,14 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "started", "sent", "pos", "merged", "told", "toldUpTo", "toldMSN", "messages", "inside", "resentAt", "floor",
-			"awaiting", "goBack", "saidBack", "sequenceNAKs", "rnrNAKs", "refusing", "refused", "refusal", "end", "awayWas", "speech", "congestion",
+			"policy", "paths", "started", "told", "inside", "awayWas", "sent", "pos", "merged", "toldUpTo", "toldMSN", "messages", "resentAt", "floor",
+			"awaiting", "saidBack", "goBack", "sequenceNAKs", "rnrNAKs", "refusing", "refusal", "refused", "end", "speech", "congestion",
 		}},
 		{path.Type.Elem(), []string{
 			"since", "acked", "msn", "pending", "credit", "part", "migReq", "silent", "asked", "cnps",
 		}},
 		{field(group, "floor"), []string{"psn", "known", "msn", "migReq", "above", "need", "ranked"}},
-		{field(group, "end"), []string{"syndrome", "psn", "told"}},
+		{field(group, "end"), []string{"psn", "syndrome", "told"}},
 		{field(group, "speech"), []string{"quietSince", "said", "hole"}},
 	} {
 		var got []string

@@ -3,8 +3,8 @@
 // reorder and damage frames. Receivers die, come and go, hosts slow down, the switch crashes and comes back, another member becomes
 // the source.
 //
-// One seed is one run: [Draw] makes the [Scenario] from it and [Runner.Run] plays that. A run reads no clock, starts no goroutine and
-// iterates no map, so the same seed gives the same events, which [Result].Hash proves.
+// One seed is one run: [Draw] makes the [Scenario] from it, or [DrawReceivers] one of many receivers, and [Runner.Run] plays that. A
+// run reads no clock, starts no goroutine and iterates no map, so the same seed gives the same events, which [Result].Hash proves.
 //
 //	source ── link ──▶ switch ──▶ link ── receiver 1 .. n      data, as real frames with real ICRCs
 //	       ◀── link ──        ◀── link ──                      what they answer

@@ -25,13 +25,31 @@ const (
 
 // Draw makes a scenario of a seed.
 func Draw(seed uint64) Scenario {
-	d := drawer{rand.New(rand.NewPCG(seed, scenarioStream))}
-	s := Scenario{Seed: seed}
+	d := newDrawer(seed)
 	receivers, packets := StandardReceivers, StandardPackets
 	if d.oneIn(10) {
 		receivers, packets = 1+d.IntN(8), 1+d.IntN(600)
 	}
-	s.Hosts = make([]Host, 1+receivers)
+	return d.scenario(seed, receivers, packets)
+}
+
+// MaxReceivers is the most DrawReceivers makes: the first source may be one too.
+const MaxReceivers = mft.MaxPaths - 1
+
+// DrawReceivers makes a scenario of a seed with so many receivers, from 1 to MaxReceivers. The more there are, the fewer packets are
+// sent, so that a run of many receivers takes seconds.
+func DrawReceivers(seed uint64, receivers int) Scenario {
+	const copies = 16 << 10
+	return newDrawer(seed).scenario(seed, receivers, min(StandardPackets, copies/receivers))
+}
+
+func newDrawer(seed uint64) drawer {
+	return drawer{rand.New(rand.NewPCG(seed, scenarioStream))}
+}
+
+// scenario draws all that is not given.
+func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
+	s := Scenario{Seed: seed, Hosts: make([]Host, 1+receivers)}
 	d.policy(&s)
 	d.network(&s)
 	d.troubles(&s)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/binary"
 	"net/netip"
 
 	"github.com/rocast/rocast/dataplane"
@@ -10,7 +11,7 @@ import (
 
 // Addresses: every host has a port of its own, numbered as the host.
 var (
-	switchMAC = roce.MAC{2, 0, 0, 0, 0, 0xFE}
+	switchMAC = roce.MAC{2, 0, 0, 1, 0, 0} // hosts have the last two bytes
 	groupIPs  = [2]netip.Addr{netip.MustParseAddr("10.77.0.200"), netip.MustParseAddr("fd77::c8")}
 )
 
@@ -28,7 +29,11 @@ func (w *world) groupIP() netip.Addr {
 
 func (w *world) address(host int) netip.Addr {
 	b := w.groupIP().AsSlice()
-	b[len(b)-1] = byte(host + 1)
+	n := host + 1
+	if n >= int(b[len(b)-1]) {
+		n++ // that one is the group's
+	}
+	binary.BigEndian.PutUint16(b[len(b)-2:], uint16(n))
 	a, _ := netip.AddrFromSlice(b)
 	return a
 }

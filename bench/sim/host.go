@@ -19,7 +19,7 @@ type host struct {
 // String is the host's name, as in the stories of package feedback.
 func (h *host) String() string { return hostName(h.number) }
 
-func hostMAC(number int) roce.MAC { return roce.MAC{2, 0, 0, 0, 0, byte(number)} }
+func hostMAC(number int) roce.MAC { return roce.MAC{2, 0, 0, 0, byte(number >> 8), byte(number)} }
 
 func hostQPN(number int) roce.QPN { return firstQPN + roce.QPN(number) }
 

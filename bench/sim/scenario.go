@@ -175,5 +175,11 @@ func (l *Link) String() string {
 	return text
 }
 
-// hostName is a for the first source, b for the next host and so on, as in the stories of package feedback.
-func hostName(host int) string { return string(rune('a' + host)) }
+// hostName is a for the first source, b for the next host and so on, as in the stories of package feedback. Who comes after z is
+// called by number: h26.
+func hostName(host int) string {
+	if host > 'z'-'a' {
+		return fmt.Sprintf("h%d", host)
+	}
+	return string(rune('a' + host))
+}

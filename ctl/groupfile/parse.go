@@ -25,7 +25,8 @@ func Parse(text []byte) (*File, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	return &p.File, nil
+	file := p.File // alone: a parser holds the whole document
+	return &file, nil
 }
 
 func (p *parser) read(document yamldoc.Value) error {

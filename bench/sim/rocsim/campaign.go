@@ -29,17 +29,17 @@ type failure struct {
 	err  *sim.Failure
 }
 
-// play runs seeds from, from+1 ... Each run is on one goroutine from its beginning to its end.
-func play(from, seeds uint64, workers int) (*campaign, error) {
-	c := &campaign{from: from, seeds: seeds, workers: workers}
+// play runs the seeds asked for. Each run is on one goroutine from its beginning to its end.
+func play(o *options) (*campaign, error) {
+	c := &campaign{from: o.from, seeds: o.seeds, workers: o.workers}
 	start, cpu := time.Now(), cpuTime()
 	var next atomic.Uint64
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var broken error
-	for range workers {
+	for range o.workers {
 		wg.Go(func() {
-			part, err := some(from, seeds, &next)
+			part, err := some(o, &next)
 			mu.Lock()
 			defer mu.Unlock()
 			c.add(part)
@@ -55,22 +55,23 @@ func play(from, seeds uint64, workers int) (*campaign, error) {
 }
 
 // some runs seeds until none is left.
-func some(from, seeds uint64, next *atomic.Uint64) (*campaign, error) {
+func some(o *options, next *atomic.Uint64) (*campaign, error) {
 	var c campaign
 	var runner sim.Runner
 	for {
 		n := next.Add(1) - 1
-		if n >= seeds {
+		if n >= o.seeds {
 			return &c, nil
 		}
-		result, err := runner.Run(sim.Draw(from + n))
+		seed := o.from + n
+		result, err := runner.Run(o.draw(seed))
 		if err != nil {
-			return &c, fmt.Errorf("seed %d: %w", from+n, err)
+			return &c, fmt.Errorf("seed %d: %w", seed, err)
 		}
 		c.events += result.Events
 		c.tally.Add(&result.Tally)
 		if result.Failure != nil {
-			c.failed = append(c.failed, failure{from + n, result.Failure})
+			c.failed = append(c.failed, failure{seed, result.Failure})
 		} else {
 			c.ended[result.Status]++
 		}

@@ -26,6 +26,22 @@ func TestCampaign(t *testing.T) {
 	}
 }
 
+func TestReceivers(t *testing.T) {
+	code, out := call(t, "-seeds", "5", "-receivers", "40")
+	if code != 0 || !strings.Contains(out, "5 runs, seeds 0 to 4") || !strings.Contains(out, "all invariants held in all runs") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	code, out = call(t, "-replay", "1", "-receivers", "40", "-out", t.TempDir())
+	if code != 0 || !strings.Contains(out, "h40 to switch") || strings.Contains(out, "h41") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	for _, n := range []string{"-1", "1024"} {
+		if code, out := call(t, "-receivers", n); code != 2 || out != "rocsim: "+n+" receivers are not from 1 to 1023\n" {
+			t.Errorf("exit %d\n%s", code, out)
+		}
+	}
+}
+
 func TestReplayWritesFrames(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "build")
 	code, out := call(t, "-replay", "7", "-lines", "3", "-out", dir)

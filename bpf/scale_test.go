@@ -1,0 +1,121 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// loadSmall is load with room for a few entries.
+func loadSmall(t testing.TB, entries uint32) *Classifier {
+	t.Helper()
+	spec, err := loadClassifier()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Maps[classifierMapGroups].MaxEntries = entries
+	c := &Classifier{spec: spec}
+	if err := spec.LoadAndAssign(&c.maps, nil); errors.Is(err, unix.EPERM) {
+		t.Skip("needs CAP_BPF and CAP_NET_ADMIN")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// A full map refuses the next entry in a sentence that says what to do, goes on with those it has, and takes another one
+// when one has gone. (What becomes of the group then: TestFullClassifierChangesNothing in package dataplane.)
+func TestFullMapRefuses(t *testing.T) {
+	const room = 4
+	c := loadSmall(t, room)
+	key := func(i int) Key { return Key{Addr: groupIP, QPN: uint32(1 + i), Match: MatchDstQPN} }
+	for i := range room {
+		put(t, c, key(i), uint32(i))
+	}
+	const want = "classify dst+qpn 10.77.0.100 0x000005 as group 4: all 1048576 entries are taken, delete a group first: "
+	err := c.PutGroup(key(room), room)
+	if !errors.Is(err, unix.E2BIG) || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v, want %s...", err, want)
+	}
+	put(t, c, key(0), 7) // the key is there already
+	if err := c.DeleteGroup(key(1)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, c, key(room), room)
+}
+
+// groupAt is the IP of one of many groups.
+func groupAt(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 78 + byte(i>>16), byte(i >> 8), byte(i)})
+}
+
+// BenchmarkEntries is what an entry takes in the kernel, as the kernel accounts for it, and what it takes to make one.
+func BenchmarkEntries(b *testing.B) {
+	const n = 200_000
+	for b.Loop() {
+		c := load(b)
+		empty := kernelBytes(b, c)
+		for i := range n {
+			put(b, c, Key{Addr: groupAt(i), QPN: groupQPN, Match: MatchDstQPN}, uint32(i))
+		}
+		b.ReportMetric(float64(kernelBytes(b, c)-empty)/n, "B/entry")
+		b.ReportMetric(float64(empty), "B/empty-map")
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/entry")
+}
+
+func kernelBytes(b *testing.B, c *Classifier) uint64 {
+	info, err := c.maps.Groups.Info()
+	if err != nil {
+		b.Fatal(err)
+	}
+	bytes, ok := info.Memlock()
+	if !ok {
+		b.Skip("the kernel does not say what a map takes")
+	}
+	return bytes
+}
+
+// BenchmarkClassifyAmong classifies frames of a group among many: the same one again and again, or any of them. Of the
+// random ones each is a system call of its own, which leaves the caches cold: they compare with each other only.
+func BenchmarkClassifyAmong(b *testing.B) {
+	for _, n := range []int{1, 1000, 100_000} {
+		bench := newBench(b, false)
+		frames := make([][]byte, n)
+		for i := range frames {
+			frames[i] = frame(hostA, groupAt(i), roce.OpSendOnly, groupQPN, 64)
+			put(b, bench.c, Key{Addr: groupAt(i), QPN: groupQPN, Match: MatchDstQPN}, uint32(i))
+		}
+		b.Run(fmt.Sprintf("hot/%d", n), func(b *testing.B) {
+			_, perRun, err := bench.p.objs.Program.Benchmark(frames[n/2], b.N, b.ResetTimer)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(perRun.Nanoseconds()), "ns/frame")
+		})
+		b.Run(fmt.Sprintf("random/%d", n), func(b *testing.B) {
+			total := 0.0
+			for i := range b.N {
+				h := uint64(i) * 0x9E3779B97F4A7C15
+				h = (h ^ h>>29) * 0xBF58476D1CE4E5B9
+				_, perRun, err := bench.p.objs.Program.Benchmark(frames[h>>40*uint64(n)>>24], 1, nil)
+				if err != nil {
+					b.Fatal(err)
+				}
+				total += float64(perRun.Nanoseconds())
+			}
+			b.ReportMetric(total/float64(b.N), "ns/frame")
+		})
+	}
+}

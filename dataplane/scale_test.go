@@ -1,0 +1,135 @@
+package dataplane_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// groupAt is number i of many groups of one source.
+func groupAt(i, receivers int) *mft.Group {
+	g := group()
+	g.Name = fmt.Sprintf("group-%06d", i)
+	g.IP = netip.AddrFrom4([4]byte{10, 78 + byte(i>>16), byte(i >> 8), byte(i)})
+	one := g.Paths
+	g.Paths = nil
+	for k := range receivers {
+		p := one[k%len(one)]
+		p.Dst = netip.AddrFrom4([4]byte{10, 1, byte(k >> 8), byte(k)})
+		g.Paths = append(g.Paths, p)
+	}
+	return g
+}
+
+// BenchmarkHandleAmong is what is decided for one packet of a group of three
+// among many, from the ID the classifier wrote in front of it to the three
+// copies: sixteen of the groups in turn, or any of them. The steps are the same
+// for one group and for 100,000; random ones are not in the caches.
+func BenchmarkHandleAmong(b *testing.B) {
+	for _, n := range []int{1, 1000, 100_000} {
+		a := newAmong(b, n)
+		b.Run(fmt.Sprintf("hot/%d", n), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				a.handle(b, i%16*(n/16)%n)
+			}
+		})
+		b.Run(fmt.Sprintf("random/%d", n), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				h := uint64(i) * 0x9E3779B97F4A7C15
+				h = (h ^ h>>29) * 0xBF58476D1CE4E5B9
+				a.handle(b, int(h>>40*uint64(n)>>24))
+			}
+		})
+	}
+}
+
+// among is a core that has had to do with all groups of a table.
+type among struct {
+	table *mft.Table
+	core  *dataplane.Core
+	icrcs []uint32 // of the first packet, by group
+	frame dataplane.Frame
+	out   dataplane.Outputs
+}
+
+func newAmong(b *testing.B, n int) *among {
+	a := &among{table: new(mft.Table), core: dataplane.NewCore()}
+	f := &a.frame
+	f.Kind, f.FragmentCount = dataplane.KindData, 1
+	f.Fragments[0] = write(firstPSN, make([]byte, 64)).frame(b)
+	var v roce.View
+	if err := v.Decode(f.Head(), f.Len()); err != nil {
+		b.Fatal(err)
+	}
+	for i := range n {
+		var err error
+		if a.table, err = a.table.With(groupAt(i, 3)); err != nil {
+			b.Fatal(err)
+		}
+		a.address(i)
+		a.icrcs = append(a.icrcs, v.ComputeICRC(f.Bytes()))
+		a.handle(b, i)
+	}
+	return a
+}
+
+// address makes the frame one to group i.
+func (a *among) address(i int) {
+	const l3, dst = 14, 16
+	binary.BigEndian.PutUint32(a.frame.Head()[l3+dst:], 10<<24|78<<16+uint32(i))
+}
+
+func (a *among) handle(b *testing.B, i int) {
+	f := &a.frame
+	f.Group = mft.GroupID(i)
+	a.address(i)
+	binary.LittleEndian.PutUint32(f.Head()[f.Len()-4:], a.icrcs[i])
+	a.out.Reset()
+	if r := a.core.Handle(0, a.table, f, &a.out); len(a.out.Copies) != 3 {
+		b.Fatalf("group %d: %v, %d copies", i, r, len(a.out.Copies))
+	}
+}
+
+// BenchmarkMemory is what a group takes beside the table once its traffic runs:
+// its merging state, which BenchmarkMemory of package feedback reports alone,
+// and how its members' PSNs lie to each other.
+func BenchmarkMemory(b *testing.B) {
+	const paths = 300_000
+	for _, receivers := range []int{3, 64, 512} {
+		b.Run(fmt.Sprint(receivers), func(b *testing.B) {
+			for b.Loop() {
+				n := paths / receivers
+				net := porttest.New(4)
+				for i := range n {
+					if _, err := net.Switch.Add(groupAt(i, receivers)); err != nil {
+						b.Fatal(err)
+					}
+				}
+				before := heapBytes()
+				for g := range net.Switch.Table().All {
+					if _, ok := net.Switch.GroupState(g.ID); !ok {
+						b.Fatal("a group is missing")
+					}
+				}
+				perGroup := float64(heapBytes()-before) / float64(n)
+				b.ReportMetric(perGroup, "B/group")
+				b.ReportMetric(perGroup/float64(receivers), "B/path")
+				runtime.KeepAlive(net)
+			}
+		})
+	}
+}
+
+func heapBytes() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,43 @@
+package feedback
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"unsafe"
+)
+
+// There is one for each path of each group: when it grows, docs/scale.md is to
+// be measured again.
+func TestPathStaysSmall(t *testing.T) {
+	if n := unsafe.Sizeof(path{}); n > 24 {
+		t.Errorf("path has %d bytes", n)
+	}
+}
+
+// BenchmarkMemory is what the merging state of a group takes.
+func BenchmarkMemory(b *testing.B) {
+	const paths = 300_000
+	for _, receivers := range []int{3, 64, 512} {
+		b.Run(fmt.Sprint(receivers), func(b *testing.B) {
+			for b.Loop() {
+				groups := make([]*Group, paths/receivers)
+				before := heapBytes()
+				for i := range groups {
+					groups[i] = New(Config{Paths: receivers})
+				}
+				perGroup := float64(heapBytes()-before) / float64(len(groups))
+				b.ReportMetric(perGroup, "B/group")
+				b.ReportMetric(perGroup/float64(receivers), "B/path")
+				runtime.KeepAlive(groups)
+			}
+		})
+	}
+}
+
+func heapBytes() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
