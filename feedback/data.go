@@ -19,7 +19,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	if !resent {
 		g.sent, g.inside = psn, !ev.Last
 		if ev.First {
-			acts = g.join(psn, acts)
+			acts = g.join(now, psn, acts)
 		}
 		if ev.Last {
 			g.messages = g.messages.Add(1)

@@ -45,14 +45,14 @@ func (g *Group) findEnd() {
 }
 
 // join lets the joining paths in with psn, the first packet of a message.
-func (g *Group) join(psn roce.PSN, acts []Action) []Action {
+func (g *Group) join(now Tick, psn roce.PSN, acts []Action) []Action {
 	joined := false
 	for i := range g.paths {
 		p := &g.paths[i]
 		if p.part != PartJoining {
 			continue
 		}
-		p.part, p.acked, p.msn, joined = PartActive, psn.Prev(), g.messages, true
+		p.part, p.acked, p.msn, p.since, joined = PartActive, psn.Prev(), g.messages, now, true
 		acts = append(acts,
 			Action{Kind: Join, Path: i, PSN: psn, MSN: g.messages},
 			Action{Kind: Notice, Note: NoteJoined, Path: i, PSN: psn})

@@ -95,6 +95,7 @@ var mutants = []mutant{
 
 	{"8", "idle time is silence", "data.go", "			p.since = now\n", ""},
 	{"8", "time before a restart is silence", "data.go", "			g.paths[i].since = now", "			_ = i"},
+	{"8", "time before it joined is silence", "members.go", "g.messages, now, true", "g.messages, p.since, true"},
 	{"8", "progress does not end silence", "floor.go", "p.acked, p.since, p.silent, p.asked = acked, now, false, false", "p.acked, p.asked = acked, false"},
 	{"8", "silent although the source does not resend", "timer.go", "|| g.resentAt <= p.since ", ""},
 	{"8", "silent although nobody is ahead", "timer.go", "|| !g.someoneAheadOf(p)", ""},
@@ -158,7 +159,7 @@ var mutants = []mutant{
 	{"13", "an answer from outside the window teaches", "response.go", "d > Window || d < -Window {", "false && d > 0 {"},
 
 	{"members", "joins in the middle of a message", "data.go", "		if ev.First {\n", "		if true {\n"},
-	{"members", "joins with the packet before", "members.go", "PartActive, psn.Prev(), g.messages, true", "PartActive, psn, g.messages, true"},
+	{"members", "joins with the packet before", "members.go", "PartActive, psn.Prev(), g.messages, now, true", "PartActive, psn, g.messages, now, true"},
 	{"members", "messages are not counted", "data.go", "			g.messages = g.messages.Add(1)\n", ""},
 	{"members", "who joins is waited for at once", "group.go", "p != PartJoining && p != PartBehind", "p != PartBehind"},
 	{"members", "who leaves holds the minimum", "members.go", "	g.recount()\n	g.findEnd()\n", "	g.findEnd()\n"},

@@ -35,6 +35,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	case dropped:
 	case f.stream != noStream:
 		h.place = int(f.packet)
+		h.reached = max(h.reached, h.place+1)
 	default:
 		w.noteProgress(h, f)
 	}
@@ -199,11 +200,7 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 // joined lets a receiver in with the data packet f, and says whether that is the first of a message.
 func (w *world) joined(h *host, f *frame) bool {
 	for stream := range h.next {
-		for i := range w.hosts {
-			if r := &w.hosts[i]; r.counts() {
-				h.next[stream] = max(h.next[stream], r.next[stream]) // nobody is behind there but in the stream that is active
-			}
-		}
+		h.next[stream] = w.hosts[stream].reached // a source begins its turn where its last one ended
 	}
 	h.membership, h.progressAt = member, w.now
 	h.next[f.stream] = int(f.packet)

@@ -21,6 +21,7 @@ type sender struct {
 	expireAt time.Duration // the earliest expire event scheduled, or rnic.Never
 
 	place   int   // the packet that the switch took last
+	reached int   // packets that the switch ever took, up to the highest
 	told    claim // what was acknowledged to it so far
 	endings []ending
 	blocked int // its packets that the switch did not take because another source was active
