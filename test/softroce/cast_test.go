@@ -27,6 +27,10 @@ type script struct {
 	connect   ConnectOptions // of all QPs; the MTU is pathMTU
 
 	nak         string // policy
+	policy      string // further lines of the group file
+	quorum      int    // what those lines say of it; 0: all
+	both        bool   // every member may become the source
+	late        int    // this receiver is not in the group at first; 0: all are
 	wrongKeyOf  int    // the receiver whose R_Key the group file has wrong
 	shortMemory int    // bytes that the last receiver has registered, if not all
 }
@@ -55,6 +59,12 @@ const sourcePSN roce.PSN = 0xFFFFC0
 
 var receiverPSNs = []roce.PSN{5, 0xFFFFF1, 0xFFFF00}
 
+// Where PSNs start of members that are both: those that a receiver sends, and those that the source expects.
+var (
+	receiverSends          = []roce.PSN{0xFFFFF8, 7, 0x800000}
+	sourceExpects roce.PSN = 0xFFFFD0
+)
+
 // What the source WRITEs to. The address is not aligned, so that an offset is seen to be added and not masked in.
 const (
 	virtualVA  = 0x70003
@@ -67,10 +77,16 @@ type cast struct {
 	from *QP   // the source
 	to   []*QP // the receivers
 
-	// The judge's books, under its lock; offsets are counted from the group's first PSN.
+	// Where this turn's PSNs begin: those of the source, and of the copies for each receiver.
+	sends   roce.PSN
+	expects []roce.PSN
+	turns   map[*QP]turn // of members that are both
+
+	// The judge's books, under its lock; offsets are counted from the turn's first PSN.
 	sent   int32
 	acked  []int32
-	told   int32 // the highest ACK for the source
+	told   int32  // the highest ACK for the source
+	away   []bool // receivers that nobody waits for any more
 	copies []int
 	lost   int
 }
@@ -79,18 +95,50 @@ type cast struct {
 // receivers' with another.
 func (s *stage) enter(t *testing.T, ctx context.Context, what script) *cast {
 	t.Helper()
-	c := &cast{script: what, sent: -1, told: -1, acked: make([]int32, len(what.receivers)), copies: make([]int, len(what.receivers))}
-	for i := range c.acked {
-		c.acked[i] = -1
+	c := &cast{
+		script: what, sends: sourcePSN, expects: slices.Clone(receiverPSNs),
+		copies: make([]int, len(what.receivers)), away: make([]bool, len(what.receivers)),
 	}
+	c.away[what.late] = what.late > 0
+	c.begin()
 	c.connect.MTU = what.pathMTU
 	s.leaveAtEnd(t, ctx, c)
 	must(t, s.open(ctx, c))
+	c.turns = map[*QP]turn{c.from: {sourcePSN, sourceExpects}}
+	for i, q := range c.to {
+		c.turns[q] = turn{receiverSends[i], receiverPSNs[i]}
+	}
 	s.books(func() { s.casts = append(s.casts, c) })
 	must(t, s.Create(ctx, c.name, c.groupFile()))
 	must(t, c.link(ctx))
 	return c
 }
+
+// begin opens the judge's books of a turn.
+func (c *cast) begin() {
+	c.sent, c.told, c.acked = -1, -1, slices.Repeat([]int32{-1}, len(c.receivers))
+}
+
+// handOver makes a receiver the source, and the source a receiver in its place, when the turn is over. Everybody's PSNs go on
+// where they were.
+func (s *stage) handOver(c *cast, to int) {
+	s.books(func() {
+		packets := c.sent + 1
+		c.turns[c.from] = turn{sends: c.sends.Add(packets), expects: c.turns[c.from].expects}
+		for i, q := range c.to {
+			c.turns[q] = turn{sends: c.turns[q].sends, expects: c.expects[i].Add(packets)}
+		}
+		c.from, c.to[to] = c.to[to], c.from
+		c.sends = c.turns[c.from].sends
+		for i, q := range c.to {
+			c.expects[i] = c.turns[q].expects
+		}
+		c.begin()
+	})
+}
+
+// turn is where a member that is both goes on in its two streams.
+type turn struct{ sends, expects roce.PSN }
 
 func (s *stage) open(ctx context.Context, c *cast) (err error) {
 	c.from, err = s.Guests[c.source].OpenQP(ctx, QPOptions{
@@ -102,7 +150,7 @@ func (s *stage) open(ctx context.Context, c *cast) (err error) {
 		}
 		var q *QP
 		q, err = s.Guests[guest].OpenQP(ctx, QPOptions{
-			RegionBytes: c.realBytes(i), Spare: 2 * (i + 1), VA: 0x1_0000_0000 * uint64(i+1),
+			PSN: receiverSends[i], RegionBytes: c.realBytes(i), Spare: 2 * (i + 1), VA: 0x1_0000_0000 * uint64(i+1),
 			Addr: c.addressOf(s.Guests[guest]),
 		})
 		if err == nil {
@@ -130,18 +178,35 @@ func (c *cast) realBytes(receiver int) int {
 // groupFile is the file a person would write for these QPs.
 func (c *cast) groupFile() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %d\nnak: %s\n", c.name, c.ip, c.qpn, c.pathMTU, c.nak)
+	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %d\nnak: %s\n%s", c.name, c.ip, c.qpn, c.pathMTU, c.nak, c.policy)
 	fmt.Fprintf(&b, "memory: {va: %#x, length: %d, rkey: %#x}\nmembers:\n", virtualVA, c.bytes, virtualKey)
-	fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, role: source}\n", c.from.Addr, c.from.QPN, sourcePSN)
+	if c.both {
+		b.WriteString(c.memberBoth(c.from, sourceExpects, sourcePSN))
+	} else {
+		fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, role: source}\n", c.from.Addr, c.from.QPN, sourcePSN)
+	}
 	for i, q := range c.to {
-		rkey := q.RKey
-		if i == c.wrongKeyOf {
-			rkey ^= 0xFF
+		switch {
+		case c.away[i]:
+		case c.both:
+			b.WriteString(c.memberBoth(q, receiverPSNs[i], receiverSends[i]))
+		case i == c.wrongKeyOf:
+			b.WriteString(c.memberReceiver(q, receiverPSNs[i], q.RKey^0xFF))
+		default:
+			b.WriteString(c.memberReceiver(q, receiverPSNs[i], q.RKey))
 		}
-		fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, regions: [{va: %#x, length: %d, rkey: %#x}]}\n",
-			q.Addr, q.QPN, receiverPSNs[i], q.VA, c.bytes, rkey)
 	}
 	return b.String()
+}
+
+func (c *cast) memberReceiver(q *QP, expects roce.PSN, rkey uint32) string {
+	return fmt.Sprintf("  - {ip: %v, qpn: %d, psn: %d, regions: [{va: %#x, length: %d, rkey: %#x}]}\n",
+		q.Addr, q.QPN, expects, q.VA, c.bytes, rkey)
+}
+
+func (c *cast) memberBoth(q *QP, expects, sends roce.PSN) string {
+	return fmt.Sprintf("  - {ip: %v, qpn: %d, psn: %d, sendPSN: %d, role: both, regions: [{va: %#x, length: %d, rkey: %#x}]}\n",
+		q.Addr, q.QPN, expects, sends, q.VA, c.bytes, q.RKey)
 }
 
 // link connects every member to the group, as programs do that know of nothing else.
@@ -156,6 +221,7 @@ func (c *cast) link(ctx context.Context) error {
 			return err
 		}
 	}
+	peer.PSN = sourceExpects
 	if err := c.from.Connect(ctx, peer, c.connect); err != nil {
 		return err
 	}
@@ -200,7 +266,7 @@ func (c *cast) attribute(g *Guest, d wire.Direction, v *roce.View, frame []byte)
 		return s, false
 	}
 	if g == c.from.guest && data == (d == wire.ToBox) && (data || v.DestQPN(frame) == c.from.QPN) {
-		s.hop, s.offset = merged, psn.Sub(sourcePSN)
+		s.hop, s.offset = merged, psn.Sub(c.sends)
 		if data {
 			s.hop = uplink
 		}
@@ -208,7 +274,7 @@ func (c *cast) attribute(g *Guest, d wire.Direction, v *roce.View, frame []byte)
 	}
 	for i, q := range c.to {
 		if g == q.guest && data == (d == wire.ToGuest) && (!data || v.DestQPN(frame) == q.QPN) {
-			s.hop, s.receiver, s.offset = answer, i, psn.Sub(receiverPSNs[i])
+			s.hop, s.receiver, s.offset = answer, i, psn.Sub(c.expects[i])
 			if data {
 				s.hop = copied
 			}

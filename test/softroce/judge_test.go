@@ -172,7 +172,7 @@ func (j *judge) hold(s *sight, v *roce.View, frame []byte) {
 		}
 		j.holdFrame(s, v, frame)
 	case merged:
-		least := slices.Min(c.acked)
+		least := c.least()
 		if acknowledged(s) > least {
 			j.accuse("%v: a receiver has acknowledged no more than %d (all: %v)", s, least, c.acked)
 		}
@@ -189,6 +189,21 @@ func (j *judge) hold(s *sight, v *roce.View, frame []byte) {
 	if s.lost {
 		c.lost++
 	}
+}
+
+// least is the last packet that enough receivers have acknowledged: all who are waited for, or as many as the quorum wants.
+func (c *cast) least() int32 {
+	var acked []int32
+	for i, n := range c.acked {
+		if !c.away[i] {
+			acked = append(acked, n)
+		}
+	}
+	slices.Sort(acked)
+	if c.quorum > 0 {
+		return acked[len(acked)-c.quorum]
+	}
+	return acked[0]
 }
 
 // holdFrame checks what the NIC that gets the frame would drop without a word.

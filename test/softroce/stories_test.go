@@ -58,6 +58,11 @@ var stories = []story{
 	{"restart", true, storyRestart},
 	{"three restarts", false, storyRestarts},
 
+	{"quorum", false, storyQuorum},
+	{"silent one evicted", false, storyEvicted},
+	{"members", false, storyMembers},
+	{"source switch", false, storySourceSwitch},
+
 	{"three groups", false, storyGroups},
 	{"unicast beside", false, storyUnicast},
 	{"perftest", true, storyPerftest},
@@ -112,8 +117,8 @@ func (s *stage) play(t *testing.T, kernel string, story story) string {
 // their way when it starts.
 var (
 	blunders = []string{
-		"malformed", "unknown-opcode", "bad-icrc", "wrong-port", "wrong-qpn", "wrong-destination", "not-source",
-		"not-receiver", "over-mtu", "too-many-fragments",
+		"malformed", "unknown-opcode", "wrong-transport", "bad-icrc", "wrong-port", "wrong-qpn", "wrong-destination", "not-source",
+		"not-member", "not-receiver", "over-mtu", "handover-full", "source-out-of-step",
 	}
 	unheard = []string{"beyond-sent", "outside-window"}
 )
