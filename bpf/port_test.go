@@ -291,21 +291,3 @@ func TestFeatureAnswers(t *testing.T) {
 		}
 	}
 }
-
-func TestDriver(t *testing.T) {
-	load(t)
-	enterNamespace(t)
-	veth, err := Driver(addVeth(t))
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		t.Skip(err)
-	}
-	must(t, "ask for veth", err)
-	if !veth.Native() || veth.ZeroCopy() {
-		t.Errorf("veth: native %v, zero-copy %v; want true, false", veth.Native(), veth.ZeroCopy())
-	}
-	lo, err := Driver(loopback)
-	must(t, "ask for the loopback", err)
-	if lo.Native() {
-		t.Error("loopback: native true, want false")
-	}
-}
