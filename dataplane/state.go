@@ -205,7 +205,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 	if behind := ev.PSN.Sub(to.nextPSN); behind < 0 && behind > -feedback.Window && to.hadTurn {
 		// It missed the last ACK of its turn, which was due to it: everyone
 		// has this packet.
-		if ev.AckReq {
+		if feedback.DueAnswer(ev.PSN, to.nextPSN.Prev(), ev.AckReq) {
 			out.Replies = append(out.Replies, st.reply(leg, ev.PSN, roce.AETH{
 				Syndrome: roce.SyndromeUnlimited, MSN: to.messages,
 			}, false))

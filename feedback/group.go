@@ -185,10 +185,10 @@ func (g *Group) leave(i int, part Part) {
 	g.endIfTooFew(-1)
 }
 
-// endIfTooFew ends the source's QP, behind what is acknowledged, if the quorum
-// cannot be met any more without path but: it would wait for ever.
+// endIfTooFew ends the source's QP, behind what is acknowledged, if too few are
+// left, without path but, to acknowledge the rest: it would wait for ever.
 func (g *Group) endIfTooFew(but int) {
-	if f := int(g.policy.Ack); f == 0 || g.hopeful(but) >= f {
+	if g.hopeful(but) >= max(1, int(g.policy.Ack)) {
 		return
 	}
 	acked := g.merged
@@ -208,10 +208,12 @@ func (g *Group) living() (n int) {
 	return n
 }
 
-// hopeful counts those that can now or will, without path but.
+// hopeful counts those that can acknowledge what the source waits for, without
+// path but. Who joins begins with the next message, and has nothing of this one.
 func (g *Group) hopeful(but int) (n int) {
+	between := g.Settled() && !g.inside
 	for i := range g.paths {
-		if p := g.paths[i].part; i != but && (p.takesData() || p == PartJoining) {
+		if p := g.paths[i].part; i != but && (p.takesData() || between && p == PartJoining) {
 			n++
 		}
 	}

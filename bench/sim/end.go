@@ -28,7 +28,7 @@ func (w *world) checkEnd(h *host, n int, s roce.Syndrome) {
 	case roce.NAKRemoteAccess:
 		ok = w.refusedBySome(h, i)
 	case roce.NAKRemoteOperational:
-		ok = w.living(h) < int(w.s.Policy.Ack) // the quorum is lost
+		ok = w.living(h) < max(1, int(w.s.Policy.Ack)) // too few are left
 	}
 	// What it was told once it is told again, whoever has left since: it may not have heard.
 	if !ok && !slices.Contains(h.endings, ending{i, s}) {
