@@ -166,8 +166,8 @@ var mutants = []mutant{
 	{"members", "who leaves holds the minimum", "members.go", "	g.recount()\n	g.findEnd()\n", "	g.findEnd()\n"},
 	{"members", "who leaves ends the source", "members.go", "	g.recount()\n	g.findEnd()\n", "	g.recount()\n"},
 	{"members", "the first packet of who is alone was lost", "data.go", "(!resent || g.living() == 0 && psn.After(g.floor.psn))", "!resent"},
-	{"members", "who joins acknowledges what it never gets", "group.go", "between && p == PartJoining", "p == PartJoining"},
-	{"members", "who joins takes over from nobody", "group.go", "between && p == PartJoining", "false"},
+	{"members", "who joins acknowledges what it never gets", "group.go", "between && p == PartJoining", "(between || true) && p == PartJoining"},
+	{"members", "who joins takes over from nobody", "group.go", "between && p == PartJoining", "between && false && p == PartJoining"},
 	{"members", "a source without receivers waits for ever", "group.go", "max(1, int(g.policy.Ack)) {\n		return\n", "int(g.policy.Ack) {\n		return\n"},
 	{"members", "a refusal is forgotten with a change", "members.go", "		g.endAt(g.refused, g.refusal)\n", ""},
 }
