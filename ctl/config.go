@@ -1,11 +1,11 @@
 package ctl
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/perftest"
@@ -146,7 +146,8 @@ type Interface struct {
 	Plain bool
 }
 
-// ExpandPorts returns the names that patterns stand for among the interfaces there are, each once, in the order of patterns.
+// ExpandPorts returns the names that patterns stand for among the interfaces there are, each once, in the order of patterns. A
+// name stands for itself, whether there is such an interface yet or not. A glob that matches nothing names no port.
 func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
 	var names []string
 	for _, pattern := range patterns {
@@ -164,13 +165,12 @@ func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
 				names = append(names, i.Name)
 			}
 		}
-		if !found {
-			return nil, missingPort(pattern)
+		switch isGlob := strings.ContainsAny(pattern, `*?[\`); {
+		case !found && isGlob:
+			return nil, fmt.Errorf("ports: no interface matches %s; ip link lists those there are, and one that comes later needs its name here", pattern)
+		case !found && !slices.Contains(names, pattern):
+			names = append(names, pattern)
 		}
 	}
 	return names, nil
-}
-
-func missingPort(pattern string) error {
-	return errors.New("ports: there is no interface " + pattern + "; ip link lists those there are")
 }

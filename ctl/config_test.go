@@ -95,8 +95,9 @@ func TestPortsAreExpanded(t *testing.T) {
 		{"eth2 eth*", "eth2 eth0 eth1"},
 		{"*", "eth0 eth1 eth2"},
 		{"eth[12]", "eth1 eth2"},
-		{"br0", "br0"}, // by its name anything is taken: the data path says whether it can be
-		{"eth1 wlan*", "ports: there is no interface wlan*; ip link lists those there are"},
+		{"br0", "br0"},                  // by its name anything is taken: the data path says whether it can be
+		{"eth1 eth9 eth9", "eth1 eth9"}, // it is waited for
+		{"eth1 wlan*", "ports: no interface matches wlan*; ip link lists those there are, and one that comes later needs its name here"},
 	} {
 		names, err := ExpandPorts(strings.Fields(c.patterns), interfaces)
 		got := strings.Join(names, " ")

@@ -30,10 +30,10 @@ type Parts struct {
 // Controller keeps the desired groups. Its methods may be called from any goroutine.
 type Controller struct {
 	Parts
-	ports    map[int]dataplane.PortInfo // by ifindex
 	perftest *perftest.Helper
 
 	mu     sync.Mutex
+	ports  map[int]dataplane.PortInfo // by ifindex; those that are not open by portKey
 	groups map[string]*group
 	users  map[netip.Addr]map[*group]struct{} // groups by the addresses they track
 }
@@ -59,16 +59,13 @@ type group struct {
 func New(parts Parts) *Controller {
 	c := &Controller{
 		Parts:  parts,
-		ports:  map[int]dataplane.PortInfo{},
 		groups: map[string]*group{},
 		users:  map[netip.Addr]map[*group]struct{}{},
 	}
 	c.perftest = perftest.New(perftest.Options{
 		Groups: perftestGroups{c}, Addresses: perftestAddresses{c}, Told: func(sentence string) { c.Log.Info(sentence) },
 	})
-	for _, p := range parts.Switch.Ports() {
-		c.ports[p.IfIndex] = p
-	}
+	c.ports = portsByKey(parts.Switch.Ports())
 	return c
 }
 
@@ -79,6 +76,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error {
 		return c.Addresses.Run(ctx, func(sentence string) { c.Log.Warn(sentence) })
 	})
+	tasks.Go(func() error { return c.followPorts(ctx) })
 	tasks.Go(func() error { return c.followNotes(ctx) })
 	tasks.Go(func() error { return c.keepUp(ctx) })
 	return tasks.Wait()

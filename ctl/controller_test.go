@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -159,6 +160,10 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 			"line 11: port eth9 is none of rocast's (eth1, eth2, eth3); write one of them, or add it to ports: in the daemon's config"},
 		{"switch-ip of another box", nil, "addressing: switch-ip\n" + g1,
 			"line 3: ip 10.77.0.100 is not this box's, and with addressing switch-ip members name the group by an address the box has; add it with ip addr add, or use addressing: group-ip"},
+		{"the box's own address", func(w *world) { w.addresses.Box[addr("10.77.0.100")] = true }, g1,
+			"line 2: ip 10.77.0.100 is this box's own; write an address that nobody has, or use addressing: switch-ip"},
+		{"a living host's address", func(w *world) { w.addresses.Claims[addr("10.77.0.100")] = living }, g1,
+			"line 2: ip 10.77.0.100 is taken (02:00:00:00:00:09 answers for it on br0); write an address that nobody has"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -171,6 +176,46 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 			}
 			w.expect(t, nothing)
 		})
+	}
+}
+
+var living = address.Claim{MAC: [6]byte{2, 0, 0, 0, 0, 9}, Interface: "br0"}
+
+// The hosts are asked about an IP that the box does not have yet, and only then: a group that comes back cannot wait, and
+// whoever answers for its IP by now has it from the group.
+func TestHostsAreAskedAboutANewIPAlone(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.create(t, strings.NewReplacer("name: g1", "name: g2", "qpn: 1\n", "qpn: 2\n").Replace(g1))
+	if _, err := w.Update(t.Context(), "g1", []byte(g1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.addresses.Asked(); got != 1 {
+		t.Errorf("asked %d times for one new IP", got)
+	}
+	w.Store.Close()
+	addresses := ctltest.NewAddresses()
+	addresses.Claims[addr("10.77.0.100")] = living
+	w = openWorldWith(t, w.dir, addresses)
+	if g, err := w.Group("g1"); err != nil || g.State != api.Ready || addresses.Asked() != 0 {
+		t.Errorf("after a crash: %+v, %v, asked %d times", g, err, addresses.Asked())
+	}
+}
+
+// Two switches of one tree may both have the group's IP.
+func TestTheNextSwitchMayHaveTheGroupsIP(t *testing.T) {
+	w := newWorld(t)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.9": ctltest.Hop(3, "eth3", 1500, 9)})
+	w.addresses.Claims[addr("10.77.0.100")] = living
+	w.create(t, g1+"forward:\n  - {port: eth3, via: 10.77.0.9}\n")
+}
+
+func TestOtherAddressingsTakeNoIP(t *testing.T) {
+	w := newWorld(t)
+	w.addresses.Claims[addr("10.77.0.2")] = living
+	w.create(t, "addressing: virtual-qpn\n"+strings.Replace(g1, "10.77.0.100", "10.77.0.2", 1))
+	if got := w.addresses.Asked(); got != 0 {
+		t.Errorf("asked %d times", got)
 	}
 }
 
@@ -193,16 +238,35 @@ func TestAGroupThatCannotBeForgottenStays(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	kept := filepath.Join(w.dir, "groups", "g1.yaml")
-	if err := os.Remove(kept); err != nil {
+	aside := filepath.Join(w.dir, "aside")
+	if err := os.Rename(kept, aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(kept, "in the way"), 0o700); err != nil { // which no file's removal removes
 		t.Fatal(err)
 	}
 	if err := w.Remove("g1"); err == nil {
 		t.Error("removed")
 	}
-	if err := os.WriteFile(kept, nil, 0o600); err != nil {
+	if err := os.RemoveAll(kept); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(aside, kept); err != nil {
 		t.Fatal(err)
 	}
 	w.expect(t, withG1)
+}
+
+func TestAGroupWhoseFileIsGoneCanBeRemoved(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	if err := os.Remove(filepath.Join(w.dir, "groups", "g1.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Remove("g1"); err != nil {
+		t.Error(err)
+	}
+	w.expect(t, nothing)
 }
 
 func TestANameAndAQPNAreTakenOnce(t *testing.T) {

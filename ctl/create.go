@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -30,6 +34,9 @@ func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error)
 // create makes a group, and keeps its text; without one the group ends with the daemon.
 func (c *Controller) create(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
 	defer c.settle(ctx, file)()
+	if err := c.refuseOthersIP(ctx, file); err != nil {
+		return api.Group{}, apiError(err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.groups[file.Name] != nil {
@@ -85,7 +92,8 @@ func (c *Controller) refuseUnfit(g *group, p plan) error {
 	}
 	for _, forward := range f.Forward {
 		if !c.isPort(forward.Port) {
-			return yamldoc.Errorf(forward.Line, "port %s is none of rocast's (%s); write one of them, or add it to ports: in the daemon's config", forward.Port, portNames(c.ports))
+			return yamldoc.Errorf(forward.Line, "port %s is none of rocast's (%s); write one of them, or add it to ports: in the daemon's config",
+				forward.Port, portNames(c.ports))
 		}
 	}
 	if f.Addressing != mft.BySwitchIP {
@@ -93,9 +101,52 @@ func (c *Controller) refuseUnfit(g *group, p plan) error {
 	}
 	local, err := c.Addresses.Local(f.IP)
 	if err == nil && !local {
-		err = yamldoc.Errorf(f.Lines["ip"], "ip %v is not this box's, and with addressing switch-ip members name the group by an address the box has; add it with ip addr add, or use addressing: group-ip", f.IP)
+		err = yamldoc.Errorf(f.Lines["ip"], "ip %v is not this box's, and with addressing switch-ip members name the group by an address "+
+			"the box has; add it with ip addr add, or use addressing: group-ip", f.IP)
 	}
 	return err
+}
+
+// refuseOthersIP refuses a new group whose IP the box would take from a living host, or from its own programs. A group that
+// comes back after a restart is not asked about: its QPs do not wait, and the IP is theirs.
+func (c *Controller) refuseOthersIP(ctx context.Context, f *groupfile.File) error {
+	if f.Addressing != mft.ByGroupIP {
+		return nil
+	}
+	c.mu.Lock()
+	p := c.planner().plan(f)
+	c.mu.Unlock()
+	var nextSwitches [][6]byte // they may have the group's IP as well
+	for _, l := range p.forwards(f) {
+		if l.hop.Known() {
+			nextSwitches = append(nextSwitches, [6]byte(l.hop.L2[:6]))
+		}
+	}
+	if err := c.refuseTaken(ctx, f.IP, slices.Collect(maps.Keys(p.places(f))), nextSwitches); err != nil {
+		if errors.Is(err, errOwnIP) {
+			err = fmt.Errorf("%w, or use addressing: switch-ip", err)
+		}
+		return yamldoc.Errorf(f.Lines["ip"], "%v", err)
+	}
+	return nil
+}
+
+var errOwnIP = errors.New("is this box's own; write an address that nobody has")
+
+// refuseTaken refuses an IP that is in use on a place the box is about to add it to. It asks the hosts there, some tenths of a
+// second long, so its caller must not hold c.mu.
+func (c *Controller) refuseTaken(ctx context.Context, ip netip.Addr, places []address.Place, allowed [][6]byte) error {
+	local, err := c.Addresses.Local(ip)
+	if err != nil {
+		return err
+	}
+	if local {
+		return fmt.Errorf("ip %v %w", ip, errOwnIP)
+	}
+	if claim, found := c.Addresses.Claimed(ctx, places, allowed); found {
+		return fmt.Errorf("ip %v is taken (%v); write an address that nobody has", ip, claim)
+	}
+	return nil
 }
 
 func (c *Controller) isPort(name string) bool {

@@ -10,6 +10,10 @@ import (
 func (c *Controller) hopsChanged(addrs []netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.replanFor(addrs)
+}
+
+func (c *Controller) replanFor(addrs []netip.Addr) {
 	concerned := map[*group]struct{}{}
 	for _, addr := range addrs {
 		for g := range c.users[addr] {
@@ -41,10 +45,11 @@ func (c *Controller) replan(g *group) {
 func (c *Controller) retry(g *group) {
 	c.untrack(g)
 	if err := c.resume(g); err != nil {
-		g.problem = err.Error()
+		g.problem = willBeRetried(err).Error()
 		c.track(g)
 		return
 	}
 	g.problem = ""
+	c.keepChronicle(g)
 	c.Log.Info("group restored at last", zap.String("group", g.name))
 }

@@ -115,3 +115,29 @@ func TestAReplaceThatFailsKeepsTheOldHops(t *testing.T) {
 		t.Errorf("the next change: on %s", g.Members[2].Port)
 	}
 }
+
+// What is published stays: frames go on with the carrier.
+func TestAMemberBehindAPortWithoutACarrierWaits(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.run(t)
+	down := ctltest.Hop(2, "eth2", 1500, 2)
+	down.Down, down.Reason = true, "eth2 has no carrier"
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": down})
+	g, _ := w.Group("g1")
+	if m := g.Members[1]; g.State != api.Waiting || g.WaitingCount != 1 || m.State != api.Waiting || m.Reason != "eth2 has no carrier" || m.Port != "eth2" {
+		t.Errorf("%+v", g)
+	}
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(2, "eth2", 1500, 2)})
+	if g, _ := w.Group("g1"); g.State != api.Ready || g.WaitingCount != 0 {
+		t.Errorf("with the carrier again: %+v", g)
+	}
+	if replaced := w.sw.Replaced(); len(replaced) != 0 {
+		t.Errorf("replaced %v", replaced)
+	}
+	for _, message := range []string{"member is waited for", "member is reached"} {
+		if got := w.logs.FilterMessage(message).Len(); got != 1 {
+			t.Errorf("%q is logged %d times", message, got)
+		}
+	}
+}

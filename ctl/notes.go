@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -11,9 +12,11 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// followNotes takes the data path's news about members until ctx is done. The data path drops what is not taken in time, so a
-// storm of them cannot become a storm of lines.
+// followNotes takes the data path's news about members until ctx is done, and now and then tries what failed. The data path
+// drops what is not taken in time, so a storm of news cannot become a storm of lines.
 func (c *Controller) followNotes(ctx context.Context) error {
+	again := time.NewTicker(retryEvery)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -22,6 +25,8 @@ func (c *Controller) followNotes(ctx context.Context) error {
 			c.mu.Lock()
 			c.hear(n)
 			c.mu.Unlock()
+		case <-again.C:
+			c.retryFailed()
 		}
 	}
 }
@@ -40,9 +45,14 @@ func (c *Controller) hear(news ...dataplane.Note) {
 		}
 	}
 	for g := range changed {
-		if err := c.saveChronicle(g); err != nil {
-			c.Log.Error("what became of a member will not be known after a crash", zap.String("group", g.name), zap.Error(err))
-		}
+		c.keepChronicle(g)
+	}
+}
+
+// keepChronicle is saveChronicle for a group that runs, which nothing on a disk may stop.
+func (c *Controller) keepChronicle(g *group) {
+	if err := c.saveChronicle(g); err != nil {
+		c.Log.Error("what became of a member will not be known after a crash", zap.String("group", g.name), zap.Error(err))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -187,26 +188,30 @@ func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (release fun
 		}
 	}
 	var unreached []error
+	var places []address.Place
 	for _, host := range towards {
 		hop := p.NextHops.Track(host)
 		p.NextHops.Untrack(host)
-		if hop.Interface == 0 {
-			unreached = append(unreached, fmt.Errorf("%v is not reached: %s", host, hop.Reason))
-			continue
-		}
 		place := address.Place{IfIndex: hop.Interface, IP: ip}
-		if held[place] {
-			continue
+		switch {
+		case hop.Interface == 0:
+			unreached = append(unreached, fmt.Errorf("%v is not reached: %s", host, hop.Reason))
+		case !slices.Contains(places, place):
+			places = append(places, place)
 		}
+	}
+	if len(unreached) > 0 {
+		return nil, errors.Join(unreached...)
+	}
+	if err := p.refuseTaken(context.Background(), ip, places, nil); err != nil {
+		return nil, err
+	}
+	for _, place := range places {
 		if err := p.Addresses.Hold(place); err != nil {
 			release()
 			return nil, err
 		}
 		held[place] = true
-	}
-	if len(unreached) > 0 {
-		release()
-		return nil, errors.Join(unreached...)
 	}
 	return release, nil
 }

@@ -64,6 +64,11 @@ func TestWhatPerftestUpAndDownRefuse(t *testing.T) {
 			t.Errorf("\ngot  %v\nwant %s", err, c.want)
 		}
 	}
+	w.addresses.Claims[addr("127.0.0.200")] = living
+	_, err := w.PerftestUp(t.Context(), []byte(upRequest))
+	if want := "perftest on 127.0.0.200: ip 127.0.0.200 is taken (02:00:00:00:00:09 answers for it on br0); write an address that nobody has"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
 	for groupIP, want := range map[string]string{
 		"10.77.0.100": "perftest on 10.77.0.100 is not up; rocast perftest ls lists what is up",
 		"g1":          `"g1" is not an IP address; write one such as 10.77.0.100`,

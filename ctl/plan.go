@@ -30,6 +30,10 @@ type leg struct {
 	unfit bool
 }
 
+// waits says whether nothing gets through to it. A port that lost its carrier stays in the published leg, so that frames go
+// on with the carrier and not with the news of it.
+func (l leg) waits() bool { return !l.Resolved() || l.hop.Down }
+
 // headerBytes is what a frame has beyond its payload, from IP to ICRC, at most: UDP, BTH, RETH, ImmDt and ICRC.
 func headerBytes(ip netip.Addr) int {
 	const ipv4, ipv6, udp, icrc = 20, 40, 8, 4
@@ -104,10 +108,13 @@ func (p *planner) leg(f *groupfile.File, to netip.Addr) leg {
 	switch {
 	case l.hop.PortMTU < need:
 		l.unfit = true
-		l.reason = fmt.Sprintf("%v is reached through %s, whose MTU %d cannot carry path MTU %d; set it with ip link set %s mtu %d", to, l.hop.PortName, l.hop.PortMTU, f.PathMTU, l.hop.PortName, need)
+		l.reason = fmt.Sprintf("%v is reached through %s, whose MTU %d cannot carry path MTU %d; set it with ip link set %s mtu %d",
+			to, l.hop.PortName, l.hop.PortMTU, f.PathMTU, l.hop.PortName, need)
 	case f.PathMTU > oneBufferMTU && !port.MultiBuffer:
 		l.unfit = true
-		l.reason = fmt.Sprintf("%v is reached through %s, which was opened without multi-buffer, and path MTU %d needs it; set its MTU to %d or more before rocastd starts (rocast features says whether the kernel has it)", to, l.hop.PortName, f.PathMTU, need)
+		l.reason = fmt.Sprintf("%v is reached through %s, which was opened without multi-buffer, and path MTU %d needs it; "+
+			"set its MTU to %d or more before rocastd starts (rocast features says whether the kernel has it)",
+			to, l.hop.PortName, f.PathMTU, need)
 	default:
 		l.Port, l.L2, l.L2Bytes = port.ID, l.hop.L2, l.hop.L2Bytes
 	}
@@ -158,6 +165,9 @@ func (g *group) firstPSN(m groupfile.Member) roce.PSN {
 
 // receivers are the receivers' legs.
 func (p plan) receivers(f *groupfile.File) []leg { return p.legs[1 : 1+len(f.Receivers)] }
+
+// forwards are the forwards' legs.
+func (p plan) forwards(f *groupfile.File) []leg { return p.legs[1+len(f.Receivers):] }
 
 // sameLegs says whether frames would go the same ways.
 func (p plan) sameLegs(q plan) bool {

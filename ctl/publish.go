@@ -117,6 +117,14 @@ func (c *Controller) track(g *group) {
 	}
 }
 
+func (c *Controller) isTracked(g *group) bool {
+	if g.file == nil {
+		return false
+	}
+	_, tracked := c.users[g.file.Source.IP][g]
+	return tracked
+}
+
 func (c *Controller) untrack(g *group) {
 	if g.file == nil {
 		return
@@ -146,9 +154,9 @@ func (c *Controller) logLegs(g *group, was, is plan) {
 		}
 		log := c.Log.With(zap.String("group", g.name), zap.Stringer("member", l.Dst))
 		switch {
-		case l.Resolved() && before.Leg != l.Leg:
+		case !l.waits() && (before.Leg != l.Leg || before.waits()):
 			log.Info("member is reached", zap.String("port", l.hop.PortName))
-		case !l.Resolved() && before.reason != l.reason:
+		case l.waits() && before.reason != l.reason:
 			log.Warn("member is waited for", zap.String("reason", l.reason))
 		}
 	}

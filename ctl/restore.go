@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"errors"
+	"fmt"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -10,8 +12,8 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// Restore sets the kept groups up again. A group that cannot be is kept, shown as failed and tried again when the network
-// changes; it keeps no other from coming back.
+// Restore sets the kept groups up again. A group that cannot be is kept, shown as failed and tried again by Run; it keeps no
+// other from coming back.
 func (c *Controller) Restore() error {
 	kept, err := c.Store.Restore()
 	if err != nil {
@@ -23,7 +25,10 @@ func (c *Controller) Restore() error {
 		c.restore(k)
 	}
 	// What a crash left on interfaces and no group wants any more.
-	return c.Addresses.Sweep()
+	if err := c.Addresses.Sweep(); err != nil {
+		c.Log.Error("an earlier run's address stays on the box", zap.Error(err))
+	}
+	return nil
 }
 
 func (c *Controller) restore(k store.Group) {
@@ -31,7 +36,7 @@ func (c *Controller) restore(k store.Group) {
 	c.groups[g.name] = g
 	file, err := groupfile.Parse(k.Text)
 	if err != nil {
-		c.fail(g, err)
+		c.fail(g, fmt.Errorf("%w; remove the group and create it anew", err))
 		return
 	}
 	g = newGroup(file, true)
@@ -41,16 +46,36 @@ func (c *Controller) restore(k store.Group) {
 		c.fail(g, err)
 		return
 	}
-	if err := c.saveChronicle(g); err != nil { // what a crash made of it
-		c.fail(g, err)
-		return
-	}
 	if err := c.resume(g); err != nil {
-		c.fail(g, err)
+		c.fail(g, willBeRetried(err))
 		c.track(g)
 		return
 	}
+	// What a crash made of it. Without it the next crash makes the same of it again.
+	c.keepChronicle(g)
 	c.Log.Info("group restored", zap.String("group", g.name), zap.Bool("fresh", !g.restored), zap.Int("waiting", g.waiting()))
+}
+
+// retryEvery is the pause between two tries to set a failed group up. What changes in the network brings the next one at
+// once; what changes elsewhere, as when the group that has its QPN is removed, tells nobody.
+const retryEvery = 5 * time.Second
+
+func willBeRetried(err error) error {
+	return fmt.Errorf("%w; it is tried again every %v", err, retryEvery)
+}
+
+// retryFailed tries the groups again that another try can help: those whose file and state could be read.
+func (c *Controller) retryFailed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.Store.Forget(); err != nil {
+		c.Log.Debug("a crash would find the last stop clean", zap.Error(err))
+	}
+	for _, g := range c.groups {
+		if g.published == nil && c.isTracked(g) {
+			c.retry(g)
+		}
+	}
 }
 
 // recall reads what became of a kept group's members.
@@ -68,7 +93,8 @@ func (g *group) recall(k store.Group) (err error) {
 }
 
 // errSwitched: who is the source now, and how each member's PSNs lie to its, was known to the data path alone.
-var errSwitched = errors.New("its source had switched before the daemon ended, and how the members' PSNs lie to each other since is lost; remove it and create it with fresh QPs and PSNs")
+var errSwitched = errors.New("its source had switched before the daemon ended, and how the members' PSNs lie to each other " +
+	"since is lost; remove it and create it with fresh QPs and PSNs")
 
 // resume sets a kept group up: without those whose part was over, and with those still joining as such.
 func (c *Controller) resume(g *group) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/feedback"
 )
 
 func TestWhatIsKnownOfAGroupAfterAStop(t *testing.T) {
@@ -68,7 +69,7 @@ func TestAKeptGroupThatCannotBeReadIsShownAndKeepsNoOtherOut(t *testing.T) {
 	}
 	w = openWorld(t, w.dir)
 	list := w.Groups().Groups
-	want := "line 1: the group file has no ip; add ip: ADDRESS, what members use as peer IP"
+	want := "line 1: the group file has no ip; add ip: ADDRESS, what members use as peer IP; remove the group and create it anew"
 	if len(list) != 2 || list[0].State != api.Failed || list[0].Reason != want || list[1].State != api.Ready {
 		t.Errorf("%+v", list)
 	}
@@ -89,7 +90,7 @@ func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 	addresses := ctltest.NewAddresses()
 	addresses.Refuse(errors.New("not now")) // the first that is held: one of g1's
 	next := openWorldWith(t, w.dir, addresses)
-	if g, _ := next.Group("g1"); g.State != api.Failed || g.Reason != "group g1: not now" || g.Members[0].Reason != "the group failed" {
+	if g, _ := next.Group("g1"); g.State != api.Failed || g.Reason != "group g1: not now; it is tried again every 5s" || g.Members[0].Reason != "the group failed" {
 		t.Errorf("%+v", g)
 	}
 	if g, _ := next.Group("g2"); g.State != api.Ready {
@@ -101,4 +102,38 @@ func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	next.expect(t, "table [g1 g2], addresses [10.77.0.100@1 x2 10.77.0.100@2 x2 10.77.0.100@3 x2], tracking 3, files [g1.yaml g2.yaml]")
+}
+
+// What failed for another reason than the network's is tried again, too: nobody tells when that is over.
+func TestAKeptGroupThatFailedNeedsNoChangeOfTheNetwork(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.Store.Close()
+	addresses := ctltest.NewAddresses()
+	addresses.Refuse(errors.New("not now"))
+	next := openWorldWith(t, w.dir, addresses)
+	next.retryFailed()
+	if g, _ := next.Group("g1"); g.State != api.Ready || g.Reason != "" {
+		t.Errorf("%+v", g)
+	}
+	next.expect(t, withG1)
+}
+
+// A full disk keeps what a crash made of a group from being written down, not the group from coming back.
+func TestAGroupComesBackThoughItsStateCannotBeKept(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
+	w.Store.Close()
+	aside := filepath.Join(w.dir, "groups", ".g1.state.new")
+	if err := os.MkdirAll(filepath.Join(aside, "in the way"), 0o700); err != nil { // the state is written there first
+		t.Fatal(err)
+	}
+	w = openWorld(t, w.dir)
+	if g, _ := w.Group("g1"); g.State != api.Ready || g.Members[2].State != api.LeftOut {
+		t.Errorf("%+v", g)
+	}
+	if w.logs.FilterMessage("what became of a member will not be known after a crash").Len() != 1 {
+		t.Errorf("logged %v", w.logs.All())
+	}
 }

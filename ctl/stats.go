@@ -4,6 +4,7 @@ import (
 	"net"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/dataplane"
 )
 
 // PortList describes the ports.
@@ -11,7 +12,7 @@ func (c *Controller) PortList() api.Ports {
 	list := api.Ports{Ports: []api.Port{}}
 	for _, p := range c.Switch.Ports() {
 		list.Ports = append(list.Ports, api.Port{
-			Name: p.Name, IfIndex: p.IfIndex, MAC: macText(p.MAC[:]), MTU: p.MTU,
+			Name: p.Name, State: string(p.State), Reason: p.Reason, IfIndex: p.IfIndex, MAC: portMAC(p), MTU: p.MTU,
 			Attach: p.Attach, Mode: p.Mode, MultiBuffer: p.MultiBuffer, Queues: p.Queues,
 			RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames, TxBytes: p.TxBytes, TxLost: p.TxLost,
 			Kernel: counters(p.Kernel),
@@ -22,5 +23,13 @@ func (c *Controller) PortList() api.Ports {
 
 // Stats are the counters of all groups together.
 func (c *Controller) Stats() api.Stats { return api.Stats{Counters: counters(c.Switch.Counters())} }
+
+// portMAC leaves out what a port without an interface has not.
+func portMAC(p dataplane.PortInfo) string {
+	if p.IfIndex == 0 {
+		return ""
+	}
+	return macText(p.MAC[:])
+}
 
 func macText(mac []byte) string { return net.HardwareAddr(mac).String() }

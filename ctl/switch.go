@@ -14,6 +14,9 @@ import (
 // Switch is what ctl asks of the data path: a dataplane/afxdp.Switch, or its twin in tests.
 type Switch interface {
 	Ports() []dataplane.PortInfo
+	// Refresh opens and closes ports as their interfaces come and go. It returns them as they are now, without counters,
+	// and sentences for the operator.
+	Refresh() (ports []dataplane.PortInfo, warnings []string)
 	Add(*mft.Group) (mft.GroupID, error)
 	Replace(mft.GroupID, *mft.Group) error
 	Remove(mft.GroupID) error
@@ -29,6 +32,10 @@ type NextHops interface {
 	Untrack(netip.Addr)
 	Hop(netip.Addr) nexthop.Hop
 	Settle(context.Context, []netip.Addr)
+	// SetPorts says which interfaces are ports now, and returns the addresses that are reached differently by that.
+	SetPorts(ifIndexes []int) (changed []netip.Addr)
+	// Links delivers after links have changed.
+	Links() <-chan struct{}
 	Run(ctx context.Context, changed func([]netip.Addr)) error
 }
 
@@ -37,6 +44,7 @@ type Addresses interface {
 	Hold(address.Place) error
 	Release(address.Place) error
 	Local(netip.Addr) (bool, error)
+	Claimed(ctx context.Context, places []address.Place, allowed [][6]byte) (claim address.Claim, found bool)
 	Sweep() error
 	Run(ctx context.Context, told func(string)) error
 	Close() error

@@ -20,7 +20,8 @@ func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.
 		return api.Group{}, apiError(err)
 	}
 	if file.Name != name {
-		return api.Group{}, apiError(yamldoc.Errorf(file.Lines["name"], "name is %s, and group %s was to be updated; write that name, or update group %s", file.Name, name, file.Name))
+		return api.Group{}, apiError(yamldoc.Errorf(file.Lines["name"],
+			"name is %s, and group %s was to be updated; write that name, or update group %s", file.Name, name, file.Name))
 	}
 	defer c.settle(ctx, file)()
 	c.mu.Lock()
@@ -41,7 +42,8 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	case g == nil:
 		return noGroup(name)
 	case !g.kept:
-		return api.Errorf(api.BadRequest, "group %s belongs to a perftest run, which ends it; only groups that were created can be updated", name)
+		return api.Errorf(api.BadRequest,
+			"group %s belongs to a perftest run, which ends it; only groups that were created can be updated", name)
 	case g.published == nil:
 		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it anew", name, g.problem)
 	}
@@ -49,7 +51,8 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 		return err
 	}
 	if at := g.file.Receiver(g.source); at >= 0 && file.Receiver(g.source) < 0 {
-		return yamldoc.Errorf(file.Lines["members"], "members lacks %v, which is the source now; let another member send first, or leave it in", g.source.IP)
+		return yamldoc.Errorf(file.Lines["members"],
+			"members lacks %v, which is the source now; let another member send first, or leave it in", g.source.IP)
 	}
 	var comers []leg
 	for i, l := range c.planner().plan(file).receivers(file) {
@@ -87,7 +90,8 @@ func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error 
 	if err := c.saveChronicle(g); err != nil {
 		c.Log.Error("who has left is still in the kept state, where it means nothing", zap.String("group", g.name), zap.Error(err))
 	}
-	c.Log.Info("group updated", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("before", before), zap.Int("waiting", g.waiting()))
+	c.Log.Info("group updated", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("before", before),
+		zap.Int("waiting", g.waiting()))
 	if err := c.own(g); err != nil {
 		c.Log.Error("group's IP is not owned everywhere", zap.String("group", g.name), zap.Error(err))
 	}

@@ -33,11 +33,11 @@ func (c *Controller) Group(name string) (api.Group, error) {
 	return api.Group{}, noGroup(name)
 }
 
-// waiting counts the legs without a next hop.
+// waiting counts the legs that nothing gets through to.
 func (g *group) waiting() int {
 	n := 0
 	for i, l := range g.plan.legs {
-		if !l.Resolved() && !g.isTwin(i) && g.ended(i) == nil {
+		if l.waits() && !g.isTwin(i) && g.ended(i) == nil {
 			n++
 		}
 	}
@@ -170,6 +170,9 @@ func (g *group) reach(i int) api.Reach {
 		return api.Reach{State: api.Waiting, Reason: l.reason}
 	}
 	r := api.Reach{State: api.Ready, Reason: l.reason, Port: l.hop.PortName, MAC: macText(l.L2[:6])}
+	if l.waits() {
+		r.State = api.Waiting
+	}
 	const macs, tagBytes, etherTypeBytes = 12, 4, 2
 	for at := macs; at+tagBytes+etherTypeBytes <= int(l.L2Bytes); at += tagBytes {
 		r.VLANs = append(r.VLANs, int(binary.BigEndian.Uint16(l.L2[at+2:])&0xFFF))

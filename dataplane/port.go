@@ -47,15 +47,31 @@ type Waiter interface {
 	Wake()
 }
 
+// PortState says whether a port can carry frames.
+type PortState string
+
+const (
+	PortUp     PortState = "up"
+	PortDown   PortState = "down"   // the link is
+	PortGone   PortState = "gone"   // no interface has its name
+	PortFailed PortState = "failed" // there is one, and it cannot be opened
+)
+
+// Open says whether frames are taken from the port and given to it.
+func (s PortState) Open() bool { return s == PortUp || s == PortDown }
+
 // PortInfo is what people want to know of a port. Asked and obtained modes
 // differ where a driver cannot do what was asked.
 type PortInfo struct {
 	ID          mft.PortID
 	Name        string
-	IfIndex     int
+	State       PortState
+	Reason      string // why it is gone or failed
+	Opened      int    // how often: an interface that goes and comes back is opened again
+	IfIndex     int    // 0: gone
 	MAC         roce.MAC
-	MTU         int    // bytes, as `ip link` shows it
-	Attach      string // where the classifier runs: native or generic
+	MTU         int    // bytes, as `ip link` shows it now
+	Attach      string // where the classifier runs: native or generic; "": the port is not open
 	Mode        string // how frames get to user space: zero-copy, copy or generic
 	MultiBuffer bool   // frames longer than one buffer can be carried
 	Queues      int

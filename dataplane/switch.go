@@ -234,6 +234,10 @@ func (s *Switch) do(w *Worker, f func(w *Worker)) {
 	}
 }
 
+// Do runs f on the thread of the i-th worker between two batches, and returns
+// when it has. What a port is made of changes that way alone.
+func (s *Switch) Do(i int, f func()) { s.do(s.workers[i], func(*Worker) { f() }) }
+
 // finish runs what a worker that has ended left in its queue, until done.
 func (s *Switch) finish(w *Worker, done <-chan struct{}) {
 	s.stopped.Lock()

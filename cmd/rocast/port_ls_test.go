@@ -1,9 +1,11 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/dataplane"
 )
 
 func TestPortList(t *testing.T) {
@@ -12,5 +14,14 @@ func TestPortList(t *testing.T) {
 	var list api.Ports
 	if d.mustJSON(t, &list, "port", "ls"); len(list.Ports) != 3 || list.Ports[2].Name != "eth3" || list.Ports[2].IfIndex != 3 {
 		t.Errorf("%+v", list)
+	}
+}
+
+func TestPortListTellsWhyAPortIsNotOpen(t *testing.T) {
+	d := startDaemon(t)
+	d.sw.SetPort(1, dataplane.PortGone, 0)
+	out := d.must(t, "port", "ls")
+	if !strings.Contains(out, "\neth2  gone ") || !strings.HasSuffix(out, "\neth2 is gone: no interface has this name\n") {
+		t.Errorf("\n%s", out)
 	}
 }

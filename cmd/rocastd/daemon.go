@@ -30,6 +30,8 @@ type service struct {
 	controller *ctl.Controller
 	server     *server.Server
 	listener   net.Listener
+	workers    int
+	socket     string         // the listener's name, which it does not know: it was made under another one
 	close      []func() error // what open opened, undone from the last to the first
 }
 
@@ -62,9 +64,11 @@ func (s *service) open(config ctl.Config, openSwitch opener) error {
 	if err := s.openControl(config, state); err != nil {
 		return err
 	}
+	s.workers = max(config.Workers, 1)
 	s.server = server.New(server.Config{
 		Control: s.controller, Features: features, Metrics: metrics.Handler(s.controller), Log: s.log, Group: group,
 	})
+	s.socket = config.Socket
 	s.listener, err = server.Listen(config.Socket, group)
 	return err
 }
@@ -89,8 +93,9 @@ func (s *service) openDataPath(config ctl.Config, openSwitch opener) error {
 func (s *service) openControl(config ctl.Config, state *store.Store) error {
 	var ports []int
 	for _, p := range s.sw.Ports() {
-		ports = append(ports, p.IfIndex)
-		s.log.Info("port", zap.String("port", p.Name), zap.String("attach", p.Attach), zap.String("mode", p.Mode), zap.Int("queues", p.Queues), zap.Int("mtu", p.MTU))
+		if p.State.Open() {
+			ports = append(ports, p.IfIndex)
+		}
 	}
 	hops, err := nexthop.Open(ports)
 	if err != nil {
@@ -105,13 +110,17 @@ func (s *service) openControl(config ctl.Config, state *store.Store) error {
 		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: config.Perftest,
 	})
 	s.close = append(s.close, s.controller.Close)
+	s.controller.LogPorts()
 	return s.controller.Restore()
 }
 
 // run serves until ctx is done or something fails, and gives everything back.
 func (s *service) run(ctx context.Context) error {
-	// The forwarding thread never leaves its processor; what remains has to suffice for control.
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), minProcs))
+	runtime.GOMAXPROCS(procs(runtime.GOMAXPROCS(0), s.workers))
+	if cpus := runtime.NumCPU(); s.workers >= cpus {
+		s.log.Warn("there are as many forwarding threads as CPUs, and none is left for the kernel and for control; write a smaller workers: into the config",
+			zap.Int("workers", s.workers), zap.Int("cpus", cpus))
+	}
 	forwarding, stopForwarding := context.WithCancel(context.WithoutCancel(ctx))
 	forwarded := make(chan struct{})
 	go func() {
@@ -130,7 +139,7 @@ func (s *service) run(ctx context.Context) error {
 		}
 	})
 	s.notify(daemon.SdNotifyReady)
-	s.log.Info("ready", zap.Stringer("socket", s.listener.Addr()), zap.String("version", version.Build().Version))
+	s.log.Info("ready", zap.String("socket", s.socket), zap.String("version", version.Build().Version))
 	<-ctx.Done()
 	s.notify(daemon.SdNotifyStopping)
 	err := tasks.Wait()
@@ -143,8 +152,8 @@ func (s *service) run(ctx context.Context) error {
 	return err
 }
 
-// minProcs is one for the forwarding thread and two for the rest.
-const minProcs = 3
+// procs is what GOMAXPROCS has to be: forwarding threads never leave their processors, and two are for the rest.
+func procs(now, workers int) int { return max(now, workers+2) }
 
 func (s *service) undo() error {
 	var errs []error

@@ -2,8 +2,10 @@
 //
 // It stays in the foreground, is ready once its socket answers (systemd is told: READY=1), keeps its log on standard error,
 // and gives everything back on SIGTERM or SIGINT: programs, sockets, addresses. Groups stay in the state directory and come
-// back with the next start. It exits with 0 after a stop, with 1 when it could not start or go on, with 2 after wrong
-// arguments.
+// back with the next start. The config is read at the start alone: SIGHUP changes nothing, and the log says so.
+//
+// It exits with 0 after a stop, with 1 when it could not start or go on, with 64 after wrong arguments, with 78 when the
+// config is not one to start with. packaging/rocastd.service does not try the last two again.
 package main
 
 import (
@@ -14,6 +16,7 @@ import (
 	"os/signal"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl"
@@ -23,7 +26,9 @@ import (
 const (
 	exitOK    = 0
 	exitError = 1
-	exitUsage = 2
+	// sysexits.h has names for these. Not 2: a Go program that panics ends with it, and has to be started again.
+	exitUsage  = 64
+	exitConfig = 78
 )
 
 func main() {
@@ -33,14 +38,21 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, unix.SIGHUP)
+	defer signal.Stop(hangups)
 	exit = exitUsage // until the arguments are understood
 	cmd := command(func(file string) error {
-		exit = exitError
+		exit = exitConfig
 		config, err := ctl.LoadConfig(file)
+		if err == nil {
+			_, err = groupID(config.SocketGroup)
+		}
 		if err != nil {
 			return err
 		}
-		return serve(ctx, config, stderr)
+		exit = exitError
+		return serve(ctx, config, hangups, stderr)
 	})
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
@@ -68,14 +80,29 @@ func command(start func(configFile string) error) *cobra.Command {
 }
 
 // serve is the daemon's life.
-func serve(ctx context.Context, config ctl.Config, stderr io.Writer) error {
+func serve(ctx context.Context, config ctl.Config, hangups <-chan os.Signal, stderr io.Writer) error {
 	log, err := newLog(config, stderr)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go sayConfigStays(ctx, hangups, log)
 	d, err := open(config, log, openSwitch)
 	if err != nil {
 		return err
 	}
 	return d.run(ctx)
+}
+
+// sayConfigStays answers each SIGHUP, by which people expect a daemon to read its config again, until ctx is done.
+func sayConfigStays(ctx context.Context, hangups <-chan os.Signal, log *zap.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			log.Warn("SIGHUP changes nothing: the config is read at the start alone; use systemctl restart rocastd")
+		}
+	}
 }

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,6 +14,10 @@ import (
 func TestTheCommandLine(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(bad, []byte("ports: [eth1]\nprots: [eth2]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	noGroup := filepath.Join(t.TempDir(), "group.yaml")
+	if err := os.WriteFile(noGroup, []byte("ports: [eth1]\nsocketGroup: nobody-has-this\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -23,13 +29,50 @@ func TestTheCommandLine(t *testing.T) {
 		{"--version", exitOK, "rocastd version ", ""},
 		{"--confg x", exitUsage, "", "rocastd: unknown flag: --confg"},
 		{"start", exitUsage, "", `rocastd: unknown command "start" for "rocastd"`},
-		{"--config /none.yaml", exitError, "", "rocastd: read the config: open /none.yaml: no such file or directory; write one, or name another with --config"},
-		{"--config " + bad, exitError, "", "rocastd: " + bad + `: line 2: key "prots" is not known here; known are ports,`},
+		{"--config /none.yaml", exitConfig, "", "rocastd: read the config: open /none.yaml: no such file or directory; write one, or name another with --config"},
+		{"--config " + bad, exitConfig, "", "rocastd: " + bad + `: line 2: key "prots" is not known here; known are ports,`},
+		{"--config " + noGroup, exitConfig, "", "rocastd: socketGroup: group: unknown group nobody-has-this; create it with groupadd, or write another"},
 	} {
 		var stdout, stderr bytes.Buffer
 		exit := run(context.Background(), strings.Fields(c.args), &stdout, &stderr)
 		if exit != c.exit || !strings.Contains(stdout.String(), c.stdout) || !strings.Contains(stderr.String(), c.stderr) {
 			t.Errorf("rocastd %s: exit %d\nstdout %s\nstderr %s", c.args, exit, stdout.String(), stderr.String())
 		}
+	}
+}
+
+// A start that fails for what may pass is no matter of the config: the unit has to try again.
+func TestAStartThatFailsIsTriedAgain(t *testing.T) {
+	dir := t.TempDir()
+	inTheWay := filepath.Join(dir, "state")
+	if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "rocastd.yaml")
+	if err := os.WriteFile(config, []byte("ports: [lo]\nstateDir: "+inTheWay+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	if exit := run(context.Background(), []string{"--config", config}, &stdout, &stderr); exit != exitError {
+		t.Errorf("exit %d, %s", exit, stderr.String())
+	}
+}
+
+// The unit and the program have to mean the same by an exit status. 2 is how a Go program ends that panics.
+func TestTheUnitStartsAgainWhatCanBeMended(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/rocastd.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	for _, want := range []string{
+		"Restart=always", "RestartSec=100ms", "StartLimitIntervalSec=0", fmt.Sprintf("RestartPreventExitStatus=%d %d", exitUsage, exitConfig),
+	} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("the unit has no line %s", want)
+		}
+	}
+	if panicked := 2; exitUsage == panicked || exitConfig == panicked {
+		t.Error("a daemon that panics would not be started again")
 	}
 }

@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -94,13 +97,31 @@ func (b *box) ip(t *testing.T, args ...string) string {
 // process is a running daemon.
 type process struct {
 	*exec.Cmd
-	log *bytes.Buffer
+	log *logBuffer
+}
+
+// logBuffer may be read while it is written.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // start returns when the daemon says that it is ready.
 func (b *box) start(t *testing.T) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(os.Args[0]), log: &bytes.Buffer{}}
+	p := &process{Cmd: exec.Command(os.Args[0]), log: &logBuffer{}}
 	p.Env = append(os.Environ(), asDaemon+"="+b.config, "NOTIFY_SOCKET="+b.notify.LocalAddr().String())
 	p.Stderr = p.log
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -225,6 +246,79 @@ func TestTheDaemonsLifeOnRealPorts(t *testing.T) {
 	}
 	if got := b.addresses(t); got != withGroup {
 		t.Errorf("after the last start br0 has %s", got)
+	}
+}
+
+func TestAHangupChangesNothingAndSaysSo(t *testing.T) {
+	b := newBox(t)
+	p := b.start(t)
+	if err := p.Process.Signal(unix.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	const want = "SIGHUP changes nothing: the config is read at the start alone; use systemctl restart rocastd"
+	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.log.String(), want); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the log does not say so")
+		}
+	}
+	if got := p.end(t, unix.SIGTERM); got != "exit status 0" {
+		t.Errorf("stopped: %s", got)
+	}
+	if !strings.Contains(p.log.String(), b.socket+`"`) {
+		t.Errorf("the log does not name the socket %s", b.socket)
+	}
+}
+
+// Hosts that have an address keep it, whatever a group file says.
+func TestALivingHostKeepsItsIP(t *testing.T) {
+	b := newBox(t)
+	b.start(t)
+	client := api.NewClient(b.socket, nil)
+	if _, err := b.hosts[1].Exec("ip", "addr", "add", "10.77.0.50/24", "dev", "p0"); err != nil {
+		t.Fatal(err)
+	}
+	for ip, want := range map[string]string{
+		"10.77.0.50":  "line 2: ip 10.77.0.50 is taken (",
+		"10.77.0.254": "line 2: ip 10.77.0.254 is this box's own; write an address that nobody has, or use addressing: switch-ip",
+	} {
+		text := strings.Replace(owned, "10.77.0.100", ip, 1)
+		if _, err := client.CreateGroup(t.Context(), []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", ip, err, want)
+		}
+	}
+	if got := b.addresses(t); got != "10.77.0.254/24" {
+		t.Errorf("br0 has %s", got)
+	}
+}
+
+// The page people look at when nothing arrives names counters; every one has to be there.
+func TestTheLabsPageNamesCountersThatExist(t *testing.T) {
+	page, err := os.ReadFile("../../docs/lab.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "## When something does not arrive")
+	section, _, _ = strings.Cut(section, "\n## ")
+	named := regexp.MustCompile("`[a-z]+(?:[-_][a-z]+)+`").FindAllString(section, -1)
+	if !found || len(named) < 10 {
+		t.Fatalf("the page names %v", named)
+	}
+	b := newBox(t)
+	b.start(t)
+	client := api.NewClient(b.socket, nil)
+	stats, err := client.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports, err := client.Ports(t.Context())
+	if err != nil || len(ports.Ports) == 0 {
+		t.Fatal(ports, err)
+	}
+	maps.Copy(stats.Counters, ports.Ports[0].Kernel)
+	for _, name := range named {
+		if _, there := stats.Counters[strings.Trim(name, "`")]; !there {
+			t.Errorf("there is no counter %s", name)
+		}
 	}
 }
 

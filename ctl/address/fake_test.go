@@ -3,17 +3,22 @@ package address
 import (
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // fakeKernel is a set of addresses on interfaces 1 "eth1" and 2 "br0". Marked are the ones the package added.
 type fakeKernel struct {
-	on     map[Place]bool // value: marked
-	refuse error          // answer to the next add
+	on     map[Place]bool      // value: marked
+	refuse error               // answer to the next add
+	heard  map[Place][][6]byte // who answers for an IP; a place that is missing is one where nobody can be asked
+	own    [][6]byte
+	asked  []Place
 }
 
 var names = map[int]string{1: "eth1", 2: "br0"}
@@ -72,6 +77,35 @@ func (k *fakeKernel) index(name string) (int, error) {
 	}
 	return 0, nil
 }
+
+func (k *fakeKernel) macs() ([][6]byte, error) { return k.own, nil }
+
+func (k *fakeKernel) ask(p Place) (question, error) {
+	answers, can := k.heard[p]
+	if !can {
+		return nil, errNobody
+	}
+	k.asked = append(k.asked, p)
+	return &fakeQuestion{answers: answers}, nil
+}
+
+// fakeQuestion is answered at once or never.
+type fakeQuestion struct {
+	answers [][6]byte
+	puts    int
+}
+
+func (q *fakeQuestion) put() error { q.puts++; return nil }
+
+func (q *fakeQuestion) answer(time.Time) (mac [6]byte, err error) {
+	if q.puts < claimRounds || len(q.answers) == 0 { // the first ones are lost
+		return mac, os.ErrDeadlineExceeded
+	}
+	mac, q.answers = q.answers[0], q.answers[1:]
+	return mac, nil
+}
+
+func (q *fakeQuestion) close() {}
 
 func (k *fakeKernel) Close() {}
 

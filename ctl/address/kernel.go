@@ -16,12 +16,17 @@ type kernel interface {
 	// add puts an address on an interface; EEXIST: it is there already.
 	add(Place) error
 	remove(Place) error
-	// places are the interfaces that have an IP, whatever the prefix.
+	// places are the interfaces that have an IP, whatever the prefix, without those where it carries the package's mark: what
+	// a crash left there and no note tells of is nobody's.
 	places(netip.Addr) ([]Place, error)
 	// marked are the addresses that may be the package's: they carry its mark, or the kernel knows no marks.
 	marked() (map[note]bool, error)
 	name(ifIndex int) (string, error)
 	index(name string) (ifIndex int, err error)
+	// macs are those of the box's interfaces.
+	macs() ([][6]byte, error)
+	// ask prepares to ask the hosts on an interface who has an IP; an error: nobody there can be asked.
+	ask(Place) (question, error)
 	Close()
 }
 
@@ -55,6 +60,20 @@ func (k *netlinkKernel) index(name string) (int, error) {
 		return 0, err
 	}
 	return l.Attrs().Index, nil
+}
+
+func (k *netlinkKernel) macs() ([][6]byte, error) {
+	links, err := k.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	var macs [][6]byte
+	for _, l := range links {
+		if mac := l.Attrs().HardwareAddr; len(mac) == macBytes {
+			macs = append(macs, [macBytes]byte(mac))
+		}
+	}
+	return macs, nil
 }
 
 func (k *netlinkKernel) add(p Place) error {

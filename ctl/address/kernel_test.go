@@ -80,6 +80,21 @@ func TestTheKernelConfirmsWhatIsOurs(t *testing.T) {
 	must(t, o.Close())
 }
 
+// A state directory that was removed after a crash takes the notes along. The address must not keep its group away.
+func TestAnAddressWithoutItsNoteIsNotTheBoxsOwn(t *testing.T) {
+	box := netns.New(t)
+	port, _ := netns.Veth(t, box, "eth1", box, "eth2", netns.VethOptions{})
+	if err := box.Do(CheckMarks); err != nil {
+		t.Skipf("needs addresses with marks: %v", err)
+	}
+	must(t, openIn(t, box, t.TempDir()).Hold(Place{port.Index, group}))
+	o := openIn(t, box, t.TempDir())
+	if local, err := o.Local(group); err != nil || local {
+		t.Errorf("local %v, %v", local, err)
+	}
+	must(t, o.Close())
+}
+
 func TestIPv6IsOwnedAtOnceAndNeverChosenAsSource(t *testing.T) {
 	box, host := netns.New(t), netns.New(t)
 	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})

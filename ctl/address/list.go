@@ -65,7 +65,8 @@ func (k *netlinkKernel) places(ip netip.Addr) ([]Place, error) {
 	list, err := k.list()
 	var places []Place
 	for _, a := range list {
-		if a.IP == ip {
+		ours := a.proto == mark && a.bits == ip.BitLen()
+		if a.IP == ip && !ours {
 			places = append(places, a.Place)
 		}
 	}

@@ -1,11 +1,14 @@
 package address
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
@@ -20,7 +23,14 @@ type note struct {
 func (n note) String() string { return n.ip.String() + "@" + n.name }
 
 // notes is the directory of this boot's notes. They need not be synced: a box that loses them loses the addresses too.
+//
+// A disk that is full or has become read-only keeps no group away from its IP: what cannot be noted stays on its interface
+// after a crash, where it is found and used again, and what cannot be dropped is believed only where the mark is.
 type notes string
+
+func unwritable(err error) bool {
+	return errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
 
 func openNotes(dir string) (notes, error) {
 	boot, err := os.ReadFile(bootIDFile)
@@ -28,16 +38,16 @@ func openNotes(dir string) (notes, error) {
 		return "", fmt.Errorf("keep notes of addresses: %w", err)
 	}
 	ours := filepath.Join(dir, strings.TrimSpace(string(boot)))
-	if err := os.MkdirAll(ours, 0o700); err != nil {
+	if err := os.MkdirAll(ours, 0o700); err != nil && !unwritable(err) {
 		return "", fmt.Errorf("keep notes of addresses: %w", err)
 	}
 	boots, err := os.ReadDir(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("keep notes of addresses: %w", err)
 	}
 	for _, entry := range boots {
 		if path := filepath.Join(dir, entry.Name()); path != ours {
-			if err := os.RemoveAll(path); err != nil {
+			if err := os.RemoveAll(path); err != nil && !unwritable(err) {
 				return "", fmt.Errorf("drop the notes of an earlier boot: %w", err)
 			}
 		}
@@ -45,13 +55,25 @@ func openNotes(dir string) (notes, error) {
 	return notes(ours), nil
 }
 
-func (d notes) put(n note) error { return os.WriteFile(d.path(n), nil, 0o600) }
+func (d notes) put(n note) error {
+	err := os.WriteFile(d.path(n), nil, 0o600)
+	if unwritable(err) || errors.Is(err, os.ErrNotExist) { // the directory could not be made either
+		return nil
+	}
+	return err
+}
 
-func (d notes) drop(n note) error { return os.Remove(d.path(n)) }
+func (d notes) drop(n note) error {
+	err := os.Remove(d.path(n))
+	if unwritable(err) || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
 
 func (d notes) list() ([]note, error) {
 	entries, err := os.ReadDir(string(d))
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read the notes of addresses: %w", err)
 	}
 	var list []note

@@ -142,3 +142,21 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
+
+// As on a disk that is full: the group has its IP all the same.
+func TestAnAddressIsHeldThoughItCannotBeNoted(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{}}
+	dir := t.TempDir()
+	o := open(t, k, dir)
+	must(t, os.RemoveAll(dir))
+	must(t, o.Hold(onBr0))
+	if got, want := k.String(), "10.77.0.100@br0"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	must(t, o.Release(onBr0))
+	if got := k.String(); got != "" {
+		t.Errorf("left %s", got)
+	}
+	must(t, o.Hold(onBr0))
+	must(t, o.Close())
+}

@@ -28,6 +28,14 @@ const (
 	LeftOut = "left-out" // a member whose part in the group is over; Reason says why, and how it comes back
 )
 
+// States of a port.
+const (
+	PortUp     = "up"
+	PortDown   = "down"   // the link is
+	PortGone   = "gone"   // no interface has its name; it is taken when it is there
+	PortFailed = "failed" // the interface is there and could not be opened; Reason says why. Tried again now and then
+)
+
 // Groups lists all groups, by name.
 type Groups struct {
 	Groups []GroupSummary `json:"groups"`
@@ -40,7 +48,7 @@ type GroupSummary struct {
 	QPN          uint32 `json:"qpn,omitempty"`
 	Addressing   string `json:"addressing,omitempty"`
 	MemberCount  int    `json:"memberCount"`  // the source included
-	WaitingCount int    `json:"waitingCount"` // members and forwards without a next hop
+	WaitingCount int    `json:"waitingCount"` // members and forwards that cannot be reached now
 	State        string `json:"state"`
 	Reason       string `json:"reason,omitempty"`
 }
@@ -158,13 +166,15 @@ type Ports struct {
 	Ports []Port `json:"ports"`
 }
 
-// Port is an interface rocast attached to.
+// Port is an interface rocast is to attach to, as it is now.
 type Port struct {
 	Name        string   `json:"name"`
-	IfIndex     int      `json:"ifindex"`
+	State       string   `json:"state"`
+	Reason      string   `json:"reason,omitempty"`
+	IfIndex     int      `json:"ifindex"` // 0: gone
 	MAC         string   `json:"mac"`
 	MTU         int      `json:"mtu"`
-	Attach      string   `json:"attach"` // where the classifier runs: native, generic
+	Attach      string   `json:"attach"` // where the classifier runs: native, generic; "": it is not open
 	Mode        string   `json:"mode"`   // how frames get to user space: copy, zero-copy, generic
 	MultiBuffer bool     `json:"multiBuffer"`
 	Queues      int      `json:"queues"`

@@ -19,11 +19,14 @@ type Addresses struct {
 	refuse error
 	// Box are the addresses the box has of its own.
 	Box map[netip.Addr]bool
+	// Claims are those of other hosts.
+	Claims map[netip.Addr]address.Claim
+	asked  int
 }
 
 // NewAddresses returns Addresses of a box that has none.
 func NewAddresses() *Addresses {
-	return &Addresses{held: map[address.Place]int{}, Box: map[netip.Addr]bool{}}
+	return &Addresses{held: map[address.Place]int{}, Box: map[netip.Addr]bool{}, Claims: map[netip.Addr]address.Claim{}}
 }
 
 // Refuse makes the next Hold fail.
@@ -43,6 +46,13 @@ func (a *Addresses) String() string {
 	}
 	slices.SortFunc(list, cmp.Compare[string])
 	return strings.Join(list, " ")
+}
+
+// Asked counts the IPs that hosts were asked for.
+func (a *Addresses) Asked() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked
 }
 
 // Hold is part of ctl.Addresses, as is what follows.
@@ -67,6 +77,23 @@ func (a *Addresses) Release(p address.Place) error {
 }
 
 func (a *Addresses) Local(ip netip.Addr) (bool, error) { return a.Box[ip], nil }
+
+// Claimed asks nobody for what is held, as the real one.
+func (a *Addresses) Claimed(_ context.Context, places []address.Place, allowed [][6]byte) (claim address.Claim, found bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(places) == 0 {
+		return address.Claim{}, false
+	}
+	for held := range a.held {
+		if held.IP == places[0].IP {
+			return address.Claim{}, false
+		}
+	}
+	a.asked++
+	claim, found = a.Claims[places[0].IP]
+	return claim, found && !slices.Contains(allowed, claim.MAC)
+}
 
 func (a *Addresses) Sweep() error { return nil }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/rocast/rocast/ctl/nexthop"
@@ -16,11 +17,13 @@ type Hops struct {
 	tracked map[netip.Addr]int
 	changed func([]netip.Addr)
 	running chan struct{}
+	links   chan struct{}
+	ports   []int // nil: any
 }
 
 // NewHops returns Hops that know no host.
 func NewHops() *Hops {
-	return &Hops{hops: map[netip.Addr]nexthop.Hop{}, tracked: map[netip.Addr]int{}, running: make(chan struct{})}
+	return &Hops{hops: map[netip.Addr]nexthop.Hop{}, tracked: map[netip.Addr]int{}, running: make(chan struct{}), links: make(chan struct{})}
 }
 
 // Hop is a hop through the port with an ifindex, on the port itself.
@@ -75,11 +78,40 @@ func (h *Hops) Untrack(addr netip.Addr) {
 func (h *Hops) Hop(addr netip.Addr) nexthop.Hop {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if hop, known := h.hops[addr]; known {
+	return h.hop(addr)
+}
+
+func (h *Hops) hop(addr netip.Addr) nexthop.Hop {
+	hop, known := h.hops[addr]
+	switch {
+	case known && (hop.Port == 0 || h.ports == nil || slices.Contains(h.ports, hop.Port)):
 		return hop
+	case known:
+		return nexthop.Hop{Reason: fmt.Sprintf("%v is not behind a port", addr)}
 	}
 	return nexthop.Hop{Reason: fmt.Sprintf("no route to %v", addr)}
 }
+
+func (h *Hops) SetPorts(ifIndexes []int) (changed []netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := map[netip.Addr]nexthop.Hop{}
+	for addr := range h.hops {
+		was[addr] = h.hop(addr)
+	}
+	h.ports = slices.Clone(ifIndexes)
+	for addr := range h.hops {
+		if h.hop(addr) != was[addr] {
+			changed = append(changed, addr)
+		}
+	}
+	return changed
+}
+
+func (h *Hops) Links() <-chan struct{} { return h.links }
+
+// LinksChange makes whoever waits look at the links.
+func (h *Hops) LinksChange() { h.links <- struct{}{} }
 
 // Settle returns at once: what is not known is not asked for.
 func (h *Hops) Settle(context.Context, []netip.Addr) {}

@@ -3,6 +3,7 @@ package ctltest
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/rocast/rocast/dataplane"
@@ -19,6 +20,7 @@ type Switch struct {
 	notes chan dataplane.Note
 
 	mu       sync.Mutex
+	warnings []string
 	refuse   error
 	replaced []string
 	carried  map[mft.GroupID]roce.PSN
@@ -32,7 +34,7 @@ func NewSwitch(ports ...string) *Switch {
 	for i, name := range ports {
 		s.infos = append(s.infos, dataplane.PortInfo{
 			ID: mft.PortID(i), Name: name, IfIndex: i + 1, MAC: [6]byte{2, 0, 0, 0, 0xb, byte(i + 1)}, MTU: 1500,
-			Attach: "native", Mode: "copy", Queues: 1,
+			State: dataplane.PortUp, Opened: 1, Attach: "native", Mode: "copy", Queues: 1,
 		})
 	}
 	return s
@@ -124,7 +126,34 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 	return state, ok
 }
 
-func (s *Switch) Ports() []dataplane.PortInfo { return s.infos }
+func (s *Switch) Ports() []dataplane.PortInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.infos)
+}
+
+func (s *Switch) Refresh() ([]dataplane.PortInfo, []string) {
+	warnings := s.warnings
+	s.warnings = nil
+	return s.Ports(), warnings
+}
+
+// Warn makes the next Refresh say a sentence.
+func (s *Switch) Warn(sentence string) { s.warnings = append(s.warnings, sentence) }
+
+// SetPort is what Refresh finds of a port from now on.
+func (s *Switch) SetPort(id int, state dataplane.PortState, ifIndex int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.infos[id]
+	if !p.State.Open() && state.Open() {
+		p.Opened++
+	}
+	p.State, p.IfIndex, p.Reason = state, ifIndex, ""
+	if !state.Open() {
+		p.Reason = "no interface has this name"
+	}
+}
 
 // Run moves nothing: in-memory ports are driven by their test.
 func (s *Switch) Run(ctx context.Context) { <-ctx.Done() }

@@ -34,7 +34,8 @@ func (p *parser) checkFamilies() error {
 	}
 	for _, f := range p.Forward {
 		if got := family(f.Via); got != want {
-			return yamldoc.Errorf(f.Line, "forward through %s is %s and the group's ip is %s; write all addresses in the same family", f.Port, got, want)
+			return yamldoc.Errorf(f.Line, "forward through %s is %s and the group's ip is %s; write all addresses in the same family",
+				f.Port, got, want)
 		}
 	}
 	return nil
@@ -106,11 +107,13 @@ func (p *parser) checkQPs() error {
 			continue
 		}
 		if line, taken := remote[qp{m.IP, m.RemoteQPN}]; taken {
-			return m.value.Errorf("and the member on line %d are both at %v with remote QPN %d, so their feedback cannot be told apart; give one another remoteQPN", line, m.IP, m.RemoteQPN)
+			return m.value.Errorf("and the member on line %d are both at %v with remote QPN %d, so their feedback cannot be told apart; "+
+				"give one another remoteQPN", line, m.IP, m.RemoteQPN)
 		}
 		remote[qp{m.IP, m.RemoteQPN}] = m.Line
 		if m.Role == Both && p.Source.Role == Source && m.IP == p.Source.IP {
-			return m.value.Errorf("is both and on the source's host, line %d, so their data cannot be told apart; make it a receiver, or leave the source out", p.Source.Line)
+			return m.value.Errorf("is both and on the source's host, line %d, so their data cannot be told apart; "+
+				"make it a receiver, or leave the source out", p.Source.Line)
 		}
 	}
 	return nil
@@ -128,14 +131,17 @@ func (p *parser) checkAddressing() error {
 	}
 	at := func(m member) bool { return m.Role == Receiver && m.IP == p.IP }
 	if len(p.Forward) == 0 && !slices.ContainsFunc(p.members, at) {
-		return yamldoc.Errorf(p.Lines["ip"], "ip %v is no receiver's, but with addressing virtual-qpn the source names the group by a receiver's real address; write one of theirs", p.IP)
+		return yamldoc.Errorf(p.Lines["ip"], "ip %v is no receiver's, but with addressing virtual-qpn the source names the group by "+
+			"a receiver's real address; write one of theirs", p.IP)
 	}
 	for _, m := range p.members {
 		if m.Role == Both {
-			return m.value.Errorf("is both, and with addressing virtual-qpn the group is known by its one source's address; use addressing: group-ip, or make it a receiver")
+			return m.value.Errorf("is both, and with addressing virtual-qpn the group is known by its one source's address; " +
+				"use addressing: group-ip, or make it a receiver")
 		}
 		if m.Role == Receiver && m.IP == p.Source.IP {
-			return m.value.Errorf("is on the source's host, and with addressing virtual-qpn copies keep the source's address, which that host would drop as its own; use addressing: group-ip")
+			return m.value.Errorf("is on the source's host, and with addressing virtual-qpn copies keep the source's address, " +
+				"which that host would drop as its own; use addressing: group-ip")
 		}
 	}
 	return nil

@@ -1,6 +1,9 @@
 package nexthop
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // cross finds the port by which a frame leaves a bridge, and sets the tag it has there.
 //
@@ -17,7 +20,7 @@ func (w *walk) cross(bridge link) (port int, doubt string, err error) {
 	if port, doubt, err = w.learnedPort(bridge, vid); err != nil {
 		return 0, "", err
 	}
-	w.bridge, w.bridgePort = bridge.index, port
+	w.at.bridge, w.at.bridgePort = bridge.index, port
 	if bridge.vlanFiltering {
 		err = w.vlanOut(bridge, port, vid)
 	}
@@ -26,27 +29,46 @@ func (w *walk) cross(bridge link) (port int, doubt string, err error) {
 
 // learnedPort looks the next hop up in the bridge's FDB. A port that was learned and forgotten is kept while it is the bridge's.
 func (w *walk) learnedPort(bridge link, vid uint16) (port int, doubt string, err error) {
-	port, err = w.kernel.bridgePort(bridge.index, w.mac, vid)
+	mac := w.at.mac
+	port, err = w.kernel.bridgePort(bridge.index, mac, vid)
 	switch {
 	case err != nil:
-		return 0, "", fmt.Errorf("look %v up in the FDB of %s: %w", w.mac, bridge.name, err)
+		return 0, "", fmt.Errorf("look %v up in the FDB of %s: %w", mac, bridge.name, err)
 	case port == bridge.index:
-		return 0, "", fmt.Errorf("%v has the MAC %v, which is %s's own", w.next, w.mac, bridge.name)
+		return 0, "", fmt.Errorf("%v has the MAC %v, which is %s's own", w.next, mac, bridge.name)
 	case port != 0:
 		return port, "", nil
 	}
+	reason := fmt.Sprintf("%s has not learned behind which port %v (%v) is", bridge.name, mac, w.next)
+	if err := w.probe(); err != nil {
+		reason += fmt.Sprintf(", and asking it failed (%v)", err)
+	}
+	if w.seen.mac == mac && w.seen.bridge == bridge.index && w.isPortOf(bridge, w.seen.bridgePort) {
+		return w.seen.bridgePort, reason + " any more", nil
+	}
+	return 0, "", fmt.Errorf("%s; it will when the host sends anything", reason)
+}
+
+// isPortOf says whether an interface is a port of the bridge. One that was may become it again: that concerns this walk.
+func (w *walk) isPortOf(bridge link, ifIndex int) bool {
+	w.about(subject{link: ifIndex})
+	l, err := w.kernel.link(ifIndex)
+	return err == nil && l.master == bridge.index
+}
+
+// probe makes the kernel send a request to a neighbour whose MAC it knows: it does so by itself only when it has not heard
+// of the host for a while, and a bridge learns from the answer. One it does not know was asked for already.
+func (w *walk) probe() error {
+	if w.state != usable {
+		return nil
+	}
 	w.asked = true
-	reason := fmt.Sprintf("%s has not learned behind which port %v (%v) is", bridge.name, w.mac, w.next)
-	if err := w.kernel.solicit(w.Interface, w.next); err != nil {
-		return 0, "", fmt.Errorf("%s, and asking it failed: %w", reason, err)
+	now := time.Now()
+	if w.owed = now.Sub(w.probed) < probeEvery; w.owed {
+		return nil
 	}
-	if w.was == nil || w.was.mac != w.mac || w.was.bridge != bridge.index {
-		return 0, "", fmt.Errorf("%s; it will when the host sends anything", reason)
-	}
-	if l, err := w.kernel.link(w.was.bridgePort); err != nil || l.master != bridge.index {
-		return 0, "", fmt.Errorf("%s; it will when the host sends anything", reason)
-	}
-	return w.was.bridgePort, reason + " any more", nil
+	w.probed = now
+	return w.kernel.probe(w.Interface, w.next)
 }
 
 func (w *walk) vlanInto(bridge link) (vid uint16, err error) {
@@ -62,7 +84,8 @@ func (w *walk) vlanInto(bridge link) (vid uint16, err error) {
 			return v.vid, nil
 		}
 	}
-	return 0, fmt.Errorf("bridge %s filters VLANs and is in none itself without a tag; add it with bridge vlan add dev %s vid N pvid untagged self", bridge.name, bridge.name)
+	return 0, fmt.Errorf("bridge %s filters VLANs and is in none itself without a tag; "+
+		"add it with bridge vlan add dev %s vid N pvid untagged self", bridge.name, bridge.name)
 }
 
 func (w *walk) vlanOut(bridge link, port int, vid uint16) error {
@@ -82,5 +105,6 @@ func (w *walk) vlanOut(bridge link, port int, vid uint16) error {
 			return w.tags.push(tag{protocol: protocol8021Q, vid: vid})
 		}
 	}
-	return fmt.Errorf("port %s of %s is not in VLAN %d; add it with bridge vlan add dev %s vid %d", l.name, bridge.name, vid, l.name, vid)
+	return fmt.Errorf("port %s of %s is not in VLAN %d; add it with bridge vlan add dev %s vid %d",
+		l.name, bridge.name, vid, l.name, vid)
 }

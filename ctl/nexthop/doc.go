@@ -6,9 +6,10 @@
 //
 //	address ──route──▶ interface, next hop ──neighbour──▶ MAC ──bridge FDB, VLAN──▶ port, tags
 //
-// It never sends ARP or ND itself: it asks the kernel to (NTF_USE), and goes on asking now and then, because the frames
-// rocast carries are ones the kernel does not see. For the same reason a hop that was known stays known when an entry
-// merely grew old and was removed; it changes when the kernel says something else, not when it says nothing.
+// It never sends ARP or ND itself: it asks the kernel to (NTF_USE; NUD_PROBE where the kernel is content with what it has and
+// a bridge is not), and goes on asking now and then, because the frames rocast carries are ones the kernel does not see. For
+// the same reason a hop that was known stays known when an entry merely grew old and was removed; it changes when the kernel
+// says something else, not when it says nothing.
 //
 // Read first: hop.go, then resolve.go for the way down, tracker.go for what happens on a change.
 package nexthop

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// fakeKernel is a kernel's answers. What it was asked to solicit is kept.
+// fakeKernel is a kernel's answers. What it was asked to solicit and to probe is kept.
 type fakeKernel struct {
 	routes     map[netip.Addr]route
 	neighbours map[string]neighbour // "ifindex ip"
@@ -14,6 +14,7 @@ type fakeKernel struct {
 	fdb        map[string]int // "bridge mac vid"
 	memberOf   map[int][]vlan
 	solicited  []string
+	probed     []string
 }
 
 func (k *fakeKernel) route(to netip.Addr) (route, error) {
@@ -29,6 +30,11 @@ func (k *fakeKernel) neighbour(ifIndex int, ip netip.Addr) (neighbour, error) {
 
 func (k *fakeKernel) solicit(ifIndex int, ip netip.Addr) error {
 	k.solicited = append(k.solicited, fmt.Sprint(ifIndex, " ", ip))
+	return nil
+}
+
+func (k *fakeKernel) probe(ifIndex int, ip netip.Addr) error {
+	k.probed = append(k.probed, fmt.Sprint(ifIndex, " ", ip))
 	return nil
 }
 
@@ -100,4 +106,10 @@ func (k *fakeKernel) filterVLANs() {
 	k.memberOf[br0] = []vlan{{vid: 1, pvid: true, untagged: true}, {vid: 300}}
 	k.memberOf[eth2] = []vlan{{vid: 1, pvid: true, untagged: true}, {vid: 300}}
 	k.fdb = map[string]int{fmt.Sprint(br0, " ", hostMAC, " 1"): eth2, fmt.Sprint(br0, " ", hostMAC, " 300"): eth2}
+}
+
+func (k *fakeKernel) set(ifIndex int, change func(*link)) {
+	l := k.links[ifIndex]
+	change(&l)
+	k.links[ifIndex] = l
 }

@@ -18,7 +18,10 @@ func (t *Tracker) keepAlive(n int) (changed []netip.Addr) {
 	asks := 0
 	for addr, x := range t.targets {
 		every := askKnownEvery
-		if !x.Known() || x.Reason != "" {
+		switch {
+		case x.owed:
+			every = 1
+		case !x.Known() || x.Reason != "":
 			every = askUnknownEvery
 		}
 		if (n+x.turn)%every != 0 {

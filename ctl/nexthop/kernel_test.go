@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -227,5 +228,82 @@ func TestSettleReturnsWhenTheKernelHasAnswered(t *testing.T) {
 	b.Settle(brief, []netip.Addr{here, gone})
 	if brief.Err() == nil {
 		t.Errorf("settled without an answer: %s", describe(b.Hop(gone)))
+	}
+}
+
+// untilLearned waits until eth2's FDB has the host, which says nothing by itself: it has to be asked. The kernel repeats a
+// request each second; the keep-alive's turn alone would take up to a minute.
+func (b *box) untilLearned(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		entries, err := b.Exec("bridge", "fdb", "show", "dev", "eth2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(entries, b.host.MAC.String()+" master br0") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not learned again; the hop is %s", describe(b.Hop(netip.MustParseAddr("10.2.0.2"))))
+		}
+	}
+}
+
+func TestABridgeThatForgotAHostLearnsItAgainSoon(t *testing.T) {
+	b := newBox(t)
+	if err := b.host.AddAddress("10.2.0.2/24"); err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.MustParseAddr("10.2.0.2")
+	b.Track(addr)
+	known := func(h Hop) bool { return h.Known() && h.Reason == "" }
+	b.until(t, addr, "known", known)
+
+	run(t, b.NS, "bridge", "fdb", "del", b.host.MAC.String(), "dev", "eth2", "master")
+	b.untilLearned(t)
+	b.until(t, addr, "known after its entry was deleted", known)
+
+	b.ip(t, "link", "set", "eth2", "nomaster")
+	b.until(t, addr, "unknown without its port", func(h Hop) bool { return !h.Known() })
+	b.ip(t, "link", "set", "eth2", "master", "br0")
+	b.until(t, addr, "known through the port that is back", Hop.Known)
+	b.untilLearned(t)
+	b.until(t, addr, "known beyond doubt", known)
+}
+
+func TestAPortWithoutACarrierIsKnownAndDown(t *testing.T) {
+	b := newBox(t)
+	b.ip(t, "addr", "add", "10.1.0.1/24", "dev", "eth1")
+	for _, c := range []struct {
+		host netns.Link
+		ip   string
+	}{{b.plain, "10.1.0.2"}, {b.host, "10.2.0.2"}} {
+		if err := c.host.AddAddress(c.ip + "/24"); err != nil {
+			t.Fatal(err)
+		}
+		addr := netip.MustParseAddr(c.ip)
+		b.Track(addr)
+		whole := b.until(t, addr, "known", func(h Hop) bool { return h.Known() && h.Reason == "" })
+		run(t, c.host.NS, "ip", "link", "set", "p0", "down")
+		down := b.until(t, addr, "down", func(h Hop) bool { return h.Down })
+		if want := whole.PortName + " has no carrier; is the cable plugged in, and the other end up?"; down.Reason != want || !down.Known() {
+			t.Errorf("%s, want %s", describe(down), want)
+		}
+		run(t, c.host.NS, "ip", "link", "set", "p0", "up")
+		again := b.until(t, addr, "through", func(h Hop) bool { return h.Known() && !h.Down })
+		if again.Reason = ""; again != whole {
+			t.Errorf("again %+v, was %+v", again, whole)
+		}
+	}
+}
+
+// What keeps the ports up to date hears of links from here, whether a hop leads there or not.
+func TestALinkThatComesIsTold(t *testing.T) {
+	b := newBox(t)
+	b.ip(t, "link", "add", "br9", "type", "bridge")
+	select {
+	case <-b.Links():
+	case <-time.After(20 * time.Second):
+		t.Error("never")
 	}
 }

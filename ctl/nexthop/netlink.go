@@ -46,6 +46,8 @@ func (k *netlinkKernel) link(ifIndex int) (link, error) {
 	}
 	attrs := found.Attrs()
 	l := link{index: attrs.Index, name: attrs.Name, kind: found.Type(), mtu: attrs.MTU, master: attrs.MasterIndex}
+	l.down = attrs.RawFlags&unix.IFF_UP == 0
+	l.noCarrier = attrs.RawFlags&unix.IFF_LOWER_UP == 0
 	if len(attrs.HardwareAddr) != macBytes {
 		return link{}, fmt.Errorf("%s is not Ethernet", attrs.Name)
 	}
@@ -76,12 +78,26 @@ func (k *netlinkKernel) solicit(ifIndex int, ip netip.Addr) error {
 	return k.NeighSet(&netlink.Neigh{LinkIndex: ifIndex, IP: ip.AsSlice(), Flags: netlink.NTF_USE})
 }
 
-func (k *netlinkKernel) neighbour(ifIndex int, ip netip.Addr) (neighbour, error) {
-	family := unix.AF_INET
-	if ip.Is6() {
-		family = unix.AF_INET6
+// probe sets the state that asking is: the kernel then sends requests, some seconds long, and forgets who answers none.
+func (k *netlinkKernel) probe(ifIndex int, ip netip.Addr) error {
+	which := newNdMsg(family(ip), ifIndex)
+	binary.NativeEndian.PutUint16(which[8:], netlink.NUD_PROBE)
+	_, err := k.Request(unix.RTM_NEWNEIGH, unix.NLM_F_REPLACE|unix.NLM_F_ACK, 0, which, nl.NewRtAttr(netlink.NDA_DST, ip.AsSlice()))
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) { // it was forgotten meanwhile: another notification is coming
+		return nil
 	}
-	entry, err := k.getNeigh(newNdMsg(family, ifIndex), nl.NewRtAttr(netlink.NDA_DST, ip.AsSlice()))
+	return err
+}
+
+func family(ip netip.Addr) int {
+	if ip.Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
+func (k *netlinkKernel) neighbour(ifIndex int, ip netip.Addr) (neighbour, error) {
+	entry, err := k.getNeigh(newNdMsg(family(ip), ifIndex), nl.NewRtAttr(netlink.NDA_DST, ip.AsSlice()))
 	if errors.Is(err, unix.ENOENT) {
 		return neighbour{}, nil
 	}
@@ -92,8 +108,11 @@ func (k *netlinkKernel) neighbour(ifIndex int, ip netip.Addr) (neighbour, error)
 }
 
 func neighbourOf(entry *netlink.Neigh) neighbour {
-	const answered = netlink.NUD_PERMANENT | netlink.NUD_NOARP | netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
+	const written = netlink.NUD_PERMANENT | netlink.NUD_NOARP
+	const answered = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
 	switch {
+	case entry.State&written != 0 && len(entry.HardwareAddr) == macBytes:
+		return neighbour{mac: MAC(entry.HardwareAddr), state: fixed}
 	case entry.State&answered != 0 && len(entry.HardwareAddr) == macBytes:
 		return neighbour{mac: MAC(entry.HardwareAddr), state: usable}
 	case entry.State&netlink.NUD_FAILED != 0:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // maxDepth bounds the interfaces below a route: VLAN on bridge on VLAN on port is already a rare sight.
@@ -12,13 +13,27 @@ const maxDepth = 8
 // finding is a hop with what it was derived from.
 type finding struct {
 	Hop
-	next       netip.Addr // the neighbour: the address itself or a gateway
-	mac        MAC        // of the neighbour
-	bridge     int        // the last bridge on the way down
-	bridgePort int        // and its port
-	subjects   []subject  // what would make another finding if it changed
-	asked      bool       // the kernel was asked and has not answered yet
+	next     netip.Addr // the neighbour: the address itself or a gateway
+	seen     sighting   // by the last finding that knew the port: this one, or one before
+	subjects []subject  // what would make another finding if it changed
+	asked    bool       // the kernel was asked and has not answered yet
+	probed   time.Time  // see probeEvery
+	owed     bool       // a probe was put off because of it
 }
+
+// sighting is where a neighbour was seen. It outlives findings that fail, so that a way that is interrupted is known again
+// as soon as it is whole, and not only when the host speaks: what it says by RoCE the kernel does not hear.
+type sighting struct {
+	on         int // ifindex of the interface the route names
+	next       netip.Addr
+	mac        MAC
+	bridge     int // the last bridge on the way down
+	bridgePort int // and its port
+}
+
+// probeEvery is the least time between two requests to probe one neighbour. The kernel tells of what a probe does, each such
+// notification leads back here, and between two of ours it repeats the probe itself.
+const probeEvery = time.Second
 
 // subject is a thing the kernel notifies about: one field is set.
 type subject struct {
@@ -37,17 +52,24 @@ type resolver struct {
 type walk struct {
 	*resolver
 	finding
-	to   netip.Addr
-	was  *finding // the last way, nil: none
-	tags tags
+	to    netip.Addr
+	at    sighting       // what this way has found so far
+	state neighbourState // of the next hop
+	tags  tags
 }
 
 // resolve finds the hop to an address. was is the last finding for it or nil. insist asks for a neighbour that did not
 // answer before, too.
 func (r *resolver) resolve(to netip.Addr, was *finding, insist bool) *finding {
-	w := &walk{resolver: r, to: to, was: was}
+	w := &walk{resolver: r, to: to}
+	if was != nil {
+		w.seen, w.probed = was.seen, was.probed
+	}
 	w.about(subject{addr: to})
 	doubt, err := w.walk(insist)
+	if err == nil {
+		w.seen = w.at
+	}
 	switch {
 	case errors.Is(err, errElsewhere):
 		w.Hop = Hop{Reason: err.Error()}
@@ -72,6 +94,7 @@ func (w *walk) walk(insist bool) (doubt string, err error) {
 		w.next = route.gateway
 		w.about(subject{addr: w.next})
 	}
+	w.at = sighting{on: w.Interface, next: w.next}
 	out, err := w.link(route.ifIndex)
 	if err == nil {
 		err = w.leadsToPorts(out)
@@ -86,8 +109,8 @@ func (w *walk) walk(insist bool) (doubt string, err error) {
 	if err != nil {
 		return "", err
 	}
-	w.setHeader(w.mac, out.mac, w.tags, w.to)
-	if doubt == "" {
+	w.setHeader(w.at.mac, out.mac, w.tags, w.to)
+	if doubt == "" || w.Down {
 		doubt = doubtedPort
 	}
 	return doubt, nil
@@ -99,9 +122,10 @@ func (w *walk) neighbour(out link, insist bool) (doubt string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("ask for the MAC of %v on %s: %w", w.next, out.name, err)
 	}
-	if n.state == usable {
-		w.mac = n.mac
-		w.about(subject{mac: w.mac})
+	w.state = n.state
+	if n.state == usable || n.state == fixed {
+		w.at.mac = n.mac
+		w.about(subject{mac: n.mac})
 		return "", nil
 	}
 	if n.state == absent || n.state == failed && insist {
@@ -114,12 +138,15 @@ func (w *walk) neighbour(out link, insist bool) (doubt string, err error) {
 	if n.state == failed {
 		reason = fmt.Sprintf("%v does not answer on %s; is the host up, with this address?", w.next, out.name)
 	}
-	if w.was == nil || w.was.mac == (MAC{}) || w.was.Interface != out.index || w.was.next != w.next {
-		return "", fmt.Errorf("%s", reason)
+	if broken := out.broken(); broken != "" {
+		reason = broken
 	}
-	w.mac = w.was.mac
-	w.about(subject{mac: w.mac})
-	return fmt.Sprintf("%s; it was last at %v", reason, w.mac), nil
+	if w.seen.mac == (MAC{}) || w.seen.on != out.index || w.seen.next != w.next {
+		return "", errors.New(reason)
+	}
+	w.at.mac = w.seen.mac
+	w.about(subject{mac: w.at.mac})
+	return fmt.Sprintf("%s; it was last at %v", reason, w.at.mac), nil
 }
 
 // descend goes from the route's interface down to a port.
@@ -130,6 +157,9 @@ func (w *walk) descend(l link) (doubt string, err error) {
 		switch {
 		case w.ports[l.index]:
 			w.Port, w.PortName, w.PortMTU = l.index, l.name, l.mtu
+			if broken := l.broken(); broken != "" {
+				w.Down, doubt = true, broken
+			}
 			return doubt, nil
 		case l.kind == "vlan":
 			below, err = l.parent, w.tags.push(l.tag)
@@ -175,7 +205,8 @@ func (w *walk) elsewhere(first, last link) error {
 	if first.index != last.index {
 		path = first.name + " and " + last.name
 	}
-	return fmt.Errorf("%v is reached through %s, which is %w; add %s to ports: in the daemon's config, or correct the route", w.to, path, errElsewhere, last.name)
+	return fmt.Errorf("%v is reached through %s, which is %w; see rocast port ls whether %s could be opened, add it to ports: in the config, or correct the route",
+		w.to, path, errElsewhere, last.name)
 }
 
 // link looks an interface up; its changes concern this walk.

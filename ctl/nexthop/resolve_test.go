@@ -18,7 +18,9 @@ func describe(h Hop) string {
 		return h.Reason
 	}
 	text := fmt.Sprintf("%s %d %s", h.PortName, h.PortMTU, hex.EncodeToString(h.L2[:h.L2Bytes]))
-	if h.Reason != "" {
+	if h.Down {
+		text += " but down: " + h.Reason
+	} else if h.Reason != "" {
 		text += " but " + h.Reason
 	}
 	return text
@@ -50,12 +52,18 @@ func TestTheWayDown(t *testing.T) {
 
 		{"no route", netip.MustParseAddr("198.51.100.1"), nil, "no route to 198.51.100.1 (network is unreachable); add one with ip route"},
 		{"the box itself", ownIP, nil, "10.1.0.1 is this box's own address; write the host's"},
-		{"not a port of ours", onEth0, nil, "10.9.0.2 is reached through eth0, which is no port of rocast nor a bridge or VLAN device on one; add eth0 to ports: in the daemon's config, or correct the route"},
+		{"not a port of ours", onEth0, nil, "10.9.0.2 is reached through eth0, which is no port of rocast nor a bridge or VLAN device on one; see rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
 		{"a bridge port not of ours", onBridge, func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = eth0 },
-			"10.2.0.2 is reached through br0 and eth0, which is no port of rocast nor a bridge or VLAN device on one; add eth0 to ports: in the daemon's config, or correct the route"},
+			"10.2.0.2 is reached through br0 and eth0, which is no port of rocast nor a bridge or VLAN device on one; see rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
 		{"no MAC yet", onEth1, func(k *fakeKernel) { clear(k.neighbours) }, "the kernel is asking for the MAC of 10.1.0.2 on eth1"},
 		{"the gateway does not answer", farAway, func(k *fakeKernel) { k.neighbours["1 10.1.0.2"] = neighbour{state: failed} },
 			"10.1.0.2 does not answer on eth1; is the host up, with this address?"},
+		{"no carrier", onEth1, func(k *fakeKernel) { k.set(eth1, func(l *link) { l.noCarrier = true }) },
+			"eth1 4200 " + toHost + fromBox + "01" + "0800" + " but down: eth1 has no carrier; is the cable plugged in, and the other end up?"},
+		{"no carrier, and a doubt of the MAC", onEth1, func(k *fakeKernel) { k.set(eth1, func(l *link) { l.noCarrier = true }); clear(k.neighbours) },
+			"eth1 has no carrier; is the cable plugged in, and the other end up?"},
+		{"a bridge port that is down", onBridge, func(k *fakeKernel) { k.set(eth2, func(l *link) { l.down, l.noCarrier = true, true }) },
+			"eth2 1500 " + toHost + fromBox + "0a" + "0800" + " but down: eth2 is down; set it up with ip link set eth2 up"},
 		{"not in the FDB", onBridge, func(k *fakeKernel) { clear(k.fdb) }, "br0 has not learned behind which port 02:00:00:00:00:22 (10.2.0.2) is; it will when the host sends anything"},
 		{"the bridge's own MAC", onBridge, func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = br0 }, "10.2.0.2 has the MAC 02:00:00:00:00:22, which is br0's own"},
 		{"not in the VLAN", onBridgeVLAN, func(k *fakeKernel) { k.filterVLANs(); k.memberOf[eth2] = k.memberOf[eth2][:1] },
@@ -150,5 +158,63 @@ func TestAKnownHopOutlivesEntriesThatGrewOld(t *testing.T) {
 	k.routes[onBridge] = route{ifIndex: eth1}
 	if got := r.resolve(onBridge, third, false); got.Known() {
 		t.Errorf("the route moved to where nobody has asked: %s", describe(got.Hop))
+	}
+}
+
+// A REACHABLE neighbour is one the kernel asks nothing, and the bridge learns from answers alone.
+func TestABridgeThatForgotAHostHearsItAnswer(t *testing.T) {
+	k := newFakeKernel()
+	r := newResolver(k)
+	first := r.resolve(onBridge, nil, false)
+	if k.probed != nil {
+		t.Fatalf("probed %v, which is known", k.probed)
+	}
+	clear(k.fdb)
+	second := r.resolve(onBridge, first, false)
+	if got := strings.Join(k.probed, ","); got != "10 10.2.0.2" || !second.asked {
+		t.Errorf("probed %q, asked %v", got, second.asked)
+	}
+	third := r.resolve(onBridge, second, true) // as the notification of the probe itself would
+	if len(k.probed) != 1 || !third.owed {
+		t.Errorf("probed %v at once again, or owes none: %v", k.probed, third.owed)
+	}
+	third.probed = third.probed.Add(-probeEvery)
+	if fourth := r.resolve(onBridge, third, false); len(k.probed) != 2 || fourth.owed {
+		t.Errorf("probed %v, want one more a while later; owes another: %v", k.probed, fourth.owed)
+	}
+
+	k.probed, k.neighbours["10 10.2.0.2"] = nil, neighbour{mac: hostMAC, state: fixed}
+	if hop := r.resolve(onBridge, nil, true); k.probed != nil || hop.asked {
+		t.Errorf("the administrator's entry: probed %v, asked %v", k.probed, hop.asked)
+	}
+	k.neighbours["10 10.2.0.2"] = neighbour{state: failed}
+	if r.resolve(onBridge, third, true); k.probed != nil {
+		t.Errorf("a neighbour without a MAC: probed %v", k.probed)
+	}
+}
+
+// A bridge port that is taken off and put back: the way is the old one, whatever the kernel has forgotten meanwhile.
+func TestAnInterruptedWayIsKnownAgainAtOnce(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1, eth2, eth3})
+	known := tracker.Track(onBridge)
+	attached := k.links[eth2]
+	detached := attached
+	detached.master = 0
+	clear(k.fdb)
+	k.links[eth2] = detached
+	eth2Changed := []change{{subject: subject{link: eth2}}}
+	if tracker.update(eth2Changed); tracker.Hop(onBridge).Known() {
+		t.Fatal("known without a port")
+	}
+	k.neighbours["10 10.2.0.2"] = neighbour{state: failed}
+	for range 3 {
+		tracker.update([]change{{subject: subject{addr: onBridge}}})
+	}
+	k.links[eth2] = attached
+	tracker.update(eth2Changed)
+	again := tracker.Hop(onBridge)
+	if again.Reason = ""; again != known {
+		t.Errorf("again %s, was %s", describe(tracker.Hop(onBridge)), describe(known))
 	}
 }

@@ -2,6 +2,7 @@ package nexthop
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ import (
 type Tracker struct {
 	resolver
 	events *rtnl.Events
+	links  chan struct{}
 	close  func()
 
 	mu        sync.Mutex
@@ -32,7 +34,7 @@ type target struct {
 	turn    int
 }
 
-// Open makes a Tracker for the calling thread's network namespace. ports are the ifindexes of rocast's ports.
+// Open makes a Tracker for the calling thread's network namespace. ports are the ifindexes of rocast's ports, until SetPorts.
 func Open(ports []int) (*Tracker, error) {
 	conn, err := rtnl.Open()
 	if err != nil {
@@ -55,12 +57,31 @@ func newTracker(k kernel, ports []int) *Tracker {
 		targets:   map[netip.Addr]*target{},
 		bySubject: map[subject]map[netip.Addr]struct{}{},
 		resolved:  make(chan struct{}),
+		links:     make(chan struct{}, 1),
 	}
-	for _, ifIndex := range ports {
-		t.ports[ifIndex] = true
-	}
+	t.SetPorts(ports)
 	return t
 }
+
+// SetPorts says which interfaces are rocast's ports now: one that goes and comes back is another one. It returns the
+// addresses whose hop is another one by that.
+func (t *Tracker) SetPorts(ifIndexes []int) (changed []netip.Addr) {
+	ports := map[int]bool{}
+	for _, ifIndex := range ifIndexes {
+		ports[ifIndex] = true
+	}
+	t.mu.Lock()
+	same := maps.Equal(t.ports, ports)
+	t.ports = ports
+	t.mu.Unlock()
+	if same {
+		return nil
+	}
+	return t.update([]change{{all: true}})
+}
+
+// Links delivers after Run has seen that links changed, once for many changes.
+func (t *Tracker) Links() <-chan struct{} { return t.links }
 
 // Close ends what Open began. Run must have returned.
 func (t *Tracker) Close() { t.close() }
@@ -133,7 +154,11 @@ func (t *Tracker) Run(ctx context.Context, changed func([]netip.Addr)) error {
 	}
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error {
-		return t.events.Run(ctx, func(m []syscall.NetlinkMessage) { tell(t.update(parseChanges(m))) })
+		return t.events.Run(ctx, func(m []syscall.NetlinkMessage) {
+			changes := parseChanges(m)
+			t.tellLinks(changes)
+			tell(t.update(changes))
+		})
 	})
 	tasks.Go(func() error {
 		ticker := time.NewTicker(time.Second)
@@ -148,6 +173,16 @@ func (t *Tracker) Run(ctx context.Context, changed func([]netip.Addr)) error {
 		}
 	})
 	return tasks.Wait()
+}
+
+func (t *Tracker) tellLinks(changes []change) {
+	if !slices.ContainsFunc(changes, change.isLinks) {
+		return
+	}
+	select {
+	case t.links <- struct{}{}:
+	default: // who has not taken the last one will see this change too
+	}
 }
 
 // update resolves again what the changes concern, and returns the addresses whose hop differs.

@@ -105,3 +105,41 @@ func TestKeepAliveFindsAHostThatCameUpSilently(t *testing.T) {
 		t.Errorf("told %v, hop %s", told, describe(tracker.Hop(onEth1)))
 	}
 }
+
+// A port that comes back is another interface: what was reached through the old one is asked for again.
+func TestThePortsAreThoseOfNow(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1, eth2})
+	for _, addr := range []netip.Addr{onEth1, onBridge, farAway} {
+		tracker.Track(addr)
+	}
+	if got := tracker.SetPorts([]int{eth2, eth1}); got != nil {
+		t.Errorf("the same ports change %v", got)
+	}
+	if got := tracker.SetPorts([]int{eth2}); !slices.Equal(got, []netip.Addr{onEth1, farAway}) || tracker.Hop(onEth1).Known() {
+		t.Errorf("without eth1 told %v, and %s", got, describe(tracker.Hop(onEth1)))
+	}
+	const again = 21
+	k.links[again] = k.links[eth1]
+	k.routes[onEth1] = route{ifIndex: again}
+	k.neighbours["21 10.1.0.2"] = neighbour{hostMAC, usable}
+	if got := tracker.SetPorts([]int{eth2, again}); !slices.Equal(got, []netip.Addr{onEth1}) || tracker.Hop(onEth1).Port != again {
+		t.Errorf("with eth1 again told %v, and %s", got, describe(tracker.Hop(onEth1)))
+	}
+}
+
+func TestLinksAreToldOnceForManyChanges(t *testing.T) {
+	tracker := newTracker(newFakeKernel(), nil)
+	tracker.tellLinks([]change{{subject: subject{addr: onEth1}}, {subject: subject{mac: hostMAC}}})
+	if len(tracker.Links()) != 0 {
+		t.Error("a neighbour is taken for a link")
+	}
+	for _, c := range []change{{subject: subject{link: eth1}}, {all: true}} {
+		tracker.tellLinks([]change{c})
+		tracker.tellLinks([]change{c})
+		if len(tracker.Links()) != 1 {
+			t.Errorf("%+v: told %d times", c, len(tracker.Links()))
+		}
+		<-tracker.Links()
+	}
+}

@@ -18,6 +18,9 @@ type change struct {
 	all     bool         // anything: rules or nexthop objects changed, or notifications were lost
 }
 
+// isLinks says whether it is about a link, or may be.
+func (c change) isLinks() bool { return c.all || c.subject.link != 0 }
+
 // subscribe joins what tells about all that a hop is made from.
 func subscribe() (*rtnl.Events, error) {
 	return rtnl.Subscribe(unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, // of bridges too: AF_BRIDGE

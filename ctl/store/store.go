@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 const (
@@ -19,6 +20,9 @@ const (
 type Store struct {
 	dir  string
 	lock *os.File
+
+	mu        sync.Mutex
+	forgotten bool // see Forget
 }
 
 // Group is a desired group as it was kept.
@@ -39,11 +43,8 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{dir: dir, lock: lock}
-	if err := removeUnfinished(filepath.Join(dir, groupsDir)); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
+	removeUnfinished(filepath.Join(dir, groupsDir))
+	return &Store{dir: dir, lock: lock}, nil
 }
 
 // Close lets another process have the directory.
@@ -74,8 +75,8 @@ func (s *Store) PutState(name string, state []byte) error {
 	var err error
 	if state != nil {
 		err = WriteFile(s.statePath(name), state)
-	} else if err = os.Remove(s.statePath(name)); errors.Is(err, os.ErrNotExist) {
-		err = nil
+	} else {
+		err = removeIfThere(s.statePath(name))
 	}
 	if err != nil {
 		return fmt.Errorf("keep the state of group %s: %w", name, err)
@@ -83,9 +84,10 @@ func (s *Store) PutState(name string, state []byte) error {
 	return nil
 }
 
-// Delete forgets a group. Its state goes last: without the group it means nothing, and Restore removes it.
+// Delete forgets a group, whose file somebody else may have removed. Its state goes last: without the group it means
+// nothing, and Restore removes it.
 func (s *Store) Delete(name string) error {
-	err := os.Remove(s.path(name))
+	err := removeIfThere(s.path(name))
 	if err == nil {
 		err = s.PutState(name, nil)
 	}
@@ -99,11 +101,14 @@ func (s *Store) Delete(name string) error {
 }
 
 // Restore returns the kept groups, by name, and forgets how the last run ended: whatever ends this one is a crash until
-// Stopped says otherwise.
+// Stopped says otherwise. What cannot be forgotten, because the disk is read-only, does not count either: see Forget.
 func (s *Store) Restore() ([]Group, error) {
-	idle, err := s.takeIdle()
+	idle, err := s.readIdle()
 	if err != nil {
 		return nil, err
+	}
+	if s.Forget() != nil {
+		idle = nil
 	}
 	entries, err := os.ReadDir(filepath.Join(s.dir, groupsDir))
 	if err != nil {
@@ -141,31 +146,26 @@ func (s *Store) readStates(groups []Group, states map[string]bool) (err error) {
 		}
 	}
 	for name := range states {
-		err = errors.Join(err, s.PutState(name, nil))
+		_ = s.PutState(name, nil) // the next start tries again
 	}
-	return err
+	return nil
 }
 
 // Stopped ends a run cleanly: idle are the groups that never carried data.
 func (s *Store) Stopped(idle []string) error {
-	if err := WriteFile(filepath.Join(s.dir, idleFile), []byte(strings.Join(idle, "\n"))); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgotten = true // by what is written now
+	if err := WriteFile(s.idlePath(), []byte(strings.Join(idle, "\n"))); err != nil {
 		return fmt.Errorf("record the clean stop: %w", err)
 	}
 	return nil
 }
 
-// takeIdle reads what Stopped wrote and removes it for good.
-func (s *Store) takeIdle() (idle map[string]bool, err error) {
-	path := filepath.Join(s.dir, idleFile)
-	text, err := os.ReadFile(path)
+func (s *Store) readIdle() (idle map[string]bool, err error) {
+	text, err := os.ReadFile(s.idlePath())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
-	}
-	if err == nil {
-		err = os.Remove(path)
-	}
-	if err == nil {
-		err = syncDir(s.dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the record of the last stop: %w", err)
@@ -176,6 +176,27 @@ func (s *Store) takeIdle() (idle map[string]bool, err error) {
 	}
 	return idle, nil
 }
+
+// Forget removes for good what Stopped wrote. As long as it fails a crash would find the record of a stop long ago, so it is
+// to be called again.
+func (s *Store) Forget() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forgotten {
+		return nil
+	}
+	err := removeIfThere(s.idlePath())
+	if err == nil {
+		err = syncDir(s.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("forget the record of the last stop: %w", err)
+	}
+	s.forgotten = true
+	return nil
+}
+
+func (s *Store) idlePath() string { return filepath.Join(s.dir, idleFile) }
 
 func (s *Store) statePath(name string) string {
 	return filepath.Join(s.dir, groupsDir, name+stateSuffix)

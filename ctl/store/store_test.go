@@ -1,11 +1,15 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func open(t *testing.T, dir string) *Store {
@@ -159,5 +163,103 @@ func TestGroupFilesAreForTheOwnerAlone(t *testing.T) {
 		if got := info.Mode().Perm(); got != want {
 			t.Errorf("%s has mode %v, want %v", path, got, want)
 		}
+	}
+}
+
+func TestAGroupWhoseFileIsGoneCanBeForgotten(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	put(t, s, "g1", "")
+	if err := s.PutState("g1", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "groups", "g1.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete("g1"); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "groups", "*")); len(left) != 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
+// disk is a small file system that only the test's thread sees, which ends with the test.
+func disk(t *testing.T, dir string) (remount func(flags uintptr)) {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Skipf("needs CAP_SYS_ADMIN: %v", err)
+	}
+	for _, step := range []error{
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"),
+	} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	return func(flags uintptr) {
+		if err := unix.Mount("", dir, "", unix.MS_REMOUNT|flags, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A disk that became read-only must not turn a restart into an outage. That the last stop was clean cannot be forgotten, so it
+// is not believed: after a crash it would be found again.
+func TestGroupsComeBackFromAReadOnlyDisk(t *testing.T) {
+	dir := t.TempDir()
+	remount := disk(t, dir)
+	s := open(t, dir)
+	put(t, s, "g1", "1")
+	if err := s.PutState("orphan", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Stopped([]string{"g1"}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	remount(unix.MS_RDONLY)
+	s = open(t, dir)
+	if got, want := groups(t, s), "g1=1 idle=false"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "is in use by the rocastd with PID") {
+		t.Errorf("a second daemon: %v", err)
+	}
+	if s.Forget() == nil {
+		t.Error("forgotten on a disk that cannot")
+	}
+	remount(0)
+	if err := s.Forget(); err != nil {
+		t.Error(err)
+	}
+	s.Close() // a crash
+	if got, want := groups(t, open(t, dir)), "g1=1 idle=false"; got != want {
+		t.Errorf("after the crash: got %s, want %s", got, want)
+	}
+}
+
+func TestGroupsComeBackFromAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	disk(t, dir)
+	s := open(t, dir)
+	put(t, s, "g1", "1")
+	s.Close()
+	if err := os.Truncate(filepath.Join(dir, "lock"), 0); err != nil {
+		t.Fatal(err)
+	}
+	err := os.WriteFile(filepath.Join(dir, "fill"), make([]byte, 1<<20), 0o600)
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	s = open(t, dir)
+	if got, want := groups(t, s), "g1=1 idle=false"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	want := fmt.Sprintf("state directory %s is in use by another rocastd; stop that one, or give this one another stateDir", dir)
+	if _, err := Open(dir); err == nil || err.Error() != want {
+		t.Errorf("a second daemon:\ngot  %v\nwant %s", err, want)
 	}
 }

@@ -41,11 +41,22 @@ func writeSynced(path string, text []byte) error {
 	return err
 }
 
-// removeUnfinished removes what writes that a crash ended have left in dir.
-func removeUnfinished(dir string) error {
-	left, err := filepath.Glob(filepath.Join(dir, ".*"+unfinishedSuffix))
+// removeUnfinished removes what writes that a crash ended have left in dir. What cannot be removed is in nobody's way.
+func removeUnfinished(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, ".*"+unfinishedSuffix))
 	for _, path := range left {
-		err = errors.Join(err, os.Remove(path))
+		_ = os.Remove(path)
+	}
+}
+
+// removeIfThere removes a file. A read-only disk refuses even for one that is not there.
+func removeIfThere(path string) error {
+	err := os.Remove(path)
+	if err == nil {
+		return nil
+	}
+	if _, missing := os.Lstat(path); errors.Is(missing, os.ErrNotExist) {
+		return nil
 	}
 	return err
 }

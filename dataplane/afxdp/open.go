@@ -3,6 +3,7 @@ package afxdp
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -13,19 +14,14 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-const (
-	// queueDescs is the size of every ring, and the chunks a queue keeps to
-	// receive into. The kernel drops what arrives beyond it (rx-ring-full).
-	queueDescs = 2048
-	// spareChunks are for what is in the worker's hands and for its replies.
-	spareChunks = 4096
-	// frameOverhead is Ethernet with two VLAN tags, on top of a link's MTU.
-	frameOverhead = 22
-)
+// frameOverhead is Ethernet with two VLAN tags, on top of a link's MTU.
+const frameOverhead = 22
 
 // Config says which interfaces to take and how.
 type Config struct {
-	Ports []string // interface names of the calling thread's network namespace
+	// Ports are interface names of the calling thread's network namespace. One
+	// that is not there is waited for: see Switch.Refresh.
+	Ports []string
 	// Mode is how frames get to user space; the zero value is ModeCopy. See
 	// xsk.Mode: auto, zero-copy, copy, generic.
 	Mode Mode
@@ -33,6 +29,10 @@ type Config struct {
 	// Workers is the number of forwarding threads, 0 is one. Each has its own
 	// queues of every port, so a port needs as many.
 	Workers int
+
+	// For tests: what another kernel says. nil: this one.
+	multiBuffer func() error
+	openSocket  func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
 
 // Mode is the AF_XDP mode asked for.
@@ -48,8 +48,18 @@ const (
 type Switch struct {
 	*dataplane.Switch
 	classifier *bpf.Classifier
-	interfaces []*iface
+	attach     bpf.AttachMode
+	socket     xsk.SocketConfig
 	workers    []*worker
+
+	mu           sync.Mutex // control's; no worker takes it
+	interfaces   []*iface   // by PortID
+	verdicts     bpf.Counters
+	warned       map[string]bool
+	warnings     []string // not returned by Refresh yet
+	singleBuffer string   // why socket.MultiBuffer is not set
+	unprobed     error    // why nobody knows whether the kernel lets it be set
+	openSocket   func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
 
 // worker is what one thread has to itself.
@@ -59,9 +69,10 @@ type worker struct {
 	ports  []*port
 }
 
-// Open attaches to the ports. Nothing is left behind after an error.
+// Open attaches to the ports that are there. One that is there and cannot be
+// opened is an error; nothing is left behind after one.
 func Open(c Config) (*Switch, error) {
-	s := &Switch{}
+	s := &Switch{warned: map[string]bool{}}
 	if err := s.open(c); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -69,74 +80,119 @@ func Open(c Config) (*Switch, error) {
 }
 
 func (s *Switch) open(c Config) (err error) {
-	attach, socket, err := c.Mode.split()
-	if err != nil {
+	if s.attach, s.socket, err = c.Mode.split(); err != nil {
 		return err
 	}
 	if len(c.Ports) == 0 {
 		return errors.New("no port to open: name at least one interface")
 	}
-	c.Workers = max(c.Workers, 1)
-	for i, name := range c.Ports {
-		f, err := findInterface(mft.PortID(i), name)
-		if err != nil {
-			return err
-		}
-		if q := f.info.Queues; q < c.Workers {
-			return fmt.Errorf("open port %s: it has %d queues for %d workers; `ethtool -L %s combined %d` gives it more, or use fewer workers",
-				name, q, c.Workers, name, c.Workers)
-		}
-		s.interfaces = append(s.interfaces, f)
-		if f.info.MTU+frameOverhead > xsk.FrameBytes {
-			socket.MultiBuffer = true
-		}
+	if s.openSocket = c.openSocket; s.openSocket == nil {
+		s.openSocket = xsk.Open
 	}
+	c.Workers = max(c.Workers, 1)
+	now, err := s.find(c)
+	if err != nil {
+		return err
+	}
+	if err := setRooms(s.interfaces, c.Workers); err != nil {
+		return err
+	}
+	s.chooseBuffers(c)
 	if s.classifier, err = bpf.Load(); err != nil {
 		return err
 	}
-	for _, f := range s.interfaces {
-		if f.xdp, err = s.classifier.OpenPort(f.info.IfIndex, attach); err != nil {
+	if err := s.makeWorkers(c); err != nil {
+		return err
+	}
+	for i, f := range s.interfaces {
+		if f.info.State == dataplane.PortGone {
+			continue
+		}
+		if err := s.openPort(f, now[i]); err != nil {
 			return fmt.Errorf("open port %s: %w", f.info.Name, err)
 		}
 	}
+	return nil
+}
+
+// find looks the interfaces up, and refuses those that cannot be ports.
+func (s *Switch) find(c Config) (now []seen, err error) {
+	now = make([]seen, len(c.Ports))
+	for i, name := range c.Ports {
+		f := &iface{info: dataplane.PortInfo{ID: mft.PortID(i), Name: name, State: dataplane.PortGone, Reason: errGone.Error()}}
+		s.interfaces = append(s.interfaces, f)
+		now[i], err = look(name)
+		if errors.Is(err, errGone) {
+			continue
+		}
+		if err == nil {
+			err = now[i].carries(name, c.Workers)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open port %s: %w", name, err)
+		}
+		f.note(now[i])
+		f.info.State, f.info.Reason = linkState(now[i]), ""
+	}
+	return now, nil
+}
+
+// chooseBuffers decides for all ports whether frames may have several buffers:
+// a UMEM's first socket does so for those that come later. A port that is not
+// there yet may turn out to need it.
+func (s *Switch) chooseBuffers(c Config) {
+	s.singleBuffer = "no port had an MTU that needs more when rocastd started; restart it"
+	wanted := false
+	for _, f := range s.interfaces {
+		wanted = wanted || f.info.State == dataplane.PortGone || f.info.MTU+frameOverhead > xsk.FrameBytes
+	}
+	if !wanted {
+		return
+	}
+	if c.multiBuffer == nil {
+		c.multiBuffer = xsk.MultiBuffer.Supported
+	}
+	err := c.multiBuffer()
+	if errors.Is(err, errors.ErrUnsupported) {
+		s.singleBuffer = fmt.Sprintf("this kernel lacks %v", err)
+		return
+	}
+	s.socket.MultiBuffer, s.unprobed = true, err
+}
+
+// makeWorkers makes workers whose ports have no sockets yet.
+func (s *Switch) makeWorkers(c Config) error {
+	chunks := spareChunks
+	for _, f := range s.interfaces {
+		chunks += f.room
+	}
 	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy}
-	for i := range c.Workers {
+	for range c.Workers {
 		w := &worker{}
 		s.workers = append(s.workers, w)
-		if err := w.open(s.interfaces, i, c.Workers, socket); err != nil {
+		var err error
+		if w.umem, err = xsk.NewUMEM(chunks); err != nil {
 			return err
 		}
+		if w.poller, err = xsk.NewPoller(); err != nil {
+			return err
+		}
+		for range s.interfaces {
+			w.ports = append(w.ports, &port{umem: w.umem})
+		}
 		config.Workers = append(config.Workers, w.config())
-	}
-	for i, f := range s.interfaces {
-		f.obtained(s.workers[0].ports[i].sockets[0])
 	}
 	s.Switch = dataplane.New(config)
 	return nil
 }
 
-// open gives worker i of n its queues: every n-th of each interface.
-func (w *worker) open(interfaces []*iface, i, n int, socket xsk.SocketConfig) (err error) {
-	chunks := spareChunks
-	for _, f := range interfaces {
-		chunks += (f.info.Queues - i + n - 1) / n * queueDescs
-	}
-	if w.umem, err = xsk.NewUMEM(chunks); err != nil {
-		return err
-	}
+// watch makes the worker wait for the sockets its ports have now.
+func (w *worker) watch() {
 	var sockets []*xsk.Socket
-	for _, f := range interfaces {
-		p := &port{umem: w.umem}
-		w.ports = append(w.ports, p)
-		for q := i; q < f.info.Queues; q += n {
-			if err := p.openQueue(f, uint32(q), socket); err != nil {
-				return fmt.Errorf("open port %s: %w", f.info.Name, err)
-			}
-		}
+	for _, p := range w.ports {
 		sockets = append(sockets, p.sockets...)
 	}
-	w.poller, err = xsk.NewPoller(sockets...)
-	return err
+	w.poller.Watch(sockets...)
 }
 
 func (w *worker) config() dataplane.WorkerConfig {
@@ -147,11 +203,9 @@ func (w *worker) config() dataplane.WorkerConfig {
 	return c
 }
 
+// close needs the ports to be closed.
 func (w *worker) close() error {
 	var errs []error
-	for _, p := range w.ports {
-		errs = append(errs, p.close())
-	}
 	if w.poller != nil {
 		errs = append(errs, w.poller.Close())
 	}
@@ -178,14 +232,13 @@ func (m Mode) split() (bpf.AttachMode, xsk.SocketConfig, error) {
 	return 0, c, fmt.Errorf("mode %q is not one of %q, %q, %q", m, ModeCopy, ModeZeroCopy, ModeGeneric)
 }
 
-// Close detaches from every port. Run has to have returned. The classifier goes
-// first, so that group frames go to the kernel and not to sockets that are gone.
+// Close detaches from every port. Run has to have returned.
 func (s *Switch) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var errs []error
 	for _, f := range s.interfaces {
-		if f.xdp != nil {
-			errs = append(errs, f.xdp.Close())
-		}
+		errs = append(errs, s.release(f))
 	}
 	for _, w := range s.workers {
 		errs = append(errs, w.close())
@@ -205,14 +258,19 @@ func (s *Switch) Audit() error {
 	return errors.Join(errs...)
 }
 
-// Ports describes the ports and reads their counters.
+// Ports describes the ports as Refresh found them last, and reads their counters.
 func (s *Switch) Ports() []dataplane.PortInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	counters := s.PortCounters()
 	infos := make([]dataplane.PortInfo, len(s.interfaces))
 	for i, f := range s.interfaces {
 		infos[i] = f.info
 		infos[i].PortCounters = counters[i]
-		var d dropped
+		d := dropped{kernel: f.past}
+		for _, sockets := range f.sockets {
+			d.addSockets(sockets)
+		}
 		for _, w := range s.workers {
 			d.add(w.ports[i])
 		}

@@ -2,7 +2,6 @@ package afxdp
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -22,40 +21,23 @@ const (
 )
 
 // port is one worker's share of an interface: sockets to receive from, and the
-// first of them to send through.
+// first of them to send through. While there is no interface it has none: it
+// receives nothing and sends nothing.
 type port struct {
 	umem    *xsk.UMEM
-	sockets []*xsk.Socket
-	next    int // socket that Receive looks at first
+	sockets []*xsk.Socket // set between two batches, by take
+	next    int           // socket that Receive looks at first
 
 	rx, tx    [batchDescs]xsk.Desc
 	addrs     [batchDescs]uint64
 	oversized atomic.Uint64 // frames of more fragments than a Frame holds
 	unmarked  atomic.Uint64 // frames without the classifier's metadata
+	// Batches that did not go out, or not all of them, by what the kernel said.
+	stalled, linkDown, deviceGone, refused atomic.Uint64
 }
 
-func (p *port) openQueue(f *iface, queue uint32, config xsk.SocketConfig) error {
-	if f.xdp.Mode() == bpf.ModeGeneric {
-		config.Mode = xsk.ModeGeneric
-	}
-	s, err := xsk.Open(p.umem, f.info.IfIndex, queue, config)
-	if err != nil {
-		return err
-	}
-	p.sockets = append(p.sockets, s)
-	if err := f.xdp.SetSocket(queue, s.FD()); err != nil {
-		return fmt.Errorf("queue %d: %w", queue, err)
-	}
-	return nil
-}
-
-func (p *port) close() error {
-	var errs []error
-	for _, s := range p.sockets {
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(errs...)
-}
+// take replaces the sockets; none: the interface has gone.
+func (p *port) take(sockets []*xsk.Socket) { p.sockets, p.next = sockets, 0 }
 
 // Receive is part of dataplane.Port. Queues take turns.
 func (p *port) Receive(frames []dataplane.Frame) int {
@@ -119,6 +101,9 @@ func (p *port) free(descs []xsk.Desc) {
 // chunks are lent to it and are the worker's again when flush returns. Where
 // the device reads the UMEM itself, it is given copies.
 func (p *port) Send(out []dataplane.Outgoing) int {
+	if len(p.sockets) == 0 {
+		return 0
+	}
 	s := p.sockets[0]
 	give := s.Obtained().Discipline == xsk.Give
 	if give {
@@ -178,9 +163,25 @@ func (p *port) flush(s *xsk.Socket, n int) int {
 			frames++
 		}
 	}
-	// An error says what withdrawn says too: these frames did not go out.
-	withdrawn, _ := s.Flush(flushTries)
+	withdrawn, err := s.Flush(flushTries)
+	if err != nil {
+		p.unsent(err)
+	}
 	return frames - withdrawn
+}
+
+// unsent counts why a batch did not go out.
+func (p *port) unsent(err error) {
+	switch {
+	case errors.Is(err, xsk.ErrStalled):
+		p.stalled.Add(1)
+	case errors.Is(err, unix.ENETDOWN):
+		p.linkDown.Add(1)
+	case errors.Is(err, unix.ENXIO):
+		p.deviceGone.Add(1)
+	default:
+		p.refused.Add(1)
+	}
 }
 
 // dropped is what is lost between the wire and the worker, or from it: the
@@ -188,22 +189,27 @@ func (p *port) flush(s *xsk.Socket, n int) int {
 type dropped struct {
 	kernel              xsk.Stats
 	oversized, unmarked uint64
+
+	stalled, linkDown, deviceGone, refused uint64
 }
 
-// add adds the port's share. A socket whose device is gone has nothing to add.
-func (d *dropped) add(p *port) {
-	for _, s := range p.sockets {
-		st, err := s.Stats()
-		if err != nil {
-			continue
+// addSockets adds what the kernel counts.
+func (d *dropped) addSockets(sockets []*xsk.Socket) {
+	for _, s := range sockets {
+		if st, err := s.Stats(); err == nil {
+			d.kernel.Add(st)
 		}
-		d.kernel.RxDropped += st.RxDropped
-		d.kernel.RxRingFull += st.RxRingFull
-		d.kernel.RxFillEmpty += st.RxFillEmpty
-		d.kernel.TxInvalidDescs += st.TxInvalidDescs
 	}
+}
+
+// add adds what one worker's share of the port counted.
+func (d *dropped) add(p *port) {
 	d.oversized += p.oversized.Load()
 	d.unmarked += p.unmarked.Load()
+	d.stalled += p.stalled.Load()
+	d.linkDown += p.linkDown.Load()
+	d.deviceGone += p.deviceGone.Load()
+	d.refused += p.refused.Load()
 }
 
 func (d *dropped) counters() []dataplane.Counter {
@@ -214,5 +220,9 @@ func (d *dropped) counters() []dataplane.Counter {
 		{Name: "rx-oversized", Value: d.oversized},
 		{Name: "rx-unmarked", Value: d.unmarked},
 		{Name: "tx-withdrawn", Value: d.kernel.TxInvalidDescs},
+		{Name: "tx-stalled", Value: d.stalled},
+		{Name: "tx-link-down", Value: d.linkDown},
+		{Name: "tx-device-gone", Value: d.deviceGone},
+		{Name: "tx-refused", Value: d.refused},
 	}
 }

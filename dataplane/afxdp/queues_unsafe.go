@@ -22,12 +22,14 @@ type ifreq struct {
 	_    [16]byte
 }
 
-// rxQueues asks how many queues the interface receives on. A driver that does
-// not say, tap for instance, has one.
-func rxQueues(name string) (int, error) {
+// queues are how many an interface receives and sends on.
+type queues struct{ rx, tx int }
+
+// countQueues asks the driver. One that does not say, tap for instance, has one.
+func countQueues(name string) (queues, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0, err
+		return queues{}, err
 	}
 	defer unix.Close(fd)
 	channels := ethtoolChannels{cmd: unix.ETHTOOL_GCHANNELS}
@@ -35,9 +37,12 @@ func rxQueues(name string) (int, error) {
 	copy(req.name[:unix.IFNAMSIZ-1], name)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
 	if errors.Is(errno, unix.EOPNOTSUPP) {
-		return 1, nil
+		return queues{1, 1}, nil
 	} else if errno != 0 {
-		return 0, fmt.Errorf("ask for its queues: %w", errno)
+		return queues{}, fmt.Errorf("ask for its queues: %w", errno)
 	}
-	return max(1, int(channels.rxCount+channels.combinedNow)), nil
+	return queues{
+		rx: max(1, int(channels.rxCount+channels.combinedNow)),
+		tx: max(1, int(channels.txCount+channels.combinedNow)),
+	}, nil
 }

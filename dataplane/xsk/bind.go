@@ -183,7 +183,8 @@ func (s *Socket) awaitRelease(patience time.Duration) error {
 	closeErr := errors.Join(s.successor.discard(), umem.Close())
 	s.successor = nil
 	if errors.Is(err, unix.EBUSY) {
-		stranded := s.umem.ledger.count(s.receiveSide) + s.umem.ledger.count(s.transmitSide)
+		stranded := 0
+		s.owner(func() { stranded = s.umem.ledger.count(s.receiveSide) + s.umem.ledger.count(s.transmitSide) })
 		return fmt.Errorf("close %v: not released within %v, %d chunks stranded: %w", s, patience, stranded, err)
 	}
 	return closeErr

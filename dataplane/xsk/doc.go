@@ -1,7 +1,7 @@
 // Package xsk moves frames between network devices and memory with AF_XDP sockets: a UMEM of chunks, shared by the
 // sockets of one worker thread, and four rings per socket. It knows nothing of what is in a frame, loads no program,
 // starts no goroutine and takes no lock. UMEM, sockets and Poller.Poll belong to one thread; other goroutines may call
-// Poller.Wake and Socket.Stats. Start reading here, then at socket.go, receive.go and transmit.go.
+// Poller.Wake and Socket.Stats, and open and close sockets by way of SocketConfig.Owner. Start reading here, then at socket.go, receive.go and transmit.go.
 //
 // # Who holds a chunk
 //
@@ -63,7 +63,7 @@
 //	Lend: Flush fails (stalled, link down)  worker: withdrawn             the worker, as after success
 //	Give: Flush fails                       transmit side (TX ring)       a later kick and Complete, or Close
 //	Give: the driver drops the frame        transmit side (completion)    Complete
-//	device is gone (ENXIO)                  both sides                    Close
+//	device is gone (ENXIO; Lost)            both sides                    Close: no kernel or driver has them any more
 //	Close                                   free list                     Close itself; held chunks stay held
 //	Close in Give, kernel does not let go   stranded                      nobody: the error says how many
 //	Open fails                              free list                     Open itself

@@ -20,6 +20,11 @@ type SocketConfig struct {
 	Discipline  Discipline
 	MultiBuffer bool // receive and send frames longer than FrameBytes (kernel >= 6.6)
 	TxOnly      bool // receives nothing: no program points at it
+
+	// Owner runs a function on the thread the UMEM belongs to and returns when it has; nil: that thread is the one that
+	// calls Open and Close. With it both may be called elsewhere, one at a time, while that thread moves frames: it is
+	// bothered with the chunks alone, not with system calls that take milliseconds.
+	Owner func(func())
 }
 
 // Socket is one AF_XDP socket with its four rings, bound to a queue of a device. It belongs to the thread of its UMEM.
@@ -29,7 +34,9 @@ type Socket struct {
 	queue    uint32
 	fd       int
 	slot     int
+	owner    func(func())
 	bound    bool
+	lost     bool // see Lost
 	obtained Obtained
 
 	rx         consumerRing[Desc]
@@ -64,7 +71,7 @@ func Open(u *UMEM, ifindex int, queue uint32, config SocketConfig) (*Socket, err
 // open takes a prepared socket to where it can be used, or undoes it.
 func (s *Socket) open(config SocketConfig) error {
 	if !config.TxOnly {
-		s.TopUp()
+		s.owner(func() { s.TopUp() })
 	}
 	err := s.bind(config)
 	if err == nil {
@@ -74,7 +81,7 @@ func (s *Socket) open(config SocketConfig) error {
 		return errors.Join(err, s.discard())
 	}
 	if config.TxOnly && s.obtained.Mode == ModeZeroCopy {
-		s.TopUp() // the driver receives what the program passes to the kernel into the same chunks
+		s.owner(func() { s.TopUp() }) // the driver receives what the program passes to the kernel into the same chunks
 	}
 	return nil
 }
@@ -89,7 +96,7 @@ func newSocket(u *UMEM, ifindex int, queue uint32, config SocketConfig) (*Socket
 	if err != nil {
 		return nil, fmt.Errorf("create AF_XDP socket: %w", err)
 	}
-	s := &Socket{umem: u, ifindex: ifindex, queue: queue, fd: fd}
+	s := &Socket{umem: u, ifindex: ifindex, queue: queue, fd: fd, owner: config.Owner}
 	if err := u.takeSlot(s); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
@@ -114,6 +121,9 @@ func (c *SocketConfig) setDefaults() {
 	}
 	if c.TxOnly {
 		c.RxDescs = 1
+	}
+	if c.Owner == nil {
+		c.Owner = func(f func()) { f() }
 	}
 }
 
@@ -170,6 +180,16 @@ func (s *Socket) FD() int { return s.fd }
 
 func (s *Socket) String() string { return fmt.Sprintf("queue %d of interface %d", s.queue, s.ifindex) }
 
+// Lost says whether the device has gone from under the socket: it was removed, or left the network namespace. An
+// interface of the same name, or index, is another device. Who opens and closes the socket may ask.
+func (s *Socket) Lost() bool {
+	pending, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && pending != 0 {
+		s.lost = true // asking cleared it
+	}
+	return s.lost
+}
+
 // Close gives the queue back. The chunks on the socket's sides go to the free list, those the worker holds stay with
 // it. In Give it waits, bounded, until neither device nor kernel can reach the chunks any more; those of a socket for
 // which that did not come true are left out of use for good, and the error says how many.
@@ -201,7 +221,9 @@ func (s *Socket) closeKernelSide() error {
 }
 
 func (s *Socket) leaveUMEM() {
-	s.umem.reclaim(s.receiveSide)
-	s.umem.reclaim(s.transmitSide)
+	s.owner(func() {
+		s.umem.reclaim(s.receiveSide)
+		s.umem.reclaim(s.transmitSide)
+	})
 	s.umem.slots[s.slot] = nil
 }

@@ -16,6 +16,16 @@ type Stats struct {
 	TxEmpty        uint64 // times the kernel found the TX ring empty
 }
 
+// Add adds the counts of another socket.
+func (s *Stats) Add(t Stats) {
+	s.RxDropped += t.RxDropped
+	s.RxInvalidDescs += t.RxInvalidDescs
+	s.TxInvalidDescs += t.TxInvalidDescs
+	s.RxRingFull += t.RxRingFull
+	s.RxFillEmpty += t.RxFillEmpty
+	s.TxEmpty += t.TxEmpty
+}
+
 // Stats reads the kernel's counters. Any goroutine may, as long as the socket is open.
 func (s *Socket) Stats() (Stats, error) {
 	var k unix.XDPStatistics

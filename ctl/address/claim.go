@@ -1,0 +1,108 @@
+package address
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Claim is somebody else's answer to the question who has an IP.
+type Claim struct {
+	MAC       [6]byte
+	Interface string
+}
+
+func (c Claim) String() string {
+	return fmt.Sprintf("%v answers for it on %s", net.HardwareAddr(c.MAC[:]), c.Interface)
+}
+
+// A host that is there answers within milliseconds; the second and the third question are for one that was lost.
+const (
+	claimRounds = 3
+	claimRound  = 100 * time.Millisecond
+)
+
+// Claimed asks the hosts on an IP's places to be whether one of them has it (RFC 5227, RFC 4862: nobody learns a MAC from the
+// question), and returns the first claim. It is silent where nobody can be asked, as without a carrier, and asks nobody for an
+// IP that the Owner holds already. Answers of allowed MACs and of the box itself, which may have two interfaces on one network,
+// are no claims. The questions leave in the calling thread's network namespace.
+func (o *Owner) Claimed(ctx context.Context, places []Place, allowed [][6]byte) (claim Claim, found bool) {
+	if len(places) == 0 || o.holds(places[0].IP) {
+		return Claim{}, false
+	}
+	own, err := o.kernel.macs()
+	if err != nil {
+		return Claim{}, false
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	claims := make(chan Claim, len(places))
+	waiting := 0
+	for _, p := range places {
+		name, err := o.kernel.name(p.IfIndex)
+		if err != nil {
+			continue
+		}
+		q, err := o.kernel.ask(p)
+		if err != nil {
+			continue
+		}
+		waiting++
+		go func() {
+			defer q.close()
+			mac, answered := hear(ctx, q, func(mac [6]byte) bool { return !slices.Contains(own, mac) && !slices.Contains(allowed, mac) })
+			if answered {
+				claims <- Claim{MAC: mac, Interface: name}
+				return
+			}
+			claims <- Claim{}
+		}()
+	}
+	for range waiting {
+		if c := <-claims; c != (Claim{}) {
+			return c, true
+		}
+	}
+	return Claim{}, false
+}
+
+// question is one that is put to the hosts on an interface.
+type question interface {
+	put() error
+	// answer returns the MAC of who answers until the deadline.
+	answer(deadline time.Time) (mac [6]byte, err error)
+	close()
+}
+
+// hear puts the question and waits for an answer that counts.
+func hear(ctx context.Context, q question, counts func(mac [6]byte) bool) (mac [6]byte, answered bool) {
+	for range claimRounds {
+		if ctx.Err() != nil || q.put() != nil {
+			return mac, false
+		}
+		for deadline := time.Now().Add(claimRound); ; {
+			mac, err := q.answer(deadline)
+			if err != nil {
+				break
+			}
+			if counts(mac) {
+				return mac, true
+			}
+		}
+	}
+	return mac, false
+}
+
+func (o *Owner) holds(ip netip.Addr) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for p := range o.held {
+		if p.IP == ip {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,122 @@
+package address
+
+import (
+	"context"
+	"encoding/hex"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/test/netns"
+)
+
+func TestWhoAnswersForAnIP(t *testing.T) {
+	stranger, box, next := [6]byte{2, 9}, [6]byte{2, 1}, [6]byte{2, 2}
+	for _, c := range []struct {
+		name  string
+		heard map[Place][][6]byte
+		held  bool
+		want  string
+		asked int
+	}{
+		{"a host", map[Place][][6]byte{onBr0: {stranger}}, false, "02:09:00:00:00:00 answers for it on br0", 1},
+		{"a host on one of two interfaces", map[Place][][6]byte{onBr0: nil, onEth1: {box, stranger}}, false, "02:09:00:00:00:00 answers for it on eth1", 2},
+		{"nobody", map[Place][][6]byte{onBr0: nil, onEth1: nil}, false, "", 2},
+		{"the box's other interface", map[Place][][6]byte{onBr0: {box}, onEth1: {box}}, false, "", 2},
+		{"the next switch of the group", map[Place][][6]byte{onBr0: {next}}, false, "", 1},
+		{"nobody can be asked", nil, false, "", 0},
+		{"the box has it for another group", map[Place][][6]byte{onBr0: {stranger}}, true, "", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := &fakeKernel{on: map[Place]bool{}, heard: c.heard, own: [][6]byte{box}}
+			o := open(t, k, t.TempDir())
+			if c.held {
+				must(t, o.Hold(onEth1))
+			}
+			claim, found := o.Claimed(t.Context(), []Place{onBr0, onEth1}, [][6]byte{next})
+			if got := claim.String(); found != (c.want != "") || found && got != c.want || len(k.asked) != c.asked {
+				t.Errorf("found %v: %s, asked %v", found, got, k.asked)
+			}
+		})
+	}
+}
+
+func TestTheQuestionsOnTheWire(t *testing.T) {
+	arp := "0001" + "0800" + "06" + "04" + "0001" + "02000000000a" + "00000000" + "000000000000" + "0a4d0064"
+	if got := hex.EncodeToString(arpProbe([6]byte{2, 0, 0, 0, 0, 10}, group)); got != arp {
+		t.Errorf("\ngot  %s\nwant %s", got, arp)
+	}
+	nd := "60000000" + "0018" + "3a" + "ff" + strings.Repeat("00", 16) + "ff0200000000000000000001ff345678" +
+		"8700" + "be4e" + "00000000" + "fd000000000000000000000012345678"
+	if got := hex.EncodeToString(solicitation(netip.MustParseAddr("fd00::1234:5678"))); got != nd {
+		t.Errorf("\ngot  %s\nwant %s", got, nd)
+	}
+}
+
+func TestALivingHostsIPIsClaimed(t *testing.T) {
+	box, host := netns.New(t), netns.New(t)
+	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
+	other, _ := netns.Veth(t, box, "eth2", box, "eth3", netns.VethOptions{}) // a second interface that hears no host
+	must(t, far.AddAddress("10.77.0.50/24"))
+	must(t, other.AddAddress("10.77.0.60/24"))
+	o := openIn(t, box, t.TempDir())
+	claimed := func(ip string) (claim Claim, found bool) {
+		addr := netip.MustParseAddr(ip)
+		must(t, box.Do(func() error {
+			claim, found = o.Claimed(t.Context(), []Place{{other.Index, addr}, {port.Index, addr}}, nil)
+			return nil
+		}))
+		return claim, found
+	}
+	if claim, found := claimed("10.77.0.50"); !found || claim != (Claim{[6]byte(far.MAC), "eth1"}) {
+		t.Errorf("the host's IP: %v, %v", claim, found)
+	}
+	for _, free := range []string{"10.77.0.51", "10.77.0.60"} { // the second is the box's own, which eth3 answers for on eth2
+		if claim, found := claimed(free); found {
+			t.Errorf("%s: %v", free, claim)
+		}
+	}
+	// The host heard the questions, and must not have learned anybody from them.
+	if learned, err := host.Exec("ip", "neigh"); err != nil || strings.Contains(learned, "10.77") {
+		t.Errorf("the host's neighbours: %s%v", learned, err)
+	}
+
+	if _, err := host.Exec("ip", "link", "set", "p0", "down"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	must(t, box.Do(func() error {
+		began := time.Now()
+		if claim, found := o.Claimed(ctx, []Place{{port.Index, group}}, nil); found || time.Since(began) >= claimRounds*claimRound {
+			t.Errorf("without a carrier: %v %v after %v", claim, found, time.Since(began))
+		}
+		return nil
+	}))
+	must(t, o.Close())
+}
+
+func TestALivingHostsIPv6IsClaimed(t *testing.T) {
+	box, host := netns.New(t), netns.New(t)
+	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
+	for _, l := range []netns.Link{port, far} {
+		if err := l.NS.Sysctl("net.ipv6.conf."+l.Name+".disable_ipv6", "0"); err != nil {
+			t.Skipf("needs IPv6: %v", err)
+		}
+	}
+	if _, err := host.Exec("ip", "addr", "add", "fd00::50/64", "dev", "p0", "nodad"); err != nil {
+		t.Fatal(err)
+	}
+	o := openIn(t, box, t.TempDir())
+	must(t, box.Do(func() error {
+		for ip, want := range map[string]bool{"fd00::50": true, "fd00::51": false} {
+			claim, found := o.Claimed(t.Context(), []Place{{port.Index, netip.MustParseAddr(ip)}}, nil)
+			if found != want || found && claim != (Claim{[6]byte(far.MAC), "eth1"}) {
+				t.Errorf("%s: %v, %v", ip, claim, found)
+			}
+		}
+		return nil
+	}))
+	must(t, o.Close())
+}

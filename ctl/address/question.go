@@ -1,0 +1,194 @@
+package address
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel asks only for addresses it wants to send to, and asks from one of its own. This asks from none: 0.0.0.0 in ARP,
+// :: in a neighbour solicitation.
+const (
+	arpRequest             = 1
+	neighbourSolicitation  = 135
+	neighbourAdvertisement = 136
+	hardwareEthernet       = 1
+	icmpv6                 = 58
+	arpBytes, ipv6Bytes    = 28, 40
+	icmpTarget             = 8 // offset in a solicitation and an advertisement
+	icmpBytes              = icmpTarget + 16
+	macBytes, ipv4Bytes    = 6, 4
+	arpSender              = 14 // offset of the sender's IP
+)
+
+var errNobody = errors.New("nobody can be asked there")
+
+// packets is a question as frames of one interface.
+type packets struct {
+	socket  *os.File
+	to      *unix.SockaddrLinklayer
+	request []byte
+	isReply func([]byte) bool
+}
+
+// ask opens a question for the IP. Where it could not be heard that is an error.
+func (k *netlinkKernel) ask(p Place) (question, error) {
+	l, err := k.LinkByIndex(p.IfIndex)
+	if err != nil {
+		return nil, err
+	}
+	attrs := l.Attrs()
+	if attrs.RawFlags&unix.IFF_LOWER_UP == 0 || attrs.RawFlags&unix.IFF_NOARP != 0 || len(attrs.HardwareAddr) != macBytes {
+		return nil, errNobody
+	}
+	q := &packets{to: &unix.SockaddrLinklayer{Ifindex: p.IfIndex, Halen: macBytes}}
+	if p.IP.Is4() {
+		q.to.Protocol = networkOrder(unix.ETH_P_ARP)
+		copy(q.to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+		q.request = arpProbe([macBytes]byte(attrs.HardwareAddr), p.IP)
+		q.isReply = func(packet []byte) bool { return isARPReply(packet, p.IP) }
+	} else {
+		q.to.Protocol = networkOrder(unix.ETH_P_IPV6)
+		target := p.IP.As16()
+		copy(q.to.Addr[:], []byte{0x33, 0x33, 0xff, target[13], target[14], target[15]})
+		q.request = solicitation(p.IP)
+		q.isReply = func(packet []byte) bool { return isAdvertisement(packet, p.IP) }
+	}
+	if q.socket, err = packetSocket(q.to); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// packetSocket opens a socket for one protocol on one interface. It begins without a protocol, or it would hear all
+// interfaces until it is bound.
+func packetSocket(at *unix.SockaddrLinklayer) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a packet socket: %w", err)
+	}
+	if at.Protocol == networkOrder(unix.ETH_P_IPV6) {
+		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, onlyAdvertisements())
+	}
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: at.Protocol, Ifindex: at.Ifindex})
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("open a packet socket: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "packet socket"), nil
+}
+
+// onlyAdvertisements keeps all the other IPv6 of a busy interface from filling the socket.
+func onlyAdvertisements() *unix.SockFprog {
+	const nextHeader = 6 // offset in the IPv6 header
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: nextHeader},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: icmpv6, Jf: 3},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: ipv6Bytes},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: neighbourAdvertisement, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	}
+	return &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+}
+
+func (q *packets) put() error {
+	conn, err := q.socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = conn.Write(func(fd uintptr) bool {
+		sent = unix.Sendto(int(fd), q.request, 0, q.to)
+		return !errors.Is(sent, unix.EAGAIN)
+	})
+	return errors.Join(err, sent)
+}
+
+func (q *packets) answer(deadline time.Time) (mac [6]byte, err error) {
+	conn, err := q.socket.SyscallConn()
+	if err == nil {
+		err = q.socket.SetReadDeadline(deadline)
+	}
+	if err != nil {
+		return mac, err
+	}
+	packet := make([]byte, 256)
+	for {
+		var n int
+		var from unix.Sockaddr
+		var heard error
+		err := conn.Read(func(fd uintptr) bool {
+			n, from, heard = unix.Recvfrom(int(fd), packet, 0)
+			return !errors.Is(heard, unix.EAGAIN)
+		})
+		if err = errors.Join(err, heard); err != nil {
+			return mac, err
+		}
+		if link, ok := from.(*unix.SockaddrLinklayer); ok && link.Pkttype != unix.PACKET_OUTGOING && q.isReply(packet[:n]) {
+			return [macBytes]byte(link.Addr[:macBytes]), nil
+		}
+	}
+}
+
+func (q *packets) close() { q.socket.Close() }
+
+// arpProbe asks for ip and says nothing of who asks but its MAC.
+func arpProbe(from [macBytes]byte, ip netip.Addr) []byte {
+	b := make([]byte, 0, arpBytes)
+	b = binary.BigEndian.AppendUint16(b, hardwareEthernet)
+	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
+	b = append(b, macBytes, ipv4Bytes)
+	b = binary.BigEndian.AppendUint16(b, arpRequest)
+	b = append(b, from[:]...)
+	b = append(b, make([]byte, ipv4Bytes+macBytes)...)
+	return append(b, ip.AsSlice()...)
+}
+
+// isARPReply is true for the announcement of who takes ip now, too (RFC 5227, 2.1.1: a conflict), which is a request.
+func isARPReply(b []byte, ip netip.Addr) bool {
+	return len(b) >= arpBytes && binary.BigEndian.Uint16(b[2:]) == unix.ETH_P_IP && netip.AddrFrom4([4]byte(b[arpSender:])) == ip
+}
+
+// solicitation is the IPv6 packet that detects duplicates.
+func solicitation(ip netip.Addr) []byte {
+	target := ip.As16()
+	b := make([]byte, ipv6Bytes+icmpBytes)
+	b[0] = 6 << 4
+	binary.BigEndian.PutUint16(b[4:], icmpBytes)
+	b[6], b[7] = icmpv6, 255
+	copy(b[24:], []byte{0xff, 0x02, 10: 0, 11: 1, 12: 0xff, 13: target[13], 14: target[14], 15: target[15]})
+	icmp := b[ipv6Bytes:]
+	icmp[0] = neighbourSolicitation
+	copy(icmp[icmpTarget:], target[:])
+	binary.BigEndian.PutUint16(icmp[2:], checksum(b))
+	return b
+}
+
+// checksum is that of an ICMPv6 packet whose checksum is 0, the pseudo header included: addresses, length, next header.
+func checksum(packet []byte) uint16 {
+	sum := uint32(icmpBytes + icmpv6)
+	for at := 8; at < len(packet); at += 2 {
+		sum += uint32(binary.BigEndian.Uint16(packet[at:]))
+	}
+	for sum>>16 != 0 {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
+
+func isAdvertisement(b []byte, ip netip.Addr) bool {
+	return len(b) >= ipv6Bytes+icmpBytes && b[6] == icmpv6 && b[ipv6Bytes] == neighbourAdvertisement &&
+		netip.AddrFrom16([16]byte(b[ipv6Bytes+icmpTarget:])) == ip
+}
+
+func networkOrder(protocol uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, protocol))
+}

@@ -1,0 +1,124 @@
+package ctl
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/mft"
+)
+
+// told are the messages of the log from a level on, and forgets them.
+func (w *world) told(level zapcore.Level) (messages []string) {
+	for _, entry := range w.logs.TakeAll() {
+		if entry.Level >= level {
+			messages = append(messages, strings.TrimSpace(entry.Message+" "+fieldText(entry.ContextMap())))
+		}
+	}
+	return messages
+}
+
+func fieldText(fields map[string]any) string {
+	port, _ := fields["port"].(string)
+	return port
+}
+
+func (w *world) group(t *testing.T) api.Group {
+	t.Helper()
+	g, err := w.Group("g1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// eth2 goes and comes back as another interface: who is behind it waits and is reached again, by the same port.
+func TestMembersWaitForAPortThatIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.logs.TakeAll()
+	w.refreshPorts()
+	if got := w.told(zapcore.DebugLevel); len(got) != 0 {
+		t.Errorf("nothing happened, and told is %q", got)
+	}
+
+	w.sw.SetPort(1, dataplane.PortGone, 0)
+	w.refreshPorts()
+	g := w.group(t)
+	if g.State != api.Waiting || g.Members[1].State != api.Waiting || g.Members[2].State != api.Ready {
+		t.Errorf("without eth2: %+v", g)
+	}
+	if p := w.PortList().Ports[1]; p.State != api.PortGone || p.Reason == "" || p.MAC != "" || p.Name != "eth2" {
+		t.Errorf("shown as %+v", p)
+	}
+	if p := w.published(t).Paths[0]; p.Resolved() {
+		t.Errorf("frames still go to %+v", p)
+	}
+	w.refreshPorts()
+	want := []string{"port is gone, and taken when that is mended eth2", "member is waited for"}
+	if diff := cmp.Diff(want, w.told(zapcore.InfoLevel)); diff != "" {
+		t.Errorf("told once: %s", diff)
+	}
+	if !w.isPort("eth2") {
+		t.Error("its name is forgotten")
+	}
+
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(42, "eth2", 1500, 2)})
+	w.sw.SetPort(1, dataplane.PortUp, 42)
+	w.refreshPorts()
+	if g := w.group(t); g.State != api.Ready {
+		t.Errorf("with eth2 again: %+v", g)
+	}
+	if p := w.published(t).Paths[0]; p.Port != 1 {
+		t.Errorf("frames go to port %d", p.Port)
+	}
+	if diff := cmp.Diff([]string{"port eth2", "member is reached eth2"}, w.told(zapcore.InfoLevel)); diff != "" {
+		t.Error(diff)
+	}
+
+	w.sw.SetPort(1, dataplane.PortDown, 42)
+	w.sw.Warn("a warning")
+	w.refreshPorts()
+	if diff := cmp.Diff([]string{"a warning", "port is down eth2"}, w.told(zapcore.WarnLevel)); diff != "" {
+		t.Error(diff)
+	}
+	if g := w.group(t); g.State != api.Ready {
+		t.Errorf("a link that is down is the kernel's matter: %+v", g)
+	}
+}
+
+func (w *world) published(t *testing.T) *mft.Group {
+	t.Helper()
+	for g := range w.sw.Table().All {
+		return g
+	}
+	t.Fatal("no group is published")
+	return nil
+}
+
+// Run looks at the ports when links change; that is what makes an outage short.
+func TestLinksThatChangeMakeThePortsBeLookedAt(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.followPorts(ctx) }()
+	w.hops.LinksChange() // taken when the first look is over
+	w.sw.SetPort(2, dataplane.PortGone, 0)
+	w.hops.LinksChange()
+	w.hops.LinksChange() // taken when the look after SetPort is over
+	if g := w.group(t); g.Members[2].State != api.Waiting {
+		t.Errorf("without eth3: %+v", g.Members[2])
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,239 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/bpf"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/xsk"
+)
+
+// retryAfter is how long an interface that could not be opened is left alone
+// while it stays as it is: on many NICs every try interrupts the link.
+const retryAfter = 10 * time.Second
+
+// failure is what an interface was when it could not be opened, and when that is
+// tried again.
+type failure struct {
+	as    seen
+	again time.Time
+}
+
+// Refresh looks at the interfaces again: it closes the ports whose interface has
+// gone and opens those whose interface is there, or is another one, or has other
+// queues. It returns the ports as they are now, without their counters, and
+// sentences for the operator, each of which is said once.
+//
+// It is for control, whenever a link changed and once a second besides: nobody
+// tells of a number of queues that changed. Like Open it works in the calling
+// thread's network namespace.
+func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, errs := make([]seen, len(s.interfaces)), make([]error, len(s.interfaces))
+	for i, f := range s.interfaces {
+		now[i], errs[i] = look(f.info.Name)
+		switch {
+		case errors.Is(errs[i], errGone):
+			s.shut(f, dataplane.PortGone, errGone)
+		case errs[i] == nil && f.xdp != nil && f.outdated(now[i]):
+			s.shut(f, dataplane.PortFailed, nil)
+		}
+	}
+	// All that is dead is closed by now. A UMEM's next socket is bound by way of
+	// another one of it, and the kernel refuses to do so by way of a dead one.
+	opened := false
+	for i, f := range s.interfaces {
+		switch {
+		case errs[i] != nil && f.xdp == nil && !errors.Is(errs[i], errGone):
+			f.info.State, f.info.Reason = dataplane.PortFailed, errs[i].Error()
+		case errs[i] == nil && f.xdp == nil && f.isDue(now[i]):
+			opened = true
+			s.tryOpen(f, now[i])
+		}
+		if errs[i] == nil {
+			f.note(now[i])
+		}
+		if f.xdp != nil && errs[i] == nil {
+			f.info.State, f.info.Reason = linkState(now[i]), ""
+		}
+		ports = append(ports, f.info)
+	}
+	s.watchVerdicts(opened)
+	warnings, s.warnings = s.warnings, nil
+	return ports, warnings
+}
+
+func linkState(now seen) dataplane.PortState {
+	if now.up {
+		return dataplane.PortUp
+	}
+	return dataplane.PortDown
+}
+
+func (f *iface) isDue(now seen) bool {
+	return f.failure.as != now || !time.Now().Before(f.failure.again)
+}
+
+func (s *Switch) tryOpen(f *iface, now seen) {
+	err := s.openPort(f, now)
+	switch {
+	case err == nil:
+		f.failure = failure{}
+	case isGone(f.info.Name):
+		f.info.State, f.info.Reason = dataplane.PortGone, errGone.Error()
+	default:
+		f.info.State, f.info.Reason = dataplane.PortFailed, err.Error()
+		f.failure = failure{as: now, again: time.Now().Add(retryAfter)}
+	}
+}
+
+func isGone(name string) bool {
+	_, err := look(name)
+	return errors.Is(err, errGone)
+}
+
+// openPort opens an interface under its PortID. The workers go on meanwhile:
+// theirs is only to fill the rings and to take the sockets over. After an error
+// nothing of it is open.
+func (s *Switch) openPort(f *iface, now seen) (err error) {
+	if err := now.carries(f.info.Name, len(s.workers)); err != nil {
+		return err
+	}
+	config := s.socket
+	if config.FillDescs, err = f.fillChunks(now.queues.rx, len(s.workers)); err != nil {
+		return err
+	}
+	if f.xdp, err = s.classifier.OpenPort(now.ifIndex, s.attach); err != nil {
+		f.xdp = nil
+		return err
+	}
+	f.sockets = make([][]*xsk.Socket, len(s.workers))
+	f.note(now)
+	err = s.openSockets(f, now, config)
+	if errors.Is(err, unix.EINVAL) && s.unprobed != nil && s.socket.MultiBuffer && len(f.sockets[0]) == 0 {
+		// Without CAP_SYS_ADMIN no probe runs. This may be a kernel that does not know the flag.
+		s.socket.MultiBuffer, config.MultiBuffer = false, false
+		s.singleBuffer = fmt.Sprintf("this kernel refuses multi-buffer sockets (rocast features; %v)", err)
+		err = s.openSockets(f, now, config)
+	}
+	if err != nil {
+		return errors.Join(err, s.release(f))
+	}
+	f.as = now
+	f.info.State, f.info.Reason = linkState(now), ""
+	f.info.Opened++
+	f.obtained(f.sockets[0][0])
+	if now.mtu+frameOverhead > xsk.FrameBytes && !s.socket.MultiBuffer {
+		s.warnOnce("port %s has MTU %d, but frames are carried in one buffer each, which is enough for path MTU 2048: %s",
+			f.info.Name, now.mtu, s.singleBuffer)
+	}
+	return nil
+}
+
+func (s *Switch) openSockets(f *iface, now seen, config xsk.SocketConfig) error {
+	if f.xdp.Mode() == bpf.ModeGeneric {
+		config.Mode = xsk.ModeGeneric
+	}
+	for q := range now.queues.rx {
+		i := q % len(s.workers)
+		config.Owner = func(task func()) { s.Do(i, task) }
+		socket, err := s.openSocket(s.workers[i].umem, now.ifIndex, uint32(q), config)
+		if err != nil {
+			return err
+		}
+		f.sockets[i] = append(f.sockets[i], socket)
+	}
+	for i := range s.workers {
+		s.handOver(i, f)
+	}
+	// The workers receive already: no frame finds an empty fill ring.
+	for q := range now.queues.rx {
+		socket := f.sockets[q%len(s.workers)][q/len(s.workers)]
+		if err := f.xdp.SetSocket(uint32(q), socket.FD()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handOver makes an interface's sockets those of worker i's port, and the worker
+// wait for them.
+func (s *Switch) handOver(i int, f *iface) {
+	w := s.workers[i]
+	s.Do(i, func() {
+		w.ports[f.info.ID].take(f.sockets[i])
+		w.watch()
+	})
+}
+
+// shut closes a port and notes why.
+func (s *Switch) shut(f *iface, state dataplane.PortState, why error) {
+	if err := s.release(f); err != nil {
+		s.warnings = append(s.warnings, fmt.Sprintf("port %s was not closed cleanly: %v", f.info.Name, err))
+	}
+	f.info.State, f.info.Reason = state, ""
+	if why != nil {
+		f.info.Reason = why.Error()
+	}
+	f.info.IfIndex, f.info.MTU, f.info.Queues, f.info.MAC = 0, 0, 0, [6]byte{}
+	f.failure = failure{}
+}
+
+// release takes the sockets from the workers and gives everything back. The
+// classifier goes first, so that group frames go to the kernel and not to
+// sockets that nobody looks at.
+func (s *Switch) release(f *iface) error {
+	if f.xdp == nil {
+		return nil
+	}
+	errs := []error{f.xdp.Close()}
+	sockets := f.sockets
+	f.sockets = make([][]*xsk.Socket, len(s.workers))
+	for i := range s.workers {
+		s.handOver(i, f)
+		for _, socket := range sockets[i] {
+			f.remember(socket)
+			errs = append(errs, socket.Close())
+		}
+	}
+	f.xdp, f.sockets = nil, nil
+	f.info.Attach, f.info.Mode, f.info.MultiBuffer = "", "", false
+	return errors.Join(errs...)
+}
+
+// remember keeps what a socket counted: a port's counters outlive its interface.
+func (f *iface) remember(s *xsk.Socket) {
+	if st, err := s.Stats(); err == nil {
+		f.past.Add(st)
+	}
+}
+
+// watchVerdicts warns of group frames that went to the kernel for a reason that
+// stays. While a port is opened some do, and no harm is done.
+func (s *Switch) watchVerdicts(opened bool) {
+	is, err := s.classifier.Counters()
+	if err != nil {
+		return
+	}
+	was := s.verdicts
+	s.verdicts = is
+	if is[bpf.PassNoSocket] > was[bpf.PassNoSocket] && !opened {
+		s.warnOnce("frames of groups go to the kernel, because they come in by a queue without a socket (classifier-pass_no_socket); `ethtool -l PORT` shows a port's queues, `ethtool -L` or `ethtool -X` keeps frames on those that `rocast port ls` counts")
+	}
+	if is[bpf.PassMetaFailed] > was[bpf.PassMetaFailed] {
+		s.warnOnce("frames of groups go to the kernel, because a port's driver leaves no room for metadata in front of them (classifier-pass_meta_failed); write mode: generic into the daemon's config")
+	}
+}
+
+func (s *Switch) warnOnce(format string, args ...any) {
+	sentence := fmt.Sprintf(format, args...)
+	if !s.warned[sentence] {
+		s.warned[sentence] = true
+		s.warnings = append(s.warnings, sentence)
+	}
+}

@@ -1,0 +1,355 @@
+package afxdp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/xsk"
+	"github.com/rocast/rocast/test/netns"
+)
+
+// The interface goes and another one of its name comes, some times over: with
+// several queues, the chunks of a few lost sockets would be missed.
+func TestAnInterfaceGoesAndComesBack(t *testing.T) {
+	for _, workers := range []int{1, 2} {
+		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
+			w := newWorld(t)
+			two := netns.VethOptions{Queues: 2}
+			w.plug(1, two)
+			w.plug(2, two)
+			w.open(Config{Ports: []string{"p1", "p2"}, Workers: workers})
+			free := w.sw.workers[0].umem.Census().Free
+			for i := range 3 {
+				w.arrives(1)
+				w.arrives(2)
+				before, index := w.port(2).RxFrames, w.port(2).IfIndex
+				w.unplug(2)
+				w.refresh()
+				w.expect(2, dataplane.PortGone, "no interface has this name")
+				w.arrives(1)
+				w.plug(2, two)
+				w.refresh()
+				w.expect(2, dataplane.PortUp, "")
+				if p := w.port(2); p.RxFrames != before || p.IfIndex == index || p.Opened != i+2 || p.Queues != 2 {
+					t.Errorf("back as %+v", p)
+				}
+			}
+			w.arrives(1)
+			w.arrives(2)
+			w.sw.Do(0, func() {
+				if c := w.sw.workers[0].umem.Census(); c.Free != free {
+					t.Errorf("%d chunks were free at the start, now %+v", free, c)
+				}
+			})
+		})
+	}
+}
+
+// It comes back before anybody looked, even with its old index: its sockets know.
+func TestAnInterfaceThatWasAwayForAMomentIsOpenedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.open(Config{Ports: []string{"p1"}})
+	index := w.port(1).IfIndex
+	elsewhere := netns.New(t)
+	w.run(w.box, "ip", "link", "set", "p1", "netns", elsewhere.Name())
+	w.run(elsewhere, "ip", "link", "set", "p1", "netns", w.box.Name())
+	w.run(w.box, "ip", "link", "set", "p1", "up")
+	w.refresh()
+	if p := w.port(1); p.IfIndex != index || p.Opened != 2 {
+		t.Errorf("the index was %d, now %+v", index, p)
+	}
+	w.arrives(1)
+}
+
+// Another interface gets the name, and the old one, which is still there, is let go.
+func TestAPortIsItsName(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.plug(2, netns.VethOptions{})
+	w.open(Config{Ports: []string{"p1"}})
+	index := w.port(1).IfIndex
+	for _, names := range []string{"p1 old", "p2 p1"} {
+		from, to, _ := strings.Cut(names, " ")
+		w.run(w.box, "ip", "link", "set", from, "down")
+		w.run(w.box, "ip", "link", "set", from, "name", to, "up")
+	}
+	w.refresh()
+	if p := w.port(1); p.IfIndex == index || p.Opened != 2 {
+		t.Errorf("its index was %d, now %+v", index, p)
+	}
+	if links, err := w.box.Exec("ip", "link", "show", "old"); err != nil || strings.Contains(links, "prog/xdp") {
+		t.Errorf("the old one still has the classifier (%v):\n%s", err, links)
+	}
+	before := w.port(1).RxFrames
+	w.send(2, 64)
+	w.eventually("frames of the new one", func() bool { return w.port(1).RxFrames-before == 64 })
+}
+
+// A worker that sleeps is woken by frames of a port that came back.
+func TestTheWorkerWaitsForTheNewSockets(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.open(Config{Ports: []string{"p1"}})
+	w.unplug(1)
+	w.plug(1, netns.VethOptions{})
+	w.refresh()
+	asleep, slept := make(chan struct{}), make(chan time.Duration)
+	go w.sw.Do(0, func() {
+		poller := w.sw.workers[0].poller
+		close(asleep)
+		start := time.Now()
+		for woken := true; woken; {
+			woken, _ = poller.Poll(patience)
+		}
+		slept <- time.Since(start)
+	})
+	<-asleep
+	w.send(1, 1)
+	if d := <-slept; d >= patience {
+		t.Errorf("it slept for %v", d)
+	}
+}
+
+func TestAnInterfaceThatIsMissingAtTheStartIsTakenWhenItComes(t *testing.T) {
+	w := newWorld(t)
+	w.plug(2, netns.VethOptions{})
+	w.open(Config{Ports: []string{"p1", "p2"}})
+	w.expect(1, dataplane.PortGone, "no interface has this name")
+	w.arrives(2)
+	w.refresh()
+	w.expect(1, dataplane.PortGone, "no interface has this name")
+	w.plug(1, netns.VethOptions{MTU: 4200})
+	w.refresh()
+	w.expect(1, dataplane.PortUp, "")
+	if p := w.port(1); !p.MultiBuffer || p.MTU != 4200 || p.ID != 0 {
+		t.Errorf("opened as %+v", p)
+	}
+	w.arrives(1)
+	w.arrives(2)
+}
+
+func TestAllInterfacesMayBeMissing(t *testing.T) {
+	w := newWorld(t)
+	w.open(Config{Ports: []string{"p1"}, Workers: 2})
+	w.plug(1, netns.VethOptions{Queues: 2})
+	w.refresh()
+	w.arrives(1)
+}
+
+func TestQueuesThatComeLaterAreServed(t *testing.T) {
+	for _, mode := range []Mode{ModeCopy, ModeGeneric} {
+		t.Run(string(mode), func(t *testing.T) {
+			w := newWorld(t)
+			w.plug(1, netns.VethOptions{Queues: 4})
+			w.run(w.host, "ethtool", "-L", "h1", "rx", "2", "tx", "2")
+			w.run(w.box, "ethtool", "-L", "p1", "rx", "2", "tx", "2")
+			w.open(Config{Ports: []string{"p1"}, Mode: mode})
+			w.arrives(1)
+
+			w.run(w.box, "ethtool", "-L", "p1", "rx", "4", "tx", "4")
+			w.run(w.host, "ethtool", "-L", "h1", "rx", "4", "tx", "4")
+			// A veth in native mode does not even run the program on queues that came after it.
+			if mode == ModeGeneric {
+				before := w.classified("pass_no_socket")
+				w.send(1, 64)
+				w.eventually("frames of the new queues go to the kernel", func() bool { return w.classified("pass_no_socket") > before })
+			}
+			w.refresh()
+			if p := w.port(1); p.Queues != 4 || p.Opened != 2 {
+				t.Errorf("with four queues: %+v", p)
+			}
+			before := w.classified("pass_no_socket")
+			w.arrives(1)
+			if now := w.classified("pass_no_socket"); now != before {
+				t.Errorf("%d frames still go to the kernel", now-before)
+			}
+		})
+	}
+}
+
+// Frames of a queue that rocast cannot know of: said once.
+func TestFramesWithoutASocketAreToldOnce(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{Queues: 2})
+	w.open(Config{Ports: []string{"p1"}})
+	if got := w.refresh(); len(got) != 0 {
+		t.Errorf("before: %q", got)
+	}
+	f := w.sw.interfaces[0]
+	second := f.sockets[0][1]
+	f.sockets[0] = f.sockets[0][:1]
+	w.sw.handOver(0, f)
+	if err := second.Close(); err != nil { // the classifier's map forgets it
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		before := w.classified("pass_no_socket")
+		w.send(1, 64)
+		w.eventually("frames go to the kernel", func() bool { return w.classified("pass_no_socket") > before })
+		got := strings.Join(w.refresh(), "\n")
+		if told := strings.Contains(got, "a queue without a socket (classifier-pass_no_socket); `ethtool -l PORT`"); told != (i == 0) {
+			t.Errorf("time %d: %q", i, got)
+		}
+	}
+}
+
+// The kernel loses what a worker sends by a TX queue that is not there.
+func TestMoreWorkersThanTXQueuesAreRefused(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{Queues: 2})
+	w.plug(2, netns.VethOptions{Queues: 2})
+	w.run(w.box, "ethtool", "-L", "p2", "rx", "2", "tx", "1")
+	config := Config{Ports: []string{"p1", "p2"}, Workers: 2}
+	want := "open port p2: it has 2 RX and 1 TX queues for 2 workers; `ethtool -L p2 combined 2` (or rx 2 tx 2) gives it more, or use fewer workers"
+	if err := w.tryOpen(config); err == nil || err.Error() != want {
+		t.Fatalf("\ngot  %v\nwant %s", err, want)
+	}
+	w.run(w.box, "ethtool", "-L", "p2", "rx", "2", "tx", "2")
+	w.open(config)
+	w.unplug(2)
+	w.plug(2, netns.VethOptions{})
+	w.refresh()
+	w.expect(2, dataplane.PortFailed, "it has 1 RX and 1 TX queues for 2 workers; `ethtool -L p2 combined 2`")
+	w.arrives(1) // the others go on
+	w.unplug(2)
+	w.plug(2, netns.VethOptions{Queues: 2})
+	w.refresh()
+	w.expect(2, dataplane.PortUp, "")
+	w.arrives(2)
+}
+
+func TestALinkThatIsDownIsShown(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.open(Config{Ports: []string{"p1"}})
+	w.expect(1, dataplane.PortUp, "")
+	w.run(w.box, "ip", "link", "set", "p1", "down")
+	w.run(w.box, "ip", "link", "set", "p1", "mtu", "1400", "address", "02:00:00:00:00:77")
+	w.refresh()
+	w.expect(1, dataplane.PortDown, "")
+	if p := w.port(1); p.MTU != 1400 || p.MAC != [6]byte{2, 0, 0, 0, 0, 0x77} || p.Opened != 1 {
+		t.Errorf("now it is %+v", p)
+	}
+	w.run(w.box, "ip", "link", "set", "p1", "up")
+	up := func() bool { w.refresh(); return w.port(1).State == dataplane.PortUp }
+	w.eventually("it is up", up)
+	w.arrives(1)
+
+	// As a driver leaves it that was loaded again.
+	w.unplug(1)
+	w.plug(1, netns.VethOptions{})
+	w.run(w.box, "ip", "link", "set", "p1", "down")
+	w.refresh()
+	w.expect(1, dataplane.PortDown, "")
+	w.run(w.box, "ip", "link", "set", "p1", "up")
+	w.eventually("it is up again", up)
+	w.arrives(1)
+}
+
+// Kernels before 6.6: the port works, for a path MTU of 2048. Where the probe may
+// not run, the first socket is the probe.
+func TestAKernelWithoutMultiBufferOpensAllTheSame(t *testing.T) {
+	for name, c := range map[string]struct{ probe, want error }{
+		"probed":   {fmt.Errorf("multi-buffer (kernel >= 6.6): %w", errors.ErrUnsupported), errors.New("this kernel lacks multi-buffer (kernel >= 6.6): unsupported operation")},
+		"unprobed": {unix.EPERM, errors.New("this kernel refuses multi-buffer sockets (rocast features; invalid argument)")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.plug(1, netns.VethOptions{MTU: 9000})
+			w.open(Config{
+				Ports: []string{"p1", "p2"}, multiBuffer: func() error { return c.probe },
+				openSocket: func(u *xsk.UMEM, ifIndex int, queue uint32, config xsk.SocketConfig) (*xsk.Socket, error) {
+					if config.MultiBuffer {
+						return nil, unix.EINVAL
+					}
+					return xsk.Open(u, ifIndex, queue, config)
+				},
+			})
+			if p := w.port(1); p.MultiBuffer || p.State != dataplane.PortUp {
+				t.Errorf("opened as %+v", p)
+			}
+			want := "port p1 has MTU 9000, but frames are carried in one buffer each, which is enough for path MTU 2048: " + c.want.Error()
+			if got := w.refresh(); len(got) != 1 || got[0] != want {
+				t.Errorf("told %q, want %q", got, want)
+			}
+			if got := w.refresh(); len(got) != 0 {
+				t.Errorf("told again: %q", got)
+			}
+			w.arrives(1)
+
+			// What does not fit is dropped and counted, also when the interface has gone.
+			w.sendBytes(1, 3, 5000)
+			dropped := func() uint64 { return w.port(1).Kernel[0].Value }
+			w.eventually("frames are dropped", func() bool { return dropped() == 3 })
+			w.unplug(1)
+			w.refresh()
+			w.expect(1, dataplane.PortGone, "no interface has this name")
+			if n := dropped(); n != 3 {
+				t.Errorf("%d frames were dropped by the port that is gone", n)
+			}
+		})
+	}
+}
+
+// What is not sent is lost, and counted by its reason.
+func TestWhatIsNotSentIsCountedByItsReason(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{Queues: 2})
+	w.run(w.box, "ethtool", "-L", "p1", "rx", "2", "tx", "1")
+	w.open(Config{Ports: []string{"p1"}})
+	send := func() (sent int) {
+		w.sw.Do(0, func() {
+			worker := w.sw.workers[0]
+			var f dataplane.Frame
+			frame := make([]byte, 100)
+			if !(pool{worker.umem}).Load(&f, frame) {
+				t.Error("no free chunk")
+				return
+			}
+			sent = worker.ports[0].Send([]dataplane.Outgoing{{Frame: &f, Start: f.Start}})
+			pool{worker.umem}.Put(&f)
+		})
+		return sent
+	}
+	expect := func(sent int, reason string) {
+		t.Helper()
+		before := w.losses()
+		if got := send(); got != sent {
+			t.Errorf("%s: %d frames sent, want %d", reason, got, sent)
+		}
+		for name, n := range w.losses() {
+			if grew := n - before[name]; grew != 0 && name != reason || grew != 1 && name == reason {
+				t.Errorf("%s: %s grew by %d", reason, name, grew)
+			}
+		}
+	}
+	expect(1, "none")
+	sockets := w.sw.interfaces[0].sockets[0]
+	w.sw.Do(0, func() { w.sw.workers[0].ports[0].take(sockets[1:]) })
+	expect(0, "tx-stalled") // there is no such TX queue: what a worker too many would meet
+	w.sw.Do(0, func() { w.sw.workers[0].ports[0].take(sockets) })
+	w.run(w.box, "ip", "link", "set", "p1", "down")
+	expect(0, "tx-link-down")
+	w.unplug(1)
+	expect(0, "tx-device-gone")
+	w.refresh()
+	expect(0, "none") // the port's state says it
+}
+
+// losses are the port's own counts of batches that did not go out.
+func (w *world) losses() map[string]uint64 {
+	counts := map[string]uint64{}
+	for _, c := range w.port(1).Kernel {
+		if strings.HasPrefix(c.Name, "tx-") && c.Name != "tx-withdrawn" { // the kernel's, some time later
+			counts[c.Name] = c.Value
+		}
+	}
+	return counts
+}

@@ -1,0 +1,176 @@
+package afxdp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+	"github.com/rocast/rocast/test/netns"
+)
+
+// The tests' world: a switch on the veth ends p1, p2 ... in one namespace, and
+// the other ends, h1, h2 ..., in another. A host sends frames of a group that
+// nobody is a member of: they count as received, and go no further.
+type world struct {
+	t         *testing.T
+	box, host *netns.NS
+	sw        *Switch
+}
+
+// patience bounds every wait. It is never waited out by a test that passes.
+const patience = 10 * time.Second
+
+var groupIP = netip.MustParseAddr("10.9.0.100")
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	return &world{t: t, box: netns.New(t), host: netns.New(t)}
+}
+
+// plug makes port n, or makes it again. A number of queues the port is to have
+// other than the veth has is set like an operator does it.
+func (w *world) plug(n int, o netns.VethOptions) {
+	w.t.Helper()
+	_, far := netns.Veth(w.t, w.box, fmt.Sprintf("p%d", n), w.host, fmt.Sprintf("h%d", n), o)
+	if err := far.AddAddress(fmt.Sprintf("10.9.%d.1/24", n)); err != nil {
+		w.t.Fatal(err)
+	}
+	// The group is reached by the port the last route says.
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	if err := far.AddNeighbour(w.via(n), mac); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) via(n int) string { return fmt.Sprintf("10.9.%d.254", n) }
+
+func (w *world) unplug(n int) { w.run(w.box, "ip", "link", "del", fmt.Sprintf("p%d", n)) }
+
+func (w *world) run(ns *netns.NS, name string, args ...string) {
+	w.t.Helper()
+	if _, err := ns.Exec(name, args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) tryOpen(c Config) error {
+	return w.box.Do(func() (err error) { w.sw, err = Open(c); return err })
+}
+
+// open opens the switch with a group and lets it run until the test ends.
+func (w *world) open(c Config) {
+	w.t.Helper()
+	if err := w.tryOpen(c); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); w.sw.Run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		<-ended
+		for i, worker := range w.sw.workers {
+			if err := worker.umem.Audit(); err != nil {
+				w.t.Error(err)
+			}
+			if c := worker.umem.Census(); c.Held != 0 || c.Stranded != 0 {
+				w.t.Errorf("worker %d has ended, and %+v", i, c)
+			}
+		}
+		if err := w.sw.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	nowhere := mft.Leg{Port: mft.NoPort, Src: groupIP, Dst: netip.MustParseAddr("192.0.2.1"), DestQPN: 17}
+	g := &mft.Group{
+		Name: "g", IP: groupIP, QPN: 1, PathMTU: 1024, Source: mft.Source{Leg: nowhere},
+		Paths: []mft.Path{{Leg: nowhere, RemoteQPN: 1}},
+	}
+	g.Paths[0].Dst = netip.MustParseAddr("192.0.2.2")
+	if _, err := w.sw.Add(g); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) refresh() (warnings []string) {
+	w.t.Helper()
+	err := w.box.Do(func() error { _, warnings = w.sw.Refresh(); return nil })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return warnings
+}
+
+// port is what there is to know of port n.
+func (w *world) port(n int) dataplane.PortInfo { return w.sw.Ports()[n-1] }
+
+func (w *world) expect(n int, state dataplane.PortState, reason string) {
+	w.t.Helper()
+	if p := w.port(n); p.State != state || !strings.Contains(p.Reason, reason) || (reason == "") != (p.Reason == "") {
+		w.t.Errorf("port %d is %s (%s), want %s (%s)", n, p.State, p.Reason, state, reason)
+	}
+}
+
+func (w *world) classified(verdict string) uint64 {
+	w.t.Helper()
+	for _, c := range w.sw.Counters() {
+		if c.Name == "classifier-"+verdict {
+			return c.Value
+		}
+	}
+	w.t.Fatalf("no counter for %s", verdict)
+	return 0
+}
+
+// send sends group frames by port n, each of a flow of its own.
+func (w *world) send(n, frames int) { w.t.Helper(); w.sendBytes(n, frames, roce.BTHBytes) }
+
+func (w *world) sendBytes(n, frames, payload int) {
+	w.t.Helper()
+	w.run(w.host, "ip", "route", "replace", groupIP.String()+"/32", "via", w.via(n))
+	// BTH of a SEND-only to QPN 1; the ICRC is missing, which is nobody's matter here.
+	bth := append([]byte{byte(roce.OpSendOnly), 0, 0xff, 0xff, 0, 0, 0, 1}, make([]byte, payload-8)...)
+	err := w.host.Do(func() error {
+		for range frames {
+			conn, err := net.Dial("udp4", groupIP.String()+":4791")
+			if err != nil {
+				return err
+			}
+			if _, err := conn.Write(bth); err != nil {
+				return err
+			}
+			conn.Close()
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// arrives sends frames by port n and waits until the switch has all of them.
+func (w *world) arrives(n int) {
+	w.t.Helper()
+	const frames = 64
+	before := w.port(n).RxFrames
+	w.send(n, frames)
+	w.eventually(fmt.Sprintf("%d frames by port %d", frames, n), func() bool { return w.port(n).RxFrames-before >= frames })
+}
+
+// eventually polls a condition; it gives the processor away, not time.
+func (w *world) eventually(what string, done func() bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); !done(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s: not within %v; ports %+v, counters %v", what, patience, w.sw.Ports(), w.sw.Counters())
+		}
+	}
+}
