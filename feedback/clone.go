@@ -58,9 +58,12 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 // paths in equal states are interchangeable.
 func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	p := &g.paths[i]
-	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent, p.asked))
+	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent, p.asked, p.fresh))
 	b = binary.AppendVarint(b, int64(p.acked.Sub(first)))
 	b = binary.AppendUvarint(b, uint64(p.msn))
+	if p.fresh {
+		b = binary.AppendVarint(b, int64(p.from.Sub(first)))
+	}
 	if after := Tick(g.policy.SilentAfter); after > 0 {
 		b = append(b, flags(g.resentAt > p.since))
 		b = binary.AppendVarint(b, int64(min(now-p.since, after)))

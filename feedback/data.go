@@ -19,9 +19,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	if !resent {
 		g.sent, g.inside = psn, !ev.Last
 	}
-	// Where nobody else is left, nobody asked for a first packet that was lost on
-	// its way here.
-	if ev.First && (!resent || g.living() == 0 && psn.After(g.floor.psn)) {
+	if ev.First && g.mayJoin(psn, resent) {
 		acts = g.join(now, psn, acts)
 	}
 	if !resent && ev.Last {

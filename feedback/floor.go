@@ -29,7 +29,7 @@ func (g *Group) recount() {
 	for i := range g.paths {
 		p := &g.paths[i]
 		switch {
-		case !p.part.counts():
+		case !p.counted():
 			continue
 		case p.part == PartUnknown:
 			unknown++
@@ -60,9 +60,28 @@ func (g *Group) recount() {
 	}
 	f.above = 0
 	for i := range g.paths {
-		if p := &g.paths[i]; p.part.counts() && p.part != PartUnknown && p.acked.After(f.psn) {
+		if p := &g.paths[i]; p.counted() && p.part != PartUnknown && p.acked.After(f.psn) {
 			f.above++
 		}
+	}
+}
+
+// isFresh says whether a quorum must not count a path that joins with psn: the
+// source has not been told of all that came before.
+func (g *Group) isFresh(psn roce.PSN) bool {
+	return g.policy.Ack != AckAll && (!g.told || g.toldUpTo.Before(psn.Prev()))
+}
+
+// ripen makes those count that are fresh no more.
+func (g *Group) ripen() {
+	ripe := false
+	for i := range g.paths {
+		if p := &g.paths[i]; p.fresh && !g.isFresh(p.from) {
+			p.fresh, ripe = false, true
+		}
+	}
+	if ripe {
+		g.recount()
 	}
 }
 
@@ -71,14 +90,14 @@ func (g *Group) recount() {
 func (g *Group) rank(f int, base roce.PSN) int {
 	r := g.floor.ranked[:0]
 	for i := range g.paths {
-		if p := &g.paths[i]; p.part.counts() && p.part != PartUnknown {
+		if p := &g.paths[i]; p.counted() && p.part != PartUnknown {
 			r = append(r, p.acked.Sub(base))
 		}
 	}
 	slices.Sort(r)
 	at := base.Add(r[len(r)-f])
 	for i := range g.paths {
-		if p := &g.paths[i]; p.part.counts() && p.part != PartUnknown && p.acked == at {
+		if p := &g.paths[i]; p.counted() && p.part != PartUnknown && p.acked == at {
 			return i
 		}
 	}
@@ -109,7 +128,7 @@ func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
 	p.acked, p.since, p.silent, p.asked = acked, now, false, false
 	g.setPending(p, 0)
 	f := &g.floor
-	if f.need == 0 || wasAbove || !acked.After(f.psn) {
+	if f.need == 0 || wasAbove || p.fresh || !acked.After(f.psn) {
 		return
 	}
 	if f.above++; f.above < f.need {

@@ -28,7 +28,7 @@ type Group struct {
 	paths  []path
 
 	started  bool     // the source's place is known
-	told     bool     // merged was told by this state; else it is a guess
+	told     bool     // merged was told, or nothing came before it; false after a restart: it is a guess
 	inside   bool     // the newest packet is not its message's last
 	awayWas  Part     // what the path of the source itself was before it was away
 	sent     roce.PSN // highest data PSN forwarded
@@ -78,6 +78,8 @@ type path struct {
 	migReq  bool
 	silent  bool // and it was said
 	asked   bool // for acked+1, by a NAK, and did not get it since
+	fresh   bool // joined at from and has nothing below, of which the source was not told yet: a quorum does not count it
+	from    roce.PSN
 	cnps    uint16
 }
 
@@ -103,13 +105,16 @@ func (p Part) takesData() bool { return p == PartActive || p == PartUnknown }
 // counts says whether the ack policy looks at the path.
 func (p Part) counts() bool { return p != PartJoining && p != PartBehind && p != PartGone }
 
+// counted says whether the ack policy looks at the path now.
+func (p *path) counted() bool { return p.part.counts() && !p.fresh }
+
 // New returns the state of a group at its start.
 func New(c Config) *Group {
 	g := &Group{policy: c.Policy, paths: make([]path, c.Paths)}
 	g.floor.ranked = make([]int32, 0, c.Paths)
 	g.begin(c.FirstPSN)
 	if c.Restored {
-		g.started, g.floor.known = false, false
+		g.started, g.floor.known, g.told = false, false, false
 		for i := range g.paths {
 			g.paths[i].part = PartUnknown
 		}
@@ -124,11 +129,11 @@ func (g *Group) begin(psn roce.PSN) {
 	g.started = true
 	g.sent, g.pos, g.merged, g.toldUpTo, g.toldMSN, g.messages = before, before, before, before, 0, 0
 	g.floor.psn, g.floor.known, g.floor.msn = before, true, 0
-	g.told, g.inside, g.awaiting, g.saidBack, g.refusing, g.end = false, false, false, false, false, end{}
+	g.told, g.inside, g.awaiting, g.saidBack, g.refusing, g.end = true, false, false, false, false, end{}
 	g.sequenceNAKs, g.rnrNAKs = 0, 0
 	for i := range g.paths {
 		p := &g.paths[i]
-		p.acked, p.msn, p.pending, p.silent, p.asked = before, 0, 0, false, false
+		p.acked, p.msn, p.pending, p.silent, p.asked, p.fresh = before, 0, 0, false, false, false
 	}
 }
 
@@ -198,23 +203,28 @@ func (g *Group) endIfTooFew(but int) {
 	g.endAt(acked.Next(), roce.NAKRemoteOperational)
 }
 
-// living counts the receivers that can acknowledge something now.
+// living counts the receivers that can acknowledge what the source waits for.
 func (g *Group) living() (n int) {
 	for i := range g.paths {
-		if g.paths[i].part.takesData() {
+		if p := &g.paths[i]; p.part.takesData() && !p.fresh {
 			n++
 		}
 	}
 	return n
 }
 
-// hopeful counts those that can acknowledge what the source waits for, without
-// path but. Who joins begins with the next message, and has nothing of this one.
+// hopeful counts those and, between messages, those that join with the next one,
+// without path but.
 func (g *Group) hopeful(but int) (n int) {
-	between := g.Settled() && !g.inside
-	for i := range g.paths {
-		if p := g.paths[i].part; i != but && (p.takesData() || between && p == PartJoining) {
-			n++
+	n = g.living()
+	if but >= 0 && g.paths[but].part.takesData() {
+		n--
+	}
+	if between := g.Settled() && !g.inside; between {
+		for i := range g.paths {
+			if i != but && g.paths[i].part == PartJoining {
+				n++
+			}
 		}
 	}
 	return n

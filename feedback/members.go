@@ -44,21 +44,37 @@ func (g *Group) findEnd() {
 	}
 }
 
+// mayJoin says whether who joins may begin with psn, a message's first packet:
+// with any new one. Where nobody else is left it has to be the first that is not
+// acknowledged, be it for the second time: nobody else asks for what was lost on
+// its way here, and nobody else would have it.
+func (g *Group) mayJoin(psn roce.PSN, resent bool) bool {
+	if g.floor.known && g.living() == 0 {
+		return psn == g.floor.psn.Next()
+	}
+	return !resent
+}
+
 // join lets the joining paths in with psn, the first packet of a message.
 func (g *Group) join(now Tick, psn roce.PSN, acts []Action) []Action {
-	joined := false
+	joined, messages := false, g.messages
+	if g.floor.known && g.living() == 0 {
+		messages = g.floor.msn // some behind it may have been counted already
+	}
 	for i := range g.paths {
 		p := &g.paths[i]
 		if p.part != PartJoining {
 			continue
 		}
-		p.part, p.acked, p.msn, p.since, joined = PartActive, psn.Prev(), g.messages, now, true
+		p.part, p.acked, p.msn, p.since, joined = PartActive, psn.Prev(), messages, now, true
+		p.fresh, p.from = g.isFresh(psn), psn
 		acts = append(acts,
-			Action{Kind: Join, Path: i, PSN: psn, MSN: g.messages},
+			Action{Kind: Join, Path: i, PSN: psn, MSN: messages},
 			Action{Kind: Notice, Note: NoteJoined, Path: i, PSN: psn})
 	}
 	if joined {
 		g.recount()
+		g.findEnd() // what nobody was left for may now be acknowledged
 	}
 	return acts
 }
@@ -121,7 +137,7 @@ func (g *Group) SwitchSource(h Handover, acts []Action) []Action {
 		}
 	}
 	if h.OldPath >= 0 {
-		g.paths[h.OldPath].part = g.awayWas
+		g.comeBack(&g.paths[h.OldPath])
 	}
 	var dead roce.Syndrome
 	for i := range g.paths {
@@ -140,6 +156,19 @@ func (g *Group) SwitchSource(h Handover, acts []Action) []Action {
 	}
 	g.Away(h.NewPath)
 	return acts
+}
+
+// comeBack lets the path of a source take part again. What ended its QP as a
+// source ended it as a receiver.
+func (g *Group) comeBack(p *path) {
+	switch {
+	case !g.end.told:
+		p.part = g.awayWas
+	case g.policy.OnFatal == FatalEvict:
+		p.part = PartGone
+	default:
+		p.part, p.pending = PartDead, g.end.syndrome
+	}
 }
 
 // Away takes the path of the source itself out of the group while it sends.

@@ -10,12 +10,8 @@ func (g *Group) tell(now Tick, acts []Action) []Action {
 	if !g.ready() {
 		return acts
 	}
-	upTo := g.floor.psn
-	if limit := g.limit(); upTo.After(limit) {
-		upTo = limit
-	}
-	if upTo.After(g.merged) {
-		acts = g.ack(upTo, acts)
+	for upTo := g.reach(); upTo.After(g.merged); upTo = g.reach() {
+		acts = g.ack(upTo, acts) // with it others may begin to count
 	}
 	return g.tellGoBack(now, g.tellEnd(acts))
 }
@@ -28,6 +24,15 @@ func (g *Group) place() roce.PSN {
 		return before
 	}
 	return g.pos
+}
+
+// reach is what the source may hear an ACK of.
+func (g *Group) reach() roce.PSN {
+	upTo := g.floor.psn
+	if limit := g.limit(); upTo.After(limit) {
+		upTo = limit
+	}
+	return upTo
 }
 
 // limit is the furthest PSN the source may hear an ACK of: its place, and never
@@ -129,6 +134,7 @@ func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 			acts = g.fallBehind(i, acts)
 		}
 	}
+	g.ripen()
 	return acts
 }
 

@@ -42,8 +42,9 @@ func (g *Group) silence(now Tick, acts []Action) []Action {
 		case !g.policy.Evict:
 		case g.spare():
 			acts = g.evict(i, acts)
-		case p.part == PartActive && g.told && p.acked.Before(g.toldUpTo):
-			// It waits for what the source has let go of, and whoever
+		case g.told && (p.part == PartUnknown || p.acked.Before(g.toldUpTo)):
+			// It waits for what the source has let go of, or does not
+			// speak after a restart, which is the same; and whoever
 			// else the quorum had has left: nothing can come of it.
 			acts = g.fallBehind(i, acts)
 		}

@@ -24,7 +24,7 @@ func TestStateIsWhole(t *testing.T) {
 			"awaiting", "saidBack", "goBack", "sequenceNAKs", "rnrNAKs", "refusing", "refusal", "refused", "end", "speech", "congestion",
 		}},
 		{path.Type.Elem(), []string{
-			"since", "acked", "msn", "pending", "credit", "part", "migReq", "silent", "asked", "cnps",
+			"since", "acked", "msn", "pending", "credit", "part", "migReq", "silent", "asked", "fresh", "from", "cnps",
 		}},
 		{field(group, "floor"), []string{"psn", "known", "msn", "migReq", "above", "need", "ranked"}},
 		{field(group, "end"), []string{"psn", "syndrome", "told"}},

@@ -28,13 +28,23 @@ func (w *world) checkEnd(h *host, n int, s roce.Syndrome) {
 	case roce.NAKRemoteAccess:
 		ok = w.refusedBySome(h, i)
 	case roce.NAKRemoteOperational:
-		ok = w.living(h) < max(1, int(w.s.Policy.Ack)) // too few are left
+		ok = w.living(h) < max(1, int(w.s.Policy.Ack)) || w.endedAsSource(h) // too few are left
 	}
 	// What it was told once it is told again, whoever has left since: it may not have heard.
 	if !ok && !slices.Contains(h.endings, ending{i, s}) {
 		w.fail(Ends, "%v is told %v of packet %d, for which there is no reason", h, s, n)
 	}
 	h.endings = append(h.endings, ending{i, s})
+}
+
+// endedAsSource says whether a counted receiver's queue pair ended in its own turn.
+func (w *world) endedAsSource(h *host) bool {
+	for i := range w.hosts {
+		if r := &w.hosts[i]; r != h && r.counts() && r.qp.State() == rnic.StateError && r.status != rnic.Success {
+			return true
+		}
+	}
+	return false
 }
 
 // refusedBySome says whether a counted receiver's queue pair ended with a packet of message i; with a quorum, which may be past that
@@ -111,7 +121,9 @@ func (w *world) evictsInTime(h *host) bool {
 // living is how many receivers can still acknowledge something to source h.
 func (w *world) living(h *host) (n int) {
 	for i := range w.hosts {
-		if r := &w.hosts[i]; r != h && r.counts() && !r.crashed && !r.behind && r.qp.State() == rnic.StateReady {
+		r := &w.hosts[i]
+		late := w.s.Policy.Ack != feedback.AckAll && r.from[h.number] > h.told.acked+1 // it has nothing of what is waited for
+		if r != h && r.counts() && !late && !r.crashed && !r.behind && r.qp.State() == rnic.StateReady {
 			n++
 		}
 	}

@@ -119,7 +119,7 @@ func (w *world) checkHeld(h *host, c claim, s roce.Syndrome) {
 
 // lacking is a receiver without which not enough have what is claimed; nil: enough have it.
 func (w *world) lacking(h *host, c claim, withLeavers bool) (lacking *host) {
-	have, counted := 0, 0
+	have, counted, late := 0, 0, 0
 	for i := range w.hosts {
 		r := &w.hosts[i]
 		if r == h || !r.counts() && !(withLeavers && r.membership == left) {
@@ -128,6 +128,7 @@ func (w *world) lacking(h *host, c claim, withLeavers bool) (lacking *host) {
 		counted++
 		if next := r.next[h.number]; next > c.acked && h.plan.whole(next) >= c.messages {
 			have++
+			late = max(late, r.from[h.number])
 		} else {
 			lacking = r
 		}
@@ -135,6 +136,9 @@ func (w *world) lacking(h *host, c claim, withLeavers bool) (lacking *host) {
 	need := counted
 	if w.s.Policy.Ack != feedback.AckAll {
 		need = int(w.s.Policy.Ack)
+		for p := h.told.acked + 1; p < late && p <= c.acked; p++ {
+			have = min(have, w.holders(h, p, withLeavers)) // who joined has nothing of what was sent before
+		}
 	}
 	switch {
 	case have >= need:
@@ -143,6 +147,17 @@ func (w *world) lacking(h *host, c claim, withLeavers bool) (lacking *host) {
 		return h // there are not as many receivers
 	}
 	return lacking
+}
+
+// holders counts the receivers that have executed packet p of h.
+func (w *world) holders(h *host, p int, withLeavers bool) (n int) {
+	for i := range w.hosts {
+		r := &w.hosts[i]
+		if r != h && (r.counts() || withLeavers && r.membership == left) && r.from[h.number] <= p && p < r.next[h.number] {
+			n++
+		}
+	}
+	return n
 }
 
 // checkCompleted looks at a message that a source's program takes for delivered: the source must have been told so.
@@ -204,6 +219,7 @@ func (w *world) joined(h *host, f *frame) bool {
 	}
 	h.membership, h.progressAt = member, w.now
 	h.next[f.stream] = int(f.packet)
+	copy(h.from, h.next)
 	return w.hosts[f.stream].plan.packets[f.packet].offset == 0
 }
 

@@ -27,6 +27,7 @@ type receiver struct {
 	behind     bool          // quorum: it gets no more data
 	fatalHeard bool          // the switch took its fatal NAK
 	next       []int         // by stream: the packet that it executes next
+	from       []int         // and the first that it had to
 	acked      int           // how far its answers that reached the switch have come, in its own PSNs
 	progressAt time.Duration // when they came that far
 }
@@ -86,11 +87,11 @@ func (w *world) span(r int) (from, to int) {
 func (w *world) resetReceiver(h *host) error {
 	r := &h.receiver
 	memory, want := cleared(r.memory, w.s.MemoryBytes), cleared(r.want, w.s.MemoryBytes)
-	inbox, next := cleared(r.inbox, h.Receives*w.longestSend), r.next[:0]
+	inbox, next, from := cleared(r.inbox, h.Receives*w.longestSend), r.next[:0], r.from[:0]
 	for range w.s.Hosts {
-		next = append(next, 0)
+		next, from = append(next, 0), append(from, 0)
 	}
-	*r = receiver{memory: memory, want: want, inbox: inbox, next: next, acked: -1}
+	*r = receiver{memory: memory, want: want, inbox: inbox, next: next, from: from, acked: -1}
 	if h.Receiver && !h.Outside {
 		r.membership = member
 	}
