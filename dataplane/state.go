@@ -49,6 +49,7 @@ type senderState struct {
 	nextPSN  roce.PSN // what it sends next
 	messages roce.MSN // what it has sent
 	hadTurn  bool     // all below nextPSN was acknowledged when another took over
+	ended    bool     // it was told what ends its QP: what it still sends is nobody's
 }
 
 // sourceMarks are taken from the source's packets, so that what it hears looks
@@ -212,7 +213,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 		}
 		return Reason(feedback.Filtered)
 	}
-	if !st.merge.MaySwitch() {
+	if to.ended || !st.merge.MaySwitch() {
 		return SourceBlocked
 	}
 	if ev.PSN != to.nextPSN {
@@ -235,7 +236,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 func (st *state) hand(next int, to *senderState) {
 	from := st.senderState(st.active)
 	from.nextPSN, from.messages = st.merge.NextPSN(), st.merge.Messages()
-	from.hadTurn = st.merge.Settled()
+	from.hadTurn, from.ended = st.merge.Settled(), st.merge.Ended()
 	for i := range st.legs {
 		leg, turn := &st.legs[i], &st.turns[i]
 		// A path stands where its QP is, but for the source's own, which its

@@ -98,6 +98,9 @@ func (g *Group) NextPSN() roce.PSN { return g.sent.Next() }
 // policy has it.
 func (g *Group) Settled() bool { return g.floor.known && g.floor.psn == g.sent }
 
+// Ended says whether the source was told what ends its QP.
+func (g *Group) Ended() bool { return g.end.told }
+
 // MaySwitch says whether another member may become the source now: when what
 // the old one sent is acknowledged, by every path that takes data too, or never
 // will be because its QP has ended.

@@ -37,10 +37,10 @@ func (w *world) checkEnd(h *host, n int, s roce.Syndrome) {
 	h.endings = append(h.endings, ending{i, s})
 }
 
-// endedAsSource says whether a counted receiver's queue pair ended in its own turn.
+// endedAsSource says whether a counted receiver was told, in its own turn, what ends its queue pair.
 func (w *world) endedAsSource(h *host) bool {
 	for i := range w.hosts {
-		if r := &w.hosts[i]; r != h && r.counts() && r.qp.State() == rnic.StateError && r.status != rnic.Success {
+		if r := &w.hosts[i]; r != h && r.counts() && len(r.endings) > 0 {
 			return true
 		}
 	}
