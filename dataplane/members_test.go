@@ -121,6 +121,45 @@ func TestSourceSwitch(t *testing.T) {
 	}
 }
 
+// A source that was told what ends its QP is not one again: what it still had
+// on its way would begin a turn behind packets that nobody acknowledged.
+func TestAnEndedSourceHasNoOtherTurn(t *testing.T) {
+	g := group()
+	const bSends = 5000
+	g.Paths[0].Sends, g.Paths[0].SendPSN = true, bSends
+	a := receiver(0, ipA)
+	a.DestQPN, a.Sends, a.SendPSN = 17, true, firstPSN
+	g.Paths = append(g.Paths, a)
+	net := newNet(t, g)
+	say(t, net, write(firstPSN, []byte("more than c can take")))
+	for _, p := range g.Paths {
+		switch p.Dst {
+		case ipC:
+			say(t, net, ack(ipC, p.FirstPSN, roce.NAKRemoteAccess))
+		case ipB, ipD:
+			say(t, net, ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited))
+		}
+	}
+	for _, p := range net.Ports {
+		p.Take()
+	}
+	b := write(bSends, []byte("b is next"))
+	b.src = ipB
+	say(t, net, b)
+	if psn := heard(t, net, ipB, roce.OpAck); psn != bSends {
+		t.Errorf("b heard of PSN %d, want what c's end means for it", psn)
+	}
+	say(t, net, ack(ipD, heard(t, net, ipD, roce.OpWriteOnly), roce.SyndromeUnlimited)) // nothing else holds b's turn
+	for _, p := range net.Ports {
+		p.Take()
+	}
+	say(t, net, write(firstPSN+1, []byte("on its way since")))
+	silent(t, net)
+	if n := moved(net.Switch)["source-blocked"]; n != 1 {
+		t.Errorf("%d frames source-blocked, want 1", n)
+	}
+}
+
 // A receiver joins a live group at the next message, another leaves; the rest
 // notice nothing.
 func TestMembershipChanges(t *testing.T) {
