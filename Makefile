@@ -17,21 +17,21 @@ build: ## rocastd and rocast into build/
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
 
 demo: build ## one source, three receivers, packets lost on the way: the main job for real
-	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool
-	$(GO) build -o $(BUILD)/demo ./bench/demo
+	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool
+	$(GO) build -o $(BUILD)/demo ./demo
 	$(BUILD)/demo -bin $(BUILD)
 
 test: ## every test this machine allows; says what it left out and why
-	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
-	@packaging/gotest ./...
+	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
+	@scripts/gotest ./...
 
 # Every test again under the race detector.
 race: ## the same under the race detector
-	@packaging/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
-	@packaging/gotest -race ./...
+	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
+	@scripts/gotest -race ./...
 
 bench: build ## what each hot function costs; rocast beside other forwarders
-	@packaging/need ip:iproute2 ethtool:ethtool
+	@scripts/need ip:iproute2 ethtool:ethtool
 	@mkdir -p $(BUILD)
 	$(GO) test -run '^$$' -bench . -benchmem ./roce ./feedback ./mft ./dataplane | tee $(BUILD)/bench.txt
 	$(GO) build -o $(BUILD)/fanout ./bench/fanout
@@ -39,7 +39,7 @@ bench: build ## what each hot function costs; rocast beside other forwarders
 
 # Real Soft-RoCE hosts: virtual machines of Debian's 6.1 and 6.12 kernels, all stories on both. SHORT=1 is what CI runs.
 softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: what CI runs
-	@packaging/need gcc:gcc
+	@scripts/need gcc:gcc
 	@test/softroce/setup.sh
 	$(GO) test -tags softroce -count=1 -timeout 40m -v $(if $(SHORT),-short -run TestStories) ./test/softroce/
 
@@ -48,7 +48,7 @@ SEEDS ?= 20000
 FROM  ?= 0
 sim: ## SEEDS simulated runs from seed FROM; REPLAY=n replays one and writes its frames
 	@mkdir -p $(BUILD)
-	$(GO) build -o $(BUILD)/rocsim ./bench/sim/rocsim
+	$(GO) build -o $(BUILD)/rocsim ./verify/sim/rocsim
 	$(BUILD)/rocsim $(if $(REPLAY),-replay $(REPLAY),-seeds $(SEEDS) -from $(FROM)) -out $(BUILD)
 
 # Every fuzz target for FUZZTIME.
@@ -59,15 +59,15 @@ fuzz: ## every fuzz target for FUZZTIME
 
 # The worlds that are too big for every day: all that can happen to four packets. Minutes, and some gigabytes.
 model: ## search every state of small worlds: minutes
-	$(GO) run ./bench/model/rocmodel
+	$(GO) run ./verify/model/rocmodel
 
 # Breaks one rule of merging at a time and shows that the tests notice.
 mutants: ## break one rule of merging at a time; the tests have to notice
-	$(GO) run ./bench/mutants
+	$(GO) run ./verify/mutants
 
 # Regenerates what is generated; git diff must stay empty.
 generate: ## what is generated, anew; git diff must stay empty
-	@packaging/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
+	@scripts/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
 	$(GO) generate ./...
 
 lint: ## gofmt, vet, staticcheck

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rocast/rocast/internal/captures"
 	"github.com/rocast/rocast/roce"
-	"github.com/rocast/rocast/roce/captures"
 )
 
 // classify is the classifier once more, written against roce.View. decided is false where View refuses a frame for its

@@ -7,7 +7,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// What is here serves bench/model, which searches small worlds exhaustively: it
+// What is here serves verify/model, which searches small worlds exhaustively: it
 // copies groups and has to recognise one that it has met before. The data path
 // uses none of it.
 

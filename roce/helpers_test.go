@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rocast/rocast/roce/captures"
+	"github.com/rocast/rocast/internal/captures"
 )
 
 // frameOf reads one captured frame and its View.

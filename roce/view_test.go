@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/rocast/rocast/roce/captures"
+	"github.com/rocast/rocast/internal/captures"
 )
 
 func TestViewLocatesHeaders(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/test/netns"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 // asDaemon makes this test's program the daemon itself: see TestMain.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/test/netns"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 func TestWhoAnswersForAnIP(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/rocast/rocast/test/netns"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 // A box with a bridge over two ports and a third port without one, and a host behind each:

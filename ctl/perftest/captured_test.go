@@ -7,7 +7,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"github.com/rocast/rocast/roce/captures"
+	"github.com/rocast/rocast/internal/captures"
 )
 
 // streams are the two directions of the TCP connection to port 18515 in a capture.

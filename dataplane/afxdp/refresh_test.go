@@ -11,7 +11,7 @@ import (
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
-	"github.com/rocast/rocast/test/netns"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 // The interface goes and another one of its name comes, some times over: with

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
-	"github.com/rocast/rocast/test/netns"
 )
 
 // The tests' world: a switch on the veth ends p1, p2 ... in one namespace, and

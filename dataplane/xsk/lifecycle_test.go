@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/test/netns"
+	"github.com/rocast/rocast/internal/testlab/netns"
 	"golang.org/x/sys/unix"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rocast/rocast/test/netns"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 // A device goes with chunks on all four rings of its socket, and another one of the same name comes.

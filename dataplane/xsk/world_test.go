@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"github.com/rocast/rocast/test/netns"
+	"github.com/rocast/rocast/internal/testlab/netns"
 	"golang.org/x/sys/unix"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rocast/rocast/bench/bed"
-	"github.com/rocast/rocast/bench/rnic"
-	"github.com/rocast/rocast/bench/rnic/endpoint"
 	"github.com/rocast/rocast/dataplane/afxdp"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )

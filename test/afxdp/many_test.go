@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/rocast/rocast/bench/bed"
-	"github.com/rocast/rocast/bench/rnic"
-	"github.com/rocast/rocast/bench/rnic/endpoint"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/bench/bed"
-	"github.com/rocast/rocast/bench/rnic"
 	"github.com/rocast/rocast/dataplane"
-	"github.com/rocast/rocast/test/netns"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 // An interface is taken away under a WRITE and comes back as another one: the

@@ -3,9 +3,9 @@ package afxdp
 import (
 	"testing"
 
-	"github.com/rocast/rocast/bench/bed"
-	"github.com/rocast/rocast/bench/rnic"
 	"github.com/rocast/rocast/dataplane/afxdp"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab/bed"
 )
 
 func TestWriteReachesEveryReceiver(t *testing.T) {

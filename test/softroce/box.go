@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/rocast/rocast/test/netns"
+	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/test/softroce/wire"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/rocast/rocast/test/netns"
+	"github.com/rocast/rocast/internal/testlab/netns"
 	"golang.org/x/sys/unix"
 )
 

@@ -1,0 +1,222 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/roce"
+)
+
+// burst is how many request frames one queue pair sends before the others, and what has arrived, get their turn.
+const burst = 64
+
+// ErrClosed says that the endpoint was closed, or that its interface is gone.
+var ErrClosed = errors.New("endpoint: closed")
+
+// Endpoint is one host: an interface, an IP address on it, memory, and queue pairs.
+type Endpoint struct {
+	ip     netip.Addr
+	mac    roce.MAC
+	link   *net.Interface
+	start  time.Time
+	socket *socket
+	sink   *sink
+	routes *resolver
+	done   chan struct{} // run has returned
+
+	closing sync.Once
+
+	mu       sync.Mutex // guards what follows, and the queue pairs
+	memory   rnic.Memory
+	pairs    []*QP
+	stray    rnic.Counters // frames for no queue pair
+	runError error
+}
+
+// Open starts an endpoint on the named interface, which has to carry ip, in the calling thread's network namespace. It
+// needs CAP_NET_RAW.
+func Open(ifName string, ip netip.Addr) (*Endpoint, error) {
+	e, err := open(ifName, ip)
+	if err != nil {
+		return nil, fmt.Errorf("open endpoint %s on %s: %w", ip, ifName, err)
+	}
+	go e.run()
+	return e, nil
+}
+
+func open(ifName string, ip netip.Addr) (*Endpoint, error) {
+	link, err := net.InterfaceByName(ifName)
+	if err != nil {
+		return nil, err
+	}
+	if len(link.HardwareAddr) != len(roce.MAC{}) {
+		return nil, fmt.Errorf("%s has no Ethernet address", ifName)
+	}
+	e := &Endpoint{ip: ip, mac: roce.MAC(link.HardwareAddr), link: link, start: time.Now(), done: make(chan struct{})}
+	if e.sink, err = openSink(ip); err == nil {
+		e.routes, err = openResolver(link.Index)
+	}
+	if err == nil {
+		e.socket, err = openSocket(link.Index, ip.Is6())
+	}
+	if err != nil {
+		e.release()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Endpoint) release() {
+	if e.socket != nil {
+		e.socket.close()
+	}
+	if e.routes != nil {
+		e.routes.close()
+	}
+	if e.sink != nil {
+		e.sink.close()
+	}
+}
+
+// Close stops the endpoint. Work that is outstanding is forgotten: its buffers are the caller's again.
+func (e *Endpoint) Close() error {
+	e.closing.Do(func() {
+		e.socket.close()
+		<-e.done
+		e.release()
+	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if errors.Is(e.runError, ErrClosed) {
+		return nil
+	}
+	return e.runError
+}
+
+// MAC is the interface's address.
+func (e *Endpoint) MAC() roce.MAC { return e.mac }
+
+// IP is the endpoint's address.
+func (e *Endpoint) IP() netip.Addr { return e.ip }
+
+// Register lets peers of all queue pairs reach a region. Its bytes are written to at any time from now on: look at them
+// inside Freeze.
+func (e *Endpoint) Register(r rnic.Region) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.memory.Register(r)
+}
+
+// Freeze calls f while no frame is taken or sent, so that f may look at registered memory and posted buffers. f must
+// not call the endpoint.
+func (e *Endpoint) Freeze(f func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	f()
+}
+
+// Counters is the sum over all queue pairs, and what was refused because it was for none.
+func (e *Endpoint) Counters() rnic.Counters {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	sum := e.stray
+	for _, q := range e.pairs {
+		sum.Add(q.core.Counters())
+	}
+	return sum
+}
+
+// Drops is how many frames were lost between this program and the interface: arrived while the socket's buffer was
+// full, or not taken by the kernel for sending. A transfer survives them, but a test that counts frames wants to see
+// 0.
+func (e *Endpoint) Drops() (received, sent uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.socket.drops()
+}
+
+// run moves frames until the endpoint is closed.
+func (e *Endpoint) run() {
+	defer close(e.done)
+	for {
+		frames, err := e.socket.receive()
+		e.mu.Lock()
+		if err != nil {
+			e.runError = err
+			e.mu.Unlock()
+			return
+		}
+		now := time.Since(e.start)
+		for i := range frames {
+			e.dispatch(now, e.socket.frame(i))
+		}
+		e.socket.wakeAt(e.service(now))
+		e.mu.Unlock()
+	}
+}
+
+// dispatch hands a frame to its queue pair. The frame and the answer live in the socket's buffers.
+func (e *Endpoint) dispatch(now time.Duration, frame []byte) {
+	var v roce.View
+	if err := v.Decode(frame, len(frame)); err != nil {
+		e.stray.Count[rnic.RejectReason(err)]++
+		return
+	}
+	q := e.pair(v.DestQPN(frame))
+	if q == nil {
+		e.stray.Count[rnic.RejectQPN]++
+		return
+	}
+	if reply := q.core.ReceiveDecoded(now, &v, frame, e.socket.buffer()); reply != nil {
+		e.socket.send(len(reply))
+	}
+}
+
+// pair finds a queue pair. A host of the tests has a handful.
+func (e *Endpoint) pair(n roce.QPN) *QP {
+	for _, q := range e.pairs {
+		if q.core.QPN() == n {
+			return q
+		}
+	}
+	return nil
+}
+
+// service gives every queue pair its turn. It returns when the next one is due, zero for never, and whether to wait
+// at all.
+func (e *Endpoint) service(now time.Duration) (next time.Time, wait bool) {
+	deadline, busy := rnic.Never, false
+	for _, q := range e.pairs {
+		if q.core.NextDeadline() <= now {
+			q.core.Tick(now)
+		}
+		busy = e.transmit(now, q) || busy
+		deadline = min(deadline, q.core.NextDeadline())
+		q.announce()
+	}
+	e.socket.flush()
+	if busy {
+		return time.Time{}, false
+	}
+	if deadline == rnic.Never {
+		return time.Time{}, true
+	}
+	return e.start.Add(deadline), true
+}
+
+// transmit sends at most a burst, and reports whether there may be more.
+func (e *Endpoint) transmit(now time.Duration, q *QP) (more bool) {
+	for range burst {
+		frame := q.core.Transmit(now, e.socket.buffer())
+		if frame == nil {
+			return false
+		}
+		e.socket.send(len(frame))
+	}
+	return true
+}

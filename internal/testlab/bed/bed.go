@@ -1,0 +1,161 @@
+// Package bed builds the lab on one machine: hosts in network namespaces, each
+// with a soft RDMA endpoint, around a box whose ports are in a bridge, as the
+// real box's are.
+//
+//	host 1 ── eth1 ┐
+//	host 2 ── eth2 ┼ br0 10.77.3.254/22, the box, where rocastd runs
+//	host n ── ethn ┘
+//
+// It is for the demo and for tests; it never looks at a frame.
+package bed
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab/lossy"
+	"github.com/rocast/rocast/internal/testlab/netns"
+)
+
+// Options say what the bed looks like.
+type Options struct {
+	Hosts  int
+	MTU    int    // of all links, bytes; 0: 1500
+	Queues int    // of the box's ports; 0: 1
+	Seed   uint32 // of the losses
+	// LossPerMillion is how many RoCE packets of a million every host's link
+	// loses, each way.
+	LossPerMillion int
+}
+
+// Bed is the lab.
+type Bed struct {
+	Box   *netns.NS
+	Hosts []*Host
+}
+
+// Host is one machine with an RDMA NIC.
+type Host struct {
+	NS   *netns.NS
+	IP   netip.Addr
+	End  netns.Link // the host's interface, eth0
+	Port netns.Link // the box's
+	Loss *lossy.Link
+	RNIC *endpoint.Endpoint
+}
+
+// Bridge is the box's bridge.
+const Bridge = "br0"
+
+// HostIP is the address of host i, from 0.
+func HostIP(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 77, byte((i + 1) >> 8), byte(i + 1)})
+}
+
+// New builds a bed. Close takes it away.
+func New(o Options) (*Bed, error) {
+	b := &Bed{}
+	if err := b.build(o); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+func (b *Bed) build(o Options) (err error) {
+	if o.MTU == 0 {
+		o.MTU = 1500
+	}
+	if b.Box, err = netns.Create(); err != nil {
+		return err
+	}
+	bridge, err := b.addBridge(o.MTU)
+	if err != nil {
+		return err
+	}
+	for i := range o.Hosts {
+		h := &Host{IP: HostIP(i)}
+		b.Hosts = append(b.Hosts, h)
+		if h.NS, err = netns.Create(); err != nil {
+			return err
+		}
+		h.Port, h.End, err = netns.CreateVeth(b.Box, fmt.Sprintf("eth%d", i+1), h.NS, "eth0",
+			netns.VethOptions{MTU: o.MTU, Queues: o.Queues})
+		if err != nil {
+			return err
+		}
+		if err := b.plug(h, bridge); err != nil {
+			return err
+		}
+		if o.LossPerMillion > 0 {
+			if h.Loss, err = lossy.Attach(h.End, o.Seed+uint32(i), o.LossPerMillion); err != nil {
+				return err
+			}
+		}
+		err = h.NS.Do(func() (err error) {
+			h.RNIC, err = endpoint.Open("eth0", h.IP)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Bed) addBridge(mtu int) (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = Bridge, mtu
+	nl := b.Box.Netlink()
+	if err := nl.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return nil, fmt.Errorf("create %s: %w", Bridge, err)
+	}
+	bridge, err := nl.LinkByName(Bridge)
+	if err != nil {
+		return nil, err
+	}
+	address, err := netlink.ParseAddr("10.77.3.254/22")
+	if err != nil {
+		return nil, err
+	}
+	return bridge, errors.Join(nl.AddrAdd(bridge, address), nl.LinkSetUp(bridge))
+}
+
+func (b *Bed) plug(h *Host, bridge netlink.Link) error {
+	port, err := b.Box.Netlink().LinkByIndex(h.Port.Index)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.Box.Netlink().LinkSetMaster(port, bridge), h.End.AddAddress(h.IP.String()+"/22"))
+}
+
+// Ports are the names of the box's ports.
+func (b *Bed) Ports() (names []string) {
+	for _, h := range b.Hosts {
+		names = append(names, h.Port.Name)
+	}
+	return names
+}
+
+// Close takes the lab away.
+func (b *Bed) Close() error {
+	var errs []error
+	for _, h := range b.Hosts {
+		if h.RNIC != nil {
+			errs = append(errs, h.RNIC.Close())
+		}
+		if h.Loss != nil {
+			errs = append(errs, h.Loss.Close())
+		}
+		if h.NS != nil {
+			errs = append(errs, h.NS.Close())
+		}
+	}
+	if b.Box != nil {
+		errs = append(errs, b.Box.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,180 @@
+// Package lossy makes a link lose RoCE packets at random from a seed, in both
+// directions, by two small programs on one end of it: XDP for what arrives, tc
+// for what leaves. Other traffic passes.
+//
+// Loss is random and never "every Nth": a go-back round of fixed length would
+// lose the same packet every time.
+package lossy
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/internal/testlab/netns"
+)
+
+// Link loses packets at one end of a link, until it is closed.
+type Link struct {
+	in, out *direction
+	xdp     link.Link
+}
+
+// dice is the map's one entry: a generator (xorshift32), how often it has to
+// come out below to lose a packet, and what became of the packets.
+type dice struct {
+	State     uint32
+	Threshold uint32
+	Passed    uint64
+	Lost      uint64
+}
+
+type direction struct {
+	dice    *ebpf.Map
+	program *ebpf.Program
+}
+
+// Attach makes end lose perMillion of a million RoCE packets each way.
+func Attach(end netns.Link, seed uint32, perMillion int) (l *Link, err error) {
+	l = &Link{}
+	if l.in, err = newDirection(ebpf.XDP, seed, perMillion); err != nil {
+		return nil, err
+	}
+	if l.out, err = newDirection(ebpf.SchedCLS, seed^0x5bd1e995, perMillion); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	err = end.NS.Do(func() (err error) {
+		l.xdp, err = link.AttachXDP(link.XDPOptions{Program: l.in.program, Interface: end.Index, Flags: link.XDPDriverMode})
+		return err
+	})
+	if err == nil {
+		err = attachEgress(end, l.out.program)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make %s lossy: %w", end.Name, err), l.Close())
+	}
+	return l, nil
+}
+
+// attachEgress uses a classic tc filter: tcx links need kernel 6.6. It goes
+// with the interface.
+func attachEgress(end netns.Link, program *ebpf.Program) error {
+	nl := end.NS.Netlink()
+	err := nl.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: end.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}})
+	if err != nil {
+		return err
+	}
+	return nl.FilterAdd(&netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: end.Index, Parent: netlink.HANDLE_MIN_EGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1,
+		},
+		Fd: program.FD(), Name: "rocast-lossy", DirectAction: true,
+	})
+}
+
+// Lost is how many packets the link lost: on the way to its end, and from it.
+func (l *Link) Lost() (in, out uint64, err error) {
+	a, errIn := l.in.read()
+	b, errOut := l.out.read()
+	return a.Lost, b.Lost, errors.Join(errIn, errOut)
+}
+
+// Close makes the link lossless again.
+func (l *Link) Close() error {
+	var errs []error
+	if l.xdp != nil {
+		errs = append(errs, l.xdp.Close())
+	}
+	for _, d := range []*direction{l.in, l.out} {
+		if d != nil {
+			errs = append(errs, d.program.Close(), d.dice.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *direction) read() (v dice, err error) {
+	err = d.dice.Lookup(uint32(0), &v)
+	return v, err
+}
+
+func newDirection(kind ebpf.ProgramType, seed uint32, perMillion int) (*direction, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 24, MaxEntries: 1})
+	if err != nil {
+		return nil, err
+	}
+	threshold := uint32(uint64(perMillion) << 32 / 1_000_000)
+	// xorshift never leaves 0, and small seeds start with small numbers.
+	state := seed*2654435761 | 1
+	if err := m.Put(uint32(0), dice{State: state, Threshold: threshold}); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: kind, License: "Dual BSD/GPL", Instructions: instructions(kind, m.FD()), Flags: fragsFlag(kind),
+	})
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return &direction{m, p}, nil
+}
+
+func fragsFlag(kind ebpf.ProgramType) uint32 {
+	if kind == ebpf.XDP {
+		return 1 << 5 // BPF_F_XDP_HAS_FRAGS
+	}
+	return 0
+}
+
+// instructions: IPv4 UDP 4791, untagged, throws the dice; all else passes.
+func instructions(kind ebpf.ProgramType, mapFD int) asm.Instructions {
+	data, dataEnd, pass, drop := int16(0), int16(4), int32(2), int32(1) // struct xdp_md, XDP_PASS, XDP_DROP
+	if kind == ebpf.SchedCLS {
+		data, dataEnd, pass, drop = 76, 80, 0, 2 // struct __sk_buff, TC_ACT_OK, TC_ACT_SHOT
+	}
+	const roceDstPort, etherTypeIPv4, udp = 0xb712, 0x0008, 17 // as loaded little-endian
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, data, asm.Word),
+		asm.LoadMem(asm.R3, asm.R1, dataEnd, asm.Word),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, 42),
+		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 12, asm.Half),
+		asm.JNE.Imm(asm.R5, etherTypeIPv4, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 23, asm.Byte),
+		asm.JNE.Imm(asm.R5, udp, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 36, asm.Half),
+		asm.JNE.Imm(asm.R5, roceDstPort, "pass"),
+
+		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, mapFD),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "pass"),
+
+		asm.LoadMem(asm.R1, asm.R0, 0, asm.Word), // xorshift32
+		asm.Mov.Reg32(asm.R2, asm.R1), asm.LSh.Imm32(asm.R2, 13), asm.Xor.Reg32(asm.R1, asm.R2),
+		asm.Mov.Reg32(asm.R2, asm.R1), asm.RSh.Imm32(asm.R2, 17), asm.Xor.Reg32(asm.R1, asm.R2),
+		asm.Mov.Reg32(asm.R2, asm.R1), asm.LSh.Imm32(asm.R2, 5), asm.Xor.Reg32(asm.R1, asm.R2),
+		asm.StoreMem(asm.R0, 0, asm.R1, asm.Word),
+		asm.LoadMem(asm.R2, asm.R0, 4, asm.Word),
+		asm.Mov.Imm(asm.R3, 1),
+		asm.JLT.Reg(asm.R1, asm.R2, "lose"),
+		asm.AddAtomic.Mem(asm.R0, asm.R3, asm.DWord, 8),
+		asm.Ja.Label("pass"),
+
+		asm.AddAtomic.Mem(asm.R0, asm.R3, asm.DWord, 16).WithSymbol("lose"),
+		asm.Mov.Imm(asm.R0, drop),
+		asm.Return(),
+
+		asm.Mov.Imm(asm.R0, pass).WithSymbol("pass"),
+		asm.Return(),
+	}
+}

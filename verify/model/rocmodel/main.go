@@ -1,0 +1,60 @@
+// Command rocmodel searches worlds of verify/model that are too big for every day.
+//
+//	go run ./verify/model/rocmodel                          all of them: minutes, some gigabytes
+//	go run ./verify/model/rocmodel -world 'quorum.*crash'   those whose names match
+//	go run ./verify/model/rocmodel -everyday                those that go test searches
+//
+// It prints a line for each and, where a promise is broken, the shortest trace and a story for feedback/testdata. It exits
+// with 1 if there was one.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/rocast/rocast/verify/model"
+)
+
+func main() {
+	pattern := flag.String("world", "", "search only worlds whose names match this `regexp`")
+	everyday := flag.Bool("everyday", false, "search the small worlds")
+	list := flag.Bool("list", false, "print the names and search nothing")
+	flag.Parse()
+	wanted, err := regexp.Compile(*pattern)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rocmodel:", err)
+		os.Exit(2)
+	}
+	worlds := model.Thorough()
+	if *everyday {
+		worlds = model.Everyday()
+	}
+	broken := false
+	for _, w := range worlds {
+		switch {
+		case !wanted.MatchString(w.String()):
+		case *list:
+			fmt.Println(w)
+		default:
+			broken = !search(w) || broken
+		}
+	}
+	if broken {
+		os.Exit(1)
+	}
+}
+
+func search(w model.World) bool {
+	start := time.Now()
+	r := model.Search(w)
+	fmt.Printf("%-100s %10d states %11d moves %6d ends, longest run %3d, %v\n",
+		w, r.States, r.Moves, r.Ends, r.Depth, time.Since(start).Round(time.Millisecond))
+	if r.Violation == nil {
+		return true
+	}
+	fmt.Printf("\n%s\nas a story:\n\n%s\n", r.Violation.Trace(w), r.Violation.Story(w))
+	return false
+}

@@ -1,0 +1,47 @@
+package sim
+
+import "github.com/rocast/rocast/internal/rnic"
+
+// checkConserved adds up every link, and all frames in flight.
+func (w *world) checkConserved() {
+	flying := uint64(0)
+	for i := range w.hosts {
+		flying += w.checkLink(&w.hosts[i].toSwitch) + w.checkLink(&w.hosts[i].toHost)
+	}
+	if int(flying) != w.pool.lent() {
+		w.fail(Conserved, "%d frames are lent and %d are on links", w.pool.lent(), flying)
+	}
+}
+
+func (w *world) checkLink(l *link) (flying uint64) {
+	if l.offered+l.doubled != l.delivered+l.lost+l.flying {
+		w.fail(Conserved, "%v: %d frames and %d twins in, %d out, %d lost, %d in flight",
+			l, l.offered, l.doubled, l.delivered, l.lost, l.flying)
+	}
+	return l.flying
+}
+
+// checkBooks compares, when all is over, what one party counts as sent with what the next one counts as received.
+func (w *world) checkBooks() {
+	arrived := uint64(0)
+	for i := range w.hosts {
+		w.checkHostBooks(&w.hosts[i])
+		arrived += w.hosts[i].toSwitch.delivered
+	}
+	lost := w.tally[SwitchCrash].Data + w.tally[SwitchCrash].Feedback
+	if w.box.received+lost != arrived {
+		w.fail(Conserved, "%d frames arrived at the switch: it took %d, and %d while it was down", arrived, w.box.received, lost)
+	}
+}
+
+func (w *world) checkHostBooks(h *host) {
+	c := h.qp.Counters()
+	sent, taken := uint64(0), c.Rejected()+c.Get(rnic.CNPsReceived)
+	for op := range c.FramesOut {
+		sent += c.FramesOut[op]
+		taken += c.FramesIn[op]
+	}
+	if sent != h.toSwitch.offered || taken+h.unheard != h.toHost.delivered {
+		w.fail(Conserved, "%v sent %d frames, %d came out; it took %d of %d", h, sent, h.toSwitch.offered, taken, h.toHost.delivered)
+	}
+}

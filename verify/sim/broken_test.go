@@ -1,0 +1,226 @@
+package sim
+
+import (
+	"testing"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// meddler is a core of which something is broken.
+type meddler struct {
+	forwarder
+	w      *world
+	before func(m *meddler, f *dataplane.Frame)
+	after  func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, reason dataplane.Reason) dataplane.Reason
+	memory int // of the one that needs to remember
+}
+
+func (m *meddler) Handle(now feedback.Tick, t *mft.Table, f *dataplane.Frame, out *dataplane.Outputs) dataplane.Reason {
+	if m.before != nil {
+		m.before(m, f)
+	}
+	reason := m.forwarder.Handle(now, t, f, out)
+	if m.after != nil {
+		reason = m.after(m, f, out, reason)
+	}
+	return reason
+}
+
+func (m *meddler) isData(f *dataplane.Frame) bool { return f.Port == 0 && f.View.Opcode.IsRequest() }
+
+// number is which of the source's packets f is.
+func (m *meddler) number(f *dataplane.Frame) int {
+	return m.w.hosts[0].plan.number(f.View.PSN(f.Head()))
+}
+
+// say adds an answer to the source.
+func (m *meddler) say(out *dataplane.Outputs, s roce.Syndrome, psn roce.PSN) {
+	out.Replies = append(out.Replies, dataplane.Reply{
+		Leg: &m.w.group.Source.Leg, PKey: roce.DefaultPKey, PSN: psn, AETH: roce.AETH{Syndrome: s},
+	})
+}
+
+type after = func(*meddler, *dataplane.Frame, *dataplane.Outputs, dataplane.Reason) dataplane.Reason
+
+// on makes an after that acts on data packet n alone, each time it comes.
+func on(n int, act func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs)) after {
+	return func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+		if m.isData(f) && m.number(f) == n {
+			act(m, f, out)
+		}
+		return r
+	}
+}
+
+// No invariant is vacuous: each has cores that break it, and it says so.
+func TestInvariantsCatchBrokenCores(t *testing.T) {
+	for name, tt := range map[string]struct {
+		want   Invariant
+		s      Scenario
+		before func(*meddler, *dataplane.Frame)
+		after  after
+	}{
+		"acknowledges before the receivers do": {want: Truth, s: calm(), after: on(20,
+			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
+				m.say(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()))
+			})},
+		"NAKs what lies above the minimum": {want: Truth, s: calm(), after: on(20,
+			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
+				m.say(out, roce.NAKSequence, f.View.PSN(f.Head()))
+			})},
+		"counts a message too many": {want: Truth, s: calm(), after: func(
+			_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+			for i := range out.Replies {
+				out.Replies[i].AETH.MSN = out.Replies[i].AETH.MSN.Add(1)
+			}
+			return r
+		}},
+		"takes the fastest receiver for all": {want: Truth, s: losing(1e-2), after: func(
+			m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+			if f.Port == 1 && f.View.AETH(f.Head()).Syndrome.IsACK() {
+				m.say(out, roce.SyndromeUnlimited, m.w.s.Hosts[0].SendPSN.Add(f.View.PSN(f.Head()).Sub(m.w.s.Hosts[1].RecvPSN)))
+			}
+			return r
+		}},
+		"acknowledges beyond the source's place": {want: Place, s: losing(5e-2), after: beyondPlace},
+		"acknowledges what was never sent": {want: Place, s: calm(), after: on(20,
+			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
+				m.say(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()).Add(200))
+			})},
+		"writes one byte further": {want: Memory, s: calm(), after: on(16,
+			func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs) { out.Copies[1].VA++ })},
+		"renumbers what follows a lost packet": {want: Memory, s: calm(), after: renumbering},
+		"blesses damaged frames": {want: Damaged, s: damaging(), before: func(_ *meddler, f *dataplane.Frame) {
+			var v roce.View
+			if v.Decode(f.Head(), f.Len()) == nil {
+				v.PutICRC(f.Bytes(), v.ComputeICRC(f.Bytes()))
+			}
+		}},
+		"drops good frames": {want: Damaged, s: calm(), after: func(
+			m *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+			if m.memory++; m.memory == 50 {
+				out.Reset()
+				return dataplane.BadICRC
+			}
+			return r
+		}},
+		"sends to a queue pair that is not there": {want: Damaged, s: calm(), after: on(20,
+			func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+				elsewhere := *out.Copies[0].Path
+				elsewhere.DestQPN++
+				out.Copies[0].Path = &elsewhere
+			})},
+		"copies a frame twice": {want: Conserved, s: calm(), after: on(20,
+			func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+				out.Copies = append(out.Copies, out.Copies[0])
+			})},
+		"acts on what it drops": {want: Conserved, s: damaging(), after: func(
+			m *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+			if r.Verdict() == dataplane.Drop {
+				m.say(out, roce.SyndromeUnlimited, m.w.s.Hosts[0].SendPSN)
+			}
+			return r
+		}},
+		"keeps a frame": {want: Conserved, s: calm(), after: on(20,
+			func(m *meddler, _ *dataplane.Frame, _ *dataplane.Outputs) { m.w.pool.lend() })},
+		"evicts who is well": {want: Membership, s: calm(), after: on(20, func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+			out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), What: feedback.NoteEvicted})
+		})},
+		"lets in who did not ask": {want: Membership, s: calm(), after: on(20,
+			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), What: feedback.NoteJoined})
+			})},
+		"gives up who everyone waits for": {want: Membership, s: calm(), after: on(20,
+			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), What: feedback.NoteBehind})
+			})},
+		"tells the source nothing": {want: Ends, s: calm(), after: func(
+			_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+			out.Replies = out.Replies[:0]
+			return r
+		}},
+		"makes an impatient source give up": {want: Ends, s: impatient(), after: func(
+			_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+			out.Replies = out.Replies[:0]
+			return r
+		}},
+		"makes up an error": {want: Ends, s: calm(), after: on(0,
+			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
+				m.say(out, roce.NAKRemoteAccess, f.View.PSN(f.Head()))
+			})},
+		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20,
+			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+				for i := range m.w.group.Paths {
+					p := &m.w.group.Paths[i]
+					out.Copies = append(out.Copies, dataplane.Copy{Path: p, PSN: p.FirstPSN.Add(20)})
+				}
+			})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var r Runner
+			r.w.wrap = func(w *world, core forwarder) forwarder {
+				return &meddler{forwarder: core, w: w, before: tt.before, after: tt.after}
+			}
+			result, story, err := r.Replay(tt.s, 10, nil)
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case result.Failure == nil:
+				t.Errorf("nothing was noticed: %v", story)
+			case result.Failure.Invariant != tt.want:
+				t.Errorf("noticed as %v, not as %v", result.Failure, tt.want)
+			}
+		})
+	}
+}
+
+// beyondPlace says again what it said last when the source resends from below.
+func beyondPlace(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+	for _, reply := range out.Replies {
+		if reply.AETH.Syndrome.IsACK() {
+			m.memory = max(m.memory, m.w.hosts[0].plan.number(reply.PSN))
+		}
+	}
+	if m.isData(f) && m.number(f) < m.memory {
+		m.say(out, roce.SyndromeUnlimited, m.w.s.Hosts[0].SendPSN.Add(int32(m.memory)))
+	}
+	return r
+}
+
+// renumbering forwards packet 5 to nobody, and all behind it as if it had never been.
+func renumbering(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+	if !m.isData(f) {
+		return r
+	}
+	switch n := m.number(f); {
+	case n == 5:
+		out.Copies = out.Copies[:0]
+	case n > 5:
+		for i := range out.Copies {
+			out.Copies[i].PSN = out.Copies[i].PSN.Prev()
+		}
+	}
+	return r
+}
+
+func damaging() Scenario {
+	s := calm()
+	s.eachLink(func(l *Link) { l.Damage = 1e-2 })
+	return s
+}
+
+func impatient() Scenario {
+	s := calm()
+	s.RetryCount = 4
+	return s
+}
+
+func reading() Scenario {
+	s := calm()
+	s.Hosts[0].Messages[5].Op = rnic.Read // packets 20 to 23
+	return s
+}

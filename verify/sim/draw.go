@@ -1,0 +1,356 @@
+package sim
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// The standard scenario: what nine of ten seeds are, all else being drawn.
+const (
+	StandardReceivers = 3
+	StandardPackets   = 256
+)
+
+// Streams of one seed's randomness: the scenario, and what happens to its frames.
+const (
+	scenarioStream = 1
+	frameStream    = 2
+)
+
+// Draw makes a scenario of a seed.
+func Draw(seed uint64) Scenario {
+	d := newDrawer(seed)
+	receivers, packets := StandardReceivers, StandardPackets
+	if d.oneIn(10) {
+		receivers, packets = 1+d.IntN(8), 1+d.IntN(600)
+	}
+	return d.scenario(seed, receivers, packets)
+}
+
+// MaxReceivers is the most DrawReceivers makes: the first source may be one too.
+const MaxReceivers = mft.MaxPaths - 1
+
+// DrawReceivers makes a scenario of a seed with so many receivers, from 1 to MaxReceivers. The more there are, the fewer packets are
+// sent, so that a run of many receivers takes seconds.
+func DrawReceivers(seed uint64, receivers int) Scenario {
+	const copies = 16 << 10
+	return newDrawer(seed).scenario(seed, receivers, min(StandardPackets, copies/receivers))
+}
+
+func newDrawer(seed uint64) drawer {
+	return drawer{rand.New(rand.NewPCG(seed, scenarioStream))}
+}
+
+// scenario draws all that is not given.
+func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
+	s := Scenario{Seed: seed, Hosts: make([]Host, 1+receivers)}
+	d.policy(&s)
+	d.network(&s)
+	d.troubles(&s)
+	d.timed(&s, packets)
+	d.members(&s, packets)
+	d.programs(&s, packets)
+	d.quorum(&s)
+	d.patience(&s)
+	return s
+}
+
+type drawer struct{ *rand.Rand }
+
+func (d drawer) oneIn(n int) bool { return d.IntN(n) == 0 }
+
+func pick[T any](d drawer, from ...T) T { return from[d.IntN(len(from))] }
+
+// between is log-uniform: as many small values as large ones.
+func (d drawer) between(low, high time.Duration) time.Duration {
+	l, h := math.Log(float64(low)), math.Log(float64(high))
+	return time.Duration(math.Exp(l + d.Float64()*(h-l)))
+}
+
+// psn is anywhere, half of the time just before the wrap.
+func (d drawer) psn() roce.PSN {
+	if d.oneIn(2) {
+		return roce.PSN(0).Add(-int32(d.IntN(300)))
+	}
+	return roce.PSN(d.Uint32() & 0xFFFFFF)
+}
+
+func (d drawer) policy(s *Scenario) {
+	s.Policy.Nak = pick(d, feedback.NakHold, feedback.NakLower)
+	if d.oneIn(4) {
+		s.Policy.OnFatal = feedback.FatalEvict
+	}
+	if d.oneIn(4) {
+		s.Policy.Credits = feedback.CreditsMerge
+	}
+	if d.oneIn(3) {
+		s.Policy.Speak = feedback.SpeakRNR
+	}
+	s.Addressing = pick(d, mft.ByGroupIP, mft.ByGroupIP, mft.ByVirtualQPN, mft.BySwitchIP)
+	s.IPv6 = d.oneIn(8)
+	s.MTUBytes = 256
+	if d.oneIn(16) {
+		s.MTUBytes = pick(d, 512, 1024, 2048, 4096)
+	}
+	s.Regions = pick(d, 0, 1, 2)
+}
+
+func (d drawer) network(s *Scenario) {
+	speed := pick[int64](d, 80, 320, 800, 8000)
+	delay := d.between(500*time.Nanosecond, 50*time.Microsecond)
+	s.eachLink(func(l *Link) {
+		*l = Link{PicosPerByte: speed, Delay: delay, QueueBytes: pick(d, 64<<10, 256<<10)}
+		if d.oneIn(6) {
+			l.PicosPerByte = pick[int64](d, 80, 320, 800, 8000)
+		}
+		if d.oneIn(6) {
+			l.Delay = d.between(500*time.Nanosecond, 50*time.Microsecond)
+		}
+		if d.oneIn(12) {
+			l.QueueBytes = pick(d, 4<<10, 16<<10)
+		}
+		l.QueueBytes = max(l.QueueBytes, 2*(s.MTUBytes+128))
+	})
+	s.Timeout = uint8(9 + d.IntN(6)) // 2 to 67 ms
+}
+
+// troubles draws the rates. Each kind is on or off for the run, and then for each link.
+func (d drawer) troubles(s *Scenario) {
+	d.rates(s, 4, func(l *Link) *float64 { return &l.Loss })
+	d.rates(s, 2, func(l *Link) *float64 { return &l.Duplicate })
+	d.rates(s, 2, func(l *Link) *float64 { return &l.Reorder })
+	d.rates(s, 2, func(l *Link) *float64 { return &l.Late })
+	d.rates(s, 2, func(l *Link) *float64 { return &l.Damage })
+	s.eachLink(func(l *Link) { l.LateBy = 2 * s.ackTimeout() })
+}
+
+// rates sets one rate on some links, in n runs of six.
+func (d drawer) rates(s *Scenario, n int, rate func(*Link) *float64) {
+	if d.IntN(6) >= n {
+		return
+	}
+	level := pick(d, 1e-4, 1e-3, 1e-3, 1e-2, 1e-2, 5e-2)
+	s.eachLink(func(l *Link) {
+		if d.oneIn(2) {
+			*rate(l) = level
+		}
+	})
+}
+
+// timed draws what happens to hosts and the switch.
+func (d drawer) timed(s *Scenario, packets int) {
+	for range pick(d, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3) {
+		f := d.moment(pick(d, Burst, Cut, SlowHost, ReceiverCrash, SwitchCrash, RNRStorm, KeyLost), packets)
+		f.Host = d.IntN(len(s.Hosts))
+		f.For = d.between(s.ackTimeout()/50, 3*s.ackTimeout())
+		switch f.Kind {
+		case SwitchCrash:
+			f.Host = 0
+		case ReceiverCrash, KeyLost:
+			f.For, f.Host = 0, 1+d.IntN(len(s.Hosts)-1)
+		case RNRStorm:
+			f.Host = 1 + d.IntN(len(s.Hosts)-1)
+		}
+		s.Timed = append(s.Timed, f)
+	}
+}
+
+func (d drawer) moment(kind Fault, packets int) Timed {
+	return Timed{Kind: kind, AfterPacket: d.IntN(packets), Delay: time.Duration(d.IntN(100_000))}
+}
+
+// members draws who receives from the beginning, who comes, who goes, and who sends beside the first source. What a change leaves
+// behind in the switch does not outlive a crash of it, so a run has only one of the two.
+func (d drawer) members(s *Scenario, packets int) {
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.SendPSN, h.RecvPSN, h.Receiver = d.psn(), d.psn(), i > 0
+	}
+	if s.has(SwitchCrash) {
+		return
+	}
+	receivers := len(s.Hosts) - 1
+	if receivers > 1 && d.oneIn(6) {
+		f := d.moment(Join, packets)
+		f.Host = 1 + d.IntN(receivers)
+		s.Hosts[f.Host].Outside = true
+		s.Timed = append(s.Timed, f)
+	}
+	if receivers > 2 && d.oneIn(6) {
+		f := d.moment(Leave, packets)
+		f.Host = 1 + d.IntN(receivers)
+		if !s.Hosts[f.Host].Outside {
+			s.Timed = append(s.Timed, f)
+		}
+	}
+	if receivers > 1 && s.Addressing != mft.ByVirtualQPN && d.oneIn(6) {
+		d.otherSource(s, packets)
+	}
+}
+
+// otherSource makes a receiver that stays a source too, and perhaps the first source a receiver.
+func (d drawer) otherSource(s *Scenario, packets int) {
+	f := d.moment(SourceChange, packets)
+	f.Host = 1 + d.IntN(len(s.Hosts)-1)
+	s.Hosts[0].Receiver = d.oneIn(2)
+	for i := range s.Timed {
+		if k := s.Timed[i].Kind; s.Timed[i].Host == f.Host && (k == Join || k == Leave || k == ReceiverCrash || k == KeyLost) {
+			return
+		}
+	}
+	s.Timed = append(s.Timed, f)
+}
+
+// programs draws what the sources send, and how well the receivers keep up.
+func (d drawer) programs(s *Scenario, packets int) {
+	d.messages(s, &s.Hosts[0], packets)
+	for i := range s.Timed {
+		if f := &s.Timed[i]; f.Kind == SourceChange {
+			d.messages(s, &s.Hosts[f.Host], 1+packets/4)
+		}
+	}
+	if d.oneIn(16) {
+		m := s.Hosts[0].Messages
+		m[d.IntN(len(m))].Op = rnic.Read
+	}
+	d.places(s)
+	d.receives(s)
+}
+
+// messages draws the program of one source: mostly short messages, some longer than a requester's window.
+func (d drawer) messages(s *Scenario, h *Host, packets int) {
+	operations := [][]rnic.Operation{
+		{rnic.Write},
+		{rnic.Write, rnic.WriteImm},
+		{rnic.Send, rnic.SendImm},
+		{rnic.Write, rnic.Write, rnic.WriteImm, rnic.Send, rnic.SendImm},
+	}
+	mix := operations[d.IntN(len(operations))]
+	longest := pick(d, 1, 4, 40, packets)
+	for left := packets; left > 0; {
+		n := min(left, 1+d.IntN(longest))
+		left -= n
+		h.Messages = append(h.Messages, d.message(s, pick(d, mix...), n))
+	}
+	h.Outstanding = pick(d, 1, 4, 16, 64)
+	if d.oneIn(5) {
+		h.Think = d.between(time.Microsecond, time.Millisecond)
+	}
+}
+
+// message draws one of n packets.
+func (d drawer) message(s *Scenario, op rnic.Operation, n int) Message {
+	m := Message{Op: op, Imm: d.Uint32(), Bytes: (n-1)*s.MTUBytes + 1 + d.IntN(s.MTUBytes), From: d.IntN(len(page) / 2)}
+	if n == 1 && d.oneIn(50) {
+		m.Bytes = 0
+	}
+	return m
+}
+
+// places puts the WRITEs into memory, one behind the other, a few over what others wrote.
+func (d drawer) places(s *Scenario) {
+	longest := 0
+	s.MemoryBytes = 2
+	for i := range s.Hosts {
+		for k := range s.Hosts[i].Messages {
+			m := &s.Hosts[i].Messages[k]
+			longest = max(longest, m.Bytes)
+			if !m.isSend() {
+				s.MemoryBytes += m.Bytes
+			}
+		}
+	}
+	if s.Regions == 2 {
+		s.MemoryBytes = max(s.MemoryBytes, 2*longest)
+	}
+	next := 0
+	for i := range s.Hosts {
+		for k := range s.Hosts[i].Messages {
+			if m := &s.Hosts[i].Messages[k]; !m.isSend() {
+				next = d.place(s, m, next)
+			}
+		}
+	}
+}
+
+// place puts m at next, or somewhere else, in one region. It returns where the next one goes.
+func (d drawer) place(s *Scenario, m *Message, next int) int {
+	m.Place = next
+	if d.oneIn(8) {
+		m.Place = d.IntN(s.MemoryBytes)
+	}
+	if half := s.MemoryBytes / 2; s.Regions == 2 && m.Place < half && m.Place+m.Bytes > half {
+		m.Place = half
+	}
+	if m.Place+m.Bytes > s.MemoryBytes {
+		m.Place = 0
+	}
+	return m.Place + m.Bytes
+}
+
+// receives draws how well the receivers' programs keep up.
+func (d drawer) receives(s *Scenario) {
+	all := 1
+	for i := range s.Hosts {
+		all += len(s.Hosts[i].Messages)
+	}
+	hurry := d.oneIn(2)
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.Receives, h.RNRTimer = all, roce.RNRTimer(1+d.IntN(14))
+		if d.oneIn(50) {
+			h.RNRTimer = 0 // the longest
+		}
+		if !hurry && d.oneIn(2) {
+			h.Receives = min(all, pick(d, 1, 4, 16, 64))
+			h.RepostAfter = d.between(time.Microsecond, 100*time.Microsecond)
+		}
+	}
+}
+
+// quorum asks for no more receivers than there always are.
+func (d drawer) quorum(s *Scenario) {
+	always := 0
+	for i := range s.Hosts {
+		if h := &s.Hosts[i]; h.Receiver && !h.Outside && len(h.Messages) == 0 {
+			always++
+		}
+	}
+	if s.has(Leave) {
+		always--
+	}
+	if always > 0 && d.oneIn(5) {
+		s.Policy.Ack = feedback.AckPolicy(1 + d.IntN(always))
+	}
+}
+
+// patience draws the retry counts, and how long the run may take. A source must not wait for ever where there may be nothing to
+// wait for: a receiver that is silent for good; a READ that was not refused before the switch crashed, because after that nobody can
+// say that all below it was delivered; a turn that does not come, because the source before failed, or one in which nobody is
+// left to receive.
+func (d drawer) patience(s *Scenario) {
+	if d.oneIn(4) {
+		s.Policy.SilentAfter = d.between(s.ackTimeout(), 3*s.ackTimeout())
+		s.Policy.Evict = d.oneIn(2)
+	}
+	fewer := s.has(Leave) || s.Policy.Evict || s.Policy.Ack != feedback.AckAll
+	s.RetryCount, s.RNRRetry = retryForEver, retryForEver
+	if s.has(ReceiverCrash, KeyLost) || s.reads() && s.has(SwitchCrash, SourceChange) ||
+		fewer && s.has(Leave, SourceChange) || d.oneIn(4) {
+		s.RetryCount = uint8(3 + d.IntN(4))
+	}
+	if d.oneIn(8) && !(s.has(SourceChange) && s.RetryCount == retryForEver) {
+		s.RNRRetry = uint8(2 + d.IntN(5))
+	}
+	messages := 100
+	for i := range s.Hosts {
+		messages += len(s.Hosts[i].Messages)
+	}
+	s.Limit = 10*time.Second + 300*s.ackTimeout() + s.longestRNR()*time.Duration(messages)
+}

@@ -1,0 +1,104 @@
+package sim
+
+import (
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/roce"
+)
+
+// host is one host while a run lasts: a queue pair, and a program for each half of it.
+type host struct {
+	*Host
+	number   int
+	qp       *rnic.QP
+	toSwitch link
+	toHost   link
+	sender
+	receiver
+}
+
+// String is the host's name, as in the stories of package feedback.
+func (h *host) String() string { return hostName(h.number) }
+
+func hostMAC(number int) roce.MAC { return roce.MAC{2, 0, 0, 0, byte(number >> 8), byte(number)} }
+
+func hostQPN(number int) roce.QPN { return firstQPN + roce.QPN(number) }
+
+// open makes everything of a host for a run. The group is known already.
+func (w *world) openHost(h *host, number int, c *Host) error {
+	h.Host, h.number = c, number
+	h.toSwitch.reset(&c.ToSwitch, number, true)
+	h.toHost.reset(&c.ToHost, number, false)
+	h.sender.reset(w.s, c)
+	if err := w.resetReceiver(h); err != nil {
+		return err
+	}
+	cfg := rnic.Config{
+		MAC: hostMAC(number), IP: w.address(number), QPN: hostQPN(number), SendPSN: c.SendPSN, MTUBytes: w.s.MTUBytes,
+		Timeout: w.s.Timeout, RetryCount: w.s.RetryCount, RNRRetry: w.s.RNRRetry, MinRNRTimer: c.RNRTimer,
+		SendDepth: max(1, c.Outstanding), RecvDepth: max(1, c.Receives),
+	}
+	var err error
+	if h.qp, err = rnic.NewQP(cfg, &h.regions); err != nil {
+		return err
+	}
+	peer := rnic.Peer{MAC: switchMAC, IP: w.legOf(number).Src, QPN: groupQPN, PSN: c.RecvPSN}
+	if err := h.qp.Connect(peer); err != nil {
+		return err
+	}
+	for range c.Receives {
+		w.giveBack(h)
+	}
+	return nil
+}
+
+// take hands frame i to a host's queue pair, and what it answers to the link.
+func (w *world) take(h *host, i int32) {
+	f := w.pool.frames[i]
+	if h.crashed {
+		h.unheard++
+		w.hit(f, ReceiverCrash)
+		w.record(&h.toHost, f, lostTo[ReceiverCrash])
+		w.pool.giveBack(i)
+		return
+	}
+	answer := w.pool.lend()
+	a := w.pool.frames[answer]
+	c := h.qp.Counters()
+	before, executed := rejections(h.qp), c.Get(rnic.RequestsExecuted)
+	reply := h.qp.Receive(w.now, f.data(), a.room())
+	w.checkAccepted(h, f, before)
+	fate := "taken"
+	if c.Get(rnic.RequestsExecuted) != executed {
+		fate = "executed"
+		w.checkExecuted(h, f)
+	}
+	w.record(&h.toHost, f, fate)
+	w.pool.giveBack(i)
+	if reply == nil {
+		w.pool.giveBack(answer)
+	} else {
+		a.bytes = len(reply)
+		w.send(&h.toSwitch, answer)
+	}
+	w.afterQP(h)
+}
+
+// afterQP takes completions of both halves, and lets the source's program go on.
+func (w *world) afterQP(h *host) {
+	ended := h.ended
+	for {
+		c, ok := h.qp.Poll()
+		if !ok {
+			break
+		}
+		if c.Op == rnic.Recv || c.Op == rnic.RecvWriteImm {
+			w.received(h, c)
+		} else {
+			w.completed(h, c)
+		}
+	}
+	if h.ended != ended {
+		w.goOn(h)
+	}
+	w.pump(h)
+}

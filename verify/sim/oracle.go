@@ -1,0 +1,233 @@
+package sim
+
+import (
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/roce"
+)
+
+// claim is what a source was told that the receivers have.
+type claim struct {
+	acked    int // packets up to this one
+	messages int // so many
+}
+
+// nowhere is a source's place for a switch that has not seen it.
+const nowhere = -1 << 30
+
+// checkVerdict looks at what the core made of a frame of h as such, and notes how far that puts h.
+func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
+	out := &w.box.outputs
+	dropped := reason.Verdict() == dataplane.Drop
+	switch {
+	case f.damaged && !dropped:
+		w.fail(Damaged, "the switch took a damaged frame of %v: %v", h, reason)
+	case dropped && !f.touched && !w.mayDrop(h, f, reason):
+		w.fail(Damaged, "the switch dropped an undamaged frame of %v: %v", h, reason)
+	case dropped && !w.regrouped && len(out.Copies)+len(out.Replies)+len(out.Notes) > 0:
+		w.fail(Conserved, "a dropped frame of %v (%v) had consequences", h, reason)
+	}
+	w.regrouped = false
+	switch {
+	case reason == dataplane.SourceBlocked || reason == dataplane.SourceOutOfStep:
+		h.blocked++
+	case dropped:
+	case f.stream != noStream:
+		h.place = int(f.packet)
+		h.reached = max(h.reached, h.place+1)
+	default:
+		w.noteProgress(h, f)
+	}
+}
+
+// mayDrop says whether an undamaged frame may be refused: data, when another source is active; and feedback that the switch cannot
+// place, because it forgot where it was, or because its receiver does not take part.
+func (w *world) mayDrop(h *host, f *frame, reason dataplane.Reason) bool {
+	switch reason {
+	case dataplane.SourceBlocked, dataplane.SourceOutOfStep:
+		return f.stream != noStream && w.tally[SourceChange].Times > 0
+	case dataplane.NotReceiver:
+		return h.membership == left
+	case dataplane.Reason(feedback.NotTakingPart):
+		return f.stream == noStream
+	case dataplane.Reason(feedback.BeyondSent), dataplane.Reason(feedback.OutsideWindow):
+		return f.stream == noStream && w.tally[SwitchCrash].Times > 0
+	}
+	return false
+}
+
+// noteProgress notes how far a receiver's answers have come.
+func (w *world) noteProgress(h *host, f *frame) {
+	v := &w.box.frame.View
+	acked := int(v.PSN(f.data()).Sub(h.RecvPSN))
+	if v.Opcode == roce.OpAck && !v.AETH(f.data()).Syndrome.IsACK() {
+		acked-- // a NAK acknowledges everything below it
+	}
+	if acked > h.acked {
+		h.acked, h.progressAt = acked, w.now
+	}
+}
+
+// checkOutputs looks at what the core wants sent, and said, because of f; nil: because time has passed.
+func (w *world) checkOutputs(f *frame) {
+	out := &w.box.outputs
+	for k := range out.Notes {
+		w.checkNote(&out.Notes[k], f)
+	}
+	for k := range out.Replies {
+		w.checkReply(&out.Replies[k])
+	}
+	w.checkCopies(f)
+}
+
+// checkReply holds what a source is about to hear against what the receivers' queue pairs have.
+func (w *world) checkReply(r *dataplane.Reply) {
+	if r.CNP {
+		return
+	}
+	h := &w.hosts[r.Leg.Port]
+	n := h.plan.number(r.PSN)
+	now := claim{acked: n, messages: int(r.AETH.MSN)}
+	if !r.AETH.Syndrome.IsACK() {
+		now.acked--
+	}
+	if n > h.place {
+		w.fail(Place, "%v of packet %d while %v is at %d", r.AETH.Syndrome, n, h, h.place)
+		return
+	}
+	if s := r.AETH.Syndrome; s.IsFatal() {
+		w.checkEnd(h, n, s)
+	}
+	if now.acked <= h.told.acked && now.messages <= h.told.messages {
+		return // said before, when it was true
+	}
+	w.checkHeld(h, now, r.AETH.Syndrome)
+	h.told.acked, h.told.messages = max(h.told.acked, now.acked), max(h.told.messages, now.messages)
+}
+
+// checkHeld fails unless as many counted receivers as the policy asks for have executed what is claimed. Until the core has seen
+// that a receiver left, that one may count.
+func (w *world) checkHeld(h *host, c claim, s roce.Syndrome) {
+	lacking := w.lacking(h, c, false)
+	if lacking == nil || w.regrouped && w.lacking(h, c, true) == nil {
+		return
+	}
+	w.fail(Truth, "%v: %v is told that packets up to %d and %d messages are delivered; %v, for one, has not got that",
+		s, h, c.acked, c.messages, lacking)
+}
+
+// lacking is a receiver without which not enough have what is claimed; nil: enough have it.
+func (w *world) lacking(h *host, c claim, withLeavers bool) (lacking *host) {
+	have, counted, late := 0, 0, 0
+	for i := range w.hosts {
+		r := &w.hosts[i]
+		if r == h || !r.counts() && !(withLeavers && r.membership == left) {
+			continue
+		}
+		counted++
+		if next := r.next[h.number]; next > c.acked && h.plan.whole(next) >= c.messages {
+			have++
+			late = max(late, r.from[h.number])
+		} else {
+			lacking = r
+		}
+	}
+	need := counted
+	if w.s.Policy.Ack != feedback.AckAll {
+		need = int(w.s.Policy.Ack)
+		for p := h.told.acked + 1; p < late && p <= c.acked; p++ {
+			have = min(have, w.holders(h, p, withLeavers)) // who joined has nothing of what was sent before
+		}
+	}
+	switch {
+	case have >= need:
+		return nil
+	case lacking == nil:
+		return h // there are not as many receivers
+	}
+	return lacking
+}
+
+// holders counts the receivers that have executed packet p of h.
+func (w *world) holders(h *host, p int, withLeavers bool) (n int) {
+	for i := range w.hosts {
+		r := &w.hosts[i]
+		if r != h && (r.counts() || withLeavers && r.membership == left) && r.from[h.number] <= p && p < r.next[h.number] {
+			n++
+		}
+	}
+	return n
+}
+
+// checkCompleted looks at a message that a source's program takes for delivered: the source must have been told so.
+func (w *world) checkCompleted(h *host, message int) {
+	switch last := h.plan.last[message]; {
+	case h.Messages[message].Op == rnic.Read:
+		w.fail(Truth, "message %d of %v, a READ, succeeded", message, h)
+	case last > h.told.acked:
+		w.fail(Truth, "message %d of %v completed, but it was told of packet %d only", message, h, h.told.acked)
+	}
+}
+
+// checkCopies fails if a path would get a frame twice, or feedback.
+func (w *world) checkCopies(f *frame) {
+	copies := w.box.outputs.Copies
+	if len(copies) > 0 && (f == nil || f.stream == noStream) {
+		w.fail(Conserved, "what is no data was copied")
+	}
+	for k := range copies {
+		for _, other := range copies[:k] {
+			if copies[k].Path.Port == other.Path.Port {
+				w.fail(Conserved, "two copies of one frame for %v", other.Path.Dst)
+			}
+		}
+	}
+}
+
+// checkNote takes news of who takes part. Two things end that, each if the policy says so: a fatal NAK, and silence.
+func (w *world) checkNote(n *dataplane.Note, f *frame) {
+	h := w.hostAt(n)
+	p := &w.s.Policy
+	if w.recorder != nil {
+		w.recorder.note(w.now, "news: %v is %v", h, n.What)
+	}
+	dead := h.qp.State() == rnic.StateError
+	ok := true
+	switch n.What {
+	case feedback.NoteFatal:
+		ok, h.fatalHeard = dead, true
+	case feedback.NoteEvicted:
+		silent := p.Evict && p.SilentAfter > 0 && w.now-h.progressAt >= p.SilentAfter
+		ok = p.OnFatal == feedback.FatalEvict && dead || silent
+		h.membership = evicted
+	case feedback.NoteBehind:
+		ok = p.Ack != feedback.AckAll
+		h.behind = true
+	case feedback.NoteJoined:
+		ok = h.membership == joining && f != nil && w.joined(h, f)
+	}
+	if !ok {
+		w.fail(Membership, "%v: %v without a cause", h, n.What)
+	}
+}
+
+// joined lets a receiver in with the data packet f, and says whether that is the first of a message.
+func (w *world) joined(h *host, f *frame) bool {
+	for stream := range h.next {
+		h.next[stream] = w.hosts[stream].reached // a source begins its turn where its last one ended
+	}
+	h.membership, h.progressAt = member, w.now
+	h.next[f.stream] = int(f.packet)
+	copy(h.from, h.next)
+	return w.hosts[f.stream].plan.packets[f.packet].offset == 0
+}
+
+func (w *world) hostAt(n *dataplane.Note) *host {
+	for i := range w.hosts {
+		if w.address(i) == n.Receiver {
+			return &w.hosts[i]
+		}
+	}
+	panic("sim: news of a stranger: " + n.Receiver.String())
+}

@@ -1,0 +1,72 @@
+package sim
+
+import (
+	"math/rand/v2"
+
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/roce"
+)
+
+// page is what all messages take their data from: random, and written by nobody.
+var page = makePage()
+
+func makePage() []byte {
+	b := make([]byte, 4<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // never fails
+	return b
+}
+
+// plan says what each packet of one source carries. Packets are numbered from 0 in the order of their PSNs.
+type plan struct {
+	mtuBytes int
+	first    roce.PSN
+	messages []Message
+	packets  []packet
+	last     []int // of each message: its last packet
+}
+
+type packet struct {
+	message int
+	offset  int // of its payload in the message
+	bytes   int
+}
+
+// lay makes p the plan of host h's messages, and keeps its room.
+func (p *plan) lay(s *Scenario, h *Host) {
+	p.mtuBytes, p.first, p.messages = s.MTUBytes, h.SendPSN, h.Messages
+	p.packets, p.last = p.packets[:0], p.last[:0]
+	for i := range p.messages {
+		m := &p.messages[i]
+		for n := range s.packets(m) {
+			offset := n * s.MTUBytes
+			p.packets = append(p.packets, packet{i, offset, min(m.Bytes-offset, s.MTUBytes)})
+		}
+		p.last = append(p.last, len(p.packets)-1)
+	}
+}
+
+// number is the packet that has PSN psn.
+func (p *plan) number(psn roce.PSN) int { return int(psn.Sub(p.first)) }
+
+// data is what message i carries.
+func (p *plan) data(i int) []byte { return page[p.messages[i].From:][:p.messages[i].Bytes] }
+
+// payload is what packet n carries.
+func (p *plan) payload(n int) []byte {
+	k := &p.packets[n]
+	return p.data(k.message)[k.offset:][:k.bytes]
+}
+
+// of is the message that packet n belongs to.
+func (p *plan) of(n int) *Message { return &p.messages[p.packets[n].message] }
+
+// reads says whether packet n belongs to a READ, which no receiver may ever see.
+func (p *plan) reads(n int) bool { return p.of(n).Op == rnic.Read }
+
+// whole is how many messages end before packet n.
+func (p *plan) whole(n int) int {
+	if n < len(p.packets) {
+		return p.packets[n].message
+	}
+	return len(p.messages)
+}

@@ -1,0 +1,76 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+)
+
+// Each fault ends as the policy promises: with the data delivered, or with the one error that is right.
+func TestPromisedEnds(t *testing.T) {
+	const patient, impatient = 7, 4
+	at := func(kind Fault, host int, lasts time.Duration) func(*Scenario) {
+		return func(s *Scenario) {
+			s.Timed = append(s.Timed, Timed{Kind: kind, Host: host, AfterPacket: 100, Delay: 10 * time.Microsecond, For: lasts})
+		}
+	}
+	policy := func(change func(*feedback.Policy)) func(*Scenario) { return func(s *Scenario) { change(&s.Policy) } }
+	for name, tt := range map[string]struct {
+		retries uint8
+		change  []func(*Scenario)
+		want    rnic.Status
+	}{
+		"burst":            {patient, []func(*Scenario){at(Burst, 2, 3*time.Millisecond)}, rnic.Success},
+		"cut receiver":     {patient, []func(*Scenario){at(Cut, 1, 20*time.Millisecond)}, rnic.Success},
+		"cut source":       {patient, []func(*Scenario){at(Cut, 0, 20*time.Millisecond)}, rnic.Success},
+		"cut for too long": {impatient, []func(*Scenario){at(Cut, 1, time.Second)}, rnic.RetryExceeded},
+		"slow receiver":    {impatient, []func(*Scenario){at(SlowHost, 3, time.Millisecond)}, rnic.Success},
+		"switch crash":     {patient, []func(*Scenario){at(SwitchCrash, 0, 3*time.Millisecond)}, rnic.Success},
+		"two switch crashes": {
+			patient, []func(*Scenario){at(SwitchCrash, 0, 3*time.Millisecond), at(SwitchCrash, 0, 9*time.Millisecond)}, rnic.Success,
+		},
+		"receiver crash": {impatient, []func(*Scenario){at(ReceiverCrash, 2, 0)}, rnic.RetryExceeded},
+		"receiver crash, quorum": {
+			patient, []func(*Scenario){at(ReceiverCrash, 2, 0), policy(func(p *feedback.Policy) { p.Ack = 2 })}, rnic.Success,
+		},
+		"receiver crash, evicted": {
+			impatient, []func(*Scenario){at(ReceiverCrash, 2, 0), policy(func(p *feedback.Policy) {
+				p.SilentAfter, p.Evict = 6*time.Millisecond, true
+			})}, rnic.Success,
+		},
+		"key lost": {patient, []func(*Scenario){at(KeyLost, 1, 0)}, rnic.RemoteAccess},
+		"key lost, evicted": {
+			patient, []func(*Scenario){at(KeyLost, 1, 0), policy(func(p *feedback.Policy) { p.OnFatal = feedback.FatalEvict })}, rnic.Success,
+		},
+		"RNR storm": {patient, []func(*Scenario){few, at(RNRStorm, 3, 2*time.Millisecond)}, rnic.Success},
+		"RNR storm without patience": {
+			patient, []func(*Scenario){few, func(s *Scenario) { s.RNRRetry = 2 }, at(RNRStorm, 3, 20*time.Millisecond)}, rnic.RNRRetryExceeded,
+		},
+		"READ":        {patient, []func(*Scenario){read(30)}, rnic.RemoteInvalidRequest},
+		"READ, first": {patient, []func(*Scenario){read(0)}, rnic.RemoteInvalidRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := calm()
+			s.RetryCount = tt.retries
+			for _, change := range tt.change {
+				change(&s)
+			}
+			if got := mustHold(t, s).Status; got != tt.want {
+				t.Errorf("the source's program heard: %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// few makes the receivers' programs give back receives only as fast as they are used.
+func few(s *Scenario) {
+	for i := range s.Hosts {
+		s.Hosts[i].Receives, s.Hosts[i].RepostAfter = 8, time.Microsecond
+	}
+}
+
+func read(message int) func(*Scenario) {
+	return func(s *Scenario) { s.Hosts[0].Messages[message].Op = rnic.Read }
+}

@@ -1,0 +1,133 @@
+// Command rocsim runs the simulation by the thousand seeds, replays one, or compares policies under loss:
+//
+//	make sim SEEDS=20000            seeds 0 to 19999
+//	make sim SEEDS=20000 FROM=5000  seeds 5000 to 24999
+//	make sim REPLAY=4711            one seed, its story and its frames
+//	go run ./verify/sim/rocsim -table 20
+//	go run ./verify/sim/rocsim -receivers 512 -seeds 100
+//
+// It exits with 1 if an invariant did not hold.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/rocast/rocast/verify/sim"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+type options struct {
+	seeds, from, replay uint64
+	workers, lines      int
+	table, receivers    int
+	out                 string
+}
+
+// run is main with everything it touches handed in.
+func run(args []string, stdout, stderr io.Writer) int {
+	var o options
+	flags := flag.NewFlagSet("rocsim", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Uint64Var(&o.seeds, "seeds", 1000, "how many seeds to run")
+	flags.Uint64Var(&o.from, "from", 0, "the first `seed`")
+	flags.Uint64Var(&o.replay, "replay", 0, "run this `seed` alone; tell its story and write its frames")
+	flags.IntVar(&o.receivers, "receivers", 0,
+		fmt.Sprintf("every run has `n` receivers, up to %d, and the fewer packets the more they are; 0: mostly three", sim.MaxReceivers))
+	flags.IntVar(&o.lines, "lines", 40, "how many `lines` of a story to tell, from its end; 0: all")
+	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "seeds run at a time")
+	flags.IntVar(&o.table, "table", 0, "compare the policies under loss, this many `runs` for each figure")
+	flags.StringVar(&o.out, "out", "build", "`directory` for the frames of a replayed or failed seed")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	ok, err := o.act(flags, stdout)
+	if err != nil {
+		fmt.Fprintln(stderr, "rocsim:", err)
+		return 2
+	}
+	if !ok {
+		return 1
+	}
+	return 0
+}
+
+func (o *options) act(flags *flag.FlagSet, stdout io.Writer) (ok bool, err error) {
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	switch {
+	case o.receivers < 0 || o.receivers > sim.MaxReceivers:
+		return false, fmt.Errorf("%d receivers are not from 1 to %d", o.receivers, sim.MaxReceivers)
+	case given["table"]:
+		return true, sim.Compare(stdout, o.table)
+	case given["replay"]:
+		return o.retell(stdout, o.replay)
+	}
+	c, err := play(o)
+	if err != nil {
+		return false, err
+	}
+	c.report(stdout)
+	if len(c.failed) == 0 {
+		return true, nil
+	}
+	fmt.Fprintf(stdout, "\nthe first that failed:\n")
+	_, err = o.retell(stdout, c.failed[0].seed)
+	fmt.Fprintf(stdout, "replay: %s\n", o.again(c.failed[0].seed))
+	return false, err
+}
+
+// draw makes the scenario of a seed.
+func (o *options) draw(seed uint64) sim.Scenario {
+	if o.receivers > 0 {
+		return sim.DrawReceivers(seed, o.receivers)
+	}
+	return sim.Draw(seed)
+}
+
+// again is the command that plays a seed of this campaign alone.
+func (o *options) again(seed uint64) string {
+	if o.receivers > 0 {
+		return fmt.Sprintf("go run ./verify/sim/rocsim -receivers %d -replay %d", o.receivers, seed)
+	}
+	return fmt.Sprintf("make sim REPLAY=%d", seed)
+}
+
+// retell plays one seed with everything recorded.
+func (o *options) retell(stdout io.Writer, seed uint64) (ok bool, err error) {
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return false, err
+	}
+	name := filepath.Join(o.out, fmt.Sprintf("sim-%d.pcapng", seed))
+	capture, err := os.Create(name)
+	if err != nil {
+		return false, err
+	}
+	defer capture.Close()
+	lines := o.lines
+	if lines == 0 {
+		lines = sim.AllLines
+	}
+	var runner sim.Runner
+	s := o.draw(seed)
+	result, story, err := runner.Replay(s, lines, capture)
+	if err != nil {
+		return false, fmt.Errorf("replay seed %d: %w", seed, err)
+	}
+	fmt.Fprintln(stdout, &s)
+	for _, line := range story {
+		fmt.Fprintln(stdout, line)
+	}
+	if result.Failure != nil {
+		fmt.Fprintln(stdout, result.Failure)
+	} else {
+		fmt.Fprintf(stdout, "all invariants held; the source's program heard: %v, after %v\n", result.Status, result.Took)
+	}
+	fmt.Fprintf(stdout, "frames: %s\n", name)
+	return result.Failure == nil, capture.Close()
+}

@@ -1,0 +1,41 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/rocast/rocast/internal/rnic"
+)
+
+// Result is what a run gave.
+type Result struct {
+	Failure *Failure      // nil: all invariants held
+	Status  rnic.Status   // what the first source's program heard first that was no success
+	Took    time.Duration // simulated, until the sources' programs had heard of everything
+	Events  uint64
+	Hash    uint64 // of all events, in order
+	Tally   Tally
+	Source  rnic.Counters // of the first source
+	Behind  int           // receivers that a quorum left behind
+}
+
+// Runner plays scenarios, one after the other. It is for one goroutine.
+type Runner struct{ w world }
+
+// Run plays s. The error is a scenario that cannot be set up.
+func (r *Runner) Run(s Scenario) (Result, error) {
+	w := &r.w
+	if err := w.open(&s); err != nil {
+		return Result{}, err
+	}
+	w.run()
+	behind := 0
+	for i := range w.hosts {
+		if w.hosts[i].behind {
+			behind++
+		}
+	}
+	return Result{
+		Failure: w.failure, Status: w.hosts[0].status, Took: w.took, Events: w.events, Hash: w.hash, Tally: w.tally,
+		Source: *w.hosts[0].qp.Counters(), Behind: behind,
+	}, nil
+}

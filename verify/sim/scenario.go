@@ -1,0 +1,185 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// Scenario is all that a run depends on. Every field is drawn from the seed by Draw, or set by a test.
+type Scenario struct {
+	Seed uint64 // of what happens to single frames
+
+	Policy      feedback.Policy
+	Addressing  mft.Addressing
+	IPv6        bool
+	MTUBytes    int
+	Regions     int // of the group's memory; 0: VA and R_Key pass unchanged
+	MemoryBytes int // of all regions together
+
+	// Hosts[0] is the source the group was created with; it sends from the start.
+	Hosts []Host
+	Timed []Timed
+
+	Timeout    uint8 // local ACK timeout of all sources: 4.096 us * 2^Timeout
+	RetryCount uint8 // 7: for ever
+	RNRRetry   uint8 // 7: for ever
+
+	// Limit is the simulated time within which the run has to end.
+	Limit time.Duration
+}
+
+// Host is one host's links and its program.
+type Host struct {
+	ToSwitch, ToHost Link
+
+	// What it sends. A host without messages never becomes the source; one with, but the first, when a SourceChange says so.
+	SendPSN     roce.PSN // its first packet's
+	Messages    []Message
+	Outstanding int           // messages its program keeps posted
+	Think       time.Duration // what it takes its time for before it posts again
+
+	// What it receives. The group's members are all receivers, and the source.
+	Receiver    bool
+	Outside     bool     // no member until a Join
+	RecvPSN     roce.PSN // the first its queue pair expects
+	Receives    int      // posted receives its program keeps up
+	RepostAfter time.Duration
+	RNRTimer    roce.RNRTimer
+}
+
+// Link is one direction of a cable, with the queue in front of it.
+type Link struct {
+	PicosPerByte int64 // 8000 is 1 Gbit/s
+	Delay        time.Duration
+	QueueBytes   int // a frame that finds more than this waiting is dropped
+
+	// Rates of what befalls single frames, from 0 to 1.
+	Loss, Duplicate, Reorder, Late, Damage float64
+	LateBy                                 time.Duration // at most
+}
+
+// Message is one work request of a source.
+type Message struct {
+	Op    rnic.Operation
+	Bytes int
+	Place int // WRITE, READ: where in the memory
+	From  int // where in the page of random bytes its data is
+	Imm   uint32
+}
+
+// takesReceive says whether a receiver needs a receive for it.
+func (m *Message) takesReceive() bool { return m.Op != rnic.Write && m.Op != rnic.Read }
+
+func (m *Message) isSend() bool { return m.Op == rnic.Send || m.Op == rnic.SendImm }
+
+func (s *Scenario) packets(m *Message) int { return max(1, (m.Bytes+s.MTUBytes-1)/s.MTUBytes) }
+
+// ackTimeout is the sources'.
+func (s *Scenario) ackTimeout() time.Duration { return 4096 * time.Nanosecond << s.Timeout }
+
+// longestRNR is what a receiver may ask a source to wait, at most.
+func (s *Scenario) longestRNR() (longest time.Duration) {
+	for i := range s.Hosts {
+		longest = max(longest, s.Hosts[i].RNRTimer.Duration())
+	}
+	return longest
+}
+
+func (s *Scenario) has(kinds ...Fault) bool {
+	for i := range s.Timed {
+		for _, kind := range kinds {
+			if s.Timed[i].Kind == kind {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *Scenario) reads() bool {
+	for i := range s.Hosts {
+		for k := range s.Hosts[i].Messages {
+			if s.Hosts[i].Messages[k].Op == rnic.Read {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (s *Scenario) eachLink(f func(*Link)) {
+	for i := range s.Hosts {
+		f(&s.Hosts[i].ToSwitch)
+		f(&s.Hosts[i].ToHost)
+	}
+}
+
+// String tells a person what the run is about.
+func (s *Scenario) String() string {
+	var b strings.Builder
+	p := &s.Policy
+	fmt.Fprintf(&b, "seed %d: ack %v, nak %v, on-fatal %v, speak %v, credits %v, silent after %v, evict %v\n",
+		s.Seed, p.Ack, p.Nak, p.OnFatal, p.Speak, p.Credits, p.SilentAfter, p.Evict)
+	fmt.Fprintf(&b, "%v, IPv6 %v, MTU %d, %d regions, timeout %v, retries %d, RNR retries %d, limit %v\n",
+		s.Addressing, s.IPv6, s.MTUBytes, s.Regions, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
+	for i := range s.Hosts {
+		s.describe(&b, i)
+	}
+	for i := range s.Timed {
+		f := &s.Timed[i]
+		fmt.Fprintf(&b, "%v of %s, %v after packet %d", f.Kind, hostName(f.Host), f.Delay, f.AfterPacket)
+		if f.For > 0 {
+			fmt.Fprintf(&b, ", for %v", f.For)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func (s *Scenario) describe(b *strings.Builder, i int) {
+	h := &s.Hosts[i]
+	fmt.Fprintf(b, "%s to switch   %v\n  from switch %v\n", hostName(i), &h.ToSwitch, &h.ToHost)
+	if n := len(h.Messages); n > 0 {
+		packets := 0
+		for k := range h.Messages {
+			packets += s.packets(&h.Messages[k])
+		}
+		fmt.Fprintf(b, "  sends %d messages in %d packets from PSN %#06x, %d outstanding, think %v\n",
+			n, packets, uint32(h.SendPSN), h.Outstanding, h.Think)
+	}
+	if h.Receiver {
+		fmt.Fprintf(b, "  receives from PSN %#06x, %d receives, back after %v, RNR timer %v, outside %v\n",
+			uint32(h.RecvPSN), h.Receives, h.RepostAfter, h.RNRTimer.Duration(), h.Outside)
+	}
+}
+
+func (l *Link) String() string {
+	text := fmt.Sprintf("%.3g Gbit/s, %v, queue %d", 8000/float64(l.PicosPerByte), l.Delay, l.QueueBytes)
+	for _, rate := range [...]struct {
+		name  string
+		value float64
+	}{{"loss", l.Loss}, {"duplicate", l.Duplicate}, {"reorder", l.Reorder}, {"late", l.Late}, {"damage", l.Damage}} {
+		if rate.value > 0 {
+			text += fmt.Sprintf(", %s %g", rate.name, rate.value)
+		}
+	}
+	if l.Late > 0 {
+		text += fmt.Sprintf(" by %v", l.LateBy)
+	}
+	return text
+}
+
+// hostName is a for the first source, b for the next host and so on, as in the stories of package feedback. Who comes after z is
+// called by number: h26.
+func hostName(host int) string {
+	if host > 'z'-'a' {
+		return fmt.Sprintf("h%d", host)
+	}
+	return string(rune('a' + host))
+}

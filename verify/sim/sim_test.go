@@ -1,0 +1,105 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/internal/rnic"
+)
+
+// Some hundred seeds hold, every kind of trouble occurs in them, and every way to end. CI runs many more: make sim.
+func TestSeedsHold(t *testing.T) {
+	seeds := uint64(400)
+	if testing.Short() {
+		seeds = 100
+	}
+	var r Runner
+	var tally Tally
+	ended := map[rnic.Status]int{}
+	for seed := range seeds {
+		result := play(t, &r, Draw(seed))
+		if result.Failure != nil {
+			t.Errorf("seed %d: %v\nreplay: make sim REPLAY=%d", seed, result.Failure, seed)
+		}
+		tally.Add(&result.Tally)
+		ended[result.Status]++
+	}
+	if testing.Short() {
+		return
+	}
+	for kind := range numFaults {
+		n := tally[kind]
+		if kind >= firstTimed && n.Times == 0 || kind < firstTimed && n.Data == 0 || kind < QueueFull && n.Feedback == 0 {
+			t.Errorf("%v never happened: %+v", kind, n)
+		}
+	}
+	for _, status := range []rnic.Status{rnic.Success, rnic.RemoteInvalidRequest, rnic.RemoteAccess, rnic.RetryExceeded} {
+		if ended[status] == 0 {
+			t.Errorf("no run ended with %v: %v", status, ended)
+		}
+	}
+}
+
+// The same seed is the same run, whatever ran before on the same runner and whether or not anybody watches.
+func TestSameSeedSameRun(t *testing.T) {
+	var used Runner
+	hashes := map[uint64]bool{}
+	for seed := range uint64(20) {
+		first := play(t, &used, Draw(seed))
+		var fresh Runner
+		if again := play(t, &fresh, Draw(seed)); again != first {
+			t.Errorf("seed %d: %+v, then %+v", seed, first, again)
+		}
+		watched, _, err := used.Replay(Draw(seed), 40, nil)
+		if err != nil || watched != first {
+			t.Errorf("seed %d: %+v, watched %+v (%v)", seed, first, watched, err)
+		}
+		hashes[first.Hash] = true
+	}
+	if len(hashes) != 20 {
+		t.Errorf("20 seeds gave %d different runs", len(hashes))
+	}
+}
+
+func TestScheduleIsInOrder(t *testing.T) {
+	var s schedule
+	random := rand.New(rand.NewPCG(1, 0))
+	for i := range 1000 {
+		s.add(event{at: time.Duration(random.IntN(50)), index: int32(i)})
+	}
+	var taken []event
+	for e, ok := s.next(); ok; e, ok = s.next() {
+		taken = append(taken, e)
+	}
+	if len(taken) != 1000 || !slices.IsSortedFunc(taken, func(a, b event) int {
+		if a.at != b.at {
+			return int(a.at - b.at)
+		}
+		return int(a.index - b.index) // in the order of scheduling
+	}) {
+		t.Errorf("%d events, not in order", len(taken))
+	}
+}
+
+// Without trouble nothing is resent and nobody says NAK.
+func TestCalmRunIsQuiet(t *testing.T) {
+	result := mustHold(t, calm())
+	c := result.Source
+	if c.Get(rnic.MessagesSent) != 64 || c.Get(rnic.FramesRetransmitted)+c.Get(rnic.NAKSequenceReceived)+c.Get(rnic.Timeouts) != 0 {
+		t.Errorf("%v", c.ByName())
+	}
+}
+
+// BenchmarkStandard is one run of the standard scenario with little trouble.
+func BenchmarkStandard(b *testing.B) {
+	var r Runner
+	s := losing(1e-3)
+	for b.Loop() {
+		s.Seed++
+		if result := play(b, &r, s); result.Failure != nil {
+			b.Fatal(result.Failure)
+		}
+	}
+}
