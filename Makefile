@@ -75,11 +75,14 @@ lint: ## gofmt, vet, staticcheck
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 
-install: build ## binaries, unit and example configuration under DESTDIR
+# Builds nothing: sudo has no Go in its PATH, and what root builds its user cannot build again.
+install: ## what make built, the unit and an example configuration under DESTDIR; an existing configuration stays
+	@test -x $(BUILD)/rocastd -a -x $(BUILD)/rocast || { echo 'nothing is built yet: run make first, then sudo make install' >&2; exit 1; }
 	install -Dm755 $(BUILD)/rocastd $(DESTDIR)/usr/sbin/rocastd
 	install -Dm755 $(BUILD)/rocast $(DESTDIR)/usr/bin/rocast
 	install -Dm644 packaging/rocastd.service $(DESTDIR)/usr/lib/systemd/system/rocastd.service
-	install -Dm644 packaging/rocastd.yaml $(DESTDIR)/etc/rocast/rocastd.yaml
+	install -Dm644 packaging/rocastd.yaml $(DESTDIR)/usr/share/doc/rocast/rocastd.yaml
+	test -e $(DESTDIR)/etc/rocast/rocastd.yaml || install -Dm644 packaging/rocastd.yaml $(DESTDIR)/etc/rocast/rocastd.yaml
 
 clean: ## removes build/
 	rm -rf $(BUILD)
