@@ -156,8 +156,6 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 			w.hops.Set(map[string]nexthop.Hop{"10.77.0.1": ctltest.Hop(1, "eth1", 9000, 1)})
 		}, strings.Replace(g1, "1024", "4096", 1),
 			"line 4: mtu: 10.77.0.1 is reached through eth1, which was opened without multi-buffer, and path MTU 4096 needs it; set its MTU to 4160 or more before rocastd starts (rocast features says whether the kernel has it)"},
-		{"a forward through no port", nil, g1 + "forward:\n  - {port: eth9, via: 10.77.0.9}\n",
-			"line 11: port eth9 is none of rocast's (eth1, eth2, eth3); write one of them, or add it to ports: in the daemon's config"},
 		{"switch-ip of another box", nil, "addressing: switch-ip\n" + g1,
 			"line 3: ip 10.77.0.100 is not this box's, and with addressing switch-ip members name the group by an address the box has; add it with ip addr add, or use addressing: group-ip"},
 		{"the box's own address", func(w *world) { w.addresses.Box[addr("10.77.0.100")] = true }, g1,
@@ -200,14 +198,6 @@ func TestHostsAreAskedAboutANewIPAlone(t *testing.T) {
 	if g, err := w.Group("g1"); err != nil || g.State != api.Ready || addresses.Asked() != 0 {
 		t.Errorf("after a crash: %+v, %v, asked %d times", g, err, addresses.Asked())
 	}
-}
-
-// Two switches of one tree may both have the group's IP.
-func TestTheNextSwitchMayHaveTheGroupsIP(t *testing.T) {
-	w := newWorld(t)
-	w.hops.Set(map[string]nexthop.Hop{"10.77.0.9": ctltest.Hop(3, "eth3", 1500, 9)})
-	w.addresses.Claims[addr("10.77.0.100")] = living
-	w.create(t, g1+"forward:\n  - {port: eth3, via: 10.77.0.9}\n")
 }
 
 func TestOtherAddressingsTakeNoIP(t *testing.T) {
@@ -388,26 +378,6 @@ func TestAWaitedForMemberThatIsBothCountsOnce(t *testing.T) {
 	g := w.create(t, strings.NewReplacer("10.77.0.1,", "10.77.0.9,", "psn: 1000, role: source", "psn: 3, sendPSN: 1000, role: both, regions: [{va: 1, length: 4096, rkey: 1}]").Replace(g1))
 	if g.WaitingCount != 1 || g.Members[0].State != api.Waiting {
 		t.Errorf("%+v", g)
-	}
-}
-
-func TestAForwardLeavesTheSourcesHeaders(t *testing.T) {
-	w := newWorld(t)
-	w.hops.Set(map[string]nexthop.Hop{"10.77.0.9": ctltest.Hop(3, "eth3", 1500, 9)})
-	v := w.create(t, g1+"forward:\n  - {port: eth3, via: 10.77.0.9}\n")
-	g := w.groups["g1"].published
-	p := g.Paths[len(g.Paths)-1]
-	if p.Kind != mft.Forwarded || p.Port != 2 || p.Src != g.Source.Dst || p.Dst != g.IP || p.DestQPN != g.QPN || p.FirstPSN != g.Source.FirstPSN || p.L2[5] != 9 {
-		t.Errorf("%+v", p)
-	}
-	if f := v.Forward; len(f) != 1 || f[0].State != api.Ready || f[0].Port != "eth3" || f[0].Via != "10.77.0.9" {
-		t.Errorf("shown as %+v", f)
-	}
-	w.hops.Set(map[string]nexthop.Hop{"10.77.0.9": ctltest.Hop(2, "eth2", 1500, 9)})
-	w.hopsChanged([]netip.Addr{netip.MustParseAddr("10.77.0.9")})
-	v, _ = w.Group("g1")
-	if want := "10.77.0.9 is reached through eth2; write that port, or correct the route"; v.Forward[0].State != api.Waiting || v.Forward[0].Reason != want {
-		t.Errorf("through another port it is shown as %+v", v.Forward[0])
 	}
 }
 

@@ -90,12 +90,6 @@ func (c *Controller) refuseUnfit(g *group, p plan) error {
 			return yamldoc.Errorf(f.Lines["mtu"], "mtu: %s", l.reason)
 		}
 	}
-	for _, forward := range f.Forward {
-		if !c.isPort(forward.Port) {
-			return yamldoc.Errorf(forward.Line, "port %s is none of rocast's (%s); write one of them, or add it to ports: in the daemon's config",
-				forward.Port, portNames(c.ports))
-		}
-	}
 	if f.Addressing != mft.BySwitchIP {
 		return nil
 	}
@@ -116,13 +110,7 @@ func (c *Controller) refuseOthersIP(ctx context.Context, f *groupfile.File) erro
 	c.mu.Lock()
 	p := c.planner().plan(f)
 	c.mu.Unlock()
-	var nextSwitches [][6]byte // they may have the group's IP as well
-	for _, l := range p.forwards(f) {
-		if l.hop.Known() {
-			nextSwitches = append(nextSwitches, [6]byte(l.hop.L2[:6]))
-		}
-	}
-	if err := c.refuseTaken(ctx, f.IP, slices.Collect(maps.Keys(p.places(f))), nextSwitches); err != nil {
+	if err := c.refuseTaken(ctx, f.IP, slices.Collect(maps.Keys(p.places(f)))); err != nil {
 		if errors.Is(err, errOwnIP) {
 			err = fmt.Errorf("%w, or use addressing: switch-ip", err)
 		}
@@ -135,7 +123,7 @@ var errOwnIP = errors.New("is this box's own; write an address that nobody has")
 
 // refuseTaken refuses an IP that is in use on a place the box is about to add it to. It asks the hosts there, some tenths of a
 // second long, so its caller must not hold c.mu.
-func (c *Controller) refuseTaken(ctx context.Context, ip netip.Addr, places []address.Place, allowed [][6]byte) error {
+func (c *Controller) refuseTaken(ctx context.Context, ip netip.Addr, places []address.Place) error {
 	local, err := c.Addresses.Local(ip)
 	if err != nil {
 		return err
@@ -143,19 +131,10 @@ func (c *Controller) refuseTaken(ctx context.Context, ip netip.Addr, places []ad
 	if local {
 		return fmt.Errorf("ip %v %w", ip, errOwnIP)
 	}
-	if claim, found := c.Addresses.Claimed(ctx, places, allowed); found {
+	if claim, found := c.Addresses.Claimed(ctx, places); found {
 		return fmt.Errorf("ip %v is taken (%v); write an address that nobody has", ip, claim)
 	}
 	return nil
-}
-
-func (c *Controller) isPort(name string) bool {
-	for _, p := range c.ports {
-		if p.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // Remove ends a group and forgets it.

@@ -75,8 +75,7 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 	return changed
 }
 
-// lookAround asks the data path who is out: a note does not tell forwards apart, and where many leave at once some notes are
-// lost. A member that is both is out of the group while it sends; of that one only its note is believed.
+// lookAround asks the data path who is out: where many leave at once some notes are lost. A member that is both is out of the group while it sends; of that one only its note is believed.
 func (c *Controller) lookAround(g *group) {
 	state, ok := c.Switch.GroupState(g.id)
 	if !ok {
@@ -96,11 +95,6 @@ func (c *Controller) lookAround(g *group) {
 	for _, m := range g.file.Receivers {
 		if m.Role == groupfile.Receiver {
 			look(m.ID(), g.published.FindPath(m.IP, m.RemoteQPN))
-		}
-	}
-	for i, forward := range g.file.Forward {
-		if l := g.leg(1 + len(g.file.Receivers) + i); l.Resolved() {
-			look(forwardID(forward), g.published.FindForwarded(l.Port))
 		}
 	}
 }

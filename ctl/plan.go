@@ -1,11 +1,9 @@
 package ctl
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -15,8 +13,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// plan is a group's legs, in the file's order: the source, the receivers, the forwards. A source that is both has a leg as
-// either.
+// plan is a group's legs, in the file's order: the source, the receivers. A source that is both has a leg as either.
 type plan struct {
 	legs []leg
 }
@@ -61,9 +58,6 @@ func (p *planner) plan(f *groupfile.File) plan {
 	for _, m := range f.Receivers {
 		legs = append(legs, p.member(f, m, copiesFrom))
 	}
-	for _, forward := range f.Forward {
-		legs = append(legs, p.forward(f, forward))
-	}
 	return plan{legs: legs}
 }
 
@@ -82,17 +76,6 @@ func once(ask func(netip.Addr) nexthop.Hop) func(netip.Addr) nexthop.Hop {
 func (p *planner) member(f *groupfile.File, m groupfile.Member, from netip.Addr) leg {
 	l := p.leg(f, m.IP)
 	l.Src, l.Dst, l.DestQPN = from, m.IP, m.QPN
-	return l
-}
-
-// forward leaves the addresses and the QPN as the source wrote them: the next switch translates.
-func (p *planner) forward(f *groupfile.File, forward groupfile.Forward) leg {
-	l := p.leg(f, forward.Via)
-	if l.hop.Known() && l.hop.PortName != forward.Port {
-		l.Leg = mft.Leg{Port: mft.NoPort}
-		l.reason = fmt.Sprintf("%v is reached through %s; write that port, or correct the route", forward.Via, l.hop.PortName)
-	}
-	l.Src, l.Dst, l.DestQPN = f.Source.IP, f.IP, f.QPN
 	return l
 }
 
@@ -137,16 +120,8 @@ func (g *group) build(p plan) *mft.Group {
 			continue
 		}
 		next.Paths = append(next.Paths, mft.Path{
-			Leg: p.legs[1+i].Leg, Kind: mft.Connected, RemoteQPN: m.RemoteQPN, FirstPSN: g.firstPSN(m),
+			Leg: p.legs[1+i].Leg, RemoteQPN: m.RemoteQPN, FirstPSN: g.firstPSN(m),
 			Sends: m.Role == groupfile.Both, SendPSN: m.SendPSN, Regions: m.Regions,
-		})
-	}
-	for i, forward := range f.Forward {
-		if g.apart(forwardID(forward)) {
-			continue
-		}
-		next.Paths = append(next.Paths, mft.Path{
-			Leg: p.legs[1+len(f.Receivers)+i].Leg, Kind: mft.Forwarded, RemoteQPN: f.QPN, FirstPSN: f.Source.FirstPSN, Via: forward.Via,
 		})
 	}
 	return next
@@ -166,9 +141,6 @@ func (g *group) firstPSN(m groupfile.Member) roce.PSN {
 // receivers are the receivers' legs.
 func (p plan) receivers(f *groupfile.File) []leg { return p.legs[1 : 1+len(f.Receivers)] }
 
-// forwards are the forwards' legs.
-func (p plan) forwards(f *groupfile.File) []leg { return p.legs[1+len(f.Receivers):] }
-
 // sameLegs says whether frames would go the same ways.
 func (p plan) sameLegs(q plan) bool {
 	return slices.EqualFunc(p.legs, q.legs, func(a, b leg) bool { return a.Leg == b.Leg })
@@ -180,7 +152,7 @@ func (p plan) places(f *groupfile.File) map[address.Place]bool {
 	if f.Addressing != mft.ByGroupIP {
 		return places
 	}
-	for _, l := range p.legs[:1+len(f.Receivers)] {
+	for _, l := range p.legs {
 		if l.hop.Interface != 0 {
 			places[address.Place{IfIndex: l.hop.Interface, IP: f.IP}] = true
 		}
@@ -194,23 +166,6 @@ func targets(f *groupfile.File) []netip.Addr {
 	for _, m := range f.Receivers {
 		addrs = append(addrs, m.IP)
 	}
-	for _, forward := range f.Forward {
-		addrs = append(addrs, forward.Via)
-	}
 	slices.SortFunc(addrs, netip.Addr.Compare)
 	return slices.Compact(addrs)
-}
-
-// portNames is how sentences list the ports.
-func portNames(ports map[int]dataplane.PortInfo) string {
-	list := make([]dataplane.PortInfo, 0, len(ports))
-	for _, p := range ports {
-		list = append(list, p)
-	}
-	slices.SortFunc(list, func(a, b dataplane.PortInfo) int { return cmp.Compare(a.ID, b.ID) })
-	names := make([]string, len(list))
-	for i, p := range list {
-		names[i] = p.Name
-	}
-	return strings.Join(names, ", ")
 }

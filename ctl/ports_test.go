@@ -66,8 +66,8 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 	if diff := cmp.Diff(want, w.told(zapcore.InfoLevel)); diff != "" {
 		t.Errorf("told once: %s", diff)
 	}
-	if !w.isPort("eth2") {
-		t.Error("its name is forgotten")
+	if p := w.PortList().Ports; len(p) != 3 || p[1].Name != "eth2" {
+		t.Errorf("its name is forgotten: %+v", p)
 	}
 
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(42, "eth2", 1500, 2)})

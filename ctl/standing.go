@@ -26,7 +26,7 @@ const (
 // isOut says whether the receiver's part in the group is over.
 func (s standing) isOut() bool { return s == evicted || s == behind || s == lost }
 
-// record is a receiver's standing, or a forward's.
+// record is a receiver's standing.
 type record struct {
 	Standing standing `json:"standing"`
 	PSN      roce.PSN `json:"psn"` // of the source: the first it took part in, or the first it lacks
@@ -57,9 +57,6 @@ type keptRecord struct {
 	RemoteQPN roce.QPN   `json:"remoteQPN"`
 	record
 }
-
-// forwardID names a forward among the receivers: no QP has remote QPN 0.
-func forwardID(f groupfile.Forward) groupfile.ID { return groupfile.ID{IP: f.Via} }
 
 func (c *chronicle) standing(id groupfile.ID) standing {
 	if r := c.records[id]; r != nil {
@@ -106,11 +103,6 @@ func (c *chronicle) next(running, f *groupfile.File) chronicle {
 		update = max(update, r.update+1)
 	}
 	n := chronicle{switched: c.switched}
-	for _, forward := range f.Forward {
-		if r := c.records[forwardID(forward)]; r != nil {
-			n.set(forwardID(forward), *r)
-		}
-	}
 	for _, m := range f.Receivers {
 		if r := c.records[m.ID()]; r != nil {
 			n.set(m.ID(), *r)
@@ -164,9 +156,6 @@ func readChronicle(text []byte, f *groupfile.File, clean bool) (chronicle, error
 	known := map[groupfile.ID]bool{}
 	for _, m := range f.Receivers {
 		known[m.ID()] = true
-	}
-	for _, forward := range f.Forward {
-		known[forwardID(forward)] = true
 	}
 	c.switched = k.SourceSwitched
 	for _, r := range k.Receivers {

@@ -44,7 +44,7 @@ type Addresses interface {
 	Hold(address.Place) error
 	Release(address.Place) error
 	Local(netip.Addr) (bool, error)
-	Claimed(ctx context.Context, places []address.Place, allowed [][6]byte) (claim address.Claim, found bool)
+	Claimed(ctx context.Context, places []address.Place) (claim address.Claim, found bool)
 	Sweep() error
 	Run(ctx context.Context, told func(string)) error
 	Close() error

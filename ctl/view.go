@@ -47,18 +47,12 @@ func (g *group) waiting() int {
 // isTwin says whether leg i is one that the same member has again, as a receiver.
 func (g *group) isTwin(i int) bool { return i == 0 && g.file.Source.Role == groupfile.Both }
 
-// ended is the record of the member or forward at leg i if its part in the group is over.
+// ended is the record of the member at leg i if its part in the group is over.
 func (g *group) ended(i int) *record {
-	var id groupfile.ID
-	switch forward := i - 1 - len(g.file.Receivers); {
-	case i == 0:
+	if i == 0 {
 		return nil
-	case forward >= 0:
-		id = forwardID(g.file.Forward[forward])
-	default:
-		id = g.file.Receivers[i-1].ID()
 	}
-	if r := g.records[id]; r != nil && r.Standing.isOut() {
+	if r := g.records[g.file.Receivers[i-1].ID()]; r != nil && r.Standing.isOut() {
 		return r
 	}
 	return nil
@@ -110,14 +104,6 @@ func (c *Controller) view(g *group) api.Group {
 			}
 		}
 		v.Members = append(v.Members, member(m, reach))
-	}
-	for i, forward := range f.Forward {
-		reach := g.reach(1 + len(f.Receivers) + i)
-		reach.Port = forward.Port
-		if l := g.leg(1 + len(f.Receivers) + i); g.published != nil && l.Resolved() {
-			g.addProgress(&reach, state, g.published.FindForwarded(l.Port))
-		}
-		v.Forward = append(v.Forward, api.Forward{Via: forward.Via.String(), Reach: reach})
 	}
 	return v
 }

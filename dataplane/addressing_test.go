@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -58,44 +56,6 @@ func TestAddressings(t *testing.T) {
 				t.Errorf("the source heard %+v", d)
 			}
 		})
-	}
-}
-
-// On a forwarded path a frame looks as the source sent it, whatever the copy
-// before it looked like; the next switch's merged feedback counts as one path's.
-func TestForwardedPath(t *testing.T) {
-	g := group()
-	next := leg(2, ipGroup, groupQPN) // the next switch owns the group's IP there
-	next.Src = ipA
-	g.Paths = []mft.Path{g.Paths[0], {Leg: next, Kind: mft.Forwarded, FirstPSN: firstPSN, RemoteQPN: groupQPN}}
-	net := newNet(t, g)
-	original := write(firstPSN, []byte("onward"))
-	say(t, net, original)
-	net.Ports[1].Take()
-	out := net.Ports[2].Take()
-	if len(out) != 1 {
-		t.Fatalf("%d frames forwarded", len(out))
-	}
-	want, got := decode(t, original.frame(t)), decode(t, out[0])
-	want.SrcMAC, want.DstMAC = macBox, mac(ipGroup)
-	if diff := cmp.Diff(want, got, addrEqual); diff != "" {
-		t.Errorf("forwarded (-want +got):\n%s", diff)
-	}
-	say(t, net, ack(ipB, g.Paths[0].FirstPSN, roce.SyndromeUnlimited))
-	silent(t, net)
-	// A host behind the next switch is not the next switch.
-	stranger := ack(ipD.Next(), firstPSN, roce.SyndromeUnlimited)
-	net.Ports[2].Put(stranger.frame(t))
-	net.Poll()
-	silent(t, net)
-	if moved(net.Switch)["not-receiver"] != 1 {
-		t.Errorf("counters %v", moved(net.Switch))
-	}
-	merged := ack(ipGroup, firstPSN, roce.SyndromeUnlimited)
-	net.Ports[2].Put(merged.frame(t))
-	net.Poll()
-	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN {
-		t.Errorf("the source heard ACK %d", psn)
 	}
 }
 

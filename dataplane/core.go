@@ -176,12 +176,7 @@ func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 		if g.FindMember(src) >= 0 {
 			return -1, WrongQPN
 		}
-		if path = g.FindForwarded(f.Port); path < 0 || src != g.Paths[path].Dst {
-			return -1, NotReceiver
-		}
-		if v.DestQPN(head) != g.Paths[path].RemoteQPN {
-			return -1, WrongQPN
-		}
+		return -1, NotReceiver
 	}
 	switch {
 	case f.Port != g.Paths[path].Port:

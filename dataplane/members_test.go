@@ -263,46 +263,6 @@ func TestSilentReceiverIsEvicted(t *testing.T) {
 	}
 }
 
-// A forwarded path keeps what it acknowledged when its next hop moves, also
-// when several have no port for a while.
-func TestForwardedPathMoves(t *testing.T) {
-	build := func(ports ...mft.PortID) *mft.Group {
-		g := group()
-		g.Paths = nil
-		for i, port := range ports {
-			next := leg(port, ipGroup, groupQPN)
-			next.Src = ipA
-			g.Paths = append(g.Paths, mft.Path{
-				Leg: next, Kind: mft.Forwarded, FirstPSN: firstPSN, RemoteQPN: groupQPN,
-				Via: netip.AddrFrom4([4]byte{10, 78, 0, byte(1 + i)}),
-			})
-		}
-		return g
-	}
-	g := build(1, 2)
-	net := newNet(t, g)
-	say(t, net, write(firstPSN, nil))
-	merged := ack(ipGroup, firstPSN, roce.SyndromeUnlimited)
-	net.Ports[2].Put(merged.frame(t))
-	net.Poll()
-	for _, ports := range [][]mft.PortID{{mft.NoPort, mft.NoPort}, {3, 2}} {
-		if err := net.Switch.Replace(g.ID, build(ports...)); err != nil {
-			t.Fatal(err)
-		}
-		if s := snapshot(t, net.Switch, g); s.Paths[0].Acked == firstPSN || s.Paths[1].Acked != firstPSN {
-			t.Fatalf("paths %+v", s.Paths)
-		}
-	}
-	for _, p := range net.Ports {
-		p.Take()
-	}
-	say(t, net, write(firstPSN, nil))
-	if n := len(net.Ports[3].Take()); n != 1 {
-		t.Errorf("%d frames to the path that lacks it", n)
-	}
-	silent(t, net)
-}
-
 // More groups may have something to say at once than there are frames to say
 // it in.
 func TestManyGroupsSpeakAtOnce(t *testing.T) {

@@ -153,15 +153,12 @@ func sameSource(old, g *mft.Group) bool {
 }
 
 // samePath finds path i of g among the paths of old: the same QP of the same
-// member, or the same next switch, wherever it is now. -1: it is new.
+// member, wherever it is now. -1: it is new.
 func samePath(old, g *mft.Group, i int) int {
 	p := &g.Paths[i]
 	for k := range old.Paths {
 		q := &old.Paths[k]
-		if p.Kind != q.Kind || p.FirstPSN != q.FirstPSN || p.DestQPN != q.DestQPN || p.RemoteQPN != q.RemoteQPN {
-			continue
-		}
-		if p.Kind == mft.Connected && p.Dst == q.Dst || p.Kind == mft.Forwarded && p.Via == q.Via {
+		if p.Dst == q.Dst && p.FirstPSN == q.FirstPSN && p.DestQPN == q.DestQPN && p.RemoteQPN == q.RemoteQPN {
 			return k
 		}
 	}

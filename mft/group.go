@@ -68,8 +68,7 @@ type Group struct {
 	Policy   feedback.Policy
 
 	Source Source
-	// Paths are sorted by (peer IP, RemoteQPN): see FindPath. Forwarded
-	// paths stand behind the connected ones.
+	// Paths are sorted by (peer IP, RemoteQPN): see FindPath.
 	Paths []Path
 }
 
@@ -101,27 +100,7 @@ type Source struct {
 	Path int
 }
 
-// PathKind says what is at the other end of a path.
-type PathKind uint8
-
-const (
-	Connected PathKind = iota // a member's host
-	Forwarded                 // the next switch, which translates for the members behind it
-)
-
-func (k PathKind) String() string {
-	if k == Forwarded {
-		return "forwarded"
-	}
-	return "connected"
-}
-
-// Path is an outgoing branch of the group at this switch.
-//
-// A connected path's leg is its member's. On a forwarded path the frame has to
-// look as the source sent it: Leg.Src is the source's IP, Leg.Dst and
-// Leg.DestQPN are the group's, FirstPSN is the source's and there are no
-// regions; the next switch translates and merges for what lies behind it.
+// Path is an outgoing branch of the group: the way to one receiver's QP.
 type Path struct {
 	Leg
 	RemoteQPN roce.QPN // dest QPN its feedback carries
@@ -129,12 +108,8 @@ type Path struct {
 	SendPSN   roce.PSN // the first PSN its QP sends, if it Sends
 	// Rank numbers the paths of the group that share Port, from 0. Copies of
 	// one frame through one port have different ranks.
-	Rank  uint16
-	Kind  PathKind
-	Sends bool // role both: the member may become the source
-	// Via is the next switch of a forwarded path. It tells which is which when
-	// ports change.
-	Via     netip.Addr
+	Rank    uint16
+	Sends   bool     // role both: the member may become the source
 	Regions []Region // parallel to Group.Memory, or empty: RETH passes unchanged
 }
 
@@ -143,10 +118,10 @@ func (g *Group) DeltaPSN(path int) int32 {
 	return g.Paths[path].FirstPSN.Sub(g.Source.FirstPSN)
 }
 
-// FindPath returns the index of the connected path whose member is at ip and
+// FindPath returns the index of the path whose member is at ip and
 // whose feedback carries remoteQPN, or -1.
 func (g *Group) FindPath(ip netip.Addr, remoteQPN roce.QPN) int {
-	lo, hi := 0, g.connected()
+	lo, hi := 0, len(g.Paths)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
 		if p := &g.Paths[mid]; comparePeer(p.Dst, p.RemoteQPN, ip, remoteQPN) < 0 {
@@ -155,7 +130,7 @@ func (g *Group) FindPath(ip netip.Addr, remoteQPN roce.QPN) int {
 			hi = mid
 		}
 	}
-	if lo < g.connected() && g.Paths[lo].Dst == ip && g.Paths[lo].RemoteQPN == remoteQPN {
+	if lo < len(g.Paths) && g.Paths[lo].Dst == ip && g.Paths[lo].RemoteQPN == remoteQPN {
 		return lo
 	}
 	return -1
@@ -164,7 +139,7 @@ func (g *Group) FindPath(ip netip.Addr, remoteQPN roce.QPN) int {
 // FindSender returns the index of the path to the member at ip that may become
 // the source, or -1.
 func (g *Group) FindSender(ip netip.Addr) int {
-	for i := range g.Paths[:g.connected()] {
+	for i := range g.Paths {
 		if g.Paths[i].Dst == ip && g.Paths[i].Sends {
 			return i
 		}
@@ -172,33 +147,15 @@ func (g *Group) FindSender(ip netip.Addr) int {
 	return -1
 }
 
-// FindMember returns the index of some connected path to ip whatever QPN its
+// FindMember returns the index of some path to ip whatever QPN its
 // feedback carries, or -1: it tells a wrong QPN from a stranger.
 func (g *Group) FindMember(ip netip.Addr) int {
-	for i := range g.Paths[:g.connected()] {
+	for i := range g.Paths {
 		if g.Paths[i].Dst == ip {
 			return i
 		}
 	}
 	return -1
-}
-
-// FindForwarded returns the index of the forwarded path through port, or -1.
-func (g *Group) FindForwarded(port PortID) int {
-	for i := g.connected(); i < len(g.Paths); i++ {
-		if g.Paths[i].Port == port {
-			return i
-		}
-	}
-	return -1
-}
-
-func (g *Group) connected() int {
-	n := len(g.Paths)
-	for n > 0 && g.Paths[n-1].Kind == Forwarded {
-		n--
-	}
-	return n
 }
 
 func comparePeer(aIP netip.Addr, aQPN roce.QPN, bIP netip.Addr, bQPN roce.QPN) int {
@@ -240,13 +197,7 @@ func (g *Group) seal() error {
 	if cap(g.Paths) > len(g.Paths) {
 		g.Paths = slices.Clone(g.Paths) // appended to one by one, they have up to twice the room
 	}
-	slices.SortStableFunc(g.Paths, func(a, b Path) int {
-		if a.Kind != b.Kind {
-			return cmp.Compare(a.Kind, b.Kind)
-		}
-		if a.Kind == Forwarded {
-			return 0 // as given
-		}
+	slices.SortFunc(g.Paths, func(a, b Path) int {
 		return comparePeer(a.Dst, a.RemoteQPN, b.Dst, b.RemoteQPN)
 	})
 	if err := g.checkFamilies(); err != nil {
@@ -256,7 +207,7 @@ func (g *Group) seal() error {
 	ranks := map[PortID]uint16{}
 	for i := range g.Paths {
 		p := &g.Paths[i]
-		if i > 0 && p.Kind == Connected && g.Paths[i-1].Dst == p.Dst && g.Paths[i-1].RemoteQPN == p.RemoteQPN {
+		if i > 0 && g.Paths[i-1].Dst == p.Dst && g.Paths[i-1].RemoteQPN == p.RemoteQPN {
 			return fmt.Errorf("two receivers at %v both name QPN %d as their peer, so their feedback cannot be told apart; give one a different remoteQPN", p.Dst, p.RemoteQPN)
 		}
 		if n := len(p.Regions); n != 0 && n != len(g.Memory) {

@@ -13,7 +13,7 @@ import (
 // There is one for each path of each group, or several for a group: when they
 // grow, docs/scale.md is to be measured again.
 func TestPathsAndKeysStaySmall(t *testing.T) {
-	if n := unsafe.Sizeof(Path{}); n > 144 {
+	if n := unsafe.Sizeof(Path{}); n > 120 {
 		t.Errorf("Path has %d bytes", n)
 	}
 	if n := unsafe.Sizeof(entry{}) + unsafe.Sizeof(holder(0)); n > 28 {

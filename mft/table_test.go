@@ -172,20 +172,17 @@ func TestBadGroupsAreRefused(t *testing.T) {
 // different remote QPNs.
 func TestFindPath(t *testing.T) {
 	g := testGroup(addr(100), 1, 40)
-	g.Paths = append(g.Paths, Path{Leg: Leg{Dst: addr(1000)}, RemoteQPN: 2}, Path{Kind: Forwarded, Leg: Leg{Port: 9, Dst: addr(100)}})
+	g.Paths = append(g.Paths, Path{Leg: Leg{Dst: addr(1000)}, RemoteQPN: 2})
 	if _, err := new(Table).With(g); err != nil {
 		t.Fatal(err)
 	}
-	for i, p := range g.Paths[:41] {
+	for i, p := range g.Paths {
 		if got := g.FindPath(p.Dst, p.RemoteQPN); got != i {
 			t.Errorf("path %d is found as %d", i, got)
 		}
 	}
 	if g.FindPath(addr(1000), 3) != -1 || g.FindMember(addr(1000)) < 0 || g.FindMember(addr(3)) != -1 {
 		t.Error("strangers and wrong QPNs are not told apart")
-	}
-	if g.FindForwarded(9) != 41 || g.FindForwarded(1) != -1 {
-		t.Error("the forwarded path is not found by its port alone")
 	}
 	ranks := map[string]bool{}
 	for _, p := range g.Paths {

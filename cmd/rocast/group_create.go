@@ -35,8 +35,6 @@ func (a *app) groupCreate() *cobra.Command {
   members:
     - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
     - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}
-  forward:                               # the next switches, if any
-    - {port: eth5, via: 10.77.0.250}
 
 psn is the first PSN a source's QP sends, or a receiver's QP expects. A receiver's QP has the group's ip and qpn as its
 remote peer; remoteQPN: in its entry says another. A member with role: both is a receiver that may become the source; it
@@ -113,11 +111,6 @@ func printMade(w io.Writer, g api.Group, done string) {
 	for _, m := range g.Members {
 		if m.State == api.Waiting {
 			row(w, "  "+m.IP, m.Reason)
-		}
-	}
-	for _, f := range g.Forward {
-		if f.State == api.Waiting {
-			row(w, "  "+f.Via, f.Reason)
 		}
 	}
 }

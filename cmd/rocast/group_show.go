@@ -49,7 +49,6 @@ func printGroup(w io.Writer, g api.Group) {
 	}
 	row(w, "source", source)
 	printMembers(w, g)
-	printForwards(w, g.Forward)
 	printMemory(w, g)
 	fmt.Fprintln(w)
 	counters(w, g.Counters)
@@ -60,17 +59,6 @@ func printMembers(w io.Writer, g api.Group) {
 	row(w, "MEMBER", "QPN", "ROLE", "REMOTE QPN", "FIRST PSN", "SEND PSN", "PORT", "MAC", "VLAN", "PART", "ACKED", "PENDING", "STATE")
 	for _, m := range g.Members {
 		row(w, m.IP, m.QPN, m.Role, m.RemoteQPN, m.PSN, optional(m.SendPSN), m.Port, m.MAC, vlans(m.VLANs), m.Part, optional(m.Acked), m.Pending, because(m.State, m.Reason))
-	}
-}
-
-func printForwards(w io.Writer, forwards []api.Forward) {
-	if len(forwards) == 0 {
-		return
-	}
-	fmt.Fprintln(w)
-	row(w, "FORWARD", "PORT", "MAC", "VLAN", "PART", "ACKED", "PENDING", "STATE")
-	for _, f := range forwards {
-		row(w, f.Via, f.Port, f.MAC, vlans(f.VLANs), f.Part, optional(f.Acked), f.Pending, because(f.State, f.Reason))
 	}
 }
 

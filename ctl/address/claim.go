@@ -27,9 +27,8 @@ const (
 
 // Claimed asks the hosts on an IP's places to be whether one of them has it (RFC 5227, RFC 4862: nobody learns a MAC from the
 // question), and returns the first claim. It is silent where nobody can be asked, as without a carrier, and asks nobody for an
-// IP that the Owner holds already. Answers of allowed MACs and of the box itself, which may have two interfaces on one network,
-// are no claims. The questions leave in the calling thread's network namespace.
-func (o *Owner) Claimed(ctx context.Context, places []Place, allowed [][6]byte) (claim Claim, found bool) {
+// IP that the Owner holds already. The box's own answers are no claims: it may have two interfaces on one network. The questions leave in the calling thread's network namespace.
+func (o *Owner) Claimed(ctx context.Context, places []Place) (claim Claim, found bool) {
 	if len(places) == 0 || o.holds(places[0].IP) {
 		return Claim{}, false
 	}
@@ -53,7 +52,7 @@ func (o *Owner) Claimed(ctx context.Context, places []Place, allowed [][6]byte) 
 		waiting++
 		go func() {
 			defer q.close()
-			mac, answered := hear(ctx, q, func(mac [6]byte) bool { return !slices.Contains(own, mac) && !slices.Contains(allowed, mac) })
+			mac, answered := hear(ctx, q, func(mac [6]byte) bool { return !slices.Contains(own, mac) })
 			if answered {
 				claims <- Claim{MAC: mac, Interface: name}
 				return

@@ -12,7 +12,7 @@ import (
 )
 
 func TestWhoAnswersForAnIP(t *testing.T) {
-	stranger, box, next := [6]byte{2, 9}, [6]byte{2, 1}, [6]byte{2, 2}
+	stranger, box := [6]byte{2, 9}, [6]byte{2, 1}
 	for _, c := range []struct {
 		name  string
 		heard map[Place][][6]byte
@@ -24,7 +24,6 @@ func TestWhoAnswersForAnIP(t *testing.T) {
 		{"a host on one of two interfaces", map[Place][][6]byte{onBr0: nil, onEth1: {box, stranger}}, false, "02:09:00:00:00:00 answers for it on eth1", 2},
 		{"nobody", map[Place][][6]byte{onBr0: nil, onEth1: nil}, false, "", 2},
 		{"the box's other interface", map[Place][][6]byte{onBr0: {box}, onEth1: {box}}, false, "", 2},
-		{"the next switch of the group", map[Place][][6]byte{onBr0: {next}}, false, "", 1},
 		{"nobody can be asked", nil, false, "", 0},
 		{"the box has it for another group", map[Place][][6]byte{onBr0: {stranger}}, true, "", 0},
 	} {
@@ -34,7 +33,7 @@ func TestWhoAnswersForAnIP(t *testing.T) {
 			if c.held {
 				must(t, o.Hold(onEth1))
 			}
-			claim, found := o.Claimed(t.Context(), []Place{onBr0, onEth1}, [][6]byte{next})
+			claim, found := o.Claimed(t.Context(), []Place{onBr0, onEth1})
 			if got := claim.String(); found != (c.want != "") || found && got != c.want || len(k.asked) != c.asked {
 				t.Errorf("found %v: %s, asked %v", found, got, k.asked)
 			}
@@ -64,7 +63,7 @@ func TestALivingHostsIPIsClaimed(t *testing.T) {
 	claimed := func(ip string) (claim Claim, found bool) {
 		addr := netip.MustParseAddr(ip)
 		must(t, box.Do(func() error {
-			claim, found = o.Claimed(t.Context(), []Place{{other.Index, addr}, {port.Index, addr}}, nil)
+			claim, found = o.Claimed(t.Context(), []Place{{other.Index, addr}, {port.Index, addr}})
 			return nil
 		}))
 		return claim, found
@@ -89,7 +88,7 @@ func TestALivingHostsIPIsClaimed(t *testing.T) {
 	defer cancel()
 	must(t, box.Do(func() error {
 		began := time.Now()
-		if claim, found := o.Claimed(ctx, []Place{{port.Index, group}}, nil); found || time.Since(began) >= claimRounds*claimRound {
+		if claim, found := o.Claimed(ctx, []Place{{port.Index, group}}); found || time.Since(began) >= claimRounds*claimRound {
 			t.Errorf("without a carrier: %v %v after %v", claim, found, time.Since(began))
 		}
 		return nil
@@ -111,7 +110,7 @@ func TestALivingHostsIPv6IsClaimed(t *testing.T) {
 	o := openIn(t, box, t.TempDir())
 	must(t, box.Do(func() error {
 		for ip, want := range map[string]bool{"fd00::50": true, "fd00::51": false} {
-			claim, found := o.Claimed(t.Context(), []Place{{port.Index, netip.MustParseAddr(ip)}}, nil)
+			claim, found := o.Claimed(t.Context(), []Place{{port.Index, netip.MustParseAddr(ip)}})
 			if found != want || found && claim != (Claim{[6]byte(far.MAC), "eth1"}) {
 				t.Errorf("%s: %v, %v", ip, claim, found)
 			}

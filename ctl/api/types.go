@@ -48,7 +48,7 @@ type GroupSummary struct {
 	QPN          uint32 `json:"qpn,omitempty"`
 	Addressing   string `json:"addressing,omitempty"`
 	MemberCount  int    `json:"memberCount"`  // the source included
-	WaitingCount int    `json:"waitingCount"` // members and forwards that cannot be reached now
+	WaitingCount int    `json:"waitingCount"` // members that cannot be reached now
 	State        string `json:"state"`
 	Reason       string `json:"reason,omitempty"`
 }
@@ -62,7 +62,6 @@ type Group struct {
 	Memory   []Region  `json:"memory,omitempty"`
 	Progress *Progress `json:"progress,omitempty"` // absent until the source is heard
 	Members  []Member  `json:"members,omitempty"`
-	Forward  []Forward `json:"forward,omitempty"`
 	Counters Counters  `json:"counters,omitempty"` // frames by what became of them
 }
 
@@ -105,13 +104,7 @@ type Member struct {
 	Reach
 }
 
-// Forward is a branch to the next switch.
-type Forward struct {
-	Via string `json:"via"`
-	Reach
-}
-
-// Reach is how a member or the next switch is reached, and how far it is.
+// Reach is how a member is reached, and how far it is.
 type Reach struct {
 	State   string  `json:"state"`
 	Reason  string  `json:"reason,omitempty"` // waiting: for what; ready: what casts doubt on it

@@ -32,12 +32,6 @@ func (p *parser) checkFamilies() error {
 			return m.value.Errorf("is %s and the group's ip is %s; a frame has one of them, so write all addresses in the same family", got, want)
 		}
 	}
-	for _, f := range p.Forward {
-		if got := family(f.Via); got != want {
-			return yamldoc.Errorf(f.Line, "forward through %s is %s and the group's ip is %s; write all addresses in the same family",
-				f.Port, got, want)
-		}
-	}
 	return nil
 }
 
@@ -55,8 +49,8 @@ func (p *parser) checkRoles() error {
 			return err
 		}
 		if m.Role != Source {
-			if len(p.Receivers)+len(p.Forward) == mft.MaxPaths {
-				return m.value.Errorf("is one more than the %d receivers and forwards a group can have; make another group", mft.MaxPaths)
+			if len(p.Receivers) == mft.MaxPaths {
+				return m.value.Errorf("is one more than the %d receivers a group can have; make another group", mft.MaxPaths)
 			}
 			p.Receivers = append(p.Receivers, m.Member)
 			continue
@@ -70,7 +64,7 @@ func (p *parser) hasSource() bool { return p.Source.Line > 0 }
 
 // checkCast sees that somebody sends and enough are left to hear it.
 func (p *parser) checkCast() error {
-	listeners := len(p.Receivers) + len(p.Forward)
+	listeners := len(p.Receivers)
 	if i := slices.IndexFunc(p.Receivers, isBoth); i >= 0 {
 		listeners-- // while it sends
 		if !p.hasSource() {
@@ -130,7 +124,7 @@ func (p *parser) checkAddressing() error {
 		return nil
 	}
 	at := func(m member) bool { return m.Role == Receiver && m.IP == p.IP }
-	if len(p.Forward) == 0 && !slices.ContainsFunc(p.members, at) {
+	if !slices.ContainsFunc(p.members, at) {
 		return yamldoc.Errorf(p.Lines["ip"], "ip %v is no receiver's, but with addressing virtual-qpn the source names the group by "+
 			"a receiver's real address; write one of theirs", p.IP)
 	}

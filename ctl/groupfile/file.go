@@ -22,8 +22,7 @@ type File struct {
 	Memory     []mft.VirtualRegion
 	// Source sends first. One that is both stands among the receivers too, with what its QP expects.
 	Source    Member
-	Receivers []Member // in the file's order
-	Forward   []Forward
+	Receivers []Member       // in the file's order
 	Lines     map[string]int // where the keys stand
 }
 
@@ -45,13 +44,6 @@ func (f *File) Members() []Member {
 		return f.Receivers
 	}
 	return append([]Member{f.Source}, f.Receivers...)
-}
-
-// Forward is a branch to the next switch.
-type Forward struct {
-	Port string
-	Via  netip.Addr // the next switch
-	Line int
 }
 
 // Role says what a member does in its group.

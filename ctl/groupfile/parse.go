@@ -38,7 +38,7 @@ func (p *parser) read(document yamldoc.Value) error {
 		{Key: "addressing", Set: yamldoc.Into(&p.Addressing, choice(mft.ParseAddressing))},
 		{Key: "memory", Set: p.readMemory},
 		{Key: "members", Set: p.readMembers, Needed: "members: and a list with one source and its receivers"},
-		{Key: "forward", Set: p.readForward},
+		{Key: "forward", Refused: forwardRefused},
 	}
 	fields = append(fields, p.policyFields()...)
 	for i := range fields {
@@ -54,21 +54,7 @@ func (p *parser) noteLine(f yamldoc.Field) func(yamldoc.Value) error {
 	}
 }
 
-func (p *parser) readForward(v yamldoc.Value) error {
-	return v.Each("forward", func(item yamldoc.Value) error {
-		f := Forward{Line: item.Line()}
-		if err := item.Fields(
-			yamldoc.Field{Key: "port", Set: yamldoc.Into(&f.Port, port), Needed: "port: NAME, the interface towards the next switch"},
-			yamldoc.Field{Key: "via", Set: yamldoc.Into(&f.Via, unicast), Needed: "via: ADDRESS, the next switch's on that link"},
-		); err != nil {
-			return err
-		}
-		for _, other := range p.Forward {
-			if other.Port == f.Port {
-				return item.Errorf("goes through port %s like the one on line %d, so their feedback cannot be told apart; keep one per port", f.Port, other.Line)
-			}
-		}
-		p.Forward = append(p.Forward, f)
-		return nil
-	})
-}
+// forwardRefused answers files of earlier versions. A switch behind this one sends its merged ACKs to the source's own
+// address, so they can pass this box and acknowledge data that this box's receivers lack.
+const forwardRefused = "is refused: the ACKs of the switch behind it can reach the source past this box, for data that other " +
+	"receivers lack; remove it, and list every receiver under members"

@@ -25,18 +25,6 @@ func name(v yamldoc.Value) (string, error) {
 	return text, err
 }
 
-// portForm is what the kernel takes (dev_valid_name), in ASCII.
-var portForm = regexp.MustCompile(`^[!-.0-9;-~]{1,15}$`)
-
-// port is an interface's name. Whether rocast has that port is not the file's affair.
-func port(v yamldoc.Value) (string, error) {
-	text, err := v.Text()
-	if err == nil && !portForm.MatchString(text) {
-		err = v.Errorf("%q is no interface's name; write one such as eth1", text)
-	}
-	return text, err
-}
-
 // unicast refuses what a host drops as a source address (fib_validate_source, ip6_rcv) and what no NIC keeps apart from
 // its link.
 func unicast(v yamldoc.Value) (netip.Addr, error) {

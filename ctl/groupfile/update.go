@@ -25,7 +25,7 @@ func (f *File) Receiver(id ID) int {
 // CheckUpdate refuses f as the next version of a running group: receivers may come and go, all else stays. The error names
 // the key and the mend.
 func (f *File) CheckUpdate(running *File) error {
-	for _, step := range []func(*File) error{f.sameKeys, f.samePolicy, f.sameMemory, f.sameSource, f.sameReceivers, f.sameForward} {
+	for _, step := range []func(*File) error{f.sameKeys, f.samePolicy, f.sameMemory, f.sameSource, f.sameReceivers} {
 		if err := step(running); err != nil {
 			return err
 		}
@@ -115,20 +115,6 @@ func (f *File) sameReceivers(running *File) error {
 		if stays && (m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || !slices.Equal(m.Regions, old.Regions)) {
 			return yamldoc.Errorf(m.Line, "the member at %v with remote QPN %d is another QP, or has another psn, sendPSN, role or regions, than in the running group; update without it first, then with it, and it joins anew", m.IP, m.RemoteQPN)
 		}
-	}
-	return nil
-}
-
-func (f *File) sameForward(running *File) error {
-	bare := func(list []Forward) []Forward {
-		list = slices.Clone(list)
-		for i := range list {
-			list[i].Line = 0
-		}
-		return list
-	}
-	if !slices.Equal(bare(f.Forward), bare(running.Forward)) {
-		return yamldoc.Errorf(max(f.Lines["forward"], f.Lines["name"]), "forward is not the running group's; only its receivers may change: write the same, or remove the group and create it anew")
 	}
 	return nil
 }

@@ -33,7 +33,6 @@ credits: merge
 members:
   - {ip: 10.77.0.1, qpn: 21, psn: 0xfffffe, role: source}
   - {ip: 10.77.0.2, qpn: 22, psn: 5}
-forward: [{port: eth2, via: 10.77.0.9}]
 `
 	upRequest = `{"groupIP": "127.0.0.210", "receivers": ["10.77.0.2"], "port": 18598}`
 )

@@ -14,6 +14,8 @@ type Field struct {
 	Set func(Value) error
 	// Needed says what to add when the key is absent; "" makes it optional.
 	Needed string
+	// Refused says why a key that was once known is refused, and what to write instead. Lists of keys leave it out.
+	Refused string
 }
 
 // Into is a Set that keeps what parse returns.
@@ -38,6 +40,9 @@ func (v Value) Fields(fields ...Field) error {
 		}
 		if first, twice := lines[key.Value]; twice {
 			return Errorf(key.Line, "%skey %q was given on line %d already; keep one", v.inside(), key.Value, first)
+		}
+		if refused := fields[at].Refused; refused != "" {
+			return Errorf(key.Line, "%s%s %s", v.inside(), key.Value, refused)
 		}
 		lines[key.Value] = key.Line
 		if err := fields[at].Set(v.child(key.Value, value)); err != nil {
@@ -91,9 +96,11 @@ func (v Value) inside() string {
 }
 
 func keys(fields []Field) string {
-	names := make([]string, len(fields))
-	for i, f := range fields {
-		names[i] = f.Key
+	var names []string
+	for _, f := range fields {
+		if f.Refused == "" {
+			names = append(names, f.Key)
+		}
 	}
 	return strings.Join(names, ", ")
 }
