@@ -16,6 +16,7 @@ import (
 
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/metrics"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/server"
@@ -36,61 +37,61 @@ type service struct {
 }
 
 // opener opens the data path: openSwitch, or a twin in tests.
-type opener func(ctl.Config) (ctl.Switch, func() error, error)
+type opener func(config.Config) (ctl.Switch, func() error, error)
 
 // open takes everything the daemon needs, in the calling thread's network namespace, and sets the kept groups up again. After
 // an error nothing is left behind.
-func open(config ctl.Config, log *zap.Logger, openSwitch opener) (*service, error) {
+func open(c config.Config, log *zap.Logger, openSwitch opener) (*service, error) {
 	s := &service{log: log}
-	if err := s.open(config, openSwitch); err != nil {
+	if err := s.open(c, openSwitch); err != nil {
 		return nil, errors.Join(err, s.undo())
 	}
 	return s, nil
 }
 
-func (s *service) open(config ctl.Config, openSwitch opener) error {
-	group, err := groupID(config.SocketGroup)
+func (s *service) open(c config.Config, openSwitch opener) error {
+	group, err := groupID(c.SocketGroup)
 	if err != nil {
 		return err
 	}
-	state, err := store.Open(config.StateDir)
+	state, err := store.Open(c.StateDir)
 	if err != nil {
-		return err
+		return aboutPath(err)
 	}
 	s.close = append(s.close, state.Close)
-	if err := s.openDataPath(config, openSwitch); err != nil {
+	if err := s.openDataPath(c, openSwitch); err != nil {
 		return err
 	}
-	if err := s.openControl(config, state); err != nil {
+	if err := s.openControl(c, state); err != nil {
 		return err
 	}
-	s.workers = max(config.Workers, 1)
+	s.workers = max(c.Workers, 1)
 	s.server = server.New(server.Config{
 		Control: s.controller, Features: features, Metrics: metrics.Handler(s.controller), Log: s.log, Group: group,
 	})
-	s.socket = config.Socket
-	s.listener, err = server.Listen(config.Socket, group)
-	return err
+	s.socket = c.Socket
+	s.listener, err = server.Listen(c.Socket, group)
+	return aboutPath(err)
 }
 
-func (s *service) openDataPath(config ctl.Config, openSwitch opener) error {
+func (s *service) openDataPath(c config.Config, openSwitch opener) error {
 	there, err := interfaces()
 	if err != nil {
 		return fmt.Errorf("list the interfaces: %w", err)
 	}
-	if config.Ports, err = ctl.ExpandPorts(config.Ports, there); err != nil {
-		return err
+	if c.Ports, err = config.ExpandPorts(c.Ports, there); err != nil {
+		return mistake{err}
 	}
-	sw, closeSwitch, err := openSwitch(config)
+	sw, closeSwitch, err := openSwitch(c)
 	if err != nil {
-		return err
+		return aboutPorts(err)
 	}
 	s.sw = sw
 	s.close = append(s.close, closeSwitch)
 	return nil
 }
 
-func (s *service) openControl(config ctl.Config, state *store.Store) error {
+func (s *service) openControl(c config.Config, state *store.Store) error {
 	var ports []int
 	for _, p := range s.sw.Ports() {
 		if p.State.Open() {
@@ -107,7 +108,7 @@ func (s *service) openControl(config ctl.Config, state *store.Store) error {
 		return err
 	}
 	s.controller = ctl.New(ctl.Parts{
-		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: config.Perftest,
+		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: c.Perftest,
 	})
 	s.close = append(s.close, s.controller.Close)
 	s.controller.LogPorts()

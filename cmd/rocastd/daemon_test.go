@@ -15,6 +15,7 @@ import (
 
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/ctltest"
 )
 
@@ -31,21 +32,21 @@ members:
 `
 
 // twin opens a data path in memory.
-func twin(c ctl.Config) (ctl.Switch, func() error, error) {
+func twin(c config.Config) (ctl.Switch, func() error, error) {
 	return ctltest.NewSwitch(c.Ports...), func() error { return nil }, nil
 }
 
-func testConfig(t *testing.T) ctl.Config {
+func testConfig(t *testing.T) config.Config {
 	t.Helper()
 	dir := t.TempDir()
-	return ctl.Config{
+	return config.Config{
 		Ports: []string{"lo"}, Socket: filepath.Join(dir, "rocast.sock"), SocketGroup: fmt.Sprint(os.Getegid()),
 		StateDir: filepath.Join(dir, "state"), LogFormat: "json", LogLevel: "debug",
 	}
 }
 
 // start runs a daemon until stop is called, which returns its log.
-func start(t *testing.T, c ctl.Config, openSwitch opener) (client *api.Client, stop func() string) {
+func start(t *testing.T, c config.Config, openSwitch opener) (client *api.Client, stop func() string) {
 	t.Helper()
 	var out bytes.Buffer
 	log, err := newLog(c, &out)
@@ -71,8 +72,8 @@ func start(t *testing.T, c ctl.Config, openSwitch opener) (client *api.Client, s
 }
 
 func TestGroupsComeBackWithTheDaemon(t *testing.T) {
-	config, ctx := testConfig(t), context.Background()
-	client, stop := start(t, config, twin)
+	settings, ctx := testConfig(t), context.Background()
+	client, stop := start(t, settings, twin)
 	if _, err := client.CreateGroup(ctx, []byte(notOwned)); err != nil {
 		t.Fatal(err)
 	}
@@ -82,10 +83,10 @@ func TestGroupsComeBackWithTheDaemon(t *testing.T) {
 			t.Errorf("no %s in the log:\n%s", want, log)
 		}
 	}
-	if _, err := os.Stat(config.Socket); err == nil {
+	if _, err := os.Stat(settings.Socket); err == nil {
 		t.Error("the socket is still there")
 	}
-	client, _ = start(t, config, twin)
+	client, _ = start(t, settings, twin)
 	g, err := client.Group(ctx, "g1")
 	if err != nil || g.State != api.Waiting || g.Restored {
 		t.Errorf("%+v, %v: want it waiting for its members, and fresh: it carried nothing", g, err)
@@ -93,30 +94,30 @@ func TestGroupsComeBackWithTheDaemon(t *testing.T) {
 }
 
 func TestASecondDaemonOnTheStateDirectoryIsRefused(t *testing.T) {
-	config := testConfig(t)
-	start(t, config, twin)
-	log, err := newLog(config, io.Discard)
+	settings := testConfig(t)
+	start(t, settings, twin)
+	log, err := newLog(settings, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Socket += "2"
-	_, err = open(config, log, twin)
+	settings.Socket += "2"
+	_, err = open(settings, log, twin)
 	if want := fmt.Sprintf("is in use by the rocastd with PID %d", os.Getpid()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want that it %s", err, want)
 	}
 }
 
 func TestAStartThatFailsLeavesNothing(t *testing.T) {
-	config := testConfig(t)
-	log, err := newLog(config, io.Discard)
+	settings := testConfig(t)
+	log, err := newLog(settings, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(config.Socket, nil, 0o600); err != nil { // in the way of the last step
+	if err := os.WriteFile(settings.Socket, nil, 0o600); err != nil { // in the way of the last step
 		t.Fatal(err)
 	}
 	closed := false
-	if _, err := open(config, log, func(c ctl.Config) (ctl.Switch, func() error, error) {
+	if _, err := open(settings, log, func(c config.Config) (ctl.Switch, func() error, error) {
 		return ctltest.NewSwitch(c.Ports...), func() error { closed = true; return nil }, nil
 	}); err == nil || !strings.Contains(err.Error(), "something else than a socket has this name") {
 		t.Errorf("%v", err)
@@ -124,16 +125,16 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	if !closed {
 		t.Error("the data path is still open")
 	}
-	os.Remove(config.Socket)
-	start(t, config, twin) // the state directory is free again
+	os.Remove(settings.Socket)
+	start(t, settings, twin) // the state directory is free again
 }
 
 // Prometheus refuses a scrape in which two counters have one name.
 func TestTheRealCountersCanBeScraped(t *testing.T) {
-	config := testConfig(t)
-	start(t, config, twin)
+	settings := testConfig(t)
+	start(t, settings, twin)
 	scraper := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("unix", config.Socket)
+		return net.Dial("unix", settings.Socket)
 	}}}
 	answer, err := scraper.Get("http://rocastd" + api.MetricsPath)
 	if err != nil {

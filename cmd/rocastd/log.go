@@ -7,11 +7,11 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/rocast/rocast/ctl"
+	"github.com/rocast/rocast/ctl/config"
 )
 
 // newLog writes to out in the config's format.
-func newLog(c ctl.Config, out io.Writer) (*zap.Logger, error) {
+func newLog(c config.Config, out io.Writer) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(c.LogLevel)
 	if err != nil {
 		return nil, fmt.Errorf("log: %w", err)

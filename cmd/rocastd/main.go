@@ -4,12 +4,13 @@
 // and gives everything back on SIGTERM or SIGINT: programs, sockets, addresses. Groups stay in the state directory and come
 // back with the next start. The config is read at the start alone: SIGHUP changes nothing, and the log says so.
 //
-// It exits with 0 after a stop, with 1 when it could not start or go on, with 64 after wrong arguments, with 78 when the
-// config is not one to start with. packaging/rocastd.service does not try the last two again.
+// It exits with 0 after a stop, with 1 when it could not start or go on, with 64 after wrong arguments, with 78 when every
+// start with this config would fail in the same way. packaging/rocastd.service does not try the last two again.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,7 +20,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/rocast/rocast/ctl"
+	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/version"
 )
 
@@ -44,15 +45,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 	exit = exitUsage // until the arguments are understood
 	cmd := command(func(file string) error {
 		exit = exitConfig
-		config, err := ctl.LoadConfig(file)
+		c, err := config.Load(file)
 		if err == nil {
-			_, err = groupID(config.SocketGroup)
+			_, err = groupID(c.SocketGroup)
 		}
 		if err != nil {
 			return err
 		}
-		exit = exitError
-		return serve(ctx, config, hangups, stderr)
+		if err = serve(ctx, c, hangups, stderr); !errors.As(err, new(mistake)) {
+			exit = exitError
+		}
+		return err
 	})
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
@@ -65,7 +68,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 }
 
 func command(start func(configFile string) error) *cobra.Command {
-	var config string
+	var file string
 	cmd := &cobra.Command{
 		Use:           "rocastd",
 		Short:         "Carry RoCEv2 groups: one source's RC queue pair, many receivers",
@@ -73,22 +76,22 @@ func command(start func(configFile string) error) *cobra.Command {
 		Version:       version.Build().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE:          func(*cobra.Command, []string) error { return start(config) },
+		RunE:          func(*cobra.Command, []string) error { return start(file) },
 	}
-	cmd.Flags().StringVar(&config, "config", ctl.DefaultConfigFile, "config `file`")
+	cmd.Flags().StringVar(&file, "config", config.DefaultFile, "config `file`")
 	return cmd
 }
 
 // serve is the daemon's life.
-func serve(ctx context.Context, config ctl.Config, hangups <-chan os.Signal, stderr io.Writer) error {
-	log, err := newLog(config, stderr)
+func serve(ctx context.Context, c config.Config, hangups <-chan os.Signal, stderr io.Writer) error {
+	log, err := newLog(c, stderr)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go sayConfigStays(ctx, hangups, log)
-	d, err := open(config, log, openSwitch)
+	d, err := open(c, log, openSwitch)
 	if err != nil {
 		return err
 	}

@@ -38,20 +38,3 @@ func TestTheCommandLine(t *testing.T) {
 		}
 	}
 }
-
-// A start that fails for what may pass is no matter of the config: the unit has to try again.
-func TestAStartThatFailsIsTriedAgain(t *testing.T) {
-	dir := t.TempDir()
-	inTheWay := filepath.Join(dir, "state")
-	if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	config := filepath.Join(dir, "rocastd.yaml")
-	if err := os.WriteFile(config, []byte("ports: [lo]\nstateDir: "+inTheWay+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	var stdout, stderr bytes.Buffer
-	if exit := run(context.Background(), []string{"--config", config}, &stdout, &stderr); exit != exitError {
-		t.Errorf("exit %d, %s", exit, stderr.String())
-	}
-}

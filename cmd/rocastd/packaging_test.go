@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rocast/rocast/ctl"
+	"github.com/rocast/rocast/ctl/config"
 )
 
 // The unit and the program have to mean the same by an exit status. 2 is how a Go program ends that panics.
@@ -64,18 +64,18 @@ func TestInstallKeepsTheConfigAndNeedsNoGo(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info, err)
 		}
 	}
-	config := filepath.Join(root, "etc/rocast/rocastd.yaml")
-	if _, err := ctl.LoadConfig(config); err != nil {
+	installed := filepath.Join(root, "etc/rocast/rocastd.yaml")
+	if _, err := config.Load(installed); err != nil {
 		t.Errorf("the first installation's config: %v", err)
 	}
 	const edited = "ports: [enp1s0]\n"
-	if err := os.WriteFile(config, []byte(edited), 0o600); err != nil {
+	if err := os.WriteFile(installed, []byte(edited), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if output, err := makeInstall(build, root); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	if text, err := os.ReadFile(config); err != nil || string(text) != edited {
+	if text, err := os.ReadFile(installed); err != nil || string(text) != edited {
 		t.Errorf("after the second installation the config is %q, %v", text, err)
 	}
 }

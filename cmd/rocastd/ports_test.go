@@ -150,9 +150,9 @@ func TestThereAreProcessorsForAllWorkers(t *testing.T) {
 }
 
 func TestMoreWorkersThanCPUsAreTold(t *testing.T) {
-	config := testConfig(t)
-	config.Workers = runtime.NumCPU()
-	_, stop := start(t, config, twin)
+	settings := testConfig(t)
+	settings.Workers = runtime.NumCPU()
+	_, stop := start(t, settings, twin)
 	if log := stop(); !strings.Contains(log, "none is left for the kernel and for control") {
 		t.Errorf("not told:\n%s", log)
 	}

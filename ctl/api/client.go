@@ -17,6 +17,9 @@ import (
 const (
 	// DefaultSocket is where the daemon listens unless told otherwise.
 	DefaultSocket = "/run/rocast/rocast.sock"
+	// MaxSocketBytes is the length of the longest path: 107 bytes fit into a socket's address (unix(7)), and the daemon makes
+	// the socket under a name that is longer by 4 before it renames it.
+	MaxSocketBytes = 103
 
 	maxAnswerBytes = 1 << 30
 	answerWithin   = time.Minute // creating a group asks the kernel about every member

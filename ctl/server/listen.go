@@ -11,11 +11,12 @@ import (
 )
 
 const (
-	socketMode = 0o660
-	// maxPathBytes is what a Unix socket's address holds (unix(7)), less the name it has at first.
-	maxPathBytes = 107 - len(asideSuffix)
-	asideSuffix  = ".new"
+	socketMode  = 0o660
+	asideSuffix = ".new"
 )
+
+// ErrNotASocket is wrapped by the error of Listen when a file that is no socket has the path.
+var ErrNotASocket = errors.New("something else than a socket has this name; remove it, or set socket: in the config")
 
 // Listen opens the socket for root and for the group with the ID group. It is never there with another mode: it is made
 // aside and renamed. A socket nobody listens on, which a crash leaves, is replaced.
@@ -28,9 +29,6 @@ func Listen(path string, group int) (net.Listener, error) {
 }
 
 func listen(path string, group int) (net.Listener, error) {
-	if len(path) > maxPathBytes {
-		return nil, fmt.Errorf("its path is longer than %d bytes; write a shorter one", maxPathBytes)
-	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -71,7 +69,7 @@ func refuseLiving(path string) error {
 		return err
 	}
 	if info.Mode().Type() != os.ModeSocket {
-		return errors.New("something else than a socket has this name; remove it, or set socket: in the config")
+		return ErrNotASocket
 	}
 	conn, err := net.Dial("unix", path)
 	if errors.Is(err, unix.ECONNREFUSED) {

@@ -39,6 +39,16 @@ type seen struct {
 // errGone: no interface has the name.
 var errGone = errors.New("no interface has this name; `ip link` lists those there are")
 
+// ErrConfig is what an error of Open is when every Open with the same Config
+// would repeat it on the interfaces as they are.
+var ErrConfig = errors.New("the interfaces do not have what the config asks for")
+
+// misfit marks an error as ErrConfig and keeps its sentence.
+type misfit struct{ error }
+
+func (misfit) Is(target error) bool { return target == ErrConfig }
+func (m misfit) Unwrap() error      { return m.error }
+
 // look reads what the kernel knows of an interface.
 func look(name string) (seen, error) {
 	link, err := netlink.LinkByName(name)
@@ -49,7 +59,7 @@ func look(name string) (seen, error) {
 	}
 	a := link.Attrs()
 	if len(a.HardwareAddr) != len(roce.MAC{}) {
-		return seen{}, errors.New("it is not an Ethernet interface; name one towards hosts")
+		return seen{}, misfit{errors.New("it is not an Ethernet interface; name one towards hosts")}
 	}
 	now := seen{ifIndex: a.Index, mac: roce.MAC(a.HardwareAddr), mtu: a.MTU}
 	// Drivers that do not tell have the state "unknown".
@@ -66,11 +76,11 @@ func look(name string) (seen, error) {
 func (now seen) carries(name string, workers int) error {
 	q := now.queues
 	if has := min(q.rx, q.tx); has < workers {
-		return fmt.Errorf("it has %d RX and %d TX queues for %d workers; `ethtool -L %s combined %d` (or rx %d tx %d) gives it more, or use fewer workers",
-			q.rx, q.tx, workers, name, workers, workers, workers)
+		return misfit{fmt.Errorf("it has %d RX and %d TX queues for %d workers; `ethtool -L %s combined %d` (or rx %d tx %d) gives it more, or use fewer workers",
+			q.rx, q.tx, workers, name, workers, workers, workers)}
 	}
 	if q.rx > bpf.QueuesMax {
-		return fmt.Errorf("it has %d RX queues and %d can be served; reduce them with `ethtool -L %s combined %d`", q.rx, bpf.QueuesMax, name, bpf.QueuesMax)
+		return misfit{fmt.Errorf("it has %d RX queues and %d can be served; reduce them with `ethtool -L %s combined %d`", q.rx, bpf.QueuesMax, name, bpf.QueuesMax)}
 	}
 	return nil
 }

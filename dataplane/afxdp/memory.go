@@ -23,8 +23,8 @@ const (
 // queueShare is how many chunks each of a worker's queues gets to receive into.
 func queueShare(queues int) (int, error) {
 	if queues*minQueueChunks > receiveChunks {
-		return 0, fmt.Errorf("the ports have %d queues for each worker and there is packet memory for %d; give each port fewer with `ethtool -L PORT combined N`, or name fewer ports",
-			queues, receiveChunks/minQueueChunks)
+		return 0, misfit{fmt.Errorf("the ports have %d queues for each worker and there is packet memory for %d; give each port fewer with `ethtool -L PORT combined N`, or name fewer ports",
+			queues, receiveChunks/minQueueChunks)}
 	}
 	return divide(receiveChunks, queues), nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/dataplane"
@@ -70,7 +71,7 @@ type worker struct {
 }
 
 // Open attaches to the ports that are there. One that is there and cannot be
-// opened is an error; nothing is left behind after one.
+// opened is an error; nothing is left behind after one. See ErrConfig.
 func Open(c Config) (*Switch, error) {
 	s := &Switch{warned: map[string]bool{}}
 	if err := s.open(c); err != nil {
@@ -108,7 +109,11 @@ func (s *Switch) open(c Config) (err error) {
 		if f.info.State == dataplane.PortGone {
 			continue
 		}
-		if err := s.openPort(f, now[i]); err != nil {
+		err := s.openPort(f, now[i])
+		if c.Mode == ModeZeroCopy && errors.Is(err, unix.EOPNOTSUPP) {
+			err = misfit{err}
+		}
+		if err != nil {
 			return fmt.Errorf("open port %s: %w", f.info.Name, err)
 		}
 	}

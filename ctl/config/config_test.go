@@ -1,4 +1,4 @@
-package ctl
+package config
 
 import (
 	"net/netip"
@@ -14,7 +14,7 @@ import (
 )
 
 func TestConfigDefaults(t *testing.T) {
-	got, err := ParseConfig([]byte("ports: [eth1, 'eth2*']\n"))
+	got, err := Parse([]byte("ports: [eth1, 'eth2*']\n"))
 	want := Config{
 		Ports: []string{"eth1", "eth2*"}, Socket: "/run/rocast/rocast.sock", SocketGroup: "root", StateDir: "/var/lib/rocast",
 		Mode: "copy", LogFormat: "console", LogLevel: "info",
@@ -25,7 +25,7 @@ func TestConfigDefaults(t *testing.T) {
 }
 
 func TestConfigTakesEveryKey(t *testing.T) {
-	got, err := ParseConfig([]byte(`
+	got, err := Parse([]byte(`
 ports: [eth1]
 socket: /tmp/s
 socketGroup: rdma
@@ -40,7 +40,7 @@ perftest:
 	want := Config{
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Workers: 2,
 		LogFormat: "json", LogLevel: "debug",
-		Perftest: []perftest.Config{{GroupIP: addr("10.77.0.100"), Receivers: []netip.Addr{addr("10.77.0.2"), addr("10.77.0.3")}, Port: 18516}},
+		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
@@ -49,14 +49,14 @@ perftest:
 
 // The example people start from is read as it is shipped, and with every comment that is a key taken for one.
 func TestTheShippedExampleIsRead(t *testing.T) {
-	text, err := os.ReadFile("../packaging/rocastd.yaml")
+	text, err := os.ReadFile("../../packaging/rocastd.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ParseConfig(text); err != nil {
+	if _, err := Parse(text); err != nil {
 		t.Error(err)
 	}
-	if _, err := ParseConfig([]byte(regexp.MustCompile(`(?m)^#(\S)`).ReplaceAllString(string(text), "$1"))); err != nil {
+	if _, err := Parse([]byte(regexp.MustCompile(`(?m)^#(\S)`).ReplaceAllString(string(text), "$1"))); err != nil {
 		t.Errorf("uncommented: %v", err)
 	}
 }
@@ -69,18 +69,19 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is no glob; close its brackets`},
 		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is not known here; known are ports, socket, socketGroup, stateDir, mode, wait, workers, log, perftest`},
 		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" depends on where the daemon is started; write a path that begins with /`},
+		{"ports: [eth1]\nsocket: /" + strings.Repeat("s", 103) + "\n", `line 2: socket "/` + strings.Repeat("s", 103) + `" is longer than the 103 bytes that a socket's path can have; write a shorter one`},
 		{"ports: [eth1]\nmode: fast\n", `line 2: mode "fast" is not one of ["copy" "zero-copy" "generic"]`},
 		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9}\n", "line 3: perftest 1 has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run"},
 		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.2}\n", "line 4: perftest 2 has the groupIP 10.0.0.9 like the one before; keep one"},
 		{"ports: [eth1]\nlog:\n  level: loud\n", `line 3: log: level "loud" is not one of ["debug" "info" "warn" "error"]`},
 	} {
-		if _, err := ParseConfig([]byte(c.text)); err == nil || err.Error() != c.want {
+		if _, err := Parse([]byte(c.text)); err == nil || err.Error() != c.want {
 			t.Errorf("%q\ngot  %v\nwant %s", c.text, err, c.want)
 		}
 	}
 	file := filepath.Join(t.TempDir(), "none.yaml")
 	want := "read the config: open " + file + ": no such file or directory; write one, or name another with --config"
-	if _, err := LoadConfig(file); err == nil || err.Error() != want {
+	if _, err := Load(file); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 }

@@ -1,19 +1,18 @@
-package ctl
+package config
 
 import (
 	"fmt"
 	"os"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// DefaultConfigFile is read unless rocastd is told otherwise.
-const DefaultConfigFile = "/etc/rocast/rocastd.yaml"
+// DefaultFile is read unless rocastd is told otherwise.
+const DefaultFile = "/etc/rocast/rocastd.yaml"
 
 // Config is the daemon's config file. packaging/rocastd.yaml explains it to its users.
 type Config struct {
@@ -36,21 +35,21 @@ var (
 	logLevels  = []string{"debug", "info", "warn", "error"}
 )
 
-// LoadConfig reads a config file.
-func LoadConfig(file string) (Config, error) {
+// Load reads a config file.
+func Load(file string) (Config, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return Config{}, fmt.Errorf("read the config: %w; write one, or name another with --config", err)
 	}
-	c, err := ParseConfig(text)
+	c, err := Parse(text)
 	if err != nil {
 		return Config{}, fmt.Errorf("%s: %w", file, err)
 	}
 	return c, nil
 }
 
-// ParseConfig reads the text of a config file and fills in what it leaves out. Its error is a yamldoc.Error.
-func ParseConfig(text []byte) (Config, error) {
+// Parse reads the text of a config file and fills in what it leaves out. Its error is a yamldoc.Error.
+func Parse(text []byte) (Config, error) {
 	c := Config{Socket: api.DefaultSocket, SocketGroup: "root", StateDir: "/var/lib/rocast", Mode: modes[0], LogFormat: logFormats[0], LogLevel: "info"}
 	document, err := yamldoc.Parse(text, "the config")
 	if err != nil {
@@ -59,7 +58,7 @@ func ParseConfig(text []byte) (Config, error) {
 	wait := waits[0]
 	err = document.Fields(
 		yamldoc.Field{Key: "ports", Set: c.readPorts, Needed: "ports: [NAME or GLOB, ...], the interfaces to carry groups on"},
-		yamldoc.Field{Key: "socket", Set: yamldoc.Into(&c.Socket, absolutePath)},
+		yamldoc.Field{Key: "socket", Set: yamldoc.Into(&c.Socket, socketPath)},
 		yamldoc.Field{Key: "socketGroup", Set: yamldoc.Into(&c.SocketGroup, yamldoc.Value.Text)},
 		yamldoc.Field{Key: "stateDir", Set: yamldoc.Into(&c.StateDir, absolutePath)},
 		yamldoc.Field{Key: "mode", Set: yamldoc.Into(&c.Mode, oneOf(modes))},
@@ -120,6 +119,14 @@ func absolutePath(v yamldoc.Value) (string, error) {
 	return text, err
 }
 
+func socketPath(v yamldoc.Value) (string, error) {
+	text, err := absolutePath(v)
+	if err == nil && len(text) > api.MaxSocketBytes {
+		err = v.Errorf("%q is longer than the %d bytes that a socket's path can have; write a shorter one", text, api.MaxSocketBytes)
+	}
+	return text, err
+}
+
 // workers reads a number of threads. A port cannot have more queues than this anyway.
 func workers(v yamldoc.Value) (int, error) {
 	n, err := v.Uint(64)
@@ -137,40 +144,4 @@ func oneOf(words []string) func(yamldoc.Value) (string, error) {
 		}
 		return text, err
 	}
-}
-
-// Interface is what ExpandPorts has to know of one.
-type Interface struct {
-	Name string
-	// Plain: Ethernet that leads to hosts by itself. A glob passes over what is not: loopback, bridges, VLAN devices.
-	Plain bool
-}
-
-// ExpandPorts returns the names that patterns stand for among the interfaces there are, each once, in the order of patterns. A
-// name stands for itself, whether there is such an interface yet or not. A glob that matches nothing names no port.
-func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
-	var names []string
-	for _, pattern := range patterns {
-		found := false
-		for _, i := range interfaces {
-			match, err := path.Match(pattern, i.Name)
-			if err != nil {
-				return nil, fmt.Errorf("ports: %q is no glob: %w", pattern, err)
-			}
-			if i.Name != pattern && (!match || !i.Plain) {
-				continue
-			}
-			found = true
-			if !slices.Contains(names, i.Name) {
-				names = append(names, i.Name)
-			}
-		}
-		switch isGlob := strings.ContainsAny(pattern, `*?[\`); {
-		case !found && isGlob:
-			return nil, fmt.Errorf("ports: no interface matches %s; ip link lists those there are, and one that comes later needs its name here", pattern)
-		case !found && !slices.Contains(names, pattern):
-			names = append(names, pattern)
-		}
-	}
-	return names, nil
 }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// tryStart runs a daemon that is not to come up, and returns its exit status and its last line.
+func (b *box) tryStart(t *testing.T, config string) (exit int, line string) {
+	t.Helper()
+	if err := os.WriteFile(b.config, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asDaemon+"="+b.config)
+	var output []byte
+	err := b.Do(func() (err error) {
+		up := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+		defer up.Stop()
+		output, err = cmd.CombinedOutput()
+		return err
+	})
+	if exited := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exited) {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(output)), "\n")
+	return cmd.ProcessState.ExitCode(), lines[len(lines)-1]
+}
+
+// What the next start would only repeat ends with the status that the unit does not try again.
+func TestAMistakeInTheConfigIsNotTriedAgain(t *testing.T) {
+	b := newBox(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	long := filepath.Join(dir, strings.Repeat("x", 100))
+	for _, c := range []struct{ change, want string }{
+		{"ports: [lo]", "open port lo: it is not an Ethernet interface"},
+		{"ports: ['enp*']", "ports: no interface matches enp*"},
+		{"ports: [eth1, eth2]\nworkers: 2", "open port eth1: it has 1 RX and 1 TX queues for 2 workers"},
+		{"ports: [eth1, eth2]\nmode: zero-copy", "open port eth1: "},
+		{"ports: [eth1]\nsocket: " + long, "line 2: socket "},
+		{"ports: [eth1]\nsocket: " + file, "something else than a socket has this name"},
+		{"ports: [eth1]\nsocket: " + file + "/rocast.sock", "open the socket " + file + "/rocast.sock: "},
+		{"ports: [eth1]\nstateDir: " + file, "create the state directory: "},
+	} {
+		for _, key := range []string{"socket", "stateDir"} {
+			if !strings.Contains(c.change, key+":") {
+				c.change += fmt.Sprintf("\n%s: %s", key, filepath.Join(dir, key))
+			}
+		}
+		if exit, line := b.tryStart(t, c.change+"\n"); exit != exitConfig || !strings.Contains(line, c.want) {
+			t.Errorf("%s\nexit %d, %s; want %d, %s", c.change, exit, line, exitConfig, c.want)
+		}
+	}
+}
+
+// A start that fails for what may pass is no matter of the config: the unit has to try again.
+func TestAStartThatFailsForWhatMayPassIsTriedAgain(t *testing.T) {
+	b := newBox(t)
+	text, err := os.ReadFile(b.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.start(t)
+	if exit, line := b.tryStart(t, string(text)); exit != exitError || !strings.Contains(line, "is in use by the rocastd with PID") {
+		t.Errorf("beside another daemon: exit %d, %s", exit, line)
+	}
+	dir := t.TempDir()
+	beside := fmt.Sprintf("ports: [eth1]\nsocket: %s\nstateDir: %s\n", filepath.Join(dir, "rocast.sock"), filepath.Join(dir, "state"))
+	if exit, line := b.tryStart(t, beside); exit != exitError || !strings.Contains(line, "open port eth1: ") {
+		t.Errorf("beside another daemon on the same port: exit %d, %s", exit, line)
+	}
+}
