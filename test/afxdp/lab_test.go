@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -21,48 +22,41 @@ import (
 )
 
 const (
-	groupQPN  = 1
+	groupQPN  = 0x21
 	memoryVA  = 0x10000
 	memoryKey = 0x77
 	sourceQPN = 17
-	sourcePSN = 0xFFFF80 // the wrap is near
+	sourcePSN = 0xFFFF80 // wraps after 128 packets
 	patience  = 60 * time.Second
 )
 
-var groupIP = netip.MustParseAddr("10.77.3.100")
+var (
+	groupIP = netip.MustParseAddr("10.77.3.100")
+	boxIP   = netip.MustParseAddr("10.77.3.254") // the bridge's own address
+)
 
-// lab is a bed with a switch on its ports and a group of host 0 to the rest.
+// lab is a bed whose box runs a switch. Host 0 is the source of every group. The last hosts are strangers: no group has
+// them as members. The hosts in between are receivers.
 type lab struct {
 	*bed.Bed
-	sw     *afxdp.Switch
-	group  *mft.Group
-	source *endpoint.QP
-	sinks  []*sink
+	sw        *afxdp.Switch
+	strangers int
+	groups    int
 }
 
-type sink struct {
-	qp     *endpoint.QP
-	memory []byte
-}
-
-type options struct {
+// labOptions say what the bed and the switch are like.
+type labOptions struct {
 	bed.Options
-	mode    afxdp.Mode
-	workers int
-	pathMTU int
-	memory  int
-	rnic    func(*rnic.Config)
+	mode      afxdp.Mode
+	workers   int
+	strangers int // of bed.Options.Hosts
 }
 
-func newLab(t *testing.T, o options) *lab {
+// newLab builds the bed and runs a switch without groups on all ports of the box.
+func newLab(t *testing.T, o labOptions) *lab {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for network namespaces and AF_XDP")
-	}
-	if o.pathMTU == 0 {
-		o.pathMTU = 1024
-	}
-	l := &lab{}
+	needRoot(t)
+	l := &lab{strangers: o.strangers}
 	var err error
 	if l.Bed, err = bed.New(o.Options); errors.Is(err, unix.EPERM) {
 		t.Skipf("needs CAP_NET_ADMIN and CAP_SYS_ADMIN: %v", err)
@@ -76,135 +70,253 @@ func newLab(t *testing.T, o options) *lab {
 		return err
 	})
 	check(t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() { defer close(ended); l.sw.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-		// Every chunk is accounted for after every story.
-		check(t, l.sw.Audit())
-		check(t, l.sw.Close())
-	})
-	l.group = l.describe(o)
-	_, err = l.sw.Add(l.group)
-	check(t, err)
-	l.connect(t, o)
+	run(t, l.sw)
 	return l
 }
 
-// ownGroupIP makes the box's kernel answer ARP for the group.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root for network namespaces and AF_XDP")
+	}
+}
+
+// run lets a switch move frames until the test ends. At the end every buffer of the switch must be accounted for.
+func run(t *testing.T, sw *afxdp.Switch) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); sw.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		check(t, sw.Audit())
+		check(t, sw.Close())
+	})
+}
+
+// ownGroupIP makes the kernel of the box answer ARP requests for the group's IP.
 func (l *lab) ownGroupIP(t *testing.T) {
 	t.Helper()
 	_, err := l.Box.Exec("ip", "address", "add", groupIP.String()+"/32", "dev", bed.Bridge)
 	check(t, err)
 }
 
-func (l *lab) describe(o options) *mft.Group {
-	g := &mft.Group{
-		Name: "story", IP: groupIP, QPN: groupQPN, PathMTU: o.pathMTU,
-		Memory: []mft.VirtualRegion{{VA: memoryVA, Length: uint64(o.memory), RKey: memoryKey}},
-		Source: mft.Source{Leg: l.leg(0, sourceQPN), FirstPSN: sourcePSN},
+// eventually waits until done returns true. It yields the processor between two calls instead of sleeping.
+func (l *lab) eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !done(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %v; ports %+v, counters %v", what, patience, l.sw.Ports(), l.sw.Counters())
+		}
 	}
-	for i := 1; i < len(l.Hosts); i++ {
+}
+
+// counter reads one counter of a switch by its name.
+func counter(t *testing.T, sw *afxdp.Switch, name string) uint64 {
+	t.Helper()
+	for _, c := range sw.Counters() {
+		if c.Name == name {
+			return c.Value
+		}
+	}
+	t.Fatalf("the switch has no counter %s", name)
+	return 0
+}
+
+// groupOptions say what a group is like.
+type groupOptions struct {
+	addressing mft.Addressing
+	pathMTU    int // bytes; 0: 1024
+	memory     int // bytes
+	rnic       func(*rnic.Config)
+}
+
+// group is a group in the switch, and the queue pairs of its members.
+type group struct {
+	*mft.Group
+	lab       *lab
+	source    *endpoint.QP
+	receivers []*receiver
+}
+
+// receiver is a member that is written to.
+type receiver struct {
+	qp     *endpoint.QP
+	rnic   *endpoint.Endpoint
+	memory []byte
+}
+
+// addGroup makes a group of all hosts but the strangers, and connects the queue pairs of its members to it.
+func (l *lab) addGroup(t *testing.T, o groupOptions) *group {
+	t.Helper()
+	if o.pathMTU == 0 {
+		o.pathMTU = 1024
+	}
+	g := &group{lab: l, Group: l.describe(o)}
+	l.groups++
+	_, err := l.sw.Add(g.Group)
+	check(t, err)
+	g.connect(t, o)
+	return g
+}
+
+// describe is the group as control would build it from a group file. Several groups of one lab have different numbers.
+func (l *lab) describe(o groupOptions) *mft.Group {
+	sourceSees, receiversSee := l.addresses(o.addressing)
+	n := l.groups
+	g := &mft.Group{
+		Name: "story", IP: sourceSees, Addressing: o.addressing, QPN: roce.QPN(groupQPN + n), PathMTU: o.pathMTU,
+		Memory: []mft.VirtualRegion{{VA: memoryVA, Length: uint64(o.memory), RKey: memoryKey}},
+		Source: mft.Source{Leg: l.leg(0, roce.QPN(sourceQPN+n), sourceSees), FirstPSN: sourcePSN},
+	}
+	for i := 1; i < len(l.Hosts)-l.strangers; i++ {
 		g.Paths = append(g.Paths, mft.Path{
-			Leg: l.leg(i, roce.QPN(100+i)), RemoteQPN: groupQPN, FirstPSN: roce.PSN(1000 * i),
-			Regions: []mft.Region{{VA: uint64(i) << 40, Length: uint64(o.memory), RKey: uint32(0x1000 + i)}},
+			Leg: l.leg(i, roce.QPN(100*(n+1)+i), receiversSee), RemoteQPN: g.QPN, FirstPSN: roce.PSN(1000 * i),
+			Regions: []mft.Region{{
+				VA: uint64(n+1)<<48 + uint64(i)<<40, Length: uint64(o.memory), RKey: uint32(0x1000*(n+1) + i),
+			}},
 		})
 	}
 	return g
 }
 
-func (l *lab) leg(i int, qpn roce.QPN) mft.Leg {
+// addresses are the peer IPs of the source's queue pair and of the receivers' queue pairs.
+func (l *lab) addresses(a mft.Addressing) (sourceSees, receiversSee netip.Addr) {
+	switch a {
+	case mft.ByVirtualQPN:
+		return l.Hosts[1].IP, l.Hosts[0].IP
+	case mft.BySwitchIP:
+		return boxIP, boxIP
+	}
+	return groupIP, groupIP
+}
+
+// leg is the way to a queue pair of host i, whose frames come from the address that this queue pair has as its peer.
+func (l *lab) leg(i int, qpn roce.QPN, from netip.Addr) mft.Leg {
 	h := l.Hosts[i]
-	leg := mft.Leg{Port: mft.PortID(i), Src: groupIP, Dst: h.IP, DestQPN: qpn}
+	leg := mft.Leg{Port: mft.PortID(i), Src: from, Dst: h.IP, DestQPN: qpn}
 	leg.L2Bytes = uint8(copy(leg.L2[:], roce.AppendEthernet(nil, h.RNIC.MAC(), roce.MAC(h.Port.MAC), 0x0800)))
 	return leg
 }
 
-func (l *lab) connect(t *testing.T, o options) {
+func (g *group) connect(t *testing.T, o groupOptions) {
+	t.Helper()
+	for i := range g.Paths {
+		p := &g.Paths[i]
+		r := &receiver{rnic: g.lab.Hosts[p.Port].RNIC, memory: make([]byte, o.memory)}
+		check(t, r.rnic.Register(rnic.Region{
+			VA: p.Regions[0].VA, RKey: p.Regions[0].RKey, Access: rnic.RemoteWrite, Bytes: r.memory,
+		}))
+		r.qp = open(t, r.rnic, o, p.DestQPN, 0)
+		dial(t, r.qp, endpoint.Peer{IP: p.Src, QPN: g.QPN, PSN: p.FirstPSN})
+		g.receivers = append(g.receivers, r)
+	}
+	g.source = open(t, g.lab.Hosts[0].RNIC, o, g.Source.DestQPN, sourcePSN)
+	dial(t, g.source, endpoint.Peer{IP: g.Source.Src, QPN: g.QPN})
+}
+
+// open makes a queue pair.
+func open(t *testing.T, host *endpoint.Endpoint, o groupOptions, qpn roce.QPN, psn roce.PSN) *endpoint.QP {
+	t.Helper()
+	c := rnic.Defaults()
+	c.QPN, c.SendPSN, c.MTUBytes = qpn, psn, o.pathMTU
+	if o.rnic != nil {
+		o.rnic(&c)
+	}
+	qp, err := host.NewQP(c)
+	check(t, err)
+	return qp
+}
+
+func dial(t *testing.T, qp *endpoint.QP, peer endpoint.Peer) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	config := func(qpn, psn int) rnic.Config {
-		c := rnic.Defaults()
-		c.QPN, c.SendPSN, c.MTUBytes = roce.QPN(qpn), roce.PSN(psn), o.pathMTU
-		if o.rnic != nil {
-			o.rnic(&c)
-		}
-		return c
-	}
-	for i := 1; i < len(l.Hosts); i++ {
-		p := &l.group.Paths[i-1]
-		s := &sink{memory: make([]byte, o.memory)}
-		check(t, l.Hosts[i].RNIC.Register(rnic.Region{
-			VA: p.Regions[0].VA, RKey: p.Regions[0].RKey, Access: rnic.RemoteWrite, Bytes: s.memory,
-		}))
-		var err error
-		s.qp, err = l.Hosts[i].RNIC.NewQP(config(100+i, 0))
-		check(t, err)
-		check(t, s.qp.Connect(ctx, endpoint.Peer{IP: groupIP, QPN: groupQPN, PSN: p.FirstPSN}))
-		l.sinks = append(l.sinks, s)
-	}
-	var err error
-	l.source, err = l.Hosts[0].RNIC.NewQP(config(sourceQPN, sourcePSN))
-	check(t, err)
-	check(t, l.source.Connect(ctx, endpoint.Peer{IP: groupIP, QPN: groupQPN}))
+	check(t, qp.Connect(ctx, peer))
 }
 
-// write WRITEs random data in messages of so many bytes and waits until the
-// source says that it is done.
-func (l *lab) write(t *testing.T, messageBytes int) []byte {
+// write fills the group's memory with random data, in WRITEs of messageBytes. It waits for each WRITE to complete with
+// success.
+func (g *group) write(t *testing.T, messageBytes int) []byte {
 	t.Helper()
-	data := make([]byte, len(l.sinks[0].memory))
-	rand.NewChaCha8([32]byte{1}).Read(data)
+	data := random(len(g.receivers[0].memory), 1)
 	for off := 0; off < len(data); off += messageBytes {
-		part := data[off:min(off+messageBytes, len(data))]
-		check(t, l.source.PostWrite(0, part, rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey}))
-		if c := l.completion(t); c.Status != rnic.Success {
-			t.Fatalf("WRITE at %d: %v; switch %v", off, c, l.sw.Counters())
-		}
+		g.post(t, off, data[off:min(off+messageBytes, len(data))])
+		g.succeeds(t)
 	}
 	return data
 }
 
-func (l *lab) completion(t *testing.T) rnic.Completion {
+// post posts a WRITE to an offset of the group's memory.
+func (g *group) post(t *testing.T, off int, data []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	c, err := l.source.Wait(ctx)
+	check(t, g.source.PostWrite(uint64(off), data, rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey}))
+}
+
+// succeeds waits for the oldest completion of the source, which has to be a success.
+func (g *group) succeeds(t *testing.T) {
+	t.Helper()
+	if c := g.completion(t); c.Status != rnic.Success {
+		t.Fatalf("the source's work request ended with %v; switch %v", c, g.lab.sw.Counters())
+	}
+}
+
+func random(n int, seed byte) []byte {
+	data := make([]byte, n)
+	rand.NewChaCha8([32]byte{seed}).Read(data)
+	return data
+}
+
+func (g *group) completion(t *testing.T) rnic.Completion {
+	t.Helper()
+	c, err := wait(t, g.source)
 	if err != nil {
-		state, _ := l.sw.GroupState(l.group.ID)
-		t.Fatalf("no completion: %v\nsource %v\ngroup %+v", err, l.Hosts[0].RNIC.Counters(), state)
+		state, _ := g.lab.sw.GroupState(g.ID)
+		t.Fatalf("no completion: %v\nsource %v\ngroup %+v", err, g.lab.Hosts[0].RNIC.Counters(), state)
 	}
 	return c
 }
 
-// holds checks that every receiver has the data, that nobody was told or sent
-// anything wrong, and that the worker lost no buffer.
-func (l *lab) holds(t *testing.T, data []byte) {
+func wait(t *testing.T, qp *endpoint.QP) (rnic.Completion, error) {
 	t.Helper()
-	for i, s := range l.sinks {
-		host := l.Hosts[1+i].RNIC
-		host.Freeze(func() {
-			if !bytes.Equal(s.memory, data) {
-				t.Errorf("receiver %d's memory differs", i+1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return qp.Wait(ctx)
+}
+
+// holds checks that every receiver has the data, and that neither a receiver nor the source got a frame that a correct
+// peer would not have sent.
+func (g *group) holds(t *testing.T, data []byte) {
+	t.Helper()
+	for i, r := range g.receivers {
+		r.rnic.Freeze(func() {
+			if !bytes.Equal(r.memory, data) {
+				t.Errorf("the memory of receiver %d differs from the source's data", i+1)
 			}
 		})
-		if c := host.Counters(); c.Rejected() != 0 {
+		if c := r.rnic.Counters(); c.Rejected() != 0 {
 			t.Errorf("receiver %d refused frames: %v", i+1, c.ByName())
 		}
+		if c, any := r.qp.Poll(); any {
+			t.Errorf("receiver %d completed a work request, and the source sent nothing that uses one: %v", i+1, c)
+		}
 	}
-	c := l.Hosts[0].RNIC.Counters()
-	if v, any := l.source.Violation(); any {
-		t.Errorf("the source was told a lie: %v", v)
+	g.heardTruth(t)
+}
+
+// heardTruth checks what the source was told.
+func (g *group) heardTruth(t *testing.T) {
+	t.Helper()
+	c := g.lab.Hosts[0].RNIC.Counters()
+	if v, any := g.source.Violation(); any {
+		t.Errorf("the source got a response that no responder may send: %v", v)
 	}
-	// After a timeout an ACK that was on its way is ahead of the resend
-	// through nobody's fault, and a resent packet that everyone has is
-	// acknowledged with the receivers' newest MSN.
+	// Two things are allowed after a timeout. An ACK that was on its way can be ahead of the resent packets. A resent
+	// packet that every receiver has is acknowledged with the receivers' newest MSN.
 	odd := c.Get(rnic.ResponsesAheadOfResend) + c.Get(rnic.ACKsWrongMSN)
 	if n := c.Rejected(); n != 0 || odd != 0 && c.Get(rnic.Timeouts) == 0 {
-		t.Errorf("the source heard what it should not: %v", c.ByName())
+		t.Errorf("the source got frames that it should not get: %v", c.ByName())
 	}
 }
 

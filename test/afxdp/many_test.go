@@ -2,7 +2,6 @@ package afxdp
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/rocast/rocast/internal/rnic"
@@ -12,13 +11,12 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// A group of 512 receivers behind three ports: every host has many QPs, told
-// apart by what each has for its remote QPN.
+// A group has 512 receivers behind three ports. Every host has many QPs, and each of them has another remote QPN.
 func TestFiveHundredTwelveReceivers(t *testing.T) {
 	const receivers, bytesEach = 512, 10_000
-	l := newLab(t, options{Options: bed.Options{Hosts: 4}, memory: bytesEach})
-	check(t, l.sw.Remove(l.group.ID))
-	g := l.describe(options{pathMTU: 1024, memory: bytesEach})
+	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}})
+	o := groupOptions{pathMTU: 1024, memory: bytesEach}
+	g := &group{lab: l, Group: l.describe(o)}
 	one := g.Paths
 	g.Paths = nil
 	for n := range receivers {
@@ -27,9 +25,10 @@ func TestFiveHundredTwelveReceivers(t *testing.T) {
 		p.Regions = []mft.Region{{VA: uint64(n+1) << 32, Length: bytesEach, RKey: uint32(5000 + n)}}
 		g.Paths = append(g.Paths, p)
 	}
-	_, err := l.sw.Add(g)
+	_, err := l.sw.Add(g.Group)
 	check(t, err)
 
+	o.rnic = func(c *rnic.Config) { c.SendDepth, c.RecvDepth = 1, 1 }
 	memory := map[uint32][]byte{}
 	for i := range g.Paths {
 		p := &g.Paths[i]
@@ -37,18 +36,14 @@ func TestFiveHundredTwelveReceivers(t *testing.T) {
 		r := rnic.Region{VA: p.Regions[0].VA, RKey: p.Regions[0].RKey, Access: rnic.RemoteWrite, Bytes: make([]byte, bytesEach)}
 		check(t, host.Register(r))
 		memory[r.RKey] = r.Bytes
-		c := rnic.Defaults()
-		c.QPN, c.MTUBytes, c.SendDepth, c.RecvDepth = p.DestQPN, g.PathMTU, 1, 1
-		qp, err := host.NewQP(c)
-		check(t, err)
-		check(t, qp.Connect(t.Context(), endpoint.Peer{IP: groupIP, QPN: p.RemoteQPN, PSN: p.FirstPSN}))
+		dial(t, open(t, host, o, p.DestQPN, 0), endpoint.Peer{IP: groupIP, QPN: p.RemoteQPN, PSN: p.FirstPSN})
 	}
-	data := make([]byte, bytesEach)
-	rand.NewChaCha8([32]byte{2}).Read(data)
-	check(t, l.source.PostWrite(0, data, rnic.Remote{VA: memoryVA, RKey: memoryKey}))
-	if c := l.completion(t); c.Status != rnic.Success {
-		t.Fatalf("WRITE ended with %v", c)
-	}
+	g.source = open(t, l.Hosts[0].RNIC, o, sourceQPN, sourcePSN)
+	dial(t, g.source, endpoint.Peer{IP: groupIP, QPN: groupQPN})
+
+	data := random(bytesEach, 2)
+	g.post(t, 0, data)
+	g.succeeds(t)
 	for port := 1; port < 4; port++ {
 		l.Hosts[port].RNIC.Freeze(func() {
 			for _, p := range g.Paths {
@@ -58,7 +53,7 @@ func TestFiveHundredTwelveReceivers(t *testing.T) {
 			}
 		})
 	}
-	if v, any := l.source.Violation(); any {
-		t.Errorf("the source was told a lie: %v", v)
+	if v, any := g.source.Violation(); any {
+		t.Errorf("the source got a response that no responder may send: %v", v)
 	}
 }

@@ -9,62 +9,88 @@ import (
 )
 
 func TestWriteReachesEveryReceiver(t *testing.T) {
-	for name, o := range map[string]options{
+	for name, c := range map[string]struct {
+		lab   labOptions
+		group groupOptions
+	}{
 		"native":        {},
-		"generic":       {mode: afxdp.ModeGeneric},
-		"path MTU 4096": {pathMTU: 4096, Options: bed.Options{MTU: 4200}},
-		"two queues":    {Options: bed.Options{Queues: 2}},
-		"two workers":   {workers: 2, Options: bed.Options{Queues: 2}},
-		"two workers, path MTU 4096": {
-			workers: 2, pathMTU: 4096, Options: bed.Options{Queues: 2, MTU: 4200},
-		},
-		"one receiver": {Options: bed.Options{Hosts: 2}},
+		"generic":       {lab: labOptions{mode: afxdp.ModeGeneric}},
+		"path MTU 4096": {labOptions{Options: bed.Options{MTU: 4200}}, groupOptions{pathMTU: 4096}},
+		"two queues":    {lab: labOptions{Options: bed.Options{Queues: 2}}},
+		"one receiver":  {lab: labOptions{Options: bed.Options{Hosts: 2}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if o.Hosts == 0 {
-				o.Hosts = 4
+			if c.lab.Hosts == 0 {
+				c.lab.Hosts = 4
 			}
-			o.memory = 1<<20 + 13
-			l := newLab(t, o)
-			l.holds(t, l.write(t, 100_000))
+			c.group.memory = 1<<20 + 13
+			g := newLab(t, c.lab).addGroup(t, c.group)
+			g.holds(t, g.write(t, 100_000))
+		})
+	}
+}
+
+// Each of two workers owns one of two groups. All frames arrive by the first queue, which belongs to the first worker.
+// So the second worker gets every frame of its group from the first one, and none from a queue.
+func TestTwoWorkersHandFramesOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		lab   labOptions
+		group groupOptions
+	}{
+		"path MTU 1024": {labOptions{Options: bed.Options{Hosts: 4, Queues: 2}}, groupOptions{}},
+		"path MTU 4096": {labOptions{Options: bed.Options{Hosts: 4, Queues: 2, MTU: 4200}}, groupOptions{pathMTU: 4096}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.lab.workers, c.group.memory = 2, 1<<20+13
+			l := newLab(t, c.lab)
+			for _, h := range l.Hosts {
+				_, err := h.NS.Exec("ethtool", "-L", "eth0", "tx", "1") // a veth keeps the queue number of its peer
+				check(t, err)
+			}
+			first, second := l.addGroup(t, c.group), l.addGroup(t, c.group)
+			if first.ID.Slot()%2 == second.ID.Slot()%2 {
+				t.Fatalf("one worker owns both groups: slots %d and %d", first.ID.Slot(), second.ID.Slot())
+			}
+			second.holds(t, second.write(t, 50_000))
+			first.holds(t, first.write(t, 100_000))
 		})
 	}
 }
 
 func TestLossIsRepaired(t *testing.T) {
-	l := newLab(t, options{
-		Options: bed.Options{Hosts: 4, Seed: 7, LossPerMillion: 10_000}, memory: 4 << 20,
-	})
-	l.holds(t, l.write(t, 1<<20))
+	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, Seed: 7, LossPerMillion: 10_000}})
+	g := l.addGroup(t, groupOptions{memory: 4 << 20})
+	g.holds(t, g.write(t, 1<<20))
 	if c := l.Hosts[0].RNIC.Counters(); c.Get(rnic.FramesRetransmitted) == 0 {
-		t.Error("nothing was lost, so nothing was shown")
+		t.Error("no packet was resent, so no loss was repaired")
 	}
 }
 
-// A READ fails at once instead of timing out.
+// A READ fails at once. The source does not have to time out first.
 func TestReadFails(t *testing.T) {
-	l := newLab(t, options{Options: bed.Options{Hosts: 4}, memory: 4096})
-	check(t, l.source.PostRead(1, 4096, rnic.Remote{VA: memoryVA, RKey: memoryKey}))
-	if c := l.completion(t); c.Status != rnic.RemoteInvalidRequest {
-		t.Errorf("READ ended with %v", c)
+	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}})
+	g := l.addGroup(t, groupOptions{memory: 4096})
+	check(t, g.source.PostRead(1, 4096, rnic.Remote{VA: memoryVA, RKey: memoryKey}))
+	if c := g.completion(t); c.Status != rnic.RemoteInvalidRequest {
+		t.Errorf("the READ ended with %v", c)
 	}
 	if n := l.Hosts[0].RNIC.Counters(); n.Get(rnic.Timeouts) != 0 {
 		t.Error("the source had to time out first")
 	}
 }
 
-// A removed group's traffic stops: nothing more reaches a receiver, and the
-// source's QP ends as with a host that is gone.
+// The traffic of a removed group stops: no receiver gets another packet, and the source's QP ends as it would end if its
+// peer was switched off.
 func TestRemovedGroupStops(t *testing.T) {
-	l := newLab(t, options{
-		Options: bed.Options{Hosts: 4}, memory: 1 << 20,
-		rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 10, 3 },
+	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}})
+	g := l.addGroup(t, groupOptions{
+		memory: 1 << 20, rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 10, 3 },
 	})
-	data := l.write(t, 1<<20)
-	check(t, l.sw.Remove(l.group.ID))
-	check(t, l.source.PostWrite(2, make([]byte, 4096), rnic.Remote{VA: memoryVA, RKey: memoryKey}))
-	if c := l.completion(t); c.Status != rnic.RetryExceeded {
-		t.Errorf("WRITE to a removed group ended with %v", c)
+	data := g.write(t, 1<<20)
+	check(t, l.sw.Remove(g.ID))
+	g.post(t, 0, make([]byte, 4096))
+	if c := g.completion(t); c.Status != rnic.RetryExceeded {
+		t.Errorf("the WRITE to a removed group ended with %v", c)
 	}
-	l.holds(t, data)
+	g.holds(t, data)
 }
