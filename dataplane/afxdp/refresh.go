@@ -128,6 +128,10 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 	f.info.State, f.info.Reason = linkState(now), ""
 	f.info.Opened++
 	f.obtained(f.sockets[0][0])
+	if o := f.sockets[0][0].Obtained(); o.Mode != xsk.ModeZeroCopy && o.BacklogDescs < queueDescs {
+		s.warnOnce("port %s may keep %d frames unsent instead of %d and loses the rest (tx-stalled), because rocastd has no CAP_NET_ADMIN outside of its user namespace; give it that capability, or raise net.core.wmem_max",
+			f.info.Name, o.BacklogDescs, queueDescs)
+	}
 	if now.mtu+frameOverhead > xsk.FrameBytes && !s.socket.MultiBuffer {
 		s.warnOnce("port %s has MTU %d, but frames are carried in one buffer each, which is enough for path MTU 2048: %s",
 			f.info.Name, now.mtu, s.singleBuffer)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
+	"github.com/rocast/rocast/internal/testlab/caps"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -352,4 +353,25 @@ func (w *world) losses() map[string]uint64 {
 		}
 	}
 	return counts
+}
+
+// The port works, and the operator hears what is missing.
+func TestASmallSendBufferIsToldOnce(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.open(Config{Ports: []string{"p1"}, openSocket: func(u *xsk.UMEM, ifIndex int, queue uint32, config xsk.SocketConfig) (s *xsk.Socket, err error) {
+		err = caps.Without(unix.CAP_NET_ADMIN, func() (err error) { s, err = xsk.Open(u, ifIndex, queue, config); return err })
+		return s, err
+	}})
+	if n := w.sw.interfaces[0].sockets[0][0].Obtained().BacklogDescs; n >= queueDescs {
+		t.Skipf("net.core.wmem_max allows %d frames", n)
+	}
+	got := strings.Join(w.refresh(), "\n")
+	if !strings.Contains(got, "frames unsent instead of 2048") || !strings.Contains(got, "raise net.core.wmem_max") {
+		t.Errorf("told %q", got)
+	}
+	if got := w.refresh(); len(got) != 0 {
+		t.Errorf("told again: %q", got)
+	}
+	w.arrives(1)
 }

@@ -17,6 +17,10 @@ const (
 	// defaultKickDescs is what one sendto sends in copy mode (TX_BATCH_SIZE); wantKickDescs is what we ask for.
 	defaultKickDescs = 32
 	wantKickDescs    = 256
+
+	// skbBytes is the most that the kernel charges for one descriptor in copy mode: a chunk, headroom and struct
+	// skb_shared_info come to more than 4 KiB and take 8, and struct sk_buff comes on top.
+	skbBytes = 9 << 10
 )
 
 // admits refuses what the sockets already bound exclude.
@@ -98,7 +102,8 @@ func explainBind(err error, config SocketConfig, sharesZeroCopy bool) error {
 // settle reads what the socket got and fixes its discipline.
 func (s *Socket) settle(config SocketConfig) error {
 	var options uint32 // struct xdp_options
-	if _, err := getsockopt(s.fd, unix.XDP_OPTIONS, &options); err != nil {
+	_, err := getsockopt(s.fd, unix.XDP_OPTIONS, &options)
+	if err != nil {
 		return fmt.Errorf("read obtained mode: %w", err)
 	}
 	s.obtained = Obtained{MultiBuffer: s.umem.multiBuffer, KickDescs: defaultKickDescs}
@@ -118,7 +123,29 @@ func (s *Socket) settle(config SocketConfig) error {
 	if setsockopt(s.fd, unix.XDP_MAX_TX_SKB_BUDGET, &want) == nil {
 		s.obtained.KickDescs = want
 	}
+	if s.obtained.BacklogDescs, err = makeBacklog(s.fd, len(s.tx.entries)); err != nil {
+		return err
+	}
 	return s.settleDiscipline(config)
+}
+
+// makeBacklog lets the device keep that many descriptors unsent, or as many as it may, and returns how many. The kernel
+// charges a frame to the socket until the device has sent it, and takes no more of the TX ring beyond SO_SNDBUF: by
+// default that is about 20 frames of 4 KiB, and a device's own ring is longer.
+func makeBacklog(fd, descs int) (uint32, error) {
+	half := descs * skbBytes / 2 // the kernel doubles what it is told
+	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, half)
+	if errors.Is(err, unix.EPERM) {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, half) // at most net.core.wmem_max
+	}
+	if err != nil {
+		return 0, fmt.Errorf("set send buffer: %w", err)
+	}
+	obtained, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
+	if err != nil {
+		return 0, fmt.Errorf("read send buffer: %w", err)
+	}
+	return uint32(obtained / skbBytes), nil
 }
 
 // settleDiscipline refuses to lend where sending does not copy. It comes last: nothing after it may fail, or the

@@ -56,6 +56,9 @@ type Obtained struct {
 	Discipline  Discipline
 	MultiBuffer bool   // frames longer than FrameBytes, as several descriptors
 	KickDescs   uint32 // descriptors one kick sends in copy mode (XDP_MAX_TX_SKB_BUDGET)
+	// BacklogDescs is how many descriptors the device may keep unsent in copy mode, as long as each is a full chunk
+	// (SO_SNDBUF). It is TxDescs with CAP_NET_ADMIN, and without it what net.core.wmem_max allows.
+	BacklogDescs uint32
 }
 
 func (o Obtained) String() string {

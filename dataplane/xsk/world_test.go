@@ -36,7 +36,8 @@ type world struct {
 
 type port struct {
 	*Socket
-	link netns.Link
+	link netns.Link // the socket's end
+	far  netns.Link
 	host *host
 }
 
@@ -79,7 +80,7 @@ type portOptions struct {
 func (w *world) port(name string, o portOptions) *port {
 	w.t.Helper()
 	near, far := netns.Veth(w.t, w.sw, "p"+name, w.host, "h"+name, netns.VethOptions{MTU: o.mtu, Queues: o.queues})
-	p := &port{link: near, host: newHost(w.t, far)}
+	p := &port{link: near, far: far, host: newHost(w.t, far)}
 	p.Socket = w.open(near, o.queue, o.SocketConfig)
 	if !o.TxOnly {
 		w.attach(near, o, map[uint32]*Socket{o.queue: p.Socket})

@@ -1,0 +1,77 @@
+package xsk
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/internal/testlab/caps"
+	"github.com/rocast/rocast/internal/testlab/netns"
+	"github.com/rocast/rocast/internal/testlab/slow"
+)
+
+// hold makes the far end of a port keep the frames it gets, as a NIC that is paused does.
+func (w *world) hold(p *port) *slow.Link {
+	w.t.Helper()
+	l, err := slow.Attach(p.far, slow.Paused)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return l
+}
+
+// The kernel charges a frame to the socket until the device has sent it. A device may be as far behind as its own ring
+// is long, which is no reason to lose frames.
+func TestADeviceMayHoldAFullRingOfFrames(t *testing.T) {
+	needMultiBuffer(t)
+	for _, frameBytes := range []int{60, 1100, FrameBytes, 4170} {
+		t.Run(fmt.Sprint(frameBytes, " bytes"), func(t *testing.T) {
+			w := newWorld(t, DefaultDescs)
+			p := w.port("0", portOptions{mtu: jumboMTU, SocketConfig: SocketConfig{TxOnly: true, MultiBuffer: true}})
+			w.hold(p)
+			perFrame := (frameBytes + FrameBytes - 1) / FrameBytes
+			sent := framesOf(DefaultDescs/perFrame, frameBytes)
+			descs := w.load(sent...)
+			w.send(p.Socket, descs)
+			p.host.expect(sent...)
+			w.free(descs)
+		})
+	}
+}
+
+func TestWithoutCapNetAdminTheBacklogIsWhatTheSystemAllows(t *testing.T) {
+	w := newWorld(t, 64)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{TxOnly: true}})
+	if got := p.Obtained().BacklogDescs; got != DefaultDescs {
+		t.Errorf("with the capability, the device may keep %d descriptors, want %d", got, DefaultDescs)
+	}
+	text, err := os.ReadFile("/proc/sys/net/core/wmem_max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := uint32(min(2*allowed/skbBytes, DefaultDescs))
+	near, _ := netns.Veth(t, w.sw, "p1", w.host, "h1", netns.VethOptions{})
+	err = w.sw.Do(func() error {
+		return caps.Without(unix.CAP_NET_ADMIN, func() error {
+			s, err := Open(w.umem, near.Index, 0, SocketConfig{TxOnly: true})
+			if err != nil {
+				return err
+			}
+			if got := s.Obtained().BacklogDescs; got != want {
+				t.Errorf("without it, %d, want %d", got, want)
+			}
+			return s.Close()
+		})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
