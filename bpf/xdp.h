@@ -2,7 +2,7 @@
 /*
  * The few things of the kernel's BPF and header ABI that the classifier uses, written down here so that it compiles to
  * the same bytes wherever clang runs: no kernel headers, no libbpf, no machine's include path. Every name and number is
- * the kernel's (include/uapi/linux/bpf.h, if_ether.h, ip.h, ipv6.h, udp.h).
+ * the kernel's (include/uapi/linux: bpf.h and the headers of Ethernet, IPv4, IPv6 and UDP).
  */
 #ifndef ROCAST_XDP_H
 #define ROCAST_XDP_H

@@ -116,7 +116,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 }
 
 // admit says which region of the group's memory a request is for (-1: none),
-// or with which NAK it is refused: what cannot be merged (design: READ and
+// or with which NAK it is refused: what cannot be merged (READ and
 // atomics; IETH and FLUSH name keys or ask for answers of their own) as invalid
 // request, and memory the group does not have as a receiver would refuse it.
 func admit(g *mft.Group, v *roce.View, head []byte) (refusal roce.Syndrome, region int) {

@@ -48,7 +48,7 @@ type world struct {
 	acts      []Action
 }
 
-// requester is the source as wire.md's reading of rxe_comp.c has it, in
+// requester is the source as rxe_comp.c has it (docs/wire.md#requester), in
 // packets from 0.
 type requester struct {
 	unacked int // oldest unacknowledged packet

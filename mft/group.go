@@ -22,8 +22,8 @@ type PortID uint16
 // NoPort stands for a next hop the kernel has not resolved yet.
 const NoPort PortID = 0xFFFF
 
-// Addressing says how the source names the group (design of the papers:
-// Cepheus, MC-RDMA and P4CE in this order).
+// Addressing says how the source names the group (as in the papers
+// on Cepheus, MC-RDMA and P4CE, in this order).
 type Addressing uint8
 
 const (

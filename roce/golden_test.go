@@ -65,7 +65,7 @@ func TestGoldenFrames(t *testing.T) {
 }
 
 // No capture holds an IETH, a FETH, a BTH with every flag, or an atomic with values in which the order of the bytes shows;
-// these are laid out by hand after wire.md 1.3 and 1.5.
+// these are laid out by hand after docs/wire.md#extension-headers.
 func TestGoldenHeaders(t *testing.T) {
 	var ieth IETH
 	var atomic AtomicETH

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// referenceICRC is wire.md 1.7 read aloud: one bit at a time, on a copy of the whole packet, sharing
+// referenceICRC is docs/wire.md#icrc read aloud: one bit at a time, on a copy of the whole packet, sharing
 // neither table nor View with what it checks. The frame is untagged.
 func referenceICRC(frame []byte) uint32 {
 	const ip = 14
@@ -34,7 +34,7 @@ func referenceICRC(frame []byte) uint32 {
 
 func onesForLRH() []byte { return []byte{255, 255, 255, 255, 255, 255, 255, 255} }
 
-// A ConnectX-4 Lx wrote this notification (wire.md 1.7).
+// A ConnectX-4 Lx wrote this notification (docs/wire.md#cnp).
 func TestICRCOfConnectXCNP(t *testing.T) {
 	frame := unhex(t, `525400000002 525400000001 0800
 		45c2003c 718c4000 4011 0000 0a001101 0a001201

@@ -5,7 +5,7 @@ import "math/bits"
 // A CRC is linear over GF(2): two messages of one length that differ by d have CRCs that differ by the
 // CRC of d from a register of zero, and every zero byte behind d multiplies that register by x^8. A
 // copy differs from the received frame in its headers only, so its ICRC follows from the received one
-// without touching the payload (wire.md 1.7):
+// without touching the payload (docs/wire.md#icrc):
 //
 //	headers was  aaaaaaBBaaaaCC | payload ...     icrc
 //	headers is   aaaaaaDDaaaaEE | payload ...     icrc XOR advance(crc(delta), payload bytes)

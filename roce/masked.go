@@ -14,7 +14,7 @@ type MaskedHeaders struct {
 
 // MaskHeaders copies the headers from L3 to Payload into dst, with ones where the ICRC is blind: type
 // of service, TTL and checksum of IPv4; traffic class, flow label and hop limit of IPv6; the UDP
-// checksum; and byte 4 of the BTH with FECN and BECN (wire.md 1.7).
+// checksum; and byte 4 of the BTH with FECN and BECN (docs/wire.md#icrc).
 func (v *View) MaskHeaders(head []byte, dst *MaskedHeaders) {
 	dst.n = copy(dst.bytes[:], head[v.L3:v.Payload])
 	b := &dst.bytes

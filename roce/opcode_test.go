@@ -2,7 +2,7 @@ package roce
 
 import "testing"
 
-// wantOpcodes is wire.md 1.4 and 1.5 written down a second time, as names and bytes.
+// wantOpcodes is docs/wire.md#opcodes written down a second time, as names and bytes.
 var wantOpcodes = []struct {
 	value    uint8
 	name     string

@@ -41,7 +41,7 @@ func TestSyndromeText(t *testing.T) {
 }
 
 func TestRNRTimerTable(t *testing.T) {
-	// wire.md 1.6, in milliseconds.
+	// docs/wire.md#aeth, in milliseconds.
 	want := [32]float64{655.36, .01, .02, .03, .04, .06, .08, .12, .16, .24, .32, .48, .64, .96, 1.28, 1.92,
 		2.56, 3.84, 5.12, 7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52}
 	for code, ms := range want {
@@ -58,7 +58,7 @@ func TestRNRTimerTable(t *testing.T) {
 }
 
 func TestCreditTable(t *testing.T) {
-	// wire.md 1.6: each step of two codes doubles.
+	// docs/wire.md#aeth: each step of two codes doubles.
 	want := [31]uint32{0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
 		4096, 6144, 8192, 12288, 16384, 24576, 32768}
 	for code, n := range want {

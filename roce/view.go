@@ -54,7 +54,7 @@ type View struct {
 }
 
 // Decode finds the headers in head, of a frame of frameBytes bytes in all. It takes what rxe takes
-// (wire.md 2.6): lengths follow the UDP length, trailing bytes are allowed, checksums and ICRC are not
+// (docs/wire.md#frames): lengths follow the UDP length, trailing bytes are allowed, checksums and ICRC are not
 // looked at here.
 //
 // After ErrTVer and ErrOpcode the fields up to Ext, and Opcode, are valid, so that a refused packet can be

@@ -6,8 +6,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// completer is the half that takes responses. Names follow rxe's qp->comp; wire.md 2.4 is the table this file is
-// written from.
+// completer is the half that takes responses. Names follow rxe's qp->comp; docs/wire.md#requester is the
+// table this file is written from.
 type completer struct {
 	psn          roce.PSN // the oldest unacknowledged one
 	msn          roce.MSN // messages completed

@@ -48,7 +48,7 @@ func RejectReason(err error) Counter {
 	return RejectMalformed
 }
 
-// admit makes the checks of wire.md 2.6 (the kernel's IP input, rxe_net.c, rxe_recv.c) in their order.
+// admit makes the checks of docs/wire.md#what-a-host-accepts in their order.
 func (q *QP) admit(v *roce.View, frame []byte) (why Counter, ok bool) {
 	switch {
 	case v.Opcode >= rcOpcodes && v.Opcode != roce.OpCNP:

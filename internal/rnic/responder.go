@@ -7,7 +7,8 @@ type recvWQE struct {
 	buf  []byte
 }
 
-// responder is the receiving half. Names follow rxe's qp->resp; wire.md 2.5 is the table this file is written from.
+// responder is the receiving half. Names follow rxe's qp->resp; docs/wire.md#responder is the table this
+// file is written from.
 type responder struct {
 	queue      ring[recvWQE]
 	psn        roce.PSN // expected next

@@ -19,7 +19,7 @@ import (
 // the box to what no receiver could notice by itself:
 //
 //   - the source is never told of a packet that a receiver has not acknowledged, nor of one that it has not sent, and no NAK
-//     acknowledges anything that an ACK has not before (design: rules 1 and 4),
+//     acknowledges anything that an ACK has not before (rules 1 and 4),
 //   - what a receiver gets is for its own QP, from the group's IP, with a right ICRC,
 //   - no frame of a group goes where only the kernel could have sent it.
 //

@@ -93,7 +93,7 @@ const (
 )
 
 // storyHundred is one message of 100 packets whose ACKs are lost in two rounds running. In the third round everything is
-// acknowledged long ago, but an ACK beyond the source's place could hang it for good (design: rule 1).
+// acknowledged long ago, but an ACK beyond the source's place could hang it for good (rule 1).
 func storyHundred(t *testing.T, ctx context.Context, s *stage) string {
 	what := ordinary()
 	what.connect.Timeout = 15 // 134 ms: no ACK is on its way any more when the source begins again

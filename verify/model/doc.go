@@ -6,9 +6,10 @@
 //	  ▲           │      ╲──▶ FIFO ──▶ receiver 2 ─┤ answers
 //	  └── FIFO ◀──┘ ◀──────────────────────────────┘ (late ones wait aside)
 //
-// The source and the receivers are rdma_rxe as wire.md 2.4 and 2.5 read it. What a [World] may suffer is a budget: so many
-// packets lost, answers doubled, answers delayed, timeouts that come too early, crashes of the switch. Everything else
-// that can happen may happen at any time, except the source's timeout, which is the slowest of all.
+// The source and the receivers are rdma_rxe as docs/wire.md#requester and docs/wire.md#responder have it. What a [World]
+// may suffer is a budget: so many packets lost, answers doubled, answers delayed, timeouts that come too early, crashes of
+// the switch. Everything else that can happen may happen at any time, except the source's timeout, which is the slowest of
+// all.
 //
 // After every step (check.go):
 //   - the source was told nothing that a counted receiver lacks, by an ACK or by what a NAK implies;
@@ -30,7 +31,7 @@
 // States are remembered as 63-bit fingerprints; a search that saw n states has overlooked one with a probability of about
 // n*n/2^64, one in ten thousand for fifty million.
 //
-// A violation is told as its shortest trace and as a story for feedback/testdata (trace.go).
+// A violation is told as its shortest trace and as a story for feedback/testdata (tape.go).
 //
 // What it never does: model the merging. Read world.go for what a world consists of, moves.go for what can happen,
 // search.go for the search; worlds.go lists the worlds. Command rocmodel runs the bigger ones.

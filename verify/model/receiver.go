@@ -5,7 +5,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// receiver is the responder of rdma_rxe (wire.md 2.5) and what is on its way to it and back.
+// receiver is the responder of rdma_rxe (docs/wire.md#responder) and what is on its way to it and back.
 type receiver struct {
 	expected uint8
 	naked    bool // sent a sequence NAK: says no other until a packet comes in order

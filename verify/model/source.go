@@ -2,7 +2,7 @@ package model
 
 import "github.com/rocast/rocast/roce"
 
-// source is the requester of rdma_rxe (wire.md 2.4), in packets from 0. Its messages have the World's length.
+// source is the requester of rdma_rxe (docs/wire.md#requester), in packets from 0. Its messages have the World's length.
 type source struct {
 	unacked uint8 // oldest unacknowledged packet
 	next    uint8 // next packet to send

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotPrepared says that setup.sh has to run first.
+// ErrNotPrepared says that test/softroce/setup.sh has to run first.
 var ErrNotPrepared = errors.New("not prepared: run test/softroce/setup.sh")
 
-// cacheDir finds the directory setup.sh filled, by the same rules.
+// cacheDir finds the directory that test/softroce/setup.sh filled, by the same rules.
 func cacheDir() (string, error) {
 	dir := os.Getenv("ROCAST_CACHE")
 	if dir == "" {
@@ -25,7 +25,7 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "softroce"), nil
 }
 
-// prepared fails unless setup.sh has completed dir.
+// prepared fails unless test/softroce/setup.sh has completed dir.
 func prepared(dir, what string) error {
 	if _, err := os.Stat(filepath.Join(dir, ".complete")); err != nil {
 		return fmt.Errorf("%s: %w", what, ErrNotPrepared)
@@ -33,7 +33,7 @@ func prepared(dir, what string) error {
 	return nil
 }
 
-// lock keeps setup.sh and other builds out of the cache.
+// lock keeps test/softroce/setup.sh and other builds out of the cache.
 func lock(cache string) (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(cache, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
