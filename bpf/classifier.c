@@ -2,10 +2,11 @@
 //go:build ignore
 
 /*
- * The classifier: which frames are a group's? It finds them, says in front of the frame what it found, and hands the frame
- * to the queue's AF_XDP socket. It changes nothing in a frame and drops nothing: what is not a group's, or cannot be
- * handed over, goes to the kernel as it came. It reads headers, not lengths: whether the frame is a sound RoCEv2 packet
- * (UDP length, padding, ICRC, PSN) is for user space to say.
+ * The classifier finds the frames of the groups. It writes what it found in front of such a frame and redirects the frame to
+ * the AF_XDP socket of its queue. It changes no byte of a frame. A frame that is not a group's, or that cannot be
+ * redirected, goes to the kernel unchanged; only a RoCEv2 frame from an address that the box speaks for is dropped. The
+ * classifier reads headers, not lengths: user space checks whether the frame is a valid RoCEv2 packet (UDP length, padding,
+ * ICRC, PSN).
  */
 #include "xdp.h"
 
@@ -57,15 +58,18 @@ struct rocast_meta {
 	__u32 reserved;
 };
 
+/* Which fields of a key count; the others are 0. */
 enum rocast_match {
 	MATCH_DST_QPN = 1,
-	MATCH_SRC_QPN,
+	MATCH_PAIR_QPN, /* source, destination and QPN */
 	MATCH_DST,
+	MATCH_SRC, /* an address of the box: no host may send from it */
 } __attribute__((packed));
 
 struct rocast_key {
-	__u8 addr[16]; /* IPv4 as ::ffff:a.b.c.d, the way a GID spells it */
-	__u32 qpn; /* 0 with MATCH_DST */
+	__u8 src[16]; /* IPv4 as ::ffff:a.b.c.d, the way a GID spells it */
+	__u8 dst[16];
+	__u32 qpn;
 	enum rocast_match match;
 	__u8 ipv6; /* 1 keeps an IPv6 frame with a v4-mapped address out of an IPv4 group */
 	__u8 zero[2];
@@ -98,6 +102,7 @@ enum rocast_verdict {
 	PASS_NO_GROUP,
 	PASS_NO_SOCKET,
 	PASS_META_FAILED,
+	DROP_OWN_SOURCE,
 	REDIRECT_DATA,
 	REDIRECT_FEEDBACK,
 	REDIRECT_CNP,
@@ -258,32 +263,36 @@ static __always_inline int read_roce(struct frame *f)
 	return FOUND;
 }
 
-/* The addressings, the most particular first. A CM message names no group's QP: only its destination can be one. */
+static __always_inline __u32 *look_up(const struct frame *f, enum rocast_match match)
+{
+	struct rocast_key key = { .match = match, .ipv6 = f->meta.flags & IPV6 };
+
+	if (match == MATCH_PAIR_QPN || match == MATCH_SRC)
+		__builtin_memcpy(key.src, f->src, sizeof(key.src));
+	if (match != MATCH_SRC)
+		__builtin_memcpy(key.dst, f->dst, sizeof(key.dst));
+	if (match == MATCH_DST_QPN || match == MATCH_PAIR_QPN)
+		key.qpn = f->qpn;
+	return bpf_map_lookup_elem(&groups, &key);
+}
+
+/*
+ * A CM message names no group's QP: only its destination can be one. The source is looked up last, so that it costs a
+ * group's frames nothing: user space refuses those by their source, for no member has an address of the box.
+ */
 static __always_inline int find_group(struct frame *f)
 {
-	struct rocast_key key = { .ipv6 = f->meta.flags & IPV6 };
-	__u32 *group;
+	__u32 *group = 0;
 
 	if (f->meta.kind != KIND_CM) {
-		key.qpn = f->qpn;
-		key.match = MATCH_DST_QPN;
-		__builtin_memcpy(key.addr, f->dst, sizeof(key.addr));
-		group = bpf_map_lookup_elem(&groups, &key);
-		if (group)
-			goto found;
-		key.match = MATCH_SRC_QPN;
-		__builtin_memcpy(key.addr, f->src, sizeof(key.addr));
-		group = bpf_map_lookup_elem(&groups, &key);
-		if (group)
-			goto found;
+		group = look_up(f, MATCH_DST_QPN);
+		if (!group)
+			group = look_up(f, MATCH_PAIR_QPN);
 	}
-	key.qpn = 0;
-	key.match = MATCH_DST;
-	__builtin_memcpy(key.addr, f->dst, sizeof(key.addr));
-	group = bpf_map_lookup_elem(&groups, &key);
 	if (!group)
-		return PASS_NO_GROUP;
-found:
+		group = look_up(f, MATCH_DST);
+	if (!group)
+		return look_up(f, MATCH_SRC) ? DROP_OWN_SOURCE : PASS_NO_GROUP;
 	f->meta.group = *group;
 	return FOUND;
 }
@@ -333,6 +342,8 @@ int rocast_classify(struct xdp_md *ctx)
 
 	if (frames)
 		(*frames)++;
+	if (verdict == DROP_OWN_SOURCE)
+		return XDP_DROP;
 	return verdict >= REDIRECT_DATA ? XDP_REDIRECT : XDP_PASS;
 }
 

@@ -15,7 +15,8 @@ import (
 
 type classifierRocastKey struct {
 	_     structs.HostLayout
-	Addr  [16]uint8
+	Src   [16]uint8
+	Dst   [16]uint8
 	Qpn   uint32
 	Match classifierRocastMatch
 	Ipv6  uint8
@@ -25,9 +26,10 @@ type classifierRocastKey struct {
 type classifierRocastMatch uint8
 
 const (
-	classifierRocastMatchMATCH_DST_QPN classifierRocastMatch = 1
-	classifierRocastMatchMATCH_SRC_QPN classifierRocastMatch = 2
-	classifierRocastMatchMATCH_DST     classifierRocastMatch = 3
+	classifierRocastMatchMATCH_DST_QPN  classifierRocastMatch = 1
+	classifierRocastMatchMATCH_PAIR_QPN classifierRocastMatch = 2
+	classifierRocastMatchMATCH_DST      classifierRocastMatch = 3
+	classifierRocastMatchMATCH_SRC      classifierRocastMatch = 4
 )
 
 type classifierRocastVerdict uint32
@@ -42,11 +44,12 @@ const (
 	classifierRocastVerdictPASS_NO_GROUP     classifierRocastVerdict = 6
 	classifierRocastVerdictPASS_NO_SOCKET    classifierRocastVerdict = 7
 	classifierRocastVerdictPASS_META_FAILED  classifierRocastVerdict = 8
-	classifierRocastVerdictREDIRECT_DATA     classifierRocastVerdict = 9
-	classifierRocastVerdictREDIRECT_FEEDBACK classifierRocastVerdict = 10
-	classifierRocastVerdictREDIRECT_CNP      classifierRocastVerdict = 11
-	classifierRocastVerdictREDIRECT_CM       classifierRocastVerdict = 12
-	classifierRocastVerdictVERDICTS          classifierRocastVerdict = 13
+	classifierRocastVerdictDROP_OWN_SOURCE   classifierRocastVerdict = 9
+	classifierRocastVerdictREDIRECT_DATA     classifierRocastVerdict = 10
+	classifierRocastVerdictREDIRECT_FEEDBACK classifierRocastVerdict = 11
+	classifierRocastVerdictREDIRECT_CNP      classifierRocastVerdict = 12
+	classifierRocastVerdictREDIRECT_CM       classifierRocastVerdict = 13
+	classifierRocastVerdictVERDICTS          classifierRocastVerdict = 14
 )
 
 // Names of all BPF objects in the ELF.

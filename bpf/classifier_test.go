@@ -19,6 +19,7 @@ import (
 type xdpMD struct{ Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32 }
 
 const (
+	actionDrop     = 1
 	actionPass     = 2
 	actionRedirect = 4
 )
@@ -85,7 +86,10 @@ func (b *bench) runSplit(t testing.TB, frame []byte, firstBytes int) outcome {
 	}
 	verdict := b.onlyVerdict(t, before)
 	wantAction, wantMeta := uint32(actionPass), 0
-	if verdict >= RedirectData {
+	switch {
+	case verdict == DropOwnSource:
+		wantAction = actionDrop
+	case verdict >= RedirectData:
 		wantAction, wantMeta = actionRedirect, MetaBytes
 	}
 	if action != wantAction {
@@ -126,17 +130,20 @@ func (b *bench) onlyVerdict(t testing.TB, before Counters) Verdict {
 // Groups of the table test, by what finds them.
 const (
 	byDstQPN = 7
-	bySrcQPN = 8
+	byPair   = 8
 	byDst6   = 9
 )
 
 func putTestGroups(t testing.TB, c *Classifier) {
 	t.Helper()
-	put(t, c, Key{groupIP, groupQPN, MatchDstQPN}, byDstQPN)
-	put(t, c, Key{groupIP, 0, MatchDst}, GroupNone)
-	put(t, c, Key{hostA, 0x800001, MatchSrcQPN}, bySrcQPN)
-	put(t, c, Key{group6, groupQPN, MatchDstQPN}, byDst6)
-	put(t, c, Key{hostA6, 0x800001, MatchSrcQPN}, bySrcQPN)
+	put(t, c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, byDstQPN)
+	put(t, c, Key{Dst: groupIP, Match: MatchDst}, GroupNone)
+	put(t, c, Key{Src: groupIP, Match: MatchSrc}, GroupNone)
+	put(t, c, Key{Src: hostA, Dst: hostB, QPN: 0x800001, Match: MatchPairQPN}, byPair)
+	put(t, c, Key{Src: hostA, Dst: groupIP, QPN: 0x800001, Match: MatchPairQPN}, byPair)
+	put(t, c, Key{Dst: group6, QPN: groupQPN, Match: MatchDstQPN}, byDst6)
+	put(t, c, Key{Src: hostA6, Dst: hostB6, QPN: 0x800001, Match: MatchPairQPN}, byPair)
+	put(t, c, Key{Src: switch6, Match: MatchSrc}, GroupNone)
 }
 
 func TestGoodFrames(t *testing.T) {
@@ -160,12 +167,12 @@ func TestGoodFrames(t *testing.T) {
 			outcome{RedirectCNP, with(v4, func(m *Meta) { m.Kind = KindCNP })}},
 		{"CM", frame(hostA, groupIP, udSend, 1, 264),
 			outcome{RedirectCM, with(v4, func(m *Meta) { m.Kind, m.Group = KindCM, GroupNone })}},
-		{"virtual QPN at a real IP", frame(hostA, netip.MustParseAddr("10.77.0.2"), roce.OpWriteOnly, 0x800001, 32),
-			outcome{RedirectData, with(v4, func(m *Meta) { m.Group = bySrcQPN })}},
-		{"virtual QPN at a real IPv6 address", frame(hostA6, netip.MustParseAddr("fd77::2"), roce.OpWriteOnly, 0x800001, 32),
-			outcome{RedirectData, with(v6, func(m *Meta) { m.Group = bySrcQPN })}},
-		{"source entry before destination entry without QPN", frame(hostA, groupIP, roce.OpSendOnly, 0x800001, 0),
-			outcome{RedirectData, with(v4, func(m *Meta) { m.Group = bySrcQPN })}},
+		{"virtual QPN at a real IP", frame(hostA, hostB, roce.OpWriteOnly, 0x800001, 32),
+			outcome{RedirectData, with(v4, func(m *Meta) { m.Group = byPair })}},
+		{"virtual QPN at a real IPv6 address", frame(hostA6, hostB6, roce.OpWriteOnly, 0x800001, 32),
+			outcome{RedirectData, with(v6, func(m *Meta) { m.Group = byPair })}},
+		{"entry of a pair before the destination alone", frame(hostA, groupIP, roce.OpSendOnly, 0x800001, 0),
+			outcome{RedirectData, with(v4, func(m *Meta) { m.Group = byPair })}},
 		{"unknown QPN at a group's address", frame(hostA, groupIP, roce.OpSendOnly, 0x118, 16),
 			outcome{RedirectData, with(v4, func(m *Meta) { m.Group = GroupNone })}},
 		{"one tag", tagged(data, 0x8100),
@@ -256,8 +263,21 @@ func TestMutations(t *testing.T) {
 		{"another destination", set(v4(), 33, 101), PassNoGroup},
 		{"IPv6 another destination", set(v6(), 53, 1), PassNoGroup},
 		{"IPv6 another QPN, no entry for the address", set(v6(), 69, 0x18), PassNoGroup},
-		{"virtual QPN from another source", frame(netip.MustParseAddr("10.77.0.3"), netip.MustParseAddr("10.77.0.2"), roce.OpSendOnly, 0x800001, 0), PassNoGroup},
-		{"CM past the group's address", frame(hostA, netip.MustParseAddr("10.77.0.2"), udSend, 1, 264), PassNoGroup},
+		{"virtual QPN from another source", frame(hostC, hostB, roce.OpSendOnly, 0x800001, 0), PassNoGroup},
+		{"virtual QPN to another destination", frame(hostA, hostC, roce.OpSendOnly, 0x800001, 0), PassNoGroup},
+		{"virtual QPN the other way", frame(hostB, hostA, roce.OpSendOnly, 0x800001, 0), PassNoGroup},
+		{"another QPN between the pair", frame(hostA, hostB, roce.OpSendOnly, 0x800002, 0), PassNoGroup},
+		{"IPv6 virtual QPN to another destination", frame(hostA6, switch6, roce.OpSendOnly, 0x800001, 0), PassNoGroup},
+		{"acknowledgement from the group's address", frame(groupIP, hostA, roce.OpAck, 0x17, 4), DropOwnSource},
+		{"data from the group's address", frame(groupIP, hostB, roce.OpSendOnly, 0x17, 4), DropOwnSource},
+		{"CM from the group's address", frame(groupIP, hostA, udSend, 1, 264), DropOwnSource},
+		{"IPv6 acknowledgement from an address of the box", frame(switch6, hostA6, roce.OpAck, 0x17, 4), DropOwnSource},
+		{"acknowledgement to an address of the box", frame(hostA6, switch6, roce.OpAck, 0x17, 4), PassNoGroup},
+		{"IPv4 group's address as an IPv6 source", frame(mapped, hostA6, roce.OpAck, 0x17, 4), PassNoGroup},
+		{"DNS from the group's address", set(frame(groupIP, hostA, roce.OpAck, 0x17, 4), 36, 0, 53), PassNotRoCE},
+		{"fragment from the group's address", set(frame(groupIP, hostA, roce.OpAck, 0x17, 4), 20, 0x20, 0x00), PassFragment},
+		{"CM past the group's address", frame(hostA, hostB, udSend, 1, 264), PassNoGroup},
+		{"CM to a member of a pair", frame(hostA, hostB, udSend, 1, 264), PassNoGroup},
 		{"CM to an address that has QPN entries only", frame(hostA6, group6, udSend, 1, 264), PassNoGroup},
 		{"IPv4 group's address as IPv6", frame(hostA6, mapped, roce.OpSendOnly, groupQPN, 16), PassNoGroup},
 		{"high byte of the QPN word is no part of it", set(v4(), 46, 0xff), RedirectData},
@@ -321,7 +341,7 @@ func TestMetaFailed(t *testing.T) {
 func TestEntriesComeAndGo(t *testing.T) {
 	b := newBench(t, true)
 	good := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16)
-	key := Key{groupIP, groupQPN, MatchDstQPN}
+	key := Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}
 	expect := func(when string, want outcome) {
 		t.Helper()
 		if diff := cmp.Diff(want, b.run(t, good)); diff != "" {
@@ -334,7 +354,7 @@ func TestEntriesComeAndGo(t *testing.T) {
 	expect("before", outcome{Verdict: PassNoGroup})
 	put(t, b.c, key, 1)
 	expect("after put", redirected(1))
-	put(t, b.c, Key{netip.AddrFrom16(groupIP.As16()), groupQPN, MatchDstQPN}, 2)
+	put(t, b.c, Key{Dst: netip.AddrFrom16(groupIP.As16()), QPN: groupQPN, Match: MatchDstQPN}, 2)
 	expect("after put of the address in its other form", redirected(2))
 	if err := b.c.DeleteGroup(key); err != nil {
 		t.Fatal(err)
@@ -379,8 +399,8 @@ func TestMapLayout(t *testing.T) {
 	if n := spec.Maps[classifierMapXsks].MaxEntries; n != QueuesMax {
 		t.Errorf("xsks holds %d queues, QueuesMax says %d", n, QueuesMax)
 	}
-	if n := binary.Size(classifierRocastKey{}); n != 24 {
-		t.Errorf("a key has %d bytes, want 24", n)
+	if n := binary.Size(classifierRocastKey{}); n != 40 {
+		t.Errorf("a key has %d bytes, want 40", n)
 	}
 }
 

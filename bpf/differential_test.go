@@ -31,6 +31,9 @@ func classify(lookup map[Key]uint32, head []byte) (want outcome, decided bool) {
 	}
 	kind, verdict := kindOf(v.Opcode, v.DestQPN(head))
 	group, ok := find(lookup, &v, head, kind)
+	if _, own := lookup[Key{Src: v.SrcIP(head), Match: MatchSrc}]; !ok && own {
+		return outcome{Verdict: DropOwnSource}, true
+	}
 	if !ok {
 		return outcome{Verdict: PassNoGroup}, true
 	}
@@ -51,7 +54,10 @@ func kindOf(opcode roce.Opcode, qpn roce.QPN) (Kind, Verdict) {
 
 func find(lookup map[Key]uint32, v *roce.View, head []byte, kind Kind) (uint32, bool) {
 	qpn := uint32(v.DestQPN(head))
-	keys := []Key{{v.DstIP(head), qpn, MatchDstQPN}, {v.SrcIP(head), qpn, MatchSrcQPN}, {v.DstIP(head), 0, MatchDst}}
+	src, dst := v.SrcIP(head), v.DstIP(head)
+	keys := []Key{
+		{Dst: dst, QPN: qpn, Match: MatchDstQPN}, {Src: src, Dst: dst, QPN: qpn, Match: MatchPairQPN}, {Dst: dst, Match: MatchDst},
+	}
 	if kind == KindCM {
 		keys = keys[2:]
 	}
@@ -115,7 +121,7 @@ func someFrames(t *testing.T) (frames [][]byte) {
 	return frames
 }
 
-// someGroups makes entries for three quarters of what the frames carry, of every kind of match.
+// someGroups makes entries for four fifths of what the frames carry, of every kind of match.
 func someGroups(t *testing.T, c *Classifier, frames [][]byte, random *rand.Rand) map[Key]uint32 {
 	t.Helper()
 	lookup := map[Key]uint32{}
@@ -125,12 +131,15 @@ func someGroups(t *testing.T, c *Classifier, frames [][]byte, random *rand.Rand)
 		if v.Decode(f, len(f)) != nil {
 			continue
 		}
-		dst := Key{v.DstIP(f), uint32(v.DestQPN(f)), MatchDstQPN}
+		dst := Key{Dst: v.DstIP(f), QPN: uint32(v.DestQPN(f)), Match: MatchDstQPN}
 		if seen[dst] {
 			continue
 		}
 		seen[dst] = true
-		choices := []Key{dst, {v.SrcIP(f), dst.QPN, MatchSrcQPN}, {dst.Addr, 0, MatchDst}, {}}
+		choices := []Key{
+			dst, {Src: v.SrcIP(f), Dst: dst.Dst, QPN: dst.QPN, Match: MatchPairQPN}, {Dst: dst.Dst, Match: MatchDst},
+			{Src: v.SrcIP(f), Match: MatchSrc}, {},
+		}
 		if k := choices[random.IntN(len(choices))]; k != (Key{}) {
 			lookup[k] = random.Uint32()
 		}

@@ -6,70 +6,111 @@ import (
 	"net/netip"
 )
 
-// GroupNone is the group of an entry that says: this address is a group's, whichever its QPN. Frames that match no
-// better entry are redirected all the same, for the dataplane to count.
+// GroupNone is the group of an entry that belongs to no single group. With MatchDst it says that groups are reached by
+// this address: a frame to it that matches no better entry is redirected all the same, for the dataplane to count. With
+// MatchSrc the value is not read.
 const GroupNone uint32 = 0xffffffff
 
-// Match is which part of a frame a Key is compared with. A frame is looked up in this order, and the first entry found
-// decides; a CM datagram only by MatchDst, because it names no group's QP.
+// Match says which fields of a frame are compared with a Key. The classifier looks a frame up in the order MatchDstQPN,
+// MatchPairQPN, MatchDst, MatchSrc, and the first entry found decides. A CM datagram names no group's QP and is looked up
+// by MatchDst and MatchSrc only.
 type Match uint8
 
 const (
-	// MatchDstQPN: destination IP and dest QPN (group-ip, switch-ip; feedback to any address).
+	// MatchDstQPN: destination IP and dest QPN.
 	MatchDstQPN = Match(classifierRocastMatchMATCH_DST_QPN)
-	// MatchSrcQPN: source IP and dest QPN (virtual-qpn).
-	MatchSrcQPN = Match(classifierRocastMatchMATCH_SRC_QPN)
-	// MatchDst: destination IP alone. The Key's QPN is 0.
+	// MatchPairQPN: source IP, destination IP and dest QPN.
+	MatchPairQPN = Match(classifierRocastMatchMATCH_PAIR_QPN)
+	// MatchDst: destination IP alone.
 	MatchDst = Match(classifierRocastMatchMATCH_DST)
+	// MatchSrc: source IP alone. The box speaks for this address, so a RoCEv2 frame that comes in from it is dropped.
+	MatchSrc = Match(classifierRocastMatchMATCH_SRC)
 )
 
 func (m Match) String() string {
 	switch m {
 	case MatchDstQPN:
 		return "dst+qpn"
-	case MatchSrcQPN:
-		return "src+qpn"
+	case MatchPairQPN:
+		return "src+dst+qpn"
 	case MatchDst:
 		return "dst"
+	case MatchSrc:
+		return "src"
 	}
 	return fmt.Sprintf("match(%d)", uint8(m))
 }
 
-// Key is what a frame has to carry to be a group's. An IPv4 address may be given in either form.
+func (m Match) comparesSrc() bool { return m == MatchPairQPN || m == MatchSrc }
+func (m Match) comparesDst() bool { return m != MatchSrc }
+func (m Match) comparesQPN() bool { return m == MatchDstQPN || m == MatchPairQPN }
+
+// Key is one entry's fields. A field that Match does not compare is zero. An IPv4 address may be given in either form.
 type Key struct {
-	Addr  netip.Addr
-	QPN   uint32
-	Match Match
+	Src, Dst netip.Addr
+	QPN      uint32
+	Match    Match
 }
 
 func (k Key) String() string {
-	if k.Match == MatchDst {
-		return fmt.Sprintf("%s %s", k.Match, k.Addr)
+	s := k.Match.String()
+	if k.Match.comparesSrc() {
+		s += fmt.Sprintf(" from %s", k.Src)
 	}
-	return fmt.Sprintf("%s %s 0x%06x", k.Match, k.Addr, k.QPN)
+	if k.Match.comparesDst() {
+		s += fmt.Sprintf(" to %s", k.Dst)
+	}
+	if k.Match.comparesQPN() {
+		s += fmt.Sprintf(" 0x%06x", k.QPN)
+	}
+	return s
 }
 
 // encode is the key as the map holds it (struct rocast_key).
 func (k Key) encode() (classifierRocastKey, error) {
+	var key classifierRocastKey
+	if k.Match < MatchDstQPN || k.Match > MatchSrc {
+		return key, fmt.Errorf("%s is no way to match", k.Match)
+	}
+	if err := errors.Join(
+		checkAddr("source", k.Src, k.Match, k.Match.comparesSrc()),
+		checkAddr("destination", k.Dst, k.Match, k.Match.comparesDst()),
+	); err != nil {
+		return key, err
+	}
 	switch {
-	case !k.Addr.IsValid():
-		return classifierRocastKey{}, errors.New("no address given")
-	case k.Addr.Zone() != "":
-		return classifierRocastKey{}, fmt.Errorf("address %s has a zone, frames have none: leave it out", k.Addr)
-	case k.Match < MatchDstQPN || k.Match > MatchDst:
-		return classifierRocastKey{}, fmt.Errorf("%s is no way to match", k.Match)
-	case k.Match == MatchDst && k.QPN != 0:
-		return classifierRocastKey{}, fmt.Errorf("%s takes no QPN, got 0x%x", k.Match, k.QPN)
+	case k.Match == MatchPairQPN && k.Src.Unmap().Is4() != k.Dst.Unmap().Is4():
+		return key, fmt.Errorf("%s and %s are of different IP versions, which no frame has", k.Src, k.Dst)
+	case !k.Match.comparesQPN() && k.QPN != 0:
+		return key, fmt.Errorf("%s takes no QPN, got 0x%x", k.Match, k.QPN)
 	case k.QPN > 0xffffff:
-		return classifierRocastKey{}, fmt.Errorf("QPN 0x%x has more than 24 bits", k.QPN)
+		return key, fmt.Errorf("QPN 0x%x has more than 24 bits", k.QPN)
 	}
-	key := classifierRocastKey{
-		Addr:  k.Addr.As16(),
-		Qpn:   k.QPN,
-		Match: classifierRocastMatch(k.Match),
+	key.Qpn, key.Match = k.QPN, classifierRocastMatch(k.Match)
+	if k.Match.comparesSrc() {
+		key.Src, key.Ipv6 = k.Src.As16(), ipv6(k.Src)
 	}
-	if k.Addr.Unmap().Is6() {
-		key.Ipv6 = 1
+	if k.Match.comparesDst() {
+		key.Dst, key.Ipv6 = k.Dst.As16(), ipv6(k.Dst)
 	}
 	return key, nil
+}
+
+func checkAddr(which string, addr netip.Addr, m Match, compared bool) error {
+	switch {
+	case !compared && addr.IsValid():
+		return fmt.Errorf("%s takes no %s, got %s", m, which, addr)
+	case compared && !addr.IsValid():
+		return fmt.Errorf("%s needs a %s and none is given", m, which)
+	case addr.Zone() != "":
+		return fmt.Errorf("%s %s has a zone, frames have none: leave it out", which, addr)
+	}
+	return nil
+}
+
+func ipv6(addr netip.Addr) uint8 {
+	if addr.Unmap().Is6() {
+		return 1
+	}
+	return 0
 }

@@ -43,7 +43,7 @@ func testFramesOnVeth(t *testing.T, mode AttachMode) {
 	peer, err := net.InterfaceByName("rc1")
 	must(t, "find rc1", err)
 	wire, kernel := tap(t, peer.Index), tap(t, ifindex)
-	put(t, c, Key{groupIP, groupQPN, MatchDstQPN}, 7)
+	put(t, c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, 7)
 	p := openPort(t, c, ifindex, mode)
 	if p.Mode() != mode || p.NativeRefused() != nil {
 		t.Errorf("mode %s, refused %v; want %s", p.Mode(), p.NativeRefused(), mode)
@@ -178,7 +178,7 @@ func TestTwoCapabilitiesSuffice(t *testing.T) {
 	c := load(t)
 	p := openPort(t, c, ifindex, ModeAuto)
 	defer p.Close()
-	put(t, c, Key{groupIP, groupQPN, MatchDstQPN}, 7)
+	put(t, c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, 7)
 	_, err := c.OpenPort(ifindex, ModeAuto)
 	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "find its owner with: bpftool link show") {
 		t.Errorf("second port: %v", err)

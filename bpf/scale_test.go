@@ -39,11 +39,11 @@ func loadSmall(t testing.TB, entries uint32) *Classifier {
 func TestFullMapRefuses(t *testing.T) {
 	const room = 4
 	c := loadSmall(t, room)
-	key := func(i int) Key { return Key{Addr: groupIP, QPN: uint32(1 + i), Match: MatchDstQPN} }
+	key := func(i int) Key { return Key{Dst: groupIP, QPN: uint32(1 + i), Match: MatchDstQPN} }
 	for i := range room {
 		put(t, c, key(i), uint32(i))
 	}
-	const want = "classify dst+qpn 10.77.0.100 0x000005 as group 4: all 1048576 entries are taken, delete a group first: "
+	const want = "classify dst+qpn to 10.77.0.100 0x000005 as group 4: all 1048576 entries are taken, delete a group first: "
 	err := c.PutGroup(key(room), room)
 	if !errors.Is(err, unix.E2BIG) || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v, want %s...", err, want)
@@ -67,7 +67,7 @@ func BenchmarkEntries(b *testing.B) {
 		c := load(b)
 		empty := kernelBytes(b, c)
 		for i := range n {
-			put(b, c, Key{Addr: groupAt(i), QPN: groupQPN, Match: MatchDstQPN}, uint32(i))
+			put(b, c, Key{Dst: groupAt(i), QPN: groupQPN, Match: MatchDstQPN}, uint32(i))
 		}
 		b.ReportMetric(float64(kernelBytes(b, c)-empty)/n, "B/entry")
 		b.ReportMetric(float64(empty), "B/empty-map")
@@ -95,7 +95,7 @@ func BenchmarkClassifyAmong(b *testing.B) {
 		frames := make([][]byte, n)
 		for i := range frames {
 			frames[i] = frame(hostA, groupAt(i), roce.OpSendOnly, groupQPN, 64)
-			put(b, bench.c, Key{Addr: groupAt(i), QPN: groupQPN, Match: MatchDstQPN}, uint32(i))
+			put(b, bench.c, Key{Dst: groupAt(i), QPN: groupQPN, Match: MatchDstQPN}, uint32(i))
 		}
 		b.Run(fmt.Sprintf("hot/%d", n), func(b *testing.B) {
 			_, perRun, err := bench.p.objs.Program.Benchmark(frames[n/2], b.N, b.ResetTimer)

@@ -14,9 +14,13 @@ import (
 // Addresses of the frames that tests send.
 var (
 	hostA   = netip.MustParseAddr("10.77.0.1")
+	hostB   = netip.MustParseAddr("10.77.0.2")
+	hostC   = netip.MustParseAddr("10.77.0.3")
 	groupIP = netip.MustParseAddr("10.77.0.100")
 	hostA6  = netip.MustParseAddr("fd77::1")
+	hostB6  = netip.MustParseAddr("fd77::2")
 	group6  = netip.MustParseAddr("fd77::100")
+	switch6 = netip.MustParseAddr("fd77::200")
 )
 
 const (

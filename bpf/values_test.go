@@ -35,12 +35,21 @@ func TestKeysThatNoFrameCanMatch(t *testing.T) {
 		key  Key
 		want string
 	}{
-		{Key{Match: MatchDst}, "no address"},
-		{Key{Addr: netip.MustParseAddr("fe80::1%eth0"), Match: MatchDst}, "zone"},
-		{Key{Addr: groupIP}, "no way to match"},
-		{Key{Addr: groupIP, Match: 4}, "no way to match"},
-		{Key{Addr: groupIP, QPN: 1, Match: MatchDst}, "takes no QPN"},
-		{Key{Addr: groupIP, QPN: 1 << 24, Match: MatchDstQPN}, "24 bits"},
+		{Key{Match: MatchDst}, "needs a destination"},
+		{Key{Match: MatchSrc}, "needs a source"},
+		{Key{Dst: groupIP, QPN: 1, Match: MatchPairQPN}, "needs a source"},
+		{Key{Src: hostA, QPN: 1, Match: MatchPairQPN}, "needs a destination"},
+		{Key{Src: hostA, Dst: groupIP, Match: MatchDst}, "takes no source"},
+		{Key{Src: hostA, Dst: groupIP, QPN: 1, Match: MatchDstQPN}, "takes no source"},
+		{Key{Src: hostA, Dst: groupIP, Match: MatchSrc}, "takes no destination"},
+		{Key{Src: hostA, Dst: group6, QPN: 1, Match: MatchPairQPN}, "different IP versions"},
+		{Key{Dst: netip.MustParseAddr("fe80::1%eth0"), Match: MatchDst}, "zone"},
+		{Key{Src: netip.MustParseAddr("fe80::1%eth0"), Match: MatchSrc}, "zone"},
+		{Key{Dst: groupIP}, "no way to match"},
+		{Key{Dst: groupIP, Match: 5}, "no way to match"},
+		{Key{Dst: groupIP, QPN: 1, Match: MatchDst}, "takes no QPN"},
+		{Key{Src: groupIP, QPN: 1, Match: MatchSrc}, "takes no QPN"},
+		{Key{Dst: groupIP, QPN: 1 << 24, Match: MatchDstQPN}, "24 bits"},
 	} {
 		if _, err := row.key.encode(); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%v: %v, want an error with %q", row.key, err, row.want)
@@ -52,8 +61,15 @@ func TestVerdictNamesAreDistinct(t *testing.T) {
 	seen := map[string]bool{}
 	for v := range Verdicts {
 		name := Verdict(v).String()
-		redirects := strings.HasPrefix(name, "redirect_")
-		if seen[name] || redirects == strings.HasPrefix(name, "pass_") || redirects != (Verdict(v) >= RedirectData) {
+		kind, _, _ := strings.Cut(name, "_")
+		want := "pass"
+		switch {
+		case Verdict(v) == DropOwnSource:
+			want = "drop"
+		case Verdict(v) >= RedirectData:
+			want = "redirect"
+		}
+		if seen[name] || kind != want {
 			t.Errorf("verdict %d is named %q", v, name)
 		}
 		seen[name] = true

@@ -24,6 +24,9 @@ const (
 	PassNoSocket = Verdict(classifierRocastVerdictPASS_NO_SOCKET)
 	// PassMetaFailed: a group's, but the driver leaves no room for metadata in front of the frame.
 	PassMetaFailed = Verdict(classifierRocastVerdictPASS_META_FAILED)
+	// DropOwnSource: RoCEv2 from an address that the box speaks for (MatchSrc). It would reach the source's QP as a merged
+	// acknowledgement. The only verdict that drops a frame.
+	DropOwnSource = Verdict(classifierRocastVerdictDROP_OWN_SOURCE)
 	// RedirectData, RedirectFeedback, RedirectCNP, RedirectCM: handed to the queue's socket as that [Kind].
 	RedirectData     = Verdict(classifierRocastVerdictREDIRECT_DATA)
 	RedirectFeedback = Verdict(classifierRocastVerdictREDIRECT_FEEDBACK)
@@ -45,6 +48,7 @@ var verdictNames = [Verdicts]string{
 	PassNoGroup:      "pass_no_group",
 	PassNoSocket:     "pass_no_socket",
 	PassMetaFailed:   "pass_meta_failed",
+	DropOwnSource:    "drop_own_source",
 	RedirectData:     "redirect_data",
 	RedirectFeedback: "redirect_feedback",
 	RedirectCNP:      "redirect_cnp",

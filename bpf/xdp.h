@@ -36,7 +36,7 @@ enum bpf_map_type {
 
 enum { BPF_F_NO_PREALLOC = 1 };
 
-enum xdp_action { XDP_PASS = 2, XDP_REDIRECT = 4 };
+enum xdp_action { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };
 
 struct xdp_md {
 	__u32 data;

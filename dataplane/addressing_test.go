@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -20,7 +22,7 @@ func TestAddressings(t *testing.T) {
 	}{
 		{"group-ip", func(*mft.Group) {}, ipGroup, ipGroup},
 		{"virtual-qpn", func(g *mft.Group) {
-			g.Addressing, g.IP = mft.ByVirtualQPN, netip.Addr{}
+			g.Addressing, g.IP = mft.ByVirtualQPN, ipB
 			g.Source.Src = ipB // feedback to the source comes from whom it talks to
 			for i := range g.Paths {
 				g.Paths[i].Src = ipA
@@ -57,6 +59,59 @@ func TestAddressings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A virtual-qpn group takes the frames between its source and the address its source names, and its receivers' answers, and
+// nothing else that its hosts send and receive. An address that the box speaks for is nobody else's to speak with.
+func TestBystanders(t *testing.T) {
+	ipStranger := netip.MustParseAddr("10.77.0.9")
+	toSourceQP := func(p *packet) { p.bth.DestQPN = 17 }
+	for _, tt := range []struct {
+		name       string
+		addressing mft.Addressing
+		packet     packet
+		want       string
+	}{
+		{"unicast of the source's host to another receiver", mft.ByVirtualQPN, to(write(firstPSN, nil), ipC), "kernel"},
+		{"unicast of the source's host to a stranger", mft.ByVirtualQPN, to(write(firstPSN, nil), ipStranger), "kernel"},
+		{"unicast of the source's host, another QPN", mft.ByVirtualQPN, with(to(write(firstPSN, nil), ipB), toSourceQP), "kernel"},
+		{"a stranger's answer to the source's host", mft.ByVirtualQPN, to(ack(ipStranger, 0, roce.SyndromeUnlimited), ipA), "kernel"},
+		{"a receiver's answer to another QP", mft.ByVirtualQPN, with(to(ack(ipC, 0, roce.SyndromeUnlimited), ipA), toSourceQP), "kernel"},
+		{"a receiver's answer to another host", mft.ByVirtualQPN, to(ack(ipC, 0, roce.SyndromeUnlimited), ipStranger), "kernel"},
+		{"the peer's own answer to the source's QP", mft.ByVirtualQPN, with(to(ack(ipB, 0, roce.SyndromeUnlimited), ipA), toSourceQP), "wrong-qpn"},
+		{"an answer from the group's IP", mft.ByGroupIP, with(to(ack(ipGroup, firstPSN, roce.SyndromeUnlimited), ipA), toSourceQP), "own source"},
+		{"data from the group's IP", mft.ByGroupIP, with(write(firstPSN, nil), func(p *packet) { p.src, p.dst = ipGroup, ipB }), "own source"},
+		{"data from the group's IP to itself", mft.ByGroupIP, with(write(firstPSN, nil), func(p *packet) { p.src = ipGroup }), "not-member"},
+		{"an answer from the group's IP to itself", mft.ByGroupIP, ack(ipGroup, firstPSN, roce.SyndromeUnlimited), "not-receiver"},
+		{"an answer from the switch's IP", mft.BySwitchIP, with(to(ack(ipGroup, firstPSN, roce.SyndromeUnlimited), ipA), toSourceQP), "own source"},
+		{"a stranger's request to the switch's IP", mft.BySwitchIP, with(to(write(firstPSN, nil), ipGroup), toSourceQP), "kernel"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := group()
+			if g.Addressing = tt.addressing; g.Addressing == mft.ByVirtualQPN {
+				g.IP = ipB
+			}
+			net := newNet(t, g)
+			say(t, net, tt.packet)
+			silent(t, net)
+			counts := moved(net.Switch)
+			switch {
+			case len(net.Kernel) == 1:
+				counts["kernel"]++
+			case len(net.OwnSource) == 1:
+				counts["own source"]++
+			}
+			if diff := cmp.Diff(map[string]uint64{tt.want: 1}, counts); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// to is the packet addressed to another host.
+func to(p packet, dst netip.Addr) packet {
+	p.dst = dst
+	return p
 }
 
 // Over IPv6 everything is the same.

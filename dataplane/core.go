@@ -84,7 +84,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		return WrongPort
 	case v.DestQPN(head) != g.QPN:
 		return WrongQPN
-	case g.Addressing != mft.ByVirtualQPN && v.DstIP(head) != g.IP:
+	case v.DstIP(head) != g.IP:
 		return WrongDestination
 	case v.PayloadBytes > g.PathMTU:
 		return OverMTU

@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"strings"
@@ -36,7 +37,8 @@ func (f *few) Unsteer(k mft.Key) error {
 }
 
 // withPeers is a group at ip whose receivers' QPs have these QPNs for their
-// peers: with its IP, and the IP with the group's QPN, that many keys and two.
+// peers. It has that many keys, and three: its IP as a source, as a destination,
+// and as a destination with the group's QPN.
 func withPeers(name string, ip netip.Addr, remoteQPNs ...roce.QPN) *mft.Group {
 	g := group()
 	g.Name, g.IP, g.Paths = name, ip, g.Paths[:len(remoteQPNs)]
@@ -49,7 +51,7 @@ func withPeers(name string, ip netip.Addr, remoteQPNs ...roce.QPN) *mft.Group {
 // A classifier that is full refuses a group, or the next version of one, in one
 // sentence, and knows what it knew.
 func TestFullClassifierChangesNothing(t *testing.T) {
-	f := &few{room: 4, entries: map[mft.Key]mft.GroupID{}}
+	f := &few{room: 5, entries: map[mft.Key]mft.GroupID{}}
 	s := dataplane.New(dataplane.Config{Workers: []dataplane.WorkerConfig{{Ports: make([]dataplane.Port, 4)}}, Steering: f})
 	other := netip.MustParseAddr("10.77.0.101")
 	g := withPeers("first", ipGroup, 10, 11)
@@ -74,10 +76,76 @@ func TestFullClassifierChangesNothing(t *testing.T) {
 			t.Errorf("%s: the table changed", name)
 		}
 	}
-	if err := s.Replace(g.ID, withPeers("first", ipGroup, 12, 13)); err != nil {
-		t.Errorf("what fits is refused too: %v", err)
+	for _, peer := range []roce.QPN{11, 12} { // the key of the receiver that has left makes room
+		if err := s.Replace(g.ID, withPeers("first", ipGroup, peer)); err != nil {
+			t.Errorf("what fits is refused too: %v", err)
+		}
 	}
 	if err := s.Remove(g.ID); err != nil || len(f.entries) != 0 {
 		t.Errorf("%v; %d entries outlive the group", err, len(f.entries))
+	}
+}
+
+// watched is a classifier that notes, at each change, which members' feedback the published table would take.
+type watched struct {
+	*dataplane.Switch
+	seen []string
+}
+
+func (w *watched) note(what string, k mft.Key) error {
+	known := "no group"
+	w.Table().All(func(g *mft.Group) bool {
+		known = fmt.Sprintf("%d receivers", len(g.Paths))
+		return false
+	})
+	w.seen = append(w.seen, fmt.Sprintf("%s %v, table: %s", what, k, known))
+	return nil
+}
+
+func (w *watched) Steer(k mft.Key, _ mft.GroupID) error { return w.note("+", k) }
+func (w *watched) Unsteer(k mft.Key) error              { return w.note("-", k) }
+
+// A receiver's answers are taken before it gets data, until it gets none: else they would go to the kernel, which may
+// deliver them to the source as if all receivers had answered.
+func TestAnswersAreTakenBeforeDataGoesOut(t *testing.T) {
+	w := &watched{}
+	w.Switch = dataplane.New(dataplane.Config{Workers: []dataplane.WorkerConfig{{Ports: make([]dataplane.Port, 4)}}, Steering: w})
+	version := func(hosts ...netip.Addr) *mft.Group {
+		g := group()
+		g.Addressing, g.IP, g.Paths = mft.ByVirtualQPN, ipB, nil
+		for _, host := range hosts {
+			g.Paths = append(g.Paths, receiver(1, host))
+		}
+		return g
+	}
+	g := version(ipB, ipC)
+	for _, change := range []func() error{
+		func() error { _, err := w.Add(g); return err },
+		func() error { return w.Replace(g.ID, version(ipB, ipC)) }, // a next hop has moved
+		func() error { return w.Replace(g.ID, version(ipB, ipD, ipD.Next())) },
+		func() error { return w.Remove(g.ID) },
+	} {
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"+ QPN 17 from 10.77.0.2 to 10.77.0.1, table: 2 receivers", // the source's QP, as from its peer
+		"+ QPN 1 from 10.77.0.2 to 10.77.0.1, table: 2 receivers",
+		"+ QPN 1 from 10.77.0.3 to 10.77.0.1, table: 2 receivers",
+		"+ QPN 1 from 10.77.0.1 to 10.77.0.2, table: 2 receivers", // data
+
+		"+ QPN 1 from 10.77.0.4 to 10.77.0.1, table: 2 receivers",
+		"+ QPN 1 from 10.77.0.5 to 10.77.0.1, table: 2 receivers",
+		"- QPN 1 from 10.77.0.3 to 10.77.0.1, table: 3 receivers",
+
+		"- QPN 1 from 10.77.0.1 to 10.77.0.2, table: 3 receivers", // data
+		"- QPN 1 from 10.77.0.5 to 10.77.0.1, table: 3 receivers",
+		"- QPN 1 from 10.77.0.4 to 10.77.0.1, table: 3 receivers",
+		"- QPN 1 from 10.77.0.2 to 10.77.0.1, table: 3 receivers",
+		"- QPN 17 from 10.77.0.2 to 10.77.0.1, table: 3 receivers",
+	}
+	if diff := cmp.Diff(want, w.seen); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

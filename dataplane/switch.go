@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,7 +120,7 @@ func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	if err := s.steer(g.Keys(), t); err != nil {
 		s.table.Store(old)
 		err = errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(g.Keys(), old))
-		// The ID is the next group's; what frames did meanwhile is not.
+		// The next group gets this ID: drop the merging state that frames have made meanwhile.
 		s.do(s.owner(g.ID), func(w *Worker) { w.core.forget(g.ID) })
 		return 0, err
 	}
@@ -158,11 +159,17 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	if err != nil {
 		return fmt.Errorf("group %s: %w", g.Name, err)
 	}
-	keys := append(old.Keys(), g.Keys()...)
-	s.table.Store(t)
-	if err := s.steer(keys, t); err != nil {
+	come, gone := without(g.Keys(), old.Keys()), without(old.Keys(), g.Keys())
+	// A receiver that joins gets no data before its answers are taken, and one that leaves answers until it gets none: an
+	// answer that went to the kernel could reach the source as an acknowledgement of all receivers.
+	err = s.steer(come, t)
+	if err == nil {
+		s.table.Store(t)
+		err = s.steer(gone, t)
+	}
+	if err != nil {
 		s.table.Store(before)
-		return errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(keys, before))
+		return errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(append(come, gone...), before))
 	}
 	// What a leaving member held back is due now, not with the next frame.
 	s.GroupState(id)
@@ -184,16 +191,25 @@ func (s *Switch) Remove(id mft.GroupID) error {
 	return err
 }
 
-// steer makes the classifier agree with t about keys, as far as it can. What goes
-// makes room for what comes, or a change could not be taken back where the
-// classifier is full. The error is the first one: each key would say the same.
+// without returns the keys that others do not have.
+func without(keys, others []mft.Key) []mft.Key {
+	has := make(map[mft.Key]bool, len(others))
+	for _, k := range others {
+		has[k] = true
+	}
+	return slices.DeleteFunc(keys, func(k mft.Key) bool { return has[k] })
+}
+
+// steer makes the classifier agree with t about keys, as far as it can: in their order (mft.Group.Keys) where t has them,
+// against it where it lacks them. Those that t lacks go first, or a change could not be taken back where the classifier is
+// full. The error is the first one: each key would say the same.
 func (s *Switch) steer(keys []mft.Key, t *mft.Table) (first error) {
 	note := func(err error) {
 		if first == nil {
 			first = err
 		}
 	}
-	for _, k := range keys {
+	for _, k := range slices.Backward(keys) {
 		if _, ok := t.Find(k); !ok {
 			note(s.steering.Unsteer(k))
 		}

@@ -30,7 +30,7 @@ const (
 	// ByGroupIP: the peer IP is the group's own; copies carry it as source.
 	ByGroupIP Addressing = iota
 	// ByVirtualQPN: the peer IP is a receiver's real one, the dest QPN is
-	// the group's; copies keep the source's IP.
+	// the group's; copies keep the source's IP, and feedback goes to it.
 	ByVirtualQPN
 	// BySwitchIP: the peer IP is the switch's, the dest QPN the group's;
 	// copies carry the switch's IP as source.
@@ -212,6 +212,9 @@ func (g *Group) seal() error {
 		}
 		if n := len(p.Regions); n != 0 && n != len(g.Memory) {
 			return fmt.Errorf("receiver %v has %d regions, the group's memory has %d; they pair up one to one", p.Dst, n, len(g.Memory))
+		}
+		if p.Sends && g.Addressing == ByVirtualQPN {
+			return fmt.Errorf("receiver %v may become the source, but with virtual-qpn only the source may send", p.Dst)
 		}
 		if p.Sends && p.Dst == g.Source.Dst {
 			g.Source.Path = i

@@ -16,7 +16,7 @@ func TestPathsAndKeysStaySmall(t *testing.T) {
 	if n := unsafe.Sizeof(Path{}); n > 120 {
 		t.Errorf("Path has %d bytes", n)
 	}
-	if n := unsafe.Sizeof(entry{}) + unsafe.Sizeof(holder(0)); n > 28 {
+	if n := unsafe.Sizeof(entry{}) + unsafe.Sizeof(holder(0)); n > 44 {
 		t.Errorf("a key and its holder have %d bytes", n)
 	}
 }

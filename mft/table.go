@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"net/netip"
 
 	"github.com/rocast/rocast/roce"
@@ -46,36 +47,48 @@ func (id GroupID) next() GroupID {
 type Match uint8
 
 const (
-	MatchDstQPN Match = 1 + iota // destination IP and dest QPN
-	MatchSrcQPN                  // source IP and dest QPN
-	MatchDst                     // destination IP alone
+	MatchDstQPN  Match = 1 + iota // destination IP and dest QPN
+	MatchPairQPN                  // source IP, destination IP and dest QPN
+	MatchDst                      // destination IP alone
+	MatchSrc                      // source IP alone: the box speaks for it, so a frame from it is dropped
 )
 
-// Key finds a group's frames. The classifier tries MatchDstQPN, MatchSrcQPN,
-// MatchDst in this order.
+// Key finds a group's frames. The classifier tries MatchDstQPN, MatchPairQPN, MatchDst and MatchSrc in this order. A field
+// that Match does not compare is zero.
 type Key struct {
-	Addr  netip.Addr
-	QPN   roce.QPN // 0 with MatchDst
-	Match Match
+	Src, Dst netip.Addr
+	QPN      roce.QPN
+	Match    Match
+}
+
+// shared says whether several groups may have the key: then it names none of them.
+func (k Key) shared() bool { return k.Match == MatchDst || k.Match == MatchSrc }
+
+func (k Key) String() string {
+	if k.Match == MatchPairQPN {
+		return fmt.Sprintf("QPN %d from %v to %v", k.QPN, k.Src, k.Dst)
+	}
+	return fmt.Sprintf("%v with QPN %d", k.Dst, k.QPN)
 }
 
 // entry is a Key as the table keeps it: without the pointer that is in a
 // netip.Addr, so that the garbage collector passes over the maps.
 type entry struct {
-	addr  [16]byte
-	qpn   roce.QPN
-	match Match
-	ipv6  bool // keeps ::ffff:a.b.c.d apart from a.b.c.d
+	src, dst [16]byte
+	qpn      roce.QPN
+	match    Match
+	ipv6     bool // keeps ::ffff:a.b.c.d apart from a.b.c.d
 }
 
 func (k Key) entry() entry {
-	return entry{addr: k.Addr.As16(), qpn: k.QPN, match: k.Match, ipv6: !k.Addr.Is4()}
+	return entry{src: k.Src.As16(), dst: k.Dst.As16(), qpn: k.QPN, match: k.Match, ipv6: k.Src.Is6() || k.Dst.Is6()}
 }
 
-// shard spreads the low half of the address and the rest by the golden ratio
+// shard spreads the low halves of the addresses and the rest by the golden ratio
 // (Knuth vol. 3, 6.4).
 func (e *entry) shard() int {
-	h := binary.BigEndian.Uint64(e.addr[8:]) ^ uint64(e.qpn)<<32 ^ uint64(e.match)<<56
+	h := binary.BigEndian.Uint64(e.dst[8:]) ^ bits.RotateLeft64(binary.BigEndian.Uint64(e.src[8:]), 16) ^
+		uint64(e.qpn)<<32 ^ uint64(e.match)<<56
 	return int(h * 0x9E3779B97F4A7C15 >> (64 - shardBits))
 }
 
@@ -91,8 +104,8 @@ type Table struct {
 // page is a run of slots.
 type page [pageGroups]*Group
 
-// holder is who has a key: the group's ID. Groups that share an IP share its
-// MatchDst key, which names none of them; there it is how many they are.
+// holder is the ID of the group that has a key. For a key that groups share it
+// is the number of these groups.
 type holder uint32
 
 // ErrTaken is wrapped by With when another group has the same key.
@@ -129,7 +142,7 @@ func (t *Table) All(yield func(*Group) bool) {
 func (t *Table) Find(k Key) (GroupID, bool) {
 	e := k.entry()
 	h, ok := t.keys[e.shard()][e]
-	if ok && k.Match == MatchDst {
+	if ok && k.shared() {
 		return NoGroup, true
 	}
 	return GroupID(h), ok
@@ -138,40 +151,55 @@ func (t *Table) Find(k Key) (GroupID, bool) {
 // Lookup finds the group of a frame by its addresses and dest QPN, as the
 // classifier does.
 func (t *Table) Lookup(src, dst netip.Addr, destQPN roce.QPN) (GroupID, bool) {
-	if id, ok := t.Find(Key{dst, destQPN, MatchDstQPN}); ok {
+	if id, ok := t.Find(Key{Dst: dst, QPN: destQPN, Match: MatchDstQPN}); ok {
 		return id, true
 	}
-	if id, ok := t.Find(Key{src, destQPN, MatchSrcQPN}); ok {
+	if id, ok := t.Find(Key{Src: src, Dst: dst, QPN: destQPN, Match: MatchPairQPN}); ok {
 		return id, true
 	}
-	return t.Find(Key{dst, 0, MatchDst})
+	return t.Find(Key{Dst: dst, Match: MatchDst})
 }
 
-// Keys are the keys by which frames of g are found, each once.
+// Keys are the keys by which frames of g are found, each once. Those for feedback
+// stand before those for data: a source whose data is taken already must not
+// hear an acknowledgement that was not merged.
 func (g *Group) Keys() []Key {
-	var keys []Key
-	feedbackTo := g.IP
-	switch g.Addressing {
-	case ByGroupIP:
-		keys = append(keys, Key{g.IP, 0, MatchDst}, Key{g.IP, g.QPN, MatchDstQPN})
-	case BySwitchIP:
-		keys = append(keys, Key{g.IP, g.QPN, MatchDstQPN})
-	case ByVirtualQPN:
-		feedbackTo = g.Source.Dst
-		keys = append(keys, Key{g.Source.Dst, g.QPN, MatchSrcQPN})
+	if g.Addressing == ByVirtualQPN {
+		return g.pairKeys()
 	}
-	seen := map[Key]bool{}
-	for _, k := range keys {
-		seen[k] = true
+	keys := []Key{{Src: g.IP, Match: MatchSrc}}
+	seen := map[roce.QPN]bool{}
+	add := func(qpn roce.QPN) {
+		if !seen[qpn] {
+			seen[qpn] = true
+			keys = append(keys, Key{Dst: g.IP, QPN: qpn, Match: MatchDstQPN})
+		}
 	}
 	for i := range g.Paths {
-		k := Key{feedbackTo, g.Paths[i].RemoteQPN, MatchDstQPN}
-		if !seen[k] {
-			seen[k] = true
+		add(g.Paths[i].RemoteQPN)
+	}
+	add(g.QPN)
+	if g.Addressing == ByGroupIP { // all that comes to a switch's own IP is not a group's
+		keys = append(keys, Key{Dst: g.IP, Match: MatchDst})
+	}
+	return keys
+}
+
+// pairKeys are the keys of a group whose frames carry two real hosts' addresses. Both
+// are compared: other connections of these hosts may have the group's QPN.
+func (g *Group) pairKeys() []Key {
+	pair := func(src, dst netip.Addr, qpn roce.QPN) Key { return Key{src, dst, qpn, MatchPairQPN} }
+	keys := make([]Key, 0, len(g.Paths)+2)
+	// The source's QP accepts what its peer sends to it, and only the box may
+	// speak as that peer: a frame of the host at g.IP is taken, and counted.
+	peer := pair(g.IP, g.Source.Dst, g.Source.DestQPN)
+	keys = append(keys, peer)
+	for i := range g.Paths {
+		if k := pair(g.Paths[i].Dst, g.Source.Dst, g.Paths[i].RemoteQPN); k != peer {
 			keys = append(keys, k)
 		}
 	}
-	return keys
+	return append(keys, pair(g.Source.Dst, g.IP, g.QPN))
 }
 
 // With returns a table that also holds g, and gives g its ID. g must not be
@@ -254,10 +282,10 @@ func (t *Table) addKeys(g *Group) error {
 		e := k.entry()
 		h, held := t.keys[e.shard()][e]
 		switch {
-		case k.Match == MatchDst:
+		case k.shared():
 			h++
 		case held:
-			return fmt.Errorf("%v with QPN %d %w", k.Addr, k.QPN, ErrTaken)
+			return fmt.Errorf("%v %w", k, ErrTaken)
 		default:
 			h = holder(g.ID)
 		}
@@ -271,7 +299,7 @@ func (t *Table) removeKeys(g *Group) {
 	for _, k := range g.Keys() {
 		e := k.entry()
 		shard := t.shard(e.shard(), owned)
-		if k.Match == MatchDst && shard[e] > 1 {
+		if k.shared() && shard[e] > 1 {
 			shard[e]--
 		} else {
 			delete(shard, e)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,11 +26,11 @@ func testGroup(ip netip.Addr, qpn roce.QPN, n int) *Group {
 	return g
 }
 
-// Each addressing finds data and feedback by what is on the wire, and nothing
-// else.
+// Each addressing finds data and feedback by what is on the wire, and nothing else: "none" is a frame to an address of the
+// group's that no group wants, "own" one that comes from such an address, and "" the kernel's.
 func TestAddressings(t *testing.T) {
-	const qpn, other = 7, 8
-	group, source, receiver, stranger := addr(100), addr(1), addr(1000), addr(55)
+	const qpn, remote, sourceQP, other = 7, 9, 17, 8
+	group, source, receiver, second, stranger := addr(100), addr(1), addr(1000), addr(999), addr(55)
 	for _, tt := range []struct {
 		addressing Addressing
 		src, dst   netip.Addr
@@ -37,33 +38,128 @@ func TestAddressings(t *testing.T) {
 		found      string
 	}{
 		{ByGroupIP, source, group, qpn, "group"},
-		{ByGroupIP, receiver, group, qpn, "group"},
-		{ByGroupIP, stranger, group, qpn, "group"}, // counted by the core
-		{ByGroupIP, source, group, other, "none"},  // the IP is a group's, the QPN nobody's
+		{ByGroupIP, receiver, group, remote, "group"},
+		{ByGroupIP, stranger, group, qpn, "group"}, // the core counts it
+		{ByGroupIP, source, group, other, "none"},
 		{ByGroupIP, source, stranger, qpn, ""},
+		{ByGroupIP, group, source, sourceQP, "own"},
+		{ByGroupIP, group, stranger, other, "own"},
+
 		{ByVirtualQPN, source, receiver, qpn, "group"},
-		{ByVirtualQPN, source, stranger, qpn, "group"}, // whichever receiver it names
-		{ByVirtualQPN, receiver, source, qpn, "group"}, // feedback
+		{ByVirtualQPN, source, stranger, qpn, ""}, // the source's host talks to somebody else
+		{ByVirtualQPN, source, second, qpn, ""},   // nor does the group have the address of another receiver
 		{ByVirtualQPN, source, receiver, other, ""},
 		{ByVirtualQPN, stranger, receiver, qpn, ""},
+		{ByVirtualQPN, receiver, source, remote, "group"},
+		{ByVirtualQPN, second, source, remote, "group"},
+		{ByVirtualQPN, stranger, source, remote, ""}, // answers an ordinary QP of the source's host
+		{ByVirtualQPN, receiver, source, qpn, ""},
+		{ByVirtualQPN, receiver, stranger, remote, ""},
+		{ByVirtualQPN, receiver, source, sourceQP, "group"}, // would reach the source's QP as its peer: the core counts it
+		{ByVirtualQPN, second, source, sourceQP, ""},
+
 		{BySwitchIP, source, group, qpn, "group"},
+		{BySwitchIP, receiver, group, remote, "group"},
 		{BySwitchIP, source, group, other, ""},
+		{BySwitchIP, group, source, sourceQP, "own"},
 	} {
-		g := testGroup(group, qpn, 1)
-		g.Addressing = tt.addressing
+		g := testGroup(group, qpn, 2)
+		g.Addressing, g.Source.DestQPN = tt.addressing, sourceQP
+		if tt.addressing == ByVirtualQPN {
+			g.IP = receiver
+		}
+		for i := range g.Paths {
+			g.Paths[i].RemoteQPN = remote
+		}
 		table, err := new(Table).With(g)
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, ok := table.Lookup(tt.src, tt.dst, tt.qpn)
 		got := ""
-		if ok && id == NoGroup {
+		if id, ok := table.Lookup(tt.src, tt.dst, tt.qpn); ok && id == NoGroup {
 			got = "none"
 		} else if ok {
 			got = "group"
+		} else if _, own := table.Find(Key{Src: tt.src, Match: MatchSrc}); own {
+			got = "own"
 		}
 		if got != tt.found {
 			t.Errorf("%v: %v -> %v QPN %d finds %q, want %q", tt.addressing, tt.src, tt.dst, tt.qpn, got, tt.found)
+		}
+	}
+}
+
+// virtual is a group of one source and one QPN, whose receivers answer to that QPN.
+func virtual(source, at netip.Addr, qpn roce.QPN, receivers ...netip.Addr) *Group {
+	g := &Group{Addressing: ByVirtualQPN, IP: at, QPN: qpn, Source: Source{Leg: Leg{Dst: source, DestQPN: qpn + 100}}}
+	for _, r := range receivers {
+		g.Paths = append(g.Paths, Path{Leg: Leg{Dst: r}, RemoteQPN: qpn})
+	}
+	return g
+}
+
+// A host may be in several groups with virtual-qpn, and each frame finds its own. What two groups would both find is
+// refused in one sentence.
+func TestVirtualQPNGroupsShareHosts(t *testing.T) {
+	a, b, c, d := addr(1), addr(2), addr(3), addr(4)
+	table := new(Table)
+	groups := []*Group{virtual(a, b, 7, b, c), virtual(d, b, 7, b, c), virtual(a, b, 8, b, c), virtual(b, a, 9, a, c)}
+	for _, g := range groups {
+		next, err := table.With(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table = next
+	}
+	for i, tt := range []struct {
+		src, dst netip.Addr
+		qpn      roce.QPN
+		group    int
+	}{
+		{a, b, 7, 0}, {d, b, 7, 1}, {a, b, 8, 2}, {b, a, 9, 3},
+		{b, a, 7, 0}, {c, a, 7, 0}, {b, d, 7, 1}, {c, d, 7, 1}, {c, a, 8, 2}, {a, b, 9, 3}, {c, b, 9, 3},
+	} {
+		if id, ok := table.Lookup(tt.src, tt.dst, tt.qpn); !ok || id != groups[tt.group].ID {
+			t.Errorf("frame %d finds group %d, %v", i, id, ok)
+		}
+	}
+	_, err := table.With(virtual(a, c, 7, c, d))
+	if want := "QPN 7 from 10.0.0.3 to 10.0.0.1 is taken by another group"; !errors.Is(err, ErrTaken) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	for _, g := range groups {
+		table = table.Without(g.ID)
+	}
+	if n := keyCount(table); n != 0 {
+		t.Errorf("%d keys outlive their groups", n)
+	}
+}
+
+func keyCount(t *Table) int {
+	n := 0
+	for i := range t.keys {
+		n += len(t.keys[i])
+	}
+	return n
+}
+
+// The keys of feedback stand before those of data, which nothing may be taken by while answers to it are not.
+func TestDataIsTheLastToBeFound(t *testing.T) {
+	for _, addressing := range []Addressing{ByGroupIP, ByVirtualQPN, BySwitchIP} {
+		g := testGroup(addr(1000), 7, 3)
+		g.Addressing = addressing
+		for i := range g.Paths {
+			g.Paths[i].RemoteQPN = roce.QPN(20 + i)
+		}
+		keys := g.Keys()
+		data := slices.IndexFunc(keys, func(k Key) bool { return k.QPN == g.QPN })
+		for i, k := range keys {
+			if k.QPN >= 20 && i > data {
+				t.Errorf("%v: %v stands behind the data's", addressing, k)
+			}
+		}
+		if addressing != ByVirtualQPN && keys[0] != (Key{Src: g.IP, Match: MatchSrc}) {
+			t.Errorf("%v: first is %+v", addressing, keys[0])
 		}
 	}
 }
@@ -128,10 +224,7 @@ func TestTableAgainstModel(t *testing.T) {
 				if table.Len() != len(living) {
 					t.Fatalf("length %d, want %d", table.Len(), len(living))
 				}
-				keys := 0
-				for i := range table.keys {
-					keys += len(table.keys[i])
-				}
+				keys := keyCount(table)
 				ips := map[netip.Addr]bool{}
 				for id, g := range living {
 					ips[g.IP] = true
@@ -142,7 +235,7 @@ func TestTableAgainstModel(t *testing.T) {
 						t.Fatalf("group %#x is not found by its key", id)
 					}
 				}
-				if want := len(living) + len(ips); keys != want {
+				if want := len(living) + 2*len(ips); keys != want {
 					t.Fatalf("%d keys for %d groups on %d IPs", keys, len(living), len(ips))
 				}
 			},
@@ -158,6 +251,7 @@ func TestBadGroupsAreRefused(t *testing.T) {
 		{"at least one receiver", func(g *Group) { g.Paths = nil }},
 		{"more than the 1024", func(g *Group) { g.Paths = make([]Path, MaxPaths+1) }},
 		{"cannot be told apart", func(g *Group) { g.Paths[1].Dst = g.Paths[0].Dst }},
+		{"only the source may send", func(g *Group) { g.Addressing, g.Paths[1].Sends = ByVirtualQPN, true }},
 		{"pair up one to one", func(g *Group) { g.Paths[0].Regions = make([]Region, 2) }},
 	} {
 		g := testGroup(addr(1), 1, 3)

@@ -312,7 +312,7 @@ func (s steering) Unsteer(k mft.Key) error {
 }
 
 func bpfKey(k mft.Key) bpf.Key {
-	return bpf.Key{Addr: k.Addr, QPN: uint32(k.QPN), Match: bpf.Match(k.Match)}
+	return bpf.Key{Src: k.Src, Dst: k.Dst, QPN: uint32(k.QPN), Match: bpf.Match(k.Match)}
 }
 
 // waiter is the poller as the worker wants it.

@@ -20,6 +20,9 @@ type Net struct {
 	// Kernel holds the frames that are no group's, which a classifier
 	// leaves to the kernel.
 	Kernel [][]byte
+	// OwnSource holds the frames that a classifier drops because they come
+	// from an address that the box speaks for.
+	OwnSource [][]byte
 }
 
 // New returns a switch with n ports. It moves frames when Poll is called.
@@ -73,9 +76,13 @@ func (p *Port) Receive(frames []dataplane.Frame) int {
 	for len(p.in) > 0 && n < len(frames) {
 		b := p.in[0]
 		p.in = p.in[1:]
-		id, kind, ok := dataplane.Classify(p.net.Switch.Table(), b)
-		if !ok {
+		id, kind, class := dataplane.Classify(p.net.Switch.Table(), b)
+		switch class {
+		case dataplane.ToKernel:
 			p.net.Kernel = append(p.net.Kernel, b)
+			continue
+		case dataplane.OwnSource:
+			p.net.OwnSource = append(p.net.OwnSource, b)
 			continue
 		}
 		f := &frames[n]

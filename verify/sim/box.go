@@ -83,9 +83,10 @@ const chunkBytes = 3840
 
 // classify makes d the frame as a port would deliver it. A frame that is no group's belongs to the kernel.
 func (w *world) classify(d *dataplane.Frame, h *host, f *frame) bool {
-	id, kind, ok := dataplane.Classify(w.box.table, f.data())
-	if !ok {
-		if !f.touched {
+	id, kind, class := dataplane.Classify(w.box.table, f.data())
+	if class != dataplane.ToGroup {
+		// With virtual-qpn the feedback of a receiver that has left is addressed to a host like any other frame.
+		if !f.touched && !(w.s.Addressing == mft.ByVirtualQPN && h.membership == left) {
 			w.fail(Damaged, "an undamaged frame of %s was left to the kernel", hostName(h.number))
 		}
 		w.record(&h.toSwitch, f, "left to the kernel")

@@ -69,7 +69,7 @@ func (w *world) regroup() error {
 func (w *world) makeGroup() *mft.Group {
 	s := w.s
 	g := &mft.Group{
-		Name: "g", Addressing: s.Addressing, IP: w.groupIP(), QPN: groupQPN, PathMTU: s.MTUBytes, Policy: s.Policy,
+		Name: "g", Addressing: s.Addressing, IP: w.legOf(0).Src, QPN: groupQPN, PathMTU: s.MTUBytes, Policy: s.Policy,
 		Source: mft.Source{Leg: w.legOf(0), FirstPSN: s.Hosts[0].SendPSN},
 	}
 	for k := range s.Regions {
