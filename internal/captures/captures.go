@@ -1,7 +1,6 @@
 package captures
 
 import (
-	"bytes"
 	"compress/gzip"
 	"embed"
 	"fmt"
@@ -33,11 +32,11 @@ func Reports() []string { return list(reportEnd) }
 
 // Frames reads the capture of that name. The caller owns the frames.
 func Frames(name string) ([]Frame, error) {
-	plain, err := unpack(name + pcapEnd)
+	packed, err := files.Open(dir + "/" + name + pcapEnd)
 	if err != nil {
 		return nil, err
 	}
-	frames, err := readPcap(bytes.NewReader(plain))
+	frames, err := readPcap(packed)
 	if err != nil {
 		return nil, fmt.Errorf("capture %s: %w", name, err)
 	}
@@ -46,20 +45,16 @@ func Frames(name string) ([]Frame, error) {
 
 // Report reads the tool output of that name.
 func Report(name string) (string, error) {
-	plain, err := unpack(name + reportEnd)
+	packed, err := files.Open(dir + "/" + name + reportEnd)
+	if err != nil {
+		return "", err
+	}
+	r, err := gzip.NewReader(packed)
+	if err != nil {
+		return "", fmt.Errorf("report %s: %w", name, err)
+	}
+	plain, err := io.ReadAll(r)
 	return string(plain), err
-}
-
-func unpack(file string) ([]byte, error) {
-	packed, err := files.ReadFile(dir + "/" + file)
-	if err != nil {
-		return nil, err
-	}
-	r, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return io.ReadAll(r)
 }
 
 func list(end string) (names []string) {

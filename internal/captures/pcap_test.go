@@ -2,11 +2,27 @@ package captures
 
 import (
 	"bytes"
+	"compress/gzip"
+	"io"
 	"testing"
 )
 
+// The lengths of the format: the file's header, a record's header.
+const (
+	pcapHeaderBytes = 24
+	recordBytes     = 16
+)
+
 func TestDamagedPcap(t *testing.T) {
-	good, err := unpack("m_zero" + pcapEnd)
+	packed, err := files.Open(dir + "/m_zero" + pcapEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := io.ReadAll(plain)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +36,7 @@ func TestDamagedPcap(t *testing.T) {
 	}
 	for name, file := range map[string][]byte{
 		"empty":            nil,
-		"byte order":       flip(0),
+		"magic":            flip(0),
 		"link type":        flip(20),
 		"snapped frame":    flip(pcapHeaderBytes + 12),
 		"cut in a record":  good[:pcapHeaderBytes+recordBytes-1],

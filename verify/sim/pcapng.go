@@ -1,100 +1,50 @@
 package sim
 
 import (
-	"encoding/binary"
 	"io"
 	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// pcapng writes a capture (draft-ietf-opsawg-pcapng), little endian, with nanoseconds: one interface for each link, and a comment
-// with each packet.
+// pcapng writes a capture: one interface for each link, and a comment with each packet. The first error is kept; close
+// returns it.
 type pcapng struct {
-	out   io.Writer
-	block []byte
-	err   error
+	out *pcapgo.NgWriter
+	err error
 }
 
-const (
-	blockSection   = 0x0A0D0D0A
-	blockInterface = 1
-	blockPacket    = 6 // enhanced
-
-	byteOrderMagic = 0x1A2B3C4D
-	linkEthernet   = 1
-
-	optionEnd        = 0
-	optionComment    = 1
-	optionName       = 2 // of an interface
-	optionResolution = 9 // of its timestamps
-	nanoseconds      = 9 // 10^-9
-)
-
+// newPcapng begins a capture with at least one interface.
 func newPcapng(out io.Writer, interfaces []string) *pcapng {
-	p := &pcapng{out: out}
-	p.start(blockSection)
-	p.u32(byteOrderMagic)
-	p.u16(1) // version 1.0
-	p.u16(0)
-	p.u32(0xFFFFFFFF) // section length: not given
-	p.u32(0xFFFFFFFF)
-	p.finish()
-	for _, name := range interfaces {
-		p.start(blockInterface)
-		p.u16(linkEthernet)
-		p.u16(0)
-		p.u32(0) // no limit to a packet's length
-		p.option(optionName, []byte(name))
-		p.option(optionResolution, []byte{nanoseconds})
-		p.option(optionEnd, nil)
-		p.finish()
+	p := &pcapng{}
+	for i, name := range interfaces {
+		about := pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet}
+		switch {
+		case i == 0:
+			p.out, p.err = pcapgo.NewNgWriterInterface(out, about, pcapgo.NgWriterOptions{})
+		case p.err == nil:
+			_, p.err = p.out.AddInterface(about)
+		}
 	}
 	return p
 }
 
-// packet adds one frame. The first error of the writer is kept, and ends the capture.
+// packet adds one frame of interface iface at a time since the start of the run.
 func (p *pcapng) packet(iface int, at time.Duration, frame []byte, comment string) {
-	p.start(blockPacket)
-	p.u32(uint32(iface))
-	p.u32(uint32(uint64(at) >> 32))
-	p.u32(uint32(at))
-	p.u32(uint32(len(frame)))
-	p.u32(uint32(len(frame)))
-	p.bytes(frame)
-	p.option(optionComment, []byte(comment))
-	p.option(optionEnd, nil)
-	p.finish()
-}
-
-func (p *pcapng) u16(v uint16) { p.block = binary.LittleEndian.AppendUint16(p.block, v) }
-func (p *pcapng) u32(v uint32) { p.block = binary.LittleEndian.AppendUint32(p.block, v) }
-
-// bytes adds b and fills up the word.
-func (p *pcapng) bytes(b []byte) {
-	p.block = append(p.block, b...)
-	for len(p.block)%4 != 0 {
-		p.block = append(p.block, 0)
+	if p.err != nil {
+		return
 	}
+	p.err = p.out.WritePacketWithOptions(gopacket.CaptureInfo{
+		Timestamp: time.Unix(0, int64(at)), CaptureLength: len(frame), Length: len(frame), InterfaceIndex: iface,
+	}, frame, pcapgo.NgPacketOptions{Comments: []string{comment}})
 }
 
-func (p *pcapng) option(code uint16, value []byte) {
-	p.u16(code)
-	p.u16(uint16(len(value)))
-	p.bytes(value)
-}
-
-// start begins a block whose length is not known yet.
-func (p *pcapng) start(kind uint32) {
-	p.block = p.block[:0]
-	p.u32(kind)
-	p.u32(0)
-}
-
-// finish puts the length at both ends of the block, and writes it.
-func (p *pcapng) finish() {
-	n := uint32(len(p.block) + 4)
-	binary.LittleEndian.PutUint32(p.block[4:], n)
-	p.u32(n)
+// close writes what is left in memory; out itself stays open.
+func (p *pcapng) close() error {
 	if p.err == nil {
-		_, p.err = p.out.Write(p.block)
+		p.err = p.out.Flush()
 	}
+	return p.err
 }

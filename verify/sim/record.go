@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"time"
@@ -104,8 +105,8 @@ func (r *Runner) Replay(s Scenario, lines int, capture io.Writer) (Result, []str
 	r.w.recorder = rec
 	defer func() { r.w.recorder = nil }()
 	result, err := r.Run(s)
-	if err == nil && rec.out != nil {
-		err = rec.out.err
+	if rec.out != nil {
+		err = cmp.Or(err, rec.out.close())
 	}
 	return result, rec.story(), err
 }

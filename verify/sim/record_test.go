@@ -2,9 +2,15 @@ package sim
 
 import (
 	"bytes"
-	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -12,47 +18,40 @@ import (
 // captured is what a reader gets out of a capture.
 type captured struct {
 	interfaces []string
+	perLink    map[int]uint64 // frames
+	ends       []time.Duration
 	frames     [][]byte
 	comments   []string
 }
 
-// parse walks the blocks of a capture, strictly.
-func parse(t *testing.T, b []byte) (c captured) {
+func parse(t *testing.T, file io.Reader) (c captured) {
 	t.Helper()
-	le := binary.LittleEndian
-	for first := true; len(b) > 0; first = false {
-		kind, n := le.Uint32(b), le.Uint32(b[4:])
-		if n%4 != 0 || int(n) > len(b) || le.Uint32(b[n-4:]) != n || first != (kind == blockSection) {
-			t.Fatalf("block %#x of %d bytes, %d left", kind, n, len(b))
+	c.perLink = map[int]uint64{}
+	r, err := pcapgo.NewNgReader(file, pcapgo.NgReaderOptions{ErrorOnMismatchingLinkType: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		frame, info, options, err := r.ReadPacketDataWithOptions()
+		if err == io.EOF {
+			break
 		}
-		body := b[8 : n-4]
-		switch kind {
-		case blockInterface:
-			c.interfaces = append(c.interfaces, option(t, body[8:], optionName))
-		case blockPacket:
-			if iface := le.Uint32(body); int(iface) >= len(c.interfaces) {
-				t.Fatalf("a packet of interface %d", iface)
-			}
-			frameBytes := le.Uint32(body[12:])
-			c.frames = append(c.frames, body[20:20+frameBytes])
-			c.comments = append(c.comments, option(t, body[20+(frameBytes+3)&^3:], optionComment))
+		if err != nil || len(options.Comments) != 1 {
+			t.Fatalf("frame %d: %v, comments %q", len(c.frames), err, options.Comments)
 		}
-		b = b[n:]
+		c.frames = append(c.frames, frame)
+		c.perLink[info.InterfaceIndex]++
+		c.ends = append(c.ends, time.Duration(info.Timestamp.UnixNano()))
+		c.comments = append(c.comments, options.Comments[0])
+	}
+	for i := range r.NInterfaces() {
+		about, err := r.Interface(i)
+		if err != nil || about.LinkType != layers.LinkTypeEthernet {
+			t.Fatal(err, about)
+		}
+		c.interfaces = append(c.interfaces, about.Name)
 	}
 	return c
-}
-
-func option(t *testing.T, b []byte, code uint16) string {
-	t.Helper()
-	for len(b) >= 4 {
-		n := binary.LittleEndian.Uint16(b[2:])
-		if binary.LittleEndian.Uint16(b) == code {
-			return string(b[4 : 4+n])
-		}
-		b = b[4+(n+3)&^3:]
-	}
-	t.Fatalf("no option %d", code)
-	return ""
 }
 
 // A replay writes every frame at the end of its way, and what became of it.
@@ -64,22 +63,23 @@ func TestReplayCapturesEveryFrame(t *testing.T) {
 	if err != nil || result.Failure != nil {
 		t.Fatal(err, result.Failure)
 	}
-	c := parse(t, file.Bytes())
+	c := parse(t, &file)
 	if got := strings.Join(c.interfaces, " "); got != "a>switch switch>a b>switch switch>b c>switch switch>c d>switch switch>d" {
 		t.Errorf("interfaces %s", got)
 	}
-	ends := uint64(0)
 	for _, l := range r.links() {
-		ends += l.delivered + l.lost
-	}
-	if uint64(len(c.frames)) != ends {
-		t.Errorf("%d frames captured, %d came to an end", len(c.frames), ends)
+		if n := c.perLink[l.index()]; n != l.delivered+l.lost {
+			t.Errorf("%v: %d frames captured, %d came to an end", l, n, l.delivered+l.lost)
+		}
 	}
 	var v roce.View
 	for i, b := range c.frames {
 		if err := v.Decode(b, len(b)); err != nil || !v.ICRCValid([][]byte{b}) {
 			t.Fatalf("frame %d (%s): %v", i, c.comments[i], err)
 		}
+	}
+	if !slices.IsSorted(c.ends) || c.ends[0] <= 0 || c.ends[len(c.ends)-1] > r.w.now {
+		t.Errorf("frames from %v to %v of a run that took %v", c.ends[0], c.ends[len(c.ends)-1], r.w.now)
 	}
 	text := strings.Join(c.comments, "\n")
 	for _, want := range []string{
@@ -92,6 +92,27 @@ func TestReplayCapturesEveryFrame(t *testing.T) {
 	if last := story[len(story)-1]; len(story) < len(c.frames) || !strings.Contains(strings.Join(story, "\n"), "wr 63 send-imm: success") {
 		t.Errorf("a story of %d lines, the last: %s", len(story), last)
 	}
+}
+
+// A replay reports that its capture could not be written, also where that shows only at the end.
+func TestReplayReportsFullDisk(t *testing.T) {
+	for _, room := range []int{0, 100, 10000} {
+		if _, _, err := new(Runner).Replay(losing(1e-2), 1, &fullDisk{room}); !errors.Is(err, errFull) {
+			t.Errorf("a disk with %d bytes left: %v", room, err)
+		}
+	}
+}
+
+var errFull = errors.New("no space left")
+
+// fullDisk takes so many bytes.
+type fullDisk struct{ room int }
+
+func (d *fullDisk) Write(b []byte) (int, error) {
+	if d.room -= len(b); d.room < 0 {
+		return 0, errFull
+	}
+	return len(b), nil
 }
 
 // links are all links of the run that was last.
