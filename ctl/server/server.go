@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -15,10 +16,12 @@ import (
 	"github.com/rocast/rocast/ctl/version"
 )
 
+// What a client gets before its connection is closed.
 const (
-	headerWithin   = 5 * time.Second
-	requestWithin  = 30 * time.Second
-	idleFor        = 2 * time.Minute
+	requestWithin = 30 * time.Second // from the connection or the last answer to the end of the body, idle time included
+	answerWithin  = 30 * time.Second // from the end of the header to the end of the answer
+	// stopWithin is for requests under way when the daemon stops. systemd kills a daemon that takes 30 s.
+	stopWithin     = 2 * time.Second
 	maxHeaderBytes = 16 << 10
 )
 
@@ -49,7 +52,8 @@ type Config struct {
 // Server answers requests.
 type Server struct {
 	Config
-	http *http.Server
+	http  *http.Server
+	conns sync.WaitGroup // from their acceptance until their last handler has returned
 	// access says what a connection's peer may do; tests replace it.
 	access func(net.Conn) peer
 }
@@ -59,31 +63,49 @@ func New(c Config) *Server {
 	s := &Server{Config: c}
 	s.access = s.accessOf
 	s.http = &http.Server{
-		Handler:           s.routes(),
-		ConnContext:       func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, s.access(conn)) },
-		ReadHeaderTimeout: headerWithin,
-		ReadTimeout:       requestWithin,
-		IdleTimeout:       idleFor,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          zap.NewStdLog(c.Log),
+		Handler:        s.routes(),
+		ConnState:      s.countConns,
+		ConnContext:    func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, s.access(conn)) },
+		ReadTimeout:    requestWithin,
+		WriteTimeout:   answerWithin,
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       zap.NewStdLog(c.Log),
 	}
 	return s
 }
 
-// Serve answers on the listener until ctx is done, then lets the requests under way finish.
+// Serve answers on the listener until ctx is done. Requests under way may then finish within stopWithin; their connections are
+// closed after that. When Serve returns no handler runs any more.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() {
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestWithin)
-		defer cancel()
-		stopped <- s.http.Shutdown(grace)
-	})
+	stop := context.AfterFunc(ctx, func() { stopped <- s.shutDown() })
 	err := s.http.Serve(l)
 	if !errors.Is(err, http.ErrServerClosed) {
 		stop()
 		return fmt.Errorf("serve the API: %w", err)
 	}
-	return <-stopped
+	err = <-stopped
+	s.conns.Wait()
+	return err
+}
+
+func (s *Server) shutDown() error {
+	grace, cancel := context.WithTimeout(context.Background(), stopWithin)
+	defer cancel()
+	err := s.http.Shutdown(grace)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.http.Close() // which also cancels the requests' contexts
+	}
+	return err
+}
+
+func (s *Server) countConns(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.conns.Add(1)
+	case http.StateClosed:
+		s.conns.Done()
+	}
 }
 
 func (s *Server) routes() http.Handler {

@@ -1,0 +1,175 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// pipes is a listener in memory, whose time a synctest bubble controls.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
+
+func (p *pipes) dial() net.Conn {
+	here, there := net.Pipe()
+	p.conns <- there
+	return here
+}
+
+// slowControl takes a second to update a group; it creates groups until their request is given up.
+type slowControl struct {
+	Control
+	under atomic.Int32
+}
+
+func (c *slowControl) Create(ctx context.Context, _ []byte) (api.Group, error) {
+	c.under.Add(1)
+	defer c.under.Add(-1)
+	<-ctx.Done()
+	time.Sleep(time.Second) // some more, as a disk takes
+	return api.Group{}, ctx.Err()
+}
+
+func (c *slowControl) Update(ctx context.Context, name string, _ []byte) (api.Group, error) {
+	time.Sleep(time.Second)
+	return api.Group{GroupSummary: api.GroupSummary{Name: name}}, ctx.Err()
+}
+
+// inMemory runs a server on pipes until stop, which returns how long stopping took.
+func inMemory(t *testing.T, control Control) (p *pipes, stop func() time.Duration) {
+	t.Helper()
+	s := New(Config{
+		Control: control, Log: zap.NewNop(), Metrics: http.NotFoundHandler(),
+		Features: func() []api.Feature { return make([]api.Feature, 1000) },
+	})
+	s.access = func(net.Conn) peer { return root }
+	p = &pipes{make(chan net.Conn), make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, p) }()
+	return p, func() time.Duration {
+		synctest.Wait()
+		began := time.Now()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		return time.Since(began)
+	}
+}
+
+const post = "POST /v1/groups HTTP/1.1\r\nHost: rocastd\r\nContent-Length: %d\r\n\r\n"
+
+// Whatever a client does or leaves undone, the daemon ends long before systemd kills it.
+func TestNoClientHoldsUpAStop(t *testing.T) {
+	for name, behave := range map[string]func(net.Conn){
+		"connects and says nothing":   func(net.Conn) {},
+		"sends half a request line":   func(c net.Conn) { io.WriteString(c, "GET /v1/gro") },
+		"sends half a body":           func(c net.Conn) { fmt.Fprintf(c, post+"name:", 100) },
+		"reads no answer":             func(c net.Conn) { io.WriteString(c, "GET /v1/features HTTP/1.1\r\nHost: rocastd\r\n\r\n") },
+		"waits for a group":           func(c net.Conn) { fmt.Fprintf(c, post+"name: g1", 8) },
+		"has its answer and is idle":  func(c net.Conn) { io.WriteString(c, "GET /v1/version HTTP/1.1\r\nHost: rocastd\r\n\r\n"); readAnswer(c) },
+		"goes on with other requests": func(c net.Conn) { io.WriteString(c, strings.Repeat("GET /v1/version HTTP/1.1\r\nHost: rocastd\r\n\r\n", 2)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				control := &slowControl{}
+				p, stop := inMemory(t, control)
+				client := p.dial()
+				go behave(client)
+				if took := stop(); took > 3*time.Second { // the server's 2 s, and one of a handler's own
+					t.Errorf("the stop took %v", took)
+				}
+				if n := control.under.Load(); n > 0 {
+					t.Errorf("%d requests are still under way after the stop", n)
+				}
+				client.Close()
+			})
+		})
+	}
+}
+
+func readAnswer(c net.Conn) {
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err == nil {
+		io.Copy(io.Discard, answer.Body)
+	}
+}
+
+// A request that ends in time is answered, although the daemon is stopping.
+func TestAStopLetsARequestFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, stop := inMemory(t, &slowControl{})
+		client := p.dial()
+		answered := make(chan error, 1)
+		go func() {
+			fmt.Fprintf(client, "PUT /v1/groups/g1 HTTP/1.1\r\nHost: rocastd\r\nContent-Length: 8\r\n\r\nname: g1")
+			answer, err := http.ReadResponse(bufio.NewReader(client), nil)
+			if err == nil && answer.StatusCode != http.StatusOK {
+				err = fmt.Errorf("status %s", answer.Status)
+			}
+			answered <- err
+		}()
+		stop()
+		if err := <-answered; err != nil {
+			t.Error(err)
+		}
+		client.Close()
+	})
+}
+
+// Clients that neither read nor write lose their connection by themselves.
+func TestAStuckClientIsDropped(t *testing.T) {
+	for name, request := range map[string]string{
+		"silent":          "",
+		"half a header":   "GET /v1/gro",
+		"half a body":     fmt.Sprintf(post, 100),
+		"reads no answer": "GET /v1/features HTTP/1.1\r\nHost: rocastd\r\n\r\n",
+		"idle":            "GET /v1/version HTTP/1.1\r\nHost: rocastd\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, stop := inMemory(t, &slowControl{})
+				client := p.dial()
+				io.WriteString(client, request)
+				if name == "idle" {
+					readAnswer(client)
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				client.SetReadDeadline(time.Now().Add(time.Second))
+				if _, err := io.Copy(io.Discard, client); err != nil {
+					t.Errorf("a minute later the connection is still there: %v", err)
+				}
+				client.Close()
+				stop()
+			})
+		})
+	}
+}
