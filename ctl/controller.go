@@ -31,6 +31,7 @@ type Parts struct {
 type Controller struct {
 	Parts
 	perftest *perftest.Helper
+	parsing  chan struct{} // holds a token while a text is parsed, which may take much memory: one at a time
 
 	mu     sync.Mutex
 	ports  map[int]dataplane.PortInfo // by ifindex; those that are not open by portKey
@@ -58,9 +59,10 @@ type group struct {
 // New returns a Controller without groups: see Restore.
 func New(parts Parts) *Controller {
 	c := &Controller{
-		Parts:  parts,
-		groups: map[string]*group{},
-		users:  map[netip.Addr]map[*group]struct{}{},
+		Parts:   parts,
+		parsing: make(chan struct{}, 1),
+		groups:  map[string]*group{},
+		users:   map[netip.Addr]map[*group]struct{}{},
 	}
 	c.perftest = perftest.New(perftest.Options{
 		Groups: perftestGroups{c}, Addresses: perftestAddresses{c}, Told: func(sentence string) { c.Log.Info(sentence) },

@@ -24,7 +24,7 @@ const settleWithin = time.Second
 
 // Create makes the group that a file describes. After an error, which is an *api.Error, nothing has changed.
 func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error) {
-	file, err := groupfile.Parse(text)
+	file, err := c.parse(ctx, text)
 	if err != nil {
 		return api.Group{}, apiError(err)
 	}
@@ -33,15 +33,20 @@ func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error)
 
 // create makes a group, and keeps its text; without one the group ends with the daemon.
 func (c *Controller) create(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
+	if err := c.refuseKnown(file); err != nil { // at once; the name may be taken again while the hosts are asked
+		return api.Group{}, err
+	}
 	defer c.settle(ctx, file)()
 	if err := c.refuseOthersIP(ctx, file); err != nil {
 		return api.Group{}, apiError(err)
 	}
+	if ctx.Err() != nil {
+		return api.Group{}, givenUp(ctx)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.groups[file.Name] != nil {
-		return api.Group{}, &api.Error{Kind: api.Exists, Line: file.Lines["name"],
-			Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name", file.Name, file.Name)}
+	if err := c.refuseNameTaken(file); err != nil {
+		return api.Group{}, err
 	}
 	g := newGroup(file, text != nil)
 	if err := c.begin(g, c.refuseUnfit); err != nil {
@@ -55,6 +60,46 @@ func (c *Controller) create(ctx context.Context, file *groupfile.File, text []by
 	c.groups[g.name] = g
 	c.Log.Info("group created", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("waiting", g.waiting()))
 	return c.view(g), nil
+}
+
+// parse reads a group file.
+func (c *Controller) parse(ctx context.Context, text []byte) (file *groupfile.File, err error) {
+	err = c.alone(ctx, func() (err error) {
+		file, err = groupfile.Parse(text)
+		return err
+	})
+	return file, err
+}
+
+// alone runs a parser while no other one runs.
+func (c *Controller) alone(ctx context.Context, parser func() error) error {
+	select {
+	case c.parsing <- struct{}{}:
+		defer func() { <-c.parsing }()
+		return parser()
+	case <-ctx.Done():
+		return givenUp(ctx)
+	}
+}
+
+// givenUp is the error of a request whose client has gone, or that the daemon's stop has cut off.
+func givenUp(ctx context.Context) error {
+	return api.Errorf(api.Internal, "the request ended before it was done (%v); nothing has changed", ctx.Err())
+}
+
+// refuseKnown refuses a name that is taken.
+func (c *Controller) refuseKnown(file *groupfile.File) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refuseNameTaken(file)
+}
+
+func (c *Controller) refuseNameTaken(file *groupfile.File) error {
+	if c.groups[file.Name] == nil {
+		return nil
+	}
+	return &api.Error{Kind: api.Exists, Line: file.Lines["name"],
+		Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name", file.Name, file.Name)}
 }
 
 func newGroup(file *groupfile.File, kept bool) *group {

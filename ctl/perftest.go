@@ -25,8 +25,8 @@ const tryAgainAfter = 5 * time.Second
 
 // PerftestUp begins to serve perftest's clients on a group IP. The request is an item of the config's key perftest.
 func (c *Controller) PerftestUp(ctx context.Context, request []byte) (api.Perftest, error) {
-	config, err := parsePerftest(request)
-	if err != nil {
+	var config perftest.Config
+	if err := c.alone(ctx, func() (err error) { config, err = parsePerftest(request); return err }); err != nil {
 		return api.Perftest{}, err
 	}
 	if err := c.perftest.Up(ctx, config); err != nil {

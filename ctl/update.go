@@ -15,7 +15,7 @@ import (
 // Update makes a running group the one that a file describes: the same, with other receivers. Who is new takes part from
 // the next message on; nobody waits any more for who is gone. After an error, which is an *api.Error, nothing has changed.
 func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.Group, error) {
-	file, err := groupfile.Parse(text)
+	file, err := c.parse(ctx, text)
 	if err != nil {
 		return api.Group{}, apiError(err)
 	}
@@ -24,6 +24,9 @@ func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.
 			"name is %s, and group %s was to be updated; write that name, or update group %s", file.Name, name, file.Name))
 	}
 	defer c.settle(ctx, file)()
+	if ctx.Err() != nil {
+		return api.Group{}, givenUp(ctx)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.groups[name]

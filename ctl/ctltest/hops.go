@@ -19,6 +19,9 @@ type Hops struct {
 	running chan struct{}
 	links   chan struct{}
 	ports   []int // nil: any
+	settled int
+	// Meanwhile is what happens while the next Settle waits.
+	Meanwhile func()
 }
 
 // NewHops returns Hops that know no host.
@@ -113,8 +116,24 @@ func (h *Hops) Links() <-chan struct{} { return h.links }
 // LinksChange makes whoever waits look at the links.
 func (h *Hops) LinksChange() { h.links <- struct{}{} }
 
-// Settle returns at once: what is not known is not asked for.
-func (h *Hops) Settle(context.Context, []netip.Addr) {}
+// Settle returns at once: what is not known is not asked for. It counts, and calls Meanwhile.
+func (h *Hops) Settle(context.Context, []netip.Addr) {
+	h.mu.Lock()
+	h.settled++
+	meanwhile := h.Meanwhile
+	h.Meanwhile = nil
+	h.mu.Unlock()
+	if meanwhile != nil {
+		meanwhile()
+	}
+}
+
+// Settled counts the calls of Settle.
+func (h *Hops) Settled() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.settled
+}
 
 func (h *Hops) Run(ctx context.Context, changed func([]netip.Addr)) error {
 	h.mu.Lock()

@@ -1,6 +1,7 @@
 package groupfile
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
@@ -281,4 +282,33 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// largest is a group of so many receivers, each with so many regions.
+func largest(receivers, regions int) []byte {
+	var b strings.Builder
+	b.WriteString("name: g1\nip: 10.0.0.100\nqpn: 1\nmtu: 1024\nmemory:\n")
+	for i := range regions {
+		fmt.Fprintf(&b, "  - {va: %#x, rkey: 1}\n", i<<12)
+	}
+	b.WriteString("members:\n  - {ip: 10.0.0.1, qpn: 17, psn: 1000, role: source}\n")
+	for i := range receivers {
+		fmt.Fprintf(&b, "  - {ip: 10.1.%d.%d, qpn: 18, psn: 5, regions: [", i>>8, i&0xFF)
+		for range regions {
+			b.WriteString("{va: 0x7f0000000000, length: 4096, rkey: 0x12345678}, ")
+		}
+		b.WriteString("]}\n")
+	}
+	return []byte(b.String())
+}
+
+func TestTheLargestGroupIsRead(t *testing.T) {
+	f, err := Parse(largest(mft.MaxPaths, 8))
+	if err != nil || len(f.Receivers) != mft.MaxPaths || len(f.Receivers[0].Regions) != 8 {
+		t.Fatal(err)
+	}
+	const want = "line 1040: member 1026 is one more than the 1024 receivers a group can have; make another group"
+	if _, err := Parse(largest(mft.MaxPaths+1, 8)); err == nil || err.Error() != want {
+		t.Errorf("one more: %v", err)
+	}
 }

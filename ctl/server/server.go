@@ -23,6 +23,8 @@ const (
 	// stopWithin is for requests under way when the daemon stops. systemd kills a daemon that takes 30 s.
 	stopWithin     = 2 * time.Second
 	maxHeaderBytes = 16 << 10
+	// maxChanges bounds the requests with a body that are under way, and by that their memory; others wait for their turn.
+	maxChanges = 16
 )
 
 // Control is what requests are answered from: a ctl.Controller.
@@ -54,13 +56,14 @@ type Server struct {
 	Config
 	http  *http.Server
 	conns sync.WaitGroup // from their acceptance until their last handler has returned
+	turns chan struct{}  // one token for each request with a body that is under way
 	// access says what a connection's peer may do; tests replace it.
 	access func(net.Conn) peer
 }
 
 // New returns a Server that does nothing until Serve.
 func New(c Config) *Server {
-	s := &Server{Config: c}
+	s := &Server{Config: c, turns: make(chan struct{}, maxChanges)}
 	s.access = s.accessOf
 	s.http = &http.Server{
 		Handler:        s.routes(),
@@ -121,7 +124,7 @@ func (s *Server) routes() http.Handler {
 		api.VersionPath:                 {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
 	}
 	for path, methods := range resources {
-		mux.Handle(path, resource(methods))
+		mux.Handle(path, s.inTurn(resource(methods)))
 	}
 	mux.Handle("GET "+api.MetricsPath, s.Metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -168,6 +171,17 @@ func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api
 		return api.Group{}, err
 	}
 	return p.hide(g), nil
+}
+
+// inTurn makes requests that bring a body wait until few enough others are under way.
+func (s *Server) inTurn(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost || r.Method == http.MethodPut {
+			s.turns <- struct{}{}
+			defer func() { <-s.turns }()
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // readBody reads what a request carries. what is what to call it, mend what to do when it is too long.

@@ -89,13 +89,18 @@ const post = "POST /v1/groups HTTP/1.1\r\nHost: rocastd\r\nContent-Length: %d\r\
 // Whatever a client does or leaves undone, the daemon ends long before systemd kills it.
 func TestNoClientHoldsUpAStop(t *testing.T) {
 	for name, behave := range map[string]func(net.Conn){
-		"connects and says nothing":   func(net.Conn) {},
-		"sends half a request line":   func(c net.Conn) { io.WriteString(c, "GET /v1/gro") },
-		"sends half a body":           func(c net.Conn) { fmt.Fprintf(c, post+"name:", 100) },
-		"reads no answer":             func(c net.Conn) { io.WriteString(c, "GET /v1/features HTTP/1.1\r\nHost: rocastd\r\n\r\n") },
-		"waits for a group":           func(c net.Conn) { fmt.Fprintf(c, post+"name: g1", 8) },
-		"has its answer and is idle":  func(c net.Conn) { io.WriteString(c, "GET /v1/version HTTP/1.1\r\nHost: rocastd\r\n\r\n"); readAnswer(c) },
-		"goes on with other requests": func(c net.Conn) { io.WriteString(c, strings.Repeat("GET /v1/version HTTP/1.1\r\nHost: rocastd\r\n\r\n", 2)) },
+		"connects and says nothing": func(net.Conn) {},
+		"sends half a request line": func(c net.Conn) { io.WriteString(c, "GET /v1/gro") },
+		"sends half a body":         func(c net.Conn) { fmt.Fprintf(c, post+"name:", 100) },
+		"reads no answer":           func(c net.Conn) { io.WriteString(c, "GET /v1/features HTTP/1.1\r\nHost: rocastd\r\n\r\n") },
+		"waits for a group":         func(c net.Conn) { fmt.Fprintf(c, post+"name: g1", 8) },
+		"has its answer and is idle": func(c net.Conn) {
+			io.WriteString(c, "GET /v1/version HTTP/1.1\r\nHost: rocastd\r\n\r\n")
+			readAnswer(c)
+		},
+		"goes on with other requests": func(c net.Conn) {
+			io.WriteString(c, strings.Repeat("GET /v1/version HTTP/1.1\r\nHost: rocastd\r\n\r\n", 2))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -172,4 +177,34 @@ func TestAStuckClientIsDropped(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Bodies are a megabyte each at most, and so many of them at a time.
+func TestRequestsWithABodyWaitForTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		control := &slowControl{}
+		p, stop := inMemory(t, control)
+		var clients []net.Conn
+		for range maxChanges + 3 {
+			client := p.dial()
+			fmt.Fprintf(client, post+"name: g1", 8)
+			clients = append(clients, client)
+		}
+		synctest.Wait()
+		if n := control.under.Load(); n != maxChanges {
+			t.Errorf("%d requests are under way, want %d", n, maxChanges)
+		}
+		for _, client := range clients[:5] {
+			client.Close()
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := control.under.Load(); n != maxChanges-2 {
+			t.Errorf("%d requests are under way after five of %d went, want %d", n, len(clients), maxChanges-2)
+		}
+		stop()
+		for _, client := range clients {
+			client.Close()
+		}
+	})
 }

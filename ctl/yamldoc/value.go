@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -17,6 +18,9 @@ const (
 	maxTextBytes = 1024
 	// maxQuotedRunes is what is repeated of what may be of any length; the rest is left out.
 	maxQuotedRunes = 80
+	// maxSeparators bounds the values of a document, each of which takes some 200 bytes of memory while it is read: a
+	// megabyte of [1,1,...] would take a hundred. The largest group, 1024 members with eight regions each, has fewer.
+	maxSeparators = 80_000
 )
 
 // Value is one value of a document.
@@ -29,6 +33,9 @@ type Value struct {
 
 // Parse reads the one document in text. what is what to call it: "a group file".
 func Parse(text []byte, what string) (Value, error) {
+	if countSeparators(text) > maxSeparators {
+		return Value{}, Errorf(1, "%s holds more than %d values; split it", what, maxSeparators)
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var document, second yaml.Node
 	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
@@ -45,6 +52,18 @@ func Parse(text []byte, what string) (Value, error) {
 		return Value{}, err
 	}
 	return Value{node: document.Content[0], name: what, whole: true}, nil
+}
+
+// separators are the characters without which no further value begins; one of them begins two values at most.
+const separators = ",:[{-?"
+
+func countSeparators(text []byte) (n int) {
+	for _, c := range text {
+		if strings.IndexByte(separators, c) >= 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // refuseAnchors keeps a short text from standing for a long one.

@@ -51,6 +51,25 @@ func TestValuesAreReadAsWritten(t *testing.T) {
 	}
 }
 
+// A short text is not to become a hundred times as much memory. All forms of a value are counted, or the parser is kept busy by
+// another one.
+func TestTooManyValuesAreRefusedUnread(t *testing.T) {
+	for _, item := range []string{"1,", "a: ", "- ", "? ", "[", "{"} {
+		long := "[" + strings.Repeat(item, maxSeparators)
+		allocations := testing.AllocsPerRun(1, func() {
+			if _, err := parse(long); err == nil || err.Error() != "line 1: the file holds more than 80000 values; split it" {
+				t.Errorf("%q: %v", item, err)
+			}
+		})
+		if allocations > 100 {
+			t.Errorf("%q: %v allocations", item, allocations)
+		}
+	}
+	if _, err := parse("name: " + strings.Repeat("-", maxSeparators-1)); err == nil || !strings.Contains(err.Error(), "write 1024 at most") {
+		t.Errorf("as many as are allowed: %v", err)
+	}
+}
+
 func TestMistakesNameLineThingAndMend(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "line 1: the file is empty; write its keys"},
