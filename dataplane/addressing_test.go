@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -108,6 +110,40 @@ func TestBystanders(t *testing.T) {
 	}
 }
 
+// Two boxes that are each other's source and receiver send a packet round, which nobody asked for, no longer than its hop
+// limit lasts.
+func TestALoopOfBoxesEnds(t *testing.T) {
+	ends := []netip.Addr{ipA, ipB} // box i is at ends[i], and the other one is all it knows
+	var boxes []*porttest.Net
+	for i, own := range ends {
+		g := group()
+		g.Addressing, g.IP, g.Memory, g.Policy.CNP = mft.BySwitchIP, own, nil, feedback.CNPAll
+		g.Source.Leg = leg(0, ends[1-i], groupQPN)
+		g.Paths = []mft.Path{{Leg: leg(0, ends[1-i], groupQPN), RemoteQPN: groupQPN, FirstPSN: firstPSN}}
+		g.Source.Src, g.Paths[0].Src = own, own
+		boxes = append(boxes, newNet(t, g))
+	}
+	for name, p := range map[string]packet{"data": write(firstPSN, nil), "CNP": cnp(ipA)} {
+		p.src, p.dst = ends[1], ends[0]
+		boxes[0].Ports[0].Put(p.frame(t))
+		hops := 0
+		for at := 0; hops < 1000; at = 1 - at {
+			boxes[at].Poll()
+			out := boxes[at].Ports[0].Take()
+			if len(out) == 0 {
+				break
+			}
+			for _, frame := range out {
+				boxes[1-at].Ports[0].Put(frame)
+			}
+			hops++
+		}
+		if hops != 63 {
+			t.Errorf("%s: %d hops, counters %v", name, hops, moved(boxes[0].Switch))
+		}
+	}
+}
+
 // to is the packet addressed to another host.
 func to(p packet, dst netip.Addr) packet {
 	p.dst = dst
@@ -139,7 +175,7 @@ func TestIPv6(t *testing.T) {
 		if len(out) != 1 {
 			t.Fatalf("receiver %v got %d frames; counters %v", p.Dst, len(out), moved(net.Switch))
 		}
-		if d := decode(t, out[0]); d.Src != g.IP || d.Dst != p.Dst || d.PSN != p.FirstPSN || !d.ICRCValid || d.Payload != "six" {
+		if d := decode(t, out[0]); d.Src != g.IP || d.Dst != p.Dst || d.PSN != p.FirstPSN || d.HopLimit != 63 || !d.ICRCValid || d.Payload != "six" {
 			t.Errorf("receiver %v got %+v", p.Dst, d)
 		}
 		net.Ports[i+1].Put(sixFrame(t, ack([]netip.Addr{ipB, ipC, ipD}[i], p.FirstPSN, roce.SyndromeUnlimited), six))

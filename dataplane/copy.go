@@ -14,6 +14,7 @@ func (c *Copy) Apply(f *Frame) (start int) {
 	v, head, p := &f.View, f.Head(), c.Path
 	v.SetSrcIP(head, p.Src)
 	v.SetDstIP(head, p.Dst)
+	v.SetHopLimit(head, f.HopLimit)
 	v.SetDestQPN(head, p.DestQPN)
 	v.SetPSN(head, c.PSN)
 	if v.Opcode.Headers().Has(roce.HasRETH) {

@@ -88,6 +88,8 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		return WrongDestination
 	case v.PayloadBytes > g.PathMTU:
 		return OverMTU
+	case v.HopLimit(head) <= 1:
+		return HopLimitExceeded
 	case !v.ICRCValid(f.Bytes()):
 		return BadICRC
 	}
@@ -109,7 +111,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	if outcome != feedback.OutsideWindow {
 		st.mark(v, head)
 	}
-	f.ICRC = v.StoredICRC(f.Bytes())
+	f.ICRC, f.HopLimit = v.StoredICRC(f.Bytes()), v.HopLimit(head)-1
 	v.MaskHeaders(head, &f.Headers)
 	c.perform(st, f, region, out)
 	return Reason(outcome)
@@ -155,11 +157,15 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	return Reason(outcome)
 }
 
-// cnp takes a receiver's congestion notification.
+// cnp takes a receiver's congestion notification, which goes on to the source as
+// data does to the receivers.
 func (c *Core) cnp(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	path, r := c.receiver(st, f)
-	if path < 0 {
+	switch {
+	case path < 0:
 		return r
+	case f.View.HopLimit(f.Head()) <= 1:
+		return HopLimitExceeded
 	}
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, feedback.Event{Kind: feedback.CNP, Path: path}, c.acts[:0])
@@ -213,6 +219,7 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 			out.Replies = append(out.Replies, Reply{
 				Leg: st.sourceLeg(), CNP: true, PKey: st.marks.pkey,
 				TrafficClass: f.View.TrafficClass(f.Head()) &^ ecnMask,
+				HopLimit:     f.View.HopLimit(f.Head()) - 1,
 			})
 		case feedback.Join:
 			st.legs[a.Path].deltaPSN = g.Paths[a.Path].FirstPSN.Sub(a.PSN)

@@ -45,6 +45,8 @@ type Frame struct {
 	View    roce.View
 	Headers roce.MaskedHeaders // as received
 	ICRC    uint32             // as received
+	// HopLimit is the copies': one less than received.
+	HopLimit uint8
 }
 
 // Head is the first fragment.

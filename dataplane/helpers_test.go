@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"cmp"
 	"net/netip"
 	"testing"
 
@@ -74,6 +75,7 @@ type packet struct {
 	reth     *roce.RETH
 	aeth     *roce.AETH
 	payload  []byte
+	hopLimit uint8 // 0: 64
 }
 
 // write is a WRITE of one packet from the source.
@@ -94,6 +96,11 @@ func ack(host netip.Addr, psn roce.PSN, s roce.Syndrome) packet {
 	}
 }
 
+// cnp is a congestion notification of a receiver.
+func cnp(host netip.Addr) packet {
+	return packet{src: host, dst: ipGroup, bth: roce.CNPHeader(groupQPN), payload: make([]byte, roce.CNPBytes)}
+}
+
 func (p packet) frame(t testing.TB) []byte {
 	t.Helper()
 	return p.frameFrom(t, mac(p.src))
@@ -110,7 +117,7 @@ func (p packet) frameFrom(t testing.TB, hostMAC roce.MAC) []byte {
 		body = p.aeth.Append(body)
 	}
 	body = append(append(body, p.payload...), make([]byte, pad)...)
-	ip := roce.IPUDP{Src: p.src, Dst: p.dst, HopLimit: 64, ID: 7, SrcPort: 0xC123}
+	ip := roce.IPUDP{Src: p.src, Dst: p.dst, HopLimit: cmp.Or(p.hopLimit, 64), ID: 7, SrcPort: 0xC123}
 	bth := p.bth
 	bth.PadCount = pad
 	b := roce.AppendEthernet(nil, macBox, hostMAC, ip.EtherType())
@@ -126,6 +133,7 @@ func (p packet) frameFrom(t testing.TB, hostMAC roce.MAC) []byte {
 type decoded struct {
 	DstMAC, SrcMAC roce.MAC
 	Src, Dst       netip.Addr
+	HopLimit       uint8
 	Opcode         roce.Opcode
 	QPN            roce.QPN
 	PSN            roce.PSN
@@ -145,13 +153,12 @@ func decode(t testing.TB, b []byte) decoded {
 		t.Fatalf("sent a bad frame: %v: %x", err, b)
 	}
 	d := decoded{
-		DstMAC: roce.MAC(b[0:6]), SrcMAC: roce.MAC(b[6:12]), Src: v.SrcIP(b), Dst: v.DstIP(b),
+		DstMAC: roce.MAC(b[0:6]), SrcMAC: roce.MAC(b[6:12]), Src: v.SrcIP(b), Dst: v.DstIP(b), HopLimit: v.HopLimit(b),
 		Opcode: v.Opcode, QPN: v.DestQPN(b), PSN: v.PSN(b),
 		Payload:   string(b[v.Payload : v.Payload+v.PayloadBytes]),
 		ICRCValid: v.ICRCValid([][]byte{b}),
 	}
-	sum := roce.IPv4HeaderChecksum(b[v.L3:])
-	d.ChecksumValid = v.IPv6 || sum == uint16(b[v.L3+10])<<8|uint16(b[v.L3+11])
+	d.ChecksumValid = v.IPv6 || roce.IPv4HeaderChecksum(b[v.L3:]) == uint16(b[v.L3+10])<<8|uint16(b[v.L3+11])
 	if v.Opcode.Headers().Has(roce.HasRETH) {
 		d.VA, d.RKey = v.RETH(b).VA, v.RETH(b).RKey
 	}

@@ -203,30 +203,14 @@ func TestMembershipChanges(t *testing.T) {
 // A congestion notification reaches the source as one to its own QP.
 func TestCNPReachesTheSource(t *testing.T) {
 	net := newNet(t, group())
-	p := packet{src: ipB, dst: ipGroup, bth: roce.CNPHeader(groupQPN), payload: nil}
-	p.aeth = nil
-	frame := cnpFrame(t, p)
-	net.Ports[1].Put(frame)
-	net.Poll()
+	say(t, net, cnp(ipB))
 	out := net.Ports[0].Take()
 	if len(out) != 1 {
 		t.Fatalf("%d frames, counters %v", len(out), moved(net.Switch))
 	}
-	if d := decode(t, out[0]); d.Opcode != roce.OpCNP || d.QPN != 17 || d.Src != ipGroup || !d.ICRCValid {
+	if d := decode(t, out[0]); d.Opcode != roce.OpCNP || d.QPN != 17 || d.Src != ipGroup || d.HopLimit != 63 || !d.ICRCValid {
 		t.Errorf("the source got %+v", d)
 	}
-}
-
-func cnpFrame(t *testing.T, p packet) []byte {
-	t.Helper()
-	ip := roce.IPUDP{Src: p.src, Dst: p.dst, HopLimit: 64}
-	b := ip.Append(roce.AppendEthernet(nil, macBox, mac(p.src), ip.EtherType()), roce.BTHBytes+roce.CNPBytes)
-	var body roce.CNP
-	b, err := roce.AppendICRC(body.Append(p.bth.Append(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // Time passes for a group that asks for it: a silent receiver is evicted, the

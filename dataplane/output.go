@@ -36,6 +36,7 @@ type Reply struct {
 	CNP          bool
 	MigReq       bool
 	TrafficClass uint8
+	HopLimit     uint8
 	PKey         uint16
 	PSN          roce.PSN
 	AETH         roce.AETH

@@ -52,6 +52,8 @@ const (
 	NotReceiver
 	// OverMTU: more payload than the group's path MTU.
 	OverMTU
+	// HopLimitExceeded: a packet to be passed on whose hop limit (IPv4: TTL) is used up.
+	HopLimitExceeded
 	// UnmergeableResponse: a READ or atomic response, which no group asks for.
 	UnmergeableResponse
 	// ConnectionManagement: a CM datagram to a group; no helper answers it.
@@ -65,7 +67,7 @@ const (
 var reasonNames = [NumReasons - Reason(feedback.NumOutcomes)]string{
 	"unknown-qpn", "group-gone", "malformed", "unknown-opcode", "wrong-transport", "bad-icrc",
 	"wrong-port", "wrong-qpn", "wrong-destination", "not-member", "not-source", "source-blocked", "source-out-of-step", "not-receiver",
-	"over-mtu", "unmergeable-response", "connection-management",
+	"over-mtu", "hop-limit-exceeded", "unmergeable-response", "connection-management",
 	"handover-full",
 }
 

@@ -2,7 +2,9 @@ package dataplane
 
 import "github.com/rocast/rocast/roce"
 
-// replyHopLimit is what Linux gives packets it sends.
+// replyHopLimit is that of a merged acknowledge packet: the box answers as a host, with what Linux gives packets it sends
+// (net.ipv4.ip_default_ttl). Packets that the box passes on, copies and CNPs, get one less than they came with: two boxes
+// wired in a loop cannot send them round for ever.
 const replyHopLimit = 64
 
 // Append appends the frame to b. Only a reply whose leg mixes address families
@@ -11,7 +13,7 @@ func (r *Reply) Append(b []byte) ([]byte, error) {
 	leg := r.Leg
 	b = append(b, leg.L2[:leg.L2Bytes]...)
 	ip := roce.IPUDP{
-		Src: leg.Src, Dst: leg.Dst, TrafficClass: r.TrafficClass, HopLimit: replyHopLimit,
+		Src: leg.Src, Dst: leg.Dst, TrafficClass: r.TrafficClass, HopLimit: r.HopLimit,
 		SrcPort: 0xC000 | uint16(leg.DestQPN)&0x3FFF, // one flow per QP, in RoCEv2's range
 	}
 	if r.CNP {

@@ -249,7 +249,7 @@ func (st *state) hand(next int, to *senderState) {
 func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) Reply {
 	return Reply{
 		Leg: leg, PSN: psn, AETH: aeth, MigReq: migReq,
-		PKey: st.marks.pkey, TrafficClass: st.marks.trafficClass,
+		PKey: st.marks.pkey, TrafficClass: st.marks.trafficClass, HopLimit: replyHopLimit,
 	}
 }
 

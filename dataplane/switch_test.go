@@ -31,7 +31,7 @@ func TestWriteReachesEveryReceiver(t *testing.T) {
 			t.Fatalf("port %d sent %d frames", host.port, len(out))
 		}
 		want := decoded{
-			DstMAC: mac(host.path.Dst), SrcMAC: macBox, Src: ipGroup, Dst: host.path.Dst,
+			DstMAC: mac(host.path.Dst), SrcMAC: macBox, Src: ipGroup, Dst: host.path.Dst, HopLimit: 63,
 			Opcode: roce.OpWriteOnly, QPN: host.path.DestQPN, PSN: host.path.FirstPSN,
 			VA: host.path.Regions[0].VA + 64, RKey: host.path.Regions[0].RKey,
 			Payload: "hello, group", ICRCValid: true, ChecksumValid: true,
@@ -47,8 +47,8 @@ func TestWriteReachesEveryReceiver(t *testing.T) {
 			t.Fatalf("the source heard of it after %d of 3 ACKs", i+1)
 		} else if i == 2 {
 			want := decoded{
-				DstMAC: mac(ipA), SrcMAC: macBox, Src: ipGroup, Dst: ipA, Opcode: roce.OpAck, QPN: 17,
-				PSN: firstPSN, Syndrome: roce.SyndromeUnlimited, MSN: 1, ICRCValid: true, ChecksumValid: true,
+				DstMAC: mac(ipA), SrcMAC: macBox, Src: ipGroup, Dst: ipA, HopLimit: 64,
+				Opcode: roce.OpAck, QPN: 17, PSN: firstPSN, Syndrome: roce.SyndromeUnlimited, MSN: 1, ICRCValid: true, ChecksumValid: true,
 			}
 			if diff := cmp.Diff(want, decode(t, out[0]), addrEqual); diff != "" {
 				t.Errorf("merged ACK (-want +got):\n%s", diff)
@@ -121,6 +121,8 @@ func TestForgedFramesMoveNothing(t *testing.T) {
 		{"data far ahead", 0, write(firstPSN+1<<22, nil), nil, "outside-window"},
 		{"data far behind", 0, write(roce.PSN(firstPSN).Add(-1<<22), nil), nil, "outside-window"},
 		{"data over the path MTU", 0, write(firstPSN+1, make([]byte, 1028)), nil, "over-mtu"},
+		{"data at the end of its way", 0, with(write(firstPSN+1, nil), func(p *packet) { p.hopLimit = 1 }), nil, "hop-limit-exceeded"},
+		{"CNP at the end of its way", 1, with(cnp(ipB), func(p *packet) { p.hopLimit = 1 }), nil, "hop-limit-exceeded"},
 		{"data with a wrong ICRC", 0, write(firstPSN+1, []byte("x")), badICRC, "bad-icrc"},
 		{"data with a damaged payload", 0, write(firstPSN+1, []byte("xxxx")), badPayload, "bad-icrc"},
 		{"data with a refused opcode and a wrong ICRC", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.Opcode = roce.OpReadRequest }), badICRC, "bad-icrc"},

@@ -50,6 +50,8 @@ var copied = []struct {
 	{23, 22, 0xFFFFCB, 0xFFFFFC, 0, 0},
 }
 
+// This capture is of a rocast that left the hop limit as it came.
+//
 // What rocast put on the wire is what the source sent with the leg's numbers in it, and nothing else: our edits of the
 // source's frame give the captured copy to the last byte, the ICRC by difference too.
 func TestCopiesOnTheWire(t *testing.T) {

@@ -37,6 +37,16 @@ func (v *View) SetECN(head []byte, ecn uint8) {
 	setIPv4Word(ip, 0, uint16(ip[0])<<8|uint16(ip[1]&^3|ecn&3))
 }
 
+// SetHopLimit replaces IPv6's hop limit, IPv4's time to live.
+func (v *View) SetHopLimit(head []byte, n uint8) {
+	if v.IPv6 {
+		head[v.L3+v.hopLimitOffset()] = n
+		return
+	}
+	ip := head[v.L3 : v.L3+ipv4Bytes]
+	setIPv4Word(ip, v.hopLimitOffset(), uint16(n)<<8|uint16(ip[9]))
+}
+
 // SetUDPSrcPort replaces the UDP source port. A UDP checksum, if there is one, goes stale: ClearUDPChecksum.
 func (v *View) SetUDPSrcPort(head []byte, port uint16) {
 	binary.BigEndian.PutUint16(head[v.UDP:], port)

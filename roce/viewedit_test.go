@@ -20,6 +20,7 @@ func TestEditsChangeTheirFieldOnly(t *testing.T) {
 		{"src", ipv6Pair, OpAck, func(v *View, f []byte) { v.SetSrcIP(f, ip6) }, 22, "20010db8000000000000000000000001"},
 		{"dst", ipv6Pair, OpAck, func(v *View, f []byte) { v.SetDstIP(f, ip6) }, 38, "20010db8000000000000000000000001"},
 		{"ECN", ipv6Pair, OpAck, func(v *View, f []byte) { v.SetECN(f, 3) }, 14, "66b0"},
+		{"hop limit", ipv6Pair, OpAck, func(v *View, f []byte) { v.SetHopLimit(f, 0x3E) }, 21, "3e"},
 		{"port", ipv4Pair, OpAck, func(v *View, f []byte) { v.SetUDPSrcPort(f, 0xC0DE) }, 34, "c0de12b7"},
 		{"MigReq", ipv4Pair, OpAck, func(v *View, f []byte) { v.SetMigReq(f, true) }, 43, "40ffff"},
 		{"QPN", ipv4Pair, OpAck, func(v *View, f []byte) { v.SetDestQPN(f, 0xFFABCDEF) }, 46, "00abcdef"},
@@ -66,6 +67,7 @@ func TestIPv4EditsKeepTheChecksum(t *testing.T) {
 		v.SetSrcIP(frame, netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, i*0x9E3779B1))))
 		v.SetDstIP(frame, netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, ^i))))
 		v.SetECN(frame, uint8(i))
+		v.SetHopLimit(frame, uint8(i>>3))
 		if got, want := stored(), IPv4HeaderChecksum(frame[v.L3:]); got != want {
 			t.Fatalf("%v > %v: checksum %#x, want %#x", v.SrcIP(frame), v.DstIP(frame), got, want)
 		}

@@ -37,6 +37,16 @@ func (v *View) TrafficClass(head []byte) uint8 {
 	return head[v.L3+1]
 }
 
+// HopLimit is IPv6's hop limit, IPv4's time to live.
+func (v *View) HopLimit(head []byte) uint8 { return head[v.L3+v.hopLimitOffset()] }
+
+func (v *View) hopLimitOffset() int {
+	if v.IPv6 {
+		return 7
+	}
+	return 8
+}
+
 // UDPSrcPort is the UDP source port: entropy for ECMP, fixed per queue pair.
 func (v *View) UDPSrcPort(head []byte) uint16 { return binary.BigEndian.Uint16(head[v.UDP:]) }
 
