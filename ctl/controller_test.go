@@ -34,6 +34,13 @@ members:
   - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 4096, rkey: 0xfeedbea9}]}
 `
 
+// anotherGroup is a group beside g1 with the same hosts and other QPs.
+func anotherGroup(name string, qpn int) string {
+	return strings.NewReplacer("name: g1", "name: "+name, "qpn: 1\n", fmt.Sprintf("qpn: %d\n", qpn),
+		"qpn: 17", fmt.Sprintf("qpn: %d", 100*qpn+17), "qpn: 18", fmt.Sprintf("qpn: %d", 100*qpn+18),
+		"qpn: 19", fmt.Sprintf("qpn: %d", 100*qpn+19)).Replace(g1)
+}
+
 // world is a Controller among its twins. Its state directory outlives it: see restart.
 type world struct {
 	*Controller

@@ -34,6 +34,10 @@ func (c *Controller) Restore() error {
 func (c *Controller) restore(k store.Group) {
 	g := &group{name: k.Name, kept: true}
 	c.groups[g.name] = g
+	if k.Err != nil {
+		c.fail(g, fmt.Errorf("%w; mend that and restart rocastd, or remove the group and create it anew", k.Err))
+		return
+	}
 	file, err := groupfile.Parse(k.Text)
 	if err != nil {
 		c.fail(g, fmt.Errorf("%w; remove the group and create it anew", err))

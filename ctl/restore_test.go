@@ -82,6 +82,32 @@ func TestAKeptGroupThatCannotBeReadIsShownAndKeepsNoOtherOut(t *testing.T) {
 	w.expect(t, withG1)
 }
 
+// A disk with one bad sector costs one group. Files that root cannot read are rare: a directory is one.
+func TestAFileThatCannotBeReadCostsItsGroupAlone(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.create(t, anotherGroup("g2", 2))
+	w.Store.Close()
+	for _, path := range []string{"groups/bad.yaml", "groups/g2.state", "idle"} {
+		if err := os.Mkdir(filepath.Join(w.dir, path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w = openWorld(t, w.dir)
+	list := w.Groups().Groups
+	if len(list) != 3 || list[0].Name != "bad" || list[0].State != api.Failed || !strings.Contains(list[0].Reason, "bad.yaml: is a directory") ||
+		list[1].Name != "g1" || list[1].State != api.Ready ||
+		list[2].Name != "g2" || list[2].State != api.Failed || !strings.Contains(list[2].Reason, "g2.state: is a directory") {
+		t.Errorf("%+v", list)
+	}
+	for _, name := range []string{"bad", "g2"} {
+		if err := w.Remove(name); err != nil {
+			t.Error(err)
+		}
+	}
+	w.expect(t, withG1)
+}
+
 func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)

@@ -32,6 +32,7 @@ type Group struct {
 	State []byte // see PutState; nil: none
 	Clean bool   // the daemon stopped cleanly
 	Idle  bool   // and the group had never carried data
+	Err   error  // Text or State could not be read
 }
 
 // Open takes the state directory, which it creates where needed.
@@ -101,12 +102,10 @@ func (s *Store) Delete(name string) error {
 }
 
 // Restore returns the kept groups, by name, and forgets how the last run ended: whatever ends this one is a crash until
-// Stopped says otherwise. What cannot be forgotten, because the disk is read-only, does not count either: see Forget.
+// Stopped says otherwise. What cannot be forgotten, because the disk is read-only, does not count either: see Forget. A group
+// that cannot be read is returned with its error.
 func (s *Store) Restore() ([]Group, error) {
-	idle, err := s.readIdle()
-	if err != nil {
-		return nil, err
-	}
+	idle := s.readIdle()
 	if s.Forget() != nil {
 		idle = nil
 	}
@@ -121,34 +120,33 @@ func (s *Store) Restore() ([]Group, error) {
 			states[name] = true
 		}
 		name, ours := strings.CutSuffix(entry.Name(), groupSuffix)
-		if !ours || strings.HasPrefix(name, ".") || !entry.Type().IsRegular() {
+		if !ours || strings.HasPrefix(name, ".") {
 			continue
 		}
-		text, err := os.ReadFile(s.path(name))
-		if err != nil {
-			return nil, fmt.Errorf("read the kept groups: %w", err)
-		}
-		groups = append(groups, Group{Name: name, Text: text, Clean: idle != nil, Idle: idle[name]})
+		g := Group{Name: name, Clean: idle != nil, Idle: idle[name]}
+		g.Text, g.Err = s.Get(name)
+		groups = append(groups, g)
 	}
-	return groups, s.readStates(groups, states)
+	s.readStates(groups, states)
+	return groups, nil
 }
 
 // readStates gives the groups their states, and removes those that have lost their group.
-func (s *Store) readStates(groups []Group, states map[string]bool) (err error) {
+func (s *Store) readStates(groups []Group, states map[string]bool) {
 	for i := range groups {
 		g := &groups[i]
 		if !states[g.Name] {
 			continue
 		}
 		delete(states, g.Name)
+		var err error
 		if g.State, err = os.ReadFile(s.statePath(g.Name)); err != nil {
-			return fmt.Errorf("read the state of group %s: %w", g.Name, err)
+			g.Err = errors.Join(g.Err, fmt.Errorf("read the state of group %s: %w", g.Name, err))
 		}
 	}
 	for name := range states {
 		_ = s.PutState(name, nil) // the next start tries again
 	}
-	return nil
 }
 
 // Stopped ends a run cleanly: idle are the groups that never carried data.
@@ -162,19 +160,17 @@ func (s *Store) Stopped(idle []string) error {
 	return nil
 }
 
-func (s *Store) readIdle() (idle map[string]bool, err error) {
+// readIdle returns nil where there is no record of a clean stop, or none that can be read: that counts as a crash.
+func (s *Store) readIdle() (idle map[string]bool) {
 	text, err := os.ReadFile(s.idlePath())
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read the record of the last stop: %w", err)
+		return nil
 	}
 	idle = map[string]bool{}
 	for name := range strings.SplitSeq(string(text), "\n") {
 		idle[name] = true
 	}
-	return idle, nil
+	return idle
 }
 
 // Forget removes for good what Stopped wrote. As long as it fails a crash would find the record of a stop long ago, so it is
