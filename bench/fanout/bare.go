@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -87,7 +88,7 @@ func (f *bare) run() {
 		for _, out := range f.sockets[1:] {
 			if n > 0 {
 				out.Transmit(descs[:n])
-				_, _ = out.Flush(1000)
+				_, _ = out.Flush(time.Millisecond)
 			}
 		}
 		in.Recycle(descs[:n])

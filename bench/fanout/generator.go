@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/rocast/rocast/dataplane/xsk"
 	"github.com/rocast/rocast/roce"
@@ -70,7 +71,7 @@ func (g *generator) run(b *bed) error {
 			descs = append(descs, frames[i].descs...)
 		}
 		s.Transmit(descs)
-		if _, err := s.Flush(1000); err != nil {
+		if _, err := s.Flush(time.Millisecond); err != nil {
 			return err
 		}
 	}

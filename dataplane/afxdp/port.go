@@ -3,6 +3,7 @@ package afxdp
 import (
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -13,9 +14,10 @@ import (
 )
 
 const (
-	// flushTries is how many kicks in a row may move nothing before the
-	// frames are given up: the link is down or stuck.
-	flushTries = 256
+	// flushPatience is how long the kernel may take nothing before frames are
+	// given up. A port that is stuck costs its thread this long, once: see
+	// xsk.Socket.Flush.
+	flushPatience = 50 * time.Microsecond
 	// batchDescs is what one look at a queue takes at most.
 	batchDescs = 128
 )
@@ -152,22 +154,34 @@ func (p *port) duplicate(descs []xsk.Desc) bool {
 }
 
 // flush sends p.tx[:n] and returns how many frames went out.
-func (p *port) flush(s *xsk.Socket, n int) int {
-	taken := s.Transmit(p.tx[:n])
-	if s.Obtained().Discipline == xsk.Give {
-		p.free(p.tx[taken:n]) // copies that nobody will complete
+func (p *port) flush(s *xsk.Socket, n int) (frames int) {
+	for rest := p.tx[:n]; len(rest) > 0; {
+		taken := s.Transmit(rest)
+		withdrawn, err := s.Flush(flushPatience)
+		frames += countFrames(rest[:taken]) - withdrawn
+		rest = rest[taken:]
+		if err != nil {
+			p.unsent(err)
+		}
+		// A socket that was stalled takes one frame first.
+		if err != nil || taken == 0 {
+			if s.Obtained().Discipline == xsk.Give {
+				p.free(rest) // copies that nobody will complete
+			}
+			break
+		}
 	}
-	frames := 0
-	for _, d := range p.tx[:taken] {
-		if !d.Continues() {
+	return frames
+}
+
+// countFrames is how many frames descs are.
+func countFrames(descs []xsk.Desc) (frames int) {
+	for i := range descs {
+		if !descs[i].Continues() {
 			frames++
 		}
 	}
-	withdrawn, err := s.Flush(flushTries)
-	if err != nil {
-		p.unsent(err)
-	}
-	return frames - withdrawn
+	return frames
 }
 
 // unsent counts why a batch did not go out.

@@ -306,26 +306,16 @@ func TestWhatIsNotSentIsCountedByItsReason(t *testing.T) {
 	w.run(w.box, "ethtool", "-L", "p1", "rx", "2", "tx", "1")
 	w.open(Config{Ports: []string{"p1"}})
 	send := func() (sent int) {
-		w.sw.Do(0, func() {
-			worker := w.sw.workers[0]
-			var f dataplane.Frame
-			frame := make([]byte, 100)
-			if !(pool{worker.umem}).Load(&f, frame) {
-				t.Error("no free chunk")
-				return
-			}
-			sent = worker.ports[0].Send([]dataplane.Outgoing{{Frame: &f, Start: f.Start}})
-			pool{worker.umem}.Put(&f)
-		})
+		w.onWorker(1, 100, func(worker *worker, out []dataplane.Outgoing) { sent = worker.ports[0].Send(out) })
 		return sent
 	}
 	expect := func(sent int, reason string) {
 		t.Helper()
-		before := w.losses()
+		before := w.losses(1)
 		if got := send(); got != sent {
 			t.Errorf("%s: %d frames sent, want %d", reason, got, sent)
 		}
-		for name, n := range w.losses() {
+		for name, n := range w.losses(1) {
 			if grew := n - before[name]; grew != 0 && name != reason || grew != 1 && name == reason {
 				t.Errorf("%s: %s grew by %d", reason, name, grew)
 			}
@@ -344,10 +334,10 @@ func TestWhatIsNotSentIsCountedByItsReason(t *testing.T) {
 	expect(0, "none") // the port's state says it
 }
 
-// losses are the port's own counts of batches that did not go out.
-func (w *world) losses() map[string]uint64 {
+// losses are port n's own counts of batches that did not go out.
+func (w *world) losses(n int) map[string]uint64 {
 	counts := map[string]uint64{}
-	for _, c := range w.port(1).Kernel {
+	for _, c := range w.port(n).Kernel {
 		if strings.HasPrefix(c.Name, "tx-") && c.Name != "tx-withdrawn" { // the kernel's, some time later
 			counts[c.Name] = c.Value
 		}

@@ -22,6 +22,7 @@ import (
 type world struct {
 	t         *testing.T
 	box, host *netns.NS
+	far       map[int]netns.Link // the hosts' ends, by the port's number
 	sw        *Switch
 }
 
@@ -32,7 +33,7 @@ var groupIP = netip.MustParseAddr("10.9.0.100")
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return &world{t: t, box: netns.New(t), host: netns.New(t)}
+	return &world{t: t, box: netns.New(t), host: netns.New(t), far: map[int]netns.Link{}}
 }
 
 // plug makes port n, or makes it again. A number of queues the port is to have
@@ -40,6 +41,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) plug(n int, o netns.VethOptions) {
 	w.t.Helper()
 	_, far := netns.Veth(w.t, w.box, fmt.Sprintf("p%d", n), w.host, fmt.Sprintf("h%d", n), o)
+	w.far[n] = far
 	if err := far.AddAddress(fmt.Sprintf("10.9.%d.1/24", n)); err != nil {
 		w.t.Fatal(err)
 	}

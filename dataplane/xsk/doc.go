@@ -32,7 +32,7 @@
 //	for each egress port {
 //		rewrite the headers in the chunks of batch[:n]
 //		out.Transmit(batch[:n])
-//		withdrawn, err := out.Flush(tries)
+//		withdrawn, err := out.Flush(patience)
 //	}
 //	in.Recycle(batch[:n])
 //

@@ -114,7 +114,7 @@ func TestTransmitReservesAllFragmentsOrNone(t *testing.T) {
 	if n := p.Transmit(descs[6:]); n != 0 {
 		t.Errorf("transmitted %d descriptors of a frame of 3 into 2 places", n)
 	}
-	if _, err := p.Flush(flushTries); err != nil {
+	if _, err := p.Flush(patience); err != nil {
 		t.Error(err)
 	}
 	w.send(p.Socket, descs[6:])
@@ -150,7 +150,7 @@ func TestMultiBufferFramesAreWithdrawnWhole(t *testing.T) {
 	w.setUp(p, false)
 	descs := w.load(framesOf(20, jumboMTU)...)
 	p.Transmit(descs)
-	if withdrawn, _ := p.Flush(1); withdrawn != 20 {
+	if withdrawn, _ := p.Flush(0); withdrawn != 20 {
 		t.Errorf("%d frames withdrawn", withdrawn)
 	}
 	w.free(descs)

@@ -37,7 +37,7 @@ func TestTheDeviceGoesAndComesBack(t *testing.T) {
 			// What is sent now is the worker's again, or Close's to get back.
 			descs := w.load(framesOf(3, 100)...)
 			s.Transmit(descs)
-			withdrawn, err := s.Flush(flushTries)
+			withdrawn, err := s.Flush(patience)
 			if !errors.Is(err, unix.ENXIO) || discipline == Lend && withdrawn != 3 {
 				t.Errorf("flush: %d withdrawn, %v", withdrawn, err)
 			}

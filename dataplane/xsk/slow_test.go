@@ -1,6 +1,7 @@
 package xsk
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -74,4 +75,46 @@ func TestWithoutCapNetAdminTheBacklogIsWhatTheSystemAllows(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+}
+
+// The same on this kernel as on the fake one: a device that keeps what it has, until it lets go.
+func TestADeviceThatTakesNothingIsStalledUntilItTakesSomething(t *testing.T) {
+	w := newWorld(t, 128)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{TxOnly: true}})
+	held := w.hold(p)
+	if err := unix.SetsockoptInt(p.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 16*1100); err != nil {
+		t.Fatal(err)
+	}
+	kicks := 0
+	p.Socket.sendto = func(fd int) unix.Errno { kicks++; return sendto(fd) }
+	descs := w.load(framesOf(64, 1100)...)
+	p.Transmit(descs)
+	if withdrawn, err := p.Flush(stallPatience); withdrawn == 0 || !errors.Is(err, ErrStalled) {
+		t.Fatalf("%d frames withdrawn, %v: the device takes them all", withdrawn, err)
+	}
+	kicks = 0
+	const flushes = 100
+	for range flushes {
+		taken := p.Transmit(descs)
+		if withdrawn, err := p.Flush(stallPatience); withdrawn != taken || !errors.Is(err, ErrStalled) {
+			t.Fatalf("%d of %d frames withdrawn, %v", withdrawn, taken, err)
+		}
+	}
+	if limit := len(descs) + 2*flushes; kicks > limit {
+		t.Errorf("%d kicks for %d flushes, want %d at most", kicks, flushes, limit)
+	}
+	if err := held.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the stall ends", func() bool {
+		p.Transmit(descs[:1])
+		_, err := p.Flush(stallPatience)
+		return err == nil
+	})
+	for p.host.waits() {
+		p.host.receive()
+	}
+	w.send(p.Socket, descs)
+	p.host.expect(framesOf(64, 1100)...)
+	w.free(descs)
 }

@@ -3,6 +3,7 @@ package xsk
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,7 +47,14 @@ type Socket struct {
 
 	receiveSide, transmitSide holder
 	txOptions                 uint32 // Desc.Options the kernel accepts
-	skips                     int    // withdrawn descriptors the kernel may still have to step over
+
+	stalled bool   // Flush has given up, and the kernel has sent nothing since
+	fence   uint32 // where tx.head was at the last withdrawal: the ring has no frame before it
+	skips   int    // withdrawn descriptors the kernel may still have to step over
+
+	// The kernel and the clock; tests have others.
+	sendto func(fd int) unix.Errno
+	now    func() time.Time
 
 	filled, received, given, completed uint64
 
@@ -96,7 +104,7 @@ func newSocket(u *UMEM, ifindex int, queue uint32, config SocketConfig) (*Socket
 	if err != nil {
 		return nil, fmt.Errorf("create AF_XDP socket: %w", err)
 	}
-	s := &Socket{umem: u, ifindex: ifindex, queue: queue, fd: fd, owner: config.Owner}
+	s := &Socket{umem: u, ifindex: ifindex, queue: queue, fd: fd, owner: config.Owner, sendto: sendto, now: time.Now}
 	if err := u.takeSlot(s); err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}

@@ -3,6 +3,7 @@ package xsk
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,11 +11,15 @@ import (
 // ErrStalled is Flush's answer when the kernel took nothing more from the TX ring although it was asked to.
 var ErrStalled = errors.New("transmit ring stalled")
 
-// Transmit puts whole frames on the TX ring and returns how many descriptors it took; fewer when the ring is full, or
-// before a frame of more than 17 descriptors. Nothing is sent before Kick or Flush, which the caller does even after a 0.
+// Transmit puts whole frames on the TX ring and returns how many descriptors it took: fewer when the ring is full, before
+// a frame of more than 17 descriptors, and while the socket is stalled (see Flush). Nothing is sent before Kick or Flush,
+// which the caller does even after a 0.
 //
 // Every chunk must be the caller's. In discipline Lend it stays so; in Give it is the kernel's until Complete returns it.
 func (s *Socket) Transmit(descs []Desc) int {
+	if s.stalled {
+		descs = s.probe(descs)
+	}
 	n := sendable(descs, int(s.tx.room(uint32(len(descs)))))
 	descs = descs[:n]
 	for i := range descs {
@@ -59,45 +64,87 @@ func (s *Socket) Kick() error {
 	if !s.tx.needsWakeup() {
 		return nil
 	}
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
-	switch errno {
+	switch errno := s.sendto(s.fd); errno {
 	case 0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.EINTR:
 		return nil
+	default:
+		return errno
 	}
+}
+
+// sendto bypasses Go's scheduler: it does not block.
+func sendto(fd int) unix.Errno {
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 
-// Flush kicks until the kernel has passed everything on the TX ring. It gives up on an error of Kick, or with
-// ErrStalled after maxTries kicks in a row that moved nothing.
+// Flush kicks until the kernel has passed everything on the TX ring. It gives up on an error of Kick, or with ErrStalled
+// when the kernel has passed nothing for as long as patience.
+//
+// From then on the socket is stalled and costs its thread next to nothing: Transmit takes one frame at most, the probe,
+// and Flush does not wait. It kicks once, besides once for each withdrawn descriptor that the kernel may have to step
+// over, and returns ErrStalled until the kernel sends a probe.
 //
 // In discipline Lend, whatever the outcome, no chunk is lent when Flush returns: what the kernel did not take is
 // withdrawn, and withdrawn says how many frames that were. In Give, what it did not take stays on the ring and goes
 // out with a later kick; zero-copy devices take from the ring when they will, so there it is one kick and no wait.
-func (s *Socket) Flush(maxTries int) (withdrawn int, err error) {
+func (s *Socket) Flush(patience time.Duration) (withdrawn int, err error) {
 	if s.obtained.Mode == ModeZeroCopy {
 		return 0, s.Kick()
 	}
-	pending := s.tx.pending()
-	for tries := maxTries + s.skips; pending > 0; tries-- {
-		if tries == 0 {
-			err = ErrStalled
-			break
+	pending, err := s.kickUntilPassed(patience)
+	if pending > 0 && s.obtained.Discipline == Lend {
+		withdrawn = s.withdraw(pending)
+	}
+	if err == nil && s.stalled {
+		err = ErrStalled // what Transmit did not take
+	}
+	return withdrawn, err
+}
+
+// kickUntilPassed is Flush without withdrawing. It returns how many descriptors the kernel has not passed.
+func (s *Socket) kickUntilPassed(patience time.Duration) (pending uint32, err error) {
+	var deadline time.Time // for the next descriptor; zero: the kernel has not kept us waiting
+	for pending = s.tx.pending(); pending > 0; {
+		if err := s.Kick(); err != nil {
+			return pending, err
 		}
-		if err = s.Kick(); err != nil {
-			break
-		}
-		if now := s.tx.pending(); now < pending {
-			pending, tries = now, maxTries+s.skips
+		left := s.tx.pending()
+		switch {
+		case left < pending:
+			pending, deadline = left, time.Time{}
+			s.stalled = s.stalled && !s.sentSinceWithdrawal(left)
+		case s.skips > 0:
+			s.skips-- // the kernel has stepped over a withdrawn descriptor, which does not show yet
+		case s.stalled:
+			return pending, ErrStalled
+		case deadline.IsZero():
+			deadline = s.now().Add(patience)
+		case !s.now().Before(deadline):
+			s.stalled = true
+			return pending, ErrStalled
 		}
 	}
-	if pending == 0 {
-		s.skips = 0
-		return 0, nil
+	s.skips = 0
+	return 0, nil
+}
+
+// sentSinceWithdrawal says, by how many descriptors the kernel has not passed, whether it has passed any that was not
+// withdrawn.
+func (s *Socket) sentSinceWithdrawal(pending uint32) bool {
+	return s.obtained.Discipline == Give || pending < s.tx.head-s.fence
+}
+
+// probe is what a stalled socket may send. In discipline Lend that is nothing before the kernel has stepped over what
+// was withdrawn, and then one frame. In Give it is everything: what is on the ring stays there.
+func (s *Socket) probe(descs []Desc) []Desc {
+	switch {
+	case s.obtained.Discipline == Give:
+		return descs
+	case s.tx.pending() > 0:
+		return nil
 	}
-	if s.obtained.Discipline == Give {
-		return 0, err
-	}
-	return s.withdraw(pending), err
+	return descs[:FrameDescs(descs)]
 }
 
 // withdraw makes the last pending descriptors ones the kernel will skip. Taking the producer index back instead would
@@ -115,8 +162,9 @@ func (s *Socket) withdraw(pending uint32) (frames int) {
 			frames++
 		}
 		*entry = withdrawn
+		s.skips++
 	}
-	s.skips = int(pending)
+	s.fence = s.tx.head
 	return frames
 }
 

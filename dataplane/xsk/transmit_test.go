@@ -145,7 +145,7 @@ func TestFullTXRingTakesWhatFits(t *testing.T) {
 				w.held = 4
 			}
 			checkConserved(t, w.umem, w.held)
-			if _, err := p.Flush(flushTries); err != nil || p.TxPending() != 0 {
+			if _, err := p.Flush(patience); err != nil || p.TxPending() != 0 {
 				t.Errorf("flush: %v, %d pending", err, p.TxPending())
 			}
 			w.send(p.Socket, descs[8:])
@@ -188,10 +188,10 @@ func TestFlushWithdrawsWhatADownInterfaceRefuses(t *testing.T) {
 	if n := p.Transmit(descs); n != 50 {
 		t.Fatalf("transmitted %d", n)
 	}
-	if withdrawn, err := p.Flush(8); withdrawn != 50 || !errors.Is(err, unix.ENETDOWN) {
+	if withdrawn, err := p.Flush(patience); withdrawn != 50 || !errors.Is(err, unix.ENETDOWN) {
 		t.Errorf("flush: %d withdrawn, %v", withdrawn, err)
 	}
-	if withdrawn, err := p.Flush(8); withdrawn != 0 || !errors.Is(err, unix.ENETDOWN) {
+	if withdrawn, err := p.Flush(patience); withdrawn != 0 || !errors.Is(err, unix.ENETDOWN) {
 		t.Errorf("second flush: %d withdrawn, %v", withdrawn, err)
 	}
 	checkConserved(t, w.umem, 50)
@@ -217,12 +217,12 @@ func TestFullRingOfWithdrawnDescriptorsRecovers(t *testing.T) {
 	w.setUp(p, false)
 	descs := w.load(framesOf(16, 100)...)
 	p.Transmit(descs)
-	p.Flush(1)
+	p.Flush(0)
 	w.setUp(p, true)
 	if n := p.Transmit(descs); n != 0 {
 		t.Errorf("a full ring took %d", n)
 	}
-	if withdrawn, err := p.Flush(1); withdrawn != 0 || err != nil {
+	if withdrawn, err := p.Flush(0); withdrawn != 0 || err != nil {
 		t.Errorf("flush: %d withdrawn, %v", withdrawn, err)
 	}
 	w.send(p.Socket, descs)
@@ -238,7 +238,7 @@ func TestPortWithoutCarrierRecovers(t *testing.T) {
 	w.setFarUp(p, false)
 	descs := w.load(framesOf(50, 100)...)
 	p.Transmit(descs)
-	if _, err := p.Flush(8); err != nil && !errors.Is(err, ErrStalled) {
+	if _, err := p.Flush(patience); err != nil && !errors.Is(err, ErrStalled) {
 		t.Errorf("flush: %v", err)
 	}
 	checkConserved(t, w.umem, 50)
@@ -249,71 +249,6 @@ func TestPortWithoutCarrierRecovers(t *testing.T) {
 	w.send(p.Socket, descs)
 	p.host.expect(after...)
 	w.free(descs)
-}
-
-// stalledSocket has rings without a kernel and a file descriptor on which sendto says EAGAIN for ever.
-func stalledSocket(t *testing.T, discipline Discipline) *Socket {
-	t.Helper()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(pair[0]); unix.Close(pair[1]) })
-	for err == nil {
-		err = unix.Sendto(pair[0], nil, unix.MSG_DONTWAIT, nil)
-	}
-	s := &Socket{umem: newUMEM(t, 16), fd: pair[0], receiveSide: receiveSide(0), transmitSide: transmitSide(0)}
-	s.obtained = Obtained{Mode: ModeCopy, Discipline: discipline, MultiBuffer: true}
-	s.txOptions = unix.XDP_PKT_CONTD
-	s.tx, _ = heapRing[Desc](8, nearWrap)
-	s.tx.flags.Store(unix.XDP_RING_NEED_WAKEUP)
-	_, s.completion = heapRing[uint64](8, nearWrap)
-	return s
-}
-
-func TestFlushWithdrawsFromAStalledRing(t *testing.T) {
-	s := stalledSocket(t, Lend)
-	var addrs [6]uint64
-	s.umem.Alloc(addrs[:])
-	descs := descsOf("+..+.") // three frames; the kernel took the first descriptor
-	for i := range descs {
-		descs[i].Addr, descs[i].Len = addrs[i], 100
-	}
-	s.Transmit(descs)
-	s.tx.consumer.Store(s.tx.consumer.Load() + 1)
-	withdrawn, err := s.Flush(4)
-	if withdrawn != 3 || !errors.Is(err, ErrStalled) {
-		t.Errorf("%d frames withdrawn, %v", withdrawn, err)
-	}
-	for i := s.tx.head - s.tx.pending(); i != s.tx.head; i++ {
-		if d := s.tx.entries[i&s.tx.mask]; s.valid(&d) && d.Addr < uint64(s.umem.Chunks())*ChunkBytes {
-			t.Errorf("descriptor %+v is still one the kernel would send", d)
-		}
-	}
-	if s.skips != 4 {
-		t.Errorf("%d skips allowed for", s.skips)
-	}
-	if withdrawn, err := s.Flush(4); withdrawn != 0 || !errors.Is(err, ErrStalled) {
-		t.Errorf("second flush: %d frames withdrawn, %v", withdrawn, err)
-	}
-	s.Transmit(descs[2:3]) // one more frame behind them
-	if withdrawn, _ := s.Flush(4); withdrawn != 1 {
-		t.Errorf("third flush: %d frames withdrawn", withdrawn)
-	}
-	s.tx.consumer.Store(s.tx.head) // the kernel has skipped them all
-	if withdrawn, err := s.Flush(4); withdrawn != 0 || err != nil || s.skips != 0 {
-		t.Errorf("flush of an empty ring: %d frames withdrawn, %v, %d skips", withdrawn, err, s.skips)
-	}
-}
-
-func TestFlushLeavesGivenFramesOnAStalledRing(t *testing.T) {
-	s := stalledSocket(t, Give)
-	var addrs [2]uint64
-	s.umem.Alloc(addrs[:])
-	s.Transmit([]Desc{{Addr: addrs[0], Len: 100}, {Addr: addrs[1], Len: 100}})
-	if withdrawn, err := s.Flush(4); withdrawn != 0 || !errors.Is(err, ErrStalled) || s.TxPending() != 2 {
-		t.Errorf("%d frames withdrawn, %v, %d pending", withdrawn, err, s.TxPending())
-	}
 }
 
 func (w *world) setUp(p *port, up bool) {
@@ -374,7 +309,7 @@ func TestKernelSkipsInvalidDescriptors(t *testing.T) {
 		p.tx.put(uint32(i), d)
 	}
 	p.tx.publish(6)
-	if _, err := p.Flush(flushTries); err != nil {
+	if _, err := p.Flush(patience); err != nil {
 		t.Fatal(err)
 	}
 	p.host.expect(framesOf(3, 100)...)
@@ -398,7 +333,7 @@ func TestVanishedDevice(t *testing.T) {
 			}
 			descs := w.load(framesOf(5, 100)...)
 			p.Transmit(descs)
-			withdrawn, err := p.Flush(8)
+			withdrawn, err := p.Flush(patience)
 			if !errors.Is(err, unix.ENXIO) {
 				t.Errorf("flush: %v", err)
 			}
@@ -432,13 +367,13 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		n := in.Receive(batch[:])
 		received += n
 		lend.Transmit(batch[:n])
-		_, _ = lend.Flush(flushTries)
+		_, _ = lend.Flush(patience)
 		k := w.umem.Alloc(addrs[:n])
 		for i, addr := range addrs[:k] {
 			copies[i] = Desc{Addr: addr, Len: 100}
 		}
 		give.Transmit(copies[:k])
-		_, _ = give.Flush(flushTries)
+		_, _ = give.Flush(patience)
 		w.umem.Free(addrs[:give.Complete(addrs[:])])
 		in.Recycle(batch[:n])
 		in.TopUp()

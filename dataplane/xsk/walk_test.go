@@ -84,7 +84,7 @@ func (w *walk) lend() {
 	out := w.anyPort()
 	descs := w.some()
 	w.sent += out.Transmit(descs)
-	_, _ = out.Flush(2)
+	_, _ = out.Flush(0)
 	for _, d := range descs {
 		w.umem.Bytes(d.Addr, d.Len)[0]++
 	}
@@ -104,7 +104,7 @@ func (w *walk) giveCopies() {
 	for _, d := range copies[n:] {
 		w.umem.Free([]uint64{d.Addr})
 	}
-	_, _ = w.give.Flush(2)
+	_, _ = w.give.Flush(0)
 }
 
 func (w *walk) giveOriginals() {

@@ -239,6 +239,12 @@ func (h *host) receive() []byte {
 	}
 }
 
+// waits reports whether a frame waits to be received.
+func (h *host) waits() bool {
+	_, _, err := unix.Recvfrom(h.fd, make([]byte, 1), unix.MSG_DONTWAIT|unix.MSG_PEEK)
+	return err == nil
+}
+
 func (h *host) expect(frames ...[]byte) {
 	h.t.Helper()
 	for i, want := range frames {
@@ -362,12 +368,10 @@ func (w *world) send(s *Socket, descs []Desc) {
 	if n := s.Transmit(descs); n != len(descs) {
 		w.t.Fatalf("transmitted %d of %d descriptors", n, len(descs))
 	}
-	if withdrawn, err := s.Flush(flushTries); withdrawn != 0 || err != nil {
+	if withdrawn, err := s.Flush(patience); withdrawn != 0 || err != nil {
 		w.t.Fatalf("flush: %d frames withdrawn, %v", withdrawn, err)
 	}
 }
-
-const flushTries = 1000
 
 func (w *world) stats(s *Socket) Stats {
 	w.t.Helper()

@@ -1,0 +1,251 @@
+package xsk
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const stallPatience = 50 * time.Microsecond
+
+// kernels runs a scenario on both kinds of kernels.
+func kernels(t *testing.T, discipline Discipline, scenario func(t *testing.T, k *fakeKernel)) {
+	for _, skipsAll := range []bool{false, true} {
+		t.Run(fmt.Sprint("skips all ", skipsAll), func(t *testing.T) {
+			k := newFakeKernel(t, newUMEM(t, 512), discipline, 256)
+			k.skipsAll = skipsAll
+			scenario(t, k)
+		})
+	}
+}
+
+// A port whose device takes nothing costs the worker one wait, one kick for each descriptor that was withdrawn then, and
+// from then on a probe in every second flush: three kicks in two flushes. The other ports have the rest of its time.
+func TestAStalledPortCostsItsThreadOneWait(t *testing.T) {
+	kernels(t, Lend, func(t *testing.T, k *fakeKernel) {
+		const flushes = 1000
+		k.holds = 10
+		descs := k.loads(64)
+		for i := range flushes {
+			taken := k.Transmit(descs)
+			withdrawn, err := k.Flush(stallPatience)
+			if sent := taken - withdrawn; !errors.Is(err, ErrStalled) || i > 0 && sent != 0 {
+				t.Fatalf("flush %d: %d frames sent, %v", i, sent, err)
+			}
+		}
+		limit := int(stallPatience/kickTakes) + 2 + 3*flushes/2
+		if !k.skipsAll {
+			limit += len(descs)
+		}
+		if k.kicks > limit {
+			t.Errorf("%d kicks, want %d at most", k.kicks, limit)
+		}
+		if len(k.sent) != 10 {
+			t.Errorf("the device was given %d frames and took 10", len(k.sent))
+		}
+	})
+}
+
+// The stall ends as soon as the kernel sends something; from then on frames go out as before.
+func TestAPortRecoversFromAStall(t *testing.T) {
+	kernels(t, Lend, func(t *testing.T, k *fakeKernel) {
+		k.holds = 0
+		descs := k.loads(64)
+		for range 5 {
+			k.Transmit(descs)
+			k.Flush(stallPatience)
+		}
+		k.holds = endless
+		for lost := 0; ; lost++ {
+			if lost > 2 {
+				t.Fatalf("still stalled after %d flushes", lost)
+			}
+			k.Transmit(descs)
+			if _, err := k.Flush(stallPatience); err == nil {
+				break
+			}
+		}
+		k.sent = nil
+		if n := k.Transmit(descs); n != len(descs) {
+			t.Errorf("took %d frames", n)
+		}
+		if withdrawn, err := k.Flush(stallPatience); withdrawn != 0 || err != nil || len(k.sent) != len(descs) {
+			t.Errorf("%d frames withdrawn, %v, %d sent", withdrawn, err, len(k.sent))
+		}
+		if k.stalled || k.skips != 0 || k.TxPending() != 0 {
+			t.Errorf("stalled %v, %d skips, %d pending", k.stalled, k.skips, k.TxPending())
+		}
+	})
+}
+
+// That the kernel steps over what was withdrawn says nothing about the device.
+func TestSteppingOverWithdrawnFramesEndsNoStall(t *testing.T) {
+	kernels(t, Lend, func(t *testing.T, k *fakeKernel) {
+		k.holds = 0
+		descs := k.loads(8)
+		k.Transmit(descs)
+		k.Flush(stallPatience)
+		if n := k.Transmit(descs); n != 0 {
+			t.Errorf("took %d frames behind withdrawn ones", n)
+		}
+		if _, err := k.Flush(stallPatience); !errors.Is(err, ErrStalled) || k.TxPending() != 0 {
+			t.Errorf("%v with %d pending, want all withdrawn frames passed and the stall to last", err, k.TxPending())
+		}
+		if n := k.Transmit(descs); n != 1 {
+			t.Errorf("took %d frames to find out, want 1", n)
+		}
+		if withdrawn, err := k.Flush(stallPatience); withdrawn != 1 || !errors.Is(err, ErrStalled) {
+			t.Errorf("%d withdrawn, %v", withdrawn, err)
+		}
+	})
+}
+
+// A frame that finds out whether the stall lasts goes as a whole.
+func TestTheProbeIsAWholeFrame(t *testing.T) {
+	k := newFakeKernel(t, newUMEM(t, 64), Lend, 64)
+	k.holds = 0
+	descs := append(k.load(3), k.load(2)...)
+	for range 2 {
+		k.Transmit(descs)
+		k.Flush(stallPatience)
+	}
+	k.holds = endless
+	if n := k.Transmit(descs); n != 3 {
+		t.Errorf("took %d descriptors, want the 3 of the first frame", n)
+	}
+	if withdrawn, err := k.Flush(stallPatience); withdrawn != 0 || err != nil {
+		t.Errorf("%d withdrawn, %v", withdrawn, err)
+	}
+}
+
+// Flush waits as long as its patience for the next descriptor, and no longer.
+func TestFlushWaitsAsLongAsItsPatience(t *testing.T) {
+	kernels(t, Lend, func(t *testing.T, k *fakeKernel) {
+		k.holds = 1
+		sendto := k.sendto
+		k.Socket.sendto = func(fd int) unix.Errno { // the device sends one just before the patience ends
+			if len(k.device) > 0 && k.kicks%50 == 0 {
+				k.complete(1)
+			}
+			return sendto(fd)
+		}
+		k.Transmit(k.loads(8))
+		if withdrawn, err := k.Flush(stallPatience); withdrawn != 0 || err != nil || len(k.sent) != 8 {
+			t.Errorf("%d frames withdrawn, %v, %d sent", withdrawn, err, len(k.sent))
+		}
+		k.Socket.sendto = sendto
+		k.Transmit(k.loads(8))
+		before := k.kicks
+		if withdrawn, err := k.Flush(stallPatience); withdrawn != 8 || !errors.Is(err, ErrStalled) {
+			t.Errorf("%d frames withdrawn, %v", withdrawn, err)
+		}
+		if got, want := k.kicks-before, int(stallPatience/kickTakes)+1; got != want {
+			t.Errorf("%d kicks, want %d", got, want)
+		}
+	})
+}
+
+// A kernel that does not look at the ring at all, as where the TX queue is missing, steps over nothing either.
+func TestAKernelThatNeverLooksIsNotKickedForWhatItShouldSkip(t *testing.T) {
+	k := newFakeKernel(t, newUMEM(t, 128), Lend, 128)
+	k.Socket.sendto = func(int) unix.Errno { k.kicks++; k.clock += kickTakes; return 0 }
+	descs := k.loads(64)
+	for range 100 {
+		k.Transmit(descs)
+		if _, err := k.Flush(stallPatience); !errors.Is(err, ErrStalled) {
+			t.Fatal(err)
+		}
+	}
+	if limit := int(stallPatience/kickTakes) + 1 + len(descs) + 99; k.kicks > limit {
+		t.Errorf("%d kicks, want %d at most", k.kicks, limit)
+	}
+}
+
+func TestFlushWithdrawsWholeFramesFromAStalledRing(t *testing.T) {
+	k := newFakeKernel(t, newUMEM(t, 16), Lend, 8)
+	k.holds = 1
+	descs := append(append(k.load(2), k.load(1)...), k.load(2)...) // the device takes the first descriptor
+	k.Transmit(descs)
+	if withdrawn, err := k.Flush(stallPatience); withdrawn != 3 || !errors.Is(err, ErrStalled) {
+		t.Errorf("%d frames withdrawn, %v", withdrawn, err)
+	}
+	for i := k.tx.head - k.tx.pending(); i != k.tx.head; i++ {
+		if d := k.tx.entries[i&k.tx.mask]; k.valid(&d) && d.Addr < uint64(k.umem.Chunks())*ChunkBytes {
+			t.Errorf("descriptor %+v is still one the kernel would send", d)
+		}
+	}
+	if k.skips != 4 {
+		t.Errorf("%d skips allowed for", k.skips)
+	}
+}
+
+// An interface that is down refuses at once. Nothing waits, and nothing is probed when it is up again.
+func TestAnErrorIsNoStall(t *testing.T) {
+	kernels(t, Lend, func(t *testing.T, k *fakeKernel) {
+		k.errno = unix.ENETDOWN
+		descs := k.loads(8)
+		for range 3 {
+			k.Transmit(descs)
+			if withdrawn, err := k.Flush(stallPatience); withdrawn != 8 || err != unix.ENETDOWN {
+				t.Errorf("%d frames withdrawn, %v", withdrawn, err)
+			}
+		}
+		if k.kicks != 3 {
+			t.Errorf("%d kicks", k.kicks)
+		}
+		k.errno = 0
+		if n := k.Transmit(descs); n != 8 {
+			t.Errorf("took %d frames", n)
+		}
+		if withdrawn, err := k.Flush(0); withdrawn != 0 || err != nil || len(k.sent) != 8 {
+			t.Errorf("%d frames withdrawn, %v, %d sent", withdrawn, err, len(k.sent))
+		}
+	})
+}
+
+// In discipline Give the frames stay on the ring, and each flush kicks once for them.
+func TestFlushLeavesGivenFramesOnAStalledRing(t *testing.T) {
+	k := newFakeKernel(t, newUMEM(t, 16), Give, 8)
+	k.holds = 1
+	k.Transmit(k.loads(2))
+	for range 10 {
+		if withdrawn, err := k.Flush(stallPatience); withdrawn != 0 || !errors.Is(err, ErrStalled) || k.TxPending() != 1 {
+			t.Errorf("%d frames withdrawn, %v, %d pending", withdrawn, err, k.TxPending())
+		}
+	}
+	if limit := 1 + int(stallPatience/kickTakes) + 1 + 9; k.kicks > limit {
+		t.Errorf("%d kicks, want %d at most", k.kicks, limit)
+	}
+	if n := k.Transmit(k.loads(1)); n != 1 {
+		t.Errorf("took %d frames behind those that wait", n)
+	}
+	if k.tx.head != 0 {
+		t.Errorf("the test is about a ring whose index is where it began to count, it is %d", k.tx.head)
+	}
+	k.complete(1)
+	k.holds = endless
+	if withdrawn, err := k.Flush(stallPatience); withdrawn != 0 || err != nil || k.TxPending() != 0 {
+		t.Errorf("%d frames withdrawn, %v, %d pending", withdrawn, err, k.TxPending())
+	}
+}
+
+// A zero-copy device takes from the ring when it will: no flush waits for it, and nothing is withdrawn.
+func TestFlushDoesNotWaitForAZeroCopyDevice(t *testing.T) {
+	for _, asleep := range []bool{true, false} {
+		k := newFakeKernel(t, newUMEM(t, 16), Give, 8)
+		k.obtained.Mode = ModeZeroCopy
+		k.holds = 0
+		want := 1
+		if !asleep {
+			want = 0
+			k.tx.flags.Store(0)
+		}
+		k.Transmit(k.loads(2))
+		if withdrawn, err := k.Flush(stallPatience); withdrawn != 0 || err != nil || k.TxPending() != 2 || k.kicks != want {
+			t.Errorf("asleep %v: %d frames withdrawn, %v, %d pending, %d kicks", asleep, withdrawn, err, k.TxPending(), k.kicks)
+		}
+	}
+}
