@@ -24,10 +24,8 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	if d < 0 {
 		return acts, Stale
 	}
+	p.takeCredits(ev)
 	p.msn, p.migReq = ev.MSN, ev.MigReq
-	if ev.Syndrome.IsACK() {
-		p.credit = ev.Syndrome.CreditCode()
-	}
 	outcome := Duplicate
 	if d > 0 {
 		g.advance(now, p, acked)
@@ -46,6 +44,20 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 		outcome = Merged
 	}
 	return acts, outcome
+}
+
+// takeCredits notes what the receiver grants beyond the MSN of ev (rule 6). A NAK
+// tells no credits: every message that the receiver has executed since its last
+// ACK has used one. Rounding down to a code is safe, the next ACK corrects it.
+func (p *path) takeCredits(ev *Event) {
+	if ev.Syndrome.IsACK() {
+		p.credit = ev.Syndrome.CreditCode()
+		return
+	}
+	if credits, limited := p.credit.Credits(); limited {
+		left := max(0, int32(credits)-ev.MSN.Sub(p.msn))
+		p.credit = roce.CreditCodeFor(uint32(left))
+	}
 }
 
 func told(acts []Action) bool {

@@ -71,6 +71,9 @@ var mutants = []mutant{
 	{"6", "credit codes compared as numbers", "tell.go",
 		"limit := p.msn.Add(int32(credits)).Sub(g.floor.msn)", "limit := int32(credits)"},
 	{"6", "the highest limit of credits", "tell.go", "limit < lowest {", "limit > lowest {"},
+	{"6", "a NAK grants messages", "response.go", "int32(credits)-ev.MSN.Sub(p.msn)", "int32(credits)"},
+	{"6", "credits run below none", "response.go", "max(0, int32(credits)-ev.MSN.Sub(p.msn))", "int32(credits) - ev.MSN.Sub(p.msn)"},
+	{"6", "a receiver without limit has one after a NAK", "response.go", "p.credit.Credits(); limited {", "p.credit.Credits(); limited || true {"},
 	{"6", "credits although unlimited was chosen", "tell.go", " && g.policy.Credits == CreditsMerge {", " {"},
 
 	{"7", "fatal NAK sent at once", "tell.go", " || e.psn.Prev().After(g.floor.psn) {", " {"},
