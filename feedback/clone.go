@@ -48,6 +48,14 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	for _, n := range []int{f.above, f.need, g.sequenceNAKs, g.rnrNAKs} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
+	if g.policy.Ack != AckAll {
+		b = append(b, flags(g.recopied.some))
+		if g.recopied.some {
+			b = binary.AppendVarint(b, int64(g.recopied.from.Sub(first)))
+			b = binary.AppendVarint(b, int64(g.recopied.to.Sub(first)))
+		}
+		b = binary.AppendVarint(b, int64(min(now-g.agedAt, doubtPeriod)))
+	}
 	if g.policy.Speak != SpeakOff {
 		b = binary.AppendVarint(b, int64(min(now-g.speech.quietSince, speakAfter)))
 	}
@@ -58,11 +66,14 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 // paths in equal states are interchangeable.
 func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	p := &g.paths[i]
-	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent, p.asked, p.fresh))
+	b = append(b, byte(p.part), byte(p.pending), byte(p.credit), flags(p.migReq, p.silent, p.fresh))
 	b = binary.AppendVarint(b, int64(p.acked.Sub(first)))
 	b = binary.AppendUvarint(b, uint64(p.msn))
 	if p.fresh {
 		b = binary.AppendVarint(b, int64(p.from.Sub(first)))
+	}
+	if g.policy.Ack != AckAll {
+		b = append(b, byte(p.ask), flags(p.follows), p.unheard)
 	}
 	if after := Tick(g.policy.SilentAfter); after > 0 {
 		b = append(b, flags(g.resentAt > p.since))

@@ -25,7 +25,11 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	if !resent && ev.Last {
 		g.messages = g.messages.Add(1)
 	}
-	acts, copied := g.copies(now, psn, newest, acts)
+	g.recopied.trim(psn)
+	if resent {
+		g.recopied.add(psn)
+	}
+	acts, copied := g.copies(now, ev, newest, acts)
 	outcome := Forwarded
 	switch {
 	case resent && copied == 0:
@@ -42,11 +46,11 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 // copies sends the packet to the paths that lack it. One that goes to a path
 // again takes the path's pending NAK with it (rule 4). A path that had
 // everything, up to newest, begins to lack something now (rule 8).
-func (g *Group) copies(now Tick, psn, newest roce.PSN, acts []Action) (_ []Action, copied int) {
+func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ []Action, copied int) {
+	psn, counts := ev.PSN, g.countsDoubts(now, ev.AckReq)
 	for i := range g.paths {
 		p := &g.paths[i]
-		if g.policy.Ack != AckAll && (p.part == PartActive || p.part == PartDead) && psn.Sub(p.acked) > Window {
-			// So far back that PSNs would soon compare the other way round.
+		if g.policy.Ack != AckAll && p.tooFarFrom(psn) || counts && g.hopeless(p) {
 			acts = g.fallBehind(i, acts)
 			continue
 		}
@@ -58,7 +62,7 @@ func (g *Group) copies(now Tick, psn, newest roce.PSN, acts []Action) (_ []Actio
 		}
 		if p.acked.Next() == psn {
 			g.setPending(p, 0)
-			p.asked = false
+			p.served()
 		}
 		acts = append(acts, Action{Kind: Copy, Path: i, PSN: psn})
 		copied++
@@ -80,6 +84,9 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 		g.speech.restart(now)
 	}
 	fellBack := !psn.After(g.pos)
+	if fellBack && g.policy.Ack != AckAll {
+		g.newRound(psn)
+	}
 	g.pos = psn
 	if !psn.After(g.merged) {
 		// It did not hear what it was told, or went back further.

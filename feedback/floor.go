@@ -125,7 +125,7 @@ func (g *Group) fall() {
 // advance moves a path up. The floor follows when enough paths are above it.
 func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
 	wasAbove := p.acked.After(g.floor.psn)
-	p.acked, p.since, p.silent, p.asked = acked, now, false, false
+	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, askNone, 0
 	g.setPending(p, 0)
 	f := &g.floor
 	if f.need == 0 || wasAbove || p.fresh || !acked.After(f.psn) {

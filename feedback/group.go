@@ -46,6 +46,9 @@ type Group struct {
 	saidBack bool // and no ACK went out since
 	goBack   roce.PSN
 
+	recopied span
+	agedAt   Tick // when doubts were last counted
+
 	sequenceNAKs int // paths with a pending sequence NAK
 	rnrNAKs      int // paths with a pending RNR NAK
 
@@ -72,15 +75,17 @@ type path struct {
 	since   Tick // when it last made progress, or began to lack something
 	acked   roce.PSN
 	msn     roce.MSN
+	from    roce.PSN // where it joined, while fresh
+	cnps    uint16
 	pending roce.Syndrome // NAK or RNR NAK the source has not heard; 0: none
 	credit  roce.CreditCode
 	part    Part
 	migReq  bool
-	silent  bool // and it was said
-	asked   bool // for acked+1, by a NAK, and did not get it since
-	fresh   bool // joined at from and has nothing below, of which the source was not told yet: a quorum does not count it
-	from    roce.PSN
-	cnps    uint16
+	silent  bool  // and it was said
+	fresh   bool  // joined at from and has nothing below, of which the source was not told yet: a quorum does not count it
+	ask     ask   // for acked+1
+	follows bool  // the switch served its NAK in this round of the source
+	unheard uint8 // while in doubt: packets it should have answered and did not
 }
 
 // Part is how a path takes part in its group.
@@ -131,9 +136,11 @@ func (g *Group) begin(psn roce.PSN) {
 	g.floor.psn, g.floor.known, g.floor.msn = before, true, 0
 	g.told, g.inside, g.awaiting, g.saidBack, g.refusing, g.end = true, false, false, false, false, end{}
 	g.sequenceNAKs, g.rnrNAKs = 0, 0
+	g.recopied = span{}
 	for i := range g.paths {
 		p := &g.paths[i]
-		p.acked, p.msn, p.pending, p.silent, p.asked, p.fresh = before, 0, 0, false, false, false
+		p.acked, p.msn, p.pending, p.silent, p.fresh = before, 0, 0, false, false
+		p.ask, p.follows, p.unheard = askNone, false, 0
 	}
 }
 

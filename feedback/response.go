@@ -91,10 +91,13 @@ func (g *Group) negative(ev *Event, p *path, acts []Action) (Outcome, []Action) 
 	if s.IsFatal() {
 		return g.fatal(ev, p, acts)
 	}
-	p.asked = true
+	g.hearAsk(p)
 	switch {
 	case g.policy.Ack != AckAll && g.told && !ev.PSN.After(g.merged):
-		return Behind, g.fallBehind(ev.Path, acts)
+		if p.ask == askProven {
+			return Behind, g.fallBehind(ev.Path, acts)
+		}
+		return Swallowed, acts
 	case g.awaiting && !ev.PSN.Before(g.goBack):
 		return Swallowed, acts // the go-back brings this packet again
 	case p.pending.IsRNR() && (s == roce.NAKSequence || !s.RNRTimer().LongerThan(p.pending.RNRTimer())):
@@ -125,13 +128,6 @@ func (g *Group) endPSN(psn roce.PSN) roce.PSN {
 		return g.toldUpTo.Next()
 	}
 	return psn
-}
-
-// fallBehind ends a path that lacks what the source was told is acknowledged
-// (rule 9): the source has let go of it.
-func (g *Group) fallBehind(i int, acts []Action) []Action {
-	g.leave(i, PartBehind)
-	return append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: g.paths[i].acked.Next()})
 }
 
 // evict takes a receiver out of the group.

@@ -175,9 +175,9 @@ func (s *story) source(words []string) {
 func (s *story) data(span string) {
 	span, inside := strings.CutPrefix(span, "+")
 	text, ask := strings.CutSuffix(span, "!")
-	from, to, many := strings.Cut(text, "-")
-	if !many {
-		to = from
+	from, to := text, text
+	if i := strings.LastIndex(text, "-"); i > 0 { // -5 is a PSN
+		from, to = text[:i], text[i+1:]
 	}
 	var run []string // what packets of the span have in common, told once
 	note := ""

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -53,9 +54,6 @@ func (e *engine) forward(s *state, a *feedback.Action) {
 	packet := uint8(e.packet(a.PSN))
 	if r.out {
 		e.fail("packet %d is sent to a receiver that left", packet)
-	}
-	if packet == r.expected {
-		r.asked = false
 	}
 	if !r.dead {
 		r.down.push(packet)
@@ -130,11 +128,26 @@ func (e *engine) checkNotice(s *state, a *feedback.Action) {
 	case feedback.NoteEvicted:
 		r.out, r.gone, r.asked = true, true, false
 	case feedback.NoteBehind:
+		e.checkBehind(s, a.Path)
 		r.out, r.asked = true, false
 	case feedback.NoteFatal:
 		if !r.dead {
 			e.fail("receiver %d is reported dead and lives", a.Path)
 		}
+	}
+}
+
+// checkBehind is rule 9: a receiver is behind only if it can never get its next packet. Copies that are on a link while
+// the switch restarts are exempt: a restart takes longer than they do, and a switch that met them afterwards would know
+// nothing of them.
+func (e *engine) checkBehind(s *state, i int) {
+	r := &s.receivers[i]
+	switch {
+	case r.dead, r.overtaken:
+	case int(r.expected) > int(s.told):
+		e.fail("receiver %d is called behind, and packet %d is not acknowledged yet", i, r.expected)
+	case slices.Contains(r.down.all(), r.expected):
+		e.fail("receiver %d is called behind, and packet %d is on its way to it", i, r.expected)
 	}
 }
 
@@ -189,18 +202,66 @@ func (e *engine) checkFatal(s *state) {
 	e.fail("the source ended with %v for packet %d, which nobody said", end.syndrome, end.packet)
 }
 
-// checkForgotten is rule 9: a receiver that asked for what the source no longer has is told about, at once or, where
-// the policy has the switch look at the clock, after a while.
+// checkForgotten is rule 9: when the source has finished, a receiver that asked for a packet and did not get it is
+// reported: at once, or as soon as the switch has seen enough of what the source sends next.
 func (e *engine) checkForgotten(s *state) {
 	if e.Policy.NeedsTimer() {
 		for range 3 {
 			e.tick(s)
 		}
 	}
-	for i := range s.receivers[:e.Receivers] {
-		r := &s.receivers[i]
-		if r.asked && !r.out && !r.dead && int(r.expected) < e.Packets {
-			e.fail("receiver %d asked for packet %d, never gets it, and nobody is told", i, r.expected)
+	if e.Policy.Ack != feedback.AckAll && e.forgotten(s) >= 0 {
+		e.goOn(s)
+	}
+	if i := e.forgotten(s); i >= 0 {
+		e.fail("receiver %d asked for packet %d, never gets it, and is not reported", i, s.receivers[i].expected)
+	}
+}
+
+// forgotten returns a receiver that waits for a packet it asked for and was not reported; -1 if there is none.
+func (e *engine) forgotten(s *state) int {
+	return slices.IndexFunc(s.receivers[:e.Receivers], func(r receiver) bool {
+		return r.asked && !r.out && !r.dead && int(r.expected) < e.Packets
+	})
+}
+
+// goOn lets the source send packets beyond the world's. Each is answered by the receivers that have all before it; the
+// others send their NAK, unless they have.
+func (e *engine) goOn(s *state) {
+	const enough = 10
+	e.takeAll(s)
+	for packet := int8(e.Packets); packet < int8(e.Packets)+enough; packet++ {
+		s.now += tickLength
+		s.place = packet
+		e.notices(s, feedback.Event{Kind: feedback.Data, PSN: e.psn(packet), AckReq: true, First: true, Last: true})
+		for i := range s.receivers[:e.Receivers] {
+			e.goOnAnswer(s, i, packet)
+		}
+	}
+}
+
+func (e *engine) goOnAnswer(s *state, i int, packet int8) {
+	r := &s.receivers[i]
+	a := answer{packet: packet, syndrome: roce.SyndromeUnlimited}
+	switch {
+	case r.dead || r.out:
+		return
+	case int(r.expected) == e.Packets:
+	case r.naked:
+		return
+	default:
+		a = r.says(e.World, int8(r.expected), roce.NAKSequence)
+		r.naked, r.asked = true, true
+	}
+	e.notices(s, a.event(e.World, i))
+}
+
+// notices gives the group an event and looks only at what it reports.
+func (e *engine) notices(s *state, ev feedback.Event) {
+	e.acts, _ = s.group.Step(s.now, ev, e.acts[:0])
+	for i := range e.acts {
+		if a := &e.acts[i]; a.Kind == feedback.Notice {
+			e.checkNotice(s, a)
 		}
 	}
 }

@@ -43,7 +43,7 @@ const (
 )
 
 // tickLength is more than any time the merging knows.
-const tickLength = feedback.Tick(10 * time.Millisecond)
+const tickLength = feedback.Tick(20 * time.Millisecond)
 
 // moves appends what can happen in s.
 func (e *engine) moves(s *state, ms []move) []move {
@@ -209,6 +209,7 @@ func (e *engine) crash(s *state, f fate) {
 	for i := range s.receivers {
 		r := &s.receivers[i]
 		r.out, r.gone, r.asked = false, false, false
+		r.overtaken = r.overtaken || r.down.n > 0
 	}
 	s.group = feedback.New(feedback.Config{
 		Policy: e.Policy, Paths: e.Receivers, FirstPSN: e.First, Restored: true,

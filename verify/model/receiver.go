@@ -7,14 +7,15 @@ import (
 
 // receiver is the responder of rdma_rxe (docs/wire.md#responder) and what is on its way to it and back.
 type receiver struct {
-	expected uint8
-	naked    bool // sent a sequence NAK: says no other until a packet comes in order
-	dead     bool // its QP is in error, or its host gone
-	out      bool // the group declared it behind, or it is
-	gone     bool // evicted
-	asked    bool // the switch has heard it ask for its next packet, and has not sent it since
-	down     queue[uint8]
-	aside    queue[answer] // answers that were overtaken, or are to come twice
+	expected  uint8
+	naked     bool // sent a sequence NAK: says no other until a packet comes in order
+	dead      bool // its QP is in error, or its host gone
+	out       bool // the group declared it behind, or it is
+	gone      bool // evicted
+	asked     bool // the switch has heard it ask for its next packet, and has not sent it since
+	overtaken bool // the switch restarted while packets were on their way to it
+	down      queue[uint8]
+	aside     queue[answer] // answers that were overtaken, or are to come twice
 }
 
 // answer is what a receiver says about a packet, which may be -1 for an ACK of nothing.

@@ -21,10 +21,10 @@ func TestStateIsWhole(t *testing.T) {
 	}{
 		{group, []string{
 			"policy", "paths", "started", "told", "inside", "awayWas", "sent", "pos", "merged", "toldUpTo", "toldMSN", "messages", "resentAt", "floor",
-			"awaiting", "saidBack", "goBack", "sequenceNAKs", "rnrNAKs", "refusing", "refusal", "refused", "end", "speech", "congestion",
+			"awaiting", "saidBack", "goBack", "recopied", "agedAt", "sequenceNAKs", "rnrNAKs", "refusing", "refusal", "refused", "end", "speech", "congestion",
 		}},
 		{path.Type.Elem(), []string{
-			"since", "acked", "msn", "pending", "credit", "part", "migReq", "silent", "asked", "fresh", "from", "cnps",
+			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard",
 		}},
 		{field(group, "floor"), []string{"psn", "known", "msn", "migReq", "above", "need", "ranked"}},
 		{field(group, "end"), []string{"psn", "syndrome", "told"}},
@@ -55,7 +55,7 @@ func TestEqualStatesActAlike(t *testing.T) {
 		{Losses: 1, Receivers: 3, Policy: feedback.Policy{Ack: 2}},
 		{Crashes: 1, Losses: 1, Receivers: 2},
 		{Losses: 1, Receivers: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}, Ticks: 1},
-		{Losses: 1, Deaths: 1, Receivers: 2, Ticks: 1, Policy: feedback.Policy{SilentAfter: 10e6, Evict: true}},
+		{Losses: 1, Deaths: 1, Receivers: 2, Ticks: 1, Policy: feedback.Policy{SilentAfter: 20e6, Evict: true}},
 		{Losses: 1, Fatals: 1, Receivers: 2},
 		{Read: 2, Losses: 1, Receivers: 2},
 	} {

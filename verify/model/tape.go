@@ -150,7 +150,7 @@ func (t *tape) event(w *World, s *state, ev feedback.Event, outcome feedback.Out
 	case feedback.Refuse:
 		line = fmt.Sprintf("read %d", n(ev.PSN))
 	case feedback.Timer:
-		line = "wait 10ms"
+		line = "wait 20ms"
 	case feedback.Response:
 		line = receiverNames[ev.Path] + " " + answerWords(ev.Syndrome, n(ev.PSN))
 		if ev.MSN > 0 {
