@@ -121,6 +121,39 @@ func TestSourceSwitch(t *testing.T) {
 	}
 }
 
+// A former source that asks again for its turn's last ACK is granted no message where credits are merged: what the
+// receivers could take then says nothing of now.
+func TestFormerSourceIsGrantedNothing(t *testing.T) {
+	for policy, want := range map[feedback.CreditPolicy]roce.Syndrome{
+		feedback.CreditsUnlimited: roce.SyndromeUnlimited,
+		feedback.CreditsMerge:     roce.SyndromeACK(0),
+	} {
+		g := group()
+		const bSends = 5000
+		g.Paths[0].Sends, g.Paths[0].SendPSN = true, bSends
+		g.Policy.Credits = policy
+		net := newNet(t, g)
+		say(t, net, write(firstPSN, []byte("a first")))
+		for _, p := range g.Paths {
+			say(t, net, ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited))
+		}
+		b := write(bSends, []byte("b is next"))
+		b.src = ipB
+		say(t, net, b)
+		for _, p := range net.Ports {
+			p.Take()
+		}
+		say(t, net, write(firstPSN, []byte("a first"))) // its ACK was lost
+		out := net.Ports[0].Take()
+		if len(out) != 1 {
+			t.Fatalf("%v: a got %d frames", policy, len(out))
+		}
+		if d := decode(t, out[0]); d.PSN != firstPSN || d.Syndrome != want || d.MSN != 1 {
+			t.Errorf("%v: a got %v of PSN %d, MSN %d; want %v", policy, d.Syndrome, d.PSN, d.MSN, want)
+		}
+	}
+}
+
 // A source that was told what ends its QP is not one again: what it still had
 // on its way would begin a turn behind packets that nobody acknowledged.
 func TestAnEndedSourceHasNoOtherTurn(t *testing.T) {

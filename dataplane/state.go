@@ -205,7 +205,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 		// has this packet.
 		if feedback.DueAnswer(ev.PSN, to.nextPSN.Prev(), ev.AckReq) {
 			out.Replies = append(out.Replies, st.reply(leg, ev.PSN, roce.AETH{
-				Syndrome: roce.SyndromeUnlimited, MSN: to.messages,
+				Syndrome: st.noGrant(), MSN: to.messages,
 			}, false))
 		}
 		return Reason(feedback.Filtered)
@@ -226,6 +226,15 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 		Group: st.group.ID, Receiver: leg.Dst, RemoteQPN: st.group.QPN, What: feedback.NoteSource, PSN: ev.PSN,
 	})
 	return 0
+}
+
+// noGrant is an ACK that grants a member nothing beyond its MSN, where credits
+// are merged: the first code for "unlimited" would end a NIC's credits for good.
+func (st *state) noGrant() roce.Syndrome {
+	if st.group.Policy.Credits == feedback.CreditsMerge {
+		return roce.SyndromeACK(0)
+	}
+	return roce.SyndromeUnlimited
 }
 
 // hand maps every path's space onto that of the next source, whose next packet
