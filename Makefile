@@ -8,6 +8,10 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -X github.com/rocast/rocast/ctl/version.Version=$(VERSION)
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+DEADCODE    := golang.org/x/tools/cmd/deadcode@v0.52.0
+DUPL        := github.com/mibk/dupl@v1.1.0
+# What is compiled only under a build tag is looked at too.
+TAGS        := softroce
 
 .PHONY: all build demo test race bench generate lint softroce sim model fuzz mutants install clean help
 
@@ -70,10 +74,12 @@ generate: ## what is generated, anew; git diff must stay empty
 	@scripts/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
 	$(GO) generate ./...
 
-lint: ## gofmt, vet, staticcheck
-	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt -w on these'; exit 1; }
-	$(GO) vet ./...
-	$(GO) run $(STATICCHECK) ./...
+lint: ## gofmt, vet, staticcheck, unreachable functions, repeated code
+	@scripts/clean 'run gofmt -w on these' gofmt -l $$(git ls-files '*.go')
+	$(GO) vet -tags $(TAGS) ./...
+	$(GO) run $(STATICCHECK) -tags $(TAGS) ./...
+	@scripts/clean 'nothing calls these, not even a test: delete them' $(GO) run $(DEADCODE) -test -tags $(TAGS) ./...
+	@scripts/clean 'these read alike: give them one function' scripts/repeated $(GO) run $(DUPL)
 
 # Builds nothing: sudo has no Go in its PATH, and what root builds its user cannot build again.
 install: ## what make built, the unit and an example configuration under DESTDIR; an existing configuration stays

@@ -4,8 +4,6 @@ import (
 	"net/http"
 
 	"go.uber.org/zap"
-
-	"github.com/rocast/rocast/ctl/api"
 )
 
 func (s *Server) listPerftests(*http.Request) (any, error) { return s.Control.Perftests(), nil }
@@ -28,13 +26,5 @@ func (s *Server) perftestUp(r *http.Request) (any, error) {
 }
 
 func (s *Server) perftestDown(r *http.Request) (any, error) {
-	p, groupIP := peerOf(r), r.PathValue("groupIP")
-	if err := p.mayChange(); err != nil {
-		return nil, err
-	}
-	if err := s.Control.PerftestDown(groupIP); err != nil {
-		return nil, err
-	}
-	s.Log.Info("perftest down on request", zap.String("groupIP", groupIP), zap.Stringer("by", p))
-	return api.Removed{Name: groupIP}, nil
+	return s.remove(r, "perftest", r.PathValue("groupIP"), s.Control.PerftestDown)
 }

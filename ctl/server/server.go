@@ -215,13 +215,18 @@ func (s *Server) showGroup(r *http.Request) (any, error) {
 }
 
 func (s *Server) removeGroup(r *http.Request) (any, error) {
-	p, name := peerOf(r), r.PathValue("name")
+	return s.remove(r, "group", r.PathValue("name"), s.Control.Remove)
+}
+
+// remove removes what the request's path names. kind is the field of the log line that holds the name.
+func (s *Server) remove(r *http.Request, kind, name string, remove func(name string) error) (any, error) {
+	p := peerOf(r)
 	if err := p.mayChange(); err != nil {
 		return nil, err
 	}
-	if err := s.Control.Remove(name); err != nil {
+	if err := remove(name); err != nil {
 		return nil, err
 	}
-	s.Log.Info("removed on request", zap.String("group", name), zap.Stringer("by", p))
+	s.Log.Info("removed on request", zap.String(kind, name), zap.Stringer("by", p))
 	return api.Removed{Name: name}, nil
 }

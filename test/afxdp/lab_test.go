@@ -112,18 +112,6 @@ func (l *lab) eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// counter reads one counter of a switch by its name.
-func counter(t *testing.T, sw *afxdp.Switch, name string) uint64 {
-	t.Helper()
-	for _, c := range sw.Counters() {
-		if c.Name == name {
-			return c.Value
-		}
-	}
-	t.Fatalf("the switch has no counter %s", name)
-	return 0
-}
-
 // groupOptions say what a group is like.
 type groupOptions struct {
 	addressing mft.Addressing

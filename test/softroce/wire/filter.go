@@ -23,9 +23,6 @@ type Filter func(frame []byte) Verdict
 // Match selects RoCEv2 frames. Other frames, ARP for instance, are never offered to it.
 type Match func(v *roce.View, frame []byte) bool
 
-// Every frame of RoCEv2.
-func Every(*roce.View, []byte) bool { return true }
-
 // Requests are what a requester sends: SEND, WRITE, READ requests, atomics.
 func Requests(v *roce.View, _ []byte) bool { return v.Opcode.IsRequest() }
 
@@ -35,11 +32,6 @@ func Responses(v *roce.View, _ []byte) bool { return v.Opcode.IsResponse() }
 // WithPSN narrows a match to the packets of one PSN.
 func (m Match) WithPSN(psn roce.PSN) Match {
 	return func(v *roce.View, frame []byte) bool { return v.PSN(frame) == psn && m(v, frame) }
-}
-
-// ToQP narrows a match to the packets for one QP.
-func (m Match) ToQP(qpn roce.QPN) Match {
-	return func(v *roce.View, frame []byte) bool { return v.DestQPN(frame) == qpn && m(v, frame) }
 }
 
 // RandomLoss drops each matching frame with the same probability. Never every Nth: a go-back round of fixed length
