@@ -82,6 +82,8 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		return NotMember
 	case f.Port != leg.Port:
 		return WrongPort
+	case mft.VLANsOf(head[:v.L3]) != leg.VLANs():
+		return WrongVLAN
 	case v.DestQPN(head) != g.QPN:
 		return WrongQPN
 	case v.DstIP(head) != g.IP:
@@ -187,6 +189,8 @@ func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 	switch {
 	case f.Port != g.Paths[path].Port:
 		return -1, WrongPort
+	case mft.VLANsOf(head[:v.L3]) != g.Paths[path].VLANs():
+		return -1, WrongVLAN
 	case v.DstIP(head) != feedbackAddress(g):
 		return -1, WrongDestination
 	case !v.ICRCValid(f.Bytes()):

@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/rocast/rocast/dataplane"
@@ -75,7 +76,8 @@ type packet struct {
 	reth     *roce.RETH
 	aeth     *roce.AETH
 	payload  []byte
-	hopLimit uint8 // 0: 64
+	hopLimit uint8    // 0: 64
+	tags     []uint16 // VLAN tags, their TCI, the outermost first
 }
 
 // write is a WRITE of one packet from the source.
@@ -94,6 +96,12 @@ func ack(host netip.Addr, psn roce.PSN, s roce.Syndrome) packet {
 		bth:  roce.BTH{Opcode: roce.OpAck, PKey: 0xFFFF, DestQPN: groupQPN, PSN: psn},
 		aeth: &roce.AETH{Syndrome: s, MSN: 1},
 	}
+}
+
+// tagged is the packet with VLAN tags.
+func tagged(p packet, tags ...uint16) packet {
+	p.tags = tags
+	return p
 }
 
 // cnp is a congestion notification of a receiver.
@@ -121,6 +129,9 @@ func (p packet) frameFrom(t testing.TB, hostMAC roce.MAC) []byte {
 	bth := p.bth
 	bth.PadCount = pad
 	b := roce.AppendEthernet(nil, macBox, hostMAC, ip.EtherType())
+	for _, tci := range slices.Backward(p.tags) {
+		b = slices.Insert(b, 12, 0x81, 0, byte(tci>>8), byte(tci))
+	}
 	b = bth.Append(ip.Append(b, roce.BTHBytes+len(body)))
 	b, err := roce.AppendICRC(append(b, body...))
 	if err != nil && bth.Opcode.Known() {

@@ -34,6 +34,8 @@ const (
 	BadICRC
 	// WrongPort: a member's address on another port than the member's.
 	WrongPort
+	// WrongVLAN: a member's frame in another VLAN than frames to the member leave in.
+	WrongVLAN
 	// WrongQPN: a member's frame whose dest QPN is not its own leg's.
 	WrongQPN
 	// WrongDestination: the frame is not addressed to what the group is reached by.
@@ -66,7 +68,7 @@ const (
 
 var reasonNames = [NumReasons - Reason(feedback.NumOutcomes)]string{
 	"unknown-qpn", "group-gone", "malformed", "unknown-opcode", "wrong-transport", "bad-icrc",
-	"wrong-port", "wrong-qpn", "wrong-destination", "not-member", "not-source", "source-blocked", "source-out-of-step", "not-receiver",
+	"wrong-port", "wrong-vlan", "wrong-qpn", "wrong-destination", "not-member", "not-source", "source-blocked", "source-out-of-step", "not-receiver",
 	"over-mtu", "hop-limit-exceeded", "unmergeable-response", "connection-management",
 	"handover-full",
 }

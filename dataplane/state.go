@@ -169,6 +169,9 @@ func samePath(old, g *mft.Group, i int) int {
 // leg: nobody may.
 func (st *state) sender(ip netip.Addr) (*mft.Leg, int) {
 	g := st.group
+	if st.active >= 0 && ip == g.Paths[st.active].Dst {
+		return &g.Paths[st.active].Leg, st.active
+	}
 	if ip == g.Source.Dst {
 		return &g.Source.Leg, g.Source.Path
 	}

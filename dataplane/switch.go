@@ -65,7 +65,7 @@ func New(c Config) *Switch {
 		s.workers = append(s.workers, newWorker(config, c.Now, &s.table, s.notes))
 	}
 	for i, w := range s.workers {
-		w.index, w.peers, w.inbox = i, s.workers, make([]*handover, len(s.workers))
+		w.index, w.peers, w.inbox, w.gave = i, s.workers, make([]*handover, len(s.workers)), make([]bool, len(s.workers))
 		for k := range w.inbox {
 			if k != i {
 				w.inbox[k] = newHandover()

@@ -254,6 +254,57 @@ func TestManyMembersBehindOnePort(t *testing.T) {
 	}
 }
 
+// A member's frames come in the VLAN that frames to it leave in; a tag that carries a priority alone is no VLAN.
+func TestFramesOfAnotherVLANAreRefused(t *testing.T) {
+	legOf := func(l2 []byte) func(*mft.Leg) {
+		return func(l *mft.Leg) { l.L2Bytes = uint8(copy(l.L2[:], l2)) }
+	}
+	inner := roce.AppendVLAN(nil, mac(ipB), macBox, 0x2007, 0x0800)
+	both := append(append(append([]byte(nil), inner[:12]...), 0x88, 0xA8, 0, 9), inner[12:]...)
+	for _, tt := range []struct {
+		name string
+		edit func(*mft.Leg) // of the source's and the first receiver's leg
+		tags []uint16
+		want string
+	}{
+		{"a tag where there is none", legOf(roce.AppendEthernet(nil, mac(ipB), macBox, 0x0800)), []uint16{7}, "wrong-vlan"},
+		{"a priority tag where there is none", legOf(roce.AppendEthernet(nil, mac(ipB), macBox, 0x0800)), []uint16{0x6000}, ""},
+		{"no tag where there is one", legOf(inner), nil, "wrong-vlan"},
+		{"another tag", legOf(inner), []uint16{8}, "wrong-vlan"},
+		{"the tag with another priority", legOf(inner), []uint16{0x6007}, ""},
+		{"a second tag", legOf(inner), []uint16{7, 9}, "wrong-vlan"},
+		{"two tags of the same kind", legOf(both), []uint16{9, 7}, "wrong-vlan"},
+		{"one tag of two", legOf(both), []uint16{7}, "wrong-vlan"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := group()
+			tt.edit(&g.Source.Leg)
+			tt.edit(&g.Paths[0].Leg)
+			net := newNet(t, g)
+			say(t, net, tagged(write(firstPSN, nil), tt.tags...))
+			say(t, net, tagged(ack(ipB, g.Paths[0].FirstPSN, roce.SyndromeUnlimited), tt.tags...))
+			say(t, net, tagged(cnp(ipB), tt.tags...))
+			want := map[string]uint64{"wrong-vlan": 3}
+			if tt.want == "" {
+				want = map[string]uint64{"forwarded": 1, "absorbed": 1, "cnp-passed": 1}
+			}
+			if diff := cmp.Diff(want, moved(net.Switch)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+	g := group() // as it should be
+	legOf(both)(&g.Source.Leg)
+	net := newNet(t, g)
+	frame := tagged(write(firstPSN, nil), 0x6009, 7).frame(t)
+	copy(frame[12:], []byte{0x88, 0xA8})
+	net.Ports[0].Put(frame)
+	net.Poll()
+	if got := moved(net.Switch); got["forwarded"] != 1 {
+		t.Errorf("counters %v", got)
+	}
+}
+
 // A path MTU of 4096 fills two buffers; the ICRC may lie across their border.
 func TestPathMTU4096(t *testing.T) {
 	for _, bytes := range []int{3760, 3764, 3768, 3772, 3776, 3780, 3784, 4092, 4096} {

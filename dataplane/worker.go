@@ -52,6 +52,7 @@ type Worker struct {
 	index    int
 	peers    []*Worker   // all workers, by index
 	inbox    []*handover // by the index of who puts; nil: this one
+	gave     []bool      // by peer: frames of this batch were handed over to it
 	sleeping atomic.Bool // it may be in Wait, so who puts has to wake it
 
 	frames  []Frame
@@ -152,8 +153,7 @@ func (w *Worker) sleep() {
 
 // Poll is one round over the ports. It returns the number of frames handled.
 func (w *Worker) Poll() int {
-	total := 0
-	table, now := w.table.Load(), w.now()
+	total, now := 0, w.now()
 	for i, p := range w.ports {
 		n := p.Receive(w.frames)
 		if n == 0 {
@@ -161,7 +161,7 @@ func (w *Worker) Poll() int {
 		}
 		total += n
 		w.arrived(mft.PortID(i), w.frames[:n])
-		w.handle(now, table, w.frames[:n])
+		w.handle(now, w.frames[:n])
 	}
 	for _, h := range w.inbox {
 		if h == nil {
@@ -169,7 +169,7 @@ func (w *Worker) Poll() int {
 		}
 		if n := h.take(w.pool, w.frames); n > 0 {
 			total += n
-			w.handle(now, table, w.frames[:n])
+			w.handle(now, w.frames[:n])
 		}
 	}
 	if now >= w.nextTick && w.core.Timed() {
@@ -191,7 +191,9 @@ func (w *Worker) arrived(port mft.PortID, frames []Frame) {
 	}
 }
 
-func (w *Worker) handle(now feedback.Tick, table *mft.Table, frames []Frame) {
+func (w *Worker) handle(now feedback.Tick, frames []Frame) {
+	// Loaded after the frames were received: a group is in the table before the classifier knows it.
+	table := w.table.Load()
 	for i := range frames {
 		f := &frames[i]
 		if owner := w.owner(f.Group); owner != w.index {
@@ -207,6 +209,7 @@ func (w *Worker) handle(now feedback.Tick, table *mft.Table, frames []Frame) {
 			w.enqueue(f, k)
 		}
 	}
+	w.wakePeers()
 	w.flush()
 	for i := range frames {
 		w.pool.Put(&frames[i])
@@ -227,8 +230,18 @@ func (w *Worker) handOver(f *Frame, to *Worker) {
 		w.counts[OverMTU]++
 	case !to.inbox[w.index].put(f):
 		w.counts[HandoverFull]++
-	case to.sleeping.Load():
-		to.wait.Wake()
+	default:
+		w.gave[to.index] = true
+	}
+}
+
+// wakePeers wakes the sleeping ones of those that got frames of this batch: a system call for each of them, not for each frame.
+func (w *Worker) wakePeers() {
+	for i, gave := range w.gave {
+		if gave && w.peers[i].sleeping.Load() {
+			w.peers[i].wait.Wake()
+		}
+		w.gave[i] = false
 	}
 }
 

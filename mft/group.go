@@ -2,6 +2,7 @@ package mft
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -118,9 +119,38 @@ func (g *Group) DeltaPSN(path int) int32 {
 	return g.Paths[path].FirstPSN.Sub(g.Source.FirstPSN)
 }
 
+// VLANs are the tags of an Ethernet header, the outermost first, as TPID and VLAN ID; 0 where there is none. A tag with
+// VLAN ID 0 carries a priority alone (IEEE 802.1Q) and is left out.
+type VLANs [2]uint32
+
+// VLANsOf reads the tags of an Ethernet header, which ends with b.
+func VLANsOf(b []byte) (v VLANs) {
+	const macBytes, tagBytes, etherTypeBytes = 12, 4, 2
+	n := 0
+	for at := macBytes; at+tagBytes+etherTypeBytes <= len(b) && n < len(v); at += tagBytes {
+		const idMask = 0x0FFF
+		if tag := binary.BigEndian.Uint32(b[at:]); tag&idMask != 0 {
+			v[n] = tag & (0xFFFF<<16 | idMask)
+			n++
+		}
+	}
+	return v
+}
+
+// VLANs are those of frames on this leg.
+func (l *Leg) VLANs() VLANs { return VLANsOf(l.L2[:l.L2Bytes]) }
+
 // FindPath returns the index of the path whose member is at ip and
 // whose feedback carries remoteQPN, or -1.
 func (g *Group) FindPath(ip netip.Addr, remoteQPN roce.QPN) int {
+	if i := g.search(ip, remoteQPN); i < len(g.Paths) && g.Paths[i].Dst == ip && g.Paths[i].RemoteQPN == remoteQPN {
+		return i
+	}
+	return -1
+}
+
+// search returns the index of the first path that is not below (ip, remoteQPN).
+func (g *Group) search(ip netip.Addr, remoteQPN roce.QPN) int {
 	lo, hi := 0, len(g.Paths)
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
@@ -130,17 +160,14 @@ func (g *Group) FindPath(ip netip.Addr, remoteQPN roce.QPN) int {
 			hi = mid
 		}
 	}
-	if lo < len(g.Paths) && g.Paths[lo].Dst == ip && g.Paths[lo].RemoteQPN == remoteQPN {
-		return lo
-	}
-	return -1
+	return lo
 }
 
 // FindSender returns the index of the path to the member at ip that may become
 // the source, or -1.
 func (g *Group) FindSender(ip netip.Addr) int {
-	for i := range g.Paths {
-		if g.Paths[i].Dst == ip && g.Paths[i].Sends {
+	for i := g.search(ip, 0); i < len(g.Paths) && g.Paths[i].Dst == ip; i++ {
+		if g.Paths[i].Sends {
 			return i
 		}
 	}
@@ -150,10 +177,8 @@ func (g *Group) FindSender(ip netip.Addr) int {
 // FindMember returns the index of some path to ip whatever QPN its
 // feedback carries, or -1: it tells a wrong QPN from a stranger.
 func (g *Group) FindMember(ip netip.Addr) int {
-	for i := range g.Paths {
-		if g.Paths[i].Dst == ip {
-			return i
-		}
+	if i := g.search(ip, 0); i < len(g.Paths) && g.Paths[i].Dst == ip {
+		return i
 	}
 	return -1
 }
@@ -205,6 +230,7 @@ func (g *Group) seal() error {
 	}
 	g.Source.Path = -1
 	ranks := map[PortID]uint16{}
+	var sender netip.Addr // the last: paths are sorted by their host
 	for i := range g.Paths {
 		p := &g.Paths[i]
 		if i > 0 && g.Paths[i-1].Dst == p.Dst && g.Paths[i-1].RemoteQPN == p.RemoteQPN {
@@ -215,6 +241,12 @@ func (g *Group) seal() error {
 		}
 		if p.Sends && g.Addressing == ByVirtualQPN {
 			return fmt.Errorf("receiver %v may become the source, but with virtual-qpn only the source may send", p.Dst)
+		}
+		if p.Sends && sender == p.Dst {
+			return fmt.Errorf("two members at %v may both send, and their data cannot be told apart", p.Dst)
+		}
+		if p.Sends {
+			sender = p.Dst
 		}
 		if p.Sends && p.Dst == g.Source.Dst {
 			g.Source.Path = i

@@ -251,6 +251,10 @@ func TestBadGroupsAreRefused(t *testing.T) {
 		{"at least one receiver", func(g *Group) { g.Paths = nil }},
 		{"more than the 1024", func(g *Group) { g.Paths = make([]Path, MaxPaths+1) }},
 		{"cannot be told apart", func(g *Group) { g.Paths[1].Dst = g.Paths[0].Dst }},
+		{"data cannot be told apart", func(g *Group) {
+			g.Paths = append(g.Paths, Path{Leg: Leg{Dst: addr(1000)}, RemoteQPN: 9, Sends: true})
+			g.Paths[0].Sends = true
+		}},
 		{"only the source may send", func(g *Group) { g.Addressing, g.Paths[1].Sends = ByVirtualQPN, true }},
 		{"pair up one to one", func(g *Group) { g.Paths[0].Regions = make([]Region, 2) }},
 	} {

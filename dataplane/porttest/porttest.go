@@ -3,6 +3,7 @@
 package porttest
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/rocast/rocast/dataplane"
@@ -15,8 +16,14 @@ const bufferBytes = 4096
 // Net is a switch on in-memory ports.
 type Net struct {
 	Switch *dataplane.Switch
-	Ports  []*Port
-	Pool   *Pool
+	// Ports are the ports as the first worker has them: its queue of each.
+	Ports []*Port
+	// Queues are the ports of every worker.
+	Queues [][]*Port
+	// Pool is the first worker's.
+	Pool *Pool
+	// Waiters are the workers'.
+	Waiters []*Waiter
 	// Kernel holds the frames that are no group's, which a classifier
 	// leaves to the kernel.
 	Kernel [][]byte
@@ -29,23 +36,37 @@ type Net struct {
 func New(n int) *Net { return NewAt(n, nil) }
 
 // NewAt is New with a clock of the caller's.
-func NewAt(n int, now func() feedback.Tick) *Net {
-	net := &Net{Pool: &Pool{}}
-	ports := make([]dataplane.Port, n)
-	for i := range ports {
-		p := &Port{net: net, pool: net.Pool}
-		net.Ports, ports[i] = append(net.Ports, p), p
+func NewAt(n int, now func() feedback.Tick) *Net { return newNet(n, 1, now) }
+
+// NewWorkers is New with several workers, each with a queue of every port.
+func NewWorkers(n, workers int) *Net { return newNet(n, workers, nil) }
+
+func newNet(n, workers int, now func() feedback.Tick) *Net {
+	net := &Net{}
+	var configs []dataplane.WorkerConfig
+	for range workers {
+		pool, waiter := &Pool{}, &Waiter{}
+		var queues []*Port
+		config := dataplane.WorkerConfig{Pool: pool, Waiter: waiter}
+		for range n {
+			p := &Port{net: net, pool: pool}
+			queues, config.Ports = append(queues, p), append(config.Ports, p)
+		}
+		net.Queues, net.Waiters = append(net.Queues, queues), append(net.Waiters, waiter)
+		configs = append(configs, config)
 	}
-	net.Switch = dataplane.New(dataplane.Config{
-		Workers:  []dataplane.WorkerConfig{{Ports: ports, Pool: net.Pool, Waiter: NoWait{}}},
-		Steering: NoSteering{}, Now: now,
-	})
+	net.Ports, net.Pool = net.Queues[0], configs[0].Pool.(*Pool)
+	net.Switch = dataplane.New(dataplane.Config{Workers: configs, Steering: NoSteering{}, Now: now})
 	return net
 }
 
-// Poll runs the worker until it finds nothing more to do.
+// Poll runs the workers until none finds anything more to do.
 func (n *Net) Poll() {
-	for n.Switch.Workers()[0].Poll() > 0 {
+	for moved := true; moved; {
+		moved = false
+		for _, w := range n.Switch.Workers() {
+			moved = w.Poll() > 0 || moved
+		}
 	}
 }
 
@@ -58,6 +79,8 @@ type Port struct {
 	Out [][]byte
 	// Full makes Send lose everything, as a dead link does.
 	Full bool
+	// Receiving is called before frames are received, if it is set.
+	Receiving func()
 }
 
 // Put lets a frame arrive. The slice is not kept.
@@ -72,6 +95,9 @@ func (p *Port) Take() [][]byte {
 
 // Receive is part of dataplane.Port.
 func (p *Port) Receive(frames []dataplane.Frame) int {
+	if p.Receiving != nil {
+		p.Receiving()
+	}
 	n := 0
 	for len(p.in) > 0 && n < len(frames) {
 		b := p.in[0]
@@ -159,14 +185,22 @@ func (p *Pool) Put(f *dataplane.Frame) {
 	f.FragmentCount = 0
 }
 
-// NoWait never blocks: who polls an in-memory switch knows when to.
-type NoWait struct{}
+// Waiter never blocks: the caller of Poll knows when there is something to do.
+type Waiter struct {
+	Wakes atomic.Int32 // calls of Wake
+	// Waiting is called by Wait, if it is set.
+	Waiting func()
+}
 
 // Wait is part of dataplane.Waiter.
-func (NoWait) Wait(time.Duration) {}
+func (w *Waiter) Wait(time.Duration) {
+	if w.Waiting != nil {
+		w.Waiting()
+	}
+}
 
 // Wake is part of dataplane.Waiter.
-func (NoWait) Wake() {}
+func (w *Waiter) Wake() { w.Wakes.Add(1) }
 
 // NoSteering is for ports that classify from the table itself.
 type NoSteering struct{}

@@ -1,0 +1,123 @@
+package dataplane_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// ofSecond is a switch of two workers, and a group that the second one owns.
+func ofSecond(t *testing.T) (*porttest.Net, *mft.Group) {
+	t.Helper()
+	net := porttest.NewWorkers(4, 2)
+	first, g := group(), group()
+	first.QPN = 2
+	for i := range first.Paths {
+		first.Paths[i].RemoteQPN = 2
+	}
+	for _, g := range []*mft.Group{first, g} {
+		if _, err := net.Switch.Add(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return net, g
+}
+
+// Frames that come by the queue of a worker that does not own their group are handled by the one that does: the copies
+// leave by that one's queues and are those of a switch with one worker, tags, two buffers and merged answers included.
+func TestFramesOfAnothersGroup(t *testing.T) {
+	net, g := ofSecond(t)
+	alone := newNet(t, group())
+	for _, n := range []*porttest.Net{net, alone} {
+		g := n.Switch.Table().Group(map[*porttest.Net]mft.GroupID{net: g.ID}[n])
+		version := *g
+		version.Paths = append([]mft.Path(nil), g.Paths...)
+		version.PathMTU = 4096
+		tagged := &version.Paths[1]
+		tagged.L2Bytes = uint8(copy(tagged.L2[:], roce.AppendVLAN(nil, mac(ipC), macBox, 7, 0x0800)))
+		if err := n.Switch.Replace(g.ID, &version); err != nil {
+			t.Fatal(err)
+		}
+	}
+	payload := []byte(strings.Repeat("0123456789abcdef", 256))
+	for _, p := range []packet{
+		write(firstPSN, []byte("one buffer")), write(firstPSN+1, payload),
+		ack(ipB, 0xFFFFF3, roce.SyndromeUnlimited), tagged(ack(ipC, 0xFFFFF4, roce.SyndromeUnlimited), 7),
+		ack(ipD, 0xFFFFF5, roce.SyndromeUnlimited),
+	} {
+		for _, n := range []*porttest.Net{net, alone} {
+			n.Ports[portOf[p.src]].Put(p.frame(t))
+			n.Poll()
+		}
+		for port := range alone.Ports {
+			if out := net.Queues[0][port].Take(); len(out) != 0 {
+				t.Errorf("port %d: the worker that does not own the group sent %+v", port, decode(t, out[0]))
+			}
+			if diff := cmp.Diff(alone.Ports[port].Take(), net.Queues[1][port].Take()); diff != "" {
+				t.Errorf("port %d (-one worker +two):\n%s", port, diff)
+			}
+		}
+	}
+	if got := moved(net.Switch); got["merged"] != 1 || got["forwarded"] != 2 {
+		t.Errorf("counters %v", got)
+	}
+}
+
+// A worker that sleeps is woken by the first batch with frames for it, once: waking is a system call.
+func TestASleepingWorkerIsWokenOnceABatch(t *testing.T) {
+	net, _ := ofSecond(t)
+	waiter := net.Waiters[1]
+	waiter.Waiting = func() {
+		for psn := range roce.PSN(10) {
+			net.Ports[0].Put(write(firstPSN+psn, nil).frame(t))
+		}
+		net.Switch.Workers()[0].Poll()
+	}
+	dataplane.Sleep(net.Switch.Workers()[1])
+	if n := waiter.Wakes.Load(); n != 1 {
+		t.Errorf("woken %d times for a batch of 10", n)
+	}
+	net.Poll()
+	if got := moved(net.Switch); got["forwarded"] != 10 || len(got) != 1 {
+		t.Errorf("counters %v", got)
+	}
+	waiter.Waiting = func() {
+		net.Ports[0].Put(with(write(firstPSN, nil), func(p *packet) { p.bth.DestQPN = 2 }).frame(t)) // the first worker's group
+		net.Switch.Workers()[0].Poll()
+	}
+	dataplane.Sleep(net.Switch.Workers()[1])
+	if n := waiter.Wakes.Load(); n != 1 {
+		t.Error("a worker is woken by a batch without a frame for it")
+	}
+	waiter.Waiting = nil
+	net.Ports[0].Put(write(firstPSN+10, nil).frame(t))
+	net.Switch.Workers()[0].Poll()
+	if n := waiter.Wakes.Load(); n != 1 {
+		t.Error("a worker that does not sleep is woken")
+	}
+	waiter.Waiting = func() { t.Error("a worker sleeps while a frame waits for it") }
+	dataplane.Sleep(net.Switch.Workers()[1])
+}
+
+// A frame may be classified for a group that is published while it is received.
+func TestAGroupIsThereWithItsFirstFrame(t *testing.T) {
+	net := porttest.New(4)
+	net.Ports[1].Receiving = func() {
+		if net.Switch.Table().Len() == 0 {
+			if _, err := net.Switch.Add(group()); err != nil {
+				t.Fatal(err)
+			}
+			net.Ports[1].Put(with(write(firstPSN, nil), func(p *packet) { p.src = ipA }).frame(t))
+		}
+	}
+	net.Poll()
+	if got := moved(net.Switch); got["group-gone"] != 0 || got["wrong-port"] != 1 {
+		t.Errorf("counters %v", got)
+	}
+}
