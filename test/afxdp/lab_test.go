@@ -112,6 +112,18 @@ func (l *lab) eventually(t *testing.T, what string, done func() bool) {
 	}
 }
 
+// counter reads one counter of a switch by its name.
+func counter(t *testing.T, sw *afxdp.Switch, name string) uint64 {
+	t.Helper()
+	for _, c := range sw.Counters() {
+		if c.Name == name {
+			return c.Value
+		}
+	}
+	t.Fatalf("the switch has no counter %s", name)
+	return 0
+}
+
 // groupOptions say what a group is like.
 type groupOptions struct {
 	addressing mft.Addressing
@@ -261,7 +273,8 @@ func (g *group) completion(t *testing.T) rnic.Completion {
 	c, err := wait(t, g.source)
 	if err != nil {
 		state, _ := g.lab.sw.GroupState(g.ID)
-		t.Fatalf("no completion: %v\nsource %v\ngroup %+v", err, g.lab.Hosts[0].RNIC.Counters(), state)
+		counters := g.lab.Hosts[0].RNIC.Counters()
+		t.Fatalf("no completion: %v\nsource %v\ngroup %+v", err, counters.ByName(), state)
 	}
 	return c
 }
