@@ -11,20 +11,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 	"github.com/rocast/rocast/test/softroce/wire"
 )
 
 // script says what group a story needs. Guests are indices into Lab.Guests.
 type script struct {
-	name      string
-	ip        netip.Addr
-	qpn       roce.QPN
-	pathMTU   int
-	bytes     int // of memory; a message has to fit
-	source    int
-	receivers []int
-	connect   ConnectOptions // of all QPs; the MTU is pathMTU
+	name       string
+	addressing mft.Addressing
+	ip         netip.Addr // the peer of the source's QP
+	qpn        roce.QPN
+	pathMTU    int
+	bytes      int // of memory; a message has to fit
+	source     int
+	receivers  []int
+	connect    ConnectOptions // of all QPs; the MTU is pathMTU
 
 	nak         string // policy
 	policy      string // further lines of the group file
@@ -178,7 +180,8 @@ func (c *cast) realBytes(receiver int) int {
 // groupFile is the file a person would write for these QPs.
 func (c *cast) groupFile() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %d\nnak: %s\n%s", c.name, c.ip, c.qpn, c.pathMTU, c.nak, c.policy)
+	fmt.Fprintf(&b, "name: %s\naddressing: %v\nip: %v\nqpn: %d\nmtu: %d\nnak: %s\n%s",
+		c.name, c.addressing, c.ip, c.qpn, c.pathMTU, c.nak, c.policy)
 	fmt.Fprintf(&b, "memory: {va: %#x, length: %d, rkey: %#x}\nmembers:\n", virtualVA, c.bytes, virtualKey)
 	if c.both {
 		b.WriteString(c.memberBoth(c.from, sourceExpects, sourcePSN))
@@ -211,7 +214,7 @@ func (c *cast) memberBoth(q *QP, expects, sends roce.PSN) string {
 
 // link connects every member to the group, as programs do that know of nothing else.
 func (c *cast) link(ctx context.Context) error {
-	peer := Local{Addr: c.ip, QPN: c.qpn}
+	peer := Local{Addr: c.receiversSee(), QPN: c.qpn}
 	for i, q := range c.to {
 		peer.PSN = receiverPSNs[i]
 		if err := q.Connect(ctx, peer, c.connect); err != nil {
@@ -221,7 +224,7 @@ func (c *cast) link(ctx context.Context) error {
 			return err
 		}
 	}
-	peer.PSN = sourceExpects
+	peer.Addr, peer.PSN = c.ip, sourceExpects
 	if err := c.from.Connect(ctx, peer, c.connect); err != nil {
 		return err
 	}
@@ -254,6 +257,14 @@ func (s *stage) leave(t *testing.T, ctx context.Context, c *cast) {
 	c.from, c.to = nil, nil
 }
 
+// receiversSee is the peer of the receivers' QPs.
+func (c *cast) receiversSee() netip.Addr {
+	if c.addressing == mft.ByVirtualQPN {
+		return c.from.Addr
+	}
+	return c.ip
+}
+
 // attribute says what a frame on a guest's wire is to this group.
 func (c *cast) attribute(g *Guest, d wire.Direction, v *roce.View, frame []byte) (s sight, mine bool) {
 	s = sight{group: c, opcode: v.Opcode, ackReq: v.AckReq(frame)}
@@ -261,11 +272,7 @@ func (c *cast) attribute(g *Guest, d wire.Direction, v *roce.View, frame []byte)
 		s.aeth = v.AETH(frame)
 	}
 	data, psn := v.Opcode.IsRequest(), v.PSN(frame)
-	if d == wire.ToBox && (v.DstIP(frame) != c.ip || v.DestQPN(frame) != c.qpn) ||
-		d == wire.ToGuest && v.SrcIP(frame) != c.ip {
-		return s, false
-	}
-	if g == c.from.guest && data == (d == wire.ToBox) && (data || v.DestQPN(frame) == c.from.QPN) {
+	if g == c.from.guest && data == (d == wire.ToBox) && c.between(c.from, c.ip, d, v, frame) {
 		s.hop, s.offset = merged, psn.Sub(c.sends)
 		if data {
 			s.hop = uplink
@@ -273,7 +280,7 @@ func (c *cast) attribute(g *Guest, d wire.Direction, v *roce.View, frame []byte)
 		return s, true
 	}
 	for i, q := range c.to {
-		if g == q.guest && data == (d == wire.ToGuest) && (!data || v.DestQPN(frame) == q.QPN) {
+		if g == q.guest && data == (d == wire.ToGuest) && c.between(q, c.receiversSee(), d, v, frame) {
 			s.hop, s.receiver, s.offset = answer, i, psn.Sub(c.expects[i])
 			if data {
 				s.hop = copied
@@ -282,6 +289,25 @@ func (c *cast) attribute(g *Guest, d wire.Direction, v *roce.View, frame []byte)
 		}
 	}
 	return s, false
+}
+
+// between says whether a frame belongs to the connection of a member's QP with its peer, which is the group.
+func (c *cast) between(q *QP, peer netip.Addr, d wire.Direction, v *roce.View, frame []byte) bool {
+	if d == wire.ToBox {
+		return v.DstIP(frame) == peer && v.DestQPN(frame) == c.qpn
+	}
+	return v.SrcIP(frame) == peer && v.DestQPN(frame) == q.QPN
+}
+
+// claims says whether a frame on the way to a guest, which attribute did not find, should be this group's all the same: it
+// is for a member's QP, or it has the group's own address.
+func (c *cast) claims(g *Guest, v *roce.View, frame []byte) bool {
+	for _, q := range append([]*QP{c.from}, c.to...) {
+		if q.guest == g && q.QPN == v.DestQPN(frame) {
+			return true
+		}
+	}
+	return c.addressing != mft.ByVirtualQPN && (v.SrcIP(frame) == c.ip || v.DstIP(frame) == c.ip)
 }
 
 // transfer describes messages to the group. It says nothing about any receiver.

@@ -42,8 +42,8 @@ func storyGroups(t *testing.T, ctx context.Context, s *stage) string {
 func storyUnicast(t *testing.T, ctx context.Context, s *stage) string {
 	c := s.enter(t, ctx, ordinary())
 	const bytes, count = 30_001, 32
-	there := s.pair(t, ctx, 0, 1) // the source to a receiver
-	across := s.pair(t, ctx, 3, 2)
+	there := s.pair(t, ctx, 0, 1, DefaultConnect()) // the source to a receiver
+	across := s.pair(t, ctx, 3, 2, DefaultConnect())
 	must(t, across.to[0].PostReceives(ctx, count, bytes))
 	s.lose(randomly(11, 0.01, at(copied)))
 	group := c.transfer("write", messageBytes, streamMessages)
@@ -62,7 +62,7 @@ func storyUnicast(t *testing.T, ctx context.Context, s *stage) string {
 }
 
 // pair connects QPs of two guests with each other, without any group.
-func (s *stage) pair(t *testing.T, ctx context.Context, from, to int) *cast {
+func (s *stage) pair(t *testing.T, ctx context.Context, from, to int, connect ConnectOptions) *cast {
 	t.Helper()
 	ends := make([]*QP, 2)
 	for i, guest := range []int{from, to} {
@@ -76,7 +76,7 @@ func (s *stage) pair(t *testing.T, ctx context.Context, from, to int) *cast {
 		must(t, q.Fill(ctx, uint64(200+i)))
 		ends[i] = q
 	}
-	must(t, ends[0].Connect(ctx, ends[1].Local, DefaultConnect()))
-	must(t, ends[1].Connect(ctx, ends[0].Local, DefaultConnect()))
+	must(t, ends[0].Connect(ctx, ends[1].Local, connect))
+	must(t, ends[1].Connect(ctx, ends[0].Local, connect))
 	return &cast{from: ends[0], to: ends[1:]}
 }

@@ -35,6 +35,12 @@ var stories = []story{
 	{"port MTU", false, storyPortMTU},
 	{"IPv6", false, storyIPv6},
 
+	{"virtual-qpn", false, storyVirtualQPN},
+	{"switch-ip", false, storySwitchIP},
+	{"virtual-qpn, bystanders", false, storyVirtualQPNBystanders},
+	{"switch-ip, bystanders", false, storySwitchIPBystanders},
+	{"forged ACK", false, storyForgedACK},
+
 	{"loss on a leg", true, storyLegLoss},
 	{"loss on the uplink", false, storyUplinkLoss},
 	{"lost twice", false, storyTwice},

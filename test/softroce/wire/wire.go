@@ -93,6 +93,13 @@ func (w *Wire) Counts(d Direction) Counts {
 	return Counts{l.passed.Load(), l.dropped.Load(), l.duplicated.Load(), l.unplugged.Load()}
 }
 
+// Inject sends a frame to the box that the guest did not send. It is captured, and no filter sees it.
+func (w *Wire) Inject(frame []byte) error {
+	w.record(frame)
+	_, err := w.tap.Write(frame)
+	return err
+}
+
 const (
 	lengthBytes = 4
 

@@ -158,6 +158,28 @@ func TestDuplicateGoesOutTwiceAndIsCapturedTwice(t *testing.T) {
 	}
 }
 
+func TestInjectedFrameReachesTheBoxPastTheFilter(t *testing.T) {
+	r := newRig(t)
+	var pcap bytes.Buffer
+	stop, err := r.Capture(&pcap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetFilter(ToBox, First(1, Drop, Every))
+	if err := r.Inject(ack(t, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.receiveAtBox(t); !bytes.Equal(got, ack(t, 3)) {
+		t.Errorf("the box got % x", got)
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	if want := 24 + 16 + len(ack(t, 3)); pcap.Len() != want {
+		t.Errorf("%d bytes captured, want %d", pcap.Len(), want)
+	}
+}
+
 func TestRandomLossRepeatsForASeedAndSparesOtherTraffic(t *testing.T) {
 	const frames = 2000
 	arp := append(make([]byte, 12), 0x08, 0x06)
