@@ -165,7 +165,7 @@ func TestInjectedFrameReachesTheBoxPastTheFilter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.SetFilter(ToBox, First(1, Drop, Every))
+	r.SetFilter(ToBox, First(1, Drop, Responses))
 	if err := r.Inject(ack(t, 3)); err != nil {
 		t.Fatal(err)
 	}
