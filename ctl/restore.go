@@ -114,7 +114,6 @@ func (c *Controller) resume(g *group) error {
 	if !comes {
 		return nil
 	}
-	c.Switch.GroupState(g.id) // see regroup
 	next := g.build(g.plan)
 	if err := c.Switch.Replace(g.id, next); err != nil {
 		return errors.Join(err, c.end(g))

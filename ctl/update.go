@@ -77,15 +77,10 @@ func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error 
 	if err := c.keepNext(g, next.chronicle, text); err != nil {
 		return errors.Join(err, c.Store.Put(g.name, oldText), c.saveChronicle(g))
 	}
-	// The data path makes a group's state when it first hears of it: who comes before that would count as having been
-	// there from the start.
-	c.Switch.GroupState(g.id)
 	next.published = next.build(next.plan)
 	if err := c.Switch.Replace(g.id, next.published); err != nil {
 		return errors.Join(takenQPN(file, err), c.Store.Put(g.name, oldText), c.saveChronicle(g))
 	}
-	c.Switch.GroupState(g.id) // who was waited for and is gone frees the source now, not with the next frame
-
 	before := len(g.file.Members())
 	c.untrack(g)
 	*g = next

@@ -263,27 +263,42 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 	c.perform(st, nil, -1, out)
 }
 
+// Adopt makes g the version of its group that frames are merged by, as their
+// first frame does, and appends what is due by that.
+func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
+	if st, rearranged := c.state(g); rearranged {
+		c.timer(now, st, out)
+	}
+}
+
 // state returns g's merging state, new when g is. A group that was replaced
 // keeps its own: a next hop has moved, or members came and went.
 func (c *Core) state(g *mft.Group) (st *state, rearranged bool) {
-	slot := g.ID.Slot()
-	for len(c.states) <= slot {
-		c.states = append(c.states, nil)
-	}
-	st = c.states[slot]
+	st = c.stateOf(g.ID)
 	switch {
 	case st != nil && st.group == g:
-	case st != nil && st.group.ID == g.ID:
+	case st != nil:
 		rearranged = st.adopt(g)
 	default:
 		c.forget(g.ID)
+		for len(c.states) <= g.ID.Slot() {
+			c.states = append(c.states, nil)
+		}
 		st = newState(g)
-		c.states[slot] = st
+		c.states[g.ID.Slot()] = st
 		if g.Policy.NeedsTimer() {
 			c.timed = append(c.timed, st)
 		}
 	}
 	return st, rearranged
+}
+
+// stateOf returns the merging state of the group id names, nil if it has none.
+func (c *Core) stateOf(id mft.GroupID) *state {
+	if slot := id.Slot(); slot < len(c.states) && c.states[slot] != nil && c.states[slot].group.ID == id {
+		return c.states[slot]
+	}
+	return nil
 }
 
 // forget drops the state of a group that was removed, or whose slot has a new

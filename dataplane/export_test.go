@@ -1,7 +1,12 @@
 package dataplane
 
+import "github.com/rocast/rocast/mft"
+
 // Sleep is what an idle worker does.
 func Sleep(w *Worker) { w.sleep() }
+
+// HasState says whether the worker keeps merging state of the group.
+func HasState(w *Worker, id mft.GroupID) bool { return w.core.stateOf(id) != nil }
 
 // Room of the rings between workers.
 const (

@@ -210,9 +210,6 @@ func TestMembershipChanges(t *testing.T) {
 	if err := net.Switch.Replace(g.ID, next); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := net.Switch.GroupState(g.ID); !ok {
-		t.Fatal("the group is gone")
-	}
 	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN {
 		t.Errorf("the source heard ACK %d", psn)
 	}
@@ -230,6 +227,41 @@ func TestMembershipChanges(t *testing.T) {
 	say(t, net, ack(ipD, d.FirstPSN, roce.SyndromeUnlimited))
 	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN+1 {
 		t.Errorf("the source heard ACK %d", psn)
+	}
+}
+
+// Whoever comes before the source has sent anything joins as later: its QP may have been made for another message than
+// the first.
+func TestAReceiverJoinsBeforeTheFirstPacket(t *testing.T) {
+	g := group()
+	g.Paths = g.Paths[:2]
+	net := newNet(t, g)
+	if err := net.Switch.Replace(g.ID, group()); err != nil {
+		t.Fatal(err)
+	}
+	want := []feedback.Part{feedback.PartActive, feedback.PartActive, feedback.PartJoining}
+	for i, p := range snapshot(t, net.Switch, g).Paths {
+		if p.Part != want[i] {
+			t.Errorf("path %d is %v, want %v", i, p.Part, want[i])
+		}
+	}
+}
+
+// Whoever asks for a group's state changes nothing: a group whose traffic has not begun takes no room on the worker.
+func TestAskingForStateMakesNone(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	if s := snapshot(t, net.Switch, g); s.Sent != roce.PSN(firstPSN).Prev() || len(s.Paths) != 3 {
+		t.Errorf("%+v", s)
+	}
+	if dataplane.HasState(net.Switch.Workers()[0], g.ID) {
+		t.Error("the worker keeps state of a group that was only asked about")
+	}
+	if err := net.Switch.Remove(g.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := net.Switch.GroupState(g.ID); ok {
+		t.Error("a removed group has a state")
 	}
 }
 

@@ -29,19 +29,6 @@ type Copy struct {
 	VA   uint64
 }
 
-// Reply is a frame of our own to the source: a merged acknowledge packet, or a
-// CNP.
-type Reply struct {
-	Leg          *mft.Leg
-	CNP          bool
-	MigReq       bool
-	TrafficClass uint8
-	HopLimit     uint8
-	PKey         uint16
-	PSN          roce.PSN
-	AETH         roce.AETH
-}
-
 // Note is news about a member for the operator. A full list drops it; the
 // counters remain.
 type Note struct {

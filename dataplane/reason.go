@@ -11,7 +11,7 @@ const (
 	Forward                // copies or a merged answer went out
 )
 
-var verdictNames = [...]string{"drop", "absorb", "forward"}
+var verdictNames = [...]string{Drop: "drop", Absorb: "absorb", Forward: "forward"}
 
 func (v Verdict) String() string { return verdictNames[v] }
 
@@ -66,18 +66,34 @@ const (
 	NumReasons
 )
 
-var reasonNames = [NumReasons - Reason(feedback.NumOutcomes)]string{
-	"unknown-qpn", "group-gone", "malformed", "unknown-opcode", "wrong-transport", "bad-icrc",
-	"wrong-port", "wrong-vlan", "wrong-qpn", "wrong-destination", "not-member", "not-source", "source-blocked", "source-out-of-step", "not-receiver",
-	"over-mtu", "hop-limit-exceeded", "unmergeable-response", "connection-management",
-	"handover-full",
+var reasonNames = [NumReasons]string{
+	UnknownQPN:           "unknown-qpn",
+	GroupGone:            "group-gone",
+	Malformed:            "malformed",
+	UnknownOpcode:        "unknown-opcode",
+	WrongTransport:       "wrong-transport",
+	BadICRC:              "bad-icrc",
+	WrongPort:            "wrong-port",
+	WrongVLAN:            "wrong-vlan",
+	WrongQPN:             "wrong-qpn",
+	WrongDestination:     "wrong-destination",
+	NotMember:            "not-member",
+	NotSource:            "not-source",
+	SourceBlocked:        "source-blocked",
+	SourceOutOfStep:      "source-out-of-step",
+	NotReceiver:          "not-receiver",
+	OverMTU:              "over-mtu",
+	HopLimitExceeded:     "hop-limit-exceeded",
+	UnmergeableResponse:  "unmergeable-response",
+	ConnectionManagement: "connection-management",
+	HandoverFull:         "handover-full",
 }
 
 func (r Reason) String() string {
 	if r < Reason(feedback.NumOutcomes) {
 		return feedback.Outcome(r).String()
 	}
-	return reasonNames[r-Reason(feedback.NumOutcomes)]
+	return reasonNames[r]
 }
 
 // Verdict says what a frame with this reason met.

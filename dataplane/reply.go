@@ -1,6 +1,22 @@
 package dataplane
 
-import "github.com/rocast/rocast/roce"
+import (
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// Reply is a frame of our own to the source: a merged acknowledge packet, or a
+// CNP.
+type Reply struct {
+	Leg          *mft.Leg
+	CNP          bool
+	MigReq       bool
+	TrafficClass uint8
+	HopLimit     uint8
+	PKey         uint16
+	PSN          roce.PSN
+	AETH         roce.AETH
+}
 
 // replyHopLimit is that of a merged acknowledge packet: the box answers as a host, with what Linux gives packets it sends
 // (net.ipv4.ip_default_ttl). Packets that the box passes on, copies and CNPs, get one less than they came with: two boxes

@@ -156,13 +156,11 @@ func sameSource(old, g *mft.Group) bool {
 // member, wherever it is now. -1: it is new.
 func samePath(old, g *mft.Group, i int) int {
 	p := &g.Paths[i]
-	for k := range old.Paths {
-		q := &old.Paths[k]
-		if p.Dst == q.Dst && p.FirstPSN == q.FirstPSN && p.DestQPN == q.DestQPN && p.RemoteQPN == q.RemoteQPN {
-			return k
-		}
+	k := old.FindPath(p.Dst, p.RemoteQPN)
+	if k >= 0 && (p.FirstPSN != old.Paths[k].FirstPSN || p.DestQPN != old.Paths[k].DestQPN) {
+		return -1
 	}
-	return -1
+	return k
 }
 
 // sender returns the leg and path of the member at ip that may send data; no

@@ -140,7 +140,8 @@ func (s *Switch) fits(g *mft.Group) error {
 
 // Replace publishes g in the place of the group id names: a next hop moved, or
 // members came and went. What the members that stay acknowledged is kept; one
-// that comes takes part from the next message on.
+// that comes takes part from the next message on. What a member that left held
+// back is sent before Replace returns.
 func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -159,6 +160,9 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	if err != nil {
 		return fmt.Errorf("group %s: %w", g.Name, err)
 	}
+	// A group whose traffic has not begun has no merging state yet. Its members of now are to be in it from the start, unlike
+	// those that come.
+	s.adopt(old)
 	come, gone := without(g.Keys(), old.Keys()), without(old.Keys(), g.Keys())
 	// A receiver that joins gets no data before its answers are taken, and one that leaves answers until it gets none: an
 	// answer that went to the kernel could reach the source as an acknowledgement of all receivers.
@@ -171,9 +175,13 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 		s.table.Store(before)
 		return errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(append(come, gone...), before))
 	}
-	// What a leaving member held back is due now, not with the next frame.
-	s.GroupState(id)
+	s.adopt(g)
 	return nil
+}
+
+// adopt makes g the version of its group that frames are merged by.
+func (s *Switch) adopt(g *mft.Group) {
+	s.do(s.owner(g.ID), func(w *Worker) { w.adopt(g) })
 }
 
 // Remove ends the group's traffic. Frames in flight find it gone.
@@ -309,21 +317,26 @@ type GroupState struct {
 	Counters []Counter
 }
 
-// GroupState returns the state of the group id names; false if it is gone.
-func (s *Switch) GroupState(id mft.GroupID) (state GroupState, ok bool) {
+// GroupState returns the state of the group id names; false if it is gone. It changes nothing: a group whose traffic has not
+// begun is shown as it will begin.
+func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
+	s.change.Lock() // the state is that of the published version
+	defer s.change.Unlock()
+	g := s.Table().Group(id)
+	if g == nil {
+		return GroupState{}, false
+	}
+	var state *GroupState
 	s.do(s.owner(id), func(w *Worker) {
-		g := s.Table().Group(id)
-		if g == nil {
-			return
+		if st := w.core.stateOf(id); st != nil {
+			state = &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts)}
 		}
-		st, rearranged := w.core.state(g)
-		if rearranged {
-			w.core.timer(w.now(), st, &w.out)
-			w.flush()
-		}
-		state, ok = GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts)}, true
 	})
-	return state, ok
+	if state == nil {
+		st := newState(g)
+		state = &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts)}
+	}
+	return *state, true
 }
 
 func named(counts *[NumReasons]uint64) []Counter {

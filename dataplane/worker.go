@@ -245,6 +245,13 @@ func (w *Worker) wakePeers() {
 	}
 }
 
+// adopt makes g the version of its group that frames are merged by, and sends
+// what is due by that.
+func (w *Worker) adopt(g *mft.Group) {
+	w.core.Adopt(w.now(), g, &w.out)
+	w.flush()
+}
+
 // enqueue puts copy k, of f, into its lane.
 func (w *Worker) enqueue(f *Frame, k int) {
 	w.queue = append(w.queue, queued{frame: f, next: emptyLane})

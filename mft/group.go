@@ -38,7 +38,7 @@ const (
 	BySwitchIP
 )
 
-var addressingNames = [...]string{"group-ip", "virtual-qpn", "switch-ip"}
+var addressingNames = [...]string{ByGroupIP: "group-ip", ByVirtualQPN: "virtual-qpn", BySwitchIP: "switch-ip"}
 
 func (a Addressing) String() string { return addressingNames[a] }
 

@@ -7,19 +7,39 @@ import "math/bits"
 type HeaderSet uint16
 
 const (
-	HasDETH HeaderSet = 1 << iota
-	HasFETH
-	HasRETH
-	HasAtomicETH
-	HasAETH
-	HasAtomicAckETH
-	HasImmDt
-	HasIETH
-	HasCNP // the 16 reserved bytes of a congestion notification packet
+	HasDETH         HeaderSet = 1 << bitDETH
+	HasFETH         HeaderSet = 1 << bitFETH
+	HasRETH         HeaderSet = 1 << bitRETH
+	HasAtomicETH    HeaderSet = 1 << bitAtomicETH
+	HasAETH         HeaderSet = 1 << bitAETH
+	HasAtomicAckETH HeaderSet = 1 << bitAtomicAckETH
+	HasImmDt        HeaderSet = 1 << bitImmDt
+	HasIETH         HeaderSet = 1 << bitIETH
+	HasCNP          HeaderSet = 1 << bitCNP // the 16 reserved bytes of a congestion notification packet
+)
+
+const (
+	bitDETH = iota
+	bitFETH
+	bitRETH
+	bitAtomicETH
+	bitAETH
+	bitAtomicAckETH
+	bitImmDt
+	bitIETH
+	bitCNP
 )
 
 var headerBytes = [...]uint8{
-	DETHBytes, FETHBytes, RETHBytes, AtomicETHBytes, AETHBytes, AtomicAckETHBytes, ImmDtBytes, IETHBytes, CNPBytes,
+	bitDETH:         DETHBytes,
+	bitFETH:         FETHBytes,
+	bitRETH:         RETHBytes,
+	bitAtomicETH:    AtomicETHBytes,
+	bitAETH:         AETHBytes,
+	bitAtomicAckETH: AtomicAckETHBytes,
+	bitImmDt:        ImmDtBytes,
+	bitIETH:         IETHBytes,
+	bitCNP:          CNPBytes,
 }
 
 // Has reports whether every header of h is in s.
