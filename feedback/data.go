@@ -13,7 +13,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	if g.refusing && !psn.Before(g.refused) {
 		// The source's QP ends with what was refused; nothing behind it
 		// may reach a receiver.
-		return g.tell(now, acts), Refused
+		return g.tell(acts), Refused
 	}
 	newest := g.sent
 	if !resent {
@@ -40,7 +40,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	if resent && g.ready() && !g.floor.psn.Before(psn) {
 		return g.answer(psn, ev.AckReq, acts), outcome
 	}
-	return g.tell(now, acts), outcome
+	return g.tell(acts), outcome
 }
 
 // copies sends the packet to the paths that lack it. One that goes to a path
@@ -103,6 +103,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 	// is to go back; that it went shows by a step back, or by the packet itself.
 	if g.awaiting && (psn == g.goBack || fellBack && psn.After(g.goBack)) {
 		g.awaiting = false
+		g.speech.restart(now)
 	}
 	return true
 }
@@ -142,7 +143,7 @@ func (g *Group) refuse(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 		g.endAt(ev.PSN, ev.Syndrome)
 	}
 	g.arrive(now, ev.PSN)
-	return g.tell(now, acts), Refused
+	return g.tell(acts), Refused
 }
 
 func (g *Group) inWindow(psn roce.PSN) bool {

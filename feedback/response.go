@@ -40,7 +40,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 		outcome, acts = g.negative(ev, p, acts)
 	}
 	before := len(acts)
-	if acts = g.tell(now, acts); told(acts[before:]) {
+	if acts = g.tell(acts); told(acts[before:]) {
 		outcome = Merged
 	}
 	return acts, outcome

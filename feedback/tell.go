@@ -6,14 +6,14 @@ import "github.com/rocast/rocast/roce"
 // then a NAK when one is next. Neither ever reaches beyond the source's place
 // (rule 1), and the ACK comes first: a NAK alone does not reset a requester's
 // retry count (rule 4).
-func (g *Group) tell(now Tick, acts []Action) []Action {
+func (g *Group) tell(acts []Action) []Action {
 	if !g.ready() {
 		return acts
 	}
 	for upTo := g.reach(); upTo.After(g.merged); upTo = g.reach() {
 		acts = g.ack(upTo, acts) // with it others may begin to count
 	}
-	return g.tellGoBack(now, g.tellEnd(acts))
+	return g.tellGoBack(g.tellEnd(acts))
 }
 
 // place is how far the source is in this round, seen from what it will have
@@ -58,7 +58,7 @@ func (g *Group) tellEnd(acts []Action) []Action {
 }
 
 // tellGoBack passes the RNR or sequence NAK whose turn it is.
-func (g *Group) tellGoBack(now Tick, acts []Action) []Action {
+func (g *Group) tellGoBack(acts []Action) []Action {
 	psn := g.floor.psn.Next()
 	switch {
 	case g.end.told:
@@ -79,17 +79,13 @@ func (g *Group) tellGoBack(now Tick, acts []Action) []Action {
 		g.clearNAKs()
 		return acts
 	}
-	return g.sendBack(now, psn, s, acts)
+	return g.sendBack(psn, s, acts)
 }
 
 // sendBack makes the source resend from psn, which serves every NAK above.
-func (g *Group) sendBack(now Tick, psn roce.PSN, s roce.Syndrome, acts []Action) []Action {
+func (g *Group) sendBack(psn roce.PSN, s roce.Syndrome, acts []Action) []Action {
 	g.clearNAKs()
 	g.awaiting, g.goBack, g.saidBack = true, psn, true
-	g.speech.restart(now)
-	if s.IsRNR() {
-		g.speech.restart(now + Tick(s.RNRTimer().Duration()))
-	}
 	return append(acts, g.reply(psn, s))
 }
 

@@ -17,10 +17,11 @@ func (g *Group) timer(now Tick, acts []Action) []Action {
 	if g.policy.SilentAfter > 0 {
 		acts = g.silence(now, acts)
 	}
+	acts = g.tell(acts)
 	if g.policy.Speak == SpeakRNR && g.ready() {
 		acts = g.speak(now, acts)
 	}
-	return g.tell(now, acts)
+	return acts
 }
 
 // silence finds paths that make no progress although the source resends and
@@ -77,19 +78,17 @@ type speech struct {
 
 func (s *speech) restart(now Tick) { s.quietSince = now }
 
-// speak says, once per hole, an RNR NAK of 10 us at the minimum plus one. A
-// sequence NAK would be ignored by rxe until its next ACK, and repeated it is a
-// livelock.
+// speak says, once per hole, an RNR NAK of 10 us. A sequence NAK would be
+// ignored by rxe until its next ACK, and repeated it is a livelock. Nor is a NAK
+// repeated to a source that has not come back yet: if it is only slow it would go
+// back twice, and the switch would take the first time for the second.
 func (g *Group) speak(now Tick, acts []Action) []Action {
 	hole := g.floor.psn.Next()
 	s := &g.speech
-	if hole.After(g.pos) || g.end.told || now-s.quietSince < speakAfter || s.said && s.hole == hole {
+	if hole.After(g.pos) || g.awaiting || g.end.told || now-s.quietSince < speakAfter || s.said && s.hole == hole {
 		return acts
 	}
 	s.said, s.hole = true, hole
-	if g.floor.psn.After(g.merged) {
-		acts = g.ack(g.floor.psn, acts)
-	}
 	const shortest = 1
-	return g.sendBack(now, hole, roce.SyndromeRNR(shortest), acts)
+	return g.sendBack(hole, roce.SyndromeRNR(shortest), acts)
 }

@@ -30,6 +30,7 @@ var everyday = mishaps{
 	{Early: 1, Crashes: 1},
 	{Losses: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
 	{Ticks: 1, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
+	{Losses: 2, Ticks: 1, Message: 4, Asks: []int{0}, Receivers: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
 	{Losses: 1, Deaths: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 }
 
@@ -54,6 +55,7 @@ var thorough = mishaps{
 	{Losses: 1, Crashes: 2},
 	{Losses: 2, Ticks: 1, Receivers: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
 	{Losses: 1, Ticks: 1, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
+	{Losses: 2, Ticks: 2, Message: 4, Asks: []int{0}, Receivers: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
 	{Losses: 2, Deaths: 1, Ticks: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 	{Losses: 1, Early: 1, Receivers: 2, Packets: 6},
 	{Losses: 2, Unlimited: true},

@@ -51,6 +51,9 @@ var mutants = []mutant{
 	{"4", "speaks again and again", "timer.go", "|| s.said && s.hole == hole", ""},
 	{"4", "speaks as a sequence NAK", "timer.go", "roce.SyndromeRNR(shortest)", "roce.NAKSequence+0*roce.Syndrome(shortest)"},
 	{"4", "speaks at once", "timer.go", "|| now-s.quietSince < speakAfter ", ""},
+	{"4", "speaks as soon as the source is back", "data.go", "		g.awaiting = false\n		g.speech.restart(now)\n", "		g.awaiting = false\n"},
+	{"4", "speaks as soon as the hole is sent again", "data.go", "	if psn == g.floor.psn.Next() {\n		g.speech.restart(now)\n", "	if psn == g.floor.psn.Next() {\n"},
+	{"4", "speaks in spite of progress", "floor.go", "	g.speech.restart(now)\n", ""},
 	{"4", "speaks for what was not sent", "timer.go", "	if hole.After(g.pos) || ", "	if "},
 
 	{"5", "RNR NAK not held", "tell.go",
@@ -62,8 +65,7 @@ var mutants = []mutant{
 	{"5", "the sequence NAK behind an RNR NAK counts", "response.go", "(s == roce.NAKSequence || !s", "(!s"},
 	{"5", "a sequence NAK beats an RNR NAK", "tell.go",
 		"strongest == 0 || strongest == roce.NAKSequence ||", "strongest == 0 || p.pending == roce.NAKSequence ||"},
-	{"5", "speaks while the source waits for a receiver", "tell.go",
-		"		g.speech.restart(now + Tick(s.RNRTimer().Duration()))\n", "		g.speech.restart(now)\n"},
+	{"5", "speaks while the source is on its way back", "timer.go", "|| g.awaiting ||", "||"},
 
 	{"6", "MSN of what was forwarded", "tell.go", "MSN: g.floor.msn, Syndrome: s", "MSN: g.messages, Syndrome: s"},
 	{"6", "MSN of the first receiver", "tell.go", "MSN: g.floor.msn, Syndrome: s", "MSN: g.paths[0].msn, Syndrome: s"},
@@ -111,7 +113,7 @@ var mutants = []mutant{
 	{"8", "who is needed is called behind", "timer.go", "g.told && (p.part == PartUnknown || p.acked.Before(g.toldUpTo))", "true"},
 	{"8", "eviction does not move the minimum", "group.go", "	p.part = part\n	g.recount()\n", "	p.part = part\n"},
 	{"8", "the source is not told when time passed", "timer.go",
-		"	return g.tell(now, acts)\n}\n\n// silence", "	return acts\n}\n\n// silence"},
+		"	acts = g.tell(acts)\n", ""},
 
 	{"9", "one receiver fewer than the quorum", "floor.go", "		f.need = need\n", "		f.need = need - 1\n"},
 	{"9", "ranks from the wrong end", "floor.go", "r[len(r)-f]", "r[f-1]"},
