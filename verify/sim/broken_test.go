@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -63,6 +65,7 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 		s      Scenario
 		before func(*meddler, *dataplane.Frame)
 		after  after
+		says   string // part of the failure's text; "": any
 	}{
 		"acknowledges before the receivers do": {want: Truth, s: calm(), after: on(20,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
@@ -138,6 +141,12 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
 				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), What: feedback.NoteBehind})
 			})},
+		"calls behind a receiver that has all its source was told of": {
+			want: Membership, s: quorum(), says: "that was told of packet", after: on(60, callBehind(1)),
+		},
+		"calls behind a receiver whose copy is on its way": {
+			want: Membership, s: quorum(), says: "a copy is on its way", after: on(60, callBehind(3)),
+		},
 		"tells the source nothing": {want: Ends, s: calm(), after: func(
 			_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 			out.Replies = out.Replies[:0]
@@ -173,7 +182,18 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 				t.Errorf("nothing was noticed: %v", story)
 			case result.Failure.Invariant != tt.want:
 				t.Errorf("noticed as %v, not as %v", result.Failure, tt.want)
+			case !strings.Contains(result.Failure.What, tt.says):
+				t.Errorf("noticed as %v, which does not say %q", result.Failure, tt.says)
 			}
+		})
+	}
+}
+
+// callBehind adds the news that a receiver is behind at packet 0.
+func callBehind(receiver int) func(*meddler, *dataplane.Frame, *dataplane.Outputs) {
+	return func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+		out.Notes = append(out.Notes, dataplane.Note{
+			Receiver: m.w.address(receiver), What: feedback.NoteBehind, PSN: m.w.s.Hosts[0].SendPSN,
 		})
 	}
 }
@@ -205,6 +225,15 @@ func renumbering(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r datap
 		}
 	}
 	return r
+}
+
+// quorum is calm with two of three receivers as a quorum, of which the third is far away: nothing has reached it when the others
+// have acknowledged 60 packets.
+func quorum() Scenario {
+	s := calm()
+	s.Policy.Ack = 2
+	s.Hosts[3].ToHost.Delay = 10 * time.Millisecond
+	return s
 }
 
 func damaging() Scenario {

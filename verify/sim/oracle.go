@@ -34,6 +34,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 		h.blocked++
 	case dropped:
 	case f.stream != noStream:
+		w.active = h.number
 		h.place = int(f.packet)
 		h.reached = max(h.reached, h.place+1)
 	default:
@@ -77,6 +78,11 @@ func (w *world) checkOutputs(f *frame) {
 	}
 	for k := range out.Replies {
 		w.checkReply(&out.Replies[k])
+	}
+	for k := range out.Notes {
+		if n := &out.Notes[k]; n.What == feedback.NoteBehind {
+			w.checkBehind(n) // after the replies: an ACK may be what leaves the receiver behind
+		}
 	}
 	w.checkCopies(f)
 }
@@ -202,14 +208,54 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 		ok = p.OnFatal == feedback.FatalEvict && dead || silent
 		h.membership = evicted
 	case feedback.NoteBehind:
-		ok = p.Ack != feedback.AckAll
-		h.behind = true
+		h.behind = true // checkBehind looks at it when the source has been told what is due
 	case feedback.NoteJoined:
 		ok = h.membership == joining && f != nil && w.joined(h, f)
 	}
 	if !ok {
 		w.fail(Membership, "%v: %v without a cause", h, n.What)
 	}
+}
+
+// checkBehind fails unless the receiver of n, which the core calls behind, lacks a packet that it cannot get any more.
+func (w *world) checkBehind(n *dataplane.Note) {
+	h, p := w.hostAt(n), &w.s.Policy
+	silent := p.Evict && p.SilentAfter > 0 && w.now-h.progressAt >= p.SilentAfter
+	switch {
+	case p.Ack == feedback.AckAll:
+		w.fail(Membership, "%v is called behind without a quorum", h)
+	case silent || h.crashed || h.qp.State() != rnic.StateReady || h.ToHost.Reorder > 0 || h.ToHost.Late > 0:
+		// A receiver whose packets overtake each other asks for packets that it gets a moment later. No switch can tell.
+	default:
+		w.checkLacksForGood(h, &w.hosts[w.active])
+	}
+}
+
+// checkLacksForGood fails if receiver h can still get the packet of source that it executes next: the source was not told
+// that this packet is acknowledged, so it resends the packet; or a copy is on its way to h. The packet that the core
+// names may be an earlier one, because h's answers may be lost.
+func (w *world) checkLacksForGood(h, source *host) {
+	switch next := h.next[source.number]; {
+	case next > source.told.acked:
+		w.fail(Membership, "%v is called behind, lacks packet %d of %v, and that was told of packet %d only",
+			h, next, source, source.told.acked)
+	case w.onItsWay(h, source, next):
+		w.fail(Membership, "%v is called behind, lacks packet %d of %v, and a copy is on its way to it", h, next, source)
+	}
+}
+
+// onItsWay reports whether an undamaged copy of packet n of source will arrive at h.
+func (w *world) onItsWay(h, source *host, n int) bool {
+	for i := range w.schedule.heap {
+		e := &w.schedule.heap[i]
+		if e.kind != atHost || int(e.host) != h.number {
+			continue
+		}
+		if f := w.pool.frames[e.index]; int(f.stream) == source.number && int(f.packet) == n && !f.damaged && !f.touched {
+			return true
+		}
+	}
+	return false
 }
 
 // joined lets a receiver in with the data packet f, and says whether that is the first of a message.

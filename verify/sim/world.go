@@ -21,6 +21,7 @@ type world struct {
 	longestSend int // bytes
 	group       *mft.Group
 	regrouped   bool // and the core has not seen it
+	active      int  // the host whose data the switch took last
 	box         box
 
 	failure  *Failure
@@ -40,7 +41,7 @@ func (w *world) open(s *Scenario) error {
 	w.pool.reset()
 	w.box.reset()
 	w.failure, w.tally, w.hash, w.events = nil, Tally{}, hashBasis, 0
-	w.longestSend, w.regrouped = longestSend(s), false
+	w.longestSend, w.regrouped, w.active = longestSend(s), false, 0
 	for len(w.hosts) < len(s.Hosts) {
 		w.hosts = append(w.hosts, host{})
 	}
