@@ -22,7 +22,7 @@ import (
 type daemon struct {
 	cmd   *exec.Cmd
 	log   *bytes.Buffer
-	ended chan error // gets what Wait said
+	ended chan error // receives the result of Wait
 }
 
 func (d *demo) startDaemon(ctx context.Context) (*daemon, error) {
@@ -48,13 +48,13 @@ func (d *demo) startDaemon(ctx context.Context) (*daemon, error) {
 		case err := <-p.ended:
 			return nil, errors.Join(fmt.Errorf("rocastd ended: %w", err), p.dump())
 		case <-ctx.Done():
-			return nil, errors.Join(errors.New("rocastd did not get ready"), p.stop(), p.dump())
+			return nil, errors.Join(errors.New("rocastd did not open its socket in time"), p.stop(), p.dump())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// stop ends the daemon as systemd does, and waits.
+// stop ends the daemon as systemd does, with SIGTERM, and waits for its end.
 func (p *daemon) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (p *daemon) stop() error {
 	return nil
 }
 
-// dump is the daemon's log as an error.
+// dump returns the daemon's log as an error.
 func (p *daemon) dump() error { return fmt.Errorf("rocastd's log:\n%s", p.log) }
 
 // rocast runs the command line.
@@ -97,7 +97,7 @@ func (d *demo) createGroup(ctx context.Context) error {
 	return err
 }
 
-// groupCounters reads what the switch counted for the group, by name.
+// groupCounters returns the group's counters by name.
 func (d *demo) groupCounters(ctx context.Context) (map[string]uint64, error) {
 	out, err := d.rocast(ctx, "group", "show", "demo", "--json")
 	if err != nil {

@@ -1,8 +1,8 @@
-// Command demo is the main job for real, on one machine: one source, three
-// receivers and the box between them in network namespaces, rocastd on the
-// box's bridge ports over AF_XDP, one RoCE packet in a thousand lost at random
-// on every link and in both directions, ordinary traffic through the same
-// ports meanwhile. It prints what was verified; its exit status says the same.
+// Command demo shows reliable multicast on one machine. One source, three receivers and the box
+// between them live in network namespaces. rocastd serves the box's bridge ports over AF_XDP. Every
+// link loses one RoCE packet in a thousand, at random and in both directions, while ordinary
+// traffic passes through the same ports. The command prints what it has verified, and exits with
+// status 1 if something was not as promised.
 package main
 
 import (

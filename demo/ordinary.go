@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// ordinary is the traffic that is nobody's group's: it has to pass through the
-// same ports as if rocast were not there.
+// ordinary is traffic that belongs to no group. It has to pass through the same ports as if rocast
+// were not there.
 type ordinary struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -59,7 +59,7 @@ func (o *ordinary) note(err error, count func()) {
 	count()
 }
 
-// stop ends the traffic and says what got through.
+// stop ends the traffic and returns what got through.
 func (o *ordinary) stop() (string, error) {
 	o.cancel()
 	o.wg.Wait()

@@ -10,7 +10,7 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// report prints what was seen and says whether it is what was promised.
+// report prints what was observed. It returns an error for everything that is not as promised.
 func (d *demo) report(t *transfer, ordinary string, counters map[string]uint64) error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -40,9 +40,9 @@ func (d *demo) report(t *transfer, ordinary string, counters map[string]uint64) 
 	}
 	s := d.lab.Hosts[0].RNIC.Counters()
 	_, violated := t.source.Violation()
-	must(!violated && s.Violations() == 0, "the source was told what is not true")
+	must(!violated && s.Violations() == 0, "the source received a response that is not true")
 	must(s.Rejected() == 0, "the source refused %d frames: %v", s.Rejected(), s.ByName())
-	must(d.loss == 0 || lostToHosts+lostFromHosts > 0, "no packet was lost, so nothing was shown")
+	must(d.loss == 0 || lostToHosts+lostFromHosts > 0, "no packet was lost, so no repair was shown")
 
 	seconds := t.took.Seconds()
 	fmt.Fprintf(w, "WRITE goodput\t%.0f Mb/s to each receiver (%d MiB in %.2f s)\n",
@@ -51,7 +51,7 @@ func (d *demo) report(t *transfer, ordinary string, counters map[string]uint64) 
 	fmt.Fprintf(w, "packets lost\t%d on the way to hosts, %d on the way from them\n", lostToHosts, lostFromHosts)
 	fmt.Fprintf(w, "ACKs\t%d sent by the receivers, %d heard by the source\n", acks, s.Get(rnic.ACKsReceived))
 	fmt.Fprintf(w, "NAKs\t%d sent by the receivers, %d heard by the source\n", naks, s.Get(rnic.NAKSequenceReceived))
-	fmt.Fprintf(w, "resent packets\t%d by the source: %d forwarded to who lacked them, %d filtered\n",
+	fmt.Fprintf(w, "resent packets\t%d by the source: %d forwarded to the receivers that lacked them, %d filtered\n",
 		s.Get(rnic.FramesRetransmitted), counters["resent"], counters["filtered"])
 	fmt.Fprintf(w, "timeouts\t%d at the source\n", s.Get(rnic.Timeouts))
 	fmt.Fprintf(w, "other traffic\t%s\n", ordinary)

@@ -14,7 +14,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// What the QPs are set up with, and the group file says.
+// The values with which the QPs are set up; the group file has the same.
 const (
 	groupIP   = "10.77.3.100"
 	groupQPN  = 1
@@ -30,14 +30,14 @@ const (
 	sendBytes  = 3000
 )
 
-// receiver is one receiver's share of the group file.
+// receiver is one receiver: its entry in the group file, its memory and its QP.
 type receiver struct {
 	qpn    roce.QPN
 	psn    roce.PSN
 	va     uint64
 	rkey   uint32
 	memory []byte
-	inbox  []byte // where the SENDs land, one after the other
+	inbox  []byte // the SENDs, one after the other
 	qp     *endpoint.QP
 }
 
@@ -48,7 +48,7 @@ func describe(i int) receiver {
 	}
 }
 
-// transfer is the traffic of the demo: WRITEs, then SENDs, from one to three.
+// transfer is the traffic of the group: WRITEs, then SENDs, from the source to all receivers.
 type transfer struct {
 	source    *endpoint.QP
 	data      []byte // written
@@ -80,7 +80,7 @@ func (d *demo) connect(ctx context.Context) (*transfer, error) {
 				return nil, err
 			}
 		}
-		// The receiver's QP expects its own first PSN; the switch bridges.
+		// Each receiver's QP expects a first PSN of its own; the switch translates.
 		peer := peer
 		peer.PSN = r.psn
 		if err := r.qp.Connect(ctx, peer); err != nil {
@@ -104,7 +104,7 @@ func config(qpn roce.QPN, psn roce.PSN) rnic.Config {
 	return c
 }
 
-// run moves everything and waits for the source's completions.
+// run posts all work requests and waits for the source's completions.
 func (t *transfer) run(ctx context.Context) error {
 	start := time.Now()
 	posted, done := 0, 0
@@ -141,7 +141,7 @@ func (t *transfer) post(n, writes int) error {
 	return t.source.PostSend(uint64(n), t.messages[off:off+sendBytes])
 }
 
-// check compares what receiver i has with what was sent.
+// check compares the memory of receiver i with what the source sent.
 func (d *demo) check(t *transfer, i int) (sum [sha256.Size]byte, same bool) {
 	r := &t.receivers[i]
 	d.lab.Hosts[1+i].RNIC.Freeze(func() {

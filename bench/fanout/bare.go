@@ -13,8 +13,8 @@ import (
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
-// startBare replicates what comes in by port 0 with the product's rings and
-// nothing else: no classifier, no look at a frame, no byte written.
+// startBare replicates the frames of port 0 with the product's rings and nothing else. It has no
+// classifier, and it neither reads nor writes a byte of a frame.
 func startBare(b *bed) (stop func() error, err error) {
 	f := &bare{ended: make(chan struct{})}
 	if err := b.box.Do(func() error { return f.open(b) }); err != nil {
@@ -77,8 +77,8 @@ func (f *bare) open(b *bed) (err error) {
 	return f.xsks.Put(uint32(0), uint32(f.sockets[0].FD()))
 }
 
-// run replicates in place: the receive chunks are lent to one port after the
-// other, as the product does it.
+// run replicates in place, as the product does: it lends the received chunks to one port after the
+// other.
 func (f *bare) run() {
 	const descsAtOnce = 64
 	descs := make([]xsk.Desc, descsAtOnce)

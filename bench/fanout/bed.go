@@ -14,8 +14,8 @@ import (
 
 const receivers = 3
 
-// bed is the topology: a box with four ports, a source and three receivers,
-// each in a namespace of its own.
+// bed is the topology: a box with four ports, a source and three receivers, each in a namespace of
+// its own.
 type bed struct {
 	payload int
 	mtu     int
@@ -77,7 +77,7 @@ func (b *bed) close() error {
 	return errors.Join(errs...)
 }
 
-// received is the number of copies that arrived at all receivers.
+// received returns how many copies have arrived at the receivers, all together.
 func (b *bed) received() (sum uint64, err error) {
 	for _, s := range b.sinks {
 		n, err := s.count()
@@ -89,7 +89,8 @@ func (b *bed) received() (sum uint64, err error) {
 	return sum, nil
 }
 
-// awaitCopies returns when every receiver gets copies.
+// awaitCopies returns when every receiver has received enough copies to know that the forwarder
+// works.
 func (b *bed) awaitCopies() error {
 	const warm = 10_000
 	deadline := time.Now().Add(5 * time.Second)
@@ -111,8 +112,8 @@ func (b *bed) awaitCopies() error {
 	return nil
 }
 
-// sink counts RoCE-sized frames in XDP and drops them: the cheapest receiver
-// there is, the same for every contestant.
+// sink counts the frames that arrive at a receiver, and drops them in XDP. No receiver costs less,
+// and it is the same for every contestant.
 type sink struct {
 	counts  *ebpf.Map
 	program *ebpf.Program

@@ -11,7 +11,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// What the group is called on the wire.
+// The group's addresses.
 var (
 	groupIP  = netip.MustParseAddr("10.77.0.100")
 	sourceIP = netip.MustParseAddr("10.77.0.1")
@@ -25,8 +25,8 @@ const (
 	batch     = 32
 )
 
-// generator sends WRITEs of one packet each, in sequence, as fast as one
-// thread can: more than any contestant forwards.
+// generator sends WRITEs of one packet each, in sequence, as fast as one thread can. That is more
+// than any contestant forwards.
 type generator struct {
 	quit  atomic.Bool
 	ended chan error
@@ -78,7 +78,7 @@ func (g *generator) run(b *bed) error {
 	return nil
 }
 
-// frame is one WRITE in UMEM chunks.
+// frame is one WRITE that lies in UMEM chunks.
 type frame struct {
 	view      roce.View
 	fragments [][]byte
@@ -124,7 +124,7 @@ func (f *frame) setPSN(psn roce.PSN) {
 	f.view.PutICRC(f.fragments, roce.UpdateICRC(f.icrc, &f.headers, &headers, f.view.ICRC-f.view.Payload))
 }
 
-// write is a WRITE ONLY of the payload from the source to the group.
+// write builds a WRITE ONLY from the source to the group.
 func (b *bed) write() ([]byte, error) {
 	ip := roce.IPUDP{Src: sourceIP, Dst: groupIP, HopLimit: 64, SrcPort: 0xC001}
 	bth := roce.BTH{Opcode: roce.OpWriteOnly, PKey: 0xFFFF, DestQPN: groupQPN}

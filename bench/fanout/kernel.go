@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// startBridge floods: the group's MAC is nobody's, so the kernel's bridge
-// sends every frame to all other ports.
+// startBridge lets the kernel's bridge flood. No host has the MAC to which the frames are sent, so
+// the bridge sends each frame to all other ports.
 func startBridge(b *bed) (stop func() error, err error) {
 	commands := [][]string{{"ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0"}}
 	for i := range b.ports {
@@ -11,13 +11,12 @@ func startBridge(b *bed) (stop func() error, err error) {
 			[]string{"bridge", "link", "set", "dev", fmt.Sprintf("p%d", i), "learning", "off"})
 	}
 	commands = append(commands, []string{"ip", "link", "set", "br0", "mtu", fmt.Sprint(b.mtu), "up"},
-		// What is for the port's own MAC would go up to the box.
+		// The bridge would deliver frames to the port's own MAC to the box.
 		[]string{"ip", "link", "set", "p0", "address", "02:00:00:00:00:99"})
 	return nothing, b.exec(commands)
 }
 
-// startMirred copies each frame to the three ports in the kernel's own
-// replication.
+// startMirred lets the traffic control of the kernel copy each frame to the three ports.
 func startMirred(b *bed) (stop func() error, err error) {
 	return nothing, b.exec([][]string{
 		{"tc", "qdisc", "add", "dev", "p0", "clsact"},

@@ -71,7 +71,7 @@ func run(ctx context.Context, rounds int, span time.Duration, only string) error
 	return out.Flush()
 }
 
-// compare measures every contestant once a round, and prints the medians.
+// compare measures every contestant once in each round and prints the medians.
 func compare(ctx context.Context, out *tabwriter.Writer, chosen []contestant, payload, rounds int, span time.Duration) error {
 	rates := make([][]float64, len(chosen))
 	for range rounds {

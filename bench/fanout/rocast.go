@@ -10,8 +10,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// startRocast opens the product's switch with one group: every receiver has
-// its own QPN, PSN, region and key.
+// startRocast opens the product's switch with one group, whose receivers differ in QPN, PSN, region
+// and key.
 func startRocast(b *bed) (stop func() error, err error) {
 	var s *afxdp.Switch
 	err = b.box.Do(func() (err error) {

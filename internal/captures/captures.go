@@ -18,7 +18,8 @@ const (
 	reportEnd = ".txt.gz"
 )
 
-// Frame is one captured frame, whole, from the destination MAC to the last byte before the Ethernet FCS.
+// Frame is one captured frame, whole, from the destination MAC to the last byte before the Ethernet
+// FCS.
 type Frame struct {
 	At   time.Time
 	Data []byte

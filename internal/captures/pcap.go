@@ -9,8 +9,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// readPcap reads all frames of an Ethernet capture, gzipped or not. A capture whose frames are not whole is refused: the
-// tests compute ICRCs over them.
+// readPcap reads all frames of an Ethernet capture, gzipped or not. A capture whose frames are not
+// whole is refused: the tests compute ICRCs over them.
 func readPcap(r io.Reader) ([]Frame, error) {
 	reader, err := pcapgo.NewReader(r)
 	if err != nil {

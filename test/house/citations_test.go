@@ -73,7 +73,8 @@ func commentsOf(name, text string) map[int]string {
 	return prose
 }
 
-// foreign returns the files of other projects that comments may name: the first column of docs/wire.md#sources.
+// foreign returns the files of other projects that comments may name: the first column of
+// docs/wire.md#sources.
 func foreign(t *testing.T) []string {
 	_, section, found := strings.Cut(read(t, "docs/wire.md"), "\n## Sources\n")
 	if !found {
@@ -92,8 +93,8 @@ func foreign(t *testing.T) []string {
 	return names
 }
 
-// resolve returns the file or folder that a citation in a file of folder names, from the root of the tree; "" if there
-// is none. outside says that it is a file of another project.
+// resolve returns the file or folder that a citation in a file of folder names, from the root of
+// the tree; "" if there is none. outside says that it is a file of another project.
 func resolve(folder, name string, foreign []string) (found string, outside bool) {
 	candidates := []string{name, path.Join(folder, name)}
 	if dir, base := path.Split(name); strings.Contains(base, ".") { // a package and one of its names: internal/rnic.QP

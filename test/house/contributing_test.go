@@ -25,7 +25,8 @@ func places(document, heading string) []string {
 	return all
 }
 
-// Whoever adds a policy value follows the table in CONTRIBUTING.md: it names every file that knows `speak`, and no other.
+// Whoever adds a policy value follows the table in CONTRIBUTING.md: it names every file that knows
+// `speak`, and no other.
 func TestPlacesOfAPolicyValue(t *testing.T) {
 	listed := places(read(t, "CONTRIBUTING.md"), "How a policy value is added")
 	used := map[string]bool{}

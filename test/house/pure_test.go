@@ -12,11 +12,13 @@ import (
 	"testing"
 )
 
-// pure packages do no I/O, read no clock, start no goroutine and log nothing: the same calls with the same arguments
-// have the same effect, so the simulation replays a run from its seed and the search compares states.
+// pure packages do no I/O, read no clock, start no goroutine and log nothing: the same calls with
+// the same arguments have the same effect, so the simulation replays a run from its seed and the
+// search compares states.
 var pure = []string{"roce", "mft", "feedback"}
 
-// allowed is what a pure package may import besides its own kind, and the names it may use of it; nil means all.
+// allowed is what a pure package may import besides its own kind, and the names it may use of it;
+// nil means all.
 var allowed = map[string][]string{
 	"cmp": nil, "encoding/binary": nil, "errors": nil, "hash/crc32": nil, "maps": nil, "math/bits": nil, "net/netip": nil,
 	"slices": nil, "sort": nil, "strconv": nil, "strings": nil,

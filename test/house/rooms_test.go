@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// rooms are the rows of ARCHITECTURE.md's table of rooms from top to bottom; each row names one folder or several.
+// rooms are the rows of ARCHITECTURE.md's table of rooms from top to bottom; each row names one
+// folder or several.
 type rooms [][]string
 
 var quoted = regexp.MustCompile("`([^`]+)`")
@@ -39,7 +40,8 @@ func parseRooms(document string) (rooms, error) {
 
 func within(folder, room string) bool { return folder == room || strings.HasPrefix(folder, room+"/") }
 
-// find returns the row and the folder of it to which a package belongs: the longest name that contains the package.
+// find returns the row and the folder of it to which a package belongs: the longest name that
+// contains the package.
 func (r rooms) find(pkg string) (row int, room string) {
 	row = -1
 	for i, names := range r {
