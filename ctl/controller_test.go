@@ -289,10 +289,10 @@ func TestANameAndAQPNAreTakenOnce(t *testing.T) {
 
 func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 	w := newWorld(t)
-	keys := "ack: quorum 1\nnak: lower\nspeak: rnr\nsilent-after: 200ms\nevict: true\ncnp: all\ncredits: merge\nsource-switch: force\n"
+	keys := "ack: quorum 1\nnak: lower\nspeak: rnr\nsilent-after: 200ms\nevict: true\ncnp: filter\ncnp-interval: 50us\ncredits: merge\nsource-switch: force\n"
 	g := w.create(t, keys+g1)
 	want := api.Policy{
-		Ack: "quorum 1", Nak: "lower", OnFatal: "evict", Speak: "rnr", SilentAfter: "200ms", Evict: true, CNP: "all",
+		Ack: "quorum 1", Nak: "lower", OnFatal: "evict", Speak: "rnr", SilentAfter: "200ms", Evict: true, CNP: "filter", CNPInterval: "50µs",
 		Credits: "merge", SourceSwitch: "force",
 	}
 	if *g.Policy != want {

@@ -2,25 +2,22 @@ package feedback
 
 import "time"
 
-const (
-	// cnpWindow is how long a path's notifications count in full; each
-	// window that passes halves them.
-	cnpWindow = Tick(time.Millisecond)
-	// cnpInterval is the least time between two that reach the source: what
-	// DCQCN's notification point keeps per QP (50 us).
-	cnpInterval = Tick(50 * time.Microsecond)
-)
+// cnpWindow is how long a path's notifications count in full; each window that passes halves them.
+const cnpWindow = Tick(time.Millisecond)
 
-// congestion is the ageing of the paths' CNP counts (rule 10).
+// congestion is what the filter of CNPs remembers beside the paths' counts (rule 10).
 type congestion struct {
-	windowAt Tick
-	passedAt Tick
-	passed   bool
+	windowAt  Tick // when the counts were last halved
+	paidUntil Tick // so far have CNPs been passed, at the pace the policy allows
 }
 
-// cnp passes a notification if its path is the most congested one, at most one
-// per interval: the source must slow down for its worst receiver, not once for
-// each.
+// cnp passes a notification of the most congested path alone, as Cepheus does: the source must slow
+// down for its worst receiver, and not once for each.
+//
+// The pace is the receiver's: its NIC keeps an interval for each QP (50 us in the DCQCN paper, 4 us
+// on ConnectX), so that what passes is what the source would hear of that receiver alone. Of paths
+// that are equally congested one stream passes: a notification passes when it gives its path more
+// than every other path has, and the highest count grows at the pace of one of them.
 func (g *Group) cnp(now Tick, i int, acts []Action) ([]Action, Outcome) {
 	if !g.paths[i].part.takesData() {
 		return acts, NotTakingPart
@@ -29,20 +26,33 @@ func (g *Group) cnp(now Tick, i int, acts []Action) ([]Action, Outcome) {
 		return append(acts, Action{Kind: PassCNP, Path: i}), CNPPassed
 	}
 	g.ageCNPs(now)
-	p, c := &g.paths[i], &g.congestion
-	if p.cnps < ^uint16(0) {
+	if p := &g.paths[i]; p.cnps < ^uint16(0) {
 		p.cnps++
 	}
-	for k := range g.paths {
-		if g.paths[k].cnps > p.cnps {
-			return acts, CNPFiltered
-		}
-	}
-	if c.passed && now-c.passedAt < cnpInterval {
+	if !g.mostCongested(i) || !g.congestion.pay(now, Tick(g.policy.CNPInterval)) {
 		return acts, CNPFiltered
 	}
-	c.passed, c.passedAt = true, now
 	return append(acts, Action{Kind: PassCNP, Path: i}), CNPPassed
+}
+
+// mostCongested says whether path i has more notifications than every other path that takes data.
+func (g *Group) mostCongested(i int) bool {
+	for k := range g.paths {
+		if p := &g.paths[k]; k != i && p.part.takesData() && p.cnps >= g.paths[i].cnps {
+			return false
+		}
+	}
+	return true
+}
+
+// pay says whether a notification may pass, at one per interval on average. One may come an
+// interval early: a NIC that keeps the same interval is not thinned because links add jitter to it.
+func (c *congestion) pay(now, interval Tick) bool {
+	if now < c.paidUntil-interval {
+		return false
+	}
+	c.paidUntil = max(c.paidUntil, now) + interval
+	return true
 }
 
 func (g *Group) ageCNPs(now Tick) {

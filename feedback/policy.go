@@ -22,6 +22,10 @@ type Policy struct {
 	// ever. With Evict it leaves the group then.
 	SilentAfter time.Duration
 	Evict       bool
+
+	// CNPInterval is the least time between congestion notifications that
+	// CNPFilter passes, on average. 0: what the receiver's NIC keeps.
+	CNPInterval time.Duration
 }
 
 // AckPolicy says how many receivers must have a packet before the source is

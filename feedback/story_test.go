@@ -18,7 +18,7 @@ import (
 // every rule is also seen across the wrap. What is printed is the same.
 //
 //	group receivers=(b,c) first=100 [restored] [nak=lower] [ack=(quorum,2)]
-//	      [on-fatal=evict] [speak=rnr] [cnp=all] [credits=merge] [silent-after=1s] [evict] [switch=force]
+//	      [on-fatal=evict] [speak=rnr] [cnp=all] [cnp-interval=50us] [credits=merge] [silent-after=1s] [evict] [switch=force]
 //	run
 //	data 100-103!            packets of the source, a message; ! asks for an ACK
 //	data +100                a packet inside a message
@@ -88,6 +88,8 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			cfg.Policy.Speak, err = ParseSpeak(arg.Vals[0])
 		case "cnp":
 			cfg.Policy.CNP, err = ParseCNP(arg.Vals[0])
+		case "cnp-interval":
+			cfg.Policy.CNPInterval, err = time.ParseDuration(arg.Vals[0])
 		case "credits":
 			cfg.Policy.Credits, err = ParseCredits(arg.Vals[0])
 		case "silent-after":

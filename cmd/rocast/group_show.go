@@ -40,8 +40,8 @@ func printGroup(w io.Writer, g api.Group) {
 	row(w, "addressing", g.Addressing)
 	row(w, "mtu", g.MTU)
 	p := g.Policy
-	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s, speak %s, silent-after %s, evict %t, cnp %s, credits %s, source-switch %s",
-		p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP, p.Credits, p.SourceSwitch))
+	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s, speak %s, silent-after %s, evict %t, cnp %s, cnp-interval %s, credits %s, source-switch %s",
+		p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP, p.CNPInterval, p.Credits, p.SourceSwitch))
 	row(w, "restored", yesNo(g.Restored))
 	source := "not heard yet"
 	if p := g.Progress; p != nil {

@@ -74,6 +74,7 @@ type Policy struct {
 	SilentAfter  string `json:"silent-after"` // a duration ("200ms"); "0": never
 	Evict        bool   `json:"evict"`
 	CNP          string `json:"cnp"`
+	CNPInterval  string `json:"cnp-interval"` // a duration ("50µs"); "0": no limit
 	Credits      string `json:"credits"`
 	SourceSwitch string `json:"source-switch"`
 }

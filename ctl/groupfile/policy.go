@@ -13,6 +13,9 @@ const (
 	minSilentAfter = 10 * time.Millisecond
 	// maxSilentAfter is far beyond the time after which any source has given up.
 	maxSilentAfter = time.Hour
+	// minCNPInterval is shorter than any NIC's, maxCNPInterval so long that a source would hardly slow down at all.
+	minCNPInterval = time.Microsecond
+	maxCNPInterval = 100 * time.Millisecond
 )
 
 // policyFields are the keys of feedback.Policy. docs/merging.md explains them to their users.
@@ -26,6 +29,7 @@ func (p *parser) policyFields() []yamldoc.Field {
 		{Key: "silent-after", Set: yamldoc.Into(&policy.SilentAfter, silentAfter)},
 		{Key: "evict", Set: yamldoc.Into(&policy.Evict, yamldoc.Value.Bool)},
 		{Key: "cnp", Set: yamldoc.Into(&policy.CNP, choice(feedback.ParseCNP))},
+		{Key: "cnp-interval", Set: yamldoc.Into(&policy.CNPInterval, cnpInterval)},
 		{Key: "credits", Set: yamldoc.Into(&policy.Credits, choice(feedback.ParseCredits))},
 		{Key: "source-switch", Set: yamldoc.Into(&policy.Switch, choice(feedback.ParseSwitch))},
 	}
@@ -44,6 +48,19 @@ func silentAfter(v yamldoc.Value) (time.Duration, error) {
 	return d, nil
 }
 
+// cnpInterval is 0 for no limit, or a time.
+func cnpInterval(v yamldoc.Value) (time.Duration, error) {
+	text, err := v.Text()
+	if err != nil {
+		return 0, err
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d != 0 && (d < minCNPInterval || d > maxCNPInterval) {
+		return 0, v.Errorf("%q is no time from 1us to 100ms; write one such as 50us, or 0 for no limit", text)
+	}
+	return d, nil
+}
+
 // checkPolicy fills in the default that depends on another key, and refuses a key without effect.
 func (p *parser) checkPolicy() error {
 	if p.Lines["on-fatal"] == 0 && p.Policy.Ack != feedback.AckAll {
@@ -51,6 +68,9 @@ func (p *parser) checkPolicy() error {
 	}
 	if p.Policy.Evict && p.Policy.SilentAfter == 0 {
 		return yamldoc.Errorf(p.Lines["evict"], "evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict")
+	}
+	if p.Policy.CNPInterval > 0 && p.Policy.CNP == feedback.CNPAll {
+		return yamldoc.Errorf(p.Lines["cnp-interval"], "cnp-interval has no effect with cnp: all, which passes every notification; remove one of them")
 	}
 	return nil
 }

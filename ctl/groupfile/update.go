@@ -70,6 +70,7 @@ func (f *File) samePolicy(running *File) error {
 		same(f, "silent-after", is.SilentAfter, was.SilentAfter),
 		same(f, "evict", is.Evict, was.Evict),
 		same(f, "cnp", is.CNP, was.CNP),
+		same(f, "cnp-interval", is.CNPInterval, was.CNPInterval),
 		same(f, "credits", is.Credits, was.Credits),
 		same(f, "source-switch", is.Switch, was.Switch),
 	} {

@@ -35,6 +35,7 @@ func TestAnUpdateChangesReceiversAlone(t *testing.T) {
 		{"mtu", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; only its receivers may change: write 1024, or remove the group and create it anew"},
 		{"addressing", "mtu: 1024", "mtu: 1024\naddressing: switch-ip", "line 5: addressing is switch-ip and the running group has group-ip; only its receivers may change: write group-ip, or remove the group and create it anew"},
 		{"policy", "mtu: 1024", "mtu: 1024\nsilent-after: 1s", "line 5: silent-after is 1s and the running group has 0s; only its receivers may change: write 0s, or remove the group and create it anew"},
+		{"a policy's interval", "mtu: 1024", "mtu: 1024\ncnp-interval: 50us", "line 5: cnp-interval is 50µs and the running group has 0s; only its receivers may change: write 0s, or remove the group and create it anew"},
 		{"policy by default of another key", "mtu: 1024", "mtu: 1024\nack: quorum 1", "line 5: ack is quorum 1 and the running group has all; only its receivers may change: write all, or remove the group and create it anew"},
 		{"R_Key of the memory", "0xfeedbea7", "0xfeedbeaf", "line 5: memory is not the running group's; only its receivers may change: write the same, or remove the group and create it anew"},
 		{"who kept the memory short goes", receiver2, "", "line 5: memory 1 is 8192 bytes long and the running group's is 4096; write length: 4096"},
