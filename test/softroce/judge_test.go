@@ -237,6 +237,19 @@ func (j *judge) when(match func(*sight) bool) <-chan struct{} {
 	return w.seen
 }
 
+// once is closed as soon as the books say so.
+func (j *judge) once(done func() bool) <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	w := &watch{match: func(*sight) bool { return done() }, seen: make(chan struct{})}
+	if done() {
+		close(w.seen)
+	} else {
+		j.watches = append(j.watches, w)
+	}
+	return w.seen
+}
+
 // lose makes the wires lose each frame that any of the faults wants lost. Faults may keep state: they run one at a time,
 // whatever the wire.
 func (j *judge) lose(faults ...func(*sight) bool) {

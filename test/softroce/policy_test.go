@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
@@ -49,6 +50,30 @@ func storyQuorum(t *testing.T, ctx context.Context, s *stage) string {
 	}
 	_, lost := s.tally(c)
 	return fmt.Sprintf("2 of 3: %d frames lost, %d messages done and held by two, the third behind, QPs live", lost, streamMessages)
+}
+
+// storyQuorumUplink loses packets on the uplink alone. Then all receivers ask for the same packets, and none of them lacks
+// a packet for good.
+func storyQuorumUplink(t *testing.T, ctx context.Context, s *stage) string {
+	const count = 60
+	what := ordinary()
+	what.policy, what.quorum, what.bytes = "ack: quorum 2\n", 2, count*messageBytes
+	c := s.enter(t, ctx, what)
+	s.lose(randomly(16, 1./300, at(uplink)))
+	c.run(t, ctx, c.transfer("write", messageBytes, count))
+	s.lose()
+	s.await(t, ctx, "all receivers acknowledge everything", s.once(func() bool { return slices.Min(c.acked) == c.sent }))
+	for i, q := range c.to {
+		if part := s.part(t, ctx, c, q); part != "active" {
+			t.Errorf("receiver %d is %q, and has lost nothing", i, part)
+		}
+	}
+	c.complete(t, ctx, c.bytes)
+	_, lost := s.tally(c)
+	if lost == 0 {
+		t.Error("nothing was lost")
+	}
+	return fmt.Sprintf("2 of 3: %d packets lost on the uplink, %d messages done, all three take part, hashes equal, QPs live", lost, count)
 }
 
 // storyEvicted pulls a receiver's plug in a group that would rather go on without it.

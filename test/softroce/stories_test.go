@@ -65,6 +65,7 @@ var stories = []story{
 	{"three restarts", false, storyRestarts},
 
 	{"quorum", false, storyQuorum},
+	{"quorum, lossy uplink", false, storyQuorumUplink},
 	{"silent one evicted", false, storyEvicted},
 	{"members", false, storyMembers},
 	{"source switch", false, storySourceSwitch},
