@@ -152,11 +152,6 @@ func to(p packet, dst netip.Addr) packet {
 
 // Over IPv6 everything is the same.
 func TestIPv6(t *testing.T) {
-	six := func(a netip.Addr) netip.Addr {
-		b := netip.MustParseAddr("fd77::").As16()
-		b[15] = a.As4()[3]
-		return netip.AddrFrom16(b)
-	}
 	g := group()
 	g.IP = six(ipGroup)
 	legs := []*mft.Leg{&g.Source.Leg}
@@ -185,6 +180,13 @@ func TestIPv6(t *testing.T) {
 	if len(out) != 1 || decode(t, out[0]).Src != g.IP || !decode(t, out[0]).ICRCValid {
 		t.Fatalf("the source heard %d frames", len(out))
 	}
+}
+
+// six is the IPv6 address of a host.
+func six(a netip.Addr) netip.Addr {
+	b := netip.MustParseAddr("fd77::").As16()
+	b[15] = a.As4()[3]
+	return netip.AddrFrom16(b)
 }
 
 // sixFrame is the packet's frame with its addresses made IPv6.

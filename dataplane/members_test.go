@@ -12,7 +12,7 @@ import (
 )
 
 // portOf is where a host of the bench is.
-var portOf = map[netip.Addr]int{ipA: 0, ipB: 1, ipC: 2, ipD: 3}
+var portOf = map[netip.Addr]int{ipA: 0, ipB: 1, ipC: 2, ipD: 3, ipEarly: 4}
 
 // say lets a frame arrive from its host.
 func say(t *testing.T, net *porttest.Net, p packet) {
@@ -309,6 +309,74 @@ func TestSilentReceiverIsEvicted(t *testing.T) {
 	}
 	if told[0].What != feedback.NoteSilent || told[1].What != feedback.NoteEvicted || told[1].Receiver != ipB || told[1].RemoteQPN != groupQPN {
 		t.Errorf("notes %+v", told)
+	}
+}
+
+// A removed group's time does not go on: nothing is kept of it, and its slot's next group has a time of its own.
+func TestARemovedGroupIsNotWaitedFor(t *testing.T) {
+	timed := func() *mft.Group {
+		g := group()
+		g.Policy.SilentAfter = 1e8
+		return g
+	}
+	now := feedback.Tick(0)
+	net := porttest.NewAt(4, func() feedback.Tick { return now })
+	w := net.Switch.Workers()[0]
+	for range 2 {
+		g := timed()
+		if _, err := net.Switch.Add(g); err != nil {
+			t.Fatal(err)
+		}
+		frame := write(firstPSN, nil)
+		say(t, net, frame)
+		now += 1e8 / 2
+		say(t, net, frame) // the source resends: time runs for those that do not answer
+		if !dataplane.Timed(w) {
+			t.Fatal("the group does not ask for time")
+		}
+		if err := net.Switch.Remove(g.ID); err != nil {
+			t.Fatal(err)
+		}
+		if dataplane.HasState(w, g.ID) || dataplane.Timed(w) {
+			t.Error("something is kept of a removed group")
+		}
+		now += 1e9
+		net.Poll()
+		select {
+		case n := <-net.Switch.Notes():
+			t.Errorf("note of a removed group: %+v", n)
+		default:
+		}
+	}
+}
+
+// A frame that was classified for a group that has gone is counted, whichever group has its slot now.
+func TestAFrameOfAGroupThatHasGone(t *testing.T) {
+	net := newNet(t, group())
+	gone := mft.GroupID(0)
+	if err := net.Switch.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	next := group()
+	if id, err := net.Switch.Add(next); err != nil || id.Slot() != gone.Slot() {
+		t.Fatal(id, err)
+	}
+	core, out, b := dataplane.NewCore(), dataplane.Outputs{}, write(firstPSN, nil).frame(t)
+	for _, tt := range []struct {
+		group mft.GroupID
+		kind  dataplane.Kind
+		want  dataplane.Reason
+	}{
+		{gone, dataplane.KindData, dataplane.GroupGone}, {next.ID + 1, dataplane.KindData, dataplane.GroupGone},
+		{mft.NoGroup, dataplane.KindData, dataplane.UnknownQPN}, {mft.NoGroup, dataplane.KindCM, dataplane.ConnectionManagement},
+		{next.ID, dataplane.KindData, dataplane.Reason(feedback.Forwarded)},
+		{gone, dataplane.KindData, dataplane.GroupGone}, {next.ID, dataplane.KindData, dataplane.Reason(feedback.Resent)},
+	} {
+		f := dataplane.Frame{Group: tt.group, Kind: tt.kind, Buf: b, FragmentCount: 1}
+		f.Fragments[0] = b
+		if got := core.Handle(0, net.Switch.Table(), &f, &out); got != tt.want {
+			t.Errorf("group %#x, kind %d: %v, want %v", tt.group, tt.kind, got, tt.want)
+		}
 	}
 }
 

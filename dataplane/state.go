@@ -246,9 +246,9 @@ func (st *state) hand(next int, to *senderState) {
 	from.hadTurn, from.ended = st.merge.Settled(), st.merge.Ended()
 	for i := range st.legs {
 		leg, turn := &st.legs[i], &st.turns[i]
-		// A path stands where its QP is, but for the source's own, which its
-		// stream did not reach, and those that take no part.
-		if i != st.active && st.merge.Part(i) == feedback.PartActive {
+		// A path that takes part stands where its QP is. The source's own does not:
+		// its stream did not reach it.
+		if st.merge.Part(i) == feedback.PartActive {
 			turn.awayPSN, turn.awayMSN = from.nextPSN.Add(leg.deltaPSN), st.merge.MSN(i).Add(-leg.deltaMSN)
 		}
 		leg.deltaPSN, leg.deltaMSN = turn.awayPSN.Sub(to.nextPSN), to.messages.Sub(turn.awayMSN)

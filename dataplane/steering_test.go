@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -83,6 +84,48 @@ func TestFullClassifierChangesNothing(t *testing.T) {
 	}
 	if err := s.Remove(g.ID); err != nil || len(f.entries) != 0 {
 		t.Errorf("%v; %d entries outlive the group", err, len(f.entries))
+	}
+}
+
+// A group whose entries do not all fit leaves nothing behind: not its first entries, and not what frames made of it while
+// they were there, which the next group of the same ID would begin with.
+func TestAFailedAddLeavesNothing(t *testing.T) {
+	net := porttest.New(4)
+	entries := map[mft.Key]bool{}
+	net.OnSteer = func(k mft.Key, there bool) error {
+		if !there {
+			delete(entries, k)
+			return nil
+		}
+		if len(entries) == 2 {
+			say(t, net, write(firstPSN, nil)) // its address and QPN are there already
+			return errFull
+		}
+		entries[k] = true
+		return nil
+	}
+	if _, err := net.Switch.Add(group()); !errors.Is(err, errFull) {
+		t.Fatal(err)
+	}
+	if len(entries) != 0 || net.Switch.Table().Len() != 0 {
+		t.Errorf("%d entries, %d groups", len(entries), net.Switch.Table().Len())
+	}
+	if len(net.Ports[1].Take()) != 1 {
+		t.Fatal("no frame came by while the group was there")
+	}
+	net.OnSteer = nil
+	next := group()
+	next.Source.FirstPSN = 70
+	id, err := net.Switch.Add(next)
+	if err != nil || id.Slot() != 0 {
+		t.Fatal(id, err)
+	}
+	if s := snapshot(t, net.Switch, next); s.Sent != 69 {
+		t.Errorf("the next group begins behind PSN %d", s.Sent)
+	}
+	say(t, net, write(70, nil))
+	if psn := heard(t, net, ipB, roce.OpWriteOnly); psn != next.Paths[0].FirstPSN {
+		t.Errorf("b got PSN %d", psn)
 	}
 }
 

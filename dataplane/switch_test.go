@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -60,23 +62,6 @@ func TestWriteReachesEveryReceiver(t *testing.T) {
 	}
 }
 
-// READ to a group fails at once at the source instead of timing out.
-func TestReadIsRefused(t *testing.T) {
-	net := newNet(t, group())
-	p := write(firstPSN, nil)
-	p.bth.Opcode = roce.OpReadRequest
-	p.reth.DMABytes = 4096
-	net.Ports[0].Put(p.frame(t))
-	net.Poll()
-	out := net.Ports[0].Take()
-	if len(out) != 1 {
-		t.Fatalf("the source heard %d frames", len(out))
-	}
-	if d := decode(t, out[0]); d.Syndrome != roce.NAKInvalidRequest || d.PSN != firstPSN {
-		t.Errorf("answered with %v for PSN %d", d.Syndrome, d.PSN)
-	}
-}
-
 // A WRITE outside the group's memory ends as it would at a receiver.
 func TestWriteOutsideMemoryIsRefused(t *testing.T) {
 	for name, edit := range map[string]func(*roce.RETH){
@@ -97,6 +82,99 @@ func TestWriteOutsideMemoryIsRefused(t *testing.T) {
 			}
 			if n := len(net.Ports[1].Take()); n != 0 {
 				t.Errorf("%d copies went out", n)
+			}
+		})
+	}
+}
+
+// A WRITE of nothing names no memory: a receiver's NIC looks at neither its address nor its key.
+func TestWriteOfNothingReachesEveryReceiver(t *testing.T) {
+	net := newNet(t, group())
+	p := write(firstPSN, nil)
+	p.reth = &roce.RETH{VA: 0xDEAD, RKey: memoryKey + 1}
+	say(t, net, p)
+	for _, host := range []netip.Addr{ipB, ipC, ipD} {
+		out := net.Ports[portOf[host]].Take()
+		if len(out) != 1 {
+			t.Fatalf("%v got %d frames; counters %v", host, len(out), moved(net.Switch))
+		}
+		if d := decode(t, out[0]); d.VA != 0xDEAD || d.RKey != memoryKey+1 {
+			t.Errorf("%v got VA %#x, R_Key %#x", host, d.VA, d.RKey)
+		}
+	}
+}
+
+// What no group can carry is refused with a NAK for its own PSN, and nothing of it or behind it goes out.
+func TestRefusedOperations(t *testing.T) {
+	atomic := make([]byte, roce.AtomicETHBytes)
+	for _, tt := range []struct {
+		opcode roce.Opcode
+		body   []byte
+	}{
+		{roce.OpReadRequest, make([]byte, roce.RETHBytes)},
+		{roce.OpCmpSwap, atomic}, {roce.OpFetchAdd, atomic},
+		{roce.OpAtomicWrite, make([]byte, roce.RETHBytes+8)},
+		{roce.OpSendLastInv, make([]byte, roce.IETHBytes+4)}, {roce.OpSendOnlyInv, make([]byte, roce.IETHBytes+4)},
+		{roce.OpFlush, make([]byte, roce.FETHBytes+roce.RETHBytes)},
+	} {
+		net := newNet(t, group())
+		p := write(firstPSN, tt.body)
+		p.bth.Opcode, p.reth = tt.opcode, nil
+		say(t, net, p)
+		behind := write(firstPSN+1, nil)
+		behind.bth.AckReq = false
+		say(t, net, behind)
+		out := net.Ports[0].Take()
+		if len(out) != 1 {
+			t.Fatalf("%v: the source heard %d frames; counters %v", tt.opcode, len(out), moved(net.Switch))
+		}
+		if d := decode(t, out[0]); d.Syndrome != roce.NAKInvalidRequest || d.PSN != firstPSN {
+			t.Errorf("%v is answered with %v for PSN %d", tt.opcode, d.Syndrome, d.PSN)
+		}
+		silent(t, net)
+	}
+}
+
+// A member's frame to another QPN of its group, or one that was classified for the group by another address, is not its own.
+func TestFramesForSomethingElseOfTheGroup(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		addressing mft.Addressing
+		packet     packet
+		want       dataplane.Reason
+	}{
+		{"data to a receiver's QPN", mft.ByGroupIP, with(write(firstPSN, nil), func(p *packet) { p.bth.DestQPN = 5 }), dataplane.WrongQPN},
+		{"feedback to another receiver's QPN", mft.ByGroupIP, with(ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), func(p *packet) { p.bth.DestQPN = 5 }), dataplane.WrongQPN},
+		{"CNP to another receiver's QPN", mft.ByGroupIP, with(cnp(ipB), func(p *packet) { p.bth.DestQPN = 5 }), dataplane.WrongQPN},
+		{"data to another address", mft.ByGroupIP, to(write(firstPSN, nil), ipC), dataplane.WrongDestination},
+		{"feedback to another address", mft.ByGroupIP, to(ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), ipC), dataplane.WrongDestination},
+		{"CNP to another address", mft.ByGroupIP, to(cnp(ipB), ipC), dataplane.WrongDestination},
+		{"data to another receiver", mft.ByVirtualQPN, to(write(firstPSN, nil), ipC), dataplane.WrongDestination},
+		{"feedback to the named receiver", mft.ByVirtualQPN, to(ack(ipC, 0xFFFFF3, roce.SyndromeUnlimited), ipB), dataplane.WrongDestination},
+		{"feedback to the source", mft.ByVirtualQPN, to(ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), ipA), dataplane.Reason(feedback.Absorbed)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := group()
+			if g.Addressing = tt.addressing; g.Addressing == mft.ByVirtualQPN {
+				g.IP = ipB
+			}
+			g.Paths[1].RemoteQPN = 1
+			g.Paths[2].RemoteQPN = 5
+			table, err := new(mft.Table).With(g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			core, out := dataplane.NewCore(), dataplane.Outputs{}
+			handle := func(p packet) dataplane.Reason {
+				b := p.frame(t)
+				f := dataplane.Frame{Group: g.ID, Port: mft.PortID(portOf[p.src]), Buf: b, FragmentCount: 1}
+				f.Fragments[0] = b
+				return core.Handle(0, table, &f, &out)
+			}
+			handle(to(write(firstPSN, nil), g.IP))
+			out.Reset()
+			if got := handle(tt.packet); got != tt.want || len(out.Copies)+len(out.Replies) != 0 {
+				t.Errorf("%v, want %v; %+v", got, tt.want, out)
 			}
 		})
 	}

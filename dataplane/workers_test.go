@@ -105,6 +105,42 @@ func TestASleepingWorkerIsWokenOnceABatch(t *testing.T) {
 	dataplane.Sleep(net.Switch.Workers()[1])
 }
 
+// Between two workers as many frames may wait as the bound says, and what comes beyond it is counted.
+func TestTheRingBetweenWorkersIsBounded(t *testing.T) {
+	net, g := ofSecond(t)
+	const more = 3
+	sent := roce.PSN(firstPSN)
+	for range 3 { // round and round in the ring
+		for range dataplane.HandoverFrames + more {
+			net.Ports[0].Put(write(sent, nil).frame(t))
+			sent = sent.Next()
+		}
+		sent = sent.Add(-more) // the source resends what was lost
+		for net.Switch.Workers()[0].Poll() > 0 {
+		}
+		net.Poll()
+		if s := snapshot(t, net.Switch, g); s.Sent != sent.Prev() {
+			t.Fatalf("PSN %d is the last that got through, want %d; counters %v", s.Sent, sent.Prev(), moved(net.Switch))
+		}
+	}
+	if n := moved(net.Switch)["handover-full"]; n != 3*more {
+		t.Errorf("%d frames found the ring full, want %d", n, 3*more)
+	}
+}
+
+// What is longer than any packet of a group is not carried to the group's worker.
+func TestLongFramesAreNotHandedOver(t *testing.T) {
+	net, _ := ofSecond(t)
+	frame := write(firstPSN, nil).frame(t)
+	long := func(n int) []byte { return append(frame, make([]byte, n-len(frame))...) }
+	net.Ports[0].Put(long(dataplane.HandoverBytes))
+	net.Ports[0].Put(long(dataplane.HandoverBytes + 1))
+	net.Poll()
+	if diff := cmp.Diff(map[string]uint64{"forwarded": 1, "over-mtu": 1}, moved(net.Switch)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 // A frame may be classified for a group that is published while it is received.
 func TestAGroupIsThereWithItsFirstFrame(t *testing.T) {
 	net := porttest.New(4)

@@ -30,6 +30,9 @@ type Net struct {
 	// OwnSource holds the frames that a classifier drops because they come
 	// from an address that the box speaks for.
 	OwnSource [][]byte
+	// OnSteer is called, if it is set, for every key that the classifier is to have from now on, or not to have. Frames are
+	// classified by the published table, whatever it answers.
+	OnSteer func(k mft.Key, there bool) error
 }
 
 // New returns a switch with n ports. It moves frames when Poll is called.
@@ -56,7 +59,7 @@ func newNet(n, workers int, now func() feedback.Tick) *Net {
 		configs = append(configs, config)
 	}
 	net.Ports, net.Pool = net.Queues[0], configs[0].Pool.(*Pool)
-	net.Switch = dataplane.New(dataplane.Config{Workers: configs, Steering: NoSteering{}, Now: now})
+	net.Switch = dataplane.New(dataplane.Config{Workers: configs, Steering: steering{net}, Now: now})
 	return net
 }
 
@@ -202,11 +205,14 @@ func (w *Waiter) Wait(time.Duration) {
 // Wake is part of dataplane.Waiter.
 func (w *Waiter) Wake() { w.Wakes.Add(1) }
 
-// NoSteering is for ports that classify from the table itself.
-type NoSteering struct{}
+type steering struct{ net *Net }
 
-// Steer is part of dataplane.Steering.
-func (NoSteering) Steer(mft.Key, mft.GroupID) error { return nil }
+func (s steering) Steer(k mft.Key, _ mft.GroupID) error { return s.tell(k, true) }
+func (s steering) Unsteer(k mft.Key) error              { return s.tell(k, false) }
 
-// Unsteer is part of dataplane.Steering.
-func (NoSteering) Unsteer(mft.Key) error { return nil }
+func (s steering) tell(k mft.Key, there bool) error {
+	if s.net.OnSteer == nil {
+		return nil
+	}
+	return s.net.OnSteer(k, there)
+}
