@@ -40,6 +40,9 @@ type Frame struct {
 	FragmentCount int
 	// Chunks name the fragments' buffers to the Pool and the ports.
 	Chunks [MaxFragments]uint64
+	// Kept is set by a port that keeps the buffers after Outgoing.Last, and
+	// reset by Put.
+	Kept bool
 
 	// Filled in by the core for those who apply its outputs.
 	View    roce.View

@@ -14,8 +14,9 @@ type Port interface {
 	Receive(frames []Frame) int
 	// Send transmits out in order. When it returns, the buffers are the
 	// caller's again to rewrite or to give back: their bytes are with the
-	// kernel, or copied. It returns how many frames went out; the rest are
-	// lost, as on any full link.
+	// kernel, or copied. Only the buffers of frames that are sent for the last
+	// time may stay with the port; see Frame.Kept. It returns how many frames
+	// went out; the rest are lost, as on any full link.
 	Send(out []Outgoing) int
 }
 
@@ -24,6 +25,7 @@ type Port interface {
 type Outgoing struct {
 	Frame *Frame
 	Start int
+	Last  bool // the frame is not sent again
 }
 
 // Pool owns the buffers of all ports.
@@ -34,7 +36,7 @@ type Pool interface {
 	// Load makes f a frame of these bytes, in as many buffers as it takes.
 	// False: not enough are free.
 	Load(f *Frame, bytes []byte) bool
-	// Put takes a frame's buffers back.
+	// Put takes a frame's buffers back, unless a port has kept them.
 	Put(f *Frame)
 }
 

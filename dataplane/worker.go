@@ -274,11 +274,12 @@ func (w *Worker) enqueue(f *Frame, k int) {
 // flush sends everything collected.
 func (w *Worker) flush() {
 	w.sendReplies()
-	for _, n := range w.touched {
+	for i, n := range w.touched {
 		port := mft.PortID(n / mft.MaxPaths)
+		last := i == len(w.touched)-1
 		for k := w.lanes[n].first; k != emptyLane; k = w.queue[k].next {
 			f := w.queue[k].frame
-			w.push(port, f, w.out.Copies[k].Apply(f))
+			w.push(port, Outgoing{Frame: f, Start: w.out.Copies[k].Apply(f), Last: last})
 		}
 		w.transmit(port)
 		w.lanes[n] = lane{emptyLane, emptyLane}
@@ -323,7 +324,7 @@ func (w *Worker) sendSome(replies []Reply) {
 			panic("dataplane: reply on a leg of mixed address families: " + err.Error())
 		}
 		f.Fragments[0], f.FragmentCount = b, 1
-		w.push(port, f, f.Start)
+		w.push(port, Outgoing{Frame: f, Start: f.Start, Last: true})
 	}
 	w.transmit(port)
 	for i := range replies {
@@ -333,8 +334,8 @@ func (w *Worker) sendSome(replies []Reply) {
 	}
 }
 
-func (w *Worker) push(port mft.PortID, f *Frame, start int) {
-	w.send = append(w.send, Outgoing{Frame: f, Start: start})
+func (w *Worker) push(port mft.PortID, o Outgoing) {
+	w.send = append(w.send, o)
 	if len(w.send) == cap(w.send) {
 		w.transmit(port)
 	}

@@ -16,7 +16,8 @@ const (
 	// receiveChunks bounds what one worker's queues keep to receive into, all
 	// together: 256 MiB. More than 32 queues get smaller shares.
 	receiveChunks = 1 << 16
-	// spareChunks are for what is in the worker's hands and for its replies.
+	// spareChunks are for frames that the worker works on, for its replies, and
+	// for copies that zero-copy devices have not sent yet (send.go: spare).
 	spareChunks = 4096
 )
 

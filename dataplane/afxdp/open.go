@@ -201,11 +201,22 @@ func (w *worker) watch() {
 }
 
 func (w *worker) config() dataplane.WorkerConfig {
-	c := dataplane.WorkerConfig{Pool: pool{w.umem}, Waiter: waiter{w.poller}}
+	c := dataplane.WorkerConfig{Pool: pool{w}, Waiter: waiter{w.poller}}
 	for _, p := range w.ports {
 		c.Ports = append(c.Ports, p)
 	}
 	return c
+}
+
+// reap takes back what the ports' devices have sent, and returns how many chunks
+// that were.
+func (w *worker) reap() (chunks int) {
+	for _, p := range w.ports {
+		if p.gives {
+			chunks += p.reap()
+		}
+	}
+	return chunks
 }
 
 // close needs the ports to be closed.

@@ -6,13 +6,27 @@ import (
 )
 
 // pool is the UMEM as the worker wants it.
-type pool struct{ umem *xsk.UMEM }
+type pool struct{ *worker }
 
 func (p pool) Get(f *dataplane.Frame) bool {
-	if p.umem.Alloc(f.Chunks[:1]) == 0 {
+	if !p.alloc(f.Chunks[:1]) {
 		return false
 	}
 	p.begin(f)
+	return true
+}
+
+// alloc takes all chunks or none. When there are too few, some may be waiting
+// to be reaped.
+func (p pool) alloc(chunks []uint64) bool {
+	n := p.umem.Alloc(chunks)
+	if n < len(chunks) && p.reap() > 0 {
+		n += p.umem.Alloc(chunks[n:])
+	}
+	if n < len(chunks) {
+		p.umem.Free(chunks[:n])
+		return false
+	}
 	return true
 }
 
@@ -26,8 +40,7 @@ func (p pool) Load(f *dataplane.Frame, b []byte) bool {
 	if chunks > dataplane.MaxFragments {
 		return false
 	}
-	if n := p.umem.Alloc(f.Chunks[:chunks]); n < chunks {
-		p.umem.Free(f.Chunks[:n])
+	if !p.alloc(f.Chunks[:chunks]) {
 		return false
 	}
 	p.begin(f)
@@ -41,6 +54,8 @@ func (p pool) Load(f *dataplane.Frame, b []byte) bool {
 }
 
 func (p pool) Put(f *dataplane.Frame) {
-	p.umem.Free(f.Chunks[:max(1, f.FragmentCount)])
-	f.FragmentCount = 0
+	if !f.Kept {
+		p.umem.Free(f.Chunks[:max(1, f.FragmentCount)])
+	}
+	f.FragmentCount, f.Kept = 0, false
 }

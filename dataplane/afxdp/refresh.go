@@ -170,7 +170,7 @@ func (s *Switch) openSockets(f *iface, now seen, config xsk.SocketConfig) error 
 func (s *Switch) handOver(i int, f *iface) {
 	w := s.workers[i]
 	s.Do(i, func() {
-		w.ports[f.info.ID].take(f.sockets[i])
+		w.ports[f.info.ID].use(f.sockets[i])
 		w.watch()
 	})
 }

@@ -323,9 +323,9 @@ func TestWhatIsNotSentIsCountedByItsReason(t *testing.T) {
 	}
 	expect(1, "none")
 	sockets := w.sw.interfaces[0].sockets[0]
-	w.sw.Do(0, func() { w.sw.workers[0].ports[0].take(sockets[1:]) })
+	w.sw.Do(0, func() { w.sw.workers[0].ports[0].use(sockets[1:]) })
 	expect(0, "tx-stalled") // there is no such TX queue: what a worker too many would meet
-	w.sw.Do(0, func() { w.sw.workers[0].ports[0].take(sockets) })
+	w.sw.Do(0, func() { w.sw.workers[0].ports[0].use(sockets) })
 	w.run(w.box, "ip", "link", "set", "p1", "down")
 	expect(0, "tx-link-down")
 	w.unplug(1)

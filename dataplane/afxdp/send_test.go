@@ -19,7 +19,7 @@ func (w *world) onWorker(frames, frameBytes int, f func(worker *worker, out []da
 		held := make([]dataplane.Frame, frames)
 		var out []dataplane.Outgoing
 		for i := range held {
-			if !(pool{worker.umem}).Load(&held[i], make([]byte, frameBytes)) {
+			if !(pool{worker}).Load(&held[i], make([]byte, frameBytes)) {
 				w.t.Error("no free chunk")
 				return
 			}
@@ -27,7 +27,7 @@ func (w *world) onWorker(frames, frameBytes int, f func(worker *worker, out []da
 		}
 		f(worker, out)
 		for i := range held {
-			pool{worker.umem}.Put(&held[i])
+			pool{worker}.Put(&held[i])
 		}
 	})
 }
@@ -83,4 +83,49 @@ func TestAStuckPortLosesItsFramesUntilItMoves(t *testing.T) {
 	if sent != frames {
 		t.Errorf("the first batch that went out had %d of %d frames", sent, frames)
 	}
+}
+
+// giving opens sockets that keep chunks until the device has sent them. A veth does so when it is told to.
+func giving(u *xsk.UMEM, ifIndex int, queue uint32, config xsk.SocketConfig) (*xsk.Socket, error) {
+	config.Discipline = xsk.Give
+	return xsk.Open(u, ifIndex, queue, config)
+}
+
+// The same as with the tests' device, on this kernel: a device that is paused keeps its share, and gives it back while
+// its port is idle.
+func TestAPausedPortOfThisKernelKeepsItsShare(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.plug(2, netns.VethOptions{})
+	w.open(Config{Ports: []string{"p1", "p2"}, openSocket: giving})
+	link := w.hold(2)
+	given := func(port int) (n int) {
+		w.sw.Do(0, func() { n = w.sw.workers[0].ports[port-1].out.Given() })
+		return n
+	}
+	const frames = 64
+	for range spareChunks / frames {
+		w.onWorker(frames, 1100, func(worker *worker, out []dataplane.Outgoing) {
+			worker.ports[1].Send(out)
+			for i := range out {
+				out[i].Last = true
+			}
+			if sent := worker.ports[0].Send(out); sent != frames {
+				t.Errorf("the other port sent %d of %d frames", sent, frames)
+			}
+		})
+		w.eventually("the other port's chunks are back", func() bool { return given(1) == 0 })
+	}
+	share := (spareChunks - reservedChunks) / 2
+	if n := given(2); n < share/2 || n > share {
+		t.Errorf("the paused port keeps %d chunks, its share is %d", n, share)
+	}
+	if lost := w.losses(2); lost["tx-backlog"] == 0 {
+		t.Errorf("counted %v", lost)
+	}
+	if err := link.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the paused port's chunks are back", func() bool { return given(2) == 0 })
+	w.arrives(1)
 }

@@ -3,6 +3,7 @@
 package porttest
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -84,6 +85,17 @@ type Port struct {
 	Full bool
 	// Receiving is called before frames are received, if it is set.
 	Receiving func()
+	// Keeps makes the port keep the buffers of frames that are sent for the
+	// last time, and read them when Take is called, as a zero-copy device does.
+	Keeps bool
+	kept  []kept
+}
+
+// kept is a frame whose buffers the port has.
+type kept struct {
+	index     int // in Out
+	fragments [][]byte
+	chunks    []uint64
 }
 
 // Put lets a frame arrive. The slice is not kept.
@@ -91,8 +103,12 @@ func (p *Port) Put(frame []byte) { p.in = append(p.in, append([]byte(nil), frame
 
 // Take returns what was sent since the last call.
 func (p *Port) Take() [][]byte {
+	for _, k := range p.kept {
+		p.Out[k.index] = slices.Concat(k.fragments...)
+		p.pool.takeBack(k.chunks)
+	}
 	out := p.Out
-	p.Out = nil
+	p.Out, p.kept = nil, nil
 	return out
 }
 
@@ -129,11 +145,12 @@ func (p *Port) Send(out []dataplane.Outgoing) int {
 	}
 	for i := range out {
 		f := out[i].Frame
-		frame := append([]byte(nil), f.Buf[out[i].Start:f.Start+len(f.Fragments[0])]...)
-		for _, b := range f.Bytes()[1:] {
-			frame = append(frame, b...)
+		fragments := append([][]byte{f.Buf[out[i].Start : f.Start+len(f.Fragments[0])]}, f.Bytes()[1:]...)
+		if p.Keeps && out[i].Last {
+			f.Kept = true
+			p.kept = append(p.kept, kept{len(p.Out), fragments, slices.Clone(f.Chunks[:f.FragmentCount])})
 		}
-		p.Out = append(p.Out, frame)
+		p.Out = append(p.Out, slices.Concat(fragments...))
 	}
 	return len(out)
 }
@@ -182,10 +199,15 @@ func (p *Pool) Get(f *dataplane.Frame) bool {
 
 // Put is part of dataplane.Pool.
 func (p *Pool) Put(f *dataplane.Frame) {
-	n := max(1, f.FragmentCount)
-	p.free = append(p.free, f.Chunks[:n]...)
-	p.Lent -= n
-	f.FragmentCount = 0
+	if !f.Kept {
+		p.takeBack(f.Chunks[:max(1, f.FragmentCount)])
+	}
+	f.FragmentCount, f.Kept = 0, false
+}
+
+func (p *Pool) takeBack(chunks []uint64) {
+	p.free = append(p.free, chunks...)
+	p.Lent -= len(chunks)
 }
 
 // Waiter never blocks: the caller of Poll knows when there is something to do.

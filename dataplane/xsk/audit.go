@@ -63,10 +63,8 @@ func (s *Socket) audit() error {
 	if out, is := int(s.filled-s.received), ledger.count(s.receiveSide); out != is {
 		errs = append(errs, fmt.Errorf("%v: %d chunks filled and not received, ledger says %d", s, out, is))
 	}
-	if s.obtained.Discipline == Give {
-		if out, is := int(s.given-s.completed), ledger.count(s.transmitSide); out != is {
-			errs = append(errs, fmt.Errorf("%v: %d chunks given and not completed, ledger says %d", s, out, is))
-		}
+	if out, is := s.Given(), ledger.count(s.transmitSide); out != is {
+		errs = append(errs, fmt.Errorf("%v: %d chunks given and not completed, ledger says %d", s, out, is))
 	}
 	onFillRing := make(map[uint64]bool)
 	for i := s.fill.head - s.fill.pending(); i != s.fill.head; i++ {

@@ -249,3 +249,27 @@ func TestFlushDoesNotWaitForAZeroCopyDevice(t *testing.T) {
 		}
 	}
 }
+
+func TestGivenCountsWhatDidNotComeBack(t *testing.T) {
+	k := newFakeKernel(t, newUMEM(t, 16), Give, 8)
+	k.Transmit(k.loads(5))
+	if k.Given() != 5 || k.TxRoom() != 3 || k.umem.FreeChunks() != 11 {
+		t.Errorf("%d given, room for %d, %d chunks free", k.Given(), k.TxRoom(), k.umem.FreeChunks())
+	}
+	if _, err := k.Flush(0); err != nil {
+		t.Fatal(err)
+	}
+	if k.Given() != 5 || k.TxRoom() != 8 {
+		t.Errorf("on their way: %d given, room for %d", k.Given(), k.TxRoom())
+	}
+	k.complete(3)
+	var addrs [8]uint64
+	if n := k.Complete(addrs[:]); n != 3 || k.Given() != 2 {
+		t.Errorf("%d came back, %d given", n, k.Given())
+	}
+	lends := newFakeKernel(t, k.umem, Lend, 8)
+	lends.Transmit(lends.loads(2))
+	if n := lends.Given(); n != 0 {
+		t.Errorf("%d chunks are lent, and given none: %d", 2, n)
+	}
+}

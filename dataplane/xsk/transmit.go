@@ -51,6 +51,17 @@ func (s *Socket) valid(d *Desc) bool {
 	return d.Len != 0 && uint64(d.Len) <= ChunkBytes-d.Addr%ChunkBytes && d.Options&^s.txOptions == 0
 }
 
+// TxRoom is how many descriptors the TX ring has room for.
+func (s *Socket) TxRoom() int { return int(s.tx.room(uint32(len(s.tx.entries)))) }
+
+// Given is how many chunks were given to the socket, in discipline Give, and not returned by Complete.
+func (s *Socket) Given() int {
+	if s.obtained.Discipline != Give {
+		return 0
+	}
+	return int(s.given - s.completed)
+}
+
 // TxPending is how many descriptors the kernel has not passed yet.
 func (s *Socket) TxPending() int { return int(s.tx.pending()) }
 

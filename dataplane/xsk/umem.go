@@ -66,6 +66,9 @@ func (u *UMEM) Bytes(addr uint64, bytes uint32) []byte {
 // Chunks is how many chunks there are, wherever they are.
 func (u *UMEM) Chunks() int { return len(u.ledger) }
 
+// FreeChunks is how many chunks are on the free list.
+func (u *UMEM) FreeChunks() int { return len(u.free) }
+
 // Alloc takes chunks from the free list, as many as there are, and returns how many. The caller holds them.
 func (u *UMEM) Alloc(addrs []uint64) int {
 	n := min(len(addrs), len(u.free))
