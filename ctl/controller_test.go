@@ -16,7 +16,6 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
-	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/mft"
@@ -167,6 +166,21 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 			"line 3: ip 10.77.0.100 is not this box's, and with addressing switch-ip members name the group by an address the box has; add it with ip addr add, or use addressing: group-ip"},
 		{"the box's own address", func(w *world) { w.addresses.Box[addr("10.77.0.100")] = true }, g1,
 			"line 2: ip 10.77.0.100 is this box's own; write an address that nobody has, or use addressing: switch-ip"},
+		{"the subnet's own address", inSubnet("10.77.0.0/24"), strings.Replace(g1, "10.77.0.100", "10.77.0.0", 1),
+			"line 2: ip 10.77.0.0 is the address of the subnet 10.77.0.0/24 itself; write an address that nobody has"},
+		{"the broadcast address", inSubnet("10.77.0.0/24"), strings.Replace(g1, "10.77.0.100", "10.77.0.255", 1),
+			"line 2: ip 10.77.0.255 is the broadcast address of 10.77.0.0/24; write an address that nobody has"},
+		{"off the subnets", inSubnet("10.77.1.0/24", "10.77.0.0/26", "fd00::/64"), g1,
+			"line 2: ip 10.77.0.100 is in no subnet of the interfaces that lead to the members ([10.77.0.0/26 10.77.1.0/24]); write an address of one that nobody has"},
+		{"a member at the broadcast address", inSubnet("10.77.0.0/30", "10.0.0.0/8"), g1,
+			"line 9: the member's ip 10.77.0.3 is the broadcast address of 10.77.0.0/30; write the host's"},
+		{"a source at the broadcast address", func(w *world) {
+			inSubnet("10.76.0.0/15", "10.77.255.254/31", "10.64.0.0/11")(w)
+			w.hops.Set(map[string]nexthop.Hop{"10.77.255.255": ctltest.Hop(1, "eth1", 1500, 1)})
+		}, strings.ReplaceAll(g1, "10.77.0.1,", "10.77.255.255,"),
+			"line 7: the member's ip 10.77.255.255 is the broadcast address of 10.76.0.0/15; write the host's"},
+		{"a member with the box's own IP", func(w *world) { w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Own: true, Reason: "own"}}) }, g1,
+			"line 9: the member at 10.77.0.3 has an address of this box; write the host's"},
 		{"a living host's address", func(w *world) { w.addresses.Claims[addr("10.77.0.100")] = living }, g1,
 			"line 2: ip 10.77.0.100 is taken (02:00:00:00:00:09 answers for it on br0); write an address that nobody has"},
 	} {
@@ -184,6 +198,16 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 	}
 }
 
+// inSubnet gives the box's interfaces addresses in such subnets alone.
+func inSubnet(subnets ...string) func(*world) {
+	return func(w *world) {
+		w.addresses.Networks = nil
+		for _, s := range subnets {
+			w.addresses.Networks = append(w.addresses.Networks, netip.MustParsePrefix(s))
+		}
+	}
+}
+
 var living = address.Claim{MAC: [6]byte{2, 0, 0, 0, 0, 9}, Interface: "br0"}
 
 // The hosts are asked about an IP that the box does not have yet, and only then: a group that comes back cannot wait, and
@@ -191,7 +215,7 @@ var living = address.Claim{MAC: [6]byte{2, 0, 0, 0, 0, 9}, Interface: "br0"}
 func TestHostsAreAskedAboutANewIPAlone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.create(t, strings.NewReplacer("name: g1", "name: g2", "qpn: 1\n", "qpn: 2\n").Replace(g1))
+	w.create(t, anotherGroup("g2", 2))
 	if _, err := w.Update(t.Context(), "g1", []byte(g1)); err != nil {
 		t.Fatal(err)
 	}
@@ -273,13 +297,13 @@ func TestANameAndAQPNAreTakenOnce(t *testing.T) {
 	if want := "line 1: group g1 exists; remove it first with rocast group rm g1, or write another name"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
-	second := strings.Replace(g1, "name: g1", "name: g2", 1)
+	second := strings.Replace(anotherGroup("g2", 2), "qpn: 2\n", "qpn: 1\n", 1)
 	_, err = w.Create(t.Context(), []byte(second))
 	if want := "line 3: group g2: 10.77.0.100 with QPN 1 is taken by another group; write another qpn (or remoteQPN of a member), or another ip"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	w.expect(t, withG1)
-	w.create(t, strings.Replace(second, "qpn: 1\n", "qpn: 2\n", 1))
+	w.create(t, anotherGroup("g2", 2))
 	w.expect(t, "table [g1 g2], addresses [10.77.0.100@1 x2 10.77.0.100@2 x2 10.77.0.100@3 x2], tracking 3, files [g1.yaml g2.yaml]")
 	if err := w.Remove("g2"); err != nil {
 		t.Fatal(err)
@@ -361,22 +385,6 @@ members:
 	}
 	if m := v.Members; v.MemberCount != 3 || len(m) != 3 || m[1].Role != "both" || m[1].PSN != 5 || *m[1].SendPSN != 1000 || m[0].SendPSN != nil {
 		t.Errorf("shown as %+v", m)
-	}
-}
-
-// One host, asked for twice while the kernel changes its mind.
-func TestAPlanAsksForEveryHostOnce(t *testing.T) {
-	asked := map[netip.Addr]int{}
-	w := newWorld(t)
-	p := planner{ports: w.ports, hop: func(addr netip.Addr) nexthop.Hop {
-		asked[addr]++
-		return ctltest.Hop(asked[addr], "eth1", 1500, byte(asked[addr]))
-	}}
-	a, b := netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("10.77.0.2")
-	both := groupfile.Member{IP: a, Role: groupfile.Both}
-	legs := p.plan(&groupfile.File{PathMTU: 1024, IP: netip.MustParseAddr("10.77.0.100"), Source: both, Receivers: []groupfile.Member{both, {IP: b}}}).legs
-	if asked[a] != 1 || asked[b] != 1 || legs[0].Leg != legs[1].Leg {
-		t.Errorf("asked %v, legs %+v", asked, legs)
 	}
 }
 

@@ -2,9 +2,15 @@ package ctl
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
 )
 
 // Settling takes a second, and asking for the IP some tenths of one: who wrote a name twice hears of it at once.
@@ -75,4 +81,89 @@ func TestOneTextIsParsedAtATime(t *testing.T) {
 		}
 		w.expect(t, withG1)
 	})
+}
+
+// A QP has one peer, so what a second group sends to it is dropped, or worse.
+func TestAQPIsInOneGroup(t *testing.T) {
+	w := newWorld(t)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
+	w.create(t, g1)
+	g2 := anotherGroup("g2", 2)
+	for name, c := range map[string]struct{ old, new, want string }{
+		"the source":   {"qpn: 217", "qpn: 17", "line 7: QP 17 of 10.77.0.1 is in group g1 already, and a queue pair has one peer; write the number of another QP, or remove group g1"},
+		"a receiver":   {"qpn: 219", "qpn: 19", "line 9: QP 19 of 10.77.0.3 is in group g1 already, and a queue pair has one peer; write the number of another QP, or remove group g1"},
+		"another role": {"qpn: 219, psn: 7", "qpn: 19, psn: 7, sendPSN: 3, role: both", "line 9: QP 19 of 10.77.0.3 is in group g1 already, and a queue pair has one peer; write the number of another QP, or remove group g1"},
+	} {
+		settled := w.hops.Settled()
+		if _, err := w.Create(t.Context(), []byte(strings.Replace(g2, c.old, c.new, 1))); err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v", name, err)
+		}
+		if w.hops.Settled() != settled {
+			t.Errorf("%s: hosts were waited for first", name)
+		}
+	}
+	w.hops.Meanwhile = func() { w.create(t, strings.Replace(g2, "name: g2", "name: g3", 1)) }
+	if _, err := w.Create(t.Context(), []byte(strings.Replace(g2, "qpn: 2\n", "qpn: 4\n", 1))); err == nil || !strings.Contains(err.Error(), "is in group g3 already") {
+		t.Errorf("meanwhile: %v", err)
+	}
+	if err := w.Remove("g3"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, withG1)
+
+	w.create(t, g2)
+	w.update(t, g1+receiver4)
+	_, err := w.Update(t.Context(), "g2", []byte(g2+receiver4))
+	if want := "line 10: QP 20 of 10.77.0.4 is in group g1 already, and a queue pair has one peer; write the number of another QP, or remove group g1"; err == nil || err.Error() != want {
+		t.Errorf("update: %v", err)
+	}
+	w.update(t, g1) // it leaves, and is free
+	if _, err := w.Update(t.Context(), "g2", []byte(g2+receiver4)); err != nil {
+		t.Error(err)
+	}
+}
+
+// What an earlier version took is not taken again: the group whose name comes first is set up, the other one is as soon as
+// that is gone.
+func TestAGroupThatSharesAQPWithAnotherComesBackWhenThatIsGone(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.Store.Close()
+	g2 := strings.Replace(anotherGroup("g2", 2), "qpn: 219", "qpn: 19", 1)
+	if err := os.WriteFile(filepath.Join(w.dir, "groups", "g2.yaml"), []byte(g2), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w = openWorld(t, w.dir)
+	list := w.Groups().Groups
+	if len(list) != 2 || list[0].State != api.Ready || list[1].State != api.Failed || !strings.Contains(list[1].Reason, "QP 19 of 10.77.0.3 is in group g1 already") {
+		t.Errorf("%+v", list)
+	}
+	w.retryFailed()
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	w.retryFailed()
+	w.expect(t, "table [g2], addresses [10.77.0.100@1 x1 10.77.0.100@2 x1 10.77.0.100@3 x1], tracking 3, files [g2.yaml]")
+	if err := w.Remove("g2"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+}
+
+// Who joins is looked at like who was there from the start.
+func TestAnUpdateTakesNoMemberThatCannotBe(t *testing.T) {
+	w := newWorld(t)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
+	w.create(t, g1)
+	inSubnet("10.77.0.0/29", "10.0.0.0/8")(w)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.7": ctltest.Hop(3, "eth3", 1500, 7), "10.77.0.4": {Own: true}})
+	for ip, want := range map[string]string{
+		"10.77.0.7": "line 10: the member's ip 10.77.0.7 is the broadcast address of 10.77.0.0/29; write the host's",
+		"10.77.0.4": "line 10: the member at 10.77.0.4 has an address of this box; write the host's",
+	} {
+		if _, err := w.Update(t.Context(), "g1", []byte(g1+strings.Replace(receiver4, "10.77.0.4", ip, 1))); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", ip, err)
+		}
+	}
+	w.expect(t, withG1)
 }

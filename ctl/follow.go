@@ -1,10 +1,53 @@
 package ctl
 
 import (
+	"context"
 	"net/netip"
+	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
+	"github.com/rocast/rocast/ctl/ports"
 )
+
+// lookAgainEvery is how often the ports are looked at when no link changes: a number of queues changes without a word, and
+// so do the counts the data path warns about.
+const lookAgainEvery = time.Second
+
+// followPorts opens and closes ports as their interfaces come and go, until ctx is done.
+func (c *Controller) followPorts(ctx context.Context) error {
+	ticker := time.NewTicker(lookAgainEvery)
+	defer ticker.Stop()
+	for {
+		c.refreshPorts()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.NextHops.Links():
+		case <-ticker.C:
+		}
+	}
+}
+
+// refreshPorts looks at the ports, and plans the groups anew whose members are reached differently by what is found.
+func (c *Controller) refreshPorts() {
+	list, warnings := c.Switch.Refresh() // may take a while: nothing is locked
+	for _, sentence := range warnings {
+		c.Log.Warn("data path", zap.String("warning", sentence))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.ports
+	c.ports = ports.New(list)
+	if c.ports.Equal(was) {
+		return
+	}
+	c.ports.LogChanges(c.Log, was)
+	// In one go with c.ports: a hop never names a port that is not there.
+	c.replanFor(c.NextHops.SetPorts(c.ports.Open()))
+}
 
 // hopsChanged plans the groups anew whose members are reached differently now.
 func (c *Controller) hopsChanged(addrs []netip.Addr) {
@@ -14,42 +57,38 @@ func (c *Controller) hopsChanged(addrs []netip.Addr) {
 }
 
 func (c *Controller) replanFor(addrs []netip.Addr) {
-	concerned := map[*group]struct{}{}
-	for _, addr := range addrs {
-		for g := range c.users[addr] {
-			concerned[g] = struct{}{}
+	for g := range c.index.reachedBy(addrs) {
+		if g.published != nil {
+			c.replan(g)
+		} else {
+			c.retry(g)
 		}
-	}
-	for g := range concerned {
-		c.replan(g)
 	}
 }
 
 func (c *Controller) replan(g *group) {
-	if g.published == nil {
-		c.retry(g)
-		return
-	}
 	was := g.plan
-	if err := c.replace(g, c.planner().plan(g.file)); err != nil {
+	if err := c.replace(g, c.plan(g.file)); err != nil {
 		c.Log.Error("group goes on with its old next hops", zap.String("group", g.name), zap.Error(err))
 		return
 	}
-	c.logLegs(g, was, g.plan)
-	if err := c.own(g); err != nil {
-		c.Log.Error("group's IP is not owned everywhere", zap.String("group", g.name), zap.Error(err))
-	}
+	c.logLegs(g, &was)
+	c.ownLogged(g)
 }
 
-// retry sets a group up that failed before.
-func (c *Controller) retry(g *group) {
-	c.untrack(g)
-	if err := c.resume(g); err != nil {
-		g.problem = willBeRetried(err).Error()
-		c.track(g)
-		return
+// logLegs logs how the ways to a group's members changed.
+func (c *Controller) logLegs(g *group, was *plan.Plan) {
+	before := map[*groupfile.Member]*plan.Leg{}
+	for l := range was.Members() {
+		before[l.Member] = l
 	}
-	g.problem = ""
-	c.keepChronicle(g)
-	c.Log.Info("group restored at last", zap.String("group", g.name))
+	for l := range g.plan.Members() {
+		who := []zap.Field{zap.String("group", g.name), zap.Stringer("member", l.Dst)}
+		switch b := before[l.Member]; {
+		case !l.Waits() && (b.Leg != l.Leg || b.Waits()):
+			c.Log.Info("member reachable", append(who, zap.String("port", l.Hop.PortName))...)
+		case l.Waits() && b.Reason != l.Reason:
+			c.Log.Warn("member unreachable; its frames flow again when that changes", append(who, zap.String("reason", l.Reason))...)
+		}
+	}
 }

@@ -8,26 +8,24 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
 )
 
 // begin plans a group and publishes it, then makes the box own its IP: ARP is not answered before the table is ready.
-// check may refuse the plan. After an error nothing has changed.
-func (c *Controller) begin(g *group, check func(*group, plan) error) (err error) {
+// After an error nothing has changed.
+func (c *Controller) begin(g *group) (err error) {
+	if err := c.index.refuseSharedQP(g.file, g); err != nil {
+		return err
+	}
 	c.track(g)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.end(g))
 		}
 	}()
-	p := c.planner().plan(g.file)
-	if check != nil {
-		if err := check(g, p); err != nil {
-			return err
-		}
-	}
-	if err := c.publish(g, p); err != nil {
+	if err := c.publish(g, c.plan(g.file)); err != nil {
 		return err
 	}
 	return c.own(g)
@@ -38,7 +36,7 @@ func (c *Controller) end(g *group) error {
 	var errs []error
 	if g.published != nil {
 		errs = append(errs, c.Switch.Remove(g.id))
-		g.published = nil
+		g.published, g.plan = nil, plan.Plan{}
 	}
 	for place := range g.held {
 		errs = append(errs, c.Addresses.Release(place))
@@ -48,8 +46,10 @@ func (c *Controller) end(g *group) error {
 	return errors.Join(errs...)
 }
 
-func (c *Controller) publish(g *group, p plan) error {
-	next := g.build(p)
+func (c *Controller) plan(f *groupfile.File) plan.Plan { return plan.Make(f, c.ports, c.NextHops.Hop) }
+
+func (c *Controller) publish(g *group, p plan.Plan) error {
+	next := g.build(&p)
 	id, err := c.Switch.Add(next)
 	if err != nil {
 		return takenQPN(g.file, err)
@@ -66,13 +66,13 @@ func takenQPN(f *groupfile.File, err error) error {
 	return err
 }
 
-// replace publishes a group's new plan where frames would go another way by it. What was merged is kept.
-func (c *Controller) replace(g *group, p plan) error {
-	if g.plan.sameLegs(p) {
+// replace publishes a group's new plan if frames would go another way by it. What was merged is kept.
+func (c *Controller) replace(g *group, p plan.Plan) error {
+	if g.plan.SameLegs(&p) {
 		g.plan = p
 		return nil
 	}
-	next := g.build(p)
+	next := g.build(&p)
 	if err := c.Switch.Replace(g.id, next); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (c *Controller) replace(g *group, p plan) error {
 
 // own makes the box own the group's IP where its plan needs it, and there alone.
 func (c *Controller) own(g *group) error {
-	wanted := g.plan.places(g.file)
+	wanted := g.plan.Places(g.file)
 	var errs []error
 	for place := range wanted {
 		if g.held[place] {
@@ -106,58 +106,37 @@ func (c *Controller) own(g *group) error {
 	return errors.Join(errs...)
 }
 
-// track follows the hops of a group.
+// ownLogged is own for a group that runs: it goes on without its IP.
+func (c *Controller) ownLogged(g *group) {
+	if err := c.own(g); err != nil {
+		c.Log.Error("group's IP is not on every interface that needs it", zap.String("group", g.name), zap.Error(err))
+	}
+}
+
+// track enters a group into the index and follows its members' next hops.
 func (c *Controller) track(g *group) {
-	for _, addr := range targets(g.file) {
+	c.index.add(g)
+	c.followHops(g.file)
+}
+
+// trackFailed does so for a group that is tried again, and leaves its QPs to others.
+func (c *Controller) trackFailed(g *group) {
+	c.index.addFailed(g)
+	c.followHops(g.file)
+}
+
+func (c *Controller) followHops(f *groupfile.File) {
+	for _, addr := range plan.Targets(f) {
 		c.NextHops.Track(addr)
-		if c.users[addr] == nil {
-			c.users[addr] = map[*group]struct{}{}
-		}
-		c.users[addr][g] = struct{}{}
 	}
 }
 
-func (c *Controller) isTracked(g *group) bool {
-	if g.file == nil {
-		return false
-	}
-	_, tracked := c.users[g.file.Source.IP][g]
-	return tracked
-}
-
+// untrack takes back either.
 func (c *Controller) untrack(g *group) {
-	if g.file == nil {
+	if g.file == nil || !c.index.remove(g) {
 		return
 	}
-	for _, addr := range targets(g.file) {
-		if _, tracked := c.users[addr][g]; !tracked {
-			continue
-		}
+	for _, addr := range plan.Targets(g.file) {
 		c.NextHops.Untrack(addr)
-		if delete(c.users[addr], g); len(c.users[addr]) == 0 {
-			delete(c.users, addr)
-		}
-	}
-}
-
-func (c *Controller) planner() *planner { return &planner{ports: c.ports, hop: c.NextHops.Hop} }
-
-// logLegs tells what became of the ways to a group's members between two plans.
-func (c *Controller) logLegs(g *group, was, is plan) {
-	for i, l := range is.legs {
-		if g.isTwin(i) {
-			continue
-		}
-		var before leg
-		if i < len(was.legs) {
-			before = was.legs[i]
-		}
-		log := c.Log.With(zap.String("group", g.name), zap.Stringer("member", l.Dst))
-		switch {
-		case !l.waits() && (before.Leg != l.Leg || before.waits()):
-			log.Info("member is reached", zap.String("port", l.hop.PortName))
-		case l.waits() && before.reason != l.reason:
-			log.Warn("member is waited for", zap.String("reason", l.reason))
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -52,7 +53,7 @@ func (c *Controller) restore(k store.Group) {
 	}
 	if err := c.resume(g); err != nil {
 		c.fail(g, willBeRetried(err))
-		c.track(g)
+		c.trackFailed(g)
 		return
 	}
 	// What a crash made of it. Without it the next crash makes the same of it again.
@@ -76,7 +77,7 @@ func (c *Controller) retryFailed() {
 		c.Log.Debug("a crash would find the last stop clean", zap.Error(err))
 	}
 	for _, g := range c.groups {
-		if g.published == nil && c.isTracked(g) {
+		if c.index.hasFailed(g) {
 			c.retry(g)
 		}
 	}
@@ -87,10 +88,10 @@ func (g *group) recall(k store.Group) (err error) {
 	if k.Idle {
 		return nil // nothing became of anybody: all begin with the first packet
 	}
-	if g.chronicle, err = readChronicle(k.State, g.file, k.Clean); err != nil {
+	if g.past, err = chronicle.Read(k.State, g.file, k.Clean); err != nil {
 		return err
 	}
-	if g.switched {
+	if g.past.Switched {
 		return errSwitched
 	}
 	return nil
@@ -102,24 +103,31 @@ var errSwitched = errors.New("its source had switched before the daemon ended, a
 
 // resume sets a kept group up: without those whose part was over, and with those still joining as such.
 func (c *Controller) resume(g *group) error {
-	if err := c.begin(g, nil); err != nil {
+	if err := c.begin(g); err != nil {
 		return err
 	}
-	comes := false
-	for _, r := range g.records {
-		if r.Standing == joining {
-			r.apart, comes = false, true
-		}
-	}
-	if !comes {
+	if !g.past.Resume() {
 		return nil
 	}
-	next := g.build(g.plan)
+	next := g.build(&g.plan)
 	if err := c.Switch.Replace(g.id, next); err != nil {
 		return errors.Join(err, c.end(g))
 	}
 	g.published = next
 	return nil
+}
+
+// retry sets a group up that failed before.
+func (c *Controller) retry(g *group) {
+	c.untrack(g)
+	if err := c.resume(g); err != nil {
+		g.problem = willBeRetried(err).Error()
+		c.trackFailed(g)
+		return
+	}
+	g.problem = ""
+	c.keepChronicle(g)
+	c.Log.Info("group restored at last", zap.String("group", g.name))
 }
 
 // fail notes why a kept group is not there. A sentence about the file may quote an R_Key in a wrong place: the log gets the

@@ -111,7 +111,7 @@ func TestAFileThatCannotBeReadCostsItsGroupAlone(t *testing.T) {
 func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
-	w.create(t, strings.NewReplacer("name: g1", "name: g2", "qpn: 1\n", "qpn: 2\n").Replace(g1))
+	w.create(t, anotherGroup("g2", 2))
 	w.Store.Close()
 	addresses := ctltest.NewAddresses()
 	addresses.Refuse(errors.New("not now")) // the first that is held: one of g1's

@@ -41,9 +41,9 @@ func groupText(i, receivers int) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: group-%06d\nip: 10.%d.%d.%d\nqpn: 1\nmtu: 1024\n", i, 78+i>>16, i>>8&0xFF, i&0xFF)
 	fmt.Fprintf(&b, "memory: {va: 0x10000, rkey: 0x77}\nmembers:\n")
-	fmt.Fprintf(&b, "  - {ip: %v, qpn: 17, psn: 1000, role: source}\n", hostAt(0))
+	fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: 1000, role: source}\n", hostAt(0), 2+i)
 	for k := range receivers {
-		fmt.Fprintf(&b, "  - {ip: %v, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0x1234}]}\n", hostAt(1+k))
+		fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0x1234}]}\n", hostAt(1+k), 2+i)
 	}
 	return []byte(b.String())
 }

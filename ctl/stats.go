@@ -1,8 +1,6 @@
 package ctl
 
 import (
-	"net"
-
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/dataplane"
 )
@@ -31,5 +29,3 @@ func portMAC(p dataplane.PortInfo) string {
 	}
 	return macText(p.MAC[:])
 }
-
-func macText(mac []byte) string { return net.HardwareAddr(mac).String() }

@@ -44,6 +44,7 @@ type Addresses interface {
 	Hold(address.Place) error
 	Release(address.Place) error
 	Local(netip.Addr) (bool, error)
+	Subnets(ifIndex int) ([]netip.Prefix, error)
 	Claimed(ctx context.Context, places []address.Place) (claim address.Claim, found bool)
 	Sweep() error
 	Run(ctx context.Context, told func(string)) error

@@ -3,12 +3,13 @@ package ctl
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
@@ -57,13 +58,18 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 		return yamldoc.Errorf(file.Lines["members"],
 			"members lacks %v, which is the source now; let another member send first, or leave it in", g.source.IP)
 	}
-	var comers []leg
-	for i, l := range c.planner().plan(file).receivers(file) {
-		if g.file.Receiver(file.Receivers[i].ID()) < 0 {
-			comers = append(comers, l)
-		}
+	if err := c.index.refuseSharedQP(file, g); err != nil {
+		return err
 	}
-	return c.refuseUnfit(&group{file: file}, plan{legs: comers})
+	p := c.plan(file)
+	return c.refuseMembers(file, func(yield func(*plan.Leg) bool) {
+		for l := range p.Members() {
+			isNew := l.Member.Role != groupfile.Source && g.file.Receiver(l.Member.ID()) < 0
+			if isNew && !yield(l) {
+				return
+			}
+		}
+	})
 }
 
 // regroup keeps the new version and then publishes it.
@@ -73,11 +79,11 @@ func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error 
 		return err
 	}
 	next := *g
-	next.file, next.chronicle, next.plan = file, g.next(g.file, file), c.planner().plan(file)
-	if err := c.keepNext(g, next.chronicle, text); err != nil {
+	next.file, next.past, next.plan = file, g.past.Next(g.file, file), c.plan(file)
+	if err := c.keepNext(g, next.past, text); err != nil {
 		return errors.Join(err, c.Store.Put(g.name, oldText), c.saveChronicle(g))
 	}
-	next.published = next.build(next.plan)
+	next.published = next.build(&next.plan)
 	if err := c.Switch.Replace(g.id, next.published); err != nil {
 		return errors.Join(takenQPN(file, err), c.Store.Put(g.name, oldText), c.saveChronicle(g))
 	}
@@ -90,31 +96,17 @@ func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error 
 	}
 	c.Log.Info("group updated", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("before", before),
 		zap.Int("waiting", g.waiting()))
-	if err := c.own(g); err != nil {
-		c.Log.Error("group's IP is not owned everywhere", zap.String("group", g.name), zap.Error(err))
-	}
+	c.ownLogged(g)
 	return nil
 }
 
 // keepNext keeps the text of a group's next version. The state goes first, and tells of the members of both versions: a crash
 // may leave either text, and what it says of nobody in that text means nothing.
-func (c *Controller) keepNext(g *group, next chronicle, text []byte) error {
+func (c *Controller) keepNext(g *group, next chronicle.Chronicle, text []byte) error {
 	both := *g
-	both.chronicle = g.chronicle.with(next)
+	both.past = g.past.With(next)
 	if err := c.saveChronicle(&both); err != nil {
 		return err
 	}
 	return c.Store.Put(g.name, text)
-}
-
-// saveChronicle keeps what a restart has to know of the group's members.
-func (c *Controller) saveChronicle(g *group) error {
-	if !g.kept {
-		return nil
-	}
-	text, err := g.chronicle.text()
-	if err != nil {
-		return fmt.Errorf("keep the state of group %s: %w", g.name, err)
-	}
-	return c.Store.PutState(g.name, text)
 }

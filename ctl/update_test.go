@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
@@ -210,7 +211,7 @@ func TestANoteSpeaksForThoseWhoJoinedTogether(t *testing.T) {
 	w.update(t, g1+receiver4+receiver4b)
 	w.news(feedback.NoteJoined, "10.77.0.4", 1, 1234)
 	g := w.groups["g1"]
-	if a, b := g.standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 1}), g.standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 2}); a != joined || b != joining {
+	if a, b := g.past.Standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 1}), g.past.Standing(groupfile.ID{IP: addr("10.77.0.4"), RemoteQPN: 2}); a != chronicle.Joined || b != chronicle.Joining {
 		t.Errorf("%s, %s", a, b)
 	}
 }
@@ -372,7 +373,7 @@ func TestWhoLeavesIsOutUntilTheFileSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := w.groups["g1"]
-	if err := w.keepNext(g, g.next(g.file, file), []byte(without)); err == nil {
+	if err := w.keepNext(g, g.past.Next(g.file, file), []byte(without)); err == nil {
 		t.Fatal("kept")
 	}
 	w = w.restart(t, false)

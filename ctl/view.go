@@ -3,10 +3,12 @@ package ctl
 import (
 	"encoding/binary"
 	"maps"
+	"net"
 	"slices"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -31,31 +33,6 @@ func (c *Controller) Group(name string) (api.Group, error) {
 		return c.view(g), nil
 	}
 	return api.Group{}, noGroup(name)
-}
-
-// waiting counts the legs that nothing gets through to.
-func (g *group) waiting() int {
-	n := 0
-	for i, l := range g.plan.legs {
-		if l.waits() && !g.isTwin(i) && g.ended(i) == nil {
-			n++
-		}
-	}
-	return n
-}
-
-// isTwin says whether leg i is one that the same member has again, as a receiver.
-func (g *group) isTwin(i int) bool { return i == 0 && g.file.Source.Role == groupfile.Both }
-
-// ended is the record of the member at leg i if its part in the group is over.
-func (g *group) ended(i int) *record {
-	if i == 0 {
-		return nil
-	}
-	if r := g.records[g.file.Receivers[i-1].ID()]; r != nil && r.Standing.isOut() {
-		return r
-	}
-	return nil
 }
 
 func summary(g *group) api.GroupSummary {
@@ -92,18 +69,12 @@ func (c *Controller) view(g *group) api.Group {
 	if state.Started && state.Sent != f.Source.FirstPSN.Prev() {
 		v.Progress = &api.Progress{Sent: uint32(state.Sent), Position: uint32(state.Pos), Merged: uint32(state.Merged)}
 	}
-	if f.Source.Role == groupfile.Source {
-		v.Members = append(v.Members, member(f.Source, g.reach(0)))
-	}
-	for i, m := range f.Receivers {
-		reach := g.reach(1 + i)
-		if g.published != nil {
-			g.addProgress(&reach, state, g.published.FindPath(m.IP, m.RemoteQPN))
-			if m.ID() == g.source && reach.State != api.LeftOut {
-				reach.Part = "source"
-			}
+	for l := range g.legs().Members() {
+		reach := g.reach(l)
+		if l.Member.Role != groupfile.Source && g.published != nil && reach.State != api.LeftOut {
+			g.addProgress(&reach, l.Member, state)
 		}
-		v.Members = append(v.Members, member(m, reach))
+		v.Members = append(v.Members, member(l.Member, reach))
 	}
 	return v
 }
@@ -122,7 +93,7 @@ func policy(p feedback.Policy) *api.Policy {
 	return v
 }
 
-func member(m groupfile.Member, reach api.Reach) api.Member {
+func member(m *groupfile.Member, reach api.Reach) api.Member {
 	v := api.Member{
 		IP: m.IP.String(), QPN: uint32(m.QPN), PSN: uint32(m.FirstPSN), Role: m.Role.String(),
 		RemoteQPN: uint32(m.RemoteQPN), Reach: reach,
@@ -142,24 +113,15 @@ func region(r mft.Region) api.Region {
 	return api.Region{VA: api.Hex(r.VA), Length: r.Length, RKey: &rkey}
 }
 
-// leg is a leg of the group's plan; a group that failed has none.
-func (g *group) leg(i int) leg {
-	if g.published == nil {
-		return leg{Leg: mft.Leg{Port: mft.NoPort}, reason: "the group failed"}
-	}
-	return g.plan.legs[i]
-}
-
-func (g *group) reach(i int) api.Reach {
-	l := g.leg(i)
-	if r := g.ended(i); r != nil {
-		return api.Reach{State: api.LeftOut, Reason: r.mend(), Part: string(r.Standing)}
+func (g *group) reach(l *plan.Leg) api.Reach {
+	if r := g.ended(l.Member); r != nil {
+		return api.Reach{State: api.LeftOut, Reason: r.Mend(), Part: string(r.Standing)}
 	}
 	if !l.Resolved() {
-		return api.Reach{State: api.Waiting, Reason: l.reason}
+		return api.Reach{State: api.Waiting, Reason: l.Reason}
 	}
-	r := api.Reach{State: api.Ready, Reason: l.reason, Port: l.hop.PortName, MAC: macText(l.L2[:6])}
-	if l.waits() {
+	r := api.Reach{State: api.Ready, Reason: l.Reason, Port: l.Hop.PortName, MAC: macText(l.L2[:6])}
+	if l.Waits() {
 		r.State = api.Waiting
 	}
 	const macs, tagBytes, etherTypeBytes = 12, 4, 2
@@ -169,23 +131,22 @@ func (g *group) reach(i int) api.Reach {
 	return r
 }
 
-// addProgress adds how far a path is.
-func (g *group) addProgress(r *api.Reach, state dataplane.GroupState, path int) {
-	if path < 0 || path >= len(state.Paths) {
-		return
+// addProgress adds how far a receiver is.
+func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.GroupState) {
+	if path := g.published.FindPath(m.IP, m.RemoteQPN); path >= 0 && path < len(state.Paths) {
+		p := state.Paths[path]
+		r.Part = p.Part.String()
+		hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.file.Source.FirstPSN.Prev()
+		if hasSpoken {
+			acked := uint32(p.Acked)
+			r.Acked = &acked
+		}
+		if p.Pending != 0 {
+			r.Pending = p.Pending.String()
+		}
 	}
-	p := state.Paths[path]
-	if r.State == api.LeftOut {
-		return
-	}
-	r.Part = p.Part.String()
-	hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.file.Source.FirstPSN.Prev()
-	if hasSpoken {
-		acked := uint32(p.Acked)
-		r.Acked = &acked
-	}
-	if p.Pending != 0 {
-		r.Pending = p.Pending.String()
+	if m.ID() == g.source {
+		r.Part = "source"
 	}
 }
 
@@ -196,3 +157,5 @@ func counters(list []dataplane.Counter) api.Counters {
 	}
 	return counts
 }
+
+func macText(mac []byte) string { return net.HardwareAddr(mac).String() }

@@ -29,7 +29,7 @@ func TestGroupCreate(t *testing.T) {
 	d := startDaemon(t)
 	golden(t, "group_create.txt", d.must(t, "group", "create", "-f", "testdata/g1.yaml"))
 	var g api.Group
-	d.mustJSON(t, &g, "group", "create", "--file", writeFile(t, "name: g1", "name: g2", "qpn: 1 ", "qpn: 2 "))
+	d.mustJSON(t, &g, "group", "create", "--file", writeFile(t, "name: g1", "name: g2", "qpn: 1 ", "qpn: 2 ", "qpn: 17", "qpn: 27", "qpn: 18", "qpn: 28", "qpn: 19", "qpn: 29"))
 	if g.Name != "g2" || g.State != api.Ready || len(g.Members) != 3 {
 		t.Errorf("%+v", g)
 	}

@@ -111,7 +111,6 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: c.Perftest,
 	})
 	s.close = append(s.close, s.controller.Close)
-	s.controller.LogPorts()
 	return s.controller.Restore()
 }
 

@@ -23,12 +23,12 @@ import (
 // network reserved for documentation.
 const notOwned = `name: g1
 addressing: virtual-qpn
-ip: 192.0.2.2
+ip: 198.51.100.2
 qpn: 5
 mtu: 1024
 members:
-  - {ip: 192.0.2.1, qpn: 17, psn: 1000, role: source}
-  - {ip: 192.0.2.2, qpn: 18, psn: 5}
+  - {ip: 198.51.100.1, qpn: 17, psn: 1000, role: source}
+  - {ip: 198.51.100.2, qpn: 18, psn: 5}
 `
 
 // twin opens a data path in memory.

@@ -98,7 +98,7 @@ func TestPortsComeAndGoUnderTheDaemon(t *testing.T) {
 		t.Errorf("after the stop a program is still there:\n%s", links)
 	}
 	log := p.log.String()
-	for _, want := range []string{`port is gone, and taken when that is mended	{"port": "eth3"`, `port is gone, and taken when that is mended	{"port": "eth2"`} {
+	for _, want := range []string{`port unavailable; opens when the interface can be used	{"port": "eth3"`, `port unavailable; opens when the interface can be used	{"port": "eth2"`} {
 		if strings.Count(log, want) != 1 {
 			t.Errorf("not told once: %s\n%s", want, log)
 		}

@@ -62,6 +62,8 @@ func (k *fakeKernel) marked() (map[note]bool, error) {
 	return marked, nil
 }
 
+func (k *fakeKernel) subnets(int) ([]netip.Prefix, error) { return nil, nil }
+
 func (k *fakeKernel) name(ifIndex int) (string, error) {
 	if name, ok := names[ifIndex]; ok {
 		return name, nil

@@ -19,6 +19,8 @@ type kernel interface {
 	// places are the interfaces that have an IP, whatever the prefix, without those where it carries the package's mark: what
 	// a crash left there and no note tells of is nobody's.
 	places(netip.Addr) ([]Place, error)
+	// subnets are those of an interface's addresses: see Owner.Subnets.
+	subnets(ifIndex int) ([]netip.Prefix, error)
 	// marked are the addresses that may be the package's: they carry its mark, or the kernel knows no marks.
 	marked() (map[note]bool, error)
 	name(ifIndex int) (string, error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,36 @@ func TestTheKernelAnswersForTheGroupIP(t *testing.T) {
 	must(t, o.Release(p))
 	if got, want := shown(t, box, "eth1"), "10.77.0.254/24"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+	must(t, o.Close())
+}
+
+func TestAnInterfacesSubnetsAreThoseOfItsHosts(t *testing.T) {
+	box := netns.New(t)
+	port, other := netns.Veth(t, box, "eth1", box, "eth2", netns.VethOptions{})
+	must(t, port.NS.Sysctl("net.ipv6.conf.eth1.disable_ipv6", "0"))
+	for _, args := range []string{
+		"10.77.0.254/24 dev eth1", "10.78.1.254/23 dev eth1", "10.79.0.1/32 dev eth1", "10.80.0.1 peer 10.81.0.1/30 dev eth1",
+		"fd00::fe/64 dev eth1 nodad", "10.99.0.1/24 dev eth2",
+	} {
+		if _, err := box.Exec("ip", strings.Fields("addr add "+args)...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := openIn(t, box, t.TempDir())
+	must(t, o.Hold(Place{port.Index, group}))
+	nets, err := o.Subnets(port.Index)
+	must(t, err)
+	var got []string
+	for _, n := range nets {
+		got = append(got, n.String())
+	}
+	slices.Sort(got)
+	if want := "10.77.0.0/24 10.78.0.0/23 10.81.0.0/30 fd00::/64"; strings.Join(got, " ") != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	if nets, err := o.Subnets(other.Index); err != nil || len(nets) != 1 {
+		t.Errorf("eth2: %v, %v", nets, err)
 	}
 	must(t, o.Close())
 }

@@ -15,7 +15,8 @@ import (
 type assigned struct {
 	Place
 	bits  int
-	proto int // its mark
+	net   netip.Prefix // the subnet it is in; where the address has a peer, the peer's
+	proto int          // its mark
 }
 
 func (k *netlinkKernel) list() ([]assigned, error) {
@@ -58,7 +59,21 @@ func parse(data []byte) (assigned, bool) {
 	}
 	ip, ok := netip.AddrFromSlice(local)
 	a.IP = ip
+	if peer, known := netip.AddrFromSlice(address); known {
+		a.net, _ = peer.Prefix(a.bits)
+	}
 	return a, ok
+}
+
+func (k *netlinkKernel) subnets(ifIndex int) ([]netip.Prefix, error) {
+	list, err := k.list()
+	var nets []netip.Prefix
+	for _, a := range list {
+		if a.IfIndex == ifIndex && a.net.IsValid() && !a.net.IsSingleIP() && !a.IP.IsLinkLocalUnicast() {
+			nets = append(nets, a.net)
+		}
+	}
+	return nets, err
 }
 
 func (k *netlinkKernel) places(ip netip.Addr) ([]Place, error) {

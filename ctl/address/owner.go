@@ -188,6 +188,15 @@ func (o *Owner) Local(ip netip.Addr) (bool, error) {
 	return false, nil
 }
 
+// Subnets are the networks that an interface's addresses are in, host addresses (/32, /128) and link-local ones left out.
+func (o *Owner) Subnets(ifIndex int) ([]netip.Prefix, error) {
+	nets, err := o.kernel.subnets(ifIndex)
+	if err != nil {
+		return nil, fmt.Errorf("look the addresses of interface %d up: %w", ifIndex, err)
+	}
+	return nets, nil
+}
+
 // Close gives everything back. Run must have returned.
 func (o *Owner) Close() error {
 	o.mu.Lock()

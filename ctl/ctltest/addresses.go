@@ -21,12 +21,17 @@ type Addresses struct {
 	Box map[netip.Addr]bool
 	// Claims are those of other hosts.
 	Claims map[netip.Addr]address.Claim
-	asked  int
+	// Networks are the subnets of every interface.
+	Networks []netip.Prefix
+	asked    int
 }
 
-// NewAddresses returns Addresses of a box that has none.
+// NewAddresses returns Addresses of a box that has none, in 10.0.0.0/8 and the loopback's subnet.
 func NewAddresses() *Addresses {
-	return &Addresses{held: map[address.Place]int{}, Box: map[netip.Addr]bool{}, Claims: map[netip.Addr]address.Claim{}}
+	return &Addresses{
+		held: map[address.Place]int{}, Box: map[netip.Addr]bool{}, Claims: map[netip.Addr]address.Claim{},
+		Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8")},
+	}
 }
 
 // Refuse makes the next Hold fail.
@@ -77,6 +82,8 @@ func (a *Addresses) Release(p address.Place) error {
 }
 
 func (a *Addresses) Local(ip netip.Addr) (bool, error) { return a.Box[ip], nil }
+
+func (a *Addresses) Subnets(int) ([]netip.Prefix, error) { return a.Networks, nil }
 
 // Claimed asks nobody for what is held, as the real one.
 func (a *Addresses) Claimed(_ context.Context, places []address.Place) (claim address.Claim, found bool) {

@@ -12,6 +12,8 @@ import (
 const (
 	max24        = 1<<24 - 1
 	multicastQPN = max24 // IBTA vol 1: the dest QPN of a multicast packet
+	// classE is the first byte from which IPv4 addresses are reserved (RFC 1112), 255.255.255.255 among them.
+	classE = 240
 )
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
@@ -36,7 +38,7 @@ func unicast(v yamldoc.Value) (netip.Addr, error) {
 		return addr, v.Errorf("%v is class D (multicast): hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet", addr)
 	case addr.IsMulticast():
 		return addr, v.Errorf("%v is multicast: hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet", addr)
-	case addr.IsUnspecified() || addr.IsLoopback() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) || addr.Is4() && addr.As4()[0] == 0:
+	case addr.IsUnspecified() || addr.IsLoopback() || addr.Is4() && (addr.As4()[0] == 0 || addr.As4()[0] >= classE):
 		return addr, v.Errorf("%v is no address a host on the network can have; write a unicast address", addr)
 	case addr.Is6() && addr.IsLinkLocalUnicast():
 		return addr, v.Errorf("%v is link-local, which names no route; write a global or unique local address", addr)

@@ -16,6 +16,7 @@ type Hop struct {
 	L2Bytes   uint8    // of L2 that are used: 14, 18 or 22
 	Interface int      // ifindex of the interface the route names: a port, or a bridge or VLAN above one; 0: no route
 	Down      bool     // the port is known, and nothing gets through it: Reason says why
+	Own       bool     // the address is the box's own; no port
 	// Reason is a sentence that says why the port is not known; with a known port, what casts doubt on it; else "".
 	Reason string
 }

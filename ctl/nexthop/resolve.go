@@ -71,6 +71,8 @@ func (r *resolver) resolve(to netip.Addr, was *finding, insist bool) *finding {
 		w.seen = w.at
 	}
 	switch {
+	case errors.Is(err, errOwn):
+		w.Hop = Hop{Own: true, Reason: err.Error()}
 	case errors.Is(err, errElsewhere):
 		w.Hop = Hop{Reason: err.Error()}
 	case err != nil:
@@ -87,7 +89,7 @@ func (w *walk) walk(insist bool) (doubt string, err error) {
 		return "", fmt.Errorf("no route to %v (%w); add one with ip route", w.to, err)
 	}
 	if route.local {
-		return "", fmt.Errorf("%v is this box's own address; write the host's", w.to)
+		return "", fmt.Errorf("%v %w; write the host's", w.to, errOwn)
 	}
 	w.Interface, w.next = route.ifIndex, w.to
 	if route.gateway.IsValid() {
@@ -177,6 +179,8 @@ func (w *walk) descend(l link) (doubt string, err error) {
 	}
 	return "", fmt.Errorf("%v is reached through more than %d interfaces, one below the other, from %s on", w.to, maxDepth, first.name)
 }
+
+var errOwn = errors.New("is this box's own address")
 
 // errElsewhere is wrapped when the way leads to an interface that rocast has nothing to do with. Such an interface is no
 // place for a group's IP either, so the hop does not name it.

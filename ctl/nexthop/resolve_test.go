@@ -84,8 +84,9 @@ func TestTheWayDown(t *testing.T) {
 			if c.set != nil {
 				c.set(k)
 			}
-			if got := describe(newResolver(k).resolve(c.to, nil, false).Hop); got != c.want {
-				t.Errorf("\ngot  %s\nwant %s", got, c.want)
+			hop := newResolver(k).resolve(c.to, nil, false).Hop
+			if got := describe(hop); got != c.want || hop.Own != (c.to == ownIP) {
+				t.Errorf("\ngot  %s (own %v)\nwant %s", got, hop.Own, c.want)
 			}
 		})
 	}

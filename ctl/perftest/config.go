@@ -47,7 +47,9 @@ func (c *Config) check() error {
 }
 
 func checkAddress(what string, ip netip.Addr) error {
-	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() {
+	const classE = 240 // the first byte of reserved IPv4 addresses (RFC 1112)
+	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() ||
+		ip.Is4() && ip.As4()[0] >= classE {
 		return fmt.Errorf("%s %v is no unicast address that packets can be routed to", what, ip)
 	}
 	return nil

@@ -22,6 +22,8 @@ func TestConfigMistakes(t *testing.T) {
 		{"fd77::100", "fd77::2 fd77::3", ""},
 		{"10.77.0.100", "", "there are no receivers; name at least one"},
 		{"224.0.0.9", "10.77.0.2", "group IP 224.0.0.9 is no unicast address that packets can be routed to"},
+		{"255.255.255.255", "10.77.0.2", "group IP 255.255.255.255 is no unicast address that packets can be routed to"},
+		{"10.77.0.100", "240.0.0.2", "receiver 240.0.0.2 is no unicast address that packets can be routed to"},
 		{"0.0.0.0", "10.77.0.2", "group IP 0.0.0.0 is no unicast address that packets can be routed to"},
 		{"::ffff:10.77.0.100", "10.77.0.2", "group IP ::ffff:10.77.0.100 is no unicast address that packets can be routed to"},
 		{"fd77::100", "fe80::2", "receiver fe80::2 is no unicast address that packets can be routed to"},

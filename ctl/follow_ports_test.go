@@ -62,7 +62,7 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 		t.Errorf("frames still go to %+v", p)
 	}
 	w.refreshPorts()
-	want := []string{"port is gone, and taken when that is mended eth2", "member is waited for"}
+	want := []string{"port unavailable; opens when the interface can be used eth2", "member unreachable; its frames flow again when that changes"}
 	if diff := cmp.Diff(want, w.told(zapcore.InfoLevel)); diff != "" {
 		t.Errorf("told once: %s", diff)
 	}
@@ -79,14 +79,14 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 	if p := w.published(t).Paths[0]; p.Port != 1 {
 		t.Errorf("frames go to port %d", p.Port)
 	}
-	if diff := cmp.Diff([]string{"port eth2", "member is reached eth2"}, w.told(zapcore.InfoLevel)); diff != "" {
+	if diff := cmp.Diff([]string{"port opened eth2", "member reachable eth2"}, w.told(zapcore.InfoLevel)); diff != "" {
 		t.Error(diff)
 	}
 
 	w.sw.SetPort(1, dataplane.PortDown, 42)
 	w.sw.Warn("a warning")
 	w.refreshPorts()
-	if diff := cmp.Diff([]string{"a warning", "port is down eth2"}, w.told(zapcore.WarnLevel)); diff != "" {
+	if diff := cmp.Diff([]string{"data path", "link down eth2"}, w.told(zapcore.WarnLevel)); diff != "" {
 		t.Error(diff)
 	}
 	if g := w.group(t); g.State != api.Ready {

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -49,25 +50,18 @@ func (c *Controller) hear(news ...dataplane.Note) {
 	}
 }
 
-// keepChronicle is saveChronicle for a group that runs, which nothing on a disk may stop.
-func (c *Controller) keepChronicle(g *group) {
-	if err := c.saveChronicle(g); err != nil {
-		c.Log.Error("what became of a member will not be known after a crash", zap.String("group", g.name), zap.Error(err))
-	}
-}
-
 // take notes what a piece of news means for a restart.
 func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 	id := groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}
 	switch n.What {
 	case feedback.NoteSource:
-		changed = !g.switched
-		g.switched, g.source = true, id
+		changed = !g.past.Switched
+		g.past.Switched, g.source = true, id
 	case feedback.NoteJoined:
-		changed = g.joinedAt(id, n.PSN)
+		changed = g.past.Joined(id, n.PSN)
 	case feedback.NoteEvicted, feedback.NoteBehind:
 		if g.file.Receiver(id) >= 0 {
-			g.set(id, record{Standing: map[feedback.Note]standing{feedback.NoteEvicted: evicted, feedback.NoteBehind: behind}[n.What], PSN: n.PSN})
+			g.past.Out(id, map[feedback.Note]chronicle.Standing{feedback.NoteEvicted: chronicle.Evicted, feedback.NoteBehind: chronicle.Behind}[n.What], n.PSN)
 		}
 		c.lookAround(g)
 		changed = true
@@ -82,14 +76,14 @@ func (c *Controller) lookAround(g *group) {
 		return
 	}
 	look := func(id groupfile.ID, path int) {
-		if path < 0 || path >= len(state.Paths) || g.standing(id).isOut() {
+		if path < 0 || path >= len(state.Paths) || g.past.Standing(id).IsOut() {
 			return
 		}
 		switch p := state.Paths[path]; p.Part {
 		case feedback.PartBehind:
-			g.set(id, record{Standing: behind, PSN: p.Acked.Next()})
+			g.past.Out(id, chronicle.Behind, p.Acked.Next())
 		case feedback.PartGone:
-			g.set(id, record{Standing: evicted, PSN: p.Acked.Next()})
+			g.past.Out(id, chronicle.Evicted, p.Acked.Next())
 		}
 	}
 	for _, m := range g.file.Receivers {

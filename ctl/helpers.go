@@ -203,7 +203,7 @@ func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (release fun
 	if len(unreached) > 0 {
 		return nil, errors.Join(unreached...)
 	}
-	if err := p.refuseTaken(context.Background(), ip, places); err != nil {
+	if err := p.refuseIP(context.Background(), ip, places); err != nil {
 		return nil, err
 	}
 	for _, place := range places {

@@ -1,0 +1,114 @@
+package chronicle
+
+import (
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
+)
+
+// Chronicle is the records of one group's receivers. The zero value is that of a new group.
+type Chronicle struct {
+	records map[groupfile.ID]*Record
+	// Switched: another member than the first source has sent. Where each member's PSNs were then only the data path knows.
+	Switched bool
+}
+
+// Standing returns a receiver's standing, "" if it has none.
+func (c *Chronicle) Standing(id groupfile.ID) Standing {
+	if r := c.records[id]; r != nil {
+		return r.Standing
+	}
+	return ""
+}
+
+// Ended returns the record of a receiver that takes part no longer, nil for any other one.
+func (c *Chronicle) Ended(id groupfile.ID) *Record {
+	if r := c.records[id]; r != nil && r.Standing.IsOut() {
+		return r
+	}
+	return nil
+}
+
+// IsApart says whether the published group lacks the receiver.
+func (c *Chronicle) IsApart(id groupfile.ID) bool {
+	r := c.records[id]
+	return r != nil && r.apart
+}
+
+// FirstPSN returns the PSN that receiver m's QP expects when the source sends its first PSN. For a receiver that joined before
+// the daemon's start that is the PSN its QP would have expected then. It must not change while the group is published: the data
+// path takes a path with another first PSN for another QP.
+func (c *Chronicle) FirstPSN(source groupfile.Member, m groupfile.Member) roce.PSN {
+	r := c.records[m.ID()]
+	if r == nil || r.since == nil {
+		return m.FirstPSN
+	}
+	return source.FirstPSN.Add(m.FirstPSN.Sub(*r.since))
+}
+
+// Out records that a receiver takes part no longer, and the first PSN of the source that it lacks.
+func (c *Chronicle) Out(id groupfile.ID, s Standing, psn roce.PSN) {
+	c.set(id, Record{Standing: s, PSN: psn})
+}
+
+func (c *Chronicle) set(id groupfile.ID, r Record) {
+	if c.records == nil {
+		c.records = map[groupfile.ID]*Record{}
+	}
+	if before := c.records[id]; before != nil {
+		r.since = before.since
+	}
+	c.records[id] = &r
+}
+
+// Joined records that a receiver takes part since psn, and with it all receivers of the same or an earlier update: the data
+// path lets in all of them at once, and an event about one of them may be lost.
+func (c *Chronicle) Joined(id groupfile.ID, psn roce.PSN) (changed bool) {
+	first := c.records[id]
+	if first == nil || first.Standing != Joining {
+		return false
+	}
+	for _, r := range c.records {
+		if r.Standing == Joining && r.update <= first.update {
+			r.Standing, r.PSN = Joined, psn
+		}
+	}
+	return true
+}
+
+// Resume puts the receivers that were joining at a clean stop into the published group again, and says whether there are any.
+func (c *Chronicle) Resume() (any bool) {
+	for _, r := range c.records {
+		if r.Standing == Joining {
+			r.apart, any = false, true
+		}
+	}
+	return any
+}
+
+// Next is the chronicle of a group's next version f: receivers that have left are forgotten, new ones are joining.
+func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
+	update := 0
+	for _, r := range c.records {
+		update = max(update, r.update+1)
+	}
+	n := Chronicle{Switched: c.Switched}
+	for _, m := range f.Receivers {
+		if r := c.records[m.ID()]; r != nil {
+			n.set(m.ID(), *r)
+		} else if running.Receiver(m.ID()) < 0 {
+			n.set(m.ID(), Record{Standing: Joining, update: update})
+		}
+	}
+	return n
+}
+
+// With is what two chronicles record together; where both know a receiver the second one counts.
+func (c *Chronicle) With(next Chronicle) Chronicle {
+	both := Chronicle{Switched: c.Switched || next.Switched}
+	for _, records := range []map[groupfile.ID]*Record{c.records, next.records} {
+		for id, r := range records {
+			both.set(id, *r)
+		}
+	}
+	return both
+}

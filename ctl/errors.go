@@ -1,0 +1,29 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/yamldoc"
+)
+
+// apiError gives an error the form in which it leaves the daemon.
+func apiError(err error) error {
+	if e := (*api.Error)(nil); errors.As(err, &e) {
+		return e
+	}
+	if e := (*yamldoc.Error)(nil); errors.As(err, &e) {
+		return &api.Error{Kind: api.BadFile, Message: e.Message, Line: e.Line}
+	}
+	return api.Errorf(api.Internal, "%v", err)
+}
+
+func noGroup(name string) error {
+	return api.Errorf(api.NotFound, "there is no group %q; rocast group ls lists those there are", name)
+}
+
+// givenUp is the error of a request whose client has gone, or that the daemon's stop has cut off.
+func givenUp(ctx context.Context) error {
+	return api.Errorf(api.Internal, "the request ended before it was done (%v); nothing has changed", ctx.Err())
+}

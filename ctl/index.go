@@ -1,0 +1,82 @@
+package ctl
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/roce"
+)
+
+// index finds groups by their members. A QP has one peer, so it is in one group at most.
+type index struct {
+	byQP map[netip.Addr]map[roce.QPN]*group
+	// failed are the kept groups that are tried again. Their QPs may be in another group too: that may be why they failed.
+	failed map[*group]struct{}
+}
+
+func newIndex() index {
+	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, failed: map[*group]struct{}{}}
+}
+
+// refuseSharedQP refuses a file if a QP of it is in another group than except.
+func (x *index) refuseSharedQP(f *groupfile.File, except *group) error {
+	for _, m := range f.Members() {
+		if g := x.byQP[m.IP][m.QPN]; g != nil && g != except {
+			return yamldoc.Errorf(m.Line, "QP %d of %v is in group %s already, and a queue pair has one peer; write the number of another QP, or remove group %s",
+				m.QPN, m.IP, g.name, g.name)
+		}
+	}
+	return nil
+}
+
+func (x *index) add(g *group) {
+	for _, m := range g.file.Members() {
+		if x.byQP[m.IP] == nil {
+			x.byQP[m.IP] = map[roce.QPN]*group{}
+		}
+		x.byQP[m.IP][m.QPN] = g
+	}
+}
+
+func (x *index) addFailed(g *group) { x.failed[g] = struct{}{} }
+
+func (x *index) hasFailed(g *group) bool {
+	_, has := x.failed[g]
+	return has
+}
+
+// remove says whether the index had the group.
+func (x *index) remove(g *group) (had bool) {
+	if x.hasFailed(g) {
+		delete(x.failed, g)
+		return true
+	}
+	for _, m := range g.file.Members() {
+		if x.byQP[m.IP][m.QPN] != g {
+			continue
+		}
+		had = true
+		if delete(x.byQP[m.IP], m.QPN); len(x.byQP[m.IP]) == 0 {
+			delete(x.byQP, m.IP)
+		}
+	}
+	return had
+}
+
+// reachedBy returns the groups with a member at one of the addresses.
+func (x *index) reachedBy(addrs []netip.Addr) map[*group]struct{} {
+	found := map[*group]struct{}{}
+	for _, addr := range addrs {
+		for _, g := range x.byQP[addr] {
+			found[g] = struct{}{}
+		}
+	}
+	for g := range x.failed {
+		if slices.ContainsFunc(g.file.Members(), func(m groupfile.Member) bool { return slices.Contains(addrs, m.IP) }) {
+			found[g] = struct{}{}
+		}
+	}
+	return found
+}

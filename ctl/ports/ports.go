@@ -1,0 +1,76 @@
+// Package ports is control's view of the interfaces that carry groups: which are open, and what changed.
+//
+// The data path opens and closes ports; this package opens none.
+package ports
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/dataplane"
+)
+
+// Set is the configured ports by name. A port whose interface is gone keeps its name.
+type Set map[string]dataplane.PortInfo
+
+// New returns the set of the data path's ports. It leaves their counters out, so that sets compare by state.
+func New(list []dataplane.PortInfo) Set {
+	s := Set{}
+	for _, p := range list {
+		p.PortCounters, p.Kernel = dataplane.PortCounters{}, nil
+		s[p.Name] = p
+	}
+	return s
+}
+
+// Equal says whether nothing has changed.
+func (s Set) Equal(other Set) bool {
+	return maps.EqualFunc(s, other, func(a, b dataplane.PortInfo) bool { return reflect.DeepEqual(a, b) })
+}
+
+// Open returns the ifindexes of the open ports.
+func (s Set) Open() (ifIndexes []int) {
+	for _, p := range s {
+		if p.State.Open() {
+			ifIndexes = append(ifIndexes, p.IfIndex)
+		}
+	}
+	slices.Sort(ifIndexes)
+	return ifIndexes
+}
+
+// ByIfIndex returns the open port on an interface. Interfaces may be renamed or have several names, so a hop's name is no key.
+func (s Set) ByIfIndex(ifIndex int) (p dataplane.PortInfo, found bool) {
+	for _, p := range s {
+		if p.State.Open() && p.IfIndex == ifIndex {
+			return p, true
+		}
+	}
+	return dataplane.PortInfo{}, false
+}
+
+// LogChanges logs what changed since was, which is empty at the start.
+func (s Set) LogChanges(log *zap.Logger, was Set) {
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		logChange(log.With(zap.String("port", name)), was[name], s[name])
+	}
+}
+
+func logChange(log *zap.Logger, was, is dataplane.PortInfo) {
+	switch {
+	case !is.State.Open():
+		if is.State != was.State || is.Reason != was.Reason {
+			log.Warn("port unavailable; opens when the interface can be used", zap.String("state", string(is.State)), zap.String("reason", is.Reason))
+		}
+	case is.Opened != was.Opened:
+		log.Info("port opened", zap.String("state", string(is.State)), zap.Int("ifindex", is.IfIndex),
+			zap.String("attach", is.Attach), zap.String("mode", is.Mode), zap.Int("queues", is.Queues), zap.Int("mtu", is.MTU))
+	case is.State == dataplane.PortDown && was.State == dataplane.PortUp:
+		log.Warn("link down")
+	case is.State == dataplane.PortUp && was.State == dataplane.PortDown:
+		log.Info("link up")
+	}
+}

@@ -1,0 +1,161 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/mft"
+)
+
+// What is refused here is what the file alone cannot tell. What may still come, like a host, is waited for instead. A group
+// that comes back after a restart is asked none of this: its QPs do not wait, and its IP is its own.
+
+// refuseKnown refuses a file whose name, or one of whose QPs, another group has.
+func (c *Controller) refuseKnown(f *groupfile.File) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.refuseNameTaken(f); err != nil {
+		return err
+	}
+	return c.index.refuseSharedQP(f, nil)
+}
+
+func (c *Controller) refuseNameTaken(f *groupfile.File) error {
+	if c.groups[f.Name] == nil {
+		return nil
+	}
+	return &api.Error{Kind: api.Exists, Line: f.Lines["name"],
+		Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name", f.Name, f.Name)}
+}
+
+// refuseNetwork refuses what does not fit the box and its network. It asks hosts, some tenths of a second long, so its caller
+// must not hold c.mu.
+func (c *Controller) refuseNetwork(ctx context.Context, f *groupfile.File) error {
+	c.mu.Lock()
+	p := c.plan(f)
+	c.mu.Unlock()
+	if err := c.refuseMembers(f, p.Members()); err != nil {
+		return err
+	}
+	if err := c.refuseGroupIP(ctx, f, &p); err != nil {
+		return yamldoc.Errorf(f.Lines["ip"], "%v", err)
+	}
+	return nil
+}
+
+// refuseMembers refuses members that the box can never reach as the file has it.
+func (c *Controller) refuseMembers(f *groupfile.File, members iter.Seq[*plan.Leg]) error {
+	subnets := map[int][]netip.Prefix{} // by interface: groups have many members behind few
+	for l := range members {
+		switch {
+		case l.Unfit:
+			return yamldoc.Errorf(f.Lines["mtu"], "mtu: %s", l.Reason)
+		case l.Hop.Own:
+			return yamldoc.Errorf(l.Member.Line, "the member at %v has an address of this box; write the host's", l.Member.IP)
+		case l.Hop.Interface == 0:
+			continue
+		}
+		known, asked := subnets[l.Hop.Interface]
+		if !asked {
+			var err error
+			if known, err = c.Addresses.Subnets(l.Hop.Interface); err != nil {
+				return err
+			}
+			subnets[l.Hop.Interface] = known
+		}
+		if err := refuseNoHost(l.Member.IP, known); err != nil {
+			return yamldoc.Errorf(l.Member.Line, "the member's ip %v %v; write the host's", l.Member.IP, err)
+		}
+	}
+	return nil
+}
+
+// refuseGroupIP refuses a group's IP that the group's addressing does not allow.
+func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *plan.Plan) error {
+	switch f.Addressing {
+	case mft.ByGroupIP:
+		err := c.refuseIP(ctx, f.IP, slices.Collect(maps.Keys(p.Places(f))))
+		if errors.Is(err, errOwnIP) {
+			err = fmt.Errorf("%w, or use addressing: switch-ip", err)
+		}
+		return err
+	case mft.BySwitchIP:
+		local, err := c.Addresses.Local(f.IP)
+		if err == nil && !local {
+			err = fmt.Errorf("ip %v is not this box's, and with addressing switch-ip members name the group by an address "+
+				"the box has; add it with ip addr add, or use addressing: group-ip", f.IP)
+		}
+		return err
+	}
+	return nil
+}
+
+var errOwnIP = errors.New("is this box's own; write an address that nobody has")
+
+// refuseIP refuses an IP that the box is to add to places, if hosts there could not use it, or if somebody has it.
+func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []address.Place) error {
+	local, err := c.Addresses.Local(ip)
+	if err != nil {
+		return err
+	}
+	if local {
+		return fmt.Errorf("ip %v %w", ip, errOwnIP)
+	}
+	if err := c.refuseOffSubnet(ip, places); err != nil {
+		return err
+	}
+	if claim, found := c.Addresses.Claimed(ctx, places); found {
+		return fmt.Errorf("ip %v is taken (%v); write an address that nobody has", ip, claim)
+	}
+	return nil
+}
+
+// refuseOffSubnet refuses an IP that is in none of the subnets of the places, where hosts would send its frames to a router. A
+// box without addresses there has no subnets to compare with.
+func (c *Controller) refuseOffSubnet(ip netip.Addr, places []address.Place) error {
+	var subnets []netip.Prefix
+	for _, p := range places {
+		more, err := c.Addresses.Subnets(p.IfIndex)
+		if err != nil {
+			return err
+		}
+		for _, s := range more {
+			if s.Addr().Is4() == ip.Is4() && !slices.Contains(subnets, s) {
+				subnets = append(subnets, s)
+			}
+		}
+	}
+	if err := refuseNoHost(ip, subnets); err != nil {
+		return fmt.Errorf("ip %v %w; write an address that nobody has", ip, err)
+	}
+	inside := func(s netip.Prefix) bool { return s.Contains(ip) }
+	if len(subnets) > 0 && !slices.ContainsFunc(subnets, inside) {
+		slices.SortFunc(subnets, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+		return fmt.Errorf("ip %v is in no subnet of the interfaces that lead to the members (%v); write an address of one that nobody has", ip, subnets)
+	}
+	return nil
+}
+
+// refuseNoHost refuses an IP that no host in one of the subnets can have.
+func refuseNoHost(ip netip.Addr, subnets []netip.Prefix) error {
+	for _, s := range subnets {
+		switch {
+		case !s.Contains(ip) || s.Bits() > ip.BitLen()-2: // a subnet of two addresses has two hosts (RFC 3021, RFC 6164)
+		case ip == s.Masked().Addr():
+			return fmt.Errorf("is the address of the subnet %v itself", s)
+		case ip.Is4() && !s.Contains(ip.Next()):
+			return fmt.Errorf("is the broadcast address of %v", s)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package ctl
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/nexthop"
+)
+
+func TestWhatNoHostCanHave(t *testing.T) {
+	for _, c := range []struct{ ip, subnet, want string }{
+		{"10.0.0.1", "10.0.0.0/24", ""},
+		{"10.0.0.254", "10.0.0.0/24", ""},
+		{"10.0.0.0", "10.0.0.0/24", "is the address of the subnet 10.0.0.0/24 itself"},
+		{"10.0.0.255", "10.0.0.0/24", "is the broadcast address of 10.0.0.0/24"},
+		{"10.0.0.255", "10.0.0.0/23", ""},
+		{"10.0.1.255", "10.0.0.0/23", "is the broadcast address of 10.0.0.0/23"},
+		{"10.0.0.4", "10.0.0.4/30", "is the address of the subnet 10.0.0.4/30 itself"},
+		{"10.0.0.7", "10.0.0.4/30", "is the broadcast address of 10.0.0.4/30"},
+		{"10.0.0.4", "10.0.0.4/31", ""},
+		{"10.0.0.5", "10.0.0.4/31", ""},
+		{"10.0.1.0", "10.0.0.0/24", ""}, // another subnet's matter
+		{"fd00::1", "fd00::/64", ""},
+		{"fd00::", "fd00::/64", "is the address of the subnet fd00::/64 itself"},
+		{"fd00::ffff:ffff:ffff:ffff", "fd00::/64", ""}, // IPv6 has no broadcast
+		{"fd00::", "fd00::/127", ""},
+	} {
+		got := ""
+		if err := refuseNoHost(netip.MustParseAddr(c.ip), []netip.Prefix{netip.MustParsePrefix(c.subnet)}); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s in %s: got %q, want %q", c.ip, c.subnet, got, c.want)
+		}
+	}
+}
+
+// A box whose interfaces have no address of the group's family does not know which subnet its hosts are in.
+func TestABoxWithoutAddressesTakesAnyIP(t *testing.T) {
+	w := newWorld(t)
+	inSubnet("fd00::/64")(w)
+	w.create(t, strings.Replace(g1, "10.77.0.100", "10.99.0.100", 1))
+}
+
+func TestAGroupThatIsNotSetUpWaitsForNobody(t *testing.T) {
+	w := newWorld(t)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "the kernel is asking"}})
+	w.create(t, g1)
+	g := w.groups["g1"]
+	if n := g.waiting(); n != 1 {
+		t.Errorf("waits for %d members", n)
+	}
+	if err := w.end(g); err != nil {
+		t.Fatal(err)
+	}
+	if n := g.waiting(); n != 0 {
+		t.Errorf("ended, it waits for %d members", n)
+	}
+}

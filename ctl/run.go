@@ -1,0 +1,65 @@
+package ctl
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rocast/rocast/ctl/perftest"
+	"github.com/rocast/rocast/ctl/ports"
+)
+
+// New returns a Controller without groups: see Restore.
+func New(parts Parts) *Controller {
+	c := &Controller{Parts: parts, parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex()}
+	c.perftest = perftest.New(perftest.Options{
+		Groups: perftestGroups{c}, Addresses: perftestAddresses{c}, Told: func(sentence string) { c.Log.Info(sentence) },
+	})
+	c.ports = ports.New(parts.Switch.Ports())
+	c.ports.LogChanges(c.Log, nil)
+	return c
+}
+
+// Run follows the kernel and the data path's news until ctx is done.
+func (c *Controller) Run(ctx context.Context) error {
+	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error { return c.NextHops.Run(ctx, c.hopsChanged) })
+	tasks.Go(func() error {
+		return c.Addresses.Run(ctx, func(sentence string) { c.Log.Warn(sentence) })
+	})
+	tasks.Go(func() error { return c.followPorts(ctx) })
+	tasks.Go(func() error { return c.followNotes(ctx) })
+	tasks.Go(func() error { return c.keepUp(ctx) })
+	return tasks.Wait()
+}
+
+// Close gives the addresses back and records the stop as a clean one. Switch.Run has to have returned: what is recorded
+// is which groups never carried data.
+func (c *Controller) Close() error {
+	c.perftest.Close() // its runs remove their groups
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.Addresses.Close(); err != nil {
+		return err
+	}
+	c.hear() // the last news
+	var idle []string
+	for name, g := range c.groups {
+		if g.kept && c.isIdle(g) {
+			idle = append(idle, name)
+		}
+	}
+	return c.Store.Stopped(idle)
+}
+
+// isIdle says whether it is certain that the group never carried data.
+func (c *Controller) isIdle(g *group) bool {
+	switch {
+	case g.restored || g.past.Switched:
+		return false
+	case g.published == nil:
+		return true
+	}
+	state, ok := c.Switch.GroupState(g.id)
+	return ok && state.Sent == g.published.Source.FirstPSN.Prev()
+}
