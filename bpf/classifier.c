@@ -2,17 +2,18 @@
 //go:build ignore
 
 /*
- * The classifier finds the frames of the groups. It writes what it found in front of such a frame and redirects the frame to
- * the AF_XDP socket of its queue. It changes no byte of a frame. A frame that is not a group's, or that cannot be
- * redirected, goes to the kernel unchanged; only a RoCEv2 frame from an address that the box speaks for is dropped. The
- * classifier reads headers, not lengths: user space checks whether the frame is a valid RoCEv2 packet (UDP length, padding,
- * ICRC, PSN).
+ * The classifier finds the frames of the groups. It writes what it found in front of such a frame
+ * and redirects the frame to the AF_XDP socket of its queue. It changes no byte of a frame. A frame
+ * that is not a group's, or that cannot be redirected, goes to the kernel unchanged. It drops only
+ * RoCEv2 frames from an address that only the box sends from. The classifier reads headers, not
+ * lengths: user space checks whether the frame is a valid RoCEv2 packet (UDP length, padding, ICRC,
+ * PSN).
  */
 #include "xdp.h"
 
 enum {
 	ROCE_V2_PORT = 4791,
-	MF_AND_OFFSET = 0x3fff, /* of IPv4's frag_off; without DF */
+	MF_AND_OFFSET = 0x3fff, /* of IPv4's frag_off, without DF */
 	VLAN_TAGS_MAX = 2,
 	QP1 = 1, /* the general services QP: connection management */
 };
@@ -34,7 +35,7 @@ struct bth {
 };
 
 enum rocast_kind {
-	KIND_DATA = 1, /* requests, and every opcode that is none of the others */
+	KIND_DATA = 1, /* requests, and every opcode of no other kind */
 	KIND_FEEDBACK, /* READ responses, ACK, ATOMIC ACK */
 	KIND_CNP,
 	KIND_CM,
@@ -47,9 +48,9 @@ enum rocast_flags {
 
 enum { MAGIC = 0x726f6361 };
 
-/* What user space finds in the 16 bytes in front of a redirected frame. */
+/* The 16 bytes that user space finds in front of a redirected frame. */
 struct rocast_meta {
-	__u32 magic; /* tells it from another program's metadata, and from none */
+	__u32 magic; /* marks the metadata as the classifier's */
 	__u32 group;
 	__u8 kind;
 	__u8 flags;
@@ -58,12 +59,12 @@ struct rocast_meta {
 	__u32 reserved;
 };
 
-/* Which fields of a key count; the others are 0. */
+/* Which fields of a key are compared. The others are 0. */
 enum rocast_match {
 	MATCH_DST_QPN = 1,
 	MATCH_PAIR_QPN, /* source, destination and QPN */
 	MATCH_DST,
-	MATCH_SRC, /* an address of the box: no host may send from it */
+	MATCH_SRC, /* an address that only the box sends from */
 } __attribute__((packed));
 
 struct rocast_key {
@@ -71,7 +72,7 @@ struct rocast_key {
 	__u8 dst[16];
 	__u32 qpn;
 	enum rocast_match match;
-	__u8 ipv6; /* 1 keeps an IPv6 frame with a v4-mapped address out of an IPv4 group */
+	__u8 ipv6; /* 1: an IPv6 frame, whose v4-mapped address is no IPv4 group's */
 	__u8 zero[2];
 };
 
@@ -83,7 +84,7 @@ struct {
 	__type(value, __u32);
 } groups SEC(".maps");
 
-/* One per port: its queues' sockets. A queue number beyond the map is a queue without a socket. */
+/* The sockets of one port's queues. A queue with a number beyond the map has no socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, 1024);
@@ -91,7 +92,7 @@ struct {
 	__type(value, __u32);
 } xsks SEC(".maps");
 
-/* What became of a frame, and the counter of it: each frame moves exactly one. */
+/* The decision about a frame. Each frame moves the counter of exactly one. */
 enum rocast_verdict {
 	PASS_TRUNCATED,
 	PASS_NOT_IP,
@@ -117,12 +118,13 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-/* Not a verdict yet: the step found what it looked for. */
+/* No verdict yet: the step found what it looked for. */
 enum { FOUND = VERDICTS };
 
 /*
- * What one frame's headers say. cursor walks from header to header, offset counts its way: pointers may be subtracted only
- * by programs loaded with CAP_PERFMON, which rocast does without.
+ * What the headers of one frame say. cursor walks from header to header and offset counts the bytes
+ * that it passes: only programs loaded with CAP_PERFMON may subtract pointers, and rocast does not
+ * need that capability.
  */
 struct frame {
 	void *cursor;
@@ -135,7 +137,7 @@ struct frame {
 	struct rocast_meta meta;
 };
 
-/* Moves the cursor over one header; false when the frame (its linear part, in a multi-buffer frame) ends inside it. */
+/* Moves the cursor over one header. False: the frame, or its first buffer, ends inside the header. */
 static __always_inline int take(struct frame *f, __u8 bytes)
 {
 	f->cursor += bytes;
@@ -277,8 +279,9 @@ static __always_inline __u32 *look_up(const struct frame *f, enum rocast_match m
 }
 
 /*
- * A CM message names no group's QP: only its destination can be one. The source is looked up last, so that it costs a
- * group's frames nothing: user space refuses those by their source, for no member has an address of the box.
+ * A CM message names no group's QP: only its destination can be a group's. The source is looked up
+ * last, so that the look-up costs a group's frames nothing. User space refuses those by their
+ * source, because no member has an address that only the box sends from.
  */
 static __always_inline int find_group(struct frame *f)
 {
@@ -298,10 +301,11 @@ static __always_inline int find_group(struct frame *f)
 }
 
 /*
- * The socket is asked for first: a frame that goes to the kernel for want of one carries no metadata, which would only
- * keep GRO from merging it. bpf_redirect_map answers XDP_PASS, its flag, when the queue has none.
+ * The redirect comes before the metadata: a frame that goes to the kernel because its queue has no
+ * socket carries none, which would keep GRO from merging it. bpf_redirect_map returns its flag,
+ * XDP_PASS, if there is no socket.
  */
-static __always_inline int hand_over(struct xdp_md *ctx, const struct frame *f)
+static __always_inline int redirect(struct xdp_md *ctx, const struct frame *f)
 {
 	struct rocast_meta *meta;
 
@@ -329,7 +333,7 @@ static __always_inline int classify(struct xdp_md *ctx)
 	    (step = read_ip(&f)) != FOUND ||
 	    (step = read_roce(&f)) != FOUND ||
 	    (step = find_group(&f)) != FOUND ||
-	    (step = hand_over(ctx, &f)) != FOUND)
+	    (step = redirect(ctx, &f)) != FOUND)
 		return step;
 	return REDIRECT_DATA - KIND_DATA + f.meta.kind;
 }

@@ -9,11 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GroupEntriesMax bounds the entries over all groups: about one per addressing and distinct QPN of a group. PutGroup
-// refuses the next one. The kernel takes 16 MiB for the empty table, and what the entries need as they come.
+// GroupEntriesMax bounds the entries of all groups together. A group has a few, one more for each
+// further QPN that its receivers name, or one for each receiver where its frames carry two hosts'
+// addresses (mft.Group.Keys). PutGroup refuses the next entry. The kernel allocates 16 MiB for the
+// empty map, and memory for each entry when it is added.
 const GroupEntriesMax = 1 << 20
 
-// Classifier is the state that all ports share: which frames are whose, and how many there were.
+// Classifier holds what all ports share: the entries of the groups and the counters.
 type Classifier struct {
 	spec *ebpf.CollectionSpec
 	maps sharedMaps
@@ -24,7 +26,7 @@ type sharedMaps struct {
 	Counters *ebpf.Map `ebpf:"counters"`
 }
 
-// Load creates the maps. No frame is seen before OpenPort.
+// Load creates the maps. No frame is classified before OpenPort.
 func Load() (*Classifier, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("load classifier: raise the locked memory limit: %w", explain(err))
@@ -40,7 +42,8 @@ func Load() (*Classifier, error) {
 	return c, nil
 }
 
-// PutGroup makes frames that carry k the group's. An entry with the same key is replaced.
+// PutGroup adds an entry: frames that match k belong to group from now on. An existing entry with
+// the same key is replaced.
 func (c *Classifier) PutGroup(k Key, group uint32) error {
 	key, err := k.encode()
 	if err == nil {
@@ -55,8 +58,8 @@ func (c *Classifier) PutGroup(k Key, group uint32) error {
 	return nil
 }
 
-// DeleteGroup removes the entry with that key. Frames that carry it go to the kernel from now on. An entry that is not
-// there is [ebpf.ErrKeyNotExist].
+// DeleteGroup removes the entry with key k. Frames that match it go to the kernel from now on. If
+// there is no such entry, the error is [ebpf.ErrKeyNotExist].
 func (c *Classifier) DeleteGroup(k Key) error {
 	key, err := k.encode()
 	if err == nil {
@@ -68,7 +71,7 @@ func (c *Classifier) DeleteGroup(k Key) error {
 	return nil
 }
 
-// Counters reads the counters, summed over CPUs.
+// Counters reads the counters, summed over all CPUs.
 func (c *Classifier) Counters() (Counters, error) {
 	var sum Counters
 	var perCPU []uint64
@@ -83,12 +86,12 @@ func (c *Classifier) Counters() (Counters, error) {
 	return sum, nil
 }
 
-// Close gives up the maps. Ports that are still open keep what they use of them.
+// Close closes the maps. Ports that are still open keep using them.
 func (c *Classifier) Close() error {
 	return errors.Join(c.maps.Groups.Close(), c.maps.Counters.Close())
 }
 
-// explain adds to an error of loading or attaching what to do about it, where that is known.
+// explain adds the remedy to an error of loading or attaching, where one is known.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// xdpMD is struct xdp_md as BPF_PROG_TEST_RUN takes and gives it: offsets into the buffer, metadata first.
+// xdpMD is struct xdp_md in the form that BPF_PROG_TEST_RUN expects and returns: offsets into the
+// buffer, which begins with the metadata.
 type xdpMD struct{ Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32 }
 
 const (
@@ -24,7 +25,8 @@ const (
 	actionRedirect = 4
 )
 
-// bench runs one port's program on frames that never were on a wire. Queue 0 has a socket if asked for.
+// bench runs the program of one port on frames that were never on a wire. With a socket, queue 0
+// has one.
 type bench struct {
 	c *Classifier
 	p *Port
@@ -51,21 +53,22 @@ func newBench(t testing.TB, withSocket bool) *bench {
 	return &bench{c, p}
 }
 
-// outcome is all that a frame's way through the classifier leaves behind.
+// outcome is everything the classifier can do with a frame.
 type outcome struct {
 	Verdict Verdict
 	Meta    Meta
 }
 
-// run classifies one frame and checks what holds for every frame: it moves exactly one counter, the action goes with
-// it, not a byte changes, and there is metadata if and only if it is redirected.
+// run classifies one frame and checks what is true of every frame: exactly one counter moves, the
+// action matches the verdict, no byte changes, and there is metadata if and only if the frame is
+// redirected.
 func (b *bench) run(t testing.TB, frame []byte) outcome {
 	t.Helper()
 	const largestBuffer = 3072 // less than any kernel's
 	return b.runSplit(t, frame, min(len(frame), largestBuffer))
 }
 
-// runSplit is run with only so many bytes in the frame's first buffer.
+// runSplit is run with the first firstBytes bytes in the frame's first buffer.
 func (b *bench) runSplit(t testing.TB, frame []byte, firstBytes int) outcome {
 	t.Helper()
 	before := counters(t, b.c)
@@ -127,7 +130,7 @@ func (b *bench) onlyVerdict(t testing.TB, before Counters) Verdict {
 	return verdict
 }
 
-// Groups of the table test, by what finds them.
+// Groups of the table test, named after the match that finds them.
 const (
 	byDstQPN = 7
 	byPair   = 8
@@ -190,7 +193,7 @@ func TestGoodFrames(t *testing.T) {
 	}
 }
 
-// Path MTU 4096 arrives in two buffers. Headers are read from the first alone.
+// A path MTU of 4096 arrives in two buffers. Headers are read from the first one only.
 func TestMultiBuffer(t *testing.T) {
 	b := newBench(t, true)
 	putTestGroups(t, b.c)
@@ -224,7 +227,7 @@ func TestOpcodesGetTheirKind(t *testing.T) {
 	}
 }
 
-// Each row breaks one thing in a good frame. None may reach a socket but as the row says.
+// Each row changes one thing in a valid frame.
 func TestMutations(t *testing.T) {
 	b := newBench(t, true)
 	putTestGroups(t, b.c)
@@ -298,7 +301,8 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// Without a socket on the queue a group's frame goes to the kernel as it came: no metadata (run checks it).
+// Without a socket on its queue, a group's frame goes to the kernel unchanged and without metadata
+// (run checks this).
 func TestNoSocket(t *testing.T) {
 	b := newBench(t, false)
 	putTestGroups(t, b.c)
@@ -313,7 +317,8 @@ func TestNoSocket(t *testing.T) {
 	}
 }
 
-// A driver without room for metadata is a frame that has as much of it already as the kernel allows.
+// A driver without room for metadata is simulated by a frame that already has as much metadata as
+// the kernel allows.
 func TestMetaFailed(t *testing.T) {
 	b := newBench(t, true)
 	putTestGroups(t, b.c)
@@ -381,7 +386,7 @@ func TestSetSocketErrors(t *testing.T) {
 	}
 }
 
-// The object's bytes may not depend on where it was compiled.
+// The bytes of the object must not depend on the directory in which it was compiled.
 func TestObjectNamesNoDirectory(t *testing.T) {
 	if path := regexp.MustCompile(`\x00/\w[^\x00]+`).Find(_ClassifierBytes); path != nil {
 		t.Errorf("the object holds the path %q", path)
@@ -404,7 +409,8 @@ func TestMapLayout(t *testing.T) {
 	}
 }
 
-// What the classifier costs the kernel's own traffic. (A redirected frame cannot be measured so: run on run adds metadata.)
+// The cost of the classifier for the kernel's own traffic. A redirected frame cannot be measured
+// like this, because each run would add metadata to it again.
 func BenchmarkClassify(b *testing.B) {
 	bench := newBench(b, false)
 	putTestGroups(b, bench.c)

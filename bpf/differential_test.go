@@ -10,8 +10,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// classify is the classifier once more, written against roce.View. decided is false where View refuses a frame for its
-// lengths, which the classifier leaves to the dataplane.
+// classify is a second implementation of the classifier, on top of roce.View. decided is false
+// where View refuses a frame because of its lengths, which the classifier leaves to the dataplane.
 func classify(lookup map[Key]uint32, head []byte) (want outcome, decided bool) {
 	var v roce.View
 	switch err := v.Decode(head, len(head)); err {
@@ -69,7 +69,8 @@ func find(lookup map[Key]uint32, v *roce.View, head []byte, kind Kind) (uint32, 
 	return 0, false
 }
 
-// The C program and roce.View agree on every frame that Soft-RoCE hosts sent, and on what is left of it after damage.
+// The C program and roce.View agree on every frame that Soft-RoCE hosts sent, and on damaged copies
+// of these frames.
 func TestAgreesWithView(t *testing.T) {
 	b := newBench(t, true)
 	random := rand.New(rand.NewPCG(4791, 0))
@@ -98,7 +99,8 @@ func TestAgreesWithView(t *testing.T) {
 	}
 }
 
-// someFrames is every captured frame, and a share of frames of the kinds Soft-RoCE does not send.
+// someFrames returns all captured frames, and some frames of the kinds that Soft-RoCE does not
+// send.
 func someFrames(t *testing.T) (frames [][]byte) {
 	t.Helper()
 	for _, name := range captures.Names() {
@@ -121,7 +123,7 @@ func someFrames(t *testing.T) (frames [][]byte) {
 	return frames
 }
 
-// someGroups makes entries for four fifths of what the frames carry, of every kind of match.
+// someGroups adds entries of every kind of match for four fifths of the frames.
 func someGroups(t *testing.T, c *Classifier, frames [][]byte, random *rand.Rand) map[Key]uint32 {
 	t.Helper()
 	lookup := map[Key]uint32{}
@@ -150,7 +152,8 @@ func someGroups(t *testing.T, c *Classifier, frames [][]byte, random *rand.Rand)
 	return lookup
 }
 
-// damage changes one header byte of a copy, to a bit away or to anything, or cuts it short.
+// damage returns a copy that is cut short, or that has one header byte changed by one bit or to a
+// random value.
 func damage(f []byte, random *rand.Rand) []byte {
 	f = append([]byte(nil), f...)
 	const ethernetBytes, headerBytes = 14, 80

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Feature is something the classifier needs of the kernel, found by trying it. The zero value is not useful: see Features.
+// Feature is a kernel feature that the classifier needs. It is detected by trying it. The zero
+// value is not useful: see Features.
 type Feature struct {
 	Name  string
 	Since string // the kernel version that introduced it
@@ -24,8 +25,9 @@ type Feature struct {
 	result error
 }
 
-// Check tries the feature. nil: it is there. [ebpf.ErrNotSupported]: it is not. Any other error: it could not be tried,
-// for want of a privilege for instance. The first two answers are kept.
+// Check tries the feature. The result is nil if the kernel has the feature, and wraps
+// [ebpf.ErrNotSupported] if it does not; both results are kept. Any other error means that the
+// feature could not be tried, for example because a privilege is missing.
 func (f *Feature) Check() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,12 +56,14 @@ var (
 	multiBuffer = &Feature{Name: "XDP multi-buffer", Since: "5.18", probe: probeMultiBuffer}
 )
 
-// Features is all the classifier needs of the kernel, oldest first. What it needs of a driver is [Driver]'s to say.
+// Features lists what the classifier needs of the kernel, oldest first. What it needs of a driver
+// shows only when it is attached.
 func Features() []*Feature {
 	return []*Feature{xdpMetadata, socketMap, xdpLink, multiBuffer}
 }
 
-// probeSocketMap runs a redirect through an empty map: kernels that do not know the fallback in the flags answer XDP_ABORTED.
+// probeSocketMap runs a redirect through an empty map. Kernels that do not know the fallback action
+// in the flags return XDP_ABORTED.
 func probeSocketMap() error {
 	sockets, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if errors.Is(err, unix.EINVAL) {
@@ -87,7 +91,8 @@ func probeSocketMap() error {
 	return err
 }
 
-// probeLink attaches to the loopback of a network namespace made for it, so that no interface in use is touched.
+// probeLink attaches to the loopback of a new network namespace, so that no interface in use is
+// touched.
 func probeLink() error {
 	prog, err := newProbe(0, asm.Mov.Imm(asm.R0, xdpPass), asm.Return())
 	if err != nil {
@@ -132,7 +137,8 @@ func newProbe(flags uint32, insns ...asm.Instruction) (*ebpf.Program, error) {
 	}, ebpf.ProgramOptions{LogDisabled: true})
 }
 
-// notSupportedIfInvalid reads EINVAL, with which kernels answer to what they do not know.
+// notSupportedIfInvalid turns EINVAL, the kernel's answer to what it does not know, into
+// [ebpf.ErrNotSupported].
 func notSupportedIfInvalid(err error) error {
 	if errors.Is(err, unix.EINVAL) {
 		return ebpf.ErrNotSupported

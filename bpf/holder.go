@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isHeld tells the refusals that mean: another XDP program is there. EEXIST is one in the other mode, or on a device
-// above this one.
+// isHeld says whether the error means that another XDP program is attached. EEXIST means a program
+// in the other mode, or on a device above this one.
 func isHeld(err error) bool {
 	return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST)
 }
 
-// describeHolder says which XDP program keeps ours off an interface, and how to remove it. Looking programs and links up
-// takes CAP_SYS_ADMIN; without it the answer is shorter.
+// describeHolder describes the XDP program that is attached to the interface, and how to remove it.
+// Looking up programs and links needs CAP_SYS_ADMIN; without it the description is shorter.
 func describeHolder(name string, ifindex int) string {
 	id, ok := attachedProgram(ifindex)
 	if !ok {
@@ -42,7 +42,7 @@ func attachedProgram(ifindex int) (ebpf.ProgramID, bool) {
 	return ebpf.ProgramID(l.Attrs().Xdp.ProgId), true
 }
 
-// programName is the quoted name and a space, or nothing where it cannot be found out.
+// programName returns the program's quoted name and a space, or "" if the name cannot be found out.
 func programName(id ebpf.ProgramID) string {
 	prog, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -56,8 +56,8 @@ func programName(id ebpf.ProgramID) string {
 	return fmt.Sprintf("%q ", info.Name)
 }
 
-// linkOf finds the bpf_link that attaches a program to an interface, 0 if there is none. The program is part of the
-// question because another namespace may have an interface of the same index.
+// linkOf returns the bpf_link that attaches prog to the interface, or 0 if there is none. It
+// compares the program too, because another namespace may have an interface with the same index.
 func linkOf(ifindex int, prog ebpf.ProgramID) (link.ID, error) {
 	var it link.Iterator
 	defer it.Close()

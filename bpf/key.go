@@ -6,14 +6,14 @@ import (
 	"net/netip"
 )
 
-// GroupNone is the group of an entry that belongs to no single group. With MatchDst it says that groups are reached by
-// this address: a frame to it that matches no better entry is redirected all the same, for the dataplane to count. With
-// MatchSrc the value is not read.
+// GroupNone is the value of an entry that belongs to no single group. A MatchDst entry says that
+// groups are reached by this address: a frame to it that matches no more specific entry is still
+// redirected, so that the dataplane counts it. The value of a MatchSrc entry is not read.
 const GroupNone uint32 = 0xffffffff
 
-// Match says which fields of a frame are compared with a Key. The classifier looks a frame up in the order MatchDstQPN,
-// MatchPairQPN, MatchDst, MatchSrc, and the first entry found decides. A CM datagram names no group's QP and is looked up
-// by MatchDst and MatchSrc only.
+// Match says which fields of a frame are compared with a Key. The classifier tries MatchDstQPN,
+// MatchPairQPN, MatchDst and MatchSrc in this order and uses the first entry found. A CM datagram
+// names no group's QP, so only MatchDst and MatchSrc are tried for it.
 type Match uint8
 
 const (
@@ -23,7 +23,8 @@ const (
 	MatchPairQPN = Match(classifierRocastMatchMATCH_PAIR_QPN)
 	// MatchDst: destination IP alone.
 	MatchDst = Match(classifierRocastMatchMATCH_DST)
-	// MatchSrc: source IP alone. The box speaks for this address, so a RoCEv2 frame that comes in from it is dropped.
+	// MatchSrc: source IP alone. Only the box sends from this address, so an incoming RoCEv2 frame
+	// from it is dropped.
 	MatchSrc = Match(classifierRocastMatchMATCH_SRC)
 )
 
@@ -45,7 +46,8 @@ func (m Match) comparesSrc() bool { return m == MatchPairQPN || m == MatchSrc }
 func (m Match) comparesDst() bool { return m != MatchSrc }
 func (m Match) comparesQPN() bool { return m == MatchDstQPN || m == MatchPairQPN }
 
-// Key is one entry's fields. A field that Match does not compare is zero. An IPv4 address may be given in either form.
+// Key holds the fields of one entry. Fields that Match does not compare are zero. IPv4 addresses
+// may be given in either form.
 type Key struct {
 	Src, Dst netip.Addr
 	QPN      uint32
@@ -66,11 +68,11 @@ func (k Key) String() string {
 	return s
 }
 
-// encode is the key as the map holds it (struct rocast_key).
+// encode returns the key in the map's form (struct rocast_key).
 func (k Key) encode() (classifierRocastKey, error) {
 	var key classifierRocastKey
 	if k.Match < MatchDstQPN || k.Match > MatchSrc {
-		return key, fmt.Errorf("%s is no way to match", k.Match)
+		return key, fmt.Errorf("%s is not a known match", k.Match)
 	}
 	if err := errors.Join(
 		checkAddr("source", k.Src, k.Match, k.Match.comparesSrc()),

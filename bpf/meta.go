@@ -5,19 +5,20 @@ import (
 	"fmt"
 )
 
-// MetaBytes is the size of the metadata: the bytes that end where the frame starts.
+// MetaBytes is the size of the metadata. It ends where the frame starts.
 const MetaBytes = 16
 
-// metaMagic is MAGIC in classifier.c.
+// metaMagic is MAGIC of classifier.c.
 const metaMagic = 0x726f6361
 
-// Kind is what a frame is to its group.
+// Kind says what a frame means to its group.
 type Kind uint8
 
 const (
-	// KindData: a request, and every opcode that is none of the others; the dataplane counts those it does not want.
+	// KindData: a request, or any opcode that is none of the other kinds. The dataplane counts
+	// those that it does not take.
 	KindData Kind = iota + 1
-	// KindFeedback: opcodes 0x0D to 0x12, READ responses, ACK and ATOMIC ACK.
+	// KindFeedback: READ responses, ACK and ATOMIC ACK (opcodes 0x0D to 0x12).
 	KindFeedback
 	// KindCNP: opcode 0x81.
 	KindCNP
@@ -39,7 +40,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Meta is what the classifier found out about one frame.
+// Meta is the classifier's result for one frame.
 type Meta struct {
 	Group  uint32 // as given to PutGroup; GroupNone if only the address is known
 	Kind   Kind
@@ -49,7 +50,8 @@ type Meta struct {
 	BTHOff uint8 // the UDP header is the 8 bytes before it
 }
 
-// DecodeMeta reads the MetaBytes in front of a frame. False means the classifier did not write them.
+// DecodeMeta reads the MetaBytes in front of a frame. The result is false if the classifier did not
+// write them.
 func DecodeMeta(b []byte) (Meta, bool) {
 	if len(b) != MetaBytes || binary.LittleEndian.Uint32(b) != metaMagic {
 		return Meta{}, false

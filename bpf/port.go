@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AttachMode is where in an interface's receive path the classifier runs.
+// AttachMode says at which place of an interface's receive path the classifier runs.
 type AttachMode uint8
 
 const (
-	// ModeAuto asks for native mode and takes generic mode where the driver refuses it.
+	// ModeAuto tries native mode, and generic mode if the driver refuses that.
 	ModeAuto AttachMode = iota
-	// ModeNative runs in the driver, before the kernel makes a socket buffer of the frame.
+	// ModeNative runs in the driver, before the kernel allocates a socket buffer for the frame.
 	ModeNative
-	// ModeGeneric runs after that. Every interface has it.
+	// ModeGeneric runs after the socket buffer is allocated. Every interface supports it.
 	ModeGeneric
 )
 
@@ -41,10 +41,11 @@ func (m AttachMode) flags() link.XDPAttachFlags {
 	return link.XDPDriverMode
 }
 
-// QueuesMax is the first queue number that can have no socket. Group frames of such a queue go to the kernel.
+// QueuesMax is the number of queues that can have a socket. Group frames of queues with higher
+// numbers go to the kernel.
 const QueuesMax = 1024
 
-// Port is the classifier attached to one interface, with that interface's sockets.
+// Port is the classifier attached to one interface, with the sockets of that interface.
 type Port struct {
 	name    string
 	mode    AttachMode
@@ -58,8 +59,8 @@ type portObjects struct {
 	Sockets *ebpf.Map     `ebpf:"xsks"`
 }
 
-// OpenPort attaches to an interface of the calling thread's network namespace. Until sockets are set, every frame goes
-// to the kernel.
+// OpenPort attaches to an interface in the network namespace of the calling thread. Until sockets
+// are set, every frame goes to the kernel.
 func (c *Classifier) OpenPort(ifindex int, mode AttachMode) (*Port, error) {
 	iface, err := net.InterfaceByIndex(ifindex)
 	if err != nil {
@@ -75,7 +76,7 @@ func (c *Classifier) OpenPort(ifindex int, mode AttachMode) (*Port, error) {
 	return p, nil
 }
 
-// loadPort is a port without its link: program and socket map.
+// loadPort returns a port with program and socket map but without a link.
 func (c *Classifier) loadPort(name string) (*Port, error) {
 	p := &Port{name: name}
 	err := c.spec.LoadAndAssign(&p.objs, &ebpf.CollectionOptions{
@@ -119,19 +120,20 @@ func (p *Port) attachAs(ifindex int, mode AttachMode) error {
 	return fmt.Errorf("attach in %s mode: %w", mode, explain(err))
 }
 
-// isFinal tells the refusals that the other mode would meet too.
+// isFinal says whether the other mode would meet the same error.
 func isFinal(err error) bool {
 	return isHeld(err) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV)
 }
 
-// Mode is the mode obtained: native or generic.
+// Mode is the mode in which the port is attached: native or generic.
 func (p *Port) Mode() AttachMode { return p.mode }
 
-// NativeRefused is why a port opened with ModeAuto runs in generic mode; nil if it does not.
+// NativeRefused is the reason why a port that was opened with ModeAuto runs in generic mode. It is
+// nil in all other cases.
 func (p *Port) NativeRefused() error { return p.refused }
 
-// SetSocket hands the group frames of one queue to the AF_XDP socket fd, which has to be bound to this interface and
-// that queue. The kernel forgets the socket when it is closed.
+// SetSocket redirects the group frames of one queue to the AF_XDP socket fd, which must be bound to
+// this interface and queue. The kernel removes the socket from the map when the socket is closed.
 func (p *Port) SetSocket(queue uint32, fd int) error {
 	if queue >= QueuesMax {
 		return fmt.Errorf("set socket of port %s queue %d: only queues below %d can have one, reduce them with: ethtool -L %s combined %d",
@@ -147,7 +149,7 @@ func (p *Port) SetSocket(queue uint32, fd int) error {
 	return nil
 }
 
-// Close detaches. The frames that follow go to the kernel.
+// Close detaches the classifier. Later frames go to the kernel.
 func (p *Port) Close() error {
 	var err error
 	if p.link != nil {

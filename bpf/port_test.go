@@ -28,8 +28,8 @@ func openPort(t testing.TB, c *Classifier, ifindex int, mode AttachMode) *Port {
 	return p
 }
 
-// The whole way, once per mode: a group's frame reaches the socket unchanged with its metadata in front, one of nobody's
-// reaches the kernel, and after Close so does the group's.
+// In each mode, a group's frame reaches the socket unchanged with its metadata in front, another
+// frame reaches the kernel, and after Close the group's frame does too.
 func TestFramesOnVeth(t *testing.T) {
 	for _, mode := range []AttachMode{ModeNative, ModeGeneric} {
 		t.Run(mode.String(), func(t *testing.T) { testFramesOnVeth(t, mode) })
@@ -79,7 +79,8 @@ func testFramesOnVeth(t *testing.T, mode AttachMode) {
 	expectKernelGets(t, kernel, untagged)
 }
 
-// expectKernelGets waits for a frame on a tap. Frames the kernel sends of itself (neighbour discovery) are passed over.
+// expectKernelGets waits for a frame on a tap. It ignores frames that the kernel sends by itself
+// (neighbour discovery).
 func expectKernelGets(t *testing.T, tap int, want []byte) {
 	t.Helper()
 	b := make([]byte, 2048)
@@ -134,7 +135,8 @@ func TestAutoPrefersNative(t *testing.T) {
 	}
 }
 
-// Whoever is there first stays, in whatever mode and by whatever means, and the error says who it is and how to remove it.
+// A program that is already attached stays, in whatever mode and by whatever means, and the error
+// says which program it is and how to remove it.
 func TestInterfaceAlreadyHeld(t *testing.T) {
 	c := load(t)
 	enterNamespace(t)
@@ -161,8 +163,8 @@ func TestInterfaceAlreadyHeld(t *testing.T) {
 	}
 }
 
-// A daemon needs no more than this. Without CAP_PERFMON the verifier is stricter, without CAP_SYS_ADMIN who holds
-// an interface has no name.
+// A daemon needs only these capabilities. Without CAP_PERFMON the verifier is stricter; without
+// CAP_SYS_ADMIN the program that holds an interface cannot be named.
 func TestTwoCapabilitiesSuffice(t *testing.T) {
 	load(t)
 	enterNamespace(t)
@@ -195,7 +197,7 @@ func TestNoSuchInterface(t *testing.T) {
 
 const heldIfindexEnv = "ROCAST_TEST_HOLD_IFINDEX"
 
-// A daemon that dies, however, leaves no program behind: its bpf_link goes with it.
+// A daemon that is killed leaves no program behind: its bpf_link goes away with it.
 func TestKilledProcessLeavesNoProgram(t *testing.T) {
 	if ifindex, err := strconv.Atoi(os.Getenv(heldIfindexEnv)); err == nil {
 		holdPort(t, ifindex)
@@ -226,14 +228,14 @@ func TestKilledProcessLeavesNoProgram(t *testing.T) {
 	}
 }
 
-// holdPort is the child's part: it opens the port, says so, and waits to be killed.
+// holdPort runs in the child: it opens the port, reports this, and waits to be killed.
 func holdPort(t *testing.T, ifindex int) {
 	openPort(t, load(t), ifindex, ModeAuto)
 	os.Stdout.WriteString("open\n")
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// Ports share groups and counters, not sockets.
+// Ports share groups and counters but not sockets.
 func TestPortsShareGroups(t *testing.T) {
 	a := newBench(t, true)
 	p, err := a.c.loadPort("rcother")

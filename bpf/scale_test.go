@@ -12,7 +12,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// loadSmall is load with room for a few entries.
+// loadSmall is load with a map of a few entries.
 func loadSmall(t testing.TB, entries uint32) *Classifier {
 	t.Helper()
 	spec, err := loadClassifier()
@@ -34,8 +34,9 @@ func loadSmall(t testing.TB, entries uint32) *Classifier {
 	return c
 }
 
-// A full map refuses the next entry in a sentence that says what to do, goes on with those it has, and takes another one
-// when one has gone. (What becomes of the group then: TestFullClassifierChangesNothing in package dataplane.)
+// A full map refuses the next entry with a sentence that says what to do. Its entries go on
+// working, and when one is deleted there is room for another. (For the group see
+// TestFullClassifierChangesNothing in package dataplane.)
 func TestFullMapRefuses(t *testing.T) {
 	const room = 4
 	c := loadSmall(t, room)
@@ -55,12 +56,13 @@ func TestFullMapRefuses(t *testing.T) {
 	put(t, c, key(room), room)
 }
 
-// groupAt is the IP of one of many groups.
+// groupAt returns the IP of the i-th of many groups.
 func groupAt(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 78 + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// BenchmarkEntries is what an entry takes in the kernel, as the kernel accounts for it, and what it takes to make one.
+// BenchmarkEntries reports how much memory of the kernel an entry takes, as the kernel accounts for
+// it, and how long it takes to add one.
 func BenchmarkEntries(b *testing.B) {
 	const n = 200_000
 	for b.Loop() {
@@ -87,8 +89,9 @@ func kernelBytes(b *testing.B, c *Classifier) uint64 {
 	return bytes
 }
 
-// BenchmarkClassifyAmong classifies frames of a group among many: the same one again and again, or any of them. Of the
-// random ones each is a system call of its own, which leaves the caches cold: they compare with each other only.
+// BenchmarkClassifyAmong classifies frames of groups among many: always the same group, or a random
+// one. Each random frame needs a system call of its own, which leaves cold caches, so these results
+// compare only with each other.
 func BenchmarkClassifyAmong(b *testing.B) {
 	for _, n := range []int{1, 1000, 100_000} {
 		bench := newBench(b, false)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addresses of the frames that tests send.
+// Addresses of the test frames.
 var (
 	hostA   = netip.MustParseAddr("10.77.0.1")
 	hostB   = netip.MustParseAddr("10.77.0.2")
@@ -29,7 +29,8 @@ const (
 	loopback = 1 // every namespace's ifindex of lo
 )
 
-// frame is a RoCEv2 frame of src to dst with a payload, without a valid ICRC: the classifier does not look at it.
+// frame returns a RoCEv2 frame from src to dst with a payload. Its ICRC is not valid: the
+// classifier does not read it.
 func frame(src, dst netip.Addr, opcode roce.Opcode, qpn roce.QPN, payloadBytes int) []byte {
 	ip := roce.IPUDP{Src: src, Dst: dst, HopLimit: 64, SrcPort: 0xc123}
 	bth := roce.BTH{Opcode: opcode, PKey: 0xffff, DestQPN: qpn, AckReq: true, PSN: 0x000042}
@@ -39,7 +40,7 @@ func frame(src, dst netip.Addr, opcode roce.Opcode, qpn roce.QPN, payloadBytes i
 	return append(b, make([]byte, payloadBytes+4)...)
 }
 
-// tagged puts VLAN tags between the MAC addresses and the EtherType, the outermost first.
+// tagged inserts VLAN tags between the MAC addresses and the EtherType, the outermost first.
 func tagged(frame []byte, tpids ...uint16) []byte {
 	b := append([]byte(nil), frame[:12]...)
 	for i, tpid := range tpids {
@@ -48,7 +49,7 @@ func tagged(frame []byte, tpids ...uint16) []byte {
 	return append(b, frame[12:]...)
 }
 
-// load is Load, or a skip where this process may not.
+// load is Load. It skips the test if the process lacks the privilege.
 func load(t testing.TB) *Classifier {
 	t.Helper()
 	c, err := Load()
@@ -66,8 +67,8 @@ func load(t testing.TB) *Classifier {
 	return c
 }
 
-// enterNamespace moves the test into a network namespace of its own. It, and every interface in it, ends with the
-// test's thread.
+// enterNamespace moves the test into a new network namespace. The namespace and its interfaces go
+// away with the test's thread.
 func enterNamespace(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -80,7 +81,7 @@ func enterNamespace(t testing.TB) {
 	setUp(t, "lo")
 }
 
-// addVeth makes the pair rc0, rc1 in the test's namespace and returns the index of rc0.
+// addVeth creates the pair rc0, rc1 in the test's namespace and returns the index of rc0.
 func addVeth(t testing.TB) int {
 	t.Helper()
 	err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "rc0"}, PeerName: "rc1"})
@@ -105,7 +106,7 @@ func setUp(t testing.TB, name string) int {
 	return l.Attrs().Index
 }
 
-// attached tells whether an interface runs any XDP program.
+// attached says whether an interface runs an XDP program.
 func attached(t testing.TB, ifindex int) bool {
 	t.Helper()
 	l, err := netlink.LinkByIndex(ifindex)
@@ -122,7 +123,7 @@ func put(t testing.TB, c *Classifier, k Key, group uint32) {
 	}
 }
 
-// moved is the counters that differ, by name.
+// moved returns the counters that differ, by name.
 func moved(before, after Counters) map[string]uint64 {
 	m := map[string]uint64{}
 	for v := range after {

@@ -2,13 +2,15 @@ package bpf
 
 import "fmt"
 
-// Verdict is what became of a frame. Each frame the classifier sees moves the counter of exactly one.
+// Verdict is the classifier's decision about a frame. Each frame moves the counter of exactly one
+// verdict.
 type Verdict uint32
 
 const (
-	// PassTruncated: the frame, in a multi-buffer frame its first buffer, ends before the BTH does.
+	// PassTruncated: the frame (or, of several buffers, the first one) ends before the end of the
+	// BTH.
 	PassTruncated = Verdict(classifierRocastVerdictPASS_TRUNCATED)
-	// PassNotIP: neither IPv4 nor IPv6 behind at most two VLAN tags.
+	// PassNotIP: neither IPv4 nor IPv6, behind at most two VLAN tags.
 	PassNotIP = Verdict(classifierRocastVerdictPASS_NOT_IP)
 	// PassFragment: an IP fragment, the first included.
 	PassFragment = Verdict(classifierRocastVerdictPASS_FRAGMENT)
@@ -18,26 +20,27 @@ const (
 	PassNotUDP = Verdict(classifierRocastVerdictPASS_NOT_UDP)
 	// PassNotRoCE: a UDP destination port other than 4791.
 	PassNotRoCE = Verdict(classifierRocastVerdictPASS_NOT_ROCE)
-	// PassNoGroup: RoCEv2, but none of a group's.
+	// PassNoGroup: RoCEv2 that belongs to no group.
 	PassNoGroup = Verdict(classifierRocastVerdictPASS_NO_GROUP)
-	// PassNoSocket: a group's, but the queue it came in by has no socket.
+	// PassNoSocket: a group's frame, but the queue on which it arrived has no socket.
 	PassNoSocket = Verdict(classifierRocastVerdictPASS_NO_SOCKET)
-	// PassMetaFailed: a group's, but the driver leaves no room for metadata in front of the frame.
+	// PassMetaFailed: a group's frame, but the driver leaves no room for metadata in front of it.
 	PassMetaFailed = Verdict(classifierRocastVerdictPASS_META_FAILED)
-	// DropOwnSource: RoCEv2 from an address that the box speaks for (MatchSrc). It would reach the source's QP as a merged
-	// acknowledgement. The only verdict that drops a frame.
+	// DropOwnSource: RoCEv2 from an address that only the box sends from (MatchSrc). A bridge would
+	// deliver it to the source as a merged ACK. This is the only verdict that drops the frame.
 	DropOwnSource = Verdict(classifierRocastVerdictDROP_OWN_SOURCE)
-	// RedirectData, RedirectFeedback, RedirectCNP, RedirectCM: handed to the queue's socket as that [Kind].
+	// RedirectData, RedirectFeedback, RedirectCNP, RedirectCM: redirected to the queue's socket as
+	// a frame of that [Kind].
 	RedirectData     = Verdict(classifierRocastVerdictREDIRECT_DATA)
 	RedirectFeedback = Verdict(classifierRocastVerdictREDIRECT_FEEDBACK)
 	RedirectCNP      = Verdict(classifierRocastVerdictREDIRECT_CNP)
 	RedirectCM       = Verdict(classifierRocastVerdictREDIRECT_CM)
 
-	// Verdicts is how many there are.
+	// Verdicts is the number of verdicts.
 	Verdicts = int(classifierRocastVerdictVERDICTS)
 )
 
-// The names are metric labels: stable.
+// The names are labels of metrics and must not change.
 var verdictNames = [Verdicts]string{
 	PassTruncated:    "pass_truncated",
 	PassNotIP:        "pass_not_ip",
@@ -62,5 +65,5 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("verdict(%d)", uint32(v))
 }
 
-// Counters is how many frames got each verdict, on all ports since Load, indexed by Verdict.
+// Counters counts the frames of each verdict on all ports since Load, indexed by Verdict.
 type Counters [Verdicts]uint64

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause) */
 /*
- * The few things of the kernel's BPF and header ABI that the classifier uses, written down here so that it compiles to
- * the same bytes wherever clang runs: no kernel headers, no libbpf, no machine's include path. Every name and number is
- * the kernel's (include/uapi/linux: bpf.h and the headers of Ethernet, IPv4, IPv6 and UDP).
+ * The parts of the kernel's BPF and header ABI that the classifier uses. They are written down here
+ * so that the classifier compiles to the same bytes wherever clang runs, without kernel headers or
+ * libbpf. Every name and number is the kernel's (include/uapi/linux: bpf.h and the headers of
+ * Ethernet, IPv4, IPv6 and UDP).
  */
 #ifndef ROCAST_XDP_H
 #define ROCAST_XDP_H
@@ -22,7 +23,7 @@ typedef __u32 __be32;
 #define bpf_ntohl(x) __builtin_bswap32(x)
 #define bpf_htonl(x) __builtin_bswap32(x)
 
-/* Map definitions in BTF: how a loader reads type, sizes and flags out of the object. */
+/* Map definitions in BTF, from which a loader reads type, sizes and flags. */
 #define SEC(name) __attribute__((section(name), used))
 #define __uint(name, val) int(*name)[val]
 #define __type(name, val) typeof(val) *name

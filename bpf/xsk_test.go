@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is the least AF_XDP socket that receives: copy mode, one chunk of UMEM per descriptor, nothing ever refilled.
+// socket is a minimal AF_XDP socket that receives in copy mode: one UMEM chunk for each descriptor,
+// and no refill.
 type socket struct {
 	fd   int
 	umem []byte
@@ -51,7 +52,7 @@ func openSocket(t testing.TB, ifindex int) *socket {
 	return s
 }
 
-// receive waits for a frame and returns it with the metadata in front of it.
+// receive waits for a frame and returns it together with the metadata in front of it.
 func (s *socket) receive(t testing.TB) (meta, frame []byte) {
 	t.Helper()
 	awaitInput(t, s.fd)
@@ -66,7 +67,8 @@ func (s *socket) receive(t testing.TB) (meta, frame []byte) {
 	return s.umem[addr-MetaBytes : addr], s.umem[addr : addr+uint64(bytes)]
 }
 
-// tap opens a packet socket on an interface: what it sees the kernel got, what it is given the interface sends.
+// tap opens a packet socket on an interface. It sees the frames that the kernel receives, and what
+// is written to it leaves by the interface.
 func tap(t testing.TB, ifindex int) int {
 	t.Helper()
 	const allProtocols = 0x0300 // ETH_P_ALL in network order
