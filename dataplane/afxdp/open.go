@@ -3,6 +3,7 @@ package afxdp
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,9 +66,10 @@ type Switch struct {
 
 // worker is what one thread has to itself.
 type worker struct {
-	umem   *xsk.UMEM
-	poller *xsk.Poller
-	ports  []*port
+	umem    *xsk.UMEM
+	poller  *xsk.Poller
+	ports   []*port
+	sockets [][]*xsk.Socket // by port
 }
 
 // Open attaches to the ports that are there. One that is there and cannot be
@@ -183,7 +185,7 @@ func (s *Switch) makeWorkers(c Config) error {
 			return err
 		}
 		for range s.interfaces {
-			w.ports = append(w.ports, &port{umem: w.umem})
+			w.ports, w.sockets = append(w.ports, &port{umem: w.umem}), append(w.sockets, nil)
 		}
 		config.Workers = append(config.Workers, w.config())
 	}
@@ -191,13 +193,11 @@ func (s *Switch) makeWorkers(c Config) error {
 	return nil
 }
 
-// watch makes the worker wait for the sockets its ports have now.
-func (w *worker) watch() {
-	var sockets []*xsk.Socket
-	for _, p := range w.ports {
-		sockets = append(sockets, p.sockets...)
-	}
-	w.poller.Watch(sockets...)
+// use makes sockets those of a port, and the worker wait for them.
+func (w *worker) use(port mft.PortID, sockets []*xsk.Socket) {
+	w.sockets[port] = sockets
+	w.ports[port].use(sockets)
+	w.poller.Watch(slices.Concat(w.sockets...)...)
 }
 
 func (w *worker) config() dataplane.WorkerConfig {

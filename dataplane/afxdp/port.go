@@ -17,11 +17,11 @@ const batchDescs = 128
 // first of them to send through. While there is no interface it has none: it
 // receives nothing and sends nothing.
 type port struct {
-	umem    *xsk.UMEM
-	sockets []*xsk.Socket // set between two batches, by use
-	next    int           // socket that Receive looks at first
-	out     txSocket      // nil: no interface
-	gives   bool          // out keeps the chunks of what it sends until the device has sent it
+	umem  *xsk.UMEM
+	in    []rxSocket // set between two batches, by use
+	next  int        // of in: Receive looks at it first
+	out   txSocket   // nil: no interface
+	gives bool       // out keeps the chunks of what it sends until the device has sent it
 
 	rx, tx    [batchDescs]xsk.Desc
 	addrs     [batchDescs]uint64
@@ -31,9 +31,18 @@ type port struct {
 	stalled, linkDown, deviceGone, refused, backlog atomic.Uint64
 }
 
+// rxSocket is the receiving half of an xsk.Socket. Tests have one of their own.
+type rxSocket interface {
+	TopUp() int
+	Receive(descs []xsk.Desc) int
+}
+
 // use replaces the sockets; none: the interface has gone.
 func (p *port) use(sockets []*xsk.Socket) {
-	p.sockets, p.next, p.out, p.gives = sockets, 0, nil, false
+	p.in, p.next, p.out, p.gives = nil, 0, nil, false
+	for _, s := range sockets {
+		p.in = append(p.in, s)
+	}
 	if len(sockets) > 0 {
 		p.sendBy(sockets[0])
 	}
@@ -44,15 +53,15 @@ func (p *port) Receive(frames []dataplane.Frame) int {
 	if p.gives {
 		p.reap()
 	}
-	for range p.sockets {
-		s := p.sockets[p.next]
-		if p.next++; p.next == len(p.sockets) {
+	for range p.in {
+		s := p.in[p.next]
+		if p.next++; p.next == len(p.in) {
 			p.next = 0
 		}
 		s.TopUp()
 		n := s.Receive(p.rx[:min(len(frames), batchDescs)])
-		if n > 0 {
-			return p.unpack(p.rx[:n], frames)
+		if n = p.unpack(p.rx[:n], frames); n > 0 {
+			return n
 		}
 	}
 	return 0

@@ -3,6 +3,7 @@ package afxdp
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -98,7 +99,7 @@ func isGone(name string) bool {
 }
 
 // openPort opens an interface under its PortID. The workers go on meanwhile:
-// theirs is only to fill the rings and to take the sockets over. After an error
+// they only fill the rings and begin to use the sockets. After an error
 // nothing of it is open.
 func (s *Switch) openPort(f *iface, now seen) (err error) {
 	if err := now.carries(f.info.Name, len(s.workers)); err != nil {
@@ -152,9 +153,7 @@ func (s *Switch) openSockets(f *iface, now seen, config xsk.SocketConfig) error 
 		}
 		f.sockets[i] = append(f.sockets[i], socket)
 	}
-	for i := range s.workers {
-		s.handOver(i, f)
-	}
+	s.deal(f)
 	// The workers receive already: no frame finds an empty fill ring.
 	for q := range now.queues.rx {
 		socket := f.sockets[q%len(s.workers)][q/len(s.workers)]
@@ -165,14 +164,11 @@ func (s *Switch) openSockets(f *iface, now seen, config xsk.SocketConfig) error 
 	return nil
 }
 
-// handOver makes an interface's sockets those of worker i's port, and the worker
-// wait for them.
-func (s *Switch) handOver(i int, f *iface) {
-	w := s.workers[i]
-	s.Do(i, func() {
-		w.ports[f.info.ID].use(f.sockets[i])
-		w.watch()
-	})
+// deal gives each worker its share of the interface's sockets.
+func (s *Switch) deal(f *iface) {
+	for i, w := range s.workers {
+		s.Do(i, func() { w.use(f.info.ID, f.sockets[i]) })
+	}
 }
 
 // shut closes a port and notes why.
@@ -198,12 +194,10 @@ func (s *Switch) release(f *iface) error {
 	errs := []error{f.xdp.Close()}
 	sockets := f.sockets
 	f.sockets = make([][]*xsk.Socket, len(s.workers))
-	for i := range s.workers {
-		s.handOver(i, f)
-		for _, socket := range sockets[i] {
-			f.remember(socket)
-			errs = append(errs, socket.Close())
-		}
+	s.deal(f)
+	for _, socket := range slices.Concat(sockets...) {
+		f.remember(socket)
+		errs = append(errs, socket.Close())
 	}
 	f.xdp, f.sockets = nil, nil
 	f.info.Attach, f.info.Mode, f.info.MultiBuffer = "", "", false

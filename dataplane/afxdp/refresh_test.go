@@ -186,7 +186,7 @@ func TestFramesWithoutASocketAreToldOnce(t *testing.T) {
 	f := w.sw.interfaces[0]
 	second := f.sockets[0][1]
 	f.sockets[0] = f.sockets[0][:1]
-	w.sw.handOver(0, f)
+	w.sw.deal(f)
 	if err := second.Close(); err != nil { // the classifier's map forgets it
 		t.Fatal(err)
 	}
@@ -323,9 +323,9 @@ func TestWhatIsNotSentIsCountedByItsReason(t *testing.T) {
 	}
 	expect(1, "none")
 	sockets := w.sw.interfaces[0].sockets[0]
-	w.sw.Do(0, func() { w.sw.workers[0].ports[0].use(sockets[1:]) })
+	w.sw.Do(0, func() { w.sw.workers[0].use(0, sockets[1:]) })
 	expect(0, "tx-stalled") // there is no such TX queue: what a worker too many would meet
-	w.sw.Do(0, func() { w.sw.workers[0].ports[0].use(sockets) })
+	w.sw.Do(0, func() { w.sw.workers[0].use(0, sockets) })
 	w.run(w.box, "ip", "link", "set", "p1", "down")
 	expect(0, "tx-link-down")
 	w.unplug(1)
