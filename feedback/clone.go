@@ -34,7 +34,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		psn   roce.PSN
 		means bool
 	}{
-		{g.sent, g.started}, {g.pos, g.started}, {g.merged, g.started}, {g.toldUpTo, g.told}, {f.psn, true},
+		{g.sent, g.started}, {g.pos, g.started}, {g.merged, g.started}, {g.toldUpTo, g.told}, {f.psn, true}, {g.counted, g.started},
 		{g.goBack, g.awaiting || g.saidBack}, {g.refused, g.refusing}, {g.end.psn, g.end.syndrome != 0}, {g.speech.hole, g.speech.said},
 	} {
 		if p.means {

@@ -22,9 +22,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	if ev.First && g.mayJoin(psn, resent) {
 		acts = g.join(now, psn, acts)
 	}
-	if !resent && ev.Last {
-		g.messages = g.messages.Add(1)
-	}
+	g.count(psn, ev.Last)
 	g.recopied.trim(psn)
 	if resent {
 		g.recopied.add(psn)
@@ -76,6 +74,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 	if !g.started {
 		g.started = true
 		g.sent, g.merged = psn.Prev(), psn.Prev()
+		g.counted = psn.Prev().Prev() // not even those of the packet before are counted: see counts
 		for i := range g.paths {
 			g.paths[i].since = now // nobody owed anything before
 		}
@@ -106,6 +105,29 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 		g.speech.restart(now)
 	}
 	return true
+}
+
+// count notes that packet psn was seen, and whether it is the last of a message. A packet counts only
+// behind the one counted last: between the two there would be packets that were lost on their way
+// here, and some of them may end messages. The source resends those, and all packets behind them.
+func (g *Group) count(psn roce.PSN, last bool) {
+	counted, messages := g.counts()
+	if psn != counted.Next() {
+		return
+	}
+	g.counted, g.messages = psn, messages
+	if last {
+		g.messages = messages.Add(1)
+	}
+}
+
+// counts returns the furthest packet up to which the number of messages is known, and that number.
+// Beyond what was counted the floor's MSN is that number: after a restart nothing else knows it.
+func (g *Group) counts() (upTo roce.PSN, messages roce.MSN) {
+	if f := &g.floor; f.known && f.psn.After(g.counted) {
+		return f.psn, f.msn
+	}
+	return g.counted, g.messages
 }
 
 // answerEvery is how many packets of a round are answered at least once. A

@@ -36,7 +36,8 @@ type Group struct {
 	merged   roce.PSN // what the source was last told, unless it resends from below
 	toldUpTo roce.PSN // the highest PSN it told to be acknowledged
 	toldMSN  roce.MSN // with it
-	messages roce.MSN // messages whose last packet was new when it came: too few after losses on the uplink
+	counted  roce.PSN // up to here every packet was seen, so that the messages they end are known
+	messages roce.MSN // they end so many messages; counts says so even where the floor is further
 	resentAt Tick     // when the source last resent something
 
 	floor floor
@@ -132,7 +133,8 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN) {
 	before := psn.Prev()
 	g.started = true
-	g.sent, g.pos, g.merged, g.toldUpTo, g.toldMSN, g.messages = before, before, before, before, 0, 0
+	g.sent, g.pos, g.merged, g.toldUpTo, g.counted = before, before, before, before, before
+	g.toldMSN, g.messages = 0, 0
 	g.floor.psn, g.floor.known, g.floor.msn = before, true, 0
 	g.told, g.inside, g.awaiting, g.saidBack, g.refusing, g.end = true, false, false, false, false, end{}
 	g.sequenceNAKs, g.rnrNAKs = 0, 0

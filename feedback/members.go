@@ -52,12 +52,13 @@ func (g *Group) mayJoin(psn roce.PSN, resent bool) bool {
 	if g.floor.known && g.living() == 0 {
 		return psn == g.floor.psn.Next()
 	}
-	return !resent
+	upTo, _ := g.counts()
+	return !resent && psn == upTo.Next()
 }
 
 // join lets the joining paths in with psn, the first packet of a message.
 func (g *Group) join(now Tick, psn roce.PSN, acts []Action) []Action {
-	joined, messages := false, g.messages
+	joined, messages := false, g.Messages()
 	if g.floor.known && g.living() == 0 {
 		messages = g.floor.msn // some behind it may have been counted already
 	}
@@ -88,8 +89,11 @@ func (g *Group) Acked(i int) roce.PSN { return g.paths[i].acked }
 // MSN is what path i last said, in the source's space.
 func (g *Group) MSN(i int) roce.MSN { return g.paths[i].msn }
 
-// Messages is how many messages of the source were forwarded whole.
-func (g *Group) Messages() roce.MSN { return g.messages }
+// Messages is how many messages of the source were forwarded whole, as far as every packet was seen.
+func (g *Group) Messages() roce.MSN {
+	_, messages := g.counts()
+	return messages
+}
 
 // NextPSN is what the source sends next if it does not resend.
 func (g *Group) NextPSN() roce.PSN { return g.sent.Next() }

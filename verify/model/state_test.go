@@ -20,7 +20,7 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "started", "told", "inside", "awayWas", "sent", "pos", "merged", "toldUpTo", "toldMSN", "messages", "resentAt", "floor",
+			"policy", "paths", "started", "told", "inside", "awayWas", "sent", "pos", "merged", "toldUpTo", "toldMSN", "counted", "messages", "resentAt", "floor",
 			"awaiting", "saidBack", "goBack", "recopied", "agedAt", "sequenceNAKs", "rnrNAKs", "refusing", "refusal", "refused", "end", "speech", "congestion",
 		}},
 		{path.Type.Elem(), []string{

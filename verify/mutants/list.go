@@ -193,7 +193,11 @@ var mutants = []mutant{
 
 	{"members", "joins in the middle of a message", "data.go", "if ev.First && g.mayJoin", "if g.mayJoin"},
 	{"members", "joins with the packet before", "members.go", "PartActive, psn.Prev(), messages, now, true", "PartActive, psn, messages, now, true"},
-	{"members", "messages are not counted", "data.go", "	g.messages = g.messages.Add(1)\n", ""},
+	{"members", "messages are not counted", "data.go", "		g.messages = messages.Add(1)\n", ""},
+	{"members", "messages are counted across a gap", "data.go", "	if psn != counted.Next() {\n		return\n", "	if !psn.After(counted) {\n		return\n"},
+	{"members", "the floor's messages are not counted", "data.go", "f.known && f.psn.After(g.counted)", "false && f.known"},
+	{"members", "joins across a gap", "members.go", "return !resent && psn == upTo.Next()", "return !resent && (true || psn == upTo)"},
+	{"members", "messages before a restart are none", "data.go", "g.counted = psn.Prev().Prev()", "g.counted = psn.Prev()"},
 	{"members", "who joins is waited for at once", "group.go", "p != PartJoining && p != PartBehind", "p != PartBehind"},
 	{"members", "who leaves holds the minimum", "members.go", "	g.recount()\n	g.findEnd()\n", "	g.findEnd()\n"},
 	{"members", "who leaves ends the source", "members.go", "	g.recount()\n	g.findEnd()\n", "	g.recount()\n"},
