@@ -1,6 +1,9 @@
-# make builds rocastd and rocast into build/; make help lists the rest.
+# make builds rocastd and rocast into build/; make help lists the other targets.
 #
-# Targets that need root and packages install what is missing with apt-get.
+# Targets that need packages install the missing ones with apt-get, if they run as root.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 
 GO      ?= go
 BUILD   := build
@@ -10,7 +13,7 @@ LDFLAGS := -X github.com/rocast/rocast/ctl/version.Version=$(VERSION)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE    := golang.org/x/tools/cmd/deadcode@v0.52.0
 DUPL        := github.com/mibk/dupl@v1.1.0
-# What is compiled only under a build tag is looked at too.
+# The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
 .PHONY: all build demo test race bench generate lint softroce sim model fuzz mutants install clean help
@@ -20,57 +23,52 @@ all: build
 build: ## rocastd and rocast into build/
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
 
-demo: build ## one source, three receivers, packets lost on the way: the main job for real
+demo: build ## reliable multicast on this machine: one source, three receivers, lost packets
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool
 	$(GO) build -o $(BUILD)/demo ./demo
 	$(BUILD)/demo -bin $(BUILD)
 
-test: ## every test this machine allows; says what it left out and why
+test: ## every test that this machine allows; prints which it left out and why
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
 	@scripts/gotest ./...
 
-# Every test again under the race detector.
-race: ## the same under the race detector
+# SHORT=1 leaves out long runs of code that uses no goroutine: .ci/run does so.
+race: ## the tests under the race detector; SHORT=1: without long runs of one thread
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
-	@scripts/gotest -race ./...
+	@scripts/gotest -race $(if $(SHORT),-short) ./...
 
-bench: build ## what each hot function costs; rocast beside other forwarders
+bench: build ## what each hot function costs; rocast compared with other forwarders
 	@scripts/need ip:iproute2 ethtool:ethtool
 	@mkdir -p $(BUILD)
 	$(GO) test -run '^$$' -bench . -benchmem ./roce ./feedback ./mft ./dataplane | tee $(BUILD)/bench.txt
 	$(GO) build -o $(BUILD)/fanout ./bench/fanout
 	$(BUILD)/fanout | tee $(BUILD)/fanout.txt
 
-# Real Soft-RoCE hosts: virtual machines of Debian's 6.1 and 6.12 kernels, all stories on both. SHORT=1 is what CI runs.
-softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: what CI runs
+# The virtual machines run Debian's kernels 6.1 and 6.12. SHORT=1 is one kernel and the stories that say most.
+softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories
 	@scripts/need gcc:gcc
 	@test/softroce/setup.sh
 	$(GO) test -tags softroce -count=1 -timeout 40m -v $(if $(SHORT),-short -run TestStories) ./test/softroce/
 
-# SEEDS simulated runs from seed FROM on; REPLAY=n replays one and writes its pcapng.
 SEEDS ?= 20000
 FROM  ?= 0
-sim: ## SEEDS simulated runs from seed FROM; REPLAY=n replays one and writes its frames
+sim: ## SEEDS simulated runs from seed FROM on; REPLAY=n replays seed n and writes its frames as pcapng
 	@mkdir -p $(BUILD)
 	$(GO) build -o $(BUILD)/rocsim ./verify/sim/rocsim
 	$(BUILD)/rocsim $(if $(REPLAY),-replay $(REPLAY),-seeds $(SEEDS) -from $(FROM)) -out $(BUILD)
 
-# Every fuzz target for FUZZTIME.
 FUZZTIME ?= 10s
 fuzz: ## every fuzz target for FUZZTIME
-	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-		$(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
+	@scripts/fuzz $(FUZZTIME)
 
-# The worlds that are too big for every day: all that can happen to four packets. Minutes, and some gigabytes.
-model: ## search every state of small worlds: minutes
-	$(GO) run ./verify/model/rocmodel
+# The thorough worlds take minutes and some gigabytes; the everyday ones, which make test searches too, take seconds.
+model: ## every state that four packets and a few mishaps can get into; EVERYDAY=1: only small worlds
+	$(GO) run ./verify/model/rocmodel $(if $(EVERYDAY),-everyday)
 
-# Breaks one rule of merging at a time and shows that the tests notice.
-mutants: ## break one rule of merging at a time; the tests have to notice
+mutants: ## breaks one rule of merging at a time; a test has to notice each
 	$(GO) run ./verify/mutants
 
-# Regenerates what is generated; git diff must stay empty.
-generate: ## what is generated, anew; git diff must stay empty
+generate: ## the compiled classifier, anew; git diff must stay empty
 	@scripts/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
 	$(GO) generate ./...
 
@@ -93,5 +91,5 @@ install: ## what make built, the unit and an example configuration under DESTDIR
 clean: ## removes build/
 	rm -rf $(BUILD)
 
-help: ## this
+help: ## this list
 	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 12

@@ -87,7 +87,7 @@ func send(t testing.TB, fd int, frame []byte) {
 
 func awaitInput(t testing.TB, fd int) {
 	t.Helper()
-	const limit = 5 * time.Second
+	const limit = 30 * time.Second
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds, int(limit.Milliseconds()))

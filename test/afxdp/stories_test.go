@@ -84,7 +84,7 @@ func TestReadFails(t *testing.T) {
 func TestRemovedGroupStops(t *testing.T) {
 	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}})
 	g := l.addGroup(t, groupOptions{
-		memory: 1 << 20, rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 10, 3 },
+		memory: 1 << 20, rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 14, 3 },
 	})
 	data := g.write(t, 1<<20)
 	check(t, l.sw.Remove(g.ID))
