@@ -3,7 +3,8 @@ package roce
 // AETHBytes is the length of an AETH.
 const AETHBytes = 4
 
-// AETH is the ACK extended transport header of every response but READ_RESP_MIDDLE (IBTA vol 1, 9.3.5).
+// AETH is the ACK extended transport header of every response but READ_RESP_MIDDLE (IBTA vol 1,
+// 9.3.5).
 type AETH struct {
 	Syndrome Syndrome
 	MSN      MSN

@@ -5,7 +5,8 @@ import "encoding/binary"
 // AtomicAckETHBytes is the length of an AtomicAckETH.
 const AtomicAckETHBytes = 8
 
-// AtomicAckETH answers CMP_SWAP and FETCH_ADD with the value that was there before (IBTA vol 1, 9.5.3).
+// AtomicAckETH answers CMP_SWAP and FETCH_ADD with the value that was there before (IBTA vol 1,
+// 9.5.3).
 type AtomicAckETH struct {
 	Original uint64
 }

@@ -2,7 +2,7 @@ package roce
 
 import "encoding/binary"
 
-// DefaultPKey is the partition every Ethernet port is a full member of.
+// DefaultPKey is the P_Key of the default partition, of which every Ethernet port is a full member.
 const DefaultPKey uint16 = 0xFFFF
 
 // BTHBytes is the length of a BTH.
@@ -17,8 +17,8 @@ const (
 	bthAckReq    = 0x80 // byte 8
 )
 
-// BTH is the base transport header (IBTA vol 1, 9.2). Reserved bits read as nothing and are written as
-// zero; an edit that must keep them goes through [View].
+// BTH is the base transport header (IBTA vol 1, 9.2). Decode ignores reserved bits and Append
+// writes them as zero. To edit a header without losing them, use [View].
 //
 //	0 opcode | SE M pad(2) tver(4) | P_Key(16)
 //	4 FECN BECN resv(6)            | dest QPN(24)
@@ -69,5 +69,6 @@ func (h *BTH) Append(b []byte) []byte {
 	return appendUint24(b, uint32(h.PSN))
 }
 
-// PadFor is the pad count of a payload: payload and pad fill whole 4-byte words.
+// PadFor returns the number of pad bytes behind a payload: payload and pad together are a multiple
+// of 4 bytes.
 func PadFor(payloadBytes int) uint8 { return uint8(-payloadBytes & 3) }

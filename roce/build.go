@@ -5,8 +5,8 @@ import (
 	"net/netip"
 )
 
-// Builders for frames of our own: merged ACKs, CNPs, endpoints, tests. They append, like the headers'
-// Append, from the outside in; AppendICRC closes the frame.
+// Functions that build new frames: merged ACKs, CNPs, endpoints, tests. They append, like the
+// Append methods of the headers, from the outermost header inwards; AppendICRC completes the frame.
 //
 //	b = roce.AppendEthernet(b, dst, src, ip.EtherType())
 //	b = ip.Append(b, roce.BTHBytes+roce.AETHBytes)
@@ -24,15 +24,16 @@ func AppendEthernet(b []byte, dst, src MAC, etherType uint16) []byte {
 	return binary.BigEndian.AppendUint16(b, etherType)
 }
 
-// AppendVLAN appends an Ethernet header with a customer tag of the given TCI: PCP(3) DEI(1) VID(12).
+// AppendVLAN appends an Ethernet header with a customer tag of the given TCI: PCP(3) DEI(1)
+// VID(12).
 func AppendVLAN(b []byte, dst, src MAC, tci, etherType uint16) []byte {
 	b = AppendEthernet(b, dst, src, etherTypeVLAN)
 	b = binary.BigEndian.AppendUint16(b, tci)
 	return binary.BigEndian.AppendUint16(b, etherType)
 }
 
-// IPUDP is what a RoCEv2 sender chooses in the IP and UDP headers. Src and Dst have to be of one family, which
-// decides between IPv4 and IPv6.
+// IPUDP holds the fields that a RoCEv2 sender chooses in the IP and UDP headers. Src and Dst must
+// be of one address family, which decides between IPv4 and IPv6.
 type IPUDP struct {
 	Src, Dst     netip.Addr
 	TrafficClass uint8  // IPv4's type of service: DSCP and ECN
@@ -49,8 +50,8 @@ func (h *IPUDP) EtherType() uint16 {
 	return etherTypeIPv6
 }
 
-// Append appends IP and UDP headers for transportBytes from the BTH to the pad. The ICRC's four bytes are
-// added here, because no RoCEv2 packet is without.
+// Append appends IP and UDP headers for transportBytes, counted from the BTH to the pad. It adds
+// the four bytes of the ICRC, which every RoCEv2 packet has.
 func (h *IPUDP) Append(b []byte, transportBytes int) []byte {
 	if h.Src.Is4() {
 		return AppendIPv4UDP(b, h, transportBytes)
@@ -58,7 +59,8 @@ func (h *IPUDP) Append(b []byte, transportBytes int) []byte {
 	return AppendIPv6UDP(b, h, transportBytes)
 }
 
-// AppendIPv4UDP is Append for IPv4: no options, don't fragment, right header checksum.
+// AppendIPv4UDP is Append for IPv4. The header has no options, the don't-fragment bit is set, and
+// the checksum is correct.
 func AppendIPv4UDP(b []byte, h *IPUDP, transportBytes int) []byte {
 	start, datagramBytes := len(b), udpBytes+transportBytes+icrcBytes
 	src, dst := h.Src.As4(), h.Dst.As4()
@@ -84,7 +86,8 @@ func AppendIPv6UDP(b []byte, h *IPUDP, transportBytes int) []byte {
 	return appendUDP(b, h.SrcPort, datagramBytes)
 }
 
-// appendUDP leaves the checksum 0, as RoCEv2 senders do: the ICRC covers more than it would.
+// appendUDP leaves the checksum 0, as RoCEv2 senders do: the ICRC covers more than the checksum
+// would.
 func appendUDP(b []byte, srcPort uint16, datagramBytes int) []byte {
 	b = binary.BigEndian.AppendUint16(b, srcPort)
 	b = binary.BigEndian.AppendUint16(b, UDPPort)
@@ -92,8 +95,8 @@ func appendUDP(b []byte, srcPort uint16, datagramBytes int) []byte {
 	return append(b, 0, 0)
 }
 
-// AppendICRC closes a frame that is complete but for its ICRC. The error, a View's, says that the headers
-// do not describe such a frame.
+// AppendICRC appends the ICRC to a frame that is otherwise complete. The error is that of
+// View.Decode, if the headers do not describe such a frame.
 func AppendICRC(frame []byte) ([]byte, error) {
 	frame = append(frame, 0, 0, 0, 0)
 	var v View

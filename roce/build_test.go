@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// rebuild writes a captured frame again from what its View and BTH say.
+// rebuild builds a captured frame again from its View and BTH.
 func rebuild(t *testing.T, frame []byte, v *View, into []byte) []byte {
 	t.Helper()
 	ip := IPUDP{Src: v.SrcIP(frame), Dst: v.DstIP(frame), TrafficClass: v.TrafficClass(frame), SrcPort: v.UDPSrcPort(frame)}
@@ -29,7 +29,8 @@ func rebuild(t *testing.T, frame []byte, v *View, into []byte) []byte {
 	return b
 }
 
-// What rxe sent, and what rocast made of it, built by us, is the same to the last byte.
+// Frames that rxe sent, and copies that rocast made of them, are the same to the last byte when we
+// build them.
 func TestBuildersReproduceCaptures(t *testing.T) {
 	eachRoCE(t, func(name string, index int, frame []byte, v *View) {
 		if got := rebuild(t, frame, v, nil); !slices.Equal(got, frame) {

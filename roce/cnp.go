@@ -1,10 +1,11 @@
 package roce
 
-// CNPBytes is the length of what follows the BTH of a congestion notification packet.
+// CNPBytes is the length of the bytes behind the BTH of a congestion notification packet.
 const CNPBytes = 16
 
-// CNP is the body of a congestion notification packet (IBTA annex A17, 17.9.3): 16 reserved bytes, sent as
-// zero. All it says is in the BTH: opcode, BECN, and the QP whose data met congestion.
+// CNP is the body of a congestion notification packet (IBTA annex A17, 17.9.3): 16 reserved bytes,
+// sent as zero. The information is in the BTH: the opcode, BECN, and the QP whose data met
+// congestion.
 type CNP struct {
 	Reserved [CNPBytes]byte
 }

@@ -21,8 +21,8 @@ const (
 	legRKey         = 0x61A
 )
 
-// copied says which frame that the source sent became which frame at the receiver. The copy of the source's frame 3 was lost
-// behind the box; from the source's frame 14 on everything is sent again.
+// copied says which frame of the source became which frame at the receiver. The copy of the
+// source's frame 3 was lost behind the box. From frame 14 on, the source resends everything.
 var copied = []struct {
 	source, receiver int
 	sourcePSN, psn   PSN
@@ -50,10 +50,11 @@ var copied = []struct {
 	{23, 22, 0xFFFFCB, 0xFFFFFC, 0, 0},
 }
 
-// This capture is of a rocast that left the hop limit as it came.
+// This capture was made with a rocast that did not change the hop limit yet.
 //
-// What rocast put on the wire is what the source sent with the leg's numbers in it, and nothing else: our edits of the
-// source's frame give the captured copy to the last byte, the ICRC by difference too.
+// What rocast put on the wire is the source's frame with the leg's numbers in it, and nothing else
+// changed: our edits of the source's frame give the captured copy to the last byte, the ICRC by
+// difference included.
 func TestCopiesOnTheWire(t *testing.T) {
 	for _, c := range copied {
 		frame, v := frameOf(t, "group.source", c.source)
@@ -78,7 +79,7 @@ func TestCopiesOnTheWire(t *testing.T) {
 	}
 }
 
-// target is where a RETH points. What has no RETH has the zero target.
+// target is the address and key in a RETH. A packet without a RETH has the zero target.
 type target struct {
 	va   uint64
 	rkey uint32
@@ -99,7 +100,8 @@ func targetOf(v *View, frame []byte) target {
 	return target{h.VA, h.RKey}
 }
 
-// copyFor edits a frame of the source in place, as the dataplane does for the leg of group.receiver.
+// copyFor edits a frame of the source in place, as the dataplane does for the leg of
+// group.receiver, but leaves the hop limit.
 func copyFor(v *View, frame []byte, psn PSN, va uint64) []byte {
 	var was, is MaskedHeaders
 	v.MaskHeaders(frame, &was)
@@ -117,7 +119,8 @@ func copyFor(v *View, frame []byte, psn PSN, va uint64) []byte {
 	return frame
 }
 
-// Nothing of group.source but the lost packet is missing at the receiver, and nothing came there twice but what was sent twice.
+// Everything in group.source except the lost packet arrived at the receiver, and only resent
+// packets arrived twice.
 func TestEveryFrameOfTheGroupIsAccountedFor(t *testing.T) {
 	copies := map[int]bool{3: true} // lost
 	arrived := map[int]bool{}
@@ -133,7 +136,7 @@ func TestEveryFrameOfTheGroupIsAccountedFor(t *testing.T) {
 	})
 }
 
-// What the receiver answers reaches the source as an answer of the group, in the source's PSNs.
+// The receiver's answers reach the source as answers of the group, with the source's PSNs.
 func TestAnswersOnTheWire(t *testing.T) {
 	for _, c := range []struct {
 		receiver, source int

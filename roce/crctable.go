@@ -2,8 +2,8 @@ package roce
 
 import "hash/crc32"
 
-// crcTables is the slicing-by-8 form of CRC-32 IEEE: crcTables[k][b] is the register after byte b,
-// from a register of zero, and k zero bytes.
+// crcTables is the slicing-by-8 form of CRC-32 IEEE: crcTables[k][b] is the register after byte b
+// and k zero bytes, starting from zero.
 var crcTables = makeCRCTables()
 
 func makeCRCTables() (t [8][256]uint32) {
@@ -16,8 +16,8 @@ func makeCRCTables() (t [8][256]uint32) {
 	return t
 }
 
-// crcWord64 is the register after eight bytes, already combined with the register before them; w
-// holds the first byte lowest.
+// crcWord64 returns the register after eight bytes. w holds these bytes, the first one lowest,
+// XORed with the register before them.
 func crcWord64(w uint64) uint32 {
 	t := &crcTables
 	return t[7][byte(w)] ^ t[6][byte(w>>8)] ^ t[5][byte(w>>16)] ^ t[4][byte(w>>24)] ^

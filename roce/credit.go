@@ -5,11 +5,11 @@ import (
 	"sort"
 )
 
-// CreditCode is the 5-bit end-to-end credit code of an ACK: how many receives are posted beyond
-// the AETH's MSN (IBTA vol 1, 9.7.7.2.2).
+// CreditCode is the 5-bit end-to-end credit code of an ACK: how many receives are posted beyond the
+// AETH's MSN (IBTA vol 1, 9.7.7.2.2).
 type CreditCode uint8
 
-// CreditUnlimited switches end-to-end credits off.
+// CreditUnlimited turns end-to-end credits off.
 const CreditUnlimited CreditCode = 0x1F
 
 // credits is the table of the kernel's rdmavt (credit_table in rc.c).
@@ -18,7 +18,7 @@ var credits = [31]uint32{
 	256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
 }
 
-// Credits is the number of messages c grants; limited is false for CreditUnlimited.
+// Credits returns the number of messages that c grants. limited is false for CreditUnlimited.
 func (c CreditCode) Credits() (n uint32, limited bool) {
 	if c &= 31; c == CreditUnlimited {
 		return 0, false
@@ -26,8 +26,8 @@ func (c CreditCode) Credits() (n uint32, limited bool) {
 	return credits[c], true
 }
 
-// CreditCodeFor is the largest code that grants no more than n: rounding up would promise receives
-// nobody posted.
+// CreditCodeFor returns the largest code that grants at most n messages. Rounding up would grant
+// messages for which no receive is posted.
 func CreditCodeFor(n uint32) CreditCode {
 	return CreditCode(sort.Search(len(credits), func(i int) bool { return credits[i] > n }) - 1)
 }

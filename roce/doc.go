@@ -1,21 +1,21 @@
-// Package roce is the wire: RoCEv2 frames as bytes, and the numbers in them.
+// Package roce knows RoCEv2 frames as bytes, and the numbers in them.
 //
-// It knows the layouts (one header per file, each with Decode and Append), the RC opcodes
-// and which headers follow each, 24-bit sequence arithmetic, the AETH syndrome and its two code
-// tables, and the invariant CRC, in full and incrementally.
+// It has the layouts (one header per file, each with Decode and Append), the RC opcodes and the
+// headers that follow each, 24-bit sequence arithmetic, the AETH syndrome and its two code tables,
+// and the invariant CRC, in full and incrementally.
 //
-// It never does I/O, reads a clock, logs, keeps a reference to a caller's buffer, or allocates
-// after start-up. It holds no state: what a PSN means to a queue pair is package feedback's business,
-// what a queue pair means to a group is package mft's.
+// The package does no I/O, reads no clock, logs nothing, keeps no reference to a buffer of its
+// caller, and allocates nothing after start-up. It holds no state: package feedback knows what a
+// PSN means to a queue pair, and package mft what a queue pair means to a group.
 //
-// Two ways to look at a frame:
+// There are two ways to look at a frame:
 //
 //   - [View] locates the headers of a received frame and reads or edits single fields in place.
 //     The data path uses nothing else.
 //   - [BTH], [RETH], [AETH] and the rest decode into structs and append to buffers. Synthetic
 //     packets, endpoints, printers and tests use them.
 //
-// Start reading at psn.go, then opcode.go, view.go, icrc.go and icrcdelta.go. Names follow the InfiniBand
-// Architecture Specification volume 1; where a rule was learned from the Linux kernel, the comment
-// names its file (rxe = drivers/infiniband/sw/rxe).
+// Start reading at psn.go, then opcode.go, view.go, icrc.go and icrcdelta.go. Names follow the
+// InfiniBand Architecture Specification volume 1. Where a rule comes from the Linux kernel, the
+// comment names the file (rxe = drivers/infiniband/sw/rxe).
 package roce

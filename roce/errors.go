@@ -2,8 +2,8 @@ package roce
 
 import "errors"
 
-// What a frame can be refused for. They are package variables, so that refusing a frame costs no
-// allocation; the data path turns each into a counted reason.
+// The reasons for which a frame is refused. They are package variables, so that refusing a frame
+// allocates nothing. The data path turns each into a counted reason.
 var (
 	ErrTruncated = errors.New("roce: frame or header cut short")
 	ErrNotIP     = errors.New("roce: neither IPv4 nor IPv6 behind at most two VLAN tags")

@@ -11,8 +11,8 @@ const (
 	fethSelectivityShift = 4
 )
 
-// FETH is the FLUSH extended transport header; a RETH follows it. Bits as in rxe_hdr.h (FETH_PLT_MASK,
-// FETH_SEL_MASK).
+// FETH is the FLUSH extended transport header. A RETH follows it. The bits are those of rxe_hdr.h
+// (FETH_PLT_MASK, FETH_SEL_MASK).
 type FETH struct {
 	Placement   uint8 // 4 bits: 1 global visibility, 2 persistence
 	Selectivity uint8 // 2 bits: 0 the range in the RETH, 1 the whole region

@@ -14,7 +14,8 @@ var (
 		TrafficClass: 0x6A, HopLimit: 7, SrcPort: 0xC001}
 )
 
-// testFrame builds a frame of one opcode around a payload. Extension headers hold the bytes 1, 2, 3 and so on.
+// testFrame builds a frame of one opcode around a payload. Extension headers hold the bytes 1, 2, 3
+// and so on.
 func testFrame(t testing.TB, ip IPUDP, vlans int, o Opcode, payloadBytes int) []byte {
 	t.Helper()
 	var b []byte

@@ -6,9 +6,10 @@ import (
 	"testing"
 )
 
-// goldens are frames that rxe put on the wire: where, and what is in them.
+// goldens are frames that rxe sent: the place of each in a capture, and its contents.
 //
-// Both FETCH_ADDs find a zero: they go to two words, and what an atomic ACK brings back is what was there before.
+// Both FETCH_ADDs find a zero: they add to two different words, and an atomic ACK returns the value
+// from before.
 var goldens = []struct {
 	capture string
 	index   int
@@ -64,8 +65,8 @@ func TestGoldenFrames(t *testing.T) {
 	}
 }
 
-// No capture holds an IETH, a FETH, a BTH with every flag, or an atomic with values in which the order of the bytes shows;
-// these are laid out by hand after docs/wire.md#extension-headers.
+// No capture has an IETH, a FETH, a BTH with every flag, or an atomic with values that show the
+// order of the bytes. These are written by hand from docs/wire.md#extension-headers.
 func TestGoldenHeaders(t *testing.T) {
 	var ieth IETH
 	var atomic AtomicETH
@@ -98,7 +99,7 @@ func TestGoldenHeaders(t *testing.T) {
 	}
 }
 
-// Whatever rxe sends, decoding it and writing it again gives the same bytes.
+// Decoding and encoding any header that rxe sent gives the same bytes.
 func TestCapturedHeadersRoundTrip(t *testing.T) {
 	eachRoCE(t, func(name string, index int, frame []byte, v *View) {
 		if _, _, wire := decodeStack(t, frame, v); !bytes.Equal(wire, frame[v.BTH:v.Payload]) {

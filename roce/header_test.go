@@ -6,15 +6,16 @@ import (
 	"testing"
 )
 
-// wireHeader is what all headers have in common.
+// wireHeader is the part that all headers have in common.
 type wireHeader[T any] interface {
 	*T
 	Decode(b []byte) ([]byte, error)
 	Append(b []byte) []byte
 }
 
-// checkHeader holds a header to its promises on the bytes b, of which the set bits of mask carry
-// fields: refused when cut short, and otherwise the same bytes again, but for the reserved ones.
+// checkHeader checks a header on the bytes b. The bits that are set in mask carry fields. Bytes
+// that are cut short are refused; otherwise encoding gives the same bytes, except for reserved
+// ones.
 func checkHeader[T comparable, H wireHeader[T]](t *testing.T, b, mask []byte) {
 	t.Helper()
 	n := len(mask)
@@ -44,8 +45,8 @@ func checkHeader[T comparable, H wireHeader[T]](t *testing.T, b, mask []byte) {
 	}
 }
 
-// fuzzHeader seeds a golden header and every truncation of it, which a plain go test runs too. partial
-// maps a byte's offset to those of its bits that carry a field.
+// fuzzHeader adds a golden header and every truncation of it to the corpus, which a plain go test
+// runs too. partial maps the offset of a byte to the bits of it that carry a field.
 func fuzzHeader[T comparable, H wireHeader[T]](f *testing.F, n int, golden string, partial map[int]byte) {
 	mask := bytes.Repeat([]byte{0xFF}, n)
 	for i, m := range partial {
@@ -91,7 +92,7 @@ func FuzzCNP(f *testing.F) {
 	fuzzHeader[CNP](f, 16, "00000000 00000000 00000000 00000000", nil)
 }
 
-// Values too wide for their field must not spill into the neighbours.
+// Values that are too wide for their field must not change the neighbouring fields.
 func TestAppendCutsToFieldWidth(t *testing.T) {
 	bth := BTH{PadCount: 0xFF, TVer: 0xFF, DestQPN: 0xFF000001, PSN: 0xFF000002}
 	if got, want := bth.Append(nil), unhex(t, "003f0000 00000001 00000002"); !bytes.Equal(got, want) {

@@ -2,8 +2,9 @@ package roce
 
 import "math/bits"
 
-// HeaderSet says which extension headers follow the BTH. A lower bit lies earlier on the wire: no
-// opcode carries two headers in the other order, so the set alone gives every offset.
+// HeaderSet says which extension headers follow the BTH. A header with a lower bit is earlier on
+// the wire. No opcode carries two headers in the opposite order, so the set alone gives every
+// offset.
 type HeaderSet uint16
 
 const (
@@ -54,6 +55,6 @@ func (s HeaderSet) Bytes() int {
 	return n
 }
 
-// Offset is where the single header h starts, counted from the end of the BTH. It is only
-// meaningful if s has h.
+// Offset returns where the single header h starts, counted from the end of the BTH. The result is
+// meaningful only if s has h.
 func (s HeaderSet) Offset(h HeaderSet) int { return (s & (h - 1)).Bytes() }

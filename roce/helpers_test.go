@@ -9,7 +9,7 @@ import (
 	"github.com/rocast/rocast/internal/captures"
 )
 
-// frameOf reads one captured frame and its View.
+// frameOf returns one captured frame and its View.
 func frameOf(t testing.TB, capture string, index int) ([]byte, *View) {
 	t.Helper()
 	frames, err := captures.Frames(capture)
@@ -29,7 +29,7 @@ func viewOf(t testing.TB, frame []byte) *View {
 	return v
 }
 
-// eachRoCE calls f for every RoCE frame of every capture. What is left out is the tools' TCP, ARP and the like.
+// eachRoCE calls f for every RoCE frame of every capture. Other frames are TCP, ARP and the like.
 func eachRoCE(t *testing.T, f func(name string, index int, frame []byte, v *View)) (frames int) {
 	t.Helper()
 	for _, name := range captures.Names() {
@@ -60,10 +60,10 @@ func unhex(t testing.TB, text string) []byte {
 	return b
 }
 
-// flat makes one fragment of a frame.
+// flat returns a frame as one fragment.
 func flat(frame []byte) [][]byte { return [][]byte{frame} }
 
-// split cuts a frame in fragments of the given lengths; the last takes what is left.
+// split cuts a frame into fragments of the given lengths. The last fragment takes the rest.
 func split(frame []byte, lengths ...int) (fragments [][]byte) {
 	for _, n := range lengths {
 		fragments = append(fragments, frame[:n:n])

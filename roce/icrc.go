@@ -5,16 +5,16 @@ import (
 	"hash/crc32"
 )
 
-// The invariant CRC (IBTA vol 1, 7.8.1, and annex A17) protects a packet from end to end: CRC-32 IEEE
-// over everything from the IP header to the pad, with what a router may change replaced by ones. It is
-// stored low byte first, right behind the pad.
+// The invariant CRC (IBTA vol 1, 7.8.1, and annex A17) protects a packet from end to end: CRC-32
+// IEEE over everything from the IP header to the pad, with ones in the fields that a router may
+// change. It is stored low byte first, directly behind the pad.
 
-// icrcSeed is the CRC register after eight bytes of ones, which stand where an InfiniBand packet would
-// have its LRH.
+// icrcSeed is the CRC register after eight bytes of ones, which stand for the LRH of an InfiniBand
+// packet.
 const icrcSeed uint32 = 0xDEBB20E3
 
-// ComputeICRC computes the ICRC of the frame v locates. fragments are the frame in order; the first
-// holds all headers. The result is the value whose little-endian bytes stand on the wire.
+// ComputeICRC computes the ICRC of the frame that v locates. fragments are the parts of the frame
+// in order; the first one holds all headers. On the wire the result is stored little-endian.
 func (v *View) ComputeICRC(fragments [][]byte) uint32 {
 	var headers MaskedHeaders
 	v.MaskHeaders(fragments[0], &headers)
@@ -32,7 +32,7 @@ func (v *View) ComputeICRC(fragments [][]byte) uint32 {
 	}
 }
 
-// StoredICRC is the ICRC the frame carries.
+// StoredICRC returns the ICRC that the frame carries.
 func (v *View) StoredICRC(fragments [][]byte) uint32 {
 	i, off := v.findICRC(fragments)
 	if f := fragments[i]; off+icrcBytes <= len(f) {
@@ -61,15 +61,15 @@ func (v *View) PutICRC(fragments [][]byte, icrc uint32) {
 	}
 }
 
-// ICRCValid reports whether the frame carries the ICRC it should.
+// ICRCValid reports whether the stored ICRC is correct.
 func (v *View) ICRCValid(fragments [][]byte) bool {
 	return v.StoredICRC(fragments) == v.ComputeICRC(fragments)
 }
 
-// findICRC is the fragment in which the ICRC starts, and where in it.
+// findICRC returns the fragment in which the ICRC starts, and the offset in it.
 func (v *View) findICRC(fragments [][]byte) (i, off int) { return seek(fragments, 0, v.ICRC) }
 
-// seek carries an offset that runs past fragment i over into the fragments behind it.
+// seek moves an offset that lies beyond fragment i into the fragment that holds it.
 func seek(fragments [][]byte, i, off int) (int, int) {
 	for off >= len(fragments[i]) {
 		off -= len(fragments[i])

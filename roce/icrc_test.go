@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// referenceICRC is docs/wire.md#icrc read aloud: one bit at a time, on a copy of the whole packet, sharing
-// neither table nor View with what it checks. The frame is untagged.
+// referenceICRC follows the text of docs/wire.md#icrc one bit at a time, on a copy of the whole
+// packet. It shares neither table nor View with the code that it checks. The frame must be
+// untagged.
 func referenceICRC(frame []byte) uint32 {
 	const ip = 14
 	packet := slices.Clone(frame[ip : len(frame)-4])
@@ -34,7 +35,7 @@ func referenceICRC(frame []byte) uint32 {
 
 func onesForLRH() []byte { return []byte{255, 255, 255, 255, 255, 255, 255, 255} }
 
-// A ConnectX-4 Lx wrote this notification (docs/wire.md#cnp).
+// A ConnectX-4 Lx sent this notification (docs/wire.md#cnp).
 func TestICRCOfConnectXCNP(t *testing.T) {
 	frame := unhex(t, `525400000002 525400000001 0800
 		45c2003c 718c4000 4011 0000 0a001101 0a001201
@@ -56,7 +57,8 @@ func TestICRCOfConnectXCNP(t *testing.T) {
 	}
 }
 
-// Every frame of every capture verifies, in one piece and in pieces, by our way and by the reference.
+// Every frame of every capture has a valid ICRC, in one piece and in several, according to our code
+// and to the reference.
 func TestICRCOfEveryCapturedFrame(t *testing.T) {
 	frames := eachRoCE(t, func(name string, index int, frame []byte, v *View) {
 		stored := v.StoredICRC(flat(frame))
@@ -87,7 +89,7 @@ func TestICRCOverIPv6(t *testing.T) {
 	}
 }
 
-// Tags, padding and MACs are the link's affair.
+// The ICRC does not cover tags, Ethernet padding and MACs.
 func TestICRCIgnoresTheLink(t *testing.T) {
 	for _, ip := range []IPUDP{ipv4Pair, ipv6Pair} {
 		var want uint32
@@ -105,7 +107,7 @@ func TestICRCIgnoresTheLink(t *testing.T) {
 	}
 }
 
-// Each bit of a packet is either covered or one of those a router may change.
+// Each bit of a packet is either covered or one of those that a router may change.
 func TestICRCMask(t *testing.T) {
 	const ip = 14
 	for _, c := range []struct {
@@ -131,7 +133,8 @@ func TestICRCMask(t *testing.T) {
 	}
 }
 
-// However the frame is cut behind its headers, and through the ICRC too, nothing changes.
+// However the frame is cut into fragments behind its headers, even inside the ICRC, the result is
+// the same.
 func TestICRCAcrossFragments(t *testing.T) {
 	frame := testFrame(t, ipv4Pair, 1, OpWriteFirst, 40)
 	v := viewOf(t, frame)

@@ -2,20 +2,20 @@ package roce
 
 import "math/bits"
 
-// A CRC is linear over GF(2): two messages of one length that differ by d have CRCs that differ by the
-// CRC of d from a register of zero, and every zero byte behind d multiplies that register by x^8. A
-// copy differs from the received frame in its headers only, so its ICRC follows from the received one
-// without touching the payload (docs/wire.md#icrc):
+// A CRC is linear over GF(2): if two messages of the same length differ by d, their CRCs differ by
+// the CRC of d with a register that starts at zero, and every zero byte behind d multiplies that
+// register by x^8. A copy differs from the received frame only in its headers, so the copy's ICRC
+// follows from the received one without reading the payload (docs/wire.md#icrc):
 //
 //	headers was  aaaaaaBBaaaaCC | payload ...     icrc
 //	headers is   aaaaaaDDaaaaEE | payload ...     icrc XOR advance(crc(delta), payload bytes)
 //	delta        000000XX0000YY | 0000000 ...
 //
-// What was wrong stays wrong: the difference between the stored and the right ICRC goes through unchanged,
-// so a payload damaged before it came here is not blessed.
+// A wrong ICRC stays wrong: the difference between the stored and the correct ICRC passes through
+// unchanged, so a payload that was damaged on its way here does not become valid.
 
-// UpdateICRC is the ICRC after the headers changed from was to is, in front of payloadBytes unchanged
-// bytes of payload and pad. Both headers must have been masked through Views of one layout.
+// UpdateICRC returns the ICRC after the headers changed from was to is, in front of payloadBytes
+// unchanged bytes of payload and pad. Both headers must be masked by Views of the same layout.
 func UpdateICRC(icrc uint32, was, is *MaskedHeaders, payloadBytes int) uint32 {
 	if was.n != is.n {
 		panic("roce: UpdateICRC of headers of different length")
@@ -23,15 +23,17 @@ func UpdateICRC(icrc uint32, was, is *MaskedHeaders, payloadBytes int) uint32 {
 	return icrc ^ advance(crcDelta(was, is), payloadBytes)
 }
 
-// operator is a linear map of the CRC register, one table per input byte: four look-ups apply it.
+// operator is a linear map of the CRC register, with one table for each input byte: applying it
+// takes four look-ups.
 type operator [4][256]uint32
 
 func (o *operator) apply(reg uint32) uint32 {
 	return o[0][byte(reg)] ^ o[1][byte(reg>>8)] ^ o[2][byte(reg>>16)] ^ o[3][byte(reg>>24)]
 }
 
-// zeroOperators[k] passes the register over 2^k zero bytes: 52 KiB, built once, read ever after. Thirteen reach
-// 8191 bytes, a path MTU of 4096 with room; a 1024-byte payload takes one of them.
+// zeroOperators[k] passes the register over 2^k zero bytes. The tables are 52 KiB, built at
+// start-up. Thirteen of them reach 8191 bytes, more than a path MTU of 4096 needs; a 1024-byte
+// payload takes one.
 var zeroOperators = makeZeroOperators()
 
 func makeZeroOperators() *[13]operator {
@@ -53,7 +55,7 @@ func (o *operator) fill(f func(uint32) uint32) {
 	}
 }
 
-// advance passes the register over n zero bytes, one operator per bit of n.
+// advance passes the register over n zero bytes, with one operator for each bit of n that is set.
 func advance(reg uint32, n int) uint32 {
 	const top = len(zeroOperators) - 1
 	for ; n >= 2<<top; n -= 1 << top { // beyond any path MTU, but a 64 KiB datagram is right too

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// randomEdit changes what a copy may change, each field with even odds.
+// randomEdit changes each field that a copy may change with a probability of one half.
 func randomEdit(r *rand.Rand, v *View, head []byte) {
 	a := make([]byte, 16)
 	for i := range a {
@@ -41,8 +41,8 @@ func randomEdit(r *rand.Rand, v *View, head []byte) {
 	}
 }
 
-// Incremental equals full for every length a path MTU of 4096 allows, over both families and header
-// stacks of several lengths.
+// The incremental ICRC equals the full one for every length that a path MTU of 4096 allows, over
+// IPv4 and IPv6 and with headers of several lengths.
 func TestUpdateEqualsFullForEveryLength(t *testing.T) {
 	r := rand.New(rand.NewPCG(17, 0))
 	families := []IPUDP{ipv4Pair, ipv6Pair}
@@ -68,7 +68,7 @@ func TestUpdateEqualsFullForEveryLength(t *testing.T) {
 	}
 }
 
-// The same on what rxe sent.
+// The same holds for frames that rxe sent.
 func TestUpdateEqualsFullOnCaptures(t *testing.T) {
 	r := rand.New(rand.NewPCG(18, 0))
 	eachRoCE(t, func(name string, index int, frame []byte, v *View) {
@@ -83,7 +83,7 @@ func TestUpdateEqualsFullOnCaptures(t *testing.T) {
 	})
 }
 
-// A frame that came damaged leaves damaged: by the same difference, wherever the damage is.
+// A frame that was damaged stays damaged by the same difference, wherever the damage is.
 func TestUpdatePreservesDamage(t *testing.T) {
 	r := rand.New(rand.NewPCG(19, 0))
 	good := testFrame(t, ipv4Pair, 0, OpWriteOnly, 333)
@@ -103,7 +103,7 @@ func TestUpdatePreservesDamage(t *testing.T) {
 	}
 }
 
-// Adding zero bytes one by one, up to the longest datagram there is.
+// advance equals adding zero bytes one by one, up to the longest datagram.
 func TestAdvance(t *testing.T) {
 	const seed = 0x12345678
 	reg := uint32(seed)
@@ -140,7 +140,7 @@ func TestUpdateDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// copyEdit is what one copy costs a frame in place: all that is rewritten for a WRITE_FIRST.
+// copyEdit makes all changes of one copy of a WRITE_FIRST in place.
 func copyEdit(v *View, frame []byte) {
 	var was, is MaskedHeaders
 	fragments := [1][]byte{frame}
@@ -180,7 +180,7 @@ func BenchmarkMaskHeaders(b *testing.B) {
 	}
 }
 
-// BenchmarkCopyEdit is the whole rewrite of one copy, ICRC included.
+// BenchmarkCopyEdit measures the whole edit of one copy, ICRC included.
 func BenchmarkCopyEdit(b *testing.B) {
 	frame := testFrame(b, ipv4Pair, 0, OpWriteFirst, 1024)
 	v := viewOf(b, frame)

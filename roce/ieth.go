@@ -5,7 +5,8 @@ import "encoding/binary"
 // IETHBytes is the length of an IETH.
 const IETHBytes = 4
 
-// IETH names the R_Key that a SEND with invalidate takes away from the sender's reach (IBTA vol 1, 9.3.7).
+// IETH names the R_Key that a SEND with invalidate makes invalid at the receiver (IBTA vol 1,
+// 9.3.7).
 type IETH struct {
 	RKey uint32
 }

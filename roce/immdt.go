@@ -5,8 +5,8 @@ import "encoding/binary"
 // ImmDtBytes is the length of an ImmDt.
 const ImmDtBytes = 4
 
-// ImmDt is the immediate data that a SEND or WRITE hands to the receiver's completion (IBTA vol 1,
-// 9.3.6). Opaque: programs choose its byte order.
+// ImmDt is the immediate data that a SEND or WRITE delivers with the receiver's completion (IBTA
+// vol 1, 9.3.6). It is opaque: programs choose its byte order.
 type ImmDt uint32
 
 // Decode reads h from the front of b and returns what follows.

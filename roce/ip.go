@@ -4,8 +4,8 @@ import "encoding/binary"
 
 const ipv4ChecksumOffset = 10
 
-// IPv4HeaderChecksum computes the checksum of the 20-byte header at the front of b, whatever its
-// checksum field holds.
+// IPv4HeaderChecksum computes the checksum of the 20-byte header at the front of b. It does not
+// read the checksum field.
 func IPv4HeaderChecksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i < ipv4Bytes; i += 2 {
@@ -16,8 +16,8 @@ func IPv4HeaderChecksum(b []byte) uint16 {
 	return ^fold(sum)
 }
 
-// setIPv4Word replaces one 16-bit word of an IPv4 header and takes the checksum along: RFC 1624,
-// HC' = ~(~HC + ~m + m').
+// setIPv4Word replaces one 16-bit word of an IPv4 header and updates the checksum: RFC 1624, HC' =
+// ~(~HC + ~m + m').
 func setIPv4Word(ip []byte, off int, word uint16) {
 	was := binary.BigEndian.Uint16(ip[off:])
 	checksum := binary.BigEndian.Uint16(ip[ipv4ChecksumOffset:])

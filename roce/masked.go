@@ -2,19 +2,20 @@ package roce
 
 import "encoding/binary"
 
-// maxHeaderBytes is IPv6, UDP, BTH and the longest extension, AtomicETH. Every header is whole 4-byte words.
+// maxHeaderBytes is IPv6, UDP, BTH and the longest extension, AtomicETH. Every header is a multiple
+// of 4 bytes.
 const maxHeaderBytes = ipv6Bytes + udpBytes + BTHBytes + AtomicETHBytes
 
-// MaskedHeaders is a frame's headers, from IP to the payload, as the ICRC sees them. It is a value
-// without pointers: keep one per frame and one per copy, and reuse them.
+// MaskedHeaders holds the headers of a frame, from IP to the payload, as the ICRC covers them. It
+// is a value without pointers: keep one for each frame and one for each copy, and reuse them.
 type MaskedHeaders struct {
 	n     int
 	bytes [maxHeaderBytes]byte
 }
 
-// MaskHeaders copies the headers from L3 to Payload into dst, with ones where the ICRC is blind: type
-// of service, TTL and checksum of IPv4; traffic class, flow label and hop limit of IPv6; the UDP
-// checksum; and byte 4 of the BTH with FECN and BECN (docs/wire.md#icrc).
+// MaskHeaders copies the headers from L3 to Payload into dst, with ones in the fields that the ICRC
+// does not cover: type of service, TTL and checksum of IPv4; traffic class, flow label and hop
+// limit of IPv6; the UDP checksum; and byte 4 of the BTH with FECN and BECN (docs/wire.md#icrc).
 func (v *View) MaskHeaders(head []byte, dst *MaskedHeaders) {
 	dst.n = copy(dst.bytes[:], head[v.L3:v.Payload])
 	b := &dst.bytes
@@ -31,9 +32,9 @@ func (v *View) MaskHeaders(head []byte, dst *MaskedHeaders) {
 
 // crc runs the CRC register over the headers.
 //
-// It has its own table walk, because hash/crc32 reaches its assembly through a function variable: a
-// local array handed to it would move to the heap, one allocation per packet. Below 64 bytes the
-// library does the same walk.
+// It has its own table look-up because hash/crc32 calls its assembly through a function variable: a
+// local array passed to it would escape to the heap, one allocation for each packet. Below 64 bytes
+// the library does the same look-ups.
 func (m *MaskedHeaders) crc(reg uint32) uint32 {
 	i := 0
 	for ; i+8 <= m.n; i += 8 {
@@ -45,8 +46,9 @@ func (m *MaskedHeaders) crc(reg uint32) uint32 {
 	return reg
 }
 
-// crcDelta runs the CRC register, from zero, over the bytewise difference of two headers of one
-// length. Where they agree, leading zeros leave the register at zero and cost a comparison.
+// crcDelta runs the CRC register, starting from zero, over the bytewise difference of two headers
+// of the same length. Where the headers begin with equal bytes, the register stays zero and costs
+// one comparison for each word.
 func crcDelta(was, is *MaskedHeaders) (reg uint32) {
 	i := 0
 	for ; i+8 <= was.n; i += 8 {

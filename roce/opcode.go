@@ -5,8 +5,8 @@ import "fmt"
 // Opcode is the first byte of the BTH: transport in bits 7-5, operation in bits 4-0.
 type Opcode uint8
 
-// Reliable connection (transport 000), the two unreliable datagram opcodes that communication management
-// and datagrams use (011), and the congestion notification packet (100).
+// Reliable connection (transport 000), the two unreliable datagram opcodes that communication
+// management and datagrams use (011), and the congestion notification packet (100).
 const (
 	OpSendFirst      Opcode = 0x00
 	OpSendMiddle     Opcode = 0x01
@@ -40,7 +40,7 @@ const (
 	OpCNP Opcode = 0x81
 )
 
-// trait is what an opcode says about its packet, beside the headers.
+// trait is a property of an opcode, apart from its headers.
 type trait uint16
 
 const (
@@ -101,7 +101,8 @@ func op(name string, t trait, h HeaderSet) opcodeInfo {
 
 func (o Opcode) is(t trait) bool { return opcodes[o].traits&t != 0 }
 
-// Known reports whether o is one of the opcodes above; every other predicate is false of an unknown one.
+// Known reports whether o is one of the opcodes above. All other predicates are false for an
+// unknown opcode.
 func (o Opcode) Known() bool { return o.is(known) }
 
 // Headers is the set of extension headers between BTH and payload.
@@ -134,16 +135,16 @@ func (o Opcode) IsMiddle() bool { return o.is(middle) }
 // IsLast reports whether the packet ends a message of several packets.
 func (o Opcode) IsLast() bool { return o.is(last) }
 
-// IsOnly reports whether the packet is a message of its own. READ, atomic and FLUSH requests are.
+// IsOnly reports whether the packet is a whole message. READ, atomic and FLUSH requests are.
 func (o Opcode) IsOnly() bool { return o.is(only) }
 
 // EndsMessage reports whether a responder that executes this request counts one more message
-// (AETH.MSN). READ and atomics count when the request is taken.
+// (AETH.MSN). READ and atomics count when the request is accepted.
 func (o Opcode) EndsMessage() bool { return o.is(request) && o.is(last|only) }
 
-// ConsumesWQE reports whether the responder needs a posted receive for this packet. Only such a packet
-// can be answered with an RNR NAK. A SEND takes its receive when it starts, a WRITE with immediate
-// when it ends.
+// ConsumesWQE reports whether the responder needs a posted receive for this packet. Only such a
+// packet can be answered with an RNR NAK. A SEND takes its receive with its first packet, a WRITE
+// with immediate with its last.
 func (o Opcode) ConsumesWQE() bool { return o.is(takesWQE) }
 
 // String is the specification's name, or the number of an unknown opcode.

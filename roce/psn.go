@@ -1,14 +1,15 @@
 package roce
 
-// Both packet and message sequence numbers are 24 bits wide and wrap (IBTA vol 1, 9.7.2 and
-// 9.7.7.1). Plain < and - are wrong for them across the wrap; these types carry the right ones.
+// Packet and message sequence numbers are 24 bits wide and wrap (IBTA vol 1, 9.7.2 and 9.7.7.1).
+// The operators < and - give wrong results across the wrap; the methods of these types give correct
+// ones.
 const (
 	psnBits = 24
 	psnMask = 1<<psnBits - 1
 )
 
-// PSN is a 24-bit packet sequence number. Values come from Decode, Add, Next and Prev masked;
-// the methods also accept a value with garbage in its top byte and ignore that byte.
+// PSN is a 24-bit packet sequence number. Decode, Add, Next and Prev return values below 2^24. The
+// methods accept a value with other bits in its top byte and ignore that byte.
 type PSN uint32
 
 // Next is the PSN that follows p.
@@ -20,12 +21,12 @@ func (p PSN) Prev() PSN { return (p - 1) & psnMask }
 // Add moves p by n, forwards or backwards.
 func (p PSN) Add(n int32) PSN { return PSN(add24(uint32(p), n)) }
 
-// Sub is the signed distance p-q, from -2^23 to 2^23-1: how far p is ahead of q inside the window.
+// Sub is the signed distance p-q, from -2^23 to 2^23-1: how far p is ahead of q in the window.
 func (p PSN) Sub(q PSN) int32 { return sub24(uint32(p), uint32(q)) }
 
-// Before reports whether p is older than q in the 24-bit window: the sign of the 24-bit difference, as rxe's
-// psn_compare has it. At the window's edge, a distance of exactly 2^23, each is before the other
-// and neither is after: whoever needs an order there has already lost count.
+// Before reports whether p is older than q in the 24-bit window: the sign of the 24-bit difference,
+// as in rxe's psn_compare. At a distance of exactly 2^23 each is before the other and neither is
+// after; no caller compares PSNs that far apart.
 func (p PSN) Before(q PSN) bool { return p.Sub(q) < 0 }
 
 // After reports whether p is newer than q in the 24-bit window.

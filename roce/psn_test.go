@@ -17,7 +17,7 @@ func TestPSNWindow(t *testing.T) {
 		{0x7FFFFF, 0, 1<<23 - 1},
 		{0x800001, 0, -(1<<23 - 1)},
 		{0x800000, 0, -1 << 23},
-		{0xFF000005, 3, 2}, // a dirty top byte is not looked at
+		{0xFF000005, 3, 2}, // the top byte is ignored
 	} {
 		if got := c.p.Sub(c.q); got != c.sub {
 			t.Errorf("%#x - %#x = %d, want %d", c.p, c.q, got, c.sub)
@@ -50,7 +50,8 @@ func TestPSNSteps(t *testing.T) {
 	}
 }
 
-// Shifting both ends changes no distance: what lets every story run again at the wrap.
+// Adding the same number to both PSNs does not change their distance. Stories rely on this when
+// they are replayed at the wrap.
 func TestPSNShift(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
 	for range 10000 {

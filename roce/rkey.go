@@ -2,9 +2,9 @@ package roce
 
 import "fmt"
 
-// An R_Key opens a host's memory to whoever can send it a packet, so it never reaches logs or
-// traces: the headers that carry one print themselves without it. Code that has to show a key formats
-// the field, and answers for it.
+// An R_Key gives access to a host's memory to everyone who can send it a packet, so R_Keys must not
+// reach logs or traces: the headers that carry one print themselves without it. Code that has to
+// show a key formats the field explicitly.
 
 // String is the header without its R_Key.
 func (h RETH) String() string {

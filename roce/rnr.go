@@ -2,8 +2,8 @@ package roce
 
 import "time"
 
-// RNRTimer is the 5-bit timer code of an RNR NAK. Codes grow with their durations, except that code 0
-// is the longest of all: compare with LongerThan, never with >.
+// RNRTimer is the 5-bit timer code of an RNR NAK. Larger codes mean longer times, except that code
+// 0 means the longest of all: compare with LongerThan, never with >.
 type RNRTimer uint8
 
 const rnrUnit = 10 * time.Microsecond

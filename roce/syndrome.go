@@ -2,15 +2,15 @@ package roce
 
 import "fmt"
 
-// Syndrome is the first byte of the AETH: what a response says. Bits 6-5 hold the kind, bits 4-0 its
-// value (IBTA vol 1, 9.7.5.2.1):
+// Syndrome is the first byte of the AETH, which says what a response means. Bits 6-5 hold the kind,
+// bits 4-0 the value (IBTA vol 1, 9.7.5.2.1):
 //
 //	0 00 ccccc  ACK, credit code c
 //	0 01 ttttt  RNR NAK, timer code t
 //	0 11 nnnnn  NAK, reason n
 //
-// 0 10 and every value with bit 7 set are reserved. rxe takes a reserved syndrome for a fatal error,
-// so IsFatal does too.
+// The kind 10 and every value with bit 7 set are reserved. rxe treats a reserved syndrome as a
+// fatal error, so IsFatal does too.
 type Syndrome uint8
 
 const (
@@ -45,8 +45,8 @@ func (s Syndrome) IsRNR() bool { return s&kindMask == kindRNR }
 // IsNAK reports a NAK with a reason code; an RNR NAK is not one.
 func (s Syndrome) IsNAK() bool { return s&kindMask == kindNAK }
 
-// IsFatal reports whether the requester's queue pair goes to error on s: every NAK but the sequence
-// error, and every reserved value.
+// IsFatal reports whether the requester's queue pair goes to the error state on s: on every NAK
+// except the sequence error, and on every reserved value.
 func (s Syndrome) IsFatal() bool { return !s.IsACK() && !s.IsRNR() && s != NAKSequence }
 
 // RNRTimer is the timer code of an RNR NAK.
@@ -55,7 +55,7 @@ func (s Syndrome) RNRTimer() RNRTimer { return RNRTimer(s & valueMask) }
 // CreditCode is the credit code of an ACK.
 func (s Syndrome) CreditCode() CreditCode { return CreditCode(s & valueMask) }
 
-// String names s the way a trace prints it.
+// String returns the name that traces print.
 func (s Syndrome) String() string {
 	switch {
 	case s == NAKSequence:

@@ -13,7 +13,8 @@ const (
 	udpBytes   = 8
 	icrcBytes  = 4
 
-	// maxVLANs is customer and service tag. A third tag is nobody's RoCE network: ErrNotIP.
+	// maxVLANs is a service tag and a customer tag. A frame with a third tag is refused with
+	// ErrNotIP.
 	maxVLANs = 2
 
 	etherTypeIPv4  = 0x0800
@@ -28,16 +29,16 @@ const (
 	ipv6DestOption = 60
 )
 
-// View locates the headers of one RoCEv2 frame. It holds offsets only, and no reference to the frame:
-// the accessors take the bytes each time, so that one View serves a frame before and after it is
-// edited and every copy of it.
+// View locates the headers of one RoCEv2 frame. It holds offsets only and no reference to the
+// frame: the accessors take the bytes each time, so one View serves the received frame, the edited
+// frame and every copy.
 //
 //	0        L3    UDP   BTH    Ext        Payload                         ICRC
 //	| Ethernet | IP  | UDP | BTH  | RETH ... | PayloadBytes | PadCount bytes | 4 bytes | Ethernet padding
 //	           <-------- what MaskHeaders copies --------->
 //
-// head, in Decode and in every accessor, is the frame from its first byte to at least Payload: the whole
-// frame, or the first of its fragments. Offsets are counted from the start of the frame.
+// In Decode and in every accessor, head is the frame from its first byte to at least Payload: the
+// whole frame, or the first of its fragments. Offsets are counted from the start of the frame.
 type View struct {
 	L3           int // IPv4 or IPv6 header
 	UDP          int
@@ -53,12 +54,12 @@ type View struct {
 	IPv6     bool
 }
 
-// Decode finds the headers in head, of a frame of frameBytes bytes in all. It takes what rxe takes
-// (docs/wire.md#frames): lengths follow the UDP length, trailing bytes are allowed, checksums and ICRC are not
-// looked at here.
+// Decode finds the headers in head. frameBytes is the length of the whole frame. Decode accepts
+// what rxe accepts (docs/wire.md#frames): the UDP length decides, trailing bytes are allowed,
+// checksums and ICRC are not checked.
 //
-// After ErrTVer and ErrOpcode the fields up to Ext, and Opcode, are valid, so that a refused packet can be
-// attributed; after any other error none is.
+// After ErrTVer and ErrOpcode the fields up to Ext, and Opcode, are valid, so that a refused packet
+// can be attributed to its queue pair. After any other error no field is valid.
 func (v *View) Decode(head []byte, frameBytes int) error {
 	if len(head) > frameBytes {
 		head = head[:frameBytes]

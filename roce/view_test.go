@@ -62,7 +62,7 @@ func TestViewOfEveryOpcode(t *testing.T) {
 	}
 }
 
-// One good frame, one damage per row.
+// One valid frame, and one damage in each row.
 func TestViewRefuses(t *testing.T) {
 	const ip, udp, bth = 14, 34, 42
 	const ip6, udp6 = 14, 54
@@ -134,7 +134,8 @@ func TestViewAfterUnknownOpcode(t *testing.T) {
 	}
 }
 
-// Cut at any byte, a frame is refused; a head cut anywhere behind its headers is not.
+// A frame that is cut at any byte is refused. A head that is cut anywhere behind its headers is
+// not.
 func TestViewTruncations(t *testing.T) {
 	for _, ip := range []IPUDP{ipv4Pair, ipv6Pair} {
 		for vlans := range 3 {
@@ -154,7 +155,7 @@ func TestViewTruncations(t *testing.T) {
 	}
 }
 
-// capturedCM are the datagrams by which rping sets its connection up and ends it.
+// capturedCM are the datagrams with which rping sets up its connection and ends it.
 func capturedCM(t testing.TB) (frames [][]byte) {
 	t.Helper()
 	all, err := captures.Frames("rping")

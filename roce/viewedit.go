@@ -5,14 +5,14 @@ import (
 	"net/netip"
 )
 
-// The setters change single fields of a frame in place. None touches the ICRC: take MaskHeaders before
-// and after a set of edits, and UpdateICRC once. The IPv4 header checksum they keep right, by
-// difference, so that a header damaged on its way here stays recognisably damaged.
+// The setters change single fields of a frame in place. They do not update the ICRC: call
+// MaskHeaders before and after a set of edits, and UpdateICRC once. They update the IPv4 header
+// checksum by difference, so that a header that was damaged on its way here stays invalid.
 
-// SetSrcIP replaces the IP source address. The address has to be of the frame's family.
+// SetSrcIP replaces the IP source address. The address must be of the frame's address family.
 func (v *View) SetSrcIP(head []byte, a netip.Addr) { v.setIP(head, 8, 12, a) }
 
-// SetDstIP replaces the IP destination address. The address has to be of the frame's family.
+// SetDstIP replaces the IP destination address. The address must be of the frame's address family.
 func (v *View) SetDstIP(head []byte, a netip.Addr) { v.setIP(head, 24, 16, a) }
 
 func (v *View) setIP(head []byte, off6, off4 int, a netip.Addr) {
@@ -47,13 +47,15 @@ func (v *View) SetHopLimit(head []byte, n uint8) {
 	setIPv4Word(ip, v.hopLimitOffset(), uint16(n)<<8|uint16(ip[9]))
 }
 
-// SetUDPSrcPort replaces the UDP source port. A UDP checksum, if there is one, goes stale: ClearUDPChecksum.
+// SetUDPSrcPort replaces the UDP source port. It does not update a UDP checksum: call
+// ClearUDPChecksum.
 func (v *View) SetUDPSrcPort(head []byte, port uint16) {
 	binary.BigEndian.PutUint16(head[v.UDP:], port)
 }
 
-// ClearUDPChecksum makes the UDP checksum 0, "none". A copy whose addresses changed must not keep the
-// old one: rxe's UDP socket drops a wrong checksum and takes 0, over IPv6 too. The ICRC does not cover it.
+// ClearUDPChecksum sets the UDP checksum to 0, which means that there is none. A copy with other
+// addresses must not keep the received checksum: rxe's UDP socket drops a wrong checksum and
+// accepts 0, over IPv6 too. The ICRC does not cover this field.
 func (v *View) ClearUDPChecksum(head []byte) { binary.BigEndian.PutUint16(head[v.UDP+6:], 0) }
 
 // SetMigReq replaces the BTH's migration request bit.
@@ -68,8 +70,8 @@ func (v *View) SetAckReq(head []byte, on bool) { setBit(&head[v.BTH+8], bthAckRe
 // SetPSN replaces the BTH's packet sequence number.
 func (v *View) SetPSN(head []byte, p PSN) { putUint24(head[v.BTH+9:], uint32(p)) }
 
-// SetRETHTarget replaces VA and R_Key of a packet whose Opcode has a RETH. The DMA length stays: no
-// edit of ours changes how much is moved.
+// SetRETHTarget replaces VA and R_Key of a packet whose Opcode has a RETH. The DMA length does not
+// change, because no edit changes how much is written.
 func (v *View) SetRETHTarget(head []byte, va uint64, rkey uint32) {
 	reth := head[v.offset(HasRETH):]
 	binary.BigEndian.PutUint64(reth, va)

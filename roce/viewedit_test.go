@@ -72,7 +72,7 @@ func TestIPv4EditsKeepTheChecksum(t *testing.T) {
 			t.Fatalf("%v > %v: checksum %#x, want %#x", v.SrcIP(frame), v.DstIP(frame), got, want)
 		}
 	}
-	frame[v.L3+8]-- // a TTL damaged on the way here
+	frame[v.L3+8]-- // as if damaged on its way here
 	v.SetDstIP(frame, ipv4Pair.Dst)
 	if stored() == IPv4HeaderChecksum(frame[v.L3:]) {
 		t.Error("an edit made a damaged header look whole")

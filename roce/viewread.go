@@ -21,7 +21,8 @@ func (v *View) DstIP(head []byte) netip.Addr {
 	return netip.AddrFrom4([4]byte(head[v.L3+16:]))
 }
 
-// ECN is the congestion field of the IP header: 0 not capable, 1 and 2 capable, 3 congestion experienced.
+// ECN is the congestion field of the IP header: 0 not capable, 1 and 2 capable, 3 congestion
+// experienced.
 func (v *View) ECN(head []byte) uint8 {
 	if v.IPv6 {
 		return head[v.L3+1] >> 4 & 3
@@ -47,7 +48,8 @@ func (v *View) hopLimitOffset() int {
 	return 8
 }
 
-// UDPSrcPort is the UDP source port: entropy for ECMP, fixed per queue pair.
+// UDPSrcPort is the UDP source port. It is fixed for each queue pair and spreads traffic over ECMP
+// paths.
 func (v *View) UDPSrcPort(head []byte) uint16 { return binary.BigEndian.Uint16(head[v.UDP:]) }
 
 // UDPChecksum is the UDP checksum, 0 if the sender computed none.
@@ -71,17 +73,17 @@ func (v *View) AckReq(head []byte) bool { return head[v.BTH+8]&bthAckReq != 0 }
 // PSN is the BTH's packet sequence number.
 func (v *View) PSN(head []byte) PSN { return PSN(uint24(head[v.BTH+9:])) }
 
-// RETH reads the RETH of a packet whose Opcode has one.
+// RETH returns the RETH of a packet whose Opcode has one.
 func (v *View) RETH(head []byte) (h RETH) {
 	_, _ = h.Decode(head[v.offset(HasRETH):])
 	return h
 }
 
-// AETH reads the AETH of a packet whose Opcode has one.
+// AETH returns the AETH of a packet whose Opcode has one.
 func (v *View) AETH(head []byte) (h AETH) {
 	_, _ = h.Decode(head[v.offset(HasAETH):])
 	return h
 }
 
-// offset is where extension header h starts in the frame.
+// offset returns where extension header h starts in the frame.
 func (v *View) offset(h HeaderSet) int { return v.Ext + v.Opcode.Headers().Offset(h) }
