@@ -12,29 +12,29 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// MaxPaths bounds the paths of one group; a group file with more is refused.
-// It also bounds the copies one received frame can cause.
+// MaxPaths bounds the paths of one group. A group file with more is refused. It also bounds the
+// copies that one received frame can cause.
 const MaxPaths = 1024
 
-// PortID numbers the interfaces rocast attached to, from 0 in the order of
-// attachment. It is not an ifindex: it indexes arrays in the data path.
+// PortID numbers the interfaces that rocast is attached to, from 0 in the order of the
+// configuration. It is not an ifindex: it indexes arrays in the data path.
 type PortID uint16
 
-// NoPort stands for a next hop the kernel has not resolved yet.
+// NoPort means that the kernel has not resolved the next hop yet.
 const NoPort PortID = 0xFFFF
 
-// Addressing says how the source names the group (as in the papers
-// on Cepheus, MC-RDMA and P4CE, in this order).
+// Addressing says how the source names the group. The three ways are those of Cepheus, MC-RDMA and
+// P4CE, in this order.
 type Addressing uint8
 
 const (
-	// ByGroupIP: the peer IP is the group's own; copies carry it as source.
+	// ByGroupIP: the source's peer IP is the group's own. Copies have it as source IP.
 	ByGroupIP Addressing = iota
-	// ByVirtualQPN: the peer IP is a receiver's real one, the dest QPN is
-	// the group's; copies keep the source's IP, and feedback goes to it.
+	// ByVirtualQPN: the source's peer IP is a receiver's real IP, and the dest QPN is the group's.
+	// Copies keep the source's IP, and the receivers answer to it.
 	ByVirtualQPN
-	// BySwitchIP: the peer IP is the switch's, the dest QPN the group's;
-	// copies carry the switch's IP as source.
+	// BySwitchIP: the source's peer IP is the box's own, and the dest QPN is the group's. Copies
+	// have the box's IP as source IP.
 	BySwitchIP
 )
 
@@ -52,36 +52,34 @@ func ParseAddressing(s string) (Addressing, error) {
 	return 0, fmt.Errorf("addressing %q is not one of %q", s, addressingNames)
 }
 
-// Group is one source's reach to its receivers. It is immutable once it is in
-// a table.
+// Group is a source and its receivers. It is immutable once it is in a table.
 type Group struct {
-	ID   GroupID  // given by Table.With
+	ID   GroupID  // set by Table.With
 	QPN  roce.QPN // what the source uses as remote QPN
 	Name string
 
 	IP         netip.Addr // what the source uses as peer IP
 	Addressing Addressing
-	// Restored: the group outlived a crash of the daemon, so what its
-	// paths have acknowledged is unknown (feedback.Config.Restored).
+	// Restored: the group is older than this run of the daemon, so what its paths have acknowledged
+	// is unknown (feedback.Config.Restored).
 	Restored bool
 	PathMTU  int // payload bytes of a full packet: 256, 512 .. 4096
 	Memory   []VirtualRegion
 	Policy   feedback.Policy
 
 	Source Source
-	// Paths are sorted by (peer IP, RemoteQPN): see FindPath.
+	// Paths are sorted by (peer IP, RemoteQPN), see FindPath.
 	Paths []Path
 }
 
-// Leg is how a frame leaves the box towards one host: the port, the Ethernet
-// header, the addresses and the QP.
+// Leg says how a frame leaves the box towards one host: port, Ethernet header, addresses and QP.
 //
-// There is one for each path of each group, so its fields, like those of Path,
-// are in the order that leaves no gaps: see BenchmarkMemory.
+// Each path of each group has a Leg, so the order of the fields, like that of Path's, leaves no
+// gaps: see BenchmarkMemory.
 type Leg struct {
 	Port PortID // NoPort: not resolved
-	// L2 is the whole Ethernet header of a frame on this leg, VLAN tags and
-	// EtherType included; L2Bytes of it are used (14, 18 or 22).
+	// L2 is the whole Ethernet header of a frame on this leg, with VLAN tags and EtherType. L2Bytes
+	// of it are used (14, 18 or 22).
 	L2      [22]byte
 	DestQPN roce.QPN // the host's QP
 	L2Bytes uint8
@@ -89,41 +87,41 @@ type Leg struct {
 	Dst     netip.Addr // the host
 }
 
-// Resolved says whether the kernel has told where the host is.
+// Resolved says whether the kernel has found the way to the host.
 func (l *Leg) Resolved() bool { return l.Port != NoPort }
 
 // Source is the member that sends first.
 type Source struct {
 	Leg
 	FirstPSN roce.PSN // the first PSN its QP sends
-	// Path is the index of the path to the source itself, for a member that
-	// is source and receiver; -1: it only sends. Given by Table.With.
+	// Path is the index of the path to the source itself, for a member that is source and receiver.
+	// -1: the source only sends. Set by Table.With.
 	Path int
 }
 
 // Path is an outgoing branch of the group: the way to one receiver's QP.
 type Path struct {
 	Leg
-	RemoteQPN roce.QPN // dest QPN its feedback carries
+	RemoteQPN roce.QPN // the dest QPN of its feedback
 	FirstPSN  roce.PSN // the first PSN its QP expects
 	SendPSN   roce.PSN // the first PSN its QP sends, if it Sends
-	// Rank numbers the paths of the group that share Port, from 0. Copies of
-	// one frame through one port have different ranks.
+	// Rank numbers the paths of the group that share Port, from 0. Copies of one frame that leave
+	// by one port have different ranks.
 	Rank    uint16
 	Sends   bool     // role both: the member may become the source
-	Regions []Region // parallel to Group.Memory, or empty: RETH passes unchanged
+	Regions []Region // parallel to Group.Memory; empty: the RETH is not changed
 }
 
-// DeltaPSN is what is added to a PSN of the source to get the path's.
+// DeltaPSN is the path's first PSN minus the source's.
 func (g *Group) DeltaPSN(path int) int32 {
 	return g.Paths[path].FirstPSN.Sub(g.Source.FirstPSN)
 }
 
-// VLANs are the tags of an Ethernet header, the outermost first, as TPID and VLAN ID; 0 where there is none. A tag with
-// VLAN ID 0 carries a priority alone (IEEE 802.1Q) and is left out.
+// VLANs are the tags of an Ethernet header as TPID and VLAN ID, the outermost first. 0: no tag. A
+// tag with VLAN ID 0 carries only a priority (IEEE 802.1Q) and is left out.
 type VLANs [2]uint32
 
-// VLANsOf reads the tags of an Ethernet header, which ends with b.
+// VLANsOf returns the tags of an Ethernet header. b is the whole header.
 func VLANsOf(b []byte) (v VLANs) {
 	const macBytes, tagBytes, etherTypeBytes = 12, 4, 2
 	n := 0
@@ -137,11 +135,11 @@ func VLANsOf(b []byte) (v VLANs) {
 	return v
 }
 
-// VLANs are those of frames on this leg.
+// VLANs are the tags of frames on this leg.
 func (l *Leg) VLANs() VLANs { return VLANsOf(l.L2[:l.L2Bytes]) }
 
-// FindPath returns the index of the path whose member is at ip and
-// whose feedback carries remoteQPN, or -1.
+// FindPath returns the index of the path whose member is at ip and whose feedback carries
+// remoteQPN, or -1.
 func (g *Group) FindPath(ip netip.Addr, remoteQPN roce.QPN) int {
 	if i := g.search(ip, remoteQPN); i < len(g.Paths) && g.Paths[i].Dst == ip && g.Paths[i].RemoteQPN == remoteQPN {
 		return i
@@ -149,7 +147,7 @@ func (g *Group) FindPath(ip netip.Addr, remoteQPN roce.QPN) int {
 	return -1
 }
 
-// search returns the index of the first path that is not below (ip, remoteQPN).
+// search returns the index of the first path that is not less than (ip, remoteQPN).
 func (g *Group) search(ip netip.Addr, remoteQPN roce.QPN) int {
 	lo, hi := 0, len(g.Paths)
 	for lo < hi {
@@ -163,8 +161,7 @@ func (g *Group) search(ip netip.Addr, remoteQPN roce.QPN) int {
 	return lo
 }
 
-// FindSender returns the index of the path to the member at ip that may become
-// the source, or -1.
+// FindSender returns the index of the path to the member at ip that may become the source, or -1.
 func (g *Group) FindSender(ip netip.Addr) int {
 	for i := g.search(ip, 0); i < len(g.Paths) && g.Paths[i].Dst == ip; i++ {
 		if g.Paths[i].Sends {
@@ -174,8 +171,8 @@ func (g *Group) FindSender(ip netip.Addr) int {
 	return -1
 }
 
-// FindMember returns the index of some path to ip whatever QPN its
-// feedback carries, or -1: it tells a wrong QPN from a stranger.
+// FindMember returns the index of a path to ip, whatever QPN its feedback carries, or -1. It
+// distinguishes a wrong QPN from a host that is not a receiver.
 func (g *Group) FindMember(ip netip.Addr) int {
 	if i := g.search(ip, 0); i < len(g.Paths) && g.Paths[i].Dst == ip {
 		return i
@@ -190,18 +187,18 @@ func comparePeer(aIP netip.Addr, aQPN roce.QPN, bIP netip.Addr, bQPN roce.QPN) i
 	return cmp.Compare(aQPN, bQPN)
 }
 
-// checkFamilies refuses legs that mix IPv4 and IPv6: a frame has one of them.
+// checkFamilies refuses a group that mixes IPv4 and IPv6: a frame has only one of them.
 func (g *Group) checkFamilies() error {
 	want := g.Source.Dst.Is4()
 	for _, l := range g.Legs() {
 		if l.Dst.Is4() != want || l.Src.IsValid() && l.Src.Is4() != want {
-			return fmt.Errorf("the way to %v mixes IPv4 and IPv6", l.Dst)
+			return fmt.Errorf("the leg to %v mixes IPv4 and IPv6", l.Dst)
 		}
 	}
 	return nil
 }
 
-// Legs are the ways to all members: the source's, then the paths'.
+// Legs returns the legs of all members: the source's, then the paths'.
 func (g *Group) Legs() []*Leg {
 	legs := []*Leg{&g.Source.Leg}
 	for i := range g.Paths {
@@ -210,8 +207,8 @@ func (g *Group) Legs() []*Leg {
 	return legs
 }
 
-// seal sorts the paths, ranks them per port, gives up their spare room and
-// checks what the data path relies on.
+// seal sorts the paths, numbers those that share a port, releases their spare capacity, and checks
+// what the data path relies on.
 func (g *Group) seal() error {
 	if len(g.Paths) == 0 {
 		return errors.New("a group needs at least one receiver")
@@ -220,7 +217,7 @@ func (g *Group) seal() error {
 		return fmt.Errorf("%d receivers are more than the %d one group can have", len(g.Paths), MaxPaths)
 	}
 	if cap(g.Paths) > len(g.Paths) {
-		g.Paths = slices.Clone(g.Paths) // appended to one by one, they have up to twice the room
+		g.Paths = slices.Clone(g.Paths) // append leaves up to twice the capacity
 	}
 	slices.SortFunc(g.Paths, func(a, b Path) int {
 		return comparePeer(a.Dst, a.RemoteQPN, b.Dst, b.RemoteQPN)
@@ -230,7 +227,7 @@ func (g *Group) seal() error {
 	}
 	g.Source.Path = -1
 	ranks := map[PortID]uint16{}
-	var sender netip.Addr // the last: paths are sorted by their host
+	var sender netip.Addr // the last path's that may send: paths are sorted by host
 	for i := range g.Paths {
 		p := &g.Paths[i]
 		if i > 0 && g.Paths[i-1].Dst == p.Dst && g.Paths[i-1].RemoteQPN == p.RemoteQPN {

@@ -1,6 +1,6 @@
 package mft
 
-// VirtualRegion is memory as the source sees it: what it puts into a RETH.
+// VirtualRegion is memory as the source addresses it in a RETH.
 type VirtualRegion struct {
 	VA     uint64
 	Length uint64 // bytes
@@ -14,9 +14,9 @@ type Region struct {
 	RKey   uint32
 }
 
-// FindRegion returns the index of the virtual region that holds all of
-// [va, va+length) under rkey, or -1. A receiver's NIC would answer the latter
-// with a remote access error (IBTA vol 1, 9.7.4.1).
+// FindRegion returns the index of the virtual region that contains all of [va, va+length) under
+// rkey, or -1. A receiver's NIC would answer such a request with a remote access error (IBTA vol 1,
+// 9.7.4.1).
 func (g *Group) FindRegion(va uint64, rkey uint32, length uint32) int {
 	for i := range g.Memory {
 		m := &g.Memory[i]
@@ -27,7 +27,7 @@ func (g *Group) FindRegion(va uint64, rkey uint32, length uint32) int {
 	return -1
 }
 
-// Translate maps va of virtual region i to what path's member knows.
+// Translate returns the address and key by which path's member knows va of virtual region i.
 func (g *Group) Translate(path, i int, va uint64) (memberVA uint64, memberRKey uint32) {
 	r := &g.Paths[path].Regions[i]
 	return va - g.Memory[i].VA + r.VA, r.RKey

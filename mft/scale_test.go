@@ -10,8 +10,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// There is one for each path of each group, or several for a group: when they
-// grow, docs/scale.md is to be measured again.
+// Each path of each group needs these, and each group has several keys. When they grow, measure
+// docs/scale.md again.
 func TestPathsAndKeysStaySmall(t *testing.T) {
 	if n := unsafe.Sizeof(Path{}); n > 120 {
 		t.Errorf("Path has %d bytes", n)
@@ -21,8 +21,7 @@ func TestPathsAndKeysStaySmall(t *testing.T) {
 	}
 }
 
-// A group keeps no more room for paths than it has paths, however they were
-// collected.
+// A group's slice of paths has no spare capacity, however the paths were collected.
 func TestSpareRoomIsGivenUp(t *testing.T) {
 	g := testGroup(addr(100), 1, 0)
 	g.Paths = make([]Path, 0, 1000)
@@ -35,10 +34,10 @@ func TestSpareRoomIsGivenUp(t *testing.T) {
 	}
 }
 
-// A full table refuses one more group in a sentence, until one has gone.
+// A full table refuses one more group with one sentence, until a group is removed.
 func TestFullTableRefuses(t *testing.T) {
 	table := &Table{slots: MaxGroups}
-	if next, err := table.With(testGroup(addr(100), 1, 1)); err == nil || err.Error() != "the table holds 1048576 groups, which is all it can" {
+	if next, err := table.With(testGroup(addr(100), 1, 1)); err == nil || err.Error() != "the table is full: it holds 1048576 groups" {
 		t.Errorf("%v, %v", next, err)
 	}
 	table.free = []GroupID{5 + MaxGroups}
@@ -53,8 +52,8 @@ func TestFullTableRefuses(t *testing.T) {
 	}
 }
 
-// An IPv4 address and the IPv6 one that maps it are two: frames carry one or
-// the other.
+// An IPv4 address and the IPv6 address that maps it are different: a frame carries one or the
+// other.
 func TestMappedAddressIsAnother(t *testing.T) {
 	table, err := new(Table).With(testGroup(addr(100), 1, 1))
 	if err != nil {
@@ -69,7 +68,7 @@ func TestMappedAddressIsAnother(t *testing.T) {
 	}
 }
 
-// picks are ways to choose among n groups: sixteen of them in turn, or any.
+// picks are ways to choose among n groups: sixteen groups in turn, or random ones.
 var picks = []struct {
 	name string
 	next func(i, n int) int
@@ -82,10 +81,9 @@ var picks = []struct {
 	}},
 }
 
-// BenchmarkGroup is how the data path of real ports finds a packet's group:
-// the classifier wrote its ID in front of the frame. It is three loads, however
-// many groups there are; what grows with random ones is that the caches do not
-// hold them all.
+// BenchmarkGroup measures how the data path of real ports finds a packet's group from the ID that
+// the classifier wrote in front of it. This takes three loads for any number of groups; random
+// groups take longer only because the caches do not hold them all.
 func BenchmarkGroup(b *testing.B) {
 	for _, n := range []int{1, 1000, 100_000} {
 		table := load(b, n)
@@ -101,9 +99,9 @@ func BenchmarkGroup(b *testing.B) {
 	}
 }
 
-// BenchmarkLookup finds groups by address and QPN. On real ports the classifier
-// does that, in its own map (BenchmarkClassifyAmong in package bpf); this one
-// serves in-memory ports, and control when it tells the classifier.
+// BenchmarkLookup finds groups by address and QPN. For real ports the classifier does this in its
+// own map (BenchmarkClassifyAmong in package bpf). Table.Lookup serves in-memory ports, and control
+// when it updates the classifier.
 func BenchmarkLookup(b *testing.B) {
 	for _, n := range []int{1, 1000, 100_000} {
 		table := load(b, n)
@@ -119,8 +117,7 @@ func BenchmarkLookup(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad is what one more group of three costs control, on the way to so
-// many.
+// BenchmarkLoad measures the cost of adding one more group of three, on the way to a large number.
 func BenchmarkLoad(b *testing.B) {
 	for _, n := range []int{1000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -148,9 +145,8 @@ func with(b *testing.B, t *Table, g *Group) *Table {
 	return t
 }
 
-// BenchmarkMemory is what a group takes here: with a name, one region, and
-// receivers whose QPs all name the group's QPN as their peer, as is usual, or
-// each another one.
+// BenchmarkMemory measures the memory of a group with a name and one region, with receivers whose
+// QPs all name the group's QPN as their peer (the usual case), or each a different one.
 func BenchmarkMemory(b *testing.B) {
 	const paths = 300_000
 	for _, receivers := range []int{3, 64, 512} {
@@ -173,7 +169,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// fullGroup has what a group in use has.
+// fullGroup has everything that a group in use has.
 func fullGroup(i, receivers int, eachItsQPN bool) *Group {
 	g := testGroup(addr(i), 1, receivers)
 	g.Name = fmt.Sprintf("group-%06d", i)

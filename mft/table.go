@@ -11,30 +11,30 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// GroupID names a group in the table and in the classifier's metadata: slot in
-// the low bits, and a generation above it, so that a frame classified for a
-// group that is gone never meets the next one in the same slot.
+// GroupID names a group in the table and in the classifier's metadata: the slot in the low bits and
+// a generation above it. A frame that was classified for a removed group never reaches the next
+// group in the same slot.
 type GroupID uint32
 
-// MaxGroups is the number of slots; creating one more group is refused.
+// MaxGroups is the number of slots. Creating one more group is refused.
 const MaxGroups = 1 << slotBits
 
 const (
 	slotBits   = 20
-	pageGroups = 256 // groups in a page: what one change copies
+	pageGroups = 256 // groups in a page, which one change copies
 	shardBits  = 10
 	keyShards  = 1 << shardBits
 )
 
-// NoGroup is what the classifier reports for a RoCE frame to a group's IP
-// whose QPN belongs to no group.
+// NoGroup is what the classifier reports for a RoCE frame to a group's IP whose QPN belongs to no
+// group.
 const NoGroup GroupID = 0xFFFFFFFF
 
 // Slot is the index of the group, below MaxGroups.
 func (id GroupID) Slot() int { return int(id & (MaxGroups - 1)) }
 
-// next is the ID of the slot's next tenant. The generation that would make
-// slot 2^20-1 read as NoGroup is skipped for every slot.
+// next is the ID of the slot's next group. All slots skip the generation in which slot 2^20-1 would
+// have the ID NoGroup.
 func (id GroupID) next() GroupID {
 	n := id + MaxGroups
 	if n>>slotBits == NoGroup>>slotBits {
@@ -50,18 +50,18 @@ const (
 	MatchDstQPN  Match = 1 + iota // destination IP and dest QPN
 	MatchPairQPN                  // source IP, destination IP and dest QPN
 	MatchDst                      // destination IP alone
-	MatchSrc                      // source IP alone: the box speaks for it, so a frame from it is dropped
+	MatchSrc                      // source IP alone: only the box sends from it, so the frame is dropped
 )
 
-// Key finds a group's frames. The classifier tries MatchDstQPN, MatchPairQPN, MatchDst and MatchSrc in this order. A field
-// that Match does not compare is zero.
+// Key finds a group's frames. The classifier tries MatchDstQPN, MatchPairQPN, MatchDst and MatchSrc
+// in this order. A field that Match does not compare is zero.
 type Key struct {
 	Src, Dst netip.Addr
 	QPN      roce.QPN
 	Match    Match
 }
 
-// shared says whether several groups may have the key: then it names none of them.
+// shared says whether several groups may have the key. Such a key names none of them.
 func (k Key) shared() bool { return k.Match == MatchDst || k.Match == MatchSrc }
 
 func (k Key) String() string {
@@ -71,21 +71,21 @@ func (k Key) String() string {
 	return fmt.Sprintf("%v with QPN %d", k.Dst, k.QPN)
 }
 
-// entry is a Key as the table keeps it: without the pointer that is in a
-// netip.Addr, so that the garbage collector passes over the maps.
+// entry is a Key in the form in which the table keeps it: without the pointer in a netip.Addr, so
+// that the garbage collector does not scan the maps.
 type entry struct {
 	src, dst [16]byte
 	qpn      roce.QPN
 	match    Match
-	ipv6     bool // keeps ::ffff:a.b.c.d apart from a.b.c.d
+	ipv6     bool // distinguishes ::ffff:a.b.c.d from a.b.c.d
 }
 
 func (k Key) entry() entry {
 	return entry{src: k.Src.As16(), dst: k.Dst.As16(), qpn: k.QPN, match: k.Match, ipv6: k.Src.Is6() || k.Dst.Is6()}
 }
 
-// shard spreads the low halves of the addresses and the rest by the golden ratio
-// (Knuth vol. 3, 6.4).
+// shard hashes the low halves of the addresses and the rest with the golden ratio (Knuth vol. 3,
+// 6.4).
 func (e *entry) shard() int {
 	h := binary.BigEndian.Uint64(e.dst[8:]) ^ bits.RotateLeft64(binary.BigEndian.Uint64(e.src[8:]), 16) ^
 		uint64(e.qpn)<<32 ^ uint64(e.match)<<56
@@ -95,7 +95,7 @@ func (e *entry) shard() int {
 // Table holds the groups. The zero value is the empty table.
 type Table struct {
 	pages  []*page
-	free   []GroupID // what the next tenants of emptied slots are called
+	free   []GroupID // the next IDs of emptied slots
 	slots  int       // slots ever used
 	length int
 	keys   [keyShards]map[entry]holder
@@ -104,17 +104,16 @@ type Table struct {
 // page is a run of slots.
 type page [pageGroups]*Group
 
-// holder is the ID of the group that has a key. For a key that groups share it
-// is the number of these groups.
+// holder is the ID of the group that has a key, or the number of groups that share it.
 type holder uint32
 
-// ErrTaken is wrapped by With when another group has the same key.
+// ErrTaken is wrapped by With and Replace when another group has the same key.
 var ErrTaken = errors.New("is taken by another group")
 
 // Len is the number of groups.
 func (t *Table) Len() int { return t.length }
 
-// Group returns the group id names, nil if it is gone.
+// Group returns the group with this ID, or nil if it has been removed.
 func (t *Table) Group(id GroupID) *Group {
 	slot := id.Slot()
 	if slot/pageGroups >= len(t.pages) {
@@ -137,8 +136,8 @@ func (t *Table) All(yield func(*Group) bool) {
 	}
 }
 
-// Find returns the group a key names: NoGroup for an IP that groups own. It is
-// what the classifier's map holds.
+// Find returns the group that a key names, or NoGroup for a key that groups share. It is what the
+// classifier's map holds.
 func (t *Table) Find(k Key) (GroupID, bool) {
 	e := k.entry()
 	h, ok := t.keys[e.shard()][e]
@@ -148,8 +147,7 @@ func (t *Table) Find(k Key) (GroupID, bool) {
 	return GroupID(h), ok
 }
 
-// Lookup finds the group of a frame by its addresses and dest QPN, as the
-// classifier does.
+// Lookup finds the group of a frame by its addresses and dest QPN, as the classifier does.
 func (t *Table) Lookup(src, dst netip.Addr, destQPN roce.QPN) (GroupID, bool) {
 	if id, ok := t.Find(Key{Dst: dst, QPN: destQPN, Match: MatchDstQPN}); ok {
 		return id, true
@@ -160,9 +158,9 @@ func (t *Table) Lookup(src, dst netip.Addr, destQPN roce.QPN) (GroupID, bool) {
 	return t.Find(Key{Dst: dst, Match: MatchDst})
 }
 
-// Keys are the keys by which frames of g are found, each once. Those for feedback
-// stand before those for data: a source whose data is taken already must not
-// hear an acknowledgement that was not merged.
+// Keys returns the keys that find frames of g, each once. Keys for feedback come before the key for
+// data: as soon as the source's data is taken, no answer to it may reach the source without being
+// merged.
 func (g *Group) Keys() []Key {
 	if g.Addressing == ByVirtualQPN {
 		return g.pairKeys()
@@ -179,19 +177,19 @@ func (g *Group) Keys() []Key {
 		add(g.Paths[i].RemoteQPN)
 	}
 	add(g.QPN)
-	if g.Addressing == ByGroupIP { // all that comes to a switch's own IP is not a group's
+	if g.Addressing == ByGroupIP { // other RoCE to the box's own IP is the kernel's
 		keys = append(keys, Key{Dst: g.IP, Match: MatchDst})
 	}
 	return keys
 }
 
-// pairKeys are the keys of a group whose frames carry two real hosts' addresses. Both
-// are compared: other connections of these hosts may have the group's QPN.
+// pairKeys returns the keys of a group whose frames carry the addresses of two hosts. Both
+// addresses are compared, because other connections of these hosts may use the group's QPN.
 func (g *Group) pairKeys() []Key {
 	pair := func(src, dst netip.Addr, qpn roce.QPN) Key { return Key{src, dst, qpn, MatchPairQPN} }
 	keys := make([]Key, 0, len(g.Paths)+2)
-	// The source's QP accepts what its peer sends to it, and only the box may
-	// speak as that peer: a frame of the host at g.IP is taken, and counted.
+	// The source's QP accepts packets that seem to come from its peer, and only the box may send
+	// those. Frames of the host at g.IP to that QP are taken and counted.
 	peer := pair(g.IP, g.Source.Dst, g.Source.DestQPN)
 	keys = append(keys, peer)
 	for i := range g.Paths {
@@ -202,8 +200,8 @@ func (g *Group) pairKeys() []Key {
 	return append(keys, pair(g.Source.Dst, g.IP, g.QPN))
 }
 
-// With returns a table that also holds g, and gives g its ID. g must not be
-// changed afterwards. The error names what is wrong with g or wraps ErrTaken.
+// With returns a table that also holds g, and sets g's ID. g must not be changed afterwards. The
+// error says what is wrong with g, or wraps ErrTaken.
 func (t *Table) With(g *Group) (*Table, error) {
 	if err := g.seal(); err != nil {
 		return nil, err
@@ -216,7 +214,7 @@ func (t *Table) With(g *Group) (*Table, error) {
 		g.ID = GroupID(t.slots)
 		next.slots++
 	} else {
-		return nil, fmt.Errorf("the table holds %d groups, which is all it can", MaxGroups)
+		return nil, fmt.Errorf("the table is full: it holds %d groups", MaxGroups)
 	}
 	if err := next.addKeys(g); err != nil {
 		return nil, err
@@ -226,8 +224,7 @@ func (t *Table) With(g *Group) (*Table, error) {
 	return &next, nil
 }
 
-// Without returns a table that lacks the group id names; t itself if it never
-// held it.
+// Without returns a table without the group with this ID, or t itself if there is no such group.
 func (t *Table) Without(id GroupID) *Table {
 	g := t.Group(id)
 	if g == nil {
@@ -241,8 +238,8 @@ func (t *Table) Without(id GroupID) *Table {
 	return &next
 }
 
-// Replace returns a table in which g stands for the group of the same ID, for
-// instance because a next hop moved. Frames in flight keep finding it.
+// Replace returns a table in which g replaces the group with this ID, for example because a next
+// hop changed. Frames in flight find the new version.
 func (t *Table) Replace(id GroupID, g *Group) (*Table, error) {
 	old := t.Group(id)
 	if old == nil {
@@ -261,8 +258,8 @@ func (t *Table) Replace(id GroupID, g *Group) (*Table, error) {
 	return &next, nil
 }
 
-// set stores g in a copy of its page. Slots are used in order, so the page is
-// there or is the next.
+// set stores g in a copy of its page. Slots are used in order, so the page exists or is the next
+// one.
 func (t *Table) set(slot int, g *Group) {
 	i := slot / pageGroups
 	t.pages = append(make([]*page, 0, i+1), t.pages...)
@@ -307,7 +304,7 @@ func (t *Table) removeKeys(g *Group) {
 	}
 }
 
-// shard returns shard i for writing, copying it the first time.
+// shard returns shard i for writing. The first time it copies the shard.
 func (t *Table) shard(i int, owned map[int]bool) map[entry]holder {
 	if !owned[i] {
 		owned[i] = true

@@ -26,8 +26,9 @@ func testGroup(ip netip.Addr, qpn roce.QPN, n int) *Group {
 	return g
 }
 
-// Each addressing finds data and feedback by what is on the wire, and nothing else: "none" is a frame to an address of the
-// group's that no group wants, "own" one that comes from such an address, and "" the kernel's.
+// Each addressing finds data and feedback by the fields on the wire, and no other frame. "none" is
+// a frame to an address of the group that no group takes, "own" a frame that comes from such an
+// address, and "" a frame for the kernel.
 func TestAddressings(t *testing.T) {
 	const qpn, remote, sourceQP, other = 7, 9, 17, 8
 	group, source, receiver, second, stranger := addr(100), addr(1), addr(1000), addr(999), addr(55)
@@ -46,16 +47,16 @@ func TestAddressings(t *testing.T) {
 		{ByGroupIP, group, stranger, other, "own"},
 
 		{ByVirtualQPN, source, receiver, qpn, "group"},
-		{ByVirtualQPN, source, stranger, qpn, ""}, // the source's host talks to somebody else
-		{ByVirtualQPN, source, second, qpn, ""},   // nor does the group have the address of another receiver
+		{ByVirtualQPN, source, stranger, qpn, ""}, // another host
+		{ByVirtualQPN, source, second, qpn, ""},   // another receiver's address
 		{ByVirtualQPN, source, receiver, other, ""},
 		{ByVirtualQPN, stranger, receiver, qpn, ""},
 		{ByVirtualQPN, receiver, source, remote, "group"},
 		{ByVirtualQPN, second, source, remote, "group"},
-		{ByVirtualQPN, stranger, source, remote, ""}, // answers an ordinary QP of the source's host
+		{ByVirtualQPN, stranger, source, remote, ""}, // it answers an ordinary QP of the source's host
 		{ByVirtualQPN, receiver, source, qpn, ""},
 		{ByVirtualQPN, receiver, stranger, remote, ""},
-		{ByVirtualQPN, receiver, source, sourceQP, "group"}, // would reach the source's QP as its peer: the core counts it
+		{ByVirtualQPN, receiver, source, sourceQP, "group"}, // as if from the QP's peer: the core counts it
 		{ByVirtualQPN, second, source, sourceQP, ""},
 
 		{BySwitchIP, source, group, qpn, "group"},
@@ -89,7 +90,7 @@ func TestAddressings(t *testing.T) {
 	}
 }
 
-// virtual is a group of one source and one QPN, whose receivers answer to that QPN.
+// virtual is a virtual-qpn group whose receivers answer to its QPN.
 func virtual(source, at netip.Addr, qpn roce.QPN, receivers ...netip.Addr) *Group {
 	g := &Group{Addressing: ByVirtualQPN, IP: at, QPN: qpn, Source: Source{Leg: Leg{Dst: source, DestQPN: qpn + 100}}}
 	for _, r := range receivers {
@@ -98,8 +99,8 @@ func virtual(source, at netip.Addr, qpn roce.QPN, receivers ...netip.Addr) *Grou
 	return g
 }
 
-// A host may be in several groups with virtual-qpn, and each frame finds its own. What two groups would both find is
-// refused in one sentence.
+// A host may be in several virtual-qpn groups, and each frame finds its own group. A group that
+// would take frames of another is refused with one sentence.
 func TestVirtualQPNGroupsShareHosts(t *testing.T) {
 	a, b, c, d := addr(1), addr(2), addr(3), addr(4)
 	table := new(Table)
@@ -143,7 +144,7 @@ func keyCount(t *Table) int {
 	return n
 }
 
-// The keys of feedback stand before those of data, which nothing may be taken by while answers to it are not.
+// The keys for feedback come before the key for data: see Keys.
 func TestDataIsTheLastToBeFound(t *testing.T) {
 	for _, addressing := range []Addressing{ByGroupIP, ByVirtualQPN, BySwitchIP} {
 		g := testGroup(addr(1000), 7, 3)
@@ -164,8 +165,8 @@ func TestDataIsTheLastToBeFound(t *testing.T) {
 	}
 }
 
-// Groups come and go in any order; every published table answers for itself
-// for ever, and no key outlives its group.
+// Groups are added and removed in any order. Every published table keeps its contents, and no key
+// outlives its group.
 func TestTableAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table := new(Table)
@@ -266,8 +267,8 @@ func TestBadGroupsAreRefused(t *testing.T) {
 	}
 }
 
-// Paths are found by what their feedback carries; two QPs of one host by
-// different remote QPNs.
+// Paths are found by what their feedback carries. Two QPs on one host are distinguished by their
+// remote QPNs.
 func TestFindPath(t *testing.T) {
 	g := testGroup(addr(100), 1, 40)
 	g.Paths = append(g.Paths, Path{Leg: Leg{Dst: addr(1000)}, RemoteQPN: 2})

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Generations go round without ever making an ID that means no group.
+// Generations wrap around without ever giving an ID that means no group.
 func TestGenerationsGoRound(t *testing.T) {
 	for _, tt := range []struct{ id, next GroupID }{
 		{3, 3 + MaxGroups}, {0xFFD<<20 | 3, 0xFFE<<20 | 3}, {0xFFE<<20 | 3, 3}, {0xFFE<<20 | (MaxGroups - 1), MaxGroups - 1},
@@ -39,7 +39,7 @@ func TestKeysAsSentencesNameThem(t *testing.T) {
 	}
 }
 
-// A leg is where the kernel's tags are read from, and a group's legs are its source's and its paths'.
+// The tags of a leg are those of its Ethernet header, without tags that carry only a priority.
 func TestVLANsOfALeg(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -71,7 +71,8 @@ func header(tags ...uint32) []byte {
 	return append(b, 0x08, 0x00)
 }
 
-// A path's PSNs lie as far from the source's as their first ones do, across the wrap too.
+// The distance of a path's PSNs from the source's is that of their first PSNs, also across the
+// wrap.
 func TestDeltaPSN(t *testing.T) {
 	g := &Group{Source: Source{FirstPSN: 0xFFFFFE}, Paths: []Path{{FirstPSN: 3}, {FirstPSN: 0xFFFFF0}}}
 	if a, b := g.DeltaPSN(0), g.DeltaPSN(1); a != 5 || b != -14 {
@@ -79,7 +80,8 @@ func TestDeltaPSN(t *testing.T) {
 	}
 }
 
-// The member that sends first is known as a receiver by its host, where it is one; one that only receives there is another.
+// The source is found among the paths if it may send again. A mere receiver on the same host is
+// another member.
 func TestTheSourcesOwnPath(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
