@@ -5,9 +5,9 @@
  * The classifier finds the frames of the groups. It writes what it found in front of such a frame
  * and redirects the frame to the AF_XDP socket of its queue. It changes no byte of a frame. A frame
  * that is not a group's, or that cannot be redirected, goes to the kernel unchanged. It drops only
- * RoCEv2 frames from an address that only the box sends from. The classifier reads headers, not
- * lengths: user space checks whether the frame is a valid RoCEv2 packet (UDP length, padding, ICRC,
- * PSN).
+ * RoCEv2 frames, fragments and packets with IP options from an address that only the box sends from.
+ * The classifier reads headers, not lengths: user space checks whether the frame is a valid RoCEv2
+ * packet (UDP length, padding, ICRC, PSN).
  */
 #include "xdp.h"
 
@@ -190,14 +190,14 @@ static __always_inline int read_ipv4(struct frame *f)
 		return PASS_TRUNCATED;
 	if (ip->version_ihl >> 4 != 4)
 		return PASS_NOT_IP;
+	map_ipv4(f->src, ip->saddr);
+	map_ipv4(f->dst, ip->daddr);
 	if (ip->frag_off & bpf_htons(MF_AND_OFFSET))
 		return PASS_FRAGMENT;
 	if (ip->version_ihl != 0x45)
 		return PASS_IP_OPTIONS;
 	if (ip->protocol != IPPROTO_UDP)
 		return PASS_NOT_UDP;
-	map_ipv4(f->src, ip->saddr);
-	map_ipv4(f->dst, ip->daddr);
 	return FOUND;
 }
 
@@ -209,6 +209,9 @@ static __always_inline int read_ipv6(struct frame *f)
 		return PASS_TRUNCATED;
 	if ((bpf_ntohl(ip->version_class_flow) >> 28) != 6)
 		return PASS_NOT_IP;
+	__builtin_memcpy(f->src, ip->saddr, sizeof(f->src));
+	__builtin_memcpy(f->dst, ip->daddr, sizeof(f->dst));
+	f->meta.flags |= IPV6;
 	switch (ip->nexthdr) {
 	case IPPROTO_UDP:
 		break;
@@ -221,9 +224,6 @@ static __always_inline int read_ipv6(struct frame *f)
 	default:
 		return PASS_NOT_UDP;
 	}
-	__builtin_memcpy(f->src, ip->saddr, sizeof(f->src));
-	__builtin_memcpy(f->dst, ip->daddr, sizeof(f->dst));
-	f->meta.flags |= IPV6;
 	return FOUND;
 }
 
@@ -278,11 +278,7 @@ static __always_inline __u32 *look_up(const struct frame *f, enum rocast_match m
 	return bpf_map_lookup_elem(&groups, &key);
 }
 
-/*
- * A CM message names no group's QP: only its destination can be a group's. The source is looked up
- * last, so that the look-up costs a group's frames nothing. User space refuses those by their
- * source, because no member has an address that only the box sends from.
- */
+/* A CM message names no group's QP: only its destination can be a group's. */
 static __always_inline int find_group(struct frame *f)
 {
 	__u32 *group = 0;
@@ -295,7 +291,7 @@ static __always_inline int find_group(struct frame *f)
 	if (!group)
 		group = look_up(f, MATCH_DST);
 	if (!group)
-		return look_up(f, MATCH_SRC) ? DROP_OWN_SOURCE : PASS_NO_GROUP;
+		return PASS_NO_GROUP;
 	f->meta.group = *group;
 	return FOUND;
 }
@@ -320,6 +316,17 @@ static __always_inline int redirect(struct xdp_md *ctx, const struct frame *f)
 	return FOUND;
 }
 
+/*
+ * Frames that could reach a QP in the name of the box. A host reassembles fragments and skips IP
+ * options before its RDMA device sees the packet (rxe receives from a UDP socket), so these frames
+ * count whatever they seem to carry. A group's frames do not count. User space refuses those by
+ * their source, because no member has an address that only the box sends from.
+ */
+static __always_inline int could_be_forged(int step)
+{
+	return step == PASS_NO_GROUP || step == PASS_FRAGMENT || step == PASS_IP_OPTIONS;
+}
+
 static __always_inline int classify(struct xdp_md *ctx)
 {
 	struct frame f = {
@@ -334,7 +341,7 @@ static __always_inline int classify(struct xdp_md *ctx)
 	    (step = read_roce(&f)) != FOUND ||
 	    (step = find_group(&f)) != FOUND ||
 	    (step = redirect(ctx, &f)) != FOUND)
-		return step;
+		return could_be_forged(step) && look_up(&f, MATCH_SRC) ? DROP_OWN_SOURCE : step;
 	return REDIRECT_DATA - KIND_DATA + f.meta.kind;
 }
 

@@ -233,7 +233,6 @@ func TestMutations(t *testing.T) {
 	putTestGroups(t, b.c)
 	v4 := func() []byte { return frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 16) }
 	v6 := func() []byte { return frame(hostA6, group6, roce.OpSendOnly, groupQPN, 16) }
-	set := func(b []byte, at int, values ...byte) []byte { copy(b[at:], values); return b }
 	tripleTag := tagged(v4(), 0x88a8, 0x8100, 0x8100)
 	mapped := netip.AddrFrom16(groupIP.As16())
 	for _, row := range []struct {
@@ -278,7 +277,13 @@ func TestMutations(t *testing.T) {
 		{"acknowledgement to an address of the box", frame(hostA6, switch6, roce.OpAck, 0x17, 4), PassNoGroup},
 		{"IPv4 group's address as an IPv6 source", frame(mapped, hostA6, roce.OpAck, 0x17, 4), PassNoGroup},
 		{"DNS from the group's address", set(frame(groupIP, hostA, roce.OpAck, 0x17, 4), 36, 0, 53), PassNotRoCE},
-		{"fragment from the group's address", set(frame(groupIP, hostA, roce.OpAck, 0x17, 4), 20, 0x20, 0x00), PassFragment},
+		{"first fragment from the group's address", set(frame(groupIP, hostA, roce.OpAck, 0x17, 4), 20, 0x20, 0x00), DropOwnSource},
+		{"last fragment from the group's address", set(frame(groupIP, hostA, roce.OpAck, 0x17, 4), 20, 0x00, 0x03), DropOwnSource},
+		{"options from the group's address", set(frame(groupIP, hostA, roce.OpAck, 0x17, 4), 14, 0x46), DropOwnSource},
+		{"IPv6 fragment from an address of the box", set(frame(switch6, hostA6, roce.OpAck, 0x17, 4), 20, 44), DropOwnSource},
+		{"IPv6 options from an address of the box", set(frame(switch6, hostA6, roce.OpAck, 0x17, 4), 20, 60), DropOwnSource},
+		{"ICMP from the group's address", set(frame(groupIP, hostA, roce.OpAck, 0x17, 4), 23, 1), PassNotUDP},
+		{"fragment to the group's address", set(v4(), 20, 0x20, 0x00), PassFragment},
 		{"CM past the group's address", frame(hostA, hostB, udSend, 1, 264), PassNoGroup},
 		{"CM to a member of a pair", frame(hostA, hostB, udSend, 1, 264), PassNoGroup},
 		{"CM to an address that has QPN entries only", frame(hostA6, group6, udSend, 1, 264), PassNoGroup},

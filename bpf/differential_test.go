@@ -3,6 +3,7 @@ package bpf
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,9 +20,9 @@ func classify(lookup map[Key]uint32, head []byte) (want outcome, decided bool) {
 	case roce.ErrNotIP:
 		return outcome{Verdict: PassNotIP}, true
 	case roce.ErrFragment:
-		return outcome{Verdict: PassFragment}, true
+		return outcome{Verdict: refuseSource(lookup, source(&v, head), PassFragment)}, true
 	case roce.ErrIPOptions:
-		return outcome{Verdict: PassIPOptions}, true
+		return outcome{Verdict: refuseSource(lookup, source(&v, head), PassIPOptions)}, true
 	case roce.ErrNotUDP:
 		return outcome{Verdict: PassNotUDP}, true
 	case roce.ErrNotRoCE:
@@ -31,13 +32,27 @@ func classify(lookup map[Key]uint32, head []byte) (want outcome, decided bool) {
 	}
 	kind, verdict := kindOf(v.Opcode, v.DestQPN(head))
 	group, ok := find(lookup, &v, head, kind)
-	if _, own := lookup[Key{Src: v.SrcIP(head), Match: MatchSrc}]; !ok && own {
-		return outcome{Verdict: DropOwnSource}, true
-	}
 	if !ok {
-		return outcome{Verdict: PassNoGroup}, true
+		return outcome{Verdict: refuseSource(lookup, v.SrcIP(head), PassNoGroup)}, true
 	}
 	return outcome{verdict, Meta{group, kind, v.IPv6, v.VLANs, uint8(v.L3), uint8(v.BTH)}}, true
+}
+
+func refuseSource(lookup map[Key]uint32, src netip.Addr, otherwise Verdict) Verdict {
+	if _, own := lookup[Key{Src: src, Match: MatchSrc}]; own {
+		return DropOwnSource
+	}
+	return otherwise
+}
+
+// source is the source address of a frame that View refused after its IP header.
+func source(v *roce.View, head []byte) netip.Addr {
+	from, bytes := v.L3+12, 4
+	if head[v.L3]>>4 == 6 {
+		from, bytes = v.L3+8, 16
+	}
+	addr, _ := netip.AddrFromSlice(head[from : from+bytes])
+	return addr
 }
 
 func kindOf(opcode roce.Opcode, qpn roce.QPN) (Kind, Verdict) {
@@ -117,6 +132,8 @@ func someFrames(t *testing.T) (frames [][]byte) {
 			frame(hostA6, group6, roce.OpSendOnly, groupQPN, 64),
 			frame(group6, hostA6, roce.OpAck, groupQPN, 4),
 			frame(hostA, groupIP, roce.OpCNP, groupQPN, 16),
+			set(frame(hostC, groupIP, roce.OpWriteOnly, groupQPN, 64), 20, 0x20, 0x00), // a fragment
+			set(frame(hostC, groupIP, roce.OpWriteOnly, groupQPN, 64), 14, 0x46),       // with IP options
 			tagged(frame(hostA, groupIP, roce.OpWriteOnly, groupQPN, 64), 0x8100),
 			tagged(frame(hostA6, group6, roce.OpSendOnly, groupQPN, 64), 0x88a8, 0x8100))
 	}

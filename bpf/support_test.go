@@ -49,6 +49,12 @@ func tagged(frame []byte, tpids ...uint16) []byte {
 	return append(b, frame[12:]...)
 }
 
+// set overwrites bytes of a frame.
+func set(frame []byte, at int, values ...byte) []byte {
+	copy(frame[at:], values)
+	return frame
+}
+
 // load is Load. It skips the test if the process lacks the privilege.
 func load(t testing.TB) *Classifier {
 	t.Helper()

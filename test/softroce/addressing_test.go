@@ -4,8 +4,11 @@ package softroce
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/rocast/rocast/mft"
@@ -105,34 +108,45 @@ func (c *cast) bystand(t *testing.T, ctx context.Context, seed uint64) {
 // ownSource is the counter of frames that come from an address of the box.
 const ownSource = "classifier-drop_own_source"
 
-// storyForgedACK has a receiver's host send a merged ACK in the group's name, while another receiver lacks all data.
+// storyForgedACK has a receiver's host send a merged ACK in the group's name, while another receiver lacks all data. The ACK
+// also comes in two IP fragments, and with IP options: rxe takes both.
 func storyForgedACK(t *testing.T, ctx context.Context, s *stage) string {
-	const cut, forger, packets = 2, 1, 64
-	for _, a := range []mft.Addressing{mft.ByGroupIP, mft.BySwitchIP} {
-		what := s.addressed(a)
-		what.receivers = []int{1, 2, 3}
-		c := s.enter(t, ctx, what)
-		s.lose(to(cut))
-		transfer := c.transfer("write", 1024, packets)
-		transfer.Depth = packets
-		must(t, c.from.StartTransfer(transfer))
-		s.reaches(t, ctx, c, packets-1)
-		before, err := s.Counters(ctx)
-		must(t, err)
-		resent := s.when(func(s *sight) bool { return s.group == c && s.hop == uplink && s.offset == 0 })
-		must(t, s.Guests[forger].Wire.Inject(c.forge(t, s.Guests[forger], packets-1)))
-		s.await(t, ctx, "the source resends what one receiver lacks", resent)
-		after, err := s.Counters(ctx)
-		must(t, err)
-		if n := after[ownSource] - before[ownSource]; n != 1 {
-			t.Errorf("%d frames are counted as %s, want 1", n, ownSource)
-		}
-		s.lose()
-		c.await(t, ctx, transfer)
-		c.complete(t, ctx, packets*1024)
-		s.leave(t, ctx, c)
+	whole := func(frame []byte) [][]byte { return [][]byte{frame} }
+	s.forgedACK(t, ctx, mft.BySwitchIP, whole)
+	for _, form := range []func([]byte) [][]byte{whole, inFragments, withOptions} {
+		s.forgedACK(t, ctx, mft.ByGroupIP, form)
 	}
-	return fmt.Sprintf("an ACK of %d WRITEs that one receiver lacked: dropped and counted; all done later, hashes equal, QPs live", packets)
+	return "WRITEs that one receiver lacked; the ACK whole, in fragments, with options: dropped and counted, QPs live"
+}
+
+func (s *stage) forgedACK(t *testing.T, ctx context.Context, a mft.Addressing, form func([]byte) [][]byte) {
+	t.Helper()
+	const cut, forger, packets = 2, 1, 64
+	what := s.addressed(a)
+	what.receivers = []int{1, 2, 3}
+	c := s.enter(t, ctx, what)
+	s.lose(to(cut))
+	transfer := c.transfer("write", 1024, packets)
+	transfer.Depth = packets
+	must(t, c.from.StartTransfer(transfer))
+	s.reaches(t, ctx, c, packets-1)
+	before, err := s.Counters(ctx)
+	must(t, err)
+	frames := form(c.forge(t, s.Guests[forger], packets-1))
+	resent := s.when(func(s *sight) bool { return s.group == c && s.hop == uplink && s.offset == 0 })
+	for _, frame := range frames {
+		must(t, s.Guests[forger].Wire.Inject(frame))
+	}
+	s.await(t, ctx, "the source resends what one receiver lacks", resent)
+	after, err := s.Counters(ctx)
+	must(t, err)
+	if n := after[ownSource] - before[ownSource]; n != uint64(len(frames)) {
+		t.Errorf("%d frames are counted as %s, want %d", n, ownSource, len(frames))
+	}
+	s.lose()
+	c.await(t, ctx, transfer)
+	c.complete(t, ctx, packets*1024)
+	s.leave(t, ctx, c)
 }
 
 // forge is an ACK as the box would send it to the group's source.
@@ -145,4 +159,55 @@ func (c *cast) forge(t *testing.T, by *Guest, offset int32) []byte {
 	b, err := roce.AppendICRC(aeth.Append(bth.Append(ip.Append(b, roce.BTHBytes+roce.AETHBytes))))
 	must(t, err)
 	return b
+}
+
+const (
+	ethernetBytes = 14
+	ipv4Bytes     = 20
+	udpBytes      = 8
+)
+
+// inFragments cuts an IPv4 frame in two. The host's kernel reassembles it with the same header, so the ICRC stays right.
+func inFragments(frame []byte) [][]byte {
+	const firstBytes, moreFragments = 24, 0x20
+	header, rest := frame[:ethernetBytes+ipv4Bytes], frame[ethernetBytes+ipv4Bytes:]
+	fragment := func(at int, part []byte, flags byte) []byte {
+		b := append(slices.Clone(header), part...)
+		ip := b[ethernetBytes:]
+		ip[6] |= flags
+		ip[7] = byte(at / 8)
+		return sized(b)
+	}
+	return [][]byte{fragment(0, rest[:firstBytes], moreFragments), fragment(firstBytes, rest[firstBytes:], 0)}
+}
+
+// withOptions puts 8 NOPs behind the IPv4 header. rxe computes the ICRC as if there were no options (rxe_icrc_hdr): it takes
+// the 8 bytes behind the fixed header for the UDP header.
+func withOptions(frame []byte) [][]byte {
+	const nop, optionBytes = 1, udpBytes
+	b := slices.Insert(slices.Clone(frame), ethernetBytes+ipv4Bytes, slices.Repeat([]byte{nop}, optionBytes)...)
+	b[ethernetBytes] += optionBytes / 4
+	sized(b)
+	covered := slices.Concat(slices.Repeat([]byte{0xFF}, 8), b[ethernetBytes:][:ipv4Bytes+optionBytes],
+		b[ethernetBytes+ipv4Bytes+optionBytes+udpBytes:len(b)-4])
+	for _, masked := range []int{8 + 1, 8 + 8, 8 + 10, 8 + 11, 8 + 26, 8 + 27, 8 + 28 + 4} {
+		covered[masked] = 0xFF
+	}
+	binary.LittleEndian.PutUint32(b[len(b)-4:], crc32.ChecksumIEEE(covered))
+	return [][]byte{b}
+}
+
+// sized puts the length and the checksum into an IPv4 header.
+func sized(frame []byte) []byte {
+	ip := frame[ethernetBytes:]
+	headerBytes := int(ip[0]&0xF) * 4
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	ip[10], ip[11] = 0, 0
+	var sum uint32
+	for i := 0; i < headerBytes; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	sum = sum>>16 + sum&0xFFFF
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum>>16+sum))
+	return frame
 }
