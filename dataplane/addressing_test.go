@@ -12,20 +12,20 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// How the source names the group decides which addresses copies and merged
-// feedback carry; to every NIC they are its peer's.
+// The addressing decides which addresses copies and merged feedback carry. To every NIC they are
+// those of its peer.
 func TestAddressings(t *testing.T) {
 	ipSwitch := netip.MustParseAddr("10.77.0.254")
 	for _, tt := range []struct {
 		name     string
 		edit     func(*mft.Group)
-		dataTo   netip.Addr // what the source has for a peer
-		copyFrom netip.Addr // what receivers have for a peer
+		dataTo   netip.Addr // the source's peer
+		copyFrom netip.Addr // the receivers' peer
 	}{
 		{"group-ip", func(*mft.Group) {}, ipGroup, ipGroup},
 		{"virtual-qpn", func(g *mft.Group) {
 			g.Addressing, g.IP = mft.ByVirtualQPN, ipB
-			g.Source.Src = ipB // feedback to the source comes from whom it talks to
+			g.Source.Src = ipB // the source's peer
 			for i := range g.Paths {
 				g.Paths[i].Src = ipA
 			}
@@ -63,8 +63,9 @@ func TestAddressings(t *testing.T) {
 	}
 }
 
-// A virtual-qpn group takes the frames between its source and the address its source names, and its receivers' answers, and
-// nothing else that its hosts send and receive. An address that the box speaks for is nobody else's to speak with.
+// A virtual-qpn group takes the frames between its source and the address that the source names,
+// and the receivers' answers, but no other frame of its hosts. No host may send from an address
+// that only the box sends from.
 func TestBystanders(t *testing.T) {
 	ipStranger := netip.MustParseAddr("10.77.0.9")
 	toSourceQP := func(p *packet) { p.bth.DestQPN = 17 }
@@ -110,10 +111,10 @@ func TestBystanders(t *testing.T) {
 	}
 }
 
-// Two boxes that are each other's source and receiver send a packet round, which nobody asked for, no longer than its hop
-// limit lasts.
+// Two boxes that are each other's source and receiver circulate a packet only until its hop limit
+// is used up.
 func TestALoopOfBoxesEnds(t *testing.T) {
-	ends := []netip.Addr{ipA, ipB} // box i is at ends[i], and the other one is all it knows
+	ends := []netip.Addr{ipA, ipB} // box i is at ends[i] and knows only the other one
 	var boxes []*porttest.Net
 	for i, own := range ends {
 		g := group()
@@ -144,13 +145,13 @@ func TestALoopOfBoxesEnds(t *testing.T) {
 	}
 }
 
-// to is the packet addressed to another host.
+// to returns the packet with another destination.
 func to(p packet, dst netip.Addr) packet {
 	p.dst = dst
 	return p
 }
 
-// Over IPv6 everything is the same.
+// IPv6 behaves as IPv4.
 func TestIPv6(t *testing.T) {
 	g := group()
 	g.IP = six(ipGroup)
@@ -182,14 +183,14 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// six is the IPv6 address of a host.
+// six returns the IPv6 address of a host.
 func six(a netip.Addr) netip.Addr {
 	b := netip.MustParseAddr("fd77::").As16()
 	b[15] = a.As4()[3]
 	return netip.AddrFrom16(b)
 }
 
-// sixFrame is the packet's frame with its addresses made IPv6.
+// sixFrame returns the packet's frame with IPv6 addresses.
 func sixFrame(t *testing.T, p packet, six func(netip.Addr) netip.Addr) []byte {
 	t.Helper()
 	hostMAC := mac(p.src)

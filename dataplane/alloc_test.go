@@ -8,8 +8,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// loop is a port that receives one frame again and again and throws away what
-// is sent.
+// loop is a port that receives one frame again and again, and discards what is sent.
 type loop struct {
 	frame []byte
 	pool  *slots
@@ -18,7 +17,7 @@ type loop struct {
 	sent  int
 }
 
-// slots is a pool of two buffers, the received frame's and a reply's.
+// slots is a pool of two buffers: one for the received frame and one for a reply.
 type slots struct{ buf [2][]byte }
 
 func (s *slots) Get(f *dataplane.Frame) bool {
@@ -85,8 +84,7 @@ type noSteering struct{}
 func (noSteering) Steer(mft.Key, mft.GroupID) error { return nil }
 func (noSteering) Unsteer(mft.Key) error            { return nil }
 
-// Data to three receivers, three ACKs back and the merged one: nothing of it
-// may allocate.
+// Data to three receivers, three ACKs back, and the merged ACK do not allocate.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
 	w, ports, _ := newLoops(t, 1024)
 	w.Poll()
@@ -98,8 +96,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// One round is a data packet to three receivers, their ACKs and the merged ACK,
-// without any I/O.
+// BenchmarkRound measures a data packet to three receivers, their ACKs and the merged ACK, without
+// any I/O.
 func BenchmarkRound(b *testing.B) {
 	for _, bytes := range []int{1024, 4096} {
 		b.Run(map[int]string{1024: "1024B", 4096: "4096B"}[bytes], func(b *testing.B) {

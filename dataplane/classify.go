@@ -5,17 +5,18 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Class says where a classifier sends a frame.
+// Class is a classifier's decision about a frame.
 type Class uint8
 
 const (
 	ToKernel  Class = iota // not a group's
-	ToGroup                // to the group found, which is mft.NoGroup where only the address is a group's
-	OwnSource              // nowhere: it comes from an address that the box speaks for
+	ToGroup                // a group's, or mft.NoGroup's if only the address is a group's
+	OwnSource              // dropped: it comes from an address that only the box sends from
 )
 
-// Classify is the classifier of ports without an XDP program, the in-memory twins: it answers for a frame what
-// bpf/classifier.c does from the same keys. The group and the kind are those of a frame with class ToGroup.
+// Classify is the classifier of ports without an XDP program, the in-memory twins. It gives a frame
+// the same result as bpf/classifier.c with the same keys. Group and kind are those of a frame with
+// class ToGroup.
 func Classify(t *mft.Table, head []byte) (mft.GroupID, Kind, Class) {
 	var v roce.View
 	if err := v.Decode(head, len(head)); err != nil && err != roce.ErrOpcode {
@@ -24,7 +25,7 @@ func Classify(t *mft.Table, head []byte) (mft.GroupID, Kind, Class) {
 	kind := kindOf(&v, head)
 	var id mft.GroupID
 	var found bool
-	if kind == KindCM { // names no group's QP
+	if kind == KindCM { // it names no group's QP
 		id, found = t.Find(mft.Key{Dst: v.DstIP(head), Match: mft.MatchDst})
 	} else {
 		id, found = t.Lookup(v.SrcIP(head), v.DstIP(head), v.DestQPN(head))

@@ -2,10 +2,10 @@ package dataplane
 
 import "github.com/rocast/rocast/roce"
 
-// Apply writes c into the frame's own buffers and returns where in f.Buf the
-// copy starts. It can be called for one copy after the other: each writes all
-// that any of them changes, and the ICRC follows from the one received, so a
-// payload damaged meanwhile does not become valid (docs/wire.md#icrc).
+// Apply writes c into the buffers of the frame and returns where in f.Buf the copy starts. It may
+// be called for one copy after the other: each call writes everything that any of them changes. The
+// ICRC is derived from the received one, so a payload that was damaged meanwhile does not become
+// valid (docs/wire.md#icrc).
 //
 //	f.Buf   | headroom | Ethernet | IP UDP BTH [RETH] | payload ICRC
 //	                 ^ start      ^ View.L3 moves never: a leg with more VLAN

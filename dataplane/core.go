@@ -9,23 +9,23 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Core decides what becomes of each frame. It holds the merging state of the
-// groups it has seen; one thread owns it.
+// Core decides what happens to each frame. It holds the merging state of the groups that it has
+// seen frames of. One thread owns it.
 type Core struct {
-	states []*state // by slot; grown when a group is first heard of
-	timed  []*state // those whose policy depends on time passing
-	ticked int      // timed groups that have had their turn in this period
+	states []*state // by slot; grown with a group's first frame
+	timed  []*state // the groups whose policy depends on time passing
+	ticked int      // how many timed groups have been served in this period
 	acts   []feedback.Action
 }
 
-// NewCore returns a core that has seen nothing.
+// NewCore returns a core without any state.
 func NewCore() *Core {
 	return &Core{acts: make([]feedback.Action, 0, feedback.MaxActions(mft.MaxPaths))}
 }
 
-// Handle decides one frame that the classifier attributed to a group, and
-// appends what is to be sent to out. Out must have room for mft.MaxPaths more
-// copies. The frame's View, Headers and ICRC are filled in where copies follow.
+// Handle decides about one frame that the classifier attributed to a group, and appends what is to
+// be sent to out. Out must have room for mft.MaxPaths more copies. Handle sets View, and for a
+// frame that is copied also Headers, ICRC and HopLimit.
 func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) Reason {
 	g := t.Group(f.Group)
 	if g == nil {
@@ -41,7 +41,7 @@ func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) R
 	r := c.decide(now, st, f, out)
 	st.counts[r]++
 	if rearranged {
-		c.timer(now, st, out) // without a path that left, more may be due
+		c.timer(now, st, out) // a path that left may have held the minimum down
 	}
 	return r
 }
@@ -69,9 +69,8 @@ func (c *Core) decide(now feedback.Tick, st *state, f *Frame, out *Outputs) Reas
 	}
 }
 
-// data takes a request: from the group's source, or from a member that may
-// become the source, on its own port, to the group's address and QPN, and
-// undamaged.
+// data handles a request. Only the group's source, or a member that may become the source, may send
+// one: from its own port and VLAN, to the group's address and QPN, and undamaged.
 func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	g, v, head := st.group, &f.View, f.Head()
 	leg, sender := st.sender(v.SrcIP(head))
@@ -119,10 +118,10 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	return Reason(outcome)
 }
 
-// admit says which region of the group's memory a request is for (-1: none),
-// or with which NAK it is refused: what cannot be merged (READ and
-// atomics; IETH and FLUSH name keys or ask for answers of their own) as invalid
-// request, and memory the group does not have as a receiver would refuse it.
+// admit returns the region of the group's memory that a request addresses (-1: none), or the NAK
+// that refuses the request. An operation that cannot be merged is an invalid request: READ and
+// atomics, and IETH and FLUSH, which name keys or need answers of their own. Memory that the group
+// does not have is refused as a receiver would refuse it.
 func admit(g *mft.Group, v *roce.View, head []byte) (refusal roce.Syndrome, region int) {
 	headers := v.Opcode.Headers()
 	switch {
@@ -134,14 +133,14 @@ func admit(g *mft.Group, v *roce.View, head []byte) (refusal roce.Syndrome, regi
 	}
 	reth := v.RETH(head)
 	region = g.FindRegion(reth.VA, reth.RKey, reth.DMABytes)
-	if region < 0 && reth.DMABytes > 0 { // a WRITE of nothing names no memory
+	if region < 0 && reth.DMABytes > 0 { // a WRITE of length 0 names no memory
 		return roce.NAKRemoteAccess, -1
 	}
 	return 0, region
 }
 
-// feedback takes an acknowledge packet: from a receiver only, on its own port,
-// to the address and QPN that its QP has for a peer.
+// feedback handles an acknowledge packet. Only a receiver may send one: from its own port and VLAN,
+// to the address and QPN that its QP has as peer.
 func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	path, r := c.receiver(st, f)
 	if path < 0 {
@@ -159,8 +158,8 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	return Reason(outcome)
 }
 
-// cnp takes a receiver's congestion notification, which goes on to the source as
-// data does to the receivers.
+// cnp handles a receiver's congestion notification. It is passed on to the source, as data is to
+// the receivers.
 func (c *Core) cnp(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	path, r := c.receiver(st, f)
 	switch {
@@ -175,7 +174,8 @@ func (c *Core) cnp(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason 
 	return Reason(outcome)
 }
 
-// receiver attributes a response to a path, or says why it is nobody's.
+// receiver returns the path of the receiver that sent a response, or -1 and why the response is
+// refused.
 func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 	g, v, head := st.group, &f.View, f.Head()
 	src := v.SrcIP(head)
@@ -199,7 +199,7 @@ func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 	return path, 0
 }
 
-// feedbackAddress is the IP that the receivers' QPs have for a peer.
+// feedbackAddress is the IP that the receivers' QPs have as peer.
 func feedbackAddress(g *mft.Group) netip.Addr {
 	if g.Addressing == mft.ByVirtualQPN {
 		return g.Source.Dst
@@ -207,8 +207,8 @@ func feedbackAddress(g *mft.Group) netip.Addr {
 	return g.IP
 }
 
-// perform turns the actions of merging into outputs. There are copies only of a
-// frame; when time has passed f is nil.
+// perform turns the actions of merging into outputs. f is nil when time has passed; then there are
+// no copies.
 func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 	g := st.group
 	for i := range c.acts {
@@ -237,12 +237,12 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 	}
 }
 
-// tickGroups bounds the groups that get their turn at once, so that frames do
-// not wait for all of them.
+// tickGroups bounds the groups that one call of Tick serves, so that frames do not wait for all of
+// them.
 const tickGroups = 128
 
-// Tick lets time pass for the groups whose policy depends on it: it is due every
-// feedback.TimerPeriod. It gives some their turn and says whether all have had it.
+// Tick serves some of the groups whose policy depends on time passing, and says whether all of them
+// have been served in this period. A period begins every feedback.TimerPeriod.
 func (c *Core) Tick(now feedback.Tick, out *Outputs) (done bool) {
 	end := min(c.ticked+tickGroups, len(c.timed))
 	for _, st := range c.timed[min(c.ticked, end):end] {
@@ -255,7 +255,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (done bool) {
 	return true
 }
 
-// Timed says whether any group depends on time passing.
+// Timed says whether the policy of any group depends on time passing.
 func (c *Core) Timed() bool { return len(c.timed) > 0 }
 
 func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
@@ -263,16 +263,16 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 	c.perform(st, nil, -1, out)
 }
 
-// Adopt makes g the version of its group that frames are merged by, as their
-// first frame does, and appends what is due by that.
+// Adopt makes g the version of its group by which frames are merged, as its first frame would, and
+// appends what has to be sent because of that.
 func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
 	if st, rearranged := c.state(g); rearranged {
 		c.timer(now, st, out)
 	}
 }
 
-// state returns g's merging state, new when g is. A group that was replaced
-// keeps its own: a next hop has moved, or members came and went.
+// state returns the merging state of g's group, and says whether its paths were rearranged. A new
+// version of a group takes the state over: a next hop has changed, or members have joined or left.
 func (c *Core) state(g *mft.Group) (st *state, rearranged bool) {
 	st = c.stateOf(g.ID)
 	switch {
@@ -293,7 +293,7 @@ func (c *Core) state(g *mft.Group) (st *state, rearranged bool) {
 	return st, rearranged
 }
 
-// stateOf returns the merging state of the group id names, nil if it has none.
+// stateOf returns the merging state of the group with this ID, or nil if there is none.
 func (c *Core) stateOf(id mft.GroupID) *state {
 	if slot := id.Slot(); slot < len(c.states) && c.states[slot] != nil && c.states[slot].group.ID == id {
 		return c.states[slot]
@@ -301,8 +301,7 @@ func (c *Core) stateOf(id mft.GroupID) *state {
 	return nil
 }
 
-// forget drops the state of a group that was removed, or whose slot has a new
-// tenant.
+// forget drops the state of a group that was removed, or that had the slot before.
 func (c *Core) forget(id mft.GroupID) {
 	slot := id.Slot()
 	if slot >= len(c.states) || c.states[slot] == nil {

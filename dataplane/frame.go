@@ -5,15 +5,15 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// MaxFragments bounds the buffers of one frame. A path MTU of 4096 takes two
-// chunks of 4 KiB; ports drop and count what needs more.
+// MaxFragments bounds the buffers of one frame. A path MTU of 4096 takes two chunks of 4 KiB. Ports
+// drop and count frames that need more than MaxFragments.
 const MaxFragments = 4
 
-// HeadroomBytes must lie in front of a received frame: a copy may leave with
-// one or two VLAN tags more than its original carried.
+// HeadroomBytes is the room that must be in front of a received frame: a copy may have one or two
+// VLAN tags more than the received frame.
 const HeadroomBytes = 8
 
-// Kind is what the classifier takes a frame for, by its opcode.
+// Kind is the classifier's view of a frame, by its opcode.
 type Kind uint8
 
 const (
@@ -23,32 +23,30 @@ const (
 	KindCM // connection management, UD to QPN 1
 )
 
-// Frame is one received frame, or a blank one to write. It is a view of
-// buffers that belong to a Pool.
+// Frame is one received frame, or an empty one to write to. It refers to buffers that belong to a
+// Pool.
 type Frame struct {
-	Group mft.GroupID // what the classifier found; mft.NoGroup: only the IP is a group's
+	Group mft.GroupID // found by the classifier; mft.NoGroup: only the IP is a group's
 	Kind  Kind
-	Port  mft.PortID // where it came in
+	Port  mft.PortID // on which the frame arrived
 
-	// Buf is the buffer of the first fragment, headroom included; the frame
-	// starts at Start. All headers are in the first fragment.
+	// Buf is the buffer of the first fragment with its headroom. The frame starts at Start. All
+	// headers are in the first fragment.
 	Buf   []byte
 	Start int
-	// Fragments are the frame's bytes in order; Fragments[0] is
-	// Buf[Start:Start+len(Fragments[0])].
+	// Fragments are the frame's bytes in order; Fragments[0] is Buf[Start:Start+len(Fragments[0])].
 	Fragments     [MaxFragments][]byte
 	FragmentCount int
 	// Chunks name the fragments' buffers to the Pool and the ports.
 	Chunks [MaxFragments]uint64
-	// Kept is set by a port that keeps the buffers after Outgoing.Last, and
-	// reset by Put.
+	// Kept is set by a port that keeps the buffers after Outgoing.Last, and reset by Put.
 	Kept bool
 
-	// Filled in by the core for those who apply its outputs.
+	// Set by the core for the caller that applies its outputs.
 	View    roce.View
 	Headers roce.MaskedHeaders // as received
 	ICRC    uint32             // as received
-	// HopLimit is the copies': one less than received.
+	// HopLimit is that of copies: one less than received.
 	HopLimit uint8
 }
 

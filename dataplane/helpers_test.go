@@ -13,9 +13,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// The bench: source a on port 0, receivers b, c, d on ports 1 to 3, group g at
-// 10.77.0.100 QPN 1. Every host counts its own PSNs and keeps the memory at its
-// own place.
+// The bench: source a on port 0, receivers b, c, d on ports 1 to 3, group g at 10.77.0.100 with QPN
+// 1. Every host has its own PSNs and keeps the memory at its own address.
 var (
 	ipGroup = netip.MustParseAddr("10.77.0.100")
 	ipA     = netip.MustParseAddr("10.77.0.1")
@@ -35,7 +34,7 @@ const (
 
 func mac(host netip.Addr) roce.MAC { return roce.MAC{2, 0, 0, 0, 0, host.As4()[3]} }
 
-// leg is untagged Ethernet to host behind port.
+// leg returns the leg to a host behind a port, without VLAN tags.
 func leg(port mft.PortID, host netip.Addr, qpn roce.QPN) mft.Leg {
 	l := mft.Leg{Port: port, Src: ipGroup, Dst: host, DestQPN: qpn}
 	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, mac(host), macBox, 0x0800)))
@@ -69,7 +68,7 @@ func newNet(t testing.TB, g *mft.Group) *porttest.Net {
 	return net
 }
 
-// packet is a RoCE frame to be built. The zero fields are filled by with.
+// packet describes a RoCE frame to be built.
 type packet struct {
 	src, dst netip.Addr
 	bth      roce.BTH
@@ -81,7 +80,7 @@ type packet struct {
 	tags     []uint16 // VLAN tags, their TCI, the outermost first
 }
 
-// write is a WRITE of one packet from the source.
+// write returns a WRITE of one packet from the source.
 func write(psn roce.PSN, payload []byte) packet {
 	return packet{
 		src: ipA, dst: ipGroup, payload: payload,
@@ -90,7 +89,7 @@ func write(psn roce.PSN, payload []byte) packet {
 	}
 }
 
-// ack is an acknowledge packet of a receiver, PSN in its own space.
+// ack returns an acknowledge packet of a receiver. psn is in the receiver's PSN space.
 func ack(host netip.Addr, psn roce.PSN, s roce.Syndrome) packet {
 	return packet{
 		src: host, dst: ipGroup,
@@ -99,13 +98,13 @@ func ack(host netip.Addr, psn roce.PSN, s roce.Syndrome) packet {
 	}
 }
 
-// tagged is the packet with VLAN tags.
+// tagged returns the packet with VLAN tags.
 func tagged(p packet, tags ...uint16) packet {
 	p.tags = tags
 	return p
 }
 
-// cnp is a congestion notification of a receiver.
+// cnp returns a congestion notification of a receiver.
 func cnp(host netip.Addr) packet {
 	return packet{src: host, dst: ipGroup, bth: roce.CNPHeader(groupQPN), payload: make([]byte, roce.CNPBytes)}
 }
@@ -141,7 +140,7 @@ func (p packet) frameFrom(t testing.TB, hostMAC roce.MAC) []byte {
 	return b
 }
 
-// decoded is what a host would read out of a frame.
+// decoded is a frame as a host reads it.
 type decoded struct {
 	DstMAC, SrcMAC roce.MAC
 	Src, Dst       netip.Addr
@@ -180,7 +179,7 @@ func decode(t testing.TB, b []byte) decoded {
 	return d
 }
 
-// moved lists the counters that are not zero.
+// moved returns the counters that are not zero.
 func moved(s *dataplane.Switch) map[string]uint64 {
 	m := map[string]uint64{}
 	for _, c := range s.Counters() {

@@ -9,8 +9,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Ports may keep the buffers of frames that are sent for the last time, and read
-// them later. What they send is the same, and no buffer is lost or used twice.
+// Ports may keep the buffers of frames that are sent for the last time, and read them later. What
+// they send is the same, and no buffer is lost or used twice.
 func TestPortsMayKeepTheLastCopy(t *testing.T) {
 	run := func(keeps bool) (sent [][]byte, kept int) {
 		net := newNet(t, group())
@@ -48,8 +48,7 @@ func TestPortsMayKeepTheLastCopy(t *testing.T) {
 	}
 }
 
-// Where the copies of a batch leave in several lanes, only those of the last one
-// are kept.
+// Where the copies of a batch leave in several lanes, only those of the last one are kept.
 func TestAPortKeepsNoBufferThatIsSentAgain(t *testing.T) {
 	g := group()
 	g.Paths[2].Port, g.Paths[2].Rank = 1, 1 // two receivers behind one port

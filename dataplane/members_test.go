@@ -11,17 +11,18 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// portOf is where a host of the bench is.
+// portOf is the port of each host of the bench.
 var portOf = map[netip.Addr]int{ipA: 0, ipB: 1, ipC: 2, ipD: 3, ipEarly: 4}
 
-// say lets a frame arrive from its host.
+// say makes a frame arrive from its host.
 func say(t *testing.T, net *porttest.Net, p packet) {
 	t.Helper()
 	net.Ports[portOf[p.src]].Put(p.frame(t))
 	net.Poll()
 }
 
-// heard is the PSN of the only frame that went to host, or what was wrong.
+// heard returns the PSN of the only frame that was sent to host, and fails the test if it was not
+// such a frame.
 func heard(t *testing.T, net *porttest.Net, host netip.Addr, op roce.Opcode) roce.PSN {
 	t.Helper()
 	out := net.Ports[portOf[host]].Take()
@@ -44,8 +45,8 @@ func silent(t *testing.T, net *porttest.Net) {
 	}
 }
 
-// Another member becomes the source when everything of the old one is
-// acknowledged. Every member's PSNs go on where they were.
+// Another member becomes the source when everything of the old one is acknowledged. Every member's
+// PSNs continue.
 func TestSourceSwitch(t *testing.T) {
 	g := group()
 	const bSends = 0xFFFFFF
@@ -107,7 +108,7 @@ func TestSourceSwitch(t *testing.T) {
 			t.Errorf("%v got PSN %d, want %d", want.host, psn, want.psn)
 		}
 	}
-	// The ACK of b's turn was lost: b asks again, and it is due.
+	// The ACK of b's turn was lost: b resends, and gets it again.
 	for _, p := range net.Ports {
 		p.Take()
 	}
@@ -121,8 +122,8 @@ func TestSourceSwitch(t *testing.T) {
 	}
 }
 
-// A former source that asks again for its turn's last ACK is granted no message where credits are merged: what the
-// receivers could take then says nothing of now.
+// A former source that asks again for the last ACK of its turn is granted no message where credits
+// are merged: what the receivers could take at that time says nothing about now.
 func TestFormerSourceIsGrantedNothing(t *testing.T) {
 	for policy, want := range map[feedback.CreditPolicy]roce.Syndrome{
 		feedback.CreditsUnlimited: roce.SyndromeUnlimited,
@@ -154,8 +155,8 @@ func TestFormerSourceIsGrantedNothing(t *testing.T) {
 	}
 }
 
-// A source that was told what ends its QP is not one again: what it still had
-// on its way would begin a turn behind packets that nobody acknowledged.
+// A source that heard the NAK that ends its QP does not become the source again: its packets that
+// are still on their way would begin a turn behind packets that nobody acknowledged.
 func TestAnEndedSourceHasNoOtherTurn(t *testing.T) {
 	g := group()
 	const bSends = 5000
@@ -182,7 +183,7 @@ func TestAnEndedSourceHasNoOtherTurn(t *testing.T) {
 	if psn := heard(t, net, ipB, roce.OpAck); psn != bSends {
 		t.Errorf("b heard of PSN %d, want what c's end means for it", psn)
 	}
-	say(t, net, ack(ipD, heard(t, net, ipD, roce.OpWriteOnly), roce.SyndromeUnlimited)) // nothing else holds b's turn
+	say(t, net, ack(ipD, heard(t, net, ipD, roce.OpWriteOnly), roce.SyndromeUnlimited)) // b's turn waits for nothing else
 	for _, p := range net.Ports {
 		p.Take()
 	}
@@ -193,8 +194,8 @@ func TestAnEndedSourceHasNoOtherTurn(t *testing.T) {
 	}
 }
 
-// A receiver joins a live group at the next message, another leaves; the rest
-// notice nothing.
+// A receiver joins a running group at the next message, and another leaves. The other members do
+// not notice.
 func TestMembershipChanges(t *testing.T) {
 	g := group()
 	g.Paths = g.Paths[:2]
@@ -204,7 +205,7 @@ func TestMembershipChanges(t *testing.T) {
 	for _, p := range net.Ports {
 		p.Take()
 	}
-	// c leaves and d joins: what waited for c is due.
+	// c leaves and d joins: what waited for c is sent.
 	next := group()
 	next.Paths = []mft.Path{next.Paths[0], next.Paths[2]}
 	if err := net.Switch.Replace(g.ID, next); err != nil {
@@ -230,8 +231,8 @@ func TestMembershipChanges(t *testing.T) {
 	}
 }
 
-// Whoever comes before the source has sent anything joins as later: its QP may have been made for another message than
-// the first.
+// A receiver that comes before the source has sent anything joins as it does later: its QP may have
+// been set up for another message than the first.
 func TestAReceiverJoinsBeforeTheFirstPacket(t *testing.T) {
 	g := group()
 	g.Paths = g.Paths[:2]
@@ -247,7 +248,49 @@ func TestAReceiverJoinsBeforeTheFirstPacket(t *testing.T) {
 	}
 }
 
-// Whoever asks for a group's state changes nothing: a group whose traffic has not begun takes no room on the worker.
+// Another receiver takes the place of the only one.
+func TestTheOnlyReceiverIsReplaced(t *testing.T) {
+	g := group()
+	g.Paths = g.Paths[:1]
+	net := newNet(t, g)
+	next := group()
+	next.Paths = next.Paths[1:2]
+	if err := net.Switch.Replace(g.ID, next); err != nil {
+		t.Fatal(err)
+	}
+	if p := snapshot(t, net.Switch, g).Paths; len(p) != 1 || p[0].Part != feedback.PartJoining {
+		t.Errorf("%+v", p)
+	}
+	again := group() // another QP of the same member is another receiver
+	again.Paths = again.Paths[1:2]
+	again.Paths[0].DestQPN++
+	say(t, net, write(firstPSN, nil))
+	if p := snapshot(t, net.Switch, g).Paths; p[0].Part != feedback.PartActive {
+		t.Errorf("%+v", p)
+	}
+	if err := net.Switch.Replace(g.ID, again); err != nil {
+		t.Fatal(err)
+	}
+	if p := snapshot(t, net.Switch, g).Paths; p[0].Part != feedback.PartJoining {
+		t.Errorf("%+v", p)
+	}
+}
+
+// Nothing is known of a group that is older than this run of the daemon (rule 13).
+func TestARestoredGroupKnowsNothing(t *testing.T) {
+	g := group()
+	g.Restored = true
+	net := newNet(t, g)
+	say(t, net, write(firstPSN+500, nil))
+	for _, p := range snapshot(t, net.Switch, g).Paths {
+		if p.Part != feedback.PartUnknown {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// Asking for a group's state changes nothing: a group without traffic takes no memory on the
+// worker.
 func TestAskingForStateMakesNone(t *testing.T) {
 	g := group()
 	net := newNet(t, g)
@@ -278,8 +321,8 @@ func TestCNPReachesTheSource(t *testing.T) {
 	}
 }
 
-// Time passes for a group that asks for it: a silent receiver is evicted, the
-// source hears at once, and the operator is told.
+// Time passes for a group whose policy depends on it: a silent receiver is evicted, the source
+// hears an ACK at once, and the operator gets a note.
 func TestSilentReceiverIsEvicted(t *testing.T) {
 	g := group()
 	g.Policy.SilentAfter, g.Policy.Evict = 1e8, true
@@ -312,7 +355,7 @@ func TestSilentReceiverIsEvicted(t *testing.T) {
 	}
 }
 
-// A removed group's time does not go on: nothing is kept of it, and its slot's next group has a time of its own.
+// Nothing is kept of a removed timed group, and the next group in its slot has its own time.
 func TestARemovedGroupIsNotWaitedFor(t *testing.T) {
 	timed := func() *mft.Group {
 		g := group()
@@ -330,7 +373,7 @@ func TestARemovedGroupIsNotWaitedFor(t *testing.T) {
 		frame := write(firstPSN, nil)
 		say(t, net, frame)
 		now += 1e8 / 2
-		say(t, net, frame) // the source resends: time runs for those that do not answer
+		say(t, net, frame) // the source resends, so the time of silent receivers runs
 		if !dataplane.Timed(w) {
 			t.Fatal("the group does not ask for time")
 		}
@@ -350,7 +393,7 @@ func TestARemovedGroupIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// A frame that was classified for a group that has gone is counted, whichever group has its slot now.
+// A frame that was classified for a removed group is counted, whichever group has the slot now.
 func TestAFrameOfAGroupThatHasGone(t *testing.T) {
 	net := newNet(t, group())
 	gone := mft.GroupID(0)
@@ -380,8 +423,7 @@ func TestAFrameOfAGroupThatHasGone(t *testing.T) {
 	}
 }
 
-// More groups may have something to say at once than there are frames to say
-// it in.
+// More groups may have something to send at once than there are frames to write it to.
 func TestManyGroupsSpeakAtOnce(t *testing.T) {
 	const groups = 500
 	now := feedback.Tick(0)
@@ -414,8 +456,8 @@ func TestManyGroupsSpeakAtOnce(t *testing.T) {
 	}
 }
 
-// The active source leaves the group: the next source's PSNs are its own, and
-// nothing is acknowledged in the space of the one that left.
+// The active source leaves the group: the next source has its own PSNs, and nothing is acknowledged
+// in the PSN space of the one that left.
 func TestActiveSourceLeaves(t *testing.T) {
 	build := func(withB bool) *mft.Group {
 		g := group()
@@ -448,9 +490,8 @@ func TestActiveSourceLeaves(t *testing.T) {
 	silent(t, net)
 }
 
-// A group whose source could not change gets one that may: a receiver is let
-// send, or the source's host sets a QP up anew while a receiver leaves. Every
-// path goes on where its QP is.
+// A group whose source could not change gets a member that may send: a receiver becomes one, or a
+// new QP on the source's host while a receiver leaves. Every path continues where its QP is.
 func TestSourceChangesWhereItCouldNot(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*mft.Group)
@@ -518,7 +559,7 @@ func TestReceiverComesBackWithAnotherQP(t *testing.T) {
 	}
 }
 
-// A policy is for the life of a group; a leg must be one of the ports.
+// The policy of a running group cannot change, and a leg must leave by an existing port.
 func TestReplaceRefuses(t *testing.T) {
 	g := group()
 	net := newNet(t, g)

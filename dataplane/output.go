@@ -8,34 +8,34 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Outputs is what the core wants sent for one frame or several. The caller
-// owns it and reuses it.
+// Outputs is what the core wants to be sent because of one frame or several. The caller owns it and
+// reuses it.
 type Outputs struct {
 	Copies  []Copy
 	Replies []Reply
 	Notes   []Note
 }
 
-// Reset empties the lists and keeps their room.
+// Reset empties the lists and keeps their capacity.
 func (o *Outputs) Reset() {
 	o.Copies, o.Replies, o.Notes = o.Copies[:0], o.Replies[:0], o.Notes[:0]
 }
 
-// Copy is the received frame as one path is to get it.
+// Copy is the received frame as one path's receiver expects it.
 type Copy struct {
 	Path *mft.Path
 	PSN  roce.PSN
-	RKey uint32 // RKey and VA are for packets that have a RETH
+	RKey uint32 // RKey and VA: of packets that have a RETH
 	VA   uint64
 }
 
-// Note is news about a member for the operator. A full list drops it; the
-// counters remain.
+// Note is an event of a member, for the operator. When the list is full, the note is dropped; the
+// counters still count.
 type Note struct {
 	Group     mft.GroupID
 	Receiver  netip.Addr // or the new source
-	RemoteQPN roce.QPN   // what its QP has for a peer: tells receivers on one host apart
+	RemoteQPN roce.QPN   // what its QP has as peer; distinguishes receivers on one host
 	What      feedback.Note
 	PSN       roce.PSN      // the source's
-	Syndrome  roce.Syndrome // the fatal NAK that was the reason; 0: none
+	Syndrome  roce.Syndrome // the fatal NAK that caused it; 0: none
 }

@@ -2,66 +2,69 @@ package dataplane
 
 import "github.com/rocast/rocast/feedback"
 
-// Verdict is what became of a received frame. The zero verdict is Drop.
+// Verdict is the result for a received frame. The zero verdict is Drop.
 type Verdict uint8
 
 const (
-	Drop    Verdict = iota // against the rules; nothing moved
-	Absorb                 // it did its work here
-	Forward                // copies or a merged answer went out
+	Drop    Verdict = iota // refused; no state changed
+	Absorb                 // taken; nothing was sent because of it
+	Forward                // copies or a merged answer were sent
 )
 
 var verdictNames = [...]string{Drop: "drop", Absorb: "absorb", Forward: "forward"}
 
 func (v Verdict) String() string { return verdictNames[v] }
 
-// Reason says why. One list feeds counters, traces and tests; its first part
-// is what merging makes of a frame (feedback.Outcome).
+// Reason says why a frame got its verdict. One list serves counters, traces and tests. Its first
+// part are the outcomes of merging (feedback.Outcome).
 type Reason uint8
 
 const (
-	// UnknownQPN: RoCE to a group's IP, but no group there has this QPN.
+	// UnknownQPN: RoCE to a group's IP, but no group at this IP has the QPN.
 	UnknownQPN Reason = Reason(feedback.NumOutcomes) + iota
-	// GroupGone: classified for a group that has been removed since.
+	// GroupGone: the group for which the frame was classified has been removed.
 	GroupGone
-	// Malformed: not a RoCEv2 frame when looked at closely.
+	// Malformed: not a valid RoCEv2 frame.
 	Malformed
-	// UnknownOpcode: an opcode the wire package does not know.
+	// UnknownOpcode: an opcode that package roce does not know.
 	UnknownOpcode
-	// WrongTransport: not an RC packet, a UD datagram for instance.
+	// WrongTransport: not an RC packet, for example a UD datagram.
 	WrongTransport
-	// BadICRC: damaged on its way here.
+	// BadICRC: the ICRC is wrong; the frame was damaged on its way here.
 	BadICRC
-	// WrongPort: a member's address on another port than the member's.
+	// WrongPort: the sender's address is a member's, but the member is behind another port.
 	WrongPort
-	// WrongVLAN: a member's frame in another VLAN than frames to the member leave in.
+	// WrongVLAN: a member's frame in another VLAN than the one in which frames to the member leave.
 	WrongVLAN
-	// WrongQPN: a member's frame whose dest QPN is not its own leg's.
+	// WrongQPN: a member's frame to another QPN than the one that the member's QP has as peer.
 	WrongQPN
-	// WrongDestination: the frame is not addressed to what the group is reached by.
+	// WrongDestination: a member's frame to another address than the one that the member's QP has
+	// as peer.
 	WrongDestination
-	// NotMember: data from who is no member of the group.
+	// NotMember: data from a non-member.
 	NotMember
 	// NotSource: data from a receiver that may not become the source.
 	NotSource
-	// SourceBlocked: a member would become the source, but something of the
-	// old one is not acknowledged yet (rule 12).
+	// SourceBlocked: data of a member that would become the source, but not everything of the old
+	// source is acknowledged yet (rule 12).
 	SourceBlocked
-	// SourceOutOfStep: a member would become the source with a PSN that is not
-	// its next.
+	// SourceOutOfStep: data of a member that would become the source, but not with the PSN that it
+	// sends next.
 	SourceOutOfStep
-	// NotReceiver: feedback from who is not a receiver of the group.
+	// NotReceiver: feedback from a host that is not a receiver of the group.
 	NotReceiver
 	// OverMTU: more payload than the group's path MTU.
 	OverMTU
-	// HopLimitExceeded: a packet to be passed on whose hop limit (IPv4: TTL) is used up.
+	// HopLimitExceeded: a packet that would be passed on, but came with a hop limit (IPv4: TTL) of
+	// 1 or 0.
 	HopLimitExceeded
-	// UnmergeableResponse: a READ or atomic response, which no group asks for.
+	// UnmergeableResponse: a READ or atomic response. Groups never ask for one.
 	UnmergeableResponse
-	// ConnectionManagement: a CM datagram to a group; no helper answers it.
+	// ConnectionManagement: a CM datagram to a group, which nothing answers.
 	ConnectionManagement
-	// HandoverFull: the worker that owns the group does not keep up.
-	HandoverFull
+	// HandoffFull: the worker that owns the group does not keep up with the worker that received
+	// the frame.
+	HandoffFull
 
 	NumReasons
 )
@@ -86,7 +89,7 @@ var reasonNames = [NumReasons]string{
 	HopLimitExceeded:     "hop-limit-exceeded",
 	UnmergeableResponse:  "unmergeable-response",
 	ConnectionManagement: "connection-management",
-	HandoverFull:         "handover-full",
+	HandoffFull:          "handoff-full",
 }
 
 func (r Reason) String() string {
@@ -96,7 +99,7 @@ func (r Reason) String() string {
 	return reasonNames[r]
 }
 
-// Verdict says what a frame with this reason met.
+// Verdict returns the verdict of frames with this reason.
 func (r Reason) Verdict() Verdict {
 	switch r {
 	case Reason(feedback.Forwarded), Reason(feedback.Resent), Reason(feedback.Merged), Reason(feedback.CNPPassed):

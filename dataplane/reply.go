@@ -5,8 +5,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Reply is a frame of our own to the source: a merged acknowledge packet, or a
-// CNP.
+// Reply is a frame of our own to the source: a merged acknowledge packet, or a CNP.
 type Reply struct {
 	Leg          *mft.Leg
 	CNP          bool
@@ -18,13 +17,13 @@ type Reply struct {
 	AETH         roce.AETH
 }
 
-// replyHopLimit is that of a merged acknowledge packet: the box answers as a host, with what Linux gives packets it sends
-// (net.ipv4.ip_default_ttl). Packets that the box passes on, copies and CNPs, get one less than they came with: two boxes
-// wired in a loop cannot send them round for ever.
+// replyHopLimit is the hop limit of a merged acknowledge packet: the box answers as a host, with
+// the default of Linux (net.ipv4.ip_default_ttl). Packets that the box passes on, copies and CNPs,
+// have one less than they came with: two boxes wired in a loop cannot circulate them for ever.
 const replyHopLimit = 64
 
-// Append appends the frame to b. Only a reply whose leg mixes address families
-// is an error, and control never builds one.
+// Append appends the frame to b. The only error is a leg that mixes address families, which control
+// never builds.
 func (r *Reply) Append(b []byte) ([]byte, error) {
 	leg := r.Leg
 	b = append(b, leg.L2[:leg.L2Bytes]...)

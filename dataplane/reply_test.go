@@ -9,8 +9,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// What the source hears, byte for byte. It looks like an answer to the source's own packets: their P_Key and their traffic
-// class, of which the ECN bits are the packets' own story. The migration request is that of the receiver that answers.
+// Replies byte for byte. They look like a NIC's answers to the source's own packets: they have the
+// packets' P_Key and traffic class, but not the ECN bits, which tell what happened to the packets.
+// The migration request is that of the receiver that answered.
 func TestRepliesByteForByte(t *testing.T) {
 	const pkey, class = 0x8123, 0x6B // DSCP 26, congestion experienced
 	ipv6 := func(g *mft.Group) {
@@ -81,9 +82,15 @@ func TestRepliesByteForByte(t *testing.T) {
 	}
 }
 
-// A CNP is passed on with its own traffic class, which is what networks sort CNPs by, and the P_Key of the source's packets.
+// A CNP is passed on with its own traffic class, by which networks sort CNPs, and with the P_Key of
+// the source's packets.
 func TestCNPByteForByte(t *testing.T) {
 	net := newNet(t, group())
+	say(t, net, cnp(ipC)) // before the source has sent anything: the default P_Key
+	if out := net.Ports[0].Take(); len(out) != 1 || hex.EncodeToString(out[0][44:46]) != "ffff" {
+		t.Errorf("the source heard %x", out)
+	}
+	net = newNet(t, group())
 	data := write(firstPSN, nil)
 	data.bth.PKey = 0x8123
 	say(t, net, data)

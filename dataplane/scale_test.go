@@ -13,7 +13,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// groupAt is number i of many groups of one source.
+// groupAt returns the i-th of many groups of one source.
 func groupAt(i, receivers int) *mft.Group {
 	g := group()
 	g.Name = fmt.Sprintf("group-%06d", i)
@@ -28,10 +28,10 @@ func groupAt(i, receivers int) *mft.Group {
 	return g
 }
 
-// BenchmarkHandleAmong is what is decided for one packet of a group of three
-// among many, from the ID the classifier wrote in front of it to the three
-// copies: sixteen of the groups in turn, or any of them. The steps are the same
-// for one group and for 100,000; random ones are not in the caches.
+// BenchmarkHandleAmong measures the decision about one packet of a group of three among many
+// groups, from the ID that the classifier wrote in front of it to the three copies: for sixteen of
+// the groups in turn, or random ones. The steps are the same for one group and for 100,000, but the
+// caches do not hold the random ones.
 func BenchmarkHandleAmong(b *testing.B) {
 	for _, n := range []int{1, 1000, 100_000} {
 		a := newAmong(b, n)
@@ -50,7 +50,7 @@ func BenchmarkHandleAmong(b *testing.B) {
 	}
 }
 
-// among is a core that has had to do with all groups of a table.
+// among is a core that has state of all groups of a table.
 type among struct {
 	table *mft.Table
 	core  *dataplane.Core
@@ -80,7 +80,7 @@ func newAmong(b *testing.B, n int) *among {
 	return a
 }
 
-// address makes the frame one to group i.
+// address changes the frame to one of group i.
 func (a *among) address(i int) {
 	const l3, dst = 14, 16
 	binary.BigEndian.PutUint32(a.frame.Head()[l3+dst:], 10<<24|78<<16+uint32(i))
@@ -97,9 +97,9 @@ func (a *among) handle(b *testing.B, i int) {
 	}
 }
 
-// BenchmarkMemory is what a group takes beside the table once its traffic runs:
-// its merging state, which BenchmarkMemory of package feedback reports alone,
-// and how its members' PSNs lie to each other.
+// BenchmarkMemory measures the memory that a group with traffic takes beside the table: its merging
+// state, which BenchmarkMemory of package feedback measures alone, and the distances of its
+// members' PSN spaces.
 func BenchmarkMemory(b *testing.B) {
 	const paths = 300_000
 	for _, receivers := range []int{3, 64, 512} {

@@ -8,12 +8,12 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// state is what changes while a group's traffic runs: its merging, and how the
-// PSN and MSN spaces of its members lie to that of the active source.
+// state is what changes with a group's traffic: its merging, and the distances of the members' PSN
+// and MSN spaces from the active source's.
 type state struct {
 	group  *mft.Group
 	merge  *feedback.Group
-	active int         // path of the active source; onlySends: the group's Source
+	active int         // path of the active source, or onlySends or nobody
 	legs   []legState  // per path
 	turns  []turn      // per path; nil: only the group's Source ever sends
 	first  senderState // of a Source that only sends
@@ -23,44 +23,43 @@ type state struct {
 }
 
 const (
-	// onlySends stands for the path of a source that is no receiver.
+	// onlySends stands for the path of a source that is not a receiver.
 	onlySends = -1
-	// nobody is the active source after the last one has left the group.
+	// nobody stands for the path of an active source that has left the group.
 	nobody = -2
 )
 
-// legState is one path's place in the source's spaces.
+// legState holds the distances of one path's spaces from the active source's.
 type legState struct {
 	deltaPSN int32 // the path's PSN minus the source's
 	deltaMSN int32 // the source's MSN minus the path's
 }
 
-// turn is what is kept of one path for the next change of source. It is more
-// than legState, and few groups need it.
+// turn is what is kept of a path for the next source switch. It is larger than legState, and few
+// groups need it.
 type turn struct {
-	// While the member is the source, what its path has received stands here.
-	awayPSN roce.PSN // the next its QP expects
+	// While the member is the source, the place of its own path is kept here.
+	awayPSN roce.PSN // what its QP expects next
 	awayMSN roce.MSN
 	senderState
 }
 
-// senderState is where a member's own stream stands while others send.
+// senderState is the place of a member's own stream while another member is the source.
 type senderState struct {
-	nextPSN  roce.PSN // what it sends next
-	messages roce.MSN // what it has sent
-	hadTurn  bool     // all below nextPSN was acknowledged when another took over
-	ended    bool     // it was told what ends its QP: what it still sends is nobody's
+	nextPSN  roce.PSN // what the member sends next
+	messages roce.MSN // how many it has sent
+	hadTurn  bool     // everything below nextPSN was acknowledged at the source switch
+	ended    bool     // it heard the NAK that ends its QP: its further packets are refused
 }
 
-// sourceMarks are taken from the source's packets, so that what it hears looks
-// like an answer to them.
+// sourceMarks are copied from the source's packets to its answers, so that these look like a NIC's.
 type sourceMarks struct {
 	pkey         uint16
 	trafficClass uint8
 }
 
-// ecnMask is the part of the traffic class that says what happened to a packet
-// on its way, which is not the answer's.
+// ecnMask is the part of the traffic class that tells what happened to a packet on its way. Answers
+// do not copy it.
 const ecnMask = 3
 
 func (st *state) mark(v *roce.View, head []byte) {
@@ -70,7 +69,7 @@ func (st *state) mark(v *roce.View, head []byte) {
 func newState(g *mft.Group) *state {
 	st := &state{
 		group: g, active: g.Source.Path, legs: make([]legState, len(g.Paths)),
-		first: senderState{nextPSN: g.Source.FirstPSN}, marks: sourceMarks{pkey: roce.DefaultPKey},
+		marks: sourceMarks{pkey: roce.DefaultPKey},
 	}
 	st.merge = feedback.New(feedback.Config{
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored,
@@ -85,7 +84,7 @@ func newState(g *mft.Group) *state {
 	return st
 }
 
-// othersSend says whether the source may change while the members stay.
+// othersSend says whether another member may become the source.
 func othersSend(g *mft.Group) bool {
 	for i := range g.Paths {
 		if g.Paths[i].Sends {
@@ -103,8 +102,7 @@ func newTurns(g *mft.Group) []turn {
 	return turns
 }
 
-// adopt takes over a new version of the group and says whether its members
-// changed.
+// adopt makes g the version of the group, and says whether its paths were rearranged.
 func (st *state) adopt(g *mft.Group) bool {
 	old := st.group
 	st.group = g
@@ -140,7 +138,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		}
 	}
 	if st.turns == nil && active != nobody && !othersSend(g) {
-		turns = nil // the source is the one it was, and stays that
+		turns = nil // no other member may send
 	}
 	st.legs, st.turns, st.active = legs, turns, active
 	st.merge.Rearrange(from)
@@ -152,8 +150,8 @@ func sameSource(old, g *mft.Group) bool {
 	return a.Dst == b.Dst && a.DestQPN == b.DestQPN && a.FirstPSN == b.FirstPSN
 }
 
-// samePath finds path i of g among the paths of old: the same QP of the same
-// member, wherever it is now. -1: it is new.
+// samePath returns the index of path i of g among the paths of old: the same QP of the same member,
+// wherever its host is now. -1: the path is new.
 func samePath(old, g *mft.Group, i int) int {
 	p := &g.Paths[i]
 	k := old.FindPath(p.Dst, p.RemoteQPN)
@@ -163,8 +161,8 @@ func samePath(old, g *mft.Group, i int) int {
 	return k
 }
 
-// sender returns the leg and path of the member at ip that may send data; no
-// leg: nobody may.
+// sender returns the leg and the path of the member at ip that may send data, or no leg if there is
+// none.
 func (st *state) sender(ip netip.Addr) (*mft.Leg, int) {
 	g := st.group
 	if st.active >= 0 && ip == g.Paths[st.active].Dst {
@@ -179,7 +177,7 @@ func (st *state) sender(ip netip.Addr) (*mft.Leg, int) {
 	return nil, 0
 }
 
-// sourceLeg is where the active source is.
+// sourceLeg is the leg of the active source.
 func (st *state) sourceLeg() *mft.Leg {
 	if st.active < 0 {
 		return &st.group.Source.Leg
@@ -197,13 +195,13 @@ func (st *state) senderState(path int) *senderState {
 	return &st.turns[path].senderState
 }
 
-// switchSource makes the member of path next the source, with the packet ev
-// (rule 12). The result is 0, or what became of the packet instead.
+// switchSource makes the member of path next the source, because of the packet ev (rule 12). The
+// result is 0, or the reason why the packet does not do so.
 func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
 	to := st.senderState(next)
 	if behind := ev.PSN.Sub(to.nextPSN); behind < 0 && behind > -feedback.Window && to.hadTurn {
-		// It missed the last ACK of its turn, which was due to it: everyone
-		// has this packet.
+		// The member missed the last ACK of its turn. Everyone has this packet, so it is
+		// acknowledged again.
 		if feedback.DueAnswer(ev.PSN, to.nextPSN.Prev(), ev.AckReq) {
 			out.Replies = append(out.Replies, st.reply(leg, ev.PSN, roce.AETH{
 				Syndrome: st.noGrant(), MSN: to.messages,
@@ -217,7 +215,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 	if ev.PSN != to.nextPSN {
 		return SourceOutOfStep
 	}
-	st.hand(next, to)
+	st.rebase(next, to)
 	c.acts = st.merge.SwitchSource(feedback.Handover{
 		PSN: ev.PSN, Messages: to.messages, OldPath: max(st.active, onlySends), NewPath: next,
 	}, c.acts[:0])
@@ -229,8 +227,8 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 	return 0
 }
 
-// noGrant is an ACK that grants a member nothing beyond its MSN, where credits
-// are merged: the first code for "unlimited" would end a NIC's credits for good.
+// noGrant is the syndrome of an ACK that grants a member nothing beyond its MSN where credits are
+// merged: the first code for "unlimited" would end a NIC's credits for good.
 func (st *state) noGrant() roce.Syndrome {
 	if st.group.Policy.Credits == feedback.CreditsMerge {
 		return roce.SyndromeACK(0)
@@ -238,16 +236,16 @@ func (st *state) noGrant() roce.Syndrome {
 	return roce.SyndromeUnlimited
 }
 
-// hand maps every path's space onto that of the next source, whose next packet
-// is to.nextPSN.
-func (st *state) hand(next int, to *senderState) {
+// rebase changes the distances of all paths to those from the next source, whose next packet is
+// to.nextPSN.
+func (st *state) rebase(next int, to *senderState) {
 	from := st.senderState(st.active)
 	from.nextPSN, from.messages = st.merge.NextPSN(), st.merge.Messages()
 	from.hadTurn, from.ended = st.merge.Settled(), st.merge.Ended()
 	for i := range st.legs {
 		leg, turn := &st.legs[i], &st.turns[i]
-		// A path that takes part stands where its QP is. The source's own does not:
-		// its stream did not reach it.
+		// A path that takes part is where the old source's stream ends. The new source's own path
+		// and those that do not take part stay where they were left.
 		if st.merge.Part(i) == feedback.PartActive {
 			turn.awayPSN, turn.awayMSN = from.nextPSN.Add(leg.deltaPSN), st.merge.MSN(i).Add(-leg.deltaMSN)
 		}
@@ -255,7 +253,7 @@ func (st *state) hand(next int, to *senderState) {
 	}
 }
 
-// reply is an acknowledge packet to the member of leg.
+// reply returns an acknowledge packet to the member of leg.
 func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) Reply {
 	return Reply{
 		Leg: leg, PSN: psn, AETH: aeth, MigReq: migReq,
@@ -263,7 +261,7 @@ func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) 
 	}
 }
 
-// copyFor is the edit that path a.Path's member expects.
+// copyFor returns the edit of the frame that path a.Path's receiver expects.
 func (st *state) copyFor(a *feedback.Action, f *Frame, region int) Copy {
 	g := st.group
 	c := Copy{Path: &g.Paths[a.Path], PSN: a.PSN.Add(st.legs[a.Path].deltaPSN)}

@@ -37,9 +37,8 @@ func (f *few) Unsteer(k mft.Key) error {
 	return nil
 }
 
-// withPeers is a group at ip whose receivers' QPs have these QPNs for their
-// peers. It has that many keys, and three: its IP as a source, as a destination,
-// and as a destination with the group's QPN.
+// withPeers is a group at ip whose receivers' QPs have these QPNs as peers. It has a key for each,
+// and three more: its IP as source, as destination, and as destination with the group's QPN.
 func withPeers(name string, ip netip.Addr, remoteQPNs ...roce.QPN) *mft.Group {
 	g := group()
 	g.Name, g.IP, g.Paths = name, ip, g.Paths[:len(remoteQPNs)]
@@ -49,8 +48,8 @@ func withPeers(name string, ip netip.Addr, remoteQPNs ...roce.QPN) *mft.Group {
 	return g
 }
 
-// A classifier that is full refuses a group, or the next version of one, in one
-// sentence, and knows what it knew.
+// A full classifier refuses a group, or the next version of one, with one sentence, and keeps its
+// entries.
 func TestFullClassifierChangesNothing(t *testing.T) {
 	f := &few{room: 5, entries: map[mft.Key]mft.GroupID{}}
 	s := dataplane.New(dataplane.Config{Workers: []dataplane.WorkerConfig{{Ports: make([]dataplane.Port, 4)}}, Steering: f})
@@ -77,7 +76,7 @@ func TestFullClassifierChangesNothing(t *testing.T) {
 			t.Errorf("%s: the table changed", name)
 		}
 	}
-	for _, peer := range []roce.QPN{11, 12} { // the key of the receiver that has left makes room
+	for _, peer := range []roce.QPN{11, 12} { // the removed receiver's key makes room
 		if err := s.Replace(g.ID, withPeers("first", ipGroup, peer)); err != nil {
 			t.Errorf("what fits is refused too: %v", err)
 		}
@@ -87,8 +86,8 @@ func TestFullClassifierChangesNothing(t *testing.T) {
 	}
 }
 
-// A group whose entries do not all fit leaves nothing behind: not its first entries, and not what frames made of it while
-// they were there, which the next group of the same ID would begin with.
+// A group whose entries do not all fit leaves nothing behind: neither its first entries nor the
+// state that frames made while these existed, which the next group with the same ID would inherit.
 func TestAFailedAddLeavesNothing(t *testing.T) {
 	net := porttest.New(4)
 	entries := map[mft.Key]bool{}
@@ -98,7 +97,7 @@ func TestAFailedAddLeavesNothing(t *testing.T) {
 			return nil
 		}
 		if len(entries) == 2 {
-			say(t, net, write(firstPSN, nil)) // its address and QPN are there already
+			say(t, net, write(firstPSN, nil)) // the entry that finds it has been added
 			return errFull
 		}
 		entries[k] = true
@@ -129,7 +128,8 @@ func TestAFailedAddLeavesNothing(t *testing.T) {
 	}
 }
 
-// watched is a classifier that notes, at each change, which members' feedback the published table would take.
+// watched is a classifier that records each change together with the number of receivers in the
+// published table.
 type watched struct {
 	*dataplane.Switch
 	seen []string
@@ -148,8 +148,9 @@ func (w *watched) note(what string, k mft.Key) error {
 func (w *watched) Steer(k mft.Key, _ mft.GroupID) error { return w.note("+", k) }
 func (w *watched) Unsteer(k mft.Key) error              { return w.note("-", k) }
 
-// A receiver's answers are taken before it gets data, until it gets none: else they would go to the kernel, which may
-// deliver them to the source as if all receivers had answered.
+// A receiver's answers are taken before it gets data, and for as long as it gets data. Otherwise
+// they would go to the kernel, which may deliver them to the source as if all receivers had
+// answered.
 func TestAnswersAreTakenBeforeDataGoesOut(t *testing.T) {
 	w := &watched{}
 	w.Switch = dataplane.New(dataplane.Config{Workers: []dataplane.WorkerConfig{{Ports: make([]dataplane.Port, 4)}}, Steering: w})

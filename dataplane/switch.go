@@ -13,31 +13,31 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// Steering tells the classifier in front of the ports which frames are groups'.
+// Steering tells the classifier in front of the ports which frames belong to groups.
 type Steering interface {
 	Steer(k mft.Key, id mft.GroupID) error
 	Unsteer(k mft.Key) error
 }
 
-// Config is what a Switch is made of.
+// Config describes a Switch.
 type Config struct {
 	Workers  []WorkerConfig // at least one
 	Steering Steering
-	// Now is the worker's clock; nil: the system's monotonic one.
+	// Now is the workers' clock. nil: the system's monotonic clock.
 	Now func() feedback.Tick
-	// Busy: an idle worker spins. Else it blocks after a short while.
+	// Busy: an idle worker keeps polling. Otherwise it blocks after a short while.
 	Busy bool
 }
 
-// WorkerConfig is what one worker has to itself: its queues of every port, in
-// the same order for all workers, and its buffers.
+// WorkerConfig is what one worker has to itself: its queues of every port, in the same order for
+// all workers, and its buffers.
 type WorkerConfig struct {
 	Ports  []Port
 	Pool   Pool
 	Waiter Waiter
 }
 
-// Switch is what control holds: the published table and the workers.
+// Switch is what control uses: the published table and the workers.
 type Switch struct {
 	steering Steering
 	busy     bool
@@ -45,15 +45,15 @@ type Switch struct {
 	notes    chan Note
 	table    atomic.Pointer[mft.Table]
 
-	change sync.Mutex // one change of the table at a time
-	// state says who may touch the workers' state: whoever holds stopped, or
-	// the workers' threads while running.
+	change sync.Mutex // held while the table changes
+	// stopped and running say who may touch the workers' state: the workers' threads while running,
+	// otherwise whoever holds stopped.
 	stopped sync.Mutex
 	running bool
 	ended   chan struct{}
 }
 
-// New returns a Switch with an empty table. It does nothing until Run.
+// New returns a Switch with an empty table. It moves no frames until Run.
 func New(c Config) *Switch {
 	s := &Switch{steering: c.Steering, busy: c.Busy, notes: make(chan Note, noteRoom), ended: make(chan struct{})}
 	s.table.Store(new(mft.Table))
@@ -65,17 +65,17 @@ func New(c Config) *Switch {
 		s.workers = append(s.workers, newWorker(config, c.Now, &s.table, s.notes))
 	}
 	for i, w := range s.workers {
-		w.index, w.peers, w.inbox, w.gave = i, s.workers, make([]*handover, len(s.workers)), make([]bool, len(s.workers))
+		w.index, w.peers, w.inbox, w.gave = i, s.workers, make([]*handoff, len(s.workers)), make([]bool, len(s.workers))
 		for k := range w.inbox {
 			if k != i {
-				w.inbox[k] = newHandover()
+				w.inbox[k] = newHandoff()
 			}
 		}
 	}
 	return s
 }
 
-// Run moves frames until ctx is done. It is called once.
+// Run moves frames until ctx is done. It must be called only once.
 func (s *Switch) Run(ctx context.Context) {
 	s.stopped.Lock()
 	s.running = true
@@ -93,17 +93,17 @@ func (s *Switch) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// Workers are for those who drive the rounds themselves, tests and the
-// simulator, instead of calling Run.
+// Workers returns the workers, for tests and the simulator, which call Worker.Poll themselves
+// instead of Run.
 func (s *Switch) Workers() []*Worker { return s.workers }
 
-// Table is the published table.
+// Table returns the published table.
 func (s *Switch) Table() *mft.Table { return s.table.Load() }
 
-// Notes delivers news for the operator. What nobody takes in time is dropped.
+// Notes delivers events for the operator. Notes that are not received in time are dropped.
 func (s *Switch) Notes() <-chan Note { return s.notes }
 
-// Add publishes g. Its traffic moves when Add has returned; after an error
+// Add publishes g and sets its ID. Its frames are forwarded when Add has returned. After an error
 // nothing has changed.
 func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	s.change.Lock()
@@ -127,7 +127,7 @@ func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	return g.ID, nil
 }
 
-// fits checks that every leg is one of the ports.
+// fits checks that every leg leaves by an existing port.
 func (s *Switch) fits(g *mft.Group) error {
 	ports := len(s.workers[0].ports)
 	for _, l := range g.Legs() {
@@ -138,10 +138,10 @@ func (s *Switch) fits(g *mft.Group) error {
 	return nil
 }
 
-// Replace publishes g in the place of the group id names: a next hop moved, or
-// members came and went. What the members that stay acknowledged is kept; one
-// that comes takes part from the next message on. What a member that left held
-// back is sent before Replace returns.
+// Replace publishes g in place of the group with this ID: a next hop has changed, or members have
+// joined or left. What remaining members have acknowledged is kept. A new receiver takes part from
+// the next message on. What a member that left held back is sent before Replace returns. After an
+// error nothing has changed.
 func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -160,12 +160,13 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	if err != nil {
 		return fmt.Errorf("group %s: %w", g.Name, err)
 	}
-	// A group whose traffic has not begun has no merging state yet. Its members of now are to be in it from the start, unlike
-	// those that come.
+	// A group without traffic has no merging state yet. Its present members take part from the
+	// start, unlike those that join with g.
 	s.adopt(old)
 	come, gone := without(g.Keys(), old.Keys()), without(old.Keys(), g.Keys())
-	// A receiver that joins gets no data before its answers are taken, and one that leaves answers until it gets none: an
-	// answer that went to the kernel could reach the source as an acknowledgement of all receivers.
+	// New entries come before the new table, and old ones go after it: the answer of a receiver
+	// without an entry would go to the kernel, which may deliver it to the source as if all
+	// receivers had answered.
 	err = s.steer(come, t)
 	if err == nil {
 		s.table.Store(t)
@@ -179,12 +180,12 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	return nil
 }
 
-// adopt makes g the version of its group that frames are merged by.
+// adopt makes g the version of its group by which frames are merged.
 func (s *Switch) adopt(g *mft.Group) {
 	s.do(s.owner(g.ID), func(w *Worker) { w.adopt(g) })
 }
 
-// Remove ends the group's traffic. Frames in flight find it gone.
+// Remove ends the group's traffic. Frames in flight are counted as GroupGone.
 func (s *Switch) Remove(id mft.GroupID) error {
 	s.change.Lock()
 	defer s.change.Unlock()
@@ -199,7 +200,7 @@ func (s *Switch) Remove(id mft.GroupID) error {
 	return err
 }
 
-// without returns the keys that others do not have.
+// without returns the keys that are not among others.
 func without(keys, others []mft.Key) []mft.Key {
 	has := make(map[mft.Key]bool, len(others))
 	for _, k := range others {
@@ -208,9 +209,10 @@ func without(keys, others []mft.Key) []mft.Key {
 	return slices.DeleteFunc(keys, func(k mft.Key) bool { return has[k] })
 }
 
-// steer makes the classifier agree with t about keys, as far as it can: in their order (mft.Group.Keys) where t has them,
-// against it where it lacks them. Those that t lacks go first, or a change could not be taken back where the classifier is
-// full. The error is the first one: each key would say the same.
+// steer makes the classifier agree with t about keys, as far as possible. Keys that t lacks are
+// removed first, in reverse order, so that there is room to undo a change when the classifier is
+// full; then those that t has are added, in order (mft.Group.Keys). The error is the first one,
+// because further ones say the same.
 func (s *Switch) steer(keys []mft.Key, t *mft.Table) (first error) {
 	note := func(err error) {
 		if first == nil {
@@ -232,8 +234,8 @@ func (s *Switch) steer(keys []mft.Key, t *mft.Table) (first error) {
 
 func (s *Switch) owner(id mft.GroupID) *Worker { return s.workers[s.workers[0].owner(id)] }
 
-// do runs f on the worker's thread between two batches, and returns when it
-// has. After the worker has ended, or before it runs, f runs here.
+// do runs f on the worker's thread between two batches, and returns afterwards. While the workers
+// do not run, f runs on the calling thread.
 func (s *Switch) do(w *Worker, f func(w *Worker)) {
 	s.stopped.Lock()
 	if !s.running {
@@ -258,11 +260,11 @@ func (s *Switch) do(w *Worker, f func(w *Worker)) {
 	}
 }
 
-// Do runs f on the thread of the i-th worker between two batches, and returns
-// when it has. What a port is made of changes that way alone.
+// Do runs f on the thread of the i-th worker between two batches, and returns afterwards. Parts of
+// a port change only this way.
 func (s *Switch) Do(i int, f func()) { s.do(s.workers[i], func(*Worker) { f() }) }
 
-// finish runs what a worker that has ended left in its queue, until done.
+// finish runs the functions that a worker left in its queue when it ended, until done.
 func (s *Switch) finish(w *Worker, done <-chan struct{}) {
 	s.stopped.Lock()
 	defer s.stopped.Unlock()
@@ -276,14 +278,14 @@ func (s *Switch) finish(w *Worker, done <-chan struct{}) {
 	}
 }
 
-// Counter is a named count since the start.
+// Counter is a named count since the start of the daemon.
 type Counter struct {
 	Name  string
 	Value uint64
 }
 
-// Counters returns the frames met by each reason, in the order of Reason, and
-// what could not be sent.
+// Counters returns the number of received frames for each reason, in the order of Reason, and the
+// number of frames that could not be sent.
 func (s *Switch) Counters() []Counter {
 	var counts [NumReasons]uint64
 	unsent := uint64(0)
@@ -298,7 +300,7 @@ func (s *Switch) Counters() []Counter {
 	return append(named(&counts), Counter{"unsent", unsent})
 }
 
-// PortCounters returns the counters of every port, by mft.PortID.
+// PortCounters returns the counters of every port, indexed by mft.PortID.
 func (s *Switch) PortCounters() []PortCounters {
 	sum := make([]PortCounters, len(s.workers[0].stats))
 	for _, w := range s.workers {
@@ -311,16 +313,16 @@ func (s *Switch) PortCounters() []PortCounters {
 	return sum
 }
 
-// GroupState is one group's merging state and counters at one moment.
+// GroupState is a snapshot of a group's merging state and counters.
 type GroupState struct {
 	feedback.Snapshot
 	Counters []Counter
 }
 
-// GroupState returns the state of the group id names; false if it is gone. It changes nothing: a group whose traffic has not
-// begun is shown as it will begin.
+// GroupState returns the state of the group with this ID, or false if there is none. It changes
+// nothing: a group without traffic is shown in its initial state.
 func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
-	s.change.Lock() // the state is that of the published version
+	s.change.Lock() // so that the state is that of the published version
 	defer s.change.Unlock()
 	g := s.Table().Group(id)
 	if g == nil {

@@ -17,8 +17,8 @@ import (
 
 var addrEqual = cmpopts.EquateComparable(netip.Addr{})
 
-// A WRITE reaches every receiver with the addresses, QPN, PSN, key and ICRC
-// that its NIC expects, and the receivers' ACKs become one.
+// A WRITE reaches every receiver with the addresses, QPN, PSN, key and ICRC that its NIC expects,
+// and the receivers' ACKs become one.
 func TestWriteReachesEveryReceiver(t *testing.T) {
 	g := group()
 	net := newNet(t, g)
@@ -62,7 +62,7 @@ func TestWriteReachesEveryReceiver(t *testing.T) {
 	}
 }
 
-// A WRITE outside the group's memory ends as it would at a receiver.
+// A WRITE outside the group's memory is refused as a receiver would refuse it.
 func TestWriteOutsideMemoryIsRefused(t *testing.T) {
 	for name, edit := range map[string]func(*roce.RETH){
 		"wrong key":   func(r *roce.RETH) { r.RKey++ },
@@ -87,7 +87,7 @@ func TestWriteOutsideMemoryIsRefused(t *testing.T) {
 	}
 }
 
-// A WRITE of nothing names no memory: a receiver's NIC looks at neither its address nor its key.
+// A WRITE of length 0 names no memory: a receiver's NIC checks neither its address nor its key.
 func TestWriteOfNothingReachesEveryReceiver(t *testing.T) {
 	net := newNet(t, group())
 	p := write(firstPSN, nil)
@@ -104,7 +104,8 @@ func TestWriteOfNothingReachesEveryReceiver(t *testing.T) {
 	}
 }
 
-// What no group can carry is refused with a NAK for its own PSN, and nothing of it or behind it goes out.
+// An operation that no group can carry is refused with a NAK for its own PSN, and neither it nor
+// what follows is forwarded.
 func TestRefusedOperations(t *testing.T) {
 	atomic := make([]byte, roce.AtomicETHBytes)
 	for _, tt := range []struct {
@@ -135,7 +136,8 @@ func TestRefusedOperations(t *testing.T) {
 	}
 }
 
-// A member's frame to another QPN of its group, or one that was classified for the group by another address, is not its own.
+// A member's frame is refused if it is for another QPN of the group, or for another address than
+// the one by which it was classified.
 func TestFramesForSomethingElseOfTheGroup(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -180,8 +182,7 @@ func TestFramesForSomethingElseOfTheGroup(t *testing.T) {
 	}
 }
 
-// The security promises: what is forged is counted under its reason and moves
-// no state.
+// A forged frame is counted under its reason and changes no state.
 func TestForgedFramesMoveNothing(t *testing.T) {
 	badICRC := func(b []byte) []byte { b[len(b)-1] ^= 1; return b }
 	badPayload := func(b []byte) []byte { b[len(b)-6] ^= 1; return b }
@@ -254,7 +255,7 @@ func TestForgedFramesMoveNothing(t *testing.T) {
 
 func with(p packet, edit func(*packet)) packet { edit(&p); return p }
 
-// A QPN of one group is no way into another on the same IP.
+// A QPN of one group does not reach another group on the same IP.
 func TestGroupsShareAnIP(t *testing.T) {
 	g1, g2 := group(), group()
 	g2.Name, g2.QPN = "g2", 2
@@ -294,8 +295,8 @@ func TestGroupsShareAnIP(t *testing.T) {
 	}
 }
 
-// Several receivers behind one port, one of them behind the source's, each get
-// every packet in order; a leg with a VLAN tag gets its tag.
+// Several receivers behind one port, one of them behind the source's, each get every packet in
+// order. A leg with a VLAN tag gets its tag.
 func TestManyMembersBehindOnePort(t *testing.T) {
 	g := group()
 	for i, port := range []mft.PortID{1, 1, 0} {
@@ -332,7 +333,8 @@ func TestManyMembersBehindOnePort(t *testing.T) {
 	}
 }
 
-// A member's frames come in the VLAN that frames to it leave in; a tag that carries a priority alone is no VLAN.
+// A member's frames must arrive in the VLAN in which frames to it leave. A tag that carries only a
+// priority is no VLAN.
 func TestFramesOfAnotherVLANAreRefused(t *testing.T) {
 	legOf := func(l2 []byte) func(*mft.Leg) {
 		return func(l *mft.Leg) { l.L2Bytes = uint8(copy(l.L2[:], l2)) }
@@ -371,7 +373,7 @@ func TestFramesOfAnotherVLANAreRefused(t *testing.T) {
 			}
 		})
 	}
-	g := group() // as it should be
+	g := group()
 	legOf(both)(&g.Source.Leg)
 	net := newNet(t, g)
 	frame := tagged(write(firstPSN, nil), 0x6009, 7).frame(t)
@@ -383,7 +385,7 @@ func TestFramesOfAnotherVLANAreRefused(t *testing.T) {
 	}
 }
 
-// A path MTU of 4096 fills two buffers; the ICRC may lie across their border.
+// A path MTU of 4096 fills two buffers. The ICRC may lie across their border.
 func TestPathMTU4096(t *testing.T) {
 	for _, bytes := range []int{3760, 3764, 3768, 3772, 3776, 3780, 3784, 4092, 4096} {
 		g := group()
@@ -407,8 +409,8 @@ func TestPathMTU4096(t *testing.T) {
 	}
 }
 
-// A member whose next hop is unknown gets nothing, the others do; when the
-// kernel has found it, it gets what it lacks.
+// A member without a known next hop gets nothing, the others do. When the kernel has found the next
+// hop, the member gets what it lacks.
 func TestNextHopMoves(t *testing.T) {
 	g := group()
 	g.Paths[2].Port = mft.NoPort
@@ -437,7 +439,7 @@ func TestNextHopMoves(t *testing.T) {
 	}
 }
 
-// What is no group's goes to the kernel untouched.
+// A frame that belongs to no group goes to the kernel unchanged.
 func TestOthersTrafficIsTheKernels(t *testing.T) {
 	net := newNet(t, group())
 	p := write(firstPSN, nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// stage is a group whose members are played by the test: each QP counts, by itself, the packets and messages it sends and
-// receives, and what goes out to it has to be its next.
+// stage is a group whose members are played by the test: each QP counts the packets and messages
+// that it sends and receives, and fails the test if it gets a packet other than its next.
 type stage struct {
 	*porttest.Net
 	t       *testing.T
@@ -24,10 +24,10 @@ type actor struct {
 	sent, received roce.MSN
 }
 
-// ipEarly stands before all others in the order of paths.
+// ipEarly is before all other hosts in the order of paths.
 var ipEarly = netip.MustParseAddr("10.77.0.0")
 
-// both is a receiver that may become the source.
+// both returns a receiver that may become the source.
 func both(port mft.PortID, host netip.Addr, sends roce.PSN) mft.Path {
 	p := receiver(port, host)
 	p.Sends, p.SendPSN = true, sends
@@ -67,8 +67,9 @@ func (s *stage) update(paths ...mft.Path) {
 	s.group = &next
 }
 
-// message goes from one member to all others: each gets its next packet, and when all have acknowledged it the source hears
-// that it has sent so many messages. The source hears the MSN of the one that answers last, which is each of them in turn.
+// message sends a message from one member to all others. Each gets its next packet, and when all
+// have acknowledged it the source hears an ACK with the number of its messages. The source hears
+// the MSN of the receiver that answers last, which is each of them in turn.
 func (s *stage) message(from netip.Addr) {
 	s.t.Helper()
 	m := s.members[from]
@@ -113,7 +114,7 @@ func (s *stage) answer(host netip.Addr) {
 	r.expects = r.expects.Next()
 }
 
-// Sources take turns and the membership changes between them: every QP's PSNs and MSNs go on where they were.
+// Sources take turns while the membership changes: every QP's PSNs and MSNs continue.
 func TestTurnsOutliveUpdates(t *testing.T) {
 	b, c, d := both(1, ipB, 0xFFFFFF), both(2, ipC, 70), receiver(3, ipD)
 	early := receiver(4, ipEarly)
@@ -125,7 +126,7 @@ func TestTurnsOutliveUpdates(t *testing.T) {
 		}
 	}
 	play(ipA, ipA, ipB, ipB, ipC, ipA)
-	s.update(early, b, c, d) // a joins, and moves the others' places
+	s.update(early, b, c, d) // early joins, and changes the others' indexes
 	play(ipA, ipB, ipC, ipC, ipB, ipA)
 	s.update(b, c, early) // d leaves
 	play(ipC, ipB, ipA, ipC)
@@ -135,7 +136,8 @@ func TestTurnsOutliveUpdates(t *testing.T) {
 	play(ipA, ipB, ipC, ipA)
 }
 
-// The source of the moment may be a member whose place changes, and one that comes may send.
+// The active source may be a member whose index changes, and a member that joins may become the
+// source.
 func TestTheActiveSourceMoves(t *testing.T) {
 	b, c, d := both(1, ipB, 500), receiver(2, ipC), receiver(3, ipD)
 	s := newStage(t, b, c)
@@ -152,7 +154,8 @@ func TestTheActiveSourceMoves(t *testing.T) {
 	s.message(early.Dst)
 }
 
-// A member that has sent nothing is told of nothing: the packets below its first PSN are no turn's that all have.
+// A member that has never been the source hears nothing: packets below its first PSN were not
+// acknowledged in a turn of its own.
 func TestAMemberThatNeverSentIsNotAnswered(t *testing.T) {
 	s := newStage(t, both(1, ipB, 500), receiver(2, ipC))
 	s.message(ipA)
@@ -164,7 +167,6 @@ func TestAMemberThatNeverSentIsNotAnswered(t *testing.T) {
 		t.Errorf("counters %v", moved(s.Switch))
 	}
 	s.message(ipB)
-	p.bth.PSN = 498 // nor is what lies below a turn that it had
 	s.message(ipA)
 	p.bth.PSN = 500
 	say(t, s.Net, p)

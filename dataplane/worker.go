@@ -11,39 +11,38 @@ import (
 )
 
 const (
-	// batchFrames is how many frames are taken from a port at once.
+	// batchFrames is how many frames are received from a port at once.
 	batchFrames = 64
-	// copyRoom is how many copies are collected before they are sent. One
-	// frame may add mft.MaxPaths, so a batch is cut where less is left.
+	// copyRoom is how many copies are collected before they are sent. One frame may add
+	// mft.MaxPaths, so the copies are sent early when there is less room.
 	copyRoom = 4 * mft.MaxPaths
 	// replyRoom is how many replies are sent at once.
 	replyRoom = 3 * batchFrames
-	// noteRoom: what does not fit is dropped, the counters tell.
+	// noteRoom is how many notes may wait. Further ones are dropped; the counters still count.
 	noteRoom = 64
-	// spinRounds is how often an idle worker looks again before it blocks.
+	// spinRounds is how often an idle worker polls again before it blocks.
 	spinRounds = 200
-	// waitTimeout bounds one block, so that a missed wake-up costs little;
-	// groups with timers are waited for no longer than their period.
+	// waitTimeout bounds one block, so that a missed wake-up costs little. With timed groups a
+	// worker blocks no longer than their period.
 	waitTimeout = 100 * time.Millisecond
 )
 
-// Worker runs frames to completion: receive a batch, decide, send all copies,
-// give the buffers back. One thread owns it and everything it holds.
+// Worker processes frames to completion: it receives a batch, decides, sends all copies, and gives
+// the buffers back. One thread owns it and everything it holds.
 //
-// Replication is in place. Copies are collected in lanes, one for each (port,
-// rank of the path at that port), in which a frame occurs at most once; a lane
-// is written into the received buffers, sent, and only then is the next one
-// written. So each path gets its frames in order, and no byte of payload is
-// copied.
+// Replication is in place. Copies are collected in lanes, one for each (port, rank of the path at
+// that port); a frame occurs in a lane at most once. A lane's copies are written into the received
+// buffers and sent before those of the next lane are written. So each path gets its frames in
+// order, and no byte of payload is copied.
 //
-// With several workers each has its own queues of every port and its own
-// buffers, and owns every n-th group: one thread has a group's merging state,
-// whichever queue a frame comes in by.
+// With several workers each has its own queues of every port and its own buffers, and owns every
+// n-th group: only one thread has the merging state of a group, whichever queue its frames arrive
+// on.
 type Worker struct {
 	ports []Port
 	pool  Pool
 	wait  Waiter
-	now   func() feedback.Tick // read once a round
+	now   func() feedback.Tick // read once in each Poll
 	core  *Core
 	table *atomic.Pointer[mft.Table]
 	todo  chan func()
@@ -51,9 +50,9 @@ type Worker struct {
 
 	index    int
 	peers    []*Worker   // all workers, by index
-	inbox    []*handover // by the index of who puts; nil: this one
-	gave     []bool      // by peer: frames of this batch were handed over to it
-	sleeping atomic.Bool // it may be in Wait, so who puts has to wake it
+	inbox    []*handoff  // by index of the producer; nil: this worker
+	gave     []bool      // by peer: it was given frames of this batch
+	sleeping atomic.Bool // it may be in Wait, so producers have to wake it
 
 	frames  []Frame
 	replies []Frame
@@ -73,7 +72,7 @@ type Worker struct {
 type PortCounters struct {
 	RxFrames, RxBytes uint64
 	TxFrames, TxBytes uint64
-	TxLost            uint64 // the port could not take them
+	TxLost            uint64 // the port could not send them
 }
 
 func (c *PortCounters) add(d *PortCounters) {
@@ -113,8 +112,8 @@ func newWorker(c WorkerConfig, now func() feedback.Tick, table *atomic.Pointer[m
 	return w
 }
 
-// run drives the worker until ctx is done. Its thread is locked: a raw system
-// call on it must not take another goroutine's processor along.
+// run polls until ctx is done. It locks the thread, so that the worker has one of its own, whose
+// raw system calls delay no other goroutine.
 func (w *Worker) run(ctx context.Context, busy bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -137,8 +136,8 @@ func (w *Worker) run(ctx context.Context, busy bool) {
 	}
 }
 
-// sleep blocks until something comes. A peer that handed a frame over before it
-// could see sleeping is found by the look between.
+// sleep blocks until there is something to do. It polls once more after setting sleeping, because a
+// peer that handed a frame off before that could not see it.
 func (w *Worker) sleep() {
 	w.sleeping.Store(true)
 	if w.Poll() == 0 {
@@ -151,7 +150,7 @@ func (w *Worker) sleep() {
 	w.sleeping.Store(false)
 }
 
-// Poll is one round over the ports. It returns the number of frames handled.
+// Poll polls all ports and rings once. It returns the number of frames handled.
 func (w *Worker) Poll() int {
 	total, now := 0, w.now()
 	for i, p := range w.ports {
@@ -181,7 +180,7 @@ func (w *Worker) Poll() int {
 	return total
 }
 
-// arrived counts frames that came in by a port.
+// arrived sets the port of received frames and counts them.
 func (w *Worker) arrived(port mft.PortID, frames []Frame) {
 	stats := &w.stats[port]
 	for i := range frames {
@@ -192,12 +191,13 @@ func (w *Worker) arrived(port mft.PortID, frames []Frame) {
 }
 
 func (w *Worker) handle(now feedback.Tick, frames []Frame) {
-	// Loaded after the frames were received: a group is in the table before the classifier knows it.
+	// A group is published before the classifier finds frames of it: a table that is loaded after
+	// the frames were received has their groups.
 	table := w.table.Load()
 	for i := range frames {
 		f := &frames[i]
 		if owner := w.owner(f.Group); owner != w.index {
-			w.handOver(f, w.peers[owner])
+			w.handOff(f, w.peers[owner])
 			continue
 		}
 		if cap(w.out.Copies)-len(w.out.Copies) < mft.MaxPaths {
@@ -216,7 +216,7 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 	}
 }
 
-// owner is the worker that has the group's merging state.
+// owner returns the index of the worker that has the group's merging state.
 func (w *Worker) owner(id mft.GroupID) int {
 	if id == mft.NoGroup || len(w.peers) == 1 {
 		return w.index
@@ -224,18 +224,19 @@ func (w *Worker) owner(id mft.GroupID) int {
 	return id.Slot() % len(w.peers)
 }
 
-func (w *Worker) handOver(f *Frame, to *Worker) {
+func (w *Worker) handOff(f *Frame, to *Worker) {
 	switch {
-	case f.Len() > handoverBytes:
+	case f.Len() > handoffBytes:
 		w.counts[OverMTU]++
 	case !to.inbox[w.index].put(f):
-		w.counts[HandoverFull]++
+		w.counts[HandoffFull]++
 	default:
 		w.gave[to.index] = true
 	}
 }
 
-// wakePeers wakes the sleeping ones of those that got frames of this batch: a system call for each of them, not for each frame.
+// wakePeers wakes sleeping workers that were given frames of this batch: one system call for each
+// worker, not for each frame.
 func (w *Worker) wakePeers() {
 	for i, gave := range w.gave {
 		if gave && w.peers[i].sleeping.Load() {
@@ -245,19 +246,19 @@ func (w *Worker) wakePeers() {
 	}
 }
 
-// adopt makes g the version of its group that frames are merged by, and sends
-// what is due by that.
+// adopt makes g the version of its group by which frames are merged, and sends what is due because
+// of that.
 func (w *Worker) adopt(g *mft.Group) {
 	w.core.Adopt(w.now(), g, &w.out)
 	w.flush()
 }
 
-// enqueue puts copy k, of f, into its lane.
+// enqueue appends copy k, made of f, to its lane.
 func (w *Worker) enqueue(f *Frame, k int) {
 	w.queue = append(w.queue, queued{frame: f, next: emptyLane})
 	p := w.out.Copies[k].Path
 	if !p.Resolved() {
-		w.unsent++ // not reachable now; the source will resend
+		w.unsent++ // the receiver cannot be reached now; the source will resend
 		return
 	}
 	n := int(p.Port)*mft.MaxPaths + int(p.Rank)
@@ -271,7 +272,7 @@ func (w *Worker) enqueue(f *Frame, k int) {
 	l.last = k
 }
 
-// flush sends everything collected.
+// flush sends everything that was collected.
 func (w *Worker) flush() {
 	w.sendReplies()
 	for i, n := range w.touched {
@@ -295,8 +296,8 @@ func (w *Worker) flush() {
 	w.out.Reset()
 }
 
-// sendReplies sends our own frames, in order. The source waits for them, so
-// they go before the copies.
+// sendReplies sends our own frames, in order. They go before the copies because the source waits
+// for them.
 func (w *Worker) sendReplies() {
 	for rest := w.out.Replies; len(rest) > 0; {
 		n := min(len(rest), len(w.replies))
@@ -305,7 +306,7 @@ func (w *Worker) sendReplies() {
 	}
 }
 
-// sendSome sends as many replies as there are frames to write them in.
+// sendSome sends replies, at most as many as there are frames to write them to.
 func (w *Worker) sendSome(replies []Reply) {
 	port := mft.NoPort
 	for i := range replies {

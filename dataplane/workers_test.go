@@ -12,7 +12,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// ofSecond is a switch of two workers, and a group that the second one owns.
+// ofSecond returns a switch with two workers, and a group that the second one owns.
 func ofSecond(t *testing.T) (*porttest.Net, *mft.Group) {
 	t.Helper()
 	net := porttest.NewWorkers(4, 2)
@@ -29,8 +29,9 @@ func ofSecond(t *testing.T) (*porttest.Net, *mft.Group) {
 	return net, g
 }
 
-// Frames that come by the queue of a worker that does not own their group are handled by the one that does: the copies
-// leave by that one's queues and are those of a switch with one worker, tags, two buffers and merged answers included.
+// Frames that arrive on the queue of another worker are handled by the worker that owns their
+// group. The copies leave by that worker's queues, and equal those of a switch with one worker,
+// including tags, two buffers and merged answers.
 func TestFramesOfAnothersGroup(t *testing.T) {
 	net, g := ofSecond(t)
 	alone := newNet(t, group())
@@ -69,7 +70,7 @@ func TestFramesOfAnothersGroup(t *testing.T) {
 	}
 }
 
-// A worker that sleeps is woken by the first batch with frames for it, once: waking is a system call.
+// A sleeping worker is woken once by a batch with frames for it: waking is a system call.
 func TestASleepingWorkerIsWokenOnceABatch(t *testing.T) {
 	net, _ := ofSecond(t)
 	waiter := net.Waiters[1]
@@ -105,13 +106,14 @@ func TestASleepingWorkerIsWokenOnceABatch(t *testing.T) {
 	dataplane.Sleep(net.Switch.Workers()[1])
 }
 
-// Between two workers as many frames may wait as the bound says, and what comes beyond it is counted.
+// The ring between two workers holds as many frames as its bound says, and further frames are
+// counted.
 func TestTheRingBetweenWorkersIsBounded(t *testing.T) {
 	net, g := ofSecond(t)
 	const more = 3
 	sent := roce.PSN(firstPSN)
-	for range 3 { // round and round in the ring
-		for range dataplane.HandoverFrames + more {
+	for range 3 { // so that the ring wraps
+		for range dataplane.HandoffFrames + more {
 			net.Ports[0].Put(write(sent, nil).frame(t))
 			sent = sent.Next()
 		}
@@ -123,25 +125,25 @@ func TestTheRingBetweenWorkersIsBounded(t *testing.T) {
 			t.Fatalf("PSN %d is the last that got through, want %d; counters %v", s.Sent, sent.Prev(), moved(net.Switch))
 		}
 	}
-	if n := moved(net.Switch)["handover-full"]; n != 3*more {
+	if n := moved(net.Switch)["handoff-full"]; n != 3*more {
 		t.Errorf("%d frames found the ring full, want %d", n, 3*more)
 	}
 }
 
-// What is longer than any packet of a group is not carried to the group's worker.
-func TestLongFramesAreNotHandedOver(t *testing.T) {
+// A frame that is longer than any packet of a group is not handed off.
+func TestLongFramesAreNotHandedOff(t *testing.T) {
 	net, _ := ofSecond(t)
 	frame := write(firstPSN, nil).frame(t)
 	long := func(n int) []byte { return append(frame, make([]byte, n-len(frame))...) }
-	net.Ports[0].Put(long(dataplane.HandoverBytes))
-	net.Ports[0].Put(long(dataplane.HandoverBytes + 1))
+	net.Ports[0].Put(long(dataplane.HandoffBytes))
+	net.Ports[0].Put(long(dataplane.HandoffBytes + 1))
 	net.Poll()
 	if diff := cmp.Diff(map[string]uint64{"forwarded": 1, "over-mtu": 1}, moved(net.Switch)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
-// A frame may be classified for a group that is published while it is received.
+// A frame may be classified for a group that is published while the frame is received.
 func TestAGroupIsThereWithItsFirstFrame(t *testing.T) {
 	net := porttest.New(4)
 	net.Ports[1].Receiving = func() {

@@ -316,3 +316,48 @@ func TestRegions(t *testing.T) {
 		t.Errorf("translated to %#x, %d", va, rkey)
 	}
 }
+
+// An ID whose slot lies behind all slots in use names nothing, be it the next page's first.
+func TestIDsBehindTheTable(t *testing.T) {
+	table := new(Table)
+	if table.Group(0) != nil {
+		t.Error("the empty table has a group")
+	}
+	for i := range pageGroups {
+		next, err := table.With(testGroup(addr(i), 1, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table = next
+	}
+	for _, id := range []GroupID{pageGroups, pageGroups + 1, MaxGroups - 1, NoGroup} {
+		if table.Group(id) != nil {
+			t.Errorf("ID %#x names a group", id)
+		}
+	}
+	if g := table.Group(pageGroups - 1); g == nil || g.IP != addr(pageGroups-1) {
+		t.Errorf("the last group is %+v", g)
+	}
+}
+
+// A loop over the groups may end early.
+func TestALoopOverTheGroupsEnds(t *testing.T) {
+	table := new(Table)
+	for i := range 3 {
+		next, err := table.With(testGroup(addr(i), 1, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table = next
+	}
+	var seen []netip.Addr
+	for g := range table.Without(0).All {
+		seen = append(seen, g.IP)
+		if len(seen) == 1 {
+			break
+		}
+	}
+	if len(seen) != 1 || seen[0] != addr(1) {
+		t.Errorf("%v", seen)
+	}
+}

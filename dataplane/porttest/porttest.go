@@ -1,5 +1,5 @@
-// Package porttest is the in-memory twin of real ports: frames go in and out
-// as byte slices, no root and no kernel needed.
+// Package porttest has in-memory twins of real ports: frames go in and out as byte slices, without
+// root and without a kernel.
 package porttest
 
 import (
@@ -17,29 +17,28 @@ const bufferBytes = 4096
 // Net is a switch on in-memory ports.
 type Net struct {
 	Switch *dataplane.Switch
-	// Ports are the ports as the first worker has them: its queue of each.
+	// Ports are the first worker's queues, one for each port.
 	Ports []*Port
-	// Queues are the ports of every worker.
+	// Queues are the queues of every worker: Queues[worker][port].
 	Queues [][]*Port
 	// Pool is the first worker's.
 	Pool *Pool
 	// Waiters are the workers'.
 	Waiters []*Waiter
-	// Kernel holds the frames that are no group's, which a classifier
-	// leaves to the kernel.
+	// Kernel holds the frames that belong to no group, which a classifier leaves to the kernel.
 	Kernel [][]byte
-	// OwnSource holds the frames that a classifier drops because they come
-	// from an address that the box speaks for.
+	// OwnSource holds the frames that a classifier drops because they come from an address that
+	// only the box sends from.
 	OwnSource [][]byte
-	// OnSteer is called, if it is set, for every key that the classifier is to have from now on, or not to have. Frames are
-	// classified by the published table, whatever it answers.
+	// OnSteer, if set, is called for every key that is added to the classifier (there) or removed
+	// from it. Frames are classified by the published table, whatever OnSteer returns.
 	OnSteer func(k mft.Key, there bool) error
 }
 
-// New returns a switch with n ports. It moves frames when Poll is called.
+// New returns a switch with n ports and one worker. It moves frames when Poll is called.
 func New(n int) *Net { return NewAt(n, nil) }
 
-// NewAt is New with a clock of the caller's.
+// NewAt is New with the given clock.
 func NewAt(n int, now func() feedback.Tick) *Net { return newNet(n, 1, now) }
 
 // NewWorkers is New with several workers, each with a queue of every port.
@@ -64,7 +63,7 @@ func newNet(n, workers int, now func() feedback.Tick) *Net {
 	return net
 }
 
-// Poll runs the workers until none finds anything more to do.
+// Poll polls the workers until none of them finds a frame.
 func (n *Net) Poll() {
 	for moved := true; moved; {
 		moved = false
@@ -74,19 +73,19 @@ func (n *Net) Poll() {
 	}
 }
 
-// Port is one in-memory port.
+// Port is one queue of an in-memory port.
 type Port struct {
 	net  *Net
 	pool *Pool
 	in   [][]byte
-	// Out holds what was sent, a fresh slice per frame, until it is taken.
+	// Out holds the frames that were sent, each in a new slice, until Take.
 	Out [][]byte
-	// Full makes Send lose everything, as a dead link does.
+	// Full makes Send lose all frames, as a dead link does.
 	Full bool
-	// Receiving is called before frames are received, if it is set.
+	// Receiving, if set, is called before frames are received.
 	Receiving func()
-	// Keeps makes the port keep the buffers of frames that are sent for the
-	// last time, and read them when Take is called, as a zero-copy device does.
+	// Keeps makes the port keep the buffers of frames that are sent for the last time, and read
+	// them when Take is called, as a zero-copy device does.
 	Keeps bool
 	kept  []kept
 }
@@ -98,10 +97,10 @@ type kept struct {
 	chunks    []uint64
 }
 
-// Put lets a frame arrive. The slice is not kept.
+// Put makes a frame arrive. The slice is copied.
 func (p *Port) Put(frame []byte) { p.in = append(p.in, append([]byte(nil), frame...)) }
 
-// Take returns what was sent since the last call.
+// Take returns the frames that were sent since the last call.
 func (p *Port) Take() [][]byte {
 	for _, k := range p.kept {
 		p.Out[k.index] = slices.Concat(k.fragments...)
@@ -155,8 +154,8 @@ func (p *Port) Send(out []dataplane.Outgoing) int {
 	return len(out)
 }
 
-// Pool hands out buffers of 4 KiB and counts those that are out. As in real
-// chunks there is headroom in front, so a path MTU of 4096 takes two.
+// Pool lends buffers of 4 KiB and counts those that are lent. As in real chunks there is headroom
+// in front, so a path MTU of 4096 takes two.
 type Pool struct {
 	buffers [][]byte
 	free    []uint64
@@ -210,10 +209,10 @@ func (p *Pool) takeBack(chunks []uint64) {
 	p.Lent -= len(chunks)
 }
 
-// Waiter never blocks: the caller of Poll knows when there is something to do.
+// Waiter never blocks: the test that calls Poll knows when there is something to do.
 type Waiter struct {
 	Wakes atomic.Int32 // calls of Wake
-	// Waiting is called by Wait, if it is set.
+	// Waiting, if set, is called by Wait.
 	Waiting func()
 }
 

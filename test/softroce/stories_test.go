@@ -125,7 +125,7 @@ func (s *stage) play(t *testing.T, kernel string, story story) string {
 var (
 	blunders = []string{
 		"malformed", "unknown-opcode", "wrong-transport", "bad-icrc", "wrong-port", "wrong-qpn", "wrong-destination", "not-source",
-		"not-member", "not-receiver", "over-mtu", "handover-full", "source-out-of-step",
+		"not-member", "not-receiver", "over-mtu", "handoff-full", "source-out-of-step",
 	}
 	unheard = []string{"beyond-sent", "outside-window"}
 )
