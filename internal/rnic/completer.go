@@ -14,6 +14,7 @@ type completer struct {
 	retries      uint8
 	rnrRetries   uint8
 	startedRetry bool // a NAK made it go back: no further NAK does, until an ACK
+	credits
 }
 
 // resetRetries is what only an ACK does. A NAK moves the window, and leaves the counts and the flag.
@@ -37,6 +38,7 @@ func (q *QP) receiveResponse(now time.Duration, v *roce.View, frame []byte) {
 	case psn.Sub(q.req.psn) >= 0:
 		q.count(ResponsesAheadOfResend)
 	}
+	q.takeCredits(psn, aeth)
 	if q.complete(now, psn, aeth) {
 		q.restartTimer(now)
 	}

@@ -61,6 +61,9 @@ func (o Operation) String() string {
 	return fmt.Sprintf("Operation(%d)", uint8(o))
 }
 
+// takesReceive reports whether the message uses up one of the peer's receives.
+func (o Operation) takesReceive() bool { return o == WriteImm || o == Send || o == SendImm }
+
 func (o Operation) isReceive() bool { return o == Recv || o == RecvWriteImm }
 
 // Completion reports the end of one work request.

@@ -43,7 +43,16 @@ type Config struct {
 	SendDepth int // work requests posted and not yet polled as completed
 	RecvDepth int
 
-	UDPSrcPort uint16 // 0: derived from both QPNs, as rxe does
+	UDPSrcPort   uint16 // 0: derived from both QPNs, as rxe does
+	TrafficClass uint8  // of its packets: DSCP and ECN. A congested queue marks those whose ECN field is 1 or 2.
+
+	// FlowControl turns on end-to-end credits (IBTA vol 1, 9.7.7.2), which rxe does not have: ACKs tell how many receives
+	// are posted, and what takes a receive is sent only when the peer has one.
+	FlowControl bool
+
+	// CNPInterval is the least time between two congestion notifications that this queue pair sends; 0: it sends none, as
+	// rxe. Notify has them. DCQCN's authors took 50 us, ConnectX firmware takes 4 us.
+	CNPInterval time.Duration
 
 	// AsRXE lets responses beyond what was sent do to this queue pair what they do to rxe: complete messages falsely,
 	// skip packets, hang. They are counted as violations either way.

@@ -43,6 +43,8 @@ const (
 	NAKInvalidRequestSent // and this queue pair is in error
 	NAKRemoteAccessSent   // and this queue pair is in error
 	RNRNAKsSent           // one per request without a receive
+	CongestionMarks       // requests that arrived with one, if the queue pair sends CNPs
+	CNPsSent              // congestion notifications
 
 	// Requester.
 	MessagesSent           // completed with success
@@ -59,6 +61,7 @@ const (
 	ResponsesPastHead      // beyond what the oldest message can take, as it is half sent or a READ: ignored
 	ResponsesAheadOfResend // PSN was sent once, but this go-back has not reached it again: it can make rxe hang
 	NAKsIgnored            // a second NAK before any ACK
+	CreditWaits            // messages that waited for the peer's credits before they were sent
 	ACKsWrongMSN           // MSN does not fit the PSN: credit-keeping NICs would drop or misread it
 
 	// Violations: no responder may say this, and rxe breaks when told.
@@ -80,7 +83,8 @@ var counterNames = [NumCounters]string{
 	RequestsRefused: "requests_refused", MessagesReceived: "messages_received",
 	PayloadBytesReceived: "payload_bytes_received", ACKsSent: "acks_sent", NAKSequenceSent: "nak_sequence_sent",
 	NAKInvalidRequestSent: "nak_invalid_request_sent", NAKRemoteAccessSent: "nak_remote_access_sent",
-	RNRNAKsSent: "rnr_naks_sent", CNPsReceived: "cnps_received", MessagesSent: "messages_sent",
+	RNRNAKsSent: "rnr_naks_sent", CongestionMarks: "congestion_marks", CNPsSent: "cnps_sent", CreditWaits: "credit_waits",
+	CNPsReceived: "cnps_received", MessagesSent: "messages_sent",
 	FramesRetransmitted: "frames_retransmitted", GoBacks: "go_backs", Timeouts: "timeouts",
 	ACKsReceived: "acks_received", NAKSequenceReceived: "nak_sequence_received", RNRNAKsReceived: "rnr_naks_received",
 	NAKFatalReceived: "nak_fatal_received", ResponsesStale: "responses_stale",

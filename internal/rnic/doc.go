@@ -12,6 +12,8 @@
 //   - Times are exact; rxe rounds them up to jiffies.
 //   - A packet is sent, or a response taken, in one step. In rxe the two interleave, which lets it hang in ways that no
 //     state machine shows (captures, rpeer-6.12, last story); ResponsesAheadOfResend counts what leads there.
+//   - End-to-end credits (Config.FlowControl) and congestion notifications (Config.CNPInterval) are options that rxe does
+//     not have. ConnectX, hfi1 and ionic do.
 //   - READ, atomics, FLUSH and SEND with invalidate are refused with NAK invalid request, as by an rxe queue pair
 //     that does not permit them. A requester can send a READ, to see it refused.
 //

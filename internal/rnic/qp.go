@@ -46,6 +46,7 @@ type QP struct {
 	req      requester
 	comp     completer
 	resp     responder
+	notifier notifier
 	sendUsed int // work requests posted whose completion was not polled yet
 	recvUsed int
 
@@ -63,7 +64,7 @@ func NewQP(c Config, mem *Memory) (*QP, error) {
 	q.req = requester{
 		queue: newRing[sendWQE](c.SendDepth), psn: c.SendPSN, nextNew: c.SendPSN, deadline: Never, rnrDeadline: Never,
 	}
-	q.comp = completer{psn: c.SendPSN}
+	q.comp = completer{psn: c.SendPSN, credits: credits{unlimited: !c.FlowControl}}
 	q.resetRetries()
 	q.resp = responder{queue: newRing[recvWQE](c.RecvDepth)}
 	return q, nil
@@ -81,7 +82,9 @@ func (q *QP) Connect(p Peer) error {
 		return fmt.Errorf("connect queue pair %#x: %w", q.cfg.QPN, err)
 	}
 	q.peer = p
-	q.ip = roce.IPUDP{Src: q.cfg.IP, Dst: p.IP, HopLimit: 64, SrcPort: q.cfg.UDPSrcPort}
+	q.ip = roce.IPUDP{
+		Src: q.cfg.IP, Dst: p.IP, TrafficClass: q.cfg.TrafficClass, HopLimit: 64, SrcPort: q.cfg.UDPSrcPort,
+	}
 	if q.ip.SrcPort == 0 {
 		q.ip.SrcPort = udpSrcPort(q.cfg.QPN, p.QPN)
 	}

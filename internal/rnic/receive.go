@@ -31,6 +31,7 @@ func (q *QP) ReceiveDecoded(now time.Duration, v *roce.View, frame, buf []byte) 
 	}
 	q.counters.FramesIn[v.Opcode]++
 	if v.Opcode.IsRequest() {
+		q.notice(now, v, frame)
 		return q.receiveRequest(v, frame, buf)
 	}
 	q.receiveResponse(now, v, frame)

@@ -43,9 +43,11 @@ type sendWQE struct {
 	wrID     uint64
 	op       Operation
 	state    wqeState
-	numbered bool   // PSNs are chosen, when its first packet is sent
-	data     []byte // nil for READ
-	bytes    uint32 // of the message
+	numbered bool     // PSNs are chosen, when its first packet is sent
+	waited   bool     // for a credit
+	number   roce.MSN // of the message: 1 is the first posted (IBTA's SSN)
+	data     []byte   // nil for READ
+	bytes    uint32   // of the message
 	imm      uint32
 	remote   Remote
 	firstPSN roce.PSN
@@ -58,6 +60,7 @@ type requester struct {
 	next    uint     // position of the work request being sent
 	psn     roce.PSN // of the next packet; falls back when it goes back
 	nextNew roce.PSN // the first PSN never sent
+	posted  roce.MSN // messages
 	noACK   int      // packets since the last one that asked for an ACK
 
 	needRetry   bool          // go back as soon as no RNR timer runs
@@ -112,7 +115,8 @@ func (q *QP) post(w sendWQE, bytes int) error {
 		return ErrQueueFull
 	}
 	q.sendUsed++
-	w.bytes = uint32(bytes)
+	q.req.posted = q.req.posted.Add(1)
+	w.bytes, w.number = uint32(bytes), q.req.posted
 	q.req.queue.push(w)
 	if q.state == StateError {
 		q.completeSend(WRFlushed)
@@ -131,6 +135,9 @@ func (q *QP) Transmit(now time.Duration, buf []byte) []byte {
 		return nil
 	}
 	packet := uint32(r.psn.Sub(w.firstPSN))
+	if packet == 0 && q.waitsForCredit(w) {
+		return nil
+	}
 	payload := q.payload(w, packet)
 	starts, ends := packet == 0, w.op == Read || r.psn == w.lastPSN
 	bth := roce.BTH{Opcode: requestOpcode(w.op, starts, ends), PSN: r.psn, AckReq: r.asksForACK(ends)}

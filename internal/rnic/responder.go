@@ -92,7 +92,7 @@ func (q *QP) answerDuplicate(v *roce.View, buf []byte) []byte {
 
 func (q *QP) sendACK(buf []byte, psn roce.PSN) []byte {
 	q.count(ACKsSent)
-	return q.ackFrame(buf, roce.SyndromeUnlimited, psn)
+	return q.ackFrame(buf, q.ackSyndrome(), psn)
 }
 
 // refuse answers with a fatal NAK. A receive the message had taken reports the same, and the queue pair is in error.

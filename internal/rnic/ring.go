@@ -16,6 +16,7 @@ func newRing[T any](capacity int) ring[T] {
 }
 
 func (r *ring[T]) empty() bool    { return r.head == r.tail }
+func (r *ring[T]) len() uint      { return r.tail - r.head }
 func (r *ring[T]) at(pos uint) *T { return &r.slots[pos&uint(len(r.slots)-1)] }
 func (r *ring[T]) front() *T      { return r.at(r.head) }
 func (r *ring[T]) pop()           { r.head++ }

@@ -97,14 +97,17 @@ func (s *story) psn() (psn roce.PSN) {
 	return psn.Add(int32(s.shift))
 }
 
-// qp [mtu=1024] [timeout=14] [retry=7] [rnr-retry=7] [as-rxe]
+// qp [mtu=1024] [timeout=14] [retry=7] [rnr-retry=7] [as-rxe] [flow-control] [cnp=INTERVAL]
 func (s *story) create() {
 	c := Defaults()
 	c.MAC, c.IP, c.QPN, c.SendPSN = storySelf.MAC, storySelf.IP, storySelf.QPN, storySelf.PSN.Add(int32(s.shift))
 	c.MTUBytes = int(s.number("mtu", 1024))
 	c.Timeout = uint8(s.number("timeout", 14))
 	c.RetryCount, c.RNRRetry = uint8(s.number("retry", 7)), uint8(s.number("rnr-retry", 7))
-	c.AsRXE = s.d.HasArg("as-rxe")
+	c.AsRXE, c.FlowControl = s.d.HasArg("as-rxe"), s.d.HasArg("flow-control")
+	if interval := s.text("cnp"); interval != "" {
+		c.CNPInterval = s.duration(interval)
+	}
 	var err error
 	s.memory = &Memory{}
 	if s.q, err = NewQP(c, s.memory); err != nil {
@@ -192,6 +195,9 @@ func (s *story) describe(frame []byte) (line string, asksForACK bool) {
 	if err := v.Decode(frame, len(frame)); err != nil {
 		s.t.Fatal(err)
 	}
+	if v.Opcode == roce.OpCNP {
+		return fmt.Sprintf("CNP to %#x, PSN %d, traffic class %#x", uint32(v.DestQPN(frame)), v.PSN(frame), v.TrafficClass(frame)), false
+	}
 	line = fmt.Sprintf("%s %06x", v.Opcode, uint32(v.PSN(frame).Add(-int32(s.shift))))
 	if asksForACK = v.AckReq(frame); asksForACK {
 		line += " A"
@@ -207,9 +213,12 @@ func (s *story) describe(frame []byte) (line string, asksForACK bool) {
 	return line + fmt.Sprintf(" data=%d", v.PayloadBytes), asksForACK
 }
 
-// ack psn=P [msn=M], nak psn=P [code=0x60], rnr psn=P timer=T, [from=IP]
+// ack psn=P [msn=M] [credits=N], nak psn=P [code=0x60], rnr psn=P timer=T
 func (s *story) response() {
-	aeth := roce.AETH{Syndrome: roce.SyndromeUnlimited, MSN: s.q.comp.msn}
+	aeth := roce.AETH{Syndrome: roce.SyndromeUnlimited, MSN: roce.MSN(s.number("msn", uint64(s.q.comp.msn)))}
+	if s.d.HasArg("credits") {
+		aeth.Syndrome = roce.SyndromeACK(roce.CreditCodeFor(uint32(s.number("credits", 0))))
+	}
 	switch s.d.Cmd {
 	case "nak":
 		aeth.Syndrome = roce.Syndrome(s.number("code", uint64(roce.NAKSequence)))
@@ -220,13 +229,17 @@ func (s *story) response() {
 	s.transmit()
 }
 
+func (s *story) duration(text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		s.d.Fatalf(s.t, "%v", err)
+	}
+	return d
+}
+
 // wait D: time passes. What the timers cause is printed with the time since the story's start.
 func (s *story) wait() {
-	d, err := time.ParseDuration(s.d.CmdArgs[0].Key)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for end := s.now + d; ; {
+	for end := s.now + s.duration(s.d.CmdArgs[0].Key); ; {
 		if next := s.q.NextDeadline(); next > end {
 			s.now = end
 			return
@@ -244,7 +257,7 @@ func (s *story) wait() {
 	}
 }
 
-// packet op=WRITE_ONLY psn=P [A] bytes=N [va=V] [rkey=K] [dma=N] [pad=N] and what breaks it, see forge.
+// packet op=WRITE_ONLY psn=P [A] bytes=N [va=V] [rkey=K] [dma=N] [pad=N] [ecn=N] and what breaks it, see forge.
 func (s *story) packet() {
 	f := forge{bth: roce.BTH{Opcode: opcodeNamed(s.t, s.text("op")), PSN: s.psn(), AckReq: s.d.HasArg("A")}}
 	bytes := s.number("bytes", 0)
@@ -264,6 +277,7 @@ func (s *story) packet() {
 	for i := range bytes {
 		f.body = append(f.body, byte(i))
 	}
+	f.addresses = func(ip *roce.IPUDP, _ *roce.MAC) { ip.TrafficClass = uint8(s.number("ecn", 0)) }
 	f.bth.PadCount = uint8(s.number("pad", uint64(roce.PadFor(int(bytes)))))
 	s.deliver(f)
 }
@@ -279,9 +293,12 @@ func opcodeNamed(t *testing.T, name string) roce.Opcode {
 }
 
 func (s *story) deliver(f forge) {
-	if reply := s.q.Receive(s.now, f.frame(s.t), nil); reply != nil {
-		line, _ := s.describe(reply)
-		fmt.Fprintln(&s.out, line)
+	reply := s.q.Receive(s.now, f.frame(s.t), nil)
+	for _, frame := range [][]byte{reply, s.q.Notify(nil)} {
+		if frame != nil {
+			line, _ := s.describe(frame)
+			fmt.Fprintln(&s.out, line)
+		}
 	}
 }
 

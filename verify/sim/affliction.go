@@ -15,7 +15,7 @@ func (w *world) begin(k int) {
 	case SwitchCrash:
 		w.box.down++
 		for i := range w.hosts {
-			w.hosts[i].place = nowhere
+			w.hosts[i].place, w.hosts[i].grant = nowhere, noGrant
 		}
 	case ReceiverCrash:
 		h.crashed = true
@@ -70,6 +70,12 @@ func afflict(h *host, kind Fault, n int) {
 		h.toHost.slow += n
 	case RNRStorm:
 		h.storm += n
+	case CrossTraffic:
+		if h.number == 0 {
+			h.toSwitch.crossed += n
+		} else {
+			h.toHost.crossed += n
+		}
 	}
 }
 

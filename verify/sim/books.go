@@ -36,7 +36,7 @@ func (w *world) checkBooks() {
 
 func (w *world) checkHostBooks(h *host) {
 	c := h.qp.Counters()
-	sent, taken := uint64(0), c.Rejected()+c.Get(rnic.CNPsReceived)
+	sent, taken := c.Get(rnic.CNPsSent), c.Rejected()+c.Get(rnic.CNPsReceived)
 	for op := range c.FramesOut {
 		sent += c.FramesOut[op]
 		taken += c.FramesIn[op]

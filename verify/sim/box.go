@@ -27,6 +27,7 @@ type box struct {
 	outputs dataplane.Outputs
 
 	received uint64 // frames
+	ecn      uint8  // of the frame being handled, as it arrived
 }
 
 func (b *box) reset() { b.down, b.ticks, b.received = 0, false, 0 }
@@ -47,6 +48,11 @@ func (w *world) forward(h *host, i int32) {
 		return
 	}
 	b.outputs.Reset()
+	w.notifying = nil
+	if d.Kind == dataplane.KindCNP {
+		w.notifying = h
+	}
+	b.ecn = ecnOf(f.data())
 	reason := b.core.Handle(feedback.Tick(w.now), b.table, d, &b.outputs)
 	w.record(&h.toSwitch, f, reason.String())
 	w.checkVerdict(h, f, reason)
@@ -70,6 +76,7 @@ func (w *world) ticked() {
 	if b.down > 0 {
 		return
 	}
+	w.notifying = nil
 	b.outputs.Reset()
 	for !b.core.Tick(feedback.Tick(w.now), &b.outputs) {
 	}
@@ -142,5 +149,6 @@ func (w *world) sendCopy(received *dataplane.Frame, original *frame, c *dataplan
 	if start := c.Apply(e); start != headroom {
 		panic("sim: a copy on an untagged leg starts elsewhere than its original")
 	}
+	w.checkMark(e)
 	w.send(&w.hosts[c.Path.Port].toHost, i)
 }

@@ -39,10 +39,16 @@ func (m *meddler) number(f *dataplane.Frame) int {
 	return m.w.hosts[0].plan.number(f.View.PSN(f.Head()))
 }
 
-// say adds an answer to the source.
+// say adds an answer to the source, with the MSN that belongs to its PSN.
 func (m *meddler) say(out *dataplane.Outputs, s roce.Syndrome, psn roce.PSN) {
+	plan := &m.w.hosts[0].plan
+	acknowledged := plan.number(psn)
+	if !s.IsACK() {
+		acknowledged--
+	}
 	out.Replies = append(out.Replies, dataplane.Reply{
-		Leg: &m.w.group.Source.Leg, PKey: roce.DefaultPKey, PSN: psn, AETH: roce.AETH{Syndrome: s},
+		Leg: &m.w.group.Source.Leg, PKey: roce.DefaultPKey, PSN: psn,
+		AETH: roce.AETH{Syndrome: s, MSN: roce.MSN(plan.whole(acknowledged + 1))},
 	})
 }
 
@@ -147,6 +153,51 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 		"calls behind a receiver whose copy is on its way": {
 			want: Membership, s: quorum(), says: "a copy is on its way", after: on(60, callBehind(3)),
 		},
+		"makes up a notification": {want: Congestion, s: congested(50*time.Microsecond, [4]int{}), after: on(20,
+			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) { m.notify(out, &m.w.group.Source.Leg) })},
+		"passes a notification twice": {want: Congestion, s: congestedC(), after: onNotification(
+			func(m *meddler, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+				m.notify(out, &m.w.group.Source.Leg)
+				return r
+			})},
+		"notifies a receiver": {want: Congestion, s: congestedC(), after: onNotification(
+			func(m *meddler, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+				out.Replies = out.Replies[:0]
+				m.notify(out, &m.w.group.Paths[0].Leg)
+				return r
+			})},
+		"filters the only congested receiver": {want: Congestion, s: congestedC(), after: onNotification(
+			func(_ *meddler, out *dataplane.Outputs, _ dataplane.Reason) dataplane.Reason {
+				out.Replies = out.Replies[:0]
+				return dataplane.Reason(feedback.CNPFiltered)
+			})},
+		"filters where all are to pass": {want: Congestion, s: allPass(congested(50*time.Microsecond, [4]int{0, always, always, 0})),
+			after: onNotification(func(_ *meddler, out *dataplane.Outputs, _ dataplane.Reason) dataplane.Reason {
+				out.Replies = out.Replies[:0]
+				return dataplane.Reason(feedback.CNPFiltered)
+			})},
+		"swallows a notification": {want: Congestion, s: congestedC(), after: onNotification(
+			func(_ *meddler, out *dataplane.Outputs, _ dataplane.Reason) dataplane.Reason {
+				out.Replies = out.Replies[:0]
+				return dataplane.Reason(feedback.CNPPassed)
+			})},
+		"clears the marks of congestion": {want: Congestion, s: congested(50*time.Microsecond, [4]int{always, 0, 0, 0}),
+			before: func(_ *meddler, f *dataplane.Frame) {
+				var v roce.View
+				if v.Decode(f.Head(), f.Len()) == nil {
+					v.SetECN(f.Head(), ecnCapable)
+				}
+			}},
+		"pairs a PSN with an older MSN": {want: Credits, s: calm(), after: onACKs(
+			func(r *dataplane.Reply) { r.AETH.MSN = r.AETH.MSN.Add(-1) })},
+		"grants a message too many": {want: Credits, s: crediting(), after: onACKs(
+			func(r *dataplane.Reply) { r.AETH.Syndrome++ })},
+		"grants a message too few": {want: Credits, s: crediting(), after: onACKs(
+			func(r *dataplane.Reply) { r.AETH.Syndrome = max(1, r.AETH.Syndrome) - 1 })},
+		"grants all messages": {want: Credits, s: crediting(), after: onACKs(
+			func(r *dataplane.Reply) { r.AETH.Syndrome = roce.SyndromeUnlimited })},
+		"grants messages although credits are not merged": {want: Credits, s: calm(), after: onACKs(
+			func(r *dataplane.Reply) { r.AETH.Syndrome = roce.SyndromeACK(roce.CreditCodeFor(64)) })},
 		"tells the source nothing": {want: Ends, s: calm(), after: func(
 			_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 			out.Replies = out.Replies[:0]
@@ -198,6 +249,33 @@ func callBehind(receiver int) func(*meddler, *dataplane.Frame, *dataplane.Output
 	}
 }
 
+// notify sends a notification to the member of leg.
+func (m *meddler) notify(out *dataplane.Outputs, leg *mft.Leg) {
+	out.Replies = append(out.Replies, dataplane.Reply{Leg: leg, CNP: true, PKey: roce.DefaultPKey})
+}
+
+// onNotification makes an after that acts on receivers' notifications alone.
+func onNotification(act func(*meddler, *dataplane.Outputs, dataplane.Reason) dataplane.Reason) after {
+	return func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+		if f.Kind == dataplane.KindCNP {
+			return act(m, out, r)
+		}
+		return r
+	}
+}
+
+// onACKs makes an after that changes every ACK to the source.
+func onACKs(change func(*dataplane.Reply)) after {
+	return func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+		for i := range out.Replies {
+			if reply := &out.Replies[i]; !reply.CNP && reply.AETH.Syndrome.IsACK() {
+				change(reply)
+			}
+		}
+		return r
+	}
+}
+
 // beyondPlace says again what it said last when the source resends from below.
 func beyondPlace(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 	for _, reply := range out.Replies {
@@ -233,6 +311,14 @@ func quorum() Scenario {
 	s := calm()
 	s.Policy.Ack = 2
 	s.Hosts[3].ToHost.Delay = 10 * time.Millisecond
+	return s
+}
+
+// congestedC is a run in which only c is congested.
+func congestedC() Scenario { return congested(50*time.Microsecond, [4]int{0, 0, always, 0}) }
+
+func allPass(s Scenario) Scenario {
+	s.Policy.CNP = feedback.CNPAll
 	return s
 }
 

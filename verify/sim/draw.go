@@ -58,6 +58,8 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	d.programs(&s, packets)
 	d.quorum(&s)
 	d.patience(&s)
+	d.congestion(&s, packets)
+	d.flowControl(&s)
 	return s
 }
 
@@ -311,6 +313,43 @@ func (d drawer) receives(s *Scenario) {
 			h.Receives = min(all, pick(d, 1, 4, 16, 64))
 			h.RepostAfter = d.between(time.Microsecond, 100*time.Microsecond)
 		}
+	}
+}
+
+// congestion draws where packets are marked as having met congestion, and when strangers' traffic fills queues.
+func (d drawer) congestion(s *Scenario, packets int) {
+	if !d.oneIn(3) {
+		return
+	}
+	s.CNPInterval = pick(d, 4*time.Microsecond, 50*time.Microsecond)
+	if d.oneIn(4) {
+		s.Policy.CNP = feedback.CNPAll
+	}
+	if d.oneIn(3) {
+		s.Policy.CNPInterval = d.between(s.CNPInterval/4, 4*s.CNPInterval)
+	}
+	s.eachLink(func(l *Link) {
+		if d.oneIn(2) {
+			l.KminBytes = l.QueueBytes / pick(d, 8, 64)
+			l.KmaxBytes, l.MarkRate = l.KminBytes+l.QueueBytes/pick(d, 4, 32), pick(d, 0.01, 0.1, 1)
+			l.CrossBytes = l.QueueBytes / pick(d, 2, 8, 32)
+		}
+	})
+	for range d.IntN(4) {
+		f := d.moment(CrossTraffic, packets)
+		f.Host, f.For = d.IntN(len(s.Hosts)), d.between(s.ackTimeout()/50, 3*s.ackTimeout())
+		s.Timed = append(s.Timed, f)
+	}
+}
+
+// flowControl draws which hosts' queue pairs keep end-to-end credits: mostly all of them.
+func (d drawer) flowControl(s *Scenario) {
+	if d.oneIn(2) {
+		return
+	}
+	some := d.oneIn(4)
+	for i := range s.Hosts {
+		s.Hosts[i].FlowControl = !some || d.oneIn(2)
 	}
 }
 

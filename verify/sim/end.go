@@ -90,7 +90,7 @@ func (w *world) excused(h *host) bool {
 		return true
 	}
 	troubles := w.notReadySeen()
-	for kind := range firstTimed {
+	for kind := range Marked {
 		troubles += t[kind].Data + t[kind].Feedback
 	}
 	return 2*troubles >= uint64(w.s.RetryCount) || w.someoneGone(h) || w.living(h) < max(1, int(w.s.Policy.Ack))

@@ -13,20 +13,22 @@ const (
 	Late            // it arrives when its sender may have given up waiting
 	Damage          // some of its bytes are changed
 	QueueFull       // it finds no room at its link
+	Marked          // it is marked as having met congestion, which is no trouble
 )
 
 // Trouble that has a time: see Timed.
 const (
-	Burst         Fault = QueueFull + 1 + iota // most frames of a host's link are lost, both ways
-	Cut                                        // all are
-	SlowHost                                   // a host takes frames at a fraction of its link's speed
-	ReceiverCrash                              // a receiver is gone for good
-	SwitchCrash                                // the switch is gone, comes back, and knows its groups but not their state
-	RNRStorm                                   // a receiver's program gives no receives back
-	KeyLost                                    // a receiver deregisters its memory
-	Join                                       // a receiver becomes a member
-	Leave                                      // a receiver is a member no longer
-	SourceChange                               // another member begins to send, too early or not
+	Burst         Fault = Marked + 1 + iota // most frames of a host's link are lost, both ways
+	Cut                                     // all are
+	SlowHost                                // a host takes frames at a fraction of its link's speed
+	ReceiverCrash                           // a receiver is gone for good
+	SwitchCrash                             // the switch is gone, comes back, and knows its groups but not their state
+	RNRStorm                                // a receiver's program gives no receives back
+	KeyLost                                 // a receiver deregisters its memory
+	Join                                    // a receiver becomes a member
+	Leave                                   // a receiver is a member no longer
+	SourceChange                            // another member begins to send, too early or not
+	CrossTraffic                            // strangers' frames fill the queue that data meets on its way to or from a host
 
 	numFaults
 )
@@ -35,9 +37,9 @@ const (
 const firstTimed = Burst
 
 var faultNames = [numFaults]string{
-	"loss", "duplicate", "reorder", "late", "damage", "queue-full",
+	"loss", "duplicate", "reorder", "late", "damage", "queue-full", "marked",
 	"burst", "cut", "slow-host", "receiver-crash", "switch-crash", "rnr-storm", "key-lost",
-	"join", "leave", "source-change",
+	"join", "leave", "source-change", "cross-traffic",
 }
 
 func (f Fault) String() string { return faultNames[f] }

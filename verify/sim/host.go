@@ -14,6 +14,7 @@ type host struct {
 	toHost   link
 	sender
 	receiver
+	notifications
 }
 
 // String is the host's name, as in the stories of package feedback.
@@ -25,7 +26,7 @@ func hostQPN(number int) roce.QPN { return firstQPN + roce.QPN(number) }
 
 // open makes everything of a host for a run. The group is known already.
 func (w *world) openHost(h *host, number int, c *Host) error {
-	h.Host, h.number = c, number
+	h.Host, h.number, h.notifications = c, number, notifications{}
 	h.toSwitch.reset(&c.ToSwitch, number, true)
 	h.toHost.reset(&c.ToHost, number, false)
 	h.sender.reset(w.s, c)
@@ -35,7 +36,10 @@ func (w *world) openHost(h *host, number int, c *Host) error {
 	cfg := rnic.Config{
 		MAC: hostMAC(number), IP: w.address(number), QPN: hostQPN(number), SendPSN: c.SendPSN, MTUBytes: w.s.MTUBytes,
 		Timeout: w.s.Timeout, RetryCount: w.s.RetryCount, RNRRetry: w.s.RNRRetry, MinRNRTimer: c.RNRTimer,
-		SendDepth: max(1, c.Outstanding), RecvDepth: max(1, c.Receives),
+		SendDepth: max(1, c.Outstanding), RecvDepth: max(1, c.Receives), FlowControl: c.FlowControl, CNPInterval: w.s.CNPInterval,
+	}
+	if w.s.CNPInterval > 0 {
+		cfg.TrafficClass = ecnCapable
 	}
 	var err error
 	if h.qp, err = rnic.NewQP(cfg, &h.regions); err != nil {
@@ -74,13 +78,22 @@ func (w *world) take(h *host, i int32) {
 	}
 	w.record(&h.toHost, f, fate)
 	w.pool.giveBack(i)
-	if reply == nil {
-		w.pool.giveBack(answer)
-	} else {
-		a.bytes = len(reply)
-		w.send(&h.toSwitch, answer)
+	w.sendBuilt(h, answer, reply)
+	if w.s.CNPInterval > 0 {
+		notification := w.pool.lend()
+		w.sendBuilt(h, notification, h.qp.Notify(w.pool.frames[notification].room()))
 	}
 	w.afterQP(h)
+}
+
+// sendBuilt sends frame i of a host, in which its queue pair has built b, or gives it back if that is nil.
+func (w *world) sendBuilt(h *host, i int32, b []byte) {
+	if b == nil {
+		w.pool.giveBack(i)
+		return
+	}
+	w.pool.frames[i].bytes = len(b)
+	w.send(&h.toSwitch, i)
 }
 
 // afterQP takes completions of both halves, and lets the source's program go on.

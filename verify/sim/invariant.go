@@ -23,13 +23,19 @@ const (
 	Conserved
 	// Membership: nobody leaves the group, or comes into it, but for a reason the policy knows.
 	Membership
+	// Congestion: marks survive copying; the source hears a receiver's notifications and no others, and those of a
+	// receiver that alone is congested are not thinned out.
+	Congestion
+	// Credits: an acknowledged PSN and its MSN belong together; the source is granted no message for which a receiver may have no
+	// receive, and no fewer than the receivers grant.
+	Credits
 	// Ends: the run ends in time, with everything delivered or with the error that was promised.
 	Ends
 
 	numInvariants
 )
 
-var invariantNames = [numInvariants]string{"truth", "place", "memory", "damaged", "conserved", "membership", "ends"}
+var invariantNames = [numInvariants]string{"truth", "place", "memory", "damaged", "conserved", "membership", "congestion", "credits", "ends"}
 
 func (i Invariant) String() string { return invariantNames[i] }
 

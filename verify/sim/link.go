@@ -11,12 +11,15 @@ type link struct {
 	host     int
 	toSwitch bool
 
-	idleAt time.Duration // when what is queued has left
-	cut    int           // faults that are on
-	burst  int
-	slow   int
+	idleAt  time.Duration // when what is queued has left
+	freeAt  time.Duration // when the host has sent what it has, into a queue that strangers may share
+	cut     int           // faults that are on
+	burst   int
+	slow    int
+	crossed int
 
 	chances [Damage + 1]uint32 // rates, of 2^32
+	marks   uint32             // MarkRate, of 2^32
 
 	// Each frame is in one of these, beside the ones that come twice.
 	offered, doubled, delivered, lost, flying uint64
@@ -32,9 +35,13 @@ const (
 func (l *link) reset(c *Link, host int, toSwitch bool) {
 	*l = link{Link: c, host: host, toSwitch: toSwitch}
 	for kind, rate := range [...]float64{Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Late: c.Late, Damage: c.Damage} {
-		l.chances[kind] = uint32(min(rate*(1<<32), math.MaxUint32))
+		l.chances[kind] = chance(rate)
 	}
+	l.marks = chance(c.MarkRate)
 }
+
+// chance is a rate from 0 to 1, of 2^32.
+func chance(rate float64) uint32 { return uint32(min(rate*(1<<32), math.MaxUint32)) }
 
 // send lets frame i out. Whatever becomes of it, it is no longer the caller's.
 func (w *world) send(l *link, i int32) {
@@ -49,12 +56,17 @@ func (w *world) send(l *link, i int32) {
 		perByte *= slowFactor
 	}
 	waiting := max(l.idleAt-w.now, 0)
+	if l.crossed > 0 {
+		waiting = max(waiting, time.Duration(int64(l.CrossBytes)*perByte/1000))
+	}
 	if int64(waiting)*1000 > int64(l.QueueBytes)*perByte {
 		w.lose(l, i, QueueFull)
 		return
 	}
 	takes := time.Duration(int64(f.bytes)*perByte/1000) + 1
 	l.idleAt = w.now + waiting + takes
+	l.freeAt = max(l.freeAt, w.now) + takes
+	w.mark(l, f, int(int64(waiting)*1000/perByte))
 	switch {
 	case l.burst > 0 && w.frameRNG.Uint32() < burstLoss:
 		w.lose(l, i, Burst)

@@ -34,9 +34,10 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 		h.blocked++
 	case dropped:
 	case f.stream != noStream:
-		w.active = h.number
 		h.place = int(f.packet)
 		h.reached = max(h.reached, h.place+1)
+	case w.notifying != nil:
+		w.checkNotification(h, reason)
 	default:
 		w.noteProgress(h, f)
 	}
@@ -68,6 +69,7 @@ func (w *world) noteProgress(h *host, f *frame) {
 	if acked > h.acked {
 		h.acked, h.progressAt = acked, w.now
 	}
+	w.noteGrant(h, &w.box.frame, acked)
 }
 
 // checkOutputs looks at what the core wants sent, and said, because of f; nil: because time has passed.
@@ -90,6 +92,7 @@ func (w *world) checkOutputs(f *frame) {
 // checkReply holds what a source is about to hear against what the receivers' queue pairs have.
 func (w *world) checkReply(r *dataplane.Reply) {
 	if r.CNP {
+		w.heardNotification(r)
 		return
 	}
 	h := &w.hosts[r.Leg.Port]
@@ -105,11 +108,21 @@ func (w *world) checkReply(r *dataplane.Reply) {
 	if s := r.AETH.Syndrome; s.IsFatal() {
 		w.checkEnd(h, n, s)
 	}
-	if now.acked <= h.told.acked && now.messages <= h.told.messages {
-		return // said before, when it was true
+	if now.acked > h.told.acked || now.messages > h.told.messages { // else it was said before, when it was true
+		w.checkHeld(h, now, r.AETH.Syndrome)
+		h.told.acked, h.told.messages = max(h.told.acked, now.acked), max(h.told.messages, now.messages)
 	}
-	w.checkHeld(h, now, r.AETH.Syndrome)
-	h.told.acked, h.told.messages = max(h.told.acked, now.acked), max(h.told.messages, now.messages)
+	w.checkMSN(h, n, now, r.AETH)
+}
+
+// checkMSN looks at the MSN that source h hears with PSN number n, and at the credits that count from there.
+func (w *world) checkMSN(h *host, n int, c claim, a roce.AETH) {
+	if whole := h.plan.whole(max(c.acked+1, 0)); c.messages < whole {
+		w.fail(Credits, "%v of packet %d has MSN %d, and %d messages of %v end before it", a.Syndrome, n, c.messages, whole, h)
+	}
+	if a.Syndrome.IsACK() {
+		w.checkCredits(h, a)
+	}
 }
 
 // checkHeld fails unless as many counted receivers as the policy asks for have executed what is claimed. Until the core has seen
@@ -209,6 +222,8 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 		h.membership = evicted
 	case feedback.NoteBehind:
 		h.behind = true // checkBehind looks at it when the source has been told what is due
+	case feedback.NoteSource:
+		w.active = h.number
 	case feedback.NoteJoined:
 		ok = h.membership == joining && f != nil && w.joined(h, f)
 	}

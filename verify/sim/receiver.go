@@ -30,6 +30,7 @@ type receiver struct {
 	from       []int         // and the first that it had to
 	acked      int           // how far its answers that reached the switch have come, in its own PSNs
 	progressAt time.Duration // when they came that far
+	grant      grant
 }
 
 // membership is what a receiver is to the group.
@@ -91,7 +92,7 @@ func (w *world) resetReceiver(h *host) error {
 	for range w.s.Hosts {
 		next, from = append(next, 0), append(from, 0)
 	}
-	*r = receiver{memory: memory, want: want, inbox: inbox, next: next, from: from, acked: -1}
+	*r = receiver{memory: memory, want: want, inbox: inbox, next: next, from: from, acked: -1, grant: noGrant}
 	if h.Receiver && !h.Outside {
 		r.membership = member
 	}

@@ -66,12 +66,18 @@ func (r *recorder) describe(l *link, f *frame) string {
 	if (f.stream == noStream) == l.toSwitch {
 		first = h.RecvPSN
 	}
+	if v.Opcode == roce.OpCNP {
+		return "CNP"
+	}
 	text := fmt.Sprintf("%v %d", v.Opcode, v.PSN(b).Sub(first))
 	if v.Opcode.Headers().Has(roce.HasAETH) {
 		a := v.AETH(b)
 		text = fmt.Sprintf("%v %d msn %d", a.Syndrome, v.PSN(b).Sub(first), a.MSN)
 	} else if v.AckReq(b) {
 		text += "!"
+	}
+	if v.ECN(b) == congestionExperienced {
+		text += " (marked)"
 	}
 	if f.damaged {
 		text += " (damaged)"

@@ -26,6 +26,10 @@ type Scenario struct {
 	Hosts []Host
 	Timed []Timed
 
+	// CNPInterval is the least time between two congestion notifications of one host; 0: no host sends any, and no queue
+	// marks packets.
+	CNPInterval time.Duration
+
 	Timeout    uint8 // local ACK timeout of all sources: 4.096 us * 2^Timeout
 	RetryCount uint8 // 7: for ever
 	RNRRetry   uint8 // 7: for ever
@@ -44,6 +48,8 @@ type Host struct {
 	Outstanding int           // messages its program keeps posted
 	Think       time.Duration // what it takes its time for before it posts again
 
+	FlowControl bool // its queue pair grants and keeps end-to-end credits
+
 	// What it receives. The group's members are all receivers, and the source.
 	Receiver    bool
 	Outside     bool     // no member until a Join
@@ -58,6 +64,12 @@ type Link struct {
 	PicosPerByte int64 // 8000 is 1 Gbit/s
 	Delay        time.Duration
 	QueueBytes   int // a frame that finds more than this waiting is dropped
+
+	// A frame that finds KminBytes waiting, or less, is not marked as having met congestion. Above, it is marked with a
+	// probability that rises to MarkRate at KmaxBytes; beyond KmaxBytes every frame is (DCQCN's congestion point).
+	KminBytes, KmaxBytes int
+	MarkRate             float64
+	CrossBytes           int // traffic of strangers keeps so many bytes waiting while fault CrossTraffic lasts
 
 	// Rates of what befalls single frames, from 0 to 1.
 	Loss, Duplicate, Reorder, Late, Damage float64
@@ -128,6 +140,9 @@ func (s *Scenario) String() string {
 		s.Seed, p.Ack, p.Nak, p.OnFatal, p.Speak, p.Credits, p.SilentAfter, p.Evict)
 	fmt.Fprintf(&b, "%v, IPv6 %v, MTU %d, %d regions, timeout %v, retries %d, RNR retries %d, limit %v\n",
 		s.Addressing, s.IPv6, s.MTUBytes, s.Regions, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
+	if s.CNPInterval > 0 {
+		fmt.Fprintf(&b, "CNPs %v, %v apart at least; %v from each receiver\n", p.CNP, p.CNPInterval, s.CNPInterval)
+	}
 	for i := range s.Hosts {
 		s.describe(&b, i)
 	}
@@ -168,6 +183,9 @@ func (l *Link) String() string {
 		if rate.value > 0 {
 			text += fmt.Sprintf(", %s %g", rate.name, rate.value)
 		}
+	}
+	if l.KmaxBytes > 0 {
+		text += fmt.Sprintf(", marks %g from %d to %d bytes, cross traffic %d", l.MarkRate, l.KminBytes, l.KmaxBytes, l.CrossBytes)
 	}
 	if l.Late > 0 {
 		text += fmt.Sprintf(" by %v", l.LateBy)

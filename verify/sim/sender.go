@@ -89,8 +89,8 @@ func (w *world) pump(h *host) {
 	if h.sending || !h.started {
 		return
 	}
-	if h.toSwitch.idleAt > w.now {
-		w.pumpAt(h, h.toSwitch.idleAt)
+	if h.toSwitch.freeAt > w.now {
+		w.pumpAt(h, h.toSwitch.freeAt)
 		return
 	}
 	i := w.pool.lend()
@@ -102,7 +102,7 @@ func (w *world) pump(h *host) {
 		f.bytes, f.stream, f.packet = len(b), int32(h.number), int32(h.plan.number(sentPSN(b)))
 		w.reached(h, int(f.packet))
 		w.send(&h.toSwitch, i)
-		w.pumpAt(h, max(h.toSwitch.idleAt, w.now+1))
+		w.pumpAt(h, max(h.toSwitch.freeAt, w.now+1))
 	}
 	w.watchDeadline(h)
 }

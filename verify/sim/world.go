@@ -20,8 +20,9 @@ type world struct {
 	hosts       []host
 	longestSend int // bytes
 	group       *mft.Group
-	regrouped   bool // and the core has not seen it
-	active      int  // the host whose data the switch took last
+	regrouped   bool  // and the core has not seen it
+	active      int   // the host that is the source, as the switch sees it
+	notifying   *host // whose notification the switch is handling
 	box         box
 
 	failure  *Failure
@@ -41,7 +42,7 @@ func (w *world) open(s *Scenario) error {
 	w.pool.reset()
 	w.box.reset()
 	w.failure, w.tally, w.hash, w.events = nil, Tally{}, hashBasis, 0
-	w.longestSend, w.regrouped, w.active = longestSend(s), false, 0
+	w.longestSend, w.regrouped, w.active, w.notifying = longestSend(s), false, 0, nil
 	for len(w.hosts) < len(s.Hosts) {
 		w.hosts = append(w.hosts, host{})
 	}

@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// Values of the IP header's ECN field (RFC 3168, 5).
+const (
+	ecnCapable            = 2
+	congestionExperienced = 3
+)
+
+// mark is the congestion point of a link: it may mark frame f, which finds waitingBytes in the queue, as having met
+// congestion. The ICRC does not cover the mark.
+func (w *world) mark(l *link, f *frame, waitingBytes int) {
+	above := waitingBytes - l.KminBytes
+	if l.KmaxBytes == 0 || above <= 0 {
+		return
+	}
+	var v roce.View
+	if v.Decode(f.data(), f.bytes) != nil || v.ECN(f.data()) != ecnCapable {
+		return
+	}
+	if span := l.KmaxBytes - l.KminBytes; above < span {
+		if rate := uint64(l.marks) * uint64(above) / uint64(span); uint64(w.frameRNG.Uint32()) >= rate {
+			return
+		}
+	}
+	v.SetECN(f.data(), congestionExperienced)
+	w.hit(f, Marked)
+}
+
+// notifications are what the oracle knows of one host's congestion notifications.
+type notifications struct {
+	arrived   uint64 // as a receiver: those that the switch took from it
+	arrivedAt time.Duration
+	heard     uint64 // as the source: those that the switch sent it
+	heardAt   time.Duration
+}
+
+// checkNotification looks at what the core made of a notification of receiver h. Each passes or is filtered, and none is
+// made up.
+func (w *world) checkNotification(h *host, reason dataplane.Reason) {
+	passed := 0
+	for k := range w.box.outputs.Replies {
+		if w.box.outputs.Replies[k].CNP {
+			passed++
+		}
+	}
+	filtered := reason == dataplane.Reason(feedback.CNPFiltered)
+	switch {
+	case passed > 1, passed == 1 && reason != dataplane.Reason(feedback.CNPPassed),
+		passed == 0 && !filtered && reason.Verdict() != dataplane.Drop:
+		w.fail(Congestion, "a notification of %v (%v) became %d", h, reason, passed)
+	case filtered && w.s.Policy.CNP == feedback.CNPAll:
+		w.fail(Congestion, "a notification of %v was filtered, although all are to pass", h)
+	case filtered && w.aloneCongested(h) && w.now-w.hosts[w.active].heardAt >= w.s.Policy.CNPInterval:
+		w.fail(Congestion, "a notification of %v was filtered, although nobody else is congested", h)
+	}
+	if reason.Verdict() != dataplane.Drop {
+		h.arrived, h.arrivedAt = h.arrived+1, w.now
+	}
+}
+
+// congestionMemory is how long one notification may count at the switch, at most.
+const congestionMemory = 20 * time.Millisecond
+
+// aloneCongested reports whether no receiver but h has sent a notification that may still count.
+func (w *world) aloneCongested(h *host) bool {
+	for i := range w.hosts {
+		if r := &w.hosts[i]; r != h && r.arrived > 0 && w.now-r.arrivedAt < congestionMemory {
+			return false
+		}
+	}
+	return true
+}
+
+// heardNotification notes that the switch sends a notification to the host of reply r: the source, because of a
+// receiver's notification.
+func (w *world) heardNotification(r *dataplane.Reply) {
+	h := &w.hosts[r.Leg.Port]
+	if w.notifying == nil || h.number != w.active {
+		w.fail(Congestion, "%v hears a notification that no receiver sent", h)
+	}
+	h.heard++
+	h.heardAt = w.now
+}
+
+// ecnOf is the ECN field of frame b; 0 if it is damaged beyond recognition.
+func ecnOf(b []byte) uint8 {
+	var v roce.View
+	if v.Decode(b, len(b)) != nil {
+		return 0
+	}
+	return v.ECN(b)
+}
+
+// checkMark fails if a copy does not carry the ECN field that its original arrived with.
+func (w *world) checkMark(copied *dataplane.Frame) {
+	if got := copied.View.ECN(copied.Head()); got != w.box.ecn {
+		w.fail(Congestion, "a frame came with ECN %d, and a copy of it has %d", w.box.ecn, got)
+	}
+}

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+)
+
+// Where the queue of a congested link stands, and what that means for notifications: at 1 Gbit/s about 19 packets of
+// 256 bytes arrive in the 50 us between two of them.
+const (
+	always = 40000 // bytes waiting: every packet is marked
+	often  = 4360  // one in a hundred: every sixth interval has one
+	seldom = 4090  // one in four hundred
+)
+
+// congested is a run of some 25 ms in which strangers' traffic keeps queues at these bytes: that of the source's cable,
+// then those of the receivers.
+func congested(interval time.Duration, queues [4]int) Scenario {
+	s := calm()
+	s.CNPInterval = interval
+	s.Hosts[0].Messages = nil
+	for i := range 2400 {
+		s.Hosts[0].Messages = append(s.Hosts[0].Messages, Message{Op: rnic.Write, Bytes: 1024, Place: i % 64 * 1024, From: i * 100})
+	}
+	s.eachLink(func(l *Link) {
+		l.PicosPerByte, l.KminBytes, l.KmaxBytes, l.MarkRate = 8000, 4000, 40000, 1
+	})
+	for host, bytes := range queues {
+		if bytes > 0 {
+			s.Hosts[host].ToHost.CrossBytes, s.Hosts[host].ToSwitch.CrossBytes = bytes, bytes
+			s.Timed = append(s.Timed, Timed{Kind: CrossTraffic, Host: host})
+		}
+	}
+	return s
+}
+
+// heardOf plays s and returns how many notifications the source heard and how many the switch took of each receiver.
+func heardOf(t *testing.T, s Scenario) (heard uint64, arrived [4]uint64) {
+	t.Helper()
+	var r Runner
+	if result := play(t, &r, s); result.Failure != nil || result.Status != rnic.Success {
+		t.Fatal(result.Failure, result.Status)
+	}
+	for i := range r.w.hosts {
+		arrived[i] = r.w.hosts[i].arrived
+	}
+	return r.w.hosts[0].qp.Counters().Get(rnic.CNPsReceived), arrived
+}
+
+// Whatever the congestion, the source hears the notifications of the most congested receiver: as many as it would hear if
+// that one were its only receiver, and not those of all.
+func TestSourceHearsTheMostCongestedReceiver(t *testing.T) {
+	for _, interval := range []time.Duration{4 * time.Microsecond, 50 * time.Microsecond} {
+		for name, queues := range map[string][4]int{
+			"one receiver":          {0, 0, always, 0},
+			"one receiver, seldom":  {0, 0, 0, seldom},
+			"one of three":          {0, seldom, always, often},
+			"two of three alike":    {0, always, 0, always},
+			"all alike":             {0, always, always, always},
+			"the source's own link": {always, 0, 0, 0},
+		} {
+			t.Run(fmt.Sprintf("%v/%s", interval, name), func(t *testing.T) {
+				heard, arrived := heardOf(t, congested(interval, queues))
+				most := max(arrived[1], arrived[2], arrived[3])
+				if most < 10 {
+					t.Fatalf("%v notifications arrived: too few to say anything", arrived)
+				}
+				if most == arrived[1]+arrived[2]+arrived[3] && heard != most {
+					t.Errorf("the source heard %d of the %d notifications of the only congested receiver", heard, most)
+				}
+				if heard < most-most/10 || heard > most+most/10 {
+					t.Errorf("the source heard %d notifications of %v", heard, arrived)
+				}
+			})
+		}
+	}
+}
+
+// When another receiver becomes the most congested, the source hears that one's notifications within milliseconds.
+func TestCongestionMoves(t *testing.T) {
+	s := congested(50*time.Microsecond, [4]int{})
+	for host := 1; host <= 2; host++ {
+		s.Hosts[host].ToHost.CrossBytes = always
+		s.Timed = append(s.Timed, Timed{Kind: CrossTraffic, Host: host, AfterPacket: 4800 * (host - 1), For: 12 * time.Millisecond})
+	}
+	heard, arrived := heardOf(t, s)
+	if all := arrived[1] + arrived[2]; arrived[1] < 100 || arrived[2] < 100 || heard < all-all/10 {
+		t.Errorf("the source heard %d notifications of %v", heard, arrived)
+	}
+}
+
+// With cnp: all the source hears every notification.
+func TestAllNotificationsPass(t *testing.T) {
+	s := congested(50*time.Microsecond, [4]int{0, seldom, always, often})
+	s.Policy.CNP = feedback.CNPAll
+	if heard, arrived := heardOf(t, s); heard != arrived[1]+arrived[2]+arrived[3] {
+		t.Errorf("the source heard %d notifications of %v", heard, arrived)
+	}
+}

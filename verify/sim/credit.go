@@ -1,0 +1,83 @@
+package sim
+
+import (
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/roce"
+)
+
+// grant is the last word of a receiver on end-to-end credits that the switch took.
+type grant struct {
+	acked     int  // with the acknowledgement of this packet, in the receiver's own PSNs
+	unlimited bool // the receiver keeps no credits
+	upTo      int  // messages, as the receiver counts those it has executed, whatever source they are of
+	atLeast   int  // what is left of that for a switch that keeps credits as a code
+}
+
+// noGrant is what a switch knows that has not heard a receiver.
+var noGrant = grant{acked: nowhere}
+
+// note takes the credits of an ACK. Those of an ACK that is older than another the switch took count for nothing.
+func (g *grant) note(acked int, a roce.AETH) {
+	if acked < g.acked {
+		return
+	}
+	g.acked = acked
+	if !a.Syndrome.IsACK() {
+		g.atLeast = int(a.MSN) + int(floorOfCredits(g.atLeast-int(a.MSN)))
+		return
+	}
+	n, limited := a.Syndrome.CreditCode().Credits()
+	g.unlimited, g.upTo = !limited, int(a.MSN)+int(n)
+	g.atLeast = g.upTo
+}
+
+// checkCredits holds what ACK a grants source h against what the receivers grant. Message upTo of the source is the last
+// that it may send because of a.
+func (w *world) checkCredits(h *host, a roce.AETH) {
+	n, limited := a.Syndrome.CreditCode().Credits()
+	if w.s.Policy.Credits != feedback.CreditsMerge {
+		if limited {
+			w.fail(Credits, "%v is granted %v, although no credits are to be merged", h, a.Syndrome)
+		}
+		return
+	}
+	upTo, lowest, any := int(a.MSN)+int(n), 0, false
+	for i := range w.hosts {
+		r := &w.hosts[i]
+		if r == h || !r.counts() || r.grant.unlimited || r.grant == noGrant && w.tally[SwitchCrash].Times > 0 {
+			continue // nobody knows what a receiver grants that has not spoken since the switch came back
+		}
+		others := h.plan.whole(r.next[h.number]) - r.executed() // the receiver's count of messages begins elsewhere
+		granted, atLeast := r.grant.upTo+others, r.grant.atLeast+others
+		if !any || atLeast < lowest {
+			lowest, any = atLeast, true
+		}
+		if r.behind || r.qp.State() != rnic.StateReady {
+			continue // it gets no data
+		}
+		if !limited || n > 0 && upTo > granted { // less than no credits cannot be said
+			w.fail(Credits, "%v is granted %v from message %d on; %v grants messages up to %d", h, a.Syndrome, a.MSN, r, granted)
+		}
+	}
+	if limited && any && h.number == w.active && n < floorOfCredits(lowest-int(a.MSN)) {
+		w.fail(Credits, "%v is granted %v from message %d on; all receivers grant messages up to %d", h, a.Syndrome, a.MSN, lowest)
+	}
+}
+
+// executed is how many messages the receiver has executed: what its MSN counts.
+func (h *host) executed() int { return int(h.qp.Counters().Get(rnic.MessagesReceived)) }
+
+// floorOfCredits is the most that a credit code can say without granting more than n.
+func floorOfCredits(n int) uint32 {
+	credits, _ := roce.CreditCodeFor(uint32(max(n, 0))).Credits()
+	return credits
+}
+
+// noteGrant takes what feedback f of receiver h grants.
+func (w *world) noteGrant(h *host, d *dataplane.Frame, acked int) {
+	if d.View.Opcode == roce.OpAck {
+		h.grant.note(acked, d.View.AETH(d.Head()))
+	}
+}
