@@ -216,7 +216,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 		return SourceOutOfStep
 	}
 	st.rebase(next, to)
-	c.acts = st.merge.SwitchSource(feedback.Handover{
+	c.acts = st.merge.SwitchSource(feedback.SourceSwitch{
 		PSN: ev.PSN, Messages: to.messages, OldPath: max(st.active, onlySends), NewPath: next,
 	}, c.acts[:0])
 	c.perform(st, nil, -1, out)

@@ -6,60 +6,67 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// With a quorum (rule 9) the source lets go of packets that some receiver lacks. Such a receiver is
-// behind: nothing can repair it any more. The evidence is its NAK, which names a packet that the
-// source was told is acknowledged. But a NAK tells what the receiver lacked when it sent the NAK,
-// and the switch may have copied that packet to it since. The two cross on the link:
+// With a quorum the source lets go of packets that some receiver lacks. Such a receiver is behind:
+// nothing can repair it (rule 9). The evidence is its NAK, for a packet that was acknowledged to the
+// source. But a NAK says what the receiver lacked when it sent the NAK, and the switch may have copied
+// the packet to it since. The two cross on the link:
 //
-//	switch   0 lost on the uplink   data 1 ──╮        ╭── data 0, 1 once more
-//	                                         ╲       ╱
-//	receiver                         NAK 0 ───╳─────╳────▶ arrives last, and says nothing about the copy
+//	switch    0 is lost on the uplink   data 1 ──╮      ╭── data 0 and 1, resent
+//	                                             ╲    ╱
+//	receiver                                NAK 0 ──╳──╱───▶ arrives after 0 was copied
 //
-// Links keep the order of packets, so a NAK for P proves that the last copy of P was lost if
-// everything above P that the receiver was sent went out after that copy. That holds
+// Links keep the order of packets. So a NAK for P proves that the last copy of P was lost if everything
+// above P that the receiver was sent went out after that copy. That holds
+//
 //   - for a packet that was copied once, in order;
-//   - for all packets of a round of the source in which the switch served the receiver's NAK for X:
-//     a receiver that lacks X and has said so says nothing else before X arrives, and what arrives
-//     behind X belongs to this round.
+//   - for every packet above X in a round of the source in which the switch served the receiver's NAK
+//     for X: a receiver that lacks X and has said so says nothing else before X arrives, and what
+//     arrives behind X belongs to this round.
 //
-// It does not hold for X itself, because NAKs can come twice, and an RNR NAK is followed by a
+// It does not hold for X itself: a NAK may arrive twice, and a receiver sends an RNR NAK and then a
 // sequence NAK for the same packet.
 //
-// A NAK that proves nothing may be true all the same: the copy was lost too. A real receiver then
-// stays silent for ever, because it sends one NAK a gap. So such a path is in doubt, until it makes
-// progress or leaves too many packets unanswered.
+// A NAK that proves nothing may be true all the same, if that copy was lost too. The receiver is
+// silent from then on, because it sends one NAK for a gap (docs/wire.md#responder). It is in doubt
+// until it makes progress or leaves too many packets unanswered.
 
-// ask is what is known of a path's request for acked+1.
+// ask is what is known of a path's request for the packet acked+1.
 type ask uint8
 
 const (
-	askNone   ask = iota // nothing was heard since the path stands there
-	askProven            // it sent a NAK, and it lacks the packet for certain
+	askNone   ask = iota // none was heard since the path stands there
+	askProven            // it sent a NAK, and it certainly lacks the packet
 	askDoubt             // it sent a NAK, and a copy of the packet may be on its way
 )
 
-// A path in doubt is behind when it has left doubtLimit packets that asked for an ACK unanswered,
-// each for doubtPeriod at least. A single one proves little, its ACK may be lost; and time alone
-// proves nothing while the source is idle.
+// A path in doubt is behind when it has left doubtLimit packets unanswered that asked for an ACK and
+// were copied to it at least doubtPeriod apart. A single packet proves little, because its ACK may be
+// lost, and time alone proves nothing while the source is idle. doubtPeriod is longer than a loaded
+// receiver takes to answer.
 const (
 	doubtPeriod = Tick(16 * time.Millisecond)
 	doubtLimit  = 8
 )
 
-// span is the packets from a PSN to another one, both included.
+// doubts is what decides whether a NAK is evidence.
+type doubts struct {
+	recopied  span // packets that were copied when something above them had been copied before
+	countedAt Tick // when unanswered packets were last counted
+}
+
+// span is the packets from one PSN to another, both included.
 type span struct {
+	some     bool // false: none
 	from, to roce.PSN
-	some     bool
 }
 
-func (s *span) has(psn roce.PSN) bool {
-	return s.some && !psn.Before(s.from) && !psn.After(s.to)
-}
+func (s *span) has(psn roce.PSN) bool { return s.some && !psn.Before(s.from) && !psn.After(s.to) }
 
+// add makes the span long enough for psn.
 func (s *span) add(psn roce.PSN) {
 	switch {
 	case !s.some:
-		*s = span{from: psn, to: psn, some: true}
+		*s = span{some: true, from: psn, to: psn}
 	case psn.Before(s.from):
 		s.from = psn
 	case psn.After(s.to):
@@ -67,8 +74,8 @@ func (s *span) add(psn roce.PSN) {
 	}
 }
 
-// trim drops what lies more than Window below psn: no path that takes data is that far back, and
-// PSNs would soon compare the other way round.
+// trim drops what lies more than Window below psn: no path that gets data is that far back, and PSNs
+// would soon compare the other way round.
 func (s *span) trim(psn roce.PSN) {
 	if s.some && psn.Sub(s.from) > Window {
 		s.from = psn.Add(-Window)
@@ -76,24 +83,25 @@ func (s *span) trim(psn roce.PSN) {
 	}
 }
 
-// newRound is called when the source falls back to psn.
-func (g *Group) newRound(psn roce.PSN) {
-	lag := false
+// newRound is called when the source goes back. What was copied again before matters no more when no
+// path lacks any of it.
+func (g *Group) newRound() {
+	lacking := false
 	for i := range g.paths {
 		p := &g.paths[i]
 		p.follows = false
-		lag = lag || p.part.takesData() && (p.part == PartUnknown || p.acked.Before(g.recopied.to))
+		lacking = lacking || p.part == PartUnknown || p.part == PartActive && p.acked.Before(g.doubts.recopied.to)
 	}
-	if !lag {
-		g.recopied.some = false
+	if !lacking {
+		g.doubts.recopied.some = false
 	}
 }
 
 // hearAsk notes a NAK of p for acked+1.
 func (g *Group) hearAsk(p *path) {
 	switch {
-	case p.ask == askDoubt:
-	case p.follows || !g.recopied.has(p.acked.Next()):
+	case p.ask == askDoubt: // and one more NAK proves nothing
+	case p.follows || !g.doubts.recopied.has(p.acked.Next()):
 		p.ask = askProven
 	default:
 		p.ask = askDoubt
@@ -108,32 +116,40 @@ func (p *path) served() {
 	}
 }
 
-// countsDoubts says whether a packet that is copied at now counts for those in doubt.
+// countsDoubts says whether a packet that is copied now counts for the paths in doubt.
 func (g *Group) countsDoubts(now Tick, ackReq bool) bool {
-	if g.policy.Ack == AckAll || !ackReq || now-g.agedAt < doubtPeriod {
+	if g.policy.Ack == AckAll || !ackReq || now-g.doubts.countedAt < doubtPeriod {
 		return false
 	}
-	g.agedAt = now
+	g.doubts.countedAt = now
 	return true
 }
 
 // hopeless counts one more packet that p has to answer, and says whether p has left too many
-// unanswered. The source has let go of what p lacks, so nothing is lost by calling it behind.
+// unanswered. Only a path counts that waits for what the source has let go of: any other one the
+// source still serves.
 func (g *Group) hopeless(p *path) bool {
-	if p.part != PartActive || p.ask != askDoubt || !g.told || p.acked.Next().After(g.merged) {
+	if p.part != PartActive || p.ask != askDoubt || !g.letGo(p.acked.Next()) {
 		return false
 	}
 	p.unheard++
 	return p.unheard > doubtLimit
 }
 
-// tooFarFrom says whether p is so far back that PSNs would soon compare the other way round.
+// tooFarFrom says whether p is so far back that PSNs would soon compare the other way round: p would
+// count as the best path of a quorum.
 func (p *path) tooFarFrom(psn roce.PSN) bool {
 	return (p.part == PartActive || p.part == PartDead) && psn.Sub(p.acked) > Window
 }
 
-// fallBehind ends a path that lacks what the source was told is acknowledged (rule 9): the source
-// has let go of it.
+// letGo says whether the source has let go of psn: a quorum acknowledged it, and the source does not
+// resend from below. After a restart nobody knows what the source has let go of until it is sent an
+// ACK; a guess would call every receiver behind that lacks what was lost on the uplink.
+func (g *Group) letGo(psn roce.PSN) bool {
+	return g.policy.Ack != AckAll && g.merged.known && !psn.After(g.merged.psn)
+}
+
+// fallBehind takes path i out of the group and reports that it is behind.
 func (g *Group) fallBehind(i int, acts []Action) []Action {
 	g.leave(i, PartBehind)
 	return append(acts, Action{Kind: Notice, Note: NoteBehind, Path: i, PSN: g.paths[i].acked.Next()})

@@ -7,7 +7,7 @@ const cnpWindow = Tick(time.Millisecond)
 
 // congestion is what the filter of CNPs remembers beside the paths' counts (rule 10).
 type congestion struct {
-	windowAt  Tick // when the counts were last halved
+	halvedAt  Tick // when the counts were last halved
 	paidUntil Tick // so far have CNPs been passed, at the pace the policy allows
 }
 
@@ -57,11 +57,11 @@ func (c *congestion) pay(now, interval Tick) bool {
 
 func (g *Group) ageCNPs(now Tick) {
 	c := &g.congestion
-	windows := (now - c.windowAt) / cnpWindow
+	windows := (now - c.halvedAt) / cnpWindow
 	if windows <= 0 {
 		return
 	}
-	c.windowAt += windows * cnpWindow
+	c.halvedAt += windows * cnpWindow
 	for i := range g.paths {
 		g.paths[i].cnps >>= min(windows, 16)
 	}

@@ -1,20 +1,38 @@
-// Package feedback merges what the receivers of one group answer into the one
-// stream of ACKs and NAKs that the source's NIC understands.
+// Package feedback merges what the receivers of one group answer into the one stream of ACKs and
+// NAKs that the source's NIC understands.
 //
-// [Group.Step] is the whole of it: an event in, actions out. It neither sends
-// nor sleeps, reads no clock, starts no goroutine, logs nothing and allocates
-// nothing; the caller performs the actions. All PSNs and MSNs are in the
-// source's space.
+// [Group.Step] takes an event and returns the actions that its caller must perform. It does no I/O,
+// reads no clock, starts no goroutine, logs nothing and allocates nothing. All PSNs and MSNs are in
+// the source's space; the caller translates them for each receiver.
 //
-// What must never happen is that the source hears of a PSN that a counted
-// receiver lacks: its program would take lost data for delivered. What must
-// always happen is that every loss is repaired or ends in the error the policy
-// promises. testdata/ tells both as stories; docs/merging.md explains them.
+// Two things must hold, and the first matters more:
 //
-//	source  ──data──▶  pos ≤ sent          paths: acked, msn, pending
-//	        ◀─ACK/NAK─  merged ≤ min(floor, pos)     floor = what the ack policy counts
+//   - Safety. No reply acknowledges a packet that a counted receiver lacks: the source's program
+//     would take lost data for delivered.
+//   - Progress. Every loss is repaired, or the source's QP ends with the error that the policy
+//     promises.
 //
-// Read first: group.go for the state, data.go for what a packet of the source
-// does, response.go for what a receiver's answer does, tell.go for what the
-// source hears.
+// These words have one meaning each:
+//
+//	source  the requester that sends each packet once
+//	path    one receiver, and what is known about it
+//	copy    a packet of the source as it is sent to one path
+//	reply   an ACK or NAK that is sent to the source
+//	acked   acknowledged by one receiver
+//	merged  acknowledged to the source by a reply
+//	floor   the highest PSN that the ack policy takes for acknowledged
+//	round   the packets that the source sends in rising order before it goes back
+//	place   the PSN up to which the source has come in its present round
+//	report  an action that tells the operator something about a receiver
+//
+// The state keeps these in order:
+//
+//	merged.psn ≤ floor.psn      nothing is acknowledged that a counted receiver lacks
+//	merged.psn ≤ place ≤ sent   nothing is acknowledged that the source has not sent in this round
+//
+// The rules that comments cite by number are in ARCHITECTURE.md. docs/merging.md explains them,
+// draws the states of the source and of a path, and names the stories in testdata that show them.
+//
+// Read group.go for the state, data.go for what a packet of the source does, response.go for what a
+// receiver's answer does, and reply.go for what the source is sent.
 package feedback

@@ -2,24 +2,22 @@ package feedback
 
 import "github.com/rocast/rocast/roce"
 
-// EventKind says where an event comes from.
+// EventKind is what happened.
 type EventKind uint8
 
 const (
-	// Data: a request packet of the source that the group carries.
-	// Uses PSN, AckReq, First, Last.
+	// Data is a request packet of the source that the group carries. It uses PSN, AckReq, First and
+	// Last.
 	Data EventKind = iota
-	// Refuse: a request of the source that no group can carry, READ for
-	// instance; Syndrome is the fatal NAK it is to be answered with.
-	// Uses PSN, Syndrome.
+	// Refuse is a request of the source that no group can carry, for instance a READ. Syndrome is
+	// the fatal NAK that answers it. It uses PSN and Syndrome.
 	Refuse
-	// Response: what a receiver answers. Uses Path, PSN, Syndrome, MSN,
-	// MigReq.
+	// Response is the answer of a receiver. It uses Path, PSN, Syndrome, MSN and MigReq.
 	Response
-	// CNP: a receiver's congestion notification. Uses Path.
+	// CNP is the congestion notification of a receiver. It uses Path.
 	CNP
-	// Timer: time has passed. Comes every few milliseconds to groups whose
-	// policy needs it (Policy.NeedsTimer).
+	// Timer says that time has passed. It comes every TimerPeriod to groups whose policy needs it
+	// (Policy.NeedsTimer).
 	Timer
 )
 
@@ -36,49 +34,51 @@ type Event struct {
 	MSN      roce.MSN
 }
 
-// ActionKind says what the caller has to do.
+// ActionKind is what the caller must do.
 type ActionKind uint8
 
 const (
-	// Copy: send the event's packet to Path.
+	// Copy sends the event's packet to Path.
 	Copy ActionKind = iota
-	// Reply: send the source an acknowledge packet. Uses PSN, MSN,
-	// Syndrome, MigReq.
+	// Reply sends the source an acknowledge packet with PSN, MSN, Syndrome and MigReq.
 	Reply
-	// PassCNP: send the source a congestion notification.
+	// PassCNP sends the source a congestion notification.
 	PassCNP
-	// Join: Path takes part from the event's packet on; its PSN is what the
-	// path's first one maps to, and MSN what its MSN 0 does.
+	// Join maps Path's spaces onto the source's: PSN is what the first PSN that the path's QP
+	// expects maps to, and MSN what its MSN 0 maps to.
 	Join
-	// Notice: tell the operator what Note says about Path. Syndrome is the
-	// fatal NAK, if one was the reason.
+	// Notice reports Note about Path to the operator. Syndrome is the fatal NAK, if one was the
+	// reason.
 	Notice
 )
 
-// Note is news about a receiver. Each is told once.
+// Note is a report about a receiver. Each is made once.
 type Note uint8
 
 const (
-	// NoteFatal: its QP ended with a fatal NAK.
+	// NoteFatal: the receiver's QP ended with a fatal NAK.
 	NoteFatal Note = iota
-	// NoteSilent: it makes no progress while others do.
+	// NoteSilent: the receiver makes no progress while others do.
 	NoteSilent
-	// NoteEvicted: it is no longer waited for and gets no more data.
+	// NoteEvicted: the receiver left the group; it gets no more data and is not waited for.
 	NoteEvicted
-	// NoteBehind: it lacks what the source no longer has (quorum); resynchronise
-	// it and let it join again.
+	// NoteBehind: the receiver lacks what the source no longer has. It gets no more data.
+	// Resynchronise it by other means and let it join again.
 	NoteBehind
-	// NoteJoined: it takes part from now on.
+	// NoteJoined: the receiver takes part from now on.
 	NoteJoined
-	// NoteSource: the member is the source from here on (rule 12).
+	// NoteSource: the member is the source from now on (rule 12).
 	NoteSource
 )
 
-var noteNames = [...]string{"fatal", "silent", "evicted", "behind", "joined", "source"}
+var noteNames = [...]string{
+	NoteFatal: "fatal", NoteSilent: "silent", NoteEvicted: "evicted",
+	NoteBehind: "behind", NoteJoined: "joined", NoteSource: "source",
+}
 
 func (n Note) String() string { return noteNames[n] }
 
-// Action is one thing to do, in the order given.
+// Action is one thing to do. Actions are performed in the order in which Step appends them.
 type Action struct {
 	Kind     ActionKind
 	Note     Note
@@ -89,43 +89,41 @@ type Action struct {
 	MSN      roce.MSN
 }
 
-// Outcome says what an event did; the data path counts it under its name.
+// Outcome is what an event did. The data path counts it under its name.
 type Outcome uint8
 
 const (
-	// OutsideWindow: a PSN too far from what the group sent; nothing moved.
+	// OutsideWindow: the PSN is too far from what the group sent. Nothing moved.
 	OutsideWindow Outcome = iota
-	// BeyondSent: feedback for a packet that was never forwarded (rule 1);
-	// nothing moved.
+	// BeyondSent: feedback for a packet that was never forwarded (rule 1). Nothing moved.
 	BeyondSent
-	// NotTakingPart: feedback of a path that was evicted, is behind, or has
-	// not joined; nothing moved.
+	// NotTakingPart: feedback of a path that was evicted, is dead, is behind or has not joined.
+	// Nothing moved.
 	NotTakingPart
-	// Stale: feedback older than what the path already acknowledged.
+	// Stale: feedback older than what the path has acknowledged.
 	Stale
-	// Duplicate: an ACK that says what is known.
+	// Duplicate: an ACK of what the path has acknowledged.
 	Duplicate
-	// Swallowed: a NAK that the go-back under way serves (rule 4), or the
-	// sequence NAK behind an RNR NAK (rule 5).
+	// Swallowed: a NAK whose packet the source sends again anyway (rule 4), the sequence NAK behind
+	// an RNR NAK (rule 5), or a NAK that may be older than the packet's last copy (rule 9).
 	Swallowed
-	// Held: a NAK that waits for the minimum (rules 4, 5, 7).
+	// Held: a NAK that waits for the floor (rules 4, 5, 7).
 	Held
-	// Absorbed: the path moved, the minimum did not (rule 2).
+	// Absorbed: the path moved, the floor did not (rule 2).
 	Absorbed
-	// Merged: the source was told.
+	// Merged: the source was sent a reply.
 	Merged
-	// Forwarded: a packet sent for the first time.
+	// Forwarded: a packet that was sent for the first time.
 	Forwarded
-	// Resent: a packet sent again to the paths that lack it (rule 3).
+	// Resent: a packet that was sent again to the paths that lack it (rule 3).
 	Resent
-	// Filtered: a resent packet that everyone has (rule 3).
+	// Filtered: a resent packet that every path has (rule 3).
 	Filtered
-	// Refused: a request no group can carry, or one behind it (rule 11).
+	// Refused: a request that no group can carry, or a packet behind one (rule 11).
 	Refused
-	// Evicted: the receiver left the group for its fatal NAK (rule 7).
+	// Evicted: the receiver left the group because of its fatal NAK (rule 7).
 	Evicted
-	// Behind: a NAK for what the source was already told is acknowledged
-	// (rule 9).
+	// Behind: a NAK that proves that the receiver lacks what the source has let go of (rule 9).
 	Behind
 	// CNPPassed and CNPFiltered: see CNPPolicy (rule 10).
 	CNPPassed
@@ -135,9 +133,10 @@ const (
 )
 
 var outcomeNames = [NumOutcomes]string{
-	"outside-window", "beyond-sent", "not-taking-part", "stale", "duplicate", "swallowed", "held",
-	"absorbed", "merged", "forwarded", "resent", "filtered", "refused", "evicted", "behind",
-	"cnp-passed", "cnp-filtered",
+	OutsideWindow: "outside-window", BeyondSent: "beyond-sent", NotTakingPart: "not-taking-part",
+	Stale: "stale", Duplicate: "duplicate", Swallowed: "swallowed", Held: "held", Absorbed: "absorbed",
+	Merged: "merged", Forwarded: "forwarded", Resent: "resent", Filtered: "filtered", Refused: "refused",
+	Evicted: "evicted", Behind: "behind", CNPPassed: "cnp-passed", CNPFiltered: "cnp-filtered",
 }
 
 func (o Outcome) String() string { return outcomeNames[o] }

@@ -6,24 +6,23 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// floor is the highest PSN that the ack policy takes for acknowledged: what
-// every counted path has, or what the f-th best has. It falls when who had more
-// leaves a quorum, but not below what the source was told.
+// floor is the highest PSN that the ack policy takes for acknowledged: what every counted path has,
+// or what the f-th best path has. It falls when a path leaves that a quorum needs, but never below
+// what the source was sent an ACK for.
+//
+// Recounting walks over all paths. Between two recounts the paths above the floor are counted, and
+// the floor cannot move before enough of them are.
 type floor struct {
-	psn    roce.PSN
-	known  bool     // psn means something: enough paths have spoken once
-	msn    roce.MSN // of a path that stands there (rule 6)
-	migReq bool     // the same path's
+	known  bool     // enough paths have answered once, so that psn means something (rule 13)
+	migReq bool     // of the path that stands at psn
+	psn    roce.PSN //
+	msn    roce.MSN // of the same path: a PSN and an MSN of different paths do not belong together (rule 6)
 	above  int      // counted paths above psn
-	need   int      // so many must be above it for it to move; 0: nothing can move it
-	ranked []int32  // scratch for quorum
+	need   int      // so many must be above for the floor to move; 0: nothing can move it
 }
 
-// ready says whether enough paths have spoken to merge anything (rule 13).
-func (g *Group) ready() bool { return g.floor.known }
-
-// recount finds the floor anew: when the paths that hold it down have left it,
-// or when the paths that count have changed.
+// recount finds the floor anew, when enough paths are above it or when the paths that count have
+// changed.
 func (g *Group) recount() {
 	lowest, counted, unknown := -1, 0, 0
 	for i := range g.paths {
@@ -45,11 +44,11 @@ func (g *Group) recount() {
 	case need == 0:
 		f.need = counted
 		if unknown > 0 {
-			f.need = 0
+			f.need = 0 // a path that has not answered since the restart may have nothing
 		}
 	case counted < need:
 		f.need = 0
-		f.known = f.known && g.told
+		f.known = f.known && g.merged.known
 		g.fall()
 	default:
 		f.need = need
@@ -66,29 +65,10 @@ func (g *Group) recount() {
 	}
 }
 
-// isFresh says whether a quorum must not count a path that joins with psn: the
-// source has not been told of all that came before.
-func (g *Group) isFresh(psn roce.PSN) bool {
-	return g.policy.Ack != AckAll && (!g.told || g.toldUpTo.Before(psn.Prev()))
-}
-
-// ripen makes those count that are fresh no more.
-func (g *Group) ripen() {
-	ripe := false
-	for i := range g.paths {
-		if p := &g.paths[i]; p.fresh && !g.isFresh(p.from) {
-			p.fresh, ripe = false, true
-		}
-	}
-	if ripe {
-		g.recount()
-	}
-}
-
-// rank returns the counted path with the f-th highest acked, seen from base: no
+// rank returns the counted path with the f-th highest acked. Distances are taken from base: no
 // counted path is below it, nor further above than Window allows.
 func (g *Group) rank(f int, base roce.PSN) int {
-	r := g.floor.ranked[:0]
+	r := g.ranked[:0]
 	for i := range g.paths {
 		if p := &g.paths[i]; p.counted() && p.part != PartUnknown {
 			r = append(r, p.acked.Sub(base))
@@ -101,24 +81,24 @@ func (g *Group) rank(f int, base roce.PSN) int {
 			return i
 		}
 	}
-	panic("feedback: a ranked path has gone")
+	panic("feedback: no path stands where a quorum was ranked")
 }
 
-// stand puts the floor where path i is, unless the source was told more.
+// stand puts the floor where path i stands, unless the source was sent an ACK for more.
 func (g *Group) stand(i int) {
 	p, f := &g.paths[i], &g.floor
 	switch {
-	case !f.known || !p.acked.Before(f.psn) || !g.told || !p.acked.Before(g.toldUpTo):
+	case !f.known || !p.acked.Before(f.psn) || !g.merged.known || !p.acked.Before(g.merged.highest):
 		f.known, f.psn, f.msn, f.migReq = true, p.acked, p.msn, p.migReq
 	default:
 		g.fall()
 	}
 }
 
-// fall takes the floor back to what the source was told: who had more has left.
+// fall takes the floor back to what the source was sent an ACK for: a path that had more has left.
 func (g *Group) fall() {
-	if f := &g.floor; f.psn.After(g.toldUpTo) {
-		f.psn, f.msn = g.toldUpTo, g.toldMSN
+	if f := &g.floor; f.psn.After(g.merged.highest) {
+		f.psn, f.msn = g.merged.highest, g.merged.msn
 	}
 }
 
@@ -135,5 +115,25 @@ func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
 		return
 	}
 	g.recount()
-	g.speech.restart(now)
+	g.speech.quietSince = now
+}
+
+// isFresh says whether a quorum must not count a path whose first packet is psn: it acknowledges
+// what came before psn by standing there, and has nothing of that. It counts once the source was
+// sent an ACK for all of that.
+func (g *Group) isFresh(psn roce.PSN) bool {
+	return g.policy.Ack != AckAll && (!g.merged.known || g.merged.highest.Before(psn.Prev()))
+}
+
+// ripen makes those paths count that are no longer fresh.
+func (g *Group) ripen() {
+	ripe := false
+	for i := range g.paths {
+		if p := &g.paths[i]; p.fresh && !g.isFresh(p.from) {
+			p.fresh, ripe = false, true
+		}
+	}
+	if ripe {
+		g.recount()
+	}
 }

@@ -169,8 +169,8 @@ func (w *world) truth(a Action) {
 			w.t.Fatalf("%v %d told, receiver %d has only up to %d", a.Syndrome, w.n(a.PSN), i, w.receivers[i].expected-1)
 		}
 	}
-	if w.n(a.PSN) > w.n(w.g.pos) {
-		w.t.Fatalf("%v %d told while the source is at %d", a.Syndrome, w.n(a.PSN), w.n(w.g.pos))
+	if w.n(a.PSN) > w.n(w.g.source.pos) {
+		w.t.Fatalf("%v %d told while the source is at %d", a.Syndrome, w.n(a.PSN), w.n(w.g.source.pos))
 	}
 }
 

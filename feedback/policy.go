@@ -17,58 +17,59 @@ type Policy struct {
 	Credits CreditPolicy
 	Switch  SwitchPolicy
 
-	// SilentAfter is how long a receiver may make no progress, while others
-	// do and the source resends, before it is called silent (rule 8). 0: for
-	// ever. With Evict it leaves the group then.
+	// SilentAfter is how long a receiver may make no progress, while another one does and the
+	// source resends, before it is reported as silent (rule 8). 0: for ever. With Evict it leaves
+	// the group then.
 	SilentAfter time.Duration
 	Evict       bool
 
-	// CNPInterval is the least time between congestion notifications that
-	// CNPFilter passes, on average. 0: what the receiver's NIC keeps.
+	// CNPInterval is the least time between the congestion notifications that CNPFilter passes, on
+	// average. 0: what the receiver's NIC keeps.
 	CNPInterval time.Duration
 }
 
-// AckPolicy says how many receivers must have a packet before the source is
-// told: 0 all of them, else that many (P4CE).
+// AckPolicy is how many receivers must have a packet before it is acknowledged to the source: 0 all
+// of them, else that many (P4CE).
 type AckPolicy uint16
 
 // AckAll is every receiver.
 const AckAll AckPolicy = 0
 
-// NakPolicy says what becomes of a sequence NAK above the minimum.
+// least is how many receivers a group cannot do without.
+func (p AckPolicy) least() int { return max(1, int(p)) }
+
+// NakPolicy is what becomes of a sequence NAK above the floor.
 type NakPolicy uint8
 
 const (
-	// NakHold keeps it until the minimum is right below it (Cepheus, Gleam).
+	// NakHold keeps it until the floor is right below it (Cepheus, Gleam).
 	NakHold NakPolicy = iota
-	// NakLower tells the source at once to resend from the minimum plus one
-	// (MC-RDMA).
+	// NakLower makes the source resend from the floor plus one at once (MC-RDMA).
 	NakLower
 )
 
-// FatalPolicy says what becomes of a NAK that ends a QP.
+// FatalPolicy is what becomes of a NAK that ends a receiver's QP.
 type FatalPolicy uint8
 
 const (
-	// FatalFail tells the source, once everyone has what lies below.
+	// FatalFail ends the source's QP with it, once everyone has what lies below.
 	FatalFail FatalPolicy = iota
-	// FatalEvict drops the receiver and the group goes on, unless too few
-	// would be left.
+	// FatalEvict drops the receiver and the group goes on, unless too few would be left.
 	FatalEvict
 )
 
-// SpeakPolicy says what is done for a receiver that stays silent because its
-// resent packet was lost too (rule 4).
+// SpeakPolicy is what is done for a receiver that is silent because its resent packet was lost as
+// well (rule 4).
 type SpeakPolicy uint8
 
 const (
 	// SpeakOff leaves it to the source's timeout.
 	SpeakOff SpeakPolicy = iota
-	// SpeakRNR says, once per hole, an RNR NAK of the shortest time.
+	// SpeakRNR sends the source an RNR NAK of the shortest time, once for each packet.
 	SpeakRNR
 )
 
-// CNPPolicy says which congestion notifications reach the source.
+// CNPPolicy is which congestion notifications reach the source.
 type CNPPolicy uint8
 
 const (
@@ -78,34 +79,35 @@ const (
 	CNPAll
 )
 
-// SwitchPolicy says when another member may become the source (rule 12).
+// SwitchPolicy is when another member may become the source (rule 12).
 type SwitchPolicy uint8
 
 const (
 	// SwitchGuard waits until everything of the old source is acknowledged.
 	SwitchGuard SwitchPolicy = iota
-	// SwitchForce does not wait; a receiver that lacks something of the old
-	// source is behind from then on.
+	// SwitchForce does not wait. A receiver that lacks something of the old source is behind from
+	// then on.
 	SwitchForce
 )
 
-// CreditPolicy says what end-to-end credits the source hears.
+// CreditPolicy is which end-to-end credits the source is granted.
 type CreditPolicy uint8
 
 const (
-	// CreditsUnlimited is syndrome 0x1F: a receiver without a WQE says RNR.
+	// CreditsUnlimited is syndrome 0x1F: a receiver without a posted receive answers with an RNR
+	// NAK.
 	CreditsUnlimited CreditPolicy = iota
-	// CreditsMerge is the lowest limit, MSN plus credits, of all receivers.
+	// CreditsMerge is the lowest limit, which is MSN plus credits, of all receivers.
 	CreditsMerge
 )
 
 var (
-	nakNames    = []string{"hold", "lower"}
-	fatalNames  = []string{"fail", "evict"}
-	speakNames  = []string{"off", "rnr"}
-	cnpNames    = []string{"filter", "all"}
-	switchNames = []string{"guard", "force"}
-	creditNames = []string{"unlimited", "merge"}
+	nakNames    = [...]string{NakHold: "hold", NakLower: "lower"}
+	fatalNames  = [...]string{FatalFail: "fail", FatalEvict: "evict"}
+	speakNames  = [...]string{SpeakOff: "off", SpeakRNR: "rnr"}
+	cnpNames    = [...]string{CNPFilter: "filter", CNPAll: "all"}
+	switchNames = [...]string{SwitchGuard: "guard", SwitchForce: "force"}
+	creditNames = [...]string{CreditsUnlimited: "unlimited", CreditsMerge: "merge"}
 )
 
 func (p AckPolicy) String() string {
@@ -136,32 +138,34 @@ func ParseAck(s string) (AckPolicy, error) {
 }
 
 // ParseNak is the inverse of NakPolicy.String.
-func ParseNak(s string) (NakPolicy, error) { return parse[NakPolicy]("nak", s, nakNames) }
+func ParseNak(s string) (NakPolicy, error) { return parse[NakPolicy]("nak", s, nakNames[:]) }
 
 // ParseFatal is the inverse of FatalPolicy.String.
-func ParseFatal(s string) (FatalPolicy, error) { return parse[FatalPolicy]("on-fatal", s, fatalNames) }
+func ParseFatal(s string) (FatalPolicy, error) {
+	return parse[FatalPolicy]("on-fatal", s, fatalNames[:])
+}
 
 // ParseSpeak is the inverse of SpeakPolicy.String.
-func ParseSpeak(s string) (SpeakPolicy, error) { return parse[SpeakPolicy]("speak", s, speakNames) }
+func ParseSpeak(s string) (SpeakPolicy, error) { return parse[SpeakPolicy]("speak", s, speakNames[:]) }
 
 // ParseCNP is the inverse of CNPPolicy.String.
-func ParseCNP(s string) (CNPPolicy, error) { return parse[CNPPolicy]("cnp", s, cnpNames) }
+func ParseCNP(s string) (CNPPolicy, error) { return parse[CNPPolicy]("cnp", s, cnpNames[:]) }
 
 // ParseSwitch is the inverse of SwitchPolicy.String.
 func ParseSwitch(s string) (SwitchPolicy, error) {
-	return parse[SwitchPolicy]("source-switch", s, switchNames)
+	return parse[SwitchPolicy]("source-switch", s, switchNames[:])
 }
 
 // ParseCredits is the inverse of CreditPolicy.String.
 func ParseCredits(s string) (CreditPolicy, error) {
-	return parse[CreditPolicy]("credits", s, creditNames)
+	return parse[CreditPolicy]("credits", s, creditNames[:])
 }
 
-func parse[P ~uint8](what, s string, names []string) (P, error) {
+func parse[P ~uint8](key, s string, names []string) (P, error) {
 	for i, name := range names {
 		if s == name {
 			return P(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%s policy %q is not one of %q", what, s, names)
+	return 0, fmt.Errorf("%s policy %q is not one of %q", key, s, names)
 }

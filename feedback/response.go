@@ -2,7 +2,7 @@ package feedback
 
 import "github.com/rocast/rocast/roce"
 
-// response takes what a receiver answers.
+// response takes the answer of a receiver.
 func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	p := &g.paths[ev.Path]
 	acked := ev.PSN
@@ -17,7 +17,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 		}
 	case p.part != PartActive:
 		return acts, NotTakingPart
-	case ev.PSN.After(g.sent):
+	case ev.PSN.After(g.source.sent):
 		return acts, BeyondSent
 	}
 	d := acked.Sub(p.acked)
@@ -40,15 +40,15 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 		outcome, acts = g.negative(ev, p, acts)
 	}
 	before := len(acts)
-	if acts = g.tell(acts); told(acts[before:]) {
+	if acts = g.replies(acts); hasReply(acts[before:]) {
 		outcome = Merged
 	}
 	return acts, outcome
 }
 
-// takeCredits notes what the receiver grants beyond the MSN of ev (rule 6). A NAK
-// tells no credits: every message that the receiver has executed since its last
-// ACK has used one. Rounding down to a code is safe, the next ACK corrects it.
+// takeCredits notes what the receiver grants beyond the MSN of ev (rule 6). A NAK carries no credits:
+// every message that the receiver has executed since its last ACK has used one. Rounding down to a
+// code is safe, and the next ACK corrects it.
 func (p *path) takeCredits(ev *Event) {
 	if ev.Syndrome.IsACK() {
 		p.credit = ev.Syndrome.CreditCode()
@@ -60,32 +60,24 @@ func (p *path) takeCredits(ev *Event) {
 	}
 }
 
-func told(acts []Action) bool {
-	for i := range acts {
-		if acts[i].Kind == Reply {
-			return true
-		}
-	}
-	return false
-}
-
-// learn takes the first word of a path whose state is unknown (rule 13). What
-// it acknowledges was forwarded before the state was lost.
+// learn takes the first answer of a path whose state is unknown (rule 13). What it acknowledges was
+// forwarded before the state was lost, so sent may rise. An answer that comes before the source was
+// heard, or that lies outside the window, cannot be placed.
 func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
-	if !g.started {
+	if !g.source.known {
 		return false
 	}
-	if d := psn.Sub(g.sent); d > Window || d < -Window {
+	if d := psn.Sub(g.source.sent); d > Window || d < -Window {
 		return false
 	}
-	if psn.After(g.sent) {
-		g.sent = psn
+	if psn.After(g.source.sent) {
+		g.source.sent = psn
 	}
 	p.part, p.acked = PartActive, acked
 	return true
 }
 
-// negative notes a NAK or RNR NAK for p.acked+1.
+// negative takes a NAK or RNR NAK for p.acked+1. What lies below it was taken as an ACK before.
 func (g *Group) negative(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	s := ev.Syndrome
 	if s.IsFatal() {
@@ -93,15 +85,14 @@ func (g *Group) negative(ev *Event, p *path, acts []Action) (Outcome, []Action) 
 	}
 	g.hearAsk(p)
 	switch {
-	case g.policy.Ack != AckAll && g.told && !ev.PSN.After(g.merged):
-		if p.ask == askProven {
-			return Behind, g.fallBehind(ev.Path, acts)
-		}
-		return Swallowed, acts
-	case g.awaiting && !ev.PSN.Before(g.goBack):
-		return Swallowed, acts // the go-back brings this packet again
+	case g.letGo(ev.PSN) && p.ask == askProven:
+		return Behind, g.fallBehind(ev.Path, acts)
+	case g.letGo(ev.PSN):
+		return Swallowed, acts // a copy may be on its way, and the source sends no other (rule 9)
+	case g.back.awaited && !ev.PSN.Before(g.back.psn):
+		return Swallowed, acts // the source is on its way back and sends this packet again (rule 4)
 	case p.pending.IsRNR() && (s == roce.NAKSequence || !s.RNRTimer().LongerThan(p.pending.RNRTimer())):
-		return Swallowed, acts // rule 5
+		return Swallowed, acts // the longest RNR NAK counts (rule 5)
 	case s == p.pending:
 		return Swallowed, acts
 	}
@@ -109,7 +100,8 @@ func (g *Group) negative(ev *Event, p *path, acts []Action) (Outcome, []Action) 
 	return Held, acts
 }
 
-// fatal takes the NAK that ended a receiver's QP (rule 7).
+// fatal takes the NAK that ended a receiver's QP (rule 7). Such a path stays counted: the source is
+// sent the NAK when everything below it is acknowledged, and nothing from there on is acknowledged.
 func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	acts = append(acts, Action{Kind: Notice, Note: NoteFatal, Path: ev.Path, PSN: ev.PSN, Syndrome: ev.Syndrome})
 	if g.policy.OnFatal == FatalEvict && g.spare() {
@@ -119,24 +111,4 @@ func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	p.part = PartDead
 	g.endAt(g.endPSN(ev.PSN), ev.Syndrome)
 	return Held, acts
-}
-
-// endPSN is the PSN for which the source can be told a fatal NAK for psn. With a
-// quorum it may have been told more; it would take an older one for stale.
-func (g *Group) endPSN(psn roce.PSN) roce.PSN {
-	if g.told && !psn.After(g.toldUpTo) {
-		return g.toldUpTo.Next()
-	}
-	return psn
-}
-
-// evict takes a receiver out of the group.
-func (g *Group) evict(i int, acts []Action) []Action {
-	g.leave(i, PartGone)
-	return append(acts, Action{Kind: Notice, Note: NoteEvicted, Path: i, PSN: g.paths[i].acked.Next()})
-}
-
-// spare says whether the group can do without one of its receivers.
-func (g *Group) spare() bool {
-	return g.living() > max(1, int(g.policy.Ack))
 }

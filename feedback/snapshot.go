@@ -2,27 +2,27 @@ package feedback
 
 import "github.com/rocast/rocast/roce"
 
-// Snapshot is a group's merging state at one moment, for people to read. PSNs
-// are in the source's space.
+// Snapshot is a group's merging state at one moment, for people to read. PSNs are in the source's
+// space.
 type Snapshot struct {
-	Started bool     // the source has been heard, or the group began here
-	Sent    roce.PSN // highest data PSN forwarded
-	Pos     roce.PSN // the source's place
-	Merged  roce.PSN // what the source was last told
+	Started bool     // the source was heard, or the group began with it
+	Sent    roce.PSN // the highest PSN forwarded
+	Pos     roce.PSN // the last PSN seen
+	Merged  roce.PSN // the last PSN that the source was sent an ACK for
 	Paths   []PathSnapshot
 }
 
-// PathSnapshot is one receiver's part.
+// PathSnapshot is the state of one receiver.
 type PathSnapshot struct {
 	Part    Part
 	Acked   roce.PSN
 	MSN     roce.MSN
-	Pending roce.Syndrome // NAK the source has not heard; 0: none
+	Pending roce.Syndrome // a NAK that the source was not sent yet, or the one that ended the QP; 0: none
 }
 
 // Snapshot returns the group's state.
 func (g *Group) Snapshot() Snapshot {
-	s := Snapshot{Started: g.started, Sent: g.sent, Pos: g.pos, Merged: g.merged}
+	s := Snapshot{Started: g.source.known, Sent: g.source.sent, Pos: g.source.pos, Merged: g.merged.psn}
 	for i := range g.paths {
 		p := &g.paths[i]
 		s.Paths = append(s.Paths, PathSnapshot{Part: p.part, Acked: p.acked, MSN: p.msn, Pending: p.pending})

@@ -18,7 +18,7 @@ import (
 // every rule is also seen across the wrap. What is printed is the same.
 //
 //	group receivers=(b,c) first=100 [restored] [nak=lower] [ack=(quorum,2)]
-//	      [on-fatal=evict] [speak=rnr] [cnp=all] [cnp-interval=50us] [credits=merge] [silent-after=1s] [evict] [switch=force]
+//	      [on-fatal=evict] [speak=rnr] [cnp=all] [cnp-interval=50us] [credits=merge] [silent-after=1s] [evict] [switch=force] [source=b]
 //	run
 //	data 100-103!            packets of the source, a message; ! asks for an ACK
 //	data +100                a packet inside a message
@@ -27,7 +27,7 @@ import (
 //	c nak 102                also: rnr 102 timer=14, fatal 102 access|invalid|operational, cnp
 //	wait 10ms                time passes, with a Timer event at its end
 //	members b c -a +e        the membership changes
-//	source 500 [away=b] [old=c]  another member becomes the source
+//	source 500 [away=b] [old=c] [msn=7]  another member becomes the source, msn is what it has sent
 //
 // Printed: which paths got which packet, what the source hears, what else
 // became of an event, and each path's place.
@@ -65,7 +65,7 @@ type story struct {
 }
 
 func (s *story) open(t *testing.T, d *datadriven.TestData) {
-	cfg := Config{}
+	cfg, source := Config{}, ""
 	for _, arg := range d.CmdArgs {
 		var err error
 		switch arg.Key {
@@ -98,6 +98,8 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			cfg.Policy.Switch, err = ParseSwitch(arg.Vals[0])
 		case "evict":
 			cfg.Policy.Evict = true
+		case "source":
+			source = arg.Vals[0]
 		case "restored":
 			cfg.Restored = true
 		default:
@@ -109,6 +111,7 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 	}
 	cfg.Paths = len(s.names)
 	s.g = New(cfg)
+	s.g.Away(slices.Index(s.names, source))
 }
 
 func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
@@ -154,20 +157,23 @@ func (s *story) members(words []string) {
 }
 
 func (s *story) source(words []string) {
-	old, away := -1, -1
+	h := SourceSwitch{PSN: s.psn(words[0]), OldPath: -1, NewPath: -1}
 	for _, w := range words[1:] {
-		key, name, _ := strings.Cut(w, "=")
-		if key == "old" {
-			old = slices.Index(s.names, name)
-		} else {
-			away = slices.Index(s.names, name)
+		switch key, value, _ := strings.Cut(w, "="); key {
+		case "old":
+			h.OldPath = slices.Index(s.names, value)
+		case "away":
+			h.NewPath = slices.Index(s.names, value)
+		case "msn":
+			n, _ := strconv.Atoi(value)
+			h.Messages = roce.MSN(n)
 		}
 	}
 	if !s.g.MaySwitch() {
 		s.out.WriteString("blocked: ")
 		return
 	}
-	for _, a := range s.g.SwitchSource(Handover{PSN: s.psn(words[0]), OldPath: old, NewPath: away}, nil) {
+	for _, a := range s.g.SwitchSource(h, nil) {
 		fmt.Fprintf(&s.out, "event: %s %v at %s\n", s.names[a.Path], a.Note, s.show24(a.PSN))
 	}
 }
@@ -329,7 +335,7 @@ func (s *story) show() string {
 		}
 		s.out.WriteString("   ")
 	}
-	fmt.Fprintf(&s.out, "| sent %s pos %s merged %s\n", s.show24(g.sent), s.show24(g.pos), s.show24(g.merged))
+	fmt.Fprintf(&s.out, "| sent %s pos %s merged %s\n", s.show24(g.source.sent), s.show24(g.source.pos), s.show24(g.merged.psn))
 	text := s.out.String()
 	s.out.Reset()
 	return text

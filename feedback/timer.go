@@ -6,33 +6,33 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// TimerPeriod is how often groups that need it want a Timer event.
+// TimerPeriod is how often a group that needs it wants a Timer event.
 const TimerPeriod = Tick(2 * time.Millisecond)
 
-// NeedsTimer says whether anything of the policy depends on time passing.
+// NeedsTimer says whether the policy depends on the passing of time.
 func (p Policy) NeedsTimer() bool { return p.SilentAfter > 0 || p.Speak != SpeakOff }
 
-// timer looks for receivers that have gone quiet.
+// timer looks for receivers that are silent.
 func (g *Group) timer(now Tick, acts []Action) []Action {
 	if g.policy.SilentAfter > 0 {
 		acts = g.silence(now, acts)
 	}
-	acts = g.tell(acts)
-	if g.policy.Speak == SpeakRNR && g.ready() {
+	acts = g.replies(acts)
+	if g.policy.Speak == SpeakRNR && g.floor.known {
 		acts = g.speak(now, acts)
 	}
 	return acts
 }
 
-// silence finds paths that make no progress although the source resends and
-// others are further (rule 8).
+// silence finds the paths that make no progress although the source resends and another path is
+// further (rule 8).
 func (g *Group) silence(now Tick, acts []Action) []Action {
 	for i := range g.paths {
 		p := &g.paths[i]
-		if !p.part.takesData() || !g.started || p.part == PartActive && !p.acked.Before(g.sent) {
+		if !p.part.takesData() || !g.source.known || p.part == PartActive && !p.acked.Before(g.source.sent) {
 			continue
 		}
-		if now-p.since < Tick(g.policy.SilentAfter) || g.resentAt <= p.since || !g.someoneAheadOf(p) {
+		if now-p.since < Tick(g.policy.SilentAfter) || g.source.resentAt <= p.since || !g.someoneAheadOf(p) {
 			continue
 		}
 		if !p.silent {
@@ -43,10 +43,10 @@ func (g *Group) silence(now Tick, acts []Action) []Action {
 		case !g.policy.Evict:
 		case g.spare():
 			acts = g.evict(i, acts)
-		case g.told && (p.part == PartUnknown || p.acked.Before(g.toldUpTo)):
-			// It waits for what the source has let go of, or does not
-			// speak after a restart, which is the same; and whoever
-			// else the quorum had has left: nothing can come of it.
+		case g.merged.known && (p.part == PartUnknown || p.acked.Before(g.merged.highest)):
+			// The quorum needs this path, and the path waits for what the source has let go of. One
+			// that has not answered since a restart is taken for such a path. Nobody can help it,
+			// and the source would wait for ever.
 			acts = g.fallBehind(i, acts)
 		}
 	}
@@ -63,32 +63,32 @@ func (g *Group) someoneAheadOf(p *path) bool {
 	return false
 }
 
-// speakAfter is how long the floor must have stood still with data beyond it
-// before the switch speaks for who is silent: longer than a loaded receiver
-// takes, a fraction of any requester's timeout.
+// speakAfter is how long the floor must have stood still, with data beyond it, before the switch
+// speaks for a silent receiver: longer than a loaded receiver takes to answer, and a fraction of any
+// requester's timeout.
 const speakAfter = Tick(8 * time.Millisecond)
 
-// speech is what the switch says for a receiver whose resent packet was lost
-// again, and which therefore says nothing (rule 4).
+// speech is what the switch says for a receiver whose resent packet was lost again, and which is
+// silent for that reason: it has sent its NAK (rule 4).
 type speech struct {
-	quietSince Tick
-	said       bool     // something was ever said
-	hole       roce.PSN // for what
+	quietSince Tick     // the floor moved, the source came back or the packet at the floor was sent again
+	spoken     bool     // the switch has spoken before
+	hole       roce.PSN // for which packet
 }
 
-func (s *speech) restart(now Tick) { s.quietSince = now }
-
-// speak says, once per hole, an RNR NAK of 10 us. A sequence NAK would be
-// ignored by rxe until its next ACK, and repeated it is a livelock. Nor is a NAK
-// repeated to a source that has not come back yet: if it is only slow it would go
-// back twice, and the switch would take the first time for the second.
+// speak sends an RNR NAK of 10 us for floor+1, once for each such packet: again and again it would
+// keep the source from noticing that a receiver is dead. A sequence NAK would be ignored by rxe until
+// its next ACK. Nothing is sent to a source that has not come back yet: if it is only slow it goes
+// back twice, and the first time would be taken for the second.
 func (g *Group) speak(now Tick, acts []Action) []Action {
-	hole := g.floor.psn.Next()
-	s := &g.speech
-	if hole.After(g.pos) || g.awaiting || g.end.told || now-s.quietSince < speakAfter || s.said && s.hole == hole {
+	s, hole := &g.speech, g.floor.psn.Next()
+	switch {
+	case hole.After(g.source.pos), g.back.awaited, g.end.sent:
+		return acts
+	case now-s.quietSince < speakAfter, s.spoken && s.hole == hole:
 		return acts
 	}
-	s.said, s.hole = true, hole
+	s.spoken, s.hole = true, hole
 	const shortest = 1
 	return g.sendBack(hole, roce.SyndromeRNR(shortest), acts)
 }

@@ -20,15 +20,22 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "started", "told", "inside", "awayWas", "sent", "pos", "merged", "toldUpTo", "toldMSN", "counted", "messages", "resentAt", "floor",
-			"awaiting", "saidBack", "goBack", "recopied", "agedAt", "sequenceNAKs", "rnrNAKs", "refusing", "refusal", "refused", "end", "speech", "congestion",
+			"policy", "paths", "ranked", "away",
+			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "speech", "congestion",
 		}},
 		{path.Type.Elem(), []string{
 			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard",
 		}},
-		{field(group, "floor"), []string{"psn", "known", "msn", "migReq", "above", "need", "ranked"}},
-		{field(group, "end"), []string{"psn", "syndrome", "told"}},
-		{field(group, "speech"), []string{"quietSince", "said", "hole"}},
+		{field(group, "source"), []string{"known", "inside", "sent", "pos", "counted", "messages", "resentAt"}},
+		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
+		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
+		{field(group, "back"), []string{"psn", "awaited", "newest"}},
+		{field(group, "pending"), []string{"sequence", "rnr"}},
+		{field(group, "refusal"), []string{"psn", "syndrome"}},
+		{field(group, "end"), []string{"psn", "syndrome", "sent"}},
+		{field(group, "doubts"), []string{"recopied", "countedAt"}},
+		{field(field(group, "doubts"), "recopied"), []string{"some", "from", "to"}},
+		{field(group, "speech"), []string{"quietSince", "spoken", "hole"}},
 	} {
 		var got []string
 		for i := range c.of.NumField() {

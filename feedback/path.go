@@ -1,0 +1,114 @@
+package feedback
+
+import "github.com/rocast/rocast/roce"
+
+// path is what is known about one receiver. There is one for each receiver of each group, so its
+// fields are ordered for size (docs/scale.md).
+//
+// A pending NAK is always for acked+1: a NAK acknowledges everything below its PSN, and a later ACK
+// clears it.
+type path struct {
+	since   Tick // when it last made progress or began to lack something (rule 8)
+	acked   roce.PSN
+	msn     roce.MSN      // the MSN of its last answer (rule 6)
+	from    roce.PSN      // the first packet it got after it joined; means something while fresh
+	cnps    uint16        // its congestion notifications, ageing (rule 10)
+	pending roce.Syndrome // the NAK that the source was not sent yet, or the one that ended the QP; 0: none
+	credit  roce.CreditCode
+	part    Part
+	migReq  bool
+	silent  bool  // and that was reported
+	fresh   bool  // a quorum does not count it yet (isFresh)
+	ask     ask   // whether it asked for acked+1 (rule 9)
+	follows bool  // the switch served its NAK in this round of the source (rule 9)
+	unheard uint8 // packets that it should have answered while in doubt, and did not (rule 9)
+}
+
+// Part is how a path takes part in its group.
+type Part uint8
+
+const (
+	// PartActive gets data and is waited for.
+	PartActive Part = iota
+	// PartUnknown is a path after a restart that has not answered yet. It gets data.
+	PartUnknown
+	// PartJoining gets data from the next message on.
+	PartJoining
+	// PartDead has ended its QP with a fatal NAK. It gets no data, and it is waited for in vain,
+	// so that nothing it lacks is acknowledged (rule 7).
+	PartDead
+	// PartBehind lacks a packet that the source no longer has. It gets no data and is not waited
+	// for (rule 9).
+	PartBehind
+	// PartGone was evicted, or is the path of the source itself. It gets no data and is not waited
+	// for.
+	PartGone
+)
+
+var partNames = [...]string{
+	PartActive: "active", PartUnknown: "unknown", PartJoining: "joining",
+	PartDead: "dead", PartBehind: "behind", PartGone: "gone",
+}
+
+func (p Part) String() string { return partNames[p] }
+
+// takesData says whether the path gets copies.
+func (p Part) takesData() bool { return p == PartActive || p == PartUnknown }
+
+// counts says whether the ack policy looks at the path.
+func (p Part) counts() bool { return p != PartJoining && p != PartBehind && p != PartGone }
+
+// counted says whether the ack policy looks at the path now.
+func (p *path) counted() bool { return p.part.counts() && !p.fresh }
+
+// pendingNAKs counts the paths with a pending NAK of either kind, so that a packet that finds none
+// costs no walk over the paths.
+type pendingNAKs struct {
+	sequence int
+	rnr      int
+}
+
+func (n *pendingNAKs) add(s roce.Syndrome, paths int) {
+	switch {
+	case s == roce.NAKSequence:
+		n.sequence += paths
+	case s.IsRNR():
+		n.rnr += paths
+	}
+}
+
+// setPending replaces a path's pending NAK. 0 clears it.
+func (g *Group) setPending(p *path, s roce.Syndrome) {
+	g.pending.add(p.pending, -1)
+	g.pending.add(s, 1)
+	p.pending = s
+}
+
+// leave takes path i out of what is waited for. The floor may rise, because the path no longer holds
+// it down, or fall, because a quorum no longer has what only the path had.
+func (g *Group) leave(i int, part Part) {
+	p := &g.paths[i]
+	g.setPending(p, 0)
+	p.part = part
+	g.recount()
+	g.endIfTooFew()
+}
+
+// evict takes a receiver out of the group and reports that.
+func (g *Group) evict(i int, acts []Action) []Action {
+	g.leave(i, PartGone)
+	return append(acts, Action{Kind: Notice, Note: NoteEvicted, Path: i, PSN: g.paths[i].acked.Next()})
+}
+
+// living counts the receivers that can acknowledge what the source waits for.
+func (g *Group) living() (n int) {
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part.takesData() && !p.fresh {
+			n++
+		}
+	}
+	return n
+}
+
+// spare says whether the group can do without one of its receivers.
+func (g *Group) spare() bool { return g.living() > g.policy.Ack.least() }

@@ -1,0 +1,177 @@
+package feedback
+
+import "github.com/rocast/rocast/roce"
+
+// merged is what the source was sent an ACK for.
+type merged struct {
+	known   bool     // an ACK was sent, or nothing came before; false after a restart: psn is a guess then
+	psn     roce.PSN // the last one; lower while the source resends from below it (see arrive)
+	highest roce.PSN // the highest one, if known
+	msn     roce.MSN // which went with highest
+}
+
+// replies appends what is due to the source: an ACK when the floor has moved, then the NAK whose
+// turn it is. The ACK goes first, because a NAK alone does not reset a requester's retry count
+// (rule 4).
+func (g *Group) replies(acts []Action) []Action {
+	if !g.floor.known {
+		return acts
+	}
+	for upTo := g.reach(); upTo.After(g.merged.psn); upTo = g.reach() {
+		acts = g.ack(upTo, acts) // other paths may begin to count with it
+	}
+	return g.replyGoBack(g.replyEnd(acts))
+}
+
+// reach is the highest PSN that the source may be sent an ACK for now (rule 1).
+func (g *Group) reach() roce.PSN {
+	upTo := g.floor.psn
+	if limit := g.limit(); upTo.After(limit) {
+		upTo = limit
+	}
+	return upTo
+}
+
+// limit is the highest PSN that an ACK may have, whatever the receivers have: the source's place, and
+// nothing from the packet on with which its QP is to end.
+func (g *Group) limit() roce.PSN {
+	place := g.place()
+	if before := g.end.psn.Prev(); g.end.syndrome != 0 && before.Before(place) {
+		return before
+	}
+	return place
+}
+
+// replyEnd sends the fatal NAK when its turn has come: the floor is right below it and the source
+// has reached it. It is sent once in each round of the source that gets there, in case it was lost.
+func (g *Group) replyEnd(acts []Action) []Action {
+	e := &g.end
+	if e.syndrome == 0 || e.sent || !g.floor.known || e.psn.After(g.source.pos) || e.psn.Prev().After(g.floor.psn) {
+		return acts
+	}
+	e.sent = true
+	return append(acts, g.reply(e.psn, e.syndrome))
+}
+
+// replyGoBack sends the RNR NAK or sequence NAK whose turn has come. A NAK acknowledges everything
+// below it, so it can only be for floor+1: with hold a path must have asked for that packet, with
+// lower any NAK above makes the source resend from there.
+func (g *Group) replyGoBack(acts []Action) []Action {
+	psn := g.floor.psn.Next()
+	switch {
+	case g.end.sent:
+		return acts // the source's QP has ended
+	case g.pending.sequence == 0 && g.pending.rnr == 0:
+		return acts
+	case psn.After(g.source.pos):
+		return acts // the source is below it and sends it again anyway
+	}
+	s := g.dueNAK()
+	if s == 0 && g.policy.Nak == NakLower && g.pending.sequence > 0 {
+		s = roce.NAKSequence
+	}
+	if s == 0 {
+		return acts
+	}
+	if s == roce.NAKSequence && g.back.newest && psn == g.back.psn {
+		// A requester ignores the same NAK until an ACK comes between. Sent in vain, it would hold
+		// the source's place down.
+		g.clearNAKs()
+		return acts
+	}
+	return g.sendBack(psn, s, acts)
+}
+
+// sendBack makes the source resend from psn, which serves every pending NAK.
+func (g *Group) sendBack(psn roce.PSN, s roce.Syndrome, acts []Action) []Action {
+	g.clearNAKs()
+	g.back = goBack{psn: psn, awaited: true, newest: true}
+	return append(acts, g.reply(psn, s))
+}
+
+func (g *Group) clearNAKs() {
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part == PartActive {
+			g.setPending(p, 0)
+		}
+	}
+}
+
+// dueNAK is the strongest pending NAK of the paths at the floor: the longest RNR NAK, or else a
+// sequence NAK (rule 5).
+func (g *Group) dueNAK() roce.Syndrome {
+	var strongest roce.Syndrome
+	for i := range g.paths {
+		p := &g.paths[i]
+		if p.part != PartActive || p.pending == 0 || p.acked != g.floor.psn {
+			continue
+		}
+		if strongest == 0 || strongest == roce.NAKSequence ||
+			p.pending.IsRNR() && p.pending.RNRTimer().LongerThan(strongest.RNRTimer()) {
+			strongest = p.pending
+		}
+	}
+	return strongest
+}
+
+// ack acknowledges everything up to psn to the source. With a quorum the source lets go of that, so
+// a path that certainly lacks some of it is behind.
+func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
+	m := &g.merged
+	if !m.known || psn.After(m.highest) {
+		m.highest, m.msn = psn, g.floor.msn
+	}
+	m.psn, m.known, g.back.newest = psn, true, false
+	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
+	if g.policy.Ack == AckAll {
+		return acts
+	}
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part == PartActive && p.ask == askProven && p.acked.Before(psn) {
+			acts = g.fallBehind(i, acts)
+		}
+	}
+	g.ripen()
+	return acts
+}
+
+// reply is an acknowledge packet to the source. MSN and MigReq come from the path at the floor
+// (rule 6).
+func (g *Group) reply(psn roce.PSN, s roce.Syndrome) Action {
+	if s.IsACK() && g.policy.Credits == CreditsMerge {
+		s = g.credits()
+	}
+	return Action{Kind: Reply, PSN: psn, MSN: g.floor.msn, Syndrome: s, MigReq: g.floor.migReq}
+}
+
+func hasReply(acts []Action) bool {
+	for i := range acts {
+		if acts[i].Kind == Reply {
+			return true
+		}
+	}
+	return false
+}
+
+// credits is the lowest limit of all receivers, which is MSN plus credits, as seen from the MSN that
+// the reply carries (rule 6). Codes themselves do not compare. A receiver that has not answered yet
+// limits nothing: zero credits for it would stop the source, and an RNR NAK tells when it has no
+// receive.
+func (g *Group) credits() roce.Syndrome {
+	lowest, limited := int32(0), false
+	for i := range g.paths {
+		p := &g.paths[i]
+		credits, has := p.credit.Credits()
+		if p.part != PartActive || !has {
+			continue
+		}
+		limit := p.msn.Add(int32(credits)).Sub(g.floor.msn)
+		if !limited || limit < lowest {
+			lowest, limited = limit, true
+		}
+	}
+	if !limited {
+		return roce.SyndromeUnlimited
+	}
+	return roce.SyndromeACK(roce.CreditCodeFor(uint32(max(0, lowest))))
+}

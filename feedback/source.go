@@ -1,0 +1,115 @@
+package feedback
+
+import "github.com/rocast/rocast/roce"
+
+// source is what is known about the source: what it has sent, and where it is.
+type source struct {
+	known    bool     // it was heard, or the group began with it; else sent and pos mean nothing
+	inside   bool     // its newest packet is not the last one of its message
+	sent     roce.PSN // the highest PSN forwarded
+	pos      roce.PSN // the last PSN seen: sent, or a lower one while the source resends
+	counted  roce.PSN // the messages that end up to here are counted: every packet was seen
+	messages roce.MSN // so many are; see counts
+	resentAt Tick     // when the source last resent something (rule 8)
+}
+
+// goBack is the last NAK or RNR NAK that was sent to make the source resend from psn.
+type goBack struct {
+	psn     roce.PSN
+	awaited bool // the source has not come back yet
+	newest  bool // no ACK was sent since: a requester ignores the same NAK again until one arrives
+}
+
+// inWindow says whether a packet of the source can belong to this group's stream. The second bound
+// keeps every counted path within Window of sent, so that acked and sent compare correctly.
+func (g *Group) inWindow(psn roce.PSN) bool {
+	if !g.source.known {
+		return true
+	}
+	if d := psn.Sub(g.source.sent); d > Window || d < -Window {
+		return false
+	}
+	return !g.floor.known || psn.Sub(g.floor.psn) <= Window
+}
+
+// arrive moves the source's place to psn and says whether the packet was forwarded before.
+func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
+	if !g.source.known {
+		g.hearSource(now, psn)
+	}
+	if psn == g.floor.psn.Next() {
+		g.speech.quietSince = now
+	}
+	fellBack := !psn.After(g.source.pos)
+	if fellBack {
+		g.newRound()
+	}
+	g.source.pos = psn
+	if !psn.After(g.merged.psn) {
+		// The source did not hear that ACK, or a timeout made it go back further. Real requesters
+		// resend from their oldest unacknowledged packet, so what was acknowledged counts as
+		// unheard and is acknowledged again when the source reaches it.
+		g.merged.psn = psn.Prev()
+	}
+	if !psn.After(g.end.psn) {
+		g.end.sent = false
+	}
+	if psn.After(g.source.sent) {
+		return false
+	}
+	g.source.resentAt = now
+	if g.back.awaited && (psn == g.back.psn || fellBack && psn.After(g.back.psn)) {
+		// A packet that follows its predecessor was sent before the source heard the NAK. That the
+		// source went back shows by a step back, whose first packets may be lost, or by the packet
+		// that it was asked for.
+		g.back.awaited = false
+		g.speech.quietSince = now
+	}
+	return true
+}
+
+// hearSource takes the first packet of the source after a restart: everything up to it was sent
+// before, and nobody was silent while nothing was known.
+func (g *Group) hearSource(now Tick, psn roce.PSN) {
+	before := psn.Prev()
+	g.source.known, g.source.sent, g.merged.psn = true, before, before
+	g.source.counted = before.Prev() // so that not even this packet counts before the floor's MSN is known
+	for i := range g.paths {
+		g.paths[i].since = now
+	}
+}
+
+// count notes that packet psn was seen, and whether it is the last one of a message. It counts only
+// right behind the packet counted last: packets between the two were lost on the uplink, and some of
+// them may end messages. The source resends those and all packets behind them.
+func (g *Group) count(psn roce.PSN, last bool) {
+	counted, messages := g.counts()
+	if psn != counted.Next() {
+		return
+	}
+	g.source.counted, g.source.messages = psn, messages
+	if last {
+		g.source.messages = messages.Add(1)
+	}
+}
+
+// counts returns the highest packet up to which the number of messages is known, and that number.
+// Where the floor is higher, its MSN is that number: after a restart nothing else knows it.
+func (g *Group) counts() (upTo roce.PSN, messages roce.MSN) {
+	f, s := &g.floor, &g.source
+	if f.known && f.psn.After(s.counted) {
+		return f.psn, f.msn
+	}
+	return s.counted, s.messages
+}
+
+// place is how far the source has come in this round, as it will be when it hears the next reply: a
+// source that was sent a NAK is below its PSN then, whatever packets of the round before still
+// arrive here. An ACK beyond the place would overtake the resent packets: rxe takes it for an ACK
+// of packets that it has not sent again, and may hang.
+func (g *Group) place() roce.PSN {
+	if before := g.back.psn.Prev(); g.back.awaited && before.Before(g.source.pos) {
+		return before
+	}
+	return g.source.pos
+}
