@@ -1,11 +1,10 @@
-// Package afxdp makes a dataplane.Switch of real interfaces: it attaches the
-// classifier, opens one AF_XDP socket for each queue of each port over one
-// UMEM per worker, and gives the workers ports to receive from and send to.
+// Package afxdp makes a dataplane.Switch of real interfaces. It attaches the classifier, opens an
+// AF_XDP socket for each queue of each port, and gives the sockets to the workers as ports. Each
+// worker has one UMEM for all its sockets.
 //
-// A port is a name. The interface of that name may go, come back as another
-// one, or get more queues; [Switch.Refresh] sees that and opens the port again
-// under the same PortID.
+// A PortID belongs to an interface name and never changes, even if the interface is recreated or
+// gets other queues. [Switch.Refresh] notices that and opens the port again.
 //
-// It decides nothing about frames. Read first: open.go, then refresh.go, then
-// port.go.
+// The package decides nothing about frames. Read open.go first, then refresh.go, port.go
+// (receiving) and send.go.
 package afxdp

@@ -11,8 +11,9 @@ import (
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
-// device is a socket in discipline Give with a zero-copy device behind it: it reads what it was given when it sends.
-// Or it is one in discipline Lend, whose kernel takes everything in Flush.
+// device is a socket in discipline Give with a zero-copy device, which reads a chunk when it sends
+// the frame. With lends it is a socket in discipline Lend, whose kernel consumes everything in
+// Flush.
 type device struct {
 	t      *testing.T
 	umem   *xsk.UMEM
@@ -28,7 +29,7 @@ type device struct {
 	sent   [][]byte
 }
 
-// given is a chunk and what it held when it was given.
+// given is a chunk with its content at the time when it was given.
 type given struct {
 	desc  xsk.Desc
 	bytes []byte
@@ -134,7 +135,7 @@ func newBench(t *testing.T, ports, chunks int) *bench {
 	return b
 }
 
-// conserves checks that what is not free is with the devices.
+// conserves checks that every chunk is free or with a device.
 func (b *bench) conserves() {
 	b.t.Helper()
 	with := 0
@@ -146,7 +147,7 @@ func (b *bench) conserves() {
 	}
 }
 
-// load makes frames of these bytes.
+// load makes n frames of these bytes.
 func (b *bench) load(n int, data []byte) []dataplane.Frame {
 	b.t.Helper()
 	frames := make([]dataplane.Frame, n)
@@ -171,8 +172,8 @@ func outgoing(frames []dataplane.Frame, last bool) (out []dataplane.Outgoing) {
 	return out
 }
 
-// Devices that are paused keep their share of the chunks for ever. The others send everything, and a worker finds a
-// chunk for each reply.
+// Paused devices keep no more than their share of the chunks. Another device sends everything, and
+// the worker finds a chunk for each reply.
 func TestPausedDevicesLeaveTheOthersTheirChunks(t *testing.T) {
 	const paused, frames, replies = 3, 64, 192
 	b := newBench(t, paused+1, spareChunks)
@@ -212,7 +213,8 @@ func TestPausedDevicesLeaveTheOthersTheirChunks(t *testing.T) {
 	}
 }
 
-// One device that is paused gets no more than half, whether it is given duplicates or the frames themselves.
+// A single paused device keeps at most half of the chunks, whether it is given duplicates or the
+// frames' own chunks.
 func TestAPausedDeviceKeepsNoMoreThanHalf(t *testing.T) {
 	for _, last := range []bool{false, true} {
 		b := newBench(t, 1, spareChunks)
@@ -229,7 +231,8 @@ func TestAPausedDeviceKeepsNoMoreThanHalf(t *testing.T) {
 	}
 }
 
-// A frame that is sent again goes as a duplicate, and may be rewritten at once. One that is not goes as it is.
+// A frame that will be sent again is duplicated and may be rewritten at once. A frame that is sent
+// for the last time is given with its own chunks.
 func TestTheLastCopyIsTheFrameItself(t *testing.T) {
 	for _, frameBytes := range []int{100, xsk.FrameBytes, 4170, 2*xsk.FrameBytes + 1} {
 		b := newBench(t, 2, spareChunks)
@@ -277,7 +280,7 @@ func TestTheLastCopyIsTheFrameItself(t *testing.T) {
 	}
 }
 
-// A copy may begin in front of the frame as it was received.
+// A copy may begin in front of the place where the received frame began.
 func TestADuplicateBeginsWhereTheCopyDoes(t *testing.T) {
 	b := newBench(t, 1, spareChunks)
 	frames := b.load(1, []byte("frame"))
@@ -291,7 +294,7 @@ func TestADuplicateBeginsWhereTheCopyDoes(t *testing.T) {
 	}
 }
 
-// What a full TX ring does not take costs no chunk.
+// A frame for which the TX ring has no room costs no chunk.
 func TestAFullRingCostsNoChunk(t *testing.T) {
 	full := func(t *testing.T, last bool, ring int) {
 		b := newBench(t, 1, spareChunks)
@@ -316,12 +319,13 @@ func TestAFullRingCostsNoChunk(t *testing.T) {
 	}
 }
 
-// The share, to the chunk: what a device has and what a frame adds is at most what is left.
+// The exact share: the chunks of a device and those of the next frame are at most as many as are
+// left.
 func TestADevicesShare(t *testing.T) {
 	for _, c := range []struct{ frameBytes, chunks, want int }{
 		{100, 10, 5},  // the frame in the worker's hands is one of ten
 		{4170, 10, 4}, // two of ten, and three frames would be six
-		{100, 3 * spareChunks, spareChunks - reservedChunks}, // free chunks that sockets will want to receive into
+		{100, 3 * spareChunks, spareChunks - reservedChunks}, // most are for receiving
 	} {
 		b := newBench(t, 1, reservedChunks+c.chunks)
 		b.devices[0].descs = 2 * spareChunks
@@ -336,7 +340,7 @@ func TestADevicesShare(t *testing.T) {
 	}
 }
 
-// More descriptors than one batch has.
+// The frames have more descriptors than one batch.
 func TestLongFramesGoInSeveralBatches(t *testing.T) {
 	for name, row := range map[string]struct{ lends, last bool }{
 		"lent": {lends: true}, "duplicates": {}, "themselves": {last: true},
@@ -364,7 +368,7 @@ func TestLongFramesGoInSeveralBatches(t *testing.T) {
 	}
 }
 
-// What is wrong with a device that keeps its chunks is counted as for any other.
+// An error of a socket in discipline Give is counted as any other.
 func TestAGivenBatchThatDoesNotGoOutIsCounted(t *testing.T) {
 	b := newBench(t, 1, spareChunks)
 	b.devices[0].err = unix.ENXIO
@@ -394,7 +398,7 @@ func TestThePoolMakesFrames(t *testing.T) {
 	}
 }
 
-// A port that has nothing to send takes its chunks back all the same, and wakes the device for what it has not taken.
+// A port that has nothing to send reaps too, and kicks if descriptors wait on the TX ring.
 func TestAnIdlePortReaps(t *testing.T) {
 	b := newBench(t, 1, spareChunks)
 	d, p := b.devices[0], b.ports[0]
@@ -419,7 +423,7 @@ func TestAnIdlePortReaps(t *testing.T) {
 	}
 }
 
-// When no chunk is free, those that devices are done with are taken back.
+// When no chunk is free, the pool reaps before it refuses.
 func TestThePoolReapsWhenItIsEmpty(t *testing.T) {
 	b := newBench(t, 2, reservedChunks+20)
 	frames := b.load(2, make([]byte, 100))

@@ -20,7 +20,7 @@ func TestPacketMemoryIsDividedOverTheQueues(t *testing.T) {
 		{"63 63", 2, "1024 1024"},
 		{"63 63 63 63", 1, "256 256 256 256"},
 		{"4 0", 1, "2048 2048"},
-		{"1024", 1, "the ports have 1024 queues for each worker and there is packet memory for 256; give each port fewer with `ethtool -L PORT combined N`, or name fewer ports"},
+		{"1024", 1, "the ports have 1024 queues for each worker, and there is packet memory for 256; reduce the queues with `ethtool -L PORT combined N`, or name fewer ports"},
 	} {
 		var interfaces []*iface
 		for _, word := range strings.Fields(c.queues) {
@@ -54,7 +54,7 @@ func TestPacketMemoryIsDividedOverTheQueues(t *testing.T) {
 	}
 }
 
-// What an interface gets later comes out of what its port had at the start.
+// An interface has no more packet memory later than its port got at the start.
 func TestMoreQueuesThanAtTheStartGetLessEach(t *testing.T) {
 	f := &iface{info: dataplane.PortInfo{Name: "p1"}, room: 2 * queueDescs}
 	for queues, want := range map[int]uint32{1: 2048, 2: 2048, 3: 1024, 4: 1024, 16: 256} {
@@ -62,7 +62,7 @@ func TestMoreQueuesThanAtTheStartGetLessEach(t *testing.T) {
 			t.Errorf("%d queues get %d (%v), want %d", queues, got, err, want)
 		}
 	}
-	want := "it has 17 queues, and since the start packet memory for 16; restart rocastd, or give it fewer with `ethtool -L p1 combined 16`"
+	want := "it has 17 queues, and when rocastd started it got packet memory for 16; restart rocastd, or reduce the queues with `ethtool -L p1 combined 16`"
 	if _, err := f.fillChunks(17, 1); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}

@@ -16,28 +16,28 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// frameOverhead is Ethernet with two VLAN tags, on top of a link's MTU.
+// frameOverhead is the size of an Ethernet header with two VLAN tags. A link's MTU does not include
+// it.
 const frameOverhead = 22
 
-// Config says which interfaces to take and how.
+// Config names the interfaces and says how they are used.
 type Config struct {
-	// Ports are interface names of the calling thread's network namespace. One
-	// that is not there is waited for: see Switch.Refresh.
+	// Ports are interface names in the calling thread's network namespace. An interface that does
+	// not exist yet is opened by Switch.Refresh when it exists.
 	Ports []string
-	// Mode is how frames get to user space; the zero value is ModeCopy. See
-	// xsk.Mode: auto, zero-copy, copy, generic.
+	// Mode is the way that frames take to user space. The zero value is ModeCopy.
 	Mode Mode
-	Busy bool // an idle worker spins instead of blocking
-	// Workers is the number of forwarding threads, 0 is one. Each has its own
-	// queues of every port, so a port needs as many.
+	Busy bool // an idle worker spins and does not block
+	// Workers is the number of forwarding threads; 0 is one. Each has queues of its own of every
+	// port, so every port needs at least as many queues.
 	Workers int
 
-	// For tests: what another kernel says. nil: this one.
+	// Tests replace these to imitate another kernel. nil: this kernel.
 	multiBuffer func() error
 	openSocket  func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
 
-// Mode is the AF_XDP mode asked for.
+// Mode is the AF_XDP mode that is asked for.
 type Mode string
 
 const (
@@ -54,17 +54,17 @@ type Switch struct {
 	socket     xsk.SocketConfig
 	workers    []*worker
 
-	mu           sync.Mutex // control's; no worker takes it
+	mu           sync.Mutex // for control; no worker locks it
 	interfaces   []*iface   // by PortID
 	verdicts     bpf.Counters
 	warned       map[string]bool
-	warnings     []string // not returned by Refresh yet
+	warnings     []string // Refresh returns them
 	singleBuffer string   // why socket.MultiBuffer is not set
-	unprobed     error    // why nobody knows whether the kernel lets it be set
+	unprobed     error    // why the probe for multi-buffer could not run
 	openSocket   func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
 
-// worker is what one thread has to itself.
+// worker is what belongs to one thread.
 type worker struct {
 	umem    *xsk.UMEM
 	poller  *xsk.Poller
@@ -72,8 +72,8 @@ type worker struct {
 	sockets [][]*xsk.Socket // by port
 }
 
-// Open attaches to the ports that are there. One that is there and cannot be
-// opened is an error; nothing is left behind after one. See ErrConfig.
+// Open opens the ports whose interfaces exist. It returns an error and leaves nothing behind if one
+// of them cannot be opened. See ErrConfig.
 func Open(c Config) (*Switch, error) {
 	s := &Switch{warned: map[string]bool{}}
 	if err := s.open(c); err != nil {
@@ -122,7 +122,7 @@ func (s *Switch) open(c Config) (err error) {
 	return nil
 }
 
-// find looks the interfaces up, and refuses those that cannot be ports.
+// find looks the interfaces up and refuses those that cannot be ports.
 func (s *Switch) find(c Config) (now []seen, err error) {
 	now = make([]seen, len(c.Ports))
 	for i, name := range c.Ports {
@@ -133,7 +133,7 @@ func (s *Switch) find(c Config) (now []seen, err error) {
 			continue
 		}
 		if err == nil {
-			err = now[i].carries(name, c.Workers)
+			err = now[i].check(name, c.Workers)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("open port %s: %w", name, err)
@@ -144,11 +144,10 @@ func (s *Switch) find(c Config) (now []seen, err error) {
 	return now, nil
 }
 
-// chooseBuffers decides for all ports whether frames may have several buffers:
-// a UMEM's first socket does so for those that come later. A port that is not
-// there yet may turn out to need it.
+// chooseBuffers decides for all ports whether frames may have several buffers, because the first
+// socket of a UMEM decides it for all. An interface that does not exist yet may need several.
 func (s *Switch) chooseBuffers(c Config) {
-	s.singleBuffer = "no port had an MTU that needs more when rocastd started; restart it"
+	s.singleBuffer = "no port had an MTU that needs more when rocastd started; restart rocastd"
 	wanted := false
 	for _, f := range s.interfaces {
 		wanted = wanted || f.info.State == dataplane.PortGone || f.info.MTU+frameOverhead > xsk.FrameBytes
@@ -193,7 +192,7 @@ func (s *Switch) makeWorkers(c Config) error {
 	return nil
 }
 
-// use makes sockets those of a port, and the worker wait for them.
+// use replaces the sockets of a port, also among those that the worker waits for.
 func (w *worker) use(port mft.PortID, sockets []*xsk.Socket) {
 	w.sockets[port] = sockets
 	w.ports[port].use(sockets)
@@ -208,8 +207,7 @@ func (w *worker) config() dataplane.WorkerConfig {
 	return c
 }
 
-// reap takes back what the ports' devices have sent, and returns how many chunks
-// that were.
+// reap takes back the chunks that the ports' devices have sent, and returns their number.
 func (w *worker) reap() (chunks int) {
 	for _, p := range w.ports {
 		if p.gives {
@@ -219,7 +217,7 @@ func (w *worker) reap() (chunks int) {
 	return chunks
 }
 
-// close needs the ports to be closed.
+// close fails while a port is open.
 func (w *worker) close() error {
 	var errs []error
 	if w.poller != nil {
@@ -231,7 +229,8 @@ func (w *worker) close() error {
 	return errors.Join(errs...)
 }
 
-// split says what a mode means for the XDP program and for the sockets.
+// split returns how the mode is asked for when the XDP program is attached, and when sockets are
+// opened.
 func (m Mode) split() (bpf.AttachMode, xsk.SocketConfig, error) {
 	c := xsk.SocketConfig{RxDescs: queueDescs, TxDescs: queueDescs, FillDescs: queueDescs, CompletionDescs: queueDescs}
 	switch m {
@@ -248,7 +247,7 @@ func (m Mode) split() (bpf.AttachMode, xsk.SocketConfig, error) {
 	return 0, c, fmt.Errorf("mode %q is not one of %q, %q, %q", m, ModeCopy, ModeZeroCopy, ModeGeneric)
 }
 
-// Close detaches from every port. Run has to have returned.
+// Close closes every port. Run must have returned.
 func (s *Switch) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +264,7 @@ func (s *Switch) Close() error {
 	return errors.Join(errs...)
 }
 
-// Audit says whether every chunk is accounted for. Run has to have returned.
+// Audit returns an error if a chunk is lost. Run must have returned.
 func (s *Switch) Audit() error {
 	var errs []error
 	for _, w := range s.workers {
@@ -274,7 +273,7 @@ func (s *Switch) Audit() error {
 	return errors.Join(errs...)
 }
 
-// Ports describes the ports as Refresh found them last, and reads their counters.
+// Ports describes the ports as Refresh found them last, with their counters as they are now.
 func (s *Switch) Ports() []dataplane.PortInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -295,7 +294,7 @@ func (s *Switch) Ports() []dataplane.PortInfo {
 	return infos
 }
 
-// Counters are the worker's, by reason, and the classifier's, by verdict.
+// Counters returns the workers' counters, by reason, and the classifier's, by verdict.
 func (s *Switch) Counters() []dataplane.Counter {
 	counters := s.Switch.Counters()
 	verdicts, err := s.classifier.Counters()
@@ -308,7 +307,7 @@ func (s *Switch) Counters() []dataplane.Counter {
 	return counters
 }
 
-// steering is the classifier as dataplane.Switch wants it.
+// steering adapts the classifier to dataplane.Switch.
 type steering struct{ classifier *bpf.Classifier }
 
 func (s steering) Steer(k mft.Key, id mft.GroupID) error {
@@ -323,14 +322,22 @@ func (s steering) Unsteer(k mft.Key) error {
 }
 
 func bpfKey(k mft.Key) bpf.Key {
-	return bpf.Key{Src: k.Src, Dst: k.Dst, QPN: uint32(k.QPN), Match: bpf.Match(k.Match)}
+	return bpf.Key{Src: k.Src, Dst: k.Dst, QPN: uint32(k.QPN), Match: matches[k.Match]}
 }
 
-// waiter is the poller as the worker wants it.
+// matches translates the dataplane's matches into the classifier's.
+var matches = [...]bpf.Match{
+	mft.MatchDstQPN:  bpf.MatchDstQPN,
+	mft.MatchPairQPN: bpf.MatchPairQPN,
+	mft.MatchDst:     bpf.MatchDst,
+	mft.MatchSrc:     bpf.MatchSrc,
+}
+
+// waiter adapts the poller to the worker.
 type waiter struct{ poller *xsk.Poller }
 
-// Wait ignores the poller's errors: it only bounds how long nothing is looked
-// for, and what is wrong with a socket shows when it is used.
+// Wait ignores the poller's errors. The worker looks at its sockets after Wait in any case, and an
+// error of a socket shows when the socket is used.
 func (w waiter) Wait(timeout time.Duration) { _, _ = w.poller.Poll(timeout) }
 
 func (w waiter) Wake() { _ = w.poller.Wake() }

@@ -5,7 +5,7 @@ import (
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
-// pool is the UMEM as the worker wants it.
+// pool adapts the UMEM to the worker.
 type pool struct{ *worker }
 
 func (p pool) Get(f *dataplane.Frame) bool {
@@ -16,8 +16,7 @@ func (p pool) Get(f *dataplane.Frame) bool {
 	return true
 }
 
-// alloc takes all chunks or none. When there are too few, some may be waiting
-// to be reaped.
+// alloc takes all chunks or none. If too few are free, it first reaps.
 func (p pool) alloc(chunks []uint64) bool {
 	n := p.umem.Alloc(chunks)
 	if n < len(chunks) && p.reap() > 0 {

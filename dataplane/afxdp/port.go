@@ -9,35 +9,33 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// batchDescs is what one look at a queue takes at most, and what is sent at
-// once.
+// batchDescs is the largest number of descriptors that are received, or sent, at once.
 const batchDescs = 128
 
-// port is one worker's share of an interface: sockets to receive from, and the
-// first of them to send through. While there is no interface it has none: it
-// receives nothing and sends nothing.
+// port is one worker's share of an interface. It receives from all its sockets, and sends through
+// the first. While there is no interface it has no sockets, receives nothing and sends nothing.
 type port struct {
 	umem  *xsk.UMEM
-	in    []rxSocket // set between two batches, by use
-	next  int        // of in: Receive looks at it first
+	in    []rxSocket // changed between two batches only, by use
+	next  int        // index of the socket in in at which Receive looks first
 	out   txSocket   // nil: no interface
-	gives bool       // out keeps the chunks of what it sends until the device has sent it
+	gives bool       // out has discipline xsk.Give
 
 	rx, tx    [batchDescs]xsk.Desc
 	addrs     [batchDescs]uint64
 	oversized atomic.Uint64 // frames of more fragments than a Frame holds
 	unmarked  atomic.Uint64 // frames without the classifier's metadata
-	// Batches that did not go out, or not all of them, by the reason.
+	// Batches that were not sent, or not completely, by reason.
 	stalled, linkDown, deviceGone, refused, backlog atomic.Uint64
 }
 
-// rxSocket is the receiving half of an xsk.Socket. Tests have one of their own.
+// rxSocket is the receiving half of an xsk.Socket. Tests replace it.
 type rxSocket interface {
 	TopUp() int
 	Receive(descs []xsk.Desc) int
 }
 
-// use replaces the sockets; none: the interface has gone.
+// use replaces the sockets. There are none if the interface is gone.
 func (p *port) use(sockets []*xsk.Socket) {
 	p.in, p.next, p.out, p.gives = nil, 0, nil, false
 	for _, s := range sockets {
@@ -48,7 +46,7 @@ func (p *port) use(sockets []*xsk.Socket) {
 	}
 }
 
-// Receive is part of dataplane.Port. Queues take turns.
+// Receive is part of dataplane.Port. The queues take turns.
 func (p *port) Receive(frames []dataplane.Frame) int {
 	if p.gives {
 		p.reap()
@@ -67,7 +65,15 @@ func (p *port) Receive(frames []dataplane.Frame) int {
 	return 0
 }
 
-// unpack makes frames of descriptors, as many as there are.
+// kinds translates the classifier's kinds. An unknown one becomes 0, which no frame has.
+var kinds = [256]dataplane.Kind{
+	bpf.KindData:     dataplane.KindData,
+	bpf.KindFeedback: dataplane.KindFeedback,
+	bpf.KindCNP:      dataplane.KindCNP,
+	bpf.KindCM:       dataplane.KindCM,
+}
+
+// unpack makes frames of all descriptors and returns the number of frames.
 func (p *port) unpack(descs []xsk.Desc, frames []dataplane.Frame) int {
 	n := 0
 	for len(descs) > 0 {
@@ -91,7 +97,7 @@ func (p *port) unpack(descs []xsk.Desc, frames []dataplane.Frame) int {
 }
 
 func (p *port) fill(f *dataplane.Frame, descs []xsk.Desc, meta bpf.Meta) {
-	f.Group, f.Kind = mft.GroupID(meta.Group), dataplane.Kind(meta.Kind)
+	f.Group, f.Kind = mft.GroupID(meta.Group), kinds[meta.Kind]
 	for i, d := range descs {
 		f.Fragments[i] = p.umem.Bytes(d.Addr, d.Len)
 		f.Chunks[i] = d.Addr
@@ -109,8 +115,8 @@ func (p *port) free(descs []xsk.Desc) {
 	p.umem.Free(p.addrs[:len(descs)])
 }
 
-// dropped is what is lost between the wire and the worker, or from it: the
-// kernel's counts, and the port's own of what no Frame can be made of.
+// dropped counts the losses between the wire and the worker, in both directions: the kernel's
+// counters and the port's own.
 type dropped struct {
 	kernel              xsk.Stats
 	oversized, unmarked uint64
@@ -118,7 +124,7 @@ type dropped struct {
 	stalled, linkDown, deviceGone, refused, backlog uint64
 }
 
-// addSockets adds what the kernel counts.
+// addSockets adds the kernel's counters.
 func (d *dropped) addSockets(sockets []*xsk.Socket) {
 	for _, s := range sockets {
 		if st, err := s.Stats(); err == nil {
@@ -127,7 +133,7 @@ func (d *dropped) addSockets(sockets []*xsk.Socket) {
 	}
 }
 
-// add adds what one worker's share of the port counted.
+// add adds the counters of one worker's share of the port.
 func (d *dropped) add(p *port) {
 	d.oversized += p.oversized.Load()
 	d.unmarked += p.unmarked.Load()

@@ -22,10 +22,11 @@ type ifreq struct {
 	_    [16]byte
 }
 
-// queues are how many an interface receives and sends on.
+// queues are the numbers of queues of an interface.
 type queues struct{ rx, tx int }
 
-// countQueues asks the driver. One that does not say, tap for instance, has one.
+// countQueues asks the driver. An interface whose driver does not answer, such as tap, has one
+// queue.
 func countQueues(name string) (queues, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -39,7 +40,7 @@ func countQueues(name string) (queues, error) {
 	if errors.Is(errno, unix.EOPNOTSUPP) {
 		return queues{1, 1}, nil
 	} else if errno != 0 {
-		return queues{}, fmt.Errorf("ask for its queues: %w", errno)
+		return queues{}, fmt.Errorf("read the number of queues: %w", errno)
 	}
 	return queues{
 		rx: max(1, int(channels.rxCount+channels.combinedNow)),

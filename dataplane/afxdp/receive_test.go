@@ -15,7 +15,7 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// queue is a socket with what the classifier redirected to it.
+// queue is a socket with the frames that the classifier redirected to it.
 type queue struct {
 	umem   *xsk.UMEM
 	frames [][]xsk.Desc
@@ -32,7 +32,7 @@ func (q *queue) Receive(descs []xsk.Desc) (n int) {
 	return n
 }
 
-// put makes a frame arrive: that many fragments with the classifier's metadata in front, unless it is unmarked.
+// put adds a frame of so many fragments. A marked frame has the classifier's metadata in front.
 func (q *queue) put(fragments int, marked bool) {
 	descs := make([]xsk.Desc, fragments)
 	for i := range descs {
@@ -48,7 +48,7 @@ func (q *queue) put(fragments int, marked bool) {
 	q.frames = append(q.frames, descs)
 }
 
-// mark is the metadata that bpf/classifier.c writes in front of a frame.
+// mark returns the metadata that bpf/classifier.c writes in front of a frame.
 func mark(group uint32, kind bpf.Kind) []byte {
 	b := make([]byte, bpf.MetaBytes)
 	binary.LittleEndian.PutUint32(b, 0x726f6361)
@@ -57,7 +57,7 @@ func mark(group uint32, kind bpf.Kind) []byte {
 	return b
 }
 
-// receives makes a port of these queues.
+// receives makes a port that receives from these queues.
 func receives(b *bench, queues ...*queue) *port {
 	p := &port{umem: b.umem}
 	for _, q := range queues {
@@ -100,7 +100,7 @@ func TestAFrameIsWhatArrived(t *testing.T) {
 	}
 }
 
-// What no Frame can be made of costs no chunk, hides no other frame, and is counted.
+// A frame that is dropped costs no chunk, hides no other frame, and is counted.
 func TestFramesThatAreDroppedCostNoChunk(t *testing.T) {
 	b := newBench(t, 0, 64)
 	q := &queue{}
@@ -135,8 +135,8 @@ func TestFramesThatAreDroppedCostNoChunk(t *testing.T) {
 	}
 }
 
-// Queues take turns, each is topped up before it is looked at, and one that has nothing for the worker does not hide
-// the next.
+// The queues take turns. Each is topped up before the port receives from it. A queue whose frames
+// are all dropped does not hide the next queue.
 func TestQueuesTakeTurns(t *testing.T) {
 	b := newBench(t, 0, 256)
 	queues := []*queue{{}, {}, {}}
@@ -172,7 +172,7 @@ func TestQueuesTakeTurns(t *testing.T) {
 	}
 }
 
-// No more frames than the worker has room for.
+// Receive returns no more frames than the worker has room for.
 func TestReceiveTakesNoMoreThanAsked(t *testing.T) {
 	b := newBench(t, 0, 256)
 	q := &queue{}
@@ -190,7 +190,7 @@ func TestReceiveTakesNoMoreThanAsked(t *testing.T) {
 	}
 }
 
-// A port that is closed and opened again leaves no file open.
+// A port that is closed leaves no file open.
 func TestAPortThatComesAndGoesLeavesNoFile(t *testing.T) {
 	openFiles := func() int {
 		entries, err := os.ReadDir("/proc/self/fd")

@@ -13,25 +13,24 @@ import (
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
-// retryAfter is how long an interface that could not be opened is left alone
-// while it stays as it is: on many NICs every try interrupts the link.
+// retryAfter is the time between two attempts to open an interface that has not changed. On many
+// NICs each attempt interrupts the link.
 const retryAfter = 10 * time.Second
 
-// failure is what an interface was when it could not be opened, and when that is
-// tried again.
+// failure is the state of an interface when it could not be opened, and the time of the next
+// attempt.
 type failure struct {
 	as    seen
 	again time.Time
 }
 
-// Refresh looks at the interfaces again: it closes the ports whose interface has
-// gone and opens those whose interface is there, or is another one, or has other
-// queues. It returns the ports as they are now, without their counters, and
-// sentences for the operator, each of which is said once.
+// Refresh looks at the interfaces again. It closes ports whose interface is gone, opens ports whose
+// interface exists, and opens ports again whose interface was replaced or has other queues. It
+// returns the ports as they are now, without their counters, and warnings for the operator; each
+// warning is returned once.
 //
-// It is for control, whenever a link changed and once a second besides: nobody
-// tells of a number of queues that changed. Like Open it works in the calling
-// thread's network namespace.
+// Control calls it whenever a link changed, and once a second, because the kernel does not report
+// when the number of queues changes. Like Open it works in the calling thread's network namespace.
 func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,8 +44,8 @@ func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []string) {
 			s.shut(f, dataplane.PortFailed, nil)
 		}
 	}
-	// All that is dead is closed by now. A UMEM's next socket is bound by way of
-	// another one of it, and the kernel refuses to do so by way of a dead one.
+	// Ports are closed before others are opened: a socket is bound by way of another socket of its
+	// UMEM, and the kernel refuses this if that socket has lost its device.
 	opened := false
 	for i, f := range s.interfaces {
 		switch {
@@ -98,11 +97,10 @@ func isGone(name string) bool {
 	return errors.Is(err, errGone)
 }
 
-// openPort opens an interface under its PortID. The workers go on meanwhile:
-// they only fill the rings and begin to use the sockets. After an error
-// nothing of it is open.
+// openPort opens an interface under its PortID, while the workers move frames; they only fill the
+// rings and begin to use the sockets. After an error nothing of the interface is open.
 func (s *Switch) openPort(f *iface, now seen) (err error) {
-	if err := now.carries(f.info.Name, len(s.workers)); err != nil {
+	if err := now.check(f.info.Name, len(s.workers)); err != nil {
 		return err
 	}
 	config := s.socket
@@ -117,7 +115,7 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 	f.note(now)
 	err = s.openSockets(f, now, config)
 	if errors.Is(err, unix.EINVAL) && s.unprobed != nil && s.socket.MultiBuffer && len(f.sockets[0]) == 0 {
-		// Without CAP_SYS_ADMIN no probe runs. This may be a kernel that does not know the flag.
+		// No probe ran, for want of CAP_SYS_ADMIN. The kernel may not know the flag.
 		s.socket.MultiBuffer, config.MultiBuffer = false, false
 		s.singleBuffer = fmt.Sprintf("this kernel refuses multi-buffer sockets (rocast features; %v)", err)
 		err = s.openSockets(f, now, config)
@@ -154,7 +152,7 @@ func (s *Switch) openSockets(f *iface, now seen, config xsk.SocketConfig) error 
 		f.sockets[i] = append(f.sockets[i], socket)
 	}
 	s.deal(f)
-	// The workers receive already: no frame finds an empty fill ring.
+	// The workers receive already, so the fill rings do not run empty.
 	for q := range now.queues.rx {
 		socket := f.sockets[q%len(s.workers)][q/len(s.workers)]
 		if err := f.xdp.SetSocket(uint32(q), socket.FD()); err != nil {
@@ -171,7 +169,7 @@ func (s *Switch) deal(f *iface) {
 	}
 }
 
-// shut closes a port and notes why.
+// shut closes a port and records why.
 func (s *Switch) shut(f *iface, state dataplane.PortState, why error) {
 	if err := s.release(f); err != nil {
 		s.warnings = append(s.warnings, fmt.Sprintf("port %s was not closed cleanly: %v", f.info.Name, err))
@@ -184,9 +182,8 @@ func (s *Switch) shut(f *iface, state dataplane.PortState, why error) {
 	f.failure = failure{}
 }
 
-// release takes the sockets from the workers and gives everything back. The
-// classifier goes first, so that group frames go to the kernel and not to
-// sockets that nobody looks at.
+// release takes the sockets from the workers and closes everything. The classifier is detached
+// first, so that group frames go to the kernel and not to sockets from which no worker receives.
 func (s *Switch) release(f *iface) error {
 	if f.xdp == nil {
 		return nil
@@ -204,15 +201,16 @@ func (s *Switch) release(f *iface) error {
 	return errors.Join(errs...)
 }
 
-// remember keeps what a socket counted: a port's counters outlive its interface.
+// remember keeps the counters of a socket, because a port's counters continue without its
+// interface.
 func (f *iface) remember(s *xsk.Socket) {
 	if st, err := s.Stats(); err == nil {
 		f.past.Add(st)
 	}
 }
 
-// watchVerdicts warns of group frames that went to the kernel for a reason that
-// stays. While a port is opened some do, and no harm is done.
+// watchVerdicts warns of group frames that went to the kernel for a lasting reason. While a port is
+// being opened some go to the kernel without harm.
 func (s *Switch) watchVerdicts(opened bool) {
 	is, err := s.classifier.Counters()
 	if err != nil {
@@ -221,10 +219,10 @@ func (s *Switch) watchVerdicts(opened bool) {
 	was := s.verdicts
 	s.verdicts = is
 	if is[bpf.PassNoSocket] > was[bpf.PassNoSocket] && !opened {
-		s.warnOnce("frames of groups go to the kernel, because they come in by a queue without a socket (classifier-pass_no_socket); `ethtool -l PORT` shows a port's queues, `ethtool -L` or `ethtool -X` keeps frames on those that `rocast port ls` counts")
+		s.warnOnce("frames of groups go to the kernel, because they arrive on a queue without a socket (classifier-pass_no_socket); `ethtool -l PORT` shows a port's queues; `ethtool -L` or `ethtool -X` restricts frames to the queues that `rocast port ls` counts")
 	}
 	if is[bpf.PassMetaFailed] > was[bpf.PassMetaFailed] {
-		s.warnOnce("frames of groups go to the kernel, because a port's driver leaves no room for metadata in front of them (classifier-pass_meta_failed); write mode: generic into the daemon's config")
+		s.warnOnce("frames of groups go to the kernel, because a port's driver leaves no room for metadata in front of them (classifier-pass_meta_failed); set `mode: generic` in the daemon's config")
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
-// The interface goes and another one of its name comes, some times over: with
-// several queues, the chunks of a few lost sockets would be missed.
+// The interface is removed and another one gets its name, several times. If chunks of closed
+// sockets were lost, the number of free chunks would be smaller at the end.
 func TestAnInterfaceGoesAndComesBack(t *testing.T) {
 	for _, workers := range []int{1, 2} {
 		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
@@ -52,7 +52,8 @@ func TestAnInterfaceGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// It comes back before anybody looked, even with its old index: its sockets know.
+// The interface comes back with its old index before Refresh is called. Its sockets have lost their
+// device all the same.
 func TestAnInterfaceThatWasAwayForAMomentIsOpenedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{})
@@ -69,7 +70,8 @@ func TestAnInterfaceThatWasAwayForAMomentIsOpenedAgain(t *testing.T) {
 	w.arrives(1)
 }
 
-// Another interface gets the name, and the old one, which is still there, is let go.
+// Another interface gets the name. The old one still exists, and the classifier is detached from
+// it.
 func TestAPortIsItsName(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{})
@@ -93,7 +95,7 @@ func TestAPortIsItsName(t *testing.T) {
 	w.eventually("frames of the new one", func() bool { return w.port(1).RxFrames-before == 64 })
 }
 
-// A worker that sleeps is woken by frames of a port that came back.
+// Frames of a port that was opened again wake a worker that sleeps.
 func TestTheWorkerWaitsForTheNewSockets(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{})
@@ -156,7 +158,7 @@ func TestQueuesThatComeLaterAreServed(t *testing.T) {
 
 			w.run(w.box, "ethtool", "-L", "p1", "rx", "4", "tx", "4")
 			w.run(w.host, "ethtool", "-L", "h1", "rx", "4", "tx", "4")
-			// A veth in native mode does not even run the program on queues that came after it.
+			// In native mode a veth does not run the program on queues that were added later.
 			if mode == ModeGeneric {
 				before := w.classified("pass_no_socket")
 				w.send(1, 64)
@@ -175,7 +177,7 @@ func TestQueuesThatComeLaterAreServed(t *testing.T) {
 	}
 }
 
-// Frames of a queue that rocast cannot know of: said once.
+// Frames arrive on a queue without a socket. The operator is warned once.
 func TestFramesWithoutASocketAreToldOnce(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{Queues: 2})
@@ -201,7 +203,7 @@ func TestFramesWithoutASocketAreToldOnce(t *testing.T) {
 	}
 }
 
-// The kernel loses what a worker sends by a TX queue that is not there.
+// The kernel drops frames that a worker sends through a TX queue that does not exist.
 func TestMoreWorkersThanTXQueuesAreRefused(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{Queues: 2})
@@ -243,7 +245,7 @@ func TestALinkThatIsDownIsShown(t *testing.T) {
 	w.eventually("it is up", up)
 	w.arrives(1)
 
-	// As a driver leaves it that was loaded again.
+	// This is the state after a driver was loaded again.
 	w.unplug(1)
 	w.plug(1, netns.VethOptions{})
 	w.run(w.box, "ip", "link", "set", "p1", "down")
@@ -254,8 +256,8 @@ func TestALinkThatIsDownIsShown(t *testing.T) {
 	w.arrives(1)
 }
 
-// Kernels before 6.6: the port works, for a path MTU of 2048. Where the probe may
-// not run, the first socket is the probe.
+// On kernels before 6.6 the port works for a path MTU of up to 2048. If the probe cannot run, the
+// first socket shows whether the kernel has the feature.
 func TestAKernelWithoutMultiBufferOpensAllTheSame(t *testing.T) {
 	for name, c := range map[string]struct{ probe, want error }{
 		"probed":   {fmt.Errorf("multi-buffer (kernel >= 6.6): %w", errors.ErrUnsupported), errors.New("this kernel lacks multi-buffer (kernel >= 6.6): unsupported operation")},
@@ -285,7 +287,7 @@ func TestAKernelWithoutMultiBufferOpensAllTheSame(t *testing.T) {
 			}
 			w.arrives(1)
 
-			// What does not fit is dropped and counted, also when the interface has gone.
+			// Longer frames are dropped and counted. The counter outlives the interface.
 			w.sendBytes(1, 3, 5000)
 			dropped := func() uint64 { return w.port(1).Kernel[0].Value }
 			w.eventually("frames are dropped", func() bool { return dropped() == 3 })
@@ -299,7 +301,7 @@ func TestAKernelWithoutMultiBufferOpensAllTheSame(t *testing.T) {
 	}
 }
 
-// What is not sent is lost, and counted by its reason.
+// A batch that is not sent is lost and counted by its reason.
 func TestWhatIsNotSentIsCountedByItsReason(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{Queues: 2})
@@ -324,28 +326,28 @@ func TestWhatIsNotSentIsCountedByItsReason(t *testing.T) {
 	expect(1, "none")
 	sockets := w.sw.interfaces[0].sockets[0]
 	w.sw.Do(0, func() { w.sw.workers[0].use(0, sockets[1:]) })
-	expect(0, "tx-stalled") // there is no such TX queue: what a worker too many would meet
+	expect(0, "tx-stalled") // this TX queue does not exist
 	w.sw.Do(0, func() { w.sw.workers[0].use(0, sockets) })
 	w.run(w.box, "ip", "link", "set", "p1", "down")
 	expect(0, "tx-link-down")
 	w.unplug(1)
 	expect(0, "tx-device-gone")
 	w.refresh()
-	expect(0, "none") // the port's state says it
+	expect(0, "none") // the port's state shows why
 }
 
-// losses are port n's own counts of batches that did not go out.
+// losses returns port n's counters of batches that were not sent.
 func (w *world) losses(n int) map[string]uint64 {
 	counts := map[string]uint64{}
 	for _, c := range w.port(n).Kernel {
-		if strings.HasPrefix(c.Name, "tx-") && c.Name != "tx-withdrawn" { // the kernel's, some time later
+		if strings.HasPrefix(c.Name, "tx-") && c.Name != "tx-withdrawn" { // the kernel counts it later
 			counts[c.Name] = c.Value
 		}
 	}
 	return counts
 }
 
-// The port works, and the operator hears what is missing.
+// The port works, and the operator is warned once.
 func TestASmallSendBufferIsToldOnce(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{})

@@ -11,30 +11,28 @@ import (
 )
 
 const (
-	// flushPatience is how long the kernel may take nothing before frames are
-	// given up. A port that is stuck costs its thread this long, once: see
-	// xsk.Socket.Flush.
+	// flushPatience is how long the kernel may consume nothing before frames are dropped. A port
+	// that is stuck costs its thread this time only once: see xsk.Socket.Flush.
 	flushPatience = 50 * time.Microsecond
-	// reservedChunks are not for copies that devices keep: replies, and frames
-	// from other workers, find a chunk also when every device is paused.
+	// reservedChunks are never used for copies that devices keep. So there are chunks for replies
+	// and for frames from other workers even if every device is paused.
 	reservedChunks = 512
 )
 
-// txSocket is the sending half of an xsk.Socket. Tests have one whose device
-// does what they say.
+// txSocket is the sending half of an xsk.Socket. Tests replace it.
 type txSocket interface {
 	Obtained() xsk.Obtained
 	TxRoom() int
 	Transmit(descs []xsk.Desc) int
 	Flush(patience time.Duration) (withdrawn int, err error)
-	// For discipline xsk.Give.
+	// Only for discipline xsk.Give:
 	Given() int
 	Complete(addrs []uint64) int
 	TxPending() int
 	Kick() error
 }
 
-// sendBy makes s the socket to send through.
+// sendBy makes s the socket that the port sends through.
 func (p *port) sendBy(s txSocket) { p.out, p.gives = s, s.Obtained().Discipline == xsk.Give }
 
 // Send is part of dataplane.Port.
@@ -48,8 +46,8 @@ func (p *port) Send(out []dataplane.Outgoing) int {
 	return p.lend(out)
 }
 
-// lend sends through a socket whose kernel copies: the frames' own chunks are
-// lent to it and are the worker's again when it returns.
+// lend sends through a socket whose kernel copies. The frames' own chunks are lent to the socket,
+// and none is lent any more when lend returns.
 func (p *port) lend(out []dataplane.Outgoing) (sent int) {
 	n := 0
 	for i := range out {
@@ -62,7 +60,7 @@ func (p *port) lend(out []dataplane.Outgoing) (sent int) {
 	return sent + p.flushLent(p.tx[:n])
 }
 
-// flushLent returns how many frames went out.
+// flushLent returns how many frames were sent.
 func (p *port) flushLent(descs []xsk.Desc) (frames int) {
 	for len(descs) > 0 {
 		taken := p.out.Transmit(descs)
@@ -72,14 +70,14 @@ func (p *port) flushLent(descs []xsk.Desc) (frames int) {
 			p.unsent(err)
 			break
 		}
-		descs = descs[taken:] // a socket that was stalled takes one frame first
+		descs = descs[taken:] // after a stall the socket takes one frame first
 	}
 	return frames
 }
 
-// give sends through a socket whose device reads the chunks when it will. A
-// frame that is sent again goes as a duplicate, in chunks of its own; one that
-// is not goes as it is.
+// give sends through a socket whose device reads the chunks at any time later. A frame that will be
+// sent again is duplicated into chunks of its own. A frame that is sent for the last time is given
+// with its own chunks.
 func (p *port) give(out []dataplane.Outgoing) (sent int) {
 	p.reap()
 	n := 0
@@ -108,11 +106,11 @@ func (p *port) flushGiven(n int) {
 	}
 }
 
-// spare makes descs chunks that the device may keep, unless it keeps its share
-// already: as many as are left for all others, besides those that are reserved.
-// So one paused device gets half of the chunks, two get a third each, and a
-// device that sends finds what it needs (Choudhury and Hahne, "Dynamic Queue
-// Length Thresholds for Shared-Memory Packet Switches", 1998).
+// spare makes descs describe chunks that the device may keep. It returns false if the device has
+// its share already, which is as many chunks as are left for all others, without the reserved ones.
+// So one paused device keeps half of the chunks, two keep a third each, and enough are left for a
+// device that sends (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet
+// Switches", 1998).
 func (p *port) spare(o *dataplane.Outgoing, descs []xsk.Desc, given int) bool {
 	left := min(p.umem.FreeChunks(), spareChunks) - reservedChunks
 	switch {
@@ -126,8 +124,8 @@ func (p *port) spare(o *dataplane.Outgoing, descs []xsk.Desc, given int) bool {
 	return true
 }
 
-// reap takes back the chunks of what the device has sent, and kicks for what it
-// has not taken.
+// reap takes back the chunks that the device has sent, and kicks if descriptors wait on the TX
+// ring.
 func (p *port) reap() (reaped int) {
 	for {
 		n := p.out.Complete(p.addrs[:])
@@ -137,7 +135,7 @@ func (p *port) reap() (reaped int) {
 		}
 	}
 	if p.out.TxPending() > 0 {
-		_ = p.out.Kick() // Flush tells what is wrong
+		_ = p.out.Kick() // Flush returns the same error
 	}
 	return reaped
 }
@@ -154,7 +152,8 @@ func describe(o *dataplane.Outgoing, descs []xsk.Desc) int {
 	return f.FragmentCount
 }
 
-// duplicate copies what descs describe into chunks of their own, which are there.
+// duplicate copies what descs describe into other chunks. The caller has made sure that enough are
+// free.
 func (p *port) duplicate(descs []xsk.Desc) {
 	p.umem.Alloc(p.addrs[:len(descs)])
 	for i := range descs {
@@ -164,7 +163,7 @@ func (p *port) duplicate(descs []xsk.Desc) {
 	}
 }
 
-// countFrames is how many frames descs are.
+// countFrames returns the number of frames of which descs consist.
 func countFrames(descs []xsk.Desc) (frames int) {
 	for i := range descs {
 		if !descs[i].Continues() {
@@ -174,7 +173,7 @@ func countFrames(descs []xsk.Desc) (frames int) {
 	return frames
 }
 
-// unsent counts why a batch did not go out.
+// unsent counts the reason why a batch was not sent.
 func (p *port) unsent(err error) {
 	switch {
 	case errors.Is(err, xsk.ErrStalled):

@@ -11,7 +11,8 @@ import (
 	"github.com/rocast/rocast/internal/testlab/slow"
 )
 
-// onWorker runs f on the first worker's thread, with that many frames that it holds meanwhile.
+// onWorker runs f on the first worker's thread with so many frames, which the worker holds until f
+// returns.
 func (w *world) onWorker(frames, frameBytes int, f func(worker *worker, out []dataplane.Outgoing)) {
 	w.t.Helper()
 	w.sw.Do(0, func() {
@@ -32,7 +33,7 @@ func (w *world) onWorker(frames, frameBytes int, f func(worker *worker, out []da
 	})
 }
 
-// hold makes the host behind port n keep what it gets, as a NIC that is paused does.
+// hold makes the link behind port n keep the frames it gets, as a paused NIC does.
 func (w *world) hold(n int) *slow.Link {
 	w.t.Helper()
 	l, err := slow.Attach(w.far[n], slow.Paused)
@@ -42,7 +43,7 @@ func (w *world) hold(n int) *slow.Link {
 	return l
 }
 
-// smallBacklog opens sockets whose devices may keep a few frames only.
+// smallBacklog opens sockets whose devices may keep only a few frames.
 func smallBacklog(u *xsk.UMEM, ifIndex int, queue uint32, config xsk.SocketConfig) (*xsk.Socket, error) {
 	s, err := xsk.Open(u, ifIndex, queue, config)
 	if err == nil {
@@ -51,7 +52,8 @@ func smallBacklog(u *xsk.UMEM, ifIndex int, queue uint32, config xsk.SocketConfi
 	return s, err
 }
 
-// A port that is stuck loses its frames and counts each batch; as soon as it moves, no frame is lost any more.
+// A port that is stuck loses its frames and counts each batch. The other port loses none. The first
+// batch that the port sends after that is sent completely.
 func TestAStuckPortLosesItsFramesUntilItMoves(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{})
@@ -85,14 +87,14 @@ func TestAStuckPortLosesItsFramesUntilItMoves(t *testing.T) {
 	}
 }
 
-// giving opens sockets that keep chunks until the device has sent them. A veth does so when it is told to.
+// giving opens sockets in discipline Give, which veth would not need.
 func giving(u *xsk.UMEM, ifIndex int, queue uint32, config xsk.SocketConfig) (*xsk.Socket, error) {
 	config.Discipline = xsk.Give
 	return xsk.Open(u, ifIndex, queue, config)
 }
 
-// The same as with the tests' device, on this kernel: a device that is paused keeps its share, and gives it back while
-// its port is idle.
+// On this kernel, too, a paused device keeps no more than its share, and its port takes the chunks
+// back while it is idle.
 func TestAPausedPortOfThisKernelKeepsItsShare(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{})

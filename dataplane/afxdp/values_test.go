@@ -8,19 +8,37 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// The classifier's numbers are converted to those of the table and of the dataplane, not translated.
-func TestTheClassifiersNumbersAreTheDataplanes(t *testing.T) {
-	for got, want := range map[any]any{
-		uint32(mft.NoGroup): bpf.GroupNone,
-
-		bpf.Match(mft.MatchDstQPN): bpf.MatchDstQPN, bpf.Match(mft.MatchPairQPN): bpf.MatchPairQPN,
-		bpf.Match(mft.MatchDst): bpf.MatchDst, bpf.Match(mft.MatchSrc): bpf.MatchSrc,
-
-		bpf.Kind(dataplane.KindData): bpf.KindData, bpf.Kind(dataplane.KindFeedback): bpf.KindFeedback,
-		bpf.Kind(dataplane.KindCNP): bpf.KindCNP, bpf.Kind(dataplane.KindCM): bpf.KindCM,
+// Each value means the same to the classifier, to the table and to the dataplane.
+func TestTheClassifiersValuesAreTranslated(t *testing.T) {
+	if bpf.GroupNone != uint32(mft.NoGroup) {
+		t.Errorf("no group is %#x to the classifier and %#x to the dataplane", bpf.GroupNone, mft.NoGroup)
+	}
+	for _, m := range []struct {
+		match mft.Match
+		want  bpf.Match
+	}{
+		{mft.MatchDstQPN, bpf.MatchDstQPN},
+		{mft.MatchPairQPN, bpf.MatchPairQPN},
+		{mft.MatchDst, bpf.MatchDst},
+		{mft.MatchSrc, bpf.MatchSrc},
 	} {
-		if got != want {
-			t.Errorf("%v is %v to the classifier", got, want)
+		if got := bpfKey(mft.Key{Match: m.match}).Match; got != m.want {
+			t.Errorf("%v is %v to the classifier, want %v", m.match, got, m.want)
+		}
+	}
+	for _, k := range []struct {
+		kind bpf.Kind
+		want dataplane.Kind
+	}{
+		{bpf.KindData, dataplane.KindData},
+		{bpf.KindFeedback, dataplane.KindFeedback},
+		{bpf.KindCNP, dataplane.KindCNP},
+		{bpf.KindCM, dataplane.KindCM},
+		{bpf.KindCM + 1, 0},
+		{255, 0},
+	} {
+		if got := kinds[k.kind]; got != k.want {
+			t.Errorf("%v is %d to the dataplane, want %d", k.kind, got, k.want)
 		}
 	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// The tests' world: a switch on the veth ends p1, p2 ... in one namespace, and
-// the other ends, h1, h2 ..., in another. A host sends frames of a group that
-// nobody is a member of: they count as received, and go no further.
+// world is a switch on the veth ends p1, p2 ... in one namespace, with the other ends, h1, h2 ...,
+// in another. A host sends frames of a group of which it is no member: the switch counts them as
+// received and drops them.
 type world struct {
 	t         *testing.T
 	box, host *netns.NS
@@ -26,7 +26,7 @@ type world struct {
 	sw        *Switch
 }
 
-// patience bounds every wait. It is never waited out by a test that passes.
+// patience bounds every wait. A test that passes never waits that long.
 const patience = 10 * time.Second
 
 var groupIP = netip.MustParseAddr("10.9.0.100")
@@ -36,8 +36,7 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, box: netns.New(t), host: netns.New(t), far: map[int]netns.Link{}}
 }
 
-// plug makes port n, or makes it again. A number of queues the port is to have
-// other than the veth has is set like an operator does it.
+// plug makes the veth pair of port n, for the first time or again.
 func (w *world) plug(n int, o netns.VethOptions) {
 	w.t.Helper()
 	_, far := netns.Veth(w.t, w.box, fmt.Sprintf("p%d", n), w.host, fmt.Sprintf("h%d", n), o)
@@ -45,7 +44,7 @@ func (w *world) plug(n int, o netns.VethOptions) {
 	if err := far.AddAddress(fmt.Sprintf("10.9.%d.1/24", n)); err != nil {
 		w.t.Fatal(err)
 	}
-	// The group is reached by the port the last route says.
+	// The last route to the group decides by which port it is reached.
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	if err := far.AddNeighbour(w.via(n), mac); err != nil {
 		w.t.Fatal(err)
@@ -111,7 +110,7 @@ func (w *world) refresh() (warnings []string) {
 	return warnings
 }
 
-// port is what there is to know of port n.
+// port returns the state and the counters of port n.
 func (w *world) port(n int) dataplane.PortInfo { return w.sw.Ports()[n-1] }
 
 func (w *world) expect(n int, state dataplane.PortState, reason string) {
@@ -132,13 +131,13 @@ func (w *world) classified(verdict string) uint64 {
 	return 0
 }
 
-// send sends group frames by port n, each of a flow of its own.
+// send sends group frames by port n. Each frame belongs to another flow.
 func (w *world) send(n, frames int) { w.t.Helper(); w.sendBytes(n, frames, roce.BTHBytes) }
 
 func (w *world) sendBytes(n, frames, payload int) {
 	w.t.Helper()
 	w.run(w.host, "ip", "route", "replace", groupIP.String()+"/32", "via", w.via(n))
-	// BTH of a SEND-only to QPN 1; the ICRC is missing, which is nobody's matter here.
+	// BTH of a SEND-only to QPN 1. The ICRC is missing, because nobody checks it here.
 	bth := append([]byte{byte(roce.OpSendOnly), 0, 0xff, 0xff, 0, 0, 0, 1}, make([]byte, payload-8)...)
 	err := w.host.Do(func() error {
 		for range frames {
@@ -158,7 +157,7 @@ func (w *world) sendBytes(n, frames, payload int) {
 	}
 }
 
-// arrives sends frames by port n and waits until the switch has all of them.
+// arrives sends frames by port n and waits until the switch has received all of them.
 func (w *world) arrives(n int) {
 	w.t.Helper()
 	const frames = 64
@@ -167,7 +166,7 @@ func (w *world) arrives(n int) {
 	w.eventually(fmt.Sprintf("%d frames by port %d", frames, n), func() bool { return w.port(n).RxFrames-before >= frames })
 }
 
-// eventually polls a condition; it gives the processor away, not time.
+// eventually waits for a condition. It yields the processor and does not sleep.
 func (w *world) eventually(what string, done func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(patience); !done(); runtime.Gosched() {

@@ -5,17 +5,18 @@ import (
 	"fmt"
 )
 
-// Census is where a UMEM's chunks are; Free + Held + Receive + Transmit + Stranded == Total.
+// Census counts the chunks of a UMEM by their place; Free + Held + Receive + Transmit + Stranded ==
+// Total.
 type Census struct {
 	Free     int // on the free list
 	Held     int // with the worker
 	Receive  int // on fill rings, in drivers, on RX rings
 	Transmit int // given to TX rings, devices or completion rings
-	Stranded int // with sockets whose Close could not tell when the kernel lets go
+	Stranded int // with closed sockets whose queue the kernel did not release in time
 	Total    int
 }
 
-// Census counts. It walks the whole ledger: for tests and status, not for a loop over frames.
+// Census walks the whole ledger. It is for tests and status, not for each frame.
 func (u *UMEM) Census() Census {
 	c := Census{Free: u.ledger.count(inFreeList), Held: u.ledger.count(withWorker), Total: len(u.ledger)}
 	for _, s := range u.slots {
@@ -33,8 +34,8 @@ func (u *UMEM) Census() Census {
 	return c
 }
 
-// Audit checks that no chunk was lost or doubled: the ledger against the free list, each socket's counts of what went
-// in and came out, and the entries of its fill ring.
+// Audit checks that no chunk was lost or doubled. It compares the ledger with the free list, with
+// each socket's counts of chunks that went in and came out, and with the entries of its fill ring.
 func (u *UMEM) Audit() error {
 	c := u.Census()
 	var errs []error

@@ -2,7 +2,7 @@ package xsk
 
 import "testing"
 
-// BenchmarkTransmit is what one batch of 64 costs in user space: ledger, checks and ring, no kernel.
+// BenchmarkTransmit measures Transmit of a batch of 64 without the kernel: ledger, checks and ring.
 func BenchmarkTransmit(b *testing.B) {
 	s := &Socket{umem: newUMEM(b, 64), obtained: Obtained{Mode: ModeCopy, Discipline: Lend}}
 	s.tx, _ = heapRing[Desc](2048, 0)
@@ -17,7 +17,7 @@ func BenchmarkTransmit(b *testing.B) {
 	}
 }
 
-// BenchmarkReceive is what receiving and recycling one batch of 64 costs in user space.
+// BenchmarkReceive measures Receive and Recycle of a batch of 64 without the kernel.
 func BenchmarkReceive(b *testing.B) {
 	s := &Socket{umem: newUMEM(b, 64), receiveSide: receiveSide(0)}
 	var rx producerRing[Desc]
@@ -34,7 +34,7 @@ func BenchmarkReceive(b *testing.B) {
 	}
 }
 
-// BenchmarkFlush sends one batch of 64 frames of 1024 bytes through a veth.
+// BenchmarkFlush measures sending a batch of 64 frames of 1024 bytes through a veth.
 func BenchmarkFlush(b *testing.B) {
 	w := newWorld(b, 64)
 	p := w.port("0", portOptions{SocketConfig: SocketConfig{TxOnly: true}})

@@ -9,21 +9,23 @@ import (
 )
 
 const (
-	// bindPatience bounds the wait for a queue whose last owner is gone already but not yet torn down: the kernel does
-	// that from a work queue and says EBUSY meanwhile.
+	// bindPatience bounds the wait for a queue whose last socket is closed but not torn down yet.
+	// The kernel tears it down from a work queue and answers EBUSY until then.
 	bindPatience = 2 * time.Second
 	bindPause    = 2 * time.Millisecond
 
-	// defaultKickDescs is what one sendto sends in copy mode (TX_BATCH_SIZE); wantKickDescs is what we ask for.
+	// defaultKickDescs is how many descriptors one sendto sends in copy mode (TX_BATCH_SIZE).
+	// wantKickDescs is how many we ask for.
 	defaultKickDescs = 32
 	wantKickDescs    = 256
 
-	// skbBytes is the most that the kernel charges for one descriptor in copy mode: a chunk, headroom and struct
-	// skb_shared_info come to more than 4 KiB and take 8, and struct sk_buff comes on top.
+	// skbBytes is the most that the kernel charges for one descriptor in copy mode. A chunk,
+	// headroom and struct skb_shared_info together exceed 4 KiB, so they occupy 8 KiB; struct
+	// sk_buff is added.
 	skbBytes = 9 << 10
 )
 
-// admits refuses what the sockets already bound exclude.
+// admits refuses a config that contradicts the sockets already bound.
 func (u *UMEM) admits(config SocketConfig) error {
 	if u.boundSocket() == nil {
 		return nil
@@ -40,7 +42,8 @@ func (u *UMEM) admits(config SocketConfig) error {
 	return nil
 }
 
-// bind attaches the socket to its queue. Later sockets of a UMEM may give no flag of their own.
+// bind attaches the socket to its queue. The kernel accepts no mode flags from the later sockets of
+// a UMEM.
 func (s *Socket) bind(config SocketConfig) error {
 	address := &unix.SockaddrXDP{Ifindex: uint32(s.ifindex), QueueID: s.queue}
 	first := s.umem.boundSocket()
@@ -86,7 +89,7 @@ func bindPatiently(fd int, address *unix.SockaddrXDP, patience time.Duration) er
 	}
 }
 
-// explainBind adds to an errno what it means here.
+// explainBind adds the meaning that an errno has here.
 func explainBind(err error, config SocketConfig, sharesZeroCopy bool) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
@@ -99,7 +102,7 @@ func explainBind(err error, config SocketConfig, sharesZeroCopy bool) error {
 	return fmt.Errorf("bind: %w", err)
 }
 
-// settle reads what the socket got and fixes its discipline.
+// settle reads the mode that the socket obtained and fixes its discipline.
 func (s *Socket) settle(config SocketConfig) error {
 	var options uint32 // struct xdp_options
 	_, err := getsockopt(s.fd, unix.XDP_OPTIONS, &options)
@@ -129,11 +132,12 @@ func (s *Socket) settle(config SocketConfig) error {
 	return s.settleDiscipline(config)
 }
 
-// makeBacklog lets the device keep that many descriptors unsent, or as many as it may, and returns how many. The kernel
-// charges a frame to the socket until the device has sent it, and takes no more of the TX ring beyond SO_SNDBUF: by
-// default that is about 20 frames of 4 KiB, and a device's own ring is longer.
+// makeBacklog allows the device to keep descs descriptors unsent, or fewer where the system limits
+// it, and returns the number. The kernel charges a frame to the socket until the device has sent
+// it, and consumes nothing more of the TX ring while the charges exceed SO_SNDBUF. The default
+// SO_SNDBUF is enough for about 20 frames of 4 KiB, and the ring of a device is longer.
 func makeBacklog(fd, descs int) (uint32, error) {
-	half := descs * skbBytes / 2 // the kernel doubles what it is told
+	half := descs * skbBytes / 2 // the kernel doubles the value
 	err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, half)
 	if errors.Is(err, unix.EPERM) {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, half) // at most net.core.wmem_max
@@ -148,8 +152,8 @@ func makeBacklog(fd, descs int) (uint32, error) {
 	return uint32(obtained / skbBytes), nil
 }
 
-// settleDiscipline refuses to lend where sending does not copy. It comes last: nothing after it may fail, or the
-// successor would have to be undone.
+// settleDiscipline refuses Lend where sending does not copy. It is the last step of opening: if a
+// later step failed, the successor would have to be undone.
 func (s *Socket) settleDiscipline(config SocketConfig) error {
 	reason := ""
 	switch {
@@ -169,9 +173,10 @@ func (s *Socket) settleDiscipline(config SocketConfig) error {
 	return nil
 }
 
-// sendsByReference reports a driver for which copy mode does not copy on transmit: it sets IFF_TX_SKB_NO_LINEAR, so the
-// skb's fragments are the UMEM's own pages (xsk_build_skb_zerocopy). User space cannot see the flag; virtio_net is the
-// one driver that sets it.
+// sendsByReference reports a driver for which copy mode does not copy on transmit. Such a driver
+// sets IFF_TX_SKB_NO_LINEAR, and then the fragments of an skb are the UMEM's own pages
+// (xsk_build_skb_zerocopy). User space cannot see the flag; virtio_net is the only driver that sets
+// it.
 func sendsByReference(fd, ifindex int) bool {
 	request, err := unix.NewIfreq("")
 	if err != nil {
@@ -185,8 +190,9 @@ func sendsByReference(fd, ifindex int) bool {
 	return err == nil && unix.ByteSliceToString(info.Driver[:]) == "virtio_net"
 }
 
-// prepareSuccessor makes a second, unbound socket for the same queue, now, while the thread is in the right network
-// namespace. Close binds it: the kernel refuses with EBUSY until it has torn down the first, and nothing else tells.
+// prepareSuccessor makes a second, unbound socket for the same queue. It is made while the thread
+// is in the right network namespace. Close binds it, because that is the only way to learn when the
+// kernel has torn down the first socket: until then the kernel answers EBUSY.
 func (s *Socket) prepareSuccessor() error {
 	umem, err := NewUMEM(1)
 	if err != nil {
@@ -200,8 +206,9 @@ func (s *Socket) prepareSuccessor() error {
 	return nil
 }
 
-// awaitRelease returns once the queue is free of the closed socket; any answer but EBUSY says it is. The successor
-// copies, so nothing reaches its chunk after its own close.
+// awaitRelease waits until the kernel has released the queue of the closed socket: until bind
+// answers anything but EBUSY. The successor is in copy mode, so the kernel does not touch its chunk
+// after its own close.
 func (s *Socket) awaitRelease(patience time.Duration) error {
 	err := bindPatiently(s.successor.fd, &unix.SockaddrXDP{
 		Flags: unix.XDP_COPY, Ifindex: uint32(s.ifindex), QueueID: s.queue,

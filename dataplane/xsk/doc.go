@@ -1,32 +1,37 @@
-// Package xsk moves frames between network devices and memory with AF_XDP sockets: a UMEM of chunks, shared by the
-// sockets of one worker thread, and four rings per socket. It knows nothing of what is in a frame, loads no program,
-// starts no goroutine and takes no lock. UMEM, sockets and Poller.Poll belong to one thread; other goroutines may call
-// Poller.Wake and Socket.Stats, and open and close sockets by way of SocketConfig.Owner. Start reading here, then at socket.go, receive.go and transmit.go.
+// Package xsk moves frames between network devices and memory with AF_XDP sockets: a UMEM of
+// chunks, which the sockets of one worker thread share, and four rings for each socket. It does not
+// look into frames, loads no program, starts no goroutine and takes no lock.
+//
+// One thread owns a UMEM, its sockets and the call of Poller.Poll. Other goroutines may call
+// Poller.Wake and Socket.Stats. With SocketConfig.Owner another goroutine may also open and close
+// sockets. Read this comment first, then socket.go, receive.go and transmit.go.
 //
 // # Who holds a chunk
 //
-// A chunk is 4096 bytes of UMEM. It is in exactly one of four places, and each arrow is one method:
+// A chunk is 4096 bytes of the UMEM. It is in exactly one of four places. Each arrow is a method:
 //
 //	          Alloc               Fill, TopUp, Recycle
 //	free  ------------> worker ------------------------> receive side of a socket
 //	list  <------------        <------------------------   fill ring -> kernel or driver -> RX ring
 //	        Free, Recycle        Receive
 //
-//	                    worker ------------------------> transmit side of a socket, in discipline Give
-//	                           <------------------------   TX ring -> kernel or driver -> completion ring
+//	                    worker ------------------------> transmit side of a socket, discipline Give
+//	                           <------------------------   TX ring -> device -> completion ring
 //	                             Complete
 //
-// The kernel never moves a chunk from one side to the other, nor between sockets. Where each chunk is stands in a
-// ledger, two bytes a chunk. A move from a place where the chunk is not panics: the mistake would otherwise show as
-// somebody's damaged frame, later. The same ledger lets UMEM.Audit prove after any scenario that
+// The kernel moves no chunk from one side to the other, and none between sockets. A ledger, two
+// bytes for each chunk, records where each chunk is. To move a chunk from a place where it is not
+// panics; without the ledger the mistake would show later, as a damaged frame of another user. With
+// the same ledger UMEM.Audit proves after any scenario that
 //
 //	free + held by the worker + receive sides + transmit sides + stranded == total
 //
 // # Two disciplines of sending
 //
-// Lend is for sockets whose kernel copies. The chunk stays the worker's. Transmit puts descriptors on the TX ring, Flush
-// asks the kernel until its consumer index has passed them, and at that moment it has the bytes (xsk_build_skb). The
-// chunk may then be rewritten and sent through the next port, which is replication without a copy. The order is the rule:
+// Lend is for sockets whose kernel copies. The worker keeps the chunk. Transmit puts descriptors on
+// the TX ring. Flush kicks the kernel until its consumer index is behind them; at that moment the
+// kernel has copied the bytes (xsk_build_skb). Then the worker may rewrite the chunk and send it
+// through the next port. This is replication without a copy in user space. The order matters:
 //
 //	n := in.Receive(batch)
 //	for each egress port {
@@ -36,50 +41,58 @@
 //	}
 //	in.Recycle(batch[:n])
 //
-// A chunk sent through three ports is completed three times, in three completion rings, at any time. Such an entry says
-// nothing about who has the chunk, so lending sockets count and discard it; a full completion ring stops the kernel,
-// hence they do so before each kick. The kernel reads a TX ring only inside this thread's own syscalls (sendto, and
-// ppoll for a socket that sends), and that makes withdrawing safe: when Flush returns, whatever it returns, no
-// descriptor left on the ring points at the worker's memory.
+// A chunk that is sent through three ports is completed three times, in three completion rings, at
+// any time. Such a completion does not say that the worker gets the chunk back, so a lending socket
+// only counts and discards it. A full completion ring stops the kernel; therefore completions are
+// discarded before each kick. The kernel reads a TX ring only inside system calls of this thread:
+// sendto, and ppoll for a socket that sends. This makes it safe to withdraw frames: when Flush
+// returns, no descriptor on the ring points at the worker's memory, whatever Flush returns.
 //
-// Give is for sockets whose device reads the UMEM itself: zero-copy, and virtio_net in copy mode, whose skbs point at the
-// UMEM's pages although everything else about it says copy. The chunk is the kernel's until Complete returns it. One
-// chunk cannot be in two places, so replicating means one chunk per copy, and fragments cannot be shared.
+// Give is for sockets whose device reads the UMEM itself: zero-copy, and virtio_net in copy mode,
+// where the fragments of an skb are pages of the UMEM. The kernel holds the chunk until Complete
+// returns it. A chunk cannot be in two places, so each copy of a replicated frame needs chunks of
+// its own.
 //
-// A socket has one discipline, fixed when it opens, because a completion entry carries nothing but an address.
+// A socket has one discipline, which is fixed when it is opened, because a completion carries only
+// an address.
 //
 // # When something goes wrong
 //
-//	what                                    the chunk is with             who moves it on
-//	--------------------------------------  ----------------------------  -----------------------------------------
-//	Fill or Recycle finds no room           worker / free list            the worker frees it / nobody needs to
-//	frame dropped, fill ring empty          nobody: none was taken        TopUp, so that the next frame has one
-//	frame dropped, too long for one chunk   nobody: none was taken        -
-//	frame dropped, RX ring full             receive side                  the kernel keeps it for the next frame
-//	batch ends within a frame               receive side (RX ring)        the next Receive
-//	Transmit takes less than all            worker                        the worker: Recycle drops, or try again
-//	frame of more than 17 descriptors       worker: Transmit stops there  the worker drops it
-//	descriptor the kernel would refuse      worker: Transmit panics       -
-//	Lend: Flush fails (stalled, link down)  worker: withdrawn             the worker, as after success
-//	Give: Flush fails                       transmit side (TX ring)       a later kick and Complete, or Close
-//	Give: the driver drops the frame        transmit side (completion)    Complete
-//	device is gone (ENXIO; Lost)            both sides                    Close: no kernel or driver has them any more
-//	Close                                   free list                     Close itself; held chunks stay held
-//	Close in Give, kernel does not let go   stranded                      nobody: the error says how many
-//	Open fails                              free list                     Open itself
+//	event                                the chunk is with           next holder
+//	-----------------------------------  --------------------------  ----------------------------
+//	Fill finds no room                   worker                      the worker decides
+//	Recycle finds no room                free list                   -
+//	frame dropped, fill ring empty       no chunk was used           -
+//	frame dropped, too long for a chunk  no chunk was used           -
+//	frame dropped, RX ring full          receive side                the kernel uses it again
+//	batch ends within a frame            receive side (RX ring)      the next Receive
+//	Transmit takes less than all         worker                      the worker drops it or retries
+//	frame of more than 17 descriptors    worker                      the worker drops it
+//	descriptor that the kernel refuses   worker: Transmit panics     -
+//	Lend: Flush fails                    worker: withdrawn           the worker, as after success
+//	Give: Flush fails                    transmit side (TX ring)     a later kick and Complete
+//	Give: the driver drops the frame     transmit side (completion)  Complete
+//	device is gone (ENXIO; Lost)         both sides                  Close
+//	Close                                free list                   -
+//	Close in Give, queue not released    stranded                    none: the error has the number
+//	Open fails                           free list                   -
 //
 // # Frames
 //
-// A received frame begins HeadroomBytes into its chunk. XDP metadata lies right in front of it, of a longer frame in
-// front of the first descriptor only, and a frame to be sent may begin anywhere in the chunk: the headroom takes a VLAN
-// tag. Fill and Free accept any address in a chunk. A frame longer than FrameBytes is several descriptors, all but the
-// last with XDP_PKT_CONTD; Receive and Transmit never split one.
+// A received frame begins HeadroomBytes into its chunk. XDP metadata lies right in front of it; for
+// a frame of several descriptors, in front of the first. A frame to be sent may begin anywhere in
+// its chunk, so the headroom has room for a VLAN tag. Fill and Free accept any address in a chunk.
+// A frame that is longer than FrameBytes has several descriptors, and all but the last have
+// XDP_PKT_CONTD. Receive and Transmit never split a frame.
 //
 // # Waiting
 //
-// Nothing here waits but Poller.Poll, Open (for a queue whose last owner is being torn down) and Close in Give, each with
-// a bound. Syscalls on the way of frames (sendto, recvfrom) bypass Go's scheduler: they do not block, and telling it costs
-// 15 to 44 percent. The worker's goroutine must be locked to its thread, and GOMAXPROCS leave room for the rest.
+// Only four functions wait, each for a bounded time: Poller.Poll, Flush in copy mode, Open for a
+// queue whose last socket is being torn down, and Close in Give. The system calls for frames
+// (sendto, recvfrom) do not block and bypass Go's scheduler; to tell it about them would cost 15 to
+// 44 percent. Therefore the worker's goroutine must be locked to its thread, and GOMAXPROCS must
+// leave room for the other goroutines.
 //
-// What the kernel could give is asked, obtained and shown: SocketConfig, Obtained, Features.
+// SocketConfig is what a caller asks of the kernel, Obtained is what the kernel gave, and Features
+// lists what this kernel has.
 package xsk

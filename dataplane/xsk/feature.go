@@ -10,19 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Feature is something not every kernel has. Whether this one has it is tried out once, on devices of a network
-// namespace made for the purpose. Zero-copy is no Feature: each device decides, when a socket binds (Obtained.Mode).
+// Feature is a part of AF_XDP that not every kernel has. A probe tries it out once, on devices of a
+// network namespace made for the purpose. Zero-copy is no Feature: it depends on the device and is
+// known when a socket is bound (Obtained.Mode).
 type Feature struct {
 	Name     string
 	Kernel   string // the first version that has it
-	Fallback string // what happens without
+	Fallback string // what happens without it
 
 	probe  func() error
 	once   sync.Once
 	answer error
 }
 
-// The features sockets use.
+// The features that sockets use.
 var (
 	NeedWakeup = &Feature{Name: "need-wakeup", Kernel: "5.4",
 		Fallback: "none: sockets do not open", probe: probeNeedWakeup}
@@ -37,8 +38,8 @@ var (
 // Features lists them, oldest first.
 func Features() []*Feature { return []*Feature{NeedWakeup, SharedUMEM, MultiBuffer, KickBudget} }
 
-// Supported is nil, or the reason: errors.ErrUnsupported is in it when the kernel lacks the feature, and is not when
-// the probe could not run.
+// Supported returns nil, or the reason why the feature cannot be used. The reason wraps
+// errors.ErrUnsupported if the kernel lacks the feature, and does not if the probe could not run.
 func (f *Feature) Supported() error {
 	f.once.Do(func() {
 		err := inNewNamespace(f.probe)
@@ -52,7 +53,7 @@ func (f *Feature) Supported() error {
 // loopback is the index of the one interface every new namespace has.
 const loopback = 1
 
-// unsupported marks the errno by which a kernel says that it does not know the feature.
+// unsupported marks the errno with which a kernel answers that it does not know the feature.
 func unsupported(err, says error) error {
 	if errors.Is(err, says) {
 		return fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
@@ -60,7 +61,7 @@ func unsupported(err, says error) error {
 	return err
 }
 
-// Older kernels fill in less of struct xdp_mmap_offsets: none of the flags fields.
+// Kernels without need-wakeup fill in less of struct xdp_mmap_offsets: none of the flags fields.
 func probeNeedWakeup() error {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -90,7 +91,7 @@ func probeSharedUMEM() error {
 	})
 }
 
-// openTap makes an interface that goes with the returned file.
+// openTap makes an interface that exists until the returned file is closed.
 func openTap() (tap *os.File, ifindex int, err error) {
 	if tap, err = os.OpenFile("/dev/net/tun", os.O_RDWR, 0); err != nil {
 		return nil, 0, err
@@ -123,7 +124,7 @@ func interfaceIndex(name string) (int, error) {
 	return int(request.Uint32()), err
 }
 
-// An older kernel refuses the flag; the same bind without it works there.
+// A kernel without multi-buffer refuses the flag and accepts the same bind without it.
 func probeMultiBuffer() error {
 	nothing := func(*Socket) error { return nil }
 	if err := withProbeSocket(loopback, SocketConfig{Mode: ModeCopy}, nothing); err != nil {
@@ -169,8 +170,8 @@ func withProbeSocket(ifindex int, config SocketConfig, use func(*Socket) error) 
 	return errors.Join(err, s.Close(), umem.Close())
 }
 
-// inNewNamespace runs fn on a thread in a network namespace of its own, so that probing disturbs no device in use. A
-// thread that cannot be brought back dies with its goroutine.
+// inNewNamespace runs fn on a thread in a network namespace of its own, so that probing disturbs no
+// device in use. A thread that cannot return to its own namespace ends with its goroutine.
 func inNewNamespace(fn func() error) (err error) {
 	done := make(chan struct{})
 	go func() {

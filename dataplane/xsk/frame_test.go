@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descsOf draws descriptors: "+" goes on in the next one, "." ends a frame.
+// descsOf makes descriptors of a drawing: "+" continues in the next descriptor, "." ends a frame.
 func descsOf(drawing string) []Desc {
 	descs := make([]Desc, len(drawing))
 	for i, c := range drawing {

@@ -7,20 +7,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeKernel is the kernel's side of a socket, and the device behind it. It works on the same rings, as net/xdp/xsk.c
-// does in copy mode: it reads the TX ring only when it is kicked, and says that it has passed a descriptor that is not
-// valid only together with the next frame, or when there is none.
+// fakeKernel is the kernel's side of a socket in copy mode, with the device. It works on the same
+// rings in the way of net/xdp/xsk.c: it reads the TX ring only when it is kicked, and after an
+// invalid descriptor it advances the consumer index only together with the next frame, or when the
+// ring is empty.
 type fakeKernel struct {
 	*Socket
 	t testing.TB
 
 	holds    int  // descriptors that the device keeps at most
-	skipsAll bool // kernels before 6.6: one kick steps over all withdrawn descriptors
+	skipsAll bool // one kick steps over all withdrawn descriptors, as older kernels do
 	errno    unix.Errno
 
 	producer, consumer uint32 // of the TX ring, as the kernel has cached them
 	device             []Desc // what it keeps, oldest first
-	sent               []Desc // everything that it was ever given
+	sent               []Desc // all that it was ever given
 	completions        producerRing[uint64]
 	received           producerRing[Desc]
 	fills              consumerRing[uint64]
@@ -31,7 +32,7 @@ type fakeKernel struct {
 
 const endless = 1 << 30
 
-// kickTakes is how long a kick takes by the socket's clock.
+// kickTakes is the duration of a kick by the socket's clock.
 const kickTakes = time.Microsecond
 
 func newFakeKernel(t testing.TB, umem *UMEM, discipline Discipline, descs uint32) *fakeKernel {
@@ -77,7 +78,8 @@ func (k *fakeKernel) sendto(int) unix.Errno {
 	return 0
 }
 
-// peek is the next descriptor to send; there is none in this kick once a withdrawn one was stepped over.
+// peek returns the next descriptor to send. After it has stepped over a withdrawn one, there is
+// none in this kick.
 func (k *fakeKernel) peek() (Desc, bool) {
 	if k.producer == k.consumer {
 		k.tx.consumer.Store(k.consumer)
@@ -111,7 +113,7 @@ func (k *fakeKernel) complete(n int) {
 	k.device = k.device[n:]
 }
 
-// load puts a frame of that many descriptors into chunks that the caller then holds.
+// load makes a frame of so many descriptors. The caller holds its chunks.
 func (k *fakeKernel) load(descs int) []Desc {
 	k.t.Helper()
 	addrs := make([]uint64, descs)
@@ -126,7 +128,7 @@ func (k *fakeKernel) load(descs int) []Desc {
 	return frame
 }
 
-// loads puts frames of one descriptor each into chunks.
+// loads makes frames of one descriptor each.
 func (k *fakeKernel) loads(frames int) (descs []Desc) {
 	for range frames {
 		descs = append(descs, k.load(1)...)

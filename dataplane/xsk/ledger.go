@@ -2,8 +2,9 @@ package xsk
 
 import "fmt"
 
-// holder is who has a chunk. Besides the free list and the worker, each socket of the UMEM has two: its receive side
-// (fill ring, driver, RX ring) and its transmit side (TX ring, driver, completion ring; only in discipline Give).
+// holder is a place where a chunk can be: the free list, the worker, or one of two places of each
+// socket. Those are its receive side (fill ring, driver, RX ring) and, in discipline Give, its
+// transmit side (TX ring, driver, completion ring).
 type holder uint16
 
 const (
@@ -12,7 +13,7 @@ const (
 	firstSocket
 )
 
-// maxSockets bounds the sockets of one UMEM: two holders each. Open refuses the next one.
+// maxSockets bounds the sockets of one UMEM, because each has two holders. Open refuses one more.
 const maxSockets = (1<<16 - int(firstSocket)) / 2
 
 func receiveSide(slot int) holder  { return firstSocket + holder(2*slot) }
@@ -30,8 +31,9 @@ func (h holder) String() string {
 	return fmt.Sprintf("the transmit side of socket %d", (h-firstSocket)/2)
 }
 
-// ledger has the holder of every chunk. A chunk in two places corrupts frames long after the mistake and far from it;
-// two bytes per chunk, which stay in the cache, turn it into a panic at the mistake.
+// ledger is the holder of every chunk. A chunk in two places damages frames long after the mistake
+// and far from it. The ledger, two bytes for each chunk that stay in the cache, turns the mistake
+// into a panic at once.
 type ledger []holder
 
 func (l ledger) move(addr uint64, from, to holder) {
@@ -42,7 +44,7 @@ func (l ledger) move(addr uint64, from, to holder) {
 	*is = to
 }
 
-// check is move for a chunk that stays with the worker: a lent one.
+// check is move for a chunk that is lent, and so stays with the worker.
 func (l ledger) check(addr uint64) {
 	if l[addr/ChunkBytes] != withWorker {
 		l.refuse(addr, withWorker)

@@ -130,7 +130,7 @@ func TestUMEMWithOpenSocketDoesNotClose(t *testing.T) {
 	}
 }
 
-// A refused Open says why, and leaves neither a file descriptor nor a missing chunk.
+// An Open that fails says why, leaves no file open and loses no chunk.
 func TestOpenRefused(t *testing.T) {
 	for name, row := range map[string]struct {
 		config  SocketConfig
@@ -242,7 +242,8 @@ func TestObtainedShowsWhatWasAsked(t *testing.T) {
 	}
 }
 
-// A driver whose skbs point into the UMEM must not be lent chunks. The test only reads its name.
+// Chunks must not be lent to a driver whose skbs point into the UMEM. The test only reads the
+// driver's name.
 func TestDriversThatSendByReference(t *testing.T) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -273,8 +274,8 @@ func TestDriversThatSendByReference(t *testing.T) {
 	t.Skip("needs a virtio_net interface")
 }
 
-// When somebody has the queue after Close, there is no telling whether it is still the closed socket's device: the
-// chunks stay out of use.
+// If the queue is still in use after Close, the device may still use the chunks of the closed
+// socket. They are not used again.
 func TestChunksOfAQueueNotReleasedAreStranded(t *testing.T) {
 	w := newWorld(t, 64)
 	near, _ := netns.Veth(t, w.sw, "p0", w.host, "h0", netns.VethOptions{})

@@ -8,13 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// All unsafe code of the package is in this file: laying Go values over memory the kernel shares, and two syscalls that
-// take a pointer to a struct.
+// All unsafe code of the package is in this file: it lays Go values over memory that the kernel
+// shares, and makes two system calls that need a pointer to a struct.
 
 // The kernel's struct xdp_desc is 16 bytes without padding.
 var _ [16]byte = [unsafe.Sizeof(Desc{})]byte{}
 
-// mapRing maps one ring of a socket. The offsets come from the kernel (XDP_MMAP_OFFSETS), never from a header file.
+// mapRing maps one ring of a socket. The offsets come from the kernel (XDP_MMAP_OFFSETS), never
+// from a header file.
 func mapRing[E entry](fd int, pageOffset int64, offsets unix.XDPRingOffset, entries uint32) (ring[E], error) {
 	var e E
 	length := int(offsets.Desc) + int(entries)*int(unsafe.Sizeof(e))
@@ -25,7 +26,7 @@ func mapRing[E entry](fd int, pageOffset int64, offsets unix.XDPRingOffset, entr
 	return overlay[E](mapping, offsets, entries), nil
 }
 
-// overlay lays a ring over memory. The kernel keeps indexes and entries aligned, and mmap keeps pages so.
+// overlay lays a ring over memory. The kernel aligns indexes and entries, and mmap aligns pages.
 func overlay[E entry](mapping []byte, offsets unix.XDPRingOffset, entries uint32) ring[E] {
 	return ring[E]{
 		producer: (*atomic.Uint32)(unsafe.Pointer(&mapping[offsets.Producer])),
@@ -37,7 +38,7 @@ func overlay[E entry](mapping []byte, offsets unix.XDPRingOffset, entries uint32
 	}
 }
 
-// address is where memory outside the Go heap lies, as XDP_UMEM_REG wants to be told.
+// address returns the address of memory outside the Go heap, for XDP_UMEM_REG.
 func address(memory []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory)))) }
 
 func setsockopt[T any](fd, option int, value *T) error {
@@ -49,7 +50,7 @@ func setsockopt[T any](fd, option int, value *T) error {
 	return nil
 }
 
-// getsockopt fills value and returns how many bytes of it this kernel knows.
+// getsockopt fills value and returns how many bytes of it this kernel filled.
 func getsockopt[T any](fd, option int, value *T) (length uint32, err error) {
 	length = uint32(unsafe.Sizeof(*value))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(option),

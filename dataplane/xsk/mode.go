@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Mode is how frames get between the device and the UMEM.
+// Mode is the way that frames take between the device and the UMEM.
 type Mode uint8
 
 const (
-	ModeAuto     Mode = iota // only asked, never obtained: zero-copy where the device can, copy elsewhere
+	ModeAuto     Mode = iota // only in SocketConfig: zero-copy if the device can, else copy
 	ModeZeroCopy             // the device reads and writes the UMEM itself
 	ModeCopy                 // the kernel copies; the XDP program runs in the driver
 	ModeGeneric              // the kernel copies; the XDP program runs on skbs, on any device
@@ -29,13 +29,13 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
 
-// Discipline says whose a chunk is while its frame is being sent. doc.go argues both.
+// Discipline says who owns a chunk while its frame is being sent. See the package comment.
 type Discipline uint8
 
 const (
-	ByMode Discipline = iota // only asked, never obtained: Lend where the kernel copies, Give elsewhere
-	Lend                     // the chunk stays the worker's; it may be rewritten when Flush returns
-	Give                     // the chunk is the kernel's from Transmit until Complete returns it
+	ByMode Discipline = iota // only in SocketConfig: Lend if the kernel copies, else Give
+	Lend                     // the worker keeps the chunk; after Flush it may rewrite it
+	Give                     // the kernel owns the chunk from Transmit until Complete returns it
 )
 
 func (d Discipline) String() string {
@@ -50,14 +50,15 @@ func (d Discipline) String() string {
 	return fmt.Sprintf("Discipline(%d)", uint8(d))
 }
 
-// Obtained is what a socket got, next to what its SocketConfig asked for.
+// Obtained is what a socket obtained. SocketConfig is what was asked for.
 type Obtained struct {
 	Mode        Mode
 	Discipline  Discipline
 	MultiBuffer bool   // frames longer than FrameBytes, as several descriptors
-	KickDescs   uint32 // descriptors one kick sends in copy mode (XDP_MAX_TX_SKB_BUDGET)
-	// BacklogDescs is how many descriptors the device may keep unsent in copy mode, as long as each is a full chunk
-	// (SO_SNDBUF). It is TxDescs with CAP_NET_ADMIN, and without it what net.core.wmem_max allows.
+	KickDescs   uint32 // descriptors that one kick sends in copy mode (XDP_MAX_TX_SKB_BUDGET)
+	// BacklogDescs is how many descriptors of a full chunk the device may keep unsent in copy mode
+	// (SO_SNDBUF). It is TxDescs with CAP_NET_ADMIN; without CAP_NET_ADMIN it is the number that
+	// net.core.wmem_max allows.
 	BacklogDescs uint32
 }
 

@@ -16,7 +16,7 @@ func needMultiBuffer(t *testing.T) {
 
 const jumboMTU = 9000
 
-// A frame of 4170 bytes is what path MTU 4096 makes: two descriptors.
+// With a path MTU of 4096 frames have up to 4170 bytes, which are two descriptors.
 func TestMultiBufferFramesArriveWhole(t *testing.T) {
 	needMultiBuffer(t)
 	modes(t, func(t *testing.T, mode Mode) {
@@ -142,7 +142,7 @@ func TestLongestFrameThatCanBeSent(t *testing.T) {
 	w.free(tooLong)
 }
 
-// Withdrawing half of what a frame's first kick took must not glue its head to the next frame.
+// When the rest of a frame is withdrawn, its beginning must not be joined to the next frame.
 func TestMultiBufferFramesAreWithdrawnWhole(t *testing.T) {
 	needMultiBuffer(t)
 	w := newWorld(t, 256)

@@ -10,7 +10,8 @@ import (
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
-// A device goes with chunks on all four rings of its socket, and another one of the same name comes.
+// A device is removed while chunks are on all rings of its socket, and another one of the same name
+// comes.
 func TestTheDeviceGoesAndComesBack(t *testing.T) {
 	for _, discipline := range []Discipline{Lend, Give} {
 		t.Run(discipline.String(), func(t *testing.T) {
@@ -34,7 +35,7 @@ func TestTheDeviceGoesAndComesBack(t *testing.T) {
 				t.Error("the loss is forgotten")
 			}
 
-			// What is sent now is the worker's again, or Close's to get back.
+			// In Lend the worker keeps the chunks it sends now; in Give Close takes them back.
 			descs := w.load(framesOf(3, 100)...)
 			s.Transmit(descs)
 			withdrawn, err := s.Flush(patience)
@@ -69,8 +70,8 @@ func TestTheDeviceGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// One goroutine moves frames, as a worker does, while another opens and closes sockets over the same chunks. The race
-// detector and the ledger are the judges.
+// One goroutine moves frames, as a worker does, while another one opens and closes sockets of the
+// same UMEM. The race detector and the ledger find mistakes.
 func TestSocketsComeAndGoFromAnotherGoroutine(t *testing.T) {
 	w := newWorld(t, 256)
 	carries := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 32}})

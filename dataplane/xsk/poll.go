@@ -10,11 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poller waits for frames on many sockets, or for another goroutine. Only Wake may be called from elsewhere than the
-// sockets' thread.
+// Poller waits for frames on many sockets, or for a call of Wake. Only Wake may be called by other
+// threads than the sockets' own.
 type Poller struct {
-	fds  []unix.PollFd // the first is wake's
-	wake *os.File      // an eventfd, as a file so that Wake never writes to a number that was closed and used again
+	fds []unix.PollFd // the first one is that of wake
+	// wake is an eventfd. As an os.File it is never written to after Close, when its number may
+	// belong to another file.
+	wake *os.File
 	fd   int
 }
 
@@ -29,7 +31,7 @@ func NewPoller(sockets ...*Socket) (*Poller, error) {
 	return p, nil
 }
 
-// Watch replaces the sockets that are watched. A closed socket must not stay among them.
+// Watch replaces the sockets that are watched. None of them may be closed.
 func (p *Poller) Watch(sockets ...*Socket) {
 	p.fds = append(p.fds[:0], unix.PollFd{Fd: int32(p.fd), Events: unix.POLLIN})
 	for _, s := range sockets {
@@ -37,14 +39,15 @@ func (p *Poller) Watch(sockets ...*Socket) {
 	}
 }
 
-// Poll blocks until a frame is there, Wake was called or the time is over, and reports whether Wake was. It may return
-// early without a reason. The scheduler is told, so a blocked worker does not hold up the program; looking at the rings
-// (Receive) needs no Poll and is what a worker that spins does. In copy mode it also sends what is on the TX rings.
+// Poll blocks until a frame is there, Wake was called or the time is over, and reports whether Wake
+// was called. It may return early without a reason. Go's scheduler knows of the wait, so other
+// goroutines run meanwhile. A worker that spins needs no Poll: Receive looks at the rings. In copy
+// mode Poll also sends the descriptors on the TX rings.
 func (p *Poller) Poll(timeout time.Duration) (woken bool, err error) {
 	limit := unix.NsecToTimespec(int64(max(timeout, 0)))
 	_, err = unix.Ppoll(p.fds, &limit, nil)
 	if errors.Is(err, unix.EINTR) {
-		return false, nil // the runtime's own signals
+		return false, nil // a signal of the Go runtime
 	}
 	if err != nil {
 		return false, fmt.Errorf("poll %d sockets: %w", len(p.fds)-1, err)
@@ -59,7 +62,7 @@ func (p *Poller) Poll(timeout time.Duration) (woken bool, err error) {
 	return true, nil
 }
 
-// Wake ends the Poll under way, or the next one. Any goroutine may call it.
+// Wake ends the Poll that is running, or the next one if none is. Any goroutine may call it.
 func (p *Poller) Wake() error {
 	_, err := p.wake.Write(binary.NativeEndian.AppendUint64(nil, 1))
 	return err

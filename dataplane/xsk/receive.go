@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Receive takes what has arrived, up to len(descs), and never blocks. The caller holds the chunks until it recycles,
-// frees or gives them. A frame is never split over two calls, for which descs of a multi-buffer socket must hold at
-// least MaxFrameDescs.
+// Receive takes the descriptors that have arrived, up to len(descs), and never blocks. The caller
+// holds the chunks until it recycles, frees or gives them. No frame is split over two calls;
+// therefore descs of a multi-buffer socket must have room for at least MaxFrameDescs.
 func (s *Socket) Receive(descs []Desc) int {
 	if s.obtained.MultiBuffer && len(descs) < MaxFrameDescs {
 		panicShortBatch(len(descs))
@@ -32,8 +32,9 @@ func (s *Socket) Receive(descs []Desc) int {
 	return n
 }
 
-// Fill gives chunks the caller holds to the socket to receive into, and returns how many it took: it keeps at most
-// FillDescs on its receive side, wherever they are there. An address may point anywhere into its chunk.
+// Fill gives chunks that the caller holds to the socket to receive into, and returns how many the
+// socket took. There are at most FillDescs chunks on its receive side. An address may point
+// anywhere into its chunk.
 func (s *Socket) Fill(addrs []uint64) int {
 	n := min(len(addrs), s.fillRoom())
 	for i, addr := range addrs[:n] {
@@ -44,8 +45,9 @@ func (s *Socket) Fill(addrs []uint64) int {
 	return n
 }
 
-// Recycle gives the chunks of received descriptors back: to this socket's fill ring, what it does not take to the free
-// list. In discipline Lend this is right only after Flush has returned on every socket they were sent through.
+// Recycle gives the chunks of received descriptors back: to this socket's fill ring as far as it
+// has room, and the others to the free list. Chunks that were lent may be recycled only when Flush
+// has returned on every socket that sent them.
 func (s *Socket) Recycle(descs []Desc) {
 	n := min(len(descs), s.fillRoom())
 	for i := range descs[:n] {
@@ -58,8 +60,9 @@ func (s *Socket) Recycle(descs []Desc) {
 	}
 }
 
-// TopUp fills from the free list and returns how many chunks it took. An empty fill ring drops frames with no trace but
-// Stats.RxFillRingEmpty, so this belongs at the end of every round in which chunks went elsewhere.
+// TopUp fills the fill ring from the free list and returns how many chunks that took. It belongs
+// into every round in which chunks went elsewhere: while the fill ring is empty the kernel drops
+// frames, and only Stats.RxFillEmpty shows it.
 func (s *Socket) TopUp() int {
 	n := min(s.fillRoom(), len(s.umem.free))
 	for i := range n {
@@ -69,7 +72,8 @@ func (s *Socket) TopUp() int {
 	return n
 }
 
-// fillRoom needs no look at the kernel's index: what is on the receive side includes what is on the fill ring.
+// fillRoom does not read the kernel's index, because the chunks on the receive side include those
+// on the fill ring.
 func (s *Socket) fillRoom() int { return len(s.fill.entries) - int(s.filled-s.received) }
 
 func (s *Socket) filledUp(n int) {
@@ -80,8 +84,8 @@ func (s *Socket) filledUp(n int) {
 	s.fill.publish(uint32(n))
 }
 
-// wakeReceive tells a zero-copy driver that slept over an empty fill ring to look again. Errors show on transmit, and
-// the control plane hears of a vanished device from netlink.
+// wakeReceive wakes a zero-copy driver that went to sleep because the fill ring was empty. Its
+// errors are ignored: they show on transmit too, and netlink reports a device that is gone.
 func (s *Socket) wakeReceive() {
 	_, _, _ = unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// modes runs a scenario natively and on skbs.
+// modes runs a scenario in native and in generic mode.
 func modes(t *testing.T, scenario func(t *testing.T, mode Mode)) {
 	for _, mode := range []Mode{ModeCopy, ModeGeneric} {
 		t.Run(mode.String(), func(t *testing.T) { scenario(t, mode) })
@@ -184,7 +184,8 @@ func TestSeveralQueuesShareTheUMEM(t *testing.T) {
 	w.free(descs)
 }
 
-// A zero-copy driver that found the fill ring empty sleeps until it is told; a worker that spins has only Receive to do it.
+// A zero-copy driver that found the fill ring empty sleeps until a system call wakes it. A worker
+// that spins calls only Receive.
 func TestReceiveWakesASleepingDriver(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

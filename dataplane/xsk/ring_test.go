@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// nearWrap makes a ring's indexes pass 2^32 within a few entries.
+// nearWrap is a start value from which a ring's indexes wrap at 2^32 after a few entries.
 const nearWrap = ^uint32(0) - 2
 
 func TestRingCarriesEntriesInOrderAcrossTheWrap(t *testing.T) {
@@ -79,7 +79,8 @@ func TestPeekLeavesEntriesOnTheRing(t *testing.T) {
 	}
 }
 
-// Run with -race, this is the proof that index loads and stores order the entries.
+// Under the race detector this test proves that the loads and stores of the indexes order the
+// entries.
 func TestRingBetweenTwoThreads(t *testing.T) {
 	const entries = 20_000
 	producer, consumer := heapRing[Desc](64, nearWrap)
@@ -125,7 +126,7 @@ func roundTrip(producer *producerRing[Desc], consumer *consumerRing[Desc], batch
 	consumer.release(uint32(consumer.peek(batch)))
 }
 
-// BenchmarkRing is one batch of 64 descriptors onto a ring and off it.
+// BenchmarkRing measures a batch of 64 descriptors put on a ring and read from it.
 func BenchmarkRing(b *testing.B) {
 	producer, consumer := heapRing[Desc](2048, 0)
 	var batch [64]Desc

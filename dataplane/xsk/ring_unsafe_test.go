@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heapRing is a ring without a kernel: both its ends are ours. start is where the free-running indexes begin. It lies on
-// the Go heap, where the race detector sees it.
+// heapRing makes a ring without a kernel and returns both its ends. start is the first value of the
+// indexes. The ring lies on the Go heap, where the race detector sees it.
 func heapRing[E entry](entries, start uint32) (producerRing[E], consumerRing[E]) {
 	offsets := unix.XDPRingOffset{Producer: 0, Consumer: 64, Flags: 68, Desc: 128}
 	words := make([]uint64, (128+16*entries)/8)

@@ -15,7 +15,7 @@ import (
 	"github.com/rocast/rocast/internal/testlab/slow"
 )
 
-// hold makes the far end of a port keep the frames it gets, as a NIC that is paused does.
+// hold makes the link behind a port keep the frames it gets, as a paused NIC does.
 func (w *world) hold(p *port) *slow.Link {
 	w.t.Helper()
 	l, err := slow.Attach(p.far, slow.Paused)
@@ -25,8 +25,8 @@ func (w *world) hold(p *port) *slow.Link {
 	return l
 }
 
-// The kernel charges a frame to the socket until the device has sent it. A device may be as far behind as its own ring
-// is long, which is no reason to lose frames.
+// The kernel charges a frame to the socket until the device has sent it. No frame is lost while the
+// device keeps fewer than a full ring.
 func TestADeviceMayHoldAFullRingOfFrames(t *testing.T) {
 	needMultiBuffer(t)
 	for _, frameBytes := range []int{60, 1100, FrameBytes, 4170} {
@@ -77,7 +77,8 @@ func TestWithoutCapNetAdminTheBacklogIsWhatTheSystemAllows(t *testing.T) {
 	}
 }
 
-// The same on this kernel as on the fake one: a device that keeps what it has, until it lets go.
+// On this kernel, too, a socket is stalled while its device keeps all frames, and sends again after
+// that.
 func TestADeviceThatTakesNothingIsStalledUntilItTakesSomething(t *testing.T) {
 	w := newWorld(t, 128)
 	p := w.port("0", portOptions{SocketConfig: SocketConfig{TxOnly: true}})

@@ -11,10 +11,11 @@ import (
 // DefaultDescs is the size of a ring whose size SocketConfig leaves open.
 const DefaultDescs = 2048
 
-// SocketConfig says what a socket should be; the zero value is right for a copy-mode port.
+// SocketConfig says how a socket should be. The zero value is right for a port in copy mode.
 type SocketConfig struct {
-	// Ring sizes, powers of two. FillDescs is also how many chunks the receive side keeps at most; a zero-copy driver
-	// wants more than its own ring has. CompletionDescs of TxDescs or more never hold the kernel up.
+	// Ring sizes are powers of two. FillDescs is also the largest number of chunks on the receive
+	// side; a zero-copy driver needs more than its own ring has. The completion ring never stops
+	// the kernel if CompletionDescs is at least TxDescs.
 	RxDescs, TxDescs, FillDescs, CompletionDescs uint32
 
 	Mode        Mode
@@ -22,13 +23,15 @@ type SocketConfig struct {
 	MultiBuffer bool // receive and send frames longer than FrameBytes (kernel >= 6.6)
 	TxOnly      bool // receives nothing: no program points at it
 
-	// Owner runs a function on the thread the UMEM belongs to and returns when it has; nil: that thread is the one that
-	// calls Open and Close. With it both may be called elsewhere, one at a time, while that thread moves frames: it is
-	// bothered with the chunks alone, not with system calls that take milliseconds.
+	// Owner runs a function on the thread that owns the UMEM, and returns when the function has
+	// returned. With Owner, another thread may call Open and Close, one call at a time, while the
+	// owner moves frames: the owner moves the chunks only, and the other thread makes the system
+	// calls, which take milliseconds. nil: the owner calls Open and Close.
 	Owner func(func())
 }
 
-// Socket is one AF_XDP socket with its four rings, bound to a queue of a device. It belongs to the thread of its UMEM.
+// Socket is an AF_XDP socket with its four rings, bound to a queue of a device. The thread that
+// owns its UMEM owns it too.
 type Socket struct {
 	umem     *UMEM
 	ifindex  int
@@ -37,7 +40,7 @@ type Socket struct {
 	slot     int
 	owner    func(func())
 	bound    bool
-	lost     bool // see Lost
+	lost     bool // Lost has seen that the device is gone
 	obtained Obtained
 
 	rx         consumerRing[Desc]
@@ -46,25 +49,26 @@ type Socket struct {
 	completion consumerRing[uint64]
 
 	receiveSide, transmitSide holder
-	txOptions                 uint32 // Desc.Options the kernel accepts
+	txOptions                 uint32 // Desc.Options that the kernel accepts
 
-	stalled bool   // Flush has given up, and the kernel has sent nothing since
-	fence   uint32 // where tx.head was at the last withdrawal: the ring has no frame before it
-	skips   int    // withdrawn descriptors the kernel may still have to step over
+	stalled bool   // Flush has given up, and the kernel has sent nothing since then
+	fence   uint32 // tx.head at the last withdrawal; what is before it is consumed or withdrawn
+	skips   int    // withdrawn descriptors that the kernel may still have to step over
 
-	// The kernel and the clock; tests have others.
+	// The kernel and the clock. Tests replace them.
 	sendto func(fd int) unix.Errno
 	now    func() time.Time
 
 	filled, received, given, completed uint64
 
-	// successor tells, in Give, when the kernel has let go of the queue after Close.
+	// successor is used in Give to learn when the kernel has released the queue after Close.
 	successor *Socket
 }
 
-// Open binds a socket to a queue of a device in the calling thread's network namespace and fills its fill ring. The
-// first socket of a UMEM decides for all of them whether they are zero-copy and multi-buffer; asking a later one for
-// the opposite is an error. A queue that its last owner has just left is waited for.
+// Open binds a socket to a queue of a device in the calling thread's network namespace and fills
+// its fill ring. The first socket of a UMEM decides for all of them whether they are zero-copy and
+// whether they are multi-buffer; to ask the opposite of a later one is an error. If the last socket
+// of the queue was closed just before, Open waits for the kernel to release the queue.
 func Open(u *UMEM, ifindex int, queue uint32, config SocketConfig) (*Socket, error) {
 	s, err := newSocket(u, ifindex, queue, config)
 	if err == nil {
@@ -76,7 +80,7 @@ func Open(u *UMEM, ifindex int, queue uint32, config SocketConfig) (*Socket, err
 	return s, nil
 }
 
-// open takes a prepared socket to where it can be used, or undoes it.
+// open makes a prepared socket usable, or undoes it.
 func (s *Socket) open(config SocketConfig) error {
 	if !config.TxOnly {
 		s.owner(func() { s.TopUp() })
@@ -89,12 +93,13 @@ func (s *Socket) open(config SocketConfig) error {
 		return errors.Join(err, s.discard())
 	}
 	if config.TxOnly && s.obtained.Mode == ModeZeroCopy {
-		s.owner(func() { s.TopUp() }) // the driver receives what the program passes to the kernel into the same chunks
+		// The driver receives into these chunks also what the XDP program passes to the kernel.
+		s.owner(func() { s.TopUp() })
 	}
 	return nil
 }
 
-// newSocket makes a socket with mapped rings that is not bound yet.
+// newSocket makes a socket that has its rings and is not bound yet.
 func newSocket(u *UMEM, ifindex int, queue uint32, config SocketConfig) (*Socket, error) {
 	config.setDefaults()
 	if err := u.admits(config); err != nil {
@@ -180,27 +185,29 @@ func (s *Socket) makeRings(config SocketConfig) (err error) {
 	return nil
 }
 
-// Obtained is what the socket got.
+// Obtained returns what the socket obtained.
 func (s *Socket) Obtained() Obtained { return s.obtained }
 
-// FD is the file descriptor, for an XSKMAP. It stays the socket's.
+// FD returns the file descriptor, for an XSKMAP. The socket remains its owner.
 func (s *Socket) FD() int { return s.fd }
 
 func (s *Socket) String() string { return fmt.Sprintf("queue %d of interface %d", s.queue, s.ifindex) }
 
-// Lost says whether the device has gone from under the socket: it was removed, or left the network namespace. An
-// interface of the same name, or index, is another device. Who opens and closes the socket may ask.
+// Lost reports whether the socket has lost its device: the device was removed, or left the network
+// namespace. An interface of the same name or index that came later is another device. The thread
+// that opens and closes the socket may call it.
 func (s *Socket) Lost() bool {
 	pending, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && pending != 0 {
-		s.lost = true // asking cleared it
+		s.lost = true // the kernel reports it only once
 	}
 	return s.lost
 }
 
-// Close gives the queue back. The chunks on the socket's sides go to the free list, those the worker holds stay with
-// it. In Give it waits, bounded, until neither device nor kernel can reach the chunks any more; those of a socket for
-// which that did not come true are left out of use for good, and the error says how many.
+// Close releases the queue. The chunks on the socket's two sides go to the free list. The chunks
+// that the worker holds stay with the worker. In Give, Close waits a bounded time until neither
+// device nor kernel can reach the chunks any more. If the time is over before, the chunks are never
+// used again, and the error says how many there are.
 func (s *Socket) Close() error {
 	if s.fd < 0 {
 		return nil
@@ -215,7 +222,7 @@ func (s *Socket) Close() error {
 	return err
 }
 
-// discard undoes a socket that never carried a frame.
+// discard undoes a socket that has carried no frame.
 func (s *Socket) discard() error {
 	err := s.closeKernelSide()
 	s.leaveUMEM()

@@ -11,7 +11,7 @@ import (
 
 const stallPatience = 50 * time.Microsecond
 
-// kernels runs a scenario on both kinds of kernels.
+// kernels runs a scenario on both kinds of kernel.
 func kernels(t *testing.T, discipline Discipline, scenario func(t *testing.T, k *fakeKernel)) {
 	for _, skipsAll := range []bool{false, true} {
 		t.Run(fmt.Sprint("skips all ", skipsAll), func(t *testing.T) {
@@ -22,8 +22,9 @@ func kernels(t *testing.T, discipline Discipline, scenario func(t *testing.T, k 
 	}
 }
 
-// A port whose device takes nothing costs the worker one wait, one kick for each descriptor that was withdrawn then, and
-// from then on a probe in every second flush: three kicks in two flushes. The other ports have the rest of its time.
+// A socket whose device takes nothing costs its thread one wait, one kick for each descriptor that
+// is withdrawn then, and after that three kicks in two flushes. The thread has the rest of its time
+// for other sockets.
 func TestAStalledPortCostsItsThreadOneWait(t *testing.T) {
 	kernels(t, Lend, func(t *testing.T, k *fakeKernel) {
 		const flushes = 1000
@@ -49,7 +50,7 @@ func TestAStalledPortCostsItsThreadOneWait(t *testing.T) {
 	})
 }
 
-// The stall ends as soon as the kernel sends something; from then on frames go out as before.
+// The stall ends as soon as the kernel sends a frame. After that the socket sends as before.
 func TestAPortRecoversFromAStall(t *testing.T) {
 	kernels(t, Lend, func(t *testing.T, k *fakeKernel) {
 		k.holds = 0
@@ -81,7 +82,7 @@ func TestAPortRecoversFromAStall(t *testing.T) {
 	})
 }
 
-// That the kernel steps over what was withdrawn says nothing about the device.
+// The stall does not end because the kernel has stepped over withdrawn descriptors.
 func TestSteppingOverWithdrawnFramesEndsNoStall(t *testing.T) {
 	kernels(t, Lend, func(t *testing.T, k *fakeKernel) {
 		k.holds = 0
@@ -103,7 +104,7 @@ func TestSteppingOverWithdrawnFramesEndsNoStall(t *testing.T) {
 	})
 }
 
-// A frame that finds out whether the stall lasts goes as a whole.
+// The probe is a whole frame of several descriptors.
 func TestTheProbeIsAWholeFrame(t *testing.T) {
 	k := newFakeKernel(t, newUMEM(t, 64), Lend, 64)
 	k.holds = 0
@@ -121,7 +122,7 @@ func TestTheProbeIsAWholeFrame(t *testing.T) {
 	}
 }
 
-// Flush waits as long as its patience for the next descriptor, and no longer.
+// Flush waits for each descriptor as long as its patience, and no longer.
 func TestFlushWaitsAsLongAsItsPatience(t *testing.T) {
 	kernels(t, Lend, func(t *testing.T, k *fakeKernel) {
 		k.holds = 1
@@ -148,7 +149,8 @@ func TestFlushWaitsAsLongAsItsPatience(t *testing.T) {
 	})
 }
 
-// A kernel that does not look at the ring at all, as where the TX queue is missing, steps over nothing either.
+// A kernel that does not read the ring, for example because the TX queue is missing, does not step
+// over descriptors either.
 func TestAKernelThatNeverLooksIsNotKickedForWhatItShouldSkip(t *testing.T) {
 	k := newFakeKernel(t, newUMEM(t, 128), Lend, 128)
 	k.Socket.sendto = func(int) unix.Errno { k.kicks++; k.clock += kickTakes; return 0 }
@@ -182,7 +184,8 @@ func TestFlushWithdrawsWholeFramesFromAStalledRing(t *testing.T) {
 	}
 }
 
-// An interface that is down refuses at once. Nothing waits, and nothing is probed when it is up again.
+// An interface that is down refuses frames at once. Flush does not wait, and needs no probe when
+// the interface is up again.
 func TestAnErrorIsNoStall(t *testing.T) {
 	kernels(t, Lend, func(t *testing.T, k *fakeKernel) {
 		k.errno = unix.ENETDOWN
@@ -206,7 +209,7 @@ func TestAnErrorIsNoStall(t *testing.T) {
 	})
 }
 
-// In discipline Give the frames stay on the ring, and each flush kicks once for them.
+// In discipline Give the frames stay on the ring, and each flush kicks once.
 func TestFlushLeavesGivenFramesOnAStalledRing(t *testing.T) {
 	k := newFakeKernel(t, newUMEM(t, 16), Give, 8)
 	k.holds = 1
@@ -232,7 +235,7 @@ func TestFlushLeavesGivenFramesOnAStalledRing(t *testing.T) {
 	}
 }
 
-// A zero-copy device takes from the ring when it will: no flush waits for it, and nothing is withdrawn.
+// A zero-copy device reads the ring by itself. Flush does not wait for it and withdraws nothing.
 func TestFlushDoesNotWaitForAZeroCopyDevice(t *testing.T) {
 	for _, asleep := range []bool{true, false} {
 		k := newFakeKernel(t, newUMEM(t, 16), Give, 8)

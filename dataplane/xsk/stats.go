@@ -6,17 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stats is what the kernel counts per socket (struct xdp_statistics), since the socket was made.
+// Stats are the kernel's counters of one socket (struct xdp_statistics) since the socket was made.
 type Stats struct {
-	RxDropped      uint64 // frames dropped for other reasons: no chunk, or too long for a socket without multi-buffer
-	RxInvalidDescs uint64 // fill ring addresses outside the UMEM
-	TxInvalidDescs uint64 // TX descriptors skipped: withdrawn ones
-	RxRingFull     uint64 // frames dropped because the worker did not receive
-	RxFillEmpty    uint64 // times the kernel found the fill ring empty
-	TxEmpty        uint64 // times the kernel found the TX ring empty
+	RxDropped      uint64 // frames without a chunk, or too long without multi-buffer
+	RxInvalidDescs uint64 // addresses on the fill ring that are outside the UMEM
+	TxInvalidDescs uint64 // descriptors on the TX ring that were skipped: withdrawn ones
+	RxRingFull     uint64 // frames dropped because the RX ring was full
+	RxFillEmpty    uint64 // how often the kernel found the fill ring empty
+	TxEmpty        uint64 // how often the kernel found the TX ring empty
 }
 
-// Add adds the counts of another socket.
+// Add adds the counters of another socket.
 func (s *Stats) Add(t Stats) {
 	s.RxDropped += t.RxDropped
 	s.RxInvalidDescs += t.RxInvalidDescs
@@ -26,7 +26,7 @@ func (s *Stats) Add(t Stats) {
 	s.TxEmpty += t.TxEmpty
 }
 
-// Stats reads the kernel's counters. Any goroutine may, as long as the socket is open.
+// Stats reads the kernel's counters. Any goroutine may call it while the socket is open.
 func (s *Socket) Stats() (Stats, error) {
 	var k unix.XDPStatistics
 	if _, err := getsockopt(s.fd, unix.XDP_STATISTICS, &k); err != nil {

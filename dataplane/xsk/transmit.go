@@ -8,14 +8,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrStalled is Flush's answer when the kernel took nothing more from the TX ring although it was asked to.
+// ErrStalled is returned by Flush when the kernel consumes nothing of the TX ring although it is
+// kicked.
 var ErrStalled = errors.New("transmit ring stalled")
 
-// Transmit puts whole frames on the TX ring and returns how many descriptors it took: fewer when the ring is full, before
-// a frame of more than 17 descriptors, and while the socket is stalled (see Flush). Nothing is sent before Kick or Flush,
-// which the caller does even after a 0.
+// Transmit puts whole frames on the TX ring and returns how many descriptors these are. It takes
+// fewer than all if the ring is full, before a frame of more than 17 descriptors, and while the
+// socket is stalled (see Flush). Nothing is sent before Kick or Flush. The caller kicks even if
+// Transmit returns 0.
 //
-// Every chunk must be the caller's. In discipline Lend it stays so; in Give it is the kernel's until Complete returns it.
+// The caller must hold every chunk. In discipline Lend the caller keeps holding it; in Give the
+// kernel holds it until Complete returns it.
 func (s *Socket) Transmit(descs []Desc) int {
 	if s.stalled {
 		descs = s.probe(descs)
@@ -45,16 +48,17 @@ func (s *Socket) Transmit(descs []Desc) int {
 	return n
 }
 
-// valid is the kernel's own rule (xp_aligned_validate_desc). The kernel skips a descriptor that breaks it, counts
-// tx_invalid_descs and completes nothing, so a chunk given that way would be lost.
+// valid is the kernel's own rule (xp_aligned_validate_desc). The kernel skips and counts a
+// descriptor that breaks it, and completes nothing, so its chunk would be lost in discipline Give.
 func (s *Socket) valid(d *Desc) bool {
 	return d.Len != 0 && uint64(d.Len) <= ChunkBytes-d.Addr%ChunkBytes && d.Options&^s.txOptions == 0
 }
 
-// TxRoom is how many descriptors the TX ring has room for.
+// TxRoom returns how many descriptors the TX ring has room for.
 func (s *Socket) TxRoom() int { return int(s.tx.room(uint32(len(s.tx.entries)))) }
 
-// Given is how many chunks were given to the socket, in discipline Give, and not returned by Complete.
+// Given returns how many chunks were given to the socket in discipline Give and not returned by
+// Complete yet.
 func (s *Socket) Given() int {
 	if s.obtained.Discipline != Give {
 		return 0
@@ -62,12 +66,13 @@ func (s *Socket) Given() int {
 	return int(s.given - s.completed)
 }
 
-// TxPending is how many descriptors the kernel has not passed yet.
+// TxPending returns how many descriptors on the TX ring the kernel has not consumed yet.
 func (s *Socket) TxPending() int { return int(s.tx.pending()) }
 
-// Kick makes the kernel send, once, what it will: in copy mode Obtained.KickDescs descriptors at most. No error is nil
-// also when the kernel wants to be asked again. An error says that nothing goes out now: ENETDOWN while the interface
-// is down, ENXIO for good when the device is gone.
+// Kick makes one system call for the kernel to send; in copy mode it sends Obtained.KickDescs
+// descriptors at most. Kick returns nil also when the kernel wants to be kicked again. An error
+// means that nothing can be sent now: ENETDOWN while the interface is down, ENXIO once the device
+// is gone.
 func (s *Socket) Kick() error {
 	if s.obtained.Discipline == Lend {
 		s.discardCompletions() // a full completion ring would stop the kernel
@@ -83,39 +88,42 @@ func (s *Socket) Kick() error {
 	}
 }
 
-// sendto bypasses Go's scheduler: it does not block.
+// sendto does not block, so it bypasses Go's scheduler.
 func sendto(fd int) unix.Errno {
 	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
 }
 
-// Flush kicks until the kernel has passed everything on the TX ring. It gives up on an error of Kick, or with ErrStalled
-// when the kernel has passed nothing for as long as patience.
+// Flush kicks until the kernel has consumed everything on the TX ring. It gives up on an error of
+// Kick, and with ErrStalled when the kernel has consumed nothing for as long as patience.
 //
-// From then on the socket is stalled and costs its thread next to nothing: Transmit takes one frame at most, the probe,
-// and Flush does not wait. It kicks once, besides once for each withdrawn descriptor that the kernel may have to step
-// over, and returns ErrStalled until the kernel sends a probe.
+// After ErrStalled the socket is stalled, and costs its thread little until the kernel sends a
+// frame: Transmit takes one frame at most, the probe; Flush does not wait, and kicks once, and once
+// more for each withdrawn descriptor that the kernel may have to step over; and Flush returns
+// ErrStalled.
 //
-// In discipline Lend, whatever the outcome, no chunk is lent when Flush returns: what the kernel did not take is
-// withdrawn, and withdrawn says how many frames that were. In Give, what it did not take stays on the ring and goes
-// out with a later kick; zero-copy devices take from the ring when they will, so there it is one kick and no wait.
+// In discipline Lend no chunk is lent when Flush returns, whatever it returns: frames that the
+// kernel did not consume are withdrawn, and withdrawn is their number. In Give they stay on the
+// ring and are sent with a later kick. A zero-copy device reads the ring by itself, so for it Flush
+// kicks once and does not wait.
 func (s *Socket) Flush(patience time.Duration) (withdrawn int, err error) {
 	if s.obtained.Mode == ModeZeroCopy {
 		return 0, s.Kick()
 	}
-	pending, err := s.kickUntilPassed(patience)
+	pending, err := s.kickUntilConsumed(patience)
 	if pending > 0 && s.obtained.Discipline == Lend {
 		withdrawn = s.withdraw(pending)
 	}
 	if err == nil && s.stalled {
-		err = ErrStalled // what Transmit did not take
+		err = ErrStalled // frames were lost that Transmit did not take
 	}
 	return withdrawn, err
 }
 
-// kickUntilPassed is Flush without withdrawing. It returns how many descriptors the kernel has not passed.
-func (s *Socket) kickUntilPassed(patience time.Duration) (pending uint32, err error) {
-	var deadline time.Time // for the next descriptor; zero: the kernel has not kept us waiting
+// kickUntilConsumed is Flush without withdrawing. It returns how many descriptors the kernel has
+// not consumed.
+func (s *Socket) kickUntilConsumed(patience time.Duration) (pending uint32, err error) {
+	var deadline time.Time // for the next descriptor; zero: the last kick was not in vain
 	for pending = s.tx.pending(); pending > 0; {
 		if err := s.Kick(); err != nil {
 			return pending, err
@@ -126,7 +134,7 @@ func (s *Socket) kickUntilPassed(patience time.Duration) (pending uint32, err er
 			pending, deadline = left, time.Time{}
 			s.stalled = s.stalled && !s.sentSinceWithdrawal(left)
 		case s.skips > 0:
-			s.skips-- // the kernel has stepped over a withdrawn descriptor, which does not show yet
+			s.skips-- // the kernel may have stepped over one, which does not show yet
 		case s.stalled:
 			return pending, ErrStalled
 		case deadline.IsZero():
@@ -140,14 +148,15 @@ func (s *Socket) kickUntilPassed(patience time.Duration) (pending uint32, err er
 	return 0, nil
 }
 
-// sentSinceWithdrawal says, by how many descriptors the kernel has not passed, whether it has passed any that was not
-// withdrawn.
+// sentSinceWithdrawal reports whether the kernel has consumed a descriptor that was not withdrawn,
+// when pending is the number of those that it has not consumed.
 func (s *Socket) sentSinceWithdrawal(pending uint32) bool {
 	return s.obtained.Discipline == Give || pending < s.tx.head-s.fence
 }
 
-// probe is what a stalled socket may send. In discipline Lend that is nothing before the kernel has stepped over what
-// was withdrawn, and then one frame. In Give it is everything: what is on the ring stays there.
+// probe returns the frames of descs that a stalled socket may send. In discipline Lend it is none
+// before the kernel has stepped over everything that was withdrawn, and then one. In Give it is
+// all, because frames stay on the ring anyway.
 func (s *Socket) probe(descs []Desc) []Desc {
 	switch {
 	case s.obtained.Discipline == Give:
@@ -158,10 +167,11 @@ func (s *Socket) probe(descs []Desc) []Desc {
 	return descs[:FrameDescs(descs)]
 }
 
-// withdraw makes the last pending descriptors ones the kernel will skip. Taking the producer index back instead would
-// not do: the kernel remembers how far it may read and would send stale entries. Rewriting entries is safe as long as
-// the kernel copies, since it then reads them only inside our own syscalls. It skips one descriptor per kick and shows
-// that late, hence the skips Flush allows for.
+// withdraw rewrites the last pending descriptors so that the kernel will skip them. To decrease the
+// producer index instead would not work: the kernel remembers how far it may read and would send
+// old entries. It is safe to rewrite entries in copy mode, because the kernel reads them only
+// inside system calls of this thread. The kernel skips one descriptor in each kick, and shows that
+// late; for this Flush has skips.
 func (s *Socket) withdraw(pending uint32) (frames int) {
 	withdrawn := Desc{Addr: uint64(len(s.umem.memory))}
 	for i := s.tx.head - pending; i != s.tx.head; i++ {
@@ -179,8 +189,8 @@ func (s *Socket) withdraw(pending uint32) (frames int) {
 	return frames
 }
 
-// Complete returns the chunks of frames the device is done with; the caller holds them again. In discipline Lend there
-// is nothing to return: a chunk sent through three sockets completes three times, which says nothing about whose it is.
+// Complete returns the chunks of frames that the device has sent or dropped; the caller holds them
+// again. In discipline Lend it returns none: the caller has held the chunks all the time.
 func (s *Socket) Complete(addrs []uint64) int {
 	if s.obtained.Discipline == Lend {
 		s.discardCompletions()

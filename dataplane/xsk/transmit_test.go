@@ -29,7 +29,8 @@ func TestLentChunksStayWithTheWorker(t *testing.T) {
 	w.free(descs)
 }
 
-// This is replication as the worker does it: the same chunk through one port after the other, rewritten in between.
+// The worker replicates in this way: it sends the same chunk through one port after the other and
+// rewrites it in between.
 func TestChunkMayBeRewrittenAfterFlush(t *testing.T) {
 	modes(t, func(t *testing.T, mode Mode) {
 		w := newWorld(t, 512)
@@ -179,7 +180,8 @@ func TestSmallCompletionRingHoldsNothingUp(t *testing.T) {
 	w.free(descs)
 }
 
-// An interface that is down refuses frames. Flush withdraws them; none goes out when it is up again.
+// An interface that is down refuses frames. Flush withdraws them, and none is sent when the
+// interface is up again.
 func TestFlushWithdrawsWhatADownInterfaceRefuses(t *testing.T) {
 	w := newWorld(t, 128)
 	p := w.port("0", portOptions{SocketConfig: SocketConfig{TxOnly: true}})
@@ -210,7 +212,8 @@ func TestFlushWithdrawsWhatADownInterfaceRefuses(t *testing.T) {
 	w.free(descs)
 }
 
-// A ring full of withdrawn descriptors still recovers, because Flush kicks also when Transmit took nothing.
+// A ring that is full of withdrawn descriptors recovers, because Flush kicks even if Transmit took
+// nothing.
 func TestFullRingOfWithdrawnDescriptorsRecovers(t *testing.T) {
 	w := newWorld(t, 64)
 	p := w.port("0", portOptions{SocketConfig: SocketConfig{TxDescs: 16, TxOnly: true}})
@@ -230,8 +233,9 @@ func TestFullRingOfWithdrawnDescriptorsRecovers(t *testing.T) {
 	w.free(descs)
 }
 
-// Without carrier the driver drops what it is given, one descriptor a kick. Newer kernels show that as progress, older
-// ones not, so some frames may be withdrawn; either way Flush ends and later frames go out.
+// Without a carrier the driver drops frames, one descriptor in each kick. Newer kernels advance the
+// consumer index then and older kernels do not, so some frames may be withdrawn. In any case Flush
+// ends, and later frames are sent.
 func TestPortWithoutCarrierRecovers(t *testing.T) {
 	w := newWorld(t, 128)
 	p := w.port("0", portOptions{SocketConfig: SocketConfig{TxOnly: true}})
@@ -298,7 +302,8 @@ func TestInvalidDescriptorsPanic(t *testing.T) {
 	w.free([]Desc{good})
 }
 
-// What Transmit refuses is put on the ring behind its back: the kernel skips it, counts it and sends the rest.
+// The test puts descriptors on the ring that Transmit would refuse. The kernel skips and counts
+// them and sends the rest.
 func TestKernelSkipsInvalidDescriptors(t *testing.T) {
 	w := newWorld(t, 16)
 	p := w.port("0", portOptions{SocketConfig: SocketConfig{TxOnly: true}})

@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// UMEM is the memory frames live in, shared by all sockets of one worker. It lies outside the Go heap. It and its
-// sockets belong to one thread.
+// UMEM is the memory for frames, shared by all sockets of one worker. It lies outside the Go heap.
+// One thread owns it and its sockets.
 type UMEM struct {
 	memory []byte
-	free   []uint32 // stack of chunk numbers: the chunk freed last is the one still in the cache
+	free   []uint32 // a stack of chunk numbers: the last one is probably in the cache
 	ledger ledger
-	slots  []*Socket // by socket number; nil where one was closed
+	slots  []*Socket // by socket number; nil: closed
 
-	// Fixed for all sockets by the first one that binds (xp_assign_dev_shared).
+	// The first socket that is bound decides these for all (xp_assign_dev_shared).
 	zeroCopy    bool
 	multiBuffer bool
 }
 
-// maxChunks keeps a UMEM at 4 GiB, the most XDP_UMEM_REG takes.
+// maxChunks makes a UMEM of 4 GiB, the largest that XDP_UMEM_REG accepts.
 const maxChunks = 1 << 20
 
 // NewUMEM allocates memory for that many chunks of ChunkBytes, all on the free list.
@@ -33,7 +33,7 @@ func NewUMEM(chunks int) (*UMEM, error) {
 	if err != nil {
 		return nil, fmt.Errorf("allocate UMEM of %d chunks: %w", chunks, err)
 	}
-	// Frames carry other people's data and keys: no core dump shows them.
+	// Frames carry data and keys of users, which must not be in a core dump.
 	if err := unix.Madvise(memory, unix.MADV_DONTDUMP); err != nil {
 		return nil, errors.Join(fmt.Errorf("keep UMEM out of core dumps: %w", err), unix.Munmap(memory))
 	}
@@ -44,7 +44,7 @@ func NewUMEM(chunks int) (*UMEM, error) {
 	return u, nil
 }
 
-// Close releases the memory. Every socket must be closed before.
+// Close releases the memory. It fails while a socket is open.
 func (u *UMEM) Close() error {
 	if open := u.boundSocket(); open != nil {
 		return fmt.Errorf("close UMEM: %v is still open", open)
@@ -57,19 +57,21 @@ func (u *UMEM) Close() error {
 	return unix.Munmap(memory)
 }
 
-// Bytes is the memory at addr. It may begin before a received frame: metadata and headroom are there.
+// Bytes returns the memory at addr. addr may lie before a received frame, where metadata and
+// headroom are.
 func (u *UMEM) Bytes(addr uint64, bytes uint32) []byte {
 	end := addr + uint64(bytes)
 	return u.memory[addr:end:end]
 }
 
-// Chunks is how many chunks there are, wherever they are.
+// Chunks returns the number of all chunks.
 func (u *UMEM) Chunks() int { return len(u.ledger) }
 
-// FreeChunks is how many chunks are on the free list.
+// FreeChunks returns the number of chunks on the free list.
 func (u *UMEM) FreeChunks() int { return len(u.free) }
 
-// Alloc takes chunks from the free list, as many as there are, and returns how many. The caller holds them.
+// Alloc takes up to len(addrs) chunks from the free list and returns how many. The caller holds
+// them.
 func (u *UMEM) Alloc(addrs []uint64) int {
 	n := min(len(addrs), len(u.free))
 	for i := range addrs[:n] {
@@ -78,7 +80,8 @@ func (u *UMEM) Alloc(addrs []uint64) int {
 	return n
 }
 
-// Free puts chunks the caller holds back on the free list. An address may point anywhere into its chunk.
+// Free puts chunks that the caller holds back on the free list. An address may point anywhere into
+// its chunk.
 func (u *UMEM) Free(addrs []uint64) {
 	for _, addr := range addrs {
 		u.push(addr, withWorker)
@@ -95,10 +98,10 @@ func (u *UMEM) pop(to holder) (addr uint64) {
 
 func (u *UMEM) push(addr uint64, from holder) {
 	u.ledger.move(addr, from, inFreeList)
-	u.free = append(u.free, uint32(addr/ChunkBytes)) // never grows: the ledger lets each chunk in once
+	u.free = append(u.free, uint32(addr/ChunkBytes)) // never grows: a chunk is free once
 }
 
-// register tells the kernel about the memory, on the socket that is to bind first.
+// register tells the kernel about the memory, by the socket that will be bound first.
 func (u *UMEM) register(fd int) error {
 	reg := unix.XDPUmemReg{Addr: address(u.memory), Len: uint64(len(u.memory)), Size: ChunkBytes}
 	err := setsockopt(fd, unix.XDP_UMEM_REG, &reg)
@@ -111,7 +114,7 @@ func (u *UMEM) register(fd int) error {
 	return nil
 }
 
-// boundSocket is any bound socket: the kernel finds the registered memory through one.
+// boundSocket returns any bound socket, or nil. The kernel finds the registered memory by it.
 func (u *UMEM) boundSocket() *Socket {
 	for _, s := range u.slots {
 		if s != nil && s.bound {
@@ -121,7 +124,8 @@ func (u *UMEM) boundSocket() *Socket {
 	return nil
 }
 
-// takeSlot numbers a socket. The number of a closed one is used again once none of its chunks is stranded.
+// takeSlot numbers a socket. The number of a closed socket is used again, unless chunks of it are
+// stranded.
 func (u *UMEM) takeSlot(s *Socket) error {
 	for i, taken := range u.slots {
 		if taken == nil {
@@ -137,7 +141,7 @@ func (u *UMEM) takeSlot(s *Socket) error {
 	return nil
 }
 
-// reclaim frees every chunk a holder has; called when that holder can touch none of them any more.
+// reclaim frees every chunk of a holder that can no longer touch them.
 func (u *UMEM) reclaim(h holder) {
 	for chunk, is := range u.ledger {
 		if is == h {

@@ -20,7 +20,7 @@ func newUMEM(t testing.TB, chunks int) *UMEM {
 	return u
 }
 
-// mustPanic checks that a programmer's error is caught, with words that lead to it.
+// mustPanic checks that fn panics with these words.
 func mustPanic(t *testing.T, words string, fn func()) {
 	t.Helper()
 	defer func() {
@@ -125,7 +125,7 @@ func TestFreeListAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkFreeList takes 64 chunks and puts them back.
+// BenchmarkFreeList measures taking 64 chunks and putting them back.
 func BenchmarkFreeList(b *testing.B) {
 	u := newUMEM(b, 4096)
 	var addrs [64]uint64

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRandomWalkConservesChunks does what a worker may do, in random order, with ports that go down and come up, and
-// looks for every chunk as it goes.
+// TestRandomWalkConservesChunks calls everything that a worker may call, in random order, while
+// ports go down and come up, and audits the chunks again and again.
 func TestRandomWalkConservesChunks(t *testing.T) {
 	needMultiBuffer(t)
 	seed := uint64(time.Now().UnixNano())
@@ -55,7 +55,7 @@ func (w *walk) anyPort() *port { return w.ports[w.random.IntN(len(w.ports))] }
 func (w *walk) hostSends() {
 	host := w.anyPort().host
 	for i := range w.random.IntN(20) {
-		// A down port's host cannot send; that is its own affair.
+		// The host of a port that is down cannot send.
 		_, _ = unix.Write(host.fd, frame(i, 60+w.random.IntN(jumboMTU-60)))
 	}
 }
@@ -71,7 +71,7 @@ func (w *walk) receive() {
 	w.received += n
 }
 
-// some is a random number of whole frames from the hand.
+// some returns a random number of whole frames from the hand.
 func (w *walk) some() []Desc {
 	n := 0
 	for frames := w.random.IntN(8); frames > 0 && n < len(w.hand); frames-- {

@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The tests' world: a switch whose ports are AF_XDP sockets over one UMEM, and on the far end of each port's veth a host
-// that sends and receives raw frames.
+// world is a switch whose ports are AF_XDP sockets over one UMEM. At the far end of each port's
+// veth is a host that sends and receives raw frames.
 //
 //	switch namespace                        hosts namespace
 //	  UMEM - socket - p0 =================== h0 - packet socket
 //	       - socket - p1 =================== h1 - packet socket
 
-// patience bounds every wait. It is never waited out by a test that passes.
+// patience bounds every wait. A test that passes never waits that long.
 const patience = 5 * time.Second
 
 type world struct {
@@ -56,8 +56,8 @@ func newWorld(t testing.TB, chunks int) *world {
 	return w
 }
 
-// checkConserved is the conservation test that ends every scenario: free + fill + held + in flight is all there is, and
-// nobody holds what the worker did not count.
+// checkConserved ends every scenario. It checks that no chunk is lost, and that the worker holds as
+// many as it counted.
 func checkConserved(t testing.TB, u *UMEM, held int) {
 	t.Helper()
 	if err := u.Audit(); err != nil {
@@ -76,7 +76,8 @@ type portOptions struct {
 	program func(xsks *ebpf.Map) *ebpf.ProgramSpec // nil: redirect
 }
 
-// port makes a veth pair, a socket on its near end and, unless the socket only transmits, a program that redirects.
+// port makes a veth pair, a socket on its near end and, unless the socket only transmits, a program
+// that redirects.
 func (w *world) port(name string, o portOptions) *port {
 	w.t.Helper()
 	near, far := netns.Veth(w.t, w.sw, "p"+name, w.host, "h"+name, netns.VethOptions{MTU: o.mtu, Queues: o.queues})
@@ -163,7 +164,8 @@ func redirectTail(xsks *ebpf.Map, ctx asm.Register) asm.Instructions {
 	}
 }
 
-// redirectWithMetadata writes 16 bytes of metadata, all 0xA5, in front of the frame before it redirects.
+// redirectWithMetadata writes 16 bytes of metadata, all 0xA5, in front of the frame before it
+// redirects.
 func redirectWithMetadata(xsks *ebpf.Map) *ebpf.ProgramSpec {
 	const data, dataMeta = 0, 8
 	head := asm.Instructions{
@@ -257,7 +259,8 @@ func (h *host) expect(frames ...[]byte) {
 
 func head(frame []byte) []byte { return frame[:min(len(frame), 32)] }
 
-// frame is an Ethernet frame that differs from every other in each part of it. EtherType 0x88B5 is IEEE's for experiments.
+// frame makes an Ethernet frame; no part of it is equal to a part of another one. EtherType 0x88B5
+// is for experiments.
 func frame(number, frameBytes int) []byte {
 	f := []byte{2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xB5}
 	for i := 0; len(f) < frameBytes; i++ {
@@ -295,7 +298,7 @@ func (w *world) recycle(s *Socket, descs []Desc) {
 	w.held -= len(descs)
 }
 
-// eventually polls a condition; it gives the processor away, not time.
+// eventually waits for a condition. It yields the processor and does not sleep.
 func (w *world) eventually(what string, done func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(patience); !done(); runtime.Gosched() {
@@ -305,7 +308,7 @@ func (w *world) eventually(what string, done func() bool) {
 	}
 }
 
-// load puts frames into fresh chunks the test then holds, each as many descriptors as it needs.
+// load puts frames into chunks that the test holds, each in as many descriptors as it needs.
 func (w *world) load(frames ...[]byte) []Desc {
 	w.t.Helper()
 	var descs []Desc
@@ -335,7 +338,7 @@ func (w *world) free(descs []Desc) {
 	w.held -= len(descs)
 }
 
-// frames puts received descriptors together again.
+// frames returns the frames that received descriptors describe.
 func (w *world) frames(descs []Desc) (frames [][]byte) {
 	for len(descs) > 0 {
 		var f []byte
@@ -362,7 +365,7 @@ func (w *world) expect(descs []Desc, want [][]byte) {
 	}
 }
 
-// send transmits all descriptors in discipline Lend and fails unless the kernel takes them.
+// send transmits all descriptors and fails unless the kernel consumes them.
 func (w *world) send(s *Socket, descs []Desc) {
 	w.t.Helper()
 	if n := s.Transmit(descs); n != len(descs) {
