@@ -74,6 +74,9 @@ func (c *Controller) Perftests() api.Perftests {
 	list := api.Perftests{Perftests: []api.Perftest{}}
 	for _, s := range c.perftest.List() {
 		p := api.Perftest{GroupIP: s.GroupIP.String(), Port: s.Port, Runs: []api.PerftestRun{}}
+		for _, network := range s.Allow {
+			p.Allow = append(p.Allow, network.String())
+		}
 		for _, ip := range s.Receivers {
 			p.Receivers = append(p.Receivers, ip.String())
 		}
@@ -178,7 +181,7 @@ func traffic(counts api.Counters) perftest.Traffic {
 type perftestAddresses struct{ *Controller }
 
 // Own adds ip to the interfaces by which the hosts are reached.
-func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (release func(), err error) {
+func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error) {
 	held := map[address.Place]bool{}
 	release = func() {
 		for place := range held {
@@ -201,17 +204,21 @@ func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (release fun
 		}
 	}
 	if len(unreached) > 0 {
-		return nil, errors.Join(unreached...)
+		return nil, nil, errors.Join(unreached...)
 	}
 	if err := p.refuseIP(context.Background(), ip, places); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	all, err := p.subnetsAt(ip, places)
+	if err != nil {
+		return nil, nil, err
 	}
 	for _, place := range places {
 		if err := p.Addresses.Hold(place); err != nil {
 			release()
-			return nil, err
+			return nil, nil, err
 		}
 		held[place] = true
 	}
-	return release, nil
+	return containing(ip, all), release, nil
 }

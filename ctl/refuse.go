@@ -123,11 +123,25 @@ func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []addre
 // refuseOffSubnet refuses an IP that is in none of the subnets of the places, where hosts would send its frames to a router. A
 // box without addresses there has no subnets to compare with.
 func (c *Controller) refuseOffSubnet(ip netip.Addr, places []address.Place) error {
-	var subnets []netip.Prefix
+	subnets, err := c.subnetsAt(ip, places)
+	if err != nil {
+		return err
+	}
+	if err := refuseNoHost(ip, subnets); err != nil {
+		return fmt.Errorf("ip %v %w; write an address that nobody has", ip, err)
+	}
+	if len(subnets) > 0 && len(containing(ip, subnets)) == 0 {
+		return fmt.Errorf("ip %v is in no subnet of the interfaces that lead to the members (%v); write an address of one that nobody has", ip, subnets)
+	}
+	return nil
+}
+
+// subnetsAt are the subnets of ip's family on the interfaces of places.
+func (c *Controller) subnetsAt(ip netip.Addr, places []address.Place) (subnets []netip.Prefix, err error) {
 	for _, p := range places {
 		more, err := c.Addresses.Subnets(p.IfIndex)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, s := range more {
 			if s.Addr().Is4() == ip.Is4() && !slices.Contains(subnets, s) {
@@ -135,15 +149,18 @@ func (c *Controller) refuseOffSubnet(ip netip.Addr, places []address.Place) erro
 			}
 		}
 	}
-	if err := refuseNoHost(ip, subnets); err != nil {
-		return fmt.Errorf("ip %v %w; write an address that nobody has", ip, err)
+	slices.SortFunc(subnets, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	return subnets, nil
+}
+
+// containing returns the subnets that ip is in.
+func containing(ip netip.Addr, subnets []netip.Prefix) (those []netip.Prefix) {
+	for _, s := range subnets {
+		if s.Contains(ip) {
+			those = append(those, s)
+		}
 	}
-	inside := func(s netip.Prefix) bool { return s.Contains(ip) }
-	if len(subnets) > 0 && !slices.ContainsFunc(subnets, inside) {
-		slices.SortFunc(subnets, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-		return fmt.Errorf("ip %v is in no subnet of the interfaces that lead to the members (%v); write an address of one that nobody has", ip, subnets)
-	}
-	return nil
+	return those
 }
 
 // refuseNoHost refuses an IP that no host in one of the subnets can have.

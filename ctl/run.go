@@ -13,7 +13,7 @@ import (
 func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex()}
 	c.perftest = perftest.New(perftest.Options{
-		Groups: perftestGroups{c}, Addresses: perftestAddresses{c}, Told: func(sentence string) { c.Log.Info(sentence) },
+		Groups: perftestGroups{c}, Addresses: perftestAddresses{c}, Log: c.Log,
 	})
 	c.ports = ports.New(parts.Switch.Ports())
 	c.ports.LogChanges(c.Log, nil)

@@ -22,8 +22,11 @@ of the client towards each receiver's server; a group is made when a run begins 
   on the box         rocast perftest up --group-ip 10.77.0.100 --receivers 10.77.0.2,10.77.0.3
   on the source      ib_write_bw -d rxe0 10.77.0.100
 
-The group IP is an address of the hosts' network that no host has. What no group can carry is refused, and perftest ls says
-why: READ and atomics, latency tests, -b, -R, UD and UC. The config's key perftest brings helpers up with the daemon.`,
+The group IP is an address of the hosts' subnet that no host has. Clients of that subnet are served, or those of the networks that
+--allow names. They have their runs one after the other; perftest ls shows which ones wait. What no group can carry is refused, and
+perftest ls says why: READ and atomics, latency tests, -b, -R, UD and UC.
+
+What this command brings up ends with the daemon. The config's key perftest makes it come up with every start.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -37,13 +40,15 @@ why: READ and atomics, latency tests, -b, -R, UD and UC. The config's key perfte
 				return err
 			}
 			return a.print(p, func(w io.Writer) {
-				fmt.Fprintf(w, "perftest on %s is up, TCP port %d, for %d receivers\n", p.GroupIP, p.Port, len(p.Receivers))
+				fmt.Fprintf(w, "perftest on %s is up until rocastd ends: TCP port %d, %d receivers, clients of %s\n",
+					p.GroupIP, p.Port, len(p.Receivers), strings.Join(p.Allow, ", "))
 			})
 		},
 	}
 	cmd.Flags().StringVar(&request.GroupIP, "group-ip", "", "the `IP` that the client is told to connect to")
 	cmd.Flags().StringSliceVar(&request.Receivers, "receivers", nil, "where perftest's servers run: `IP,IP,...`")
 	cmd.Flags().Uint16Var(&request.Port, "port", 0, "perftest's TCP port here and there, its option -p (default 18515)")
+	cmd.Flags().StringSliceVar(&request.Allow, "allow", nil, "networks whose clients are served: `NETWORK,...` (default the group IP's subnet)")
 	return cmd
 }
 
@@ -71,9 +76,10 @@ func (a *app) perftestDown() *cobra.Command {
 func (a *app) perftestList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
-		Short: "List the group IPs that perftest can talk to, each with its last run",
-		Long:  "List the group IPs that perftest can talk to, each with its last run. --json has the runs before, too.",
-		Args:  takes(),
+		Short: "List the group IPs that perftest can talk to, with their runs",
+		Long: `List the group IPs that perftest can talk to, each with the clients that are connected, or else its last run. RUN says how far
+a client is: waiting means for the end of the run before. --json has the runs before, too.`,
+		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().Perftests(cmd.Context())
 			if err != nil {
@@ -92,9 +98,24 @@ func printPerftests(w io.Writer, list api.Perftests) {
 			row(w, p.GroupIP, p.Port, receivers, "", "", "", "", "no client yet")
 			continue
 		}
-		last := p.Runs[len(p.Runs)-1]
-		row(w, p.GroupIP, p.Port, receivers, last.Client, last.Version, known(last.QPs), known(last.MTU), because(last.State, last.Reason))
+		for _, run := range worthShowing(p.Runs) {
+			row(w, p.GroupIP, p.Port, receivers, run.Client, run.Version, known(run.QPs), known(run.MTU), because(run.State, run.Reason))
+		}
 	}
+}
+
+// worthShowing are the runs that are not over, or else the last one.
+func worthShowing(runs []api.PerftestRun) []api.PerftestRun {
+	var on []api.PerftestRun
+	for _, run := range runs {
+		if run.Ended == nil {
+			on = append(on, run)
+		}
+	}
+	if len(on) == 0 {
+		on = runs[len(runs)-1:]
+	}
+	return on
 }
 
 // known is empty for what a run that ended early never told.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,12 @@ func TestPerftest(t *testing.T) {
 	d := startDaemon(t)
 	up := []string{"perftest", "up", "--group-ip", "127.0.0.200", "--receivers", "10.77.0.2,10.77.0.3", "--port", "18598"}
 	golden(t, "perftest_up.txt", d.must(t, up...))
+	var allowing api.Perftest
+	d.mustJSON(t, &allowing, "perftest", "up", "--group-ip", "127.0.0.201", "--receivers", "10.77.0.2", "--port", "18598", "--allow", "127.0.0.0/30,127.0.0.9")
+	if want := []string{"127.0.0.0/30", "127.0.0.9/32"}; !slices.Equal(allowing.Allow, want) {
+		t.Errorf("allowed are %v, want %v", allowing.Allow, want)
+	}
+	d.must(t, "perftest", "down", "--group-ip", "127.0.0.201")
 	d.refused(t, exitRefused, api.BadRequest, "perftest on 127.0.0.200 is up already; take it down first", up...)
 	golden(t, "perftest_ls.txt", d.must(t, "perftest", "ls"))
 	var list api.Perftests
@@ -29,10 +36,13 @@ func TestPerftestListShowsTheLastRun(t *testing.T) {
 	a := &app{env: &env{stdout: &out}}
 	ended := time.Unix(1, 0)
 	first := api.PerftestRun{Client: "10.77.0.1", State: "ended", Version: "6.10", QPs: 2, MTU: 1024, Ended: &ended}
-	refused := api.PerftestRun{Client: "10.77.0.1", State: "refused", Reason: "it connects by RDMA-CM (-R or -z), for which nobody listens here; run it without"}
+	running := api.PerftestRun{Client: "10.77.0.1", State: "running", Version: "6.10", QPs: 1, MTU: 4096}
+	waiting := api.PerftestRun{Client: "10.77.0.4", State: "waiting", Version: "6.06"}
+	refused := api.PerftestRun{Client: "10.77.0.1", State: "refused", Ended: &ended, Reason: "it connects by RDMA-CM (-R or -z), for which nobody listens here; run it without"}
 	list := api.Perftests{Perftests: []api.Perftest{
 		{GroupIP: "10.77.0.100", Receivers: []string{"10.77.0.2"}, Port: 18515, Runs: []api.PerftestRun{refused, first}},
 		{GroupIP: "10.77.0.101", Receivers: []string{"10.77.0.2", "10.77.0.3"}, Port: 18515, Runs: []api.PerftestRun{first, refused}},
+		{GroupIP: "10.77.0.102", Receivers: []string{"10.77.0.2"}, Port: 18515, Runs: []api.PerftestRun{running, first, waiting}},
 	}}
 	if err := a.print(list, func(w io.Writer) { printPerftests(w, list) }); err != nil {
 		t.Fatal(err)

@@ -130,8 +130,9 @@ type Perftests struct {
 // PerftestRequest asks for one more.
 type PerftestRequest struct {
 	GroupIP   string   `json:"groupIP"`
-	Receivers []string `json:"receivers"`      // where perftest's servers run
-	Port      uint16   `json:"port,omitempty"` // TCP, here and there; absent: perftest's own, 18515
+	Receivers []string `json:"receivers"`       // where perftest's servers run
+	Port      uint16   `json:"port,omitempty"`  // TCP, here and there; absent: perftest's own, 18515
+	Allow     []string `json:"allow,omitempty"` // networks whose hosts are served; absent: the group IP's subnet
 }
 
 // Perftest is a group IP on which perftest's clients are served.
@@ -139,13 +140,14 @@ type Perftest struct {
 	GroupIP   string        `json:"groupIP"`
 	Receivers []string      `json:"receivers"`
 	Port      uint16        `json:"port"`
+	Allow     []string      `json:"allow"`
 	Runs      []PerftestRun `json:"runs"` // oldest first; the oldest ones are forgotten
 }
 
 // PerftestRun is one client's run.
 type PerftestRun struct {
 	Client  string     `json:"client"`
-	State   string     `json:"state"` // handshaking, running, ended, refused
+	State   string     `json:"state"` // handshaking, waiting, running, ended, refused
 	Reason  string     `json:"reason,omitempty"`
 	Version string     `json:"version,omitempty"` // the client's perftest
 	QPs     int        `json:"qps,omitempty"`

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -12,8 +11,6 @@ import (
 const (
 	// queuePair1 takes what sets connections up (GSI).
 	queuePair1 roce.QPN = 1
-	// cmPause is the least time between two reports: a REQ is repeated some fifteen times, and anybody can send one.
-	cmPause = 10 * time.Second
 )
 
 // hearCM listens for clients that want to connect by RDMA-CM (-R, -z): instead of TCP they send datagrams to queue pair 1
@@ -32,18 +29,15 @@ func (s *service) hearCM(ctx context.Context) {
 }
 
 func (s *service) readCM(conn *net.UDPConn) {
-	var last time.Time
 	var datagram [roce.BTHBytes]byte
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(datagram[:])
 		if err != nil {
 			return
 		}
-		if !isCM(datagram[:n]) || time.Since(last) < cmPause {
-			continue
+		if isCM(datagram[:n]) { // a REQ is repeated some fifteen times
+			s.turnAway(from.Addr().Unmap(), refuse("it connects by RDMA-CM (-R or -z), for which nobody listens here; run it without"))
 		}
-		last = time.Now()
-		s.refuseAtOnce(from.Addr().Unmap(), refuse("it connects by RDMA-CM (-R or -z), for which nobody listens here; run it without"))
 	}
 }
 

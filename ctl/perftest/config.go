@@ -13,6 +13,8 @@ type Config struct {
 	GroupIP   netip.Addr
 	Receivers []netip.Addr // where their servers listen, and by which their RDMA devices are reached
 	Port      uint16       // TCP, here and at the receivers; 0: DefaultPort
+	// Allow are the networks whose hosts are served; none: the subnets of the box that hold the group IP.
+	Allow []netip.Prefix
 }
 
 // check fills in defaults and returns an error as the sentence of an operator's mistake.
@@ -43,6 +45,11 @@ func (c *Config) check() error {
 		}
 		seen[ip] = true
 	}
+	for _, network := range c.Allow {
+		if network.Addr().Is4() != c.GroupIP.Is4() {
+			return fmt.Errorf("network %v and the group IP %v are of different IP versions; no client of it can connect", network, c.GroupIP)
+		}
+	}
 	return nil
 }
 
@@ -58,13 +65,14 @@ func checkAddress(what string, ip netip.Addr) error {
 // ReadConfig reads an item of the daemon's config:
 //
 //	perftest:
-//	  - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18515}
+//	  - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18515, allow: [10.77.0.0/24]}
 func ReadConfig(v yamldoc.Value) (Config, error) {
 	var c Config
 	err := v.Fields(
 		yamldoc.Field{Key: "groupIP", Set: yamldoc.Into(&c.GroupIP, yamldoc.Value.Addr), Needed: "groupIP: ADDRESS, what the client is told to connect to"},
 		yamldoc.Field{Key: "receivers", Set: c.readReceivers, Needed: "receivers: [ADDRESS, ...], where perftest's servers run"},
 		yamldoc.Field{Key: "port", Set: yamldoc.Into(&c.Port, tcpPort)},
+		yamldoc.Field{Key: "allow", Set: c.readAllow},
 	)
 	if err == nil {
 		if mistake := c.check(); mistake != nil {
@@ -79,6 +87,24 @@ func (c *Config) readReceivers(v yamldoc.Value) error {
 		ip, err := item.Addr()
 		c.Receivers = append(c.Receivers, ip)
 		return err
+	})
+}
+
+func (c *Config) readAllow(v yamldoc.Value) error {
+	return v.EachOrOne("network", func(item yamldoc.Value) error {
+		text, err := item.Text()
+		if err != nil {
+			return err
+		}
+		network, err := netip.ParsePrefix(text)
+		if host, isHost := netip.ParseAddr(text); isHost == nil {
+			network, err = host.Prefix(host.BitLen())
+		}
+		if err != nil || network.Addr().Is4In6() {
+			return item.Errorf("%q is no network; write one such as 10.77.0.0/24, or a host's address", text)
+		}
+		c.Allow = append(c.Allow, network.Masked())
+		return nil
 	})
 }
 

@@ -60,12 +60,20 @@ func TestConfigAsWritten(t *testing.T) {
 	if got, err = read("{groupIP: 10.77.0.100, receivers: 10.77.0.2, port: 18516}"); err != nil || got.Port != 18516 || len(got.Receivers) != 1 {
 		t.Errorf("got %+v, %v", got, err)
 	}
+	got, err = read("{groupIP: 10.77.0.100, receivers: 10.77.0.2, allow: [10.78.3.4/16, 10.79.0.1]}")
+	if want := []netip.Prefix{netip.MustParsePrefix("10.78.0.0/16"), netip.MustParsePrefix("10.79.0.1/32")}; err != nil || !slices.Equal(got.Allow, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
 	for text, want := range map[string]string{
+		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: [10.77.0.0/24, lab]": `line 3: network 2 "lab" is no network; write one such as 10.77.0.0/24, or a host's address`,
+		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: 10.77.0.0/33":        `line 3: network 1 "10.77.0.0/33" is no network; write one such as 10.77.0.0/24, or a host's address`,
+		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: ::ffff:10.1.1.1":     `line 3: network 1 "::ffff:10.1.1.1" is no network; write one such as 10.77.0.0/24, or a host's address`,
+		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: fd00::/64":           "line 1: the config is refused: network fd00::/64 and the group IP 10.77.0.100 are of different IP versions; no client of it can connect",
 		"groupIP: 10.77.0.100":                                      "line 1: the config has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run",
 		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, here]":        `line 2: receiver 2 "here" is not an IP address; write one such as 10.77.0.2 or fd00::2`,
 		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, 10.77.0.2]":   "line 1: the config is refused: receiver 10.77.0.2 is named twice; keep one",
 		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2]\nport: 65536": "line 3: port is not a whole number from 0 to 65535 (0xffff); write one, without quotes",
-		"groupIP: 10.77.0.100\nreceiver: [10.77.0.2]":               `line 2: key "receiver" is not known here; known are groupIP, receivers, port`,
+		"groupIP: 10.77.0.100\nreceiver: [10.77.0.2]":               `line 2: key "receiver" is not known here; known are groupIP, receivers, port, allow`,
 	} {
 		if _, err := read(text); err == nil || err.Error() != want {
 			t.Errorf("%q:\ngot  %v\nwant %s", text, err, want)

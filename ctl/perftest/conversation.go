@@ -21,6 +21,8 @@ type conversation struct {
 
 	client    *side
 	connected time.Time
+	turn      chan struct{} // see service
+	hasTurn   bool
 	receivers []*side    // parallel to config.Receivers
 	gone      chan *side // receivers in the order of their hanging up
 
@@ -30,13 +32,14 @@ type conversation struct {
 	keys    int          // key lines the client sent
 	made    []string     // groups
 	leaving departure
+	active  activity
 	pumps   sync.WaitGroup
 }
 
 // run returns nil when the run ended as its sides meant it to, a refusal when it cannot be a group's, and else what
 // went wrong.
 func (c *conversation) run(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{c.meet, c.cycleBuffer, c.cacheLine, c.pathMTU, c.converse} {
+	for _, step := range []func(context.Context) error{c.hear, c.takeTurn, c.meet, c.cycleBuffer, c.cacheLine, c.pathMTU, c.converse} {
 		switch err := step(ctx); {
 		case err != nil && ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -49,9 +52,9 @@ func (c *conversation) run(ctx context.Context) error {
 
 func (c *conversation) running() bool { return len(c.made) > 0 }
 
-// meet waits for a client that speaks perftest before it connects to the receivers: their servers take one connection
-// each, which is not to be spent on whoever looks at the port.
-func (c *conversation) meet(ctx context.Context) error {
+// hear waits for a client that speaks perftest: the receivers' servers take one connection each, which is not to be spent on
+// a program that only looks at the port.
+func (c *conversation) hear(ctx context.Context) error {
 	message, err := c.client.read(ctx, versionBytes, c.limits.version, nil)
 	if err != nil {
 		return err
@@ -63,6 +66,32 @@ func (c *conversation) meet(ctx context.Context) error {
 		return refuse("%s %v", c.client.name, err)
 	}
 	c.note(func(s *Session) { s.Version = version })
+	return nil
+}
+
+// takeTurn waits until the run before is over. perftest's clients wait for an answer as long as it takes.
+func (c *conversation) takeTurn(ctx context.Context) error {
+	select {
+	case c.turn <- struct{}{}:
+		c.hasTurn = true
+		return nil
+	default:
+	}
+	c.note(func(s *Session) { s.State = Waiting })
+	select {
+	case c.turn <- struct{}{}:
+		c.hasTurn = true
+		c.note(func(s *Session) { s.State = Handshaking })
+		return nil
+	case <-c.client.gone:
+		return hungUp{c.client}
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// meet connects to the receivers and exchanges versions.
+func (c *conversation) meet(ctx context.Context) error {
 	if err := c.connect(ctx); err != nil {
 		return err
 	}

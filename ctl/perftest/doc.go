@@ -49,9 +49,9 @@
 //
 // # What it never does
 //
-// It opens no port and touches no interface, table or file: [Groups] and [Addresses] do that for it. It does not know who
-// connects: perftest has no passwords, so whoever reaches the group IP may send to its receivers while their servers
-// wait; but only from the address it connects from. R_Keys are in the keys, and in nothing it tells or lists.
+// It opens no port and touches no interface, table or file: [Groups] and [Addresses] do that for it. It does not know which user
+// connects, because perftest has no passwords: every program on a host of the allowed networks may send to the receivers
+// while their servers wait, but only from the address it connects from. R_Keys are in the keys, and never in a log or a list.
 //
 // Read first: conversation.go, then keys.go and plan.go for what is rewritten, helper.go for the outside.
 package perftest

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/roce"
 )
@@ -98,6 +101,7 @@ type lab struct {
 	groups    *fakeGroups
 	told      chan string
 	owned     map[netip.Addr]int
+	subnets   []netip.Prefix // of the box
 	listeners []net.Listener
 	errs      chan error // what the fake perftests ended with
 	players   sync.WaitGroup
@@ -107,9 +111,10 @@ type lab struct {
 func newLab(t *testing.T, n int, change func(*limits)) *lab {
 	l := &lab{
 		T: t, groups: &fakeGroups{have: map[string]*groupfile.File{}, seen: map[string]Traffic{}},
-		told: make(chan string, 100), owned: map[netip.Addr]int{}, errs: make(chan error, 10),
+		told: make(chan string, 1000), owned: map[netip.Addr]int{}, errs: make(chan error, 100),
+		subnets: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	}
-	l.helper = New(Options{Groups: l.groups, Addresses: l, Told: func(s string) { l.told <- s }})
+	l.helper = New(Options{Groups: l.groups, Addresses: l, Log: zap.New(teller{told: l.told})})
 	l.helper.limits.sleep = time.Hour // no client is taken for ib_write_bw
 	l.helper.limits.cmPort = 0
 	if change != nil {
@@ -144,12 +149,47 @@ func (l *lab) up() {
 }
 
 // Own is the Addresses of the helper.
-func (l *lab) Own(ip netip.Addr, towards []netip.Addr) (func(), error) {
+func (l *lab) Own(ip netip.Addr, towards []netip.Addr) ([]netip.Prefix, func(), error) {
 	if !slices.Equal(towards, l.config.Receivers) {
-		return nil, fmt.Errorf("own towards %v", towards)
+		return nil, nil, fmt.Errorf("own towards %v", towards)
 	}
 	l.owned[ip]++
-	return func() { l.owned[ip]-- }, nil
+	return l.subnets, func() { l.owned[ip]-- }, nil
+}
+
+// teller is a log whose entries are sentences: "run of CLIENT ended: REASON".
+type teller struct {
+	told   chan<- string
+	fields []zapcore.Field
+}
+
+func (teller) Enabled(zapcore.Level) bool { return true }
+
+func (t teller) With(fields []zapcore.Field) zapcore.Core {
+	return teller{t.told, append(slices.Clone(t.fields), fields...)}
+}
+
+func (t teller) Check(e zapcore.Entry, c *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return c.AddCore(e, t)
+}
+
+func (teller) Sync() error { return nil }
+
+func (t teller) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	values := zapcore.NewMapObjectEncoder()
+	for _, f := range append(slices.Clone(t.fields), fields...) {
+		f.AddTo(values)
+	}
+	v := values.Fields
+	sentence := strings.Replace(e.Message, "perftest run", fmt.Sprintf("run of %v", v["client"]), 1)
+	if reason, ok := v["reason"]; ok && reason != "" {
+		sentence += fmt.Sprint(": ", reason)
+	}
+	if n, ok := v["queuePairs"]; ok {
+		sentence += fmt.Sprintf(": queue pairs %v, receivers %v, path MTU %v", n, v["receivers"], v["pathMTU"])
+	}
+	t.told <- sentence
+	return nil
 }
 
 // close ends everything and looks for what is left.

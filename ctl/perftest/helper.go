@@ -2,6 +2,7 @@ package perftest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/roce"
@@ -34,15 +37,15 @@ type Traffic struct {
 
 // Addresses makes the box own IPs: the kernel answers ARP and ND for them and terminates TCP.
 type Addresses interface {
-	// Own lasts until release is called. towards are hosts that are to reach ip.
-	Own(ip netip.Addr, towards []netip.Addr) (release func(), err error)
+	// Own lasts until release is called. towards are hosts that are to reach ip. subnets are those of the box that ip is in.
+	Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error)
 }
 
 // Options are what a Helper works with.
 type Options struct {
 	Groups    Groups
 	Addresses Addresses
-	Told      func(sentence string) // hears what an operator wants to know; called from several goroutines
+	Log       *zap.Logger
 }
 
 // Helper serves perftest clients on any number of group IPs. Its methods may be called from any goroutine.
@@ -62,7 +65,7 @@ func New(o Options) *Helper {
 
 // Up owns the group IP and begins to listen on it.
 func (h *Helper) Up(ctx context.Context, c Config) error {
-	c.Receivers = slices.Clone(c.Receivers)
+	c.Receivers, c.Allow = slices.Clone(c.Receivers), slices.Clone(c.Allow)
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -85,9 +88,16 @@ func (h *Helper) Up(ctx context.Context, c Config) error {
 }
 
 func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
-	release, err := h.options.Addresses.Own(c.GroupIP, c.Receivers)
+	subnets, release, err := h.options.Addresses.Own(c.GroupIP, c.Receivers)
 	if err != nil {
 		return nil, err
+	}
+	if len(c.Allow) == 0 {
+		c.Allow = subnets
+	}
+	if len(c.Allow) == 0 {
+		release()
+		return nil, errors.New("the box has no address in the group IP's subnet, so nobody is known to be allowed; give it one, or name the networks of the clients with allow")
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", net.JoinHostPort(c.GroupIP.String(), strconv.Itoa(int(c.Port))))
@@ -97,6 +107,8 @@ func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
 	}
 	s := &service{
 		config: c, options: h.options, limits: h.limits, listener: listener, release: release,
+		log:     h.options.Log.With(zap.Stringer("groupIP", c.GroupIP)),
+		clients: make(chan struct{}, MaxClients), turn: make(chan struct{}, 1),
 		// Not where the last service on this IP began, whose runs may not all be dead.
 		lastQPN: roce.QPN(rand.Uint32() & 0xFFFFFF),
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/rocast/rocast/roce"
 )
 
@@ -84,13 +86,14 @@ func TestDownEndsTheRun(t *testing.T) {
 
 // TestForgottenSessions: what is remembered is bounded.
 func TestForgottenSessions(t *testing.T) {
-	s := &service{options: Options{Told: func(string) {}}}
+	s := &service{log: zap.NewNop()}
+	active := s.remember(Session{Client: netip.MustParseAddr("10.0.1.1"), State: Running})
 	for i := range MaxSessions + 5 {
-		s.refuseAtOnce(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), errors.New("for the test"))
+		s.end(s.remember(Session{Client: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}), errors.New("for the test"))
 	}
 	got := s.list().Sessions
-	if len(got) != MaxSessions || got[0].Client != netip.MustParseAddr("10.0.0.5") {
-		t.Errorf("%d sessions, the first of %v", len(got), got[0].Client)
+	if len(got) != MaxSessions || got[0].Client != active.Client || got[1].Client != netip.MustParseAddr("10.0.0.6") {
+		t.Errorf("%d sessions, the first of %v and %v", len(got), got[0].Client, got[1].Client)
 	}
 }
 

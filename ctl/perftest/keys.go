@@ -2,6 +2,7 @@ package perftest
 
 import (
 	"context"
+	"time"
 )
 
 // key handles one key line of the client. The first ones name its queue pairs, in order. All later ones repeat what is
@@ -119,6 +120,7 @@ func (c *conversation) makeGroups(ctx context.Context) error {
 		}
 		c.made = append(c.made, g.Name)
 	}
+	c.active.last = time.Now()
 	c.note(func(s *Session) { s.State, s.Groups = Running, c.made })
 	return nil
 }

@@ -60,13 +60,14 @@ func (c *conversation) await(ctx context.Context) error {
 				return hungUp{c.client}
 			}
 			c.client.rest = append(c.client.rest, chunk...)
+			c.active.last = time.Now()
 			return nil
 		case r := <-c.gone:
 			c.leaving.begin(r, c.limits.grace)
 		case <-c.leaving.limit:
 			return hungUp{c.leaving.first}
 		case <-look:
-			if err := c.checkDirection(); err != nil {
+			if err := c.look(); err != nil {
 				return err
 			}
 		case <-late:
@@ -75,6 +76,26 @@ func (c *conversation) await(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// activity is when a run showed last that it goes on.
+type activity struct {
+	packets uint64 // of the source, by then
+	last    time.Time
+}
+
+// look looks at the groups' counters while a run is on.
+func (c *conversation) look() error {
+	seen, _ := c.traffic()
+	if seen.FromReceivers > 0 {
+		return c.checkDirection()
+	}
+	if now := time.Now(); seen.FromSource != c.active.packets {
+		c.active = activity{packets: seen.FromSource, last: now}
+	} else if now.Sub(c.active.last) > c.limits.idle {
+		return fmt.Errorf("%s has sent nothing for %v, and others may wait for its receivers", c.client.name, c.limits.idle)
+	}
+	return nil
 }
 
 // checkDirection refuses what the handshake does not show: tests whose receivers send as well.

@@ -3,12 +3,13 @@ package perftest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -16,22 +17,27 @@ import (
 // errDown is the reason of a run that its helper ended.
 var errDown = errors.New("taken down by the box's operator")
 
-// service listens on one group IP and serves one client after the other.
+// service listens on one group IP. Its clients have their runs one after the other, because a receiver's server takes one
+// client; they may connect at any time.
 type service struct {
 	config   Config
 	options  Options
+	log      *zap.Logger
 	limits   limits
 	listener net.Listener
 	release  func() // the group IP
 	cancel   context.CancelCauseFunc
 	tasks    sync.WaitGroup
-	lastQPN  roce.QPN // touched by serve only
+	clients  chan struct{} // holds a token for each client
+	turn     chan struct{} // holds a token while a client has its turn
+	lastQPN  roce.QPN      // of the client that has its turn
 
-	mu       sync.Mutex
-	sessions []*Session
+	mu         sync.Mutex
+	sessions   []*Session
+	turnedAway time.Time // when a client that got no conversation was recorded last
 }
 
-// serve goes through the clients. One that comes while another's run is on waits for its end, which it does not notice.
+// serve accepts clients until ctx is done.
 func (s *service) serve(ctx context.Context) {
 	for {
 		conn, err := s.listener.Accept()
@@ -42,31 +48,57 @@ func (s *service) serve(ctx context.Context) {
 			}
 			return
 		case err != nil:
-			s.tell("cannot accept a client: %v", err)
+			s.log.Warn("perftest cannot accept a client", zap.Error(err))
 			if pause(ctx, time.Second) != nil {
 				return
 			}
 		default:
-			s.run(ctx, conn)
+			s.admit(ctx, conn)
 		}
 	}
 }
 
+// admit begins a conversation with a client that is allowed, if there are not too many.
+func (s *service) admit(ctx context.Context, conn net.Conn) {
+	client := newSide("client", conn)
+	if !s.allows(client.addr) {
+		conn.Close()
+		s.turnAway(client.addr, refuse("%v is in none of the networks whose hosts are served (%v); take perftest down, and up again with --allow", client.addr, s.config.Allow))
+		return
+	}
+	select {
+	case s.clients <- struct{}{}:
+		record := s.remember(Session{Client: client.addr, Began: time.Now()})
+		s.tasks.Go(func() {
+			defer func() { <-s.clients }()
+			s.run(ctx, client, record)
+		})
+	default:
+		conn.Close()
+		s.turnAway(client.addr, refuse("%d clients are connected already; wait until one has ended", MaxClients))
+	}
+}
+
+func (s *service) allows(client netip.Addr) bool {
+	return slices.ContainsFunc(s.config.Allow, func(network netip.Prefix) bool { return network.Contains(client) })
+}
+
 // run sees one client through, and leaves nothing of it but its record.
-func (s *service) run(ctx context.Context, conn net.Conn) {
+func (s *service) run(ctx context.Context, client *side, record *Session) {
 	c := &conversation{
 		config: s.config, groups: s.options.Groups, limits: s.limits,
-		client: newSide("client", conn), connected: time.Now(), nextQPN: s.nextQPN,
+		client: client, connected: record.Began, turn: s.turn, nextQPN: s.nextQPN,
+		note: func(change func(*Session)) { s.change(record, change) },
 	}
-	record := s.remember(Session{Client: c.client.addr, Began: c.connected})
-	c.note = func(change func(*Session)) { s.change(record, change) }
-
 	running, cancel := context.WithCancel(ctx)
-	c.listenTo(running, c.client)
+	c.listenTo(running, client)
 	err := c.run(running)
 	cancel()
 	c.hangUp()
 	s.removeGroups(ctx, c.made)
+	if c.hasTurn {
+		<-s.turn
+	}
 	s.end(record, err)
 }
 
@@ -75,12 +107,12 @@ func (s *service) removeGroups(ctx context.Context, names []string) {
 	defer cancel()
 	for _, name := range names {
 		if err := s.options.Groups.Remove(ctx, name); err != nil {
-			s.tell("group %s is left behind: %v", name, err)
+			s.log.Error("perftest group not removed", zap.String("group", name), zap.Error(err))
 		}
 	}
 }
 
-// end writes down how a run ended and tells it.
+// end records how a run ended.
 func (s *service) end(record *Session, err error) {
 	var reason string
 	state := Ended
@@ -93,36 +125,58 @@ func (s *service) end(record *Session, err error) {
 	s.change(record, func(r *Session) {
 		r.State, r.Reason, r.Groups, r.Ended = state, reason, nil, time.Now()
 	})
-	if reason == "" {
-		s.tell("run of %v ended", record.Client)
-		return
+}
+
+// turnAway records a client that gets no conversation. Anybody can connect again and again, so of many clients one is recorded
+// now and then.
+func (s *service) turnAway(client netip.Addr, reason error) {
+	s.mu.Lock()
+	recently := time.Since(s.turnedAway) < turnAwayPause
+	if !recently {
+		s.turnedAway = time.Now()
 	}
-	s.tell("run of %v %v: %s", record.Client, state, reason)
+	s.mu.Unlock()
+	if !recently {
+		s.end(s.remember(Session{Client: client, Began: time.Now()}), reason)
+	}
 }
 
-// refuseAtOnce is for who never gets to a conversation.
-func (s *service) refuseAtOnce(client netip.Addr, reason error) {
-	s.end(s.remember(Session{Client: client, Began: time.Now()}), reason)
-}
+// turnAwayPause is the least time between two records of clients that were turned away.
+const turnAwayPause = 10 * time.Second
 
+// remember adds a session. Where there are too many it forgets the oldest one that is over; there always is one, since
+// MaxClients is less than MaxSessions.
 func (s *service) remember(session Session) *Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.sessions) == MaxSessions {
-		s.sessions = slices.Delete(s.sessions, 0, 1)
+		oldest := slices.IndexFunc(s.sessions, func(r *Session) bool { return r.State.IsOver() })
+		s.sessions = slices.Delete(s.sessions, oldest, oldest+1)
 	}
 	s.sessions = append(s.sessions, &session)
 	return &session
 }
 
+// change changes a session, and logs what it began or how it ended.
 func (s *service) change(record *Session, change func(*Session)) {
 	s.mu.Lock()
 	before := record.State
 	change(record)
 	now := *record
 	s.mu.Unlock()
-	if before != Running && now.State == Running {
-		s.tell("run of %v began: queue pairs %d, receivers %d, path MTU %d", now.Client, now.QPs, len(s.config.Receivers), now.PathMTU)
+	if now.State == before {
+		return
+	}
+	log := s.log.With(zap.Stringer("client", now.Client))
+	switch now.State {
+	case Waiting:
+		log.Info("perftest client waits for the run before it")
+	case Running:
+		log.Info("perftest run began", zap.Int("queuePairs", now.QPs), zap.Int("receivers", len(s.config.Receivers)), zap.Int("pathMTU", now.PathMTU))
+	case Ended:
+		log.Info("perftest run ended", zap.String("reason", now.Reason))
+	case Refused:
+		log.Warn("perftest run refused", zap.String("reason", now.Reason))
 	}
 }
 
@@ -144,10 +198,6 @@ func (s *service) nextQPN() roce.QPN {
 		s.lastQPN = first
 	}
 	return s.lastQPN
-}
-
-func (s *service) tell(format string, args ...any) {
-	s.options.Told(fmt.Sprintf("perftest %v: %s", s.config.GroupIP, fmt.Sprintf(format, args...)))
 }
 
 // stop ends all of it.

@@ -10,12 +10,13 @@ type State uint8
 
 const (
 	Handshaking State = iota // the sides are exchanging what they need
+	Waiting                  // for the end of the run before: a receiver's server takes one client at a time
 	Running                  // its groups are there
 	Ended                    // over; Reason says why if that was not on purpose
 	Refused                  // no group can carry it; Reason says why
 )
 
-var stateNames = [...]string{"handshaking", "running", "ended", "refused"}
+var stateNames = [...]string{"handshaking", "waiting", "running", "ended", "refused"}
 
 func (s State) String() string { return stateNames[s] }
 
@@ -32,7 +33,10 @@ type Session struct {
 	Groups  []string // names, while running
 }
 
-// Service is a group IP that is listened on. It has a session in a state before Ended, or waits for a client.
+// IsOver says whether the run is in one of the last two states.
+func (s State) IsOver() bool { return s >= Ended }
+
+// Service is a group IP that is listened on.
 type Service struct {
 	Config
 	Sessions []Session // oldest first

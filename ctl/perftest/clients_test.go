@@ -1,0 +1,247 @@
+package perftest
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+)
+
+var version = string(opening("6.29", 3).exchanges[0].client)
+
+// connect is a client that says something and no more.
+func (l *lab) connect(says string) net.Conn {
+	l.Helper()
+	conn, err := l.clientConn()
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, says); err != nil {
+		l.Fatal(err)
+	}
+	return conn
+}
+
+// follow goes on with a script.
+func (l *lab) follow(conn net.Conn, exchanges []exchange) {
+	l.Helper()
+	for i, e := range exchanges {
+		if _, err := conn.Write(e.client); err != nil {
+			l.Fatal(err)
+		}
+		if _, err := readOnce(conn, len(e.server)); err != nil {
+			l.Fatalf("exchange %d: %v", i, err)
+		}
+	}
+}
+
+// until waits until the sessions have these states, oldest first.
+func (l *lab) until(want string) {
+	l.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		var states []string
+		for _, s := range l.helper.List()[0].Sessions {
+			states = append(states, s.State.String())
+		}
+		got := strings.Join(states, " ")
+		if got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.Fatalf("the sessions are %s, want %s", got, want)
+		}
+	}
+}
+
+// serveAgain starts a receiver's server as its user does after each run.
+func (l *lab) serveAgain(sc *script) {
+	l.Helper()
+	l.listeners = nil
+	l.listen()
+	l.play(func() error { _, _ = l.server(0, sc); return nil })
+}
+
+// TestASilentClientKeepsNobodyWaiting: whoever connects and says nothing costs the others no time.
+func TestASilentClientKeepsNobodyWaiting(t *testing.T) {
+	l := newLab(t, 1, func(lim *limits) { lim.version = time.Hour })
+	l.up()
+	l.connect("")
+	l.connect("6.2")
+	l.until("handshaking handshaking")
+	sc := newest().keys("aaaaa")
+	l.play(func() error { _, err := l.server(0, sc.moved(l.config.Receivers[0], 1)); return err })
+	l.play(func() error { _, err := l.client(sc, 8); return err })
+	l.ended(2)
+	l.until("handshaking handshaking ended")
+}
+
+// TestClientsTakeTurns: the one that waits is listed as waiting, and is next.
+func TestClientsTakeTurns(t *testing.T) {
+	l := newLab(t, 1, quick)
+	l.up()
+	sc := newest().keys("aaa")
+	server := sc.moved(l.config.Receivers[0], 1)
+	l.play(func() error { _, _ = l.server(0, server.held()); return nil })
+	first := l.connect("")
+	l.follow(first, sc.exchanges)
+	l.until("running")
+	l.serveAgain(server.held())
+	second := l.connect(version)
+	l.hears("perftest client waits for the run before it")
+	l.until("running waiting")
+	leaves := l.connect(version)
+	l.until("running waiting waiting")
+	leaves.Close()
+	l.until("running waiting ended")
+
+	first.Close()
+	if _, err := readOnce(second, len(version)); err != nil {
+		t.Error(err)
+	}
+	l.follow(second, sc.exchanges[1:])
+	l.until("ended running ended")
+	if names := l.groups.names(); len(names) != 1 {
+		t.Errorf("groups %v", names)
+	}
+	second.Close()
+	l.ended(2)
+	l.until("ended ended ended")
+}
+
+// TestDownSendsThoseWhoWaitAway, too.
+func TestDownSendsThoseWhoWaitAway(t *testing.T) {
+	l := newLab(t, 1, quick)
+	l.up()
+	sc := newest().keys("aaa")
+	l.play(func() error { _, _ = l.server(0, sc.moved(l.config.Receivers[0], 1).held()); return nil })
+	l.follow(l.connect(""), sc.exchanges)
+	waiting := l.connect(version)
+	l.until("running waiting")
+	if err := l.helper.Down(groupIP); err != nil {
+		t.Fatal(err)
+	}
+	if err := hungUpOn(waiting); err != nil {
+		t.Error(err)
+	}
+	l.ended(1)
+}
+
+// TestTooManyClients: those beyond the bound are hung up on, and of many such one is listed.
+func TestTooManyClients(t *testing.T) {
+	l := newLab(t, 1, func(lim *limits) { lim.version = time.Hour })
+	l.up()
+	var last net.Conn
+	for range MaxClients {
+		last = l.connect("")
+	}
+	all := strings.TrimSpace(strings.Repeat("handshaking ", MaxClients))
+	l.until(all)
+	for range 3 {
+		if err := hungUpOn(l.connect("")); err != nil {
+			t.Error(err)
+		}
+	}
+	l.hears("run of 127.0.0.1 refused: 16 clients are connected already; wait until one has ended")
+	l.until(all + " refused")
+	last.Close()
+	l.until(strings.TrimSuffix(all, "handshaking") + "ended refused")
+	l.connect("")
+	l.until(strings.TrimSuffix(all, "handshaking") + "ended refused handshaking")
+}
+
+// TestWhoIsNotAllowed is hung up on unheard: an own list, the box's subnets where there is none, and neither.
+func TestWhoIsNotAllowed(t *testing.T) {
+	for _, c := range []struct {
+		name, subnets, allow string
+		served               bool
+	}{
+		{"in the box's subnet", "127.0.0.0/24", "", true},
+		{"off the box's subnet", "127.0.0.128/25", "", false},
+		{"on the list", "127.0.0.128/25", "127.9.0.0/16 127.0.0.1/32", true},
+		{"in the box's subnet, off the list", "127.0.0.0/24", "127.0.0.2/32", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t, 1, func(lim *limits) { lim.version = time.Hour })
+			l.subnets, l.config.Allow = prefixes(c.subnets), prefixes(c.allow)
+			l.up()
+			if c.served {
+				l.connect("")
+				l.until("handshaking")
+				return
+			}
+			for range 3 {
+				if err := hungUpOn(l.connect(version)); err != nil {
+					t.Error(err)
+				}
+			}
+			allow := c.allow
+			if allow == "" {
+				allow = c.subnets
+			}
+			l.hears("run of 127.0.0.1 refused: 127.0.0.1 is in none of the networks whose hosts are served ([" + allow + "]); take perftest down, and up again with --allow")
+			l.until("refused")
+		})
+	}
+	l := newLab(t, 1, nil)
+	l.subnets = nil
+	err := l.helper.Up(context.Background(), l.config)
+	if want := "perftest on 127.0.0.100: the box has no address in the group IP's subnet, so nobody is known to be allowed; give it one, or name the networks of the clients with allow"; err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+}
+
+func prefixes(text string) (list []netip.Prefix) {
+	for _, s := range strings.Fields(text) {
+		list = append(list, netip.MustParsePrefix(s))
+	}
+	return list
+}
+
+// TestAnIdleRunEnds by itself: other clients may wait for its receivers.
+func TestAnIdleRunEnds(t *testing.T) {
+	l := newLab(t, 1, func(lim *limits) { lim.watch, lim.idle = time.Millisecond, 20*time.Millisecond })
+	l.up()
+	sc := newest().keys("aaa")
+	l.play(func() error { _, _ = l.server(0, sc.moved(l.config.Receivers[0], 1).held()); return nil })
+	conn := l.connect("")
+	l.follow(conn, sc.exchanges)
+	if err := hungUpOn(conn); err != nil {
+		t.Error(err)
+	}
+	l.hears("run of 127.0.0.1 ended: client 127.0.0.1 has sent nothing for 20ms, and others may wait for its receivers")
+	l.ended(1)
+}
+
+// TestWhatShowsThatARunGoesOn: a packet of the source, or anything the client says. A run may do either alone for hours.
+func TestWhatShowsThatARunGoesOn(t *testing.T) {
+	groups := &fakeGroups{have: map[string]*groupfile.File{"g": {}}, seen: map[string]Traffic{"g": {FromSource: 7}}}
+	c := &conversation{
+		groups: groups, made: []string{"g"}, limits: limits{idle: time.Minute, answer: time.Minute, watch: time.Hour},
+		client: &side{name: "client", in: make(chan []byte, 1)},
+	}
+	longAgo := time.Now().Add(-time.Hour)
+	c.active = activity{packets: 6, last: longAgo}
+	if err := c.look(); err != nil || c.active.packets != 7 || time.Since(c.active.last) > time.Minute {
+		t.Errorf("with one packet more: %v, %+v", err, c.active)
+	}
+	if err := c.look(); err != nil {
+		t.Errorf("a moment later: %v", err)
+	}
+	c.active.last = longAgo
+	if err := c.look(); err == nil {
+		t.Error("an hour later it still goes on")
+	}
+	c.client.in <- []byte("a")
+	if err := c.await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.look(); err != nil {
+		t.Errorf("the client has spoken: %v", err)
+	}
+}
