@@ -2,6 +2,7 @@ package house
 
 import (
 	"fmt"
+	"go/ast"
 	"maps"
 	"os"
 	"path"
@@ -166,27 +167,12 @@ func citing(name string) bool {
 	return name == "Makefile" || within(name, "scripts") || within(name, ".ci") || within(name, "feedback/testdata/stories")
 }
 
-func TestCitedFilesExist(t *testing.T) {
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var folders []string
-	for _, e := range entries {
-		if e.IsDir() && e.Name() != ".git" && e.Name() != "build" {
-			folders = append(folders, e.Name())
-		}
-	}
-	known := foreign(t)
-	checked := 0
-	check := func(file string, line int, text string) {
-		for _, c := range citations(text, line, folders) {
-			checked++
-			if why := c.objection(path.Dir(file), known); why != "" {
-				t.Errorf("%s:%d names %s, %s", file, c.line, c.name, why)
-			}
-		}
-	}
+// testName matches the name of a test, a benchmark or a fuzz target.
+var testName = regexp.MustCompile(`\b(Test|Benchmark|Fuzz)[A-Z]\w+`)
+
+// prose calls check with every line of comment and document in the tree.
+func prose(t *testing.T, check func(file string, line int, text string)) {
+	t.Helper()
 	for _, s := range mustSources(t) {
 		for _, group := range s.syntax.Comments {
 			for _, comment := range group.List {
@@ -203,6 +189,52 @@ func TestCitedFilesExist(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A comment or a document that names a test names one that exists.
+func TestNamedTestsExist(t *testing.T) {
+	defined := map[string]bool{}
+	for _, s := range mustSources(t) {
+		for _, d := range s.syntax.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && s.isTest() {
+				defined[f.Name.Name] = true
+			}
+		}
+	}
+	named := 0
+	prose(t, func(file string, line int, text string) {
+		for _, name := range testName.FindAllString(text, -1) {
+			if named++; !defined[name] {
+				t.Errorf("%s:%d names %s, which does not exist", file, line, name)
+			}
+		}
+	})
+	if named < 10 {
+		t.Errorf("found only %d names of tests", named)
+	}
+}
+
+func TestCitedFilesExist(t *testing.T) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var folders []string
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != ".git" && e.Name() != "build" {
+			folders = append(folders, e.Name())
+		}
+	}
+	known := foreign(t)
+	checked := 0
+	prose(t, func(file string, line int, text string) {
+		for _, c := range citations(text, line, folders) {
+			checked++
+			if why := c.objection(path.Dir(file), known); why != "" {
+				t.Errorf("%s:%d names %s, %s", file, c.line, c.name, why)
+			}
+		}
+	})
 	if checked < 100 {
 		t.Errorf("found only %d citations", checked)
 	}
