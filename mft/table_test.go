@@ -257,12 +257,64 @@ func TestBadGroupsAreRefused(t *testing.T) {
 			g.Paths[0].Sends = true
 		}},
 		{"only the source may send", func(g *Group) { g.Addressing, g.Paths[1].Sends = ByVirtualQPN, true }},
+		{"mixes IPv4 and IPv6", func(g *Group) { g.Paths[1].Dst = netip.MustParseAddr("fd00::1") }},
+		{"mixes IPv4 and IPv6", func(g *Group) { g.Paths[1].Src = netip.MustParseAddr("fd00::1") }},
+		{"mixes IPv4 and IPv6", func(g *Group) { g.Source.Src = netip.MustParseAddr("fd00::1") }},
+		{"mixes IPv4 and IPv6", func(g *Group) { g.Source.Dst = netip.MustParseAddr("fd00::1") }},
+		{"has 1 regions, the group's memory has 2", func(g *Group) {
+			g.Memory, g.Paths[0].Regions = make([]VirtualRegion, 2), make([]Region, 1)
+		}},
 		{"pair up one to one", func(g *Group) { g.Paths[0].Regions = make([]Region, 2) }},
 	} {
 		g := testGroup(addr(1), 1, 3)
 		tt.edit(g)
 		if _, err := new(Table).With(g); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("error %v, want %q", err, tt.want)
+		}
+	}
+}
+
+// A group may have as many paths as the bound says, all IPv6, and regions for some of its receivers only.
+func TestGoodGroupsAreTaken(t *testing.T) {
+	for name, edit := range map[string]func(*Group){
+		"as many paths as there may be": func(g *Group) { g.Paths = testGroup(addr(1), 1, MaxPaths).Paths },
+		"IPv6": func(g *Group) {
+			for i, l := range g.Legs() {
+				l.Dst = netip.AddrFrom16([16]byte{0xFD, 15: byte(i)})
+				l.Src = l.Dst
+			}
+		},
+		"a receiver that knows the source's addresses": func(g *Group) {
+			g.Memory, g.Paths[0].Regions = make([]VirtualRegion, 2), make([]Region, 2)
+		},
+	} {
+		g := testGroup(addr(1), 1, 3)
+		edit(g)
+		if _, err := new(Table).With(g); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What one change copies is small because the keys spread over the shards, whichever field tells them apart.
+func TestKeysSpreadOverShards(t *testing.T) {
+	const n = 20 * keyShards
+	for name, key := range map[string]func(i int) Key{
+		"destination":      func(i int) Key { return Key{Dst: addr(i), QPN: 7, Match: MatchDstQPN} },
+		"QPN":              func(i int) Key { return Key{Dst: addr(1), QPN: roce.QPN(i), Match: MatchDstQPN} },
+		"source of a pair": func(i int) Key { return Key{Src: addr(i), Dst: addr(1), QPN: 7, Match: MatchPairQPN} },
+		"own addresses":    func(i int) Key { return Key{Src: addr(i), Match: MatchSrc} },
+		"IPv6": func(i int) Key {
+			return Key{Dst: netip.AddrFrom16([16]byte{0xFD, 14: byte(i >> 8), 15: byte(i)}), QPN: 7, Match: MatchDstQPN}
+		},
+	} {
+		var load [keyShards]int
+		for i := range n {
+			e := key(i).entry()
+			load[e.shard()]++
+		}
+		if most := slices.Max(load[:]); most > 5*n/keyShards {
+			t.Errorf("by %s, a shard has %d of %d keys", name, most, n)
 		}
 	}
 }
@@ -286,7 +338,7 @@ func TestFindPath(t *testing.T) {
 	ranks := map[string]bool{}
 	for _, p := range g.Paths {
 		key := fmt.Sprint(p.Port, p.Rank)
-		if ranks[key] {
+		if ranks[key] || int(p.Rank) >= len(g.Paths) {
 			t.Errorf("two paths at port %d have rank %d", p.Port, p.Rank)
 		}
 		ranks[key] = true

@@ -44,7 +44,7 @@ func TestICRCOfConnectXCNP(t *testing.T) {
 		00000000 00000000 00000000 00000000
 		82fd002a`)
 	v := viewOf(t, frame)
-	if v.Opcode != OpCNP || v.PayloadBytes != 0 || v.DestQPN(frame) != 0x118 || v.ECN(frame) != 2 {
+	if v.Opcode != OpCNP || v.PayloadBytes != 0 || v.DestQPN(frame) != 0x118 || v.TrafficClass(frame) != 0xC2 {
 		t.Errorf("%+v", v)
 	}
 	if got := v.ComputeICRC(flat(frame)); got != 0x2A00FD82 || v.StoredICRC(flat(frame)) != got {

@@ -22,11 +22,8 @@ func randomEdit(r *rand.Rand, v *View, head []byte) {
 	edits := []func(){
 		func() { v.SetSrcIP(head, addr) },
 		func() { v.SetDstIP(head, addr) },
-		func() { v.SetECN(head, uint8(r.Uint32())) },
-		func() { v.SetUDPSrcPort(head, uint16(r.Uint32())) },
-		func() { v.SetMigReq(head, r.Uint32()&1 != 0) },
+		func() { v.SetHopLimit(head, uint8(r.Uint32())) },
 		func() { v.SetDestQPN(head, QPN(r.Uint32())) },
-		func() { v.SetAckReq(head, r.Uint32()&1 != 0) },
 		func() { v.SetPSN(head, PSN(r.Uint32())) },
 		func() {
 			if v.Opcode.Headers().Has(HasRETH) {

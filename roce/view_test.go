@@ -41,11 +41,12 @@ func TestViewLocatesHeaders(t *testing.T) {
 			}
 			v := viewOf(t, frame)
 			if v.SrcIP(frame) != c.ip.Src || v.DstIP(frame) != c.ip.Dst || v.UDPSrcPort(frame) != c.ip.SrcPort ||
-				v.ECN(frame) != c.ip.TrafficClass&3 || v.UDPChecksum(frame) != 0 {
-				t.Errorf("read %v > %v port %d ECN %d", v.SrcIP(frame), v.DstIP(frame), v.UDPSrcPort(frame), v.ECN(frame))
+				v.TrafficClass(frame) != c.ip.TrafficClass || v.HopLimit(frame) != c.ip.HopLimit || v.UDPChecksum(frame) != 0 {
+				t.Errorf("read %v > %v port %d class %#x hop limit %d", v.SrcIP(frame), v.DstIP(frame), v.UDPSrcPort(frame),
+					v.TrafficClass(frame), v.HopLimit(frame))
 			}
 			if v.DestQPN(frame) != 0x123456 || v.PSN(frame) != 0xFFFFFE || !v.AckReq(frame) || v.MigReq(frame) ||
-				v.Solicited(frame) || v.PKey(frame) != DefaultPKey {
+				v.PKey(frame) != DefaultPKey {
 				t.Errorf("read QPN %#x PSN %#x", v.DestQPN(frame), v.PSN(frame))
 			}
 		})
@@ -58,6 +59,47 @@ func TestViewOfEveryOpcode(t *testing.T) {
 		v := viewOf(t, frame)
 		if v.Payload-v.Ext != o.extBytes || v.Payload-v.L3 > maxHeaderBytes || (v.Payload-v.L3)%4 != 0 {
 			t.Errorf("%s: %+v", o.name, v)
+		}
+	}
+}
+
+// Bits are read wherever the headers begin, and only these bits.
+func TestViewReadsBits(t *testing.T) {
+	for _, ip := range []IPUDP{ipv4Pair, ipv6Pair} {
+		for vlans := range 3 {
+			frame := testFrame(t, ip, vlans, OpAck, 0)
+			v := viewOf(t, frame)
+			migReq, ackReq := &frame[v.BTH+1], &frame[v.BTH+8]
+			for _, on := range []bool{true, false} {
+				*migReq, *ackReq = bit(on, bthMigReq)|bit(!on, 0xB0), bit(!on, bthAckReq)|bit(on, 0x7F)
+				if v.MigReq(frame) != on || v.AckReq(frame) == on {
+					t.Errorf("IPv6 %v, %d tags: MigReq %v of %#x, AckReq %v of %#x", v.IPv6, vlans, v.MigReq(frame), *migReq, v.AckReq(frame), *ackReq)
+				}
+			}
+		}
+	}
+}
+
+// A frame that ends with a header is refused for what the header says.
+func TestViewOfFramesThatEndEarly(t *testing.T) {
+	const ip, udp = 14, 34
+	for _, c := range []struct {
+		name  string
+		bytes int
+		at    int
+		put   byte
+		want  error
+	}{
+		{"ARP without a body", 14, 13, 6, ErrNotIP},
+		{"TCP without a header", 34, ip + 9, 6, ErrNotUDP},
+		{"a fragment without a body", 34, ip + 6, 0x20, ErrFragment},
+		{"DNS without a body", 42, udp + 3, 53, ErrNotRoCE},
+	} {
+		frame := slices.Clone(testFrame(t, ipv4Pair, 0, OpAck, 0)[:c.bytes])
+		frame[c.at] = c.put
+		var v View
+		if err := v.Decode(slices.Clip(frame), c.bytes); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
 }
@@ -143,10 +185,10 @@ func TestViewTruncations(t *testing.T) {
 			whole := viewOf(t, frame)
 			for n := range frame {
 				var v View
-				if err := v.Decode(frame[:n], n); !errors.Is(err, ErrTruncated) {
+				if err := v.Decode(frame[:n:n], n); !errors.Is(err, ErrTruncated) {
 					t.Fatalf("IPv6 %v, %d tags, %d of %d bytes: %v", v.IPv6, vlans, n, len(frame), err)
 				}
-				err := v.Decode(frame[:n], len(frame))
+				err := v.Decode(frame[:n:n], len(frame))
 				if n < whole.Payload && !errors.Is(err, ErrTruncated) || n >= whole.Payload && (err != nil || v != *whole) {
 					t.Fatalf("head of %d of %d bytes: %v, %+v", n, len(frame), err, v)
 				}

@@ -27,16 +27,6 @@ func (v *View) setIP(head []byte, off6, off4 int, a netip.Addr) {
 	setIPv4Word(ip, off4+2, binary.BigEndian.Uint16(a4[2:]))
 }
 
-// SetECN replaces the congestion field of the IP header.
-func (v *View) SetECN(head []byte, ecn uint8) {
-	if v.IPv6 {
-		head[v.L3+1] = head[v.L3+1]&^0x30 | ecn&3<<4
-		return
-	}
-	ip := head[v.L3 : v.L3+ipv4Bytes]
-	setIPv4Word(ip, 0, uint16(ip[0])<<8|uint16(ip[1]&^3|ecn&3))
-}
-
 // SetHopLimit replaces IPv6's hop limit, IPv4's time to live.
 func (v *View) SetHopLimit(head []byte, n uint8) {
 	if v.IPv6 {
@@ -47,25 +37,13 @@ func (v *View) SetHopLimit(head []byte, n uint8) {
 	setIPv4Word(ip, v.hopLimitOffset(), uint16(n)<<8|uint16(ip[9]))
 }
 
-// SetUDPSrcPort replaces the UDP source port. It does not update a UDP checksum: call
-// ClearUDPChecksum.
-func (v *View) SetUDPSrcPort(head []byte, port uint16) {
-	binary.BigEndian.PutUint16(head[v.UDP:], port)
-}
-
 // ClearUDPChecksum sets the UDP checksum to 0, which means that there is none. A copy with other
 // addresses must not keep the received checksum: rxe's UDP socket drops a wrong checksum and
 // accepts 0, over IPv6 too. The ICRC does not cover this field.
 func (v *View) ClearUDPChecksum(head []byte) { binary.BigEndian.PutUint16(head[v.UDP+6:], 0) }
 
-// SetMigReq replaces the BTH's migration request bit.
-func (v *View) SetMigReq(head []byte, on bool) { setBit(&head[v.BTH+1], bthMigReq, on) }
-
 // SetDestQPN replaces the BTH's destination queue pair.
 func (v *View) SetDestQPN(head []byte, q QPN) { putUint24(head[v.BTH+5:], uint32(q)) }
-
-// SetAckReq replaces the BTH's acknowledge request bit.
-func (v *View) SetAckReq(head []byte, on bool) { setBit(&head[v.BTH+8], bthAckReq, on) }
 
 // SetPSN replaces the BTH's packet sequence number.
 func (v *View) SetPSN(head []byte, p PSN) { putUint24(head[v.BTH+9:], uint32(p)) }
@@ -77,12 +55,3 @@ func (v *View) SetRETHTarget(head []byte, va uint64, rkey uint32) {
 	binary.BigEndian.PutUint64(reth, va)
 	binary.BigEndian.PutUint32(reth[8:], rkey)
 }
-
-// SetAETH replaces syndrome and MSN of a packet whose Opcode has an AETH.
-func (v *View) SetAETH(head []byte, h AETH) {
-	aeth := head[v.offset(HasAETH):]
-	aeth[0] = byte(h.Syndrome)
-	putUint24(aeth[1:], uint32(h.MSN))
-}
-
-func setBit(b *byte, mask byte, on bool) { *b = *b&^mask | bit(on, mask) }

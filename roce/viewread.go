@@ -21,15 +21,6 @@ func (v *View) DstIP(head []byte) netip.Addr {
 	return netip.AddrFrom4([4]byte(head[v.L3+16:]))
 }
 
-// ECN is the congestion field of the IP header: 0 not capable, 1 and 2 capable, 3 congestion
-// experienced.
-func (v *View) ECN(head []byte) uint8 {
-	if v.IPv6 {
-		return head[v.L3+1] >> 4 & 3
-	}
-	return head[v.L3+1] & 3
-}
-
 // TrafficClass is DSCP and ECN: IPv4's type of service, IPv6's traffic class.
 func (v *View) TrafficClass(head []byte) uint8 {
 	if v.IPv6 {
@@ -54,9 +45,6 @@ func (v *View) UDPSrcPort(head []byte) uint16 { return binary.BigEndian.Uint16(h
 
 // UDPChecksum is the UDP checksum, 0 if the sender computed none.
 func (v *View) UDPChecksum(head []byte) uint16 { return binary.BigEndian.Uint16(head[v.UDP+6:]) }
-
-// Solicited is the BTH's solicited event bit.
-func (v *View) Solicited(head []byte) bool { return head[v.BTH+1]&bthSolicited != 0 }
 
 // MigReq is the BTH's migration request bit.
 func (v *View) MigReq(head []byte) bool { return head[v.BTH+1]&bthMigReq != 0 }
