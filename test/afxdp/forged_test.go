@@ -13,13 +13,15 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// A receiver's host sends a merged ACK for the source in the name of the group, while another receiver lacks the data. The
-// bridge of the box would deliver the ACK, and the source would complete a WRITE that one receiver lacks.
+// A receiver's host sends a merged ACK for the source in the name of the group, while another
+// receiver lacks the data. The bridge of the box would deliver the ACK, and the source would
+// complete a WRITE that one receiver lacks.
 func TestForgedACKIsDropped(t *testing.T) {
 	for a, name := range map[mft.Addressing]string{
 		mft.ByGroupIP:  ownSource,
 		mft.BySwitchIP: ownSource,
-		// Host 1 may send from the group's address, which is its own. But the QP of the source belongs to the group.
+		// Host 1 may send from the group's address, which is its own. But the QP of the source
+		// belongs to the group.
 		mft.ByVirtualQPN: "wrong-qpn",
 	} {
 		t.Run(a.String(), func(t *testing.T) {
@@ -81,7 +83,8 @@ func (g *group) received(i int) uint64 {
 	return c.Get(rnic.RequestsExecuted)
 }
 
-// setLink sets the interface of a host up or down. While it is down, the port of the box has no carrier.
+// setLink sets the interface of a host up or down. While it is down, the port of the box has no
+// carrier.
 func (l *lab) setLink(t *testing.T, host int, state string) {
 	t.Helper()
 	_, err := l.Hosts[host].NS.Exec("ip", "link", "set", "eth0", state)

@@ -35,8 +35,8 @@ var (
 	boxIP   = netip.MustParseAddr("10.77.3.254") // the bridge's own address
 )
 
-// lab is a bed whose box runs a switch. Host 0 is the source of every group. The last hosts are strangers: no group has
-// them as members. The hosts in between are receivers.
+// lab is a bed whose box runs a switch. Host 0 is the source of every group. The last hosts are
+// strangers: no group has them as members. The hosts in between are receivers.
 type lab struct {
 	*bed.Bed
 	sw        *afxdp.Switch
@@ -81,7 +81,8 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// run lets a switch move frames until the test ends. At the end every buffer of the switch must be accounted for.
+// run lets a switch move frames until the test ends. At the end every buffer of the switch must be
+// accounted for.
 func run(t *testing.T, sw *afxdp.Switch) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -102,7 +103,8 @@ func (l *lab) ownGroupIP(t *testing.T) {
 	check(t, err)
 }
 
-// eventually waits until done returns true. It yields the processor between two calls instead of sleeping.
+// eventually waits until done returns true. It yields the processor between two calls instead of
+// sleeping.
 func (l *lab) eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !done(); runtime.Gosched() {
@@ -147,7 +149,8 @@ type receiver struct {
 	memory []byte
 }
 
-// addGroup makes a group of all hosts but the strangers, and connects the queue pairs of its members to it.
+// addGroup makes a group of all hosts but the strangers, and connects the queue pairs of its
+// members to it.
 func (l *lab) addGroup(t *testing.T, o groupOptions) *group {
 	t.Helper()
 	if o.pathMTU == 0 {
@@ -161,7 +164,8 @@ func (l *lab) addGroup(t *testing.T, o groupOptions) *group {
 	return g
 }
 
-// describe is the group as control would build it from a group file. Several groups of one lab have different numbers.
+// describe is the group as control would build it from a group file. Several groups of one lab have
+// different numbers.
 func (l *lab) describe(o groupOptions) *mft.Group {
 	sourceSees, receiversSee := l.addresses(o.addressing)
 	n := l.groups
@@ -192,7 +196,8 @@ func (l *lab) addresses(a mft.Addressing) (sourceSees, receiversSee netip.Addr) 
 	return groupIP, groupIP
 }
 
-// leg is the way to a queue pair of host i, whose frames come from the address that this queue pair has as its peer.
+// leg is the way to a queue pair of host i, whose frames come from the address that this queue pair
+// has as its peer.
 func (l *lab) leg(i int, qpn roce.QPN, from netip.Addr) mft.Leg {
 	h := l.Hosts[i]
 	leg := mft.Leg{Port: mft.PortID(i), Src: from, Dst: h.IP, DestQPN: qpn}
@@ -236,8 +241,8 @@ func dial(t *testing.T, qp *endpoint.QP, peer endpoint.Peer) {
 	check(t, qp.Connect(ctx, peer))
 }
 
-// write fills the group's memory with random data, in WRITEs of messageBytes. It waits for each WRITE to complete with
-// success.
+// write fills the group's memory with random data, in WRITEs of messageBytes. It waits for each
+// WRITE to complete with success.
 func (g *group) write(t *testing.T, messageBytes int) []byte {
 	t.Helper()
 	data := random(len(g.receivers[0].memory), 1)
@@ -286,8 +291,8 @@ func wait(t *testing.T, qp *endpoint.QP) (rnic.Completion, error) {
 	return qp.Wait(ctx)
 }
 
-// holds checks that every receiver has the data, and that neither a receiver nor the source got a frame that a correct
-// peer would not have sent.
+// holds checks that every receiver has the data, and that neither a receiver nor the source got a
+// frame that a correct peer would not have sent.
 func (g *group) holds(t *testing.T, data []byte) {
 	t.Helper()
 	for i, r := range g.receivers {
@@ -313,8 +318,9 @@ func (g *group) heardTruth(t *testing.T) {
 	if v, any := g.source.Violation(); any {
 		t.Errorf("the source got a response that no responder may send: %v", v)
 	}
-	// Two things are allowed after a timeout. An ACK that was on its way can be ahead of the resent packets. A resent
-	// packet that every receiver has is acknowledged with the receivers' newest MSN.
+	// Two things are allowed after a timeout. An ACK that was on its way can be ahead of the resent
+	// packets. A resent packet that every receiver has is acknowledged with the receivers' newest
+	// MSN.
 	odd := c.Get(rnic.ResponsesAheadOfResend) + c.Get(rnic.ACKsWrongMSN)
 	if n := c.Rejected(); n != 0 || odd != 0 && c.Get(rnic.Timeouts) == 0 {
 		t.Errorf("the source got frames that it should not get: %v", c.ByName())

@@ -16,8 +16,8 @@ import (
 // hopLimit is the counter of packets whose hop limit is used up.
 const hopLimit = "hop-limit-exceeded"
 
-// Two boxes are joined by one link, and each has a group whose only receiver is the group of the other box. A packet that
-// enters the loop ends in it: every copy has one hop less.
+// Two boxes are joined by one link, and each has a group whose only receiver is the group of the
+// other box. A packet that enters the loop ends in it: every copy has one hop less.
 func TestAPacketDoesNotCirculateBetweenTwoBoxes(t *testing.T) {
 	for _, family := range []struct {
 		name string
@@ -94,7 +94,8 @@ func (l *loop) enter(t *testing.T, hops uint8) {
 	})
 }
 
-// ends waits until a packet has been dropped because its hop limit is used up, and checks how many copies were sent before.
+// ends waits until a packet has been dropped because its hop limit is used up, and checks how many
+// copies were sent before.
 func (l *loop) ends(t *testing.T, want uint64) {
 	t.Helper()
 	dropped := func() uint64 { return counter(t, l.sw[0], hopLimit) + counter(t, l.sw[1], hopLimit) }

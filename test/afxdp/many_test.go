@@ -11,7 +11,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// A group has 512 receivers behind three ports. Every host has many QPs, and each of them has another remote QPN.
+// A group has 512 receivers behind three ports. Every host has many QPs, and each of them has
+// another remote QPN.
 func TestFiveHundredTwelveReceivers(t *testing.T) {
 	const receivers, bytesEach = 512, 10_000
 	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}})

@@ -9,8 +9,8 @@ import (
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
-// An interface is removed from the box in the middle of a WRITE and comes back with another index. The QPs stay alive,
-// and every receiver gets all data.
+// An interface is removed from the box in the middle of a WRITE and comes back with another index.
+// The QPs stay alive, and every receiver gets all data.
 func TestAWriteOutlivesItsInterface(t *testing.T) {
 	for name, c := range map[string]struct {
 		port    int
@@ -41,8 +41,8 @@ func TestAWriteOutlivesItsInterface(t *testing.T) {
 	}
 }
 
-// takeAway moves the interface of a port out of the box. The other end of the link stays where it is. The returned
-// function moves the interface back, where it gets another index.
+// takeAway moves the interface of a port out of the box. The other end of the link stays where it
+// is. The returned function moves the interface back, where it gets another index.
 func (l *lab) takeAway(t *testing.T, port int) (putBack func()) {
 	t.Helper()
 	elsewhere, dev := netns.New(t), l.Hosts[port].Port
@@ -64,7 +64,8 @@ func (l *lab) takeAway(t *testing.T, port int) (putBack func()) {
 	}
 }
 
-// refresh makes the switch look at its ports, as the daemon does when links change, until the port is in a state.
+// refresh makes the switch look at its ports, as the daemon does when links change, until the port
+// is in a state.
 func (l *lab) refresh(t *testing.T, port int, want dataplane.PortState) {
 	t.Helper()
 	l.eventually(t, fmt.Sprint("the port is ", want), func() bool {

@@ -30,8 +30,9 @@ func TestWriteReachesEveryReceiver(t *testing.T) {
 	}
 }
 
-// Each of two workers owns one of two groups. All frames arrive by the first queue, which belongs to the first worker.
-// So the second worker gets every frame of its group from the first one, and none from a queue.
+// Each of two workers owns one of two groups. All frames arrive by the first queue, which belongs
+// to the first worker. So the second worker gets every frame of its group from the first one, and
+// none from a queue.
 func TestTwoWorkersHandFramesOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		lab   labOptions
@@ -79,8 +80,8 @@ func TestReadFails(t *testing.T) {
 	}
 }
 
-// The traffic of a removed group stops: no receiver gets another packet, and the source's QP ends as it would end if its
-// peer was switched off.
+// The traffic of a removed group stops: no receiver gets another packet, and the source's QP ends
+// as it would end if its peer was switched off.
 func TestRemovedGroupStops(t *testing.T) {
 	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}})
 	g := l.addGroup(t, groupOptions{
