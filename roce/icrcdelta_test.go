@@ -22,6 +22,7 @@ func randomEdit(r *rand.Rand, v *View, head []byte) {
 	edits := []func(){
 		func() { v.SetSrcIP(head, addr) },
 		func() { v.SetDstIP(head, addr) },
+		func() { v.SetECN(head, uint8(r.Uint32())) },
 		func() { v.SetHopLimit(head, uint8(r.Uint32())) },
 		func() { v.SetDestQPN(head, QPN(r.Uint32())) },
 		func() { v.SetPSN(head, PSN(r.Uint32())) },

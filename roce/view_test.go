@@ -41,7 +41,7 @@ func TestViewLocatesHeaders(t *testing.T) {
 			}
 			v := viewOf(t, frame)
 			if v.SrcIP(frame) != c.ip.Src || v.DstIP(frame) != c.ip.Dst || v.UDPSrcPort(frame) != c.ip.SrcPort ||
-				v.TrafficClass(frame) != c.ip.TrafficClass || v.HopLimit(frame) != c.ip.HopLimit || v.UDPChecksum(frame) != 0 {
+				v.TrafficClass(frame) != c.ip.TrafficClass || v.ECN(frame) != c.ip.TrafficClass&3 || v.HopLimit(frame) != c.ip.HopLimit || v.UDPChecksum(frame) != 0 {
 				t.Errorf("read %v > %v port %d class %#x hop limit %d", v.SrcIP(frame), v.DstIP(frame), v.UDPSrcPort(frame),
 					v.TrafficClass(frame), v.HopLimit(frame))
 			}

@@ -27,6 +27,16 @@ func (v *View) setIP(head []byte, off6, off4 int, a netip.Addr) {
 	setIPv4Word(ip, off4+2, binary.BigEndian.Uint16(a4[2:]))
 }
 
+// SetECN replaces the congestion field of the IP header.
+func (v *View) SetECN(head []byte, ecn uint8) {
+	if v.IPv6 {
+		head[v.L3+1] = head[v.L3+1]&^0x30 | ecn&3<<4
+		return
+	}
+	ip := head[v.L3 : v.L3+ipv4Bytes]
+	setIPv4Word(ip, 0, uint16(ip[0])<<8|uint16(ip[1]&^3|ecn&3))
+}
+
 // SetHopLimit replaces IPv6's hop limit, IPv4's time to live.
 func (v *View) SetHopLimit(head []byte, n uint8) {
 	if v.IPv6 {

@@ -19,6 +19,7 @@ func TestEditsChangeTheirFieldOnly(t *testing.T) {
 	}{
 		{"src", ipv6Pair, OpAck, func(v *View, f []byte) { v.SetSrcIP(f, ip6) }, 22, "20010db8000000000000000000000001"},
 		{"dst", ipv6Pair, OpAck, func(v *View, f []byte) { v.SetDstIP(f, ip6) }, 38, "20010db8000000000000000000000001"},
+		{"ECN", ipv6Pair, OpAck, func(v *View, f []byte) { v.SetECN(f, 3) }, 14, "66b0"},
 		{"hop limit", ipv6Pair, OpAck, func(v *View, f []byte) { v.SetHopLimit(f, 0x3E) }, 21, "3e"},
 		{"QPN", ipv4Pair, OpAck, func(v *View, f []byte) { v.SetDestQPN(f, 0xFFABCDEF) }, 46, "00abcdef"},
 		{"PSN", ipv4Pair, OpAck, func(v *View, f []byte) { v.SetPSN(f, 0xFF000001) }, 50, "80000001"},
@@ -54,6 +55,7 @@ func TestIPv4EditsKeepTheChecksum(t *testing.T) {
 	for i := range uint32(70000) {
 		v.SetSrcIP(frame, netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, i*0x9E3779B1))))
 		v.SetDstIP(frame, netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, ^i))))
+		v.SetECN(frame, uint8(i))
 		v.SetHopLimit(frame, uint8(i>>3))
 		if got, want := stored(), IPv4HeaderChecksum(frame[v.L3:]); got != want {
 			t.Fatalf("%v > %v: checksum %#x, want %#x", v.SrcIP(frame), v.DstIP(frame), got, want)

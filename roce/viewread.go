@@ -21,6 +21,10 @@ func (v *View) DstIP(head []byte) netip.Addr {
 	return netip.AddrFrom4([4]byte(head[v.L3+16:]))
 }
 
+// ECN is the congestion field of the IP header: 0 not capable, 1 and 2 capable, 3 congestion
+// experienced.
+func (v *View) ECN(head []byte) uint8 { return v.TrafficClass(head) & 3 }
+
 // TrafficClass is DSCP and ECN: IPv4's type of service, IPv6's traffic class.
 func (v *View) TrafficClass(head []byte) uint8 {
 	if v.IPv6 {
