@@ -40,6 +40,9 @@ func TestViewLocatesHeaders(t *testing.T) {
 				}
 			}
 			v := viewOf(t, frame)
+			if v.ECN(frame) != c.ip.TrafficClass&3 {
+				t.Errorf("read ECN %d", v.ECN(frame))
+			}
 			if v.SrcIP(frame) != c.ip.Src || v.DstIP(frame) != c.ip.Dst || v.UDPSrcPort(frame) != c.ip.SrcPort ||
 				v.TrafficClass(frame) != c.ip.TrafficClass || v.ECN(frame) != c.ip.TrafficClass&3 || v.HopLimit(frame) != c.ip.HopLimit || v.UDPChecksum(frame) != 0 {
 				t.Errorf("read %v > %v port %d class %#x hop limit %d", v.SrcIP(frame), v.DstIP(frame), v.UDPSrcPort(frame),

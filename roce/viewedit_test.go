@@ -57,6 +57,9 @@ func TestIPv4EditsKeepTheChecksum(t *testing.T) {
 		v.SetDstIP(frame, netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, ^i))))
 		v.SetECN(frame, uint8(i))
 		v.SetHopLimit(frame, uint8(i>>3))
+		if v.ECN(frame) != uint8(i)&3 || v.HopLimit(frame) != uint8(i>>3) || v.TrafficClass(frame)&^3 != ipv4Pair.TrafficClass&^3 {
+			t.Fatalf("class %#x, hop limit %d", v.TrafficClass(frame), v.HopLimit(frame))
+		}
 		if got, want := stored(), IPv4HeaderChecksum(frame[v.L3:]); got != want {
 			t.Fatalf("%v > %v: checksum %#x, want %#x", v.SrcIP(frame), v.DstIP(frame), got, want)
 		}
