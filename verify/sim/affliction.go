@@ -15,7 +15,7 @@ func (w *world) begin(k int) {
 	case SwitchCrash:
 		w.box.down++
 		for i := range w.hosts {
-			w.hosts[i].place, w.hosts[i].grant = nowhere, noGrant
+			w.hosts[i].place, w.hosts[i].grant = unplaced, noGrant
 		}
 	case ReceiverCrash:
 		h.crashed = true

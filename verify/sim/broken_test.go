@@ -95,7 +95,8 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			}
 			return r
 		}},
-		"acknowledges beyond the source's place": {want: Place, s: losing(5e-2), after: beyondPlace},
+		"acknowledges beyond the source's place":                {want: Place, s: losing(5e-2), after: beyondPlace},
+		"acknowledges more while the source is on its way back": {want: Place, s: losing(1e-2), after: forgetsTheGoBack},
 		"acknowledges what was never sent": {want: Place, s: calm(), after: on(20,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
 				m.say(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()).Add(200))
@@ -285,6 +286,20 @@ func beyondPlace(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r datap
 	}
 	if m.isData(f) && m.number(f) < m.memory {
 		m.say(out, roce.SyndromeUnlimited, m.w.s.Hosts[0].SendPSN.Add(int32(m.memory)))
+	}
+	return r
+}
+
+// forgetsTheGoBack acknowledges the packet that comes next after the source was told to go back, which the source had sent
+// before it heard so.
+func forgetsTheGoBack(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+	if m.isData(f) && m.memory > 0 && m.number(f) > m.memory {
+		m.say(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()))
+	}
+	for _, reply := range out.Replies {
+		if reply.AETH.Syndrome == roce.NAKSequence {
+			m.memory = m.w.hosts[0].plan.number(reply.PSN)
+		}
 	}
 	return r
 }

@@ -13,7 +13,7 @@ type claim struct {
 	messages int // so many
 }
 
-// nowhere is a source's place for a switch that has not seen it.
+// nowhere stands for a packet of a source that the switch has not seen.
 const nowhere = -1 << 30
 
 // checkVerdict looks at what the core made of a frame of h as such, and notes how far that puts h.
@@ -34,8 +34,8 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 		h.blocked++
 	case dropped:
 	case f.stream != noStream:
-		h.place = int(f.packet)
-		h.reached = max(h.reached, h.place+1)
+		h.place.arrive(int(f.packet))
+		h.reached = max(h.reached, int(f.packet)+1)
 	case w.notifying != nil:
 		w.checkNotification(h, reason)
 	default:
@@ -101,8 +101,12 @@ func (w *world) checkReply(r *dataplane.Reply) {
 	if !r.AETH.Syndrome.IsACK() {
 		now.acked--
 	}
-	if n > h.place {
-		w.fail(Place, "%v of packet %d while %v is at %d", r.AETH.Syndrome, n, h, h.place)
+	at := h.place.at()
+	if r.AETH.Syndrome.IsFatal() {
+		at = h.place.last // a source that is on its way back ignores it, and hears it again when it comes to that packet
+	}
+	if n > at {
+		w.fail(Place, "%v of packet %d while %v is at %d", r.AETH.Syndrome, n, h, at)
 		return
 	}
 	if s := r.AETH.Syndrome; s.IsFatal() {
@@ -113,6 +117,9 @@ func (w *world) checkReply(r *dataplane.Reply) {
 		h.told.acked, h.told.messages = max(h.told.acked, now.acked), max(h.told.messages, now.messages)
 	}
 	w.checkMSN(h, n, now, r.AETH)
+	if s := r.AETH.Syndrome; s.IsRNR() || s == roce.NAKSequence {
+		h.place.sendBack(n)
+	}
 }
 
 // checkMSN looks at the MSN that source h hears with PSN number n, and at the credits that count from there.

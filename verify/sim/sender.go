@@ -20,7 +20,7 @@ type sender struct {
 	thinking bool          // a post event is
 	expireAt time.Duration // the earliest expire event scheduled, or rnic.Never
 
-	place   int   // the packet that the switch took last
+	place   place
 	reached int   // packets that the switch ever took, up to the highest
 	told    claim // what was acknowledged to it so far
 	endings []ending
@@ -28,8 +28,37 @@ type sender struct {
 }
 
 func (s *sender) reset(sc *Scenario, h *Host) {
-	*s = sender{plan: s.plan, expireAt: rnic.Never, place: nowhere, told: claim{acked: -1}, endings: s.endings[:0]}
+	*s = sender{plan: s.plan, expireAt: rnic.Never, place: unplaced, told: claim{acked: -1}, endings: s.endings[:0]}
 	s.plan.lay(sc, h)
+}
+
+// place is where a source is in its round, as the switch can know it: the source may not hear of a packet beyond that.
+type place struct {
+	last   int // the packet that the switch took last
+	goBack int // the packet that the source was told to go back to, and is not seen to have; nowhere: none
+}
+
+// unplaced is the place of a source for a switch that has not seen it.
+var unplaced = place{last: nowhere, goBack: nowhere}
+
+// at is the place: a source that was told to go back is there, because it hears that before it hears what is told later.
+func (p *place) at() int {
+	if p.goBack != nowhere {
+		return min(p.last, p.goBack-1)
+	}
+	return p.last
+}
+
+// sendBack notes that the source is told to go back to packet n.
+func (p *place) sendBack(n int) { p.goBack = n }
+
+// arrive notes that packet n came. The source has gone back when the packet that it was told to resend comes, or one behind
+// that after a step back. Other packets were sent before it heard.
+func (p *place) arrive(n int) {
+	if n == p.goBack || n <= p.last && n > p.goBack {
+		p.goBack = nowhere
+	}
+	p.last = n
 }
 
 // over says whether the program has heard of all it posted, and posts no more.
