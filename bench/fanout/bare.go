@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/dataplane/xsk"
 )
@@ -59,7 +60,7 @@ func (f *bare) open(b *bed) (err error) {
 		return err
 	}
 	f.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.XDP, License: "Dual BSD/GPL", Flags: xdpHasFrags, Instructions: asm.Instructions{
+		Type: ebpf.XDP, License: "Dual BSD/GPL", Flags: unix.BPF_F_XDP_HAS_FRAGS, Instructions: asm.Instructions{
 			asm.LoadMapPtr(asm.R1, f.xsks.FD()),
 			asm.Mov.Imm(asm.R2, 0),
 			asm.Mov.Imm(asm.R3, 2), // XDP_PASS without a socket
@@ -70,8 +71,7 @@ func (f *bare) open(b *bed) (err error) {
 	if err != nil {
 		return err
 	}
-	f.link, err = link.AttachXDP(link.XDPOptions{Program: f.program, Interface: b.ports[0].Index, Flags: link.XDPDriverMode})
-	if err != nil {
+	if f.link, err = b.ports[0].AttachXDP(f.program, link.XDPDriverMode); err != nil {
 		return err
 	}
 	return f.xsks.Put(uint32(0), uint32(f.sockets[0].FD()))

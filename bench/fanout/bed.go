@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
@@ -54,7 +55,7 @@ func (b *bed) open() (err error) {
 		b.ports, b.ends = append(b.ports, port), append(b.ends, end)
 	}
 	for i := range receivers {
-		s, err := newSink(b.hosts[1+i], b.ends[1+i].Index)
+		s, err := newSink(b.ends[1+i])
 		if err != nil {
 			return err
 		}
@@ -120,14 +121,14 @@ type sink struct {
 	link    link.Link
 }
 
-func newSink(host *netns.NS, ifindex int) (s *sink, err error) {
+func newSink(end netns.Link) (s *sink, err error) {
 	s = &sink{}
 	s.counts, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
 		return nil, err
 	}
 	s.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.XDP, License: "Dual BSD/GPL", Flags: xdpHasFrags, Instructions: asm.Instructions{
+		Type: ebpf.XDP, License: "Dual BSD/GPL", Flags: unix.BPF_F_XDP_HAS_FRAGS, Instructions: asm.Instructions{
 			asm.StoreImm(asm.RFP, -4, 0, asm.Word),
 			asm.LoadMapPtr(asm.R1, s.counts.FD()),
 			asm.Mov.Reg(asm.R2, asm.RFP),
@@ -143,18 +144,11 @@ func newSink(host *netns.NS, ifindex int) (s *sink, err error) {
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	err = host.Do(func() (err error) {
-		s.link, err = link.AttachXDP(link.XDPOptions{Program: s.program, Interface: ifindex, Flags: link.XDPDriverMode})
-		return err
-	})
-	if err != nil {
+	if s.link, err = end.AttachXDP(s.program, link.XDPDriverMode); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
 }
-
-// xdpHasFrags is BPF_F_XDP_HAS_FRAGS.
-const xdpHasFrags = 1 << 5
 
 func (s *sink) count() (sum uint64, err error) {
 	var perCPU []uint64

@@ -2,7 +2,6 @@ package afxdp
 
 import (
 	"encoding/binary"
-	"os"
 	"slices"
 	"testing"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/mft"
 )
@@ -192,27 +192,20 @@ func TestReceiveTakesNoMoreThanAsked(t *testing.T) {
 
 // A port that is closed leaves no file open.
 func TestAPortThatComesAndGoesLeavesNoFile(t *testing.T) {
-	openFiles := func() int {
-		entries, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(entries)
-	}
 	for name, open := range map[string]func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error){"lends": xsk.Open, "gives": giving} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.plug(1, netns.VethOptions{Queues: 2})
 			w.plug(2, netns.VethOptions{Queues: 2})
 			w.open(Config{Ports: []string{"p1", "p2"}, openSocket: open})
-			before := openFiles()
+			before := testlab.OpenFiles(t)
 			for range 3 {
 				w.unplug(2)
 				w.refresh()
-				gone := openFiles()
+				gone := testlab.OpenFiles(t)
 				w.plug(2, netns.VethOptions{Queues: 2})
 				w.refresh()
-				if now := openFiles(); now != before || gone >= before {
+				if now := testlab.OpenFiles(t); now != before || gone >= before {
 					t.Errorf("%d files were open, %d without the port, %d when it was back", before, gone, now)
 				}
 			}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
-	"github.com/rocast/rocast/internal/testlab/caps"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -352,7 +352,7 @@ func TestASmallSendBufferIsToldOnce(t *testing.T) {
 	w := newWorld(t)
 	w.plug(1, netns.VethOptions{})
 	w.open(Config{Ports: []string{"p1"}, openSocket: func(u *xsk.UMEM, ifIndex int, queue uint32, config xsk.SocketConfig) (s *xsk.Socket, err error) {
-		err = caps.Without(unix.CAP_NET_ADMIN, func() (err error) { s, err = xsk.Open(u, ifIndex, queue, config); return err })
+		err = testlab.WithoutCapability(unix.CAP_NET_ADMIN, func() (err error) { s, err = xsk.Open(u, ifIndex, queue, config); return err })
 		return s, err
 	}})
 	if n := w.sw.interfaces[0].sockets[0][0].Obtained().BacklogDescs; n >= queueDescs {

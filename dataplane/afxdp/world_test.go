@@ -5,12 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
@@ -26,8 +25,7 @@ type world struct {
 	sw        *Switch
 }
 
-// patience bounds every wait. A test that passes never waits that long.
-const patience = 10 * time.Second
+const patience = testlab.Patience
 
 var groupIP = netip.MustParseAddr("10.9.0.100")
 
@@ -166,12 +164,9 @@ func (w *world) arrives(n int) {
 	w.eventually(fmt.Sprintf("%d frames by port %d", frames, n), func() bool { return w.port(n).RxFrames-before >= frames })
 }
 
-// eventually waits for a condition. It yields the processor and does not sleep.
 func (w *world) eventually(what string, done func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); !done(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not within %v; ports %+v, counters %v", what, patience, w.sw.Ports(), w.sw.Counters())
-		}
-	}
+	testlab.Eventually(w.t, patience, what, done, func() string {
+		return fmt.Sprintf("ports %+v, counters %v", w.sw.Ports(), w.sw.Counters())
+	})
 }

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/internal/testlab/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 func TestQueueCanBeOpenedAgainAtOnce(t *testing.T) {
@@ -152,7 +154,7 @@ func TestOpenRefused(t *testing.T) {
 			if row.ifindex != 0 {
 				near.Index = row.ifindex
 			}
-			before := openFiles(t)
+			before := testlab.OpenFiles(t)
 			s, err := w.tryOpen(near, row.queue, row.config)
 			if s != nil || err == nil {
 				t.Fatal("opened")
@@ -160,7 +162,7 @@ func TestOpenRefused(t *testing.T) {
 			if row.want != nil && !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.words) {
 				t.Errorf("got %v", err)
 			}
-			if after := openFiles(t); after != before {
+			if after := testlab.OpenFiles(t); after != before {
 				t.Errorf("%d files open before, %d after", before, after)
 			}
 			if c := w.umem.Census(); c.Free != c.Total {
@@ -170,19 +172,10 @@ func TestOpenRefused(t *testing.T) {
 	}
 }
 
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
 func TestOpenCloseLeavesNoFile(t *testing.T) {
 	w := newWorld(t, 64)
 	near, _ := netns.Veth(t, w.sw, "p0", w.host, "h0", netns.VethOptions{})
-	before := openFiles(t)
+	before := testlab.OpenFiles(t)
 	for _, discipline := range []Discipline{Lend, Give} {
 		s, err := w.tryOpen(near, 0, SocketConfig{Discipline: discipline})
 		if err != nil {
@@ -192,7 +185,7 @@ func TestOpenCloseLeavesNoFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if after := openFiles(t); after != before {
+	if after := testlab.OpenFiles(t); after != before {
 		t.Errorf("%d files open before, %d after", before, after)
 	}
 }

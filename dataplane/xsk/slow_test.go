@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rocast/rocast/internal/testlab/caps"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/internal/testlab/slow"
 )
@@ -61,7 +61,7 @@ func TestWithoutCapNetAdminTheBacklogIsWhatTheSystemAllows(t *testing.T) {
 	want := uint32(min(2*allowed/skbBytes, DefaultDescs))
 	near, _ := netns.Veth(t, w.sw, "p1", w.host, "h1", netns.VethOptions{})
 	err = w.sw.Do(func() error {
-		return caps.Without(unix.CAP_NET_ADMIN, func() error {
+		return testlab.WithoutCapability(unix.CAP_NET_ADMIN, func() error {
 			s, err := Open(w.umem, near.Index, 0, SocketConfig{TxOnly: true})
 			if err != nil {
 				return err

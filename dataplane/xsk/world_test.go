@@ -5,15 +5,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"github.com/rocast/rocast/internal/testlab/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 // world is a switch whose ports are AF_XDP sockets over one UMEM. At the far end of each port's
@@ -23,8 +23,7 @@ import (
 //	  UMEM - socket - p0 =================== h0 - packet socket
 //	       - socket - p1 =================== h1 - packet socket
 
-// patience bounds every wait. A test that passes never waits that long.
-const patience = 5 * time.Second
+const patience = testlab.Patience
 
 type world struct {
 	t    testing.TB
@@ -137,11 +136,7 @@ func (w *world) attach(on netns.Link, o portOptions, sockets map[uint32]*Socket)
 	if o.Mode == ModeGeneric {
 		flags = link.XDPGenericMode
 	}
-	var attached link.Link
-	err = on.NS.Do(func() (err error) {
-		attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: on.Index, Flags: flags})
-		return err
-	})
+	attached, err := on.AttachXDP(program, flags)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -298,14 +293,9 @@ func (w *world) recycle(s *Socket, descs []Desc) {
 	w.held -= len(descs)
 }
 
-// eventually waits for a condition. It yields the processor and does not sleep.
 func (w *world) eventually(what string, done func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); !done(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
+	testlab.Eventually(w.t, patience, what, done, nil)
 }
 
 // load puts frames into chunks that the test holds, each in as many descriptors as it needs.

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -16,6 +16,7 @@ import (
 	"github.com/rocast/rocast/dataplane/afxdp"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
@@ -103,15 +104,12 @@ func (l *lab) ownGroupIP(t *testing.T) {
 	check(t, err)
 }
 
-// eventually waits until done returns true. It yields the processor between two calls instead of
-// sleeping.
+// eventually waits until done returns true.
 func (l *lab) eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v; ports %+v, counters %v", what, patience, l.sw.Ports(), l.sw.Counters())
-		}
-	}
+	testlab.Eventually(t, patience, what, done, func() string {
+		return fmt.Sprintf("ports %+v, counters %v", l.sw.Ports(), l.sw.Counters())
+	})
 }
 
 // counter reads one counter of a switch by its name.

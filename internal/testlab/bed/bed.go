@@ -1,12 +1,11 @@
-// Package bed builds the lab on one machine: hosts in network namespaces, each
-// with a soft RDMA endpoint, around a box whose ports are in a bridge, as the
-// real box's are.
+// Package bed builds a lab on one machine: hosts in network namespaces, each with a soft RDMA
+// endpoint, around a box whose ports are in a bridge, as in a real lab.
 //
 //	host 1 ── eth1 ┐
 //	host 2 ── eth2 ┼ br0 10.77.3.254/22, the box, where rocastd runs
 //	host n ── ethn ┘
 //
-// It is for the demo and for tests; it never looks at a frame.
+// It is for the demo and for tests, and does not look into frames.
 package bed
 
 import (
@@ -21,18 +20,18 @@ import (
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
-// Options say what the bed looks like.
+// Options describe a bed.
 type Options struct {
 	Hosts  int
 	MTU    int    // of all links, bytes; 0: 1500
 	Queues int    // of the box's ports; 0: 1
 	Seed   uint32 // of the losses
-	// LossPerMillion is how many RoCE packets of a million every host's link
-	// loses, each way.
+	// LossPerMillion is how many RoCE packets of a million the link of each host loses, in each
+	// direction.
 	LossPerMillion int
 }
 
-// Bed is the lab.
+// Bed is a lab.
 type Bed struct {
 	Box   *netns.NS
 	Hosts []*Host
@@ -43,7 +42,7 @@ type Host struct {
 	NS   *netns.NS
 	IP   netip.Addr
 	End  netns.Link // the host's interface, eth0
-	Port netns.Link // the box's
+	Port netns.Link // the box's end of the same link
 	Loss *lossy.Link
 	RNIC *endpoint.Endpoint
 }
@@ -56,7 +55,7 @@ func HostIP(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 77, byte((i + 1) >> 8), byte(i + 1)})
 }
 
-// New builds a bed. Close takes it away.
+// New builds a bed. Close removes it.
 func New(o Options) (*Bed, error) {
 	b := &Bed{}
 	if err := b.build(o); err != nil {
@@ -140,7 +139,7 @@ func (b *Bed) Ports() (names []string) {
 	return names
 }
 
-// Close takes the lab away.
+// Close removes the bed.
 func (b *Bed) Close() error {
 	var errs []error
 	for _, h := range b.Hosts {

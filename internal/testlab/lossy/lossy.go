@@ -1,9 +1,9 @@
-// Package lossy makes a link lose RoCE packets at random from a seed, in both
-// directions, by two small programs on one end of it: XDP for what arrives, tc
-// for what leaves. Other traffic passes.
+// Package lossy makes a link lose RoCE packets in both directions, at random from a seed. Two small
+// programs at one end of the link do so: XDP for packets that arrive, tc for packets that leave.
+// Other traffic passes.
 //
-// Loss is random and never "every Nth": a go-back round of fixed length would
-// lose the same packet every time.
+// The loss is random, and not every Nth packet: a source that resends rounds of a fixed length
+// would lose the same packet each time.
 package lossy
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
-// Link loses packets at one end of a link, until it is closed.
+// Link is a link that loses packets until it is closed.
 type Link struct {
 	in, out *direction
 	xdp     link.Link
 }
 
-// dice is the map's one entry: a generator (xorshift32), how often it has to
-// come out below to lose a packet, and what became of the packets.
+// dice is the only entry of the map. A packet is lost if the next number of a generator
+// (xorshift32) is below the threshold.
 type dice struct {
 	State     uint32
 	Threshold uint32
@@ -39,7 +39,8 @@ type direction struct {
 	program *ebpf.Program
 }
 
-// Attach makes end lose perMillion of a million RoCE packets each way.
+// Attach makes the link lose perMillion of a million RoCE packets in each direction, at the given
+// end.
 func Attach(end netns.Link, seed uint32, perMillion int) (l *Link, err error) {
 	l = &Link{}
 	if l.in, err = newDirection(ebpf.XDP, seed, perMillion); err != nil {
@@ -48,11 +49,7 @@ func Attach(end netns.Link, seed uint32, perMillion int) (l *Link, err error) {
 	if l.out, err = newDirection(ebpf.SchedCLS, seed^0x5bd1e995, perMillion); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	err = end.NS.Do(func() (err error) {
-		l.xdp, err = link.AttachXDP(link.XDPOptions{Program: l.in.program, Interface: end.Index, Flags: link.XDPDriverMode})
-		return err
-	})
-	if err == nil {
+	if l.xdp, err = end.AttachXDP(l.in.program, link.XDPDriverMode); err == nil {
 		err = attachEgress(end, l.out.program)
 	}
 	if err != nil {
@@ -61,8 +58,8 @@ func Attach(end netns.Link, seed uint32, perMillion int) (l *Link, err error) {
 	return l, nil
 }
 
-// attachEgress uses a classic tc filter: tcx links need kernel 6.6. It goes
-// with the interface.
+// attachEgress uses a classic tc filter, because tcx links need kernel 6.6. The filter is removed
+// together with the interface.
 func attachEgress(end netns.Link, program *ebpf.Program) error {
 	nl := end.NS.Netlink()
 	err := nl.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
@@ -79,7 +76,7 @@ func attachEgress(end netns.Link, program *ebpf.Program) error {
 	})
 }
 
-// Lost is how many packets the link lost: on the way to its end, and from it.
+// Lost returns how many packets the link lost on their way to its end, and from its end.
 func (l *Link) Lost() (in, out uint64, err error) {
 	a, errIn := l.in.read()
 	b, errOut := l.out.read()
@@ -111,7 +108,7 @@ func newDirection(kind ebpf.ProgramType, seed uint32, perMillion int) (*directio
 		return nil, err
 	}
 	threshold := uint32(uint64(perMillion) << 32 / 1_000_000)
-	// xorshift never leaves 0, and small seeds start with small numbers.
+	// The state must not be 0, and small seeds must not begin with small numbers.
 	state := seed*2654435761 | 1
 	if err := m.Put(uint32(0), dice{State: state, Threshold: threshold}); err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -127,12 +124,12 @@ func newDirection(kind ebpf.ProgramType, seed uint32, perMillion int) (*directio
 
 func fragsFlag(kind ebpf.ProgramType) uint32 {
 	if kind == ebpf.XDP {
-		return 1 << 5 // BPF_F_XDP_HAS_FRAGS
+		return unix.BPF_F_XDP_HAS_FRAGS
 	}
 	return 0
 }
 
-// instructions: IPv4 UDP 4791, untagged, throws the dice; all else passes.
+// instructions throws the dice for untagged IPv4 packets to UDP port 4791. All others pass.
 func instructions(kind ebpf.ProgramType, mapFD int) asm.Instructions {
 	data, dataEnd, pass, drop := int16(0), int16(4), int32(2), int32(1) // struct xdp_md, XDP_PASS, XDP_DROP
 	if kind == ebpf.SchedCLS {

@@ -1,13 +1,14 @@
-// Package netns gives tests and benchmarks network namespaces with veth pairs between them, and takes them away again.
+// Package netns makes network namespaces with veth pairs between them, for tests and measurements,
+// and removes them again.
 //
-// A namespace is visible to "ip netns" as rc<program><pid>-<n> (rcxsk4711-1), so a person can enter one while a test
-// hangs and can delete what a killed run left behind. The next run does that by itself: creating the first namespace of
-// a process removes those whose process is gone.
+// "ip netns" shows a namespace as rc<program><pid>-<n> (rcxsk4711-1), so a person can enter it
+// while a test hangs. A run that was killed leaves its namespaces behind; the next program that
+// creates a namespace removes those whose process no longer exists.
 //
-// What it never does: touch the namespace the program started in, start or end a process it was not asked to, or
-// decide what runs inside. Programs need CAP_SYS_ADMIN and CAP_NET_ADMIN; a test without them skips.
+// The package does not touch the namespace in which the program started. Programs need
+// CAP_SYS_ADMIN and CAP_NET_ADMIN; without them a test is skipped.
 //
-// Start reading at New, then [NS.Do] and Veth:
+// Read New first, then [NS.Do] and Veth:
 //
 //	a, b := netns.New(t), netns.New(t)
 //	left, right := netns.Veth(t, a, "p0", b, "p1", netns.VethOptions{MTU: 9000, Queues: 2})

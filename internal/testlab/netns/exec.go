@@ -11,8 +11,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Exec runs a command inside the namespace and returns what it printed. The command sees the caller's file systems:
-// /sys/class/net still shows the interfaces of the namespace the program started in.
+// Exec runs a command inside the namespace and returns its output. The command sees the file
+// systems of the caller, so /sys/class/net still shows the interfaces of the namespace in which the
+// program started.
 func (n *NS) Exec(name string, args ...string) (string, error) {
 	var output []byte
 	err := n.Do(func() (err error) {
@@ -44,7 +45,7 @@ func (l Link) AddAddress(cidr string) error {
 	return l.NS.links.AddrAdd(link, address)
 }
 
-// AddNeighbour fixes the MAC of a peer, so that no ARP mixes with counted frames.
+// AddNeighbour sets the MAC of a peer, so that no ARP request is among counted frames.
 func (l Link) AddNeighbour(address string, mac net.HardwareAddr) error {
 	return l.NS.links.NeighAdd(&netlink.Neigh{
 		LinkIndex: l.Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(address), HardwareAddr: mac,

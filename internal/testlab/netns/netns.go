@@ -33,7 +33,8 @@ var (
 	removeStale sync.Once
 )
 
-// New creates a namespace that is removed when the test ends, and skips the test where that is not permitted.
+// New creates a namespace that is removed when the test ends. It skips the test if that is not
+// permitted.
 func New(t testing.TB) *NS {
 	t.Helper()
 	n, err := Create()
@@ -51,8 +52,9 @@ func New(t testing.TB) *NS {
 	return n
 }
 
-// Create makes a namespace with its loopback up and IPv6 off on every link made later, so that router solicitations and
-// the like do not mix with counted frames. A caller that wants IPv6 sets net.ipv6.conf.default.disable_ipv6 to 0 first.
+// Create makes a namespace in which the loopback is up and IPv6 is off for every link that is made
+// later, so that router solicitations and the like are not among counted frames. A caller that
+// needs IPv6 first sets net.ipv6.conf.default.disable_ipv6 to 0.
 func Create() (*NS, error) {
 	removeStale.Do(func() { _ = RemoveStale() })
 	n := &NS{name: fmt.Sprintf("%s%s%d-%d", prefix, program(), os.Getpid(), created.Add(1))}
@@ -65,7 +67,8 @@ func Create() (*NS, error) {
 	return n, nil
 }
 
-// create names a new namespace the way "ip netns add" does: a bind mount of the creating thread's namespace.
+// create makes a namespace with a name in the way of "ip netns add": by a bind mount of the
+// namespace of a thread.
 func (n *NS) create() error {
 	unlock, err := lockDir()
 	if err != nil {
@@ -109,7 +112,8 @@ func (n *NS) setUp() (err error) {
 	return n.links.LinkSetUp(lo)
 }
 
-// Close removes the name. The namespace and its links go when the last socket and process inside have gone.
+// Close removes the name. The kernel removes the namespace and its links after the last socket and
+// process inside are gone.
 func (n *NS) Close() error {
 	if n.links != nil {
 		n.links.Close()
@@ -121,14 +125,15 @@ func (n *NS) Close() error {
 	return nil
 }
 
-// Name is the name "ip netns" shows.
+// Name is the name that "ip netns" shows.
 func (n *NS) Name() string { return n.name }
 
 // Netlink is a route netlink handle inside the namespace.
 func (n *NS) Netlink() *netlink.Handle { return n.links }
 
-// Do runs fn on a thread that is inside the namespace; sockets opened by fn stay there. Goroutines that fn starts do
-// not run inside. When fn ends its goroutine (t.Fatal), the caller's ends too.
+// Do runs fn on a thread inside the namespace. Sockets that fn opens belong to the namespace.
+// Goroutines that fn starts do not run inside. If fn ends its goroutine (t.Fatal), the caller's
+// goroutine ends too.
 func (n *NS) Do(fn func() error) error {
 	return onOwnThread(func() error {
 		if err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET); err != nil {
@@ -140,8 +145,8 @@ func (n *NS) Do(fn func() error) error {
 
 func (n *NS) path() string { return filepath.Join(Dir, n.name) }
 
-// onOwnThread runs fn on a thread whose namespace fn may change. The thread goes back to the scheduler only once its
-// own namespace is restored; otherwise it stays locked to the goroutine and dies with it.
+// onOwnThread runs fn on a thread whose namespace fn may change. If the thread cannot return to its
+// own namespace, it stays locked to the goroutine and ends with it.
 func onOwnThread(fn func() error) error {
 	err := errFnExited
 	done := make(chan struct{})
@@ -172,7 +177,8 @@ func onOwnThread(fn func() error) error {
 
 var errFnExited = errors.New("function ended its goroutine")
 
-// program is the short name of what runs, "xsk" for xsk.test: it tells a person who left a namespace behind.
+// program is the short name of the running program, "xsk" for xsk.test. It shows which program left
+// a namespace behind.
 func program() string {
 	base := strings.TrimSuffix(filepath.Base(os.Args[0]), ".test")
 	letters := strings.Map(func(r rune) rune {

@@ -32,7 +32,7 @@ func TestDoRunsInsideAndLeavesTheCallerOutside(t *testing.T) {
 	if inside == outside {
 		t.Errorf("Do ran in the caller's namespace %s", inside)
 	}
-	for range 100 { // every thread the scheduler may pick is clean
+	for range 100 { // on any thread that the scheduler picks
 		if now := threadNamespace(t); now != outside {
 			t.Fatalf("caller moved from %s to %s", outside, now)
 		}
@@ -88,7 +88,7 @@ func TestVethCarriesFramesBetweenNamespaces(t *testing.T) {
 	}
 	listener := listenUDP(t, b, "10.0.0.2:4791")
 	sender := listenUDP(t, a, "10.0.0.1:0")
-	sent := make([]byte, 8192) // one frame only at MTU 9000; the buffers below would show a shorter one
+	sent := make([]byte, 8192) // this is one frame at MTU 9000 only
 	if _, err := sender.WriteTo(sent, listener.LocalAddr()); err != nil {
 		t.Fatal(err)
 	}

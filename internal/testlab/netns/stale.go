@@ -15,8 +15,8 @@ const prefix = "rc"
 
 var ours = regexp.MustCompile(`^` + prefix + `[a-z]*([0-9]+)-[0-9]+$`)
 
-// RemoveStale removes the namespaces of this package whose process is gone. One that another process still uses from
-// inside only loses its name.
+// RemoveStale removes the namespaces of this package whose process is gone. A namespace in which
+// another process still runs only loses its name.
 func RemoveStale() error {
 	entries, err := os.ReadDir(Dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -39,7 +39,8 @@ func processGone(pid string) bool {
 	return err == nil && errors.Is(unix.Kill(n, 0), unix.ESRCH)
 }
 
-// remove takes a name away. EINVAL: nothing is mounted there, the creator died between file and mount.
+// remove removes a name. The error EINVAL means that nothing is mounted there, because the process
+// was killed before it mounted.
 func remove(path string) error {
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("unmount %s: %w", path, err)
@@ -47,8 +48,9 @@ func remove(path string) error {
 	return os.Remove(path)
 }
 
-// lockDir prepares Dir as iproute2 does, under the lock it uses: Dir must be a shared mount of its own before the first
-// namespace is mounted in it, or a later "ip netns add" would hide ours and leave names that cannot be removed.
+// lockDir prepares Dir as iproute2 does, under the same lock. Dir must be a shared mount of its own
+// before the first namespace is mounted in it. Otherwise a later "ip netns add" would hide our
+// namespaces, and their names could not be removed.
 func lockDir() (unlock func(), err error) {
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return nil, err

@@ -5,13 +5,16 @@ import (
 	"net"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 )
 
-// VethOptions says what a pair looks like; the zero value is the kernel's default pair: MTU 1500, one queue, random MACs.
+// VethOptions describe a pair. The zero value is the kernel's default: MTU 1500, one queue, random
+// MACs.
 type VethOptions struct {
 	MTU    int
-	Queues int                 // RX and TX queues of each end; veth fixes them at creation
+	Queues int                 // RX and TX queues of each end, which veth fixes at creation; 0: 1
 	MACs   [2]net.HardwareAddr // of a's and b's end
 }
 
@@ -23,8 +26,8 @@ type Link struct {
 	MAC   net.HardwareAddr
 }
 
-// Veth joins a and b with a veth pair whose both ends are up, and fails the test if it cannot. The pair goes with
-// either namespace.
+// Veth joins a and b with a veth pair, brings both ends up, and fails the test if that is not
+// possible. The pair is removed together with either namespace.
 func Veth(t testing.TB, a *NS, aName string, b *NS, bName string, o VethOptions) (aEnd, bEnd Link) {
 	t.Helper()
 	aEnd, bEnd, err := CreateVeth(a, aName, b, bName, o)
@@ -34,7 +37,7 @@ func Veth(t testing.TB, a *NS, aName string, b *NS, bName string, o VethOptions)
 	return aEnd, bEnd
 }
 
-// CreateVeth is Veth for programs that are not tests. The ends may be in one namespace.
+// CreateVeth is Veth for programs that are not tests. Both ends may be in the same namespace.
 func CreateVeth(a *NS, aName string, b *NS, bName string, o VethOptions) (aEnd, bEnd Link, err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = aName
@@ -62,12 +65,22 @@ func CreateVeth(a *NS, aName string, b *NS, bName string, o VethOptions) (aEnd, 
 }
 
 func (n *NS) up(name string) (Link, error) {
-	link, err := n.links.LinkByName(name)
+	l, err := n.links.LinkByName(name)
 	if err == nil {
-		err = n.links.LinkSetUp(link)
+		err = n.links.LinkSetUp(l)
 	}
 	if err != nil {
 		return Link{}, fmt.Errorf("bring up %s in %s: %w", name, n.name, err)
 	}
-	return Link{NS: n, Name: name, Index: link.Attrs().Index, MAC: link.Attrs().HardwareAddr}, nil
+	return Link{NS: n, Name: name, Index: l.Attrs().Index, MAC: l.Attrs().HardwareAddr}, nil
+}
+
+// AttachXDP attaches a program to the link. The program is detached when the returned link is
+// closed.
+func (l Link) AttachXDP(program *ebpf.Program, flags link.XDPAttachFlags) (attached link.Link, err error) {
+	err = l.NS.Do(func() (err error) {
+		attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: l.Index, Flags: flags})
+		return err
+	})
+	return attached, err
 }

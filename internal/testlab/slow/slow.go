@@ -1,9 +1,10 @@
-// Package slow makes a link slow: frames wait at its end as they would in a NIC whose link is slow, or paused by flow
-// control. Until a frame has left, its memory is charged to the socket that sent it, and AF_XDP does not complete it.
+// Package slow makes a link slow: frames wait at its end as in a NIC whose link is slow or paused
+// by flow control. As long as a frame waits, the kernel charges it to the socket that sent it, and
+// AF_XDP does not complete it.
 //
 //	sender == veth == end --tc ingress--> ifb --tbf--> back into end
 //
-// A packet socket at the end sees each frame when it arrives, before it waits.
+// A packet socket at the end receives each frame when it arrives there, before it waits.
 package slow
 
 import (
@@ -14,22 +15,22 @@ import (
 )
 
 const (
-	// Paused is the slowest rate that the queueing discipline takes together with burstBytes: a frame of 1,100 bytes
-	// waits half a minute. Only the first burstBytes pass at once.
+	// Paused is the slowest rate that tbf accepts with burstBytes: a frame of 1,100 bytes waits
+	// half a minute. Only the first burstBytes pass at once.
 	Paused = 300
 
 	burstBytes = 10_000
-	// queueBytes is more than the frames' sender may have under way.
+	// queueBytes is more than the kernel charges to any sender.
 	queueBytes = 1 << 30
 )
 
-// Link is slow until Drop, or until its namespace goes.
+// Link is a slow link, until Drop is called or its namespace is removed.
 type Link struct {
 	ns  *netns.NS
 	ifb string
 }
 
-// Attach makes what arrives at end go on at the given rate only, in bits per second.
+// Attach limits the frames that arrive at end to a rate in bits per second.
 func Attach(end netns.Link, rate int) (*Link, error) {
 	l := &Link{ns: end.NS, ifb: "s" + end.Name}
 	for _, command := range [][]string{
@@ -48,7 +49,8 @@ func Attach(end netns.Link, rate int) (*Link, error) {
 	return l, nil
 }
 
-// Drop drops the frames that wait, and what arrives later: the sender is charged for none of them any more.
+// Drop drops the frames that wait, and those that arrive later, so that no sender is charged for
+// them any more.
 func (l *Link) Drop() error {
 	_, err := l.ns.Exec("ip", "link", "del", l.ifb)
 	return err

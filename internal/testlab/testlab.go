@@ -1,0 +1,70 @@
+// Package testlab has small helpers for tests that use the real kernel. The networks for such tests
+// are in its subdirectories: netns (network namespaces and links between them), bed (hosts around a
+// box), lossy and slow (links that lose or keep packets).
+package testlab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Patience bounds the wait for something that the kernel does soon. A test that passes never waits
+// that long.
+const Patience = 10 * time.Second
+
+// Eventually waits until done returns true. It yields the processor between two calls and does not
+// sleep. After the given time it fails the test; state is printed then and may be nil.
+func Eventually(t testing.TB, within time.Duration, what string, done func() bool, state func() string) {
+	t.Helper()
+	for deadline := time.Now().Add(within); !done(); runtime.Gosched() {
+		if time.Now().Before(deadline) {
+			continue
+		}
+		message := fmt.Sprintf("%s: not within %v", what, within)
+		if state != nil {
+			message += "; " + state()
+		}
+		t.Fatal(message)
+	}
+}
+
+// OpenFiles returns how many files the process has open.
+func OpenFiles(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// WithoutCapability runs fn in the calling goroutine, on a thread that lacks one of its
+// capabilities, such as unix.CAP_NET_ADMIN. If the thread cannot get the capability back, it ends
+// with the goroutine.
+func WithoutCapability(capability uint, fn func() error) (err error) {
+	runtime.LockOSThread()
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var had [2]unix.CapUserData // 32 capabilities each
+	if err := unix.Capget(&header, &had[0]); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	has := had
+	has[capability/32].Effective &^= 1 << (capability % 32)
+	if err := unix.Capset(&header, &has[0]); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	err = fn()
+	if restore := unix.Capset(&header, &had[0]); restore != nil {
+		return errors.Join(err, restore)
+	}
+	runtime.UnlockOSThread()
+	return err
+}

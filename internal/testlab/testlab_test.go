@@ -1,0 +1,83 @@
+package testlab
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// recorder is a test that records its failure.
+type recorder struct {
+	testing.TB
+	failure string
+}
+
+func (r *recorder) Helper()           {}
+func (r *recorder) Fatal(args ...any) { r.failure = args[0].(string); panic(r) }
+
+func TestEventuallyReturnsWhenItIsDone(t *testing.T) {
+	calls := 0
+	Eventually(t, time.Minute, "the third call", func() bool { calls++; return calls == 3 }, nil)
+	if calls != 3 {
+		t.Errorf("%d calls", calls)
+	}
+}
+
+func TestEventuallyFailsInTime(t *testing.T) {
+	for state, want := range map[string]string{"": "rain: not within 1ns", "the sun shines": "rain: not within 1ns; the sun shines"} {
+		r := &recorder{TB: t}
+		describe := func() string { return state }
+		if state == "" {
+			describe = nil
+		}
+		func() {
+			defer func() { _ = recover() }()
+			Eventually(r, time.Nanosecond, "rain", func() bool { return false }, describe)
+		}()
+		if r.failure != want {
+			t.Errorf("it failed with %q, want %q", r.failure, want)
+		}
+	}
+}
+
+func TestOpenFilesCounts(t *testing.T) {
+	before := OpenFiles(t)
+	f, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := OpenFiles(t); n != before+1 {
+		t.Errorf("%d files are open, with one more than %d", n, before)
+	}
+	f.Close()
+}
+
+func TestWithoutCapability(t *testing.T) {
+	effective := func() string {
+		status, err := os.ReadFile("/proc/thread-self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, line, _ := strings.Cut(string(status), "CapEff:")
+		line, _, _ = strings.Cut(line, "\n")
+		return line
+	}
+	outside := effective()
+	want := errors.New("inside")
+	err := WithoutCapability(unix.CAP_NET_ADMIN, func() error {
+		if effective() == outside && os.Geteuid() == 0 {
+			t.Error("the thread still has all capabilities")
+		}
+		return want
+	})
+	if !errors.Is(err, want) {
+		t.Errorf("returned %v", err)
+	}
+	if now := effective(); now != outside {
+		t.Errorf("the capabilities were %s and are %s", outside, now)
+	}
+}
