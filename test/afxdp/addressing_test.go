@@ -27,9 +27,9 @@ func TestAddressingsDeliver(t *testing.T) {
 	}
 }
 
-// Hosts have ordinary RC connections while a group transfers, and the numbers of these connections
-// are the group's. A group that took one of their packets, or one of their ACKs, would end their
-// QPs, and could give their data to its receivers.
+// Hosts have ordinary RC connections while a group transfers. These connections have the QPN of the
+// group, and their PSNs are in its window. If the group took their packets or ACKs, their QPs would
+// end, and their data could reach the receivers of the group.
 //
 // Hosts 0 to 3 are the members of the group, and host 4 is a stranger. In virtual-qpn the group has
 // the address of host 1.
@@ -60,8 +60,8 @@ func TestBystanders(t *testing.T) {
 				const messages, messageBytes = 16, 16 << 10
 				g := l.addGroup(t, groupOptions{addressing: a, memory: messages * messageBytes})
 				for _, r := range g.receivers {
-					// A SEND of a bystander that reaches a receiver completes this work request:
-					// see group.holds.
+					// A SEND of a bystander that reaches this receiver completes the work request.
+					// group.holds checks that none has completed.
 					check(t, r.qp.PostRecv(0, make([]byte, messageBytes)))
 				}
 				c := l.connectBystanders(t, b, messages*messageBytes)
@@ -92,8 +92,8 @@ type end struct {
 // connection is an RC connection of two hosts without any group.
 type connection struct{ ends [2]*end }
 
-// connectBystanders connects two ends. Their PSNs begin where the group's PSNs begin. A QP whose
-// packets or ACKs are taken by somebody else fails soon.
+// connectBystanders connects two ends. Their PSNs begin where the PSNs of the group begin. A QP
+// that gets no ACKs fails after 7 timeouts of 67 ms.
 func (l *lab) connectBystanders(t *testing.T, b [2]end, memory int) connection {
 	t.Helper()
 	o := groupOptions{pathMTU: 1024, rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 14, 6 }}

@@ -11,7 +11,7 @@ import (
 	"github.com/rocast/rocast/test/softroce/image"
 )
 
-// kvmTrial bounds the trial boot; with KVM our guests are up in about a second.
+// kvmTrial bounds the trial boot. With KVM a guest boots in about a second.
 const kvmTrial = 5 * time.Second
 
 var acceleration struct {
@@ -19,9 +19,9 @@ var acceleration struct {
 	kind, why string
 }
 
-// accelerator is "kvm" where that boots our guest, else "tcg", software emulation; why says how we know. A /dev/kvm
-// that opens proves nothing: in a virtual machine without nested virtualization a guest may hang at its first
-// instruction.
+// accelerator is "kvm" if our guest boots with KVM, and otherwise "tcg", which is software
+// emulation. why is the reason. A /dev/kvm that can be opened proves nothing: in a virtual machine
+// without nested virtualization a guest may hang at its first instruction.
 func accelerator(ctx context.Context, guestImage image.Image) (kind, why string) {
 	acceleration.Lock()
 	defer acceleration.Unlock()

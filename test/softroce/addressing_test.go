@@ -15,17 +15,18 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// addressed is a group of the first guest, the second and the third. The fourth guest is a stranger to it.
-func (s *stage) addressed(a mft.Addressing) script {
-	what := ordinary()
-	what.addressing, what.receivers = a, []int{1, 2}
+// addressed is a group of the first three guests. The fourth guest is a stranger: it is not a
+// member.
+func (s *stage) addressed(a mft.Addressing) groupSpec {
+	spec := ordinary()
+	spec.addressing, spec.receivers = a, []int{1, 2}
 	switch a {
 	case mft.ByVirtualQPN:
-		what.ip = s.Guests[1].Addr
+		spec.ip = s.Guests[1].Addr
 	case mft.BySwitchIP:
-		what.ip = netip.MustParseAddr(boxAddr)
+		spec.ip = netip.MustParseAddr(boxAddr)
 	}
-	return what
+	return spec
 }
 
 func storyVirtualQPN(t *testing.T, ctx context.Context, s *stage) string {
@@ -37,8 +38,8 @@ func storySwitchIP(t *testing.T, ctx context.Context, s *stage) string {
 }
 
 func storyAddressing(t *testing.T, ctx context.Context, s *stage, a mft.Addressing) string {
-	c := s.enter(t, ctx, s.addressed(a))
-	return c.stream(t, ctx, s, randomly(17, 0.01, at(copied)), randomly(18, 0.005, at(uplink)), randomly(19, 0.01, at(merged)))
+	g := s.addGroup(t, ctx, s.addressed(a))
+	return g.stream(t, ctx, s, randomly(17, 0.01, at(copied)), randomly(18, 0.005, at(uplink)), randomly(19, 0.01, at(merged)))
 }
 
 func storyVirtualQPNBystanders(t *testing.T, ctx context.Context, s *stage) string {
@@ -49,39 +50,40 @@ func storySwitchIPBystanders(t *testing.T, ctx context.Context, s *stage) string
 	return storyBystanders(t, ctx, s, mft.BySwitchIP)
 }
 
-// storyBystanders has an ordinary connection of two hosts beside the group. One of its QPs has the number that the group's
-// source has as its remote QPN, and its PSNs are in the group's window.
+// storyBystanders has an ordinary connection of two hosts beside the group. The QPN of one end is
+// the number that the source of the group has as its remote QPN, and the PSNs of the connection are
+// in the window of the group.
 func storyBystanders(t *testing.T, ctx context.Context, s *stage, a mft.Addressing) string {
 	const source, receiver, stranger = 0, 2, 3
 	connections := [][2]int{{source, stranger}, {source, receiver}, {stranger, source}, {stranger, receiver}}
 	for _, hosts := range connections {
 		connect := DefaultConnect()
-		connect.Timeout, connect.Retry = 16, 6 // 268 ms, so that a QP whose packets are taken away ends in two seconds
+		connect.Timeout, connect.Retry = 16, 6 // without ACKs the QP ends after 7 timeouts of 268 ms
 		there := s.pair(t, ctx, hosts[0], hosts[1], connect)
-		back := &cast{from: there.to[0], to: []*QP{there.from}}
+		back := &group{from: there.to[0], to: []*QP{there.from}}
 
-		what := s.addressed(a)
-		what.qpn = there.to[0].QPN
-		c := s.enter(t, ctx, what)
-		for _, q := range c.to {
-			must(t, q.PostReceives(ctx, bystanderMessages, bystanderBytes)) // for SENDs that are not the group's
+		spec := s.addressed(a)
+		spec.qpn = there.to[0].QPN
+		g := s.addGroup(t, ctx, spec)
+		for _, q := range g.to {
+			must(t, q.PostReceives(ctx, bystanderMessages, bystanderBytes)) // the group itself uses none
 		}
 		s.lose(randomly(20, 0.01, at(copied)))
-		group := c.transfer("write", messageBytes, streamMessages)
-		must(t, c.from.StartTransfer(group))
-		for i, way := range []*cast{there, back} {
-			way.bystand(t, ctx, uint64(400+i))
+		transfer := g.transfer("write", messageBytes, streamMessages)
+		must(t, g.from.StartTransfer(transfer))
+		for i, way := range []*group{there, back} {
+			way.carries(t, ctx, uint64(400+i))
 		}
-		c.await(t, ctx, group)
+		g.await(t, ctx, transfer)
 		s.lose()
-		c.complete(t, ctx, streamMessages*messageBytes)
-		for i, q := range c.to {
+		g.delivered(t, ctx, streamMessages*messageBytes)
+		for i, q := range g.to {
 			if received, err := q.AwaitReceives(ctx, 0); err != nil || len(received) > 0 {
 				t.Errorf("receiver %d got SENDs that were sent to QP %d of guest %d: %v %v",
-					i, what.qpn, 1+hosts[1], received, err)
+					i, spec.qpn, 1+hosts[1], received, err)
 			}
 		}
-		s.leave(t, ctx, c)
+		s.removeGroup(t, ctx, g)
 	}
 	return fmt.Sprintf("%d unicast connections under the group's QPN, WRITEs and SENDs both ways: hashes equal, QPs live", len(connections))
 }
@@ -91,25 +93,26 @@ const (
 	bystanderMessages = 16
 )
 
-// bystand WRITEs, and then SENDs, from one end of an ordinary connection to the other end.
-func (c *cast) bystand(t *testing.T, ctx context.Context, seed uint64) {
+// carries WRITEs and SENDs from one end of an ordinary connection to the other end.
+func (g *group) carries(t *testing.T, ctx context.Context, seed uint64) {
 	t.Helper()
-	to := c.to[0]
+	to := g.to[0]
 	for i, op := range []string{"write", "send"} {
-		must(t, c.from.Fill(ctx, seed+10*uint64(i)))
+		must(t, g.from.Fill(ctx, seed+10*uint64(i)))
 		if op == "send" {
 			must(t, to.PostReceives(ctx, bystanderMessages, bystanderBytes))
 		}
-		c.run(t, ctx, Transfer{Op: op, Peer: to.Local, Bytes: bystanderBytes, Count: bystanderMessages, Depth: 8})
-		c.complete(t, ctx, bystanderBytes*bystanderMessages)
+		g.run(t, ctx, Transfer{Op: op, Peer: to.Local, Bytes: bystanderBytes, Count: bystanderMessages, Depth: 8})
+		g.delivered(t, ctx, bystanderBytes*bystanderMessages)
 	}
 }
 
-// ownSource is the counter of frames that come from an address of the box.
+// ownSource is the counter of frames whose source address only the box may use.
 const ownSource = "classifier-drop_own_source"
 
-// storyForgedACK has a receiver's host send a merged ACK in the group's name, while another receiver lacks all data. The ACK
-// also comes in two IP fragments, and with IP options: rxe takes both.
+// storyForgedACK lets the host of a receiver send a merged ACK in the name of the group, while
+// another receiver lacks all data. The ACK also comes in two IP fragments, and with IP options: rxe
+// accepts both.
 func storyForgedACK(t *testing.T, ctx context.Context, s *stage) string {
 	whole := func(frame []byte) [][]byte { return [][]byte{frame} }
 	s.forgedACK(t, ctx, mft.BySwitchIP, whole)
@@ -122,18 +125,18 @@ func storyForgedACK(t *testing.T, ctx context.Context, s *stage) string {
 func (s *stage) forgedACK(t *testing.T, ctx context.Context, a mft.Addressing, form func([]byte) [][]byte) {
 	t.Helper()
 	const cut, forger, packets = 2, 1, 64
-	what := s.addressed(a)
-	what.receivers = []int{1, 2, 3}
-	c := s.enter(t, ctx, what)
+	spec := s.addressed(a)
+	spec.receivers = []int{1, 2, 3}
+	g := s.addGroup(t, ctx, spec)
 	s.lose(to(cut))
-	transfer := c.transfer("write", 1024, packets)
+	transfer := g.transfer("write", 1024, packets)
 	transfer.Depth = packets
-	must(t, c.from.StartTransfer(transfer))
-	s.reaches(t, ctx, c, packets-1)
+	must(t, g.from.StartTransfer(transfer))
+	s.reaches(t, ctx, g, packets-1)
 	before, err := s.Counters(ctx)
 	must(t, err)
-	frames := form(c.forge(t, s.Guests[forger], packets-1))
-	resent := s.when(func(s *sight) bool { return s.group == c && s.hop == uplink && s.offset == 0 })
+	frames := form(g.forge(t, s.Guests[forger], packets-1))
+	resent := s.when(func(s *sighting) bool { return s.group == g && s.hop == uplink && s.offset == 0 })
 	for _, frame := range frames {
 		must(t, s.Guests[forger].Wire.Inject(frame))
 	}
@@ -144,18 +147,18 @@ func (s *stage) forgedACK(t *testing.T, ctx context.Context, a mft.Addressing, f
 		t.Errorf("%d frames are counted as %s, want %d", n, ownSource, len(frames))
 	}
 	s.lose()
-	c.await(t, ctx, transfer)
-	c.complete(t, ctx, packets*1024)
-	s.leave(t, ctx, c)
+	g.await(t, ctx, transfer)
+	g.delivered(t, ctx, packets*1024)
+	s.removeGroup(t, ctx, g)
 }
 
-// forge is an ACK as the box would send it to the group's source.
-func (c *cast) forge(t *testing.T, by *Guest, offset int32) []byte {
+// forge is an ACK as the box would send it to the source of the group.
+func (g *group) forge(t *testing.T, by *Guest, offset int32) []byte {
 	t.Helper()
-	ip := roce.IPUDP{Src: c.ip, Dst: c.from.Addr, HopLimit: 64, SrcPort: 0xC000}
-	bth := roce.BTH{Opcode: roce.OpAck, PKey: roce.DefaultPKey, DestQPN: c.from.QPN, PSN: c.sends.Add(offset)}
+	ip := roce.IPUDP{Src: g.ip, Dst: g.from.Addr, HopLimit: 64, SrcPort: 0xC000}
+	bth := roce.BTH{Opcode: roce.OpAck, PKey: roce.DefaultPKey, DestQPN: g.from.QPN, PSN: g.sends.Add(offset)}
 	aeth := roce.AETH{Syndrome: roce.SyndromeUnlimited, MSN: roce.MSN(offset + 1)}
-	b := roce.AppendEthernet(nil, roce.MAC(c.from.guest.MAC), roce.MAC(by.MAC), ip.EtherType())
+	b := roce.AppendEthernet(nil, roce.MAC(g.from.guest.MAC), roce.MAC(by.MAC), ip.EtherType())
 	b, err := roce.AppendICRC(aeth.Append(bth.Append(ip.Append(b, roce.BTHBytes+roce.AETHBytes))))
 	must(t, err)
 	return b
@@ -167,7 +170,8 @@ const (
 	udpBytes      = 8
 )
 
-// inFragments cuts an IPv4 frame in two. The host's kernel reassembles it with the same header, so the ICRC stays right.
+// inFragments cuts an IPv4 frame in two. The kernel of the host reassembles it with the same
+// header, so the ICRC stays correct.
 func inFragments(frame []byte) [][]byte {
 	const firstBytes, moreFragments = 24, 0x20
 	header, rest := frame[:ethernetBytes+ipv4Bytes], frame[ethernetBytes+ipv4Bytes:]
@@ -181,8 +185,8 @@ func inFragments(frame []byte) [][]byte {
 	return [][]byte{fragment(0, rest[:firstBytes], moreFragments), fragment(firstBytes, rest[firstBytes:], 0)}
 }
 
-// withOptions puts 8 NOPs behind the IPv4 header. rxe computes the ICRC as if there were no options (rxe_icrc_hdr): it takes
-// the 8 bytes behind the fixed header for the UDP header.
+// withOptions puts 8 NOPs behind the IPv4 header. rxe computes the ICRC as if there were no options
+// (rxe_icrc_hdr): it uses the 8 bytes behind the fixed header in place of the UDP header.
 func withOptions(frame []byte) [][]byte {
 	const nop, optionBytes = 1, udpBytes
 	b := slices.Insert(slices.Clone(frame), ethernetBytes+ipv4Bytes, slices.Repeat([]byte{nop}, optionBytes)...)

@@ -21,13 +21,13 @@ const (
 	boxAddr6   = "fd77::254"
 )
 
-// Box is the namespace between the guests, with one port for each.
+// Box is the namespace between the guests. It has one port for each guest.
 type Box struct {
 	NS      *netns.NS
 	watcher io.Closer
 }
 
-// PortName is the interface of the box to which guest number n is wired.
+// PortName is the interface of the box that is wired to guest number n.
 func PortName(n int) string { return fmt.Sprintf("rcp%d", n) }
 
 func openBox() (*Box, error) {
@@ -42,8 +42,9 @@ func openBox() (*Box, error) {
 	return &Box{NS: ns, watcher: watcher}, nil
 }
 
-// watchName starts a shell that takes the namespace's name away when this process has ended without doing so: after a
-// panic, Ctrl-C or SIGKILL. It reads a pipe that only we hold, and is in a session that Ctrl-C does not reach.
+// watchName starts a shell that removes the name of the namespace if this process ends without
+// doing it: after a panic, Ctrl-C or SIGKILL. The shell reads a pipe that only this process holds
+// open. The shell is in a session of its own, which Ctrl-C does not reach.
 func watchName(path string) (io.Closer, error) {
 	const script = `read -r _; [ ! -e "$0" ] || { umount -l "$0"; rm -f "$0"; }`
 	cmd := exec.Command("sh", "-c", script, path)
@@ -64,7 +65,8 @@ func (f closeFunc) Close() error { return f() }
 
 func (b *Box) close() error { return errors.Join(b.NS.Close(), b.watcher.Close()) }
 
-// Start runs a command inside the box; it is killed when this process ends. The caller waits for it.
+// Start runs a command inside the box. The command is killed when this process ends. The caller
+// waits for it.
 func (b *Box) Start(cmd *exec.Cmd) error { return spawn(cmd, b.NS) }
 
 // addPort makes the tap for guest n and brings it up.
@@ -91,12 +93,12 @@ func (b *Box) setUp(name string, mtu int) error {
 	return nil
 }
 
-// addBridge joins all ports so far with a bridge that has the box's addresses.
+// addBridge joins all ports with a bridge that has the addresses of the box.
 func (b *Box) addBridge(ports, mtu int) error {
 	links := b.NS.Netlink()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = bridgeName
-	noSnooping := false // it would hold back neighbour solicitations
+	noSnooping := false // snooping would hold neighbour solicitations back
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &noSnooping}
 	if err := links.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("add bridge: %w", err)
@@ -123,7 +125,7 @@ func (b *Box) addAddresses(link netlink.Link) error {
 	for _, cidr := range []string{boxAddr + "/24", boxAddr6 + "/64"} {
 		address, err := netlink.ParseAddr(cidr)
 		if err == nil {
-			address.Flags = unix.IFA_F_NODAD // ours for certain; of no meaning for IPv4
+			address.Flags = unix.IFA_F_NODAD // no host has this address; IPv4 ignores the flag
 			err = b.NS.Netlink().AddrAdd(link, address)
 		}
 		if err != nil {

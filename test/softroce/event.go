@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Event is a line of the verbs program; which fields are set depends on the kind (verbs/main.c).
+// Event is a line of the verbs program. The kind decides which fields are set (verbs/main.c).
 type Event struct {
 	Kind string `json:"event"`
 
@@ -31,12 +31,12 @@ type Event struct {
 
 var errEnded = errors.New("the verbs program has ended")
 
-// eventLog keeps what the program has said; each answer is handed out once.
+// eventLog keeps the events of the program. next returns each event once.
 type eventLog struct {
 	mu     sync.Mutex
 	events []Event
 	taken  []bool
-	change chan struct{} // closed, and replaced, at every event and at the end
+	change chan struct{} // closed and replaced at every event and at the end
 	ended  bool
 }
 
@@ -62,7 +62,7 @@ func (l *eventLog) changed() {
 	l.change = make(chan struct{})
 }
 
-// next takes the oldest event of one of the kinds that nobody has taken.
+// next returns the oldest event of these kinds that it has not returned yet.
 func (l *eventLog) next(ctx context.Context, kinds ...string) (e Event, err error) {
 	err = l.wait(ctx, func() bool {
 		for i := range l.events {
@@ -76,7 +76,8 @@ func (l *eventLog) next(ctx context.Context, kinds ...string) (e Event, err erro
 	return e, err
 }
 
-// await returns all events that match as soon as they are n, without taking them. On an error it returns those so far.
+// await returns all events that match as soon as there are n of them. next may still return them.
+// On an error await returns the events that there are.
 func (l *eventLog) await(ctx context.Context, match func(Event) bool, n int) (found []Event, err error) {
 	err = l.wait(ctx, func() bool {
 		found = found[:0]
@@ -90,7 +91,8 @@ func (l *eventLog) await(ctx context.Context, match func(Event) bool, n int) (fo
 	return found, err
 }
 
-// wait calls done, under the lock, at every change until it is true.
+// wait returns when done returns true. It calls done under the lock, at first and after every
+// change.
 func (l *eventLog) wait(ctx context.Context, done func() bool) error {
 	for {
 		l.mu.Lock()

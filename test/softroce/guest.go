@@ -14,17 +14,17 @@ import (
 	"github.com/rocast/rocast/test/softroce/wire"
 )
 
-// ErrOff is the answer of a guest that is powered off.
+// ErrOff says that a guest is powered off.
 var ErrOff = errors.New("powered off")
 
-// Guest is one host of the lab. Its methods may be used from any goroutine.
+// Guest is one host of the lab. Its methods may be called from any goroutine.
 type Guest struct {
 	Number int // from 1
 	Addr   netip.Addr
 	Addr6  netip.Addr
 	MAC    net.HardwareAddr
 	Wire   *wire.Wire // to PortName(Number)
-	Kernel string     // release, known once booted
+	Kernel string     // its release, known after the boot
 
 	lab *Lab
 	mu  sync.Mutex
@@ -71,8 +71,8 @@ func (g *Guest) boot(ctx context.Context) error {
 	return err
 }
 
-// configure gives the guest its addresses and its RDMA device, and waits until the GIDs of both addresses are there: a
-// worker of the kernel adds them.
+// configure gives the guest its addresses and its RDMA device. It waits until both addresses have a
+// GID: a kernel worker adds the GIDs later.
 func (g *Guest) configure(ctx context.Context) error {
 	script := fmt.Sprintf(`set -e
 ip link set lo up
@@ -88,7 +88,7 @@ until grep -q %s $gids/* && grep -q %s $gids/*; do sleep 0.02; done
 	return err
 }
 
-// gidText is how sysfs prints the GID of an address.
+// gidText is the GID of an address as sysfs prints it.
 func gidText(addr netip.Addr) string {
 	raw := addr.As16()
 	groups := make([]string, 0, len(raw)/2)
@@ -98,7 +98,8 @@ func gidText(addr netip.Addr) string {
 	return strings.Join(groups, ":")
 }
 
-// PowerOff pulls the plug, without any goodbye to peers. Every process of the guest is lost. It may be off already.
+// PowerOff cuts the power: peers get no goodbye, and every process of the guest is lost. The guest
+// may already be off.
 func (g *Guest) PowerOff() {
 	g.mu.Lock()
 	m := g.on
@@ -109,7 +110,8 @@ func (g *Guest) PowerOff() {
 	}
 }
 
-// Pause stops the guest between two instructions: its NIC takes no more frames and nothing in it notices.
+// Pause stops the guest between two instructions. Its NIC accepts no more frames, and the guest
+// does not notice.
 func (g *Guest) Pause() error { return g.signal(syscall.SIGSTOP) }
 
 // Resume continues a paused guest.
@@ -132,8 +134,8 @@ func (g *Guest) Start(args ...string) (*control.Process, error) {
 	return m.control.Start(control.Command{Args: args})
 }
 
-// Run runs a command to its end and returns what it printed on stdout. A status other than zero is an error that
-// holds what it printed on stderr.
+// Run runs a command to its end and returns its stdout. If the exit status is not zero, the error
+// has the stderr of the command.
 func (g *Guest) Run(ctx context.Context, args ...string) (string, error) {
 	p, err := g.Start(args...)
 	if err != nil {
@@ -149,10 +151,10 @@ func (g *Guest) Run(ctx context.Context, args ...string) (string, error) {
 	return p.Stdout.String(), err
 }
 
-// GIDIndex finds the index perftest wants (-x) for one of the guest's addresses.
+// GIDIndex is the index of an address in the GID table, for perftest's option -x.
 func (g *Guest) GIDIndex(ctx context.Context, addr netip.Addr) (string, error) {
 	const dir = "/sys/class/infiniband/rxe0/ports/1/gids"
-	// Most of the table's files cannot be read because they are empty: that is no failure of the search.
+	// Most files of the table are empty and cannot be read. That is not an error of the search.
 	out, err := g.Run(ctx, "dash", "-c", "grep -l "+gidText(addr)+" "+dir+"/* 2>/dev/null")
 	if err != nil {
 		return "", fmt.Errorf("guest %d has no GID for %s", g.Number, addr)
@@ -160,7 +162,7 @@ func (g *Guest) GIDIndex(ctx context.Context, addr netip.Addr) (string, error) {
 	return strings.TrimPrefix(strings.TrimSpace(out), dir+"/"), nil
 }
 
-// Console is the end of what the guest's kernel printed, for a failed story's report.
+// Console is the end of what the kernel of the guest printed, for the report of a failed story.
 func (g *Guest) Console() string {
 	if m := g.machine(); m != nil {
 		return m.console.String()

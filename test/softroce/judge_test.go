@@ -15,49 +15,51 @@ import (
 	"github.com/rocast/rocast/test/softroce/wire"
 )
 
-// judge sees every RoCEv2 frame on every wire. It loses what the story wants lost, tells the story what passes, and holds
-// the box to what no receiver could notice by itself:
+// judge sees every RoCEv2 frame on every wire. It drops the frames that the story wants to lose,
+// and tells the story which frames pass. It also checks what no receiver could notice alone:
 //
-//   - the source is never told of a packet that a receiver has not acknowledged, nor of one that it has not sent, and no NAK
-//     acknowledges anything that an ACK has not before (rules 1 and 4),
-//   - what a receiver gets is for its own QP, from the group's IP, with a right ICRC,
-//   - no frame of a group goes where only the kernel could have sent it.
+//   - The source never gets an ACK for a packet that a receiver has not acknowledged, or that the
+//     source has not sent. No NAK acknowledges a packet that no ACK acknowledged before (rules 1
+//     and 4).
+//   - A receiver gets only frames for its own QP, from its peer, with a correct ICRC.
+//   - No frame of a group arrives where only the kernel can have sent it.
 //
-// A frame is seen before the wire passes it on, so what one frame causes is seen after it, on whatever wire.
+// The judge sees a frame before the wire passes it on. So the judge sees the consequences of a
+// frame, on any wire, after the frame.
 type judge struct {
-	mu       sync.Mutex
-	start    time.Time
-	casts    []*cast
-	lost     func(*sight) bool // the story's faults; nil: none
-	watches  []*watch
-	trace    []sight
-	offences []string
+	mu         sync.Mutex
+	start      time.Time
+	groups     []*group
+	lost       func(*sighting) bool // whether the wire loses the frame; nil: never
+	watches    []*watch
+	trace      []sighting
+	violations []string
 }
 
-// hop is where on its way a group's frame is seen.
+// hop is a place on the way of a group's frame.
 type hop uint8
 
 const (
-	uplink hop = iota // data, the source to the box
-	copied            // data, the box to a receiver
-	answer            // ACK or NAK, a receiver to the box
-	merged            // ACK or NAK, the box to the source
+	uplink   hop = iota // data from the source to the box
+	copied              // data from the box to a receiver
+	response            // ACK or NAK from a receiver to the box
+	merged              // ACK or NAK from the box to the source
 )
 
-// sight is a group's frame at one hop.
-type sight struct {
+// sighting is a frame of a group, seen at one hop.
+type sighting struct {
 	at       time.Duration
 	hop      hop
-	group    *cast
-	receiver int   // of a copy or an answer
-	offset   int32 // its PSN, counted from the group's first
+	group    *group
+	receiver int   // of a copy or a response
+	offset   int32 // PSN minus the first PSN of the turn
 	opcode   roce.Opcode
 	ackReq   bool
-	aeth     roce.AETH // of an answer, or of a merged one
+	aeth     roce.AETH // of an ACK or NAK
 	lost     bool
 }
 
-func (s *sight) String() string {
+func (s *sighting) String() string {
 	lost := ""
 	if s.lost {
 		lost = "  LOST"
@@ -68,14 +70,14 @@ func (s *sight) String() string {
 		return fmt.Sprintf("%s source -> %s   %v %d%s%s", s.head(), box, s.opcode, s.offset, mark(s.ackReq, " AckReq"), lost)
 	case copied:
 		return fmt.Sprintf("%s    %s -> r%d    %v %d%s%s", s.head(), box, s.receiver, s.opcode, s.offset, mark(s.ackReq, " AckReq"), lost)
-	case answer:
+	case response:
 		return fmt.Sprintf("%s     r%d -> %s   %v %d msn %d%s", s.head(), s.receiver, box, s.aeth.Syndrome, s.offset, s.aeth.MSN, lost)
 	default:
 		return fmt.Sprintf("%s    %s -> source %v %d msn %d%s", s.head(), box, s.aeth.Syndrome, s.offset, s.aeth.MSN, lost)
 	}
 }
 
-func (s *sight) head() string {
+func (s *sighting) head() string {
 	return fmt.Sprintf("%10.3f ms %s", float64(s.at.Microseconds())/1000, s.group.name)
 }
 
@@ -87,34 +89,34 @@ func mark(on bool, text string) string {
 }
 
 type watch struct {
-	match func(*sight) bool
+	match func(*sighting) bool
 	seen  chan struct{}
 }
 
 const (
-	maxTrace    = 1 << 17
-	maxOffences = 20
+	maxTrace      = 1 << 17
+	maxViolations = 20
 )
 
-// newJudge puts the judge on every wire of the lab.
+// newJudge puts a judge on all wires of the lab.
 func newJudge(l *Lab) *judge {
 	j := &judge{start: time.Now()}
-	for _, g := range l.Guests {
+	for _, guest := range l.Guests {
 		for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
-			g.Wire.SetFilter(d, func(frame []byte) wire.Verdict { return j.see(g, d, frame) })
+			guest.Wire.SetFilter(d, func(frame []byte) wire.Verdict { return j.see(guest, d, frame) })
 		}
 	}
 	return j
 }
 
-func (j *judge) see(g *Guest, d wire.Direction, frame []byte) wire.Verdict {
+func (j *judge) see(guest *Guest, d wire.Direction, frame []byte) wire.Verdict {
 	var v roce.View
 	if v.Decode(frame, len(frame)) != nil {
 		return wire.Pass
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s, ok := j.attribute(g, d, &v, frame)
+	s, ok := j.attribute(guest, d, &v, frame)
 	if !ok {
 		return wire.Pass
 	}
@@ -123,7 +125,7 @@ func (j *judge) see(g *Guest, d wire.Direction, frame []byte) wire.Verdict {
 	if len(j.trace) < maxTrace {
 		j.trace = append(j.trace, s)
 	}
-	j.hold(&s, &v, frame)
+	j.record(&s, &v, frame)
 	j.watches = slices.DeleteFunc(j.watches, func(w *watch) bool {
 		if w.match(&s) {
 			close(w.seen)
@@ -137,99 +139,101 @@ func (j *judge) see(g *Guest, d wire.Direction, frame []byte) wire.Verdict {
 	return wire.Pass
 }
 
-// attribute finds out which group's frame this is, if any's.
-func (j *judge) attribute(g *Guest, d wire.Direction, v *roce.View, frame []byte) (sight, bool) {
+// attribute finds the group to which a frame belongs, if there is one.
+func (j *judge) attribute(guest *Guest, d wire.Direction, v *roce.View, frame []byte) (sighting, bool) {
 	claimed := false
-	for _, c := range j.casts {
-		if s, ok := c.attribute(g, d, v, frame); ok {
+	for _, g := range j.groups {
+		if s, ok := g.attribute(guest, d, v, frame); ok {
 			return s, true
 		}
-		claimed = claimed || d == wire.ToGuest && c.claims(g, v, frame)
+		claimed = claimed || d == wire.ToGuest && g.claims(guest, v, frame)
 	}
 	if claimed {
-		j.accuse("guest %d got %v PSN %d for QP %d from %v to %v, which is nobody's copy", g.Number, v.Opcode, v.PSN(frame),
+		j.violation("guest %d got %v PSN %d for QP %d from %v to %v, and no group sends that", guest.Number, v.Opcode, v.PSN(frame),
 			v.DestQPN(frame), v.SrcIP(frame), v.DstIP(frame))
 	}
-	return sight{}, false
+	return sighting{}, false
 }
 
-// hold keeps the group's books and compares.
-func (j *judge) hold(s *sight, v *roce.View, frame []byte) {
-	c := s.group
+// record notes what a frame says, and checks what rocast sent.
+func (j *judge) record(s *sighting, v *roce.View, frame []byte) {
+	g := s.group
 	switch s.hop {
 	case uplink:
 		if !s.lost {
-			c.sent = max(c.sent, s.offset)
+			g.sent = max(g.sent, s.offset)
 		}
-	case answer:
+	case response:
 		if !s.lost {
-			c.acked[s.receiver] = max(c.acked[s.receiver], acknowledged(s))
+			g.acked[s.receiver] = max(g.acked[s.receiver], acknowledged(s))
 		}
 	case copied:
-		c.copies[s.receiver]++
-		if s.offset > c.sent {
-			j.accuse("%v: the source has sent no more than %d", s, c.sent)
+		g.copies[s.receiver]++
+		if s.offset > g.sent {
+			j.violation("%v: the source has sent packets up to %d only", s, g.sent)
 		}
-		j.holdFrame(s, v, frame)
+		j.checkFrame(s, v, frame)
 	case merged:
-		least := c.least()
+		least := g.least()
 		if acknowledged(s) > least {
-			j.accuse("%v: a receiver has acknowledged no more than %d (all: %v)", s, least, c.acked)
+			j.violation("%v: enough receivers have acknowledged packets up to %d only (all: %v)", s, least, g.acked)
 		}
-		if s.offset > c.sent {
-			j.accuse("%v: the source has sent no more than %d", s, c.sent)
+		if s.offset > g.sent {
+			j.violation("%v: the source has sent packets up to %d only", s, g.sent)
 		}
 		if s.aeth.Syndrome.IsACK() {
-			c.told = max(c.told, s.offset)
-		} else if s.offset > c.told+1 {
-			j.accuse("%v: the source has had an ACK up to %d only, and one has to go first", s, c.told)
+			g.ackedUpTo = max(g.ackedUpTo, s.offset)
+		} else if s.offset > g.ackedUpTo+1 {
+			j.violation("%v: the source has an ACK up to %d only, and an ACK has to go first", s, g.ackedUpTo)
 		}
-		j.holdFrame(s, v, frame)
+		j.checkFrame(s, v, frame)
 	}
 	if s.lost {
-		c.lost++
+		g.lost++
 	}
 }
 
-// least is the last packet that enough receivers have acknowledged: all who are waited for, or as many as the quorum wants.
-func (c *cast) least() int32 {
+// least is the last packet that enough receivers have acknowledged: all receivers for which the
+// group waits, or as many as the quorum.
+func (g *group) least() int32 {
 	var acked []int32
-	for i, n := range c.acked {
-		if !c.away[i] {
+	for i, n := range g.acked {
+		if !g.excluded[i] {
 			acked = append(acked, n)
 		}
 	}
 	slices.Sort(acked)
-	if c.quorum > 0 {
-		return acked[len(acked)-c.quorum]
+	if g.quorum > 0 {
+		return acked[len(acked)-g.quorum]
 	}
 	return acked[0]
 }
 
-// holdFrame checks what the NIC that gets the frame would drop without a word. Whose address it comes from is checked in
+// checkFrame checks what makes a NIC drop a frame silently. The addresses were compared by
 // attribute.
-func (j *judge) holdFrame(s *sight, v *roce.View, frame []byte) {
+func (j *judge) checkFrame(s *sighting, v *roce.View, frame []byte) {
 	if !v.ICRCValid([][]byte{frame}) {
-		j.accuse("%v: wrong ICRC", s)
+		j.violation("%v: wrong ICRC", s)
 	}
 }
 
-// acknowledged is the last packet that an ACK or NAK acknowledges: a NAK all before its own.
-func acknowledged(s *sight) int32 {
+// acknowledged is the last packet that an ACK or NAK acknowledges. A NAK acknowledges all packets
+// before its own.
+func acknowledged(s *sighting) int32 {
 	if s.aeth.Syndrome.IsACK() {
 		return s.offset
 	}
 	return s.offset - 1
 }
 
-func (j *judge) accuse(format string, args ...any) {
-	if len(j.offences) < maxOffences {
-		j.offences = append(j.offences, fmt.Sprintf(format, args...))
+func (j *judge) violation(format string, args ...any) {
+	if len(j.violations) < maxViolations {
+		j.violations = append(j.violations, fmt.Sprintf(format, args...))
 	}
 }
 
-// when is closed at the first frame that matches.
-func (j *judge) when(match func(*sight) bool) <-chan struct{} {
+// when returns a channel that is closed at the first frame that matches.
+func (j *judge) when(match func(*sighting) bool) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	w := &watch{match: match, seen: make(chan struct{})}
@@ -237,11 +241,12 @@ func (j *judge) when(match func(*sight) bool) <-chan struct{} {
 	return w.seen
 }
 
-// once is closed as soon as the books say so.
-func (j *judge) once(done func() bool) <-chan struct{} {
+// whenTrue returns a channel that is closed as soon as done returns true. done may read what the
+// judge has seen.
+func (j *judge) whenTrue(done func() bool) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	w := &watch{match: func(*sight) bool { return done() }, seen: make(chan struct{})}
+	w := &watch{match: func(*sighting) bool { return done() }, seen: make(chan struct{})}
 	if done() {
 		close(w.seen)
 	} else {
@@ -250,12 +255,12 @@ func (j *judge) once(done func() bool) <-chan struct{} {
 	return w.seen
 }
 
-// lose makes the wires lose each frame that any of the faults wants lost. Faults may keep state: they run one at a time,
-// whatever the wire.
-func (j *judge) lose(faults ...func(*sight) bool) {
+// lose makes the wires lose every frame that matches one of the faults, instead of the faults
+// before. Faults may keep state: the judge calls one at a time, for all wires.
+func (j *judge) lose(faults ...func(*sighting) bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lost = func(s *sight) bool {
+	j.lost = func(s *sighting) bool {
 		lost := false
 		for _, fault := range faults {
 			lost = fault(s) || lost
@@ -267,30 +272,31 @@ func (j *judge) lose(faults ...func(*sight) bool) {
 	}
 }
 
-// tally is how many packets of a group the source has sent, and how many frames of it were lost.
-func (j *judge) tally(c *cast) (sent, lost int) {
+// tally returns how many packets of a group the source has sent, and how many frames of the group
+// were lost.
+func (j *judge) tally(g *group) (sent, lost int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return int(c.sent) + 1, c.lost
+	return int(g.sent) + 1, g.lost
 }
 
-// books runs fn while no frame passes.
-func (j *judge) books(fn func()) {
+// locked runs fn while no frame passes.
+func (j *judge) locked(fn func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	fn()
 }
 
-// reset forgets the story before, and returns what the box did wrong in it.
-func (j *judge) reset() (offences []string) {
+// reset forgets the story that has ended. It returns what rocast did wrong in it.
+func (j *judge) reset() (violations []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	offences = j.offences
-	j.start, j.casts, j.lost, j.watches, j.trace, j.offences = time.Now(), nil, nil, nil, j.trace[:0], nil
-	return offences
+	violations = j.violations
+	j.start, j.groups, j.lost, j.watches, j.trace, j.violations = time.Now(), nil, nil, nil, j.trace[:0], nil
+	return violations
 }
 
-// writeTrace writes the last n frames, or all.
+// writeTrace writes the last n frames.
 func (j *judge) writeTrace(w io.Writer, n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -302,29 +308,29 @@ func (j *judge) writeTrace(w io.Writer, n int) {
 }
 
 // at matches the frames of one hop.
-func at(h hop) func(*sight) bool {
-	return func(s *sight) bool { return s.hop == h }
+func at(h hop) func(*sighting) bool {
+	return func(s *sighting) bool { return s.hop == h }
 }
 
 // to matches the copies for one receiver.
-func to(receiver int) func(*sight) bool {
-	return func(s *sight) bool { return s.hop == copied && s.receiver == receiver }
+func to(receiver int) func(*sighting) bool {
+	return func(s *sighting) bool { return s.hop == copied && s.receiver == receiver }
 }
 
-// from matches one receiver's answers.
-func from(receiver int) func(*sight) bool {
-	return func(s *sight) bool { return s.hop == answer && s.receiver == receiver }
+// from matches the responses of one receiver.
+func from(receiver int) func(*sighting) bool {
+	return func(s *sighting) bool { return s.hop == response && s.receiver == receiver }
 }
 
-// packetsAt narrows a match to some PSNs, counted from the group's first.
-func packetsAt(match func(*sight) bool, offsets ...int32) func(*sight) bool {
-	return func(s *sight) bool { return slices.Contains(offsets, s.offset) && match(s) }
+// packetsAt narrows a match to some PSNs, counted from the first PSN of the turn.
+func packetsAt(match func(*sighting) bool, offsets ...int32) func(*sighting) bool {
+	return func(s *sighting) bool { return slices.Contains(offsets, s.offset) && match(s) }
 }
 
-// each is, for every PSN among those that match, the first n frames.
-func each(n int, match func(*sight) bool) func(*sight) bool {
+// each matches, for every PSN, the first n frames that match.
+func each(n int, match func(*sighting) bool) func(*sighting) bool {
 	seen := map[int32]int{}
-	return func(s *sight) bool {
+	return func(s *sighting) bool {
 		if !match(s) || seen[s.offset] == n {
 			return false
 		}
@@ -333,9 +339,9 @@ func each(n int, match func(*sight) bool) func(*sight) bool {
 	}
 }
 
-// randomly is a share of the frames that match. Never every Nth: a go-back round of fixed length would lose the same
-// packet each time.
-func randomly(seed uint64, probability float64, match func(*sight) bool) func(*sight) bool {
+// randomly matches a random share of the frames that match. It is random and not every Nth frame: a
+// go-back round of fixed length would lose the same packet each time.
+func randomly(seed uint64, probability float64, match func(*sighting) bool) func(*sighting) bool {
 	random := rand.New(rand.NewPCG(seed, 0))
-	return func(s *sight) bool { return match(s) && random.Float64() < probability }
+	return func(s *sighting) bool { return match(s) && random.Float64() < probability }
 }

@@ -10,36 +10,37 @@ import (
 	"github.com/rocast/rocast/test/softroce/wire"
 )
 
-// The interfaces' MTUs that give rxe path MTU 1024 and 4096: it takes the largest InfiniBand MTU that is 80 bytes below
-// the interface's. Guests on MTU4096 can still connect a QP with any smaller path MTU.
 const (
+	// The interface MTUs with which rxe has path MTU 1024 and 4096. rxe uses the largest InfiniBand
+	// MTU that is at least 80 bytes below the MTU of the interface. With MTU4096 a QP can have any
+	// smaller path MTU too.
 	MTU1024 = 1500
 	MTU4096 = 4200
 )
 
-// maxGuests bounds the addresses; memory ends the fun much earlier.
+// maxGuests bounds the addresses. Memory allows much fewer guests.
 const maxGuests = 100
 
-// Config says what a lab is made of.
+// Config says what a lab consists of.
 type Config struct {
-	Kernel string // the guests' series, "6.1" or "6.12"
+	Kernel string // kernel series of the guests, "6.1" or "6.12"
 	Guests int
 	MTU    int // MTU1024 or MTU4096
 }
 
-// Lab is a box with guests around it, all booted.
+// Lab is a box with guests around it. All guests are booted.
 type Lab struct {
 	Box    *Box
 	Guests []*Guest // Guests[0] is guest number 1
-	Accel  string   // what the guests run on, and how that was found out
+	Accel  string   // what the guests run on, and why
 
 	image image.Image
 	accel string
 	mtu   int
 }
 
-// Open builds the image and boots the guests, whose ports are joined by a bridge in the box. An error that wraps
-// image.ErrNotPrepared says that setup.sh has to run first.
+// Open builds the image and boots the guests. A bridge in the box joins their ports. An error that
+// wraps image.ErrNotPrepared says that setup.sh has to run first.
 func Open(ctx context.Context, c Config) (*Lab, error) {
 	if c.Guests < 1 || c.Guests > maxGuests {
 		return nil, fmt.Errorf("a lab has 1 to %d guests, not %d", maxGuests, c.Guests)
@@ -85,7 +86,7 @@ func (l *Lab) bootAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close powers everything off and takes it away.
+// Close powers all guests off and removes the lab.
 func (l *Lab) Close() error {
 	var errs []error
 	for _, g := range l.Guests {
@@ -95,7 +96,8 @@ func (l *Lab) Close() error {
 	return errors.Join(append(errs, l.Box.close())...)
 }
 
-// SetMTU changes the interfaces of the box and of all running guests, and with them rxe's path MTU.
+// SetMTU changes the MTU of the interfaces of the box and of all running guests. With it the path
+// MTU of rxe changes.
 func (l *Lab) SetMTU(ctx context.Context, mtu int) error {
 	names := []string{bridgeName}
 	for _, g := range l.Guests {

@@ -12,10 +12,10 @@ import (
 	"github.com/rocast/rocast/test/softroce/image"
 )
 
-// storyLimit bounds one story; each takes a few seconds.
+// storyLimit bounds one story. A story takes a few seconds.
 const storyLimit = 90 * time.Second
 
-// TestLab proves the lab itself, with a plain bridge in the box: what fails here is no fault of ours.
+// TestLab tests the lab itself, with a plain bridge in the box. rocast has no part in it.
 func TestLab(t *testing.T) {
 	for _, kernel := range []string{"6.1", "6.12"} {
 		t.Run(kernel, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestLab(t *testing.T) {
 	}
 }
 
-// openLab boots a lab for the test, or skips where setup.sh has found no such kernel.
+// openLab boots a lab for the test. It skips the test if setup.sh has found no such kernel.
 func openLab(t *testing.T, kernel string, guests int) *Lab {
 	t.Helper()
 	if os.Getuid() != 0 {

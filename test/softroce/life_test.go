@@ -10,124 +10,124 @@ import (
 	"time"
 )
 
-// reaches waits for the first copy at or behind a packet.
-func (s *stage) reaches(t *testing.T, ctx context.Context, c *cast, offset int32) {
+// reaches waits for the first copy of a packet or of a later packet.
+func (s *stage) reaches(t *testing.T, ctx context.Context, g *group, offset int32) {
 	t.Helper()
 	s.await(t, ctx, fmt.Sprintf("a copy of packet %d", offset),
-		s.when(func(s *sight) bool { return s.group == c && s.hop == copied && s.offset >= offset }))
+		s.when(func(s *sighting) bool { return s.group == g && s.hop == copied && s.offset >= offset }))
 }
 
-// storyPowerOff pulls a receiver's plug. With ack: all and no eviction the source gives up, as it would with one peer;
-// what it counts as done is with the others.
+// storyPowerOff powers a receiver off. With ack: all and no eviction the source gives up, as it
+// would with one peer. The other receivers have the messages that the source counts as done.
 func storyPowerOff(t *testing.T, ctx context.Context, s *stage) string {
-	c := s.enter(t, ctx, ordinary().mortal())
-	must(t, c.from.StartTransfer(c.transfer("write", smallMessageBytes, smallMessageCount)))
-	s.reaches(t, ctx, c, 300)
+	g := s.addGroup(t, ctx, ordinary().finiteRetries())
+	must(t, g.from.StartTransfer(g.transfer("write", smallMessageBytes, smallMessageCount)))
+	s.reaches(t, ctx, g, 300)
 	s.Guests[2].PowerOff()
-	done := c.fails(t, ctx, retryExceeded)
+	done := g.fails(t, ctx, retryExceeded)
 	if done == 0 || done == smallMessageCount {
-		t.Errorf("%d WRITEs done: not in mid-stream", done)
+		t.Errorf("%d WRITEs are done, so nothing was interrupted", done)
 	}
-	c.hold(t, ctx, done*smallMessageBytes, c.to[0], c.to[2])
-	stand(t, ctx, "ERR", c.from)
-	stand(t, ctx, "RTS", c.to[0], c.to[2])
-	return fmt.Sprintf("%d WRITEs done and held by the others, then %q; their QPs live", done, retryExceeded)
+	g.holds(t, ctx, done*smallMessageBytes, g.to[0], g.to[2])
+	inState(t, ctx, "ERR", g.from)
+	inState(t, ctx, "RTS", g.to[0], g.to[2])
+	return fmt.Sprintf("%d WRITEs done, the other receivers have them, then %q; their QPs live", done, retryExceeded)
 }
 
-// storyRemoved ends the group under a running stream.
+// storyRemoved removes the group while the source sends.
 func storyRemoved(t *testing.T, ctx context.Context, s *stage) string {
-	c := s.enter(t, ctx, ordinary().mortal())
-	must(t, c.from.StartTransfer(c.transfer("write", smallMessageBytes, smallMessageCount)))
-	s.reaches(t, ctx, c, 300)
-	must(t, s.Remove(ctx, c.name))
+	g := s.addGroup(t, ctx, ordinary().finiteRetries())
+	must(t, g.from.StartTransfer(g.transfer("write", smallMessageBytes, smallMessageCount)))
+	s.reaches(t, ctx, g, 300)
+	must(t, s.Remove(ctx, g.name))
 	var atResend []int
 	resends, sent := 0, int32(0)
-	s.books(func() { sent = c.sent })
-	resent := s.when(func(s *sight) bool {
+	s.locked(func() { sent = g.sent })
+	resent := s.when(func(s *sighting) bool {
 		if s.hop == uplink && s.offset <= sent {
 			sent = s.offset
 			resends++
 		}
-		atResend = slices.Clone(c.copies)
+		atResend = slices.Clone(g.copies)
 		return resends == 2
 	})
 	s.await(t, ctx, "the source resends", resent)
-	done := c.fails(t, ctx, retryExceeded)
+	done := g.fails(t, ctx, retryExceeded)
 	if done == 0 || done == smallMessageCount {
-		t.Errorf("%d WRITEs done: not in mid-stream", done)
+		t.Errorf("%d WRITEs are done, so nothing was interrupted", done)
 	}
-	s.books(func() {
-		if !slices.Equal(atResend, c.copies) {
-			t.Errorf("the receivers had %v copies when the source resent, and %v in the end", atResend, c.copies)
+	s.locked(func() {
+		if !slices.Equal(atResend, g.copies) {
+			t.Errorf("the receivers had %v copies when the source resent, and have %v at the end", atResend, g.copies)
 		}
 	})
-	c.hold(t, ctx, done*smallMessageBytes, c.to...)
-	stand(t, ctx, "ERR", c.from)
-	stand(t, ctx, "RTS", c.to...)
-	return fmt.Sprintf("no copy after it, %d WRITEs done and held by all, then %q; receivers' QPs live", done, retryExceeded)
+	g.holds(t, ctx, done*smallMessageBytes, g.to...)
+	inState(t, ctx, "ERR", g.from)
+	inState(t, ctx, "RTS", g.to...)
+	return fmt.Sprintf("no copy afterwards, %d WRITEs done, all receivers have them, then %q; receivers' QPs live", done, retryExceeded)
 }
 
-// What a restart interrupts: 4096 packets.
 const (
+	// longBytes are 4096 packets, so that a restart interrupts the transfer.
 	longBytes    = 4 << 20
 	longMessages = longBytes / messageBytes
 )
 
-// outage is how long the daemon was away.
+// outage is how long no daemon was ready.
 type outage struct {
-	untilStarted time.Duration // from SIGKILL to the start of the next one
-	untilReady   time.Duration // from there until that one carries its groups
+	untilStarted time.Duration // from SIGKILL to the start of the next daemon
+	untilReady   time.Duration // from this start until the daemon carries its groups
 }
 
-// restartLimit is how soon the daemon is started again: what systemd does by itself (RestartSec), with room for the end of
-// the killed one.
+// restartLimit is how soon the next daemon has to be started. systemd takes 100 ms (RestartSec),
+// and the killed daemon needs time to end.
 const restartLimit = 500 * time.Millisecond
 
-// crash kills the daemon when the stream has got to a packet, and starts it again.
-func (s *stage) crash(t *testing.T, ctx context.Context, c *cast, offset int32) (o outage) {
+// crash kills the daemon when the source has got to a packet, and starts a daemon again.
+func (s *stage) crash(t *testing.T, ctx context.Context, g *group, offset int32) (o outage) {
 	t.Helper()
-	s.reaches(t, ctx, c, offset)
+	s.reaches(t, ctx, g, offset)
 	killed := time.Now()
 	must(t, s.Kill())
 	o.untilStarted = time.Since(killed)
-	if sent, _ := s.tally(c); sent == longBytes/c.pathMTU {
+	if sent, _ := s.tally(g); sent == longBytes/g.pathMTU {
 		t.Error("the source was done before the daemon was killed")
 	}
 	must(t, s.Start(ctx))
 	o.untilReady = time.Since(killed) - o.untilStarted
-	must(t, s.Ready(ctx, c.name))
+	must(t, s.Ready(ctx, g.name))
 	if o.untilStarted > restartLimit {
-		t.Errorf("started again only %v after the kill", o.untilStarted)
+		t.Errorf("the next daemon was started %v after the kill", o.untilStarted)
 	}
 	return o
 }
 
 func storyRestart(t *testing.T, ctx context.Context, s *stage) string {
-	what := ordinary()
-	what.bytes = longBytes
-	c := s.enter(t, ctx, what)
-	transfer := c.transfer("write", messageBytes, longMessages)
-	must(t, c.from.StartTransfer(transfer))
-	o := s.crash(t, ctx, c, 1000)
-	c.await(t, ctx, transfer)
-	c.complete(t, ctx, longBytes)
+	spec := ordinary()
+	spec.bytes = longBytes
+	g := s.addGroup(t, ctx, spec)
+	transfer := g.transfer("write", messageBytes, longMessages)
+	must(t, g.from.StartTransfer(transfer))
+	o := s.crash(t, ctx, g, 1000)
+	g.await(t, ctx, transfer)
+	g.delivered(t, ctx, longBytes)
 	return fmt.Sprintf("SIGKILL, started after %d ms, ready after %d more: all messages done, hashes equal, QPs live",
 		o.untilStarted.Milliseconds(), o.untilReady.Milliseconds())
 }
 
-// storyRestarts loses frames too, and more than one daemon.
+// storyRestarts kills the daemon several times, and frames are lost too.
 func storyRestarts(t *testing.T, ctx context.Context, s *stage) string {
-	what := ordinary()
-	what.bytes = longBytes
-	c := s.enter(t, ctx, what)
+	spec := ordinary()
+	spec.bytes = longBytes
+	g := s.addGroup(t, ctx, spec)
 	s.lose(everywhere(8, 0.005))
-	transfer := c.transfer("write", messageBytes, longMessages)
-	must(t, c.from.StartTransfer(transfer))
+	transfer := g.transfer("write", messageBytes, longMessages)
+	must(t, g.from.StartTransfer(transfer))
 	for i := range int32(3) {
-		s.crash(t, ctx, c, 500+1000*i)
+		s.crash(t, ctx, g, 500+1000*i)
 	}
-	c.await(t, ctx, transfer)
-	c.complete(t, ctx, longBytes)
-	_, lost := s.tally(c)
+	g.await(t, ctx, transfer)
+	g.delivered(t, ctx, longBytes)
+	_, lost := s.tally(g)
 	return fmt.Sprintf("3 kills, %d frames lost: all messages done, hashes equal, QPs live", lost)
 }

@@ -30,7 +30,7 @@ const (
 type machine struct {
 	cmd     *exec.Cmd
 	control *control.Client
-	data    net.Conn // frames of its NIC, each behind its length
+	data    net.Conn // the frames of its NIC, each behind its length
 	console *console
 	exited  chan struct{}
 }
@@ -52,7 +52,7 @@ func powerOn(guestImage image.Image, accel string, mac net.HardwareAddr) (*machi
 	m.cmd = exec.Command(qemu, qemuArgs(guestImage, accel, mac)...)
 	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
 	m.cmd.ExtraFiles = []*os.File{controlFile, dataFile}
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us: we power off
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends this process only
 	if err := spawn(m.cmd, nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", qemu, err), controlConn.Close(), data.Close())
 	}
@@ -64,8 +64,9 @@ func powerOn(guestImage image.Image, accel string, mac net.HardwareAddr) (*machi
 	return m, nil
 }
 
-// qemuArgs describes the machine. Two possible CPUs, one present: with one possible CPU software emulation leaves out
-// memory barriers, and a virtio ring stalls for good after some ten thousand packets.
+// qemuArgs describes the machine. One of two possible CPUs is present. With one possible CPU,
+// software emulation omits memory barriers, and a virtio ring stalls for ever after some ten
+// thousand packets.
 func qemuArgs(guestImage image.Image, accel string, mac net.HardwareAddr) []string {
 	const offloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
 		"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off"
@@ -81,8 +82,9 @@ func qemuArgs(guestImage image.Image, accel string, mac net.HardwareAddr) []stri
 	}
 }
 
-// cpuModel is what KVM has, or, for software emulation, a CPU without AVX and the large state that goes with it: that
-// is twice as fast. RDRAND spares the guest the wait for entropy.
+// cpuModel is every feature of the host with KVM. With software emulation it is a CPU without AVX
+// and without the large state of AVX, which is twice as fast. With RDRAND the guest does not wait
+// for entropy.
 func cpuModel(accel string) string {
 	if accel == "kvm" {
 		return "max"
@@ -90,7 +92,7 @@ func cpuModel(accel string) string {
 	return "Nehalem,+rdrand"
 }
 
-// socketPair returns our end as a connection and QEMU's as a file.
+// socketPair returns our end as a connection and QEMU's end as a file.
 func socketPair() (net.Conn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -106,7 +108,7 @@ func socketPair() (net.Conn, *os.File, error) {
 	return conn, theirs, nil
 }
 
-// hello waits until the agent can be asked; it fails at once when QEMU ends.
+// hello waits until the agent can be asked. It fails at once if QEMU ends.
 func (m *machine) hello(ctx context.Context) (control.Hello, error) {
 	hello, err := m.control.Hello(ctx)
 	if err != nil {
@@ -115,15 +117,15 @@ func (m *machine) hello(ctx context.Context) (control.Hello, error) {
 	return hello, nil
 }
 
-// powerOff pulls the plug. It may be called again.
+// powerOff cuts the power. It may be called twice.
 func (m *machine) powerOff() {
-	_ = m.cmd.Process.Kill() // it may have exited
+	_ = m.cmd.Process.Kill() // fails if it has exited
 	<-m.exited
 	m.control.Close()
 	m.data.Close()
 }
 
-// console keeps the end of what the guest's kernel and QEMU print.
+// console keeps the end of what the kernel of the guest and QEMU print.
 type console struct {
 	mu   sync.Mutex
 	text []byte

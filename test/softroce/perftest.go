@@ -10,14 +10,15 @@ import (
 	"github.com/rocast/rocast/test/softroce/control"
 )
 
-// Where servers listen, and the state LISTEN as /proc/net/tcp prints it.
 const (
+	// perftestPort is where servers listen. stateListen is the state LISTEN as /proc/net/tcp prints
+	// it.
 	perftestPort = 18515
 	stateListen  = "0A"
 )
 
-// StartPerftest starts one of perftest's tools as server and returns when it can be connected to. It serves one client
-// and ends.
+// StartPerftest starts one of perftest's tools as a server and returns when a client can connect.
+// The server serves one client and ends.
 func (g *Guest) StartPerftest(ctx context.Context, tool string, args ...string) (*control.Process, error) {
 	all, err := g.perftestArgs(ctx, tool, args)
 	if err != nil {
@@ -33,14 +34,15 @@ func (g *Guest) StartPerftest(ctx context.Context, tool string, args ...string) 
 	return p, err
 }
 
-// Perftest is the last line of a bandwidth test's table.
+// Perftest is the last line in the table of a bandwidth test.
 type Perftest struct {
 	Bytes, Iterations int
 	PeakGbps, Gbps    float64
-	Output            string // all that was printed
+	Output            string // everything that the tool printed
 }
 
-// RunPerftest runs one of perftest's bandwidth tools as client of the server at addr, which may be a group's.
+// RunPerftest runs one of perftest's bandwidth tools as a client of the server at addr. addr may be
+// the IP of a group.
 func (g *Guest) RunPerftest(ctx context.Context, addr netip.Addr, tool string, args ...string) (Perftest, error) {
 	all, err := g.perftestArgs(ctx, tool, append(args, "--report_gbits", addr.String()))
 	if err != nil {
@@ -55,7 +57,7 @@ func (g *Guest) RunPerftest(ctx context.Context, addr netip.Addr, tool string, a
 
 func (g *Guest) perftestArgs(ctx context.Context, tool string, args []string) ([]string, error) {
 	index, err := g.GIDIndex(ctx, g.Addr)
-	// -F: no complaint about the CPU's frequency.
+	// -F: perftest does not complain about the frequency of the CPU.
 	return append([]string{tool, "-F", "-d", "rxe0", "-x", index}, args...), err
 }
 

@@ -13,7 +13,8 @@ import (
 	"github.com/rocast/rocast/test/softroce/control"
 )
 
-// perftestRuns are what a user types, on the receivers without and on the source with the group's IP.
+// perftestRuns are command lines. A user adds the IP of the group on the source, and nothing on the
+// receivers.
 var perftestRuns = [][]string{
 	{"ib_write_bw", "-s", "8192", "-n", "200"},
 	{"ib_write_bw", "-s", "1001", "-n", "50", "-m", "1024", "-q", "3"},
@@ -23,8 +24,8 @@ var perftestRuns = [][]string{
 	{"ib_send_bw", "-s", "1001", "-n", "50", "-q", "2"},
 }
 
-// storyPerftest runs unmodified perftest through the connection helper: servers on all receivers, a client that names the
-// group's IP. The short form runs the first line.
+// storyPerftest runs unmodified perftest through the connection helper: servers on all receivers,
+// and a client that connects to the group's IP. With -short it runs the first command line only.
 func storyPerftest(t *testing.T, ctx context.Context, s *stage) string {
 	s.helperUp(t, ctx)
 	runs := perftestRuns
@@ -55,8 +56,8 @@ func storyPerftest(t *testing.T, ctx context.Context, s *stage) string {
 func (s *stage) helperUp(t *testing.T, ctx context.Context) {
 	t.Helper()
 	var receivers []string
-	for _, g := range s.Guests[1:] {
-		receivers = append(receivers, g.Addr.String())
+	for _, guest := range s.Guests[1:] {
+		receivers = append(receivers, guest.Addr.String())
 	}
 	_, err := s.ask(ctx, "perftest", "up", "--group-ip", groupIP.String(), "--receivers", strings.Join(receivers, ","))
 	must(t, err)
@@ -69,15 +70,16 @@ func (s *stage) helperUp(t *testing.T, ctx context.Context) {
 // servers starts the tool on all receivers.
 func (s *stage) servers(t *testing.T, ctx context.Context, run []string) (servers []*control.Process) {
 	t.Helper()
-	for _, g := range s.Guests[1:] {
-		p, err := g.StartPerftest(ctx, run[0], run[1:]...)
+	for _, guest := range s.Guests[1:] {
+		p, err := guest.StartPerftest(ctx, run[0], run[1:]...)
 		must(t, err)
 		servers = append(servers, p)
 	}
 	return servers
 }
 
-// refuses checks that what no group can carry is refused, and that the user can see why.
+// refuses checks that a test which no group can carry is refused, and that the user can see the
+// reason.
 func (s *stage) refuses(t *testing.T, ctx context.Context) {
 	t.Helper()
 	run := []string{"ib_read_bw", "-s", "4096", "-n", "5"}

@@ -13,147 +13,150 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// part is how a receiver takes part in its group, as the command line tells it.
-func (s *stage) part(t *testing.T, ctx context.Context, c *cast, q *QP) string {
+// part is how a receiver takes part in its group. The command line says it.
+func (s *stage) part(t *testing.T, ctx context.Context, g *group, q *QP) string {
 	t.Helper()
-	var g api.Group
-	out, err := s.ask(ctx, "group", "show", c.name)
+	var shown api.Group
+	out, err := s.ask(ctx, "group", "show", g.name)
 	must(t, err)
-	must(t, json.Unmarshal(out, &g))
-	for _, m := range g.Members {
+	must(t, json.Unmarshal(out, &shown))
+	for _, m := range shown.Members {
 		if m.IP == q.Addr.String() {
 			return m.Part
 		}
 	}
-	t.Fatalf("%v is no member of %s", q.Addr, c.name)
+	t.Fatalf("%v is not a member of %s", q.Addr, g.name)
 	return ""
 }
 
-// storyQuorum loses a packet on one leg until the source has been told of it: two of three suffice. The receiver then asks
-// for what the source has let go of, is behind, and disturbs nobody.
+// storyQuorum loses the copies for one receiver until the source has an ACK for them: two of three
+// receivers are enough. Then this receiver asks for packets that the source no longer has. It
+// becomes behind, and the other members are not affected.
 func storyQuorum(t *testing.T, ctx context.Context, s *stage) string {
-	what := ordinary()
-	what.policy, what.quorum = "ack: quorum 2\n", 2
-	c := s.enter(t, ctx, what)
+	spec := ordinary()
+	spec.policy, spec.quorum = "ack: quorum 2\n", 2
+	g := s.addGroup(t, ctx, spec)
 	const hole = 200
 	passed := false
-	s.lose(func(s *sight) bool {
+	s.lose(func(s *sighting) bool {
 		passed = passed || s.hop == merged && s.aeth.Syndrome.IsACK() && s.offset > hole
 		return !passed && s.hop == copied && s.receiver == 1 && s.offset >= hole
 	}, randomly(12, 0.01, to(0)))
-	c.run(t, ctx, c.transfer("write", messageBytes, streamMessages))
+	g.run(t, ctx, g.transfer("write", messageBytes, streamMessages))
 	s.lose()
-	c.hold(t, ctx, c.bytes, c.to[0], c.to[2])
-	stand(t, ctx, "RTS", append(c.to, c.from)...)
-	if part := s.part(t, ctx, c, c.to[1]); part != "behind" {
+	g.holds(t, ctx, g.bytes, g.to[0], g.to[2])
+	inState(t, ctx, "RTS", append(g.to, g.from)...)
+	if part := s.part(t, ctx, g, g.to[1]); part != "behind" {
 		t.Errorf("the receiver that lacks packet %d is %q, want behind", hole, part)
 	}
-	_, lost := s.tally(c)
-	return fmt.Sprintf("2 of 3: %d frames lost, %d messages done and held by two, the third behind, QPs live", lost, streamMessages)
+	_, lost := s.tally(g)
+	return fmt.Sprintf("2 of 3: %d frames lost, %d messages done, two receivers have them, the third is behind, QPs live", lost, streamMessages)
 }
 
-// storyQuorumUplink loses packets on the uplink alone. Then all receivers ask for the same packets, and none of them lacks
-// a packet for good.
+// storyQuorumUplink loses packets on the uplink only. All receivers ask for the same packets, and
+// no receiver lacks a packet for ever.
 func storyQuorumUplink(t *testing.T, ctx context.Context, s *stage) string {
 	const count = 60
-	what := ordinary()
-	what.policy, what.quorum, what.bytes = "ack: quorum 2\n", 2, count*messageBytes
-	c := s.enter(t, ctx, what)
+	spec := ordinary()
+	spec.policy, spec.quorum, spec.bytes = "ack: quorum 2\n", 2, count*messageBytes
+	g := s.addGroup(t, ctx, spec)
 	s.lose(randomly(16, 1./300, at(uplink)))
-	c.run(t, ctx, c.transfer("write", messageBytes, count))
+	g.run(t, ctx, g.transfer("write", messageBytes, count))
 	s.lose()
-	s.await(t, ctx, "all receivers acknowledge everything", s.once(func() bool { return slices.Min(c.acked) == c.sent }))
-	for i, q := range c.to {
-		if part := s.part(t, ctx, c, q); part != "active" {
-			t.Errorf("receiver %d is %q, and has lost nothing", i, part)
+	s.await(t, ctx, "all receivers acknowledge everything", s.whenTrue(func() bool { return slices.Min(g.acked) == g.sent }))
+	for i, q := range g.to {
+		if part := s.part(t, ctx, g, q); part != "active" {
+			t.Errorf("receiver %d is %q, and no copy for it was lost", i, part)
 		}
 	}
-	c.complete(t, ctx, c.bytes)
-	_, lost := s.tally(c)
+	g.delivered(t, ctx, g.bytes)
+	_, lost := s.tally(g)
 	if lost == 0 {
 		t.Error("nothing was lost")
 	}
 	return fmt.Sprintf("2 of 3: %d packets lost on the uplink, %d messages done, all three take part, hashes equal, QPs live", lost, count)
 }
 
-// storyEvicted pulls a receiver's plug in a group that would rather go on without it.
+// storyEvicted powers a receiver off in a group with eviction. The group continues without it.
 func storyEvicted(t *testing.T, ctx context.Context, s *stage) string {
-	what := ordinary()
-	what.policy = "silent-after: 500ms\nevict: true\n"
-	c := s.enter(t, ctx, what)
-	transfer := c.transfer("write", smallMessageBytes, smallMessageCount)
-	must(t, c.from.StartTransfer(transfer))
-	s.reaches(t, ctx, c, 300)
-	s.books(func() { c.away[1] = true })
+	spec := ordinary()
+	spec.policy = "silent-after: 500ms\nevict: true\n"
+	g := s.addGroup(t, ctx, spec)
+	transfer := g.transfer("write", smallMessageBytes, smallMessageCount)
+	must(t, g.from.StartTransfer(transfer))
+	s.reaches(t, ctx, g, 300)
+	s.locked(func() { g.excluded[1] = true })
 	s.Guests[2].PowerOff()
-	c.await(t, ctx, transfer)
-	c.hold(t, ctx, c.bytes, c.to[0], c.to[2])
-	stand(t, ctx, "RTS", c.from, c.to[0], c.to[2])
-	if part := s.part(t, ctx, c, c.to[1]); part != "evicted" {
+	g.await(t, ctx, transfer)
+	g.holds(t, ctx, g.bytes, g.to[0], g.to[2])
+	inState(t, ctx, "RTS", g.from, g.to[0], g.to[2])
+	if part := s.part(t, ctx, g, g.to[1]); part != "evicted" {
 		t.Errorf("the receiver that is off is %q, want evicted", part)
 	}
-	return fmt.Sprintf("%d WRITEs done and held by the others; the source never knew", smallMessageCount)
+	return fmt.Sprintf("%d WRITEs done without an error, the other receivers have them", smallMessageCount)
 }
 
-// storyMembers lets a receiver into a running group, with a queue pair that has seen nothing, and takes another one out in
-// mid-stream.
+// storyMembers adds a receiver to a running group. Its QP is new. Then the story removes another
+// receiver while the source sends.
 func storyMembers(t *testing.T, ctx context.Context, s *stage) string {
-	what := ordinary()
-	what.late = 2
-	c := s.enter(t, ctx, what)
-	transfer := c.transfer("write", messageBytes, streamMessages)
-	c.run(t, ctx, transfer)
-	c.hold(t, ctx, c.bytes, c.to[:2]...)
+	spec := ordinary()
+	spec.late = 2
+	g := s.addGroup(t, ctx, spec)
+	transfer := g.transfer("write", messageBytes, streamMessages)
+	g.run(t, ctx, transfer)
+	g.holds(t, ctx, g.bytes, g.to[:2]...)
 
-	s.books(func() {
-		c.expects[2], c.acked[2], c.away[2] = receiverPSNs[2].Add(-(c.sent + 1)), c.sent, false
+	s.locked(func() {
+		g.expects[2], g.acked[2], g.excluded[2] = receiverPSNs[2].Add(-(g.sent + 1)), g.sent, false
 	})
-	s.update(t, ctx, c)
-	must(t, c.from.Fill(ctx, 20))
+	s.update(t, ctx, g)
+	must(t, g.from.Fill(ctx, 20))
 	s.lose(randomly(15, 0.01, at(copied)))
-	must(t, c.from.StartTransfer(transfer))
-	s.reaches(t, ctx, c, streamPackets+300)
-	s.books(func() { c.away[0] = true })
-	s.update(t, ctx, c)
+	must(t, g.from.StartTransfer(transfer))
+	s.reaches(t, ctx, g, streamPackets+300)
+	s.locked(func() { g.excluded[0] = true })
+	s.update(t, ctx, g)
 	sent, copies := 0, 0
-	s.books(func() { sent, copies = int(c.sent), c.copies[0] })
-	c.await(t, ctx, transfer)
+	s.locked(func() { sent, copies = int(g.sent), g.copies[0] })
+	g.await(t, ctx, transfer)
 	if sent == 2*streamPackets-1 {
-		t.Error("all was sent before the receiver left")
+		t.Error("the source had sent everything before the receiver left")
 	}
-	s.books(func() {
-		if c.copies[0] > copies {
-			t.Errorf("%d copies for the receiver that has left", c.copies[0]-copies)
+	s.locked(func() {
+		if g.copies[0] > copies {
+			t.Errorf("%d copies were sent to the receiver that has left", g.copies[0]-copies)
 		}
 	})
-	c.hold(t, ctx, c.bytes, c.to[1:]...)
-	stand(t, ctx, "RTS", append(c.to, c.from)...)
-	return "one joins, one leaves in mid-stream: all messages done and held by those who are in, QPs live"
+	g.holds(t, ctx, g.bytes, g.to[1:]...)
+	inState(t, ctx, "RTS", append(g.to, g.from)...)
+	return "one receiver joins, one leaves during a transfer: all messages done, all members have them, QPs live"
 }
 
-func (s *stage) update(t *testing.T, ctx context.Context, c *cast) {
+// update gives rocast the group file with the members of now.
+func (s *stage) update(t *testing.T, ctx context.Context, g *group) {
 	t.Helper()
-	file := s.path(c.name + ".yaml")
-	must(t, os.WriteFile(file, []byte(c.groupFile()), 0o600))
+	file := s.path(g.name + ".yaml")
+	must(t, os.WriteFile(file, []byte(g.groupFile()), 0o600))
 	_, err := s.ask(ctx, "group", "update", "-f", file)
 	must(t, err)
 }
 
-// storySourceSwitch has the members send one after the other, each from its own place: data of a member makes it the source.
+// storySourceSwitch lets several members send, one after the other. Each continues with its own
+// next PSN. Data of a member makes this member the source.
 func storySourceSwitch(t *testing.T, ctx context.Context, s *stage) string {
-	what := ordinary()
-	what.both = true
-	c := s.enter(t, ctx, what)
+	spec := ordinary()
+	spec.both = true
+	g := s.addGroup(t, ctx, spec)
 	s.lose(randomly(13, 0.01, at(copied)), randomly(14, 0.01, at(merged)))
 	turns := []int{0, 2, 1, 0}
-	for turn, next := range append(turns, nobody) {
-		must(t, c.from.Fill(ctx, uint64(300+turn)))
-		c.run(t, ctx, c.transfer("write", smallMessageBytes, smallMessageCount))
-		c.complete(t, ctx, c.bytes)
-		if next != nobody {
-			s.handOver(c, next)
+	for turn, next := range append(turns, noReceiver) {
+		must(t, g.from.Fill(ctx, uint64(300+turn)))
+		g.run(t, ctx, g.transfer("write", smallMessageBytes, smallMessageCount))
+		g.delivered(t, ctx, g.bytes)
+		if next != noReceiver {
+			s.switchSource(g, next)
 		}
 	}
-	_, lost := s.tally(c)
+	_, lost := s.tally(g)
 	return fmt.Sprintf("%d turns of 4 sources, %d frames lost: hashes equal after each, QPs live", len(turns)+1, lost)
 }

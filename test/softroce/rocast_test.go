@@ -21,11 +21,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// rocast is the product as its users have it: the daemon in the box, asked by the command line.
+// rocast is the product as a user has it: the daemon in the box, and the command line.
 type rocast struct {
 	box    *Box
-	bin    string // where the programs are
-	dir    string // config, socket, state
+	bin    string // the directory of the programs
+	dir    string // the directory of config, socket and state
 	daemon *daemon
 }
 
@@ -36,7 +36,7 @@ type daemon struct {
 	exited chan struct{}
 }
 
-// buildRocast builds the programs as they are in this tree, once for all guests.
+// buildRocast builds the programs of this tree.
 func buildRocast(t *testing.T, ctx context.Context) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -52,8 +52,8 @@ func startRocast(t *testing.T, ctx context.Context, l *Lab, bin string) *rocast 
 	t.Helper()
 	r := &rocast{box: l.Box, bin: bin, dir: t.TempDir()}
 	var ports []string
-	for _, g := range l.Guests {
-		ports = append(ports, PortName(g.Number))
+	for _, guest := range l.Guests {
+		ports = append(ports, PortName(guest.Number))
 	}
 	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n", strings.Join(ports, ", "), r.socket(), r.path("state"))
 	must(t, os.WriteFile(r.path("rocastd.yaml"), []byte(config), 0o600))
@@ -70,7 +70,7 @@ func (r *rocast) path(name string) string { return filepath.Join(r.dir, name) }
 
 func (r *rocast) socket() string { return r.path("socket") }
 
-// Start returns when the daemon says that it is ready, as it would to systemd.
+// Start returns when the daemon reports that it is ready, as it does to systemd.
 func (r *rocast) Start(ctx context.Context) error {
 	address := &net.UnixAddr{Net: "unixgram", Name: r.path("notify")}
 	notify, err := net.ListenUnixgram("unixgram", address)
@@ -104,20 +104,20 @@ func (r *rocast) Start(ctx context.Context) error {
 	return nil
 }
 
-// Kill ends the daemon without a chance to give anything back.
+// Kill ends the daemon. The daemon cannot release anything.
 func (r *rocast) Kill() error {
 	err := r.daemon.cmd.Process.Kill()
 	<-r.daemon.exited
 	return err
 }
 
-// stopLimit is what the daemon has to give everything back.
+// stopLimit is how long the daemon may take to release everything.
 const stopLimit = 10 * time.Second
 
-// Stop ends the daemon as systemd would, and checks that it leaves nothing behind.
+// Stop ends the daemon as systemd does, and checks that the daemon leaves nothing behind.
 func (r *rocast) Stop() error {
 	d := r.daemon
-	_ = d.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = d.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
 	select {
 	case <-d.exited:
 	case <-time.After(stopLimit):
@@ -129,7 +129,7 @@ func (r *rocast) Stop() error {
 	return r.leftovers()
 }
 
-// leftovers is an error that names what is still in the box of a daemon that is gone.
+// leftovers returns an error that names what a daemon has left behind in the box.
 func (r *rocast) leftovers() error {
 	links, err := r.box.NS.Netlink().LinkList()
 	for _, l := range links {
@@ -146,7 +146,7 @@ func (r *rocast) leftovers() error {
 	return errors.Join(err, listErr)
 }
 
-// Create creates a group and returns when all its members can be reached.
+// Create creates a group and returns when all its members are ready.
 func (r *rocast) Create(ctx context.Context, name, groupFile string) error {
 	file := r.path(name + ".yaml")
 	if err := os.WriteFile(file, []byte(groupFile), 0o600); err != nil {
@@ -158,18 +158,18 @@ func (r *rocast) Create(ctx context.Context, name, groupFile string) error {
 	return r.Ready(ctx, name)
 }
 
-// Ready returns when all members of a group can be reached.
+// Ready returns when all members of a group are ready.
 func (r *rocast) Ready(ctx context.Context, name string) error {
 	for {
-		var g api.Group
+		var shown api.Group
 		out, err := r.ask(ctx, "group", "show", name)
 		if err == nil {
-			err = json.Unmarshal(out, &g)
+			err = json.Unmarshal(out, &shown)
 		}
 		if err != nil {
 			return err
 		}
-		if g.State == api.Ready {
+		if shown.State == api.Ready {
 			return nil
 		}
 	}
@@ -181,7 +181,7 @@ func (r *rocast) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// Counters counts frames by what became of them, since the daemon's start.
+// Counters returns the daemon's counters of frames by name, since its start.
 func (r *rocast) Counters(ctx context.Context) (map[string]uint64, error) {
 	var stats api.Stats
 	out, err := r.ask(ctx, "stats")
@@ -191,7 +191,7 @@ func (r *rocast) Counters(ctx context.Context) (map[string]uint64, error) {
 	return stats.Counters, err
 }
 
-// Report is what the daemon knows of its groups and ports, and the end of its log.
+// Report returns what the daemon says about groups and ports, and the end of its log.
 func (r *rocast) Report(ctx context.Context, groups ...string) string {
 	var b strings.Builder
 	questions := [][]string{{"port", "ls"}, {"stats"}}

@@ -1,11 +1,13 @@
 #!/bin/sh
-# Puts what the lab's guests are made of into a cache directory: Debian kernels with rdma_rxe, and the user space that
-# runs on them. Nothing of the guests is installed on this machine; QEMU, a C compiler and two decompressors are.
+# Fills a cache directory with the parts of the lab's guests: Debian kernels with rdma_rxe, and the
+# user space that runs on them. These parts are not installed on this machine. QEMU, a C compiler
+# and two decompressors are installed.
 #
-#   setup.sh            prepare kernels 6.1 and 6.12, quick when they are there already
-#   setup.sh 6.1        only that series
+#   setup.sh            prepares kernels 6.1 and 6.12; this is quick if they are in the cache
+#   setup.sh 6.1        prepares only this series
 #
-# The cache is $ROCAST_CACHE, else $XDG_CACHE_HOME/rocast, else ~/.cache/rocast. Delete it to fetch everything again.
+# The cache is $ROCAST_CACHE, or $XDG_CACHE_HOME/rocast, or ~/.cache/rocast. Delete it to fetch
+# everything again.
 set -eu
 
 : "${ROCAST_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/rocast}"
@@ -15,10 +17,12 @@ cache=$ROCAST_CACHE/softroce
 host_tools="qemu-system-x86_64 gcc xz zstd flock"
 host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-linux"
 
-# What stories run inside a guest; libibverbs-dev is for building verbs/ against the same library.
+# The programs that stories run inside a guest. verbs/ is built with libibverbs-dev, against the
+# same library.
 guest_packages="busybox-static dash iproute2 ethtool perftest ibverbs-providers ibverbs-utils rdmacm-utils libibverbs-dev"
 
-# The parts of a kernel package that hold rdma_rxe, virtio and what they depend on; tar's patterns match slashes too.
+# The parts of a kernel package that have rdma_rxe, virtio and their dependencies. A * of tar
+# matches slashes too.
 module_paths="arch/* crypto/* lib/* net/* fs/configfs/* drivers/infiniband/core/* drivers/infiniband/sw/*
 	drivers/virtio/* drivers/char/* drivers/net/virtio_net* drivers/net/net_failover*"
 
@@ -42,13 +46,13 @@ install_host_tools() {
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $host_packages >&2
 }
 
-# closure prints the packages that the arguments need, themselves included; virtual ones are left out.
+# closure prints the arguments and the packages that they need, without virtual packages.
 closure() {
 	apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
 		"$@" | grep -E '^[a-z0-9]' | grep -v ':' | sort -u
 }
 
-# downloadable keeps the packages that have an installation candidate.
+# downloadable prints the packages that have an installation candidate.
 downloadable() {
 	xargs apt-cache policy | awk '/^[a-z0-9].*:$/ { name = substr($1, 1, length($1) - 1) } /Candidate: [0-9]/ { print name }'
 }
@@ -71,7 +75,8 @@ unpack_user_space() {
 	touch "$cache/root/.complete"
 }
 
-# newest_image prints the newest signed generic kernel package of a series: linux-image-6.1.0-54-amd64.
+# newest_image prints the newest signed generic kernel package of a series:
+# linux-image-6.1.0-54-amd64.
 newest_image() {
 	series=$(echo "$1" | sed 's/\./\\./g')
 	apt-cache pkgnames "linux-image-$1." | grep -E "^linux-image-$series\.[0-9]+(-[0-9]+|\+deb[0-9]+(\+[0-9]+)?)-amd64\$" |
@@ -84,7 +89,7 @@ unpack_kernel() {
 	apt_update_once
 	image=$(newest_image "$1")
 	if [ -z "$image" ]; then
-		say "this machine's apt sources offer no kernel $1: stories on it will be skipped"
+		say "the apt sources of this machine have no kernel $1; its stories will be skipped"
 		return
 	fi
 	say "fetching $image"
@@ -93,7 +98,7 @@ unpack_kernel() {
 	download "$dir" "$image"
 	deb=$(echo "$dir"/*.deb)
 	patterns="*/boot/vmlinuz-* */modules.builtin"
-	set -f # the patterns are tar's to expand
+	set -f # tar expands the patterns, not the shell
 	for path in $module_paths; do patterns="$patterns */kernel/$path"; done
 	dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$dir" --wildcards $patterns
 	set +f

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spawner runs functions on one thread that lives as long as the process: a child's parent-death signal is tied to the
-// thread that started it.
+// spawner runs functions on one thread that lives as long as the process: the parent-death signal
+// of a child belongs to the thread that started the child.
 var spawner = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -26,7 +26,8 @@ var spawner = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// spawn starts a command that is killed when this process ends, however it ends. With a namespace it runs inside.
+// spawn starts a command that is killed when this process ends, for whatever reason. If ns is not
+// nil, the command runs inside this namespace.
 func spawn(cmd *exec.Cmd, ns *netns.NS) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -43,7 +44,8 @@ func spawn(cmd *exec.Cmd, ns *netns.NS) error {
 	return <-done
 }
 
-// inNamespace is netns.NS.Do for the spawner's thread. If the way back is barred no later child may start.
+// inNamespace is netns.NS.Do for the thread of the spawner. If the thread cannot return to its own
+// namespace, the process panics, because later children would start in the wrong one.
 func inNamespace(path string, fn func() error) error {
 	own, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

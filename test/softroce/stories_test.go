@@ -20,10 +20,10 @@ type stage struct {
 	*rocast
 }
 
-// A story returns what it has verified.
+// story is one test on a stage. run returns a sentence about what it has checked.
 type story struct {
 	name  string
-	short bool // part of the short form
+	short bool // whether -short runs it
 	run   func(*testing.T, context.Context, *stage) string
 }
 
@@ -75,8 +75,8 @@ var stories = []story{
 	{"perftest", true, storyPerftest},
 }
 
-// TestStories is data integrity on rxe through rocast. Guests are booted once per kernel. With -short it is one kernel and
-// the stories that say most.
+// TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for
+// each kernel. With -short it uses one kernel and the stories that cover most.
 func TestStories(t *testing.T) {
 	bin := buildRocast(t, testContext(t, 5*time.Minute))
 	var table strings.Builder
@@ -111,7 +111,7 @@ func (s *stage) play(t *testing.T, kernel string, story story) string {
 	passed := t.Run(story.name, func(t *testing.T) {
 		ctx := testContext(t, storyLimit)
 		before := s.count(t, ctx)
-		t.Cleanup(func() { s.conclude(t, before) })
+		t.Cleanup(func() { s.finish(t, before) })
 		verified = story.run(t, ctx, s)
 	})
 	if !passed {
@@ -120,14 +120,16 @@ func (s *stage) play(t *testing.T, kernel string, story story) string {
 	return fmt.Sprintf("%-24s %-5s %5.1f s  %s", story.name, kernel, time.Since(start).Seconds(), verified)
 }
 
-// blunders are the reasons for a drop that no story gives; unheard are those that answers give which a daemon finds on
-// their way when it starts.
 var (
-	blunders = []string{
-		"malformed", "unknown-opcode", "wrong-transport", "bad-icrc", "wrong-port", "wrong-qpn", "wrong-destination", "not-source",
-		"not-member", "not-receiver", "over-mtu", "handoff-full", "source-out-of-step",
+	// mustStayZero are the drop reasons that no story causes.
+	mustStayZero = []string{
+		"malformed", "unknown-opcode", "wrong-transport", "bad-icrc", "wrong-port", "wrong-vlan", "wrong-qpn",
+		"wrong-destination", "not-source", "not-member", "not-receiver", "over-mtu", "hop-limit-exceeded", "handoff-full",
+		"source-out-of-step",
 	}
-	unheard = []string{"beyond-sent", "outside-window"}
+	// zeroWithoutRestart are the drop reasons that no story causes, except one that starts the
+	// daemon again: the new daemon gets responses to packets that it has not sent.
+	zeroWithoutRestart = []string{"beyond-sent", "outside-window"}
 )
 
 // count is the daemon's counters at one moment.
@@ -145,34 +147,35 @@ func (s *stage) count(t *testing.T, ctx context.Context) count {
 	return count{s.daemon, frames}
 }
 
-// conclude checks, after everything has been taken away, what holds in every story, and makes ready for the next.
-func (s *stage) conclude(t *testing.T, before count) {
-	for _, offence := range s.reset() {
-		t.Error(offence)
+// finish checks what has to be true after every story, and prepares the stage for the next story.
+func (s *stage) finish(t *testing.T, before count) {
+	for _, violation := range s.reset() {
+		t.Error(violation)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	after, never := s.count(t, ctx), blunders
+	after, never := s.count(t, ctx), mustStayZero
 	if after.by == before.by {
-		never = append(unheard, never...)
+		never = append(zeroWithoutRestart, never...)
 	} else {
-		before.frames = nil // it counts from 0 again
+		before.frames = nil // the new daemon counts from 0
 	}
 	for _, name := range never {
-		if n := after.frames[name] - before.frames[name]; n > 0 {
-			t.Errorf("rocast counted %d frames as %s", n, name)
+		n, exists := after.frames[name]
+		if n -= before.frames[name]; n > 0 || !exists {
+			t.Errorf("rocast counted %d frames as %s, want 0; it has this counter: %t", n, name, exists)
 		}
 	}
-	if err := s.mend(ctx); err != nil {
+	if err := s.restore(ctx); err != nil {
 		t.Error(err)
 	}
 }
 
-// mend boots guests that are off, and starts the daemon if a story that failed has left none.
-func (s *stage) mend(ctx context.Context) (err error) {
-	for _, g := range s.Guests {
-		if g.machine() == nil {
-			err = errors.Join(err, g.Boot(ctx))
+// restore boots guests that are off. It starts the daemon if a story has failed and left no daemon.
+func (s *stage) restore(ctx context.Context) (err error) {
+	for _, guest := range s.Guests {
+		if guest.machine() == nil {
+			err = errors.Join(err, guest.Boot(ctx))
 		}
 	}
 	select {
@@ -185,11 +188,12 @@ func (s *stage) mend(ctx context.Context) (err error) {
 
 const traceLines = 150
 
-// tell reports on a story that has failed: the last frames in the log, all of them in the test's artifacts.
-func (s *stage) tell(t *testing.T, ctx context.Context, groups ...string) {
+// reportFailure reports on a story that has failed: the last frames in the log, and all frames in
+// the artifacts of the test.
+func (s *stage) reportFailure(t *testing.T, ctx context.Context, groups ...string) {
 	var tail strings.Builder
 	s.writeTrace(&tail, traceLines)
-	t.Logf("the last frames, PSNs counted from the group's first:\n%s\n%s", tail.String(), s.Report(ctx, groups...))
+	t.Logf("the last frames, with PSNs counted from the first of the turn:\n%s\n%s", tail.String(), s.Report(ctx, groups...))
 	all, err := os.Create(filepath.Join(t.ArtifactDir(), "frames.txt"))
 	if err != nil {
 		t.Log(err)
@@ -199,12 +203,12 @@ func (s *stage) tell(t *testing.T, ctx context.Context, groups ...string) {
 	s.writeTrace(all, maxTrace)
 }
 
-// await waits for a frame.
-func (s *stage) await(t *testing.T, ctx context.Context, what string, seen <-chan struct{}) {
+// await waits until seen is closed. event says in words what closes it.
+func (s *stage) await(t *testing.T, ctx context.Context, event string, seen <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-seen:
 	case <-ctx.Done():
-		t.Fatalf("never seen: %s", what)
+		t.Fatalf("never seen: %s", event)
 	}
 }

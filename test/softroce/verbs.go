@@ -14,13 +14,13 @@ import (
 	"github.com/rocast/rocast/test/softroce/image"
 )
 
-// QPOptions says how a queue pair is made; the zero value is good for most stories.
+// QPOptions says how a queue pair is made. The zero value is good for most stories.
 type QPOptions struct {
-	Addr        netip.Addr // the guest's IPv4 address when not given
-	PSN         roce.PSN   // the first one it sends
-	RegionBytes int        // 2 MiB when 0
-	VA          uint64     // where the region is mapped; the kernel chooses when 0
-	Spare       int        // objects made before, so that QPN and rkey differ between guests
+	Addr        netip.Addr // invalid: the guest's IPv4 address
+	PSN         roce.PSN   // the first that it sends
+	RegionBytes int        // 0: 2 MiB
+	VA          uint64     // address of the region; 0: the kernel chooses
+	Spare       int        // QPs and MRs made before, so that QPNs and R_Keys of guests differ
 }
 
 // Local is what a peer, or the box, has to know about a queue pair.
@@ -37,18 +37,18 @@ type Local struct {
 type ConnectOptions struct {
 	MTU      int // bytes
 	Timeout  int // 4.096 us * 2^Timeout
-	Retry    int // rxe: 7 is for ever
-	RNRRetry int // 7 is for ever
+	Retry    int // 7: for ever, with rxe
+	RNRRetry int // 7: for ever
 	RNRTimer int
 }
 
-// DefaultConnect is what perftest uses, on path MTU 1024.
+// DefaultConnect is what perftest uses, with path MTU 1024.
 func DefaultConnect() ConnectOptions {
 	return ConnectOptions{MTU: 1024, Timeout: 14, Retry: 7, RNRRetry: 7, RNRTimer: 12}
 }
 
-// QP is a queue pair in a guest, held by a process of the program in verbs/. Commands may be given while a transfer
-// runs; one goroutine uses it at a time.
+// QP is a queue pair in a guest. A process of the program in verbs/ holds it. Commands may be given
+// while a transfer runs. One goroutine at a time may use a QP.
 type QP struct {
 	Local
 
@@ -82,7 +82,7 @@ func (g *Guest) OpenQP(ctx context.Context, o QPOptions) (*QP, error) {
 	return q, nil
 }
 
-// collect ends with the process.
+// collect stores the events of the program. It returns when the process ends.
 func (q *QP) collect() {
 	defer q.events.end()
 	for {
@@ -98,62 +98,63 @@ func (q *QP) collect() {
 	}
 }
 
-// Connect brings the queue pair to RTS, with peer as the remote side. For a group that is what the box shows of it, and
-// not any one receiver.
+// Connect brings the queue pair to RTS, with peer as its remote side. For a group the peer is the
+// address and the QPN of the group.
 func (q *QP) Connect(ctx context.Context, peer Local, o ConnectOptions) error {
 	_, err := q.ask(ctx, "state", "connect ip=%s qpn=%d psn=%d mtu=%d timeout=%d retry=%d rnr_retry=%d rnr_timer=%d",
 		peer.Addr, peer.QPN, peer.PSN, o.MTU, o.Timeout, o.Retry, o.RNRRetry, o.RNRTimer)
 	return err
 }
 
-// Fill puts random bytes into the region, the same for the same seed.
+// Fill fills the region with random bytes. The same seed gives the same bytes.
 func (q *QP) Fill(ctx context.Context, seed uint64) error {
 	_, err := q.ask(ctx, "filled", "fill seed=%d", seed)
 	return err
 }
 
-// Hash is the SHA-256 of the region's first bytes, in hexadecimal.
+// Hash is the SHA-256 of the first bytes of the region, in hexadecimal.
 func (q *QP) Hash(ctx context.Context, bytes int) (string, error) {
 	e, err := q.ask(ctx, "hash", "hash bytes=%d", bytes)
 	return e.SHA256, err
 }
 
-// State asks for the queue pair's state: "RTS", "ERR".
+// State is the state of the queue pair, such as "RTS" or "ERR".
 func (q *QP) State(ctx context.Context) (string, error) {
 	e, err := q.ask(ctx, "state", "state")
 	return e.State, err
 }
 
-// PostReceives gives the queue pair work requests to receive count messages of up to bytes each, into slots of that
-// size side by side in the region. They continue where those of the same size ended.
+// PostReceives posts count work requests, each for a message of at most bytes. They use slots of
+// this size side by side in the region. A call with the same size continues behind the slots of the
+// last call.
 func (q *QP) PostReceives(ctx context.Context, count, bytes int) error {
 	_, err := q.ask(ctx, "posted", "recv count=%d bytes=%d", count, bytes)
 	return err
 }
 
-// Transfer is a number of messages of one kind. Message i is in the slot i of both regions, the slots being as large as
-// a message and used in turn.
+// Transfer is a number of messages of one kind. Message i uses slot i of both regions. A slot is as
+// large as a message. After the last slot the first slot is used again.
 type Transfer struct {
 	Op    string  // "write", "send", "read" or "fetch_add"
-	Peer  Local   // VA and RKey are used, but for "send"
+	Peer  Local   // its VA and RKey are used, except for "send"
 	Bytes int     // of each message
-	Count int     // messages
-	Depth int     // messages outstanding at most; 1 when 0
-	Imm   *uint32 // makes it WRITE or SEND with immediate
-	Last  string  // the Op of the last message, when it is another
+	Count int     // of messages
+	Depth int     // how many messages may be outstanding; 0: 1
+	Imm   *uint32 // nil: WRITE or SEND without immediate
+	Last  string  // Op of the last message; "": as the others
 }
 
 // Result is how a transfer ended.
 type Result struct {
-	Count, OK int // messages completed, and those of them that succeeded
+	Count, OK int // completed messages; completed with success
 	Status    string
 	Duration  time.Duration
 }
 
-// Success is the Status of a transfer, or of a completion, that succeeded.
+// Success is the Status of a transfer or of a completion without an error.
 const Success = "success"
 
-// StartTransfer posts the first messages and returns; the program posts the others.
+// StartTransfer posts the first messages and returns. The program posts the other messages.
 func (q *QP) StartTransfer(t Transfer) error {
 	line := fmt.Sprintf("%s va=%d rkey=%d bytes=%d count=%d depth=%d", t.Op, t.Peer.VA, t.Peer.RKey, t.Bytes, t.Count,
 		max(t.Depth, 1))
@@ -163,7 +164,7 @@ func (q *QP) StartTransfer(t Transfer) error {
 	if t.Last != "" {
 		line += " last=" + t.Last
 	}
-	return q.tell(line)
+	return q.send(line)
 }
 
 // AwaitTransfer waits for the end of the transfer that was started.
@@ -172,7 +173,7 @@ func (q *QP) AwaitTransfer(ctx context.Context) (Result, error) {
 	return Result{e.Count, e.OK, e.Status, time.Duration(e.Microseconds) * time.Microsecond}, err
 }
 
-// Transfer runs a transfer to its end. A failed message is in the result, not an error.
+// Transfer runs a transfer to its end. A failed message is in the result. It is not an error.
 func (q *QP) Transfer(ctx context.Context, t Transfer) (Result, error) {
 	if err := q.StartTransfer(t); err != nil {
 		return Result{}, err
@@ -180,7 +181,8 @@ func (q *QP) Transfer(ctx context.Context, t Transfer) (Result, error) {
 	return q.AwaitTransfer(ctx)
 }
 
-// AwaitReceives waits until n receive work requests have completed since the start, and returns them.
+// AwaitReceives waits until n receive work requests have completed since the start, and returns
+// their completions.
 func (q *QP) AwaitReceives(ctx context.Context, n int) ([]Event, error) {
 	received, err := q.events.await(ctx, func(e Event) bool { return e.Kind == "completion" && e.Queue == "recv" }, n)
 	if err != nil {
@@ -189,28 +191,29 @@ func (q *QP) AwaitReceives(ctx context.Context, n int) ([]Event, error) {
 	return received, err
 }
 
-// Close ends the program and with it the queue pair.
+// Close ends the program, and with it the queue pair.
 func (q *QP) Close(ctx context.Context) error {
-	if err := q.tell("quit"); err != nil {
+	if err := q.send("quit"); err != nil {
 		return err
 	}
 	_, err := q.process.Wait(ctx)
 	return err
 }
 
-func (q *QP) tell(line string) error {
+func (q *QP) send(line string) error {
 	_, err := fmt.Fprintln(q.process, line)
 	return err
 }
 
 func (q *QP) ask(ctx context.Context, kind, format string, args ...any) (Event, error) {
-	if err := q.tell(fmt.Sprintf(format, args...)); err != nil {
+	if err := q.send(fmt.Sprintf(format, args...)); err != nil {
 		return Event{}, err
 	}
 	return q.answer(ctx, kind)
 }
 
-// answer returns the next event of a kind, or the program's next complaint.
+// answer returns the next event of a kind. If the program reports an error first, answer returns
+// this error.
 func (q *QP) answer(ctx context.Context, kind string) (Event, error) {
 	e, err := q.events.next(ctx, kind, "error")
 	switch {

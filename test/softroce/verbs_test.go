@@ -8,23 +8,24 @@ import (
 	"time"
 )
 
-// mustPair opens a queue pair in each of the first two guests and connects them: client sends, server holds the target.
+// mustPair opens a QP in each of the first two guests and connects them. The client sends, and the
+// server has the memory.
 func mustPair(t *testing.T, ctx context.Context, l *Lab, options QPOptions, connect ConnectOptions) (client, server *QP) {
 	t.Helper()
-	open := func(g *Guest, spare int) *QP {
+	open := func(guest *Guest, spare int) *QP {
 		o := options
 		o.Spare = spare
 		if o.Addr.Is6() {
-			o.Addr = g.Addr6
+			o.Addr = guest.Addr6
 		}
-		q, err := g.OpenQP(ctx, o)
+		q, err := guest.OpenQP(ctx, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			_ = q.Close(ctx) // its guest may be off
+			_ = q.Close(ctx) // fails if the guest is off
 		})
 		return q
 	}
@@ -46,7 +47,7 @@ func mtu(bytes int) ConnectOptions {
 	return o
 }
 
-// mustSucceed runs a transfer all of whose messages arrive, and logs its speed.
+// mustSucceed runs a transfer and logs its speed. All messages have to arrive.
 func mustSucceed(t *testing.T, ctx context.Context, q *QP, transfer Transfer) {
 	t.Helper()
 	result, err := q.Transfer(ctx, transfer)

@@ -1,8 +1,10 @@
-// Command agent is process 1 of a lab guest: it makes the system usable, loads the modules named in /modules in their
-// order, and then runs what the lab asks for over the virtio serial port (package control).
+// Command agent is process 1 of a lab guest. It mounts the file systems, loads the modules that
+// /modules lists, and then runs the commands that the lab sends over the virtio serial port
+// (package control).
 //
-// It configures no network and knows no RDMA: the lab does that with ordinary commands, so that what a guest was told
-// can be read in one place. When the lab goes away it powers the guest off.
+// The agent configures no network and does not use RDMA. The lab does both with ordinary commands,
+// so the whole setup of a guest is in one place. When the lab has gone, the agent powers the guest
+// off.
 package main
 
 import (
@@ -50,7 +52,8 @@ func release() string {
 	return unix.ByteSliceToString(name.Release[:])
 }
 
-// setLimits gives the verbs programs locked memory and what they expect of a login.
+// setLimits allows the verbs programs to lock memory, and sets the environment that programs
+// expect.
 func setLimits() error {
 	unlimited := &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	return errors.Join(

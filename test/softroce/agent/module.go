@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loadModules loads the files that list names, one in a line, dependencies first.
+// loadModules loads the files that list names, one in each line. A module stands behind the modules
+// that it depends on.
 func loadModules(list string) error {
 	text, err := os.ReadFile(list)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// openPort finds the virtio serial port by the name QEMU gave it.
+// openPort finds the virtio serial port by the name that QEMU gave it.
 func openPort(name string) (io.ReadWriteCloser, error) {
 	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
@@ -25,7 +25,8 @@ func openPort(name string) (io.ReadWriteCloser, error) {
 	return nil, fmt.Errorf("no virtio serial port is named %s", name)
 }
 
-// port reads as end of file until QEMU has told the guest that the other side is there.
+// port is a virtio serial port. Reading it returns end of file until QEMU has told the guest that
+// the other side is open.
 type port struct {
 	*os.File
 	connected bool

@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// ErrLost is the fate of every process whose guest was powered off.
+// ErrLost is the error of every process whose guest was powered off.
 var ErrLost = errors.New("the guest's control stream has ended")
 
-// writeTimeout bounds how long a command may wait for a guest that does not read, a paused one for instance.
+// writeTimeout bounds how long a command waits for a guest that does not read, for instance a
+// paused guest.
 const writeTimeout = 10 * time.Second
 
-// Client is the lab's end of one guest's stream. Its methods may be used from any goroutine.
+// Client is the lab's end of the stream to one guest. Its methods may be called from any goroutine.
 type Client struct {
 	conn  net.Conn
 	hello chan Hello
@@ -30,7 +31,7 @@ type Client struct {
 	processes map[uint32]*Process
 }
 
-// NewClient takes the stream over.
+// NewClient starts reading the stream. The client owns conn.
 func NewClient(conn net.Conn) *Client {
 	c := &Client{
 		conn: conn, hello: make(chan Hello, 1), done: make(chan struct{}), processes: map[uint32]*Process{},
@@ -54,8 +55,8 @@ func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	}
 }
 
-// Start runs a command in the guest. It does not wait for the guest to have started it: a command that cannot be
-// started exits with Exit.Error set.
+// Start runs a command in the guest. It does not wait until the guest has started the command. A
+// command that cannot be started exits with Exit.Error set.
 func (c *Client) Start(command Command) (*Process, error) {
 	p := &Process{client: c, Stdout: newOutput(), Stderr: newOutput(), exited: make(chan struct{})}
 	c.mu.Lock()
@@ -143,7 +144,7 @@ func (c *Client) send(f frame) error {
 		return errors.Join(ErrLost, err)
 	}
 	if _, err := c.conn.Write(appendFrame(nil, f)); err != nil {
-		// Part of a frame may be out: nothing sensible can follow it.
+		// A part of the frame may be sent, so no frame can follow.
 		c.conn.Close()
 		return errors.Join(ErrLost, err)
 	}
@@ -161,7 +162,7 @@ type Process struct {
 	err    error
 }
 
-// Write sends bytes to the process's stdin.
+// Write sends bytes to the stdin of the process.
 func (p *Process) Write(b []byte) (int, error) {
 	for rest := b; len(rest) > 0; {
 		n := min(len(rest), chunkBytes)
@@ -173,7 +174,7 @@ func (p *Process) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// CloseStdin lets the process read end of file. It may be called once.
+// CloseStdin makes the process read end of file. It may be called once.
 func (p *Process) CloseStdin() error { return p.client.send(frame{KindStdinEOF, p.id, nil}) }
 
 // Signal sends a signal to the process and its children.
@@ -181,7 +182,8 @@ func (p *Process) Signal(signal syscall.Signal) error {
 	return p.client.send(frame{KindSignal, p.id, []byte{byte(signal)}})
 }
 
-// Wait waits until the process has exited and its output is complete. When ctx ends first the process is killed.
+// Wait waits until the process has exited and its output is complete. If ctx ends first, the
+// process is killed.
 func (p *Process) Wait(ctx context.Context) (Exit, error) {
 	select {
 	case <-p.exited:

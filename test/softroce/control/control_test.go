@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// pair runs a server of this process's own commands and returns a client of it.
+// pair starts a server, which runs commands on this machine, and returns a client of it.
 func pair(t *testing.T) (*Client, net.Conn) {
 	t.Helper()
 	far, near := net.Pipe()
@@ -90,7 +90,7 @@ func TestSignalReachesChildren(t *testing.T) {
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	// The sleeping child holds stdout open: Wait returns only because it died as well.
+	// The sleeping child holds stdout open. So Wait returns only if the child has ended too.
 	if exit, err := p.Wait(ctx); err != nil || exit.Signal != "killed" {
 		t.Fatalf("exit %v, error %v", exit, err)
 	}

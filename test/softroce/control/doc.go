@@ -1,11 +1,12 @@
-// Package control carries commands from the lab to the agent inside a guest over one byte stream, a virtio serial port:
-// no address, route or packet of the guest is spent on it.
+// Package control carries commands from the lab to the agent inside a guest. They go over one byte
+// stream, a virtio serial port, so they use no address, route or packet of the guest.
 //
-// A stream is a sequence of frames, each belonging to one process by number. The agent serves with [Serve], the lab
-// calls with [NewClient]. Everything a story asks of a guest is a process: a file is read with cat.
+// A stream is a sequence of frames. Each frame belongs to one process, which it names by number.
+// The agent serves with [Serve], and the lab calls with [NewClient]. Every request to a guest is a
+// process: the lab reads a file with cat.
 //
-// What it never does: retry, or hide that the guest is gone. When the stream ends every process that had not exited
-// fails with [ErrLost].
+// The package never retries, and never hides that the guest is gone. When the stream ends, every
+// process that has not exited fails with [ErrLost].
 //
 // Start reading at frame.go, then server.go and client.go.
 package control

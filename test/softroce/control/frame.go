@@ -7,7 +7,8 @@ import (
 	"io"
 )
 
-// Kind says what a frame's payload is. The first kinds go to the guest, the others come from it.
+// Kind says what the payload of a frame is. The first kinds go to the guest, and the others come
+// from it.
 type Kind uint8
 
 const (
@@ -21,13 +22,15 @@ const (
 	KindExit                     // JSON of Exit, the last frame of its process
 )
 
-// PortName is the virtio serial port's name, given by QEMU's command line and looked up by the agent.
+// PortName is the name of the virtio serial port. QEMU gets it on its command line, and the agent
+// looks it up.
 const PortName = "rocast.control"
 
 const (
 	headerBytes = 9 // kind 1, process 4, payload length 4
 
-	// maxPayloadBytes bounds what a reader allocates for one frame; writers split output far below it.
+	// maxPayloadBytes bounds what a reader allocates for one frame. Writers send much smaller
+	// frames.
 	maxPayloadBytes = 1 << 20
 	chunkBytes      = 32 << 10
 )
@@ -35,14 +38,14 @@ const (
 // Command is a process to run in the guest.
 type Command struct {
 	Args []string `json:"args"`
-	Env  []string `json:"env,omitempty"` // added to the agent's own
+	Env  []string `json:"env,omitempty"` // in addition to the agent's
 }
 
 // Exit is how a process ended.
 type Exit struct {
-	Code   int    `json:"code"`             // -1 unless it exited by itself
+	Code   int    `json:"code"`             // -1: it did not exit by itself
 	Signal string `json:"signal,omitempty"` // the signal that ended it
-	Error  string `json:"error,omitempty"`  // why it could not be started
+	Error  string `json:"error,omitempty"`  // why it was not started
 }
 
 // OK says whether the process ran and returned zero.
@@ -58,10 +61,10 @@ func (e Exit) String() string {
 	return fmt.Sprintf("exit status %d", e.Code)
 }
 
-// Hello is what the agent says first, when the guest's modules are loaded.
+// Hello is the first frame of the agent, after it has loaded the modules.
 type Hello struct {
 	Kernel string `json:"kernel"`
-	Error  string `json:"error,omitempty"` // what failed on the way up
+	Error  string `json:"error,omitempty"` // what failed in the setup
 }
 
 type frame struct {
@@ -94,7 +97,7 @@ func appendFrame(b []byte, f frame) []byte {
 func mustJSON(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // only our own plain structs are marshalled
+		panic(err) // cannot happen: only plain structs of this package are marshalled
 	}
 	return b
 }

@@ -7,29 +7,29 @@ import (
 	"sync"
 )
 
-// maxOutputBytes bounds what is kept of one stream of a process; what comes after it is thrown away.
+// maxOutputBytes bounds what is kept of one output stream of a process. Later bytes are discarded.
 const maxOutputBytes = 16 << 20
 
-// Output collects what a process prints. Receiving never waits for a reader, so a process nobody reads cannot hold up
-// the others in its guest.
+// Output collects what a process prints. Receiving never waits for a reader. So a process whose
+// output nobody reads does not block the other processes of its guest.
 type Output struct {
 	mu     sync.Mutex
 	text   []byte
 	read   int           // bytes of text that ReadLine has returned
-	change chan struct{} // closed, and replaced, whenever text grows or the end is known
+	change chan struct{} // closed and replaced whenever text grows, and at the end
 	ended  bool
 }
 
 func newOutput() *Output { return &Output{change: make(chan struct{})} }
 
-// String is everything printed so far.
+// String is everything that was printed so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return string(o.text)
 }
 
-// ReadLine returns the next line without its newline, or io.EOF after the last one.
+// ReadLine returns the next line without its newline. After the last line it returns io.EOF.
 func (o *Output) ReadLine(ctx context.Context) (string, error) {
 	for {
 		line, change, err := o.nextLine()
@@ -44,7 +44,7 @@ func (o *Output) ReadLine(ctx context.Context) (string, error) {
 	}
 }
 
-// nextLine returns a line, or the channel to wait on before asking again.
+// nextLine returns a line, or a channel that is closed when the caller should ask again.
 func (o *Output) nextLine() (line string, change <-chan struct{}, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

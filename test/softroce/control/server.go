@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Serve says hello and runs what the other side asks for until the stream ends.
+// Serve says hello and runs the commands of the other side until the stream ends.
 func Serve(stream io.ReadWriter, hello Hello) error {
 	s := &server{stream: stream, running: map[uint32]*running{}}
 	if err := s.send(frame{kind: KindHello, payload: mustJSON(hello)}); err != nil {
@@ -34,14 +34,16 @@ type server struct {
 	running map[uint32]*running
 }
 
-// running is a started process and what waits for its stdin: a process that reads slowly holds up nobody else.
+// running is a started process and the input that waits for it. A process that reads slowly blocks
+// no other process.
 type running struct {
 	cmd   *exec.Cmd
-	input chan []byte   // nil is the end of file
+	input chan []byte   // nil: end of file
 	gone  chan struct{} // closed when the process has exited
 }
 
-// maxQueuedInput bounds the frames that wait for one process's stdin; beyond it the whole stream waits.
+// maxQueuedInput bounds the frames that wait for the stdin of one process. If more arrive, the
+// whole stream waits.
 const maxQueuedInput = 256
 
 func (s *server) handle(f frame) {
@@ -53,7 +55,7 @@ func (s *server) handle(f frame) {
 	p := s.running[f.process]
 	s.mu.Unlock()
 	if p == nil {
-		return // it exited while this was on its way
+		return // it exited before this frame arrived
 	}
 	switch f.kind {
 	case KindStdin:
@@ -61,7 +63,7 @@ func (s *server) handle(f frame) {
 	case KindStdinEOF:
 		p.queue(nil)
 	case KindSignal:
-		// The whole group: a shell's children too.
+		// The process group has the children of a shell too.
 		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.Signal(f.payload[0]))
 	}
 }
@@ -116,7 +118,8 @@ func (p *running) queue(payload []byte) {
 	}
 }
 
-// feed ends with the process or at end of file. A process that closed its stdin has the rest thrown away.
+// feed writes the input to the process. It returns when the process exits or at end of file. If the
+// process has closed its stdin, the rest of the input is discarded.
 func (p *running) feed(stdin io.WriteCloser) {
 	defer stdin.Close()
 	for {
@@ -153,7 +156,7 @@ func (s *server) send(f frame) error {
 	return err
 }
 
-// output turns what a process prints into frames.
+// output sends what a process prints as frames.
 type output struct {
 	server  *server
 	kind    Kind

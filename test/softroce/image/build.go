@@ -63,7 +63,7 @@ func build(ctx context.Context, series string) (Image, error) {
 	return image, writeFile(image.Initramfs, content)
 }
 
-// programs are those of this repository that run in a guest: paths of executables.
+// programs are the paths of this repository's programs that run in a guest.
 type programs struct{ agent, verbs string }
 
 func buildPrograms(ctx context.Context, cache string, u userSpace) (programs, error) {
@@ -79,7 +79,7 @@ func buildPrograms(ctx context.Context, cache string, u userSpace) (programs, er
 	return built, errors.Join(buildAgent(ctx, source, built.agent), buildVerbs(ctx, u, source, built.verbs))
 }
 
-// sourceDir is test/softroce of this repository, wherever below its root the caller runs.
+// sourceDir is test/softroce of this repository. The caller may run in any directory of the module.
 func sourceDir(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
@@ -95,7 +95,8 @@ func buildAgent(ctx context.Context, source, target string) error {
 	return run(cmd)
 }
 
-// buildVerbs compiles against the guests' own libibverbs; the libraries that one needs are found when it runs.
+// buildVerbs compiles against libibverbs of the guests. The other libraries that libibverbs needs
+// are found in the guest.
 func buildVerbs(ctx context.Context, u userSpace, source, target string) error {
 	files, err := filepath.Glob(filepath.Join(source, "verbs", "*.c"))
 	if err != nil {

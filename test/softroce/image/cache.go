@@ -12,7 +12,7 @@ import (
 // ErrNotPrepared says that test/softroce/setup.sh has to run first.
 var ErrNotPrepared = errors.New("not prepared: run test/softroce/setup.sh")
 
-// cacheDir finds the directory that test/softroce/setup.sh filled, by the same rules.
+// cacheDir finds the directory that test/softroce/setup.sh has filled. Both use the same rules.
 func cacheDir() (string, error) {
 	dir := os.Getenv("ROCAST_CACHE")
 	if dir == "" {
@@ -25,7 +25,7 @@ func cacheDir() (string, error) {
 	return filepath.Join(dir, "softroce"), nil
 }
 
-// prepared fails unless test/softroce/setup.sh has completed dir.
+// prepared returns an error if test/softroce/setup.sh has not completed dir.
 func prepared(dir, what string) error {
 	if _, err := os.Stat(filepath.Join(dir, ".complete")); err != nil {
 		return fmt.Errorf("%s: %w", what, ErrNotPrepared)
@@ -33,7 +33,8 @@ func prepared(dir, what string) error {
 	return nil
 }
 
-// lock keeps test/softroce/setup.sh and other builds out of the cache.
+// lock waits until test/softroce/setup.sh and other builds do not use the cache, and keeps them
+// out.
 func lock(cache string) (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(cache, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -46,8 +47,8 @@ func lock(cache string) (unlock func(), err error) {
 	return func() { file.Close() }, nil
 }
 
-// writeFile publishes a file at once: an interrupted build leaves no half of it, and a guest that is booting from the
-// file before keeps that one.
+// writeFile writes a file and then renames it. So an interrupted build leaves no partial file, and
+// a guest that is booting from the old file keeps it.
 func writeFile(path string, content []byte) error {
 	part := path + ".part"
 	if err := os.WriteFile(part, content, 0o644); err != nil {

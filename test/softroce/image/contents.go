@@ -8,22 +8,23 @@ import (
 	"strings"
 )
 
-// guestModules are loaded in this order by the agent, each behind what it depends on.
+// guestModules are loaded in this order. The agent loads every module behind the modules that it
+// depends on.
 var guestModules = []string{
 	"virtio_pci", "virtio_console", "virtio_net",
-	"crc32_generic", // rxe asks the crypto API for it, which no dependency says
+	"crc32_generic", // rxe asks the crypto API for it, so no depends= names it
 	"rdma_rxe", "rdma_ucm", "8021q",
 }
 
-// guestPrograms can be run in a guest by name, besides the verbs program.
+// guestPrograms are the programs in a guest, in addition to the verbs program.
 var guestPrograms = []string{
 	"dash", "busybox", "ip", "rdma", "ethtool",
 	"ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat", "ib_read_bw", "ib_read_lat", "ib_atomic_bw",
 	"ibv_devinfo", "ibv_rc_pingpong", "rping",
 }
 
-// guestApplets are the busybox programs that exist under their own names. ip is not among them: it would hide the real
-// one.
+// guestApplets are the busybox programs that have names of their own in the guest. ip is not one of
+// them, because it would hide the real ip.
 var guestApplets = []string{
 	"cat", "cp", "dmesg", "echo", "free", "grep", "head", "hexdump", "kill", "ls", "mkdir", "ping", "ping6", "ps", "rm",
 	"sleep", "sort", "tail", "top", "true", "wc",
@@ -79,7 +80,8 @@ func packPrograms(a *archive, u userSpace, built programs) error {
 	return u.executable(a, "usr/bin/"+VerbsProgram, built.verbs)
 }
 
-// packProvider adds libibverbs' driver for rxe, which is opened by its path at run time: no program depends on it.
+// packProvider adds libibverbs' driver for rxe. libibverbs opens it by its path, so no program
+// lists it as a library.
 func packProvider(a *archive, u userSpace) error {
 	const config = "etc/libibverbs.d/rxe.driver"
 	content, err := os.ReadFile(filepath.Join(u.root, config))

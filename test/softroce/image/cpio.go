@@ -6,8 +6,9 @@ import (
 	"path"
 )
 
-// archive is an initramfs in the making: cpio in the "newc" format
-// (Documentation/driver-api/early-userspace/buffer-format.rst). Directories on the way to an entry make themselves.
+// archive is an initramfs that is being built: cpio in the "newc" format
+// (Documentation/driver-api/early-userspace/buffer-format.rst). Adding an entry adds the
+// directories above it.
 type archive struct {
 	buffer bytes.Buffer
 	inode  int
@@ -38,7 +39,7 @@ func (a *archive) charDevice(name string, major, minor int) {
 
 func (a *archive) directory(name string) { a.entry(name, typeDir|0o755, nil, 0, 0) }
 
-// entry adds what is not there yet; of two entries with one name the first counts.
+// entry adds an entry, unless there is one with this name already.
 func (a *archive) entry(name string, mode int, content []byte, major, minor int) {
 	name = path.Clean("/" + name)[1:]
 	if name == "" || a.have[name] {

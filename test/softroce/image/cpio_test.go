@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// unpack reads an archive back: names in their order, and each one's mode and content.
+// unpack reads an archive: the names in their order, and the mode and the content of each entry.
 func unpack(t *testing.T, b []byte) (names []string, modes map[string]int, contents map[string]string) {
 	t.Helper()
 	modes, contents = map[string]int{}, map[string]string{}

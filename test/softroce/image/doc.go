@@ -1,8 +1,10 @@
-// Package image makes what a lab guest boots, a kernel and an initramfs, from what test/softroce/setup.sh put into the
-// cache and from this repository: the agent (../agent) and the verbs program (../verbs).
+// Package image makes what a lab guest boots: a kernel and an initramfs. They come from the cache
+// that test/softroce/setup.sh has filled, and from this repository: the agent (../agent) and the
+// verbs program (../verbs).
 //
-// What it never does: fetch anything, or change this machine outside the cache directory. Where the cache lacks
-// something the error says so and wraps [ErrNotPrepared], so that a test can skip.
+// The package never fetches anything, and changes nothing on this machine outside the cache
+// directory. If the cache lacks something, the error says so and wraps [ErrNotPrepared], so that a
+// test can skip.
 //
-// Start reading at Build. contents.go says what is in a guest.
+// Start reading at Build. contents.go lists what is in a guest.
 package image

@@ -27,7 +27,7 @@ func findKernel(cache, series string) (kernel, error) {
 	if k.bzImage, err = onlyMatch(filepath.Join(k.dir, "boot/vmlinuz-*")); err != nil {
 		return kernel{}, err
 	}
-	// Newer packages have lib below usr.
+	// Newer packages have lib in usr.
 	builtin, err := onlyMatch(filepath.Join(k.dir, "lib/modules/*/modules.builtin"))
 	if err != nil {
 		builtin, err = onlyMatch(filepath.Join(k.dir, "usr/lib/modules/*/modules.builtin"))
@@ -47,8 +47,8 @@ func onlyMatch(pattern string) (string, error) {
 	return matches[0], nil
 }
 
-// vmlinux returns the kernel without its compressed wrapper, unpacking it the first time: decompression inside an
-// emulated guest takes longer than all the rest of its boot.
+// vmlinux returns the path of the kernel without its compressed wrapper. The first call unpacks it:
+// an emulated guest would need longer for the decompression than for the rest of its boot.
 func (k kernel) vmlinux(ctx context.Context) (string, error) {
 	path := filepath.Join(k.dir, "vmlinux")
 	if _, err := os.Stat(path); err == nil {
@@ -88,7 +88,8 @@ func unwrap(ctx context.Context, image []byte) ([]byte, error) {
 	return decompress(ctx, image[start:end])
 }
 
-// decompress tells the format by its first bytes; what is not compressed is returned as it is.
+// decompress finds the format by the first bytes. It returns content that is not compressed
+// unchanged.
 func decompress(ctx context.Context, content []byte) ([]byte, error) {
 	for magic, tool := range map[string][]string{
 		"\xfd7zXZ":         {"xz", "-dc"},

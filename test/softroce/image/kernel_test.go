@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// bzImage wraps a payload the way the kernel's makefile does, with two sectors of setup code.
+// bzImage wraps a payload as the kernel's makefile does, with two sectors of setup code.
 func bzImage(payload string) []byte {
 	const sectors, offset = 2, 100
 	image := make([]byte, (sectors+1)*sectorBytes+offset)

@@ -17,17 +17,17 @@ type module struct {
 	content []byte
 }
 
-// moduleSet finds modules of one kernel. The package has no modules.dep, depmod writes that at installation, so the
-// dependencies are read from the modules themselves.
+// moduleSet finds modules of one kernel. The package has no modules.dep, because depmod writes it
+// at installation. So the dependencies are read from the modules.
 type moduleSet struct {
-	paths   map[string]string // by name as in depends=, with underscores
+	paths   map[string]string // by the name in depends=, which has underscores
 	builtin map[string]bool
 	loaded  map[string]bool
 	order   []module
 }
 
-// loadOrder returns the named modules and what they depend on, dependencies first, without those the kernel has built
-// in.
+// loadOrder returns the named modules and the modules that they depend on. A module stands behind
+// its dependencies. Modules that are built into the kernel are omitted.
 func (k kernel) loadOrder(ctx context.Context, names ...string) ([]module, error) {
 	set := moduleSet{paths: map[string]string{}, builtin: map[string]bool{}, loaded: map[string]bool{}}
 	if err := set.index(k.modules); err != nil {
@@ -91,7 +91,8 @@ func (s *moduleSet) add(ctx context.Context, name string) error {
 	return nil
 }
 
-// dependsOf reads "depends=a,b" out of a module's .modinfo, a list of strings that end with NUL.
+// dependsOf reads "depends=a,b" from the .modinfo of a module, which is a list of strings that end
+// with NUL.
 func dependsOf(content []byte) ([]string, error) {
 	file, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// userSpace is the directory into which the guests' packages were unpacked.
+// userSpace is the directory into which the packages of the guests were unpacked.
 type userSpace struct {
 	root  string
 	byLib map[string]string // file name of a shared library -> path
 }
 
-// libraryDir is where the guest's dynamic loader looks first.
+// libraryDir is where the dynamic loader of the guest looks first.
 const libraryDir = "lib/x86_64-linux-gnu"
 
-// loaderPath is what programs name as their interpreter.
+// loaderPath is the interpreter that programs name.
 const loaderPath = "lib64/ld-linux-x86-64.so.2"
 
 func findUserSpace(cache string) (userSpace, error) {
@@ -34,7 +34,8 @@ func findUserSpace(cache string) (userSpace, error) {
 	})
 }
 
-// program puts an executable into the archive under /usr/bin, with the libraries it needs.
+// program puts an executable and its libraries into the archive. Its name in the guest is
+// /usr/bin/name.
 func (u userSpace) program(a *archive, name string) error {
 	for _, dir := range []string{"usr/bin", "bin", "usr/sbin", "sbin"} {
 		path := filepath.Join(u.root, dir, name)
@@ -45,7 +46,7 @@ func (u userSpace) program(a *archive, name string) error {
 	return fmt.Errorf("none of the guests' packages has a program %s", name)
 }
 
-// executable puts an ELF file into the archive as name, with the libraries it needs.
+// executable puts an ELF file and its libraries into the archive.
 func (u userSpace) executable(a *archive, name, path string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -55,7 +56,7 @@ func (u userSpace) executable(a *archive, name, path string) error {
 	return u.libraries(a, path)
 }
 
-// libraries puts everything into the archive that path is linked with, directly or not.
+// libraries puts all libraries into the archive with which path is linked, directly or indirectly.
 func (u userSpace) libraries(a *archive, path string) error {
 	file, err := elf.Open(path)
 	if err != nil {

@@ -1,4 +1,4 @@
-/* One line of input: a verb and fields, "write va=0x1000 rkey=5 bytes=4096 count=10". */
+/* One line of input: a verb and fields, such as "write va=0x1000 rkey=5 bytes=4096 count=10". */
 #ifndef ROCAST_COMMAND_H
 #define ROCAST_COMMAND_H
 
@@ -19,7 +19,8 @@ struct command {
 };
 
 /*
- * parse_command splits line in place and keeps pointers into it. False when a word is no field, or one too many.
+ * parse_command splits line in place. command keeps pointers into line. The result is false if a
+ * word is not a field, or if there are too many fields.
  */
 bool parse_command(char *line, struct command *command);
 bool add_field(struct command *command, char *word);

@@ -13,7 +13,7 @@ static const char device_name[] = "rxe0";
 enum {
 	PORT = 1,
 	ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
-	MAX_READS = 16, /* outstanding READs and atomics, each way */
+	MAX_READS = 16, /* outstanding READs and atomics in each direction */
 	HOP_LIMIT = 64,
 };
 
@@ -84,7 +84,10 @@ static struct ibv_qp *create_qp(const struct endpoint *ep)
 	return ibv_create_qp(ep->pd, &attr);
 }
 
-/* Spare QPs and MRs are made only so that hosts, whose rxe count from the same start, get different numbers. */
+/*
+ * All rxe devices count QPNs and keys from the same start. Spare QPs and MRs make the numbers of
+ * hosts different.
+ */
 static bool use_up_numbers(const struct endpoint *ep, uint64_t spare)
 {
 	for (; spare > 0; spare--)

@@ -1,4 +1,4 @@
-/* One RC queue pair, set up by hand, and the memory its peer may reach. */
+/* One RC queue pair, set up by hand, and the memory that its peer may access. */
 #ifndef ROCAST_ENDPOINT_H
 #define ROCAST_ENDPOINT_H
 
@@ -24,14 +24,17 @@ struct endpoint {
 	size_t region_bytes;
 	union ibv_gid gid;
 	uint8_t gid_index;
-	uint32_t psn; /* the first one this side sends */
+	uint32_t psn; /* the first that this side sends */
 };
 
-/* open_endpoint makes everything up to a QP in INIT, from the program's options. False after reporting why not. */
+/*
+ * open_endpoint makes the QP, which is then in INIT, and everything that the QP needs, from the
+ * options of the program. On failure it reports the reason and returns false.
+ */
 bool open_endpoint(struct endpoint *ep, const struct command *options);
 void report_local(const struct endpoint *ep);
 
-/* connect_endpoint takes the peer's parameters and brings the QP to RTS. */
+/* connect_endpoint brings the QP to RTS with the parameters of the peer. */
 void connect_endpoint(struct endpoint *ep, const struct command *peer);
 void report_state(const struct endpoint *ep);
 

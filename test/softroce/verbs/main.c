@@ -1,21 +1,23 @@
 /*
- * rocast-verbs: one RC queue pair driven by lines on stdin, answering with JSON lines on stdout.
+ * rocast-verbs has one RC queue pair. It reads commands from stdin, one in each line, and writes
+ * JSON lines to stdout.
  *
  *   rocast-verbs ip=10.77.0.1 [psn=0xfffff0] [bytes=2097152] [va=0x10000000] [spare=3]
  *
  *   connect ip= qpn= psn= [mtu=1024] [timeout=14] [retry=7] [rnr_retry=7] [rnr_timer=12]
- *   fill seed=                          random bytes into the region, the same for the same seed
+ *   fill seed=                          fill the region with random bytes that depend on the seed only
  *   recv [count=] bytes=                post receive work requests
  *   write|read va= rkey= bytes= [count=] [depth=] [imm=]
  *   send bytes= [count=] [depth=] [imm=]
  *   fetch_add va= rkey= [count=]
- *                                       last= makes the last message of any of these another: last=read
+ *                                       last=read makes the last message a READ; the same with other verbs
  *   hash [bytes=]                       SHA-256 of the region or of its first bytes
  *   state
  *   quit
  *
- * Commands are taken while a transfer runs. Every command is answered: local (at the start), state, filled, posted,
- * done, hash, or error. A completion line comes for each message received and each work request that failed.
+ * The program reads commands while a transfer runs. It answers every command with state, filled,
+ * posted, done, hash or error. The first line is local, without a command. A completion line
+ * reports each message that was received and each work request that failed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +69,7 @@ static void hash(const struct endpoint *ep, const struct command *command)
 	report("hash", ",\"bytes\":%" PRIu64 ",\"sha256\":\"%s\"", bytes, hex);
 }
 
-/* run_command returns false when the program shall end. */
+/* run_command returns false if the program has to end. */
 static bool run_command(struct endpoint *ep, struct transfers *t, char *line)
 {
 	struct command command;
@@ -98,7 +100,7 @@ struct input {
 	size_t used;
 };
 
-/* read_commands runs the whole lines that have arrived. */
+/* read_commands runs all complete lines. It returns false if the program has to end. */
 static bool read_commands(struct endpoint *ep, struct transfers *t, struct input *in)
 {
 	ssize_t n = read(STDIN_FILENO, in->text + in->used, sizeof(in->text) - in->used);
@@ -156,6 +158,6 @@ int main(int argc, char **argv)
 	fcntl(ep.channel->fd, F_SETFL, O_NONBLOCK);
 	report_local(&ep);
 	serve(&ep);
-	/* The kernel takes everything back. */
+	/* The kernel releases everything. */
 	return 0;
 }

@@ -24,7 +24,7 @@ void report_error(const char *format, ...)
 	va_start(values, format);
 	vsnprintf(text, sizeof(text), format, values);
 	va_end(values);
-	/* Nothing that is put in here holds a quote or a backslash, unless the command did. */
+	/* Only the text of a command can have a quote or a backslash. JSON does not allow them. */
 	for (char *c = text; *c; c++)
 		if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
 			*c = '?';

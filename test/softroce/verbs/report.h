@@ -1,11 +1,14 @@
-/* What the program says: one JSON object in a line, each with an "event". */
+/* The output of the program: one JSON object in each line, with the member "event". */
 #ifndef ROCAST_REPORT_H
 #define ROCAST_REPORT_H
 
-/* report prints a line; format gives what follows the event's name, ", \"x\":%d" or "". */
+/*
+ * report prints a line. format makes the members behind "event", such as ",\"x\":%d". It may be
+ * empty.
+ */
 __attribute__((format(printf, 2, 3))) void report(const char *event, const char *format, ...);
 
-/* report_error says that a command failed; the program goes on. */
+/* report_error reports that a command failed. The program continues. */
 __attribute__((format(printf, 1, 2))) void report_error(const char *format, ...);
 
 /* report_errno is report_error for a call that failed with an error number. */

@@ -58,7 +58,10 @@ static void add_block(uint32_t state[WORDS], const uint8_t block[BLOCK_BYTES])
 		state[i] += v[i];
 }
 
-/* add_tail adds what is left over behind the last whole block, the mark of the end, and the length in bits. */
+/*
+ * add_tail adds what is left over behind the last whole block, the mark of the end, and the length
+ * in bits.
+ */
 static void add_tail(uint32_t state[WORDS], const uint8_t *rest, size_t rest_bytes, uint64_t bits)
 {
 	uint8_t tail[2 * BLOCK_BYTES] = { 0 };

@@ -7,7 +7,10 @@
 
 #include "report.h"
 
-/* The opcode of a failed completion is undefined, so the work request's number says which queue it was on. */
+/*
+ * The opcode of a failed completion is undefined, so the work request ID says which queue it was
+ * on.
+ */
 #define RECV_MARK (UINT64_C(1) << 63)
 
 static const struct {
@@ -43,7 +46,7 @@ static uint64_t now_us(void)
 	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* slots_in is how many messages fit into the region; 0 when not even one does. */
+/* slots_in is how many messages fit into the region. */
 static uint64_t slots_in(const struct endpoint *ep, uint64_t bytes)
 {
 	return bytes == 0 ? 1 : ep->region_bytes / bytes;
@@ -85,7 +88,10 @@ static void report_done(struct job *job)
 	       ibv_wc_status_str(job->first_failure));
 }
 
-/* advance posts up to the depth, stops posting at the first failure, and ends the job once nothing is outstanding. */
+/*
+ * advance posts messages until as many as the depth are outstanding. It posts none after the first
+ * failure, and ends the job when no message is outstanding.
+ */
 static void advance(struct endpoint *ep, struct job *job)
 {
 	while (job->active && job->first_failure == IBV_WC_SUCCESS && job->posted < job->count &&
@@ -142,7 +148,7 @@ void post_receives(struct endpoint *ep, struct transfers *t, const struct comman
 		return;
 	}
 	if (bytes != t->recv_bytes) {
-		/* Slots of another size begin at the front. */
+		/* Slots of another size begin at the start of the region. */
 		t->recv_bytes = bytes;
 		t->recv_slot = 0;
 	}
@@ -163,7 +169,7 @@ void post_receives(struct endpoint *ep, struct transfers *t, const struct comman
 	report("posted", ",\"recvs\":%" PRIu64, t->recvs_posted);
 }
 
-/* report_received names what used up the receive: a SEND, or a WRITE with immediate. */
+/* report_received names the operation that used the receive: a SEND or a WRITE with immediate. */
 static void report_received(const struct ibv_wc *wc)
 {
 	report("completion",
@@ -173,7 +179,7 @@ static void report_received(const struct ibv_wc *wc)
 	       wc->wc_flags & IBV_WC_WITH_IMM ? ntohl(wc->imm_data) : 0);
 }
 
-/* report_failure reports all that is defined when the status is not success. */
+/* report_failure reports all fields that are defined if the status is not success. */
 static void report_failure(const struct ibv_wc *wc)
 {
 	report("completion", ",\"queue\":\"%s\",\"wr_id\":%" PRIu64 ",\"status\":\"%s\"",
@@ -193,7 +199,7 @@ static void complete(struct transfers *t, const struct ibv_wc *wc)
 {
 	bool recv = wc->wr_id & RECV_MARK;
 
-	/* What was sent well is only counted: a job has thousands of messages. */
+	/* Messages that were sent with success are only counted, because a job has thousands. */
 	if (wc->status != IBV_WC_SUCCESS)
 		report_failure(wc);
 	else if (recv)
@@ -220,7 +226,9 @@ void drain_completions(struct endpoint *ep, struct transfers *t)
 
 	if (ibv_get_cq_event(ep->channel, &cq, &context) == 0)
 		ibv_ack_cq_events(cq, 1);
-	/* Asked for before the queue is emptied: what completes in between raises an event. */
+	/*
+	 * Ask for the next event before emptying the queue, so that no completion in between is missed.
+	 */
 	ibv_req_notify_cq(ep->cq, 0);
 	poll_all(ep, t);
 	advance(ep, &t->job);

@@ -1,4 +1,4 @@
-/* Work requests: posted from commands, kept at a depth, reported as they complete. */
+/* Work requests. Commands start them, and completions are reported. */
 #ifndef ROCAST_TRANSFER_H
 #define ROCAST_TRANSFER_H
 
@@ -9,8 +9,9 @@
 #include "endpoint.h"
 
 /*
- * A job is one command's messages on the send queue. Message i uses slot i: slots of the message's size lie side by
- * side, here and at the peer, and start again when the region is used up.
+ * A job is the messages of one command on the send queue. Message i uses slot i of the region here
+ * and at the peer. A slot is as large as a message. After the last slot the first slot is used
+ * again.
  */
 struct job {
 	bool active;
@@ -28,22 +29,25 @@ struct job {
 	uint64_t completed;
 	uint64_t succeeded;
 	uint64_t started_us;
-	enum ibv_wc_status first_failure; /* success while none */
+	enum ibv_wc_status first_failure; /* IBV_WC_SUCCESS: no failure yet */
 };
 
 struct transfers {
 	struct job job;
 	uint64_t recvs_posted;
-	uint32_t recv_bytes; /* of those posted last */
-	uint64_t recv_slot;  /* of the next one */
+	uint32_t recv_bytes; /* size of the receives posted last */
+	uint64_t recv_slot;  /* slot of the next receive */
 };
 
-/* is_job says whether a verb is one start_job knows. */
+/* is_job says whether start_job knows a verb. */
 bool is_job(const char *verb);
 void start_job(struct endpoint *ep, struct transfers *t, const struct command *command);
 void post_receives(struct endpoint *ep, struct transfers *t, const struct command *command);
 
-/* drain_completions reports what the completion queue holds, asks for the next event, and posts what may follow. */
+/*
+ * drain_completions reports what the completion queue has, asks for the next event, and posts the
+ * next messages of the job.
+ */
 void drain_completions(struct endpoint *ep, struct transfers *t);
 
 #endif

@@ -23,8 +23,8 @@ type capture struct {
 	ended  bool
 }
 
-// Capture writes what passes from now on to out, as pcap, until stop is called; stop returns the first error. A dropped
-// frame is not in it.
+// Capture writes all frames that pass from now on to out, as pcap, until stop is called. stop
+// returns the first error. Dropped frames are not captured.
 func (w *Wire) Capture(out io.Writer) (stop func() error, err error) {
 	if _, err := out.Write(appendPcapHeader(nil)); err != nil {
 		return nil, err

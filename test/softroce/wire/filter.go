@@ -7,7 +7,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Verdict is what becomes of a frame.
+// Verdict is what the wire does with a frame.
 type Verdict int
 
 const (
@@ -16,26 +16,26 @@ const (
 	Duplicate
 )
 
-// Filter decides about one frame of one direction after the other. It may keep state, belongs to one wire and one
-// direction, and keeps no reference to the frame.
+// Filter decides about the frames of one direction of one wire, one after the other. It may keep
+// state. It keeps no reference to the frame.
 type Filter func(frame []byte) Verdict
 
-// Match selects RoCEv2 frames. Other frames, ARP for instance, are never offered to it.
+// Match selects RoCEv2 frames. It is not called for other frames, such as ARP.
 type Match func(v *roce.View, frame []byte) bool
 
-// Requests are what a requester sends: SEND, WRITE, READ requests, atomics.
+// Requests matches what a requester sends: SEND, WRITE, READ requests, atomics.
 func Requests(v *roce.View, _ []byte) bool { return v.Opcode.IsRequest() }
 
-// Responses are what a responder sends: ACK, NAK, READ responses.
+// Responses matches what a responder sends: ACK, NAK, READ responses.
 func Responses(v *roce.View, _ []byte) bool { return v.Opcode.IsResponse() }
 
-// WithPSN narrows a match to the packets of one PSN.
+// WithPSN narrows a match to the packets with one PSN.
 func (m Match) WithPSN(psn roce.PSN) Match {
 	return func(v *roce.View, frame []byte) bool { return v.PSN(frame) == psn && m(v, frame) }
 }
 
-// RandomLoss drops each matching frame with the same probability. Never every Nth: a go-back round of fixed length
-// would lose the same packet each time.
+// RandomLoss drops each matching frame with the same probability. It is random and not every Nth
+// frame: a go-back round of fixed length would lose the same packet each time.
 func RandomLoss(seed uint64, probability float64, match Match) Filter {
 	random := rand.New(rand.NewPCG(seed, 0))
 	return func(frame []byte) Verdict {
@@ -46,7 +46,7 @@ func RandomLoss(seed uint64, probability float64, match Match) Filter {
 	}
 }
 
-// First gives the first n matching frames the verdict; the others pass.
+// First gives the first n matching frames the verdict. All other frames pass.
 func First(n int, verdict Verdict, match Match) Filter {
 	return func(frame []byte) Verdict {
 		if n == 0 || !matches(match, frame) {
@@ -57,7 +57,8 @@ func First(n int, verdict Verdict, match Match) Filter {
 	}
 }
 
-// Watch passes everything and closes seen at the first matching frame: a story waits for a packet, not for a time.
+// Watch passes everything. It closes seen at the first matching frame, so that a story waits for a
+// packet and not for a time.
 func Watch(match Match) (f Filter, seen <-chan struct{}) {
 	first := make(chan struct{})
 	var once sync.Once

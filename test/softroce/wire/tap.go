@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenTap creates a tap in the calling thread's network namespace. It is gone when the file is closed, so also when the
-// process ends, however it ends. A new tap offers no offload.
+// OpenTap creates a tap in the network namespace of the calling thread. The tap disappears when the
+// file is closed, so also when the process ends for any reason. A new tap offers no offload.
 func OpenTap(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

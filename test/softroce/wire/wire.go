@@ -21,13 +21,14 @@ const (
 
 // Counts is what happened to the frames of one direction.
 type Counts struct {
-	Passed     uint64 // frames, duplicates included
+	Passed     uint64 // frames, including duplicates
 	Dropped    uint64 // by the filter
 	Duplicated uint64
-	Unplugged  uint64 // for a guest that was powered off
+	Unplugged  uint64 // frames for a guest that was off
 }
 
-// Wire relays frames between a tap and a guest until it is closed. Its methods may be used from any goroutine.
+// Wire relays frames between a tap and a guest until it is closed. Its methods may be called from
+// any goroutine.
 type Wire struct {
 	tap     *os.File
 	guest   atomic.Pointer[net.Conn]
@@ -36,7 +37,7 @@ type Wire struct {
 	workers sync.WaitGroup
 }
 
-// lane is one direction. Only the goroutine that relays this direction runs the filter.
+// lane is one direction. Only the goroutine that relays this direction calls the filter.
 type lane struct {
 	filter                                 atomic.Pointer[Filter]
 	passed, dropped, duplicated, unplugged atomic.Uint64
@@ -53,8 +54,9 @@ func New(tap *os.File) *Wire {
 	return w
 }
 
-// Plug connects a guest: conn carries frames behind their length in 4 bytes, as QEMU's socket netdev has it. The wire
-// owns conn; the guest is unplugged when it ends or the next one is plugged in.
+// Plug connects a guest. conn carries frames behind their length in 4 bytes, as QEMU's socket
+// netdev does. The wire owns conn. The guest is unplugged when conn ends, or when another guest is
+// plugged in.
 func (w *Wire) Plug(conn net.Conn) {
 	if old := w.guest.Swap(&conn); old != nil {
 		(*old).Close()
@@ -68,7 +70,7 @@ func (w *Wire) Plug(conn net.Conn) {
 	}()
 }
 
-// Close ends both ends of the wire and waits until nothing is relayed any more.
+// Close ends both ends of the wire. It returns when the wire relays nothing any more.
 func (w *Wire) Close() error {
 	err := w.tap.Close()
 	if guest := w.guest.Swap(nil); guest != nil {
@@ -78,7 +80,7 @@ func (w *Wire) Close() error {
 	return err
 }
 
-// SetFilter puts a filter into one direction in place of the one before; nil passes everything.
+// SetFilter replaces the filter of one direction. nil passes everything.
 func (w *Wire) SetFilter(d Direction, f Filter) {
 	if f == nil {
 		w.lanes[d].filter.Store(nil)
@@ -87,13 +89,14 @@ func (w *Wire) SetFilter(d Direction, f Filter) {
 	w.lanes[d].filter.Store(&f)
 }
 
-// Counts returns the totals of one direction since the wire was made.
+// Counts returns the totals of one direction since New.
 func (w *Wire) Counts(d Direction) Counts {
 	l := &w.lanes[d]
 	return Counts{l.passed.Load(), l.dropped.Load(), l.duplicated.Load(), l.unplugged.Load()}
 }
 
-// Inject sends a frame to the box that the guest did not send. It is captured, and no filter sees it.
+// Inject sends a frame to the box that the guest has not sent. The frame is captured. No filter
+// sees it.
 func (w *Wire) Inject(frame []byte) error {
 	w.record(frame)
 	_, err := w.tap.Write(frame)
@@ -103,7 +106,7 @@ func (w *Wire) Inject(frame []byte) error {
 const (
 	lengthBytes = 4
 
-	// maxFrameBytes is above any MTU of the lab; QEMU's own bound is 68 KiB.
+	// maxFrameBytes is above any MTU of the lab. QEMU's own bound is 68 KiB.
 	maxFrameBytes = 64 << 10
 )
 
@@ -112,7 +115,7 @@ func (w *Wire) relayToGuest() {
 	for {
 		n, err := w.tap.Read(buffer[lengthBytes:])
 		if err != nil {
-			return // closed: reading a tap fails for no other reason, not even while it is down
+			return // closed: reading a tap fails for no other reason
 		}
 		binary.BigEndian.PutUint32(buffer, uint32(n))
 		framed := buffer[:lengthBytes+n]
@@ -150,12 +153,13 @@ func (w *Wire) relayToBox(conn net.Conn) {
 			return
 		}
 		for range w.copies(ToBox, frame) {
-			_, _ = w.tap.Write(frame) // lost while the port is down
+			_, _ = w.tap.Write(frame) // fails while the port is down
 		}
 	}
 }
 
-// copies asks the filter how often the frame goes on, counts, and captures what does.
+// copies asks the filter how many times the frame goes on. It counts the frame, and captures it if
+// it goes on.
 func (w *Wire) copies(d Direction, frame []byte) int {
 	l := &w.lanes[d]
 	verdict := Pass

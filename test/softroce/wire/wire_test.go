@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rig is a wire whose tap is one end of a datagram socket pair: a write is a frame, as with a tap.
+// rig is a wire whose tap is one end of a datagram socket pair. As with a tap, one write is one
+// frame.
 type rig struct {
 	*Wire
 	box   net.Conn
@@ -208,7 +209,7 @@ func TestGuestCanBeUnpluggedAndReplaced(t *testing.T) {
 	r := newRig(t)
 	r.guest.Close()
 	for r.Wire.guest.Load() != nil {
-		time.Sleep(time.Millisecond) // the relay notices the end of the stream by itself
+		time.Sleep(time.Millisecond) // the relay notices the end of the stream
 	}
 	if _, err := r.box.Write(write(t, 1)); err != nil {
 		t.Fatal(err)
