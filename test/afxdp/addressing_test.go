@@ -93,10 +93,10 @@ type end struct {
 type connection struct{ ends [2]*end }
 
 // connectBystanders connects two ends. Their PSNs begin where the PSNs of the group begin. A QP
-// that gets no ACKs fails after 7 timeouts of 67 ms.
+// that gets no ACKs fails after 7 timeouts of 268 ms.
 func (l *lab) connectBystanders(t *testing.T, b [2]end, memory int) connection {
 	t.Helper()
-	o := groupOptions{pathMTU: 1024, rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 14, 6 }}
+	o := groupOptions{pathMTU: 1024, rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 16, 6 }}
 	for i := range b {
 		e := &b[i]
 		e.rnic = l.Hosts[e.host].RNIC
