@@ -3,6 +3,7 @@ package afxdp
 import (
 	"encoding/binary"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -210,5 +211,30 @@ func TestAPortThatComesAndGoesLeavesNoFile(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Each counter of a port is shown under its own name.
+func TestCountersHaveTheirNames(t *testing.T) {
+	p := &port{}
+	want := map[string]uint64{}
+	for name, n := range map[string]*atomic.Uint64{
+		"rx-oversized": &p.oversized, "rx-unmarked": &p.unmarked, "tx-stalled": &p.stalled, "tx-link-down": &p.linkDown,
+		"tx-device-gone": &p.deviceGone, "tx-refused": &p.refused, "tx-backlog": &p.backlog,
+	} {
+		want[name] = 2 * n.Add(uint64(len(want)+1))
+	}
+	d := dropped{kernel: xsk.Stats{RxDropped: 100, RxRingFull: 200, RxFillEmpty: 300, TxInvalidDescs: 400}}
+	want["rx-dropped"], want["rx-ring-full"], want["rx-fill-empty"], want["tx-withdrawn"] = 100, 200, 300, 400
+	d.add(p)
+	d.add(p) // the share of a second worker
+	for _, c := range d.counters() {
+		if c.Value != want[c.Name] {
+			t.Errorf("%s is %d, want %d", c.Name, c.Value, want[c.Name])
+		}
+		delete(want, c.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("not shown: %v", want)
 	}
 }
