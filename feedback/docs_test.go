@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestEveryStoryIsTold: whoever reads docs/merging.md finds each story beside the rule it shows.
-func TestEveryStoryIsTold(t *testing.T) {
+// TestEveryStoryIsNamed: docs/merging.md names each story beside the rule that it shows.
+func TestEveryStoryIsNamed(t *testing.T) {
 	text, err := os.ReadFile("../docs/merging.md")
 	if err != nil {
 		t.Fatal(err)

@@ -9,12 +9,11 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// TestEveryLossIsRepaired joins the step function to a requester and
-// responders that react as rdma_rxe does (retransmission from the oldest
-// unacknowledged packet, one NAK per gap, NAKs ignored until an ACK), over
-// links that lose and duplicate at random. After every event nothing may be
-// acknowledged that a receiver lacks, nor beyond what the source sent in this
-// round; and in the end everyone has everything.
+// TestEveryLossIsRepaired joins the step function to a requester and responders that react as rdma_rxe
+// does (docs/wire.md#requester): the requester resends from its oldest unacknowledged packet and
+// ignores NAKs until an ACK arrives, a responder sends one NAK for a gap. The links lose packets at
+// random. After every event nothing may be acknowledged that a receiver lacks, nor anything beyond the
+// source's place, and in the end every receiver has everything.
 func TestEveryLossIsRepaired(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -29,7 +28,7 @@ func TestEveryLossIsRepaired(t *testing.T) {
 
 const (
 	modelWindow  = 24 // packets a model source has unacknowledged at most
-	modelMessage = 7  // packets of a message; its last one asks
+	modelMessage = 7  // packets of a message; the last one asks for an ACK
 )
 
 type world struct {
@@ -48,8 +47,7 @@ type world struct {
 	acts      []Action
 }
 
-// requester is the source as rxe_comp.c has it (docs/wire.md#requester), in
-// packets from 0.
+// requester is the source, in packets from 0.
 type requester struct {
 	unacked int // oldest unacknowledged packet
 	next    int // next packet to send
@@ -85,8 +83,8 @@ func (w *world) done() bool         { return w.src.unacked == w.total }
 
 func (w *world) lost() bool { return w.loss > 0 && rapid.IntRange(1, 100).Draw(w.t, "lost") <= w.loss }
 
-// step lets one randomly chosen actor act; the source's timer runs only while
-// nothing else can happen, as it is the slowest of all.
+// step lets one randomly chosen actor act. The source's timer runs out only when nothing else can
+// happen: it is the slowest of all.
 func (w *world) step() {
 	quiet := len(w.up) == 0 && len(w.home) == 0
 	for i := range w.receivers {
@@ -158,7 +156,7 @@ func (w *world) toSwitch(ev Event) {
 	}
 }
 
-// truth is rule 1.
+// truth checks rule 1.
 func (w *world) truth(a Action) {
 	acked := w.n(a.PSN)
 	if !a.Syndrome.IsACK() {
@@ -166,11 +164,11 @@ func (w *world) truth(a Action) {
 	}
 	for i := range w.receivers {
 		if w.receivers[i].expected <= acked {
-			w.t.Fatalf("%v %d told, receiver %d has only up to %d", a.Syndrome, w.n(a.PSN), i, w.receivers[i].expected-1)
+			w.t.Fatalf("%v %d sent to the source, and receiver %d has only up to %d", a.Syndrome, w.n(a.PSN), i, w.receivers[i].expected-1)
 		}
 	}
 	if w.n(a.PSN) > w.n(w.g.source.pos) {
-		w.t.Fatalf("%v %d told while the source is at %d", a.Syndrome, w.n(a.PSN), w.n(w.g.source.pos))
+		w.t.Fatalf("%v %d sent to the source while it is at %d", a.Syndrome, w.n(a.PSN), w.n(w.g.source.pos))
 	}
 }
 

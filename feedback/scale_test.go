@@ -7,15 +7,15 @@ import (
 	"unsafe"
 )
 
-// There is one for each path of each group: when it grows, docs/scale.md is to
-// be measured again.
+// TestPathStaysSmall: there is one for each receiver of each group. When it grows, measure
+// docs/scale.md again.
 func TestPathStaysSmall(t *testing.T) {
 	if n := unsafe.Sizeof(path{}); n > 32 {
 		t.Errorf("path has %d bytes", n)
 	}
 }
 
-// BenchmarkMemory is what the merging state of a group takes.
+// BenchmarkMemory measures the memory of a group's merging state.
 func BenchmarkMemory(b *testing.B) {
 	const paths = 300_000
 	for _, receivers := range []int{3, 64, 512} {

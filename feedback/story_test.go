@@ -13,9 +13,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// TestStories plays the conversations of testdata. Each is told twice: with
-// the PSNs as written, and with the group's first PSN at 0xFFFFFE, so that
-// every rule is also seen across the wrap. What is printed is the same.
+// TestStories plays the conversations of testdata. Each is played twice: with the PSNs as written, and
+// with the group's first PSN at 0xFFFFFE, so that every rule is also seen across the wrap. Both must
+// print the same.
 //
 //	group receivers=(b,c) first=100 [restored] [nak=lower] [ack=(quorum,2)]
 //	      [on-fatal=evict] [speak=rnr] [cnp=all] [cnp-interval=50us] [credits=merge] [silent-after=1s] [evict] [switch=force] [source=b]
@@ -26,11 +26,13 @@ import (
 //	b ack 103 [msn=1] [mig]  answers of a receiver
 //	c nak 102                also: rnr 102 timer=14, fatal 102 access|invalid|operational, cnp
 //	wait 10ms                time passes, with a Timer event at its end
-//	members b c -a +e        the membership changes
-//	source 500 [away=b] [old=c] [msn=7]  another member becomes the source, msn is what it has sent
+//	members b c -a +e        the membership changes: b and c stay, a leaves, e joins
+//	source 500 [away=b] [old=c] [msn=7]
+//	                         b becomes the source instead of c; its first PSN is 500, and it has sent
+//	                         7 messages before
 //
-// Printed: which paths got which packet, what the source hears, what else
-// became of an event, and each path's place.
+// Printed are the outcome of each event, the paths that got a copy, the replies to the source, the
+// reports to the operator, and at the end of a block where each path and the source stand.
 func TestStories(t *testing.T) {
 	for _, wrap := range []bool{false, true} {
 		t.Run(map[bool]string{false: "plain", true: "wrap"}[wrap], func(t *testing.T) {
@@ -127,17 +129,17 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 			panic(err)
 		}
 		s.now += Tick(d)
-		s.tell(line, Event{Kind: Timer})
+		s.play(line, Event{Kind: Timer})
 	case "members":
 		s.members(word[1:])
-		s.tell(line, Event{Kind: Timer})
+		s.play(line, Event{Kind: Timer})
 	case "source":
 		s.source(word[1:])
-		s.tell(line, Event{Kind: Timer})
+		s.play(line, Event{Kind: Timer})
 	case "read":
-		s.tell(line, Event{Kind: Refuse, PSN: s.psn(word[1]), Syndrome: roce.NAKInvalidRequest})
+		s.play(line, Event{Kind: Refuse, PSN: s.psn(word[1]), Syndrome: roce.NAKInvalidRequest})
 	default:
-		s.tell(line, s.response(t, d, word))
+		s.play(line, s.response(t, d, word))
 	}
 }
 
@@ -178,8 +180,8 @@ func (s *story) source(words []string) {
 	}
 }
 
-// data plays 100, 100! or 100-103!, of which only the last packet asks. A span
-// is a message; +100 is a packet within one.
+// data plays 100, 100! or 100-103!, of which only the last packet asks for an ACK. A span is a message;
+// +100 is a packet inside one.
 func (s *story) data(span string) {
 	span, inside := strings.CutPrefix(span, "+")
 	text, ask := strings.CutSuffix(span, "!")
@@ -187,7 +189,7 @@ func (s *story) data(span string) {
 	if i := strings.LastIndex(text, "-"); i > 0 { // -5 is a PSN
 		from, to = text[:i], text[i+1:]
 	}
-	var run []string // what packets of the span have in common, told once
+	var run []string // packets of the span with the same outcome, which is printed once
 	note := ""
 	flush := func() {
 		switch len(run) {
@@ -260,16 +262,16 @@ func (s *story) response(t *testing.T, d *datadriven.TestData, word []string) Ev
 	return ev
 }
 
-func (s *story) tell(line string, ev Event) {
+func (s *story) play(line string, ev Event) {
 	fmt.Fprintf(&s.out, "%s: %s", line, s.step(ev))
 }
 
-// step says what an event did, in a line and one for each thing said.
+// step says what an event did: its outcome in one line, and one line for each action but copies.
 func (s *story) step(ev Event) string {
 	var outcome Outcome
 	s.acts, outcome = s.g.Step(s.now, ev, s.acts[:0])
 	if len(s.acts) > MaxActions(len(s.names)) {
-		panic("Step appended more than it may")
+		panic("Step appended more actions than MaxActions")
 	}
 	var said, copies []string
 	for _, a := range s.acts {
@@ -314,7 +316,7 @@ func (s *story) reply(a Action) string {
 	return text
 }
 
-// show ends a block with every path's place.
+// show ends a block with where every path and the source stand.
 func (s *story) show() string {
 	g := s.g
 	for i := range g.paths {
