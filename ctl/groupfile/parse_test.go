@@ -164,6 +164,18 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	}
 }
 
+// The shortest and the longest times that the errors name are taken themselves.
+func TestTimesAtTheirLimits(t *testing.T) {
+	good := read(t, "g1.yaml")
+	for _, key := range []string{
+		"silent-after: 0", "silent-after: 10ms", "silent-after: 1h", "cnp-interval: 0", "cnp-interval: 1us", "cnp-interval: 100ms",
+	} {
+		if _, err := Parse([]byte(strings.Replace(good, "nak: hold", key, 1))); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
 // What a receiver's fatal NAK does by default depends on whether the group waits for all of them (docs/merging.md).
 func TestOnFatalDefaultsByTheAckPolicy(t *testing.T) {
 	two := strings.Replace(read(t, "g1.yaml"), "nak: hold\n", "", 1) +

@@ -35,30 +35,25 @@ func (p *parser) policyFields() []yamldoc.Field {
 	}
 }
 
-// silentAfter is 0 for never, or a time in which something can be told about a receiver.
-func silentAfter(v yamldoc.Value) (time.Duration, error) {
-	text, err := v.Text()
-	if err != nil {
-		return 0, err
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d != 0 && (d < minSilentAfter || d > maxSilentAfter) {
-		return 0, v.Errorf("%q is no time from 10ms to 1h; write one such as 200ms, or 0 for never", text)
-	}
-	return d, nil
-}
+// Zero stands for never and for no limit.
+var (
+	silentAfter = duration(minSilentAfter, maxSilentAfter, "from 10ms to 1h; write one such as 200ms, or 0 for never")
+	cnpInterval = duration(minCNPInterval, maxCNPInterval, "from 1us to 100ms; write one such as 50us, or 0 for no limit")
+)
 
-// cnpInterval is 0 for no limit, or a time.
-func cnpInterval(v yamldoc.Value) (time.Duration, error) {
-	text, err := v.Text()
-	if err != nil {
-		return 0, err
+// duration takes 0 and times from shortest to longest; limits says the same to a person.
+func duration(shortest, longest time.Duration, limits string) func(yamldoc.Value) (time.Duration, error) {
+	return func(v yamldoc.Value) (time.Duration, error) {
+		text, err := v.Text()
+		if err != nil {
+			return 0, err
+		}
+		d, err := time.ParseDuration(text)
+		if err != nil || d != 0 && (d < shortest || d > longest) {
+			return 0, v.Errorf("%q is no time %s", text, limits)
+		}
+		return d, nil
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d != 0 && (d < minCNPInterval || d > maxCNPInterval) {
-		return 0, v.Errorf("%q is no time from 1us to 100ms; write one such as 50us, or 0 for no limit", text)
-	}
-	return d, nil
 }
 
 // checkPolicy fills in the default that depends on another key, and refuses a key without effect.
