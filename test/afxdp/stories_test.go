@@ -33,7 +33,7 @@ func TestWriteReachesEveryReceiver(t *testing.T) {
 // Each of two workers owns one of two groups. All frames arrive by the first queue, which belongs
 // to the first worker. So the second worker gets every frame of its group from the first one, and
 // none from a queue.
-func TestTwoWorkersHandFramesOver(t *testing.T) {
+func TestTwoWorkersHandFramesOff(t *testing.T) {
 	for name, c := range map[string]struct {
 		lab   labOptions
 		group groupOptions
