@@ -167,3 +167,23 @@ func TestAnUpdateTakesNoMemberThatCannotBe(t *testing.T) {
 	}
 	w.expect(t, withG1)
 }
+
+// A PSN that was copied wrong into the file is the commonest mistake of all.
+func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
+	onItsHost := strings.Replace(receiver4, "10.77.0.4", "10.77.0.1", 1)
+	for _, text := range []string{g1 + onItsHost, bothG1} {
+		w := newWorld(t)
+		if g := w.create(t, text); g.Members[0].Reason != "" {
+			t.Errorf("before any data: %+v", g.Members[0])
+		}
+		w.sw.Count("outside-window")
+		want := "its data is dropped (outside-window): its PSNs do not begin at 1000, which the file says; set both anew"
+		if g, _ := w.Group("g1"); g.Members[0].Reason != want || g.Members[1].Reason != "" || g.Members[len(g.Members)-1].Reason != "" {
+			t.Errorf("%+v", g.Members)
+		}
+		w.sw.Carry("g1", 1003) // a frame that came late, or was forged
+		if g, _ := w.Group("g1"); g.Members[0].Reason != "" {
+			t.Errorf("the source is heard: %+v", g.Members[0])
+		}
+	}
+}

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -73,6 +74,10 @@ func (c *Controller) view(g *group) api.Group {
 		reach := g.reach(l)
 		if l.Member.Role != groupfile.Source && g.published != nil && reach.State != api.LeftOut {
 			g.addProgress(&reach, l.Member, state)
+		}
+		begins := l.Member.Role != groupfile.Receiver && l.Member.ID() == f.Source.ID()
+		if begins && reach.State == api.Ready && v.Progress == nil && v.Counters[feedback.OutsideWindow.String()] > 0 {
+			reach.Reason = fmt.Sprintf("its data is dropped (%v): its PSNs do not begin at %d, which the file says; set both anew", feedback.OutsideWindow, f.Source.FirstPSN)
 		}
 		v.Members = append(v.Members, member(l.Member, reach))
 	}

@@ -33,7 +33,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		psn   roce.PSN
 		means bool
 	}{
-		{s.sent, s.known}, {s.pos, s.known}, {m.psn, s.known}, {m.highest, m.known}, {f.psn, true}, {s.counted, s.known},
+		{s.first, s.known && s.sent.Sub(s.first) < Window}, {s.sent, s.known}, {s.pos, s.known}, {m.psn, s.known}, {m.highest, m.known}, {f.psn, true}, {s.counted, s.known},
 		{g.back.psn, g.back.awaited || g.back.newest}, {g.refusal.psn, g.refusal.syndrome != 0},
 		{g.end.psn, g.end.syndrome != 0}, {g.speech.hole, g.speech.spoken},
 		{recopied.from, quorum && recopied.some}, {recopied.to, quorum && recopied.some},

@@ -18,7 +18,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	if resent {
 		g.doubts.recopied.add(psn)
 	} else {
-		g.source.sent, g.source.inside = psn, !ev.Last
+		g.source.forward(psn, ev.Last)
 		g.doubts.recopied.trim(psn)
 	}
 	if ev.First && g.mayJoin(psn, resent) {

@@ -49,6 +49,7 @@ func New(c Config) *Group {
 		g.paths[i].credit = roce.CreditUnlimited
 	}
 	g.begin(c.FirstPSN, 0)
+	g.source.first = c.FirstPSN // a source that comes back may resend what it sent before
 	if c.Restored {
 		g.source.known, g.floor.known, g.merged.known = false, false, false
 		for i := range g.paths {
@@ -70,7 +71,7 @@ func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	*g = Group{
 		policy: g.policy, paths: g.paths, ranked: g.ranked, away: g.away, congestion: g.congestion,
-		source: source{known: true, sent: before, pos: before, counted: before, messages: messages},
+		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
 		merged: merged{known: true, psn: before, highest: before, msn: messages},
 		floor:  floor{known: true, psn: before, msn: messages},
 	}

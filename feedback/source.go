@@ -6,6 +6,7 @@ import "github.com/rocast/rocast/roce"
 type source struct {
 	known    bool     // it was heard, or the group began with it; else sent and pos mean nothing
 	inside   bool     // its newest packet is not the last one of its message
+	first    roce.PSN // the lowest PSN that can be one that was sent before: the group's first, or Window below sent
 	sent     roce.PSN // the highest PSN forwarded
 	pos      roce.PSN // the last PSN seen: sent, or a lower one while the source resends
 	counted  roce.PSN // the messages that end up to here are counted: every packet was seen
@@ -20,16 +21,36 @@ type goBack struct {
 	newest  bool // no ACK was sent since: a requester ignores the same NAK again until one arrives
 }
 
-// inWindow says whether a packet of the source can belong to this group's stream. The second bound
-// keeps every counted path within Window of sent, so that acked and sent compare correctly.
+// firstWindow is how far, in packets, the first PSN that arrives may lie ahead of the first one that
+// the source sends: those before it were lost on the uplink. It is more than a NIC sends in some
+// round trips, and small enough that a PSN that is wrong in the group's file is hardly ever inside.
+const firstWindow = 1 << 15
+
+// inWindow says whether a packet of the source can belong to this group's stream. A packet below the
+// group's first PSN was sent to nobody: as one that was resent it would be acknowledged, and its data
+// be lost. The last bound keeps every counted path within Window of sent, so that acked and sent
+// compare correctly.
 func (g *Group) inWindow(psn roce.PSN) bool {
-	if !g.source.known {
+	s := &g.source
+	if !s.known {
 		return true
 	}
-	if d := psn.Sub(g.source.sent); d > Window || d < -Window {
+	ahead := int32(Window)
+	if s.sent.Next() == s.first {
+		ahead = firstWindow
+	}
+	if psn.Before(s.first) || psn.Sub(s.sent) > ahead {
 		return false
 	}
 	return !g.floor.known || psn.Sub(g.floor.psn) <= Window
+}
+
+// forward notes that a new packet is forwarded.
+func (s *source) forward(psn roce.PSN, last bool) {
+	s.sent, s.inside = psn, !last
+	if psn.Sub(s.first) > Window {
+		s.first = psn.Add(-Window)
+	}
 }
 
 // arrive moves the source's place to psn and says whether the packet was forwarded before.
@@ -73,6 +94,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	before := psn.Prev()
 	g.source.known, g.source.sent, g.merged.psn = true, before, before
+	g.source.first = before.Add(-Window)
 	g.source.counted = before.Prev() // so that not even this packet counts before the floor's MSN is known
 	for i := range g.paths {
 		g.paths[i].since = now

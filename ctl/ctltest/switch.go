@@ -24,6 +24,7 @@ type Switch struct {
 	refuse   error
 	replaced []string
 	carried  map[mft.GroupID]roce.PSN
+	counted  []dataplane.Counter
 	parts    map[mft.GroupID]map[netip.Addr]feedback.Part
 }
 
@@ -65,6 +66,13 @@ func (s *Switch) Carry(name string, psn roce.PSN) {
 			s.carried[g.ID] = psn
 		}
 	}
+}
+
+// Count makes the groups look as if a frame had been counted under a name.
+func (s *Switch) Count(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counted = append(s.counted, dataplane.Counter{Name: name, Value: 1})
 }
 
 // Tell is news of the data path.
@@ -116,6 +124,7 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 	if psn, carried := s.carried[id]; carried {
 		state.Started, state.Sent, state.Pos = true, psn, psn
 	}
+	state.Counters = append(state.Counters, s.counted...)
 	if g := s.Table().Group(id); g != nil {
 		for i := range state.Paths {
 			if part, set := s.parts[id][g.Paths[i].Dst]; set {

@@ -26,7 +26,7 @@ func TestStateIsWhole(t *testing.T) {
 		{path.Type.Elem(), []string{
 			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard",
 		}},
-		{field(group, "source"), []string{"known", "inside", "sent", "pos", "counted", "messages", "resentAt"}},
+		{field(group, "source"), []string{"known", "inside", "first", "sent", "pos", "counted", "messages", "resentAt"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
 		{field(group, "back"), []string{"psn", "awaited", "newest"}},
