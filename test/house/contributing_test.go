@@ -48,6 +48,23 @@ func TestPlacesOfAPolicyValue(t *testing.T) {
 	}
 }
 
+// storyWord matches the words that the player of stories knows.
+var storyWord = regexp.MustCompile(`case "([a-z-]+)":`)
+
+func TestStoryGrammarIsComplete(t *testing.T) {
+	_, section, _ := strings.Cut(read(t, "CONTRIBUTING.md"), "\n## Stories\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	words := storyWord.FindAllStringSubmatch(read(t, "feedback/story_test.go"), -1)
+	if len(words) < 20 {
+		t.Errorf("found only %d words in feedback/story_test.go", len(words))
+	}
+	for _, m := range words {
+		if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(section) {
+			t.Errorf("CONTRIBUTING.md does not explain the word %s of stories", m[1])
+		}
+	}
+}
+
 func TestPlaces(t *testing.T) {
 	got := places("# x\n## How\n| place | |\n|---|---|\n| `a/b.go`, `c` | `d` |\n| e | |\n## Next\n| `f` | |\n", "How")
 	if strings.Join(got, " ") != "a/b.go c" {
