@@ -111,7 +111,7 @@ func (g *Group) hearAsk(p *path) {
 // served notes that acked+1 is copied to p.
 func (p *path) served() {
 	if p.ask != askNone {
-		p.follows = p.follows || p.ask == askProven
+		p.follows = p.ask == askProven
 		p.ask, p.unheard = askDoubt, 0
 	}
 }
