@@ -1,8 +1,10 @@
 package ctl
 
 import (
+	"context"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -23,4 +25,30 @@ func TestNewsAboutAReceiverNameGroupAndReason(t *testing.T) {
 	if got["group"] != "g1" || got["member"] != "10.77.0.3" || got["event"] != "fatal" || got["psn"] != uint32(1007) || got["answer"] != roce.NAKRemoteAccess.String() {
 		t.Errorf("logged %v", got)
 	}
+}
+
+// Control goes on after an event: it holds its lock for no longer than the event takes.
+func TestControlGoesOnAfterAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.create(t, g1)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.followNotes(ctx) }()
+		for _, ip := range []string{"10.77.0.2", "10.77.0.3"} {
+			w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
+			synctest.Wait()
+			if !w.mu.TryLock() {
+				t.Fatal("control is locked for good")
+			}
+			w.mu.Unlock()
+		}
+		if n := w.logs.FilterMessage("member").Len(); n != 2 {
+			t.Errorf("%d events are logged", n)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -163,3 +163,14 @@ func TestAGroupComesBackThoughItsStateCannotBeKept(t *testing.T) {
 		t.Errorf("logged %v", w.logs.All())
 	}
 }
+
+// What a crash left on interfaces is given back once the groups that come back hold what is theirs, and not before: their
+// IPs would be gone for a moment.
+func TestAddressesThatNoGroupWantsAreGivenBackAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	next := w.restart(t, false)
+	if times, held := next.addresses.Swept(); times != 1 || !held {
+		t.Errorf("swept %d times, with IPs held: %v", times, held)
+	}
+}

@@ -119,3 +119,28 @@ func TestALivingHostsIPv6IsClaimed(t *testing.T) {
 	}))
 	must(t, o.Close())
 }
+
+// Anything may be on the wire. An answer that is cut, or about another IP, is none.
+func TestOnlyAWholeAnswerCounts(t *testing.T) {
+	ipv6 := netip.MustParseAddr("fd00::1234:5678")
+	arp := arpProbe([6]byte{2, 0, 0, 0, 0, 10}, netip.MustParseAddr("10.77.0.1"))
+	copy(arp[arpSender:], group.AsSlice())
+	advertisement := solicitation(ipv6)
+	advertisement[ipv6Bytes] = neighbourAdvertisement
+	if !isARPReply(arp, group) || isARPReply(arp, ipv6) || !isAdvertisement(advertisement, ipv6) || isAdvertisement(advertisement, group) {
+		t.Error("a whole answer, or one about another IP, is taken wrong")
+	}
+	for n := range arp {
+		if isARPReply(arp[:n:n], group) {
+			t.Errorf("%d bytes of ARP are an answer", n)
+		}
+	}
+	for n := range advertisement {
+		if isAdvertisement(advertisement[:n:n], ipv6) {
+			t.Errorf("%d bytes of IPv6 are an answer", n)
+		}
+	}
+	if isAdvertisement(solicitation(ipv6), ipv6) {
+		t.Error("a question is taken for an answer")
+	}
+}

@@ -24,6 +24,8 @@ type Addresses struct {
 	// Networks are the subnets of every interface.
 	Networks []netip.Prefix
 	asked    int
+	sweeps   int
+	swept    bool // with IPs held
 }
 
 // NewAddresses returns Addresses of a box that has none, in 10.0.0.0/8 and the loopback's subnet.
@@ -102,7 +104,20 @@ func (a *Addresses) Claimed(_ context.Context, places []address.Place) (claim ad
 	return claim, found
 }
 
-func (a *Addresses) Sweep() error { return nil }
+func (a *Addresses) Sweep() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.swept = len(a.held) > 0
+	a.sweeps++
+	return nil
+}
+
+// Swept says how often Sweep was called, and whether any IP was held when it was called last.
+func (a *Addresses) Swept() (times int, held bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sweeps, a.swept
+}
 
 func (a *Addresses) Run(ctx context.Context, _ func(string)) error {
 	<-ctx.Done()
