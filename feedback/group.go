@@ -46,7 +46,7 @@ type Group struct {
 func New(c Config) *Group {
 	g := &Group{policy: c.Policy, paths: make([]path, c.Paths), ranked: make([]int32, 0, c.Paths)}
 	for i := range g.paths {
-		g.paths[i].credit = roce.CreditUnlimited
+		g.paths[i].credit = creditNone
 	}
 	g.begin(c.FirstPSN, 0)
 	g.source.first = c.FirstPSN // a source that comes back may resend what it sent before

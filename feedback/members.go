@@ -13,7 +13,7 @@ func (g *Group) Rearrange(from []int) {
 		if old >= 0 {
 			paths[i] = g.paths[old]
 		} else {
-			paths[i] = path{part: PartJoining, credit: roce.CreditUnlimited}
+			paths[i] = path{part: PartJoining, credit: creditNone}
 		}
 	}
 	g.paths = paths

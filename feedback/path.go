@@ -24,6 +24,9 @@ type path struct {
 	unheard uint8 // packets that it should have answered while in doubt, and did not (rule 9)
 }
 
+// creditNone is the credit of a path that has not sent an ACK yet. It is no code of the wire.
+const creditNone roce.CreditCode = 0xFF
+
 // Part is how a path takes part in its group.
 type Part uint8
 

@@ -154,15 +154,17 @@ func hasReply(acts []Action) bool {
 }
 
 // credits is the lowest limit of all receivers, which is MSN plus credits, as seen from the MSN that
-// the reply carries (rule 6). Codes themselves do not compare. A receiver that has not answered yet
+// the reply carries (rule 6). Codes themselves do not compare. A receiver that has not sent an ACK yet
 // limits nothing: zero credits for it would stop the source, and an RNR NAK tells when it has no
-// receive.
+// receive. But where no other receiver has a limit the reply grants nothing instead of everything:
+// the first "unlimited" ends a requester's credits for good (docs/wire.md#msn-and-credits).
 func (g *Group) credits() roce.Syndrome {
-	lowest, limited := int32(0), false
+	lowest, limited, unheard := int32(0), false, false
 	for i := range g.paths {
 		p := &g.paths[i]
 		credits, has := p.credit.Credits()
 		if p.part != PartActive || !has {
+			unheard = unheard || p.part == PartActive && p.credit == creditNone
 			continue
 		}
 		limit := p.msn.Add(int32(credits)).Sub(g.floor.msn)
@@ -170,7 +172,10 @@ func (g *Group) credits() roce.Syndrome {
 			lowest, limited = limit, true
 		}
 	}
-	if !limited {
+	switch {
+	case !limited && unheard:
+		return roce.SyndromeACK(0)
+	case !limited:
 		return roce.SyndromeUnlimited
 	}
 	return roce.SyndromeACK(roce.CreditCodeFor(uint32(max(0, lowest))))

@@ -220,6 +220,7 @@ var mutants = []mutant{
 	{"12", "the old source's path is unknown after a restart", "switch.go", "			g.away = PartActive\n", ""},
 	{"6", "a dead receiver's credits count", "reply.go", "		if p.part != PartActive || !has {\n", "		if !has {\n"},
 	{"6", "credits below none", "reply.go", "uint32(max(0, lowest))", "uint32(lowest)"},
-	{"6", "a receiver that has not answered grants nothing", "group.go", "		g.paths[i].credit = roce.CreditUnlimited\n", "		g.paths[i].credit = 0\n"},
-	{"6", "a receiver that joins grants nothing", "members.go", "PartJoining, credit: roce.CreditUnlimited}", "PartJoining}"},
+	{"6", "a receiver that has not answered grants nothing", "group.go", "		g.paths[i].credit = creditNone\n", "		g.paths[i].credit = 0\n"},
+	{"6", "unlimited before anybody has said so", "reply.go", "	case !limited && unheard:\n", "	case false && unheard:\n"},
+	{"6", "a receiver that joins grants nothing", "members.go", "PartJoining, credit: creditNone}", "PartJoining}"},
 }
