@@ -252,6 +252,7 @@ func TestBadGroupsAreRefused(t *testing.T) {
 		{"at least one receiver", func(g *Group) { g.Paths = nil }},
 		{"more than the 1024", func(g *Group) { g.Paths = make([]Path, MaxPaths+1) }},
 		{"cannot be told apart", func(g *Group) { g.Paths[1].Dst = g.Paths[0].Dst }},
+		{"cannot be told apart", func(g *Group) { g.Paths[1].Dst = g.Paths[2].Dst }},
 		{"data cannot be told apart", func(g *Group) {
 			g.Paths = append(g.Paths, Path{Leg: Leg{Dst: addr(1000)}, RemoteQPN: 9, Sends: true})
 			g.Paths[0].Sends = true
@@ -278,6 +279,12 @@ func TestBadGroupsAreRefused(t *testing.T) {
 func TestGoodGroupsAreTaken(t *testing.T) {
 	for name, edit := range map[string]func(*Group){
 		"as many paths as there may be": func(g *Group) { g.Paths = testGroup(addr(1), 1, MaxPaths).Paths },
+		"a receiver and a sender on one host": func(g *Group) {
+			g.Paths[1].Dst, g.Paths[1].RemoteQPN, g.Paths[1].Sends = g.Paths[0].Dst, 9, true
+		},
+		"virtual-qpn, and the receivers' peer is the source's QP itself": func(g *Group) {
+			g.Addressing, g.IP, g.Source.DestQPN = ByVirtualQPN, g.Paths[0].Dst, g.Paths[0].RemoteQPN
+		},
 		"IPv6": func(g *Group) {
 			for i, l := range g.Legs() {
 				l.Dst = netip.AddrFrom16([16]byte{0xFD, 15: byte(i)})
@@ -411,5 +418,101 @@ func TestALoopOverTheGroupsEnds(t *testing.T) {
 	}
 	if len(seen) != 1 || seen[0] != addr(1) {
 		t.Errorf("%v", seen)
+	}
+}
+
+// withGroup is a table that also holds g.
+func withGroup(t *testing.T, table *Table, g *Group) *Table {
+	t.Helper()
+	next, err := table.With(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+// A slot is used again under another ID, and the old ID names nothing any more.
+func TestSlotsAreUsedAgain(t *testing.T) {
+	first := testGroup(addr(1), 1, 1)
+	table := withGroup(t, new(Table), first)
+	removed := table.Without(first.ID)
+	next := testGroup(addr(2), 1, 1)
+	table = withGroup(t, removed, next)
+	if next.ID == first.ID || next.ID.Slot() != first.ID.Slot() {
+		t.Errorf("ID %#x follows %#x", next.ID, first.ID)
+	}
+	if table.Group(first.ID) != nil || table.Group(next.ID) != next {
+		t.Error("the old ID names a group")
+	}
+	if got := table.Without(first.ID); got != table {
+		t.Error("removing a group that is not there makes another table")
+	}
+}
+
+// Tables that were derived from one table do not share what they change.
+func TestTablesDoNotShareFreedSlots(t *testing.T) {
+	table := new(Table)
+	var ids []GroupID
+	for i := range 4 {
+		g := testGroup(addr(i), 1, 1)
+		table = withGroup(t, table, g)
+		ids = append(ids, g.ID)
+	}
+	base := table.Without(ids[0]).Without(ids[1]) // two slots are free
+	side := withGroup(t, base, testGroup(addr(10), 1, 1)).Without(ids[2])
+	g := testGroup(addr(11), 1, 1)
+	withGroup(t, base, g)
+	if g.ID.Slot() != ids[1].Slot() {
+		t.Errorf("the group got slot %d, want %d, which is free in its table", g.ID.Slot(), ids[1].Slot())
+	}
+	if side.Len() != 2 {
+		t.Errorf("%d groups", side.Len())
+	}
+}
+
+// A version that is refused leaves the table as it was.
+func TestBadVersionsAreRefused(t *testing.T) {
+	g, other := testGroup(addr(1), 1, 2), testGroup(addr(1), 2, 2)
+	table := withGroup(t, withGroup(t, new(Table), g), other)
+	for name, c := range map[string]struct {
+		id   GroupID
+		next *Group
+		want string
+	}{
+		"of a group that is not there": {g.ID + MaxGroups, testGroup(addr(1), 1, 2), "group 1048576 is gone"},
+		"without receivers":            {g.ID, testGroup(addr(1), 1, 0), "a group needs at least one receiver"},
+		"with another group's QPN":     {g.ID, testGroup(addr(1), 2, 2), "10.0.0.1 with QPN 2 is taken by another group"},
+	} {
+		if next, err := table.Replace(c.id, c.next); err == nil || err.Error() != c.want || next != nil {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+	if id, ok := table.Lookup(addr(9), addr(1), 1); !ok || id != g.ID || table.Group(id) != g {
+		t.Error("the group is not what it was")
+	}
+}
+
+// A member is found by its host, and a sender among the paths of that host.
+func TestFindSenderAndMember(t *testing.T) {
+	g := testGroup(addr(100), 1, 3)
+	for i, sends := range []bool{false, true, false} {
+		g.Paths = append(g.Paths, Path{Leg: Leg{Dst: addr(500)}, RemoteQPN: roce.QPN(5 + i), Sends: sends})
+	}
+	withGroup(t, new(Table), g)
+	if i := g.FindSender(addr(500)); i < 0 || g.Paths[i].RemoteQPN != 6 {
+		t.Errorf("the sender is found at %d", i)
+	}
+	if i := g.FindMember(addr(500)); i < 0 || g.Paths[i].Dst != addr(500) {
+		t.Errorf("the member is found at %d", i)
+	}
+	for _, ip := range []netip.Addr{addr(0), addr(499), addr(501), addr(998), addr(1000), addr(1001)} {
+		if i := g.FindSender(ip); i != -1 {
+			t.Errorf("%v may send, at %d", ip, i)
+		}
+	}
+	for _, ip := range []netip.Addr{addr(0), addr(499), addr(501), addr(1001)} {
+		if i := g.FindMember(ip); i != -1 {
+			t.Errorf("%v is a member, at %d", ip, i)
+		}
 	}
 }
