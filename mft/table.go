@@ -209,7 +209,7 @@ func (t *Table) With(g *Group) (*Table, error) {
 	next := *t
 	if n := len(t.free); n > 0 {
 		g.ID = t.free[n-1]
-		next.free = t.free[: n-1 : n-1]
+		next.free = t.free[:n-1] // Without appends to a copy
 	} else if t.slots < MaxGroups {
 		g.ID = GroupID(t.slots)
 		next.slots++
