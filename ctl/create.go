@@ -109,7 +109,7 @@ func (c *Controller) Remove(name string) error {
 	delete(c.groups, name)
 	if err := c.end(g); err != nil {
 		// It is gone from the table and will not come back; what could not be taken back shows in the kernel only.
-		c.Log.Error("group removed, but not all of it was given back", zap.String("group", name), zap.Error(err))
+		c.Log.Error("group removed; some of its addresses stay on the box", zap.String("group", name), zap.Error(err))
 		return nil
 	}
 	c.Log.Info("group removed", zap.String("group", name))

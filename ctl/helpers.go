@@ -186,7 +186,7 @@ func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []n
 	release = func() {
 		for place := range held {
 			if err := p.Addresses.Release(place); err != nil {
-				p.Log.Error("perftest's IP is not given back everywhere", zap.Stringer("groupIP", ip), zap.Error(err))
+				p.Log.Error("perftest group IP not removed from an interface", zap.Stringer("groupIP", ip), zap.Error(err))
 			}
 		}
 	}

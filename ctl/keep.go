@@ -21,6 +21,6 @@ func (c *Controller) saveChronicle(g *group) error {
 // keepChronicle is saveChronicle for a group that runs, which nothing on a disk may stop.
 func (c *Controller) keepChronicle(g *group) {
 	if err := c.saveChronicle(g); err != nil {
-		c.Log.Error("what became of a member will not be known after a crash", zap.String("group", g.name), zap.Error(err))
+		c.Log.Error("state of members not kept; a crash now would forget it", zap.String("group", g.name), zap.Error(err))
 	}
 }

@@ -27,7 +27,7 @@ func (c *Controller) Restore() error {
 	}
 	// What a crash left on interfaces and no group wants any more.
 	if err := c.Addresses.Sweep(); err != nil {
-		c.Log.Error("an earlier run's address stays on the box", zap.Error(err))
+		c.Log.Error("address of an earlier run not removed", zap.Error(err))
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (c *Controller) retryFailed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.Store.Forget(); err != nil {
-		c.Log.Debug("a crash would find the last stop clean", zap.Error(err))
+		c.Log.Debug("record of the last clean stop not removed", zap.Error(err))
 	}
 	for _, g := range c.groups {
 		if c.index.hasFailed(g) {
@@ -127,7 +127,7 @@ func (c *Controller) retry(g *group) {
 	}
 	g.problem = ""
 	c.keepChronicle(g)
-	c.Log.Info("group restored at last", zap.String("group", g.name))
+	c.Log.Info("group restored after a failure", zap.String("group", g.name))
 }
 
 // fail notes why a kept group is not there. A sentence about the file may quote an R_Key in a wrong place: the log gets the

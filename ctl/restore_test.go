@@ -159,7 +159,7 @@ func TestAGroupComesBackThoughItsStateCannotBeKept(t *testing.T) {
 	if g, _ := w.Group("g1"); g.State != api.Ready || g.Members[2].State != api.LeftOut {
 		t.Errorf("%+v", g)
 	}
-	if w.logs.FilterMessage("what became of a member will not be known after a crash").Len() != 1 {
+	if w.logs.FilterMessage("state of members not kept; a crash now would forget it").Len() != 1 {
 		t.Errorf("logged %v", w.logs.All())
 	}
 }

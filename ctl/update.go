@@ -92,7 +92,7 @@ func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error 
 	*g = next
 	c.track(g)
 	if err := c.saveChronicle(g); err != nil {
-		c.Log.Error("who has left is still in the kept state, where it means nothing", zap.String("group", g.name), zap.Error(err))
+		c.Log.Error("kept state still names receivers that have left; harmless", zap.String("group", g.name), zap.Error(err))
 	}
 	c.Log.Info("group updated", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("before", before),
 		zap.Int("waiting", g.waiting()))

@@ -118,7 +118,7 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 func (s *service) run(ctx context.Context) error {
 	runtime.GOMAXPROCS(procs(runtime.GOMAXPROCS(0), s.workers))
 	if cpus := runtime.NumCPU(); s.workers >= cpus {
-		s.log.Warn("there are as many forwarding threads as CPUs, and none is left for the kernel and for control; write a smaller workers: into the config",
+		s.log.Warn("every CPU has a forwarding thread; none is left for the kernel and for control; write a smaller workers: into the config",
 			zap.Int("workers", s.workers), zap.Int("cpus", cpus))
 	}
 	forwarding, stopForwarding := context.WithCancel(context.WithoutCancel(ctx))
@@ -167,7 +167,7 @@ func (s *service) undo() error {
 // notify tells systemd, if it started the daemon.
 func (s *service) notify(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		s.log.Warn("systemd does not listen", zap.Error(err))
+		s.log.Warn("systemd not notified", zap.Error(err))
 	}
 }
 

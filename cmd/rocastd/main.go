@@ -105,7 +105,7 @@ func sayConfigStays(ctx context.Context, hangups <-chan os.Signal, log *zap.Logg
 		case <-ctx.Done():
 			return
 		case <-hangups:
-			log.Warn("SIGHUP changes nothing: the config is read at the start alone; use systemctl restart rocastd")
+			log.Warn("SIGHUP ignored: the config is read only at the start; use systemctl restart rocastd")
 		}
 	}
 }

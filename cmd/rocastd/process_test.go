@@ -255,7 +255,7 @@ func TestAHangupChangesNothingAndSaysSo(t *testing.T) {
 	if err := p.Process.Signal(unix.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	const want = "SIGHUP changes nothing: the config is read at the start alone; use systemctl restart rocastd"
+	const want = "SIGHUP ignored: the config is read only at the start; use systemctl restart rocastd"
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.log.String(), want); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the log does not say so")
