@@ -10,6 +10,7 @@ import (
 // grant is the last word of a receiver on end-to-end credits that the switch took.
 type grant struct {
 	acked     int  // with the acknowledgement of this packet, in the receiver's own PSNs
+	ack       bool // an ACK said so: a NAK grants nothing
 	unlimited bool // the receiver keeps no credits
 	upTo      int  // messages, as the receiver counts those it has executed, whatever source they are of
 	atLeast   int  // what is left of that for a switch that keeps credits as a code
@@ -28,6 +29,7 @@ func (g *grant) note(acked int, a roce.AETH) {
 		g.atLeast = int(a.MSN) + int(floorOfCredits(g.atLeast-int(a.MSN)))
 		return
 	}
+	g.ack = true
 	n, limited := a.Syndrome.CreditCode().Credits()
 	g.unlimited, g.upTo = !limited, int(a.MSN)+int(n)
 	g.atLeast = g.upTo
@@ -43,11 +45,15 @@ func (w *world) checkCredits(h *host, a roce.AETH) {
 		}
 		return
 	}
-	upTo, lowest, any := int(a.MSN)+int(n), 0, false
+	upTo, lowest, any, silent := int(a.MSN)+int(n), 0, false, false
 	for i := range w.hosts {
 		r := &w.hosts[i]
-		if r == h || !r.counts() || r.grant.unlimited || r.grant == noGrant && w.tally[SwitchCrash].Times > 0 {
-			continue // nobody knows what a receiver grants that has not spoken since the switch came back
+		if r == h || !r.counts() || r.grant.unlimited {
+			continue
+		}
+		if !r.grant.ack {
+			silent = true // a receiver that has sent no ACK limits nothing
+			continue
 		}
 		others := h.plan.whole(r.next[h.number]) - r.executed() // the receiver's count of messages begins elsewhere
 		granted, atLeast := r.grant.upTo+others, r.grant.atLeast+others
@@ -61,7 +67,7 @@ func (w *world) checkCredits(h *host, a roce.AETH) {
 			w.fail(Credits, "%v is granted %v from message %d on; %v grants messages up to %d", h, a.Syndrome, a.MSN, r, granted)
 		}
 	}
-	if limited && any && h.number == w.active && n < floorOfCredits(lowest-int(a.MSN)) {
+	if limited && any && !silent && h.number == w.active && n < floorOfCredits(lowest-int(a.MSN)) {
 		w.fail(Credits, "%v is granted %v from message %d on; all receivers grant messages up to %d", h, a.Syndrome, a.MSN, lowest)
 	}
 }
