@@ -63,7 +63,7 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 		return acts // the source's QP has ended
 	case g.pending.sequence == 0 && g.pending.rnr == 0:
 		return acts
-	case psn.After(g.source.pos):
+	case psn.After(g.place()):
 		return acts // the source is below it and sends it again anyway
 	}
 	s := g.dueNAK()
