@@ -33,7 +33,8 @@ func (c *Controller) Restore() error {
 }
 
 func (c *Controller) restore(k store.Group) {
-	g := &group{name: k.Name, kept: true}
+	// A group that fails below has carried data as little or as much as before: see isIdle.
+	g := &group{name: k.Name, kept: true, restored: !k.Idle}
 	c.groups[g.name] = g
 	if k.Err != nil {
 		c.fail(g, fmt.Errorf("%w; mend that and restart rocastd, or remove the group and create it anew", k.Err))

@@ -108,6 +108,37 @@ func TestAFileThatCannotBeReadCostsItsGroupAlone(t *testing.T) {
 	w.expect(t, withG1)
 }
 
+// A clean stop while a group's file cannot be read does not make the group one that never carried data.
+func TestAGroupThatCouldNotBeReadForOneRunIsAsItWas(t *testing.T) {
+	for _, carried := range []bool{true, false} {
+		w := newWorld(t)
+		w.create(t, g1)
+		if carried {
+			w.sw.Carry("g1", 1234)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.Store.Close()
+		file, aside := filepath.Join(w.dir, "groups", "g1.yaml"), filepath.Join(w.dir, "aside")
+		if err := errors.Join(os.Rename(file, aside), os.Mkdir(file, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		w = openWorld(t, w.dir)
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.Store.Close()
+		if err := errors.Join(os.Remove(file), os.Rename(aside, file)); err != nil {
+			t.Fatal(err)
+		}
+		w = openWorld(t, w.dir)
+		if g, err := w.Group("g1"); err != nil || g.State != api.Ready || g.Restored != carried {
+			t.Errorf("carried %v: state %v, restored %v, %v", carried, g.State, g.Restored, err)
+		}
+	}
+}
+
 func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
