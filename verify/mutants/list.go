@@ -1,7 +1,7 @@
 package main
 
-// mutants, by the rule they break (ARCHITECTURE.md, "The rules of merging").
-var mutants = []mutant{
+// rules, by the rule they break (ARCHITECTURE.md, "The rules of merging").
+var rules = []rule{
 	{"1", "the minimum is one too high", "reply.go", "	upTo := g.floor.psn\n", "	upTo := g.floor.psn.Next()\n"},
 	{"1", "bound by sent instead of the place", "reply.go", "	place := g.place()\n", "	place := g.source.sent\n"},
 	{"1", "no bound at all", "reply.go", "		upTo = limit\n", "		_ = limit\n"},
@@ -50,7 +50,7 @@ var mutants = []mutant{
 	{"4", "hold lowers", "reply.go", "g.policy.Nak == NakLower &&", "true &&"},
 	{"4", "lower asks for what everyone has", "reply.go",
 		"	psn := g.floor.psn.Next()\n	switch {", "	psn := g.floor.psn\n	switch {"},
-	{"4", "a NAK beyond the place", "reply.go", "	case psn.After(g.source.pos):\n", "	case false:\n"},
+	{"4", "a NAK beyond the place", "reply.go", "	case psn.After(g.place()):\n", "	case false:\n"},
 	{"4", "speaks again and again", "timer.go", ", s.spoken && s.hole == hole:", ":"},
 	{"4", "speaks as a sequence NAK", "timer.go", "roce.SyndromeRNR(shortest)", "roce.NAKSequence+0*roce.Syndrome(shortest)"},
 	{"4", "speaks at once", "timer.go", "now-s.quietSince < speakAfter,", "false,"},

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -11,37 +12,45 @@ import (
 	"time"
 )
 
-// suite is tests of one package.
+// suite is some tests of one package.
 type suite struct {
 	dir   string
 	flags []string
 }
 
-// suites are tried in this order, the quick ones first, until one fails. Tests that found something by chance say so
-// without looking for a shorter way to it, and write nothing down.
-var suites = []suite{
-	{"feedback", []string{"-test.run=Stories"}},
-	{"feedback", []string{"-test.skip=Stories", "-rapid.nofailfile", "-rapid.shrinktime=0s"}},
-	{"verify/model", []string{"-test.run=Worlds", "-test.short"}},
-}
+// Quick suites stand before slow ones. Random tests that fail say so without a search for a shorter
+// failure, and write nothing down.
+var (
+	stories       = suite{"feedback", []string{"-test.run=Stories"}}
+	otherFeedback = suite{"feedback", []string{"-test.skip=Stories", "-rapid.nofailfile", "-rapid.shrinktime=0s"}}
+	smallWorlds   = suite{"verify/model", []string{"-test.run=Worlds", "-test.short"}}
+
+	ruleSuites = []suite{stories, otherFeedback, smallWorlds}
+)
 
 const (
-	// testLimit bounds what tests take: with some mutants they do not end.
-	testLimit = "30s"
-	// tryLimit bounds a suite with its compilation, and is far off.
-	tryLimit = 5 * time.Minute
+	// testLimit bounds the time of the tests: with some mutants they do not end.
+	testLimit = "60s"
+	// tryLimit bounds a suite together with its compilation, and should never be reached.
+	tryLimit = 10 * time.Minute
+	// memoryLimit bounds the address space of the tests in KiB: with some mutants they only grow.
+	memoryLimit = "8000000"
 )
+
+// errCompile says that a mutant does not compile.
+var errCompile = errors.New("compile")
 
 // run returns the name of the test that fails, "" if none does. dir is for the test binary.
 func (s suite) run(dir, overlay string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
 	defer cancel()
 	binary := filepath.Join(dir, filepath.Base(s.dir)+".test")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", overlay, "-o", binary, "./"+s.dir)
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./"+s.dir)
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("compile: %w\n%s", err, out)
+		return "", fmt.Errorf("%w: %w\n%s", errCompile, err, out)
 	}
-	test := exec.CommandContext(ctx, binary, append(s.flags, "-test.failfast", "-test.timeout="+testLimit)...)
+	limited := []string{"-c", `ulimit -v ` + memoryLimit + `; exec "$0" "$@"`, binary, "-test.failfast", "-test.timeout=" + testLimit}
+	test := exec.CommandContext(ctx, "sh", append(limited, s.flags...)...)
 	test.Dir = s.dir
 	out, err := test.CombinedOutput()
 	switch {
@@ -57,7 +66,7 @@ func (s suite) run(dir, overlay string) (string, error) {
 
 var failed = regexp.MustCompile(`--- FAIL: (\S+)`)
 
-// failed returns the deepest test that failed, without what every story has in common.
+// failed returns the deepest test that failed, without the prefix that all stories have in common.
 func (s suite) failed(out []byte) (string, error) {
 	name := ""
 	for _, m := range failed.FindAllSubmatch(out, -1) {
@@ -65,7 +74,10 @@ func (s suite) failed(out []byte) (string, error) {
 			name = n
 		}
 	}
-	if name == "" {
+	switch {
+	case name == "" && bytes.Contains(out, []byte("panic: ")), bytes.Contains(out, []byte("fatal error: ")):
+		return s.dir + ": tests crash", nil
+	case name == "":
 		return "", fmt.Errorf("%s: tests fail and name none:\n%s", s.dir, out)
 	}
 	if story, ok := strings.CutPrefix(name, "TestStories/"); ok {

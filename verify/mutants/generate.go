@@ -1,0 +1,224 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strconv"
+	"strings"
+)
+
+// edit is one generated mutant: a piece of a file and what it is replaced by.
+type edit struct {
+	file     string // from the top of the tree
+	from, to int    // bytes
+	broken   string
+	line     int
+	function string // that it is in, as Name or Type.Name; "": none
+	entry    string // names it in survivors.txt
+}
+
+// generate returns the mutants of a file, in the order of its text:
+//
+//	conditions       if, for, case c:      →  true || (c), false && (c)
+//	comparisons      < <= > >= == !=       →  the next one: a < b becomes a <= b
+//	operators        + - * / % << >> & |   →  the opposite one, also in assignments; ++ and --
+//	logic            && ||                 →  each other
+//	signs            -x                    →  x
+//	numbers          n                     →  n + 1
+//	truth            true, false           →  each other
+//	statements       calls, assignments, defer, break, continue  →  nothing
+//
+// Some do not compile, because a variable is not used any more or a constant does not fit: these
+// count for nothing. Messages and what only they need are left alone.
+func generate(file string, source []byte) ([]edit, error) {
+	set := token.NewFileSet()
+	tree, err := parser.ParseFile(set, file, source, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	g := generator{file: file, source: source, set: set, whole: map[ast.Expr]bool{}}
+	for _, d := range tree.Decls {
+		g.function = ""
+		if f, ok := d.(*ast.FuncDecl); ok {
+			g.function = functionName(f)
+		} else if d.(*ast.GenDecl).Tok == token.IMPORT {
+			continue
+		}
+		ast.Inspect(d, g.visit)
+	}
+	return g.edits, nil
+}
+
+type generator struct {
+	file     string
+	source   []byte
+	set      *token.FileSet
+	function string
+	whole    map[ast.Expr]bool // conditions
+	edits    []edit
+}
+
+func (g *generator) offset(p token.Pos) int { return g.set.Position(p).Offset }
+
+// replace adds the mutant in which broken stands from one place to another.
+func (g *generator) replace(from, to token.Pos, broken string) {
+	e := edit{
+		file: g.file, from: g.offset(from), to: g.offset(to), broken: broken,
+		line: g.set.Position(from).Line, function: g.function,
+	}
+	lineFrom := strings.LastIndexByte(string(g.source[:e.from]), '\n') + 1
+	rest, _, _ := strings.Cut(string(g.source[lineFrom:]), "\n")
+	changed := string(g.source[lineFrom:e.from]) + broken
+	if after := e.to - lineFrom; after < len(rest) {
+		changed += rest[after:]
+	}
+	e.entry = fmt.Sprintf("%s: %s  =>  %s", g.file, strings.TrimSpace(rest), strings.TrimSpace(changed))
+	g.edits = append(g.edits, e)
+}
+
+// token adds the mutant in which another operator stands at a place.
+func (g *generator) token(at token.Pos, was token.Token, broken string) {
+	if broken != "" {
+		g.replace(at, at+token.Pos(len(was.String())), broken)
+	}
+}
+
+// condition adds the mutants in which a condition is always true, and never. A test that notices one of
+// these notices the contrary of the condition too.
+func (g *generator) condition(c ast.Expr) {
+	g.whole[c] = true
+	text := string(g.source[g.offset(c.Pos()):g.offset(c.End())])
+	g.replace(c.Pos(), c.End(), "true || ("+text+")")
+	g.replace(c.Pos(), c.End(), "false && ("+text+")")
+}
+
+var opposite = map[token.Token]string{
+	token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">", token.EQL: "!=", token.NEQ: "==",
+	token.ADD: "-", token.SUB: "+", token.MUL: "/", token.QUO: "*", token.REM: "*",
+	token.SHL: ">>", token.SHR: "<<", token.AND: "|", token.OR: "&", token.XOR: "&", token.AND_NOT: "&",
+	token.LAND: "||", token.LOR: "&&",
+	token.ADD_ASSIGN: "-=", token.SUB_ASSIGN: "+=", token.MUL_ASSIGN: "/=", token.QUO_ASSIGN: "*=", token.REM_ASSIGN: "*=",
+	token.SHL_ASSIGN: ">>=", token.SHR_ASSIGN: "<<=", token.AND_ASSIGN: "|=", token.OR_ASSIGN: "&=", token.XOR_ASSIGN: "&=",
+	token.AND_NOT_ASSIGN: "&=", token.INC: "--", token.DEC: "++",
+}
+
+// visit adds the mutants of one node, and says whether those inside are wanted.
+func (g *generator) visit(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.IfStmt:
+		g.condition(n.Cond)
+	case *ast.ForStmt:
+		if n.Cond != nil {
+			g.condition(n.Cond)
+		}
+	case *ast.SwitchStmt:
+		if n.Tag == nil {
+			g.cases(n)
+		}
+	case *ast.BlockStmt:
+		g.statements(n.List)
+	case *ast.CaseClause:
+		g.statements(n.Body)
+	case *ast.CommClause:
+		g.statements(n.Body)
+	case *ast.BinaryExpr:
+		if equality := n.Op == token.EQL || n.Op == token.NEQ; !equality || !g.whole[n] {
+			g.token(n.OpPos, n.Op, opposite[n.Op])
+		}
+	case *ast.AssignStmt:
+		g.token(n.TokPos, n.Tok, opposite[n.Tok])
+	case *ast.IncDecStmt:
+		g.token(n.TokPos, n.Tok, opposite[n.Tok])
+	case *ast.UnaryExpr:
+		if n.Op == token.SUB {
+			g.replace(n.OpPos, n.OpPos+1, "")
+		}
+	case *ast.BasicLit:
+		g.number(n)
+	case *ast.Ident:
+		g.truth(n)
+	case *ast.CallExpr:
+		return !isMessage(n)
+	case *ast.Field: // a type, or a tag
+		return false
+	}
+	return true
+}
+
+// cases adds the mutants of the conditions of a switch without a tag.
+func (g *generator) cases(s *ast.SwitchStmt) {
+	for _, c := range s.Body.List {
+		for _, condition := range c.(*ast.CaseClause).List {
+			g.condition(condition)
+		}
+	}
+}
+
+// statements adds the mutants in which one statement is missing.
+func (g *generator) statements(list []ast.Stmt) {
+	for _, s := range list {
+		switch s := s.(type) {
+		case *ast.ExprStmt:
+			if call, ok := s.X.(*ast.CallExpr); ok && !isMessage(call) {
+				g.replace(s.Pos(), s.End(), "")
+			}
+		case *ast.AssignStmt:
+			if s.Tok != token.DEFINE {
+				g.replace(s.Pos(), s.End(), "")
+			}
+		case *ast.DeferStmt, *ast.IncDecStmt, *ast.BranchStmt:
+			g.replace(s.Pos(), s.End(), "")
+		}
+	}
+}
+
+func (g *generator) number(n *ast.BasicLit) {
+	if n.Kind == token.INT {
+		if value, err := strconv.ParseUint(n.Value, 0, 64); err == nil && value+1 != 0 {
+			g.replace(n.Pos(), n.End(), strconv.FormatUint(value+1, 10))
+		}
+	}
+}
+
+func (g *generator) truth(n *ast.Ident) {
+	switch n.Name {
+	case "true":
+		g.replace(n.Pos(), n.End(), "false")
+	case "false":
+		g.replace(n.Pos(), n.End(), "true")
+	}
+}
+
+// isMessage reports whether a call only makes or writes text: nothing relies on its arguments, or a
+// program has gone wrong that the tests cannot make go wrong.
+func isMessage(call *ast.CallExpr) bool {
+	switch f := call.Fun.(type) {
+	case *ast.Ident:
+		return f.Name == "panic"
+	case *ast.SelectorExpr:
+		if pkg, ok := f.X.(*ast.Ident); ok && (pkg.Name == "fmt" || pkg.Name == "errors" || pkg.Name == "zap") {
+			return true
+		}
+		switch f.Sel.Name {
+		case "Debug", "Info", "Warn", "Error":
+			return true
+		}
+	}
+	return false
+}
+
+func functionName(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return f.Name.Name
+	}
+	receiver := f.Recv.List[0].Type
+	if pointer, ok := receiver.(*ast.StarExpr); ok {
+		receiver = pointer.X
+	}
+	if generic, ok := receiver.(*ast.IndexExpr); ok {
+		receiver = generic.X
+	}
+	return fmt.Sprintf("%s.%s", receiver, f.Name.Name)
+}

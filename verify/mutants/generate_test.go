@@ -1,0 +1,143 @@
+package main
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const sample = `package p
+
+import "fmt"
+
+const bound = 1 << 3
+
+var on = true
+
+func f(a, b int) int {
+	if a < b && b != 3 {
+		a += b
+		a++
+	}
+	for a > -b {
+		g()
+		break
+	}
+	switch {
+	case a == b, a >= 7:
+		a = 0
+	}
+	fmt.Println("a", a+b)
+	if a < 0 {
+		panic("a" + "b")
+	}
+	return a
+}
+
+func (t *T[int]) g() { defer g(); t.log.Warn("text", zap.Int("a", 1)) }
+`
+
+// Each kind of change is made once in each place, and nowhere else.
+func TestGenerate(t *testing.T) {
+	edits, err := generate("p/p.go", []byte(sample))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range edits {
+		text := strings.TrimPrefix(e.entry, "p/p.go: ")
+		got = append(got, e.function+": "+text)
+		broken := sample[:e.from] + e.broken + sample[e.to:]
+		if _, err := parser.ParseFile(token.NewFileSet(), "", broken, 0); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if want := strings.Count(sample[:e.from], "\n") + 1; e.line != want {
+			t.Errorf("%s: line %d, want %d", text, e.line, want)
+		}
+	}
+	want := strings.Split(strings.TrimSpace(`
+: const bound = 1 << 3  =>  const bound = 1 >> 3
+: const bound = 1 << 3  =>  const bound = 2 << 3
+: const bound = 1 << 3  =>  const bound = 1 << 4
+: var on = true  =>  var on = false
+f: if a < b && b != 3 {  =>  if true || (a < b && b != 3) {
+f: if a < b && b != 3 {  =>  if false && (a < b && b != 3) {
+f: if a < b && b != 3 {  =>  if a < b || b != 3 {
+f: if a < b && b != 3 {  =>  if a <= b && b != 3 {
+f: if a < b && b != 3 {  =>  if a < b && b == 3 {
+f: if a < b && b != 3 {  =>  if a < b && b != 4 {
+f: a += b  =>  
+f: a += b  =>  a -= b
+f: a++  =>  
+f: a++  =>  a--
+f: for a > -b {  =>  for true || (a > -b) {
+f: for a > -b {  =>  for false && (a > -b) {
+f: for a > -b {  =>  for a >= -b {
+f: for a > -b {  =>  for a > b {
+f: g()  =>  
+f: break  =>  
+f: case a == b, a >= 7:  =>  case true || (a == b), a >= 7:
+f: case a == b, a >= 7:  =>  case false && (a == b), a >= 7:
+f: case a == b, a >= 7:  =>  case a == b, true || (a >= 7):
+f: case a == b, a >= 7:  =>  case a == b, false && (a >= 7):
+f: case a == b, a >= 7:  =>  case a == b, a > 7:
+f: case a == b, a >= 7:  =>  case a == b, a >= 8:
+f: a = 0  =>  
+f: a = 0  =>  a = 1
+f: if a < 0 {  =>  if true || (a < 0) {
+f: if a < 0 {  =>  if false && (a < 0) {
+f: if a < 0 {  =>  if a <= 0 {
+f: if a < 0 {  =>  if a < 1 {
+T.g: func (t *T[int]) g() { defer g(); t.log.Warn("text", zap.Int("a", 1)) }  =>  func (t *T[int]) g() { ; t.log.Warn("text", zap.Int("a", 1)) }
+`), "\n")
+	slices.Sort(got)
+	slices.Sort(want)
+	for _, line := range got {
+		if i, ok := slices.BinarySearch(want, line); ok {
+			want = slices.Delete(want, i, i+1)
+		} else {
+			t.Errorf("also %q", line)
+		}
+	}
+	for _, line := range want {
+		t.Errorf("not %q", line)
+	}
+}
+
+// A statement of several lines is named by its first one.
+func TestGenerateLongStatement(t *testing.T) {
+	edits, err := generate("p.go", []byte("package p\n\nfunc f() {\n\tg(1,\n\t\t2)\n}\n"))
+	if err != nil || len(edits) != 3 || edits[0].entry != "p.go: g(1,  =>  " {
+		t.Errorf("%v, %+v", err, edits)
+	}
+}
+
+// A mutant is tried with the tree as it is: the test that notices is named, and the tree unchanged.
+func TestTry(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles tests")
+	}
+	t.Chdir(top)
+	source, err := os.ReadFile("roce/rnr.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(broken string) (string, error) {
+		return tryBroken("roce/rnr.go", broken, []suite{{dir: "roce", flags: []string{"-test.run=RNR|Syndrome"}}})
+	}
+	if noticed, err := try(string(source)); err != nil || noticed != "" {
+		t.Errorf("what is not broken: %q, %v", noticed, err)
+	}
+	if noticed, err := try(string(source) + "\nfunc init() { panic(1) }\n"); err != nil || noticed != "roce: tests crash" {
+		t.Errorf("what crashes: %q, %v", noticed, err)
+	}
+	if noticed, err := try("package broken"); err == nil {
+		t.Errorf("what does not compile: %q", noticed)
+	}
+	if after, err := os.ReadFile("roce/rnr.go"); err != nil || string(after) != string(source) {
+		t.Error("the tree has changed", err)
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// tryBroken runs test suites with a broken text in place of a file of the tree, and returns the name
+// of the test that notices, "" if none does. An empty file breaks nothing. The tree is not touched:
+// the compiler is told to take the broken text instead.
+func tryBroken(file, broken string, suites []suite) (noticed string, err error) {
+	dir, err := os.MkdirTemp("", "rocast-mutant-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	overlay, err := writeOverlay(dir, file, broken)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range suites {
+		if noticed, err = s.run(dir, overlay); noticed != "" || err != nil {
+			return noticed, err
+		}
+	}
+	return "", nil
+}
+
+// writeOverlay writes the broken text to dir, and the file that go build -overlay wants.
+func writeOverlay(dir, file, broken string) (string, error) {
+	replace := map[string]string{}
+	if file != "" {
+		original, err := filepath.Abs(file)
+		if err != nil {
+			return "", err
+		}
+		replace[original] = filepath.Join(dir, filepath.Base(file))
+		if err := os.WriteFile(replace[original], []byte(broken), 0o600); err != nil {
+			return "", err
+		}
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, text, 0o600)
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// rule is a mutant that breaks one rule of merging: it replaces old, a text that stands in a file of
+// feedback exactly once, by broken. The zero rule breaks nothing.
+type rule struct {
+	rule, name  string
+	file        string
+	old, broken string
+}
+
+// checkRules compares the list with the code.
+func checkRules() error {
+	var errs []error
+	names := map[string]bool{}
+	for _, r := range rules {
+		if names[r.name] {
+			errs = append(errs, fmt.Errorf("two rules are called %q", r.name))
+		}
+		names[r.name] = true
+		if _, err := r.source(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// source returns the broken file.
+func (r rule) source() (string, error) {
+	text, err := os.ReadFile(filepath.Join("feedback", r.file))
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(text), r.old); n != 1 {
+		return "", fmt.Errorf("%s: %q stands %d times in %s; change the list with the code", r.name, r.old, n, r.file)
+	}
+	return strings.Replace(string(text), r.old, r.broken, 1), nil
+}
+
+// try returns the name of the test that notices the mutant, "" if none does.
+func (r rule) try() (noticed string, err error) {
+	if r.file == "" {
+		return tryBroken("", "", ruleSuites)
+	}
+	broken, err := r.source()
+	if err != nil {
+		return "", err
+	}
+	return tryBroken(filepath.Join("feedback", r.file), broken, ruleSuites)
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"text/tabwriter"
+)
+
+// verdict is the name of the test that noticed a rule's mutant, "" if none did; or what kept the
+// mutant from being tried.
+type verdict struct {
+	noticed string
+	err     error
+}
+
+// tryAll tries mutants on all processors. The verdicts are in the rules' order.
+func tryAll(rs []rule) []verdict {
+	verdicts := make([]verdict, len(rs))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range runtime.NumCPU() {
+		workers.Go(func() {
+			for i := range next {
+				verdicts[i].noticed, verdicts[i].err = rs[i].try()
+			}
+		})
+	}
+	for i := range rs {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return verdicts
+}
+
+// printVerdicts prints a table and returns the number of mutants that survived or were not tried.
+func printVerdicts(rs []rule, verdicts []verdict) (survivors int) {
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	defer out.Flush()
+	for i, r := range rs {
+		noticed := verdicts[i].noticed
+		switch {
+		case verdicts[i].err != nil:
+			survivors++
+			noticed = "NOT TRIED: " + verdicts[i].err.Error()
+		case noticed == "":
+			survivors++
+			noticed = "SURVIVED"
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\n", r.rule, r.name, noticed)
+	}
+	return survivors
+}
