@@ -26,6 +26,7 @@ func (g *grant) note(acked int, a roce.AETH) {
 	}
 	g.acked = acked
 	if !a.Syndrome.IsACK() {
+		g.upTo = max(g.upTo, int(a.MSN)) // what the receiver has executed needs no grant any more
 		g.atLeast = int(a.MSN) + int(floorOfCredits(g.atLeast-int(a.MSN)))
 		return
 	}
