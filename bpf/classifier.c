@@ -108,6 +108,7 @@ enum rocast_verdict {
 	REDIRECT_FEEDBACK,
 	REDIRECT_CNP,
 	REDIRECT_CM,
+	REDIRECT_FAN_OUT, /* sent to every path by the kernel: fanout.c */
 	VERDICTS,
 };
 
@@ -327,6 +328,15 @@ static __always_inline int could_be_forged(int step)
 	return step == PASS_NO_GROUP || step == PASS_FRAGMENT || step == PASS_IP_OPTIONS;
 }
 
+#ifdef ROCAST_FANOUT
+static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f);
+#else
+static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
+{
+	return FOUND;
+}
+#endif
+
 static __always_inline int classify(struct xdp_md *ctx)
 {
 	struct frame f = {
@@ -340,6 +350,7 @@ static __always_inline int classify(struct xdp_md *ctx)
 	    (step = read_ip(&f)) != FOUND ||
 	    (step = read_roce(&f)) != FOUND ||
 	    (step = find_group(&f)) != FOUND ||
+	    (step = fan_out(ctx, &f)) != FOUND ||
 	    (step = redirect(ctx, &f)) != FOUND)
 		return could_be_forged(step) && look_up(&f, MATCH_SRC) ? DROP_OWN_SOURCE : step;
 	return REDIRECT_DATA - KIND_DATA + f.meta.kind;

@@ -19,6 +19,7 @@ const GroupEntriesMax = 1 << 20
 type Classifier struct {
 	spec *ebpf.CollectionSpec
 	maps sharedMaps
+	fan  *FanOut // nil: the kernel does not fan out
 }
 
 type sharedMaps struct {
@@ -41,6 +42,34 @@ func Load() (*Classifier, error) {
 	}
 	return c, nil
 }
+
+// LoadFanOut is Load for ports on which the kernel fans out the plain packets of groups that user space arms.
+func LoadFanOut(t Tables) (*Classifier, error) {
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("load fan-out: raise the locked memory limit: %w", explain(err))
+	}
+	spec, err := loadFanout()
+	if err == nil {
+		err = spec.Variables[fanoutVarCrcTables].Set(t.CRC)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load fan-out: %w", err)
+	}
+	c := &Classifier{spec: spec, fan: new(FanOut)}
+	if err := spec.LoadAndAssign(&c.maps, nil); err != nil {
+		return nil, fmt.Errorf("load fan-out: %w", explain(err))
+	}
+	if err := spec.LoadAndAssign(&c.fan.maps, nil); err != nil {
+		return nil, errors.Join(fmt.Errorf("load fan-out: %w", explain(err)), c.maps.close())
+	}
+	if err := c.fan.open(t); err != nil {
+		return nil, errors.Join(fmt.Errorf("load fan-out: %w", err), c.Close())
+	}
+	return c, nil
+}
+
+// FanOut is the state of fan-out in the kernel; nil if the classifier was loaded without it.
+func (c *Classifier) FanOut() *FanOut { return c.fan }
 
 // PutGroup adds an entry: frames that match k belong to group from now on. An existing entry with
 // the same key is replaced.
@@ -88,7 +117,26 @@ func (c *Classifier) Counters() (Counters, error) {
 
 // Close closes the maps. Ports that are still open keep using them.
 func (c *Classifier) Close() error {
-	return errors.Join(c.maps.Groups.Close(), c.maps.Counters.Close())
+	if c.fan == nil {
+		return c.maps.close()
+	}
+	return errors.Join(c.maps.close(), c.fan.close())
+}
+
+func (m *sharedMaps) close() error { return errors.Join(m.Groups.Close(), m.Counters.Close()) }
+
+// shared are the maps that the programs of all ports use.
+func (c *Classifier) shared() map[string]*ebpf.Map {
+	maps := map[string]*ebpf.Map{classifierMapGroups: c.maps.Groups, classifierMapCounters: c.maps.Counters}
+	if f := c.fan; f != nil {
+		for name, m := range map[string]*ebpf.Map{
+			fanoutMapSlots: f.maps.Slots, fanoutMapPaths: f.maps.Paths, fanoutMapLengths: f.maps.Lengths,
+			fanoutMapFans: f.maps.Fans, fanoutMapFanEvents: f.maps.Events, fanoutMapTraffic: f.maps.Traffic, fanoutMapTurns: f.maps.Turns,
+		} {
+			maps[name] = m
+		}
+	}
+	return maps
 }
 
 // explain adds the remedy to an error of loading or attaching, where one is known.

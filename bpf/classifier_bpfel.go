@@ -49,7 +49,8 @@ const (
 	classifierRocastVerdictREDIRECT_FEEDBACK classifierRocastVerdict = 11
 	classifierRocastVerdictREDIRECT_CNP      classifierRocastVerdict = 12
 	classifierRocastVerdictREDIRECT_CM       classifierRocastVerdict = 13
-	classifierRocastVerdictVERDICTS          classifierRocastVerdict = 14
+	classifierRocastVerdictREDIRECT_FAN_OUT  classifierRocastVerdict = 14
+	classifierRocastVerdictVERDICTS          classifierRocastVerdict = 15
 )
 
 // Names of all BPF objects in the ELF.

@@ -35,7 +35,7 @@ type bench struct {
 func newBench(t testing.TB, withSocket bool) *bench {
 	t.Helper()
 	c := load(t)
-	p, err := c.loadPort("rctest")
+	p, err := c.loadPort("rctest", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,6 +48,7 @@ const QueuesMax = 1024
 // Port is the classifier attached to one interface, with the sockets of that interface.
 type Port struct {
 	name    string
+	ifindex int
 	mode    AttachMode
 	refused error
 	link    link.Link
@@ -55,36 +56,53 @@ type Port struct {
 }
 
 type portObjects struct {
-	Program *ebpf.Program `ebpf:"rocast_classify"`
-	Sockets *ebpf.Map     `ebpf:"xsks"`
+	Program *ebpf.Program
+	Sockets *ebpf.Map
+	FanOut  *ebpf.Program // runs on every copy for this port; nil without fan-out
 }
 
 // OpenPort attaches to an interface in the network namespace of the calling thread. Until sockets
-// are set, every frame goes to the kernel.
-func (c *Classifier) OpenPort(ifindex int, mode AttachMode) (*Port, error) {
+// are set, every frame goes to the kernel. Number is what the slots of fan-out call the port.
+func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Port, error) {
 	iface, err := net.InterfaceByIndex(ifindex)
 	if err != nil {
 		return nil, fmt.Errorf("open port: no interface with index %d: %w", ifindex, err)
 	}
-	p, err := c.loadPort(iface.Name)
+	p, err := c.loadPort(iface.Name, number)
 	if err != nil {
 		return nil, err
 	}
+	p.ifindex = ifindex
 	if err := p.attach(ifindex, mode); err != nil {
 		return nil, errors.Join(fmt.Errorf("open port %s: %w", p.name, err), p.Close())
 	}
 	return p, nil
 }
 
-// loadPort returns a port with program and socket map but without a link.
-func (c *Classifier) loadPort(name string) (*Port, error) {
+// loadPort returns a port with programs and socket map but without a link.
+func (c *Classifier) loadPort(name string, number uint32) (*Port, error) {
 	p := &Port{name: name}
-	err := c.spec.LoadAndAssign(&p.objs, &ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{
-			classifierMapGroups:   c.maps.Groups,
-			classifierMapCounters: c.maps.Counters,
-		},
-	})
+	options := &ebpf.CollectionOptions{MapReplacements: c.shared()}
+	var err error
+	if c.fan == nil {
+		var objs struct {
+			Program *ebpf.Program `ebpf:"rocast_classify"`
+			Sockets *ebpf.Map     `ebpf:"xsks"`
+		}
+		err = c.spec.LoadAndAssign(&objs, options)
+		p.objs = portObjects{Program: objs.Program, Sockets: objs.Sockets}
+	} else {
+		var objs struct {
+			Program *ebpf.Program `ebpf:"rocast_classify"`
+			Sockets *ebpf.Map     `ebpf:"xsks"`
+			FanOut  *ebpf.Program `ebpf:"rocast_fan_out"`
+		}
+		spec := c.spec.Copy()
+		if err = spec.Variables[fanoutVarPortNumber].Set(number); err == nil {
+			err = spec.LoadAndAssign(&objs, options)
+		}
+		p.objs = portObjects(objs)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open port %s: load classifier: %w", name, explain(err))
 	}
@@ -155,7 +173,7 @@ func (p *Port) Close() error {
 	if p.link != nil {
 		err = p.link.Close()
 	}
-	if err = errors.Join(err, p.objs.Program.Close(), p.objs.Sockets.Close()); err != nil {
+	if err = errors.Join(err, p.objs.Program.Close(), p.objs.Sockets.Close(), p.objs.FanOut.Close()); err != nil {
 		return fmt.Errorf("close port %s: %w", p.name, err)
 	}
 	return nil

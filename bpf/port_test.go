@@ -21,7 +21,7 @@ import (
 
 func openPort(t testing.TB, c *Classifier, ifindex int, mode AttachMode) *Port {
 	t.Helper()
-	p, err := c.OpenPort(ifindex, mode)
+	p, err := c.OpenPort(ifindex, 0, mode)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestGenericIsTheFallback(t *testing.T) {
 	c := load(t)
 	enterNamespace(t)
 
-	_, err := c.OpenPort(loopback, ModeNative)
+	_, err := c.OpenPort(loopback, 0, ModeNative)
 	if !errors.Is(err, unix.EOPNOTSUPP) || !strings.Contains(err.Error(), "open port lo: attach in native mode: the driver has no native XDP") {
 		t.Errorf("native mode on a device without: %v", err)
 	}
@@ -144,7 +144,7 @@ func TestInterfaceAlreadyHeld(t *testing.T) {
 
 	first := openPort(t, c, ifindex, ModeNative)
 	for _, mode := range []AttachMode{ModeAuto, ModeNative, ModeGeneric} {
-		_, err := c.OpenPort(ifindex, mode)
+		_, err := c.OpenPort(ifindex, 0, mode)
 		if err == nil || !strings.Contains(err.Error(), `XDP program "rocast_classify"`) || !strings.Contains(err.Error(), "bpftool link detach id") {
 			t.Errorf("%s mode over a bpf_link: %v", mode, err)
 		}
@@ -157,7 +157,7 @@ func TestInterfaceAlreadyHeld(t *testing.T) {
 	l, err := netlink.LinkByIndex(ifindex)
 	must(t, "find rc0", err)
 	must(t, "attach by netlink", netlink.LinkSetXdpFd(l, prog.FD()))
-	_, err = c.OpenPort(ifindex, ModeAuto)
+	_, err = c.OpenPort(ifindex, 0, ModeAuto)
 	if err == nil || !strings.Contains(err.Error(), `XDP program "rocast_probe"`) || !strings.Contains(err.Error(), "ip link set dev rc0 xdp off") {
 		t.Errorf("over a netlink attachment: %v", err)
 	}
@@ -181,7 +181,7 @@ func TestTwoCapabilitiesSuffice(t *testing.T) {
 	p := openPort(t, c, ifindex, ModeAuto)
 	defer p.Close()
 	put(t, c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, 7)
-	_, err := c.OpenPort(ifindex, ModeAuto)
+	_, err := c.OpenPort(ifindex, 0, ModeAuto)
 	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "find its owner with: bpftool link show") {
 		t.Errorf("second port: %v", err)
 	}
@@ -190,7 +190,7 @@ func TestTwoCapabilitiesSuffice(t *testing.T) {
 func TestNoSuchInterface(t *testing.T) {
 	c := load(t)
 	const nobody = 1 << 30
-	if _, err := c.OpenPort(nobody, ModeAuto); err == nil || !strings.Contains(err.Error(), "no interface with index 1073741824") {
+	if _, err := c.OpenPort(nobody, 0, ModeAuto); err == nil || !strings.Contains(err.Error(), "no interface with index 1073741824") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -238,7 +238,7 @@ func holdPort(t *testing.T, ifindex int) {
 // Ports share groups and counters but not sockets.
 func TestPortsShareGroups(t *testing.T) {
 	a := newBench(t, true)
-	p, err := a.c.loadPort("rcother")
+	p, err := a.c.loadPort("rcother", 0)
 	must(t, "load a second port", err)
 	defer p.Close()
 	putTestGroups(t, a.c)

@@ -36,6 +36,9 @@ const (
 	RedirectCNP      = Verdict(classifierRocastVerdictREDIRECT_CNP)
 	RedirectCM       = Verdict(classifierRocastVerdictREDIRECT_CM)
 
+	// RedirectFanOut: the kernel sent the frame to every path of its group.
+	RedirectFanOut = Verdict(classifierRocastVerdictREDIRECT_FAN_OUT)
+
 	// Verdicts is the number of verdicts.
 	Verdicts = int(classifierRocastVerdictVERDICTS)
 )
@@ -56,6 +59,7 @@ var verdictNames = [Verdicts]string{
 	RedirectFeedback: "redirect_feedback",
 	RedirectCNP:      "redirect_cnp",
 	RedirectCM:       "redirect_cm",
+	RedirectFanOut:   "redirect_fan_out",
 }
 
 func (v Verdict) String() string {

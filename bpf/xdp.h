@@ -27,15 +27,20 @@ typedef __u32 __be32;
 #define SEC(name) __attribute__((section(name), used))
 #define __uint(name, val) int(*name)[val]
 #define __type(name, val) typeof(val) *name
+#define __array(name, val) typeof(val) *name[]
 #define __always_inline inline __attribute__((always_inline))
 
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_XSKMAP = 17,
+	BPF_MAP_TYPE_DEVMAP_HASH = 25,
 };
 
-enum { BPF_F_NO_PREALLOC = 1 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10 };
+enum { BPF_F_BROADCAST = 1 << 3 };
 
 enum xdp_action { XDP_DROP = 1, XDP_PASS = 2, XDP_REDIRECT = 4 };
 
@@ -49,8 +54,10 @@ struct xdp_md {
 };
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*bpf_xdp_adjust_head)(struct xdp_md *ctx, int delta) = (void *)44;
 static long (*bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*bpf_xdp_adjust_meta)(struct xdp_md *ctx, int delta) = (void *)54;
+static __u64 (*bpf_xdp_get_buff_len)(struct xdp_md *ctx) = (void *)188;
 
 enum {
 	ETH_P_IP = 0x0800,

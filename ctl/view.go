@@ -58,7 +58,7 @@ func (c *Controller) view(g *group) api.Group {
 		return v
 	}
 	v.MTU = f.PathMTU
-	v.Policy = policy(f.Policy)
+	v.Policy, v.Engine = policy(f.Policy), &api.Engine{Wanted: f.Engine.String()}
 	for _, m := range f.Memory {
 		v.Memory = append(v.Memory, region(mft.Region(m)))
 	}
@@ -66,6 +66,7 @@ func (c *Controller) view(g *group) api.Group {
 	if g.published != nil {
 		state, _ = c.Switch.GroupState(g.id)
 		v.Counters = counters(state.Counters)
+		addEngine(v.Engine, state.Engine)
 	}
 	if state.Started && state.Sent != f.Source.FirstPSN.Prev() {
 		v.Progress = &api.Progress{Sent: uint32(state.Sent), Position: uint32(state.Pos), Merged: uint32(state.Merged)}
@@ -82,6 +83,13 @@ func (c *Controller) view(g *group) api.Group {
 		v.Members = append(v.Members, member(l.Member, reach))
 	}
 	return v
+}
+
+func addEngine(v *api.Engine, e dataplane.EngineState) {
+	v.Carrier, v.Reason, v.Carried = api.CarrierAFXDP, e.Reason, e.Carried
+	if e.Kernel {
+		v.Carrier = api.CarrierKernel
+	}
 }
 
 func policy(p feedback.Policy) *api.Policy {

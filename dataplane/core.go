@@ -15,12 +15,19 @@ type Core struct {
 	states []*state // by slot; grown with a group's first frame
 	timed  []*state // the groups whose policy depends on time passing
 	ticked int      // how many timed groups have been served in this period
-	acts   []feedback.Action
+	// inFlight is the number of groups with data that a receiver has not acknowledged.
+	inFlight int
+	acts     []feedback.Action
+
+	fanOut    FanOut   // nil: every packet comes here
+	armable   []*state // groups to arm when all copies are sent
+	block     mft.Block
+	fanCounts FanOutCounts
 }
 
-// NewCore returns a core without any state.
-func NewCore() *Core {
-	return &Core{acts: make([]feedback.Action, 0, feedback.MaxActions(mft.MaxPaths))}
+// NewCore returns a core without any state. FanOut is the engine in front of it; nil: none.
+func NewCore(fanOut FanOut) *Core {
+	return &Core{fanOut: fanOut, acts: make([]feedback.Action, 0, feedback.MaxActions(mft.MaxPaths))}
 }
 
 // Handle decides about one frame that the classifier attributed to a group, and appends what is to
@@ -37,13 +44,28 @@ func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) R
 		}
 		return GroupGone
 	}
-	st, rearranged := c.state(g)
+	st, rearranged := c.state(now, g, out)
+	c.sync(now, st, out)
 	r := c.decide(now, st, f, out)
 	st.counts[r]++
 	if rearranged {
 		c.timer(now, st, out) // a path that left may have held the minimum down
 	}
+	c.settle(now, st, r, out)
+	c.countInFlight(st)
 	return r
+}
+
+// countInFlight counts the group as one with data in flight, or no longer.
+func (c *Core) countInFlight(st *state) {
+	switch is := !st.merge.Settled(); {
+	case is && !st.inFlight:
+		st.inFlight = true
+		c.inFlight++
+	case !is && st.inFlight:
+		st.inFlight = false
+		c.inFlight--
+	}
 }
 
 func (c *Core) decide(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
@@ -91,31 +113,42 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		return OverMTU
 	case v.HopLimit(head) <= 1:
 		return HopLimitExceeded
-	case !v.ICRCValid(f.Bytes()):
-		return BadICRC
 	}
+	f.Original = v.Original(f.Bytes())
 	ev := feedback.Event{
-		Kind: feedback.Data, PSN: v.PSN(head), AckReq: v.AckReq(head),
+		Kind: feedback.Data, PSN: f.Original.PSN, AckReq: v.AckReq(head),
 		First: v.Opcode.IsFirst() || v.Opcode.IsOnly(), Last: v.Opcode.EndsMessage(),
 	}
+	var region int
+	if ev.Syndrome, region = admit(g, v, head); ev.Syndrome != 0 {
+		ev.Kind = feedback.Refuse
+	}
+	if !st.needsNoCheck(sender, &ev, v.PKey(head)) && !v.ICRCValid(f.Bytes()) {
+		return BadICRC
+	}
 	if sender != st.active {
+		c.takeBack(now, st, out)
 		if r := c.switchSource(st, leg, sender, &ev, out); r != 0 {
 			return r
 		}
-	}
-	region := -1
-	if ev.Syndrome, region = admit(g, v, head); ev.Syndrome != 0 {
-		ev.Kind = feedback.Refuse
 	}
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
 	if outcome != feedback.OutsideWindow {
 		st.mark(v, head)
 	}
-	f.ICRC, f.HopLimit = v.StoredICRC(f.Bytes()), v.HopLimit(head)-1
-	v.MaskHeaders(head, &f.Headers)
 	c.perform(st, f, region, out)
 	return Reason(outcome)
+}
+
+// needsNoCheck says whether a packet may be forwarded with its ICRC unchecked, which costs a third
+// of the time it is here. That is the packet after the highest one sent, while the group is plain:
+// all it can do is to be copied. If it was damaged on the way here, so is every copy, because the
+// ICRC of a copy follows from the one received; the receivers drop them and the packet is no more
+// than a lost one. Answers to the source take over its P_Key, so that has to be the known one.
+func (st *state) needsNoCheck(sender int, ev *feedback.Event, pkey uint16) bool {
+	return sender == st.active && ev.Kind == feedback.Data && pkey == st.marks.pkey &&
+		ev.PSN == st.merge.NextPSN() && st.merge.Plain() > 0
 }
 
 // admit returns the region of the group's memory that a request addresses (-1: none), or the NAK
@@ -215,10 +248,9 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 		a := &c.acts[i]
 		switch a.Kind {
 		case feedback.Copy:
-			out.Copies = append(out.Copies, st.copyFor(a, f, region))
+			out.Copies = append(out.Copies, st.copyFor(a, region))
 		case feedback.Reply:
-			out.Replies = append(out.Replies, st.reply(st.sourceLeg(), a.PSN,
-				roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN}, a.MigReq))
+			out.reply(st.reply(st.sourceLeg(), a.PSN, roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN}, a.MigReq))
 		case feedback.PassCNP:
 			out.Replies = append(out.Replies, Reply{
 				Leg: st.sourceLeg(), CNP: true, PKey: st.marks.pkey,
@@ -247,6 +279,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (done bool) {
 	end := min(c.ticked+tickGroups, len(c.timed))
 	for _, st := range c.timed[min(c.ticked, end):end] {
 		c.timer(now, st, out)
+		c.countInFlight(st) // a path may have been evicted
 	}
 	if c.ticked = end; end < len(c.timed) {
 		return false
@@ -259,26 +292,31 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (done bool) {
 func (c *Core) Timed() bool { return len(c.timed) > 0 }
 
 func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
+	c.sync(now, st, out)
 	c.acts, _ = st.merge.Step(now, feedback.Event{Kind: feedback.Timer}, c.acts[:0])
 	c.perform(st, nil, -1, out)
+	c.settle(now, st, Reason(feedback.Absorbed), out)
 }
 
 // Adopt makes g the version of its group by which frames are merged, as its first frame would, and
 // appends what has to be sent because of that.
 func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
-	if st, rearranged := c.state(g); rearranged {
+	if st, rearranged := c.state(now, g, out); rearranged {
 		c.timer(now, st, out)
+		c.countInFlight(st)
 	}
 }
 
 // state returns the merging state of g's group, and says whether its paths were rearranged. A new
 // version of a group takes the state over: a next hop has changed, or members have joined or left.
-func (c *Core) state(g *mft.Group) (st *state, rearranged bool) {
+func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, rearranged bool) {
 	st = c.stateOf(g.ID)
 	switch {
 	case st != nil && st.group == g:
 	case st != nil:
+		c.takeBack(now, st, out)
 		rearranged = st.adopt(g)
+		st.edits = g.Edits(st.sourceLeg())
 	default:
 		c.forget(g.ID)
 		for len(c.states) <= g.ID.Slot() {
@@ -306,6 +344,13 @@ func (c *Core) forget(id mft.GroupID) {
 	slot := id.Slot()
 	if slot >= len(c.states) || c.states[slot] == nil {
 		return
+	}
+	if st := c.states[slot]; st.fan.placed {
+		c.fanOut.Disarm(st.group.ID)
+		c.fanOut.Release(st.group.ID)
+	}
+	if c.states[slot].inFlight {
+		c.inFlight--
 	}
 	c.timed = slices.DeleteFunc(c.timed, func(st *state) bool { return st == c.states[slot] })
 	c.states[slot] = nil

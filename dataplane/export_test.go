@@ -16,3 +16,9 @@ const (
 	HandoffFrames = handoffFrames
 	HandoffBytes  = handoffBytes
 )
+
+// How long an idle worker spins.
+const (
+	SpinSettled  = spinSettled
+	SpinInFlight = spinInFlight
+)

@@ -43,11 +43,8 @@ type Frame struct {
 	Kept bool
 
 	// Set by the core for the caller that applies its outputs.
-	View    roce.View
-	Headers roce.MaskedHeaders // as received
-	ICRC    uint32             // as received
-	// HopLimit is that of copies: one less than received.
-	HopLimit uint8
+	View     roce.View
+	Original roce.Original
 }
 
 // Head is the first fragment.

@@ -404,7 +404,7 @@ func TestAFrameOfAGroupThatHasGone(t *testing.T) {
 	if id, err := net.Switch.Add(next); err != nil || id.Slot() != gone.Slot() {
 		t.Fatal(id, err)
 	}
-	core, out, b := dataplane.NewCore(), dataplane.Outputs{}, write(firstPSN, nil).frame(t)
+	core, out, b := dataplane.NewCore(nil), dataplane.Outputs{}, write(firstPSN, nil).frame(t)
 	for _, tt := range []struct {
 		group mft.GroupID
 		kind  dataplane.Kind

@@ -21,12 +21,27 @@ func (o *Outputs) Reset() {
 	o.Copies, o.Replies, o.Notes = o.Copies[:0], o.Replies[:0], o.Notes[:0]
 }
 
+// reply appends r. An ACK right behind another one for the same leg takes its place: it says more
+// (IBTA vol 1, 9.7.5.1.1 lets a responder coalesce), and the source has one frame less to handle.
+func (o *Outputs) reply(r Reply) {
+	if n := len(o.Replies); n > 0 {
+		last := &o.Replies[n-1]
+		if last.Leg == r.Leg && last.isACK() && r.isACK() && !r.PSN.Before(last.PSN) {
+			*last = r
+			return
+		}
+	}
+	o.Replies = append(o.Replies, r)
+}
+
+func (r *Reply) isACK() bool { return !r.CNP && r.AETH.Syndrome.IsACK() }
+
 // Copy is the received frame as one path's receiver expects it.
 type Copy struct {
-	Path *mft.Path
-	PSN  roce.PSN
-	RKey uint32 // RKey and VA: of packets that have a RETH
-	VA   uint64
+	Path   *mft.Path
+	PSN    roce.PSN
+	Edit   *roce.Edit
+	Target *roce.Target // nil: the packet has no RETH, or keeps what it says
 }
 
 // Note is an event of a member, for the operator. When the list is full, the note is dropped; the

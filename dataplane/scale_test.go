@@ -60,7 +60,7 @@ type among struct {
 }
 
 func newAmong(b *testing.B, n int) *among {
-	a := &among{table: new(mft.Table), core: dataplane.NewCore()}
+	a := &among{table: new(mft.Table), core: dataplane.NewCore(nil)}
 	f := &a.frame
 	f.Kind, f.FragmentCount = dataplane.KindData, 1
 	f.Fragments[0] = write(firstPSN, make([]byte, 64)).frame(b)

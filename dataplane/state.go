@@ -11,15 +11,18 @@ import (
 // state is what changes with a group's traffic: its merging, and the distances of the members' PSN
 // and MSN spaces from the active source's.
 type state struct {
-	group  *mft.Group
-	merge  *feedback.Group
-	active int         // path of the active source, or onlySends or nobody
-	legs   []legState  // per path
-	turns  []turn      // per path; nil: only the group's Source ever sends
-	first  senderState // of a Source that only sends
-	left   senderState // of a source that has left the group
-	marks  sourceMarks
-	counts [NumReasons]uint64
+	group    *mft.Group
+	merge    *feedback.Group
+	active   int         // path of the active source, or onlySends or nobody
+	legs     []legState  // per path
+	turns    []turn      // per path; nil: only the group's Source ever sends
+	first    senderState // of a Source that only sends
+	left     senderState // of a source that has left the group
+	marks    sourceMarks
+	counts   [NumReasons]uint64
+	fan      fanState
+	edits    mft.Edits // for packets of the active source
+	inFlight bool      // counted in Core.inFlight
 }
 
 const (
@@ -81,6 +84,7 @@ func newState(g *mft.Group) *state {
 		st.turns = newTurns(g)
 	}
 	st.merge.Away(st.active)
+	st.edits = g.Edits(st.sourceLeg())
 	return st
 }
 
@@ -221,6 +225,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 	}, c.acts[:0])
 	c.perform(st, nil, -1, out)
 	st.active = next
+	st.edits = st.group.Edits(leg)
 	out.Notes = append(out.Notes, Note{
 		Group: st.group.ID, Receiver: leg.Dst, RemoteQPN: st.group.QPN, What: feedback.NoteSource, PSN: ev.PSN,
 	})
@@ -261,16 +266,11 @@ func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) 
 	}
 }
 
-// copyFor returns the edit of the frame that path a.Path's receiver expects.
-func (st *state) copyFor(a *feedback.Action, f *Frame, region int) Copy {
-	g := st.group
-	c := Copy{Path: &g.Paths[a.Path], PSN: a.PSN.Add(st.legs[a.Path].deltaPSN)}
-	if f.View.Opcode.Headers().Has(roce.HasRETH) {
-		reth := f.View.RETH(f.Head())
-		c.VA, c.RKey = reth.VA, reth.RKey
-		if region >= 0 && len(c.Path.Regions) > 0 {
-			c.VA, c.RKey = g.Translate(a.Path, region, reth.VA)
-		}
+// copyFor is the copy that the member of path a.Path expects of a packet that writes into region;
+// -1: into none.
+func (st *state) copyFor(a *feedback.Action, region int) Copy {
+	return Copy{
+		Path: &st.group.Paths[a.Path], PSN: a.PSN.Add(st.legs[a.Path].deltaPSN),
+		Edit: &st.edits.Paths[a.Path], Target: st.edits.Target(a.Path, region),
 	}
-	return c
 }

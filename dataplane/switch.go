@@ -23,6 +23,7 @@ type Steering interface {
 type Config struct {
 	Workers  []WorkerConfig // at least one
 	Steering Steering
+	FanOut   FanOut // nil: none
 	// Now is the workers' clock. nil: the system's monotonic clock.
 	Now func() feedback.Tick
 	// Busy: an idle worker keeps polling. Otherwise it blocks after a short while.
@@ -62,7 +63,7 @@ func New(c Config) *Switch {
 		c.Now = func() feedback.Tick { return feedback.Tick(time.Since(start)) }
 	}
 	for _, config := range c.Workers {
-		s.workers = append(s.workers, newWorker(config, c.Now, &s.table, s.notes))
+		s.workers = append(s.workers, newWorker(config, c, &s.table, s.notes))
 	}
 	for i, w := range s.workers {
 		w.index, w.peers, w.inbox, w.gave = i, s.workers, make([]*handoff, len(s.workers)), make([]bool, len(s.workers))
@@ -289,15 +290,20 @@ type Counter struct {
 func (s *Switch) Counters() []Counter {
 	var counts [NumReasons]uint64
 	unsent := uint64(0)
+	var fan FanOutCounts
 	for _, w := range s.workers {
 		s.do(w, func(w *Worker) {
+			fan.add(&w.core.fanCounts)
 			for r, n := range w.counts {
 				counts[r] += n
 			}
 			unsent += w.unsent
 		})
 	}
-	return append(named(&counts), Counter{"unsent", unsent})
+	counts[feedback.Forwarded] += fan.Carried
+	return append(named(&counts), Counter{"unsent", unsent},
+		Counter{"fan-out-armed", fan.Armed}, Counter{"fan-out-disarmed", fan.Disarmed},
+		Counter{"fan-out-carried", fan.Carried}, Counter{"fan-out-refused", fan.Refused})
 }
 
 // PortCounters returns the counters of every port, indexed by mft.PortID.
@@ -317,6 +323,7 @@ func (s *Switch) PortCounters() []PortCounters {
 type GroupState struct {
 	feedback.Snapshot
 	Counters []Counter
+	Engine   EngineState
 }
 
 // GroupState returns the state of the group with this ID, or false if there is none. It changes
@@ -331,12 +338,12 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 	var state *GroupState
 	s.do(s.owner(id), func(w *Worker) {
 		if st := w.core.stateOf(id); st != nil {
-			state = &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts)}
+			w.sync(st)
+			state = w.core.groupState(st)
 		}
 	})
 	if state == nil {
-		st := newState(g)
-		state = &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts)}
+		state = s.owner(id).core.groupState(newState(g))
 	}
 	return *state, true
 }

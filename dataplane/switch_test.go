@@ -166,7 +166,7 @@ func TestFramesForSomethingElseOfTheGroup(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			core, out := dataplane.NewCore(), dataplane.Outputs{}
+			core, out := dataplane.NewCore(nil), dataplane.Outputs{}
 			handle := func(p packet) dataplane.Reason {
 				b := p.frame(t)
 				f := dataplane.Frame{Group: g.ID, Port: mft.PortID(portOf[p.src]), Buf: b, FragmentCount: 1}
@@ -202,8 +202,11 @@ func TestForgedFramesMoveNothing(t *testing.T) {
 		{"data over the path MTU", 0, write(firstPSN+1, make([]byte, 1028)), nil, "over-mtu"},
 		{"data at the end of its way", 0, with(write(firstPSN+1, nil), func(p *packet) { p.hopLimit = 1 }), nil, "hop-limit-exceeded"},
 		{"CNP at the end of its way", 1, with(cnp(ipB), func(p *packet) { p.hopLimit = 1 }), nil, "hop-limit-exceeded"},
-		{"data with a wrong ICRC", 0, write(firstPSN+1, []byte("x")), badICRC, "bad-icrc"},
-		{"data with a damaged payload", 0, write(firstPSN+1, []byte("xxxx")), badPayload, "bad-icrc"},
+		{"data out of sequence with a wrong ICRC", 0, write(firstPSN+2, []byte("x")), badICRC, "bad-icrc"},
+		{"data out of sequence with a damaged payload", 0, write(firstPSN+2, []byte("xxxx")), badPayload, "bad-icrc"},
+		{"resent data with a wrong ICRC", 0, write(firstPSN, nil), badICRC, "bad-icrc"},
+		{"data with another P_Key and a wrong ICRC", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.PKey = 0x8001 }), badICRC, "bad-icrc"},
+		{"data outside the memory with a wrong ICRC", 0, with(write(firstPSN+1, []byte("x")), func(p *packet) { p.reth.RKey++ }), badICRC, "bad-icrc"},
 		{"data with a refused opcode and a wrong ICRC", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.Opcode = roce.OpReadRequest }), badICRC, "bad-icrc"},
 		{"UD datagram for the group's QPN", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.Opcode = roce.OpUDSendOnlyImm }), nil, "wrong-transport"},
 		{"unknown opcode", 0, with(write(firstPSN+1, nil), func(p *packet) { p.bth.Opcode = 0x1F }), nil, "unknown-opcode"},

@@ -20,8 +20,12 @@ const (
 	replyRoom = 3 * batchFrames
 	// noteRoom is how many notes may wait. Further ones are dropped; the counters still count.
 	noteRoom = 64
-	// spinRounds is how often an idle worker polls again before it blocks.
-	spinRounds = 200
+	// spinSettled is how long a worker spins after its last frame before it blocks, when every
+	// receiver has acknowledged everything.
+	spinSettled = feedback.Tick(50 * time.Microsecond)
+	// spinInFlight is the same while a group has data in flight: longer than a round trip, so that
+	// acknowledgements find the worker awake.
+	spinInFlight = feedback.Tick(time.Millisecond)
 	// waitTimeout bounds one block, so that a missed wake-up costs little. With timed groups a
 	// worker blocks no longer than their period.
 	waitTimeout = 100 * time.Millisecond
@@ -49,10 +53,12 @@ type Worker struct {
 	notes chan<- Note
 
 	index    int
-	peers    []*Worker   // all workers, by index
-	inbox    []*handoff  // by index of the producer; nil: this worker
-	gave     []bool      // by peer: it was given frames of this batch
-	sleeping atomic.Bool // it may be in Wait, so producers have to wake it
+	peers    []*Worker     // all workers, by index
+	inbox    []*handoff    // by index of the producer; nil: this worker
+	gave     []bool        // by peer: it was given frames of this batch
+	polled   feedback.Tick // the time of the last Poll
+	active   feedback.Tick // the time of the last Poll that found a frame
+	sleeping atomic.Bool   // it may be in Wait, so producers have to wake it
 
 	frames  []Frame
 	replies []Frame
@@ -90,9 +96,9 @@ type lane struct{ first, last int }
 
 const emptyLane = -1
 
-func newWorker(c WorkerConfig, now func() feedback.Tick, table *atomic.Pointer[mft.Table], notes chan<- Note) *Worker {
+func newWorker(c WorkerConfig, all Config, table *atomic.Pointer[mft.Table], notes chan<- Note) *Worker {
 	w := &Worker{
-		ports: c.Ports, pool: c.Pool, wait: c.Waiter, now: now, core: NewCore(), table: table,
+		ports: c.Ports, pool: c.Pool, wait: c.Waiter, now: all.Now, core: NewCore(all.FanOut), table: table,
 		todo: make(chan func(), 1), notes: notes,
 		frames:  make([]Frame, batchFrames),
 		replies: make([]Frame, replyRoom),
@@ -119,21 +125,26 @@ func (w *Worker) run(ctx context.Context, busy bool) {
 	defer runtime.UnlockOSThread()
 	stop := context.AfterFunc(ctx, w.wait.Wake)
 	defer stop()
-	idle := 0
 	for ctx.Err() == nil {
 		select {
 		case f := <-w.todo:
 			f()
 		default:
 		}
-		if w.Poll() > 0 {
-			idle = 0
-			continue
-		}
-		if idle++; idle > spinRounds && !busy {
+		if w.Poll() == 0 && !busy && w.idle() {
 			w.sleep()
 		}
 	}
+}
+
+// idle says whether the worker has found no frame for as long as it spins. After a wait that ended
+// without a frame it does not spin again.
+func (w *Worker) idle() bool {
+	spin := spinSettled
+	if w.core.inFlight > 0 {
+		spin = spinInFlight
+	}
+	return w.polled-w.active >= spin
 }
 
 // sleep blocks until there is something to do. It polls once more after setting sleeping, because a
@@ -153,6 +164,7 @@ func (w *Worker) sleep() {
 // Poll polls all ports and rings once. It returns the number of frames handled.
 func (w *Worker) Poll() int {
 	total, now := 0, w.now()
+	w.polled = now
 	for i, p := range w.ports {
 		n := p.Receive(w.frames)
 		if n == 0 {
@@ -176,6 +188,9 @@ func (w *Worker) Poll() int {
 			w.nextTick = now + feedback.TimerPeriod
 		}
 		w.flush()
+	}
+	if total > 0 {
+		w.active = now
 	}
 	return total
 }
@@ -211,6 +226,10 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 	}
 	w.wakePeers()
 	w.flush()
+	if len(w.core.armable) > 0 && len(frames) < len(w.frames) { // else more of them may wait
+		w.core.Arm(now, &w.out)
+		w.flush()
+	}
 	for i := range frames {
 		w.pool.Put(&frames[i])
 	}
@@ -250,6 +269,12 @@ func (w *Worker) wakePeers() {
 // of that.
 func (w *Worker) adopt(g *mft.Group) {
 	w.core.Adopt(w.now(), g, &w.out)
+	w.flush()
+}
+
+// sync brings a group's merging state up to what the engine has carried.
+func (w *Worker) sync(st *state) {
+	w.core.sync(w.now(), st, &w.out)
 	w.flush()
 }
 

@@ -16,6 +16,10 @@ const (
 	Response
 	// CNP is the congestion notification of a receiver. It uses Path.
 	CNP
+	// Carried is new packets of the source that an engine copied to every active path while the
+	// group was Plain. PSN is that of the last packet, MSN the number of messages that ended with
+	// these packets, and Last says whether the last packet ended one. It uses PSN, MSN and Last.
+	Carried
 	// Timer says that time has passed. It comes every TimerPeriod to groups whose policy needs it
 	// (Policy.NeedsTimer).
 	Timer

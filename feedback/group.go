@@ -98,6 +98,8 @@ func (g *Group) Step(now Tick, ev Event, acts []Action) ([]Action, Outcome) {
 		return g.response(now, &ev, acts)
 	case CNP:
 		return g.cnp(now, ev.Path, acts)
+	case Carried:
+		return g.carried(now, &ev, acts), Forwarded
 	default:
 		return g.timer(now, acts), Absorbed
 	}

@@ -52,6 +52,30 @@ func ParseAddressing(s string) (Addressing, error) {
 	return 0, fmt.Errorf("addressing %q is not one of %q", s, addressingNames)
 }
 
+// Engine says which engine may carry a group's packets.
+type Engine uint8
+
+const (
+	// EngineAuto: the kernel where it can, else AF_XDP.
+	EngineAuto Engine = iota
+	// EngineAFXDP: every packet goes to user space.
+	EngineAFXDP
+)
+
+var engineNames = [...]string{EngineAuto: "auto", EngineAFXDP: "afxdp"}
+
+func (e Engine) String() string { return engineNames[e] }
+
+// ParseEngine is the inverse of String.
+func ParseEngine(s string) (Engine, error) {
+	for i, name := range engineNames {
+		if s == name {
+			return Engine(i), nil
+		}
+	}
+	return 0, fmt.Errorf("engine %q is not one of %q", s, engineNames)
+}
+
 // Group is a source and its receivers. It is immutable once it is in a table.
 type Group struct {
 	ID   GroupID  // set by Table.With
@@ -66,6 +90,7 @@ type Group struct {
 	PathMTU  int // payload bytes of a full packet: 256, 512 .. 4096
 	Memory   []VirtualRegion
 	Policy   feedback.Policy
+	Engine   Engine
 
 	Source Source
 	// Paths are sorted by (peer IP, RemoteQPN), see FindPath.

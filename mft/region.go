@@ -18,17 +18,15 @@ type Region struct {
 // rkey, or -1. A receiver's NIC would answer such a request with a remote access error (IBTA vol 1,
 // 9.7.4.1).
 func (g *Group) FindRegion(va uint64, rkey uint32, length uint32) int {
-	for i := range g.Memory {
-		m := &g.Memory[i]
+	return findRegion(g.Memory, va, rkey, length)
+}
+
+func findRegion(memory []VirtualRegion, va uint64, rkey uint32, length uint32) int {
+	for i := range memory {
+		m := &memory[i]
 		if m.RKey == rkey && va >= m.VA && va-m.VA <= m.Length && uint64(length) <= m.Length-(va-m.VA) {
 			return i
 		}
 	}
 	return -1
-}
-
-// Translate returns the address and key by which path's member knows va of virtual region i.
-func (g *Group) Translate(path, i int, va uint64) (memberVA uint64, memberRKey uint32) {
-	r := &g.Paths[path].Regions[i]
-	return va - g.Memory[i].VA + r.VA, r.RKey
 }

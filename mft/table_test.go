@@ -371,8 +371,9 @@ func TestRegions(t *testing.T) {
 			t.Errorf("VA %#x rkey %d length %#x: region %d, want %d", tt.va, tt.rkey, tt.length, got, tt.region)
 		}
 	}
-	if va, rkey := g.Translate(0, 1, ^uint64(0)); va != 0x20+0xFF || rkey != 12 {
-		t.Errorf("translated to %#x, %d", va, rkey)
+	edits := g.Edits(&g.Source.Leg)
+	if to := edits.Target(0, 1); ^uint64(0)+to.DeltaVA != 0x20+0xFF || to.RKey != 12 {
+		t.Errorf("region 1 is at %#x, %d", ^uint64(0)+to.DeltaVA, to.RKey)
 	}
 }
 

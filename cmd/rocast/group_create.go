@@ -30,6 +30,7 @@ func (a *app) groupCreate() *cobra.Command {
   evict: false                           # or true: a silent receiver leaves the group
   cnp: filter                            # or all
   cnp-interval: 0                        # no limit; or a time from 1us to 100ms between CNPs that the source hears
+  engine: auto                           # the kernel where it can; or afxdp: user space alone
   credits: unlimited                     # or merge
   source-switch: guard                   # or force
   memory: {va: 0x10000, rkey: 0x77}      # what the source writes to; a list pairs up with each member's regions

@@ -42,6 +42,9 @@ func printGroup(w io.Writer, g api.Group) {
 	p := g.Policy
 	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s, speak %s, silent-after %s, evict %t, cnp %s, cnp-interval %s, credits %s, source-switch %s",
 		p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP, p.CNPInterval, p.Credits, p.SourceSwitch))
+	if e := g.Engine; e != nil && e.Carrier != "" {
+		row(w, "engine", because(fmt.Sprintf("%s (%s), the kernel carried %d packets", e.Carrier, e.Wanted, e.Carried), e.Reason))
+	}
 	row(w, "restored", yesNo(g.Restored))
 	source := "not heard yet"
 	if p := g.Progress; p != nil {

@@ -58,12 +58,27 @@ type Group struct {
 	GroupSummary
 	MTU      int       `json:"mtu,omitempty"`
 	Policy   *Policy   `json:"policy,omitempty"`
+	Engine   *Engine   `json:"engine,omitempty"`
 	Restored bool      `json:"restored"` // it outlived a crash or carried data before the daemon stopped
 	Memory   []Region  `json:"memory,omitempty"`
 	Progress *Progress `json:"progress,omitempty"` // absent until the source is heard
 	Members  []Member  `json:"members,omitempty"`
 	Counters Counters  `json:"counters,omitempty"` // frames by what became of them
 }
+
+// Engine says what carries the group's packets.
+type Engine struct {
+	Wanted  string `json:"wanted"`            // auto or afxdp
+	Carrier string `json:"carrier,omitempty"` // now: kernel or afxdp
+	Reason  string `json:"reason,omitempty"`  // why it is not the kernel
+	Carried uint64 `json:"carried"`           // packets that the kernel has carried
+}
+
+// What carries a group's packets now.
+const (
+	CarrierKernel = "kernel"
+	CarrierAFXDP  = "afxdp"
+)
 
 // Policy is how feedback is merged.
 type Policy struct {

@@ -23,6 +23,7 @@ type Config struct {
 	Mode        string // see afxdp.Mode
 	Busy        bool   // an idle worker spins
 	Workers     int    // forwarding threads; 0 is one
+	Engine      string // afxdp, or auto: the kernel carries the plain packets of groups
 	LogFormat   string
 	LogLevel    string
 	Perftest    []perftest.Config // helpers that come up with the daemon
@@ -31,6 +32,7 @@ type Config struct {
 var (
 	modes      = []string{"copy", "zero-copy", "generic"}
 	waits      = []string{"block", "busy"}
+	engines    = []string{"afxdp", "auto"}
 	logFormats = []string{"console", "json"}
 	logLevels  = []string{"debug", "info", "warn", "error"}
 )
@@ -50,7 +52,7 @@ func Load(file string) (Config, error) {
 
 // Parse reads the text of a config file and fills in what it leaves out. Its error is a yamldoc.Error.
 func Parse(text []byte) (Config, error) {
-	c := Config{Socket: api.DefaultSocket, SocketGroup: "root", StateDir: "/var/lib/rocast", Mode: modes[0], LogFormat: logFormats[0], LogLevel: "info"}
+	c := Config{Socket: api.DefaultSocket, SocketGroup: "root", StateDir: "/var/lib/rocast", Mode: modes[0], Engine: engines[0], LogFormat: logFormats[0], LogLevel: "info"}
 	document, err := yamldoc.Parse(text, "the config")
 	if err != nil {
 		return Config{}, err
@@ -63,6 +65,7 @@ func Parse(text []byte) (Config, error) {
 		yamldoc.Field{Key: "stateDir", Set: yamldoc.Into(&c.StateDir, absolutePath)},
 		yamldoc.Field{Key: "mode", Set: yamldoc.Into(&c.Mode, oneOf(modes))},
 		yamldoc.Field{Key: "wait", Set: yamldoc.Into(&wait, oneOf(waits))},
+		yamldoc.Field{Key: "engine", Set: yamldoc.Into(&c.Engine, oneOf(engines))},
 		yamldoc.Field{Key: "workers", Set: yamldoc.Into(&c.Workers, workers)},
 		yamldoc.Field{Key: "log", Set: func(v yamldoc.Value) error {
 			return v.Fields(

@@ -17,7 +17,7 @@ func TestConfigDefaults(t *testing.T) {
 	got, err := Parse([]byte("ports: [eth1, 'eth2*']\n"))
 	want := Config{
 		Ports: []string{"eth1", "eth2*"}, Socket: "/run/rocast/rocast.sock", SocketGroup: "root", StateDir: "/var/lib/rocast",
-		Mode: "copy", LogFormat: "console", LogLevel: "info",
+		Mode: "copy", Engine: "afxdp", LogFormat: "console", LogLevel: "info",
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
@@ -32,13 +32,14 @@ socketGroup: rdma
 stateDir: /tmp/d
 mode: zero-copy
 wait: busy
+engine: auto
 workers: 2
 log: {format: json, level: debug}
 perftest:
   - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18516}
 `))
 	want := Config{
-		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Workers: 2,
+		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "auto", Workers: 2,
 		LogFormat: "json", LogLevel: "debug",
 		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
 	}
@@ -67,7 +68,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: []\n", "line 1: ports lists nothing; name at least one interface"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is no glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is not known here; known are ports, socket, socketGroup, stateDir, mode, wait, workers, log, perftest`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is not known here; known are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, log, perftest`},
 		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" depends on where the daemon is started; write a path that begins with /`},
 		{"ports: [eth1]\nsocket: /" + strings.Repeat("s", 103) + "\n", `line 2: socket "/` + strings.Repeat("s", 103) + `" is longer than the 103 bytes that a socket's path can have; write a shorter one`},
 		{"ports: [eth1]\nmode: fast\n", `line 2: mode "fast" is not one of ["copy" "zero-copy" "generic"]`},

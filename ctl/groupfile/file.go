@@ -19,6 +19,7 @@ type File struct {
 	QPN        roce.QPN
 	PathMTU    int // payload bytes of a full packet
 	Policy     feedback.Policy
+	Engine     mft.Engine
 	Memory     []mft.VirtualRegion
 	// Source sends first. One that is both stands among the receivers too, with what its QP expects.
 	Source    Member

@@ -36,6 +36,7 @@ func (p *parser) read(document yamldoc.Value) error {
 		{Key: "qpn", Set: yamldoc.Into(&p.QPN, remoteQPN), Needed: "qpn: N, what the source uses as remote QPN"},
 		{Key: "mtu", Set: yamldoc.Into(&p.PathMTU, pathMTU), Needed: "mtu: N, the path MTU the members' QPs were given"},
 		{Key: "addressing", Set: yamldoc.Into(&p.Addressing, choice(mft.ParseAddressing))},
+		{Key: "engine", Set: yamldoc.Into(&p.Engine, choice(mft.ParseEngine))},
 		{Key: "memory", Set: p.readMemory},
 		{Key: "members", Set: p.readMembers, Needed: "members: and a list with one source and its receivers"},
 		{Key: "forward", Refused: forwardRefused},

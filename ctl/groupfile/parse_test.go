@@ -52,7 +52,7 @@ func TestParseTakesEveryKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Addressing != mft.BySwitchIP || got.Policy != (feedback.Policy{
+	if got.Addressing != mft.BySwitchIP || got.Engine != mft.EngineAFXDP || got.Policy != (feedback.Policy{
 		Ack: 2, Nak: feedback.NakLower, OnFatal: feedback.FatalFail, Speak: feedback.SpeakRNR, CNP: feedback.CNPAll,
 		Credits: feedback.CreditsMerge, Switch: feedback.SwitchForce, SilentAfter: 250 * time.Millisecond, Evict: true,
 	}) {
@@ -74,7 +74,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is not known here; known are name, ip, qpn, mtu, addressing, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, source-switch`},
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is not known here; known are name, ip, qpn, mtu, addressing, engine, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, source-switch`},
 		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is not known here; known are ip, qpn, psn, sendPSN, role, remoteQPN, regions`},
 		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was given on line 4 already; keep one`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
@@ -109,6 +109,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"cnp-interval too short", "nak: hold", "cnp-interval: 999ns", `line 6: cnp-interval "999ns" is no time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
 		{"cnp-interval too long", "nak: hold", "cnp-interval: 100001us", `line 6: cnp-interval "100001us" is no time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
 		{"cnp-interval without a filter", "nak: hold", "cnp: all\ncnp-interval: 50us", "line 7: cnp-interval has no effect with cnp: all, which passes every notification; remove one of them"},
+		{"engine", "nak: hold", "engine: kernel", "line 6: " + refusal(mft.ParseEngine("kernel"))},
 		{"credits policy", "nak: hold", "credits: 4", "line 6: " + refusal(feedback.ParseCredits("4"))},
 		{"source-switch policy", "nak: hold", "source-switch: off", "line 6: " + refusal(feedback.ParseSwitch("off"))},
 		{"silent-after without a unit", "nak: hold", "silent-after: 200", `line 6: silent-after "200" is no time from 10ms to 1h; write one such as 200ms, or 0 for never`},
@@ -205,7 +206,7 @@ func TestMemoryOverlapIsRefusedUnderOneRKeyOnly(t *testing.T) {
 		t.Errorf("two rkeys: %v", err)
 	}
 	text = strings.Replace(text, "va: 0x20000, rkey: 0x78", "va: 0x10fff, rkey: 0x77", 1)
-	want := "line 17: memory 2 overlaps memory 1 under the same rkey, so an address in both would mean two places; move it or give it another rkey"
+	want := "line 18: memory 2 overlaps memory 1 under the same rkey, so an address in both would mean two places; move it or give it another rkey"
 	if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}

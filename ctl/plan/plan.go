@@ -144,7 +144,7 @@ func (p *Plan) Places(f *groupfile.File) map[address.Place]bool {
 func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool) *mft.Group {
 	g := &mft.Group{
 		Name: f.Name, Addressing: f.Addressing, IP: f.IP, QPN: f.QPN, PathMTU: f.PathMTU,
-		Memory: f.Memory, Policy: f.Policy, Restored: restored,
+		Memory: f.Memory, Policy: f.Policy, Engine: f.Engine, Restored: restored,
 		Source: mft.Source{Leg: p.Source.Leg, FirstPSN: f.Source.FirstPSN},
 	}
 	for _, l := range p.Receivers {

@@ -25,6 +25,8 @@ type iface struct {
 	as      seen            // the interface at the time it was opened
 	past    xsk.Stats       // counters of sockets that are closed
 	failure failure
+
+	transmit transmit
 }
 
 // seen is the state of an interface as the kernel reports it.

@@ -31,6 +31,8 @@ type Config struct {
 	// Workers is the number of forwarding threads; 0 is one. Each has queues of its own of every
 	// port, so every port needs at least as many queues.
 	Workers int
+	// FanOut lets the kernel carry the plain packets of groups, where it can.
+	FanOut bool
 
 	// Tests replace these to imitate another kernel. nil: this kernel.
 	multiBuffer func() error
@@ -50,6 +52,8 @@ const (
 type Switch struct {
 	*dataplane.Switch
 	classifier *bpf.Classifier
+	fanOut     *fanOut // nil: the kernel carries nothing
+	noFanOut   error   // why it cannot
 	attach     bpf.AttachMode
 	socket     xsk.SocketConfig
 	workers    []*worker
@@ -101,7 +105,7 @@ func (s *Switch) open(c Config) (err error) {
 		return err
 	}
 	s.chooseBuffers(c)
-	if s.classifier, err = bpf.Load(); err != nil {
+	if err := s.load(c.FanOut); err != nil {
 		return err
 	}
 	if err := s.makeWorkers(c); err != nil {
@@ -119,7 +123,21 @@ func (s *Switch) open(c Config) (err error) {
 			return fmt.Errorf("open port %s: %w", f.info.Name, err)
 		}
 	}
+	s.publishDevices()
 	return nil
+}
+
+// load loads the classifier, with fan-out if that is wanted and the kernel has what it takes.
+func (s *Switch) load(fanOut bool) (err error) {
+	if fanOut {
+		if s.classifier, err = bpf.LoadFanOut(tables); err == nil {
+			s.fanOut = newFanOut(s.classifier.FanOut())
+			return nil
+		}
+		s.noFanOut = err
+	}
+	s.classifier, err = bpf.Load()
+	return err
 }
 
 // find looks the interfaces up and refuses those that cannot be ports.
@@ -173,6 +191,9 @@ func (s *Switch) makeWorkers(c Config) error {
 		chunks += f.room
 	}
 	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy}
+	if s.fanOut != nil {
+		config.FanOut = s.fanOut
+	}
 	for range c.Workers {
 		w := &worker{}
 		s.workers = append(s.workers, w)
@@ -303,6 +324,12 @@ func (s *Switch) Counters() []dataplane.Counter {
 	}
 	for v, n := range verdicts {
 		counters = append(counters, dataplane.Counter{Name: "classifier-" + bpf.Verdict(v).String(), Value: n})
+	}
+	if s.fanOut != nil {
+		events, _ := s.fanOut.kernel.Events()
+		for e, n := range events {
+			counters = append(counters, dataplane.Counter{Name: "fan-out-" + bpf.FanEvent(e).String(), Value: n})
+		}
 	}
 	return counters
 }

@@ -63,6 +63,7 @@ func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []string) {
 		}
 		ports = append(ports, f.info)
 	}
+	s.publishDevices()
 	s.watchVerdicts(opened)
 	warnings, s.warnings = s.warnings, nil
 	return ports, warnings
@@ -107,7 +108,7 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 	if config.FillDescs, err = f.fillChunks(now.queues.rx, len(s.workers)); err != nil {
 		return err
 	}
-	if f.xdp, err = s.classifier.OpenPort(now.ifIndex, s.attach); err != nil {
+	if f.xdp, err = s.classifier.OpenPort(now.ifIndex, uint32(f.info.ID), s.attach); err != nil {
 		f.xdp = nil
 		return err
 	}

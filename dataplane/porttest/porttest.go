@@ -25,6 +25,8 @@ type Net struct {
 	Pool *Pool
 	// Waiters are the workers'.
 	Waiters []*Waiter
+	// FanOut is the engine in front of the workers, if there is one.
+	FanOut *FanOut
 	// Kernel holds the frames that belong to no group, which a classifier leaves to the kernel.
 	Kernel [][]byte
 	// OwnSource holds the frames that a classifier drops because they come from an address that
@@ -38,14 +40,17 @@ type Net struct {
 // New returns a switch with n ports and one worker. It moves frames when Poll is called.
 func New(n int) *Net { return NewAt(n, nil) }
 
+// NewFanOutAt is NewAt with a fan-out in front of the worker.
+func NewFanOutAt(n int, now func() feedback.Tick) *Net { return newNet(n, 1, now, NewFanOut()) }
+
 // NewAt is New with the given clock.
-func NewAt(n int, now func() feedback.Tick) *Net { return newNet(n, 1, now) }
+func NewAt(n int, now func() feedback.Tick) *Net { return newNet(n, 1, now, nil) }
 
 // NewWorkers is New with several workers, each with a queue of every port.
-func NewWorkers(n, workers int) *Net { return newNet(n, workers, nil) }
+func NewWorkers(n, workers int) *Net { return newNet(n, workers, nil, nil) }
 
-func newNet(n, workers int, now func() feedback.Tick) *Net {
-	net := &Net{}
+func newNet(n, workers int, now func() feedback.Tick, fanOut *FanOut) *Net {
+	net := &Net{FanOut: fanOut}
 	var configs []dataplane.WorkerConfig
 	for range workers {
 		pool, waiter := &Pool{}, &Waiter{}
@@ -59,7 +64,11 @@ func newNet(n, workers int, now func() feedback.Tick) *Net {
 		configs = append(configs, config)
 	}
 	net.Ports, net.Pool = net.Queues[0], configs[0].Pool.(*Pool)
-	net.Switch = dataplane.New(dataplane.Config{Workers: configs, Steering: steering{net}, Now: now})
+	config := dataplane.Config{Workers: configs, Steering: steering{net}, Now: now}
+	if fanOut != nil {
+		config.FanOut = fanOut
+	}
+	net.Switch = dataplane.New(config)
 	return net
 }
 
@@ -131,10 +140,26 @@ func (p *Port) Receive(frames []dataplane.Frame) int {
 		}
 		f := &frames[n]
 		p.pool.Load(f, b)
-		f.Group, f.Kind = id, kind
-		n++
+		f.Group, f.Kind, f.Port = id, kind, mft.PortID(slices.Index(p.net.Ports, p))
+		if !p.net.carry(f) {
+			n++
+		}
 	}
 	return n
+}
+
+// carry sends the copies of a frame that the engine in front of the workers takes.
+func (n *Net) carry(f *dataplane.Frame) bool {
+	var out dataplane.Outputs
+	if n.FanOut == nil || !n.FanOut.Carry(f, &out) {
+		return false
+	}
+	for i := range out.Copies {
+		c := &out.Copies[i]
+		n.Ports[c.Path.Port].Send([]dataplane.Outgoing{{Frame: f, Start: c.Apply(f)}})
+	}
+	n.Pool.Put(f)
+	return true
 }
 
 // Send is part of dataplane.Port.

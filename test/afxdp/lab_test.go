@@ -51,6 +51,7 @@ type labOptions struct {
 	mode      afxdp.Mode
 	workers   int
 	strangers int // of bed.Options.Hosts
+	fanOut    bool
 }
 
 // newLab builds the bed and runs a switch without groups on all ports of the box.
@@ -67,7 +68,7 @@ func newLab(t *testing.T, o labOptions) *lab {
 	t.Cleanup(func() { check(t, l.Bed.Close()) })
 	l.ownGroupIP(t)
 	err = l.Box.Do(func() (err error) {
-		l.sw, err = afxdp.Open(afxdp.Config{Ports: l.Ports(), Mode: o.mode, Workers: o.workers})
+		l.sw, err = afxdp.Open(afxdp.Config{Ports: l.Ports(), Mode: o.mode, Workers: o.workers, FanOut: o.fanOut})
 		return err
 	})
 	check(t, err)
@@ -129,6 +130,8 @@ type groupOptions struct {
 	addressing mft.Addressing
 	pathMTU    int // bytes; 0: 1024
 	memory     int // bytes
+	regions    int // more of them than one, each unused
+	engine     mft.Engine
 	rnic       func(*rnic.Config)
 }
 
@@ -156,8 +159,10 @@ func (l *lab) addGroup(t *testing.T, o groupOptions) *group {
 	}
 	g := &group{lab: l, Group: l.describe(o)}
 	l.groups++
-	_, err := l.sw.Add(g.Group)
-	check(t, err)
+	check(t, l.Box.Do(func() error {
+		_, err := l.sw.Add(g.Group)
+		return err
+	}))
 	g.connect(t, o)
 	return g
 }
@@ -168,16 +173,19 @@ func (l *lab) describe(o groupOptions) *mft.Group {
 	sourceSees, receiversSee := l.addresses(o.addressing)
 	n := l.groups
 	g := &mft.Group{
-		Name: "story", IP: sourceSees, Addressing: o.addressing, QPN: roce.QPN(groupQPN + n), PathMTU: o.pathMTU,
+		Name: "story", IP: sourceSees, Addressing: o.addressing, QPN: roce.QPN(groupQPN + n), PathMTU: o.pathMTU, Engine: o.engine,
 		Memory: []mft.VirtualRegion{{VA: memoryVA, Length: uint64(o.memory), RKey: memoryKey}},
 		Source: mft.Source{Leg: l.leg(0, roce.QPN(sourceQPN+n), sourceSees), FirstPSN: sourcePSN},
+	}
+	for k := range o.regions {
+		g.Memory = append(g.Memory, mft.VirtualRegion{VA: uint64(k+1) << 50, Length: 1, RKey: memoryKey})
 	}
 	for i := 1; i < len(l.Hosts)-l.strangers; i++ {
 		g.Paths = append(g.Paths, mft.Path{
 			Leg: l.leg(i, roce.QPN(100*(n+1)+i), receiversSee), RemoteQPN: g.QPN, FirstPSN: roce.PSN(1000 * i),
-			Regions: []mft.Region{{
+			Regions: append([]mft.Region{{
 				VA: uint64(n+1)<<48 + uint64(i)<<40, Length: uint64(o.memory), RKey: uint32(0x1000*(n+1) + i),
-			}},
+			}}, make([]mft.Region, o.regions)...),
 		})
 	}
 	return g

@@ -11,11 +11,15 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// A group has 512 receivers behind three ports. Every host has many QPs, and each of them has
-// another remote QPN.
-func TestFiveHundredTwelveReceivers(t *testing.T) {
-	const receivers, bytesEach = 512, 10_000
-	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}})
+func TestFiveHundredTwelveReceivers(t *testing.T) { manyReceivers(t, 512, 10_000, false) }
+
+// The kernel sends one packet by the same port twenty times, each copy for another QP.
+func TestTheKernelCarriesForSixtyReceivers(t *testing.T) { manyReceivers(t, 60, 100_000, true) }
+
+// manyReceivers has a group of receivers behind three ports. Every host has many QPs, and each of
+// them has another remote QPN.
+func manyReceivers(t *testing.T, receivers, bytesEach int, fanOut bool) {
+	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}, fanOut: fanOut})
 	o := groupOptions{pathMTU: 1024, memory: bytesEach}
 	g := &group{lab: l, Group: l.describe(o)}
 	one := g.Paths
@@ -23,11 +27,13 @@ func TestFiveHundredTwelveReceivers(t *testing.T) {
 	for n := range receivers {
 		p := one[n%len(one)]
 		p.DestQPN, p.RemoteQPN, p.FirstPSN = roce.QPN(1000+n), roce.QPN(10_000+n), roce.PSN(7*n)
-		p.Regions = []mft.Region{{VA: uint64(n+1) << 32, Length: bytesEach, RKey: uint32(5000 + n)}}
+		p.Regions = []mft.Region{{VA: uint64(n+1) << 32, Length: uint64(bytesEach), RKey: uint32(5000 + n)}}
 		g.Paths = append(g.Paths, p)
 	}
-	_, err := l.sw.Add(g.Group)
-	check(t, err)
+	check(t, l.Box.Do(func() error {
+		_, err := l.sw.Add(g.Group)
+		return err
+	}))
 
 	o.rnic = func(c *rnic.Config) { c.SendDepth, c.RecvDepth = 1, 1 }
 	memory := map[uint32][]byte{}
@@ -43,8 +49,10 @@ func TestFiveHundredTwelveReceivers(t *testing.T) {
 	dial(t, g.source, endpoint.Peer{IP: groupIP, QPN: groupQPN})
 
 	data := random(bytesEach, 2)
-	g.post(t, 0, data)
-	g.succeeds(t)
+	for range 5 {
+		g.post(t, 0, data)
+		g.succeeds(t)
+	}
 	for port := 1; port < 4; port++ {
 		l.Hosts[port].RNIC.Freeze(func() {
 			for _, p := range g.Paths {
@@ -56,5 +64,8 @@ func TestFiveHundredTwelveReceivers(t *testing.T) {
 	}
 	if v, any := g.source.Violation(); any {
 		t.Errorf("the source got a response that no responder may send: %v", v)
+	}
+	if carried := g.engine(t).Carried; fanOut != (carried > 0) {
+		t.Errorf("the kernel carried %d packets", carried)
 	}
 }

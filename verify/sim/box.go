@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
@@ -13,14 +14,16 @@ type forwarder interface {
 	Handle(now feedback.Tick, t *mft.Table, f *dataplane.Frame, out *dataplane.Outputs) dataplane.Reason
 	Tick(now feedback.Tick, out *dataplane.Outputs) (done bool)
 	Timed() bool
+	Arm(now feedback.Tick, out *dataplane.Outputs)
 }
 
 // box is the switch: the core and the table that run on the wire, without ports.
 type box struct {
-	core  forwarder
-	table *mft.Table
-	down  int  // faults that keep it from running
-	ticks bool // a tick event is scheduled
+	core   forwarder
+	fanOut *porttest.FanOut // nil: every frame is the core's
+	table  *mft.Table
+	down   int  // faults that keep it from running
+	ticks  bool // a tick event is scheduled
 
 	frame   dataplane.Frame // as received
 	edited  dataplane.Frame // the copy that is being written
@@ -53,11 +56,17 @@ func (w *world) forward(h *host, i int32) {
 		w.notifying = h
 	}
 	b.ecn = ecnOf(f.data())
-	reason := b.core.Handle(feedback.Tick(w.now), b.table, d, &b.outputs)
+	reason, regrouped := dataplane.Reason(feedback.Forwarded), w.regrouped
+	carried := b.fanOut != nil && b.fanOut.Carry(d, &b.outputs)
+	if !carried {
+		reason = b.core.Handle(feedback.Tick(w.now), b.table, d, &b.outputs)
+	}
 	w.record(&h.toSwitch, f, reason.String())
 	w.checkVerdict(h, f, reason)
+	w.regrouped = carried && regrouped // the core does not know yet
 	w.checkOutputs(f)
 	w.deliver(d, f)
+	b.core.Arm(feedback.Tick(w.now), &b.outputs)
 	w.pool.giveBack(i)
 	w.keepTime()
 }

@@ -102,7 +102,11 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 				m.say(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()).Add(200))
 			})},
 		"writes one byte further": {want: Memory, s: calm(), after: on(16,
-			func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs) { out.Copies[1].VA++ })},
+			func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+				further := *out.Copies[1].Target
+				further.DeltaVA++
+				out.Copies[1].Target = &further
+			})},
 		"renumbers what follows a lost packet": {want: Memory, s: calm(), after: renumbering},
 		"blesses damaged frames": {want: Damaged, s: damaging(), before: func(_ *meddler, f *dataplane.Frame) {
 			var v roce.View
@@ -119,10 +123,12 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			return r
 		}},
 		"sends to a queue pair that is not there": {want: Damaged, s: calm(), after: on(20,
-			func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
-				elsewhere := *out.Copies[0].Path
-				elsewhere.DestQPN++
-				out.Copies[0].Path = &elsewhere
+			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+				g, c := m.w.group, &out.Copies[0]
+				from := roce.Flow{Src: g.Source.Dst, Dst: g.IP, DestQPN: g.QPN}
+				to := roce.Flow{Src: c.Path.Src, Dst: c.Path.Dst, DestQPN: c.Path.DestQPN + 1}
+				elsewhere := roce.NewEdit(from, to, c.Path.L2[:c.Path.L2Bytes])
+				c.Edit = &elsewhere
 			})},
 		"copies a frame twice": {want: Conserved, s: calm(), after: on(20,
 			func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
@@ -215,9 +221,12 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			})},
 		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+				edits := m.w.group.Edits(&m.w.group.Source.Leg)
 				for i := range m.w.group.Paths {
 					p := &m.w.group.Paths[i]
-					out.Copies = append(out.Copies, dataplane.Copy{Path: p, PSN: p.FirstPSN.Add(20)})
+					out.Copies = append(out.Copies, dataplane.Copy{
+						Path: p, PSN: p.FirstPSN.Add(20), Edit: &edits.Paths[i], Target: edits.Target(i, 0),
+					})
 				}
 			})},
 	} {

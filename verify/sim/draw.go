@@ -60,6 +60,7 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	d.patience(&s)
 	d.congestion(&s, packets)
 	d.flowControl(&s)
+	s.FanOut = d.oneIn(2)
 	return s
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -47,7 +48,13 @@ func (w *world) openSwitch(restored bool) error {
 	if err != nil {
 		return err
 	}
-	b.table, b.core = table, dataplane.NewCore()
+	b.table, b.fanOut = table, nil
+	if w.s.FanOut {
+		b.fanOut = porttest.NewFanOut()
+		b.core = dataplane.NewCore(b.fanOut)
+	} else {
+		b.core = dataplane.NewCore(nil)
+	}
 	if w.wrap != nil {
 		b.core = w.wrap(w, b.core)
 	}

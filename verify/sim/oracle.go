@@ -21,7 +21,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	out := &w.box.outputs
 	dropped := reason.Verdict() == dataplane.Drop
 	switch {
-	case f.damaged && !dropped:
+	case f.damaged && !dropped && reason != dataplane.Reason(feedback.Forwarded): // a new packet's copies stay damaged
 		w.fail(Damaged, "the switch took a damaged frame of %v: %v", h, reason)
 	case dropped && !f.touched && !w.mayDrop(h, f, reason):
 		w.fail(Damaged, "the switch dropped an undamaged frame of %v: %v", h, reason)

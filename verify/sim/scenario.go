@@ -19,8 +19,9 @@ type Scenario struct {
 	Addressing  mft.Addressing
 	IPv6        bool
 	MTUBytes    int
-	Regions     int // of the group's memory; 0: VA and R_Key pass unchanged
-	MemoryBytes int // of all regions together
+	Regions     int  // of the group's memory; 0: VA and R_Key pass unchanged
+	MemoryBytes int  // of all regions together
+	FanOut      bool // an engine in front of the core carries plain packets
 
 	// Hosts[0] is the source the group was created with; it sends from the start.
 	Hosts []Host

@@ -89,6 +89,11 @@ func (b *Bed) build(o Options) (err error) {
 		if err := b.plug(h, bridge); err != nil {
 			return err
 		}
+		// A veth takes frames that XDP redirects to it only if its far end has GRO or an XDP
+		// program.
+		if _, err := h.NS.Exec("ethtool", "-K", h.End.Name, "gro", "on"); err != nil {
+			return err
+		}
 		if o.LossPerMillion > 0 {
 			if h.Loss, err = lossy.Attach(h.End, o.Seed+uint32(i), o.LossPerMillion); err != nil {
 				return err

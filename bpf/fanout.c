@@ -1,0 +1,635 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-3-Clause)
+//go:build ignore
+
+/*
+ * Fan-out in the kernel: the classifier, and behind it the plain case of forwarding. User space
+ * arms a group when the group's next packet can need no decision. While the group is armed, the
+ * packet with exactly the next PSN and exactly the expected headers is sent to all paths from here:
+ * rocast_classify counts it in the slot's word and broadcasts it, and rocast_fan_out, which the
+ * kernel runs on every copy in front of its port, gives the copy what its receiver expects. Every
+ * other packet disarms the group and goes to user space, which is the only place that decides.
+ *
+ *	frame -> rocast_classify -- armed, next PSN, plain --> broadcast to the group's ports -> rocast_fan_out -> port
+ *	                        \-- otherwise: disarm ------> AF_XDP socket
+ *
+ * The object is loaded where the kernel has all it needs (an array of device maps, programs on
+ * device map entries); elsewhere the object of classifier.c alone is.
+ */
+#define ROCAST_FANOUT
+#include "xdp.h"
+
+enum {
+	SLOTS = 1024, /* groups that can be armed at one time */
+	SLOT_PATHS = 64, /* paths of one of them */
+	SLOT_PORTS = 64, /* ports: a group on a port with a higher number is not armed */
+	SLOT_REGIONS = 4, /* memory regions of one of them */
+	FANS = 256, /* sets of ports that groups send to */
+	FAN_ENTRIES = SLOT_PATHS,
+	LENGTHS = 1024, /* 4-byte words between the BTH and the ICRC */
+};
+
+enum { NO_REGION = 0xff };
+
+/*
+ * The word that both sides share. User space writes it only while it is not armed; the kernel
+ * changes it only by compare-and-swap while it is.
+ *
+ *	0       24         48       49      50      64
+ *	| PSN   | messages | inside | armed | epoch |
+ */
+enum {
+	WORD_MESSAGES_SHIFT = 24,
+	WORD_EPOCH_SHIFT = 50,
+	PSN_MASK = 0xffffff,
+};
+#define WORD_INSIDE (1ull << 48)
+#define WORD_ARMED (1ull << 49)
+
+struct rocast_region {
+	__u64 va; /* as the source sees it */
+	__u64 length;
+	__u32 rkey;
+	__u32 zero;
+};
+
+struct rocast_range {
+	__u8 first; /* of the slot's paths */
+	__u8 count;
+};
+
+/*
+ * What a plain packet of the group looks like, and where its paths are. Fixed for one epoch, but
+ * for word and limit.
+ */
+struct rocast_slot {
+	__u64 word;
+	__u32 limit; /* the last PSN that may be carried */
+	__u32 group;
+	__u32 fan;
+	__u32 ingress; /* ifindex of the source's port */
+	__be32 src[4];
+	__be32 dst[4];
+	__u32 qpn;
+	__be16 pkey;
+	__u8 traffic_class; /* without ECN */
+	__u8 ipv6;
+	__u16 mtu; /* payload bytes */
+	__u16 region_count;
+	__u32 zero;
+	struct rocast_region regions[SLOT_REGIONS];
+	struct rocast_range ports[SLOT_PORTS];
+};
+
+/*
+ * What one region of the source is at one receiver; crc as in struct rocast_path, at the end of the
+ * RETH.
+ */
+struct rocast_target {
+	__u64 delta_va;
+	__u32 rkey;
+	__u32 crc;
+};
+
+/* How a copy for one path differs from the packet received. */
+struct rocast_path {
+	__u32 crc; /* what addresses and QPN change in the CRC register at the end of the BTH */
+	__u32 qpn;
+	__u32 delta_psn;
+	__u16 checksum; /* added to the complement of the IPv4 header checksum; the hop is in it */
+	__u8 l2_bytes;
+	__u8 l2[22];
+	__u8 zero[3];
+	__be32 addresses[8]; /* source and destination; IPv4 has one word each */
+	struct rocast_target targets[SLOT_REGIONS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SLOTS);
+	__type(key, __u32);
+	__type(value, struct rocast_slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SLOTS * SLOT_PATHS);
+	__type(key, __u32);
+	__type(value, struct rocast_path);
+} paths SEC(".maps");
+
+/*
+ * One linear map of the CRC register for each length: what so many zero words behind it make of it.
+ */
+struct rocast_operator {
+	__u32 table[4][256];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LENGTHS);
+	__type(key, __u32);
+	__type(value, struct rocast_operator);
+} lengths SEC(".maps");
+
+/* The slicing-by-8 tables of CRC-32, filled in by the loader. */
+const volatile __u32 crc_tables[8][256];
+
+/* The port this program is loaded for, and whether there is any engine to speak of. */
+const volatile __u32 port_number;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, FANS);
+	__type(key, __u32);
+	__array(values, struct {
+		__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+		__uint(max_entries, FAN_ENTRIES);
+		__type(key, __u32);
+		__uint(value_size, 8);
+	});
+} fans SEC(".maps");
+
+/*
+ * What a packet carries from ingress to egress, where the Ethernet addresses were: every copy gets
+ * new ones.
+ */
+struct fan_tag {
+	__u16 slot;
+	__u16 epoch;
+	__u16 words; /* behind the BTH, without the ICRC */
+	__u8 region;
+	__u8 ipv6;
+	__u32 psn;
+};
+
+/* Why a group was disarmed, and what became of copies. */
+enum rocast_fan_event {
+	DISARMED_PSN,
+	DISARMED_HEADER,
+	DISARMED_REGION,
+	DISARMED_LIMIT,
+	DISARMED_RACE,
+	COPY_STALE, /* the slot has another block by now, or no such path */
+	COPY_MALFORMED,
+	FAN_EVENTS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FAN_EVENTS);
+	__type(key, enum rocast_fan_event);
+	__type(value, __u64);
+} fan_events SEC(".maps");
+
+struct rocast_traffic {
+	__u64 rx_frames, rx_bytes;
+	__u64 tx_frames, tx_bytes;
+};
+
+/* Per port: what was carried from it and to it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SLOT_PORTS);
+	__type(key, __u32);
+	__type(value, struct rocast_traffic);
+} traffic SEC(".maps");
+
+/*
+ * The copies of one packet that go to one port pass rocast_fan_out one behind the other: the how-
+ * manieth this one is.
+ */
+struct rocast_turn {
+	__u32 slot_and_epoch;
+	__u32 psn;
+	__u32 rank;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SLOT_PORTS);
+	__type(key, __u32);
+	__type(value, struct rocast_turn);
+} turns SEC(".maps");
+
+#include "classifier.c"
+
+static __always_inline void count_event(__u32 event)
+{
+	__u64 *n = bpf_map_lookup_elem(&fan_events, &event);
+
+	if (n)
+		(*n)++;
+}
+
+/* What an opcode means for fan-out. Opcodes that no group carries have no bit. */
+enum {
+	CARRIES = 1 << 0,
+	HAS_RETH = 1 << 1,
+	HAS_IMM = 1 << 2,
+	ENDS = 1 << 3,
+};
+
+static __always_inline __u32 traits(__u8 opcode)
+{
+	switch (opcode) {
+	case 0x00: /* SEND FIRST */
+	case 0x01: /* SEND MIDDLE */
+	case 0x07: /* WRITE MIDDLE */
+		return CARRIES;
+	case 0x02: /* SEND LAST */
+	case 0x04: /* SEND ONLY */
+	case 0x08: /* WRITE LAST */
+		return CARRIES | ENDS;
+	case 0x03: /* SEND LAST with immediate */
+	case 0x05: /* SEND ONLY with immediate */
+	case 0x09: /* WRITE LAST with immediate */
+		return CARRIES | ENDS | HAS_IMM;
+	case 0x06: /* WRITE FIRST */
+		return CARRIES | HAS_RETH;
+	case 0x0a: /* WRITE ONLY */
+		return CARRIES | ENDS | HAS_RETH;
+	case 0x0b: /* WRITE ONLY with immediate */
+		return CARRIES | ENDS | HAS_RETH | HAS_IMM;
+	}
+	return 0;
+}
+
+struct reth {
+	__u64 va; /* big endian, as rkey and bytes */
+	__u32 rkey;
+	__u32 bytes;
+};
+
+/*
+ * The region of the slot that a RETH lies in; NO_REGION where the group names none, SLOT_REGIONS
+ * where it is none of them.
+ */
+static __always_inline __u32 region_of(const struct rocast_slot *slot, const struct reth *reth)
+{
+	__u64 va = __builtin_bswap64(reth->va);
+	__u32 rkey = bpf_ntohl(reth->rkey), bytes = bpf_ntohl(reth->bytes);
+
+	if (slot->region_count == 0)
+		return NO_REGION;
+	if (bytes == 0)
+		return SLOT_REGIONS;
+#pragma unroll
+	for (int i = 0; i < SLOT_REGIONS; i++) {
+		const struct rocast_region *r = &slot->regions[i];
+
+		if (r->rkey == rkey && va >= r->va && va - r->va <= r->length &&
+		    bytes <= r->length - (va - r->va) && i < slot->region_count)
+			return i;
+	}
+	return SLOT_REGIONS;
+}
+
+static __always_inline int same(const __be32 *a, const __be32 *b)
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
+/*
+ * Whether the packet is what the slot says. l3_bytes is a constant, so that every offset is one.
+ * The answer is FOUND or the reason to disarm; tag and ends are filled in.
+ */
+static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
+				 const struct rocast_slot *slot, __u64 word, const __u32 l3_bytes,
+				 struct fan_tag *tag, __u32 *ends)
+{
+	__u8 *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct udphdr *udp = (void *)(data + sizeof(struct ethhdr) + l3_bytes);
+	struct bth *bth = (void *)(udp + 1);
+	struct reth *reth = (void *)(bth + 1);
+	__u32 udp_bytes, ip_bytes, ext_bytes, what, pad, traffic_class, hops, frame_bytes;
+
+	if ((void *)(bth + 1) > end)
+		return DISARMED_HEADER;
+	tag->psn = bpf_ntohl(bth->psn) & PSN_MASK;
+	if (tag->psn != (word & PSN_MASK))
+		return DISARMED_PSN;
+	if (((slot->limit - tag->psn) & PSN_MASK) > PSN_MASK / 2)
+		return DISARMED_LIMIT;
+	if (l3_bytes == sizeof(struct iphdr)) {
+		struct iphdr *ip = (void *)(data + sizeof(struct ethhdr));
+
+		ip_bytes = __builtin_bswap16(ip->tot_len) - sizeof(*ip);
+		traffic_class = ip->tos;
+		hops = ip->ttl;
+	} else {
+		struct ipv6hdr *ip = (void *)(data + sizeof(struct ethhdr));
+
+		ip_bytes = __builtin_bswap16(ip->payload_len);
+		traffic_class = bpf_ntohl(ip->version_class_flow) >> 20;
+		hops = ip->hop_limit;
+	}
+	udp_bytes = __builtin_bswap16(udp->len);
+	what = traits(bth->opcode);
+	ext_bytes = (what & HAS_RETH ? sizeof(struct reth) : 0) + (what & HAS_IMM ? 4 : 0);
+	pad = bth->se_m_pad_tver >> 4 & 3;
+	tag->words = (udp_bytes - sizeof(*udp) - sizeof(*bth) - 4) / 4;
+	if (!what || f->qpn != slot->qpn || bth->pkey != slot->pkey || bth->se_m_pad_tver & 0x0f ||
+	    (traffic_class & 0xfc) != slot->traffic_class || hops < 2 ||
+	    ctx->ingress_ifindex != slot->ingress || !same(f->src, slot->src) || !same(f->dst, slot->dst) ||
+	    udp_bytes != ip_bytes || udp_bytes % 4 ||
+	    udp_bytes < sizeof(*udp) + sizeof(*bth) + ext_bytes + (pad ? 4 : 0) + 4 ||
+	    udp_bytes > sizeof(*udp) + sizeof(*bth) + ext_bytes + slot->mtu + pad + 4 ||
+	    tag->words >= LENGTHS)
+		return DISARMED_HEADER;
+	/* One buffer, and nothing behind the packet but what Ethernet pads with. */
+	frame_bytes = sizeof(struct ethhdr) + l3_bytes + udp_bytes;
+	if (frame_bytes < 60)
+		frame_bytes = 60;
+	if (bpf_xdp_get_buff_len(ctx) > frame_bytes ||
+	    data + sizeof(struct ethhdr) + l3_bytes + (udp_bytes & 0xfff) > (__u8 *)end)
+		return DISARMED_HEADER;
+	tag->region = NO_REGION;
+	if (what & HAS_RETH) {
+		__u32 region;
+
+		if ((void *)(reth + 1) > end)
+			return DISARMED_HEADER;
+		region = region_of(slot, reth);
+		if (region == SLOT_REGIONS)
+			return DISARMED_REGION;
+		tag->region = region;
+	}
+	*ends = what & ENDS;
+	return FOUND;
+}
+
+/*
+ * Sends the packet to all paths if its group is armed and the packet is plain: then the answer is
+ * REDIRECT_FAN_OUT. Otherwise the group is disarmed, the answer is FOUND, and the packet takes the way to
+ * user space.
+ */
+static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
+{
+	__u32 index = f->meta.group & (SLOTS - 1), ends = 0, fan, port = port_number;
+	struct rocast_slot *slot;
+	struct rocast_traffic *count;
+	struct fan_tag tag = {};
+	void *devices;
+	__u64 word, next;
+	__u8 *data;
+	int step;
+
+	if (f->meta.kind != KIND_DATA)
+		return FOUND;
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (!slot)
+		return FOUND;
+	word = *(volatile __u64 *)&slot->word;
+	if (!(word & WORD_ARMED) || slot->group != f->meta.group)
+		return FOUND;
+	if (f->meta.l3_off != sizeof(struct ethhdr))
+		step = DISARMED_HEADER;
+	else if (f->meta.flags & IPV6)
+		step = slot->ipv6 ? plain(ctx, f, slot, word, sizeof(struct ipv6hdr), &tag, &ends) : DISARMED_HEADER;
+	else
+		step = slot->ipv6 ? DISARMED_HEADER : plain(ctx, f, slot, word, sizeof(struct iphdr), &tag, &ends);
+	fan = slot->fan;
+	devices = bpf_map_lookup_elem(&fans, &fan);
+	if (step == FOUND && !devices)
+		step = DISARMED_HEADER;
+	if (step != FOUND)
+		goto disarm;
+
+	next = (word & ~(__u64)PSN_MASK & ~WORD_INSIDE) | ((word + 1) & PSN_MASK);
+	if (ends)
+		next = (next & ~((__u64)PSN_MASK << WORD_MESSAGES_SHIFT)) |
+		       ((next + (1ull << WORD_MESSAGES_SHIFT)) & ((__u64)PSN_MASK << WORD_MESSAGES_SHIFT));
+	else
+		next |= WORD_INSIDE;
+	if (__sync_val_compare_and_swap(&slot->word, word, next) != word) {
+		step = DISARMED_RACE;
+		goto disarm;
+	}
+	data = (void *)(long)ctx->data;
+	if (data + sizeof(struct ethhdr) > (__u8 *)(long)ctx->data_end)
+		return FOUND; /* cannot be: the headers were read */
+	tag.slot = index;
+	tag.epoch = word >> WORD_EPOCH_SHIFT;
+	tag.ipv6 = slot->ipv6;
+	__builtin_memcpy(data, &tag, sizeof(tag));
+	count = bpf_map_lookup_elem(&traffic, &port);
+	if (count) {
+		count->rx_frames++;
+		count->rx_bytes += sizeof(struct ethhdr) + (tag.ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
+				   sizeof(struct udphdr) + sizeof(struct bth) + 4 + tag.words * 4;
+	}
+	bpf_redirect_map(devices, 0, BPF_F_BROADCAST);
+	return REDIRECT_FAN_OUT;
+disarm:
+	__sync_fetch_and_and(&slot->word, ~WORD_ARMED);
+	count_event(step);
+	return FOUND;
+}
+
+static __always_inline __u32 apply(const struct rocast_operator *o, __u32 reg)
+{
+	return o->table[0][reg & 0xff] ^ o->table[1][reg >> 8 & 0xff] ^ o->table[2][reg >> 16 & 0xff] ^ o->table[3][reg >> 24];
+}
+
+/* The CRC register after a changed PSN, at the end of the BTH. */
+static __always_inline __u32 crc_psn(__u32 change)
+{
+	return crc_tables[2][change >> 16 & 0xff] ^ crc_tables[1][change >> 8 & 0xff] ^ crc_tables[0][change & 0xff];
+}
+
+/*
+ * The CRC register after a changed VA, given as it stands on the wire, at the end of the RETH eight
+ * bytes on.
+ */
+static __always_inline __u32 crc_va(__u64 change)
+{
+	__u32 reg = crc_tables[7][change & 0xff] ^ crc_tables[6][change >> 8 & 0xff] ^ crc_tables[5][change >> 16 & 0xff] ^
+		    crc_tables[4][change >> 24 & 0xff] ^ crc_tables[3][change >> 32 & 0xff] ^
+		    crc_tables[2][change >> 40 & 0xff] ^ crc_tables[1][change >> 48 & 0xff] ^ crc_tables[0][change >> 56];
+
+	return crc_tables[7][reg & 0xff] ^ crc_tables[6][reg >> 8 & 0xff] ^ crc_tables[5][reg >> 16 & 0xff] ^
+	       crc_tables[4][reg >> 24];
+}
+
+/* Writes everything behind the Ethernet header. l3_bytes is a constant, as above. */
+static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *path, const struct fan_tag *tag, const __u32 l3_bytes)
+{
+	__u8 *data = (void *)(long)ctx->data, *tail;
+	void *end = (void *)(long)ctx->data_end;
+	struct udphdr *udp = (void *)(data + sizeof(struct ethhdr) + l3_bytes);
+	struct bth *bth = (void *)(udp + 1);
+	struct reth *reth = (void *)(bth + 1);
+	const struct rocast_operator *behind;
+	__u32 words = tag->words, psn = (tag->psn + path->delta_psn) & PSN_MASK, crc, sum, off;
+
+	behind = bpf_map_lookup_elem(&lengths, &words);
+	if (!behind || (void *)(bth + 1) > end)
+		return COPY_MALFORMED;
+	if (l3_bytes == sizeof(struct iphdr)) {
+		struct iphdr *ip = (void *)(data + sizeof(struct ethhdr));
+
+		sum = (__u16)~__builtin_bswap16(ip->check) + path->checksum;
+		sum = (sum >> 16) + (sum & 0xffff);
+		sum = (sum >> 16) + (sum & 0xffff);
+		ip->check = __builtin_bswap16(~sum);
+		ip->ttl--;
+		ip->saddr = path->addresses[0];
+		ip->daddr = path->addresses[1];
+	} else {
+		struct ipv6hdr *ip = (void *)(data + sizeof(struct ethhdr));
+
+		ip->hop_limit--;
+		__builtin_memcpy(ip->saddr, path->addresses, 32);
+	}
+	udp->check = 0;
+	bth->qpn = (bth->qpn & bpf_htonl(0xff000000)) | bpf_htonl(path->qpn);
+	bth->psn = (bth->psn & bpf_htonl(0xff000000)) | bpf_htonl(psn);
+	crc = apply(behind, path->crc ^ crc_psn(tag->psn ^ psn));
+
+	if (tag->region < SLOT_REGIONS) {
+		const struct rocast_target *target = &path->targets[tag->region];
+		const struct rocast_operator *after;
+		__u64 was, is;
+
+		words -= sizeof(*reth) / 4;
+		after = bpf_map_lookup_elem(&lengths, &words);
+		if (!after || (void *)(reth + 1) > end)
+			return COPY_MALFORMED;
+		was = reth->va;
+		is = __builtin_bswap64(__builtin_bswap64(was) + target->delta_va);
+		reth->va = is;
+		reth->rkey = bpf_htonl(target->rkey);
+		crc ^= apply(after, target->crc ^ crc_va(was ^ is));
+	}
+	/*
+	 * The compiler must not fold the constant part into the bound check: the verifier needs the
+	 * pointer whole.
+	 */
+	off = sizeof(struct ethhdr) + l3_bytes + sizeof(*udp) + sizeof(*bth) + (tag->words & (LENGTHS - 1)) * 4;
+	asm volatile("" : "+r"(off));
+	off &= 0x1fff;
+	tail = data + off;
+	asm volatile("" : "+r"(tail));
+	if (tail + 4 > (__u8 *)end)
+		return COPY_MALFORMED;
+	*(__u32 *)tail ^= crc;
+	return FOUND;
+}
+
+/* Makes the frame l2_bytes longer or shorter in front and writes the Ethernet header. */
+static __always_inline int put_l2(struct xdp_md *ctx, const struct rocast_path *path)
+{
+	__u8 *data;
+
+	switch (path->l2_bytes) {
+	case 14:
+		break;
+	case 18:
+		if (bpf_xdp_adjust_head(ctx, -4))
+			return COPY_MALFORMED;
+		break;
+	case 22:
+		if (bpf_xdp_adjust_head(ctx, -8))
+			return COPY_MALFORMED;
+		break;
+	default:
+		return COPY_MALFORMED;
+	}
+	data = (void *)(long)ctx->data;
+	if (data + 22 > (__u8 *)(long)ctx->data_end)
+		return COPY_MALFORMED;
+	__builtin_memcpy(data, path->l2, 14);
+	if (path->l2_bytes >= 18)
+		__builtin_memcpy(data + 14, path->l2 + 14, 4);
+	if (path->l2_bytes == 22)
+		__builtin_memcpy(data + 18, path->l2 + 18, 4);
+	return FOUND;
+}
+
+/* The copies of one packet for one port come one behind the other. */
+static __always_inline __u32 rank_of(const struct fan_tag *tag, __u32 port)
+{
+	__u32 id = (__u32)tag->slot << 16 | tag->epoch;
+	struct rocast_turn *turn = bpf_map_lookup_elem(&turns, &port);
+
+	if (!turn)
+		return SLOT_PATHS;
+	if (turn->slot_and_epoch == id && turn->psn == (tag->psn | 1u << 31))
+		return ++turn->rank;
+	turn->slot_and_epoch = id;
+	turn->psn = tag->psn | 1u << 31;
+	return turn->rank = 0;
+}
+
+static __always_inline int make_copy(struct xdp_md *ctx)
+{
+	__u8 *data = (void *)(long)ctx->data;
+	const struct rocast_slot *slot;
+	const struct rocast_path *path;
+	struct rocast_traffic *count;
+	struct rocast_range range;
+	struct fan_tag tag;
+	__u32 index, port = port_number & (SLOT_PORTS - 1), number;
+	int step;
+
+	if (data + sizeof(struct ethhdr) > (__u8 *)(long)ctx->data_end)
+		return COPY_MALFORMED;
+	__builtin_memcpy(&tag, data, sizeof(tag));
+	index = tag.slot;
+	slot = bpf_map_lookup_elem(&slots, &index);
+	if (!slot)
+		return COPY_STALE;
+	if (*(volatile __u64 *)&slot->word >> WORD_EPOCH_SHIFT != tag.epoch)
+		return COPY_STALE;
+	range = *(volatile struct rocast_range *)&slot->ports[port];
+	number = range.first;
+	if (range.count != 1) {
+		__u32 rank = rank_of(&tag, port);
+
+		if (rank >= range.count)
+			return COPY_STALE;
+		number += rank;
+	}
+	index = index * SLOT_PATHS + number;
+	path = bpf_map_lookup_elem(&paths, &index);
+	if (!path)
+		return COPY_STALE;
+	if (tag.ipv6)
+		step = edit(ctx, path, &tag, sizeof(struct ipv6hdr));
+	else
+		step = edit(ctx, path, &tag, sizeof(struct iphdr));
+	if (step != FOUND)
+		return step;
+	step = put_l2(ctx, path);
+	if (step != FOUND)
+		return step;
+	count = bpf_map_lookup_elem(&traffic, &port);
+	if (count) {
+		count->tx_frames++;
+		count->tx_bytes += path->l2_bytes + (tag.ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
+				   sizeof(struct udphdr) + sizeof(struct bth) + 4 + tag.words * 4;
+	}
+	return FOUND;
+}
+
+SEC("xdp/devmap")
+int rocast_fan_out(struct xdp_md *ctx)
+{
+	int step = make_copy(ctx);
+
+	if (step == FOUND)
+		return XDP_PASS;
+	count_event(step);
+	return XDP_DROP;
+}
+
+/* The same on a port's own receive path, where BPF_PROG_TEST_RUN can run it. */
+SEC("xdp")
+int rocast_fan_out_test(struct xdp_md *ctx)
+{
+	return rocast_fan_out(ctx);
+}

@@ -1,0 +1,205 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of fan-out in the kernel, as fanout.c has them.
+const (
+	Slots       = 1024 // groups that can be armed at one time
+	SlotPaths   = 64   // paths of one of them
+	SlotPorts   = len(Slot{}.Ports)
+	SlotRegions = len(Slot{}.Regions)
+	Fans        = 256  // sets of ports
+	Lengths     = 1024 // 4-byte words between the BTH and the ICRC of a packet that is carried
+)
+
+// Slot and Path are struct rocast_slot and struct rocast_path of fanout.c, which says what the
+// fields mean.
+type (
+	Slot = fanoutRocastSlot
+	Path = fanoutRocastPath
+)
+
+// Tables are the CRC-32 tables that rocast_fan_out works with.
+type Tables struct {
+	// CRC is the slicing-by-8 form: CRC[k][b] is the register after byte b and k zero bytes.
+	CRC *[8][256]uint32
+	// Operator is what so many zero words make of the register, one table for each of its bytes.
+	Operator func(words int) *[4][256]uint32
+}
+
+// FanOut is the state that fan-out in the kernel shares with user space. Slots and paths are memory
+// of both: nothing here but PutFan makes a system call.
+type FanOut struct {
+	maps   fanOutMaps
+	mapped [2][]byte // slots, paths
+}
+
+type fanOutMaps struct {
+	Slots   *ebpf.Map `ebpf:"slots"`
+	Paths   *ebpf.Map `ebpf:"paths"`
+	Lengths *ebpf.Map `ebpf:"lengths"`
+	Fans    *ebpf.Map `ebpf:"fans"`
+	Events  *ebpf.Map `ebpf:"fan_events"`
+	Traffic *ebpf.Map `ebpf:"traffic"`
+	Turns   *ebpf.Map `ebpf:"turns"`
+}
+
+// open maps the shared memory and fills in the operators.
+func (f *FanOut) open(t Tables) (err error) {
+	for i, m := range []*ebpf.Map{f.maps.Slots, f.maps.Paths} {
+		if f.mapped[i], err = mapMemory(m); err != nil {
+			return err
+		}
+	}
+	lengths, err := mapMemory(f.maps.Lengths)
+	if err != nil {
+		return err
+	}
+	const operatorBytes = int(unsafe.Sizeof([4][256]uint32{}))
+	for words := range Lengths {
+		*(*[4][256]uint32)(unsafe.Pointer(&lengths[words*operatorBytes])) = *t.Operator(words)
+	}
+	return unix.Munmap(lengths)
+}
+
+// mapMemory maps an array's values, which lie 8-byte aligned one behind the other.
+func mapMemory(m *ebpf.Map) ([]byte, error) {
+	bytes := int(m.ValueSize()+7) / 8 * 8 * int(m.MaxEntries())
+	b, err := unix.Mmap(m.FD(), 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map the memory of %v: %w", m, err)
+	}
+	return b, nil
+}
+
+// Slot is slot i. While its word is armed only the word and the limit may be touched, and those
+// atomically.
+func (f *FanOut) Slot(i int) *Slot {
+	return &unsafe.Slice((*Slot)(unsafe.Pointer(&f.mapped[0][0])), Slots)[i]
+}
+
+// Paths are the paths of slot i.
+func (f *FanOut) Paths(i int) *[SlotPaths]Path {
+	return &unsafe.Slice((*[SlotPaths]Path)(unsafe.Pointer(&f.mapped[1][0])), Slots)[i]
+}
+
+// Word is a slot's word, which both sides change.
+func (f *FanOut) Word(i int) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&f.Slot(i).Word))
+}
+
+// Limit is a slot's limit, which user space may raise while the slot is armed.
+func (f *FanOut) Limit(i int) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&f.Slot(i).Limit))
+}
+
+// PutFan makes number i the set of these ports: a packet sent to it leaves by each, several times
+// by one that is named several times.
+func (f *FanOut) PutFan(i int, ports []*Port) error {
+	if len(ports) > SlotPaths {
+		return fmt.Errorf("make fan %d: %d paths are more than the %d it can have", i, len(ports), SlotPaths)
+	}
+	devices, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "rocast_fan", Type: ebpf.DevMapHash, KeySize: 4, ValueSize: 8, MaxEntries: uint32(SlotPaths),
+	})
+	if err != nil {
+		return fmt.Errorf("make fan %d: %w", i, explain(err))
+	}
+	defer devices.Close() // the outer map keeps it
+	for k, p := range ports {
+		if p.objs.FanOut == nil {
+			return fmt.Errorf("make fan %d: port %s has no program for copies", i, p.name)
+		}
+		entry := struct{ ifindex, program uint32 }{uint32(p.ifindex), uint32(p.objs.FanOut.FD())}
+		if err := devices.Put(uint32(k), entry); err != nil {
+			return fmt.Errorf("make fan %d: port %s: %w", i, p.name, err)
+		}
+	}
+	if err := f.maps.Fans.Put(uint32(i), devices); err != nil {
+		return fmt.Errorf("make fan %d: %w", i, err)
+	}
+	return nil
+}
+
+// FanEvent is why a group was disarmed by the kernel, or what became of a copy that was not sent.
+type FanEvent uint32
+
+const (
+	DisarmedPSN    = FanEvent(fanoutRocastFanEventDISARMED_PSN)    // not the next PSN
+	DisarmedHeader = FanEvent(fanoutRocastFanEventDISARMED_HEADER) // not the headers of a plain packet
+	DisarmedRegion = FanEvent(fanoutRocastFanEventDISARMED_REGION) // a WRITE outside the group's memory, or of nothing
+	DisarmedLimit  = FanEvent(fanoutRocastFanEventDISARMED_LIMIT)  // too far ahead of the slowest receiver
+	DisarmedRace   = FanEvent(fanoutRocastFanEventDISARMED_RACE)   // two CPUs had packets of the group at once
+	CopyStale      = FanEvent(fanoutRocastFanEventCOPY_STALE)      // the group was changed while the copy was on its way
+	CopyMalformed  = FanEvent(fanoutRocastFanEventCOPY_MALFORMED)
+
+	// FanEvents is how many there are.
+	FanEvents = int(fanoutRocastFanEventFAN_EVENTS)
+)
+
+var fanEventNames = [FanEvents]string{
+	DisarmedPSN: "disarmed_psn", DisarmedHeader: "disarmed_header", DisarmedRegion: "disarmed_region",
+	DisarmedLimit: "disarmed_limit", DisarmedRace: "disarmed_race",
+	CopyStale: "copy_stale", CopyMalformed: "copy_malformed",
+}
+
+func (e FanEvent) String() string {
+	if int(e) < len(fanEventNames) {
+		return fanEventNames[e]
+	}
+	return fmt.Sprintf("event(%d)", uint32(e))
+}
+
+// Events reads how often each FanEvent happened, summed over CPUs.
+func (f *FanOut) Events() (sum [FanEvents]uint64, err error) {
+	var perCPU []uint64
+	for e := range sum {
+		if err := f.maps.Events.Lookup(uint32(e), &perCPU); err != nil {
+			return sum, fmt.Errorf("read fan-out event %s: %w", FanEvent(e), err)
+		}
+		for _, n := range perCPU {
+			sum[e] += n
+		}
+	}
+	return sum, nil
+}
+
+// Traffic is what the kernel carried from and to one port.
+type Traffic = fanoutRocastTraffic
+
+// Traffic reads what was carried from and to the port with this number, summed over CPUs.
+func (f *FanOut) Traffic(port uint32) (sum Traffic, err error) {
+	var perCPU []Traffic
+	if err := f.maps.Traffic.Lookup(port, &perCPU); err != nil {
+		return sum, fmt.Errorf("read traffic of port %d: %w", port, err)
+	}
+	for i := range perCPU {
+		t := &perCPU[i]
+		sum.RxFrames, sum.RxBytes = sum.RxFrames+t.RxFrames, sum.RxBytes+t.RxBytes
+		sum.TxFrames, sum.TxBytes = sum.TxFrames+t.TxFrames, sum.TxBytes+t.TxBytes
+	}
+	return sum, nil
+}
+
+// close unmaps the memory: no Slot or Path may be touched any more.
+func (f *FanOut) close() error {
+	var errs []error
+	for _, b := range f.mapped {
+		if b != nil {
+			errs = append(errs, unix.Munmap(b))
+		}
+	}
+	m := &f.maps
+	for _, m := range []*ebpf.Map{m.Slots, m.Paths, m.Lengths, m.Fans, m.Events, m.Traffic, m.Turns} {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,450 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// fanBench runs a port's programs on frames that never were on a wire.
+type fanBench struct {
+	*bench
+	fan  *FanOut
+	copy *ebpf.Program // rocast_fan_out as a program that can be run
+}
+
+const (
+	fanGroup = 5
+	fanPort  = 3
+	fanEpoch = 77
+)
+
+func testTables() Tables {
+	return Tables{CRC: roce.CRCTables(), Operator: func(words int) *[4][256]uint32 { return roce.Operator(4 * words) }}
+}
+
+func newFanBench(t *testing.T) *fanBench {
+	t.Helper()
+	c, err := LoadFanOut(testTables())
+	if errors.Is(err, unix.EPERM) {
+		t.Skip("needs CAP_BPF and CAP_NET_ADMIN")
+	}
+	fatal(t, err)
+	t.Cleanup(func() { fatal(t, c.Close()) })
+	enterNamespace(t)
+	p, err := c.loadPort("rctest", fanPort)
+	fatal(t, err)
+	t.Cleanup(func() { fatal(t, p.Close()) })
+	fatal(t, p.SetSocket(0, openSocket(t, loopback).fd))
+	b := &fanBench{bench: &bench{c, p}, fan: c.FanOut()}
+	spec := c.spec.Copy()
+	fatal(t, spec.Variables[fanoutVarPortNumber].Set(uint32(fanPort)))
+	var objs struct {
+		Copy *ebpf.Program `ebpf:"rocast_fan_out_test"`
+	}
+	fatal(t, spec.LoadAndAssign(&objs, &ebpf.CollectionOptions{MapReplacements: c.shared()}))
+	t.Cleanup(func() { fatal(t, objs.Copy.Close()) })
+	b.copy = objs.Copy
+	fatal(t, b.fan.PutFan(0, nil))
+	return b
+}
+
+func fatal(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flow is what one test group looks like.
+type flow struct {
+	in, out roce.Flow
+	tclass  uint8
+	l2      []byte
+	delta   int32
+	region  Region
+	target  roce.Target
+	edit    roce.Edit
+}
+
+// Region is a region of the source and where a receiver has it.
+type Region struct {
+	fromVA, length, toVA uint64
+	fromKey, toKey       uint32
+}
+
+func newFlow(ipv6 bool, l2 []byte) *flow {
+	f := &flow{
+		in:     roce.Flow{Src: hostA, Dst: groupIP, DestQPN: groupQPN},
+		out:    roce.Flow{Src: groupIP, Dst: netip.MustParseAddr("10.77.9.9"), DestQPN: 0xABCDEF},
+		tclass: 0x28, l2: l2, delta: 0x123456,
+		region: Region{fromVA: 0x10000, length: 1 << 20, fromKey: 0x77, toVA: 0x7FFF_FFFF_FFF0, toKey: 0x1234},
+	}
+	if ipv6 {
+		f.in = roce.Flow{Src: hostA6, Dst: group6, DestQPN: groupQPN}
+		f.out = roce.Flow{Src: group6, Dst: netip.MustParseAddr("fd77::9:9"), DestQPN: 0xABCDEF}
+	}
+	r := f.region
+	f.target = roce.NewTarget(r.fromVA, r.fromKey, r.toVA, r.toKey)
+	f.edit = roce.NewEdit(f.in, f.out, l2)
+	return f
+}
+
+// packet is a packet of the flow with a right ICRC.
+func (f *flow) packet(o roce.Opcode, psn roce.PSN, payload int) []byte {
+	ip := roce.IPUDP{Src: f.in.Src, Dst: f.in.Dst, HopLimit: 64, SrcPort: 0xC123, TrafficClass: f.tclass | 2}
+	bth := roce.BTH{Opcode: o, PKey: 0xFFFF, DestQPN: f.in.DestQPN, AckReq: true, PSN: psn, PadCount: roce.PadFor(payload)}
+	body := make([]byte, 0, 5000)
+	if o.Headers().Has(roce.HasRETH) {
+		reth := roce.RETH{VA: f.region.fromVA + 24, RKey: f.region.fromKey, DMABytes: uint32(max(payload, 1))}
+		body = reth.Append(body)
+	}
+	if o.Headers().Has(roce.HasImmDt) {
+		body = append(body, 1, 2, 3, 4)
+	}
+	for i := range payload {
+		body = append(body, byte(i*7))
+	}
+	body = append(body, make([]byte, bth.PadCount)...)
+	b := roce.AppendEthernet(nil, roce.MAC{2, 0, 0, 0, 0, 2}, roce.MAC{2, 0, 0, 0, 0, 1}, ip.EtherType())
+	b = append(bth.Append(ip.Append(b, roce.BTHBytes+len(body))), body...)
+	b, err := roce.AppendICRC(b)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// want is the copy as View's setters write it, field by field.
+func (f *flow) want(t *testing.T, frame []byte) []byte {
+	t.Helper()
+	b := append(slices.Clone(f.l2), frame[14:]...)
+	var v roce.View
+	fatal(t, v.Decode(b, len(b)))
+	var was, is roce.MaskedHeaders
+	icrc := v.StoredICRC([][]byte{b})
+	v.MaskHeaders(b, &was)
+	v.SetSrcIP(b, f.out.Src)
+	v.SetDstIP(b, f.out.Dst)
+	v.SetHopLimit(b, v.HopLimit(b)-1)
+	v.SetDestQPN(b, f.out.DestQPN)
+	v.SetPSN(b, v.PSN(b).Add(f.delta))
+	v.ClearUDPChecksum(b)
+	if v.Opcode.Headers().Has(roce.HasRETH) {
+		v.SetRETHTarget(b, v.RETH(b).VA-f.region.fromVA+f.region.toVA, f.region.toKey)
+	}
+	v.MaskHeaders(b, &is)
+	v.PutICRC([][]byte{b}, roce.UpdateICRC(icrc, &was, &is, v.ICRC-v.Payload))
+	return b
+}
+
+// arm makes psn the next packet of the flow's group. The group has n paths, all behind the bench's
+// port; the flow's is the last of them.
+func (b *fanBench) arm(f *flow, psn roce.PSN, n int) {
+	slot, paths := b.fan.Slot(fanGroup), b.fan.Paths(fanGroup)
+	*slot = Slot{
+		Limit: uint32(psn.Add(100)), Group: fanGroup, Fan: 0, Ingress: loopback,
+		Src: wordsOf(f.in.Src), Dst: wordsOf(f.in.Dst), Qpn: uint32(f.in.DestQPN), Pkey: 0xFFFF, TrafficClass: f.tclass,
+		Mtu: 4096, RegionCount: 1,
+	}
+	if f.in.Dst.Is6() {
+		slot.Ipv6 = 1
+	}
+	r := &slot.Regions[0]
+	r.Va, r.Length, r.Rkey = f.region.fromVA, f.region.length, f.region.fromKey
+	slot.Ports[fanPort].First, slot.Ports[fanPort].Count = 2, uint8(n)
+	p := &paths[2+n-1]
+	*p = Path{Crc: f.edit.CRC, Qpn: uint32(f.edit.DestQPN), DeltaPsn: uint32(f.delta), Checksum: f.edit.Checksum, L2Bytes: f.edit.L2Bytes, L2: f.edit.L2}
+	for i := range p.Addresses {
+		p.Addresses[i] = binary.NativeEndian.Uint32(f.edit.Addresses[4*i:])
+	}
+	p.Targets[0].DeltaVa, p.Targets[0].Rkey, p.Targets[0].Crc = f.target.DeltaVA, f.target.RKey, f.target.CRC
+	b.fan.Word(fanGroup).Store(uint64(psn) | 1<<49 | fanEpoch<<50)
+}
+
+func wordsOf(a netip.Addr) (w [4]uint32) {
+	b := a.As16()
+	for i := range w {
+		w[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return w
+}
+
+// classify runs the classifier and returns what it left of the frame.
+func (b *fanBench) classify(t *testing.T, frame []byte) (Verdict, []byte) {
+	t.Helper()
+	before := counters(t, b.c)
+	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 1}
+	_, err := b.p.objs.Program.Run(&opts)
+	fatal(t, err)
+	return b.onlyVerdict(t, before), opts.DataOut
+}
+
+func (b *fanBench) run(t *testing.T, tagged []byte) (action uint32, out []byte) {
+	t.Helper()
+	opts := ebpf.RunOptions{Data: tagged, DataOut: make([]byte, len(tagged)+256), Repeat: 1}
+	action, err := b.copy.Run(&opts)
+	fatal(t, err)
+	return action, opts.DataOut
+}
+
+// Every kind of packet of every length that one buffer takes is carried, and its copy is byte for
+// byte what View's setters make of it.
+func TestCarriedCopies(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	put(t, b.c, Key{Dst: group6, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	plain := roce.AppendEthernet(nil, roce.MAC{2, 9, 9, 9, 9, 9}, roce.MAC{2, 8, 8, 8, 8, 8}, 0x0800)
+	opcodes := []roce.Opcode{
+		roce.OpSendFirst, roce.OpSendMiddle, roce.OpSendLast, roce.OpSendLastImm, roce.OpSendOnly, roce.OpSendOnlyImm,
+		roce.OpWriteFirst, roce.OpWriteMiddle, roce.OpWriteLast, roce.OpWriteLastImm, roce.OpWriteOnly, roce.OpWriteOnlyImm,
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for n := range 400 {
+		payload := n
+		if n >= 100 {
+			payload = r.IntN(2049)
+		}
+		o := opcodes[n%len(opcodes)]
+		ipv6 := n/len(opcodes)%2 == 1
+		l2 := slices.Clone(plain)
+		for range n % 3 {
+			l2 = slices.Insert(l2, 12, 0x81, 0x00, 0x00, 0x07)
+		}
+		if ipv6 {
+			copy(l2[len(l2)-2:], []byte{0x86, 0xDD})
+		}
+		f := newFlow(ipv6, l2)
+		psn := roce.PSN(0xFFFFFF - n%2) // the wrap
+		b.arm(f, psn, 1)
+		if !o.IsFirst() && !o.IsOnly() {
+			b.fan.Word(fanGroup).Or(1 << 48) // inside a message
+		}
+		frame := f.packet(o, psn, payload)
+		verdict, tagged := b.classify(t, frame)
+		if verdict != RedirectFanOut {
+			t.Fatalf("%v with %d bytes, IPv6 %v: %v, events %v", o, payload, ipv6, verdict, events(t, b.fan))
+		}
+		wantWord := uint64(psn.Next()) | 1<<49 | fanEpoch<<50
+		if o.EndsMessage() {
+			wantWord |= 1 << 24
+		} else {
+			wantWord |= 1 << 48
+		}
+		if got := b.fan.Word(fanGroup).Load(); got != wantWord {
+			t.Fatalf("%v: word %#x, want %#x", o, got, wantWord)
+		}
+		action, out := b.run(t, tagged)
+		if want := f.want(t, frame); action != actionPass || !bytes.Equal(out, want) {
+			t.Fatalf("%v with %d bytes, IPv6 %v: action %d\n%x\n%x", o, payload, ipv6, action, out, want)
+		}
+	}
+}
+
+func events(t *testing.T, f *FanOut) map[string]uint64 {
+	t.Helper()
+	sum, err := f.Events()
+	fatal(t, err)
+	m := map[string]uint64{}
+	for e, n := range sum {
+		if n > 0 {
+			m[FanEvent(e).String()] = n
+		}
+	}
+	return m
+}
+
+// moved are the events that happened since before.
+func movedEvents(before, after map[string]uint64) map[string]uint64 {
+	m := map[string]uint64{}
+	for e, n := range after {
+		if n > before[e] {
+			m[e] = n - before[e]
+		}
+	}
+	return m
+}
+
+// One packet is plain, and each row changes one thing of it. Whatever is not plain disarms the
+// group, is counted under its reason and reaches user space unchanged.
+func TestEverythingElseDisarms(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	const psn, payload = 0x000042, 64
+	l2 := roce.AppendEthernet(nil, roce.MAC{2, 9, 9, 9, 9, 9}, roce.MAC{2, 8, 8, 8, 8, 8}, 0x0800)
+	const l3, udp, bth, reth = 14, 34, 42, 54
+	set := func(at int, value byte) func([]byte, *Slot) { return func(f []byte, _ *Slot) { f[at] = value } }
+	for _, tt := range []struct {
+		name   string
+		opcode roce.Opcode
+		change func(frame []byte, s *Slot)
+		want   string // "": carried
+	}{
+		{"plain", roce.OpWriteOnly, func([]byte, *Slot) {}, ""},
+		{"ECN marked", roce.OpWriteOnly, func(f []byte, _ *Slot) { f[l3+1] |= 3 }, ""},
+		{"the last PSN within the limit", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Limit = psn }, ""},
+		{"no memory named", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.RegionCount = 0 }, ""},
+		{"Ethernet padding", roce.OpSendOnly, nil, ""},
+		{"PSN ahead", roce.OpWriteOnly, set(bth+11, 0x43), "disarmed_psn"},
+		{"PSN behind", roce.OpWriteOnly, set(bth+11, 0x41), "disarmed_psn"},
+		{"beyond the limit", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Limit = psn - 1 }, "disarmed_limit"},
+		{"READ", roce.OpWriteOnly, set(bth, byte(roce.OpReadRequest)), "disarmed_header"},
+		{"SEND with invalidate", roce.OpSendLastImm, set(bth, byte(roce.OpSendLastInv)), "disarmed_header"},
+		{"unknown opcode", roce.OpSendOnly, set(bth, 0x1F), "disarmed_header"},
+		{"UD", roce.OpSendOnly, set(bth, byte(roce.OpUDSendOnlyImm)), "disarmed_header"},
+		{"transport version", roce.OpWriteOnly, set(bth+1, 1), "disarmed_header"},
+		{"P_Key", roce.OpWriteOnly, set(bth+2, 0x7F), "disarmed_header"},
+		{"source address", roce.OpWriteOnly, set(l3+15, 99), "disarmed_header"},
+		{"traffic class", roce.OpWriteOnly, set(l3+1, 0x2C), "disarmed_header"},
+		{"hop limit", roce.OpWriteOnly, set(l3+8, 1), "disarmed_header"},
+		{"another port", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Ingress = 99 }, "disarmed_header"},
+		{"another destination", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Dst[3]++ }, "disarmed_header"},
+		{"another dest QPN", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Qpn++ }, "disarmed_header"},
+		{"an IPv6 slot", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Ipv6 = 1 }, "disarmed_header"},
+		{"IP length", roce.OpWriteOnly, func(f []byte, _ *Slot) { f[l3+3] -= 4 }, "disarmed_header"},
+		{"UDP length", roce.OpWriteOnly, func(f []byte, _ *Slot) { f[udp+5] -= 4 }, "disarmed_header"},
+		{"lengths beyond the frame", roce.OpWriteOnly, func(f []byte, _ *Slot) { f[l3+3] += 4; f[udp+5] += 4 }, "disarmed_header"},
+		{"no whole words", roce.OpWriteOnly, func(f []byte, s *Slot) { f[l3+3] += 2; f[udp+5] += 2 }, "disarmed_header"},
+		{"pad without payload", roce.OpSendOnly, nil, "disarmed_header"},
+		{"too short for its RETH", roce.OpSendOnly, func(f []byte, _ *Slot) {
+			f[bth], f[l3+3], f[udp+5] = byte(roce.OpWriteOnly), 20+8+12+12+4, 8+12+12+4
+		}, "disarmed_header"},
+		{"more than the path MTU", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Mtu = payload - 1 }, "disarmed_header"},
+		{"no fan", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Fan = 1 }, "disarmed_header"},
+		{"R_Key", roce.OpWriteOnly, set(reth+11, 0x78), "disarmed_region"},
+		{"below the region", roce.OpWriteOnly, set(reth+5, 0), "disarmed_region"},
+		{"beyond the region", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Regions[0].Length = 24 + payload - 1 }, "disarmed_region"},
+		{"a WRITE of nothing", roce.OpWriteOnly, set(reth+15, 0), "disarmed_region"},
+		{"none of the regions", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Regions[1] = s.Regions[0]; s.Regions[0].Rkey++ }, "disarmed_region"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFlow(false, l2)
+			b.arm(f, psn, 1)
+			frame := f.packet(tt.opcode, psn, payload)
+			switch {
+			case tt.change == nil && tt.want == "":
+				frame = append(f.packet(tt.opcode, psn, 0), 0, 0)
+			case tt.change == nil:
+				frame = f.packet(tt.opcode, psn, 0)
+				frame[bth+1] |= 1 << 4
+			case tt.name == "no whole words":
+				frame = append(frame, 0, 0)
+				tt.change(frame, b.fan.Slot(fanGroup))
+			default:
+				tt.change(frame, b.fan.Slot(fanGroup))
+			}
+			before := events(t, b.fan)
+			verdict, out := b.classify(t, frame)
+			happened := movedEvents(before, events(t, b.fan))
+			armed := b.fan.Word(fanGroup).Load()&(1<<49) != 0
+			if tt.want == "" {
+				if verdict != RedirectFanOut || !armed || len(happened) != 0 {
+					t.Errorf("%v, armed %v, %v", verdict, armed, happened)
+				}
+				return
+			}
+			if verdict != RedirectData || armed || len(happened) != 1 || happened[tt.want] != 1 {
+				t.Errorf("%v, armed %v, %v", verdict, armed, happened)
+			}
+			if !bytes.Equal(out[MetaBytes:], frame) {
+				t.Errorf("the frame changed")
+			}
+		})
+	}
+}
+
+// A group that is not armed, or whose slot another group has, is user space's, and no event is
+// counted.
+func TestOtherGroupsAreLeftAlone(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup+Slots)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
+	b.arm(f, 7, 1)
+	word := b.fan.Word(fanGroup).Load()
+	verdict, _ := b.classify(t, f.packet(roce.OpWriteOnly, 7, 4))
+	if verdict != RedirectData || b.fan.Word(fanGroup).Load() != word || len(events(t, b.fan)) != 0 {
+		t.Errorf("%v, word %#x, %v", verdict, b.fan.Word(fanGroup).Load(), events(t, b.fan))
+	}
+}
+
+// Feedback to an armed group does not disarm it.
+func TestFeedbackDoesNotDisarm(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
+	b.arm(f, 7, 1)
+	word := b.fan.Word(fanGroup).Load()
+	if verdict, _ := b.classify(t, frame(hostA, groupIP, roce.OpAck, groupQPN, 4)); verdict != RedirectFeedback || b.fan.Word(fanGroup).Load() != word {
+		t.Errorf("%v, word %#x", verdict, b.fan.Word(fanGroup).Load())
+	}
+}
+
+// The copies of one packet for one port are those of its paths, in turn; a copy too many, or one of
+// a block that is gone, is dropped.
+func TestCopiesForOnePort(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2, 9}, roce.MAC{2, 8}, 0x0800))
+	b.arm(f, 7, 2)
+	first := &b.fan.Paths(fanGroup)[2]
+	*first = b.fan.Paths(fanGroup)[3]
+	first.Qpn = 0x111111 // the ICRC will not agree, which does not matter here
+	var tagged [2][]byte
+	for i := range tagged {
+		verdict, out := b.classify(t, f.packet(roce.OpWriteOnly, roce.PSN(7+i), 4))
+		if tagged[i] = out; verdict != RedirectFanOut {
+			t.Fatal(verdict)
+		}
+	}
+	qpns := func(frame []byte) (qpns []roce.QPN) {
+		for range 2 {
+			action, out := b.run(t, frame)
+			var v roce.View
+			fatal(t, v.Decode(out, len(out)))
+			if action != actionPass {
+				t.Fatalf("action %d, %v", action, events(t, b.fan))
+			}
+			qpns = append(qpns, v.DestQPN(out))
+		}
+		return qpns
+	}
+	for _, frame := range tagged {
+		if got := qpns(frame); got[0] != 0x111111 || got[1] != f.out.DestQPN {
+			t.Errorf("the copies are for %x", got)
+		}
+	}
+	if action, _ := b.run(t, tagged[1]); action != 1 || events(t, b.fan)["copy_stale"] != 1 {
+		t.Errorf("a third copy: action %d, %v", action, events(t, b.fan))
+	}
+	b.fan.Word(fanGroup).Store(uint64(fanEpoch+1) << 50)
+	if action, _ := b.run(t, tagged[0]); action != 1 || events(t, b.fan)["copy_stale"] != 2 {
+		t.Errorf("a copy of a block that is gone: action %d, %v", action, events(t, b.fan))
+	}
+}
+
+// What is carried is counted for the port it came in by and for those it goes out by.
+func TestTrafficIsCounted(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	l2 := roce.AppendVLAN(nil, roce.MAC{2, 9}, roce.MAC{2, 8}, 7, 0x0800)
+	f := newFlow(false, l2)
+	b.arm(f, 7, 1)
+	in := f.packet(roce.OpWriteOnly, 7, 100)
+	_, tagged := b.classify(t, in)
+	_, out := b.run(t, tagged)
+	got, err := b.fan.Traffic(fanPort)
+	fatal(t, err)
+	want := Traffic{RxFrames: 1, RxBytes: uint64(len(in)), TxFrames: 1, TxBytes: uint64(len(out))}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,322 @@
+package afxdp
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rocast/rocast/bpf"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// fanOut is the kernel's fan-out (bpf/fanout.c) as the core wants it. A group has the one place
+// that its slot in the table gives it, so a place is found without asking anybody.
+type fanOut struct {
+	kernel  *bpf.FanOut
+	holders [bpf.Slots]atomic.Uint32 // ID of the group that has the place, plus one; 0: free
+	epochs  [bpf.Slots]uint16        // of the block that is there; the holder's worker owns it
+	devices atomic.Pointer[devices]
+	wanted  chan ports // sets of ports that a fan should be made of
+	fans    []fan      // by the kernel's number; control's
+}
+
+// ports says how many paths leave by each port.
+type ports [bpf.SlotPorts]uint8
+
+// devices is what control publishes of the interfaces. It is immutable.
+type devices struct {
+	ifIndex [bpf.SlotPorts]uint32
+	fans    map[ports]uint32
+}
+
+var (
+	errNoFan    = errors.New("the kernel cannot send to all of its ports, or was not told yet (rocast port ls)")
+	errNoDevice = errors.New("a port is not open, or not in native mode")
+)
+
+// tables are what the kernel folds ICRCs with.
+var tables = bpf.Tables{
+	CRC:      roce.CRCTables(),
+	Operator: func(words int) *[4][256]uint32 { return roce.Operator(4 * words) },
+}
+
+// CheckFanOut tries whether the kernel has what fan-out takes.
+func CheckFanOut() error {
+	c, err := bpf.LoadFanOut(tables)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+func newFanOut(kernel *bpf.FanOut) *fanOut {
+	f := &fanOut{kernel: kernel, wanted: make(chan ports, 16)}
+	f.devices.Store(new(devices))
+	return f
+}
+
+// Add is dataplane.Switch's. The kernel's fan for the group is made at once.
+func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
+	id, err := s.Switch.Add(g)
+	if err == nil {
+		s.prepare(g)
+	}
+	return id, err
+}
+
+// Replace is dataplane.Switch's, like Add.
+func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
+	err := s.Switch.Replace(id, g)
+	if err == nil {
+		s.prepare(g)
+	}
+	return err
+}
+
+// prepare makes the fan that the group needs while all its receivers take part.
+func (s *Switch) prepare(g *mft.Group) {
+	if s.fanOut == nil {
+		return
+	}
+	var set ports
+	for i := range g.Paths {
+		p := &g.Paths[i]
+		if i == g.Source.Path {
+			continue
+		}
+		if p.Port >= mft.BlockPorts || set[p.Port] == mft.BlockPaths {
+			return
+		}
+		set[p.Port]++
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.fanOut.devices.Load().fans[set]; !ok {
+		s.fanOut.want(set)
+		s.publishDevices()
+	}
+}
+
+func (f *fanOut) want(set ports) {
+	select {
+	case f.wanted <- set:
+	default: // Refresh comes again, and so does the wish
+	}
+}
+
+// fan is a set of ports that the kernel can broadcast to.
+type fan struct {
+	set ports
+	as  [bpf.SlotPorts]uint32 // the interfaces it was made of; 0: not among them
+}
+
+// publishDevices tells the workers of the interfaces as they are now, and makes the fans that they
+// want and those whose interfaces have changed. The caller holds mu.
+func (s *Switch) publishDevices() {
+	if s.fanOut == nil {
+		return
+	}
+	for len(s.fanOut.wanted) > 0 {
+		set := <-s.fanOut.wanted
+		known := slices.ContainsFunc(s.fanOut.fans, func(f fan) bool { return f.set == set })
+		if !known && len(s.fanOut.fans) < bpf.Fans {
+			s.fanOut.fans = append(s.fanOut.fans, fan{set: set})
+		}
+	}
+	now := &devices{fans: map[ports]uint32{}}
+	for i, f := range s.interfaces[:min(len(s.interfaces), bpf.SlotPorts)] {
+		if f.xdp != nil && f.xdp.Mode() == bpf.ModeNative {
+			now.ifIndex[i] = uint32(f.info.IfIndex)
+		}
+		f.probe()
+	}
+	for number := range s.fanOut.fans {
+		f := &s.fanOut.fans[number]
+		if err := s.makeFan(number, f, now.ifIndex); err == nil {
+			now.fans[f.set] = uint32(number)
+		}
+	}
+	s.fanOut.devices.Store(now)
+}
+
+// transmit is whether an interface's driver takes frames that XDP redirects to it.
+type transmit struct {
+	err   error
+	of    int // the ifindex that was probed; 0: none
+	again time.Time
+}
+
+// probe finds out once for each interface that is opened, and now and then again where the driver
+// refused: the far end of a veth may have changed.
+func (f *iface) probe() {
+	t := &f.transmit
+	switch {
+	case f.xdp == nil:
+		*t = transmit{err: errNoDevice}
+	case t.of != f.info.IfIndex || t.err != nil && !time.Now().Before(t.again):
+		*t = transmit{err: bpf.ProbeTransmit(f.info.IfIndex), of: f.info.IfIndex, again: time.Now().Add(retryAfter)}
+	}
+}
+
+// makeFan makes a fan anew if its interfaces are others by now.
+func (s *Switch) makeFan(number int, f *fan, ifIndex [bpf.SlotPorts]uint32) error {
+	var open []*bpf.Port
+	as := f.as
+	for i, n := range f.set {
+		as[i] = 0
+		if n == 0 {
+			continue
+		}
+		if as[i] = ifIndex[i]; as[i] == 0 || s.interfaces[i].transmit.err != nil {
+			return errNoDevice
+		}
+		for range n {
+			open = append(open, s.interfaces[i].xdp)
+		}
+	}
+	if as == f.as {
+		return nil
+	}
+	if err := s.fanOut.kernel.PutFan(number, open); err != nil {
+		return err
+	}
+	f.as = as
+	return nil
+}
+
+func place(id mft.GroupID) int { return id.Slot() % bpf.Slots }
+
+// Claim is part of dataplane.FanOut.
+func (f *fanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
+	at := &f.holders[place(id)]
+	if at.CompareAndSwap(0, uint32(id)+1) {
+		return id, true
+	}
+	holder = mft.GroupID(at.Load() - 1)
+	return holder, holder == id
+}
+
+// Release is part of dataplane.FanOut.
+func (f *fanOut) Release(id mft.GroupID) { f.holders[place(id)].CompareAndSwap(uint32(id)+1, 0) }
+
+// Arm is part of dataplane.FanOut.
+func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit roce.PSN) error {
+	d := f.devices.Load()
+	var set ports
+	for i := range b.Paths {
+		set[b.Paths[i].Path.Port]++
+	}
+	fan, ok := d.fans[set]
+	if !ok {
+		f.want(set)
+		return errNoFan
+	}
+	if d.ifIndex[b.Ingress] == 0 {
+		return errNoDevice
+	}
+	i := place(id)
+	f.epochs[i]++
+	f.word(i).Store(encodeWord(dataplane.FanWord{PSN: w.PSN}, f.epochs[i])) // copies of the last block are stale from here on
+	slot := f.kernel.Slot(i)
+	slot.Limit, slot.Group, slot.Fan, slot.Ingress = uint32(limit), uint32(id), fan, d.ifIndex[b.Ingress]
+	writeSlot(slot, b)
+	paths := f.kernel.Paths(i)
+	for k := range b.Paths {
+		writePath(&paths[k], &b.Paths[k])
+	}
+	f.word(i).Store(encodeWord(w, f.epochs[i]))
+	return nil
+}
+
+// Load is part of dataplane.FanOut.
+func (f *fanOut) Load(id mft.GroupID) dataplane.FanWord { return decodeWord(f.word(place(id)).Load()) }
+
+// Disarm is part of dataplane.FanOut.
+func (f *fanOut) Disarm(id mft.GroupID) dataplane.FanWord {
+	return decodeWord(f.word(place(id)).And(^uint64(wordArmed)) &^ wordArmed)
+}
+
+// Limit is part of dataplane.FanOut.
+func (f *fanOut) Limit(id mft.GroupID, psn roce.PSN) { f.kernel.Limit(place(id)).Store(uint32(psn)) }
+
+func (f *fanOut) word(i int) *atomic.Uint64 { return f.kernel.Word(i) }
+
+// The bits of a word, as bpf/fanout.c has them.
+const (
+	wordMessagesShift = 24
+	wordInside        = 1 << 48
+	wordArmed         = 1 << 49
+	wordEpochShift    = 50
+	psnMask           = 1<<24 - 1
+)
+
+func encodeWord(w dataplane.FanWord, epoch uint16) uint64 {
+	word := uint64(w.PSN)&psnMask | uint64(w.Messages)&psnMask<<wordMessagesShift | uint64(epoch)<<wordEpochShift
+	if w.Inside {
+		word |= wordInside
+	}
+	if w.Armed {
+		word |= wordArmed
+	}
+	return word
+}
+
+func decodeWord(word uint64) dataplane.FanWord {
+	return dataplane.FanWord{
+		PSN: roce.PSN(word & psnMask), Messages: roce.MSN(word >> wordMessagesShift & psnMask),
+		Inside: word&wordInside != 0, Armed: word&wordArmed != 0,
+	}
+}
+
+// writeSlot writes what a plain packet looks like, and where the paths of each port are.
+func writeSlot(s *bpf.Slot, b *mft.Block) {
+	s.Src, s.Dst = words(b.From.Src.As16()), words(b.From.Dst.As16())
+	s.Qpn, s.Pkey, s.TrafficClass = uint32(b.From.DestQPN), networkOrder(b.PKey), b.TrafficClass
+	if s.Ipv6 = 0; b.From.Dst.Is6() {
+		s.Ipv6 = 1
+	}
+	s.Mtu, s.RegionCount = uint16(b.PathMTU), uint16(len(b.Memory))
+	for i := range b.Memory {
+		m, r := &b.Memory[i], &s.Regions[i]
+		r.Va, r.Length, r.Rkey = m.VA, m.Length, m.RKey
+	}
+	clear(s.Ports[:])
+	for i := range b.Paths {
+		r := &s.Ports[b.Paths[i].Path.Port]
+		if r.Count == 0 {
+			r.First = uint8(i)
+		}
+		r.Count++
+	}
+}
+
+func writePath(to *bpf.Path, p *mft.BlockPath) {
+	e := p.Edit
+	to.Crc, to.Qpn, to.DeltaPsn, to.Checksum = e.CRC, uint32(e.DestQPN), uint32(p.DeltaPSN), e.Checksum
+	to.L2Bytes, to.L2 = e.L2Bytes, e.L2
+	for i := range to.Addresses {
+		to.Addresses[i] = binary.NativeEndian.Uint32(e.Addresses[4*i:])
+	}
+	for i := range p.Targets {
+		t := &to.Targets[i]
+		t.DeltaVa, t.Rkey, t.Crc = p.Targets[i].DeltaVA, p.Targets[i].RKey, p.Targets[i].CRC
+	}
+}
+
+// words are an address's bytes as the kernel reads them.
+func words(b [16]byte) (w [4]uint32) {
+	for i := range w {
+		w[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return w
+}
+
+func networkOrder(v uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], v)
+	return binary.NativeEndian.Uint16(b[:])
+}

@@ -1,0 +1,124 @@
+package porttest
+
+import (
+	"slices"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// FanOut is the twin of the kernel's fan-out (bpf/fanout.c) in Go: frames are shown to Carry before
+// a core sees them.
+type FanOut struct {
+	// Places bounds the groups that are armed at one time.
+	Places int
+	places map[int]*place
+}
+
+type place struct {
+	id    mft.GroupID
+	word  dataplane.FanWord
+	limit roce.PSN
+	block mft.Block
+}
+
+// NewFanOut returns a fan-out with no group.
+func NewFanOut() *FanOut { return &FanOut{Places: 1024, places: map[int]*place{}} }
+
+func (f *FanOut) place(id mft.GroupID) *place { return f.places[id.Slot()%f.Places] }
+
+// Claim is part of dataplane.FanOut.
+func (f *FanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
+	if p := f.place(id); p != nil {
+		return p.id, p.id == id
+	}
+	f.places[id.Slot()%f.Places] = &place{id: id}
+	return id, true
+}
+
+// Release is part of dataplane.FanOut.
+func (f *FanOut) Release(id mft.GroupID) {
+	if p := f.place(id); p != nil && p.id == id {
+		delete(f.places, id.Slot()%f.Places)
+	}
+}
+
+// Arm is part of dataplane.FanOut.
+func (f *FanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit roce.PSN) error {
+	p := f.place(id)
+	if p == nil || p.id != id || p.word.Armed {
+		panic("porttest: a group is armed that has no place, or is armed already")
+	}
+	p.block = *b
+	p.block.Paths = slices.Clone(b.Paths)
+	p.word, p.limit = w, limit
+	return nil
+}
+
+// Load is part of dataplane.FanOut.
+func (f *FanOut) Load(id mft.GroupID) dataplane.FanWord { return f.place(id).word }
+
+// Disarm is part of dataplane.FanOut.
+func (f *FanOut) Disarm(id mft.GroupID) dataplane.FanWord {
+	p := f.place(id)
+	p.word.Armed = false
+	return p.word
+}
+
+// Limit is part of dataplane.FanOut.
+func (f *FanOut) Limit(id mft.GroupID, psn roce.PSN) { f.place(id).limit = psn }
+
+// Carry does with a classified frame what the kernel does: a plain packet of an armed group is
+// answered with the copies for all its paths. Any other packet of the source's disarms the group,
+// and false means that the frame is the core's.
+func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
+	p := f.place(frame.Group)
+	if p == nil || p.id != frame.Group || !p.word.Armed || frame.Kind != dataplane.KindData {
+		return false
+	}
+	region, ok := p.plain(frame)
+	if !ok {
+		p.word.Armed = false
+		return false
+	}
+	v := &frame.View
+	frame.Original = v.Original(frame.Bytes())
+	p.word.PSN = p.word.PSN.Next()
+	if p.word.Inside = !v.Opcode.EndsMessage(); !p.word.Inside {
+		p.word.Messages = p.word.Messages.Add(1)
+	}
+	for i := range p.block.Paths {
+		b := &p.block.Paths[i]
+		c := dataplane.Copy{Path: b.Path, PSN: frame.Original.PSN.Add(b.DeltaPSN), Edit: b.Edit}
+		if region >= 0 {
+			c.Target = &b.Targets[region]
+		}
+		out.Copies = append(out.Copies, c)
+	}
+	return true
+}
+
+// plain says whether the frame is what the block says, and for which region of the group's memory
+// it is.
+func (p *place) plain(f *dataplane.Frame) (region int, ok bool) {
+	b, v, head := &p.block, &f.View, f.Head()
+	if f.FragmentCount != 1 || v.Decode(head, f.Len()) != nil || v.VLANs != 0 {
+		return -1, false
+	}
+	psn := v.PSN(head)
+	o := v.Opcode
+	if !o.IsRC() || !o.IsRequest() || o.IsRead() || o.IsAtomic() || o.Headers().Has(roce.HasIETH) || o.Headers().Has(roce.HasFETH) ||
+		o == roce.OpAtomicWrite || psn != p.word.PSN || p.limit.Before(psn) || f.Port != b.Ingress ||
+		v.SrcIP(head) != b.From.Src || v.DstIP(head) != b.From.Dst || v.DestQPN(head) != b.From.DestQPN ||
+		v.PKey(head) != b.PKey || v.TrafficClass(head)&^3 != b.TrafficClass ||
+		v.HopLimit(head) < 2 || v.PayloadBytes > b.PathMTU {
+		return -1, false
+	}
+	if !o.Headers().Has(roce.HasRETH) || len(b.Memory) == 0 {
+		return -1, true
+	}
+	reth := v.RETH(head)
+	region = b.FindRegion(reth.VA, reth.RKey, reth.DMABytes)
+	return region, region >= 0 && reth.DMABytes > 0
+}

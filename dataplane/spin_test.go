@@ -1,0 +1,70 @@
+package dataplane_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+const microsecond = feedback.Tick(time.Microsecond)
+
+// spins returns for how long after the frames a worker spins before it waits. Each look at the
+// clock takes a microsecond.
+func spins(t *testing.T, frames func(net *porttest.Net)) feedback.Tick {
+	t.Helper()
+	var clock feedback.Tick
+	net := porttest.NewAt(4, func() feedback.Tick { clock += microsecond; return clock })
+	if _, err := net.Switch.Add(group()); err != nil {
+		t.Fatal(err)
+	}
+	clock = 10 * feedback.Tick(time.Second) // idle since then
+	frames(net)
+	began := clock
+	ctx, cancel := context.WithCancel(t.Context())
+	var waited feedback.Tick
+	net.Waiters[0].Waiting = func() { waited = clock; cancel() }
+	net.Switch.Run(ctx)
+	return waited - began
+}
+
+// A worker spins longer while a group has data in flight, and not at all if no frame came.
+func TestAWorkerSpinsByTime(t *testing.T) {
+	data := func(net *porttest.Net) { net.Ports[0].Put(write(firstPSN, []byte("data")).frame(t)) }
+	acks := func(net *porttest.Net) {
+		for i, p := range group().Paths {
+			net.Ports[i+1].Put(ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited).frame(t))
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		frames func(net *porttest.Net)
+		want   feedback.Tick // between this and some polls more
+	}{
+		{"no frame", func(*porttest.Net) {}, 0},
+		{"data", data, dataplane.SpinInFlight},
+		{"data and one ACK", func(net *porttest.Net) {
+			data(net)
+			net.Poll()
+			net.Ports[1].Put(ack(ipB, group().Paths[0].FirstPSN, roce.SyndromeUnlimited).frame(t))
+		}, dataplane.SpinInFlight},
+		{"data and all ACKs", func(net *porttest.Net) { data(net); net.Poll(); acks(net) }, dataplane.SpinSettled},
+		{"the group was removed", func(net *porttest.Net) {
+			data(net)
+			net.Poll()
+			for g := range net.Switch.Table().All {
+				if err := net.Switch.Remove(g.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}, dataplane.SpinSettled},
+	} {
+		if got := spins(t, c.frames); got < c.want || got > c.want+10*microsecond {
+			t.Errorf("%s: it spins for %v, want %v", c.name, time.Duration(got), time.Duration(c.want))
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package feedback
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// state is all that decides how a group acts.
+func (g *Group) state(now Tick) []byte {
+	b := g.AppendState(nil, 0, now)
+	for i := range g.paths {
+		b = g.AppendPath(b, i, 0, now)
+	}
+	return b
+}
+
+// While a group is plain, one Carried event does exactly what the Data events of the packets do,
+// and these cause nothing but a copy for every active path.
+func TestCarriedEqualsData(t *testing.T) {
+	plain := 0
+	rapid.Check(t, func(t *rapid.T) {
+		const paths = 3
+		policy := Policy{
+			Ack:   rapid.SampledFrom([]AckPolicy{AckAll, 2}).Draw(t, "ack"),
+			Nak:   rapid.SampledFrom([]NakPolicy{NakHold, NakLower}).Draw(t, "nak"),
+			Speak: rapid.SampledFrom([]SpeakPolicy{SpeakOff, SpeakRNR}).Draw(t, "speak"),
+		}
+		if rapid.Bool().Draw(t, "silence") {
+			policy.SilentAfter, policy.Evict = 20*time.Millisecond, rapid.Bool().Draw(t, "evict")
+		}
+		first := roce.PSN(rapid.SampledFrom([]uint32{0, 0xFFFFF8}).Draw(t, "first"))
+		a := New(Config{Policy: policy, Paths: paths, FirstPSN: first, Restored: rapid.Bool().Draw(t, "restored")})
+		b := New(Config{Policy: policy, Paths: paths, FirstPSN: first})
+		now, acts := Tick(0), []Action(nil)
+		for range rapid.IntRange(0, 25).Draw(t, "events") {
+			now += Tick(rapid.IntRange(0, 12).Draw(t, "ms")) * Tick(time.Millisecond)
+			acts, _ = a.Step(now, drawEvent(t, a, paths), acts[:0])
+			active := a.Plain()
+			if active == 0 {
+				continue
+			}
+			plain++
+			b.CopyFrom(a)
+			carried := Event{Kind: Carried}
+			for range rapid.IntRange(1, 5).Draw(t, "packets") {
+				data := Event{Kind: Data, PSN: a.NextPSN(), AckReq: rapid.Bool().Draw(t, "asks"), Last: rapid.Bool().Draw(t, "last")}
+				data.First = !a.Inside()
+				carried.PSN, carried.Last = data.PSN, data.Last
+				if data.Last {
+					carried.MSN++
+				}
+				acts, _ = a.Step(now, data, acts[:0])
+				copies := 0
+				for _, act := range acts {
+					if act.Kind != Copy {
+						t.Fatalf("a packet of a plain group causes %+v", act)
+					}
+					copies++
+				}
+				if copies != active {
+					t.Fatalf("%d copies for %d active paths", copies, active)
+				}
+			}
+			if acts, _ = b.Step(now, carried, acts[:0]); len(acts) != 0 {
+				t.Fatalf("carried packets cause %+v", acts)
+			}
+			b.doubts.countedAt = a.doubts.countedAt // only paths in doubt are counted by it, and a plain group has none
+			if !bytes.Equal(a.state(now), b.state(now)) {
+				t.Fatalf("carried packets leave\n%+v\nand data packets\n%+v", b, a)
+			}
+		}
+	})
+	if plain == 0 {
+		t.Error("no group was ever plain")
+	}
+}
+
+func drawEvent(t *rapid.T, g *Group, paths int) Event {
+	near := func(psn roce.PSN) roce.PSN { return psn.Add(int32(rapid.IntRange(-3, 1).Draw(t, "away"))) }
+	switch rapid.IntRange(0, 9).Draw(t, "event") {
+	case 0:
+		return Event{Kind: Timer}
+	case 1:
+		return Event{Kind: Data, PSN: near(g.NextPSN()), AckReq: rapid.Bool().Draw(t, "asks"), First: true, Last: rapid.Bool().Draw(t, "last")}
+	case 2, 3, 4:
+		return Event{Kind: Data, PSN: g.NextPSN(), First: !g.Inside(), Last: rapid.Bool().Draw(t, "last")}
+	case 5:
+		return Event{Kind: Response, Path: rapid.IntRange(0, paths-1).Draw(t, "path"), PSN: near(g.NextPSN()), Syndrome: roce.NAKSequence}
+	case 6:
+		return Event{Kind: Response, Path: rapid.IntRange(0, paths-1).Draw(t, "path"), PSN: near(g.NextPSN()), Syndrome: roce.SyndromeRNR(1)}
+	}
+	return Event{Kind: Response, Path: rapid.IntRange(0, paths-1).Draw(t, "path"), PSN: g.NextPSN().Prev(), Syndrome: roce.SyndromeUnlimited}
+}

@@ -1,0 +1,96 @@
+package mft
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// Bounds of a block. A group beyond one of them stays with the forwarding core.
+const (
+	BlockPaths   = 64
+	BlockPorts   = 64 // a block names ports below this number only
+	BlockRegions = 4
+)
+
+// Block is all that is needed to forward the plain packets of a group without the forwarding core:
+// what a plain packet looks like, and how the copy for each path differs from it. It is made from a
+// group and its state at one moment, and is right until either changes. A Block can be made anew in
+// the same memory.
+type Block struct {
+	Ingress      PortID
+	From         roce.Flow
+	PKey         uint16
+	TrafficClass uint8 // ECN bits zero
+	PathMTU      int
+	Memory       []VirtualRegion // the group's own
+	Paths        []BlockPath     // sorted by port: copies that leave by one port have neighbouring places
+}
+
+// BlockPath is one path of a block.
+type BlockPath struct {
+	Path     *Path
+	DeltaPSN int32
+	Edit     *roce.Edit
+	Targets  []roce.Target // parallel to Block.Memory
+}
+
+// Reasons why a group has no block.
+var (
+	ErrBlockTagged  = errors.New("the source sends VLAN tags, which only the AF_XDP engine takes")
+	ErrBlockRegions = fmt.Errorf("the group has more memory regions than the %d that the kernel engine knows", BlockRegions)
+	ErrBlockPort    = fmt.Errorf("a member has no next hop, or is behind another port than the first %d", BlockPorts)
+	ErrBlockPaths   = fmt.Errorf("more receivers get data than the %d that the kernel engine knows", BlockPaths)
+	ErrBlockEmpty   = errors.New("no receiver gets data")
+)
+
+// Begin makes b the block, without paths yet, of g while the member at source sends. Pkey and
+// trafficClass are those of the packets of that member.
+func (b *Block) Begin(g *Group, source *Leg, pkey uint16, trafficClass uint8) error {
+	switch {
+	case source.L2Bytes != 14:
+		return ErrBlockTagged
+	case source.Port >= BlockPorts:
+		return ErrBlockPort
+	case len(g.Memory) > BlockRegions:
+		return ErrBlockRegions
+	}
+	*b = Block{
+		Ingress: source.Port, From: roce.Flow{Src: source.Dst, Dst: g.IP, DestQPN: g.QPN},
+		PKey: pkey, TrafficClass: trafficClass, PathMTU: g.PathMTU, Memory: g.Memory, Paths: b.Paths[:0],
+	}
+	return nil
+}
+
+// Add adds path i of g, whose PSNs are delta above the source's. The block keeps references to the
+// edits.
+func (b *Block) Add(g *Group, i int, delta int32, e *Edits) error {
+	p := &g.Paths[i]
+	switch {
+	case p.Port >= BlockPorts:
+		return ErrBlockPort
+	case len(b.Paths) == BlockPaths:
+		return ErrBlockPaths
+	}
+	b.Paths = append(b.Paths, BlockPath{
+		Path: p, DeltaPSN: delta, Edit: &e.Paths[i], Targets: e.targets[i*e.regions:][:e.regions],
+	})
+	return nil
+}
+
+// End completes the block.
+func (b *Block) End() error {
+	if len(b.Paths) == 0 {
+		return ErrBlockEmpty
+	}
+	slices.SortStableFunc(b.Paths, func(x, y BlockPath) int { return cmp.Compare(x.Path.Port, y.Path.Port) })
+	return nil
+}
+
+// FindRegion is Group.FindRegion.
+func (b *Block) FindRegion(va uint64, rkey uint32, length uint32) int {
+	return findRegion(b.Memory, va, rkey, length)
+}

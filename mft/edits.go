@@ -1,0 +1,46 @@
+package mft
+
+import "github.com/rocast/rocast/roce"
+
+// Edits say how the copies of a group differ from the packets of one source, for every path. They
+// are right until the group or its source changes.
+type Edits struct {
+	From    roce.Flow
+	Paths   []roce.Edit // parallel to Group.Paths
+	targets []roce.Target
+	regions int
+}
+
+// Edits works out the edits for packets of the member at source. An edit of a path whose next hop
+// is unknown must not be used.
+func (g *Group) Edits(source *Leg) Edits {
+	e := Edits{
+		From:    roce.Flow{Src: source.Dst, Dst: g.IP, DestQPN: g.QPN},
+		Paths:   make([]roce.Edit, len(g.Paths)),
+		targets: make([]roce.Target, 0, len(g.Paths)*len(g.Memory)),
+		regions: len(g.Memory),
+	}
+	for i := range g.Paths {
+		p := &g.Paths[i]
+		if p.Resolved() {
+			e.Paths[i] = roce.NewEdit(e.From, roce.Flow{Src: p.Src, Dst: p.Dst, DestQPN: p.DestQPN}, p.L2[:p.L2Bytes])
+		}
+		for k := range g.Memory {
+			m := &g.Memory[k]
+			to := Region{VA: m.VA, RKey: m.RKey} // unchanged where the path names none
+			if len(p.Regions) > 0 {
+				to = p.Regions[k]
+			}
+			e.targets = append(e.targets, roce.NewTarget(m.VA, m.RKey, to.VA, to.RKey))
+		}
+	}
+	return e
+}
+
+// Target is where region lies at the receiver of path; nil for region -1, which is none.
+func (e *Edits) Target(path, region int) *roce.Target {
+	if region < 0 {
+		return nil
+	}
+	return &e.targets[path*e.regions+region]
+}

@@ -1,0 +1,176 @@
+package roce
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// Flow is what all packets of one requester to one destination have in common.
+type Flow struct {
+	Src, Dst netip.Addr
+	DestQPN  QPN
+}
+
+// addresses are source and destination as they stand on the wire, one behind the other.
+func (f *Flow) addresses() (b [32]byte) {
+	if f.Dst.Is4() {
+		src, dst := f.Src.As4(), f.Dst.As4()
+		copy(b[copy(b[:], src[:]):], dst[:])
+		return b
+	}
+	src, dst := f.Src.As16(), f.Dst.As16()
+	copy(b[copy(b[:], src[:]):], dst[:])
+	return b
+}
+
+// Edit turns a packet of one flow into the copy that one receiver expects. Everything that is the
+// same for every packet of the flow is worked out once, by NewEdit: what the IPv4 checksum changes
+// by, and what the ICRC changes by. The setters of View do the same field by field for packets of
+// any flow; a test holds the two against each other.
+//
+// An Edit is right only for packets whose addresses and dest QPN are those of the flow it was made
+// from.
+type Edit struct {
+	// Addresses are the source and the destination of the copy as they stand on the wire: 8 bytes
+	// of IPv4, 32 of IPv6.
+	Addresses [32]byte
+	// L2 is the whole Ethernet header of the copy; L2Bytes of it are used.
+	L2      [22]byte
+	L2Bytes uint8
+	IPv6    bool
+	DestQPN QPN
+	// Checksum is added to the complement of the IPv4 header checksum (RFC 1624). The hop that
+	// this box is (the TTL falls by one) is part of it.
+	Checksum uint16
+	// CRC is what the change of addresses and dest QPN leaves in the CRC register at the end of the
+	// BTH.
+	CRC uint32
+}
+
+// Target is where one memory region of the source lies at one receiver. The zero value changes
+// nothing.
+type Target struct {
+	DeltaVA uint64 // added to the VA, modulo 2^64
+	RKey    uint32 // of the copy
+	// CRC is what the change of the R_Key leaves in the CRC register at the end of the RETH.
+	CRC uint32
+}
+
+// NewEdit makes the edit of packets of flow from that become packets of flow to behind the Ethernet
+// header l2. Both flows are IPv4 or both are IPv6.
+func NewEdit(from, to Flow, l2 []byte) Edit {
+	e := Edit{DestQPN: to.DestQPN & psnMask, IPv6: to.Dst.Is6(), L2Bytes: uint8(len(l2))}
+	copy(e.L2[:], l2)
+	var change MaskedHeaders
+	addresses, at, n := 8, 12, ipv4Bytes
+	if e.IPv6 {
+		addresses, at, n = 32, 8, ipv6Bytes
+	}
+	was := from.addresses()
+	e.Addresses = to.addresses()
+	for i := range addresses {
+		change.bytes[at+i] = was[i] ^ e.Addresses[i]
+	}
+	bth := n + udpBytes
+	putUint24(change.bytes[bth+5:], uint32(from.DestQPN^to.DestQPN)&psnMask)
+	change.n = bth + BTHBytes
+	e.CRC = change.crc(0)
+	if !e.IPv6 {
+		const oneHop = 0x0100 // the TTL is the high byte of its word
+		sum := uint32(^uint16(oneHop))
+		for i := 0; i < addresses; i += 2 {
+			sum += uint32(^binary.BigEndian.Uint16(was[i:])) + uint32(binary.BigEndian.Uint16(e.Addresses[i:]))
+		}
+		e.Checksum = fold(sum)
+	}
+	return e
+}
+
+// NewTarget makes the target of a region that starts at fromVA under fromKey at the source and at
+// toVA under toKey at the receiver.
+func NewTarget(fromVA uint64, fromKey uint32, toVA uint64, toKey uint32) Target {
+	var change [8]byte // R_Key and DMA length
+	binary.BigEndian.PutUint32(change[:], fromKey^toKey)
+	return Target{DeltaVA: toVA - fromVA, RKey: toKey, CRC: crcWord64(binary.LittleEndian.Uint64(change[:]))}
+}
+
+// Apply writes everything behind the Ethernet header of the copy over the frame that v locates. psn
+// is the copy's. target is nil where the packet has no RETH, or keeps what it says. was is what the
+// frame was received as: another copy may have been written over it since.
+func (e *Edit) Apply(v *View, fragments [][]byte, psn PSN, target *Target, was *Original) {
+	head := fragments[0]
+	crc := e.CRC ^ crcPSN(uint32(psn^was.PSN)&psnMask)
+	ip := head[v.L3:v.Ext]
+	if e.IPv6 {
+		copy(ip[8:40], e.Addresses[:])
+		ip[7] = was.HopLimit - 1
+	} else {
+		copy(ip[12:20], e.Addresses[:8])
+		ip[8] = was.HopLimit - 1
+		binary.BigEndian.PutUint16(ip[ipv4ChecksumOffset:], ^fold(uint32(^was.Checksum)+uint32(e.Checksum)))
+	}
+	udp := head[v.UDP:v.Ext]
+	udp[6], udp[7] = 0, 0
+	bth := head[v.BTH:v.Ext]
+	putUint24(bth[5:], uint32(e.DestQPN))
+	putUint24(bth[9:], uint32(psn))
+	behind := v.ICRC - v.Ext
+	crc = advance(crc, behind)
+	if target != nil {
+		reth := head[v.Ext : v.Ext+RETHBytes]
+		va := was.VA + target.DeltaVA
+		binary.BigEndian.PutUint64(reth, va)
+		binary.BigEndian.PutUint32(reth[8:], target.RKey)
+		crc ^= advance(crcVA(va^was.VA)^target.CRC, behind-RETHBytes)
+	}
+	v.PutICRC(fragments, was.ICRC^crc)
+}
+
+// Original is what the copies of one received packet are computed from. They are written into the
+// received packet's own buffer, one after the other, so it is kept apart.
+type Original struct {
+	PSN      PSN
+	ICRC     uint32
+	Checksum uint16 // of the IPv4 header
+	HopLimit uint8
+	VA       uint64 // where there is a RETH
+}
+
+// Original reads what copies of the frame are computed from.
+func (v *View) Original(fragments [][]byte) Original {
+	head := fragments[0]
+	o := Original{PSN: v.PSN(head), ICRC: v.StoredICRC(fragments), HopLimit: v.HopLimit(head)}
+	if !v.IPv6 {
+		o.Checksum = binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:])
+	}
+	if v.Opcode.Headers().Has(HasRETH) {
+		o.VA = v.RETH(head).VA
+	}
+	return o
+}
+
+// crcPSN is what a changed PSN leaves in the CRC register at the end of the BTH.
+func crcPSN(xor uint32) uint32 {
+	t := &crcTables
+	return t[2][byte(xor>>16)] ^ t[1][byte(xor>>8)] ^ t[0][byte(xor)]
+}
+
+// crcVA is what a changed VA leaves in the CRC register at the end of the RETH, eight bytes behind
+// it.
+func crcVA(xor uint64) uint32 {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], xor)
+	return crcWord64(uint64(crcWord64(binary.LittleEndian.Uint64(b[:]))))
+}
+
+// CRCTables is the slicing-by-8 form of CRC-32 IEEE, for those who fold an ICRC elsewhere: [k][b]
+// is the register after byte b, from a register of zero, and k zero bytes.
+func CRCTables() *[8][256]uint32 { return &crcTables }
+
+// Operator is the linear map of the CRC register that n zero bytes are: the register behind them is
+// the XOR of [i][byte i of the register].
+func Operator(n int) *[4][256]uint32 {
+	var o operator
+	o.fill(func(reg uint32) uint32 { return advance(reg, n) })
+	return (*[4][256]uint32)(&o)
+}

@@ -1,0 +1,110 @@
+package roce
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+func randomAddr(r *rand.Rand, ipv6 bool) netip.Addr {
+	var a [16]byte
+	for i := range a {
+		a[i] = byte(r.Uint32())
+	}
+	if ipv6 {
+		return netip.AddrFrom16(a)
+	}
+	return netip.AddrFrom4([4]byte(a[:4]))
+}
+
+// setFields writes what an Edit writes, field by field.
+func setFields(v *View, frame []byte, to Flow, psn PSN, va uint64, rkey uint32) {
+	var was, is MaskedHeaders
+	v.MaskHeaders(frame, &was)
+	v.SetSrcIP(frame, to.Src)
+	v.SetDstIP(frame, to.Dst)
+	v.SetHopLimit(frame, v.HopLimit(frame)-1)
+	v.SetDestQPN(frame, to.DestQPN)
+	v.SetPSN(frame, psn)
+	if v.Opcode.Headers().Has(HasRETH) {
+		v.SetRETHTarget(frame, va, rkey)
+	}
+	v.ClearUDPChecksum(frame)
+	v.MaskHeaders(frame, &is)
+	v.PutICRC(flat(frame), UpdateICRC(v.StoredICRC(flat(frame)), &was, &is, v.ICRC-v.Payload))
+}
+
+// An edit writes byte for byte what the setters write, for every length and header stack, and
+// several copies may be written over one another.
+func TestEditEqualsSetters(t *testing.T) {
+	r := rand.New(rand.NewPCG(23, 0))
+	opcodes := []Opcode{OpSendMiddle, OpSendLastImm, OpWriteFirst, OpWriteOnly, OpWriteOnlyImm}
+	for payload := range 4097 {
+		for n, family := range []IPUDP{ipv4Pair, ipv6Pair} {
+			o := opcodes[(payload+n)%len(opcodes)]
+			frame := testFrame(t, family, payload%3, o, payload)
+			v := viewOf(t, frame)
+			from := Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}
+			was := v.Original(flat(frame))
+			in := slices.Clone(frame)
+			for range 3 {
+				to := Flow{randomAddr(r, v.IPv6), randomAddr(r, v.IPv6), QPN(r.Uint32()) & psnMask}
+				edit := NewEdit(from, to, nil)
+				psn, va, rkey := PSN(r.Uint32())&psnMask, r.Uint64(), r.Uint32()
+				var target *Target
+				if v.Opcode.Headers().Has(HasRETH) {
+					reth := v.RETH(in)
+					x := NewTarget(reth.VA, reth.RKey, va, rkey)
+					target = &x
+				}
+				edit.Apply(v, flat(frame), psn, target, &was)
+				want := slices.Clone(in)
+				setFields(v, want, to, psn, va, rkey)
+				if !bytes.Equal(frame, want) {
+					t.Fatalf("%v with %d bytes, IPv6 %v:\n%x\n%x", o, payload, v.IPv6, frame, want)
+				}
+			}
+		}
+	}
+}
+
+// What was damaged on the way here stays damaged: payload and IPv4 header.
+func TestEditKeepsDamage(t *testing.T) {
+	frame := testFrame(t, ipv4Pair, 0, OpWriteOnly, 256)
+	v := viewOf(t, frame)
+	frame[v.Payload] ^= 1
+	frame[v.L3+5] ^= 1 // identification
+	was := v.Original(flat(frame))
+	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
+	edit.Apply(v, flat(frame), 5, nil, &was)
+	if v.ICRCValid(flat(frame)) {
+		t.Error("the ICRC of a damaged payload became valid")
+	}
+	if binary.BigEndian.Uint16(frame[v.L3+ipv4ChecksumOffset:]) == IPv4HeaderChecksum(frame[v.L3:]) {
+		t.Error("the checksum of a damaged header became valid")
+	}
+}
+
+func TestEditDoesNotAllocate(t *testing.T) {
+	frame := testFrame(t, ipv4Pair, 0, OpWriteOnly, 1024)
+	v := viewOf(t, frame)
+	was, fragments := v.Original(flat(frame)), flat(frame)
+	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
+	target := NewTarget(1, 2, 3, 4)
+	if n := testing.AllocsPerRun(100, func() { edit.Apply(v, fragments, 5, &target, &was) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkEdit(b *testing.B) {
+	frame := testFrame(b, ipv4Pair, 0, OpWriteMiddle, 1024)
+	v := viewOf(b, frame)
+	was, fragments := v.Original(flat(frame)), flat(frame)
+	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
+	for i := range b.N {
+		edit.Apply(v, fragments, PSN(i), nil, &was)
+	}
+}

@@ -1,0 +1,107 @@
+package afxdp
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/mft"
+)
+
+// engine says what carries the group.
+func (g *group) engine(t *testing.T) dataplane.EngineState {
+	t.Helper()
+	state, ok := g.lab.sw.GroupState(g.ID)
+	if !ok {
+		t.Fatal("the group is gone")
+	}
+	return state.Engine
+}
+
+// Without losses the kernel carries all but the first packets.
+func TestTheKernelCarriesAGroup(t *testing.T) {
+	for name, o := range map[string]groupOptions{
+		"group-ip":    {},
+		"switch-ip":   {addressing: mft.BySwitchIP},
+		"virtual-qpn": {addressing: mft.ByVirtualQPN},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.memory = 4<<20 + 13
+			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}, fanOut: true})
+			g := l.addGroup(t, o)
+			for range 3 {
+				g.holds(t, g.write(t, 1<<20))
+			}
+			e := g.engine(t)
+			if e.Carried < 2048 {
+				t.Errorf("of 3072 packets the kernel carried %d (%s)", e.Carried, e.Reason)
+			}
+			if n := counter(t, l.sw, "fan-out-copy_malformed"); n != 0 {
+				t.Errorf("the kernel could not make %d copies", n)
+			}
+		})
+	}
+}
+
+func TestTheKernelCarriesUnderLoss(t *testing.T) {
+	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, Seed: 7, LossPerMillion: 1000}, fanOut: true})
+	g := l.addGroup(t, groupOptions{memory: 8 << 20})
+	for range 4 {
+		g.holds(t, g.write(t, 2<<20))
+	}
+	if c := l.Hosts[0].RNIC.Counters(); c.Get(rnic.FramesRetransmitted) == 0 {
+		t.Error("no packet was resent, so no loss was repaired")
+	}
+	if e := g.engine(t); e.Carried == 0 {
+		t.Errorf("the kernel carried nothing (%s)", e.Reason)
+	}
+}
+
+// Frames that take two buffers, and groups that want it so, stay with AF_XDP and say why.
+func TestTheKernelLeavesTheRestToAFXDP(t *testing.T) {
+	for name, c := range map[string]struct {
+		lab    labOptions
+		group  groupOptions
+		engine mft.Engine
+		reason string
+	}{
+		"path MTU 4096":    {labOptions{Options: bed.Options{MTU: 4200}}, groupOptions{pathMTU: 4096}, mft.EngineAuto, ""},
+		"engine: afxdp":    {labOptions{}, groupOptions{}, mft.EngineAFXDP, "engine is afxdp"},
+		"generic mode":     {labOptions{mode: "generic"}, groupOptions{}, mft.EngineAuto, "cannot send to all of its ports"},
+		"too many regions": {labOptions{}, groupOptions{regions: mft.BlockRegions + 1}, mft.EngineAuto, "memory regions"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.lab.Hosts, c.lab.fanOut = 4, true
+			c.group.memory, c.group.engine = 1<<20, c.engine
+			g := newLab(t, c.lab).addGroup(t, c.group)
+			g.holds(t, g.write(t, 1<<20))
+			if e := g.engine(t); e.Carried != 0 || !strings.Contains(e.Reason, c.reason) {
+				t.Errorf("the kernel carried %d packets (%s)", e.Carried, e.Reason)
+			}
+		})
+	}
+}
+
+// A group that is removed while the kernel carries it stops, and another one may take its place.
+func TestARemovedGroupLeavesTheKernel(t *testing.T) {
+	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}, fanOut: true})
+	o := groupOptions{memory: 1 << 20, rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 10, 3 }}
+	g := l.addGroup(t, o)
+	data := g.write(t, 1<<20)
+	if e := g.engine(t); !e.Kernel {
+		t.Fatalf("the kernel does not carry the group: %s", e.Reason)
+	}
+	check(t, l.sw.Remove(g.ID))
+	g.post(t, 0, make([]byte, 4096))
+	if c := g.completion(t); c.Status != rnic.RetryExceeded {
+		t.Errorf("the WRITE to a removed group ended with %v", c)
+	}
+	g.holds(t, data)
+	next := l.addGroup(t, o)
+	next.holds(t, next.write(t, 1<<20))
+	if e := next.engine(t); e.Carried == 0 {
+		t.Errorf("the kernel does not carry the next group: %s", e.Reason)
+	}
+}
