@@ -8,7 +8,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// One frame that is taken, and one change per row that makes it refused, with the reason it is counted under.
+// One frame is taken. Each row changes one thing in it, so that it is refused and counted under
+// that reason.
 func TestEveryWrongFrameIsRefusedAndCounted(t *testing.T) {
 	for name, c := range map[string]struct {
 		forge  forge
@@ -81,7 +82,8 @@ func putUDPChecksum(v *roce.View, frame []byte) {
 	binary.BigEndian.PutUint16(frame[v.UDP+6:], ^uint16(sum))
 }
 
-// validBody is a WRITE of eight bytes for an opcode with RETH, and zeros of the right length for any other.
+// validBody is a WRITE of eight bytes for an opcode with a RETH, and zeros of the right length for
+// any other opcode.
 func validBody(op roce.Opcode, region Region) []byte {
 	if op != roce.OpWriteOnly {
 		return make([]byte, op.ExtBytes())

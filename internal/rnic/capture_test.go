@@ -20,15 +20,15 @@ type recorded struct {
 
 func (r *recorded) psn() roce.PSN { return r.view.PSN(r.frame) }
 
-// conversation is what a capture holds of one connection: host 1 asks, host 2 answers.
+// conversation is one connection of a capture: host 1 sends requests, host 2 answers.
 type conversation struct {
 	frames         []recorded
-	client, server Peer // PSN: the first each is expected to send
+	client, server Peer // PSN is that of the first packet expected from each
 	mtu            int
 	messages       []message
 	lastPSN        roce.PSN
 	requests       int
-	silent         bool // nothing came back: the client's QPN is made up
+	silent         bool // nothing came back, so the QPN of the client is made up
 }
 
 // message is a work request of host 1, put together from its packets.
@@ -125,7 +125,8 @@ func (c *conversation) readMessages(t *testing.T) {
 	}
 }
 
-// gather collects one message's payload and returns the PSN behind it. Packets the capture's end cut off are zeros.
+// gather collects the payload of one message and returns the PSN behind it. Packets that are
+// missing at the end of the capture are zeros.
 func (c *conversation) gather(m *message, byPSN map[roce.PSN]*recorded, psn roce.PSN) roce.PSN {
 	for {
 		r := byPSN[psn]
@@ -146,7 +147,7 @@ func (c *conversation) gather(m *message, byPSN map[roce.PSN]*recorded, psn roce
 	}
 }
 
-// region is a stretch of memory that holds everything the messages write, and what it holds when all are done.
+// region is memory that holds everything the messages write, and its contents when all are done.
 func (c *conversation) region() (r Region, want []byte) {
 	low, high := ^uint64(0), uint64(0)
 	for _, m := range c.messages {
@@ -163,7 +164,7 @@ func (c *conversation) region() (r Region, want []byte) {
 	return r, want
 }
 
-// ipID is the IPv4 identification: the one field of a frame that rxe takes from the kernel.
+// ipID is the IPv4 identification, the one field of a frame that rxe takes from the kernel.
 func (r *recorded) ipID() uint16 { return binary.BigEndian.Uint16(r.frame[r.view.L3+4:]) }
 
 func operationOf(op roce.Opcode) Operation {

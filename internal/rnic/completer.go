@@ -6,18 +6,19 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// completer is the half that takes responses. Names follow rxe's qp->comp; docs/wire.md#requester is the
-// table this file is written from.
+// completer is the half of the requester that takes responses. The names follow qp->comp of rxe;
+// docs/wire.md#requester is the table that this file implements.
 type completer struct {
-	psn          roce.PSN // the oldest unacknowledged one
-	msn          roce.MSN // messages completed
+	psn          roce.PSN // the oldest unacknowledged PSN
+	msn          roce.MSN // completed messages
 	retries      uint8
 	rnrRetries   uint8
-	startedRetry bool // a NAK made it go back: no further NAK does, until an ACK
+	startedRetry bool // a NAK made the requester go back; until an ACK comes, no other NAK does
 	credits
 }
 
-// resetRetries is what only an ACK does. A NAK moves the window, and leaves the counts and the flag.
+// resetRetries is called for an ACK only. A NAK moves the window, and leaves the retry counts and
+// the flag.
 func (q *QP) resetRetries() {
 	q.comp.retries, q.comp.rnrRetries, q.comp.startedRetry = q.cfg.RetryCount, q.cfg.RNRRetry, false
 }
@@ -56,8 +57,9 @@ func receivedCounter(s roce.Syndrome) Counter {
 	return NAKFatalReceived
 }
 
-// complete lets a response act on the send queue, oldest message first. It reports whether the response pushes the
-// retransmit timer out: all do, even useless ones, except an RNR NAK.
+// complete applies a response to the send queue, oldest message first. It reports whether the
+// response restarts the retransmit timer: every response does, even a useless one, except an RNR
+// NAK.
 func (q *QP) complete(now time.Duration, psn roce.PSN, aeth roce.AETH) (restartsTimer bool) {
 	for {
 		if q.req.queue.empty() || q.req.queue.front().state == posted {
@@ -68,12 +70,13 @@ func (q *QP) complete(now time.Duration, psn roce.PSN, aeth roce.AETH) (restarts
 		if !psn.After(w.lastPSN) {
 			return q.completeInside(now, w, psn, aeth)
 		}
-		// The response, whatever it says, is about a later message: this one was delivered.
+		// The response is about a later message, so this one was delivered, whatever the response
+		// says.
 		switch {
 		case w.state != pending:
 			q.count(ResponsesPastHead)
 			return true
-		case w.op == Read: // its data never came
+		case w.op == Read: // its data did not come
 			q.retry(w, false)
 			return true
 		}
@@ -88,11 +91,12 @@ func (q *QP) complete(now time.Duration, psn roce.PSN, aeth roce.AETH) (restarts
 	}
 }
 
-// completeInside is for a response not beyond w, the oldest message.
+// completeInside applies a response that is not beyond w, the oldest message.
 func (q *QP) completeInside(now time.Duration, w *sendWQE, psn roce.PSN, aeth roce.AETH) (restartsTimer bool) {
 	ahead := psn.Sub(q.comp.psn)
 	switch {
-	case ahead < 0 && psn == w.lastPSN: // AsRXE only: rxe completes it whatever the syndrome says
+	case ahead < 0 && psn == w.lastPSN:
+		// AsRXE only: rxe completes the message whatever the syndrome says.
 		q.completeSend(Success)
 		return true
 	case ahead < 0:
@@ -107,7 +111,7 @@ func (q *QP) completeInside(now time.Duration, w *sendWQE, psn roce.PSN, aeth ro
 	case aeth.Syndrome.IsRNR():
 		q.notReady(now, aeth.Syndrome.RNRTimer())
 		return false
-	case aeth.Syndrome == roce.NAKSequence: // all before psn was delivered
+	case aeth.Syndrome == roce.NAKSequence: // everything before psn was delivered
 		q.comp.psn = psn
 		q.retry(w, false)
 		return true
@@ -116,9 +120,11 @@ func (q *QP) completeInside(now time.Duration, w *sendWQE, psn roce.PSN, aeth ro
 	return true
 }
 
-// acknowledge takes an ACK of a PSN of w, not acknowledged before.
+// acknowledge takes an ACK of a PSN of w that was not acknowledged before.
 func (q *QP) acknowledge(now time.Duration, w *sendWQE, psn roce.PSN, aeth roce.AETH) {
-	believed := psn.Before(q.req.psn) // ahead of the resend, rxe is left with nothing to time out on if the last ACK is lost
+	// Ahead of the resend the ACK is not believed: if the last ACK were lost then, rxe would have
+	// nothing left to time out on.
+	believed := psn.Before(q.req.psn)
 	if w.op == Read {
 		q.violate(now, ViolationACKForREAD, psn, aeth.Syndrome)
 		believed = false
@@ -139,7 +145,8 @@ func (q *QP) advanceTo(w *sendWQE, psn roce.PSN, msn roce.MSN) {
 	}
 }
 
-// notReady starts the RNR timer. Nothing moves in the window: rxe resends from its own mark, not from the NAK's PSN.
+// notReady starts the RNR timer. The window does not move: rxe resends from its own oldest
+// unacknowledged PSN, and not from the PSN of the NAK.
 func (q *QP) notReady(now time.Duration, wait roce.RNRTimer) {
 	if q.comp.rnrRetries == 0 {
 		q.failWith(RNRRetryExceeded)
@@ -151,7 +158,7 @@ func (q *QP) notReady(now time.Duration, wait roce.RNRTimer) {
 	q.req.rnrDeadline = now + wait.Duration()
 }
 
-// retry is rxe's ERROR_RETRY, on a timeout and on a NAK.
+// retry is ERROR_RETRY of rxe. It is called for a timeout and for a NAK.
 func (q *QP) retry(w *sendWQE, timeout bool) {
 	if q.comp.startedRetry && !timeout {
 		q.count(NAKsIgnored)
@@ -165,21 +172,21 @@ func (q *QP) retry(w *sendWQE, timeout bool) {
 		q.comp.retries--
 	}
 	if !q.req.psn.After(q.comp.psn) {
-		return // the resend has not come this far: it will
+		return // the resend has not reached this PSN, and will
 	}
 	q.comp.startedRetry = true
 	q.req.needRetry = true
 	q.goBackUnlessNotReady()
 }
 
-// goBackUnlessNotReady leaves a retry to the RNR timer while that one runs.
+// goBackUnlessNotReady goes back at once, or leaves that to the RNR timer while the RNR timer runs.
 func (q *QP) goBackUnlessNotReady() {
 	if q.req.rnrDeadline == Never {
 		q.goBack()
 	}
 }
 
-// Tick acts on timers that have run out. Calling it early does nothing.
+// Tick acts on timers that have run out. An early call does nothing.
 func (q *QP) Tick(now time.Duration) {
 	if now >= q.req.rnrDeadline {
 		q.req.rnrDeadline = Never
@@ -194,9 +201,9 @@ func (q *QP) Tick(now time.Duration) {
 	}
 }
 
-// restartTimer pushes the retransmit timer out, as every response does while something is outstanding and no retry is
-// due. When nothing is, the timer keeps running, as rxe's: a message posted before it runs out may be resent too
-// early.
+// restartTimer restarts the retransmit timer, as every response does while something is outstanding
+// and no retry is due. When nothing is outstanding the timer keeps running, as in rxe: a message
+// that is posted before it runs out may be resent too early.
 func (q *QP) restartTimer(now time.Duration) {
 	if q.state == StateReady && !q.req.needRetry && q.req.psn.After(q.comp.psn) {
 		q.req.deadline = q.timeoutFrom(now)
@@ -216,13 +223,13 @@ func fatalStatus(s roce.Syndrome) Status {
 		return RemoteInvalidRequest
 	case s == roce.NAKRemoteAccess:
 		return RemoteAccess
-	case s.IsNAK(): // also reasons nobody has defined
+	case s.IsNAK(): // undefined reasons too
 		return RemoteOperational
 	}
 	return FatalError
 }
 
-// completeSend ends the oldest send work request.
+// completeSend completes the oldest send work request.
 func (q *QP) completeSend(status Status) {
 	r := &q.req
 	w := r.queue.front()
@@ -233,14 +240,14 @@ func (q *QP) completeSend(status Status) {
 		q.count(MessagesSent)
 	}
 	q.completions.push(c)
-	if r.next == r.queue.head { // completed before it was sent: flushed, or AsRXE
+	if r.next == r.queue.head { // it completes before it was sent: it is flushed, or AsRXE is set
 		r.next++
 	}
 	w.data = nil
 	r.queue.pop()
 }
 
-// failWith blames the oldest message, and flushes what is behind it.
+// failWith completes the oldest message with an error and flushes the messages behind it.
 func (q *QP) failWith(status Status) {
 	q.completeSend(status)
 	q.fail()

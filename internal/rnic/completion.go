@@ -13,7 +13,7 @@ const (
 	RetryExceeded
 	RNRRetryExceeded
 	WRFlushed
-	FatalError // the peer answered with a reserved syndrome
+	FatalError // the peer sent a reserved syndrome
 )
 
 var statusNames = [...]string{
@@ -35,7 +35,7 @@ func (s Status) String() string {
 	return fmt.Sprintf("Status(%d)", uint8(s))
 }
 
-// Operation is what a work request asked for, or what a receive was used by.
+// Operation is what a work request asked for, or the message by which a receive was taken.
 type Operation uint8
 
 const (
@@ -44,8 +44,8 @@ const (
 	Send
 	SendImm
 	Read
-	Recv         // a receive taken by a SEND
-	RecvWriteImm // a receive taken by a WRITE with immediate
+	Recv         // a receive that a SEND took
+	RecvWriteImm // a receive that a WRITE with immediate took
 )
 
 var operationNames = [...]string{
@@ -70,10 +70,10 @@ func (o Operation) isReceive() bool { return o == Recv || o == RecvWriteImm }
 type Completion struct {
 	WRID   uint64
 	Status Status
-	Op     Operation // of a receive that was flushed: Recv
+	Op     Operation // Recv, if a receive was flushed
 	HasImm bool      // receives only
 	Imm    uint32
-	Bytes  uint32 // moved, when Status is Success
+	Bytes  uint32 // that were moved, if Status is Success
 }
 
 // String is one line for logs and failed tests.

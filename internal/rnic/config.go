@@ -13,53 +13,62 @@ const (
 	minMTUBytes = 256
 	maxMTUBytes = 4096
 
-	// maxDepth bounds the work requests of a queue pair; rxe's limit is of the same order.
+	// maxDepth bounds the work requests of a queue pair. The limit of rxe is of the same order.
 	maxDepth = 1 << 16
 
-	// retryForever is the value of RetryCount and RNRRetry that never counts down. IBTA says so of RNR retries
-	// only; rxe does it for both.
+	// retryForever is the value of RetryCount and RNRRetry that never counts down. IBTA defines it
+	// for RNR retries only; rxe applies it to both.
 	retryForever = 7
 
 	maxTimeout = 31
 )
 
-// Config is what a queue pair is created with: the attributes of ibv_modify_qp, and the host it lives on.
+// Config is what a queue pair is created with: the attributes of ibv_modify_qp, and the host to
+// which the queue pair belongs.
 type Config struct {
 	MAC      roce.MAC
 	IP       netip.Addr
 	QPN      roce.QPN
-	SendPSN  roce.PSN // the first request's (sq_psn)
+	SendPSN  roce.PSN // of the first request (sq_psn)
 	MTUBytes int      // path MTU: 256, 512, 1024, 2048 or 4096
 
-	// Timeout is the local ACK timeout, 4.096 us * 2^Timeout; 0 waits for ever. As in rxe, the timer is not stopped
-	// when all is acknowledged, so a message posted soon after may be sent twice: who counts frames chooses a long
-	// one.
+	// Timeout is the exponent of the local ACK timeout, 4.096 us * 2^Timeout; with 0 the requester
+	// waits for ever. As in rxe, the timer keeps running when everything is acknowledged, so a
+	// message that is posted soon after may be sent twice. A test that counts frames needs a long
+	// timeout.
 	Timeout uint8
 
-	RetryCount  uint8         // timeouts and NAKs without an ACK between them; 7 is for ever
-	RNRRetry    uint8         // RNR NAKs without an ACK between them; 7 is for ever
-	MinRNRTimer roce.RNRTimer // how long an RNR NAK of ours asks the requester to wait
+	RetryCount  uint8         // timeouts and NAKs without an ACK between them; 7: no limit
+	RNRRetry    uint8         // RNR NAKs without an ACK between them; 7: no limit
+	MinRNRTimer roce.RNRTimer // that the RNR NAKs of this queue pair carry
 
-	SendDepth int // work requests posted and not yet polled as completed
+	SendDepth int // work requests that are posted and not yet polled as completed
 	RecvDepth int
 
-	UDPSrcPort   uint16 // 0: derived from both QPNs, as rxe does
-	TrafficClass uint8  // of its packets: DSCP and ECN. A congested queue marks those whose ECN field is 1 or 2.
+	UDPSrcPort uint16 // 0: derived from both QPNs, as rxe does
 
-	// FlowControl turns on end-to-end credits (IBTA vol 1, 9.7.7.2), which rxe does not have: ACKs tell how many receives
-	// are posted, and what takes a receive is sent only when the peer has one.
+	// TrafficClass is DSCP and ECN of the packets that the queue pair sends. A congested queue
+	// marks packets whose ECN field is 1 or 2.
+	TrafficClass uint8
+
+	// FlowControl turns on end-to-end credits (IBTA vol 1, 9.7.7.2), which rxe does not have: an
+	// ACK says how many receives are posted, and a message that takes a receive is sent only when
+	// the peer has granted it.
 	FlowControl bool
 
-	// CNPInterval is the least time between two congestion notifications that this queue pair sends; 0: it sends none, as
-	// rxe. Notify has them. DCQCN's authors took 50 us, ConnectX firmware takes 4 us.
+	// CNPInterval is the least time between two congestion notifications of this queue pair; Notify
+	// returns them. 0: it sends none, as rxe. The authors of DCQCN use 50 us, ConnectX firmware 4
+	// us.
 	CNPInterval time.Duration
 
-	// AsRXE lets responses beyond what was sent do to this queue pair what they do to rxe: complete messages falsely,
-	// skip packets, hang. They are counted as violations either way.
+	// AsRXE makes the queue pair treat a response beyond what was sent as rxe does: messages
+	// complete falsely, packets are skipped, the queue pair hangs. Such responses are counted as
+	// violations with and without AsRXE.
 	AsRXE bool
 }
 
-// Defaults are the attributes perftest gives its queue pairs; addresses and numbers are left to the caller.
+// Defaults are the attributes that perftest gives its queue pairs. The caller sets addresses and
+// numbers.
 func Defaults() Config {
 	return Config{
 		MTUBytes: 1024, Timeout: 14, RetryCount: retryForever, RNRRetry: retryForever, MinRNRTimer: 12,
@@ -67,12 +76,12 @@ func Defaults() Config {
 	}
 }
 
-// Peer is the other end, as a queue pair learns it on the way to RTR.
+// Peer is the other end of the connection, as a queue pair learns it on the way to RTR.
 type Peer struct {
 	MAC roce.MAC
 	IP  netip.Addr
 	QPN roce.QPN
-	PSN roce.PSN // the first its requests carry (rq_psn)
+	PSN roce.PSN // of its first request (rq_psn)
 }
 
 var errNoIP = errors.New("no IP address")
@@ -100,14 +109,14 @@ func (c *Config) validatePeer(p *Peer) error {
 	case !p.IP.IsValid():
 		return errNoIP
 	case p.IP.Is4() != c.IP.Is4():
-		return fmt.Errorf("address %s and ours, %s, are of two families", p.IP, c.IP)
+		return fmt.Errorf("peer address %s and own address %s are of different families", p.IP, c.IP)
 	case p.QPN>>24 != 0 || p.PSN>>24 != 0:
 		return fmt.Errorf("QPN %#x or PSN %#x has more than 24 bits", p.QPN, p.PSN)
 	}
 	return nil
 }
 
-// ackTimeout is the local ACK timeout (IBTA vol 1, 9.7.6.1.3), Never for exponent 0.
+// ackTimeout is the local ACK timeout (IBTA vol 1, 9.7.6.1.3); Never for exponent 0.
 func (c *Config) ackTimeout() time.Duration {
 	if c.Timeout == 0 {
 		return Never
@@ -115,8 +124,9 @@ func (c *Config) ackTimeout() time.Duration {
 	return 4096 * time.Nanosecond << c.Timeout
 }
 
-// udpSrcPort is the source port the kernel derives without a flow label (rdma_get_udp_sport): symmetric in both QPNs,
-// so that both directions of a connection use the same.
+// udpSrcPort is the source port that the kernel derives when there is no flow label
+// (rdma_get_udp_sport). It is symmetric in both QPNs, so that both directions of a connection use
+// the same port.
 func udpSrcPort(a, b roce.QPN) uint16 {
 	label := uint64(a) * uint64(b)
 	label ^= label >> 20

@@ -9,15 +9,17 @@ import (
 const (
 	congestionExperienced = 3 // ECN field of the IP header (RFC 3168, 5)
 
-	// cnpTrafficClass is what a ConnectX-4 Lx was seen to send its CNPs with: DSCP 48, ECN-capable.
+	// cnpTrafficClass is the traffic class of a CNP in a capture of a ConnectX-4 Lx: DSCP 48,
+	// ECN-capable.
 	cnpTrafficClass = 48<<2 | 2
 )
 
-// notifier is the notification point of DCQCN (Zhu et al., SIGCOMM 2015): a request that arrives with a congestion mark
-// makes the queue pair send a CNP, unless it sent one less than Config.CNPInterval ago.
+// notifier is the notification point of DCQCN (Zhu et al., SIGCOMM 2015): when a request arrives
+// with a congestion mark, the queue pair sends a CNP, unless it has sent one less than
+// Config.CNPInterval ago.
 type notifier struct {
 	due    bool
-	sent   bool // any CNP
+	sent   bool // a CNP was sent once
 	sentAt time.Duration
 }
 
@@ -34,8 +36,9 @@ func (q *QP) notice(now time.Duration, v *roce.View, frame []byte) {
 	n.due, n.sent, n.sentAt = true, true, now
 }
 
-// Notify builds in buf the congestion notification (CNP) that the frame just received has made due, and returns it;
-// nil: none is due. Only a queue pair with a CNPInterval ever has one.
+// Notify builds in buf the congestion notification (CNP) that became due with the frame just
+// received, and returns it, or nil if none is due. A queue pair without a CNPInterval never sends
+// one.
 func (q *QP) Notify(buf []byte) []byte {
 	if !q.notifier.due {
 		return nil

@@ -6,67 +6,67 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Counter names one thing a queue pair counts.
+// Counter names something that a queue pair counts.
 type Counter uint8
 
-// Frames refused before they reach requester or responder, in the order of the checks.
+// Frames that are refused before they reach requester or responder, in the order of the checks.
 const (
-	RejectMalformed   Counter = iota // no RoCEv2 frame, or its lengths disagree
-	RejectTVer                       // transport header version is not 0
-	RejectOpcode                     // unknown, or of another service than RC
-	RejectDstMAC                     // not ours
-	RejectIPChecksum                 // IPv4 header checksum wrong
-	RejectUDPChecksum                // non-zero and wrong
-	RejectDstIP                      // not ours
-	RejectQPN                        // not ours
-	RejectState                      // not connected yet, or in error
-	RejectSrcIP                      // not the peer's
+	RejectMalformed   Counter = iota // not a RoCEv2 frame, or its lengths disagree
+	RejectTVer                       // the transport header version is not 0
+	RejectOpcode                     // unknown, or not of the RC service
+	RejectDstMAC                     // of another host
+	RejectIPChecksum                 // the IPv4 header checksum is wrong
+	RejectUDPChecksum                // the UDP checksum is not 0, and wrong
+	RejectDstIP                      // of another host
+	RejectQPN                        // of another queue pair
+	RejectState                      // the queue pair is not connected yet, or in error
+	RejectSrcIP                      // not that of the peer
 	RejectPKey                       // not the default partition
-	RejectICRC                       // wrong
-	RejectResponse                   // READ response or atomic ACK: nothing of ours asks for one
+	RejectICRC                       // the ICRC is wrong
+	RejectResponse                   // READ response or atomic ACK, which no request here asks for
 
 	// Responder.
 	RequestsExecuted
-	RequestsDuplicate     // PSN already executed: re-ACKed
-	RequestsOutOfOrder    // PSN beyond the expected one: the first of a gap is NAKed, the rest dropped
-	RequestsNotReady      // no receive posted: RNR NAK
+	RequestsDuplicate     // the PSN was executed already; it is acknowledged again
+	RequestsOutOfOrder    // the PSN is beyond the expected one; the first of a gap gets a NAK
+	RequestsNotReady      // no receive is posted; an RNR NAK answers
 	RequestsBadRKey       // no region has this key
-	RequestsBadRange      // not all of it inside the region
-	RequestsBadAccess     // region is not remotely writable
-	RequestsBadSequence   // FIRST, MIDDLE, LAST in the wrong order
-	RequestsBadLength     // payload, pad or message length
+	RequestsBadRange      // the request reaches beyond the region
+	RequestsBadAccess     // the region is not writable for the peer
+	RequestsBadSequence   // FIRST, MIDDLE and LAST are in the wrong order
+	RequestsBadLength     // of the payload, the pad or the message
 	RequestsRefused       // READ, atomic, FLUSH, invalidate
-	MessagesReceived      // what MSN counts
+	MessagesReceived      // the messages that MSN counts
 	PayloadBytesReceived  // of executed requests
-	ACKsSent              // with duplicates' re-ACKs
-	NAKSequenceSent       // one per gap
+	ACKsSent              // those of duplicates too
+	NAKSequenceSent       // one for each gap
 	NAKInvalidRequestSent // and this queue pair is in error
 	NAKRemoteAccessSent   // and this queue pair is in error
-	RNRNAKsSent           // one per request without a receive
-	CongestionMarks       // requests that arrived with one, if the queue pair sends CNPs
+	RNRNAKsSent           // one for each request without a receive
+	CongestionMarks       // marked requests, if the queue pair sends CNPs
 	CNPsSent              // congestion notifications
 
 	// Requester.
-	MessagesSent           // completed with success
-	FramesRetransmitted    // requests whose PSN had been sent before
+	MessagesSent           // that completed with success
+	FramesRetransmitted    // requests whose PSN was sent before
 	GoBacks                // times the requester went back to the oldest unacknowledged PSN
-	Timeouts               // retransmit timer expired with something outstanding
+	Timeouts               // the retransmit timer ran out while something was outstanding
 	ACKsReceived           // syndrome ACK
 	NAKSequenceReceived    // NAK PSN sequence error
 	RNRNAKsReceived        // receiver not ready
 	NAKFatalReceived       // every other syndrome
-	CNPsReceived           // only counted
-	ResponsesStale         // PSN before the oldest unacknowledged one
-	ResponsesWhilePosted   // nothing outstanding, or the oldest message waits to be resent: ignored
-	ResponsesPastHead      // beyond what the oldest message can take, as it is half sent or a READ: ignored
-	ResponsesAheadOfResend // PSN was sent once, but this go-back has not reached it again: it can make rxe hang
-	NAKsIgnored            // a second NAK before any ACK
+	CNPsReceived           // they have no effect
+	ResponsesStale         // the PSN is before the oldest unacknowledged one
+	ResponsesWhilePosted   // ignored: nothing is outstanding, or the oldest message waits
+	ResponsesPastHead      // ignored: the oldest message is half sent, or a READ
+	ResponsesAheadOfResend // the resend has not reached the PSN again; can make rxe hang
+	NAKsIgnored            // a second NAK before an ACK
 	CreditWaits            // messages that waited for the peer's credits before they were sent
-	ACKsWrongMSN           // MSN does not fit the PSN: credit-keeping NICs would drop or misread it
+	ACKsWrongMSN           // the MSN does not fit the PSN; a NIC with credits misreads it
 
-	// Violations: no responder may say this, and rxe breaks when told.
-	ViolationBeyondSent // response to a PSN never sent
-	ViolationACKForREAD // plain ACK of a READ, whose data never came
+	// Violations: responses that no responder may send, and that break rxe.
+	ViolationBeyondSent // a response to a PSN that was never sent
+	ViolationACKForREAD // a plain ACK of a READ, whose data did not come
 
 	NumCounters
 )
@@ -93,7 +93,7 @@ var counterNames = [NumCounters]string{
 	ViolationBeyondSent: "violation_beyond_sent", ViolationACKForREAD: "violation_ack_for_read",
 }
 
-// String is the counter's stable name.
+// String is the stable name of the counter.
 func (c Counter) String() string {
 	if c < NumCounters {
 		return counterNames[c]
@@ -101,20 +101,21 @@ func (c Counter) String() string {
 	return fmt.Sprintf("Counter(%d)", uint8(c))
 }
 
-// rcOpcodes is how many operations the five low bits of an RC opcode can name.
+// rcOpcodes is how many operations the low five bits of an RC opcode can name.
 const rcOpcodes = 32
 
-// Counters is everything one queue pair has counted. It is a plain value: copy it to keep it.
+// Counters is everything that one queue pair has counted. It is a plain value: a copy stays as it
+// is.
 type Counters struct {
 	Count     [NumCounters]uint64
-	FramesIn  [rcOpcodes]uint64 // accepted, by RC opcode
+	FramesIn  [rcOpcodes]uint64 // accepted frames, by RC opcode
 	FramesOut [rcOpcodes]uint64
 }
 
-// Get is one counter's value.
+// Get returns the value of one counter.
 func (c *Counters) Get(which Counter) uint64 { return c.Count[which] }
 
-// Add adds another queue pair's counters.
+// Add adds the counters of another queue pair.
 func (c *Counters) Add(other *Counters) {
 	for i, n := range other.Count {
 		c.Count[i] += n
@@ -125,7 +126,8 @@ func (c *Counters) Add(other *Counters) {
 	}
 }
 
-// Rejected is the number of frames refused before they reached requester or responder.
+// Rejected returns the number of frames that were refused before they reached requester or
+// responder.
 func (c *Counters) Rejected() (n uint64) {
 	for _, count := range c.Count[:RejectResponse+1] {
 		n += count
@@ -133,12 +135,14 @@ func (c *Counters) Rejected() (n uint64) {
 	return n
 }
 
-// Violations is the number of responses no correct responder, and no correct switch, may send.
+// Violations returns the number of responses that no correct responder, and no correct switch, may
+// send.
 func (c *Counters) Violations() uint64 {
 	return c.Count[ViolationBeyondSent] + c.Count[ViolationACKForREAD]
 }
 
-// ByName is every counter that is not zero: its name, or in_ and out_ with an opcode's.
+// ByName returns every counter that is not zero under its name, which is in_ or out_ and the opcode
+// for a count of frames.
 func (c *Counters) ByName() map[string]uint64 {
 	named := map[string]uint64{}
 	put := func(name string, n uint64) {

@@ -6,7 +6,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// forge is a frame from the stories' peer, right in everything that is not changed.
+// forge is a frame from the peer of the stories. What is not changed in it is right.
 type forge struct {
 	bth  roce.BTH
 	body []byte // extension headers and payload

@@ -4,7 +4,8 @@ import "github.com/rocast/rocast/roce"
 
 var zeroPad [3]byte
 
-// begin starts a frame in buf: everything before the extension headers. bodyBytes is what follows the BTH, without pad.
+// begin starts a frame in buf, up to the BTH. bodyBytes is the length of what follows the BTH,
+// without the pad.
 func (q *QP) begin(buf []byte, bth *roce.BTH, bodyBytes int) []byte {
 	bth.PKey, bth.DestQPN = roce.DefaultPKey, q.peer.QPN
 	b := roce.AppendEthernet(buf[:0], q.peer.MAC, q.cfg.MAC, q.ip.EtherType())
@@ -14,7 +15,7 @@ func (q *QP) begin(buf []byte, bth *roce.BTH, bodyBytes int) []byte {
 	return bth.Append(b)
 }
 
-// seal pads the frame and closes it.
+// seal appends the pad and the ICRC.
 func seal(b []byte, pad uint8) []byte {
 	b, err := roce.AppendICRC(append(b, zeroPad[:pad]...))
 	if err != nil {
@@ -23,7 +24,7 @@ func seal(b []byte, pad uint8) []byte {
 	return b
 }
 
-// requestFrame builds one request packet of w, whose BTH and payload the requester has chosen.
+// requestFrame builds one request packet of w. The requester has chosen its BTH and its payload.
 func (q *QP) requestFrame(buf []byte, bth *roce.BTH, w *sendWQE, payload []byte) []byte {
 	bth.PadCount = roce.PadFor(len(payload))
 	b := q.begin(buf, bth, bth.Opcode.ExtBytes()+len(payload))
@@ -39,7 +40,7 @@ func (q *QP) requestFrame(buf []byte, bth *roce.BTH, w *sendWQE, payload []byte)
 	return seal(append(b, payload...), bth.PadCount)
 }
 
-// ackFrame builds an acknowledgement. MSN is always that of the responder now, also in a NAK.
+// ackFrame builds an acknowledgement. Its MSN is the present one of the responder, in a NAK too.
 func (q *QP) ackFrame(buf []byte, syndrome roce.Syndrome, psn roce.PSN) []byte {
 	bth := roce.BTH{Opcode: roce.OpAck, PSN: psn}
 	aeth := roce.AETH{Syndrome: syndrome, MSN: q.resp.msn}

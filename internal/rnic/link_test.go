@@ -11,7 +11,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// node is a queue pair with memory its peer may write to.
+// node is a queue pair with memory that its peer may write to.
 type node struct {
 	qp     *QP
 	memory []byte
@@ -67,8 +67,8 @@ func exchange(a, b *node) {
 	}
 }
 
-// lossyLink is a seeded network between two nodes, in simulated time. Every frame may be lost, doubled and delayed;
-// delays differ, so frames overtake each other.
+// lossyLink is a network between two nodes in simulated time, with a seed. Each frame may be lost,
+// doubled and delayed. Delays differ, so frames overtake each other.
 type lossyLink struct {
 	random          *rand.Rand
 	lost, doubled   float64
@@ -82,7 +82,7 @@ type lossyLink struct {
 
 type flying struct {
 	at       time.Duration
-	sequence uint64 // order among equals: a run is the same every time
+	sequence uint64 // the order of equal times, so that a run is the same every time
 	to       int
 	frame    []byte
 }
@@ -112,7 +112,7 @@ func (l *lossyLink) send(from int, frame []byte) {
 	}
 }
 
-// run lets time pass until done, or until nothing can happen any more, or until the limit.
+// run lets time pass until done returns true, nothing can happen any more, or the limit is reached.
 func (l *lossyLink) run(limit time.Duration, done func() bool) {
 	for !done() && l.now < limit {
 		l.transmit()
@@ -137,7 +137,7 @@ func (l *lossyLink) run(limit time.Duration, done func() bool) {
 	}
 }
 
-// transmit lets each node send a few packets: a burst that is cut by what arrives meanwhile.
+// transmit lets each node send a few packets. What arrives meanwhile cuts the burst.
 func (l *lossyLink) transmit() {
 	for i, n := range l.nodes {
 		for range 1 + l.random.IntN(8) {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Over a link that loses, doubles and reorders in both directions, everything arrives intact and in order, or the
-// requester reports one of the errors it was configured to give up with; and whatever it reports as done is done.
+// Over a link that loses, doubles and reorders frames in both directions, everything arrives intact
+// and in order, or the requester gives up with one of the errors that its configuration allows.
+// What it reports as done is done.
 func TestEverythingArrivesOrAnErrorIsReported(t *testing.T) {
 	runs := uint64(300)
 	if testing.Short() {
@@ -33,7 +34,7 @@ func TestEverythingArrivesOrAnErrorIsReported(t *testing.T) {
 	}
 }
 
-// scenario is one run: messages of all kinds from node 0 to node 1, each to its own place.
+// scenario is one run: messages of all kinds from node 0 to node 1, each to a place of its own.
 type scenario struct {
 	t        *testing.T
 	random   *rand.Rand
@@ -86,7 +87,7 @@ func (s *scenario) post(a, b *node) {
 	}
 }
 
-// postReceives gives the receiver its buffers late, a few at a time.
+// postReceives gives the receiver its buffers late, and a few at a time.
 func (s *scenario) postReceives() {
 	q := s.link.nodes[1].qp
 	for s.link.now >= s.nextRecv && s.posted() < len(s.received) {
@@ -144,7 +145,7 @@ func (s *scenario) check() error {
 	return nil
 }
 
-// delivered checks that a message is where it should be. recv counts the receives used.
+// delivered checks that a message is where it should be. recv counts the receives that were taken.
 func (s *scenario) delivered(m *message, recv *int) error {
 	at := s.link.nodes[1].memory[m.remote.VA-nodeVA:][:len(m.data)]
 	if m.op != Write {
@@ -167,7 +168,8 @@ func (s *scenario) delivered(m *message, recv *int) error {
 	return nil
 }
 
-// checkFailure checks that the requester was allowed to give up, and that all behind was flushed.
+// checkFailure checks that the requester was allowed to give up, and that every message behind was
+// flushed.
 func (s *scenario) checkFailure(ended []Completion) error {
 	c := s.link.nodes[0].qp.cfg
 	s.outcome = ended[0].Status

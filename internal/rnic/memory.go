@@ -8,21 +8,22 @@ import (
 // Access says what the peer may do with a region.
 type Access uint8
 
-// RemoteWrite permits RDMA WRITE. A region without it is known by its key, and refuses.
+// RemoteWrite permits RDMA WRITE. A WRITE to a region without it is refused.
 const RemoteWrite Access = 1
 
-// Region is registered memory. The responder writes into Bytes; the owner of the queue pairs decides when it is safe to
-// read.
+// Region is registered memory. The responder writes into Bytes; the owner of the queue pairs
+// decides when it is safe to read them.
 type Region struct {
-	VA     uint64 // what the peer calls Bytes[0]
+	VA     uint64 // the address of Bytes[0] for the peer
 	RKey   uint32
 	Access Access
 	Bytes  []byte
 }
 
-// Memory is a protection domain: the regions a host's queue pairs share. The zero value has none.
+// Memory is a protection domain: the regions that the queue pairs of a host share. The zero value
+// has no regions.
 type Memory struct {
-	regions []Region // few: found by walking
+	regions []Region // few, so that a search by walking is quick
 }
 
 var errRKeyTaken = errors.New("R_Key is taken")
@@ -39,7 +40,8 @@ func (m *Memory) Register(r Region) error {
 	return nil
 }
 
-// Deregister forgets a region. Requests that name it are refused from now on, also the rest of a message.
+// Deregister forgets a region. From now on requests that name it are refused, the rest of a message
+// that has begun too.
 func (m *Memory) Deregister(rkey uint32) {
 	for i := range m.regions {
 		if m.regions[i].RKey == rkey {
@@ -58,7 +60,8 @@ func (m *Memory) lookUp(rkey uint32) *Region {
 	return nil
 }
 
-// writable finds the n bytes at va under rkey. ok is false where a remote access error is due, and why says which.
+// writable returns the n bytes at va under rkey. If ok is false, a remote access error is due, and
+// why is its reason.
 func (m *Memory) writable(va uint64, rkey uint32, n uint64) (b []byte, why Counter, ok bool) {
 	r := m.lookUp(rkey)
 	if r == nil {

@@ -12,28 +12,29 @@ import (
 // Never is the deadline of a queue pair that waits for nothing.
 const Never time.Duration = math.MaxInt64
 
-// MaxFrameBytes is the longest frame a queue pair sends: WRITE_ONLY with immediate over IPv6 at path MTU 4096.
-// Buffers of this size are never grown.
+// MaxFrameBytes is the length of the longest frame that a queue pair sends: WRITE_ONLY with
+// immediate over IPv6 at path MTU 4096. A buffer of this size never grows.
 const MaxFrameBytes = 14 + 40 + 8 + roce.BTHBytes + roce.RETHBytes + roce.ImmDtBytes + maxMTUBytes + 4
 
-// State is a queue pair's place in the verbs life cycle.
+// State is the state of a queue pair in the life cycle of verbs.
 type State uint8
 
 const (
 	StateInit  State = iota // receives may be posted
-	StateReady              // connected: RTS
-	StateError              // everything posted is flushed
+	StateReady              // RTS: connected
+	StateError              // everything that is posted is flushed
 )
 
 var stateNames = [...]string{StateInit: "INIT", StateReady: "RTS", StateError: "ERR"}
 
-// String is the state's verbs name.
+// String is the name of the state in verbs.
 func (s State) String() string { return stateNames[s] }
 
 // QP is one reliable-connection queue pair. Its owner moves frames and time:
 //
-//	reply := qp.Receive(now, frame, buf)   // at most one frame goes back
-//	frame := qp.Transmit(now, buf)         // until nothing comes
+//	reply := qp.Receive(now, frame, buf)   // at most one frame goes back,
+//	cnp := qp.Notify(buf2)                 // and one more if Config.CNPInterval is set
+//	frame := qp.Transmit(now, buf)         // until there is none
 //	qp.Tick(now)                           // when NextDeadline has come
 //
 // All times are durations since the owner's start. A QP is not safe for concurrent use.
@@ -47,7 +48,7 @@ type QP struct {
 	comp     completer
 	resp     responder
 	notifier notifier
-	sendUsed int // work requests posted whose completion was not polled yet
+	sendUsed int // posted work requests whose completion was not polled yet
 	recvUsed int
 
 	completions ring[Completion]
@@ -93,17 +94,17 @@ func (q *QP) Connect(p Peer) error {
 	return nil
 }
 
-// QPN is the queue pair's number.
+// QPN returns the number of the queue pair.
 func (q *QP) QPN() roce.QPN { return q.cfg.QPN }
 
-// State is where the queue pair is in its life.
+// State returns the state of the queue pair.
 func (q *QP) State() State { return q.state }
 
-// Counters is what the queue pair has counted so far. The caller reads it, or copies it.
+// Counters returns what the queue pair has counted so far. The caller only reads it, or copies it.
 func (q *QP) Counters() *Counters { return &q.counters }
 
-// Poll takes the oldest completion. Only then is its work request's place in the queue free again, so that
-// completions cannot overflow.
+// Poll takes the oldest completion. Only then is the place of its work request in the queue free
+// again, so that completions cannot overflow.
 func (q *QP) Poll() (c Completion, ok bool) {
 	if q.completions.empty() {
 		return Completion{}, false
@@ -118,13 +119,13 @@ func (q *QP) Poll() (c Completion, ok bool) {
 	return c, true
 }
 
-// HasCompletion reports whether Poll has something to give.
+// HasCompletion reports whether Poll has a completion to return.
 func (q *QP) HasCompletion() bool { return !q.completions.empty() }
 
-// NextDeadline is when Tick has something to do, or Never.
+// NextDeadline returns the time at which Tick has something to do, or Never.
 func (q *QP) NextDeadline() time.Duration { return min(q.req.deadline, q.req.rnrDeadline) }
 
-// fail moves the queue pair to ERR: whatever is still posted, on both queues, is flushed.
+// fail moves the queue pair to ERR: everything that is still posted, on both queues, is flushed.
 func (q *QP) fail() {
 	q.state = StateError
 	q.req.deadline, q.req.rnrDeadline = Never, Never

@@ -36,7 +36,7 @@ func TestConnectOnce(t *testing.T) {
 	}
 }
 
-// The slot of a work request is free again when its completion has been polled, not before.
+// The slot of a work request is free again when its completion has been polled, and not before.
 func TestQueueFull(t *testing.T) {
 	a, b := pairIPv4(t, func(c *Config) { c.SendDepth, c.RecvDepth = 3, 2 })
 	for i := range uint64(3) {
@@ -93,7 +93,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A region that goes away in the middle of a message ends the message.
+// A region that is deregistered in the middle of a message ends the message.
 func TestDeregisterInsideMessage(t *testing.T) {
 	a, b := pairIPv4(t, nil)
 	if err := a.qp.PostWrite(1, make([]byte, 3000), b.remote()); err != nil {

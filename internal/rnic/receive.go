@@ -7,9 +7,10 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Receive takes one frame from the wire. A frame that is not for this queue pair, or not as its peer sends them, is
-// counted and changes nothing. If the frame is a request that has to be answered, the answer is built in buf and
-// returned; otherwise the result is nil. The queue pair keeps neither slice.
+// Receive takes one frame from the wire. A frame that is not for this queue pair, or not as its
+// peer sends frames, is counted and changes nothing. If the frame is a request that has to be
+// answered, the answer is built in buf and returned; otherwise the result is nil. The queue pair
+// keeps neither slice.
 func (q *QP) Receive(now time.Duration, frame, buf []byte) (reply []byte) {
 	var v roce.View
 	if err := v.Decode(frame, len(frame)); err != nil {
@@ -19,7 +20,8 @@ func (q *QP) Receive(now time.Duration, frame, buf []byte) (reply []byte) {
 	return q.ReceiveDecoded(now, &v, frame, buf)
 }
 
-// ReceiveDecoded is Receive for an owner of several queue pairs, who had to decode the frame to choose one.
+// ReceiveDecoded is Receive for an owner of several queue pairs that has decoded the frame to
+// choose one of them.
 func (q *QP) ReceiveDecoded(now time.Duration, v *roce.View, frame, buf []byte) (reply []byte) {
 	if why, ok := q.admit(v, frame); !ok {
 		q.count(why)
@@ -38,7 +40,7 @@ func (q *QP) ReceiveDecoded(now time.Duration, v *roce.View, frame, buf []byte) 
 	return nil
 }
 
-// RejectReason is what a frame is counted under that roce.View could not decode.
+// RejectReason returns the counter for a frame that roce.View could not decode.
 func RejectReason(err error) Counter {
 	switch err {
 	case roce.ErrTVer:
@@ -76,7 +78,7 @@ func (q *QP) admit(v *roce.View, frame []byte) (why Counter, ok bool) {
 	return 0, true
 }
 
-// fullMember is the P_Key's membership bit: rxe compares the other 15.
+// fullMember is the membership bit of a P_Key. rxe compares only the other 15 bits.
 const fullMember = 0x8000
 
 func icrcValid(v *roce.View, frame []byte) bool {
@@ -88,8 +90,8 @@ func ipChecksumValid(v *roce.View, frame []byte) bool {
 	return v.IPv6 || binary.BigEndian.Uint16(frame[v.L3+10:]) == roce.IPv4HeaderChecksum(frame[v.L3:])
 }
 
-// udpChecksumValid sums the pseudo header, the UDP header and what it covers (RFC 768, RFC 8200 8.1). RoCEv2 senders
-// leave the checksum 0, so this is rarely called.
+// udpChecksumValid checks the sum over the pseudo header, the UDP header and the payload (RFC 768;
+// RFC 8200, 8.1). RoCEv2 senders leave the checksum 0, so this is rarely called.
 func udpChecksumValid(v *roce.View, frame []byte) bool {
 	addresses := frame[v.L3+12 : v.UDP]
 	if v.IPv6 {

@@ -8,19 +8,20 @@ import (
 )
 
 const (
-	// maxUnackedPSNs is how far the next PSN may be ahead of the oldest unacknowledged one when another packet is sent:
-	// 129 packets are outstanding at most (RXE_MAX_UNACKED_PSNS).
+	// maxUnackedPSNs is how far the next PSN may be ahead of the oldest unacknowledged one when
+	// another packet is sent. So at most 129 packets are outstanding (RXE_MAX_UNACKED_PSNS).
 	maxUnackedPSNs = 128
 
-	// maxPacketsPerACK packets go without asking for an ACK, and then one more: inside a long message every 66th asks
-	// (RXE_MAX_PKT_PER_ACK).
+	// maxPacketsPerACK packets are sent without a request for an ACK, and one more: inside a long
+	// message every 66th packet asks (RXE_MAX_PKT_PER_ACK).
 	maxPacketsPerACK = 64
 
-	// maxMessageBytes is the longest message InfiniBand knows (IBTA vol 1, 9.7.4.1.7).
+	// maxMessageBytes is the length of the longest message (IBTA vol 1, 9.7.4.1.7).
 	maxMessageBytes = 1 << 31
 )
 
-// wqeState is where a send work request is in rxe. Going back makes every one of them posted again.
+// wqeState is the state of a send work request in rxe. When the requester goes back, every one of
+// them becomes posted again.
 //
 //	posted -- first packet --> processing -- last packet --> pending -- acknowledged --> completed
 //	   ^                           |                            |
@@ -28,12 +29,12 @@ const (
 type wqeState uint8
 
 const (
-	posted     wqeState = iota // responses are ignored while the oldest one is
-	processing                 // partly sent
-	pending                    // sent to its end
+	posted     wqeState = iota // while the oldest one is posted, responses are ignored
+	processing                 // some of its packets are sent
+	pending                    // all its packets are sent
 )
 
-// Remote is memory of the peer: what a RETH carries.
+// Remote is a place in the memory of the peer, as a RETH names it.
 type Remote struct {
 	VA   uint64
 	RKey uint32
@@ -43,9 +44,9 @@ type sendWQE struct {
 	wrID     uint64
 	op       Operation
 	state    wqeState
-	numbered bool     // PSNs are chosen, when its first packet is sent
-	waited   bool     // for a credit
-	number   roce.MSN // of the message: 1 is the first posted (IBTA's SSN)
+	numbered bool     // firstPSN and lastPSN are set, when its first packet is sent
+	waited   bool     // it had to wait for a credit
+	number   roce.MSN // of the message, from 1 (SSN in IBTA)
 	data     []byte   // nil for READ
 	bytes    uint32   // of the message
 	imm      uint32
@@ -54,22 +55,23 @@ type sendWQE struct {
 	lastPSN  roce.PSN
 }
 
-// requester is the sending half: which packet is next. Names follow rxe's qp->req.
+// requester is the sending half: it chooses the next packet. The names follow qp->req of rxe.
 type requester struct {
 	queue   ring[sendWQE]
-	next    uint     // position of the work request being sent
-	psn     roce.PSN // of the next packet; falls back when it goes back
-	nextNew roce.PSN // the first PSN never sent
-	posted  roce.MSN // messages
+	next    uint     // position of the work request that is being sent
+	psn     roce.PSN // of the next packet; it falls when the requester goes back
+	nextNew roce.PSN // the first PSN that was never sent
+	posted  roce.MSN // messages that were posted
 	noACK   int      // packets since the last one that asked for an ACK
 
-	needRetry   bool          // go back as soon as no RNR timer runs
+	needRetry   bool          // the requester has to go back as soon as no RNR timer runs
 	deadline    time.Duration // of the retransmit timer
-	rnrDeadline time.Duration // of the RNR timer; sending new packets goes on meanwhile
+	rnrDeadline time.Duration // of the RNR timer; meanwhile new packets are sent
 }
 
 var (
-	// ErrQueueFull says that as many work requests as the queue's depth are posted and not yet polled.
+	// ErrQueueFull says that the queue holds as many work requests as its depth, completed ones
+	// that were not polled included.
 	ErrQueueFull = errors.New("rnic: queue is full")
 	// ErrNotConnected says that requests cannot be posted before Connect.
 	ErrNotConnected = errors.New("rnic: queue pair is not connected")
@@ -77,18 +79,18 @@ var (
 	ErrMessageTooLong = errors.New("rnic: message is longer than 2 GiB")
 )
 
-// PostWrite asks for data to be written to the peer's memory. data is read again for every resend: it has to stay as
-// it is until the completion. The same is true of the other requests that carry data.
+// PostWrite asks for data to be written to the memory of the peer. Each resend reads data again, so
+// data must not change before the completion. That is true of every request that carries data.
 func (q *QP) PostWrite(wrID uint64, data []byte, to Remote) error {
 	return q.post(sendWQE{wrID: wrID, op: Write, data: data, remote: to}, len(data))
 }
 
-// PostWriteImm is PostWrite that also takes one of the peer's receives, and tells it imm.
+// PostWriteImm is PostWrite that also takes a receive of the peer, whose completion carries imm.
 func (q *QP) PostWriteImm(wrID uint64, data []byte, to Remote, imm uint32) error {
 	return q.post(sendWQE{wrID: wrID, op: WriteImm, data: data, remote: to, imm: imm}, len(data))
 }
 
-// PostSend asks for data to be put where the peer's next receive says.
+// PostSend asks for data to be put into the next receive of the peer.
 func (q *QP) PostSend(wrID uint64, data []byte) error {
 	return q.post(sendWQE{wrID: wrID, op: Send, data: data}, len(data))
 }
@@ -98,13 +100,13 @@ func (q *QP) PostSendImm(wrID uint64, data []byte, imm uint32) error {
 	return q.post(sendWQE{wrID: wrID, op: SendImm, data: data, imm: imm}, len(data))
 }
 
-// PostRead asks for bytes of the peer's memory. This package serves no READ and takes no answer to one: the request
-// is there to be refused.
+// PostRead asks for bytes of the memory of the peer. This package answers no READ and takes no
+// answer to one: the request exists to be refused.
 func (q *QP) PostRead(wrID uint64, bytes int, from Remote) error {
 	return q.post(sendWQE{wrID: wrID, op: Read, remote: from}, bytes)
 }
 
-// post queues w. In ERR it is flushed at once, as verbs do.
+// post queues w. In ERR the work request is flushed at once, as verbs do.
 func (q *QP) post(w sendWQE, bytes int) error {
 	switch {
 	case q.state == StateInit:
@@ -149,7 +151,8 @@ func (q *QP) Transmit(now time.Duration, buf []byte) []byte {
 	return frame
 }
 
-// current is the work request the next packet belongs to, with its PSNs chosen.
+// current returns the work request to which the next packet belongs, and gives it its PSNs if it
+// has none.
 func (q *QP) current() *sendWQE {
 	r := &q.req
 	for ; r.next != r.queue.tail; r.next++ {
@@ -160,12 +163,13 @@ func (q *QP) current() *sendWQE {
 		if !r.psn.After(w.lastPSN) {
 			return w
 		}
-		w.state = pending // AsRXE only: acknowledged while it was half sent, and not sent again
+		// AsRXE only: the message was acknowledged while it was half sent, and is not sent again.
+		w.state = pending
 	}
 	return nil
 }
 
-// packets is how many PSNs a message takes; an empty one takes one.
+// packets returns how many PSNs a message takes; an empty message takes one.
 func (q *QP) packets(bytes uint32) uint32 {
 	mtu := uint32(q.cfg.MTUBytes)
 	return max((bytes+mtu-1)/mtu, 1)
@@ -179,8 +183,8 @@ func (q *QP) payload(w *sendWQE, packet uint32) []byte {
 	return rest[:min(len(rest), q.cfg.MTUBytes)]
 }
 
-// asksForACK decides the AckReq bit as rxe's init_req_packet does: what ends a message does not count as
-// unacknowledged.
+// asksForACK decides the AckReq bit as init_req_packet of rxe does: the packet that ends a message
+// does not count as one without a request.
 func (r *requester) asksForACK(ends bool) bool {
 	asks := ends || r.noACK > maxPacketsPerACK
 	r.noACK++
@@ -190,7 +194,7 @@ func (r *requester) asksForACK(ends bool) bool {
 	return asks
 }
 
-// advance moves past the packet just built.
+// advance moves past the packet that was just built.
 func (q *QP) advance(w *sendWQE, ends bool) {
 	r := &q.req
 	if r.psn.Before(r.nextNew) {
@@ -208,7 +212,8 @@ func (q *QP) advance(w *sendWQE, ends bool) {
 	}
 }
 
-// opcodes of a message's packets, by operation, starts and ends.
+// requestOpcodes are the opcodes of the packets of a message: by operation, by whether the packet
+// starts the message, and by whether it ends the message.
 var requestOpcodes = [...][2][2]roce.Opcode{
 	Write:    {{roce.OpWriteMiddle, roce.OpWriteLast}, {roce.OpWriteFirst, roce.OpWriteOnly}},
 	WriteImm: {{roce.OpWriteMiddle, roce.OpWriteLastImm}, {roce.OpWriteFirst, roce.OpWriteOnlyImm}},
@@ -228,8 +233,9 @@ func index(b bool) int {
 	return 0
 }
 
-// goBack makes everything unacknowledged wait to be sent again, from the oldest unacknowledged PSN. It may lie inside a
-// message: that one goes on with MIDDLE or LAST, without a RETH.
+// goBack makes every unacknowledged packet wait to be sent again, from the oldest unacknowledged
+// PSN on. That PSN may lie inside a message: the message then goes on with MIDDLE or LAST, without
+// a RETH.
 func (q *QP) goBack() {
 	r := &q.req
 	r.needRetry = false

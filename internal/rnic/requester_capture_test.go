@@ -14,8 +14,9 @@ type requesterCase struct {
 	statuses []Status
 }
 
-// Every request an rxe sent in a capture is, byte for byte and in the same order, what our requester sends when it gets
-// the same responses. Captures on the requester's link show what it sent and what reached it.
+// Our requester sends every request that rxe sent in a capture, byte for byte and in the same
+// order, when it gets the same responses. A capture on the requester's link shows what it sent and
+// what reached it.
 func TestRequesterSendsAsRecorded(t *testing.T) {
 	retries := func(retryCount, rnrRetry uint8) func(*Config) {
 		return func(c *Config) { c.RetryCount, c.RNRRetry = retryCount, rnrRetry }
@@ -54,7 +55,7 @@ func (rc requesterCase) replay(t *testing.T, name string) {
 	c := readConversation(t, name, rc.mtu)
 	q := c.newQP(t, c.client, c.server, nil, func(cfg *Config) {
 		cfg.Timeout = 12
-		if c.silent { // the port derives from both QPNs, and one was never seen
+		if c.silent { // the port derives from both QPNs, and one of them was never seen
 			cfg.UDPSrcPort = c.frames[0].view.UDPSrcPort(c.frames[0].frame)
 		}
 		if rc.config != nil {
@@ -91,21 +92,23 @@ func (rc requesterCase) checkCompletions(t *testing.T, q *QP, messages int) {
 	}
 }
 
-// explanation searches for a way in which our requester sends what was recorded. The capture does not tell when rxe's
-// completer came to a response that the tap had seen, nor when its timer, rounded to jiffies, ran out: a response may
-// be taken some packets late, and a timer that has run out may be noticed late.
+// explanation searches for a way in which our requester sends what was recorded. The capture does
+// not tell when rxe's completer took a response that the tap had seen, nor when its timer, which is
+// rounded to jiffies, ran out. So a response may be taken some packets late, and a timer that has
+// run out may be noticed late.
 type explanation struct {
 	frames  []recorded
 	tried   int
-	reached int // the furthest frame explained
+	reached int // the furthest frame that is explained
 	failure string
 }
 
-// maxTries bounds the search. A requester that does as rxe needs little more than one try per frame.
+// maxTries bounds the search. A requester that behaves as rxe needs little more than one try for
+// each frame.
 const maxTries = 20_000
 
-// explain goes on at frame i with the responses that q has not taken yet. It returns the queue pair as it is at the
-// end, or nil.
+// explain goes on at frame i with the responses that q has not taken yet. It returns the queue pair
+// as it is at the end, or nil.
 func (e *explanation) explain(q *QP, i int, waiting []*recorded) *QP {
 	for ; i < len(e.frames) && e.frames[i].fromPeer; i++ {
 		waiting = append(slices.Clip(waiting), &e.frames[i])
@@ -134,7 +137,7 @@ func (e *explanation) explain(q *QP, i int, waiting []*recorded) *QP {
 	return nil
 }
 
-// take is a copy of q that has received these responses.
+// take returns a copy of q that has taken these responses.
 func (e *explanation) take(q *QP, responses []*recorded) *QP {
 	c := *q
 	c.req.queue.slots = slices.Clone(q.req.queue.slots)

@@ -7,26 +7,27 @@ type recvWQE struct {
 	buf  []byte
 }
 
-// responder is the receiving half. Names follow rxe's qp->resp; docs/wire.md#responder is the table this
-// file is written from.
+// responder is the receiving half. The names follow qp->resp of rxe; docs/wire.md#responder is the
+// table that this file implements.
 type responder struct {
 	queue      ring[recvWQE]
-	psn        roce.PSN // expected next
-	msn        roce.MSN // messages executed
-	sentPSNNAK bool     // this gap was NAKed already
+	psn        roce.PSN // that is expected next
+	msn        roce.MSN // executed messages
+	sentPSNNAK bool     // a NAK was sent for this gap
 	message    incoming
 }
 
-// incoming is the message being received.
+// incoming is the message that is being received.
 type incoming struct {
-	opcode   roce.Opcode // of its latest packet
-	open     bool        // FIRST came and LAST did not
-	remote   Remote      // WRITE: where its next byte goes
+	opcode   roce.Opcode // of the latest packet
+	open     bool        // FIRST has come, and LAST has not
+	remote   Remote      // WRITE: where the next byte goes
 	received uint32      // bytes
 	left     uint32      // WRITE: bytes still to come
 }
 
-// PostRecv gives buf to a coming SEND, or its completion to a WRITE with immediate. In ERR it is flushed at once.
+// PostRecv posts a receive: a SEND will fill buf, or a WRITE with immediate will complete the
+// receive. In ERR the receive is flushed at once.
 func (q *QP) PostRecv(wrID uint64, buf []byte) error {
 	if q.recvUsed == q.cfg.RecvDepth {
 		return ErrQueueFull
@@ -39,7 +40,7 @@ func (q *QP) PostRecv(wrID uint64, buf []byte) error {
 	return nil
 }
 
-// receiveRequest executes a request or says why not.
+// receiveRequest executes a request or answers why it does not.
 func (q *QP) receiveRequest(v *roce.View, frame, buf []byte) (reply []byte) {
 	r := &q.resp
 	psn := v.PSN(frame)
@@ -68,8 +69,8 @@ func (q *QP) receiveRequest(v *roce.View, frame, buf []byte) (reply []byte) {
 	return q.sendACK(buf, psn)
 }
 
-// answerGap NAKs the first packet behind a gap. The rest of the round finds the flag set; only the missing packet
-// clears it.
+// answerGap answers the first packet behind a gap with a NAK. For the other packets of the round
+// the flag is set; only the missing packet clears it.
 func (q *QP) answerGap(buf []byte) []byte {
 	q.count(RequestsOutOfOrder)
 	if q.resp.sentPSNNAK {
@@ -80,8 +81,9 @@ func (q *QP) answerGap(buf []byte) []byte {
 	return q.ackFrame(buf, roce.NAKSequence, q.resp.psn)
 }
 
-// answerDuplicate acknowledges the newest executed PSN again, asked or not (IBTA C9-105). A READ or atomic would be
-// replayed from what is remembered of it, and nothing is.
+// answerDuplicate acknowledges the newest executed PSN again, whether the request asks for an ACK
+// or not (IBTA C9-105). A READ or an atomic would be answered from what the responder remembers,
+// and this one remembers nothing.
 func (q *QP) answerDuplicate(v *roce.View, buf []byte) []byte {
 	q.count(RequestsDuplicate)
 	if !isSendOrWrite(v.Opcode) {
@@ -95,7 +97,8 @@ func (q *QP) sendACK(buf []byte, psn roce.PSN) []byte {
 	return q.ackFrame(buf, q.ackSyndrome(), psn)
 }
 
-// refuse answers with a fatal NAK. A receive the message had taken reports the same, and the queue pair is in error.
+// refuse answers with a fatal NAK. The queue pair goes to error, and a receive that the message had
+// taken completes with the same error.
 func (q *QP) refuse(buf []byte, psn roce.PSN, why Counter, nak roce.Syndrome, recvTaken bool) []byte {
 	q.count(why)
 	status, sent := RemoteInvalidRequest, NAKInvalidRequestSent
@@ -114,7 +117,8 @@ func (q *QP) refuse(buf []byte, psn roce.PSN, why Counter, nak roce.Syndrome, re
 // sendInProgress reports whether the oldest receive belongs to a SEND whose LAST has not come.
 func (q *QP) sendInProgress() bool { return q.resp.message.open && isSend(q.resp.message.opcode) }
 
-// checkSequence decides whether a packet of this opcode may come now, and whether it is served at all.
+// checkSequence checks whether a packet of this opcode may come now, and whether the opcode is
+// supported.
 func (q *QP) checkSequence(op roce.Opcode) (why Counter, nak roce.Syndrome) {
 	m := &q.resp.message
 	continues := op.IsMiddle() || op.IsLast()
@@ -127,7 +131,7 @@ func (q *QP) checkSequence(op roce.Opcode) (why Counter, nak roce.Syndrome) {
 	return 0, 0
 }
 
-// place puts the payload where it belongs, after the checks of key, range and length.
+// place checks key, range and length, and puts the payload where it belongs.
 func (q *QP) place(v *roce.View, frame []byte) (why Counter, nak roce.Syndrome) {
 	payload := frame[v.Payload:][:v.PayloadBytes]
 	if isSend(v.Opcode) {
@@ -149,8 +153,8 @@ func (q *QP) placeSend(v *roce.View, payload []byte) (why Counter, nak roce.Synd
 	return 0, 0
 }
 
-// placeWrite checks the whole message against the region when its RETH comes, and what is left of it with every packet:
-// the region may go meanwhile.
+// placeWrite checks the whole message against the region when the RETH comes, and the rest of the
+// message with every packet, because the region may be deregistered meanwhile.
 func (q *QP) placeWrite(v *roce.View, frame, payload []byte) (why Counter, nak roce.Syndrome) {
 	m := &q.resp.message
 	if v.Opcode.Headers().Has(roce.HasRETH) {
@@ -175,8 +179,8 @@ func (q *QP) placeWrite(v *roce.View, frame, payload []byte) (why Counter, nak r
 	return 0, 0
 }
 
-// lengthFits checks what holds for SEND and WRITE: FIRST and MIDDLE carry one path MTU (full), LAST something, and no
-// packet more; the pad completes a word.
+// lengthFits checks what holds for SEND and WRITE: FIRST and MIDDLE carry exactly one path MTU
+// (full), LAST at least one byte, no packet more than one path MTU, and the pad completes a word.
 func (q *QP) lengthFits(v *roce.View, full bool) bool {
 	switch {
 	case v.PadCount != roce.PadFor(v.PayloadBytes):
@@ -187,7 +191,7 @@ func (q *QP) lengthFits(v *roce.View, full bool) bool {
 	return v.PayloadBytes <= q.cfg.MTUBytes && (v.PayloadBytes > 0 || !v.Opcode.IsLast())
 }
 
-// finishRequest counts what was executed and completes the receive of a message that used one.
+// finishRequest counts an executed request, and completes the receive of a message that took one.
 func (q *QP) finishRequest(v *roce.View, frame []byte) {
 	r := &q.resp
 	m := &r.message
@@ -216,7 +220,7 @@ func (q *QP) finishRequest(v *roce.View, frame []byte) {
 	q.completeRecv(c)
 }
 
-// completeRecv ends the oldest receive.
+// completeRecv completes the oldest receive.
 func (q *QP) completeRecv(c Completion) {
 	w := q.resp.queue.front()
 	c.WRID = w.wrID

@@ -14,8 +14,8 @@ type responderCase struct {
 	wrongPeer   bool
 }
 
-// Every answer an rxe gave in a capture is, byte for byte and in the same order, what our responder gives to the same
-// requests. Captures on the responder's link show what arrived there.
+// Our responder gives every answer that rxe gave in a capture, byte for byte and in the same order,
+// to the same requests. A capture on the responder's link shows what arrived there.
 func TestResponderAnswersAsRecorded(t *testing.T) {
 	for name, c := range map[string]responderCase{
 		"write_small":      {},

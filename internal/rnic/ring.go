@@ -1,10 +1,11 @@
 package rnic
 
-// ring is a queue of fixed capacity that keeps its elements' storage. Positions count up for ever; the element at
-// position p lies in slot p modulo the capacity, rounded up to a power of two. Who pushes keeps to the bound.
+// ring is a queue of fixed capacity that keeps the storage of its elements. Positions count up for
+// ever: the element at position p lies in slot p modulo the capacity, rounded up to a power of two.
+// The caller of push keeps to the capacity.
 type ring[T any] struct {
 	slots      []T
-	head, tail uint // oldest element; where the next one goes
+	head, tail uint // of the oldest element; of the next one to be pushed
 }
 
 func newRing[T any](capacity int) ring[T] {

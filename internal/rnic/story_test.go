@@ -13,8 +13,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Stories are conversations with one queue pair, as text: what it is told, and what it says and does. Each runs
-// twice, the second time with PSNs that wrap within a few packets.
+// Stories are conversations with one queue pair, as text: what it gets, and what it sends and does.
+// Each runs twice, the second time with PSNs that wrap within a few packets.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -146,7 +146,8 @@ func (s *story) nextPost() uint64 {
 	return s.posts - 1
 }
 
-// write bytes=N [count=1], and the same for the other requests. Each goes behind the one before in the peer's memory.
+// write bytes=N [count=1], and the same for the other requests. Each goes behind the one before it
+// in the memory of the peer.
 func (s *story) post() {
 	bytes := int(s.number("bytes", 0))
 	for range s.number("count", 1) {
@@ -163,9 +164,11 @@ func (s *story) post() {
 	s.transmit()
 }
 
-// go, and every command that makes the requester send, takes [limit=N]: it is not asked for more packets than that.
+// go, and every command that makes the requester send, takes [limit=N]: the requester is not asked
+// for more packets than that.
 
-// transmit prints what the requester sends: of a long run, the packets that ask for an ACK and how many do not.
+// transmit prints what the requester sends: the packets that ask for an ACK, the first of the
+// others, and how many others there are.
 func (s *story) transmit() {
 	const shown = 4
 	var lines []string
@@ -237,7 +240,8 @@ func (s *story) duration(text string) time.Duration {
 	return d
 }
 
-// wait D: time passes. What the timers cause is printed with the time since the story's start.
+// wait D lets time pass. What the timers cause is printed with the time since the start of the
+// story.
 func (s *story) wait() {
 	for end := s.now + s.duration(s.d.CmdArgs[0].Key); ; {
 		if next := s.q.NextDeadline(); next > end {
@@ -257,7 +261,8 @@ func (s *story) wait() {
 	}
 }
 
-// packet op=WRITE_ONLY psn=P [A] bytes=N [va=V] [rkey=K] [dma=N] [pad=N] [ecn=N] and what breaks it, see forge.
+// packet op=WRITE_ONLY psn=P [A] bytes=N [va=V] [rkey=K] [dma=N] [pad=N] [ecn=N], and changes that
+// make it wrong, see forge.
 func (s *story) packet() {
 	f := forge{bth: roce.BTH{Opcode: opcodeNamed(s.t, s.text("op")), PSN: s.psn(), AckReq: s.d.HasArg("A")}}
 	bytes := s.number("bytes", 0)
@@ -302,7 +307,7 @@ func (s *story) deliver(f forge) {
 	}
 }
 
-// memory: what the region holds, as runs of equal bytes counted up.
+// memory prints how much of the region is not zero.
 func (s *story) showMemory() {
 	written := 0
 	for _, b := range s.region.Bytes {
@@ -313,7 +318,7 @@ func (s *story) showMemory() {
 	fmt.Fprintf(&s.out, "%d of %d bytes are not zero\n", written, len(s.region.Bytes))
 }
 
-// quietCounters are told apart well enough by what is printed otherwise.
+// quietCounters are not printed: what the story prints otherwise shows them.
 var quietCounters = map[Counter]bool{
 	MessagesSent: true, MessagesReceived: true, PayloadBytesReceived: true, RequestsExecuted: true, ACKsSent: true,
 	NAKSequenceSent: true, NAKInvalidRequestSent: true, NAKRemoteAccessSent: true, RNRNAKsSent: true,

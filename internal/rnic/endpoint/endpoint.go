@@ -12,10 +12,11 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// burst is how many request frames one queue pair sends before the others, and what has arrived, get their turn.
+// burst is how many request frames one queue pair sends before the other queue pairs and the frames
+// that have arrived get their turn.
 const burst = 64
 
-// ErrClosed says that the endpoint was closed, or that its interface is gone.
+// ErrClosed says that the endpoint was closed, or that its interface has gone.
 var ErrClosed = errors.New("endpoint: closed")
 
 // Endpoint is one host: an interface, an IP address on it, memory, and queue pairs.
@@ -34,12 +35,12 @@ type Endpoint struct {
 	mu       sync.Mutex // guards what follows, and the queue pairs
 	memory   rnic.Memory
 	pairs    []*QP
-	stray    rnic.Counters // frames for no queue pair
+	stray    rnic.Counters // of frames that are for no queue pair
 	runError error
 }
 
-// Open starts an endpoint on the named interface, which has to carry ip, in the calling thread's network namespace. It
-// needs CAP_NET_RAW.
+// Open starts an endpoint on the named interface, which must carry ip, in the network namespace of
+// the calling thread. It needs CAP_NET_RAW.
 func Open(ifName string, ip netip.Addr) (*Endpoint, error) {
 	e, err := open(ifName, ip)
 	if err != nil {
@@ -83,7 +84,7 @@ func (e *Endpoint) release() {
 	}
 }
 
-// Close stops the endpoint. Work that is outstanding is forgotten: its buffers are the caller's again.
+// Close stops the endpoint. Outstanding work is forgotten: its buffers belong to the caller again.
 func (e *Endpoint) Close() error {
 	e.closing.Do(func() {
 		e.socket.close()
@@ -98,29 +99,30 @@ func (e *Endpoint) Close() error {
 	return e.runError
 }
 
-// MAC is the interface's address.
+// MAC returns the address of the interface.
 func (e *Endpoint) MAC() roce.MAC { return e.mac }
 
-// IP is the endpoint's address.
+// IP returns the address of the endpoint.
 func (e *Endpoint) IP() netip.Addr { return e.ip }
 
-// Register lets peers of all queue pairs reach a region. Its bytes are written to at any time from now on: look at them
-// inside Freeze.
+// Register lets the peers of all queue pairs write to a region. From now on its bytes may change at
+// any time: look at them inside Freeze.
 func (e *Endpoint) Register(r rnic.Region) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.memory.Register(r)
 }
 
-// Freeze calls f while no frame is taken or sent, so that f may look at registered memory and posted buffers. f must
-// not call the endpoint.
+// Freeze calls f while no frame is taken or sent, so that f may look at registered memory and
+// posted buffers. f must not call the endpoint.
 func (e *Endpoint) Freeze(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	f()
 }
 
-// Counters is the sum over all queue pairs, and what was refused because it was for none.
+// Counters returns the sum over all queue pairs, and the frames that were refused because they were
+// for none.
 func (e *Endpoint) Counters() rnic.Counters {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -131,9 +133,9 @@ func (e *Endpoint) Counters() rnic.Counters {
 	return sum
 }
 
-// Drops is how many frames were lost between this program and the interface: arrived while the socket's buffer was
-// full, or not taken by the kernel for sending. A transfer survives them, but a test that counts frames wants to see
-// 0.
+// Drops returns how many frames were lost between this program and the interface: they arrived
+// while the buffer of the socket was full, or the kernel did not take them for sending. A transfer
+// survives that, but a test that counts frames needs 0.
 func (e *Endpoint) Drops() (received, sent uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -177,7 +179,7 @@ func (e *Endpoint) dispatch(now time.Duration, frame []byte) {
 	}
 }
 
-// pair finds a queue pair. A host of the tests has a handful.
+// pair finds a queue pair. A host of the tests has few of them.
 func (e *Endpoint) pair(n roce.QPN) *QP {
 	for _, q := range e.pairs {
 		if q.core.QPN() == n {
@@ -187,8 +189,8 @@ func (e *Endpoint) pair(n roce.QPN) *QP {
 	return nil
 }
 
-// service gives every queue pair its turn. It returns when the next one is due, zero for never, and whether to wait
-// at all.
+// service gives every queue pair its turn. It returns when the next one is due, zero for never, and
+// whether to wait at all.
 func (e *Endpoint) service(now time.Duration) (next time.Time, wait bool) {
 	deadline, busy := rnic.Never, false
 	for _, q := range e.pairs {
@@ -209,7 +211,7 @@ func (e *Endpoint) service(now time.Duration) (next time.Time, wait bool) {
 	return e.start.Add(deadline), true
 }
 
-// transmit sends at most a burst, and reports whether there may be more.
+// transmit sends at most one burst, and reports whether there may be more to send.
 func (e *Endpoint) transmit(now time.Duration, q *QP) (more bool) {
 	for range burst {
 		frame := q.core.Transmit(now, e.socket.buffer())

@@ -109,7 +109,8 @@ func randomBytes(n int) []byte {
 	return b
 }
 
-// The whole way, with the kernel's ARP between two namespaces, in both directions at once.
+// Data goes the whole way between two namespaces, with the ARP of the kernel, in both directions at
+// once.
 func TestWriteSendAndImmediate(t *testing.T) {
 	a, b := twoHosts(t, 1500, nil)
 	data, receive := randomBytes(100_001), make([]byte, 5000)
@@ -228,7 +229,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A peer that is there but has no such queue pair: the timer runs in real time, and its frames are counted.
+// A peer exists but has no such queue pair: the timer runs in real time, and the frames are
+// counted.
 func TestRetryExceeded(t *testing.T) {
 	a, b := twoHosts(t, 1500, func(c *rnic.Config) { c.Timeout, c.RetryCount = 8, 2 })
 	c := rnic.Defaults()
@@ -242,7 +244,7 @@ func TestRetryExceeded(t *testing.T) {
 	if got, err := lost.Wait(ctx); err != nil || got.Status != rnic.RetryExceeded {
 		t.Fatal(got, err)
 	}
-	check(t, a.qp.PostWrite(2, nil, remote)) // behind those three on the wire
+	check(t, a.qp.PostWrite(2, nil, remote)) // behind the first three on the wire
 	a.wait(t)
 	counters := b.Counters()
 	if n := counters.Get(rnic.RejectQPN); n != 3 {

@@ -22,7 +22,7 @@ type batch struct {
 const (
 	batchFrames = 64
 
-	// bufferBytes holds the longest frame there is, and shows that a longer one was longer.
+	// bufferBytes is one more than the longest frame, so that a longer frame is recognised.
 	bufferBytes = 4608
 )
 
@@ -41,7 +41,7 @@ func newBatch() *batch {
 
 func (b *batch) setBytes(i, bytes int) { b.vectors[i].SetLen(bytes) }
 
-// receive fills as many buffers as frames are there, and returns how many.
+// receive fills a buffer with each frame that is there, and returns how many there are.
 func (b *batch) receive(fd uintptr) (int, unix.Errno) {
 	return b.call(unix.SYS_RECVMMSG, fd, 0, batchFrames)
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// headerRoom is what rxe keeps free of the interface's MTU for its headers (RXE_MAX_HDR_LENGTH): 1500 bytes carry
-// path MTU 1024.
+// headerRoom is the part of the interface's MTU that rxe keeps for its headers
+// (RXE_MAX_HDR_LENGTH): an interface of 1500 bytes carries path MTU 1024.
 const headerRoom = 80
 
 // QP is a queue pair of an endpoint. Its methods may be called from any goroutine.
 type QP struct {
 	endpoint *Endpoint
 	core     *rnic.QP
-	ready    chan struct{} // holds a token while completions may be waiting
+	ready    chan struct{} // holds a token while there may be completions
 }
 
 // NewQP creates a queue pair. The endpoint sets its MAC and IP.
@@ -40,12 +40,12 @@ func (e *Endpoint) NewQP(c rnic.Config) (*QP, error) {
 	return q, nil
 }
 
-// Peer is the other end of a connection. Where a switch stands in between, it is what the switch shows: a group's IP
-// and QPN.
+// Peer is the other end of a connection. Where a switch is in between, it is what the switch
+// presents: the IP and QPN of a group.
 type Peer struct {
 	IP  netip.Addr
 	QPN roce.QPN
-	PSN roce.PSN // the first its requests carry
+	PSN roce.PSN // of its first request
 }
 
 // Connect resolves the peer's MAC through the kernel and takes the queue pair to RTS.
@@ -59,7 +59,8 @@ func (q *QP) Connect(ctx context.Context, p Peer) error {
 	return q.core.Connect(rnic.Peer{MAC: mac, IP: p.IP, QPN: p.QPN, PSN: p.PSN})
 }
 
-// PostWrite is rnic's PostWrite, and so are the others: data belongs to the endpoint until the completion.
+// PostWrite is PostWrite of rnic, and the same is true of the other requests: data belongs to the
+// endpoint until the completion.
 func (q *QP) PostWrite(wrID uint64, data []byte, to rnic.Remote) error {
 	q.endpoint.mu.Lock()
 	defer q.finishPost()
@@ -87,7 +88,7 @@ func (q *QP) PostSendImm(wrID uint64, data []byte, imm uint32) error {
 	return q.core.PostSendImm(wrID, data, imm)
 }
 
-// PostRead posts a READ, to see it refused.
+// PostRead posts a READ, which is refused.
 func (q *QP) PostRead(wrID uint64, bytes int, from rnic.Remote) error {
 	q.endpoint.mu.Lock()
 	defer q.finishPost()
@@ -101,13 +102,13 @@ func (q *QP) PostRecv(wrID uint64, buf []byte) error {
 	return q.core.PostRecv(wrID, buf)
 }
 
-// finishPost makes run look at the queue pair, and lets go of it.
+// finishPost makes run look at the queue pair, and unlocks the endpoint.
 func (q *QP) finishPost() {
 	q.endpoint.socket.wake()
 	q.endpoint.mu.Unlock()
 }
 
-// Wait takes the oldest completion, when there is one.
+// Wait waits for a completion and takes the oldest one.
 func (q *QP) Wait(ctx context.Context) (rnic.Completion, error) {
 	for {
 		if c, ok := q.Poll(); ok {
@@ -145,21 +146,21 @@ func (q *QP) announce() {
 	}
 }
 
-// State is the queue pair's state.
+// State returns the state of the queue pair.
 func (q *QP) State() rnic.State {
 	q.endpoint.mu.Lock()
 	defer q.endpoint.mu.Unlock()
 	return q.core.State()
 }
 
-// Counters is what the queue pair has counted so far.
+// Counters returns what the queue pair has counted so far.
 func (q *QP) Counters() rnic.Counters {
 	q.endpoint.mu.Lock()
 	defer q.endpoint.mu.Unlock()
 	return *q.core.Counters()
 }
 
-// Violation returns the first violation, if there was any: a response that breaks an rxe.
+// Violation returns the first violation, if there was one: a response that breaks an rxe.
 func (q *QP) Violation() (v rnic.Violation, any bool) {
 	q.endpoint.mu.Lock()
 	defer q.endpoint.mu.Unlock()

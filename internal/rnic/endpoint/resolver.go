@@ -25,7 +25,7 @@ const (
 
 var errOtherInterface = errors.New("the route leaves by another interface")
 
-// resolver asks the namespace's kernel which MAC a peer is reached by.
+// resolver asks the kernel of the namespace for the MAC of the next hop to a peer.
 type resolver struct {
 	handle  *netlink.Handle
 	ifIndex int
@@ -41,7 +41,8 @@ func openResolver(ifIndex int) (*resolver, error) {
 
 func (r *resolver) close() { r.handle.Close() }
 
-// resolve finds the MAC of the next hop towards ip, and has the kernel ask for it if need be.
+// resolve finds the MAC of the next hop towards ip. If the kernel does not know it, the kernel is
+// made to ask.
 func (r *resolver) resolve(ctx context.Context, ip netip.Addr) (roce.MAC, error) {
 	hop, err := r.nextHop(ip)
 	if err != nil {

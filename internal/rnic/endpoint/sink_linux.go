@@ -9,8 +9,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// sink is a UDP socket on port 4791 of the endpoint's address whose filter drops everything. The kernel finds an
-// owner for the port, and sends no "port unreachable".
+// sink is a UDP socket on port 4791 of the address of the endpoint. Its filter drops everything.
+// Because the port has an owner, the kernel sends no "port unreachable".
 type sink struct{ fd int }
 
 func openSink(ip netip.Addr) (*sink, error) {

@@ -14,23 +14,25 @@ import (
 )
 
 const (
-	// socketBytes is the buffer asked for in each direction: some thousands of frames, more than all windows of a test.
+	// socketBytes is the buffer size that is asked for in each direction: it holds some thousands
+	// of frames, more than all windows of a test.
 	socketBytes = 16 << 20
 
-	// sendPatience is how long a full send buffer may stay full before a frame is given up as lost.
+	// sendPatience is how long a send buffer may stay full before a frame is given up as lost.
 	sendPatience = 100 * time.Millisecond
 )
 
-// socket is an AF_PACKET socket that sees RoCEv2 frames arriving at one interface. It belongs to the goroutine in
-// receive, except for wake and what is called with the endpoint's mutex held.
+// socket is an AF_PACKET socket that receives the RoCEv2 frames of one interface. It belongs to the
+// goroutine in receive, except for wake and the methods that are called with the mutex of the
+// endpoint held.
 type socket struct {
 	file *os.File
 	raw  syscall.RawConn
 	rx   *batch
 	tx   *batch
 
-	readFn  func(fd uintptr) bool // read, made once
-	writeFn func(fd uintptr)      // write, made once
+	readFn  func(fd uintptr) bool // read, as a value that is made once
+	writeFn func(fd uintptr)      // write, as a value that is made once
 	arrived int
 	readErr unix.Errno
 	mayWait bool
@@ -58,7 +60,7 @@ func openSocket(ifIndex int, ipv6 bool) (*socket, error) {
 	return s, nil
 }
 
-// prepare filters before it binds, so that nothing else gets in.
+// prepare sets the filter before it binds the socket, so that no other frame gets in.
 func prepare(fd, ifIndex int, ipv6 bool) error {
 	protocol, filter := uint16(unix.ETH_P_IP), ipv4Filter
 	if ipv6 {
@@ -82,7 +84,8 @@ func prepare(fd, ifIndex int, ipv6 bool) error {
 
 func (s *socket) close() { s.file.Close() }
 
-// receive waits for frames, for the time set with wakeAt, or for wake. It returns how many frames there are.
+// receive waits for frames, for the time that wakeAt has set, or for wake. It returns how many
+// frames there are.
 func (s *socket) receive() (frames int, err error) {
 	s.arrived, s.readErr = 0, 0
 	err = s.raw.Read(s.readFn)
@@ -91,7 +94,7 @@ func (s *socket) receive() (frames int, err error) {
 		return 0, nil
 	case err != nil:
 		return 0, ErrClosed
-	case s.readErr == unix.ENETDOWN: // said once; the interface may come back
+	case s.readErr == unix.ENETDOWN: // reported once; the interface may come back
 		return 0, nil
 	case s.readErr != 0 && s.readErr != unix.EAGAIN:
 		return 0, fmt.Errorf("packet socket: receive: %w", s.readErr)
@@ -112,7 +115,8 @@ func (s *socket) read(fd uintptr) (done bool) {
 
 func (s *socket) frame(i int) []byte { return s.rx.received(i) }
 
-// wakeAt sets how long the next receive may wait: until next, for ever if that is zero, or not at all.
+// wakeAt sets how long the next receive may wait: until next, for ever if that is zero, or not at
+// all.
 func (s *socket) wakeAt(next time.Time, wait bool) {
 	s.mayWait = wait
 	_ = s.file.SetReadDeadline(next)
@@ -120,7 +124,7 @@ func (s *socket) wakeAt(next time.Time, wait bool) {
 
 var longAgo = time.Unix(1, 0)
 
-// wake ends the wait of a receive that is under way, or of the next one.
+// wake ends the wait of the present receive, or of the next one.
 func (s *socket) wake() { _ = s.file.SetReadDeadline(longAgo) }
 
 // buffer is where the next frame to be sent is built.
@@ -137,7 +141,7 @@ func (s *socket) send(bytes int) {
 // flush gives the queued frames to the kernel.
 func (s *socket) flush() {
 	if s.queued > 0 {
-		_ = s.raw.Control(s.writeFn) // fails when closed: then nobody misses them
+		_ = s.raw.Control(s.writeFn) // fails when the socket is closed; then the frames do not matter
 		s.queued = 0
 	}
 }
@@ -162,11 +166,11 @@ func waitWritable(fd uintptr) bool {
 	return n == 1 && err == nil
 }
 
-// drops counts frames that did not fit the receive buffer, and frames that could not be sent.
+// drops returns how many frames did not fit the receive buffer, and how many could not be sent.
 func (s *socket) drops() (received, sent uint64) {
 	_ = s.raw.Control(func(fd uintptr) {
 		if stats, err := unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
-			s.kernelDrops += uint64(stats.Drops) // reading resets it
+			s.kernelDrops += uint64(stats.Drops) // reading the counter resets it
 		}
 	})
 	return s.kernelDrops, s.lost
@@ -178,7 +182,8 @@ const (
 	ipv6NextHeader, ipv6Port   = 20, 56
 )
 
-// The filters keep what goes to UDP port 4791: the namespace's TCP and everything else is not for us.
+// The filters take UDP port 4791 only; TCP and everything else of the namespace is not for the
+// endpoint.
 var (
 	ipv4Filter = []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: ipv4Protocol},
