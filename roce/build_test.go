@@ -39,6 +39,13 @@ func TestBuildersReproduceCaptures(t *testing.T) {
 	})
 }
 
+func TestAppendVLAN(t *testing.T) {
+	want := unhex(t, "525400000002"+"525400000001"+"81006007"+"86dd")
+	if got := AppendVLAN(nil, groupMAC, hostMAC, 0x6007, etherTypeIPv6); !slices.Equal(got, want) {
+		t.Errorf("%x, want %x", got, want)
+	}
+}
+
 func TestBuildingAnACKDoesNotAllocate(t *testing.T) {
 	frame, v := frameOf(t, "m_zero", 1)
 	buffer := make([]byte, 0, 128)

@@ -113,6 +113,40 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
+// The register of a difference is that of the bytes of the difference, whichever bits differ, and
+// also where a word cancels what the register holds.
+func TestRegisterOfADifference(t *testing.T) {
+	bytewise := func(b []byte) (reg uint32) {
+		for _, x := range b {
+			reg = crcTables[0][byte(reg)^x] ^ reg>>8
+		}
+		return reg
+	}
+	check := func(delta []byte) {
+		t.Helper()
+		var was, is MaskedHeaders
+		was.n, is.n = len(delta), len(delta)
+		for i := range delta {
+			was.bytes[i] = byte(i * 7)
+			is.bytes[i] = was.bytes[i] ^ delta[i]
+		}
+		if got, want := crcDelta(&was, &is), bytewise(delta); got != want {
+			t.Errorf("%x: %#x, want %#x", delta, got, want)
+		}
+	}
+	for _, n := range []int{4, 8, 12, 16, 20, 28} {
+		for bit := range 8 * n {
+			delta := make([]byte, n)
+			delta[bit/8] = 1 << (bit % 8)
+			check(delta)
+		}
+	}
+	delta := make([]byte, 24)
+	delta[3] = 0x5A
+	binary.LittleEndian.PutUint32(delta[8:], bytewise(delta[:8])) // leaves the register at zero
+	check(delta)
+}
+
 func TestUpdateRefusesOtherLength(t *testing.T) {
 	var was, is MaskedHeaders
 	frame := testFrame(t, ipv4Pair, 0, OpWriteFirst, 0)

@@ -72,6 +72,14 @@ func kindOf(o Opcode) (kind string) {
 	return kind
 }
 
+func TestTransportOfEveryOpcode(t *testing.T) {
+	for o := range 256 {
+		if got, want := Opcode(o).IsRC(), o < 0x20; got != want {
+			t.Errorf("%#02x is RC: %v", o, got)
+		}
+	}
+}
+
 func TestUnknownOpcodes(t *testing.T) {
 	want := map[Opcode]bool{}
 	for _, o := range wantOpcodes {

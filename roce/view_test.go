@@ -97,8 +97,15 @@ func TestViewOfFramesThatEndEarly(t *testing.T) {
 		{"TCP without a header", 34, ip + 9, 6, ErrNotUDP},
 		{"a fragment without a body", 34, ip + 6, 0x20, ErrFragment},
 		{"DNS without a body", 42, udp + 3, 53, ErrNotRoCE},
+		{"IPv6, ICMP without a header", 54, ip + 6, 58, ErrNotUDP},
+		{"IPv6, a fragment without a body", 54, ip + 6, 44, ErrFragment},
+		{"IPv6, DNS without a body", 62, 54 + 3, 53, ErrNotRoCE},
 	} {
-		frame := slices.Clone(testFrame(t, ipv4Pair, 0, OpAck, 0)[:c.bytes])
+		family := ipv4Pair
+		if c.name[:4] == "IPv6" {
+			family = ipv6Pair
+		}
+		frame := slices.Clone(testFrame(t, family, 0, OpAck, 0)[:c.bytes])
 		frame[c.at] = c.put
 		var v View
 		if err := v.Decode(slices.Clip(frame), c.bytes); !errors.Is(err, c.want) {
@@ -184,9 +191,16 @@ func TestViewAfterUnknownOpcode(t *testing.T) {
 func TestViewTruncations(t *testing.T) {
 	for _, ip := range []IPUDP{ipv4Pair, ipv6Pair} {
 		for vlans := range 3 {
+			bare := testFrame(t, ip, vlans, OpSendOnly, 9) // no header behind the BTH
+			if v, want := new(View), viewOf(t, bare); v.Decode(bare[:want.Ext:want.Ext], len(bare)) != nil || *v != *want {
+				t.Errorf("a head that ends with the BTH: %+v, want %+v", v, want)
+			}
 			frame := testFrame(t, ip, vlans, OpWriteOnlyImm, 9)
 			whole := viewOf(t, frame)
 			for n := range frame {
+				if err := new(View).Decode(frame, n); !errors.Is(err, ErrTruncated) {
+					t.Fatalf("%d of %d bytes, more in the buffer: %v", n, len(frame), err)
+				}
 				var v View
 				if err := v.Decode(frame[:n:n], n); !errors.Is(err, ErrTruncated) {
 					t.Fatalf("IPv6 %v, %d tags, %d of %d bytes: %v", v.IPv6, vlans, n, len(frame), err)
@@ -196,6 +210,31 @@ func TestViewTruncations(t *testing.T) {
 					t.Fatalf("head of %d of %d bytes: %v, %+v", n, len(frame), err, v)
 				}
 			}
+		}
+	}
+}
+
+// One View serves one frame after the other.
+func TestViewIsReused(t *testing.T) {
+	var v View
+	for _, ip := range []IPUDP{ipv4Pair, ipv6Pair, ipv4Pair} {
+		for _, vlans := range []int{2, 0, 1} {
+			frame := testFrame(t, ip, vlans, OpWriteOnlyImm, 3)
+			if err := v.Decode(frame, len(frame)); err != nil || v != *viewOf(t, frame) {
+				t.Errorf("%+v, want %+v (%v)", v, *viewOf(t, frame), err)
+			}
+		}
+	}
+}
+
+// A length that no RoCEv2 packet has is refused before the opcode is looked at.
+func TestViewOfAShortUnknownPacket(t *testing.T) {
+	frame := testFrame(t, ipv4Pair, 0, OpSendOnly, 0)
+	frame[42] = 0xA4
+	for udpBytes, want := range map[byte]error{19: ErrLength, 20: ErrLength, 23: ErrLength, 24: ErrOpcode} {
+		frame[39] = udpBytes
+		if err := new(View).Decode(frame, len(frame)); !errors.Is(err, want) {
+			t.Errorf("UDP length %d: %v, want %v", udpBytes, err, want)
 		}
 	}
 }

@@ -53,10 +53,15 @@ func TestIPv4EditsKeepTheChecksum(t *testing.T) {
 	v := viewOf(t, frame)
 	stored := func() uint16 { return binary.BigEndian.Uint16(frame[v.L3+ipv4ChecksumOffset:]) }
 	for i := range uint32(70000) {
-		v.SetSrcIP(frame, netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, i*0x9E3779B1))))
-		v.SetDstIP(frame, netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, ^i))))
+		src := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, i*0x9E3779B1)))
+		dst := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, ^i)))
+		v.SetSrcIP(frame, src)
+		v.SetDstIP(frame, dst)
 		v.SetECN(frame, uint8(i))
 		v.SetHopLimit(frame, uint8(i>>3))
+		if v.SrcIP(frame) != src || v.DstIP(frame) != dst || frame[v.L3] != 0x45 {
+			t.Fatalf("%v > %v, want %v > %v; first byte %#x", v.SrcIP(frame), v.DstIP(frame), src, dst, frame[v.L3])
+		}
 		if v.ECN(frame) != uint8(i)&3 || v.HopLimit(frame) != uint8(i>>3) || v.TrafficClass(frame)&^3 != ipv4Pair.TrafficClass&^3 {
 			t.Fatalf("class %#x, hop limit %d", v.TrafficClass(frame), v.HopLimit(frame))
 		}
@@ -68,6 +73,21 @@ func TestIPv4EditsKeepTheChecksum(t *testing.T) {
 	v.SetDstIP(frame, ipv4Pair.Dst)
 	if stored() == IPv4HeaderChecksum(frame[v.L3:]) {
 		t.Error("an edit made a damaged header look whole")
+	}
+}
+
+func TestIPv6ECN(t *testing.T) {
+	frame := testFrame(t, ipv6Pair, 1, OpAck, 0)
+	want, v := slices.Clone(frame), viewOf(t, frame)
+	for ecn := range uint8(8) {
+		v.SetECN(frame, ecn)
+		if got := v.TrafficClass(frame); got != ipv6Pair.TrafficClass&^3|ecn&3 {
+			t.Errorf("ECN %d: traffic class %#x", ecn, got)
+		}
+	}
+	v.SetECN(frame, ipv6Pair.TrafficClass)
+	if !slices.Equal(frame, want) {
+		t.Errorf("%x, want %x", frame, want)
 	}
 }
 
