@@ -61,9 +61,6 @@ type View struct {
 // After ErrTVer and ErrOpcode the fields up to Ext, and Opcode, are valid, so that a refused packet
 // can be attributed to its queue pair. After any other error no field is valid.
 func (v *View) Decode(head []byte, frameBytes int) error {
-	if len(head) > frameBytes {
-		head = head[:frameBytes]
-	}
 	etherType, err := v.decodeEthernet(head)
 	if err != nil {
 		return err
