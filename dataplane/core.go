@@ -84,11 +84,8 @@ func (c *Core) decide(now feedback.Tick, st *state, f *Frame, out *Outputs) Reas
 		return c.feedback(now, st, f, out)
 	case op.IsRequest():
 		return c.data(now, st, f, out)
-	case op.IsResponse():
-		return UnmergeableResponse
-	default:
-		return UnknownOpcode
 	}
+	return UnmergeableResponse // a READ or atomic response
 }
 
 // data handles a request. Only the group's source, or a member that may become the source, may send
@@ -118,6 +115,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	ev := feedback.Event{
 		Kind: feedback.Data, PSN: f.Original.PSN, AckReq: v.AckReq(head),
 		First: v.Opcode.IsFirst() || v.Opcode.IsOnly(), Last: v.Opcode.EndsMessage(),
+		MigReq: v.MigReq(head), // of an answer that no receiver gives
 	}
 	var region int
 	if ev.Syndrome, region = admit(g, v, head); ev.Syndrome != 0 {
@@ -158,8 +156,7 @@ func (st *state) needsNoCheck(sender int, ev *feedback.Event, pkey uint16) bool 
 func admit(g *mft.Group, v *roce.View, head []byte) (refusal roce.Syndrome, region int) {
 	headers := v.Opcode.Headers()
 	switch {
-	case v.Opcode.IsRead(), v.Opcode.IsAtomic(), v.Opcode == roce.OpAtomicWrite,
-		headers.Has(roce.HasIETH), headers.Has(roce.HasFETH):
+	case v.Opcode.IsRead(), v.Opcode.IsAtomic(), headers.Has(roce.HasIETH), headers.Has(roce.HasFETH):
 		return roce.NAKInvalidRequest, -1
 	case !headers.Has(roce.HasRETH) || len(g.Memory) == 0:
 		return 0, -1

@@ -17,7 +17,7 @@ type state struct {
 	legs     []legState  // per path
 	turns    []turn      // per path; nil: only the group's Source ever sends
 	first    senderState // of a Source that only sends
-	left     senderState // of a source that has left the group
+	left     senderState // of a source that has left the group: written at a source switch, never read
 	marks    sourceMarks
 	counts   [NumReasons]uint64
 	fan      fanState
@@ -127,7 +127,7 @@ func (st *state) adopt(g *mft.Group) bool {
 	if st.active == onlySends && sameSource(old, g) {
 		active = onlySends
 	} else if st.active == onlySends {
-		st.left, st.first = st.first, senderState{nextPSN: g.Source.FirstPSN}
+		st.first = senderState{nextPSN: g.Source.FirstPSN}
 	}
 	for i, k := range from {
 		if k < 0 {
@@ -209,7 +209,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 		if feedback.DueAnswer(ev.PSN, to.nextPSN.Prev(), ev.AckReq) {
 			out.Replies = append(out.Replies, st.reply(leg, ev.PSN, roce.AETH{
 				Syndrome: st.noGrant(), MSN: to.messages,
-			}, false))
+			}, ev.MigReq))
 		}
 		return Reason(feedback.Filtered)
 	}

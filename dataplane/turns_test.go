@@ -4,7 +4,11 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -172,5 +176,144 @@ func TestAMemberThatNeverSentIsNotAnswered(t *testing.T) {
 	say(t, s.Net, p)
 	if psn := heard(t, s.Net, ipB, roce.OpAck); psn != 500 {
 		t.Errorf("b heard ACK %d of its turn", psn)
+	}
+}
+
+// Only a next hop changes between two source switches: what is kept for them stays.
+func TestTurnsOutliveAChangeOfNextHop(t *testing.T) {
+	b, c := both(1, ipB, 500), both(2, ipC, 70)
+	s := newStage(t, b, c)
+	s.message(ipA)
+	s.message(ipB)
+	s.message(ipC)
+	moved := c
+	moved.L2[0] ^= 4
+	s.update(b, moved)
+	s.message(ipB)
+	s.message(ipC)
+	s.message(ipA)
+}
+
+// Members change, and with the new one the group's source may change for the first time.
+func TestAMemberThatMaySendJoins(t *testing.T) {
+	b, c, d := receiver(1, ipB), receiver(2, ipC), both(3, ipD, 500)
+	s := newStage(t, b, c)
+	s.message(ipA)
+	s.update(b, d)
+	s.message(ipA)
+	s.message(ipD)
+	s.message(ipA)
+	s.message(ipD)
+}
+
+// The source's host sets its QP up anew while another receiver joins: any difference makes it
+// another source, whose first packet is the group's next.
+func TestAnotherQPOfTheSourceIsAnotherSource(t *testing.T) {
+	for name, tt := range map[string]struct {
+		edit  func(*mft.Source)
+		sends roce.PSN
+		new   bool
+	}{
+		"the same QP":          {func(*mft.Source) {}, firstPSN + 1, false},
+		"with another PSN":     {func(s *mft.Source) { s.FirstPSN = 4000 }, 4000, true},
+		"another QP":           {func(s *mft.Source) { s.DestQPN = 18 }, firstPSN, true},
+		"on another host":      {func(s *mft.Source) { s.Dst, s.Port = ipD, 3 }, firstPSN, true},
+		"another QP and a PSN": {func(s *mft.Source) { s.DestQPN, s.FirstPSN = 18, 4000 }, 4000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, receiver(1, ipB))
+			s.message(ipA)
+			next := *s.group
+			tt.edit(&next.Source)
+			next.Paths = []mft.Path{receiver(1, ipB), receiver(2, ipC)}
+			s.enter(next.Paths)
+			if err := s.Switch.Replace(s.group.ID, &next); err != nil {
+				t.Fatal(err)
+			}
+			s.group = &next
+			source := &actor{sends: tt.sends}
+			if !tt.new {
+				source = s.members[ipA]
+			}
+			s.members[next.Source.Dst] = source
+			s.message(next.Source.Dst)
+			notes := 0
+			for len(s.Switch.Notes()) > 0 {
+				if n := <-s.Switch.Notes(); n.What == feedback.NoteSource {
+					notes++
+				}
+			}
+			if (notes == 1) != tt.new {
+				t.Errorf("%d notes of a new source", notes)
+			}
+		})
+	}
+}
+
+// What a former source resends of its turn is answered where it asks, and of the rest every
+// sixteenth packet, with the migration request of the packet that asks.
+func TestAFormerSourceIsAnsweredWhereItAsks(t *testing.T) {
+	s := newStage(t, both(1, ipB, 500), receiver(2, ipC))
+	for range 20 {
+		s.message(ipA)
+	}
+	s.message(ipB)
+	for psn := range roce.PSN(20) {
+		p := write(firstPSN+psn, nil)
+		p.bth.AckReq, p.bth.MigReq = psn == 5, psn == 5
+		say(t, s.Net, p)
+		out := s.Ports[0].Take()
+		if due := psn == 5 || psn == 3 || psn == 19; len(out) != map[bool]int{true: 1, false: 0}[due] {
+			t.Fatalf("packet %d of 20: %d answers", psn, len(out))
+		} else if due && (decode(t, out[0]).PSN != firstPSN+psn || (out[0][43]&0x40 != 0) != (psn == 5)) {
+			t.Errorf("packet %d: %+v, BTH byte 1 %#x", psn, decode(t, out[0]), out[0][43])
+		}
+	}
+	silent(t, s.Net)
+}
+
+// With source-switch force the new source does not wait, and a receiver that lacks something of the
+// old one is behind.
+func TestAForcedSwitchLeavesAReceiverBehind(t *testing.T) {
+	g := group()
+	g.Policy.Switch = feedback.SwitchForce
+	g.Paths[0] = both(1, ipB, 500)
+	other := group() // the group under test is not the first
+	other.QPN, other.Paths = 9, []mft.Path{receiver(1, ipB)}
+	other.Paths[0].RemoteQPN = 9
+	net := newNet(t, other)
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	say(t, net, write(firstPSN, nil))
+	say(t, net, ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited))
+	say(t, net, ack(ipC, 0xFFFFF3, roce.SyndromeUnlimited))
+	p := write(500, nil)
+	p.src = ipB
+	say(t, net, p)
+	want := []dataplane.Note{
+		{Group: g.ID, Receiver: ipD, RemoteQPN: groupQPN, What: feedback.NoteBehind, PSN: firstPSN},
+		{Group: g.ID, Receiver: ipB, RemoteQPN: groupQPN, What: feedback.NoteSource, PSN: 500},
+	}
+	say(t, net, ack(ipC, 0xFFFFF4, roce.SyndromeUnlimited)) // a note is given once
+	var got []dataplane.Note
+	for len(net.Switch.Notes()) > 0 {
+		got = append(got, <-net.Switch.Notes())
+	}
+	if diff := cmp.Diff(want, got, addrEqual); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// The note of a fatal NAK says whose, for which packet, and what it said.
+func TestTheNoteOfAFatalNAK(t *testing.T) {
+	net := newNet(t, group())
+	say(t, net, write(firstPSN, nil))
+	say(t, net, ack(ipC, 0xFFFFF3, roce.NAKRemoteAccess))
+	want := dataplane.Note{
+		Receiver: ipC, RemoteQPN: groupQPN, What: feedback.NoteFatal, PSN: firstPSN, Syndrome: roce.NAKRemoteAccess,
+	}
+	if got := <-net.Switch.Notes(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

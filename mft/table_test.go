@@ -275,7 +275,8 @@ func TestBadGroupsAreRefused(t *testing.T) {
 	}
 }
 
-// A group may have as many paths as the bound says, all IPv6, and regions for some of its receivers only.
+// A group may have as many paths as the bound says, all IPv6, and regions for some of its receivers
+// only.
 func TestGoodGroupsAreTaken(t *testing.T) {
 	for name, edit := range map[string]func(*Group){
 		"as many paths as there may be": func(g *Group) { g.Paths = testGroup(addr(1), 1, MaxPaths).Paths },
@@ -303,7 +304,8 @@ func TestGoodGroupsAreTaken(t *testing.T) {
 	}
 }
 
-// What one change copies is small because the keys spread over the shards, whichever field tells them apart.
+// What one change copies is small because the keys spread over the shards, whichever field tells
+// them apart.
 func TestKeysSpreadOverShards(t *testing.T) {
 	const n = 20 * keyShards
 	for name, key := range map[string]func(i int) Key{
