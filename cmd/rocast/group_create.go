@@ -78,14 +78,14 @@ func (a *app) readFile(name string) ([]byte, error) {
 		defer file.Close()
 		from = file
 	}
-	text, err := io.ReadAll(io.LimitReader(from, api.MaxGroupFileBytes+1)) // one more, for the daemon to refuse
+	text, err := io.ReadAll(io.LimitReader(from, api.MaxGroupFileBytes+1)) // one byte more, so that the daemon refuses the file
 	if err != nil {
 		return nil, api.Errorf(api.Usage, "read the group file: %v", err)
 	}
 	return text, nil
 }
 
-// inFile puts the file's name before the line, as compilers do.
+// inFile puts the file name and the line number before the message, as compilers do.
 func inFile(file string, err error) error {
 	var e *api.Error
 	if errors.As(err, &e) && e.Line > 0 {

@@ -27,7 +27,7 @@ func (a *app) groupList() *cobra.Command {
 	}
 }
 
-// because adds the reason to a state.
+// because appends the reason to the state, if there is a reason.
 func because(state, reason string) string {
 	if reason == "" {
 		return state

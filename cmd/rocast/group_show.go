@@ -32,7 +32,7 @@ receiver takes part; STATE says how one that no longer does comes back. R_Keys a
 func printGroup(w io.Writer, g api.Group) {
 	row(w, "name", g.Name)
 	row(w, "state", because(g.State, g.Reason))
-	if g.Policy == nil { // the kept file cannot be read: that is all there is to say
+	if g.Policy == nil { // the daemon cannot read the kept file and has nothing more to report
 		return
 	}
 	row(w, "ip", g.IP)
@@ -65,7 +65,7 @@ func printMembers(w io.Writer, g api.Group) {
 	}
 }
 
-// printMemory shows each virtual region with where every receiver keeps it.
+// printMemory prints each virtual region, and the address of that region at every receiver.
 func printMemory(w io.Writer, g api.Group) {
 	if len(g.Memory) == 0 {
 		return

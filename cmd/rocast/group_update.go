@@ -26,8 +26,8 @@ joins again by two updates: one without it, one with it.`,
 	})
 }
 
-// nameIn is the name of the group that a file describes. A file without one goes to a group there cannot be: what is wrong
-// with the file is the daemon's to say.
+// nameIn returns the group name in a group file. For a file without a name it returns a name that
+// no group can have, so that the daemon reports the error in the file.
 func nameIn(text []byte) string {
 	var file struct {
 		Name string `yaml:"name"`

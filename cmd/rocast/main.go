@@ -1,10 +1,13 @@
 // Command rocast talks to rocastd over its socket.
 //
-// Nouns only read, verbs change. Every command takes --socket PATH and --json. With --json exactly one JSON document goes to
-// standard output, whatever happens: the answer, or {"error": {"kind", "message", "line"}}. Without it answers are tables
-// on standard output and errors a sentence on standard error.
+// Commands that are nouns only read; commands that are verbs change state. Every command takes
+// --socket PATH and --json. With --json the command always writes exactly one JSON document to
+// standard output: the answer, or {"error": {"kind", "message", "line"}}. Without --json the
+// command writes the answer as a table to standard output, and an error as a sentence to standard
+// error.
 //
-// Exit status: 0 done; 1 the daemon refused or failed; 2 wrong arguments, nothing was sent; 3 no daemon answers.
+// Exit status: 0: success; 1: the daemon refused or failed; 2: wrong arguments, and no request was
+// sent; 3: no daemon answers.
 package main
 
 import (
@@ -23,12 +26,13 @@ const (
 	exitUnreachable = 3
 )
 
-// env is what a command sees of the world, so that tests call it as a shell would.
+// env holds everything that a command uses from outside the program. Tests set it to run a command
+// as a shell would.
 type env struct {
 	args           []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	dial           api.Dial // nil: the socket itself
+	dial           api.Dial // nil: connect to the socket
 }
 
 func main() {

@@ -13,7 +13,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// print writes an answer, as JSON or by human.
+// print writes the answer as JSON if --json is set, and calls human otherwise.
 func (a *app) print(answer any, human func(w io.Writer)) error {
 	if a.json {
 		return a.printJSON(answer)
@@ -30,13 +30,13 @@ func (a *app) printJSON(answer any) error {
 	return encoder.Encode(answer)
 }
 
-// fail says what went wrong and returns the exit status that goes with it.
+// fail writes the error and returns the exit status for it.
 func (a *app) fail(err error) int {
 	var e *api.Error
 	if !errors.As(err, &e) {
 		e = api.Errorf(api.Usage, "%v", err)
 	}
-	// Wrong arguments may have ended the parsing before it came to --json.
+	// Wrong arguments can end the parsing before the parser reaches --json.
 	if a.json || slices.Contains(a.args, "--json") {
 		_ = a.printJSON(api.ErrorBody{Error: e})
 	} else {
@@ -51,7 +51,7 @@ func (a *app) fail(err error) int {
 	return exitRefused
 }
 
-// row writes the cells of a table's line; an empty one shows as a dash.
+// row writes one line of a table. An empty cell is written as a dash.
 func row(w io.Writer, cells ...any) {
 	text := make([]string, len(cells))
 	for i, cell := range cells {
@@ -62,7 +62,7 @@ func row(w io.Writer, cells ...any) {
 	fmt.Fprintln(w, strings.Join(text, "\t"))
 }
 
-// counters writes a table of counts, by name.
+// counters writes a table of counters, sorted by name.
 func counters(w io.Writer, counts api.Counters) {
 	row(w, "COUNTER", "COUNT")
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

@@ -104,7 +104,7 @@ func printPerftests(w io.Writer, list api.Perftests) {
 	}
 }
 
-// worthShowing are the runs that are not over, or else the last one.
+// worthShowing returns the runs that are not over. If all runs are over, it returns the last run.
 func worthShowing(runs []api.PerftestRun) []api.PerftestRun {
 	var on []api.PerftestRun
 	for _, run := range runs {
@@ -118,7 +118,7 @@ func worthShowing(runs []api.PerftestRun) []api.PerftestRun {
 	return on
 }
 
-// known is empty for what a run that ended early never told.
+// known returns an empty string for 0: a run that ended early has no such number.
 func known(n int) string {
 	if n == 0 {
 		return ""

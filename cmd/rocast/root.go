@@ -8,7 +8,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// app is one execution.
+// app is one execution of the program.
 type app struct {
 	*env
 	json   bool
@@ -41,7 +41,7 @@ Exit status: 0 done; 1 the daemon refused or failed; 2 wrong arguments, nothing 
 	return root
 }
 
-// noun is a command that only holds others. By itself it prints its help.
+// noun returns a command that only holds other commands. Without a subcommand it prints its help.
 func (a *app) noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   name,
@@ -58,7 +58,7 @@ func (a *app) noun(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// takes checks that a command has the arguments it names.
+// takes returns a check that a command line has exactly the named arguments.
 func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -71,7 +71,7 @@ func takes(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// usage is an error of the command line itself.
+// usage returns an error about the command line itself.
 func usage(cmd *cobra.Command, format string, args ...any) error {
 	e := api.Errorf(api.Usage, format, args...)
 	e.Message += "; see " + cmd.CommandPath() + " --help"

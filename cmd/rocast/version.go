@@ -10,10 +10,10 @@ import (
 	"github.com/rocast/rocast/ctl/version"
 )
 
-// versions are this program's and the daemon's.
+// versions holds the versions of this program and of the daemon.
 type versions struct {
 	Client api.Version  `json:"rocast"`
-	Daemon *api.Version `json:"rocastd"` // null: it does not answer
+	Daemon *api.Version `json:"rocastd"` // null: the daemon does not answer
 }
 
 func (a *app) version() *cobra.Command {

@@ -24,7 +24,7 @@ import (
 	"github.com/rocast/rocast/ctl/version"
 )
 
-// service is the daemon with everything open.
+// service is the daemon with all its resources open.
 type service struct {
 	log        *zap.Logger
 	sw         ctl.Switch
@@ -32,15 +32,15 @@ type service struct {
 	server     *server.Server
 	listener   net.Listener
 	workers    int
-	socket     string         // the listener's name, which it does not know: it was made under another one
-	close      []func() error // what open opened, undone from the last to the first
+	socket     string         // the path of the socket; the listener was created under another path and does not know this one
+	close      []func() error // functions that undo the steps of open; called from the last to the first
 }
 
-// opener opens the data path: openSwitch, or a twin in tests.
+// opener opens the data path. The daemon uses openSwitch; tests use a replacement.
 type opener func(config.Config) (ctl.Switch, func() error, error)
 
-// open takes everything the daemon needs, in the calling thread's network namespace, and sets the kept groups up again. After
-// an error nothing is left behind.
+// open opens everything that the daemon needs, in the network namespace of the calling thread, and
+// restores the kept groups. If open returns an error, it has released everything again.
 func open(c config.Config, log *zap.Logger, openSwitch opener) (*service, error) {
 	s := &service{log: log}
 	if err := s.open(c, openSwitch); err != nil {
@@ -114,7 +114,7 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 	return s.controller.Restore()
 }
 
-// run serves until ctx is done or something fails, and gives everything back.
+// run serves until ctx is done or a part of the service fails, and then releases everything.
 func (s *service) run(ctx context.Context) error {
 	runtime.GOMAXPROCS(procs(runtime.GOMAXPROCS(0), s.workers))
 	if cpus := runtime.NumCPU(); s.workers >= cpus {
@@ -143,8 +143,9 @@ func (s *service) run(ctx context.Context) error {
 	<-ctx.Done()
 	s.notify(daemon.SdNotifyStopping)
 	err := tasks.Wait()
-	// Requests are answered and hops followed no more; only now may frames stop, and only then are the groups' last states
-	// known, which undo records.
+	// At this point the server answers no requests and next hops are no longer followed. Forwarding
+	// may stop only now. The final states of the groups are known only after forwarding has
+	// stopped; undo records these states.
 	stopForwarding()
 	<-forwarded
 	err = errors.Join(err, s.undo())
@@ -152,7 +153,8 @@ func (s *service) run(ctx context.Context) error {
 	return err
 }
 
-// procs is what GOMAXPROCS has to be: forwarding threads never leave their processors, and two are for the rest.
+// procs returns the value for GOMAXPROCS. A forwarding thread never leaves its processor, so each
+// forwarding thread needs one processor, and two more are for all other goroutines.
 func procs(now, workers int) int { return max(now, workers+2) }
 
 func (s *service) undo() error {
@@ -164,14 +166,14 @@ func (s *service) undo() error {
 	return errors.Join(errs...)
 }
 
-// notify tells systemd, if it started the daemon.
+// notify sends the state to systemd, if systemd started the daemon.
 func (s *service) notify(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		s.log.Warn("systemd not notified", zap.Error(err))
 	}
 }
 
-// groupID is the ID of a group by name or number.
+// groupID converts the name or number of a Unix group to its ID.
 func groupID(name string) (int, error) {
 	if id, err := strconv.Atoi(name); err == nil {
 		return id, nil

@@ -6,8 +6,9 @@ import (
 	"github.com/rocast/rocast/dataplane/afxdp"
 )
 
-// openSwitch attaches the data path to the config's ports, which are names by now. The function it returns detaches it;
-// Run has to have returned.
+// openSwitch attaches the data path to the ports of the config; globs in the config have already
+// been replaced by names. The returned function detaches the data path. Call it only after Run has
+// returned.
 func openSwitch(c config.Config) (ctl.Switch, func() error, error) {
 	s, err := afxdp.Open(afxdp.Config{Ports: c.Ports, Mode: afxdp.Mode(c.Mode), Busy: c.Busy, Workers: c.Workers, FanOut: c.Engine == "auto"})
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
-// features tries what the daemon uses of the kernel and not every one has. The probes keep their answers.
+// features probes the kernel features that the daemon uses and that some kernels lack. Each probe
+// runs once and caches its result.
 func features() []ctl.Feature {
 	var list []ctl.Feature
 	for _, f := range bpf.Features() {
@@ -28,7 +29,7 @@ func features() []ctl.Feature {
 	return append(list, answered(marks, address.CheckMarks()))
 }
 
-// answered adds a probe's answer.
+// answered adds the result of a probe to f.
 func answered(f ctl.Feature, err error) ctl.Feature {
 	switch {
 	case err == nil:

@@ -6,7 +6,7 @@ import (
 	"github.com/rocast/rocast/ctl/config"
 )
 
-// interfaces lists what the calling thread's network namespace has.
+// interfaces lists the interfaces in the network namespace of the calling thread.
 func interfaces() ([]config.Interface, error) {
 	links, err := netlink.LinkList()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/config"
 )
 
-// newLog writes to out in the config's format.
+// newLog returns a logger that writes to out, in the format that the config names.
 func newLog(c config.Config, out io.Writer) (*zap.Logger, error) {
 	level, err := zapcore.ParseLevel(c.LogLevel)
 	if err != nil {

@@ -1,11 +1,14 @@
-// Command rocastd is the daemon: it carries groups between the interfaces its config names.
+// Command rocastd is the daemon. It forwards the frames of groups between the interfaces that its
+// config names.
 //
-// It stays in the foreground, is ready once its socket answers (systemd is told: READY=1), keeps its log on standard error,
-// and gives everything back on SIGTERM or SIGINT: programs, sockets, addresses. Groups stay in the state directory and come
-// back with the next start. The config is read at the start alone: SIGHUP changes nothing, and the log says so.
+// The daemon stays in the foreground. It is ready when its socket answers, and then sends READY=1
+// to systemd. It writes its log to standard error. On SIGTERM or SIGINT it releases everything: BPF
+// programs, sockets and addresses. Groups stay in the state directory, and the next start restores
+// them. The daemon reads the config only at the start: on SIGHUP it changes nothing and logs that.
 //
-// It exits with 0 after a stop, with 1 when it could not start or go on, with 64 after wrong arguments, with 78 when every
-// start with this config would fail in the same way. packaging/rocastd.service does not try the last two again.
+// Exit status: 0: the daemon was stopped; 1: the daemon could not start or could not continue; 64:
+// wrong arguments; 78: every start with this config would fail in the same way. After 64 or 78,
+// packaging/rocastd.service does not start the daemon again.
 package main
 
 import (
@@ -27,14 +30,15 @@ import (
 const (
 	exitOK    = 0
 	exitError = 1
-	// sysexits.h has names for these. Not 2: a Go program that panics ends with it, and has to be started again.
+	// The values come from sysexits.h. The value 2 is not used here: a Go program that panics exits
+	// with 2, and systemd must restart the daemon after a panic.
 	exitUsage  = 64
 	exitConfig = 78
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	context.AfterFunc(ctx, stop) // a second signal ends the program immediately
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -42,7 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
-	exit = exitUsage // until the arguments are understood
+	exit = exitUsage // valid until the arguments are parsed
 	cmd := command(func(file string) error {
 		exit = exitConfig
 		c, err := config.Load(file)
@@ -82,7 +86,7 @@ func command(start func(configFile string) error) *cobra.Command {
 	return cmd
 }
 
-// serve is the daemon's life.
+// serve opens the service and runs it until ctx is done.
 func serve(ctx context.Context, c config.Config, hangups <-chan os.Signal, stderr io.Writer) error {
 	log, err := newLog(c, stderr)
 	if err != nil {
@@ -98,7 +102,8 @@ func serve(ctx context.Context, c config.Config, hangups <-chan os.Signal, stder
 	return d.run(ctx)
 }
 
-// sayConfigStays answers each SIGHUP, by which people expect a daemon to read its config again, until ctx is done.
+// sayConfigStays logs each SIGHUP until ctx is done. Operators expect a daemon to read its config
+// again on SIGHUP; this daemon does not.
 func sayConfigStays(ctx context.Context, hangups <-chan os.Signal, log *zap.Logger) {
 	for {
 		select {

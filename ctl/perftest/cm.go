@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// queuePair1 takes what sets connections up (GSI).
+	// queuePair1 is the queue pair that receives connection management messages (GSI).
 	queuePair1 roce.QPN = 1
 )
 
-// hearCM listens for clients that want to connect by RDMA-CM (-R, -z): instead of TCP they send datagrams to queue pair 1
-// of the group IP. As long as no group has that IP, the classifier leaves them to the kernel. On a box with an RDMA device
-// of its own in software the kernel keeps them, and such a client is not noticed.
+// hearCM listens for clients that want to connect by RDMA-CM (-R, -z). Such clients do not use TCP:
+// they send datagrams to queue pair 1 of the group IP. The classifier leaves these datagrams to the
+// kernel while no group has the group IP. If the box has a software RDMA device of its own, the
+// kernel gives the datagrams to that device, and hearCM does not notice the client.
 func (s *service) hearCM(ctx context.Context) {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(s.config.GroupIP, uint16(s.limits.cmPort))))
 	if err != nil {
@@ -35,7 +36,7 @@ func (s *service) readCM(conn *net.UDPConn) {
 		if err != nil {
 			return
 		}
-		if isCM(datagram[:n]) { // a REQ is repeated some fifteen times
+		if isCM(datagram[:n]) { // a client repeats its REQ about fifteen times
 			s.turnAway(from.Addr().Unmap(), refuse("it connects by RDMA-CM (-R or -z), for which nobody listens here; run it without"))
 		}
 	}

@@ -8,16 +8,17 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// Config is one group IP on which clients are served.
+// Config describes one group IP on which perftest clients are served.
 type Config struct {
 	GroupIP   netip.Addr
-	Receivers []netip.Addr // where their servers listen, and by which their RDMA devices are reached
-	Port      uint16       // TCP, here and at the receivers; 0: DefaultPort
-	// Allow are the networks whose hosts are served; none: the subnets of the box that hold the group IP.
+	Receivers []netip.Addr // addresses of the receivers' perftest servers and of their RDMA devices
+	Port      uint16       // TCP port, on the box and at the receivers; 0: DefaultPort
+	// Allow lists the networks whose hosts are served. If it is empty, hosts in the box's subnets
+	// that contain the group IP are served.
 	Allow []netip.Prefix
 }
 
-// check fills in defaults and returns an error as the sentence of an operator's mistake.
+// check fills in defaults. Its error is a sentence that tells the operator which value is wrong.
 func (c *Config) check() error {
 	if c.Port == 0 {
 		c.Port = DefaultPort
@@ -54,7 +55,7 @@ func (c *Config) check() error {
 }
 
 func checkAddress(what string, ip netip.Addr) error {
-	const classE = 240 // the first byte of reserved IPv4 addresses (RFC 1112)
+	const classE = 240 // first byte of the reserved IPv4 addresses (RFC 1112)
 	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() ||
 		ip.Is4() && ip.As4()[0] >= classE {
 		return fmt.Errorf("%s %v is no unicast address that packets can be routed to", what, ip)
@@ -62,7 +63,7 @@ func checkAddress(what string, ip netip.Addr) error {
 	return nil
 }
 
-// ReadConfig reads an item of the daemon's config:
+// ReadConfig reads one item of the daemon's config:
 //
 //	perftest:
 //	  - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18515, allow: [10.77.0.0/24]}

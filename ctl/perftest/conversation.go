@@ -10,34 +10,35 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// conversation is one run: one client, all receivers' servers, from the first byte to the last hang-up. One goroutine
-// goes through it.
+// conversation is one run: it has one client and the perftest servers of all receivers. It begins
+// with the first byte of the client and ends when the last side has hung up. One goroutine runs all
+// its steps.
 type conversation struct {
 	config  Config
 	groups  Groups
 	limits  limits
 	nextQPN func() roce.QPN
-	note    func(change func(*Session)) // publishes what is known of the run
+	note    func(change func(*Session)) // publishes new facts about the run
 
 	client    *side
 	connected time.Time
-	turn      chan struct{} // see service
+	turn      chan struct{} // the token of service.turn
 	hasTurn   bool
 	receivers []*side    // parallel to config.Receivers
-	gone      chan *side // receivers in the order of their hanging up
+	gone      chan *side // receivers, in the order in which they hang up
 
-	isWrite bool // the client is ib_write_bw for all one can tell
+	isWrite bool // the client is probably ib_write_bw; see hear
 	mtu     mtu
-	qps     []*queuePair // in the order the client names them
-	keys    int          // key lines the client sent
-	made    []string     // groups
+	qps     []*queuePair // in the order in which the client names them
+	keys    int          // key lines that the client has sent
+	made    []string     // names of the groups that exist
 	leaving departure
 	active  activity
 	pumps   sync.WaitGroup
 }
 
-// run returns nil when the run ended as its sides meant it to, a refusal when it cannot be a group's, and else what
-// went wrong.
+// run returns nil if the run ended normally, a refusal if no group can carry the run, and otherwise
+// the error that ended the run.
 func (c *conversation) run(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{c.hear, c.takeTurn, c.meet, c.cycleBuffer, c.cacheLine, c.pathMTU, c.converse} {
 		switch err := step(ctx); {
@@ -52,14 +53,16 @@ func (c *conversation) run(ctx context.Context) error {
 
 func (c *conversation) running() bool { return len(c.made) > 0 }
 
-// hear waits for a client that speaks perftest: the receivers' servers take one connection each, which is not to be spent on
-// a program that only looks at the port.
+// hear waits until the client has sent a perftest message, before meet connects to the receivers.
+// The server of each receiver accepts only one connection, and a port scanner must not use up that
+// connection.
 func (c *conversation) hear(ctx context.Context) error {
 	message, err := c.client.read(ctx, versionBytes, c.limits.version, nil)
 	if err != nil {
 		return err
 	}
-	// ib_write_bw sleeps a second between connecting and speaking, the other tools do not.
+	// ib_write_bw sleeps one second after it connects, before it sends its first message. The other
+	// tools do not sleep.
 	c.isWrite = time.Since(c.connected) >= c.limits.sleep
 	version, err := parseVersion(message)
 	if err != nil {
@@ -69,7 +72,8 @@ func (c *conversation) hear(ctx context.Context) error {
 	return nil
 }
 
-// takeTurn waits until the run before is over. perftest's clients wait for an answer as long as it takes.
+// takeTurn waits until the previous run is over. A perftest client waits for an answer without a
+// time limit.
 func (c *conversation) takeTurn(ctx context.Context) error {
 	select {
 	case c.turn <- struct{}{}:
@@ -90,7 +94,7 @@ func (c *conversation) takeTurn(ctx context.Context) error {
 	}
 }
 
-// meet connects to the receivers and exchanges versions.
+// meet connects to the receivers and exchanges version messages.
 func (c *conversation) meet(ctx context.Context) error {
 	if err := c.connect(ctx); err != nil {
 		return err
@@ -107,7 +111,8 @@ func (c *conversation) meet(ctx context.Context) error {
 	return c.client.write(versionMessage())
 }
 
-// ask passes a message on to one receiver and takes its answer, which is as long.
+// ask forwards a message to one receiver and returns the receiver's answer. The answer has the
+// length of the message.
 func (c *conversation) ask(ctx context.Context, r *side, message []byte) ([]byte, error) {
 	if err := c.tell(r, message); err != nil {
 		return nil, err
@@ -122,7 +127,8 @@ func (c *conversation) tell(r *side, message []byte) error {
 	return r.write(message)
 }
 
-// askAll passes a message on to every receiver and takes their answers, which are as long.
+// askAll forwards a message to every receiver and returns their answers. Each answer has the length
+// of the message.
 func (c *conversation) askAll(ctx context.Context, message []byte) ([][]byte, error) {
 	for _, r := range c.receivers {
 		if err := c.tell(r, message); err != nil {
@@ -143,9 +149,10 @@ func (c *conversation) askAll(ctx context.Context, message []byte) ([][]byte, er
 func (c *conversation) cycleBuffer(ctx context.Context) error { return c.sysData(ctx) }
 func (c *conversation) cacheLine(ctx context.Context) error   { return c.sysData(ctx) }
 
-// sysData passes on one of the two numbers by which perftest spreads its accesses over a buffer. Each side goes on with
-// the larger of its own and what it is told. The client is told the receivers' smallest, so that it reaches beyond no
-// receiver's buffer.
+// sysData exchanges one of the two numbers by which perftest spreads its accesses over a buffer.
+// Each side continues with the larger one of its own number and the number that it receives. The
+// client gets the smallest number of the receivers, so that the client accesses no address beyond
+// the buffer of any receiver.
 func (c *conversation) sysData(ctx context.Context) error {
 	message, err := c.client.read(ctx, sysDataBytes, c.limits.answer, nil)
 	if err != nil {
@@ -160,9 +167,10 @@ func (c *conversation) sysData(ctx context.Context) error {
 	}))
 }
 
-// pathMTU finds the smallest. Every side takes the smaller of its own and what it is told, so the receivers are asked one
-// after the other, each with the smallest so far. If one lowers it, those before it have settled on more, which the
-// packets will not have.
+// pathMTU finds the smallest path MTU. Every side uses the smaller one of its own path MTU and the
+// path MTU that it receives. The receivers are therefore asked in turn, each with the smallest path
+// MTU so far. If a receiver lowers the path MTU, the receivers before it keep a larger one, but no
+// packet will be that large.
 func (c *conversation) pathMTU(ctx context.Context) error {
 	message, err := c.client.read(ctx, mtuBytes, c.limits.answer, nil)
 	if err != nil {
@@ -189,7 +197,8 @@ func (c *conversation) pathMTU(ctx context.Context) error {
 	return c.client.write(c.mtu.message())
 }
 
-// converse passes key lines and reports on until the first side leaves, and sees the others leave.
+// converse forwards key lines and reports until the first side leaves, and then waits until the
+// other sides leave.
 func (c *conversation) converse(ctx context.Context) error {
 	for {
 		k, message, err := c.next(ctx)
@@ -209,8 +218,8 @@ func (c *conversation) converse(ctx context.Context) error {
 	}
 }
 
-// report passes one number on. Those of the receivers mean nothing, they have measured nothing; perftest reads them all
-// the same.
+// report forwards one number of a report. The numbers of the receivers have no meaning, because a
+// receiver measures nothing; perftest reads all of them nevertheless.
 func (c *conversation) report(ctx context.Context, message []byte) error {
 	if !c.running() {
 		return refuse("%s sent something that is no key line, where perftest sends one", c.client.name)

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// listenTo starts to read from a side.
+// listenTo starts the goroutine that reads from a side.
 func (c *conversation) listenTo(ctx context.Context, s *side) {
 	c.pumps.Go(func() {
 		s.pump(ctx)
@@ -21,8 +21,9 @@ func (c *conversation) listenTo(ctx context.Context, s *side) {
 	})
 }
 
-// connect connects to the servers of all receivers at once. If one is missing, those that were there have spent their one
-// connection and have to be started again.
+// connect connects to the servers of all receivers at the same time. If one server cannot be
+// reached, the operator has to restart the other servers, because each server accepts only one
+// connection.
 func (c *conversation) connect(ctx context.Context) error {
 	n := len(c.config.Receivers)
 	conns, errs := make([]net.Conn, n), make([]error, n)
@@ -58,12 +59,12 @@ func (c *conversation) dial(ctx context.Context, ip netip.Addr) (net.Conn, error
 		return nil, refuse("receiver %v: nothing listens on TCP %d; start %s there first", ip, c.config.Port, c.tool())
 	}
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
-		err = op.Err // without the address again
+		err = op.Err // op.Err does not repeat the address
 	}
 	return nil, refuse("receiver %v: no answer on TCP %d (%v); is the host up, and the port open in its firewall?", ip, c.config.Port, err)
 }
 
-// tool is what the client runs, if it is one of those that work.
+// tool returns the name of the tool that the client runs, out of the tools that a group supports.
 func (c *conversation) tool() string {
 	if c.isWrite {
 		return "ib_write_bw"
@@ -71,7 +72,7 @@ func (c *conversation) tool() string {
 	return "ib_send_bw"
 }
 
-// hangUp ends all connections and what reads from them.
+// hangUp closes all connections and waits until the goroutines that read from them have ended.
 func (c *conversation) hangUp() {
 	c.client.conn.Close()
 	for _, r := range c.receivers {

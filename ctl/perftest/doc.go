@@ -1,14 +1,16 @@
-// Package perftest lets the unmodified ib_write_bw and ib_send_bw talk to a group: it stands between one perftest client
-// and the perftest servers of N receivers.
+// Package perftest lets an unmodified ib_write_bw or ib_send_bw use a group. The package stands
+// between one perftest client and the perftest servers of N receivers.
 //
 //	on each receiver   ib_write_bw -d rxe0
 //	on the box         rocast perftest up --group-ip 10.77.0.100 --receivers 10.77.0.2,10.77.0.3
 //	on the source      ib_write_bw -d rxe0 10.77.0.100
 //
-// perftest agrees on a run over TCP: the client writes a message, the server reads it and answers with one of the same
-// length, again and again. The package is the server to the client and a client to every receiver, and passes each
-// message on with the addresses, queue pair numbers and keys of a group in it. As soon as all keys are known it has the
-// groups made, one for each queue pair, and it has them removed when the first side hangs up.
+// The sides of a perftest run agree on their parameters over TCP: the client writes a message, and
+// the server answers with a message of the same length; this repeats for each parameter. The
+// package acts as the server towards the client and as a client towards every receiver. It forwards
+// each message and replaces the addresses, queue pair numbers and keys by the values of a group.
+// When all keys are known, the package creates one group for each queue pair. When the first side
+// hangs up, the package removes these groups.
 //
 //	client                         here                          every receiver
 //	  |-- version ------------------>|  (a client that speaks)
@@ -22,36 +24,44 @@
 //	  |-- key, reports, key -------->|-- passed on ----------------->|
 //	  |-- hangs up                   |   the groups are removed      |
 //
-// It does not follow perftest's list of steps, which depends on the tool, its options and its version: it asks each
-// message for its kind (message.go), so the number of steps does not matter. On both sides it presents itself as version
-// 6.10, whatever they are: new enough for all (>= 5.70) and older than the negotiation of 6.28, whose message has no
-// fixed size. Clients and servers may be of different versions. The one thing left in which 6.06 and 6.29 differ, the word
-// "done" that the older one says before it hangs up, is taken from whoever says it and owed to nobody.
+// The package does not follow a fixed list of perftest steps, because the steps depend on the tool,
+// its options and its version. The package determines the kind of each message from the message
+// itself (message.go), so the number of steps does not matter. It presents itself to both sides as
+// version 6.10, whatever their versions are. Version 6.10 is new enough for all versions (>= 5.70),
+// and older than the negotiation of 6.28, whose message has no fixed size. Clients and servers may
+// be of different versions. One difference between 6.06 and 6.29 remains: 6.06 sends the word
+// "done" before it hangs up. The package accepts this word from every side and sends it to no side.
 //
-// # What cannot work, and when it is noticed
+// # Tests that cannot work, and when the package notices them
 //
 //	READ, atomics, --data_validation  at the first key: out_reads is not 1, or the key is longer
-//	-c XRC, -c DC                     at the first key: srqn is not 0 (DC also: a key changes)
-//	-q not the same on all sides      at the keys: a QPN comes again, or another one does
-//	ib_write_bw -b                    at the key line before the run: ib_write_bw is known by the second it sleeps before
-//	                                  it speaks, and without -b it has nothing to say before it has sent data.
-//	                                  --write_with_imm has, and is refused with it
-//	latency tests, ib_send_bw -b,     not in the handshake, which is that of ib_send_bw: when a receiver has sent its
-//	--reversed                        first packet, which the groups count
-//	READ with -o 1                    not in the handshake: the data path answers NAK invalid request, and the groups
-//	                                  counted that when the client has given up
-//	-R, -z                            there is no TCP: their datagrams to queue pair 1 of the group IP are heard while
-//	                                  nothing runs (cm.go); else the data path counts them as connection-management
-//	-c UD, -c UC                      never: the data path drops what is not RC and counts it
+//	-c XRC, -c DC                     at the first key: srqn is not 0 (with DC a key also changes)
+//	-q differs between the sides      at the keys: a QPN is repeated too early, or a new QPN comes too late
+//	ib_write_bw -b                    at the key line before the run. ib_write_bw is recognized by the second
+//	                                  that it sleeps before its first message. Without -b it sends no
+//	                                  message at this point. With --write_with_imm it does send
+//	                                  one, so --write_with_imm is refused as well
+//	latency tests, ib_send_bw -b,     not in the handshake, which equals that of ib_send_bw; noticed when a
+//	--reversed                        receiver sends its first packet, which the groups count
+//	READ with -o 1                    not in the handshake: the data path answers with NAK invalid request.
+//	                                  The groups have counted that when the client gives up
+//	-R, -z                            these clients use no TCP. While no run is on, cm.go receives their datagrams
+//	                                  to queue pair 1 of the group IP; during a run the data path counts the
+//	                                  datagrams as connection-management
+//	-c UD, -c UC                      never: the data path drops and counts all packets that are not RC
 //
-// Refusing a run means to hang up. perftest notices when it reads next; in the middle of a run it does not read, and
-// Soft-RoCE retries for ever, so what is refused only then has to be stopped by hand on the hosts.
+// The package refuses a run by hanging up. perftest notices the hang-up when it reads its next
+// message. During a run perftest does not read, and Soft-RoCE retries forever. If a run is refused
+// that late, the operator has to stop perftest on the hosts.
 //
-// # What it never does
+// # What the package never does
 //
-// It opens no port and touches no interface, table or file: [Groups] and [Addresses] do that for it. It does not know which user
-// connects, because perftest has no passwords: every program on a host of the allowed networks may send to the receivers
-// while their servers wait, but only from the address it connects from. R_Keys are in the keys, and never in a log or a list.
+// The package opens no port and changes no interface, table or file: [Groups] and [Addresses] do
+// that for it. The package does not know which user connects, because perftest has no passwords.
+// Every program on a host of the allowed networks may send to the receivers while their servers
+// wait, but only from the address from which the program connects. Keys contain R_Keys; the package
+// writes no R_Key to a log or a list.
 //
-// Read first: conversation.go, then keys.go and plan.go for what is rewritten, helper.go for the outside.
+// Read first: conversation.go; then keys.go and plan.go, which rewrite the keys; then helper.go,
+// which is the interface to the rest of the daemon.
 package perftest

@@ -18,52 +18,57 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Groups makes and removes what the runs need. Its methods are called from several goroutines.
+// Groups creates and removes the groups of the runs. Its methods are called from several
+// goroutines.
 type Groups interface {
-	// Create adds a group. When it returns, the data path carries it. The group is not to outlive the daemon.
+	// Create adds a group. The data path carries the group when Create returns. The group does not
+	// outlive the daemon.
 	Create(ctx context.Context, g *groupfile.File) error
-	// Remove takes a group away again that Create added.
+	// Remove removes a group that Create has added.
 	Remove(ctx context.Context, name string) error
-	// Traffic is what the data path has seen of a group up to this moment; false if it does not have it.
+	// Traffic returns the packet counts of a group; false: the data path does not have the group.
 	Traffic(name string) (Traffic, bool)
 }
 
-// Traffic counts packets that reached a group since it was made.
+// Traffic counts the packets that reached a group since the group was created.
 type Traffic struct {
-	FromSource    uint64 // requests of its source, carried or not
-	FromReceivers uint64 // requests of its receivers, which no group carries
-	Refused       uint64 // requests of its source that were answered with a fatal NAK: READ, atomics, memory it does not have
+	FromSource    uint64 // requests of the source, whether the group carried them or not
+	FromReceivers uint64 // requests of the receivers; no group carries these
+	Refused       uint64 // requests of the source that were answered with a fatal NAK: READ, atomics, accesses outside the group's memory
 }
 
-// Addresses makes the box own IPs: the kernel answers ARP and ND for them and terminates TCP.
+// Addresses adds IPs to the box: the kernel answers ARP and ND for these IPs and terminates their
+// TCP connections.
 type Addresses interface {
-	// Own lasts until release is called. towards are hosts that are to reach ip. subnets are those of the box that ip is in.
+	// Own adds ip to the box until release is called. towards lists the hosts that must be able to
+	// reach ip. subnets are the box's subnets that contain ip.
 	Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error)
 }
 
-// Options are what a Helper works with.
+// Options are the interfaces that a Helper uses.
 type Options struct {
 	Groups    Groups
 	Addresses Addresses
 	Log       *zap.Logger
 }
 
-// Helper serves perftest clients on any number of group IPs. Its methods may be called from any goroutine.
+// Helper serves perftest clients on any number of group IPs. Its methods may be called from any
+// goroutine.
 type Helper struct {
 	options Options
 	limits  limits
 
-	changing sync.Mutex // one Up, Down or Close at a time
+	changing sync.Mutex // held by Up, Down and Close, so that only one of them runs at a time
 	mu       sync.Mutex
 	services map[netip.Addr]*service
 }
 
-// New returns a Helper that serves nobody yet.
+// New returns a Helper that serves no group IP yet.
 func New(o Options) *Helper {
 	return &Helper{options: o, limits: usual, services: map[netip.Addr]*service{}}
 }
 
-// Up owns the group IP and begins to listen on it.
+// Up adds the group IP to the box and starts to listen on it.
 func (h *Helper) Up(ctx context.Context, c Config) error {
 	c.Receivers, c.Allow = slices.Clone(c.Receivers), slices.Clone(c.Allow)
 	if err := c.check(); err != nil {
@@ -109,7 +114,7 @@ func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
 		config: c, options: h.options, limits: h.limits, listener: listener, release: release,
 		log:     h.options.Log.With(zap.Stringer("groupIP", c.GroupIP)),
 		clients: make(chan struct{}, MaxClients), turn: make(chan struct{}, 1),
-		// Not where the last service on this IP began, whose runs may not all be dead.
+		// Start at a random number: queue pairs of an earlier service on this IP may still send.
 		lastQPN: roce.QPN(rand.Uint32() & 0xFFFFFF),
 	}
 	running, cancel := context.WithCancelCause(context.Background())
@@ -119,13 +124,13 @@ func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
 	return s, nil
 }
 
-// Down ends what Up began, and the run that is on.
+// Down stops the service that Up started, and ends its current run.
 func (h *Helper) Down(groupIP netip.Addr) error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	s := h.service(groupIP)
 	if s == nil {
-		return fmt.Errorf("perftest on %v is not up", groupIP.WithZone("")) // a zone is any text, and none is ever up
+		return fmt.Errorf("perftest on %v is not up", groupIP.WithZone("")) // the zone can be any text, and no service has a zone
 	}
 	s.stop()
 	h.mu.Lock()
@@ -134,7 +139,7 @@ func (h *Helper) Down(groupIP netip.Addr) error {
 	return nil
 }
 
-// List is what is served, by group IP.
+// List returns the services, sorted by group IP.
 func (h *Helper) List() []Service {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,13 +151,13 @@ func (h *Helper) List() []Service {
 	return l
 }
 
-// Close takes everything down.
+// Close stops all services.
 func (h *Helper) Close() {
 	h.mu.Lock()
 	up := slices.Collect(maps.Keys(h.services))
 	h.mu.Unlock()
 	for _, groupIP := range up {
-		_ = h.Down(groupIP) // its only error: somebody else was quicker
+		_ = h.Down(groupIP) // the only error: a concurrent Down was faster
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// keyBytes is the length of a key on Ethernet, where there always is a GID.
+// keyBytes is the length of a key line on Ethernet, where a key always has a GID.
 const keyBytes = 108
 
-// key is what one side says about one of its queue pairs. On the wire it is a line of hexadecimal fields, each with a
-// colon behind it, and a NUL:
+// key describes one queue pair of one side. On the wire a key is a line of hexadecimal fields, each
+// followed by a colon, and a NUL at the end:
 //
 //	0000:0001:000042:bc99a2:00005580:00005590c93c5000:00:00:00:00:00:00:00:00:00:00:ff:ff:0a:4d:00:01:00000000:
 //	LID  |    QPN    PSN    RKey     VA               GID, a byte each                                SRQN
@@ -21,14 +21,14 @@ type key struct {
 	LID      uint16
 	OutReads uint16
 	QPN      roce.QPN
-	PSN      roce.PSN // the first this side sends
+	PSN      roce.PSN // PSN of the first packet that this side sends
 	RKey     uint32
-	VA       uint64     // of the memory the other side may write to
-	GID      netip.Addr // an IPv4-mapped GID stands as its IPv4 address
+	VA       uint64     // start of the memory that the other side may write to
+	GID      netip.Addr // an IPv4-mapped GID is kept as its IPv4 address
 	SRQN     uint32
 }
 
-// errNotAKey repeats nothing of what it is about: there may be an R_Key in it.
+// errNotAKey does not quote the line, because the line may contain an R_Key.
 var errNotAKey = errors.New("is no key line")
 
 func parseKey(line []byte) (key, error) {
@@ -67,7 +67,8 @@ func (k key) line() []byte {
 	return append(b, 0)
 }
 
-// fields reads hexadecimal numbers of known width with a colon behind each. The caller has checked the length of all.
+// fields reads hexadecimal numbers of known width, each followed by a colon. The caller has checked
+// the total length.
 type fields struct {
 	rest []byte
 	bad  bool

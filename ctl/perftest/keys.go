@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// key handles one key line of the client. The first ones name its queue pairs, in order. All later ones repeat what is
-// known: the whole set again, and the first of it whenever the sides wait for each other.
+// key handles one key line of the client. The first key lines name the queue pairs of the client,
+// in order. All later key lines repeat known keys: the client sends the whole set once more, and
+// the first key whenever the sides wait for each other.
 func (c *conversation) key(ctx context.Context, line []byte) error {
 	if err := checkKeyLength(c.client.name, len(line)); err != nil {
 		return err
@@ -28,7 +29,8 @@ func (c *conversation) key(ctx context.Context, line []byte) error {
 	}
 	known := len(q.receivers) > 0
 	if known && !c.running() {
-		// The first repetition: all queue pairs are named, and nobody sends before it is answered.
+		// This is the first repetition: the client has named all its queue pairs, and no side sends
+		// data before this line is answered.
 		if err := c.makeGroups(ctx); err != nil {
 			return err
 		}
@@ -39,7 +41,8 @@ func (c *conversation) key(ctx context.Context, line []byte) error {
 	return c.client.write(q.toClient(c.config.GroupIP).line())
 }
 
-// queuePair is what the client means by k, new if it names it for the first time.
+// queuePair returns the queue pair with key k. It adds the queue pair if the client names k for the
+// first time.
 func (c *conversation) queuePair(k key) (*queuePair, error) {
 	for _, q := range c.qps {
 		if q.source == k {
@@ -61,7 +64,8 @@ func (c *conversation) queuePair(k key) (*queuePair, error) {
 	return q, nil
 }
 
-// askKeys passes the key on to the receivers and takes theirs, or compares them when they are known.
+// askKeys forwards the key to the receivers and stores their keys. If their keys are already known,
+// askKeys compares them.
 func (c *conversation) askKeys(ctx context.Context, q *queuePair, known bool) error {
 	answers, err := c.askAll(ctx, q.toReceiver(c.config.GroupIP).line())
 	if err != nil {
@@ -92,14 +96,15 @@ func (c *conversation) askKeys(ctx context.Context, q *queuePair, known bool) er
 	return nil
 }
 
-// otherQPs is for a receiver that repeats itself too early or too late.
+// otherQPs is the refusal for a receiver that repeats a key too early or too late.
 func (c *conversation) otherQPs(r *side, k key) error {
 	return refuse("%s names queue pair %#x where the client's %d queue pairs make it another one; run the same test with the same -q on all sides", r.name, uint32(k.QPN), len(c.qps))
 }
 
-// checkBeforeRun refuses ib_write_bw -b and --write_with_imm. Without these its sides exchange the keys twice and one of
-// them once more, and then nothing before the run is over; with them there is one exchange more before the run. On
-// Soft-RoCE an R_Key of 0 shows that this is no WRITE test after all but a slow client of ib_send_bw.
+// checkBeforeRun refuses ib_write_bw -b and --write_with_imm. Without these options the sides
+// exchange all keys twice and one key a third time, and then exchange nothing until the run is
+// over. With these options there is one more exchange before the run. On Soft-RoCE, an R_Key of 0
+// shows that the client is a slow ib_send_bw and not a WRITE test.
 func (c *conversation) checkBeforeRun() error {
 	before := 2*len(c.qps) + 1
 	if !c.isWrite || c.keys != before+1 || c.qps[0].receivers[0].RKey == 0 {
@@ -111,7 +116,7 @@ func (c *conversation) checkBeforeRun() error {
 	return refuse("%s runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which cannot be told from it here; run it without", c.client.name)
 }
 
-// makeGroups has a group made for every queue pair.
+// makeGroups creates one group for every queue pair.
 func (c *conversation) makeGroups(ctx context.Context) error {
 	for _, q := range c.qps {
 		g := q.group(c.config.GroupIP, c.mtu)
@@ -125,7 +130,8 @@ func (c *conversation) makeGroups(ctx context.Context) error {
 	return nil
 }
 
-// traffic is what all groups of the run have seen, if they can tell.
+// traffic returns the sum of the packet counts of the run's groups; ok is false if the data path
+// has no counts.
 func (c *conversation) traffic() (sum Traffic, ok bool) {
 	for _, name := range c.made {
 		t, has := c.groups.Traffic(name)
