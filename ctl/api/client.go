@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// DefaultSocket is where the daemon listens unless told otherwise.
+	// DefaultSocket is the path of the daemon's socket if the config names no other path.
 	DefaultSocket = "/run/rocast/rocast.sock"
-	// MaxSocketBytes is the length of the longest path: 107 bytes fit into a socket's address (unix(7)), and the daemon makes
-	// the socket under a name that is longer by 4 before it renames it.
+	// MaxSocketBytes is the maximum length of a socket path. The address of a socket holds 107
+	// bytes (unix(7)). The daemon creates the socket under a temporary path that is 4 bytes longer
+	// and then renames it.
 	MaxSocketBytes = 103
 
 	maxAnswerBytes = 1 << 30
@@ -34,7 +35,7 @@ type Client struct {
 	http   *http.Client
 }
 
-// NewClient returns a client for a socket. dial may be nil.
+// NewClient returns a client for a socket. If dial is nil, the client connects to the Unix socket.
 func NewClient(socket string, dial Dial) *Client {
 	if dial == nil {
 		dial = func(ctx context.Context, socket string) (net.Conn, error) {
@@ -53,12 +54,12 @@ func (c *Client) CreateGroup(ctx context.Context, file []byte) (group Group, err
 	return group, c.do(ctx, http.MethodPost, GroupsPath, file, &group)
 }
 
-// UpdateGroup gives a running group the members that a file describes.
+// UpdateGroup changes the members of a running group to those that a file describes.
 func (c *Client) UpdateGroup(ctx context.Context, name string, file []byte) (group Group, err error) {
 	return group, c.do(ctx, http.MethodPut, GroupsPath+"/"+url.PathEscape(name), file, &group)
 }
 
-// RemoveGroup ends a group.
+// RemoveGroup removes a group.
 func (c *Client) RemoveGroup(ctx context.Context, name string) (removed Removed, err error) {
 	return removed, c.do(ctx, http.MethodDelete, GroupsPath+"/"+url.PathEscape(name), nil, &removed)
 }
@@ -68,17 +69,17 @@ func (c *Client) Groups(ctx context.Context) (groups Groups, err error) {
 	return groups, c.do(ctx, http.MethodGet, GroupsPath, nil, &groups)
 }
 
-// Group describes a group.
+// Group returns the description of one group.
 func (c *Client) Group(ctx context.Context, name string) (group Group, err error) {
 	return group, c.do(ctx, http.MethodGet, GroupsPath+"/"+url.PathEscape(name), nil, &group)
 }
 
-// Perftests lists the group IPs that perftest's clients can talk to.
+// Perftests lists the group IPs on which perftest clients are served.
 func (c *Client) Perftests(ctx context.Context) (list Perftests, err error) {
 	return list, c.do(ctx, http.MethodGet, PerftestPath, nil, &list)
 }
 
-// PerftestUp begins to serve perftest's clients on a group IP.
+// PerftestUp starts to serve perftest clients on a group IP.
 func (c *Client) PerftestUp(ctx context.Context, request PerftestRequest) (up Perftest, err error) {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -87,7 +88,7 @@ func (c *Client) PerftestUp(ctx context.Context, request PerftestRequest) (up Pe
 	return up, c.do(ctx, http.MethodPost, PerftestPath, body, &up)
 }
 
-// PerftestDown ends that.
+// PerftestDown stops serving perftest clients on a group IP.
 func (c *Client) PerftestDown(ctx context.Context, groupIP string) (removed Removed, err error) {
 	return removed, c.do(ctx, http.MethodDelete, PerftestPath+"/"+url.PathEscape(groupIP), nil, &removed)
 }
@@ -102,17 +103,17 @@ func (c *Client) Stats(ctx context.Context) (stats Stats, err error) {
 	return stats, c.do(ctx, http.MethodGet, StatsPath, nil, &stats)
 }
 
-// Features lists what the kernel can do.
+// Features lists the kernel features that rocast uses.
 func (c *Client) Features(ctx context.Context) (features Features, err error) {
 	return features, c.do(ctx, http.MethodGet, FeaturesPath, nil, &features)
 }
 
-// Version is the daemon's.
+// Version returns the version of the daemon.
 func (c *Client) Version(ctx context.Context) (version Version, err error) {
 	return version, c.do(ctx, http.MethodGet, VersionPath, nil, &version)
 }
 
-// do sends a request and reads the answer into into. Its error is an *Error.
+// do sends a request and decodes the answer into the parameter into. Its error is always an *Error.
 func (c *Client) do(ctx context.Context, method, path string, body []byte, into any) error {
 	status, text, err := c.send(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
@@ -127,7 +128,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 	return nil
 }
 
-// send returns the answer as it comes.
+// send sends a request and returns the status and the undecoded answer.
 func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (status int, answer string, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://rocastd"+path, body)
 	if err != nil {

@@ -1,9 +1,10 @@
-// Package api is the daemon's HTTP+JSON interface as both sides see it: paths, what goes over them, and a client.
+// Package api defines the daemon's HTTP+JSON interface for both sides: paths, request and answer
+// types, and a client.
 //
 //	GET    /v1/groups          Groups
 //	POST   /v1/groups          a group file (YAML) in, Group out (201)
 //	GET    /v1/groups/{name}   Group
-//	PUT    /v1/groups/{name}   a group file in, Group out: its receivers come and go
+//	PUT    /v1/groups/{name}   a group file in, Group out: changes the receivers of a running group
 //	DELETE /v1/groups/{name}   Removed
 //	GET    /v1/perftest        Perftests
 //	POST   /v1/perftest        PerftestRequest in, Perftest out (201)
@@ -14,9 +15,10 @@
 //	GET    /v1/version         Version
 //	GET    /metrics            Prometheus text
 //
-// Anything but success is an [Error] in {"error": ...}. Keys that a group file has too are called the same. VAs and R_Keys
-// are strings ("0x7f0000000000"), because JSON readers lose the low bits of large numbers; an R_Key is left out for a
-// reader who may not see it.
+// Every failure is an [Error] in {"error": ...}. A key that a group file also has keeps the name
+// that it has there. VAs and R_Keys are strings ("0x7f0000000000"), because JSON readers lose the
+// low bits of large numbers. An R_Key is absent if the caller may not see it.
 //
-// The package imports nothing of ours and holds no state: a program can use it to talk to the daemon without the rest.
+// The package imports no other package of rocast and holds no state, so another program can use it
+// to talk to the daemon.
 package api

@@ -5,19 +5,19 @@ import (
 	"net/http"
 )
 
-// Kind sorts errors for programs.
+// Kind classifies errors for programs.
 type Kind string
 
 const (
-	BadFile     Kind = "bad-file"    // a group file is refused; Line says where
-	BadRequest  Kind = "bad-request" // the request makes no sense
+	BadFile     Kind = "bad-file"    // the group file is refused; Line is the line of the mistake
+	BadRequest  Kind = "bad-request" // the request is invalid
 	Forbidden   Kind = "forbidden"   // the caller may not do this
-	NotFound    Kind = "not-found"   // there is no such thing
-	Exists      Kind = "exists"      // there is one already
+	NotFound    Kind = "not-found"   // the named object does not exist
+	Exists      Kind = "exists"      // an object with this name or address already exists
 	TooLarge    Kind = "too-large"   // the body is longer than allowed
 	Internal    Kind = "internal"    // the daemon or the kernel failed
-	Usage       Kind = "usage"       // only of the command line: wrong arguments
-	Unreachable Kind = "unreachable" // only of the client: no daemon answers
+	Usage       Kind = "usage"       // only from the command line: wrong arguments
+	Unreachable Kind = "unreachable" // only from the client: no daemon answers
 )
 
 var statuses = map[Kind]int{
@@ -26,14 +26,14 @@ var statuses = map[Kind]int{
 	Internal: http.StatusInternalServerError,
 }
 
-// Error is a sentence that names the thing and the mend.
+// Error is a sentence that names the failing thing and the correction.
 type Error struct {
 	Kind    Kind   `json:"kind"`
 	Message string `json:"message"`
-	Line    int    `json:"line,omitempty"` // of the group file
+	Line    int    `json:"line,omitempty"` // line in the group file; 0: none
 }
 
-// Errorf makes an Error.
+// Errorf returns an Error with a formatted message.
 func Errorf(kind Kind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: fmt.Sprintf(format, args...)}
 }
@@ -45,7 +45,7 @@ func (e *Error) Error() string {
 	return e.Message
 }
 
-// Status is the HTTP status that goes with the error.
+// Status returns the HTTP status of the error.
 func (e *Error) Status() int {
 	if status, ok := statuses[e.Kind]; ok {
 		return status
@@ -53,7 +53,7 @@ func (e *Error) Status() int {
 	return http.StatusInternalServerError
 }
 
-// ErrorBody is how an Error goes over the wire.
+// ErrorBody is the JSON form of an Error.
 type ErrorBody struct {
 	Error *Error `json:"error"`
 }

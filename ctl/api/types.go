@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// MaxGroupFileBytes bounds a group file: the largest group with a line for each member, and room for their regions.
+// MaxGroupFileBytes bounds a group file. The largest group fits, with one line for each member and
+// room for the memory regions.
 const MaxGroupFileBytes = 1 << 20
 
-// Paths of the interface.
+// Paths of the HTTP interface.
 const (
 	GroupsPath   = "/v1/groups"
 	PortsPath    = "/v1/ports"
@@ -23,17 +24,17 @@ const (
 // States of a group and of a member.
 const (
 	Ready   = "ready"
-	Waiting = "waiting"  // for a next hop; Reason says for which
-	Failed  = "failed"   // a kept group that could not be set up again; Reason says why
-	LeftOut = "left-out" // a member whose part in the group is over; Reason says why, and how it comes back
+	Waiting = "waiting"  // waits for a next hop; Reason names the next hop
+	Failed  = "failed"   // a kept group that could not be restored; Reason has the cause
+	LeftOut = "left-out" // a member that takes no part in the group any more; Reason has the cause and the way back
 )
 
 // States of a port.
 const (
 	PortUp     = "up"
-	PortDown   = "down"   // the link is
-	PortGone   = "gone"   // no interface has its name; it is taken when it is there
-	PortFailed = "failed" // the interface is there and could not be opened; Reason says why. Tried again now and then
+	PortDown   = "down"   // the link is down
+	PortGone   = "gone"   // no interface has this name; the port opens when the interface appears
+	PortFailed = "failed" // the interface exists but could not be opened; Reason has the cause; opening is retried periodically
 )
 
 // Groups lists all groups, by name.
@@ -47,40 +48,40 @@ type GroupSummary struct {
 	IP           string `json:"ip,omitempty"`
 	QPN          uint32 `json:"qpn,omitempty"`
 	Addressing   string `json:"addressing,omitempty"`
-	MemberCount  int    `json:"memberCount"`  // the source included
+	MemberCount  int    `json:"memberCount"`  // including the source
 	WaitingCount int    `json:"waitingCount"` // members that cannot be reached now
 	State        string `json:"state"`
 	Reason       string `json:"reason,omitempty"`
 }
 
-// Group is everything there is to know about a group.
+// Group is the complete description of a group.
 type Group struct {
 	GroupSummary
 	MTU      int       `json:"mtu,omitempty"`
 	Policy   *Policy   `json:"policy,omitempty"`
 	Engine   *Engine   `json:"engine,omitempty"`
-	Restored bool      `json:"restored"` // it outlived a crash or carried data before the daemon stopped
+	Restored bool      `json:"restored"` // the group was restored after a crash, or it carried data before the daemon stopped
 	Memory   []Region  `json:"memory,omitempty"`
-	Progress *Progress `json:"progress,omitempty"` // absent until the source is heard
+	Progress *Progress `json:"progress,omitempty"` // absent until the source has sent data
 	Members  []Member  `json:"members,omitempty"`
-	Counters Counters  `json:"counters,omitempty"` // frames by what became of them
+	Counters Counters  `json:"counters,omitempty"` // frames by result
 }
 
-// Engine says what carries the group's packets.
+// Engine describes the engine that carries the group's packets.
 type Engine struct {
-	Wanted  string `json:"wanted"`            // auto or afxdp
-	Carrier string `json:"carrier,omitempty"` // now: kernel or afxdp
-	Reason  string `json:"reason,omitempty"`  // why it is not the kernel
+	Wanted  string `json:"wanted"`            // engine that the group file asks for: auto or afxdp
+	Carrier string `json:"carrier,omitempty"` // engine that carries the group now: kernel or afxdp
+	Reason  string `json:"reason,omitempty"`  // the reason that the kernel does not carry the group
 	Carried uint64 `json:"carried"`           // packets that the kernel has carried
 }
 
-// What carries a group's packets now.
+// Engines that can carry a group's packets.
 const (
 	CarrierKernel = "kernel"
 	CarrierAFXDP  = "afxdp"
 )
 
-// Policy is how feedback is merged.
+// Policy describes how feedback is merged.
 type Policy struct {
 	Ack          string `json:"ack"`
 	Nak          string `json:"nak"`
@@ -94,80 +95,80 @@ type Policy struct {
 	SourceSwitch string `json:"source-switch"`
 }
 
-// Progress is where the merging stands, in PSNs of the source.
+// Progress is the state of the merging, in PSNs of the source.
 type Progress struct {
-	Sent     uint32 `json:"sent"`     // highest forwarded
-	Position uint32 `json:"position"` // last seen: the source's place
-	Merged   uint32 `json:"merged"`   // what the source was last told
+	Sent     uint32 `json:"sent"`     // highest PSN forwarded
+	Position uint32 `json:"position"` // PSN last seen: the place of the source
+	Merged   uint32 `json:"merged"`   // PSN that the source was last told
 }
 
-// Region is a range of memory: the group's as the source sees it, or a receiver's.
+// Region is a range of memory: of the group, as the source sees it, or of a receiver.
 type Region struct {
 	VA     Hex    `json:"va"`
 	Length uint64 `json:"length"`
-	RKey   *Hex   `json:"rkey,omitempty"` // absent: the reader may not see it
+	RKey   *Hex   `json:"rkey,omitempty"` // absent: the caller may not see it
 }
 
-// Member is a member's QP and how it is reached.
+// Member is a member's QP and the way to it.
 type Member struct {
 	IP        string   `json:"ip"`
 	QPN       uint32   `json:"qpn"`
 	PSN       uint32   `json:"psn"`
-	SendPSN   *uint32  `json:"sendPSN,omitempty"` // role both alone: the first PSN it sends
+	SendPSN   *uint32  `json:"sendPSN,omitempty"` // only with role both: the first PSN that the member sends
 	Role      string   `json:"role"`
 	RemoteQPN uint32   `json:"remoteQPN"`
 	Regions   []Region `json:"regions,omitempty"`
 	Reach
 }
 
-// Reach is how a member is reached, and how far it is.
+// Reach describes the way to a member and the progress of the member.
 type Reach struct {
 	State   string  `json:"state"`
-	Reason  string  `json:"reason,omitempty"` // waiting: for what; ready: what casts doubt on it
+	Reason  string  `json:"reason,omitempty"` // waiting: the missing thing; ready: a reason to doubt the state
 	Port    string  `json:"port,omitempty"`
 	MAC     string  `json:"mac,omitempty"`
 	VLANs   []int   `json:"vlans,omitempty"`   // outermost first
-	Part    string  `json:"part,omitempty"`    // of a path: active, source while it sends itself, or why it is neither
-	Acked   *uint32 `json:"acked,omitempty"`   // highest PSN acknowledged, in PSNs of the source; absent: it has not spoken
-	Pending string  `json:"pending,omitempty"` // the NAK it gave that the source has not heard
+	Part    string  `json:"part,omitempty"`    // of a path: active, source while the member itself sends, or the reason that it is neither
+	Acked   *uint32 `json:"acked,omitempty"`   // highest PSN acknowledged, in PSNs of the source; absent: the member has sent no feedback
+	Pending string  `json:"pending,omitempty"` // a NAK of the member that the source has not been told yet
 }
 
-// Removed answers a DELETE.
+// Removed is the answer to a DELETE.
 type Removed struct {
 	Name string `json:"removed"`
 }
 
-// Perftests lists the group IPs that perftest's clients can talk to, by IP.
+// Perftests lists the group IPs on which perftest clients are served, sorted by IP.
 type Perftests struct {
 	Perftests []Perftest `json:"perftests"`
 }
 
-// PerftestRequest asks for one more.
+// PerftestRequest asks the daemon to serve perftest clients on one more group IP.
 type PerftestRequest struct {
 	GroupIP   string   `json:"groupIP"`
-	Receivers []string `json:"receivers"`       // where perftest's servers run
-	Port      uint16   `json:"port,omitempty"`  // TCP, here and there; absent: perftest's own, 18515
-	Allow     []string `json:"allow,omitempty"` // networks whose hosts are served; absent: the group IP's subnet
+	Receivers []string `json:"receivers"`       // hosts of the perftest servers
+	Port      uint16   `json:"port,omitempty"`  // TCP port, on the box and at the receivers; absent: perftest's default, 18515
+	Allow     []string `json:"allow,omitempty"` // networks whose hosts are served; absent: the subnet of the group IP
 }
 
-// Perftest is a group IP on which perftest's clients are served.
+// Perftest is a group IP on which perftest clients are served.
 type Perftest struct {
 	GroupIP   string        `json:"groupIP"`
 	Receivers []string      `json:"receivers"`
 	Port      uint16        `json:"port"`
 	Allow     []string      `json:"allow"`
-	Runs      []PerftestRun `json:"runs"` // oldest first; the oldest ones are forgotten
+	Runs      []PerftestRun `json:"runs"` // oldest first; the daemon forgets the oldest runs
 }
 
-// PerftestRun is one client's run.
+// PerftestRun is the run of one client.
 type PerftestRun struct {
 	Client  string     `json:"client"`
 	State   string     `json:"state"` // handshaking, waiting, running, ended, refused
 	Reason  string     `json:"reason,omitempty"`
-	Version string     `json:"version,omitempty"` // the client's perftest
+	Version string     `json:"version,omitempty"` // perftest version of the client
 	QPs     int        `json:"qps,omitempty"`
 	MTU     int        `json:"mtu,omitempty"`
-	Groups  []string   `json:"groups,omitempty"` // while it runs
+	Groups  []string   `json:"groups,omitempty"` // only while the run is running
 	Began   time.Time  `json:"began"`
 	Ended   *time.Time `json:"ended,omitempty"`
 }
@@ -177,35 +178,36 @@ type Ports struct {
 	Ports []Port `json:"ports"`
 }
 
-// Port is an interface rocast is to attach to, as it is now.
+// Port is the current state of an interface that the config names.
 type Port struct {
 	Name        string   `json:"name"`
 	State       string   `json:"state"`
 	Reason      string   `json:"reason,omitempty"`
-	IfIndex     int      `json:"ifindex"` // 0: gone
+	IfIndex     int      `json:"ifindex"` // 0: the interface does not exist
 	MAC         string   `json:"mac"`
 	MTU         int      `json:"mtu"`
-	Attach      string   `json:"attach"` // where the classifier runs: native, generic; "": it is not open
-	Mode        string   `json:"mode"`   // how frames get to user space: copy, zero-copy, generic
+	Attach      string   `json:"attach"` // place of the classifier: native or generic; "": the port is not open
+	Mode        string   `json:"mode"`   // how frames reach user space: copy, zero-copy or generic
 	MultiBuffer bool     `json:"multiBuffer"`
 	Queues      int      `json:"queues"`
 	RxFrames    uint64   `json:"rxFrames"`
 	RxBytes     uint64   `json:"rxBytes"`
 	TxFrames    uint64   `json:"txFrames"`
 	TxBytes     uint64   `json:"txBytes"`
-	TxLost      uint64   `json:"txLost"` // the port could not take them
+	TxLost      uint64   `json:"txLost"` // frames that the port could not take
 	Kernel      Counters `json:"kernel,omitempty"`
 }
 
-// Stats are the counters of all groups together and of what is no group's.
+// Stats holds the counters of all groups together, and the counters of frames that belong to no
+// group.
 type Stats struct {
 	Counters Counters `json:"counters"`
 }
 
-// Counters are counts since the start, by name.
+// Counters maps the name of a counter to its count since the start.
 type Counters map[string]uint64
 
-// Features lists what rocast uses of the kernel.
+// Features lists the kernel features that rocast uses.
 type Features struct {
 	Features []Feature `json:"features"`
 }
@@ -214,34 +216,34 @@ type Features struct {
 const (
 	Available = "available"
 	Missing   = "missing"
-	Unknown   = "unknown" // it could not be tried; Detail says why
+	Unknown   = "unknown" // the probe could not run; Detail has the cause
 )
 
-// Feature is something not every kernel has.
+// Feature is a kernel feature that some kernels lack.
 type Feature struct {
 	Name     string `json:"name"`
-	Since    string `json:"since"` // the first kernel version that has it
+	Since    string `json:"since"` // first kernel version with the feature
 	Status   string `json:"status"`
-	Fallback string `json:"fallback,omitempty"` // what happens without
+	Fallback string `json:"fallback,omitempty"` // what rocast does without the feature
 	Detail   string `json:"detail,omitempty"`
 }
 
-// Version is a build.
+// Version describes a build.
 type Version struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
 	Go      string `json:"go"`
 }
 
-// Hex is a number that is written in hexadecimal, as a string.
+// Hex is a number that is written as a hexadecimal string.
 type Hex uint64
 
 func (h Hex) String() string { return fmt.Sprintf("%#x", uint64(h)) }
 
-// MarshalText is part of encoding.TextMarshaler.
+// MarshalText implements encoding.TextMarshaler.
 func (h Hex) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
-// UnmarshalText is part of encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (h *Hex) UnmarshalText(text []byte) error {
 	n, err := strconv.ParseUint(string(text), 0, 64)
 	*h = Hex(n)

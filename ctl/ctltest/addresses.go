@@ -12,23 +12,24 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 )
 
-// Addresses is a ctl.Addresses that only counts.
+// Addresses is a ctl.Addresses that changes no interface and only counts the holders of each IP.
 type Addresses struct {
 	mu     sync.Mutex
 	held   map[address.Place]int
 	refuse error
-	// Box are the addresses the box has of its own.
+	// Box holds the addresses that the box itself has.
 	Box map[netip.Addr]bool
-	// Claims are those of other hosts.
+	// Claims holds the addresses of other hosts.
 	Claims map[netip.Addr]address.Claim
-	// Networks are the subnets of every interface.
+	// Networks holds the subnets of every interface.
 	Networks []netip.Prefix
 	asked    int
 	sweeps   int
-	swept    bool // with IPs held
+	swept    bool // Sweep was called while an IP was held
 }
 
-// NewAddresses returns Addresses of a box that has none, in 10.0.0.0/8 and the loopback's subnet.
+// NewAddresses returns the Addresses of a box that has no address. Its networks are 10.0.0.0/8 and
+// the subnet of the loopback.
 func NewAddresses() *Addresses {
 	return &Addresses{
 		held: map[address.Place]int{}, Box: map[netip.Addr]bool{}, Claims: map[netip.Addr]address.Claim{},
@@ -36,14 +37,14 @@ func NewAddresses() *Addresses {
 	}
 }
 
-// Refuse makes the next Hold fail.
+// Refuse makes the next Hold fail with err.
 func (a *Addresses) Refuse(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.refuse = err
 }
 
-// String lists what is held, with the number of holders: "10.0.0.9@2 x1".
+// String lists the held IPs, each with the number of its holders: "10.0.0.9@2 x1".
 func (a *Addresses) String() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,14 +56,14 @@ func (a *Addresses) String() string {
 	return strings.Join(list, " ")
 }
 
-// Asked counts the IPs that hosts were asked for.
+// Asked returns the number of IPs that hosts were asked for.
 func (a *Addresses) Asked() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.asked
 }
 
-// Hold is part of ctl.Addresses, as is what follows.
+// Hold and the methods below implement ctl.Addresses.
 func (a *Addresses) Hold(p address.Place) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,7 +88,8 @@ func (a *Addresses) Local(ip netip.Addr) (bool, error) { return a.Box[ip], nil }
 
 func (a *Addresses) Subnets(int) ([]netip.Prefix, error) { return a.Networks, nil }
 
-// Claimed asks nobody for what is held, as the real one.
+// Claimed does not ask the hosts for held IPs; the real implementation does not ask for them
+// either.
 func (a *Addresses) Claimed(_ context.Context, places []address.Place) (claim address.Claim, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,7 +114,7 @@ func (a *Addresses) Sweep() error {
 	return nil
 }
 
-// Swept says how often Sweep was called, and whether any IP was held when it was called last.
+// Swept returns the number of calls of Sweep, and whether any IP was held at the last call.
 func (a *Addresses) Swept() (times int, held bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

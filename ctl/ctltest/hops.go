@@ -10,7 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/nexthop"
 )
 
-// Hops is a ctl.NextHops that knows what it is told.
+// Hops is a ctl.NextHops that knows only the hops that Set gives it.
 type Hops struct {
 	mu      sync.Mutex
 	hops    map[netip.Addr]nexthop.Hop
@@ -20,7 +20,7 @@ type Hops struct {
 	links   chan struct{}
 	ports   []int // nil: any
 	settled int
-	// Meanwhile is what happens while the next Settle waits.
+	// Meanwhile is called during the next Settle.
 	Meanwhile func()
 }
 
@@ -29,14 +29,14 @@ func NewHops() *Hops {
 	return &Hops{hops: map[netip.Addr]nexthop.Hop{}, tracked: map[netip.Addr]int{}, running: make(chan struct{}), links: make(chan struct{})}
 }
 
-// Hop is a hop through the port with an ifindex, on the port itself.
+// Hop returns a hop through the port with an ifindex. The interface of the hop is the port itself.
 func Hop(ifIndex int, name string, mtu int, host byte) nexthop.Hop {
 	h := nexthop.Hop{Port: ifIndex, PortName: name, PortMTU: mtu, Interface: ifIndex, L2Bytes: 14}
 	copy(h.L2[:], []byte{2, 0, 0, 0, 0, host, 2, 0, 0, 0, 0xb, byte(ifIndex), 8, 0})
 	return h
 }
 
-// Set says how hosts are reached from now on, and tells whoever runs.
+// Set changes the next hops of the given hosts, and reports the change to the running Run.
 func (h *Hops) Set(hops map[string]nexthop.Hop) {
 	h.mu.Lock()
 	var addrs []netip.Addr
@@ -52,17 +52,18 @@ func (h *Hops) Set(hops map[string]nexthop.Hop) {
 	}
 }
 
-// Tracked counts the addresses somebody tracks.
+// Tracked returns the number of tracked addresses.
 func (h *Hops) Tracked() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.tracked)
 }
 
-// Running is closed once Run has been called: from then on Set is heard.
+// Running returns a channel that is closed when Run has been called. From then on Run receives the
+// changes of Set.
 func (h *Hops) Running() <-chan struct{} { return h.running }
 
-// Track is part of ctl.NextHops, as is what follows.
+// Track and the methods below implement ctl.NextHops.
 func (h *Hops) Track(addr netip.Addr) nexthop.Hop {
 	h.mu.Lock()
 	h.tracked[addr]++
@@ -113,10 +114,10 @@ func (h *Hops) SetPorts(ifIndexes []int) (changed []netip.Addr) {
 
 func (h *Hops) Links() <-chan struct{} { return h.links }
 
-// LinksChange makes whoever waits look at the links.
+// LinksChange reports a change of the links to the goroutine that waits for one.
 func (h *Hops) LinksChange() { h.links <- struct{}{} }
 
-// Settle returns at once: what is not known is not asked for. It counts, and calls Meanwhile.
+// Settle returns immediately, because Hops asks no host. It counts its calls and calls Meanwhile.
 func (h *Hops) Settle(context.Context, []netip.Addr) {
 	h.mu.Lock()
 	h.settled++
@@ -128,7 +129,7 @@ func (h *Hops) Settle(context.Context, []netip.Addr) {
 	}
 }
 
-// Settled counts the calls of Settle.
+// Settled returns the number of calls of Settle.
 func (h *Hops) Settled() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Switch is a real dataplane.Switch over in-memory ports. Its ports have the ifindexes 1, 2 and so on.
+// Switch is a real dataplane.Switch over in-memory ports. Its ports have the ifindexes 1, 2 and so
+// on.
 type Switch struct {
 	*dataplane.Switch
 	infos []dataplane.PortInfo
@@ -41,14 +42,14 @@ func NewSwitch(ports ...string) *Switch {
 	return s
 }
 
-// Refuse makes the next Add or Replace fail.
+// Refuse makes the next Add or Replace fail with err.
 func (s *Switch) Refuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = err
 }
 
-// Replaced returns the names of the groups Replace was called for, and forgets them.
+// Replaced returns the names of the groups that Replace was called for, and clears the list.
 func (s *Switch) Replaced() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +58,7 @@ func (s *Switch) Replaced() []string {
 	return names
 }
 
-// Carry makes the group look as if it had forwarded data up to psn.
+// Carry makes the group report that it has forwarded data up to psn.
 func (s *Switch) Carry(name string, psn roce.PSN) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,20 +69,20 @@ func (s *Switch) Carry(name string, psn roce.PSN) {
 	}
 }
 
-// Count makes the groups look as if a frame had been counted under a name.
+// Count makes the groups report one more frame under the counter name.
 func (s *Switch) Count(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counted = append(s.counted, dataplane.Counter{Name: name, Value: 1})
 }
 
-// Tell is news of the data path.
+// Tell sends a note, as the data path does.
 func (s *Switch) Tell(n dataplane.Note) { s.notes <- n }
 
-// Notes are those of Tell alone.
+// Notes returns only the notes of Tell.
 func (s *Switch) Notes() <-chan dataplane.Note { return s.notes }
 
-// Part makes a group's receiver at ip look as if it took part so.
+// Part makes a group's receiver at ip report the given part.
 func (s *Switch) Part(id mft.GroupID, ip string, part feedback.Part) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +100,7 @@ func (s *Switch) refused() error {
 	return err
 }
 
-// Add is part of ctl.Switch, as is what follows.
+// Add and the methods below implement ctl.Switch.
 func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	if err := s.refused(); err != nil {
 		return 0, err
@@ -147,10 +148,10 @@ func (s *Switch) Refresh() ([]dataplane.PortInfo, []string) {
 	return s.Ports(), warnings
 }
 
-// Warn makes the next Refresh say a sentence.
+// Warn makes the next Refresh return the sentence as a warning.
 func (s *Switch) Warn(sentence string) { s.warnings = append(s.warnings, sentence) }
 
-// SetPort is what Refresh finds of a port from now on.
+// SetPort sets the state of a port that Refresh finds from now on.
 func (s *Switch) SetPort(id int, state dataplane.PortState, ifIndex int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,5 +165,5 @@ func (s *Switch) SetPort(id int, state dataplane.PortState, ifIndex int) {
 	}
 }
 
-// Run moves nothing: in-memory ports are driven by their test.
+// Run forwards nothing: the tests move the frames of in-memory ports themselves.
 func (s *Switch) Run(ctx context.Context) { <-ctx.Done() }

@@ -1,7 +1,8 @@
-// Package metrics gives the daemon's counters to Prometheus.
+// Package metrics exports the daemon's counters to Prometheus.
 //
-// Labels have as many values as there are reasons, ports and states: none is a group, a member or an address, of which
-// there may be a million. What a single group does is in the API.
+// The label values are reasons, ports and states, so the number of time series is bounded. No label
+// value is a group, a member or an address, because there may be a million of them. The API has the
+// counters of single groups.
 package metrics
 
 import (
@@ -15,14 +16,14 @@ import (
 	"github.com/rocast/rocast/ctl/version"
 )
 
-// Source is where the figures come from: a ctl.Controller.
+// Source provides the values. A ctl.Controller is a Source.
 type Source interface {
 	PortList() api.Ports
 	Stats() api.Stats
 	Groups() api.Groups
 }
 
-// classifierPrefix marks the classifier's counters among the data path's.
+// classifierPrefix is the prefix of the classifier's counters in the counters of the data path.
 const classifierPrefix = "classifier-"
 
 var (
@@ -43,7 +44,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("rocast_"+name, help, labels, nil)
 }
 
-// Handler answers a scrape from source.
+// Handler returns the handler that answers a scrape with the values of source.
 func Handler(source Source) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector{source})
@@ -52,14 +53,14 @@ func Handler(source Source) http.Handler {
 
 type collector struct{ source Source }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, kernel, groups, waiting, build} {
 		out <- d
 	}
 }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, value uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)

@@ -34,21 +34,22 @@
 //
 // # Tests that cannot work, and when the package notices them
 //
-//	READ, atomics, --data_validation  at the first key: out_reads is not 1, or the key is longer
-//	-c XRC, -c DC                     at the first key: srqn is not 0 (with DC a key also changes)
-//	-q differs between the sides      at the keys: a QPN is repeated too early, or a new QPN comes too late
-//	ib_write_bw -b                    at the key line before the run. ib_write_bw is recognized by the second
-//	                                  that it sleeps before its first message. Without -b it sends no
-//	                                  message at this point. With --write_with_imm it does send
-//	                                  one, so --write_with_imm is refused as well
-//	latency tests, ib_send_bw -b,     not in the handshake, which equals that of ib_send_bw; noticed when a
-//	--reversed                        receiver sends its first packet, which the groups count
-//	READ with -o 1                    not in the handshake: the data path answers with NAK invalid request.
-//	                                  The groups have counted that when the client gives up
-//	-R, -z                            these clients use no TCP. While no run is on, cm.go receives their datagrams
-//	                                  to queue pair 1 of the group IP; during a run the data path counts the
-//	                                  datagrams as connection-management
-//	-c UD, -c UC                      never: the data path drops and counts all packets that are not RC
+//	READ, atomics,                 at the first key: out_reads is not 1, or the key is longer
+//	--data_validation
+//	-c XRC, -c DC                  at the first key: srqn is not 0 (with DC a key also changes)
+//	-q differs between the sides   at the keys: a QPN is repeated too early, or a new one is too late
+//	ib_write_bw -b                 at the key line before the run. ib_write_bw is recognized by the
+//	                               second that it sleeps before its first message. Without -b it
+//	                               sends no message at this point. With --write_with_imm it does,
+//	                               so --write_with_imm is refused as well
+//	latency tests, ib_send_bw -b,  not in the handshake, which equals that of ib_send_bw; noticed when
+//	--reversed                     a receiver sends its first packet, which the groups count
+//	READ with -o 1                 not in the handshake: the data path answers with NAK invalid
+//	                               request. The groups have counted that when the client gives up
+//	-R, -z                         these clients use no TCP. While no run is on, cm.go receives their
+//	                               datagrams to queue pair 1 of the group IP; during a run the data
+//	                               path counts the datagrams as connection-management
+//	-c UD, -c UC                   never: the data path drops and counts packets that are not RC
 //
 // The package refuses a run by hanging up. perftest notices the hang-up when it reads its next
 // message. During a run perftest does not read, and Soft-RoCE retries forever. If a run is refused

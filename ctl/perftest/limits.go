@@ -8,31 +8,31 @@ import (
 )
 
 const (
-	// DefaultPort is perftest's own (-p).
+	// DefaultPort is the default port of perftest itself (-p).
 	DefaultPort = 18515
-	// MaxServices bounds the group IPs listened on at a time; one more is refused.
+	// MaxServices bounds the services that exist at the same time. One more service is refused.
 	MaxServices = 256
-	// MaxReceivers bounds one service's; more are refused.
+	// MaxReceivers bounds the receivers of one service. A config with more receivers is refused.
 	MaxReceivers = mft.MaxPaths
-	// MaxSessions bounds the runs a service remembers; older ones are forgotten.
+	// MaxSessions bounds the runs that a service remembers. The service forgets older runs.
 	MaxSessions = 32
-	// MaxClients bounds the clients of one service at a time: one whose run is on, and others that wait for its end. One more
-	// is turned away.
+	// MaxClients bounds the clients that one service has at the same time: one client whose run is
+	// on, and the clients that wait for the end of that run. One more client is turned away.
 	MaxClients = 16
 )
 
-// limits are the times a conversation is given, and the one perftest is known by. Tests choose their own.
+// limits are the timeouts of a conversation. Tests choose shorter ones.
 type limits struct {
-	version time.Duration // from connecting to the client's first message; ib_write_bw sleeps a second of it
-	dial    time.Duration // for a receiver's host to accept
-	answer  time.Duration // for any message that is due; setting up memory and queue pairs takes its time
-	part    time.Duration // for the rest of a message that has begun
-	grace   time.Duration // between the first side's hanging up and the last's
-	watch   time.Duration // between two looks at the groups' counters
-	idle    time.Duration // without a packet of the source or a message of the client, while a run is on
+	version time.Duration // from the connection to the client's first message; ib_write_bw sleeps for one second of this time
+	dial    time.Duration // for the host of a receiver to accept the connection
+	answer  time.Duration // for any message that is due; setting up memory and queue pairs takes time
+	part    time.Duration // for the rest of a message whose beginning has arrived
+	grace   time.Duration // from the first side's hang-up to the last side's hang-up
+	watch   time.Duration // between two reads of the groups' counters
+	idle    time.Duration // during a run: without a packet of the source or a message of the client
 	remove  time.Duration // for the groups to be removed
-	sleep   time.Duration // what ib_write_bw sleeps between connecting and speaking is not shorter
-	cmPort  int           // where RoCE arrives
+	sleep   time.Duration // ib_write_bw sleeps at least this long between connecting and its first message
+	cmPort  int           // UDP port at which RoCE arrives
 }
 
 var usual = limits{

@@ -6,41 +6,43 @@ import (
 	"strconv"
 )
 
-// The messages before the first key, in order. Their lengths are fixed.
+// These are the messages before the first key, in order. Each has a fixed length.
 const (
 	versionBytes = 16 // "6.06", NUL padded
-	sysDataBytes = 4  // int32, big endian; twice: bytes of the cycle buffer, bytes of a cache line
-	mtuBytes     = 2  // enum ibv_mtu as a digit, and a NUL
+	sysDataBytes = 4  // int32, big endian; sent twice: bytes of the cycle buffer, then bytes of a cache line
+	mtuBytes     = 2  // enum ibv_mtu as one digit, and a NUL
 )
 
 const (
-	// presentedVersion is the version shown to both sides: see doc.go.
+	// presentedVersion is the version that both sides receive; doc.go has the reason.
 	presentedVersion = "6.10"
-	// oldestVersion: an older one is refused by every later one (check_version_compatibility).
+	// oldestVersion is the oldest version that later versions accept (check_version_compatibility).
 	oldestVersion = 5.70
 )
 
-// kind is what a message from the first key on is.
+// kind is the kind of a message, from the first key line on.
 type kind uint8
 
 const (
-	kindKey    kind = iota // key line: about a queue pair, or just to meet
+	kindKey    kind = iota // key line: describes a queue pair, or lets the sides wait for each other
 	kindReport             // one of the five (or nine) numbers of a report
-	kindDone               // farewell, never answered
+	kindDone               // farewell; it is never answered
 )
 
 const (
 	reportBytes = 8
 	farewell    = "done\x00" // up to version 6.16
 
-	// Key lines of other lengths than keyBytes: without a GID, and with the address of the markers that
-	// --data_validation writes to by atomics. Nothing is done with them but to say so.
+	// These are the lengths of key lines that are not keyBytes long: a key line without a GID, and
+	// a key line with the address of the markers that --data_validation writes by atomics. Such a
+	// key line is refused with a sentence that names the reason.
 	plainKeyBytes = 59
-	tailKeyBytes  = 76 // without a GID; with one it is longer
+	tailKeyBytes  = 76 // length without a GID; longer with a GID
 )
 
-// scan says what message b begins with and how long it is; 0 bytes: more of it is needed to tell. It cannot mistake a
-// report for anything else: as a report, "done" and the beginning of a key are a size above 2^60 or a rate no link has.
+// scan returns the kind and the length of the message at the beginning of b. A length of 0 means
+// that more bytes are needed. scan cannot mistake a report for another kind: read as a report,
+// "done" or the beginning of a key is a size above 2^60 or a rate that no link has.
 func scan(b []byte) (k kind, length int) {
 	switch {
 	case len(b) < len(farewell):
@@ -51,18 +53,18 @@ func scan(b []byte) (k kind, length int) {
 		return kindReport, reportBytes
 	case len(b) < plainKeyBytes:
 		return kindKey, 0
-	case b[52] == ':': // the first byte of a GID ends there
+	case b[52] == ':': // the colon after the first byte of a GID
 		return kindKey, keyBytes
-	case b[58] == 0: // SRQN and end where a GID would be
+	case b[58] == 0: // the line has the SRQN and its end in place of a GID
 		return kindKey, plainKeyBytes
-	case areHex(b[50:59]): // longer than SRQN: another address
+	case areHex(b[50:59]): // longer than an SRQN: another address
 		return kindKey, tailKeyBytes
 	default:
-		return kindKey, keyBytes // a damaged one
+		return kindKey, keyBytes // a damaged key line
 	}
 }
 
-// beginsKey: a LID and its colon.
+// beginsKey reports whether b begins with a LID and a colon.
 func beginsKey(b []byte) bool { return areHex(b[:4]) && b[4] == ':' }
 
 func areHex(b []byte) bool {
@@ -95,7 +97,7 @@ func versionMessage() []byte {
 	return append([]byte(presentedVersion), make([]byte, versionBytes-len(presentedVersion))...)
 }
 
-// mtu is enum ibv_mtu: 1 is 256 bytes, 5 is 4096.
+// mtu is an enum ibv_mtu: 1 means 256 bytes, 5 means 4096 bytes.
 type mtu uint8
 
 func (m mtu) bytes() int { return 128 << m }

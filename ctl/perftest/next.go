@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// departure is the end of a run as it comes: perftest's sides hang up one after the other, within moments if they mean
-// it.
+// departure is the end of a run: the sides of perftest hang up one after the other. After a normal
+// run all sides hang up within a short time.
 type departure struct {
-	first *side            // who went first
-	limit <-chan time.Time // when the others are to have followed
+	first *side            // the side that hung up first
+	limit <-chan time.Time // fires when the other sides must have hung up
 }
 
 func (d *departure) begin(first *side, within time.Duration) {
@@ -19,8 +19,8 @@ func (d *departure) begin(first *side, within time.Duration) {
 	}
 }
 
-// next is the client's next message. Its hanging up while a run is on is as good as a farewell. Meanwhile all others are
-// watched.
+// next returns the next message of the client. If the client hangs up during a run, next returns
+// kindDone, as for a farewell. While next waits, it watches all other sides.
 func (c *conversation) next(ctx context.Context) (kind, []byte, error) {
 	for {
 		k, length := scan(c.client.rest)
@@ -36,7 +36,7 @@ func (c *conversation) next(ctx context.Context) (kind, []byte, error) {
 	}
 }
 
-// await waits until the client has sent more.
+// await waits until the client has sent more bytes.
 func (c *conversation) await(ctx context.Context) error {
 	var late, look <-chan time.Time
 	within := c.limits.answer
@@ -78,13 +78,13 @@ func (c *conversation) await(ctx context.Context) error {
 	}
 }
 
-// activity is when a run showed last that it goes on.
+// activity is the last sign that a run is still active.
 type activity struct {
-	packets uint64 // of the source, by then
+	packets uint64 // packets of the source up to that time
 	last    time.Time
 }
 
-// look looks at the groups' counters while a run is on.
+// look reads the groups' counters during a run.
 func (c *conversation) look() error {
 	seen, _ := c.traffic()
 	if seen.FromReceivers > 0 {
@@ -98,7 +98,8 @@ func (c *conversation) look() error {
 	return nil
 }
 
-// checkDirection refuses what the handshake does not show: tests whose receivers send as well.
+// checkDirection refuses tests whose receivers send requests too. The handshake does not show such
+// tests.
 func (c *conversation) checkDirection() error {
 	if seen, _ := c.traffic(); seen.FromReceivers == 0 {
 		return nil
@@ -106,8 +107,9 @@ func (c *conversation) checkDirection() error {
 	return refuse("the receivers send data too, as latency tests, -b and --reversed make them; a group carries one direction only, so run ib_write_bw or ib_send_bw without these")
 }
 
-// leave is for when the client has said its last word. If every receiver hangs up as well, that was the end of the run;
-// who is still there a moment later has been left alone.
+// leave handles the end of the client's messages. If every receiver hangs up too, the run has ended
+// normally. A receiver that is still connected after the grace time has been abandoned by the
+// client.
 func (c *conversation) leave(ctx context.Context) error {
 	c.leaving.begin(c.client, c.limits.grace)
 	for _, r := range c.receivers {
@@ -122,7 +124,7 @@ func (c *conversation) leave(ctx context.Context) error {
 	return nil
 }
 
-// explain adds what the groups' counters tell about a run that broke off.
+// explain adds to err the reason that the groups' counters show for the end of a run.
 func (c *conversation) explain(err error) error {
 	if !isHungUp(err) || !c.running() {
 		return err

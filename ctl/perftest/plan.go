@@ -11,36 +11,40 @@ import (
 )
 
 const (
-	// virtualVA is where the client is told the memory of every queue pair starts.
+	// virtualVA is the start of the memory of every queue pair, as the client sees it.
 	virtualVA uint64 = 1 << 32
-	// regionBytes is the length of that memory. perftest does not say how long its buffer is; what it reaches is the
-	// larger of one message and the cycle buffer, from the VA on, and RC knows no message above 2^31 bytes (IBTA vol 1,
-	// 9.7.4.1.4). So this bound refuses nothing that may be; each receiver's NIC guards what is really there.
+	// regionBytes is the length of that memory. perftest does not tell the length of its buffer.
+	// perftest accesses the bytes from the VA on, up to the larger one of one message and the cycle
+	// buffer, and an RC message has at most 2^31 bytes (IBTA vol 1, 9.7.4.1.4). So this length
+	// refuses no valid access; the NIC of each receiver protects the memory that really exists.
 	regionBytes uint64 = 1 << 31
-	// MaxQPs bounds the queue pairs of one run (-q), of which each takes a group.
+	// MaxQPs bounds the queue pairs of one run (-q). Each queue pair needs one group.
 	MaxQPs = 1024
 )
 
-// queuePair is one of the client's, the group it becomes, and its peers at the receivers.
+// queuePair is one queue pair of the client, with its group and its peers at the receivers.
 type queuePair struct {
-	groupQPN  roce.QPN // what every side has as remote QPN
+	groupQPN  roce.QPN // the remote QPN that every side uses
 	source    key
 	receivers []key // parallel to Config.Receivers
 }
 
-// rkey is what the client is told in place of the receivers' R_Keys. It is never 0 and not the same in the next run.
+// rkey is the R_Key that the client receives in place of the receivers' R_Keys. It is never 0, and
+// it differs from the R_Key of the next run.
 func (q *queuePair) rkey() uint32 { return uint32(q.groupQPN)<<8 | 0x67 }
 
-// toReceiver is the client's key as a receiver is to see it: the group's GID and QPN, so that its feedback comes to the
-// group. The PSN stays: a receiver expects the PSNs that the source sends.
+// toReceiver returns the client's key for a receiver. The key has the GID and QPN of the group, so
+// that the receiver's feedback reaches the group. The PSN is unchanged, because a receiver expects
+// the PSNs that the source sends.
 func (q *queuePair) toReceiver(groupIP netip.Addr) key {
 	k := q.source
 	k.GID, k.QPN = groupIP, q.groupQPN
 	return k
 }
 
-// toClient is the receivers' keys as one: the group's GID, QPN and memory. The PSN, LID and the rest are the first
-// receiver's; nothing depends on them, as receivers send no requests.
+// toClient merges the receivers' keys into one key with the GID, QPN and memory of the group. The
+// PSN, the LID and the other fields are those of the first receiver. Nothing depends on these
+// fields, because receivers send no requests.
 func (q *queuePair) toClient(groupIP netip.Addr) key {
 	k := q.receivers[0]
 	k.GID, k.QPN = groupIP, q.groupQPN
@@ -48,7 +52,7 @@ func (q *queuePair) toClient(groupIP netip.Addr) key {
 	return k
 }
 
-// group is the group that carries the queue pair's traffic. Every PSN passes unchanged.
+// group returns the group that carries the traffic of the queue pair. The group changes no PSN.
 func (q *queuePair) group(groupIP netip.Addr, pathMTU mtu) *groupfile.File {
 	g := &groupfile.File{
 		Name:    groupName(groupIP, q.groupQPN),
@@ -70,7 +74,7 @@ func (q *queuePair) group(groupIP netip.Addr, pathMTU mtu) *groupfile.File {
 	return g
 }
 
-// groupName is a word that group files allow, for IPv6 too.
+// groupName returns a name that group files allow, for IPv6 addresses too.
 func groupName(groupIP netip.Addr, qpn roce.QPN) string {
 	return fmt.Sprintf("perftest-%s-%d", strings.ReplaceAll(groupIP.String(), ":", "-"), qpn)
 }

@@ -6,7 +6,8 @@ import (
 	"net/netip"
 )
 
-// refusal is why a run cannot be a group's, in one sentence for whoever started it.
+// refusal is the reason that a group cannot carry a run. It is one sentence for the user who
+// started the run.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -18,7 +19,8 @@ func isRefusal(err error) bool {
 	return errors.As(err, &r)
 }
 
-// checkKey refuses a key that shows a test no group can carry. who says whose it is, at is where that side is.
+// checkKey refuses a key of a test that no group can carry. The parameter who names the side that
+// sent the key, and at is the address of that side.
 func checkKey(who string, at netip.Addr, k key) error {
 	switch {
 	case k.OutReads != 1:
@@ -35,7 +37,7 @@ func checkKey(who string, at netip.Addr, k key) error {
 	return nil
 }
 
-// checkKeyLength tells what a key line of another length means.
+// checkKeyLength returns the reason that a key line does not have the usual length, or nil.
 func checkKeyLength(who string, length int) error {
 	switch length {
 	case keyBytes:

@@ -14,27 +14,27 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// errDown is the reason of a run that its helper ended.
+// errDown is the reason of a run that Down or Close ended.
 var errDown = errors.New("taken down by the box's operator")
 
-// service listens on one group IP. Its clients have their runs one after the other, because a receiver's server takes one
-// client; they may connect at any time.
+// service listens on one group IP. Its clients may connect at any time, but their runs follow one
+// another, because the server of a receiver accepts only one client.
 type service struct {
 	config   Config
 	options  Options
 	log      *zap.Logger
 	limits   limits
 	listener net.Listener
-	release  func() // the group IP
+	release  func() // removes the group IP from the box
 	cancel   context.CancelCauseFunc
 	tasks    sync.WaitGroup
-	clients  chan struct{} // holds a token for each client
-	turn     chan struct{} // holds a token while a client has its turn
-	lastQPN  roce.QPN      // of the client that has its turn
+	clients  chan struct{} // holds one token for each client
+	turn     chan struct{} // holds a token while a client runs
+	lastQPN  roce.QPN      // last QPN given to a queue pair; used by the client that holds the turn
 
 	mu         sync.Mutex
 	sessions   []*Session
-	turnedAway time.Time // when a client that got no conversation was recorded last
+	turnedAway time.Time // time of the last record of a client that got no conversation
 }
 
 // serve accepts clients until ctx is done.
@@ -58,7 +58,8 @@ func (s *service) serve(ctx context.Context) {
 	}
 }
 
-// admit begins a conversation with a client that is allowed, if there are not too many.
+// admit starts a conversation with a client, if the client is allowed and there are not too many
+// clients.
 func (s *service) admit(ctx context.Context, conn net.Conn) {
 	client := newSide("client", conn)
 	if !s.allows(client.addr) {
@@ -83,7 +84,8 @@ func (s *service) allows(client netip.Addr) bool {
 	return slices.ContainsFunc(s.config.Allow, func(network netip.Prefix) bool { return network.Contains(client) })
 }
 
-// run sees one client through, and leaves nothing of it but its record.
+// run runs the conversation of one client. Afterwards it removes everything of the run except the
+// record.
 func (s *service) run(ctx context.Context, client *side, record *Session) {
 	c := &conversation{
 		config: s.config, groups: s.options.Groups, limits: s.limits,
@@ -127,8 +129,8 @@ func (s *service) end(record *Session, err error) {
 	})
 }
 
-// turnAway records a client that gets no conversation. Anybody can connect again and again, so of many clients one is recorded
-// now and then.
+// turnAway records a client that gets no conversation. A host can connect again and again, so
+// turnAway records at most one client per turnAwayPause.
 func (s *service) turnAway(client netip.Addr, reason error) {
 	s.mu.Lock()
 	recently := time.Since(s.turnedAway) < turnAwayPause
@@ -141,11 +143,11 @@ func (s *service) turnAway(client netip.Addr, reason error) {
 	}
 }
 
-// turnAwayPause is the least time between two records of clients that were turned away.
+// turnAwayPause is the minimum time between two records of clients that were turned away.
 const turnAwayPause = 10 * time.Second
 
-// remember adds a session. Where there are too many it forgets the oldest one that is over; there always is one, since
-// MaxClients is less than MaxSessions.
+// remember adds a session. If there are too many sessions, remember forgets the oldest session that
+// is over. Such a session always exists, because MaxClients is less than MaxSessions.
 func (s *service) remember(session Session) *Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +159,7 @@ func (s *service) remember(session Session) *Session {
 	return &session
 }
 
-// change changes a session, and logs what it began or how it ended.
+// change changes a session, and logs the beginning or the end of a run.
 func (s *service) change(record *Session, change func(*Session)) {
 	s.mu.Lock()
 	before := record.State
@@ -190,8 +192,8 @@ func (s *service) list() Service {
 	return l
 }
 
-// nextQPN is a number no group of the service has had for long: what a dead run's queue pairs still send must not meet
-// the next one's groups.
+// nextQPN returns a QPN that no group of the service has had for a long time. Queue pairs of an
+// ended run may still send packets, and these packets must not reach the groups of the next run.
 func (s *service) nextQPN() roce.QPN {
 	const first, last = 0x100, 0xFFFFFE
 	if s.lastQPN++; s.lastQPN < first || s.lastQPN > last {
@@ -200,7 +202,7 @@ func (s *service) nextQPN() roce.QPN {
 	return s.lastQPN
 }
 
-// stop ends all of it.
+// stop ends the service and its runs.
 func (s *service) stop() {
 	s.cancel(errDown)
 	s.listener.Close()

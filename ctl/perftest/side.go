@@ -9,23 +9,24 @@ import (
 	"time"
 )
 
-// side is the TCP connection to one perftest process. A goroutine of its own reads from it, so that a hang-up is noticed
-// while nobody waits for a message.
+// side is the TCP connection to one perftest process. Each side has a goroutine that reads from the
+// connection, so that a hang-up is noticed even while no step waits for a message.
 type side struct {
 	name string // "client 10.77.0.1"
 	addr netip.Addr
 	conn net.Conn
 
-	rest []byte        // what came and has not been taken
-	in   chan []byte   // what comes; closed when the side has hung up
-	gone chan struct{} // closed just after in
+	rest []byte        // received bytes that no step has taken yet
+	in   chan []byte   // received chunks; closed when the side has hung up
+	gone chan struct{} // closed after in is closed
 }
 
 const (
-	// chunkBytes bounds one read: more than any message. With what in holds it bounds the memory that a side which
-	// talks without end can take; the rest waits in its own socket.
+	// chunkBytes bounds one read. It is longer than any message. chunkBytes and the capacity of in
+	// bound the memory that a side can use by sending without end; further bytes stay in the
+	// socket.
 	chunkBytes  = 256
-	writeWithin = 5 * time.Second // of a message that fits into any socket's buffer
+	writeWithin = 5 * time.Second // for one message; each message fits into the buffer of any socket
 )
 
 func newSide(role string, conn net.Conn) *side {
@@ -56,8 +57,8 @@ func (s *side) pump(ctx context.Context) {
 	}
 }
 
-// write sends one message with one write: the other end takes it with a single read and fails if that is short. Go sets
-// TCP_NODELAY.
+// write sends one message with a single write, because perftest reads a message with a single read
+// and fails after a short read. Go sets TCP_NODELAY.
 func (s *side) write(message []byte) error {
 	s.conn.SetWriteDeadline(time.Now().Add(writeWithin))
 	if _, err := s.conn.Write(message); err != nil {
@@ -66,7 +67,7 @@ func (s *side) write(message []byte) error {
 	return nil
 }
 
-// read takes a message of a length that is known. It gives up when abort is closed.
+// read returns a message of the given length. It fails if abort hangs up.
 func (s *side) read(ctx context.Context, length int, within time.Duration, abort *side) ([]byte, error) {
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
@@ -98,10 +99,10 @@ func (s *side) take(length int) []byte {
 	return message
 }
 
-// spokeUp says whether the side has sent something that nobody has taken.
+// spokeUp reports whether the side has sent bytes that no step has taken.
 func (s *side) spokeUp() bool { return len(s.rest) > 0 || len(s.in) > 0 }
 
-// hungUp is the end of a connection by the other side.
+// hungUp is the error of a connection that the other side has closed.
 type hungUp struct{ side *side }
 
 func (h hungUp) Error() string { return h.side.name + " hung up" }
