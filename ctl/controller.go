@@ -10,14 +10,15 @@ import (
 	"github.com/rocast/rocast/ctl/store"
 )
 
-// Parts is what a Controller works with. They stay the caller's to close, apart from Addresses.
+// Parts are the components a Controller works with. The Controller closes Addresses; the caller
+// closes the others.
 type Parts struct {
 	Switch    Switch
 	NextHops  NextHops
 	Addresses Addresses
 	Store     *store.Store
 	Log       *zap.Logger
-	// Perftest are the helpers that come up with Run.
+	// Perftest lists the helpers of the config, which Run starts.
 	Perftest []perftest.Config
 }
 
@@ -25,7 +26,7 @@ type Parts struct {
 type Controller struct {
 	Parts
 	perftest *perftest.Helper
-	parsing  chan struct{} // holds a token while a text is parsed, which may take much memory: one at a time
+	parsing  chan struct{} // one token: parsing may need much memory, so only one text is parsed at a time
 
 	mu     sync.Mutex
 	ports  ports.Set

@@ -12,11 +12,13 @@ import (
 	"github.com/rocast/rocast/ctl/plan"
 )
 
-// settleWithin is how long a new group waits for the kernel to find its members, so that traffic may start right after. Who
-// has not answered by then is waited for later.
+// settleWithin is how long Create waits for the kernel to resolve the members of a new group, so
+// that traffic may start as soon as Create returns. A member that is still unresolved after this
+// time is resolved later; the group exists without it.
 const settleWithin = time.Second
 
-// Create makes the group that a file describes. After an error, which is an *api.Error, nothing has changed.
+// Create makes the group that a file describes. If it returns an error, which is an *api.Error,
+// nothing has changed.
 func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error) {
 	file, err := c.parse(ctx, text)
 	if err != nil {
@@ -25,9 +27,10 @@ func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error)
 	return c.create(ctx, file, text)
 }
 
-// create makes a group, and keeps its text; without one the group ends with the daemon.
+// create makes a group and stores its text. If text is nil, the group is not stored and ends with
+// the daemon.
 func (c *Controller) create(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
-	if err := c.refuseKnown(file); err != nil { // at once; what is free now may be taken while the hosts are asked
+	if err := c.refuseKnown(file); err != nil { // fail fast; checked again below
 		return api.Group{}, apiError(err)
 	}
 	defer c.settle(ctx, file)()
@@ -56,7 +59,6 @@ func (c *Controller) create(ctx context.Context, file *groupfile.File, text []by
 	return c.view(g), nil
 }
 
-// parse reads a group file.
 func (c *Controller) parse(ctx context.Context, text []byte) (file *groupfile.File, err error) {
 	err = c.alone(ctx, func() (err error) {
 		file, err = groupfile.Parse(text)
@@ -65,7 +67,7 @@ func (c *Controller) parse(ctx context.Context, text []byte) (file *groupfile.Fi
 	return file, err
 }
 
-// alone runs a parser while no other one runs.
+// alone runs a parser. Only one parser runs at a time.
 func (c *Controller) alone(ctx context.Context, parser func() error) error {
 	select {
 	case c.parsing <- struct{}{}:
@@ -76,8 +78,9 @@ func (c *Controller) alone(ctx context.Context, parser func() error) error {
 	}
 }
 
-// settle lets the kernel find the members of a group to be. The function it returns ends that, when the group itself
-// follows them.
+// settle tracks the members of a group that is about to be created and waits until the kernel has
+// resolved them, at most settleWithin. The caller calls release after the group itself tracks its
+// members.
 func (c *Controller) settle(ctx context.Context, f *groupfile.File) (release func()) {
 	addrs := plan.Targets(f)
 	for _, addr := range addrs {
@@ -108,7 +111,8 @@ func (c *Controller) Remove(name string) error {
 	}
 	delete(c.groups, name)
 	if err := c.end(g); err != nil {
-		// It is gone from the table and will not come back; what could not be taken back shows in the kernel only.
+		// The group has left the table and will not come back. An address that could not be removed
+		// is visible only in the kernel.
 		c.Log.Error("group removed; some of its addresses stay on the box", zap.String("group", name), zap.Error(err))
 		return nil
 	}

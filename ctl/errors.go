@@ -8,7 +8,7 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// apiError gives an error the form in which it leaves the daemon.
+// apiError converts an error to the form that clients receive.
 func apiError(err error) error {
 	if e := (*api.Error)(nil); errors.As(err, &e) {
 		return e
@@ -23,7 +23,8 @@ func noGroup(name string) error {
 	return api.Errorf(api.NotFound, "there is no group %q; rocast group ls lists those there are", name)
 }
 
-// givenUp is the error of a request whose client has gone, or that the daemon's stop has cut off.
+// givenUp returns the error for a request that was cancelled because its client disconnected or the
+// daemon is stopping.
 func givenUp(ctx context.Context) error {
 	return api.Errorf(api.Internal, "the request ended before it was done (%v); nothing has changed", ctx.Err())
 }

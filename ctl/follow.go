@@ -12,11 +12,12 @@ import (
 	"github.com/rocast/rocast/ctl/ports"
 )
 
-// lookAgainEvery is how often the ports are looked at when no link changes: a number of queues changes without a word, and
-// so do the counts the data path warns about.
+// lookAgainEvery is the period for checking the ports when no link changes. The kernel sends no
+// notification when the number of queues changes, or when a counter that the data path warns about
+// changes.
 const lookAgainEvery = time.Second
 
-// followPorts opens and closes ports as their interfaces come and go, until ctx is done.
+// followPorts opens and closes ports when their interfaces appear and disappear, until ctx is done.
 func (c *Controller) followPorts(ctx context.Context) error {
 	ticker := time.NewTicker(lookAgainEvery)
 	defer ticker.Stop()
@@ -31,9 +32,9 @@ func (c *Controller) followPorts(ctx context.Context) error {
 	}
 }
 
-// refreshPorts looks at the ports, and plans the groups anew whose members are reached differently by what is found.
+// refreshPorts updates the ports, and plans a group again if the next hop of a member has changed.
 func (c *Controller) refreshPorts() {
-	list, warnings := c.Switch.Refresh() // may take a while: nothing is locked
+	list, warnings := c.Switch.Refresh() // may take long, so c.mu is not held
 	for _, sentence := range warnings {
 		c.Log.Warn("data path", zap.String("warning", sentence))
 	}
@@ -45,11 +46,12 @@ func (c *Controller) refreshPorts() {
 		return
 	}
 	c.ports.LogChanges(c.Log, was)
-	// In one go with c.ports: a hop never names a port that is not there.
+	// Update the next hops under the same lock as c.ports: a hop must never name a port that is not
+	// open.
 	c.replanFor(c.NextHops.SetPorts(c.ports.Open()))
 }
 
-// hopsChanged plans the groups anew whose members are reached differently now.
+// hopsChanged plans a group again if it has a member at one of the addresses.
 func (c *Controller) hopsChanged(addrs []netip.Addr) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +78,7 @@ func (c *Controller) replan(g *group) {
 	c.ownLogged(g)
 }
 
-// logLegs logs how the ways to a group's members changed.
+// logLegs logs the changes of the paths to a group's members.
 func (c *Controller) logLegs(g *group, was *plan.Plan) {
 	before := map[*groupfile.Member]*plan.Leg{}
 	for l := range was.Members() {

@@ -8,21 +8,21 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// group is a desired group and what was done for it.
+// group is a desired group with its runtime state.
 type group struct {
 	name     string
-	file     *groupfile.File // nil: the kept file cannot be read
-	kept     bool            // in the state directory
+	file     *groupfile.File // nil: the stored file cannot be read
+	kept     bool            // the group is stored in the state directory
 	restored bool            // see mft.Group.Restored
-	problem  string          // why it is not published; "" when it is
+	problem  string          // why the group is not published; "" if it is published
 
 	id        mft.GroupID
-	published *mft.Group // nil: it is not in the Switch
-	plan      plan.Plan  // what published was made of
+	published *mft.Group // nil: the group is not in the Switch
+	plan      plan.Plan  // the plan from which published was built
 	held      map[address.Place]bool
 
 	past   chronicle.Chronicle
-	source groupfile.ID // the member that is the source now, if it is a receiver too
+	source groupfile.ID // the current source, if that member is also a receiver
 }
 
 func newGroup(file *groupfile.File, kept bool) *group {
@@ -33,10 +33,10 @@ func newGroup(file *groupfile.File, kept bool) *group {
 	return g
 }
 
-// build makes what is published of the group by a plan.
+// build returns the group to publish for a plan.
 func (g *group) build(p *plan.Plan) *mft.Group { return p.Group(g.file, &g.past, g.restored) }
 
-// legs are the group's members as they are reached now; those of a group that failed are not.
+// legs returns how each member is reached now. For a group that failed, it returns failed legs.
 func (g *group) legs() *plan.Plan {
 	if g.published == nil {
 		failed := plan.Failed(g.file)
@@ -45,7 +45,8 @@ func (g *group) legs() *plan.Plan {
 	return &g.plan
 }
 
-// ended is the record of a member that takes part no longer, nil for any other one. The source has none of its own.
+// ended returns the record of a member that no longer takes part, or nil if the member takes part.
+// A source has no record.
 func (g *group) ended(m *groupfile.Member) *chronicle.Record {
 	if m.Role == groupfile.Source {
 		return nil
@@ -53,7 +54,7 @@ func (g *group) ended(m *groupfile.Member) *chronicle.Record {
 	return g.past.Ended(m.ID())
 }
 
-// waiting counts the members that nothing gets through to.
+// waiting counts the members that take part but cannot be reached.
 func (g *group) waiting() (n int) {
 	for l := range g.plan.Members() {
 		if l.Waits() && g.ended(l.Member) == nil {

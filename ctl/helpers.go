@@ -20,10 +20,12 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// tryAgainAfter is the pause before a helper of the config that could not come up is tried again: at boot routes come late.
+// tryAgainAfter is the pause before the daemon starts a failed helper of the config again: at boot,
+// routes may appear after the daemon starts.
 const tryAgainAfter = 5 * time.Second
 
-// PerftestUp begins to serve perftest's clients on a group IP. The request is an item of the config's key perftest.
+// PerftestUp starts to serve perftest clients on a group IP. The request is one item of the config
+// key perftest.
 func (c *Controller) PerftestUp(ctx context.Context, request []byte) (api.Perftest, error) {
 	var config perftest.Config
 	if err := c.alone(ctx, func() (err error) { config, err = parsePerftest(request); return err }); err != nil {
@@ -49,7 +51,7 @@ func parsePerftest(request []byte) (perftest.Config, error) {
 	return config, withoutLine(err)
 }
 
-// withoutLine is for what its sender did not write as a file.
+// withoutLine removes the line number from an error: the client sent a request, not a file.
 func withoutLine(err error) error {
 	if e := (*yamldoc.Error)(nil); errors.As(err, &e) {
 		return api.Errorf(api.BadRequest, "%s", e.Message)
@@ -57,7 +59,7 @@ func withoutLine(err error) error {
 	return err
 }
 
-// PerftestDown ends what PerftestUp began, and the run that is on.
+// PerftestDown stops the helper that PerftestUp started, and its current run.
 func (c *Controller) PerftestDown(groupIP string) error {
 	ip, err := netip.ParseAddr(groupIP)
 	if err != nil {
@@ -100,7 +102,8 @@ func perftestRun(s perftest.Session) api.PerftestRun {
 	return run
 }
 
-// keepUp brings the helpers of the config up, each as soon as it can be, until ctx is done.
+// keepUp starts the helpers of the config, and retries each failed one until it starts or ctx is
+// done.
 func (c *Controller) keepUp(ctx context.Context) error {
 	missing := c.bringUp(ctx, c.Perftest, true)
 	again := time.NewTicker(tryAgainAfter)
@@ -116,7 +119,7 @@ func (c *Controller) keepUp(ctx context.Context) error {
 	return nil
 }
 
-// bringUp returns those that could not come up.
+// bringUp starts helpers and returns those that failed to start.
 func (c *Controller) bringUp(ctx context.Context, configs []perftest.Config, tell bool) (missing []perftest.Config) {
 	for _, config := range configs {
 		err := c.perftest.Up(ctx, config)
@@ -132,10 +135,11 @@ func (c *Controller) bringUp(ctx context.Context, configs []perftest.Config, tel
 	return missing
 }
 
-// perftestGroups makes the groups of perftest's runs. They end with the daemon.
+// perftestGroups creates the groups of perftest runs. These groups end with the daemon.
 type perftestGroups struct{ *Controller }
 
-// Create waits for nobody: perftest sends at once, and gives up on who does not answer.
+// Create fails if a member cannot be reached yet: perftest sends at once, and a run fails if a host
+// does not answer.
 func (p perftestGroups) Create(ctx context.Context, file *groupfile.File) error {
 	g, err := p.create(ctx, file, nil)
 	if err != nil || g.WaitingCount == 0 {
@@ -177,10 +181,10 @@ func traffic(counts api.Counters) perftest.Traffic {
 	return t
 }
 
-// perftestAddresses makes the box own the helpers' group IPs.
+// perftestAddresses adds the group IPs of the helpers to the box.
 type perftestAddresses struct{ *Controller }
 
-// Own adds ip to the interfaces by which the hosts are reached.
+// Own adds ip to the interfaces through which the hosts are reached.
 func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error) {
 	held := map[address.Place]bool{}
 	release = func() {

@@ -9,10 +9,11 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// index finds groups by their members. A QP has one peer, so it is in one group at most.
+// index finds groups by their members. A QP has one peer, so it belongs to at most one group.
 type index struct {
 	byQP map[netip.Addr]map[roce.QPN]*group
-	// failed are the kept groups that are tried again. Their QPs may be in another group too: that may be why they failed.
+	// failed are the stored groups that will be retried. Another group may use the same QPs; that
+	// may be the reason why the group failed.
 	failed map[*group]struct{}
 }
 
@@ -20,7 +21,7 @@ func newIndex() index {
 	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, failed: map[*group]struct{}{}}
 }
 
-// refuseSharedQP refuses a file if a QP of it is in another group than except.
+// refuseSharedQP refuses a file if one of its QPs belongs to a group other than except.
 func (x *index) refuseSharedQP(f *groupfile.File, except *group) error {
 	for _, m := range f.Members() {
 		if g := x.byQP[m.IP][m.QPN]; g != nil && g != except {
@@ -47,7 +48,7 @@ func (x *index) hasFailed(g *group) bool {
 	return has
 }
 
-// remove says whether the index had the group.
+// remove reports whether the index contained the group.
 func (x *index) remove(g *group) (had bool) {
 	if x.hasFailed(g) {
 		delete(x.failed, g)
@@ -65,7 +66,7 @@ func (x *index) remove(g *group) (had bool) {
 	return had
 }
 
-// reachedBy returns the groups with a member at one of the addresses.
+// reachedBy returns the groups that have a member at one of the addresses.
 func (x *index) reachedBy(addrs []netip.Addr) map[*group]struct{} {
 	found := map[*group]struct{}{}
 	for _, addr := range addrs {

@@ -6,7 +6,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// saveChronicle keeps what a restart has to know of the group's members.
+// saveChronicle stores the member state that a restart needs.
 func (c *Controller) saveChronicle(g *group) error {
 	if !g.kept {
 		return nil
@@ -18,7 +18,8 @@ func (c *Controller) saveChronicle(g *group) error {
 	return c.Store.PutState(g.name, text)
 }
 
-// keepChronicle is saveChronicle for a group that runs, which nothing on a disk may stop.
+// keepChronicle calls saveChronicle for a running group. It logs an error and continues: a disk
+// failure must not stop a running group.
 func (c *Controller) keepChronicle(g *group) {
 	if err := c.saveChronicle(g); err != nil {
 		c.Log.Error("state of members not kept; a crash now would forget it", zap.String("group", g.name), zap.Error(err))

@@ -13,8 +13,9 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// followNotes takes the data path's news about members until ctx is done, and now and then tries what failed. The data path
-// drops what is not taken in time, so a storm of news cannot become a storm of lines.
+// followNotes receives the data path's notes about members until ctx is done, and retries failed
+// groups every retryEvery. The data path drops notes that are not received in time, so a burst of
+// notes cannot cause a burst of log lines.
 func (c *Controller) followNotes(ctx context.Context) error {
 	again := time.NewTicker(retryEvery)
 	defer again.Stop()
@@ -32,7 +33,8 @@ func (c *Controller) followNotes(ctx context.Context) error {
 	}
 }
 
-// hear logs news, what has come since included, and keeps what a restart has to know of it, once for each group.
+// hear logs the given notes and all notes that are queued. It then stores the member state that a
+// restart needs, once for each group.
 func (c *Controller) hear(news ...dataplane.Note) {
 	for range len(c.Switch.Notes()) {
 		news = append(news, <-c.Switch.Notes())
@@ -50,7 +52,7 @@ func (c *Controller) hear(news ...dataplane.Note) {
 	}
 }
 
-// take notes what a piece of news means for a restart.
+// take applies a note to the group's chronicle and reports whether the chronicle changed.
 func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 	id := groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}
 	switch n.What {
@@ -69,7 +71,9 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 	return changed
 }
 
-// lookAround asks the data path who is out: where many leave at once some notes are lost. A member that is both is out of the group while it sends; of that one only its note is believed.
+// lookAround asks the data path which receivers are out, because notes may be lost when many
+// receivers leave at once. It skips members with role both: such a member is out of the receivers
+// while it sends, so only its note says that it left.
 func (c *Controller) lookAround(g *group) {
 	state, ok := c.Switch.GroupState(g.id)
 	if !ok {
@@ -93,7 +97,7 @@ func (c *Controller) lookAround(g *group) {
 	}
 }
 
-// logNote takes no group for one that has gone since.
+// logNote logs a note. g is nil if the group has been removed.
 func (c *Controller) logNote(g *group, n dataplane.Note) {
 	name := ""
 	if g != nil {
@@ -107,14 +111,14 @@ func (c *Controller) logNote(g *group, n dataplane.Note) {
 		fields = append(fields, zap.Stringer("answer", n.Syndrome))
 	}
 	switch n.What {
-	case feedback.NoteJoined, feedback.NoteSource: // as they were asked to
+	case feedback.NoteJoined, feedback.NoteSource: // expected events
 		c.Log.Info("member", fields...)
 	default:
 		c.Log.Warn("member", fields...)
 	}
 }
 
-// groupByID returns nil for a group that has gone.
+// groupByID returns nil if the group has been removed.
 func (c *Controller) groupByID(id mft.GroupID) *group {
 	for _, g := range c.groups {
 		if g.published != nil && g.id == id {

@@ -13,8 +13,8 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// begin plans a group and publishes it, then makes the box own its IP: ARP is not answered before the table is ready.
-// After an error nothing has changed.
+// begin plans a group, publishes it, and then adds its IP to the box: the kernel must not answer
+// ARP for the IP before the data path is ready. If begin returns an error, nothing has changed.
 func (c *Controller) begin(g *group) (err error) {
 	if err := c.index.refuseSharedQP(g.file, g); err != nil {
 		return err
@@ -31,7 +31,7 @@ func (c *Controller) begin(g *group) (err error) {
 	return c.own(g)
 }
 
-// end takes back what begin did, as far as it got.
+// end reverses begin. It also works after begin has failed part of the way.
 func (c *Controller) end(g *group) error {
 	var errs []error
 	if g.published != nil {
@@ -58,7 +58,8 @@ func (c *Controller) publish(g *group, p plan.Plan) error {
 	return nil
 }
 
-// takenQPN adds the mend to the data path's refusal of a group whose addresses another one has.
+// takenQPN adds advice for the user to the data path's error when another group already uses the
+// same addresses.
 func takenQPN(f *groupfile.File, err error) error {
 	if errors.Is(err, mft.ErrTaken) {
 		return yamldoc.Errorf(f.Lines["qpn"], "%v; write another qpn (or remoteQPN of a member), or another ip", err)
@@ -66,7 +67,8 @@ func takenQPN(f *groupfile.File, err error) error {
 	return err
 }
 
-// replace publishes a group's new plan if frames would go another way by it. What was merged is kept.
+// replace publishes a group's new plan if the plan changes how frames are sent. The merging state
+// is kept.
 func (c *Controller) replace(g *group, p plan.Plan) error {
 	if g.plan.SameLegs(&p) {
 		g.plan = p
@@ -80,7 +82,8 @@ func (c *Controller) replace(g *group, p plan.Plan) error {
 	return nil
 }
 
-// own makes the box own the group's IP where its plan needs it, and there alone.
+// own adds the group's IP to the interfaces where its plan needs it, and removes it from all
+// others.
 func (c *Controller) own(g *group) error {
 	wanted := g.plan.Places(g.file)
 	var errs []error
@@ -106,20 +109,21 @@ func (c *Controller) own(g *group) error {
 	return errors.Join(errs...)
 }
 
-// ownLogged is own for a group that runs: it goes on without its IP.
+// ownLogged calls own for a running group and logs an error: the group continues without its IP.
 func (c *Controller) ownLogged(g *group) {
 	if err := c.own(g); err != nil {
 		c.Log.Error("group's IP is not on every interface that needs it", zap.String("group", g.name), zap.Error(err))
 	}
 }
 
-// track enters a group into the index and follows its members' next hops.
+// track adds a group to the index and follows the next hops of its members.
 func (c *Controller) track(g *group) {
 	c.index.add(g)
 	c.followHops(g.file)
 }
 
-// trackFailed does so for a group that is tried again, and leaves its QPs to others.
+// trackFailed follows the next hops of a failed group that will be retried. Its QPs stay free for
+// other groups.
 func (c *Controller) trackFailed(g *group) {
 	c.index.addFailed(g)
 	c.followHops(g.file)
@@ -131,7 +135,7 @@ func (c *Controller) followHops(f *groupfile.File) {
 	}
 }
 
-// untrack takes back either.
+// untrack reverses track and trackFailed.
 func (c *Controller) untrack(g *group) {
 	if g.file == nil || !c.index.remove(g) {
 		return

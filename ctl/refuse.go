@@ -17,10 +17,12 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// What is refused here is what the file alone cannot tell. What may still come, like a host, is waited for instead. A group
-// that comes back after a restart is asked none of this: its QPs do not wait, and its IP is its own.
+// The checks here need more than the file: they need the other groups, the box and the network. A
+// condition that may become true later, such as a host that is not up yet, is not refused. A group
+// that is restored after a restart skips these checks: its QPs do not wait, and the box may still
+// have its IP.
 
-// refuseKnown refuses a file whose name, or one of whose QPs, another group has.
+// refuseKnown refuses a file if another group has the same name or one of the same QPs.
 func (c *Controller) refuseKnown(f *groupfile.File) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,8 +40,8 @@ func (c *Controller) refuseNameTaken(f *groupfile.File) error {
 		Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name", f.Name, f.Name)}
 }
 
-// refuseNetwork refuses what does not fit the box and its network. It asks hosts, some tenths of a second long, so its caller
-// must not hold c.mu.
+// refuseNetwork refuses a file that does not fit the box and its network. It sends questions to
+// hosts, which takes some tenths of a second, so its caller must not hold c.mu.
 func (c *Controller) refuseNetwork(ctx context.Context, f *groupfile.File) error {
 	c.mu.Lock()
 	p := c.plan(f)
@@ -53,9 +55,9 @@ func (c *Controller) refuseNetwork(ctx context.Context, f *groupfile.File) error
 	return nil
 }
 
-// refuseMembers refuses members that the box can never reach as the file has it.
+// refuseMembers refuses members that the box can never reach with this file.
 func (c *Controller) refuseMembers(f *groupfile.File, members iter.Seq[*plan.Leg]) error {
-	subnets := map[int][]netip.Prefix{} // by interface: groups have many members behind few
+	subnets := map[int][]netip.Prefix{} // by interface; cached, because many members share few interfaces
 	for l := range members {
 		switch {
 		case l.Unfit:
@@ -80,7 +82,7 @@ func (c *Controller) refuseMembers(f *groupfile.File, members iter.Seq[*plan.Leg
 	return nil
 }
 
-// refuseGroupIP refuses a group's IP that the group's addressing does not allow.
+// refuseGroupIP refuses a group IP that is not valid for the group's addressing.
 func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *plan.Plan) error {
 	switch f.Addressing {
 	case mft.ByGroupIP:
@@ -102,7 +104,8 @@ func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *pl
 
 var errOwnIP = errors.New("is this box's own; write an address that nobody has")
 
-// refuseIP refuses an IP that the box is to add to places, if hosts there could not use it, or if somebody has it.
+// refuseIP refuses an IP that the box would add to places, if hosts there could not use it or
+// another host already has it.
 func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []address.Place) error {
 	local, err := c.Addresses.Local(ip)
 	if err != nil {
@@ -120,8 +123,9 @@ func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []addre
 	return nil
 }
 
-// refuseOffSubnet refuses an IP that is in none of the subnets of the places, where hosts would send its frames to a router. A
-// box without addresses there has no subnets to compare with.
+// refuseOffSubnet refuses an IP that is outside all subnets of the places: hosts would send its
+// frames to a router. If the box has no addresses at the places, there is no subnet to compare
+// with, and the IP is accepted.
 func (c *Controller) refuseOffSubnet(ip netip.Addr, places []address.Place) error {
 	subnets, err := c.subnetsAt(ip, places)
 	if err != nil {
@@ -136,7 +140,7 @@ func (c *Controller) refuseOffSubnet(ip netip.Addr, places []address.Place) erro
 	return nil
 }
 
-// subnetsAt are the subnets of ip's family on the interfaces of places.
+// subnetsAt returns the subnets of ip's address family on the interfaces of places.
 func (c *Controller) subnetsAt(ip netip.Addr, places []address.Place) (subnets []netip.Prefix, err error) {
 	for _, p := range places {
 		more, err := c.Addresses.Subnets(p.IfIndex)
@@ -153,7 +157,7 @@ func (c *Controller) subnetsAt(ip netip.Addr, places []address.Place) (subnets [
 	return subnets, nil
 }
 
-// containing returns the subnets that ip is in.
+// containing returns the subnets that contain ip.
 func containing(ip netip.Addr, subnets []netip.Prefix) (those []netip.Prefix) {
 	for _, s := range subnets {
 		if s.Contains(ip) {
@@ -163,7 +167,7 @@ func containing(ip netip.Addr, subnets []netip.Prefix) (those []netip.Prefix) {
 	return those
 }
 
-// refuseNoHost refuses an IP that no host in one of the subnets can have.
+// refuseNoHost refuses an IP that cannot be a host address in one of the subnets.
 func refuseNoHost(ip netip.Addr, subnets []netip.Prefix) error {
 	for _, s := range subnets {
 		switch {

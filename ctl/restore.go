@@ -13,8 +13,8 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// Restore sets the kept groups up again. A group that cannot be is kept, shown as failed and tried again by Run; it keeps no
-// other from coming back.
+// Restore sets up the stored groups again. If a group fails, it stays stored, is shown as failed,
+// and is retried by Run; the other groups are still restored.
 func (c *Controller) Restore() error {
 	kept, err := c.Store.Restore()
 	if err != nil {
@@ -25,7 +25,7 @@ func (c *Controller) Restore() error {
 	for _, k := range kept {
 		c.restore(k)
 	}
-	// What a crash left on interfaces and no group wants any more.
+	// Remove addresses that a crash left on interfaces and that no group needs.
 	if err := c.Addresses.Sweep(); err != nil {
 		c.Log.Error("address of an earlier run not removed", zap.Error(err))
 	}
@@ -33,7 +33,7 @@ func (c *Controller) Restore() error {
 }
 
 func (c *Controller) restore(k store.Group) {
-	// A group that fails below has carried data as little or as much as before: see isIdle.
+	// A group that fails below stays as idle or as used as it was: see isIdle.
 	g := &group{name: k.Name, kept: true, restored: !k.Idle}
 	c.groups[g.name] = g
 	if k.Err != nil {
@@ -57,20 +57,23 @@ func (c *Controller) restore(k store.Group) {
 		c.trackFailed(g)
 		return
 	}
-	// What a crash made of it. Without it the next crash makes the same of it again.
+	// Store the changes that recall made after a crash.
+	// Otherwise the next restart would have to make them again.
 	c.keepChronicle(g)
 	c.Log.Info("group restored", zap.String("group", g.name), zap.Bool("fresh", !g.restored), zap.Int("waiting", g.waiting()))
 }
 
-// retryEvery is the pause between two tries to set a failed group up. What changes in the network brings the next one at
-// once; what changes elsewhere, as when the group that has its QPN is removed, tells nobody.
+// retryEvery is the period for retrying failed groups. A change in the network causes a retry at
+// once, but other changes send no event: for example, the removal of another group that used the
+// same QPN.
 const retryEvery = 5 * time.Second
 
 func willBeRetried(err error) error {
 	return fmt.Errorf("%w; it is tried again every %v", err, retryEvery)
 }
 
-// retryFailed tries the groups again that another try can help: those whose file and state could be read.
+// retryFailed retries the failed groups whose file and state are readable. For other groups a retry
+// cannot help.
 func (c *Controller) retryFailed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,10 +87,10 @@ func (c *Controller) retryFailed() {
 	}
 }
 
-// recall reads what became of a kept group's members.
+// recall reads the stored state of a group's members.
 func (g *group) recall(k store.Group) (err error) {
 	if k.Idle {
-		return nil // nothing became of anybody: all begin with the first packet
+		return nil // no state: all members start with the first packet
 	}
 	if g.past, err = chronicle.Read(k.State, g.file, k.Clean); err != nil {
 		return err
@@ -98,11 +101,13 @@ func (g *group) recall(k store.Group) (err error) {
 	return nil
 }
 
-// errSwitched: who is the source now, and how each member's PSNs lie to its, was known to the data path alone.
+// errSwitched: after the source has switched, only the data path knew the current source and the
+// PSN offsets between the members. A restart loses them.
 var errSwitched = errors.New("its source had switched before the daemon ended, and how the members' PSNs lie to each other " +
 	"since is lost; remove it and create it with fresh QPs and PSNs")
 
-// resume sets a kept group up: without those whose part was over, and with those still joining as such.
+// resume sets up a stored group. Members that no longer take part are left out, and members that
+// were still joining continue to join.
 func (c *Controller) resume(g *group) error {
 	if err := c.begin(g); err != nil {
 		return err
@@ -118,7 +123,7 @@ func (c *Controller) resume(g *group) error {
 	return nil
 }
 
-// retry sets a group up that failed before.
+// retry sets up a group that failed before.
 func (c *Controller) retry(g *group) {
 	c.untrack(g)
 	if err := c.resume(g); err != nil {
@@ -131,8 +136,8 @@ func (c *Controller) retry(g *group) {
 	c.Log.Info("group restored after a failure", zap.String("group", g.name))
 }
 
-// fail notes why a kept group is not there. A sentence about the file may quote an R_Key in a wrong place: the log gets the
-// line alone.
+// fail records why a stored group is not published. An error message about the file may quote an
+// R_Key that stands in a wrong place, so the log gets only the line number.
 func (c *Controller) fail(g *group, err error) {
 	g.problem = err.Error()
 	why := zap.Error(err)

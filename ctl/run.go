@@ -9,7 +9,7 @@ import (
 	"github.com/rocast/rocast/ctl/ports"
 )
 
-// New returns a Controller without groups: see Restore.
+// New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex()}
 	c.perftest = perftest.New(perftest.Options{
@@ -20,7 +20,7 @@ func New(parts Parts) *Controller {
 	return c
 }
 
-// Run follows the kernel and the data path's news until ctx is done.
+// Run handles kernel notifications and the data path's notes until ctx is done.
 func (c *Controller) Run(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return c.NextHops.Run(ctx, c.hopsChanged) })
@@ -33,16 +33,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	return tasks.Wait()
 }
 
-// Close gives the addresses back and records the stop as a clean one. Switch.Run has to have returned: what is recorded
-// is which groups never carried data.
+// Close removes the addresses and records a clean stop. Switch.Run must have returned: Close
+// records which groups never carried data, and this must not change any more.
 func (c *Controller) Close() error {
-	c.perftest.Close() // its runs remove their groups
+	c.perftest.Close() // first: its runs remove their groups
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.Addresses.Close(); err != nil {
 		return err
 	}
-	c.hear() // the last news
+	c.hear() // process the last notes
 	var idle []string
 	for name, g := range c.groups {
 		if g.kept && c.isIdle(g) {
@@ -52,7 +52,7 @@ func (c *Controller) Close() error {
 	return c.Store.Stopped(idle)
 }
 
-// isIdle says whether it is certain that the group never carried data.
+// isIdle reports whether the group certainly never carried data.
 func (c *Controller) isIdle(g *group) bool {
 	switch {
 	case g.restored || g.past.Switched:

@@ -5,7 +5,6 @@ import (
 	"github.com/rocast/rocast/dataplane"
 )
 
-// PortList describes the ports.
 func (c *Controller) PortList() api.Ports {
 	list := api.Ports{Ports: []api.Port{}}
 	for _, p := range c.Switch.Ports() {
@@ -19,10 +18,10 @@ func (c *Controller) PortList() api.Ports {
 	return list
 }
 
-// Stats are the counters of all groups together.
+// Stats returns the sums of the counters of all groups.
 func (c *Controller) Stats() api.Stats { return api.Stats{Counters: counters(c.Switch.Counters())} }
 
-// portMAC leaves out what a port without an interface has not.
+// portMAC returns "" for a port without an interface.
 func portMAC(p dataplane.PortInfo) string {
 	if p.IfIndex == 0 {
 		return ""

@@ -11,11 +11,11 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// Switch is what ctl asks of the data path: a dataplane/afxdp.Switch, or its twin in tests.
+// Switch is the part of the data path that ctl uses: a dataplane/afxdp.Switch, or its test double.
 type Switch interface {
 	Ports() []dataplane.PortInfo
-	// Refresh opens and closes ports as their interfaces come and go. It returns them as they are now, without counters,
-	// and sentences for the operator.
+	// Refresh opens and closes ports when their interfaces appear and disappear. It returns the
+	// current ports, without counters, and warnings for the operator.
 	Refresh() (ports []dataplane.PortInfo, warnings []string)
 	Add(*mft.Group) (mft.GroupID, error)
 	Replace(mft.GroupID, *mft.Group) error
@@ -26,20 +26,21 @@ type Switch interface {
 	Run(context.Context)
 }
 
-// NextHops is what ctl asks of a nexthop.Tracker.
+// NextHops is the part of a nexthop.Tracker that ctl uses.
 type NextHops interface {
 	Track(netip.Addr) nexthop.Hop
 	Untrack(netip.Addr)
 	Hop(netip.Addr) nexthop.Hop
 	Settle(context.Context, []netip.Addr)
-	// SetPorts says which interfaces are ports now, and returns the addresses that are reached differently by that.
+	// SetPorts sets the interfaces that are ports now. It returns the addresses whose next hop
+	// changed.
 	SetPorts(ifIndexes []int) (changed []netip.Addr)
-	// Links delivers after links have changed.
+	// Links delivers a value after links have changed.
 	Links() <-chan struct{}
 	Run(ctx context.Context, changed func([]netip.Addr)) error
 }
 
-// Addresses is what ctl asks of an address.Owner.
+// Addresses is the part of an address.Owner that ctl uses.
 type Addresses interface {
 	Hold(address.Place) error
 	Release(address.Place) error
@@ -51,5 +52,5 @@ type Addresses interface {
 	Close() error
 }
 
-// Feature is something not every kernel has.
+// Feature is a kernel feature that some kernels lack.
 type Feature = api.Feature

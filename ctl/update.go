@@ -13,8 +13,9 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// Update makes a running group the one that a file describes: the same, with other receivers. Who is new takes part from
-// the next message on; nobody waits any more for who is gone. After an error, which is an *api.Error, nothing has changed.
+// Update changes the receivers of a running group to those of the file. A new receiver takes part
+// from the next message on. The group no longer waits for a removed receiver. If Update returns an
+// error, which is an *api.Error, nothing has changed.
 func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.Group, error) {
 	file, err := c.parse(ctx, text)
 	if err != nil {
@@ -40,7 +41,7 @@ func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.
 	return c.view(g), nil
 }
 
-// mayBecome refuses what an update cannot do to a group.
+// mayBecome refuses changes that an update cannot make.
 func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) error {
 	switch {
 	case g == nil:
@@ -72,7 +73,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	})
 }
 
-// regroup keeps the new version and then publishes it.
+// regroup stores the new version and then publishes it.
 func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error {
 	oldText, err := c.Store.Get(g.name)
 	if err != nil {
@@ -100,8 +101,9 @@ func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error 
 	return nil
 }
 
-// keepNext keeps the text of a group's next version. The state goes first, and tells of the members of both versions: a crash
-// may leave either text, and what it says of nobody in that text means nothing.
+// keepNext stores the text of a group's next version. It writes the state first, with the members
+// of both versions: a crash may leave either text, and state about a member that is not in the text
+// is ignored.
 func (c *Controller) keepNext(g *group, next chronicle.Chronicle, text []byte) error {
 	both := *g
 	both.past = g.past.With(next)

@@ -15,7 +15,6 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// Groups lists the groups.
 func (c *Controller) Groups() api.Groups {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -26,7 +25,7 @@ func (c *Controller) Groups() api.Groups {
 	return list
 }
 
-// Group describes a group, R_Keys included.
+// Group describes a group. The answer contains R_Keys.
 func (c *Controller) Group(name string) (api.Group, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +143,7 @@ func (g *group) reach(l *plan.Leg) api.Reach {
 	return r
 }
 
-// addProgress adds how far a receiver is.
+// addProgress adds the progress of a receiver.
 func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.GroupState) {
 	if path := g.published.FindPath(m.IP, m.RemoteQPN); path >= 0 && path < len(state.Paths) {
 		p := state.Paths[path]

@@ -5,11 +5,13 @@ import (
 	"time"
 )
 
-// cross finds the port by which a frame leaves a bridge, and sets the tag it has there.
+// cross finds the port through which a frame leaves a bridge, and sets the VLAN tag that the frame
+// has there.
 //
-// A bridge that does not filter VLANs passes tags as they are and learns MACs without regard to them. One that does takes
-// the tag off (or assumes the bridge's own PVID), looks the MAC up in that VLAN, and puts a tag on again unless the port
-// sends the VLAN untagged. Such bridges are taken to use 802.1Q, which is what they do unless told otherwise.
+// A bridge without VLAN filtering passes tags unchanged and learns MACs without regard to them. A
+// bridge with VLAN filtering removes the tag (or uses the bridge's own PVID for an untagged frame),
+// looks up the MAC in that VLAN, and adds a tag unless the port sends the VLAN untagged. This code
+// assumes that such a bridge uses 802.1Q, the kernel's default.
 func (w *walk) cross(bridge link) (port int, doubt string, err error) {
 	vid := uint16(0)
 	if bridge.vlanFiltering {
@@ -27,7 +29,8 @@ func (w *walk) cross(bridge link) (port int, doubt string, err error) {
 	return port, doubt, err
 }
 
-// learnedPort looks the next hop up in the bridge's FDB. A port that was learned and forgotten is kept while it is the bridge's.
+// learnedPort looks up the next hop in the bridge's FDB. If the FDB has forgotten a learned port,
+// that port stays in use while it belongs to the bridge.
 func (w *walk) learnedPort(bridge link, vid uint16) (port int, doubt string, err error) {
 	mac := w.at.mac
 	port, err = w.kernel.bridgePort(bridge.index, mac, vid)
@@ -49,15 +52,18 @@ func (w *walk) learnedPort(bridge link, vid uint16) (port int, doubt string, err
 	return 0, "", fmt.Errorf("%s; it will when the host sends anything", reason)
 }
 
-// isPortOf says whether an interface is a port of the bridge. One that was may become it again: that concerns this walk.
+// isPortOf reports whether an interface is a port of the bridge. The walk subscribes to the
+// interface in any case: a former port may become a port again.
 func (w *walk) isPortOf(bridge link, ifIndex int) bool {
 	w.about(subject{link: ifIndex})
 	l, err := w.kernel.link(ifIndex)
 	return err == nil && l.master == bridge.index
 }
 
-// probe makes the kernel send a request to a neighbour whose MAC it knows: it does so by itself only when it has not heard
-// of the host for a while, and a bridge learns from the answer. One it does not know was asked for already.
+// probe makes the kernel send a request to a neighbour with a known MAC, because a bridge learns
+// the port from the answer. The kernel sends such a request by itself only after it has not heard
+// from the host for a while. A neighbour with an unknown MAC needs no probe: the kernel has been
+// asked for it already.
 func (w *walk) probe() error {
 	if w.state != usable {
 		return nil

@@ -20,7 +20,8 @@ type tag struct {
 	vid      uint16
 }
 
-// tags are those pushed onto a frame on its way down, the outermost last.
+// tags are the VLAN tags pushed onto a frame on its way down; the outermost tag is the last
+// element.
 type tags struct {
 	list  [maxTags]tag
 	count int
@@ -37,7 +38,7 @@ func (t *tags) push(next tag) error {
 	return nil
 }
 
-// pop takes the outermost tag off if it is of the protocol.
+// pop removes the outermost tag if the tag has this protocol.
 func (t *tags) pop(protocol uint16) (vid uint16, ok bool) {
 	if t.count == 0 || t.list[t.count-1].protocol != protocol {
 		return 0, false

@@ -2,16 +2,18 @@ package nexthop
 
 import "net/netip"
 
-// The kernel does not see the frames rocast carries. Left alone its neighbour entries go stale and are collected, and a
-// bridge forgets a host after five minutes (ageing_time). Asking for every neighbour once a minute keeps both fresh: the
-// kernel probes a stale entry with a unicast request, and the answer passes the bridge.
+// The kernel does not see the frames that rocast carries. Without help its neighbour entries become
+// stale and are removed, and a bridge forgets a host after five minutes (ageing_time). One request
+// per minute and neighbour keeps both fresh: the kernel probes a stale entry with a unicast
+// request, and the answer passes through the bridge.
 const (
 	askKnownEvery   = 60 // seconds between two requests for a known hop
-	askUnknownEvery = 5  // and for one that is not known yet
-	maxAsks         = 64 // a second, for all; what does not fit waits for its next turn
+	askUnknownEvery = 5  // seconds between two requests for an unknown hop
+	maxAsks         = 64 // requests per second for all addresses; the rest wait for their next turn
 )
 
-// keepAlive does second n's share of asking. It returns the addresses whose hop is another one now.
+// keepAlive sends the requests that are due in second n. It returns the addresses whose next hop
+// changed.
 func (t *Tracker) keepAlive(n int) (changed []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,7 +33,8 @@ func (t *Tracker) keepAlive(n int) (changed []netip.Addr) {
 			break
 		}
 		if x.Known() && x.Reason == "" {
-			// An error shows at the next change: it is the interface's, and its going is notified.
+			// An error here needs no handling: it means that the interface has gone, and the kernel
+			// notifies about that.
 			_ = t.kernel.solicit(x.Interface, x.next)
 		} else if t.resolveAgain(addr, x, true) {
 			changed = append(changed, addr)

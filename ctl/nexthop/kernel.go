@@ -5,28 +5,28 @@ import (
 	"net/netip"
 )
 
-// kernel is what a hop is made from. Its twin in tests needs no root.
+// kernel provides the data from which a hop is made. The test double needs no root.
 type kernel interface {
 	route(to netip.Addr) (route, error)
-	// neighbour returns the zero state for one the kernel has no entry for.
+	// neighbour returns the zero state if the kernel has no entry.
 	neighbour(ifIndex int, ip netip.Addr) (neighbour, error)
-	// solicit asks the kernel to find out a neighbour's MAC, or to see whether it still holds.
+	// solicit asks the kernel to find the MAC of a neighbour, or to verify a known MAC.
 	solicit(ifIndex int, ip netip.Addr) error
-	// probe makes the kernel ask a usable neighbour at once whether it is still there. Nothing happens to one that is not
-	// usable any more.
+	// probe makes the kernel ask a usable neighbour at once whether it is still there. It does
+	// nothing if the neighbour is not usable any more.
 	probe(ifIndex int, ip netip.Addr) error
 	link(ifIndex int) (link, error)
-	// bridgePort looks a MAC up in a bridge's FDB. vid is 0 where the bridge does not filter VLANs; the answer is 0 for an
-	// unknown MAC and the bridge itself for its own.
+	// bridgePort looks up a MAC in a bridge's FDB. vid is 0 if the bridge does not filter VLANs.
+	// The result is 0 for an unknown MAC, and the bridge itself for the bridge's own MAC.
 	bridgePort(bridge int, mac MAC, vid uint16) (ifIndex int, err error)
-	// vlans are the VLANs a bridge, or a port of it, is in.
+	// vlans returns the VLANs of a bridge or of a bridge port.
 	vlans(ifIndex int) ([]vlan, error)
 }
 
 type route struct {
 	ifIndex int
-	gateway netip.Addr // the zero Addr: on the link
-	local   bool       // the address is the box's own
+	gateway netip.Addr // the zero Addr if the address is on the link
+	local   bool       // the address belongs to the box
 }
 
 type neighbour struct {
@@ -38,10 +38,10 @@ type neighbourState uint8
 
 const (
 	absent     neighbourState = iota // the kernel has no entry
-	incomplete                       // it is asking
+	incomplete                       // the kernel is asking
 	failed                           // nobody answered
 	usable
-	fixed // usable, and never asked: the administrator wrote it down, or the link has no ARP
+	fixed // usable and never asked: a static entry, or the link has no ARP
 )
 
 type link struct {
@@ -50,15 +50,15 @@ type link struct {
 	kind          string // as "ip -details link" names it: "bridge", "vlan"
 	mac           MAC
 	mtu           int
-	down          bool // by the administrator
-	noCarrier     bool // or by the cable, or by who is at its other end
-	master        int  // the bridge it is a port of
-	vlanFiltering bool // of a bridge
-	parent        int  // of a VLAN device
-	tag           tag  // of a VLAN device
+	down          bool // the administrator has set it down
+	noCarrier     bool // the cable or the far end is down
+	master        int  // ifindex of the bridge that has this port
+	vlanFiltering bool // for a bridge
+	parent        int  // for a VLAN device
+	tag           tag  // for a VLAN device
 }
 
-// broken is a sentence that says why nothing gets through, or "".
+// broken returns a sentence that says why no frame passes, or "".
 func (l link) broken() string {
 	switch {
 	case l.down:
@@ -71,6 +71,6 @@ func (l link) broken() string {
 
 type vlan struct {
 	vid      uint16
-	pvid     bool // frames without a tag belong to it
-	untagged bool // its frames leave without a tag
+	pvid     bool // untagged frames belong to this VLAN
+	untagged bool // frames of this VLAN leave without a tag
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/rocast/rocast/ctl/rtnl"
 )
 
-// netlinkKernel asks the kernel.
+// netlinkKernel implements kernel with netlink requests.
 type netlinkKernel struct {
 	*rtnl.Conn
 }
@@ -78,12 +78,13 @@ func (k *netlinkKernel) solicit(ifIndex int, ip netip.Addr) error {
 	return k.NeighSet(&netlink.Neigh{LinkIndex: ifIndex, IP: ip.AsSlice(), Flags: netlink.NTF_USE})
 }
 
-// probe sets the state that asking is: the kernel then sends requests, some seconds long, and forgets who answers none.
+// probe sets the state NUD_PROBE: the kernel then sends requests for some seconds and removes the
+// entry if no answer comes.
 func (k *netlinkKernel) probe(ifIndex int, ip netip.Addr) error {
 	which := newNdMsg(family(ip), ifIndex)
 	binary.NativeEndian.PutUint16(which[8:], netlink.NUD_PROBE)
 	_, err := k.Request(unix.RTM_NEWNEIGH, unix.NLM_F_REPLACE|unix.NLM_F_ACK, 0, which, nl.NewRtAttr(netlink.NDA_DST, ip.AsSlice()))
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) { // it was forgotten meanwhile: another notification is coming
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) { // the entry was removed meanwhile; a notification follows
 		return nil
 	}
 	return err
@@ -141,7 +142,8 @@ func (k *netlinkKernel) bridgePort(bridge int, mac MAC, vid uint16) (ifIndex int
 	return entry.LinkIndex, nil
 }
 
-// getNeigh asks for one entry of a neighbour table or an FDB (kernel >= 5.0); the library can only list them all.
+// getNeigh reads one entry of a neighbour table or an FDB (kernel >= 5.0). The library can only
+// list all entries.
 func (k *netlinkKernel) getNeigh(which ndMsg, attrs ...*nl.RtAttr) (*netlink.Neigh, error) {
 	parts := []nl.NetlinkRequestData{which}
 	for _, attr := range attrs {
@@ -157,7 +159,8 @@ func (k *netlinkKernel) getNeigh(which ndMsg, attrs ...*nl.RtAttr) (*netlink.Nei
 	return netlink.NeighDeserialize(answers[0])
 }
 
-// ndMsg is struct ndmsg as bytes. The kernel refuses one whose padding is not zero, which a Go struct does not promise.
+// ndMsg is struct ndmsg as bytes. The kernel refuses a message whose padding is not zero, and a Go
+// struct does not guarantee zero padding.
 type ndMsg [unix.SizeofNdMsg]byte
 
 func newNdMsg(family, ifIndex int) (m ndMsg) {

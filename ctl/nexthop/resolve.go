@@ -7,35 +7,38 @@ import (
 	"time"
 )
 
-// maxDepth bounds the interfaces below a route: VLAN on bridge on VLAN on port is already a rare sight.
+// maxDepth bounds the number of interfaces below a route. VLAN on bridge on VLAN on port is already
+// rare.
 const maxDepth = 8
 
-// finding is a hop with what it was derived from.
+// finding is a hop with the data from which it was derived.
 type finding struct {
 	Hop
 	next     netip.Addr // the neighbour: the address itself or a gateway
-	seen     sighting   // by the last finding that knew the port: this one, or one before
-	subjects []subject  // what would make another finding if it changed
+	seen     sighting   // from the last finding that knew the port
+	subjects []subject  // a change of one of these may change the finding
 	asked    bool       // the kernel was asked and has not answered yet
-	probed   time.Time  // see probeEvery
-	owed     bool       // a probe was put off because of it
+	probed   time.Time  // time of the last probe; see probeEvery
+	owed     bool       // a probe was delayed because of probeEvery
 }
 
-// sighting is where a neighbour was seen. It outlives findings that fail, so that a way that is interrupted is known again
-// as soon as it is whole, and not only when the host speaks: what it says by RoCE the kernel does not hear.
+// sighting is the place where a neighbour was last seen. It outlives failed findings: when an
+// interrupted path is whole again, the hop is known at once. Otherwise the hop would stay unknown
+// until the host sends something, and the kernel does not see the host's RoCE frames.
 type sighting struct {
-	on         int // ifindex of the interface the route names
+	on         int // ifindex of the interface in the route
 	next       netip.Addr
 	mac        MAC
 	bridge     int // the last bridge on the way down
-	bridgePort int // and its port
+	bridgePort int // the port of that bridge
 }
 
-// probeEvery is the least time between two requests to probe one neighbour. The kernel tells of what a probe does, each such
-// notification leads back here, and between two of ours it repeats the probe itself.
+// probeEvery is the shortest time between two probes of one neighbour. The kernel notifies about
+// the effects of a probe, and each notification leads to resolve again; without a limit, this would
+// be a loop. The kernel itself repeats a probe between two of our probes.
 const probeEvery = time.Second
 
-// subject is a thing the kernel notifies about: one field is set.
+// subject is an object the kernel notifies about. Exactly one field is set.
 type subject struct {
 	addr netip.Addr // a neighbour
 	mac  MAC        // an FDB entry
@@ -45,21 +48,21 @@ type subject struct {
 // resolver walks from an address to its port.
 type resolver struct {
 	kernel kernel
-	ports  map[int]bool // rocast's, by ifindex
+	ports  map[int]bool // rocast's ports, by ifindex
 }
 
-// walk is one such way.
+// walk is the state of one walk from an address to its port.
 type walk struct {
 	*resolver
 	finding
 	to    netip.Addr
-	at    sighting       // what this way has found so far
-	state neighbourState // of the next hop
+	at    sighting       // found so far in this walk
+	state neighbourState // state of the next hop
 	tags  tags
 }
 
-// resolve finds the hop to an address. was is the last finding for it or nil. insist asks for a neighbour that did not
-// answer before, too.
+// resolve finds the hop to an address. was is the last finding for the address, or nil. insist also
+// asks for a neighbour that did not answer before.
 func (r *resolver) resolve(to netip.Addr, was *finding, insist bool) *finding {
 	w := &walk{resolver: r, to: to}
 	if was != nil {
@@ -118,7 +121,7 @@ func (w *walk) walk(insist bool) (doubt string, err error) {
 	return doubt, nil
 }
 
-// neighbour finds the MAC of the next hop behind out.
+// neighbour finds the MAC of the next hop on the interface out.
 func (w *walk) neighbour(out link, insist bool) (doubt string, err error) {
 	n, err := w.kernel.neighbour(out.index, w.next)
 	if err != nil {
@@ -151,7 +154,7 @@ func (w *walk) neighbour(out link, insist bool) (doubt string, err error) {
 	return fmt.Sprintf("%s; it was last at %v", reason, w.at.mac), nil
 }
 
-// descend goes from the route's interface down to a port.
+// descend walks from the route's interface down to a port.
 func (w *walk) descend(l link) (doubt string, err error) {
 	first := l
 	for range maxDepth {
@@ -182,12 +185,12 @@ func (w *walk) descend(l link) (doubt string, err error) {
 
 var errOwn = errors.New("is this box's own address")
 
-// errElsewhere is wrapped when the way leads to an interface that rocast has nothing to do with. Such an interface is no
-// place for a group's IP either, so the hop does not name it.
+// errElsewhere is wrapped when the route leads to an interface that has no port of rocast below it.
+// The hop does not name such an interface, because a group's IP must not be added there.
 var errElsewhere = errors.New("no port of rocast nor a bridge or VLAN device on one")
 
-// leadsToPorts refuses, before anybody is asked for a MAC, an interface below which no port can be. Which port is below a
-// bridge only the MAC tells.
+// leadsToPorts refuses an interface that cannot have a port below it. It runs before any request
+// for a MAC. For a bridge it cannot tell the port: that needs the MAC.
 func (w *walk) leadsToPorts(first link) (err error) {
 	l := first
 	for range maxDepth {
@@ -213,7 +216,7 @@ func (w *walk) elsewhere(first, last link) error {
 		w.to, path, errElsewhere, last.name)
 }
 
-// link looks an interface up; its changes concern this walk.
+// link looks up an interface and subscribes the walk to its changes.
 func (w *walk) link(index int) (link, error) {
 	w.about(subject{link: index})
 	l, err := w.kernel.link(index)

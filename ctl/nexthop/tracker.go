@@ -14,7 +14,8 @@ import (
 	"github.com/rocast/rocast/ctl/rtnl"
 )
 
-// Tracker knows the hops to the addresses somebody tracks, and follows them. Its methods may be called from any goroutine.
+// Tracker finds the hops to the tracked addresses and follows their changes. Its methods may be
+// called from any goroutine.
 type Tracker struct {
 	resolver
 	events *rtnl.Events
@@ -24,7 +25,7 @@ type Tracker struct {
 	mu        sync.Mutex
 	targets   map[netip.Addr]*target
 	bySubject map[subject]map[netip.Addr]struct{}
-	turn      int           // the next target's place in the keep-alive round
+	turn      int           // position of the next target in the keep-alive round
 	resolved  chan struct{} // closed at the next change of a finding
 }
 
@@ -34,7 +35,8 @@ type target struct {
 	turn    int
 }
 
-// Open makes a Tracker for the calling thread's network namespace. ports are the ifindexes of rocast's ports, until SetPorts.
+// Open makes a Tracker for the network namespace of the calling thread. ports are the ifindexes of
+// rocast's ports; SetPorts replaces them.
 func Open(ports []int) (*Tracker, error) {
 	conn, err := rtnl.Open()
 	if err != nil {
@@ -63,8 +65,8 @@ func newTracker(k kernel, ports []int) *Tracker {
 	return t
 }
 
-// SetPorts says which interfaces are rocast's ports now: one that goes and comes back is another one. It returns the
-// addresses whose hop is another one by that.
+// SetPorts sets the interfaces that are rocast's ports now. An interface that was deleted and
+// created again is a different port. SetPorts returns the addresses whose next hop changed.
 func (t *Tracker) SetPorts(ifIndexes []int) (changed []netip.Addr) {
 	ports := map[int]bool{}
 	for _, ifIndex := range ifIndexes {
@@ -80,13 +82,14 @@ func (t *Tracker) SetPorts(ifIndexes []int) (changed []netip.Addr) {
 	return t.update([]change{{all: true}})
 }
 
-// Links delivers after Run has seen that links changed, once for many changes.
+// Links delivers a value after Run has seen link changes. One value may stand for many changes.
 func (t *Tracker) Links() <-chan struct{} { return t.links }
 
-// Close ends what Open began. Run must have returned.
+// Close releases the resources of Open. Run must have returned.
 func (t *Tracker) Close() { t.close() }
 
-// Track returns the hop to an address, which is followed until Untrack was called as often as Track.
+// Track returns the hop to an address and follows the address until Untrack has been called as
+// often as Track.
 func (t *Tracker) Track(addr netip.Addr) Hop {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +104,7 @@ func (t *Tracker) Track(addr netip.Addr) Hop {
 	return x.Hop
 }
 
-// Untrack takes one Track back.
+// Untrack reverses one call of Track.
 func (t *Tracker) Untrack(addr netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,8 +128,8 @@ func (t *Tracker) Hop(addr netip.Addr) Hop {
 	return Hop{Reason: "nobody tracks " + addr.String()}
 }
 
-// Settle waits, while Run runs, until the kernel has answered for all of the tracked addresses or ctx is done. A host that is
-// there answers within milliseconds.
+// Settle waits until the kernel has answered for all tracked addresses in addrs, or ctx is done.
+// Run must be running. A host that is up answers within milliseconds.
 func (t *Tracker) Settle(ctx context.Context, addrs []netip.Addr) {
 	for {
 		t.mu.Lock()
@@ -144,8 +147,8 @@ func (t *Tracker) Settle(ctx context.Context, addrs []netip.Addr) {
 	}
 }
 
-// Run follows the kernel until ctx is done. changed hears of addresses whose hop is another one now; it may call the
-// Tracker.
+// Run follows kernel notifications until ctx is done. It calls changed with the addresses whose
+// next hop changed; changed may call the Tracker.
 func (t *Tracker) Run(ctx context.Context, changed func([]netip.Addr)) error {
 	tell := func(addrs []netip.Addr) {
 		if len(addrs) > 0 {
@@ -181,11 +184,12 @@ func (t *Tracker) tellLinks(changes []change) {
 	}
 	select {
 	case t.links <- struct{}{}:
-	default: // who has not taken the last one will see this change too
+	default: // the reader has not received the last value yet, and will see this change too
 	}
 }
 
-// update resolves again what the changes concern, and returns the addresses whose hop differs.
+// update resolves the addresses affected by the changes again, and returns those whose next hop
+// changed.
 func (t *Tracker) update(changes []change) (changed []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,7 +220,7 @@ func (t *Tracker) concerned(changes []change) map[netip.Addr]struct{} {
 	return addrs
 }
 
-// resolveAgain finds the hop to a target anew, and says whether it is another one.
+// resolveAgain resolves a target again and reports whether its hop changed.
 func (t *Tracker) resolveAgain(addr netip.Addr, x *target, insist bool) (changed bool) {
 	was := x.finding
 	x.finding = t.resolve(addr, was, insist)
@@ -235,7 +239,7 @@ func (t *Tracker) resolveAgain(addr netip.Addr, x *target, insist bool) (changed
 	return true
 }
 
-// forget takes a finding out of the index.
+// forget removes a finding from the index.
 func (t *Tracker) forget(addr netip.Addr, f *finding) {
 	for _, s := range f.subjects {
 		delete(t.bySubject[s], addr)

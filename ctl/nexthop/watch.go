@@ -11,23 +11,23 @@ import (
 	"github.com/rocast/rocast/ctl/rtnl"
 )
 
-// change says what may be different now: one field is set.
+// change describes what may have changed. Exactly one field is set.
 type change struct {
 	subject subject
-	route   netip.Prefix // the way to addresses in it
-	all     bool         // anything: rules or nexthop objects changed, or notifications were lost
+	route   netip.Prefix // the route to the addresses in this prefix may have changed
+	all     bool         // anything may have changed: rules, nexthop objects, or lost notifications
 }
 
-// isLinks says whether it is about a link, or may be.
+// isLinks reports whether the change may concern a link.
 func (c change) isLinks() bool { return c.all || c.subject.link != 0 }
 
-// subscribe joins what tells about all that a hop is made from.
+// subscribe joins the netlink groups for everything from which a hop is made.
 func subscribe() (*rtnl.Events, error) {
-	return rtnl.Subscribe(unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, // of bridges too: AF_BRIDGE
+	return rtnl.Subscribe(unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, // includes the FDBs of bridges (AF_BRIDGE)
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEXTHOP)
 }
 
-// parseChanges reads notifications; nil stands for lost ones.
+// parseChanges parses notifications. messages is nil if notifications were lost.
 func parseChanges(messages []syscall.NetlinkMessage) []change {
 	if messages == nil {
 		return []change{{all: true}}
@@ -82,7 +82,7 @@ func parseRoute(data []byte) (change, bool) {
 	}
 	message := nl.DeserializeRtMsg(data)
 	attrs, err := nl.ParseRouteAttr(data[unix.SizeofRtMsg:])
-	if err != nil || message.Flags&unix.RTM_F_CLONED != 0 { // an exception learned for one address, not a route
+	if err != nil || message.Flags&unix.RTM_F_CLONED != 0 { // an exception for one address, not a route
 		return change{}, false
 	}
 	to := netip.IPv4Unspecified()

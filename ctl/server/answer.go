@@ -11,13 +11,13 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// handler makes the answer to a request.
+// handler returns the answer to a request.
 type handler func(*http.Request) (any, error)
 
-// created wraps an answer that goes with status 201.
+// created wraps an answer that is sent with status 201.
 type created struct{ answer any }
 
-// resource answers the methods a path has.
+// resource serves the methods that a path has.
 func resource(methods map[string]handler) http.Handler {
 	allowed := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func writeError(w http.ResponseWriter, err error) {
 	write(w, e.Status(), api.ErrorBody{Error: &told})
 }
 
-// oneLine makes one sentence of errors that were joined, which stand on a line each.
+// oneLine makes one sentence of joined errors, which stand on separate lines.
 func oneLine(message string) string { return strings.ReplaceAll(message, "\n", "; ") }
 
 func write(w http.ResponseWriter, status int, answer any) {
@@ -63,6 +63,6 @@ func write(w http.ResponseWriter, status int, answer any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The client is gone when this fails; nobody is left to be told.
+	// A write error means that the client has disconnected, so nobody can be told.
 	_, _ = w.Write(append(text, '\n'))
 }

@@ -15,11 +15,13 @@ const (
 	asideSuffix = ".new"
 )
 
-// ErrNotASocket is wrapped by the error of Listen when a file that is no socket has the path.
+// ErrNotASocket is wrapped by the error of Listen if the path belongs to a file that is not a
+// socket.
 var ErrNotASocket = errors.New("something else than a socket has this name; remove it, or set socket: in the config")
 
-// Listen opens the socket for root and for the group with the ID group. It is never there with another mode: it is made
-// aside and renamed. A socket nobody listens on, which a crash leaves, is replaced.
+// Listen opens the socket for root and for the group with the ID group. The socket is created under
+// a temporary name and then renamed, so it is never visible with a different mode. Listen replaces
+// a socket that has no listener, which a crash leaves behind.
 func Listen(path string, group int) (net.Listener, error) {
 	l, err := listen(path, group)
 	if err != nil {
@@ -59,7 +61,7 @@ func listen(path string, group int) (net.Listener, error) {
 	return &listener{Listener: l, path: path}, nil
 }
 
-// refuseLiving finds out whether somebody answers, and that what is there is a socket at all.
+// refuseLiving returns an error if a process answers on the socket, or if the path is not a socket.
 func refuseLiving(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -82,7 +84,7 @@ func refuseLiving(path string) error {
 	return errors.New("another daemon answers on it; stop that one, or set socket: in the config")
 }
 
-// listener takes the socket's name along when it closes.
+// listener removes the socket's file when it closes.
 type listener struct {
 	net.Listener
 	path string

@@ -13,7 +13,8 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// peer is who is at the other end of a connection and what it may do. The zero peer may read.
+// peer is the process at the other end of a connection, with its rights. The zero peer may only
+// read.
 type peer struct {
 	uid, pid   int
 	change     bool
@@ -29,7 +30,7 @@ func (p peer) mayChange() error {
 	return api.Errorf(api.Forbidden, "user %d may not change groups; run as root, or join the socket's group", p.uid)
 }
 
-// hide takes the R_Keys out of a group for who may not see them.
+// hide removes the R_Keys from a group unless the peer may see them.
 func (p peer) hide(g api.Group) api.Group {
 	if p.secretsToo {
 		return g
@@ -61,7 +62,8 @@ func peerOf(r *http.Request) peer {
 	return p
 }
 
-// accessOf asks the kernel who connected. Who it does not name may read.
+// accessOf asks the kernel for the identity of the peer. A peer that the kernel does not identify
+// may only read.
 func (s *Server) accessOf(conn net.Conn) peer {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -79,14 +81,15 @@ func (s *Server) accessOf(conn net.Conn) peer {
 		}
 		groups, err := peerGroups(int(fd))
 		if err != nil {
-			groups = nil // kernels before 4.13 tell only the first one
+			groups = nil // kernels before 4.13 return only the first group
 		}
 		p = allow(*cred, groups, s.Group)
 	})
 	return p
 }
 
-// allow decides what a peer may do. The credentials are those of the moment it connected.
+// allow returns the rights of a peer. The credentials are those at the time when the peer
+// connected.
 func allow(cred unix.Ucred, groups []uint32, group int) peer {
 	p := peer{uid: int(cred.Uid), pid: int(cred.Pid)}
 	p.secretsToo = cred.Uid == 0 || int(cred.Uid) == os.Geteuid()

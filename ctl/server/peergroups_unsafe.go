@@ -9,7 +9,8 @@ import (
 // maxGroups is the kernel's NGROUPS_MAX.
 const maxGroups = 65536
 
-// peerGroups are the supplementary groups of a Unix socket's peer (SO_PEERGROUPS), for which there is no wrapper.
+// peerGroups returns the supplementary groups of a Unix socket's peer (SO_PEERGROUPS). No library
+// has a wrapper for this option.
 func peerGroups(fd int) ([]uint32, error) {
 	groups := make([]uint32, 64)
 	for {
@@ -19,7 +20,7 @@ func peerGroups(fd int) ([]uint32, error) {
 		switch {
 		case errno == 0:
 			return groups[:bytes/4], nil
-		case errno == unix.ERANGE && bytes/4 <= maxGroups: // bytes says now how many there are
+		case errno == unix.ERANGE && bytes/4 <= maxGroups: // the kernel has set bytes to the size needed
 			groups = make([]uint32, bytes/4)
 		default:
 			return nil, errno

@@ -16,18 +16,20 @@ import (
 	"github.com/rocast/rocast/ctl/version"
 )
 
-// What a client gets before its connection is closed.
+// Limits for one client. The server closes the connection of a client that exceeds them.
 const (
 	requestWithin = 30 * time.Second // from the connection or the last answer to the end of the body, idle time included
 	answerWithin  = 30 * time.Second // from the end of the header to the end of the answer
-	// stopWithin is for requests under way when the daemon stops. systemd kills a daemon that takes 30 s.
+	// stopWithin is the time that running requests get when the daemon stops. systemd kills a
+	// daemon that needs 30 s to stop.
 	stopWithin     = 2 * time.Second
 	maxHeaderBytes = 16 << 10
-	// maxChanges bounds the requests with a body that are under way, and by that their memory; others wait for their turn.
+	// maxChanges bounds the number of running requests with a body, and therefore their memory.
+	// More requests wait.
 	maxChanges = 16
 )
 
-// Control is what requests are answered from: a ctl.Controller.
+// Control is what the server needs from a ctl.Controller.
 type Control interface {
 	Create(ctx context.Context, file []byte) (api.Group, error)
 	Update(ctx context.Context, name string, file []byte) (api.Group, error)
@@ -41,27 +43,26 @@ type Control interface {
 	Stats() api.Stats
 }
 
-// Config is what a Server is made of.
+// Config holds the parts and settings of a Server.
 type Config struct {
 	Control  Control
 	Features func() []api.Feature
 	Metrics  http.Handler
 	Log      *zap.Logger
-	// Group is the ID of the group whose members may change things, besides root.
+	// Group is the ID of the Unix group whose members may make changes, besides root.
 	Group int
 }
 
-// Server answers requests.
 type Server struct {
 	Config
 	http  *http.Server
-	conns sync.WaitGroup // from their acceptance until their last handler has returned
-	turns chan struct{}  // one token for each request with a body that is under way
-	// access says what a connection's peer may do; tests replace it.
+	conns sync.WaitGroup // counted from accept until the last handler has returned
+	turns chan struct{}  // one token for each running request with a body
+	// access returns the rights of a connection's peer; tests replace it.
 	access func(net.Conn) peer
 }
 
-// New returns a Server that does nothing until Serve.
+// New returns a Server that does nothing until Serve is called.
 func New(c Config) *Server {
 	s := &Server{Config: c, turns: make(chan struct{}, maxChanges)}
 	s.access = s.accessOf
@@ -77,8 +78,8 @@ func New(c Config) *Server {
 	return s
 }
 
-// Serve answers on the listener until ctx is done. Requests under way may then finish within stopWithin; their connections are
-// closed after that. When Serve returns no handler runs any more.
+// Serve answers requests on the listener until ctx is done. Running requests then have stopWithin
+// to finish, after which their connections are closed. When Serve returns, no handler is running.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() { stopped <- s.shutDown() })
@@ -97,7 +98,7 @@ func (s *Server) shutDown() error {
 	defer cancel()
 	err := s.http.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.http.Close() // which also cancels the requests' contexts
+		err = s.http.Close() // also cancels the contexts of the requests
 	}
 	return err
 }
@@ -155,7 +156,7 @@ func (s *Server) updateGroup(r *http.Request) (any, error) {
 	return g, nil
 }
 
-// fromFile makes something of the group file that a request carries.
+// fromFile calls do with the group file in the body of a request.
 func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api.Group, error)) (api.Group, error) {
 	p := peerOf(r)
 	if err := p.mayChange(); err != nil {
@@ -173,7 +174,7 @@ func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api
 	return p.hide(g), nil
 }
 
-// inTurn makes requests that bring a body wait until few enough others are under way.
+// inTurn makes a request with a body wait while maxChanges other such requests are running.
 func (s *Server) inTurn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost || r.Method == http.MethodPut {
@@ -184,7 +185,8 @@ func (s *Server) inTurn(next http.Handler) http.Handler {
 	})
 }
 
-// readBody reads what a request carries. what is what to call it, mend what to do when it is too long.
+// readBody reads the body of a request. For the error of a body that is too long, what names the
+// body and mend tells the user how to shorten it.
 func readBody(r *http.Request, what, mend string) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxGroupFileBytes))
 	switch {
@@ -196,7 +198,8 @@ func readBody(r *http.Request, what, mend string) ([]byte, error) {
 	return body, nil
 }
 
-// logRefusal does not repeat a sentence about a file: it quotes what stands there, and that may be an R_Key in a wrong place.
+// logRefusal logs a refused request. It leaves out an error sentence about a file: the sentence
+// quotes the file, and the quoted text may be an R_Key in a wrong place.
 func (s *Server) logRefusal(err error, p peer) {
 	var e *api.Error
 	if errors.As(err, &e) && e.Kind == api.BadFile {
@@ -218,7 +221,8 @@ func (s *Server) removeGroup(r *http.Request) (any, error) {
 	return s.remove(r, "group", r.PathValue("name"), s.Control.Remove)
 }
 
-// remove removes what the request's path names. kind is the field of the log line that holds the name.
+// remove removes the object in the path of the request. kind is the name of the log field that
+// holds the object's name.
 func (s *Server) remove(r *http.Request, kind, name string, remove func(name string) error) (any, error) {
 	p := peerOf(r)
 	if err := p.mayChange(); err != nil {

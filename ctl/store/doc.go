@@ -1,4 +1,4 @@
-// Package store keeps what the daemon must know again after it ends: its state directory.
+// Package store stores the data that the daemon needs after a restart, in its state directory.
 //
 //	lock               held by the living daemon, with its PID
 //	groups/NAME.yaml   a desired group, as its user wrote it (R_Keys included, hence mode 0600 below 0700)
@@ -6,12 +6,14 @@
 //	idle               written last at a clean stop: the groups that never carried data, one per line
 //	addresses          the IPs the daemon added to interfaces: package ctl/address
 //
-// Every file is written aside, synced and renamed, so a crash leaves the old content or the new.
+// Every file is written under a temporary name, synced and renamed, so a crash leaves either the
+// old content or the new content.
 //
-// The file idle answers one question at the next start: may a group begin with its first PSN, or may its QPs have moved on
-// meanwhile? The daemon removes the file before it publishes a group. So when it is missing the daemon crashed, or the box
-// did, and nothing is known of any group; and a group it does not list had carried data when the daemon stopped, and
-// its QPs may have outlived the pause. Both come back with mft.Group.Restored set.
+// The file idle answers one question at the next start: may a group begin with its first PSN, or
+// may its QPs have advanced? The daemon removes the file before it publishes a group. If the file
+// is missing, the daemon or the box crashed, and nothing is known about any group. If the file
+// exists but does not list a group, that group had carried data when the daemon stopped, and its
+// QPs may still exist. In both cases the group is restored with mft.Group.Restored set.
 //
-// The package does not know what a group file or a state says.
+// The package does not interpret group files or states.
 package store

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeLock makes this process the only one on dir. The kernel gives the lock back when the process ends, however it ends;
-// the PID in the file is for people, and a disk that is full or has become read-only does without: groups come back from it.
+// takeLock locks dir for this process. The kernel releases the lock when the process ends, even
+// after a crash. The PID in the file is only for people, so takeLock ignores a failure to write it:
+// groups must also be restored from a disk that is full or read-only.
 func takeLock(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)

@@ -16,7 +16,7 @@ const (
 	idleFile    = "idle"
 )
 
-// Store is an open state directory. One process has it at a time.
+// Store is an open state directory. Only one process can have it open.
 type Store struct {
 	dir  string
 	lock *os.File
@@ -25,17 +25,17 @@ type Store struct {
 	forgotten bool // see Forget
 }
 
-// Group is a desired group as it was kept.
+// Group is a stored group.
 type Group struct {
 	Name  string
 	Text  []byte
-	State []byte // see PutState; nil: none
+	State []byte // see PutState; nil: no state
 	Clean bool   // the daemon stopped cleanly
-	Idle  bool   // and the group had never carried data
-	Err   error  // Text or State could not be read
+	Idle  bool   // the daemon stopped cleanly and the group had never carried data
+	Err   error  // not nil if Text or State could not be read
 }
 
-// Open takes the state directory, which it creates where needed.
+// Open locks the state directory, and creates it if it does not exist.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(filepath.Join(dir, groupsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("create the state directory: %w", err)
@@ -48,13 +48,13 @@ func Open(dir string) (*Store, error) {
 	return &Store{dir: dir, lock: lock}, nil
 }
 
-// Close lets another process have the directory.
+// Close releases the directory for other processes.
 func (s *Store) Close() error { return s.lock.Close() }
 
-// Dir is where other packages keep files of their own, written with WriteFile.
+// Dir returns the directory, in which other packages store their own files with WriteFile.
 func (s *Store) Dir() string { return s.dir }
 
-// Put keeps a group.
+// Put stores a group.
 func (s *Store) Put(name string, text []byte) error {
 	if err := WriteFile(s.path(name), text); err != nil {
 		return fmt.Errorf("keep group %s: %w", name, err)
@@ -62,7 +62,6 @@ func (s *Store) Put(name string, text []byte) error {
 	return nil
 }
 
-// Get returns a group's text.
 func (s *Store) Get(name string) ([]byte, error) {
 	text, err := os.ReadFile(s.path(name))
 	if err != nil {
@@ -71,7 +70,7 @@ func (s *Store) Get(name string) ([]byte, error) {
 	return text, nil
 }
 
-// PutState keeps what became of a group's members; nil forgets it.
+// PutState stores the state of a group's members. A nil state deletes the stored state.
 func (s *Store) PutState(name string, state []byte) error {
 	var err error
 	if state != nil {
@@ -85,8 +84,8 @@ func (s *Store) PutState(name string, state []byte) error {
 	return nil
 }
 
-// Delete forgets a group, whose file somebody else may have removed. Its state goes last: without the group it means
-// nothing, and Restore removes it.
+// Delete removes a group. The group's file may already be gone. The state is removed last: a state
+// without a group has no meaning, and Restore removes it.
 func (s *Store) Delete(name string) error {
 	err := removeIfThere(s.path(name))
 	if err == nil {
@@ -101,9 +100,10 @@ func (s *Store) Delete(name string) error {
 	return nil
 }
 
-// Restore returns the kept groups, by name, and forgets how the last run ended: whatever ends this one is a crash until
-// Stopped says otherwise. What cannot be forgotten, because the disk is read-only, does not count either: see Forget. A group
-// that cannot be read is returned with its error.
+// Restore returns the stored groups, sorted by name, and removes the record of a clean stop: from
+// now on the run counts as crashed until Stopped is called. If the record cannot be removed because
+// the disk is read-only, Restore still succeeds: see Forget. A group that cannot be read is
+// returned with its error.
 func (s *Store) Restore() ([]Group, error) {
 	idle := s.readIdle()
 	if s.Forget() != nil {
@@ -131,7 +131,7 @@ func (s *Store) Restore() ([]Group, error) {
 	return groups, nil
 }
 
-// readStates gives the groups their states, and removes those that have lost their group.
+// readStates adds the states to the groups, and removes states that have no group.
 func (s *Store) readStates(groups []Group, states map[string]bool) {
 	for i := range groups {
 		g := &groups[i]
@@ -145,22 +145,23 @@ func (s *Store) readStates(groups []Group, states map[string]bool) {
 		}
 	}
 	for name := range states {
-		_ = s.PutState(name, nil) // the next start tries again
+		_ = s.PutState(name, nil) // after an error, the next start tries again
 	}
 }
 
-// Stopped ends a run cleanly: idle are the groups that never carried data.
+// Stopped records a clean stop. idle are the groups that never carried data.
 func (s *Store) Stopped(idle []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forgotten = true // by what is written now
+	s.forgotten = true // the new record replaces the old one
 	if err := WriteFile(s.idlePath(), []byte(strings.Join(idle, "\n"))); err != nil {
 		return fmt.Errorf("record the clean stop: %w", err)
 	}
 	return nil
 }
 
-// readIdle returns nil where there is no record of a clean stop, or none that can be read: that counts as a crash.
+// readIdle returns nil if there is no readable record of a clean stop. The last run then counts as
+// crashed.
 func (s *Store) readIdle() (idle map[string]bool) {
 	text, err := os.ReadFile(s.idlePath())
 	if err != nil {
@@ -173,8 +174,8 @@ func (s *Store) readIdle() (idle map[string]bool) {
 	return idle
 }
 
-// Forget removes for good what Stopped wrote. As long as it fails a crash would find the record of a stop long ago, so it is
-// to be called again.
+// Forget removes the record that Stopped wrote, durably. While Forget fails, a crash would leave
+// the record of an earlier stop, so the caller must call Forget again.
 func (s *Store) Forget() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 
 const unfinishedSuffix = ".new"
 
-// WriteFile gives path the content text, for its owner alone. A crash leaves the old content or the new, and at worst a
-// file beside it for removeUnfinished.
+// WriteFile writes text to path; only the owner may read the file. A crash leaves the old content
+// or the new content, and possibly a temporary file, which removeUnfinished removes.
 func WriteFile(path string, text []byte) error {
 	dir, name := filepath.Split(path)
 	aside := filepath.Join(dir, "."+name+unfinishedSuffix)
@@ -41,7 +41,8 @@ func writeSynced(path string, text []byte) error {
 	return err
 }
 
-// removeUnfinished removes what writes that a crash ended have left in dir. What cannot be removed is in nobody's way.
+// removeUnfinished removes the temporary files that a crash left in dir. A file that cannot be
+// removed does no harm.
 func removeUnfinished(dir string) {
 	left, _ := filepath.Glob(filepath.Join(dir, ".*"+unfinishedSuffix))
 	for _, path := range left {
@@ -49,7 +50,8 @@ func removeUnfinished(dir string) {
 	}
 }
 
-// removeIfThere removes a file. A read-only disk refuses even for one that is not there.
+// removeIfThere removes a file if it exists. A read-only disk returns an error even for a file that
+// does not exist.
 func removeIfThere(path string) error {
 	err := os.Remove(path)
 	if err == nil {
@@ -61,7 +63,7 @@ func removeIfThere(path string) error {
 	return err
 }
 
-// syncDir makes a rename or a removal in dir outlive the box.
+// syncDir makes a rename or a removal in dir survive a crash of the box.
 func syncDir(dir string) error {
 	file, err := os.Open(dir)
 	if err != nil {
