@@ -9,7 +9,8 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// forwarder is the forwarding core. Tests put a broken one in front of it, to see that the invariants catch it.
+// forwarder is the forwarding core. Tests wrap it in a broken one, to see that the invariants find
+// that.
 type forwarder interface {
 	Handle(now feedback.Tick, t *mft.Table, f *dataplane.Frame, out *dataplane.Outputs) dataplane.Reason
 	Tick(now feedback.Tick, out *dataplane.Outputs) (done bool)
@@ -17,10 +18,11 @@ type forwarder interface {
 	Arm(now feedback.Tick, out *dataplane.Outputs)
 }
 
-// box is the switch: the core and the table that run on the wire, without ports.
+// box is the switch, which has no shorter name that Go allows: the core and the table that run on
+// the wire, without ports.
 type box struct {
 	core   forwarder
-	fanOut *porttest.FanOut // nil: every frame is the core's
+	fanOut *porttest.FanOut // nil: the core gets every frame
 	table  *mft.Table
 	down   int  // faults that keep it from running
 	ticks  bool // a tick event is scheduled
@@ -35,7 +37,7 @@ type box struct {
 
 func (b *box) reset() { b.down, b.ticks, b.received = 0, false, 0 }
 
-// forward hands frame i of a host to the switch.
+// forward lets the switch handle frame i of a host.
 func (w *world) forward(h *host, i int32) {
 	f, b := w.pool.frames[i], &w.box
 	if b.down > 0 {
@@ -56,14 +58,14 @@ func (w *world) forward(h *host, i int32) {
 		w.notifying = h
 	}
 	b.ecn = ecnOf(f.data())
-	reason, regrouped := dataplane.Reason(feedback.Forwarded), w.regrouped
+	reason, membersChanged := dataplane.Reason(feedback.Forwarded), w.membersChanged
 	carried := b.fanOut != nil && b.fanOut.Carry(d, &b.outputs)
 	if !carried {
 		reason = b.core.Handle(feedback.Tick(w.now), b.table, d, &b.outputs)
 	}
 	w.record(&h.toSwitch, f, reason.String())
 	w.checkVerdict(h, f, reason)
-	w.regrouped = carried && regrouped // the core does not know yet
+	w.membersChanged = carried && membersChanged // the core does not know yet
 	w.checkOutputs(f)
 	w.deliver(d, f)
 	b.core.Arm(feedback.Tick(w.now), &b.outputs)
@@ -71,7 +73,8 @@ func (w *world) forward(h *host, i int32) {
 	w.keepTime()
 }
 
-// keepTime has the core ticked while it wants that, until the source's program has heard of everything.
+// keepTime schedules the next tick of the core, while the core wants one and the programs of the
+// sources have not heard of everything.
 func (w *world) keepTime() {
 	if b := &w.box; !b.ticks && b.core.Timed() && !w.over() {
 		b.ticks = true
@@ -94,14 +97,17 @@ func (w *world) ticked() {
 	w.keepTime()
 }
 
-// chunkBytes is what fits into the first buffer of a real port: longer frames come in two fragments.
+// chunkBytes is what fits into the first buffer of a real port. A longer frame comes in two
+// fragments.
 const chunkBytes = 3840
 
-// classify makes d the frame as a port would deliver it. A frame that is no group's belongs to the kernel.
+// classify makes d the frame as a port would deliver it. A frame that belongs to no group is left
+// to the kernel.
 func (w *world) classify(d *dataplane.Frame, h *host, f *frame) bool {
 	id, kind, class := dataplane.Classify(w.box.table, f.data())
 	if class != dataplane.ToGroup {
-		// With virtual-qpn the feedback of a receiver that has left is addressed to a host like any other frame.
+		// With virtual-qpn the feedback of a receiver that has left has the address of a host, like
+		// any other frame.
 		if !f.touched && !(w.s.Addressing == mft.ByVirtualQPN && h.membership == left) {
 			w.fail(Damaged, "an undamaged frame of %s was left to the kernel", hostName(h.number))
 		}
@@ -114,7 +120,7 @@ func (w *world) classify(d *dataplane.Frame, h *host, f *frame) bool {
 	return true
 }
 
-// fragment gives d the bytes b, in as many fragments as a real port needs.
+// fragment splits b into as many fragments of d as a real port needs.
 func fragment(d *dataplane.Frame, b []byte) {
 	d.FragmentCount = 0
 	for len(b) > 0 {
@@ -125,7 +131,7 @@ func fragment(d *dataplane.Frame, b []byte) {
 	}
 }
 
-// deliver sends what the core wants sent, replies first, as the worker does.
+// deliver sends what the core wants sent: replies first, as the worker does.
 func (w *world) deliver(received *dataplane.Frame, original *frame) {
 	out := &w.box.outputs
 	for k := range out.Replies {
@@ -134,7 +140,7 @@ func (w *world) deliver(received *dataplane.Frame, original *frame) {
 		f := w.pool.frames[i]
 		b, err := r.Append(f.room())
 		if err != nil {
-			panic("sim: reply: " + err.Error()) // one address family in all of a scenario
+			panic("sim: reply: " + err.Error()) // a scenario has one address family
 		}
 		f.bytes = len(b)
 		w.send(&w.hosts[r.Leg.Port].toHost, i)
@@ -144,8 +150,8 @@ func (w *world) deliver(received *dataplane.Frame, original *frame) {
 	}
 }
 
-// sendCopy applies an edit to a copy of the received frame. What was wrong with that where no ICRC looks, an IP checksum for
-// instance, stays wrong.
+// sendCopy applies an edit to a copy of the received frame. What is wrong in the frame where no
+// ICRC covers it, in an IP checksum for instance, stays wrong.
 func (w *world) sendCopy(received *dataplane.Frame, original *frame, c *dataplane.Copy) {
 	i := w.pool.lend()
 	f := w.pool.frames[i]

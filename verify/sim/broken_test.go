@@ -12,13 +12,13 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// meddler is a core of which something is broken.
+// meddler is a core in which something is broken.
 type meddler struct {
 	forwarder
 	w      *world
 	before func(m *meddler, f *dataplane.Frame)
 	after  func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, reason dataplane.Reason) dataplane.Reason
-	memory int // of the one that needs to remember
+	memory int // for a core that has to remember something
 }
 
 func (m *meddler) Handle(now feedback.Tick, t *mft.Table, f *dataplane.Frame, out *dataplane.Outputs) dataplane.Reason {
@@ -34,13 +34,13 @@ func (m *meddler) Handle(now feedback.Tick, t *mft.Table, f *dataplane.Frame, ou
 
 func (m *meddler) isData(f *dataplane.Frame) bool { return f.Port == 0 && f.View.Opcode.IsRequest() }
 
-// number is which of the source's packets f is.
+// number returns which packet of the source f is.
 func (m *meddler) number(f *dataplane.Frame) int {
 	return m.w.hosts[0].plan.number(f.View.PSN(f.Head()))
 }
 
-// say adds an answer to the source, with the MSN that belongs to its PSN.
-func (m *meddler) say(out *dataplane.Outputs, s roce.Syndrome, psn roce.PSN) {
+// reply adds a reply to the source, with the MSN that belongs to its PSN.
+func (m *meddler) reply(out *dataplane.Outputs, s roce.Syndrome, psn roce.PSN) {
 	plan := &m.w.hosts[0].plan
 	acknowledged := plan.number(psn)
 	if !s.IsACK() {
@@ -48,13 +48,13 @@ func (m *meddler) say(out *dataplane.Outputs, s roce.Syndrome, psn roce.PSN) {
 	}
 	out.Replies = append(out.Replies, dataplane.Reply{
 		Leg: &m.w.group.Source.Leg, PKey: roce.DefaultPKey, PSN: psn,
-		AETH: roce.AETH{Syndrome: s, MSN: roce.MSN(plan.whole(acknowledged + 1))},
+		AETH: roce.AETH{Syndrome: s, MSN: roce.MSN(plan.messagesBefore(acknowledged + 1))},
 	})
 }
 
 type after = func(*meddler, *dataplane.Frame, *dataplane.Outputs, dataplane.Reason) dataplane.Reason
 
-// on makes an after that acts on data packet n alone, each time it comes.
+// on returns an after that acts on data packet n alone, each time the packet comes.
 func on(n int, act func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs)) after {
 	return func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 		if m.isData(f) && m.number(f) == n {
@@ -64,22 +64,22 @@ func on(n int, act func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs))
 	}
 }
 
-// No invariant is vacuous: each has cores that break it, and it says so.
+// Each invariant has cores that break it, and the simulator says which invariant does not hold.
 func TestInvariantsCatchBrokenCores(t *testing.T) {
 	for name, tt := range map[string]struct {
 		want   Invariant
 		s      Scenario
 		before func(*meddler, *dataplane.Frame)
 		after  after
-		says   string // part of the failure's text; "": any
+		says   string // part of the text of the failure; "": any
 	}{
 		"acknowledges before the receivers do": {want: Truth, s: calm(), after: on(20,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
-				m.say(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()))
+				m.reply(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()))
 			})},
 		"NAKs what lies above the minimum": {want: Truth, s: calm(), after: on(20,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
-				m.say(out, roce.NAKSequence, f.View.PSN(f.Head()))
+				m.reply(out, roce.NAKSequence, f.View.PSN(f.Head()))
 			})},
 		"counts a message too many": {want: Truth, s: calm(), after: func(
 			_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
@@ -88,18 +88,18 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			}
 			return r
 		}},
-		"takes the fastest receiver for all": {want: Truth, s: losing(1e-2), after: func(
+		"acknowledges what the fastest receiver has": {want: Truth, s: losing(1e-2), after: func(
 			m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 			if f.Port == 1 && f.View.AETH(f.Head()).Syndrome.IsACK() {
-				m.say(out, roce.SyndromeUnlimited, m.w.s.Hosts[0].SendPSN.Add(f.View.PSN(f.Head()).Sub(m.w.s.Hosts[1].RecvPSN)))
+				m.reply(out, roce.SyndromeUnlimited, m.w.s.Hosts[0].SendPSN.Add(f.View.PSN(f.Head()).Sub(m.w.s.Hosts[1].RecvPSN)))
 			}
 			return r
 		}},
 		"acknowledges beyond the source's place":                {want: Place, s: losing(5e-2), after: beyondPlace},
 		"acknowledges more while the source is on its way back": {want: Place, s: losing(1e-2), after: forgetsTheGoBack},
-		"acknowledges what was never sent": {want: Place, s: calm(), after: on(20,
+		"acknowledges a packet that was never sent": {want: Place, s: calm(), after: on(20,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
-				m.say(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()).Add(200))
+				m.reply(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()).Add(200))
 			})},
 		"writes one byte further": {want: Memory, s: calm(), after: on(16,
 			func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
@@ -107,8 +107,8 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 				further.DeltaVA++
 				out.Copies[1].Target = &further
 			})},
-		"renumbers what follows a lost packet": {want: Memory, s: calm(), after: renumbering},
-		"blesses damaged frames": {want: Damaged, s: damaging(), before: func(_ *meddler, f *dataplane.Frame) {
+		"renumbers the packets behind a lost one": {want: Memory, s: calm(), after: renumbering},
+		"makes the ICRC of damaged frames right": {want: Damaged, s: damaging(), before: func(_ *meddler, f *dataplane.Frame) {
 			var v roce.View
 			if v.Decode(f.Head(), f.Len()) == nil {
 				v.PutICRC(f.Bytes(), v.ComputeICRC(f.Bytes()))
@@ -122,7 +122,7 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			}
 			return r
 		}},
-		"sends to a queue pair that is not there": {want: Damaged, s: calm(), after: on(20,
+		"sends to a queue pair that does not exist": {want: Damaged, s: calm(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
 				g, c := m.w.group, &out.Copies[0]
 				from := roce.Flow{Src: g.Source.Dst, Dst: g.IP, DestQPN: g.QPN}
@@ -134,23 +134,23 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
 				out.Copies = append(out.Copies, out.Copies[0])
 			})},
-		"acts on what it drops": {want: Conserved, s: damaging(), after: func(
+		"acts on a frame that it drops": {want: Conserved, s: damaging(), after: func(
 			m *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 			if r.Verdict() == dataplane.Drop {
-				m.say(out, roce.SyndromeUnlimited, m.w.s.Hosts[0].SendPSN)
+				m.reply(out, roce.SyndromeUnlimited, m.w.s.Hosts[0].SendPSN)
 			}
 			return r
 		}},
 		"keeps a frame": {want: Conserved, s: calm(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, _ *dataplane.Outputs) { m.w.pool.lend() })},
-		"evicts who is well": {want: Membership, s: calm(), after: on(20, func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+		"evicts a healthy receiver": {want: Membership, s: calm(), after: on(20, func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
 			out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), What: feedback.NoteEvicted})
 		})},
-		"lets in who did not ask": {want: Membership, s: calm(), after: on(20,
+		"lets a receiver join that did not ask": {want: Membership, s: calm(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
 				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), What: feedback.NoteJoined})
 			})},
-		"gives up who everyone waits for": {want: Membership, s: calm(), after: on(20,
+		"calls behind a receiver without a quorum": {want: Membership, s: calm(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
 				out.Notes = append(out.Notes, dataplane.Note{Receiver: m.w.address(2), What: feedback.NoteBehind})
 			})},
@@ -215,9 +215,9 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			out.Replies = out.Replies[:0]
 			return r
 		}},
-		"makes up an error": {want: Ends, s: calm(), after: on(0,
+		"tells an error that did not happen": {want: Ends, s: calm(), after: on(0,
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
-				m.say(out, roce.NAKRemoteAccess, f.View.PSN(f.Head()))
+				m.reply(out, roce.NAKRemoteAccess, f.View.PSN(f.Head()))
 			})},
 		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
@@ -250,7 +250,7 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 	}
 }
 
-// callBehind adds the news that a receiver is behind at packet 0.
+// callBehind adds the report that a receiver is behind at packet 0.
 func callBehind(receiver int) func(*meddler, *dataplane.Frame, *dataplane.Outputs) {
 	return func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
 		out.Notes = append(out.Notes, dataplane.Note{
@@ -264,7 +264,7 @@ func (m *meddler) notify(out *dataplane.Outputs, leg *mft.Leg) {
 	out.Replies = append(out.Replies, dataplane.Reply{Leg: leg, CNP: true, PKey: roce.DefaultPKey})
 }
 
-// onNotification makes an after that acts on receivers' notifications alone.
+// onNotification returns an after that acts on notifications of receivers alone.
 func onNotification(act func(*meddler, *dataplane.Outputs, dataplane.Reason) dataplane.Reason) after {
 	return func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 		if f.Kind == dataplane.KindCNP {
@@ -274,7 +274,7 @@ func onNotification(act func(*meddler, *dataplane.Outputs, dataplane.Reason) dat
 	}
 }
 
-// onACKs makes an after that changes every ACK to the source.
+// onACKs returns an after that changes every ACK to the source.
 func onACKs(change func(*dataplane.Reply)) after {
 	return func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 		for i := range out.Replies {
@@ -286,7 +286,8 @@ func onACKs(change func(*dataplane.Reply)) after {
 	}
 }
 
-// beyondPlace says again what it said last when the source resends from below.
+// beyondPlace acknowledges the newest acknowledged packet again when the source resends packets
+// below it.
 func beyondPlace(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 	for _, reply := range out.Replies {
 		if reply.AETH.Syndrome.IsACK() {
@@ -294,16 +295,16 @@ func beyondPlace(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r datap
 		}
 	}
 	if m.isData(f) && m.number(f) < m.memory {
-		m.say(out, roce.SyndromeUnlimited, m.w.s.Hosts[0].SendPSN.Add(int32(m.memory)))
+		m.reply(out, roce.SyndromeUnlimited, m.w.s.Hosts[0].SendPSN.Add(int32(m.memory)))
 	}
 	return r
 }
 
-// forgetsTheGoBack acknowledges the packet that comes next after the source was told to go back, which the source had sent
-// before it heard so.
+// forgetsTheGoBack acknowledges the packet that comes next after the source was told to go back.
+// The source had sent it before it heard that.
 func forgetsTheGoBack(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 	if m.isData(f) && m.memory > 0 && m.number(f) > m.memory {
-		m.say(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()))
+		m.reply(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()))
 	}
 	for _, reply := range out.Replies {
 		if reply.AETH.Syndrome == roce.NAKSequence {
@@ -313,7 +314,7 @@ func forgetsTheGoBack(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r 
 	return r
 }
 
-// renumbering forwards packet 5 to nobody, and all behind it as if it had never been.
+// renumbering drops packet 5, and renumbers the packets behind it as if packet 5 had not existed.
 func renumbering(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 	if !m.isData(f) {
 		return r
@@ -329,8 +330,8 @@ func renumbering(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r datap
 	return r
 }
 
-// quorum is calm with two of three receivers as a quorum, of which the third is far away: nothing has reached it when the others
-// have acknowledged 60 packets.
+// quorum is calm with a quorum of two of three receivers. The third receiver is far away: nothing
+// has reached it when the others have acknowledged 60 packets.
 func quorum() Scenario {
 	s := calm()
 	s.Policy.Ack = 2

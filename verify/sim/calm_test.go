@@ -8,7 +8,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// calm is a run without trouble: 64 messages of 4 packets to three receivers, across the PSN wrap.
+// calm is a run without faults: 64 messages of 4 packets to three receivers, across the PSN wrap.
 func calm() Scenario {
 	l := Link{PicosPerByte: 800, Delay: 5 * time.Microsecond, QueueBytes: 256 << 10}
 	s := Scenario{
@@ -24,12 +24,12 @@ func calm() Scenario {
 	return s
 }
 
-// messages are n of all kinds, of four packets each.
+// messages returns n messages of all kinds, of four packets each.
 func messages(n int) (m []Message) {
 	operations := []rnic.Operation{rnic.Write, rnic.WriteImm, rnic.Send, rnic.SendImm}
 	for i := range n {
 		m = append(m, Message{
-			Op: operations[i%len(operations)], Bytes: 3*256 + 1 + i, Place: i * 1024, From: i * 5000, Imm: uint32(i),
+			Op: operations[i%len(operations)], Bytes: 3*256 + 1 + i, Target: i * 1024, From: i * 5000, Imm: uint32(i),
 		})
 	}
 	return m

@@ -9,7 +9,7 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// Ways to merge that Compare sets beside each other.
+// compared are the policies that Compare compares.
 var compared = []struct {
 	name   string
 	policy feedback.Policy
@@ -20,10 +20,11 @@ var compared = []struct {
 	{"hold, speak rnr", feedback.Policy{Nak: feedback.NakHold, Speak: feedback.SpeakRNR}},
 }
 
-// lossRates are per link and frame, in both directions.
+// lossRates are the loss rates of each link, in both directions.
 var lossRates = []float64{0, 1e-4, 1e-3, 1e-2}
 
-// The transfer that Compare measures: perftest's queue pair attributes, over 25 Gbit/s.
+// The transfer that Compare measures has the queue pair attributes of perftest and links of 25
+// Gbit/s.
 const (
 	comparedMessages = 256
 	comparedBytes    = 64 << 10
@@ -31,7 +32,8 @@ const (
 	perftestTimeout  = 14 // 67 ms
 )
 
-// Compare writes how each policy does under loss, as a table in Markdown: the mean of runs transfers, each with other losses.
+// Compare writes a table in Markdown that shows how each policy performs under loss. Each figure is
+// the mean of so many runs, each with losses of its own.
 func Compare(out io.Writer, runs int) error {
 	fmt.Fprintf(out, "| policy | loss | goodput | resent | NAKs | RNR NAKs | timeouts | behind |\n|---|---|---|---|---|---|---|---|\n")
 	for _, c := range compared {
@@ -52,7 +54,7 @@ func Compare(out io.Writer, runs int) error {
 	return nil
 }
 
-// sum is what the runs of one cell add up to.
+// sum adds up the runs of one cell.
 type sum struct {
 	source rnic.Counters
 	behind int
@@ -78,13 +80,13 @@ func transfers(p feedback.Policy, loss float64, runs int) (total sum, took time.
 	return total, took, nil
 }
 
-// transfer is one source that writes 16 MiB to three receivers.
+// transfer is a scenario in which one source writes 16 MiB to three receivers.
 func transfer(seed uint64, p feedback.Policy, loss float64) Scenario {
 	l := Link{PicosPerByte: 320, Delay: 2 * time.Microsecond, QueueBytes: 1 << 20, Loss: loss}
 	source := Host{ToSwitch: l, ToHost: l, Outstanding: 16}
 	for i := range comparedMessages {
 		source.Messages = append(source.Messages, Message{
-			Op: rnic.Write, Bytes: comparedBytes, Place: i % 16 * comparedBytes, From: i * comparedMTU,
+			Op: rnic.Write, Bytes: comparedBytes, Target: i % 16 * comparedBytes, From: i * comparedMTU,
 		})
 	}
 	receiver := Host{ToSwitch: l, ToHost: l, Receiver: true}

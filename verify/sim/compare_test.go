@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// The table has a row for each policy and loss rate, without loss nothing is resent, and loss costs goodput.
+// The table has a row for each policy and loss rate. Without loss nothing is resent, and loss costs
+// goodput.
 func TestCompare(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -14,8 +14,8 @@ const (
 	congestionExperienced = 3
 )
 
-// mark is the congestion point of a link: it may mark frame f, which finds waitingBytes in the queue, as having met
-// congestion. The ICRC does not cover the mark.
+// mark is the congestion point of a link: it may mark frame f, which finds waitingBytes in the
+// queue, as having met congestion. The ICRC does not cover the mark.
 func (w *world) mark(l *link, f *frame, waitingBytes int) {
 	above := waitingBytes - l.KminBytes
 	if l.KmaxBytes == 0 || above <= 0 {
@@ -34,16 +34,16 @@ func (w *world) mark(l *link, f *frame, waitingBytes int) {
 	w.hit(f, Marked)
 }
 
-// notifications are what the oracle knows of one host's congestion notifications.
+// notifications are what the oracle knows of the congestion notifications of one host.
 type notifications struct {
-	arrived   uint64 // as a receiver: those that the switch took from it
+	arrived   uint64 // as a receiver: that the switch took from it
 	arrivedAt time.Duration
-	heard     uint64 // as the source: those that the switch sent it
+	heard     uint64 // as the source: that the switch sent to it
 	heardAt   time.Duration
 }
 
-// checkNotification looks at what the core made of a notification of receiver h. Each passes or is filtered, and none is
-// made up.
+// checkNotification checks what the core made of a notification of receiver h. Each notification
+// passes or is filtered, and none is made up.
 func (w *world) checkNotification(h *host, reason dataplane.Reason) {
 	passed := 0
 	for k := range w.box.outputs.Replies {
@@ -69,7 +69,7 @@ func (w *world) checkNotification(h *host, reason dataplane.Reason) {
 // congestionMemory is how long one notification may count at the switch, at most.
 const congestionMemory = 20 * time.Millisecond
 
-// aloneCongested reports whether no receiver but h has sent a notification that may still count.
+// aloneCongested reports whether h is the only receiver with a notification that may still count.
 func (w *world) aloneCongested(h *host) bool {
 	for i := range w.hosts {
 		if r := &w.hosts[i]; r != h && r.arrived > 0 && w.now-r.arrivedAt < congestionMemory {
@@ -79,8 +79,8 @@ func (w *world) aloneCongested(h *host) bool {
 	return true
 }
 
-// heardNotification notes that the switch sends a notification to the host of reply r: the source, because of a
-// receiver's notification.
+// heardNotification notes that the switch sends a notification, reply r. It may do so only to the
+// source, and only because of a notification of a receiver.
 func (w *world) heardNotification(r *dataplane.Reply) {
 	h := &w.hosts[r.Leg.Port]
 	if w.notifying == nil || h.number != w.active {
@@ -90,7 +90,7 @@ func (w *world) heardNotification(r *dataplane.Reply) {
 	h.heardAt = w.now
 }
 
-// ecnOf is the ECN field of frame b; 0 if it is damaged beyond recognition.
+// ecnOf returns the ECN field of frame b, or 0 if b is damaged so much that it has none.
 func ecnOf(b []byte) uint8 {
 	var v roce.View
 	if v.Decode(b, len(b)) != nil {
@@ -99,7 +99,7 @@ func ecnOf(b []byte) uint8 {
 	return v.ECN(b)
 }
 
-// checkMark fails if a copy does not carry the ECN field that its original arrived with.
+// checkMark fails unless a copy carries the ECN field with which its original arrived.
 func (w *world) checkMark(copied *dataplane.Frame) {
 	if got := copied.View.ECN(copied.Head()); got != w.box.ecn {
 		w.fail(Congestion, "a frame came with ECN %d, and a copy of it has %d", w.box.ecn, got)

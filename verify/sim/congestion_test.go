@@ -9,22 +9,22 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// Where the queue of a congested link stands, and what that means for notifications: at 1 Gbit/s about 19 packets of
-// 256 bytes arrive in the 50 us between two of them.
+// How many bytes wait in the queue of a congested link. At 1 Gbit/s about 19 packets of 256 bytes
+// arrive in 50 us, the time between two notifications.
 const (
-	always = 40000 // bytes waiting: every packet is marked
-	often  = 4360  // one in a hundred: every sixth interval has one
-	seldom = 4090  // one in four hundred
+	always = 40000 // every packet is marked
+	often  = 4360  // one packet in a hundred is marked, so every sixth interval has a mark
+	seldom = 4090  // one packet in four hundred is marked
 )
 
-// congested is a run of some 25 ms in which strangers' traffic keeps queues at these bytes: that of the source's cable,
-// then those of the receivers.
+// congested is a run of some 25 ms in which traffic of strangers keeps so many bytes waiting in
+// queues: first the queue from the source, then those of the receivers.
 func congested(interval time.Duration, queues [4]int) Scenario {
 	s := calm()
 	s.CNPInterval = interval
 	s.Hosts[0].Messages = nil
 	for i := range 2400 {
-		s.Hosts[0].Messages = append(s.Hosts[0].Messages, Message{Op: rnic.Write, Bytes: 1024, Place: i % 64 * 1024, From: i * 100})
+		s.Hosts[0].Messages = append(s.Hosts[0].Messages, Message{Op: rnic.Write, Bytes: 1024, Target: i % 64 * 1024, From: i * 100})
 	}
 	s.eachLink(func(l *Link) {
 		l.PicosPerByte, l.KminBytes, l.KmaxBytes, l.MarkRate = 8000, 4000, 40000, 1
@@ -38,7 +38,8 @@ func congested(interval time.Duration, queues [4]int) Scenario {
 	return s
 }
 
-// heardOf plays s and returns how many notifications the source heard and how many the switch took of each receiver.
+// heardOf plays s and returns how many notifications the source heard, and how many the switch took
+// from each receiver.
 func heardOf(t *testing.T, s Scenario) (heard uint64, arrived [4]uint64) {
 	t.Helper()
 	var r Runner
@@ -51,8 +52,8 @@ func heardOf(t *testing.T, s Scenario) (heard uint64, arrived [4]uint64) {
 	return r.w.hosts[0].qp.Counters().Get(rnic.CNPsReceived), arrived
 }
 
-// Whatever the congestion, the source hears the notifications of the most congested receiver: as many as it would hear if
-// that one were its only receiver, and not those of all.
+// Whatever the congestion, the source hears the notifications of the most congested receiver: as
+// many as if that were the only receiver, and not those of all receivers.
 func TestSourceHearsTheMostCongestedReceiver(t *testing.T) {
 	for _, interval := range []time.Duration{4 * time.Microsecond, 50 * time.Microsecond} {
 		for name, queues := range map[string][4]int{
@@ -80,7 +81,8 @@ func TestSourceHearsTheMostCongestedReceiver(t *testing.T) {
 	}
 }
 
-// When another receiver becomes the most congested, the source hears that one's notifications within milliseconds.
+// When another receiver becomes the most congested one, the source hears the notifications of that
+// receiver within milliseconds.
 func TestCongestionMoves(t *testing.T) {
 	s := congested(50*time.Microsecond, [4]int{})
 	for host := 1; host <= 2; host++ {

@@ -7,19 +7,20 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// grant is the last word of a receiver on end-to-end credits that the switch took.
+// grant is what a receiver last said about end-to-end credits, as far as the switch took it.
 type grant struct {
-	acked     int  // with the acknowledgement of this packet, in the receiver's own PSNs
+	acked     int  // the packet that was acknowledged with it, in PSNs of the receiver
 	ack       bool // an ACK said so: a NAK grants nothing
 	unlimited bool // the receiver keeps no credits
-	upTo      int  // messages, as the receiver counts those it has executed, whatever source they are of
-	atLeast   int  // what is left of that for a switch that keeps credits as a code
+	upTo      int  // messages, of all sources, counted as the receiver counts executed ones
+	atLeast   int  // what a switch that keeps credits as a code may make of upTo
 }
 
-// noGrant is what a switch knows that has not heard a receiver.
+// noGrant is the grant of a receiver that the switch has not heard.
 var noGrant = grant{acked: nowhere}
 
-// note takes the credits of an ACK. Those of an ACK that is older than another the switch took count for nothing.
+// note takes the credits of an ACK. The credits of an ACK that is older than the newest one do not
+// count.
 func (g *grant) note(acked int, a roce.AETH) {
 	if acked < g.acked {
 		return
@@ -36,8 +37,7 @@ func (g *grant) note(acked int, a roce.AETH) {
 	g.atLeast = g.upTo
 }
 
-// checkCredits holds what ACK a grants source h against what the receivers grant. Message upTo of the source is the last
-// that it may send because of a.
+// checkCredits compares what ACK a grants to source h with what the receivers grant.
 func (w *world) checkCredits(h *host, a roce.AETH) {
 	n, limited := a.Syndrome.CreditCode().Credits()
 	if w.s.Policy.Credits != feedback.CreditsMerge {
@@ -56,7 +56,8 @@ func (w *world) checkCredits(h *host, a roce.AETH) {
 			silent = true // a receiver that has sent no ACK limits nothing
 			continue
 		}
-		others := h.plan.whole(r.next[h.number]) - r.executed() // the receiver's count of messages begins elsewhere
+		// The receiver counts messages of other sources too, and none from before it joined.
+		others := h.plan.messagesBefore(r.next[h.number]) - r.executed()
 		granted, atLeast := r.grant.upTo+others, r.grant.atLeast+others
 		if !any || atLeast < lowest {
 			lowest, any = atLeast, true
@@ -73,16 +74,16 @@ func (w *world) checkCredits(h *host, a roce.AETH) {
 	}
 }
 
-// executed is how many messages the receiver has executed: what its MSN counts.
+// executed returns how many messages the receiver has executed, which is what its MSN counts.
 func (h *host) executed() int { return int(h.qp.Counters().Get(rnic.MessagesReceived)) }
 
-// floorOfCredits is the most that a credit code can say without granting more than n.
+// floorOfCredits returns the most that a credit code can say without granting more than n.
 func floorOfCredits(n int) uint32 {
 	credits, _ := roce.CreditCodeFor(uint32(max(n, 0))).Credits()
 	return credits
 }
 
-// noteGrant takes what feedback f of receiver h grants.
+// noteGrant notes what feedback frame d of receiver h grants.
 func (w *world) noteGrant(h *host, d *dataplane.Frame, acked int) {
 	if d.View.Opcode == roce.OpAck {
 		h.grant.note(acked, d.View.AETH(d.Head()))

@@ -7,7 +7,8 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// crediting is calm with end-to-end credits: the receivers have 4, 6 and 8 receives, and give each back at once.
+// crediting is calm with end-to-end credits: the receivers have 4, 6 and 8 receives, and post each
+// again at once.
 func crediting() Scenario {
 	s := calm()
 	s.Policy.Credits = feedback.CreditsMerge
@@ -20,8 +21,8 @@ func crediting() Scenario {
 	return s
 }
 
-// A source that is told the receivers' credits waits for them, where one that is told of no limit meets receivers that
-// are not ready.
+// With merged credits a source waits for receives. Without a limit it meets receivers that are not
+// ready.
 func TestMergedCreditsKeepTheSourceBack(t *testing.T) {
 	run := func(policy feedback.CreditPolicy) (refused, waited uint64) {
 		s := crediting()

@@ -1,21 +1,36 @@
-// Package sim runs whole transfers through the switch in simulated time: the forwarding core, merging and tables that run on the
-// wire, endpoints that behave as rdma_rxe (internal/rnic), and links with bandwidth, delay and queues that lose, double, delay,
-// reorder and damage frames. Receivers die, come and go, hosts slow down, the switch crashes and comes back, another member becomes
-// the source.
+// Package sim runs whole transfers through the switch in simulated time: the forwarding core, the
+// merging and the tables that run on the wire, endpoints that behave as rdma_rxe (internal/rnic),
+// and links with bandwidth, delay and queues that lose, double, delay, reorder and damage frames
+// and mark them as having met congestion. Receivers die, join and leave, hosts slow down, the
+// switch crashes and comes back, another member becomes the source.
 //
-// One seed is one run: [Draw] makes the [Scenario] from it, or [DrawReceivers] one of many receivers, and [Runner.Run] plays that. A
-// run reads no clock, starts no goroutine and iterates no map, so the same seed gives the same events, which [Result].Hash proves.
+// One seed is one run: [Draw] makes the [Scenario] of a seed, or [DrawReceivers] one with many
+// receivers, and [Runner.Run] plays the scenario. A run reads no clock, starts no goroutine and
+// iterates no map, so the same seed gives the same events; [Result].Hash proves that.
 //
 //	source ── link ──▶ switch ──▶ link ── receiver 1 .. n      data, as real frames with real ICRCs
-//	       ◀── link ──        ◀── link ──                      what they answer
+//	       ◀── link ──        ◀── link ──                      answers
 //
-// The invariants ([Invariant]) are checked after every event. The oracle does not believe what frames say: it knows of each data
-// frame, and of the copies made of it, whose packet it was when it was sent, and asks the receivers' queue pairs which they
-// executed. Every run has to end, within a bound of simulated time, with everything delivered or with the error that the policy
-// and the faults of the scenario promise.
+// The invariants ([Invariant]) are checked after every event. The oracle does not believe what
+// frames say: for each data frame, and for each copy of it, the oracle knows which packet was sent,
+// and it asks the receivers' queue pairs which packets they executed. Every run has to end within a
+// bound of simulated time, with everything delivered or with the error that the policy and the
+// faults of the scenario promise.
 //
-// What it never does: model merging or endpoints itself. A rule that is wrong here is wrong on the wire.
+// The package never models merging or endpoints itself: what is wrong here is wrong on the wire.
 //
-// Read scenario.go for what a run consists of, world.go for the loop, box.go for how the core is called; then invariant.go, oracle.go
-// and end.go. Command rocsim runs seeds by the thousand.
+// These words have one meaning each:
+//
+//	fault     something bad that happens to a frame, a host or the switch
+//	program   the application on a host; it posts messages and receives
+//	message   one work request of a source
+//	packet    a piece of a message; the packets of a stream are numbered from 0
+//	stream    all packets of one source
+//	frame     one packet or answer on one link
+//	merged    acknowledged to the source by a reply of the switch
+//	place     the packet up to which a source has come, as the switch can know
+//	target    where in the memory of a receiver a message goes
+//
+// Read scenario.go for what a run consists of, world.go for the loop, box.go for how the core is
+// called; then invariant.go, oracle.go and promise.go. Command rocsim runs seeds by the thousand.
 package sim

@@ -11,19 +11,19 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// The standard scenario: what nine of ten seeds are, all else being drawn.
+// The standard size of a scenario. Nine of ten seeds have it; everything else is drawn.
 const (
 	StandardReceivers = 3
 	StandardPackets   = 256
 )
 
-// Streams of one seed's randomness: the scenario, and what happens to its frames.
+// Random streams of one seed: for the scenario, and for what happens to its frames.
 const (
 	scenarioStream = 1
 	frameStream    = 2
 )
 
-// Draw makes a scenario of a seed.
+// Draw makes the scenario of a seed.
 func Draw(seed uint64) Scenario {
 	d := newDrawer(seed)
 	receivers, packets := StandardReceivers, StandardPackets
@@ -33,11 +33,11 @@ func Draw(seed uint64) Scenario {
 	return d.scenario(seed, receivers, packets)
 }
 
-// MaxReceivers is the most DrawReceivers makes: the first source may be one too.
+// MaxReceivers is the largest number for DrawReceivers: the first source may be a receiver too.
 const MaxReceivers = mft.MaxPaths - 1
 
-// DrawReceivers makes a scenario of a seed with so many receivers, from 1 to MaxReceivers. The more there are, the fewer packets are
-// sent, so that a run of many receivers takes seconds.
+// DrawReceivers makes the scenario of a seed with so many receivers, from 1 to MaxReceivers. The
+// more receivers there are, the fewer packets are sent, so that a run takes seconds.
 func DrawReceivers(seed uint64, receivers int) Scenario {
 	const copies = 16 << 10
 	return newDrawer(seed).scenario(seed, receivers, min(StandardPackets, copies/receivers))
@@ -47,12 +47,12 @@ func newDrawer(seed uint64) drawer {
 	return drawer{rand.New(rand.NewPCG(seed, scenarioStream))}
 }
 
-// scenario draws all that is not given.
+// scenario draws everything that is not given.
 func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	s := Scenario{Seed: seed, Hosts: make([]Host, 1+receivers)}
 	d.policy(&s)
 	d.network(&s)
-	d.troubles(&s)
+	d.faults(&s)
 	d.timed(&s, packets)
 	d.members(&s, packets)
 	d.programs(&s, packets)
@@ -70,13 +70,14 @@ func (d drawer) oneIn(n int) bool { return d.IntN(n) == 0 }
 
 func pick[T any](d drawer, from ...T) T { return from[d.IntN(len(from))] }
 
-// between is log-uniform: as many small values as large ones.
+// between returns a time from low to high with a logarithm that is evenly distributed: small times
+// are as likely as large ones.
 func (d drawer) between(low, high time.Duration) time.Duration {
 	l, h := math.Log(float64(low)), math.Log(float64(high))
 	return time.Duration(math.Exp(l + d.Float64()*(h-l)))
 }
 
-// psn is anywhere, half of the time just before the wrap.
+// psn returns any PSN, and half of the time one just before the wrap.
 func (d drawer) psn() roce.PSN {
 	if d.oneIn(2) {
 		return roce.PSN(0).Add(-int32(d.IntN(300)))
@@ -123,8 +124,9 @@ func (d drawer) network(s *Scenario) {
 	s.Timeout = uint8(9 + d.IntN(6)) // 2 to 67 ms
 }
 
-// troubles draws the rates. Each kind is on or off for the run, and then for each link.
-func (d drawer) troubles(s *Scenario) {
+// faults draws the rates of faults of single frames. Each kind is on or off for the run, and then
+// for each link.
+func (d drawer) faults(s *Scenario) {
 	d.rates(s, 4, func(l *Link) *float64 { return &l.Loss })
 	d.rates(s, 2, func(l *Link) *float64 { return &l.Duplicate })
 	d.rates(s, 2, func(l *Link) *float64 { return &l.Reorder })
@@ -146,7 +148,7 @@ func (d drawer) rates(s *Scenario, n int, rate func(*Link) *float64) {
 	})
 }
 
-// timed draws what happens to hosts and the switch.
+// timed draws the faults of hosts and of the switch.
 func (d drawer) timed(s *Scenario, packets int) {
 	for range pick(d, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3) {
 		f := d.moment(pick(d, Burst, Cut, SlowHost, ReceiverCrash, SwitchCrash, RNRStorm, KeyLost), packets)
@@ -168,8 +170,9 @@ func (d drawer) moment(kind Fault, packets int) Timed {
 	return Timed{Kind: kind, AfterPacket: d.IntN(packets), Delay: time.Duration(d.IntN(100_000))}
 }
 
-// members draws who receives from the beginning, who comes, who goes, and who sends beside the first source. What a change leaves
-// behind in the switch does not outlive a crash of it, so a run has only one of the two.
+// members draws which hosts are receivers from the beginning, join, leave, and send beside the
+// first source. What such a change leaves behind in the switch does not outlive a crash of the
+// switch, so a run has either changes or crashes.
 func (d drawer) members(s *Scenario, packets int) {
 	for i := range s.Hosts {
 		h := &s.Hosts[i]
@@ -197,7 +200,7 @@ func (d drawer) members(s *Scenario, packets int) {
 	}
 }
 
-// otherSource makes a receiver that stays a source too, and perhaps the first source a receiver.
+// otherSource makes a receiver become the source later, and perhaps the first source a receiver.
 func (d drawer) otherSource(s *Scenario, packets int) {
 	f := d.moment(SourceChange, packets)
 	f.Host = 1 + d.IntN(len(s.Hosts)-1)
@@ -222,11 +225,12 @@ func (d drawer) programs(s *Scenario, packets int) {
 		m := s.Hosts[0].Messages
 		m[d.IntN(len(m))].Op = rnic.Read
 	}
-	d.places(s)
+	d.targets(s)
 	d.receives(s)
 }
 
-// messages draws the program of one source: mostly short messages, some longer than a requester's window.
+// messages draws the program of one source: most messages are short, some are longer than the
+// window of a requester.
 func (d drawer) messages(s *Scenario, h *Host, packets int) {
 	operations := [][]rnic.Operation{
 		{rnic.Write},
@@ -247,7 +251,7 @@ func (d drawer) messages(s *Scenario, h *Host, packets int) {
 	}
 }
 
-// message draws one of n packets.
+// message draws a message of n packets.
 func (d drawer) message(s *Scenario, op rnic.Operation, n int) Message {
 	m := Message{Op: op, Imm: d.Uint32(), Bytes: (n-1)*s.MTUBytes + 1 + d.IntN(s.MTUBytes), From: d.IntN(len(page) / 2)}
 	if n == 1 && d.oneIn(50) {
@@ -256,8 +260,8 @@ func (d drawer) message(s *Scenario, op rnic.Operation, n int) Message {
 	return m
 }
 
-// places puts the WRITEs into memory, one behind the other, a few over what others wrote.
-func (d drawer) places(s *Scenario) {
+// targets gives each WRITE its target, one behind the other; a few WRITEs overwrite others.
+func (d drawer) targets(s *Scenario) {
 	longest := 0
 	s.MemoryBytes = 2
 	for i := range s.Hosts {
@@ -276,28 +280,29 @@ func (d drawer) places(s *Scenario) {
 	for i := range s.Hosts {
 		for k := range s.Hosts[i].Messages {
 			if m := &s.Hosts[i].Messages[k]; !m.isSend() {
-				next = d.place(s, m, next)
+				next = d.target(s, m, next)
 			}
 		}
 	}
 }
 
-// place puts m at next, or somewhere else, in one region. It returns where the next one goes.
-func (d drawer) place(s *Scenario, m *Message, next int) int {
-	m.Place = next
+// target gives m the target next, or some other one, inside one region. It returns the target that
+// follows m.
+func (d drawer) target(s *Scenario, m *Message, next int) int {
+	m.Target = next
 	if d.oneIn(8) {
-		m.Place = d.IntN(s.MemoryBytes)
+		m.Target = d.IntN(s.MemoryBytes)
 	}
-	if half := s.MemoryBytes / 2; s.Regions == 2 && m.Place < half && m.Place+m.Bytes > half {
-		m.Place = half
+	if half := s.MemoryBytes / 2; s.Regions == 2 && m.Target < half && m.Target+m.Bytes > half {
+		m.Target = half
 	}
-	if m.Place+m.Bytes > s.MemoryBytes {
-		m.Place = 0
+	if m.Target+m.Bytes > s.MemoryBytes {
+		m.Target = 0
 	}
-	return m.Place + m.Bytes
+	return m.Target + m.Bytes
 }
 
-// receives draws how well the receivers' programs keep up.
+// receives draws how many receives the programs keep posted, and how soon they post again.
 func (d drawer) receives(s *Scenario) {
 	all := 1
 	for i := range s.Hosts {
@@ -308,7 +313,7 @@ func (d drawer) receives(s *Scenario) {
 		h := &s.Hosts[i]
 		h.Receives, h.RNRTimer = all, roce.RNRTimer(1+d.IntN(14))
 		if d.oneIn(50) {
-			h.RNRTimer = 0 // the longest
+			h.RNRTimer = 0 // the longest time
 		}
 		if !hurry && d.oneIn(2) {
 			h.Receives = min(all, pick(d, 1, 4, 16, 64))
@@ -317,7 +322,8 @@ func (d drawer) receives(s *Scenario) {
 	}
 }
 
-// congestion draws where packets are marked as having met congestion, and when strangers' traffic fills queues.
+// congestion draws where packets are marked as having met congestion, and when the traffic of
+// strangers fills queues.
 func (d drawer) congestion(s *Scenario, packets int) {
 	if !d.oneIn(3) {
 		return
@@ -343,7 +349,7 @@ func (d drawer) congestion(s *Scenario, packets int) {
 	}
 }
 
-// flowControl draws which hosts' queue pairs keep end-to-end credits: mostly all of them.
+// flowControl draws which hosts keep end-to-end credits: all of them, most of the time.
 func (d drawer) flowControl(s *Scenario) {
 	if d.oneIn(2) {
 		return
@@ -354,7 +360,7 @@ func (d drawer) flowControl(s *Scenario) {
 	}
 }
 
-// quorum asks for no more receivers than there always are.
+// quorum draws a quorum of no more receivers than there always are.
 func (d drawer) quorum(s *Scenario) {
 	always := 0
 	for i := range s.Hosts {
@@ -370,10 +376,12 @@ func (d drawer) quorum(s *Scenario) {
 	}
 }
 
-// patience draws the retry counts, and how long the run may take. A source must not wait for ever where there may be nothing to
-// wait for: a receiver that is silent for good; a READ that was not refused before the switch crashed, because after that nobody can
-// say that all below it was delivered; a turn that does not come, because the source before failed, or one in which nobody is
-// left to receive.
+// patience draws the retry counts, and how long the run may take. A source must not wait for ever
+// where it may wait in vain:
+//   - for a receiver that is silent for good;
+//   - for the answer to a READ that was not refused before the switch crashed: afterwards the
+//     switch cannot know that everything below the READ was delivered;
+//   - for its turn, if the source before it failed, or if no receiver is left in its turn.
 func (d drawer) patience(s *Scenario) {
 	if d.oneIn(4) {
 		s.Policy.SilentAfter = d.between(s.ackTimeout(), 3*s.ackTimeout())

@@ -5,18 +5,19 @@ import "time"
 type eventKind uint8
 
 const (
-	atSwitch eventKind = iota // a frame of host arrives at the switch
-	atHost                    // a frame arrives at host
-	transmit                  // the source's link is idle: next packet
-	expire                    // the source's next deadline, as it was when this was scheduled
-	post                      // the source's program posts messages
-	repost                    // host's program gives a receive back to its queue pair
-	tick                      // the core's clock
-	begin                     // of timed fault number index
-	end                       // of timed fault number index
+	atSwitch    eventKind = iota // a frame of host arrives at the switch
+	atHost                       // a frame arrives at host
+	transmit                     // the link of source host is idle, so the next packet may go out
+	expire                       // a deadline of source host, which may have moved since
+	post                         // the program of source host posts messages
+	repost                       // the program of host posts a receive again
+	tick                         // the core is ticked
+	faultBegins                  // timed fault number index begins
+	faultEnds                    // timed fault number index ends
 )
 
-// event is something that happens at a time. Equal times are kept in the order of scheduling, so a run is the same every time.
+// event is something that happens at a time. Events of equal times happen in the order of
+// scheduling, so a run is the same every time.
 type event struct {
 	at       time.Duration
 	sequence uint64
@@ -29,7 +30,7 @@ func (e *event) before(f *event) bool {
 	return e.at < f.at || e.at == f.at && e.sequence < f.sequence
 }
 
-// schedule is a binary heap of what is to come. (container/heap would box every event.)
+// schedule is a binary heap of future events. (container/heap would box every event.)
 type schedule struct {
 	heap     []event
 	sequence uint64

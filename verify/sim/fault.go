@@ -2,38 +2,38 @@ package sim
 
 import "time"
 
-// Fault is one kind of trouble.
+// Fault is one kind of fault.
 type Fault uint8
 
-// Trouble that befalls single frames, at a rate of the link.
+// Faults of single frames, at a rate of the link.
 const (
 	Loss      Fault = iota
 	Duplicate       // the frame arrives twice
-	Reorder         // it is overtaken by a few others
+	Reorder         // a few others overtake it
 	Late            // it arrives when its sender may have given up waiting
 	Damage          // some of its bytes are changed
-	QueueFull       // it finds no room at its link
-	Marked          // it is marked as having met congestion, which is no trouble
+	QueueFull       // the queue of its link has no room for it
+	Marked          // it is marked as having met congestion; nothing is wrong with it
 )
 
-// Trouble that has a time: see Timed.
+// Faults that have a time: see Timed.
 const (
-	Burst         Fault = Marked + 1 + iota // most frames of a host's link are lost, both ways
-	Cut                                     // all are
-	SlowHost                                // a host takes frames at a fraction of its link's speed
-	ReceiverCrash                           // a receiver is gone for good
-	SwitchCrash                             // the switch is gone, comes back, and knows its groups but not their state
-	RNRStorm                                // a receiver's program gives no receives back
+	Burst         Fault = Marked + 1 + iota // most frames on the links of a host are lost
+	Cut                                     // all frames on the links of a host are lost
+	SlowHost                                // a host takes frames much slower than its link
+	ReceiverCrash                           // a receiver takes nothing any more
+	SwitchCrash                             // the switch stops, and comes back without state
+	RNRStorm                                // the program of a receiver posts no receives
 	KeyLost                                 // a receiver deregisters its memory
 	Join                                    // a receiver becomes a member
-	Leave                                   // a receiver is a member no longer
-	SourceChange                            // another member begins to send, too early or not
-	CrossTraffic                            // strangers' frames fill the queue that data meets on its way to or from a host
+	Leave                                   // a receiver is no longer a member
+	SourceChange                            // another member begins to send, perhaps too early
+	CrossTraffic                            // frames of strangers fill the queue that data meets
 
 	numFaults
 )
 
-// firstTimed is the first kind that Timed can have.
+// firstTimed is the first fault that Timed can have.
 const firstTimed = Burst
 
 var faultNames = [numFaults]string{
@@ -44,26 +44,26 @@ var faultNames = [numFaults]string{
 
 func (f Fault) String() string { return faultNames[f] }
 
-// Timed is a fault that begins when the source has come to a certain packet.
+// Timed is a fault that begins when the first source has sent a certain packet.
 type Timed struct {
 	Kind        Fault
-	Host        int           // whom it befalls, 0: the source; not of SwitchCrash
-	AfterPacket int           // it begins when the first source sends this packet for the first time,
-	Delay       time.Duration // or so long after
+	Host        int           // the host with the fault, 0: the source; unused with SwitchCrash
+	AfterPacket int           // the fault begins when the first source sends this packet first,
+	Delay       time.Duration // or so much later
 	For         time.Duration // 0: for good
 }
 
-// Tally counts what was injected.
+// Tally counts the faults of a run.
 type Tally [numFaults]FaultCount
 
-// FaultCount is what one kind of fault did.
+// FaultCount is how often one kind of fault happened.
 type FaultCount struct {
-	Times    uint64 // timed faults: how often it began
-	Data     uint64 // frames of the source, and copies of them, that it hit
-	Feedback uint64 // frames of receivers, and answers of the switch, that it hit
+	Times    uint64 // timed faults: that began
+	Data     uint64 // data frames, and copies of them, with the fault
+	Feedback uint64 // frames of receivers, and replies of the switch, with the fault
 }
 
-// Add adds what another run did.
+// Add adds the faults of another run.
 func (t *Tally) Add(other *Tally) {
 	for i := range t {
 		t[i].Times += other[i].Times

@@ -10,9 +10,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Addresses: every host has a port of its own, numbered as the host.
+// Addresses. Every host has a port of its own, with the number of the host.
 var (
-	switchMAC = roce.MAC{2, 0, 0, 1, 0, 0} // hosts have the last two bytes
+	switchMAC = roce.MAC{2, 0, 0, 1, 0, 0} // the last two bytes tell hosts apart
 	groupIPs  = [2]netip.Addr{netip.MustParseAddr("10.77.0.200"), netip.MustParseAddr("fd77::c8")}
 )
 
@@ -32,14 +32,15 @@ func (w *world) address(host int) netip.Addr {
 	b := w.groupIP().AsSlice()
 	n := host + 1
 	if n >= int(b[len(b)-1]) {
-		n++ // that one is the group's
+		n++ // that address belongs to the group
 	}
 	binary.BigEndian.PutUint16(b[len(b)-2:], uint16(n))
 	a, _ := netip.AddrFromSlice(b)
 	return a
 }
 
-// openSwitch makes the switch know the group, as control does when it is created and again after a crash.
+// openSwitch makes the switch know the group, as control does when it creates a group, and again
+// after a crash.
 func (w *world) openSwitch(restored bool) error {
 	b := &w.box
 	w.group = w.makeGroup()
@@ -61,8 +62,8 @@ func (w *world) openSwitch(restored bool) error {
 	return nil
 }
 
-// regroup publishes the group with the members it has now.
-func (w *world) regroup() error {
+// publishMembers publishes the group with its present members.
+func (w *world) publishMembers() error {
 	g := w.makeGroup()
 	table, err := w.box.table.Replace(w.group.ID, g)
 	if err != nil {
@@ -72,7 +73,7 @@ func (w *world) regroup() error {
 	return nil
 }
 
-// makeGroup is what control would build of the hosts that are members.
+// makeGroup returns the group that control would build of the hosts that are members.
 func (w *world) makeGroup() *mft.Group {
 	s := w.s
 	g := &mft.Group{
@@ -105,7 +106,7 @@ func (w *world) makePath(host int, memory []mft.VirtualRegion) mft.Path {
 	return p
 }
 
-// legOf is how a host is reached, and by which address it knows its peer.
+// legOf returns how a host is reached, and the address that its queue pair has for its peer.
 func (w *world) legOf(host int) mft.Leg {
 	l := mft.Leg{Port: mft.PortID(host), Src: w.groupIP(), Dst: w.address(host), DestQPN: hostQPN(host)}
 	if w.s.Addressing == mft.ByVirtualQPN {

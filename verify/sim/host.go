@@ -5,7 +5,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// host is one host while a run lasts: a queue pair, and a program for each half of it.
+// host is one host during a run: a queue pair, and a program for each half of it.
 type host struct {
 	*Host
 	number   int
@@ -17,14 +17,14 @@ type host struct {
 	notifications
 }
 
-// String is the host's name, as in the stories of package feedback.
+// String returns the name of the host, as in the stories of package feedback.
 func (h *host) String() string { return hostName(h.number) }
 
 func hostMAC(number int) roce.MAC { return roce.MAC{2, 0, 0, 0, byte(number >> 8), byte(number)} }
 
 func hostQPN(number int) roce.QPN { return firstQPN + roce.QPN(number) }
 
-// open makes everything of a host for a run. The group is known already.
+// openHost makes everything that a host needs for a run.
 func (w *world) openHost(h *host, number int, c *Host) error {
 	h.Host, h.number, h.notifications = c, number, notifications{}
 	h.toSwitch.reset(&c.ToSwitch, number, true)
@@ -55,8 +55,8 @@ func (w *world) openHost(h *host, number int, c *Host) error {
 	return nil
 }
 
-// take hands frame i to a host's queue pair, and what it answers to the link.
-func (w *world) take(h *host, i int32) {
+// arriveAtHost hands frame i to the queue pair of a host, and sends what the queue pair answers.
+func (w *world) arriveAtHost(h *host, i int32) {
 	f := w.pool.frames[i]
 	if h.crashed {
 		h.unheard++
@@ -86,7 +86,8 @@ func (w *world) take(h *host, i int32) {
 	w.afterQP(h)
 }
 
-// sendBuilt sends frame i of a host, in which its queue pair has built b, or gives it back if that is nil.
+// sendBuilt sends frame i, which the queue pair of a host has built as b. If b is nil, the frame is
+// given back.
 func (w *world) sendBuilt(h *host, i int32, b []byte) {
 	if b == nil {
 		w.pool.giveBack(i)
@@ -96,9 +97,10 @@ func (w *world) sendBuilt(h *host, i int32, b []byte) {
 	w.send(&h.toSwitch, i)
 }
 
-// afterQP takes completions of both halves, and lets the source's program go on.
+// afterQP takes the completions of both halves of the queue pair, and lets the program of the
+// source continue.
 func (w *world) afterQP(h *host) {
-	ended := h.ended
+	before := h.completed
 	for {
 		c, ok := h.qp.Poll()
 		if !ok {
@@ -107,11 +109,11 @@ func (w *world) afterQP(h *host) {
 		if c.Op == rnic.Recv || c.Op == rnic.RecvWriteImm {
 			w.received(h, c)
 		} else {
-			w.completed(h, c)
+			w.takeCompletion(h, c)
 		}
 	}
-	if h.ended != ended {
-		w.goOn(h)
+	if h.completed != before {
+		w.resume(h)
 	}
 	w.pump(h)
 }

@@ -5,29 +5,31 @@ import (
 	"time"
 )
 
-// Invariant is what a run must never break.
+// Invariant is something that must hold in every run.
 type Invariant uint8
 
 const (
-	// Truth: nothing is acknowledged to a source, by ACK, NAK or MSN, that a counted receiver lacks; and no message completes
-	// that the source was not told of.
+	// Truth: no ACK, NAK or MSN tells a source that something is delivered that a counted receiver
+	// lacks, and no message completes that was not acknowledged to the source.
 	Truth Invariant = iota
-	// Place: no ACK or NAK beyond the source's place.
+	// Place: no ACK or NAK is beyond the place of the source.
 	Place
-	// Memory: every receiver executes each stream in its order, what it executed is where it belongs, as it was written, and
-	// nothing else is.
+	// Memory: every receiver executes each stream in order; what it executed is at its target as it
+	// was sent, and nothing else has changed.
 	Memory
-	// Damaged: a damaged frame moves nothing, an undamaged one is refused by nobody.
+	// Damaged: a damaged frame has no effect, and an undamaged frame is not refused.
 	Damaged
-	// Conserved: a frame is delivered, lost for a reason, or on its way; a path gets one copy of it at most.
+	// Conserved: a frame is delivered, lost for a reason, or on its way; a path gets at most one
+	// copy of it.
 	Conserved
-	// Membership: nobody leaves the group, or comes into it, but for a reason the policy knows.
+	// Membership: a receiver joins or leaves the group, or falls behind, only for a reason that the
+	// policy knows; a receiver that is called behind lacks something that it cannot get any more.
 	Membership
-	// Congestion: marks survive copying; the source hears a receiver's notifications and no others, and those of a
-	// receiver that alone is congested are not thinned out.
+	// Congestion: congestion marks survive copying; the source hears notifications of receivers and
+	// no others, and those of the only congested receiver are not thinned out.
 	Congestion
-	// Credits: an acknowledged PSN and its MSN belong together; the source is granted no message for which a receiver may have no
-	// receive, and no fewer than the receivers grant.
+	// Credits: an acknowledged PSN and its MSN belong together; the source is granted no message
+	// that a receiver has not granted, and no fewer than all receivers have.
 	Credits
 	// Ends: the run ends in time, with everything delivered or with the error that was promised.
 	Ends
@@ -39,7 +41,7 @@ var invariantNames = [numInvariants]string{"truth", "place", "memory", "damaged"
 
 func (i Invariant) String() string { return invariantNames[i] }
 
-// Failure is a broken invariant.
+// Failure is an invariant that did not hold.
 type Failure struct {
 	Invariant Invariant
 	At        time.Duration
@@ -48,7 +50,7 @@ type Failure struct {
 
 func (f *Failure) Error() string { return fmt.Sprintf("%v: %s (at %v)", f.Invariant, f.What, f.At) }
 
-// fail notes the first broken invariant, which ends the run.
+// fail notes the first failure, which ends the run.
 func (w *world) fail(i Invariant, format string, args ...any) {
 	if w.failure == nil {
 		w.failure = &Failure{Invariant: i, At: w.now, What: fmt.Sprintf(format, args...)}

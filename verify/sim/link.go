@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// link is one direction of a host's cable while a run lasts.
+// link is one direction of the cable of a host during a run.
 type link struct {
 	*Link
 	host     int
 	toSwitch bool
 
-	idleAt  time.Duration // when what is queued has left
-	freeAt  time.Duration // when the host has sent what it has, into a queue that strangers may share
-	cut     int           // faults that are on
+	idleAt  time.Duration // when the queue will be empty
+	freeAt  time.Duration // when the host will have sent its frames into the queue
+	cut     int           // faults that are going on; the same below
 	burst   int
 	slow    int
 	crossed int
@@ -21,14 +21,14 @@ type link struct {
 	chances [Damage + 1]uint32 // rates, of 2^32
 	marks   uint32             // MarkRate, of 2^32
 
-	// Each frame is in one of these, beside the ones that come twice.
+	// Every frame that was offered, or doubled, is counted in one of the other three.
 	offered, doubled, delivered, lost, flying uint64
 }
 
 const (
 	burstLoss  = 3 << 30 // of 2^32
 	slowFactor = 40
-	// overtaken bounds by how much a reordered frame is later, in frames of its own length.
+	// overtaken bounds how much later a reordered frame arrives, in times of sending such a frame.
 	overtaken = 8
 )
 
@@ -40,10 +40,10 @@ func (l *link) reset(c *Link, host int, toSwitch bool) {
 	l.marks = chance(c.MarkRate)
 }
 
-// chance is a rate from 0 to 1, of 2^32.
+// chance returns a rate from 0 to 1 in units of 2^-32.
 func chance(rate float64) uint32 { return uint32(min(rate*(1<<32), math.MaxUint32)) }
 
-// send lets frame i out. Whatever becomes of it, it is no longer the caller's.
+// send sends frame i over a link. From then on the frame belongs to the link.
 func (w *world) send(l *link, i int32) {
 	f := w.pool.frames[i]
 	l.offered++
@@ -90,7 +90,7 @@ func (w *world) send(l *link, i int32) {
 	w.fly(l, i, takes)
 }
 
-// befalls decides whether trouble of a rate befalls frame i, and counts it.
+// befalls decides whether a fault that has a rate happens to frame i, and counts it.
 func (w *world) befalls(l *link, kind Fault, i int32) bool {
 	if l.chances[kind] == 0 || w.frameRNG.Uint32() >= l.chances[kind] {
 		return false
@@ -110,7 +110,7 @@ func (w *world) hit(f *frame, kind Fault) {
 	}
 }
 
-// fly sends frame i on its way.
+// fly puts frame i on its way.
 func (w *world) fly(l *link, i int32, takes time.Duration) {
 	at := l.idleAt + l.Delay
 	if w.befalls(l, Reorder, i) {
@@ -127,7 +127,7 @@ func (w *world) fly(l *link, i int32, takes time.Duration) {
 	w.schedule.add(event{at: at, kind: kind, host: int32(l.host), index: i})
 }
 
-// arrive ends a frame's time on the link.
+// arrive counts a frame that has come to the end of the link.
 func (l *link) arrive() {
 	l.flying--
 	l.delivered++
@@ -136,14 +136,14 @@ func (l *link) arrive() {
 // lose ends frame i.
 func (w *world) lose(l *link, i int32, why Fault) {
 	l.lost++
-	if why != Loss { // which befalls has counted
+	if why != Loss { // befalls has counted that
 		w.hit(w.pool.frames[i], why)
 	}
 	w.record(l, w.pool.frames[i], lostTo[why])
 	w.pool.giveBack(i)
 }
 
-// damage changes up to four bytes in a row, which no CRC-32 misses.
+// damage changes up to four bytes in a row, which every CRC-32 notices.
 func (w *world) damage(f *frame) {
 	b := f.data()
 	at := w.frameRNG.IntN(len(b))
@@ -154,8 +154,8 @@ func (w *world) damage(f *frame) {
 	f.touched = true
 }
 
-// icrcCovers says whether a change of byte k shows in the ICRC: not in what a router may change (IBTA vol 1, 7.8.1 and annex
-// A17), nor in Ethernet.
+// icrcCovers reports whether a change of byte k makes the ICRC wrong. It does not cover what a
+// router may change (IBTA vol 1, 7.8.1 and annex A17), nor Ethernet.
 func icrcCovers(b []byte, k int) bool {
 	const l3 = 14
 	udp := l3 + 20
@@ -173,5 +173,5 @@ func icrcCovers(b []byte, k int) bool {
 			return false
 		}
 	}
-	return k != l3 || b[12] != 0x86 // holds the version, and half of the class
+	return k != l3 || b[12] != 0x86 // the byte has the version, and half of the traffic class
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Groups of 64 and of 512 receivers hold whatever is drawn for them, and with packets lost on every link everyone gets everything.
+// With 64 and with 512 receivers all invariants hold, and with losses on every link every receiver
+// gets everything.
 func TestManyReceivers(t *testing.T) {
 	seeds := uint64(8)
 	if testing.Short() {
@@ -55,7 +56,8 @@ func everyoneGetsEverything(t *testing.T, r *Runner, receivers int) {
 	}
 }
 
-// However many hosts there are, each has its own addresses, and none the group's or the switch's.
+// However many hosts there are, each has addresses of its own, and none has those of the group or
+// the switch.
 func TestHostsHaveTheirOwnAddresses(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		w := world{s: &Scenario{IPv6: v6}}

@@ -7,7 +7,8 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// A receiver that joins gets whole messages from then on, one that leaves is not waited for, and the others notice nothing.
+// A receiver that joins gets whole messages from then on, the source does not wait for one that
+// leaves, and the others notice nothing.
 func TestMembersComeAndGo(t *testing.T) {
 	s := calm()
 	s.Hosts[3].Outside = true
@@ -29,8 +30,8 @@ func TestMembersComeAndGo(t *testing.T) {
 	}
 }
 
-// Another member begins to send while the first one does: it is kept waiting until all of the first is acknowledged, and each hears
-// of its own messages.
+// Another member begins to send while the first source sends. It has to wait until everything of
+// the first source is acknowledged, and each source hears of its own messages.
 func TestSourceChangesInMidStream(t *testing.T) {
 	for name, alsoReceives := range map[string]bool{"the first only sends": false, "the first receives then": true} {
 		t.Run(name, func(t *testing.T) {
@@ -43,8 +44,8 @@ func TestSourceChangesInMidStream(t *testing.T) {
 				t.Fatal(result.Failure, result.Status)
 			}
 			a, c, d := &r.w.hosts[0], &r.w.hosts[2], &r.w.hosts[3]
-			if c.blocked == 0 || c.ended != 20 || c.status != rnic.Success {
-				t.Errorf("c was blocked %d times, and ended %d messages with %v", c.blocked, c.ended, c.status)
+			if c.blocked == 0 || c.completed != 20 || c.status != rnic.Success {
+				t.Errorf("c was blocked %d times, and ended %d messages with %v", c.blocked, c.completed, c.status)
 			}
 			heard := 0
 			if alsoReceives {

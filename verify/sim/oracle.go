@@ -9,33 +9,35 @@ import (
 
 // claim is what a source was told that the receivers have.
 type claim struct {
-	acked    int // packets up to this one
-	messages int // so many
+	acked    int // all packets up to this one
+	messages int // so many messages
 }
 
 // nowhere stands for a packet of a source that the switch has not seen.
 const nowhere = -1 << 30
 
-// checkVerdict looks at what the core made of a frame of h as such, and notes how far that puts h.
+// checkVerdict checks what the core decided about frame f of h, and notes the place of h that f
+// shows.
 func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	out := &w.box.outputs
 	dropped := reason.Verdict() == dataplane.Drop
 	switch {
-	case f.damaged && !dropped && reason != dataplane.Reason(feedback.Forwarded): // a new packet's copies stay damaged
+	case f.damaged && !dropped && reason != dataplane.Reason(feedback.Forwarded):
+		// The core may forward a new packet without a look at its ICRC: its copies stay damaged.
 		w.fail(Damaged, "the switch took a damaged frame of %v: %v", h, reason)
 	case dropped && !f.touched && !w.mayDrop(h, f, reason):
 		w.fail(Damaged, "the switch dropped an undamaged frame of %v: %v", h, reason)
-	case dropped && !w.regrouped && len(out.Copies)+len(out.Replies)+len(out.Notes) > 0:
+	case dropped && !w.membersChanged && len(out.Copies)+len(out.Replies)+len(out.Notes) > 0:
 		w.fail(Conserved, "a dropped frame of %v (%v) had consequences", h, reason)
 	}
-	w.regrouped = false
+	w.membersChanged = false
 	switch {
 	case reason == dataplane.SourceBlocked || reason == dataplane.SourceOutOfStep:
 		h.blocked++
 	case dropped:
 	case f.stream != noStream:
 		h.place.arrive(int(f.packet))
-		h.reached = max(h.reached, int(f.packet)+1)
+		h.seen = max(h.seen, int(f.packet)+1)
 	case w.notifying != nil:
 		w.checkNotification(h, reason)
 	default:
@@ -43,8 +45,9 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	}
 }
 
-// mayDrop says whether an undamaged frame may be refused: data, when another source is active; and feedback that the switch cannot
-// place, because it forgot where it was, or because its receiver does not take part.
+// mayDrop reports whether the core may drop an undamaged frame: data, when another source is
+// active; feedback, when the switch cannot attribute it because it has lost its state, or when the
+// receiver does not take part.
 func (w *world) mayDrop(h *host, f *frame, reason dataplane.Reason) bool {
 	switch reason {
 	case dataplane.SourceBlocked, dataplane.SourceOutOfStep:
@@ -59,7 +62,7 @@ func (w *world) mayDrop(h *host, f *frame, reason dataplane.Reason) bool {
 	return false
 }
 
-// noteProgress notes how far a receiver's answers have come.
+// noteProgress notes how far the answers of a receiver have come.
 func (w *world) noteProgress(h *host, f *frame) {
 	v := &w.box.frame.View
 	acked := int(v.PSN(f.data()).Sub(h.RecvPSN))
@@ -72,7 +75,8 @@ func (w *world) noteProgress(h *host, f *frame) {
 	w.noteGrant(h, &w.box.frame, acked)
 }
 
-// checkOutputs looks at what the core wants sent, and said, because of f; nil: because time has passed.
+// checkOutputs checks what the core sends and reports because of f; f is nil if the reason is that
+// time has passed.
 func (w *world) checkOutputs(f *frame) {
 	out := &w.box.outputs
 	for k := range out.Notes {
@@ -89,7 +93,8 @@ func (w *world) checkOutputs(f *frame) {
 	w.checkCopies(f)
 }
 
-// checkReply holds what a source is about to hear against what the receivers' queue pairs have.
+// checkReply compares what a source is about to hear with what the queue pairs of the receivers
+// have.
 func (w *world) checkReply(r *dataplane.Reply) {
 	if r.CNP {
 		w.heardNotification(r)
@@ -103,7 +108,9 @@ func (w *world) checkReply(r *dataplane.Reply) {
 	}
 	at := h.place.at()
 	if r.AETH.Syndrome.IsFatal() {
-		at = h.place.last // a source that is on its way back ignores it, and hears it again when it comes to that packet
+		// A source that is on its way back ignores it, and hears it again when it comes to that
+		// packet.
+		at = h.place.last
 	}
 	if n > at {
 		w.fail(Place, "%v of packet %d while %v is at %d", r.AETH.Syndrome, n, h, at)
@@ -112,9 +119,9 @@ func (w *world) checkReply(r *dataplane.Reply) {
 	if s := r.AETH.Syndrome; s.IsFatal() {
 		w.checkEnd(h, n, s)
 	}
-	if now.acked > h.told.acked || now.messages > h.told.messages { // else it was said before, when it was true
+	if now.acked > h.merged.acked || now.messages > h.merged.messages { // else it was true before
 		w.checkHeld(h, now, r.AETH.Syndrome)
-		h.told.acked, h.told.messages = max(h.told.acked, now.acked), max(h.told.messages, now.messages)
+		h.merged.acked, h.merged.messages = max(h.merged.acked, now.acked), max(h.merged.messages, now.messages)
 	}
 	w.checkMSN(h, n, now, r.AETH)
 	if s := r.AETH.Syndrome; s.IsRNR() || s == roce.NAKSequence {
@@ -122,9 +129,10 @@ func (w *world) checkReply(r *dataplane.Reply) {
 	}
 }
 
-// checkMSN looks at the MSN that source h hears with PSN number n, and at the credits that count from there.
+// checkMSN checks the MSN that source h hears with packet n, and the credits, which count from that
+// MSN.
 func (w *world) checkMSN(h *host, n int, c claim, a roce.AETH) {
-	if whole := h.plan.whole(max(c.acked+1, 0)); c.messages < whole {
+	if whole := h.plan.messagesBefore(max(c.acked+1, 0)); c.messages < whole {
 		w.fail(Credits, "%v of packet %d has MSN %d, and %d messages of %v end before it", a.Syndrome, n, c.messages, whole, h)
 	}
 	if a.Syndrome.IsACK() {
@@ -132,18 +140,19 @@ func (w *world) checkMSN(h *host, n int, c claim, a roce.AETH) {
 	}
 }
 
-// checkHeld fails unless as many counted receivers as the policy asks for have executed what is claimed. Until the core has seen
-// that a receiver left, that one may count.
+// checkHeld fails unless as many counted receivers as the policy asks for have executed everything
+// that is claimed. A receiver that has left may still count until the core has seen that it left.
 func (w *world) checkHeld(h *host, c claim, s roce.Syndrome) {
 	lacking := w.lacking(h, c, false)
-	if lacking == nil || w.regrouped && w.lacking(h, c, true) == nil {
+	if lacking == nil || w.membersChanged && w.lacking(h, c, true) == nil {
 		return
 	}
 	w.fail(Truth, "%v: %v is told that packets up to %d and %d messages are delivered; %v, for one, has not got that",
 		s, h, c.acked, c.messages, lacking)
 }
 
-// lacking is a receiver without which not enough have what is claimed; nil: enough have it.
+// lacking returns a receiver that has not everything that is claimed, if too few have it, and nil
+// otherwise.
 func (w *world) lacking(h *host, c claim, withLeavers bool) (lacking *host) {
 	have, counted, late := 0, 0, 0
 	for i := range w.hosts {
@@ -152,7 +161,7 @@ func (w *world) lacking(h *host, c claim, withLeavers bool) (lacking *host) {
 			continue
 		}
 		counted++
-		if next := r.next[h.number]; next > c.acked && h.plan.whole(next) >= c.messages {
+		if next := r.next[h.number]; next > c.acked && h.plan.messagesBefore(next) >= c.messages {
 			have++
 			late = max(late, r.from[h.number])
 		} else {
@@ -162,8 +171,9 @@ func (w *world) lacking(h *host, c claim, withLeavers bool) (lacking *host) {
 	need := counted
 	if w.s.Policy.Ack != feedback.AckAll {
 		need = int(w.s.Policy.Ack)
-		for p := h.told.acked + 1; p < late && p <= c.acked; p++ {
-			have = min(have, w.holders(h, p, withLeavers)) // who joined has nothing of what was sent before
+		for p := h.merged.acked + 1; p < late && p <= c.acked; p++ {
+			// A receiver lacks what was sent before it joined.
+			have = min(have, w.holders(h, p, withLeavers))
 		}
 	}
 	switch {
@@ -186,17 +196,18 @@ func (w *world) holders(h *host, p int, withLeavers bool) (n int) {
 	return n
 }
 
-// checkCompleted looks at a message that a source's program takes for delivered: the source must have been told so.
+// checkCompleted checks a message that the program of a source takes for delivered: it must have
+// been acknowledged to the source.
 func (w *world) checkCompleted(h *host, message int) {
 	switch last := h.plan.last[message]; {
 	case h.Messages[message].Op == rnic.Read:
 		w.fail(Truth, "message %d of %v, a READ, succeeded", message, h)
-	case last > h.told.acked:
-		w.fail(Truth, "message %d of %v completed, but it was told of packet %d only", message, h, h.told.acked)
+	case last > h.merged.acked:
+		w.fail(Truth, "message %d of %v completed, but it was told of packet %d only", message, h, h.merged.acked)
 	}
 }
 
-// checkCopies fails if a path would get a frame twice, or feedback.
+// checkCopies fails if a path gets two copies of a frame, or a copy of anything but data.
 func (w *world) checkCopies(f *frame) {
 	copies := w.box.outputs.Copies
 	if len(copies) > 0 && (f == nil || f.stream == noStream) {
@@ -211,7 +222,8 @@ func (w *world) checkCopies(f *frame) {
 	}
 }
 
-// checkNote takes news of who takes part. Two things end that, each if the policy says so: a fatal NAK, and silence.
+// checkNote checks a report about a receiver, and notes what it changes. A fatal NAK and silence
+// end the part of a receiver in the group, each if the policy says so.
 func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	h := w.hostAt(n)
 	p := &w.s.Policy
@@ -239,7 +251,8 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	}
 }
 
-// checkBehind fails unless the receiver of n, which the core calls behind, lacks a packet that it cannot get any more.
+// checkBehind fails unless the receiver of report n, which the core calls behind, lacks a packet
+// that it cannot get any more.
 func (w *world) checkBehind(n *dataplane.Note) {
 	h, p := w.hostAt(n), &w.s.Policy
 	silent := p.Evict && p.SilentAfter > 0 && w.now-h.progressAt >= p.SilentAfter
@@ -247,20 +260,21 @@ func (w *world) checkBehind(n *dataplane.Note) {
 	case p.Ack == feedback.AckAll:
 		w.fail(Membership, "%v is called behind without a quorum", h)
 	case silent || h.crashed || h.qp.State() != rnic.StateReady || h.ToHost.Reorder > 0 || h.ToHost.Late > 0:
-		// A receiver whose packets overtake each other asks for packets that it gets a moment later. No switch can tell.
+		// No switch can tell: a receiver whose packets overtake each other asks for packets that
+		// arrive a moment later.
 	default:
 		w.checkLacksForGood(h, &w.hosts[w.active])
 	}
 }
 
-// checkLacksForGood fails if receiver h can still get the packet of source that it executes next: the source was not told
-// that this packet is acknowledged, so it resends the packet; or a copy is on its way to h. The packet that the core
-// names may be an earlier one, because h's answers may be lost.
+// checkLacksForGood fails if receiver h can still get the packet of source that it executes next:
+// the packet was not acknowledged to the source, so the source resends it; or a copy is on its way
+// to h. The core may name an earlier packet, because answers of h may be lost.
 func (w *world) checkLacksForGood(h, source *host) {
 	switch next := h.next[source.number]; {
-	case next > source.told.acked:
+	case next > source.merged.acked:
 		w.fail(Membership, "%v is called behind, lacks packet %d of %v, and that was told of packet %d only",
-			h, next, source, source.told.acked)
+			h, next, source, source.merged.acked)
 	case w.onItsWay(h, source, next):
 		w.fail(Membership, "%v is called behind, lacks packet %d of %v, and a copy is on its way to it", h, next, source)
 	}
@@ -280,10 +294,12 @@ func (w *world) onItsWay(h, source *host, n int) bool {
 	return false
 }
 
-// joined lets a receiver in with the data packet f, and says whether that is the first of a message.
+// joined lets a receiver join with data packet f, and reports whether f is the first packet of a
+// message.
 func (w *world) joined(h *host, f *frame) bool {
 	for stream := range h.next {
-		h.next[stream] = w.hosts[stream].reached // a source begins its turn where its last one ended
+		// The next turn of a source begins where its last one ended.
+		h.next[stream] = w.hosts[stream].seen
 	}
 	h.membership, h.progressAt = member, w.now
 	h.next[f.stream] = int(f.packet)

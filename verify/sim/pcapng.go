@@ -9,8 +9,8 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// pcapng writes a capture: one interface for each link, and a comment with each packet. The first error is kept; close
-// returns it.
+// pcapng writes a capture: one interface for each link, and a comment with each packet. It keeps
+// the first error, and close returns that.
 type pcapng struct {
 	out *pcapgo.NgWriter
 	err error

@@ -7,7 +7,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// page is what all messages take their data from: random, and written by nobody.
+// page is random bytes from which all messages take their data. Nothing writes to it.
 var page = makePage()
 
 func makePage() []byte {
@@ -16,22 +16,23 @@ func makePage() []byte {
 	return b
 }
 
-// plan says what each packet of one source carries. Packets are numbered from 0 in the order of their PSNs.
+// plan is the stream of one source: what each packet carries. Packets are numbered from 0 in the
+// order of their PSNs.
 type plan struct {
 	mtuBytes int
 	first    roce.PSN
 	messages []Message
 	packets  []packet
-	last     []int // of each message: its last packet
+	last     []int // the last packet of each message
 }
 
 type packet struct {
 	message int
-	offset  int // of its payload in the message
+	offset  int // of the payload in the message
 	bytes   int
 }
 
-// lay makes p the plan of host h's messages, and keeps its room.
+// lay makes p the plan of the messages of host h. It reuses the slices of p.
 func (p *plan) lay(s *Scenario, h *Host) {
 	p.mtuBytes, p.first, p.messages = s.MTUBytes, h.SendPSN, h.Messages
 	p.packets, p.last = p.packets[:0], p.last[:0]
@@ -45,26 +46,26 @@ func (p *plan) lay(s *Scenario, h *Host) {
 	}
 }
 
-// number is the packet that has PSN psn.
+// number returns the packet that has PSN psn.
 func (p *plan) number(psn roce.PSN) int { return int(psn.Sub(p.first)) }
 
-// data is what message i carries.
+// data returns what message i carries.
 func (p *plan) data(i int) []byte { return page[p.messages[i].From:][:p.messages[i].Bytes] }
 
-// payload is what packet n carries.
+// payload returns what packet n carries.
 func (p *plan) payload(n int) []byte {
 	k := &p.packets[n]
 	return p.data(k.message)[k.offset:][:k.bytes]
 }
 
-// of is the message that packet n belongs to.
+// of returns the message of packet n.
 func (p *plan) of(n int) *Message { return &p.messages[p.packets[n].message] }
 
-// reads says whether packet n belongs to a READ, which no receiver may ever see.
+// reads reports whether packet n belongs to a READ, which no receiver may ever get.
 func (p *plan) reads(n int) bool { return p.of(n).Op == rnic.Read }
 
-// whole is how many messages end before packet n.
-func (p *plan) whole(n int) int {
+// messagesBefore returns how many messages end before packet n.
+func (p *plan) messagesBefore(n int) int {
 	if n < len(p.packets) {
 		return p.packets[n].message
 	}

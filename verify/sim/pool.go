@@ -5,16 +5,17 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// frame is one frame in its own buffer, with room in front as in a real one. What is said beside its bytes is what the oracle knows
-// of it; copies inherit that, whatever the core makes of their headers.
+// frame is one frame in a buffer of its own, with room in front as in a real one. The other fields
+// are what the oracle knows of it. A copy has those of its original, whatever the core writes into
+// its headers.
 type frame struct {
 	buf    [dataplane.HeadroomBytes + rnic.MaxFrameBytes]byte
 	bytes  int
-	stream int32 // data: the host that sent it first; else noStream
-	packet int32 // of that stream
+	stream int32 // data: the source; else noStream
+	packet int32 // data: the number of the packet
 
-	touched bool // some byte was changed on the way,
-	damaged bool // and the ICRC has to show it
+	touched bool // some byte was changed on the way
+	damaged bool // a byte that the ICRC covers was changed
 }
 
 const (
@@ -24,15 +25,16 @@ const (
 
 func (f *frame) data() []byte { return f.buf[headroom:][:f.bytes] }
 
-// room is where a frame is built.
+// room returns the buffer in which the frame is built.
 func (f *frame) room() []byte { return f.buf[headroom:headroom] }
 
-// inherit makes f, whose bytes are other's, what other is.
+// inherit gives f, whose bytes are a copy of other, what the oracle knows of other.
 func (f *frame) inherit(other *frame) {
 	f.stream, f.packet, f.touched, f.damaged = other.stream, other.packet, other.touched, other.damaged
 }
 
-// pool holds all frames of a run. A frame is lent while it is on a link or in the hands of the event that takes it.
+// pool holds all frames of a run. A frame is lent while it is on a link, or while an event handles
+// it.
 type pool struct {
 	frames []*frame
 	free   []int32

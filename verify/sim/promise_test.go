@@ -8,7 +8,8 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// Each fault ends as the policy promises: with the data delivered, or with the one error that is right.
+// Each fault ends as the policy promises: everything is delivered, or the source hears the one
+// error that is right.
 func TestPromisedEnds(t *testing.T) {
 	const patient, impatient = 7, 4
 	at := func(kind Fault, host int, lasts time.Duration) func(*Scenario) {
@@ -58,13 +59,13 @@ func TestPromisedEnds(t *testing.T) {
 				change(&s)
 			}
 			if got := mustHold(t, s).Status; got != tt.want {
-				t.Errorf("the source's program heard: %v, want %v", got, tt.want)
+				t.Errorf("the program of the source heard: %v, want %v", got, tt.want)
 			}
 		})
 	}
 }
 
-// few makes the receivers' programs give back receives only as fast as they are used.
+// few gives the receivers so few receives that they can only just keep up.
 func few(s *Scenario) {
 	for i := range s.Hosts {
 		s.Hosts[i].Receives, s.Hosts[i].RepostAfter = 8, time.Microsecond

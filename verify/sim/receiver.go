@@ -6,48 +6,49 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// receiver is the receiving half of a host: its memory, and the program that gives receives to its queue pair.
+// receiver is the receiving half of a host: its memory, and the program that posts receives.
 type receiver struct {
-	regions rnic.Memory
-	memory  []byte // what WRITEs go to
-	want    []byte // what is to be in it
-	inbox   []byte // what SENDs go to, one slot for each posted receive
-	given   int    // receives
-	taken   int    // receives that completed
-	ending  rnic.Completion
-	ends    bool // the packet just executed completes a receive, as ending
-	owed    int  // receives that the program will give back
+	regions   rnic.Memory
+	memory    []byte // WRITEs go here
+	want      []byte // what memory must hold
+	inbox     []byte // SENDs go here, to one slot for each posted receive
+	given     int    // receives that were posted
+	taken     int    // receives that completed
+	expected  rnic.Completion
+	expecting bool // the packet just executed completes a receive: expected
+	owed      int  // receives that the program will post again
 
-	storm   int // faults that keep it from doing so
+	storm   int // faults that keep the program from posting receives
 	crashed bool
-	unheard uint64 // frames that came after that
+	unheard uint64 // frames that came after the crash
 	keyLost bool
 
 	membership membership
-	behind     bool          // quorum: it gets no more data
+	behind     bool          // the switch called it behind: it gets no more data
 	fatalHeard bool          // the switch took its fatal NAK
 	next       []int         // by stream: the packet that it executes next
-	from       []int         // and the first that it had to
-	acked      int           // how far its answers that reached the switch have come, in its own PSNs
-	progressAt time.Duration // when they came that far
+	from       []int         // by stream: the first packet that it had to execute
+	acked      int           // up to here the switch took its acknowledgements, in its own PSNs
+	progressAt time.Duration // when acked moved last
 	grant      grant
 }
 
-// membership is what a receiver is to the group.
+// membership is the relation of a receiver to the group.
 type membership uint8
 
 const (
 	outsider membership = iota
-	joining             // control has made it a member; the switch lets it in with the next message
+	joining             // control has made it a member; the switch waits for the next message
 	member
 	evicted
 	left
 )
 
-// counts says whether the receiver's word is waited for.
+// counts reports whether the source has to wait for the receiver.
 func (r *receiver) counts() bool { return r.membership == member }
 
-// Every receiver has the memory at its own place, under its own keys; where RETHs pass unchanged, all agree.
+// keyOf returns the address and key of a region: every receiver has the memory at an address of its
+// own, under keys of its own. Where RETHs pass unchanged, all receivers have the same.
 func (w *world) keyOf(number, region int) rnic.Remote {
 	if w.s.Regions == 0 {
 		number = 0
@@ -55,26 +56,27 @@ func (w *world) keyOf(number, region int) rnic.Remote {
 	return rnic.Remote{VA: uint64(number+1)<<40 | uint64(region)<<32, RKey: uint32(number+1)<<8 | uint32(region)}
 }
 
-// The sources' view of the group's memory.
+// virtualVA and virtualRKey are the address and the key that sources use for the memory of the
+// group.
 const (
 	virtualVA   = 0x5500_0000_0000
 	virtualRKey = 0xABCD00
 )
 
-// virtual is what a source puts into the RETH of m.
+// virtual returns what a source puts into the RETH of m.
 func (w *world) virtual(m *Message) rnic.Remote {
 	to := rnic.Remote{VA: virtualVA, RKey: virtualRKey}
 	switch {
 	case w.s.Regions == 0:
 		to = w.keyOf(0, 0)
-	case w.s.Regions == 2 && m.Place >= w.s.MemoryBytes/2:
+	case w.s.Regions == 2 && m.Target >= w.s.MemoryBytes/2:
 		to.RKey++
 	}
-	to.VA += uint64(m.Place)
+	to.VA += uint64(m.Target)
 	return to
 }
 
-// span is where region r of the memory begins and ends.
+// span returns where region r of the memory begins and ends.
 func (w *world) span(r int) (from, to int) {
 	switch {
 	case w.s.Regions < 2:
@@ -99,7 +101,7 @@ func (w *world) resetReceiver(h *host) error {
 	return w.register(h)
 }
 
-// register makes the group's memory known, at this receiver's place and under its keys.
+// register makes the memory of the group known under the address and the keys of this receiver.
 func (w *world) register(h *host) error {
 	for k := range max(1, w.s.Regions) {
 		at := w.keyOf(h.number, k)
@@ -121,7 +123,8 @@ func cleared(b []byte, n int) []byte {
 	return b
 }
 
-// slot is where receive number k's data goes. At most as many are posted as there are slots.
+// slot returns where the data of receive number k goes. At most as many receives are posted as
+// there are slots.
 func (w *world) slot(h *host, k int) []byte {
 	return h.inbox[k%h.Receives*w.longestSend:][:w.longestSend]
 }
@@ -134,7 +137,7 @@ func (w *world) giveBack(h *host) {
 	h.given++
 }
 
-// repay gives back what the program owes, unless something keeps it.
+// repay posts the receives that the program owes, unless a fault prevents it.
 func (w *world) repay(h *host) {
 	for h.storm == 0 && h.owed > 0 && h.qp.State() == rnic.StateReady {
 		h.owed--
@@ -142,7 +145,7 @@ func (w *world) repay(h *host) {
 	}
 }
 
-// received takes the end of one receive.
+// received handles the completion of one receive.
 func (w *world) received(h *host, c rnic.Completion) {
 	if h.qp.State() == rnic.StateError {
 		return // flushed

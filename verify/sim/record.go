@@ -9,13 +9,13 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// recorder follows a run for people: its story, and all its frames as pcapng. Runs by the thousand have none; a seed that failed is
-// run again with one.
+// recorder records a run for people: its story, and all its frames as pcapng. Runs by the thousand
+// have none; a seed that failed is run again with one.
 type recorder struct {
 	w     *world
-	keep  int // lines, the latest; AllLines: every one
+	keep  int // so many of the last lines; AllLines: every line
 	lines []string
-	out   *pcapng // nil: no frames wanted
+	out   *pcapng // nil: no frames are wanted
 }
 
 // AllLines asks Replay for the whole story.
@@ -28,23 +28,23 @@ func (r *recorder) note(now time.Duration, format string, args ...any) {
 	r.lines = append(r.lines, fmt.Sprintf("%12v  %s", now, fmt.Sprintf(format, args...)))
 }
 
-// story is what is kept of what happened.
+// story returns the lines that are kept.
 func (r *recorder) story() []string { return r.lines[max(0, len(r.lines)-r.keep):] }
 
-// lostTo are the fates of frames that trouble ended.
+// lostTo are the fates of frames that a fault ended.
 var lostTo = [numFaults]string{
 	Loss: "lost", QueueFull: "lost: queue full", Burst: "lost: burst", Cut: "lost: cut",
 	ReceiverCrash: "lost: host crashed", SwitchCrash: "lost: switch down",
 }
 
-// record tells the recorder, if there is one, what became of a frame at the end of link l.
+// record records what became of a frame at the end of link l, if there is a recorder.
 func (w *world) record(l *link, f *frame, fate string) {
 	if w.recorder != nil {
 		w.recorder.frame(l, f, fate)
 	}
 }
 
-// frame tells what became of a frame at the end of link l.
+// frame records what became of a frame at the end of link l.
 func (r *recorder) frame(l *link, f *frame, fate string) {
 	text := r.describe(l, f)
 	r.note(r.w.now, "%v  %s: %s", l, text, fate)
@@ -53,8 +53,8 @@ func (r *recorder) frame(l *link, f *frame, fate string) {
 	}
 }
 
-// describe names a frame by the number of its packet as the host at the link counts: a source what it sent, a receiver what its queue
-// pair got.
+// describe names a frame by the number of its packet, as the host at the link counts: a source
+// counts what it sent, a receiver what its queue pair got.
 func (r *recorder) describe(l *link, f *frame) string {
 	b := f.data()
 	var v roce.View
@@ -62,7 +62,7 @@ func (r *recorder) describe(l *link, f *frame) string {
 		return "damaged beyond recognition"
 	}
 	h := &r.w.s.Hosts[l.host]
-	first := h.SendPSN // of what the source hears
+	first := h.SendPSN // at the link of a source
 	if (f.stream == noStream) == l.toSwitch {
 		first = h.RecvPSN
 	}
@@ -85,7 +85,7 @@ func (r *recorder) describe(l *link, f *frame) string {
 	return text
 }
 
-// String is the link as the story calls it.
+// String returns the name of the link in a story.
 func (l *link) String() string {
 	if l.toSwitch {
 		return hostName(l.host) + ">switch"
@@ -93,7 +93,7 @@ func (l *link) String() string {
 	return "switch>" + hostName(l.host)
 }
 
-// index numbers the links of a run.
+// index returns the number of the link in the run.
 func (l *link) index() int {
 	if l.toSwitch {
 		return 2 * l.host
@@ -101,8 +101,8 @@ func (l *link) index() int {
 	return 2*l.host + 1
 }
 
-// Replay is Run that also tells the last lines of the story, and writes every frame to capture (pcapng; nil: not wanted), each with
-// what became of it as its comment.
+// Replay is Run that also returns the last lines of the story, and writes every frame to capture
+// (pcapng; nil: not wanted), with what became of the frame as its comment.
 func (r *Runner) Replay(s Scenario, lines int, capture io.Writer) (Result, []string, error) {
 	rec := &recorder{w: &r.w, keep: lines}
 	if capture != nil {
@@ -117,7 +117,7 @@ func (r *Runner) Replay(s Scenario, lines int, capture io.Writer) (Result, []str
 	return result, rec.story(), err
 }
 
-// linkNames are the links of a run, by index.
+// linkNames returns the names of the links of a run, by index.
 func (s *Scenario) linkNames() (names []string) {
 	for host := range s.Hosts {
 		for _, toSwitch := range []bool{true, false} {

@@ -15,7 +15,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// captured is what a reader gets out of a capture.
+// captured is what a reader finds in a capture.
 type captured struct {
 	interfaces []string
 	perLink    map[int]uint64 // frames
@@ -54,7 +54,7 @@ func parse(t *testing.T, file io.Reader) (c captured) {
 	return c
 }
 
-// A replay writes every frame at the end of its way, and what became of it.
+// A replay writes every frame at the end of its way, with what became of it.
 func TestReplayCapturesEveryFrame(t *testing.T) {
 	var file bytes.Buffer
 	s := losing(1e-2)
@@ -115,7 +115,7 @@ func (d *fullDisk) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// links are all links of the run that was last.
+// links returns all links of the last run.
 func (r *Runner) links() (all []*link) {
 	for i := range r.w.hosts {
 		all = append(all, &r.w.hosts[i].toSwitch, &r.w.hosts[i].toHost)
@@ -123,7 +123,7 @@ func (r *Runner) links() (all []*link) {
 	return all
 }
 
-// A story ends with what happened last.
+// A story ends with the last thing that happened.
 func TestStoryIsTheEnd(t *testing.T) {
 	var r Runner
 	_, all, err := r.Replay(calm(), AllLines, nil)

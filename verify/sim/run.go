@@ -6,13 +6,13 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// Result is what a run gave.
+// Result is the outcome of a run.
 type Result struct {
 	Failure *Failure      // nil: all invariants held
-	Status  rnic.Status   // what the first source's program heard first that was no success
-	Took    time.Duration // simulated, until the sources' programs had heard of everything
+	Status  rnic.Status   // the first error that the program of the first source heard
+	Took    time.Duration // simulated, until the programs of the sources had heard of everything
 	Events  uint64
-	Hash    uint64 // of all events, in order
+	Hash    uint64 // over all events, in order
 	Tally   Tally
 	Source  rnic.Counters // of the first source
 	Behind  int           // receivers that a quorum left behind
@@ -21,7 +21,7 @@ type Result struct {
 // Runner plays scenarios, one after the other. It is for one goroutine.
 type Runner struct{ w world }
 
-// Run plays s. The error is a scenario that cannot be set up.
+// Run plays s. The error says why a scenario cannot be set up.
 func (r *Runner) Run(s Scenario) (Result, error) {
 	w := &r.w
 	if err := w.open(&s); err != nil {

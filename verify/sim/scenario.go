@@ -11,9 +11,10 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Scenario is all that a run depends on. Every field is drawn from the seed by Draw, or set by a test.
+// Scenario is everything on which a run depends. Draw draws every field from the seed; a test sets
+// them.
 type Scenario struct {
-	Seed uint64 // of what happens to single frames
+	Seed uint64 // of the faults of single frames
 
 	Policy      feedback.Policy
 	Addressing  mft.Addressing
@@ -23,39 +24,40 @@ type Scenario struct {
 	MemoryBytes int  // of all regions together
 	FanOut      bool // an engine in front of the core carries plain packets
 
-	// Hosts[0] is the source the group was created with; it sends from the start.
+	// Hosts[0] is the source with which the group was created; it sends from the start.
 	Hosts []Host
 	Timed []Timed
 
-	// CNPInterval is the least time between two congestion notifications of one host; 0: no host sends any, and no queue
-	// marks packets.
+	// CNPInterval is the least time between two congestion notifications of one host; 0: no host
+	// sends any, and no queue marks packets.
 	CNPInterval time.Duration
 
 	Timeout    uint8 // local ACK timeout of all sources: 4.096 us * 2^Timeout
-	RetryCount uint8 // 7: for ever
-	RNRRetry   uint8 // 7: for ever
+	RetryCount uint8 // 7: no limit
+	RNRRetry   uint8 // 7: no limit
 
 	// Limit is the simulated time within which the run has to end.
 	Limit time.Duration
 }
 
-// Host is one host's links and its program.
+// Host is the links of a host, and its program.
 type Host struct {
 	ToSwitch, ToHost Link
 
-	// What it sends. A host without messages never becomes the source; one with, but the first, when a SourceChange says so.
-	SendPSN     roce.PSN // its first packet's
+	// What the host sends. A host without messages never becomes the source. One with messages,
+	// except the first, becomes the source when a SourceChange says so.
+	SendPSN     roce.PSN // of its first packet
 	Messages    []Message
-	Outstanding int           // messages its program keeps posted
-	Think       time.Duration // what it takes its time for before it posts again
+	Outstanding int           // messages that its program keeps posted
+	Think       time.Duration // that its program waits before it posts again
 
-	FlowControl bool // its queue pair grants and keeps end-to-end credits
+	FlowControl bool // its queue pair keeps end-to-end credits
 
-	// What it receives. The group's members are all receivers, and the source.
+	// What the host receives. The members of the group are the source and all receivers.
 	Receiver    bool
-	Outside     bool     // no member until a Join
-	RecvPSN     roce.PSN // the first its queue pair expects
-	Receives    int      // posted receives its program keeps up
+	Outside     bool     // it is no member until a Join
+	RecvPSN     roce.PSN // the first PSN that its queue pair expects
+	Receives    int      // receives that its program keeps posted
 	RepostAfter time.Duration
 	RNRTimer    roce.RNRTimer
 }
@@ -64,39 +66,40 @@ type Host struct {
 type Link struct {
 	PicosPerByte int64 // 8000 is 1 Gbit/s
 	Delay        time.Duration
-	QueueBytes   int // a frame that finds more than this waiting is dropped
+	QueueBytes   int // a frame that finds more bytes waiting is dropped
 
-	// A frame that finds KminBytes waiting, or less, is not marked as having met congestion. Above, it is marked with a
-	// probability that rises to MarkRate at KmaxBytes; beyond KmaxBytes every frame is (DCQCN's congestion point).
+	// A frame that finds no more than KminBytes waiting is not marked as having met congestion.
+	// Above that it is marked with a probability that rises to MarkRate at KmaxBytes, and beyond
+	// KmaxBytes always (the congestion point of DCQCN).
 	KminBytes, KmaxBytes int
 	MarkRate             float64
-	CrossBytes           int // traffic of strangers keeps so many bytes waiting while fault CrossTraffic lasts
+	CrossBytes           int // so many bytes wait at least while fault CrossTraffic lasts
 
-	// Rates of what befalls single frames, from 0 to 1.
+	// Rates of faults of single frames, from 0 to 1.
 	Loss, Duplicate, Reorder, Late, Damage float64
 	LateBy                                 time.Duration // at most
 }
 
 // Message is one work request of a source.
 type Message struct {
-	Op    rnic.Operation
-	Bytes int
-	Place int // WRITE, READ: where in the memory
-	From  int // where in the page of random bytes its data is
-	Imm   uint32
+	Op     rnic.Operation
+	Bytes  int
+	Target int // WRITE, READ: where in the memory of the group
+	From   int // where its data is in the page of random bytes
+	Imm    uint32
 }
 
-// takesReceive says whether a receiver needs a receive for it.
+// takesReceive reports whether the message takes a receive.
 func (m *Message) takesReceive() bool { return m.Op != rnic.Write && m.Op != rnic.Read }
 
 func (m *Message) isSend() bool { return m.Op == rnic.Send || m.Op == rnic.SendImm }
 
 func (s *Scenario) packets(m *Message) int { return max(1, (m.Bytes+s.MTUBytes-1)/s.MTUBytes) }
 
-// ackTimeout is the sources'.
+// ackTimeout is the local ACK timeout of the sources.
 func (s *Scenario) ackTimeout() time.Duration { return 4096 * time.Nanosecond << s.Timeout }
 
-// longestRNR is what a receiver may ask a source to wait, at most.
+// longestRNR is the longest time that a receiver may make a source wait with an RNR NAK.
 func (s *Scenario) longestRNR() (longest time.Duration) {
 	for i := range s.Hosts {
 		longest = max(longest, s.Hosts[i].RNRTimer.Duration())
@@ -133,7 +136,7 @@ func (s *Scenario) eachLink(f func(*Link)) {
 	}
 }
 
-// String tells a person what the run is about.
+// String describes the scenario.
 func (s *Scenario) String() string {
 	var b strings.Builder
 	p := &s.Policy
@@ -194,8 +197,8 @@ func (l *Link) String() string {
 	return text
 }
 
-// hostName is a for the first source, b for the next host and so on, as in the stories of package feedback. Who comes after z is
-// called by number: h26.
+// hostName is a for the first source, b for the next host and so on, as in the stories of package
+// feedback. Hosts behind z have their number: h26.
 func hostName(host int) string {
 	if host > 'z'-'a' {
 		return fmt.Sprintf("h%d", host)

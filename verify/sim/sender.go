@@ -7,41 +7,44 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// sender is the sending half of a host: the program that posts the messages, and what the oracle knows of its stream.
+// sender is the sending half of a host: the program that posts the messages, and what the oracle
+// knows of the stream.
 type sender struct {
-	plan    plan
-	started bool
-	posted  int // messages
-	ended   int // messages that completed
-	status  rnic.Status
-	highest int // packets sent for the first time
+	plan      plan
+	started   bool
+	posted    int // messages
+	completed int // messages
+	status    rnic.Status
+	highest   int // packets that were sent, resent ones not counted
 
 	sending  bool          // a transmit event is scheduled
-	thinking bool          // a post event is
-	expireAt time.Duration // the earliest expire event scheduled, or rnic.Never
+	thinking bool          // a post event is scheduled
+	expireAt time.Duration // time of the earliest expire event, or rnic.Never
 
 	place   place
-	reached int   // packets that the switch ever took, up to the highest
-	told    claim // what was acknowledged to it so far
-	endings []ending
-	blocked int // its packets that the switch did not take because another source was active
+	seen    int   // one more than the highest packet that the switch took
+	merged  claim // the most that it was told
+	fatals  []fatal
+	blocked int // packets that the switch dropped because another source was active
 }
 
 func (s *sender) reset(sc *Scenario, h *Host) {
-	*s = sender{plan: s.plan, expireAt: rnic.Never, place: unplaced, told: claim{acked: -1}, endings: s.endings[:0]}
+	*s = sender{plan: s.plan, expireAt: rnic.Never, place: unplaced, merged: claim{acked: -1}, fatals: s.fatals[:0]}
 	s.plan.lay(sc, h)
 }
 
-// place is where a source is in its round, as the switch can know it: the source may not hear of a packet beyond that.
+// place is where a source is in its round, as far as the switch can know: the switch may not
+// acknowledge packets beyond it.
 type place struct {
 	last   int // the packet that the switch took last
-	goBack int // the packet that the source was told to go back to, and is not seen to have; nowhere: none
+	goBack int // it was told to go back to this packet, and has not yet; or nowhere
 }
 
-// unplaced is the place of a source for a switch that has not seen it.
+// unplaced is the place of a source that the switch has not heard.
 var unplaced = place{last: nowhere, goBack: nowhere}
 
-// at is the place: a source that was told to go back is there, because it hears that before it hears what is told later.
+// at returns the place. A source that was told to go back counts as being there, because it hears
+// that before it hears what is sent later.
 func (p *place) at() int {
 	if p.goBack != nowhere {
 		return min(p.last, p.goBack-1)
@@ -52,8 +55,9 @@ func (p *place) at() int {
 // sendBack notes that the source is told to go back to packet n.
 func (p *place) sendBack(n int) { p.goBack = n }
 
-// arrive notes that packet n came. The source has gone back when the packet that it was told to resend comes, or one behind
-// that after a step back. Other packets were sent before it heard.
+// arrive notes that packet n came. The source has gone back when the packet comes that it was told
+// to resend, or one behind that packet after a step back. All other packets were sent before the
+// source heard the NAK.
 func (p *place) arrive(n int) {
 	if n == p.goBack || n <= p.last && n > p.goBack {
 		p.goBack = nowhere
@@ -61,20 +65,20 @@ func (p *place) arrive(n int) {
 	p.last = n
 }
 
-// over says whether the program has heard of all it posted, and posts no more.
+// over reports whether the program has heard of everything it posted, and posts no more.
 func (s *sender) over() bool {
-	return !s.started || s.ended == len(s.plan.messages) || s.status != rnic.Success && s.ended == s.posted
+	return !s.started || s.completed == len(s.plan.messages) || s.status != rnic.Success && s.completed == s.posted
 }
 
-// start makes a host a source.
+// start makes the program of a host begin to send.
 func (w *world) start(h *host) {
 	h.started = true
 	w.postMore(h)
 }
 
-// postMore posts messages as far as the program wants.
+// postMore posts as many messages as the program wants outstanding.
 func (w *world) postMore(h *host) {
-	for h.status == rnic.Success && h.posted < len(h.Messages) && h.posted-h.ended < h.Outstanding {
+	for h.status == rnic.Success && h.posted < len(h.Messages) && h.posted-h.completed < h.Outstanding {
 		w.postMessage(h, h.posted)
 		h.posted++
 	}
@@ -98,12 +102,12 @@ func (w *world) postMessage(h *host, i int) {
 		err = h.qp.PostRead(id, m.Bytes, to)
 	}
 	if err != nil {
-		panic("sim: post: " + err.Error()) // the program keeps to the queue's depth
+		panic("sim: post: " + err.Error()) // the program keeps to the depth of the queue
 	}
 }
 
-// goOn posts again after messages have completed, when the program has thought.
-func (w *world) goOn(h *host) {
+// resume lets the program post again after messages have completed, when it has thought.
+func (w *world) resume(h *host) {
 	switch {
 	case h.Think == 0:
 		w.postMore(h)
@@ -113,7 +117,8 @@ func (w *world) goOn(h *host) {
 	}
 }
 
-// pump sends the next packet if the link is idle, and comes back when it is again.
+// pump sends the next packet if the link is idle, and otherwise schedules itself for when the link
+// will be idle.
 func (w *world) pump(h *host) {
 	if h.sending || !h.started {
 		return
@@ -129,7 +134,7 @@ func (w *world) pump(h *host) {
 		w.pool.giveBack(i)
 	} else {
 		f.bytes, f.stream, f.packet = len(b), int32(h.number), int32(h.plan.number(sentPSN(b)))
-		w.reached(h, int(f.packet))
+		w.triggerFaults(h, int(f.packet))
 		w.send(&h.toSwitch, i)
 		w.pumpAt(h, max(h.toSwitch.freeAt, w.now+1))
 	}
@@ -141,7 +146,7 @@ func (w *world) pumpAt(h *host, at time.Duration) {
 	w.schedule.add(event{at: at, kind: transmit, host: int32(h.number)})
 }
 
-// sentPSN reads the PSN of a frame that our own requester built.
+// sentPSN reads the PSN of a frame that a requester has built.
 func sentPSN(b []byte) roce.PSN {
 	var v roce.View
 	if err := v.Decode(b, len(b)); err != nil {
@@ -150,18 +155,19 @@ func sentPSN(b []byte) roce.PSN {
 	return v.PSN(b)
 }
 
-// reached begins the timed faults that wait for the first source to send packet n.
-func (w *world) reached(h *host, n int) {
+// triggerFaults begins the timed faults that wait for the first source to send packet n.
+func (w *world) triggerFaults(h *host, n int) {
 	for ; h.highest <= n; h.highest++ {
 		for k := range w.s.Timed {
 			if f := &w.s.Timed[k]; h.number == 0 && f.AfterPacket == h.highest {
-				w.schedule.add(event{at: w.now + f.Delay, kind: begin, index: int32(k)})
+				w.schedule.add(event{at: w.now + f.Delay, kind: faultBegins, index: int32(k)})
 			}
 		}
 	}
 }
 
-// watchDeadline has the source woken when its next timer runs out. A deadline that moved out since is looked at again then.
+// watchDeadline schedules an expire event for the next deadline of the source. If the deadline
+// moves later, the event looks at it again.
 func (w *world) watchDeadline(h *host) {
 	if d := h.qp.NextDeadline(); d < h.expireAt {
 		h.expireAt = d
@@ -171,17 +177,17 @@ func (w *world) watchDeadline(h *host) {
 
 func (w *world) expired(h *host) {
 	if w.now < h.expireAt {
-		return // an earlier one took its place
+		return // an earlier event replaced this one
 	}
 	h.expireAt = rnic.Never
 	h.qp.Tick(w.now)
 	w.afterQP(h)
 }
 
-// completed takes the end of one message as the program hears of it.
-func (w *world) completed(h *host, c rnic.Completion) {
-	i := h.ended
-	h.ended++
+// takeCompletion handles the completion of one message, as the program hears of it.
+func (w *world) takeCompletion(h *host, c rnic.Completion) {
+	i := h.completed
+	h.completed++
 	w.took = w.now
 	if w.recorder != nil {
 		w.recorder.note(w.now, "%s: %v", hostName(h.number), c)

@@ -9,7 +9,8 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// Some hundred seeds hold, every kind of trouble occurs in them, and every way to end. CI runs many more: make sim.
+// The invariants hold in some hundred seeds, in which every kind of fault happens and every way for
+// a run to end. CI runs many more: make sim.
 func TestSeedsHold(t *testing.T) {
 	seeds := uint64(400)
 	if testing.Short() {
@@ -42,7 +43,8 @@ func TestSeedsHold(t *testing.T) {
 	}
 }
 
-// The same seed is the same run, whatever ran before on the same runner and whether or not anybody watches.
+// The same seed is the same run, whatever ran before on the same runner, and with and without a
+// recorder.
 func TestSameSeedSameRun(t *testing.T) {
 	var used Runner
 	hashes := map[uint64]bool{}
@@ -83,7 +85,7 @@ func TestScheduleIsInOrder(t *testing.T) {
 	}
 }
 
-// Without trouble nothing is resent and nobody says NAK.
+// Without faults nothing is resent and no receiver sends a NAK.
 func TestCalmRunIsQuiet(t *testing.T) {
 	result := mustHold(t, calm())
 	c := result.Source
@@ -92,7 +94,7 @@ func TestCalmRunIsQuiet(t *testing.T) {
 	}
 }
 
-// BenchmarkStandard is one run of the standard scenario with little trouble.
+// BenchmarkStandard is one run of the standard size with few faults.
 func BenchmarkStandard(b *testing.B) {
 	var r Runner
 	s := losing(1e-3)

@@ -7,23 +7,23 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// world is one run while it lasts. Its buffers are used again by the next one.
+// world is one run while it lasts. The next run uses its buffers again.
 type world struct {
 	s        *Scenario
 	frameRNG *rand.Rand
 	random   rand.PCG
 	now      time.Duration
-	took     time.Duration // until the last completion of a source
+	took     time.Duration // when the last completion of a source came
 	schedule schedule
 	pool     pool
 
-	hosts       []host
-	longestSend int // bytes
-	group       *mft.Group
-	regrouped   bool  // and the core has not seen it
-	active      int   // the host that is the source, as the switch sees it
-	notifying   *host // whose notification the switch is handling
-	box         box
+	hosts          []host
+	longestSend    int // bytes
+	group          *mft.Group
+	membersChanged bool  // members have changed, and the core has not seen it
+	active         int   // the host that the switch takes for the source
+	notifying      *host // the switch is handling a notification of this host
+	box            box
 
 	failure  *Failure
 	tally    Tally
@@ -33,7 +33,7 @@ type world struct {
 	wrap     func(*world, forwarder) forwarder // tests only
 }
 
-// open makes everything for a run of s.
+// open makes everything that a run of s needs.
 func (w *world) open(s *Scenario) error {
 	w.s, w.now, w.took = s, 0, 0
 	w.random.Seed(s.Seed, frameStream)
@@ -42,7 +42,7 @@ func (w *world) open(s *Scenario) error {
 	w.pool.reset()
 	w.box.reset()
 	w.failure, w.tally, w.hash, w.events = nil, Tally{}, hashBasis, 0
-	w.longestSend, w.regrouped, w.active, w.notifying = longestSend(s), false, 0, nil
+	w.longestSend, w.membersChanged, w.active, w.notifying = longestSend(s), false, 0, nil
 	for len(w.hosts) < len(s.Hosts) {
 		w.hosts = append(w.hosts, host{})
 	}
@@ -66,7 +66,7 @@ func longestSend(s *Scenario) (bytes int) {
 	return bytes
 }
 
-// run lets things happen until nothing does, or an invariant is broken.
+// run lets events happen until there are none, or an invariant does not hold.
 func (w *world) run() {
 	w.start(&w.hosts[0])
 	for w.failure == nil {
@@ -95,7 +95,7 @@ func (w *world) handle(e *event) {
 		w.forward(h, e.index)
 	case atHost:
 		h.toHost.arrive()
-		w.take(h, e.index)
+		w.arriveAtHost(h, e.index)
 	case transmit:
 		h.sending = false
 		w.pump(h)
@@ -109,14 +109,14 @@ func (w *world) handle(e *event) {
 		w.repay(h)
 	case tick:
 		w.ticked()
-	case begin:
-		w.begin(int(e.index))
-	case end:
-		w.end(&w.s.Timed[e.index])
+	case faultBegins:
+		w.beginFault(int(e.index))
+	case faultEnds:
+		w.endFault(&w.s.Timed[e.index])
 	}
 }
 
-// over says whether all sources' programs have heard of everything.
+// over reports whether the programs of all sources have heard of everything.
 func (w *world) over() bool {
 	for i := range w.hosts {
 		if !w.hosts[i].over() {
@@ -126,13 +126,13 @@ func (w *world) over() bool {
 	return true
 }
 
-// hashBasis and hashPrime are FNV-1a's for 64 bits.
+// hashBasis and hashPrime are those of FNV-1a for 64 bits.
 const (
 	hashBasis = 14695981039346656037
 	hashPrime = 1099511628211
 )
 
-// mix adds an event to the run's hash.
+// mix adds an event to the hash of the run.
 func (w *world) mix(e *event) {
 	h := (w.hash ^ uint64(e.at)) * hashPrime
 	h = (h ^ uint64(e.kind)<<32 ^ uint64(e.host)) * hashPrime

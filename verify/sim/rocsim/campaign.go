@@ -13,14 +13,14 @@ import (
 	"github.com/rocast/rocast/verify/sim"
 )
 
-// campaign is what many seeds gave together.
+// campaign adds up many seeds.
 type campaign struct {
 	from, seeds uint64
 	workers     int
 	took, cpu   time.Duration
 	events      uint64
 	tally       sim.Tally
-	ended       [rnic.FatalError + 1]uint64 // runs, by what the source's program heard
+	ended       [rnic.FatalError + 1]uint64 // runs, by what the program of the source heard
 	failed      []failure                   // by seed
 }
 
@@ -29,7 +29,7 @@ type failure struct {
 	err  *sim.Failure
 }
 
-// play runs the seeds asked for. Each run is on one goroutine from its beginning to its end.
+// play runs the seeds that were asked for. Each run is on one goroutine from beginning to end.
 func play(o *options) (*campaign, error) {
 	c := &campaign{from: o.from, seeds: o.seeds, workers: o.workers}
 	start, cpu := time.Now(), cpuTime()
@@ -54,7 +54,7 @@ func play(o *options) (*campaign, error) {
 	return c, broken
 }
 
-// some runs seeds until none is left.
+// some runs seeds until there are none left.
 func some(o *options, next *atomic.Uint64) (*campaign, error) {
 	var c campaign
 	var runner sim.Runner
@@ -87,7 +87,7 @@ func (c *campaign) add(part *campaign) {
 	}
 }
 
-// cpuTime is what the process has used, on all its threads.
+// cpuTime returns the time that the process has used on all its threads.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -96,7 +96,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// shownFailures bounds the list of failed seeds; the count is always told.
+// shownFailures bounds the list of failed seeds; their number is always printed.
 const shownFailures = 10
 
 func (c *campaign) report(out io.Writer) {
@@ -109,7 +109,7 @@ func (c *campaign) report(out io.Writer) {
 		n := &c.tally[kind]
 		fmt.Fprintf(out, "%-16v %10d %12d %12d\n", sim.Fault(kind), n.Times, n.Data, n.Feedback)
 	}
-	fmt.Fprintf(out, "\n%10s  the source's program heard\n", "runs")
+	fmt.Fprintf(out, "\n%10s  the program of the source heard\n", "runs")
 	for status, n := range c.ended {
 		if n > 0 {
 			fmt.Fprintf(out, "%10d  %v\n", n, rnic.Status(status))

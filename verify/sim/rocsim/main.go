@@ -1,4 +1,5 @@
-// Command rocsim runs the simulation by the thousand seeds, replays one, or compares policies under loss:
+// Command rocsim runs thousands of seeds of the simulation, replays one seed, or compares policies
+// under loss:
 //
 //	make sim SEEDS=20000            seeds 0 to 19999
 //	make sim SEEDS=20000 FROM=5000  seeds 5000 to 24999
@@ -29,19 +30,19 @@ type options struct {
 	out                 string
 }
 
-// run is main with everything it touches handed in.
+// run is main with everything that it touches as an argument.
 func run(args []string, stdout, stderr io.Writer) int {
 	var o options
 	flags := flag.NewFlagSet("rocsim", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.Uint64Var(&o.seeds, "seeds", 1000, "how many seeds to run")
 	flags.Uint64Var(&o.from, "from", 0, "the first `seed`")
-	flags.Uint64Var(&o.replay, "replay", 0, "run this `seed` alone; tell its story and write its frames")
+	flags.Uint64Var(&o.replay, "replay", 0, "run this `seed` alone, print its story and write its frames")
 	flags.IntVar(&o.receivers, "receivers", 0,
-		fmt.Sprintf("every run has `n` receivers, up to %d, and the fewer packets the more they are; 0: mostly three", sim.MaxReceivers))
-	flags.IntVar(&o.lines, "lines", 40, "how many `lines` of a story to tell, from its end; 0: all")
-	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "seeds run at a time")
-	flags.IntVar(&o.table, "table", 0, "compare the policies under loss, this many `runs` for each figure")
+		fmt.Sprintf("every run has `n` receivers, at most %d, and the more receivers, the fewer packets; 0: mostly three", sim.MaxReceivers))
+	flags.IntVar(&o.lines, "lines", 40, "how many of the last `lines` of a story to print; 0: all")
+	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many seeds run at the same time")
+	flags.IntVar(&o.table, "table", 0, "compare the policies under loss, with so many `runs` for each figure")
 	flags.StringVar(&o.out, "out", "build", "`directory` for the frames of a replayed or failed seed")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -90,7 +91,7 @@ func (o *options) draw(seed uint64) sim.Scenario {
 	return sim.Draw(seed)
 }
 
-// again is the command that plays a seed of this campaign alone.
+// again returns the command that plays a seed of this campaign alone.
 func (o *options) again(seed uint64) string {
 	if o.receivers > 0 {
 		return fmt.Sprintf("go run ./verify/sim/rocsim -receivers %d -replay %d", o.receivers, seed)
@@ -126,7 +127,7 @@ func (o *options) retell(stdout io.Writer, seed uint64) (ok bool, err error) {
 	if result.Failure != nil {
 		fmt.Fprintln(stdout, result.Failure)
 	} else {
-		fmt.Fprintf(stdout, "all invariants held; the source's program heard: %v, after %v\n", result.Status, result.Took)
+		fmt.Fprintf(stdout, "all invariants held; the program of the source heard: %v, after %v\n", result.Status, result.Took)
 	}
 	fmt.Fprintf(stdout, "frames: %s\n", name)
 	return result.Failure == nil, capture.Close()

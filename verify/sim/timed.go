@@ -1,7 +1,7 @@
 package sim
 
-// begin starts timed fault number k.
-func (w *world) begin(k int) {
+// beginFault begins timed fault number k.
+func (w *world) beginFault(k int) {
 	f := &w.s.Timed[k]
 	h := &w.hosts[f.Host]
 	if f.Kind == SourceChange && h.started {
@@ -34,12 +34,12 @@ func (w *world) begin(k int) {
 		afflict(h, f.Kind, 1)
 	}
 	if f.For > 0 {
-		w.schedule.add(event{at: w.now + f.For, kind: end, index: int32(k)})
+		w.schedule.add(event{at: w.now + f.For, kind: faultEnds, index: int32(k)})
 	}
 }
 
-// end ends a timed fault.
-func (w *world) end(f *Timed) {
+// endFault ends a timed fault.
+func (w *world) endFault(f *Timed) {
 	h := &w.hosts[f.Host]
 	if w.recorder != nil {
 		w.recorder.note(w.now, "%v of %s ends", f.Kind, hostName(f.Host))
@@ -53,11 +53,11 @@ func (w *world) end(f *Timed) {
 		return
 	}
 	if err := w.openSwitch(true); err != nil {
-		panic("sim: restart the switch: " + err.Error()) // it started once
+		panic("sim: restart the switch: " + err.Error()) // it was opened before
 	}
 }
 
-// afflict begins (1) or ends (-1) what a host suffers.
+// afflict begins (n is 1) or ends (n is -1) a fault of a host.
 func afflict(h *host, kind Fault, n int) {
 	switch kind {
 	case Burst:
@@ -79,13 +79,14 @@ func afflict(h *host, kind Fault, n int) {
 	}
 }
 
-// change makes a receiver a member, or no longer one. Until the switch has had to do with the group, who joins was always in it.
+// change makes a receiver a member, or no longer one. As long as the switch has received nothing, a
+// receiver that joins is a member from the beginning.
 func (w *world) change(h *host, m membership) {
 	if m == joining && w.box.received == 0 {
 		m = member
 	}
-	h.membership, w.regrouped = m, true
-	if err := w.regroup(); err != nil {
-		panic("sim: change the members: " + err.Error()) // at least one stays
+	h.membership, w.membersChanged = m, true
+	if err := w.publishMembers(); err != nil {
+		panic("sim: change the members: " + err.Error()) // at least one member stays
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// rejected are the frames that a queue pair refused as such, by reason.
+// rejected counts the frames that a queue pair refused, by reason.
 type rejected [rnic.RejectResponse + 1]uint64
 
 func rejections(qp *rnic.QP) rejected { return rejected(qp.Counters().Count[:rnic.RejectResponse+1]) }
 
-// checkAccepted looks at what a queue pair thought of a frame as such.
+// checkAccepted checks that a queue pair accepted frame f if and only if f is good.
 func (w *world) checkAccepted(h *host, f *frame, before rejected) {
 	after := rejections(h.qp)
 	switch {
@@ -25,7 +25,7 @@ func (w *world) checkAccepted(h *host, f *frame, before rejected) {
 	}
 }
 
-// differs is where two slices of one length differ first.
+// differs returns the first index at which two slices of equal length differ.
 func differs[T comparable](a, b []T) int {
 	for i := range a {
 		if a[i] != b[i] {
@@ -35,7 +35,7 @@ func differs[T comparable](a, b []T) int {
 	return len(a)
 }
 
-// checkExecuted looks at the memory of a receiver that has just executed f.
+// checkExecuted checks the memory of a receiver that has just executed f.
 func (w *world) checkExecuted(h *host, f *frame) {
 	n := int(f.packet)
 	p := &w.hosts[f.stream].plan
@@ -49,18 +49,19 @@ func (w *world) checkExecuted(h *host, f *frame) {
 	if m.isSend() {
 		arrived = w.slot(h, h.taken)[k.offset:][:k.bytes]
 	} else {
-		arrived = h.memory[m.Place+k.offset:][:k.bytes]
-		copy(h.want[m.Place+k.offset:], p.payload(n))
+		arrived = h.memory[m.Target+k.offset:][:k.bytes]
+		copy(h.want[m.Target+k.offset:], p.payload(n))
 	}
 	if !bytes.Equal(arrived, p.payload(n)) {
 		w.fail(Memory, "%v: packet %d of %v is not in its memory as it was sent", h, n, &w.hosts[f.stream])
 	}
-	if h.ends = m.takesReceive() && n == p.last[k.message]; h.ends {
-		h.ending = m.completion(h.taken)
+	if h.expecting = m.takesReceive() && n == p.last[k.message]; h.expecting {
+		h.expected = m.completion(h.taken)
 	}
 }
 
-// completion is what a receiver's program hears of the message, if it takes receive number k.
+// completion returns what the program of a receiver hears of the message, if the message takes
+// receive number k.
 func (m *Message) completion(k int) rnic.Completion {
 	c := rnic.Completion{WRID: uint64(k), Op: rnic.Recv, Bytes: uint32(m.Bytes)}
 	if m.Op == rnic.WriteImm {
@@ -72,20 +73,21 @@ func (m *Message) completion(k int) rnic.Completion {
 	return c
 }
 
-// checkReceived looks at what a receiver's program hears. It hears of the message whose last packet was just executed.
+// checkReceived checks what the program of a receiver hears: the completion of the message whose
+// last packet was just executed.
 func (w *world) checkReceived(h *host, c rnic.Completion) {
-	if !h.ends || c != h.ending {
-		w.fail(Memory, "%v: receive %d completed: %v; expected: %v, %v", h, h.taken, c, h.ends, h.ending)
+	if !h.expecting || c != h.expected {
+		w.fail(Memory, "%v: receive %d completed: %v; expected: %v, %v", h, h.taken, c, h.expecting, h.expected)
 	}
-	h.ends = false
+	h.expecting = false
 }
 
-// checkMemory compares all that a receiver holds with what was written to it.
+// checkMemory compares the whole memory of a receiver with what was written to it.
 func (w *world) checkMemory(h *host) {
 	if !bytes.Equal(h.want, h.memory) {
 		w.fail(Memory, "%v: byte %d of its memory is not what was written to it", h, differs(h.want, h.memory))
 	}
-	if h.ends {
-		w.fail(Memory, "%v: its program did not hear of %v", h, h.ending)
+	if h.expecting {
+		w.fail(Memory, "%v: its program did not hear of %v", h, h.expected)
 	}
 }

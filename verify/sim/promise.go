@@ -13,77 +13,80 @@ import (
 
 const retryForEver = 7
 
-// ending is an error that a source was told its message ends with.
-type ending struct {
+// fatal is an error that a source was told: the fatal NAK of a message.
+type fatal struct {
 	message  int
 	syndrome roce.Syndrome
 }
 
-// checkEnd decides whether source h may be told that packet n ends its queue pair.
+// checkEnd fails unless source h may be told that packet n ends its queue pair.
 func (w *world) checkEnd(h *host, n int, s roce.Syndrome) {
-	i, ok := h.plan.whole(max(n, 0)), false
+	i, ok := h.plan.messagesBefore(max(n, 0)), false
 	switch s {
 	case roce.NAKInvalidRequest:
 		ok = n >= 0 && h.plan.reads(n)
 	case roce.NAKRemoteAccess:
 		ok = w.refusedBySome(h, i)
 	case roce.NAKRemoteOperational:
-		ok = w.living(h) < max(1, int(w.s.Policy.Ack)) || w.endedAsSource(h) // too few are left
+		ok = w.living(h) < max(1, int(w.s.Policy.Ack)) || w.endedAsSource(h)
 	}
-	// What it was told once it is told again, whoever has left since: it may not have heard.
-	if !ok && !slices.Contains(h.endings, ending{i, s}) {
-		w.fail(Ends, "%v is told %v of packet %d, for which there is no reason", h, s, n)
+	// The source may be told again what it was told once, even if receivers have left since: it may
+	// not have heard.
+	if !ok && !slices.Contains(h.fatals, fatal{i, s}) {
+		w.fail(Ends, "%v is told %v of packet %d without a reason", h, s, n)
 	}
-	h.endings = append(h.endings, ending{i, s})
+	h.fatals = append(h.fatals, fatal{i, s})
 }
 
-// endedAsSource says whether a counted receiver was told, in its own turn, what ends its queue pair.
+// endedAsSource reports whether a counted receiver was told, in its own turn as the source, what
+// ends its queue pair.
 func (w *world) endedAsSource(h *host) bool {
 	for i := range w.hosts {
-		if r := &w.hosts[i]; r != h && r.counts() && len(r.endings) > 0 {
+		if r := &w.hosts[i]; r != h && r.counts() && len(r.fatals) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// refusedBySome says whether a counted receiver's queue pair ended with a packet of message i; with a quorum, which may be past that
-// message already, or of an earlier one.
+// refusedBySome reports whether the queue pair of a counted receiver ended with a packet of message
+// i. With a quorum the source may be past that message, so an earlier one counts too.
 func (w *world) refusedBySome(h *host, i int) bool {
 	for k := range w.hosts {
 		r := &w.hosts[k]
 		if r == h || !r.counts() || r.qp.State() != rnic.StateError {
 			continue
 		}
-		if first := h.plan.whole(r.next[h.number]); first == i || first < i && w.s.Policy.Ack != feedback.AckAll {
+		if first := h.plan.messagesBefore(r.next[h.number]); first == i || first < i && w.s.Policy.Ack != feedback.AckAll {
 			return true
 		}
 	}
 	return false
 }
 
-// checkError decides whether a source's program may hear that message i failed.
+// checkError fails unless the program of a source may hear that message i failed.
 func (w *world) checkError(h *host, i int, status rnic.Status) {
 	ok := false
 	switch status {
 	case rnic.RemoteInvalidRequest:
-		ok = slices.Contains(h.endings, ending{i, roce.NAKInvalidRequest})
+		ok = slices.Contains(h.fatals, fatal{i, roce.NAKInvalidRequest})
 	case rnic.RemoteAccess:
-		ok = slices.Contains(h.endings, ending{i, roce.NAKRemoteAccess})
+		ok = slices.Contains(h.fatals, fatal{i, roce.NAKRemoteAccess})
 	case rnic.RemoteOperational:
-		ok = slices.Contains(h.endings, ending{i, roce.NAKRemoteOperational})
+		ok = slices.Contains(h.fatals, fatal{i, roce.NAKRemoteOperational})
 	case rnic.RetryExceeded:
 		ok = w.s.RetryCount < retryForEver && w.excused(h)
 	case rnic.RNRRetryExceeded:
 		ok = w.s.RNRRetry < retryForEver && (w.notReadySeen() > 0 || w.s.Policy.Speak != feedback.SpeakOff && w.excused(h))
 	}
 	if !ok {
-		w.fail(Ends, "message %d of %v failed: %v, which nothing promised", i, h, status)
+		w.fail(Ends, "message %d of %v failed without a reason: %v", i, h, status)
 	}
 }
 
-// excused says whether a source that gives up after RetryCount retries without an ACK may have met with that. A frame in trouble
-// costs two at most: the NAK or timeout it causes, and a NAK that rxe ignores because it waits for an ACK since the last one.
+// excused reports whether a source may give up after RetryCount retries without an ACK. A frame
+// with a fault costs two retries at most: the NAK or timeout that it causes, and a NAK that rxe
+// ignores because no ACK has come since the last one.
 func (w *world) excused(h *host) bool {
 	t := &w.tally
 	if h.blocked > 0 || t[Burst].Times+t[Cut].Times+t[SlowHost].Times+t[SwitchCrash].Times > 0 {
@@ -96,9 +99,10 @@ func (w *world) excused(h *host) bool {
 	return 2*troubles >= uint64(w.s.RetryCount) || w.someoneGone(h) || w.living(h) < max(1, int(w.s.Policy.Ack))
 }
 
-// someoneGone says whether a receiver that counts can answer no more: it crashed, or its queue pair failed as a source's, or gave a
-// fatal NAK that was lost. One whose fatal NAK the switch heard is no excuse: the source is to hear it too. Nor is one that should
-// have been evicted.
+// someoneGone reports whether a counted receiver can answer no more: it crashed, or its queue pair
+// failed, as that of a source or with a fatal NAK that was lost. A receiver whose fatal NAK the
+// switch took is no excuse, because the source has to hear that NAK; nor is one that should have
+// been evicted.
 func (w *world) someoneGone(h *host) bool {
 	for i := range w.hosts {
 		r := &w.hosts[i]
@@ -110,19 +114,21 @@ func (w *world) someoneGone(h *host) bool {
 	return false
 }
 
-// evictsInTime says whether a silent receiver leaves the group before source h gives up: it takes one timeout until the source
-// resends, and the receiver is found silent at the next tick after its time. Enough others have to be left.
+// evictsInTime reports whether a silent receiver leaves the group before source h gives up: the
+// source needs one timeout before it resends, and the switch finds the receiver silent at the tick
+// after its time. Enough other receivers must be left.
 func (w *world) evictsInTime(h *host) bool {
 	p := &w.s.Policy
 	atMost := time.Duration(w.s.RetryCount-1)*w.s.ackTimeout() - 2*time.Duration(feedback.TimerPeriod)
 	return p.Evict && p.SilentAfter > 0 && p.SilentAfter < atMost && w.living(h) >= max(1, int(p.Ack))
 }
 
-// living is how many receivers can still acknowledge something to source h.
+// living returns how many receivers can still acknowledge something to source h.
 func (w *world) living(h *host) (n int) {
 	for i := range w.hosts {
 		r := &w.hosts[i]
-		late := w.s.Policy.Ack != feedback.AckAll && r.from[h.number] > h.told.acked+1 // it has nothing of what is waited for
+		// With a quorum a receiver may have joined too late for what the source waits for.
+		late := w.s.Policy.Ack != feedback.AckAll && r.from[h.number] > h.merged.acked+1
 		if r != h && r.counts() && !late && !r.crashed && !r.behind && r.qp.State() == rnic.StateReady {
 			n++
 		}
@@ -137,7 +143,7 @@ func (w *world) notReadySeen() (n uint64) {
 	return n
 }
 
-// finish looks at a run in which nothing will happen any more.
+// finish checks a run in which nothing can happen any more.
 func (w *world) finish() {
 	if !w.over() {
 		w.fail(Ends, "nothing happens any more: %s", w.progress())
@@ -146,18 +152,18 @@ func (w *world) finish() {
 		h := &w.hosts[i]
 		w.checkMemory(h)
 		if h.qp.State() == rnic.StateError && !h.keyLost && h.status == rnic.Success {
-			w.fail(Ends, "%v: its queue pair is in error, and nothing was wrong with it", h)
+			w.fail(Ends, "%v: its queue pair is in error without a reason", h)
 		}
 	}
-	w.checkBooks()
+	w.checkCounts()
 }
 
-// progress tells how far the sources have come.
+// progress describes how far the sources have come.
 func (w *world) progress() string {
 	var parts []string
 	for i := range w.hosts {
 		if h := &w.hosts[i]; h.started {
-			parts = append(parts, fmt.Sprintf("%v ended %d of %d messages, told of packet %d", h, h.ended, len(h.Messages), h.told.acked))
+			parts = append(parts, fmt.Sprintf("%v completed %d of %d messages, acknowledged up to packet %d", h, h.completed, len(h.Messages), h.merged.acked))
 		}
 	}
 	return strings.Join(parts, "; ")

@@ -21,11 +21,12 @@ func (w *world) checkLink(l *link) (flying uint64) {
 	return l.flying
 }
 
-// checkBooks compares, when all is over, what one party counts as sent with what the next one counts as received.
-func (w *world) checkBooks() {
+// checkCounts compares, at the end of a run, what one party counts as sent with what the next one
+// counts as received.
+func (w *world) checkCounts() {
 	arrived := uint64(0)
 	for i := range w.hosts {
-		w.checkHostBooks(&w.hosts[i])
+		w.checkHostCounts(&w.hosts[i])
 		arrived += w.hosts[i].toSwitch.delivered
 	}
 	lost := w.tally[SwitchCrash].Data + w.tally[SwitchCrash].Feedback
@@ -34,7 +35,7 @@ func (w *world) checkBooks() {
 	}
 }
 
-func (w *world) checkHostBooks(h *host) {
+func (w *world) checkHostCounts(h *host) {
 	c := h.qp.Counters()
 	sent, taken := c.Get(rnic.CNPsSent), c.Rejected()+c.Get(rnic.CNPsReceived)
 	for op := range c.FramesOut {
