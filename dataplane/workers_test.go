@@ -130,6 +130,22 @@ func TestTheRingBetweenWorkersIsBounded(t *testing.T) {
 	}
 }
 
+// Frames wait in the ring while their worker has no buffer.
+func TestAWorkerWithoutBuffers(t *testing.T) {
+	net, g := ofSecond(t)
+	net.Pools[1].Empty = true
+	net.Ports[0].Put(write(firstPSN, nil).frame(t))
+	net.Poll()
+	if got := moved(net.Switch); len(got) != 0 {
+		t.Errorf("counters %v", got)
+	}
+	net.Pools[1].Empty = false
+	net.Poll()
+	if s := snapshot(t, net.Switch, g); s.Sent != firstPSN {
+		t.Errorf("PSN %d is the last that got through", s.Sent)
+	}
+}
+
 // A frame that is longer than any packet of a group is not handed off.
 func TestLongFramesAreNotHandedOff(t *testing.T) {
 	net, _ := ofSecond(t)

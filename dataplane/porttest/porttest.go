@@ -21,6 +21,8 @@ type Net struct {
 	Ports []*Port
 	// Queues are the queues of every worker: Queues[worker][port].
 	Queues [][]*Port
+	// Pools are the workers'.
+	Pools []*Pool
 	// Pool is the first worker's.
 	Pool *Pool
 	// Waiters are the workers'.
@@ -61,6 +63,7 @@ func newNet(n, workers int, now func() feedback.Tick, fanOut *FanOut) *Net {
 			queues, config.Ports = append(queues, p), append(config.Ports, p)
 		}
 		net.Queues, net.Waiters = append(net.Queues, queues), append(net.Waiters, waiter)
+		net.Pools = append(net.Pools, pool)
 		configs = append(configs, config)
 	}
 	net.Ports, net.Pool = net.Queues[0], configs[0].Pool.(*Pool)
@@ -185,6 +188,7 @@ type Pool struct {
 	buffers [][]byte
 	free    []uint64
 	Lent    int
+	Empty   bool // no buffer is free
 }
 
 const headroom = 256
@@ -202,6 +206,9 @@ func (p *Pool) lend() uint64 {
 
 // Load is part of dataplane.Pool.
 func (p *Pool) Load(f *dataplane.Frame, b []byte) bool {
+	if p.Empty {
+		return false
+	}
 	for f.FragmentCount = 0; f.FragmentCount == 0 || len(b) > 0; f.FragmentCount++ {
 		i := f.FragmentCount
 		f.Chunks[i] = p.lend()
@@ -216,6 +223,9 @@ func (p *Pool) Load(f *dataplane.Frame, b []byte) bool {
 
 // Get is part of dataplane.Pool.
 func (p *Pool) Get(f *dataplane.Frame) bool {
+	if p.Empty {
+		return false
+	}
 	f.Chunks[0] = p.lend()
 	f.Buf, f.Start, f.FragmentCount = p.buffers[f.Chunks[0]], headroom, 0
 	return true
