@@ -19,8 +19,8 @@ import (
 
 // The checks here need more than the file: they need the other groups, the box and the network. A
 // condition that may become true later, such as a host that is not up yet, is not refused. A group
-// that is restored after a restart skips these checks: its QPs do not wait, and the box may still
-// have its IP.
+// that is restored after a restart skips these checks: its QPs time out if the restart takes long,
+// and its IP may still be on the box.
 
 // refuseKnown refuses a file if another group has the same name or one of the same QPs.
 func (c *Controller) refuseKnown(f *groupfile.File) error {

@@ -33,7 +33,8 @@ func (c *Controller) Restore() error {
 }
 
 func (c *Controller) restore(k store.Group) {
-	// A group that fails below stays as idle or as used as it was: see isIdle.
+	// Set restored before anything can fail. A failed group carries no data, so a failure must not
+	// change whether the group counts as idle: see isIdle.
 	g := &group{name: k.Name, kept: true, restored: !k.Idle}
 	c.groups[g.name] = g
 	if k.Err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Claim is somebody else's answer to the question who has an IP.
+// Claim is the answer of another host that already has an IP.
 type Claim struct {
 	MAC       [6]byte
 	Interface string
@@ -19,15 +19,19 @@ func (c Claim) String() string {
 	return fmt.Sprintf("%v answers for it on %s", net.HardwareAddr(c.MAC[:]), c.Interface)
 }
 
-// A host that is there answers within milliseconds; the second and the third question are for one that was lost.
+// A host that is up answers within milliseconds. The second and the third question are sent in case
+// an earlier one was lost.
 const (
 	claimRounds = 3
 	claimRound  = 100 * time.Millisecond
 )
 
-// Claimed asks the hosts on an IP's places to be whether one of them has it (RFC 5227, RFC 4862: nobody learns a MAC from the
-// question), and returns the first claim. It is silent where nobody can be asked, as without a carrier, and asks nobody for an
-// IP that the Owner holds already. The box's own answers are no claims: it may have two interfaces on one network. The questions leave in the calling thread's network namespace.
+// Claimed asks the hosts at an IP's future places whether one of them has the IP, and returns the
+// first claim. The questions follow RFC 5227 and RFC 4862, so no host learns a MAC from them.
+// Claimed finds nothing where it cannot ask, for example on an interface without a carrier, and
+// does not ask for an IP that the Owner already holds. Answers from the box itself are not claims,
+// because the box may have two interfaces on one network. The questions are sent in the network
+// namespace of the calling thread.
 func (o *Owner) Claimed(ctx context.Context, places []Place) (claim Claim, found bool) {
 	if len(places) == 0 || o.holds(places[0].IP) {
 		return Claim{}, false
@@ -68,15 +72,15 @@ func (o *Owner) Claimed(ctx context.Context, places []Place) (claim Claim, found
 	return Claim{}, false
 }
 
-// question is one that is put to the hosts on an interface.
+// question is a question to the hosts on an interface.
 type question interface {
 	put() error
-	// answer returns the MAC of who answers until the deadline.
+	// answer returns the MAC of a host that answers before the deadline.
 	answer(deadline time.Time) (mac [6]byte, err error)
 	close()
 }
 
-// hear puts the question and waits for an answer that counts.
+// hear sends the question and waits for an answer that counts accepts.
 func hear(ctx context.Context, q question, counts func(mac [6]byte) bool) (mac [6]byte, answered bool) {
 	for range claimRounds {
 		if ctx.Err() != nil || q.put() != nil {

@@ -1,16 +1,18 @@
-// Package address makes the box own the groups' IPs while the groups live: the kernel then answers ARP and ND for them, and
-// terminates TCP to them.
+// Package address adds the groups' IPs to the box while the groups exist: the kernel then answers
+// ARP and ND for them, and terminates TCP to them.
 //
-// An IP is added as /32 (/128) to the interfaces by which a group's members are reached, and taken off when the last group
-// that needs it is gone. What the box had before is never taken off. What a crash left behind is known again: every
-// address the package is about to add is first noted as a file
+// An IP is added as /32 (/128) to the interfaces through which a group's members are reached, and
+// removed after the last group that needs it is gone. Addresses that the box had before are never
+// removed. The package recognizes the addresses that a crash left behind, because it writes a note
+// file before it adds an address:
 //
 //	DIR/BOOT-ID/IP@INTERFACE
 //
-// A note of another boot is of no interest, since addresses do not outlive one. A note alone is not believed: the address
-// must also carry the mark of package address (IFA_PROTO 114, "proto" in ip -details addr; kernel >= 5.18).
+// A note from an earlier boot is ignored, since addresses do not survive a reboot. A note alone is
+// not proof: the address must also carry the mark of package address (IFA_PROTO 114, "proto" in ip
+// -details addr; kernel >= 5.18).
 //
-// Somebody else's network manager may take off what it did not add; the package puts it back.
+// A network manager may remove addresses that it did not add; the package adds them again.
 //
 // Read first: owner.go.
 package address

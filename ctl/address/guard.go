@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run puts back what others take off, until ctx is done. told hears of each such event as a sentence.
+// Run adds the addresses again that other programs remove, until ctx is done. It calls told with a
+// sentence for each such event.
 func (o *Owner) Run(ctx context.Context, told func(string)) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return o.events.Run(ctx, o.noticeLoss) })
 	tasks.Go(func() error {
-		// Once a second, so that a fight over an address stays a slow one.
+		// Once a second: if another program keeps removing an address, the two must not loop fast.
 		ticker := time.NewTicker(time.Second)
 		defer ticker.Stop()
 		for {
@@ -31,8 +32,8 @@ func (o *Owner) Run(ctx context.Context, told func(string)) error {
 	return tasks.Wait()
 }
 
-// noticeLoss keeps what was taken off. When notifications were lost everything may have been: putting back what is there
-// does no harm.
+// noticeLoss records which addresses were removed. If notifications were lost, it records all
+// addresses that the Owner added: adding an address that is still there does no harm.
 func (o *Owner) noticeLoss(messages []syscall.NetlinkMessage) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -58,7 +59,7 @@ func (o *Owner) putBack(told func(string)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p := range o.lost {
-		// While the interface is down or gone this fails; the next second tries again.
+		// This fails while the interface is down or gone; the next tick tries again.
 		switch err := o.kernel.add(p); {
 		case err == nil:
 			told(fmt.Sprintf("somebody took %v off %s; it is back", p.IP, o.held[p].note.name))

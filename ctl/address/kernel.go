@@ -11,35 +11,39 @@ import (
 	"github.com/rocast/rocast/ctl/rtnl"
 )
 
-// kernel holds the addresses. Its twin in tests needs no root.
+// kernel reads and changes the addresses of the box. The test double needs no root.
 type kernel interface {
-	// add puts an address on an interface; EEXIST: it is there already.
+	// add adds an address to an interface. It returns EEXIST if the interface already has the
+	// address.
 	add(Place) error
 	remove(Place) error
-	// places are the interfaces that have an IP, whatever the prefix, without those where it carries the package's mark: what
-	// a crash left there and no note tells of is nobody's.
+	// places returns the interfaces that have an IP, with any prefix length. It leaves out an IP
+	// that carries the package's mark: if no note names it, a crash left it behind, and it belongs
+	// to nobody.
 	places(netip.Addr) ([]Place, error)
-	// subnets are those of an interface's addresses: see Owner.Subnets.
+	// subnets returns the subnets of an interface's addresses: see Owner.Subnets.
 	subnets(ifIndex int) ([]netip.Prefix, error)
-	// marked are the addresses that may be the package's: they carry its mark, or the kernel knows no marks.
+	// marked returns the addresses that may belong to the package: they carry its mark, or the
+	// kernel does not support marks.
 	marked() (map[note]bool, error)
 	name(ifIndex int) (string, error)
 	index(name string) (ifIndex int, err error)
-	// macs are those of the box's interfaces.
+	// macs returns the MACs of the box's interfaces.
 	macs() ([][6]byte, error)
-	// ask prepares to ask the hosts on an interface who has an IP; an error: nobody there can be asked.
+	// ask prepares a question to the hosts on an interface about who has an IP. It returns an error
+	// if no host can be asked there.
 	ask(Place) (question, error)
 	Close()
 }
 
-// ifaProto is the attribute IFA_PROTO (linux/if_addr.h), and mark what the package writes there. Kernels before 5.18 ignore
-// it.
+// ifaProto is the attribute IFA_PROTO (linux/if_addr.h), and mark is the value that the package
+// writes there. Kernels before 5.18 ignore the attribute.
 const (
 	ifaProto = 11
 	mark     = 114
 )
 
-// netlinkKernel is the kernel itself.
+// netlinkKernel implements kernel with netlink requests.
 type netlinkKernel struct {
 	*rtnl.Conn
 }
@@ -52,7 +56,7 @@ func (k *netlinkKernel) name(ifIndex int) (string, error) {
 	return l.Attrs().Name, nil
 }
 
-// index returns 0, which no interface has, when the interface is gone.
+// index returns 0, which is not a valid ifindex, if the interface is gone.
 func (k *netlinkKernel) index(name string) (int, error) {
 	l, err := k.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -102,8 +106,9 @@ func (k *netlinkKernel) change(message, flags int, p Place) error {
 	return err
 }
 
-// silently keeps the kernel from detecting duplicates, during which it would leave ND unanswered, and from choosing the
-// group's IP as the source of connections of its own (a deprecated address: RFC 6724, rule 3).
+// silently prevents two actions of the kernel. The kernel must not run duplicate address detection,
+// during which it does not answer ND. And it must not choose the group's IP as the source of its
+// own connections (the address is deprecated: RFC 6724, rule 3).
 func silently() []nl.NetlinkRequestData {
 	lifetimes := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: ^uint32(0), Prefered: 0}}
 	return []nl.NetlinkRequestData{

@@ -11,12 +11,12 @@ import (
 	"github.com/rocast/rocast/ctl/rtnl"
 )
 
-// assigned is an address as the kernel lists it.
+// assigned is an address in the kernel's list.
 type assigned struct {
 	Place
 	bits  int
-	net   netip.Prefix // the subnet it is in; where the address has a peer, the peer's
-	proto int          // its mark
+	net   netip.Prefix // the subnet of the address, or of its peer if it has one
+	proto int          // the mark
 }
 
 func (k *netlinkKernel) list() ([]assigned, error) {
@@ -43,7 +43,7 @@ func parse(data []byte) (assigned, bool) {
 		return assigned{}, false
 	}
 	a := assigned{Place: Place{IfIndex: int(header.Index)}, bits: int(header.Prefixlen)}
-	var address, local []byte // local is what the box has when address is the peer's
+	var address, local []byte // if address is the peer's address, local is the box's own
 	for _, attr := range attrs {
 		switch attr.Attr.Type {
 		case unix.IFA_ADDRESS:
@@ -111,7 +111,7 @@ func (k *netlinkKernel) marked() (map[note]bool, error) {
 	return marked, nil
 }
 
-// CheckMarks says whether the kernel knows marks: errors.ErrUnsupported if it does not.
+// CheckMarks returns errors.ErrUnsupported if the kernel does not support marks.
 func CheckMarks() error {
 	conn, err := rtnl.Open()
 	if err != nil {
@@ -125,7 +125,8 @@ func CheckMarks() error {
 	return err
 }
 
-// knowsMarks: a kernel that does gives one of its own to 127.0.0.1, and ours to what it was asked to mark.
+// knowsMarks reports whether the kernel supports marks. Such a kernel sets a mark of its own on
+// 127.0.0.1, so the list then contains at least one mark.
 func knowsMarks(list []assigned) bool {
 	return slices.ContainsFunc(list, func(a assigned) bool { return a.proto != 0 })
 }

@@ -13,8 +13,8 @@ import (
 
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// note says that the package is about to add an address, or has added it. The interface goes by its name: an ifindex may
-// be another interface's by the time the note is read.
+// note records that the package is about to add an address, or has added it. The note names the
+// interface, because an ifindex may belong to a different interface when the note is read.
 type note struct {
 	ip   netip.Addr
 	name string
@@ -22,10 +22,12 @@ type note struct {
 
 func (n note) String() string { return n.ip.String() + "@" + n.name }
 
-// notes is the directory of this boot's notes. They need not be synced: a box that loses them loses the addresses too.
+// notes is the directory of the notes of this boot. They need no sync: if the box crashes and loses
+// them, it loses the addresses too.
 //
-// A disk that is full or has become read-only keeps no group away from its IP: what cannot be noted stays on its interface
-// after a crash, where it is found and used again, and what cannot be dropped is believed only where the mark is.
+// A full or read-only disk must not prevent a group from getting its IP. An address without a note
+// stays on its interface after a crash, where a later run finds it and uses it again. A note that
+// cannot be deleted counts only if the address carries the mark.
 type notes string
 
 func unwritable(err error) bool {
@@ -57,7 +59,7 @@ func openNotes(dir string) (notes, error) {
 
 func (d notes) put(n note) error {
 	err := os.WriteFile(d.path(n), nil, 0o600)
-	if unwritable(err) || errors.Is(err, os.ErrNotExist) { // the directory could not be made either
+	if unwritable(err) || errors.Is(err, os.ErrNotExist) { // the directory could not be created either
 		return nil
 	}
 	return err

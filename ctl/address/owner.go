@@ -25,17 +25,18 @@ type Owner struct {
 
 	mu   sync.Mutex
 	held map[Place]*holding
-	left map[note]bool // what an earlier run added and nobody holds yet
+	left map[note]bool // addresses that an earlier run added and that are not held yet
 	lost map[Place]bool
 }
 
 type holding struct {
 	holders int
 	note    note
-	ours    bool // the box did not have it before
+	ours    bool // the box did not have the address before
 }
 
-// Open makes an Owner for the calling thread's network namespace that keeps its notes below dir.
+// Open makes an Owner for the network namespace of the calling thread. The Owner stores its notes
+// below dir.
 func Open(dir string) (*Owner, error) {
 	conn, err := rtnl.Open()
 	if err != nil {
@@ -68,7 +69,7 @@ func newOwner(k kernel, dir string) (*Owner, error) {
 	return o, nil
 }
 
-// findLeftovers believes the notes that the kernel confirms, and drops the others.
+// findLeftovers keeps the notes that the kernel confirms and deletes the others.
 func (o *Owner) findLeftovers() error {
 	noted, err := o.notes.list()
 	if err != nil || len(noted) == 0 {
@@ -88,7 +89,8 @@ func (o *Owner) findLeftovers() error {
 	return nil
 }
 
-// Hold puts the IP on the interface unless it is there already, until Release was called as often.
+// Hold adds the IP to the interface unless it is already there. The IP stays until Release has been
+// called as often as Hold.
 func (o *Owner) Hold(p Place) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -128,7 +130,7 @@ func (o *Owner) take(p Place, h *holding) error {
 	return errors.Join(err, o.notes.drop(h.note))
 }
 
-// Release takes one Hold back.
+// Release reverses one call of Hold.
 func (o *Owner) Release(p Place) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -147,7 +149,8 @@ func (o *Owner) Release(p Place) error {
 	return o.giveBack(p, h.note)
 }
 
-// giveBack takes an address off. One that is gone already, alone or with its interface, is what was wanted.
+// giveBack removes an address. It is no error if the address, or the whole interface, is already
+// gone.
 func (o *Owner) giveBack(p Place, n note) error {
 	err := o.kernel.remove(p)
 	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
@@ -156,7 +159,7 @@ func (o *Owner) giveBack(p Place, n note) error {
 	return o.notes.drop(n)
 }
 
-// Sweep gives back what an earlier run left and nobody holds now.
+// Sweep removes the addresses that an earlier run left behind and that are not held now.
 func (o *Owner) Sweep() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -172,7 +175,7 @@ func (o *Owner) Sweep() error {
 	return errors.Join(errs...)
 }
 
-// Local says whether the IP is the box's own, other than by Hold.
+// Local reports whether the box has the IP for a reason other than Hold.
 func (o *Owner) Local(ip netip.Addr) (bool, error) {
 	places, err := o.kernel.places(ip)
 	if err != nil {
@@ -188,7 +191,8 @@ func (o *Owner) Local(ip netip.Addr) (bool, error) {
 	return false, nil
 }
 
-// Subnets are the networks that an interface's addresses are in, host addresses (/32, /128) and link-local ones left out.
+// Subnets returns the networks of an interface's addresses, without host addresses (/32, /128) and
+// link-local addresses.
 func (o *Owner) Subnets(ifIndex int) ([]netip.Prefix, error) {
 	nets, err := o.kernel.subnets(ifIndex)
 	if err != nil {
@@ -197,7 +201,7 @@ func (o *Owner) Subnets(ifIndex int) ([]netip.Prefix, error) {
 	return nets, nil
 }
 
-// Close gives everything back. Run must have returned.
+// Close removes all held addresses. Run must have returned.
 func (o *Owner) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

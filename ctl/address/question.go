@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel asks only for addresses it wants to send to, and asks from one of its own. This asks from none: 0.0.0.0 in ARP,
-// :: in a neighbour solicitation.
+// The kernel sends requests only for addresses it wants to send to, and uses one of its own
+// addresses as the sender. The questions here must have no sender address: 0.0.0.0 in ARP, :: in a
+// neighbour solicitation.
 const (
 	arpRequest             = 1
 	neighbourSolicitation  = 135
@@ -28,7 +29,7 @@ const (
 
 var errNobody = errors.New("nobody can be asked there")
 
-// packets is a question as frames of one interface.
+// packets is a question in the form of frames on one interface.
 type packets struct {
 	socket  *os.File
 	to      *unix.SockaddrLinklayer
@@ -36,7 +37,7 @@ type packets struct {
 	isReply func([]byte) bool
 }
 
-// ask opens a question for the IP. Where it could not be heard that is an error.
+// ask opens a question for the IP. It returns an error if no host can hear the question.
 func (k *netlinkKernel) ask(p Place) (question, error) {
 	l, err := k.LinkByIndex(p.IfIndex)
 	if err != nil {
@@ -65,8 +66,8 @@ func (k *netlinkKernel) ask(p Place) (question, error) {
 	return q, nil
 }
 
-// packetSocket opens a socket for one protocol on one interface. It begins without a protocol, or it would hear all
-// interfaces until it is bound.
+// packetSocket opens a socket for one protocol on one interface. The socket is created without a
+// protocol; otherwise it would receive from all interfaces until it is bound.
 func packetSocket(at *unix.SockaddrLinklayer) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -85,7 +86,8 @@ func packetSocket(at *unix.SockaddrLinklayer) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "packet socket"), nil
 }
 
-// onlyAdvertisements keeps all the other IPv6 of a busy interface from filling the socket.
+// onlyAdvertisements filters the socket, so that other IPv6 traffic on a busy interface cannot fill
+// it.
 func onlyAdvertisements() *unix.SockFprog {
 	const nextHeader = 6 // offset in the IPv6 header
 	filter := []unix.SockFilter{
@@ -140,7 +142,7 @@ func (q *packets) answer(deadline time.Time) (mac [6]byte, err error) {
 
 func (q *packets) close() { q.socket.Close() }
 
-// arpProbe asks for ip and says nothing of who asks but its MAC.
+// arpProbe returns an ARP request for ip that contains the sender's MAC but no sender IP.
 func arpProbe(from [macBytes]byte, ip netip.Addr) []byte {
 	b := make([]byte, 0, arpBytes)
 	b = binary.BigEndian.AppendUint16(b, hardwareEthernet)
@@ -152,12 +154,13 @@ func arpProbe(from [macBytes]byte, ip netip.Addr) []byte {
 	return append(b, ip.AsSlice()...)
 }
 
-// isARPReply is true for the announcement of who takes ip now, too (RFC 5227, 2.1.1: a conflict), which is a request.
+// isARPReply reports whether a host claims ip. This includes the announcement of a host that starts
+// to use ip now (RFC 5227, 2.1.1: a conflict), although an announcement is an ARP request.
 func isARPReply(b []byte, ip netip.Addr) bool {
 	return len(b) >= arpBytes && binary.BigEndian.Uint16(b[2:]) == unix.ETH_P_IP && netip.AddrFrom4([4]byte(b[arpSender:])) == ip
 }
 
-// solicitation is the IPv6 packet that detects duplicates.
+// solicitation returns the neighbour solicitation for duplicate address detection.
 func solicitation(ip netip.Addr) []byte {
 	target := ip.As16()
 	b := make([]byte, ipv6Bytes+icmpBytes)
@@ -172,7 +175,8 @@ func solicitation(ip netip.Addr) []byte {
 	return b
 }
 
-// checksum is that of an ICMPv6 packet whose checksum is 0, the pseudo header included: addresses, length, next header.
+// checksum returns the checksum of an ICMPv6 packet whose checksum field is 0. It covers the pseudo
+// header: addresses, length, next header.
 func checksum(packet []byte) uint16 {
 	sum := uint32(icmpBytes + icmpv6)
 	for at := 8; at < len(packet); at += 2 {

@@ -9,7 +9,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// check is what needs more than one value of the file.
+// check runs the checks that need more than one value of the file.
 func (p *parser) check() error {
 	for _, step := range []func() error{p.checkPolicy, p.checkFamilies, p.checkRoles, p.checkQPs, p.checkAddressing, p.pairRegions} {
 		if err := step(); err != nil {
@@ -35,7 +35,8 @@ func (p *parser) checkFamilies() error {
 	return nil
 }
 
-// checkRoles finds the receivers and who sends first: the member with role source, or else the first that is both.
+// checkRoles finds the receivers and the first source: the member with role source, or else the
+// first member with role both.
 func (p *parser) checkRoles() error {
 	for i := range p.members {
 		m := &p.members[i]
@@ -62,11 +63,12 @@ func (p *parser) checkRoles() error {
 
 func (p *parser) hasSource() bool { return p.Source.Line > 0 }
 
-// checkCast sees that somebody sends and enough are left to hear it.
+// checkCast refuses a file without a possible source, or with too few receivers. If no member has
+// role source, it makes the first member with role both the source.
 func (p *parser) checkCast() error {
 	listeners := len(p.Receivers)
 	if i := slices.IndexFunc(p.Receivers, isBoth); i >= 0 {
-		listeners-- // while it sends
+		listeners-- // a member with role both does not receive while it sends
 		if !p.hasSource() {
 			p.Source = p.Receivers[i]
 			p.Source.FirstPSN = p.Source.SendPSN
@@ -85,7 +87,7 @@ func (p *parser) checkCast() error {
 
 func isBoth(m Member) bool { return m.Role == Both }
 
-// checkQPs refuses members that could not be told apart.
+// checkQPs refuses members that the data path could not tell apart.
 func (p *parser) checkQPs() error {
 	type qp struct {
 		ip  netip.Addr
@@ -113,7 +115,7 @@ func (p *parser) checkQPs() error {
 	return nil
 }
 
-// checkAddressing holds the group's ip against the members'.
+// checkAddressing checks the group's ip against the members' IPs.
 func (p *parser) checkAddressing() error {
 	if p.Addressing != mft.ByVirtualQPN {
 		for _, m := range p.members {

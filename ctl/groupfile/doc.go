@@ -9,12 +9,13 @@
 //	  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
 //	  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}
 //
-// A member with role: both is a receiver that may become the source; sendPSN is the first PSN its QP sends. docs/merging.md
-// lists the keys that say how feedback is merged.
+// A member with role both is a receiver that may become the source; sendPSN is the first PSN that
+// its QP sends. docs/merging.md lists the keys that control how feedback is merged.
 //
-// [Parse] refuses a bad file whole, with the line and the mend. It checks everything the file alone can tell; what needs
-// the box (ports and their MTU, routes, whose an IP is) is package ctl's. It does no I/O, and no error of it holds an
-// R_Key.
+// [Parse] refuses a file with a mistake; the error names the line and tells how to correct it.
+// Parse checks everything that needs only the file. Package ctl makes the checks that need the box:
+// ports and their MTU, routes, the owner of an IP. Parse does no I/O, and its errors never contain
+// an R_Key.
 //
 // Read first: file.go.
 package groupfile

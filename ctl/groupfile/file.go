@@ -8,10 +8,10 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// MaxRegions bounds a group's memory. The data path searches it for every RETH.
+// MaxRegions bounds a group's memory regions, because the data path searches them for every RETH.
 const MaxRegions = 64
 
-// File is what a group file says, defaults filled in.
+// File is the content of a group file, with defaults filled in.
 type File struct {
 	Name       string
 	Addressing mft.Addressing
@@ -21,25 +21,26 @@ type File struct {
 	Policy     feedback.Policy
 	Engine     mft.Engine
 	Memory     []mft.VirtualRegion
-	// Source sends first. One that is both stands among the receivers too, with what its QP expects.
+	// Source is the first sender. If its role is both, it is also among Receivers, there with the
+	// PSN its QP expects.
 	Source    Member
 	Receivers []Member       // in the file's order
-	Lines     map[string]int // where the keys stand
+	Lines     map[string]int // the line of each key
 }
 
 // Member is a QP on a host.
 type Member struct {
 	IP        netip.Addr
 	QPN       roce.QPN
-	FirstPSN  roce.PSN // of File.Source the first it sends, of a receiver the first it expects
-	SendPSN   roce.PSN // of a member that is both, the first it sends
+	FirstPSN  roce.PSN // the first PSN that File.Source sends, or that a receiver expects
+	SendPSN   roce.PSN // the first PSN that a member with role both sends
 	Role      Role
-	RemoteQPN roce.QPN     // what its QP has as remote QPN
-	Regions   []mft.Region // a receiver's, parallel to File.Memory
+	RemoteQPN roce.QPN     // the remote QPN of the member's QP
+	Regions   []mft.Region // the regions of a receiver, parallel to File.Memory
 	Line      int
 }
 
-// Members are all members, each once: a source that only sends, then the receivers.
+// Members returns each member once: a source that only sends, then the receivers.
 func (f *File) Members() []Member {
 	if f.Source.Role == Both {
 		return f.Receivers
@@ -47,7 +48,7 @@ func (f *File) Members() []Member {
 	return append([]Member{f.Source}, f.Receivers...)
 }
 
-// Role says what a member does in its group.
+// Role is the role of a member in its group.
 type Role uint8
 
 const (

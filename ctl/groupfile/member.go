@@ -8,12 +8,12 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// member is a Member as it was read, with what its checks need.
+// member is a Member with the additional data that its checks need.
 type member struct {
 	Member
 	value   yamldoc.Value
 	regions []yamldoc.Value // parallel to Member.Regions
-	sendPSN int             // its line; 0: it has none
+	sendPSN int             // the line of the key sendPSN; 0: the key is absent
 }
 
 func (p *parser) readMembers(v yamldoc.Value) error {
@@ -52,7 +52,7 @@ func (m *member) readRegions(v yamldoc.Value) error {
 	})
 }
 
-// checkRole refuses what does not go with the member's role.
+// checkRole refuses keys that do not fit the member's role.
 func (m *member) checkRole(groupQPN roce.QPN) error {
 	switch {
 	case m.Role != Receiver && m.RemoteQPN != groupQPN:
@@ -69,7 +69,7 @@ func (m *member) checkRole(groupQPN roce.QPN) error {
 	return nil
 }
 
-// inWords is how a sentence calls a member by its role.
+// inWords names each role in a sentence.
 var inWords = map[Role]string{Receiver: "a receiver", Source: "the source", Both: "both"}
 
 func parseRole(word string) (Role, error) {

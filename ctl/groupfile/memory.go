@@ -20,7 +20,7 @@ func (p *parser) readMemory(v yamldoc.Value) error {
 	})
 }
 
-// readRange reads a mapping of va, length and rkey.
+// readRange reads a mapping with va, length and rkey.
 func readRange(v yamldoc.Value, r *mft.VirtualRegion, lengthNeeded string) error {
 	number := func(dst *uint64, limit uint64) func(yamldoc.Value) error {
 		return yamldoc.Into(dst, func(v yamldoc.Value) (uint64, error) { return v.Uint(limit) })
@@ -35,7 +35,8 @@ func readRange(v yamldoc.Value, r *mft.VirtualRegion, lengthNeeded string) error
 	return err
 }
 
-// pairRegions fills in the lengths of the memory and checks that every receiver has a place for all of it.
+// pairRegions fills in the lengths of the memory and checks that every receiver has regions for all
+// of it.
 func (p *parser) pairRegions() error {
 	for i := range p.Memory {
 		if err := p.defaultLength(i); err != nil {
@@ -61,7 +62,7 @@ func (p *parser) pairRegions() error {
 	return p.checkMemory()
 }
 
-// defaultLength makes memory i as long as the shortest region it stands for.
+// defaultLength sets the length of memory i to that of the shortest region it stands for.
 func (p *parser) defaultLength(i int) error {
 	if p.Memory[i].Length != 0 {
 		return nil
@@ -79,7 +80,7 @@ func (p *parser) defaultLength(i int) error {
 	return nil
 }
 
-// checkMemory refuses virtual regions of which a RETH could mean two.
+// checkMemory refuses virtual regions if one RETH could match two of them.
 func (p *parser) checkMemory() error {
 	for i, a := range p.Memory {
 		if err := checkRange(p.memory[i], a); err != nil {

@@ -5,7 +5,8 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// parser holds, beside the file, where the things stand that are checked once all of it is read.
+// parser holds the file and the positions of the values that are checked after the whole file has
+// been read.
 type parser struct {
 	File
 	memory  []yamldoc.Value // parallel to File.Memory
@@ -25,7 +26,7 @@ func Parse(text []byte) (*File, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	file := p.File // alone: a parser holds the whole document
+	file := p.File // a copy, because the parser would keep the whole document in memory
 	return &file, nil
 }
 
@@ -55,7 +56,8 @@ func (p *parser) noteLine(f yamldoc.Field) func(yamldoc.Value) error {
 	}
 }
 
-// forwardRefused answers files of earlier versions. A switch behind this one sends its merged ACKs to the source's own
-// address, so they can pass this box and acknowledge data that this box's receivers lack.
+// forwardRefused is the error for files of earlier versions. A switch behind this one sends its
+// merged ACKs to the source's own address, so the ACKs can bypass this box and acknowledge data
+// that this box's receivers lack.
 const forwardRefused = "is refused: the ACKs of the switch behind it can reach the source past this box, for data that other " +
 	"receivers lack; remove it, and list every receiver under members"

@@ -8,17 +8,18 @@ import (
 )
 
 const (
-	// minSilentAfter is a few periods of the timer that looks for silent receivers (feedback.TimerPeriod), and longer than a
-	// loaded host takes to answer.
+	// minSilentAfter is a few periods of the timer that looks for silent receivers
+	// (feedback.TimerPeriod), and is longer than the time in which a loaded host answers.
 	minSilentAfter = 10 * time.Millisecond
-	// maxSilentAfter is far beyond the time after which any source has given up.
+	// maxSilentAfter is much longer than the time after which any source gives up.
 	maxSilentAfter = time.Hour
-	// minCNPInterval is shorter than any NIC's, maxCNPInterval so long that a source would hardly slow down at all.
+	// minCNPInterval is shorter than the interval of any NIC. maxCNPInterval is so long that a
+	// source hardly slows down.
 	minCNPInterval = time.Microsecond
 	maxCNPInterval = 100 * time.Millisecond
 )
 
-// policyFields are the keys of feedback.Policy. docs/merging.md explains them to their users.
+// policyFields returns the keys of feedback.Policy. docs/merging.md explains the keys to users.
 func (p *parser) policyFields() []yamldoc.Field {
 	policy := &p.Policy
 	return []yamldoc.Field{
@@ -35,13 +36,14 @@ func (p *parser) policyFields() []yamldoc.Field {
 	}
 }
 
-// Zero stands for never and for no limit.
+// Zero means never, or no limit.
 var (
 	silentAfter = duration(minSilentAfter, maxSilentAfter, "from 10ms to 1h; write one such as 200ms, or 0 for never")
 	cnpInterval = duration(minCNPInterval, maxCNPInterval, "from 1us to 100ms; write one such as 50us, or 0 for no limit")
 )
 
-// duration takes 0 and times from shortest to longest; limits says the same to a person.
+// duration accepts 0 and times from shortest to longest. limits states these bounds in the error
+// message.
 func duration(shortest, longest time.Duration, limits string) func(yamldoc.Value) (time.Duration, error) {
 	return func(v yamldoc.Value) (time.Duration, error) {
 		text, err := v.Text()
@@ -56,10 +58,10 @@ func duration(shortest, longest time.Duration, limits string) func(yamldoc.Value
 	}
 }
 
-// checkPolicy fills in the default that depends on another key, and refuses a key without effect.
+// checkPolicy sets the default that depends on another key, and refuses keys that have no effect.
 func (p *parser) checkPolicy() error {
 	if p.Lines["on-fatal"] == 0 && p.Policy.Ack != feedback.AckAll {
-		p.Policy.OnFatal = feedback.FatalEvict // a quorum is there to go on without some
+		p.Policy.OnFatal = feedback.FatalEvict // a quorum exists to continue without some receivers
 	}
 	if p.Policy.Evict && p.Policy.SilentAfter == 0 {
 		return yamldoc.Errorf(p.Lines["evict"], "evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict")

@@ -12,13 +12,15 @@ import (
 const (
 	max24        = 1<<24 - 1
 	multicastQPN = max24 // IBTA vol 1: the dest QPN of a multicast packet
-	// classE is the first byte from which IPv4 addresses are reserved (RFC 1112), 255.255.255.255 among them.
+	// classE is the first byte of the reserved IPv4 addresses (RFC 1112). They include
+	// 255.255.255.255.
 	classE = 240
 )
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// name is a file's name in the state directory and a word in commands.
+// name reads a group name. The name becomes a file name in the state directory and a word in
+// commands.
 func name(v yamldoc.Value) (string, error) {
 	text, err := v.Text()
 	if err == nil && !nameForm.MatchString(text) {
@@ -27,8 +29,9 @@ func name(v yamldoc.Value) (string, error) {
 	return text, err
 }
 
-// unicast refuses what a host drops as a source address (fib_validate_source, ip6_rcv) and what no NIC keeps apart from
-// its link.
+// unicast reads an IP. It refuses addresses that a host drops as a source address
+// (fib_validate_source, ip6_rcv). It also refuses link-local addresses, because a NIC does not
+// store which link such an address belongs to.
 func unicast(v yamldoc.Value) (netip.Addr, error) {
 	addr, err := v.Addr()
 	switch {
@@ -46,7 +49,7 @@ func unicast(v yamldoc.Value) (netip.Addr, error) {
 	return addr, nil
 }
 
-// pathMTU is one of the values a queue pair can have (enum ibv_mtu).
+// pathMTU reads an MTU that a queue pair can have (enum ibv_mtu).
 func pathMTU(v yamldoc.Value) (int, error) {
 	n, err := v.Uint(4096)
 	if err != nil || n < 256 || bits.OnesCount64(n) != 1 {
@@ -60,7 +63,8 @@ func psn(v yamldoc.Value) (roce.PSN, error) {
 	return roce.PSN(n), err
 }
 
-// remoteQPN is a QPN that only the group uses. 1 is allowed: connection management (QP1) uses it with another opcode.
+// remoteQPN reads a QPN that only the group uses. 1 is allowed: connection management (QP1) uses
+// QPN 1 with a different opcode.
 func remoteQPN(v yamldoc.Value) (roce.QPN, error) {
 	n, err := v.Uint(max24)
 	if err == nil && (n == 0 || n == multicastQPN) {
@@ -69,7 +73,7 @@ func remoteQPN(v yamldoc.Value) (roce.QPN, error) {
 	return roce.QPN(n), err
 }
 
-// hostQPN is the number of a host's RC queue pair.
+// hostQPN reads the number of an RC queue pair on a host.
 func hostQPN(v yamldoc.Value) (roce.QPN, error) {
 	n, err := v.Uint(max24)
 	if err == nil && (n <= 1 || n == multicastQPN) {
@@ -78,7 +82,7 @@ func hostQPN(v yamldoc.Value) (roce.QPN, error) {
 	return roce.QPN(n), err
 }
 
-// choice reads a word of a closed set, whose parser knows how to list it.
+// choice reads a word of a fixed set. The error of parse lists the set.
 func choice[T any](parse func(string) (T, error)) func(yamldoc.Value) (T, error) {
 	return func(v yamldoc.Value) (value T, err error) {
 		text, err := v.Text()

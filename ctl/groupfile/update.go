@@ -8,22 +8,23 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// ID names a receiver in its group, as its feedback does: by its host and by what its QP has as remote QPN.
+// ID identifies a receiver in its group in the same way as its feedback does: by the host's IP and
+// by the remote QPN of the receiver's QP.
 type ID struct {
 	IP        netip.Addr
 	RemoteQPN roce.QPN
 }
 
-// ID is the member's.
+// ID returns the ID of the member.
 func (m *Member) ID() ID { return ID{m.IP, m.RemoteQPN} }
 
-// Receiver returns the index of a receiver, -1 if there is none.
+// Receiver returns the index of a receiver, or -1 if the receiver is not in the file.
 func (f *File) Receiver(id ID) int {
 	return slices.IndexFunc(f.Receivers, func(m Member) bool { return m.ID() == id })
 }
 
-// CheckUpdate refuses f as the next version of a running group: receivers may come and go, all else stays. The error names
-// the key and the mend.
+// CheckUpdate checks f as the next version of a running group: receivers may be added and removed,
+// everything else must stay. The error names the key and tells how to correct it.
 func (f *File) CheckUpdate(running *File) error {
 	for _, step := range []func(*File) error{f.sameKeys, f.samePolicy, f.sameMemory, f.sameSource, f.sameReceivers} {
 		if err := step(running); err != nil {
@@ -33,14 +34,13 @@ func (f *File) CheckUpdate(running *File) error {
 	return nil
 }
 
-// same compares the values of a key.
 func same[T comparable](f *File, key string, is, was T) error {
 	if is == was {
 		return nil
 	}
 	line := f.Lines[key]
 	if line == 0 {
-		line = f.Lines["name"] // the key is left out
+		line = f.Lines["name"] // the key is absent
 	}
 	return yamldoc.Errorf(line, "%s is %v and the running group has %v; only its receivers may change: write %v, or remove the group and create it anew", key, is, was, was)
 }
@@ -81,7 +81,7 @@ func (f *File) samePolicy(running *File) error {
 	return nil
 }
 
-// sameMemory names no R_Key.
+// sameMemory must not put an R_Key into its error.
 func (f *File) sameMemory(running *File) error {
 	if slices.Equal(f.Memory, running.Memory) {
 		return nil
@@ -105,7 +105,8 @@ func (f *File) sameSource(running *File) error {
 		is.QPN, is.IP, is.FirstPSN, is.Role, was.QPN, was.IP, was.FirstPSN, was.Role)
 }
 
-// sameReceivers sees that who stays is who it was: what the data path knows of a receiver is true of one QP.
+// sameReceivers refuses a changed receiver: the data path's state of a receiver is valid for one QP
+// only.
 func (f *File) sameReceivers(running *File) error {
 	was := make(map[ID]Member, len(running.Receivers))
 	for _, m := range running.Receivers {

@@ -7,8 +7,7 @@ type MAC [6]byte
 
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// Hop says how a frame reaches an address, or why this is not known. Two Hops are equal if == says
-// so.
+// Hop says how a frame reaches an address, or why this is not known. Hops can be compared with ==.
 type Hop struct {
 	Port      int // ifindex of the port; 0: not known
 	PortName  string

@@ -84,7 +84,7 @@ func (k *netlinkKernel) probe(ifIndex int, ip netip.Addr) error {
 	which := newNdMsg(family(ip), ifIndex)
 	binary.NativeEndian.PutUint16(which[8:], netlink.NUD_PROBE)
 	_, err := k.Request(unix.RTM_NEWNEIGH, unix.NLM_F_REPLACE|unix.NLM_F_ACK, 0, which, nl.NewRtAttr(netlink.NDA_DST, ip.AsSlice()))
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) { // the entry was removed meanwhile; a notification follows
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) { // the entry is gone; a notification follows
 		return nil
 	}
 	return err

@@ -174,8 +174,9 @@ func (s *Store) readIdle() (idle map[string]bool) {
 	return idle
 }
 
-// Forget removes the record that Stopped wrote, durably. While Forget fails, a crash would leave
-// the record of an earlier stop, so the caller must call Forget again.
+// Forget removes the record that Stopped wrote and syncs the removal. If Forget fails, a crash
+// would leave the record of an earlier stop, so the caller must call Forget again until it
+// succeeds.
 func (s *Store) Forget() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

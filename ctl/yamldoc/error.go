@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Error says what is wrong on which line of a document and how to mend it.
+// Error describes a mistake in a line of a document and how to correct it.
 type Error struct {
 	Line    int
 	Message string
@@ -15,12 +15,12 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Message) }
 
-// Errorf is an error about a line.
+// Errorf returns an error about a line.
 func Errorf(line int, format string, args ...any) error {
 	return &Error{Line: line, Message: fmt.Sprintf(format, args...)}
 }
 
-// Line returns the line err is about, 0 if it is about none.
+// Line returns the line that err is about, or 0.
 func Line(err error) int {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		return e.Line
@@ -30,8 +30,8 @@ func Line(err error) int {
 
 var parserError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(?s:(.*))$`)
 
-// syntaxError puts what the YAML parser says into our form. The parser leaves the first line out, and for some mistakes
-// it names the line before.
+// syntaxError converts an error of the YAML parser. The parser gives no line number for the first
+// line, and for some mistakes it gives the number of the line before.
 func syntaxError(err error) error {
 	found := parserError.FindStringSubmatch(err.Error())
 	if found == nil {

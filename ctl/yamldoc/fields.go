@@ -12,13 +12,15 @@ import (
 type Field struct {
 	Key string
 	Set func(Value) error
-	// Needed says what to add when the key is absent; "" makes it optional.
+	// Needed tells the user what to add when the key is absent. If Needed is "", the key is
+	// optional.
 	Needed string
-	// Refused says why a key that was once known is refused, and what to write instead. Lists of keys leave it out.
+	// Refused says why a key of earlier versions is refused and what to write instead. Such a key
+	// is left out of lists of keys.
 	Refused string
 }
 
-// Into is a Set that keeps what parse returns.
+// Into returns a Set function that stores the result of parse in dst.
 func Into[T any](dst *T, parse func(Value) (T, error)) func(Value) error {
 	return func(v Value) (err error) {
 		*dst, err = parse(v)
@@ -26,7 +28,8 @@ func Into[T any](dst *T, parse func(Value) (T, error)) func(Value) error {
 	}
 }
 
-// Fields reads a mapping whose keys are among fields, in the document's order.
+// Fields reads a mapping whose keys must be among fields. It reads the keys in the document's
+// order.
 func (v Value) Fields(fields ...Field) error {
 	if v.node.Kind != yaml.MappingNode {
 		return v.Errorf("is %s; write a mapping with the keys %s", kind(v.node), keys(fields))
@@ -57,7 +60,7 @@ func (v Value) Fields(fields ...Field) error {
 	return nil
 }
 
-// Each reads a list, calling every item by noun and its number from 1: "member 2".
+// Each reads a list. Errors call each item by noun and number, starting at 1: "member 2".
 func (v Value) Each(noun string, read func(Value) error) error {
 	if v.node.Kind != yaml.SequenceNode {
 		return v.Errorf("is %s; write a list", kind(v.node))
@@ -70,7 +73,7 @@ func (v Value) Each(noun string, read func(Value) error) error {
 	return nil
 }
 
-// EachOrOne is Each for a list that may be written as its only item.
+// EachOrOne works like Each, but also accepts a single item without a list.
 func (v Value) EachOrOne(noun string, read func(Value) error) error {
 	if v.node.Kind != yaml.SequenceNode {
 		return read(v.item(noun, 0, v.node))
@@ -82,12 +85,13 @@ func (v Value) item(noun string, i int, node *yaml.Node) Value {
 	return Value{node: node, parent: v.parent, name: fmt.Sprint(noun, " ", i+1)}
 }
 
-// child names a key's value. The document's own name is not repeated: a top-level key is just "psn".
+// child returns a key's value with its name. The name of the document is left out: a top-level key
+// is just "psn".
 func (v Value) child(key string, node *yaml.Node) Value {
 	return Value{node: node, parent: strings.TrimSuffix(v.inside(), ": "), name: key}
 }
 
-// inside is what stands in front of a sentence about something inside v.
+// inside returns the prefix for a sentence about something inside v.
 func (v Value) inside() string {
 	if v.whole {
 		return ""

@@ -12,26 +12,28 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What is read and what is said of it is bounded: an error may quote a value, and is a sentence all the same.
+// The input and the errors about it are bounded. An error may quote a value and must still be a
+// readable sentence.
 const (
-	// maxTextBytes is more than any name, word or path needs; a longer scalar is refused.
+	// maxTextBytes bounds a scalar. It is more than any name, word or path needs.
 	maxTextBytes = 1024
-	// maxQuotedRunes is what is repeated of what may be of any length; the rest is left out.
+	// maxQuotedRunes bounds a quotation of text of any length; the rest is left out.
 	maxQuotedRunes = 80
-	// maxSeparators bounds the values of a document, each of which takes some 200 bytes of memory while it is read: a
-	// megabyte of [1,1,...] would take a hundred. The largest group, 1024 members with eight regions each, has fewer.
+	// maxSeparators bounds the number of values in a document. Each value needs about 200 bytes of
+	// memory while it is read, so a megabyte of [1,1,...] would need a hundred megabytes. The
+	// largest group, with 1024 members of eight regions each, has fewer separators.
 	maxSeparators = 80_000
 )
 
 // Value is one value of a document.
 type Value struct {
 	node *yaml.Node
-	// Where it stands, as a person says it: parent "member 2", name "psn".
+	// The position of the value for messages: parent "member 2", name "psn".
 	parent, name string
-	whole        bool // the document itself
+	whole        bool // the value is the document itself
 }
 
-// Parse reads the one document in text. what is what to call it: "a group file".
+// Parse reads text, which must contain one document. Errors call the document what: "a group file".
 func Parse(text []byte, what string) (Value, error) {
 	if countSeparators(text) > maxSeparators {
 		return Value{}, Errorf(1, "%s holds more than %d values; split it", what, maxSeparators)
@@ -54,7 +56,8 @@ func Parse(text []byte, what string) (Value, error) {
 	return Value{node: document.Content[0], name: what, whole: true}, nil
 }
 
-// separators are the characters without which no further value begins; one of them begins two values at most.
+// separators are the characters that can begin a value. Without one of them no further value
+// begins, and one of them begins at most two values.
 const separators = ",:[{-?"
 
 func countSeparators(text []byte) (n int) {
@@ -66,7 +69,8 @@ func countSeparators(text []byte) (n int) {
 	return n
 }
 
-// refuseAnchors keeps a short text from standing for a long one.
+// refuseAnchors refuses anchors and aliases, because with them a short text can stand for a very
+// long one.
 func refuseAnchors(node *yaml.Node) error {
 	if node.Kind == yaml.AliasNode || node.Anchor != "" {
 		return Errorf(node.Line, "anchors and aliases are not understood here; write the value out")
@@ -79,10 +83,10 @@ func refuseAnchors(node *yaml.Node) error {
 	return nil
 }
 
-// Line is where the value starts.
+// Line returns the line where the value starts.
 func (v Value) Line() int { return v.node.Line }
 
-// String is where the value stands: "member 2: psn".
+// String returns the position of the value: "member 2: psn".
 func (v Value) String() string {
 	if v.parent == "" {
 		return v.name
@@ -90,12 +94,12 @@ func (v Value) String() string {
 	return v.parent + ": " + v.name
 }
 
-// Errorf is an error about the value: its place, a space and the sentence's rest.
+// Errorf returns an error about the value: its position, a space and the formatted text.
 func (v Value) Errorf(format string, args ...any) error {
 	return Errorf(v.Line(), "%v %s", v, fmt.Sprintf(format, args...))
 }
 
-// Wrap is an error about the value whose sentence err already is.
+// Wrap returns an error about the value. err must be a complete sentence.
 func (v Value) Wrap(err error) error {
 	if v.parent == "" {
 		return Errorf(v.Line(), "%v", err)
@@ -103,7 +107,7 @@ func (v Value) Wrap(err error) error {
 	return Errorf(v.Line(), "%s: %v", v.parent, err)
 }
 
-// Text is a scalar as it is written.
+// Text returns a scalar as written in the document.
 func (v Value) Text() (string, error) {
 	if v.node.Kind != yaml.ScalarNode {
 		return "", v.Errorf("is %s; write one word", kind(v.node))
@@ -117,7 +121,7 @@ func (v Value) Text() (string, error) {
 	return v.node.Value, nil
 }
 
-// Uint is a whole number up to limit, decimal or with a 0x, 0o or 0b in front.
+// Uint returns a whole number up to limit, written in decimal or with the prefix 0x, 0o or 0b.
 func (v Value) Uint(limit uint64) (uint64, error) {
 	if v.node.Kind == yaml.ScalarNode && v.node.Tag == "!!int" {
 		if n, err := strconv.ParseUint(v.node.Value, 0, 64); err == nil && n <= limit {
@@ -127,7 +131,7 @@ func (v Value) Uint(limit uint64) (uint64, error) {
 	return 0, v.Errorf("is not a whole number from 0 to %d (%#x); write one, without quotes", limit, limit)
 }
 
-// Bool is true or false.
+// Bool returns a value that is true or false.
 func (v Value) Bool() (bool, error) {
 	if v.node.Kind == yaml.ScalarNode && v.node.Tag == "!!bool" {
 		if b, err := strconv.ParseBool(v.node.Value); err == nil {
@@ -137,7 +141,8 @@ func (v Value) Bool() (bool, error) {
 	return false, v.Errorf("is neither true nor false; write one of them, without quotes")
 }
 
-// Addr is an IP address without a zone; an IPv4 address stands in its own form.
+// Addr returns an IP address without a zone. An IPv4 address must be in its own form, not mapped
+// into IPv6.
 func (v Value) Addr() (netip.Addr, error) {
 	text, err := v.Text()
 	if err != nil {
@@ -147,7 +152,7 @@ func (v Value) Addr() (netip.Addr, error) {
 	switch {
 	case err != nil:
 		return netip.Addr{}, v.Errorf("%q is not an IP address; write one such as 10.77.0.2 or fd00::2", text)
-	case addr.Zone() != "": // which is any text
+	case addr.Zone() != "": // a zone may be any text
 		return netip.Addr{}, v.Errorf("%q has a zone; write a global or unique local address", addr)
 	case addr.Is4In6():
 		return netip.Addr{}, v.Errorf("%v is an IPv4 address in IPv6 clothes; write %v", addr, addr.Unmap())
