@@ -65,8 +65,9 @@ fuzz: ## every fuzz target for FUZZTIME
 model: ## every state that four packets and a few mishaps can get into; EVERYDAY=1: only small worlds
 	$(GO) run ./verify/model/rocmodel $(if $(EVERYDAY),-everyday)
 
-mutants: ## breaks one rule of merging at a time; a test has to notice each
-	$(GO) run ./verify/mutants
+# GENERATED=all, or rooms separated by commas, tries generated mutants instead of the rules; LIMIT=2m takes a sample.
+mutants: ## breaks one rule of merging at a time; a test has to notice each; GENERATED=all: operators and statements
+	$(GO) run ./verify/mutants $(if $(GENERATED),-generated $(GENERATED) $(if $(LIMIT),-limit $(LIMIT)))
 
 generate: ## the compiled classifier, anew; git diff must stay empty
 	@scripts/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
