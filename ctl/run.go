@@ -33,8 +33,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return tasks.Wait()
 }
 
-// Close removes the addresses and records a clean stop. Switch.Run must have returned: Close
-// records which groups never carried data, and this must not change any more.
+// Close removes the addresses and records a clean stop. Switch.Run must have returned, because
+// Close records which groups never carried data.
 func (c *Controller) Close() error {
 	c.perftest.Close() // first: its runs remove their groups
 	c.mu.Lock()

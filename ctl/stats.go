@@ -5,6 +5,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 )
 
+// PortList describes the ports.
 func (c *Controller) PortList() api.Ports {
 	list := api.Ports{Ports: []api.Port{}}
 	for _, p := range c.Switch.Ports() {

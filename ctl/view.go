@@ -15,6 +15,7 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
+// Groups lists the groups.
 func (c *Controller) Groups() api.Groups {
 	c.mu.Lock()
 	defer c.mu.Unlock()

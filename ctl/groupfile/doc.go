@@ -1,10 +1,10 @@
 // Package groupfile reads the file that describes a group.
 //
 //	name: g1
-//	ip: 10.77.0.100                     # what members use as peer IP (addressing: group-ip)
-//	qpn: 1                              # what the source uses as remote QPN
+//	ip: 10.77.0.100                     # the peer IP of the members (addressing: group-ip)
+//	qpn: 1                              # the remote QPN of the source
 //	mtu: 1024
-//	memory: {va: 0x10000, rkey: 0x77}   # what the source writes to
+//	memory: {va: 0x10000, rkey: 0x77}   # the target of the source's writes
 //	members:
 //	  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
 //	  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}

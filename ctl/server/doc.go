@@ -4,10 +4,10 @@
 //
 //	root, or the daemon's own user    everything
 //	a member of the socket's group    everything, but sees no R_Key
-//	anyone else                       reads, and sees no R_Key; the socket's mode 0660 keeps them out to begin with
+//	anyone else                       reads, and sees no R_Key; the socket's mode 0660 normally prevents the connection
 //
-// Errors are sent as api.Error in JSON, also for paths that do not exist. The sizes of bodies and
-// headers and the times are bounded.
+// Errors are sent as api.Error in JSON, also for paths that do not exist. Bodies and headers have
+// size limits, and requests have time limits.
 //
 // Read first: server.go.
 package server

@@ -53,6 +53,7 @@ type Config struct {
 	Group int
 }
 
+// Server answers the requests of package api.
 type Server struct {
 	Config
 	http  *http.Server

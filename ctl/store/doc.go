@@ -1,8 +1,8 @@
 // Package store stores the data that the daemon needs after a restart, in its state directory.
 //
-//	lock               held by the living daemon, with its PID
-//	groups/NAME.yaml   a desired group, as its user wrote it (R_Keys included, hence mode 0600 below 0700)
-//	groups/NAME.state  what became of its members since, if anything (package ctl)
+//	lock               locked by the running daemon; contains its PID
+//	groups/NAME.yaml   a desired group, as the user wrote it (R_Keys included, hence mode 0600 below 0700)
+//	groups/NAME.state  the state of its members, if there is any (package ctl)
 //	idle               written last at a clean stop: the groups that never carried data, one per line
 //	addresses          the IPs the daemon added to interfaces: package ctl/address
 //

@@ -62,6 +62,7 @@ func (s *Store) Put(name string, text []byte) error {
 	return nil
 }
 
+// Get returns a group's text.
 func (s *Store) Get(name string) ([]byte, error) {
 	text, err := os.ReadFile(s.path(name))
 	if err != nil {
@@ -101,9 +102,9 @@ func (s *Store) Delete(name string) error {
 }
 
 // Restore returns the stored groups, sorted by name, and removes the record of a clean stop: from
-// now on the run counts as crashed until Stopped is called. If the record cannot be removed because
-// the disk is read-only, Restore still succeeds: see Forget. A group that cannot be read is
-// returned with its error.
+// now on the run counts as crashed until Stopped is called. If the record cannot be removed, for
+// example from a read-only disk, Restore ignores the record: see Forget. A group that cannot be
+// read is returned with its error.
 func (s *Store) Restore() ([]Group, error) {
 	idle := s.readIdle()
 	if s.Forget() != nil {
