@@ -8,12 +8,13 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// engine makes moves in states of one world. It holds what a move needs and no state keeps.
+// engine makes moves in the states of one world. It holds the working data that is not part of a
+// state.
 type engine struct {
 	*World
 	acts   []feedback.Action
-	broken string // the first thing that a move did and must not
-	tape   *tape  // nil: nobody listens
+	broken string // the first violation that a move has caused
+	tape   *tape  // nil: nothing is recorded
 }
 
 func (e *engine) fail(format string, args ...any) {
@@ -22,7 +23,7 @@ func (e *engine) fail(format string, args ...any) {
 	}
 }
 
-// step gives the group an event and delivers what it wants sent.
+// step gives the group an event and delivers the packets and replies that the group sends.
 func (e *engine) step(s *state, ev feedback.Event) {
 	var outcome feedback.Outcome
 	e.acts, outcome = s.group.Step(s.now, ev, e.acts[:0])
@@ -43,8 +44,8 @@ func (e *engine) step(s *state, ev feedback.Event) {
 	}
 }
 
-// heard says whether the group took an answer. One that comes right after a restart, before any data, cannot be placed:
-// it is as good as lost.
+// heard reports whether the group accepted an answer. The group cannot place an answer that arrives
+// after a restart and before any data; such an answer is treated as lost.
 func heard(ev feedback.Event, o feedback.Outcome) bool {
 	return ev.Kind == feedback.Response && o != feedback.NotTakingPart && o != feedback.OutsideWindow
 }
@@ -60,15 +61,16 @@ func (e *engine) forward(s *state, a *feedback.Action) {
 	}
 }
 
-// checkReply is rule 1, and rule 6 for the MSN.
+// checkReply checks rule 1, and rule 6 for the MSN.
 func (e *engine) checkReply(s *state, a *feedback.Action) {
 	packet := int(e.packet(a.PSN))
-	told := packet // packets up to here are acknowledged
+	told := packet // packets up to this one are acknowledged
 	if !a.Syndrome.IsACK() {
 		told--
 	}
 	has := e.has(s)
-	// What only who left since had may have been told; an MSN does not go back.
+	// The source may already know of messages that only a departed receiver had, because an MSN
+	// never decreases.
 	switch complete := max(e.complete[has], s.messages); {
 	case told >= has && told > int(s.told):
 		e.fail("%v %d is told, and %s has only up to %d", a.Syndrome, packet, e.who(), has-1)
@@ -82,16 +84,19 @@ func (e *engine) checkReply(s *state, a *feedback.Action) {
 	s.told, s.messages = max(s.told, int8(told)), max(s.messages, a.MSN)
 }
 
-// checkHeard is rule 1 once more, where the source is: real rxe believes an ACK that is ahead of a resend, skips packets
-// and may hang for good. A timeout while the ACK is on its way makes that happen with any peer.
+// checkHeard checks rule 1 at the source. If an ACK is ahead of a resend, the real rxe accepts the
+// ACK, skips packets and may hang forever. An early timeout while the ACK is on its way causes this
+// with any peer, so runs with an early timeout are exempt.
 func (e *engine) checkHeard(s *state) {
 	if s.src.ahead > 0 && int(s.left.early) == e.Early {
 		e.fail("the source hears ACK %d while it resends and has come to %d", s.src.ahead, s.src.next)
 	}
 }
 
-// has is how many packets, in order, the counted receivers have: the f-th best with a quorum, else the last. What only
-// an evicted one has counts no more, but for what was told before.
+// has returns how many packets, in order, the counted receivers have. With a quorum of f, this is
+// the count of the f-th best receiver, otherwise the count of the slowest receiver. Packets that
+// only an evicted receiver has do not count, except for acknowledgements that the source heard
+// before the eviction.
 func (e *engine) has(s *state) int {
 	var have [maxReceivers]int
 	n := 0
@@ -101,7 +106,7 @@ func (e *engine) has(s *state) int {
 			n++
 		}
 	}
-	for i := 1; i < n; i++ { // best first
+	for i := 1; i < n; i++ { // sort in descending order
 		for k := i; k > 0 && have[k] > have[k-1]; k-- {
 			have[k], have[k-1] = have[k-1], have[k]
 		}
@@ -137,9 +142,9 @@ func (e *engine) checkNotice(s *state, a *feedback.Action) {
 	}
 }
 
-// checkBehind is rule 9: a receiver is behind only if it can never get its next packet. Copies that are on a link while
-// the switch restarts are exempt: a restart takes longer than they do, and a switch that met them afterwards would know
-// nothing of them.
+// checkBehind checks rule 9: a receiver may be declared behind only if it can never get its next
+// packet. Copies that are on a link during a restart of the switch are exempt. A real restart takes
+// longer than these copies need, and a restarted switch has no information about such copies.
 func (e *engine) checkBehind(s *state, i int) {
 	r := &s.receivers[i]
 	switch {
@@ -151,7 +156,7 @@ func (e *engine) checkBehind(s *state, i int) {
 	}
 }
 
-// checkEnd looks at a state in which nothing can happen any more.
+// checkEnd checks a state in which nothing more can happen.
 func (e *engine) checkEnd(s *state) {
 	switch {
 	case s.src.status == refused:
@@ -169,7 +174,7 @@ func (e *engine) checkEnd(s *state) {
 	}
 }
 
-// mayExceed says whether somebody is dead and the switch may not know.
+// mayExceed reports whether a receiver is dead and the switch may not know that.
 func (s *state) mayExceed() bool {
 	for i := range s.receivers {
 		if r := &s.receivers[i]; r.dead && !r.out {
@@ -179,8 +184,10 @@ func (s *state) mayExceed() bool {
 	return false
 }
 
-// checkFatal wants a fatal NAK to be what a receiver said or what a READ is answered with, about the first packet that
-// is not delivered to all. With a quorum the packet may be a later one, and too few receivers are a reason as well.
+// checkFatal checks the fatal NAK that ended the source. The NAK must come from a receiver or be
+// the answer to a READ, and it must be about the first packet that is not delivered to all
+// receivers. With a quorum the packet may be a later one, and too few living receivers are a valid
+// reason too.
 func (e *engine) checkFatal(s *state) {
 	end := s.src.end
 	if e.Read > 0 && end == (fatal{roce.NAKInvalidRequest, uint8(e.Read)}) {
@@ -202,8 +209,9 @@ func (e *engine) checkFatal(s *state) {
 	e.fail("the source ended with %v for packet %d, which nobody said", end.syndrome, end.packet)
 }
 
-// checkForgotten is rule 9: when the source has finished, a receiver that asked for a packet and did not get it is
-// reported: at once, or as soon as the switch has seen enough of what the source sends next.
+// checkForgotten checks rule 9 when the source has finished: a receiver that asked for a packet and
+// did not get it must be reported, either immediately or when the switch has seen enough later
+// packets of the source.
 func (e *engine) checkForgotten(s *state) {
 	if e.Policy.NeedsTimer() {
 		for range 3 {
@@ -218,15 +226,16 @@ func (e *engine) checkForgotten(s *state) {
 	}
 }
 
-// forgotten returns a receiver that waits for a packet it asked for and was not reported; -1 if there is none.
+// forgotten returns a receiver that asked for a packet, did not get it and was not reported; -1:
+// none.
 func (e *engine) forgotten(s *state) int {
 	return slices.IndexFunc(s.receivers[:e.Receivers], func(r receiver) bool {
 		return r.asked && !r.out && !r.dead && int(r.expected) < e.Packets
 	})
 }
 
-// goOn lets the source send packets beyond the world's. Each is answered by the receivers that have all before it; the
-// others send their NAK, unless they have.
+// goOn lets the source send packets after the last packet of the world. A receiver that has all
+// earlier packets acknowledges each of them; any other receiver sends its NAK once.
 func (e *engine) goOn(s *state) {
 	const enough = 10
 	e.takeAll(s)
@@ -256,7 +265,7 @@ func (e *engine) goOnAnswer(s *state, i int, packet int8) {
 	e.notices(s, a.event(e.World, i))
 }
 
-// notices gives the group an event and looks only at what it reports.
+// notices gives the group an event and checks only the notices that the group returns.
 func (e *engine) notices(s *state, ev feedback.Event) {
 	e.acts, _ = s.group.Step(s.now, ev, e.acts[:0])
 	for i := range e.acts {

@@ -1,38 +1,46 @@
-// Package model searches small worlds exhaustively: a source, two or three receivers and the merging between them, four
-// packets, and every order in which packets can be sent, lost, doubled, delayed and answered. The merging is the step
-// function that runs on the wire, feedback.Group itself, copied and compared through feedback/clone.go.
+// Package model searches small worlds exhaustively. A world has a source, two or three receivers,
+// the merging between them, and four packets. The search covers every order in which packets can be
+// sent, lost, duplicated, delayed and answered. The merging is the step function that also runs on
+// the wire, feedback.Group; feedback/clone.go copies and compares its states.
 //
 //	source ──▶ Group.Step ──▶ FIFO ──▶ receiver 1 ─┐
 //	  ▲           │      ╲──▶ FIFO ──▶ receiver 2 ─┤ answers
 //	  └── FIFO ◀──┘ ◀──────────────────────────────┘ (late ones wait aside)
 //
-// The source and the receivers are rdma_rxe as docs/wire.md#requester and docs/wire.md#responder have it. What a [World]
-// may suffer is a budget: so many packets lost, answers doubled, answers delayed, timeouts that come too early, crashes of
-// the switch. Everything else that can happen may happen at any time, except the source's timeout, which is the slowest of
-// all.
+// The source and the receivers behave as rdma_rxe, as docs/wire.md#requester and
+// docs/wire.md#responder describe it. A budget limits the faults of a [World]: the number of lost
+// packets, of duplicated answers, of delayed answers, of early timeouts and of switch crashes. All
+// other events may happen at any time. Only the timeout of the source waits until nothing else can
+// happen, because that timeout is the slowest event.
 //
-// After every step (check.go):
-//   - the source was told nothing that a counted receiver lacks, by an ACK or by what a NAK implies;
-//   - it heard nothing beyond its place nor beyond what it ever sent;
-//   - the MSN it heard belongs to what the counted receivers have;
-//   - what ends its QP is what a receiver, or a refusal, said.
+// After every step the search checks (check.go):
+//   - neither an ACK nor a NAK acknowledges a packet that a counted receiver lacks;
+//   - the source hears nothing about a packet beyond its place, or about a packet that it never sent;
+//   - the MSN that the source hears matches the messages that the counted receivers have;
+//   - the source's QP ends only with an error that a receiver sent, or that a refusal caused.
 //
-// And every run ends, in what the policy promises. That is checked as: no state is its own successor's successor, so
-// nothing goes round for ever once the budget is spent, and every state without a successor is an end. No fairness is
-// assumed, so no schedule is found that starves anybody.
+// Every run must also end, with a result that the policy promises. The search checks two conditions
+// for this. First, no state is reachable from itself, so no run continues forever after the budget
+// is spent. Second, every state without a successor is a valid end. The search assumes no fairness,
+// so it also shows that no schedule starves a receiver or the source.
 //
-// Three reductions keep the worlds small. None hides a state that the checks could tell apart:
-//   - Way and way back are one queue. A receiver takes a packet at the moment its answer reaches the switch: nobody
-//     sees it earlier, and what it lacks until then is the most it can lack. The source sends at the moment the packet
-//     reaches the switch, for the same reason.
-//   - Packets that are taken without an answer are taken together with the next one that has an answer.
-//   - Receivers in equal states are interchangeable: worlds that differ by a permutation are one.
+// Three reductions keep the worlds small. None of them hides a state that the checks could
+// distinguish:
+//   - The two directions of a receiver's link are one queue. A receiver takes a packet at the moment when
+//     its answer reaches the switch: no party can see the answer earlier, and until then the receiver
+//     lacks as much as it can lack. For the same reason the source sends a packet at the moment when the
+//     packet reaches the switch.
+//   - A packet that gets no answer is taken together with the next packet that gets an answer.
+//   - Receivers in equal states are interchangeable: two states that differ only by a permutation of the
+//     receivers count as one state.
 //
-// States are remembered as 63-bit fingerprints; a search that saw n states has overlooked one with a probability of about
-// n*n/2^64, one in ten thousand for fifty million.
+// The search remembers states as 63-bit fingerprints. After n states, the probability that the
+// search has missed a state is about n*n/2^64, which is one in ten thousand for fifty million
+// states.
 //
-// A violation is told as its shortest trace and as a story for feedback/testdata (tape.go).
+// A violation is reported as its shortest trace, and as a story for feedback/testdata (tape.go).
 //
-// What it never does: model the merging. Read world.go for what a world consists of, moves.go for what can happen,
-// search.go for the search; worlds.go lists the worlds. Command rocmodel runs the bigger ones.
+// The package never models the merging itself. Read world.go for the parts of a world, moves.go for
+// the possible moves, and search.go for the search. worlds.go lists the worlds. Command rocmodel
+// searches the larger worlds.
 package model

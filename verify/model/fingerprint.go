@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// fingerprint names a state, up to a permutation of its receivers. 0 is none.
+// fingerprint identifies a state, up to a permutation of its receivers. 0 means no state.
 type fingerprint uint64
 
-// encoder holds the buffers of encoding.
+// encoder holds the buffers that encode uses.
 type encoder struct {
 	whole []byte
 	parts [maxReceivers][]byte
@@ -20,7 +20,7 @@ func (c *encoder) fingerprint(w *World, s *state) fingerprint {
 	return hash(c.encode(w, s))
 }
 
-// encode appends everything that decides what can happen next and whether it will be right.
+// encode appends all the data of a state that can influence later moves or later checks.
 func (c *encoder) encode(w *World, s *state) []byte {
 	src, left := &s.src, &s.left
 	b := append(c.whole[:0], src.unacked, src.next, src.sent, bit(src.idle)|bit(src.retried)<<1|bit(src.rnrWait)<<2,
@@ -44,8 +44,8 @@ func (c *encoder) encode(w *World, s *state) []byte {
 	return b
 }
 
-// symmetric says whether the merging treats its paths alike whatever their index: eviction of the silent ones takes
-// them in order, and stops when too few are left.
+// symmetric reports whether the merging treats all its paths alike. The eviction of silent
+// receivers does not: it takes the paths in order, and stops when too few receivers are left.
 func (w *World) symmetric() bool { return w.Policy.SilentAfter == 0 }
 
 func (r *receiver) append(b []byte) []byte {
@@ -56,7 +56,7 @@ func (r *receiver) append(b []byte) []byte {
 	for _, a := range r.aside.all() {
 		b = append(b, byte(a.packet), a.msn, byte(a.syndrome))
 	}
-	if late := b[aside:]; r.aside.n == 2 && bytes.Compare(late[:3], late[3:]) > 0 { // their order does not matter
+	if late := b[aside:]; r.aside.n == 2 && bytes.Compare(late[:3], late[3:]) > 0 { // the order of the two answers does not matter
 		for k := range 3 {
 			late[k], late[k+3] = late[k+3], late[k]
 		}
@@ -71,7 +71,7 @@ func bit(b bool) byte {
 	return 0
 }
 
-// hash folds eight bytes at a time by 64x64 bit multiplication.
+// hash processes eight bytes at a time by a multiplication of 64 by 64 bits.
 func hash(b []byte) fingerprint {
 	const k0, k1 = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 	h := uint64(len(b)) * k0
@@ -89,8 +89,8 @@ func fold(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// visited is the set of states met: open addressing, half of it empty. The low bit of an entry says that the state is
-// on the way to the one being looked at.
+// visited is the set of the visited states. It uses open addressing, and grows before it is full.
+// The low bit of an entry says that the state is on the search stack.
 type visited struct {
 	slots []uint64
 	n     int
@@ -98,7 +98,7 @@ type visited struct {
 
 const firstSlots = 1 << 16
 
-// find returns where f is, or belongs.
+// find returns the index of f, or the index at which f belongs.
 func (v *visited) find(f fingerprint) int {
 	i := int(f) & (len(v.slots) - 1)
 	for v.slots[i] != 0 && fingerprint(v.slots[i]>>1) != f {
@@ -107,7 +107,8 @@ func (v *visited) find(f fingerprint) int {
 	return i
 }
 
-// enter adds f, which the search now stands on, unless it was met before.
+// enter adds f, which is now on the search stack. It reports whether f was visited before, and
+// whether f was already on the stack.
 func (v *visited) enter(f fingerprint) (met, standing bool) {
 	if 4*v.n >= 3*len(v.slots) {
 		v.grow()
@@ -121,7 +122,7 @@ func (v *visited) enter(f fingerprint) (met, standing bool) {
 	return false, false
 }
 
-// leave says that the search no longer stands on f.
+// leave removes f from the search stack, but not from the visited states.
 func (v *visited) leave(f fingerprint) { v.slots[v.find(f)] &^= 1 }
 
 func (v *visited) grow() {

@@ -7,13 +7,13 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// move is one thing that can happen next.
+// move is one possible next event.
 type move struct {
 	kind     moveKind
 	fate     fate
 	response response
 	receiver uint8
-	index    uint8 // in a queue
+	index    uint8 // index in a queue
 }
 
 type moveKind uint8
@@ -21,18 +21,18 @@ type moveKind uint8
 const (
 	sends    moveKind = iota // the source sends its next packet, and it reaches the switch
 	hears                    // the source hears the oldest reply
-	answers                  // a receiver takes packets up to index, and its answer to that one reaches the switch
+	answers                  // a receiver takes the packets up to index, and its answer to the last of them reaches the switch
 	drops                    // a packet on its way to a receiver is lost
-	overtook                 // an answer that waited aside reaches the switch
+	overtook                 // a delayed or duplicated answer reaches the switch
 	rnrEnds                  // the source's RNR timer runs out
-	quiet                    // nothing else can happen: the switch's timer runs, then the source's
+	quiet                    // nothing else can happen: the switch's timer runs out, then the source's timer
 	early                    // the source's retransmit timer runs out
-	ticks                    // the switch's timer
-	crashes                  // the switch; isLost: and what it should have heard meanwhile
-	perishes                 // a receiver
+	ticks                    // the switch's timer runs out
+	crashes                  // the switch crashes; with isLost it also misses the answers of that time
+	perishes                 // a receiver dies
 )
 
-// fate is what becomes of what is sent.
+// fate is the fate of a packet or an answer after it was sent.
 type fate uint8
 
 const (
@@ -42,10 +42,10 @@ const (
 	isDoubled
 )
 
-// tickLength is more than any time the merging knows.
+// tickLength is longer than any time that the merging uses.
 const tickLength = feedback.Tick(20 * time.Millisecond)
 
-// moves appends what can happen in s.
+// moves appends the moves that are possible in s.
 func (e *engine) moves(s *state, ms []move) []move {
 	if s.src.status != running {
 		return ms
@@ -72,7 +72,7 @@ func (e *engine) moves(s *state, ms []move) []move {
 	return e.mishaps(s, ms)
 }
 
-// receiverMoves are the answers of receiver i that can reach the switch next.
+// receiverMoves appends the answers of receiver i that can reach the switch next.
 func (e *engine) receiverMoves(s *state, i uint8, ms []move) []move {
 	r := s.receivers[i]
 	for k := range r.down.n {
@@ -94,7 +94,8 @@ func (e *engine) receiverMoves(s *state, i uint8, ms []move) []move {
 	return ms
 }
 
-// mishaps appends what the budget allows besides, when at least one thing can happen anyway.
+// mishaps appends the faults that the budget still allows. Faults happen only if at least one other
+// move is possible.
 func (e *engine) mishaps(s *state, ms []move) []move {
 	for _, m := range ms {
 		for _, f := range e.fates(s, m) {
@@ -150,7 +151,8 @@ func (e *engine) fates(s *state, m move) (f []fate) {
 	return f
 }
 
-// packetLosses stop at the first packet that is answered: those behind it can be lost later.
+// packetLosses appends the losses of packets up to the first packet that gets an answer. The
+// packets behind it can be lost later.
 func (e *engine) packetLosses(r *receiver, i uint8, ms []move) []move {
 	taker := *r
 	for k := range r.down.n {
@@ -162,7 +164,7 @@ func (e *engine) packetLosses(r *receiver, i uint8, ms []move) []move {
 	return ms
 }
 
-// make makes a move in s.
+// make makes the move m in s.
 func (e *engine) make(s *state, m move) {
 	e.tape.move(e.World, s, m)
 	r := &s.receivers[m.receiver]
@@ -196,8 +198,10 @@ func (e *engine) make(s *state, m move) {
 	}
 }
 
-// crash makes the switch forget: who it declared behind, who asked, and who it evicted, which it would do again. What it
-// said before is heard before it is back, and receivers may say things that nobody hears.
+// crash makes the switch forget its state: the receivers that it declared behind, the receivers
+// that asked for a packet, and the receivers that it evicted. The switch would evict those
+// receivers again. The source hears all replies that are on their way before the switch is back.
+// With isLost, the receivers also take their packets, and their answers are lost.
 func (e *engine) crash(s *state, f fate) {
 	s.left.crashes--
 	for s.home.n > 0 {
@@ -283,7 +287,7 @@ func (e *engine) arrive(s *state, m move, a answer) {
 	e.step(s, a.event(e.World, int(m.receiver)))
 }
 
-// quiet lets time pass. What is taken without an answer is taken by now.
+// quiet lets time pass. By then the receivers have taken all packets that get no answer.
 func (e *engine) quiet(s *state) {
 	e.takeAll(s)
 	if e.Policy.NeedsTimer() {
@@ -294,7 +298,8 @@ func (e *engine) quiet(s *state) {
 	s.src.retry(e.World)
 }
 
-// takeAll makes the receivers take what is on its way to them, unheard.
+// takeAll makes the receivers take all packets on their links. The switch does not hear their
+// answers.
 func (e *engine) takeAll(s *state) {
 	for i := range s.receivers[:e.Receivers] {
 		for r := &s.receivers[i]; r.down.n > 0; {

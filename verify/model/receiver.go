@@ -5,42 +5,44 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// receiver is the responder of rdma_rxe (docs/wire.md#responder) and what is on its way to it and back.
+// receiver is the responder of rdma_rxe (docs/wire.md#responder), together with the queues to it
+// and from it.
 type receiver struct {
 	expected  uint8
-	naked     bool // sent a sequence NAK: says no other until a packet comes in order
-	dead      bool // its QP is in error, or its host gone
-	out       bool // the group declared it behind, or it is
+	naked     bool // has sent a sequence NAK, and sends no other until a packet arrives in order
+	dead      bool // its QP is in the error state, or its host is gone
+	out       bool // the group declared it behind, or it must be declared behind
 	gone      bool // evicted
-	asked     bool // the switch has heard it ask for its next packet, and has not sent it since
-	overtaken bool // the switch restarted while packets were on their way to it
+	asked     bool // the switch heard its request for its next packet, and has not sent that packet since
+	overtaken bool // the switch restarted while packets were on their way to this receiver
 	down      queue[uint8]
-	aside     queue[answer] // answers that were overtaken, or are to come twice
+	aside     queue[answer] // answers that are delayed, or that will arrive a second time
 }
 
-// answer is what a receiver says about a packet, which may be -1 for an ACK of nothing.
+// answer is a receiver's answer to a packet. Packet -1 is an ACK that acknowledges nothing.
 type answer struct {
 	packet   int8
 	msn      uint8
 	syndrome roce.Syndrome
 }
 
-// Every RNR NAK carries this timer code, and a fatal NAK this reason: neither makes a difference to what is searched.
+// Every RNR NAK has this timer code, and every fatal NAK has this reason. Other values would not
+// change the search.
 const (
 	rnrSyndrome   roce.Syndrome = 0x20 | 14
 	fatalSyndrome               = roce.NAKRemoteAccess
 )
 
-// response is how a receiver meets a packet that is next for it.
+// response is a receiver's response to the packet that it expects next.
 type response uint8
 
 const (
 	takes response = iota
 	notReady
-	dies // with a fatal NAK
+	dies // answers with a fatal NAK
 )
 
-// take makes the receiver take a packet. ok says whether it answers.
+// take makes the receiver take a packet. ok reports whether the receiver answers.
 func (r *receiver) take(w *World, packet uint8, how response) (a answer, ok bool) {
 	switch {
 	case r.dead:
@@ -71,7 +73,7 @@ func (r *receiver) says(w *World, packet int8, s roce.Syndrome) answer {
 	return answer{packet: packet, msn: uint8(w.complete[r.expected]), syndrome: s}
 }
 
-// event is the answer as the switch sees it.
+// event returns the answer as an event for the switch.
 func (a answer) event(w *World, path int) feedback.Event {
 	return feedback.Event{
 		Kind: feedback.Response, Path: path, PSN: w.psn(a.packet), Syndrome: a.syndrome, MSN: roce.MSN(a.msn),

@@ -2,25 +2,25 @@ package model
 
 import "slices"
 
-// Result is what a search found.
+// Result is the result of a search.
 type Result struct {
-	States    int // met, different
-	Moves     int // made
-	Ends      int // states in which nothing can happen
-	Depth     int // moves of the longest run looked at
+	States    int // different states visited
+	Moves     int // moves made
+	Ends      int // states without a next move
+	Depth     int // moves in the longest run
 	Violation *Violation
 }
 
-// Violation is the first thing a search found wrong.
+// Violation is the first violation that a search found.
 type Violation struct {
 	What  string
-	moves []move // to it; then, if the world goes round for ever, once round
-	round int    // where in moves the round begins; -1: it does not
+	moves []move // moves to the violation; for an endless round, followed by the moves of one round
+	round int    // index in moves at which the round begins; -1: no round
 }
 
 const goesRound = "the world goes round for ever"
 
-// frame is a state on the way to the one being looked at.
+// frame is one state on the search stack.
 type frame struct {
 	state state
 	print fingerprint
@@ -28,7 +28,7 @@ type frame struct {
 	tried int
 }
 
-// Search looks at every state of w, depth first, until something is wrong.
+// Search visits every state of w, depth first, until it finds a violation.
 func Search(w World) Result {
 	w.prepare()
 	s := &search{engine: engine{World: &w}}
@@ -43,7 +43,7 @@ type search struct {
 	engine
 	encoder
 	met    visited
-	stack  []*frame // frames above depth are kept for their memory
+	stack  []*frame // frames above depth are kept to reuse their memory
 	depth  int
 	result Result
 }
@@ -69,7 +69,7 @@ func (s *search) run() {
 	s.result.States = s.met.n
 }
 
-// push makes room for one more state.
+// push returns the state of a new frame on the stack.
 func (s *search) push() *state {
 	if s.depth == len(s.stack) {
 		s.stack = append(s.stack, &frame{})
@@ -78,7 +78,8 @@ func (s *search) push() *state {
 	return &s.stack[s.depth-1].state
 }
 
-// enter looks at the state on top, and drops it if it was met before.
+// enter checks the state at the top of the stack. It removes the state if the state was visited
+// before.
 func (s *search) enter() {
 	f := s.stack[s.depth-1]
 	f.print, f.tried, f.moves = s.fingerprint(s.World, &f.state), 0, f.moves[:0]
@@ -104,7 +105,7 @@ func (s *search) enter() {
 	}
 }
 
-// standingOn returns the place on the way of the state called print.
+// standingOn returns the index on the stack of the state with the given fingerprint.
 func (s *search) standingOn(print fingerprint) int {
 	return slices.IndexFunc(s.stack[:s.depth], func(f *frame) bool { return f.print == print })
 }

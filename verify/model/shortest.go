@@ -1,6 +1,6 @@
 package model
 
-// shortest looks for the shortest way to something wrong, now that v says there is something.
+// shortest returns the shortest run to a violation. v is the violation that Search has found.
 func shortest(w *World, v *Violation) *Violation {
 	b := &breadth{engine: engine{World: w}, parents: map[fingerprint]step{}}
 	if v.round < 0 {
@@ -24,7 +24,7 @@ func shortest(w *World, v *Violation) *Violation {
 	return &Violation{What: v.What, moves: append(to, around...), round: len(to)}
 }
 
-// breadth is a search in the order of the number of moves. It keeps where every state came from.
+// breadth is a breadth-first search. It remembers the predecessor of every state.
 type breadth struct {
 	engine
 	encoder
@@ -36,7 +36,7 @@ type step struct {
 	move move
 }
 
-// onRound returns the states that go round.
+// onRound returns the states of the round.
 func (b *breadth) onRound(v *Violation) map[fingerprint]bool {
 	on := map[fingerprint]bool{}
 	s := b.start()
@@ -48,8 +48,8 @@ func (b *breadth) onRound(v *Violation) map[fingerprint]bool {
 	return on
 }
 
-// run returns the moves from a state to the nearest other one that is wanted; states without a successor are checked
-// as ends on the way.
+// run returns the moves from a state to the nearest other state that is wanted. It checks every
+// state without a successor as an end.
 func (b *breadth) run(from *state, wanted func(fingerprint) bool) []move {
 	start := b.fingerprint(b.World, from)
 	layer := []*state{from}

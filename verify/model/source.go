@@ -2,17 +2,18 @@ package model
 
 import "github.com/rocast/rocast/roce"
 
-// source is the requester of rdma_rxe (docs/wire.md#requester), in packets from 0. Its messages have the World's length.
+// source is the requester of rdma_rxe (docs/wire.md#requester). Packets are numbered from 0. The
+// World defines the length of its messages.
 type source struct {
 	unacked uint8 // oldest unacknowledged packet
 	next    uint8 // next packet to send
 	sent    uint8 // packets ever sent
-	idle    bool  // nothing was sent since it went back: its oldest message is posted
-	retried bool  // a NAK or a timeout made it go back: no further NAK does, until an ACK
-	rnrWait bool  // the RNR timer runs
+	idle    bool  // nothing was sent since the source went back: its oldest message waits in the posted state
+	retried bool  // a NAK or a timeout made the source go back; until an ACK arrives, no other NAK does so
+	rnrWait bool  // the RNR timer is running
 	status  status
-	end     fatal // what ended it
-	ahead   uint8 // the first packet acknowledged while a message is half sent again and has not come to it; 0: none
+	end     fatal // the error that ended the source
+	ahead   uint8 // the first packet that was acknowledged while its message was partly sent again and the resend had not reached it; 0: none
 	retries uint8 // go-backs without an ACK between them
 }
 
@@ -20,37 +21,38 @@ type status uint8
 
 const (
 	running status = iota
-	refused        // by a fatal NAK
+	refused        // ended by a fatal NAK
 	exceeded
 )
 
-// fatal is a fatal NAK and the packet it is about.
+// fatal is a fatal NAK and the packet that the NAK is about.
 type fatal struct {
 	syndrome roce.Syndrome
 	packet   uint8
 }
 
-// message is a reply on its way to the source. An ACK's packet may be -1: nothing.
+// message is a reply on its way to the source. The packet of an ACK may be -1: the ACK acknowledges
+// nothing.
 type message struct {
 	packet   int8
 	syndrome roce.Syndrome
 }
 
-// hear takes a reply. It is the loop of rxe's completer: what lies beyond the oldest message completes that one first,
-// if it was sent to its end.
+// hear processes a reply as the loop of rxe's completer does. A reply about a later message first
+// completes the oldest message, if the source has sent that message completely.
 func (s *source) hear(w *World, m message) {
 	for s.status == running && int(s.unacked) < w.Packets {
 		last := w.lastOf(s.unacked)
 		switch {
 		case s.idle || s.next <= w.firstOf(s.unacked):
-			return // its oldest message waits to be sent again
+			return // the oldest message waits for its resend
 		case int(m.packet) <= int(last):
 			s.hearInside(w, m)
 			return
 		case s.next <= last:
-			return // half sent
+			return // the message is partly sent
 		case s.unacked == w.read():
-			s.retryUnlessRetried(w) // its data never came
+			s.retryUnlessRetried(w) // the data of the READ has not arrived
 			return
 		}
 		s.unacked = last + 1
@@ -58,7 +60,7 @@ func (s *source) hear(w *World, m message) {
 	}
 }
 
-// hearInside takes a reply that is not about a later message than the oldest.
+// hearInside processes a reply about the oldest message or an earlier one.
 func (s *source) hearInside(w *World, m message) {
 	packet := uint8(m.packet)
 	switch {
@@ -82,11 +84,11 @@ func (s *source) hearACK(w *World, packet uint8) {
 		s.unacked = packet + 1
 		s.progress()
 	case s.ahead == 0:
-		s.ahead = packet // its packet waits to be sent again
+		s.ahead = packet // the packet waits for its resend
 	}
 }
 
-// progress is what only an ACK brings.
+// progress records progress that only an ACK can cause.
 func (s *source) progress() { s.retried, s.retries = false, 0 }
 
 func (s *source) retryUnlessRetried(w *World) {
@@ -95,7 +97,8 @@ func (s *source) retryUnlessRetried(w *World) {
 	}
 }
 
-// retry makes the source go back, unless the resend has not come this far yet or the RNR timer runs, which will.
+// retry makes the source go back. It does nothing if the resend has not yet passed the oldest
+// unacknowledged packet. While the RNR timer runs, the source goes back only when that timer ends.
 func (s *source) retry(w *World) {
 	if !w.Unlimited {
 		if s.retries == w.retries() {
@@ -117,12 +120,12 @@ func (s *source) goBack() { s.next, s.idle, s.rnrWait = s.unacked, true, false }
 
 func (s *source) canSend(w *World) bool { return s.status == running && int(s.next) < w.Packets }
 
-// waits says whether the retransmit timer runs.
+// waits reports whether the retransmit timer is running.
 func (s *source) waits(w *World) bool {
 	return s.status == running && !s.rnrWait && s.next > s.unacked
 }
 
-// send returns the next packet.
+// send returns the next packet to send.
 func (s *source) send() uint8 {
 	packet := s.next
 	s.next++
@@ -131,5 +134,5 @@ func (s *source) send() uint8 {
 	return packet
 }
 
-// done says that everything is acknowledged.
+// done reports whether all packets are acknowledged.
 func (s *source) done(w *World) bool { return s.status == running && int(s.unacked) == w.Packets }

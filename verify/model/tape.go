@@ -8,20 +8,20 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// tape writes down a run: every move, and beside it the story that the switch would tell (feedback/story_test.go). A
-// nil tape writes nothing.
+// tape records a run: every move, and the story of the same events at the switch
+// (feedback/story_test.go). A nil tape records nothing.
 type tape struct {
 	moves []string
-	story []string // lines of the block being told
+	story []string // lines of the story block that is not closed yet
 	told  strings.Builder
 }
 
-// storyFirst is packet 0 in traces and stories, whatever its PSN.
+// storyFirst is the number of packet 0 in traces and stories, whatever the PSN of packet 0 is.
 const storyFirst = 100
 
 var receiverNames = [maxReceivers]string{"b", "c", "d"}
 
-// Trace tells how the violation comes about, in moves.
+// Trace returns the moves that lead to the violation.
 func (v *Violation) Trace(w World) string {
 	t := v.play(w)
 	var b strings.Builder
@@ -34,7 +34,8 @@ func (v *Violation) Trace(w World) string {
 	return b.String() + "=> " + v.What + "\n"
 }
 
-// Story tells the same as a story for feedback/testdata/stories, to be completed with -rewrite and read.
+// Story returns the same run as a story for feedback/testdata/stories. Complete the story with
+// -rewrite and read the result.
 func (v *Violation) Story(w World) string {
 	t := v.play(w)
 	t.closeBlock()
@@ -80,7 +81,7 @@ func (t *tape) closeBlock() {
 	t.story = nil
 }
 
-// move writes down what is about to happen in s.
+// move records a move before it is made in s.
 func (t *tape) move(w *World, s *state, m move) {
 	if t == nil {
 		return
@@ -134,7 +135,7 @@ func (t *tape) taking(packets []uint8) string {
 	return text
 }
 
-// event writes down what the switch gets, and what it makes of it.
+// event records an event of the switch and its result.
 func (t *tape) event(w *World, s *state, ev feedback.Event, outcome feedback.Outcome, acts []feedback.Action) {
 	if t == nil {
 		return

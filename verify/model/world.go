@@ -7,32 +7,32 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// World is what a search explores: the policy, the traffic, and the budget of what may go wrong.
+// World defines the worlds that a search explores: the policy, the traffic, and a budget of faults.
 type World struct {
 	Policy    feedback.Policy
 	Receivers int
 	Packets   int
-	Message   int      // packets of a message; the last one asks for an ACK
-	Asks      []int    // packets that ask although they end no message
+	Message   int      // packets in a message; the last packet requests an ACK
+	Asks      []int    // packets inside a message that also request an ACK
 	First     roce.PSN // PSN of packet 0
-	Read      int      // this packet is a READ, a message of its own; 0: none
-	Unlimited bool     // the source retries for ever; else as often as the mishaps below add up to
+	Read      int      // the packet that is a READ, which is a message of its own; 0: none
+	Unlimited bool     // the source retries forever; otherwise retries limits its retries
 
-	// How often, in all.
-	Losses   int // a packet or an answer is lost, on any leg
-	Doubles  int // an answer arrives twice, or the source hears something twice
-	Delays   int // an answer is overtaken by later ones
-	Early    int // the source's timer runs out although answers are on their way
-	NotReady int // a receiver has no WQE for the start of a message
-	Fatals   int // a receiver answers a packet with a fatal NAK, and its QP is dead
-	Deaths   int // a receiver dies without a word
-	Crashes  int // the switch forgets everything but its configuration
-	Ticks    int // a timer event of the switch comes although something else could happen
+	// Number of faults of each kind in a run.
+	Losses   int // losses of a packet or an answer, on any link
+	Doubles  int // answers that arrive twice, or replies that the source hears twice
+	Delays   int // answers that later answers overtake
+	Early    int // timeouts of the source while answers are on their way
+	NotReady int // messages for which a receiver has no WQE at the start
+	Fatals   int // packets that a receiver answers with a fatal NAK, which ends its QP
+	Deaths   int // receivers that die without an answer
+	Crashes  int // crashes of the switch; the switch keeps only its configuration
+	Ticks    int // timer events of the switch while another move is possible
 
 	layout
 }
 
-// String names the world by what makes it different.
+// String returns a name that contains all values that differ from the defaults.
 func (w World) String() string {
 	p := w.Policy
 	text := fmt.Sprintf("ack %v, nak %v", p.Ack, p.Nak)
@@ -74,27 +74,28 @@ func (w World) String() string {
 	return text
 }
 
-// retries is how many go-backs, without an ACK between them, the source survives: one for each thing that goes wrong, and
-// two for a timeout that comes too early, because ACKs on their way then may be stale when they arrive.
+// retries is the number of go-backs, without an ACK between them, that the source survives: one for
+// each fault, and two for an early timeout, because ACKs that are on their way during the timeout
+// may be stale when they arrive.
 func (w *World) retries() uint8 {
 	return uint8(w.Losses + w.Doubles + w.Delays + 2*w.Early + w.NotReady + w.Fatals + w.Deaths + w.Crashes + w.Ticks)
 }
 
-// layout is where messages begin and end.
+// layout holds the beginning and the end of each message.
 type layout struct {
 	first, last [maxPackets]uint8
 	asks        [maxPackets]bool
-	complete    [maxPackets + 1]roce.MSN // messages complete when so many packets are there
+	complete    [maxPackets + 1]roce.MSN // number of complete messages, by the number of packets present
 }
 
 const (
 	maxPackets   = 8
 	maxReceivers = 3
-	maxQueue     = 40 // packets on their way to a receiver, replies on their way to the source
-	maxAside     = 3  // answers of a receiver that wait aside
+	maxQueue     = 40 // packets on their way to a receiver, or replies on their way to the source
+	maxAside     = 3  // delayed or duplicated answers of a receiver
 )
 
-// prepare fills in the layout.
+// prepare computes the layout.
 func (w *World) prepare() {
 	w.layout = layout{}
 	start := 0
@@ -119,7 +120,7 @@ func (w *World) prepare() {
 func (w *World) firstOf(packet uint8) uint8 { return w.first[packet] }
 func (w *World) lastOf(packet uint8) uint8  { return w.last[packet] }
 
-// read is the packet that is a READ, or none.
+// read returns the packet that is a READ, or maxPackets if no packet is.
 func (w *World) read() uint8 {
 	if w.Read == 0 {
 		return maxPackets
@@ -130,32 +131,32 @@ func (w *World) read() uint8 {
 func (w *World) psn(packet int8) roce.PSN  { return w.First.Add(int32(packet)) }
 func (w *World) packet(psn roce.PSN) int32 { return psn.Sub(w.First) }
 
-// state is one moment of a world.
+// state is the state of a world at one moment.
 type state struct {
 	group     *feedback.Group
 	now       feedback.Tick
 	src       source
 	home      queue[message]
 	receivers [maxReceivers]receiver
-	place     int8     // the last packet of the source that the switch saw; -1: none
-	told      int8     // the highest packet the source was told is acknowledged
-	messages  roce.MSN // and the most messages
+	place     int8     // the source's last packet that reached the switch; -1: none
+	told      int8     // the highest packet whose acknowledgement the source was told
+	messages  roce.MSN // the highest number of complete messages that the source was told
 	left      budget
 }
 
-// budget is what may still go wrong; see World.
+// budget holds the faults that may still happen; see World.
 type budget struct {
 	losses, doubles, delays, early, notReady, fatals, deaths, crashes, ticks uint8
 }
 
-// queue is a FIFO, or a set, of bounded length.
+// queue is a FIFO or a set of bounded length.
 type queue[T any] struct {
 	n  uint8
 	at [maxQueue]T
 }
 
 func (q *queue[T]) push(v T) {
-	q.at[q.n] = v // the bound is a mistake of the model: panics
+	q.at[q.n] = v // panics if the queue is full: the model must not exceed the bound
 	q.n++
 }
 
@@ -180,7 +181,8 @@ func (w *World) start() *state {
 	}
 }
 
-// copyFrom makes s a copy of from. Entries of queues beyond their length stay whatever they were.
+// copyFrom makes s a copy of from. Queue entries beyond the length of a queue keep their old
+// values.
 func (s *state) copyFrom(from *state) {
 	group := s.group
 	if group == nil {

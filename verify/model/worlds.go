@@ -6,11 +6,11 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// mishaps are what the worlds of a list suffer, beside their policy. Receivers is 3, Packets 4, and Message 2 where it
-// is left out. With two receivers there is no quorum of two to speak of.
+// mishaps lists worlds by their faults; worlds adds the policies. If they are 0, Receivers is 3,
+// Packets is 4 and Message is 2. Worlds with two receivers are not combined with a quorum of two.
 type mishaps []World
 
-// everyday worlds are small enough to be searched on every change.
+// everyday lists the worlds that are small enough for every test run.
 var everyday = mishaps{
 	{Losses: 2},
 	{Losses: 2, Message: 4},
@@ -34,7 +34,7 @@ var everyday = mishaps{
 	{Losses: 1, Deaths: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 }
 
-// thorough worlds take up to a minute and some gigabytes each.
+// thorough lists worlds that take up to a minute and some gigabytes each.
 var thorough = mishaps{
 	{Losses: 3},
 	{Losses: 2, Asks: []int{0, 2}},
@@ -61,13 +61,13 @@ var thorough = mishaps{
 	{Losses: 2, Unlimited: true},
 }
 
-// Everyday returns the worlds that tests search.
+// Everyday returns the worlds that the tests search.
 func Everyday() []World { return everyday.worlds() }
 
-// Thorough returns the bigger ones.
+// Thorough returns the larger worlds.
 func Thorough() []World { return thorough.worlds() }
 
-// worlds plays a list under every policy. PSNs wrap after the second packet.
+// worlds combines a list with every policy. PSNs wrap after the second packet.
 func (ms mishaps) worlds() []World {
 	var ws []World
 	for _, ack := range []feedback.AckPolicy{feedback.AckAll, 2} {

@@ -1,11 +1,11 @@
-// Command rocmodel searches worlds of verify/model that are too big for every day.
+// Command rocmodel searches the worlds of verify/model that are too large for everyday tests.
 //
 //	go run ./verify/model/rocmodel                          all of them: minutes, some gigabytes
-//	go run ./verify/model/rocmodel -world 'quorum.*crash'   those whose names match
-//	go run ./verify/model/rocmodel -everyday                those that go test searches
+//	go run ./verify/model/rocmodel -world 'quorum.*crash'   the worlds whose names match
+//	go run ./verify/model/rocmodel -everyday                the worlds that go test searches
 //
-// It prints a line for each and, where a promise is broken, the shortest trace and a story for feedback/testdata. It exits
-// with 1 if there was one.
+// The command prints one line for each world. If a promise is broken, it also prints the shortest
+// trace and a story for feedback/testdata, and exits with status 1.
 package main
 
 import (
