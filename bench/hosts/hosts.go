@@ -1,0 +1,256 @@
+package hosts
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/bench/lab"
+	"github.com/rocast/rocast/bench/workload"
+	"github.com/rocast/rocast/dataplane/xsk"
+)
+
+// Options say what the source sends and how the forwarder between it and the receivers treats it.
+type Options struct {
+	Workload *workload.Workload
+	Hot      bool // packets go to a few of the groups only
+	CPU      int  // the hosts' thread runs on it
+	// Rewriting is what the forwarder changes in each copy, and Merges whether it makes one answer
+	// of the receivers'.
+	Rewriting workload.Rewriting
+	Merges    bool
+	Window    int // packets unacknowledged at most; 0: Window
+}
+
+const (
+	batch = 32
+	// flushPatience is how long the kernel may take nothing. The frames are lost then, as on a full
+	// link.
+	flushPatience = 5 * time.Millisecond
+	// stallAfter is how long the source waits for progress before it goes back, the order of an RC
+	// timeout.
+	stallAfter = 100 * time.Millisecond
+)
+
+// Hosts are the source and the receivers. Their methods are called from one goroutine, other than
+// those that say so.
+type Hosts struct {
+	Options
+	work  chan func()
+	ended chan struct{}
+
+	umem      *xsk.UMEM
+	source    *nic
+	receivers []*nic
+
+	// Of the hosts' thread.
+	*requester
+	template  *template
+	slots     [][]slot // by queue: buffers of a batch
+	used      []int    // by queue: how many of them hold a frame of this batch
+	answers   []uint64 // chunks for a batch of responses
+	descs     []xsk.Desc
+	responses []xsk.Desc
+	progress  time.Time // when base moved last, as far as it was looked at
+	retry     time.Time // when base moved last or the source went back
+	seenBase  uint64
+	verifier  *verifier // set while every copy is looked at
+
+	stats struct{ sent, resent, backs, waited, acks, longest atomic.Uint64 }
+}
+
+// slot is a buffer for one frame of the source.
+type slot struct {
+	fragments [][]byte
+	descs     []xsk.Desc
+}
+
+// Stats count since the hosts were opened.
+type Stats struct {
+	Copies    []uint64 // by receiver: packets taken in order, each once
+	Repeated  uint64   // copies that a receiver had already
+	Beyond    uint64   // copies behind a gap: something was lost
+	Strange   uint64   // copies for nobody's QPN
+	Sent      uint64   // by the source, Resent among them
+	Resent    uint64
+	WentBack  uint64        // times the source began again with what is unacknowledged
+	AcksHeard uint64        // answers that reached the source
+	Waited    time.Duration // how long the source slept with its window closed
+	Longest   time.Duration // the longest time between two acknowledgements of something new, since the last ResetLongest
+}
+
+// Open opens the hosts of a lab. Close closes them.
+func Open(l *lab.Lab, o Options) (*Hosts, error) {
+	h := &Hosts{Options: o, work: make(chan func()), ended: make(chan struct{})}
+	parties := 1
+	if !o.Merges {
+		parties = o.Workload.Receivers
+	}
+	if o.Window == 0 {
+		o.Window = Window
+	}
+	h.requester = newRequester(o.Workload.Groups, o.Hot, l.Queues, parties, o.Window)
+	started := make(chan error)
+	go h.thread(started)
+	err := <-started
+	if err == nil {
+		err = h.do(func() error { return h.open(l) })
+	}
+	if err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+// thread runs what do hands it, on one thread of one CPU. The thread outlives the hosts: a
+// forwarder that it may have started before would be killed with it (PR_SET_PDEATHSIG is about
+// threads).
+func (h *Hosts) thread(started chan<- error) {
+	defer close(h.ended)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before unix.CPUSet
+	started <- errors.Join(unix.SchedGetaffinity(0, &before), lab.Pin(0, h.CPU), sharpenTimers())
+	for f := range h.work {
+		f()
+	}
+	_ = errors.Join(unix.SchedSetaffinity(0, &before), resetTimers()) // only other threads of ours notice
+}
+
+func (h *Hosts) do(f func() error) (err error) {
+	done := make(chan struct{})
+	h.work <- func() {
+		defer close(done)
+		err = f()
+	}
+	<-done
+	return err
+}
+
+func (h *Hosts) open(l *lab.Lab) (err error) {
+	w := h.Workload
+	multiBuffer := w.FrameBytes() > xsk.FrameBytes
+	nics := 1 + w.Receivers
+	if h.umem, err = xsk.NewUMEM(nics*l.Queues*ringDescs + 2*batch*l.Queues + ringDescs); err != nil {
+		return err
+	}
+	if h.source, err = openSource(h.umem, l.Ends[0], l.Queues, multiBuffer); err != nil {
+		return err
+	}
+	for r := range w.Receivers {
+		n, err := openReceiver(h.umem, l.Ends[1+r], l.Queues, multiBuffer, w, h.Rewriting, r)
+		if err != nil {
+			return err
+		}
+		h.receivers = append(h.receivers, n)
+	}
+	return h.prepare(l.Queues)
+}
+
+// prepare makes the buffers that the loop writes frames into.
+func (h *Hosts) prepare(queues int) (err error) {
+	if h.template, err = newTemplate(h.Workload); err != nil {
+		return err
+	}
+	h.slots, h.used = make([][]slot, queues), make([]int, queues)
+	for q := range h.slots {
+		for range batch {
+			s, err := h.newSlot()
+			if err != nil {
+				return err
+			}
+			h.slots[q] = append(h.slots[q], s)
+		}
+	}
+	h.answers = make([]uint64, ringDescs)
+	if n := h.umem.Alloc(h.answers); n < len(h.answers) {
+		return errors.New("the hosts' memory is too small for their answers")
+	}
+	h.descs = make([]xsk.Desc, ringDescs)
+	h.responses = make([]xsk.Desc, 0, ringDescs)
+	return nil
+}
+
+func (h *Hosts) newSlot() (s slot, err error) {
+	const contd = 1 // XDP_PKT_CONTD
+	for rest := h.template.blank; len(rest) > 0; {
+		var addr [1]uint64
+		if h.umem.Alloc(addr[:]) == 0 {
+			return s, errors.New("the hosts' memory is too small for the source's frames")
+		}
+		n := min(len(rest), xsk.FrameBytes)
+		fragment := h.umem.Bytes(addr[0], uint32(n))
+		copy(fragment, rest)
+		rest = rest[n:]
+		d := xsk.Desc{Addr: addr[0], Len: uint32(n)}
+		if len(rest) > 0 {
+			d.Options = contd
+		}
+		s.fragments, s.descs = append(s.fragments, fragment), append(s.descs, d)
+	}
+	return s, nil
+}
+
+// setModes sets the mode of all receivers.
+func (h *Hosts) setModes(mode uint32) error {
+	for _, n := range h.receivers {
+		if err := n.setMode(mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stats reads the counters. Any goroutine may call it.
+func (h *Hosts) Stats() Stats {
+	s := Stats{
+		Sent: h.stats.sent.Load(), Resent: h.stats.resent.Load(), WentBack: h.stats.backs.Load(),
+		AcksHeard: h.stats.acks.Load(),
+		Waited:    time.Duration(h.stats.waited.Load()), Longest: time.Duration(h.stats.longest.Load()),
+	}
+	for _, n := range h.receivers {
+		seen := n.seen()
+		s.Copies = append(s.Copies, seen.Taken)
+		s.Repeated += seen.Repeated
+		s.Beyond += seen.Beyond
+		s.Strange += seen.Strange
+	}
+	return s
+}
+
+// ResetLongest begins Stats.Longest anew. Any goroutine may call it.
+func (h *Hosts) ResetLongest() { h.stats.longest.Store(0) }
+
+// Close closes sockets and detaches the programs.
+func (h *Hosts) Close() error {
+	var errs []error
+	if h.source != nil {
+		errs = append(errs, h.source.close())
+	}
+	for _, n := range h.receivers {
+		errs = append(errs, n.close())
+	}
+	if h.umem != nil {
+		errs = append(errs, h.umem.Close())
+	}
+	close(h.work)
+	<-h.ended
+	return errors.Join(errs...)
+}
+
+// untrue is what no source must ever be told.
+type untrue struct {
+	group    int
+	told     uint32
+	receiver int
+	has      uint32
+}
+
+func (e *untrue) Error() string {
+	return fmt.Sprintf("the source of group %d was told that all have %d packets, and receiver %d has %d",
+		e.group, e.told, e.receiver, e.has)
+}

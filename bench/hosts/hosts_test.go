@@ -1,0 +1,198 @@
+package hosts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/bench/lab"
+	"github.com/rocast/rocast/bench/workload"
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/roce"
+)
+
+// openHosts makes a lab whose box floods, as the kernel's bridge does.
+func openHosts(t *testing.T, o Options) (*lab.Lab, *Hosts) {
+	t.Helper()
+	cpus, err := lab.SplitCPUs(1)
+	if err != nil {
+		t.Skip(err)
+	}
+	l, err := lab.New(lab.Options{Receivers: 3, MTU: 1500})
+	if errors.Is(err, os.ErrPermission) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	commands := [][]string{{"ip", "link", "add", "flood", "type", "bridge"}, {"ip", "link", "set", "flood", "up"}}
+	for _, p := range l.PortNames() {
+		commands = append(commands, []string{"ip", "link", "set", p, "master", "flood"})
+	}
+	if err := l.Run(commands); err != nil {
+		t.Fatal(err)
+	}
+	if o.Workload, err = l.Workload(64, 1); err != nil {
+		t.Fatal(err)
+	}
+	o.CPU = cpus.Hosts
+	h, err := Open(l, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l, h
+}
+
+func TestVerifyNoticesAForwarderThatDoesNotRewrite(t *testing.T) {
+	_, h := openHosts(t, Options{Rewriting: workload.Nothing})
+	if err := h.Verify(100, 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	h.Rewriting = workload.Addresses // what the bridge does not do
+	if err := h.Verify(100, 10*time.Second); err == nil || !strings.Contains(err.Error(), "differs") {
+		t.Errorf("verified as a forwarder that rewrites addresses: %v", err)
+	}
+}
+
+// What a link loses the source sends again, and every receiver takes each packet once.
+func TestGoesBackOverALoss(t *testing.T) {
+	l, h := openHosts(t, Options{Rewriting: workload.Nothing})
+	stop := h.Stream()
+	defer func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	port := l.PortNames()[2]
+	for _, state := range []string{"down", "up"} {
+		waitFor(t, h, func(s Stats) bool { return s.Copies[0] > 1000 })
+		if err := l.Run([][]string{{"ip", "link", "set", port, state}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := h.Stats()
+	waitFor(t, h, func(s Stats) bool { return s.Copies[1] > lost.Copies[0]+1000 })
+	s := h.Stats()
+	if s.WentBack == 0 || s.Resent == 0 || s.Repeated == 0 {
+		t.Errorf("a link was down, and nothing was sent again: %+v", s)
+	}
+	for r, n := range s.Copies {
+		if n+Window < s.Copies[0] || n > s.Copies[0]+Window {
+			t.Errorf("receiver %d has %d packets, receiver 0 has %d: more apart than a window", r, n, s.Copies[0])
+		}
+	}
+}
+
+func waitFor(t *testing.T, h *Hosts, enough func(Stats) bool) {
+	t.Helper()
+	testlab.Eventually(t, 2*testlab.Patience, "packets flow", func() bool { return enough(h.Stats()) },
+		func() string { return fmt.Sprintf("%+v", h.Stats()) })
+}
+
+func TestProbeMeasures(t *testing.T) {
+	_, h := openHosts(t, Options{Rewriting: workload.Nothing})
+	latencies, err := h.Probe(100, 10*time.Microsecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range latencies {
+		if l <= 0 || l > probePatience {
+			t.Fatalf("a packet took %v", l)
+		}
+	}
+	if n := h.Stats().Copies; len(latencies) != 100 || n[0] != 100 || n[2] != 100 {
+		t.Errorf("%d latencies of %v packets", len(latencies), n)
+	}
+}
+
+// A probe that is lost is sent again, and what it waited for that is in its latency.
+func TestProbeOutlivesALoss(t *testing.T) {
+	l, h := openHosts(t, Options{Rewriting: workload.Nothing})
+	if _, err := h.Probe(3*batch, 0); err != nil { // more than a batch is unacknowledged then
+		t.Fatal(err)
+	}
+	port := l.PortNames()[2]
+	if err := l.Run([][]string{{"ip", "link", "set", port, "down"}}); err != nil {
+		t.Fatal(err)
+	}
+	var latencies []time.Duration
+	probed := make(chan error, 1)
+	go func() {
+		var err error
+		latencies, err = h.Probe(1, 0)
+		probed <- err
+	}()
+	waitFor(t, h, func(s Stats) bool { return s.Resent > 0 })
+	if err := l.Run([][]string{{"ip", "link", "set", port, "up"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-probed; err != nil {
+		t.Fatal(err)
+	}
+	if latencies[0] < stallAfter {
+		t.Errorf("a packet that was lost took %v", latencies[0])
+	}
+}
+
+// What a source must not be told ends the measurement.
+func TestListensCritically(t *testing.T) {
+	_, h := openHosts(t, Options{Rewriting: workload.All, Merges: true})
+	tell := func(syndrome roce.Syndrome, psn roce.PSN, damage byte) error {
+		b := response(t, h.Workload, syndrome, psn)
+		b[len(b)-1] ^= damage
+		return h.do(func() error { return h.listenTo(b) })
+	}
+	before := workload.SourcePSN(0).Prev()
+	if err := tell(roce.SyndromeUnlimited, before, 0); err != nil {
+		t.Errorf("an ACK of nothing: %v", err)
+	}
+	if err := tell(roce.NAKSequence, workload.SourcePSN(0), 0); err != nil {
+		t.Errorf("a NAK that asks for the first packet: %v", err)
+	}
+	if err := h.do(func() error { _, err := h.send(3); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := tell(roce.NAKSequence, workload.SourcePSN(0), 0); err != nil || h.backs != 1 || h.cursor != 0 {
+		t.Errorf("a NAK of three packets: %v, went back %d times to %d", err, h.backs, h.cursor)
+	}
+	var e *untrue
+	if err := tell(roce.SyndromeUnlimited, before.Next(), 0); !errors.As(err, &e) || e.receiver != 0 || e.told != 1 {
+		t.Errorf("an ACK of what nobody has: %v", err)
+	}
+	if err := tell(roce.NAKSequence, before.Add(2), 0); !errors.As(err, &e) {
+		t.Errorf("a NAK that acknowledges what nobody has: %v", err)
+	}
+	if err := tell(roce.NAKRemoteAccess, before, 0); err == nil || errors.As(err, &e) {
+		t.Errorf("a fatal NAK: %v", err)
+	}
+	if err := tell(roce.SyndromeUnlimited, before, 1); !errors.Is(err, errMalformed) {
+		t.Errorf("an ACK with a wrong ICRC: %v", err)
+	}
+}
+
+// response is what a switch tells the source.
+func response(t *testing.T, w *workload.Workload, syndrome roce.Syndrome, psn roce.PSN) []byte {
+	t.Helper()
+	ip := roce.IPUDP{Src: workload.GroupIP(0), Dst: workload.SourceIP, HopLimit: 64}
+	bth := roce.BTH{Opcode: roce.OpAck, PKey: roce.DefaultPKey, DestQPN: workload.SourceQPN(0), PSN: psn}
+	aeth := roce.AETH{Syndrome: syndrome}
+	b := roce.AppendEthernet(nil, w.HostMACs[0], w.PortMACs[0], ip.EtherType())
+	b, err := roce.AppendICRC(aeth.Append(bth.Append(ip.Append(b, roce.BTHBytes+roce.AETHBytes))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,247 @@
+package hosts
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/rocast/rocast/bench/workload"
+	"github.com/rocast/rocast/dataplane/xsk"
+	"github.com/rocast/rocast/roce"
+)
+
+// Stream sends as fast as the window lets it until stop is called.
+func (h *Hosts) Stream() (stop func() error) {
+	var quit atomic.Bool
+	ended := make(chan error, 1)
+	go func() {
+		ended <- h.do(func() error {
+			h.begin()
+			for !quit.Load() {
+				if err := h.turn(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}()
+	return func() error {
+		quit.Store(true)
+		return <-ended
+	}
+}
+
+// begin starts the clocks of progress.
+func (h *Hosts) begin() {
+	h.progress = time.Now()
+	h.retry, h.seenBase = h.progress, h.base
+}
+
+// turn is one round of all hosts, or a sleep where there is nothing to do.
+func (h *Hosts) turn() error {
+	moved, err := h.respond()
+	if err != nil {
+		return err
+	}
+	heard, err := h.listen()
+	if err != nil {
+		return err
+	}
+	sent, err := h.send(batch)
+	if err != nil {
+		return err
+	}
+	before := time.Now()
+	h.mindProgress(before)
+	if moved+heard+sent > 0 {
+		return nil
+	}
+	nap()
+	h.stats.waited.Add(uint64(time.Since(before)))
+	return nil
+}
+
+// mindProgress goes back where nothing was acknowledged for long.
+func (h *Hosts) mindProgress(now time.Time) {
+	if h.base != h.seenBase {
+		longest := max(h.stats.longest.Load(), uint64(now.Sub(h.progress)))
+		h.stats.longest.Store(longest)
+		h.seenBase, h.progress, h.retry = h.base, now, now
+	} else if now.Sub(h.retry) > stallAfter {
+		h.goBack(true)
+		h.retry = now
+	}
+}
+
+// send sends up to n packets, at most a batch, that the window allows.
+func (h *Hosts) send(n int) (sent int, err error) {
+	used := h.used
+	clear(used)
+	for sent < n {
+		p, ok := h.take()
+		if !ok {
+			break
+		}
+		q := p.Group % len(h.slots)
+		s := &h.slots[q][used[q]]
+		h.template.write(s.fragments, p)
+		h.source.sockets[q].Transmit(s.descs)
+		used[q]++
+		sent++
+	}
+	for q, u := range used {
+		if u == 0 {
+			continue
+		}
+		if err := flush(h.source.sockets[q]); err != nil {
+			return sent, err
+		}
+	}
+	h.stats.sent.Add(uint64(sent))
+	h.stats.resent.Store(h.resent)
+	h.stats.backs.Store(h.backs)
+	return sent, nil
+}
+
+func flush(s *xsk.Socket) error {
+	_, err := s.Flush(flushPatience)
+	if errors.Is(err, xsk.ErrStalled) {
+		return nil
+	}
+	return err
+}
+
+// respond lets every receiver answer what its responder has handed up.
+func (h *Hosts) respond() (moved int, err error) {
+	for r, n := range h.receivers {
+		for _, s := range n.sockets {
+			got := s.Receive(h.descs)
+			if got == 0 {
+				continue
+			}
+			moved += got
+			for rest := h.descs[:got]; len(rest) > 0; {
+				k := xsk.FrameDescs(rest)
+				if err := h.answer(r, rest[:k]); err != nil {
+					return moved, err
+				}
+				rest = rest[k:]
+			}
+			s.Recycle(h.descs[:got])
+			if len(h.responses) == 0 {
+				continue
+			}
+			s.Transmit(h.responses)
+			h.responses = h.responses[:0]
+			if err := flush(s); err != nil {
+				return moved, err
+			}
+		}
+	}
+	return moved, nil
+}
+
+// answer is what receiver r's QP says to one packet: an ACK of all it has taken, or a NAK that asks
+// for the next.
+func (h *Hosts) answer(r int, descs []xsk.Desc) error {
+	head := h.umem.Bytes(descs[0].Addr, descs[0].Len)
+	if h.verifier != nil {
+		if err := h.verifier.look(h, r, descs); err != nil {
+			return err
+		}
+	}
+	flow := int(uint24(head[workload.OffDestQPN:])) - int(h.Rewriting.FirstQPN(r))
+	if flow < 0 || flow >= h.Workload.Groups {
+		return nil // the responder has counted it
+	}
+	expected := h.receivers[r].expected(flow)
+	refused := !roce.PSN(uint24(head[workload.OffPSN:])).Before(expected)
+	if !refused && head[workload.OffAckReq]&0x80 == 0 {
+		return nil
+	}
+	taken := uint32(expected.Sub(h.Rewriting.FirstPSN(flow, r))) & psnMask
+	if !h.Merges {
+		h.hear(r, flow, taken, refused)
+		return nil
+	}
+	syndrome, psn := roce.SyndromeUnlimited, expected.Prev()
+	if refused {
+		syndrome, psn = roce.NAKSequence, expected
+	}
+	addr := h.answers[len(h.responses)]
+	b := h.Workload.AppendResponse(h.umem.Bytes(addr, xsk.ChunkBytes)[:0], flow, r, syndrome, psn, roce.MSN(taken))
+	h.responses = append(h.responses, xsk.Desc{Addr: addr, Len: uint32(len(b))})
+	return nil
+}
+
+// hear tells the requester that a party has the first taken packets of a group, and whether it asks
+// for the next again.
+func (h *Hosts) hear(party, group int, taken uint32, again bool) {
+	h.stats.acks.Add(1)
+	h.acknowledge(party, group, (taken-1)&psnMask)
+	if again {
+		h.goBack(false)
+	}
+}
+
+// listen takes what the forwarder tells the source.
+func (h *Hosts) listen() (heard int, err error) {
+	for _, s := range h.source.sockets {
+		got := s.Receive(h.descs)
+		if got == 0 {
+			continue
+		}
+		heard += got
+		for _, d := range h.descs[:got] {
+			if err := h.listenTo(h.umem.Bytes(d.Addr, d.Len)); err != nil {
+				return heard, err
+			}
+		}
+		s.Recycle(h.descs[:got])
+	}
+	return heard, nil
+}
+
+var errMalformed = errors.New("the source got a frame that its NIC would drop, or that is no answer")
+
+func (h *Hosts) listenTo(frame []byte) error {
+	if !h.Merges {
+		return nil // a flooded frame of its own kind
+	}
+	var v roce.View
+	fragments := [1][]byte{frame}
+	if err := v.Decode(frame, len(frame)); err != nil || v.Opcode != roce.OpAck || !v.ICRCValid(fragments[:]) {
+		return errors.Join(errMalformed, err)
+	}
+	group := workload.SourceGroup(v.DestQPN(frame))
+	if group < 0 || group >= h.Workload.Groups {
+		return errMalformed
+	}
+	syndrome := v.AETH(frame).Syndrome
+	if syndrome.IsFatal() {
+		return errors.New("the source was told " + syndrome.String() + ", which ends its QP")
+	}
+	taken := uint32(v.PSN(frame).Sub(workload.SourcePSN(group))) & psnMask
+	again := !syndrome.IsACK()
+	if !again {
+		taken = (taken + 1) & psnMask
+	}
+	if err := h.checkTruth(group, taken); err != nil {
+		return err
+	}
+	h.hear(0, group, taken, again)
+	return nil
+}
+
+// checkTruth compares what the source was told with what the receivers have.
+func (h *Hosts) checkTruth(group int, taken uint32) error {
+	for r, n := range h.receivers {
+		has := uint32(n.expected(group).Sub(h.Rewriting.FirstPSN(group, r))) & psnMask
+		if (has-taken)&psnMask >= 1<<23 {
+			return &untrue{group: group, told: taken, receiver: r, has: has}
+		}
+	}
+	return nil
+}
+
+func uint24(b []byte) uint32 { return uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]) }

@@ -1,0 +1,149 @@
+package hosts
+
+import (
+	"math/bits"
+
+	"github.com/rocast/rocast/bench/workload"
+)
+
+const (
+	// Window is how many packets the source has unacknowledged at most, unless Options say less. It
+	// is what a veth queue holds, so a burst never overflows one, and more than two batches of any
+	// forwarder, so none of them runs dry.
+	Window = 256
+	// acksPerWindow: so many packets of a window ask for an acknowledgement.
+	acksPerWindow = 8
+	// carefulWindow is the window while every copy goes up to user space.
+	carefulWindow = 32
+
+	hotGroups = 16
+	psnMask   = 1<<24 - 1
+)
+
+// requester is the source's side of RC for all groups together: which packet is next, which are
+// unacknowledged, which are to be sent again. It goes back to the oldest unacknowledged packet on a
+// NAK or a timeout, like a NIC. It sends nothing itself.
+//
+//	base            cursor          next
+//	 | unacknowledged |  to be sent   |  new, up to base+window
+//	 |                |  again        |
+type requester struct {
+	window   uint64
+	ackEvery uint64 // so far apart on their queue are the packets that ask for an acknowledgement
+	groups   int
+	hot      bool
+	seed     uint64
+
+	following          []uint32 // K of each group's next packet
+	lanes              []lane   // by queue
+	sent               [Window]workload.Packet
+	base, cursor, next uint64 // they count packets of all groups
+
+	// marks are the unacknowledged packets that ask for an acknowledgement, oldest first.
+	// Acknowledging one acknowledges all packets before it on its queue, of whatever group: no
+	// forwarder lets packets overtake each other on a queue.
+	marks []mark
+	all   uint64 // mark.missing at first: a bit for each party that answers
+
+	resent, backs uint64
+	stuck         bool // went back, and base has not moved since
+}
+
+// lane is one queue of the source's interface: every group belongs to one.
+type lane struct {
+	sent  uint64 // packets
+	acked uint64 // all packets of the lane before this one are acknowledged
+}
+
+type mark struct {
+	seq     uint64
+	group   int
+	k       uint32
+	missing uint64
+}
+
+// newRequester makes a requester that hears so many parties: each receiver where nobody merges,
+// else one.
+func newRequester(groups int, hot bool, queues, parties, window int) *requester {
+	return &requester{
+		window: uint64(window), ackEvery: uint64(max(window/acksPerWindow, 1)), groups: groups, hot: hot, seed: 0x9E3779B97F4A7C15,
+		following: make([]uint32, groups), lanes: make([]lane, queues),
+		marks: make([]mark, 0, Window), all: 1<<parties - 1,
+	}
+}
+
+// take returns the next packet to send; false: the window is closed.
+func (q *requester) take() (workload.Packet, bool) {
+	if q.cursor < q.next {
+		p := q.sent[q.cursor%Window]
+		q.cursor++
+		q.resent++
+		return p, true
+	}
+	if q.next-q.base >= q.window {
+		return workload.Packet{}, false
+	}
+	g := q.choose()
+	l := q.lane(g)
+	p := workload.Packet{Group: g, K: q.following[g], AckReq: l.sent%q.ackEvery == q.ackEvery-1}
+	q.following[g]++
+	l.sent++
+	if p.AckReq {
+		q.marks = append(q.marks, mark{seq: q.next, group: g, k: p.K, missing: q.all})
+	}
+	q.sent[q.next%Window] = p
+	q.next++
+	q.cursor = q.next
+	return p, true
+}
+
+func (q *requester) lane(group int) *lane { return &q.lanes[group%len(q.lanes)] }
+
+// choose is the group of the next packet: a few of them in turn, or any (xorshift64).
+func (q *requester) choose() int {
+	if q.groups == 1 {
+		return 0
+	}
+	if q.hot {
+		return int(q.next % uint64(min(q.groups, hotGroups)))
+	}
+	q.seed ^= q.seed << 13
+	q.seed ^= q.seed >> 7
+	q.seed ^= q.seed << 17
+	high, _ := bits.Mul64(q.seed, uint64(q.groups))
+	return int(high)
+}
+
+// acknowledge notes that a party has everything of a group up to packet k.
+func (q *requester) acknowledge(party, group int, k uint32) {
+	for i := range q.marks {
+		m := &q.marks[i]
+		if m.group == group && (k-m.k)&psnMask < 1<<23 {
+			m.missing &^= 1 << party
+		}
+	}
+	open := q.marks[:0]
+	for _, m := range q.marks {
+		if m.missing != 0 {
+			open = append(open, m)
+		} else if l := q.lane(m.group); l.acked <= m.seq {
+			l.acked = m.seq + 1
+		}
+	}
+	q.marks = open
+	for q.base < q.next && q.base < q.lane(q.sent[q.base%Window].Group).acked {
+		q.base++
+		q.cursor, q.stuck = max(q.cursor, q.base), false
+	}
+}
+
+// goBack begins again with the oldest unacknowledged packet. What several receivers say of one loss
+// counts once: until something is acknowledged only a timeout goes back once more.
+func (q *requester) goBack(timeout bool) {
+	if q.base == q.next || q.stuck && !timeout {
+		return
+	}
+	q.cursor = q.base
+	q.stuck = true
+	q.backs++
+}

@@ -1,0 +1,105 @@
+package hosts
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rocast/rocast/bench/workload"
+	"github.com/rocast/rocast/dataplane/xsk"
+	"github.com/rocast/rocast/roce"
+)
+
+// verifier compares each copy with the one that the workload builds from nothing.
+type verifier struct {
+	looked []int // by receiver
+	frame  []byte
+}
+
+// Verify sends until every receiver has got that many copies, and compares all of them byte by byte
+// with what the forwarder's Rewriting says, ICRC included where it claims that. It returns the
+// first difference.
+func (h *Hosts) Verify(copies int, patience time.Duration) error {
+	return h.do(func() error {
+		if err := h.setModes(modeAllUp); err != nil {
+			return err
+		}
+		usual := h.requester.window
+		h.requester.window, h.verifier = min(usual, carefulWindow), &verifier{looked: make([]int, len(h.receivers))}
+		err := h.verify(copies, time.Now().Add(patience))
+		h.requester.window, h.verifier = usual, nil
+		return errors.Join(err, h.setModes(0))
+	})
+}
+
+func (h *Hosts) verify(copies int, deadline time.Time) error {
+	h.begin()
+	for {
+		fewest := copies
+		for _, n := range h.verifier.looked {
+			fewest = min(fewest, n)
+		}
+		if fewest == copies {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the receivers got %v copies; %d each were waited for", h.verifier.looked, copies)
+		}
+		if err := h.turn(); err != nil {
+			return err
+		}
+	}
+}
+
+func (v *verifier) look(h *Hosts, r int, descs []xsk.Desc) error {
+	v.frame = v.frame[:0]
+	for _, d := range descs {
+		v.frame = append(v.frame, h.umem.Bytes(d.Addr, d.Len)...)
+	}
+	if err := compare(h.Workload, h.Rewriting, r, v.frame); err != nil {
+		return fmt.Errorf("receiver %d %w", r, err)
+	}
+	v.looked[r]++
+	return nil
+}
+
+// compare says how a copy for receiver r differs from the one it has to be.
+func compare(w *workload.Workload, level workload.Rewriting, r int, frame []byte) error {
+	want, err := expectedFor(w, level, r, frame)
+	if err != nil {
+		return err
+	}
+	compared := len(want) - level.ICRCBytes()
+	if len(frame) != len(want) || !bytes.Equal(frame[:compared], want[:compared]) {
+		return fmt.Errorf("got a copy that differs:\n got %x (%d bytes)\nwant %x (%d bytes)",
+			headOf(frame), len(frame), headOf(want), len(want))
+	}
+	return nil
+}
+
+// headOf is what is worth printing of a frame: its headers and its last bytes, which are the ICRC.
+func headOf(frame []byte) []byte {
+	if len(frame) <= workload.HeaderBytes+4 {
+		return frame
+	}
+	return append(append([]byte(nil), frame[:workload.HeaderBytes]...), frame[len(frame)-4:]...)
+}
+
+var errStrange = errors.New("got a frame for no QPN of its own")
+
+// expectedFor builds the copy that frame claims to be by its QPN and PSN.
+func expectedFor(w *workload.Workload, level workload.Rewriting, r int, frame []byte) ([]byte, error) {
+	if len(frame) < workload.HeaderBytes {
+		return nil, fmt.Errorf("got a frame of %d bytes", len(frame))
+	}
+	group := int(uint24(frame[workload.OffDestQPN:])) - int(level.FirstQPN(r))
+	if group < 0 || group >= w.Groups {
+		return nil, errStrange
+	}
+	psn := roce.PSN(uint24(frame[workload.OffPSN:]))
+	p := workload.Packet{
+		Group: group, K: uint32(psn.Sub(level.FirstPSN(group, r))), AckReq: frame[workload.OffAckReq]&0x80 != 0,
+	}
+	return w.Expected(level, p, r), nil
+}

@@ -1,0 +1,175 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// CPUs are the machine's CPUs by what they are for.
+type CPUs struct {
+	Switch []int // one for each worker
+	Hosts  int
+}
+
+// allowed are the CPUs that this process might use before it bound itself to one of them.
+var allowed = sync.OnceValues(func() (cpus []int, err error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("read the CPU affinity: %w", err)
+	}
+	for cpu := 0; len(cpus) < set.Count(); cpu++ {
+		if set.IsSet(cpu) {
+			cpus = append(cpus, cpu)
+		}
+	}
+	return cpus, nil
+})
+
+// SplitCPUs chooses CPUs among those this process may use: the last one for the hosts, the first
+// ones for the workers. Where there are no more CPUs than workers, the last worker shares the
+// hosts' CPU.
+func SplitCPUs(workers int) (CPUs, error) {
+	all, err := allowed()
+	switch {
+	case err != nil:
+		return CPUs{}, err
+	case len(all) < 2:
+		return CPUs{}, errors.New("a measurement needs two CPUs: one for the switch, one for the hosts")
+	case workers > len(all):
+		return CPUs{}, fmt.Errorf("%d workers need as many CPUs; this process may use %d", workers, len(all))
+	}
+	return CPUs{Switch: all[:workers], Hosts: all[len(all)-1]}, nil
+}
+
+// Pin binds a process or thread, and what it starts later, to CPUs. 0 is the calling thread.
+func Pin(tid int, cpus ...int) error {
+	var set unix.CPUSet
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(tid, &set); err != nil {
+		return fmt.Errorf("bind thread %d to CPUs %v: %w", tid, cpus, err)
+	}
+	return nil
+}
+
+// PinProcess binds all threads that this process has now, and by that those that they start.
+func PinProcess(cpu int) error {
+	entries, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		tid, err := strconv.Atoi(e.Name())
+		if err == nil {
+			err = Pin(tid, cpu)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// CPUTime is the CPU time that a process has used, all its threads together, exact to the moment of
+// the call. It works for kernel threads too.
+func CPUTime(pid int) (time.Duration, error) {
+	const schedulerClock = 2 // CPUCLOCK_SCHED
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid)<<3|schedulerClock, &t); err != nil {
+		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+// CPUTimes is the sum of CPUTime over processes.
+func CPUTimes(pids []int) (sum time.Duration, err error) {
+	for _, pid := range pids {
+		t, err := CPUTime(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += t
+	}
+	return sum, nil
+}
+
+// napiThreads are the kernel threads that take in what arrives at the box's ports.
+func (l *Lab) napiThreads() ([]int, error) { return kernelThreads(l.isNAPI) }
+
+// SoftirqThreads are the kernel threads that do what softirqs of these CPUs leave over. On the
+// switch's CPUs that is work which the forwarder has caused.
+func SoftirqThreads(cpus []int) ([]int, error) {
+	return kernelThreads(func(comm string) bool {
+		return slices.ContainsFunc(cpus, func(cpu int) bool { return comm == fmt.Sprintf("ksoftirqd/%d\n", cpu) })
+	})
+}
+
+func kernelThreads(wanted func(comm string) bool) (pids []int, err error) {
+	comms, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range comms {
+		name, err := os.ReadFile(file)
+		if err != nil || !wanted(string(name)) {
+			continue // not one of them, or it ended meanwhile
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}
+
+// isNAPI says whether a kernel thread's name, napi/DEVICE-NUMBER, names a port of the box.
+func (l *Lab) isNAPI(comm string) bool {
+	rest, ok := strings.CutPrefix(comm, "napi/")
+	end := strings.LastIndexByte(rest, '-')
+	if !ok || end < 0 {
+		return false
+	}
+	for _, p := range l.Ports {
+		if p.Name == rest[:end] {
+			return true
+		}
+	}
+	return false
+}
+
+// Delays is how long the threads of processes were ready to run and had no CPU: what others on the
+// machine took from them.
+func Delays(pids []int) (sum time.Duration, err error) {
+	for _, pid := range pids {
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/schedstat", pid))
+		if err != nil {
+			return 0, err
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+				continue // the thread ended
+			}
+			if err != nil {
+				return 0, err
+			}
+			var ran, waited int64
+			if _, err := fmt.Sscan(string(text), &ran, &waited); err != nil {
+				return 0, fmt.Errorf("read %s: %w", file, err)
+			}
+			sum += time.Duration(waited)
+		}
+	}
+	return sum, nil
+}

@@ -1,0 +1,99 @@
+package workload
+
+import (
+	"encoding/binary"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// Packet is one packet of the source: number K of group Group, from 0. Only the low 24 bits of K
+// show on the wire.
+type Packet struct {
+	Group  int
+	K      uint32
+	AckReq bool
+}
+
+// packet is what a data frame says.
+type packet struct {
+	dstMAC, srcMAC roce.MAC
+	ip             roce.IPUDP
+	bth            roce.BTH
+	reth           roce.RETH
+}
+
+func (w *Workload) sent(p Packet) packet {
+	psn := SourcePSN(p.Group).Add(int32(p.K))
+	return packet{
+		dstMAC: GroupMAC, srcMAC: w.HostMACs[0],
+		ip: roce.IPUDP{Src: SourceIP, Dst: GroupIP(p.Group), HopLimit: hopLimit, SrcPort: sourcePort},
+		bth: roce.BTH{
+			Opcode: roce.OpWriteOnly, PKey: roce.DefaultPKey, DestQPN: GroupQPN, AckReq: p.AckReq, PSN: psn,
+		},
+		reth: roce.RETH{VA: VA(psn), RKey: MemoryKey, DMABytes: uint32(w.Payload)},
+	}
+}
+
+// Sent builds the frame of a packet as the source sends it.
+func (w *Workload) Sent(p Packet) []byte {
+	s := w.sent(p)
+	return w.build(&s)
+}
+
+// Expected builds the frame of a packet as receiver r is to get it from a forwarder that rewrites
+// that much. Its last four bytes, the ICRC, are right for what the frame says; below All, a
+// forwarder that changes what the ICRC covers leaves the received one there (see ICRCBytes).
+func (w *Workload) Expected(level Rewriting, p Packet, r int) []byte {
+	s := w.sent(p)
+	if level >= Addresses {
+		s.dstMAC, s.srcMAC = w.HostMACs[1+r], w.PortMACs[1+r]
+		s.ip.Src, s.ip.Dst = GroupIP(p.Group), ReceiverIP(r)
+	}
+	if level >= Headers {
+		s.ip.HopLimit--
+		region := Region(p.Group, r)
+		s.reth.VA += region.VA - MemoryVA
+		s.reth.RKey = region.RKey
+		s.bth.DestQPN = ReceiverQPN(p.Group, r)
+		s.bth.PSN = ReceiverPSN(p.Group, r).Add(int32(p.K))
+	}
+	return w.build(&s)
+}
+
+// ICRCBytes is the number of bytes at the end of a frame that are not as Expected builds them.
+func (r Rewriting) ICRCBytes() int {
+	if r == Addresses || r == Headers {
+		return 4
+	}
+	return 0
+}
+
+func (w *Workload) build(p *packet) []byte {
+	b := make([]byte, 0, w.FrameBytes())
+	b = roce.AppendEthernet(b, p.dstMAC, p.srcMAC, p.ip.EtherType())
+	b = p.ip.Append(b, roce.BTHBytes+roce.RETHBytes+w.Payload)
+	b = p.reth.Append(p.bth.Append(b))
+	for i := 0; i < w.Payload; i += 4 {
+		b = binary.LittleEndian.AppendUint32(b, uint32(i/4)*0x9E3779B1)
+	}
+	b, err := roce.AppendICRC(b)
+	if err != nil {
+		panic("workload: a frame of its own is malformed: " + err.Error())
+	}
+	return b
+}
+
+// AppendResponse appends the answer of receiver r's QP for group g: an ACK, or a NAK that asks for
+// psn again.
+func (w *Workload) AppendResponse(b []byte, g, r int, syndrome roce.Syndrome, psn roce.PSN, msn roce.MSN) []byte {
+	ip := roce.IPUDP{Src: ReceiverIP(r), Dst: GroupIP(g), HopLimit: hopLimit, SrcPort: sourcePort}
+	bth := roce.BTH{Opcode: roce.OpAck, PKey: roce.DefaultPKey, DestQPN: GroupQPN, PSN: psn}
+	aeth := roce.AETH{Syndrome: syndrome, MSN: msn}
+	b = roce.AppendEthernet(b, w.PortMACs[1+r], w.HostMACs[1+r], ip.EtherType())
+	b = aeth.Append(bth.Append(ip.Append(b, roce.BTHBytes+roce.AETHBytes)))
+	b, err := roce.AppendICRC(b)
+	if err != nil {
+		panic("workload: a response of its own is malformed: " + err.Error())
+	}
+	return b
+}

@@ -1,0 +1,149 @@
+// Package workload says what the source of a measurement sends and what each receiver is to get:
+// addresses, QPNs, PSNs, memory. The source, the receivers and every forwarder are configured from
+// it, and the frames that arrive are compared with frames that it builds from nothing, so no
+// forwarder is its own judge.
+//
+// All members are IPv4 and untagged. Every packet is a WRITE ONLY of the whole payload, so every
+// packet has a RETH: it is the packet with the most to rewrite. It does no I/O.
+package workload
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// The group as the source sees it. All groups use the same QPN and the same memory; each has an IP
+// of its own.
+const (
+	GroupQPN  roce.QPN = 1
+	MemoryVA           = 0x10000
+	MemoryKey          = 0x77
+	memoryLen          = 1 << 20
+	slotBytes          = 4096 // successive WRITEs go to successive slots of the memory
+	slots              = memoryLen / slotBytes
+
+	// MaxReceivers is bounded by what one word of flags holds in the source.
+	MaxReceivers = 64
+	// MaxGroups keeps the QPNs of all receivers within 24 bits.
+	MaxGroups = 1 << 17
+
+	firstSourceQPN   = 0x100000
+	firstReceiverQPN = 0x200000
+	hopLimit         = 64
+	sourcePort       = 0xC001
+)
+
+// Memory is every group's memory as its source sees it.
+var Memory = mft.VirtualRegion{VA: MemoryVA, Length: memoryLen, RKey: MemoryKey}
+
+// SourceIP is the address of the source.
+var SourceIP = netip.AddrFrom4([4]byte{10, 77, 0, 1})
+
+const firstGroupIP = 10<<24 | 128<<16 | 100 // 10.128.0.100
+
+// GroupMAC is the Ethernet address that the source sends to. No interface has it, so a bridge
+// floods it.
+var GroupMAC = roce.MAC{2, 0, 0, 0, 0x47, 1}
+
+// Rewriting says how much of a copy a forwarder changes.
+type Rewriting int
+
+// The levels include each other.
+const (
+	Nothing   Rewriting = iota // every receiver gets the frame as the source sent it
+	Addresses                  // Ethernet and IP addresses, IP checksum
+	Headers                    // also the TTL, QPN, PSN, VA and R_Key; the ICRC stays the received one
+	All                        // also the ICRC: what a receiver's NIC accepts
+)
+
+func (r Rewriting) String() string {
+	return [...]string{"nothing", "addresses", "headers, no ICRC", "headers and ICRC"}[r]
+}
+
+// Workload is one measurement's traffic.
+type Workload struct {
+	Payload   int // bytes of each packet, a multiple of 4
+	Receivers int
+	Groups    int
+	// HostMACs and PortMACs are of the hosts' interfaces and of the box's ports; the source's are
+	// first.
+	HostMACs, PortMACs []roce.MAC
+}
+
+// Check refuses what the constants of this package have no room for.
+func (w *Workload) Check() error {
+	switch {
+	case w.Payload < 4 || w.Payload > slotBytes || w.Payload%4 != 0:
+		return fmt.Errorf("payload of %d bytes: want a multiple of 4 from 4 to %d", w.Payload, slotBytes)
+	case w.Receivers < 1 || w.Receivers > MaxReceivers:
+		return fmt.Errorf("%d receivers: want 1 to %d", w.Receivers, MaxReceivers)
+	case w.Groups < 1 || w.Groups > MaxGroups:
+		return fmt.Errorf("%d groups: want 1 to %d", w.Groups, MaxGroups)
+	}
+	return nil
+}
+
+// FrameBytes is the length of every data frame.
+func (w *Workload) FrameBytes() int { return HeaderBytes + w.Payload + 4 }
+
+// HeaderBytes is Ethernet, IPv4, UDP, BTH and RETH.
+const HeaderBytes = 14 + 20 + 8 + roce.BTHBytes + roce.RETHBytes
+
+// MTU is what the links need, at least Ethernet's usual one.
+func (w *Workload) MTU() int { return max(1500, w.FrameBytes()-14) }
+
+// GroupIP is the address of group g.
+func GroupIP(g int) netip.Addr {
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, firstGroupIP+uint32(g))))
+}
+
+// GroupOf is the number of the group that has an address.
+func GroupOf(ip uint32) int { return int(ip - firstGroupIP) }
+
+// ReceiverIP is the address of receiver r.
+func ReceiverIP(r int) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(2 + r)}) }
+
+// SourceQPN is the source's QP of group g.
+func SourceQPN(g int) roce.QPN { return firstSourceQPN + roce.QPN(g) }
+
+// SourceGroup is the inverse of SourceQPN.
+func SourceGroup(q roce.QPN) int { return int(q) - firstSourceQPN }
+
+// SourcePSN is the first PSN that the source sends to group g.
+func SourcePSN(g int) roce.PSN { return roce.PSN(0x1000).Add(int32(3 * g)) }
+
+// ReceiverQPN is the QP of receiver r for group g.
+func ReceiverQPN(g, r int) roce.QPN { return firstReceiverQPN + roce.QPN(r*MaxGroups+g) }
+
+// ReceiverPSN is the first PSN that the QP of receiver r for group g expects.
+func ReceiverPSN(g, r int) roce.PSN { return roce.PSN(0x10000).Add(int32(0x10000*(r+1) + 5*g)) }
+
+// Region is where receiver r keeps the memory of group g.
+func Region(g, r int) mft.Region {
+	return mft.Region{VA: uint64(0x7f00+r)<<32 | uint64(g)<<12, Length: memoryLen, RKey: uint32(0x1000 + r + g<<8)}
+}
+
+// VA is where the packet with that PSN of the source WRITEs to, in the group's memory. It depends
+// on the lowest byte of the PSN alone, which the source's tables rely on.
+func VA(psn roce.PSN) uint64 { return MemoryVA + uint64(psn)%slots*slotBytes }
+
+// FirstQPN is the QPN that a receiver's copies of group 0 carry, and FirstPSN the PSN of the first
+// copy of group g.
+func (r Rewriting) FirstQPN(receiver int) roce.QPN {
+	if r < Headers {
+		return GroupQPN
+	}
+	return ReceiverQPN(0, receiver)
+}
+
+// FirstPSN is the PSN that the first copy for a receiver carries.
+func (r Rewriting) FirstPSN(g, receiver int) roce.PSN {
+	if r < Headers {
+		return SourcePSN(g)
+	}
+	return ReceiverPSN(g, receiver)
+}
