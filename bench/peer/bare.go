@@ -1,0 +1,122 @@
+package peer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/rocast/rocast/dataplane/xsk"
+)
+
+type bareSpec struct {
+	IfIndexes   []int
+	MultiBuffer bool
+}
+
+// startBare replicates with the product's rings and nothing else: no classifier, no look at a
+// frame, no byte written.
+func startBare(s Setting) (*Forwarder, error) {
+	spec := bareSpec{MultiBuffer: s.FrameBytes() > xsk.FrameBytes}
+	for _, p := range s.Lab.Ports {
+		spec.IfIndexes = append(spec.IfIndexes, p.Index)
+	}
+	steering, err := newSteering(s)
+	if err != nil {
+		return nil, err
+	}
+	sockets, err := steering.file()
+	if err != nil {
+		return nil, errors.Join(err, steering.close())
+	}
+	defer sockets.Close()
+	p, err := launchSelf(s, "bare", spec, sockets)
+	if err != nil {
+		return nil, errors.Join(err, steering.close())
+	}
+	return p.forwarder(steering.close), nil
+}
+
+// bare is the process.
+type bare struct {
+	quit    atomic.Bool
+	ended   chan struct{}
+	umem    *xsk.UMEM
+	sockets []*xsk.Socket
+}
+
+const firstExtraFile = 3
+
+func runBare(input *json.Decoder) (stop func() error, err error) {
+	var spec bareSpec
+	if err := input.Decode(&spec); err != nil {
+		return nil, err
+	}
+	b := &bare{ended: make(chan struct{})}
+	if err := b.open(spec, os.NewFile(firstExtraFile, "sockets")); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	go b.run()
+	return func() error {
+		b.quit.Store(true)
+		<-b.ended
+		return b.close()
+	}, nil
+}
+
+func (b *bare) open(spec bareSpec, sockets *os.File) (err error) {
+	steering, err := ebpf.NewMapFromFD(int(sockets.Fd()))
+	if err != nil {
+		return err
+	}
+	defer steering.Close()
+	if b.umem, err = xsk.NewUMEM(2 * xsk.DefaultDescs); err != nil {
+		return err
+	}
+	for i, index := range spec.IfIndexes {
+		s, err := xsk.Open(b.umem, index, 0, xsk.SocketConfig{
+			Mode: xsk.ModeCopy, MultiBuffer: spec.MultiBuffer, TxOnly: i > 0,
+		})
+		if err != nil {
+			return fmt.Errorf("port %d: %w", i, err)
+		}
+		b.sockets = append(b.sockets, s)
+	}
+	return steering.Put(uint32(0), uint32(b.sockets[0].FD()))
+}
+
+// run replicates in place: the receive chunks are lent to one port after the other, as the product
+// does it.
+func (b *bare) run() {
+	defer close(b.ended)
+	runtime.LockOSThread()
+	const descsAtOnce, patience = 64, time.Millisecond
+	descs := make([]xsk.Desc, descsAtOnce)
+	in := b.sockets[0]
+	for !b.quit.Load() {
+		n := in.Receive(descs)
+		for _, out := range b.sockets[1:] {
+			if n > 0 {
+				out.Transmit(descs[:n])
+				_, _ = out.Flush(patience)
+			}
+		}
+		in.Recycle(descs[:n])
+	}
+}
+
+func (b *bare) close() error {
+	var errs []error
+	for _, s := range b.sockets {
+		errs = append(errs, s.Close())
+	}
+	if b.umem != nil {
+		errs = append(errs, b.umem.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,155 @@
+// Package peer holds the contestants: rocast, and the forwarders that a lab would use in its place.
+// Each is started in the box of a lab, forwards from the source's port to the receivers' ports
+// until it is stopped, and leaves nothing behind.
+//
+//	rocast.go   rocast's data path, a process of its own
+//	c.go        forward.c, compiled with gcc -O2 when it is first used
+//	bare.go     the product's AF_XDP rings and nothing else, a process of its own
+//	kernel.go   the kernel's bridge, tc mirred
+//	xdp.go      broadcast.c: XDP broadcast redirect, an egress program rewrites
+//	ovs.go      Open vSwitch's userspace datapath, a private instance
+//
+// A forwarder that is a process is always one of its own, so its CPU time is nobody else's, and it
+// ends when this process does, however that ends.
+//
+// Start reading at Peer and All.
+package peer
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+
+	"github.com/rocast/rocast/bench/lab"
+	"github.com/rocast/rocast/bench/workload"
+)
+
+// Setting is what a contestant is started for.
+type Setting struct {
+	*workload.Workload
+	Lab     *lab.Lab
+	Workers int
+	CPUs    lab.CPUs
+}
+
+// Peer is one contestant.
+type Peer struct {
+	Name string
+	What string // one line for the report
+	// Rewriting is what it changes in each copy: what the receivers verify before anything is
+	// measured.
+	Rewriting workload.Rewriting
+	Merges    bool // it makes one answer for the source of the receivers' answers
+	InKernel  bool // it forwards in the NAPI threads of the box's ports
+	Spins     bool // its threads take all of a CPU each
+	NeedsNAPI bool // it attaches no XDP program to the source's port
+	// Needs are commands that must be there.
+	Needs []string
+	// Cannot says why it cannot do a setting; "": it can.
+	Cannot func(s Setting) string
+	// Window is the largest window whose bursts it does not lose; nil: the usual one.
+	Window func(s Setting) int
+	start  func(s Setting) (*Forwarder, error)
+}
+
+// Forwarder is a contestant that runs.
+type Forwarder struct {
+	PIDs []int // its processes; none: it is the kernel
+	stop func() error
+}
+
+// Stop ends it and takes away what it made in the box.
+func (f *Forwarder) Stop() error { return f.stop() }
+
+// Start starts the contestant in the box.
+func (p *Peer) Start(s Setting) (*Forwarder, error) {
+	f, err := p.start(s)
+	if err == nil && p.NeedsNAPI {
+		if err = s.Lab.NAPIWithoutXDP(); err != nil {
+			err = errors.Join(err, f.Stop())
+		}
+	}
+	return f, err
+}
+
+// Excuse says why the contestant does not take part in a setting; "": it does.
+func (p *Peer) Excuse(s Setting) string {
+	for _, command := range p.Needs {
+		if _, err := exec.LookPath(command); err != nil {
+			return command + " is not installed"
+		}
+	}
+	switch {
+	case p.Spins && slices.Contains(s.CPUs.Switch, s.CPUs.Hosts):
+		return fmt.Sprintf("each of its %d threads needs a CPU of its own, beside that of the hosts", s.Workers)
+	case p.Rewriting < workload.Headers && s.Groups > 1:
+		return "it knows no groups"
+	case p.Cannot != nil:
+		return p.Cannot(s)
+	}
+	return ""
+}
+
+// All are the contestants, in the order of the report. A new engine of rocast is one more entry
+// with another rocastSpec.
+var All = []*Peer{
+	{
+		Name: "rocast-busy", What: "rocast, AF_XDP engine, `wait: busy`",
+		Spins: true, Rewriting: workload.All, Merges: true, start: startRocast(rocastSpec{Busy: true}),
+	},
+	{
+		Name: "rocast-block", What: "rocast, AF_XDP engine, `wait: block`",
+		Rewriting: workload.All, Merges: true, start: startRocast(rocastSpec{}),
+	},
+	{
+		Name: "c-inplace", What: "AF_XDP in C, rewrites in place, spins: the bar",
+		Spins: true, Rewriting: workload.All, Needs: []string{"gcc"}, start: startC(false),
+	},
+	{
+		Name: "c-memcpy", What: "AF_XDP in C, a memcpy for each copy, spins",
+		Spins: true, Rewriting: workload.All, Needs: []string{"gcc"}, start: startC(true),
+	},
+	{
+		Name: "bare-go", What: "AF_XDP in Go with rocast's rings, rewrites nothing, spins",
+		Spins: true, Rewriting: workload.Nothing, Cannot: oneWorker, start: startBare,
+	},
+	{
+		Name: "xdp-broadcast", What: "XDP broadcast redirect, an egress program rewrites all but the ICRC: the limit",
+		Rewriting: workload.Headers, InKernel: true, Cannot: xdpCannot, start: startBroadcast,
+	},
+	{
+		Name: "bridge", What: "the kernel's bridge, flooding",
+		Rewriting: workload.Nothing, InKernel: true, NeedsNAPI: true, Cannot: oneWorker, start: startBridge,
+	},
+	{
+		Name: "mirred", What: "tc mirred, the kernel's replication action",
+		Rewriting: workload.Nothing, InKernel: true, NeedsNAPI: true, Cannot: mirredCannot, start: startMirred,
+	},
+	{
+		Name: "ovs-afxdp", What: "Open vSwitch, AF_XDP ports, group type=all, set_field",
+		Spins: true, Rewriting: workload.Addresses, Needs: ovsCommands, Cannot: ovsCannot("afxdp"), start: startOVS("afxdp"),
+	},
+	{
+		Name: "ovs-afpacket", What: "Open vSwitch, AF_PACKET ports, group type=all, set_field",
+		Rewriting: workload.Addresses, NeedsNAPI: true, Needs: ovsCommands, Cannot: ovsCannot("system"),
+		Window: packetSocketWindow, start: startOVS("system"),
+	},
+}
+
+// Named finds contestants by name.
+func Named(names ...string) (peers []*Peer) {
+	for _, p := range All {
+		if slices.Contains(names, p.Name) {
+			peers = append(peers, p)
+		}
+	}
+	return peers
+}
+
+func oneWorker(s Setting) string {
+	if s.Workers > 1 {
+		return "it is run with one worker only"
+	}
+	return ""
+}

@@ -1,0 +1,86 @@
+package peer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/rocast/rocast/bench/workload"
+	"github.com/rocast/rocast/dataplane/afxdp"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// rocastSpec is how rocast is run. The workload and the rest are filled in for each setting.
+type rocastSpec struct {
+	Busy     bool
+	Workers  int
+	Ports    []string
+	Workload *workload.Workload
+}
+
+// startRocast runs rocast's data path as the daemon opens it. Control is absent: next hops are
+// given.
+func startRocast(spec rocastSpec) func(s Setting) (*Forwarder, error) {
+	return func(s Setting) (*Forwarder, error) {
+		spec.Workers, spec.Ports, spec.Workload = s.Workers, s.Lab.PortNames(), s.Workload
+		p, err := launchSelf(s, "rocast", spec)
+		if err != nil {
+			return nil, err
+		}
+		return p.forwarder(), nil
+	}
+}
+
+// runRocast is the process.
+func runRocast(input *json.Decoder) (stop func() error, err error) {
+	var spec rocastSpec
+	if err := input.Decode(&spec); err != nil {
+		return nil, err
+	}
+	s, err := afxdp.Open(afxdp.Config{Ports: spec.Ports, Busy: spec.Busy, Workers: spec.Workers})
+	if err != nil {
+		return nil, err
+	}
+	for g := range spec.Workload.Groups {
+		if _, err := s.Add(group(spec.Workload, g)); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.Run(ctx)
+	}()
+	return func() error {
+		cancel()
+		<-ended
+		return s.Close()
+	}, nil
+}
+
+// group is group g as control would make it of its file and the kernel's next hops.
+func group(w *workload.Workload, g int) *mft.Group {
+	m := &mft.Group{
+		Name: "bench", IP: workload.GroupIP(g), QPN: workload.GroupQPN, PathMTU: 4096,
+		Memory: []mft.VirtualRegion{workload.Memory},
+		Source: mft.Source{Leg: leg(w, g, 0), FirstPSN: workload.SourcePSN(g)},
+	}
+	m.Source.Dst, m.Source.DestQPN = workload.SourceIP, workload.SourceQPN(g)
+	for r := range w.Receivers {
+		p := mft.Path{
+			Leg: leg(w, g, 1+r), RemoteQPN: workload.GroupQPN, FirstPSN: workload.ReceiverPSN(g, r),
+			Regions: []mft.Region{workload.Region(g, r)},
+		}
+		p.Dst, p.DestQPN = workload.ReceiverIP(r), workload.ReceiverQPN(g, r)
+		m.Paths = append(m.Paths, p)
+	}
+	return m
+}
+
+func leg(w *workload.Workload, g, port int) mft.Leg {
+	l := mft.Leg{Port: mft.PortID(port), Src: workload.GroupIP(g)}
+	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, w.HostMACs[port], w.PortMACs[port], 0x0800)))
+	return l
+}
