@@ -37,12 +37,15 @@ race: ## the tests under the race detector; SHORT=1: without long runs of one th
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
 	@scripts/gotest -race $(if $(SHORT),-short) ./...
 
-bench: build ## what each hot function costs; rocast compared with other forwarders
-	@scripts/need ip:iproute2 ethtool:ethtool
-	@mkdir -p $(BUILD)
-	$(GO) test -run '^$$' -bench . -benchmem ./roce ./feedback ./mft ./dataplane | tee $(BUILD)/bench.txt
-	$(GO) build -o $(BUILD)/fanout ./bench/fanout
-	$(BUILD)/fanout | tee $(BUILD)/fanout.txt
+# Needs a quiet machine with two CPUs. The full form takes half an hour. Whatever forwarder cannot be installed is left out.
+bench: build ## rocast compared with other forwarders, and what each hot function costs; SHORT=1: three minutes
+	@scripts/need ip:iproute2 bridge:iproute2 tc:iproute2 ethtool:ethtool gcc:gcc
+	@scripts/need ovs-vswitchd:openvswitch-switch || true
+	@mkdir -p $(BUILD)/bench
+	$(GO) test -run '^$$' -bench . -skip 'Memory|Load' -benchmem -benchtime 200ms -count $(if $(SHORT),1,6) \
+		./roce ./feedback ./mft ./dataplane | tee $(BUILD)/bench/micro.txt
+	$(GO) build -o $(BUILD)/rocbench ./bench/rocbench
+	$(BUILD)/rocbench -bin $(BUILD) -out $(BUILD)/bench $(if $(SHORT),-short)
 
 # The virtual machines run Debian's kernels 6.1 and 6.12. SHORT=1 is one kernel and the stories that say most.
 softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories
@@ -69,7 +72,7 @@ model: ## every state that four packets and a few mishaps can get into; EVERYDAY
 mutants: ## breaks one rule of merging at a time; a test has to notice each; GENERATED=all: operators and statements
 	$(GO) run ./verify/mutants $(if $(GENERATED),-generated $(GENERATED) $(if $(LIMIT),-limit $(LIMIT)))
 
-generate: ## the compiled classifier, anew; git diff must stay empty
+generate: ## the compiled XDP programs, anew; git diff must stay empty
 	@scripts/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
 	$(GO) generate ./...
 

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rocast/rocast/bench/peer"
+	"github.com/rocast/rocast/bench/report"
+)
+
+// probePause lies between two probes. It is longer than any spin before a forwarder blocks, so one
+// that blocks does.
+const probePause = 100 * time.Microsecond
+
+func (b *bench) latency(ctx context.Context, payload int) error {
+	plan := b.plan.latency
+	if plan.rounds == 0 {
+		return nil
+	}
+	s := usual(func(s *report.Setting) { s.Payload = payload })
+	what := fmt.Sprintf("latency, %d bytes", payload)
+	var able []*peer.Peer
+	var rows []report.Latency
+	for _, c := range b.chosen(plan.peers) {
+		if why := excuse(c, s); why != "" {
+			b.leave(c.Name+", "+what, errors.New(why), false)
+			continue
+		}
+		able = append(able, c)
+		rows = append(rows, report.Latency{Peer: c.Name, Payload: payload, Receivers: s.Receivers})
+	}
+	err := b.inTurn(ctx, what, able, plan.rounds, func(i int, c *peer.Peer) error {
+		latencies, err := probe(ctx, c, s, plan.probes)
+		if err != nil {
+			return err
+		}
+		rows[i].Rounds = append(rows[i].Rounds, report.LatencyRound{
+			Probes: len(latencies), LatencyQuantile: report.Quantiles(latencies),
+		})
+		return nil
+	})
+	b.out.Latency = append(b.out.Latency, rows...)
+	return err
+}
+
+func probe(ctx context.Context, c *peer.Peer, s report.Setting, n int) (latencies []time.Duration, err error) {
+	st, err := raise(ctx, c, s, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, st.close()) }()
+	if _, err := st.hosts.Probe(n/10, probePause); err != nil { // caches and branch predictors
+		return nil, err
+	}
+	return st.hosts.Probe(n, probePause)
+}
