@@ -34,23 +34,33 @@ func storyPerftest(t *testing.T, ctx context.Context, s *stage) string {
 	}
 	var did []string
 	for _, run := range runs {
-		servers := s.servers(t, ctx, run)
-		result, err := s.Guests[0].RunPerftest(ctx, groupIP, run[0], run[1:]...)
-		if err != nil {
-			t.Fatalf("%v: %v\n%s", run, err, s.Report(ctx))
-		}
-		if result.Gbps <= 0 && result.PeakGbps <= 0 {
-			t.Errorf("%v: no throughput: %s", run, result.Output)
-		}
-		for i, p := range servers {
-			if exit, err := p.Wait(ctx); err != nil || !exit.OK() {
-				t.Errorf("%v: server %d: %v %v", run, i+1, exit, err)
+		// In an emulated guest the cycle counter by which the tool measures may stand still for a
+		// run: the tool is through, and reports no throughput. Then it runs once more.
+		if result := s.perftest(t, ctx, run); result.Gbps <= 0 && result.PeakGbps <= 0 {
+			if result = s.perftest(t, ctx, run); result.Gbps <= 0 && result.PeakGbps <= 0 {
+				t.Errorf("%v: no throughput in two runs: %s", run, result.Output)
 			}
 		}
 		did = append(did, strings.Join(run, " "))
 	}
 	s.refuses(t, ctx)
 	return fmt.Sprintf("%d runs of unmodified perftest through the group, ib_read_bw refused: %s", len(runs), strings.Join(did, "; "))
+}
+
+// perftest runs the tool once, between a client on the source's host and servers on all receivers.
+func (s *stage) perftest(t *testing.T, ctx context.Context, run []string) Perftest {
+	t.Helper()
+	servers := s.servers(t, ctx, run)
+	result, err := s.Guests[0].RunPerftest(ctx, groupIP, run[0], run[1:]...)
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", run, err, s.Report(ctx))
+	}
+	for i, p := range servers {
+		if exit, err := p.Wait(ctx); err != nil || !exit.OK() {
+			t.Errorf("%v: server %d: %v %v", run, i+1, exit, err)
+		}
+	}
+	return result
 }
 
 func (s *stage) helperUp(t *testing.T, ctx context.Context) {
