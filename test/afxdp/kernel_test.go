@@ -87,7 +87,7 @@ func TestTheKernelLeavesTheRestToAFXDP(t *testing.T) {
 // A group that is removed while the kernel carries it stops, and another one may take its place.
 func TestARemovedGroupLeavesTheKernel(t *testing.T) {
 	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}, fanOut: true})
-	o := groupOptions{memory: 1 << 20, rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 10, 3 }}
+	o := groupOptions{memory: 1 << 20, rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 16, 3 }}
 	g := l.addGroup(t, o)
 	data := g.write(t, 1<<20)
 	if e := g.engine(t); !e.Kernel {
