@@ -85,13 +85,13 @@ type Stats struct {
 
 // Open opens the hosts of a lab. Close closes them.
 func Open(l *lab.Lab, o Options) (*Hosts, error) {
+	if o.Window == 0 {
+		o.Window = Window
+	}
 	h := &Hosts{Options: o, work: make(chan func()), ended: make(chan struct{})}
 	parties := 1
 	if !o.Merges {
 		parties = o.Workload.Receivers
-	}
-	if o.Window == 0 {
-		o.Window = Window
 	}
 	h.requester = newRequester(o.Workload.Groups, o.Hot, l.Queues, parties, o.Window)
 	started := make(chan error)

@@ -12,22 +12,24 @@ import (
 // is, and its time counts from the first time.
 const probePatience = 5 * time.Second
 
-// Probe sends packets one at a time, a pause apart, and returns for each the time from before the
-// source's system call to its arrival in the XDP program of the last receiver.
+// Probe sends packets one at a time, after a pause each, and returns for each the time from before
+// the source's system call to its arrival in the XDP program of the last receiver.
 func (h *Hosts) Probe(n int, pause time.Duration) (latencies []time.Duration, err error) {
 	err = h.do(func() error {
 		if err := h.setModes(modeStamp); err != nil {
 			return err
 		}
+		h.setWindow(min(h.Window, carefulWindow))
+		defer h.setWindow(h.Window)
 		for range n {
+			if err := h.idle(pause); err != nil {
+				return err
+			}
 			l, err := h.probe()
 			if err != nil {
 				return err
 			}
 			latencies = append(latencies, l)
-			if err := h.idle(pause); err != nil {
-				return err
-			}
 		}
 		return h.setModes(0)
 	})
@@ -35,29 +37,25 @@ func (h *Hosts) Probe(n int, pause time.Duration) (latencies []time.Duration, er
 }
 
 func (h *Hosts) probe() (time.Duration, error) {
-	want := make([]uint64, len(h.receivers))
-	for r, n := range h.receivers {
-		want[r] = n.seen().Taken + 1
-	}
 	began, err := monotonic()
 	if err != nil {
 		return 0, err
 	}
 	if sent, err := h.send(1); err != nil || sent == 0 {
-		return 0, errors.Join(errors.New("the source's window did not open between two probes"), err)
+		return 0, errors.Join(errors.New("the source's window is closed"), err)
 	}
-	arrived, err := h.awaitProbe(want)
+	arrived, err := h.awaitProbe()
 	return time.Duration(arrived - began), err
 }
 
-// awaitProbe spins until each receiver has taken as many packets as wanted, and returns when the
+// awaitProbe spins until each receiver has taken all packets there ever were, and returns when the
 // last one came.
-func (h *Hosts) awaitProbe(want []uint64) (arrived uint64, err error) {
+func (h *Hosts) awaitProbe() (arrived uint64, err error) {
 	h.begin()
 	deadline := h.progress.Add(probePatience)
 	for r, n := range h.receivers {
 		seen := n.seen()
-		for ; seen.Taken < want[r]; seen = n.seen() {
+		for ; seen.Taken < h.next; seen = n.seen() {
 			now := time.Now()
 			if now.After(deadline) {
 				return 0, fmt.Errorf("receiver %d did not get a packet within %v", r, probePatience)
@@ -66,7 +64,8 @@ func (h *Hosts) awaitProbe(want []uint64) (arrived uint64, err error) {
 				continue
 			}
 			h.retry = now
-			if err := h.resend(); err != nil {
+			h.goBack(true)
+			if err := h.catchUp(); err != nil {
 				return 0, err
 			}
 		}
@@ -75,9 +74,8 @@ func (h *Hosts) awaitProbe(want []uint64) (arrived uint64, err error) {
 	return arrived, nil
 }
 
-// resend goes back, and sends nothing new.
-func (h *Hosts) resend() error {
-	h.goBack(true)
+// catchUp sends again what is to be sent again, and nothing new.
+func (h *Hosts) catchUp() error {
 	for h.cursor < h.next {
 		if _, err := h.send(min(batch, int(h.next-h.cursor))); err != nil {
 			return err
@@ -86,18 +84,30 @@ func (h *Hosts) resend() error {
 	return nil
 }
 
-// idle lets the hosts answer, and spins until the pause is over: a CPU that slept would wake up
-// late for the next probe.
+// idle lets the hosts answer, and spins until the pause is over and the window open: a CPU that
+// slept would wake up late for the next probe.
 func (h *Hosts) idle(pause time.Duration) error {
-	for until := time.Now().Add(pause); time.Now().Before(until); {
+	h.begin()
+	began := h.progress
+	for {
 		if _, err := h.respond(); err != nil {
 			return err
 		}
 		if _, err := h.listen(); err != nil {
 			return err
 		}
+		now := time.Now()
+		h.mindProgress(now)
+		if err := h.catchUp(); err != nil {
+			return err
+		}
+		switch waited := now.Sub(began); {
+		case waited >= pause && h.next-h.base < h.window:
+			return nil
+		case waited > pause+probePatience:
+			return errors.New("the source's window did not open between two probes")
+		}
 	}
-	return nil
 }
 
 // monotonic is the clock of bpf_ktime_get_ns.

@@ -13,7 +13,8 @@ const (
 	Window = 256
 	// acksPerWindow: so many packets of a window ask for an acknowledgement.
 	acksPerWindow = 8
-	// carefulWindow is the window while every copy goes up to user space.
+	// carefulWindow is the window while packets are looked at one by one: every copy goes up to
+	// user space, or one packet is sent at a time, and little is sent again when that is lost.
 	carefulWindow = 32
 
 	hotGroups = 16
@@ -65,11 +66,18 @@ type mark struct {
 // newRequester makes a requester that hears so many parties: each receiver where nobody merges,
 // else one.
 func newRequester(groups int, hot bool, queues, parties, window int) *requester {
-	return &requester{
-		window: uint64(window), ackEvery: uint64(max(window/acksPerWindow, 1)), groups: groups, hot: hot, seed: 0x9E3779B97F4A7C15,
+	q := &requester{
+		groups: groups, hot: hot, seed: 0x9E3779B97F4A7C15,
 		following: make([]uint32, groups), lanes: make([]lane, queues),
 		marks: make([]mark, 0, Window), all: 1<<parties - 1,
 	}
+	q.setWindow(window)
+	return q
+}
+
+// setWindow changes the window; what is unacknowledged beyond it stays so.
+func (q *requester) setWindow(packets int) {
+	q.window, q.ackEvery = uint64(packets), uint64(max(packets/acksPerWindow, 1))
 }
 
 // take returns the next packet to send; false: the window is closed.

@@ -25,10 +25,11 @@ func (h *Hosts) Verify(copies int, patience time.Duration) error {
 		if err := h.setModes(modeAllUp); err != nil {
 			return err
 		}
-		usual := h.requester.window
-		h.requester.window, h.verifier = min(usual, carefulWindow), &verifier{looked: make([]int, len(h.receivers))}
+		h.setWindow(min(h.Window, carefulWindow))
+		h.verifier = &verifier{looked: make([]int, len(h.receivers))}
 		err := h.verify(copies, time.Now().Add(patience))
-		h.requester.window, h.verifier = usual, nil
+		h.verifier = nil
+		h.setWindow(h.Window)
 		return errors.Join(err, h.setModes(0))
 	})
 }
