@@ -60,9 +60,9 @@ sim: ## SEEDS simulated runs from seed FROM on; REPLAY=n replays seed n and writ
 	$(GO) build -o $(BUILD)/rocsim ./verify/sim/rocsim
 	$(BUILD)/rocsim $(if $(REPLAY),-replay $(REPLAY),-seeds $(SEEDS) -from $(FROM)) -out $(BUILD)
 
-FUZZTIME ?= 10s
-fuzz: ## every fuzz target for FUZZTIME
-	@scripts/fuzz $(FUZZTIME)
+INPUTS ?= 200000
+fuzz: ## every fuzz target, on INPUTS inputs each
+	@scripts/fuzz $(INPUTS)
 
 # The thorough worlds take minutes and some gigabytes; the everyday ones, which make test searches too, take seconds.
 model: ## every state that four packets and a few mishaps can get into; EVERYDAY=1: only small worlds
