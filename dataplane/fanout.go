@@ -58,12 +58,12 @@ type fanState struct {
 	calm   int      // plain packets since something was to decide
 	need   int      // of them, for it to be armed
 	inVain int      // times in a row that it was armed and nothing was carried
-	from   roce.PSN // where it was armed last
 	// idle is where the group was when another one wanted its place: if it is still there the next
 	// time, it loses the place.
 	idle    roce.PSN
 	carried uint64
-	why     error // why it was not armed when it was calm; nil: it was
+	before  uint64 // carried when it was armed last
+	why     error  // why it was not armed when it was calm; nil: it was
 }
 
 // EngineState says which engine carries a group's plain packets.
@@ -81,6 +81,8 @@ func (c *Core) engineState(st *state) EngineState {
 	e := EngineState{Kernel: st.fan.at.Armed, Carried: st.fan.carried}
 	switch {
 	case e.Kernel:
+	case c.noFanOut != nil:
+		e.Reason = c.noFanOut.Error()
 	case c.fanOut == nil:
 		e.Reason = "the daemon has no kernel engine; write engine: auto into its config (rocast features says whether this kernel has it)"
 	case st.group.Engine == mft.EngineAFXDP:
@@ -147,14 +149,16 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	f.at = w
 	if !w.Armed {
 		c.fanCounts.Disarmed++
-		f.givenBack(int(w.PSN.Sub(f.from)))
 	}
 	n := w.PSN.Sub(was.PSN)
+	f.carried += uint64(n)
+	if !w.Armed {
+		f.givenBack(f.carried - f.before)
+	}
 	if n == 0 {
 		return
 	}
 	st.counts[feedback.Forwarded] += uint64(n)
-	f.carried += uint64(n)
 	c.fanCounts.Carried += uint64(n)
 	c.acts, _ = st.merge.Step(now, feedback.Event{
 		Kind: feedback.Carried, PSN: w.PSN.Prev(), MSN: w.Messages.Add(-int32(was.Messages)), Last: !w.Inside,
@@ -169,10 +173,10 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 // givenBack sets how calm the group has to be before it is armed again. While frames wait for the
 // core, what comes behind them disarms the group at once: that says nothing of the group, unless it
 // happens again and again.
-func (f *fanState) givenBack(carried int) {
+func (f *fanState) givenBack(carried uint64) {
 	f.calm, f.need = 0, max(f.need, calmPackets)
 	switch {
-	case carried > 4*f.need:
+	case carried > 4*uint64(f.need):
 		f.need, f.inVain = calmPackets, 0
 	case carried == 0 && f.inVain < inVainMax:
 		f.inVain++
@@ -213,7 +217,7 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	if err := c.fanOut.Arm(st.group.ID, &c.block, w, limit); err != nil {
 		return err
 	}
-	st.fan.at, st.fan.limit, st.fan.from, st.fan.paths = w, limit, w.PSN, len(c.block.Paths)
+	st.fan.at, st.fan.limit, st.fan.before, st.fan.paths = w, limit, st.fan.carried, len(c.block.Paths)
 	c.fanCounts.Armed++
 	return nil
 }

@@ -24,6 +24,7 @@ type Config struct {
 	Workers  []WorkerConfig // at least one
 	Steering Steering
 	FanOut   FanOut // nil: none
+	NoFanOut error  // why there is none although it was asked for; nil: it was not
 	// Now is the workers' clock. nil: the system's monotonic clock.
 	Now func() feedback.Tick
 	// Busy: an idle worker keeps polling. Otherwise it blocks after a short while.
@@ -312,7 +313,7 @@ func (s *Switch) PortCounters() []PortCounters {
 	for _, w := range s.workers {
 		s.do(w, func(w *Worker) {
 			for i := range sum {
-				sum[i].add(&w.stats[i])
+				sum[i].Add(w.stats[i])
 			}
 		})
 	}

@@ -81,7 +81,8 @@ type PortCounters struct {
 	TxLost            uint64 // the port could not send them
 }
 
-func (c *PortCounters) add(d *PortCounters) {
+// Add adds what d counted.
+func (c *PortCounters) Add(d PortCounters) {
 	c.RxFrames, c.RxBytes = c.RxFrames+d.RxFrames, c.RxBytes+d.RxBytes
 	c.TxFrames, c.TxBytes = c.TxFrames+d.TxFrames, c.TxBytes+d.TxBytes
 	c.TxLost += d.TxLost
@@ -112,6 +113,7 @@ func newWorker(c WorkerConfig, all Config, table *atomic.Pointer[mft.Table], not
 		send:  make([]Outgoing, 0, batchFrames),
 		stats: make([]PortCounters, len(c.Ports)),
 	}
+	w.core.noFanOut = all.NoFanOut
 	for i := range w.lanes {
 		w.lanes[i] = lane{emptyLane, emptyLane}
 	}

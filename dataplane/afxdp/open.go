@@ -36,6 +36,7 @@ type Config struct {
 
 	// Tests replace these to imitate another kernel. nil: this kernel.
 	multiBuffer func() error
+	loadFanOut  func(bpf.Tables) (*bpf.Classifier, error)
 	openSocket  func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
 
@@ -53,7 +54,7 @@ type Switch struct {
 	*dataplane.Switch
 	classifier *bpf.Classifier
 	fanOut     *fanOut // nil: the kernel carries nothing
-	noFanOut   error   // why it cannot
+	noFanOut   error   // why nothing, although Config.FanOut asks for it
 	attach     bpf.AttachMode
 	socket     xsk.SocketConfig
 	workers    []*worker
@@ -105,7 +106,7 @@ func (s *Switch) open(c Config) (err error) {
 		return err
 	}
 	s.chooseBuffers(c)
-	if err := s.load(c.FanOut); err != nil {
+	if err := s.load(c); err != nil {
 		return err
 	}
 	if err := s.makeWorkers(c); err != nil {
@@ -128,13 +129,17 @@ func (s *Switch) open(c Config) (err error) {
 }
 
 // load loads the classifier, with fan-out if that is wanted and the kernel has what it takes.
-func (s *Switch) load(fanOut bool) (err error) {
-	if fanOut {
-		if s.classifier, err = bpf.LoadFanOut(tables); err == nil {
+func (s *Switch) load(c Config) (err error) {
+	if c.loadFanOut == nil {
+		c.loadFanOut = bpf.LoadFanOut
+	}
+	if c.FanOut {
+		if s.classifier, err = c.loadFanOut(tables); err == nil {
 			s.fanOut = newFanOut(s.classifier.FanOut())
 			return nil
 		}
-		s.noFanOut = err
+		s.noFanOut = fmt.Errorf("this kernel lacks kernel-fan-out (rocast features): %w", err)
+		s.warnings = append(s.warnings, "every group stays on AF_XDP: "+s.noFanOut.Error())
 	}
 	s.classifier, err = bpf.Load()
 	return err
@@ -190,7 +195,7 @@ func (s *Switch) makeWorkers(c Config) error {
 	for _, f := range s.interfaces {
 		chunks += f.room
 	}
-	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy}
+	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy, NoFanOut: s.noFanOut}
 	if s.fanOut != nil {
 		config.FanOut = s.fanOut
 	}
@@ -303,6 +308,7 @@ func (s *Switch) Ports() []dataplane.PortInfo {
 	for i, f := range s.interfaces {
 		infos[i] = f.info
 		infos[i].PortCounters = counters[i]
+		infos[i].PortCounters.Add(s.carried(i))
 		d := dropped{kernel: f.past}
 		for _, sockets := range f.sockets {
 			d.addSockets(sockets)
@@ -313,6 +319,18 @@ func (s *Switch) Ports() []dataplane.PortInfo {
 		infos[i].Kernel = d.counters()
 	}
 	return infos
+}
+
+// carried is what the kernel's fan-out carried from and to a port.
+func (s *Switch) carried(port int) (c dataplane.PortCounters) {
+	if s.fanOut == nil || port >= bpf.SlotPorts {
+		return c
+	}
+	t, err := s.fanOut.kernel.Traffic(uint32(port))
+	if err != nil {
+		return c
+	}
+	return dataplane.PortCounters{RxFrames: t.RxFrames, RxBytes: t.RxBytes, TxFrames: t.TxFrames, TxBytes: t.TxBytes}
 }
 
 // Counters returns the workers' counters, by reason, and the classifier's, by verdict.

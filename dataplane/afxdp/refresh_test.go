@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
 	"github.com/rocast/rocast/internal/testlab"
@@ -366,4 +367,25 @@ func TestASmallSendBufferIsToldOnce(t *testing.T) {
 		t.Errorf("told again: %q", got)
 	}
 	w.arrives(1)
+}
+
+// A group works all the same on a kernel that lacks fan-out, and names the missing feature.
+func TestAKernelWithoutFanOutOpensAllTheSame(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.open(Config{
+		Ports: []string{"p1"}, FanOut: true,
+		loadFanOut: func(bpf.Tables) (*bpf.Classifier, error) { return nil, unix.EINVAL },
+	})
+	const want = "this kernel lacks kernel-fan-out (rocast features): invalid argument"
+	if got := w.refresh(); len(got) != 1 || !strings.HasSuffix(got[0], want) {
+		t.Errorf("told %q, want one that ends with %q", got, want)
+	}
+	if got := w.refresh(); len(got) != 0 {
+		t.Errorf("told again: %q", got)
+	}
+	w.arrives(1)
+	if state, ok := w.sw.GroupState(w.group.ID); !ok || state.Engine.Reason != want {
+		t.Errorf("the group's reason is %q, want %q", state.Engine.Reason, want)
+	}
 }

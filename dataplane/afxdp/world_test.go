@@ -23,6 +23,7 @@ type world struct {
 	box, host *netns.NS
 	far       map[int]netns.Link // the hosts' ends, by the port's number
 	sw        *Switch
+	group     *mft.Group
 }
 
 const patience = testlab.Patience
@@ -94,6 +95,7 @@ func (w *world) open(c Config) {
 		Paths: []mft.Path{{Leg: nowhere, RemoteQPN: 1}},
 	}
 	g.Paths[0].Dst = netip.MustParseAddr("192.0.2.2")
+	w.group = g
 	if _, err := w.sw.Add(g); err != nil {
 		w.t.Fatal(err)
 	}

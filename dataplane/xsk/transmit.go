@@ -12,6 +12,10 @@ import (
 // kicked.
 var ErrStalled = errors.New("transmit ring stalled")
 
+// futileKicks in a row are needed for a stall, however long they take: a thread that is preempted
+// between two kicks has waited long, but the kernel was hardly asked.
+const futileKicks = 8
+
 // Transmit puts whole frames on the TX ring and returns how many descriptors these are. It takes
 // fewer than all if the ring is full, before a frame of more than 17 descriptors, and while the
 // socket is stalled (see Flush). Nothing is sent before Kick or Flush. The caller kicks even if
@@ -95,7 +99,8 @@ func sendto(fd int) unix.Errno {
 }
 
 // Flush kicks until the kernel has consumed everything on the TX ring. It gives up on an error of
-// Kick, and with ErrStalled when the kernel has consumed nothing for as long as patience.
+// Kick, and with ErrStalled when the kernel has consumed nothing for as long as patience
+// and in several kicks.
 //
 // After ErrStalled the socket is stalled, and costs its thread little until the kernel sends a
 // frame: Transmit takes one frame at most, the probe; Flush does not wait, and kicks once, and once
@@ -124,6 +129,7 @@ func (s *Socket) Flush(patience time.Duration) (withdrawn int, err error) {
 // not consumed.
 func (s *Socket) kickUntilConsumed(patience time.Duration) (pending uint32, err error) {
 	var deadline time.Time // for the next descriptor; zero: the last kick was not in vain
+	var futile int         // kicks in vain since the deadline was set
 	for pending = s.tx.pending(); pending > 0; {
 		if err := s.Kick(); err != nil {
 			return pending, err
@@ -131,7 +137,7 @@ func (s *Socket) kickUntilConsumed(patience time.Duration) (pending uint32, err 
 		left := s.tx.pending()
 		switch {
 		case left < pending:
-			pending, deadline = left, time.Time{}
+			pending, deadline, futile = left, time.Time{}, 0
 			s.stalled = s.stalled && !s.sentSinceWithdrawal(left)
 		case s.skips > 0:
 			s.skips-- // the kernel may have stepped over one, which does not show yet
@@ -139,6 +145,8 @@ func (s *Socket) kickUntilConsumed(patience time.Duration) (pending uint32, err 
 			return pending, ErrStalled
 		case deadline.IsZero():
 			deadline = s.now().Add(patience)
+		case futile < futileKicks:
+			futile++
 		case !s.now().Before(deadline):
 			s.stalled = true
 			return pending, ErrStalled

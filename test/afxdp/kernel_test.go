@@ -38,6 +38,12 @@ func TestTheKernelCarriesAGroup(t *testing.T) {
 			if e.Carried < 2048 {
 				t.Errorf("of 3072 packets the kernel carried %d (%s)", e.Carried, e.Reason)
 			}
+			// WRITEs of 1 MiB are 3072 packets with a path MTU of 1024.
+			for i, p := range l.sw.Ports() {
+				if i == 0 && p.RxFrames < 3072 || i > 0 && (p.TxFrames < 3072 || p.TxBytes < 3<<20) {
+					t.Errorf("port %s counts %+v", p.Name, p.PortCounters)
+				}
+			}
 			if n := counter(t, l.sw, "fan-out-copy_malformed"); n != 0 {
 				t.Errorf("the kernel could not make %d copies", n)
 			}
