@@ -15,8 +15,7 @@ type requesterCase struct {
 }
 
 // Our requester sends every request that rxe sent in a capture, byte for byte and in the same
-// order, when it gets the same responses. A capture on the requester's link shows what it sent and
-// what reached it.
+// order, when it gets the same responses.
 func TestRequesterSendsAsRecorded(t *testing.T) {
 	retries := func(retryCount, rnrRetry uint8) func(*Config) {
 		return func(c *Config) { c.RetryCount, c.RNRRetry = retryCount, rnrRetry }
@@ -52,10 +51,10 @@ func (rc requesterCase) replay(t *testing.T, name string) {
 	if rc.mtu == 0 {
 		rc.mtu = 1024
 	}
-	c := readConversation(t, name, rc.mtu)
+	c := readConversation(t, name, rc.mtu, requesterLink)
 	q := c.newQP(t, c.client, c.server, nil, func(cfg *Config) {
 		cfg.Timeout = 12
-		if c.silent { // the port derives from both QPNs, and one of them was never seen
+		if c.silent { // the port derives from both QPNs, and the capture shows only one of them
 			cfg.UDPSrcPort = c.frames[0].view.UDPSrcPort(c.frames[0].frame)
 		}
 		if rc.config != nil {

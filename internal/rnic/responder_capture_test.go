@@ -15,27 +15,27 @@ type responderCase struct {
 }
 
 // Our responder gives every answer that rxe gave in a capture, byte for byte and in the same order,
-// to the same requests. A capture on the responder's link shows what arrived there.
+// to the same requests.
 func TestResponderAnswersAsRecorded(t *testing.T) {
 	for name, c := range map[string]responderCase{
-		"write_small":      {},
-		"write_q4":         {},
-		"write_lat":        {},
-		"m_write_200.tap2": {},
-		"m_write_64k.tap2": {mtu: 4096},
-		"m_odd.tap2":       {},
-		"m_zero.tap2":      {},
-		"m_writeimm.tap2":  {receives: 4},
-		"m_sendimm.tap2":   {receives: 4},
-		"send":             {receives: 5},
-		"send_odd":         {receives: 5},
-		"m_loss.tap2":      {},
-		"m_sendloss.tap2":  {receives: 40},
-		"m_ackloss.tap2":   {},
-		"m_badkey.tap2":    {wrongKey: true},
-		"m_rnr.tap2":       {receives: 3, postedAfter: 30 * time.Millisecond},
-		"m_rnr_fail.tap2":  {},
-		"m_wrongsrc.tap2":  {wrongPeer: true},
+		"write_small": {},
+		"write_q4":    {},
+		"write_lat":   {},
+		"m_write_200": {},
+		"m_write_64k": {mtu: 4096},
+		"m_odd":       {},
+		"m_zero":      {},
+		"m_writeimm":  {receives: 4},
+		"m_sendimm":   {receives: 4},
+		"send":        {receives: 5},
+		"send_odd":    {receives: 5},
+		"m_loss":      {},
+		"m_sendloss":  {receives: 40},
+		"m_ackloss":   {},
+		"m_badkey":    {wrongKey: true},
+		"m_rnr":       {receives: 3, postedAfter: 30 * time.Millisecond},
+		"m_rnr_fail":  {},
+		"m_wrongsrc":  {wrongPeer: true},
 	} {
 		t.Run(name, func(t *testing.T) { c.replay(t, name) })
 	}
@@ -45,7 +45,7 @@ func (rc responderCase) replay(t *testing.T, name string) {
 	if rc.mtu == 0 {
 		rc.mtu = 1024
 	}
-	c := readConversation(t, name, rc.mtu)
+	c := readConversation(t, name, rc.mtu, responderLink)
 	region, want := c.region()
 	if rc.wrongKey {
 		region.RKey++
@@ -92,7 +92,7 @@ func (rc responderCase) answer(t *testing.T, q *QP, c *conversation) {
 			continue
 		}
 		if len(answers) == 0 {
-			t.Fatalf("frame %d (%s %#x): an answer nobody recorded", i, r.view.Opcode, r.psn())
+			t.Fatalf("frame %d (%s %#x): an answer that was not recorded", i, r.view.Opcode, r.psn())
 		}
 		if !bytes.Equal(reply, answers[0].frame) {
 			t.Fatalf("frame %d (%s %#x): answered\n%x, recorded\n%x", i, r.view.Opcode, r.psn(), reply, answers[0].frame)
