@@ -115,6 +115,49 @@ func TestGenerateLongStatement(t *testing.T) {
 	}
 }
 
+// Rooms, files and the rooms that were swept are chosen by name.
+func TestGenerateAll(t *testing.T) {
+	t.Chdir(top)
+	for _, c := range []struct {
+		name string
+		want func(g *generated) bool
+	}{
+		{"all", func(*generated) bool { return true }},
+		{"swept", func(g *generated) bool { return g.swept }},
+		{"roce", func(g *generated) bool { return g.dir == "roce" }},
+		{"roce/psn.go", func(g *generated) bool { return g.file == "roce/psn.go" }},
+	} {
+		chosen, err := generateAll([]string{c.name})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		got := map[string]int{}
+		for i := range chosen {
+			if !c.want(&chosen[i]) {
+				t.Errorf("%s chooses a mutant of %s", c.name, chosen[i].file)
+			}
+			got[chosen[i].file]++
+		}
+		all, err := generateAll([]string{"all"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range all {
+			if c.want(&all[i]) {
+				got[all[i].file]--
+			}
+		}
+		for file, n := range got {
+			if n != 0 {
+				t.Errorf("%s leaves out %d mutants of %s", c.name, -n, file)
+			}
+		}
+	}
+	if _, err := generateAll([]string{"roce/nothing.go"}); err == nil {
+		t.Error("a file that does not exist is accepted")
+	}
+}
+
 // A mutant is tried with the tree as it is: the test that notices is named, and the tree unchanged.
 func TestTry(t *testing.T) {
 	if testing.Short() {

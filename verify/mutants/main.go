@@ -13,7 +13,8 @@
 //	go run ./verify/mutants -only 'RNR|quorum'          rules whose rule, name or file match
 //	go run ./verify/mutants -generated all              all generated mutants: hours
 //	go run ./verify/mutants -generated mft,feedback     those of some rooms
-//	go run ./verify/mutants -generated all -limit 2m    a sample: random ones, for two minutes
+//	go run ./verify/mutants -generated feedback/cnp.go  those of a file
+//	go run ./verify/mutants -generated swept -limit 2m  a sample of the rooms in which none survives
 //
 // Nothing in the tree is touched: the compiler is told to take the broken file in place of the real
 // one (go build -overlay).
@@ -36,17 +37,14 @@ import (
 
 func main() {
 	only := flag.String("only", "", "try only rules whose rule, name or file match this `regexp`")
-	generated := flag.String("generated", "", "try the generated mutants of these `rooms`, separated by commas, or of all")
+	generated := flag.String("generated", "", "try the generated mutants of these `rooms` or files, separated by commas; swept, or all")
 	limit := flag.Duration("limit", 0, "generated mutants: stop after this `time`")
 	seed := flag.String("seed", "", "generated mutants: decides their order; default: the commit")
 	flag.Parse()
 	var err error
-	switch *generated {
-	case "":
+	if *generated == "" {
 		err = tryRules(*only)
-	case "all":
-		err = tryGenerated(nil, *limit, *seed)
-	default:
+	} else {
 		err = tryGenerated(strings.Split(*generated, ","), *limit, *seed)
 	}
 	if err != nil {

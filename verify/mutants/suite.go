@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,21 +17,24 @@ import (
 type suite struct {
 	dir   string
 	flags []string
+	limit time.Duration // 0: testLimit
 }
 
 // Quick suites stand before slow ones. Random tests that fail say so without a search for a shorter
 // failure, and write nothing down.
 var (
-	stories       = suite{"feedback", []string{"-test.run=Stories"}}
-	otherFeedback = suite{"feedback", []string{"-test.skip=Stories", "-rapid.nofailfile", "-rapid.shrinktime=0s"}}
-	smallWorlds   = suite{"verify/model", []string{"-test.run=Worlds", "-test.short"}}
+	stories       = suite{dir: "feedback", flags: []string{"-test.run=Stories"}}
+	otherFeedback = suite{dir: "feedback", flags: []string{"-test.skip=Stories", "-rapid.nofailfile", "-rapid.shrinktime=0s"}}
+	smallWorlds   = suite{dir: "verify/model", flags: []string{"-test.run=Worlds", "-test.short"}}
 
 	ruleSuites = []suite{stories, otherFeedback, smallWorlds}
 )
 
 const (
 	// testLimit bounds the time of the tests: with some mutants they do not end.
-	testLimit = "60s"
+	testLimit = time.Minute
+	// slack is how often the time that a suite and its compilation took without a mutant may pass.
+	slack = 10
 	// tryLimit bounds a suite together with its compilation, and should never be reached.
 	tryLimit = 10 * time.Minute
 	// memoryLimit bounds the address space of the tests in KiB: with some mutants they only grow.
@@ -45,11 +49,12 @@ func (s suite) run(dir, overlay string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
 	defer cancel()
 	binary := filepath.Join(dir, filepath.Base(s.dir)+".test")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./"+s.dir)
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./"+s.dir)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %w\n%s", errCompile, err, out)
 	}
-	limited := []string{"-c", `ulimit -v ` + memoryLimit + `; exec "$0" "$@"`, binary, "-test.failfast", "-test.timeout=" + testLimit}
+	limited := []string{"-c", `ulimit -v ` + memoryLimit + `; exec "$0" "$@"`, binary, "-test.failfast",
+		"-test.timeout=" + cmp.Or(s.limit, testLimit).String()}
 	test := exec.CommandContext(ctx, "sh", append(limited, s.flags...)...)
 	test.Dir = s.dir
 	out, err := test.CombinedOutput()
