@@ -7,7 +7,7 @@
 //	anyone else                       reads, and sees no R_Key; the socket's mode 0660 normally prevents the connection
 //
 // Errors are sent as api.Error in JSON, also for paths that do not exist. Bodies and headers have
-// size limits, and requests have time limits.
+// size limits, requests have time limits, and the number of bodies in memory is limited.
 //
 // Read first: server.go.
 package server

@@ -13,11 +13,7 @@ func (s *Server) perftestUp(r *http.Request) (any, error) {
 	if err := p.mayChange(); err != nil {
 		return nil, err
 	}
-	request, err := readBody(r, "the request", "no list of receivers needs; name fewer")
-	if err != nil {
-		return nil, err
-	}
-	up, err := s.Control.PerftestUp(r.Context(), request)
+	up, err := withBody(s, r, "the request", "no list of receivers needs; name fewer", s.Control.PerftestUp)
 	if err != nil {
 		return nil, err
 	}

@@ -24,8 +24,10 @@ const (
 	// daemon that needs 30 s to stop.
 	stopWithin     = 2 * time.Second
 	maxHeaderBytes = 16 << 10
-	// maxChanges bounds the number of running requests with a body, and therefore their memory.
-	// More requests wait.
+	// maxBodies bounds the memory of bodies: maxBodies times api.MaxGroupFileBytes. maxChanges bounds
+	// the number of requests with a body that are carried out at a time. More requests wait. A request
+	// takes its turn only when its body is complete, so clients that stall do not hinder others.
+	maxBodies  = 64
 	maxChanges = 16
 )
 
@@ -58,14 +60,16 @@ type Server struct {
 	Config
 	http  *http.Server
 	conns sync.WaitGroup // counted from accept until the last handler has returned
-	turns chan struct{}  // one token for each running request with a body
+	// bodies has a token for each request whose body is in memory or on its way there, turns one for
+	// each request with a body that is carried out.
+	bodies, turns chan struct{}
 	// access returns the rights of a connection's peer; tests replace it.
 	access func(net.Conn) peer
 }
 
 // New returns a Server that does nothing until Serve is called.
 func New(c Config) *Server {
-	s := &Server{Config: c, turns: make(chan struct{}, maxChanges)}
+	s := &Server{Config: c, bodies: make(chan struct{}, maxBodies), turns: make(chan struct{}, maxChanges)}
 	s.access = s.accessOf
 	s.http = &http.Server{
 		Handler:        s.routes(),
@@ -126,7 +130,7 @@ func (s *Server) routes() http.Handler {
 		api.VersionPath:                 {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
 	}
 	for path, methods := range resources {
-		mux.Handle(path, s.inTurn(resource(methods)))
+		mux.Handle(path, resource(methods))
 	}
 	mux.Handle("GET "+api.MetricsPath, s.Metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -163,28 +167,48 @@ func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api
 	if err := p.mayChange(); err != nil {
 		return api.Group{}, err
 	}
-	file, err := readBody(r, "the group file", "no group needs; split the group")
+	g, err := withBody(s, r, "the group file", "no group needs; split the group", func(ctx context.Context, file []byte) (api.Group, error) {
+		g, err := do(ctx, file)
+		if err != nil {
+			s.logRefusal(err, p)
+		}
+		return g, err
+	})
 	if err != nil {
-		return api.Group{}, err
-	}
-	g, err := do(r.Context(), file)
-	if err != nil {
-		s.logRefusal(err, p)
 		return api.Group{}, err
 	}
 	return p.hide(g), nil
 }
 
-// inTurn makes a request with a body wait while maxChanges other such requests are running.
-func (s *Server) inTurn(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost || r.Method == http.MethodPut {
-			s.turns <- struct{}{}
-			defer func() { <-s.turns }()
-		}
-		next.ServeHTTP(w, r)
-	})
+// withBody reads the body of a request and calls do with it in turn. See readBody for what and mend.
+func withBody[T any](s *Server, r *http.Request, what, mend string, do func(context.Context, []byte) (T, error)) (answer T, err error) {
+	ctx := r.Context()
+	if err := enter(ctx, s.bodies); err != nil {
+		return answer, err
+	}
+	defer leave(s.bodies)
+	body, err := readBody(r, what, mend)
+	if err != nil {
+		return answer, err
+	}
+	if err := enter(ctx, s.turns); err != nil {
+		return answer, err
+	}
+	defer leave(s.turns)
+	return do(ctx, body)
 }
+
+// enter waits until a token fits into tokens, or until ctx is done.
+func enter(ctx context.Context, tokens chan<- struct{}) error {
+	select {
+	case tokens <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func leave(tokens <-chan struct{}) { <-tokens }
 
 // readBody reads the body of a request. For the error of a body that is too long, what names the
 // body and mend tells the user how to shorten it.

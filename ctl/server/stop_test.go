@@ -45,10 +45,11 @@ func (p *pipes) dial() net.Conn {
 // slowControl takes a second to update a group; it creates groups until their request is given up.
 type slowControl struct {
 	Control
-	under atomic.Int32
+	begun, under atomic.Int32
 }
 
 func (c *slowControl) Create(ctx context.Context, _ []byte) (api.Group, error) {
+	c.begun.Add(1)
 	c.under.Add(1)
 	defer c.under.Add(-1)
 	<-ctx.Done()
@@ -179,7 +180,66 @@ func TestAStuckClientIsDropped(t *testing.T) {
 	}
 }
 
-// Bodies are a megabyte each at most, and so many of them at a time.
+// A client that stalls in the middle of a body takes no turn from the others.
+func TestClientsThatStallHinderNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		control := &slowControl{}
+		p, stop := inMemory(t, control)
+		var clients []net.Conn
+		for range 2 * maxChanges {
+			client := p.dial()
+			fmt.Fprintf(client, post+"name:", 100)
+			clients = append(clients, client)
+		}
+		synctest.Wait()
+		client := p.dial()
+		fmt.Fprintf(client, post+"name: g1", 8)
+		synctest.Wait()
+		if n := control.under.Load(); n != 1 {
+			t.Errorf("%d requests are under way beside %d stalled ones, want 1", n, len(clients))
+		}
+		stop()
+		for _, client := range append(clients, client) {
+			client.Close()
+		}
+	})
+}
+
+// No more than maxBodies bodies are in memory at a time, whether their requests run, wait or stall. A
+// body that is not read yet stays with its client.
+func TestBodiesInMemoryAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, stop := inMemory(t, &slowControl{})
+		var clients []net.Conn
+		var sent atomic.Int32
+		for range maxBodies + 3 {
+			client := p.dial()
+			clients = append(clients, client)
+			go func() {
+				const size = 100 << 10 // more than the server's buffer
+				if _, err := fmt.Fprintf(client, post+strings.Repeat("#", size), size); err == nil {
+					sent.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		if n := sent.Load(); n != maxBodies {
+			t.Errorf("%d bodies were read, want %d", n, maxBodies)
+		}
+		clients[0].Close()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := sent.Load(); n != maxBodies+1 {
+			t.Errorf("%d bodies were read after one client went, want %d", n, maxBodies+1)
+		}
+		stop()
+		for _, client := range clients {
+			client.Close()
+		}
+	})
+}
+
+// No more than maxChanges requests work at a time.
 func TestRequestsWithABodyWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		control := &slowControl{}
@@ -205,6 +265,32 @@ func TestRequestsWithABodyWaitForTheirTurn(t *testing.T) {
 		stop()
 		for _, client := range clients {
 			client.Close()
+		}
+	})
+}
+
+// A request is not carried out if its client leaves while it waits for its turn.
+func TestAClientThatLeavesBeforeItsTurnChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		control := &slowControl{}
+		p, stop := inMemory(t, control)
+		var clients []net.Conn
+		for range maxChanges + 3 {
+			client := p.dial()
+			fmt.Fprintf(client, post+"name: g1", 8)
+			clients = append(clients, client)
+			synctest.Wait()
+		}
+		for _, client := range clients[maxChanges:] {
+			client.Close()
+		}
+		synctest.Wait()
+		for _, client := range clients[:maxChanges] {
+			client.Close()
+		}
+		stop()
+		if n := control.begun.Load(); n != maxChanges {
+			t.Errorf("%d requests were carried out, want %d", n, maxChanges)
 		}
 	})
 }
