@@ -72,6 +72,7 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 		g.source.counted, g.source.messages = ev.PSN, messages.Add(ev.MSN.Sub(0))
 	}
 	g.doubts.recopied.trim(ev.PSN)
-	g.source.sent, g.source.pos, g.source.inside = ev.PSN, ev.PSN, !ev.Last
+	g.source.forward(ev.PSN, ev.Last)
+	g.source.pos = ev.PSN
 	return g.replies(acts)
 }

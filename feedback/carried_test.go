@@ -96,3 +96,35 @@ func drawEvent(t *rapid.T, g *Group, paths int) Event {
 	}
 	return Event{Kind: Response, Path: rapid.IntRange(0, paths-1).Draw(t, "path"), PSN: g.NextPSN().Prev(), Syndrome: roce.SyndromeUnlimited}
 }
+
+// However many packets an engine carries one behind the other, the core takes what the source sends next, and what it sends
+// again.
+func TestWindowFollowsWhatIsCarried(t *testing.T) {
+	const first, step = roce.PSN(0xFFFF00), 1 << 20
+	g := New(Config{Paths: 1, FirstPSN: first})
+	sent := first
+	g.Step(0, Event{Kind: Data, PSN: sent, First: true, Last: true}, nil)
+	outcome := func(psn roce.PSN) Outcome {
+		var alike Group
+		alike.CopyFrom(g)
+		_, outcome := alike.Step(0, Event{Kind: Data, PSN: psn}, nil)
+		return outcome
+	}
+	for range 20 { // more packets than there are PSNs
+		g.Step(0, Event{Kind: Response, PSN: sent, Syndrome: roce.SyndromeUnlimited}, nil)
+		if g.Plain() != 1 {
+			t.Fatalf("the group is not plain at PSN %d", sent)
+		}
+		sent = sent.Add(step)
+		g.Step(0, Event{Kind: Carried, PSN: sent, MSN: step, Last: true}, nil)
+		if o := outcome(sent.Next()); o != Forwarded {
+			t.Fatalf("behind PSN %d the next packet is %v", sent, o)
+		}
+		if o := outcome(sent); o != Resent {
+			t.Fatalf("PSN %d again is %v", sent, o)
+		}
+		if o := outcome(sent.Add(-Window - 1)); o != OutsideWindow {
+			t.Fatalf("a packet %d below PSN %d is %v", Window+1, sent, o)
+		}
+	}
+}
