@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // tryStart runs a daemon that is not to come up, and returns its exit status and its last line.
@@ -78,5 +80,34 @@ func TestAStartThatFailsForWhatMayPassIsTriedAgain(t *testing.T) {
 	beside := fmt.Sprintf("ports: [eth1]\nsocket: %s\nstateDir: %s\n", filepath.Join(dir, "rocast.sock"), filepath.Join(dir, "state"))
 	if exit, line := b.tryStart(t, beside); exit != exitError || !strings.Contains(line, "open port eth1: ") {
 		t.Errorf("beside another daemon on the same port: exit %d, %s", exit, line)
+	}
+}
+
+// A path that cannot be used yet, because its disk is not mounted, is read-only or belongs to another
+// user, is not a mistake of the config. The kernel makes no directory in /proc and /sys for anyone.
+func TestAPathThatMayBecomeUsableIsTriedAgain(t *testing.T) {
+	b := newBox(t)
+	dir := t.TempDir()
+	for _, c := range []struct{ state, socket, want string }{
+		{"/proc/rocast", filepath.Join(dir, "socket"), "create the state directory: mkdir /proc/rocast: "},
+		{filepath.Join(dir, "state"), "/sys/rocast/socket", "open the socket /sys/rocast/socket: "},
+	} {
+		config := fmt.Sprintf("ports: [eth1]\nstateDir: %s\nsocket: %s\n", c.state, c.socket)
+		if exit, line := b.tryStart(t, config); exit != exitError || !strings.Contains(line, c.want) {
+			t.Errorf("exit %d, %s; want %d, %s", exit, line, exitError, c.want)
+		}
+	}
+}
+
+// A path of the config is a mistake only if no mount, remount or right can make it usable.
+func TestWhichPathsAreMistakes(t *testing.T) {
+	for errno, want := range map[unix.Errno]bool{
+		unix.ENOTDIR: true, unix.EISDIR: true, unix.ENAMETOOLONG: true, unix.ELOOP: true,
+		unix.ENOENT: false, unix.EROFS: false, unix.EACCES: false, unix.EPERM: false, unix.ENOSPC: false, unix.EIO: false,
+	} {
+		err := aboutPath(fmt.Errorf("create the state directory: %w", &os.PathError{Op: "mkdir", Path: "/x", Err: errno}))
+		if got := errors.As(err, new(mistake)); got != want || !errors.Is(err, errno) {
+			t.Errorf("%v is a mistake: %v, want %v", err, got, want)
+		}
 	}
 }
