@@ -31,14 +31,14 @@ type edit struct {
 //	statements       calls, assignments, defer, break, continue  →  nothing
 //
 // Some do not compile, because a variable is not used any more or a constant does not fit: these
-// count for nothing. Messages and what only they need are left alone.
+// count for nothing. Messages and what only they need are left alone, and so is a 0 or a false beside an error.
 func generate(file string, source []byte) ([]edit, error) {
 	set := token.NewFileSet()
 	tree, err := parser.ParseFile(set, file, source, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
-	g := generator{file: file, source: source, set: set, whole: map[ast.Expr]bool{}}
+	g := generator{file: file, source: source, set: set, whole: map[ast.Expr]bool{}, unused: map[ast.Expr]bool{}}
 	for _, d := range tree.Decls {
 		g.function = ""
 		if f, ok := d.(*ast.FuncDecl); ok {
@@ -57,6 +57,7 @@ type generator struct {
 	set      *token.FileSet
 	function string
 	whole    map[ast.Expr]bool // conditions
+	unused   map[ast.Expr]bool // see besideAnError
 	edits    []edit
 }
 
@@ -127,6 +128,8 @@ func (g *generator) visit(n ast.Node) bool {
 		if equality := n.Op == token.EQL || n.Op == token.NEQ; !equality || !g.whole[n] {
 			g.token(n.OpPos, n.Op, opposite[n.Op])
 		}
+	case *ast.ReturnStmt:
+		g.besideAnError(n.Results)
 	case *ast.AssignStmt:
 		g.token(n.TokPos, n.Tok, opposite[n.Tok])
 	case *ast.IncDecStmt:
@@ -175,14 +178,45 @@ func (g *generator) statements(list []ast.Stmt) {
 }
 
 func (g *generator) number(n *ast.BasicLit) {
-	if n.Kind == token.INT {
+	if n.Kind == token.INT && !g.unused[n] {
 		if value, err := strconv.ParseUint(n.Value, 0, 64); err == nil && value+1 != 0 {
 			g.replace(n.Pos(), n.End(), strconv.FormatUint(value+1, 10))
 		}
 	}
 }
 
+// besideAnError leaves out each 0 and false that is returned together with an error: no caller uses it,
+// so nothing can notice the mutant.
+func (g *generator) besideAnError(results []ast.Expr) {
+	if len(results) < 2 || !isError(results[len(results)-1]) {
+		return
+	}
+	for _, r := range results {
+		switch r := r.(type) {
+		case *ast.BasicLit:
+			g.unused[r] = r.Value == "0"
+		case *ast.Ident:
+			g.unused[r] = r.Name == "false"
+		}
+	}
+}
+
+// isError reports whether an expression is an error, by the names that errors have in this tree.
+func isError(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name == "err"
+	case *ast.CallExpr:
+		f, ok := e.Fun.(*ast.SelectorExpr)
+		return ok && f.Sel.Name == "Errorf"
+	}
+	return false
+}
+
 func (g *generator) truth(n *ast.Ident) {
+	if g.unused[n] {
+		return
+	}
 	switch n.Name {
 	case "true":
 		g.replace(n.Pos(), n.End(), "false")
@@ -202,7 +236,7 @@ func isMessage(call *ast.CallExpr) bool {
 			return true
 		}
 		switch f.Sel.Name {
-		case "Debug", "Info", "Warn", "Error":
+		case "Debug", "Info", "Warn", "Error", "Errorf":
 			return true
 		}
 	}

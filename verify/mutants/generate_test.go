@@ -37,6 +37,16 @@ func f(a, b int) int {
 	return a
 }
 
+func h(a int) (int, error) {
+	if a < 0 {
+		return 0, v.Errorf("%d", a+1)
+	}
+	if a < 1 {
+		return 2, err
+	}
+	return 0, nil
+}
+
 func (t *T[int]) g() { defer g(); t.log.Warn("text", zap.Int("a", 1)) }
 `
 
@@ -91,6 +101,16 @@ f: if a < 0 {  =>  if true || (a < 0) {
 f: if a < 0 {  =>  if false && (a < 0) {
 f: if a < 0 {  =>  if a <= 0 {
 f: if a < 0 {  =>  if a < 1 {
+h: if a < 0 {  =>  if true || (a < 0) {
+h: if a < 0 {  =>  if false && (a < 0) {
+h: if a < 0 {  =>  if a <= 0 {
+h: if a < 0 {  =>  if a < 1 {
+h: if a < 1 {  =>  if true || (a < 1) {
+h: if a < 1 {  =>  if false && (a < 1) {
+h: if a < 1 {  =>  if a <= 1 {
+h: if a < 1 {  =>  if a < 2 {
+h: return 2, err  =>  return 3, err
+h: return 0, nil  =>  return 1, nil
 T.g: func (t *T[int]) g() { defer g(); t.log.Warn("text", zap.Int("a", 1)) }  =>  func (t *T[int]) g() { ; t.log.Warn("text", zap.Int("a", 1)) }
 `), "\n")
 	slices.Sort(got)
