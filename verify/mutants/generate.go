@@ -17,6 +17,8 @@ type edit struct {
 	line     int
 	function string // that it is in, as Name or Type.Name; "": none
 	entry    string // names it in survivors.txt
+	number   int    // in its room, from 1
+	guarded  bool   // a guard can switch it on (guard.go)
 }
 
 // generate returns the mutants of a file, in the order of its text:
@@ -33,41 +35,62 @@ type edit struct {
 // Some do not compile, because a variable is not used any more or a constant does not fit: these
 // count for nothing. Messages and what only they need are left alone, and so is a 0 or a false beside an error.
 func generate(file string, source []byte) ([]edit, error) {
+	g, err := newGenerator(file, source)
+	if err != nil {
+		return nil, err
+	}
+	return g.edits, nil
+}
+
+func newGenerator(file string, source []byte) (*generator, error) {
 	set := token.NewFileSet()
 	tree, err := parser.ParseFile(set, file, source, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
-	g := generator{file: file, source: source, set: set, whole: map[ast.Expr]bool{}, unused: map[ast.Expr]bool{}}
+	g := &generator{
+		file: file, source: source, set: set, pkg: tree.Name.Name,
+		whole: map[ast.Expr]bool{}, unused: map[ast.Expr]bool{},
+	}
 	for _, d := range tree.Decls {
-		g.function = ""
+		g.function, g.constant = "", false
 		if f, ok := d.(*ast.FuncDecl); ok {
 			g.function = functionName(f)
-		} else if d.(*ast.GenDecl).Tok == token.IMPORT {
+		} else if kind := d.(*ast.GenDecl).Tok; kind == token.IMPORT {
 			continue
+		} else {
+			g.constant = kind == token.CONST
 		}
 		ast.Inspect(d, g.visit)
 	}
-	return g.edits, nil
+	return g, nil
 }
 
 type generator struct {
 	file     string
 	source   []byte
 	set      *token.FileSet
+	pkg      string
 	function string
+	constant bool              // inside the declaration of a constant
 	whole    map[ast.Expr]bool // conditions
 	unused   map[ast.Expr]bool // see besideAnError
 	edits    []edit
+	sites    []site
+	guarded  int // the mutants before this one have a guard, as far as the last site goes
 }
 
 func (g *generator) offset(p token.Pos) int { return g.set.Position(p).Offset }
+
+func (g *generator) text(n ast.Node) string {
+	return string(g.source[g.offset(n.Pos()):g.offset(n.End())])
+}
 
 // replace adds the mutant in which broken stands from one place to another.
 func (g *generator) replace(from, to token.Pos, broken string) {
 	e := edit{
 		file: g.file, from: g.offset(from), to: g.offset(to), broken: broken,
-		line: g.set.Position(from).Line, function: g.function,
+		line: g.set.Position(from).Line, function: g.function, guarded: g.isGuarded(len(g.edits)),
 	}
 	lineFrom := strings.LastIndexByte(string(g.source[:e.from]), '\n') + 1
 	rest, _, _ := strings.Cut(string(g.source[lineFrom:]), "\n")
@@ -90,9 +113,9 @@ func (g *generator) token(at token.Pos, was token.Token, broken string) {
 // these notices the contrary of the condition too.
 func (g *generator) condition(c ast.Expr) {
 	g.whole[c] = true
-	text := string(g.source[g.offset(c.Pos()):g.offset(c.End())])
-	g.replace(c.Pos(), c.End(), "true || ("+text+")")
-	g.replace(c.Pos(), c.End(), "false && ("+text+")")
+	g.guard(c, 2, guardCondition)
+	g.replace(c.Pos(), c.End(), "true || ("+g.text(c)+")")
+	g.replace(c.Pos(), c.End(), "false && ("+g.text(c)+")")
 }
 
 var opposite = map[token.Token]string{
@@ -125,9 +148,7 @@ func (g *generator) visit(n ast.Node) bool {
 	case *ast.CommClause:
 		g.statements(n.Body)
 	case *ast.BinaryExpr:
-		if equality := n.Op == token.EQL || n.Op == token.NEQ; !equality || !g.whole[n] {
-			g.token(n.OpPos, n.Op, opposite[n.Op])
-		}
+		g.binary(n)
 	case *ast.ReturnStmt:
 		g.besideAnError(n.Results)
 	case *ast.AssignStmt:
@@ -150,6 +171,19 @@ func (g *generator) visit(n ast.Node) bool {
 	return true
 }
 
+// binary adds the mutant in which an operator is another one. A condition that is an equality has its
+// contrary already (condition).
+func (g *generator) binary(n *ast.BinaryExpr) {
+	equality := n.Op == token.EQL || n.Op == token.NEQ
+	if equality && g.whole[n] {
+		return
+	}
+	if equality || n.Op.Precedence() < token.ADD.Precedence() { // it makes a bool, whatever its operands are
+		g.guard(n, 1, guardOperator)
+	}
+	g.token(n.OpPos, n.Op, opposite[n.Op])
+}
+
 // cases adds the mutants of the conditions of a switch without a tag.
 func (g *generator) cases(s *ast.SwitchStmt) {
 	for _, c := range s.Body.List {
@@ -165,16 +199,23 @@ func (g *generator) statements(list []ast.Stmt) {
 		switch s := s.(type) {
 		case *ast.ExprStmt:
 			if call, ok := s.X.(*ast.CallExpr); ok && !isMessage(call) {
-				g.replace(s.Pos(), s.End(), "")
+				g.remove(s)
 			}
 		case *ast.AssignStmt:
 			if s.Tok != token.DEFINE {
-				g.replace(s.Pos(), s.End(), "")
+				g.remove(s)
 			}
 		case *ast.DeferStmt, *ast.IncDecStmt, *ast.BranchStmt:
-			g.replace(s.Pos(), s.End(), "")
+			g.remove(s)
 		}
 	}
+}
+
+func (g *generator) remove(s ast.Stmt) {
+	if branch, ok := s.(*ast.BranchStmt); !ok || branch.Tok != token.FALLTHROUGH {
+		g.guard(s, 1, guardStatement)
+	}
+	g.replace(s.Pos(), s.End(), "")
 }
 
 func (g *generator) number(n *ast.BasicLit) {
@@ -205,7 +246,7 @@ func (g *generator) besideAnError(results []ast.Expr) {
 func isError(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:
-		return e.Name == "err"
+		return e.Name == "err" || strings.HasPrefix(e.Name, "Err")
 	case *ast.CallExpr:
 		f, ok := e.Fun.(*ast.SelectorExpr)
 		return ok && f.Sel.Name == "Errorf"
@@ -214,14 +255,10 @@ func isError(e ast.Expr) bool {
 }
 
 func (g *generator) truth(n *ast.Ident) {
-	if g.unused[n] {
-		return
-	}
-	switch n.Name {
-	case "true":
-		g.replace(n.Pos(), n.End(), "false")
-	case "false":
-		g.replace(n.Pos(), n.End(), "true")
+	contrary := map[string]string{"true": "false", "false": "true"}[n.Name]
+	if contrary != "" && !g.unused[n] {
+		g.guard(n, 1, guardTruth)
+		g.replace(n.Pos(), n.End(), contrary)
 	}
 }
 

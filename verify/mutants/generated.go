@@ -22,6 +22,8 @@ type room struct {
 	dir    string
 	suites []suite
 	swept  bool // every mutant was tried once, and is noticed or listed: a new survivor is a missing test
+
+	binaries map[string]string // of the guarded tests, by their directories
 }
 
 // rooms leave out dataplane/afxdp and dataplane/xsk, whose tests work on real interfaces: a mutant
@@ -81,6 +83,17 @@ func generateAll(names []string) (all []generated, err error) {
 
 // generate returns the mutants of all files of the room. root is the top of the tree.
 func (r *room) generate(root string) (all []edit, err error) {
+	generators, err := r.generators(root)
+	for _, g := range generators {
+		all = append(all, g.edits...)
+	}
+	for i := range all {
+		all[i].number = i + 1
+	}
+	return all, err
+}
+
+func (r *room) generators(root string) (all []*generator, err error) {
 	files, err := filepath.Glob(filepath.Join(root, r.dir, "*.go"))
 	if err != nil {
 		return nil, err
@@ -93,17 +106,20 @@ func (r *room) generate(root string) (all []edit, err error) {
 		if err != nil {
 			return nil, err
 		}
-		edits, err := generate(filepath.Join(r.dir, filepath.Base(file)), source)
+		g, err := newGenerator(filepath.Join(r.dir, filepath.Base(file)), source)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, edits...)
+		all = append(all, g)
 	}
 	return all, nil
 }
 
 // try returns the name of the test that notices the mutant, "" if none does.
 func (g *generated) try() (noticed string, err error) {
+	if g.guarded && g.binaries != nil {
+		return g.runGuarded(g.number)
+	}
 	source, err := os.ReadFile(g.file)
 	if err != nil {
 		return "", err
@@ -132,7 +148,12 @@ func tryGenerated(names []string, limit time.Duration, seed string) error {
 	hash := fnv.New64a()
 	hash.Write([]byte(seed))
 	rand.New(rand.NewPCG(hash.Sum64(), 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
-	if err := testsPass(all); err != nil {
+	dir, err := os.MkdirTemp("", "rocast-mutants-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := testsPass(dir, all); err != nil {
 		return err
 	}
 	ctx := context.Background()
@@ -147,8 +168,8 @@ func tryGenerated(names []string, limit time.Duration, seed string) error {
 }
 
 // testsPass fails if a test of the rooms fails without any mutant: it would seem to notice everything.
-// It also bounds the time of each suite by what the suite takes now.
-func testsPass(all []generated) error {
+// It also bounds the time of each suite by what the suite takes now, and compiles the guarded tests.
+func testsPass(dir string, all []generated) error {
 	tried := map[*room]bool{}
 	for i := range all {
 		r := all[i].room
@@ -163,6 +184,9 @@ func testsPass(all []generated) error {
 			}
 			r.suites[k].limit = slack * time.Since(start)
 		}
+		if err := r.buildGuarded(dir); err != nil {
+			fmt.Fprintf(os.Stderr, "%s without guards, which is slow: %v\n", r.dir, err)
+		}
 	}
 	return nil
 }
@@ -171,9 +195,9 @@ func testsPass(all []generated) error {
 type campaign struct {
 	listed survivors
 
-	mu                                     sync.Mutex
-	noticed, notViable, asListed, survived int
-	errs                                   []error
+	mu                                            sync.Mutex
+	tried, noticed, notViable, asListed, survived int
+	errs                                          []error
 }
 
 // tryAll tries mutants on all processors, until none is left or ctx ends.
@@ -203,6 +227,9 @@ func (c *campaign) tryAll(ctx context.Context, all []generated) {
 func (c *campaign) take(g *generated, noticed string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.tried++; c.tried%100 == 0 {
+		fmt.Fprintf(os.Stderr, "%d tried\n", c.tried)
+	}
 	switch {
 	case errors.Is(err, errCompile):
 		c.notViable++

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // tryBroken runs test suites with a broken text in place of a file of the tree, and returns the name
@@ -16,7 +17,11 @@ func tryBroken(file, broken string, suites []suite) (noticed string, err error) 
 		return "", err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	overlay, err := writeOverlay(dir, file, broken)
+	files := map[string]string{}
+	if file != "" {
+		files[file] = broken
+	}
+	overlay, err := writeOverlay(dir, files)
 	if err != nil {
 		return "", err
 	}
@@ -28,16 +33,17 @@ func tryBroken(file, broken string, suites []suite) (noticed string, err error) 
 	return "", nil
 }
 
-// writeOverlay writes the broken text to dir, and the file that go build -overlay wants.
-func writeOverlay(dir, file, broken string) (string, error) {
+// writeOverlay writes texts that take the place of files of the tree to dir, and the file that go
+// build -overlay wants.
+func writeOverlay(dir string, files map[string]string) (string, error) {
 	replace := map[string]string{}
-	if file != "" {
+	for file, text := range files {
 		original, err := filepath.Abs(file)
 		if err != nil {
 			return "", err
 		}
-		replace[original] = filepath.Join(dir, filepath.Base(file))
-		if err := os.WriteFile(replace[original], []byte(broken), 0o600); err != nil {
+		replace[original] = filepath.Join(dir, strings.ReplaceAll(file, "/", "-"))
+		if err := os.WriteFile(replace[original], []byte(text), 0o600); err != nil {
 			return "", err
 		}
 	}

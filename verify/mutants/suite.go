@@ -35,7 +35,7 @@ const (
 	testLimit = time.Minute
 	// slack is how often the time that a suite and its compilation took without a mutant may pass.
 	slack = 10
-	// tryLimit bounds a suite together with its compilation, and should never be reached.
+	// tryLimit bounds the compilation of a suite, and its run, and should never be reached.
 	tryLimit = 10 * time.Minute
 	// memoryLimit bounds the address space of the tests in KiB: with some mutants they only grow.
 	memoryLimit = "8000000"
@@ -46,17 +46,34 @@ var errCompile = errors.New("compile")
 
 // run returns the name of the test that fails, "" if none does. dir is for the test binary.
 func (s suite) run(dir, overlay string) (string, error) {
+	binary, err := s.build(dir, overlay)
+	if err != nil {
+		return "", err
+	}
+	return s.test(binary)
+}
+
+// build compiles the tests.
+func (s suite) build(dir, overlay string) (binary string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
 	defer cancel()
-	binary := filepath.Join(dir, filepath.Base(s.dir)+".test")
+	binary = filepath.Join(dir, strings.ReplaceAll(s.dir, "/", "-")+".test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./"+s.dir)
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %w\n%s", errCompile, err, out)
 	}
+	return binary, nil
+}
+
+// test returns the name of the test that fails, "" if none does.
+func (s suite) test(binary string, env ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
+	defer cancel()
 	limited := []string{"-c", `ulimit -v ` + memoryLimit + `; exec "$0" "$@"`, binary, "-test.failfast",
 		"-test.timeout=" + cmp.Or(s.limit, testLimit).String()}
 	test := exec.CommandContext(ctx, "sh", append(limited, s.flags...)...)
 	test.Dir = s.dir
+	test.Env = append(test.Environ(), env...)
 	out, err := test.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
