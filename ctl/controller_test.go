@@ -163,15 +163,15 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 		}, strings.Replace(g1, "1024", "4096", 1),
 			"line 4: mtu: 10.77.0.1 is reached through eth1, which was opened without multi-buffer, and path MTU 4096 needs it; set its MTU to 4160 or more before rocastd starts (rocast features says whether the kernel has it)"},
 		{"switch-ip of another box", nil, "addressing: switch-ip\n" + g1,
-			"line 3: ip 10.77.0.100 is not this box's, and with addressing switch-ip members name the group by an address the box has; add it with ip addr add, or use addressing: group-ip"},
+			"line 3: ip 10.77.0.100 is not an address of this box, and with addressing switch-ip members reach the group by an address the box has; add it with ip addr add, or use addressing: group-ip"},
 		{"the box's own address", func(w *world) { w.addresses.Box[addr("10.77.0.100")] = true }, g1,
-			"line 2: ip 10.77.0.100 is this box's own; write an address that nobody has, or use addressing: switch-ip"},
+			"line 2: ip 10.77.0.100 is this box's own; write an address that no host has, or use addressing: switch-ip"},
 		{"the subnet's own address", inSubnet("10.77.0.0/24"), strings.Replace(g1, "10.77.0.100", "10.77.0.0", 1),
-			"line 2: ip 10.77.0.0 is the address of the subnet 10.77.0.0/24 itself; write an address that nobody has"},
+			"line 2: ip 10.77.0.0 is the address of the subnet 10.77.0.0/24 itself; write an address that no host has"},
 		{"the broadcast address", inSubnet("10.77.0.0/24"), strings.Replace(g1, "10.77.0.100", "10.77.0.255", 1),
-			"line 2: ip 10.77.0.255 is the broadcast address of 10.77.0.0/24; write an address that nobody has"},
+			"line 2: ip 10.77.0.255 is the broadcast address of 10.77.0.0/24; write an address that no host has"},
 		{"off the subnets", inSubnet("10.77.1.0/24", "10.77.0.0/26", "fd00::/64"), g1,
-			"line 2: ip 10.77.0.100 is in no subnet of the interfaces that lead to the members ([10.77.0.0/26 10.77.1.0/24]); write an address of one that nobody has"},
+			"line 2: ip 10.77.0.100 is in no subnet of the interfaces that lead to the members ([10.77.0.0/26 10.77.1.0/24]); write an unused address of one of them"},
 		{"a member at the broadcast address", inSubnet("10.77.0.0/30", "10.0.0.0/8"), g1,
 			"line 9: the member's ip 10.77.0.3 is the broadcast address of 10.77.0.0/30; write the host's"},
 		{"a source at the broadcast address", func(w *world) {
@@ -182,7 +182,7 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 		{"a member with the box's own IP", func(w *world) { w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Own: true, Reason: "own"}}) }, g1,
 			"line 9: the member at 10.77.0.3 has an address of this box; write the host's"},
 		{"a living host's address", func(w *world) { w.addresses.Claims[addr("10.77.0.100")] = living }, g1,
-			"line 2: ip 10.77.0.100 is taken (02:00:00:00:00:09 answers for it on br0); write an address that nobody has"},
+			"line 2: ip 10.77.0.100 is taken (02:00:00:00:00:09 answers for it on br0); write an address that no host has"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -329,7 +329,7 @@ func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 
 func TestRemovingWhatIsNotThereSaysSo(t *testing.T) {
 	w := newWorld(t)
-	want := `there is no group "g9"; rocast group ls lists those there are`
+	want := `there is no group "g9"; rocast group ls lists the groups`
 	if err := w.Remove("g9"); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}

@@ -90,9 +90,9 @@ func TestAQPIsInOneGroup(t *testing.T) {
 	w.create(t, g1)
 	g2 := anotherGroup("g2", 2)
 	for name, c := range map[string]struct{ old, new, want string }{
-		"the source":   {"qpn: 217", "qpn: 17", "line 7: QP 17 of 10.77.0.1 is in group g1 already, and a queue pair has one peer; write the number of another QP, or remove group g1"},
-		"a receiver":   {"qpn: 219", "qpn: 19", "line 9: QP 19 of 10.77.0.3 is in group g1 already, and a queue pair has one peer; write the number of another QP, or remove group g1"},
-		"another role": {"qpn: 219, psn: 7", "qpn: 19, psn: 7, sendPSN: 3, role: both", "line 9: QP 19 of 10.77.0.3 is in group g1 already, and a queue pair has one peer; write the number of another QP, or remove group g1"},
+		"the source":   {"qpn: 217", "qpn: 17", "line 7: QP 17 of 10.77.0.1 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"},
+		"a receiver":   {"qpn: 219", "qpn: 19", "line 9: QP 19 of 10.77.0.3 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"},
+		"another role": {"qpn: 219, psn: 7", "qpn: 19, psn: 7, sendPSN: 3, role: both", "line 9: QP 19 of 10.77.0.3 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"},
 	} {
 		settled := w.hops.Settled()
 		if _, err := w.Create(t.Context(), []byte(strings.Replace(g2, c.old, c.new, 1))); err == nil || err.Error() != c.want {
@@ -103,7 +103,7 @@ func TestAQPIsInOneGroup(t *testing.T) {
 		}
 	}
 	w.hops.Meanwhile = func() { w.create(t, strings.Replace(g2, "name: g2", "name: g3", 1)) }
-	if _, err := w.Create(t.Context(), []byte(strings.Replace(g2, "qpn: 2\n", "qpn: 4\n", 1))); err == nil || !strings.Contains(err.Error(), "is in group g3 already") {
+	if _, err := w.Create(t.Context(), []byte(strings.Replace(g2, "qpn: 2\n", "qpn: 4\n", 1))); err == nil || !strings.Contains(err.Error(), "is already in group g3") {
 		t.Errorf("meanwhile: %v", err)
 	}
 	if err := w.Remove("g3"); err != nil {
@@ -114,7 +114,7 @@ func TestAQPIsInOneGroup(t *testing.T) {
 	w.create(t, g2)
 	w.update(t, g1+receiver4)
 	_, err := w.Update(t.Context(), "g2", []byte(g2+receiver4))
-	if want := "line 10: QP 20 of 10.77.0.4 is in group g1 already, and a queue pair has one peer; write the number of another QP, or remove group g1"; err == nil || err.Error() != want {
+	if want := "line 10: QP 20 of 10.77.0.4 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"; err == nil || err.Error() != want {
 		t.Errorf("update: %v", err)
 	}
 	w.update(t, g1) // it leaves, and is free
@@ -135,7 +135,7 @@ func TestAGroupThatSharesAQPWithAnotherComesBackWhenThatIsGone(t *testing.T) {
 	}
 	w = openWorld(t, w.dir)
 	list := w.Groups().Groups
-	if len(list) != 2 || list[0].State != api.Ready || list[1].State != api.Failed || !strings.Contains(list[1].Reason, "QP 19 of 10.77.0.3 is in group g1 already") {
+	if len(list) != 2 || list[0].State != api.Ready || list[1].State != api.Failed || !strings.Contains(list[1].Reason, "QP 19 of 10.77.0.3 is already in group g1") {
 		t.Errorf("%+v", list)
 	}
 	w.retryFailed()
@@ -177,7 +177,7 @@ func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
 			t.Errorf("before any data: %+v", g.Members[0])
 		}
 		w.sw.Count("outside-window")
-		want := "its data is dropped (outside-window): its PSNs do not begin at 1000, which the file says; set both anew"
+		want := "its data is dropped (outside-window): its first PSN is not 1000, the psn in the group file; create the QP and the group again"
 		if g, _ := w.Group("g1"); g.Members[0].Reason != want || g.Members[1].Reason != "" || g.Members[len(g.Members)-1].Reason != "" {
 			t.Errorf("%+v", g.Members)
 		}

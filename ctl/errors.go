@@ -20,7 +20,7 @@ func apiError(err error) error {
 }
 
 func noGroup(name string) error {
-	return api.Errorf(api.NotFound, "there is no group %q; rocast group ls lists those there are", name)
+	return api.Errorf(api.NotFound, "there is no group %q; rocast group ls lists the groups", name)
 }
 
 // givenUp returns the error for a request that was cancelled because its client disconnected or the

@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/ports"
+	"github.com/rocast/rocast/dataplane"
 )
 
 // lookAgainEvery is the period for checking the ports when no link changes. The kernel sends no
@@ -35,8 +36,8 @@ func (c *Controller) followPorts(ctx context.Context) error {
 // refreshPorts updates the ports, and plans a group again if the next hop of a member has changed.
 func (c *Controller) refreshPorts() {
 	list, warnings := c.Switch.Refresh() // may take long, so c.mu is not held
-	for _, sentence := range warnings {
-		c.Log.Warn("data path", zap.String("warning", sentence))
+	for _, w := range warnings {
+		c.logWarning(w)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,6 +50,17 @@ func (c *Controller) refreshPorts() {
 	// Update the next hops under the same lock as c.ports: a hop must never name a port that is not
 	// open.
 	c.replanFor(c.NextHops.SetPorts(c.ports.Open()))
+}
+
+func (c *Controller) logWarning(w dataplane.Warning) {
+	var fields []zap.Field
+	if w.Port != "" {
+		fields = append(fields, zap.String("port", w.Port))
+	}
+	if w.Detail != "" {
+		fields = append(fields, zap.String("detail", w.Detail))
+	}
+	c.Log.Warn(w.Text, fields...)
 }
 
 // hopsChanged plans a group again if it has a member at one of the addresses.
@@ -71,7 +83,7 @@ func (c *Controller) replanFor(addrs []netip.Addr) {
 func (c *Controller) replan(g *group) {
 	was := g.plan
 	if err := c.replace(g, c.plan(g.file)); err != nil {
-		c.Log.Error("group goes on with its old next hops", zap.String("group", g.name), zap.Error(err))
+		c.Log.Error("could not publish new next hops; the group keeps its old ones", zap.String("group", g.name), zap.Error(err))
 		return
 	}
 	c.logLegs(g, &was)
@@ -85,12 +97,12 @@ func (c *Controller) logLegs(g *group, was *plan.Plan) {
 		before[l.Member] = l
 	}
 	for l := range g.plan.Members() {
-		who := []zap.Field{zap.String("group", g.name), zap.Stringer("member", l.Dst)}
+		member := []zap.Field{zap.String("group", g.name), zap.Stringer("member", l.Dst)}
 		switch b := before[l.Member]; {
 		case !l.Waits() && (b.Leg != l.Leg || b.Waits()):
-			c.Log.Info("member reachable", append(who, zap.String("port", l.Hop.PortName))...)
+			c.Log.Info("member reachable", append(member, zap.String("port", l.Hop.PortName))...)
 		case l.Waits() && b.Reason != l.Reason:
-			c.Log.Warn("member unreachable; its frames flow again when that changes", append(who, zap.String("reason", l.Reason))...)
+			c.Log.Warn("member unreachable; its frames flow again when the reason is gone", append(member, zap.String("reason", l.Reason))...)
 		}
 	}
 }

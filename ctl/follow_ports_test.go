@@ -27,7 +27,8 @@ func (w *world) told(level zapcore.Level) (messages []string) {
 
 func fieldText(fields map[string]any) string {
 	port, _ := fields["port"].(string)
-	return port
+	detail, _ := fields["detail"].(string)
+	return strings.TrimSpace(port + " " + detail)
 }
 
 func (w *world) group(t *testing.T) api.Group {
@@ -62,7 +63,7 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 		t.Errorf("frames still go to %+v", p)
 	}
 	w.refreshPorts()
-	want := []string{"port unavailable; opens when the interface can be used eth2", "member unreachable; its frames flow again when that changes"}
+	want := []string{"port unavailable; opens when the interface can be used eth2", "member unreachable; its frames flow again when the reason is gone"}
 	if diff := cmp.Diff(want, w.told(zapcore.InfoLevel)); diff != "" {
 		t.Errorf("told once: %s", diff)
 	}
@@ -84,9 +85,9 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 	}
 
 	w.sw.SetPort(1, dataplane.PortDown, 42)
-	w.sw.Warn("a warning")
+	w.sw.Warn(dataplane.Warning{Text: "a warning", Port: "eth1", Detail: "of the data path"})
 	w.refreshPorts()
-	if diff := cmp.Diff([]string{"data path", "link down eth2"}, w.told(zapcore.WarnLevel)); diff != "" {
+	if diff := cmp.Diff([]string{"a warning eth1 of the data path", "link down eth2"}, w.told(zapcore.WarnLevel)); diff != "" {
 		t.Error(diff)
 	}
 	if g := w.group(t); g.State != api.Ready {

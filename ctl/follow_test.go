@@ -135,7 +135,7 @@ func TestAMemberBehindAPortWithoutACarrierWaits(t *testing.T) {
 	if replaced := w.sw.Replaced(); len(replaced) != 0 {
 		t.Errorf("replaced %v", replaced)
 	}
-	for _, message := range []string{"member unreachable; its frames flow again when that changes", "member reachable"} {
+	for _, message := range []string{"member unreachable; its frames flow again when the reason is gone", "member reachable"} {
 		if got := w.logs.FilterMessage(message).Len(); got != 1 {
 			t.Errorf("%q is logged %d times", message, got)
 		}

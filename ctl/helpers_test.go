@@ -32,7 +32,7 @@ func TestAPerftestHelperListensAndOwnsItsIP(t *testing.T) {
 	}
 	defer conn.Close()
 	_, err = w.PerftestUp(t.Context(), []byte(upRequest))
-	if want := "perftest on 127.0.0.200 is up already; take it down first"; err == nil || err.Error() != want {
+	if want := "perftest on 127.0.0.200 is already up; take it down first"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	if err := w.PerftestDown("127.0.0.200"); err != nil {
@@ -66,7 +66,7 @@ func TestWhatPerftestUpAndDownRefuse(t *testing.T) {
 	}
 	w.addresses.Claims[addr("127.0.0.200")] = living
 	_, err := w.PerftestUp(t.Context(), []byte(upRequest))
-	if want := "perftest on 127.0.0.200: ip 127.0.0.200 is taken (02:00:00:00:00:09 answers for it on br0); write an address that nobody has"; err == nil || err.Error() != want {
+	if want := "perftest on 127.0.0.200: ip 127.0.0.200 is taken (02:00:00:00:00:09 answers for it on br0); write an address that no host has"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	for groupIP, want := range map[string]string{

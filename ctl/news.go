@@ -112,9 +112,9 @@ func (c *Controller) logNote(g *group, n dataplane.Note) {
 	}
 	switch n.What {
 	case feedback.NoteJoined, feedback.NoteSource: // expected events
-		c.Log.Info("member", fields...)
+		c.Log.Info("member event", fields...)
 	default:
-		c.Log.Warn("member", fields...)
+		c.Log.Warn("member event", fields...)
 	}
 }
 

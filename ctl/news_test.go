@@ -17,7 +17,7 @@ func TestNewsAboutAReceiverNameGroupAndReason(t *testing.T) {
 	w.hear(dataplane.Note{
 		Group: w.groups["g1"].id, Receiver: netip.MustParseAddr("10.77.0.3"), What: feedback.NoteFatal, PSN: 1007, Syndrome: roce.NAKRemoteAccess,
 	})
-	entries := w.logs.FilterMessage("member").All()
+	entries := w.logs.FilterMessage("member event").All()
 	if len(entries) != 1 {
 		t.Fatalf("logged %v", entries)
 	}
@@ -43,7 +43,7 @@ func TestControlGoesOnAfterAnEvent(t *testing.T) {
 			}
 			w.mu.Unlock()
 		}
-		if n := w.logs.FilterMessage("member").Len(); n != 2 {
+		if n := w.logs.FilterMessage("member event").Len(); n != 2 {
 			t.Errorf("%d events are logged", n)
 		}
 		stop()

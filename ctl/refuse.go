@@ -94,7 +94,7 @@ func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *pl
 	case mft.BySwitchIP:
 		local, err := c.Addresses.Local(f.IP)
 		if err == nil && !local {
-			err = fmt.Errorf("ip %v is not this box's, and with addressing switch-ip members name the group by an address "+
+			err = fmt.Errorf("ip %v is not an address of this box, and with addressing switch-ip members reach the group by an address "+
 				"the box has; add it with ip addr add, or use addressing: group-ip", f.IP)
 		}
 		return err
@@ -102,7 +102,7 @@ func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *pl
 	return nil
 }
 
-var errOwnIP = errors.New("is this box's own; write an address that nobody has")
+var errOwnIP = errors.New("is this box's own; write an address that no host has")
 
 // refuseIP refuses an IP that the box would add to places, if hosts there could not use it or
 // another host already has it.
@@ -118,7 +118,7 @@ func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []addre
 		return err
 	}
 	if claim, found := c.Addresses.Claimed(ctx, places); found {
-		return fmt.Errorf("ip %v is taken (%v); write an address that nobody has", ip, claim)
+		return fmt.Errorf("ip %v is taken (%v); write an address that no host has", ip, claim)
 	}
 	return nil
 }
@@ -132,10 +132,10 @@ func (c *Controller) refuseOffSubnet(ip netip.Addr, places []address.Place) erro
 		return err
 	}
 	if err := refuseNoHost(ip, subnets); err != nil {
-		return fmt.Errorf("ip %v %w; write an address that nobody has", ip, err)
+		return fmt.Errorf("ip %v %w; write an address that no host has", ip, err)
 	}
 	if len(subnets) > 0 && len(containing(ip, subnets)) == 0 {
-		return fmt.Errorf("ip %v is in no subnet of the interfaces that lead to the members (%v); write an address of one that nobody has", ip, subnets)
+		return fmt.Errorf("ip %v is in no subnet of the interfaces that lead to the members (%v); write an unused address of one of them", ip, subnets)
 	}
 	return nil
 }

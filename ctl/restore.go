@@ -27,7 +27,7 @@ func (c *Controller) Restore() error {
 	}
 	// Remove addresses that a crash left on interfaces and that no group needs.
 	if err := c.Addresses.Sweep(); err != nil {
-		c.Log.Error("address of an earlier run not removed", zap.Error(err))
+		c.Log.Error("could not remove an address that an earlier run added", zap.Error(err))
 	}
 	return nil
 }
@@ -38,12 +38,12 @@ func (c *Controller) restore(k store.Group) {
 	g := &group{name: k.Name, kept: true, restored: !k.Idle}
 	c.groups[g.name] = g
 	if k.Err != nil {
-		c.fail(g, fmt.Errorf("%w; mend that and restart rocastd, or remove the group and create it anew", k.Err))
+		c.fail(g, fmt.Errorf("%w; repair the cause and restart rocastd, or remove the group and create it again", k.Err))
 		return
 	}
 	file, err := groupfile.Parse(k.Text)
 	if err != nil {
-		c.fail(g, fmt.Errorf("%w; remove the group and create it anew", err))
+		c.fail(g, fmt.Errorf("%w; remove the group and create it again", err))
 		return
 	}
 	g = newGroup(file, true)
@@ -70,7 +70,7 @@ func (c *Controller) restore(k store.Group) {
 const retryEvery = 5 * time.Second
 
 func willBeRetried(err error) error {
-	return fmt.Errorf("%w; it is tried again every %v", err, retryEvery)
+	return fmt.Errorf("%w; rocastd tries again every %v", err, retryEvery)
 }
 
 // retryFailed retries the failed groups whose file and state are readable. For other groups a retry
@@ -79,7 +79,7 @@ func (c *Controller) retryFailed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.Store.Forget(); err != nil {
-		c.Log.Debug("record of the last clean stop not removed", zap.Error(err))
+		c.Log.Debug("could not remove the record of the last clean stop", zap.Error(err))
 	}
 	for _, g := range c.groups {
 		if c.index.hasFailed(g) {
@@ -104,8 +104,8 @@ func (g *group) recall(k store.Group) (err error) {
 
 // errSwitched: after the source has switched, only the data path knew the current source and the
 // PSN offsets between the members. A restart loses them.
-var errSwitched = errors.New("its source had switched before the daemon ended, and how the members' PSNs lie to each other " +
-	"since is lost; remove it and create it with fresh QPs and PSNs")
+var errSwitched = errors.New("the source had switched before the daemon ended, and the offsets between the members' PSNs " +
+	"are lost; remove the group and create it again with fresh QPs and PSNs")
 
 // resume sets up a stored group. Members that no longer take part are left out, and members that
 // were still joining continue to join.

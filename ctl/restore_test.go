@@ -69,7 +69,7 @@ func TestAKeptGroupThatCannotBeReadIsShownAndKeepsNoOtherOut(t *testing.T) {
 	}
 	w = openWorld(t, w.dir)
 	list := w.Groups().Groups
-	want := "line 1: the group file has no ip; add ip: ADDRESS, what members use as peer IP; remove the group and create it anew"
+	want := "line 1: the group file has no ip; add ip: ADDRESS, what members use as peer IP; remove the group and create it again"
 	if len(list) != 2 || list[0].State != api.Failed || list[0].Reason != want || list[1].State != api.Ready {
 		t.Errorf("%+v", list)
 	}
@@ -147,7 +147,7 @@ func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 	addresses := ctltest.NewAddresses()
 	addresses.Refuse(errors.New("not now")) // the first that is held: one of g1's
 	next := openWorldWith(t, w.dir, addresses)
-	if g, _ := next.Group("g1"); g.State != api.Failed || g.Reason != "group g1: not now; it is tried again every 5s" || g.Members[0].Reason != "the group failed" {
+	if g, _ := next.Group("g1"); g.State != api.Failed || g.Reason != "group g1: not now; rocastd tries again every 5s" || g.Members[0].Reason != "the group failed" {
 		t.Errorf("%+v", g)
 	}
 	if g, _ := next.Group("g2"); g.State != api.Ready {
@@ -190,7 +190,7 @@ func TestAGroupComesBackThoughItsStateCannotBeKept(t *testing.T) {
 	if g, _ := w.Group("g1"); g.State != api.Ready || g.Members[2].State != api.LeftOut {
 		t.Errorf("%+v", g)
 	}
-	if w.logs.FilterMessage("state of members not kept; a crash now would forget it").Len() != 1 {
+	if w.logs.FilterMessage("could not store the state of members; a crash would lose it").Len() != 1 {
 		t.Errorf("logged %v", w.logs.All())
 	}
 }

@@ -3,8 +3,10 @@ package ctl
 import (
 	"context"
 
+	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/ports"
 )
@@ -25,7 +27,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return c.NextHops.Run(ctx, c.hopsChanged) })
 	tasks.Go(func() error {
-		return c.Addresses.Run(ctx, func(sentence string) { c.Log.Warn(sentence) })
+		return c.Addresses.Run(ctx, func(p address.Place, name string) {
+			c.Log.Warn("another program removed a group's IP; rocastd has added it again",
+				zap.Stringer("ip", p.IP), zap.String("interface", name))
+		})
 	})
 	tasks.Go(func() error { return c.followPorts(ctx) })
 	tasks.Go(func() error { return c.followNotes(ctx) })

@@ -16,7 +16,7 @@ type Switch interface {
 	Ports() []dataplane.PortInfo
 	// Refresh opens and closes ports when their interfaces appear and disappear. It returns the
 	// current ports, without counters, and warnings for the operator.
-	Refresh() (ports []dataplane.PortInfo, warnings []string)
+	Refresh() (ports []dataplane.PortInfo, warnings []dataplane.Warning)
 	Add(*mft.Group) (mft.GroupID, error)
 	Replace(mft.GroupID, *mft.Group) error
 	Remove(mft.GroupID) error
@@ -48,7 +48,7 @@ type Addresses interface {
 	Subnets(ifIndex int) ([]netip.Prefix, error)
 	Claimed(ctx context.Context, places []address.Place) (claim address.Claim, found bool)
 	Sweep() error
-	Run(ctx context.Context, told func(string)) error
+	Run(ctx context.Context, restored func(address.Place, string)) error
 	Close() error
 }
 

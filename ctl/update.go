@@ -50,7 +50,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 		return api.Errorf(api.BadRequest,
 			"group %s belongs to a perftest run, which ends it; only groups that were created can be updated", name)
 	case g.published == nil:
-		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it anew", name, g.problem)
+		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it again", name, g.problem)
 	}
 	if err := file.CheckUpdate(g.file); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error 
 	*g = next
 	c.track(g)
 	if err := c.saveChronicle(g); err != nil {
-		c.Log.Error("kept state still names receivers that have left; harmless", zap.String("group", g.name), zap.Error(err))
+		c.Log.Error("could not remove receivers that have left from the stored state; this is harmless", zap.String("group", g.name), zap.Error(err))
 	}
 	c.Log.Info("group updated", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("before", before),
 		zap.Int("waiting", g.waiting()))

@@ -112,7 +112,7 @@ func TestAnUpdateThatIsRefusedChangesNothing(t *testing.T) {
 	}{
 		{"a bad file", "psn: 5", "psn: -5", "line 8: member 2: psn is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes", nil},
 		{"another name", "name: g1", "name: g2", "line 1: name is g2, and group g1 was to be updated; write that name, or update group g2", nil},
-		{"another key", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; only its receivers may change: write 1024, or remove the group and create it anew", nil},
+		{"another key", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; an update may change only the receivers: write 1024, or remove the group and create it again", nil},
 		{"a port's MTU", receiver3, receiver3 + receiver4, "line 4: mtu: 10.77.0.4 is reached through eth3, whose MTU 1000 cannot carry path MTU 1024; set it with ip link set eth3 mtu 1088",
 			func(w *world) {
 				w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1000, 4)})
@@ -225,7 +225,7 @@ func TestWhoWasJoiningAtACrashIsLeftOut(t *testing.T) {
 	w.sw.Carry("g1", 1234)
 	w = w.restart(t, false)
 	for range 2 { // a clean stop does not make it known
-		want := "lost: it was joining when the daemon crashed, so what its QP has received is not known; to let it join again, group update without it, then with it and the psn its QP expects"
+		want := "lost: it was joining when the daemon crashed, so it is unknown which packets its QP received; to let it join again, group update without it, then with it and the psn its QP expects"
 		if m := w.part(t, "10.77.0.4"); w.path("10.77.0.4", 1) != nil || m.State != api.LeftOut || m.Part != "lost" || m.Reason != want {
 			t.Errorf("%+v", m)
 		}
@@ -337,14 +337,14 @@ func TestAGroupWhoseSourceSwitchedComesBackAsFailed(t *testing.T) {
 			t.Errorf("the source leaves: %v", err)
 		}
 		w = w.restart(t, clean)
-		want := "its source had switched before the daemon ended, and how the members' PSNs lie to each other since is lost; remove it and create it with fresh QPs and PSNs"
+		want := "the source had switched before the daemon ended, and the offsets between the members' PSNs are lost; remove the group and create it again with fresh QPs and PSNs"
 		if g, _ := w.Group("g1"); g.State != api.Failed || g.Reason != want {
 			t.Errorf("clean %v: %+v", clean, g)
 		}
 		w.run(t)
 		w.hops.Set(map[string]nexthop.Hop{"10.77.0.1": ctltest.Hop(2, "eth2", 1500, 1)})
 		w.expect(t, "table [], addresses [], tracking 0, files [g1.state g1.yaml]")
-		if _, err := w.Update(t.Context(), "g1", []byte(bothG1)); err == nil || !strings.HasPrefix(err.Error(), "group g1 does not run (its source had switched") {
+		if _, err := w.Update(t.Context(), "g1", []byte(bothG1)); err == nil || !strings.HasPrefix(err.Error(), "group g1 does not run (the source had switched") {
 			t.Errorf("update: %v", err)
 		}
 		if err := w.Remove("g1"); err != nil {
@@ -404,7 +404,7 @@ func TestAStateThatCannotBeReadFailsItsGroupAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	w = w.restart(t, false)
-	if g, _ := w.Group("g1"); g.State != api.Failed || !strings.HasPrefix(g.Reason, "its kept state cannot be read (") {
+	if g, _ := w.Group("g1"); g.State != api.Failed || !strings.HasPrefix(g.Reason, "the state that was kept of its receivers cannot be read (") {
 		t.Errorf("%+v", g)
 	}
 }

@@ -47,6 +47,13 @@ type Waiter interface {
 	Wake()
 }
 
+// Warning tells the operator about a lasting problem that no packet shows by itself.
+type Warning struct {
+	Text   string // constant: the problem, and how the operator can mend it
+	Port   string // the port's name, empty if the warning is about no single port
+	Detail string // the values of this case; may be empty
+}
+
 // PortState says whether a port can carry frames.
 type PortState string
 

@@ -254,13 +254,13 @@ func TestChangesThatAreRefused(t *testing.T) {
 	add := func(g *mft.Group) error { _, err := net.Switch.Add(g); return err }
 	replace := func(g *mft.Group) error { return net.Switch.Replace(0, g) }
 	for want, err := range map[string]error{
-		"group next: 10.77.0.3 is behind port 4 and there are 4":       add(edited(func(g *mft.Group) { g.IP, g.Paths[1].Port = ipD.Next(), 4 })),
-		"group next: 10.77.0.1 is behind port 9 and there are 4":       replace(edited(func(g *mft.Group) { g.Source.Port = 9 })),
-		"group next: a group needs at least one receiver":              replace(edited(func(g *mft.Group) { g.Paths = nil })),
-		"group next: 10.77.0.100 with QPN 2 is taken by another group": replace(edited(func(g *mft.Group) { g.QPN = 2 })),
-		"group next: 10.77.0.100 with QPN 1 is taken by another group": add(edited(func(*mft.Group) {})),
+		"group next: 10.77.0.3 is behind port 4, and there are only 4 ports": add(edited(func(g *mft.Group) { g.IP, g.Paths[1].Port = ipD.Next(), 4 })),
+		"group next: 10.77.0.1 is behind port 9, and there are only 4 ports": replace(edited(func(g *mft.Group) { g.Source.Port = 9 })),
+		"group next: a group needs at least one receiver":                    replace(edited(func(g *mft.Group) { g.Paths = nil })),
+		"group next: 10.77.0.100 with QPN 2 is taken by another group":       replace(edited(func(g *mft.Group) { g.QPN = 2 })),
+		"group next: 10.77.0.100 with QPN 1 is taken by another group":       add(edited(func(*mft.Group) {})),
 		"group next is gone": net.Switch.Replace(7, edited(func(*mft.Group) {})),
-		"group next: the policy of a live group cannot change; remove it and create it anew": replace(edited(func(g *mft.Group) { g.Policy.Evict = true })),
+		"group next: the policy of a running group cannot change; remove the group and create it again": replace(edited(func(g *mft.Group) { g.Policy.Evict = true })),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -134,7 +134,7 @@ func (s *Switch) fits(g *mft.Group) error {
 	ports := len(s.workers[0].ports)
 	for _, l := range g.Legs() {
 		if l.Resolved() && int(l.Port) >= ports {
-			return fmt.Errorf("%v is behind port %d and there are %d", l.Dst, l.Port, ports)
+			return fmt.Errorf("%v is behind port %d, and there are only %d ports", l.Dst, l.Port, ports)
 		}
 	}
 	return nil
@@ -155,7 +155,7 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 		return fmt.Errorf("group %s: %w", g.Name, err)
 	}
 	if g.Policy != old.Policy {
-		return fmt.Errorf("group %s: the policy of a live group cannot change; remove it and create it anew", g.Name)
+		return fmt.Errorf("group %s: the policy of a running group cannot change; remove the group and create it again", g.Name)
 	}
 	before := s.Table()
 	t, err := before.Replace(id, g)

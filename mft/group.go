@@ -239,7 +239,7 @@ func (g *Group) seal() error {
 		return errors.New("a group needs at least one receiver")
 	}
 	if len(g.Paths) > MaxPaths {
-		return fmt.Errorf("%d receivers are more than the %d one group can have", len(g.Paths), MaxPaths)
+		return fmt.Errorf("%d receivers are more than the %d that a group can have", len(g.Paths), MaxPaths)
 	}
 	if cap(g.Paths) > len(g.Paths) {
 		g.Paths = slices.Clone(g.Paths) // append leaves up to twice the capacity

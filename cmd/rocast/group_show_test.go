@@ -35,5 +35,5 @@ func TestGroupShowSaysWhyAMemberIsWaitedFor(t *testing.T) {
 }
 
 func TestGroupShowOfNone(t *testing.T) {
-	startDaemon(t).refused(t, exitRefused, api.NotFound, `there is no group "g9"; rocast group ls lists those there are`, "group", "show", "g9")
+	startDaemon(t).refused(t, exitRefused, api.NotFound, `there is no group "g9"; rocast group ls lists the groups`, "group", "show", "g9")
 }

@@ -20,7 +20,7 @@ func TestPerftest(t *testing.T) {
 		t.Errorf("allowed are %v, want %v", allowing.Allow, want)
 	}
 	d.must(t, "perftest", "down", "--group-ip", "127.0.0.201")
-	d.refused(t, exitRefused, api.BadRequest, "perftest on 127.0.0.200 is up already; take it down first", up...)
+	d.refused(t, exitRefused, api.BadRequest, "perftest on 127.0.0.200 is already up; take it down first", up...)
 	golden(t, "perftest_ls.txt", d.must(t, "perftest", "ls"))
 	var list api.Perftests
 	if d.mustJSON(t, &list, "perftest", "ls"); len(list.Perftests) != 1 || list.Perftests[0].Port != 18598 {
@@ -38,7 +38,7 @@ func TestPerftestListShowsTheLastRun(t *testing.T) {
 	first := api.PerftestRun{Client: "10.77.0.1", State: "ended", Version: "6.10", QPs: 2, MTU: 1024, Ended: &ended}
 	running := api.PerftestRun{Client: "10.77.0.1", State: "running", Version: "6.10", QPs: 1, MTU: 4096}
 	waiting := api.PerftestRun{Client: "10.77.0.4", State: "waiting", Version: "6.06"}
-	refused := api.PerftestRun{Client: "10.77.0.1", State: "refused", Ended: &ended, Reason: "it connects by RDMA-CM (-R or -z), for which nobody listens here; run it without"}
+	refused := api.PerftestRun{Client: "10.77.0.1", State: "refused", Ended: &ended, Reason: "it connects by RDMA-CM (-R or -z), which rocast does not support; run it without these options"}
 	list := api.Perftests{Perftests: []api.Perftest{
 		{GroupIP: "10.77.0.100", Receivers: []string{"10.77.0.2"}, Port: 18515, Runs: []api.PerftestRun{refused, first}},
 		{GroupIP: "10.77.0.101", Receivers: []string{"10.77.0.2", "10.77.0.3"}, Port: 18515, Runs: []api.PerftestRun{first, refused}},

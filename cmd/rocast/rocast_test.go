@@ -225,6 +225,6 @@ func TestAnAnswerThatIsNoneIsSaid(t *testing.T) {
 		}
 	}()
 	t.Cleanup(func() { other.Close() })
-	d.refused(t, exitRefused, api.Internal, "what answers on "+d.socket+" is no rocastd of this version: unexpected end of JSON input", "group", "ls")
-	d.refused(t, exitRefused, api.Internal, "the daemon answered 418 without saying why; see its log", "stats")
+	d.refused(t, exitRefused, api.Internal, "the program that answers on "+d.socket+" is not a rocastd of this version: unexpected end of JSON input", "group", "ls")
+	d.refused(t, exitRefused, api.Internal, "the daemon answered 418 without a reason; see its log", "stats")
 }

@@ -118,7 +118,7 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 func (s *service) run(ctx context.Context) error {
 	runtime.GOMAXPROCS(procs(runtime.GOMAXPROCS(0), s.workers))
 	if cpus := runtime.NumCPU(); s.workers >= cpus {
-		s.log.Warn("every CPU has a forwarding thread; none is left for the kernel and for control; write a smaller workers: into the config",
+		s.log.Warn("every CPU has a forwarding thread, so that none is left for the kernel and for control; write a smaller number of workers: into the config",
 			zap.Int("workers", s.workers), zap.Int("cpus", cpus))
 	}
 	forwarding, stopForwarding := context.WithCancel(context.WithoutCancel(ctx))
@@ -169,7 +169,7 @@ func (s *service) undo() error {
 // notify sends the state to systemd, if systemd started the daemon.
 func (s *service) notify(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		s.log.Warn("systemd not notified", zap.Error(err))
+		s.log.Warn("could not notify systemd", zap.Error(err))
 	}
 }
 
@@ -180,7 +180,7 @@ func groupID(name string) (int, error) {
 	}
 	g, err := user.LookupGroup(name)
 	if err != nil {
-		return 0, fmt.Errorf("socketGroup: %w; create it with groupadd, or write another", err)
+		return 0, fmt.Errorf("socketGroup: %w; create the group with groupadd, or write another one", err)
 	}
 	return strconv.Atoi(g.Gid)
 }

@@ -119,7 +119,7 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	closed := false
 	if _, err := open(settings, log, func(c config.Config) (ctl.Switch, func() error, error) {
 		return ctltest.NewSwitch(c.Ports...), func() error { closed = true; return nil }, nil
-	}); err == nil || !strings.Contains(err.Error(), "something else than a socket has this name") {
+	}); err == nil || !strings.Contains(err.Error(), "a file that is not a socket has this name") {
 		t.Errorf("%v", err)
 	}
 	if !closed {

@@ -110,7 +110,7 @@ func sayConfigStays(ctx context.Context, hangups <-chan os.Signal, log *zap.Logg
 		case <-ctx.Done():
 			return
 		case <-hangups:
-			log.Warn("SIGHUP ignored: the config is read only at the start; use systemctl restart rocastd")
+			log.Warn("SIGHUP is ignored, because the config is read only at the start; use systemctl restart rocastd")
 		}
 	}
 }

@@ -27,9 +27,9 @@ func TestTheCommandLine(t *testing.T) {
 		{"--version", exitOK, "rocastd version ", ""},
 		{"--confg x", exitUsage, "", "rocastd: unknown flag: --confg"},
 		{"start", exitUsage, "", `rocastd: unknown command "start" for "rocastd"`},
-		{"--config /none.yaml", exitConfig, "", "rocastd: read the config: open /none.yaml: no such file or directory; write one, or name another with --config"},
-		{"--config " + bad, exitConfig, "", "rocastd: " + bad + `: line 2: key "prots" is not known here; known are ports,`},
-		{"--config " + noGroup, exitConfig, "", "rocastd: socketGroup: group: unknown group nobody-has-this; create it with groupadd, or write another"},
+		{"--config /none.yaml", exitConfig, "", "rocastd: read the config: open /none.yaml: no such file or directory; write this file, or name another one with --config"},
+		{"--config " + bad, exitConfig, "", "rocastd: " + bad + `: line 2: key "prots" is unknown here; the known keys are ports,`},
+		{"--config " + noGroup, exitConfig, "", "rocastd: socketGroup: group: unknown group nobody-has-this; create the group with groupadd, or write another one"},
 	} {
 		var stdout, stderr bytes.Buffer
 		exit := run(context.Background(), strings.Fields(c.args), &stdout, &stderr)

@@ -50,7 +50,7 @@ func TestAMistakeInTheConfigIsNotTriedAgain(t *testing.T) {
 		{"ports: [eth1, eth2]\nworkers: 2", "open port eth1: it has 1 RX and 1 TX queues for 2 workers"},
 		{"ports: [eth1, eth2]\nmode: zero-copy", "open port eth1: "},
 		{"ports: [eth1]\nsocket: " + long, "line 2: socket "},
-		{"ports: [eth1]\nsocket: " + file, "something else than a socket has this name"},
+		{"ports: [eth1]\nsocket: " + file, "a file that is not a socket has this name"},
 		{"ports: [eth1]\nsocket: " + file + "/rocast.sock", "open the socket " + file + "/rocast.sock: "},
 		{"ports: [eth1]\nstateDir: " + file, "create the state directory: "},
 	} {

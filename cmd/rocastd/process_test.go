@@ -255,7 +255,7 @@ func TestAHangupChangesNothingAndSaysSo(t *testing.T) {
 	if err := p.Process.Signal(unix.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	const want = "SIGHUP ignored: the config is read only at the start; use systemctl restart rocastd"
+	const want = "SIGHUP is ignored, because the config is read only at the start; use systemctl restart rocastd"
 	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.log.String(), want); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the log does not say so")
@@ -279,7 +279,7 @@ func TestALivingHostKeepsItsIP(t *testing.T) {
 	}
 	for ip, want := range map[string]string{
 		"10.77.0.50":  "line 2: ip 10.77.0.50 is taken (",
-		"10.77.0.254": "line 2: ip 10.77.0.254 is this box's own; write an address that nobody has, or use addressing: switch-ip",
+		"10.77.0.254": "line 2: ip 10.77.0.254 is this box's own; write an address that no host has, or use addressing: switch-ip",
 	} {
 		text := strings.Replace(owned, "10.77.0.100", ip, 1)
 		if _, err := client.CreateGroup(t.Context(), []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -3,7 +3,6 @@ package address
 import (
 	"context"
 	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
@@ -11,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run adds the addresses again that other programs remove, until ctx is done. It calls told with a
-// sentence for each such event.
-func (o *Owner) Run(ctx context.Context, told func(string)) error {
+// Run adds the addresses again that other programs remove, until ctx is done. It then calls restored
+// with the place of the address and the name of the interface.
+func (o *Owner) Run(ctx context.Context, restored func(p Place, ifName string)) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return o.events.Run(ctx, o.noticeLoss) })
 	tasks.Go(func() error {
@@ -25,7 +24,7 @@ func (o *Owner) Run(ctx context.Context, told func(string)) error {
 			case <-ctx.Done():
 				return nil
 			case <-ticker.C:
-				o.putBack(told)
+				o.putBack(restored)
 			}
 		}
 	})
@@ -55,14 +54,14 @@ func (o *Owner) noticeLoss(messages []syscall.NetlinkMessage) {
 	}
 }
 
-func (o *Owner) putBack(told func(string)) {
+func (o *Owner) putBack(restored func(Place, string)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for p := range o.lost {
 		// This fails while the interface is down or gone; the next tick tries again.
 		switch err := o.kernel.add(p); {
 		case err == nil:
-			told(fmt.Sprintf("somebody took %v off %s; it is back", p.IP, o.held[p].note.name))
+			restored(p, o.held[p].note.name)
 			delete(o.lost, p)
 		case errors.Is(err, unix.EEXIST):
 			delete(o.lost, p)

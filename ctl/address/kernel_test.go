@@ -2,6 +2,7 @@ package address
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -163,13 +164,13 @@ func TestWhatOthersTakeOffIsPutBack(t *testing.T) {
 	must(t, o.Hold(Place{port.Index, group}))
 	ctx, stop := context.WithCancel(context.Background())
 	told, done := make(chan string, 1), make(chan error)
-	go func() { done <- o.Run(ctx, func(s string) { told <- s }) }()
+	go func() { done <- o.Run(ctx, func(p Place, name string) { told <- fmt.Sprintf("%v on %s", p.IP, name) }) }()
 	if _, err := box.Exec("ip", "addr", "flush", "dev", "eth1"); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case got := <-told:
-		if want := "somebody took 10.77.0.100 off eth1; it is back"; got != want {
+		if want := "10.77.0.100 on eth1"; got != want {
 			t.Errorf("told %q, want %q", got, want)
 		}
 	case <-time.After(20 * time.Second):

@@ -123,7 +123,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 		return refusal(status, text)
 	}
 	if err := json.Unmarshal([]byte(text), into); err != nil {
-		return Errorf(Internal, "what answers on %s is no rocastd of this version: %v", c.socket, err)
+		return Errorf(Internal, "the program that answers on %s is not a rocastd of this version: %v", c.socket, err)
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func (c *Client) send(ctx context.Context, method, path string, body io.Reader) 
 func refusal(status int, text string) error {
 	var body ErrorBody
 	if err := json.Unmarshal([]byte(text), &body); err != nil || body.Error == nil {
-		return Errorf(Internal, "the daemon answered %d without saying why; see its log", status)
+		return Errorf(Internal, "the daemon answered %d without a reason; see its log", status)
 	}
 	return body.Error
 }

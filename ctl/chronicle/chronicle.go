@@ -5,10 +5,12 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Chronicle is the records of one group's receivers. The zero value is that of a new group.
+// Chronicle holds the records of one group's receivers. The zero value is the chronicle of a new
+// group.
 type Chronicle struct {
 	records map[groupfile.ID]*Record
-	// Switched: another member than the first source has sent. Where each member's PSNs were then only the data path knows.
+	// Switched says that another member than the first source has sent. From then on only the data
+	// path knows the PSN of each member.
 	Switched bool
 }
 
@@ -20,7 +22,7 @@ func (c *Chronicle) Standing(id groupfile.ID) Standing {
 	return ""
 }
 
-// Ended returns the record of a receiver that takes part no longer, nil for any other one.
+// Ended returns the record of a receiver that no longer takes part, or nil for any other receiver.
 func (c *Chronicle) Ended(id groupfile.ID) *Record {
 	if r := c.records[id]; r != nil && r.Standing.IsOut() {
 		return r
@@ -34,9 +36,10 @@ func (c *Chronicle) IsApart(id groupfile.ID) bool {
 	return r != nil && r.apart
 }
 
-// FirstPSN returns the PSN that receiver m's QP expects when the source sends its first PSN. For a receiver that joined before
-// the daemon's start that is the PSN its QP would have expected then. It must not change while the group is published: the data
-// path takes a path with another first PSN for another QP.
+// FirstPSN returns the PSN that receiver m's QP expects when the source sends its first PSN. A
+// receiver that joined in an earlier run of the daemon expected its first PSN at a later PSN of the
+// source; FirstPSN counts back from there. The result must not change while the group is published:
+// to the data path, a path with another first PSN is another QP.
 func (c *Chronicle) FirstPSN(source groupfile.Member, m groupfile.Member) roce.PSN {
 	r := c.records[m.ID()]
 	if r == nil || r.since == nil {
@@ -45,7 +48,7 @@ func (c *Chronicle) FirstPSN(source groupfile.Member, m groupfile.Member) roce.P
 	return source.FirstPSN.Add(m.FirstPSN.Sub(*r.since))
 }
 
-// Out records that a receiver takes part no longer, and the first PSN of the source that it lacks.
+// Out records that a receiver no longer takes part, and the first PSN of the source that it lacks.
 func (c *Chronicle) Out(id groupfile.ID, s Standing, psn roce.PSN) {
 	c.set(id, Record{Standing: s, PSN: psn})
 }
@@ -60,8 +63,9 @@ func (c *Chronicle) set(id groupfile.ID, r Record) {
 	c.records[id] = &r
 }
 
-// Joined records that a receiver takes part since psn, and with it all receivers of the same or an earlier update: the data
-// path lets in all of them at once, and an event about one of them may be lost.
+// Joined records that a receiver takes part since psn. It records the same for every receiver that
+// joins with the same update or an earlier one: the data path lets all of them in at once, and the
+// event about one of them may have been lost.
 func (c *Chronicle) Joined(id groupfile.ID, psn roce.PSN) (changed bool) {
 	first := c.records[id]
 	if first == nil || first.Standing != Joining {
@@ -75,7 +79,8 @@ func (c *Chronicle) Joined(id groupfile.ID, psn roce.PSN) (changed bool) {
 	return true
 }
 
-// Resume puts the receivers that were joining at a clean stop into the published group again, and says whether there are any.
+// Resume puts the receivers that were joining at a clean stop back into the published group. It
+// returns whether there are any.
 func (c *Chronicle) Resume() (any bool) {
 	for _, r := range c.records {
 		if r.Standing == Joining {
@@ -85,7 +90,8 @@ func (c *Chronicle) Resume() (any bool) {
 	return any
 }
 
-// Next is the chronicle of a group's next version f: receivers that have left are forgotten, new ones are joining.
+// Next returns the chronicle of the group after an update to file f. It drops the receivers that f
+// lacks; the receivers that only f has are joining.
 func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
 	update := 0
 	for _, r := range c.records {
@@ -102,7 +108,8 @@ func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
 	return n
 }
 
-// With is what two chronicles record together; where both know a receiver the second one counts.
+// With returns the records of both chronicles. If both have a record of a receiver, that of next
+// counts.
 func (c *Chronicle) With(next Chronicle) Chronicle {
 	both := Chronicle{Switched: c.Switched || next.Switched}
 	for _, records := range []map[groupfile.ID]*Record{c.records, next.records} {

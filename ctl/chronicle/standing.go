@@ -6,8 +6,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Standing is a receiver's position in a running group. A receiver that has taken part from the source's first packet on has
-// none.
+// Standing says how a receiver takes part in a running group. It is empty for a receiver that has
+// taken part since the source's first packet.
 type Standing string
 
 const (
@@ -15,26 +15,29 @@ const (
 	Joined  Standing = "joined"  // takes part since some PSN
 	Evicted Standing = "evicted" // the group no longer waits for it
 	Behind  Standing = "behind"  // lacks data that the source no longer has
-	// Lost: it was joining when the daemon crashed, so nobody knows whether its QP has received anything.
+	// Lost: it was joining when the daemon crashed, so it is unknown whether its QP received a packet.
 	Lost Standing = "lost"
 )
 
-// IsOut says whether the receiver takes part no longer.
+// IsOut says whether the receiver no longer takes part.
 func (s Standing) IsOut() bool { return s == Evicted || s == Behind || s == Lost }
 
 // Record is what is known of one receiver.
 type Record struct {
 	Standing Standing `json:"standing"`
-	PSN      roce.PSN `json:"psn"` // of the source: the first the receiver took part in, or the first it lacks
-	update   int      // of a receiver that is joining: the update that brought it
-	// apart: the published group lacks the receiver. A receiver whose part ended while the daemon runs stays in the
-	// published group, where the data path knows that it is out.
+	// PSN is a PSN of the source: the first one that the receiver got, or, if it is out, the first one
+	// that it lacks.
+	PSN    roce.PSN `json:"psn"`
+	update int      // counts the updates that brought receivers; set while the receiver is joining
+	// apart says that the published group lacks the receiver. A receiver that is put out while the
+	// daemon runs stays in the published group: the data path knows that it is out.
 	apart bool
-	// since is where it joined in an earlier run of the daemon, nil if it did not; it stays when the part ends.
+	// since is the source's PSN at which the receiver joined in an earlier run of the daemon. It is nil
+	// if the receiver did not join later, and is kept when the receiver is put out.
 	since *roce.PSN
 }
 
-// Mend says why a receiver takes part no longer and how it can join again.
+// Mend says why a receiver no longer takes part, and how it can join again.
 func (r *Record) Mend() string {
 	const again = "; to let it join again, group update without it, then with it and the psn its QP expects"
 	switch r.Standing {
@@ -43,5 +46,5 @@ func (r *Record) Mend() string {
 	case Behind:
 		return fmt.Sprintf("behind: it lacks the source's PSN %d, which the source no longer has%s", r.PSN, again)
 	}
-	return "lost: it was joining when the daemon crashed, so what its QP has received is not known" + again
+	return "lost: it was joining when the daemon crashed, so it is unknown which packets its QP received" + again
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// kept is a chronicle as text.
+// kept is the JSON form of a chronicle.
 type kept struct {
 	SourceSwitched bool         `json:"sourceSwitched,omitempty"`
 	Receivers      []keptRecord `json:"receivers,omitempty"`
@@ -22,7 +22,7 @@ type keptRecord struct {
 	Record
 }
 
-// Text is the chronicle to be kept, nil when there is nothing to keep.
+// Text returns the chronicle as JSON, or nil if it is that of a new group.
 func (c *Chronicle) Text() ([]byte, error) {
 	if len(c.records) == 0 && !c.Switched {
 		return nil, nil
@@ -40,8 +40,9 @@ func (c *Chronicle) Text() ([]byte, error) {
 	return json.MarshalIndent(k, "", "  ")
 }
 
-// Read is the inverse of Text, for a group that comes back after a clean stop or a crash. It ignores receivers that the group
-// does not have: the daemon ended between two writes.
+// Read is the inverse of Text, for a group that is restored after a clean stop or a crash. It
+// ignores receivers that the file lacks: the daemon ended between writing the file and writing the
+// chronicle.
 func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 	var c Chronicle
 	if text == nil {
@@ -49,7 +50,7 @@ func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 	}
 	var k kept
 	if err := json.Unmarshal(text, &k); err != nil {
-		return c, fmt.Errorf("its kept state cannot be read (%w); remove it and create it anew", err)
+		return c, fmt.Errorf("the state that was kept of its receivers cannot be read (%w); remove the group and create it again", err)
 	}
 	known := map[groupfile.ID]bool{}
 	for _, m := range f.Receivers {

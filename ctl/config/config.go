@@ -11,22 +11,22 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// DefaultFile is read unless rocastd is told otherwise.
+// DefaultFile is the config file that rocastd reads unless --config names another.
 const DefaultFile = "/etc/rocast/rocastd.yaml"
 
 // Config is the daemon's config file. packaging/rocastd.yaml explains it to its users.
 type Config struct {
 	Ports       []string // names or globs
 	Socket      string
-	SocketGroup string // whose members may change groups
+	SocketGroup string // the system group whose users may change multicast groups
 	StateDir    string
 	Mode        string // see afxdp.Mode
 	Busy        bool   // an idle worker spins
-	Workers     int    // forwarding threads; 0 is one
-	Engine      string // afxdp, or auto: the kernel carries the plain packets of groups
+	Workers     int    // number of forwarding threads; 0 means one
+	Engine      string // afxdp; or auto: the kernel carries the plain packets of groups
 	LogFormat   string
 	LogLevel    string
-	Perftest    []perftest.Config // helpers that come up with the daemon
+	Perftest    []perftest.Config // the perftest services that start with the daemon
 }
 
 var (
@@ -41,7 +41,7 @@ var (
 func Load(file string) (Config, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return Config{}, fmt.Errorf("read the config: %w; write one, or name another with --config", err)
+		return Config{}, fmt.Errorf("read the config: %w; write this file, or name another one with --config", err)
 	}
 	c, err := Parse(text)
 	if err != nil {
@@ -86,13 +86,13 @@ func (c *Config) readPorts(v yamldoc.Value) error {
 			return err
 		}
 		if _, err := path.Match(pattern, ""); err != nil {
-			return item.Errorf("%q is no glob; close its brackets", pattern)
+			return item.Errorf("%q is not a valid glob; close its brackets", pattern)
 		}
 		c.Ports = append(c.Ports, pattern)
 		return nil
 	})
 	if err == nil && len(c.Ports) == 0 {
-		err = v.Errorf("lists nothing; name at least one interface")
+		err = v.Errorf("names no interface; name at least one")
 	}
 	return err
 }
@@ -104,10 +104,10 @@ func (c *Config) readPerftest(v yamldoc.Value) error {
 			return err
 		}
 		if slices.ContainsFunc(c.Perftest, func(other perftest.Config) bool { return other.GroupIP == config.GroupIP }) {
-			return item.Errorf("has the groupIP %v like the one before; keep one", config.GroupIP)
+			return item.Errorf("has the same groupIP %v as an entry above; keep one of them", config.GroupIP)
 		}
 		if len(c.Perftest) == perftest.MaxServices {
-			return item.Errorf("is one more than the %d there can be; remove it", perftest.MaxServices)
+			return item.Errorf("is one more than the limit of %d; remove it", perftest.MaxServices)
 		}
 		c.Perftest = append(c.Perftest, config)
 		return nil
@@ -117,7 +117,7 @@ func (c *Config) readPerftest(v yamldoc.Value) error {
 func absolutePath(v yamldoc.Value) (string, error) {
 	text, err := v.Text()
 	if err == nil && !path.IsAbs(text) {
-		err = v.Errorf("%q depends on where the daemon is started; write a path that begins with /", text)
+		err = v.Errorf("%q is a relative path; write a path that begins with /", text)
 	}
 	return text, err
 }
@@ -125,16 +125,20 @@ func absolutePath(v yamldoc.Value) (string, error) {
 func socketPath(v yamldoc.Value) (string, error) {
 	text, err := absolutePath(v)
 	if err == nil && len(text) > api.MaxSocketBytes {
-		err = v.Errorf("%q is longer than the %d bytes that a socket's path can have; write a shorter one", text, api.MaxSocketBytes)
+		err = v.Errorf("%q is longer than %d bytes, the limit for the path of a socket; write a shorter path", text, api.MaxSocketBytes)
 	}
 	return text, err
 }
 
-// workers reads a number of threads. A port cannot have more queues than this anyway.
+// maxWorkers bounds the forwarding threads. A port needs at least one queue for each of them, and
+// hardly any NIC has more than this.
+const maxWorkers = 64
+
+// workers reads the number of forwarding threads.
 func workers(v yamldoc.Value) (int, error) {
-	n, err := v.Uint(64)
+	n, err := v.Uint(maxWorkers)
 	if err == nil && n == 0 {
-		err = v.Errorf("is 0; frames need at least one thread, so write 1 or more")
+		err = v.Errorf("is 0; at least one thread must forward frames, so write 1 or more")
 	}
 	return int(n), err
 }

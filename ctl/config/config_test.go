@@ -65,15 +65,15 @@ func TestTheShippedExampleIsRead(t *testing.T) {
 func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"socket: /s\n", "line 1: the config has no ports; add ports: [NAME or GLOB, ...], the interfaces to carry groups on"},
-		{"ports: []\n", "line 1: ports lists nothing; name at least one interface"},
+		{"ports: []\n", "line 1: ports names no interface; name at least one"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
-		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is no glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is not known here; known are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, log, perftest`},
-		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" depends on where the daemon is started; write a path that begins with /`},
-		{"ports: [eth1]\nsocket: /" + strings.Repeat("s", 103) + "\n", `line 2: socket "/` + strings.Repeat("s", 103) + `" is longer than the 103 bytes that a socket's path can have; write a shorter one`},
+		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, log, perftest`},
+		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" is a relative path; write a path that begins with /`},
+		{"ports: [eth1]\nsocket: /" + strings.Repeat("s", 103) + "\n", `line 2: socket "/` + strings.Repeat("s", 103) + `" is longer than 103 bytes, the limit for the path of a socket; write a shorter path`},
 		{"ports: [eth1]\nmode: fast\n", `line 2: mode "fast" is not one of ["copy" "zero-copy" "generic"]`},
 		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9}\n", "line 3: perftest 1 has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run"},
-		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.2}\n", "line 4: perftest 2 has the groupIP 10.0.0.9 like the one before; keep one"},
+		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.2}\n", "line 4: perftest 2 has the same groupIP 10.0.0.9 as an entry above; keep one of them"},
 		{"ports: [eth1]\nlog:\n  level: loud\n", `line 3: log: level "loud" is not one of ["debug" "info" "warn" "error"]`},
 	} {
 		if _, err := Parse([]byte(c.text)); err == nil || err.Error() != c.want {
@@ -81,7 +81,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "none.yaml")
-	want := "read the config: open " + file + ": no such file or directory; write one, or name another with --config"
+	want := "read the config: open " + file + ": no such file or directory; write this file, or name another one with --config"
 	if _, err := Load(file); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
@@ -99,7 +99,7 @@ func TestPortsAreExpanded(t *testing.T) {
 		{"eth[12]", "eth1 eth2"},
 		{"br0", "br0"},                  // by its name anything is taken: the data path says whether it can be
 		{"eth1 eth9 eth9", "eth1 eth9"}, // it is waited for
-		{"eth1 wlan*", "ports: no interface matches wlan*; ip link lists those there are, and one that comes later needs its name here"},
+		{"eth1 wlan*", "ports: no interface matches wlan*; change it (ip link lists the interfaces), or write the name of an interface that is created later"},
 	} {
 		names, err := ExpandPorts(strings.Fields(c.patterns), interfaces)
 		got := strings.Join(names, " ")

@@ -7,15 +7,17 @@ import (
 	"strings"
 )
 
-// Interface is what ExpandPorts has to know of one.
+// Interface is a network interface, as far as ExpandPorts needs to know it.
 type Interface struct {
 	Name string
-	// Plain: Ethernet that leads to hosts by itself. A glob passes over what is not: loopback, bridges, VLAN devices.
+	// Plain says that this is an Ethernet interface of its own, and not loopback, a bridge or a VLAN
+	// device. A glob matches only plain interfaces.
 	Plain bool
 }
 
-// ExpandPorts returns the names that patterns stand for among the interfaces there are, each once, in the order of patterns. A
-// name stands for itself, whether there is such an interface yet or not. A glob that matches nothing names no port.
+// ExpandPorts returns the names of the interfaces that match patterns, each once, in the order of
+// patterns. A pattern without wildcards is a name: it is returned even if the interface does not
+// exist yet. A glob that matches no interface is an error.
 func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
 	var names []string
 	for _, pattern := range patterns {
@@ -23,7 +25,7 @@ func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
 		for _, i := range interfaces {
 			match, err := path.Match(pattern, i.Name)
 			if err != nil {
-				return nil, fmt.Errorf("ports: %q is no glob: %w", pattern, err)
+				return nil, fmt.Errorf("ports: %q is not a valid glob: %w", pattern, err)
 			}
 			if i.Name != pattern && (!match || !i.Plain) {
 				continue
@@ -35,7 +37,8 @@ func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
 		}
 		switch isGlob := strings.ContainsAny(pattern, `*?[\`); {
 		case !found && isGlob:
-			return nil, fmt.Errorf("ports: no interface matches %s; ip link lists those there are, and one that comes later needs its name here", pattern)
+			return nil, fmt.Errorf("ports: no interface matches %s; change it (ip link lists the interfaces), "+
+				"or write the name of an interface that is created later", pattern)
 		case !found && !slices.Contains(names, pattern):
 			names = append(names, pattern)
 		}

@@ -121,7 +121,7 @@ func (a *Addresses) Swept() (times int, held bool) {
 	return a.sweeps, a.swept
 }
 
-func (a *Addresses) Run(ctx context.Context, _ func(string)) error {
+func (a *Addresses) Run(ctx context.Context, _ func(address.Place, string)) error {
 	<-ctx.Done()
 	return nil
 }

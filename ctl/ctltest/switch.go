@@ -21,7 +21,7 @@ type Switch struct {
 	notes chan dataplane.Note
 
 	mu       sync.Mutex
-	warnings []string
+	warnings []dataplane.Warning
 	refuse   error
 	replaced []string
 	carried  map[mft.GroupID]roce.PSN
@@ -142,14 +142,14 @@ func (s *Switch) Ports() []dataplane.PortInfo {
 	return slices.Clone(s.infos)
 }
 
-func (s *Switch) Refresh() ([]dataplane.PortInfo, []string) {
+func (s *Switch) Refresh() ([]dataplane.PortInfo, []dataplane.Warning) {
 	warnings := s.warnings
 	s.warnings = nil
 	return s.Ports(), warnings
 }
 
-// Warn makes the next Refresh return the sentence as a warning.
-func (s *Switch) Warn(sentence string) { s.warnings = append(s.warnings, sentence) }
+// Warn makes the next Refresh return the warning.
+func (s *Switch) Warn(w dataplane.Warning) { s.warnings = append(s.warnings, w) }
 
 // SetPort sets the state of a port that Refresh finds from now on.
 func (s *Switch) SetPort(id int, state dataplane.PortState, ifIndex int) {

@@ -51,7 +51,7 @@ func (p *parser) checkRoles() error {
 		}
 		if m.Role != Source {
 			if len(p.Receivers) == mft.MaxPaths {
-				return m.value.Errorf("is one more than the %d receivers a group can have; make another group", mft.MaxPaths)
+				return m.value.Errorf("is one more than the %d receivers that a group can have; make another group", mft.MaxPaths)
 			}
 			p.Receivers = append(p.Receivers, m.Member)
 			continue
@@ -78,7 +78,7 @@ func (p *parser) checkCast() error {
 	case !p.hasSource():
 		return yamldoc.Errorf(p.Lines["members"], "members has no source; give one of them role: source, or role: both")
 	case listeners == 0:
-		return yamldoc.Errorf(p.Lines["members"], "members has nobody who listens while another sends; add a receiver")
+		return yamldoc.Errorf(p.Lines["members"], "members has no receiver besides the source; add one")
 	case quorum > listeners:
 		return yamldoc.Errorf(p.Lines["ack"], "ack waits for %d receivers and the group has %d; write a smaller quorum or all", quorum, listeners)
 	}
@@ -96,7 +96,7 @@ func (p *parser) checkQPs() error {
 	own, remote := map[qp]int{}, map[qp]int{}
 	for _, m := range p.members {
 		if line, taken := own[qp{m.IP, m.QPN}]; taken {
-			return m.value.Errorf("is QP %d of %v like the one on line %d; keep one", m.QPN, m.IP, line)
+			return m.value.Errorf("is QP %d of %v, as is the member on line %d; keep one of them", m.QPN, m.IP, line)
 		}
 		own[qp{m.IP, m.QPN}] = m.Line
 		if m.Role == Source {
@@ -104,12 +104,12 @@ func (p *parser) checkQPs() error {
 		}
 		if line, taken := remote[qp{m.IP, m.RemoteQPN}]; taken {
 			return m.value.Errorf("and the member on line %d are both at %v with remote QPN %d, so their feedback cannot be told apart; "+
-				"give one another remoteQPN", line, m.IP, m.RemoteQPN)
+				"change the remoteQPN of one", line, m.IP, m.RemoteQPN)
 		}
 		remote[qp{m.IP, m.RemoteQPN}] = m.Line
 		if m.Role == Both && p.Source.Role == Source && m.IP == p.Source.IP {
-			return m.value.Errorf("is both and on the source's host, line %d, so their data cannot be told apart; "+
-				"make it a receiver, or leave the source out", p.Source.Line)
+			return m.value.Errorf("has role both and is on the host of the source (line %d), so their data cannot be told apart; "+
+				"give it role: receiver, or remove the source", p.Source.Line)
 		}
 	}
 	return nil
@@ -120,24 +120,24 @@ func (p *parser) checkAddressing() error {
 	if p.Addressing != mft.ByVirtualQPN {
 		for _, m := range p.members {
 			if m.IP == p.IP {
-				return m.value.Errorf("has the group's own ip %v; give the group an address no host has (or addressing: virtual-qpn)", p.IP)
+				return m.value.Errorf("has the group's own ip %v; give the group an address that no host has (or addressing: virtual-qpn)", p.IP)
 			}
 		}
 		return nil
 	}
 	at := func(m member) bool { return m.Role == Receiver && m.IP == p.IP }
 	if !slices.ContainsFunc(p.members, at) {
-		return yamldoc.Errorf(p.Lines["ip"], "ip %v is no receiver's, but with addressing virtual-qpn the source names the group by "+
-			"a receiver's real address; write one of theirs", p.IP)
+		return yamldoc.Errorf(p.Lines["ip"], "ip %v is not a receiver's address, but with addressing virtual-qpn the source reaches the group by "+
+			"the address of a receiver; write one of those", p.IP)
 	}
 	for _, m := range p.members {
 		if m.Role == Both {
-			return m.value.Errorf("is both, and with addressing virtual-qpn the group is known by its one source's address; " +
-				"use addressing: group-ip, or make it a receiver")
+			return m.value.Errorf("has role both, but with addressing virtual-qpn the group is found by the address of its only source; " +
+				"use addressing: group-ip, or give it role: receiver")
 		}
 		if m.Role == Receiver && m.IP == p.Source.IP {
 			return m.value.Errorf("is on the source's host, and with addressing virtual-qpn copies keep the source's address, " +
-				"which that host would drop as its own; use addressing: group-ip")
+				"and a host drops frames that come from its own address; use addressing: group-ip")
 		}
 	}
 	return nil

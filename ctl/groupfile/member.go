@@ -64,7 +64,7 @@ func (m *member) checkRole(groupQPN roce.QPN) error {
 	case m.Role == Receiver && m.sendPSN > 0:
 		return yamldoc.Errorf(m.sendPSN, "%v is a receiver, which sends nothing; remove sendPSN, or write role: both", m.value)
 	case m.Role == Both && m.sendPSN == 0:
-		return m.value.Errorf("is both and has no sendPSN; add sendPSN: N, the first PSN its QP sends")
+		return m.value.Errorf("has role both and no sendPSN; add sendPSN: N, the first PSN that its QP sends")
 	}
 	return nil
 }

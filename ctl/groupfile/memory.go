@@ -10,7 +10,7 @@ import (
 func (p *parser) readMemory(v yamldoc.Value) error {
 	return v.EachOrOne("memory", func(item yamldoc.Value) error {
 		if len(p.Memory) == MaxRegions {
-			return item.Errorf("is one more than the %d a group can have; join regions or make another group", MaxRegions)
+			return item.Errorf("is one more than a group can have (%d); join regions or make another group", MaxRegions)
 		}
 		var r mft.VirtualRegion
 		err := readRange(item, &r, "")
@@ -48,7 +48,7 @@ func (p *parser) pairRegions() error {
 			continue
 		}
 		if len(m.Regions) != len(p.Memory) {
-			return m.value.Errorf("has %d regions and the group's memory has %d; they pair up one to one, in order", len(m.Regions), len(p.Memory))
+			return m.value.Errorf("has %d regions and the group's memory has %d; write one region for each memory, in the same order", len(m.Regions), len(p.Memory))
 		}
 		for i, r := range m.Regions {
 			if err := checkRange(m.regions[i], mft.VirtualRegion(r)); err != nil {
@@ -74,7 +74,7 @@ func (p *parser) defaultLength(i int) error {
 		}
 	}
 	if shortest == math.MaxUint64 {
-		return p.memory[i].Errorf("has no length, and no member has a region to take it from; add length: BYTES")
+		return p.memory[i].Errorf("has no length, and no member has a region that could supply it; add length: BYTES")
 	}
 	p.Memory[i].Length = shortest
 	return nil
@@ -88,7 +88,7 @@ func (p *parser) checkMemory() error {
 		}
 		for j, b := range p.Memory[:i] {
 			if a.RKey == b.RKey && a.VA-b.VA < b.Length || a.RKey == b.RKey && b.VA-a.VA < a.Length {
-				return p.memory[i].Errorf("overlaps memory %d under the same rkey, so an address in both would mean two places; move it or give it another rkey", j+1)
+				return p.memory[i].Errorf("overlaps memory %d under the same rkey, so an address in both would be ambiguous; move it or give it another rkey", j+1)
 			}
 		}
 	}
@@ -97,7 +97,7 @@ func (p *parser) checkMemory() error {
 
 func checkRange(v yamldoc.Value, r mft.VirtualRegion) error {
 	if r.Length == 0 {
-		return v.Errorf("has length 0; write how many bytes it holds")
+		return v.Errorf("has length 0; write its length in bytes")
 	}
 	if r.Length-1 > math.MaxUint64-r.VA {
 		return v.Errorf("ends beyond 2^64; write a smaller va or length")

@@ -74,30 +74,30 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is not known here; known are name, ip, qpn, mtu, addressing, engine, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, source-switch`},
-		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is not known here; known are ip, qpn, psn, sendPSN, role, remoteQPN, regions`},
-		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was given on line 4 already; keep one`},
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, source-switch`},
+		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is unknown here; the known keys are ip, qpn, psn, sendPSN, role, remoteQPN, regions`},
+		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was already given on line 4; keep one of them`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
-		{"name as a path", "name: g1", "name: ../g1", `line 1: name "../g1" cannot be a group's; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
-		{"name too long", "name: g1", "name: " + strings.Repeat("a", 64), `line 1: name "` + strings.Repeat("a", 64) + `" cannot be a group's; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
+		{"name as a path", "name: g1", "name: ../g1", `line 1: name "../g1" is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
+		{"name too long", "name: g1", "name: " + strings.Repeat("a", 64), `line 1: name "` + strings.Repeat("a", 64) + `" is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
 		{"class D", "ip: 10.77.0.100", "ip: 224.1.2.3", "line 2: ip 224.1.2.3 is class D (multicast): hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet"},
 		{"IPv6 multicast", "ip: 10.77.0.100", "ip: ff05::1", "line 2: ip ff05::1 is multicast: hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet"},
-		{"loopback", "ip: 10.77.0.100", "ip: 127.0.0.1", "line 2: ip 127.0.0.1 is no address a host on the network can have; write a unicast address"},
-		{"broadcast", "ip: 10.77.0.100", "ip: 255.255.255.255", "line 2: ip 255.255.255.255 is no address a host on the network can have; write a unicast address"},
-		{"class E", "ip: 10.77.0.100", "ip: 240.0.0.1", "line 2: ip 240.0.0.1 is no address a host on the network can have; write a unicast address"},
-		{"0.0.0.0/8", "ip: 10.77.0.100", "ip: 0.1.2.3", "line 2: ip 0.1.2.3 is no address a host on the network can have; write a unicast address"},
-		{"a member in class E", "ip: 10.77.0.1,", "ip: 255.0.0.1,", "line 9: member 1: ip 255.0.0.1 is no address a host on the network can have; write a unicast address"},
-		{"link-local", "ip: 10.77.0.100", "ip: fe80::1", "line 2: ip fe80::1 is link-local, which names no route; write a global or unique local address"},
+		{"loopback", "ip: 10.77.0.100", "ip: 127.0.0.1", "line 2: ip 127.0.0.1 is not an address that a host can have; write a unicast address"},
+		{"broadcast", "ip: 10.77.0.100", "ip: 255.255.255.255", "line 2: ip 255.255.255.255 is not an address that a host can have; write a unicast address"},
+		{"class E", "ip: 10.77.0.100", "ip: 240.0.0.1", "line 2: ip 240.0.0.1 is not an address that a host can have; write a unicast address"},
+		{"0.0.0.0/8", "ip: 10.77.0.100", "ip: 0.1.2.3", "line 2: ip 0.1.2.3 is not an address that a host can have; write a unicast address"},
+		{"a member in class E", "ip: 10.77.0.1,", "ip: 255.0.0.1,", "line 9: member 1: ip 255.0.0.1 is not an address that a host can have; write a unicast address"},
+		{"link-local", "ip: 10.77.0.100", "ip: fe80::1", "line 2: ip fe80::1 is link-local, and a link-local address has no route; write a global or unique local address"},
 		{"not an address", "ip: 10.77.0.100", "ip: g1.example", `line 2: ip "g1.example" is not an IP address; write one such as 10.77.0.2 or fd00::2`},
 		{"families", "ip: 10.77.0.100", "ip: fd00::100", "line 9: member 1 is IPv4 and the group's ip is IPv6; a frame has one of them, so write all addresses in the same family"},
-		{"group QPN 0", "qpn: 1 ", "qpn: 0 ", "line 3: qpn is 0x0, which no RC queue pair can send to; write a number from 1 to 16777214"},
-		{"group QPN multicast", "qpn: 1 ", "qpn: 0xffffff ", "line 3: qpn is 0xffffff, which no RC queue pair can send to; write a number from 1 to 16777214"},
+		{"group QPN 0", "qpn: 1 ", "qpn: 0 ", "line 3: qpn is 0x0, to which no RC queue pair can send; write a number from 1 to 16777214"},
+		{"group QPN multicast", "qpn: 1 ", "qpn: 0xffffff ", "line 3: qpn is 0xffffff, to which no RC queue pair can send; write a number from 1 to 16777214"},
 		{"QPN beyond 24 bits", "qpn: 1 ", "qpn: 0x1000000 ", "line 3: qpn is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
-		{"QP1 as a host's", "qpn: 18", "qpn: 1", "line 10: member 2: qpn is 0x1, which is reserved for management and multicast; write the number the host's own QP has"},
+		{"QP1 as a host's", "qpn: 18", "qpn: 1", "line 10: member 2: qpn is 0x1, which is reserved for management and multicast; write the number of the host's QP"},
 		{"PSN beyond 24 bits", "psn: 5", "psn: 16777216", "line 10: member 2: psn is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 		{"no PSN", "psn: 5, ", "", "line 10: member 2 has no psn; add psn: N, the first PSN a source's QP sends or a receiver's expects"},
-		{"MTU", "mtu: 1024", "mtu: 1500", "line 4: mtu is not a path MTU; write 256, 512, 1024, 2048 or 4096, as the members' QPs have it"},
-		{"MTU too big", "mtu: 1024", "mtu: 8192", "line 4: mtu is not a path MTU; write 256, 512, 1024, 2048 or 4096, as the members' QPs have it"},
+		{"MTU", "mtu: 1024", "mtu: 1500", "line 4: mtu is not a path MTU; write 256, 512, 1024, 2048 or 4096, the path MTU of the members' QPs"},
+		{"MTU too big", "mtu: 1024", "mtu: 8192", "line 4: mtu is not a path MTU; write 256, 512, 1024, 2048 or 4096, the path MTU of the members' QPs"},
 		{"addressing", "ack: all", "addressing: by-name", `line 5: addressing "by-name" is not one of ["group-ip" "virtual-qpn" "switch-ip"]`},
 		{"ack policy", "ack: all", "ack: most", "line 5: " + refusal(feedback.ParseAck("most"))},
 		{"quorum beyond the receivers", "ack: all", "ack: quorum 2", "line 5: ack waits for 2 receivers and the group has 1; write a smaller quorum or all"},
@@ -105,49 +105,49 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"on-fatal policy", "nak: hold", "on-fatal: ignore", "line 6: " + refusal(feedback.ParseFatal("ignore"))},
 		{"speak policy", "nak: hold", "speak: nak", "line 6: " + refusal(feedback.ParseSpeak("nak"))},
 		{"cnp policy", "nak: hold", "cnp: none", "line 6: " + refusal(feedback.ParseCNP("none"))},
-		{"cnp-interval without a unit", "nak: hold", "cnp-interval: 50", `line 6: cnp-interval "50" is no time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
-		{"cnp-interval too short", "nak: hold", "cnp-interval: 999ns", `line 6: cnp-interval "999ns" is no time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
-		{"cnp-interval too long", "nak: hold", "cnp-interval: 100001us", `line 6: cnp-interval "100001us" is no time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
+		{"cnp-interval without a unit", "nak: hold", "cnp-interval: 50", `line 6: cnp-interval "50" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
+		{"cnp-interval too short", "nak: hold", "cnp-interval: 999ns", `line 6: cnp-interval "999ns" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
+		{"cnp-interval too long", "nak: hold", "cnp-interval: 100001us", `line 6: cnp-interval "100001us" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
 		{"cnp-interval without a filter", "nak: hold", "cnp: all\ncnp-interval: 50us", "line 7: cnp-interval has no effect with cnp: all, which passes every notification; remove one of them"},
 		{"engine", "nak: hold", "engine: kernel", "line 6: " + refusal(mft.ParseEngine("kernel"))},
 		{"credits policy", "nak: hold", "credits: 4", "line 6: " + refusal(feedback.ParseCredits("4"))},
 		{"source-switch policy", "nak: hold", "source-switch: off", "line 6: " + refusal(feedback.ParseSwitch("off"))},
-		{"silent-after without a unit", "nak: hold", "silent-after: 200", `line 6: silent-after "200" is no time from 10ms to 1h; write one such as 200ms, or 0 for never`},
-		{"silent-after too short", "nak: hold", "silent-after: 9999us", `line 6: silent-after "9999us" is no time from 10ms to 1h; write one such as 200ms, or 0 for never`},
-		{"silent-after too long", "nak: hold", "silent-after: 1h1ns", `line 6: silent-after "1h1ns" is no time from 10ms to 1h; write one such as 200ms, or 0 for never`},
+		{"silent-after without a unit", "nak: hold", "silent-after: 200", `line 6: silent-after "200" is not a time from 10ms to 1h; write one such as 200ms, or 0 for never`},
+		{"silent-after too short", "nak: hold", "silent-after: 9999us", `line 6: silent-after "9999us" is not a time from 10ms to 1h; write one such as 200ms, or 0 for never`},
+		{"silent-after too long", "nak: hold", "silent-after: 1h1ns", `line 6: silent-after "1h1ns" is not a time from 10ms to 1h; write one such as 200ms, or 0 for never`},
 		{"evict as a word", "nak: hold", "evict: yes please", "line 6: evict is neither true nor false; write one of them, without quotes"},
 		{"evict without silent-after", "nak: hold", "evict: true", "line 6: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},
 		{"evict with silent-after never", "nak: hold", "silent-after: 0\nevict: true", "line 7: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},
 		{"role", "role: source", "role: boss", `line 9: member 1: role "boss" is not one of ["receiver" "source" "both"]`},
-		{"both without sendPSN", "psn: 5", "psn: 5, role: both", "line 10: member 2 is both and has no sendPSN; add sendPSN: N, the first PSN its QP sends"},
+		{"both without sendPSN", "psn: 5", "psn: 5, role: both", "line 10: member 2 has role both and no sendPSN; add sendPSN: N, the first PSN that its QP sends"},
 		{"both to another QPN", "psn: 5", "psn: 5, sendPSN: 6, role: both, remoteQPN: 9", "line 10: member 2 is both and has remoteQPN 9; it sends to the group's qpn 1, so remove it"},
-		{"both alone", ", role: source}\n" + receiver, ", sendPSN: 6, role: both, regions: [{va: 1, length: 1, rkey: 1}]}\n", "line 9: members has nobody who listens while another sends; add a receiver"},
-		{"both on the source's host", receiver, strings.Replace(strings.Replace(receiver, "psn: 5", "psn: 5, sendPSN: 6, role: both", 1), "10.77.0.2", "10.77.0.1", 1) + receiver, "line 10: member 2 is both and on the source's host, line 9, so their data cannot be told apart; make it a receiver, or leave the source out"},
-		{"two boths on a host", receiver, strings.Replace(receiver, "psn", "role: both, sendPSN: 6, psn", 1) + strings.Replace(receiver, "18, psn", "19, role: both, sendPSN: 6, psn", 1), "line 11: member 3 and the member on line 10 are both at 10.77.0.2 with remote QPN 1, so their feedback cannot be told apart; give one another remoteQPN"},
+		{"both alone", ", role: source}\n" + receiver, ", sendPSN: 6, role: both, regions: [{va: 1, length: 1, rkey: 1}]}\n", "line 9: members has no receiver besides the source; add one"},
+		{"both on the source's host", receiver, strings.Replace(strings.Replace(receiver, "psn: 5", "psn: 5, sendPSN: 6, role: both", 1), "10.77.0.2", "10.77.0.1", 1) + receiver, "line 10: member 2 has role both and is on the host of the source (line 9), so their data cannot be told apart; give it role: receiver, or remove the source"},
+		{"two boths on a host", receiver, strings.Replace(receiver, "psn", "role: both, sendPSN: 6, psn", 1) + strings.Replace(receiver, "18, psn", "19, role: both, sendPSN: 6, psn", 1), "line 11: member 3 and the member on line 10 are both at 10.77.0.2 with remote QPN 1, so their feedback cannot be told apart; change the remoteQPN of one"},
 		{"source with sendPSN", "psn: 1000", "psn: 1000, sendPSN: 1", "line 9: member 1 is the source, whose psn is the first it sends; remove sendPSN, or write role: both"},
 		{"receiver with sendPSN", "psn: 5", "psn: 5, sendPSN: 1", "line 10: member 2 is a receiver, which sends nothing; remove sendPSN, or write role: both"},
 		{"sendPSN beyond 24 bits", "psn: 5", "psn: 5, sendPSN: 16777216, role: both", "line 10: member 2: sendPSN is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 		{"no source", ", role: source", "", "line 9: members has no source; give one of them role: source, or role: both"},
 		{"two sources", "psn: 5", "psn: 5, role: source", "line 10: member 2 is a second source, the first is on line 9; a group has one"},
-		{"source alone", receiver, "", "line 9: members has nobody who listens while another sends; add a receiver"},
+		{"source alone", receiver, "", "line 9: members has no receiver besides the source; add one"},
 		{"source's remoteQPN", "role: source", "role: source, remoteQPN: 9", "line 9: member 1 is the source and has remoteQPN 9; it sends to the group's qpn 1, so remove it"},
 		{"source's regions", "role: source", "role: source, regions: [{va: 1, length: 1, rkey: 1}]", "line 9: member 1 is the source and has regions; a source is not written to, so remove them, or write role: both"},
-		{"same QP", receiver, receiver + receiver, "line 11: member 3 is QP 18 of 10.77.0.2 like the one on line 10; keep one"},
-		{"same peer", receiver, receiver + strings.Replace(receiver, "18", "19", 1), "line 11: member 3 and the member on line 10 are both at 10.77.0.2 with remote QPN 1, so their feedback cannot be told apart; give one another remoteQPN"},
-		{"member with the group's ip", "ip: 10.77.0.2", "ip: 10.77.0.100", "line 10: member 2 has the group's own ip 10.77.0.100; give the group an address no host has (or addressing: virtual-qpn)"},
-		{"virtual-qpn with a free ip", "ack: all", "addressing: virtual-qpn", "line 2: ip 10.77.0.100 is no receiver's, but with addressing virtual-qpn the source names the group by a receiver's real address; write one of theirs"},
+		{"same QP", receiver, receiver + receiver, "line 11: member 3 is QP 18 of 10.77.0.2, as is the member on line 10; keep one of them"},
+		{"same peer", receiver, receiver + strings.Replace(receiver, "18", "19", 1), "line 11: member 3 and the member on line 10 are both at 10.77.0.2 with remote QPN 1, so their feedback cannot be told apart; change the remoteQPN of one"},
+		{"member with the group's ip", "ip: 10.77.0.2", "ip: 10.77.0.100", "line 10: member 2 has the group's own ip 10.77.0.100; give the group an address that no host has (or addressing: virtual-qpn)"},
+		{"virtual-qpn with a free ip", "ack: all", "addressing: virtual-qpn", "line 2: ip 10.77.0.100 is not a receiver's address, but with addressing virtual-qpn the source reaches the group by the address of a receiver; write one of those"},
 		{"memory without va", "va: 0x10000, ", "", "line 7: memory 1 has no va; add va: N, where it starts"},
-		{"no region", "regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]", "regions: []", "line 7: memory 1 has no length, and no member has a region to take it from; add length: BYTES"},
-		{"regions do not pair up", "rkey: 0x1234}]", "rkey: 0x1234}, {va: 0, length: 1, rkey: 2}]", "line 10: member 2 has 2 regions and the group's memory has 1; they pair up one to one, in order"},
-		{"regions without memory", "memory: {va: 0x10000, rkey: 0x77}", "", "line 10: member 2 has 1 regions and the group's memory has 0; they pair up one to one, in order"},
+		{"no region", "regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]", "regions: []", "line 7: memory 1 has no length, and no member has a region that could supply it; add length: BYTES"},
+		{"regions do not pair up", "rkey: 0x1234}]", "rkey: 0x1234}, {va: 0, length: 1, rkey: 2}]", "line 10: member 2 has 2 regions and the group's memory has 1; write one region for each memory, in the same order"},
+		{"regions without memory", "memory: {va: 0x10000, rkey: 0x77}", "", "line 10: member 2 has 1 regions and the group's memory has 0; write one region for each memory, in the same order"},
 		{"region without length", "length: 67108864, ", "", "line 10: member 2: region 1 has no length; add length: BYTES"},
-		{"empty region", "length: 67108864", "length: 0", "line 10: member 2: region 1 has length 0; write how many bytes it holds"},
+		{"empty region", "length: 67108864", "length: 0", "line 10: member 2: region 1 has length 0; write its length in bytes"},
 		{"region too short", "rkey: 0x77", "length: 67108865, rkey: 0x77", "line 10: member 2: region 1 is 67108864 bytes long, memory 1 is 67108865: the source could write beyond it; make the memory's length 67108864 or the region longer"},
 		{"region beyond the address space", "va: 0x7f0000000000", "va: 0xffffffffffffffff", "line 10: member 2: region 1 ends beyond 2^64; write a smaller va or length"},
 		{"memory beyond the address space", "va: 0x10000", "va: 0xffffffffffff0000", "line 7: memory 1 ends beyond 2^64; write a smaller va or length"},
-		{"memory overlaps", "memory: {va: 0x10000, rkey: 0x77}", "memory: [{va: 0x10000, length: 10, rkey: 0x77}, {va: 0x10009, length: 1, rkey: 0x77}]", "line 10: member 2 has 1 regions and the group's memory has 2; they pair up one to one, in order"},
+		{"memory overlaps", "memory: {va: 0x10000, rkey: 0x77}", "memory: [{va: 0x10000, length: 10, rkey: 0x77}, {va: 0x10009, length: 1, rkey: 0x77}]", "line 10: member 2 has 1 regions and the group's memory has 2; write one region for each memory, in the same order"},
 		{"forward", "ack: all", "forward: [{port: eth5, via: 10.77.0.9}]", "line 5: forward is refused: the ACKs of the switch behind it can reach the source past this box, for data that other receivers lack; remove it, and list every receiver under members"},
-		{"two documents", "ack: all", "---", "line 5: a second document starts here; the group file holds one"},
+		{"two documents", "ack: all", "---", "line 5: a second document starts here, and the group file holds only one; remove it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bad := strings.Replace(good, c.old, c.new, 1)
@@ -206,7 +206,7 @@ func TestMemoryOverlapIsRefusedUnderOneRKeyOnly(t *testing.T) {
 		t.Errorf("two rkeys: %v", err)
 	}
 	text = strings.Replace(text, "va: 0x20000, rkey: 0x78", "va: 0x10fff, rkey: 0x77", 1)
-	want := "line 18: memory 2 overlaps memory 1 under the same rkey, so an address in both would mean two places; move it or give it another rkey"
+	want := "line 18: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
 	if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
@@ -246,7 +246,7 @@ func TestTheFirstThatIsBothSendsFirstWhereNobodyIsTheSource(t *testing.T) {
 func TestWhatDoesNotGoWithBoth(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{"mtu: 1024", "mtu: 1024\nack: quorum 3", "line 5: ack waits for 3 receivers and the group has 2; write a smaller quorum or all"},
-		{"ip: 10.77.0.100", "addressing: virtual-qpn\nip: 10.77.0.1", "line 8: member 2 is both, and with addressing virtual-qpn the group is known by its one source's address; use addressing: group-ip, or make it a receiver"},
+		{"ip: 10.77.0.100", "addressing: virtual-qpn\nip: 10.77.0.1", "line 8: member 2 has role both, but with addressing virtual-qpn the group is found by the address of its only source; use addressing: group-ip, or give it role: receiver"},
 	} {
 		if _, err := Parse([]byte(strings.Replace(bothGroup, c.old, c.new, 1))); err == nil || err.Error() != c.want {
 			t.Errorf("\ngot  %v\nwant %s", err, c.want)
@@ -327,7 +327,7 @@ func TestTheLargestGroupIsRead(t *testing.T) {
 	if err != nil || len(f.Receivers) != mft.MaxPaths || len(f.Receivers[0].Regions) != 8 {
 		t.Fatal(err)
 	}
-	const want = "line 1040: member 1026 is one more than the 1024 receivers a group can have; make another group"
+	const want = "line 1040: member 1026 is one more than the 1024 receivers that a group can have; make another group"
 	if _, err := Parse(largest(mft.MaxPaths+1, 8)); err == nil || err.Error() != want {
 		t.Errorf("one more: %v", err)
 	}

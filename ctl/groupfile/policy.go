@@ -52,7 +52,7 @@ func duration(shortest, longest time.Duration, limits string) func(yamldoc.Value
 		}
 		d, err := time.ParseDuration(text)
 		if err != nil || d != 0 && (d < shortest || d > longest) {
-			return 0, v.Errorf("%q is no time %s", text, limits)
+			return 0, v.Errorf("%q is not a time %s", text, limits)
 		}
 		return d, nil
 	}

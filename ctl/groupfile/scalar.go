@@ -24,7 +24,7 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 func name(v yamldoc.Value) (string, error) {
 	text, err := v.Text()
 	if err == nil && !nameForm.MatchString(text) {
-		err = v.Errorf("%q cannot be a group's; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first", text)
+		err = v.Errorf("%q is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first", text)
 	}
 	return text, err
 }
@@ -42,9 +42,9 @@ func unicast(v yamldoc.Value) (netip.Addr, error) {
 	case addr.IsMulticast():
 		return addr, v.Errorf("%v is multicast: hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet", addr)
 	case addr.IsUnspecified() || addr.IsLoopback() || addr.Is4() && (addr.As4()[0] == 0 || addr.As4()[0] >= classE):
-		return addr, v.Errorf("%v is no address a host on the network can have; write a unicast address", addr)
+		return addr, v.Errorf("%v is not an address that a host can have; write a unicast address", addr)
 	case addr.Is6() && addr.IsLinkLocalUnicast():
-		return addr, v.Errorf("%v is link-local, which names no route; write a global or unique local address", addr)
+		return addr, v.Errorf("%v is link-local, and a link-local address has no route; write a global or unique local address", addr)
 	}
 	return addr, nil
 }
@@ -53,7 +53,7 @@ func unicast(v yamldoc.Value) (netip.Addr, error) {
 func pathMTU(v yamldoc.Value) (int, error) {
 	n, err := v.Uint(4096)
 	if err != nil || n < 256 || bits.OnesCount64(n) != 1 {
-		return 0, v.Errorf("is not a path MTU; write 256, 512, 1024, 2048 or 4096, as the members' QPs have it")
+		return 0, v.Errorf("is not a path MTU; write 256, 512, 1024, 2048 or 4096, the path MTU of the members' QPs")
 	}
 	return int(n), nil
 }
@@ -68,7 +68,7 @@ func psn(v yamldoc.Value) (roce.PSN, error) {
 func remoteQPN(v yamldoc.Value) (roce.QPN, error) {
 	n, err := v.Uint(max24)
 	if err == nil && (n == 0 || n == multicastQPN) {
-		err = v.Errorf("is %#x, which no RC queue pair can send to; write a number from 1 to %d", n, multicastQPN-1)
+		err = v.Errorf("is %#x, to which no RC queue pair can send; write a number from 1 to %d", n, multicastQPN-1)
 	}
 	return roce.QPN(n), err
 }
@@ -77,7 +77,7 @@ func remoteQPN(v yamldoc.Value) (roce.QPN, error) {
 func hostQPN(v yamldoc.Value) (roce.QPN, error) {
 	n, err := v.Uint(max24)
 	if err == nil && (n <= 1 || n == multicastQPN) {
-		err = v.Errorf("is %#x, which is reserved for management and multicast; write the number the host's own QP has", n)
+		err = v.Errorf("is %#x, which is reserved for management and multicast; write the number of the host's QP", n)
 	}
 	return roce.QPN(n), err
 }

@@ -22,7 +22,7 @@ func TestAnUpdateChangesReceiversAlone(t *testing.T) {
 		receiver2 = "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0xfeedbea8}]}\n"
 		receiver3 = "  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 8192, rkey: 0xfeedbea9}]}\n"
 		receiver4 = "  - {ip: 10.77.0.4, qpn: 20, psn: 9, regions: [{va: 0x7f2000000000, length: 4096, rkey: 0xfeedbeaa}]}\n"
-		another   = "the member at 10.77.0.2 with remote QPN 1 is another QP, or has another psn, sendPSN, role or regions, than in the running group; update without it first, then with it, and it joins anew"
+		another   = "the member at 10.77.0.2 with remote QPN 1 is another QP, or has another psn, sendPSN, role or regions, than in the running group; update the group without it, and then with it, so that it joins again"
 	)
 	for _, c := range []struct{ name, old, new, want string }{
 		{"nothing", "", "", ""},
@@ -30,16 +30,16 @@ func TestAnUpdateChangesReceiversAlone(t *testing.T) {
 		{"one goes", receiver3, "", ""},
 		{"another order", receiver2 + receiver3, receiver3 + receiver2, ""},
 		{"a default written out", "mtu: 1024", "mtu: 1024\nnak: hold\nsilent-after: 0", ""},
-		{"ip", "ip: 10.77.0.100", "ip: 10.77.0.99", "line 2: ip is 10.77.0.99 and the running group has 10.77.0.100; only its receivers may change: write 10.77.0.100, or remove the group and create it anew"},
-		{"qpn", "qpn: 1\n", "qpn: 2\n", "line 3: qpn is 2 and the running group has 1; only its receivers may change: write 1, or remove the group and create it anew"},
-		{"mtu", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; only its receivers may change: write 1024, or remove the group and create it anew"},
-		{"addressing", "mtu: 1024", "mtu: 1024\naddressing: switch-ip", "line 5: addressing is switch-ip and the running group has group-ip; only its receivers may change: write group-ip, or remove the group and create it anew"},
-		{"policy", "mtu: 1024", "mtu: 1024\nsilent-after: 1s", "line 5: silent-after is 1s and the running group has 0s; only its receivers may change: write 0s, or remove the group and create it anew"},
-		{"a policy's interval", "mtu: 1024", "mtu: 1024\ncnp-interval: 50us", "line 5: cnp-interval is 50µs and the running group has 0s; only its receivers may change: write 0s, or remove the group and create it anew"},
-		{"policy by default of another key", "mtu: 1024", "mtu: 1024\nack: quorum 1", "line 5: ack is quorum 1 and the running group has all; only its receivers may change: write all, or remove the group and create it anew"},
-		{"R_Key of the memory", "0xfeedbea7", "0xfeedbeaf", "line 5: memory is not the running group's; only its receivers may change: write the same, or remove the group and create it anew"},
+		{"ip", "ip: 10.77.0.100", "ip: 10.77.0.99", "line 2: ip is 10.77.0.99 and the running group has 10.77.0.100; an update may change only the receivers: write 10.77.0.100, or remove the group and create it again"},
+		{"qpn", "qpn: 1\n", "qpn: 2\n", "line 3: qpn is 2 and the running group has 1; an update may change only the receivers: write 1, or remove the group and create it again"},
+		{"mtu", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; an update may change only the receivers: write 1024, or remove the group and create it again"},
+		{"addressing", "mtu: 1024", "mtu: 1024\naddressing: switch-ip", "line 5: addressing is switch-ip and the running group has group-ip; an update may change only the receivers: write group-ip, or remove the group and create it again"},
+		{"policy", "mtu: 1024", "mtu: 1024\nsilent-after: 1s", "line 5: silent-after is 1s and the running group has 0s; an update may change only the receivers: write 0s, or remove the group and create it again"},
+		{"a policy's interval", "mtu: 1024", "mtu: 1024\ncnp-interval: 50us", "line 5: cnp-interval is 50µs and the running group has 0s; an update may change only the receivers: write 0s, or remove the group and create it again"},
+		{"policy by default of another key", "mtu: 1024", "mtu: 1024\nack: quorum 1", "line 5: ack is quorum 1 and the running group has all; an update may change only the receivers: write all, or remove the group and create it again"},
+		{"R_Key of the memory", "0xfeedbea7", "0xfeedbeaf", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
 		{"who kept the memory short goes", receiver2, "", "line 5: memory 1 is 8192 bytes long and the running group's is 4096; write length: 4096"},
-		{"source", "psn: 1000", "psn: 1001", "line 7: QP 17 of 10.77.0.1 with PSN 1001 would be the first source (role source), which in the running group is QP 17 of 10.77.0.1 with PSN 1000 (role source); keep that one, or remove the group and create it anew"},
+		{"source", "psn: 1000", "psn: 1001", "line 7: QP 17 of 10.77.0.1 with PSN 1001 would be the first source (role source), but the running group's first source is QP 17 of 10.77.0.1 with PSN 1000 (role source); keep it, or remove the group and create it again"},
 		{"a receiver's QP", "qpn: 18", "qpn: 28", "line 8: " + another},
 		{"a receiver's PSN", "psn: 5", "psn: 6", "line 8: " + another},
 		{"a receiver's role", "psn: 5", "psn: 5, sendPSN: 6, role: both", "line 8: " + another},

@@ -187,7 +187,7 @@ var errOwn = errors.New("is this box's own address")
 
 // errElsewhere is wrapped when the route leads to an interface that has no port of rocast below it.
 // The hop does not name such an interface, because a group's IP must not be added there.
-var errElsewhere = errors.New("no port of rocast nor a bridge or VLAN device on one")
+var errElsewhere = errors.New("not a port of rocast, nor a bridge or VLAN device on a port")
 
 // leadsToPorts refuses an interface that cannot have a port below it. It runs before any request
 // for a MAC. For a bridge it cannot tell the port: that needs the MAC.
@@ -212,7 +212,7 @@ func (w *walk) elsewhere(first, last link) error {
 	if first.index != last.index {
 		path = first.name + " and " + last.name
 	}
-	return fmt.Errorf("%v is reached through %s, which is %w; see rocast port ls whether %s could be opened, add it to ports: in the config, or correct the route",
+	return fmt.Errorf("%v is reached through %s, which is %w; see in rocast port ls whether %s could be opened, add it to ports: in the config, or correct the route",
 		w.to, path, errElsewhere, last.name)
 }
 

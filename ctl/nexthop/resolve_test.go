@@ -52,9 +52,9 @@ func TestTheWayDown(t *testing.T) {
 
 		{"no route", netip.MustParseAddr("198.51.100.1"), nil, "no route to 198.51.100.1 (network is unreachable); add one with ip route"},
 		{"the box itself", ownIP, nil, "10.1.0.1 is this box's own address; write the host's"},
-		{"not a port of ours", onEth0, nil, "10.9.0.2 is reached through eth0, which is no port of rocast nor a bridge or VLAN device on one; see rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
+		{"not a port of ours", onEth0, nil, "10.9.0.2 is reached through eth0, which is not a port of rocast, nor a bridge or VLAN device on a port; see in rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
 		{"a bridge port not of ours", onBridge, func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = eth0 },
-			"10.2.0.2 is reached through br0 and eth0, which is no port of rocast nor a bridge or VLAN device on one; see rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
+			"10.2.0.2 is reached through br0 and eth0, which is not a port of rocast, nor a bridge or VLAN device on a port; see in rocast port ls whether eth0 could be opened, add it to ports: in the config, or correct the route"},
 		{"no MAC yet", onEth1, func(k *fakeKernel) { clear(k.neighbours) }, "the kernel is asking for the MAC of 10.1.0.2 on eth1"},
 		{"the gateway does not answer", farAway, func(k *fakeKernel) { k.neighbours["1 10.1.0.2"] = neighbour{state: failed} },
 			"10.1.0.2 does not answer on eth1; is the host up, with this address?"},

@@ -93,7 +93,7 @@ func TestClientsTakeTurns(t *testing.T) {
 	l.until("running")
 	l.serveAgain(server.held())
 	second := l.connect(version)
-	l.hears("perftest client waits for the run before it")
+	l.hears("perftest client waits until the previous run ends")
 	l.until("running waiting")
 	leaves := l.connect(version)
 	l.until("running waiting waiting")
@@ -184,14 +184,14 @@ func TestWhoIsNotAllowed(t *testing.T) {
 			if allow == "" {
 				allow = c.subnets
 			}
-			l.hears("run of 127.0.0.1 refused: 127.0.0.1 is in none of the networks whose hosts are served ([" + allow + "]); take perftest down, and up again with --allow")
+			l.hears("run of 127.0.0.1 refused: 127.0.0.1 is in none of the allowed networks ([" + allow + "]); take perftest down, and up again with --allow")
 			l.until("refused")
 		})
 	}
 	l := newLab(t, 1, nil)
 	l.subnets = nil
 	err := l.helper.Up(context.Background(), l.config)
-	if want := "perftest on 127.0.0.100: the box has no address in the group IP's subnet, so nobody is known to be allowed; give it one, or name the networks of the clients with allow"; err == nil || err.Error() != want {
+	if want := "perftest on 127.0.0.100: the box has no address in the group IP's subnet, so it is unknown which clients are allowed; give the box one, or name the networks of the clients with allow"; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }

@@ -30,7 +30,7 @@ func (c *Config) check() error {
 	case n == 0:
 		return errors.New("there are no receivers; name at least one")
 	case n > MaxReceivers:
-		return fmt.Errorf("%d receivers are more than the %d one group can have", n, MaxReceivers)
+		return fmt.Errorf("%d receivers are more than the %d that a group can have", n, MaxReceivers)
 	}
 	seen := map[netip.Addr]bool{c.GroupIP: true}
 	for _, ip := range c.Receivers {
@@ -38,9 +38,9 @@ func (c *Config) check() error {
 		case err != nil:
 			return err
 		case ip == c.GroupIP:
-			return fmt.Errorf("receiver %v is the group IP itself; give the group an address no host has", ip)
+			return fmt.Errorf("receiver %v is the group IP itself; give the group an address that no host has", ip)
 		case seen[ip]:
-			return fmt.Errorf("receiver %v is named twice; keep one", ip)
+			return fmt.Errorf("receiver %v is named twice; remove one of them", ip)
 		case ip.Is4() != c.GroupIP.Is4():
 			return fmt.Errorf("receiver %v and the group IP %v are of different IP versions; a packet has one", ip, c.GroupIP)
 		}
@@ -58,7 +58,7 @@ func checkAddress(what string, ip netip.Addr) error {
 	const classE = 240 // first byte of the reserved IPv4 addresses (RFC 1112)
 	if !ip.IsValid() || ip.Is4In6() || ip.Zone() != "" || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() ||
 		ip.Is4() && ip.As4()[0] >= classE {
-		return fmt.Errorf("%s %v is no unicast address that packets can be routed to", what, ip)
+		return fmt.Errorf("%s %v is not a unicast address to which packets can be routed", what, ip)
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (c *Config) readAllow(v yamldoc.Value) error {
 			network, err = host.Prefix(host.BitLen())
 		}
 		if err != nil || network.Addr().Is4In6() {
-			return item.Errorf("%q is no network; write one such as 10.77.0.0/24, or a host's address", text)
+			return item.Errorf("%q is not a network; write one such as 10.77.0.0/24, or a host's address", text)
 		}
 		c.Allow = append(c.Allow, network.Masked())
 		return nil

@@ -21,14 +21,14 @@ func TestConfigMistakes(t *testing.T) {
 		{"10.77.0.100", "10.77.0.2", ""},
 		{"fd77::100", "fd77::2 fd77::3", ""},
 		{"10.77.0.100", "", "there are no receivers; name at least one"},
-		{"224.0.0.9", "10.77.0.2", "group IP 224.0.0.9 is no unicast address that packets can be routed to"},
-		{"255.255.255.255", "10.77.0.2", "group IP 255.255.255.255 is no unicast address that packets can be routed to"},
-		{"10.77.0.100", "240.0.0.2", "receiver 240.0.0.2 is no unicast address that packets can be routed to"},
-		{"0.0.0.0", "10.77.0.2", "group IP 0.0.0.0 is no unicast address that packets can be routed to"},
-		{"::ffff:10.77.0.100", "10.77.0.2", "group IP ::ffff:10.77.0.100 is no unicast address that packets can be routed to"},
-		{"fd77::100", "fe80::2", "receiver fe80::2 is no unicast address that packets can be routed to"},
-		{"10.77.0.100", "10.77.0.2 10.77.0.3 10.77.0.2", "receiver 10.77.0.2 is named twice; keep one"},
-		{"10.77.0.100", "10.77.0.2 10.77.0.100", "receiver 10.77.0.100 is the group IP itself; give the group an address no host has"},
+		{"224.0.0.9", "10.77.0.2", "group IP 224.0.0.9 is not a unicast address to which packets can be routed"},
+		{"255.255.255.255", "10.77.0.2", "group IP 255.255.255.255 is not a unicast address to which packets can be routed"},
+		{"10.77.0.100", "240.0.0.2", "receiver 240.0.0.2 is not a unicast address to which packets can be routed"},
+		{"0.0.0.0", "10.77.0.2", "group IP 0.0.0.0 is not a unicast address to which packets can be routed"},
+		{"::ffff:10.77.0.100", "10.77.0.2", "group IP ::ffff:10.77.0.100 is not a unicast address to which packets can be routed"},
+		{"fd77::100", "fe80::2", "receiver fe80::2 is not a unicast address to which packets can be routed"},
+		{"10.77.0.100", "10.77.0.2 10.77.0.3 10.77.0.2", "receiver 10.77.0.2 is named twice; remove one of them"},
+		{"10.77.0.100", "10.77.0.2 10.77.0.100", "receiver 10.77.0.100 is the group IP itself; give the group an address that no host has"},
 		{"10.77.0.100", "fd77::2", "receiver fd77::2 and the group IP 10.77.0.100 are of different IP versions; a packet has one"},
 	} {
 		config := Config{GroupIP: netip.MustParseAddr(c.group), Receivers: addrs(c.receivers)}
@@ -65,15 +65,15 @@ func TestConfigAsWritten(t *testing.T) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for text, want := range map[string]string{
-		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: [10.77.0.0/24, lab]": `line 3: network 2 "lab" is no network; write one such as 10.77.0.0/24, or a host's address`,
-		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: 10.77.0.0/33":        `line 3: network 1 "10.77.0.0/33" is no network; write one such as 10.77.0.0/24, or a host's address`,
-		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: ::ffff:10.1.1.1":     `line 3: network 1 "::ffff:10.1.1.1" is no network; write one such as 10.77.0.0/24, or a host's address`,
+		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: [10.77.0.0/24, lab]": `line 3: network 2 "lab" is not a network; write one such as 10.77.0.0/24, or a host's address`,
+		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: 10.77.0.0/33":        `line 3: network 1 "10.77.0.0/33" is not a network; write one such as 10.77.0.0/24, or a host's address`,
+		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: ::ffff:10.1.1.1":     `line 3: network 1 "::ffff:10.1.1.1" is not a network; write one such as 10.77.0.0/24, or a host's address`,
 		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: fd00::/64":           "line 1: the config is refused: network fd00::/64 and the group IP 10.77.0.100 are of different IP versions; no client of it can connect",
 		"groupIP: 10.77.0.100":                                      "line 1: the config has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run",
 		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, here]":        `line 2: receiver 2 "here" is not an IP address; write one such as 10.77.0.2 or fd00::2`,
-		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, 10.77.0.2]":   "line 1: the config is refused: receiver 10.77.0.2 is named twice; keep one",
+		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, 10.77.0.2]":   "line 1: the config is refused: receiver 10.77.0.2 is named twice; remove one of them",
 		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2]\nport: 65536": "line 3: port is not a whole number from 0 to 65535 (0xffff); write one, without quotes",
-		"groupIP: 10.77.0.100\nreceiver: [10.77.0.2]":               `line 2: key "receiver" is not known here; known are groupIP, receivers, port, allow`,
+		"groupIP: 10.77.0.100\nreceiver: [10.77.0.2]":               `line 2: key "receiver" is unknown here; the known keys are groupIP, receivers, port, allow`,
 	} {
 		if _, err := read(text); err == nil || err.Error() != want {
 			t.Errorf("%q:\ngot  %v\nwant %s", text, err, want)

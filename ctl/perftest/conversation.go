@@ -122,7 +122,7 @@ func (c *conversation) ask(ctx context.Context, r *side, message []byte) ([]byte
 
 func (c *conversation) tell(r *side, message []byte) error {
 	if r.spokeUp() {
-		return refuse("%s spoke before it was its turn; it runs another test than the client", r.name)
+		return refuse("%s spoke before its turn; it does not run the same test as the client", r.name)
 	}
 	return r.write(message)
 }
@@ -222,7 +222,7 @@ func (c *conversation) converse(ctx context.Context) error {
 // receiver measures nothing; perftest reads all of them nevertheless.
 func (c *conversation) report(ctx context.Context, message []byte) error {
 	if !c.running() {
-		return refuse("%s sent something that is no key line, where perftest sends one", c.client.name)
+		return refuse("%s sent something that is not a key line, where perftest sends one", c.client.name)
 	}
 	answers, err := c.askAll(ctx, message)
 	if err != nil {

@@ -86,11 +86,11 @@ func TestClientThatStopsTalking(t *testing.T) {
 		change func(*limits)
 		reason string
 	}{
-		{"at once", &script{}, "", func(lim *limits) { lim.version = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
-		{"in its first message", &script{}, "6.06", func(lim *limits) { lim.version = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
-		{"before a key", newest(), "", func(lim *limits) { lim.answer = time.Second }, "client 127.0.0.1 was silent for 1s when it was its turn"},
-		{"in a key", newest(), capturedLine[:70], func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
-		{"in a message of the run", newest().keys("aaa"), "do", func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms when it was its turn"},
+		{"at once", &script{}, "", func(lim *limits) { lim.version = time.Millisecond }, "client 127.0.0.1 was silent for 1ms at its turn"},
+		{"in its first message", &script{}, "6.06", func(lim *limits) { lim.version = time.Millisecond }, "client 127.0.0.1 was silent for 1ms at its turn"},
+		{"before a key", newest(), "", func(lim *limits) { lim.answer = time.Second }, "client 127.0.0.1 was silent for 1s at its turn"},
+		{"in a key", newest(), capturedLine[:70], func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms at its turn"},
+		{"in a message of the run", newest().keys("aaa"), "do", func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms at its turn"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, 1, c.change)
@@ -125,7 +125,7 @@ func TestClientThatStopsTalking(t *testing.T) {
 func TestReceiverThatDoesNotAnswer(t *testing.T) {
 	l := newLab(t, 2, func(lim *limits) { lim.answer = time.Second })
 	l.breaks(newest(), -1, func(i int) *script { return newest().cut(4 - 2*i).held() },
-		"run of 127.0.0.1 ended: receiver 127.0.0.12 was silent for 1s when it was its turn")
+		"run of 127.0.0.1 ended: receiver 127.0.0.12 was silent for 1s at its turn")
 }
 
 // TestNoise: whoever connects and is no perftest costs no receiver its server.
@@ -144,7 +144,7 @@ func TestNoise(t *testing.T) {
 		}
 		conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
 		_, _ = conn.Write(noise) // it is hung up on in the middle of a long one
-		l.hears("run of 127.0.0.1 refused: client 127.0.0.1 does not begin as perftest does")
+		l.hears("run of 127.0.0.1 refused: client 127.0.0.1 does not begin like a message of perftest")
 		conn.Close()
 	}
 	sc := newest().keys("aaaaa")
@@ -161,13 +161,13 @@ func TestFloods(t *testing.T) {
 		l := newLab(t, 1, quick)
 		sc := newest()
 		sc.say([]byte(flood))
-		l.breaks(sc, -1, func(int) *script { return newest().held() }, "refused: client 127.0.0.1 sent something that is no key line")
+		l.breaks(sc, -1, func(int) *script { return newest().held() }, "refused: client 127.0.0.1 sent something that is not a key line")
 	})
 	t.Run("receiver", func(t *testing.T) {
 		l := newLab(t, 1, quick)
 		server := newest()
 		server.exchanges[3].server = []byte("3\x00" + flood)
 		l.breaks(newest().keys("a"), -1, func(int) *script { return server },
-			"refused: receiver 127.0.0.11 spoke before it was its turn; it runs another test than the client")
+			"refused: receiver 127.0.0.11 spoke before its turn; it does not run the same test as the client")
 	})
 }

@@ -78,9 +78,9 @@ func (h *Helper) Up(ctx context.Context, c Config) error {
 	defer h.changing.Unlock()
 	switch {
 	case h.service(c.GroupIP) != nil:
-		return fmt.Errorf("perftest on %v is up already; take it down first", c.GroupIP)
+		return fmt.Errorf("perftest on %v is already up; take it down first", c.GroupIP)
 	case len(h.services) == MaxServices:
-		return fmt.Errorf("perftest is up on %d group IPs, which is all that can be", MaxServices)
+		return fmt.Errorf("perftest is up on %d group IPs, which is the limit; take one down first", MaxServices)
 	}
 	s, err := h.start(ctx, c)
 	if err != nil {
@@ -102,7 +102,7 @@ func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
 	}
 	if len(c.Allow) == 0 {
 		release()
-		return nil, errors.New("the box has no address in the group IP's subnet, so nobody is known to be allowed; give it one, or name the networks of the clients with allow")
+		return nil, errors.New("the box has no address in the group IP's subnet, so it is unknown which clients are allowed; give the box one, or name the networks of the clients with allow")
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", net.JoinHostPort(c.GroupIP.String(), strconv.Itoa(int(c.Port))))

@@ -22,7 +22,7 @@ func TestUpAndDown(t *testing.T) {
 	if list := l.helper.List(); len(list) != 1 || list[0].GroupIP != groupIP || !slices.Equal(list[0].Receivers, l.config.Receivers) || len(list[0].Sessions) != 0 {
 		t.Errorf("listed: %+v", list)
 	}
-	if err := l.helper.Up(context.Background(), l.config); err == nil || err.Error() != "perftest on 127.0.0.100 is up already; take it down first" {
+	if err := l.helper.Up(context.Background(), l.config); err == nil || err.Error() != "perftest on 127.0.0.100 is already up; take it down first" {
 		t.Error(err)
 	}
 	other := l.config
@@ -122,7 +122,7 @@ func TestRDMACM(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.hears("run of 127.0.0.1 refused: it connects by RDMA-CM (-R or -z), for which nobody listens here; run it without")
+	l.hears("run of 127.0.0.1 refused: it connects by RDMA-CM (-R or -z), which rocast does not support; run it without these options")
 	if n := len(l.helper.List()[0].Sessions); n != 1 {
 		t.Errorf("%d sessions", n)
 	}

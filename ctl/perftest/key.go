@@ -29,7 +29,7 @@ type key struct {
 }
 
 // errNotAKey does not quote the line, because the line may contain an R_Key.
-var errNotAKey = errors.New("is no key line")
+var errNotAKey = errors.New("is not a key line")
 
 func parseKey(line []byte) (key, error) {
 	if len(line) != keyBytes || line[keyBytes-1] != 0 {

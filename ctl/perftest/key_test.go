@@ -55,8 +55,8 @@ func TestKeysNoGroupCanHave(t *testing.T) {
 		{"XRC", func(k *key) { k.SRQN = 3 }, "client 10.77.0.1 uses XRC or DC (-c); a group connects RC queue pairs only"},
 		{"QP1", func(k *key) { k.QPN = 1 }, "client 10.77.0.1 names queue pair 0x1, which no RC connection has"},
 		{"multicast QP", func(k *key) { k.QPN = 0xffffff }, "client 10.77.0.1 names queue pair 0xffffff, which no RC connection has"},
-		{"other device", func(k *key) { k.GID = netip.MustParseAddr("10.78.0.1") }, "client 10.77.0.1 has the GID of 10.78.0.1; packets go by GID, so choose the one of 10.77.0.1 there (-x) or connect from 10.78.0.1"},
-		{"IPv6 GID", func(k *key) { k.GID = netip.MustParseAddr("fe80::1") }, "client 10.77.0.1 has the GID of fe80::1; packets go by GID, so choose the one of 10.77.0.1 there (-x) or connect from fe80::1"},
+		{"other device", func(k *key) { k.GID = netip.MustParseAddr("10.78.0.1") }, "client 10.77.0.1 has the GID of 10.78.0.1, and packets go by GID; choose the GID of 10.77.0.1 there (-x), or connect from 10.78.0.1"},
+		{"IPv6 GID", func(k *key) { k.GID = netip.MustParseAddr("fe80::1") }, "client 10.77.0.1 has the GID of fe80::1, and packets go by GID; choose the GID of 10.77.0.1 there (-x), or connect from fe80::1"},
 		{"address space", func(k *key) { k.VA = ^(regionBytes - 1) + 1 }, "client 10.77.0.1 names memory beyond 2^64"},
 	} {
 		k := good

@@ -77,8 +77,8 @@ func areHex(b []byte) bool {
 }
 
 var (
-	errNotAVersion = errors.New("does not begin as perftest does")
-	errOldVersion  = errors.New("speaks a version older than 5.70, which newer ones refuse")
+	errNotAVersion = errors.New("does not begin like a message of perftest")
+	errOldVersion  = errors.New("speaks a version older than 5.70, which newer versions refuse")
 )
 
 func parseVersion(b []byte) (string, error) {

@@ -71,7 +71,7 @@ func (c *conversation) await(ctx context.Context) error {
 				return err
 			}
 		case <-late:
-			return fmt.Errorf("%s was silent for %v when it was its turn", c.client.name, within)
+			return fmt.Errorf("%s was silent for %v at its turn", c.client.name, within)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -133,7 +133,7 @@ func (c *conversation) explain(err error) error {
 		return err
 	}
 	if seen, _ := c.traffic(); seen.Refused > 0 {
-		return refuse("%v after %d requests that a group does not carry: READs, atomics, or memory no receiver gave", err, seen.Refused)
+		return refuse("%v after %d requests that a group does not carry: READs, atomics, or memory that no receiver named", err, seen.Refused)
 	}
 	return fmt.Errorf("%w before the run was over", err)
 }

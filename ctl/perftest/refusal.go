@@ -30,7 +30,7 @@ func checkKey(who string, at netip.Addr, k key) error {
 	case k.QPN < 2 || k.QPN == 0xFFFFFF:
 		return refuse("%s names queue pair %#x, which no RC connection has", who, uint32(k.QPN))
 	case k.GID != at:
-		return refuse("%s has the GID of %v; packets go by GID, so choose the one of %v there (-x) or connect from %v", who, k.GID, at, k.GID)
+		return refuse("%s has the GID of %v, and packets go by GID; choose the GID of %v there (-x), or connect from %v", who, k.GID, at, k.GID)
 	case k.VA > ^(regionBytes - 1):
 		return refuse("%s names memory beyond 2^64", who)
 	}

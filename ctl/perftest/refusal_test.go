@@ -41,9 +41,9 @@ func TestRunsNoGroupCanCarry(t *testing.T) {
 		{"READ server for a WRITE client", capture("write_small"), capture("read"), false,
 			"receiver 127.0.0.11 wants to have 128 READs or atomics outstanding; a group cannot merge their responses, so run ib_write_bw or ib_send_bw"},
 		{"ib_write_bw -b", newest().keys("aaaa"), newest().keys("aaaa"), true,
-			"client 127.0.0.1 runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which cannot be told from it here; run it without"},
+			"client 127.0.0.1 runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which looks the same to rocast; run it without these options"},
 		{"ib_write_bw -b -q 2", newest().keys("ababaa"), newest().keys("ababaa"), true,
-			"client 127.0.0.1 runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which cannot be told from it here; run it without"},
+			"client 127.0.0.1 runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which looks the same to rocast; run it without these options"},
 		{"latency test with -q 2", newest().keys("aab"), newest().keys("aab"), false,
 			"client 127.0.0.1 names queue pair 0x43 late, as latency tests with -q do; a group carries one direction only, so run ib_write_bw or ib_send_bw"},
 		{"data validation", newest().say([]byte(strings.Replace(capturedLine, "5000:", "5000:00005590c93c6000:", 1))), newest().keys("a"), true,
@@ -53,23 +53,23 @@ func TestRunsNoGroupCanCarry(t *testing.T) {
 		{"XRC", newest().keys("aa").changed(4, func(k *key) { k.SRQN = 1 }), newest().keys("aa"), false,
 			"client 127.0.0.1 uses XRC or DC (-c); a group connects RC queue pairs only"},
 		{"a key changes", newest().keys("aa").changed(5, func(k *key) { k.PSN++ }), newest().keys("aa"), false,
-			"client 127.0.0.1 changed what it said of queue pair 0x42; only a DC transport (-c) does, and a group connects RC queue pairs only"},
+			"client 127.0.0.1 changed its description of queue pair 0x42; only a DC transport (-c) does that, and a group connects RC queue pairs only"},
 		{"more queue pairs at the client", newest().keys("abab"), newest().keys("aaaa"), false,
-			"receiver 127.0.0.11 names queue pair 0x1a2 where the client's 2 queue pairs make it another one; run the same test with the same -q on all sides"},
+			"receiver 127.0.0.11 names queue pair 0x1a2, which does not match the client's 2 queue pairs; run the same test with the same -q on all sides"},
 		{"more queue pairs at the receiver", newest().keys("aaa"), newest().keys("aba"), false,
-			"receiver 127.0.0.11 names queue pair 0x1a3 where the client's 1 queue pairs make it another one; run the same test with the same -q on all sides"},
+			"receiver 127.0.0.11 names queue pair 0x1a3, which does not match the client's 1 queue pairs; run the same test with the same -q on all sides"},
 		{"too many queue pairs", newest().keys(letters(MaxQPs + 1)), newest().keys(letters(MaxQPs + 1)), false,
-			"client 127.0.0.1 has more than the 1024 queue pairs one run can have here; choose a smaller -q"},
+			"client 127.0.0.1 has more than the 1024 queue pairs that a run can have here; choose a smaller -q"},
 		{"old version", opening("5.31", 3), opening("6.06", 3), false,
-			"client 127.0.0.1 speaks a version older than 5.70, which newer ones refuse"},
+			"client 127.0.0.1 speaks a version older than 5.70, which newer versions refuse"},
 		{"old server", newest(), opening("5.31", 3), false,
-			"receiver 127.0.0.11 speaks a version older than 5.70, which newer ones refuse"},
+			"receiver 127.0.0.11 speaks a version older than 5.70, which newer versions refuse"},
 		{"report where a key is due", newest().reports(1), newest().keys("a"), false,
-			"client 127.0.0.1 sent something that is no key line, where perftest sends one"},
+			"client 127.0.0.1 sent something that is not a key line, where perftest sends one"},
 		{"damaged key", newest().say([]byte(strings.Replace(capturedLine, "bc99a2", "bc99g2", 1))), newest().keys("a"), false,
-			"client 127.0.0.1 sent something that is no key line"},
+			"client 127.0.0.1 sent something that is not a key line"},
 		{"damaged key of a receiver", newest().keys("a"), newest().say(append([]byte(capturedLine[:107]), 'x')), false,
-			"receiver 127.0.0.11 answered with something that is no key line; it runs another test than the client"},
+			"receiver 127.0.0.11 answered with something that is not a key line; it does not run the same test as the client"},
 		{"no path MTU", opening("6.29", 9).keys("a"), newest().keys("a"), false,
 			"client 127.0.0.1 names no path MTU"},
 	} {
@@ -112,7 +112,7 @@ func TestGIDOfAnotherHost(t *testing.T) {
 	l := newLab(t, 1, nil)
 	l.breaks(newest().keys("a").changed(4, func(k *key) { k.GID = netip.MustParseAddr("10.9.9.9") }), -1,
 		func(int) *script { return newest().keys("a") },
-		"refused: client 127.0.0.1 has the GID of 10.9.9.9; packets go by GID, so choose the one of 127.0.0.1 there (-x) or connect from 10.9.9.9")
+		"refused: client 127.0.0.1 has the GID of 10.9.9.9, and packets go by GID; choose the GID of 127.0.0.1 there (-x), or connect from 10.9.9.9")
 }
 
 func TestPathMTUsThatDoNotMeet(t *testing.T) {
@@ -160,7 +160,7 @@ func TestRefusedRequestsExplainAnEarlyEnd(t *testing.T) {
 		l.groups.see(Traffic{FromSource: 1, Refused: 1})
 		return err
 	})
-	l.hears("refused: client 127.0.0.1 hung up after 1 requests that a group does not carry: READs, atomics, or memory no receiver gave")
+	l.hears("refused: client 127.0.0.1 hung up after 1 requests that a group does not carry: READs, atomics, or memory that no receiver named")
 	l.ended(2)
 }
 

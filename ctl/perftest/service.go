@@ -64,7 +64,7 @@ func (s *service) admit(ctx context.Context, conn net.Conn) {
 	client := newSide("client", conn)
 	if !s.allows(client.addr) {
 		conn.Close()
-		s.turnAway(client.addr, refuse("%v is in none of the networks whose hosts are served (%v); take perftest down, and up again with --allow", client.addr, s.config.Allow))
+		s.turnAway(client.addr, refuse("%v is in none of the allowed networks (%v); take perftest down, and up again with --allow", client.addr, s.config.Allow))
 		return
 	}
 	select {
@@ -109,7 +109,7 @@ func (s *service) removeGroups(ctx context.Context, names []string) {
 	defer cancel()
 	for _, name := range names {
 		if err := s.options.Groups.Remove(ctx, name); err != nil {
-			s.log.Error("perftest group not removed", zap.String("group", name), zap.Error(err))
+			s.log.Error("could not remove a perftest group", zap.String("group", name), zap.Error(err))
 		}
 	}
 }
@@ -172,7 +172,7 @@ func (s *service) change(record *Session, change func(*Session)) {
 	log := s.log.With(zap.Stringer("client", now.Client))
 	switch now.State {
 	case Waiting:
-		log.Info("perftest client waits for the run before it")
+		log.Info("perftest client waits until the previous run ends")
 	case Running:
 		log.Info("perftest run began", zap.Int("queuePairs", now.QPs), zap.Int("receivers", len(s.config.Receivers)), zap.Int("pathMTU", now.PathMTU))
 	case Ended:

@@ -85,7 +85,7 @@ func (s *side) read(ctx context.Context, length int, within time.Duration, abort
 		case <-aborted:
 			return nil, hungUp{abort}
 		case <-timeout.C:
-			return nil, fmt.Errorf("%s was silent for %v when it was its turn", s.name, within)
+			return nil, fmt.Errorf("%s was silent for %v at its turn", s.name, within)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

@@ -15,24 +15,27 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Plan is how each member of a group is reached. The members are those of the file it was made from.
+// Plan says how each member of a group is reached. Its legs point to the members of the file from
+// which it was made.
 type Plan struct {
 	Source    Leg
-	Receivers []Leg // one for each receiver of the file; a source that is both is among them
+	Receivers []Leg // one for each receiver of the file; a source with role both is among them
 }
 
-// Leg is how one member is reached.
+// Leg says how one member is reached.
 type Leg struct {
 	mft.Leg
 	Member *groupfile.Member
 	Hop    nexthop.Hop
-	Reason string // why Leg is not resolved; or what casts doubt on it
-	// Unfit: the port is known and cannot carry the group's frames. A new group is refused then; a running one waits.
+	Reason string // why the member cannot be reached, or may not be; empty if neither
+	// Unfit says that the port is known and cannot carry the group's frames. A new group is then
+	// refused; a running group waits.
 	Unfit bool
 }
 
-// Waits says whether nothing gets through to the member. A port without a carrier stays in the published leg: frames go on as
-// soon as the carrier is back, before control hears of it.
+// Waits says whether frames cannot reach the member at present. A leg whose port has no carrier
+// stays published all the same: frames flow again as soon as the carrier is back, even before
+// control hears of it.
 func (l *Leg) Waits() bool { return !l.Resolved() || l.Hop.Down }
 
 // Members yields the leg of every member once.
@@ -49,7 +52,8 @@ func (p *Plan) Members() iter.Seq[*Leg] {
 	}
 }
 
-// Make plans a group. It asks hop for every address once, so that the legs of a member that is both agree.
+// Make plans a group. It calls hop once for each address, so that the two legs of a source with role
+// both agree.
 func Make(f *groupfile.File, open ports.Set, hop func(netip.Addr) nexthop.Hop) Plan {
 	m := maker{file: f, ports: open, hop: hop, known: map[netip.Addr]nexthop.Hop{}}
 	copiesFrom := f.IP
@@ -63,12 +67,12 @@ func Make(f *groupfile.File, open ports.Set, hop func(netip.Addr) nexthop.Hop) P
 	return p
 }
 
-// Failed is the plan of a group that is not set up.
+// Failed returns the plan of a group that could not be set up: no member is reached.
 func Failed(f *groupfile.File) Plan {
 	return Make(f, nil, func(netip.Addr) nexthop.Hop { return nexthop.Hop{Reason: "the group failed"} })
 }
 
-// maker makes one plan.
+// maker holds what the legs of one plan share.
 type maker struct {
 	file  *groupfile.File
 	ports ports.Set
@@ -76,7 +80,7 @@ type maker struct {
 	known map[netip.Addr]nexthop.Hop
 }
 
-// leg plans frames from an IP address to a member.
+// leg plans how frames with source address from reach member m.
 func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 	hop, asked := k.known[m.IP]
 	if !asked {
@@ -91,7 +95,7 @@ func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 	need := k.file.PathMTU + headerBytes(k.file.IP)
 	switch {
 	case !open:
-		l.Reason = fmt.Sprintf("%v is reached through %s, which is not open; see rocast port ls", m.IP, hop.PortName)
+		l.Reason = fmt.Sprintf("%v is reached through %s, which is not an open port; rocast port ls says why", m.IP, hop.PortName)
 	case hop.PortMTU < need:
 		l.Unfit = true
 		l.Reason = fmt.Sprintf("%v is reached through %s, whose MTU %d cannot carry path MTU %d; set it with ip link set %s mtu %d",
@@ -110,7 +114,8 @@ func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 // oneBufferMTU is the largest path MTU whose frames fit into one AF_XDP chunk whatever the driver's headroom.
 const oneBufferMTU = 2048
 
-// headerBytes is what a frame has beyond its payload, from IP to ICRC, at most: UDP, BTH, RETH, ImmDt and ICRC.
+// headerBytes returns the most bytes that a frame has besides its payload and the Ethernet header:
+// IP, UDP, BTH, RETH, ImmDt and ICRC.
 func headerBytes(ip netip.Addr) int {
 	const ipv4, ipv6, udp, icrc = 20, 40, 8, 4
 	const rest = udp + roce.BTHBytes + roce.RETHBytes + roce.ImmDtBytes + icrc
@@ -120,13 +125,14 @@ func headerBytes(ip netip.Addr) int {
 	return ipv6 + rest
 }
 
-// SameLegs says whether frames would go the same ways by another plan of the same file.
+// SameLegs says whether frames take the same ways with plan q of the same file.
 func (p *Plan) SameLegs(q *Plan) bool {
 	same := func(a, b Leg) bool { return a.Leg == b.Leg }
 	return same(p.Source, q.Source) && slices.EqualFunc(p.Receivers, q.Receivers, same)
 }
 
-// Places are where the group's IP has to be: on every interface by which a member is reached.
+// Places returns where the group's IP has to be assigned: on each interface through which a member
+// is reached.
 func (p *Plan) Places(f *groupfile.File) map[address.Place]bool {
 	places := map[address.Place]bool{}
 	if f.Addressing != mft.ByGroupIP {
@@ -140,7 +146,8 @@ func (p *Plan) Places(f *groupfile.File) map[address.Place]bool {
 	return places
 }
 
-// Group is what is published of a file by the plan. The receivers that the chronicle records as apart are left out.
+// Group returns the group to publish: file f by this plan, without the receivers that the chronicle
+// records as apart.
 func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool) *mft.Group {
 	g := &mft.Group{
 		Name: f.Name, Addressing: f.Addressing, IP: f.IP, QPN: f.QPN, PathMTU: f.PathMTU,
@@ -160,7 +167,7 @@ func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool
 	return g
 }
 
-// Targets are the addresses whose hops a plan needs, each once.
+// Targets returns the addresses whose next hops a plan needs, each once.
 func Targets(f *groupfile.File) []netip.Addr {
 	var addrs []netip.Addr
 	for _, m := range f.Members() {

@@ -73,7 +73,7 @@ func TestAPortIsFoundByItsInterface(t *testing.T) {
 	gone := eth1
 	gone.State = dataplane.PortGone
 	other := dataplane.PortInfo{Name: "eth2", IfIndex: 4, State: dataplane.PortUp}
-	want := "10.77.0.1 is reached through renamed, which is not open; see rocast port ls"
+	want := "10.77.0.1 is reached through renamed, which is not an open port; rocast port ls says why"
 	if p := Make(f, ports.New([]dataplane.PortInfo{gone, other}), renamed); p.Source.Port != mft.NoPort || p.Source.Reason != want {
 		t.Errorf("gone: %+v", p.Source)
 	}

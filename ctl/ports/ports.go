@@ -1,6 +1,7 @@
-// Package ports is control's view of the interfaces that carry groups: which are open, and what changed.
+// Package ports is control's view of the interfaces that carry groups: which of them are open, and
+// which changes are logged.
 //
-// The data path opens and closes ports; this package opens none.
+// The data path opens and closes the ports; this package only compares their states.
 package ports
 
 import (
@@ -13,10 +14,11 @@ import (
 	"github.com/rocast/rocast/dataplane"
 )
 
-// Set is the configured ports by name. A port whose interface is gone keeps its name.
+// Set holds the configured ports by name. A port stays in the set when its interface disappears.
 type Set map[string]dataplane.PortInfo
 
-// New returns the set of the data path's ports. It leaves their counters out, so that sets compare by state.
+// New returns the set of the data path's ports. It leaves the counters out, so that two sets are
+// equal if no port has changed its state.
 func New(list []dataplane.PortInfo) Set {
 	s := Set{}
 	for _, p := range list {
@@ -42,7 +44,8 @@ func (s Set) Open() (ifIndexes []int) {
 	return ifIndexes
 }
 
-// ByIfIndex returns the open port on an interface. Interfaces may be renamed or have several names, so a hop's name is no key.
+// ByIfIndex returns the open port on an interface. The key is the ifindex because an interface may be
+// renamed, or have several names.
 func (s Set) ByIfIndex(ifIndex int) (p dataplane.PortInfo, found bool) {
 	for _, p := range s {
 		if p.State.Open() && p.IfIndex == ifIndex {
@@ -52,7 +55,7 @@ func (s Set) ByIfIndex(ifIndex int) (p dataplane.PortInfo, found bool) {
 	return dataplane.PortInfo{}, false
 }
 
-// LogChanges logs what changed since was, which is empty at the start.
+// LogChanges logs each port whose state differs from that in was. At the start was is empty.
 func (s Set) LogChanges(log *zap.Logger, was Set) {
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		logChange(log.With(zap.String("port", name)), was[name], s[name])

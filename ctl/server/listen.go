@@ -17,7 +17,7 @@ const (
 
 // ErrNotASocket is wrapped by the error of Listen if the path belongs to a file that is not a
 // socket.
-var ErrNotASocket = errors.New("something else than a socket has this name; remove it, or set socket: in the config")
+var ErrNotASocket = errors.New("a file that is not a socket has this name; remove it, or set socket: in the config")
 
 // Listen opens the socket for root and for the group with the ID group. The socket is created under
 // a temporary name and then renamed, so it is never visible with a different mode. Listen replaces
@@ -81,7 +81,7 @@ func refuseLiving(path string) error {
 		return err
 	}
 	conn.Close()
-	return errors.New("another daemon answers on it; stop that one, or set socket: in the config")
+	return errors.New("another daemon answers on it; stop that daemon, or set socket: in the config")
 }
 
 // listener removes the socket's file when it closes.

@@ -173,13 +173,13 @@ func TestErrorsAreSentencesInJSON(t *testing.T) {
 		{"POST", "/v1/perftest", `{"groupIP": "127.0.0.210", "receivers": ["10.77.0.8", "10.77.0.9"]}`, 400,
 			api.Error{Kind: api.BadRequest, Message: "perftest on 127.0.0.210: 10.77.0.8 is not reached: no route to 10.77.0.8; 10.77.0.9 is not reached: no route to 10.77.0.9"}},
 		{"DELETE", "/v1/perftest/fe80::1%25e%0a", "", 404, api.Error{Kind: api.NotFound, Message: "perftest on fe80::1 is not up; rocast perftest ls lists what is up"}},
-		{"GET", "/v1/groups/none", "", 404, api.Error{Kind: api.NotFound, Message: `there is no group "none"; rocast group ls lists those there are`}},
-		{"DELETE", "/v1/groups/none", "", 404, api.Error{Kind: api.NotFound, Message: `there is no group "none"; rocast group ls lists those there are`}},
-		{"PUT", "/v1/groups", "", 405, api.Error{Kind: api.BadRequest, Message: "PUT cannot be done to /v1/groups; it knows GET, POST"}},
-		{"GET", "/v2/groups", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /v2/groups; the paths begin with /v1/groups, /v1/ports and so on"}},
-		{"PUT", "/v1/groups/g1/%0a", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /v1/groups/g1/%0a; the paths begin with /v1/groups, /v1/ports and so on"}},
-		{"POST", "/v1/groups/%0a", "", 405, api.Error{Kind: api.BadRequest, Message: "POST cannot be done to /v1/groups/%0a; it knows DELETE, GET, PUT"}},
-		{"POST", "/metrics", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /metrics; the paths begin with /v1/groups, /v1/ports and so on"}},
+		{"GET", "/v1/groups/none", "", 404, api.Error{Kind: api.NotFound, Message: `there is no group "none"; rocast group ls lists the groups`}},
+		{"DELETE", "/v1/groups/none", "", 404, api.Error{Kind: api.NotFound, Message: `there is no group "none"; rocast group ls lists the groups`}},
+		{"PUT", "/v1/groups", "", 405, api.Error{Kind: api.BadRequest, Message: "method PUT is not allowed for /v1/groups; use GET, POST"}},
+		{"GET", "/v2/groups", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /v2/groups; the paths of the API begin with /v1/groups, /v1/ports and so on"}},
+		{"PUT", "/v1/groups/g1/%0a", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /v1/groups/g1/%0a; the paths of the API begin with /v1/groups, /v1/ports and so on"}},
+		{"POST", "/v1/groups/%0a", "", 405, api.Error{Kind: api.BadRequest, Message: "method POST is not allowed for /v1/groups/%0a; use DELETE, GET, PUT"}},
+		{"POST", "/metrics", "", 404, api.Error{Kind: api.NotFound, Message: "there is no /metrics; the paths of the API begin with /v1/groups, /v1/ports and so on"}},
 	} {
 		status, answer := c.call(t, e.method, e.path, e.body)
 		var got api.ErrorBody
@@ -265,7 +265,7 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 		}
 	}()
 	_, err = Listen(path, os.Getegid())
-	if want := "open the socket " + path + ": another daemon answers on it; stop that one, or set socket: in the config"; err == nil || err.Error() != want {
+	if want := "open the socket " + path + ": another daemon answers on it; stop that daemon, or set socket: in the config"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	l.Close()
@@ -287,7 +287,7 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Listen(file, os.Getegid())
-	if want := "open the socket " + file + ": something else than a socket has this name; remove it, or set socket: in the config"; err == nil || err.Error() != want {
+	if want := "open the socket " + file + ": a file that is not a socket has this name; remove it, or set socket: in the config"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 }

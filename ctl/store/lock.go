@@ -31,7 +31,7 @@ func takeLock(dir string) (*os.File, error) {
 		if pid := strings.TrimSpace(string(holder)); pid != "" {
 			by = "the rocastd with PID " + pid
 		}
-		return nil, fmt.Errorf("state directory %s is in use by %s; stop that one, or give this one another stateDir", dir, by)
+		return nil, fmt.Errorf("state directory %s is in use by %s; stop that process, or write another stateDir into this config", dir, by)
 	}
 	if err != nil {
 		file.Close()

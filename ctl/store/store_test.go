@@ -109,7 +109,7 @@ func TestASecondDaemonIsRefusedByPID(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	_, err := Open(dir)
-	want := fmt.Sprintf("state directory %s is in use by the rocastd with PID %d; stop that one, or give this one another stateDir", dir, os.Getpid())
+	want := fmt.Sprintf("state directory %s is in use by the rocastd with PID %d; stop that process, or write another stateDir into this config", dir, os.Getpid())
 	if err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
@@ -258,7 +258,7 @@ func TestGroupsComeBackFromAFullDisk(t *testing.T) {
 	if got, want := groups(t, s), "g1=1 idle=false"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	want := fmt.Sprintf("state directory %s is in use by another rocastd; stop that one, or give this one another stateDir", dir)
+	want := fmt.Sprintf("state directory %s is in use by another rocastd; stop that process, or write another stateDir into this config", dir)
 	if _, err := Open(dir); err == nil || err.Error() != want {
 		t.Errorf("a second daemon:\ngot  %v\nwant %s", err, want)
 	}

@@ -46,7 +46,7 @@ func Parse(text []byte, what string) (Value, error) {
 		return Value{}, syntaxError(err)
 	}
 	if err := decoder.Decode(&second); err == nil {
-		return Value{}, Errorf(second.Line, "a second document starts here; %s holds one", what)
+		return Value{}, Errorf(second.Line, "a second document starts here, and %s holds only one; remove it", what)
 	} else if !errors.Is(err, io.EOF) {
 		return Value{}, syntaxError(err)
 	}
@@ -73,7 +73,7 @@ func countSeparators(text []byte) (n int) {
 // long one.
 func refuseAnchors(node *yaml.Node) error {
 	if node.Kind == yaml.AliasNode || node.Anchor != "" {
-		return Errorf(node.Line, "anchors and aliases are not understood here; write the value out")
+		return Errorf(node.Line, "anchors and aliases are not supported here; write the value itself")
 	}
 	for _, child := range node.Content {
 		if err := refuseAnchors(child); err != nil {
@@ -155,7 +155,7 @@ func (v Value) Addr() (netip.Addr, error) {
 	case addr.Zone() != "": // a zone may be any text
 		return netip.Addr{}, v.Errorf("%q has a zone; write a global or unique local address", addr)
 	case addr.Is4In6():
-		return netip.Addr{}, v.Errorf("%v is an IPv4 address in IPv6 clothes; write %v", addr, addr.Unmap())
+		return netip.Addr{}, v.Errorf("%v is an IPv4 address written as IPv6; write %v", addr, addr.Unmap())
 	}
 	return addr, nil
 }

@@ -62,10 +62,10 @@ type Switch struct {
 	mu           sync.Mutex // for control; no worker locks it
 	interfaces   []*iface   // by PortID
 	verdicts     bpf.Counters
-	warned       map[string]bool
-	warnings     []string // Refresh returns them
-	singleBuffer string   // why socket.MultiBuffer is not set
-	unprobed     error    // why the probe for multi-buffer could not run
+	warned       map[dataplane.Warning]bool
+	warnings     []dataplane.Warning // Refresh returns them
+	singleBuffer string              // why socket.MultiBuffer is not set
+	unprobed     error               // why the probe for multi-buffer could not run
 	openSocket   func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
 
@@ -80,7 +80,7 @@ type worker struct {
 // Open opens the ports whose interfaces exist. It returns an error and leaves nothing behind if one
 // of them cannot be opened. See ErrConfig.
 func Open(c Config) (*Switch, error) {
-	s := &Switch{warned: map[string]bool{}}
+	s := &Switch{warned: map[dataplane.Warning]bool{}}
 	if err := s.open(c); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -139,7 +139,9 @@ func (s *Switch) load(c Config) (err error) {
 			return nil
 		}
 		s.noFanOut = fmt.Errorf("this kernel lacks kernel-fan-out (rocast features): %w", err)
-		s.warnings = append(s.warnings, "every group stays on AF_XDP: "+s.noFanOut.Error())
+		s.warnOnce(dataplane.Warning{
+			Text: "AF_XDP carries every group, although the config says engine: auto", Detail: s.noFanOut.Error(),
+		})
 	}
 	s.classifier, err = bpf.Load()
 	return err

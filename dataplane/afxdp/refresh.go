@@ -31,7 +31,7 @@ type failure struct {
 //
 // Control calls it whenever a link changed, and once a second, because the kernel does not report
 // when the number of queues changes. Like Open it works in the calling thread's network namespace.
-func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []string) {
+func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []dataplane.Warning) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, errs := make([]seen, len(s.interfaces)), make([]error, len(s.interfaces))
@@ -129,12 +129,17 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 	f.info.Opened++
 	f.obtained(f.sockets[0][0])
 	if o := f.sockets[0][0].Obtained(); o.Mode != xsk.ModeZeroCopy && o.BacklogDescs < queueDescs {
-		s.warnOnce("port %s may keep %d frames unsent instead of %d and loses the rest (tx-stalled), because rocastd has no CAP_NET_ADMIN outside of its user namespace; give it that capability, or raise net.core.wmem_max",
-			f.info.Name, o.BacklogDescs, queueDescs)
+		s.warnOnce(dataplane.Warning{
+			Text: "the kernel keeps too few unsent frames for the port and loses the rest (tx-stalled), because " +
+				"rocastd lacks CAP_NET_ADMIN outside of its user namespace; give it that capability, or raise net.core.wmem_max",
+			Port: f.info.Name, Detail: fmt.Sprintf("%d frames instead of %d", o.BacklogDescs, queueDescs),
+		})
 	}
 	if now.mtu+frameOverhead > xsk.FrameBytes && !s.socket.MultiBuffer {
-		s.warnOnce("port %s has MTU %d, but frames are carried in one buffer each, which is enough for path MTU 2048: %s",
-			f.info.Name, now.mtu, s.singleBuffer)
+		s.warnOnce(dataplane.Warning{
+			Text: "the port's MTU allows longer frames than rocastd carries: each frame has one buffer, which is enough for path MTU 2048",
+			Port: f.info.Name, Detail: s.singleBuffer,
+		})
 	}
 	return nil
 }
@@ -173,7 +178,9 @@ func (s *Switch) deal(f *iface) {
 // shut closes a port and records why.
 func (s *Switch) shut(f *iface, state dataplane.PortState, why error) {
 	if err := s.release(f); err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("port %s was not closed cleanly: %v", f.info.Name, err))
+		s.warnings = append(s.warnings, dataplane.Warning{
+			Text: "the port could not be closed completely", Port: f.info.Name, Detail: err.Error(),
+		})
 	}
 	f.info.State, f.info.Reason = state, ""
 	if why != nil {
@@ -220,17 +227,19 @@ func (s *Switch) watchVerdicts(opened bool) {
 	was := s.verdicts
 	s.verdicts = is
 	if is[bpf.PassNoSocket] > was[bpf.PassNoSocket] && !opened {
-		s.warnOnce("frames of groups go to the kernel, because they arrive on a queue without a socket (classifier-pass_no_socket); `ethtool -l PORT` shows a port's queues; `ethtool -L` or `ethtool -X` restricts frames to the queues that `rocast port ls` counts")
+		s.warnOnce(dataplane.Warning{Text: "frames of groups go to the kernel, because they arrive on a queue without a socket " +
+			"(classifier-pass_no_socket); `ethtool -l PORT` shows a port's queues; `ethtool -L` or `ethtool -X` restricts frames " +
+			"to the queues that `rocast port ls` counts"})
 	}
 	if is[bpf.PassMetaFailed] > was[bpf.PassMetaFailed] {
-		s.warnOnce("frames of groups go to the kernel, because a port's driver leaves no room for metadata in front of them (classifier-pass_meta_failed); set `mode: generic` in the daemon's config")
+		s.warnOnce(dataplane.Warning{Text: "frames of groups go to the kernel, because a port's driver leaves no room for metadata " +
+			"in front of them (classifier-pass_meta_failed); set `mode: generic` in the daemon's config"})
 	}
 }
 
-func (s *Switch) warnOnce(format string, args ...any) {
-	sentence := fmt.Sprintf(format, args...)
-	if !s.warned[sentence] {
-		s.warned[sentence] = true
-		s.warnings = append(s.warnings, sentence)
+func (s *Switch) warnOnce(w dataplane.Warning) {
+	if !s.warned[w] {
+		s.warned[w] = true
+		s.warnings = append(s.warnings, w)
 	}
 }

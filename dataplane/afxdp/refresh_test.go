@@ -279,7 +279,7 @@ func TestAKernelWithoutMultiBufferOpensAllTheSame(t *testing.T) {
 			if p := w.port(1); p.MultiBuffer || p.State != dataplane.PortUp {
 				t.Errorf("opened as %+v", p)
 			}
-			want := "port p1 has MTU 9000, but frames are carried in one buffer each, which is enough for path MTU 2048: " + c.want.Error()
+			want := "p1: the port's MTU allows longer frames than rocastd carries: each frame has one buffer, which is enough for path MTU 2048: " + c.want.Error()
 			if got := w.refresh(); len(got) != 1 || got[0] != want {
 				t.Errorf("told %q, want %q", got, want)
 			}
@@ -360,7 +360,7 @@ func TestASmallSendBufferIsToldOnce(t *testing.T) {
 		t.Skipf("net.core.wmem_max allows %d frames", n)
 	}
 	got := strings.Join(w.refresh(), "\n")
-	if !strings.Contains(got, "frames unsent instead of 2048") || !strings.Contains(got, "raise net.core.wmem_max") {
+	if !strings.HasPrefix(got, "p1: ") || !strings.HasSuffix(got, "frames instead of 2048") || !strings.Contains(got, "raise net.core.wmem_max") {
 		t.Errorf("told %q", got)
 	}
 	if got := w.refresh(); len(got) != 0 {

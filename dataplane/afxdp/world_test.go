@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,13 +102,19 @@ func (w *world) open(c Config) {
 	}
 }
 
-func (w *world) refresh() (warnings []string) {
+// refresh returns the warnings, each as "port: text: detail" without the empty parts.
+func (w *world) refresh() (texts []string) {
 	w.t.Helper()
+	var warnings []dataplane.Warning
 	err := w.box.Do(func() error { _, warnings = w.sw.Refresh(); return nil })
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return warnings
+	for _, w := range warnings {
+		parts := slices.DeleteFunc([]string{w.Port, w.Text, w.Detail}, func(part string) bool { return part == "" })
+		texts = append(texts, strings.Join(parts, ": "))
+	}
+	return texts
 }
 
 // port returns the state and the counters of port n.
