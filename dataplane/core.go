@@ -12,12 +12,11 @@ import (
 // Core decides what happens to each frame. It holds the merging state of the groups that it has
 // seen frames of. One thread owns it.
 type Core struct {
-	states []*state // by slot; grown with a group's first frame
-	timed  []*state // the groups whose policy depends on time passing
-	ticked int      // how many timed groups have been served in this period
-	// inFlight is the number of groups with data that a receiver has not acknowledged.
-	inFlight int
-	acts     []feedback.Action
+	states  []*state     // by slot; grown with a group's first frame
+	timed   []*state     // the groups whose policy depends on time passing
+	ticked  int          // how many timed groups have been served in this period
+	flights [flights]int // groups by what of them is in flight
+	acts    []feedback.Action
 
 	fanOut    FanOut   // nil: every packet comes here
 	noFanOut  error    // why fanOut is nil; nil: nobody asked for it
@@ -57,16 +56,28 @@ func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) R
 	return r
 }
 
-// countInFlight counts the group as one with data in flight, or no longer.
+// flight is what of a group is in flight, as far as the core knows.
+type flight uint8
+
+const (
+	settled  flight = iota // every receiver has acknowledged everything
+	inFlight               // a receiver has not acknowledged data, and new data comes to the worker
+	carried                // the same, and new data goes past the worker
+	flights
+)
+
+// countInFlight follows whatever may change what of the group is in flight.
 func (c *Core) countInFlight(st *state) {
-	switch is := !st.merge.Settled(); {
-	case is && !st.inFlight:
-		st.inFlight = true
-		c.inFlight++
-	case !is && st.inFlight:
-		st.inFlight = false
-		c.inFlight--
+	is := inFlight
+	switch {
+	case st.merge.Settled():
+		is = settled
+	case st.fan.at.Armed:
+		is = carried
 	}
+	c.flights[st.flight]--
+	c.flights[is]++
+	st.flight = is
 }
 
 func (c *Core) decide(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
@@ -322,6 +333,7 @@ func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, 
 		}
 		st = newState(g)
 		c.states[g.ID.Slot()] = st
+		c.flights[st.flight]++
 		if g.Policy.NeedsTimer() {
 			c.timed = append(c.timed, st)
 		}
@@ -347,9 +359,7 @@ func (c *Core) forget(id mft.GroupID) {
 		c.fanOut.Disarm(st.group.ID)
 		c.fanOut.Release(st.group.ID)
 	}
-	if c.states[slot].inFlight {
-		c.inFlight--
-	}
+	c.flights[c.states[slot].flight]--
 	c.timed = slices.DeleteFunc(c.timed, func(st *state) bool { return st == c.states[slot] })
 	c.states[slot] = nil
 }

@@ -198,6 +198,7 @@ func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 			f.need = min(2*max(f.need, calmPackets), calmPacketsMax)
 			c.fanCounts.Refused++
 		}
+		c.countInFlight(st)
 	}
 	c.armable = c.armable[:0]
 }

@@ -18,7 +18,7 @@ const microsecond = feedback.Tick(time.Microsecond)
 func spins(t *testing.T, frames func(net *porttest.Net)) feedback.Tick {
 	t.Helper()
 	var clock feedback.Tick
-	net := porttest.NewAt(4, func() feedback.Tick { clock += microsecond; return clock })
+	net := porttest.NewFanOutAt(4, func() feedback.Tick { clock += microsecond; return clock })
 	if _, err := net.Switch.Add(group()); err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,8 @@ func spins(t *testing.T, frames func(net *porttest.Net)) feedback.Tick {
 	return waited - began
 }
 
-// A worker spins longer while a group has data in flight, and not at all if no frame came.
+// A worker spins longer while a group has data in flight, and not at all if no frame came or an
+// engine carries the data.
 func TestAWorkerSpinsByTime(t *testing.T) {
 	data := func(net *porttest.Net) { net.Ports[0].Put(write(firstPSN, []byte("data")).frame(t)) }
 	acks := func(net *porttest.Net) {
@@ -53,6 +54,16 @@ func TestAWorkerSpinsByTime(t *testing.T) {
 			net.Ports[1].Put(ack(ipB, group().Paths[0].FirstPSN, roce.SyndromeUnlimited).frame(t))
 		}, dataplane.SpinInFlight},
 		{"data and all ACKs", func(net *porttest.Net) { data(net); net.Poll(); acks(net) }, dataplane.SpinSettled},
+		{"an engine carries the data, and one ACK came", func(net *porttest.Net) {
+			for i := range 20 {
+				net.Ports[0].Put(write(roce.PSN(firstPSN).Add(int32(i)), []byte("data")).frame(t))
+				net.Poll()
+			}
+			if n := counter(t, net.Switch, "fan-out-armed"); n != 1 {
+				t.Fatalf("armed %d times", n)
+			}
+			net.Ports[1].Put(ack(ipB, group().Paths[0].FirstPSN, roce.SyndromeUnlimited).frame(t))
+		}, 0},
 		{"the group was removed", func(net *porttest.Net) {
 			data(net)
 			net.Poll()

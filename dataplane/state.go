@@ -11,18 +11,18 @@ import (
 // state is what changes with a group's traffic: its merging, and the distances of the members' PSN
 // and MSN spaces from the active source's.
 type state struct {
-	group    *mft.Group
-	merge    *feedback.Group
-	active   int         // path of the active source, or onlySends or nobody
-	legs     []legState  // per path
-	turns    []turn      // per path; nil: only the group's Source ever sends
-	first    senderState // of a Source that only sends
-	left     senderState // of a source that has left the group: written at a source switch, never read
-	marks    sourceMarks
-	counts   [NumReasons]uint64
-	fan      fanState
-	edits    mft.Edits // for packets of the active source
-	inFlight bool      // counted in Core.inFlight
+	group  *mft.Group
+	merge  *feedback.Group
+	active int         // path of the active source, or onlySends or nobody
+	legs   []legState  // per path
+	turns  []turn      // per path; nil: only the group's Source ever sends
+	first  senderState // of a Source that only sends
+	left   senderState // of a source that has left the group: written at a source switch, never read
+	marks  sourceMarks
+	counts [NumReasons]uint64
+	fan    fanState
+	edits  mft.Edits // for packets of the active source
+	flight flight    // counted in Core.flights
 }
 
 const (

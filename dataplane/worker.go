@@ -143,8 +143,11 @@ func (w *Worker) run(ctx context.Context, busy bool) {
 // without a frame it does not spin again.
 func (w *Worker) idle() bool {
 	spin := spinSettled
-	if w.core.inFlight > 0 {
+	switch {
+	case w.core.flights[inFlight] > 0:
 		spin = spinInFlight
+	case w.core.flights[carried] > 0:
+		spin = 0 // only feedback wakes the worker, and no copy waits for it
 	}
 	return w.polled-w.active >= spin
 }

@@ -11,8 +11,9 @@ const (
 	// is what a veth queue holds, so a burst never overflows one, and more than two batches of any
 	// forwarder, so none of them runs dry.
 	Window = 256
-	// acksPerWindow: so many packets of a window ask for an acknowledgement.
-	acksPerWindow = 8
+	// acksPerWindow packets of a window ask for an acknowledgement: of the usual window every 64th
+	// packet, which is the most that rxe sends without asking (RXE_MAX_PKT_PER_ACK of rxe_req.c).
+	acksPerWindow = 4
 	// carefulWindow is the window while packets are looked at one by one: every copy goes up to
 	// user space, or one packet is sent at a time, and little is sent again when that is lost.
 	carefulWindow = 32

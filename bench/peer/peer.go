@@ -103,6 +103,10 @@ var All = []*Peer{
 		Rewriting: workload.All, Merges: true, start: startRocast(rocastSpec{}),
 	},
 	{
+		Name: "rocast-kernel", What: "rocast, `engine: auto`: the kernel carries plain packets, `wait: block`",
+		Rewriting: workload.All, Merges: true, InKernel: true, Cannot: rocastKernelCannot, start: startRocast(rocastSpec{FanOut: true}),
+	},
+	{
 		Name: "c-inplace", What: "AF_XDP in C, rewrites in place, spins: the bar",
 		Spins: true, Rewriting: workload.All, Needs: []string{"gcc"}, start: startC(false),
 	},

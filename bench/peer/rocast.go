@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	"github.com/rocast/rocast/bench/workload"
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/afxdp"
+	"github.com/rocast/rocast/dataplane/xsk"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -14,6 +17,7 @@ import (
 // rocastSpec is how rocast is run. The workload and the rest are filled in for each setting.
 type rocastSpec struct {
 	Busy     bool
+	FanOut   bool
 	Workers  int
 	Ports    []string
 	Workload *workload.Workload
@@ -38,7 +42,7 @@ func runRocast(input *json.Decoder) (stop func() error, err error) {
 	if err := input.Decode(&spec); err != nil {
 		return nil, err
 	}
-	s, err := afxdp.Open(afxdp.Config{Ports: spec.Ports, Busy: spec.Busy, Workers: spec.Workers})
+	s, err := afxdp.Open(afxdp.Config{Ports: spec.Ports, Busy: spec.Busy, Workers: spec.Workers, FanOut: spec.FanOut})
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +60,41 @@ func runRocast(input *json.Decoder) (stop func() error, err error) {
 	return func() error {
 		cancel()
 		<-ended
-		return s.Close()
+		errs := []error{s.Close()}
+		if spec.FanOut {
+			errs = append(errs, mostlyCarried(s.Switch))
+		}
+		return errors.Join(errs...)
 	}, nil
+}
+
+// rocastKernelCannot leaves out what the kernel would hand to AF_XDP, which is a contestant itself.
+func rocastKernelCannot(s Setting) string {
+	switch {
+	case s.FrameBytes() > xsk.FrameBytes:
+		return "frames of several buffers stay with AF_XDP"
+	case s.Groups > afxdp.KernelGroups:
+		return fmt.Sprintf("the kernel carries %d groups at a time", afxdp.KernelGroups)
+	}
+	return oneWorker(s)
+}
+
+// mostlyCarried returns an error if the kernel did not carry most packets: a figure would be
+// AF_XDP's.
+func mostlyCarried(s *dataplane.Switch) error {
+	var forwarded, carried uint64
+	for _, c := range s.Counters() {
+		switch c.Name {
+		case "forwarded":
+			forwarded = c.Value
+		case "fan-out-carried":
+			carried = c.Value
+		}
+	}
+	if carried < forwarded/10*9 {
+		return fmt.Errorf("the kernel carried %d of %d packets only", carried, forwarded)
+	}
+	return nil
 }
 
 // group is group g as control would make it of its file and the kernel's next hops.

@@ -64,7 +64,8 @@ const method = `## How it is measured
   arrives at the box's ports (threaded NAPI). Where the kernel forwards, these threads do all the work. *process only* leaves them out.
   What a receiver's end of a veth pair does with a copy, counting it in XDP, falls into the sender's time for everybody.
 - Every packet is a WRITE ONLY with a RETH. **The source has a window** (256 packets, unless the table says otherwise) and goes
-  back on a NAK or a timeout; receivers take packets in order, count each once, and answer the packets that ask, eight in a window.
+  back on a NAK or a timeout; receivers take packets in order, count each once, and answer the packets that ask, four in a window (rxe asks with
+  every 64th packet too).
   rocast gets these answers as frames, merges them, and the source hears rocast alone; each ACK it hears is compared with what the
   receivers have. Other contestants cannot merge: the receivers tell the source directly, and they are spared that work.
 - Before it is measured, each contestant has to deliver 300 copies to each receiver that are right in every byte it claims.

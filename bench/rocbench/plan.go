@@ -57,7 +57,7 @@ func payloads(bytes ...int) []report.Setting {
 
 // shortForm takes two to three minutes.
 func shortForm() plan {
-	peers := []string{"rocast-busy", "rocast-block", "c-inplace", "xdp-broadcast", "bridge", "mirred", "ovs-afxdp"}
+	peers := []string{"rocast-busy", "rocast-block", "rocast-kernel", "c-inplace", "xdp-broadcast", "bridge", "mirred", "ovs-afxdp"}
 	return plan{
 		form: "short",
 		throughput: []part{{
@@ -95,7 +95,7 @@ func fullForm() plan {
 }
 
 // manyGroups are the contestants that know groups.
-var manyGroups = []string{"rocast-busy", "rocast-block", "c-inplace", "c-memcpy"}
+var manyGroups = []string{"rocast-busy", "rocast-block", "rocast-kernel", "c-inplace", "c-memcpy"}
 
 func groups(workers int) (settings []report.Setting) {
 	for _, pattern := range []string{"hot", "random"} {

@@ -24,6 +24,9 @@ type fanOut struct {
 	fans    []fan      // by the kernel's number; control's
 }
 
+// KernelGroups is how many groups the kernel's fan-out can carry at one time.
+const KernelGroups = bpf.Slots
+
 // ports says how many paths leave by each port.
 type ports [bpf.SlotPorts]uint8
 
