@@ -99,6 +99,9 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"MTU", "mtu: 1024", "mtu: 1500", "line 4: mtu is not a path MTU; write 256, 512, 1024, 2048 or 4096, the path MTU of the members' QPs"},
 		{"MTU too big", "mtu: 1024", "mtu: 8192", "line 4: mtu is not a path MTU; write 256, 512, 1024, 2048 or 4096, the path MTU of the members' QPs"},
 		{"addressing", "ack: all", "addressing: by-name", `line 5: addressing "by-name" is not one of ["group-ip" "virtual-qpn" "switch-ip"]`},
+		{"MTU as a word", "mtu: 1024", "mtu: big", "line 4: mtu is not a path MTU; write 256, 512, 1024, 2048 or 4096, the path MTU of the members' QPs"},
+		{"ack policy as a list", "ack: all", "ack: [all]", "line 5: ack is a list; write one word"},
+		{"silent-after as a list", "nak: hold", "silent-after: [1s]", "line 6: silent-after is a list; write one word"},
 		{"ack policy", "ack: all", "ack: most", "line 5: " + refusal(feedback.ParseAck("most"))},
 		{"quorum beyond the receivers", "ack: all", "ack: quorum 2", "line 5: ack waits for 2 receivers and the group has 1; write a smaller quorum or all"},
 		{"nak policy", "nak: hold", "nak: keep", "line 6: " + refusal(feedback.ParseNak("keep"))},
@@ -143,6 +146,8 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"region without length", "length: 67108864, ", "", "line 10: member 2: region 1 has no length; add length: BYTES"},
 		{"empty region", "length: 67108864", "length: 0", "line 10: member 2: region 1 has length 0; write its length in bytes"},
 		{"region too short", "rkey: 0x77", "length: 67108865, rkey: 0x77", "line 10: member 2: region 1 is 67108864 bytes long, memory 1 is 67108865: the source could write beyond it; make the memory's length 67108864 or the region longer"},
+		{"region that ends one byte beyond the address space", "va: 0x7f0000000000, length: 67108864", "va: 0xfffffffffc000001, length: 67108864", "line 10: member 2: region 1 ends beyond 2^64; write a smaller va or length"},
+		{"region of two bytes at the last one", "va: 0x7f0000000000, length: 67108864", "va: 0xffffffffffffffff, length: 2", "line 10: member 2: region 1 ends beyond 2^64; write a smaller va or length"},
 		{"region beyond the address space", "va: 0x7f0000000000", "va: 0xffffffffffffffff", "line 10: member 2: region 1 ends beyond 2^64; write a smaller va or length"},
 		{"memory beyond the address space", "va: 0x10000", "va: 0xffffffffffff0000", "line 7: memory 1 ends beyond 2^64; write a smaller va or length"},
 		{"memory overlaps", "memory: {va: 0x10000, rkey: 0x77}", "memory: [{va: 0x10000, length: 10, rkey: 0x77}, {va: 0x10009, length: 1, rkey: 0x77}]", "line 10: member 2 has 1 regions and the group's memory has 2; write one region for each memory, in the same order"},
@@ -173,6 +178,44 @@ func TestTimesAtTheirLimits(t *testing.T) {
 	} {
 		if _, err := Parse([]byte(strings.Replace(good, "nak: hold", key, 1))); err != nil {
 			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+// What stands at a limit is taken.
+func TestValuesAtTheirLimits(t *testing.T) {
+	good := read(t, "g1.yaml")
+	for old, values := range map[string][]string{
+		"mtu: 1024":                            {"mtu: 256", "mtu: 512", "mtu: 2048", "mtu: 4096"},
+		"qpn: 18":                              {"qpn: 2", "qpn: 0xfffffe"},
+		"qpn: 1 ":                              {"qpn: 0xfffffe "},
+		"psn: 5":                               {"psn: 0", "psn: 0xffffff"},
+		"name: g1":                             {"name: " + strings.Repeat("a", 63)},
+		"va: 0x10000,":                         {"va: 0xfffffffffc000000,"},
+		"ip: 10.77.0.100":                      {"ip: 223.255.255.254", "ip: 1.0.0.1"},
+		"va: 0x7f0000000000, length: 67108864": {"va: 0xffffffffffffffff, length: 1"},
+	} {
+		for _, value := range values {
+			if _, err := Parse([]byte(strings.Replace(good, old, value, 1))); err != nil {
+				t.Errorf("%s: %v", value, err)
+			}
+		}
+	}
+}
+
+// A program may write a group file as JSON, on one line.
+func TestAFileOnOneLine(t *testing.T) {
+	const file = `{"name": "g1", "ip": "10.77.0.100", "qpn": 1, "mtu": 1024, "members": [` +
+		`{"ip": "10.77.0.1", "qpn": 17, "psn": 1000, "role": "source"}, {"ip": "10.77.0.2", "qpn": 18, "psn": 5}]}`
+	if f, err := Parse([]byte(file)); err != nil || f.Source.FirstPSN != 1000 || len(f.Receivers) != 1 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	for psn, want := range map[string]string{
+		`"psn": 1000`: "line 1: member 1 is the source, whose psn is the first it sends; remove sendPSN, or write role: both",
+		`"psn": 5`:    "line 1: member 2 is a receiver, which sends nothing; remove sendPSN, or write role: both",
+	} {
+		if _, err := Parse([]byte(strings.Replace(file, psn, psn+`, "sendPSN": 3`, 1))); err == nil || err.Error() != want {
+			t.Errorf("\ngot  %v\nwant %s", err, want)
 		}
 	}
 }
@@ -209,6 +252,31 @@ func TestMemoryOverlapIsRefusedUnderOneRKeyOnly(t *testing.T) {
 	want := "line 18: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
 	if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+}
+
+// Two regions under one R_Key may touch; a byte of both is refused, whichever stands first.
+func TestMemoryThatTouches(t *testing.T) {
+	const (
+		first, second = "{va: 0x10000, length: 4096, rkey: 0x77}", "{va: 0x20000, rkey: 0x78}"
+		want          = "line 18: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
+	)
+	text := read(t, "everything.yaml")
+	for _, c := range []struct {
+		first, second string
+		taken         bool
+	}{
+		{"{va: 0x10000, length: 16, rkey: 1}", "{va: 0x10010, length: 16, rkey: 1}", true},
+		{"{va: 0x10010, length: 16, rkey: 1}", "{va: 0x10000, length: 16, rkey: 1}", true},
+		{"{va: 0x10000, length: 16, rkey: 1}", "{va: 0x1000f, length: 16, rkey: 1}", false},
+		{"{va: 0x1000f, length: 16, rkey: 1}", "{va: 0x10000, length: 16, rkey: 1}", false},
+		{"{va: 0x1000f, length: 16, rkey: 1}", "{va: 0x10000, length: 16, rkey: 2}", true},
+		{"{va: 0x10000, length: 16, rkey: 1}", "{va: 0x10000, length: 16, rkey: 1}", false},
+	} {
+		_, err := Parse([]byte(strings.NewReplacer(first, c.first, second, c.second).Replace(text)))
+		if c.taken && err != nil || !c.taken && (err == nil || err.Error() != want) {
+			t.Errorf("%s and %s: %v", c.first, c.second, err)
+		}
 	}
 }
 
@@ -329,6 +397,16 @@ func TestTheLargestGroupIsRead(t *testing.T) {
 	}
 	const want = "line 1040: member 1026 is one more than the 1024 receivers that a group can have; make another group"
 	if _, err := Parse(largest(mft.MaxPaths+1, 8)); err == nil || err.Error() != want {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+func TestTheMostMemoryIsRead(t *testing.T) {
+	if f, err := Parse(largest(1, MaxRegions)); err != nil || len(f.Memory) != 64 {
+		t.Error(err)
+	}
+	const want = "line 70: memory 65 is one more than a group can have (64); join regions or make another group"
+	if _, err := Parse(largest(1, MaxRegions+1)); err == nil || err.Error() != want {
 		t.Errorf("one more: %v", err)
 	}
 }

@@ -66,7 +66,7 @@ func (p *parser) checkPolicy() error {
 	if p.Policy.Evict && p.Policy.SilentAfter == 0 {
 		return yamldoc.Errorf(p.Lines["evict"], "evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict")
 	}
-	if p.Policy.CNPInterval > 0 && p.Policy.CNP == feedback.CNPAll {
+	if p.Policy.CNPInterval != 0 && p.Policy.CNP == feedback.CNPAll {
 		return yamldoc.Errorf(p.Lines["cnp-interval"], "cnp-interval has no effect with cnp: all, which passes every notification; remove one of them")
 	}
 	return nil

@@ -1,7 +1,7 @@
 package groupfile
 
 import (
-	"math/bits"
+	"math"
 	"net/netip"
 	"regexp"
 
@@ -51,11 +51,11 @@ func unicast(v yamldoc.Value) (netip.Addr, error) {
 
 // pathMTU reads an MTU that a queue pair can have (enum ibv_mtu).
 func pathMTU(v yamldoc.Value) (int, error) {
-	n, err := v.Uint(4096)
-	if err != nil || n < 256 || bits.OnesCount64(n) != 1 {
-		return 0, v.Errorf("is not a path MTU; write 256, 512, 1024, 2048 or 4096, the path MTU of the members' QPs")
+	switch n, _ := v.Uint(math.MaxUint64); n { // 0 after an error
+	case 256, 512, 1024, 2048, 4096:
+		return int(n), nil
 	}
-	return int(n), nil
+	return 0, v.Errorf("is not a path MTU; write 256, 512, 1024, 2048 or 4096, the path MTU of the members' QPs")
 }
 
 func psn(v yamldoc.Value) (roce.PSN, error) {

@@ -38,6 +38,8 @@ func TestAnUpdateChangesReceiversAlone(t *testing.T) {
 		{"a policy's interval", "mtu: 1024", "mtu: 1024\ncnp-interval: 50us", "line 5: cnp-interval is 50µs and the running group has 0s; an update may change only the receivers: write 0s, or remove the group and create it again"},
 		{"policy by default of another key", "mtu: 1024", "mtu: 1024\nack: quorum 1", "line 5: ack is quorum 1 and the running group has all; an update may change only the receivers: write all, or remove the group and create it again"},
 		{"R_Key of the memory", "0xfeedbea7", "0xfeedbeaf", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
+		{"R_Key and length of the memory", "rkey: 0xfeedbea7", "rkey: 0xfeedbeaf, length: 100", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
+		{"VA and length of the memory", "va: 0x10000", "va: 0x20000, length: 100", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
 		{"who kept the memory short goes", receiver2, "", "line 5: memory 1 is 8192 bytes long and the running group's is 4096; write length: 4096"},
 		{"source", "psn: 1000", "psn: 1001", "line 7: QP 17 of 10.77.0.1 with PSN 1001 would be the first source (role source), but the running group's first source is QP 17 of 10.77.0.1 with PSN 1000 (role source); keep it, or remove the group and create it again"},
 		{"a receiver's QP", "qpn: 18", "qpn: 28", "line 8: " + another},
@@ -65,5 +67,43 @@ func TestAnUpdateChangesReceiversAlone(t *testing.T) {
 				t.Error("it names an R_Key")
 			}
 		})
+	}
+}
+
+// A key that the new file leaves out has no line: the error names the line of the group's name.
+func TestAnUpdateThatLeavesAKeyOut(t *testing.T) {
+	running, err := Parse([]byte(strings.Replace(live, "mtu: 1024", "mtu: 1024\nsilent-after: 1s", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := Parse([]byte("# a comment\n" + live))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "line 2: silent-after is 0s and the running group has 1s; an update may change only the receivers: write 1s, or remove the group and create it again"
+	if err := next.CheckUpdate(running); err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+}
+
+func TestAnUpdateKeepsEachPSNThatAMemberSends(t *testing.T) {
+	running, err := Parse([]byte(bothGroup))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := Parse([]byte(strings.Replace(bothGroup, "sendPSN: 3000", "sendPSN: 3001", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "line 8: the member at 10.77.0.3 with remote QPN 1 is another QP, or has another psn, sendPSN, role or regions, than in the running group; update the group without it, and then with it, so that it joins again"
+	if err := next.CheckUpdate(running); err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	id := running.Receivers[1].ID()
+	if i := running.Receiver(id); i != 1 {
+		t.Errorf("the receiver is found at %d", i)
+	}
+	if id.RemoteQPN++; running.Receiver(id) != -1 {
+		t.Error("another remote QPN is found")
 	}
 }
