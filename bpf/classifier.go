@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
@@ -45,6 +46,9 @@ func Load() (*Classifier, error) {
 
 // LoadFanOut is Load for ports on which the kernel fans out the plain packets of groups that user space arms.
 func LoadFanOut(t Tables) (*Classifier, error) {
+	if err := checkOrder(runtime.GOARCH); err != nil {
+		return nil, fmt.Errorf("load fan-out: %w", err)
+	}
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("load fan-out: raise the locked memory limit: %w", explain(err))
 	}

@@ -30,6 +30,9 @@ enum {
 
 enum { NO_REGION = 0xff };
 
+/* No packet of LENGTHS words has more UDP bytes; the verifier needs the bound. */
+enum { UDP_BYTES_MASK = 0x1fff };
+
 /*
  * The word that both sides share. User space writes it only while it is not armed; the kernel
  * changes it only by compare-and-swap while it is.
@@ -216,6 +219,15 @@ struct {
 
 #include "classifier.c"
 
+/*
+ * The compiler keeps reads in front of it in front of those behind it. x86 does so by itself; the
+ * loader refuses other CPUs (checkOrder in fanout.go).
+ */
+static __always_inline void in_order(void)
+{
+	asm volatile("" ::: "memory");
+}
+
 static __always_inline void count_event(__u32 event)
 {
 	__u64 *n = bpf_map_lookup_elem(&fan_events, &event);
@@ -345,7 +357,7 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 	if (frame_bytes < 60)
 		frame_bytes = 60;
 	if (bpf_xdp_get_buff_len(ctx) > frame_bytes ||
-	    data + sizeof(struct ethhdr) + l3_bytes + (udp_bytes & 0xfff) > (__u8 *)end)
+	    data + sizeof(struct ethhdr) + l3_bytes + (udp_bytes & UDP_BYTES_MASK) > (__u8 *)end)
 		return DISARMED_HEADER;
 	tag->region = NO_REGION;
 	if (what & HAS_RETH) {
@@ -384,6 +396,7 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 	if (!slot)
 		return FOUND;
 	word = *(volatile __u64 *)&slot->word;
+	in_order();
 	if (!(word & WORD_ARMED) || slot->group != f->meta.group)
 		return FOUND;
 	if (f->meta.l3_off != sizeof(struct ethhdr))
@@ -565,15 +578,30 @@ static __always_inline __u32 rank_of(const struct fan_tag *tag, __u32 port)
 	return turn->rank = 0;
 }
 
+/* The path of the slot that this copy is for; 0 where the slot has none for it. */
+static __always_inline const struct rocast_path *path_of(const struct rocast_slot *slot, const struct fan_tag *tag, __u32 port)
+{
+	struct rocast_range range = *(volatile struct rocast_range *)&slot->ports[port];
+	__u32 index = tag->slot * SLOT_PATHS + range.first;
+
+	if (range.count != 1) {
+		__u32 rank = rank_of(tag, port);
+
+		if (rank >= range.count)
+			return 0;
+		index += rank;
+	}
+	return bpf_map_lookup_elem(&paths, &index);
+}
+
 static __always_inline int make_copy(struct xdp_md *ctx)
 {
 	__u8 *data = (void *)(long)ctx->data;
 	const struct rocast_slot *slot;
 	const struct rocast_path *path;
 	struct rocast_traffic *count;
-	struct rocast_range range;
 	struct fan_tag tag;
-	__u32 index, port = port_number & (SLOT_PORTS - 1), number;
+	__u32 index, port = port_number & (SLOT_PORTS - 1);
 	int step;
 
 	if (data + sizeof(struct ethhdr) > (__u8 *)(long)ctx->data_end)
@@ -583,28 +611,22 @@ static __always_inline int make_copy(struct xdp_md *ctx)
 	slot = bpf_map_lookup_elem(&slots, &index);
 	if (!slot)
 		return COPY_STALE;
-	if (*(volatile __u64 *)&slot->word >> WORD_EPOCH_SHIFT != tag.epoch)
-		return COPY_STALE;
-	range = *(volatile struct rocast_range *)&slot->ports[port];
-	number = range.first;
-	if (range.count != 1) {
-		__u32 rank = rank_of(&tag, port);
-
-		if (rank >= range.count)
-			return COPY_STALE;
-		number += rank;
-	}
-	index = index * SLOT_PATHS + number;
-	path = bpf_map_lookup_elem(&paths, &index);
+	path = path_of(slot, &tag, port);
 	if (!path)
 		return COPY_STALE;
 	if (tag.ipv6)
 		step = edit(ctx, path, &tag, sizeof(struct ipv6hdr));
 	else
 		step = edit(ctx, path, &tag, sizeof(struct iphdr));
-	if (step != FOUND)
-		return step;
-	step = put_l2(ctx, path);
+	if (step == FOUND)
+		step = put_l2(ctx, path);
+	/*
+	 * User space may write another block meanwhile, and changes the epoch before it does. So what
+	 * was read is all of one block, the tag's, if the epoch is the tag's now.
+	 */
+	in_order();
+	if (*(volatile __u64 *)&slot->word >> WORD_EPOCH_SHIFT != tag.epoch)
+		return COPY_STALE;
 	if (step != FOUND)
 		return step;
 	count = bpf_map_lookup_elem(&traffic, &port);

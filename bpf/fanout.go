@@ -52,6 +52,14 @@ type fanOutMaps struct {
 	Turns   *ebpf.Map `ebpf:"turns"`
 }
 
+// checkOrder refuses CPUs that may read a slot before its word, and a path after it: fanout.c has no barriers for them.
+func checkOrder(arch string) error {
+	if arch != "amd64" {
+		return fmt.Errorf("fan-out in the kernel relies on the order in which x86 reads memory, this is %s: %w", arch, errors.ErrUnsupported)
+	}
+	return nil
+}
+
 // open maps the shared memory and fills in the operators.
 func (f *FanOut) open(t Tables) (err error) {
 	for i, m := range []*ebpf.Map{f.maps.Slots, f.maps.Paths} {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -362,6 +363,23 @@ func TestEverythingElseDisarms(t *testing.T) {
 	}
 }
 
+// A frame of two buffers cannot be broadcast: it goes to user space, whatever its length.
+func TestFramesOfTwoBuffersDisarm(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2, 9}, roce.MAC{2, 8}, 0x0800))
+	for payload := 3700; payload <= 4096; payload += 4 { // BPF_PROG_TEST_RUN puts some 3.5 KB into the first buffer
+		for _, o := range []roce.Opcode{roce.OpWriteOnlyImm, roce.OpSendMiddle} {
+			b.arm(f, 7, 1)
+			before := events(t, b.fan)
+			verdict, _ := b.classify(t, f.packet(o, 7, payload))
+			if happened := movedEvents(before, events(t, b.fan)); verdict != RedirectData || happened["disarmed_header"] != 1 {
+				t.Errorf("%v with %d bytes: %v, %v", o, payload, verdict, happened)
+			}
+		}
+	}
+}
+
 // A group that is not armed, or whose slot another group has, is user space's, and no event is
 // counted.
 func TestOtherGroupsAreLeftAlone(t *testing.T) {
@@ -447,4 +465,69 @@ func TestTrafficIsCounted(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+}
+
+// Where reads may change places, the kernel does not fan out.
+func TestFanOutNeedsOrderedReads(t *testing.T) {
+	for arch, works := range map[string]bool{"amd64": true, "arm64": false} {
+		if err := checkOrder(arch); (err == nil) != works {
+			t.Errorf("%s: %v", arch, err)
+		}
+	}
+}
+
+// A copy that is made while user space writes the slot's next block is one of either block, or is dropped.
+func TestACopyIsOfOneBlock(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2, 9}, roce.MAC{2, 8}, 0x0800))
+	b.arm(f, 7, 1)
+	frame := f.packet(roce.OpWriteOnly, 7, 4)
+	_, tagged := b.classify(t, frame)
+	word, path := b.fan.Word(fanGroup), &b.fan.Paths(fanGroup)[2]
+	path.Qpn, path.Targets[0].Rkey = fanEpoch, fanEpoch // block e has e for both
+
+	written, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(written)
+		r := rand.New(rand.NewPCG(1, 2))
+		for e := uint16(1); ; e = e%0x3FFF + 1 {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			word.Store(uint64(e) << 50)
+			atomic.StoreUint32(&path.Qpn, uint32(e))
+			atomic.StoreUint32(&path.Targets[0].Rkey, uint32(e))
+			word.Store(uint64(e)<<50 | 1<<49)
+			for range r.IntN(20_000) { // as long as a run of the program takes, more or less
+				word.Load()
+			}
+		}
+	}()
+	passed := 0
+	for range 30_000 {
+		w := word.Load()
+		if w&(1<<49) == 0 {
+			continue // no packet is carried, so there is no tag of this block yet
+		}
+		e := uint16(w >> 50)
+		binary.NativeEndian.PutUint16(tagged[2:], e)
+		if action, out := b.run(t, tagged); action == actionPass {
+			passed++
+			var v roce.View
+			fatal(t, v.Decode(out, len(out)))
+			if qpn, key := v.DestQPN(out), v.RETH(out).RKey; uint16(qpn) != e || uint16(key) != e {
+				t.Errorf("a copy of block %d has QPN %d and R_Key %d", e, qpn, key)
+				break
+			}
+		}
+	}
+	close(stop)
+	<-written
+	if passed == 0 {
+		t.Error("no copy was made")
+	}
+	t.Logf("%d copies passed", passed)
 }

@@ -19,11 +19,11 @@ func openHosts(t *testing.T, o Options) (*lab.Lab, *Hosts) {
 	t.Helper()
 	cpus, err := lab.SplitCPUs(1)
 	if err != nil {
-		t.Skip(err)
+		t.Skip(err) // says how many CPUs are missing, and how to get them
 	}
 	l, err := lab.New(lab.Options{Receivers: 3, MTU: 1500})
 	if errors.Is(err, os.ErrPermission) {
-		t.Skip(err)
+		t.Skip("needs root, to make network namespaces; run it with sudo:", err)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -34,6 +34,8 @@ var allowed = sync.OnceValues(func() (cpus []int, err error) {
 	return cpus, nil
 })
 
+const moreCPUs = "take a machine with more, or allow more (taskset, the cpuset of a container)"
+
 // SplitCPUs chooses CPUs among those this process may use: the last one for the hosts, the first
 // ones for the workers. Where there are no more CPUs than workers, the last worker shares the
 // hosts' CPU.
@@ -43,9 +45,9 @@ func SplitCPUs(workers int) (CPUs, error) {
 	case err != nil:
 		return CPUs{}, err
 	case len(all) < 2:
-		return CPUs{}, errors.New("a measurement needs two CPUs: one for the switch, one for the hosts")
+		return CPUs{}, fmt.Errorf("a measurement needs two CPUs, one for the switch and one for the hosts, and this process may use %d; %s", len(all), moreCPUs)
 	case workers > len(all):
-		return CPUs{}, fmt.Errorf("%d workers need as many CPUs; this process may use %d", workers, len(all))
+		return CPUs{}, fmt.Errorf("%d workers need as many CPUs, and this process may use %d; %s", workers, len(all), moreCPUs)
 	}
 	return CPUs{Switch: all[:workers], Hosts: all[len(all)-1]}, nil
 }

@@ -17,7 +17,7 @@ func newLab(t *testing.T, o Options) *Lab {
 	t.Helper()
 	l, err := New(o)
 	if errors.Is(err, os.ErrPermission) {
-		t.Skip(err)
+		t.Skip("needs root, to make network namespaces; run it with sudo:", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -126,8 +126,11 @@ func TestSoftirqThreads(t *testing.T) {
 
 func TestSplitCPUs(t *testing.T) {
 	all, err := allowed()
-	if err != nil || len(all) < 2 {
-		t.Skip(all, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 2 {
+		t.Skipf("needs two CPUs, and this process may use %d; %s", len(all), moreCPUs)
 	}
 	one, err := SplitCPUs(1)
 	if err != nil || len(one.Switch) != 1 || one.Switch[0] == one.Hosts {

@@ -149,12 +149,12 @@ func newSetting(t *testing.T, payload, receivers, groups, workers int) Setting {
 	t.Helper()
 	cpus, err := lab.SplitCPUs(workers)
 	if err != nil {
-		t.Skip(err)
+		t.Skip(err) // says how many CPUs are missing, and how to get them
 	}
 	size := workload.Workload{Payload: payload}
 	l, err := lab.New(lab.Options{Receivers: receivers, MTU: size.MTU(), Queues: workers})
 	if errors.Is(err, os.ErrPermission) {
-		t.Skip(err)
+		t.Skip("needs root, to make network namespaces; run it with sudo:", err)
 	}
 	if err != nil {
 		t.Fatal(err)

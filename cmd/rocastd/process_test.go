@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -102,13 +103,18 @@ type process struct {
 
 // logBuffer may be read while it is written.
 type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu    sync.Mutex
+	text  bytes.Buffer
+	grown chan struct{} // has one token if text has grown since until looked
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	select {
+	case b.grown <- struct{}{}:
+	default:
+	}
 	return b.text.Write(p)
 }
 
@@ -118,10 +124,23 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
+// until waits until the log contains a text.
+func (b *logBuffer) until(t *testing.T, want string) {
+	t.Helper()
+	deadline := time.After(2 * testlab.Patience)
+	for !strings.Contains(b.String(), want) {
+		select {
+		case <-b.grown:
+		case <-deadline:
+			t.Fatalf("the log never says %q", want)
+		}
+	}
+}
+
 // start returns when the daemon says that it is ready.
 func (b *box) start(t *testing.T) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(os.Args[0]), log: &logBuffer{}}
+	p := &process{Cmd: exec.Command(os.Args[0]), log: &logBuffer{grown: make(chan struct{}, 1)}}
 	p.Env = append(os.Environ(), asDaemon+"="+b.config, "NOTIFY_SOCKET="+b.notify.LocalAddr().String())
 	p.Stderr = p.log
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
@@ -165,21 +184,17 @@ func (p *process) end(t *testing.T, signal os.Signal) string {
 }
 
 // until waits for a state of the group: members are resolved behind the API's back.
-func (b *box) until(t *testing.T, state string) api.Group {
+func (b *box) until(t *testing.T, state string) (g api.Group) {
 	t.Helper()
 	client := api.NewClient(b.socket, nil)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		g, err := client.Group(context.Background(), "g1")
-		if err != nil {
+	testlab.Eventually(t, 2*testlab.Patience, "the group is "+state, func() (done bool) {
+		var err error
+		if g, err = client.Group(t.Context(), "g1"); err != nil {
 			t.Fatal(err)
 		}
-		if g.State == state {
-			return g
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the group is never %s: %+v", state, g)
-		}
-	}
+		return g.State == state
+	}, func() string { return fmt.Sprintf("it is %+v", g) })
+	return g
 }
 
 // addresses are br0's, in the order ip lists them.
@@ -255,12 +270,7 @@ func TestAHangupChangesNothingAndSaysSo(t *testing.T) {
 	if err := p.Process.Signal(unix.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	const want = "SIGHUP is ignored, because the config is read only at the start; use systemctl restart rocastd"
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.log.String(), want); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the log does not say so")
-		}
-	}
+	p.log.until(t, "SIGHUP is ignored, because the config is read only at the start; use systemctl restart rocastd")
 	if got := p.end(t, unix.SIGTERM); got != "exit status 0" {
 		t.Errorf("stopped: %s", got)
 	}
@@ -341,18 +351,13 @@ func TestAPerftestClientFindsItsHelper(t *testing.T) {
 	if _, err := client.PerftestUp(t.Context(), api.PerftestRequest{GroupIP: "10.77.0.99", Receivers: []string{"10.77.0.1", "10.77.0.2"}}); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		list, err := client.Perftests(t.Context())
-		if err != nil {
+	var list api.Perftests
+	testlab.Eventually(t, 2*testlab.Patience, "both are up", func() (done bool) {
+		if list, err = client.Perftests(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if len(list.Perftests) == 2 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("up are %+v", list)
-		}
-	}
+		return len(list.Perftests) == 2
+	}, func() string { return fmt.Sprintf("up are %+v", list) })
 	for _, groupIP := range []string{"10.77.0.99", "10.77.0.101"} {
 		err := b.hosts[0].Do(func() error {
 			conn, err := net.DialTimeout("tcp4", groupIP+":18515", 5*time.Second)

@@ -5,11 +5,13 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/rocast/rocast/ctl/rtnl"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -235,18 +237,35 @@ func TestSettleReturnsWhenTheKernelHasAnswered(t *testing.T) {
 // request each second; the keep-alive's turn alone would take up to a minute.
 func (b *box) untilLearned(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	news, err := b.subscribe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	learned := false
+	look := func([]syscall.NetlinkMessage) {
 		entries, err := b.Exec("bridge", "fdb", "show", "dev", "eth2")
 		if err != nil {
-			t.Fatal(err)
+			t.Error(err)
 		}
-		if strings.Contains(entries, b.host.MAC.String()+" master br0") {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not learned again; the hop is %s", describe(b.Hop(netip.MustParseAddr("10.2.0.2"))))
+		if learned = strings.Contains(entries, b.host.MAC.String()+" master br0"); learned {
+			cancel()
 		}
 	}
+	look(nil)
+	if err := news.Run(ctx, look); err != nil {
+		t.Fatal(err)
+	}
+	if !learned {
+		t.Fatalf("not learned again; the hop is %s", describe(b.Hop(netip.MustParseAddr("10.2.0.2"))))
+	}
+}
+
+// subscribe hears what the tracker hears.
+func (b *box) subscribe() (news *rtnl.Events, err error) {
+	err = b.Do(func() error { news, err = subscribe(); return err })
+	return news, err
 }
 
 func TestABridgeThatForgotAHostLearnsItAgainSoon(t *testing.T) {

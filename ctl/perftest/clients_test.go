@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 var version = string(opening("6.29", 3).exchanges[0].client)
@@ -44,19 +45,15 @@ func (l *lab) follow(conn net.Conn, exchanges []exchange) {
 // until waits until the sessions have these states, oldest first.
 func (l *lab) until(want string) {
 	l.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	var got string
+	testlab.Eventually(l, testlab.Patience, "the sessions are "+want, func() bool {
 		var states []string
 		for _, s := range l.helper.List()[0].Sessions {
 			states = append(states, s.State.String())
 		}
-		got := strings.Join(states, " ")
-		if got == want {
-			return
-		}
-		if time.Now().After(deadline) {
-			l.Fatalf("the sessions are %s, want %s", got, want)
-		}
-	}
+		got = strings.Join(states, " ")
+		return got == want
+	}, func() string { return "they are " + got })
 }
 
 // serveAgain starts a receiver's server as its user does after each run.
