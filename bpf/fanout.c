@@ -2,30 +2,31 @@
 //go:build ignore
 
 /*
- * Fan-out in the kernel: the classifier, and behind it the plain case of forwarding. User space
- * arms a group when the group's next packet can need no decision. While the group is armed, the
- * packet with exactly the next PSN and exactly the expected headers is sent to all paths from here:
- * rocast_classify counts it in the slot's word and broadcasts it, and rocast_fan_out, which the
- * kernel runs on every copy in front of its port, gives the copy what its receiver expects. Every
- * other packet disarms the group and goes to user space, which is the only place that decides.
+ * Fan-out in the kernel: the classifier, and behind it the forwarding of plain packets. User space
+ * arms a group when the group's next packet will need no decision. While the group is armed, this
+ * program sends a packet to all paths if the packet has exactly the next PSN and exactly the
+ * expected headers: rocast_classify counts the packet in the slot's word and broadcasts it. The
+ * kernel runs rocast_fan_out on every copy in front of its port, and rocast_fan_out writes the
+ * headers that the receiver expects. Every other packet disarms the group and goes to user space;
+ * only user space decides what happens to it.
  *
- *	frame -> rocast_classify -- armed, next PSN, plain --> broadcast to the group's ports -> rocast_fan_out -> port
+ *	frame -> rocast_classify -- armed, next PSN, plain -> broadcast -> rocast_fan_out -> port
  *	                        \-- otherwise: disarm ------> AF_XDP socket
  *
- * The object is loaded where the kernel has all it needs (an array of device maps, programs on
- * device map entries); elsewhere the object of classifier.c alone is.
+ * This object is loaded if the kernel has all it needs: an array of device maps, and programs on the
+ * entries of device maps. Otherwise the object of classifier.c is loaded.
  */
 #define ROCAST_FANOUT
 #include "xdp.h"
 
 enum {
 	SLOTS = 1024, /* groups that can be armed at one time */
-	SLOT_PATHS = 64, /* paths of one of them */
-	SLOT_PORTS = 64, /* ports: a group on a port with a higher number is not armed */
-	SLOT_REGIONS = 4, /* memory regions of one of them */
-	FANS = 256, /* sets of ports that groups send to */
+	SLOT_PATHS = 64, /* paths of an armed group */
+	SLOT_PORTS = 64, /* a group with a member behind a port of a higher number is not armed */
+	SLOT_REGIONS = 4, /* memory regions of an armed group */
+	FANS = 256, /* different sets of ports that groups send to */
 	FAN_ENTRIES = SLOT_PATHS,
-	LENGTHS = 1024, /* 4-byte words between the BTH and the ICRC */
+	LENGTHS = 1024, /* different lengths, in 4-byte words between the BTH and the ICRC */
 };
 
 enum { NO_REGION = 0xff };
@@ -34,8 +35,9 @@ enum { NO_REGION = 0xff };
 enum { UDP_BYTES_MASK = 0x1fff };
 
 /*
- * The word that both sides share. User space writes it only while it is not armed; the kernel
- * changes it only by compare-and-swap while it is.
+ * The word of a slot, which user space and the kernel share. User space stores a new word only while
+ * the group is not armed. While it is armed, the kernel counts a packet by compare-and-swap, and
+ * either side may clear the armed bit.
  *
  *	0       24         48       49      50      64
  *	| PSN   | messages | inside | armed | epoch |
@@ -56,13 +58,13 @@ struct rocast_region {
 };
 
 struct rocast_range {
-	__u8 first; /* of the slot's paths */
+	__u8 first; /* index among the slot's paths */
 	__u8 count;
 };
 
 /*
- * What a plain packet of the group looks like, and where its paths are. Fixed for one epoch, but
- * for word and limit.
+ * The headers of a plain packet of the group, and the places of the paths of each port. Within one
+ * epoch only word and limit change.
  */
 struct rocast_slot {
 	__u64 word;
@@ -84,21 +86,21 @@ struct rocast_slot {
 };
 
 /*
- * What one region of the source is at one receiver; crc as in struct rocast_path, at the end of the
- * RETH.
+ * How the RETH of a copy differs from the RETH received, for one region of the source and one
+ * receiver.
  */
 struct rocast_target {
 	__u64 delta_va;
 	__u32 rkey;
-	__u32 crc;
+	__u32 crc; /* the change of the CRC register at the end of the RETH that the R_Key causes */
 };
 
 /* How a copy for one path differs from the packet received. */
 struct rocast_path {
-	__u32 crc; /* what addresses and QPN change in the CRC register at the end of the BTH */
+	__u32 crc; /* the change of the CRC register at the end of the BTH that addresses and QPN cause */
 	__u32 qpn;
 	__u32 delta_psn;
-	__u16 checksum; /* added to the complement of the IPv4 header checksum; the hop is in it */
+	__u16 checksum; /* added to the complement of the IPv4 header checksum; includes TTL - 1 */
 	__u8 l2_bytes;
 	__u8 l2[22];
 	__u8 zero[3];
@@ -123,7 +125,8 @@ struct {
 } paths SEC(".maps");
 
 /*
- * One linear map of the CRC register for each length: what so many zero words behind it make of it.
+ * One linear map of the CRC register for each length: it gives the register after that many words of
+ * zeros.
  */
 struct rocast_operator {
 	__u32 table[4][256];
@@ -140,7 +143,7 @@ struct {
 /* The slicing-by-8 tables of CRC-32, filled in by the loader. */
 const volatile __u32 crc_tables[8][256];
 
-/* The port this program is loaded for, and whether there is any engine to speak of. */
+/* The PortID of the port for which this program is loaded. */
 const volatile __u32 port_number;
 
 struct {
@@ -156,27 +159,27 @@ struct {
 } fans SEC(".maps");
 
 /*
- * What a packet carries from ingress to egress, where the Ethernet addresses were: every copy gets
- * new ones.
+ * What rocast_classify hands to rocast_fan_out with each copy. The tag stands where the packet's
+ * Ethernet addresses were: every copy gets new addresses anyway.
  */
 struct fan_tag {
 	__u16 slot;
 	__u16 epoch;
-	__u16 words; /* behind the BTH, without the ICRC */
+	__u16 words; /* number of words between the BTH and the ICRC */
 	__u8 region;
 	__u8 ipv6;
 	__u32 psn;
 };
 
-/* Why a group was disarmed, and what became of copies. */
+/* Why a group was disarmed, or why a copy was dropped. */
 enum rocast_fan_event {
-	DISARMED_PSN,
-	DISARMED_HEADER,
-	DISARMED_REGION,
-	DISARMED_LIMIT,
-	DISARMED_RACE,
-	COPY_STALE, /* the slot has another block by now, or no such path */
-	COPY_MALFORMED,
+	DISARMED_PSN, /* the packet has another PSN than the next one */
+	DISARMED_HEADER, /* the packet has other headers than a plain packet of the group */
+	DISARMED_REGION, /* a WRITE outside the group's memory regions, or of length 0 */
+	DISARMED_LIMIT, /* the packet is too far ahead of the slowest receiver */
+	DISARMED_RACE, /* another CPU changed the word at the same time */
+	COPY_STALE, /* the slot has a newer block, or no path for the copy */
+	COPY_MALFORMED, /* the frame is shorter than its tag says, or cannot take the path's VLAN tags */
 	FAN_EVENTS,
 };
 
@@ -192,7 +195,7 @@ struct rocast_traffic {
 	__u64 tx_frames, tx_bytes;
 };
 
-/* Per port: what was carried from it and to it. */
+/* Per port: the packets received there and fanned out, and the copies sent there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, SLOT_PORTS);
@@ -201,8 +204,8 @@ struct {
 } traffic SEC(".maps");
 
 /*
- * The copies of one packet that go to one port pass rocast_fan_out one behind the other: the how-
- * manieth this one is.
+ * All copies of one packet for one port pass rocast_fan_out in a row on one CPU. A turn identifies the
+ * packet; rank counts its copies from 0.
  */
 struct rocast_turn {
 	__u32 slot_and_epoch;
@@ -236,7 +239,7 @@ static __always_inline void count_event(__u32 event)
 		(*n)++;
 }
 
-/* What an opcode means for fan-out. Opcodes that no group carries have no bit. */
+/* The properties of an opcode that matter for fan-out. An opcode that no group carries has none. */
 enum {
 	CARRIES = 1 << 0,
 	HAS_RETH = 1 << 1,
@@ -270,14 +273,14 @@ static __always_inline __u32 traits(__u8 opcode)
 }
 
 struct reth {
-	__u64 va; /* big endian, as rkey and bytes */
+	__u64 va; /* big endian, like rkey and bytes */
 	__u32 rkey;
 	__u32 bytes;
 };
 
 /*
- * The region of the slot that a RETH lies in; NO_REGION where the group names none, SLOT_REGIONS
- * where it is none of them.
+ * Returns the region of the slot in which the RETH's memory lies, NO_REGION if the group names no
+ * regions, or SLOT_REGIONS if the memory lies in none of them.
  */
 static __always_inline __u32 region_of(const struct rocast_slot *slot, const struct reth *reth)
 {
@@ -305,8 +308,9 @@ static __always_inline int same(const __be32 *a, const __be32 *b)
 }
 
 /*
- * Whether the packet is what the slot says. l3_bytes is a constant, so that every offset is one.
- * The answer is FOUND or the reason to disarm; tag and ends are filled in.
+ * Checks whether the packet is the plain packet that the slot describes. Returns FOUND, and then tag
+ * and ends are filled in, or the reason to disarm the group. l3_bytes is a constant in every call, so
+ * that the verifier sees constant offsets.
  */
 static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 				 const struct rocast_slot *slot, __u64 word, const __u32 l3_bytes,
@@ -352,7 +356,7 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 	    udp_bytes > sizeof(*udp) + sizeof(*bth) + ext_bytes + slot->mtu + pad + 4 ||
 	    tag->words >= LENGTHS)
 		return DISARMED_HEADER;
-	/* One buffer, and nothing behind the packet but what Ethernet pads with. */
+	/* The frame must have one buffer, and behind the packet at most the padding of Ethernet. */
 	frame_bytes = sizeof(struct ethhdr) + l3_bytes + udp_bytes;
 	if (frame_bytes < 60)
 		frame_bytes = 60;
@@ -375,9 +379,8 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 }
 
 /*
- * Sends the packet to all paths if its group is armed and the packet is plain: then the answer is
- * REDIRECT_FAN_OUT. Otherwise the group is disarmed, the answer is FOUND, and the packet takes the way to
- * user space.
+ * Sends the packet to all paths and returns REDIRECT_FAN_OUT if its group is armed and the packet is
+ * plain. Otherwise it disarms the group and returns FOUND: the packet goes to user space.
  */
 static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 {
@@ -448,15 +451,15 @@ static __always_inline __u32 apply(const struct rocast_operator *o, __u32 reg)
 	return o->table[0][reg & 0xff] ^ o->table[1][reg >> 8 & 0xff] ^ o->table[2][reg >> 16 & 0xff] ^ o->table[3][reg >> 24];
 }
 
-/* The CRC register after a changed PSN, at the end of the BTH. */
+/* The change of the CRC register at the end of the BTH that a change of the PSN causes. */
 static __always_inline __u32 crc_psn(__u32 change)
 {
 	return crc_tables[2][change >> 16 & 0xff] ^ crc_tables[1][change >> 8 & 0xff] ^ crc_tables[0][change & 0xff];
 }
 
 /*
- * The CRC register after a changed VA, given as it stands on the wire, at the end of the RETH eight
- * bytes on.
+ * The change of the CRC register at the end of the RETH that a change of the VA causes. The change is
+ * given in the byte order of the wire; the RETH ends eight bytes behind the VA.
  */
 static __always_inline __u32 crc_va(__u64 change)
 {
@@ -468,7 +471,7 @@ static __always_inline __u32 crc_va(__u64 change)
 	       crc_tables[4][reg >> 24];
 }
 
-/* Writes everything behind the Ethernet header. l3_bytes is a constant, as above. */
+/* Rewrites the headers behind the Ethernet header, and the ICRC. l3_bytes is a constant, see plain. */
 static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *path, const struct fan_tag *tag, const __u32 l3_bytes)
 {
 	__u8 *data = (void *)(long)ctx->data, *tail;
@@ -519,8 +522,8 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 		crc ^= apply(after, target->crc ^ crc_va(was ^ is));
 	}
 	/*
-	 * The compiler must not fold the constant part into the bound check: the verifier needs the
-	 * pointer whole.
+	 * The compiler must not move the constant part of the offset into the bound check: the verifier
+	 * has to see the bound check on the same pointer that is used afterwards.
 	 */
 	off = sizeof(struct ethhdr) + l3_bytes + sizeof(*udp) + sizeof(*bth) + (tag->words & (LENGTHS - 1)) * 4;
 	asm volatile("" : "+r"(off));
@@ -533,7 +536,7 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 	return FOUND;
 }
 
-/* Makes the frame l2_bytes longer or shorter in front and writes the Ethernet header. */
+/* Writes the Ethernet header; VLAN tags make the frame longer at its front. */
 static __always_inline int put_l2(struct xdp_md *ctx, const struct rocast_path *path)
 {
 	__u8 *data;
@@ -563,7 +566,7 @@ static __always_inline int put_l2(struct xdp_md *ctx, const struct rocast_path *
 	return FOUND;
 }
 
-/* The copies of one packet for one port come one behind the other. */
+/* Returns how many copies of the same packet went to the port before: see struct rocast_turn. */
 static __always_inline __u32 rank_of(const struct fan_tag *tag, __u32 port)
 {
 	__u32 id = (__u32)tag->slot << 16 | tag->epoch;
@@ -649,7 +652,7 @@ int rocast_fan_out(struct xdp_md *ctx)
 	return XDP_DROP;
 }
 
-/* The same on a port's own receive path, where BPF_PROG_TEST_RUN can run it. */
+/* rocast_fan_out with the attach type of a receive path, which BPF_PROG_TEST_RUN can run. */
 SEC("xdp")
 int rocast_fan_out_test(struct xdp_md *ctx)
 {

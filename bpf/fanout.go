@@ -10,33 +10,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of fan-out in the kernel, as fanout.c has them.
+// Bounds of fan-out in the kernel. They are those of fanout.c.
 const (
 	Slots       = 1024 // groups that can be armed at one time
-	SlotPaths   = 64   // paths of one of them
+	SlotPaths   = 64   // paths of an armed group
 	SlotPorts   = len(Slot{}.Ports)
 	SlotRegions = len(Slot{}.Regions)
-	Fans        = 256  // sets of ports
-	Lengths     = 1024 // 4-byte words between the BTH and the ICRC of a packet that is carried
+	Fans        = 256  // different sets of ports that groups send to
+	Lengths     = 1024 // different lengths of a packet, in 4-byte words between the BTH and the ICRC
 )
 
-// Slot and Path are struct rocast_slot and struct rocast_path of fanout.c, which says what the
-// fields mean.
+// Slot and Path are struct rocast_slot and struct rocast_path of fanout.c, where the fields are
+// explained.
 type (
 	Slot = fanoutRocastSlot
 	Path = fanoutRocastPath
 )
 
-// Tables are the CRC-32 tables that rocast_fan_out works with.
+// Tables are the CRC-32 tables that rocast_fan_out uses.
 type Tables struct {
 	// CRC is the slicing-by-8 form: CRC[k][b] is the register after byte b and k zero bytes.
 	CRC *[8][256]uint32
-	// Operator is what so many zero words make of the register, one table for each of its bytes.
+	// Operator returns the map of the register over this many 4-byte words of zeros, as one table for
+	// each byte of the register. The new register is the XOR of the four entries.
 	Operator func(words int) *[4][256]uint32
 }
 
-// FanOut is the state that fan-out in the kernel shares with user space. Slots and paths are memory
-// of both: nothing here but PutFan makes a system call.
+// FanOut is the state that fan-out in the kernel shares with user space. Slots and paths are shared
+// memory: Slot, Paths, Word and Limit make no system call.
 type FanOut struct {
 	maps   fanOutMaps
 	mapped [2][]byte // slots, paths
@@ -78,7 +79,7 @@ func (f *FanOut) open(t Tables) (err error) {
 	return unix.Munmap(lengths)
 }
 
-// mapMemory maps an array's values, which lie 8-byte aligned one behind the other.
+// mapMemory maps the values of an array map. The kernel aligns each value to 8 bytes.
 func mapMemory(m *ebpf.Map) ([]byte, error) {
 	bytes := int(m.ValueSize()+7) / 8 * 8 * int(m.MaxEntries())
 	b, err := unix.Mmap(m.FD(), 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -88,29 +89,29 @@ func mapMemory(m *ebpf.Map) ([]byte, error) {
 	return b, nil
 }
 
-// Slot is slot i. While its word is armed only the word and the limit may be touched, and those
+// Slot returns slot i. While its word is armed, only the word and the limit may be accessed, and only
 // atomically.
 func (f *FanOut) Slot(i int) *Slot {
 	return &unsafe.Slice((*Slot)(unsafe.Pointer(&f.mapped[0][0])), Slots)[i]
 }
 
-// Paths are the paths of slot i.
+// Paths returns the paths of slot i.
 func (f *FanOut) Paths(i int) *[SlotPaths]Path {
 	return &unsafe.Slice((*[SlotPaths]Path)(unsafe.Pointer(&f.mapped[1][0])), Slots)[i]
 }
 
-// Word is a slot's word, which both sides change.
+// Word returns the word of slot i, which user space and the kernel change.
 func (f *FanOut) Word(i int) *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&f.Slot(i).Word))
 }
 
-// Limit is a slot's limit, which user space may raise while the slot is armed.
+// Limit returns the limit of slot i, which user space may raise while the slot is armed.
 func (f *FanOut) Limit(i int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&f.Slot(i).Limit))
 }
 
-// PutFan makes number i the set of these ports: a packet sent to it leaves by each, several times
-// by one that is named several times.
+// PutFan makes fan i the set of these ports. One copy of each packet leaves by each entry of ports; a
+// port with several paths has several entries.
 func (f *FanOut) PutFan(i int, ports []*Port) error {
 	if len(ports) > SlotPaths {
 		return fmt.Errorf("make fan %d: %d paths are more than the %d it can have", i, len(ports), SlotPaths)
@@ -121,7 +122,7 @@ func (f *FanOut) PutFan(i int, ports []*Port) error {
 	if err != nil {
 		return fmt.Errorf("make fan %d: %w", i, explain(err))
 	}
-	defer devices.Close() // the outer map keeps it
+	defer devices.Close() // the outer map holds a reference
 	for k, p := range ports {
 		if p.objs.FanOut == nil {
 			return fmt.Errorf("make fan %d: port %s has no program for copies", i, p.name)
@@ -137,19 +138,19 @@ func (f *FanOut) PutFan(i int, ports []*Port) error {
 	return nil
 }
 
-// FanEvent is why a group was disarmed by the kernel, or what became of a copy that was not sent.
+// FanEvent is the reason why the kernel disarmed a group or dropped a copy.
 type FanEvent uint32
 
 const (
 	DisarmedPSN    = FanEvent(fanoutRocastFanEventDISARMED_PSN)    // not the next PSN
 	DisarmedHeader = FanEvent(fanoutRocastFanEventDISARMED_HEADER) // not the headers of a plain packet
-	DisarmedRegion = FanEvent(fanoutRocastFanEventDISARMED_REGION) // a WRITE outside the group's memory, or of nothing
+	DisarmedRegion = FanEvent(fanoutRocastFanEventDISARMED_REGION) // a WRITE outside the group's memory, or of length 0
 	DisarmedLimit  = FanEvent(fanoutRocastFanEventDISARMED_LIMIT)  // too far ahead of the slowest receiver
 	DisarmedRace   = FanEvent(fanoutRocastFanEventDISARMED_RACE)   // two CPUs had packets of the group at once
-	CopyStale      = FanEvent(fanoutRocastFanEventCOPY_STALE)      // the group was changed while the copy was on its way
-	CopyMalformed  = FanEvent(fanoutRocastFanEventCOPY_MALFORMED)
+	CopyStale      = FanEvent(fanoutRocastFanEventCOPY_STALE)      // the block changed while the copy was on its way
+	CopyMalformed  = FanEvent(fanoutRocastFanEventCOPY_MALFORMED)  // the copy's frame does not match its tag or its path
 
-	// FanEvents is how many there are.
+	// FanEvents is the number of events.
 	FanEvents = int(fanoutRocastFanEventFAN_EVENTS)
 )
 
@@ -166,7 +167,7 @@ func (e FanEvent) String() string {
 	return fmt.Sprintf("event(%d)", uint32(e))
 }
 
-// Events reads how often each FanEvent happened, summed over CPUs.
+// Events reads the number of occurrences of each FanEvent, summed over CPUs.
 func (f *FanOut) Events() (sum [FanEvents]uint64, err error) {
 	var perCPU []uint64
 	for e := range sum {
@@ -180,10 +181,10 @@ func (f *FanOut) Events() (sum [FanEvents]uint64, err error) {
 	return sum, nil
 }
 
-// Traffic is what the kernel carried from and to one port.
+// Traffic counts the packets that the kernel carried from one port and the copies that it sent there.
 type Traffic = fanoutRocastTraffic
 
-// Traffic reads what was carried from and to the port with this number, summed over CPUs.
+// Traffic reads the counters of the port with this number, summed over CPUs.
 func (f *FanOut) Traffic(port uint32) (sum Traffic, err error) {
 	var perCPU []Traffic
 	if err := f.maps.Traffic.Lookup(port, &perCPU); err != nil {
@@ -197,7 +198,7 @@ func (f *FanOut) Traffic(port uint32) (sum Traffic, err error) {
 	return sum, nil
 }
 
-// close unmaps the memory: no Slot or Path may be touched any more.
+// close unmaps the memory. No Slot or Path may be accessed afterwards.
 func (f *FanOut) close() error {
 	var errs []error
 	for _, b := range f.mapped {

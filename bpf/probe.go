@@ -13,23 +13,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrRefuses is what an interface's driver does with frames that are redirected to it.
-var ErrRefuses = errors.New("its driver refuses frames that XDP redirects to it; of a veth, the far end needs an XDP program or GRO (ethtool -K IFACE gro on)")
+// ErrRefuses says that the driver of an interface drops the frames that XDP redirects to it.
+var ErrRefuses = errors.New("its driver drops frames that XDP redirects to it; if it is a veth, " +
+	"switch GRO on at its far end (ethtool -K IFACE gro on), or attach an XDP program there")
 
-// probeFrame goes no further than the next device: bridges do not forward its destination (IEEE
-// 802.1Q, 8.6.3), and its EtherType is for experiments on one's own network (IEEE 802, 9.2.3).
+// probeFrame returns a frame that disturbs no network: bridges do not forward its destination MAC
+// (IEEE 802.1Q, 8.6.3), and its EtherType is reserved for local experiments (IEEE 802, 9.2.3).
 func probeFrame() []byte {
 	frame := make([]byte, 60)
 	copy(frame, []byte{0x01, 0x80, 0xC2, 0x00, 0x00, 0x0E, 0x02, 0, 0, 0, 0, 0, 0x88, 0xB5})
 	return frame
 }
 
-// ProbeTransmit sends one frame to an interface the way fan-out does, and asks the kernel's
-// tracepoint xdp_devmap_xmit what the driver did with it: no counter of an interface tells. nil: it
-// was taken. [ErrRefuses]: it was not. Like OpenPort it works in the calling thread's network
-// namespace.
+// ProbeTransmit sends one frame to an interface in the way that fan-out does. It returns nil if the
+// driver takes the frame, and [ErrRefuses] if the driver drops it. No counter of the interface shows
+// the difference, so ProbeTransmit reads the kernel's tracepoint xdp_devmap_xmit. Like OpenPort it
+// works in the calling thread's network namespace.
 func ProbeTransmit(ifindex int) error {
-	runtime.LockOSThread() // the tracepoint's program knows the probe by its thread
+	runtime.LockOSThread() // the program at the tracepoint counts only frames of this thread
 	defer runtime.UnlockOSThread()
 	seen, stop, err := watchTransmit()
 	if err != nil {
@@ -49,14 +50,14 @@ func ProbeTransmit(ifindex int) error {
 	return nil
 }
 
-// watchTransmit counts the frames that drivers take from the calling thread.
+// watchTransmit counts, in sent, the frames that drivers take from the calling thread until stop.
 func watchTransmit() (sent *ebpf.Map, stop func(), err error) {
 	sent, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
 		return nil, nil, err
 	}
 	thread := int64(os.Getpid())<<32 | int64(unix.Gettid())
-	const argSent = 2 * 8 // from_dev, to_dev, sent, drops, err (kernel: docs/wire.md#sources)
+	const argSent = 2 * 8 // offset among the arguments from_dev, to_dev, sent, drops, err (docs/wire.md#sources)
 	prog, err := ebpf.NewProgramWithOptions(&ebpf.ProgramSpec{
 		Name: "rocast_probe_tx", Type: ebpf.RawTracepoint, License: "Dual BSD/GPL",
 		Instructions: asm.Instructions{

@@ -10,67 +10,67 @@ import (
 )
 
 // FanOut is an engine in front of the worker that sends the plain packets of groups to all their
-// paths by itself: the kernel (bpf/fanout.c), or its twin in tests. The core arms it for one group
-// at a time and stays the only place that decides: what is not exactly the next packet disarms the
-// group and reaches the core as ever.
+// paths by itself: the kernel (bpf/fanout.c), or its twin in tests. The core arms each group on its
+// own. Only the core decides: a packet that is not exactly the expected one disarms the group, and
+// goes to the core like a packet of a group that was never armed.
 //
-// Its methods are called by the worker that owns the group. None makes a system call or blocks.
+// The worker that owns the group calls the methods. They make no system call and do not block.
 type FanOut interface {
-	// Claim takes the place that the group would have in the engine. Where another group has it,
-	// that group is returned, and ok is false.
+	// Claim takes the group's place in the engine. If another group has it, holder is that group and
+	// ok is false.
 	Claim(id mft.GroupID) (holder mft.GroupID, ok bool)
-	// Release gives the group's place up. The group is not armed.
+	// Release gives up the group's place. The group must not be armed.
 	Release(id mft.GroupID)
-	// Arm lets the engine carry packets that fit b, from w.PSN to limit. The group has a place and
-	// is not armed. The error says what the engine lacks.
+	// Arm lets the engine carry the packets that match b, from w.PSN to limit. The group must have a
+	// place and must not be armed. The error says why the engine cannot carry b.
 	Arm(id mft.GroupID, b *mft.Block, w FanWord, limit roce.PSN) error
-	// Load is where the engine is with a group that has a place.
+	// Load returns the engine's progress with a group that has a place.
 	Load(id mft.GroupID) FanWord
-	// Disarm takes the group back and says where the engine got to.
+	// Disarm takes the group back, and returns the engine's last progress.
 	Disarm(id mft.GroupID) FanWord
 	// Limit sets the last PSN that may be carried.
 	Limit(id mft.GroupID, psn roce.PSN)
 }
 
-// FanWord is where the engine is with one group.
+// FanWord is the engine's progress with one group.
 type FanWord struct {
 	PSN      roce.PSN // of the next packet
-	Messages roce.MSN // that ended since the group was armed
-	Inside   bool     // the last packet was not its message's last
+	Messages roce.MSN // number of messages that ended since the group was armed
+	Inside   bool     // the newest packet is not the last one of its message
 	Armed    bool
 }
 
-// A group is armed after so many plain packets in a row. The number doubles each time the engine
-// carried hardly more than that before it had to give the group back: a group that often has
-// something to decide stays with the core.
+// A group is armed after a number of plain packets in a row, calmPackets at first. The number doubles
+// when the group was disarmed before the engine carried four times as many: arming has a cost, and a
+// group whose packets often need decisions should stay with the core. See givenBack.
 const (
 	calmPackets    = 16
 	calmPacketsMax = 4096
-	inVainMax      = 16 // times that it carried nothing at all and the number stays
+	inVainMax      = 16 // times in a row that nothing was carried before the number doubles
 )
 
-// fanState is what the core knows of its group in the engine.
+// fanState is the core's record of a group in the engine.
 type fanState struct {
 	placed bool     // the group has a place
-	at     FanWord  // when last looked at; at.Armed: the engine may carry packets
-	limit  roce.PSN // the last PSN it may carry
-	paths  int      // that get copies from it
-	calm   int      // plain packets since something was to decide
-	need   int      // of them, for it to be armed
-	inVain int      // times in a row that it was armed and nothing was carried
-	// idle is where the group was when another one wanted its place: if it is still there the next
-	// time, it loses the place.
+	at     FanWord  // as last read; if at.Armed, the engine may carry packets
+	limit  roce.PSN // the last PSN that the engine may carry
+	paths  int      // number of paths that get copies from the engine
+	calm   int      // plain packets in a row since the last decision
+	need   int      // value of calm at which the group is armed
+	inVain int      // times in a row that the engine carried nothing
+	// idle is the group's next PSN when another group wanted the place. If it has not changed when
+	// another group wants the place again, the group loses the place.
 	idle    roce.PSN
-	carried uint64
-	before  uint64 // carried when it was armed last
-	why     error  // why it was not armed when it was calm; nil: it was
+	carried uint64 // packets
+	before  uint64 // value of carried when the group was last armed
+	why     error  // why arming failed; nil if it succeeded or was not tried
 }
 
 // EngineState says which engine carries a group's plain packets.
 type EngineState struct {
-	Kernel  bool   // the kernel does now
-	Reason  string // why it does not
-	Carried uint64 // packets that it carried
+	Kernel  bool   // the kernel carries them now
+	Reason  string // why the kernel does not
+	Carried uint64 // packets that the kernel has carried
 }
 
 func (c *Core) groupState(st *state) *GroupState {
@@ -90,12 +90,12 @@ func (c *Core) engineState(st *state) EngineState {
 	case st.fan.why != nil:
 		e.Reason = st.fan.why.Error()
 	default:
-		e.Reason = fmt.Sprintf("the kernel takes over after %d new packets in a row without an incident", max(st.fan.need, calmPackets))
+		e.Reason = fmt.Sprintf("the kernel takes over after %d plain packets in a row", max(st.fan.need, calmPackets))
 	}
 	return e
 }
 
-// FanOutCounts are how often the engine was used, over all groups of a core.
+// FanOutCounts counts the uses of the engine, over all groups of a core.
 type FanOutCounts struct{ Armed, Disarmed, Carried, Refused uint64 }
 
 func (c *FanOutCounts) add(d *FanOutCounts) {
@@ -104,20 +104,21 @@ func (c *FanOutCounts) add(d *FanOutCounts) {
 }
 
 var (
-	errNotPlain = errors.New("something is to be decided for its packets")
-	errNoPlace  = errors.New("other groups that talk have its place")
+	errNotPlain = errors.New("its packets need decisions at present")
+	errNoPlace  = errors.New("a busy group has its place in the kernel engine")
 )
 
-// sync tells the merging what the engine carried since the last time. It precedes every event of
-// the group.
+// sync reports the packets that the engine carried since the last call to the merging. It precedes
+// every event of the group.
 func (c *Core) sync(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.at.Armed {
 		c.learn(now, st, c.fanOut.Load(st.group.ID), out)
 	}
 }
 
-// settle follows an event of the group. An armed group is taken back when it is no longer plain, or
-// a path has left that the engine sends to; one that has been plain for a while is noted for Arm.
+// settle follows every event of the group. It takes an armed group back if the group is no longer
+// plain, or if a path has left to which the engine sends. It notes a group for Arm that has been plain
+// for long enough.
 func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 	switch f := &st.fan; {
 	case c.fanOut == nil:
@@ -134,7 +135,7 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 	}
 }
 
-// takeBack ends what the engine does for the group.
+// takeBack disarms the group.
 func (c *Core) takeBack(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.at.Armed {
 		c.learn(now, st, c.fanOut.Disarm(st.group.ID), out)
@@ -142,7 +143,7 @@ func (c *Core) takeBack(now feedback.Tick, st *state, out *Outputs) {
 	st.fan.calm = 0
 }
 
-// learn folds what the engine carried into the merging.
+// learn reports the packets that the engine carried to the merging. w is the engine's progress.
 func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	f := &st.fan
 	was := f.at
@@ -170,9 +171,10 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	}
 }
 
-// givenBack sets how calm the group has to be before it is armed again. While frames wait for the
-// core, what comes behind them disarms the group at once: that says nothing of the group, unless it
-// happens again and again.
+// givenBack sets the number of plain packets after which a disarmed group is armed again. carried is
+// the number of packets that the engine carried. Frames that still wait for the core when the group
+// is armed disarm it at once, because the packet behind them has not the next PSN. So it counts
+// against the group only after inVainMax times in a row that nothing was carried.
 func (f *fanState) givenBack(carried uint64) {
 	f.calm, f.need = 0, max(f.need, calmPackets)
 	switch {
@@ -185,8 +187,8 @@ func (f *fanState) givenBack(carried uint64) {
 	}
 }
 
-// Arm hands the groups that have become calm to the engine. It is called when all copies are sent,
-// so that none of the engine's overtakes them.
+// Arm arms the groups that settle has noted. It is called when all copies are sent, so that no copy
+// of the engine overtakes them.
 func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 	for _, st := range c.armable {
 		if c.states[st.group.ID.Slot()] != st || st.fan.at.Armed {
@@ -223,7 +225,7 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	return nil
 }
 
-// block makes the group's block as it is now.
+// block makes the group's current block.
 func (st *state) block(b *mft.Block) error {
 	if err := b.Begin(st.group, st.sourceLeg(), st.marks.pkey, st.marks.trafficClass); err != nil {
 		return err
@@ -239,8 +241,8 @@ func (st *state) block(b *mft.Block) error {
 	return b.End()
 }
 
-// place takes the group's place in the engine, from another group of this core if that one has
-// stood still.
+// place takes the group's place in the engine. It takes the place from another group of this core if
+// that group has carried nothing since it was asked for before.
 func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 	if st.fan.placed {
 		return true
@@ -263,7 +265,7 @@ func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 	return ok
 }
 
-// holder is the state of a group that has a place, if it is this core's.
+// holder returns the state of a group that has a place, or nil if the group belongs to another core.
 func (c *Core) holder(id mft.GroupID) *state {
 	slot := id.Slot()
 	if slot >= len(c.states) || c.states[slot] == nil || c.states[slot].group.ID != id || !c.states[slot].fan.placed {
@@ -272,7 +274,7 @@ func (c *Core) holder(id mft.GroupID) *state {
 	return c.states[slot]
 }
 
-// leave gives the group's place up.
+// leave disarms the group and gives up its place.
 func (c *Core) leave(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.placed {
 		c.takeBack(now, st, out)

@@ -2,10 +2,9 @@ package feedback
 
 import "github.com/rocast/rocast/roce"
 
-// An engine in front of the data path may carry the source's packets while the group is plain: then
-// a new packet is copied to every path that takes data and causes nothing else, so that nobody has
-// to decide anything. What was carried is told by one Carried event before the next event of
-// another kind.
+// An engine in front of the data path may carry the source's packets while the group is plain: a new
+// packet is then copied to every path that takes data and causes nothing else, so there is nothing to
+// decide. Before the next event of another kind, one Carried event reports all carried packets.
 
 // Plain says whether an engine may carry what follows the highest packet sent: the next packet, and
 // any number of new ones behind it up to the Horizon, would each cause one Copy to every path whose
@@ -15,9 +14,9 @@ import "github.com/rocast/rocast/roce"
 // The result is how many paths are PartActive, 0 if the group is not plain. It falls when a path
 // leaves, and only a Data event lets it rise.
 //
-// It is safe because new packets alone move only the source's place and the highest packet sent: no
-// answer can become due while what the source was told is all that the policy takes for
-// acknowledged.
+// This is safe because new packets move only the source's place and the highest packet sent. An
+// answer becomes due only when the floor is above the PSN that was acknowledged to the source, and
+// in a plain group the two are equal.
 func (g *Group) Plain() (active int) {
 	quiet := g.source.known && g.floor.known && g.source.pos == g.source.sent && g.merged.psn == g.floor.psn &&
 		g.refusal.syndrome == 0 && g.end.syndrome == 0 && !g.back.awaited && g.pending == pendingNAKs{}
@@ -39,8 +38,8 @@ func (g *Group) Plain() (active int) {
 	return active
 }
 
-// Horizon is the last PSN that may be carried while no other event comes: beyond it a path would be
-// further behind than 24-bit comparison can bear. The group is plain.
+// Horizon returns the last PSN that may be carried while no other event comes. Beyond it a path would
+// be further behind the source than the window allows. The group must be plain.
 func (g *Group) Horizon() roce.PSN {
 	lowest := g.source.sent
 	for i := range g.paths {
@@ -51,13 +50,15 @@ func (g *Group) Horizon() roce.PSN {
 	return lowest.Add(Window)
 }
 
-// Inside says whether the newest packet is not its message's last.
+// Inside says whether the newest packet is inside a message: whether it is not the last packet of its
+// message.
 func (g *Group) Inside() bool { return g.source.inside }
 
-// carried takes what an engine carried: it does what as many Data events would. Since the engine
-// looked, the group may have stopped being plain, by an answer or by time passing: then something
-// may be due now that the source has got further. A path that has left since got copies for
-// nothing; none can have joined, because who joins begins with a Data event.
+// carried handles the packets that an engine carried. It does the same as one Data event for each of
+// them. The group may have stopped being plain since the engine was armed, by an answer or because
+// time passed: a reply may then be due, because the source's place has moved. A path that has left
+// meanwhile got copies that it does not need. No path can have joined, because a path joins only at a
+// Data event.
 func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 	newest := g.source.sent // before these packets
 	for i := range g.paths {

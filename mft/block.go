@@ -9,17 +9,17 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Bounds of a block. A group beyond one of them stays with the forwarding core.
+// Bounds of a block. The forwarding core carries a group that exceeds one of them.
 const (
 	BlockPaths   = 64
 	BlockPorts   = 64 // a block names ports below this number only
 	BlockRegions = 4
 )
 
-// Block is all that is needed to forward the plain packets of a group without the forwarding core:
-// what a plain packet looks like, and how the copy for each path differs from it. It is made from a
-// group and its state at one moment, and is right until either changes. A Block can be made anew in
-// the same memory.
+// Block has everything that an engine needs to forward the plain packets of a group without the
+// forwarding core: the headers of a plain packet, and the edit that makes the copy for each path. It
+// is made from a group and the group's state, and is valid until one of them changes. Begin reuses
+// the memory of the Block.
 type Block struct {
 	Ingress      PortID
 	From         roce.Flow
@@ -27,7 +27,7 @@ type Block struct {
 	TrafficClass uint8 // ECN bits zero
 	PathMTU      int
 	Memory       []VirtualRegion // the group's own
-	Paths        []BlockPath     // sorted by port: copies that leave by one port have neighbouring places
+	Paths        []BlockPath     // sorted by port: the paths of one port are neighbours
 }
 
 // BlockPath is one path of a block.
@@ -41,14 +41,14 @@ type BlockPath struct {
 // Reasons why a group has no block.
 var (
 	ErrBlockTagged  = errors.New("the source sends VLAN tags, which only the AF_XDP engine takes")
-	ErrBlockRegions = fmt.Errorf("the group has more memory regions than the %d that the kernel engine knows", BlockRegions)
-	ErrBlockPort    = fmt.Errorf("a member has no next hop, or is behind another port than the first %d", BlockPorts)
-	ErrBlockPaths   = fmt.Errorf("more receivers get data than the %d that the kernel engine knows", BlockPaths)
+	ErrBlockRegions = fmt.Errorf("the group has more than %d memory regions, the limit of the kernel engine", BlockRegions)
+	ErrBlockPort    = fmt.Errorf("a member has no next hop, or is not behind one of the first %d ports", BlockPorts)
+	ErrBlockPaths   = fmt.Errorf("more than %d receivers get data, the limit of the kernel engine", BlockPaths)
 	ErrBlockEmpty   = errors.New("no receiver gets data")
 )
 
-// Begin makes b the block, without paths yet, of g while the member at source sends. Pkey and
-// trafficClass are those of the packets of that member.
+// Begin makes b the block of g for the time while the member at source sends; b has no paths yet.
+// The packets of that member have pkey and trafficClass.
 func (b *Block) Begin(g *Group, source *Leg, pkey uint16, trafficClass uint8) error {
 	switch {
 	case source.L2Bytes != 14:
@@ -65,8 +65,8 @@ func (b *Block) Begin(g *Group, source *Leg, pkey uint16, trafficClass uint8) er
 	return nil
 }
 
-// Add adds path i of g, whose PSNs are delta above the source's. The block keeps references to the
-// edits.
+// Add adds path i of g. The path's PSNs are the source's PSNs plus delta. The block keeps references
+// to the edits.
 func (b *Block) Add(g *Group, i int, delta int32, e *Edits) error {
 	p := &g.Paths[i]
 	switch {
@@ -90,7 +90,7 @@ func (b *Block) End() error {
 	return nil
 }
 
-// FindRegion is Group.FindRegion.
+// FindRegion is like Group.FindRegion.
 func (b *Block) FindRegion(va uint64, rkey uint32, length uint32) int {
 	return findRegion(b.Memory, va, rkey, length)
 }

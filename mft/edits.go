@@ -2,8 +2,8 @@ package mft
 
 import "github.com/rocast/rocast/roce"
 
-// Edits say how the copies of a group differ from the packets of one source, for every path. They
-// are right until the group or its source changes.
+// Edits has, for every path of a group, the difference between the packets of one source and the
+// copies for the path. It is valid until the group or its source changes.
 type Edits struct {
 	From    roce.Flow
 	Paths   []roce.Edit // parallel to Group.Paths
@@ -11,7 +11,7 @@ type Edits struct {
 	regions int
 }
 
-// Edits works out the edits for packets of the member at source. An edit of a path whose next hop
+// Edits computes the edits for the packets of the member at source. The edit of a path whose next hop
 // is unknown must not be used.
 func (g *Group) Edits(source *Leg) Edits {
 	e := Edits{
@@ -27,7 +27,7 @@ func (g *Group) Edits(source *Leg) Edits {
 		}
 		for k := range g.Memory {
 			m := &g.Memory[k]
-			to := Region{VA: m.VA, RKey: m.RKey} // unchanged where the path names none
+			to := Region{VA: m.VA, RKey: m.RKey} // a path without regions gets the RETH unchanged
 			if len(p.Regions) > 0 {
 				to = p.Regions[k]
 			}
@@ -37,7 +37,8 @@ func (g *Group) Edits(source *Leg) Edits {
 	return e
 }
 
-// Target is where region lies at the receiver of path; nil for region -1, which is none.
+// Target returns the place of a memory region at the receiver of a path, or nil for region -1, which
+// means that the packet has no region.
 func (e *Edits) Target(path, region int) *roce.Target {
 	if region < 0 {
 		return nil

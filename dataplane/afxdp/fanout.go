@@ -13,41 +13,41 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// fanOut is the kernel's fan-out (bpf/fanout.c) as the core wants it. A group has the one place
-// that its slot in the table gives it, so a place is found without asking anybody.
+// fanOut implements dataplane.FanOut by the kernel's fan-out (bpf/fanout.c). The place of a group
+// follows from the group's slot in the table, so that workers need no common list of places.
 type fanOut struct {
 	kernel  *bpf.FanOut
 	holders [bpf.Slots]atomic.Uint32 // ID of the group that has the place, plus one; 0: free
-	epochs  [bpf.Slots]uint16        // of the block that is there; the holder's worker owns it
+	epochs  [bpf.Slots]uint16        // epoch of the block in the place; the holder's worker owns it
 	devices atomic.Pointer[devices]
-	wanted  chan ports // sets of ports that a fan should be made of
-	fans    []fan      // by the kernel's number; control's
+	wanted  chan ports // sets of ports for which workers want a fan
+	fans    []fan      // by the kernel's number; only control uses it
 }
 
-// KernelGroups is how many groups the kernel's fan-out can carry at one time.
+// KernelGroups is the number of groups that the kernel's fan-out can carry at one time.
 const KernelGroups = bpf.Slots
 
-// ports says how many paths leave by each port.
+// ports has the number of paths that leave by each port.
 type ports [bpf.SlotPorts]uint8
 
-// devices is what control publishes of the interfaces. It is immutable.
+// devices is control's view of the interfaces, which it publishes to the workers. It is immutable.
 type devices struct {
 	ifIndex [bpf.SlotPorts]uint32
 	fans    map[ports]uint32
 }
 
 var (
-	errNoFan    = errors.New("the kernel cannot send to all of its ports, or was not told yet (rocast port ls)")
-	errNoDevice = errors.New("a port is not open, or not in native mode")
+	errNoFan    = errors.New("the kernel cannot send to all ports of the group, or its set of ports is not set up yet (see rocast port ls)")
+	errNoDevice = errors.New("a port of the group is not open, or not in native mode (see rocast port ls)")
 )
 
-// tables are what the kernel folds ICRCs with.
+// tables are the tables with which the kernel computes the ICRC of a copy.
 var tables = bpf.Tables{
 	CRC:      roce.CRCTables(),
 	Operator: func(words int) *[4][256]uint32 { return roce.Operator(4 * words) },
 }
 
-// CheckFanOut tries whether the kernel has what fan-out takes.
+// CheckFanOut returns nil if the kernel can load the fan-out program, or the reason why it cannot.
 func CheckFanOut() error {
 	c, err := bpf.LoadFanOut(tables)
 	if err != nil {
@@ -62,7 +62,7 @@ func newFanOut(kernel *bpf.FanOut) *fanOut {
 	return f
 }
 
-// Add is dataplane.Switch's. The kernel's fan for the group is made at once.
+// Add adds a group like dataplane.Switch.Add, and makes the kernel's fan for the group.
 func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	id, err := s.Switch.Add(g)
 	if err == nil {
@@ -71,7 +71,7 @@ func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	return id, err
 }
 
-// Replace is dataplane.Switch's, like Add.
+// Replace replaces a group like dataplane.Switch.Replace, and makes the kernel's fan for the new one.
 func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	err := s.Switch.Replace(id, g)
 	if err == nil {
@@ -107,18 +107,18 @@ func (s *Switch) prepare(g *mft.Group) {
 func (f *fanOut) want(set ports) {
 	select {
 	case f.wanted <- set:
-	default: // Refresh comes again, and so does the wish
+	default: // the worker asks again, and Refresh empties the channel
 	}
 }
 
 // fan is a set of ports that the kernel can broadcast to.
 type fan struct {
 	set ports
-	as  [bpf.SlotPorts]uint32 // the interfaces it was made of; 0: not among them
+	as  [bpf.SlotPorts]uint32 // ifindex of each port when the fan was made; 0: not in the set
 }
 
-// publishDevices tells the workers of the interfaces as they are now, and makes the fans that they
-// want and those whose interfaces have changed. The caller holds mu.
+// publishDevices publishes the current interfaces to the workers. Before, it makes the fans that the
+// workers want, and makes those fans again whose interfaces have changed. The caller holds mu.
 func (s *Switch) publishDevices() {
 	if s.fanOut == nil {
 		return
@@ -146,15 +146,15 @@ func (s *Switch) publishDevices() {
 	s.fanOut.devices.Store(now)
 }
 
-// transmit is whether an interface's driver takes frames that XDP redirects to it.
+// transmit is the result of bpf.ProbeTransmit for an interface.
 type transmit struct {
 	err   error
-	of    int // the ifindex that was probed; 0: none
-	again time.Time
+	of    int       // the ifindex that was probed; 0: none
+	again time.Time // when to probe again after an error
 }
 
-// probe finds out once for each interface that is opened, and now and then again where the driver
-// refused: the far end of a veth may have changed.
+// probe probes each interface once after it was opened. If the driver dropped the frame, it probes
+// again after retryAfter: the far end of a veth may have changed.
 func (f *iface) probe() {
 	t := &f.transmit
 	switch {
@@ -165,7 +165,7 @@ func (f *iface) probe() {
 	}
 }
 
-// makeFan makes a fan anew if its interfaces are others by now.
+// makeFan makes a fan, or makes it again if an interface of it has changed.
 func (s *Switch) makeFan(number int, f *fan, ifIndex [bpf.SlotPorts]uint32) error {
 	var open []*bpf.Port
 	as := f.as
@@ -248,7 +248,7 @@ func (f *fanOut) Limit(id mft.GroupID, psn roce.PSN) { f.kernel.Limit(place(id))
 
 func (f *fanOut) word(i int) *atomic.Uint64 { return f.kernel.Word(i) }
 
-// The bits of a word, as bpf/fanout.c has them.
+// The bits of a slot's word: see bpf/fanout.c.
 const (
 	wordMessagesShift = 24
 	wordInside        = 1 << 48
@@ -275,7 +275,7 @@ func decodeWord(word uint64) dataplane.FanWord {
 	}
 }
 
-// writeSlot writes what a plain packet looks like, and where the paths of each port are.
+// writeSlot writes the headers of a plain packet, and the places of the paths of each port.
 func writeSlot(s *bpf.Slot, b *mft.Block) {
 	s.Src, s.Dst = words(b.From.Src.As16()), words(b.From.Dst.As16())
 	s.Qpn, s.Pkey, s.TrafficClass = uint32(b.From.DestQPN), networkOrder(b.PKey), b.TrafficClass
@@ -310,7 +310,7 @@ func writePath(to *bpf.Path, p *mft.BlockPath) {
 	}
 }
 
-// words are an address's bytes as the kernel reads them.
+// words returns an address as four words in the byte order of the wire.
 func words(b [16]byte) (w [4]uint32) {
 	for i := range w {
 		w[i] = binary.NativeEndian.Uint32(b[4*i:])
