@@ -22,3 +22,15 @@ const (
 	SpinSettled  = spinSettled
 	SpinInFlight = spinInFlight
 )
+
+// Handoff is a ring between two workers.
+type Handoff struct{ ring *handoff }
+
+// NewHandoff returns an empty ring.
+func NewHandoff() Handoff { return Handoff{newHandoff()} }
+
+// Put is handoff.put.
+func (h Handoff) Put(f *Frame) bool { return h.ring.put(f) }
+
+// Take is handoff.take.
+func (h Handoff) Take(pool Pool, frames []Frame) int { return h.ring.take(pool, frames) }

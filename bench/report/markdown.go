@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // The contestants that others are compared with.
@@ -180,24 +181,27 @@ func sweepCell(row *Row, name string) (text string, ok bool) {
 }
 
 func (r *Report) latencyTables(b *strings.Builder) {
-	var payloads []int
+	type table struct{ payload, pause int }
+	var tables []table
 	for i := range r.Latency {
-		if p := r.Latency[i].Payload; !slices.Contains(payloads, p) && len(r.latencies(p)) > 0 {
-			payloads = append(payloads, p)
+		l := &r.Latency[i]
+		if t := (table{l.Payload, l.Pause}); !slices.Contains(tables, t) && len(r.latencies(t.payload, t.pause)) > 0 {
+			tables = append(tables, t)
 		}
 	}
-	if len(payloads) == 0 {
+	if len(tables) == 0 {
 		return
 	}
 	b.WriteString("## Latency\n\n")
-	if len(r.latencies(usualPayload)) > 0 {
+	if len(r.usualLatencies()) > 0 {
 		b.WriteString("![latency](latency.svg)\n\n")
 	}
-	b.WriteString("Microseconds from before the source's system call to the arrival in XDP at the last receiver, one packet at a time, " +
-		"100 us and more between them. NAPI is not threaded here.\n\n")
-	for _, p := range payloads {
-		rows := r.latencies(p)
-		fmt.Fprintf(b, "| %d bytes, %d receivers | p50 | p90 | p99 | p99.9 |\n|---|---|---|---|---|\n", p, rows[0].Receivers)
+	b.WriteString("Microseconds from before the source's system call to the arrival in XDP at the last receiver, one packet at a time. " +
+		"NAPI is not threaded here. After the longer pauses every forwarder that blocks has done so.\n\n")
+	for _, t := range tables {
+		rows := r.latencies(t.payload, t.pause)
+		fmt.Fprintf(b, "| %d bytes, %d receivers, %v between packets | p50 | p90 | p99 | p99.9 |\n|---|---|---|---|---|\n",
+			t.payload, rows[0].Receivers, time.Duration(t.pause)*time.Microsecond)
 		for _, l := range rows {
 			q := l.Medians
 			fmt.Fprintf(b, "| %s | %.1f | %.1f | %.1f | %.1f |\n", l.Peer, q.P50, q.P90, q.P99, q.P999)

@@ -63,10 +63,13 @@ func example() *Report {
 	for _, payload := range []int{64, 1024} {
 		for i, p := range r.Peers {
 			q := LatencyQuantile{P50: float64(1 + i), P90: float64(2 + i), P99: float64(3 + i), P999: float64(4 + i)}
-			r.Latency = append(r.Latency, Latency{Peer: p.Name, Payload: payload, Receivers: 3, Rounds: []LatencyRound{{100, q}, {100, q}}})
+			r.Latency = append(r.Latency, Latency{Peer: p.Name, Payload: payload, Receivers: 3, Pause: 100, Rounds: []LatencyRound{{100, q}, {100, q}}})
 		}
 	}
 	r.Latency[5].Rounds = nil // it failed
+	slow := r.Latency[3]
+	slow.Pause = 5000
+	r.Latency = append(r.Latency, slow)
 	r.Summarize()
 	return r
 }

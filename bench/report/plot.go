@@ -66,8 +66,8 @@ func (r *Report) plots() (all []drawing) {
 			all = append(all, drawing{w.file, func() (*plot.Plot, error) { return linePlot(w.label, r.series(w)) }})
 		}
 	}
-	if len(r.latencies(usualPayload)) > 0 {
-		all = append(all, drawing{"latency.svg", func() (*plot.Plot, error) { return r.latencyPlot(r.latencies(usualPayload)) }})
+	if rows := r.usualLatencies(); len(rows) > 0 {
+		all = append(all, drawing{"latency.svg", func() (*plot.Plot, error) { return r.latencyPlot(rows) }})
 	}
 	return all
 }
@@ -167,9 +167,19 @@ func linePlot(label string, all []series) (*plot.Plot, error) {
 	return p, nil
 }
 
-func (r *Report) latencies(payload int) (rows []*Latency) {
+// usualLatencies are those of the usual payload with the shortest pause, which comes first.
+func (r *Report) usualLatencies() []*Latency {
 	for i := range r.Latency {
-		if l := &r.Latency[i]; l.Payload == payload && len(l.Rounds) > 0 {
+		if l := &r.Latency[i]; l.Payload == usualPayload {
+			return r.latencies(usualPayload, l.Pause)
+		}
+	}
+	return nil
+}
+
+func (r *Report) latencies(payload, pause int) (rows []*Latency) {
+	for i := range r.Latency {
+		if l := &r.Latency[i]; l.Payload == payload && l.Pause == pause && len(l.Rounds) > 0 {
 			rows = append(rows, l)
 		}
 	}

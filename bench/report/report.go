@@ -114,6 +114,7 @@ type Latency struct {
 	Peer      string          `json:"peer"`
 	Payload   int             `json:"payload"`
 	Receivers int             `json:"receivers"`
+	Pause     int             `json:"pauseMicroseconds"` // before each packet
 	Rounds    []LatencyRound  `json:"rounds"`
 	Medians   LatencyQuantile `json:"microseconds"` // of the rounds, by Summarize
 }

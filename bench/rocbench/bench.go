@@ -50,9 +50,12 @@ func (b *bench) measure(ctx context.Context) error {
 		}
 	}
 	for _, payload := range b.plan.latency.payloads {
-		if err := b.latency(ctx, payload); err != nil {
+		if err := b.latency(ctx, payload, probePause, b.plan.latency.probes); err != nil {
 			return err
 		}
+	}
+	if err := b.latency(ctx, usual(func(*report.Setting) {}).Payload, silence, b.plan.latency.silent); err != nil {
+		return err
 	}
 	if b.plan.changes.groups > 0 {
 		if err := b.changes(ctx); err != nil {

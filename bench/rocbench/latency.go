@@ -10,17 +10,21 @@ import (
 	"github.com/rocast/rocast/bench/report"
 )
 
-// probePause lies between two probes. It is longer than any spin before a forwarder blocks, so one
-// that blocks does.
-const probePause = 100 * time.Microsecond
+const (
+	// probePause lies between two probes.
+	probePause = 100 * time.Microsecond
+	// silence is longer than any spin before a forwarder blocks, so one that blocks does.
+	silence = 5 * time.Millisecond
+)
 
-func (b *bench) latency(ctx context.Context, payload int) error {
+// latency probes all contestants n times in each round, after a pause each.
+func (b *bench) latency(ctx context.Context, payload int, pause time.Duration, n int) error {
 	plan := b.plan.latency
 	if plan.rounds == 0 {
 		return nil
 	}
 	s := usual(func(s *report.Setting) { s.Payload = payload })
-	what := fmt.Sprintf("latency, %d bytes", payload)
+	what := fmt.Sprintf("latency, %d bytes, %v between packets", payload, pause)
 	var able []*peer.Peer
 	var rows []report.Latency
 	for _, c := range b.chosen(plan.peers) {
@@ -29,10 +33,10 @@ func (b *bench) latency(ctx context.Context, payload int) error {
 			continue
 		}
 		able = append(able, c)
-		rows = append(rows, report.Latency{Peer: c.Name, Payload: payload, Receivers: s.Receivers})
+		rows = append(rows, report.Latency{Peer: c.Name, Payload: payload, Receivers: s.Receivers, Pause: int(pause.Microseconds())})
 	}
 	err := b.inTurn(ctx, what, able, plan.rounds, func(i int, c *peer.Peer) error {
-		latencies, err := probe(ctx, c, s, plan.probes)
+		latencies, err := probe(ctx, c, s, pause, n)
 		if err != nil {
 			return err
 		}
@@ -45,14 +49,14 @@ func (b *bench) latency(ctx context.Context, payload int) error {
 	return err
 }
 
-func probe(ctx context.Context, c *peer.Peer, s report.Setting, n int) (latencies []time.Duration, err error) {
+func probe(ctx context.Context, c *peer.Peer, s report.Setting, pause time.Duration, n int) (latencies []time.Duration, err error) {
 	st, err := raise(ctx, c, s, false)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
-	if _, err := st.hosts.Probe(n/10, probePause); err != nil { // caches and branch predictors
+	if _, err := st.hosts.Probe(n/10, pause); err != nil { // caches and branch predictors
 		return nil, err
 	}
-	return st.hosts.Probe(n, probePause)
+	return st.hosts.Probe(n, pause)
 }

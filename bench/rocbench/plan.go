@@ -29,6 +29,7 @@ type latencyPlan struct {
 	payloads []int
 	rounds   int
 	probes   int      // in a round
+	silent   int      // in a round, of the usual payload, after silence each
 	peers    []string // nil: all
 }
 
@@ -63,7 +64,7 @@ func shortForm() plan {
 		throughput: []part{{
 			section: report.SectionMain, settings: payloads(1024, 4096), rounds: 3, span: time.Second, peers: peers,
 		}},
-		latency: latencyPlan{payloads: []int{1024}, rounds: 2, probes: 3000, peers: peers},
+		latency: latencyPlan{payloads: []int{1024}, rounds: 2, probes: 3000, silent: 200, peers: peers},
 		changes: changesPlan{groups: 20, span: 2 * time.Second},
 	}
 }
@@ -89,7 +90,7 @@ func fullForm() plan {
 				usual(func(s *report.Setting) { s.Groups, s.Pattern, s.Workers = 1000, "hot", 2 }),
 			}, manyGroups...),
 		},
-		latency: latencyPlan{payloads: []int{64, 1024, 4096}, rounds: 3, probes: 20_000},
+		latency: latencyPlan{payloads: []int{64, 1024, 4096}, rounds: 3, probes: 20_000, silent: 1000},
 		changes: changesPlan{groups: 200, span: 10 * time.Second},
 	}
 }
