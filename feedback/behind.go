@@ -24,7 +24,8 @@ import (
 //     arrives behind X belongs to this round.
 //
 // It does not hold for X itself: a NAK may arrive twice, and a receiver sends an RNR NAK and then a
-// sequence NAK for the same packet.
+// sequence NAK for the same packet. Nor does it hold for what was on its way when an engine carried
+// packets (carried.go): copies of the engine and of the core may overtake each other.
 //
 // A NAK that proves nothing may be true all the same, if that copy was lost too. The receiver is
 // silent from then on, because it sends one NAK for a gap (docs/wire.md#responder). It is in doubt

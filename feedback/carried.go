@@ -72,8 +72,25 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 	if upTo, messages := g.counts(); upTo == newest {
 		g.source.counted, g.source.messages = ev.PSN, messages.Add(ev.MSN.Sub(0))
 	}
-	g.doubts.recopied.trim(ev.PSN)
+	g.doubtCarried(ev.PSN)
 	g.source.forward(ev.PSN, ev.Last)
 	g.source.pos = ev.PSN
 	return g.replies(acts)
+}
+
+// doubtCarried notes that packets up to psn were copied by an engine. Its copies and the core's leave
+// by different queues of one port, so where the one follows the other they may overtake each other: a
+// NAK for a packet that was on its way then proves no loss (rule 9).
+func (g *Group) doubtCarried(psn roce.PSN) {
+	if g.policy.Ack == AckAll {
+		return
+	}
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part == PartActive {
+			p.follows = false
+			g.doubts.recopied.add(p.acked.Next())
+		}
+	}
+	g.doubts.recopied.add(psn)
+	g.doubts.recopied.trim(psn)
 }

@@ -70,6 +70,7 @@ func TestCarriedEqualsData(t *testing.T) {
 				t.Fatalf("carried packets cause %+v", acts)
 			}
 			b.doubts.countedAt = a.doubts.countedAt // only paths in doubt are counted by it, and a plain group has none
+			b.unprove(a)
 			if !bytes.Equal(a.state(now), b.state(now)) {
 				t.Fatalf("carried packets leave\n%+v\nand data packets\n%+v", b, a)
 			}
@@ -77,6 +78,57 @@ func TestCarriedEqualsData(t *testing.T) {
 	})
 	if plain == 0 {
 		t.Error("no group was ever plain")
+	}
+}
+
+// unprove gives g what other knows of the order of copies: that of an engine's is not known.
+func (g *Group) unprove(other *Group) {
+	g.doubts.recopied = other.doubts.recopied
+	for i := range g.paths {
+		g.paths[i].follows = other.paths[i].follows
+	}
+}
+
+// Where an engine begins or ends to carry packets, its copies and the core's may overtake each other. A receiver that asks for
+// one of them has to be heard again before it is behind, in whatever round it was.
+func TestCarriedPacketsProveNothing(t *testing.T) {
+	const b, c = 0, 1
+	data := func(psn roce.PSN) Event { return Event{Kind: Data, PSN: psn, First: true, Last: true} }
+	ack := func(path int, psn roce.PSN) Event {
+		return Event{Kind: Response, Path: path, PSN: psn, Syndrome: roce.SyndromeUnlimited}
+	}
+	nak := func(path int, psn roce.PSN) Event {
+		return Event{Kind: Response, Path: path, PSN: psn, Syndrome: roce.NAKSequence}
+	}
+	carried := func(psn roce.PSN) Event { return Event{Kind: Carried, PSN: psn, MSN: 1, Last: true} }
+	for name, tt := range map[string]struct {
+		events []Event
+		want   Part // of c
+	}{
+		"a packet of the core's":         {[]Event{data(0), data(1), ack(b, 1), nak(c, 0)}, PartBehind},
+		"the engine's behind the core's": {[]Event{data(0), ack(b, 0), ack(c, 0), data(1), ack(b, 1), carried(2), nak(c, 1)}, PartActive},
+		"the core's behind the engine's": {[]Event{data(0), ack(b, 0), carried(1), data(2), ack(b, 2), nak(c, 1)}, PartActive},
+		"the engine's last one":          {[]Event{data(0), carried(2), ack(c, 1), data(3), ack(b, 3), nak(c, 2)}, PartActive},
+		"the core's alone again":         {[]Event{data(0), carried(1), ack(b, 1), ack(c, 1), data(2), data(3), ack(b, 3), nak(c, 2)}, PartBehind},
+		"in a round that served its NAK": {[]Event{
+			data(0), data(1), nak(c, 0), data(0), data(1), ack(b, 1), ack(c, 1), carried(2), data(3), ack(b, 3), nak(c, 2),
+		}, PartActive},
+		"in such a round, all copies the core's": {[]Event{
+			data(0), data(1), nak(c, 0), data(0), data(1), ack(b, 1), ack(c, 1), data(2), data(3), ack(b, 3), nak(c, 2),
+		}, PartBehind},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := New(Config{Policy: Policy{Ack: 1}, Paths: 2})
+			for _, ev := range tt.events {
+				if ev.Kind == Carried && g.Plain() == 0 {
+					t.Fatalf("the group is not plain before %+v", ev)
+				}
+				g.Step(0, ev, nil)
+			}
+			if got := g.Part(c); got != tt.want {
+				t.Errorf("c is %v, want %v", got, tt.want)
+			}
+		})
 	}
 }
 
@@ -101,7 +153,7 @@ func drawEvent(t *rapid.T, g *Group, paths int) Event {
 // again.
 func TestWindowFollowsWhatIsCarried(t *testing.T) {
 	const first, step = roce.PSN(0xFFFF00), 1 << 20
-	g := New(Config{Paths: 1, FirstPSN: first})
+	g := New(Config{Policy: Policy{Ack: 1}, Paths: 1, FirstPSN: first})
 	sent := first
 	g.Step(0, Event{Kind: Data, PSN: sent, First: true, Last: true}, nil)
 	outcome := func(psn roce.PSN) Outcome {
@@ -125,6 +177,9 @@ func TestWindowFollowsWhatIsCarried(t *testing.T) {
 		}
 		if o := outcome(sent.Add(-Window - 1)); o != OutsideWindow {
 			t.Fatalf("a packet %d below PSN %d is %v", Window+1, sent, o)
+		}
+		if d := sent.Sub(g.doubts.recopied.from); d < 0 || d > Window {
+			t.Fatalf("packets from %d below PSN %d on are taken for copied again", d, sent)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/dataplane"
-	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
@@ -16,60 +15,84 @@ type forwarder interface {
 	Tick(now feedback.Tick, out *dataplane.Outputs) (done bool)
 	Timed() bool
 	Arm(now feedback.Tick, out *dataplane.Outputs)
+	Adopt(now feedback.Tick, g *mft.Group, out *dataplane.Outputs)
 }
 
 // box is the switch, which has no shorter name that Go allows: the core and the table that run on
 // the wire, without ports.
 type box struct {
 	core   forwarder
-	fanOut *porttest.FanOut // nil: the core gets every frame
+	engine *engine // nil: the core gets every frame
 	table  *mft.Table
 	down   int  // faults that keep it from running
 	ticks  bool // a tick event is scheduled
+	known  bool // the core has seen a frame of the group, or a change of its members
 
+	pass                     // the core's
+	edited   dataplane.Frame // the copy that is being written
+	received uint64          // frames
+}
+
+// pass is what becomes of one frame at the switch.
+type pass struct {
 	frame   dataplane.Frame // as received
-	edited  dataplane.Frame // the copy that is being written
+	ecn     uint8           // as it arrived
 	outputs dataplane.Outputs
-
-	received uint64 // frames
-	ecn      uint8  // of the frame being handled, as it arrived
+	late    time.Duration // copies leave so much later
 }
 
 func (b *box) reset() { b.down, b.ticks, b.received = 0, false, 0 }
 
-// forward lets the switch handle frame i of a host.
+// forward lets the switch handle frame i of a host. With an engine that is in lag.go.
 func (w *world) forward(h *host, i int32) {
+	switch {
+	case w.box.engine != nil:
+		w.atPort(h, i)
+	case w.box.down > 0:
+		w.loseAtSwitch(h, i)
+	case w.classify(&w.box.frame, h, w.pool.frames[i]):
+		w.decide(h, i)
+		w.arm()
+	default:
+		w.box.received++
+		w.pool.giveBack(i)
+	}
+}
+
+// loseAtSwitch ends frame i of a host, because the switch does not run.
+func (w *world) loseAtSwitch(h *host, i int32) {
+	f := w.pool.frames[i]
+	w.hit(f, SwitchCrash)
+	w.record(&h.toSwitch, f, lostTo[SwitchCrash])
+	w.pool.giveBack(i)
+}
+
+// decide lets the core handle frame i, which is classified.
+func (w *world) decide(h *host, i int32) {
 	f, b := w.pool.frames[i], &w.box
-	if b.down > 0 {
-		w.hit(f, SwitchCrash)
-		w.record(&h.toSwitch, f, lostTo[SwitchCrash])
-		w.pool.giveBack(i)
-		return
-	}
 	b.received++
-	d := &b.frame
-	if !w.classify(d, h, f) {
-		w.pool.giveBack(i)
-		return
-	}
+	b.known = true
 	b.outputs.Reset()
 	w.notifying = nil
-	if d.Kind == dataplane.KindCNP {
+	if b.frame.Kind == dataplane.KindCNP {
 		w.notifying = h
 	}
 	b.ecn = ecnOf(f.data())
-	reason, membersChanged := dataplane.Reason(feedback.Forwarded), w.membersChanged
-	carried := b.fanOut != nil && b.fanOut.Carry(d, &b.outputs)
-	if !carried {
-		reason = b.core.Handle(feedback.Tick(w.now), b.table, d, &b.outputs)
-	}
+	reason := b.core.Handle(feedback.Tick(w.now), b.table, &b.frame, &b.outputs)
 	w.record(&h.toSwitch, f, reason.String())
 	w.checkVerdict(h, f, reason)
-	w.membersChanged = carried && membersChanged // the core does not know yet
 	w.checkOutputs(f)
-	w.deliver(d, f)
-	b.core.Arm(feedback.Tick(w.now), &b.outputs)
+	w.deliver(&b.pass, f)
 	w.pool.giveBack(i)
+}
+
+// arm ends what the core does with a batch of frames.
+func (w *world) arm() {
+	b := &w.box
+	b.outputs.Reset()
+	b.core.Arm(feedback.Tick(w.now), &b.outputs)
+	w.checkOutputs(nil)
+	w.deliver(&b.pass, nil)
 	w.keepTime()
 }
 
@@ -93,7 +116,7 @@ func (w *world) ticked() {
 	for !b.core.Tick(feedback.Tick(w.now), &b.outputs) {
 	}
 	w.checkOutputs(nil)
-	w.deliver(nil, nil)
+	w.deliver(&b.pass, nil)
 	w.keepTime()
 }
 
@@ -114,10 +137,15 @@ func (w *world) classify(d *dataplane.Frame, h *host, f *frame) bool {
 		w.record(&h.toSwitch, f, "left to the kernel")
 		return false
 	}
+	w.present(d, h, f, id, kind)
+	return true
+}
+
+// present makes d frame f of a host as its port delivers it.
+func (w *world) present(d *dataplane.Frame, h *host, f *frame, id mft.GroupID, kind dataplane.Kind) {
 	d.Group, d.Kind, d.Port = id, kind, mft.PortID(h.number)
 	d.Buf, d.Start = f.buf[:], headroom
 	fragment(d, f.data())
-	return true
 }
 
 // fragment splits b into as many fragments of d as a real port needs.
@@ -131,9 +159,10 @@ func fragment(d *dataplane.Frame, b []byte) {
 	}
 }
 
-// deliver sends what the core wants sent: replies first, as the worker does.
-func (w *world) deliver(received *dataplane.Frame, original *frame) {
-	out := &w.box.outputs
+// deliver sends what is to be sent: replies first, as the worker does. Original is the frame that
+// is copied, if any.
+func (w *world) deliver(p *pass, original *frame) {
+	out := &p.outputs
 	for k := range out.Replies {
 		r := &out.Replies[k]
 		i := w.pool.lend()
@@ -146,24 +175,25 @@ func (w *world) deliver(received *dataplane.Frame, original *frame) {
 		w.send(&w.hosts[r.Leg.Port].toHost, i)
 	}
 	for k := range out.Copies {
-		w.sendCopy(received, original, &out.Copies[k])
+		w.sendCopy(p, original, &out.Copies[k])
 	}
 }
 
 // sendCopy applies an edit to a copy of the received frame. What is wrong in the frame where no
 // ICRC covers it, in an IP checksum for instance, stays wrong.
-func (w *world) sendCopy(received *dataplane.Frame, original *frame, c *dataplane.Copy) {
+func (w *world) sendCopy(p *pass, original *frame, c *dataplane.Copy) {
 	i := w.pool.lend()
 	f := w.pool.frames[i]
 	f.bytes = copy(f.buf[headroom:], original.data())
 	f.inherit(original)
+	f.late = p.late
 	e := &w.box.edited
-	*e = *received
+	*e = p.frame
 	e.Buf = f.buf[:]
 	fragment(e, f.data())
 	if start := c.Apply(e); start != headroom {
 		panic("sim: a copy on an untagged leg starts elsewhere than its original")
 	}
-	w.checkMark(e)
+	w.checkMark(e, p.ecn)
 	w.send(&w.hosts[c.Path.Port].toHost, i)
 }

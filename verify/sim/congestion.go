@@ -100,8 +100,8 @@ func ecnOf(b []byte) uint8 {
 }
 
 // checkMark fails unless a copy carries the ECN field with which its original arrived.
-func (w *world) checkMark(copied *dataplane.Frame) {
-	if got := copied.View.ECN(copied.Head()); got != w.box.ecn {
-		w.fail(Congestion, "a frame came with ECN %d, and a copy of it has %d", w.box.ecn, got)
+func (w *world) checkMark(copied *dataplane.Frame, ecn uint8) {
+	if got := copied.View.ECN(copied.Head()); got != ecn {
+		w.fail(Congestion, "a frame came with ECN %d, and a copy of it has %d", ecn, got)
 	}
 }

@@ -8,8 +8,8 @@ func (w *world) checkConserved() {
 	for i := range w.hosts {
 		flying += w.checkLink(&w.hosts[i].toSwitch) + w.checkLink(&w.hosts[i].toHost)
 	}
-	if int(flying) != w.pool.lent() {
-		w.fail(Conserved, "%d frames are lent and %d are on links", w.pool.lent(), flying)
+	if waiting := w.box.engine.waiting(); int(flying)+waiting != w.pool.lent() {
+		w.fail(Conserved, "%d frames are lent, %d are on links and %d wait at the switch", w.pool.lent(), flying, waiting)
 	}
 }
 

@@ -61,7 +61,25 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	d.congestion(&s, packets)
 	d.flowControl(&s)
 	s.FanOut = d.oneIn(2)
+	d.engine(&s)
+	if d.oneIn(6) {
+		s.Timed = append(s.Timed, d.moment(NextHop, packets))
+	}
 	return s
+}
+
+// engine draws how far engine and core are apart.
+func (d drawer) engine(s *Scenario) {
+	if !s.FanOut || d.oneIn(4) {
+		return
+	}
+	s.Engine = Engine{
+		Lag: d.between(time.Microsecond, 300*time.Microsecond), Batch: pick(d, 4, 64),
+		Lingers: d.between(time.Microsecond, 5*time.Millisecond),
+	}
+	if d.oneIn(4) {
+		*pick(d, &s.Engine.CarriedLate, &s.Engine.CopiedLate) = d.between(time.Microsecond, 100*time.Microsecond)
+	}
 }
 
 type drawer struct{ *rand.Rand }

@@ -14,6 +14,10 @@ const (
 	tick                         // the core is ticked
 	faultBegins                  // timed fault number index begins
 	faultEnds                    // timed fault number index ends
+	poll                         // the kernel looks at the port of host
+	look                         // the core looks at the frames that wait for it
+	arm                          // the core has done with what it looked at
+	adopt                        // control tells the core of a change of the group
 )
 
 // event is something that happens at a time. Events of equal times happen in the order of

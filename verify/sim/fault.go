@@ -29,6 +29,7 @@ const (
 	Leave                                   // a receiver is no longer a member
 	SourceChange                            // another member begins to send, perhaps too early
 	CrossTraffic                            // frames of strangers fill the queue that data meets
+	NextHop                                 // the switch sends to all members from another address
 
 	numFaults
 )
@@ -39,7 +40,7 @@ const firstTimed = Burst
 var faultNames = [numFaults]string{
 	"loss", "duplicate", "reorder", "late", "damage", "queue-full", "marked",
 	"burst", "cut", "slow-host", "receiver-crash", "switch-crash", "rnr-storm", "key-lost",
-	"join", "leave", "source-change", "cross-traffic",
+	"join", "leave", "source-change", "cross-traffic", "next-hop",
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/rocast/rocast/dataplane"
-	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -49,11 +48,12 @@ func (w *world) openSwitch(restored bool) error {
 	if err != nil {
 		return err
 	}
-	b.table, b.fanOut = table, nil
+	b.table, b.known = table, false
 	if w.s.FanOut {
-		b.fanOut = porttest.NewFanOut()
-		b.core = dataplane.NewCore(b.fanOut)
+		b.engine = w.openEngine(b.engine)
+		b.core = dataplane.NewCore(b.engine)
 	} else {
+		b.engine = nil
 		b.core = dataplane.NewCore(nil)
 	}
 	if w.wrap != nil {
@@ -119,6 +119,8 @@ func (w *world) legOf(host int) mft.Leg {
 	if w.s.IPv6 {
 		etherType = 0x86DD
 	}
-	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, hostMAC(host), switchMAC, etherType)))
+	from := switchMAC
+	from[3] = w.hops
+	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, hostMAC(host), from, etherType)))
 	return l
 }

@@ -17,6 +17,7 @@ type link struct {
 	burst   int
 	slow    int
 	crossed int
+	lastAt  time.Duration // when the last frame will arrive, faults apart
 
 	chances [Damage + 1]uint32 // rates, of 2^32
 	marks   uint32             // MarkRate, of 2^32
@@ -112,7 +113,11 @@ func (w *world) hit(f *frame, kind Fault) {
 
 // fly puts frame i on its way.
 func (w *world) fly(l *link, i int32, takes time.Duration) {
-	at := l.idleAt + l.Delay
+	at := l.idleAt + l.Delay + w.pool.frames[i].late
+	if at < l.lastAt && w.pool.frames[i].stream != noStream {
+		w.hit(w.pool.frames[i], Reorder) // it overtakes a copy of the other engine
+	}
+	l.lastAt = max(l.lastAt, at)
 	if w.befalls(l, Reorder, i) {
 		at += time.Duration(w.frameRNG.Int64N(int64(overtaken * takes)))
 	}

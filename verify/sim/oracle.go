@@ -27,7 +27,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 		w.fail(Damaged, "the switch took a damaged frame of %v: %v", h, reason)
 	case dropped && !f.touched && !w.mayDrop(h, f, reason):
 		w.fail(Damaged, "the switch dropped an undamaged frame of %v: %v", h, reason)
-	case dropped && !w.membersChanged && len(out.Copies)+len(out.Replies)+len(out.Notes) > 0:
+	case dropped && !w.membersChanged && !w.learns() && len(out.Copies)+len(out.Replies)+len(out.Notes) > 0:
 		w.fail(Conserved, "a dropped frame of %v (%v) had consequences", h, reason)
 	}
 	w.membersChanged = false
@@ -43,6 +43,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	default:
 		w.noteProgress(h, f)
 	}
+	w.noteCarried()
 }
 
 // mayDrop reports whether the core may drop an undamaged frame: data, when another source is
@@ -90,7 +91,7 @@ func (w *world) checkOutputs(f *frame) {
 			w.checkBehind(n) // after the replies: an ACK may be what leaves the receiver behind
 		}
 	}
-	w.checkCopies(f)
+	w.checkCopies(f, out.Copies)
 }
 
 // checkReply compares what a source is about to hear with what the queue pairs of the receivers
@@ -208,8 +209,7 @@ func (w *world) checkCompleted(h *host, message int) {
 }
 
 // checkCopies fails if a path gets two copies of a frame, or a copy of anything but data.
-func (w *world) checkCopies(f *frame) {
-	copies := w.box.outputs.Copies
+func (w *world) checkCopies(f *frame, copies []dataplane.Copy) {
 	if len(copies) > 0 && (f == nil || f.stream == noStream) {
 		w.fail(Conserved, "what is no data was copied")
 	}

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"time"
+
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/internal/rnic"
 )
@@ -16,6 +18,8 @@ type frame struct {
 
 	touched bool // some byte was changed on the way
 	damaged bool // a byte that the ICRC covers was changed
+
+	late time.Duration // it waits so long in the queue of its engine
 }
 
 const (
@@ -30,7 +34,7 @@ func (f *frame) room() []byte { return f.buf[headroom:headroom] }
 
 // inherit gives f, whose bytes are a copy of other, what the oracle knows of other.
 func (f *frame) inherit(other *frame) {
-	f.stream, f.packet, f.touched, f.damaged = other.stream, other.packet, other.touched, other.damaged
+	f.stream, f.packet, f.touched, f.damaged, f.late = other.stream, other.packet, other.touched, other.damaged, other.late
 }
 
 // pool holds all frames of a run. A frame is lent while it is on a link, or while an event handles
@@ -56,7 +60,7 @@ func (p *pool) lend() int32 {
 	i := p.free[n-1]
 	p.free = p.free[:n-1]
 	f := p.frames[i]
-	f.stream, f.touched, f.damaged = noStream, false, false
+	f.stream, f.touched, f.damaged, f.late = noStream, false, false, 0
 	return i
 }
 

@@ -16,6 +16,7 @@ type Result struct {
 	Tally   Tally
 	Source  rnic.Counters // of the first source
 	Behind  int           // receivers that a quorum left behind
+	Engine  EngineCount
 }
 
 // Runner plays scenarios, one after the other. It is for one goroutine.
@@ -36,6 +37,6 @@ func (r *Runner) Run(s Scenario) (Result, error) {
 	}
 	return Result{
 		Failure: w.failure, Status: w.hosts[0].status, Took: w.took, Events: w.events, Hash: w.hash, Tally: w.tally,
-		Source: *w.hosts[0].qp.Counters(), Behind: behind,
+		Source: *w.hosts[0].qp.Counters(), Behind: behind, Engine: w.carried,
 	}, nil
 }

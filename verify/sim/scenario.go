@@ -23,6 +23,7 @@ type Scenario struct {
 	Regions     int  // of the group's memory; 0: VA and R_Key pass unchanged
 	MemoryBytes int  // of all regions together
 	FanOut      bool // an engine in front of the core carries plain packets
+	Engine      Engine
 
 	// Hosts[0] is the source with which the group was created; it sends from the start.
 	Hosts []Host
@@ -38,6 +39,20 @@ type Scenario struct {
 
 	// Limit is the simulated time within which the run has to end.
 	Limit time.Duration
+}
+
+// Engine is how the engine and the core work beside each other. The zero value: the core handles
+// every frame before the engine sees the next one.
+type Engine struct {
+	// Lag is how long a frame waits, at most, for the kernel to look at its port, then for the core
+	// to look at its ring, and the core for what it does between two looks.
+	Lag   time.Duration
+	Batch int // frames that the core looks at together
+	// Lingers is how long the engine goes on when the core has crashed.
+	Lingers time.Duration
+	// CarriedLate and CopiedLate are how much later the copies leave that the engine and the core
+	// make: they have different queues of one port.
+	CarriedLate, CopiedLate time.Duration
 }
 
 // Host is the links of a host, and its program.
@@ -144,6 +159,9 @@ func (s *Scenario) String() string {
 		s.Seed, p.Ack, p.Nak, p.OnFatal, p.Speak, p.Credits, p.SilentAfter, p.Evict)
 	fmt.Fprintf(&b, "%v, IPv6 %v, MTU %d, %d regions, timeout %v, retries %d, RNR retries %d, limit %v\n",
 		s.Addressing, s.IPv6, s.MTUBytes, s.Regions, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
+	if s.FanOut {
+		fmt.Fprintf(&b, "an engine in front: %+v\n", s.Engine)
+	}
 	if s.CNPInterval > 0 {
 		fmt.Fprintf(&b, "CNPs %v, %v apart at least; %v from each receiver\n", p.CNP, p.CNPInterval, s.CNPInterval)
 	}

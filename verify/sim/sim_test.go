@@ -18,6 +18,7 @@ func TestSeedsHold(t *testing.T) {
 	}
 	var r Runner
 	var tally Tally
+	var engine EngineCount
 	ended := map[rnic.Status]int{}
 	for seed := range seeds {
 		result := play(t, &r, Draw(seed))
@@ -25,6 +26,7 @@ func TestSeedsHold(t *testing.T) {
 			t.Errorf("seed %d: %v\nreplay: make sim REPLAY=%d", seed, result.Failure, seed)
 		}
 		tally.Add(&result.Tally)
+		engine.Add(&result.Engine)
 		ended[result.Status]++
 	}
 	if testing.Short() {
@@ -35,6 +37,9 @@ func TestSeedsHold(t *testing.T) {
 		if kind >= firstTimed && n.Times == 0 || kind < firstTimed && n.Data == 0 || kind < QueueFull && n.Feedback == 0 {
 			t.Errorf("%v never happened: %+v", kind, n)
 		}
+	}
+	if engine.Armed == 0 || engine.Carried < 10*engine.Armed || engine.CarriedApart == 0 || engine.CarriedAlone == 0 {
+		t.Errorf("the engine did not do all that it may: %+v", engine)
 	}
 	for _, status := range []rnic.Status{rnic.Success, rnic.RemoteInvalidRequest, rnic.RemoteAccess, rnic.RetryExceeded} {
 		if ended[status] == 0 {

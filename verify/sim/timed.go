@@ -14,6 +14,7 @@ func (w *world) beginFault(k int) {
 	switch f.Kind {
 	case SwitchCrash:
 		w.box.down++
+		w.stopEngine()
 		for i := range w.hosts {
 			w.hosts[i].place, w.hosts[i].grant = unplaced, noGrant
 		}
@@ -30,6 +31,9 @@ func (w *world) beginFault(k int) {
 		w.change(h, left)
 	case SourceChange:
 		w.start(h)
+	case NextHop:
+		w.hops++
+		w.publish()
 	default:
 		afflict(h, f.Kind, 1)
 	}
@@ -79,14 +83,23 @@ func afflict(h *host, kind Fault, n int) {
 	}
 }
 
-// change makes a receiver a member, or no longer one. As long as the switch has received nothing, a
+// change makes a receiver a member, or no longer one. As long as the switch has seen nothing of the group, a
 // receiver that joins is a member from the beginning.
 func (w *world) change(h *host, m membership) {
-	if m == joining && w.box.received == 0 {
+	if m == joining && !w.box.known {
 		m = member
 	}
 	h.membership, w.membersChanged = m, true
+	w.publish()
+}
+
+// publish publishes the group as it is now. The core sees that with the next frame; one with an
+// engine in front, which may get none for long, is told.
+func (w *world) publish() {
 	if err := w.publishMembers(); err != nil {
-		panic("sim: change the members: " + err.Error()) // at least one member stays
+		panic("sim: change the group: " + err.Error()) // at least one member stays
+	}
+	if w.box.engine != nil {
+		w.schedule.add(event{at: w.now + w.lag(), kind: adopt, index: w.box.engine.life})
 	}
 }

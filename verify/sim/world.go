@@ -21,12 +21,14 @@ type world struct {
 	longestSend    int // bytes
 	group          *mft.Group
 	membersChanged bool  // members have changed, and the core has not seen it
+	hops           byte  // how often the next hops have changed
 	active         int   // the host that the switch takes for the source
 	notifying      *host // the switch is handling a notification of this host
 	box            box
 
 	failure  *Failure
 	tally    Tally
+	carried  EngineCount
 	hash     uint64
 	events   uint64
 	recorder *recorder
@@ -41,8 +43,8 @@ func (w *world) open(s *Scenario) error {
 	w.schedule.reset()
 	w.pool.reset()
 	w.box.reset()
-	w.failure, w.tally, w.hash, w.events = nil, Tally{}, hashBasis, 0
-	w.longestSend, w.membersChanged, w.active, w.notifying = longestSend(s), false, 0, nil
+	w.failure, w.tally, w.carried, w.hash, w.events = nil, Tally{}, EngineCount{}, hashBasis, 0
+	w.longestSend, w.membersChanged, w.active, w.notifying, w.hops = longestSend(s), false, 0, nil, 0
 	for len(w.hosts) < len(s.Hosts) {
 		w.hosts = append(w.hosts, host{})
 	}
@@ -113,6 +115,8 @@ func (w *world) handle(e *event) {
 		w.beginFault(int(e.index))
 	case faultEnds:
 		w.endFault(&w.s.Timed[e.index])
+	default:
+		w.atEngine(e)
 	}
 }
 

@@ -20,6 +20,7 @@ type campaign struct {
 	took, cpu   time.Duration
 	events      uint64
 	tally       sim.Tally
+	engine      sim.EngineCount
 	ended       [rnic.FatalError + 1]uint64 // runs, by what the program of the source heard
 	failed      []failure                   // by seed
 }
@@ -70,6 +71,7 @@ func some(o *options, next *atomic.Uint64) (*campaign, error) {
 		}
 		c.events += result.Events
 		c.tally.Add(&result.Tally)
+		c.engine.Add(&result.Engine)
 		if result.Failure != nil {
 			c.failed = append(c.failed, failure{seed, result.Failure})
 		} else {
@@ -81,6 +83,7 @@ func some(o *options, next *atomic.Uint64) (*campaign, error) {
 func (c *campaign) add(part *campaign) {
 	c.events += part.events
 	c.tally.Add(&part.tally)
+	c.engine.Add(&part.engine)
 	c.failed = append(c.failed, part.failed...)
 	for i, n := range part.ended {
 		c.ended[i] += n
@@ -109,6 +112,9 @@ func (c *campaign) report(out io.Writer) {
 		n := &c.tally[kind]
 		fmt.Fprintf(out, "%-16v %10d %12d %12d\n", sim.Fault(kind), n.Times, n.Data, n.Feedback)
 	}
+	e := &c.engine
+	fmt.Fprintf(out, "\nthe engine was armed %d times and carried %d packets, %d of them while the core was at work and %d after its crash\n",
+		e.Armed, e.Carried, e.CarriedApart, e.CarriedAlone)
 	fmt.Fprintf(out, "\n%10s  the program of the source heard\n", "runs")
 	for status, n := range c.ended {
 		if n > 0 {
