@@ -56,13 +56,9 @@ func writeError(w http.ResponseWriter, err error) {
 func oneLine(message string) string { return strings.ReplaceAll(message, "\n", "; ") }
 
 func write(w http.ResponseWriter, status int, answer any) {
-	text, err := json.Marshal(answer)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// A write error means that the client has disconnected, so nobody can be told.
-	_, _ = w.Write(append(text, '\n'))
+	// Every answer can be written as JSON, so an error means that the client has disconnected and
+	// cannot be told.
+	_ = json.NewEncoder(w).Encode(answer)
 }

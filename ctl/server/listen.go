@@ -45,7 +45,6 @@ func listen(path string, group int) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false)
 	if os.Geteuid() == 0 {
 		err = os.Chown(aside, 0, group)
 	}
@@ -56,7 +55,7 @@ func listen(path string, group int) (net.Listener, error) {
 		err = os.Rename(aside, path)
 	}
 	if err != nil {
-		return nil, errors.Join(err, l.Close(), os.Remove(aside))
+		return nil, errors.Join(err, l.Close()) // which removes aside
 	}
 	return &listener{Listener: l, path: path}, nil
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -62,37 +63,40 @@ func peerOf(r *http.Request) peer {
 	return p
 }
 
-// accessOf asks the kernel for the identity of the peer. A peer that the kernel does not identify
-// may only read.
+// accessOf returns the rights of the peer. A peer that the kernel does not identify may only read.
 func (s *Server) accessOf(conn net.Conn) peer {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
-		return peer{uid: -1}
+		return peer{uid: nobody}
 	}
-	raw, err := socket.SyscallConn()
+	cred, groups, err := identify(socket)
 	if err != nil {
-		return peer{uid: -1}
+		return peer{uid: nobody}
 	}
-	p := peer{uid: -1}
-	_ = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err != nil {
-			return
-		}
-		groups, err := peerGroups(int(fd))
-		if err != nil {
-			groups = nil // kernels before 4.13 return only the first group
-		}
-		p = allow(*cred, groups, s.Group)
-	})
-	return p
+	return allow(*cred, groups, s.Group, os.Geteuid())
 }
 
-// allow returns the rights of a peer. The credentials are those at the time when the peer
-// connected.
-func allow(cred unix.Ucred, groups []uint32, group int) peer {
+// nobody is the uid of a peer that the kernel does not identify.
+const nobody = -1
+
+// identify asks the kernel for the credentials of the peer, as they were when the peer connected.
+func identify(socket *net.UnixConn) (cred *unix.Ucred, groups []uint32, err error) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, nil, err
+	}
+	var credErr, groupsErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		groups, groupsErr = peerGroups(int(fd))
+	})
+	return cred, groups, errors.Join(err, credErr, groupsErr)
+}
+
+// allow returns the rights of a peer in a daemon that runs as user self.
+func allow(cred unix.Ucred, groups []uint32, group, self int) peer {
 	p := peer{uid: int(cred.Uid), pid: int(cred.Pid)}
-	p.secretsToo = cred.Uid == 0 || int(cred.Uid) == os.Geteuid()
+	p.secretsToo = cred.Uid == 0 || int(cred.Uid) == self
 	p.change = p.secretsToo || int(cred.Gid) == group || slices.Contains(groups, uint32(group))
 	return p
 }

@@ -86,16 +86,20 @@ func New(c Config) *Server {
 // Serve answers requests on the listener until ctx is done. Running requests then have stopWithin
 // to finish, after which their connections are closed. When Serve returns, no handler is running.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	stopped := make(chan error, 1)
-	stop := context.AfterFunc(ctx, func() { stopped <- s.shutDown() })
+	var stopErr error
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		stopErr = s.shutDown()
+	})
 	err := s.http.Serve(l)
 	if !errors.Is(err, http.ErrServerClosed) {
 		stop()
 		return fmt.Errorf("serve the API: %w", err)
 	}
-	err = <-stopped
+	<-stopped
 	s.conns.Wait()
-	return err
+	return stopErr
 }
 
 func (s *Server) shutDown() error {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,12 +16,14 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 const g1 = `name: g1
@@ -64,6 +67,12 @@ func serve(t *testing.T, p peer) client {
 	t.Helper()
 	s, _ := newServer(t)
 	s.access = func(net.Conn) peer { return p }
+	return s.onSocket(t)
+}
+
+// onSocket runs the server on a socket until the test ends.
+func (s *Server) onSocket(t *testing.T) client {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "run", "rocast.sock")
 	l, err := Listen(path, os.Getegid())
 	if err != nil {
@@ -91,6 +100,12 @@ type client struct {
 
 var root = peer{change: true, secretsToo: true}
 
+func (c client) transport() *http.Transport {
+	return &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", c.socket)
+	}}
+}
+
 // call sends what the client cannot: any method, path and body.
 func (c client) call(t *testing.T, method, path, body string) (status int, answer string) {
 	t.Helper()
@@ -98,10 +113,7 @@ func (c client) call(t *testing.T, method, path, body string) (status int, answe
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("unix", c.socket)
-	}}
-	response, err := transport.RoundTrip(request)
+	response, err := c.transport().RoundTrip(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,15 +244,119 @@ func TestThePeerDecidesWhatIsShownAndDone(t *testing.T) {
 	}
 }
 
-// A sentence about a bad file quotes the file, where an R_Key may stand in a wrong place.
+// A sentence about a bad file quotes the file, where an R_Key may stand in a wrong place. What else is
+// refused stands in the log whole.
 func TestARefusedFileIsNotQuotedInTheLog(t *testing.T) {
+	s, _ := newServer(t)
 	core, logs := observer.New(zap.DebugLevel)
-	s := &Server{Config: Config{Log: zap.New(core)}}
-	s.logRefusal(&api.Error{Kind: api.BadFile, Line: 7, Message: `key "rkey0x1234" is not known here`}, peer{})
-	s.logRefusal(api.Errorf(api.Internal, "no memory"), peer{})
-	text := fmt.Sprint(logs.All()[0].ContextMap(), logs.All()[1].ContextMap())
-	if strings.Contains(text, "1234") || !strings.Contains(text, "line:7") || !strings.Contains(text, "no memory") {
-		t.Error(text)
+	s.Log = zap.New(core)
+	c, ctx := s.onSocket(t), t.Context()
+	if _, err := c.CreateGroup(ctx, []byte(strings.Replace(g1, "rkey: 0x1234", "rkey0x1234: 1", 1))); err == nil || !strings.Contains(err.Error(), "1234") {
+		t.Fatalf("the sentence that quotes the file: %v", err)
+	}
+	if _, err := c.CreateGroup(ctx, []byte(g1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CreateGroup(ctx, []byte(g1)); err == nil {
+		t.Fatal("a name was given twice")
+	}
+	var lines []string
+	for _, line := range logs.FilterLevelExact(zap.WarnLevel).All() {
+		lines = append(lines, fmt.Sprint(line.Message, line.ContextMap()))
+	}
+	if len(lines) != 2 || strings.Contains(lines[0], "1234") || !strings.Contains(lines[0], "line:8") || !strings.Contains(lines[1], "g1") {
+		t.Errorf("%q", lines)
+	}
+}
+
+// The rights of whoever runs the test are those of the daemon's own user.
+func TestTheKernelsWordDecides(t *testing.T) {
+	s, _ := newServer(t)
+	c := s.onSocket(t)
+	if g, err := c.CreateGroup(t.Context(), []byte(g1)); err != nil || g.Memory[0].RKey == nil {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+func TestPerftestOverTheSocket(t *testing.T) {
+	c, ctx := serve(t, root), t.Context()
+	if up, err := c.PerftestUp(ctx, api.PerftestRequest{GroupIP: "127.0.0.211", Receivers: []string{"10.77.0.2"}, Port: 18597}); err != nil || up.GroupIP != "127.0.0.211" {
+		t.Fatalf("%+v, %v", up, err)
+	}
+	if list, err := c.Perftests(ctx); err != nil || len(list.Perftests) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if _, err := c.PerftestDown(ctx, "127.0.0.211"); err != nil {
+		t.Error(err)
+	}
+	if list, err := c.Perftests(ctx); err != nil || len(list.Perftests) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// A client that hangs up in the middle of a group file creates nothing: half a file may be a group, too.
+func TestAFileThatDoesNotArriveWholeIsRefused(t *testing.T) {
+	c := serve(t, root)
+	conn, err := net.Dial("unix", c.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, post+g1, len(g1)+1)
+	if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.Contains(string(answer), " 400 ") || !strings.Contains(string(answer), "the group file did not arrive whole: unexpected EOF") {
+		t.Errorf("%s, %v", answer, err)
+	}
+	if list, err := c.Groups(t.Context()); err != nil || len(list.Groups) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// faulty is a Control of which a part fails in a way that nobody foresaw.
+type faulty struct{ Control }
+
+func (faulty) Remove(string) error { return errors.Join(errors.New("first"), errors.New("second")) }
+
+func TestHeadersOfAnswers(t *testing.T) {
+	s, _ := newServer(t)
+	s.Control = faulty{s.Control}
+	for _, c := range []struct {
+		method, path string
+		status       int
+		allow, body  string
+	}{
+		{"GET", "/v1/groups", 200, "", `{"groups":[]}`},
+		{"PUT", "/v1/groups", 405, "GET, POST", "error"},
+		{"DELETE", "/v1/groups/g1", 500, "", `{"error":{"kind":"internal","message":"first; second"}}`},
+	} {
+		answer := httptest.NewRecorder()
+		s.routes().ServeHTTP(answer, httptest.NewRequestWithContext(withPeer(t.Context(), root), c.method, c.path, nil))
+		h := answer.Header()
+		if answer.Code != c.status || h.Get("Allow") != c.allow || h.Get("Content-Type") != "application/json" || !strings.Contains(answer.Body.String(), c.body) {
+			t.Errorf("%s %s: %d, %v, %s", c.method, c.path, answer.Code, h, answer.Body)
+		}
+	}
+}
+
+func TestTheHeaderOfARequestIsBounded(t *testing.T) {
+	c := serve(t, root)
+	for size, want := range map[int]int{10: 200, 16 << 10: 200, 21_000: 431, 1 << 20: 431} {
+		request, err := http.NewRequest("GET", "http://rocastd/v1/version", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X", strings.Repeat("x", size))
+		response, err := (&http.Client{Transport: c.transport()}).Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("a header of %d bytes: %s, want %d", size, response.Status, want)
+		}
 	}
 }
 
@@ -289,6 +405,99 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 	_, err = Listen(file, os.Getegid())
 	if want := "open the socket " + file + ": a file that is not a socket has this name; remove it, or set socket: in the config"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+}
+
+// refusalOf is what Listen says of a path, without the path.
+func refusalOf(path string) string {
+	l, err := Listen(path, os.Getegid())
+	if err == nil {
+		l.Close()
+		return ""
+	}
+	return strings.ReplaceAll(err.Error(), path, "PATH")
+}
+
+func TestPathsThatNoSocketCanHave(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "full.new", "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	datagrams, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "datagrams"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	for path, want := range map[string]string{
+		"/proc/rocast/s":                             "open the socket PATH: mkdir /proc/rocast: ",
+		filepath.Join(dir, "full"):                   "open the socket PATH: remove PATH.new: directory not empty",
+		filepath.Join(dir, strings.Repeat("x", 300)): "open the socket PATH: lstat PATH: file name too long",
+		filepath.Join(dir, strings.Repeat("x", 110)): "open the socket PATH: listen unix PATH.new: bind: invalid argument",
+		filepath.Join(dir, "datagrams"):              "open the socket PATH: dial unix PATH: connect: protocol wrong type for socket",
+	} {
+		if got := refusalOf(path); got == "" || !strings.HasPrefix(got, want) {
+			t.Errorf("\ngot  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// The socket is root's and the group's, others may look into its directory, and nothing else is there.
+func TestWhoseTheSocketIs(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give a file to another group; run it with sudo")
+	}
+	const group = 4711
+	dir := filepath.Join(t.TempDir(), "run")
+	path := filepath.Join(dir, "s")
+	if err := testlab.WithoutCapability(unix.CAP_CHOWN, func() error {
+		l, err := Listen(path, group)
+		if err == nil {
+			l.Close()
+			return errors.New("a socket that cannot be given to the group is opened")
+		}
+		if !errors.Is(err, unix.EPERM) {
+			return err
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left in the directory: %v, %v", left, err)
+	}
+	if err := os.WriteFile(path+".new", nil, 0o600); err != nil { // as a crash may leave it
+		t.Fatal(err)
+	}
+	l, err := Listen(path, group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stat, dirStat unix.Stat_t
+	if err := errors.Join(unix.Stat(path, &stat), unix.Stat(dir, &dirStat)); err != nil {
+		t.Fatal(err)
+	}
+	if stat.Uid != 0 || stat.Gid != group || stat.Mode&0o777 != 0o660 || dirStat.Mode&0o777 != 0o755 {
+		t.Errorf("uid %d, gid %d, mode %o; the directory's mode is %o", stat.Uid, stat.Gid, stat.Mode, dirStat.Mode)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Errorf("close a socket whose file is gone: %v", err)
+	}
+}
+
+func TestAListenerSaysWhatItCannotRemove(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := Listen(path, os.Getegid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); !errors.Is(err, unix.ENOTEMPTY) {
+		t.Error(err)
 	}
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,6 +23,7 @@ import (
 type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
+	ends   chan time.Time // the first time that the server closed a connection
 }
 
 func (p *pipes) Accept() (net.Conn, error) {
@@ -38,8 +40,22 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix
 
 func (p *pipes) dial() net.Conn {
 	here, there := net.Pipe()
-	p.conns <- there
+	p.conns <- timed{there, p.ends}
 	return here
+}
+
+// timed says when the server closes it.
+type timed struct {
+	net.Conn
+	ends chan<- time.Time
+}
+
+func (c timed) Close() error {
+	select {
+	case c.ends <- time.Now():
+	default:
+	}
+	return c.Conn.Close()
 }
 
 // slowControl takes a second to update a group; it creates groups until their request is given up.
@@ -70,7 +86,7 @@ func inMemory(t *testing.T, control Control) (p *pipes, stop func() time.Duratio
 		Features: func() []api.Feature { return make([]api.Feature, 1000) },
 	})
 	s.access = func(net.Conn) peer { return root }
-	p = &pipes{make(chan net.Conn), make(chan struct{})}
+	p = &pipes{make(chan net.Conn), make(chan struct{}), make(chan time.Time, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ctx, p) }()
@@ -150,7 +166,7 @@ func TestAStopLetsARequestFinish(t *testing.T) {
 	})
 }
 
-// Clients that neither read nor write lose their connection by themselves.
+// Clients that neither read nor write lose their connection by themselves after half a minute.
 func TestAStuckClientIsDropped(t *testing.T) {
 	for name, request := range map[string]string{
 		"silent":          "",
@@ -162,16 +178,21 @@ func TestAStuckClientIsDropped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, stop := inMemory(t, &slowControl{})
-				client := p.dial()
+				client, began := p.dial(), time.Now()
 				io.WriteString(client, request)
 				if name == "idle" {
 					readAnswer(client)
 				}
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				client.SetReadDeadline(time.Now().Add(time.Second))
-				if _, err := io.Copy(io.Discard, client); err != nil {
-					t.Errorf("a minute later the connection is still there: %v", err)
+				if name != "reads no answer" {
+					go io.Copy(io.Discard, client)
+				}
+				select {
+				case end := <-p.ends:
+					if took := end.Sub(began); took != 30*time.Second {
+						t.Errorf("the connection ends after %v", took)
+					}
+				case <-time.After(time.Minute):
+					t.Error("a minute later the connection is still there")
 				}
 				client.Close()
 				stop()
@@ -205,14 +226,14 @@ func TestClientsThatStallHinderNoOther(t *testing.T) {
 	})
 }
 
-// No more than maxBodies bodies are in memory at a time, whether their requests run, wait or stall. A
-// body that is not read yet stays with its client.
+// No more than 64 bodies are in memory at a time, whether their requests run, wait or stall. A body that
+// is not read yet stays with its client.
 func TestBodiesInMemoryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, stop := inMemory(t, &slowControl{})
 		var clients []net.Conn
 		var sent atomic.Int32
-		for range maxBodies + 3 {
+		for range 64 + 3 {
 			client := p.dial()
 			clients = append(clients, client)
 			go func() {
@@ -223,14 +244,14 @@ func TestBodiesInMemoryAreBounded(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if n := sent.Load(); n != maxBodies {
-			t.Errorf("%d bodies were read, want %d", n, maxBodies)
+		if n := sent.Load(); n != 64 {
+			t.Errorf("%d bodies were read, want 64", n)
 		}
 		clients[0].Close()
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if n := sent.Load(); n != maxBodies+1 {
-			t.Errorf("%d bodies were read after one client went, want %d", n, maxBodies+1)
+		if n := sent.Load(); n != 65 {
+			t.Errorf("%d bodies were read after one client went, want 65", n)
 		}
 		stop()
 		for _, client := range clients {
@@ -239,28 +260,28 @@ func TestBodiesInMemoryAreBounded(t *testing.T) {
 	})
 }
 
-// No more than maxChanges requests work at a time.
+// No more than 16 requests with a body work at a time.
 func TestRequestsWithABodyWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		control := &slowControl{}
 		p, stop := inMemory(t, control)
 		var clients []net.Conn
-		for range maxChanges + 3 {
+		for range 16 + 3 {
 			client := p.dial()
 			fmt.Fprintf(client, post+"name: g1", 8)
 			clients = append(clients, client)
 		}
 		synctest.Wait()
-		if n := control.under.Load(); n != maxChanges {
-			t.Errorf("%d requests are under way, want %d", n, maxChanges)
+		if n := control.under.Load(); n != 16 {
+			t.Errorf("%d requests are under way, want 16", n)
 		}
 		for _, client := range clients[:5] {
 			client.Close()
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if n := control.under.Load(); n != maxChanges-2 {
-			t.Errorf("%d requests are under way after five of %d went, want %d", n, len(clients), maxChanges-2)
+		if n := control.under.Load(); n != 14 {
+			t.Errorf("%d requests are under way after five of %d went, want 14", n, len(clients))
 		}
 		stop()
 		for _, client := range clients {
@@ -291,6 +312,22 @@ func TestAClientThatLeavesBeforeItsTurnChangesNothing(t *testing.T) {
 		stop()
 		if n := control.begun.Load(); n != maxChanges {
 			t.Errorf("%d requests were carried out, want %d", n, maxChanges)
+		}
+	})
+}
+
+// broken is a listener that cannot accept.
+type broken struct{ *pipes }
+
+func (broken) Accept() (net.Conn, error) { return nil, errBroken }
+
+var errBroken = errors.New("broken")
+
+func TestAListenerThatBreaksEndsTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{Log: zap.NewNop(), Metrics: http.NotFoundHandler()})
+		if err := s.Serve(t.Context(), broken{&pipes{closed: make(chan struct{})}}); !errors.Is(err, errBroken) {
+			t.Error(err)
 		}
 	})
 }
