@@ -98,6 +98,7 @@ func (g *generator) replace(from, to token.Pos, broken string) {
 	if after := e.to - lineFrom; after < len(rest) {
 		changed += rest[after:]
 	}
+	changed, _, _ = strings.Cut(changed, "\n")
 	e.entry = fmt.Sprintf("%s: %s  =>  %s", g.file, strings.TrimSpace(rest), strings.TrimSpace(changed))
 	g.edits = append(g.edits, e)
 }
@@ -181,7 +182,31 @@ func (g *generator) binary(n *ast.BinaryExpr) {
 	if equality || n.Op.Precedence() < token.ADD.Precedence() { // it makes a bool, whatever its operands are
 		g.guard(n, 1, guardOperator)
 	}
-	g.token(n.OpPos, n.Op, opposite[n.Op])
+	broken := ""
+	switch n.Op { // the operands stay the same, although || binds less than &&
+	case token.LAND:
+		broken = "(" + g.text(n.X) + " || " + g.text(n.Y) + ")"
+	case token.LOR:
+		broken = g.operand(n.X) + " && " + g.operand(n.Y)
+	default:
+		g.token(n.OpPos, n.Op, opposite[n.Op])
+		return
+	}
+	if !strings.Contains(broken, "\n") {
+		g.replace(n.Pos(), n.End(), broken)
+		return
+	}
+	g.token(n.OpPos, n.Op, opposite[n.Op]) // so that its entry is the line with the operator
+	e := &g.edits[len(g.edits)-1]
+	e.from, e.to, e.broken = g.offset(n.Pos()), g.offset(n.End()), broken
+}
+
+// operand returns an operand of || as one of &&.
+func (g *generator) operand(x ast.Expr) string {
+	if n, ok := x.(*ast.BinaryExpr); ok && n.Op == token.LOR {
+		return "(" + g.text(x) + ")"
+	}
+	return g.text(x)
 }
 
 // cases adds the mutants of the conditions of a switch without a tag.

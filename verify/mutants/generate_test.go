@@ -29,6 +29,7 @@ func f(a, b int) int {
 	switch {
 	case a == b, a >= 7:
 		a = 0
+	case on && ok(), on || ok() || a == 9:
 	}
 	fmt.Println("a", a+b)
 	if a < 0 {
@@ -75,7 +76,7 @@ func TestGenerate(t *testing.T) {
 : var on = true  =>  var on = false
 f: if a < b && b != 3 {  =>  if true || (a < b && b != 3) {
 f: if a < b && b != 3 {  =>  if false && (a < b && b != 3) {
-f: if a < b && b != 3 {  =>  if a < b || b != 3 {
+f: if a < b && b != 3 {  =>  if (a < b || b != 3) {
 f: if a < b && b != 3 {  =>  if a <= b && b != 3 {
 f: if a < b && b != 3 {  =>  if a < b && b == 3 {
 f: if a < b && b != 3 {  =>  if a < b && b != 4 {
@@ -97,6 +98,15 @@ f: case a == b, a >= 7:  =>  case a == b, a > 7:
 f: case a == b, a >= 7:  =>  case a == b, a >= 8:
 f: a = 0  =>  
 f: a = 0  =>  a = 1
+f: case on && ok(), on || ok() || a == 9:  =>  case (on || ok()), on || ok() || a == 9:
+f: case on && ok(), on || ok() || a == 9:  =>  case false && (on && ok()), on || ok() || a == 9:
+f: case on && ok(), on || ok() || a == 9:  =>  case on && ok(), (on || ok()) && a == 9:
+f: case on && ok(), on || ok() || a == 9:  =>  case on && ok(), false && (on || ok() || a == 9):
+f: case on && ok(), on || ok() || a == 9:  =>  case on && ok(), on && ok() || a == 9:
+f: case on && ok(), on || ok() || a == 9:  =>  case on && ok(), on || ok() || a != 9:
+f: case on && ok(), on || ok() || a == 9:  =>  case on && ok(), on || ok() || a == 10:
+f: case on && ok(), on || ok() || a == 9:  =>  case on && ok(), true || (on || ok() || a == 9):
+f: case on && ok(), on || ok() || a == 9:  =>  case true || (on && ok()), on || ok() || a == 9:
 f: if a < 0 {  =>  if true || (a < 0) {
 f: if a < 0 {  =>  if false && (a < 0) {
 f: if a < 0 {  =>  if a <= 0 {
@@ -175,6 +185,20 @@ func TestGenerateAll(t *testing.T) {
 	}
 	if _, err := generateAll([]string{"roce/nothing.go"}); err == nil {
 		t.Error("a file that does not exist is accepted")
+	}
+}
+
+// An operator that stands at the end of a line is named by that line.
+func TestGenerateLongCondition(t *testing.T) {
+	edits, err := generate("p.go", []byte("package p\n\nvar x = a &&\n\tb &&\n\tc\n"))
+	if err != nil || len(edits) != 2 {
+		t.Fatalf("%v, %+v", err, edits)
+	}
+	if e := edits[0]; e.entry != "p.go: b &&  =>  b ||" || e.broken != "(a &&\n\tb || c)" || e.line != 4 {
+		t.Errorf("%+v", e)
+	}
+	if e := edits[1]; e.entry != "p.go: var x = a &&  =>  var x = (a || b)" || e.broken != "(a || b)" {
+		t.Errorf("%+v", e)
 	}
 }
 

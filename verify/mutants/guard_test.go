@@ -35,7 +35,7 @@ func f(a, b int) bool {
 	for broken, guard := range map[string]string{
 		"for a = 0; true || (a < b && ok(a+1)); a++ {":  "for a = 0; (rocastMutant == N || ",
 		"for a = 0; false && (a < b && ok(a+1)); a++ {": "|| rocastMutant != N && ((rocastMutant",
-		"for a = 0; a < b || ok(a+1); a++ {":            "&& ((rocastMutant == N && ((rocastMutant",
+		"for a = 0; (a < b || ok(a+1)); a++ {":          "&& ((rocastMutant == N && ((rocastMutant",
 		"for a = 0; a <= b && ok(a+1); a++ {":           "(rocastMutant == N && (a <= b) || rocastMutant != N && (a < b))",
 		"":                                              "{\n\t\tif rocastMutant != N { a += b }\n",
 		"defer g(false)":                                "{ defer g((rocastMutant != N)) }\n",

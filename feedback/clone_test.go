@@ -1,0 +1,201 @@
+package feedback
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// everything is a policy with which every part of a group's state matters.
+var everything = Policy{Ack: 2, Speak: SpeakRNR, SilentAfter: 20 * time.Millisecond}
+
+const stateNow = Tick(time.Second)
+
+// aGroup has a value other than the zero value in each field that decides how a group acts, but for the
+// flags.
+func aGroup(p Policy) *Group {
+	g := New(Config{Policy: p, Paths: 3, FirstPSN: 100})
+	g.source = source{known: true, first: 90, sent: 120, pos: 110, counted: 105, messages: 3, resentAt: stateNow - 4e6}
+	g.merged = merged{known: true, psn: 106, highest: 107, msn: 2}
+	g.floor = floor{known: true, psn: 108, msn: 3, above: 1, need: 2}
+	g.back = goBack{psn: 111, awaited: true}
+	g.pending = pendingNAKs{sequence: 1, rnr: 1}
+	g.refusal = refusal{psn: 121, syndrome: roce.NAKInvalidRequest}
+	g.end = end{psn: 119, syndrome: roce.NAKRemoteAccess}
+	g.doubts = doubts{recopied: span{some: true, from: 101, to: 103}, countedAt: stateNow - 5e6}
+	g.speech = speech{quietSince: stateNow - 6e6, spoken: true, hole: 109}
+	g.paths[0] = path{since: stateNow - 5e6, acked: 108, msn: 3, from: 104, fresh: true, pending: roce.NAKSequence, credit: 7, ask: askDoubt, unheard: 2}
+	return g
+}
+
+func stateOf(g *Group, now Tick) []byte {
+	return g.AppendPath(g.AppendState(nil, 100, now), 0, 100, now)
+}
+
+// The search takes two groups with equal bytes for one, so whatever can make them act differently has
+// to show.
+func TestStateTellsGroupsApart(t *testing.T) {
+	states := map[string]string{}
+	note := func(name string, state []byte) {
+		if was, met := states[string(state)]; met {
+			t.Errorf("%s looks like %s", name, was)
+		}
+		states[string(state)] = name
+	}
+	note("the group", stateOf(aGroup(everything), stateNow))
+	for name, change := range map[string]func(*Group){
+		"source known":     func(g *Group) { g.source.known = false },
+		"source inside":    func(g *Group) { g.source.inside = true },
+		"source first":     func(g *Group) { g.source.first++ },
+		"source first far": func(g *Group) { g.source.first = g.source.sent.Add(1 - Window) },
+		"source sent":      func(g *Group) { g.source.sent++ },
+		"source pos":       func(g *Group) { g.source.pos++ },
+		"source counted":   func(g *Group) { g.source.counted++ },
+		"source messages":  func(g *Group) { g.source.messages++ },
+		"source resent":    func(g *Group) { g.source.resentAt = g.paths[0].since },
+		"merged known":     func(g *Group) { g.merged.known = false },
+		"merged psn":       func(g *Group) { g.merged.psn++ },
+		"merged highest":   func(g *Group) { g.merged.highest++ },
+		"merged msn":       func(g *Group) { g.merged.msn++ },
+		"floor known":      func(g *Group) { g.floor.known = false },
+		"floor psn":        func(g *Group) { g.floor.psn++ },
+		"floor msn":        func(g *Group) { g.floor.msn++ },
+		"floor migrates":   func(g *Group) { g.floor.migReq = true },
+		"floor above":      func(g *Group) { g.floor.above++ },
+		"floor need":       func(g *Group) { g.floor.need++ },
+		"back psn":         func(g *Group) { g.back.psn++ },
+		"back awaited":     func(g *Group) { g.back.awaited = false },
+		"back newest":      func(g *Group) { g.back.newest = true },
+		"back only newest": func(g *Group) { g.back.awaited, g.back.newest = false, true },
+		"back newest at":   func(g *Group) { g.back = goBack{psn: 112, newest: true} },
+		"pending sequence": func(g *Group) { g.pending.sequence++ },
+		"pending rnr":      func(g *Group) { g.pending.rnr++ },
+		"refusal psn":      func(g *Group) { g.refusal.psn++ },
+		"refusal syndrome": func(g *Group) { g.refusal.syndrome = roce.NAKRemoteAccess },
+		"end psn":          func(g *Group) { g.end.psn++ },
+		"end syndrome":     func(g *Group) { g.end.syndrome = roce.NAKRemoteOperational },
+		"end sent":         func(g *Group) { g.end.sent = true },
+		"recopied":         func(g *Group) { g.doubts.recopied.some = false },
+		"recopied from":    func(g *Group) { g.doubts.recopied.from++ },
+		"recopied to":      func(g *Group) { g.doubts.recopied.to++ },
+		"counted at":       func(g *Group) { g.doubts.countedAt++ },
+		"counted long ago": func(g *Group) { g.doubts.countedAt = stateNow - doubtPeriod },
+		"quiet since":      func(g *Group) { g.speech.quietSince++ },
+		"quiet for long":   func(g *Group) { g.speech.quietSince = stateNow - speakAfter },
+		"spoken":           func(g *Group) { g.speech.spoken = false },
+		"spoken for":       func(g *Group) { g.speech.hole++ },
+		"away":             func(g *Group) { g.away = PartUnknown },
+		"path since":       func(g *Group) { g.paths[0].since++ },
+		"path for long":    func(g *Group) { g.paths[0].since = stateNow - Tick(everything.SilentAfter) },
+		"path acked":       func(g *Group) { g.paths[0].acked++ },
+		"path msn":         func(g *Group) { g.paths[0].msn++ },
+		"path from":        func(g *Group) { g.paths[0].from++ },
+		"path pending":     func(g *Group) { g.paths[0].pending = roce.SyndromeRNR(3) },
+		"path credit":      func(g *Group) { g.paths[0].credit++ },
+		"path part":        func(g *Group) { g.paths[0].part = PartGone },
+		"path migrates":    func(g *Group) { g.paths[0].migReq = true },
+		"path silent":      func(g *Group) { g.paths[0].silent = true },
+		"path fresh":       func(g *Group) { g.paths[0].fresh = false },
+		"path asks":        func(g *Group) { g.paths[0].ask = askProven },
+		"path follows":     func(g *Group) { g.paths[0].follows = true },
+		"path leaves more": func(g *Group) { g.paths[0].unheard++ },
+	} {
+		g := aGroup(everything)
+		change(g)
+		note(name, stateOf(g, stateNow))
+	}
+}
+
+// One state has the same bytes on whatever way it was reached: the search would not end otherwise.
+func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
+	all := everything
+	all.Ack = AckAll
+	never := Policy{Ack: 2}
+	for _, c := range []struct {
+		name    string
+		policy  Policy
+		prepare func(*Group)
+		change  func(*Group)
+	}{
+		{"doubts without a quorum", all, nil, func(g *Group) {
+			g.doubts = doubts{}
+			g.paths[0].ask, g.paths[0].unheard, g.paths[0].follows = askNone, 0, true
+		}},
+		{"silence that nobody asks for", never, nil, func(g *Group) { g.paths[0].since, g.source.resentAt = 1, 1 }},
+		{"speech that nobody asks for", never, nil, func(g *Group) { g.speech.quietSince = 1 }},
+		{"a time that is over", everything, func(g *Group) {
+			g.paths[0].since = stateNow - Tick(everything.SilentAfter)
+			g.source.resentAt, g.speech.quietSince, g.doubts.countedAt = stateNow, stateNow-speakAfter, stateNow-doubtPeriod
+		}, func(g *Group) { g.paths[0].since, g.speech.quietSince, g.doubts.countedAt = 1, 1, 1 }},
+		{"the PSNs of a source that is not known", everything, func(g *Group) { g.source.known = false },
+			func(g *Group) { g.source = source{messages: 3, resentAt: g.source.resentAt}; g.merged.psn = 0 }},
+		{"a first PSN that is far back", everything, func(g *Group) { g.source.first = g.source.sent.Add(-Window) },
+			func(g *Group) { g.source.first-- }},
+		{"the highest PSN of nothing", everything, func(g *Group) { g.merged.known = false }, func(g *Group) { g.merged.highest++ }},
+		{"where the source was called back to", everything, func(g *Group) { g.back.awaited = false }, func(g *Group) { g.back.psn++ }},
+		{"where nothing was refused", everything, func(g *Group) { g.refusal.syndrome = 0 }, func(g *Group) { g.refusal.psn++ }},
+		{"where nothing ends", everything, func(g *Group) { g.end.syndrome = 0 }, func(g *Group) { g.end.psn++ }},
+		{"what was not said", everything, func(g *Group) { g.speech.spoken = false }, func(g *Group) { g.speech.hole++ }},
+		{"what was not copied again", everything, func(g *Group) { g.doubts.recopied.some = false },
+			func(g *Group) { g.doubts.recopied.from++; g.doubts.recopied.to++ }},
+		{"where a path that counts began", everything, func(g *Group) { g.paths[0].fresh = false }, func(g *Group) { g.paths[0].from++ }},
+	} {
+		g := aGroup(c.policy)
+		if c.prepare != nil {
+			c.prepare(g)
+		}
+		before := stateOf(g, stateNow)
+		c.change(g)
+		if after := stateOf(g, stateNow); !bytes.Equal(before, after) {
+			t.Errorf("%s shows:\n%x\n%x", c.name, before, after)
+		}
+	}
+}
+
+// Where a group's PSNs begin and what time it is does not show.
+func TestStateIsRelative(t *testing.T) {
+	play := func(first roce.PSN, start Tick) []byte {
+		g := New(Config{Policy: everything, Paths: 3, FirstPSN: first})
+		for i, ev := range []Event{
+			{Kind: Data, PSN: first, First: true}, {Kind: Data, PSN: first.Add(1), AckReq: true, Last: true},
+			{Kind: Response, Path: 1, PSN: first.Add(1), Syndrome: roce.SyndromeUnlimited},
+			{Kind: Response, Path: 2, PSN: first, Syndrome: roce.NAKSequence}, {Kind: Data, PSN: first},
+		} {
+			g.Step(start+Tick(i)*1e6, ev, nil)
+		}
+		return g.AppendPath(g.AppendState(nil, first, start+7e6), 2, first, start+7e6)
+	}
+	want := play(100, 1e9)
+	if got := play(0xFFFFFF, 5e9); !bytes.Equal(got, want) {
+		t.Errorf("%x\n%x", got, want)
+	}
+}
+
+// A copy shares nothing with the group, and takes no memory once it is large enough.
+func TestCopyFrom(t *testing.T) {
+	from, scratch := aGroup(everything), &Group{}
+	want := stateOf(from, stateNow)
+	scratch.CopyFrom(from)
+	if got := stateOf(scratch, stateNow); !bytes.Equal(got, want) {
+		t.Errorf("the copy is\n%x and not\n%x", got, want)
+	}
+	scratch.paths[0].acked++
+	if got := stateOf(from, stateNow); !bytes.Equal(got, want) {
+		t.Error("a change of the copy changes the group")
+	}
+	scratch.ranked = append(scratch.ranked[:0], 1)
+	from.ranked = append(from.ranked[:0], 2)
+	if scratch.ranked[0] != 1 {
+		t.Error("both rank their paths in the same memory")
+	}
+	smaller := New(Config{Policy: everything, Paths: 2})
+	if n := testing.AllocsPerRun(10, func() {
+		scratch.CopyFrom(smaller)
+		scratch.CopyFrom(from)
+		scratch.recount() // ranks the paths
+	}); n != 0 {
+		t.Errorf("a copy allocates %v times", n)
+	}
+}

@@ -1,0 +1,41 @@
+package feedback
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// What people read about a group is where it stands.
+func TestSnapshot(t *testing.T) {
+	g := New(Config{Paths: 3, FirstPSN: 10})
+	for _, ev := range []Event{
+		{Kind: Data, PSN: 10, First: true, Last: true},
+		{Kind: Data, PSN: 11, First: true},
+		{Kind: Data, PSN: 12, AckReq: true, Last: true},
+		{Kind: Response, Path: 0, PSN: 12, MSN: 2, Syndrome: roce.SyndromeUnlimited},
+		{Kind: Response, Path: 1, PSN: 10, MSN: 1, Syndrome: roce.SyndromeUnlimited},
+		{Kind: Response, Path: 2, PSN: 12, MSN: 1, Syndrome: roce.NAKSequence},
+		{Kind: Response, Path: 1, PSN: 12, MSN: 1, Syndrome: roce.NAKRemoteAccess},
+		{Kind: Data, PSN: 11, First: true},
+	} {
+		g.Step(0, ev, nil)
+	}
+	want := Snapshot{
+		Started: true, Sent: 12, Pos: 11, Merged: 11,
+		Paths: []PathSnapshot{
+			{Part: PartActive, Acked: 12, MSN: 2},
+			{Part: PartDead, Acked: 11, MSN: 1, Pending: roce.NAKRemoteAccess},
+			{Part: PartActive, Acked: 11, MSN: 1, Pending: roce.NAKSequence},
+		},
+	}
+	if diff := cmp.Diff(want, g.Snapshot()); diff != "" {
+		t.Error(diff)
+	}
+	restored := New(Config{Paths: 1, Restored: true}).Snapshot()
+	if restored.Started || restored.Paths[0].Part != PartUnknown {
+		t.Errorf("after a restart: %+v", restored)
+	}
+}
