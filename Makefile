@@ -37,7 +37,8 @@ race: ## the tests under the race detector; SHORT=1: without long runs of one th
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
 	@scripts/gotest -race $(if $(SHORT),-short) ./...
 
-# Needs a quiet machine with two CPUs. The full form takes half an hour. Whatever forwarder cannot be installed is left out.
+# Needs a quiet machine with two CPUs. The full form takes half an hour. Whatever forwarder cannot
+# be installed is left out.
 bench: build ## rocast compared with other forwarders, and what each hot function costs; SHORT=1: three minutes
 	@scripts/need ip:iproute2 bridge:iproute2 tc:iproute2 ethtool:ethtool gcc:gcc
 	@scripts/need ovs-vswitchd:openvswitch-switch || true
@@ -47,7 +48,8 @@ bench: build ## rocast compared with other forwarders, and what each hot functio
 	$(GO) build -o $(BUILD)/rocbench ./bench/rocbench
 	$(BUILD)/rocbench -bin $(BUILD) -out $(BUILD)/bench $(if $(SHORT),-short)
 
-# The virtual machines run Debian's kernels 6.1 and 6.12. SHORT=1 is one kernel and the stories that say most.
+# The virtual machines run Debian's kernels 6.1 and 6.12. SHORT=1 is one kernel and the stories that
+# say most.
 softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories
 	@scripts/need gcc:gcc
 	@test/softroce/setup.sh
@@ -64,11 +66,13 @@ INPUTS ?= 200000
 fuzz: ## every fuzz target, on INPUTS inputs each
 	@scripts/fuzz $(INPUTS)
 
-# The thorough worlds take minutes and some gigabytes; the everyday ones, which make test searches too, take seconds.
+# The thorough worlds take minutes and some gigabytes; the everyday ones, which make test searches
+# too, take seconds.
 model: ## every state that four packets and a few mishaps can get into; EVERYDAY=1: only small worlds
 	$(GO) run ./verify/model/rocmodel $(if $(EVERYDAY),-everyday)
 
-# GENERATED=all, or rooms or files separated by commas, tries generated mutants instead of the rules; LIMIT=2m takes a sample.
+# GENERATED=all, or rooms or files separated by commas, tries generated mutants instead of the
+# rules; LIMIT=2m takes a sample.
 mutants: ## breaks one rule of merging at a time; a test has to notice each; GENERATED=all: operators and statements
 	$(GO) run ./verify/mutants $(if $(GENERATED),-generated $(GENERATED) $(if $(LIMIT),-limit $(LIMIT)))
 

@@ -57,7 +57,7 @@ enum {
 	ROCE_V2_PORT = 4791,
 };
 
-/* A RoCEv2 WRITE ONLY or ACK over IPv4, untagged, without IP options: all that the benchmark's hosts send. */
+/* What the benchmark's hosts send: RoCEv2 WRITE ONLY or ACK over IPv4, untagged, no IP options. */
 struct frame {
 	__u8 h_dest[6];
 	__u8 h_source[6];

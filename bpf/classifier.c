@@ -5,9 +5,9 @@
  * The classifier finds the frames of the groups. It writes what it found in front of such a frame
  * and redirects the frame to the AF_XDP socket of its queue. It changes no byte of a frame. A frame
  * that is not a group's, or that cannot be redirected, goes to the kernel unchanged. It drops only
- * RoCEv2 frames, fragments and packets with IP options from an address that only the box sends from.
- * The classifier reads headers, not lengths: user space checks whether the frame is a valid RoCEv2
- * packet (UDP length, padding, ICRC, PSN).
+ * RoCEv2 frames, fragments and packets with IP options from an address that only the box sends
+ * from. The classifier reads headers, not lengths: user space checks whether the frame is a valid
+ * RoCEv2 packet (UDP length, padding, ICRC, PSN).
  */
 #include "xdp.h"
 
@@ -138,7 +138,7 @@ struct frame {
 	struct rocast_meta meta;
 };
 
-/* Moves the cursor over one header. False: the frame, or its first buffer, ends inside the header. */
+/* Moves the cursor over one header. False: the frame's first buffer ends inside the header. */
 static __always_inline int take(struct frame *f, __u8 bytes)
 {
 	f->cursor += bytes;

@@ -44,7 +44,8 @@ func Load() (*Classifier, error) {
 	return c, nil
 }
 
-// LoadFanOut is Load for ports on which the kernel fans out the plain packets of groups that user space arms.
+// LoadFanOut is Load for ports on which the kernel fans out the plain packets of groups that user
+// space arms.
 func LoadFanOut(t Tables) (*Classifier, error) {
 	if err := checkOrder(runtime.GOARCH); err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", err)

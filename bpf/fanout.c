@@ -13,8 +13,8 @@
  *	frame -> rocast_classify -- armed, next PSN, plain -> broadcast -> rocast_fan_out -> port
  *	                        \-- otherwise: disarm ------> AF_XDP socket
  *
- * This object is loaded if the kernel has all it needs: an array of device maps, and programs on the
- * entries of device maps. Otherwise the object of classifier.c is loaded.
+ * This object is loaded if the kernel has all it needs: an array of device maps, and programs on
+ * the entries of device maps. Otherwise the object of classifier.c is loaded.
  */
 #define ROCAST_FANOUT
 #include "xdp.h"
@@ -35,9 +35,9 @@ enum { NO_REGION = 0xff };
 enum { UDP_BYTES_MASK = 0x1fff };
 
 /*
- * The word of a slot, which user space and the kernel share. User space stores a new word only while
- * the group is not armed. While it is armed, the kernel counts a packet by compare-and-swap, and
- * either side may clear the armed bit.
+ * The word of a slot, which user space and the kernel share. User space stores a new word only
+ * while the group is not armed. While it is armed, the kernel counts a packet by compare-and-swap,
+ * and either side may clear the armed bit.
  *
  *	0       24         48       49      50      64
  *	| PSN   | messages | inside | armed | epoch |
@@ -125,8 +125,8 @@ struct {
 } paths SEC(".maps");
 
 /*
- * One linear map of the CRC register for each length: it gives the register after that many words of
- * zeros.
+ * One linear map of the CRC register for each length: it gives the register after that many words
+ * of zeros.
  */
 struct rocast_operator {
 	__u32 table[4][256];
@@ -204,8 +204,8 @@ struct {
 } traffic SEC(".maps");
 
 /*
- * All copies of one packet for one port pass rocast_fan_out in a row on one CPU. A turn identifies the
- * packet; rank counts its copies from 0.
+ * All copies of one packet for one port pass rocast_fan_out in a row on one CPU. A turn identifies
+ * the packet; rank counts its copies from 0.
  */
 struct rocast_turn {
 	__u32 slot_and_epoch;
@@ -308,9 +308,9 @@ static __always_inline int same(const __be32 *a, const __be32 *b)
 }
 
 /*
- * Checks whether the packet is the plain packet that the slot describes. Returns FOUND, and then tag
- * and ends are filled in, or the reason to disarm the group. l3_bytes is a constant in every call, so
- * that the verifier sees constant offsets.
+ * Checks whether the packet is the plain packet that the slot describes. Returns FOUND, and then
+ * tag and ends are filled in, or the reason to disarm the group. l3_bytes is a constant in every
+ * call, so that the verifier sees constant offsets.
  */
 static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 				 const struct rocast_slot *slot, __u64 word, const __u32 l3_bytes,
@@ -379,8 +379,8 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 }
 
 /*
- * Sends the packet to all paths and returns REDIRECT_FAN_OUT if its group is armed and the packet is
- * plain. Otherwise it disarms the group and returns FOUND: the packet goes to user space.
+ * Sends the packet to all paths and returns REDIRECT_FAN_OUT if its group is armed and the packet
+ * is plain. Otherwise it disarms the group and returns FOUND: the packet goes to user space.
  */
 static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 {
@@ -458,8 +458,8 @@ static __always_inline __u32 crc_psn(__u32 change)
 }
 
 /*
- * The change of the CRC register at the end of the RETH that a change of the VA causes. The change is
- * given in the byte order of the wire; the RETH ends eight bytes behind the VA.
+ * The change of the CRC register at the end of the RETH that a change of the VA causes. The change
+ * is given in the byte order of the wire; the RETH ends eight bytes behind the VA.
  */
 static __always_inline __u32 crc_va(__u64 change)
 {
@@ -471,7 +471,7 @@ static __always_inline __u32 crc_va(__u64 change)
 	       crc_tables[4][reg >> 24];
 }
 
-/* Rewrites the headers behind the Ethernet header, and the ICRC. l3_bytes is a constant, see plain. */
+/* Rewrites the headers behind the Ethernet header, and the ICRC. For l3_bytes see plain. */
 static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *path, const struct fan_tag *tag, const __u32 l3_bytes)
 {
 	__u8 *data = (void *)(long)ctx->data, *tail;

@@ -31,8 +31,8 @@ type (
 type Tables struct {
 	// CRC is the slicing-by-8 form: CRC[k][b] is the register after byte b and k zero bytes.
 	CRC *[8][256]uint32
-	// Operator returns the map of the register over this many 4-byte words of zeros, as one table for
-	// each byte of the register. The new register is the XOR of the four entries.
+	// Operator returns the map of the register over this many 4-byte words of zeros, as one table
+	// for each byte of the register. The new register is the XOR of the four entries.
 	Operator func(words int) *[4][256]uint32
 }
 
@@ -53,7 +53,8 @@ type fanOutMaps struct {
 	Turns   *ebpf.Map `ebpf:"turns"`
 }
 
-// checkOrder refuses CPUs that may read a slot before its word, and a path after it: fanout.c has no barriers for them.
+// checkOrder refuses CPUs that may read a slot before its word, and a path after it: fanout.c has
+// no barriers for them.
 func checkOrder(arch string) error {
 	if arch != "amd64" {
 		return fmt.Errorf("fan-out in the kernel relies on the order in which x86 reads memory, this is %s: %w", arch, errors.ErrUnsupported)
@@ -89,8 +90,8 @@ func mapMemory(m *ebpf.Map) ([]byte, error) {
 	return b, nil
 }
 
-// Slot returns slot i. While its word is armed, only the word and the limit may be accessed, and only
-// atomically.
+// Slot returns slot i. While its word is armed, only the word and the limit may be accessed, and
+// only atomically.
 func (f *FanOut) Slot(i int) *Slot {
 	return &unsafe.Slice((*Slot)(unsafe.Pointer(&f.mapped[0][0])), Slots)[i]
 }
@@ -110,8 +111,8 @@ func (f *FanOut) Limit(i int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&f.Slot(i).Limit))
 }
 
-// PutFan makes fan i the set of these ports. One copy of each packet leaves by each entry of ports; a
-// port with several paths has several entries.
+// PutFan makes fan i the set of these ports. One copy of each packet leaves by each entry of ports;
+// a port with several paths has several entries.
 func (f *FanOut) PutFan(i int, ports []*Port) error {
 	if len(ports) > SlotPaths {
 		return fmt.Errorf("make fan %d: %d paths are more than the %d it can have", i, len(ports), SlotPaths)
@@ -181,7 +182,8 @@ func (f *FanOut) Events() (sum [FanEvents]uint64, err error) {
 	return sum, nil
 }
 
-// Traffic counts the packets that the kernel carried from one port and the copies that it sent there.
+// Traffic counts the packets that the kernel carried from one port and the copies that it sent
+// there.
 type Traffic = fanoutRocastTraffic
 
 // Traffic reads the counters of the port with this number, summed over CPUs.

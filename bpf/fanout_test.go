@@ -476,7 +476,8 @@ func TestFanOutNeedsOrderedReads(t *testing.T) {
 	}
 }
 
-// A copy that is made while user space writes the slot's next block is one of either block, or is dropped.
+// A copy that is made while user space writes the slot's next block is one of either block, or is
+// dropped.
 func TestACopyIsOfOneBlock(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)

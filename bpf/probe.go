@@ -26,9 +26,9 @@ func probeFrame() []byte {
 }
 
 // ProbeTransmit sends one frame to an interface in the way that fan-out does. It returns nil if the
-// driver takes the frame, and [ErrRefuses] if the driver drops it. No counter of the interface shows
-// the difference, so ProbeTransmit reads the kernel's tracepoint xdp_devmap_xmit. Like OpenPort it
-// works in the calling thread's network namespace.
+// driver takes the frame, and [ErrRefuses] if the driver drops it. No counter of the interface
+// shows the difference, so ProbeTransmit reads the kernel's tracepoint xdp_devmap_xmit. Like
+// OpenPort it works in the calling thread's network namespace.
 func ProbeTransmit(ifindex int) error {
 	runtime.LockOSThread() // the program at the tracepoint counts only frames of this thread
 	defer runtime.UnlockOSThread()

@@ -210,8 +210,8 @@ func inSubnet(subnets ...string) func(*world) {
 
 var living = address.Claim{MAC: [6]byte{2, 0, 0, 0, 0, 9}, Interface: "br0"}
 
-// The hosts are asked about an IP that the box does not have yet, and only then: a group that comes back cannot wait, and
-// whoever answers for its IP by now has it from the group.
+// The hosts are asked about an IP that the box does not have yet, and only then: a group that comes
+// back cannot wait, and whoever answers for its IP by now has it from the group.
 func TestHostsAreAskedAboutANewIPAlone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)

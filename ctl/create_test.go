@@ -13,7 +13,8 @@ import (
 	"github.com/rocast/rocast/ctl/nexthop"
 )
 
-// Settling takes a second, and asking for the IP some tenths of one: who wrote a name twice hears of it at once.
+// Settling takes a second, and asking for the IP some tenths of one: who wrote a name twice hears
+// of it at once.
 func TestANameThatIsTakenIsToldBeforeAnybodyIsAsked(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -123,8 +124,8 @@ func TestAQPIsInOneGroup(t *testing.T) {
 	}
 }
 
-// What an earlier version took is not taken again: the group whose name comes first is set up, the other one is as soon as
-// that is gone.
+// What an earlier version took is not taken again: the group whose name comes first is set up, the
+// other one is as soon as that is gone.
 func TestAGroupThatSharesAQPWithAnotherComesBackWhenThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)

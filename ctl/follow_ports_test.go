@@ -40,7 +40,8 @@ func (w *world) group(t *testing.T) api.Group {
 	return g
 }
 
-// eth2 goes and comes back as another interface: who is behind it waits and is reached again, by the same port.
+// eth2 goes and comes back as another interface: who is behind it waits and is reached again, by
+// the same port.
 func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)

@@ -36,7 +36,8 @@ func TestWhatNoHostCanHave(t *testing.T) {
 	}
 }
 
-// A box whose interfaces have no address of the group's family does not know which subnet its hosts are in.
+// A box whose interfaces have no address of the group's family does not know which subnet its hosts
+// are in.
 func TestABoxWithoutAddressesTakesAnyIP(t *testing.T) {
 	w := newWorld(t)
 	inSubnet("fd00::/64")(w)

@@ -44,7 +44,8 @@ func TestWhatIsKnownOfAGroupAfterAStop(t *testing.T) {
 	}
 }
 
-// A group restored without knowledge stays so, though it carried nothing since: its QPs still may be anywhere.
+// A group restored without knowledge stays so, though it carried nothing since: its QPs still may
+// be anywhere.
 func TestRestoredIsForgottenOnlyWithTheGroup(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -82,7 +83,8 @@ func TestAKeptGroupThatCannotBeReadIsShownAndKeepsNoOtherOut(t *testing.T) {
 	w.expect(t, withG1)
 }
 
-// A disk with one bad sector costs one group. Files that root cannot read are rare: a directory is one.
+// A disk with one bad sector costs one group. Files that root cannot read are rare: a directory is
+// one.
 func TestAFileThatCannotBeReadCostsItsGroupAlone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -108,7 +110,8 @@ func TestAFileThatCannotBeReadCostsItsGroupAlone(t *testing.T) {
 	w.expect(t, withG1)
 }
 
-// A clean stop while a group's file cannot be read does not make the group one that never carried data.
+// A clean stop while a group's file cannot be read does not make the group one that never carried
+// data.
 func TestAGroupThatCouldNotBeReadForOneRunIsAsItWas(t *testing.T) {
 	for _, carried := range []bool{true, false} {
 		w := newWorld(t)
@@ -161,7 +164,8 @@ func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 	next.expect(t, "table [g1 g2], addresses [10.77.0.100@1 x2 10.77.0.100@2 x2 10.77.0.100@3 x2], tracking 3, files [g1.yaml g2.yaml]")
 }
 
-// What failed for another reason than the network's is tried again, too: nobody tells when that is over.
+// What failed for another reason than the network's is tried again, too: nobody tells when that is
+// over.
 func TestAKeptGroupThatFailedNeedsNoChangeOfTheNetwork(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -176,7 +180,8 @@ func TestAKeptGroupThatFailedNeedsNoChangeOfTheNetwork(t *testing.T) {
 	next.expect(t, withG1)
 }
 
-// A full disk keeps what a crash made of a group from being written down, not the group from coming back.
+// A full disk keeps what a crash made of a group from being written down, not the group from coming
+// back.
 func TestAGroupComesBackThoughItsStateCannotBeKept(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -195,8 +200,8 @@ func TestAGroupComesBackThoughItsStateCannotBeKept(t *testing.T) {
 	}
 }
 
-// What a crash left on interfaces is given back once the groups that come back hold what is theirs, and not before: their
-// IPs would be gone for a moment.
+// What a crash left on interfaces is given back once the groups that come back hold what is theirs,
+// and not before: their IPs would be gone for a moment.
 func TestAddressesThatNoGroupWantsAreGivenBackAfterARestart(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)

@@ -60,8 +60,9 @@ func create(b *testing.B, c *Controller, text []byte) {
 	}
 }
 
-// BenchmarkCreate is what one more group of three costs the daemon, from its file to the table, on the way to so many.
-// Telling the kernel's classifier comes on top (BenchmarkEntries in package bpf), and the disk where the group is kept.
+// BenchmarkCreate is what one more group of three costs the daemon, from its file to the table, on
+// the way to so many. Telling the kernel's classifier comes on top (BenchmarkEntries in package
+// bpf), and the disk where the group is kept.
 func BenchmarkCreate(b *testing.B) {
 	for _, n := range []int{1000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -87,8 +88,8 @@ func BenchmarkCreate(b *testing.B) {
 	})
 }
 
-// BenchmarkMemory is all that a group takes in the daemon: table and merging state, as BenchmarkMemory of packages mft and
-// dataplane report them, and what control keeps beside.
+// BenchmarkMemory is all that a group takes in the daemon: table and merging state, as
+// BenchmarkMemory of packages mft and dataplane report them, and what control keeps beside.
 func BenchmarkMemory(b *testing.B) {
 	const paths = 60_000
 	for _, receivers := range []int{3, 64, 512} {

@@ -88,7 +88,8 @@ func TestMembersComeAndGo(t *testing.T) {
 	if w.groups["g1"].id != id || g.State != api.Ready || g.Restored || len(g.Members) != 3 || g.Members[2].IP != "10.77.0.4" {
 		t.Errorf("%+v", g)
 	}
-	// No data has come yet, so the one that is new was not there from the start: it waits for the next message.
+	// No data has come yet, so the one that is new was not there from the start: it waits for the
+	// next message.
 	if w.path("10.77.0.3", 1) != nil || w.path("10.77.0.4", 1) == nil || g.Members[1].Part != "active" || g.Members[2].Part != "joining" {
 		t.Errorf("%+v", g.Members)
 	}
@@ -147,7 +148,8 @@ func TestWhereAReceiverJoinedOutlivesACrash(t *testing.T) {
 		w = w.restart(t, clean)
 		const firstPSN, wrap = 1000, 1 << 24
 		for remoteQPN, psn := range map[roce.QPN]int{1: 9, 2: 3} {
-			// At the source's PSN 3 it expected psn, so at 1000, which lies 997 ahead, it would expect 997 more.
+			// At the source's PSN 3 it expected psn, so at 1000, which lies 997 ahead, it would
+			// expect 997 more.
 			want := roce.PSN((psn + firstPSN - 3 + wrap) % wrap)
 			if p := w.path("10.77.0.4", remoteQPN); p == nil || p.FirstPSN != want {
 				t.Errorf("clean %v, remote QPN %d: %+v, want FirstPSN %d", clean, remoteQPN, p, want)
@@ -216,8 +218,8 @@ func TestANoteSpeaksForThoseWhoJoinedTogether(t *testing.T) {
 	}
 }
 
-// Whether it had joined when the daemon crashed nobody knows: forwarded to by the wrong ΔPSN it might acknowledge what it
-// never got.
+// Whether it had joined when the daemon crashed nobody knows: forwarded to by the wrong ΔPSN it
+// might acknowledge what it never got.
 func TestWhoWasJoiningAtACrashIsLeftOut(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -264,7 +266,8 @@ func TestWhoWasJoiningAnIdleGroupIsThereFromTheStart(t *testing.T) {
 	}
 }
 
-// After a crash an evicted receiver, taken for one that has to speak, would block the group for ever.
+// After a crash an evicted receiver, taken for one that has to speak, would block the group for
+// ever.
 func TestWhoIsOutStaysOutAfterACrash(t *testing.T) {
 	for _, c := range []struct {
 		what       feedback.Note
@@ -357,8 +360,8 @@ func TestAGroupWhoseSourceSwitchedComesBackAsFailed(t *testing.T) {
 	}
 }
 
-// A crash between the two writes of an update that takes an evicted receiver out leaves it in the file: it must not count
-// again.
+// A crash between the two writes of an update that takes an evicted receiver out leaves it in the
+// file: it must not count again.
 func TestWhoLeavesIsOutUntilTheFileSaysSo(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)

@@ -16,13 +16,13 @@ import (
 //
 // The worker that owns the group calls the methods. They make no system call and do not block.
 type FanOut interface {
-	// Claim takes the group's place in the engine. If another group has it, holder is that group and
-	// ok is false.
+	// Claim takes the group's place in the engine. If another group has it, holder is that group
+	// and ok is false.
 	Claim(id mft.GroupID) (holder mft.GroupID, ok bool)
 	// Release gives up the group's place. The group must not be armed.
 	Release(id mft.GroupID)
-	// Arm lets the engine carry the packets that match b, from w.PSN to limit. The group must have a
-	// place and must not be armed. The error says why the engine cannot carry b.
+	// Arm lets the engine carry the packets that match b, from w.PSN to limit. The group must have
+	// a place and must not be armed. The error says why the engine cannot carry b.
 	Arm(id mft.GroupID, b *mft.Block, w FanWord, limit roce.PSN) error
 	// Load returns the engine's progress with a group that has a place.
 	Load(id mft.GroupID) FanWord
@@ -40,9 +40,9 @@ type FanWord struct {
 	Armed    bool
 }
 
-// A group is armed after a number of plain packets in a row, calmPackets at first. The number doubles
-// when the group was disarmed before the engine carried four times as many: arming has a cost, and a
-// group whose packets often need decisions should stay with the core. See givenBack.
+// A group is armed after a number of plain packets in a row, calmPackets at first. The number
+// doubles when the group was disarmed before the engine carried four times as many: arming has a
+// cost, and a group whose packets often need decisions should stay with the core. See givenBack.
 const (
 	calmPackets    = 16
 	calmPacketsMax = 4096
@@ -117,8 +117,8 @@ func (c *Core) sync(now feedback.Tick, st *state, out *Outputs) {
 }
 
 // settle follows every event of the group. It takes an armed group back if the group is no longer
-// plain, or if a path has left to which the engine sends. It notes a group for Arm that has been plain
-// for long enough.
+// plain, or if a path has left to which the engine sends. It notes a group for Arm that has been
+// plain for long enough.
 func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 	switch f := &st.fan; {
 	case c.fanOut == nil:
@@ -171,10 +171,10 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	}
 }
 
-// givenBack sets the number of plain packets after which a disarmed group is armed again. carried is
-// the number of packets that the engine carried. Frames that still wait for the core when the group
-// is armed disarm it at once, because the packet behind them has not the next PSN. So it counts
-// against the group only after inVainMax times in a row that nothing was carried.
+// givenBack sets the number of plain packets after which a disarmed group is armed again. carried
+// is the number of packets that the engine carried. Frames that still wait for the core when the
+// group is armed disarm it at once, because the packet behind them has not the next PSN. So it
+// counts against the group only after inVainMax times in a row that nothing was carried.
 func (f *fanState) givenBack(carried uint64) {
 	f.calm, f.need = 0, max(f.need, calmPackets)
 	switch {
@@ -241,8 +241,8 @@ func (st *state) block(b *mft.Block) error {
 	return b.End()
 }
 
-// place takes the group's place in the engine. It takes the place from another group of this core if
-// that group has carried nothing since it was asked for before.
+// place takes the group's place in the engine. It takes the place from another group of this core
+// if that group has carried nothing since it was asked for before.
 func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 	if st.fan.placed {
 		return true
@@ -265,7 +265,8 @@ func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 	return ok
 }
 
-// holder returns the state of a group that has a place, or nil if the group belongs to another core.
+// holder returns the state of a group that has a place, or nil if the group belongs to another
+// core.
 func (c *Core) holder(id mft.GroupID) *state {
 	slot := id.Slot()
 	if slot >= len(c.states) || c.states[slot] == nil || c.states[slot].group.ID != id || !c.states[slot].fan.placed {

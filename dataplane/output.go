@@ -21,9 +21,9 @@ func (o *Outputs) Reset() {
 	o.Copies, o.Replies, o.Notes = o.Copies[:0], o.Replies[:0], o.Notes[:0]
 }
 
-// reply appends r. If the last reply is an ACK for the same leg and r is an ACK of the same PSN or a
-// later one, r replaces it: an ACK acknowledges everything below it too (docs/wire.md#aeth), and the
-// source has one frame less to handle.
+// reply appends r. If the last reply is an ACK for the same leg and r is an ACK of the same PSN or
+// a later one, r replaces it: an ACK acknowledges everything below it too (docs/wire.md#aeth), and
+// the source has one frame less to handle.
 func (o *Outputs) reply(r Reply) {
 	if n := len(o.Replies); n > 0 {
 		last := &o.Replies[n-1]

@@ -90,7 +90,8 @@ type running struct {
 	ended  chan struct{}
 }
 
-// newRunning runs a switch. The polls of a busy one are so far apart that another one sleeps after the first.
+// newRunning runs a switch. The polls of a busy one are so far apart that another one sleeps after
+// the first.
 func newRunning(t *testing.T, workers int, busy bool) *running {
 	t.Helper()
 	var now func() feedback.Tick

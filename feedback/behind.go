@@ -7,21 +7,21 @@ import (
 )
 
 // With a quorum the source lets go of packets that some receiver lacks. Such a receiver is behind:
-// nothing can repair it (rule 9). The evidence is its NAK, for a packet that was acknowledged to the
-// source. But a NAK says what the receiver lacked when it sent the NAK, and the switch may have copied
-// the packet to it since. The two cross on the link:
+// nothing can repair it (rule 9). The evidence is its NAK, for a packet that was acknowledged to
+// the source. But a NAK says what the receiver lacked when it sent the NAK, and the switch may have
+// copied the packet to it since. The two cross on the link:
 //
 //	switch    0 is lost on the uplink   data 1 ──╮      ╭── data 0 and 1, resent
 //	                                             ╲    ╱
 //	receiver                                NAK 0 ──╳──╱───▶ arrives after 0 was copied
 //
-// Links keep the order of packets. So a NAK for P proves that the last copy of P was lost if everything
-// above P that the receiver was sent went out after that copy. That holds
+// Links keep the order of packets. So a NAK for P proves that the last copy of P was lost if
+// everything above P that the receiver was sent went out after that copy. That holds
 //
 //   - for a packet that was copied once, in order;
-//   - for every packet above X in a round of the source in which the switch served the receiver's NAK
-//     for X: a receiver that lacks X and has said so says nothing else before X arrives, and what
-//     arrives behind X belongs to this round.
+//   - for every packet above X in a round of the source in which the switch served the receiver's
+//     NAK for X: a receiver that lacks X and has said so says nothing else before X arrives, and
+//     what arrives behind X belongs to this round.
 //
 // It does not hold for X itself: a NAK may arrive twice, and a receiver sends an RNR NAK and then a
 // sequence NAK for the same packet. Nor does it hold for what was on its way when an engine carried
@@ -40,10 +40,10 @@ const (
 	askDoubt             // it sent a NAK, and a copy of the packet may be on its way
 )
 
-// A path in doubt is behind when it has left doubtLimit packets unanswered that asked for an ACK and
-// were copied to it at least doubtPeriod apart. A single packet proves little, because its ACK may be
-// lost, and time alone proves nothing while the source is idle. doubtPeriod is longer than a loaded
-// receiver takes to answer.
+// A path in doubt is behind when it has left doubtLimit packets unanswered that asked for an ACK
+// and were copied to it at least doubtPeriod apart. A single packet proves little, because its ACK
+// may be lost, and time alone proves nothing while the source is idle. doubtPeriod is longer than a
+// loaded receiver takes to answer.
 const (
 	doubtPeriod = Tick(16 * time.Millisecond)
 	doubtLimit  = 8
@@ -75,8 +75,8 @@ func (s *span) add(psn roce.PSN) {
 	}
 }
 
-// trim drops what lies more than Window below psn: no path that gets data is that far back, and PSNs
-// would soon compare the other way round.
+// trim drops what lies more than Window below psn: no path that gets data is that far back, and
+// PSNs would soon compare the other way round.
 func (s *span) trim(psn roce.PSN) {
 	if s.some && psn.Sub(s.from) > Window {
 		s.from = psn.Add(-Window)
@@ -84,8 +84,8 @@ func (s *span) trim(psn roce.PSN) {
 	}
 }
 
-// newRound is called when the source goes back. What was copied again before matters no more when no
-// path lacks any of it.
+// newRound is called when the source goes back. What was copied again before matters no more when
+// no path lacks any of it.
 func (g *Group) newRound() {
 	lacking := false
 	for i := range g.paths {
@@ -137,15 +137,15 @@ func (g *Group) hopeless(p *path) bool {
 	return p.unheard > doubtLimit
 }
 
-// tooFarFrom says whether p is so far back that PSNs would soon compare the other way round: p would
-// count as the best path of a quorum.
+// tooFarFrom says whether p is so far back that PSNs would soon compare the other way round: p
+// would count as the best path of a quorum.
 func (p *path) tooFarFrom(psn roce.PSN) bool {
 	return (p.part == PartActive || p.part == PartDead) && psn.Sub(p.acked) > Window
 }
 
-// letGo says whether the source has let go of psn: a quorum acknowledged it, and the source does not
-// resend from below. After a restart nobody knows what the source has let go of until it is sent an
-// ACK; a guess would call every receiver behind that lacks what was lost on the uplink.
+// letGo says whether the source has let go of psn: a quorum acknowledged it, and the source does
+// not resend from below. After a restart nobody knows what the source has let go of until it is
+// sent an ACK; a guess would call every receiver behind that lacks what was lost on the uplink.
 func (g *Group) letGo(psn roce.PSN) bool {
 	return g.policy.Ack != AckAll && g.merged.known && !psn.After(g.merged.psn)
 }

@@ -2,9 +2,10 @@ package feedback
 
 import "github.com/rocast/rocast/roce"
 
-// An engine in front of the data path may carry the source's packets while the group is plain: a new
-// packet is then copied to every path that takes data and causes nothing else, so there is nothing to
-// decide. Before the next event of another kind, one Carried event reports all carried packets.
+// An engine in front of the data path may carry the source's packets while the group is plain: a
+// new packet is then copied to every path that takes data and causes nothing else, so there is
+// nothing to decide. Before the next event of another kind, one Carried event reports all carried
+// packets.
 
 // Plain says whether an engine may carry what follows the highest packet sent: the next packet, and
 // any number of new ones behind it up to the Horizon, would each cause one Copy to every path whose
@@ -38,8 +39,8 @@ func (g *Group) Plain() (active int) {
 	return active
 }
 
-// Horizon returns the last PSN that may be carried while no other event comes. Beyond it a path would
-// be further behind the source than the window allows. The group must be plain.
+// Horizon returns the last PSN that may be carried while no other event comes. Beyond it a path
+// would be further behind the source than the window allows. The group must be plain.
 func (g *Group) Horizon() roce.PSN {
 	lowest := g.source.sent
 	for i := range g.paths {
@@ -50,15 +51,15 @@ func (g *Group) Horizon() roce.PSN {
 	return lowest.Add(Window)
 }
 
-// Inside says whether the newest packet is inside a message: whether it is not the last packet of its
-// message.
+// Inside says whether the newest packet is inside a message: whether it is not the last packet of
+// its message.
 func (g *Group) Inside() bool { return g.source.inside }
 
-// carried handles the packets that an engine carried. It does the same as one Data event for each of
-// them. The group may have stopped being plain since the engine was armed, by an answer or because
-// time passed: a reply may then be due, because the source's place has moved. A path that has left
-// meanwhile got copies that it does not need. No path can have joined, because a path joins only at a
-// Data event.
+// carried handles the packets that an engine carried. It does the same as one Data event for each
+// of them. The group may have stopped being plain since the engine was armed, by an answer or
+// because time passed: a reply may then be due, because the source's place has moved. A path that
+// has left meanwhile got copies that it does not need. No path can have joined, because a path
+// joins only at a Data event.
 func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 	newest := g.source.sent // before these packets
 	for i := range g.paths {
@@ -78,9 +79,9 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 	return g.replies(acts)
 }
 
-// doubtCarried notes that packets up to psn were copied by an engine. Its copies and the core's leave
-// by different queues of one port, so where the one follows the other they may overtake each other: a
-// NAK for a packet that was on its way then proves no loss (rule 9).
+// doubtCarried notes that packets up to psn were copied by an engine. Its copies and the core's
+// leave by different queues of one port, so where the one follows the other they may overtake each
+// other: a NAK for a packet that was on its way then proves no loss (rule 9).
 func (g *Group) doubtCarried(psn roce.PSN) {
 	if g.policy.Ack == AckAll {
 		return

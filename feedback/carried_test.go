@@ -89,8 +89,9 @@ func (g *Group) unprove(other *Group) {
 	}
 }
 
-// Where an engine begins or ends to carry packets, its copies and the core's may overtake each other. A receiver that asks for
-// one of them has to be heard again before it is behind, in whatever round it was.
+// Where an engine begins or ends to carry packets, its copies and the core's may overtake each
+// other. A receiver that asks for one of them has to be heard again before it is behind, in
+// whatever round it was.
 func TestCarriedPacketsProveNothing(t *testing.T) {
 	const b, c = 0, 1
 	data := func(psn roce.PSN) Event { return Event{Kind: Data, PSN: psn, First: true, Last: true} }
@@ -149,8 +150,8 @@ func drawEvent(t *rapid.T, g *Group, paths int) Event {
 	return Event{Kind: Response, Path: rapid.IntRange(0, paths-1).Draw(t, "path"), PSN: g.NextPSN().Prev(), Syndrome: roce.SyndromeUnlimited}
 }
 
-// However many packets an engine carries one behind the other, the core takes what the source sends next, and what it sends
-// again.
+// However many packets an engine carries one behind the other, the core takes what the source sends
+// next, and what it sends again.
 func TestWindowFollowsWhatIsCarried(t *testing.T) {
 	const first, step = roce.PSN(0xFFFF00), 1 << 20
 	g := New(Config{Policy: Policy{Ack: 1}, Paths: 1, FirstPSN: first})

@@ -19,10 +19,10 @@ func (g *Group) CopyFrom(from *Group) {
 	g.ranked = slices.Grow(ranked[:0], len(from.paths))
 }
 
-// AppendState appends what decides how the group will act, except its paths (AppendPath) and its CNP
-// counts, on which nothing else depends. Two groups of one Config with equal bytes act alike for
-// ever. PSNs are relative to first, times relative to now, and what no longer matters is left out,
-// so that one state has the same bytes on whatever way it was reached.
+// AppendState appends what decides how the group will act, except its paths (AppendPath) and its
+// CNP counts, on which nothing else depends. Two groups of one Config with equal bytes act alike
+// for ever. PSNs are relative to first, times relative to now, and what no longer matters is left
+// out, so that one state has the same bytes on whatever way it was reached.
 func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	s, m, f := &g.source, &g.merged, &g.floor
 	quorum, recopied := g.policy.Ack != AckAll, &g.doubts.recopied

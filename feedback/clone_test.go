@@ -13,8 +13,8 @@ var everything = Policy{Ack: 2, Speak: SpeakRNR, SilentAfter: 20 * time.Millisec
 
 const stateNow = Tick(time.Second)
 
-// aGroup has a value other than the zero value in each field that decides how a group acts, but for the
-// flags.
+// aGroup has a value other than the zero value in each field that decides how a group acts, but for
+// the flags.
 func aGroup(p Policy) *Group {
 	g := New(Config{Policy: p, Paths: 3, FirstPSN: 100})
 	g.source = source{known: true, first: 90, sent: 120, pos: 110, counted: 105, messages: 3, resentAt: stateNow - 4e6}
@@ -34,8 +34,8 @@ func stateOf(g *Group, now Tick) []byte {
 	return g.AppendPath(g.AppendState(nil, 100, now), 0, 100, now)
 }
 
-// The search takes two groups with equal bytes for one, so whatever can make them act differently has
-// to show.
+// The search takes two groups with equal bytes for one, so whatever can make them act differently
+// has to show.
 func TestStateTellsGroupsApart(t *testing.T) {
 	states := map[string]string{}
 	note := func(name string, state []byte) {

@@ -69,21 +69,21 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 }
 
 // answerEvery is how many packets of a round are answered at least once. A source may need longer
-// than its timeout to come to the next packet that asks for an ACK, and would begin again and again:
-// rxe asks every 66th packet, which takes 2.2 ms at 1 Gb/s with a path MTU of 4096.
+// than its timeout to come to the next packet that asks for an ACK, and would begin again and
+// again: rxe asks every 66th packet, which takes 2.2 ms at 1 Gb/s with a path MTU of 4096.
 const answerEvery = 16
 
 // DueAnswer says whether a resent packet that is acknowledged, like everything up to acked, is
-// answered again (rule 3): when it asks for an ACK, because the source would retry until its QP ends;
-// every answerEvery packets; and at acked itself, because an ACK may be due that was kept back while
-// the source was below it.
+// answered again (rule 3): when it asks for an ACK, because the source would retry until its QP
+// ends; every answerEvery packets; and at acked itself, because an ACK may be due that was kept
+// back while the source was below it.
 func DueAnswer(psn, acked roce.PSN, ackReq bool) bool {
 	return ackReq || acked.Sub(psn)%answerEvery == 0
 }
 
 // answer acknowledges a resent packet that is acknowledged already, with its own PSN and not with
-// the floor: the source has come no further (rule 3). A packet that the source sent before it heard a
-// NAK is not answered: the ACK would meet the source on its way back, ahead of its place.
+// the floor: the source has come no further (rule 3). A packet that the source sent before it heard
+// a NAK is not answered: the ACK would meet the source on its way back, ahead of its place.
 func (g *Group) answer(psn roce.PSN, ackReq bool, acts []Action) []Action {
 	if DueAnswer(psn, g.floor.psn, ackReq) && !psn.After(g.limit()) {
 		acts = g.ack(psn, acts)

@@ -62,9 +62,9 @@ func (g *Group) endIfTooFew() {
 	g.endAt(acked.Next(), roce.NAKRemoteOperational)
 }
 
-// hopeful counts the receivers that can acknowledge what the source waits for or sends next. Between
-// messages those count that join with the next one; inside a message they cannot help, because they
-// have nothing of it.
+// hopeful counts the receivers that can acknowledge what the source waits for or sends next.
+// Between messages those count that join with the next one; inside a message they cannot help,
+// because they have nothing of it.
 func (g *Group) hopeful() (n int) {
 	n = g.living()
 	if between := g.Settled() && !g.source.inside; between {

@@ -2,10 +2,10 @@ package feedback
 
 import "github.com/rocast/rocast/roce"
 
-// Window is how far, in packets, a PSN of the source may lie from the highest one forwarded, and the
-// highest one forwarded from what is acknowledged. A packet beyond it is a forgery, or comes from a
-// QP that was set up anew. Window is a quarter of what 24-bit comparison can tell apart, so that sums
-// of two distances still compare correctly.
+// Window is how far, in packets, a PSN of the source may lie from the highest one forwarded, and
+// the highest one forwarded from what is acknowledged. A packet beyond it is a forgery, or comes
+// from a QP that was set up anew. Window is a quarter of what 24-bit comparison can tell apart, so
+// that sums of two distances still compare correctly.
 const Window = 1 << 21
 
 // Tick is a time in nanoseconds from any fixed start. Only differences mean something.
@@ -64,8 +64,8 @@ func New(c Config) *Group {
 // stands right below psn. Only what does not depend on the source survives:
 //
 //   - the membership: policy, the paths and their parts, and the part of the path that was away;
-//   - what a receiver's QP is by itself: the receives it has posted, whether it wants to migrate, and
-//     the NAK that ended it, which ends the next source as well;
+//   - what a receiver's QP is by itself: the receives it has posted, whether it wants to migrate,
+//     and the NAK that ended it, which ends the next source as well;
 //   - how congested the links are.
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()

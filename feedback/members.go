@@ -2,9 +2,9 @@ package feedback
 
 import "github.com/rocast/rocast/roce"
 
-// Rearrange gives the group the paths of a new membership: from[i] is the old index of new path i, or
-// -1 for a path that joins. A path that joins gets data from the next message on: a fresh QP that
-// sees the middle of a message first refuses it as invalid and ends.
+// Rearrange gives the group the paths of a new membership: from[i] is the old index of new path i,
+// or -1 for a path that joins. A path that joins gets data from the next message on: a fresh QP
+// that sees the middle of a message first refuses it as invalid and ends.
 //
 // Send a Timer event afterwards: without the paths that left, replies may be due.
 func (g *Group) Rearrange(from []int) {
@@ -26,11 +26,11 @@ func (g *Group) Rearrange(from []int) {
 	g.findEnd()
 }
 
-// mayJoin says whether the joining paths may begin with psn, the first packet of a message: with any
-// new one before which no packet is missing, because the MSN of a path that joins is the number of
-// messages before it. Where no other receiver is left they begin with the first packet that is not
-// acknowledged, and with no other, even if it is sent for the second time: no other path asks for
-// what was lost on the uplink, and no other path could acknowledge it.
+// mayJoin says whether the joining paths may begin with psn, the first packet of a message: with
+// any new one before which no packet is missing, because the MSN of a path that joins is the number
+// of messages before it. Where no other receiver is left they begin with the first packet that is
+// not acknowledged, and with no other, even if it is sent for the second time: no other path asks
+// for what was lost on the uplink, and no other path could acknowledge it.
 func (g *Group) mayJoin(psn roce.PSN, resent bool) bool {
 	if g.floor.known && g.living() == 0 {
 		return psn == g.floor.psn.Next()

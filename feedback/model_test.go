@@ -9,11 +9,11 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// TestEveryLossIsRepaired joins the step function to a requester and responders that react as rdma_rxe
-// does (docs/wire.md#requester): the requester resends from its oldest unacknowledged packet and
-// ignores NAKs until an ACK arrives, a responder sends one NAK for a gap. The links lose packets at
-// random. After every event nothing may be acknowledged that a receiver lacks, nor anything beyond the
-// source's place, and in the end every receiver has everything.
+// TestEveryLossIsRepaired joins the step function to a requester and responders that react as
+// rdma_rxe does (docs/wire.md#requester): the requester resends from its oldest unacknowledged
+// packet and ignores NAKs until an ACK arrives, a responder sends one NAK for a gap. The links lose
+// packets at random. After every event nothing may be acknowledged that a receiver lacks, nor
+// anything beyond the source's place, and in the end every receiver has everything.
 func TestEveryLossIsRepaired(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)

@@ -87,8 +87,8 @@ func (g *Group) setPending(p *path, s roce.Syndrome) {
 	p.pending = s
 }
 
-// leave takes path i out of what is waited for. The floor may rise, because the path no longer holds
-// it down, or fall, because a quorum no longer has what only the path had.
+// leave takes path i out of what is waited for. The floor may rise, because the path no longer
+// holds it down, or fall, because a quorum no longer has what only the path had.
 func (g *Group) leave(i int, part Part) {
 	p := &g.paths[i]
 	g.setPending(p, 0)

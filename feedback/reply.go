@@ -32,8 +32,8 @@ func (g *Group) reach() roce.PSN {
 	return upTo
 }
 
-// limit is the highest PSN that an ACK may have, whatever the receivers have: the source's place, and
-// nothing from the packet on with which its QP is to end.
+// limit is the highest PSN that an ACK may have, whatever the receivers have: the source's place,
+// and nothing from the packet on with which its QP is to end.
 func (g *Group) limit() roce.PSN {
 	place := g.place()
 	if before := g.end.psn.Prev(); g.end.syndrome != 0 && before.Before(place) {
@@ -153,11 +153,12 @@ func hasReply(acts []Action) bool {
 	return false
 }
 
-// credits is the lowest limit of all receivers, which is MSN plus credits, as seen from the MSN that
-// the reply carries (rule 6). Codes themselves do not compare. A receiver that has not sent an ACK yet
-// limits nothing: zero credits for it would stop the source, and an RNR NAK tells when it has no
-// receive. But where no other receiver has a limit the reply grants nothing instead of everything:
-// the first "unlimited" ends a requester's credits for good (docs/wire.md#msn-and-credits).
+// credits is the lowest limit of all receivers, which is MSN plus credits, as seen from the MSN
+// that the reply carries (rule 6). Codes themselves do not compare. A receiver that has not sent an
+// ACK yet limits nothing: zero credits for it would stop the source, and an RNR NAK tells when it
+// has no receive. But where no other receiver has a limit the reply grants nothing instead of
+// everything: the first "unlimited" ends a requester's credits for good
+// (docs/wire.md#msn-and-credits).
 func (g *Group) credits() roce.Syndrome {
 	lowest, limited, unheard := int32(0), false, false
 	for i := range g.paths {

@@ -46,9 +46,9 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	return acts, outcome
 }
 
-// takeCredits notes what the receiver grants beyond the MSN of ev (rule 6). A NAK carries no credits:
-// every message that the receiver has executed since its last ACK has used one. Rounding down to a
-// code is safe, and the next ACK corrects it.
+// takeCredits notes what the receiver grants beyond the MSN of ev (rule 6). A NAK carries no
+// credits: every message that the receiver has executed since its last ACK has used one. Rounding
+// down to a code is safe, and the next ACK corrects it.
 func (p *path) takeCredits(ev *Event) {
 	if ev.Syndrome.IsACK() {
 		p.credit = ev.Syndrome.CreditCode()

@@ -21,15 +21,16 @@ type goBack struct {
 	newest  bool // no ACK was sent since: a requester ignores the same NAK again until one arrives
 }
 
-// firstWindow is how far, in packets, the first PSN that arrives may lie ahead of the first one that
-// the source sends: those before it were lost on the uplink. It is more than a NIC sends in some
-// round trips, and small enough that a PSN that is wrong in the group's file is hardly ever inside.
+// firstWindow is how far, in packets, the first PSN that arrives may lie ahead of the first one
+// that the source sends: those before it were lost on the uplink. It is more than a NIC sends in
+// some round trips, and small enough that a PSN that is wrong in the group's file is hardly ever
+// inside.
 const firstWindow = 1 << 15
 
-// inWindow says whether a packet of the source can belong to this group's stream. A packet below the
-// group's first PSN was sent to nobody: as one that was resent it would be acknowledged, and its data
-// be lost. The last bound keeps every counted path within Window of sent, so that acked and sent
-// compare correctly.
+// inWindow says whether a packet of the source can belong to this group's stream. A packet below
+// the group's first PSN was sent to nobody: as one that was resent it would be acknowledged, and
+// its data be lost. The last bound keeps every counted path within Window of sent, so that acked
+// and sent compare correctly.
 func (g *Group) inWindow(psn roce.PSN) bool {
 	s := &g.source
 	if !s.known {
@@ -102,8 +103,8 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 }
 
 // count notes that packet psn was seen, and whether it is the last one of a message. It counts only
-// right behind the packet counted last: packets between the two were lost on the uplink, and some of
-// them may end messages. The source resends those and all packets behind them.
+// right behind the packet counted last: packets between the two were lost on the uplink, and some
+// of them may end messages. The source resends those and all packets behind them.
 func (g *Group) count(psn roce.PSN, last bool) {
 	counted, messages := g.counts()
 	if psn != counted.Next() {

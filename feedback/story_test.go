@@ -13,16 +13,17 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// TestStories plays the conversations of testdata. Each is played twice: with the PSNs as written, and
-// with the group's first PSN at 0xFFFFFE, so that every rule is also seen across the wrap. Both must
-// print the same.
+// TestStories plays the conversations of testdata. Each is played twice: with the PSNs as written,
+// and with the group's first PSN at 0xFFFFFE, so that every rule is also seen across the wrap. Both
+// must print the same.
 //
 //	group receivers=(b,c) first=100 [restored] [nak=lower] [ack=(quorum,2)]
-//	      [on-fatal=evict] [speak=rnr] [cnp=all] [cnp-interval=50us] [credits=merge] [silent-after=1s] [evict] [switch=force] [source=b]
+//	      [on-fatal=evict] [speak=rnr] [cnp=all] [cnp-interval=50us] [credits=merge]
+//	      [silent-after=1s] [evict] [switch=force] [source=b]
 //	run
 //	data 100-103!            packets of the source, a message; ! asks for an ACK
 //	data +100                a packet inside a message
-//	read 104                 a request no group can carry
+//	read 104                 a request that no group can carry
 //	b ack 103 [msn=1] [mig]  answers of a receiver
 //	c nak 102                also: rnr 102 timer=14, fatal 102 access|invalid|operational, cnp
 //	wait 10ms                time passes, with a Timer event at its end
@@ -31,8 +32,8 @@ import (
 //	                         b becomes the source instead of c; its first PSN is 500, and it has sent
 //	                         7 messages before
 //
-// Printed are the outcome of each event, the paths that got a copy, the replies to the source, the
-// reports to the operator, and at the end of a block where each path and the source stand.
+// The output has the outcome of each event, the paths that got a copy, the replies to the source,
+// the reports to the operator, and at the end of a block the state of each path and of the source.
 func TestStories(t *testing.T) {
 	for _, wrap := range []bool{false, true} {
 		t.Run(map[bool]string{false: "plain", true: "wrap"}[wrap], func(t *testing.T) {
@@ -180,8 +181,8 @@ func (s *story) source(words []string) {
 	}
 }
 
-// data plays 100, 100! or 100-103!, of which only the last packet asks for an ACK. A span is a message;
-// +100 is a packet inside one.
+// data plays 100, 100! or 100-103!, of which only the last packet asks for an ACK. A span is a
+// message; +100 is a packet inside one.
 func (s *story) data(span string) {
 	span, inside := strings.CutPrefix(span, "+")
 	text, ask := strings.CutSuffix(span, "!")

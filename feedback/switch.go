@@ -13,8 +13,8 @@ type SourceSwitch struct {
 // MaySwitch says whether another member may become the source now: when everything that the old one
 // sent is acknowledged, also by every path that gets data, or when the old source's QP has ended. A
 // path that lacks something could not be told from one that lacks the new source's packets, whose
-// PSNs map onto the same ones of its QP. Inside a message nobody may: the receivers' QPs would see a
-// message begin inside another.
+// PSNs map onto the same ones of its QP. Inside a message nobody may: the receivers' QPs would see
+// a message begin inside another.
 func (g *Group) MaySwitch() bool {
 	if !g.source.known || g.refusal.syndrome != 0 || g.source.inside {
 		return false
@@ -31,10 +31,11 @@ func (g *Group) MaySwitch() bool {
 	return g.Settled() || g.end.sent
 }
 
-// SwitchSource performs a source switch. From here on everything is in the new source's PSN space, and
-// every path stands right below its first packet. A path that lacks something of the old source, or
-// that has not answered since a restart, is behind: the PSN that its QP expects is not the one that
-// the new source's first packet maps to, so it could take new data for old and acknowledge it.
+// SwitchSource performs a source switch. From here on everything is in the new source's PSN space,
+// and every path stands right below its first packet. A path that lacks something of the old
+// source, or that has not answered since a restart, is behind: the PSN that its QP expects is not
+// the one that the new source's first packet maps to, so it could take new data for old and
+// acknowledge it.
 func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
 	for i := range g.paths {
 		p := &g.paths[i]

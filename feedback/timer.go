@@ -64,8 +64,8 @@ func (g *Group) someoneAheadOf(p *path) bool {
 }
 
 // speakAfter is how long the floor must have stood still, with data beyond it, before the switch
-// speaks for a silent receiver: longer than a loaded receiver takes to answer, and a fraction of any
-// requester's timeout.
+// speaks for a silent receiver: longer than a loaded receiver takes to answer, and a fraction of
+// any requester's timeout.
 const speakAfter = Tick(8 * time.Millisecond)
 
 // speech is what the switch says for a receiver whose resent packet was lost again, and which is
@@ -77,9 +77,9 @@ type speech struct {
 }
 
 // speak sends an RNR NAK of 10 us for floor+1, once for each such packet: again and again it would
-// keep the source from noticing that a receiver is dead. A sequence NAK would be ignored by rxe until
-// its next ACK. Nothing is sent to a source that has not come back yet: if it is only slow it goes
-// back twice, and the first time would be taken for the second.
+// keep the source from noticing that a receiver is dead. A sequence NAK would be ignored by rxe
+// until its next ACK. Nothing is sent to a source that has not come back yet: if it is only slow it
+// goes back twice, and the first time would be taken for the second.
 func (g *Group) speak(now Tick, acts []Action) []Action {
 	s, hole := &g.speech, g.floor.psn.Next()
 	switch {

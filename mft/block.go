@@ -17,9 +17,9 @@ const (
 )
 
 // Block has everything that an engine needs to forward the plain packets of a group without the
-// forwarding core: the headers of a plain packet, and the edit that makes the copy for each path. It
-// is made from a group and the group's state, and is valid until one of them changes. Begin reuses
-// the memory of the Block.
+// forwarding core: the headers of a plain packet, and the edit that makes the copy for each path.
+// It is made from a group and the group's state, and is valid until one of them changes. Begin
+// reuses the memory of the Block.
 type Block struct {
 	Ingress      PortID
 	From         roce.Flow
@@ -65,8 +65,8 @@ func (b *Block) Begin(g *Group, source *Leg, pkey uint16, trafficClass uint8) er
 	return nil
 }
 
-// Add adds path i of g. The path's PSNs are the source's PSNs plus delta. The block keeps references
-// to the edits.
+// Add adds path i of g. The path's PSNs are the source's PSNs plus delta. The block keeps
+// references to the edits.
 func (b *Block) Add(g *Group, i int, delta int32, e *Edits) error {
 	p := &g.Paths[i]
 	switch {

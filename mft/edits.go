@@ -11,8 +11,8 @@ type Edits struct {
 	regions int
 }
 
-// Edits computes the edits for the packets of the member at source. The edit of a path whose next hop
-// is unknown must not be used.
+// Edits computes the edits for the packets of the member at source. The edit of a path whose next
+// hop is unknown must not be used.
 func (g *Group) Edits(source *Leg) Edits {
 	e := Edits{
 		From:    roce.Flow{Src: source.Dst, Dst: g.IP, DestQPN: g.QPN},
@@ -37,8 +37,8 @@ func (g *Group) Edits(source *Leg) Edits {
 	return e
 }
 
-// Target returns the place of a memory region at the receiver of a path, or nil for region -1, which
-// means that the packet has no region.
+// Target returns the place of a memory region at the receiver of a path, or nil for region -1,
+// which means that the packet has no region.
 func (e *Edits) Target(path, region int) *roce.Target {
 	if region < 0 {
 		return nil

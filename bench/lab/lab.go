@@ -106,7 +106,8 @@ func (l *Lab) addHost(i int) error {
 		return err
 	}
 	l.Ports, l.Ends = append(l.Ports, port), append(l.Ends, end)
-	// A veth takes frames that XDP redirects to it when its far end has NAPI, as any NIC takes them.
+	// A veth takes frames that XDP redirects to it when its far end has NAPI, as any NIC takes
+	// them.
 	if err := l.run("ip", "netns", "exec", ns.Name(), "ethtool", "-K", end.Name, "gro", "on"); err != nil {
 		return err
 	}

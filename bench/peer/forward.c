@@ -291,7 +291,7 @@ static inline void rewrite(const struct packet *p, const struct edit *e, uint8_t
 	memcpy(icrc_at, &icrc, 4);
 }
 
-/* Takes up to BATCH packets, and returns in *descs how many descriptors the ring gave up for them. */
+/* Takes up to BATCH packets. *descs is the number of descriptors that they took in the ring. */
 static int receive(struct worker *w, uint64_t *used, int *descs)
 {
 	struct ring *r = &w->ports[0].rx;

@@ -56,8 +56,8 @@ func run(ctx context.Context, p plan, out, bin string, only []string) error {
 	if err != nil {
 		return err
 	}
-	// What this process does besides, like collecting garbage, stays off the switch's CPU. The hosts'
-	// thread keeps a processor of Go's runtime, which would count one CPU then.
+	// What this process does besides, like collecting garbage, stays off the switch's CPU. The
+	// hosts' thread keeps a processor of Go's runtime, which would count one CPU then.
 	runtime.GOMAXPROCS(hostsProcessors)
 	if err := lab.PinProcess(cpus.Hosts); err != nil {
 		return err

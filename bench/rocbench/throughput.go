@@ -116,7 +116,8 @@ func (st *stage) reading() (r reading, err error) {
 	return r, nil
 }
 
-// until is what happened between two readings. ingressBeside: the NAPI threads run on the hosts' CPU.
+// until is what happened between two readings. ingressBeside: the NAPI threads run on the hosts'
+// CPU.
 func (r *reading) until(to reading, ingressBeside bool) report.Sample {
 	s := report.Sample{
 		Seconds:    to.at.Sub(r.at).Seconds(),

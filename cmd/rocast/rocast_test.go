@@ -31,8 +31,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// daemon is a daemon in this process, over the twins of its data path and network. 10.77.0.1 to 10.77.0.3 are reached
-// through eth1 to eth3, 10.77.0.4 through a VLAN on eth3, and 10.77.0.9 is waited for.
+// daemon is a daemon in this process, over the twins of its data path and network. 10.77.0.1 to
+// 10.77.0.3 are reached through eth1 to eth3, 10.77.0.4 through a VLAN on eth3, and 10.77.0.9 is
+// waited for.
 type daemon struct {
 	socket string
 	sw     *ctltest.Switch

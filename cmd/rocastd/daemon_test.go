@@ -19,8 +19,8 @@ import (
 	"github.com/rocast/rocast/ctl/ctltest"
 )
 
-// notOwned is a group that touches no interface of the machine the test runs on: nothing is owned, and its members are in a
-// network reserved for documentation.
+// notOwned is a group that touches no interface of the machine the test runs on: nothing is owned,
+// and its members are in a network reserved for documentation.
 const notOwned = `name: g1
 addressing: virtual-qpn
 ip: 198.51.100.2

@@ -18,8 +18,9 @@ type mistake struct{ error }
 func (m mistake) Unwrap() error { return m.error }
 
 // unusablePath lists the kernel errors that every later start repeats: a file in the place of a
-// directory, or the reverse, and a name or a chain of symbolic links that is too long. A path that is
-// missing, read-only or forbidden is not in this list: it may be on a disk that is mounted later.
+// directory, or the reverse, and a name or a chain of symbolic links that is too long. A path that
+// is missing, read-only or forbidden is not in this list: it may be on a disk that is mounted
+// later.
 var unusablePath = []error{unix.ENOTDIR, unix.EISDIR, unix.ENAMETOOLONG, unix.ELOOP}
 
 // aboutPath turns err into a mistake if the config names a path that cannot be used.

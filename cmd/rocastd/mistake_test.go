@@ -83,8 +83,9 @@ func TestAStartThatFailsForWhatMayPassIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A path that cannot be used yet, because its disk is not mounted, is read-only or belongs to another
-// user, is not a mistake of the config. The kernel makes no directory in /proc and /sys for anyone.
+// A path that cannot be used yet, because its disk is not mounted, is read-only or belongs to
+// another user, is not a mistake of the config. The kernel makes no directory in /proc and /sys for
+// anyone.
 func TestAPathThatMayBecomeUsableIsTriedAgain(t *testing.T) {
 	b := newBox(t)
 	dir := t.TempDir()

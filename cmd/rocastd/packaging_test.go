@@ -12,7 +12,8 @@ import (
 	"github.com/rocast/rocast/ctl/config"
 )
 
-// The unit and the program have to mean the same by an exit status. 2 is how a Go program ends that panics.
+// The unit and the program have to mean the same by an exit status. 2 is how a Go program ends that
+// panics.
 func TestTheUnitStartsAgainWhatCanBeMended(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/rocastd.service")
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
-// untilPort waits until the daemon shows a port so. Nothing but the kernel's notifications and its own look tell it.
+// untilPort waits until the daemon shows a port so. Nothing but the kernel's notifications and its
+// own look tell it.
 func (b *box) untilPort(t *testing.T, name, what string, is func(api.Port) bool) api.Port {
 	t.Helper()
 	client := api.NewClient(b.socket, nil)
@@ -48,8 +49,8 @@ func (b *box) plug(t *testing.T, name string, host *netns.NS, address string) {
 	b.ip(t, "link", "set", name, "master", "br0")
 }
 
-// The lab's worst day: a NIC that is missing at the start, one that goes and comes back, one that gets more queues. Nobody
-// restarts the daemon.
+// The lab's worst day: a NIC that is missing at the start, one that goes and comes back, one that
+// gets more queues. Nobody restarts the daemon.
 func TestPortsComeAndGoUnderTheDaemon(t *testing.T) {
 	b := newBox(t)
 	text, err := os.ReadFile(b.config)
@@ -105,7 +106,8 @@ func TestPortsComeAndGoUnderTheDaemon(t *testing.T) {
 	}
 }
 
-// Without a bridge the group's IP is on the ports themselves: it goes with the interface, and is put on the one that comes.
+// Without a bridge the group's IP is on the ports themselves: it goes with the interface, and is
+// put on the one that comes.
 func TestARoutedPortThatComesBackHasTheGroupsIP(t *testing.T) {
 	b := newBox(t)
 	route := func() {

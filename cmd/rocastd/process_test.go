@@ -220,7 +220,8 @@ func TestTheDaemonsLifeOnRealPorts(t *testing.T) {
 		t.Errorf("nobody answers for the group's IP: %v", err)
 	}
 
-	// A crash: the address stays behind, the program does not. The next daemon takes it over, the group comes back.
+	// A crash: the address stays behind, the program does not. The next daemon takes it over, the
+	// group comes back.
 	if got := p.end(t, unix.SIGKILL); got != "signal: killed" {
 		t.Errorf("killed: %s", got)
 	}
@@ -333,7 +334,8 @@ func TestTheLabsPageNamesCountersThatExist(t *testing.T) {
 	}
 }
 
-// perftest's clients connect by TCP: what listens for them is in the daemon's namespace, on an IP that the daemon owns.
+// perftest's clients connect by TCP: what listens for them is in the daemon's namespace, on an IP
+// that the daemon owns.
 func TestAPerftestClientFindsItsHelper(t *testing.T) {
 	b := newBox(t)
 	config, err := os.OpenFile(b.config, os.O_APPEND|os.O_WRONLY, 0)

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeKernel is a set of addresses on interfaces 1 "eth1" and 2 "br0". Marked are the ones the package added.
+// fakeKernel is a set of addresses on interfaces 1 "eth1" and 2 "br0". Marked are the ones the
+// package added.
 type fakeKernel struct {
 	on     map[Place]bool      // value: marked
 	refuse error               // answer to the next add

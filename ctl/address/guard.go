@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Run adds the addresses again that other programs remove, until ctx is done. It then calls restored
-// with the place of the address and the name of the interface.
+// Run adds the addresses again that other programs remove, until ctx is done. It then calls
+// restored with the place of the address and the name of the interface.
 func (o *Owner) Run(ctx context.Context, restored func(p Place, ifName string)) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return o.events.Run(ctx, o.noticeLoss) })

@@ -112,7 +112,8 @@ func TestTheKernelConfirmsWhatIsOurs(t *testing.T) {
 	must(t, o.Close())
 }
 
-// A state directory that was removed after a crash takes the notes along. The address must not keep its group away.
+// A state directory that was removed after a crash takes the notes along. The address must not keep
+// its group away.
 func TestAnAddressWithoutItsNoteIsNotTheBoxsOwn(t *testing.T) {
 	box := netns.New(t)
 	port, _ := netns.Veth(t, box, "eth1", box, "eth2", netns.VethOptions{})

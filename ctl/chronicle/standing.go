@@ -15,7 +15,8 @@ const (
 	Joined  Standing = "joined"  // takes part since some PSN
 	Evicted Standing = "evicted" // the group no longer waits for it
 	Behind  Standing = "behind"  // lacks data that the source no longer has
-	// Lost: it was joining when the daemon crashed, so it is unknown whether its QP received a packet.
+	// Lost: it was joining when the daemon crashed, so it is unknown whether its QP received a
+	// packet.
 	Lost Standing = "lost"
 )
 
@@ -25,15 +26,15 @@ func (s Standing) IsOut() bool { return s == Evicted || s == Behind || s == Lost
 // Record is what is known of one receiver.
 type Record struct {
 	Standing Standing `json:"standing"`
-	// PSN is a PSN of the source: the first one that the receiver got, or, if it is out, the first one
-	// that it lacks.
+	// PSN is a PSN of the source: the first one that the receiver got, or, if it is out, the first
+	// one that it lacks.
 	PSN    roce.PSN `json:"psn"`
 	update int      // counts the updates that brought receivers; set while the receiver is joining
 	// apart says that the published group lacks the receiver. A receiver that is put out while the
 	// daemon runs stays in the published group: the data path knows that it is out.
 	apart bool
-	// since is the source's PSN at which the receiver joined in an earlier run of the daemon. It is nil
-	// if the receiver did not join later, and is kept when the receiver is put out.
+	// since is the source's PSN at which the receiver joined in an earlier run of the daemon. It is
+	// nil if the receiver did not join later, and is kept when the receiver is put out.
 	since *roce.PSN
 }
 

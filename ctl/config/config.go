@@ -50,7 +50,8 @@ func Load(file string) (Config, error) {
 	return c, nil
 }
 
-// Parse reads the text of a config file and fills in what it leaves out. Its error is a yamldoc.Error.
+// Parse reads the text of a config file and fills in what it leaves out. Its error is a
+// yamldoc.Error.
 func Parse(text []byte) (Config, error) {
 	c := Config{Socket: api.DefaultSocket, SocketGroup: "root", StateDir: "/var/lib/rocast", Mode: modes[0], Engine: engines[0], LogFormat: logFormats[0], LogLevel: "info"}
 	document, err := yamldoc.Parse(text, "the config")

@@ -48,7 +48,8 @@ perftest:
 	}
 }
 
-// The example people start from is read as it is shipped, and with every comment that is a key taken for one.
+// The example people start from is read as it is shipped, and with every comment that is a key
+// taken for one.
 func TestTheShippedExampleIsRead(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/rocastd.yaml")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 // Interface is a network interface, as far as ExpandPorts needs to know it.
 type Interface struct {
 	Name string
-	// Plain says that this is an Ethernet interface of its own, and not loopback, a bridge or a VLAN
-	// device. A glob matches only plain interfaces.
+	// Plain says that this is an Ethernet interface of its own, and not loopback, a bridge or a
+	// VLAN device. A glob matches only plain interfaces.
 	Plain bool
 }
 

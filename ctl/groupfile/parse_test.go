@@ -220,7 +220,8 @@ func TestAFileOnOneLine(t *testing.T) {
 	}
 }
 
-// What a receiver's fatal NAK does by default depends on whether the group waits for all of them (docs/merging.md).
+// What a receiver's fatal NAK does by default depends on whether the group waits for all of them
+// (docs/merging.md).
 func TestOnFatalDefaultsByTheAckPolicy(t *testing.T) {
 	two := strings.Replace(read(t, "g1.yaml"), "nak: hold\n", "", 1) +
 		"  - {ip: 10.77.0.3, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
@@ -322,7 +323,8 @@ func TestWhatDoesNotGoWithBoth(t *testing.T) {
 	}
 }
 
-// With virtual-qpn a copy keeps the source's address, and a host drops what claims to come from itself (martian source).
+// With virtual-qpn a copy keeps the source's address, and a host drops what claims to come from
+// itself (martian source).
 func TestVirtualQPNRefusesAReceiverOnTheSourcesHost(t *testing.T) {
 	text := strings.NewReplacer("ack: all", "addressing: virtual-qpn", "ip: 10.77.0.100", "ip: 10.77.0.1",
 		"ip: 10.77.0.2", "ip: 10.77.0.1").Replace(read(t, "g1.yaml"))

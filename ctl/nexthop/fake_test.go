@@ -52,7 +52,8 @@ func (k *fakeKernel) bridgePort(bridge int, mac MAC, vid uint16) (int, error) {
 
 func (k *fakeKernel) vlans(ifIndex int) ([]vlan, error) { return k.memberOf[ifIndex], nil }
 
-// The box of the tests: eth1, eth2 and eth3 are rocast's ports; eth2 and eth3 are ports of bridge br0.
+// The box of the tests: eth1, eth2 and eth3 are rocast's ports; eth2 and eth3 are ports of bridge
+// br0.
 const (
 	eth0, eth1, eth2, eth3, br0     = 9, 1, 2, 3, 10
 	eth1v100, eth1v200v100, br0v300 = 11, 12, 13
@@ -98,7 +99,8 @@ func newFakeKernel() *fakeKernel {
 	}
 }
 
-// filterVLANs makes br0 filter: its own frames are in VLAN 1; eth2 sends VLAN 1 untagged and VLAN 300 tagged.
+// filterVLANs makes br0 filter: its own frames are in VLAN 1; eth2 sends VLAN 1 untagged and VLAN
+// 300 tagged.
 func (k *fakeKernel) filterVLANs() {
 	bridge := k.links[br0]
 	bridge.vlanFiltering = true

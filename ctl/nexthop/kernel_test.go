@@ -233,8 +233,9 @@ func TestSettleReturnsWhenTheKernelHasAnswered(t *testing.T) {
 	}
 }
 
-// untilLearned waits until eth2's FDB has the host, which says nothing by itself: it has to be asked. The kernel repeats a
-// request each second; the keep-alive's turn alone would take up to a minute.
+// untilLearned waits until eth2's FDB has the host, which says nothing by itself: it has to be
+// asked. The kernel repeats a request each second; the keep-alive's turn alone would take up to a
+// minute.
 func (b *box) untilLearned(t *testing.T) {
 	t.Helper()
 	news, err := b.subscribe()

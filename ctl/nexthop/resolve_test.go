@@ -92,7 +92,8 @@ func TestTheWayDown(t *testing.T) {
 	}
 }
 
-// Where rocast has no port a group's IP has no place: the hop names the interface of a waiting member, but no other one.
+// Where rocast has no port a group's IP has no place: the hop names the interface of a waiting
+// member, but no other one.
 func TestAHopNamesNoInterfaceThatIsNotOurs(t *testing.T) {
 	k := newFakeKernel()
 	clear(k.neighbours)
@@ -194,7 +195,8 @@ func TestABridgeThatForgotAHostHearsItAnswer(t *testing.T) {
 	}
 }
 
-// A bridge port that is taken off and put back: the way is the old one, whatever the kernel has forgotten meanwhile.
+// A bridge port that is taken off and put back: the way is the old one, whatever the kernel has
+// forgotten meanwhile.
 func TestAnInterruptedWayIsKnownAgainAtOnce(t *testing.T) {
 	k := newFakeKernel()
 	tracker := newTracker(k, []int{eth1, eth2, eth3})

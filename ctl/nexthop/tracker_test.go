@@ -106,7 +106,8 @@ func TestKeepAliveFindsAHostThatCameUpSilently(t *testing.T) {
 	}
 }
 
-// A port that comes back is another interface: what was reached through the old one is asked for again.
+// A port that comes back is another interface: what was reached through the old one is asked for
+// again.
 func TestThePortsAreThoseOfNow(t *testing.T) {
 	k := newFakeKernel()
 	tracker := newTracker(k, []int{eth1, eth2})

@@ -152,7 +152,8 @@ func TestTooManyClients(t *testing.T) {
 	l.until(strings.TrimSuffix(all, "handshaking") + "ended refused handshaking")
 }
 
-// TestWhoIsNotAllowed is hung up on unheard: an own list, the box's subnets where there is none, and neither.
+// TestWhoIsNotAllowed is hung up on unheard: an own list, the box's subnets where there is none,
+// and neither.
 func TestWhoIsNotAllowed(t *testing.T) {
 	for _, c := range []struct {
 		name, subnets, allow string
@@ -215,7 +216,8 @@ func TestAnIdleRunEnds(t *testing.T) {
 	l.ended(1)
 }
 
-// TestWhatShowsThatARunGoesOn: a packet of the source, or anything the client says. A run may do either alone for hours.
+// TestWhatShowsThatARunGoesOn: a packet of the source, or anything the client says. A run may do
+// either alone for hours.
 func TestWhatShowsThatARunGoesOn(t *testing.T) {
 	groups := &fakeGroups{have: map[string]*groupfile.File{"g": {}}, seen: map[string]Traffic{"g": {FromSource: 7}}}
 	c := &conversation{

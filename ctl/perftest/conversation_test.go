@@ -16,8 +16,8 @@ import (
 // newest is a run of version 6.29, which does not say "done".
 func newest() *script { return opening("6.29", 3) }
 
-// TestRuns: every conversation that is to work, with three receivers, as Debian 12 (6.06) and as 6.29 have it. Before
-// exchange run data flows.
+// TestRuns: every conversation that is to work, with three receivers, as Debian 12 (6.06) and as
+// 6.29 have it. Before exchange run data flows.
 func TestRuns(t *testing.T) {
 	capture := func(name string) *script { sc := captured(t, name); return &sc }
 	// newer is a captured run as version 6.29 would have it.
@@ -101,7 +101,8 @@ func find(t *testing.T, made []*groupfile.File, n roce.QPN) *groupfile.File {
 	return nil
 }
 
-// checkSaid holds what a side was told against the script: keys are as want says, reports pass, the version is ours.
+// checkSaid holds what a side was told against the script: keys are as want says, reports pass, the
+// version is ours.
 func checkSaid(t *testing.T, who string, said [][]byte, sc *script, want func(key) key) {
 	t.Helper()
 	if len(said) != len(sc.exchanges) {
@@ -171,7 +172,8 @@ func TestGroupsStandBeforeTheClientMaySend(t *testing.T) {
 	l.hears("ended")
 }
 
-// TestSmallestNumbersWin: the client hears the smallest cycle buffer and path MTU, and so do receivers asked later.
+// TestSmallestNumbersWin: the client hears the smallest cycle buffer and path MTU, and so do
+// receivers asked later.
 func TestSmallestNumbersWin(t *testing.T) {
 	l := newLab(t, 3, nil)
 	l.up()

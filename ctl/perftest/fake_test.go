@@ -72,7 +72,8 @@ func (sc *script) reports(n int) *script {
 	return sc
 }
 
-// moved is the script as the side at ip plays it: its GID, and numbers of its own that n tells apart.
+// moved is the script as the side at ip plays it: its GID, and numbers of its own that n tells
+// apart.
 func (sc *script) moved(ip netip.Addr, n int) *script {
 	out := &script{farewell: sc.farewell, holds: sc.holds}
 	for _, e := range sc.exchanges {

@@ -15,8 +15,8 @@ func (sc *script) cut(n int) *script { return &script{exchanges: sc.exchanges[:n
 // quick are limits for runs that break off.
 func quick(lim *limits) { lim.grace = 5 * time.Millisecond }
 
-// TestAnySideMayHangUpAnyTime: after each exchange of a run, either one of the receivers or the client goes, and the
-// others are hung up on. The lab's end sees to it that nothing is left.
+// TestAnySideMayHangUpAnyTime: after each exchange of a run, either one of the receivers or the
+// client goes, and the others are hung up on. The lab's end sees to it that nothing is left.
 func TestAnySideMayHangUpAnyTime(t *testing.T) {
 	sc := newest().keys("ababaa").reports(5).keys("a")
 	first := 4 + 2 // the exchange in which the groups are made
@@ -44,15 +44,16 @@ func TestAnySideMayHangUpAnyTime(t *testing.T) {
 	}
 }
 
-// TestServersHangUpFirst: servers of the newest version hang up right behind their last key. That is the end of the run
-// only if the client follows.
+// TestServersHangUpFirst: servers of the newest version hang up right behind their last key. That
+// is the end of the run only if the client follows.
 func TestServersHangUpFirst(t *testing.T) {
 	l := newLab(t, 1, quick)
 	l.breaks(newest().keys("aaaaa").held(), 8, func(int) *script { return newest().keys("aaaaa") },
 		"run of 127.0.0.1 ended: receiver 127.0.0.11 hung up before the run was over")
 }
 
-// TestMessageInPieces: the client's bytes may come one by one, whatever perftest does; the servers get them at once.
+// TestMessageInPieces: the client's bytes may come one by one, whatever perftest does; the servers
+// get them at once.
 func TestMessageInPieces(t *testing.T) {
 	l := newLab(t, 1, nil)
 	l.up()
@@ -77,7 +78,8 @@ func TestMessageInPieces(t *testing.T) {
 	l.hears("run of 127.0.0.1 ended")
 }
 
-// TestClientThatStopsTalking: before its first message, in the middle of one, where the next is due.
+// TestClientThatStopsTalking: before its first message, in the middle of one, where the next is
+// due.
 func TestClientThatStopsTalking(t *testing.T) {
 	for _, c := range []struct {
 		name   string

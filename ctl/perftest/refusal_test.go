@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// breaks plays a run with n receivers that is to break off, and waits for the reason. Players may end as they like.
+// breaks plays a run with n receivers that is to break off, and waits for the reason. Players may
+// end as they like.
 func (l *lab) breaks(client *script, run int, servers func(i int) *script, reason string) {
 	l.Helper()
 	l.up()
@@ -26,8 +27,8 @@ func (l *lab) breaks(client *script, run int, servers func(i int) *script, reaso
 	}
 }
 
-// TestRunsNoGroupCanCarry: refused in the handshake, or as soon as it shows. sleeps: the client sleeps before it speaks,
-// as ib_write_bw does.
+// TestRunsNoGroupCanCarry: refused in the handshake, or as soon as it shows. sleeps: the client
+// sleeps before it speaks, as ib_write_bw does.
 func TestRunsNoGroupCanCarry(t *testing.T) {
 	capture := func(name string) *script { sc := captured(t, name); return &sc }
 	for _, c := range []struct {
@@ -121,7 +122,8 @@ func TestPathMTUsThatDoNotMeet(t *testing.T) {
 		"refused: receiver 127.0.0.13 has path MTU 1024 and receiver 127.0.0.12 settled on 4096 before; start all with -m 1024")
 }
 
-// TestReceiversThatSendAreRefused: a latency test, whose handshake is that of ib_send_bw, shows when data comes back.
+// TestReceiversThatSendAreRefused: a latency test, whose handshake is that of ib_send_bw, shows
+// when data comes back.
 func TestReceiversThatSendAreRefused(t *testing.T) {
 	l := newLab(t, 2, func(lim *limits) { lim.watch = time.Millisecond })
 	l.up()

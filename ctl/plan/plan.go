@@ -52,8 +52,8 @@ func (p *Plan) Members() iter.Seq[*Leg] {
 	}
 }
 
-// Make plans a group. It calls hop once for each address, so that the two legs of a source with role
-// both agree.
+// Make plans a group. It calls hop once for each address, so that the two legs of a source with
+// role both agree.
 func Make(f *groupfile.File, open ports.Set, hop func(netip.Addr) nexthop.Hop) Plan {
 	m := maker{file: f, ports: open, hop: hop, known: map[netip.Addr]nexthop.Hop{}}
 	copiesFrom := f.IP
@@ -111,7 +111,8 @@ func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 	return l
 }
 
-// oneBufferMTU is the largest path MTU whose frames fit into one AF_XDP chunk whatever the driver's headroom.
+// oneBufferMTU is the largest path MTU whose frames fit into one AF_XDP chunk whatever the driver's
+// headroom.
 const oneBufferMTU = 2048
 
 // headerBytes returns the most bytes that a frame has besides its payload and the Ethernet header:

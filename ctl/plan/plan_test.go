@@ -34,7 +34,8 @@ func TestAPlanAsksForEveryHostOnce(t *testing.T) {
 	}
 }
 
-// Some frames of a group are as long as its path MTU and all headers: a port that can carry just these is enough.
+// Some frames of a group are as long as its path MTU and all headers: a port that can carry just
+// these is enough.
 func TestAPortCarriesTheLongestFrameOrIsUnfit(t *testing.T) {
 	ipv4, ipv6 := group, netip.MustParseAddr("fd00::100")
 	for _, c := range []struct {
@@ -63,7 +64,8 @@ func TestAPortCarriesTheLongestFrameOrIsUnfit(t *testing.T) {
 	}
 }
 
-// The kernel's name of an interface need not be the config's, and a port may be gone although the kernel still has a route.
+// The kernel's name of an interface need not be the config's, and a port may be gone although the
+// kernel still has a route.
 func TestAPortIsFoundByItsInterface(t *testing.T) {
 	f := &groupfile.File{PathMTU: 1024, IP: group, Source: groupfile.Member{IP: hostA, Role: groupfile.Source}}
 	renamed := func(netip.Addr) nexthop.Hop { return ctltest.Hop(3, "renamed", 1500, 1) }

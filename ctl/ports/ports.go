@@ -44,8 +44,8 @@ func (s Set) Open() (ifIndexes []int) {
 	return ifIndexes
 }
 
-// ByIfIndex returns the open port on an interface. The key is the ifindex because an interface may be
-// renamed, or have several names.
+// ByIfIndex returns the open port on an interface. The key is the ifindex because an interface may
+// be renamed, or have several names.
 func (s Set) ByIfIndex(ifIndex int) (p dataplane.PortInfo, found bool) {
 	for _, p := range s {
 		if p.State.Open() && p.IfIndex == ifIndex {

@@ -1,5 +1,5 @@
-// Package rtnl is a route netlink connection that stays in the network namespace it was opened in: requests, and
-// notifications until a context is done.
+// Package rtnl is a route netlink connection that stays in the network namespace it was opened in:
+// requests, and notifications until a context is done.
 //
 // It does not interpret messages: packages nexthop and address do.
 package rtnl
@@ -55,8 +55,8 @@ func (c *Conn) Close() {
 	c.raw[unix.NETLINK_ROUTE].Close()
 }
 
-// Request sends a message of a type with flags, whose parts follow each other, and returns the answers of type answer (0:
-// all).
+// Request sends a message of a type with flags, whose parts follow each other, and returns the
+// answers of type answer (0: all).
 func (c *Conn) Request(message, flags int, answer uint16, parts ...nl.NetlinkRequestData) ([][]byte, error) {
 	request := nl.NewNetlinkRequest(message, flags)
 	request.Sockets = c.raw
@@ -77,13 +77,14 @@ func Subscribe(groups ...uint) (*Events, error) {
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to netlink: %w", err)
 	}
-	// Forcing needs CAP_NET_ADMIN in the initial namespace; with the default size notifications are only lost sooner.
+	// Forcing needs CAP_NET_ADMIN in the initial namespace; with the default size notifications are
+	// only lost sooner.
 	_ = socket.SetReceiveBufferSize(eventBytes, true)
 	return &Events{socket: socket}, nil
 }
 
-// Run calls each for what every read brings until ctx is done, which also closes e. When notifications were lost, because
-// they came faster than they were read, it calls each with nil.
+// Run calls each for what every read brings until ctx is done, which also closes e. When
+// notifications were lost, because they came faster than they were read, it calls each with nil.
 func (e *Events) Run(ctx context.Context, each func([]syscall.NetlinkMessage)) error {
 	stop := context.AfterFunc(ctx, e.Close)
 	defer stop()

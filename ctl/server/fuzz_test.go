@@ -17,7 +17,8 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// Bodies as users send them. What perftest listens on is real, so its group IP is one of the loopback's.
+// Bodies as users send them. What perftest listens on is real, so its group IP is one of the
+// loopback's.
 const (
 	newReceiver = "  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 4096, rkey: 0x1235}]}\n"
 	g2          = `name: g2
@@ -48,7 +49,8 @@ var bodies = []string{
 	g2 + "port: 1\n", "name: &a g1\nip: *a\n", "name: g1\n---\nname: g2\n", "\xff\xfe\x00", "{\"name\": [[[[",
 }
 
-// asked is every route, some paths that are none, and methods that a route does not know. Those that read a body come first.
+// asked is every route, some paths that are none, and methods that a route does not know. Those
+// that read a body come first.
 var asked = []struct{ method, path string }{
 	{"POST", "/v1/groups"}, {"PUT", "/v1/groups/g1"}, {"PUT", "/v1/groups/none"}, {"POST", "/v1/perftest"},
 	{"GET", "/v1/groups"}, {"GET", "/v1/groups/g1"}, {"GET", "/v1/groups/none"}, {"GET", "/v1/perftest"}, {"GET", "/v1/ports"},
@@ -58,17 +60,17 @@ var asked = []struct{ method, path string }{
 	{"POST", "/v1/groups/%0a"}, {"PATCH", "/v1/groups"}, {"POST", "/v1/stats"}, {"POST", "/metrics"}, {"PUT", "/v2/%0d%0a"}, {"POST", "//v1/groups"},
 }
 
-// edited is a body with cut bytes at at replaced: from real ones, small changes get past the parser. From the empty one
-// comes whatever bytes there are.
+// edited is a body with cut bytes at at replaced: from real ones, small changes get past the
+// parser. From the empty one comes whatever bytes there are.
 func edited(body string, at uint16, cut uint8, put []byte) []byte {
 	from := min(int(at), len(body))
 	to := min(from+int(cut), len(body))
 	return slices.Concat([]byte(body[:from]), put, []byte(body[to:]))
 }
 
-// FuzzRequest: whatever a request carries, nothing panics, the daemon is never at fault, and an error is one sentence that
-// changed nothing. Who may not change anything does not; who may not see R_Keys sees none. What a request did make can be
-// taken away again without a trace.
+// FuzzRequest: whatever a request carries, nothing panics, the daemon is never at fault, and an
+// error is one sentence that changed nothing. Who may not change anything does not; who may not see
+// R_Keys sees none. What a request did make can be taken away again without a trace.
 func FuzzRequest(f *testing.F) {
 	for i := range asked {
 		for j := range bodies {
@@ -125,7 +127,8 @@ func (h *hall) settle(t testing.TB, mayChange bool) error {
 	return nil
 }
 
-// footprint is all that a request can leave behind: groups, perftests, table, addresses, tracked hosts and files.
+// footprint is all that a request can leave behind: groups, perftests, table, addresses, tracked
+// hosts and files.
 func (h *hall) footprint() string {
 	b := new(strings.Builder)
 	show := func(v any) {
@@ -168,7 +171,8 @@ func (h *hall) reset(t testing.TB) {
 	}
 }
 
-// maxSentenceBytes is what an error may say: a value of the greatest length, every byte of it escaped, and what is said of it.
+// maxSentenceBytes is what an error may say: a value of the greatest length, every byte of it
+// escaped, and what is said of it.
 const maxSentenceBytes = 5000
 
 // judge holds an answer against what every client may rely on.

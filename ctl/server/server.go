@@ -24,9 +24,10 @@ const (
 	// daemon that needs 30 s to stop.
 	stopWithin     = 2 * time.Second
 	maxHeaderBytes = 16 << 10
-	// maxBodies bounds the memory of bodies: maxBodies times api.MaxGroupFileBytes. maxChanges bounds
-	// the number of requests with a body that are carried out at a time. More requests wait. A request
-	// takes its turn only when its body is complete, so clients that stall do not hinder others.
+	// maxBodies bounds the memory of bodies: maxBodies times api.MaxGroupFileBytes. maxChanges
+	// bounds the number of requests with a body that are carried out at a time. More requests wait.
+	// A request takes its turn only when its body is complete, so clients that stall do not hinder
+	// others.
 	maxBodies  = 64
 	maxChanges = 16
 )
@@ -60,8 +61,8 @@ type Server struct {
 	Config
 	http  *http.Server
 	conns sync.WaitGroup // counted from accept until the last handler has returned
-	// bodies has a token for each request whose body is in memory or on its way there, turns one for
-	// each request with a body that is carried out.
+	// bodies has a token for each request whose body is in memory or on its way there, turns one
+	// for each request with a body that is carried out.
 	bodies, turns chan struct{}
 	// access returns the rights of a connection's peer; tests replace it.
 	access func(net.Conn) peer
@@ -184,7 +185,8 @@ func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api
 	return p.hide(g), nil
 }
 
-// withBody reads the body of a request and calls do with it in turn. See readBody for what and mend.
+// withBody reads the body of a request and calls do with it in turn. See readBody for what and
+// mend.
 func withBody[T any](s *Server, r *http.Request, what, mend string, do func(context.Context, []byte) (T, error)) (answer T, err error) {
 	ctx := r.Context()
 	if err := enter(ctx, s.bodies); err != nil {

@@ -244,8 +244,8 @@ func TestThePeerDecidesWhatIsShownAndDone(t *testing.T) {
 	}
 }
 
-// A sentence about a bad file quotes the file, where an R_Key may stand in a wrong place. What else is
-// refused stands in the log whole.
+// A sentence about a bad file quotes the file, where an R_Key may stand in a wrong place. What else
+// is refused stands in the log whole.
 func TestARefusedFileIsNotQuotedInTheLog(t *testing.T) {
 	s, _ := newServer(t)
 	core, logs := observer.New(zap.DebugLevel)
@@ -294,7 +294,8 @@ func TestPerftestOverTheSocket(t *testing.T) {
 	}
 }
 
-// A client that hangs up in the middle of a group file creates nothing: half a file may be a group, too.
+// A client that hangs up in the middle of a group file creates nothing: half a file may be a group,
+// too.
 func TestAFileThatDoesNotArriveWholeIsRefused(t *testing.T) {
 	c := serve(t, root)
 	conn, err := net.Dial("unix", c.socket)
@@ -441,7 +442,8 @@ func TestPathsThatNoSocketCanHave(t *testing.T) {
 	}
 }
 
-// The socket is root's and the group's, others may look into its directory, and nothing else is there.
+// The socket is root's and the group's, others may look into its directory, and nothing else is
+// there.
 func TestWhoseTheSocketIs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to give a file to another group; run it with sudo")

@@ -226,8 +226,8 @@ func TestClientsThatStallHinderNoOther(t *testing.T) {
 	})
 }
 
-// No more than 64 bodies are in memory at a time, whether their requests run, wait or stall. A body that
-// is not read yet stays with its client.
+// No more than 64 bodies are in memory at a time, whether their requests run, wait or stall. A body
+// that is not read yet stays with its client.
 func TestBodiesInMemoryAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, stop := inMemory(t, &slowControl{})

@@ -206,8 +206,8 @@ func disk(t *testing.T, dir string) (remount func(flags uintptr)) {
 	}
 }
 
-// A disk that became read-only must not turn a restart into an outage. That the last stop was clean cannot be forgotten, so it
-// is not believed: after a crash it would be found again.
+// A disk that became read-only must not turn a restart into an outage. That the last stop was clean
+// cannot be forgotten, so it is not believed: after a crash it would be found again.
 func TestGroupsComeBackFromAReadOnlyDisk(t *testing.T) {
 	dir := t.TempDir()
 	remount := disk(t, dir)

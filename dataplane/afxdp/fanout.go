@@ -71,7 +71,8 @@ func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	return id, err
 }
 
-// Replace replaces a group like dataplane.Switch.Replace, and makes the kernel's fan for the new one.
+// Replace replaces a group like dataplane.Switch.Replace, and makes the kernel's fan for the new
+// one.
 func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	err := s.Switch.Replace(id, g)
 	if err == nil {
@@ -117,8 +118,8 @@ type fan struct {
 	as  [bpf.SlotPorts]uint32 // ifindex of each port when the fan was made; 0: not in the set
 }
 
-// publishDevices publishes the current interfaces to the workers. Before, it makes the fans that the
-// workers want, and makes those fans again whose interfaces have changed. The caller holds mu.
+// publishDevices publishes the current interfaces to the workers. Before, it makes the fans that
+// the workers want, and makes those fans again whose interfaces have changed. The caller holds mu.
 func (s *Switch) publishDevices() {
 	if s.fanOut == nil {
 		return

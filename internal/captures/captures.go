@@ -15,7 +15,8 @@ const (
 	pcapEnd = ".pcap.gz"
 )
 
-// Frame is one captured frame, whole, from the destination MAC to the last byte before the Ethernet FCS.
+// Frame is one captured frame, whole, from the destination MAC to the last byte before the Ethernet
+// FCS.
 type Frame struct {
 	At   time.Time
 	Data []byte

@@ -51,16 +51,16 @@ const (
 
 var serverIP = [4]byte{10, 77, 0, 2}
 
-// lost has the indexes of the frames of a capture that were dropped on purpose between the two hosts. The capture was
-// taken on the link where these frames entered, so it holds them.
+// lost has the indexes of the frames of a capture that were dropped on purpose between the two
+// hosts. The capture was taken on the link where these frames entered, so it holds them.
 var lost = map[string][]int{
 	"m_loss":     {24, 47, 74, 99, 124, 148, 171, 201},
 	"m_sendloss": {12, 22, 34, 47, 60, 72, 83, 92, 102, 111, 121, 131},
 	"m_ackloss":  {5, 11, 17, 29, 31, 35, 39},
 }
 
-// readConversation picks the frames of the first queue pair of a capture, as the requester's link carried them, or the
-// responder's link.
+// readConversation picks the frames of the first queue pair of a capture, as the requester's link
+// carried them, or the responder's link.
 func readConversation(t *testing.T, name string, mtu int, link linkOf) *conversation {
 	t.Helper()
 	frames, err := captures.Frames(name)

@@ -16,8 +16,8 @@ import (
 // A citation names a file or a folder in a comment or in a document. Three forms are checked:
 //
 //   - a path whose first part is a folder at the root of the tree;
-//   - a name that ends as source code or a document does; it lies in the folder of the citing file, at the root, or,
-//     if it belongs to another project, in the table of docs/wire.md#sources;
+//   - a name that ends as source code or a document does; it lies in the folder of the citing file,
+//     at the root, or, if it belongs to another project, in the table of docs/wire.md#sources;
 //   - either of them with a heading: docs/wire.md#icrc.
 //
 // Absolute paths and addresses of web pages are not looked at.

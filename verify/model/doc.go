@@ -15,7 +15,8 @@
 //
 // After every step the search checks (check.go):
 //   - neither an ACK nor a NAK acknowledges a packet that a counted receiver lacks;
-//   - the source hears nothing about a packet beyond its place, or about a packet that it never sent;
+//   - the source hears nothing about a packet beyond its place, or about a packet that it never
+//     sent;
 //   - the MSN that the source hears matches the messages that the counted receivers have;
 //   - the source's QP ends only with an error that a receiver sent, or that a refusal caused.
 //
@@ -26,13 +27,13 @@
 //
 // Three reductions keep the worlds small. None of them hides a state that the checks could
 // distinguish:
-//   - The two directions of a receiver's link are one queue. A receiver takes a packet at the moment when
-//     its answer reaches the switch: no party can see the answer earlier, and until then the receiver
-//     lacks as much as it can lack. For the same reason the source sends a packet at the moment when the
-//     packet reaches the switch.
+//   - The two directions of a receiver's link are one queue. A receiver takes a packet at the
+//     moment when its answer reaches the switch: no party can see the answer earlier, and until
+//     then the receiver lacks as much as it can lack. For the same reason the source sends a packet
+//     at the moment when the packet reaches the switch.
 //   - A packet that gets no answer is taken together with the next packet that gets an answer.
-//   - Receivers in equal states are interchangeable: two states that differ only by a permutation of the
-//     receivers count as one state.
+//   - Receivers in equal states are interchangeable: two states that differ only by a permutation
+//     of the receivers count as one state.
 //
 // The search remembers states as 63-bit fingerprints. After n states, the probability that the
 // search has missed a state is about n*n/2^64, which is one in ten thousand for fifty million

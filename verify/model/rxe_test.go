@@ -12,8 +12,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// The source and the receivers of this package are short because they say nothing of frames. Here they are held against
-// internal/rnic, which replays captures of rdma_rxe: the same things happen to both, and both do the same.
+// The source and the receivers of this package are short because they say nothing of frames. Here
+// they are held against internal/rnic, which replays captures of rdma_rxe: the same things happen
+// to both, and both do the same.
 
 const (
 	mtuBytes = 256

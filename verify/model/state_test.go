@@ -9,9 +9,9 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// TestStateIsWhole fails when the merging's state gets a field, because feedback/clone.go has to be looked at then: a
-// field that AppendState leaves out makes the search take different states for one, and overlook what follows from the
-// second.
+// TestStateIsWhole fails when the merging's state gets a field, because feedback/clone.go has to be
+// looked at then: a field that AppendState leaves out makes the search take different states for
+// one, and overlook what follows from the second.
 func TestStateIsWhole(t *testing.T) {
 	group := reflect.TypeFor[feedback.Group]()
 	path, _ := group.FieldByName("paths")
@@ -53,8 +53,8 @@ func field(of reflect.Type, name string) reflect.Type {
 	return f.Type
 }
 
-// TestEqualStatesActAlike looks again at what follows from a state each time it is met. States of one fingerprint must
-// have the same successors, or something is missing from it.
+// TestEqualStatesActAlike looks again at what follows from a state each time it is met. States of
+// one fingerprint must have the same successors, or something is missing from it.
 func TestEqualStatesActAlike(t *testing.T) {
 	for _, w := range []World{
 		{Losses: 1, Receivers: 3},

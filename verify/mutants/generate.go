@@ -33,7 +33,8 @@ type edit struct {
 //	statements       calls, assignments, defer, break, continue  →  nothing
 //
 // Some do not compile, because a variable is not used any more or a constant does not fit: these
-// count for nothing. Messages and what only they need are left alone, and so is a 0 or a false beside an error.
+// count for nothing. Messages and what only they need are left alone, and so is a 0 or a false
+// beside an error.
 func generate(file string, source []byte) ([]edit, error) {
 	g, err := newGenerator(file, source)
 	if err != nil {
@@ -110,8 +111,8 @@ func (g *generator) token(at token.Pos, was token.Token, broken string) {
 	}
 }
 
-// condition adds the mutants in which a condition is always true, and never. A test that notices one of
-// these notices the contrary of the condition too.
+// condition adds the mutants in which a condition is always true, and never. A test that notices
+// one of these notices the contrary of the condition too.
 func (g *generator) condition(c ast.Expr) {
 	g.whole[c] = true
 	g.guard(c, 2, guardCondition)
@@ -172,8 +173,8 @@ func (g *generator) visit(n ast.Node) bool {
 	return true
 }
 
-// binary adds the mutant in which an operator is another one. A condition that is an equality has its
-// contrary already (condition).
+// binary adds the mutant in which an operator is another one. A condition that is an equality has
+// its contrary already (condition).
 func (g *generator) binary(n *ast.BinaryExpr) {
 	equality := n.Op == token.EQL || n.Op == token.NEQ
 	if equality && g.whole[n] {
@@ -251,8 +252,8 @@ func (g *generator) number(n *ast.BasicLit) {
 	}
 }
 
-// besideAnError leaves out each 0 and false that is returned together with an error: no caller uses it,
-// so nothing can notice the mutant.
+// besideAnError leaves out each 0 and false that is returned together with an error: no caller uses
+// it, so nothing can notice the mutant.
 func (g *generator) besideAnError(results []ast.Expr) {
 	if len(results) < 2 || !isError(results[len(results)-1]) {
 		return

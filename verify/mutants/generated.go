@@ -54,8 +54,8 @@ type generated struct {
 	edit
 }
 
-// generateAll returns the mutants that the names stand for. A name is a room, a file, "swept" for the
-// rooms that were swept, or "all".
+// generateAll returns the mutants that the names stand for. A name is a room, a file, "swept" for
+// the rooms that were swept, or "all".
 func generateAll(names []string) (all []generated, err error) {
 	known := map[string]bool{"all": true, "swept": true}
 	for i := range rooms {
@@ -167,8 +167,9 @@ func tryGenerated(names []string, limit time.Duration, seed string) error {
 	return c.report(seed, len(all))
 }
 
-// testsPass fails if a test of the rooms fails without any mutant: it would seem to notice everything.
-// It also bounds the time of each suite by what the suite takes now, and compiles the guarded tests.
+// testsPass fails if a test of the rooms fails without any mutant: it would seem to notice
+// everything. It also bounds the time of each suite by what the suite takes now, and compiles the
+// guarded tests.
 func testsPass(dir string, all []generated) error {
 	tried := map[*room]bool{}
 	for i := range all {

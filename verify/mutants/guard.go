@@ -18,8 +18,8 @@ import (
 //		n++          →            if mutant != 4 { n++ }
 //	}                     }
 //
-// A guard is possible where it needs no types: for conditions, operators whose result is a bool, true
-// and false, and statements that are removed.
+// A guard is possible where it needs no types: for conditions, operators whose result is a bool,
+// true and false, and statements that are removed.
 const (
 	guardVariable    = "rocastMutant"
 	guardEnvironment = "ROCAST_MUTANT" // the number of a mutant, 0 or nothing for none
@@ -117,8 +117,8 @@ func (g *generator) guardSite(s *site, others []site, number int) string {
 	return fmt.Sprintf("if %s { %s }", not(0), inner)
 }
 
-// buildGuarded compiles the room's tests with all guards into dir. They must pass without a mutant: a
-// guard may make a function allocate.
+// buildGuarded compiles the room's tests with all guards into dir. They must pass without a mutant:
+// a guard may make a function allocate.
 func (r *room) buildGuarded(dir string) (err error) {
 	generators, err := r.generators(".")
 	if err != nil {

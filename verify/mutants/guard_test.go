@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Each guard switches on one mutant, under its number; a guard inside a guard stays, and what needs a
-// type has none.
+// Each guard switches on one mutant, under its number; a guard inside a guard stays, and what needs
+// a type has none.
 func TestGuards(t *testing.T) {
 	const text = `package p
 

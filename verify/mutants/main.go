@@ -4,8 +4,8 @@
 //   - rules (list.go): each breaks one rule of merging, by hand. The tests of package feedback have
 //     to notice, or else those of verify/model.
 //   - generated ones (generate.go): each changes one condition, operator, number or statement of a
-//     room of the list in generated.go. The tests of that room have to notice. A mutant that survives
-//     because nothing can notice it is listed in survivors.txt, with the reason.
+//     room of the list in generated.go. The tests of that room have to notice. A mutant that
+//     survives because nothing can notice it is listed in survivors.txt, with the reason.
 //
 // Usage:
 //
@@ -21,8 +21,8 @@
 //
 // Why the mutants are generated here and not by a tool of others: gremlins v0.6.0, the one that the
 // Go module proxy has, tries a mutant only where a block of Go's coverage profile covers it. The
-// conditions of a switch's cases are in no block, nor are constants, so it tries neither; every fifth
-// condition of this tree stands in a case. And it removes no statements.
+// conditions of a switch's cases are in no block, nor are constants, so it tries neither; every
+// fifth condition of this tree stands in a case. And it removes no statements.
 package main
 
 import (

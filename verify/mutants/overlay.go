@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// tryBroken runs test suites with a broken text in place of a file of the tree, and returns the name
-// of the test that notices, "" if none does. An empty file breaks nothing. The tree is not touched:
-// the compiler is told to take the broken text instead.
+// tryBroken runs test suites with a broken text in place of a file of the tree, and returns the
+// name of the test that notices, "" if none does. An empty file breaks nothing. The tree is not
+// touched: the compiler is told to take the broken text instead.
 func tryBroken(file, broken string, suites []suite) (noticed string, err error) {
 	dir, err := os.MkdirTemp("", "rocast-mutant-")
 	if err != nil {

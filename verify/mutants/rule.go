@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// rule is a mutant that breaks one rule of merging: it replaces old, a text that stands in a file of
-// feedback exactly once, by broken. The zero rule breaks nothing.
+// rule is a mutant that breaks one rule of merging: it replaces old, a text that stands in a file
+// of feedback exactly once, by broken. The zero rule breaks nothing.
 type rule struct {
 	rule, name  string
 	file        string

@@ -63,8 +63,8 @@ func TestParseSurvivors(t *testing.T) {
 	}
 }
 
-// A survivor counts as listed by its own entry or by its function's, and what is not listed fails the
-// campaign.
+// A survivor counts as listed by its own entry or by its function's, and what is not listed fails
+// the campaign.
 func TestListed(t *testing.T) {
 	e := edit{file: "p/p.go", function: "f", entry: "p/p.go: x  =>  y"}
 	for entry, want := range map[string]bool{

@@ -10,8 +10,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// engine is the kernel's part of the switch, and what waits in front of it and of the core. Both run
-// at the same time, so the kernel may take frames while the core is at work:
+// engine is the kernel's part of the switch, and what waits in front of it and of the core. Both
+// run at the same time, so the kernel may take frames while the core is at work:
 //
 //	frame ─▶ port ─poll─▶ kernel ─▶ copies
 //	                        └─▶ ring ─look─▶ core ─▶ copies, replies ─arm─▶ the group may be armed again
@@ -54,8 +54,8 @@ func (c *EngineCount) Add(d *EngineCount) {
 	c.CarriedApart, c.CarriedAlone = c.CarriedApart+d.CarriedApart, c.CarriedAlone+d.CarriedAlone
 }
 
-// openEngine makes an engine without groups. Frames that wait at the ports of the one before, if there
-// was one in this run, stay there.
+// openEngine makes an engine without groups. Frames that wait at the ports of the one before, if
+// there was one in this run, stay there.
 func (w *world) openEngine(old *engine) *engine {
 	e := &engine{FanOut: porttest.NewFanOut(), w: w, ports: make([][]int32, len(w.hosts)), polls: make([]bool, len(w.hosts))}
 	if old != nil && w.now > 0 {

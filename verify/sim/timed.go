@@ -83,8 +83,8 @@ func afflict(h *host, kind Fault, n int) {
 	}
 }
 
-// change makes a receiver a member, or no longer one. As long as the switch has seen nothing of the group, a
-// receiver that joins is a member from the beginning.
+// change makes a receiver a member, or no longer one. As long as the switch has seen nothing of the
+// group, a receiver that joins is a member from the beginning.
 func (w *world) change(h *host, m membership) {
 	if m == joining && !w.box.known {
 		m = member
