@@ -78,9 +78,8 @@ func (s *span) add(psn roce.PSN) {
 // trim drops what lies more than Window below psn: no path that gets data is that far back, and
 // PSNs would soon compare the other way round.
 func (s *span) trim(psn roce.PSN) {
-	if s.some && psn.Sub(s.from) > Window {
-		s.from = psn.Add(-Window)
-		s.some = !s.to.Before(s.from)
+	if lowest := psn.Add(-Window); s.some && s.from.Before(lowest) {
+		s.from, s.some = lowest, !s.to.Before(lowest)
 	}
 }
 

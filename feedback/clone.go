@@ -2,7 +2,6 @@ package feedback
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -16,7 +15,7 @@ func (g *Group) CopyFrom(from *Group) {
 	paths, ranked := g.paths, g.ranked
 	*g = *from
 	g.paths = append(paths[:0], from.paths...)
-	g.ranked = slices.Grow(ranked[:0], len(from.paths))
+	g.ranked = ranked
 }
 
 // AppendState appends what decides how the group will act, except its paths (AppendPath) and its
@@ -69,7 +68,7 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	if g.policy.Ack != AckAll {
 		b = append(b, byte(p.ask), flags(p.follows), p.unheard)
 	}
-	if after := Tick(g.policy.SilentAfter); after > 0 {
+	if after := Tick(g.policy.SilentAfter); after != 0 {
 		b = append(b, flags(g.source.resentAt > p.since))
 		b = binary.AppendVarint(b, int64(min(now-p.since, after)))
 	}

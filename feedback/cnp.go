@@ -57,12 +57,9 @@ func (c *congestion) pay(now, interval Tick) bool {
 
 func (g *Group) ageCNPs(now Tick) {
 	c := &g.congestion
-	windows := (now - c.halvedAt) / cnpWindow
-	if windows <= 0 {
-		return
-	}
+	windows := max(0, (now-c.halvedAt)/cnpWindow)
 	c.halvedAt += windows * cnpWindow
 	for i := range g.paths {
-		g.paths[i].cnps >>= min(windows, 16)
+		g.paths[i].cnps >>= windows
 	}
 }

@@ -28,7 +28,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	acts, copied := g.copies(now, ev, newest, acts)
 	outcome := Forwarded
 	switch {
-	case resent && copied == 0:
+	case resent && !copied:
 		outcome = Filtered
 	case resent:
 		outcome = Resent
@@ -44,13 +44,12 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 //   - A path that had everything up to newest begins to lack something now (rule 8).
 //   - A pending NAK for this packet is served by the copy, so it is cleared (rule 4): the receiver
 //     repeats it if the copy is lost as well, or the source's timeout helps.
-func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ []Action, copied int) {
+func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ []Action, copied bool) {
 	psn, counts := ev.PSN, g.countsDoubts(now, ev.AckReq)
 	for i := range g.paths {
 		p := &g.paths[i]
 		if g.policy.Ack != AckAll && p.tooFarFrom(psn) || counts && g.hopeless(p) {
-			acts = g.fallBehind(i, acts)
-			continue
+			acts = g.fallBehind(i, acts) // and takes no data any more
 		}
 		if !p.part.takesData() || p.part == PartActive && !p.acked.Before(psn) {
 			continue
@@ -63,7 +62,7 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 			p.served()
 		}
 		acts = append(acts, Action{Kind: Copy, Path: i, PSN: psn})
-		copied++
+		copied = true
 	}
 	return acts, copied
 }

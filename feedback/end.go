@@ -55,11 +55,7 @@ func (g *Group) endIfTooFew() {
 	if g.hopeful() >= g.policy.Ack.least() {
 		return
 	}
-	acked := g.merged.psn
-	if g.floor.known {
-		acked = g.floor.psn
-	}
-	g.endAt(acked.Next(), roce.NAKRemoteOperational)
+	g.endAt(g.floor.psn.Next(), roce.NAKRemoteOperational)
 }
 
 // hopeful counts the receivers that can acknowledge what the source waits for or sends next.
@@ -83,10 +79,7 @@ func (g *Group) findEnd() {
 	if g.end.sent {
 		return
 	}
-	g.end = end{}
-	if r := g.refusal; r.syndrome != 0 {
-		g.endAt(r.psn, r.syndrome)
-	}
+	g.end = end{psn: g.refusal.psn, syndrome: g.refusal.syndrome}
 	for i := range g.paths {
 		if p := &g.paths[i]; p.part == PartDead {
 			g.endAt(g.endPSN(p.acked.Next()), p.pending)

@@ -1,6 +1,7 @@
 package feedback
 
 import (
+	"math"
 	"slices"
 
 	"github.com/rocast/rocast/roce"
@@ -18,13 +19,17 @@ type floor struct {
 	psn    roce.PSN //
 	msn    roce.MSN // of the same path: a PSN and an MSN of different paths do not belong together (rule 6)
 	above  int      // counted paths above psn
-	need   int      // so many must be above for the floor to move; 0: nothing can move it
+	need   int      // so many must be above for the floor to move
 }
+
+// never is more paths than a group has: nothing can move the floor.
+const never = math.MaxInt
 
 // recount finds the floor anew, when enough paths are above it or when the paths that count have
 // changed.
 func (g *Group) recount() {
-	lowest, counted, unknown := -1, 0, 0
+	var lowest *path
+	counted, unknown := 0, 0
 	for i := range g.paths {
 		p := &g.paths[i]
 		switch {
@@ -35,27 +40,24 @@ func (g *Group) recount() {
 			continue
 		}
 		counted++
-		if lowest < 0 || p.acked.Before(g.paths[lowest].acked) {
-			lowest = i
+		if lowest == nil || p.acked.Before(lowest.acked) {
+			lowest = p
 		}
 	}
 	f := &g.floor
+	f.need = never
 	switch need := int(g.policy.Ack); {
+	case need == 0 && (counted == 0 || unknown > 0):
+		// a path that has not answered since the restart may have nothing
 	case need == 0:
 		f.need = counted
-		if unknown > 0 {
-			f.need = 0 // a path that has not answered since the restart may have nothing
-		}
+		g.stand(lowest)
 	case counted < need:
-		f.need = 0
 		f.known = f.known && g.merged.known
 		g.fall()
 	default:
 		f.need = need
-		lowest = g.rank(need, g.paths[lowest].acked)
-	}
-	if f.need > 0 && lowest >= 0 {
-		g.stand(lowest)
+		g.stand(g.rank(need, lowest.acked))
 	}
 	f.above = 0
 	for i := range g.paths {
@@ -67,40 +69,36 @@ func (g *Group) recount() {
 
 // rank returns the counted path with the f-th highest acked. Distances are taken from base: no
 // counted path is below it, nor further above than Window allows.
-func (g *Group) rank(f int, base roce.PSN) int {
-	r := g.ranked[:0]
+func (g *Group) rank(f int, base roce.PSN) *path {
+	r := slices.Grow(g.ranked[:0], len(g.paths))
 	for i := range g.paths {
 		if p := &g.paths[i]; p.counted() && p.part != PartUnknown {
 			r = append(r, p.acked.Sub(base))
 		}
 	}
+	g.ranked = r
 	slices.Sort(r)
 	at := base.Add(r[len(r)-f])
 	for i := range g.paths {
 		if p := &g.paths[i]; p.counted() && p.part != PartUnknown && p.acked == at {
-			return i
+			return p
 		}
 	}
 	panic("feedback: no path stands where a quorum was ranked")
 }
 
-// stand puts the floor where path i stands, unless the source was sent an ACK for more.
-func (g *Group) stand(i int) {
-	p, f := &g.paths[i], &g.floor
-	switch {
-	case !f.known || !p.acked.Before(f.psn) || !g.merged.known || !p.acked.Before(g.merged.highest):
-		f.known, f.psn, f.msn, f.migReq = true, p.acked, p.msn, p.migReq
-	default:
+// stand puts the floor where a path stands, unless the source was sent an ACK for more.
+func (g *Group) stand(p *path) {
+	if g.merged.known && p.acked.Before(g.merged.highest) {
 		g.fall()
+		return
 	}
+	f := &g.floor
+	f.known, f.psn, f.msn, f.migReq = true, p.acked, p.msn, p.migReq
 }
 
 // fall takes the floor back to what the source was sent an ACK for: a path that had more has left.
-func (g *Group) fall() {
-	if f := &g.floor; f.psn.After(g.merged.highest) {
-		f.psn, f.msn = g.merged.highest, g.merged.msn
-	}
-}
+func (g *Group) fall() { g.floor.psn, g.floor.msn = g.merged.highest, g.merged.msn }
 
 // advance moves a path up. The floor follows when enough paths are above it.
 func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
@@ -108,7 +106,7 @@ func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
 	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, askNone, 0
 	g.setPending(p, 0)
 	f := &g.floor
-	if f.need == 0 || wasAbove || p.fresh || !acked.After(f.psn) {
+	if wasAbove || p.fresh || !acked.After(f.psn) {
 		return
 	}
 	if f.above++; f.above < f.need {

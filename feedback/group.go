@@ -44,7 +44,7 @@ type Group struct {
 
 // New returns the state of a group at its start.
 func New(c Config) *Group {
-	g := &Group{policy: c.Policy, paths: make([]path, c.Paths), ranked: make([]int32, 0, c.Paths)}
+	g := &Group{policy: c.Policy, paths: make([]path, c.Paths)}
 	for i := range g.paths {
 		g.paths[i].credit = creditNone
 	}

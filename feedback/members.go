@@ -17,7 +17,6 @@ func (g *Group) Rearrange(from []int) {
 		}
 	}
 	g.paths = paths
-	g.ranked = make([]int32, 0, len(paths))
 	g.pending = pendingNAKs{}
 	for i := range paths {
 		g.pending.add(paths[i].pending, 1)

@@ -1,6 +1,10 @@
 package feedback
 
-import "github.com/rocast/rocast/roce"
+import (
+	"math"
+
+	"github.com/rocast/rocast/roce"
+)
 
 // merged is what the source was sent an ACK for.
 type merged struct {
@@ -144,15 +148,6 @@ func (g *Group) reply(psn roce.PSN, s roce.Syndrome) Action {
 	return Action{Kind: Reply, PSN: psn, MSN: g.floor.msn, Syndrome: s, MigReq: g.floor.migReq}
 }
 
-func hasReply(acts []Action) bool {
-	for i := range acts {
-		if acts[i].Kind == Reply {
-			return true
-		}
-	}
-	return false
-}
-
 // credits is the lowest limit of all receivers, which is MSN plus credits, as seen from the MSN
 // that the reply carries (rule 6). Codes themselves do not compare. A receiver that has not sent an
 // ACK yet limits nothing: zero credits for it would stop the source, and an RNR NAK tells when it
@@ -160,7 +155,7 @@ func hasReply(acts []Action) bool {
 // everything: the first "unlimited" ends a requester's credits for good
 // (docs/wire.md#msn-and-credits).
 func (g *Group) credits() roce.Syndrome {
-	lowest, limited, unheard := int32(0), false, false
+	lowest, limited, unheard := int32(math.MaxInt32), false, false
 	for i := range g.paths {
 		p := &g.paths[i]
 		credits, has := p.credit.Credits()
@@ -168,10 +163,7 @@ func (g *Group) credits() roce.Syndrome {
 			unheard = unheard || p.part == PartActive && p.credit == creditNone
 			continue
 		}
-		limit := p.msn.Add(int32(credits)).Sub(g.floor.msn)
-		if !limited || limit < lowest {
-			lowest, limited = limit, true
-		}
+		lowest, limited = min(lowest, p.msn.Add(int32(credits)).Sub(g.floor.msn)), true
 	}
 	switch {
 	case !limited && unheard:

@@ -40,7 +40,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 		outcome, acts = g.negative(ev, p, acts)
 	}
 	before := len(acts)
-	if acts = g.replies(acts); hasReply(acts[before:]) {
+	if acts = g.replies(acts); len(acts) > before {
 		outcome = Merged
 	}
 	return acts, outcome

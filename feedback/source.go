@@ -49,8 +49,8 @@ func (g *Group) inWindow(psn roce.PSN) bool {
 // forward notes that a new packet is forwarded.
 func (s *source) forward(psn roce.PSN, last bool) {
 	s.sent, s.inside = psn, !last
-	if psn.Sub(s.first) > Window {
-		s.first = psn.Add(-Window)
+	if lowest := psn.Add(-Window); s.first.Before(lowest) {
+		s.first = lowest
 	}
 }
 

@@ -16,7 +16,7 @@ type SourceSwitch struct {
 // PSNs map onto the same ones of its QP. Inside a message nobody may: the receivers' QPs would see
 // a message begin inside another.
 func (g *Group) MaySwitch() bool {
-	if !g.source.known || g.refusal.syndrome != 0 || g.source.inside {
+	if g.refusal.syndrome != 0 || g.source.inside {
 		return false
 	}
 	if g.policy.Switch == SwitchForce {
@@ -54,14 +54,12 @@ func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
 }
 
 // comeBack makes the path of a source take part again. A QP that ended as a source has ended as a
-// receiver.
+// receiver: with on-fatal evict its path stays gone.
 func (g *Group) comeBack(p *path) {
 	switch {
 	case !g.end.sent:
 		p.part = g.away
-	case g.policy.OnFatal == FatalEvict:
-		p.part = PartGone
-	default:
+	case g.policy.OnFatal == FatalFail:
 		p.part, p.pending = PartDead, g.end.syndrome
 	}
 }

@@ -10,11 +10,11 @@ import (
 const TimerPeriod = Tick(2 * time.Millisecond)
 
 // NeedsTimer says whether the policy depends on the passing of time.
-func (p Policy) NeedsTimer() bool { return p.SilentAfter > 0 || p.Speak != SpeakOff }
+func (p Policy) NeedsTimer() bool { return p.SilentAfter != 0 || p.Speak != SpeakOff }
 
 // timer looks for receivers that are silent.
 func (g *Group) timer(now Tick, acts []Action) []Action {
-	if g.policy.SilentAfter > 0 {
+	if g.policy.SilentAfter != 0 {
 		acts = g.silence(now, acts)
 	}
 	acts = g.replies(acts)
