@@ -70,10 +70,21 @@ func serve(t *testing.T, p peer) client {
 	return s.onSocket(t)
 }
 
+// shortDir is a directory for sockets, whose paths are short: t.TempDir's have the test's name in them.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // onSocket runs the server on a socket until the test ends.
 func (s *Server) onSocket(t *testing.T) client {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "run", "rocast.sock")
+	path := filepath.Join(shortDir(t), "run", "rocast.sock")
 	l, err := Listen(path, os.Getegid())
 	if err != nil {
 		t.Fatal(err)
@@ -387,11 +398,7 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 	}
 	l.Close()
 
-	long, err := os.MkdirTemp("", "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(long) })
+	long := shortDir(t)
 	long = filepath.Join(long, strings.Repeat("s", api.MaxSocketBytes-len(long)-1))
 	if l, err := Listen(long, os.Getegid()); err != nil {
 		t.Errorf("a path of %d bytes: %v", len(long), err)
