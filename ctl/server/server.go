@@ -89,13 +89,12 @@ func New(c Config) *Server {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	var stopErr error
 	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
+	context.AfterFunc(ctx, func() {
 		defer close(stopped)
 		stopErr = s.shutDown()
 	})
 	err := s.http.Serve(l)
 	if !errors.Is(err, http.ErrServerClosed) {
-		stop()
 		return fmt.Errorf("serve the API: %w", err)
 	}
 	<-stopped
@@ -188,33 +187,21 @@ func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api
 // withBody reads the body of a request and calls do with it in turn. See readBody for what and
 // mend.
 func withBody[T any](s *Server, r *http.Request, what, mend string, do func(context.Context, []byte) (T, error)) (answer T, err error) {
-	ctx := r.Context()
-	if err := enter(ctx, s.bodies); err != nil {
-		return answer, err
-	}
-	defer leave(s.bodies)
+	s.bodies <- struct{}{} // does not watch the context, which does not end before the body is read
+	defer func() { <-s.bodies }()
 	body, err := readBody(r, what, mend)
 	if err != nil {
 		return answer, err
 	}
-	if err := enter(ctx, s.turns); err != nil {
-		return answer, err
-	}
-	defer leave(s.turns)
-	return do(ctx, body)
-}
-
-// enter waits until a token fits into tokens, or until ctx is done.
-func enter(ctx context.Context, tokens chan<- struct{}) error {
+	ctx := r.Context()
 	select {
-	case tokens <- struct{}{}:
-		return nil
+	case s.turns <- struct{}{}:
+		defer func() { <-s.turns }()
+		return do(ctx, body)
 	case <-ctx.Done():
-		return ctx.Err()
+		return answer, ctx.Err()
 	}
 }
-
-func leave(tokens <-chan struct{}) { <-tokens }
 
 // readBody reads the body of a request. For the error of a body that is too long, what names the
 // body and mend tells the user how to shorten it.
