@@ -70,7 +70,8 @@ func serve(t *testing.T, p peer) client {
 	return s.onSocket(t)
 }
 
-// shortDir is a directory for sockets, whose paths are short: t.TempDir's have the test's name in them.
+// shortDir is a directory for sockets. Those of t.TempDir have the test's name in them, and are too
+// long for a socket.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
