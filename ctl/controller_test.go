@@ -40,7 +40,8 @@ func anotherGroup(name string, qpn int) string {
 		"qpn: 19", fmt.Sprintf("qpn: %d", 100*qpn+19)).Replace(g1)
 }
 
-// world is a Controller among its twins. Its state directory outlives it: see restart.
+// world is a Controller whose kernel and switch are the test doubles of ctltest. Its state
+// directory outlives the Controller: see restart.
 type world struct {
 	*Controller
 	dir       string
@@ -100,7 +101,7 @@ func (w *world) create(t *testing.T, text string) api.Group {
 	return g
 }
 
-// String is all that a group leaves: table, addresses, tracked hosts, files.
+// String lists everything that a group can leave behind: table, addresses, tracked hosts, files.
 func (w *world) String() string {
 	var names []string
 	for g := range w.sw.Table().All {
@@ -198,7 +199,7 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 	}
 }
 
-// inSubnet gives the box's interfaces addresses in such subnets alone.
+// inSubnet gives the box's interfaces addresses in these subnets only.
 func inSubnet(subnets ...string) func(*world) {
 	return func(w *world) {
 		w.addresses.Networks = nil
@@ -210,8 +211,9 @@ func inSubnet(subnets ...string) func(*world) {
 
 var living = address.Claim{MAC: [6]byte{2, 0, 0, 0, 0, 9}, Interface: "br0"}
 
-// The hosts are asked about an IP that the box does not have yet, and only then: a group that comes
-// back cannot wait, and whoever answers for its IP by now has it from the group.
+// The controller asks the hosts about an IP only if the box does not have the IP yet. It does not
+// ask when it restores a group: that group cannot wait, and a host that answers may have learned
+// the IP from the group itself.
 func TestHostsAreAskedAboutANewIPAlone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -243,7 +245,7 @@ func TestOtherAddressingsTakeNoIP(t *testing.T) {
 func TestAGroupThatCannotBeKeptIsNotMade(t *testing.T) {
 	w := newWorld(t)
 	inTheWay := filepath.Join(w.dir, "groups", "g1.yaml")
-	if err := os.Mkdir(inTheWay, 0o700); err != nil { // no file can be renamed to it
+	if err := os.Mkdir(inTheWay, 0o700); err != nil { // a file cannot be renamed to it
 		t.Fatal(err)
 	}
 	if _, err := w.Create(t.Context(), []byte(g1)); err == nil {
@@ -263,7 +265,7 @@ func TestAGroupThatCannotBeForgottenStays(t *testing.T) {
 	if err := os.Rename(kept, aside); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(kept, "in the way"), 0o700); err != nil { // which no file's removal removes
+	if err := os.MkdirAll(filepath.Join(kept, "in the way"), 0o700); err != nil { // removing a file does not remove it
 		t.Fatal(err)
 	}
 	if err := w.Remove("g1"); err == nil {
@@ -412,7 +414,7 @@ func TestNoRKeyReachesALog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w.logs.FilterMessageSnippet("could not be restored").Len() != 1 {
-		t.Error("what was to be looked at was not logged")
+		t.Error("the refusal was not logged")
 	}
 	for _, entry := range w.logs.All() {
 		text := fmt.Sprint(entry.Message, entry.ContextMap())

@@ -13,8 +13,8 @@ import (
 	"github.com/rocast/rocast/ctl/nexthop"
 )
 
-// Settling takes a second, and asking for the IP some tenths of one: who wrote a name twice hears
-// of it at once.
+// Waiting for next hops takes a second, and asking for the IP takes some tenths of a second. A name
+// that is already used is refused before that.
 func TestANameThatIsTakenIsToldBeforeAnybodyIsAsked(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -29,7 +29,7 @@ func TestANameThatIsTakenIsToldBeforeAnybodyIsAsked(t *testing.T) {
 	w.expect(t, withG1)
 }
 
-// Of two requests for one name that are under way together one is refused.
+// If two requests for the same name run at the same time, one of them is refused.
 func TestANameThatIsTakenMeanwhileIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.hops.Meanwhile = func() { w.create(t, g1) }
@@ -40,12 +40,12 @@ func TestANameThatIsTakenMeanwhileIsRefused(t *testing.T) {
 	w.expect(t, withG1)
 }
 
-// A client that has gone does not find a group later of which it was never told.
+// If a client disconnects before its request is done, its group is not created.
 func TestARequestWhoseClientHasGoneChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	for range 20 { // whether its text is still parsed is a matter of chance
+	for range 20 { // the request may end while its text is parsed, or not
 		if _, err := w.Create(gone, []byte(g1)); err == nil || !strings.HasSuffix(err.Error(), "nothing has changed") {
 			t.Errorf("create: %v", err)
 		}
@@ -63,11 +63,11 @@ func TestARequestWhoseClientHasGoneChangesNothing(t *testing.T) {
 	}
 }
 
-// A text of a megabyte takes much more while it is parsed.
+// Only one text is parsed at a time, because parsing a text of a megabyte takes much more memory.
 func TestOneTextIsParsedAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.parsing <- struct{}{} // as another request does
+		w.parsing <- struct{}{} // another request is parsing
 		results := make(chan error, 3)
 		go func() { _, err := w.Create(t.Context(), []byte(g1)); results <- err }()
 		go func() { _, err := w.Update(t.Context(), "g2", []byte("?")); results <- err }()
@@ -84,7 +84,8 @@ func TestOneTextIsParsedAtATime(t *testing.T) {
 	})
 }
 
-// A QP has one peer, so what a second group sends to it is dropped, or worse.
+// A QP has one peer. It would drop the packets of a second group, or take them for the first
+// group's.
 func TestAQPIsInOneGroup(t *testing.T) {
 	w := newWorld(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
@@ -118,14 +119,14 @@ func TestAQPIsInOneGroup(t *testing.T) {
 	if want := "line 10: QP 20 of 10.77.0.4 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"; err == nil || err.Error() != want {
 		t.Errorf("update: %v", err)
 	}
-	w.update(t, g1) // it leaves, and is free
+	w.update(t, g1) // the QP leaves the group and is free
 	if _, err := w.Update(t.Context(), "g2", []byte(g2+receiver4)); err != nil {
 		t.Error(err)
 	}
 }
 
-// What an earlier version took is not taken again: the group whose name comes first is set up, the
-// other one is as soon as that is gone.
+// An earlier version may have stored two groups with the same QP. The group whose name comes first
+// is restored, and the other one as soon as the first one is removed.
 func TestAGroupThatSharesAQPWithAnotherComesBackWhenThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -151,7 +152,7 @@ func TestAGroupThatSharesAQPWithAnotherComesBackWhenThatIsGone(t *testing.T) {
 	w.expect(t, nothing)
 }
 
-// Who joins is looked at like who was there from the start.
+// The members that an update adds are checked like those of a new group.
 func TestAnUpdateTakesNoMemberThatCannotBe(t *testing.T) {
 	w := newWorld(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
@@ -169,7 +170,7 @@ func TestAnUpdateTakesNoMemberThatCannotBe(t *testing.T) {
 	w.expect(t, withG1)
 }
 
-// A PSN that was copied wrong into the file is the commonest mistake of all.
+// The most frequent mistake is a wrong PSN in the group file.
 func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
 	onItsHost := strings.Replace(receiver4, "10.77.0.4", "10.77.0.1", 1)
 	for _, text := range []string{g1 + onItsHost, bothG1} {
@@ -182,7 +183,7 @@ func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
 		if g, _ := w.Group("g1"); g.Members[0].Reason != want || g.Members[1].Reason != "" || g.Members[len(g.Members)-1].Reason != "" {
 			t.Errorf("%+v", g.Members)
 		}
-		w.sw.Carry("g1", 1003) // a frame that came late, or was forged
+		w.sw.Carry("g1", 1003) // a late or forged frame
 		if g, _ := w.Group("g1"); g.Members[0].Reason != "" {
 			t.Errorf("the source is heard: %+v", g.Members[0])
 		}

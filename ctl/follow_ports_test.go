@@ -15,7 +15,7 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// told are the messages of the log from a level on, and forgets them.
+// told returns the log's messages of this level or a higher one, and clears the log.
 func (w *world) told(level zapcore.Level) (messages []string) {
 	for _, entry := range w.logs.TakeAll() {
 		if entry.Level >= level {
@@ -40,8 +40,8 @@ func (w *world) group(t *testing.T) api.Group {
 	return g
 }
 
-// eth2 goes and comes back as another interface: who is behind it waits and is reached again, by
-// the same port.
+// eth2 disappears and comes back as another interface. The member behind it waits, and is then
+// reached again by the same port.
 func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -69,7 +69,7 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 		t.Errorf("told once: %s", diff)
 	}
 	if p := w.PortList().Ports; len(p) != 3 || p[1].Name != "eth2" {
-		t.Errorf("its name is forgotten: %+v", p)
+		t.Errorf("the port has lost its name: %+v", p)
 	}
 
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(42, "eth2", 1500, 2)})
@@ -92,7 +92,7 @@ func TestMembersWaitForAPortThatIsGone(t *testing.T) {
 		t.Error(diff)
 	}
 	if g := w.group(t); g.State != api.Ready {
-		t.Errorf("a link that is down is the kernel's matter: %+v", g)
+		t.Errorf("a link that went down changed the group: %+v", g)
 	}
 }
 
@@ -105,17 +105,17 @@ func (w *world) published(t *testing.T) *mft.Group {
 	return nil
 }
 
-// Run looks at the ports when links change; that is what makes an outage short.
+// Run refreshes the ports when links change, so that an outage is short.
 func TestLinksThatChangeMakeThePortsBeLookedAt(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- w.followPorts(ctx) }()
-	w.hops.LinksChange() // taken when the first look is over
+	w.hops.LinksChange() // received after the first refresh
 	w.sw.SetPort(2, dataplane.PortGone, 0)
 	w.hops.LinksChange()
-	w.hops.LinksChange() // taken when the look after SetPort is over
+	w.hops.LinksChange() // received after the refresh that follows SetPort
 	if g := w.group(t); g.Members[2].State != api.Waiting {
 		t.Errorf("without eth3: %+v", g.Members[2])
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/rocast/rocast/ctl/nexthop"
 )
 
-// run starts following the twins. Hops set from then on are heard before Set returns.
+// run starts the controller. From then on, Hops.Set returns when the controller has handled the
+// change.
 func (w *world) run(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -116,7 +117,8 @@ func TestAReplaceThatFailsKeepsTheOldHops(t *testing.T) {
 	}
 }
 
-// What is published stays: frames go on with the carrier.
+// The published group does not change when the carrier is lost, so frames flow again with the
+// carrier.
 func TestAMemberBehindAPortWithoutACarrierWaits(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)

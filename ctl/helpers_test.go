@@ -16,7 +16,7 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// A helper's group IP is one of the loopback's: what it listens on is real.
+// The helper really listens on its group IP, so the IP is one of the loopback's.
 const upRequest = `{"groupIP": "127.0.0.200", "receivers": ["10.77.0.2", "10.77.0.3"], "port": 18599}`
 
 func TestAPerftestHelperListensAndOwnsItsIP(t *testing.T) {
@@ -83,7 +83,7 @@ func TestWhatPerftestUpAndDownRefuse(t *testing.T) {
 func TestTheConfigsPerftestHelpersComeUpWithTheDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.Perftest = []perftest.Config{
-		{GroupIP: addr("127.0.0.201"), Receivers: []netip.Addr{addr("10.77.0.9")}, Port: 18599}, // is tried again
+		{GroupIP: addr("127.0.0.201"), Receivers: []netip.Addr{addr("10.77.0.9")}, Port: 18599}, // the controller tries again
 		{GroupIP: addr("127.0.0.202"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18599},
 	}
 	if missing := w.bringUp(t.Context(), w.Perftest, true); len(missing) != 1 || missing[0].GroupIP != w.Perftest[0].GroupIP {
@@ -98,14 +98,14 @@ func TestTheConfigsPerftestHelpersComeUpWithTheDaemon(t *testing.T) {
 	w.expect(t, nothing)
 }
 
-// runFile is a group as perftest's runs need them.
+// runFile returns the group file of a perftest run.
 func runFile(t *testing.T) *groupfile.File {
 	t.Helper()
 	file, err := groupfile.Parse([]byte(strings.Replace(g1, "name: g1", "name: run", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	file.Lines = nil // nobody wrote it
+	file.Lines = nil // it was not parsed from a text
 	return file
 }
 
@@ -134,7 +134,7 @@ func TestAPerftestRunsGroupEndsWithTheDaemon(t *testing.T) {
 	}
 }
 
-// perftest's client sends as soon as the keys are exchanged.
+// The group must be ready at once: perftest's client sends as soon as the keys are exchanged.
 func TestAPerftestRunDoesNotBeginBeforeEverybodyIsReached(t *testing.T) {
 	w := newWorld(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Interface: 3, Reason: "the kernel is asking"}})

@@ -27,7 +27,7 @@ func TestNewsAboutAReceiverNameGroupAndReason(t *testing.T) {
 	}
 }
 
-// Control goes on after an event: it holds its lock for no longer than the event takes.
+// The controller releases its lock after each event.
 func TestControlGoesOnAfterAnEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -39,7 +39,7 @@ func TestControlGoesOnAfterAnEvent(t *testing.T) {
 			w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, Receiver: netip.MustParseAddr(ip), What: feedback.NoteFatal, PSN: 1007})
 			synctest.Wait()
 			if !w.mu.TryLock() {
-				t.Fatal("control is locked for good")
+				t.Fatal("the controller is still locked")
 			}
 			w.mu.Unlock()
 		}

@@ -20,7 +20,7 @@ func TestWhatNoHostCanHave(t *testing.T) {
 		{"10.0.0.7", "10.0.0.4/30", "is the broadcast address of 10.0.0.4/30"},
 		{"10.0.0.4", "10.0.0.4/31", ""},
 		{"10.0.0.5", "10.0.0.4/31", ""},
-		{"10.0.1.0", "10.0.0.0/24", ""}, // another subnet's matter
+		{"10.0.1.0", "10.0.0.0/24", ""}, // outside the subnet
 		{"fd00::1", "fd00::/64", ""},
 		{"fd00::", "fd00::/64", "is the address of the subnet fd00::/64 itself"},
 		{"fd00::ffff:ffff:ffff:ffff", "fd00::/64", ""}, // IPv6 has no broadcast
@@ -36,8 +36,8 @@ func TestWhatNoHostCanHave(t *testing.T) {
 	}
 }
 
-// A box whose interfaces have no address of the group's family does not know which subnet its hosts
-// are in.
+// If the box's interfaces have no address of the group's family, the subnet of the hosts is
+// unknown.
 func TestABoxWithoutAddressesTakesAnyIP(t *testing.T) {
 	w := newWorld(t)
 	inSubnet("fd00::/64")(w)

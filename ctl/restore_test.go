@@ -44,14 +44,14 @@ func TestWhatIsKnownOfAGroupAfterAStop(t *testing.T) {
 	}
 }
 
-// A group restored without knowledge stays so, though it carried nothing since: its QPs still may
-// be anywhere.
+// A group that was restored after a crash counts as restored after further restarts, even if it has
+// carried nothing since: the PSNs of its QPs are still unknown.
 func TestRestoredIsForgottenOnlyWithTheGroup(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w = w.restart(t, false).restart(t, true)
 	if g, _ := w.Group("g1"); !g.Restored {
-		t.Error("the clean stop made it fresh")
+		t.Error("after the clean stop it counts as a new group")
 	}
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
@@ -83,8 +83,8 @@ func TestAKeptGroupThatCannotBeReadIsShownAndKeepsNoOtherOut(t *testing.T) {
 	w.expect(t, withG1)
 }
 
-// A disk with one bad sector costs one group. Files that root cannot read are rare: a directory is
-// one.
+// A file that cannot be read affects one group only. Root can read every file, so the test uses a
+// directory in place of the file.
 func TestAFileThatCannotBeReadCostsItsGroupAlone(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -110,8 +110,8 @@ func TestAFileThatCannotBeReadCostsItsGroupAlone(t *testing.T) {
 	w.expect(t, withG1)
 }
 
-// A clean stop while a group's file cannot be read does not make the group one that never carried
-// data.
+// If a group's file cannot be read at the start, a clean stop must not record that the group never
+// carried data.
 func TestAGroupThatCouldNotBeReadForOneRunIsAsItWas(t *testing.T) {
 	for _, carried := range []bool{true, false} {
 		w := newWorld(t)
@@ -148,7 +148,7 @@ func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 	w.create(t, anotherGroup("g2", 2))
 	w.Store.Close()
 	addresses := ctltest.NewAddresses()
-	addresses.Refuse(errors.New("not now")) // the first that is held: one of g1's
+	addresses.Refuse(errors.New("not now")) // the first address that g1 needs
 	next := openWorldWith(t, w.dir, addresses)
 	if g, _ := next.Group("g1"); g.State != api.Failed || g.Reason != "group g1: not now; rocastd tries again every 5s" || g.Members[0].Reason != "the group failed" {
 		t.Errorf("%+v", g)
@@ -164,8 +164,8 @@ func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 	next.expect(t, "table [g1 g2], addresses [10.77.0.100@1 x2 10.77.0.100@2 x2 10.77.0.100@3 x2], tracking 3, files [g1.yaml g2.yaml]")
 }
 
-// What failed for another reason than the network's is tried again, too: nobody tells when that is
-// over.
+// A group that failed for a reason outside the network is retried too: no event says that the
+// reason is gone.
 func TestAKeptGroupThatFailedNeedsNoChangeOfTheNetwork(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -180,15 +180,14 @@ func TestAKeptGroupThatFailedNeedsNoChangeOfTheNetwork(t *testing.T) {
 	next.expect(t, withG1)
 }
 
-// A full disk keeps what a crash made of a group from being written down, not the group from coming
-// back.
+// After a crash a group is restored even if the disk is full and its new state cannot be stored.
 func TestAGroupComesBackThoughItsStateCannotBeKept(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	w.Store.Close()
 	aside := filepath.Join(w.dir, "groups", ".g1.state.new")
-	if err := os.MkdirAll(filepath.Join(aside, "in the way"), 0o700); err != nil { // the state is written there first
+	if err := os.MkdirAll(filepath.Join(aside, "in the way"), 0o700); err != nil { // the new state is first written there
 		t.Fatal(err)
 	}
 	w = openWorld(t, w.dir)
@@ -200,8 +199,8 @@ func TestAGroupComesBackThoughItsStateCannotBeKept(t *testing.T) {
 	}
 }
 
-// What a crash left on interfaces is given back once the groups that come back hold what is theirs,
-// and not before: their IPs would be gone for a moment.
+// The addresses that a crash left are removed only after the restored groups hold theirs. Otherwise
+// the IPs of the restored groups would be missing for a moment.
 func TestAddressesThatNoGroupWantsAreGivenBackAfterARestart(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)

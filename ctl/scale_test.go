@@ -15,7 +15,7 @@ import (
 	"github.com/rocast/rocast/ctl/store"
 )
 
-// newQuiet is a Controller among its twins that logs nothing and knows the hosts of groupText.
+// newQuiet returns a Controller on test doubles that logs nothing and knows the hosts of groupText.
 func newQuiet(b *testing.B) *Controller {
 	b.Helper()
 	state, err := store.Open(b.TempDir())
@@ -36,7 +36,7 @@ func newQuiet(b *testing.B) *Controller {
 
 func hostAt(k int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, byte(k >> 8), byte(k)}) }
 
-// groupText is the file of number i of many groups.
+// groupText returns the file of group i.
 func groupText(i, receivers int) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: group-%06d\nip: 10.%d.%d.%d\nqpn: 1\nmtu: 1024\n", i, 78+i>>16, i>>8&0xFF, i&0xFF)
@@ -48,7 +48,7 @@ func groupText(i, receivers int) []byte {
 	return []byte(b.String())
 }
 
-// create makes a group, and does not keep its file: the disk is another matter.
+// create creates a group without storing its file, because the disk is not measured.
 func create(b *testing.B, c *Controller, text []byte) {
 	b.Helper()
 	file, err := groupfile.Parse(text)
@@ -60,9 +60,9 @@ func create(b *testing.B, c *Controller, text []byte) {
 	}
 }
 
-// BenchmarkCreate is what one more group of three costs the daemon, from its file to the table, on
-// the way to so many. Telling the kernel's classifier comes on top (BenchmarkEntries in package
-// bpf), and the disk where the group is kept.
+// BenchmarkCreate measures the time to create one group of three members, from its file to the
+// table, until this many groups exist. It does not include the entries of the kernel's classifier
+// (BenchmarkEntries in package bpf) and the disk.
 func BenchmarkCreate(b *testing.B) {
 	for _, n := range []int{1000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -88,8 +88,8 @@ func BenchmarkCreate(b *testing.B) {
 	})
 }
 
-// BenchmarkMemory is all that a group takes in the daemon: table and merging state, as
-// BenchmarkMemory of packages mft and dataplane report them, and what control keeps beside.
+// BenchmarkMemory measures the memory of one group in the daemon: table and merging state, which
+// BenchmarkMemory of packages mft and dataplane measure alone, and the state of control.
 func BenchmarkMemory(b *testing.B) {
 	const paths = 60_000
 	for _, receivers := range []int{3, 64, 512} {

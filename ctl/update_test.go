@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// receiver3 is g1's second; receiver4 may come.
+	// receiver3 is the second receiver of g1; updates add receiver4.
 	receiver3 = "  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 4096, rkey: 0xfeedbea9}]}\n"
 	receiver4 = "  - {ip: 10.77.0.4, qpn: 20, psn: 9, regions: [{va: 0x7f2000000000, length: 4096, rkey: 0xfeedbeaa}]}\n"
-	// on the same host as receiver4, told apart by its remote QPN alone
+	// on the same host as receiver4, with another remote QPN
 	receiver4b = "  - {ip: 10.77.0.4, qpn: 21, psn: 3, remoteQPN: 2, regions: [{va: 0x7f3000000000, length: 4096, rkey: 0xfeedbeab}]}\n"
 
-	// bothG1 is a group whose members take turns.
+	// bothG1 is a group with members of role both.
 	bothG1 = `name: g1
 ip: 10.77.0.100
 qpn: 1
@@ -47,14 +47,14 @@ func (w *world) update(t *testing.T, text string) api.Group {
 	return g
 }
 
-// news lets the data path tell about a member of g1.
+// news makes the data path send a note about a member of g1.
 func (w *world) news(what feedback.Note, ip string, remoteQPN roce.QPN, psn roce.PSN) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hear(dataplane.Note{Group: w.groups["g1"].id, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn})
 }
 
-// path is how g1's receiver is published, nil if it is not.
+// path returns the published path of g1's receiver, or nil.
 func (w *world) path(ip string, remoteQPN roce.QPN) *mft.Path {
 	g := w.sw.Table().Group(w.groups["g1"].id)
 	if i := g.FindPath(addr(ip), remoteQPN); i >= 0 {
@@ -63,7 +63,7 @@ func (w *world) path(ip string, remoteQPN roce.QPN) *mft.Path {
 	return nil
 }
 
-// part is how g1's receiver is shown to take part.
+// part returns the field Part that the API shows for g1's receiver.
 func (w *world) part(t *testing.T, ip string) api.Member {
 	t.Helper()
 	g, err := w.Group("g1")
@@ -88,8 +88,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	if w.groups["g1"].id != id || g.State != api.Ready || g.Restored || len(g.Members) != 3 || g.Members[2].IP != "10.77.0.4" {
 		t.Errorf("%+v", g)
 	}
-	// No data has come yet, so the one that is new was not there from the start: it waits for the
-	// next message.
+	// No data has come yet. Even so the new receiver joins with the next message.
 	if w.path("10.77.0.3", 1) != nil || w.path("10.77.0.4", 1) == nil || g.Members[1].Part != "active" || g.Members[2].Part != "joining" {
 		t.Errorf("%+v", g.Members)
 	}
@@ -97,7 +96,7 @@ func TestMembersComeAndGo(t *testing.T) {
 	w.run(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(2, "eth2", 1500, 4)})
 	if p := w.path("10.77.0.4", 1); p.Port != 1 {
-		t.Errorf("who is new is not followed: %+v", p)
+		t.Errorf("the next hop of the new member is not followed: %+v", p)
 	}
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
@@ -138,7 +137,8 @@ func TestAnUpdateThatIsRefusedChangesNothing(t *testing.T) {
 	}
 }
 
-// A receiver's PSNs lie to the source's as they did where it joined, also after a crash.
+// The offset between a receiver's PSNs and the source's stays as it was when the receiver joined,
+// even after a crash.
 func TestWhereAReceiverJoinedOutlivesACrash(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -148,20 +148,21 @@ func TestWhereAReceiverJoinedOutlivesACrash(t *testing.T) {
 		w = w.restart(t, clean)
 		const firstPSN, wrap = 1000, 1 << 24
 		for remoteQPN, psn := range map[roce.QPN]int{1: 9, 2: 3} {
-			// At the source's PSN 3 it expected psn, so at 1000, which lies 997 ahead, it would
-			// expect 997 more.
+			// At the source's PSN 3 the receiver expected psn. PSN 1000 is 997 later, so there it
+			// would expect psn + 997.
 			want := roce.PSN((psn + firstPSN - 3 + wrap) % wrap)
 			if p := w.path("10.77.0.4", remoteQPN); p == nil || p.FirstPSN != want {
 				t.Errorf("clean %v, remote QPN %d: %+v, want FirstPSN %d", clean, remoteQPN, p, want)
 			}
 		}
 		if p := w.path("10.77.0.2", 1); p.FirstPSN != 5 {
-			t.Errorf("who was there from the start: %+v", p)
+			t.Errorf("a receiver of the first file: %+v", p)
 		}
 	}
 }
 
-// By another FirstPSN the data path knows another QP, which it would let join anew.
+// FirstPSN must not change: the data path would take the receiver for another QP and let it join
+// again.
 func TestWhoJoinedStaysTheSameQPWhenANextHopMoves(t *testing.T) {
 	w := newWorld(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
@@ -178,7 +179,7 @@ func TestWhoJoinedStaysTheSameQPWhenANextHopMoves(t *testing.T) {
 	}
 	moveAndCompare(2, 9)
 	moveAndCompare(1, 9)
-	// One that was joining over a clean stop joins in the next run.
+	// A receiver that was joining at a clean stop joins in the next run.
 	w.update(t, g1)
 	w.update(t, g1+receiver4)
 	w.sw.Carry("g1", 1234)
@@ -189,7 +190,7 @@ func TestWhoJoinedStaysTheSameQPWhenANextHopMoves(t *testing.T) {
 	moveAndCompare(2, 9)
 }
 
-// The same when its part has ended: the data path still has it, and knows that it is out.
+// The same for a receiver that is out: the data path still has it, and knows that it is out.
 func TestWhoIsEvictedStaysTheSameQPWhenANextHopMoves(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -205,7 +206,8 @@ func TestWhoIsEvictedStaysTheSameQPWhenANextHopMoves(t *testing.T) {
 	}
 }
 
-// Two updates: a note of the first one's joining says nothing about who came with the second.
+// There are two updates. A note that the receiver of the first update joined says nothing about the
+// receiver of the second.
 func TestANoteSpeaksForThoseWhoJoinedTogether(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -218,15 +220,15 @@ func TestANoteSpeaksForThoseWhoJoinedTogether(t *testing.T) {
 	}
 }
 
-// Whether it had joined when the daemon crashed nobody knows: forwarded to by the wrong ΔPSN it
-// might acknowledge what it never got.
+// It is unknown whether the receiver had joined when the daemon crashed. With a wrong offset of
+// PSNs it might acknowledge packets that it never got.
 func TestWhoWasJoiningAtACrashIsLeftOut(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w.update(t, g1+receiver4)
 	w.sw.Carry("g1", 1234)
 	w = w.restart(t, false)
-	for range 2 { // a clean stop does not make it known
+	for range 2 { // a clean stop does not change that
 		want := "lost: it was joining when the daemon crashed, so it is unknown which packets its QP received; to let it join again, group update without it, then with it and the psn its QP expects"
 		if m := w.part(t, "10.77.0.4"); w.path("10.77.0.4", 1) != nil || m.State != api.LeftOut || m.Part != "lost" || m.Reason != want {
 			t.Errorf("%+v", m)
@@ -244,7 +246,7 @@ func TestWhoWasJoiningAtACleanStopStillDoes(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w.update(t, g1+receiver4)
-	w.sw.Carry("g1", 1234) // the source has sent, and is silent since
+	w.sw.Carry("g1", 1234) // the source has sent, and now pauses
 	w = w.restart(t, true)
 	if m := w.part(t, "10.77.0.4"); m.Part != "joining" {
 		t.Errorf("%+v", m)
@@ -255,7 +257,7 @@ func TestWhoWasJoiningAtACleanStopStillDoes(t *testing.T) {
 	}
 }
 
-// A group that never carried data begins anew after a clean stop, with all its members.
+// After a clean stop, a group that never carried data begins with all its members.
 func TestWhoWasJoiningAnIdleGroupIsThereFromTheStart(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
@@ -266,8 +268,8 @@ func TestWhoWasJoiningAnIdleGroupIsThereFromTheStart(t *testing.T) {
 	}
 }
 
-// After a crash an evicted receiver, taken for one that has to speak, would block the group for
-// ever.
+// An evicted receiver stays out after a crash. If the group waited for its answer, the group would
+// block for ever.
 func TestWhoIsOutStaysOutAfterACrash(t *testing.T) {
 	for _, c := range []struct {
 		what       feedback.Note
@@ -285,7 +287,7 @@ func TestWhoIsOutStaysOutAfterACrash(t *testing.T) {
 				if m.State != api.LeftOut || m.Part != c.part || m.Reason != c.want {
 					t.Errorf("%s: shown as %+v", end, m)
 				}
-				// While the daemon lives the data path has it, and knows that it is out.
+				// While the daemon runs, the data path has the receiver, and knows that it is out.
 				if published := w.path("10.77.0.3", 1) != nil; published != (end == "alive") {
 					t.Errorf("%s: published %v", end, published)
 				}
@@ -300,7 +302,7 @@ func TestWhoIsOutStaysOutAfterACrash(t *testing.T) {
 	}
 }
 
-// Where many are evicted at once some notes are lost.
+// When many receivers are evicted at once, some notes are lost.
 func TestOneNoteIsEnoughToFindAllWhoAreOut(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1+receiver4)
@@ -360,14 +362,14 @@ func TestAGroupWhoseSourceSwitchedComesBackAsFailed(t *testing.T) {
 	}
 }
 
-// A crash between the two writes of an update that takes an evicted receiver out leaves it in the
-// file: it must not count again.
+// An update removes an evicted receiver, and the daemon crashes between the two writes. The file
+// still has the receiver, but it must stay out.
 func TestWhoLeavesIsOutUntilTheFileSaysSo(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	without := strings.Replace(g1, receiver3, "", 1)
-	inTheWay := filepath.Join(w.dir, "groups", ".g1.yaml.new") // the text cannot be written, the state can
+	inTheWay := filepath.Join(w.dir, "groups", ".g1.yaml.new") // only the file cannot be written
 	if err := os.Mkdir(inTheWay, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -385,7 +387,7 @@ func TestWhoLeavesIsOutUntilTheFileSaysSo(t *testing.T) {
 	}
 }
 
-// A crash between the two writes of an update leaves a state that says more than the file.
+// A crash between the two writes of an update leaves a state with more receivers than the file.
 func TestAStateOfNoMemberMeansNothing(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)

@@ -56,7 +56,7 @@ func TestTheQuestionsOnTheWire(t *testing.T) {
 func TestALivingHostsIPIsClaimed(t *testing.T) {
 	box, host := netns.New(t), netns.New(t)
 	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
-	other, _ := netns.Veth(t, box, "eth2", box, "eth3", netns.VethOptions{}) // a second interface that hears no host
+	other, _ := netns.Veth(t, box, "eth2", box, "eth3", netns.VethOptions{}) // a second interface without hosts
 	must(t, far.AddAddress("10.77.0.50/24"))
 	must(t, other.AddAddress("10.77.0.60/24"))
 	o := openIn(t, box, t.TempDir())
@@ -76,7 +76,7 @@ func TestALivingHostsIPIsClaimed(t *testing.T) {
 			t.Errorf("%s: %v", free, claim)
 		}
 	}
-	// The host heard the questions, and must not have learned anybody from them.
+	// The host received the questions, and must not have learned a neighbour from them.
 	if learned, err := host.Exec("ip", "neigh"); err != nil || strings.Contains(learned, "10.77") {
 		t.Errorf("the host's neighbours: %s%v", learned, err)
 	}
@@ -120,7 +120,7 @@ func TestALivingHostsIPv6IsClaimed(t *testing.T) {
 	must(t, o.Close())
 }
 
-// Anything may be on the wire. An answer that is cut, or about another IP, is none.
+// A truncated answer, or an answer about another IP, does not count.
 func TestOnlyAWholeAnswerCounts(t *testing.T) {
 	ipv6 := netip.MustParseAddr("fd00::1234:5678")
 	arp := arpProbe([6]byte{2, 0, 0, 0, 0, 10}, netip.MustParseAddr("10.77.0.1"))

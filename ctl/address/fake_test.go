@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeKernel is a set of addresses on interfaces 1 "eth1" and 2 "br0". Marked are the ones the
-// package added.
+// fakeKernel is a set of addresses on interfaces 1 "eth1" and 2 "br0". It marks the addresses that
+// the package added.
 type fakeKernel struct {
 	on     map[Place]bool      // value: marked
 	refuse error               // answer to the next add
-	heard  map[Place][][6]byte // who answers for an IP; a place that is missing is one where nobody can be asked
+	heard  map[Place][][6]byte // the hosts that answer for an IP; at a place that is missing, no question can be asked
 	own    [][6]byte
 	asked  []Place
 }
@@ -92,7 +92,7 @@ func (k *fakeKernel) ask(p Place) (question, error) {
 	return &fakeQuestion{answers: answers}, nil
 }
 
-// fakeQuestion is answered at once or never.
+// fakeQuestion gets its answer at once or never.
 type fakeQuestion struct {
 	answers [][6]byte
 	puts    int
@@ -101,7 +101,7 @@ type fakeQuestion struct {
 func (q *fakeQuestion) put() error { q.puts++; return nil }
 
 func (q *fakeQuestion) answer(time.Time) (mac [6]byte, err error) {
-	if q.puts < claimRounds || len(q.answers) == 0 { // the first ones are lost
+	if q.puts < claimRounds || len(q.answers) == 0 { // the first questions are lost
 		return mac, os.ErrDeadlineExceeded
 	}
 	mac, q.answers = q.answers[0], q.answers[1:]
@@ -112,7 +112,7 @@ func (q *fakeQuestion) close() {}
 
 func (k *fakeKernel) Close() {}
 
-// String lists what is there: "10.0.0.9@br0".
+// String lists the addresses: "10.0.0.9@br0".
 func (k *fakeKernel) String() string {
 	var all []string
 	for p := range maps.Keys(k.on) {

@@ -24,7 +24,7 @@ func openIn(t *testing.T, ns *netns.NS, dir string) *Owner {
 	return o
 }
 
-// shown is what ip says of an interface's addresses.
+// shown returns the addresses of an interface as the ip command prints them.
 func shown(t *testing.T, ns *netns.NS, name string) string {
 	t.Helper()
 	output, err := ns.Exec("ip", "-brief", "addr", "show", "dev", name)
@@ -112,8 +112,8 @@ func TestTheKernelConfirmsWhatIsOurs(t *testing.T) {
 	must(t, o.Close())
 }
 
-// A state directory that was removed after a crash takes the notes along. The address must not keep
-// its group away.
+// After a crash the state directory was removed, and the notes with it. The address that is left
+// must not prevent its group from being restored.
 func TestAnAddressWithoutItsNoteIsNotTheBoxsOwn(t *testing.T) {
 	box := netns.New(t)
 	port, _ := netns.Veth(t, box, "eth1", box, "eth2", netns.VethOptions{})
@@ -141,7 +141,7 @@ func TestIPv6IsOwnedAtOnceAndNeverChosenAsSource(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ip := netip.MustParseAddr("fd00::2") // closer to the host's than the box's own: the kernel would prefer it
+	ip := netip.MustParseAddr("fd00::2") // shares a longer prefix with the host's IP than the box's own, so the kernel would prefer it
 	o := openIn(t, box, t.TempDir())
 	must(t, o.Hold(Place{port.Index, ip}))
 	if output, err := host.Exec("ping", "-c1", "-W5", ip.String()); err != nil {

@@ -28,7 +28,7 @@ func TestTheLastHolderTakesTheAddressAlong(t *testing.T) {
 	}
 	must(t, o.Release(onBr0))
 	must(t, o.Release(onEth1))
-	must(t, o.Release(onEth1)) // once too often
+	must(t, o.Release(onEth1)) // one call too many
 	if got := k.String(); got != "" {
 		t.Errorf("left %s", got)
 	}
@@ -70,7 +70,7 @@ func TestACrashsLeftoversAreTakenBackOrTakenOver(t *testing.T) {
 	must(t, o.Hold(onEth1))
 
 	o = open(t, k, dir)
-	must(t, o.Hold(onBr0)) // its group came back, eth1's members did not
+	must(t, o.Hold(onBr0)) // the group is restored, but the members on eth1 are not
 	must(t, o.Sweep())
 	if got, want := k.String(), "10.77.0.100@br0"; got != want {
 		t.Errorf("after the restart: %s, want %s", got, want)
@@ -81,7 +81,8 @@ func TestACrashsLeftoversAreTakenBackOrTakenOver(t *testing.T) {
 	}
 }
 
-// The crash came between the note and the address; then the administrator added the same one.
+// The daemon crashed after it wrote the note and before it added the address. Then the
+// administrator added the same address.
 func TestANoteAloneIsNotBelieved(t *testing.T) {
 	k := &fakeKernel{on: map[Place]bool{}}
 	dir := t.TempDir()
@@ -143,7 +144,7 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 	}
 }
 
-// As on a disk that is full: the group has its IP all the same.
+// If the note cannot be written, for example on a full disk, the address is added all the same.
 func TestAnAddressIsHeldThoughItCannotBeNoted(t *testing.T) {
 	k := &fakeKernel{on: map[Place]bool{}}
 	dir := t.TempDir()

@@ -48,8 +48,7 @@ perftest:
 	}
 }
 
-// The example people start from is read as it is shipped, and with every comment that is a key
-// taken for one.
+// The config file that is shipped is valid, also with every key that is commented out there.
 func TestTheShippedExampleIsRead(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/rocastd.yaml")
 	if err != nil {
@@ -98,8 +97,8 @@ func TestPortsAreExpanded(t *testing.T) {
 		{"eth2 eth*", "eth2 eth0 eth1"},
 		{"*", "eth0 eth1 eth2"},
 		{"eth[12]", "eth1 eth2"},
-		{"br0", "br0"},                  // by its name anything is taken: the data path says whether it can be
-		{"eth1 eth9 eth9", "eth1 eth9"}, // it is waited for
+		{"br0", "br0"},                  // a name may be that of any interface: the data path checks whether it can be a port
+		{"eth1 eth9 eth9", "eth1 eth9"}, // eth9 does not exist yet
 		{"eth1 wlan*", "ports: no interface matches wlan*; change it (ip link lists the interfaces), or write the name of an interface that is created later"},
 	} {
 		names, err := ExpandPorts(strings.Fields(c.patterns), interfaces)

@@ -66,10 +66,10 @@ func TestParseTakesEveryKey(t *testing.T) {
 	}
 }
 
-// refusal is the sentence of a policy's own parser, which lists the values it knows.
+// refusal returns the error of a policy's own parser, which lists the valid values.
 func refusal(_ any, err error) string { return err.Error() }
 
-// A bad file is the good one with a replacement.
+// Each bad file is the good file with a replacement.
 func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
@@ -170,7 +170,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	}
 }
 
-// The shortest and the longest times that the errors name are taken themselves.
+// The shortest and the longest times that the errors name are valid.
 func TestTimesAtTheirLimits(t *testing.T) {
 	good := read(t, "g1.yaml")
 	for _, key := range []string{
@@ -182,7 +182,7 @@ func TestTimesAtTheirLimits(t *testing.T) {
 	}
 }
 
-// What stands at a limit is taken.
+// A value at a limit is valid.
 func TestValuesAtTheirLimits(t *testing.T) {
 	good := read(t, "g1.yaml")
 	for old, values := range map[string][]string{
@@ -220,8 +220,7 @@ func TestAFileOnOneLine(t *testing.T) {
 	}
 }
 
-// What a receiver's fatal NAK does by default depends on whether the group waits for all of them
-// (docs/merging.md).
+// The default of on-fatal depends on the ack policy (docs/merging.md).
 func TestOnFatalDefaultsByTheAckPolicy(t *testing.T) {
 	two := strings.Replace(read(t, "g1.yaml"), "nak: hold\n", "", 1) +
 		"  - {ip: 10.77.0.3, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
@@ -256,7 +255,7 @@ func TestMemoryOverlapIsRefusedUnderOneRKeyOnly(t *testing.T) {
 	}
 }
 
-// Two regions under one R_Key may touch; a byte of both is refused, whichever stands first.
+// Two regions with the same R_Key may touch but not overlap, in either order.
 func TestMemoryThatTouches(t *testing.T) {
 	const (
 		first, second = "{va: 0x10000, length: 4096, rkey: 0x77}", "{va: 0x20000, rkey: 0x78}"
@@ -281,7 +280,7 @@ func TestMemoryThatTouches(t *testing.T) {
 	}
 }
 
-// bothGroup is a group of three that take turns.
+// bothGroup is a group of three members with role both.
 const bothGroup = `name: g1
 ip: 10.77.0.100
 qpn: 1
@@ -323,8 +322,8 @@ func TestWhatDoesNotGoWithBoth(t *testing.T) {
 	}
 }
 
-// With virtual-qpn a copy keeps the source's address, and a host drops what claims to come from
-// itself (martian source).
+// With virtual-qpn a copy keeps the source's address, and a host drops packets that come from one
+// of its own addresses (martian source).
 func TestVirtualQPNRefusesAReceiverOnTheSourcesHost(t *testing.T) {
 	text := strings.NewReplacer("ack: all", "addressing: virtual-qpn", "ip: 10.77.0.100", "ip: 10.77.0.1",
 		"ip: 10.77.0.2", "ip: 10.77.0.1").Replace(read(t, "g1.yaml"))
@@ -374,7 +373,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// largest is a group of so many receivers, each with so many regions.
+// largest returns the file of a group with this many receivers and regions for each.
 func largest(receivers, regions int) []byte {
 	var b strings.Builder
 	b.WriteString("name: g1\nip: 10.0.0.100\nqpn: 1\nmtu: 1024\nmemory:\n")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// live is a group that runs; updates of it are the same text with replacements.
+// live is the file of a running group. Each update is the same text with replacements.
 const live = `name: g1
 ip: 10.77.0.100
 qpn: 1
@@ -40,7 +40,7 @@ func TestAnUpdateChangesReceiversAlone(t *testing.T) {
 		{"R_Key of the memory", "0xfeedbea7", "0xfeedbeaf", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
 		{"R_Key and length of the memory", "rkey: 0xfeedbea7", "rkey: 0xfeedbeaf, length: 100", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
 		{"VA and length of the memory", "va: 0x10000", "va: 0x20000, length: 100", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
-		{"who kept the memory short goes", receiver2, "", "line 5: memory 1 is 8192 bytes long and the running group's is 4096; write length: 4096"},
+		{"the receiver with the smallest region leaves", receiver2, "", "line 5: memory 1 is 8192 bytes long and the running group's is 4096; write length: 4096"},
 		{"source", "psn: 1000", "psn: 1001", "line 7: QP 17 of 10.77.0.1 with PSN 1001 would be the first source (role source), but the running group's first source is QP 17 of 10.77.0.1 with PSN 1000 (role source); keep it, or remove the group and create it again"},
 		{"the source's QP", "qpn: 17", "qpn: 27", "line 7: QP 27 of 10.77.0.1 with PSN 1000 would be the first source (role source), but the running group's first source is QP 17 of 10.77.0.1 with PSN 1000 (role source); keep it, or remove the group and create it again"},
 		{"the source's host", "ip: 10.77.0.1,", "ip: 10.77.0.9,", "line 7: QP 17 of 10.77.0.9 with PSN 1000 would be the first source (role source), but the running group's first source is QP 17 of 10.77.0.1 with PSN 1000 (role source); keep it, or remove the group and create it again"},

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// fakeKernel is a kernel's answers. What it was asked to solicit and to probe is kept.
+// fakeKernel has the answers of a kernel. It records the requests to solicit and to probe.
 type fakeKernel struct {
 	routes     map[netip.Addr]route
 	neighbours map[string]neighbour // "ifindex ip"

@@ -61,7 +61,7 @@ func newBox(t *testing.T) *box {
 	return b
 }
 
-// Close shadows both of the embedded ones: the namespace's is netns.New's to call.
+// Close shadows the Close methods of both embedded types: netns.New closes the namespace.
 func (b *box) Close() { b.Tracker.Close() }
 
 func (b *box) ip(t *testing.T, args ...string) { t.Helper(); run(t, b.NS, "ip", args...) }
@@ -73,7 +73,7 @@ func run(t *testing.T, ns *netns.NS, name string, args ...string) {
 	}
 }
 
-// until waits for notifications until the hop to addr is as wanted.
+// until handles notifications until the hop to addr is the wanted one.
 func (b *box) until(t *testing.T, addr netip.Addr, what string, wanted func(Hop) bool) Hop {
 	t.Helper()
 	deadline := time.After(20 * time.Second)
@@ -112,7 +112,7 @@ func TestTheKernelsHopBehindABridgeIsFollowed(t *testing.T) {
 		t.Errorf("hop %+v", hop)
 	}
 
-	// The host moves to the other port with its MAC and speaks there.
+	// The host moves to the other port with its MAC, and sends a frame there.
 	run(t, b.host.NS, "ip", "link", "set", "p0", "down")
 	run(t, b.spare.NS, "ip", "link", "set", "p0", "down", "address", b.host.MAC.String())
 	run(t, b.spare.NS, "ip", "link", "set", "p0", "up")
@@ -233,8 +233,8 @@ func TestSettleReturnsWhenTheKernelHasAnswered(t *testing.T) {
 	}
 }
 
-// untilLearned waits until eth2's FDB has the host, which says nothing by itself: it has to be
-// asked. The kernel repeats a request each second; the keep-alive's turn alone would take up to a
+// untilLearned waits until eth2's FDB has the host. The host sends nothing by itself, so it has to
+// be asked. The kernel repeats a request each second; the keep-alive alone would take up to a
 // minute.
 func (b *box) untilLearned(t *testing.T) {
 	t.Helper()
@@ -263,7 +263,7 @@ func (b *box) untilLearned(t *testing.T) {
 	}
 }
 
-// subscribe hears what the tracker hears.
+// subscribe receives the notifications that the tracker receives.
 func (b *box) subscribe() (news *rtnl.Events, err error) {
 	err = b.Do(func() error { news, err = subscribe(); return err })
 	return news, err
@@ -317,7 +317,8 @@ func TestAPortWithoutACarrierIsKnownAndDown(t *testing.T) {
 	}
 }
 
-// What keeps the ports up to date hears of links from here, whether a hop leads there or not.
+// Links reports every change of a link, even of a link that no hop uses: control keeps its ports up
+// to date by it.
 func TestALinkThatComesIsTold(t *testing.T) {
 	b := newBox(t)
 	b.ip(t, "link", "add", "br9", "type", "bridge")

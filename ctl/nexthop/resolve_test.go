@@ -12,7 +12,7 @@ func newResolver(k kernel) *resolver {
 	return &resolver{kernel: k, ports: map[int]bool{eth1: true, eth2: true, eth3: true}}
 }
 
-// describe is a hop as the tables below write it: port, MTU and header, or the reason.
+// describe returns a hop in the form of the tables below: port, MTU and header, or the reason.
 func describe(h Hop) string {
 	if !h.Known() {
 		return h.Reason
@@ -92,8 +92,8 @@ func TestTheWayDown(t *testing.T) {
 	}
 }
 
-// Where rocast has no port a group's IP has no place: the hop names the interface of a waiting
-// member, but no other one.
+// A group's IP must not be added to an interface that leads to no port of rocast. So a hop names
+// the interface of a waiting member only if it leads to a port.
 func TestAHopNamesNoInterfaceThatIsNotOurs(t *testing.T) {
 	k := newFakeKernel()
 	clear(k.neighbours)
@@ -128,7 +128,7 @@ func TestTheKernelIsAskedForWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// The kernel does not see the frames rocast carries, so its entries age while traffic flows.
+// The kernel does not see the frames that rocast carries, so its entries age while traffic flows.
 func TestAKnownHopOutlivesEntriesThatGrewOld(t *testing.T) {
 	k := newFakeKernel()
 	r := newResolver(k)
@@ -159,11 +159,11 @@ func TestAKnownHopOutlivesEntriesThatGrewOld(t *testing.T) {
 	}
 	k.routes[onBridge] = route{ifIndex: eth1}
 	if got := r.resolve(onBridge, third, false); got.Known() {
-		t.Errorf("the route moved to where nobody has asked: %s", describe(got.Hop))
+		t.Errorf("the route moved to an interface whose host is unknown: %s", describe(got.Hop))
 	}
 }
 
-// A REACHABLE neighbour is one the kernel asks nothing, and the bridge learns from answers alone.
+// The kernel does not ask a neighbour that is REACHABLE, and a bridge learns only from answers.
 func TestABridgeThatForgotAHostHearsItAnswer(t *testing.T) {
 	k := newFakeKernel()
 	r := newResolver(k)
@@ -176,7 +176,7 @@ func TestABridgeThatForgotAHostHearsItAnswer(t *testing.T) {
 	if got := strings.Join(k.probed, ","); got != "10 10.2.0.2" || !second.asked {
 		t.Errorf("probed %q, asked %v", got, second.asked)
 	}
-	third := r.resolve(onBridge, second, true) // as the notification of the probe itself would
+	third := r.resolve(onBridge, second, true) // the probe itself causes this notification
 	if len(k.probed) != 1 || !third.owed {
 		t.Errorf("probed %v at once again, or owes none: %v", k.probed, third.owed)
 	}
@@ -195,8 +195,8 @@ func TestABridgeThatForgotAHostHearsItAnswer(t *testing.T) {
 	}
 }
 
-// A bridge port that is taken off and put back: the way is the old one, whatever the kernel has
-// forgotten meanwhile.
+// A bridge port is detached and attached again. The hop is then the old one, even if the kernel has
+// forgotten the host.
 func TestAnInterruptedWayIsKnownAgainAtOnce(t *testing.T) {
 	k := newFakeKernel()
 	tracker := newTracker(k, []int{eth1, eth2, eth3})

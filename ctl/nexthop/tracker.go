@@ -125,7 +125,7 @@ func (t *Tracker) Hop(addr netip.Addr) Hop {
 	if x := t.targets[addr]; x != nil {
 		return x.Hop
 	}
-	return Hop{Reason: "nobody tracks " + addr.String()}
+	return Hop{Reason: addr.String() + " is not tracked"}
 }
 
 // Settle waits until the kernel has answered for all tracked addresses in addrs, or ctx is done.

@@ -17,7 +17,7 @@ func TestAChangeIsToldForTheAddressesItConcerns(t *testing.T) {
 		{"the gateway's MAC", func(k *fakeKernel) { k.neighbours["1 10.1.0.2"] = neighbour{otherMAC, usable} },
 			change{subject: subject{addr: onEth1}}, []netip.Addr{onEth1, farAway}},
 		{"the same MAC, confirmed", nil, change{subject: subject{addr: onEth1}}, nil},
-		{"somebody else's MAC", nil, change{subject: subject{addr: netip.MustParseAddr("10.1.0.77")}}, nil},
+		{"the MAC of another host", nil, change{subject: subject{addr: netip.MustParseAddr("10.1.0.77")}}, nil},
 		{"the host moved to another bridge port", func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = eth3 },
 			change{subject: subject{mac: hostMAC}}, []netip.Addr{onBridge}},
 		{"a port's MTU", func(k *fakeKernel) { k.links[eth2] = link{name: "eth2", mtu: 9000, master: br0} },
@@ -58,7 +58,7 @@ func TestUntrackedAddressesLeaveNothing(t *testing.T) {
 	tracker.Untrack(onEth1)
 	tracker.Untrack(farAway)
 	tracker.Untrack(farAway)
-	tracker.Untrack(farAway) // once too often
+	tracker.Untrack(farAway) // one call too many
 	if len(tracker.targets) != 0 || len(tracker.bySubject) != 0 {
 		t.Errorf("left %v, %v", tracker.targets, tracker.bySubject)
 	}
@@ -106,8 +106,8 @@ func TestKeepAliveFindsAHostThatCameUpSilently(t *testing.T) {
 	}
 }
 
-// A port that comes back is another interface: what was reached through the old one is asked for
-// again.
+// A port that comes back is another interface. The hosts that were reached through the old
+// interface are resolved again.
 func TestThePortsAreThoseOfNow(t *testing.T) {
 	k := newFakeKernel()
 	tracker := newTracker(k, []int{eth1, eth2})

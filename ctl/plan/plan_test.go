@@ -19,7 +19,7 @@ var (
 	eth1  = dataplane.PortInfo{ID: 7, Name: "eth1", IfIndex: 3, State: dataplane.PortUp, MTU: 1500}
 )
 
-// One host, asked for twice while the kernel changes its mind.
+// The next hop of a host is looked up only once, even if the kernel's answer changes.
 func TestAPlanAsksForEveryHostOnce(t *testing.T) {
 	asked := map[netip.Addr]int{}
 	hop := func(addr netip.Addr) nexthop.Hop {
@@ -34,8 +34,8 @@ func TestAPlanAsksForEveryHostOnce(t *testing.T) {
 	}
 }
 
-// Some frames of a group are as long as its path MTU and all headers: a port that can carry just
-// these is enough.
+// The longest frames of a group have its path MTU and all headers. An MTU of exactly this length is
+// enough.
 func TestAPortCarriesTheLongestFrameOrIsUnfit(t *testing.T) {
 	ipv4, ipv6 := group, netip.MustParseAddr("fd00::100")
 	for _, c := range []struct {
@@ -64,8 +64,8 @@ func TestAPortCarriesTheLongestFrameOrIsUnfit(t *testing.T) {
 	}
 }
 
-// The kernel's name of an interface need not be the config's, and a port may be gone although the
-// kernel still has a route.
+// The kernel's name of an interface may differ from the config's, and a port may be closed although
+// the kernel still has a route through it.
 func TestAPortIsFoundByItsInterface(t *testing.T) {
 	f := &groupfile.File{PathMTU: 1024, IP: group, Source: groupfile.Member{IP: hostA, Role: groupfile.Source}}
 	renamed := func(netip.Addr) nexthop.Hop { return ctltest.Hop(3, "renamed", 1500, 1) }

@@ -17,8 +17,8 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// Bodies as users send them. What perftest listens on is real, so its group IP is one of the
-// loopback's.
+// Bodies as users send them. The perftest service really listens on its group IP, so the IP is one
+// of the loopback's.
 const (
 	newReceiver = "  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 4096, rkey: 0x1235}]}\n"
 	g2          = `name: g2
@@ -38,19 +38,19 @@ members:
 	upRequest = `{"groupIP": "127.0.0.210", "receivers": ["10.77.0.2"], "port": 18598}`
 )
 
-// bodies and asked are counted by the corpus: new ones go to the end.
+// The corpus uses indexes of bodies and asked: append new ones at the end.
 var bodies = []string{
 	"", "{}", "null", g1, g1 + newReceiver, g2, upRequest,
 	strings.Replace(g1, "psn: 1000, role: source", "psn: 1000, sendPSN: 3, role: both", 1),
 	strings.Replace(g1, "name: g1", "name: g3", 1), // its IP and QPN are taken
 	strings.Replace(g1, "name: g1\nip: 10.77.0.100", "name: g4\naddressing: switch-ip\nip: 10.77.0.101", 1),
 	`{"groupIP": "10.77.0.100", "receivers": ["10.77.0.2", "10.77.0.9"]}`,
-	`{"groupIP": "127.0.0.210", "receivers": ["10.77.0.8", "10.77.0.9"]}`, // neither is reached
+	`{"groupIP": "127.0.0.210", "receivers": ["10.77.0.8", "10.77.0.9"]}`, // neither can be reached
 	g2 + "port: 1\n", "name: &a g1\nip: *a\n", "name: g1\n---\nname: g2\n", "\xff\xfe\x00", "{\"name\": [[[[",
 }
 
-// asked is every route, some paths that are none, and methods that a route does not know. Those
-// that read a body come first.
+// asked has every route, some paths that do not exist, and methods that a route does not support.
+// The routes that read a body come first.
 var asked = []struct{ method, path string }{
 	{"POST", "/v1/groups"}, {"PUT", "/v1/groups/g1"}, {"PUT", "/v1/groups/none"}, {"POST", "/v1/perftest"},
 	{"GET", "/v1/groups"}, {"GET", "/v1/groups/g1"}, {"GET", "/v1/groups/none"}, {"GET", "/v1/perftest"}, {"GET", "/v1/ports"},
@@ -60,17 +60,18 @@ var asked = []struct{ method, path string }{
 	{"POST", "/v1/groups/%0a"}, {"PATCH", "/v1/groups"}, {"POST", "/v1/stats"}, {"POST", "/metrics"}, {"PUT", "/v2/%0d%0a"}, {"POST", "//v1/groups"},
 }
 
-// edited is a body with cut bytes at at replaced: from real ones, small changes get past the
-// parser. From the empty one comes whatever bytes there are.
+// edited returns a body in which the bytes at offset at are replaced. Small changes of a valid body
+// get past the parser; the empty body gives any bytes.
 func edited(body string, at uint16, cut uint8, put []byte) []byte {
 	from := min(int(at), len(body))
 	to := min(from+int(cut), len(body))
 	return slices.Concat([]byte(body[:from]), put, []byte(body[to:]))
 }
 
-// FuzzRequest: whatever a request carries, nothing panics, the daemon is never at fault, and an
-// error is one sentence that changed nothing. Who may not change anything does not; who may not see
-// R_Keys sees none. What a request did make can be taken away again without a trace.
+// FuzzRequest sends any request. No request makes the daemon panic or return an internal error. A
+// request that fails returns one sentence and changes nothing. A user without the right to change
+// groups changes nothing, and a user without the right to see R_Keys sees none. Everything that a
+// request made can be removed without a trace.
 func FuzzRequest(f *testing.F) {
 	for i := range asked {
 		for j := range bodies {
@@ -95,7 +96,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// hall is a server, what can be seen of its state, and how that is with g1 alone.
+// hall is a server with its test doubles, and its footprint while g1 is the only group.
 type hall struct {
 	http.Handler
 	*Server
@@ -111,7 +112,7 @@ func newHall(t testing.TB) *hall {
 	return h
 }
 
-// settle sees that nothing changed which may not, and that all of it can be taken back.
+// settle checks that only permitted changes were made, and that they can be reversed.
 func (h *hall) settle(t testing.TB, mayChange bool) error {
 	now := h.footprint()
 	if now == h.clean {
@@ -127,8 +128,8 @@ func (h *hall) settle(t testing.TB, mayChange bool) error {
 	return nil
 }
 
-// footprint is all that a request can leave behind: groups, perftests, table, addresses, tracked
-// hosts and files.
+// footprint lists everything that a request can leave behind: groups, perftest services, table,
+// addresses, tracked hosts and files.
 func (h *hall) footprint() string {
 	b := new(strings.Builder)
 	show := func(v any) {
@@ -153,7 +154,7 @@ func (h *hall) footprint() string {
 	return b.String()
 }
 
-// reset takes everything away and makes g1.
+// reset removes everything and creates g1.
 func (h *hall) reset(t testing.TB) {
 	t.Helper()
 	for _, g := range h.Control.Groups().Groups {
@@ -171,11 +172,11 @@ func (h *hall) reset(t testing.TB) {
 	}
 }
 
-// maxSentenceBytes is what an error may say: a value of the greatest length, every byte of it
-// escaped, and what is said of it.
+// maxSentenceBytes bounds an error: the longest value with every byte escaped, and the text around
+// it.
 const maxSentenceBytes = 5000
 
-// judge holds an answer against what every client may rely on.
+// judge checks an answer against the rules that every client relies on.
 func judge(answer *httptest.ResponseRecorder, p peer) error {
 	switch {
 	case !p.secretsToo && strings.Contains(answer.Body.String(), `"rkey":`):

@@ -73,7 +73,7 @@ func TestTheKernelNamesThePeer(t *testing.T) {
 	}
 }
 
-// A connection whose peer the kernel does not name belongs to nobody, who may only read.
+// If the kernel does not name the peer of a connection, the connection may only read.
 func TestAPeerThatTheKernelDoesNotNameIsNobody(t *testing.T) {
 	dir := t.TempDir()
 	a, b := net.Pipe()
@@ -130,7 +130,7 @@ func TestPeersWithManyGroups(t *testing.T) {
 	}
 }
 
-// What is hidden from one peer is still there for the next one.
+// Hiding R_Keys from one peer must not hide them from the next one.
 func TestHidingKeysChangesNothing(t *testing.T) {
 	key := api.Hex(0x77)
 	regions := func() []api.Region { return []api.Region{{RKey: &key}} }

@@ -36,7 +36,7 @@ members:
   - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 4096, rkey: 0x1234}]}
 `
 
-// twins are what a server's Controller works with, and the directory it keeps its state in.
+// twins are the test doubles of a server's Controller, and the Controller's state directory.
 type twins struct {
 	sw        *ctltest.Switch
 	hops      *ctltest.Hops
@@ -44,7 +44,7 @@ type twins struct {
 	dir       string
 }
 
-// newServer returns a server over a Controller among its twins.
+// newServer returns a server over a Controller on test doubles.
 func newServer(t testing.TB) (*Server, twins) {
 	t.Helper()
 	w := twins{ctltest.NewSwitch("eth1", "eth2"), ctltest.NewHops(), ctltest.NewAddresses(), t.TempDir()}
@@ -62,7 +62,7 @@ func newServer(t testing.TB) (*Server, twins) {
 	}), w
 }
 
-// serve runs a server on a socket, for a peer that may do what p says.
+// serve runs a server on a socket, for a peer with the rights p.
 func serve(t *testing.T, p peer) client {
 	t.Helper()
 	s, _ := newServer(t)
@@ -118,7 +118,7 @@ func (c client) transport() *http.Transport {
 	}}
 }
 
-// call sends what the client cannot: any method, path and body.
+// call sends any method, path and body, which the client cannot do.
 func (c client) call(t *testing.T, method, path, body string) (status int, answer string) {
 	t.Helper()
 	request, err := http.NewRequest(method, "http://rocastd"+path, strings.NewReader(body))
@@ -256,8 +256,8 @@ func TestThePeerDecidesWhatIsShownAndDone(t *testing.T) {
 	}
 }
 
-// A sentence about a bad file quotes the file, where an R_Key may stand in a wrong place. What else
-// is refused stands in the log whole.
+// An error about a bad file quotes the file, and an R_Key may stand in a wrong place there. So the
+// log has only the line of a bad file, but the whole text of every other refusal.
 func TestARefusedFileIsNotQuotedInTheLog(t *testing.T) {
 	s, _ := newServer(t)
 	core, logs := observer.New(zap.DebugLevel)
@@ -281,7 +281,7 @@ func TestARefusedFileIsNotQuotedInTheLog(t *testing.T) {
 	}
 }
 
-// The rights of whoever runs the test are those of the daemon's own user.
+// The user of this test has the rights of the daemon's own user.
 func TestTheKernelsWordDecides(t *testing.T) {
 	s, _ := newServer(t)
 	c := s.onSocket(t)
@@ -306,8 +306,8 @@ func TestPerftestOverTheSocket(t *testing.T) {
 	}
 }
 
-// A client that hangs up in the middle of a group file creates nothing: half a file may be a group,
-// too.
+// A client that disconnects in the middle of a group file creates no group, although the first half
+// of a file may be a valid file.
 func TestAFileThatDoesNotArriveWholeIsRefused(t *testing.T) {
 	c := serve(t, root)
 	conn, err := net.Dial("unix", c.socket)
@@ -328,7 +328,7 @@ func TestAFileThatDoesNotArriveWholeIsRefused(t *testing.T) {
 	}
 }
 
-// faulty is a Control of which a part fails in a way that nobody foresaw.
+// faulty is a Control in which a part fails unexpectedly.
 type faulty struct{ Control }
 
 func (faulty) Remove(string) error { return errors.Join(errors.New("first"), errors.New("second")) }
@@ -383,7 +383,7 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	go func() { // answers whoever looks whether somebody does
+	go func() { // answers the check whether another daemon listens
 		for {
 			conn, err := l.Accept()
 			if err != nil {
@@ -421,7 +421,7 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 	}
 }
 
-// refusalOf is what Listen says of a path, without the path.
+// refusalOf returns the error of Listen for a path, without the path.
 func refusalOf(path string) string {
 	l, err := Listen(path, os.Getegid())
 	if err == nil {
@@ -454,8 +454,8 @@ func TestPathsThatNoSocketCanHave(t *testing.T) {
 	}
 }
 
-// The socket is root's and the group's, others may look into its directory, and nothing else is
-// there.
+// The socket belongs to root and the group. Other users may list its directory, which has nothing
+// else.
 func TestWhoseTheSocketIs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to give a file to another group; run it with sudo")

@@ -61,7 +61,7 @@ func TestAStateLivesAndDiesWithItsGroup(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	put(t, s, "a", "1")
-	put(t, s, "a.state", "2") // a group may be called so
+	put(t, s, "a.state", "2") // a valid name of a group
 	put(t, s, "b", "3")
 	for _, name := range []string{"a", "b", "orphan"} {
 		if err := s.PutState(name, []byte("of "+name)); err != nil {
@@ -140,7 +140,7 @@ func TestAnUnfinishedWriteIsNoGroup(t *testing.T) {
 func TestAFailedWriteLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
-	if err := os.Mkdir(filepath.Join(dir, "groups", "g1.yaml"), 0o700); err != nil { // no file can be renamed to it
+	if err := os.Mkdir(filepath.Join(dir, "groups", "g1.yaml"), 0o700); err != nil { // a file cannot be renamed to it
 		t.Fatal(err)
 	}
 	if err := s.Put("g1", []byte("text")); err == nil {
@@ -184,7 +184,7 @@ func TestAGroupWhoseFileIsGoneCanBeForgotten(t *testing.T) {
 	}
 }
 
-// disk is a small file system that only the test's thread sees, which ends with the test.
+// disk mounts a small file system that only the test's thread sees. The thread ends with the test.
 func disk(t *testing.T, dir string) (remount func(flags uintptr)) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -206,8 +206,8 @@ func disk(t *testing.T, dir string) (remount func(flags uintptr)) {
 	}
 }
 
-// A disk that became read-only must not turn a restart into an outage. That the last stop was clean
-// cannot be forgotten, so it is not believed: after a crash it would be found again.
+// On a disk that became read-only, a restart must still restore the groups. The record of the last
+// clean stop cannot be removed, so it is ignored: after a crash it would still be there.
 func TestGroupsComeBackFromAReadOnlyDisk(t *testing.T) {
 	dir := t.TempDir()
 	remount := disk(t, dir)

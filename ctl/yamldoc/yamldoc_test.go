@@ -51,8 +51,8 @@ func TestValuesAreReadAsWritten(t *testing.T) {
 	}
 }
 
-// A short text is not to become a hundred times as much memory. All forms of a value are counted,
-// or the parser is kept busy by another one.
+// A short text must not use a hundred times as much memory. Values of every form are counted:
+// otherwise a form that is not counted would keep the parser busy.
 func TestTooManyValuesAreRefusedUnread(t *testing.T) {
 	for _, item := range []string{"1,", "a: ", "- ", "? ", "[", "{"} {
 		long := "[" + strings.Repeat(item, maxSeparators)
