@@ -124,8 +124,9 @@ enum { FOUND = VERDICTS };
 
 /*
  * What the headers of one frame say. cursor walks from header to header and offset counts the bytes
- * that it passes: only programs loaded with CAP_PERFMON may subtract pointers, and rocast does not
- * need that capability.
+ * that it passes: only programs loaded with CAP_PERFMON may subtract pointers. The verifier of 6.12
+ * takes the classifier without that capability. The verifier of 6.1 does not: when half of a number
+ * on the stack is overwritten, it takes the number for a pointer.
  */
 struct frame {
 	void *cursor;

@@ -45,7 +45,8 @@ func Load() (*Classifier, error) {
 }
 
 // LoadFanOut is Load for ports on which the kernel fans out the plain packets of groups that user
-// space arms.
+// space arms. It fails if the kernel's verifier refuses the programs, so that OpenPort does not
+// fail for that reason.
 func LoadFanOut(t Tables) (*Classifier, error) {
 	if err := checkOrder(runtime.GOARCH); err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", err)
@@ -68,6 +69,13 @@ func LoadFanOut(t Tables) (*Classifier, error) {
 		return nil, errors.Join(fmt.Errorf("load fan-out: %w", explain(err)), c.maps.close())
 	}
 	if err := c.fan.open(t); err != nil {
+		return nil, errors.Join(fmt.Errorf("load fan-out: %w", err), c.Close())
+	}
+	trial, err := c.loadPort("", 0)
+	if err == nil {
+		err = trial.Close()
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("load fan-out: %w", err), c.Close())
 	}
 	return c, nil

@@ -321,7 +321,7 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 	struct udphdr *udp = (void *)(data + sizeof(struct ethhdr) + l3_bytes);
 	struct bth *bth = (void *)(udp + 1);
 	struct reth *reth = (void *)(bth + 1);
-	__u32 udp_bytes, ip_bytes, ext_bytes, what, pad, traffic_class, hops, frame_bytes;
+	__u32 udp_bytes, ip_bytes, ext_bytes, what, pad, traffic_class, hops, frame_bytes, bound;
 
 	if ((void *)(bth + 1) > end)
 		return DISARMED_HEADER;
@@ -360,8 +360,14 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 	frame_bytes = sizeof(struct ethhdr) + l3_bytes + udp_bytes;
 	if (frame_bytes < 60)
 		frame_bytes = 60;
-	if (bpf_xdp_get_buff_len(ctx) > frame_bytes ||
-	    data + sizeof(struct ethhdr) + l3_bytes + (udp_bytes & UDP_BYTES_MASK) > (__u8 *)end)
+	/*
+	 * The compiler must not mask in front of the byte swap: the verifiers of 6.1 and 6.12 know no
+	 * bound of what is swapped.
+	 */
+	bound = udp_bytes;
+	asm volatile("" : "+r"(bound));
+	bound &= UDP_BYTES_MASK;
+	if (bpf_xdp_get_buff_len(ctx) > frame_bytes || data + sizeof(struct ethhdr) + l3_bytes + bound > (__u8 *)end)
 		return DISARMED_HEADER;
 	tag->region = NO_REGION;
 	if (what & HAS_RETH) {
@@ -507,10 +513,14 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 	crc = apply(behind, path->crc ^ crc_psn(tag->psn ^ psn));
 
 	if (tag->region < SLOT_REGIONS) {
-		const struct rocast_target *target = &path->targets[tag->region];
+		const struct rocast_target *target;
 		const struct rocast_operator *after;
+		__u32 region = tag->region;
 		__u64 was, is;
 
+		/* The verifier of 6.1 loses the bound when the compiler spills the register. */
+		asm volatile("" : "+r"(region));
+		target = &path->targets[region & (SLOT_REGIONS - 1)];
 		words -= sizeof(*reth) / 4;
 		after = bpf_map_lookup_elem(&lengths, &words);
 		if (!after || (void *)(reth + 1) > end)

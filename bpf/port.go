@@ -70,7 +70,7 @@ func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Por
 	}
 	p, err := c.loadPort(iface.Name, number)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open port %s: %w", iface.Name, err)
 	}
 	p.ifindex = ifindex
 	if err := p.attach(ifindex, mode); err != nil {
@@ -104,7 +104,7 @@ func (c *Classifier) loadPort(name string, number uint32) (*Port, error) {
 		p.objs = portObjects(objs)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open port %s: load classifier: %w", name, explain(err))
+		return nil, fmt.Errorf("load classifier: %w", explain(err))
 	}
 	return p, nil
 }

@@ -163,19 +163,25 @@ func TestInterfaceAlreadyHeld(t *testing.T) {
 	}
 }
 
-// A daemon needs only these capabilities. Without CAP_PERFMON the verifier is stricter; without
-// CAP_SYS_ADMIN the program that holds an interface cannot be named.
-func TestTwoCapabilitiesSuffice(t *testing.T) {
-	load(t)
-	enterNamespace(t)
-	ifindex := addVeth(t)
+// keepCapabilities takes all other capabilities from the test's thread, which must be locked.
+func keepCapabilities(t *testing.T, keep ...int) {
+	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
-	for _, c := range []int{unix.CAP_BPF, unix.CAP_NET_ADMIN} {
+	for _, c := range keep {
 		data[c/32].Effective |= 1 << (c % 32)
 		data[c/32].Permitted |= 1 << (c % 32)
 	}
 	must(t, "drop capabilities", unix.Capset(&header, &data[0]))
+}
+
+// A daemon needs only these capabilities. Without CAP_SYS_ADMIN the program that holds an interface
+// cannot be named.
+func TestThreeCapabilitiesSuffice(t *testing.T) {
+	load(t)
+	enterNamespace(t)
+	ifindex := addVeth(t)
+	keepCapabilities(t, unix.CAP_BPF, unix.CAP_NET_ADMIN, unix.CAP_PERFMON)
 
 	c := load(t)
 	p := openPort(t, c, ifindex, ModeAuto)
@@ -184,6 +190,37 @@ func TestTwoCapabilitiesSuffice(t *testing.T) {
 	_, err := c.OpenPort(ifindex, 0, ModeAuto)
 	if !errors.Is(err, unix.EBUSY) || !strings.Contains(err.Error(), "find its owner with: bpftool link show") {
 		t.Errorf("second port: %v", err)
+	}
+}
+
+// Without CAP_PERFMON the verifier is stricter, and refuses the classifier on older kernels. Then
+// the error names the capability.
+func TestWithoutPerfmon(t *testing.T) {
+	load(t)
+	enterNamespace(t)
+	ifindex := addVeth(t)
+	keepCapabilities(t, unix.CAP_BPF, unix.CAP_NET_ADMIN)
+	p, err := load(t).OpenPort(ifindex, 0, ModeAuto)
+	if err == nil {
+		must(t, "close port", p.Close())
+	} else if !errors.Is(err, unix.EACCES) || !strings.Contains(err.Error(), "CAP_PERFMON") {
+		t.Error(err)
+	}
+}
+
+// Fan-out that the verifier refuses is no fan-out. It must not show only when a port is opened: the
+// caller would have nothing left to fall back to.
+func TestFanOutThatTheVerifierRefusesIsNotLoaded(t *testing.T) {
+	load(t)
+	enterNamespace(t)
+	keepCapabilities(t, unix.CAP_BPF, unix.CAP_NET_ADMIN)
+	c, err := LoadFanOut(testTables())
+	if err == nil {
+		c.Close()
+		t.Fatal("the verifier takes pointer arithmetic without CAP_PERFMON")
+	}
+	if !errors.Is(err, unix.EACCES) || !strings.HasPrefix(err.Error(), "load fan-out: ") {
+		t.Error(err)
 	}
 }
 
