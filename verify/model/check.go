@@ -23,8 +23,18 @@ func (e *engine) fail(format string, args ...any) {
 	}
 }
 
-// step gives the group an event and delivers the packets and replies that the group sends.
+// step gives the group an event, as the forwarding core does: behind what its engine has carried.
 func (e *engine) step(s *state, ev feedback.Event) {
+	if s.fan.taking {
+		e.takeBack(s)
+	}
+	e.sync(s)
+	e.take(s, ev)
+	e.settle(s)
+}
+
+// take gives the group an event and delivers the packets and replies that the group sends.
+func (e *engine) take(s *state, ev feedback.Event) {
 	var outcome feedback.Outcome
 	e.acts, outcome = s.group.Step(s.now, ev, e.acts[:0])
 	if r := &s.receivers[ev.Path]; heard(ev, outcome) {
@@ -162,7 +172,7 @@ func (e *engine) checkEnd(s *state) {
 	case s.src.status == refused:
 		e.checkFatal(s)
 	case s.src.status == exceeded:
-		if !s.mayExceed() {
+		if !e.mayExceed(s) {
 			e.fail("the source's QP died of its retry count")
 		}
 	case !s.src.done(e.World):
@@ -174,10 +184,14 @@ func (e *engine) checkEnd(s *state) {
 	}
 }
 
-// mayExceed reports whether a receiver is dead and the switch may not know that.
-func (s *state) mayExceed() bool {
+// mayExceed reports whether a receiver is dead and the switch may not know that, or in doubt. A
+// receiver in doubt is behind after eight packets, which the source may not live to send. Without
+// an engine only an uplink that loses packets leads to doubt, and the source outlives it.
+func (e *engine) mayExceed(s *state) bool {
 	for i := range s.receivers {
-		if r := &s.receivers[i]; r.dead && !r.out {
+		switch r := &s.receivers[i]; {
+		case r.out:
+		case r.dead, e.Armed > 0 && r.asked && int(r.expected) <= int(s.told):
 			return true
 		}
 	}
@@ -238,6 +252,7 @@ func (e *engine) forgotten(s *state) int {
 // earlier packets acknowledges each of them; any other receiver sends its NAK once.
 func (e *engine) goOn(s *state) {
 	const enough = 10
+	e.takeBack(s)
 	e.takeAll(s)
 	for packet := int8(e.Packets); packet < int8(e.Packets)+enough; packet++ {
 		s.now += tickLength

@@ -13,6 +13,10 @@
 // other events may happen at any time. Only the timeout of the source waits until nothing else can
 // happen, because that timeout is the slowest event.
 //
+// In some worlds an engine stands in front of the merging, as bpf/fanout.c does (fanout.go): while
+// the group is plain, the switch may hand it over at any time, and the engine carries packets that
+// the merging hears of with the next event, or later than the event that ends the engine's turn.
+//
 // After every step the search checks (check.go):
 //   - neither an ACK nor a NAK acknowledges a packet that a counted receiver lacks;
 //   - the source hears nothing about a packet beyond its place, or about a packet that it never

@@ -26,7 +26,7 @@ func (c *encoder) encode(w *World, s *state) []byte {
 	b := append(c.whole[:0], src.unacked, src.next, src.sent, bit(src.idle)|bit(src.retried)<<1|bit(src.rnrWait)<<2,
 		byte(src.status), byte(src.end.syndrome), src.end.packet, byte(s.place), byte(s.told), byte(s.messages),
 		left.losses, left.doubles, left.delays, left.early, left.notReady, left.fatals, left.deaths, left.crashes, left.ticks,
-		src.retries, s.home.n)
+		left.armed, bit(s.fan.armed)|bit(s.fan.taking)<<1, s.fan.next, src.retries, s.home.n)
 	for _, m := range s.home.all() {
 		b = append(b, byte(m.packet), byte(m.syndrome))
 	}
@@ -50,7 +50,7 @@ func (w *World) symmetric() bool { return w.Policy.SilentAfter == 0 }
 
 func (r *receiver) append(b []byte) []byte {
 	b = append(b, r.expected,
-		bit(r.naked)|bit(r.dead)<<1|bit(r.out)<<2|bit(r.gone)<<3|bit(r.asked)<<4|bit(r.overtaken)<<5, r.down.n, r.aside.n)
+		bit(r.naked)|bit(r.dead)<<1|bit(r.out)<<2|bit(r.gone)<<3|bit(r.asked)<<4|bit(r.overtaken)<<5|bit(r.inBlock)<<6, r.down.n, r.aside.n)
 	b = append(b, r.down.all()...)
 	aside := len(b)
 	for _, a := range r.aside.all() {

@@ -30,6 +30,8 @@ const (
 	ticks                    // the switch's timer runs out
 	crashes                  // the switch crashes; with isLost it also misses the answers of that time
 	perishes                 // a receiver dies
+	arms                     // the switch hands the group to its engine
+	carries                  // the source sends its next packet, and the engine sends it to all receivers
 )
 
 // fate is the fate of a packet or an answer after it was sent.
@@ -52,7 +54,7 @@ func (e *engine) moves(s *state, ms []move) []move {
 	}
 	from := len(ms)
 	if s.src.canSend(e.World) {
-		ms = append(ms, move{kind: sends})
+		ms = e.sendMoves(s, ms)
 	}
 	if s.home.n > 0 {
 		ms = append(ms, move{kind: hears})
@@ -67,9 +69,13 @@ func (e *engine) moves(s *state, ms []move) []move {
 		if s.src.waits(e.World) {
 			ms = append(ms, move{kind: quiet})
 		}
-		return ms
+	} else {
+		ms = e.mishaps(s, ms)
 	}
-	return e.mishaps(s, ms)
+	if s.left.armed > 0 && !s.fan.armed && s.group.Plain() > 0 {
+		ms = append(ms, move{kind: arms})
+	}
+	return ms
 }
 
 // receiverMoves appends the answers of receiver i that can reach the switch next.
@@ -120,13 +126,16 @@ func (e *engine) mishaps(s *state, ms []move) []move {
 	}
 	if s.left.crashes > 0 {
 		ms = append(ms, move{kind: crashes}, move{kind: crashes, fate: isLost})
+		if e.mayCarry(s) {
+			ms = append(ms, move{kind: crashes, fate: isDelayed})
+		}
 	}
 	return ms
 }
 
 func (e *engine) fates(s *state, m move) (f []fate) {
 	switch m.kind {
-	case sends, overtook:
+	case sends, carries, overtook:
 		if s.left.losses > 0 {
 			f = append(f, isLost)
 		}
@@ -195,15 +204,24 @@ func (e *engine) make(s *state, m move) {
 	case perishes:
 		s.left.deaths--
 		r.dead, r.down.n = true, 0
+	case arms:
+		e.arm(s)
+	case carries:
+		e.carry(s, m.fate)
 	}
 }
 
 // crash makes the switch forget its state: the receivers that it declared behind, the receivers
 // that asked for a packet, and the receivers that it evicted. The switch would evict those
 // receivers again. The source hears all replies that are on their way before the switch is back.
-// With isLost, the receivers also take their packets, and their answers are lost.
+// With isLost, the receivers also take their packets, and their answers are lost. With isDelayed,
+// the engine carries one more packet while the switch is dead.
 func (e *engine) crash(s *state, f fate) {
 	s.left.crashes--
+	if f == isDelayed {
+		e.carry(s, arrives)
+	}
+	s.fan = fan{}
 	for s.home.n > 0 {
 		e.hears(s, arrives)
 	}
@@ -212,7 +230,7 @@ func (e *engine) crash(s *state, f fate) {
 	}
 	for i := range s.receivers {
 		r := &s.receivers[i]
-		r.out, r.gone, r.asked = false, false, false
+		r.out, r.gone, r.asked, r.inBlock = false, false, false, false
 		r.overtaken = r.overtaken || r.down.n > 0
 	}
 	s.group = feedback.New(feedback.Config{
@@ -227,6 +245,7 @@ func (e *engine) sends(s *state, f fate) {
 		return
 	}
 	s.place = int8(packet)
+	s.fan.taking = s.fan.armed // whatever the engine does not carry disarms it
 	ev := feedback.Event{
 		Kind: feedback.Data, PSN: e.psn(int8(packet)), AckReq: e.asks[packet],
 		First: packet == e.firstOf(packet), Last: packet == e.lastOf(packet),
@@ -308,7 +327,10 @@ func (e *engine) takeAll(s *state) {
 	}
 }
 
+// tick lets so much time pass that the switch has run its timer many times. The first time it hears
+// of what its engine has carried.
 func (e *engine) tick(s *state) {
+	e.sync(s)
 	s.now += tickLength
 	e.step(s, feedback.Event{Kind: feedback.Timer})
 }

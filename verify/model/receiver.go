@@ -15,6 +15,7 @@ type receiver struct {
 	gone      bool // evicted
 	asked     bool // the switch heard its request for its next packet, and has not sent that packet since
 	overtaken bool // the switch restarted while packets were on their way to this receiver
+	inBlock   bool // the engine sends to it
 	down      queue[uint8]
 	aside     queue[answer] // answers that are delayed, or that will arrive a second time
 }

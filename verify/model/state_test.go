@@ -65,6 +65,9 @@ func TestEqualStatesActAlike(t *testing.T) {
 		{Losses: 1, Deaths: 1, Receivers: 2, Ticks: 1, Policy: feedback.Policy{SilentAfter: 20e6, Evict: true}},
 		{Losses: 1, Fatals: 1, Receivers: 2},
 		{Read: 2, Losses: 1, Receivers: 2},
+		{Losses: 1, Armed: 2, Receivers: 2},
+		{Fatals: 1, Armed: 1, Receivers: 3, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
+		{Crashes: 1, Armed: 1, Receivers: 3, Policy: feedback.Policy{Ack: 2}},
 	} {
 		w.Packets, w.Message, w.First = 4, 2, 0xFFFFFE
 		t.Run(w.String(), func(t *testing.T) {

@@ -119,6 +119,13 @@ func (t *tape) move(w *World, s *state, m move) {
 		t.open(w, " restored")
 	case perishes:
 		line = name + " perishes"
+	case arms:
+		line = "the engine is armed"
+	case carries:
+		line = fmt.Sprintf("source sends %d, and the engine carries it", storyFirst+int(s.src.next))
+	}
+	if m.kind == crashes && m.fate == isDelayed {
+		line += "; the engine carries one more packet, and"
 	}
 	if m.kind == crashes && m.fate == isLost {
 		line += "; what the receivers say meanwhile is"
@@ -152,6 +159,8 @@ func (t *tape) event(w *World, s *state, ev feedback.Event, outcome feedback.Out
 		line = fmt.Sprintf("read %d", n(ev.PSN))
 	case feedback.Timer:
 		line = "wait 20ms"
+	case feedback.Carried:
+		line = fmt.Sprintf("data up to %d, carried", n(ev.PSN))
 	case feedback.Response:
 		line = receiverNames[ev.Path] + " " + answerWords(ev.Syndrome, n(ev.PSN))
 		if ev.MSN > 0 {

@@ -29,6 +29,8 @@ type World struct {
 	Crashes  int // crashes of the switch; the switch keeps only its configuration
 	Ticks    int // timer events of the switch while another move is possible
 
+	Armed int // times that the switch hands the group to the engine in front of it (fanout.go)
+
 	layout
 }
 
@@ -65,7 +67,7 @@ func (w World) String() string {
 		what string
 	}{
 		{w.Losses, "lost"}, {w.Doubles, "doubled"}, {w.Delays, "delayed"}, {w.Early, "early"}, {w.NotReady, "not ready"},
-		{w.Fatals, "fatal"}, {w.Deaths, "dead"}, {w.Crashes, "crash"}, {w.Ticks, "tick"},
+		{w.Fatals, "fatal"}, {w.Deaths, "dead"}, {w.Crashes, "crash"}, {w.Ticks, "tick"}, {w.Armed, "armed"},
 	} {
 		if b.n > 0 {
 			text += fmt.Sprintf(" %d %s", b.n, b.what)
@@ -142,11 +144,12 @@ type state struct {
 	told      int8     // the highest packet whose acknowledgement the source was told
 	messages  roce.MSN // the highest number of complete messages that the source was told
 	left      budget
+	fan       fan
 }
 
 // budget holds the faults that may still happen; see World.
 type budget struct {
-	losses, doubles, delays, early, notReady, fatals, deaths, crashes, ticks uint8
+	losses, doubles, delays, early, notReady, fatals, deaths, crashes, ticks, armed uint8
 }
 
 // queue is a FIFO or a set of bounded length.
@@ -176,7 +179,7 @@ func (w *World) start() *state {
 		left: budget{
 			losses: uint8(w.Losses), doubles: uint8(w.Doubles), delays: uint8(w.Delays), early: uint8(w.Early),
 			notReady: uint8(w.NotReady), fatals: uint8(w.Fatals), deaths: uint8(w.Deaths), crashes: uint8(w.Crashes),
-			ticks: uint8(w.Ticks),
+			ticks: uint8(w.Ticks), armed: uint8(w.Armed),
 		},
 	}
 }

@@ -32,6 +32,17 @@ var everyday = mishaps{
 	{Ticks: 1, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
 	{Losses: 2, Ticks: 1, Message: 4, Asks: []int{0}, Receivers: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
 	{Losses: 1, Deaths: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
+	{Losses: 1, Armed: 1},
+	{Losses: 1, Armed: 2, Message: 4, Asks: []int{1}, Receivers: 2},
+	{Early: 1, Armed: 1, Receivers: 2},
+	{Delays: 1, Armed: 1},
+	{NotReady: 1, Armed: 1, Receivers: 2},
+	{Losses: 1, Fatals: 1, Armed: 1, Receivers: 2},
+	{Fatals: 1, Armed: 1, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
+	{Losses: 1, Read: 2, Armed: 1, Receivers: 2},
+	{Losses: 1, Crashes: 1, Armed: 1, Receivers: 2},
+	{Losses: 1, Ticks: 1, Armed: 1, Receivers: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
+	{Deaths: 1, Armed: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 }
 
 // thorough lists worlds that take up to a minute and some gigabytes each.
@@ -59,6 +70,15 @@ var thorough = mishaps{
 	{Losses: 2, Deaths: 1, Ticks: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 	{Losses: 1, Early: 1, Receivers: 2, Packets: 6},
 	{Losses: 2, Unlimited: true},
+	{Losses: 2, Armed: 2},
+	{Losses: 2, Armed: 1, Message: 4, Asks: []int{1}},
+	{Losses: 1, Early: 1, Armed: 2, Receivers: 2},
+	{Losses: 1, Doubles: 1, Armed: 1, Receivers: 2},
+	{Losses: 1, Delays: 1, Armed: 1},
+	{Losses: 1, Fatals: 1, Armed: 1, Policy: feedback.Policy{OnFatal: feedback.FatalEvict}},
+	{Losses: 1, Crashes: 1, Armed: 2},
+	{Losses: 1, Deaths: 1, Armed: 1, Ticks: 1, Receivers: 2, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
+	{Losses: 1, Armed: 2, Packets: 6, Receivers: 2},
 }
 
 // Everyday returns the worlds that the tests search.
