@@ -33,8 +33,8 @@ var (
 const (
 	// testLimit bounds the time of the tests: with some mutants they do not end.
 	testLimit = time.Minute
-	// slack is how often the time that a suite and its compilation took without a mutant may pass.
-	slack = 10
+	// A suite may take slack times what it takes without a mutant, and load for whatever else runs.
+	slack, load = 10, 3 * time.Second
 	// tryLimit bounds the compilation of a suite, and its run, and should never be reached.
 	tryLimit = 10 * time.Minute
 	// memoryLimit bounds the address space of the tests in KiB: with some mutants they only grow.
@@ -51,6 +51,21 @@ func (s suite) run(dir, overlay string) (string, error) {
 		return "", err
 	}
 	return s.test(binary)
+}
+
+// pass fails if the tests fail without a mutant, and bounds their time by what they take.
+func (s *suite) pass(dir, overlay string) error {
+	binary, err := s.build(dir, overlay)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	noticed, err := s.test(binary)
+	s.limit = slack*time.Since(start) + load
+	if err == nil && noticed != "" {
+		err = fmt.Errorf("without any mutant there fails %q in %s", noticed, s.dir)
+	}
+	return err
 }
 
 // build compiles the tests.
