@@ -184,3 +184,82 @@ func TestWindowFollowsWhatIsCarried(t *testing.T) {
 		}
 	}
 }
+
+// A group is plain only while nothing has to be decided for its next packets.
+func TestPlain(t *testing.T) {
+	quiet := func() *Group {
+		g := New(Config{Policy: Policy{Ack: 2}, Paths: 4})
+		g.Step(0, Event{Kind: Data, First: true}, nil)
+		g.paths[3].part = PartGone
+		return g
+	}
+	if active := quiet().Plain(); active != 3 {
+		t.Fatalf("%d paths are active, want 3", active)
+	}
+	for name, change := range map[string]func(*Group){
+		"the source was not heard":         func(g *Group) { g.source.known = false },
+		"nothing is known of the floor":    func(g *Group) { g.floor.known = false },
+		"the source resends":               func(g *Group) { g.source.pos = g.source.pos.Prev() },
+		"an ACK is due":                    func(g *Group) { g.merged.psn = g.merged.psn.Prev() },
+		"a request was refused":            func(g *Group) { g.refusal.syndrome = roce.NAKInvalidRequest },
+		"the source's QP ends":             func(g *Group) { g.end.syndrome = roce.NAKRemoteAccess },
+		"the source was called back":       func(g *Group) { g.back.awaited = true },
+		"a NAK waits":                      func(g *Group) { g.pending.sequence = 1 },
+		"an RNR NAK waits":                 func(g *Group) { g.pending.rnr = 1 },
+		"a path certainly lacks something": func(g *Group) { g.paths[1].ask = askProven },
+		"a path is in doubt":               func(g *Group) { g.paths[1].ask = askDoubt },
+		"a path does not count yet":        func(g *Group) { g.paths[1].fresh = true },
+		"a path has not answered":          func(g *Group) { g.paths[1].part = PartUnknown },
+		"a path joins":                     func(g *Group) { g.paths[1].part = PartJoining },
+		"a path's QP has ended":            func(g *Group) { g.paths[1].part = PartDead },
+	} {
+		g := quiet()
+		change(g)
+		if active := g.Plain(); active != 0 {
+			t.Errorf("%s: plain with %d active paths", name, active)
+		}
+	}
+}
+
+// An engine may carry what lies within the window of the path that is furthest behind; paths that
+// get nothing do not count.
+func TestHorizon(t *testing.T) {
+	g := New(Config{Policy: Policy{Ack: 1}, Paths: 3, FirstPSN: 100})
+	g.Step(0, Event{Kind: Data, PSN: 100, First: true}, nil)
+	g.Step(0, Event{Kind: Data, PSN: 101}, nil)
+	g.Step(0, Event{Kind: Response, Path: 0, PSN: 101, Syndrome: roce.SyndromeUnlimited}, nil)
+	g.Step(0, Event{Kind: Response, Path: 1, PSN: 100, Syndrome: roce.SyndromeUnlimited}, nil)
+	g.paths[2].part = PartGone
+	if got, want := g.Horizon(), roce.PSN(100).Add(Window); got != want {
+		t.Errorf("%d, want %d", got, want)
+	}
+	g.Step(0, Event{Kind: Response, Path: 1, PSN: 101, Syndrome: roce.SyndromeUnlimited}, nil)
+	if got, want := g.Horizon(), roce.PSN(101).Add(Window); got != want {
+		t.Errorf("%d, want %d", got, want)
+	}
+}
+
+// After a change of members the group is plain again as soon as no NAK waits any more, and its
+// floor is found without allocating.
+func TestPlainAfterRearrange(t *testing.T) {
+	g := New(Config{Policy: Policy{Ack: 3}, Paths: 3})
+	g.Step(0, Event{Kind: Data, PSN: 0, First: true}, nil)
+	g.Step(0, Event{Kind: Data, PSN: 1}, nil)
+	g.Step(0, Event{Kind: Response, Path: 1, PSN: 1, Syndrome: roce.NAKSequence}, nil)
+	from := []int{0, 1, 2}
+	for range 5 {
+		from = append(from, -1)
+	}
+	g.Rearrange(from)
+	g.Rearrange(from[:3])
+	for i := range 3 {
+		g.Step(0, Event{Kind: Response, Path: i, PSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
+	}
+	if g.Plain() != 3 {
+		t.Errorf("not plain: %+v", g.pending)
+	}
+	g.Rearrange(from)
+	if n := testing.AllocsPerRun(10, g.recount); n != 0 {
+		t.Errorf("finding the floor allocates %v times", n)
+	}
+}

@@ -227,18 +227,20 @@ func pop[T any](q *[]T) (v T, ok bool) {
 
 func TestStepAllocatesNothing(t *testing.T) {
 	const paths = 8
-	g := New(Config{Paths: paths})
-	acts := make([]Action, 0, paths+3)
-	psn := roce.PSN(0)
-	got := testing.AllocsPerRun(1000, func() {
-		acts, _ = g.Step(0, Event{Kind: Data, PSN: psn, AckReq: true}, acts[:0])
-		for i := range paths {
-			acts, _ = g.Step(0, Event{Kind: Response, Path: i, PSN: psn, Syndrome: roce.SyndromeUnlimited}, acts[:0])
+	for _, policy := range []Policy{{}, {Ack: 3}} {
+		g := New(Config{Policy: policy, Paths: paths})
+		acts := make([]Action, 0, paths+3)
+		psn := roce.PSN(0)
+		got := testing.AllocsPerRun(1000, func() {
+			acts, _ = g.Step(0, Event{Kind: Data, PSN: psn, AckReq: true}, acts[:0])
+			for i := range paths {
+				acts, _ = g.Step(0, Event{Kind: Response, Path: i, PSN: psn, Syndrome: roce.SyndromeUnlimited}, acts[:0])
+			}
+			psn = psn.Next()
+		})
+		if diff := cmp.Diff(0.0, got); diff != "" {
+			t.Error(diff)
 		}
-		psn = psn.Next()
-	})
-	if diff := cmp.Diff(0.0, got); diff != "" {
-		t.Error(diff)
 	}
 }
 
