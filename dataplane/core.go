@@ -16,7 +16,10 @@ type Core struct {
 	timed   []*state     // the groups whose policy depends on time passing
 	ticked  int          // how many timed groups have been served in this period
 	flights [flights]int // groups by what of them is in flight
-	acts    []feedback.Action
+	// streaming: the last feedback to a group that an engine carries found the source far ahead, so
+	// that the source does not wait for it.
+	streaming bool
+	acts      []feedback.Action
 
 	fanOut    FanOut   // nil: every packet comes here
 	noFanOut  error    // why fanOut is nil; nil: nobody asked for it
@@ -65,6 +68,10 @@ const (
 	carried                // the same, and new data goes past the worker
 	flights
 )
+
+// streamPackets is how far a source is ahead of the feedback that it hears if it does not wait for
+// it. One that waits for each message has sent nothing more.
+const streamPackets = 16
 
 // countInFlight follows whatever may change what of the group is in flight.
 func (c *Core) countInFlight(st *state) {
@@ -195,6 +202,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 		Kind: feedback.Response, Path: path, Syndrome: aeth.Syndrome,
 		PSN: v.PSN(head).Add(-st.legs[path].deltaPSN), MSN: aeth.MSN.Add(st.legs[path].deltaMSN), MigReq: v.MigReq(head),
 	}
+	c.streaming = st.fan.at.Armed && st.fan.at.PSN.Sub(ev.PSN) > streamPackets
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
 	c.perform(st, f, -1, out)

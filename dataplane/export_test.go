@@ -17,10 +17,12 @@ const (
 	HandoffBytes  = handoffBytes
 )
 
-// How long an idle worker spins.
+// How an idle worker waits.
 const (
 	SpinSettled  = spinSettled
 	SpinInFlight = spinInFlight
+	// StreamPackets is how far ahead of its feedback a source is that does not wait for it.
+	StreamPackets = streamPackets
 )
 
 // Handoff is a ring between two workers.

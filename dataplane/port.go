@@ -43,7 +43,9 @@ type Pool interface {
 type Waiter interface {
 	// Wait returns when a port may have received a frame, after Wake, or after timeout.
 	Wait(timeout time.Duration)
-	// Wake ends the current Wait, or the next one if no Wait is in progress.
+	// Nap returns after timeout or after Wake. Frames do not end it.
+	Nap(timeout time.Duration)
+	// Wake ends the current Wait or Nap, or the next one if none is in progress.
 	Wake()
 }
 

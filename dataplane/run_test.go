@@ -35,6 +35,8 @@ func (b blocker) Wait(time.Duration) {
 	<-b.wake
 }
 
+func (b blocker) Nap(time.Duration) { b.Wait(0) }
+
 func (b blocker) Wake() {
 	select {
 	case b.wake <- struct{}{}:

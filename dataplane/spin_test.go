@@ -79,3 +79,33 @@ func TestAWorkerSpinsByTime(t *testing.T) {
 		}
 	}
 }
+
+// While a source streams past the worker, its feedback is taken in batches. A source that waits for
+// its feedback gets it at once.
+func TestFeedbackOfAStreamIsTakenInBatches(t *testing.T) {
+	const sent = 40
+	for name, c := range map[string]struct{ ahead, naps int }{
+		"the source streams": {dataplane.StreamPackets + 1, 1},
+		"the source waits":   {dataplane.StreamPackets, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var clock feedback.Tick
+			net := porttest.NewFanOutAt(4, func() feedback.Tick { clock += microsecond; return clock })
+			if _, err := net.Switch.Add(group()); err != nil {
+				t.Fatal(err)
+			}
+			for i := range int32(sent) {
+				net.Ports[0].Put(write(roce.PSN(firstPSN).Add(i), []byte("data")).frame(t))
+				net.Poll()
+			}
+			first := group().Paths[0].FirstPSN
+			net.Ports[1].Put(ack(ipB, first.Add(int32(sent-c.ahead)), roce.SyndromeUnlimited).frame(t))
+			ctx, cancel := context.WithCancel(t.Context())
+			net.Waiters[0].Waiting = cancel
+			net.Switch.Run(ctx)
+			if n := net.Waiters[0].Naps; n != c.naps {
+				t.Errorf("the worker naps %d times, want %d", n, c.naps)
+			}
+		})
+	}
+}

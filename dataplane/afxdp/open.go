@@ -387,4 +387,6 @@ type waiter struct{ poller *xsk.Poller }
 // error of a socket shows when the socket is used.
 func (w waiter) Wait(timeout time.Duration) { _, _ = w.poller.Poll(timeout) }
 
+func (w waiter) Nap(timeout time.Duration) { _, _ = w.poller.Nap(timeout) }
+
 func (w waiter) Wake() { _ = w.poller.Wake() }

@@ -249,6 +249,7 @@ type Waiter struct {
 	Wakes atomic.Int32 // calls of Wake
 	// Waiting, if set, is called by Wait.
 	Waiting func()
+	Naps    int // calls of Nap
 }
 
 // Wait is part of dataplane.Waiter.
@@ -257,6 +258,9 @@ func (w *Waiter) Wait(time.Duration) {
 		w.Waiting()
 	}
 }
+
+// Nap is part of dataplane.Waiter.
+func (w *Waiter) Nap(time.Duration) { w.Naps++ }
 
 // Wake is part of dataplane.Waiter.
 func (w *Waiter) Wake() { w.Wakes.Add(1) }

@@ -103,3 +103,23 @@ func TestPollAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations", allocs)
 	}
 }
+
+// A frame does not end a nap, and Wake does.
+func TestWakeEndsANap(t *testing.T) {
+	w := newWorld(t, 256)
+	port := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 64}})
+	poller := newPoller(t, port.Socket)
+	port.host.send(frame(0, 100))
+	w.recycle(port.Socket, w.receive(port.Socket, 1)) // it has arrived
+	port.host.send(frame(0, 100))
+	if woken, err := poller.Nap(time.Millisecond); woken || err != nil {
+		t.Errorf("woken %v, %v", woken, err)
+	}
+	if err := poller.Wake(); err != nil {
+		t.Fatal(err)
+	}
+	if woken, err := poller.Nap(patience); !woken || err != nil {
+		t.Errorf("woken %v, %v", woken, err)
+	}
+	w.recycle(port.Socket, w.receive(port.Socket, 1))
+}
