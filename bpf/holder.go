@@ -23,15 +23,15 @@ func describeHolder(name string, ifindex int) string {
 	if !ok {
 		return "an XDP program is attached to it or to a device above it; find it with: bpftool net"
 	}
-	who := fmt.Sprintf("XDP program %s(id %d) is attached to it", programName(id), id)
+	holder := fmt.Sprintf("XDP program %s(id %d) is attached to it", programName(id), id)
 	linkID, err := linkOf(ifindex, id)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("%s; find its owner with: bpftool link show, bpftool prog show id %d", who, id)
+		return fmt.Sprintf("%s; find its owner with: bpftool link show, bpftool prog show id %d", holder, id)
 	case linkID == 0:
-		return fmt.Sprintf("%s without a bpf_link; remove it with: ip link set dev %s xdp off (or xdpgeneric off)", who, name)
+		return fmt.Sprintf("%s without a bpf_link; remove it with: ip link set dev %s xdp off (or xdpgeneric off)", holder, name)
 	}
-	return fmt.Sprintf("%s by bpf_link %d; stop the process that holds it, or run: bpftool link detach id %d", who, linkID, linkID)
+	return fmt.Sprintf("%s by bpf_link %d; stop the process that holds it, or run: bpftool link detach id %d", holder, linkID, linkID)
 }
 
 func attachedProgram(ifindex int) (ebpf.ProgramID, bool) {

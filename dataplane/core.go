@@ -22,7 +22,7 @@ type Core struct {
 	acts      []feedback.Action
 
 	fanOut    FanOut   // nil: every packet comes here
-	noFanOut  error    // why fanOut is nil; nil: nobody asked for it
+	noFanOut  error    // why fanOut is nil; nil: it was not configured
 	armable   []*state // groups to arm when all copies are sent
 	block     mft.Block
 	fanCounts FanOutCounts

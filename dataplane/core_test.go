@@ -50,7 +50,7 @@ func TestFramesThatAreNoPackets(t *testing.T) {
 		"cut in the RETH":           {func(b []byte) []byte { return b[:60] }, dataplane.Malformed},
 		"another transport version": {func(b []byte) []byte { b[43] |= 1; return b }, dataplane.Malformed},
 		"UDP longer than IP":        {func(b []byte) []byte { b[38]++; return b }, dataplane.Malformed},
-		"an opcode nobody knows":    {opcode(0x1F), dataplane.UnknownOpcode},
+		"an undefined opcode":       {opcode(0x1F), dataplane.UnknownOpcode},
 		"UC":                        {opcode(0x24), dataplane.UnknownOpcode},
 		"UD":                        {opcode(roce.OpUDSendOnly), dataplane.WrongTransport},
 		"a READ response":           {opcode(roce.OpReadRespOnly), dataplane.UnmergeableResponse},

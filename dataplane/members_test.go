@@ -155,8 +155,8 @@ func TestFormerSourceIsGrantedNothing(t *testing.T) {
 	}
 }
 
-// A source that heard the NAK that ends its QP does not become the source again: its packets that
-// are still on their way would begin a turn behind packets that nobody acknowledged.
+// A source that received the NAK that ends its QP does not become the source again: its packets
+// that are still on their way would begin a turn after packets that no receiver acknowledged.
 func TestAnEndedSourceHasNoOtherTurn(t *testing.T) {
 	g := group()
 	const bSends = 5000

@@ -13,7 +13,7 @@ import (
 type state struct {
 	group  *mft.Group
 	merge  *feedback.Group
-	active int         // path of the active source, or onlySends or nobody
+	active int         // path of the active source, or onlySends or departed
 	legs   []legState  // per path
 	turns  []turn      // per path; nil: only the group's Source ever sends
 	first  senderState // of a Source that only sends
@@ -28,8 +28,8 @@ type state struct {
 const (
 	// onlySends stands for the path of a source that is not a receiver.
 	onlySends = -1
-	// nobody stands for the path of an active source that has left the group.
-	nobody = -2
+	// departed stands for the path of an active source that has left the group.
+	departed = -2
 )
 
 // legState holds the distances of one path's spaces from the active source's.
@@ -123,7 +123,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		return false
 	}
 	legs, turns := make([]legState, len(from)), newTurns(g)
-	active := nobody
+	active := departed
 	if st.active == onlySends && sameSource(old, g) {
 		active = onlySends
 	} else if st.active == onlySends {
@@ -141,7 +141,7 @@ func (st *state) adopt(g *mft.Group) bool {
 			active = i
 		}
 	}
-	if st.turns == nil && active != nobody && !othersSend(g) {
+	if st.turns == nil && active != departed && !othersSend(g) {
 		turns = nil // no other member may send
 	}
 	st.legs, st.turns, st.active = legs, turns, active
@@ -193,7 +193,7 @@ func (st *state) senderState(path int) *senderState {
 	switch path {
 	case onlySends:
 		return &st.first
-	case nobody:
+	case departed:
 		return &st.left
 	}
 	return &st.turns[path].senderState

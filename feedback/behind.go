@@ -143,7 +143,7 @@ func (p *path) tooFarFrom(psn roce.PSN) bool {
 }
 
 // letGo says whether the source has let go of psn: a quorum acknowledged it, and the source does
-// not resend from below. After a restart nobody knows what the source has let go of until it is
+// not resend from below. After a restart it is unknown what the source has let go of until it is
 // sent an ACK; a guess would call every receiver behind that lacks what was lost on the uplink.
 func (g *Group) letGo(psn roce.PSN) bool {
 	return g.policy.Ack != AckAll && g.merged.known && !psn.After(g.merged.psn)

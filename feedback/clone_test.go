@@ -123,8 +123,8 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 			g.doubts = doubts{}
 			g.paths[0].ask, g.paths[0].unheard, g.paths[0].follows = askNone, 0, true
 		}},
-		{"silence that nobody asks for", never, nil, func(g *Group) { g.paths[0].since, g.source.resentAt = 1, 1 }},
-		{"speech that nobody asks for", never, nil, func(g *Group) { g.speech.quietSince = 1 }},
+		{"silence that the policy ignores", never, nil, func(g *Group) { g.paths[0].since, g.source.resentAt = 1, 1 }},
+		{"speech that the policy ignores", never, nil, func(g *Group) { g.speech.quietSince = 1 }},
 		{"a time that is over", everything, func(g *Group) {
 			g.paths[0].since = stateNow - Tick(everything.SilentAfter)
 			g.source.resentAt, g.speech.quietSince, g.doubts.countedAt = stateNow, stateNow-speakAfter, stateNow-doubtPeriod

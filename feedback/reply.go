@@ -151,8 +151,8 @@ func (g *Group) reply(psn roce.PSN, s roce.Syndrome) Action {
 // credits is the lowest limit of all receivers, which is MSN plus credits, as seen from the MSN
 // that the reply carries (rule 6). Codes themselves do not compare. A receiver that has not sent an
 // ACK yet limits nothing: zero credits for it would stop the source, and an RNR NAK tells when it
-// has no receive. But where no other receiver has a limit the reply grants nothing instead of
-// everything: the first "unlimited" ends a requester's credits for good
+// has no receive. But if no other receiver has a limit, the reply grants nothing instead of
+// everything: after the first "unlimited" a requester ignores credits for ever
 // (docs/wire.md#msn-and-credits).
 func (g *Group) credits() roce.Syndrome {
 	lowest, limited, unheard := int32(math.MaxInt32), false, false

@@ -23,14 +23,13 @@ type goBack struct {
 
 // firstWindow is how far, in packets, the first PSN that arrives may lie ahead of the first one
 // that the source sends: those before it were lost on the uplink. It is more than a NIC sends in
-// some round trips, and small enough that a PSN that is wrong in the group's file is hardly ever
-// inside.
+// some round trips. It is so small that a wrong PSN in the group's file is hardly ever inside.
 const firstWindow = 1 << 15
 
 // inWindow says whether a packet of the source can belong to this group's stream. A packet below
-// the group's first PSN was sent to nobody: as one that was resent it would be acknowledged, and
-// its data be lost. The last bound keeps every counted path within Window of sent, so that acked
-// and sent compare correctly.
+// the group's first PSN was never forwarded: if it counted as resent, it would be acknowledged and
+// its data lost. The last bound keeps every counted path within Window of sent, so that acked and
+// sent compare correctly.
 func (g *Group) inWindow(psn roce.PSN) bool {
 	s := &g.source
 	if !s.known {
@@ -90,8 +89,8 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 	return true
 }
 
-// hearSource takes the first packet of the source after a restart: everything up to it was sent
-// before, and nobody was silent while nothing was known.
+// hearSource handles the first packet of the source after a restart. Everything below it was sent
+// before the restart, and the time until now does not count as a receiver's silence.
 func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	before := psn.Prev()
 	g.source.known, g.source.sent, g.merged.psn = true, before, before

@@ -13,8 +13,8 @@ type SourceSwitch struct {
 // MaySwitch says whether another member may become the source now: when everything that the old one
 // sent is acknowledged, also by every path that gets data, or when the old source's QP has ended. A
 // path that lacks something could not be told from one that lacks the new source's packets, whose
-// PSNs map onto the same ones of its QP. Inside a message nobody may: the receivers' QPs would see
-// a message begin inside another.
+// PSNs map onto the same ones of its QP. Inside a message no member may become the source: the
+// receivers' QPs would see a message begin inside another.
 func (g *Group) MaySwitch() bool {
 	if g.refusal.syndrome != 0 || g.source.inside {
 		return false

@@ -68,7 +68,7 @@ func dissect(t testing.TB, stream []byte) (messages [][]byte) {
 	return messages
 }
 
-// captured is a capture's conversation as a script.
+// captured returns the conversation of a capture as a script.
 func captured(t testing.TB, name string) script {
 	t.Helper()
 	c, s := streams(t, name)
@@ -153,11 +153,11 @@ func TestCapturedConversationsAreUnderstood(t *testing.T) {
 	}
 }
 
-// TestCapturedKeysTellTheTests: what of the tests the first key shows.
+// TestCapturedKeysTellTheTests checks which tests the first key already shows to be impossible.
 func TestCapturedKeysTellTheTests(t *testing.T) {
 	for name, want := range map[string]string{
 		"write_small": "", "write_q4": "", "send": "", "send_odd": "",
-		"write_lat": "", // like send, but for an R_Key that hardware gives to send as well
+		"write_lat": "", // like send, except for an R_Key, which hardware also gives to send
 		"read":      "client 10.77.0.1 wants to have 128 READs or atomics outstanding; a group cannot merge their responses, so run ib_write_bw or ib_send_bw",
 	} {
 		client, _ := streams(t, name)

@@ -15,7 +15,7 @@ import (
 
 var version = string(opening("6.29", 3).exchanges[0].client)
 
-// connect is a client that says something and no more.
+// connect is a client that sends one text and nothing more.
 func (l *lab) connect(says string) net.Conn {
 	l.Helper()
 	conn, err := l.clientConn()
@@ -29,7 +29,7 @@ func (l *lab) connect(says string) net.Conn {
 	return conn
 }
 
-// follow goes on with a script.
+// follow continues with a script.
 func (l *lab) follow(conn net.Conn, exchanges []exchange) {
 	l.Helper()
 	for i, e := range exchanges {
@@ -64,7 +64,8 @@ func (l *lab) serveAgain(sc *script) {
 	l.play(func() error { _, _ = l.server(0, sc); return nil })
 }
 
-// TestASilentClientKeepsNobodyWaiting: whoever connects and says nothing costs the others no time.
+// TestASilentClientKeepsNobodyWaiting: a client that connects and sends nothing does not delay
+// other clients.
 func TestASilentClientKeepsNobodyWaiting(t *testing.T) {
 	l := newLab(t, 1, func(lim *limits) { lim.version = time.Hour })
 	l.up()
@@ -78,7 +79,7 @@ func TestASilentClientKeepsNobodyWaiting(t *testing.T) {
 	l.until("handshaking handshaking ended")
 }
 
-// TestClientsTakeTurns: the one that waits is listed as waiting, and is next.
+// TestClientsTakeTurns: a second client is listed as waiting, and is served next.
 func TestClientsTakeTurns(t *testing.T) {
 	l := newLab(t, 1, quick)
 	l.up()
@@ -111,7 +112,7 @@ func TestClientsTakeTurns(t *testing.T) {
 	l.until("ended ended ended")
 }
 
-// TestDownSendsThoseWhoWaitAway, too.
+// TestDownSendsThoseWhoWaitAway: taking a service down also ends the clients that wait.
 func TestDownSendsThoseWhoWaitAway(t *testing.T) {
 	l := newLab(t, 1, quick)
 	l.up()
@@ -129,7 +130,8 @@ func TestDownSendsThoseWhoWaitAway(t *testing.T) {
 	l.ended(1)
 }
 
-// TestTooManyClients: those beyond the bound are hung up on, and of many such one is listed.
+// TestTooManyClients: the connections of clients beyond the bound are closed, and only one of these
+// clients is listed.
 func TestTooManyClients(t *testing.T) {
 	l := newLab(t, 1, func(lim *limits) { lim.version = time.Hour })
 	l.up()
@@ -152,8 +154,8 @@ func TestTooManyClients(t *testing.T) {
 	l.until(strings.TrimSuffix(all, "handshaking") + "ended refused handshaking")
 }
 
-// TestWhoIsNotAllowed is hung up on unheard: an own list, the box's subnets where there is none,
-// and neither.
+// TestWhoIsNotAllowed: the connection of a client that is not allowed is closed before anything is
+// read. The cases are a list of networks, the box's subnets if there is no list, and neither.
 func TestWhoIsNotAllowed(t *testing.T) {
 	for _, c := range []struct {
 		name, subnets, allow string
@@ -201,7 +203,7 @@ func prefixes(text string) (list []netip.Prefix) {
 	return list
 }
 
-// TestAnIdleRunEnds by itself: other clients may wait for its receivers.
+// TestAnIdleRunEnds: an idle run is ended, because other clients may wait for its receivers.
 func TestAnIdleRunEnds(t *testing.T) {
 	l := newLab(t, 1, func(lim *limits) { lim.watch, lim.idle = time.Millisecond, 20*time.Millisecond })
 	l.up()
@@ -216,8 +218,8 @@ func TestAnIdleRunEnds(t *testing.T) {
 	l.ended(1)
 }
 
-// TestWhatShowsThatARunGoesOn: a packet of the source, or anything the client says. A run may do
-// either alone for hours.
+// TestWhatShowsThatARunGoesOn: a run is not idle while the source sends packets or the client sends
+// messages. Either may happen alone for hours.
 func TestWhatShowsThatARunGoesOn(t *testing.T) {
 	groups := &fakeGroups{have: map[string]*groupfile.File{"g": {}}, seen: map[string]Traffic{"g": {FromSource: 7}}}
 	c := &conversation{

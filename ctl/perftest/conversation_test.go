@@ -13,14 +13,14 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// newest is a run of version 6.29, which does not say "done".
+// newest is a run of version 6.29, which does not send "done".
 func newest() *script { return opening("6.29", 3) }
 
-// TestRuns: every conversation that is to work, with three receivers, as Debian 12 (6.06) and as
-// 6.29 have it. Before exchange run data flows.
+// TestRuns plays every conversation that must work, with three receivers, in the forms of versions
+// 6.06 (Debian 12) and 6.29. Data flows before exchange number run.
 func TestRuns(t *testing.T) {
 	capture := func(name string) *script { sc := captured(t, name); return &sc }
-	// newer is a captured run as version 6.29 would have it.
+	// newer returns a captured run in the form of version 6.29.
 	newer := func(name string) *script {
 		sc := capture(name)
 		sc.exchanges[0], sc.farewell = newest().exchanges[0], false
@@ -30,7 +30,7 @@ func TestRuns(t *testing.T) {
 		name           string
 		client, server *script
 		run, qps       int
-		write          bool // the client sleeps before it speaks
+		write          bool // the client sleeps before its first message
 	}{
 		{"captured write", capture("write_small"), capture("write_small"), 7, 1, true},
 		{"captured write -q 4", capture("write_q4"), capture("write_q4"), 13, 4, true},
@@ -90,7 +90,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// find is the group with that QPN.
+// find returns the group with this QPN.
 func find(t *testing.T, made []*groupfile.File, n roce.QPN) *groupfile.File {
 	for _, g := range made {
 		if g.QPN == n {
@@ -101,12 +101,12 @@ func find(t *testing.T, made []*groupfile.File, n roce.QPN) *groupfile.File {
 	return nil
 }
 
-// checkSaid holds what a side was told against the script: keys are as want says, reports pass, the
-// version is ours.
-func checkSaid(t *testing.T, who string, said [][]byte, sc *script, want func(key) key) {
+// checkSaid compares the messages to one side with the script: keys are changed by want, reports
+// pass unchanged, and the version is the helper's.
+func checkSaid(t *testing.T, side string, said [][]byte, sc *script, want func(key) key) {
 	t.Helper()
 	if len(said) != len(sc.exchanges) {
-		t.Errorf("%s heard %d messages of %d", who, len(said), len(sc.exchanges))
+		t.Errorf("%s heard %d messages of %d", side, len(said), len(sc.exchanges))
 		return
 	}
 	for i, message := range said {
@@ -114,21 +114,21 @@ func checkSaid(t *testing.T, who string, said [][]byte, sc *script, want func(ke
 		switch {
 		case i == 0:
 			if !bytes.Equal(message, versionMessage()) {
-				t.Errorf("%s is shown version %q", who, message)
+				t.Errorf("%s is shown version %q", side, message)
 			}
 		case err == nil:
 			w := want(k)
 			k.PSN, k.RKey, k.VA = 0, 0, 0
 			if k != w {
-				t.Errorf("%s, message %d: got %+v, want %+v", who, i, k, w)
+				t.Errorf("%s, message %d: got %+v, want %+v", side, i, k, w)
 			}
-		case who != "client" && !bytes.Equal(message, sc.exchanges[i].client):
-			t.Errorf("%s, message %d: %q became %q", who, i, sc.exchanges[i].client, message)
+		case side != "client" && !bytes.Equal(message, sc.exchanges[i].client):
+			t.Errorf("%s, message %d: %q became %q", side, i, sc.exchanges[i].client, message)
 		}
 	}
 }
 
-// TestGroupOfARun is the group of the second queue pair, whole.
+// TestGroupOfARun checks every field of the group of the second queue pair.
 func TestGroupOfARun(t *testing.T) {
 	addr := netip.MustParseAddr
 	q := &queuePair{
@@ -155,7 +155,7 @@ func TestGroupOfARun(t *testing.T) {
 	}
 }
 
-// TestGroupsStandBeforeTheClientMaySend: all of them, when the first repeated key is answered.
+// TestGroupsStandBeforeTheClientMaySend: all groups exist when the first repeated key is answered.
 func TestGroupsStandBeforeTheClientMaySend(t *testing.T) {
 	l := newLab(t, 1, nil)
 	l.up()
@@ -172,8 +172,8 @@ func TestGroupsStandBeforeTheClientMaySend(t *testing.T) {
 	l.hears("ended")
 }
 
-// TestSmallestNumbersWin: the client hears the smallest cycle buffer and path MTU, and so do
-// receivers asked later.
+// TestSmallestNumbersWin: the client gets the smallest cycle buffer and path MTU, and so do the
+// receivers that are asked later.
 func TestSmallestNumbersWin(t *testing.T) {
 	l := newLab(t, 3, nil)
 	l.up()

@@ -30,11 +30,11 @@ var (
 // exchange is one message of the client and the answer to it.
 type exchange struct{ client, server []byte }
 
-// script is what the sides of a run say.
+// script has the messages of both sides of a run.
 type script struct {
 	exchanges []exchange
-	farewell  bool // versions up to 6.16 say "done" before they hang up
-	holds     bool // does not hang up first: its run is not over
+	farewell  bool // versions up to 6.16 send "done" before they disconnect
+	holds     bool // does not disconnect first: its run is not over
 }
 
 // opening is the part before the keys. Keys and reports follow with say.
@@ -51,7 +51,7 @@ func (sc *script) say(message []byte) *script {
 	return sc
 }
 
-// keys says the keys of queue pairs by letter: "a" is the first.
+// keys appends the keys of queue pairs, which it names by letter: "a" is the first.
 func (sc *script) keys(letters string) *script {
 	for _, l := range letters {
 		n := int(l - 'a')
@@ -72,8 +72,8 @@ func (sc *script) reports(n int) *script {
 	return sc
 }
 
-// moved is the script as the side at ip plays it: its GID, and numbers of its own that n tells
-// apart.
+// moved returns the script for the side at ip: with the GID of ip, and with QPNs, PSNs and keys
+// that depend on n.
 func (sc *script) moved(ip netip.Addr, n int) *script {
 	out := &script{farewell: sc.farewell, holds: sc.holds}
 	for _, e := range sc.exchanges {
@@ -94,7 +94,7 @@ func movedKey(message []byte, ip netip.Addr, n int) []byte {
 	return k.line()
 }
 
-// lab is a helper with fakes all around.
+// lab is a helper whose surroundings are fakes.
 type lab struct {
 	*testing.T
 	helper    *Helper
@@ -104,11 +104,11 @@ type lab struct {
 	owned     map[netip.Addr]int
 	subnets   []netip.Prefix // of the box
 	listeners []net.Listener
-	errs      chan error // what the fake perftests ended with
+	errs      chan error // the results of the fake perftests
 	players   sync.WaitGroup
 }
 
-// newLab listens as receivers' servers at n addresses of the loopback. Nothing is up yet.
+// newLab listens as the servers of n receivers, at addresses of the loopback. No service is up yet.
 func newLab(t *testing.T, n int, change func(*limits)) *lab {
 	l := &lab{
 		T: t, groups: &fakeGroups{have: map[string]*groupfile.File{}, seen: map[string]Traffic{}},
@@ -130,7 +130,7 @@ func newLab(t *testing.T, n int, change func(*limits)) *lab {
 	return l
 }
 
-// listen opens the receivers' servers, all on the port that is free at the first.
+// listen opens the receivers' servers, all on a port that is free at the first receiver.
 func (l *lab) listen() {
 	for _, ip := range l.config.Receivers {
 		ln, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, l.config.Port)))
@@ -158,7 +158,7 @@ func (l *lab) Own(ip netip.Addr, towards []netip.Addr) ([]netip.Prefix, func(), 
 	return l.subnets, func() { l.owned[ip]-- }, nil
 }
 
-// teller is a log whose entries are sentences: "run of CLIENT ended: REASON".
+// teller is a log that delivers its entries as sentences: "run of CLIENT ended: REASON".
 type teller struct {
 	told   chan<- string
 	fields []zapcore.Field
@@ -193,7 +193,7 @@ func (t teller) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// close ends everything and looks for what is left.
+// close ends everything and checks that nothing is left.
 func (l *lab) close() {
 	l.helper.Close()
 	l.closeListeners()
@@ -215,7 +215,7 @@ func (l *lab) closeListeners() {
 	}
 }
 
-// goroutines are those of this package that are no tests.
+// goroutines returns the goroutines of this package that are not tests.
 func goroutines() (left string) {
 	for range 1000 {
 		left = ""
@@ -228,7 +228,7 @@ func goroutines() (left string) {
 		if left == "" {
 			return ""
 		}
-		runtime.Gosched() // one that has said it is done may have a moment to go
+		runtime.Gosched() // a goroutine that has reported its end may still run for a moment
 	}
 	return left
 }
@@ -251,7 +251,7 @@ func (l *lab) hears(end string) {
 	}
 }
 
-// last is what is listed of the newest run.
+// last returns the listing of the newest run.
 func (l *lab) last() Session {
 	l.Helper()
 	list := l.helper.List()
@@ -282,13 +282,14 @@ func (l *lab) clientConn() (net.Conn, error) {
 	return d.Dial("tcp", netip.AddrPortFrom(groupIP, l.config.Port).String())
 }
 
-// serverConn is what the server of receiver i does first: accept one client, and listen no more.
+// serverConn does what the server of receiver i does first: it accepts one client and stops
+// listening.
 func (l *lab) serverConn(i int) (net.Conn, error) {
 	defer l.listeners[i].Close()
 	return l.listeners[i].Accept()
 }
 
-// client plays the client's part. Before exchange run it sends data. said is what it was answered.
+// client plays the client. Before exchange number run it sends data. said has the answers.
 func (l *lab) client(sc *script, run int) (said [][]byte, err error) {
 	conn, err := l.clientConn()
 	if err != nil {
@@ -311,7 +312,7 @@ func (l *lab) client(sc *script, run int) (said [][]byte, err error) {
 	return said, sc.leave(conn)
 }
 
-// server plays the part of receiver i. asked is what it was told.
+// server plays receiver i. asked has the messages to it.
 func (l *lab) server(i int, sc *script) (asked [][]byte, err error) {
 	conn, err := l.serverConn(i)
 	if err != nil {
@@ -333,7 +334,7 @@ func (l *lab) server(i int, sc *script) (asked [][]byte, err error) {
 
 func (sc *script) leave(conn net.Conn) error {
 	if sc.farewell {
-		// The other end may be closed already, which perftest does not mind.
+		// The other end may already be closed, which perftest ignores.
 		_, _ = conn.Write([]byte(farewell))
 	}
 	if sc.holds {
@@ -342,16 +343,16 @@ func (sc *script) leave(conn net.Conn) error {
 	return nil
 }
 
-// hungUpOn waits for the other end to hang up, whatever it says before.
+// hungUpOn waits until the other end disconnects, and ignores what it sends before.
 func hungUpOn(conn net.Conn) error {
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-		return errors.New("nobody hangs up")
+		return errors.New("the other end does not disconnect")
 	}
 	return nil
 }
 
-// readOnce reads as perftest does: with one read, which has to give all.
+// readOnce reads like perftest: one read must return the whole message.
 func readOnce(conn net.Conn, length int) ([]byte, error) {
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	message := make([]byte, length)
@@ -367,7 +368,7 @@ func readOnce(conn net.Conn, length int) ([]byte, error) {
 	return message, nil
 }
 
-// fakeGroups remembers what it was asked for.
+// fakeGroups records the requests to it.
 type fakeGroups struct {
 	mu     sync.Mutex
 	have   map[string]*groupfile.File
@@ -408,7 +409,7 @@ func (g *fakeGroups) Traffic(name string) (Traffic, bool) {
 	return g.seen[name], g.have[name] != nil
 }
 
-// carry is data of the source through all groups there are.
+// carry makes all groups carry data of the source.
 func (g *fakeGroups) carry() { g.see(Traffic{FromSource: 40}) }
 
 func (g *fakeGroups) see(t Traffic) {
@@ -435,7 +436,7 @@ func (g *fakeGroups) all() []*groupfile.File {
 	return slices.Clone(g.made)
 }
 
-// held is the script of a side that stays until it is hung up on.
+// held returns the script of a side that stays until the other end disconnects.
 func (sc *script) held() *script {
 	held := *sc
 	held.holds = true

@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// cut is the script up to exchange n.
+// cut returns the script up to exchange n.
 func (sc *script) cut(n int) *script { return &script{exchanges: sc.exchanges[:n]} }
 
-// quick are limits for runs that break off.
+// quick has short limits, for runs that end early.
 func quick(lim *limits) { lim.grace = 5 * time.Millisecond }
 
-// TestAnySideMayHangUpAnyTime: after each exchange of a run, either one of the receivers or the
-// client goes, and the others are hung up on. The lab's end sees to it that nothing is left.
+// TestAnySideMayHangUpAnyTime: after each exchange of a run, a receiver or the client disconnects,
+// and the helper disconnects the others. The end of the lab checks that nothing is left.
 func TestAnySideMayHangUpAnyTime(t *testing.T) {
 	sc := newest().keys("ababaa").reports(5).keys("a")
 	first := 4 + 2 // the exchange in which the groups are made
 	for n := range sc.exchanges {
-		for _, who := range []string{"client 127.0.0.1", "receiver 127.0.0.11", "receiver 127.0.0.12"} {
-			t.Run(fmt.Sprintf("%s after %d", who, n), func(t *testing.T) {
+		for _, side := range []string{"client 127.0.0.1", "receiver 127.0.0.11", "receiver 127.0.0.12"} {
+			t.Run(fmt.Sprintf("%s after %d", side, n), func(t *testing.T) {
 				l := newLab(t, 2, quick)
 				parts := map[string]*script{}
 				for _, side := range []string{"client 127.0.0.1", "receiver 127.0.0.11", "receiver 127.0.0.12"} {
 					parts[side] = sc.held()
 				}
-				parts[who] = sc.cut(n)
-				reason := fmt.Sprintf("run of 127.0.0.1 ended: %s hung up", who)
-				if n > first || n == first && who != "client 127.0.0.1" {
+				parts[side] = sc.cut(n)
+				reason := fmt.Sprintf("run of 127.0.0.1 ended: %s hung up", side)
+				if n > first || n == first && side != "client 127.0.0.1" {
 					reason += " before the run was over"
 				}
-				if n == 0 && who == "client 127.0.0.1" {
-					parts[who] = &script{}
+				if n == 0 && side == "client 127.0.0.1" {
+					parts[side] = &script{}
 				}
 				l.breaks(parts["client 127.0.0.1"], 9, func(i int) *script {
 					return parts[fmt.Sprintf("receiver 127.0.0.1%d", i+1)]
@@ -44,16 +44,16 @@ func TestAnySideMayHangUpAnyTime(t *testing.T) {
 	}
 }
 
-// TestServersHangUpFirst: servers of the newest version hang up right behind their last key. That
-// is the end of the run only if the client follows.
+// TestServersHangUpFirst: servers of the newest version disconnect right after their last key. The
+// run ends only when the client disconnects too.
 func TestServersHangUpFirst(t *testing.T) {
 	l := newLab(t, 1, quick)
 	l.breaks(newest().keys("aaaaa").held(), 8, func(int) *script { return newest().keys("aaaaa") },
 		"run of 127.0.0.1 ended: receiver 127.0.0.11 hung up before the run was over")
 }
 
-// TestMessageInPieces: the client's bytes may come one by one, whatever perftest does; the servers
-// get them at once.
+// TestMessageInPieces: the client's message may arrive byte by byte; the servers get it in one
+// piece.
 func TestMessageInPieces(t *testing.T) {
 	l := newLab(t, 1, nil)
 	l.up()
@@ -78,8 +78,8 @@ func TestMessageInPieces(t *testing.T) {
 	l.hears("run of 127.0.0.1 ended")
 }
 
-// TestClientThatStopsTalking: before its first message, in the middle of one, where the next is
-// due.
+// TestClientThatStopsTalking: a client stops before its first message, inside a message, or between
+// two messages.
 func TestClientThatStopsTalking(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -123,14 +123,14 @@ func TestClientThatStopsTalking(t *testing.T) {
 	}
 }
 
-// TestReceiverThatDoesNotAnswer must not hold the client for ever.
+// TestReceiverThatDoesNotAnswer: the client must not wait for ever.
 func TestReceiverThatDoesNotAnswer(t *testing.T) {
 	l := newLab(t, 2, func(lim *limits) { lim.answer = time.Second })
 	l.breaks(newest(), -1, func(i int) *script { return newest().cut(4 - 2*i).held() },
 		"run of 127.0.0.1 ended: receiver 127.0.0.12 was silent for 1s at its turn")
 }
 
-// TestNoise: whoever connects and is no perftest costs no receiver its server.
+// TestNoise: a client that is not perftest connects. No receiver's server is used up by it.
 func TestNoise(t *testing.T) {
 	l := newLab(t, 1, quick)
 	l.up()
@@ -145,7 +145,7 @@ func TestNoise(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
-		_, _ = conn.Write(noise) // it is hung up on in the middle of a long one
+		_, _ = conn.Write(noise) // the helper disconnects before the end of a long text
 		l.hears("run of 127.0.0.1 refused: client 127.0.0.1 does not begin like a message of perftest")
 		conn.Close()
 	}
@@ -156,7 +156,8 @@ func TestNoise(t *testing.T) {
 	l.hears("run of 127.0.0.1 ended")
 }
 
-// TestFloods: a side that talks without end is hung up on, and what it said is not kept.
+// TestFloods: the helper disconnects a side that sends without end, and does not store what it
+// sent.
 func TestFloods(t *testing.T) {
 	flood := strings.Repeat("0000:", 1<<20)
 	t.Run("client", func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestUpAndDown(t *testing.T) {
 		t.Error(err)
 	}
 	other := l.config
-	other.GroupIP = netip.MustParseAddr("203.0.113.9") // no address of this machine
+	other.GroupIP = netip.MustParseAddr("203.0.113.9") // not an address of this machine
 	if err := l.helper.Up(context.Background(), other); err == nil || !strings.HasPrefix(err.Error(), "perftest on 203.0.113.9: ") || l.owned[other.GroupIP] != 0 {
 		t.Errorf("%v; owned %d times", err, l.owned[other.GroupIP])
 	}
@@ -37,12 +37,12 @@ func TestUpAndDown(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := l.clientConn(); err == nil {
-		t.Error("somebody still listens")
+		t.Error("the port is still open")
 	}
 	l.up()
 }
 
-// TestRunsOneAfterTheOther: servers start again for each; QPNs do not come again.
+// TestRunsOneAfterTheOther: servers are started again for each run; no QPN is used twice.
 func TestRunsOneAfterTheOther(t *testing.T) {
 	l := newLab(t, 2, nil)
 	l.up()
@@ -66,7 +66,7 @@ func TestRunsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestDownEndsTheRun that is on.
+// TestDownEndsTheRun: taking a service down ends its run.
 func TestDownEndsTheRun(t *testing.T) {
 	l := newLab(t, 1, nil)
 	l.up()
@@ -84,7 +84,7 @@ func TestDownEndsTheRun(t *testing.T) {
 	l.ended(2)
 }
 
-// TestForgottenSessions: what is remembered is bounded.
+// TestForgottenSessions: the number of sessions that are listed is bounded.
 func TestForgottenSessions(t *testing.T) {
 	s := &service{log: zap.NewNop()}
 	active := s.remember(Session{Client: netip.MustParseAddr("10.0.1.1"), State: Running})
@@ -97,7 +97,7 @@ func TestForgottenSessions(t *testing.T) {
 	}
 }
 
-// TestQPNsStayInRange and away from what is reserved.
+// TestQPNsStayInRange: QPNs never have reserved values.
 func TestQPNsStayInRange(t *testing.T) {
 	for last, want := range map[roce.QPN]roce.QPN{0: 0x100, 0x100: 0x101, 0xFFFFFD: 0xFFFFFE, 0xFFFFFE: 0x100, 0xFFFFFF: 0x100} {
 		if got := (&service{lastQPN: last}).nextQPN(); got != want {
@@ -106,7 +106,7 @@ func TestQPNsStayInRange(t *testing.T) {
 	}
 }
 
-// TestRDMACM: a client with -R is listed as refused, once, though it repeats itself.
+// TestRDMACM: a client with -R is listed as refused only once, although it repeats its request.
 func TestRDMACM(t *testing.T) {
 	l := newLab(t, 1, func(lim *limits) { lim.cmPort = freeUDPPort(t) })
 	l.up()
@@ -137,7 +137,7 @@ func freeUDPPort(t *testing.T) int {
 	return conn.LocalAddr().(*net.UDPAddr).Port
 }
 
-// TestNothingShownHoldsAnRKey: neither what is told nor what is listed.
+// TestNothingShownHoldsAnRKey: neither the log nor the listing has an R_Key.
 func TestNothingShownHoldsAnRKey(t *testing.T) {
 	l := newLab(t, 1, quick)
 	l.up()

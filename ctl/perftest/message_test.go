@@ -63,8 +63,8 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// FuzzScan: whatever comes, a message is found within a bounded number of bytes, and more bytes do
-// not change it.
+// FuzzScan: in any text, the end of a message is found within a bounded number of bytes, and later
+// bytes do not change the result.
 func FuzzScan(f *testing.F) {
 	for _, name := range []string{"write_q4", "send", "read", "write_lat"} {
 		client, server := streams(f, name)

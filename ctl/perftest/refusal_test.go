@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// breaks plays a run with n receivers that is to break off, and waits for the reason. Players may
-// end as they like.
+// breaks plays a run with n receivers that must end early, and waits for the reason. It ignores the
+// results of the players.
 func (l *lab) breaks(client *script, run int, servers func(i int) *script, reason string) {
 	l.Helper()
 	l.up()
@@ -20,15 +20,15 @@ func (l *lab) breaks(client *script, run int, servers func(i int) *script, reaso
 	}
 	l.play(func() error { _, _ = l.client(client, run); return nil })
 	l.hears(reason)
-	l.closeListeners() // where no server was asked for
+	l.closeListeners() // for the case that no server was contacted
 	l.ended(1 + len(l.config.Receivers))
 	if s := l.last(); s.Ended.IsZero() || s.Groups != nil || !strings.HasSuffix(reason, s.State.String()+": "+s.Reason) {
 		l.Errorf("listed: %+v", s)
 	}
 }
 
-// TestRunsNoGroupCanCarry: refused in the handshake, or as soon as it shows. sleeps: the client
-// sleeps before it speaks, as ib_write_bw does.
+// TestRunsNoGroupCanCarry: a run that no group can carry is refused in the handshake, or as soon as
+// the helper can know. sleeps: the client sleeps before its first message, as ib_write_bw does.
 func TestRunsNoGroupCanCarry(t *testing.T) {
 	capture := func(name string) *script { sc := captured(t, name); return &sc }
 	for _, c := range []struct {
@@ -85,7 +85,7 @@ func TestRunsNoGroupCanCarry(t *testing.T) {
 	}
 }
 
-// changed changes what the client says of its queue pairs from exchange n on.
+// changed changes the client's description of its queue pairs, from exchange n on.
 func (sc *script) changed(n int, change func(*key)) *script {
 	for i := range sc.exchanges[n:] {
 		m := &sc.exchanges[n+i].client
@@ -108,7 +108,7 @@ func letters(n int) string {
 	return string(all)
 }
 
-// TestGIDOfAnotherHost: a client makes nobody else the source.
+// TestGIDOfAnotherHost: a client cannot make another host the source.
 func TestGIDOfAnotherHost(t *testing.T) {
 	l := newLab(t, 1, nil)
 	l.breaks(newest().keys("a").changed(4, func(k *key) { k.GID = netip.MustParseAddr("10.9.9.9") }), -1,
@@ -179,7 +179,7 @@ func TestMissingReceivers(t *testing.T) {
 }
 
 func TestReceiverThatIsOff(t *testing.T) {
-	l := newLab(t, 1, func(lim *limits) { lim.dial = 1 }) // nobody answers within a nanosecond
+	l := newLab(t, 1, func(lim *limits) { lim.dial = 1 }) // no server can answer within a nanosecond
 	l.up()
 	l.play(func() error { _, _ = l.client(newest(), -1); return nil })
 	l.hears(fmt.Sprintf("refused: receiver 127.0.0.11: no answer on TCP %d (i/o timeout); is the host up, and the port open in its firewall?", l.config.Port))

@@ -83,13 +83,13 @@ func (e *engine) checkReply(s *state, a *feedback.Action) {
 	// never decreases.
 	switch complete := max(e.complete[has], s.messages); {
 	case told >= has && told > int(s.told):
-		e.fail("%v %d is told, and %s has only up to %d", a.Syndrome, packet, e.who(), has-1)
+		e.fail("%v %d is told, and %s has only up to %d", a.Syndrome, packet, e.counted(), has-1)
 	case packet > int(s.place):
 		e.fail("%v %d is told while the source is at %d", a.Syndrome, packet, s.place)
 	case packet >= int(s.src.sent):
 		e.fail("%v %d is told and only %d packets were ever sent", a.Syndrome, packet, s.src.sent)
 	case told < has && (a.MSN > complete || a.MSN < e.complete[told+1]):
-		e.fail("%v %d is told with MSN %d; %s has %d messages", a.Syndrome, packet, a.MSN, e.who(), complete)
+		e.fail("%v %d is told with MSN %d; %s has %d messages", a.Syndrome, packet, a.MSN, e.counted(), complete)
 	}
 	s.told, s.messages = max(s.told, int8(told)), max(s.messages, a.MSN)
 }
@@ -130,7 +130,7 @@ func (e *engine) has(s *state) int {
 	return have[n-1]
 }
 
-func (e *engine) who() string {
+func (e *engine) counted() string {
 	if e.Policy.Ack != feedback.AckAll {
 		return "the quorum"
 	}
@@ -178,7 +178,7 @@ func (e *engine) checkEnd(s *state) {
 	case !s.src.done(e.World):
 		e.fail("the source waits for packet %d, and nothing can happen", s.src.unacked)
 	case e.has(s) < e.Packets:
-		e.fail("the source has finished, and %s has only up to %d", e.who(), e.has(s)-1)
+		e.fail("the source has finished, and %s has only up to %d", e.counted(), e.has(s)-1)
 	default:
 		e.checkForgotten(s)
 	}
@@ -220,7 +220,7 @@ func (e *engine) checkFatal(s *state) {
 	if quorum && living < int(e.Policy.Ack) && end.syndrome == roce.NAKRemoteOperational {
 		return
 	}
-	e.fail("the source ended with %v for packet %d, which nobody said", end.syndrome, end.packet)
+	e.fail("the source ended with %v for packet %d, which no receiver sent", end.syndrome, end.packet)
 }
 
 // checkForgotten checks rule 9 when the source has finished: a receiver that asked for a packet and

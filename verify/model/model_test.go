@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestEverydayWorlds searches every state of the small worlds and says how many there are. With
-// -short it leaves out those in which time does something.
+// TestEverydayWorlds searches every state of the small worlds and logs their number. With -short it
+// leaves out the worlds in which time passes.
 func TestEverydayWorlds(t *testing.T) {
 	for _, w := range Everyday() {
 		if testing.Short() && w.Early+w.Ticks+w.NotReady+w.Deaths > 0 {

@@ -12,9 +12,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// The source and the receivers of this package are short because they say nothing of frames. Here
-// they are held against internal/rnic, which replays captures of rdma_rxe: the same things happen
-// to both, and both do the same.
+// The source and the receivers of this package are short because they leave out frames. This test
+// compares them with internal/rnic, whose own tests replay captures of rdma_rxe: both get the same
+// events and must do the same.
 
 const (
 	mtuBytes = 256
@@ -67,14 +67,14 @@ func post(t *rapid.T, w *World, qp *rnic.QP) {
 	}
 }
 
-// pair is a source of the model beside a queue pair.
+// pair is a source of the model and a queue pair of internal/rnic that get the same events.
 type pair struct {
 	w         *World
 	src       source
 	qp        *rnic.QP
 	now       time.Duration
 	buf       [rnic.MaxFrameBytes]byte
-	completed int // messages, as the queue pair reports them
+	completed int // number of messages that the queue pair has completed
 }
 
 func TestSourceIsRXE(t *testing.T) {
@@ -138,7 +138,7 @@ func ackFrame(t *rapid.T, psn roce.PSN, s roce.Syndrome) []byte {
 	return b
 }
 
-// timeout lets the timer that runs in the model run out.
+// timeout lets the timer that is running in the model expire.
 func (p *pair) timeout(t *rapid.T) {
 	switch deadline := p.qp.NextDeadline(); {
 	case p.src.rnrWait:
@@ -155,7 +155,7 @@ func (p *pair) timeout(t *rapid.T) {
 	p.qp.Tick(p.now)
 }
 
-// compare holds what the program sees against the model.
+// compare compares the completions that a program would get with the model.
 func (p *pair) compare(t *rapid.T) {
 	status := running
 	for c, ok := p.qp.Poll(); ok; c, ok = p.qp.Poll() {

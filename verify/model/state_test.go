@@ -9,9 +9,9 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// TestStateIsWhole fails when the merging's state gets a field, because feedback/clone.go has to be
-// looked at then: a field that AppendState leaves out makes the search take different states for
-// one, and overlook what follows from the second.
+// TestStateIsWhole fails when the merging's state gets a new field: check then whether
+// feedback/clone.go must handle the field. If AppendState leaves out a field, the search takes two
+// different states for the same one, and does not search what follows from the second.
 func TestStateIsWhole(t *testing.T) {
 	group := reflect.TypeFor[feedback.Group]()
 	path, _ := group.FieldByName("paths")
@@ -53,8 +53,8 @@ func field(of reflect.Type, name string) reflect.Type {
 	return f.Type
 }
 
-// TestEqualStatesActAlike looks again at what follows from a state each time it is met. States of
-// one fingerprint must have the same successors, or something is missing from it.
+// TestEqualStatesActAlike computes the successors of a state each time the search finds it. States
+// with the same fingerprint must have the same successors; otherwise the fingerprint is incomplete.
 func TestEqualStatesActAlike(t *testing.T) {
 	for _, w := range []World{
 		{Losses: 1, Receivers: 3},
@@ -79,7 +79,7 @@ func TestEqualStatesActAlike(t *testing.T) {
 	}
 }
 
-// look is a search that remembers what follows from every state.
+// look is a search that remembers the successors of every state.
 type look struct {
 	engine
 	encoder
@@ -89,7 +89,7 @@ type look struct {
 
 func (l *look) visit(t *testing.T, s *state) {
 	print := l.fingerprint(l.World, s)
-	var all fingerprint // of the successors, in whatever order
+	var all fingerprint // of the successors, independent of their order
 	var next []*state
 	for _, m := range l.moves(s, nil) {
 		n := &state{}

@@ -202,7 +202,7 @@ func TestGenerateLongCondition(t *testing.T) {
 	}
 }
 
-// A mutant is tried with the tree as it is: the test that notices is named, and the tree unchanged.
+// A mutant is tried without changing the tree, and the result names the test that noticed it.
 func TestTry(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles tests")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Each guard switches on one mutant, under its number; a guard inside a guard stays, and what needs
-// a type has none.
+// Each guard switches on one mutant by its number. Guards may be nested. A change that needs the
+// type of an expression has no guard.
 func TestGuards(t *testing.T) {
 	const text = `package p
 

@@ -6,8 +6,8 @@ import (
 
 const top = "../.."
 
-// The list follows the code: each entry is a mutant that is still generated, or a function that is
-// still there.
+// The list matches the code: each entry is a mutant that is still generated, or a function that
+// still exists.
 func TestSurvivorsFollowTheCode(t *testing.T) {
 	listed, err := readSurvivors(top)
 	if err != nil {
@@ -63,8 +63,8 @@ func TestParseSurvivors(t *testing.T) {
 	}
 }
 
-// A survivor counts as listed by its own entry or by its function's, and what is not listed fails
-// the campaign.
+// A survivor counts as listed if it has an entry, or if its function has one. A survivor that is
+// not listed fails the campaign.
 func TestListed(t *testing.T) {
 	e := edit{file: "p/p.go", function: "f", entry: "p/p.go: x  =>  y"}
 	for entry, want := range map[string]bool{

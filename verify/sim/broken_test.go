@@ -18,7 +18,7 @@ type meddler struct {
 	w      *world
 	before func(m *meddler, f *dataplane.Frame)
 	after  func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, reason dataplane.Reason) dataplane.Reason
-	memory int // for a core that has to remember something
+	memory int // state of the broken core
 }
 
 func (m *meddler) Handle(now feedback.Tick, t *mft.Table, f *dataplane.Frame, out *dataplane.Outputs) dataplane.Reason {
@@ -34,7 +34,7 @@ func (m *meddler) Handle(now feedback.Tick, t *mft.Table, f *dataplane.Frame, ou
 
 func (m *meddler) isData(f *dataplane.Frame) bool { return f.Port == 0 && f.View.Opcode.IsRequest() }
 
-// number returns which packet of the source f is.
+// number returns the number of the source's packet in frame f.
 func (m *meddler) number(f *dataplane.Frame) int {
 	return m.w.hosts[0].plan.number(f.View.PSN(f.Head()))
 }
@@ -54,7 +54,7 @@ func (m *meddler) reply(out *dataplane.Outputs, s roce.Syndrome, psn roce.PSN) {
 
 type after = func(*meddler, *dataplane.Frame, *dataplane.Outputs, dataplane.Reason) dataplane.Reason
 
-// on returns an after that acts on data packet n alone, each time the packet comes.
+// on returns an after that acts only on data packet n, each time the packet comes.
 func on(n int, act func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs)) after {
 	return func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 		if m.isData(f) && m.number(f) == n {
@@ -64,7 +64,7 @@ func on(n int, act func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs))
 	}
 }
 
-// Each invariant has cores that break it, and the simulator says which invariant does not hold.
+// For each invariant there are cores that break it. The simulator must name the broken invariant.
 func TestInvariantsCatchBrokenCores(t *testing.T) {
 	for name, tt := range map[string]struct {
 		want   Invariant
@@ -264,7 +264,7 @@ func (m *meddler) notify(out *dataplane.Outputs, leg *mft.Leg) {
 	out.Replies = append(out.Replies, dataplane.Reply{Leg: leg, CNP: true, PKey: roce.DefaultPKey})
 }
 
-// onNotification returns an after that acts on notifications of receivers alone.
+// onNotification returns an after that acts only on notifications of receivers.
 func onNotification(act func(*meddler, *dataplane.Outputs, dataplane.Reason) dataplane.Reason) after {
 	return func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
 		if f.Kind == dataplane.KindCNP {
@@ -330,7 +330,7 @@ func renumbering(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r datap
 	return r
 }
 
-// quorum is calm with a quorum of two of three receivers. The third receiver is far away: nothing
+// quorum is calm with a quorum of two of three receivers. The third receiver is far away: no packet
 // has reached it when the others have acknowledged 60 packets.
 func quorum() Scenario {
 	s := calm()

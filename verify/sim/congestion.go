@@ -59,7 +59,7 @@ func (w *world) checkNotification(h *host, reason dataplane.Reason) {
 	case filtered && w.s.Policy.CNP == feedback.CNPAll:
 		w.fail(Congestion, "a notification of %v was filtered, although all are to pass", h)
 	case filtered && w.aloneCongested(h) && w.now-w.hosts[w.active].heardAt >= w.s.Policy.CNPInterval:
-		w.fail(Congestion, "a notification of %v was filtered, although nobody else is congested", h)
+		w.fail(Congestion, "a notification of %v was filtered, although no other receiver is congested", h)
 	}
 	if reason.Verdict() != dataplane.Drop {
 		h.arrived, h.arrivedAt = h.arrived+1, w.now

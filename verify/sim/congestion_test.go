@@ -9,7 +9,7 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// How many bytes wait in the queue of a congested link. At 1 Gbit/s about 19 packets of 256 bytes
+// Numbers of bytes in the queue of a congested link. At 1 Gbit/s about 19 packets of 256 bytes
 // arrive in 50 us, the time between two notifications.
 const (
 	always = 40000 // every packet is marked
@@ -17,8 +17,8 @@ const (
 	seldom = 4090  // one packet in four hundred is marked
 )
 
-// congested is a run of some 25 ms in which traffic of strangers keeps so many bytes waiting in
-// queues: first the queue from the source, then those of the receivers.
+// congested is a run of about 25 ms in which other traffic keeps this many bytes in each queue:
+// first the queue from the source, then the queues of the receivers.
 func congested(interval time.Duration, queues [4]int) Scenario {
 	s := calm()
 	s.CNPInterval = interval
@@ -38,8 +38,8 @@ func congested(interval time.Duration, queues [4]int) Scenario {
 	return s
 }
 
-// heardOf plays s and returns how many notifications the source heard, and how many the switch took
-// from each receiver.
+// heardOf plays s and returns the number of notifications that the source got, and the number that
+// the switch got from each receiver.
 func heardOf(t *testing.T, s Scenario) (heard uint64, arrived [4]uint64) {
 	t.Helper()
 	var r Runner
@@ -52,8 +52,8 @@ func heardOf(t *testing.T, s Scenario) (heard uint64, arrived [4]uint64) {
 	return r.w.hosts[0].qp.Counters().Get(rnic.CNPsReceived), arrived
 }
 
-// Whatever the congestion, the source hears the notifications of the most congested receiver: as
-// many as if that were the only receiver, and not those of all receivers.
+// The source gets as many notifications as the most congested receiver sends, as if it were the
+// only receiver, and not the notifications of all receivers.
 func TestSourceHearsTheMostCongestedReceiver(t *testing.T) {
 	for _, interval := range []time.Duration{4 * time.Microsecond, 50 * time.Microsecond} {
 		for name, queues := range map[string][4]int{

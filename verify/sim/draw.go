@@ -395,8 +395,8 @@ func (d drawer) quorum(s *Scenario) {
 }
 
 // patience draws the retry counts, and how long the run may take. A source must not wait for ever
-// where it may wait in vain:
-//   - for a receiver that is silent for good;
+// if it may wait in vain:
+//   - for a receiver that never answers again;
 //   - for the answer to a READ that was not refused before the switch crashed: afterwards the
 //     switch cannot know that everything below the READ was delivered;
 //   - for its turn, if the source before it failed, or if no receiver is left in its turn.

@@ -51,7 +51,7 @@ type Timed struct {
 	Host        int           // the host with the fault, 0: the source; unused with SwitchCrash
 	AfterPacket int           // the fault begins when the first source sends this packet first,
 	Delay       time.Duration // or so much later
-	For         time.Duration // 0: for good
+	For         time.Duration // 0: for ever
 }
 
 // Tally counts the faults of a run.

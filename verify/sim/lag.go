@@ -65,7 +65,7 @@ func (w *world) openEngine(old *engine) *engine {
 	return e
 }
 
-// waiting counts the frames that nobody has handled.
+// waiting counts the frames that were not yet handled.
 func (e *engine) waiting() (n int) {
 	if e == nil {
 		return 0

@@ -56,8 +56,7 @@ func everyoneGetsEverything(t *testing.T, r *Runner, receivers int) {
 	}
 }
 
-// However many hosts there are, each has addresses of its own, and none has those of the group or
-// the switch.
+// Each host has addresses of its own, which differ from those of the group and of the switch.
 func TestHostsHaveTheirOwnAddresses(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		w := world{s: &Scenario{IPv6: v6}}

@@ -7,8 +7,8 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// A receiver that joins gets whole messages from then on, the source does not wait for one that
-// leaves, and the others notice nothing.
+// A receiver that joins gets only whole messages, the source does not wait for a receiver that
+// leaves, and the other receivers are not affected.
 func TestMembersComeAndGo(t *testing.T) {
 	s := calm()
 	s.Hosts[3].Outside = true
@@ -31,7 +31,7 @@ func TestMembersComeAndGo(t *testing.T) {
 }
 
 // Another member begins to send while the first source sends. It has to wait until everything of
-// the first source is acknowledged, and each source hears of its own messages.
+// the first source is acknowledged. Each source gets ACKs for its own messages.
 func TestSourceChangesInMidStream(t *testing.T) {
 	for name, alsoReceives := range map[string]bool{"the first only sends": false, "the first receives then": true} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// Each fault ends as the policy promises: everything is delivered, or the source hears the one
-// error that is right.
+// Each fault ends as the policy promises: everything is delivered, or the source gets the right
+// error.
 func TestPromisedEnds(t *testing.T) {
 	const patient, impatient = 7, 4
 	at := func(kind Fault, host int, lasts time.Duration) func(*Scenario) {

@@ -15,7 +15,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// captured is what a reader finds in a capture.
+// captured is the content of a capture.
 type captured struct {
 	interfaces []string
 	perLink    map[int]uint64 // frames
@@ -54,7 +54,7 @@ func parse(t *testing.T, file io.Reader) (c captured) {
 	return c
 }
 
-// A replay writes every frame at the end of its way, with what became of it.
+// A replay writes every frame when it has arrived or was lost, with its fate as a comment.
 func TestReplayCapturesEveryFrame(t *testing.T) {
 	var file bytes.Buffer
 	s := losing(1e-2)
@@ -94,7 +94,7 @@ func TestReplayCapturesEveryFrame(t *testing.T) {
 	}
 }
 
-// A replay reports that its capture could not be written, also where that shows only at the end.
+// A replay reports that its capture could not be written, even if only the last write fails.
 func TestReplayReportsFullDisk(t *testing.T) {
 	for _, room := range []int{0, 100, 10000} {
 		if _, _, err := new(Runner).Replay(losing(1e-2), 1, &fullDisk{room}); !errors.Is(err, errFull) {
@@ -105,7 +105,7 @@ func TestReplayReportsFullDisk(t *testing.T) {
 
 var errFull = errors.New("no space left")
 
-// fullDisk takes so many bytes.
+// fullDisk accepts this many bytes.
 type fullDisk struct{ room int }
 
 func (d *fullDisk) Write(b []byte) (int, error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 )
 
-// The invariants hold in some hundred seeds, in which every kind of fault happens and every way for
-// a run to end. CI runs many more: make sim.
+// The invariants hold in some hundred seeds, in which every kind of fault and every kind of end of
+// a run occurs. make sim plays many more.
 func TestSeedsHold(t *testing.T) {
 	seeds := uint64(400)
 	if testing.Short() {
