@@ -13,9 +13,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// TestStories plays the conversations of testdata. Each is played twice: with the PSNs as written,
-// and with the group's first PSN at 0xFFFFFE, so that every rule is also seen across the wrap. Both
-// must print the same.
+// TestStories plays the conversations of testdata. Each is played three times: with the PSNs as
+// written; with the group's first PSN at 0xFFFFFE, so that every rule is also seen across the wrap;
+// and with an engine that carries every packet that it may. All must print the same.
 //
 //	group receivers=(b,c) first=100 [restored] [nak=lower] [ack=(quorum,2)]
 //	      [on-fatal=evict] [speak=rnr] [cnp=all] [cnp-interval=50us] [credits=merge]
@@ -35,10 +35,12 @@ import (
 // The output has the outcome of each event, the paths that got a copy, the replies to the source,
 // the reports to the operator, and at the end of a block the state of each path and of the source.
 func TestStories(t *testing.T) {
-	for _, wrap := range []bool{false, true} {
-		t.Run(map[bool]string{false: "plain", true: "wrap"}[wrap], func(t *testing.T) {
+	for mode, s := range map[string]story{"plain": {}, "wrap": {wrap: true}, "carried": {engine: true}} {
+		t.Run(mode, func(t *testing.T) {
+			carried := 0
 			datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
-				s := &story{wrap: wrap}
+				s := &story{wrap: s.wrap, engine: s.engine}
+				defer func() { carried += s.carried }()
 				datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 					switch d.Cmd {
 					case "group":
@@ -53,18 +55,24 @@ func TestStories(t *testing.T) {
 					return s.show()
 				})
 			})
+			if s.engine && carried == 0 {
+				t.Error("the engine carried nothing")
+			}
 		})
 	}
 }
 
 type story struct {
-	wrap  bool
-	shift int32
-	now   Tick
-	g     *Group
-	names []string
-	acts  []Action
-	out   strings.Builder
+	wrap    bool
+	engine  bool // in front of the group
+	shift   int32
+	now     Tick
+	g       *Group
+	names   []string
+	acts    []Action
+	out     strings.Builder
+	untold  Event // what the engine carried since the last event of the group; its kind is Data if nothing
+	carried int
 }
 
 func (s *story) open(t *testing.T, d *datadriven.TestData) {
@@ -129,6 +137,7 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 		if err != nil {
 			panic(err)
 		}
+		s.tell()
 		s.now += Tick(d)
 		s.play(line, Event{Kind: Timer})
 	case "members":
@@ -155,6 +164,7 @@ func (s *story) members(words []string) {
 			names, from = append(names, w), append(from, slices.Index(s.names, w))
 		}
 	}
+	s.tell()
 	s.names = names
 	s.g.Rearrange(from)
 }
@@ -172,6 +182,7 @@ func (s *story) source(words []string) {
 			h.Messages = roce.MSN(n)
 		}
 	}
+	s.tell()
 	if !s.g.MaySwitch() {
 		s.out.WriteString("blocked: ")
 		return
@@ -269,6 +280,10 @@ func (s *story) play(line string, ev Event) {
 
 // step says what an event did: its outcome in one line, and one line for each action but copies.
 func (s *story) step(ev Event) string {
+	if copies, ok := s.carry(ev); ok {
+		return "forwarded to " + strings.Join(copies, ",") + "\n"
+	}
+	s.tell()
 	var outcome Outcome
 	s.acts, outcome = s.g.Step(s.now, ev, s.acts[:0])
 	if len(s.acts) > MaxActions(len(s.names)) {
@@ -300,6 +315,40 @@ func (s *story) step(ev Event) string {
 	return strings.Join(append([]string{note}, said...), "\n") + "\n"
 }
 
+// carry lets the engine take a packet, if it may, and returns the paths that get a copy. With a
+// quorum it takes none: the group would believe fewer NAKs than without an engine (rule 9).
+func (s *story) carry(ev Event) (copies []string, ok bool) {
+	next, u := s.g.NextPSN(), &s.untold
+	if u.Kind == Carried {
+		next = u.PSN.Next()
+	}
+	if !s.engine || ev.Kind != Data || ev.PSN != next || s.g.policy.Ack != AckAll || s.g.Plain() == 0 {
+		return nil, false
+	}
+	u.Kind, u.PSN, u.Last = Carried, ev.PSN, ev.Last
+	if ev.Last {
+		u.MSN++
+	}
+	for i, name := range s.names {
+		if s.g.Part(i) == PartActive {
+			copies = append(copies, name)
+		}
+	}
+	s.carried++
+	return copies, true
+}
+
+// tell tells the group what the engine has carried, which has to cause nothing.
+func (s *story) tell() {
+	if s.untold.Kind != Carried {
+		return
+	}
+	if acts, _ := s.g.Step(s.now, s.untold, nil); len(acts) > 0 {
+		fmt.Fprintf(&s.out, "what was carried causes %+v\n", acts)
+	}
+	s.untold = Event{}
+}
+
 func (s *story) reply(a Action) string {
 	kind := a.Syndrome.String()
 	if a.Syndrome == roce.SyndromeUnlimited {
@@ -319,6 +368,7 @@ func (s *story) reply(a Action) string {
 
 // show ends a block with where every path and the source stand.
 func (s *story) show() string {
+	s.tell()
 	g := s.g
 	for i := range g.paths {
 		p := &g.paths[i]
