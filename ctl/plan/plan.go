@@ -100,7 +100,7 @@ func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 		l.Unfit = true
 		l.Reason = fmt.Sprintf("%v is reached through %s, whose MTU %d cannot carry path MTU %d; set it with ip link set %s mtu %d",
 			m.IP, hop.PortName, hop.PortMTU, k.file.PathMTU, hop.PortName, need)
-	case k.file.PathMTU > oneBufferMTU && !port.MultiBuffer:
+	case k.file.PathMTU >= twoBuffersMTU && !port.MultiBuffer:
 		l.Unfit = true
 		l.Reason = fmt.Sprintf("%v is reached through %s, which was opened without multi-buffer, and path MTU %d needs it; "+
 			"set its MTU to %d or more before rocastd starts (rocast features says whether the kernel has it)",
@@ -111,9 +111,9 @@ func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 	return l
 }
 
-// oneBufferMTU is the largest path MTU whose frames fit into one AF_XDP chunk whatever the driver's
+// twoBuffersMTU is the smallest path MTU whose frames need two AF_XDP chunks, whatever the driver's
 // headroom.
-const oneBufferMTU = 2048
+const twoBuffersMTU = 4096
 
 // headerBytes returns the most bytes that a frame has besides its payload and the Ethernet header:
 // IP, UDP, BTH, RETH, ImmDt and ICRC.

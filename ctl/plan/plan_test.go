@@ -1,15 +1,21 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
+	"reflect"
+	"slices"
 	"testing"
 
+	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 var (
@@ -58,7 +64,7 @@ func TestAPortCarriesTheLongestFrameOrIsUnfit(t *testing.T) {
 		port.MultiBuffer = c.multiBuffer
 		f := &groupfile.File{PathMTU: c.pathMTU, IP: c.group, Source: groupfile.Member{IP: hostA, Role: groupfile.Source}}
 		p := Make(f, ports.New([]dataplane.PortInfo{port}), func(netip.Addr) nexthop.Hop { return ctltest.Hop(3, "eth1", c.mtu, 1) })
-		if l := p.Source; l.Resolved() != c.want || l.Unfit == c.want || l.Waits() == c.want {
+		if l := p.Source; l.Resolved() != c.want || l.Unfit == c.want || l.Waits() == c.want || (l.Reason == "") != c.want {
 			t.Errorf("%+v: %+v", c, l)
 		}
 	}
@@ -78,5 +84,128 @@ func TestAPortIsFoundByItsInterface(t *testing.T) {
 	want := "10.77.0.1 is reached through renamed, which is not an open port; rocast port ls says why"
 	if p := Make(f, ports.New([]dataplane.PortInfo{gone, other}), renamed); p.Source.Port != mft.NoPort || p.Source.Reason != want {
 		t.Errorf("gone: %+v", p.Source)
+	}
+}
+
+var (
+	hostC = netip.MustParseAddr("10.77.0.3")
+	eth2  = dataplane.PortInfo{ID: 8, Name: "eth2", IfIndex: 4, State: dataplane.PortUp, MTU: 1500}
+)
+
+// three is a group of a source and two receivers.
+func three() *groupfile.File {
+	return &groupfile.File{
+		Name: "g1", PathMTU: 1024, IP: group, QPN: 5,
+		Source: groupfile.Member{IP: hostA, QPN: 17, FirstPSN: 1000, Role: groupfile.Source},
+		Receivers: []groupfile.Member{
+			{IP: hostC, QPN: 19, FirstPSN: 7, RemoteQPN: 5, Role: groupfile.Both, SendPSN: 9, Regions: []mft.Region{{VA: 1, Length: 2, RKey: 3}}},
+			{IP: hostB, QPN: 18, FirstPSN: 6, RemoteQPN: 6},
+		},
+	}
+}
+
+// ways reaches host C by eth2, and the others by eth1, whose interfaces have the indexes 1 and 2.
+func ways(addr netip.Addr) nexthop.Hop {
+	hop := ctltest.Hop(3, "eth1", 1500, addr.As4()[3])
+	hop.Interface = 1
+	if addr == hostC {
+		hop = ctltest.Hop(4, "eth2", 1500, 3)
+		hop.Interface = 2
+	}
+	return hop
+}
+
+func planOf(f *groupfile.File) Plan {
+	return Make(f, ports.New([]dataplane.PortInfo{eth1, eth2}), ways)
+}
+
+func TestWhatIsPublishedOfAGroup(t *testing.T) {
+	f := three()
+	p := planOf(f)
+	for addressing, src := range map[mft.Addressing]netip.Addr{mft.ByGroupIP: group, mft.ByVirtualQPN: hostA} {
+		f.Addressing = addressing
+		p = planOf(f)
+		leg := func(port mft.PortID, hop nexthop.Hop, src, dst netip.Addr, qpn roce.QPN) mft.Leg {
+			return mft.Leg{Port: port, L2: hop.L2, L2Bytes: hop.L2Bytes, DestQPN: qpn, Src: src, Dst: dst}
+		}
+		want := &mft.Group{
+			Name: "g1", Addressing: addressing, IP: group, QPN: 5, PathMTU: 1024, Restored: true,
+			Source: mft.Source{Leg: leg(7, ways(hostA), group, hostA, 17), FirstPSN: 1000},
+			Paths: []mft.Path{
+				{Leg: leg(8, ways(hostC), src, hostC, 19), RemoteQPN: 5, FirstPSN: 7, Sends: true, SendPSN: 9, Regions: f.Receivers[0].Regions},
+				{Leg: leg(7, ways(hostB), src, hostB, 18), RemoteQPN: 6, FirstPSN: 6},
+			},
+		}
+		if got := p.Group(f, &chronicle.Chronicle{}, true); !reflect.DeepEqual(got, want) {
+			t.Errorf("%v:\ngot  %+v\nwant %+v", addressing, got, want)
+		}
+	}
+	past, err := chronicle.Read([]byte(`{"receivers": [{"ip": "10.77.0.3", "remoteQPN": 5, "standing": "evicted"}]}`), f, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := p.Group(f, &past, false); len(g.Paths) != 1 || g.Paths[0].Dst != hostB || g.Restored {
+		t.Errorf("beside one that is apart: %+v", g)
+	}
+}
+
+// A member with role both has two legs and is one member.
+func TestMembersAreYieldedOnce(t *testing.T) {
+	members := func(p Plan, most int) (addrs []netip.Addr) {
+		for l := range p.Members() {
+			if addrs = append(addrs, l.Member.IP); len(addrs) == most {
+				break
+			}
+		}
+		return addrs
+	}
+	f := three()
+	p := planOf(f)
+	both := three()
+	both.Source = both.Receivers[0]
+	for _, c := range []struct {
+		plan Plan
+		most int
+		want []netip.Addr
+	}{
+		{p, 9, []netip.Addr{hostA, hostC, hostB}}, {p, 1, []netip.Addr{hostA}}, {p, 2, []netip.Addr{hostA, hostC}},
+		{planOf(both), 9, []netip.Addr{hostC, hostB}}, {Plan{}, 9, nil},
+	} {
+		if got := members(c.plan, c.most); !slices.Equal(got, c.want) {
+			t.Errorf("%v, want %v", got, c.want)
+		}
+	}
+	if got := Targets(f); !slices.Equal(got, []netip.Addr{hostA, hostB, hostC}) {
+		t.Errorf("targets %v", got)
+	}
+}
+
+func TestTheGroupsIPIsOnEveryInterfaceThatReachesAMember(t *testing.T) {
+	f := three()
+	p := planOf(f)
+	want := map[address.Place]bool{{IfIndex: 1, IP: group}: true, {IfIndex: 2, IP: group}: true}
+	if got := p.Places(f); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	failed := Failed(f)
+	if got := failed.Places(f); len(got) != 0 {
+		t.Errorf("of a group that failed: %v", got)
+	}
+	if l := failed.Source; l.Resolved() || l.Reason != "the group failed" || l.Unfit {
+		t.Errorf("of a group that failed: %+v", l)
+	}
+	f.Addressing = mft.BySwitchIP
+	if got := p.Places(f); len(got) != 0 {
+		t.Errorf("of a group that has no IP of its own: %v", got)
+	}
+}
+
+func TestPlansWithTheSameLegs(t *testing.T) {
+	p, same, source, receiver := planOf(three()), planOf(three()), planOf(three()), planOf(three())
+	same.Source.Reason = "a reason is no way"
+	source.Source.L2[0]++
+	receiver.Receivers[1].L2[0]++
+	if !p.SameLegs(&same) || p.SameLegs(&source) || p.SameLegs(&receiver) {
+		t.Error("legs are taken for others")
 	}
 }
