@@ -23,22 +23,25 @@ func takeLock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the state directory: %w", err)
 	}
-	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		holder, _ := os.ReadFile(path)
 		file.Close()
-		by := "another rocastd"
-		if pid := strings.TrimSpace(string(holder)); pid != "" {
-			by = "the rocastd with PID " + pid
-		}
-		return nil, fmt.Errorf("state directory %s is in use by %s; stop that process, or write another stateDir into this config", dir, by)
+		return nil, notLocked(dir, string(holder), err)
 	}
-	if err != nil {
-		file.Close()
-		return nil, fmt.Errorf("lock the state directory %s: %w", dir, err)
-	}
-	if file.Truncate(0) == nil {
-		_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	}
+	_ = file.Truncate(0)
+	_, _ = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	return file, nil
+}
+
+// notLocked is the error for a directory that cannot be locked. holder is the content of the lock's
+// file.
+func notLocked(dir, holder string, err error) error {
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("lock the state directory %s: %w", dir, err)
+	}
+	by := "another rocastd"
+	if pid := strings.TrimSpace(holder); pid != "" {
+		by = "the rocastd with PID " + pid
+	}
+	return fmt.Errorf("state directory %s is in use by %s; stop that process, or write another stateDir into this config", dir, by)
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 func open(t *testing.T, dir string) *Store {
@@ -29,7 +31,13 @@ func groups(t *testing.T, s *Store) string {
 	}
 	var out []string
 	for _, g := range groups {
+		if g.Err != nil {
+			t.Error(g.Err)
+		}
 		out = append(out, fmt.Sprintf("%s=%s idle=%v", g.Name, g.Text, g.Idle))
+		if g.Clean {
+			out[len(out)-1] += " clean"
+		}
 	}
 	return strings.Join(out, "; ")
 }
@@ -73,9 +81,16 @@ func TestAStateLivesAndDiesWithItsGroup(t *testing.T) {
 	}
 	s.Close()
 	s = open(t, dir)
-	groups, err := s.Restore()
-	if err != nil || len(groups) != 3 || string(groups[1].State) != "of a" || groups[0].State != nil || groups[2].State != nil {
-		t.Errorf("%+v, %v", groups, err)
+	for range 2 { // the next start finds it again
+		groups, err := s.Restore()
+		if err != nil || len(groups) != 3 || string(groups[1].State) != "of a" || groups[0].State != nil || groups[2].State != nil {
+			t.Errorf("%+v, %v", groups, err)
+		}
+		for _, g := range groups {
+			if g.Err != nil {
+				t.Error(g.Err)
+			}
+		}
 	}
 	if err := s.Delete("a"); err != nil {
 		t.Fatal(err)
@@ -96,12 +111,195 @@ func TestWhatACleanStopKnewHoldsForOneStart(t *testing.T) {
 	}
 	s.Close()
 	s = open(t, dir)
-	if got, want := groups(t, s), "carried= idle=false; idle= idle=true"; got != want {
+	if got, want := groups(t, s), "carried= idle=false clean; idle= idle=true clean"; got != want {
 		t.Errorf("after a clean stop: got %s, want %s", got, want)
 	}
 	s.Close() // a crash: nothing is recorded
 	if got, want := groups(t, open(t, dir)), "carried= idle=false; idle= idle=false"; got != want {
 		t.Errorf("after a crash: got %s, want %s", got, want)
+	}
+}
+
+// Names may end like the files of other groups.
+func TestGroupsWithNamesLikeFiles(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	for _, name := range []string{"a", "a.yaml", "a.state", "a.yaml.state"} {
+		put(t, s, name, name)
+	}
+	if err := s.PutState("a.yaml", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	want := "a.state=a.state idle=false; a=a idle=false; a.yaml.state=a.yaml.state idle=false; a.yaml=a.yaml idle=false"
+	if got := groups(t, s); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// Forget may come late, after the next clean stop, which it must not touch.
+func TestForgettingIsDoneOnce(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	put(t, s, "g1", "")
+	if err := errors.Join(s.Stopped(nil), s.Forget()); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = open(t, dir)
+	if got, want := groups(t, s), "g1= idle=false clean"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	obstruct(t, filepath.Join(dir, "idle")) // it does not look any more
+	if err := s.Forget(); err != nil {
+		t.Error(err)
+	}
+}
+
+// obstruct puts a directory in a file's place that can be neither replaced nor removed.
+func obstruct(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(path, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What could not be written, removed or read is no success.
+func TestEachFailureIsReported(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, "groups", name) }
+	s := open(t, dir)
+	for _, name := range []string{"yaml", "state"} {
+		put(t, s, name, "text")
+		if err := s.PutState(name, []byte("state")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(file(name + "." + name)); err != nil {
+			t.Fatal(err)
+		}
+		obstruct(t, file(name+"."+name))
+	}
+	_, getErr := s.Get("none")
+	for what, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"read a group that is not there":       {getErr, "read group none: "},
+		"replace a group":                      {s.Put("yaml", nil), "keep group yaml: "},
+		"remove a group":                       {s.Delete("yaml"), "forget group yaml: "},
+		"replace a state":                      {s.PutState("state", []byte("x")), "keep the state of group state: "},
+		"remove a state":                       {s.PutState("state", nil), "keep the state of group state: "},
+		"remove a group whose state cannot be": {s.Delete("state"), "forget group state: keep the state of group state: "},
+	} {
+		if c.err == nil || !strings.HasPrefix(c.err.Error(), c.want) {
+			t.Errorf("%s: %v", what, c.err)
+		}
+	}
+	if text, err := os.ReadFile(file("yaml.state")); err != nil || string(text) != "state" {
+		t.Errorf("the state of a group that is still there: %q, %v", text, err)
+	}
+	put(t, s, "state", "text")
+	groups, err := s.Restore()
+	if err != nil || len(groups) != 2 || groups[0].Err == nil || groups[1].Err == nil {
+		t.Errorf("%+v, %v", groups, err)
+	}
+
+	if err := os.RemoveAll(filepath.Join(dir, "groups")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Restore(); err == nil || !strings.HasPrefix(err.Error(), "read the kept groups: ") {
+		t.Errorf("restore without the directory: %v", err)
+	}
+	if err := s.Delete("g1"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("remove without the directory: %v", err)
+	}
+	obstruct(t, filepath.Join(dir, "idle"))
+	if err := s.Stopped(nil); err == nil || !strings.HasPrefix(err.Error(), "record the clean stop: ") {
+		t.Errorf("stop: %v", err)
+	}
+	s.Close()
+	s = open(t, dir)
+	if err := s.Forget(); err == nil || !strings.HasPrefix(err.Error(), "forget the record of the last stop: ") {
+		t.Errorf("forget: %v", err)
+	}
+}
+
+// A directory that cannot be synced may lose in a crash what was renamed or removed in it.
+func TestADirectoryThatCannotBeSyncedIsAFailure(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	put(t, s, "g1", "text")
+	for _, name := range []string{"", "groups"} { // files in them can be renamed and removed, but they cannot be opened
+		if err := os.Chmod(filepath.Join(dir, name), 0o300); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to do without its capabilities; run it with sudo")
+	}
+	for what, do := range map[string]func() error{
+		"put": func() error { return s.Put("g2", nil) }, "delete": func() error { return s.Delete("g1") }, "forget": s.Forget,
+	} {
+		err := testlab.WithoutCapability(unix.CAP_DAC_READ_SEARCH, func() error {
+			return testlab.WithoutCapability(unix.CAP_DAC_OVERRIDE, do)
+		})
+		if !errors.Is(err, os.ErrPermission) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A text that the disk did not take is not kept: here, one that is written into a pipe.
+func TestATextThatCannotBeSyncedIsNotKept(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "text")
+	aside := filepath.Join(dir, ".text.new")
+	if err := unix.Mkfifo(aside, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(aside, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := WriteFile(path, []byte("x")); !errors.Is(err, unix.EINVAL) {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+func TestFilesAreClosed(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	before := testlab.OpenFiles(t)
+	for range 20 {
+		put(t, s, "g1", "text")
+		if err := s.Delete("g1"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(dir); err == nil {
+			t.Fatal("opened twice")
+		}
+	}
+	if now := testlab.OpenFiles(t); now != before {
+		t.Errorf("%d files are open and were %d", now, before)
+	}
+}
+
+func TestDirectoriesThatCannotBeOpened(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "lock"), 0o700), os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); !errors.Is(err, unix.EISDIR) || !strings.HasPrefix(err.Error(), "lock the state directory: ") {
+		t.Errorf("with a directory as its lock: %v", err)
+	}
+	if _, err := Open(filepath.Join(dir, "file")); !errors.Is(err, unix.ENOTDIR) || !strings.HasPrefix(err.Error(), "create the state directory: ") {
+		t.Errorf("a file: %v", err)
+	}
+	if err := notLocked("/d", "", unix.ENOLCK); err.Error() != "lock the state directory /d: no locks available" {
+		t.Error(err)
 	}
 }
 
@@ -155,7 +353,7 @@ func TestAFailedWriteLeavesNothing(t *testing.T) {
 func TestGroupFilesAreForTheOwnerAlone(t *testing.T) {
 	dir := t.TempDir()
 	put(t, open(t, dir), "g1", "rkey")
-	for path, want := range map[string]os.FileMode{"groups": 0o700, "groups/g1.yaml": 0o600} {
+	for path, want := range map[string]os.FileMode{"groups": 0o700, "groups/g1.yaml": 0o600, "lock": 0o600} {
 		info, err := os.Stat(filepath.Join(dir, path))
 		if err != nil {
 			t.Fatal(err)
@@ -257,6 +455,12 @@ func TestGroupsComeBackFromAFullDisk(t *testing.T) {
 	s = open(t, dir)
 	if got, want := groups(t, s), "g1=1 idle=false"; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+	if err := s.Put("g2", make([]byte, 1<<12)); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("another group: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "groups")); err != nil || len(left) != 1 {
+		t.Errorf("left %v, %v", left, err)
 	}
 	want := fmt.Sprintf("state directory %s is in use by another rocastd; stop that process, or write another stateDir into this config", dir)
 	if _, err := Open(dir); err == nil || err.Error() != want {

@@ -28,12 +28,10 @@ func writeSynced(path string, text []byte) error {
 	if err != nil {
 		return err
 	}
+	defer file.Close() // once the text is synced, closing cannot lose it
 	_, err = file.Write(text)
 	if err == nil {
 		err = file.Sync()
-	}
-	if closeErr := file.Close(); err == nil {
-		err = closeErr
 	}
 	if err != nil {
 		os.Remove(path)

@@ -41,7 +41,7 @@ var rooms = []room{
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}},
 	{dir: "ctl/nexthop", suites: []suite{{dir: "ctl/nexthop"}}},
 	{dir: "ctl/perftest", suites: []suite{{dir: "ctl/perftest"}}},
-	{dir: "ctl/plan", suites: []suite{{dir: "ctl/plan"}}},
+	{dir: "ctl/plan", suites: []suite{{dir: "ctl/plan"}}, swept: true},
 	{dir: "ctl/ports", suites: []suite{{dir: "ctl"}}},
 	{dir: "ctl/server", suites: []suite{{dir: "ctl/server"}}, swept: true},
 	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}},
