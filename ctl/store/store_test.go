@@ -127,7 +127,7 @@ func TestGroupsWithNamesLikeFiles(t *testing.T) {
 	for _, name := range []string{"a", "a.yaml", "a.state", "a.yaml.state"} {
 		put(t, s, name, name)
 	}
-	if err := s.PutState("a.yaml", []byte("x")); err != nil {
+	if err := s.PutState("a", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	want := "a.state=a.state idle=false; a=a idle=false; a.yaml.state=a.yaml.state idle=false; a.yaml=a.yaml idle=false"
@@ -211,6 +211,9 @@ func TestEachFailureIsReported(t *testing.T) {
 	}
 	if err := s.Delete("g1"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("remove without the directory: %v", err)
+	}
+	if err := s.Put("g1", nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("put without the directory: %v", err)
 	}
 	obstruct(t, filepath.Join(dir, "idle"))
 	if err := s.Stopped(nil); err == nil || !strings.HasPrefix(err.Error(), "record the clean stop: ") {
@@ -312,7 +315,15 @@ func TestASecondDaemonIsRefusedByPID(t *testing.T) {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	s.Close()
-	open(t, dir).Close()
+	lock := filepath.Join(dir, "lock")
+	if err := os.WriteFile(lock, []byte("12345678901234567890\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	defer s.Close()
+	if text, err := os.ReadFile(lock); err != nil || string(text) != fmt.Sprintln(os.Getpid()) {
+		t.Errorf("the lock says %q, %v", text, err)
+	}
 }
 
 func TestAnUnfinishedWriteIsNoGroup(t *testing.T) {

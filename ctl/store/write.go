@@ -52,9 +52,6 @@ func removeUnfinished(dir string) {
 // does not exist.
 func removeIfThere(path string) error {
 	err := os.Remove(path)
-	if err == nil {
-		return nil
-	}
 	if _, missing := os.Lstat(path); errors.Is(missing, os.ErrNotExist) {
 		return nil
 	}

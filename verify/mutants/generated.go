@@ -44,7 +44,7 @@ var rooms = []room{
 	{dir: "ctl/plan", suites: []suite{{dir: "ctl/plan"}}, swept: true},
 	{dir: "ctl/ports", suites: []suite{{dir: "ctl"}}},
 	{dir: "ctl/server", suites: []suite{{dir: "ctl/server"}}, swept: true},
-	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}},
+	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}, swept: true},
 	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}},
 }
 
