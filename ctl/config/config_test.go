@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -71,6 +72,12 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, log, perftest`},
 		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" is a relative path; write a path that begins with /`},
 		{"ports: [eth1]\nsocket: /" + strings.Repeat("s", 103) + "\n", `line 2: socket "/` + strings.Repeat("s", 103) + `" is longer than 103 bytes, the limit for the path of a socket; write a shorter path`},
+		{"", "line 1: the config is empty; write its keys"},
+		{"ports: [[eth1]]\n", "line 1: port 1 is a list; write one word"},
+		{"ports: [eth1]\nworkers: 0\n", "line 2: workers is 0; at least one thread must forward frames, so write 1 or more"},
+		{"ports: [eth1]\nworkers: 65\n", "line 2: workers is not a whole number from 0 to 64 (0x40); write one, without quotes"},
+		{"ports: [eth1]\nworkers: two\n", "line 2: workers is not a whole number from 0 to 64 (0x40); write one, without quotes"},
+		{"ports: [eth1]\nperftest:\n" + services(perftest.MaxServices+1), fmt.Sprintf("line %d: perftest %d is one more than the limit of %d; remove it", perftest.MaxServices+3, perftest.MaxServices+1, perftest.MaxServices)},
 		{"ports: [eth1]\nmode: fast\n", `line 2: mode "fast" is not one of ["copy" "zero-copy" "generic"]`},
 		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9}\n", "line 3: perftest 1 has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run"},
 		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.2}\n", "line 4: perftest 2 has the same groupIP 10.0.0.9 as an entry above; keep one of them"},
@@ -80,7 +87,39 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 			t.Errorf("%q\ngot  %v\nwant %s", c.text, err, c.want)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "none.yaml")
+	for _, text := range []string{
+		"ports: [eth1]\nsocket: /" + strings.Repeat("s", 102) + "\n", "ports: [eth1]\nworkers: 64\n", "ports: [eth1]\nperftest:\n" + services(perftest.MaxServices),
+	} {
+		if _, err := Parse([]byte(text)); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// services is the list of n perftest services.
+func services(n int) string {
+	var list strings.Builder
+	for i := range n {
+		fmt.Fprintf(&list, "  - {groupIP: 10.9.%d.%d, receivers: 10.0.0.1}\n", i>>8, i&0xFF)
+	}
+	return list.String()
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml")
+	for path, text := range map[string]string{good: "ports: [eth1]\n", bad: "ports: eth1\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err := Load(good); err != nil || len(c.Ports) != 1 || c.StateDir != "/var/lib/rocast" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := Load(bad); err == nil || err.Error() != bad+": line 1: ports is a single word; write a list" {
+		t.Error(err)
+	}
+	file := filepath.Join(dir, "none.yaml")
 	want := "read the config: open " + file + ": no such file or directory; write this file, or name another one with --config"
 	if _, err := Load(file); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)

@@ -23,10 +23,7 @@ func ExpandPorts(patterns []string, interfaces []Interface) ([]string, error) {
 	for _, pattern := range patterns {
 		found := false
 		for _, i := range interfaces {
-			match, err := path.Match(pattern, i.Name)
-			if err != nil {
-				return nil, fmt.Errorf("ports: %q is not a valid glob: %w", pattern, err)
-			}
+			match, _ := path.Match(pattern, i.Name) // the config refuses patterns that are not valid
 			if i.Name != pattern && (!match || !i.Plain) {
 				continue
 			}

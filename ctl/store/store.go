@@ -101,9 +101,9 @@ func (s *Store) Delete(name string) error {
 	return nil
 }
 
-// Restore returns the stored groups, sorted by file name, and removes the record of a clean stop: from
-// now on the run counts as crashed until Stopped is called. If the record cannot be removed, for
-// example from a read-only disk, Restore ignores the record: see Forget. A group that cannot be
+// Restore returns the stored groups, sorted by file name, and removes the record of a clean stop:
+// from now on the run counts as crashed until Stopped is called. If the record cannot be removed,
+// for example from a read-only disk, Restore ignores the record: see Forget. A group that cannot be
 // read is returned with its error.
 func (s *Store) Restore() ([]Group, error) {
 	idle := s.readIdle()
