@@ -84,6 +84,7 @@ type PortInfo struct {
 	Mode        string // how frames get to user space: zero-copy, copy or generic
 	MultiBuffer bool   // the port can carry frames longer than one buffer
 	Queues      int
+	NoFanOut    string // why the kernel's fan-out cannot use the open port; "": it can, or is off
 	PortCounters
 	// Kernel counts the frames that were lost between the wire and the worker, by name of the
 	// reason.

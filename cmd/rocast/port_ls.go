@@ -29,6 +29,9 @@ LOST are those a port could not take. --json has bytes and the kernel's counts t
 					if p.Reason != "" {
 						fmt.Fprintf(w, "%s is %s: %s\n", p.Name, p.State, p.Reason)
 					}
+					if p.NoKernel != "" {
+						fmt.Fprintf(w, "The kernel engine cannot send by %s: %s\n", p.Name, p.NoKernel)
+					}
 				}
 			})
 		},

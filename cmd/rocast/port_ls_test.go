@@ -17,6 +17,15 @@ func TestPortList(t *testing.T) {
 	}
 }
 
+func TestPortListTellsWhyTheKernelEngineLeavesAPort(t *testing.T) {
+	d := startDaemon(t)
+	d.sw.SetNoFanOut(1, "its driver takes no frames")
+	const want = "\nThe kernel engine cannot send by eth2: its driver takes no frames\n"
+	if out := d.must(t, "port", "ls"); !strings.HasSuffix(out, want) {
+		t.Errorf("\n%s", out)
+	}
+}
+
 func TestPortListTellsWhyAPortIsNotOpen(t *testing.T) {
 	d := startDaemon(t)
 	d.sw.SetPort(1, dataplane.PortGone, 0)

@@ -190,6 +190,7 @@ type Port struct {
 	Mode        string   `json:"mode"`   // how frames reach user space: copy, zero-copy or generic
 	MultiBuffer bool     `json:"multiBuffer"`
 	Queues      int      `json:"queues"`
+	NoKernel    string   `json:"noKernelEngine,omitempty"` // why the kernel engine cannot send by the port
 	RxFrames    uint64   `json:"rxFrames"`
 	RxBytes     uint64   `json:"rxBytes"`
 	TxFrames    uint64   `json:"txFrames"`

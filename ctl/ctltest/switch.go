@@ -151,6 +151,13 @@ func (s *Switch) Refresh() ([]dataplane.PortInfo, []dataplane.Warning) {
 // Warn makes the next Refresh return the warning.
 func (s *Switch) Warn(w dataplane.Warning) { s.warnings = append(s.warnings, w) }
 
+// SetNoFanOut sets why the kernel's fan-out cannot use a port.
+func (s *Switch) SetNoFanOut(id int, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.infos[id].NoFanOut = why
+}
+
 // SetPort sets the state of a port that Refresh finds from now on.
 func (s *Switch) SetPort(id int, state dataplane.PortState, ifIndex int) {
 	s.mu.Lock()

@@ -3,6 +3,7 @@ package afxdp
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -164,6 +165,22 @@ func (f *iface) probe() {
 	case t.of != f.info.IfIndex || t.err != nil && !time.Now().Before(t.again):
 		*t = transmit{err: bpf.ProbeTransmit(f.info.IfIndex), of: f.info.IfIndex, again: time.Now().Add(retryAfter)}
 	}
+}
+
+// noFanOutBy says why the kernel cannot send by an open port, or "". The caller holds mu.
+func (s *Switch) noFanOutBy(id int) string {
+	f := s.interfaces[id]
+	switch {
+	case s.fanOut == nil || f.xdp == nil:
+		return ""
+	case id >= bpf.SlotPorts:
+		return fmt.Sprintf("it is not one of the first %d ports", bpf.SlotPorts)
+	case f.xdp.Mode() != bpf.ModeNative:
+		return "the classifier is not attached in native mode"
+	case f.transmit.err != nil:
+		return f.transmit.err.Error()
+	}
+	return ""
 }
 
 // makeFan makes a fan, or makes it again if an interface of it has changed.

@@ -311,6 +311,7 @@ func (s *Switch) Ports() []dataplane.PortInfo {
 		infos[i] = f.info
 		infos[i].PortCounters = counters[i]
 		infos[i].PortCounters.Add(s.carried(i))
+		infos[i].NoFanOut = s.noFanOutBy(i)
 		d := dropped{kernel: f.past}
 		for _, sockets := range f.sockets {
 			d.addSockets(sockets)

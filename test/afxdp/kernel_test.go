@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/afxdp"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/mft"
@@ -75,7 +76,7 @@ func TestTheKernelLeavesTheRestToAFXDP(t *testing.T) {
 	}{
 		"path MTU 4096":    {labOptions{Options: bed.Options{MTU: 4200}}, groupOptions{pathMTU: 4096}, mft.EngineAuto, ""},
 		"engine: afxdp":    {labOptions{}, groupOptions{}, mft.EngineAFXDP, "engine is afxdp"},
-		"generic mode":     {labOptions{mode: "generic"}, groupOptions{}, mft.EngineAuto, "cannot send to all of its ports"},
+		"generic mode":     {labOptions{mode: "generic"}, groupOptions{}, mft.EngineAuto, "cannot send to all ports"},
 		"too many regions": {labOptions{}, groupOptions{regions: mft.BlockRegions + 1}, mft.EngineAuto, "memory regions"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -85,6 +86,11 @@ func TestTheKernelLeavesTheRestToAFXDP(t *testing.T) {
 			g.holds(t, g.write(t, 1<<20))
 			if e := g.engine(t); e.Carried != 0 || !strings.Contains(e.Reason, c.reason) {
 				t.Errorf("the kernel carried %d packets (%s)", e.Carried, e.Reason)
+			}
+			for _, p := range g.lab.sw.Ports() {
+				if generic := c.lab.mode == afxdp.ModeGeneric; (p.NoFanOut != "") != generic {
+					t.Errorf("port %s: %q", p.Name, p.NoFanOut)
+				}
 			}
 		})
 	}
