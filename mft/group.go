@@ -241,9 +241,7 @@ func (g *Group) seal() error {
 	if len(g.Paths) > MaxPaths {
 		return fmt.Errorf("%d receivers are more than the %d that a group can have", len(g.Paths), MaxPaths)
 	}
-	if cap(g.Paths) > len(g.Paths) {
-		g.Paths = slices.Clone(g.Paths) // append leaves up to twice the capacity
-	}
+	g.Paths = slices.Clone(g.Paths) // append leaves up to twice the capacity
 	slices.SortFunc(g.Paths, func(a, b Path) int {
 		return comparePeer(a.Dst, a.RemoteQPN, b.Dst, b.RemoteQPN)
 	})

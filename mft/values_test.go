@@ -28,6 +28,34 @@ func TestAddressingNames(t *testing.T) {
 	}
 }
 
+func TestEngineNames(t *testing.T) {
+	for _, e := range []Engine{EngineAuto, EngineAFXDP} {
+		if got, err := ParseEngine(e.String()); err != nil || got != e {
+			t.Errorf("%v is read as %v, %v", e, got, err)
+		}
+	}
+	if got, err := ParseEngine("xdp"); err == nil {
+		t.Errorf("xdp is read as %v", got)
+	}
+}
+
+// A member is found whatever QPN its feedback carries.
+func TestMembersAreFoundByAddress(t *testing.T) {
+	g := testGroup(addr(100), 0, 3)
+	g.Paths[1].Sends = true
+	if _, err := new(Table).With(g); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ host, member, sender int }{{998, 0, -1}, {999, 1, 1}, {1000, 2, -1}, {997, -1, -1}, {1001, -1, -1}} {
+		if got := g.FindMember(addr(c.host)); got != c.member {
+			t.Errorf("the member at host %d is path %d, want %d", c.host, got, c.member)
+		}
+		if got := g.FindSender(addr(c.host)); got != c.sender {
+			t.Errorf("the sender at host %d is path %d, want %d", c.host, got, c.sender)
+		}
+	}
+}
+
 func TestKeysAsSentencesNameThem(t *testing.T) {
 	for want, k := range map[string]Key{
 		"10.0.0.2 with QPN 7":             {Dst: addr(2), QPN: 7, Match: MatchDstQPN},
@@ -59,6 +87,10 @@ func TestVLANsOfALeg(t *testing.T) {
 		if got := l.VLANs(); got != tt.want {
 			t.Errorf("%s: %#x, want %#x", tt.name, got, tt.want)
 		}
+	}
+	three := header(0x88A8_0009, 0x8100_0007, 0x8100_0005)
+	if got, want := VLANsOf(three), (VLANs{0x88A8_0009, 0x8100_0007}); got != want {
+		t.Errorf("of three tags: %#x, want %#x", got, want)
 	}
 }
 

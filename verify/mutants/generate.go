@@ -33,8 +33,8 @@ type edit struct {
 //	statements       calls, assignments, defer, break, continue  →  nothing
 //
 // Some do not compile, because a variable is not used any more or a constant does not fit: these
-// count for nothing. Messages and what only they need are left alone, and so is a 0 or a false
-// beside an error.
+// count for nothing. Messages and what only they need are left alone, and so are a 0 or a false
+// beside an error, the length of an array's type, and the capacity of a slice or of a map.
 func generate(file string, source []byte) ([]edit, error) {
 	g, err := newGenerator(file, source)
 	if err != nil {
@@ -75,7 +75,7 @@ type generator struct {
 	function string
 	constant bool              // inside the declaration of a constant
 	whole    map[ast.Expr]bool // conditions
-	unused   map[ast.Expr]bool // see besideAnError
+	unused   map[ast.Expr]bool // expressions that are left out
 	edits    []edit
 	sites    []site
 	guarded  int // the mutants before this one have a guard, as far as the last site goes
@@ -166,7 +166,10 @@ func (g *generator) visit(n ast.Node) bool {
 	case *ast.Ident:
 		g.truth(n)
 	case *ast.CallExpr:
+		g.capacity(n)
 		return !isMessage(n)
+	case *ast.ArrayType:
+		g.markUnused(n.Len)
 	case *ast.Field: // a type, or a tag
 		return false
 	}
@@ -177,7 +180,7 @@ func (g *generator) visit(n ast.Node) bool {
 // its contrary already (condition).
 func (g *generator) binary(n *ast.BinaryExpr) {
 	equality := n.Op == token.EQL || n.Op == token.NEQ
-	if equality && g.whole[n] {
+	if equality && g.whole[n] || g.unused[n] {
 		return
 	}
 	if equality || n.Op.Precedence() < token.ADD.Precedence() { // it makes a bool, whatever its operands are
@@ -266,6 +269,32 @@ func (g *generator) besideAnError(results []ast.Expr) {
 			g.unused[r] = r.Name == "false"
 		}
 	}
+}
+
+// capacity leaves out the capacity that a slice is made with, and the number of entries that a map
+// is made for: they decide about nothing but memory.
+func (g *generator) capacity(call *ast.CallExpr) {
+	if f, ok := call.Fun.(*ast.Ident); !ok || f.Name != "make" {
+		return
+	}
+	if _, isMap := call.Args[0].(*ast.MapType); isMap && len(call.Args) == 2 {
+		g.markUnused(call.Args[1])
+	} else if len(call.Args) == 3 {
+		g.markUnused(call.Args[2])
+	}
+}
+
+// markUnused leaves out the numbers and operators of an expression.
+func (g *generator) markUnused(e ast.Expr) {
+	if e == nil {
+		return
+	}
+	ast.Inspect(e, func(n ast.Node) bool {
+		if x, ok := n.(ast.Expr); ok {
+			g.unused[x] = true
+		}
+		return true
+	})
 }
 
 // isError reports whether an expression is an error, by the names that errors have in this tree.

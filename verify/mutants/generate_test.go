@@ -188,6 +188,29 @@ func TestGenerateAll(t *testing.T) {
 	}
 }
 
+// What decides about nothing but memory has no mutants.
+func TestGenerateLeavesOutCapacities(t *testing.T) {
+	edits, err := generate("p.go", []byte(`package p
+
+var (
+	array [3 + 4]int
+	slice = make([]int, 5, len(array)+2)
+	count = make(map[int]int, 9)
+	queue = make(chan int, 7)
+)
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range edits {
+		got = append(got, e.broken)
+	}
+	if want := []string{"6", "8"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // An operator that stands at the end of a line is named by that line.
 func TestGenerateLongCondition(t *testing.T) {
 	edits, err := generate("p.go", []byte("package p\n\nvar x = a &&\n\tb &&\n\tc\n"))

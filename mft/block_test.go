@@ -1,0 +1,98 @@
+package mft
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// blockGroup has paths with these ports, in the order of their addresses, and n memory regions.
+func blockGroup(n int, ports ...PortID) *Group {
+	g := &Group{IP: addr(100), QPN: 7, PathMTU: 1024, Source: Source{Leg: Leg{Dst: addr(1), L2Bytes: 14, Port: 3}}}
+	for k := range n {
+		g.Memory = append(g.Memory, VirtualRegion{VA: uint64(k) << 32, Length: 4096, RKey: uint32(k)})
+	}
+	for i, port := range ports {
+		p := Path{Leg: Leg{Dst: addr(1000 + i), Src: addr(100), Port: port, L2Bytes: 14, DestQPN: roce.QPN(i)}}
+		for k := range n {
+			p.Regions = append(p.Regions, Region{VA: uint64(i)<<40 | uint64(k)<<36, RKey: uint32(10*i + k)})
+		}
+		g.Paths = append(g.Paths, p)
+	}
+	return g
+}
+
+// block makes the block of all paths of g.
+func block(g *Group) (*Block, error) {
+	b, edits := new(Block), g.Edits(&g.Source.Leg)
+	if err := b.Begin(g, &g.Source.Leg, 0xFFFF, 8); err != nil {
+		return nil, err
+	}
+	for i := range g.Paths {
+		if err := b.Add(g, i, int32(100+i), &edits); err != nil {
+			return nil, err
+		}
+	}
+	return b, b.End()
+}
+
+// The kernel engine has room for so much and no more: a block beyond it would not fit in the memory
+// that is shared with the kernel.
+func TestBlockBounds(t *testing.T) {
+	ports := func(n int) []PortID { return make([]PortID, n) }
+	for name, c := range map[string]struct {
+		group *Group
+		edit  func(*Group)
+		want  error
+	}{
+		"as much as there is room for": {blockGroup(4, ports(64)...), nil, nil},
+		"a path too many":              {blockGroup(4, ports(65)...), nil, ErrBlockPaths},
+		"a region too many":            {blockGroup(5, 1), nil, ErrBlockRegions},
+		"the last port":                {blockGroup(1, 63), nil, nil},
+		"a port beyond it":             {blockGroup(1, 64), nil, ErrBlockPort},
+		"no next hop":                  {blockGroup(1, NoPort), nil, ErrBlockPort},
+		"the source at the last port":  {blockGroup(1, 1), func(g *Group) { g.Source.Port = 63 }, nil},
+		"the source beyond it":         {blockGroup(1, 1), func(g *Group) { g.Source.Port = 64 }, ErrBlockPort},
+		"a tagged source":              {blockGroup(1, 1), func(g *Group) { g.Source.L2Bytes = 18 }, ErrBlockTagged},
+		"a path alone":                 {blockGroup(0, 1), nil, nil},
+		"no path":                      {blockGroup(1), nil, ErrBlockEmpty},
+	} {
+		if c.edit != nil {
+			c.edit(c.group)
+		}
+		if _, err := block(c.group); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// A block has the paths of each port together, and each path with its own edit and regions.
+func TestBlockPaths(t *testing.T) {
+	g := blockGroup(2, 5, 2, 5, 2)
+	edits := g.Edits(&g.Source.Leg)
+	b, err := block(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []int
+	for _, p := range b.Paths {
+		i := slices.IndexFunc(g.Paths, func(q Path) bool { return q.Dst == p.Path.Dst })
+		order = append(order, i)
+		if p.DeltaPSN != int32(100+i) || *p.Edit != edits.Paths[i] {
+			t.Errorf("path %d has delta %d and the edit %+v", i, p.DeltaPSN, p.Edit)
+		}
+		for k := range g.Memory {
+			if p.Targets[k] != *edits.Target(i, k) || p.Targets[k].RKey != uint32(10*i+k) {
+				t.Errorf("region %d of path %d is at %+v", k, i, p.Targets[k])
+			}
+		}
+		if len(p.Targets) != 2 {
+			t.Errorf("path %d has %d regions", i, len(p.Targets))
+		}
+	}
+	if want := []int{1, 3, 0, 2}; !slices.Equal(order, want) {
+		t.Errorf("paths %v, want %v", order, want)
+	}
+}
