@@ -14,13 +14,13 @@ import (
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
-// Options say what the source sends and how the forwarder between it and the receivers treats it.
+// Options describe the packets of the source, and the changes that the forwarder makes.
 type Options struct {
 	Workload *workload.Workload
-	Hot      bool // packets go to a few of the groups only
+	Hot      bool // packets go to only a few of the groups
 	CPU      int  // the hosts' thread runs on it
-	// Rewriting is what the forwarder changes in each copy, and Merges whether it makes one answer
-	// of the receivers'.
+	// Rewriting says which parts of a copy the forwarder changes. Merges says that it merges the
+	// receivers' answers into one.
 	Rewriting workload.Rewriting
 	Merges    bool
 	Window    int // packets unacknowledged at most; 0: Window
@@ -28,16 +28,15 @@ type Options struct {
 
 const (
 	batch = 32
-	// flushPatience is how long the kernel may take nothing. The frames are lost then, as on a full
-	// link.
+	// flushPatience is the time after which frames are lost that the kernel does not take, as on a
+	// full link.
 	flushPatience = 5 * time.Millisecond
-	// stallAfter is how long the source waits for progress before it goes back, the order of an RC
-	// timeout.
+	// stallAfter is the time without progress after which the source goes back, like an RC timeout.
 	stallAfter = 100 * time.Millisecond
 )
 
-// Hosts are the source and the receivers. Their methods are called from one goroutine, other than
-// those that say so.
+// Hosts are the source and the receivers. One goroutine may call their methods, unless a method
+// says that any goroutine may call it.
 type Hosts struct {
 	Options
 	work  chan func()
@@ -47,18 +46,18 @@ type Hosts struct {
 	source    *nic
 	receivers []*nic
 
-	// Of the hosts' thread.
+	// Only the hosts' thread uses these.
 	*requester
 	template  *template
 	slots     [][]slot // by queue: buffers of a batch
-	used      []int    // by queue: how many of them hold a frame of this batch
+	used      []int    // by queue: number of slots that hold a frame of this batch
 	answers   []uint64 // chunks for a batch of responses
 	descs     []xsk.Desc
 	responses []xsk.Desc
-	progress  time.Time // when base moved last, as far as it was looked at
-	retry     time.Time // when base moved last or the source went back
+	progress  time.Time // when a change of base was last seen
+	retry     time.Time // when base last changed or the source went back
 	seenBase  uint64
-	verifier  *verifier // set while every copy is looked at
+	verifier  *verifier // set while every copy is compared
 
 	stats struct{ sent, resent, backs, waited, acks, longest atomic.Uint64 }
 }
@@ -72,15 +71,15 @@ type slot struct {
 // Stats count since the hosts were opened.
 type Stats struct {
 	Copies    []uint64 // by receiver: packets taken in order, each once
-	Repeated  uint64   // copies that a receiver had already
-	Beyond    uint64   // copies behind a gap: something was lost
-	Strange   uint64   // copies for nobody's QPN
-	Sent      uint64   // by the source, Resent among them
+	Repeated  uint64   // copies of packets that a receiver already had
+	Beyond    uint64   // copies above a gap: a packet was lost
+	Strange   uint64   // copies with a QPN that no receiver has
+	Sent      uint64   // packets of the source, including Resent
 	Resent    uint64
-	WentBack  uint64        // times the source began again with what is unacknowledged
+	WentBack  uint64        // times that the source went back to its oldest unacknowledged packet
 	AcksHeard uint64        // answers that reached the source
-	Waited    time.Duration // how long the source slept with its window closed
-	Longest   time.Duration // the longest time between two acknowledgements of something new, since the last ResetLongest
+	Waited    time.Duration // time that the source slept because its window was closed
+	Longest   time.Duration // longest time without a new acknowledgement, since ResetLongest
 }
 
 // Open opens the hosts of a lab. Close closes them.
@@ -106,9 +105,9 @@ func Open(l *lab.Lab, o Options) (*Hosts, error) {
 	return h, nil
 }
 
-// thread runs what do hands it, on one thread of one CPU. The thread outlives the hosts: a
-// forwarder that it may have started before would be killed with it (PR_SET_PDEATHSIG is about
-// threads).
+// thread runs the functions that do hands it, on one thread of one CPU. The thread is not ended
+// with the hosts: if it has started a forwarder before, the kernel would kill the forwarder with it
+// (PR_SET_PDEATHSIG refers to a thread).
 func (h *Hosts) thread(started chan<- error) {
 	defer close(h.ended)
 	runtime.LockOSThread()
@@ -118,7 +117,7 @@ func (h *Hosts) thread(started chan<- error) {
 	for f := range h.work {
 		f()
 	}
-	_ = errors.Join(unix.SchedSetaffinity(0, &before), resetTimers()) // only other threads of ours notice
+	_ = errors.Join(unix.SchedSetaffinity(0, &before), resetTimers()) // an error affects only other work of this process
 }
 
 func (h *Hosts) do(f func() error) (err error) {
@@ -151,7 +150,7 @@ func (h *Hosts) open(l *lab.Lab) (err error) {
 	return h.prepare(l.Queues)
 }
 
-// prepare makes the buffers that the loop writes frames into.
+// prepare makes the buffers into which the loop writes frames.
 func (h *Hosts) prepare(queues int) (err error) {
 	if h.template, err = newTemplate(h.Workload); err != nil {
 		return err
@@ -222,7 +221,7 @@ func (h *Hosts) Stats() Stats {
 	return s
 }
 
-// ResetLongest begins Stats.Longest anew. Any goroutine may call it.
+// ResetLongest sets Stats.Longest to zero. Any goroutine may call it.
 func (h *Hosts) ResetLongest() { h.stats.longest.Store(0) }
 
 // Close closes sockets and detaches the programs.
@@ -242,7 +241,7 @@ func (h *Hosts) Close() error {
 	return errors.Join(errs...)
 }
 
-// untrue is what no source must ever be told.
+// untrue returns the error for an ACK of a packet that a receiver lacks.
 type untrue struct {
 	group    int
 	told     uint32
@@ -251,6 +250,6 @@ type untrue struct {
 }
 
 func (e *untrue) Error() string {
-	return fmt.Sprintf("the source of group %d was told that all have %d packets, and receiver %d has %d",
+	return fmt.Sprintf("the source of group %d got an ACK for %d packets, but receiver %d has only %d",
 		e.group, e.told, e.receiver, e.has)
 }

@@ -37,7 +37,7 @@ func (h *Hosts) begin() {
 	h.retry, h.seenBase = h.progress, h.base
 }
 
-// turn is one round of all hosts, or a sleep where there is nothing to do.
+// turn is one round of all hosts, or a sleep if there is nothing to do.
 func (h *Hosts) turn() error {
 	moved, err := h.respond()
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *Hosts) turn() error {
 	return nil
 }
 
-// mindProgress goes back where nothing was acknowledged for long.
+// mindProgress goes back if nothing was acknowledged for stallAfter.
 func (h *Hosts) mindProgress(now time.Time) {
 	if h.base != h.seenBase {
 		longest := max(h.stats.longest.Load(), uint64(now.Sub(h.progress)))
@@ -111,7 +111,7 @@ func flush(s *xsk.Socket) error {
 	return err
 }
 
-// respond lets every receiver answer what its responder has handed up.
+// respond lets every receiver answer the packets that its responder has handed up.
 func (h *Hosts) respond() (moved int, err error) {
 	for r, n := range h.receivers {
 		for _, s := range n.sockets {
@@ -141,8 +141,8 @@ func (h *Hosts) respond() (moved int, err error) {
 	return moved, nil
 }
 
-// answer is what receiver r's QP says to one packet: an ACK of all it has taken, or a NAK that asks
-// for the next.
+// answer sends the answer of receiver r's QP to one packet: an ACK of all packets that it has
+// taken, or a NAK for the next one.
 func (h *Hosts) answer(r int, descs []xsk.Desc) error {
 	head := h.umem.Bytes(descs[0].Addr, descs[0].Len)
 	if h.verifier != nil {
@@ -174,8 +174,8 @@ func (h *Hosts) answer(r int, descs []xsk.Desc) error {
 	return nil
 }
 
-// hear tells the requester that a party has the first taken packets of a group, and whether it asks
-// for the next again.
+// hear reports to the requester that a party has taken this many packets of a group, and whether it
+// asks for the next one again.
 func (h *Hosts) hear(party, group int, taken uint32, again bool) {
 	h.stats.acks.Add(1)
 	h.acknowledge(party, group, (taken-1)&psnMask)
@@ -184,7 +184,7 @@ func (h *Hosts) hear(party, group int, taken uint32, again bool) {
 	}
 }
 
-// listen takes what the forwarder tells the source.
+// listen handles the frames that the forwarder sends to the source.
 func (h *Hosts) listen() (heard int, err error) {
 	for _, s := range h.source.sockets {
 		got := s.Receive(h.descs)
@@ -202,11 +202,11 @@ func (h *Hosts) listen() (heard int, err error) {
 	return heard, nil
 }
 
-var errMalformed = errors.New("the source got a frame that its NIC would drop, or that is no answer")
+var errMalformed = errors.New("the source got a frame that its NIC would drop, or that is not an answer")
 
 func (h *Hosts) listenTo(frame []byte) error {
 	if !h.Merges {
-		return nil // a flooded frame of its own kind
+		return nil // a data frame that the forwarder floods back
 	}
 	var v roce.View
 	fragments := [1][]byte{frame}
@@ -219,7 +219,7 @@ func (h *Hosts) listenTo(frame []byte) error {
 	}
 	syndrome := v.AETH(frame).Syndrome
 	if syndrome.IsFatal() {
-		return errors.New("the source was told " + syndrome.String() + ", which ends its QP")
+		return errors.New("the source got " + syndrome.String() + ", which ends its QP")
 	}
 	taken := uint32(v.PSN(frame).Sub(workload.SourcePSN(group))) & psnMask
 	again := !syndrome.IsACK()
@@ -233,7 +233,7 @@ func (h *Hosts) listenTo(frame []byte) error {
 	return nil
 }
 
-// checkTruth compares what the source was told with what the receivers have.
+// checkTruth compares an answer to the source with the packets that the receivers have.
 func (h *Hosts) checkTruth(group int, taken uint32) error {
 	for r, n := range h.receivers {
 		has := uint32(n.expected(group).Sub(h.Rewriting.FirstPSN(group, r))) & psnMask

@@ -7,18 +7,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// napFor is a small part of what any forwarder needs for a window.
+// napFor is a small part of the time that any forwarder needs for a window.
 const napFor = 40 * time.Microsecond
 
-// nap sleeps while the window is closed. The hosts do not let frames wake them: the sender of a
-// frame would pay for that, so a forwarder's bill would depend on how often the hosts had just gone
-// to sleep. Go's scheduler is not told, or its threads would run on the hosts' CPU each time.
+// nap sleeps while the window is closed. Frames do not wake the hosts: the wake-up would count as
+// CPU time of the sender, and the CPU time of a forwarder would depend on how often the hosts were
+// asleep. nap is a raw system call, without Go's scheduler, whose threads would otherwise run on
+// the hosts' CPU at each sleep.
 func nap() {
 	t := unix.NsecToTimespec(int64(napFor))
 	_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(&t)), 0, 0, 0)
 }
 
-// sharpenTimers lets the calling thread's naps end when they should, and not 50 us later.
+// sharpenTimers makes the calling thread's naps end in time, and not up to 50 us later.
 func sharpenTimers() error { return unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
 
 // resetTimers undoes sharpenTimers.

@@ -18,16 +18,17 @@ import (
 // ringDescs is the size of a NIC's rings: the whole window, in frames of two descriptors.
 const ringDescs = 2 * Window
 
-// completionDescs is more than the frames that can be on their way into the box: the kernel sends
-// nothing more while their completions have no room.
+// completionDescs is more than the number of frames that can be on their way into the box: the
+// kernel sends nothing while the ring has no room for completions.
 const completionDescs = 4 * ringDescs
 
-// sendBuffer holds what the source may have unacknowledged: the kernel charges the socket for a
-// frame until the other end of the veth pair has taken it, and its default is less than a window.
+// sendBuffer is large enough for all unacknowledged packets of the source. The kernel charges a
+// frame to the socket until the other end of the veth pair has taken it, and its default is less
+// than a window.
 const sendBuffer = 16 << 20
 
-// nic is one host's interface: an XDP program, and an AF_XDP socket on each queue for what the
-// program hands up and for what the host sends.
+// nic is one host's interface: an XDP program, and an AF_XDP socket on each queue for the frames
+// that the program hands up and for the frames that the host sends.
 type nic struct {
 	objects responderObjects
 	link    link.Link
@@ -41,8 +42,8 @@ func openSource(u *xsk.UMEM, end netns.Link, queues int, multiBuffer bool) (*nic
 	return openNIC(u, end, queues, multiBuffer, nil)
 }
 
-// openReceiver opens the interface of receiver r, whose flows begin as a forwarder that rewrites
-// that much makes them.
+// openReceiver opens the interface of receiver r. Its flows expect copies of a forwarder with this
+// rewriting.
 func openReceiver(u *xsk.UMEM, end netns.Link, queues int, multiBuffer bool, w *workload.Workload, level workload.Rewriting, r int) (*nic, error) {
 	first := make([]uint32, w.Groups)
 	for g := range first {
@@ -134,7 +135,7 @@ const (
 	seenBytes = 40
 )
 
-// expected is the PSN that the responder's flow waits for.
+// expected returns the PSN that the responder's flow waits for.
 func (n *nic) expected(flow int) roce.PSN {
 	var b [4]byte
 	if _, err := n.flows.ReadAt(b[:], int64(flow)*flowBytes); err != nil {
@@ -143,7 +144,7 @@ func (n *nic) expected(flow int) roce.PSN {
 	return roce.PSN(binary.NativeEndian.Uint32(b[:]))
 }
 
-// seen is what the responder has counted on all queues. Any goroutine may call it.
+// seen returns the responder's counters, summed over all queues. Any goroutine may call it.
 func (n *nic) seen() (sum responderSeen) {
 	for q := range n.sockets {
 		var b [seenBytes]byte

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probePatience is how long a probe is waited for. One that was lost is sent again as any packet
-// is, and its time counts from the first time.
+// probePatience bounds the time of a probe. A lost probe is sent again like any packet, and its
+// time counts from the first sending.
 const probePatience = 5 * time.Second
 
-// Probe sends packets one at a time, after a pause each, and returns for each the time from before
-// the source's system call to its arrival in the XDP program of the last receiver.
+// Probe sends n packets one at a time, with a pause before each. For each it returns the time from
+// the source's system call to the arrival in the XDP program of the last receiver.
 func (h *Hosts) Probe(n int, pause time.Duration) (latencies []time.Duration, err error) {
 	err = h.do(func() error {
 		if err := h.setModes(modeStamp); err != nil {
@@ -48,8 +48,8 @@ func (h *Hosts) probe() (time.Duration, error) {
 	return time.Duration(arrived - began), err
 }
 
-// awaitProbe spins until each receiver has taken all packets there ever were, and returns when the
-// last one came.
+// awaitProbe spins until each receiver has taken all packets, and returns the time of the last
+// arrival.
 func (h *Hosts) awaitProbe() (arrived uint64, err error) {
 	h.begin()
 	deadline := h.progress.Add(probePatience)
@@ -74,7 +74,7 @@ func (h *Hosts) awaitProbe() (arrived uint64, err error) {
 	return arrived, nil
 }
 
-// catchUp sends again what is to be sent again, and nothing new.
+// catchUp sends the packets that are to be sent again, and no new ones.
 func (h *Hosts) catchUp() error {
 	for h.cursor < h.next {
 		if _, err := h.send(min(batch, int(h.next-h.cursor))); err != nil {
@@ -84,8 +84,8 @@ func (h *Hosts) catchUp() error {
 	return nil
 }
 
-// idle lets the hosts answer, and spins until the pause is over and the window open: a CPU that
-// slept would wake up late for the next probe.
+// idle lets the hosts answer, and spins until the pause is over and the window is open. It does not
+// sleep, because a CPU that slept would wake up late for the next probe.
 func (h *Hosts) idle(pause time.Duration) error {
 	h.begin()
 	began := h.progress
@@ -110,7 +110,7 @@ func (h *Hosts) idle(pause time.Duration) error {
 	}
 }
 
-// monotonic is the clock of bpf_ktime_get_ns.
+// monotonic reads the clock of bpf_ktime_get_ns.
 func monotonic() (uint64, error) {
 	var t unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)

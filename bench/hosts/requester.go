@@ -7,31 +7,31 @@ import (
 )
 
 const (
-	// Window is how many packets the source has unacknowledged at most, unless Options say less. It
-	// is what a veth queue holds, so a burst never overflows one, and more than two batches of any
-	// forwarder, so none of them runs dry.
+	// Window is the largest number of unacknowledged packets, unless Options say less. A veth queue
+	// holds this many, so that a burst never overflows it, and it is more than two batches of any
+	// forwarder, so that none of them waits for packets.
 	Window = 256
-	// acksPerWindow packets of a window ask for an acknowledgement: of the usual window every 64th
-	// packet, which is the most that rxe sends without asking (RXE_MAX_PKT_PER_ACK of rxe_req.c).
+	// acksPerWindow packets of a window ask for an ACK. With the usual window that is every 64th
+	// packet: rxe sends at most this many without asking (RXE_MAX_PKT_PER_ACK of rxe_req.c).
 	acksPerWindow = 4
-	// carefulWindow is the window while packets are looked at one by one: every copy goes up to
-	// user space, or one packet is sent at a time, and little is sent again when that is lost.
+	// carefulWindow is the window while every copy goes up to user space, or while one packet is
+	// sent at a time: if a packet is lost, few are sent again.
 	carefulWindow = 32
 
 	hotGroups = 16
 	psnMask   = 1<<24 - 1
 )
 
-// requester is the source's side of RC for all groups together: which packet is next, which are
-// unacknowledged, which are to be sent again. It goes back to the oldest unacknowledged packet on a
-// NAK or a timeout, like a NIC. It sends nothing itself.
+// requester is the source's side of RC for all groups together. It knows which packet is next,
+// which packets are unacknowledged, and which are to be sent again. On a NAK or a timeout it goes
+// back to the oldest unacknowledged packet, like a NIC. It sends nothing itself.
 //
 //	base            cursor          next
 //	 | unacknowledged |  to be sent   |  new, up to base+window
 //	 |                |  again        |
 type requester struct {
 	window   uint64
-	ackEvery uint64 // so far apart on their queue are the packets that ask for an acknowledgement
+	ackEvery uint64 // every this many packets of a queue, one asks for an ACK
 	groups   int
 	hot      bool
 	seed     uint64
@@ -39,16 +39,16 @@ type requester struct {
 	following          []uint32 // K of each group's next packet
 	lanes              []lane   // by queue
 	sent               [Window]workload.Packet
-	base, cursor, next uint64 // they count packets of all groups
+	base, cursor, next uint64 // numbers of packets, counted over all groups
 
-	// marks are the unacknowledged packets that ask for an acknowledgement, oldest first.
-	// Acknowledging one acknowledges all packets before it on its queue, of whatever group: no
-	// forwarder lets packets overtake each other on a queue.
+	// marks are the unacknowledged packets that ask for an ACK, oldest first. The ACK of one
+	// acknowledges all packets before it on its queue, of every group: no forwarder lets packets
+	// overtake each other on a queue.
 	marks []mark
-	all   uint64 // mark.missing at first: a bit for each party that answers
+	all   uint64 // first value of mark.missing: a bit for each party that answers
 
 	resent, backs uint64
-	stuck         bool // went back, and base has not moved since
+	stuck         bool // the source went back, and base has not changed since
 }
 
 // lane is one queue of the source's interface: every group belongs to one.
@@ -64,8 +64,8 @@ type mark struct {
 	missing uint64
 }
 
-// newRequester makes a requester that hears so many parties: each receiver where nobody merges,
-// else one.
+// newRequester makes a requester that gets answers from this many parties: from each receiver, or
+// from one party if the forwarder merges answers.
 func newRequester(groups int, hot bool, queues, parties, window int) *requester {
 	q := &requester{
 		groups: groups, hot: hot, seed: 0x9E3779B97F4A7C15,
@@ -76,12 +76,12 @@ func newRequester(groups int, hot bool, queues, parties, window int) *requester 
 	return q
 }
 
-// setWindow changes the window; what is unacknowledged beyond it stays so.
+// setWindow changes the window. Packets that are already unacknowledged beyond it are not affected.
 func (q *requester) setWindow(packets int) {
 	q.window, q.ackEvery = uint64(packets), uint64(max(packets/acksPerWindow, 1))
 }
 
-// take returns the next packet to send; false: the window is closed.
+// take returns the next packet to send, or false if the window is closed.
 func (q *requester) take() (workload.Packet, bool) {
 	if q.cursor < q.next {
 		p := q.sent[q.cursor%Window]
@@ -108,7 +108,7 @@ func (q *requester) take() (workload.Packet, bool) {
 
 func (q *requester) lane(group int) *lane { return &q.lanes[group%len(q.lanes)] }
 
-// choose is the group of the next packet: a few of them in turn, or any (xorshift64).
+// choose returns the group of the next packet: a few groups in turn, or a random one (xorshift64).
 func (q *requester) choose() int {
 	if q.groups == 1 {
 		return 0
@@ -123,7 +123,7 @@ func (q *requester) choose() int {
 	return int(high)
 }
 
-// acknowledge notes that a party has everything of a group up to packet k.
+// acknowledge records that a party has all packets of a group up to packet k.
 func (q *requester) acknowledge(party, group int, k uint32) {
 	for i := range q.marks {
 		m := &q.marks[i]
@@ -146,8 +146,8 @@ func (q *requester) acknowledge(party, group int, k uint32) {
 	}
 }
 
-// goBack begins again with the oldest unacknowledged packet. What several receivers say of one loss
-// counts once: until something is acknowledged only a timeout goes back once more.
+// goBack begins again with the oldest unacknowledged packet. The NAKs of several receivers for one
+// loss count once: until a packet is acknowledged, only a timeout goes back again.
 func (q *requester) goBack(timeout bool) {
 	if q.base == q.next || q.stuck && !timeout {
 		return

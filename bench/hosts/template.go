@@ -7,14 +7,14 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// template makes the source's frames in a few nanoseconds each: the source has to be faster than
-// any forwarder. The ICRC is linear, so the ICRC of a frame is that of the blank frame XOR one
-// table word for each byte that differs from it.
+// template makes a frame of the source in a few nanoseconds, because the source must be faster than
+// any forwarder. The ICRC is linear, so the ICRC of a frame is the ICRC of the blank frame XOR one
+// table word for each byte that differs from the blank frame.
 type template struct {
 	blank    []byte // destination 10.0.0.0, PSN 0, no AckReq
 	view     roce.View
 	icrc     uint32
-	ip, psn  [3][256]uint32 // by the byte's place, the last one first; psn[0] includes the VA
+	ip, psn  [3][256]uint32 // by the byte's position, the last byte first; psn[0] includes the VA
 	ackReq   uint32
 	checksum uint32 // of the IP header, not folded
 }
@@ -44,8 +44,8 @@ func newTemplate(w *workload.Workload) (*template, error) {
 	return t, nil
 }
 
-// write makes the frame in fragments that of a packet. The fragments hold some frame of the same
-// template.
+// write makes the frame of a packet in fragments. The fragments must already hold another frame of
+// the same template.
 func (t *template) write(fragments [][]byte, p workload.Packet) {
 	head := fragments[0]
 	ip, psn := workload.GroupIP(p.Group).As4(), workload.SourcePSN(p.Group).Add(int32(p.K))

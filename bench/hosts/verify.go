@@ -11,15 +11,14 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// verifier compares each copy with the one that the workload builds from nothing.
+// verifier compares each copy with the copy that the workload builds.
 type verifier struct {
 	looked []int // by receiver
 	frame  []byte
 }
 
-// Verify sends until every receiver has got that many copies, and compares all of them byte by byte
-// with what the forwarder's Rewriting says, ICRC included where it claims that. It returns the
-// first difference.
+// Verify sends until every receiver has got this many copies, and compares each of them byte by
+// byte with the copy that the forwarder's Rewriting promises. It returns the first difference.
 func (h *Hosts) Verify(copies int, patience time.Duration) error {
 	return h.do(func() error {
 		if err := h.setModes(modeAllUp); err != nil {
@@ -45,7 +44,7 @@ func (h *Hosts) verify(copies int, deadline time.Time) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the receivers got %v copies; %d each were waited for", h.verifier.looked, copies)
+			return fmt.Errorf("the receivers got %v copies instead of %d each", h.verifier.looked, copies)
 		}
 		if err := h.turn(); err != nil {
 			return err
@@ -65,7 +64,7 @@ func (v *verifier) look(h *Hosts, r int, descs []xsk.Desc) error {
 	return nil
 }
 
-// compare says how a copy for receiver r differs from the one it has to be.
+// compare returns an error if a copy for receiver r differs from the right one.
 func compare(w *workload.Workload, level workload.Rewriting, r int, frame []byte) error {
 	want, err := expectedFor(w, level, r, frame)
 	if err != nil {
@@ -79,7 +78,7 @@ func compare(w *workload.Workload, level workload.Rewriting, r int, frame []byte
 	return nil
 }
 
-// headOf is what is worth printing of a frame: its headers and its last bytes, which are the ICRC.
+// headOf returns the part of a frame that is printed: its headers, and the ICRC at its end.
 func headOf(frame []byte) []byte {
 	if len(frame) <= workload.HeaderBytes+4 {
 		return frame
@@ -87,9 +86,9 @@ func headOf(frame []byte) []byte {
 	return append(append([]byte(nil), frame[:workload.HeaderBytes]...), frame[len(frame)-4:]...)
 }
 
-var errStrange = errors.New("got a frame for no QPN of its own")
+var errStrange = errors.New("got a frame for a QPN that it does not have")
 
-// expectedFor builds the copy that frame claims to be by its QPN and PSN.
+// expectedFor builds the right copy for the QPN and PSN of frame.
 func expectedFor(w *workload.Workload, level workload.Rewriting, r int, frame []byte) ([]byte, error) {
 	if len(frame) < workload.HeaderBytes {
 		return nil, fmt.Errorf("got a frame of %d bytes", len(frame))

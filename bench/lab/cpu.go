@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUs are the machine's CPUs by what they are for.
+// CPUs are the machine's CPUs by their use.
 type CPUs struct {
 	Switch []int // one for each worker
 	Hosts  int
 }
 
-// allowed are the CPUs that this process might use before it bound itself to one of them.
+// allowed are the CPUs that this process could use before it bound itself to one of them.
 var allowed = sync.OnceValues(func() (cpus []int, err error) {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -36,9 +36,9 @@ var allowed = sync.OnceValues(func() (cpus []int, err error) {
 
 const moreCPUs = "take a machine with more, or allow more (taskset, the cpuset of a container)"
 
-// SplitCPUs chooses CPUs among those this process may use: the last one for the hosts, the first
-// ones for the workers. Where there are no more CPUs than workers, the last worker shares the
-// hosts' CPU.
+// SplitCPUs chooses among the CPUs that this process may use: the last one for the hosts, the first
+// ones for the workers. If there are no more CPUs than workers, the last worker shares the hosts'
+// CPU.
 func SplitCPUs(workers int) (CPUs, error) {
 	all, err := allowed()
 	switch {
@@ -52,7 +52,7 @@ func SplitCPUs(workers int) (CPUs, error) {
 	return CPUs{Switch: all[:workers], Hosts: all[len(all)-1]}, nil
 }
 
-// Pin binds a process or thread, and what it starts later, to CPUs. 0 is the calling thread.
+// Pin binds a process or thread, and all that it starts later, to CPUs. 0 is the calling thread.
 func Pin(tid int, cpus ...int) error {
 	var set unix.CPUSet
 	for _, cpu := range cpus {
@@ -64,7 +64,7 @@ func Pin(tid int, cpus ...int) error {
 	return nil
 }
 
-// PinProcess binds all threads that this process has now, and by that those that they start.
+// PinProcess binds all present threads of this process. Threads that they start later inherit this.
 func PinProcess(cpu int) error {
 	entries, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -82,8 +82,8 @@ func PinProcess(cpu int) error {
 	return nil
 }
 
-// CPUTime is the CPU time that a process has used, all its threads together, exact to the moment of
-// the call. It works for kernel threads too.
+// CPUTime returns the CPU time of all threads of a process until the moment of the call. It works
+// for kernel threads too.
 func CPUTime(pid int) (time.Duration, error) {
 	const schedulerClock = 2 // CPUCLOCK_SCHED
 	var t unix.Timespec
@@ -93,7 +93,7 @@ func CPUTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// CPUTimes is the sum of CPUTime over processes.
+// CPUTimes returns the sum of CPUTime over processes.
 func CPUTimes(pids []int) (sum time.Duration, err error) {
 	for _, pid := range pids {
 		t, err := CPUTime(pid)
@@ -105,11 +105,11 @@ func CPUTimes(pids []int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// napiThreads are the kernel threads that take in what arrives at the box's ports.
+// napiThreads returns the kernel threads that receive frames at the box's ports.
 func (l *Lab) napiThreads() ([]int, error) { return kernelThreads(l.isNAPI) }
 
-// SoftirqThreads are the kernel threads that do what softirqs of these CPUs leave over. On the
-// switch's CPUs that is work which the forwarder has caused.
+// SoftirqThreads returns the kernel threads that do the work which softirqs on these CPUs leave
+// over. On the switch's CPUs the forwarder has caused that work.
 func SoftirqThreads(cpus []int) ([]int, error) {
 	return kernelThreads(func(comm string) bool {
 		return slices.ContainsFunc(cpus, func(cpu int) bool { return comm == fmt.Sprintf("ksoftirqd/%d\n", cpu) })
@@ -124,7 +124,7 @@ func kernelThreads(wanted func(comm string) bool) (pids []int, err error) {
 	for _, file := range comms {
 		name, err := os.ReadFile(file)
 		if err != nil || !wanted(string(name)) {
-			continue // not one of them, or it ended meanwhile
+			continue // another thread, or it ended meanwhile
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		if err != nil {
@@ -135,7 +135,7 @@ func kernelThreads(wanted func(comm string) bool) (pids []int, err error) {
 	return pids, nil
 }
 
-// isNAPI says whether a kernel thread's name, napi/DEVICE-NUMBER, names a port of the box.
+// isNAPI says whether the name of a kernel thread, napi/DEVICE-NUMBER, has a port of the box.
 func (l *Lab) isNAPI(comm string) bool {
 	rest, ok := strings.CutPrefix(comm, "napi/")
 	end := strings.LastIndexByte(rest, '-')
@@ -150,8 +150,8 @@ func (l *Lab) isNAPI(comm string) bool {
 	return false
 }
 
-// Delays is how long the threads of processes were ready to run and had no CPU: what others on the
-// machine took from them.
+// Delays returns the time that the threads of processes were ready to run and had no CPU, because
+// other processes used it.
 func Delays(pids []int) (sum time.Duration, err error) {
 	for _, pid := range pids {
 		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/schedstat", pid))

@@ -1,5 +1,5 @@
-// Package lab builds what a measurement runs on: a box with a port for the source and one for each
-// receiver, over veth, and a CPU for the box beside a CPU for the hosts.
+// Package lab builds the network of a measurement: a box with a port for the source and one for
+// each receiver, over veth. It also chooses a CPU for the box and another one for the hosts.
 //
 //	hosts' namespace: eth0 ══ p0 ┬ box's namespace ┬ p1 ══ eth1 receiver 0
 //	                  source     │                 ├ p2 ══ eth2 receiver 1
@@ -9,26 +9,26 @@
 // them. A lab for the daemon (Options.Routed) gives each host a namespace and an address, because
 // the daemon asks the kernel where they are.
 //
-// # Whose CPU time is the switch's
+// # CPU time of the switch
 //
 // On veth, the receive work of a port (NAPI: the XDP program, the copy into an AF_XDP socket, the
-// kernel's bridge or tc) runs by default in the sender's thread, so it would be the generator's.
-// The box's ports have threaded NAPI instead (/sys/class/net/X/threaded): a kernel thread for each
-// port and queue does that work, and its CPU time can be read like that of any process. A
-// measurement bills these to the switch, and nothing else:
+// kernel's bridge or tc) runs by default in the sender's thread, and would count as CPU time of the
+// source. The box's ports have threaded NAPI instead (/sys/class/net/X/threaded): a kernel thread
+// for each port and queue does that work, and its CPU time can be read like that of any process.
+// These count as CPU time of the switch, and nothing else:
 //
 //	forwarder  its process: user and kernel time, and all softirq work that its sendto causes
-//	ingress    the NAPI threads of the box's ports; where the kernel forwards, all the work is here
-//	softirq    ksoftirqd of the switch's CPUs: what softirqs there left over
+//	ingress    the NAPI threads of the box's ports; if the kernel forwards, they do all the work
+//	softirq    ksoftirqd of the switch's CPUs: work that softirqs there left over
 //
-// The clocks are those of the scheduler (CPUCLOCK_SCHED), exact to the nanosecond, and not ticks.
-// Where the forwarder is a process, the NAPI threads run on the hosts' CPU: a thread that spins
-// beside them on one CPU would halve both. Where the kernel forwards, they run on the switch's CPU.
+// The clocks are those of the scheduler (CPUCLOCK_SCHED), which count nanoseconds and not ticks. If
+// the forwarder is a process, the NAPI threads run on the hosts' CPU: on the CPU of a spinning
+// forwarder each would get half of the time. If the kernel forwards, they run on the switch's CPU.
 //
-// The work of taking a copy at the receiver's end of a veth pair, an XDP program that counts and
-// drops, falls into the sender's time for every contestant. It is the same program for all. A copy
-// that comes as a socket buffer costs more there than one that comes by XDP redirect, as on a real
-// box it costs more to send.
+// At the receiver's end of a veth pair an XDP program counts and drops the copies. For every
+// contestant this is the same program, and it runs in the sender's time. A copy that comes as a
+// socket buffer costs more there than a copy that comes by XDP redirect; on a real box it costs
+// more to send.
 package lab
 
 import (
@@ -43,7 +43,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Options say what the lab looks like.
+// Options describe a lab.
 type Options struct {
 	Receivers int
 	MTU       int // bytes, of every interface
@@ -65,7 +65,7 @@ type Lab struct {
 // Bridge is the box's bridge in a Routed lab. Its network holds the hosts and the groups.
 const Bridge = "br0"
 
-// New builds a lab. Close takes it away.
+// New builds a lab. Close removes it.
 func New(o Options) (*Lab, error) {
 	o.Queues = max(o.Queues, 1)
 	l := &Lab{Options: o}
@@ -129,8 +129,8 @@ func (l *Lab) addBridge() error {
 	})
 }
 
-// portName is the name of a port of the box. It holds the process ID, because the kernel threads of
-// the port's NAPI are found by it among those of the whole machine.
+// portName returns the name of a port of the box. It has the process ID, so that the kernel threads
+// of the port's NAPI can be found among all threads of the machine.
 func portName(i int) string {
 	return "b" + strconv.FormatInt(int64(os.Getpid()), 36) + "p" + strconv.Itoa(i)
 }
@@ -168,10 +168,10 @@ func (l *Lab) run(name string, args ...string) error {
 	return err
 }
 
-// ThreadNAPI makes the ports' receive work that of kernel threads and binds these to a CPU. It is
-// called when the forwarder has started: before, a port of a veth pair may have no NAPI that could
-// be a thread's. Ports that have none then receive in the sender's thread; the source's must have
-// it. The result is the threads' process IDs.
+// ThreadNAPI moves the ports' receive work to kernel threads, binds them to a CPU, and returns
+// their process IDs. Call it after the forwarder has started: before, a port of a veth pair may
+// have no NAPI. A port that still has no NAPI receives in the sender's thread. The source's port
+// must have NAPI.
 //
 // sysfs shows the interfaces of the namespace in which it was mounted, so "ip netns exec" mounts
 // another.
@@ -193,9 +193,9 @@ func (l *Lab) ThreadNAPI(cpu int) ([]int, error) {
 	return pids, nil
 }
 
-// NAPIWithoutXDP gives the source's port NAPI although no XDP program is attached: a veth port has
-// it with GRO on, as NICs have, for frames of a peer without TSO. Without NAPI the kernel would
-// take frames in on the sender's thread.
+// NAPIWithoutXDP gives the source's port NAPI although no XDP program is attached. A veth port has
+// NAPI if GRO is on and the peer sends without TSO. Without NAPI the kernel would receive frames on
+// the sender's thread.
 func (l *Lab) NAPIWithoutXDP() error {
 	if _, err := l.Ends[0].NS.Exec("ethtool", "-K", l.Ends[0].Name, "tso", "off"); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (l *Lab) NAPIWithoutXDP() error {
 	return l.run("ethtool", "-K", l.Ports[0].Name, "gro", "on")
 }
 
-// Close takes the lab away.
+// Close removes the lab.
 func (l *Lab) Close() error {
 	var errs []error
 	for _, ns := range l.hosts {

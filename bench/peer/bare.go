@@ -19,8 +19,8 @@ type bareSpec struct {
 	MultiBuffer bool
 }
 
-// startBare replicates with the product's rings and nothing else: no classifier, no look at a
-// frame, no byte written.
+// startBare starts a forwarder that has only the product's rings: it has no classifier, and neither
+// reads nor writes frames.
 func startBare(s Setting) (*Forwarder, error) {
 	spec := bareSpec{MultiBuffer: s.FrameBytes() > xsk.FrameBytes}
 	for _, p := range s.Lab.Ports {
@@ -42,7 +42,7 @@ func startBare(s Setting) (*Forwarder, error) {
 	return p.forwarder(steering.close), nil
 }
 
-// bare is the process.
+// bare runs in the forwarder's process.
 type bare struct {
 	quit    atomic.Bool
 	ended   chan struct{}
@@ -90,8 +90,8 @@ func (b *bare) open(spec bareSpec, sockets *os.File) (err error) {
 	return steering.Put(uint32(0), uint32(b.sockets[0].FD()))
 }
 
-// run replicates in place: the receive chunks are lent to one port after the other, as the product
-// does it.
+// run replicates in place: like the product, it lends the receive chunks to one port after the
+// other.
 func (b *bare) run() {
 	defer close(b.ended)
 	runtime.LockOSThread()

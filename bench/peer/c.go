@@ -18,7 +18,7 @@ import (
 //go:embed forward.c
 var forwardC []byte
 
-// compileC compiles forward.c once. The program stays open and has no name any more, so nothing is
+// compileC compiles forward.c once. The program stays open and its file is removed, so nothing is
 // left behind.
 var compileC = sync.OnceValues(func() (program *os.File, err error) {
 	dir, err := os.MkdirTemp("", "rocbench-")
@@ -76,7 +76,7 @@ func startC(memcpy bool) func(s Setting) (*Forwarder, error) {
 	}
 }
 
-// cInput is what forward.c reads.
+// cInput returns the input of forward.c.
 func cInput(s Setting, memcpy bool) ([]byte, error) {
 	first := workload.GroupIP(0).As4()
 	setup := cSetup{

@@ -8,8 +8,7 @@ import (
 	"os/exec"
 )
 
-// asForwarder is the environment variable that makes this program one of the forwarders in Go
-// instead.
+// asForwarder is the environment variable that makes this program run one of the forwarders in Go.
 const asForwarder = "ROCBENCH_FORWARDER"
 
 var inGo = map[string]func(spec *json.Decoder) (stop func() error, err error){
@@ -17,8 +16,8 @@ var inGo = map[string]func(spec *json.Decoder) (stop func() error, err error){
 	"bare":   runBare,
 }
 
-// RunAsForwarder is called first thing in main, and in TestMain. In a process that launchSelf
-// started it does not return.
+// RunAsForwarder must be called first in main, and in TestMain. It does not return in a process
+// that launchSelf started.
 func RunAsForwarder() {
 	name := os.Getenv(asForwarder)
 	if name == "" {
@@ -34,7 +33,7 @@ func RunAsForwarder() {
 func runAsForwarder(name string) error {
 	run := inGo[name]
 	if run == nil {
-		return fmt.Errorf("%s=%s names no forwarder", asForwarder, name)
+		return fmt.Errorf("%s=%s is not the name of a forwarder", asForwarder, name)
 	}
 	stop, err := run(json.NewDecoder(os.Stdin))
 	if err != nil {
@@ -47,8 +46,9 @@ func runAsForwarder(name string) error {
 	return stop()
 }
 
-// launchSelf starts this program as a forwarder. Its threads that spin take a processor of the Go
-// runtime each, which counts CPUs by affinity and would leave it no other (afxdp: GOMAXPROCS).
+// launchSelf starts this program as a forwarder. Each thread that spins occupies a processor of the
+// Go runtime. The runtime counts CPUs by affinity and would have no other processor, so GOMAXPROCS
+// is set.
 func launchSelf(s Setting, name string, spec any, files ...*os.File) (*process, error) {
 	input, err := json.Marshal(spec)
 	if err != nil {

@@ -26,8 +26,7 @@ type Daemon struct {
 	client *api.Client
 }
 
-// StartDaemon returns when the daemon answers. It runs on whatever CPU the scheduler likes, as on a
-// real box.
+// StartDaemon returns when the daemon answers. The daemon is bound to no CPU, as on a real box.
 func StartDaemon(ctx context.Context, bin string, l *lab.Lab) (*Daemon, error) {
 	dir, err := os.MkdirTemp("", "rocbench-daemon-")
 	if err != nil {
@@ -73,7 +72,7 @@ func (d *Daemon) start(ctx context.Context, bin string, l *lab.Lab) error {
 	}
 }
 
-// startUnpinned starts a command on all CPUs of the machine, although this process is bound to one.
+// startUnpinned starts a command that may use all CPUs, although this process is bound to one.
 func startUnpinned(cmd *exec.Cmd) error {
 	var own, all unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &own); err != nil {
@@ -122,7 +121,7 @@ func (d *Daemon) log() string {
 	return string(b)
 }
 
-// Stop ends the daemon as systemd does.
+// Stop ends the daemon like systemd.
 func (d *Daemon) Stop() error {
 	defer os.RemoveAll(d.dir)
 	if d.cmd == nil {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// kernelForwarder is what the kernel forwards with after a few commands. It ends with the box.
+// kernelForwarder is a forwarder in the kernel that a few commands set up. It ends with the box.
 func kernelForwarder(s Setting, commands [][]string) (*Forwarder, error) {
 	if err := s.Lab.Run(commands); err != nil {
 		return nil, err
@@ -13,7 +13,7 @@ func kernelForwarder(s Setting, commands [][]string) (*Forwarder, error) {
 	return &Forwarder{stop: func() error { return nil }}, nil
 }
 
-// startBridge floods: the source sends to a MAC that no port knows.
+// startBridge makes the kernel's bridge flood: the source sends to a MAC that no port has.
 func startBridge(s Setting) (*Forwarder, error) {
 	const bridge = "flood0"
 	commands := [][]string{{"ip", "link", "add", bridge, "type", "bridge", "mcast_snooping", "0"}}
@@ -26,7 +26,7 @@ func startBridge(s Setting) (*Forwarder, error) {
 		[]string{"ip", "link", "set", bridge, "mtu", strconv.Itoa(s.Lab.MTU), "up"}))
 }
 
-// startMirred copies each frame to all ports but the last, which gets the frame itself.
+// startMirred copies each frame to all ports except the last one, which gets the frame itself.
 func startMirred(s Setting) (*Forwarder, error) {
 	ports := s.Lab.PortNames()
 	filter := []string{"tc", "filter", "add", "dev", ports[0], "ingress", "protocol", "all", "u32", "match", "u32", "0", "0"}

@@ -22,15 +22,15 @@ var ovsCommands = []string{"ovs-vswitchd", "ovsdb-server", "ovsdb-tool", "ovs-vs
 
 const ovsBridge = "ovs0"
 
-// ovs is a private instance of Open vSwitch: its sockets, database and logs are in a directory of
-// its own, its processes in the box.
+// ovs is a private instance of Open vSwitch. Its sockets, database and logs are in a directory of
+// its own, and its processes run in the box.
 type ovs struct {
 	dir     string
 	setting Setting
 	daemons []*daemon
 }
 
-// daemon is one of its processes.
+// daemon is one process of the instance.
 type daemon struct {
 	cmd   *exec.Cmd
 	ended chan error
@@ -96,8 +96,8 @@ func (o *ovs) addPorts(portType string) error {
 	return err
 }
 
-// addFlows replicates what comes from the source. Open vSwitch knows no BTH, so it rewrites
-// addresses alone.
+// addFlows replicates the packets of the source. Open vSwitch does not know the BTH, so it rewrites
+// only addresses.
 func (o *ovs) addFlows() error {
 	s := o.setting
 	group := "group_id=1,type=all"
@@ -174,7 +174,7 @@ func (o *ovs) await(socket string) error {
 	return fmt.Errorf("%s did not appear%s", filepath.Base(socket), o.log())
 }
 
-// log is what the daemons wrote, for an error.
+// log returns the output of the daemons, for an error.
 func (o *ovs) log() (text string) {
 	files, _ := filepath.Glob(o.path("*.out"))
 	for _, f := range files {
@@ -197,7 +197,7 @@ func (o *ovs) stop() error {
 		d := o.daemons[i]
 		_ = d.cmd.Process.Signal(unix.SIGTERM)
 		timer := time.AfterFunc(stopPatience, func() { _ = d.cmd.Process.Kill() })
-		<-d.ended // by a signal, which is no news
+		<-d.ended // the error only says that a signal ended it
 		timer.Stop()
 	}
 	return errors.Join(append(errs, os.RemoveAll(o.dir))...)
@@ -212,9 +212,9 @@ func ovsCannot(portType string) func(s Setting) string {
 	}
 }
 
-// packetSocketWindow is the window that fits into the receive buffer of a packet socket, 208 KiB by
-// default, which the kernel charges for whole buffers: 2.25 KiB for a frame of 1,024 bytes, 9 KiB
-// for one of 4,096.
+// packetSocketWindow returns the largest window that fits into the receive buffer of a packet
+// socket, 208 KiB by default. The kernel charges whole buffers: 2.25 KiB for a frame of 1,024
+// bytes, 9 KiB for one of 4,096.
 func packetSocketWindow(s Setting) int {
 	switch {
 	case s.Payload <= 1024:

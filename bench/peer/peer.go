@@ -1,16 +1,16 @@
-// Package peer holds the contestants: rocast, and the forwarders that a lab would use in its place.
-// Each is started in the box of a lab, forwards from the source's port to the receivers' ports
-// until it is stopped, and leaves nothing behind.
+// Package peer has the contestants: rocast, and the forwarders that a lab would use instead. Each
+// is started in the box of a lab and forwards from the source's port to the receivers' ports until
+// it is stopped. It leaves nothing behind.
 //
 //	rocast.go   rocast's data path, a process of its own
 //	c.go        forward.c, compiled with gcc -O2 when it is first used
-//	bare.go     the product's AF_XDP rings and nothing else, a process of its own
+//	bare.go     only the product's AF_XDP rings, a process of its own
 //	kernel.go   the kernel's bridge, tc mirred
 //	xdp.go      broadcast.c: XDP broadcast redirect, an egress program rewrites
 //	ovs.go      Open vSwitch's userspace datapath, a private instance
 //
-// A forwarder that is a process is always one of its own, so its CPU time is nobody else's, and it
-// ends when this process does, however that ends.
+// A forwarder in user space always runs in a process of its own, so that its CPU time can be read.
+// The process ends when this process ends, for whatever reason.
 //
 // Start reading at Peer and All.
 package peer
@@ -25,7 +25,7 @@ import (
 	"github.com/rocast/rocast/bench/workload"
 )
 
-// Setting is what a contestant is started for.
+// Setting describes one measurement of a contestant.
 type Setting struct {
 	*workload.Workload
 	Lab     *lab.Lab
@@ -37,29 +37,29 @@ type Setting struct {
 type Peer struct {
 	Name string
 	What string // one line for the report
-	// Rewriting is what it changes in each copy: what the receivers verify before anything is
+	// Rewriting says which parts of a copy it changes. The receivers verify this before anything is
 	// measured.
 	Rewriting workload.Rewriting
-	Merges    bool // it makes one answer for the source of the receivers' answers
+	Merges    bool // it merges the receivers' answers into one
 	InKernel  bool // it forwards in the NAPI threads of the box's ports
-	Spins     bool // its threads take all of a CPU each
+	Spins     bool // each of its threads uses a whole CPU
 	NeedsNAPI bool // it attaches no XDP program to the source's port
-	// Needs are commands that must be there.
+	// Needs are commands that must be installed.
 	Needs []string
-	// Cannot says why it cannot do a setting; "": it can.
+	// Cannot returns the reason why it cannot do a setting, or "".
 	Cannot func(s Setting) string
-	// Window is the largest window whose bursts it does not lose; nil: the usual one.
+	// Window returns the largest window whose bursts it does not lose; nil: the usual window.
 	Window func(s Setting) int
 	start  func(s Setting) (*Forwarder, error)
 }
 
-// Forwarder is a contestant that runs.
+// Forwarder is a running contestant.
 type Forwarder struct {
-	PIDs []int // its processes; none: it is the kernel
+	PIDs []int // its processes; none: it is in the kernel
 	stop func() error
 }
 
-// Stop ends it and takes away what it made in the box.
+// Stop ends it and removes what it made in the box.
 func (f *Forwarder) Stop() error { return f.stop() }
 
 // Start starts the contestant in the box.
@@ -73,7 +73,7 @@ func (p *Peer) Start(s Setting) (*Forwarder, error) {
 	return f, err
 }
 
-// Excuse says why the contestant does not take part in a setting; "": it does.
+// Excuse returns the reason why the contestant does not take part in a setting, or "".
 func (p *Peer) Excuse(s Setting) string {
 	for _, command := range p.Needs {
 		if _, err := exec.LookPath(command); err != nil {
@@ -91,8 +91,8 @@ func (p *Peer) Excuse(s Setting) string {
 	return ""
 }
 
-// All are the contestants, in the order of the report. A new engine of rocast is one more entry
-// with another rocastSpec.
+// All has the contestants, in the order of the report. A new engine of rocast is a new entry with
+// another rocastSpec.
 var All = []*Peer{
 	{
 		Name: "rocast-busy", What: "rocast, AF_XDP engine, `wait: busy`",

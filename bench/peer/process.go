@@ -21,8 +21,8 @@ const (
 	stopPatience  = 10 * time.Second
 )
 
-// process is a forwarder that says "ready" on its stdout and ends when its stdin is closed. So it
-// ends with this process, too, whatever ends this one.
+// process is a forwarder that writes "ready" to its stdout and ends when its stdin is closed. So it
+// also ends when this process ends, for whatever reason.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -67,7 +67,7 @@ func (p *process) launch(s Setting, input []byte) (err error) {
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil || line != "ready\n" {
-		return fmt.Errorf("it did not get ready (%q): %w", line, err)
+		return fmt.Errorf("it did not become ready (%q): %w", line, err)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func start(s Setting, cmd *exec.Cmd) error {
 func (p *process) stop() error {
 	timer := time.AfterFunc(stopPatience, func() { _ = p.cmd.Process.Kill() })
 	defer timer.Stop()
-	_ = p.stdin.Close() // it may have ended, and that is what Wait says
+	_ = p.stdin.Close() // fails if the process has ended, which Wait reports
 	if err := <-p.ended; err != nil {
 		return fmt.Errorf("%s: %w: %s", p.cmd.Args[0], err, bytes.TrimSpace(p.stderr.Bytes()))
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// rocastSpec is how rocast is run. The workload and the rest are filled in for each setting.
+// rocastSpec has the options of one of rocast's entries. The other fields are filled in for each
+// setting.
 type rocastSpec struct {
 	Busy     bool
 	FanOut   bool
@@ -23,8 +24,8 @@ type rocastSpec struct {
 	Workload *workload.Workload
 }
 
-// startRocast runs rocast's data path as the daemon opens it. Control is absent: next hops are
-// given.
+// startRocast starts rocast's data path in the same way as the daemon. There is no control: the
+// next hops are given.
 func startRocast(spec rocastSpec) func(s Setting) (*Forwarder, error) {
 	return func(s Setting) (*Forwarder, error) {
 		spec.Workers, spec.Ports, spec.Workload = s.Workers, s.Lab.PortNames(), s.Workload
@@ -36,7 +37,7 @@ func startRocast(spec rocastSpec) func(s Setting) (*Forwarder, error) {
 	}
 }
 
-// runRocast is the process.
+// runRocast runs in the forwarder's process.
 func runRocast(input *json.Decoder) (stop func() error, err error) {
 	var spec rocastSpec
 	if err := input.Decode(&spec); err != nil {
@@ -68,7 +69,8 @@ func runRocast(input *json.Decoder) (stop func() error, err error) {
 	}, nil
 }
 
-// rocastKernelCannot leaves out what the kernel would hand to AF_XDP, which is a contestant itself.
+// rocastKernelCannot leaves out the settings that the kernel would hand to AF_XDP, which is another
+// contestant.
 func rocastKernelCannot(s Setting) string {
 	switch {
 	case s.FrameBytes() > xsk.FrameBytes:
@@ -79,8 +81,8 @@ func rocastKernelCannot(s Setting) string {
 	return oneWorker(s)
 }
 
-// mostlyCarried returns an error if the kernel did not carry most packets: a figure would be
-// AF_XDP's.
+// mostlyCarried returns an error if the kernel did not carry most packets: the figure would be that
+// of AF_XDP.
 func mostlyCarried(s *dataplane.Switch) error {
 	var forwarded, carried uint64
 	for _, c := range s.Counters() {
@@ -92,12 +94,12 @@ func mostlyCarried(s *dataplane.Switch) error {
 		}
 	}
 	if carried < forwarded/10*9 {
-		return fmt.Errorf("the kernel carried %d of %d packets only", carried, forwarded)
+		return fmt.Errorf("the kernel carried only %d of %d packets", carried, forwarded)
 	}
 	return nil
 }
 
-// group is group g as control would make it of its file and the kernel's next hops.
+// group returns group g as control would make it from a group file and the kernel's next hops.
 func group(w *workload.Workload, g int) *mft.Group {
 	m := &mft.Group{
 		Name: "bench", IP: workload.GroupIP(g), QPN: workload.GroupQPN, PathMTU: 4096,

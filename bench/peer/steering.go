@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// steering hands every frame that comes in by the source's port to the AF_XDP socket of its queue:
-// the shortest program that does it.
+// steering redirects every frame of the source's port to the AF_XDP socket of its queue, with the
+// shortest program that does so.
 type steering struct {
 	sockets *ebpf.Map
 	program *ebpf.Program
@@ -49,7 +49,7 @@ func (t *steering) open(s Setting) (err error) {
 	return err
 }
 
-// file is the socket map for another process.
+// file returns the socket map as a file for another process.
 func (t *steering) file() (*os.File, error) {
 	fd, err := unix.FcntlInt(uintptr(t.sockets.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -21,7 +21,7 @@ func xdpCannot(s Setting) string {
 	return oneWorker(s)
 }
 
-// target is struct bpf_devmap_val: a port and the program that its copies go through.
+// target is struct bpf_devmap_val: a port, and the program that runs on its copies.
 type target struct {
 	IfIndex uint32
 	Program int32

@@ -13,15 +13,15 @@ const (
 	limitPeer = "xdp-broadcast"
 )
 
-// Marks of figures that say less than they seem to.
+// Limits beyond which a figure is marked as unreliable.
 const (
-	starvedShare   = 0.03 // of the time; less: the hosts' CPU was never idle
-	disturbedShare = 0.02 // of the time; more: others had the forwarder's CPU
+	starvedShare   = 0.03 // of the time; if it is less, the hosts' CPU was never idle
+	disturbedShare = 0.02 // of the time; if it is more, other processes used the forwarder's CPU
 	resentShare    = 0.001
 	busyLoad       = 0.5
 )
 
-// Markdown renders the report. Summarize has been called.
+// Markdown renders the report. Call Summarize first.
 func (r *Report) Markdown() string {
 	var b strings.Builder
 	m := r.Machine
@@ -110,7 +110,7 @@ func (r *Report) mainTable(b *strings.Builder, row *Row) {
 	b.WriteString("\n")
 }
 
-// against is the ratio of two contestants with its extremes, or a dash.
+// against returns the ratio of two contestants with its extremes, or a dash.
 func against(c, bar *Cell, figure func(*Sample) float64) string {
 	if bar == nil {
 		return "-"
@@ -136,7 +136,7 @@ func (c *Cell) marks() (marks []string) {
 	return marks
 }
 
-// sweep is a table with a column for each setting.
+// sweep writes a table with a column for each setting.
 func (r *Report) sweep(b *strings.Builder, w sweep) {
 	rows := r.rowsOf(w)
 	if len(r.section(w.section)) == 0 {

@@ -56,7 +56,7 @@ func (d drawing) save(dir string) error {
 	return err
 }
 
-// plots are the plots for which there are figures.
+// plots returns the plots for which there are figures.
 func (r *Report) plots() (all []drawing) {
 	if rows := r.section(SectionMain); len(rows) > 0 {
 		all = append(all, drawing{"throughput.svg", func() (*plot.Plot, error) { return r.bars(rows) }})
@@ -119,7 +119,8 @@ type series struct {
 	points plotter.XYs // by X
 }
 
-// series collects the medians of each contestant, and pattern, over what varies.
+// series collects the medians of each contestant and pattern over the number in which the settings
+// differ.
 func (r *Report) series(w sweep) (all []series) {
 	for _, name := range r.peerNames() {
 		for _, pattern := range []string{"", "hot", "random"} {
@@ -140,7 +141,7 @@ func (r *Report) series(w sweep) (all []series) {
 	return all
 }
 
-// linePlot draws lines over a logarithmic axis that is marked where there are figures.
+// linePlot draws lines over a logarithmic axis, with a mark at each figure.
 func linePlot(label string, all []series) (*plot.Plot, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text, p.Y.Min = label, perCPULabel, 0
@@ -167,7 +168,8 @@ func linePlot(label string, all []series) (*plot.Plot, error) {
 	return p, nil
 }
 
-// usualLatencies are those of the usual payload with the shortest pause, which comes first.
+// usualLatencies returns the latencies of the usual payload with the shortest pause, which is
+// first.
 func (r *Report) usualLatencies() []*Latency {
 	for i := range r.Latency {
 		if l := &r.Latency[i]; l.Payload == usualPayload {

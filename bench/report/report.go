@@ -16,10 +16,10 @@ type Report struct {
 	Throughput []Row     `json:"throughput"`
 	Latency    []Latency `json:"latency"`
 	Changes    *Changes  `json:"changes,omitempty"`
-	Left       []Left    `json:"left"` // what did not run
+	Left       []Left    `json:"left"` // measurements that did not run
 }
 
-// Machine is what the run was made on.
+// Machine describes the machine of the run.
 type Machine struct {
 	Version string `json:"version"` // of rocast
 	Kernel  string `json:"kernel"`
@@ -49,7 +49,7 @@ const (
 	SectionWorkers   = "workers"
 )
 
-// Setting is what was sent, and to how many.
+// Setting describes the traffic of a measurement.
 type Setting struct {
 	Payload   int    `json:"payload"` // bytes
 	Receivers int    `json:"receivers"`
@@ -58,7 +58,7 @@ type Setting struct {
 	Workers   int    `json:"workers"`
 }
 
-// Row is one setting and what each contestant did with it.
+// Row has one setting and the results of each contestant.
 type Row struct {
 	Section string `json:"section"`
 	Setting
@@ -68,7 +68,7 @@ type Row struct {
 // Cell is one contestant in one setting.
 type Cell struct {
 	Peer string `json:"peer"`
-	// Window is how many packets the source had unacknowledged at most.
+	// Window is the largest number of unacknowledged packets.
 	Window  int      `json:"window"`
 	Samples []Sample `json:"samples"` // by round
 
@@ -86,30 +86,30 @@ type Sample struct {
 	// for it.
 	ProcessCPU float64 `json:"processCPUSeconds"`
 	KernelCPU  float64 `json:"kernelCPUSeconds"`
-	// HostsCPU is all CPU time that was used on the hosts' CPU. While that CPU is idle, every
-	// packet that the source has unacknowledged is with the switch, so the switch has work. A CPU
-	// that is never idle may keep the switch waiting.
+	// HostsCPU is the CPU time that was used on the hosts' CPU. While that CPU is idle, every
+	// unacknowledged packet is in the switch, so the switch has work. If that CPU is never idle,
+	// the switch may have waited for the hosts.
 	HostsCPU float64 `json:"hostsCPUSeconds"`
-	// Waited is how long the source slept with its window closed.
+	// Waited is the time that the source slept because its window was closed.
 	Waited float64 `json:"sourceWaitedSeconds"`
-	// Disturbed is how long the forwarder's threads were ready and had no CPU.
+	// Disturbed is the time that the forwarder's threads were ready and had no CPU.
 	Disturbed float64 `json:"disturbedSeconds"`
-	Sent      uint64  `json:"sent"` // by the source, Resent among them
+	Sent      uint64  `json:"sent"` // packets of the source, including Resent
 	Resent    uint64  `json:"resent"`
 	WentBack  uint64  `json:"wentBack"`
-	Repeated  uint64  `json:"repeated"` // copies that a receiver had already
+	Repeated  uint64  `json:"repeated"` // copies of packets that a receiver already had
 }
 
-// PerCPU is thousands of copies for each CPU-second of the switch.
+// PerCPU returns thousands of copies for each CPU-second of the switch.
 func (s *Sample) PerCPU() float64 { return over(float64(s.Copies)/1e3, s.ProcessCPU+s.KernelCPU) }
 
-// PerProcessCPU leaves out the work of taking frames in, where the forwarder is a process.
+// PerProcessCPU is PerCPU without the work of receiving frames, if the forwarder is a process.
 func (s *Sample) PerProcessCPU() float64 { return over(float64(s.Copies)/1e3, s.ProcessCPU) }
 
-// Rate is thousands of copies for each second.
+// Rate returns thousands of copies for each second.
 func (s *Sample) Rate() float64 { return over(float64(s.Copies)/1e3, s.Seconds) }
 
-// Latency is how long one packet at a time took to the last receiver.
+// Latency has the times of single packets to the last receiver.
 type Latency struct {
 	Peer      string          `json:"peer"`
 	Payload   int             `json:"payload"`
@@ -133,7 +133,7 @@ type LatencyQuantile struct {
 	P999 float64 `json:"p99.9"`
 }
 
-// Changes is what creating and removing groups costs while another group runs, and what it does to
+// Changes has the cost of creating and removing groups while another group runs, and the effect on
 // that group.
 type Changes struct {
 	Groups      int             `json:"groups"` // created and removed
@@ -148,15 +148,15 @@ type Running struct {
 	Seconds float64 `json:"seconds"`
 	Copies  uint64  `json:"copies"`
 	Resent  uint64  `json:"resent"`
-	// Longest is the longest time in which the source heard nothing new, in milliseconds.
+	// Longest is the longest time without a new acknowledgement, in milliseconds.
 	Longest float64 `json:"longestMilliseconds"`
 }
 
-// Left is what did not run, or failed.
+// Left is a measurement that did not run or failed.
 type Left struct {
 	What   string `json:"what"`
 	Why    string `json:"why"`
-	Failed bool   `json:"failed"` // it was to work
+	Failed bool   `json:"failed"` // it ran and failed
 }
 
 func (s Setting) String() string {

@@ -14,7 +14,7 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
-// spreadOf is the zero Spread for no values.
+// spreadOf returns the zero Spread if there are no values.
 func spreadOf(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
@@ -30,14 +30,14 @@ func median(sorted []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// quantile is the smallest value of sorted ones that at least a share q of them does not exceed
-// (nearest rank).
+// quantile returns the smallest of sorted values that is not less than a share q of them (nearest
+// rank).
 func quantile[T cmp.Ordered](sorted []T, q float64) T {
 	rank := int(math.Ceil(q * float64(len(sorted))))
 	return sorted[max(rank, 1)-1]
 }
 
-// Quantiles of latencies. The argument is sorted by it and not empty.
+// Quantiles sorts latencies and returns their quantiles. There must be at least one.
 func Quantiles(latencies []time.Duration) LatencyQuantile {
 	slices.Sort(latencies)
 	at := func(q float64) float64 { return float64(quantile(latencies, q)) / float64(time.Microsecond) }
@@ -51,8 +51,8 @@ func over(a, b float64) float64 {
 	return a / b
 }
 
-// ratio is how two contestants compare by a figure, round by round. A round in which one of them
-// has no sample, or the bar has zero, does not count.
+// ratio compares two contestants by a figure, round by round. A round does not count if one of them
+// has no sample, or if the figure of the second one is zero.
 func ratio(c, bar *Cell, figure func(*Sample) float64) Spread {
 	var ratios []float64
 	for i := range min(len(c.Samples), len(bar.Samples)) {
@@ -63,7 +63,7 @@ func ratio(c, bar *Cell, figure func(*Sample) float64) Spread {
 	return spreadOf(ratios)
 }
 
-// Summarize computes what is derived from samples.
+// Summarize computes the fields that are derived from samples.
 func (r *Report) Summarize() {
 	for i := range r.Throughput {
 		for k := range r.Throughput[i].Cells {
@@ -98,7 +98,7 @@ func (c *Cell) spread(figure func(*Sample) float64) Spread {
 	return spreadOf(values)
 }
 
-// share is the sum of a figure over all rounds, divided by the sum of another.
+// share returns the sum of a figure over all rounds, divided by the sum of another figure.
 func (c *Cell) share(a, b func(*Sample) float64) float64 {
 	var sumA, sumB float64
 	for i := range c.Samples {

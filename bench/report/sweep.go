@@ -5,7 +5,7 @@ import "slices"
 // usualPayload is that of the settings in which something else varies.
 const usualPayload = 1024
 
-// sweep is what one table, and one plot, show: settings that differ in one number.
+// sweep is the content of one table and of one plot: settings that differ in one number.
 type sweep struct {
 	title, file, label string
 	section            string
@@ -43,7 +43,7 @@ func (r *Report) section(name string) (rows []*Row) {
 	return rows
 }
 
-// rowsOf are the rows of a sweep in the order of what varies.
+// rowsOf returns the rows of a sweep in the order of the number in which they differ.
 func (r *Report) rowsOf(w sweep) []*Row {
 	rows := r.section(w.section)
 	if w.also {

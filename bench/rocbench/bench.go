@@ -39,8 +39,8 @@ func newBench(p plan, bin string, only []string) (*bench, error) {
 	return b, nil
 }
 
-// measure runs the plan. What a contestant cannot do is left out; an error is of the benchmark
-// itself.
+// measure runs the plan. It leaves out the settings that a contestant cannot do. An error is one of
+// the benchmark itself.
 func (b *bench) measure(ctx context.Context) error {
 	for _, p := range b.plan.throughput {
 		for _, s := range p.settings {
@@ -67,9 +67,8 @@ func (b *bench) measure(ctx context.Context) error {
 	return nil
 }
 
-// inTurn calls f once for each round and contestant, in turn, and each round begins with another
-// contestant. A contestant that fails is left out of the rounds to come. what names the
-// measurement.
+// inTurn calls f once for each round and contestant. Each round begins with another contestant. A
+// contestant that fails is left out of later rounds. The parameter what names the measurement.
 func (b *bench) inTurn(ctx context.Context, what string, peers []*peer.Peer, rounds int, f func(i int, p *peer.Peer) error) error {
 	out := make([]bool, len(peers))
 	for round := range rounds {
@@ -92,7 +91,7 @@ func (b *bench) inTurn(ctx context.Context, what string, peers []*peer.Peer, rou
 	return nil
 }
 
-// leave notes what did not run.
+// leave records a measurement that did not run.
 func (b *bench) leave(what string, why error, failed bool) {
 	fmt.Fprintf(os.Stderr, "left out: %s: %v\n", what, why)
 	b.out.Left = append(b.out.Left, report.Left{What: what, Why: why.Error(), Failed: failed})
@@ -107,7 +106,7 @@ func (b *bench) chosen(names []string) (peers []*peer.Peer) {
 	return peers
 }
 
-// write writes the report. That rocast itself failed is an error.
+// write writes the report. It returns an error if rocast itself failed in a measurement.
 func (b *bench) write(dir string) error {
 	if err := b.out.Write(dir); err != nil {
 		return err

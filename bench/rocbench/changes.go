@@ -17,11 +17,11 @@ import (
 	"github.com/rocast/rocast/bench/workload"
 )
 
-// clients is how many requests the daemon gets at a time.
+// clients is the number of requests that the daemon gets at a time.
 const clients = 4
 
-// changes measures what creating and removing groups takes, end to end through the daemon, and what
-// it does to a group whose source sends as fast as it can.
+// changes measures the time to create and remove groups through the daemon, and the effect on a
+// group whose source sends as fast as it can.
 func (b *bench) changes(ctx context.Context) error {
 	fmt.Fprintln(os.Stderr, "creating and removing groups")
 	c, err := b.raiseDaemon(ctx)
@@ -71,7 +71,7 @@ func (c *changer) raise(ctx context.Context, bin string, groups int) error {
 	}
 	one := *c.workload
 	one.Groups = 1
-	// The daemon first: its programs decide how a veth pair hands frames over.
+	// Start the daemon first: its programs determine how a veth pair hands frames over.
 	if c.daemon, err = peer.StartDaemon(ctx, bin, c.lab); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (c *changer) during(ctx context.Context, plan changesPlan, changes *report.
 	return err
 }
 
-// running is what the group with traffic does during f.
+// running measures the group with traffic during f.
 func (c *changer) running(f func() error) (report.Running, error) {
 	c.hosts.ResetLongest()
 	from, began := c.hosts.Stats(), time.Now()
@@ -138,7 +138,7 @@ func (c *changer) running(f func() error) (report.Running, error) {
 	return r, err
 }
 
-// each calls f for groups 1 to n, several at a time, and returns how long the calls took.
+// each calls f for groups 1 to n, several at a time, and returns the time of all calls.
 func each(ctx context.Context, n int, f func(g int) error) (report.LatencyQuantile, error) {
 	took := make([]time.Duration, n)
 	var all errgroup.Group

@@ -1,13 +1,13 @@
-// Command rocbench measures rocast beside the forwarders that a lab would use in its place, in one
-// run on one machine: how many copies each makes for a CPU-second of the switch, and for a second;
-// how long a packet takes to the last receiver; what creating and removing groups costs, and what
-// that does to groups that run.
+// Command rocbench compares rocast with the forwarders that a lab would use instead, in one run on
+// one machine. It measures the copies for each CPU-second of the switch and for each second, the
+// time of a packet to the last receiver, the cost of creating and removing groups, and the effect
+// of that on running groups.
 //
 // Everything runs in network namespaces over veth, with two CPUs: the switch has one, the source
-// and the receivers have the other. veth carries about a million packets for each second and core
-// whatever the program, so the ratios are the result, and the absolute figures are not. How CPU
-// time is attributed stands in package lab, what the source and the receivers do in package hosts,
-// and who takes part in package peer.
+// and the receivers have the other. veth carries about a million packets for each second and core,
+// with any program, so the ratios are the result, and the absolute figures are not. Package lab
+// explains how CPU time is attributed, package hosts has the source and the receivers, and package
+// peer has the contestants.
 //
 //	for each setting              payload, receivers, groups, workers
 //	    for each round

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// probePause lies between two probes.
+	// probePause is the pause between two probes.
 	probePause = 100 * time.Microsecond
-	// silence is longer than any spin before a forwarder blocks, so one that blocks does.
+	// silence is longer than any forwarder spins before it blocks.
 	silence = 5 * time.Millisecond
 )
 

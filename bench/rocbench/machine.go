@@ -13,7 +13,7 @@ import (
 	"github.com/rocast/rocast/bench/report"
 )
 
-// machine describes what the run is made on. What cannot be found out stays empty.
+// machine describes the machine of the run. A field stays empty if its value cannot be found out.
 func machine(bin string) report.Machine {
 	m := report.Machine{
 		Version: firstLine(filepath.Join(bin, "rocastd"), "--version"), CPU: cpuModel(), CPUs: runtime.NumCPU(),

@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// hostsProcessors is one for the hosts' thread and some for all else.
+// hostsProcessors is the number of Go's processors: one for the hosts' thread, some for all else.
 const hostsProcessors = 4
 
 func list(words string) []string {
@@ -56,8 +56,8 @@ func run(ctx context.Context, p plan, out, bin string, only []string) error {
 	if err != nil {
 		return err
 	}
-	// What this process does besides, like collecting garbage, stays off the switch's CPU. The
-	// hosts' thread keeps a processor of Go's runtime, which would count one CPU then.
+	// Other work of this process, such as garbage collection, must not run on the switch's CPU. The
+	// hosts' thread occupies a processor of Go's runtime, which would then count only one CPU.
 	runtime.GOMAXPROCS(hostsProcessors)
 	if err := lab.PinProcess(cpus.Hosts); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/rocast/rocast/bench/report"
 )
 
-// plan is what a form of the benchmark measures.
+// plan lists the measurements of one form of the benchmark.
 type plan struct {
 	form       string
 	throughput []part
@@ -29,7 +29,7 @@ type latencyPlan struct {
 	payloads []int
 	rounds   int
 	probes   int      // in a round
-	silent   int      // in a round, of the usual payload, after silence each
+	silent   int      // in a round, with the usual payload, each after silence
 	peers    []string // nil: all
 }
 
@@ -38,7 +38,7 @@ type changesPlan struct {
 	span   time.Duration // in which nothing changes
 }
 
-// usual is the setting that the others vary.
+// usual is the setting of which the others are variations.
 func usual(change func(*report.Setting)) report.Setting {
 	s := report.Setting{Payload: 1024, Receivers: 3, Groups: 1, Workers: 1}
 	change(&s)
@@ -95,7 +95,7 @@ func fullForm() plan {
 	}
 }
 
-// manyGroups are the contestants that know groups.
+// manyGroups are the contestants that support groups.
 var manyGroups = []string{"rocast-busy", "rocast-block", "rocast-kernel", "c-inplace", "c-memcpy"}
 
 func groups(workers int) (settings []report.Setting) {
@@ -132,7 +132,7 @@ func (p *plan) restrict(sections []string) {
 	}
 }
 
-// override replaces what is not zero.
+// override sets the rounds and the span of all measurements, unless they are zero.
 func (p *plan) override(rounds int, span time.Duration) {
 	for i := range p.throughput {
 		t := &p.throughput[i]

@@ -32,7 +32,7 @@ type stage struct {
 	softirqs  []int // threads of the switch's CPUs
 }
 
-// excuse says why a contestant does not take part in a setting; "": it does.
+// excuse returns the reason why a contestant does not take part in a setting, or "".
 func excuse(p *peer.Peer, s report.Setting) string {
 	cpus, err := lab.SplitCPUs(s.Workers)
 	if err != nil {
@@ -42,8 +42,9 @@ func excuse(p *peer.Peer, s report.Setting) string {
 	return p.Excuse(peer.Setting{Workload: w, Workers: s.Workers, CPUs: cpus})
 }
 
-// raise builds the lab, starts the contestant and the hosts, and verifies what the receivers get.
-// threaded: the box takes frames in by threads whose CPU time can be read; else the sender does it.
+// raise builds the lab, starts the contestant and the hosts, and verifies the copies. With
+// threaded, the box receives frames in threads whose CPU time can be read; otherwise in the
+// sender's thread.
 func raise(ctx context.Context, p *peer.Peer, s report.Setting, threaded bool) (*stage, error) {
 	st := &stage{peer: p}
 	err := st.raise(s, threaded)
@@ -103,7 +104,7 @@ func (st *stage) raise(s report.Setting, threaded bool) (err error) {
 	return nil
 }
 
-// undo is what takes away what was made, the latest first.
+// undo has the functions that remove what raise made, the latest first.
 type undo []func() error
 
 func (u *undo) later(f func() error) { *u = append(*u, f) }

@@ -84,7 +84,7 @@ func (st *stage) warm(ctx context.Context) error {
 	}
 }
 
-// reading is all counters at one moment.
+// reading has all counters at one moment.
 type reading struct {
 	at                                          time.Time
 	stats                                       hosts.Stats
@@ -116,7 +116,7 @@ func (st *stage) reading() (r reading, err error) {
 	return r, nil
 }
 
-// until is what happened between two readings. ingressBeside: the NAPI threads run on the hosts'
+// until returns the sample between two readings. ingressBeside: the NAPI threads run on the hosts'
 // CPU.
 func (r *reading) until(to reading, ingressBeside bool) report.Sample {
 	s := report.Sample{

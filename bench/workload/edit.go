@@ -7,22 +7,22 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Edit is how one receiver's copies of one group differ from the source's frames, as a forwarder
-// that decides nothing wants it: constants. Its layout is struct edit of the benchmark's C
-// programs. Src, Dst, QPN and RKey are in network order.
+// Edit has the constants that turn a frame of the source into the copy for one receiver of one
+// group: a forwarder that decides nothing needs no more. Its layout is struct edit of the
+// benchmark's C programs. Src, Dst, QPN and RKey are in network order.
 type Edit struct {
 	L2       [14]byte
-	Checksum uint16 // added to the one's complement of the IP checksum; the TTL, one less, is counted in
+	Checksum uint16 // added to the one's complement of the IP checksum; includes the TTL's decrement
 	Src, Dst [4]byte
 	QPN      [4]byte
 	RKey     [4]byte
 	PSN      uint32 // added
-	ICRC     uint32 // XORed, for all that is constant
+	ICRC     uint32 // XORed; covers all constant fields
 	VA       uint64 // added
 }
 
-// Edits compiles the copies of all groups: the receivers of group 0, then those of group 1, and so
-// on.
+// Edits computes the edits of all groups: those for the receivers of group 0, then of group 1, and
+// so on.
 func (w *Workload) Edits() []Edit {
 	edits := make([]Edit, 0, w.Groups*w.Receivers)
 	f := w.newFolder()
@@ -45,7 +45,7 @@ func (w *Workload) edit(f *folder, g, r int) Edit {
 	binary.BigEndian.PutUint32(e.RKey[:], region.RKey)
 
 	wasSrc, wasDst := SourceIP.As4(), GroupIP(g).As4()
-	const ttl, protocol = 1, 0 // whatever they are: one less is the same difference
+	const ttl, protocol = 1, 0 // any values: the difference of a decrement is always the same
 	e.Checksum = checksumDelta(slices.Concat(wasSrc[:], wasDst[:], []byte{ttl, protocol}),
 		slices.Concat(e.Src[:], e.Dst[:], []byte{ttl - 1, protocol}))
 	var wasQPN, wasKey [4]byte
@@ -55,8 +55,8 @@ func (w *Workload) edit(f *folder, g, r int) Edit {
 	return e
 }
 
-// checksumDelta is what is added to the one's complement of an IP checksum when words change (RFC
-// 1624: ~m + m').
+// checksumDelta returns the number to add to the one's complement of an IP checksum when words
+// change (RFC 1624: ~m + m').
 func checksumDelta(was, is []byte) uint16 {
 	sum := uint32(0)
 	for i := 0; i < len(was); i += 2 {

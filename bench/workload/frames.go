@@ -6,15 +6,15 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Packet is one packet of the source: number K of group Group, from 0. Only the low 24 bits of K
-// show on the wire.
+// Packet is one packet of the source: number K of group Group, counted from 0. The wire has only
+// the low 24 bits of K.
 type Packet struct {
 	Group  int
 	K      uint32
 	AckReq bool
 }
 
-// packet is what a data frame says.
+// packet has the fields of a data frame.
 type packet struct {
 	dstMAC, srcMAC roce.MAC
 	ip             roce.IPUDP
@@ -40,9 +40,9 @@ func (w *Workload) Sent(p Packet) []byte {
 	return w.build(&s)
 }
 
-// Expected builds the frame of a packet as receiver r is to get it from a forwarder that rewrites
-// that much. Its last four bytes, the ICRC, are right for what the frame says; below All, a
-// forwarder that changes what the ICRC covers leaves the received one there (see ICRCBytes).
+// Expected builds the copy of a packet for receiver r from a forwarder with this rewriting. Its
+// last four bytes are the right ICRC of the copy. A forwarder whose rewriting is less than All
+// leaves the received ICRC there, although it changes fields that the ICRC covers (see ICRCBytes).
 func (w *Workload) Expected(level Rewriting, p Packet, r int) []byte {
 	s := w.sent(p)
 	if level >= Addresses {
@@ -60,7 +60,7 @@ func (w *Workload) Expected(level Rewriting, p Packet, r int) []byte {
 	return w.build(&s)
 }
 
-// ICRCBytes is the number of bytes at the end of a frame that are not as Expected builds them.
+// ICRCBytes returns the number of bytes at the end of a copy that differ from Expected.
 func (r Rewriting) ICRCBytes() int {
 	if r == Addresses || r == Headers {
 		return 4
@@ -78,13 +78,12 @@ func (w *Workload) build(p *packet) []byte {
 	}
 	b, err := roce.AppendICRC(b)
 	if err != nil {
-		panic("workload: a frame of its own is malformed: " + err.Error())
+		panic("workload: a frame that it built is malformed: " + err.Error())
 	}
 	return b
 }
 
-// AppendResponse appends the answer of receiver r's QP for group g: an ACK, or a NAK that asks for
-// psn again.
+// AppendResponse appends an answer of receiver r's QP for group g: an ACK, or a NAK for psn.
 func (w *Workload) AppendResponse(b []byte, g, r int, syndrome roce.Syndrome, psn roce.PSN, msn roce.MSN) []byte {
 	ip := roce.IPUDP{Src: ReceiverIP(r), Dst: GroupIP(g), HopLimit: hopLimit, SrcPort: sourcePort}
 	bth := roce.BTH{Opcode: roce.OpAck, PKey: roce.DefaultPKey, DestQPN: GroupQPN, PSN: psn}

@@ -15,9 +15,9 @@ const (
 	OffRKey     = OffVA + 8
 )
 
-// ICRCTable says by what the ICRC of a frame of this workload changes when the byte at off changes:
-// entry x is for the two values whose XOR is x. The ICRC is linear, so what several bytes change is
-// the XOR of their entries.
+// ICRCTable returns the changes of a frame's ICRC when the byte at off changes: entry x is for two
+// values whose XOR is x. The ICRC is linear, so the change for several bytes is the XOR of their
+// entries.
 func (w *Workload) ICRCTable(off int) (t [256]uint32) {
 	frame := w.Sent(Packet{})
 	was := computeICRC(frame)

@@ -1,10 +1,11 @@
-// Package workload says what the source of a measurement sends and what each receiver is to get:
-// addresses, QPNs, PSNs, memory. The source, the receivers and every forwarder are configured from
-// it, and the frames that arrive are compared with frames that it builds from nothing, so no
-// forwarder is its own judge.
+// Package workload defines the packets of a measurement: the addresses, QPNs, PSNs and memory of
+// the source's packets and of each receiver's copies. The source, the receivers and every forwarder
+// are configured from it. The frames that arrive are compared with frames that this package builds
+// by itself, so that no forwarder checks its own result.
 //
-// All members are IPv4 and untagged. Every packet is a WRITE ONLY of the whole payload, so every
-// packet has a RETH: it is the packet with the most to rewrite. It does no I/O.
+// All members use IPv4 without VLAN tags. Every packet is a WRITE ONLY of the whole payload, so
+// every packet has a RETH: it is the kind of packet with the most fields to rewrite. The package
+// does no I/O.
 package workload
 
 import (
@@ -26,7 +27,7 @@ const (
 	slotBytes          = 4096 // successive WRITEs go to successive slots of the memory
 	slots              = memoryLen / slotBytes
 
-	// MaxReceivers is bounded by what one word of flags holds in the source.
+	// MaxReceivers is the number of flags in one word of the source's bookkeeping.
 	MaxReceivers = 64
 	// MaxGroups keeps the QPNs of all receivers within 24 bits.
 	MaxGroups = 1 << 17
@@ -45,14 +46,14 @@ var SourceIP = netip.AddrFrom4([4]byte{10, 77, 0, 1})
 
 const firstGroupIP = 10<<24 | 128<<16 | 100 // 10.128.0.100
 
-// GroupMAC is the Ethernet address that the source sends to. No interface has it, so a bridge
-// floods it.
+// GroupMAC is the Ethernet address to which the source sends. No interface has it, so a bridge
+// floods the frames.
 var GroupMAC = roce.MAC{2, 0, 0, 0, 0x47, 1}
 
-// Rewriting says how much of a copy a forwarder changes.
+// Rewriting says which parts of a copy a forwarder changes.
 type Rewriting int
 
-// The levels include each other.
+// Each level includes the levels above it in this list.
 const (
 	Nothing   Rewriting = iota // every receiver gets the frame as the source sent it
 	Addresses                  // Ethernet and IP addresses, IP checksum
@@ -64,7 +65,7 @@ func (r Rewriting) String() string {
 	return [...]string{"nothing", "addresses", "headers, no ICRC", "headers and ICRC"}[r]
 }
 
-// Workload is one measurement's traffic.
+// Workload describes the traffic of one measurement.
 type Workload struct {
 	Payload   int // bytes of each packet, a multiple of 4
 	Receivers int
@@ -74,7 +75,7 @@ type Workload struct {
 	HostMACs, PortMACs []roce.MAC
 }
 
-// Check refuses what the constants of this package have no room for.
+// Check refuses values for which the constants of this package have no room.
 func (w *Workload) Check() error {
 	switch {
 	case w.Payload < 4 || w.Payload > slotBytes || w.Payload%4 != 0:
@@ -93,7 +94,7 @@ func (w *Workload) FrameBytes() int { return HeaderBytes + w.Payload + 4 }
 // HeaderBytes is Ethernet, IPv4, UDP, BTH and RETH.
 const HeaderBytes = 14 + 20 + 8 + roce.BTHBytes + roce.RETHBytes
 
-// MTU is what the links need, at least Ethernet's usual one.
+// MTU returns the MTU that the links need, at least Ethernet's usual one.
 func (w *Workload) MTU() int { return max(1500, w.FrameBytes()-14) }
 
 // GroupIP is the address of group g.
@@ -127,12 +128,11 @@ func Region(g, r int) mft.Region {
 	return mft.Region{VA: uint64(0x7f00+r)<<32 | uint64(g)<<12, Length: memoryLen, RKey: uint32(0x1000 + r + g<<8)}
 }
 
-// VA is where the packet with that PSN of the source WRITEs to, in the group's memory. It depends
-// on the lowest byte of the PSN alone, which the source's tables rely on.
+// VA returns the address in the group's memory to which the source's packet with this PSN WRITEs.
+// It depends only on the lowest byte of the PSN, on which the source's tables rely.
 func VA(psn roce.PSN) uint64 { return MemoryVA + uint64(psn)%slots*slotBytes }
 
-// FirstQPN is the QPN that a receiver's copies of group 0 carry, and FirstPSN the PSN of the first
-// copy of group g.
+// FirstQPN returns the QPN in a receiver's copies of group 0.
 func (r Rewriting) FirstQPN(receiver int) roce.QPN {
 	if r < Headers {
 		return GroupQPN
