@@ -74,7 +74,7 @@ func newBox(t *testing.T) *box {
 	}
 	dir := t.TempDir()
 	b.config, b.socket = filepath.Join(dir, "rocastd.yaml"), filepath.Join(dir, "rocast.sock")
-	text := fmt.Sprintf("ports: ['eth*']\nsocket: %s\nstateDir: %s\n", b.socket, filepath.Join(dir, "state"))
+	text := fmt.Sprintf("ports: ['eth*']\nsocket: %s\nstateDir: %s\nengine: auto\n", b.socket, filepath.Join(dir, "state"))
 	err := os.WriteFile(b.config, []byte(text), 0o600)
 	if err == nil {
 		b.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
@@ -300,6 +300,34 @@ func TestALivingHostKeepsItsIP(t *testing.T) {
 	if got := b.addresses(t); got != "10.77.0.254/24" {
 		t.Errorf("br0 has %s", got)
 	}
+}
+
+// A daemon whose groups carry nothing leaves the CPU to others.
+func TestAnIdleDaemonUsesHardlyAnyCPU(t *testing.T) {
+	b := newBox(t)
+	p := b.start(t)
+	if _, err := api.NewClient(b.socket, nil).CreateGroup(t.Context(), []byte(owned)); err != nil {
+		t.Fatal(err)
+	}
+	const span, most = 3 * time.Second, 30 * time.Millisecond
+	from := cpuTime(t, p.Process.Pid)
+	<-time.After(span)
+	used := cpuTime(t, p.Process.Pid) - from
+	t.Logf("%v in %v", used, span)
+	if used > most {
+		t.Errorf("it used %v in %v, want %v at most", used, span, most)
+	}
+}
+
+// cpuTime is what a process has used so far.
+func cpuTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	const schedulerClock = 2 // CPUCLOCK_SCHED
+	var ts unix.Timespec
+	if err := unix.ClockGettime(int32(^pid)<<3|schedulerClock, &ts); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(ts.Nano())
 }
 
 // The page people look at when nothing arrives names counters; every one has to be there.
