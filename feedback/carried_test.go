@@ -263,3 +263,25 @@ func TestPlainAfterRearrange(t *testing.T) {
 		t.Errorf("finding the floor allocates %v times", n)
 	}
 }
+
+// A receiver that left long ago has no part in what the engine makes doubtful: its PSN may compare
+// the other way round by now.
+func TestCarriedForgetsWhoLeft(t *testing.T) {
+	const first = 1<<23 + 1000
+	g := New(Config{Policy: Policy{Ack: 2}, Paths: 4, FirstPSN: first})
+	g.paths[3].part, g.paths[3].acked = PartGone, 0
+	g.recount()
+	g.Step(0, Event{Kind: Carried, PSN: first + 5, Last: true}, nil)
+	g.Step(0, Event{Kind: Data, PSN: first + 6, First: true, Last: true}, nil)
+	for path, ev := range []Event{
+		{PSN: first + 6, Syndrome: roce.SyndromeUnlimited},
+		{PSN: first + 6, Syndrome: roce.SyndromeUnlimited},
+		{PSN: first + 6, Syndrome: roce.NAKSequence},
+	} {
+		ev.Kind, ev.Path = Response, path
+		_, outcome := g.Step(0, ev, nil)
+		if path == 2 && outcome != Behind {
+			t.Errorf("a NAK for a packet that the core copied once is %v", outcome)
+		}
+	}
+}

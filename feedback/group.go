@@ -73,7 +73,7 @@ func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 		policy: g.policy, paths: g.paths, ranked: g.ranked, away: g.away, congestion: g.congestion,
 		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
 		merged: merged{known: true, psn: before, highest: before, msn: messages},
-		floor:  floor{known: true, psn: before, msn: messages},
+		floor:  floor{known: true, psn: before, msn: messages, need: never},
 	}
 	for i := range g.paths {
 		p := &g.paths[i]

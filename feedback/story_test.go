@@ -122,7 +122,9 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 	}
 	cfg.Paths = len(s.names)
 	s.g = New(cfg)
-	s.g.Away(slices.Index(s.names, source))
+	if source != "" {
+		s.g.Away(slices.Index(s.names, source))
+	}
 }
 
 func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
@@ -322,7 +324,7 @@ func (s *story) carry(ev Event) (copies []string, ok bool) {
 	if u.Kind == Carried {
 		next = u.PSN.Next()
 	}
-	if !s.engine || ev.Kind != Data || ev.PSN != next || s.g.policy.Ack != AckAll || s.g.Plain() == 0 {
+	if !s.engine || ev.Kind != Data || ev.PSN != next || s.g.policy.Ack != AckAll || s.g.Plain() == 0 || ev.PSN.After(s.g.Horizon()) {
 		return nil, false
 	}
 	u.Kind, u.PSN, u.Last = Carried, ev.PSN, ev.Last
