@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/version"
 )
 
 type source struct{}
@@ -31,11 +32,12 @@ func TestAScrape(t *testing.T) {
 	Handler(source{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	var got []string
 	for line := range strings.Lines(answer.Body.String()) {
-		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "rocast_build_info") {
+		if !strings.HasPrefix(line, "#") {
 			got = append(got, strings.TrimSpace(line))
 		}
 	}
-	want := `rocast_classified_frames_total{verdict="redirect-data"} 9
+	want := `rocast_build_info{version="` + version.Build().Version + `"} 1
+rocast_classified_frames_total{verdict="redirect-data"} 9
 rocast_frames_total{reason="forwarded"} 7
 rocast_groups{state="failed"} 0
 rocast_groups{state="ready"} 2

@@ -28,15 +28,12 @@ func Line(err error) int {
 	return 0
 }
 
-var parserError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(?s:(.*))$`)
+var parserError = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?(?s:(.*))$`)
 
 // syntaxError converts an error of the YAML parser. The parser gives no line number for the first
 // line, and for some mistakes it gives the number of the line before.
 func syntaxError(err error) error {
 	found := parserError.FindStringSubmatch(err.Error())
-	if found == nil {
-		return Errorf(1, "not YAML: %v", err)
-	}
 	line, _ := strconv.Atoi(found[1])
 	return Errorf(max(1, line), "not YAML: %.*s; mend it on this line or the next", maxQuotedRunes, found[2])
 }

@@ -1,6 +1,7 @@
 package yamldoc
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -51,6 +52,68 @@ func TestValuesAreReadAsWritten(t *testing.T) {
 	}
 }
 
+// values reads values of each kind; the key old is one of earlier versions.
+func values(text string) (on bool, items []string, err error) {
+	v, err := Parse([]byte(text), "the file")
+	if err != nil {
+		return on, items, err
+	}
+	word := func(v Value) error {
+		text, err := v.Text()
+		if err == nil && text == "x" {
+			err = v.Wrap(errors.New("x is no word; write another one"))
+		}
+		items = append(items, text)
+		return err
+	}
+	return on, items, v.Fields(
+		Field{Key: "on", Set: Into(&on, Value.Bool)},
+		Field{Key: "word", Set: word},
+		Field{Key: "words", Set: func(v Value) error { return v.Each("word", word) }},
+		Field{Key: "pairs", Set: func(v Value) error {
+			return v.Each("pair", func(v Value) error { return v.Fields(Field{Key: "word", Set: word}) })
+		}},
+		Field{Key: "old", Refused: "is refused; remove it"},
+	)
+}
+
+func TestBoolsAndLists(t *testing.T) {
+	for text, want := range map[string]bool{"on: true\n": true, "on: True\n": true, "on: false\n": false, "word: a\n": false} {
+		if on, _, err := values(text); err != nil || on != want {
+			t.Errorf("%q: %v, %v", text, on, err)
+		}
+	}
+	if _, items, err := values("words: [a, b]\npairs: [{word: c}]\n"); err != nil || !slices.Equal(items, []string{"a", "b", "c"}) {
+		t.Errorf("%v, %v", items, err)
+	}
+	const noBool = "on is neither true nor false; write one of them, without quotes"
+	for text, want := range map[string]string{
+		"on: 'true'\n": "line 1: " + noBool, "on: [true]\n": "line 1: " + noBool, "on: yes\n": "line 1: " + noBool, "on: !!bool maybe\n": "line 1: " + noBool,
+		"words: a\n": "line 1: words is a single word; write a list", "words: {a: b}\n": "line 1: words is a mapping; write a list",
+		"words: [a, [b]]\n":                  "line 1: word 2 is a list; write one word",
+		"word: x\n":                          "line 1: x is no word; write another one",
+		"words:\n  - a\n  - x\n":             "line 3: x is no word; write another one",
+		"pairs:\n  - word: a\n    word: x\n": `line 3: pair 1: key "word" was already given on line 2; keep one of them`,
+		"pairs:\n  - word: x\n":              "line 2: pair 1: x is no word; write another one",
+		"old: 1\n":                           "line 1: old is refused; remove it",
+		"new: 1\n":                           `line 1: key "new" is unknown here; the known keys are on, word, words, pairs`,
+	} {
+		if _, _, err := values(text); err == nil || err.Error() != want {
+			t.Errorf("%q\n got  %v\n want %s", text, err, want)
+		}
+	}
+	if line := Line(errors.New("of another kind")); line != 0 {
+		t.Errorf("line %d", line)
+	}
+}
+
+func TestValuesAtTheirLimits(t *testing.T) {
+	long := strings.Repeat("a", 1024)
+	if d, err := parse("name: " + long + "\nsize: 16777215\n"); err != nil || d.name != long || d.size != 1<<24-1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
 // A short text must not use a hundred times as much memory. Values of every form are counted:
 // otherwise a form that is not counted would keep the parser busy.
 func TestTooManyValuesAreRefusedUnread(t *testing.T) {
@@ -79,6 +142,11 @@ func TestMistakesNameLineThingAndMend(t *testing.T) {
 		{"name: a\n\nname: b\n", `line 3: key "name" was already given on line 1; keep one of them`},
 		{"size: 1\n", "line 1: the file has no name; add name: WORD"},
 		{"name:\nsize: 1\n", "line 1: name has no value; write one or remove the key"},
+		{"name: ''\n", "line 1: name has no value; write one or remove the key"},
+		{"name: ~\n", "line 1: name has no value; write one or remove the key"},
+		{"name: a\nip: [10.0.0.1]\n", "line 2: ip is a list; write one word"},
+		{"name: a\nitems: {size: x}\n", "line 2: item 1: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
+		{"name: a\n---\n{\n", "line 3: not YAML: did not find expected node content; mend it on this line or the next"},
 		{"name: [a]\n", "line 1: name is a list; write one word"},
 		{"name: a\nsize: -1\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 		{"name: a\nsize: 16777216\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
