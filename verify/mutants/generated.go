@@ -35,17 +35,17 @@ var rooms = []room{
 	{dir: "dataplane", suites: []suite{{dir: "dataplane"}}},
 	{dir: "ctl", suites: []suite{{dir: "ctl"}}},
 	{dir: "ctl/address", suites: []suite{{dir: "ctl/address"}}},
-	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl"}}},
+	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, {dir: "ctl"}}},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}, swept: true},
-	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}},
+	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}, swept: true},
 	{dir: "ctl/nexthop", suites: []suite{{dir: "ctl/nexthop"}}},
 	{dir: "ctl/perftest", suites: []suite{{dir: "ctl/perftest"}}},
 	{dir: "ctl/plan", suites: []suite{{dir: "ctl/plan"}}, swept: true},
-	{dir: "ctl/ports", suites: []suite{{dir: "ctl"}}},
+	{dir: "ctl/ports", suites: []suite{{dir: "ctl/ports"}, {dir: "ctl"}}},
 	{dir: "ctl/server", suites: []suite{{dir: "ctl/server"}}, swept: true},
 	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}, swept: true},
-	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}},
+	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}, swept: true},
 }
 
 // generated is one generated mutant of a room.

@@ -1,0 +1,69 @@
+package chronicle
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
+)
+
+func id(ip string, qpn roce.QPN) groupfile.ID {
+	return groupfile.ID{IP: netip.MustParseAddr(ip), RemoteQPN: qpn}
+}
+
+// The same chronicle has the same text, however its map is walked: by address, then by remote QPN.
+func TestTheTextIsInOrder(t *testing.T) {
+	ids := []groupfile.ID{id("10.0.0.1", 9), id("10.0.0.2", 3), id("10.0.0.2", 4), id("10.0.0.3", 1), id("10.0.0.3", 2)}
+	const want = `10.0.0.1 9 10.0.0.2 3 10.0.0.2 4 10.0.0.3 1 10.0.0.3 2`
+	for range 50 {
+		var c Chronicle
+		for _, id := range ids {
+			c.Out(id, Evicted, 5)
+		}
+		text, err := c.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var words []string
+		for line := range strings.Lines(string(text)) {
+			if key, value, _ := strings.Cut(strings.Trim(line, " ,\n"), ": "); key == `"ip"` || key == `"remoteQPN"` {
+				words = append(words, strings.Trim(value, `"`))
+			}
+		}
+		if got := strings.Join(words, " "); got != want {
+			t.Fatalf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// A note about a receiver that is not joining changes nothing, and it may be about one that has left.
+func TestOnlyThoseWhoAreJoiningJoin(t *testing.T) {
+	joining, out := id("10.0.0.1", 1), id("10.0.0.2", 1)
+	running := &groupfile.File{Receivers: []groupfile.Member{{IP: out.IP, RemoteQPN: 1}}}
+	next := &groupfile.File{Receivers: []groupfile.Member{{IP: out.IP, RemoteQPN: 1}, {IP: joining.IP, RemoteQPN: 1}}}
+	var c Chronicle
+	c.Out(out, Behind, 5)
+	c = c.Next(running, next)
+	for _, id := range []groupfile.ID{id("10.0.0.9", 1), out} {
+		if c.Joined(id, 7) {
+			t.Errorf("%v joined", id)
+		}
+	}
+	if c.Ended(joining) != nil || c.Ended(out) == nil || c.Ended(id("10.0.0.9", 1)) != nil {
+		t.Errorf("%v, %v", c.Ended(joining), c.Ended(out))
+	}
+	if !c.Joined(joining, 7) || c.Joined(joining, 8) || c.Standing(joining) != Joined || c.Standing(out) != Behind {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestASwitchOfTheSourceIsNotForgotten(t *testing.T) {
+	for _, c := range []struct{ before, next bool }{{true, false}, {false, true}, {true, true}, {false, false}} {
+		both := (&Chronicle{Switched: c.before}).With(Chronicle{Switched: c.next})
+		if both.Switched != (c.before || c.next) {
+			t.Errorf("%+v: %v", c, both.Switched)
+		}
+	}
+}
