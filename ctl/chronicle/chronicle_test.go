@@ -38,7 +38,7 @@ func TestTheTextIsInOrder(t *testing.T) {
 	}
 }
 
-// A note about a receiver that is not joining changes nothing, and it may be about one that has left.
+// A note about a receiver that is not joining changes nothing. It may be about one that has left.
 func TestOnlyThoseWhoAreJoiningJoin(t *testing.T) {
 	joining, out := id("10.0.0.1", 1), id("10.0.0.2", 1)
 	running := &groupfile.File{Receivers: []groupfile.Member{{IP: out.IP, RemoteQPN: 1}}}

@@ -34,18 +34,23 @@ var rooms = []room{
 	{dir: "feedback", suites: []suite{stories, otherFeedback}},
 	{dir: "dataplane", suites: []suite{{dir: "dataplane"}}},
 	{dir: "ctl", suites: []suite{{dir: "ctl"}}},
-	{dir: "ctl/address", suites: []suite{{dir: "ctl/address"}}},
-	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, {dir: "ctl"}}},
+	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living")},
+	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, {dir: "ctl"}}, swept: true},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}, swept: true},
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}, swept: true},
-	{dir: "ctl/nexthop", suites: []suite{{dir: "ctl/nexthop"}}},
+	{dir: "ctl/nexthop", suites: quickFirst("ctl/nexthop", "TheKernelsHop|VLAN|IPv6|Gateway|Settle|LearnsItAgain|WithoutACarrier|ALink")},
 	{dir: "ctl/perftest", suites: []suite{{dir: "ctl/perftest"}}},
 	{dir: "ctl/plan", suites: []suite{{dir: "ctl/plan"}}, swept: true},
-	{dir: "ctl/ports", suites: []suite{{dir: "ctl/ports"}, {dir: "ctl"}}},
+	{dir: "ctl/ports", suites: []suite{{dir: "ctl/ports"}, {dir: "ctl"}}, swept: true},
 	{dir: "ctl/server", suites: []suite{{dir: "ctl/server"}}, swept: true},
 	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}, swept: true},
 	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}, swept: true},
+}
+
+// quickFirst are the tests of a package, those that match slow after the others.
+func quickFirst(dir, slow string) []suite {
+	return []suite{{dir: dir, flags: []string{"-test.skip=" + slow}}, {dir: dir, flags: []string{"-test.run=" + slow}}}
 }
 
 // generated is one generated mutant of a room.
