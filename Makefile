@@ -72,7 +72,7 @@ model: ## every state that four packets and a few mishaps can get into; EVERYDAY
 	$(GO) run ./verify/model/rocmodel $(if $(EVERYDAY),-everyday)
 
 # GENERATED=all, or rooms or files separated by commas, tries generated mutants instead of the
-# rules; LIMIT=2m takes a sample.
+# rules; GENERATED=swept the rooms in which none survives; LIMIT=2m takes a sample.
 mutants: ## breaks one rule of merging at a time; a test has to notice each; GENERATED=all: operators and statements
 	$(GO) run ./verify/mutants $(if $(GENERATED),-generated $(GENERATED) $(if $(LIMIT),-limit $(LIMIT)))
 
