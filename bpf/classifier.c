@@ -321,8 +321,8 @@ static __always_inline int redirect(struct xdp_md *ctx, const struct frame *f)
 /*
  * Frames that could reach a QP in the name of the box. A host reassembles fragments and skips IP
  * options before its RDMA device sees the packet (rxe receives from a UDP socket), so these frames
- * count whatever they seem to carry. A group's frames do not count. User space refuses those by
- * their source, because no member has an address that only the box sends from.
+ * count whatever is in them. A group's frames do not count: user space refuses them by their
+ * source, because no member has an address that only the box sends from.
  */
 static __always_inline int could_be_forged(int step)
 {

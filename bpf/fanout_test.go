@@ -66,7 +66,7 @@ func fatal(t testing.TB, err error) {
 	}
 }
 
-// flow is what one test group looks like.
+// flow has the addresses and numbers of a test group.
 type flow struct {
 	in, out roce.Flow
 	tclass  uint8
@@ -77,7 +77,7 @@ type flow struct {
 	edit    roce.Edit
 }
 
-// Region is a region of the source and where a receiver has it.
+// Region is a memory region of the source, and its place at a receiver.
 type Region struct {
 	fromVA, length, toVA uint64
 	fromKey, toKey       uint32
@@ -125,7 +125,7 @@ func (f *flow) packet(o roce.Opcode, psn roce.PSN, payload int) []byte {
 	return b
 }
 
-// want is the copy as View's setters write it, field by field.
+// want returns the copy that View's setters make, field by field.
 func (f *flow) want(t *testing.T, frame []byte) []byte {
 	t.Helper()
 	b := append(slices.Clone(f.l2), frame[14:]...)
@@ -148,8 +148,8 @@ func (f *flow) want(t *testing.T, frame []byte) []byte {
 	return b
 }
 
-// arm makes psn the next packet of the flow's group. The group has n paths, all behind the bench's
-// port; the flow's is the last of them.
+// arm arms the flow's group; psn is the next packet. The group has n paths, all behind the bench's
+// port; the path of the flow is the last one.
 func (b *fanBench) arm(f *flow, psn roce.PSN, n int) {
 	slot, paths := b.fan.Slot(fanGroup), b.fan.Paths(fanGroup)
 	*slot = Slot{
@@ -198,8 +198,8 @@ func (b *fanBench) run(t *testing.T, tagged []byte) (action uint32, out []byte) 
 	return action, opts.DataOut
 }
 
-// Every kind of packet of every length that one buffer takes is carried, and its copy is byte for
-// byte what View's setters make of it.
+// Every kind of packet of every length that fits into one buffer is carried. Its copy equals, byte
+// for byte, the copy that View's setters make.
 func TestCarriedCopies(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
@@ -264,7 +264,7 @@ func events(t *testing.T, f *FanOut) map[string]uint64 {
 	return m
 }
 
-// moved are the events that happened since before.
+// moved returns the events since before.
 func movedEvents(before, after map[string]uint64) map[string]uint64 {
 	m := map[string]uint64{}
 	for e, n := range after {
@@ -275,8 +275,8 @@ func movedEvents(before, after map[string]uint64) map[string]uint64 {
 	return m
 }
 
-// One packet is plain, and each row changes one thing of it. Whatever is not plain disarms the
-// group, is counted under its reason and reaches user space unchanged.
+// One packet is plain, and each row changes one thing of it. A packet that is not plain disarms the
+// group, is counted under its reason, and reaches user space unchanged.
 func TestEverythingElseDisarms(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
@@ -363,7 +363,7 @@ func TestEverythingElseDisarms(t *testing.T) {
 	}
 }
 
-// A frame of two buffers cannot be broadcast: it goes to user space, whatever its length.
+// A frame of two buffers of any length goes to user space, because it cannot be broadcast.
 func TestFramesOfTwoBuffersDisarm(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
@@ -380,8 +380,8 @@ func TestFramesOfTwoBuffersDisarm(t *testing.T) {
 	}
 }
 
-// A group that is not armed, or whose slot another group has, is user space's, and no event is
-// counted.
+// The packets of a group that is not armed, or whose slot another group has, go to user space, and
+// no event is counted.
 func TestOtherGroupsAreLeftAlone(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup+Slots)
@@ -406,8 +406,8 @@ func TestFeedbackDoesNotDisarm(t *testing.T) {
 	}
 }
 
-// The copies of one packet for one port are those of its paths, in turn; a copy too many, or one of
-// a block that is gone, is dropped.
+// The copies of one packet for one port are those of the port's paths, in order. A surplus copy, or
+// a copy of an older block, is dropped.
 func TestCopiesForOnePort(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
@@ -449,7 +449,7 @@ func TestCopiesForOnePort(t *testing.T) {
 	}
 }
 
-// What is carried is counted for the port it came in by and for those it goes out by.
+// A carried packet is counted for its ingress port, and each copy for its egress port.
 func TestTrafficIsCounted(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
@@ -476,8 +476,8 @@ func TestFanOutNeedsOrderedReads(t *testing.T) {
 	}
 }
 
-// A copy that is made while user space writes the slot's next block is one of either block, or is
-// dropped.
+// A copy that is made while user space writes the slot's next block belongs to the old block or to
+// the new one, or is dropped.
 func TestACopyIsOfOneBlock(t *testing.T) {
 	b := newFanBench(t)
 	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)

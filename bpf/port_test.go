@@ -208,8 +208,8 @@ func TestWithoutPerfmon(t *testing.T) {
 	}
 }
 
-// Fan-out that the verifier refuses is no fan-out. It must not show only when a port is opened: the
-// caller would have nothing left to fall back to.
+// If the verifier refuses the fan-out program, LoadFanOut must fail. If only OpenPort failed, the
+// caller could no longer fall back to the classifier alone.
 func TestFanOutThatTheVerifierRefusesIsNotLoaded(t *testing.T) {
 	load(t)
 	enterNamespace(t)

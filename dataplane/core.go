@@ -69,11 +69,11 @@ const (
 	flights
 )
 
-// streamPackets is how far a source is ahead of the feedback that it hears if it does not wait for
-// it. One that waits for each message has sent nothing more.
+// A group streams if its source is more than streamPackets ahead of the feedback that comes in. A
+// source that waits for the ACK of each message is not ahead of that ACK.
 const streamPackets = 16
 
-// countInFlight follows whatever may change what of the group is in flight.
+// countInFlight is called after every event that may change the group's packets in flight.
 func (c *Core) countInFlight(st *state) {
 	is := inFlight
 	switch {

@@ -36,8 +36,8 @@ func (b *bare) handle(now feedback.Tick, p packet, frame []byte) dataplane.Reaso
 	return b.core.Handle(now, b.table, &f, &b.out)
 }
 
-// A frame that the classifier took for a group's by its addresses, and that is no packet of a
-// group, is counted for what it is.
+// The classifier attributes a frame to a group by its addresses. If the frame is not a packet of
+// the group, the core drops it and counts it under its reason.
 func TestFramesThatAreNoPackets(t *testing.T) {
 	opcode := func(o roce.Opcode) func([]byte) []byte {
 		return func(b []byte) []byte { b[42] = byte(o); return b }
@@ -121,8 +121,8 @@ func TestAFrameFindsANewVersion(t *testing.T) {
 	}
 }
 
-// Another group's state in the slot goes with its timer, whether or not the core was told to forget
-// it.
+// When a group gets a slot, the state and the timer of the group that had the slot before are
+// removed, even if Forget was not called.
 func TestTheNextGroupInASlot(t *testing.T) {
 	g := group()
 	g.Policy.SilentAfter = 1e8

@@ -150,7 +150,7 @@ func (r *running) sleeps(t *testing.T, worker int) {
 }
 
 // Control changes and asks sleeping workers, frames pass, also from one worker to another one that
-// sleeps, and it all ends when it is told to; what is asked afterwards is still answered.
+// sleeps. Everything ends when the context is done, and calls after that still return.
 func TestRun(t *testing.T) {
 	r := newRunning(t, 2, false)
 	first, g := group(), group()

@@ -48,8 +48,8 @@ type Switch struct {
 	table    atomic.Pointer[mft.Table]
 
 	change sync.Mutex // held while the table changes
-	// stopped and running say who may touch the workers' state: the workers' threads while running,
-	// otherwise whoever holds stopped.
+	// The workers' threads own the workers' state while running is true. Otherwise the holder of
+	// the lock stopped owns it.
 	stopped sync.Mutex
 	running bool
 	ended   chan struct{}

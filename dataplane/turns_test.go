@@ -206,7 +206,7 @@ func TestAMemberThatMaySendJoins(t *testing.T) {
 	s.message(ipD)
 }
 
-// The source's host sets its QP up anew while another receiver joins: any difference makes it
+// The source's host sets its QP up again while another receiver joins: any difference makes it
 // another source, whose first packet is the group's next.
 func TestAnotherQPOfTheSourceIsAnotherSource(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// state is all that decides how a group acts.
+// state returns everything that determines how a group acts.
 func (g *Group) state(now Tick) []byte {
 	b := g.AppendState(nil, 0, now)
 	for i := range g.paths {
@@ -19,8 +19,8 @@ func (g *Group) state(now Tick) []byte {
 	return b
 }
 
-// While a group is plain, one Carried event does exactly what the Data events of the packets do,
-// and these cause nothing but a copy for every active path.
+// While a group is plain, one Carried event has exactly the effect of one Data event for each
+// packet, and such a Data event causes only a copy for every active path.
 func TestCarriedEqualsData(t *testing.T) {
 	plain := 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -81,7 +81,8 @@ func TestCarriedEqualsData(t *testing.T) {
 	}
 }
 
-// unprove gives g what other knows of the order of copies: that of an engine's is not known.
+// unprove copies to g what other knows about the order of copies: the order of an engine's copies
+// is not known.
 func (g *Group) unprove(other *Group) {
 	g.doubts.recopied = other.doubts.recopied
 	for i := range g.paths {
@@ -89,9 +90,9 @@ func (g *Group) unprove(other *Group) {
 	}
 }
 
-// Where an engine begins or ends to carry packets, its copies and the core's may overtake each
-// other. A receiver that asks for one of them has to be heard again before it is behind, in
-// whatever round it was.
+// When an engine begins or ends to carry packets, its copies and those of the core may overtake
+// each other. If a receiver asks for one of these packets, in any round, one NAK does not prove
+// that the receiver is behind.
 func TestCarriedPacketsProveNothing(t *testing.T) {
 	const b, c = 0, 1
 	data := func(psn roce.PSN) Event { return Event{Kind: Data, PSN: psn, First: true, Last: true} }
@@ -150,8 +151,8 @@ func drawEvent(t *rapid.T, g *Group, paths int) Event {
 	return Event{Kind: Response, Path: rapid.IntRange(0, paths-1).Draw(t, "path"), PSN: g.NextPSN().Prev(), Syndrome: roce.SyndromeUnlimited}
 }
 
-// However many packets an engine carries one behind the other, the core takes what the source sends
-// next, and what it sends again.
+// After an engine has carried any number of packets, the core accepts the source's next packet and
+// its resent packets.
 func TestWindowFollowsWhatIsCarried(t *testing.T) {
 	const first, step = roce.PSN(0xFFFF00), 1 << 20
 	g := New(Config{Policy: Policy{Ack: 1}, Paths: 1, FirstPSN: first})
@@ -185,7 +186,7 @@ func TestWindowFollowsWhatIsCarried(t *testing.T) {
 	}
 }
 
-// A group is plain only while nothing has to be decided for its next packets.
+// A group is plain only while its next packets need no decision.
 func TestPlain(t *testing.T) {
 	quiet := func() *Group {
 		g := New(Config{Policy: Policy{Ack: 2}, Paths: 4})
@@ -221,8 +222,8 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// An engine may carry what lies within the window of the path that is furthest behind; paths that
-// get nothing do not count.
+// An engine may carry packets within the window of the path that is furthest behind. Paths that get
+// no data do not count.
 func TestHorizon(t *testing.T) {
 	g := New(Config{Policy: Policy{Ack: 1}, Paths: 3, FirstPSN: 100})
 	g.Step(0, Event{Kind: Data, PSN: 100, First: true}, nil)

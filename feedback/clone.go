@@ -21,7 +21,7 @@ func (g *Group) CopyFrom(from *Group) {
 // AppendState appends what decides how the group will act, except its paths (AppendPath) and its
 // CNP counts, on which nothing else depends. Two groups of one Config with equal bytes act alike
 // for ever. PSNs are relative to first, times relative to now, and what no longer matters is left
-// out, so that one state has the same bytes on whatever way it was reached.
+// out, so that a state has the same bytes for every way to reach it.
 func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	s, m, f := &g.source, &g.merged, &g.floor
 	quorum, recopied := g.policy.Ack != AckAll, &g.doubts.recopied

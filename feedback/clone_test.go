@@ -8,13 +8,13 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// everything is a policy with which every part of a group's state matters.
+// everything is a policy for which every part of a group's state matters.
 var everything = Policy{Ack: 2, Speak: SpeakRNR, SilentAfter: 20 * time.Millisecond}
 
 const stateNow = Tick(time.Second)
 
-// aGroup has a value other than the zero value in each field that decides how a group acts, but for
-// the flags.
+// aGroup has a value other than zero in each field that determines how a group acts, except the
+// flags.
 func aGroup(p Policy) *Group {
 	g := New(Config{Policy: p, Paths: 3, FirstPSN: 100})
 	g.source = source{known: true, first: 90, sent: 120, pos: 110, counted: 105, messages: 3, resentAt: stateNow - 4e6}
@@ -34,8 +34,8 @@ func stateOf(g *Group, now Tick) []byte {
 	return g.AppendPath(g.AppendState(nil, 100, now), 0, 100, now)
 }
 
-// The search takes two groups with equal bytes for one, so whatever can make them act differently
-// has to show.
+// The search takes two groups with equal bytes for the same state, so the bytes must include
+// everything that can make groups act differently.
 func TestStateTellsGroupsApart(t *testing.T) {
 	states := map[string]string{}
 	note := func(name string, state []byte) {
@@ -108,7 +108,7 @@ func TestStateTellsGroupsApart(t *testing.T) {
 	}
 }
 
-// One state has the same bytes on whatever way it was reached: the search would not end otherwise.
+// A state has the same bytes for every way to reach it. Otherwise the search would not end.
 func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 	all := everything
 	all.Ack = AckAll
@@ -154,7 +154,7 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 	}
 }
 
-// Where a group's PSNs begin and what time it is does not show.
+// The bytes do not depend on the group's first PSN and on the time.
 func TestStateIsRelative(t *testing.T) {
 	play := func(first roce.PSN, start Tick) []byte {
 		g := New(Config{Policy: everything, Paths: 3, FirstPSN: first})

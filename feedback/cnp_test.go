@@ -2,8 +2,8 @@ package feedback
 
 import "testing"
 
-// A path's notifications are counted up to a bound and do not begin anew there: the most congested
-// path would look like the least.
+// The count of a path's notifications stops at a bound. If it wrapped to zero, the most congested
+// path would look like the least congested one.
 func TestCNPsStayCounted(t *testing.T) {
 	for _, c := range []struct {
 		first, second int // notifications of two paths within one window

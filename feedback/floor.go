@@ -25,8 +25,8 @@ type floor struct {
 // never is more paths than a group has: nothing can move the floor.
 const never = math.MaxInt
 
-// recount finds the floor anew, when enough paths are above it or when the paths that count have
-// changed.
+// recount computes the floor again, when enough paths are above it or when the paths that count
+// have changed.
 func (g *Group) recount() {
 	var lowest *path
 	counted, unknown := 0, 0

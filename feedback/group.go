@@ -4,7 +4,7 @@ import "github.com/rocast/rocast/roce"
 
 // Window is how far, in packets, a PSN of the source may lie from the highest one forwarded, and
 // the highest one forwarded from what is acknowledged. A packet beyond it is a forgery, or comes
-// from a QP that was set up anew. Window is a quarter of what 24-bit comparison can tell apart, so
+// from a QP that was set up again. Window is a quarter of what 24-bit comparison can tell apart, so
 // that sums of two distances still compare correctly.
 const Window = 1 << 21
 

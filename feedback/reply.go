@@ -36,8 +36,8 @@ func (g *Group) reach() roce.PSN {
 	return upTo
 }
 
-// limit is the highest PSN that an ACK may have, whatever the receivers have: the source's place,
-// and nothing from the packet on with which its QP is to end.
+// limit is the highest PSN that an ACK may have, even if the receivers have more: the source's
+// place, and nothing from the packet on with which its QP is to end.
 func (g *Group) limit() roce.PSN {
 	place := g.place()
 	if before := g.end.psn.Prev(); g.end.syndrome != 0 && before.Before(place) {

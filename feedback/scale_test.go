@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// TestPathStaysSmall: there is one for each receiver of each group. When it grows, measure
-// docs/scale.md again.
+// TestPathStaysSmall: there is one path for each receiver of each group. If the size grows, measure
+// the figures of docs/scale.md again.
 func TestPathStaysSmall(t *testing.T) {
 	if n := unsafe.Sizeof(path{}); n > 32 {
 		t.Errorf("path has %d bytes", n)

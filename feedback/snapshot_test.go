@@ -8,7 +8,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// What people read about a group is where it stands.
+// A snapshot has the progress of the group and of its paths.
 func TestSnapshot(t *testing.T) {
 	g := New(Config{Paths: 3, FirstPSN: 10})
 	for _, ev := range []Event{

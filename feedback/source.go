@@ -126,7 +126,7 @@ func (g *Group) counts() (upTo roce.PSN, messages roce.MSN) {
 }
 
 // place is how far the source has come in this round, as it will be when it hears the next reply: a
-// source that was sent a NAK is below its PSN then, whatever packets of the round before still
+// source that was sent a NAK is below its PSN then, even if packets of the round before still
 // arrive here. An ACK beyond the place would overtake the resent packets: rxe takes it for an ACK
 // of packets that it has not sent again, and may hang.
 func (g *Group) place() roce.PSN {

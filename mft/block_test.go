@@ -8,7 +8,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// blockGroup has paths with these ports, in the order of their addresses, and n memory regions.
+// blockGroup returns a group with paths by these ports, in the order of their addresses, and n
+// memory regions.
 func blockGroup(n int, ports ...PortID) *Group {
 	g := &Group{IP: addr(100), QPN: 7, PathMTU: 1024, Source: Source{Leg: Leg{Dst: addr(1), L2Bytes: 14, Port: 3}}}
 	for k := range n {
@@ -38,8 +39,8 @@ func block(g *Group) (*Block, error) {
 	return b, b.End()
 }
 
-// The kernel engine has room for so much and no more: a block beyond it would not fit in the memory
-// that is shared with the kernel.
+// The bounds of a block are those of the kernel engine: a larger block would not fit into the
+// memory that is shared with the kernel.
 func TestBlockBounds(t *testing.T) {
 	ports := func(n int) []PortID { return make([]PortID, n) }
 	for name, c := range map[string]struct {

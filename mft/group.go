@@ -196,7 +196,7 @@ func (g *Group) FindSender(ip netip.Addr) int {
 	return -1
 }
 
-// FindMember returns the index of a path to ip, whatever QPN its feedback carries, or -1. It
+// FindMember returns the index of a path to ip, for any QPN of its feedback, or -1. It
 // distinguishes a wrong QPN from a host that is not a receiver.
 func (g *Group) FindMember(ip netip.Addr) int {
 	if i := g.search(ip, 0); i < len(g.Paths) && g.Paths[i].Dst == ip {

@@ -10,8 +10,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Each path of each group needs these, and each group has several keys. When they grow, measure
-// docs/scale.md again.
+// Each group has many of these. If their size grows, measure the figures of docs/scale.md again.
 func TestPathsAndKeysStaySmall(t *testing.T) {
 	if n := unsafe.Sizeof(Path{}); n > 120 {
 		t.Errorf("Path has %d bytes", n)

@@ -304,8 +304,8 @@ func TestGoodGroupsAreTaken(t *testing.T) {
 	}
 }
 
-// What one change copies is small because the keys spread over the shards, whichever field tells
-// them apart.
+// One change copies little memory, because the keys spread over the shards, even if they differ in
+// only one field.
 func TestKeysSpreadOverShards(t *testing.T) {
 	const n = 20 * keyShards
 	for name, key := range map[string]func(i int) Key{
@@ -379,7 +379,8 @@ func TestRegions(t *testing.T) {
 	}
 }
 
-// An ID whose slot lies behind all slots in use names nothing, be it the next page's first.
+// An ID whose slot is above all slots in use names no group, even if it is the first of the next
+// page.
 func TestIDsBehindTheTable(t *testing.T) {
 	table := new(Table)
 	if table.Group(0) != nil {
@@ -424,7 +425,7 @@ func TestALoopOverTheGroupsEnds(t *testing.T) {
 	}
 }
 
-// withGroup is a table that also holds g.
+// withGroup returns a table that also has g.
 func withGroup(t *testing.T, table *Table, g *Group) *Table {
 	t.Helper()
 	next, err := table.With(g)

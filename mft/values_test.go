@@ -39,7 +39,7 @@ func TestEngineNames(t *testing.T) {
 	}
 }
 
-// A member is found whatever QPN its feedback carries.
+// A member is found by its IP, for any QPN of its feedback.
 func TestMembersAreFoundByAddress(t *testing.T) {
 	g := testGroup(addr(100), 0, 3)
 	g.Paths[1].Sends = true

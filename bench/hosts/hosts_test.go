@@ -121,7 +121,7 @@ func TestProbeMeasures(t *testing.T) {
 	}
 }
 
-// A probe that is lost is sent again, and what it waited for that is in its latency.
+// A probe that is lost is sent again, and its latency includes the time until then.
 func TestProbeOutlivesALoss(t *testing.T) {
 	l, h := openHosts(t, Options{Rewriting: workload.Nothing})
 	if _, err := h.Probe(3*batch, 0); err != nil { // more than a batch is unacknowledged then
@@ -150,7 +150,7 @@ func TestProbeOutlivesALoss(t *testing.T) {
 	}
 }
 
-// What a source must not be told ends the measurement.
+// A wrong answer to the source ends the measurement.
 func TestListensCritically(t *testing.T) {
 	_, h := openHosts(t, Options{Rewriting: workload.All, Merges: true})
 	tell := func(syndrome roce.Syndrome, psn roce.PSN, damage byte) error {

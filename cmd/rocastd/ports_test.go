@@ -39,7 +39,7 @@ func inState(state string) func(api.Port) bool {
 	return func(p api.Port) bool { return p.State == state }
 }
 
-// plug makes a port of the bridge, and the host behind it, anew.
+// plug makes a port of the bridge and the host behind it, for the first time or again.
 func (b *box) plug(t *testing.T, name string, host *netns.NS, address string) {
 	t.Helper()
 	_, far := netns.Veth(t, b.NS, name, host, "p0", netns.VethOptions{Queues: 2})

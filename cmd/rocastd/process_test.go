@@ -280,7 +280,7 @@ func TestAHangupChangesNothingAndSaysSo(t *testing.T) {
 	}
 }
 
-// Hosts that have an address keep it, whatever a group file says.
+// A host that has an address keeps it, even if a group file names the address.
 func TestALivingHostKeepsItsIP(t *testing.T) {
 	b := newBox(t)
 	b.start(t)

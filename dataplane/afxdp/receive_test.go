@@ -33,7 +33,7 @@ func (q *queue) Receive(descs []xsk.Desc) (n int) {
 	return n
 }
 
-// put adds a frame of so many fragments. A marked frame has the classifier's metadata in front.
+// put adds a frame of this many fragments. A marked frame has the classifier's metadata in front.
 func (q *queue) put(fragments int, marked bool) {
 	descs := make([]xsk.Desc, fragments)
 	for i := range descs {

@@ -11,7 +11,7 @@ import (
 	"github.com/rocast/rocast/internal/testlab/slow"
 )
 
-// onWorker runs f on the first worker's thread with so many frames, which the worker holds until f
+// onWorker runs f on the first worker's thread with n frames, which the worker holds until f
 // returns.
 func (w *world) onWorker(frames, frameBytes int, f func(worker *worker, out []dataplane.Outgoing)) {
 	w.t.Helper()

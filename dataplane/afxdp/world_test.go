@@ -144,7 +144,7 @@ func (w *world) send(n, frames int) { w.t.Helper(); w.sendBytes(n, frames, roce.
 func (w *world) sendBytes(n, frames, payload int) {
 	w.t.Helper()
 	w.run(w.host, "ip", "route", "replace", groupIP.String()+"/32", "via", w.via(n))
-	// BTH of a SEND-only to QPN 1. The ICRC is missing, because nobody checks it here.
+	// BTH of a SEND-only to QPN 1. The ICRC is missing, because it is not checked here.
 	bth := append([]byte{byte(roce.OpSendOnly), 0, 0xff, 0xff, 0, 0, 0, 1}, make([]byte, payload-8)...)
 	err := w.host.Do(func() error {
 		for range frames {

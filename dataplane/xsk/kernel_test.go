@@ -113,7 +113,7 @@ func (k *fakeKernel) complete(n int) {
 	k.device = k.device[n:]
 }
 
-// load makes a frame of so many descriptors. The caller holds its chunks.
+// load makes a frame of this many descriptors. The caller holds its chunks.
 func (k *fakeKernel) load(descs int) []Desc {
 	k.t.Helper()
 	addrs := make([]uint64, descs)

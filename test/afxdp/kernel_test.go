@@ -11,7 +11,7 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// engine says what carries the group.
+// engine returns the state of the group's engine.
 func (g *group) engine(t *testing.T) dataplane.EngineState {
 	t.Helper()
 	state, ok := g.lab.sw.GroupState(g.ID)
@@ -21,7 +21,7 @@ func (g *group) engine(t *testing.T) dataplane.EngineState {
 	return state.Engine
 }
 
-// Without losses the kernel carries all but the first packets.
+// Without losses the kernel carries all packets except the first ones.
 func TestTheKernelCarriesAGroup(t *testing.T) {
 	for name, o := range map[string]groupOptions{
 		"group-ip":    {},
@@ -66,7 +66,8 @@ func TestTheKernelCarriesUnderLoss(t *testing.T) {
 	}
 }
 
-// Frames that take two buffers, and groups that want it so, stay with AF_XDP and say why.
+// AF_XDP carries frames of two buffers, and groups whose engine is afxdp. The group's state says
+// why.
 func TestTheKernelLeavesTheRestToAFXDP(t *testing.T) {
 	for name, c := range map[string]struct {
 		lab    labOptions
@@ -96,7 +97,7 @@ func TestTheKernelLeavesTheRestToAFXDP(t *testing.T) {
 	}
 }
 
-// A group that is removed while the kernel carries it stops, and another one may take its place.
+// The kernel stops carrying a group that is removed, and another group may take its place.
 func TestARemovedGroupLeavesTheKernel(t *testing.T) {
 	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}, fanOut: true})
 	o := groupOptions{memory: 1 << 20, rnic: func(c *rnic.Config) { c.Timeout, c.RetryCount = 16, 3 }}

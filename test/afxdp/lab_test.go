@@ -317,7 +317,7 @@ func (g *group) holds(t *testing.T, data []byte) {
 	g.heardTruth(t)
 }
 
-// heardTruth checks what the source was told.
+// heardTruth checks the answers to the source.
 func (g *group) heardTruth(t *testing.T) {
 	t.Helper()
 	c := g.lab.Hosts[0].RNIC.Counters()

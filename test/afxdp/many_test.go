@@ -16,7 +16,7 @@ func TestFiveHundredTwelveReceivers(t *testing.T) { manyReceivers(t, 512, 10_000
 // The kernel sends one packet by the same port twenty times, each copy for another QP.
 func TestTheKernelCarriesForSixtyReceivers(t *testing.T) { manyReceivers(t, 60, 20_000, 6, true) }
 
-// manyReceivers writes so many times to a group of receivers behind three ports. Every host has
+// manyReceivers writes n times to a group of receivers behind three ports. Every host has
 // many QPs, and each of them has another remote QPN.
 func manyReceivers(t *testing.T, receivers, bytesEach, times int, fanOut bool) {
 	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}, fanOut: fanOut})

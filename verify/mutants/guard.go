@@ -54,7 +54,7 @@ type site struct {
 	operator *ast.BinaryExpr // if it is one
 }
 
-// guard says that the next mutants, so many, are those of a node, and that a guard can switch them
+// guard says that the next n mutants are those of a node, and that a guard can switch them
 // on.
 func (g *generator) guard(n ast.Node, mutants int, kind guardKind) {
 	if g.constant {

@@ -33,7 +33,7 @@ const (
 )
 
 // Compare writes a table in Markdown that shows how each policy performs under loss. Each figure is
-// the mean of so many runs, each with losses of its own.
+// the mean of this many runs, each with losses of its own.
 func Compare(out io.Writer, runs int) error {
 	fmt.Fprintf(out, "| policy | loss | goodput | resent | NAKs | RNR NAKs | timeouts | behind |\n|---|---|---|---|---|---|---|---|\n")
 	for _, c := range compared {

@@ -36,7 +36,7 @@ func Draw(seed uint64) Scenario {
 // MaxReceivers is the largest number for DrawReceivers: the first source may be a receiver too.
 const MaxReceivers = mft.MaxPaths - 1
 
-// DrawReceivers makes the scenario of a seed with so many receivers, from 1 to MaxReceivers. The
+// DrawReceivers makes the scenario of a seed with this many receivers, from 1 to MaxReceivers. The
 // more receivers there are, the fewer packets are sent, so that a run takes seconds.
 func DrawReceivers(seed uint64, receivers int) Scenario {
 	const copies = 16 << 10

@@ -7,7 +7,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// claim is what a source was told that the receivers have.
+// claim is the content of an ACK to a source: the packets that the receivers have.
 type claim struct {
 	acked    int // all packets up to this one
 	messages int // so many messages
@@ -211,7 +211,7 @@ func (w *world) checkCompleted(h *host, message int) {
 // checkCopies fails if a path gets two copies of a frame, or a copy of anything but data.
 func (w *world) checkCopies(f *frame, copies []dataplane.Copy) {
 	if len(copies) > 0 && (f == nil || f.stream == noStream) {
-		w.fail(Conserved, "what is no data was copied")
+		w.fail(Conserved, "a packet that is not data was copied")
 	}
 	for k := range copies {
 		for _, other := range copies[:k] {

@@ -48,7 +48,7 @@ func TestSeedsHold(t *testing.T) {
 	}
 }
 
-// The same seed is the same run, whatever ran before on the same runner, and with and without a
+// The same seed gives the same run, after any other run of the same runner, and with and without a
 // recorder.
 func TestSameSeedSameRun(t *testing.T) {
 	var used Runner
