@@ -2,6 +2,7 @@ package mft
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -66,6 +67,16 @@ func TestBlockBounds(t *testing.T) {
 		if _, err := block(c.group); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
+	}
+}
+
+// While the kernel has not found the way to a receiver, the copies for it have no source address.
+func TestEditsWithoutANextHop(t *testing.T) {
+	g := blockGroup(1, NoPort, 2)
+	g.Paths[0].Src, g.Paths[0].L2Bytes = netip.Addr{}, 0
+	edits := g.Edits(&g.Source.Leg)
+	if edits.Paths[0] != (roce.Edit{}) || edits.Paths[1] == (roce.Edit{}) {
+		t.Errorf("%+v", edits.Paths)
 	}
 }
 
