@@ -2,8 +2,8 @@ package dataplane
 
 import "testing"
 
-// A group that is given back soon is armed later each time, up to a bound, and at once again after it
-// was carried for long. That nothing was carried counts only when it has happened often.
+// A group that is given back soon is armed later each time, up to a bound, and at once again after
+// it was carried for long. That nothing was carried counts only when it has happened often.
 func TestGivenBack(t *testing.T) {
 	f := fanState{calm: 3}
 	give := func(carried uint64, need, inVain int) {

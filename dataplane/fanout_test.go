@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -142,7 +143,7 @@ func TestEnginesAgree(t *testing.T) {
 			for range 600 {
 				d.step()
 			}
-			snapshot(t, w.with.Switch, w.a) // the core learns of what was carried last
+			w.counts() // the core learns of what was carried last
 			for _, name := range []string{"forwarded", "resent", "filtered", "merged", "held", "refused"} {
 				if a, b := counter(t, w.with.Switch, name), counter(t, w.sole.Switch, name); a != b {
 					t.Errorf("%s: %d with the engine, %d without", name, a, b)
@@ -153,6 +154,64 @@ func TestEnginesAgree(t *testing.T) {
 	}
 	if carried == 0 {
 		t.Error("the engine carried nothing")
+	}
+}
+
+// A receiver that is evicted while the engine carries the group gets nothing more: time alone takes
+// the group back.
+func TestEvictionTakesTheGroupBack(t *testing.T) {
+	w := newTwins(t, func(g *mft.Group) {
+		g.Policy = feedback.Policy{SilentAfter: 20 * time.Millisecond, Evict: true}
+	})
+	next := roce.PSN(firstPSN)
+	send := func(packets int) {
+		for range packets {
+			w.put(0, write(next, []byte("data")).frame(t))
+			next = next.Next()
+		}
+	}
+	acked := func() {
+		for i, host := range []netip.Addr{ipC, ipD} {
+			psn := w.a.Paths[1+i].FirstPSN.Add(next.Prev().Sub(firstPSN))
+			w.put(2+i, ack(host, psn, roce.SyndromeUnlimited).frame(t))
+		}
+	}
+	send(1)
+	acked()
+	next = next.Prev() // the source resends, and b stays silent
+	send(40)
+	acked()
+	st, _ := w.with.Switch.GroupState(w.a.ID)
+	if !st.Engine.Kernel {
+		t.Fatalf("the engine does not carry the group: %s", st.Engine.Reason)
+	}
+	w.now += feedback.Tick(30 * time.Millisecond)
+	w.with.Poll()
+	w.sole.Poll()
+	if part := snapshot(t, w.with.Switch, w.a).Paths[0].Part; part != feedback.PartGone {
+		t.Fatalf("the silent receiver is %v", part)
+	}
+	send(3)
+}
+
+// counts compares what both switches have counted for the group, and what the one with the engine
+// counts of the engine with the group's state.
+func (w *twins) counts() {
+	w.t.Helper()
+	with, _ := w.with.Switch.GroupState(w.a.ID)
+	sole, _ := w.sole.Switch.GroupState(w.b.ID)
+	if !slices.Equal(with.Counters, sole.Counters) {
+		w.t.Errorf("the group counts %v with the engine, %v without", with.Counters, sole.Counters)
+	}
+	if n := counter(w.t, w.with.Switch, "fan-out-carried"); n != with.Engine.Carried {
+		w.t.Errorf("the engine carried %d packets, and %d of its only group", n, with.Engine.Carried)
+	}
+	armed, want := counter(w.t, w.with.Switch, "fan-out-armed")-counter(w.t, w.with.Switch, "fan-out-disarmed"), uint64(0)
+	if with.Engine.Kernel {
+		want = 1
+	}
+	if armed != want {
+		w.t.Errorf("armed %d times more than disarmed, want %d", armed, want)
 	}
 }
 

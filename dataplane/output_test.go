@@ -8,8 +8,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// The source has one frame less to handle where an ACK says all that the one before it says. Nothing
-// else is left out: a NAK, a CNP, a lower ACK and an ACK to another member each say something else.
+// The source has one frame less to handle where an ACK says all that the one before it says.
+// Nothing else is left out: a NAK, a CNP, a lower ACK and an ACK to another member each say
+// something else.
 func TestRepliesAreLeftOut(t *testing.T) {
 	a, b := new(mft.Leg), new(mft.Leg)
 	ack := func(leg *mft.Leg, psn roce.PSN) Reply {
