@@ -48,7 +48,7 @@ func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) R
 		return GroupGone
 	}
 	st, rearranged := c.state(now, g, out)
-	c.sync(now, st, out)
+	c.precede(now, st, f.Kind, out)
 	r := c.decide(now, st, f, out)
 	st.counts[r]++
 	if rearranged {

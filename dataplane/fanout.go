@@ -116,6 +116,17 @@ func (c *Core) sync(now feedback.Tick, st *state, out *Outputs) {
 	}
 }
 
+// precede is what comes before a frame of the group. Data that reaches the core while the group is
+// armed has waited for the core since before that. The engine must not carry the same packet, sent
+// again, while the core forwards it: both would count the packet.
+func (c *Core) precede(now feedback.Tick, st *state, kind Kind, out *Outputs) {
+	if kind == KindData && st.fan.at.Armed {
+		c.takeBack(now, st, out)
+		return
+	}
+	c.sync(now, st, out)
+}
+
 // settle follows every event of the group. It takes an armed group back if the group is no longer
 // plain, or if a path has left to which the engine sends. It notes a group for Arm that has been
 // plain for long enough.

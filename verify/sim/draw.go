@@ -74,7 +74,7 @@ func (d drawer) engine(s *Scenario) {
 		return
 	}
 	s.Engine = Engine{
-		Lag: d.between(time.Microsecond, 300*time.Microsecond), Batch: pick(d, 4, 64),
+		Lag: d.between(time.Microsecond, s.ackTimeout()/32), Batch: pick(d, 4, 64),
 		Lingers: d.between(time.Microsecond, 5*time.Millisecond),
 	}
 	if d.oneIn(4) {

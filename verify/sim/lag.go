@@ -206,6 +206,9 @@ func (w *world) wake() {
 	}
 }
 
+// perFrame is the time that a busy core takes for a frame.
+const perFrame = 500 * time.Nanosecond
+
 // look lets the core handle a batch. It arms groups afterwards, unless more frames wait: by then
 // others may have arrived.
 func (w *world) look() {
@@ -226,10 +229,9 @@ func (w *world) look() {
 	switch {
 	case w.s.Engine.Lag == 0:
 		w.arm()
-	case n == w.s.Engine.Batch:
-		e.looks = false
+	case n == w.s.Engine.Batch: // a busy core looks again at once
 		w.keepTime()
-		w.wake()
+		w.schedule.add(event{at: w.now + time.Duration(n)*perFrame, kind: look, index: e.life})
 	default:
 		w.schedule.add(event{at: w.now + w.lag(), kind: arm, index: e.life})
 	}

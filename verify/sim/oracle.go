@@ -280,14 +280,15 @@ func (w *world) checkLacksForGood(h, source *host) {
 	}
 }
 
-// onItsWay reports whether an undamaged copy of packet n of source will arrive at h.
+// onItsWay reports whether an undamaged copy of packet n of source will arrive at h that the switch
+// can know of: a switch comes back faster here than its copies arrive.
 func (w *world) onItsWay(h, source *host, n int) bool {
 	for i := range w.schedule.heap {
 		e := &w.schedule.heap[i]
 		if e.kind != atHost || int(e.host) != h.number {
 			continue
 		}
-		if f := w.pool.frames[e.index]; int(f.stream) == source.number && int(f.packet) == n && !f.damaged && !f.touched {
+		if f := w.pool.frames[e.index]; int(f.stream) == source.number && int(f.packet) == n && !f.damaged && !f.touched && !f.before {
 			return true
 		}
 	}

@@ -19,7 +19,8 @@ type frame struct {
 	touched bool // some byte was changed on the way
 	damaged bool // a byte that the ICRC covers was changed
 
-	late time.Duration // it waits so long in the queue of its engine
+	late   time.Duration // it waits so long in the queue of its engine
+	before bool          // it was on its way when the switch crashed
 }
 
 const (
@@ -60,7 +61,7 @@ func (p *pool) lend() int32 {
 	i := p.free[n-1]
 	p.free = p.free[:n-1]
 	f := p.frames[i]
-	f.stream, f.touched, f.damaged, f.late = noStream, false, false, 0
+	f.stream, f.touched, f.damaged, f.late, f.before = noStream, false, false, 0, false
 	return i
 }
 

@@ -1,0 +1,234 @@
+package dataplane_test
+
+import (
+	"testing"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// calmPackets is how many plain packets in a row let the core arm a group.
+const calmPackets = 16
+
+// engineBench is a core with an engine in front and without ports: the test decides which frames
+// the engine sees, and when.
+type engineBench struct {
+	*porttest.FanOut
+	t      *testing.T
+	core   *dataplane.Core
+	table  *mft.Table
+	out    dataplane.Outputs
+	next   map[mft.GroupID]roce.PSN // of the source
+	onLoad func()                   // called when the core has looked at the engine
+}
+
+// Load is part of dataplane.FanOut.
+func (b *engineBench) Load(id mft.GroupID) dataplane.FanWord {
+	w := b.FanOut.Load(id)
+	if b.onLoad != nil {
+		b.onLoad()
+	}
+	return w
+}
+
+// newEngineBench has these groups, which get QPNs of their own.
+func newEngineBench(t *testing.T, groups ...*mft.Group) *engineBench {
+	t.Helper()
+	b := &engineBench{FanOut: porttest.NewFanOut(), t: t, table: new(mft.Table), next: map[mft.GroupID]roce.PSN{}}
+	b.core = dataplane.NewCore(b)
+	for i, g := range groups {
+		g.QPN += roce.QPN(i)
+		for k := range g.Paths {
+			g.Paths[k].RemoteQPN = g.QPN
+		}
+		table, err := b.table.With(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.table, b.next[g.ID] = table, g.Source.FirstPSN
+	}
+	return b
+}
+
+// frame is a frame as the classifier attributes it.
+func (b *engineBench) frame(p packet) *dataplane.Frame {
+	b.t.Helper()
+	raw := p.frame(b.t)
+	id, kind, class := dataplane.Classify(b.table, raw)
+	if class != dataplane.ToGroup {
+		b.t.Fatalf("a frame of no group: %+v", p)
+	}
+	f := &dataplane.Frame{Group: id, Kind: kind, Buf: raw, FragmentCount: 1}
+	f.Port = mft.PortID(portOf[p.src])
+	f.Fragments[0] = raw
+	return f
+}
+
+// handle gives a frame to the core, as if it came out of the ring.
+func (b *engineBench) handle(p packet) dataplane.Reason {
+	b.t.Helper()
+	b.out.Reset()
+	return b.core.Handle(0, b.table, b.frame(p), &b.out)
+}
+
+// carry shows a frame to the engine, and says whether the engine took it.
+func (b *engineBench) carry(p packet) bool {
+	b.t.Helper()
+	var out dataplane.Outputs
+	return b.Carry(b.frame(p), &out)
+}
+
+// data is the next packet of the group's source.
+func (b *engineBench) data(g *mft.Group) packet {
+	p := write(b.next[g.ID], []byte("data"))
+	p.bth.DestQPN = g.QPN
+	b.next[g.ID] = b.next[g.ID].Next()
+	return p
+}
+
+// ack is the acknowledgement of everything that was sent, from path i.
+func (b *engineBench) ack(g *mft.Group, i int, s roce.Syndrome) packet {
+	p := &g.Paths[i]
+	a := ack(p.Dst, p.FirstPSN.Add(b.next[g.ID].Prev().Sub(g.Source.FirstPSN)), s)
+	a.bth.DestQPN = g.QPN
+	return a
+}
+
+// arm makes the group calm, and arms it.
+func (b *engineBench) arm(g *mft.Group) {
+	b.t.Helper()
+	for range calmPackets {
+		if r := b.handle(b.data(g)); r != dataplane.Reason(feedback.Forwarded) {
+			b.t.Fatalf("a plain packet: %v", r)
+		}
+	}
+	b.core.Arm(0, &b.out)
+}
+
+func (b *engineBench) armed(g *mft.Group) bool { return b.FanOut.Load(g.ID).Armed }
+
+// mustCarry lets the engine take the source's next packets.
+func (b *engineBench) mustCarry(g *mft.Group, packets int) {
+	b.t.Helper()
+	for range packets {
+		if !b.carry(b.data(g)) {
+			b.t.Fatal("the engine does not carry the group's next packet")
+		}
+	}
+}
+
+// An ACK of a packet that the engine carried counts, although the core was not told of the packet.
+func TestCoreLooksAtTheEngineFirst(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.mustCarry(g, 3)
+	for i := range g.Paths {
+		if r := b.handle(b.ack(g, i, roce.SyndromeUnlimited)); r.Verdict() == dataplane.Drop {
+			t.Fatalf("the ACK of a carried packet: %v", r)
+		}
+	}
+	if len(b.out.Replies) != 1 || b.out.Replies[0].PSN != b.next[g.ID].Prev() || !b.armed(g) {
+		t.Errorf("the source hears %+v, armed %v", b.out.Replies, b.armed(g))
+	}
+}
+
+// What ends the plain state takes the group back, with what was carried until then.
+func TestWhatTakesAGroupBack(t *testing.T) {
+	moved := func(b *engineBench, g *mft.Group) *mft.Group {
+		next := *g
+		next.Paths = append([]mft.Path(nil), g.Paths...)
+		next.Paths[1].L2[0] ^= 2
+		table, err := b.table.Replace(g.ID, &next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.table = table
+		return &next
+	}
+	for name, tt := range map[string]struct {
+		happens func(b *engineBench, g *mft.Group)
+		stays   bool
+	}{
+		"an ACK":           {func(b *engineBench, g *mft.Group) { b.handle(b.ack(g, 0, roce.SyndromeUnlimited)) }, true},
+		"a NAK":            {func(b *engineBench, g *mft.Group) { b.handle(b.ack(g, 0, roce.NAKSequence)) }, false},
+		"a receiver's end": {func(b *engineBench, g *mft.Group) { b.handle(b.ack(g, 0, roce.NAKRemoteAccess)) }, false},
+		"a moved host, with a frame": {func(b *engineBench, g *mft.Group) {
+			moved(b, g)
+			b.handle(b.ack(g, 0, roce.SyndromeUnlimited))
+		}, false},
+		"a moved host, without a frame": {func(b *engineBench, g *mft.Group) { b.core.Adopt(0, moved(b, g), &b.out) }, false},
+		"data of another member": {func(b *engineBench, g *mft.Group) {
+			p := write(g.Paths[0].SendPSN, nil)
+			p.src = ipB
+			b.handle(p)
+		}, false},
+		"data that waited for the core": {func(b *engineBench, g *mft.Group) { b.handle(b.data(g)) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := group()
+			g.Policy.OnFatal = feedback.FatalEvict
+			g.Paths[0].Sends, g.Paths[0].SendPSN = true, 7
+			b := newEngineBench(t, g)
+			b.arm(g)
+			b.mustCarry(g, 3)
+			tt.happens(b, g)
+			if b.armed(g) != tt.stays {
+				t.Errorf("armed: %v", b.armed(g))
+			}
+		})
+	}
+}
+
+// A packet waits for the core when the group is armed. When the core gets to it, its source has
+// sent it again: the engine must not carry the second one while the core forwards the first one.
+func TestAPacketIsForwardedOnce(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.arm(g)
+	waits := b.data(g)
+	carried := false
+	b.onLoad = func() { carried = carried || b.carry(waits) }
+	if r := b.handle(waits); r != dataplane.Reason(feedback.Forwarded) || carried || b.carry(waits) {
+		t.Errorf("the core: %v; the engine carried the same packet: %v", r, carried)
+	}
+}
+
+// The engine carries packets up to a window beyond what the slowest receiver has, and more when the
+// core has heard more of that one.
+func TestEngineKeepsToTheWindow(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.arm(g)
+	f, sent := b.frame(b.data(g)), calmPackets
+	carry := func(atMost int) {
+		for n := 0; n < atMost; n++ {
+			psn := g.Source.FirstPSN.Add(int32(sent))
+			f.Buf[51], f.Buf[52], f.Buf[53] = byte(psn>>16), byte(psn>>8), byte(psn)
+			if b.out.Reset(); !b.Carry(f, &b.out) {
+				return
+			}
+			sent++
+		}
+	}
+	answer := func(i, packets int) {
+		a := ack(g.Paths[i].Dst, g.Paths[i].FirstPSN.Add(int32(packets-1)), roce.SyndromeUnlimited)
+		if r := b.handle(a); r.Verdict() == dataplane.Drop {
+			t.Fatalf("an answer: %v", r)
+		}
+	}
+	carry(3 * feedback.Window / 4)
+	slowest := sent - 1000
+	answer(0, sent)
+	answer(1, sent)
+	answer(2, slowest)
+	carry(1)
+	answer(1, sent) // the core looks at the engine again
+	carry(feedback.Window)
+	if sent != slowest+feedback.Window || b.armed(g) {
+		t.Errorf("%d packets were carried beyond what the slowest receiver has, of %d; armed %v", sent-slowest, feedback.Window, b.armed(g))
+	}
+}
