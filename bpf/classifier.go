@@ -93,7 +93,8 @@ func (c *Classifier) PutGroup(k Key, group uint32) error {
 	}
 	switch {
 	case errors.Is(err, unix.E2BIG):
-		return fmt.Errorf("classify %s as group %d: all %d entries are taken, delete a group first: %w", k, group, GroupEntriesMax, err)
+		return fmt.Errorf("classify %s as group %d: all %d entries are taken, delete a group first: %w",
+			k, group, GroupEntriesMax, err)
 	case err != nil:
 		return fmt.Errorf("classify %s as group %d: %w", k, group, err)
 	}

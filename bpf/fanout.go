@@ -57,7 +57,8 @@ type fanOutMaps struct {
 // no barriers for them.
 func checkOrder(arch string) error {
 	if arch != "amd64" {
-		return fmt.Errorf("fan-out in the kernel relies on the order in which x86 reads memory, this is %s: %w", arch, errors.ErrUnsupported)
+		return fmt.Errorf("fan-out in the kernel relies on the order in which x86 reads memory, this is %s: %w",
+			arch, errors.ErrUnsupported)
 	}
 	return nil
 }

@@ -51,7 +51,8 @@ var (
 	xdpMetadata = &Feature{Name: "XDP metadata", Since: "4.15", probe: func() error {
 		return features.HaveProgramHelper(ebpf.XDP, asm.FnXdpAdjustMeta)
 	}}
-	socketMap   = &Feature{Name: "XDP redirect to AF_XDP sockets or else to the kernel", Since: "5.3", probe: probeSocketMap}
+	socketMap = &Feature{Name: "XDP redirect to AF_XDP sockets or else to the kernel",
+		Since: "5.3", probe: probeSocketMap}
 	xdpLink     = &Feature{Name: "XDP bpf_link", Since: "5.9", probe: probeLink}
 	multiBuffer = &Feature{Name: "XDP multi-buffer", Since: "5.18", probe: probeMultiBuffer}
 )

@@ -29,9 +29,11 @@ func describeHolder(name string, ifindex int) string {
 	case err != nil:
 		return fmt.Sprintf("%s; find its owner with: bpftool link show, bpftool prog show id %d", holder, id)
 	case linkID == 0:
-		return fmt.Sprintf("%s without a bpf_link; remove it with: ip link set dev %s xdp off (or xdpgeneric off)", holder, name)
+		return fmt.Sprintf("%s without a bpf_link; remove it with: ip link set dev %s xdp off (or xdpgeneric off)",
+			holder, name)
 	}
-	return fmt.Sprintf("%s by bpf_link %d; stop the process that holds it, or run: bpftool link detach id %d", holder, linkID, linkID)
+	return fmt.Sprintf("%s by bpf_link %d; stop the process that holds it, or run: bpftool link detach id %d",
+		holder, linkID, linkID)
 }
 
 func attachedProgram(ifindex int) (ebpf.ProgramID, bool) {

@@ -154,13 +154,15 @@ func (p *Port) NativeRefused() error { return p.refused }
 // this interface and queue. The kernel removes the socket from the map when the socket is closed.
 func (p *Port) SetSocket(queue uint32, fd int) error {
 	if queue >= QueuesMax {
-		return fmt.Errorf("set socket of port %s queue %d: only queues below %d can have one, reduce them with: ethtool -L %s combined %d",
+		return fmt.Errorf("set socket of port %s queue %d: only queues below %d can have one, reduce them with: "+
+			"ethtool -L %s combined %d",
 			p.name, queue, QueuesMax, p.name, QueuesMax)
 	}
 	err := p.objs.Sockets.Update(queue, uint32(fd), ebpf.UpdateAny)
 	switch {
 	case errors.Is(err, unix.ENOTSOCK), errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("set socket of port %s queue %d: fd %d is no AF_XDP socket with a receive ring: %w", p.name, queue, fd, err)
+		return fmt.Errorf("set socket of port %s queue %d: fd %d is no AF_XDP socket with a receive ring: %w",
+			p.name, queue, fd, err)
 	case err != nil:
 		return fmt.Errorf("set socket of port %s queue %d: %w", p.name, queue, err)
 	}

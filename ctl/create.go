@@ -113,7 +113,8 @@ func (c *Controller) Remove(name string) error {
 	if err := c.end(g); err != nil {
 		// The group has left the table and will not come back. An address that could not be removed
 		// is visible only in the kernel.
-		c.Log.Error("could not remove all addresses of the removed group from the box", zap.String("group", name), zap.Error(err))
+		c.Log.Error("could not remove all addresses of the removed group from the box",
+			zap.String("group", name), zap.Error(err))
 		return nil
 	}
 	c.Log.Info("group removed", zap.String("group", name))

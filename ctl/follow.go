@@ -83,7 +83,8 @@ func (c *Controller) replanFor(addrs []netip.Addr) {
 func (c *Controller) replan(g *group) {
 	was := g.plan
 	if err := c.replace(g, c.plan(g.file)); err != nil {
-		c.Log.Error("could not publish new next hops; the group keeps its old ones", zap.String("group", g.name), zap.Error(err))
+		c.Log.Error("could not publish new next hops; the group keeps its old ones",
+			zap.String("group", g.name), zap.Error(err))
 		return
 	}
 	c.logLegs(g, &was)
@@ -102,7 +103,8 @@ func (c *Controller) logLegs(g *group, was *plan.Plan) {
 		case !l.Waits() && (b.Leg != l.Leg || b.Waits()):
 			c.Log.Info("member reachable", append(member, zap.String("port", l.Hop.PortName))...)
 		case l.Waits() && b.Reason != l.Reason:
-			c.Log.Warn("member unreachable; its frames flow again when the reason is gone", append(member, zap.String("reason", l.Reason))...)
+			c.Log.Warn("member unreachable; its frames flow again when the reason is gone",
+				append(member, zap.String("reason", l.Reason))...)
 		}
 	}
 }

@@ -129,7 +129,8 @@ func (c *Controller) bringUp(ctx context.Context, configs []perftest.Config, tel
 		}
 		missing = append(missing, config)
 		if tell {
-			c.Log.Warn("perftest could not start yet; rocastd tries again", zap.Error(err), zap.Duration("every", tryAgainAfter))
+			c.Log.Warn("perftest could not start yet; rocastd tries again",
+				zap.Error(err), zap.Duration("every", tryAgainAfter))
 		}
 	}
 	return missing
@@ -190,7 +191,8 @@ func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []n
 	release = func() {
 		for place := range held {
 			if err := p.Addresses.Release(place); err != nil {
-				p.Log.Error("perftest could not remove the group IP from an interface", zap.Stringer("groupIP", ip), zap.Error(err))
+				p.Log.Error("perftest could not remove the group IP from an interface",
+					zap.Stringer("groupIP", ip), zap.Error(err))
 			}
 		}
 	}

@@ -25,7 +25,8 @@ func newIndex() index {
 func (x *index) refuseSharedQP(f *groupfile.File, except *group) error {
 	for _, m := range f.Members() {
 		if g := x.byQP[m.IP][m.QPN]; g != nil && g != except {
-			return yamldoc.Errorf(m.Line, "QP %d of %v is already in group %s, and a queue pair has only one peer; write another qpn, or remove group %s",
+			return yamldoc.Errorf(m.Line, "QP %d of %v is already in group %s, and a queue pair has only one peer; "+
+				"write another qpn, or remove group %s",
 				m.QPN, m.IP, g.name, g.name)
 		}
 	}

@@ -22,6 +22,7 @@ func (c *Controller) saveChronicle(g *group) error {
 // failure must not stop a running group.
 func (c *Controller) keepChronicle(g *group) {
 	if err := c.saveChronicle(g); err != nil {
-		c.Log.Error("could not store the state of members; a crash would lose it", zap.String("group", g.name), zap.Error(err))
+		c.Log.Error("could not store the state of members; a crash would lose it",
+			zap.String("group", g.name), zap.Error(err))
 	}
 }

@@ -37,7 +37,8 @@ func (c *Controller) refuseNameTaken(f *groupfile.File) error {
 		return nil
 	}
 	return &api.Error{Kind: api.Exists, Line: f.Lines["name"],
-		Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name", f.Name, f.Name)}
+		Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name",
+			f.Name, f.Name)}
 }
 
 // refuseNetwork refuses a file that does not fit the box and its network. It sends questions to
@@ -63,7 +64,8 @@ func (c *Controller) refuseMembers(f *groupfile.File, members iter.Seq[*plan.Leg
 		case l.Unfit:
 			return yamldoc.Errorf(f.Lines["mtu"], "mtu: %s", l.Reason)
 		case l.Hop.Own:
-			return yamldoc.Errorf(l.Member.Line, "the member at %v has an address of this box; write the host's", l.Member.IP)
+			return yamldoc.Errorf(l.Member.Line, "the member at %v has an address of this box; write the host's",
+				l.Member.IP)
 		case l.Hop.Interface == 0:
 			continue
 		}
@@ -94,7 +96,8 @@ func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *pl
 	case mft.BySwitchIP:
 		local, err := c.Addresses.Local(f.IP)
 		if err == nil && !local {
-			err = fmt.Errorf("ip %v is not an address of this box, and with addressing switch-ip members reach the group by an address "+
+			err = fmt.Errorf("ip %v is not an address of this box, and with addressing switch-ip members reach the "+
+				"group by an address "+
 				"the box has; add it with ip addr add, or use addressing: group-ip", f.IP)
 		}
 		return err
@@ -135,7 +138,8 @@ func (c *Controller) refuseOffSubnet(ip netip.Addr, places []address.Place) erro
 		return fmt.Errorf("ip %v %w; write an address that no host has", ip, err)
 	}
 	if len(subnets) > 0 && len(containing(ip, subnets)) == 0 {
-		return fmt.Errorf("ip %v is in no subnet of the interfaces that lead to the members (%v); write an unused address of one of them", ip, subnets)
+		return fmt.Errorf("ip %v is in no subnet of the interfaces that lead to the members (%v); write an unused "+
+			"address of one of them", ip, subnets)
 	}
 	return nil
 }

@@ -38,7 +38,8 @@ func (c *Controller) restore(k store.Group) {
 	g := &group{name: k.Name, kept: true, restored: !k.Idle}
 	c.groups[g.name] = g
 	if k.Err != nil {
-		c.fail(g, fmt.Errorf("%w; repair the cause and restart rocastd, or remove the group and create it again", k.Err))
+		c.fail(g, fmt.Errorf("%w; repair the cause and restart rocastd, or remove the group and create it again",
+			k.Err))
 		return
 	}
 	file, err := groupfile.Parse(k.Text)
@@ -104,7 +105,8 @@ func (g *group) recall(k store.Group) (err error) {
 
 // errSwitched: after the source has switched, only the data path knew the current source and the
 // PSN offsets between the members. A restart loses them.
-var errSwitched = errors.New("the source had switched before the daemon ended, and the offsets between the members' PSNs " +
+var errSwitched = errors.New("the source had switched before the daemon ended, and the offsets between the " +
+	"members' PSNs " +
 	"are lost; remove the group and create it again with fresh QPs and PSNs")
 
 // resume sets up a stored group. Members that no longer take part are left out, and members that

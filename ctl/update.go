@@ -23,7 +23,8 @@ func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.
 	}
 	if file.Name != name {
 		return api.Group{}, apiError(yamldoc.Errorf(file.Lines["name"],
-			"name is %s, and group %s was to be updated; write that name, or update group %s", file.Name, name, file.Name))
+			"name is %s, and group %s was to be updated; write that name, or update group %s",
+			file.Name, name, file.Name))
 	}
 	defer c.settle(ctx, file)()
 	if ctx.Err() != nil {
@@ -93,7 +94,8 @@ func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error 
 	*g = next
 	c.track(g)
 	if err := c.saveChronicle(g); err != nil {
-		c.Log.Error("could not remove receivers that have left from the stored state; this is harmless", zap.String("group", g.name), zap.Error(err))
+		c.Log.Error("could not remove receivers that have left from the stored state; this is harmless",
+			zap.String("group", g.name), zap.Error(err))
 	}
 	c.Log.Info("group updated", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("before", before),
 		zap.Int("waiting", g.waiting()))

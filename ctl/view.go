@@ -78,7 +78,8 @@ func (c *Controller) view(g *group) api.Group {
 		}
 		begins := l.Member.Role != groupfile.Receiver && l.Member.ID() == f.Source.ID()
 		if begins && reach.State == api.Ready && v.Progress == nil && v.Counters[feedback.OutsideWindow.String()] > 0 {
-			reach.Reason = fmt.Sprintf("its data is dropped (%v): its first PSN is not %d, the psn in the group file; create the QP and the group again", feedback.OutsideWindow, f.Source.FirstPSN)
+			reach.Reason = fmt.Sprintf("its data is dropped (%v): its first PSN is not %d, the psn in the group "+
+				"file; create the QP and the group again", feedback.OutsideWindow, f.Source.FirstPSN)
 		}
 		v.Members = append(v.Members, member(l.Member, reach))
 	}

@@ -155,7 +155,8 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 		return fmt.Errorf("group %s: %w", g.Name, err)
 	}
 	if g.Policy != old.Policy {
-		return fmt.Errorf("group %s: the policy of a running group cannot change; remove the group and create it again", g.Name)
+		return fmt.Errorf("group %s: the policy of a running group cannot change; remove the group and create it again",
+			g.Name)
 	}
 	before := s.Table()
 	t, err := before.Replace(id, g)

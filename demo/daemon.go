@@ -82,7 +82,8 @@ func (d *demo) rocast(ctx context.Context, args ...string) ([]byte, error) {
 
 func (d *demo) createGroup(ctx context.Context) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: demo\nip: %s\nqpn: %d\nmtu: %d\nack: all\nnak: hold\nmemory: {va: %#x, rkey: %#x}\nmembers:\n",
+	fmt.Fprintf(&b, "name: demo\nip: %s\nqpn: %d\nmtu: %d\nack: all\nnak: hold\nmemory: {va: %#x, rkey: "+
+		"%#x}\nmembers:\n",
 		groupIP, groupQPN, pathMTU, memoryVA, memoryKey)
 	fmt.Fprintf(&b, "  - {ip: %s, qpn: %d, psn: %d, role: source}\n", bed.HostIP(0), sourceQPN, sourcePSN)
 	for i := range receivers {

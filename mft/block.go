@@ -41,10 +41,11 @@ type BlockPath struct {
 // Reasons why a group has no block.
 var (
 	ErrBlockTagged  = errors.New("the source sends VLAN tags, which only the AF_XDP engine takes")
-	ErrBlockRegions = fmt.Errorf("the group has more than %d memory regions, the limit of the kernel engine", BlockRegions)
-	ErrBlockPort    = fmt.Errorf("a member has no next hop, or is not behind one of the first %d ports", BlockPorts)
-	ErrBlockPaths   = fmt.Errorf("more than %d receivers get data, the limit of the kernel engine", BlockPaths)
-	ErrBlockEmpty   = errors.New("no receiver gets data")
+	ErrBlockRegions = fmt.Errorf("the group has more than %d memory regions, the limit of the kernel engine",
+		BlockRegions)
+	ErrBlockPort  = fmt.Errorf("a member has no next hop, or is not behind one of the first %d ports", BlockPorts)
+	ErrBlockPaths = fmt.Errorf("more than %d receivers get data, the limit of the kernel engine", BlockPaths)
+	ErrBlockEmpty = errors.New("no receiver gets data")
 )
 
 // Begin makes b the block of g for the time while the member at source sends; b has no paths yet.

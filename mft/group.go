@@ -254,10 +254,12 @@ func (g *Group) seal() error {
 	for i := range g.Paths {
 		p := &g.Paths[i]
 		if i > 0 && g.Paths[i-1].Dst == p.Dst && g.Paths[i-1].RemoteQPN == p.RemoteQPN {
-			return fmt.Errorf("two receivers at %v both name QPN %d as their peer, so their feedback cannot be told apart; give one a different remoteQPN", p.Dst, p.RemoteQPN)
+			return fmt.Errorf("two receivers at %v both name QPN %d as their peer, so their feedback cannot be "+
+				"told apart; give one a different remoteQPN", p.Dst, p.RemoteQPN)
 		}
 		if n := len(p.Regions); n != 0 && n != len(g.Memory) {
-			return fmt.Errorf("receiver %v has %d regions, the group's memory has %d; they pair up one to one", p.Dst, n, len(g.Memory))
+			return fmt.Errorf("receiver %v has %d regions, the group's memory has %d; they pair up one to one",
+				p.Dst, n, len(g.Memory))
 		}
 		if p.Sends && g.Addressing == ByVirtualQPN {
 			return fmt.Errorf("receiver %v may become the source, but with virtual-qpn only the source may send", p.Dst)

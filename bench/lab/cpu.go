@@ -45,9 +45,11 @@ func SplitCPUs(workers int) (CPUs, error) {
 	case err != nil:
 		return CPUs{}, err
 	case len(all) < 2:
-		return CPUs{}, fmt.Errorf("a measurement needs two CPUs, one for the switch and one for the hosts, and this process may use %d; %s", len(all), moreCPUs)
+		return CPUs{}, fmt.Errorf("a measurement needs two CPUs, one for the switch and one for the hosts, and "+
+			"this process may use %d; %s", len(all), moreCPUs)
 	case workers > len(all):
-		return CPUs{}, fmt.Errorf("%d workers need as many CPUs, and this process may use %d; %s", workers, len(all), moreCPUs)
+		return CPUs{}, fmt.Errorf("%d workers need as many CPUs, and this process may use %d; %s",
+			workers, len(all), moreCPUs)
 	}
 	return CPUs{Switch: all[:workers], Hosts: all[len(all)-1]}, nil
 }

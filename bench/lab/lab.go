@@ -177,7 +177,8 @@ func (l *Lab) run(name string, args ...string) error {
 // another.
 func (l *Lab) ThreadNAPI(cpu int) ([]int, error) {
 	names := l.PortNames()
-	script := fmt.Sprintf("for p in %s; do echo 1 > /sys/class/net/$p/threaded || [ $p != %s ]; done", strings.Join(names, " "), names[0])
+	script := fmt.Sprintf("for p in %s; do echo 1 > /sys/class/net/$p/threaded || [ $p != %s ]; done",
+		strings.Join(names, " "), names[0])
 	if err := l.run("ip", "netns", "exec", l.Box.Name(), "sh", "-ec", script); err != nil {
 		return nil, fmt.Errorf("make NAPI of port %s a thread's: %w", names[0], err)
 	}

@@ -105,7 +105,8 @@ func groupFile(w *workload.Workload, g int) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: 1024\nmemory: {va: %#x, length: %d, rkey: %#x}\nmembers:\n",
 		groupName(g), workload.GroupIP(g), workload.GroupQPN, workload.Memory.VA, workload.Memory.Length, workload.Memory.RKey)
-	fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, role: source}\n", workload.SourceIP, workload.SourceQPN(g), workload.SourcePSN(g))
+	fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, role: source}\n",
+		workload.SourceIP, workload.SourceQPN(g), workload.SourcePSN(g))
 	for r := range w.Receivers {
 		m := workload.Region(g, r)
 		fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, regions: [{va: %#x, length: %d, rkey: %#x}]}\n",

@@ -40,7 +40,8 @@ func printGroup(w io.Writer, g api.Group) {
 	row(w, "addressing", g.Addressing)
 	row(w, "mtu", g.MTU)
 	p := g.Policy
-	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s, speak %s, silent-after %s, evict %t, cnp %s, cnp-interval %s, credits %s, source-switch %s",
+	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s, speak %s, silent-after %s, evict %t, cnp %s, "+
+		"cnp-interval %s, credits %s, source-switch %s",
 		p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP, p.CNPInterval, p.Credits, p.SourceSwitch))
 	if e := g.Engine; e != nil && e.Carrier != "" {
 		row(w, "engine", because(fmt.Sprintf("%s (%s), the kernel carried %d packets", e.Carrier, e.Wanted, e.Carried), e.Reason))

@@ -48,7 +48,8 @@ What this command brings up ends with the daemon. The config's key perftest make
 	cmd.Flags().StringVar(&request.GroupIP, "group-ip", "", "the `IP` that the client is told to connect to")
 	cmd.Flags().StringSliceVar(&request.Receivers, "receivers", nil, "where perftest's servers run: `IP,IP,...`")
 	cmd.Flags().Uint16Var(&request.Port, "port", 0, "perftest's TCP port here and there, its option -p (default 18515)")
-	cmd.Flags().StringSliceVar(&request.Allow, "allow", nil, "networks whose clients are served: `NETWORK,...` (default the group IP's subnet)")
+	cmd.Flags().StringSliceVar(&request.Allow, "allow", nil, "networks whose clients are served: `NETWORK,...` "+
+		"(default the group IP's subnet)")
 	return cmd
 }
 

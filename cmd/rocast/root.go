@@ -21,7 +21,8 @@ func (a *app) root() *cobra.Command {
 	root := a.noun("rocast", "One RC queue pair, many receivers: ask rocastd, and tell it",
 		a.noun("group", "Groups: a source and its receivers",
 			a.groupCreate(), a.groupUpdate(), a.groupList(), a.groupShow(), a.groupRemove()),
-		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group", a.perftestUp(), a.perftestDown(), a.perftestList()),
+		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group",
+			a.perftestUp(), a.perftestDown(), a.perftestList()),
 		a.noun("port", "Ports: the interfaces rocastd attached to", a.portList()),
 		a.stats(), a.features(), a.version(),
 	)

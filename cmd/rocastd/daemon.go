@@ -118,7 +118,8 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 func (s *service) run(ctx context.Context) error {
 	runtime.GOMAXPROCS(procs(runtime.GOMAXPROCS(0), s.workers))
 	if cpus := runtime.NumCPU(); s.workers >= cpus {
-		s.log.Warn("every CPU has a forwarding thread, so that none is left for the kernel and for control; write a smaller number of workers: into the config",
+		s.log.Warn("every CPU has a forwarding thread, so that none is left for the kernel and for control; write "+
+			"a smaller number of workers: into the config",
 			zap.Int("workers", s.workers), zap.Int("cpus", cpus))
 	}
 	forwarding, stopForwarding := context.WithCancel(context.WithoutCancel(ctx))

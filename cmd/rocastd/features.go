@@ -23,9 +23,11 @@ func features() []ctl.Feature {
 	for _, f := range xsk.Features() {
 		list = append(list, answered(ctl.Feature{Name: f.Name, Since: f.Kernel, Fallback: f.Fallback}, f.Supported()))
 	}
-	fanOut := ctl.Feature{Name: "kernel-fan-out", Since: "5.18", Fallback: "every packet of a group goes through user space"}
+	fanOut := ctl.Feature{Name: "kernel-fan-out", Since: "5.18", Fallback: "every packet of a group goes through " +
+		"user space"}
 	list = append(list, answered(fanOut, afxdp.CheckFanOut()))
-	marks := ctl.Feature{Name: "address-mark", Since: "5.18", Fallback: "after a crash a note alone tells whose an address is"}
+	marks := ctl.Feature{Name: "address-mark", Since: "5.18", Fallback: "after a crash a note alone tells whose an " +
+		"address is"}
 	return append(list, answered(marks, address.CheckMarks()))
 }
 

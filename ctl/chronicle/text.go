@@ -50,7 +50,8 @@ func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 	}
 	var k kept
 	if err := json.Unmarshal(text, &k); err != nil {
-		return c, fmt.Errorf("the state that was kept of its receivers cannot be read (%w); remove the group and create it again", err)
+		return c, fmt.Errorf("the state that was kept of its receivers cannot be read (%w); remove the group and "+
+			"create it again", err)
 	}
 	known := map[groupfile.ID]bool{}
 	for _, m := range f.Receivers {

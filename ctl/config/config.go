@@ -60,7 +60,8 @@ func Parse(text []byte) (Config, error) {
 	}
 	wait := waits[0]
 	err = document.Fields(
-		yamldoc.Field{Key: "ports", Set: c.readPorts, Needed: "ports: [NAME or GLOB, ...], the interfaces to carry groups on"},
+		yamldoc.Field{Key: "ports", Set: c.readPorts, Needed: "ports: [NAME or GLOB, ...], the interfaces to carry " +
+			"groups on"},
 		yamldoc.Field{Key: "socket", Set: yamldoc.Into(&c.Socket, socketPath)},
 		yamldoc.Field{Key: "socketGroup", Set: yamldoc.Into(&c.SocketGroup, yamldoc.Value.Text)},
 		yamldoc.Field{Key: "stateDir", Set: yamldoc.Into(&c.StateDir, absolutePath)},
@@ -126,7 +127,8 @@ func absolutePath(v yamldoc.Value) (string, error) {
 func socketPath(v yamldoc.Value) (string, error) {
 	text, err := absolutePath(v)
 	if err == nil && len(text) > api.MaxSocketBytes {
-		err = v.Errorf("%q is longer than %d bytes, the limit for the path of a socket; write a shorter path", text, api.MaxSocketBytes)
+		err = v.Errorf("%q is longer than %d bytes, the limit for the path of a socket; write a shorter path",
+			text, api.MaxSocketBytes)
 	}
 	return text, err
 }

@@ -29,7 +29,8 @@ func (p *parser) checkFamilies() error {
 	want := family(p.IP)
 	for _, m := range p.members {
 		if got := family(m.IP); got != want {
-			return m.value.Errorf("is %s and the group's ip is %s; a frame has one of them, so write all addresses in the same family", got, want)
+			return m.value.Errorf("is %s and the group's ip is %s; a frame has one of them, so write all addresses "+
+				"in the same family", got, want)
 		}
 	}
 	return nil
@@ -51,7 +52,8 @@ func (p *parser) checkRoles() error {
 		}
 		if m.Role != Source {
 			if len(p.Receivers) == mft.MaxPaths {
-				return m.value.Errorf("is one more than the %d receivers that a group can have; make another group", mft.MaxPaths)
+				return m.value.Errorf("is one more than the %d receivers that a group can have; make another group",
+					mft.MaxPaths)
 			}
 			p.Receivers = append(p.Receivers, m.Member)
 			continue
@@ -80,7 +82,8 @@ func (p *parser) checkCast() error {
 	case listeners == 0:
 		return yamldoc.Errorf(p.Lines["members"], "members has no receiver besides the source; add one")
 	case quorum > listeners:
-		return yamldoc.Errorf(p.Lines["ack"], "ack waits for %d receivers and the group has %d; write a smaller quorum or all", quorum, listeners)
+		return yamldoc.Errorf(p.Lines["ack"], "ack waits for %d receivers and the group has %d; write a smaller "+
+			"quorum or all", quorum, listeners)
 	}
 	return nil
 }
@@ -103,12 +106,14 @@ func (p *parser) checkQPs() error {
 			continue
 		}
 		if line, taken := remote[qp{m.IP, m.RemoteQPN}]; taken {
-			return m.value.Errorf("and the member on line %d are both at %v with remote QPN %d, so their feedback cannot be told apart; "+
+			return m.value.Errorf("and the member on line %d are both at %v with remote QPN %d, so their feedback "+
+				"cannot be told apart; "+
 				"change the remoteQPN of one", line, m.IP, m.RemoteQPN)
 		}
 		remote[qp{m.IP, m.RemoteQPN}] = m.Line
 		if m.Role == Both && p.Source.Role == Source && m.IP == p.Source.IP {
-			return m.value.Errorf("has role both and is on the host of the source (line %d), so their data cannot be told apart; "+
+			return m.value.Errorf("has role both and is on the host of the source (line %d), so their data cannot "+
+				"be told apart; "+
 				"give it role: receiver, or remove the source", p.Source.Line)
 		}
 	}
@@ -120,23 +125,27 @@ func (p *parser) checkAddressing() error {
 	if p.Addressing != mft.ByVirtualQPN {
 		for _, m := range p.members {
 			if m.IP == p.IP {
-				return m.value.Errorf("has the group's own ip %v; give the group an address that no host has (or addressing: virtual-qpn)", p.IP)
+				return m.value.Errorf("has the group's own ip %v; give the group an address that no host has (or "+
+					"addressing: virtual-qpn)", p.IP)
 			}
 		}
 		return nil
 	}
 	at := func(m member) bool { return m.Role == Receiver && m.IP == p.IP }
 	if !slices.ContainsFunc(p.members, at) {
-		return yamldoc.Errorf(p.Lines["ip"], "ip %v is not a receiver's address, but with addressing virtual-qpn the source reaches the group by "+
+		return yamldoc.Errorf(p.Lines["ip"], "ip %v is not a receiver's address, but with addressing virtual-qpn "+
+			"the source reaches the group by "+
 			"the address of a receiver; write one of those", p.IP)
 	}
 	for _, m := range p.members {
 		if m.Role == Both {
-			return m.value.Errorf("has role both, but with addressing virtual-qpn the group is found by the address of its only source; " +
+			return m.value.Errorf("has role both, but with addressing virtual-qpn the group is found by the " +
+				"address of its only source; " +
 				"use addressing: group-ip, or give it role: receiver")
 		}
 		if m.Role == Receiver && m.IP == p.Source.IP {
-			return m.value.Errorf("is on the source's host, and with addressing virtual-qpn copies keep the source's address, " +
+			return m.value.Errorf("is on the source's host, and with addressing virtual-qpn copies keep the " +
+				"source's address, " +
 				"and a host drops frames that come from its own address; use addressing: group-ip")
 		}
 	}

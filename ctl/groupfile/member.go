@@ -29,7 +29,8 @@ func readMember(v yamldoc.Value) (member, error) {
 	return m, v.Fields(
 		yamldoc.Field{Key: "ip", Set: yamldoc.Into(&m.IP, unicast), Needed: "ip: ADDRESS, the host's"},
 		yamldoc.Field{Key: "qpn", Set: yamldoc.Into(&m.QPN, hostQPN), Needed: "qpn: N, the number of the host's QP"},
-		yamldoc.Field{Key: "psn", Set: yamldoc.Into(&m.FirstPSN, psn), Needed: "psn: N, the first PSN a source's QP sends or a receiver's expects"},
+		yamldoc.Field{Key: "psn", Set: yamldoc.Into(&m.FirstPSN, psn), Needed: "psn: N, the first PSN a source's " +
+			"QP sends or a receiver's expects"},
 		yamldoc.Field{Key: "sendPSN", Set: m.readSendPSN},
 		yamldoc.Field{Key: "role", Set: yamldoc.Into(&m.Role, choice(parseRole))},
 		yamldoc.Field{Key: "remoteQPN", Set: yamldoc.Into(&m.RemoteQPN, remoteQPN)},
@@ -56,13 +57,17 @@ func (m *member) readRegions(v yamldoc.Value) error {
 func (m *member) checkRole(groupQPN roce.QPN) error {
 	switch {
 	case m.Role != Receiver && m.RemoteQPN != groupQPN:
-		return m.value.Errorf("is %s and has remoteQPN %d; it sends to the group's qpn %d, so remove it", inWords[m.Role], m.RemoteQPN, groupQPN)
+		return m.value.Errorf("is %s and has remoteQPN %d; it sends to the group's qpn %d, so remove it",
+			inWords[m.Role], m.RemoteQPN, groupQPN)
 	case m.Role == Source && len(m.Regions) > 0:
-		return m.value.Errorf("is the source and has regions; a source is not written to, so remove them, or write role: both")
+		return m.value.Errorf("is the source and has regions; a source is not written to, so remove them, or write " +
+			"role: both")
 	case m.Role == Source && m.sendPSN > 0:
-		return yamldoc.Errorf(m.sendPSN, "%v is the source, whose psn is the first it sends; remove sendPSN, or write role: both", m.value)
+		return yamldoc.Errorf(m.sendPSN, "%v is the source, whose psn is the first it sends; remove sendPSN, or "+
+			"write role: both", m.value)
 	case m.Role == Receiver && m.sendPSN > 0:
-		return yamldoc.Errorf(m.sendPSN, "%v is a receiver, which sends nothing; remove sendPSN, or write role: both", m.value)
+		return yamldoc.Errorf(m.sendPSN, "%v is a receiver, which sends nothing; remove sendPSN, or write role: both",
+			m.value)
 	case m.Role == Both && m.sendPSN == 0:
 		return m.value.Errorf("has role both and no sendPSN; add sendPSN: N, the first PSN that its QP sends")
 	}

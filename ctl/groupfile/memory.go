@@ -48,14 +48,16 @@ func (p *parser) pairRegions() error {
 			continue
 		}
 		if len(m.Regions) != len(p.Memory) {
-			return m.value.Errorf("has %d regions and the group's memory has %d; write one region for each memory, in the same order", len(m.Regions), len(p.Memory))
+			return m.value.Errorf("has %d regions and the group's memory has %d; write one region for each memory, "+
+				"in the same order", len(m.Regions), len(p.Memory))
 		}
 		for i, r := range m.Regions {
 			if err := checkRange(m.regions[i], mft.VirtualRegion(r)); err != nil {
 				return err
 			}
 			if r.Length < p.Memory[i].Length {
-				return m.regions[i].Errorf("is %d bytes long, memory %d is %d: the source could write beyond it; make the memory's length %d or the region longer", r.Length, i+1, p.Memory[i].Length, r.Length)
+				return m.regions[i].Errorf("is %d bytes long, memory %d is %d: the source could write beyond it; "+
+					"make the memory's length %d or the region longer", r.Length, i+1, p.Memory[i].Length, r.Length)
 			}
 		}
 	}
@@ -88,7 +90,8 @@ func (p *parser) checkMemory() error {
 		}
 		for j, b := range p.Memory[:i] {
 			if a.RKey == b.RKey && a.VA-b.VA < b.Length || a.RKey == b.RKey && b.VA-a.VA < a.Length {
-				return p.memory[i].Errorf("overlaps memory %d under the same rkey, so an address in both would be ambiguous; move it or give it another rkey", j+1)
+				return p.memory[i].Errorf("overlaps memory %d under the same rkey, so an address in both would be "+
+					"ambiguous; move it or give it another rkey", j+1)
 			}
 		}
 	}

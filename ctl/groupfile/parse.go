@@ -35,7 +35,8 @@ func (p *parser) read(document yamldoc.Value) error {
 		{Key: "name", Set: yamldoc.Into(&p.Name, name), Needed: "name: WORD, what the group is called"},
 		{Key: "ip", Set: yamldoc.Into(&p.IP, unicast), Needed: "ip: ADDRESS, what members use as peer IP"},
 		{Key: "qpn", Set: yamldoc.Into(&p.QPN, remoteQPN), Needed: "qpn: N, what the source uses as remote QPN"},
-		{Key: "mtu", Set: yamldoc.Into(&p.PathMTU, pathMTU), Needed: "mtu: N, the path MTU the members' QPs were given"},
+		{Key: "mtu", Set: yamldoc.Into(&p.PathMTU, pathMTU), Needed: "mtu: N, the path MTU the members' QPs were " +
+			"given"},
 		{Key: "addressing", Set: yamldoc.Into(&p.Addressing, choice(mft.ParseAddressing))},
 		{Key: "engine", Set: yamldoc.Into(&p.Engine, choice(mft.ParseEngine))},
 		{Key: "memory", Set: p.readMemory},
@@ -59,5 +60,6 @@ func (p *parser) noteLine(f yamldoc.Field) func(yamldoc.Value) error {
 // forwardRefused is the error for files of earlier versions. A switch behind this one sends its
 // merged ACKs to the source's own address, so the ACKs can bypass this box and acknowledge data
 // that this box's receivers lack.
-const forwardRefused = "is refused: the ACKs of the switch behind it can reach the source past this box, for data that other " +
+const forwardRefused = "is refused: the ACKs of the switch behind it can reach the source past this box, for data " +
+	"that other " +
 	"receivers lack; remove it, and list every receiver under members"

@@ -39,7 +39,8 @@ func (p *parser) policyFields() []yamldoc.Field {
 // Zero means never, or no limit.
 var (
 	silentAfter = duration(minSilentAfter, maxSilentAfter, "from 10ms to 1h; write one such as 200ms, or 0 for never")
-	cnpInterval = duration(minCNPInterval, maxCNPInterval, "from 1us to 100ms; write one such as 50us, or 0 for no limit")
+	cnpInterval = duration(minCNPInterval, maxCNPInterval, "from 1us to 100ms; write one such as 50us, or 0 for no "+
+		"limit")
 )
 
 // duration accepts 0 and times from shortest to longest. limits states these bounds in the error
@@ -64,10 +65,12 @@ func (p *parser) checkPolicy() error {
 		p.Policy.OnFatal = feedback.FatalEvict // a quorum exists to continue without some receivers
 	}
 	if p.Policy.Evict && p.Policy.SilentAfter == 0 {
-		return yamldoc.Errorf(p.Lines["evict"], "evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict")
+		return yamldoc.Errorf(p.Lines["evict"], "evict has no effect without silent-after, which says when a "+
+			"receiver counts as silent; add silent-after: 200ms, or remove evict")
 	}
 	if p.Policy.CNPInterval != 0 && p.Policy.CNP == feedback.CNPAll {
-		return yamldoc.Errorf(p.Lines["cnp-interval"], "cnp-interval has no effect with cnp: all, which passes every notification; remove one of them")
+		return yamldoc.Errorf(p.Lines["cnp-interval"], "cnp-interval has no effect with cnp: all, which passes "+
+			"every notification; remove one of them")
 	}
 	return nil
 }

@@ -24,7 +24,8 @@ var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 func name(v yamldoc.Value) (string, error) {
 	text, err := v.Text()
 	if err == nil && !nameForm.MatchString(text) {
-		err = v.Errorf("%q is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first", text)
+		err = v.Errorf("%q is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or "+
+			"digit first", text)
 	}
 	return text, err
 }
@@ -38,13 +39,16 @@ func unicast(v yamldoc.Value) (netip.Addr, error) {
 	case err != nil:
 		return addr, err
 	case addr.Is4() && addr.IsMulticast():
-		return addr, v.Errorf("%v is class D (multicast): hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet", addr)
+		return addr, v.Errorf("%v is class D (multicast): hosts drop the ACKs that come from such an address; "+
+			"write a unicast address of the members' subnet", addr)
 	case addr.IsMulticast():
-		return addr, v.Errorf("%v is multicast: hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet", addr)
+		return addr, v.Errorf("%v is multicast: hosts drop the ACKs that come from such an address; write a "+
+			"unicast address of the members' subnet", addr)
 	case addr.IsUnspecified() || addr.IsLoopback() || addr.Is4() && (addr.As4()[0] == 0 || addr.As4()[0] >= classE):
 		return addr, v.Errorf("%v is not an address that a host can have; write a unicast address", addr)
 	case addr.Is6() && addr.IsLinkLocalUnicast():
-		return addr, v.Errorf("%v is link-local, and a link-local address has no route; write a global or unique local address", addr)
+		return addr, v.Errorf("%v is link-local, and a link-local address has no route; write a global or unique "+
+			"local address", addr)
 	}
 	return addr, nil
 }

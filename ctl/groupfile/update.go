@@ -42,7 +42,8 @@ func same[T comparable](f *File, key string, is, was T) error {
 	if line == 0 {
 		line = f.Lines["name"] // the key is absent
 	}
-	return yamldoc.Errorf(line, "%s is %v and the running group has %v; an update may change only the receivers: write %v, or remove the group and create it again", key, is, was, was)
+	return yamldoc.Errorf(line, "%s is %v and the running group has %v; an update may change only the receivers: "+
+		"write %v, or remove the group and create it again", key, is, was, was)
 }
 
 func (f *File) sameKeys(running *File) error {
@@ -90,10 +91,12 @@ func (f *File) sameMemory(running *File) error {
 	for i := range min(len(f.Memory), len(running.Memory)) {
 		is, was := f.Memory[i], running.Memory[i]
 		if is.VA == was.VA && is.RKey == was.RKey && is.Length != was.Length {
-			return yamldoc.Errorf(line, "memory %d is %d bytes long and the running group's is %d; write length: %d", i+1, is.Length, was.Length, was.Length)
+			return yamldoc.Errorf(line, "memory %d is %d bytes long and the running group's is %d; write length: %d",
+				i+1, is.Length, was.Length, was.Length)
 		}
 	}
-	return yamldoc.Errorf(line, "memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again")
+	return yamldoc.Errorf(line, "memory differs from that of the running group; an update may change only the "+
+		"receivers: write the same memory, or remove the group and create it again")
 }
 
 func (f *File) sameSource(running *File) error {
@@ -101,7 +104,8 @@ func (f *File) sameSource(running *File) error {
 	if is.IP == was.IP && is.QPN == was.QPN && is.FirstPSN == was.FirstPSN && is.Role == was.Role {
 		return nil
 	}
-	return yamldoc.Errorf(is.Line, "QP %d of %v with PSN %d would be the first source (role %v), but the running group's first source is QP %d of %v with PSN %d (role %v); keep it, or remove the group and create it again",
+	return yamldoc.Errorf(is.Line, "QP %d of %v with PSN %d would be the first source (role %v), but the running "+
+		"group's first source is QP %d of %v with PSN %d (role %v); keep it, or remove the group and create it again",
 		is.QPN, is.IP, is.FirstPSN, is.Role, was.QPN, was.IP, was.FirstPSN, was.Role)
 }
 
@@ -115,7 +119,9 @@ func (f *File) sameReceivers(running *File) error {
 	for _, m := range f.Receivers {
 		old, stays := was[m.ID()]
 		if stays && (m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || !slices.Equal(m.Regions, old.Regions)) {
-			return yamldoc.Errorf(m.Line, "the member at %v with remote QPN %d is another QP, or has another psn, sendPSN, role or regions, than in the running group; update the group without it, and then with it, so that it joins again", m.IP, m.RemoteQPN)
+			return yamldoc.Errorf(m.Line, "the member at %v with remote QPN %d is another QP, or has another psn, "+
+				"sendPSN, role or regions, than in the running group; update the group without it, and then with "+
+				"it, so that it joins again", m.IP, m.RemoteQPN)
 		}
 	}
 	return nil

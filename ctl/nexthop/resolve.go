@@ -180,7 +180,8 @@ func (w *walk) descend(l link) (doubt string, err error) {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("%v is reached through more than %d interfaces, one below the other, from %s on", w.to, maxDepth, first.name)
+	return "", fmt.Errorf("%v is reached through more than %d interfaces, one below the other, from %s on",
+		w.to, maxDepth, first.name)
 }
 
 var errOwn = errors.New("is this box's own address")
@@ -212,7 +213,8 @@ func (w *walk) elsewhere(first, last link) error {
 	if first.index != last.index {
 		path = first.name + " and " + last.name
 	}
-	return fmt.Errorf("%v is reached through %s, which is %w; see in rocast port ls whether %s could be opened, add it to ports: in the config, or correct the route",
+	return fmt.Errorf("%v is reached through %s, which is %w; see in rocast port ls whether %s could be opened, "+
+		"add it to ports: in the config, or correct the route",
 		w.to, path, errElsewhere, last.name)
 }
 

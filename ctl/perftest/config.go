@@ -42,13 +42,15 @@ func (c *Config) check() error {
 		case seen[ip]:
 			return fmt.Errorf("receiver %v is named twice; remove one of them", ip)
 		case ip.Is4() != c.GroupIP.Is4():
-			return fmt.Errorf("receiver %v and the group IP %v are of different IP versions; a packet has one", ip, c.GroupIP)
+			return fmt.Errorf("receiver %v and the group IP %v are of different IP versions; a packet has one",
+				ip, c.GroupIP)
 		}
 		seen[ip] = true
 	}
 	for _, network := range c.Allow {
 		if network.Addr().Is4() != c.GroupIP.Is4() {
-			return fmt.Errorf("network %v and the group IP %v are of different IP versions; no client of it can connect", network, c.GroupIP)
+			return fmt.Errorf("network %v and the group IP %v are of different IP versions; no client of it can "+
+				"connect", network, c.GroupIP)
 		}
 	}
 	return nil
@@ -71,7 +73,8 @@ func ReadConfig(v yamldoc.Value) (Config, error) {
 	var c Config
 	err := v.Fields(
 		yamldoc.Field{Key: "groupIP", Set: yamldoc.Into(&c.GroupIP, yamldoc.Value.Addr), Needed: "groupIP: ADDRESS, what the client is told to connect to"},
-		yamldoc.Field{Key: "receivers", Set: c.readReceivers, Needed: "receivers: [ADDRESS, ...], where perftest's servers run"},
+		yamldoc.Field{Key: "receivers", Set: c.readReceivers, Needed: "receivers: [ADDRESS, ...], where perftest's " +
+			"servers run"},
 		yamldoc.Field{Key: "port", Set: yamldoc.Into(&c.Port, tcpPort)},
 		yamldoc.Field{Key: "allow", Set: c.readAllow},
 	)

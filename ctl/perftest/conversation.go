@@ -189,7 +189,8 @@ func (c *conversation) pathMTU(ctx context.Context) error {
 		case err != nil:
 			return refuse("%s %v", r.name, err)
 		case its < c.mtu && i > 0:
-			return refuse("%s has path MTU %d and %s settled on %d before; start all with -m %d", r.name, its.bytes(), c.receivers[i-1].name, c.mtu.bytes(), its.bytes())
+			return refuse("%s has path MTU %d and %s settled on %d before; start all with -m %d",
+				r.name, its.bytes(), c.receivers[i-1].name, c.mtu.bytes(), its.bytes())
 		}
 		c.mtu = min(c.mtu, its)
 	}

@@ -61,7 +61,8 @@ func (c *conversation) dial(ctx context.Context, ip netip.Addr) (net.Conn, error
 	if op := (*net.OpError)(nil); errors.As(err, &op) {
 		err = op.Err // op.Err does not repeat the address
 	}
-	return nil, refuse("receiver %v: no answer on TCP %d (%v); is the host up, and the port open in its firewall?", ip, c.config.Port, err)
+	return nil, refuse("receiver %v: no answer on TCP %d (%v); is the host up, and the port open in its firewall?",
+		ip, c.config.Port, err)
 }
 
 // tool returns the name of the tool that the client runs, out of the tools that a group supports.

@@ -102,7 +102,8 @@ func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
 	}
 	if len(c.Allow) == 0 {
 		release()
-		return nil, errors.New("the box has no address in the group IP's subnet, so it is unknown which clients are allowed; give the box one, or name the networks of the clients with allow")
+		return nil, errors.New("the box has no address in the group IP's subnet, so it is unknown which clients " +
+			"are allowed; give the box one, or name the networks of the clients with allow")
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", net.JoinHostPort(c.GroupIP.String(), strconv.Itoa(int(c.Port))))

@@ -49,14 +49,17 @@ func (c *conversation) queuePair(k key) (*queuePair, error) {
 			return q, nil
 		}
 		if q.source.QPN == k.QPN {
-			return nil, refuse("%s changed its description of queue pair %#x; only a DC transport (-c) does that, and a group connects RC queue pairs only", c.client.name, uint32(k.QPN))
+			return nil, refuse("%s changed its description of queue pair %#x; only a DC transport (-c) does that, "+
+				"and a group connects RC queue pairs only", c.client.name, uint32(k.QPN))
 		}
 	}
 	switch {
 	case c.running():
-		return nil, refuse("%s names queue pair %#x late, as latency tests with -q do; a group carries one direction only, so run ib_write_bw or ib_send_bw", c.client.name, uint32(k.QPN))
+		return nil, refuse("%s names queue pair %#x late, as latency tests with -q do; a group carries one "+
+			"direction only, so run ib_write_bw or ib_send_bw", c.client.name, uint32(k.QPN))
 	case len(c.qps) == MaxQPs:
-		return nil, refuse("%s has more than the %d queue pairs that a run can have here; choose a smaller -q", c.client.name, MaxQPs)
+		return nil, refuse("%s has more than the %d queue pairs that a run can have here; choose a smaller -q",
+			c.client.name, MaxQPs)
 	}
 	q := &queuePair{groupQPN: c.nextQPN(), source: k}
 	c.qps = append(c.qps, q)
@@ -75,7 +78,8 @@ func (c *conversation) askKeys(ctx context.Context, q *queuePair, known bool) er
 		r := c.receivers[i]
 		k, err := parseKey(answer)
 		if err != nil {
-			return refuse("%s answered with something that %v; it does not run the same test as the client", r.name, err)
+			return refuse("%s answered with something that %v; it does not run the same test as the client",
+				r.name, err)
 		}
 		if err := checkKey(r.name, c.config.Receivers[i], k); err != nil {
 			return err
@@ -98,7 +102,8 @@ func (c *conversation) askKeys(ctx context.Context, q *queuePair, known bool) er
 
 // otherQPs is the refusal for a receiver that repeats a key too early or too late.
 func (c *conversation) otherQPs(r *side, k key) error {
-	return refuse("%s names queue pair %#x, which does not match the client's %d queue pairs; run the same test with the same -q on all sides", r.name, uint32(k.QPN), len(c.qps))
+	return refuse("%s names queue pair %#x, which does not match the client's %d queue pairs; run the same test "+
+		"with the same -q on all sides", r.name, uint32(k.QPN), len(c.qps))
 }
 
 // checkBeforeRun refuses ib_write_bw -b and --write_with_imm. Without these options the sides
@@ -113,7 +118,8 @@ func (c *conversation) checkBeforeRun() error {
 	if seen, ok := c.traffic(); !ok || seen.FromSource > 0 {
 		return nil
 	}
-	return refuse("%s runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which looks the same to rocast; run it without these options", c.client.name)
+	return refuse("%s runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which "+
+		"looks the same to rocast; run it without these options", c.client.name)
 }
 
 // makeGroups creates one group for every queue pair.

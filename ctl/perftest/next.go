@@ -93,7 +93,8 @@ func (c *conversation) look() error {
 	if now := time.Now(); seen.FromSource != c.active.packets {
 		c.active = activity{packets: seen.FromSource, last: now}
 	} else if now.Sub(c.active.last) > c.limits.idle {
-		return fmt.Errorf("%s has sent nothing for %v, and others may wait for its receivers", c.client.name, c.limits.idle)
+		return fmt.Errorf("%s has sent nothing for %v, and others may wait for its receivers",
+			c.client.name, c.limits.idle)
 	}
 	return nil
 }
@@ -104,7 +105,8 @@ func (c *conversation) checkDirection() error {
 	if seen, _ := c.traffic(); seen.FromReceivers == 0 {
 		return nil
 	}
-	return refuse("the receivers send data too, as latency tests, -b and --reversed make them; a group carries one direction only, so run ib_write_bw or ib_send_bw without these")
+	return refuse("the receivers send data too, as latency tests, -b and --reversed make them; a group carries one " +
+		"direction only, so run ib_write_bw or ib_send_bw without these")
 }
 
 // leave handles the end of the client's messages. If every receiver hangs up too, the run has ended
@@ -133,7 +135,8 @@ func (c *conversation) explain(err error) error {
 		return err
 	}
 	if seen, _ := c.traffic(); seen.Refused > 0 {
-		return refuse("%v after %d requests that a group does not carry: READs, atomics, or memory that no receiver named", err, seen.Refused)
+		return refuse("%v after %d requests that a group does not carry: READs, atomics, or memory that no "+
+			"receiver named", err, seen.Refused)
 	}
 	return fmt.Errorf("%w before the run was over", err)
 }

@@ -24,13 +24,15 @@ func isRefusal(err error) bool {
 func checkKey(side string, at netip.Addr, k key) error {
 	switch {
 	case k.OutReads != 1:
-		return refuse("%s wants to have %d READs or atomics outstanding; a group cannot merge their responses, so run ib_write_bw or ib_send_bw", side, k.OutReads)
+		return refuse("%s wants to have %d READs or atomics outstanding; a group cannot merge their responses, so "+
+			"run ib_write_bw or ib_send_bw", side, k.OutReads)
 	case k.SRQN != 0:
 		return refuse("%s uses XRC or DC (-c); a group connects RC queue pairs only", side)
 	case k.QPN < 2 || k.QPN == 0xFFFFFF:
 		return refuse("%s names queue pair %#x, which no RC connection has", side, uint32(k.QPN))
 	case k.GID != at:
-		return refuse("%s has the GID of %v, and packets go by GID; choose the GID of %v there (-x), or connect from %v", side, k.GID, at, k.GID)
+		return refuse("%s has the GID of %v, and packets go by GID; choose the GID of %v there (-x), or connect "+
+			"from %v", side, k.GID, at, k.GID)
 	case k.VA > ^(regionBytes - 1):
 		return refuse("%s names memory beyond 2^64", side)
 	}
@@ -45,6 +47,7 @@ func checkKeyLength(side string, length int) error {
 	case plainKeyBytes:
 		return refuse("%s sends no GID, so its device is not RoCE", side)
 	default:
-		return refuse("%s validates data (--data_validation), for which it uses atomics; a group cannot merge their responses", side)
+		return refuse("%s validates data (--data_validation), for which it uses atomics; a group cannot merge "+
+			"their responses", side)
 	}
 }

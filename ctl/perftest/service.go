@@ -64,7 +64,8 @@ func (s *service) admit(ctx context.Context, conn net.Conn) {
 	client := newSide("client", conn)
 	if !s.allows(client.addr) {
 		conn.Close()
-		s.turnAway(client.addr, refuse("%v is in none of the allowed networks (%v); take perftest down, and up again with --allow", client.addr, s.config.Allow))
+		s.turnAway(client.addr, refuse("%v is in none of the allowed networks (%v); take perftest down, and up "+
+			"again with --allow", client.addr, s.config.Allow))
 		return
 	}
 	select {

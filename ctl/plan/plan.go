@@ -95,14 +95,17 @@ func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 	need := k.file.PathMTU + headerBytes(k.file.IP)
 	switch {
 	case !open:
-		l.Reason = fmt.Sprintf("%v is reached through %s, which is not an open port; rocast port ls says why", m.IP, hop.PortName)
+		l.Reason = fmt.Sprintf("%v is reached through %s, which is not an open port; rocast port ls says why",
+			m.IP, hop.PortName)
 	case hop.PortMTU < need:
 		l.Unfit = true
-		l.Reason = fmt.Sprintf("%v is reached through %s, whose MTU %d cannot carry path MTU %d; set it with ip link set %s mtu %d",
+		l.Reason = fmt.Sprintf("%v is reached through %s, whose MTU %d cannot carry path MTU %d; set it with ip "+
+			"link set %s mtu %d",
 			m.IP, hop.PortName, hop.PortMTU, k.file.PathMTU, hop.PortName, need)
 	case k.file.PathMTU >= twoBuffersMTU && !port.MultiBuffer:
 		l.Unfit = true
-		l.Reason = fmt.Sprintf("%v is reached through %s, which was opened without multi-buffer, and path MTU %d needs it; "+
+		l.Reason = fmt.Sprintf("%v is reached through %s, which was opened without multi-buffer, and path MTU %d "+
+			"needs it; "+
 			"set its MTU to %d or more before rocastd starts (rocast features says whether the kernel has it)",
 			m.IP, hop.PortName, k.file.PathMTU, need)
 	default:

@@ -66,7 +66,8 @@ func logChange(log *zap.Logger, was, is dataplane.PortInfo) {
 	switch {
 	case !is.State.Open():
 		if is.State != was.State || is.Reason != was.Reason {
-			log.Warn("port unavailable; opens when the interface can be used", zap.String("state", string(is.State)), zap.String("reason", is.Reason))
+			log.Warn("port unavailable; opens when the interface can be used",
+				zap.String("state", string(is.State)), zap.String("reason", is.Reason))
 		}
 	case is.Opened != was.Opened:
 		log.Info("port opened", zap.String("state", string(is.State)), zap.Int("ifindex", is.IfIndex),

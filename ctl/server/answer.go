@@ -25,7 +25,8 @@ func resource(methods map[string]handler) http.Handler {
 		if handle == nil {
 			w.Header().Set("Allow", allowed)
 			write(w, http.StatusMethodNotAllowed, api.ErrorBody{
-				Error: api.Errorf(api.BadRequest, "method %s is not allowed for %s; use %s", r.Method, r.URL.EscapedPath(), allowed),
+				Error: api.Errorf(api.BadRequest, "method %s is not allowed for %s; use %s",
+					r.Method, r.URL.EscapedPath(), allowed),
 			})
 			return
 		}

@@ -138,7 +138,8 @@ func (s *Server) routes() http.Handler {
 	}
 	mux.Handle("GET "+api.MetricsPath, s.Metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, api.Errorf(api.NotFound, "there is no %s; the paths of the API begin with %s, %s and so on", r.URL.EscapedPath(), api.GroupsPath, api.PortsPath))
+		writeError(w, api.Errorf(api.NotFound, "there is no %s; the paths of the API begin with %s, %s and so on",
+			r.URL.EscapedPath(), api.GroupsPath, api.PortsPath))
 	})
 	return mux
 }

@@ -43,5 +43,6 @@ func notLocked(dir, holder string, err error) error {
 	if pid := strings.TrimSpace(holder); pid != "" {
 		by = "the rocastd with PID " + pid
 	}
-	return fmt.Errorf("state directory %s is in use by %s; stop that process, or write another stateDir into this config", dir, by)
+	return fmt.Errorf("state directory %s is in use by %s; stop that process, or write another stateDir into this "+
+		"config", dir, by)
 }

@@ -39,10 +39,12 @@ func (v Value) Fields(fields ...Field) error {
 		key, value := v.node.Content[i], v.node.Content[i+1]
 		at := slices.IndexFunc(fields, func(f Field) bool { return key.Kind == yaml.ScalarNode && f.Key == key.Value })
 		if at < 0 {
-			return Errorf(key.Line, "%skey %.*q is unknown here; the known keys are %s", v.inside(), maxQuotedRunes, key.Value, keys(fields))
+			return Errorf(key.Line, "%skey %.*q is unknown here; the known keys are %s",
+				v.inside(), maxQuotedRunes, key.Value, keys(fields))
 		}
 		if first, twice := lines[key.Value]; twice {
-			return Errorf(key.Line, "%skey %q was already given on line %d; keep one of them", v.inside(), key.Value, first)
+			return Errorf(key.Line, "%skey %q was already given on line %d; keep one of them",
+				v.inside(), key.Value, first)
 		}
 		if refused := fields[at].Refused; refused != "" {
 			return Errorf(key.Line, "%s%s %s", v.inside(), key.Value, refused)

@@ -38,7 +38,8 @@ type devices struct {
 }
 
 var (
-	errNoFan    = errors.New("the kernel cannot send to all ports of the group, or its set of ports is not set up yet (see rocast port ls)")
+	errNoFan = errors.New("the kernel cannot send to all ports of the group, or its set of ports is not set up " +
+		"yet (see rocast port ls)")
 	errNoDevice = errors.New("a port of the group is not open, or not in native mode (see rocast port ls)")
 )
 

@@ -76,11 +76,13 @@ func look(name string) (seen, error) {
 func (now seen) check(name string, workers int) error {
 	q := now.queues
 	if has := min(q.rx, q.tx); has < workers {
-		return misfit{fmt.Errorf("it has %d RX and %d TX queues for %d workers; `ethtool -L %s combined %d` (or rx %d tx %d) gives it more, or use fewer workers",
+		return misfit{fmt.Errorf("it has %d RX and %d TX queues for %d workers; `ethtool -L %s combined %d` (or rx "+
+			"%d tx %d) gives it more, or use fewer workers",
 			q.rx, q.tx, workers, name, workers, workers, workers)}
 	}
 	if q.rx > bpf.QueuesMax {
-		return misfit{fmt.Errorf("it has %d RX queues, and rocast serves at most %d; reduce them with `ethtool -L %s combined %d`", q.rx, bpf.QueuesMax, name, bpf.QueuesMax)}
+		return misfit{fmt.Errorf("it has %d RX queues, and rocast serves at most %d; reduce them with `ethtool -L "+
+			"%s combined %d`", q.rx, bpf.QueuesMax, name, bpf.QueuesMax)}
 	}
 	return nil
 }

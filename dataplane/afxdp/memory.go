@@ -23,7 +23,8 @@ const (
 // queueShare returns how many chunks each of a worker's queues gets to receive into.
 func queueShare(queues int) (int, error) {
 	if queues*minQueueChunks > receiveChunks {
-		return 0, misfit{fmt.Errorf("the ports have %d queues for each worker, and there is packet memory for %d; reduce the queues with `ethtool -L PORT combined N`, or name fewer ports",
+		return 0, misfit{fmt.Errorf("the ports have %d queues for each worker, and there is packet memory for %d; "+
+			"reduce the queues with `ethtool -L PORT combined N`, or name fewer ports",
 			queues, receiveChunks/minQueueChunks)}
 	}
 	return divide(receiveChunks, queues), nil
@@ -69,7 +70,8 @@ func (f *iface) fillChunks(q, workers int) (uint32, error) {
 	n := perWorker(q, workers)
 	// A port that had few queues at the start has little room.
 	if f.room < n*minQueueChunks {
-		return 0, fmt.Errorf("it has %d queues, and when rocastd started it got packet memory for %d; restart rocastd, or reduce the queues with `ethtool -L %s combined %d`",
+		return 0, fmt.Errorf("it has %d queues, and when rocastd started it got packet memory for %d; restart "+
+			"rocastd, or reduce the queues with `ethtool -L %s combined %d`",
 			q, f.room/minQueueChunks*workers, f.info.Name, f.room/minQueueChunks*workers)
 	}
 	return uint32(divide(f.room, n)), nil

@@ -131,13 +131,15 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 	if o := f.sockets[0][0].Obtained(); o.Mode != xsk.ModeZeroCopy && o.BacklogDescs < queueDescs {
 		s.warnOnce(dataplane.Warning{
 			Text: "the kernel keeps too few unsent frames for the port and loses the rest (tx-stalled), because " +
-				"rocastd lacks CAP_NET_ADMIN outside of its user namespace; give it that capability, or raise net.core.wmem_max",
+				"rocastd lacks CAP_NET_ADMIN outside of its user namespace; give it that capability, or raise " +
+				"net.core.wmem_max",
 			Port: f.info.Name, Detail: fmt.Sprintf("%d frames instead of %d", o.BacklogDescs, queueDescs),
 		})
 	}
 	if now.mtu+frameOverhead > xsk.FrameBytes && !s.socket.MultiBuffer {
 		s.warnOnce(dataplane.Warning{
-			Text: "the port's MTU allows longer frames than rocastd carries: each frame has one buffer, which is enough for path MTU 2048",
+			Text: "the port's MTU allows longer frames than rocastd carries: each frame has one buffer, which is " +
+				"enough for path MTU 2048",
 			Port: f.info.Name, Detail: s.singleBuffer,
 		})
 	}
@@ -227,12 +229,15 @@ func (s *Switch) watchVerdicts(opened bool) {
 	was := s.verdicts
 	s.verdicts = is
 	if is[bpf.PassNoSocket] > was[bpf.PassNoSocket] && !opened {
-		s.warnOnce(dataplane.Warning{Text: "frames of groups go to the kernel, because they arrive on a queue without a socket " +
-			"(classifier-pass_no_socket); `ethtool -l PORT` shows a port's queues; `ethtool -L` or `ethtool -X` restricts frames " +
+		s.warnOnce(dataplane.Warning{Text: "frames of groups go to the kernel, because they arrive on a queue " +
+			"without a socket " +
+			"(classifier-pass_no_socket); `ethtool -l PORT` shows a port's queues; `ethtool -L` or `ethtool -X` " +
+			"restricts frames " +
 			"to the queues that `rocast port ls` counts"})
 	}
 	if is[bpf.PassMetaFailed] > was[bpf.PassMetaFailed] {
-		s.warnOnce(dataplane.Warning{Text: "frames of groups go to the kernel, because a port's driver leaves no room for metadata " +
+		s.warnOnce(dataplane.Warning{Text: "frames of groups go to the kernel, because a port's driver leaves no " +
+			"room for metadata " +
 			"in front of them (classifier-pass_meta_failed); set `mode: generic` in the daemon's config"})
 	}
 }

@@ -54,7 +54,8 @@ func (l ledger) check(addr uint64) {
 //go:noinline
 func (l ledger) refuse(addr uint64, to holder) {
 	chunk := addr / ChunkBytes
-	panic(fmt.Sprintf("xsk: chunk %d (address %#x) cannot be used by or go to %v: it is with %v", chunk, addr, to, l[chunk]))
+	panic(fmt.Sprintf("xsk: chunk %d (address %#x) cannot be used by or go to %v: it is with %v",
+		chunk, addr, to, l[chunk]))
 }
 
 func (l ledger) count(h holder) (n int) {

@@ -92,5 +92,6 @@ func (s *Socket) wakeReceive() {
 
 //go:noinline
 func panicShortBatch(have int) {
-	panic(fmt.Sprintf("xsk: Receive on a multi-buffer socket with room for %d descriptors, needs %d", have, MaxFrameDescs))
+	panic(fmt.Sprintf("xsk: Receive on a multi-buffer socket with room for %d descriptors, needs %d",
+		have, MaxFrameDescs))
 }

@@ -223,5 +223,6 @@ func (s *Socket) discardCompletions() {
 
 //go:noinline
 func panicDesc(d Desc) {
-	panic(fmt.Sprintf("xsk: descriptor %+v leaves its chunk of %d bytes, is empty or has unknown options", d, ChunkBytes))
+	panic(fmt.Sprintf("xsk: descriptor %+v leaves its chunk of %d bytes, is empty or has unknown options",
+		d, ChunkBytes))
 }

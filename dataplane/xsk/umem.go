@@ -106,7 +106,8 @@ func (u *UMEM) register(fd int) error {
 	reg := unix.XDPUmemReg{Addr: address(u.memory), Len: uint64(len(u.memory)), Size: ChunkBytes}
 	err := setsockopt(fd, unix.XDP_UMEM_REG, &reg)
 	if errors.Is(err, unix.ENOBUFS) {
-		return fmt.Errorf("register UMEM of %d bytes: needs CAP_IPC_LOCK or a higher RLIMIT_MEMLOCK: %w", len(u.memory), err)
+		return fmt.Errorf("register UMEM of %d bytes: needs CAP_IPC_LOCK or a higher RLIMIT_MEMLOCK: %w",
+			len(u.memory), err)
 	}
 	if err != nil {
 		return fmt.Errorf("register UMEM of %d bytes: %w", len(u.memory), err)

@@ -213,7 +213,7 @@ var rules = []rule{
 	{"9", "a change of members ends the source below what it was sent", "end.go", "g.endAt(g.endPSN(p.acked.Next()), p.pending)", "g.endAt(p.acked.Next(), p.pending)"},
 	{"11", "a lower refusal is ignored", "end.go", "	if !g.refusal.covers(ev.PSN) {\n", "	if g.refusal.syndrome == 0 {\n"},
 	{"12", "an ended source is dead although evict was chosen", "switch.go", "	case g.policy.OnFatal == FatalFail:\n", "	default:\n"},
-	{"12", "a new source begins with MSN 0 at its floor", "group.go", "floor{known: true, psn: before, msn: messages}", "floor{known: true, psn: before}"},
+	{"12", "a new source begins with MSN 0 at its floor", "group.go", "psn: before, msn: messages, need: never}", "psn: before, need: never}"},
 	{"12", "a new source begins with MSN 0 at its paths", "group.go", "survives.acked, survives.msn = before, messages", "survives.acked = before"},
 	{"12", "NAKs of the old source count for the new one", "group.go", "		policy: g.policy, paths: g.paths, ranked", "		pending: g.pending, policy: g.policy, paths: g.paths, ranked"},
 	{"12", "a forced switch keeps a path that has not answered", "switch.go", "if p.part == PartUnknown || p.part == PartActive && p.acked != g.source.sent {\n			p.part = PartBehind", "if p.part == PartActive && p.acked != g.source.sent {\n			p.part = PartBehind"},
