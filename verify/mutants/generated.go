@@ -33,7 +33,7 @@ var rooms = []room{
 	{dir: "mft", suites: []suite{{dir: "mft"}, {dir: "dataplane"}}},
 	{dir: "feedback", suites: []suite{stories, otherFeedback}},
 	{dir: "dataplane", suites: []suite{{dir: "dataplane"}}},
-	{dir: "ctl", suites: []suite{{dir: "ctl"}}},
+	{dir: "ctl", suites: []suite{{dir: "ctl"}, {dir: "cmd/rocast"}, {dir: "ctl/server"}}},
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living")},
 	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, {dir: "ctl"}}, swept: true},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
