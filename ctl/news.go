@@ -39,12 +39,12 @@ func (c *Controller) hear(news ...dataplane.Note) {
 	for range len(c.Switch.Notes()) {
 		news = append(news, <-c.Switch.Notes())
 	}
-	changed := map[*group]bool{}
+	changed := map[*group]struct{}{}
 	for _, n := range news {
 		g := c.groupByID(n.Group)
 		c.logNote(g, n)
 		if g != nil && c.take(g, n) {
-			changed[g] = true
+			changed[g] = struct{}{}
 		}
 	}
 	for g := range changed {
