@@ -1,0 +1,56 @@
+package dataplane
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// limits is an engine that notes how far it may carry.
+type limits struct {
+	FanOut
+	set []roce.PSN
+}
+
+func (l *limits) Limit(_ mft.GroupID, psn roce.PSN) { l.set = append(l.set, psn) }
+
+// The engine is given more room before it has used half of what it had, and not each time that it
+// is looked at.
+func TestTheLimitFollowsTheEngine(t *testing.T) {
+	host := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, n}) }
+	g := &mft.Group{
+		IP: host(100), QPN: 1, PathMTU: 1024, Source: mft.Source{Leg: mft.Leg{Dst: host(1)}},
+		Paths: []mft.Path{{Leg: mft.Leg{Dst: host(2), Src: host(100)}}},
+	}
+	if _, err := new(mft.Table).With(g); err != nil {
+		t.Fatal(err)
+	}
+	engine := &limits{}
+	c, st, out := NewCore(engine), newState(g), &Outputs{}
+	const room = feedback.Window
+	st.fan.at, st.fan.limit = FanWord{Armed: true}, room-1
+	look := func(psn roce.PSN, armed bool, want ...roce.PSN) {
+		t.Helper()
+		engine.set = nil
+		c.learn(0, st, FanWord{PSN: psn, Armed: armed}, out)
+		if !slices.Equal(engine.set, want) {
+			t.Errorf("at %d the limit becomes %d, want %d", psn, engine.set, want)
+		}
+	}
+	look(1, true)
+	look(room/2-1, true)
+	c.acts, _ = st.merge.Step(0, feedback.Event{
+		Kind: feedback.Response, PSN: 9, Syndrome: roce.SyndromeUnlimited,
+	}, c.acts[:0])
+	look(room/2, true, 9+room)
+	look(room/2+9, true)
+	look(room/2+10, true, 9+room)
+	look(room, false) // it was given back
+	if st.fan.carried != room || c.fanCounts.Carried != room || c.fanCounts.Disarmed != 1 {
+		t.Errorf("%d packets carried, %+v", st.fan.carried, c.fanCounts)
+	}
+}
