@@ -9,7 +9,7 @@ import (
 func (a *app) features() *cobra.Command {
 	return &cobra.Command{
 		Use:   "features",
-		Short: "List what the daemon uses of the kernel, and whether it is there",
+		Short: "List the kernel features that the daemon uses, and whether this kernel has them",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().Features(cmd.Context())

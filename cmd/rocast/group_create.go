@@ -15,32 +15,34 @@ func (a *app) groupCreate() *cobra.Command {
 	return a.fromFile(&cobra.Command{
 		Use:   "create -f FILE",
 		Short: "Create the group that a file describes",
-		Long: `Create the group that a file describes. A bad file is refused whole, with the line and the mend.
+		Long: `Create the group that a file describes. If the file has a mistake, nothing is created, and the error
+names the line and the mend.
 
   name: g1
-  ip: 10.77.0.100                        # what members use as peer IP
-  qpn: 1                                 # what the source uses as remote QPN
+  ip: 10.77.0.100                        # the peer IP of the members' QPs
+  qpn: 1                                 # the remote QPN of the source's QP
   mtu: 1024                              # the path MTU of the members' QPs
   addressing: group-ip                   # or virtual-qpn, switch-ip
   ack: all                               # or quorum N
   nak: hold                              # or lower
   on-fatal: fail                         # or evict, the default with a quorum
-  speak: off                             # or rnr: what is done for a receiver that stays silent
+  speak: off                             # or rnr: ask the source again for a packet that a silent receiver lacks
   silent-after: 0                        # never; or a time from 10ms to 1h
   evict: false                           # or true: a silent receiver leaves the group
   cnp: filter                            # or all
-  cnp-interval: 0                        # no limit; or a time from 1us to 100ms between CNPs that the source hears
-  engine: auto                           # the kernel where it can; or afxdp: user space alone
+  cnp-interval: 0                        # no limit; or a time from 1us to 100ms between two CNPs to the source
+  engine: auto                           # the kernel, if it can; or afxdp: only user space
   credits: unlimited                     # or merge
   source-switch: guard                   # or force
-  memory: {va: 0x10000, rkey: 0x77}      # what the source writes to; a list pairs up with each member's regions
+  memory: {va: 0x10000, rkey: 0x77}      # the source WRITEs to it; if it is a list, each member has as many regions
   members:
     - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
     - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}
 
-psn is the first PSN a source's QP sends, or a receiver's QP expects. A receiver's QP has the group's ip and qpn as its
-remote peer; remoteQPN: in its entry says another. A member with role: both is a receiver that may become the source; it
-also has sendPSN, the first PSN its QP sends. Where no member is the source, the first that is both sends first.`,
+psn is the first PSN that a source's QP sends, or that a receiver's QP expects. A receiver's QP has the group's ip and qpn
+as its peer; remoteQPN: N in its entry sets another remote QPN. A member with role: both is a receiver that may become the
+source; it also has sendPSN, the first PSN that its QP sends. If no member has role: source, the first member with role: both
+is the first source.`,
 	}, func(cmd *cobra.Command, file string, text []byte) error {
 		g, err := a.client().CreateGroup(cmd.Context(), text)
 		if err != nil {

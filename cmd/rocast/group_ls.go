@@ -10,7 +10,7 @@ func (a *app) groupList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List the groups",
-		Long:  "List the groups. WAITING counts members and forwards that cannot be reached now; group show says why.",
+		Long:  "List the groups. WAITING counts the members that cannot be reached at present; group show says why.",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().Groups(cmd.Context())

@@ -11,7 +11,7 @@ func (a *app) groupRemove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME",
 		Short: "Remove a group",
-		Long:  "Remove a group: its traffic ends, its IP is given back, and it does not come back with the daemon.",
+		Long:  "Remove a group. Its traffic ends, the box no longer has its IP, and a restart of the daemon does not restore it.",
 		Args:  takes("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			removed, err := a.client().RemoveGroup(cmd.Context(), args[0])

@@ -16,8 +16,8 @@ func (a *app) groupShow() *cobra.Command {
 		Short: "Show a group: members, next hops, progress, counters",
 		Long: `Show a group: members, next hops, progress, counters.
 
-ACKED and what is said of the source are PSNs of the source. PENDING is a NAK that the source has not heard. PART is how a
-receiver takes part; STATE says how one that no longer does comes back. R_Keys are shown to root alone.`,
+ACKED and the source's progress are PSNs of the source. PENDING is a NAK that was not yet sent to the source. PART says how a
+receiver takes part; if it no longer does, STATE says how it can join again. Only root sees R_Keys.`,
 		Args: takes("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			g, err := a.client().Group(cmd.Context(), args[0])

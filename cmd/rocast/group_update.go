@@ -11,12 +11,12 @@ func (a *app) groupUpdate() *cobra.Command {
 	return a.fromFile(&cobra.Command{
 		Use:   "update -f FILE",
 		Short: "Let receivers join and leave a running group",
-		Long: `Let receivers join and leave a running group. FILE describes the group as it is to be; what it says beside its receivers has
-to be what the running group has.
+		Long: `Let receivers join and leave a running group. FILE describes the whole group after the update. Only its receivers may differ
+from the running group.
 
-A receiver that is new takes part from the source's next message on: its psn is what its QP expects then. One that the file
-leaves out gets no more data, and nobody waits for it. One whose QP was set up anew, or that was evicted or fell behind,
-joins again by two updates: one without it, one with it.`,
+A new receiver gets data from the source's next message on: its psn is the PSN that its QP expects then. A receiver that the
+file leaves out gets no more data, and the group does not wait for it. A receiver whose QP was set up again, or that was
+evicted or fell behind, joins again by two updates: one without it, and then one with it.`,
 	}, func(cmd *cobra.Command, file string, text []byte) error {
 		g, err := a.client().UpdateGroup(cmd.Context(), nameIn(text), text)
 		if err != nil {

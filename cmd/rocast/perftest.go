@@ -15,18 +15,18 @@ func (a *app) perftestUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up --group-ip IP --receivers IP,IP,...",
 		Short: "Let an unmodified ib_write_bw or ib_send_bw talk to a group",
-		Long: `Let an unmodified ib_write_bw or ib_send_bw talk to a group. The daemon takes the place of the server towards the client, and
-of the client towards each receiver's server; a group is made when a run begins and removed when it ends.
+		Long: `Let an unmodified ib_write_bw or ib_send_bw talk to a group. To the client, the daemon is the server; to each receiver's
+server, it is the client. It makes a group when a run begins, and removes the group when the run ends.
 
   on each receiver   ib_write_bw -d rxe0
   on the box         rocast perftest up --group-ip 10.77.0.100 --receivers 10.77.0.2,10.77.0.3
   on the source      ib_write_bw -d rxe0 10.77.0.100
 
-The group IP is an address of the hosts' subnet that no host has. Clients of that subnet are served, or those of the networks that
---allow names. They have their runs one after the other; perftest ls shows which ones wait. What no group can carry is refused, and
-perftest ls says why: READ and atomics, latency tests, -b, -R, UD and UC.
+The group IP is an address of the hosts' subnet that no host has. Clients of that subnet are served, or clients of the
+networks that --allow names. Runs take place one after the other; perftest ls shows the clients that wait. A run that no
+group can carry is refused, and perftest ls says why: READ and atomics, latency tests, -b, -R, UD and UC.
 
-What this command brings up ends with the daemon. The config's key perftest makes it come up with every start.`,
+The service ends with the daemon. The key perftest in the daemon's config starts a service whenever the daemon starts.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -45,9 +45,9 @@ What this command brings up ends with the daemon. The config's key perftest make
 			})
 		},
 	}
-	cmd.Flags().StringVar(&request.GroupIP, "group-ip", "", "the `IP` that the client is told to connect to")
-	cmd.Flags().StringSliceVar(&request.Receivers, "receivers", nil, "where perftest's servers run: `IP,IP,...`")
-	cmd.Flags().Uint16Var(&request.Port, "port", 0, "perftest's TCP port here and there, its option -p (default 18515)")
+	cmd.Flags().StringVar(&request.GroupIP, "group-ip", "", "the `IP` to which the client connects")
+	cmd.Flags().StringSliceVar(&request.Receivers, "receivers", nil, "the hosts of perftest's servers: `IP,IP,...`")
+	cmd.Flags().Uint16Var(&request.Port, "port", 0, "perftest's TCP port on the box and on the receivers, its option -p (default 18515)")
 	cmd.Flags().StringSliceVar(&request.Allow, "allow", nil, "networks whose clients are served: `NETWORK,...` "+
 		"(default the group IP's subnet)")
 	return cmd
@@ -57,7 +57,7 @@ func (a *app) perftestDown() *cobra.Command {
 	var groupIP string
 	cmd := &cobra.Command{
 		Use:   "down --group-ip IP",
-		Short: "End what up began, and the run that is on",
+		Short: "Stop serving perftest at a group IP, and end its run",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if groupIP == "" {
@@ -70,16 +70,16 @@ func (a *app) perftestDown() *cobra.Command {
 			return a.print(removed, func(w io.Writer) { fmt.Fprintf(w, "perftest on %s is down\n", removed.Name) })
 		},
 	}
-	cmd.Flags().StringVar(&groupIP, "group-ip", "", "the `IP` it is up on")
+	cmd.Flags().StringVar(&groupIP, "group-ip", "", "the group `IP`")
 	return cmd
 }
 
 func (a *app) perftestList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
-		Short: "List the group IPs that perftest can talk to, with their runs",
-		Long: `List the group IPs that perftest can talk to, each with the clients that are connected, or else its last run. RUN says how far
-a client is: waiting means for the end of the run before. --json has the runs before, too.`,
+		Short: "List the group IPs that serve perftest, with their runs",
+		Long: `List the group IPs that serve perftest, each with the connected clients, or with its last run if there are none. RUN is the
+state of a client's run; waiting means that the run before has not ended. --json has earlier runs too.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().Perftests(cmd.Context())

@@ -11,9 +11,10 @@ func (a *app) portList() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
 		Short: "List the ports",
-		Long: `List the ports as they are now. STATE is up or down, as the link is; gone: no interface has the name; failed: it could not be
-opened, and the last lines say why. Either is opened as soon as it can be. ATTACH says where the classifier runs, MODE how frames get to user space. RX and TX count frames of groups;
-LOST are those a port could not take. --json has bytes and the kernel's counts too.`,
+		Long: `List the ports. STATE up and down are the state of the link. gone means that no interface has the name; failed means that the
+port could not be opened, and the last lines say why. rocastd opens such a port as soon as it can. ATTACH says where the
+classifier runs, MODE how frames get to user space. RX and TX count frames of groups; LOST counts the frames that a port
+could not send. --json also has bytes and the kernel's counters.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().Ports(cmd.Context())

@@ -23,13 +23,14 @@ func (a *app) root() *cobra.Command {
 			a.groupCreate(), a.groupUpdate(), a.groupList(), a.groupShow(), a.groupRemove()),
 		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group",
 			a.perftestUp(), a.perftestDown(), a.perftestList()),
-		a.noun("port", "Ports: the interfaces rocastd attached to", a.portList()),
+		a.noun("port", "Ports: the interfaces that carry groups", a.portList()),
 		a.stats(), a.features(), a.version(),
 	)
-	root.Long = `rocast asks rocastd, and tells it, over its socket. Nouns only read, verbs change.
+	root.Long = `rocast controls rocastd over its socket. The commands ls, show, stats, features and version only
+read; create, update, rm, up and down change something.
 
-With --json exactly one JSON document goes to standard output, whatever happens: the answer, or
-{"error": {"kind": ..., "message": ..., "line": ...}}. Without it errors go to standard error.
+With --json rocast always writes exactly one JSON document to standard output: the answer, or
+{"error": {"kind": ..., "message": ..., "line": ...}}. Without --json errors go to standard error.
 
 Exit status: 0 done; 1 the daemon refused or failed; 2 wrong arguments, nothing was sent; 3 no daemon answers.`
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -9,7 +9,7 @@ import (
 func (a *app) stats() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats",
-		Short: "Count frames by what became of them, all groups together",
+		Short: "Show counters of frames, over all groups",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			stats, err := a.client().Stats(cmd.Context())
