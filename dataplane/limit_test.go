@@ -16,11 +16,8 @@ type limits struct {
 	set []roce.PSN
 }
 
-func (l *limits) Limit(_ mft.GroupID, psn roce.PSN) { l.set = append(l.set, psn) }
-
-// The engine is given more room before it has used half of what it had, and not each time that it
-// is looked at.
-func TestTheLimitFollowsTheEngine(t *testing.T) {
+// aGroup has one receiver, and PSNs from 0.
+func aGroup(t *testing.T) *mft.Group {
 	host := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, n}) }
 	g := &mft.Group{
 		IP: host(100), QPN: 1, PathMTU: 1024, Source: mft.Source{Leg: mft.Leg{Dst: host(1)}},
@@ -29,8 +26,31 @@ func TestTheLimitFollowsTheEngine(t *testing.T) {
 	if _, err := new(mft.Table).With(g); err != nil {
 		t.Fatal(err)
 	}
+	return g
+}
+
+func (l *limits) Limit(_ mft.GroupID, psn roce.PSN) { l.set = append(l.set, psn) }
+
+// The messages that the engine carried are counted once, however often it is looked at.
+func TestCarriedMessagesAreCountedOnce(t *testing.T) {
+	c, st := NewCore(&limits{}), newState(aGroup(t))
+	st.fan.at, st.fan.limit = FanWord{Armed: true}, feedback.Window
+	for _, w := range []FanWord{
+		{PSN: 2, Messages: 1, Inside: true, Armed: true}, {PSN: 2, Messages: 1, Inside: true, Armed: true},
+		{PSN: 7, Messages: 4, Armed: true}, {PSN: 9, Messages: 5},
+	} {
+		c.learn(0, st, w, &Outputs{})
+		if got := st.merge.Messages(); got != w.Messages || st.merge.NextPSN() != w.PSN || st.merge.Inside() != w.Inside {
+			t.Errorf("%+v: %d messages, next PSN %d, inside a message: %v", w, got, st.merge.NextPSN(), st.merge.Inside())
+		}
+	}
+}
+
+// The engine is given more room before it has used half of what it had, and not each time that it
+// is looked at.
+func TestTheLimitFollowsTheEngine(t *testing.T) {
 	engine := &limits{}
-	c, st, out := NewCore(engine), newState(g), &Outputs{}
+	c, st, out := NewCore(engine), newState(aGroup(t)), &Outputs{}
 	const room = feedback.Window
 	st.fan.at, st.fan.limit = FanWord{Armed: true}, room-1
 	look := func(psn roce.PSN, armed bool, want ...roce.PSN) {

@@ -95,6 +95,24 @@ func TestASilentGroupLosesItsPlace(t *testing.T) {
 	expect(b, 2)
 }
 
+// A group that is removed leaves its place to others.
+func TestARemovedGroupLeavesItsPlace(t *testing.T) {
+	now := new(feedback.Tick)
+	net := porttest.NewFanOutAt(4, func() feedback.Tick { return *now })
+	net.FanOut.Places = 1
+	for range 2 {
+		g := group()
+		if _, err := net.Switch.Add(g); err != nil {
+			t.Fatal(err)
+		}
+		w := &talk{t, net, now, g, firstPSN}
+		if w.send(16); !w.engine().Kernel {
+			t.Errorf("not carried by the engine: %s", w.engine().Reason)
+		}
+		net.Switch.Remove(g.ID)
+	}
+}
+
 // A group that no engine carries says why.
 func TestNoEngine(t *testing.T) {
 	g := group()
