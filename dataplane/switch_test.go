@@ -313,13 +313,16 @@ func TestManyMembersBehindOnePort(t *testing.T) {
 		net.Ports[0].Put(write(roce.PSN(firstPSN+n), payload).frame(t))
 	}
 	net.Poll()
-	next := map[string]roce.PSN{}
+	next, behind := map[string]roce.PSN{}, map[string]int{}
 	for _, p := range g.Paths {
-		next[p.Dst.String()] = p.FirstPSN
+		next[p.Dst.String()], behind[p.Dst.String()] = p.FirstPSN, int(p.Port)
 	}
 	for _, port := range []int{0, 1} {
 		for _, b := range net.Ports[port].Take() {
 			d := decode(t, b)
+			if port != behind[d.Dst.String()] {
+				t.Errorf("port %d sends a frame for %v", port, d.Dst)
+			}
 			if d.PSN != next[d.Dst.String()] || !d.ICRCValid || d.Payload != string(payload) {
 				t.Errorf("%v got PSN %d, want %d, ICRC valid %v", d.Dst, d.PSN, next[d.Dst.String()], d.ICRCValid)
 			}
