@@ -1,6 +1,7 @@
 package address
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"os"
@@ -20,6 +21,18 @@ type fakeKernel struct {
 	heard  map[Place][][6]byte // the hosts that answer for an IP; at a place that is missing, no question can be asked
 	own    [][6]byte
 	asked  []Place
+	fail   string // the method that returns errFake
+	rounds []*fakeQuestion
+	closed bool
+}
+
+var errFake = errors.New("the kernel cannot")
+
+func (k *fakeKernel) failing(method string) error {
+	if k.fail == method {
+		return errFake
+	}
+	return nil
 }
 
 var names = map[int]string{1: "eth1", 2: "br0"}
@@ -37,6 +50,9 @@ func (k *fakeKernel) add(p Place) error {
 }
 
 func (k *fakeKernel) remove(p Place) error {
+	if err := k.failing("remove"); err != nil {
+		return err
+	}
 	if _, there := k.on[p]; !there {
 		return unix.EADDRNOTAVAIL
 	}
@@ -50,7 +66,7 @@ func (k *fakeKernel) places(ip netip.Addr) (places []Place, err error) {
 			places = append(places, p)
 		}
 	}
-	return places, nil
+	return places, k.failing("places")
 }
 
 func (k *fakeKernel) marked() (map[note]bool, error) {
@@ -60,10 +76,10 @@ func (k *fakeKernel) marked() (map[note]bool, error) {
 			marked[note{p.IP, names[p.IfIndex]}] = true
 		}
 	}
-	return marked, nil
+	return marked, k.failing("marked")
 }
 
-func (k *fakeKernel) subnets(int) ([]netip.Prefix, error) { return nil, nil }
+func (k *fakeKernel) subnets(int) ([]netip.Prefix, error) { return nil, k.failing("subnets") }
 
 func (k *fakeKernel) name(ifIndex int) (string, error) {
 	if name, ok := names[ifIndex]; ok {
@@ -78,10 +94,10 @@ func (k *fakeKernel) index(name string) (int, error) {
 			return ifIndex, nil
 		}
 	}
-	return 0, nil
+	return 0, k.failing("index")
 }
 
-func (k *fakeKernel) macs() ([][6]byte, error) { return k.own, nil }
+func (k *fakeKernel) macs() ([][6]byte, error) { return k.own, k.failing("macs") }
 
 func (k *fakeKernel) ask(p Place) (question, error) {
 	answers, can := k.heard[p]
@@ -89,18 +105,22 @@ func (k *fakeKernel) ask(p Place) (question, error) {
 		return nil, errNobody
 	}
 	k.asked = append(k.asked, p)
-	return &fakeQuestion{answers: answers}, nil
+	k.rounds = append(k.rounds, &fakeQuestion{answers: answers})
+	return k.rounds[len(k.rounds)-1], nil
 }
 
 // fakeQuestion gets its answer at once or never.
 type fakeQuestion struct {
 	answers [][6]byte
 	puts    int
+	closed  bool
+	until   []time.Duration
 }
 
 func (q *fakeQuestion) put() error { q.puts++; return nil }
 
-func (q *fakeQuestion) answer(time.Time) (mac [6]byte, err error) {
+func (q *fakeQuestion) answer(deadline time.Time) (mac [6]byte, err error) {
+	q.until = append(q.until, time.Until(deadline))
 	if q.puts < claimRounds || len(q.answers) == 0 { // the first questions are lost
 		return mac, os.ErrDeadlineExceeded
 	}
@@ -108,9 +128,9 @@ func (q *fakeQuestion) answer(time.Time) (mac [6]byte, err error) {
 	return mac, nil
 }
 
-func (q *fakeQuestion) close() {}
+func (q *fakeQuestion) close() { q.closed = true }
 
-func (k *fakeKernel) Close() {}
+func (k *fakeKernel) Close() { k.closed = true }
 
 // String lists the addresses: "10.0.0.9@br0".
 func (k *fakeKernel) String() string {

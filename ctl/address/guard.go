@@ -39,7 +39,7 @@ func (o *Owner) noticeLoss(messages []syscall.NetlinkMessage) {
 	if messages == nil {
 		for p, h := range o.held {
 			if h.ours {
-				o.lost[p] = true
+				o.lost[p] = struct{}{}
 			}
 		}
 	}
@@ -49,7 +49,7 @@ func (o *Owner) noticeLoss(messages []syscall.NetlinkMessage) {
 			continue
 		}
 		if h := o.held[a.Place]; h != nil && h.ours {
-			o.lost[a.Place] = true
+			o.lost[a.Place] = struct{}{}
 		}
 	}
 }

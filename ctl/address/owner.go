@@ -26,7 +26,7 @@ type Owner struct {
 	mu   sync.Mutex
 	held map[Place]*holding
 	left map[note]bool // addresses that an earlier run added and that are not held yet
-	lost map[Place]bool
+	lost map[Place]struct{}
 }
 
 type holding struct {
@@ -62,7 +62,7 @@ func newOwner(k kernel, dir string) (*Owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Owner{kernel: k, notes: notes, held: map[Place]*holding{}, left: map[note]bool{}, lost: map[Place]bool{}}
+	o := &Owner{kernel: k, notes: notes, held: map[Place]*holding{}, left: map[note]bool{}, lost: map[Place]struct{}{}}
 	if err := o.findLeftovers(); err != nil {
 		return nil, err
 	}

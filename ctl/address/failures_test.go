@@ -1,0 +1,252 @@
+package address
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// What the kernel cannot do is no success, and a later try finds everything as it was.
+func TestEachFailureOfTheKernelIsReported(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{}}
+	dir := t.TempDir()
+	o := open(t, k, dir)
+	must(t, o.Hold(onBr0))
+	k.fail = "marked"
+	if _, err := newOwner(k, dir); !errors.Is(err, errFake) {
+		t.Errorf("open: %v", err)
+	}
+	k.fail = "places"
+	if _, err := o.Local(group); err == nil || err.Error() != "look up whose 10.77.0.100 is: the kernel cannot" {
+		t.Errorf("local: %v", err)
+	}
+	k.fail = "subnets"
+	if _, err := o.Subnets(2); err == nil || err.Error() != "look the addresses of interface 2 up: the kernel cannot" {
+		t.Errorf("subnets: %v", err)
+	}
+	if err := o.Hold(Place{IfIndex: 9, IP: group}); err == nil || err.Error() != "own 10.77.0.100: look interface 9 up: no such device" {
+		t.Errorf("hold: %v", err)
+	}
+	k.fail = "remove"
+	if err := o.Release(onBr0); err == nil || err.Error() != "give 10.77.0.100 on br0 back: the kernel cannot" {
+		t.Errorf("release: %v", err)
+	}
+	if noted, err := o.notes.list(); err != nil || len(noted) != 1 {
+		t.Errorf("the note of an address that is still there: %v, %v", noted, err)
+	}
+	o = open(t, k, dir)
+	if err := o.Sweep(); !errors.Is(err, errFake) {
+		t.Errorf("sweep: %v", err)
+	}
+	o = open(t, k, dir)
+	must(t, o.Hold(onBr0)) // takes it over
+	if err := o.Close(); !errors.Is(err, errFake) || !k.closed || len(o.held) != 0 {
+		t.Errorf("close: %v", err)
+	}
+	k.fail = ""
+	o = open(t, k, dir)
+	must(t, o.Sweep())
+	if len(o.left) != 0 || k.String() != "" {
+		t.Errorf("left %v, %s", o.left, k)
+	}
+}
+
+// An interface that went away took its addresses along.
+func TestAnAddressOfAnInterfaceThatHasGoneIsForgotten(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{}}
+	dir := t.TempDir()
+	o := open(t, k, dir)
+	must(t, o.Hold(onBr0))
+	must(t, o.Hold(onEth1))
+	delete(k.on, onBr0) // with br0
+	must(t, o.Release(onBr0))
+	if noted, err := o.notes.list(); err != nil || len(noted) != 1 {
+		t.Errorf("noted: %v, %v", noted, err)
+	}
+}
+
+func deleted(kind uint16, p Place) syscall.NetlinkMessage {
+	header := nl.NewIfAddrmsg(unix.AF_INET)
+	header.Index, header.Prefixlen = uint32(p.IfIndex), 32
+	data := slices.Concat(header.Serialize(), nl.NewRtAttr(unix.IFA_LOCAL, p.IP.AsSlice()).Serialize())
+	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: data}
+}
+
+// Only what the Owner itself added and others took off is put back: once, and as soon as possible.
+func TestWhatIsPutBack(t *testing.T) {
+	before := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.1")}
+	foreign := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.2")}
+	k := &fakeKernel{on: map[Place]bool{before: false}}
+	o := open(t, k, t.TempDir())
+	for _, p := range []Place{onBr0, onEth1, before} {
+		must(t, o.Hold(p))
+	}
+	putBack := func() (restored string) {
+		o.putBack(func(p Place, name string) { restored += note{p.IP, name}.String() })
+		return restored
+	}
+	delete(k.on, onBr0)
+	delete(k.on, before)
+	o.noticeLoss([]syscall.NetlinkMessage{
+		deleted(unix.RTM_NEWADDR, onEth1), {Header: syscall.NlMsghdr{Type: unix.RTM_DELADDR}, Data: []byte{1}},
+		deleted(unix.RTM_DELADDR, before), deleted(unix.RTM_DELADDR, foreign), deleted(unix.RTM_DELADDR, onBr0),
+	})
+	k.refuse = unix.ENETDOWN
+	if got := putBack(); got != "" || len(o.lost) != 1 {
+		t.Errorf("while the interface is down: %q, lost %v", got, o.lost)
+	}
+	if got := putBack(); got != "10.77.0.100@br0" || len(o.lost) != 0 {
+		t.Errorf("then: %q, lost %v", got, o.lost)
+	}
+	if got := putBack(); got != "" {
+		t.Errorf("twice: %q", got)
+	}
+	o.noticeLoss(nil) // notifications were lost: everything may be gone
+	if len(o.lost) != 2 {
+		t.Errorf("lost %v", o.lost)
+	}
+	if got := putBack(); got != "" || len(o.lost) != 0 {
+		t.Errorf("what is still there: %q, lost %v", got, o.lost)
+	}
+	o.noticeLoss([]syscall.NetlinkMessage{deleted(unix.RTM_DELADDR, onBr0)})
+	must(t, o.Release(onBr0))
+	if got := putBack(); got != "" || len(o.lost) != 0 {
+		t.Errorf("what is released meanwhile: %q, lost %v", got, o.lost)
+	}
+}
+
+func TestNotesThatCannotBe(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	if _, err := openNotes(file); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("a file for a directory: %v", err)
+	}
+	notes, err := openNotes(filepath.Join(dir, "notes"))
+	must(t, err)
+	n := note{group, "br0"}
+	must(t, os.MkdirAll(filepath.Join(notes.path(n), "x"), 0o700))
+	if err := notes.put(n); !errors.Is(err, unix.EISDIR) {
+		t.Errorf("put: %v", err)
+	}
+	if err := notes.drop(n); !errors.Is(err, unix.ENOTEMPTY) {
+		t.Errorf("drop: %v", err)
+	}
+	k := &fakeKernel{on: map[Place]bool{}}
+	o := &Owner{kernel: k, notes: notes, held: map[Place]*holding{}}
+	if err := o.Hold(onBr0); !errors.Is(err, unix.EISDIR) || k.String() != "" {
+		t.Errorf("hold: %v, and there is %s", err, k)
+	}
+	if err := o.findLeftovers(); !errors.Is(err, unix.ENOTEMPTY) { // the kernel does not confirm it
+		t.Errorf("leftovers: %v", err)
+	}
+	must(t, os.RemoveAll(notes.path(n)))
+	must(t, notes.put(n))
+	for path, want := range map[string]os.FileMode{string(notes): 0o700, notes.path(n): 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	for errno, want := range map[unix.Errno]bool{unix.EROFS: true, unix.ENOSPC: true, unix.EDQUOT: true, unix.EACCES: false} {
+		if got := unwritable(fmt.Errorf("write: %w", errno)); got != want {
+			t.Errorf("%v: %v", errno, got)
+		}
+	}
+	must(t, os.WriteFile(filepath.Join(string(notes), "text"), nil, 0o600))
+	if _, err := newOwner(k, filepath.Join(dir, "notes")); err == nil {
+		t.Error("what is no note is taken for one")
+	}
+}
+
+// Three questions, a tenth of a second each; a question that nobody can hear costs nothing.
+func TestHowLongHostsAreAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &fakeKernel{on: map[Place]bool{}, heard: map[Place][][6]byte{onBr0: nil}}
+		o := open(t, k, t.TempDir())
+		if claim, found := o.Claimed(t.Context(), []Place{{IfIndex: 9, IP: group}, onEth1, onBr0}); found || claim != (Claim{}) {
+			t.Errorf("%v", claim)
+		}
+		q := k.rounds[0]
+		if q.puts != 3 || !q.closed || len(k.asked) != 1 {
+			t.Errorf("%+v, asked %v", q, k.asked)
+		}
+		for _, d := range q.until {
+			if d != 100*time.Millisecond {
+				t.Errorf("waits %v", d)
+			}
+		}
+		k.fail = "macs"
+		k.heard[onBr0] = [][6]byte{{2, 9}}
+		if _, found := o.Claimed(t.Context(), []Place{onBr0}); found {
+			t.Error("claimed, maybe by the box itself")
+		}
+		k.fail = ""
+		must(t, o.Hold(Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.9")}))
+		if _, found := o.Claimed(t.Context(), []Place{onBr0}); !found {
+			t.Error("not asked because the box holds another IP")
+		}
+		if _, found := o.Claimed(t.Context(), nil); found {
+			t.Error("claimed nowhere")
+		}
+	})
+}
+
+func TestAddressesAsTheKernelListsThem(t *testing.T) {
+	ip, peer := netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("10.88.0.2")
+	attr := func(kind int, value []byte) []byte { return nl.NewRtAttr(kind, value).Serialize() }
+	message := func(attrs ...[]byte) []byte {
+		header := nl.NewIfAddrmsg(unix.AF_INET)
+		header.Index, header.Prefixlen = 7, 24
+		return slices.Concat(append([][]byte{header.Serialize()}, attrs...)...)
+	}
+	local, address := attr(unix.IFA_LOCAL, ip.AsSlice()), attr(unix.IFA_ADDRESS, ip.AsSlice())
+	for name, c := range map[string]struct {
+		data []byte
+		want assigned
+		ok   bool
+	}{
+		"IPv4":      {message(address, local), assigned{Place{7, ip}, 24, netip.MustParsePrefix("10.77.0.0/24"), 0}, true},
+		"a peer":    {message(attr(unix.IFA_ADDRESS, peer.AsSlice()), local), assigned{Place{7, ip}, 24, netip.MustParsePrefix("10.88.0.0/24"), 0}, true},
+		"no local":  {message(address, attr(ifaProto, []byte{114})), assigned{Place{7, ip}, 24, netip.MustParsePrefix("10.77.0.0/24"), 114}, true},
+		"local":     {message(local), assigned{Place{7, ip}, 24, netip.Prefix{}, 0}, true},
+		"nothing":   {message(), assigned{Place: Place{IfIndex: 7}, bits: 24}, false},
+		"too short": {message()[:7], assigned{}, false},
+		"damaged":   {message([]byte{200, 0, 1, 0}), assigned{}, false},
+	} {
+		if got, ok := parse(c.data); ok != c.ok || got != c.want {
+			t.Errorf("%s: %+v, %v", name, got, ok)
+		}
+	}
+	for want, list := range map[bool][]assigned{true: {{}, {proto: 1}}, false: {{}, {}}} {
+		if knowsMarks(list) != want {
+			t.Errorf("%+v: %v", list, !want)
+		}
+	}
+}
+
+// Two carries: the sum of the words needs a second fold.
+func TestChecksumsFold(t *testing.T) {
+	packet := make([]byte, ipv6Bytes+icmpBytes)
+	for i := 8; i < len(packet); i++ {
+		packet[i] = 0xff
+	}
+	sum := uint32(icmpBytes + icmpv6)
+	for i := 8; i < len(packet); i += 2 {
+		if sum += 0xffff; sum > 0xffff {
+			sum -= 0xffff
+		}
+	}
+	if got := checksum(packet); got != ^uint16(sum) {
+		t.Errorf("%#x, want %#x", got, ^uint16(sum))
+	}
+}
