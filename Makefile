@@ -76,7 +76,7 @@ model: ## every state that four packets and a few mishaps can get into; EVERYDAY
 mutants: ## breaks one rule of merging at a time; a test has to notice each; GENERATED=all: operators and statements
 	$(GO) run ./verify/mutants $(if $(GENERATED),-generated $(GENERATED) $(if $(LIMIT),-limit $(LIMIT)))
 
-generate: ## the compiled XDP programs, anew; git diff must stay empty
+generate: ## compile the XDP programs; git diff must then be empty
 	@scripts/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev
 	$(GO) generate ./...
 

@@ -19,7 +19,7 @@ func TestWhatIsKnownOfAGroupAfterAStop(t *testing.T) {
 		carried, clean bool
 		wantRestored   bool
 	}{
-		{"a clean stop before any data: it begins anew", false, true, false},
+		{"a clean stop before any data: it begins as a new group", false, true, false},
 		{"a clean stop after data: its QPs have moved on", true, true, true},
 		{"a crash: nothing is known", false, false, true},
 		{"a crash after data", true, false, true},

@@ -357,7 +357,7 @@ func TestAGroupWhoseSourceSwitchedComesBackAsFailed(t *testing.T) {
 		}
 		w.create(t, bothG1)
 		if w = w.restart(t, true); w.groups["g1"].problem != "" {
-			t.Errorf("created anew: %s", w.groups["g1"].problem)
+			t.Errorf("created again: %s", w.groups["g1"].problem)
 		}
 	}
 }

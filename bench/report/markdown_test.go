@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write testdata anew; a person reads the difference")
+var rewrite = flag.Bool("rewrite", false, "write testdata; a person must read the difference")
 
 // example has every part of a report.
 func example() *Report {

@@ -24,7 +24,7 @@ import (
 	"github.com/rocast/rocast/ctl/version"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) {
 	version.Version = "v0-test"
@@ -152,7 +152,7 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs (go test -update writes it anew)\ngot\n%s\nwant\n%s", path, got, want)
+		t.Errorf("%s differs (go test -update writes it)\ngot\n%s\nwant\n%s", path, got, want)
 	}
 }
 

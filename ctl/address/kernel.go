@@ -30,8 +30,8 @@ type kernel interface {
 	index(name string) (ifIndex int, err error)
 	// macs returns the MACs of the box's interfaces.
 	macs() ([][6]byte, error)
-	// ask prepares a question to the hosts on an interface about who has an IP. It returns an error
-	// if no host can be asked there.
+	// ask prepares a question to the hosts on an interface: which of them has an IP? It returns an
+	// error if no host can be asked there.
 	ask(Place) (question, error)
 	Close()
 }

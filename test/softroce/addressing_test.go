@@ -119,7 +119,7 @@ func storyForgedACK(t *testing.T, ctx context.Context, s *stage) string {
 	for _, form := range []func([]byte) [][]byte{whole, inFragments, withOptions} {
 		s.forgedACK(t, ctx, mft.ByGroupIP, form)
 	}
-	return "WRITEs that one receiver lacked; the ACK whole, in fragments, with options: dropped and counted, QPs live"
+	return "WRITEs that one receiver lacked; the forged ACK, whole, in fragments or with options, was dropped and counted, and the QPs live"
 }
 
 func (s *stage) forgedACK(t *testing.T, ctx context.Context, a mft.Addressing, form func([]byte) [][]byte) {
