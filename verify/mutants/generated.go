@@ -30,8 +30,8 @@ type room struct {
 // takes a minute. What has no tests of its own is tested where it is used.
 var rooms = []room{
 	{dir: "roce", suites: []suite{{dir: "roce"}}},
-	{dir: "mft", suites: []suite{{dir: "mft"}, {dir: "dataplane"}}},
-	{dir: "feedback", suites: []suite{stories, otherFeedback}},
+	{dir: "mft", suites: []suite{{dir: "mft"}, {dir: "dataplane"}}, swept: true},
+	{dir: "feedback", suites: []suite{stories, otherFeedback}, swept: true},
 	{dir: "dataplane", suites: []suite{{dir: "dataplane"}}},
 	{dir: "ctl", suites: []suite{{dir: "ctl"}, {dir: "cmd/rocast"}, {dir: "ctl/server"}}},
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living")},
