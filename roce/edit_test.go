@@ -71,6 +71,23 @@ func TestEditEqualsSetters(t *testing.T) {
 	}
 }
 
+// An edit has the Ethernet header of its copies, with tags and without. It keeps no reference to the
+// header that it was made from.
+func TestEditHasTheEthernetHeader(t *testing.T) {
+	for _, bytesOf := range []int{14, 18, 22} {
+		l2 := make([]byte, bytesOf)
+		for i := range l2 {
+			l2[i] = byte(i + 1)
+		}
+		want := slices.Clone(l2)
+		edit := NewEdit(Flow{ipv4Pair.Src, ipv4Pair.Dst, 1}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, l2)
+		clear(l2)
+		if got := edit.L2[:edit.L2Bytes]; !bytes.Equal(got, want) {
+			t.Errorf("%x, want %x", got, want)
+		}
+	}
+}
+
 // What was damaged on the way here stays damaged: payload and IPv4 header.
 func TestEditKeepsDamage(t *testing.T) {
 	frame := testFrame(t, ipv4Pair, 0, OpWriteOnly, 256)
