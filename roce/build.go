@@ -98,7 +98,7 @@ func appendUDP(b []byte, srcPort uint16, datagramBytes int) []byte {
 // AppendICRC appends the ICRC to a frame that is otherwise complete. The error is that of
 // View.Decode, if the headers do not describe such a frame.
 func AppendICRC(frame []byte) ([]byte, error) {
-	frame = append(frame, 0, 0, 0, 0)
+	frame = append(frame, make([]byte, icrcBytes)...)
 	var v View
 	if err := v.Decode(frame, len(frame)); err != nil {
 		return frame, err
