@@ -71,8 +71,8 @@ func TestEditEqualsSetters(t *testing.T) {
 	}
 }
 
-// An edit has the Ethernet header of its copies, with tags and without. It keeps no reference to the
-// header that it was made from.
+// An edit has the Ethernet header of its copies, with tags and without. It keeps no reference to
+// the header that it was made from.
 func TestEditHasTheEthernetHeader(t *testing.T) {
 	for _, bytesOf := range []int{14, 18, 22} {
 		l2 := make([]byte, bytesOf)
