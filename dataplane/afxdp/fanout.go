@@ -64,26 +64,21 @@ func newFanOut(kernel *bpf.FanOut) *fanOut {
 	return f
 }
 
-// Add adds a group like dataplane.Switch.Add, and makes the kernel's fan for the group.
+// Add adds a group like dataplane.Switch.Add. The kernel's fan for the group is made before.
 func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
-	id, err := s.Switch.Add(g)
-	if err == nil {
-		s.prepare(g)
-	}
-	return id, err
+	s.prepare(g)
+	return s.Switch.Add(g)
 }
 
-// Replace replaces a group like dataplane.Switch.Replace, and makes the kernel's fan for the new
-// one.
+// Replace replaces a group like dataplane.Switch.Replace. The kernel's fan for the new one is made
+// before: it takes the kernel some milliseconds, and the group would be refused meanwhile.
 func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
-	err := s.Switch.Replace(id, g)
-	if err == nil {
-		s.prepare(g)
-	}
-	return err
+	s.prepare(g)
+	return s.Switch.Replace(id, g)
 }
 
-// prepare makes the fan that the group needs while all its receivers take part.
+// prepare makes the fan that the group needs while all its receivers take part and its first source
+// sends.
 func (s *Switch) prepare(g *mft.Group) {
 	if s.fanOut == nil {
 		return
@@ -91,7 +86,7 @@ func (s *Switch) prepare(g *mft.Group) {
 	var set ports
 	for i := range g.Paths {
 		p := &g.Paths[i]
-		if i == g.Source.Path {
+		if p.Sends && p.Dst == g.Source.Dst {
 			continue
 		}
 		if p.Port >= mft.BlockPorts || set[p.Port] == mft.BlockPaths {

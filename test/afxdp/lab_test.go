@@ -132,6 +132,7 @@ type groupOptions struct {
 	memory     int // bytes
 	regions    int // more of them than one, each unused
 	engine     mft.Engine
+	edit       func(*mft.Group) // before the group is made
 	rnic       func(*rnic.Config)
 }
 
@@ -158,6 +159,9 @@ func (l *lab) addGroup(t *testing.T, o groupOptions) *group {
 		o.pathMTU = 1024
 	}
 	g := &group{lab: l, Group: l.describe(o)}
+	if o.edit != nil {
+		o.edit(g.Group)
+	}
 	l.groups++
 	check(t, l.Box.Do(func() error {
 		_, err := l.sw.Add(g.Group)
@@ -215,16 +219,31 @@ func (g *group) connect(t *testing.T, o groupOptions) {
 	t.Helper()
 	for i := range g.Paths {
 		p := &g.Paths[i]
-		r := &receiver{rnic: g.lab.Hosts[p.Port].RNIC, memory: make([]byte, o.memory)}
+		r := &receiver{rnic: g.lab.hostAt(p.Dst), memory: make([]byte, o.memory)}
 		check(t, r.rnic.Register(rnic.Region{
 			VA: p.Regions[0].VA, RKey: p.Regions[0].RKey, Access: rnic.RemoteWrite, Bytes: r.memory,
 		}))
 		r.qp = open(t, r.rnic, o, p.DestQPN, 0)
-		dial(t, r.qp, endpoint.Peer{IP: p.Src, QPN: g.QPN, PSN: p.FirstPSN})
+		dialReceiver(t, r.qp, p)
 		g.receivers = append(g.receivers, r)
 	}
 	g.source = open(t, g.lab.Hosts[0].RNIC, o, g.Source.DestQPN, sourcePSN)
 	dial(t, g.source, endpoint.Peer{IP: g.Source.Src, QPN: g.QPN})
+}
+
+// hostAt is the RNIC with this address.
+func (l *lab) hostAt(ip netip.Addr) *endpoint.Endpoint {
+	for _, h := range l.Hosts {
+		if h.IP == ip {
+			return h.RNIC
+		}
+	}
+	panic("no host has " + ip.String())
+}
+
+func dialReceiver(t *testing.T, qp *endpoint.QP, p *mft.Path) {
+	t.Helper()
+	dial(t, qp, endpoint.Peer{IP: p.Src, QPN: p.RemoteQPN, PSN: p.FirstPSN})
 }
 
 // open makes a queue pair.

@@ -15,16 +15,22 @@ func TestAWriteOutlivesItsInterface(t *testing.T) {
 	for name, c := range map[string]struct {
 		port    int
 		workers int
+		fanOut  bool
 	}{
 		"the source's":                 {port: 0, workers: 1},
 		"a receiver's":                 {port: 1, workers: 1},
 		"the source's, two workers":    {port: 0, workers: 2},
 		"a receiver's, of two workers": {port: 2, workers: 2},
+		"the source's, armed":          {port: 0, workers: 1, fanOut: true},
+		"a receiver's, armed":          {port: 1, workers: 1, fanOut: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, Queues: 2}, workers: c.workers})
+			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, Queues: 2}, workers: c.workers, fanOut: c.fanOut})
 			g := l.addGroup(t, groupOptions{memory: 1 << 20})
 			data := g.write(t, 1<<18)
+			if c.fanOut && !g.engine(t).Kernel {
+				t.Fatalf("the group is not armed: %+v", g.engine(t))
+			}
 			putBack := l.takeAway(t, c.port)
 			l.refresh(t, c.port, dataplane.PortGone)
 			lost := l.sw.Ports()[c.port].TxLost
@@ -36,7 +42,11 @@ func TestAWriteOutlivesItsInterface(t *testing.T) {
 			l.refresh(t, c.port, dataplane.PortUp)
 			g.succeeds(t)
 			g.holds(t, data)
+			carried := g.engine(t).Carried
 			g.holds(t, g.write(t, 1<<18))
+			if e := g.engine(t); c.fanOut && e.Carried == carried {
+				t.Errorf("the kernel does not carry the group any more: %+v", e)
+			}
 		})
 	}
 }
