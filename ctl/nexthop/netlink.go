@@ -24,6 +24,10 @@ func (k *netlinkKernel) route(to netip.Addr) (route, error) {
 	if err != nil {
 		return route{}, err
 	}
+	return routeOf(found)
+}
+
+func routeOf(found []netlink.Route) (route, error) {
 	if len(found) == 0 {
 		return route{}, unix.ENETUNREACH
 	}
@@ -44,6 +48,10 @@ func (k *netlinkKernel) link(ifIndex int) (link, error) {
 	if err != nil {
 		return link{}, err
 	}
+	return linkOf(found)
+}
+
+func linkOf(found netlink.Link) (link, error) {
 	attrs := found.Attrs()
 	l := link{index: attrs.Index, name: attrs.Name, kind: found.Type(), mtu: attrs.MTU, master: attrs.MasterIndex}
 	l.down = attrs.RawFlags&unix.IFF_UP == 0
