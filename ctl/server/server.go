@@ -26,8 +26,8 @@ const (
 	maxHeaderBytes = 16 << 10
 	// maxBodies bounds the memory of bodies: maxBodies times api.MaxGroupFileBytes. maxChanges
 	// bounds the number of requests with a body that are carried out at a time. More requests wait.
-	// A request takes its turn only when its body is complete, so clients that stall do not hinder
-	// others.
+	// A request takes its turn only when its body is complete, so fewer than maxBodies clients that
+	// stall do not hinder others; more of them hinder others for requestWithin at most.
 	maxBodies  = 64
 	maxChanges = 16
 )
@@ -64,6 +64,9 @@ type Server struct {
 	// bodies has a token for each request whose body is in memory or on its way there, turns one
 	// for each request with a body that is carried out.
 	bodies, turns chan struct{}
+	// giveUp ends the contexts of all requests. To close a connection is not enough: net/http stops
+	// watching a connection on which the client has sent something after its request.
+	giveUp context.CancelFunc
 	// access returns the rights of a connection's peer; tests replace it.
 	access func(net.Conn) peer
 }
@@ -72,8 +75,11 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{Config: c, bodies: make(chan struct{}, maxBodies), turns: make(chan struct{}, maxChanges)}
 	s.access = s.accessOf
+	requests, giveUp := context.WithCancel(context.Background())
+	s.giveUp = giveUp
 	s.http = &http.Server{
 		Handler:        s.routes(),
+		BaseContext:    func(net.Listener) context.Context { return requests },
 		ConnState:      s.countConns,
 		ConnContext:    func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, s.access(conn)) },
 		ReadTimeout:    requestWithin,
@@ -107,7 +113,8 @@ func (s *Server) shutDown() error {
 	defer cancel()
 	err := s.http.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.http.Close() // also cancels the contexts of the requests
+		s.giveUp()
+		err = s.http.Close()
 	}
 	return err
 }
@@ -188,7 +195,9 @@ func (s *Server) fromFile(r *http.Request, do func(context.Context, []byte) (api
 // withBody reads the body of a request and calls do with it in turn. See readBody for what and
 // mend.
 func withBody[T any](s *Server, r *http.Request, what, mend string, do func(context.Context, []byte) (T, error)) (answer T, err error) {
-	s.bodies <- struct{}{} // does not watch the context, which does not end before the body is read
+	// This does not watch the context: before the body is read only a stop ends it, and a stop also
+	// ends the requests that have the tokens.
+	s.bodies <- struct{}{}
 	defer func() { <-s.bodies }()
 	body, err := readBody(r, what, mend)
 	if err != nil {

@@ -111,6 +111,10 @@ func TestNoClientHoldsUpAStop(t *testing.T) {
 		"sends half a body":         func(c net.Conn) { fmt.Fprintf(c, post+"name:", 100) },
 		"reads no answer":           func(c net.Conn) { io.WriteString(c, "GET /v1/features HTTP/1.1\r\nHost: rocastd\r\n\r\n") },
 		"waits for a group":         func(c net.Conn) { fmt.Fprintf(c, post+"name: g1", 8) },
+		"waits for a group and sends on": func(c net.Conn) {
+			fmt.Fprintf(c, post+"name: g1", 8)
+			io.WriteString(c, "GET")
+		},
 		"has its answer and is idle": func(c net.Conn) {
 			io.WriteString(c, "GET /v1/version HTTP/1.1\r\nHost: rocastd\r\n\r\n")
 			readAnswer(c)
