@@ -57,6 +57,19 @@ type labOptions struct {
 // newLab builds the bed and runs a switch without groups on all ports of the box.
 func newLab(t *testing.T, o labOptions) *lab {
 	t.Helper()
+	l := newBareLab(t, o)
+	err := l.Box.Do(func() (err error) {
+		l.sw, err = afxdp.Open(afxdp.Config{Ports: l.Ports(), Mode: o.mode, Workers: o.workers, FanOut: o.fanOut})
+		return err
+	})
+	check(t, err)
+	run(t, l.sw)
+	return l
+}
+
+// newBareLab builds the bed without a switch.
+func newBareLab(t *testing.T, o labOptions) *lab {
+	t.Helper()
 	needRoot(t)
 	l := &lab{strangers: o.strangers}
 	var err error
@@ -67,12 +80,6 @@ func newLab(t *testing.T, o labOptions) *lab {
 	}
 	t.Cleanup(func() { check(t, l.Bed.Close()) })
 	l.ownGroupIP(t)
-	err = l.Box.Do(func() (err error) {
-		l.sw, err = afxdp.Open(afxdp.Config{Ports: l.Ports(), Mode: o.mode, Workers: o.workers, FanOut: o.fanOut})
-		return err
-	})
-	check(t, err)
-	run(t, l.sw)
 	return l
 }
 
