@@ -47,6 +47,7 @@ func TestEditEqualsSetters(t *testing.T) {
 			o := opcodes[(payload+n)%len(opcodes)]
 			frame := testFrame(t, family, payload%3, o, payload)
 			v := viewOf(t, frame)
+			frame[v.UDP+6], frame[v.UDP+7] = byte(payload), 1 // a checksum, which the ICRC does not cover
 			from := Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}
 			was := v.Original(flat(frame))
 			in := slices.Clone(frame)
@@ -84,6 +85,30 @@ func TestEditHasTheEthernetHeader(t *testing.T) {
 		clear(l2)
 		if got := edit.L2[:edit.L2Bytes]; !bytes.Equal(got, want) {
 			t.Errorf("%x, want %x", got, want)
+		}
+	}
+}
+
+// The shortest packets have no RETH that could be read.
+func TestOriginalOfTheShortestPackets(t *testing.T) {
+	for _, family := range []IPUDP{ipv4Pair, ipv6Pair} {
+		frame := slices.Clip(testFrame(t, family, 0, OpSendOnly, 0))
+		v := viewOf(t, frame)
+		if was := v.Original(flat(frame)); was.VA != 0 || was.PSN != v.PSN(frame) || was.ICRC != v.StoredICRC(flat(frame)) {
+			t.Errorf("%+v", was)
+		}
+	}
+}
+
+// The tables for those who fold an ICRC elsewhere do what the register does.
+func TestOperator(t *testing.T) {
+	for _, n := range []int{0, 4, 256, 4096} {
+		o := Operator(n)
+		for _, reg := range []uint32{0, 1, 0x80000000, 0xDEADBEEF} {
+			got := o[0][byte(reg)] ^ o[1][byte(reg>>8)] ^ o[2][byte(reg>>16)] ^ o[3][byte(reg>>24)]
+			if want := advance(reg, n); got != want {
+				t.Errorf("%#x over %d zero bytes: %#x, want %#x", reg, n, got, want)
+			}
 		}
 	}
 }
