@@ -1,0 +1,164 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/perftest"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/roce"
+)
+
+// cannot is a kernel that fails in one call, and that loses an address as soon as it runs.
+type cannot struct {
+	*ctltest.Addresses
+	call string
+}
+
+var errCannot = errors.New("the kernel cannot")
+
+func (c cannot) err(call string) error {
+	if c.call == call {
+		return errCannot
+	}
+	return nil
+}
+
+func (c cannot) Local(ip netip.Addr) (bool, error) {
+	local, err := c.Addresses.Local(ip)
+	return local, errors.Join(err, c.err("Local"))
+}
+
+func (c cannot) Subnets(ifIndex int) ([]netip.Prefix, error) {
+	nets, err := c.Addresses.Subnets(ifIndex)
+	return nets, errors.Join(err, c.err("Subnets"))
+}
+
+func (c cannot) Sweep() error { return errors.Join(c.Addresses.Sweep(), c.err("Sweep")) }
+func (c cannot) Close() error { return errors.Join(c.Addresses.Close(), c.err("Close")) }
+
+func (c cannot) Release(p address.Place) error {
+	return errors.Join(c.Addresses.Release(p), c.err("Release"))
+}
+
+func (c cannot) Run(ctx context.Context, restored func(address.Place, string)) error {
+	restored(address.Place{IfIndex: 2, IP: addr("10.77.0.100")}, "eth2")
+	return c.Addresses.Run(ctx, restored)
+}
+
+func TestWhatTheKernelCannotSayRefusesTheGroup(t *testing.T) {
+	for _, call := range []string{"Local", "Subnets"} {
+		for _, text := range []string{g1, strings.Replace(g1, "qpn: 1\n", "qpn: 1\naddressing: switch-ip\n", 1)} {
+			w := newWorld(t)
+			w.addresses.Box[addr("10.77.0.100")] = strings.Contains(text, "switch-ip")
+			w.Addresses = cannot{w.addresses, call}
+			if _, err := w.Create(t.Context(), []byte(text)); err == nil || !strings.Contains(err.Error(), "the kernel cannot") {
+				t.Errorf("%s: %v", call, err)
+			}
+			w.expect(t, nothing)
+		}
+	}
+}
+
+// A stop that left addresses behind is not a clean one.
+func TestAStopThatFailsIsNotClean(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.Addresses = cannot{w.addresses, "Close"}
+	if err := w.Close(); !errors.Is(err, errCannot) {
+		t.Errorf("closed: %v", err)
+	}
+	if g, err := w.restart(t, false).Group("g1"); err != nil || !g.Restored {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+// A group whose address stays is removed all the same, and the log says what stays.
+func TestAddressesThatStayAreLogged(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.Addresses = cannot{w.addresses, "Release"}
+	if err := w.Remove("g1"); err != nil {
+		t.Error(err)
+	}
+	w.expect(t, nothing)
+	w.Addresses = cannot{w.addresses, "Sweep"}
+	if err := w.Restore(); err != nil {
+		t.Error(err)
+	}
+	for _, message := range []string{"could not remove all addresses of the removed group from the box", "could not remove an address that an earlier run added"} {
+		if w.logs.FilterMessage(message).Len() != 1 {
+			t.Errorf("not logged: %s", message)
+		}
+	}
+	if w.logs.FilterMessage("group removed").Len() != 0 {
+		t.Error("the log says that all went well")
+	}
+}
+
+// Run does everything that control has to do beside requests.
+func TestRunFollowsEverything(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.Addresses = cannot{w.addresses, ""}
+	w.Perftest = []perftest.Config{{GroupIP: addr("127.0.0.203"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18598}}
+	w.sw.SetPort(1, dataplane.PortDown, 2)
+	w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
+	w.run(t)
+	for _, message := range []string{
+		"another program removed a group's IP; rocastd has added it again", "link down", "member event", "perftest is up",
+	} {
+		testlab.Eventually(t, testlab.Patience, message, func() bool { return w.logs.FilterMessage(message).Len() == 1 }, nil)
+	}
+	if err := w.PerftestDown("127.0.0.203"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatIsShownOfAReceiversProgress(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	g := w.groups["g1"]
+	first := g.file.Source.FirstPSN
+	m := &g.file.Receivers[0]
+	show := func(p feedback.PathSnapshot, paths int) api.Reach {
+		var r api.Reach
+		state := dataplane.GroupState{}
+		state.Paths = make([]feedback.PathSnapshot, paths)
+		if paths > 0 {
+			state.Paths[g.published.FindPath(m.IP, m.RemoteQPN)] = p
+		}
+		g.addProgress(&r, m, state)
+		return r
+	}
+	for _, part := range []feedback.Part{feedback.PartUnknown, feedback.PartJoining, feedback.PartActive} {
+		r := show(feedback.PathSnapshot{Part: part, Acked: first.Add(7)}, 2)
+		if r.Part != part.String() || (r.Acked != nil) != (part == feedback.PartActive) || r.Pending != "" || r.Acked != nil && *r.Acked != 1007 {
+			t.Errorf("%v: %+v", part, r)
+		}
+	}
+	if r := show(feedback.PathSnapshot{Part: feedback.PartActive, Pending: roce.NAKSequence}, 2); r.Pending != roce.NAKSequence.String() {
+		t.Errorf("with a NAK that waits: %+v", r)
+	}
+	if r := show(feedback.PathSnapshot{Part: feedback.PartActive, Acked: first.Prev()}, 2); r.Acked != nil {
+		t.Errorf("before its first answer: %+v", r)
+	}
+	if r := show(feedback.PathSnapshot{}, 0); r.Part != "" {
+		t.Errorf("before the data path has a state: %+v", r)
+	}
+	var e api.Engine
+	if addEngine(&e, dataplane.EngineState{Kernel: true, Carried: 9}); e.Carrier != api.CarrierKernel || e.Carried != 9 {
+		t.Errorf("%+v", e)
+	}
+	if c := counters([]dataplane.Counter{{Name: "a", Value: 1}, {Name: "b", Value: 2}, {Name: "a", Value: 3}}); c["a"] != 4 || c["b"] != 2 {
+		t.Errorf("%v", c)
+	}
+}
