@@ -298,6 +298,27 @@ static __always_inline int find_group(struct frame *f)
 	return FOUND;
 }
 
+/* Whether the driver of this port leaves room for metadata in front of a frame. */
+enum {
+	ROOM_UNKNOWN, /* no frame has arrived yet */
+	ROOM,
+	NO_ROOM, /* user space attaches the classifier in another mode */
+};
+volatile __u32 metadata_room;
+
+/* The first frame shows it, whatever the frame is: so it is known before a group has traffic. */
+static __always_inline void find_room(struct xdp_md *ctx)
+{
+	if (metadata_room != ROOM_UNKNOWN)
+		return;
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(struct rocast_meta))) {
+		metadata_room = NO_ROOM;
+		return;
+	}
+	bpf_xdp_adjust_meta(ctx, sizeof(struct rocast_meta));
+	metadata_room = ROOM;
+}
+
 /*
  * The redirect comes before the metadata: a frame that goes to the kernel because its queue has no
  * socket carries none, which would keep GRO from merging it. bpf_redirect_map returns its flag,
@@ -360,9 +381,12 @@ static __always_inline int classify(struct xdp_md *ctx)
 SEC("xdp.frags")
 int rocast_classify(struct xdp_md *ctx)
 {
-	__u32 verdict = classify(ctx);
-	__u64 *frames = bpf_map_lookup_elem(&counters, &verdict);
+	__u32 verdict;
+	__u64 *frames;
 
+	find_room(ctx);
+	verdict = classify(ctx);
+	frames = bpf_map_lookup_elem(&counters, &verdict);
 	if (frames)
 		(*frames)++;
 	if (verdict == DROP_OWN_SOURCE)

@@ -61,6 +61,7 @@ const (
 	classifierMapGroups          = "groups"
 	classifierMapXsks            = "xsks"
 	classifierProgRocastClassify = "rocast_classify"
+	classifierVarMetadataRoom    = "metadata_room"
 )
 
 // loadClassifier returns the embedded CollectionSpec for classifier.
@@ -121,6 +122,7 @@ type classifierMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type classifierVariableSpecs struct {
+	MetadataRoom *ebpf.VariableSpec `ebpf:"metadata_room"`
 }
 
 // classifierObjects contains all objects after they have been loaded into the kernel.
@@ -160,6 +162,7 @@ func (m *classifierMaps) Close() error {
 //
 // It can be passed to loadClassifierObjects or ebpf.CollectionSpec.LoadAndAssign.
 type classifierVariables struct {
+	MetadataRoom *ebpf.Variable `ebpf:"metadata_room"`
 }
 
 // classifierPrograms contains all programs after they have been loaded into the kernel.

@@ -340,12 +340,36 @@ func TestMetaFailed(t *testing.T) {
 		if err != nil {
 			continue // more metadata than this kernel takes
 		}
+		if !b.p.NoRoom() {
+			t.Error("the port does not tell that there is no room")
+		}
 		if got := b.onlyVerdict(t, before); got != PassMetaFailed || action != actionPass {
 			t.Errorf("with %d bytes in the way: verdict %s, action %d; want %s, pass", metaBytes, got, action, PassMetaFailed)
 		}
 		return
 	}
 	t.Fatal("this kernel took no metadata at all")
+}
+
+// The first frame shows whether there is room, and takes no metadata to the kernel.
+func TestTheFirstFrameShowsTheRoom(t *testing.T) {
+	b := newBench(t, true)
+	for round := range 2 {
+		data := make([]byte, 60) // no IP packet
+		context := xdpMD{DataEnd: uint32(len(data))}
+		action, err := b.p.objs.Program.Run(&ebpf.RunOptions{
+			Data: data, DataOut: make([]byte, len(data)+256), Context: context, ContextOut: &context, Repeat: 1,
+		})
+		fatal(t, err)
+		if action != actionPass || context.Data != 0 {
+			t.Errorf("frame %d: action %d, %d bytes of metadata", round, action, context.Data)
+		}
+		var room uint32
+		fatal(t, b.p.objs.Room.Get(&room))
+		if room != 1 || b.p.NoRoom() {
+			t.Errorf("frame %d: room %d, NoRoom %t; there is room", round, room, b.p.NoRoom())
+		}
+	}
 }
 
 func TestEntriesComeAndGo(t *testing.T) {

@@ -143,6 +143,7 @@ const (
 	fanoutProgRocastFanOut     = "rocast_fan_out"
 	fanoutProgRocastFanOutTest = "rocast_fan_out_test"
 	fanoutVarCrcTables         = "crc_tables"
+	fanoutVarMetadataRoom      = "metadata_room"
 	fanoutVarPortNumber        = "port_number"
 )
 
@@ -213,8 +214,9 @@ type fanoutMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type fanoutVariableSpecs struct {
-	CrcTables  *ebpf.VariableSpec `ebpf:"crc_tables"`
-	PortNumber *ebpf.VariableSpec `ebpf:"port_number"`
+	CrcTables    *ebpf.VariableSpec `ebpf:"crc_tables"`
+	MetadataRoom *ebpf.VariableSpec `ebpf:"metadata_room"`
+	PortNumber   *ebpf.VariableSpec `ebpf:"port_number"`
 }
 
 // fanoutObjects contains all objects after they have been loaded into the kernel.
@@ -268,8 +270,9 @@ func (m *fanoutMaps) Close() error {
 //
 // It can be passed to loadFanoutObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fanoutVariables struct {
-	CrcTables  *ebpf.Variable `ebpf:"crc_tables"`
-	PortNumber *ebpf.Variable `ebpf:"port_number"`
+	CrcTables    *ebpf.Variable `ebpf:"crc_tables"`
+	MetadataRoom *ebpf.Variable `ebpf:"metadata_room"`
+	PortNumber   *ebpf.Variable `ebpf:"port_number"`
 }
 
 // fanoutPrograms contains all programs after they have been loaded into the kernel.

@@ -59,6 +59,7 @@ type portObjects struct {
 	Program *ebpf.Program
 	Sockets *ebpf.Map
 	FanOut  *ebpf.Program // runs on every copy for this port; nil without fan-out
+	Room    *ebpf.Variable
 }
 
 // OpenPort attaches to an interface in the network namespace of the calling thread. Until sockets
@@ -86,16 +87,18 @@ func (c *Classifier) loadPort(name string, number uint32) (*Port, error) {
 	var err error
 	if c.fan == nil {
 		var objs struct {
-			Program *ebpf.Program `ebpf:"rocast_classify"`
-			Sockets *ebpf.Map     `ebpf:"xsks"`
+			Program *ebpf.Program  `ebpf:"rocast_classify"`
+			Sockets *ebpf.Map      `ebpf:"xsks"`
+			Room    *ebpf.Variable `ebpf:"metadata_room"`
 		}
 		err = c.spec.LoadAndAssign(&objs, options)
-		p.objs = portObjects{Program: objs.Program, Sockets: objs.Sockets}
+		p.objs = portObjects{Program: objs.Program, Sockets: objs.Sockets, Room: objs.Room}
 	} else {
 		var objs struct {
-			Program *ebpf.Program `ebpf:"rocast_classify"`
-			Sockets *ebpf.Map     `ebpf:"xsks"`
-			FanOut  *ebpf.Program `ebpf:"rocast_fan_out"`
+			Program *ebpf.Program  `ebpf:"rocast_classify"`
+			Sockets *ebpf.Map      `ebpf:"xsks"`
+			FanOut  *ebpf.Program  `ebpf:"rocast_fan_out"`
+			Room    *ebpf.Variable `ebpf:"metadata_room"`
 		}
 		spec := c.spec.Copy()
 		if err = spec.Variables[fanoutVarPortNumber].Set(number); err == nil {
@@ -149,6 +152,15 @@ func (p *Port) Mode() AttachMode { return p.mode }
 // NativeRefused is the reason why a port that was opened with ModeAuto runs in generic mode. It is
 // nil in all other cases.
 func (p *Port) NativeRefused() error { return p.refused }
+
+// NoRoom reports that the driver leaves no room for metadata in front of a frame: group frames go
+// to the kernel then. It is known from the first frame on that arrives. In generic mode there is
+// room.
+func (p *Port) NoRoom() bool {
+	const noRoom = 2 // NO_ROOM of classifier.c
+	var room uint32
+	return p.objs.Room.Get(&room) == nil && room == noRoom
+}
 
 // SetSocket redirects the group frames of one queue to the AF_XDP socket fd, which must be bound to
 // this interface and queue. The kernel removes the socket from the map when the socket is closed.

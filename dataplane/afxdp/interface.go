@@ -25,6 +25,7 @@ type iface struct {
 	as      seen            // the interface at the time it was opened
 	past    xsk.Stats       // counters of sockets that are closed
 	failure failure
+	generic bool // native XDP of its driver does not do
 
 	transmit transmit
 }

@@ -36,6 +36,7 @@ type Config struct {
 
 	// Tests replace these to imitate another kernel. nil: this kernel.
 	multiBuffer func() error
+	noRoom      func(*bpf.Port) bool
 	loadFanOut  func(bpf.Tables) (*bpf.Classifier, error)
 	openSocket  func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
@@ -66,6 +67,7 @@ type Switch struct {
 	warnings     []dataplane.Warning // Refresh returns them
 	singleBuffer string              // why socket.MultiBuffer is not set
 	unprobed     error               // why the probe for multi-buffer could not run
+	noRoom       func(*bpf.Port) bool
 	openSocket   func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
 
@@ -96,6 +98,9 @@ func (s *Switch) open(c Config) (err error) {
 	}
 	if s.openSocket = c.openSocket; s.openSocket == nil {
 		s.openSocket = xsk.Open
+	}
+	if s.noRoom = c.noRoom; s.noRoom == nil {
+		s.noRoom = (*bpf.Port).NoRoom
 	}
 	c.Workers = max(c.Workers, 1)
 	now, err := s.find(c)

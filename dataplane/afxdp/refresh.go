@@ -42,6 +42,11 @@ func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []dataplane.War
 			s.shut(f, dataplane.PortGone, errGone)
 		case errs[i] == nil && f.xdp != nil && f.outdated(now[i]):
 			s.shut(f, dataplane.PortFailed, nil)
+		case errs[i] == nil && f.xdp != nil && s.attach == bpf.ModeAuto && s.noRoom(f.xdp):
+			f.generic = true
+			s.shut(f, dataplane.PortFailed, nil)
+			s.warnOnce(dataplane.Warning{Port: f.info.Name, Text: "the port works in generic mode, because its driver leaves " +
+				"no room for metadata in front of a frame"})
 		}
 	}
 	// Ports are closed before others are opened: a socket is bound by way of another socket of its
@@ -108,7 +113,11 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 	if config.FillDescs, err = f.fillChunks(now.queues.rx, len(s.workers)); err != nil {
 		return err
 	}
-	if f.xdp, err = s.classifier.OpenPort(now.ifIndex, uint32(f.info.ID), s.attach); err != nil {
+	attach := s.attach
+	if f.generic {
+		attach = bpf.ModeGeneric
+	}
+	if f.xdp, err = s.classifier.OpenPort(now.ifIndex, uint32(f.info.ID), attach); err != nil {
 		f.xdp = nil
 		return err
 	}
@@ -235,7 +244,7 @@ func (s *Switch) watchVerdicts(opened bool) {
 			"restricts frames " +
 			"to the queues that `rocast port ls` counts"})
 	}
-	if is[bpf.PassMetaFailed] > was[bpf.PassMetaFailed] {
+	if is[bpf.PassMetaFailed] > was[bpf.PassMetaFailed] && s.attach != bpf.ModeAuto {
 		s.warnOnce(dataplane.Warning{Text: "frames of groups go to the kernel, because a port's driver leaves no " +
 			"room for metadata " +
 			"in front of them (classifier-pass_meta_failed); set `mode: generic` in the daemon's config"})
