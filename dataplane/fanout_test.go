@@ -192,6 +192,11 @@ func TestEvictionTakesTheGroupBack(t *testing.T) {
 		t.Fatalf("the silent receiver is %v", part)
 	}
 	send(3)
+	acked()
+	send(40) // and the engine carries the group again, without the receiver
+	if st, _ := w.with.Switch.GroupState(w.a.ID); !st.Engine.Kernel {
+		t.Errorf("the engine does not carry the group again: %s", st.Engine.Reason)
+	}
 }
 
 // counts compares what both switches have counted for the group, and what the one with the engine

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"testing"
@@ -30,6 +31,15 @@ func aGroup(t *testing.T) *mft.Group {
 }
 
 func (l *limits) Limit(_ mft.GroupID, psn roce.PSN) { l.set = append(l.set, psn) }
+
+// Where the kernel cannot do it, a group says so.
+func TestWhyThereIsNoEngine(t *testing.T) {
+	c, st := NewCore(nil), newState(aGroup(t))
+	c.noFanOut = errors.New("kernel too old")
+	if e := c.engineState(st); e.Kernel || e.Reason != "kernel too old" {
+		t.Errorf("%+v", e)
+	}
+}
 
 // The messages that the engine carried are counted once, however often it is looked at.
 func TestCarriedMessagesAreCountedOnce(t *testing.T) {

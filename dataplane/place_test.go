@@ -113,12 +113,46 @@ func TestARemovedGroupLeavesItsPlace(t *testing.T) {
 	}
 }
 
-// A group that no engine carries says why.
+// A group that no engine carries says why, and is forwarded all the same.
 func TestNoEngine(t *testing.T) {
-	g := group()
-	net := newNet(t, g)
-	st, _ := net.Switch.GroupState(g.ID)
-	if st.Engine.Kernel || !strings.Contains(st.Engine.Reason, "engine: auto") {
-		t.Errorf("%+v", st.Engine)
+	for name, c := range map[string]struct {
+		engine bool
+		edit   func(*mft.Group)
+		why    string
+	}{
+		"no engine":        {false, func(*mft.Group) {}, "engine: auto"},
+		"not wanted":       {true, func(g *mft.Group) { g.Engine = mft.EngineAFXDP }, "engine is afxdp"},
+		"too many regions": {true, fiveRegions, "memory regions"},
+		"not for long yet": {true, func(*mft.Group) {}, "after 16 plain packets"},
+	} {
+		now := new(feedback.Tick)
+		clock := func() feedback.Tick { return *now }
+		net := porttest.NewAt(4, clock)
+		if c.engine {
+			net = porttest.NewFanOutAt(4, clock)
+		}
+		g := group()
+		c.edit(g)
+		if _, err := net.Switch.Add(g); err != nil {
+			t.Fatal(err)
+		}
+		w := &talk{t, net, now, g, firstPSN}
+		if name == "not for long yet" {
+			w.send(15)
+		} else {
+			w.send(40)
+		}
+		if e := w.engine(); e.Kernel || !strings.Contains(e.Reason, c.why) {
+			t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
+func fiveRegions(g *mft.Group) {
+	for range mft.BlockRegions {
+		g.Memory = append(g.Memory, mft.VirtualRegion{Length: 1})
+		for i := range g.Paths {
+			g.Paths[i].Regions = append(g.Paths[i].Regions, mft.Region{Length: 1})
+		}
 	}
 }
