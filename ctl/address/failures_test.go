@@ -1,6 +1,7 @@
 package address
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -53,11 +54,43 @@ func TestEachFailureOfTheKernelIsReported(t *testing.T) {
 	if err := o.Close(); !errors.Is(err, errFake) || !k.closed || len(o.held) != 0 {
 		t.Errorf("close: %v", err)
 	}
+	k.fail = "index"
+	o = open(t, k, dir)
+	if err := o.Sweep(); !errors.Is(err, errFake) || k.String() == "" {
+		t.Errorf("sweep: %v, %s", err, k)
+	}
 	k.fail = ""
 	o = open(t, k, dir)
 	must(t, o.Sweep())
 	if len(o.left) != 0 || k.String() != "" {
 		t.Errorf("left %v, %s", o.left, k)
+	}
+}
+
+// One note that the kernel does not confirm says nothing about the next one.
+func TestEachNoteIsConfirmedByItself(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{onEth1: true}}
+	dir := t.TempDir()
+	notes, err := openNotes(dir)
+	must(t, err)
+	for _, name := range []string{"br0", "eth1"} {
+		must(t, notes.put(note{group, name}))
+	}
+	o := open(t, k, dir)
+	if !o.left[note{group, "eth1"}] || len(o.left) != 1 {
+		t.Errorf("left %v", o.left)
+	}
+}
+
+func TestAnAddressIsHeldAgainAfterItsRelease(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{}}
+	o := open(t, k, t.TempDir())
+	for range 2 {
+		must(t, o.Hold(onBr0))
+		if got := k.String(); got != "10.77.0.100@br0" {
+			t.Errorf("held: %q", got)
+		}
+		must(t, o.Release(onBr0))
 	}
 }
 
@@ -101,6 +134,9 @@ func TestWhatIsPutBack(t *testing.T) {
 		deleted(unix.RTM_NEWADDR, onEth1), {Header: syscall.NlMsghdr{Type: unix.RTM_DELADDR}, Data: []byte{1}},
 		deleted(unix.RTM_DELADDR, before), deleted(unix.RTM_DELADDR, foreign), deleted(unix.RTM_DELADDR, onBr0),
 	})
+	if len(o.lost) != 1 {
+		t.Errorf("lost %v", o.lost)
+	}
 	k.refuse = unix.ENETDOWN
 	if got := putBack(); got != "" || len(o.lost) != 1 {
 		t.Errorf("while the interface is down: %q, lost %v", got, o.lost)
@@ -195,6 +231,11 @@ func TestHowLongHostsAreAsked(t *testing.T) {
 		if _, found := o.Claimed(t.Context(), []Place{onBr0}); !found {
 			t.Error("not asked because the box holds another IP")
 		}
+		given, up := context.WithCancel(t.Context())
+		up()
+		if _, found := o.Claimed(given, []Place{onBr0}); found {
+			t.Error("claimed, although nobody was asked any more")
+		}
 		if _, found := o.Claimed(t.Context(), nil); found {
 			t.Error("claimed nowhere")
 		}
@@ -227,6 +268,9 @@ func TestAddressesAsTheKernelListsThem(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, ok)
 		}
 	}
+	if mark != 114 { // another version of the daemon has to know the addresses of this one
+		t.Errorf("the mark is %d", mark)
+	}
 	for want, list := range map[bool][]assigned{true: {{}, {proto: 1}}, false: {{}, {}}} {
 		if knowsMarks(list) != want {
 			t.Errorf("%+v: %v", list, !want)
@@ -234,7 +278,7 @@ func TestAddressesAsTheKernelListsThem(t *testing.T) {
 	}
 }
 
-// Two carries: the sum of the words needs a second fold.
+// The carries of a sum are added to it.
 func TestChecksumsFold(t *testing.T) {
 	packet := make([]byte, ipv6Bytes+icmpBytes)
 	for i := 8; i < len(packet); i++ {
@@ -248,5 +292,10 @@ func TestChecksumsFold(t *testing.T) {
 	}
 	if got := checksum(packet); got != ^uint16(sum) {
 		t.Errorf("%#x, want %#x", got, ^uint16(sum))
+	}
+	clear(packet)
+	copy(packet[8:], []byte{0xff, 0xff, 0x00, 0x10})
+	if got, want := checksum(packet), ^uint16(icmpBytes+icmpv6+0x10); got != want {
+		t.Errorf("with one carry: %#x, want %#x", got, want)
 	}
 }

@@ -89,12 +89,15 @@ func (k *fakeKernel) name(ifIndex int) (string, error) {
 }
 
 func (k *fakeKernel) index(name string) (int, error) {
+	if err := k.failing("index"); err != nil {
+		return 0, err
+	}
 	for ifIndex, known := range names {
 		if known == name {
 			return ifIndex, nil
 		}
 	}
-	return 0, k.failing("index")
+	return 0, nil
 }
 
 func (k *fakeKernel) macs() ([][6]byte, error) { return k.own, k.failing("macs") }
