@@ -98,10 +98,10 @@ func policy(p feedback.Policy) *api.Policy {
 		Ack: p.Ack.String(), Nak: p.Nak.String(), OnFatal: p.OnFatal.String(), Speak: p.Speak.String(),
 		SilentAfter: "0", Evict: p.Evict, CNP: p.CNP.String(), CNPInterval: "0", Credits: p.Credits.String(), SourceSwitch: p.Switch.String(),
 	}
-	if p.SilentAfter > 0 {
+	if p.SilentAfter != 0 {
 		v.SilentAfter = p.SilentAfter.String()
 	}
-	if p.CNPInterval > 0 {
+	if p.CNPInterval != 0 {
 		v.CNPInterval = p.CNPInterval.String()
 	}
 	return v
