@@ -136,7 +136,7 @@ func (p *Port) attachAs(ifindex int, mode AttachMode) error {
 	case isHeld(err):
 		return fmt.Errorf("attach in %s mode: %s: %w", mode, describeHolder(p.name, ifindex), err)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("attach in %s mode: the driver has no native XDP, use auto or generic mode: %w", mode, err)
+		return fmt.Errorf("attach in %s mode: the driver has no native XDP; mode: copy and mode: generic work without it: %w", mode, err)
 	}
 	return fmt.Errorf("attach in %s mode: %w", mode, explain(err))
 }
