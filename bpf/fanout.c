@@ -295,7 +295,7 @@ static __always_inline __u32 region_of(const struct rocast_slot *slot, const str
 	for (int i = 0; i < SLOT_REGIONS; i++) {
 		const struct rocast_region *r = &slot->regions[i];
 
-		if (r->rkey == rkey && va >= r->va && va - r->va <= r->length &&
+		if (r->rkey == rkey && va - r->va <= r->length &&
 		    bytes <= r->length - (va - r->va) && i < slot->region_count)
 			return i;
 	}
@@ -495,7 +495,6 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 		struct iphdr *ip = (void *)(data + sizeof(struct ethhdr));
 
 		sum = (__u16)~__builtin_bswap16(ip->check) + path->checksum;
-		sum = (sum >> 16) + (sum & 0xffff);
 		sum = (sum >> 16) + (sum & 0xffff);
 		ip->check = __builtin_bswap16(~sum);
 		ip->ttl--;

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -72,6 +74,7 @@ type flow struct {
 	tclass  uint8
 	l2      []byte
 	delta   int32
+	at      int // the region's place among those of the group
 	region  Region
 	target  roce.Target
 	edit    roce.Edit
@@ -155,12 +158,12 @@ func (b *fanBench) arm(f *flow, psn roce.PSN, n int) {
 	*slot = Slot{
 		Limit: uint32(psn.Add(100)), Group: fanGroup, Fan: 0, Ingress: loopback,
 		Src: wordsOf(f.in.Src), Dst: wordsOf(f.in.Dst), Qpn: uint32(f.in.DestQPN), Pkey: 0xFFFF, TrafficClass: f.tclass,
-		Mtu: 4096, RegionCount: 1,
+		Mtu: 4096, RegionCount: uint16(f.at + 1),
 	}
 	if f.in.Dst.Is6() {
 		slot.Ipv6 = 1
 	}
-	r := &slot.Regions[0]
+	r := &slot.Regions[f.at]
 	r.Va, r.Length, r.Rkey = f.region.fromVA, f.region.length, f.region.fromKey
 	slot.Ports[fanPort].First, slot.Ports[fanPort].Count = 2, uint8(n)
 	p := &paths[2+n-1]
@@ -168,7 +171,7 @@ func (b *fanBench) arm(f *flow, psn roce.PSN, n int) {
 	for i := range p.Addresses {
 		p.Addresses[i] = binary.NativeEndian.Uint32(f.edit.Addresses[4*i:])
 	}
-	p.Targets[0].DeltaVa, p.Targets[0].Rkey, p.Targets[0].Crc = f.target.DeltaVA, f.target.RKey, f.target.CRC
+	p.Targets[f.at].DeltaVa, p.Targets[f.at].Rkey, p.Targets[f.at].Crc = f.target.DeltaVA, f.target.RKey, f.target.CRC
 	b.fan.Word(fanGroup).Store(uint64(psn) | 1<<49 | fanEpoch<<50)
 }
 
@@ -226,11 +229,13 @@ func TestCarriedCopies(t *testing.T) {
 		}
 		f := newFlow(ipv6, l2)
 		psn := roce.PSN(0xFFFFFF - n%2) // the wrap
+		f.at = n % SlotRegions
 		b.arm(f, psn, 1)
 		if !o.IsFirst() && !o.IsOnly() {
 			b.fan.Word(fanGroup).Or(1 << 48) // inside a message
 		}
 		frame := f.packet(o, psn, payload)
+		setUnchecked(t, frame, byte(n))
 		verdict, tagged := b.classify(t, frame)
 		if verdict != RedirectFanOut {
 			t.Fatalf("%v with %d bytes, IPv6 %v: %v, events %v", o, payload, ipv6, verdict, events(t, b.fan))
@@ -249,6 +254,17 @@ func TestCarriedCopies(t *testing.T) {
 			t.Fatalf("%v with %d bytes, IPv6 %v: action %d\n%x\n%x", o, payload, ipv6, action, out, want)
 		}
 	}
+}
+
+// setUnchecked sets what a packet may have beside its fields: a UDP checksum, and the bits of the
+// BTH next to the QPN and the PSN.
+func setUnchecked(t *testing.T, frame []byte, value byte) {
+	t.Helper()
+	var v roce.View
+	fatal(t, v.Decode(frame, len(frame)))
+	frame[v.BTH-1], frame[v.BTH+4] = value, 0xC0
+	frame[v.BTH+8] |= 0x2A
+	v.PutICRC([][]byte{frame}, v.ComputeICRC([][]byte{frame}))
 }
 
 func events(t *testing.T, f *FanOut) map[string]uint64 {
@@ -363,6 +379,120 @@ func TestEverythingElseDisarms(t *testing.T) {
 	}
 }
 
+// The same with frames of other lengths and address families.
+func TestMoreThatDisarms(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	put(t, b.c, Key{Dst: group6, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	const psn, bth, reth = 0x000042, 42, 54
+	type row struct {
+		name    string
+		ipv6    bool
+		payload int
+		change  func(f []byte, s *Slot) []byte
+		want    string // "": carried
+	}
+	only := func(change func(s *Slot)) func([]byte, *Slot) []byte {
+		return func(f []byte, s *Slot) []byte { change(s); return f }
+	}
+	rows := []row{
+		{"as much as the path MTU", false, 64, only(func(s *Slot) { s.Mtu = 64 }), ""},
+		{"the path MTU, and padding", false, 61, only(func(s *Slot) { s.Mtu = 61 }), ""},
+		{"IPv6", true, 64, only(func(*Slot) {}), ""},
+		{"bytes behind the packet", false, 64, func(f []byte, _ *Slot) []byte { return append(f, 0, 0, 0, 0) }, "disarmed_header"},
+		{"cut short of its RETH", false, 0, func(f []byte, _ *Slot) []byte {
+			f[14+3], f[34+5] = 20+8+12+12+4, 8+12+12+4
+			return f[:14+20+8+12+12+4]
+		}, "disarmed_header"},
+		{"tagged", false, 64, func(f []byte, _ *Slot) []byte { return slices.Insert(f, 12, 0x81, 0, 0, 7) }, "disarmed_header"},
+		{"far beyond the region", false, 64, func(f []byte, _ *Slot) []byte { f[reth+4] = 1; return f }, "disarmed_region"},
+		{"far below the region", false, 64, only(func(s *Slot) { s.Regions[0].Va += 1 << 32 }), "disarmed_region"},
+		{"IPv6 in an IPv4 slot", true, 64, only(func(s *Slot) { s.Ipv6 = 0 }), "disarmed_header"},
+		{"IPv6, another PSN", true, 64, func(f []byte, _ *Slot) []byte { f[bth+20+11]++; return f }, "disarmed_psn"},
+		{"IPv6, traffic class", true, 64, func(f []byte, _ *Slot) []byte { f[14] ^= 1; return f }, "disarmed_header"},
+		{"IPv6, hop limit", true, 64, func(f []byte, _ *Slot) []byte { f[14+7] = 1; return f }, "disarmed_header"},
+		{"IPv6, length", true, 64, func(f []byte, _ *Slot) []byte { f[14+5] -= 4; return f }, "disarmed_header"},
+	}
+	for w := range 4 {
+		rows = append(rows,
+			row{fmt.Sprint("IPv6, word of the source ", w), true, 64, only(func(s *Slot) { s.Src[w]++ }), "disarmed_header"},
+			row{fmt.Sprint("IPv6, word of the destination ", w), true, 64, only(func(s *Slot) { s.Dst[w]++ }), "disarmed_header"})
+	}
+	for _, tt := range rows {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFlow(tt.ipv6, roce.AppendEthernet(nil, roce.MAC{2, 9}, roce.MAC{2, 8}, 0x0800))
+			b.arm(f, psn, 1)
+			frame := tt.change(f.packet(roce.OpWriteOnly, psn, tt.payload), b.fan.Slot(fanGroup))
+			before := events(t, b.fan)
+			verdict, _ := b.classify(t, frame)
+			happened := movedEvents(before, events(t, b.fan))
+			switch {
+			case tt.want == "" && (verdict != RedirectFanOut || len(happened) != 0),
+				tt.want != "" && (verdict != RedirectData || len(happened) != 1 || happened[tt.want] != 1):
+				t.Errorf("%v, %v", verdict, happened)
+			}
+		})
+	}
+}
+
+// The number of messages wraps within its bits, and a packet inside a message leaves it alone.
+func TestMessagesWrapInTheWord(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
+	const messages = 0xFFFFFF << 24
+	for o, want := range map[roce.Opcode]uint64{roce.OpWriteOnly: 8, roce.OpSendFirst: 8 | messages | 1<<48} {
+		b.arm(f, 7, 1)
+		b.fan.Word(fanGroup).Or(messages)
+		if verdict, _ := b.classify(t, f.packet(o, 7, 4)); verdict != RedirectFanOut {
+			t.Fatal(verdict)
+		}
+		if got := b.fan.Word(fanGroup).Load(); got != want|1<<49|fanEpoch<<50 {
+			t.Errorf("%v: word %#x", o, got)
+		}
+	}
+}
+
+// A packet that was looked at in another state of the group is not carried: between the program's
+// look at the word and its swap, user space or another CPU has changed the word.
+func TestALostSwapDisarms(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
+	b.arm(f, 7, 1)
+	word, frame := b.fan.Word(fanGroup), f.packet(roce.OpWriteOnly, 7, 4)
+	var stop atomic.Bool
+	ran := make(chan error)
+	go func() {
+		for !stop.Load() {
+			opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Repeat: 10_000}
+			if _, err := b.p.objs.Program.Run(&opts); err != nil {
+				ran <- err
+				return
+			}
+		}
+		ran <- nil
+	}()
+	deadline := time.Now().Add(time.Minute)
+	for lost := uint64(0); lost == 0 && time.Now().Before(deadline) && !t.Failed(); lost = events(t, b.fan)["disarmed_race"] {
+		for n := range 10_000 {
+			armed := uint64(n+1)<<50 | 1<<49
+			word.Store(armed | 7)
+			// Until the next change the program carries packet 7 of this epoch, or disarms the
+			// group.
+			if w := word.Load(); w>>50 != armed>>50 {
+				t.Errorf("a packet of an earlier epoch changed the word from %#x to %#x", armed|7, w)
+				break
+			}
+		}
+	}
+	stop.Store(true)
+	fatal(t, <-ran)
+	if n := events(t, b.fan)["disarmed_race"]; n == 0 && !t.Failed() {
+		t.Error("no swap was lost")
+	}
+}
+
 // A frame of two buffers of any length goes to user space, because it cannot be broadcast.
 func TestFramesOfTwoBuffersDisarm(t *testing.T) {
 	b := newFanBench(t)
@@ -391,6 +521,13 @@ func TestOtherGroupsAreLeftAlone(t *testing.T) {
 	verdict, _ := b.classify(t, f.packet(roce.OpWriteOnly, 7, 4))
 	if verdict != RedirectData || b.fan.Word(fanGroup).Load() != word || len(events(t, b.fan)) != 0 {
 		t.Errorf("%v, word %#x, %v", verdict, b.fan.Word(fanGroup).Load(), events(t, b.fan))
+	}
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	word &^= 1 << 49
+	b.fan.Word(fanGroup).Store(word)
+	verdict, _ = b.classify(t, f.packet(roce.OpWriteOnly, 7, 4))
+	if verdict != RedirectData || b.fan.Word(fanGroup).Load() != word || len(events(t, b.fan)) != 0 {
+		t.Errorf("not armed: %v, word %#x, %v", verdict, b.fan.Word(fanGroup).Load(), events(t, b.fan))
 	}
 }
 
@@ -440,12 +577,59 @@ func TestCopiesForOnePort(t *testing.T) {
 			t.Errorf("the copies are for %x", got)
 		}
 	}
-	if action, _ := b.run(t, tagged[1]); action != 1 || events(t, b.fan)["copy_stale"] != 1 {
+	if action, _ := b.run(t, tagged[1]); action != actionDrop || events(t, b.fan)["copy_stale"] != 1 {
 		t.Errorf("a third copy: action %d, %v", action, events(t, b.fan))
 	}
 	b.fan.Word(fanGroup).Store(uint64(fanEpoch+1) << 50)
-	if action, _ := b.run(t, tagged[0]); action != 1 || events(t, b.fan)["copy_stale"] != 2 {
+	if action, _ := b.run(t, tagged[0]); action != actionDrop || events(t, b.fan)["copy_stale"] != 2 {
 		t.Errorf("a copy of a block that is gone: action %d, %v", action, events(t, b.fan))
+	}
+}
+
+// What makes no sense is dropped and counted: a copy for a port that the block does not name, one
+// whose block is not complete, one shorter than its headers. The copies of another block of the
+// slot, or of another packet, begin with the port's first path again.
+func TestCopiesThatAreDropped(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2, 9}, roce.MAC{2, 8}, 0x0800))
+	b.arm(f, 7, 2)
+	slot, paths := b.fan.Slot(fanGroup), b.fan.Paths(fanGroup)
+	paths[2] = paths[3]
+	paths[3].Qpn = 0x333333
+	_, tagged := b.classify(t, f.packet(roce.OpWriteOnly, 7, 4))
+	first := func(epoch uint64) {
+		t.Helper()
+		b.fan.Word(fanGroup).Store(epoch << 50)
+		binary.NativeEndian.PutUint16(tagged[2:], uint16(epoch))
+		action, out := b.run(t, tagged)
+		var v roce.View
+		fatal(t, v.Decode(out, len(out)))
+		if action != actionPass || v.DestQPN(out) != f.out.DestQPN {
+			t.Errorf("epoch %d: action %d, QPN %#x", epoch, action, v.DestQPN(out))
+		}
+	}
+	first(fanEpoch)
+	first(fanEpoch + 1)
+	for _, tt := range []struct {
+		name   string
+		change func(frame []byte) []byte
+		event  string
+	}{
+		{"no path at the port", func(f []byte) []byte { slot.Ports[fanPort].Count = 0; return f }, "copy_stale"},
+		{"no L2", func(f []byte) []byte { paths[2].L2Bytes = 0; return f }, "copy_malformed"},
+		{"no BTH", func(f []byte) []byte { return f[:14+20+8+11] }, "copy_malformed"},
+		{"no RETH", func(f []byte) []byte { return f[:14+20+8+12+15] }, "copy_malformed"},
+		{"no ICRC", func(f []byte) []byte { return f[:len(f)-1] }, "copy_malformed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			slot.Ports[fanPort].Count, paths[2].L2Bytes = 1, 14
+			before := events(t, b.fan)
+			action, _ := b.run(t, tt.change(slices.Clone(tagged)))
+			if happened := movedEvents(before, events(t, b.fan)); action != actionDrop || happened[tt.event] != 1 {
+				t.Errorf("action %d, %v", action, happened)
+			}
+		})
 	}
 }
 
