@@ -55,7 +55,8 @@ func startRocast(t *testing.T, ctx context.Context, l *Lab, bin string) *rocast 
 	for _, guest := range l.Guests {
 		ports = append(ports, PortName(guest.Number))
 	}
-	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n", strings.Join(ports, ", "), r.socket(), r.path("state"))
+	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\nengine: %s\n",
+		strings.Join(ports, ", "), r.socket(), r.path("state"), *engine)
 	must(t, os.WriteFile(r.path("rocastd.yaml"), []byte(config), 0o600))
 	must(t, r.Start(ctx))
 	t.Cleanup(func() {

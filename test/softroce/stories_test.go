@@ -5,6 +5,7 @@ package softroce
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,12 +15,16 @@ import (
 	"time"
 )
 
+// engine is the engine that carries the groups' packets, as rocastd.yaml has it.
+var engine = flag.String("engine", "afxdp", "the `engine` of the stories' daemon: afxdp or auto")
+
 // stage is a lab with rocast in its box and a judge on its wires.
 type stage struct {
 	*Lab
 	*judge
 	*rocast
 	allowed []string // drop reasons that this story may cause
+	carried uint64   // packets that the kernel carried in all stories
 }
 
 // story is one test on a stage. run returns a sentence about what it has checked.
@@ -96,6 +101,10 @@ func TestStories(t *testing.T) {
 				}
 				fmt.Fprintln(&table, s.play(t, kernel, story))
 			}
+			fmt.Fprintf(&table, "engine %s, kernel %s: the kernel carried %d packets\n", *engine, kernel, s.carried)
+			if (s.carried > 0) != (*engine == "auto") {
+				t.Errorf("with engine %s the kernel carried %d packets", *engine, s.carried)
+			}
 		})
 	}
 }
@@ -162,6 +171,7 @@ func (s *stage) finish(t *testing.T, before count) {
 	} else {
 		before.frames = nil // the new daemon counts from 0
 	}
+	s.carried += after.frames["fan-out-carried"] - before.frames["fan-out-carried"]
 	for _, name := range never {
 		if slices.Contains(s.allowed, name) {
 			continue
