@@ -16,8 +16,9 @@ func (a *app) groupShow() *cobra.Command {
 		Short: "Show a group: members, next hops, progress, counters",
 		Long: `Show a group: members, next hops, progress, counters.
 
-ACKED and the source's progress are PSNs of the source. PENDING is a NAK that was not yet sent to the source. PART says how a
-receiver takes part; if it no longer does, STATE says how it can join again. Only root sees R_Keys.`,
+ACKED and the source's progress are PSNs of the source; merged is the last one that was acknowledged to it. PENDING is a NAK
+that was not yet sent to the source. PART says how a receiver takes part; if it no longer does, STATE says how it can join
+again. Only root sees R_Keys.`,
 		Args: takes("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			g, err := a.client().Group(cmd.Context(), args[0])
@@ -49,7 +50,7 @@ func printGroup(w io.Writer, g api.Group) {
 	row(w, "restored", yesNo(g.Restored))
 	source := "not heard yet"
 	if p := g.Progress; p != nil {
-		source = fmt.Sprintf("sent %d, is at %d, was told %d", p.Sent, p.Position, p.Merged)
+		source = fmt.Sprintf("sent %d, is at %d, merged %d", p.Sent, p.Position, p.Merged)
 	}
 	row(w, "source", source)
 	printMembers(w, g)

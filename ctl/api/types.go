@@ -99,7 +99,7 @@ type Policy struct {
 type Progress struct {
 	Sent     uint32 `json:"sent"`     // highest PSN forwarded
 	Position uint32 `json:"position"` // PSN last seen: the place of the source
-	Merged   uint32 `json:"merged"`   // PSN that the source was last told
+	Merged   uint32 `json:"merged"`   // the last PSN that was acknowledged to the source
 }
 
 // Region is a range of memory: of the group, as the source sees it, or of a receiver.
@@ -130,7 +130,7 @@ type Reach struct {
 	VLANs   []int   `json:"vlans,omitempty"`   // outermost first
 	Part    string  `json:"part,omitempty"`    // of a path: active, source while the member itself sends, or the reason that it is neither
 	Acked   *uint32 `json:"acked,omitempty"`   // highest PSN acknowledged, in PSNs of the source; absent: the member has sent no feedback
-	Pending string  `json:"pending,omitempty"` // a NAK of the member that the source has not been told yet
+	Pending string  `json:"pending,omitempty"` // a NAK of the member that was not sent to the source yet
 }
 
 // Removed is the answer to a DELETE.
