@@ -63,6 +63,32 @@ func TestARequestWhoseClientHasGoneChangesNothing(t *testing.T) {
 	}
 }
 
+// While one parser runs, another one waits until it has ended.
+func TestParsersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		end := make(chan struct{})
+		running, most := 0, 0
+		for range 2 {
+			go func() {
+				_ = w.alone(t.Context(), func() error {
+					running++
+					most = max(most, running)
+					<-end
+					running--
+					return nil
+				})
+			}()
+			synctest.Wait()
+		}
+		close(end)
+		synctest.Wait()
+		if most != 1 || running != 0 {
+			t.Errorf("%d parsers ran at one time, and %d have not ended", most, running)
+		}
+	})
+}
+
 // Only one text is parsed at a time, because parsing a text of a megabyte takes much more memory.
 func TestOneTextIsParsedAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
