@@ -328,8 +328,9 @@ type GroupState struct {
 	Engine   EngineState
 }
 
-// GroupState returns the state of the group with this ID, or false if there is none. It changes
-// nothing: a group without traffic is shown in its initial state.
+// GroupState returns the state of the group with this ID, or false if there is none. What the
+// kernel has carried meanwhile is merged first, so that the state is the current one. Apart from
+// that nothing changes: a group without traffic is shown in its initial state.
 func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 	s.change.Lock() // so that the state is that of the published version
 	defer s.change.Unlock()
