@@ -364,10 +364,7 @@ func (c *Core) forget(id mft.GroupID) {
 	if slot >= len(c.states) || c.states[slot] == nil {
 		return
 	}
-	if st := c.states[slot]; st.fan.placed {
-		c.fanOut.Disarm(st.group.ID)
-		c.fanOut.Release(st.group.ID)
-	}
+	c.abandon(c.states[slot])
 	c.flights[c.states[slot].flight]--
 	c.timed = slices.DeleteFunc(c.timed, func(st *state) bool { return st == c.states[slot] })
 	c.states[slot] = nil

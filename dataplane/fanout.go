@@ -46,18 +46,22 @@ type FanWord struct {
 const (
 	calmPackets    = 16
 	calmPacketsMax = 4096
-	inVainMax      = 16 // times in a row that nothing was carried before the number doubles
+	// silentPacketsMax bounds the same number where a receiver heard nothing of what was carried.
+	silentPacketsMax = 1 << 20
+	inVainMax        = 16 // times in a row that nothing was carried before the number doubles
 )
 
 // fanState is the core's record of a group in the engine.
 type fanState struct {
-	placed bool     // the group has a place
-	at     FanWord  // as last read; if at.Armed, the engine may carry packets
-	limit  roce.PSN // the last PSN that the engine may carry
-	paths  int      // number of paths that get copies from the engine
-	calm   int      // plain packets in a row since the last decision
-	need   int      // value of calm at which the group is armed
-	inVain int      // times in a row that the engine carried nothing
+	placed  bool     // the group has a place
+	at      FanWord  // as last read; if at.Armed, the engine may carry packets
+	limit   roce.PSN // the last PSN that the engine may carry
+	paths   int      // number of paths that get copies from the engine
+	listed  bool     // in Core.armable
+	unheard bool     // when disarmed last, a receiver had acknowledged nothing of what was carried
+	calm    int      // plain packets in a row since the last decision
+	need    int      // value of calm at which the group is armed
+	inVain  int      // times in a row that the engine carried nothing
 	// idle is the group's next PSN when another group wanted the place. If it has not changed when
 	// another group wants the place again, the group loses the place.
 	idle    roce.PSN
@@ -106,6 +110,7 @@ func (c *FanOutCounts) add(d *FanOutCounts) {
 
 var (
 	errNotPlain = errors.New("its packets need decisions at present")
+	errUnheard  = errors.New("a receiver acknowledged nothing of what the kernel sent last; the driver of its port may drop frames that XDP redirects to it")
 	errNoPlace  = errors.New("a busy group has its place in the kernel engine")
 )
 
@@ -136,12 +141,18 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 	case c.fanOut == nil:
 	case f.at.Armed && st.merge.Plain() != f.paths:
 		c.takeBack(now, st, out)
+		f.unheard = false // the source has not come back: somebody has answered
 	case f.at.Armed || st.group.Engine == mft.EngineAFXDP:
+	case r == Reason(feedback.Resent) && f.unheard:
+		f.unheard = false
+		f.need = min(16*max(f.need, calmPacketsMax/16), silentPacketsMax)
+		f.why = errUnheard
 	case r != Reason(feedback.Forwarded):
 	case st.merge.Plain() == 0:
 		f.calm = 0
 	default:
-		if f.calm++; f.calm == max(f.need, calmPackets) {
+		if f.calm++; f.calm >= max(f.need, calmPackets) && !f.listed {
+			f.listed = true
 			c.armable = append(c.armable, st)
 		}
 	}
@@ -166,7 +177,7 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	n := w.PSN.Sub(was.PSN)
 	f.carried += uint64(n)
 	if !w.Armed {
-		f.givenBack(f.carried - f.before)
+		defer st.disarmed(w)
 	}
 	if n == 0 {
 		return
@@ -183,6 +194,17 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	}
 }
 
+// disarmed judges what the engine did for the group. A receiver that has acknowledged nothing of it
+// may be behind a port whose driver drops what is redirected to it: then the source comes back by
+// its timeout, because no NAK came either.
+func (st *state) disarmed(w FanWord) {
+	f := &st.fan
+	carried := f.carried - f.before
+	slowest := st.merge.Horizon().Add(-feedback.Window)
+	f.unheard = carried > 0 && carried <= feedback.Window && slowest.Before(w.PSN.Add(-int32(carried)))
+	f.givenBack(carried)
+}
+
 // givenBack sets the number of plain packets after which a disarmed group is armed again. carried
 // is the number of packets that the engine carried. Frames that still wait for the core when the
 // group is armed disarm it at once, because the packet behind them has not the next PSN. So it
@@ -190,26 +212,34 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 func (f *fanState) givenBack(carried uint64) {
 	f.calm, f.need = 0, max(f.need, calmPackets)
 	switch {
-	case carried > 4*uint64(f.need):
+	case carried > 4*uint64(min(f.need, calmPacketsMax)):
 		f.need, f.inVain = calmPackets, 0
 	case carried == 0 && f.inVain < inVainMax:
 		f.inVain++
 	default:
-		f.need = min(2*f.need, calmPacketsMax)
+		f.needMore()
 	}
+}
+
+// needMore doubles the number, unless it is as high already.
+func (f *fanState) needMore() {
+	f.need = max(f.need, min(2*f.need, calmPacketsMax))
 }
 
 // Arm arms the groups that settle has noted. It is called when all copies are sent, so that no copy
 // of the engine overtakes them.
 func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 	for _, st := range c.armable {
-		if c.states[st.group.ID.Slot()] != st || st.fan.at.Armed {
+		f := &st.fan
+		calm := f.calm >= max(f.need, calmPackets)
+		f.listed = false
+		if c.states[st.group.ID.Slot()] != st || f.at.Armed || !calm {
 			continue
 		}
-		f := &st.fan
 		f.calm = 0
 		if f.why = c.arm(now, st, out); f.why != nil {
-			f.need = min(2*max(f.need, calmPackets), calmPacketsMax)
+			f.need = max(f.need, calmPackets)
+			f.needMore()
 			c.fanCounts.Refused++
 		}
 		c.countInFlight(st)
@@ -294,4 +324,16 @@ func (c *Core) leave(now feedback.Tick, st *state, out *Outputs) {
 		c.fanOut.Release(st.group.ID)
 		st.fan = fanState{carried: st.fan.carried}
 	}
+}
+
+// abandon takes a group that is forgotten out of the engine. Its last packets are only counted.
+func (c *Core) abandon(st *state) {
+	if !st.fan.placed {
+		return
+	}
+	if was := st.fan.at; was.Armed {
+		c.fanCounts.Disarmed++
+		c.fanCounts.Carried += uint64(c.fanOut.Disarm(st.group.ID).PSN.Sub(was.PSN))
+	}
+	c.fanOut.Release(st.group.ID)
 }

@@ -13,6 +13,9 @@ import (
 // calmPackets is how many plain packets in a row let the core arm a group.
 const calmPackets = 16
 
+// batchFrames is how many frames a worker receives at once.
+const batchFrames = 64
+
 // engineBench is a core with an engine in front and without ports: the test decides which frames
 // the engine sees, and when.
 type engineBench struct {
@@ -230,5 +233,191 @@ func TestEngineKeepsToTheWindow(t *testing.T) {
 	carry(feedback.Window)
 	if sent != slowest+feedback.Window || b.armed(g) {
 		t.Errorf("%d packets were carried beyond what the slowest receiver has, of %d; armed %v", sent-slowest, feedback.Window, b.armed(g))
+	}
+}
+
+// A group that has become calm and then not plain is not armed, nor is one whose engine is AF_XDP.
+func TestOnlyPlainGroupsAreArmed(t *testing.T) {
+	g, own := group(), group()
+	own.Engine = mft.EngineAFXDP
+	b := newEngineBench(t, g, own)
+	for range calmPackets {
+		b.handle(b.data(g))
+	}
+	nak := b.ack(g, 0, roce.NAKSequence)
+	nak.bth.PSN = nak.bth.PSN.Prev()
+	b.handle(nak)
+	b.core.Arm(0, &b.out)
+	if w := b.claimed(g); w.Armed {
+		t.Error("a group with a pending NAK is armed")
+	}
+	b.arm(own)
+	if w := b.claimed(own); w.Armed {
+		t.Error("a group whose engine is AF_XDP is armed")
+	}
+}
+
+// claimed is where the engine is with a group, which gets a place for that.
+func (b *engineBench) claimed(g *mft.Group) dataplane.FanWord {
+	b.t.Helper()
+	if _, ok := b.Claim(g.ID); !ok {
+		b.t.Fatal("another group has the place")
+	}
+	return b.FanOut.Load(g.ID)
+}
+
+// Two groups want one place. The one that has it keeps it while the engine carries its packets, and
+// loses it when it has stood still for as long as the other one took to ask again. What was carried
+// for it until then counts.
+func TestAGroupThatStandsStillLosesItsPlace(t *testing.T) {
+	a, c := group(), group()
+	b := newEngineBench(t, a, c)
+	b.Places = 1
+	b.arm(a)
+	b.mustCarry(a, 3)
+	b.arm(c)
+	if !b.armed(a) {
+		t.Fatal("a busy group lost its place")
+	}
+	b.mustCarry(a, 3)
+	for range 2 * calmPackets { // c was refused, so it has to be calm for longer
+		b.handle(b.data(c))
+	}
+	b.core.Arm(0, &b.out)
+	if !b.armed(a) {
+		t.Fatal("a busy group lost its place")
+	}
+	for range 4 * calmPackets {
+		b.handle(b.data(c))
+	}
+	b.core.Arm(0, &b.out)
+	if !b.armed(c) {
+		t.Fatal("the group that stands still keeps the place")
+	}
+	for i := range a.Paths {
+		b.handle(b.ack(a, i, roce.SyndromeUnlimited))
+	}
+	if len(b.out.Replies) != 1 || b.out.Replies[0].PSN != b.next[a.ID].Prev() {
+		t.Errorf("the source of the group without a place hears %+v", b.out.Replies)
+	}
+}
+
+// A group that is removed leaves the engine, whose last packets are counted.
+func TestARemovedGroupLeavesTheEngine(t *testing.T) {
+	net := porttest.NewFanOutAt(4, nil)
+	g := group()
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	const packets = calmPackets + 5
+	for n := range packets {
+		net.Ports[0].Put(write(roce.PSN(firstPSN+n), []byte("data")).frame(t))
+		net.Poll()
+	}
+	if !net.FanOut.Load(g.ID).Armed {
+		t.Fatal("the group is not armed")
+	}
+	if err := net.Switch.Remove(g.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := net.FanOut.Claim(g.ID + 1024); !ok {
+		t.Error("the place is not free")
+	}
+	m := moved(net.Switch)
+	if m["fan-out-carried"] != 5 || m["forwarded"] != packets || m["fan-out-disarmed"] != 1 {
+		t.Errorf("counters %v", m)
+	}
+}
+
+// A batch as large as batches can be says that more frames wait: their group is not armed yet.
+func TestAGroupIsNotArmedWhileMoreFramesWait(t *testing.T) {
+	net := porttest.NewFanOutAt(4, nil)
+	if _, err := net.Switch.Add(group()); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 * batchFrames {
+		net.Ports[0].Put(write(roce.PSN(firstPSN+n), nil).frame(t))
+	}
+	net.Poll()
+	if n := counter(t, net.Switch, "fan-out-armed"); n != 0 {
+		t.Errorf("armed %d times behind full batches", n)
+	}
+	net.Ports[0].Put(write(firstPSN+3*batchFrames, nil).frame(t))
+	net.Poll()
+	if n := counter(t, net.Switch, "fan-out-armed"); n != 1 {
+		t.Errorf("armed %d times", n)
+	}
+}
+
+// A driver may drop what XDP redirects to its port. The source's timeout says so, and the core
+// forwards many packets by itself before it tries again. A receiver that has answered, or that asks
+// for what it lacks, only lost a packet.
+func TestAPortThatTakesNothingIsLeftAlone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		happens func(b *engineBench, g *mft.Group)
+		alone   bool
+	}{
+		"silence": {func(*engineBench, *mft.Group) {}, true},
+		"an answer": {func(b *engineBench, g *mft.Group) {
+			a := b.ack(g, 2, roce.SyndromeUnlimited)
+			a.bth.PSN = a.bth.PSN.Add(-2)
+			b.handle(a)
+		}, false},
+		"a NAK": {func(b *engineBench, g *mft.Group) {
+			a := b.ack(g, 2, roce.NAKSequence)
+			a.bth.PSN = a.bth.PSN.Add(-3)
+			b.handle(a)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := group()
+			b := newEngineBench(t, g)
+			b.arm(g)
+			for i := range g.Paths {
+				b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+			}
+			from := b.next[g.ID]
+			b.mustCarry(g, 4)
+			b.handle(b.ack(g, 0, roce.SyndromeUnlimited))
+			b.handle(b.ack(g, 1, roce.SyndromeUnlimited))
+			tt.happens(b, g)
+			for b.next[g.ID] = from; b.next[g.ID] != from+4; { // the source's timeout
+				b.handle(b.data(g))
+			}
+			for i := range g.Paths {
+				b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+			}
+			for range 4 * calmPackets {
+				b.handle(b.data(g))
+			}
+			b.core.Arm(0, &b.out)
+			if b.armed(g) == tt.alone {
+				t.Fatalf("armed: %v", b.armed(g))
+			}
+			if !tt.alone {
+				return
+			}
+			for _, needs := range []int{4096 - 4*calmPackets, 16 * 4096} {
+				for range needs - 1 {
+					b.handle(b.data(g))
+				}
+				if b.core.Arm(0, &b.out); b.armed(g) {
+					t.Fatalf("the group is armed after fewer packets than %d", needs)
+				}
+				b.handle(b.data(g))
+				if b.core.Arm(0, &b.out); !b.armed(g) {
+					t.Fatalf("the group is not armed after %d packets", needs)
+				}
+				for i := range g.Paths {
+					b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+				}
+				from := b.next[g.ID]
+				b.mustCarry(g, 4)
+				b.next[g.ID] = from
+				for range 4 { // silence again
+					b.handle(b.data(g))
+				}
+			}
+		})
 	}
 }
