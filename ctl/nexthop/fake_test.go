@@ -15,9 +15,12 @@ type fakeKernel struct {
 	memberOf   map[int][]vlan
 	solicited  []string
 	probed     []string
+	asked      int              // requests for a route
+	broken     map[string]error // what "route", "link 2" and the like return instead of an answer
 }
 
 func (k *fakeKernel) route(to netip.Addr) (route, error) {
+	k.asked++
 	if r, ok := k.routes[to]; ok {
 		return r, nil
 	}
@@ -25,20 +28,23 @@ func (k *fakeKernel) route(to netip.Addr) (route, error) {
 }
 
 func (k *fakeKernel) neighbour(ifIndex int, ip netip.Addr) (neighbour, error) {
-	return k.neighbours[fmt.Sprint(ifIndex, " ", ip)], nil
+	return k.neighbours[fmt.Sprint(ifIndex, " ", ip)], k.broken["neighbour"]
 }
 
 func (k *fakeKernel) solicit(ifIndex int, ip netip.Addr) error {
 	k.solicited = append(k.solicited, fmt.Sprint(ifIndex, " ", ip))
-	return nil
+	return k.broken["solicit"]
 }
 
 func (k *fakeKernel) probe(ifIndex int, ip netip.Addr) error {
 	k.probed = append(k.probed, fmt.Sprint(ifIndex, " ", ip))
-	return nil
+	return k.broken["probe"]
 }
 
 func (k *fakeKernel) link(ifIndex int) (link, error) {
+	if err := k.broken[fmt.Sprint("link ", ifIndex)]; err != nil {
+		return link{}, err
+	}
 	if l, ok := k.links[ifIndex]; ok {
 		l.index = ifIndex
 		return l, nil
@@ -47,10 +53,12 @@ func (k *fakeKernel) link(ifIndex int) (link, error) {
 }
 
 func (k *fakeKernel) bridgePort(bridge int, mac MAC, vid uint16) (int, error) {
-	return k.fdb[fmt.Sprint(bridge, " ", mac, " ", vid)], nil
+	return k.fdb[fmt.Sprint(bridge, " ", mac, " ", vid)], k.broken["bridgePort"]
 }
 
-func (k *fakeKernel) vlans(ifIndex int) ([]vlan, error) { return k.memberOf[ifIndex], nil }
+func (k *fakeKernel) vlans(ifIndex int) ([]vlan, error) {
+	return k.memberOf[ifIndex], k.broken[fmt.Sprint("vlans ", ifIndex)]
+}
 
 // The box of the tests: eth1, eth2 and eth3 are rocast's ports; eth2 and eth3 are ports of bridge
 // br0.

@@ -2,14 +2,17 @@ package nexthop
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/rtnl"
 	"github.com/rocast/rocast/internal/testlab/netns"
@@ -326,5 +329,118 @@ func TestALinkThatComesIsTold(t *testing.T) {
 	case <-b.Links():
 	case <-time.After(20 * time.Second):
 		t.Error("never")
+	}
+}
+
+// newKernel is the kernel of a new namespace, in which the bridge br0 has the address 10.3.0.1/24.
+func newKernel(t *testing.T) (ns *netns.NS, k *netlinkKernel, ifIndex int) {
+	t.Helper()
+	ns = netns.New(t)
+	run(t, ns, "ip", "link", "add", "br0", "type", "bridge")
+	run(t, ns, "ip", "link", "set", "br0", "up")
+	run(t, ns, "ip", "addr", "add", "10.3.0.1/24", "dev", "br0")
+	if err := ns.Do(func() error {
+		conn, err := rtnl.Open()
+		k = &netlinkKernel{conn}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Close)
+	l, err := ns.Netlink().LinkByName("br0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns, k, l.Attrs().Index
+}
+
+// A probe keeps a neighbour usable, and is no error if the neighbour has gone meanwhile.
+func TestAProbeAsksAUsableNeighbour(t *testing.T) {
+	ns, k, ifIndex := newKernel(t)
+	ip := netip.MustParseAddr("10.3.0.2")
+	if err := k.probe(ifIndex, ip); err != nil {
+		t.Errorf("a neighbour that has gone: %v", err)
+	}
+	if n, err := k.neighbour(ifIndex, ip); err != nil || n.state != absent {
+		t.Errorf("a neighbour that has gone is made: %+v, %v", n, err)
+	}
+	run(t, ns, "ip", "neigh", "add", "10.3.0.2", "lladdr", hostMAC.String(), "dev", "br0", "nud", "reachable")
+	if err := k.probe(ifIndex, ip); err != nil {
+		t.Error(err)
+	}
+	if n, err := k.neighbour(ifIndex, ip); err != nil || n != (neighbour{hostMAC, usable}) {
+		t.Errorf("it is %+v, %v", n, err)
+	}
+	if entries, err := ns.Exec("ip", "neigh", "show", "10.3.0.2"); err != nil || !strings.Contains(entries, "PROBE") {
+		t.Errorf("it is not probed: %s, %v", entries, err)
+	}
+}
+
+// A request that fails is not taken for an answer, nor for the lack of one.
+func TestWhatTheKernelRefusesIsTold(t *testing.T) {
+	const noSuchLink = 99
+	ns, k, _ := newKernel(t)
+	ip := netip.MustParseAddr("10.3.0.2")
+	_, linkErr := k.link(noSuchLink)
+	_, neighbourErr := k.neighbour(noSuchLink, ip)
+	_, portErr := k.bridgePort(noSuchLink, hostMAC, 0)
+	for request, err := range map[string]error{
+		"link": linkErr, "neighbour": neighbourErr, "bridgePort": portErr,
+		"solicit": k.solicit(noSuchLink, ip), "probe": k.probe(noSuchLink, ip),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error tells that there is no such interface", request)
+		}
+	}
+	run(t, ns, "ip", "route", "add", "prohibit", "198.51.100.0/24")
+	if _, err := k.route(netip.MustParseAddr("198.51.100.1")); !errors.Is(err, unix.EACCES) {
+		t.Errorf("a prohibited route: %v", err)
+	}
+}
+
+// openFiles counts the files of this process.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(files)
+}
+
+// A daemon that has no files left says so, and a Tracker that could not be opened holds none.
+func TestATrackerLeavesNoFileOpen(t *testing.T) {
+	before := openFiles(t)
+	var usual unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &usual)
+	failed := 0
+	for limit := uint64(3); ; limit++ {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: usual.Max}); err != nil {
+			t.Fatal(err)
+		}
+		tracker, err := Open(nil)
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &usual); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil {
+			if openFiles(t) == before {
+				t.Error("an open Tracker has no file")
+			}
+			tracker.Close()
+		} else {
+			failed++
+		}
+		if now := openFiles(t); now != before {
+			t.Fatalf("with room for %d files (%v): %d are open, were %d", limit, err, now, before)
+		}
+		if err == nil {
+			break
+		}
+	}
+	if failed == 0 {
+		t.Error("it never failed")
 	}
 }

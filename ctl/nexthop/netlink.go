@@ -75,11 +75,14 @@ func (k *netlinkKernel) vlans(ifIndex int) ([]vlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	var vlans []vlan
-	for _, info := range all[int32(ifIndex)] {
+	return vlansOf(all[int32(ifIndex)]), nil
+}
+
+func vlansOf(found []*nl.BridgeVlanInfo) (vlans []vlan) {
+	for _, info := range found {
 		vlans = append(vlans, vlan{vid: info.Vid, pvid: info.PortVID(), untagged: info.EngressUntag()})
 	}
-	return vlans, nil
+	return vlans
 }
 
 func (k *netlinkKernel) solicit(ifIndex int, ip netip.Addr) error {

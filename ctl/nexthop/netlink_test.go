@@ -83,6 +83,17 @@ func TestRoutesAsTheKernelTellsThem(t *testing.T) {
 	}
 }
 
+func TestVLANsAsTheKernelTellsThem(t *testing.T) {
+	found := []*nl.BridgeVlanInfo{
+		{Vid: 1, Flags: nl.BRIDGE_VLAN_INFO_PVID | nl.BRIDGE_VLAN_INFO_UNTAGGED}, {Vid: 2, Flags: nl.BRIDGE_VLAN_INFO_PVID},
+		{Vid: 3, Flags: nl.BRIDGE_VLAN_INFO_UNTAGGED}, {Vid: 300},
+	}
+	want := []vlan{{1, true, true}, {2, true, false}, {3, false, true}, {300, false, false}}
+	if got := vlansOf(found); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestNeighboursAsTheKernelTellsThem(t *testing.T) {
 	for state, want := range map[int]neighbourState{
 		netlink.NUD_PERMANENT: fixed, netlink.NUD_NOARP: fixed,
@@ -124,6 +135,7 @@ func TestChangesAsTheKernelTellsThem(t *testing.T) {
 		"a neighbour":              {message(unix.RTM_NEWNEIGH, neighbour(unix.AF_INET), attr(netlink.NDA_DST, ip.AsSlice())), bySubject(subject{addr: ip})},
 		"a neighbour that went":    {message(unix.RTM_DELNEIGH, neighbour(unix.AF_INET), attr(netlink.NDA_DST, ip.AsSlice())), bySubject(subject{addr: ip})},
 		"a neighbour without IP":   {message(unix.RTM_NEWNEIGH, neighbour(unix.AF_INET)), nil},
+		"a damaged neighbour":      {message(unix.RTM_NEWNEIGH, neighbour(unix.AF_INET), []byte{200, 0, 1, 0}), nil},
 		"half a neighbour":         {message(unix.RTM_NEWNEIGH, neighbour(unix.AF_INET)[:11]), nil},
 		"an FDB entry":             {message(unix.RTM_NEWNEIGH, neighbour(unix.AF_BRIDGE), attr(netlink.NDA_LLADDR, someMAC)), bySubject(subject{mac: MAC(someMAC)})},
 		"an FDB entry without MAC": {message(unix.RTM_NEWNEIGH, neighbour(unix.AF_BRIDGE)), nil},

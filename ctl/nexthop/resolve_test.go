@@ -2,8 +2,10 @@ package nexthop
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -47,6 +49,11 @@ func TestTheWayDown(t *testing.T) {
 		{"a VLAN above a bridge that does not filter", onBridgeVLAN, nil, "eth2 1500 " + toHost + fromBox + "0a" + "8100012c" + "0800"},
 		{"a bridge that filters, untagged", onBridge, (*fakeKernel).filterVLANs, "eth2 1500 " + toHost + fromBox + "0a" + "0800"},
 		{"a bridge that filters, tagged", onBridgeVLAN, (*fakeKernel).filterVLANs, "eth2 1500 " + toHost + fromBox + "0a" + "8100012c" + "0800"},
+		{"a bridge that filters, whose PVID is not its first VLAN", onBridge, func(k *fakeKernel) {
+			k.filterVLANs()
+			slices.Reverse(k.memberOf[br0])
+			slices.Reverse(k.memberOf[eth2])
+		}, "eth2 1500 " + toHost + fromBox + "0a" + "0800"},
 		{"a bridge port that is a VLAN device", onBridge, func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = eth1v100 },
 			"eth1 4200 " + toHost + fromBox + "0a" + "81000064" + "0800"},
 
@@ -92,6 +99,38 @@ func TestTheWayDown(t *testing.T) {
 	}
 }
 
+// A request that fails is neither taken for an answer nor for the lack of one: the hop says which
+// request it was.
+func TestAKernelThatDoesNotAnswerIsTold(t *testing.T) {
+	for _, c := range []struct {
+		request string
+		to      netip.Addr
+		set     func(*fakeKernel)
+		want    string
+	}{
+		{"neighbour", onEth1, nil, "ask for the MAC of 10.1.0.2 on eth1: netlink broke"},
+		{"solicit", onEth1, func(k *fakeKernel) { clear(k.neighbours) }, "ask for the MAC of 10.1.0.2 on eth1: netlink broke"},
+		{"link 1", onEth1, nil, "the way to 10.1.0.2 leads through interface 1: netlink broke"},
+		{"link 1", onVLAN, nil, "the way to 10.100.0.2 leads through interface 1: netlink broke"},
+		{"link 2", onBridge, nil, "the way to 10.2.0.2 leads through interface 2: netlink broke"},
+		{"link 2", onBridge, (*fakeKernel).filterVLANs, "the way to 10.2.0.2 leads through interface 2: netlink broke"},
+		{"bridgePort", onBridge, nil, "look 02:00:00:00:00:22 up in the FDB of br0: netlink broke"},
+		{"vlans 10", onBridge, (*fakeKernel).filterVLANs, "look the VLANs of br0 up: netlink broke"},
+		{"vlans 2", onBridge, (*fakeKernel).filterVLANs, "look the VLANs of eth2 up: netlink broke"},
+		{"probe", onBridge, func(k *fakeKernel) { clear(k.fdb) },
+			"br0 has not learned behind which port 02:00:00:00:00:22 (10.2.0.2) is, and asking it failed (netlink broke); it will when the host sends anything"},
+	} {
+		k := newFakeKernel()
+		if c.set != nil {
+			c.set(k)
+		}
+		k.broken = map[string]error{c.request: errors.New("netlink broke")}
+		if got := describe(newResolver(k).resolve(c.to, nil, false).Hop); got != c.want {
+			t.Errorf("%s to %v:\ngot  %s\nwant %s", c.request, c.to, got, c.want)
+		}
+	}
+}
+
 // A group's IP must not be added to an interface that leads to no port of rocast. So a hop names
 // the interface of a waiting member only if it leads to a port.
 func TestAHopNamesNoInterfaceThatIsNotOurs(t *testing.T) {
@@ -103,6 +142,10 @@ func TestAHopNamesNoInterfaceThatIsNotOurs(t *testing.T) {
 	}
 	if hop := r.resolve(onEth0, nil, false); hop.Interface != 0 || len(k.solicited) != 1 {
 		t.Errorf("through eth0: %+v, asked %v", hop.Hop, k.solicited)
+	}
+	k.set(eth1v100, func(l *link) { l.parent = eth0 })
+	if hop := r.resolve(onVLAN, nil, false); hop.Interface != 0 || len(k.solicited) != 1 {
+		t.Errorf("on a VLAN of eth0: %+v, asked %v", hop.Hop, k.solicited)
 	}
 }
 
@@ -125,6 +168,28 @@ func TestTheKernelIsAskedForWhatItDoesNotKnow(t *testing.T) {
 	}
 	if r.resolve(farAway, nil, true); len(k.solicited) != 1 {
 		t.Errorf("failed: solicited %v, want one at the keep-alive's turn", k.solicited)
+	}
+}
+
+// Settle waits for the answers that are still to come.
+func TestAnAnswerIsAwaitedIfTheKernelWasAsked(t *testing.T) {
+	for _, c := range []struct {
+		neighbour neighbour
+		insist    bool
+		want      bool
+	}{
+		{neighbour{state: absent}, false, true},
+		{neighbour{state: incomplete}, false, true},
+		{neighbour{state: incomplete}, true, true},
+		{neighbour{state: failed}, false, false},
+		{neighbour{state: failed}, true, true},
+		{neighbour{hostMAC, usable}, true, false},
+	} {
+		k := newFakeKernel()
+		k.neighbours["1 10.1.0.2"] = c.neighbour
+		if got := newResolver(k).resolve(onEth1, nil, c.insist).asked; got != c.want {
+			t.Errorf("state %d, insist %v: asked %v", c.neighbour.state, c.insist, got)
+		}
 	}
 }
 

@@ -45,8 +45,25 @@ func TestAChangeIsToldForTheAddressesItConcerns(t *testing.T) {
 	}
 }
 
+// A box whose routing daemon changes its routes all the time has no work with the others.
+func TestOnlyTheAddressesOfARouteAreLookedUpAgain(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1, eth2, eth3})
+	for _, addr := range []netip.Addr{onEth1, onBridge, farAway} {
+		tracker.Track(addr)
+	}
+	for prefix, want := range map[string]int{"203.0.113.0/24": 0, "10.2.0.0/16": 1, "10.1.0.0/24": 2, "0.0.0.0/0": 3} {
+		k.asked = 0
+		tracker.update([]change{{route: netip.MustParsePrefix(prefix)}})
+		if k.asked != want {
+			t.Errorf("a route to %s: %d addresses are looked up again, want %d", prefix, k.asked, want)
+		}
+	}
+}
+
 func TestUntrackedAddressesLeaveNothing(t *testing.T) {
-	tracker := newTracker(newFakeKernel(), []int{eth1})
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1})
 	for range 2 {
 		tracker.Track(onEth1)
 		tracker.Track(farAway)
@@ -56,6 +73,8 @@ func TestUntrackedAddressesLeaveNothing(t *testing.T) {
 		t.Errorf("untracked with one holder left: %s", hop.Reason)
 	}
 	tracker.Untrack(onEth1)
+	k.routes[farAway] = route{ifIndex: eth2}
+	tracker.update([]change{{all: true}}) // what the way led through before is forgotten as well
 	tracker.Untrack(farAway)
 	tracker.Untrack(farAway)
 	tracker.Untrack(farAway) // one call too many
@@ -85,6 +104,45 @@ func TestKeepAliveAsksForAllWithinARoundAndBounded(t *testing.T) {
 	slices.Sort(k.solicited)
 	if distinct := len(slices.Compact(k.solicited)); distinct != targets {
 		t.Errorf("asked for %d of %d", distinct, targets)
+	}
+}
+
+// A box with many hosts that are off does not flood their network with requests.
+func TestKeepAliveBoundsTheRequestsOfASecond(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1})
+	for i := range askUnknownEvery * (maxAsks + 10) {
+		addr := netip.AddrFrom4([4]byte{10, 1, byte(1 + i/256), byte(i)})
+		k.routes[addr] = route{ifIndex: eth1}
+		k.neighbours[fmt.Sprint(eth1, " ", addr)] = neighbour{state: failed}
+		tracker.Track(addr)
+	}
+	for n := range askUnknownEvery {
+		k.solicited = nil
+		if tracker.keepAlive(n); len(k.solicited) != maxAsks {
+			t.Errorf("second %d: %d asks", n, len(k.solicited))
+		}
+	}
+}
+
+// A hop that may be wrong is looked at again as soon as an unknown one.
+func TestKeepAliveLooksAgainAtADoubtfulHop(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1})
+	tracker.Track(onEth1)
+	here := k.neighbours["1 10.1.0.2"]
+	clear(k.neighbours)
+	tracker.update([]change{{all: true}})
+	if hop := tracker.Hop(onEth1); !hop.Known() || hop.Reason == "" {
+		t.Fatalf("without a neighbour entry: %s", describe(hop))
+	}
+	k.neighbours["1 10.1.0.2"] = here
+	var told []netip.Addr
+	for n := range askUnknownEvery {
+		told = append(told, tracker.keepAlive(1+n)...)
+	}
+	if !slices.Equal(told, []netip.Addr{onEth1}) || tracker.Hop(onEth1).Reason != "" {
+		t.Errorf("told %v, hop %s", told, describe(tracker.Hop(onEth1)))
 	}
 }
 
