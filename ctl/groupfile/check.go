@@ -148,6 +148,11 @@ func (p *parser) checkAddressing() error {
 				"source's address, " +
 				"and a host drops frames that come from its own address; use addressing: group-ip")
 		}
+		if m.Role == Receiver && m.IP == p.IP && m.RemoteQPN == p.Source.QPN {
+			return m.value.Errorf("has the source's own QP (qpn %d) as its remote QP, and with addressing virtual-qpn "+
+				"its ACKs would reach the source as answers of all receivers whenever rocastd does not run; "+
+				"give it another remoteQPN", m.RemoteQPN)
+		}
 	}
 	return nil
 }

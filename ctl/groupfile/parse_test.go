@@ -333,6 +333,34 @@ func TestVirtualQPNRefusesAReceiverOnTheSourcesHost(t *testing.T) {
 	}
 }
 
+// With virtual-qpn the source's QP accepts what comes from the named receiver's host. While the
+// daemon does not run, nothing keeps an ACK of that receiver from a QP that it names.
+func TestVirtualQPNRefusesAReceiverThatAnswersTheSourcesQP(t *testing.T) {
+	text := strings.NewReplacer("ack: all", "addressing: virtual-qpn", "ip: 10.77.0.100", "ip: 10.77.0.2").Replace(read(t, "g1.yaml")) +
+		"  - {ip: 10.77.0.3, qpn: 19, psn: 9, regions: [{va: 0, length: 67108864, rkey: 1}]}\n"
+	const want = "line 10: member 2 has the source's own QP (qpn 17) as its remote QP, and with addressing virtual-qpn its ACKs would " +
+		"reach the source as answers of all receivers whenever rocastd does not run; give it another remoteQPN"
+	for _, c := range []struct {
+		change []string
+		want   string
+	}{
+		{[]string{"qpn: 18", "qpn: 18, remoteQPN: 17"}, want},
+		{[]string{"\nqpn: 1 ", "\nqpn: 17 "}, want},
+		{[]string{"qpn: 18", "qpn: 18, remoteQPN: 16"}, ""},
+		{[]string{"qpn: 19", "qpn: 19, remoteQPN: 17"}, ""}, // the source's QP has another peer
+		{
+			[]string{"\nqpn: 1 ", "\nqpn: 17 ", "10.77.0.1", "10.77.0.2"},
+			"line 10: member 2 is on the source's host, and with addressing virtual-qpn copies keep the source's address, and a " +
+				"host drops frames that come from its own address; use addressing: group-ip",
+		},
+	} {
+		_, err := Parse([]byte(strings.NewReplacer(c.change...).Replace(text)))
+		if got := fmt.Sprint(err); c.want == "" && err != nil || c.want != "" && got != c.want {
+			t.Errorf("%q\ngot  %s\nwant %s", c.change, got, c.want)
+		}
+	}
+}
+
 func TestNoErrorHoldsAnRKey(t *testing.T) {
 	good := read(t, "g1.yaml")
 	for _, secret := range []string{"0xdeadbeef1", "3735928559.5", "'0xdeadbeef'", "[0xdeadbeef]", "!!str 0xdeadbeef", "{0xdeadbeef: 1}"} {
