@@ -96,6 +96,9 @@ func explainBind(err error, config SocketConfig, sharesZeroCopy bool) error {
 		return fmt.Errorf("bind: another AF_XDP socket has the queue: %w", err)
 	case errors.Is(err, unix.EOPNOTSUPP) && (config.Mode == ModeZeroCopy || sharesZeroCopy):
 		return fmt.Errorf("bind: the device has no zero-copy (its UMEM's first socket decides for all): %w", err)
+	case errors.Is(err, unix.EINVAL) && config.Mode == ModeZeroCopy:
+		return fmt.Errorf("bind: no such queue, or the device cannot do zero-copy as it is "+
+			"(virtio_net needs VIRTIO_F_ACCESS_PLATFORM): %w", err)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("bind: no such queue, or a feature this kernel lacks (see Features): %w", err)
 	}

@@ -292,3 +292,14 @@ func TestChunksOfAQueueNotReleasedAreStranded(t *testing.T) {
 	}
 	w.umem.slots[s.slot].leaveUMEM() // for the check at the end
 }
+
+// A virtio_net that the kernel addresses past the DMA API answers EINVAL, as a missing queue does.
+func TestRefusedZeroCopyNamesWhatVirtioNeeds(t *testing.T) {
+	err := explainBind(unix.EINVAL, SocketConfig{Mode: ModeZeroCopy}, false)
+	if !errors.Is(err, unix.EINVAL) || !strings.Contains(err.Error(), "VIRTIO_F_ACCESS_PLATFORM") {
+		t.Error(err)
+	}
+	if err := explainBind(unix.EINVAL, SocketConfig{Mode: ModeCopy}, false); strings.Contains(err.Error(), "zero-copy") {
+		t.Error(err)
+	}
+}
