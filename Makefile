@@ -54,7 +54,7 @@ ENGINE ?= afxdp
 softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories
 	@scripts/need gcc:gcc
 	@test/softroce/setup.sh
-	$(GO) test -tags softroce -count=1 -timeout 40m -v $(if $(SHORT),-short -run TestStories) ./test/softroce/ -engine $(ENGINE)
+	$(GO) test -tags softroce -count=1 -timeout 70m -v $(if $(SHORT),-short -run TestStories) ./test/softroce/ -engine $(ENGINE)
 
 SEEDS ?= 20000
 FROM  ?= 0

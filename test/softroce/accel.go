@@ -3,7 +3,6 @@ package softroce
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -49,7 +48,7 @@ func findAccelerator(ctx context.Context, guestImage image.Image) (kind, why str
 func tryKVM(ctx context.Context, guestImage image.Image) error {
 	ctx, cancel := context.WithTimeout(ctx, kvmTrial)
 	defer cancel()
-	m, err := powerOn(guestImage, "kvm", net.HardwareAddr{0x52, 0x54, 0, 0, 0, 1})
+	m, err := powerOn(guestImage, "kvm", hardware{memoryMiB: guestMemoryMiB})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,9 @@
 //	 rcp1       rcp2       rcp3          taps
 //	[     network namespace: the box ]   a plain bridge, or rocastd
 //
+// The box may be a guest too (BoxGuest). Then its kernel and the drivers of its NICs are those of
+// the test, and each wire joins two machines.
+//
 // Guest i has the addresses 10.77.0.i/24 and fd77::i/64 on eth0, and the RDMA device rxe0. The box
 // is 10.77.0.254, which is also the default route. A guest gets its commands over a virtio serial
 // port (package control), so its NIC carries only what the story sends. Booting takes seconds, so
@@ -19,12 +22,15 @@
 // Environment: ROCAST_CACHE, see setup.sh. ROCAST_ACCEL=tcg or ROCAST_ACCEL=kvm skips the trial
 // boot that finds out whether KVM works on this machine. Software emulation always works.
 //
-// The tests have the build tag softroce and are of two kinds. TestLab tests the lab with a plain
+// The tests have the build tag softroce and are of three kinds. TestLab tests the lab with a plain
 // bridge in the box. TestStories runs rocast in the box: the daemon and the command line, as users
-// have them. stories_test.go lists the stories, group_test.go sets up a group and its queue pairs,
-// and judge_test.go watches the wires and drops frames. -short uses one kernel and the stories that
+// have them. TestBoxKernel and TestBoxNICs have a guest as the box: the first runs the tests of
+// packages that use the kernel, the second runs stories with each NIC and each mode of a port.
+//
+// stories_test.go lists the stories, group_test.go sets up a group and its queue pairs, and
+// judge_test.go watches the wires and drops frames. -short uses one kernel and the stories that
 // cover most. -artifacts keeps every frame of a story that failed.
 //
-// Start reading at lab.go, then guest.go. verbs.go drives one queue pair by hand, and perftest.go
-// runs perftest's tools.
+// Start reading at lab.go, then guest.go and boxguest.go. verbs.go drives one queue pair by hand,
+// and perftest.go runs perftest's tools.
 package softroce

@@ -2,20 +2,13 @@ package softroce
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
-	"syscall"
 
-	"github.com/rocast/rocast/test/softroce/control"
 	"github.com/rocast/rocast/test/softroce/wire"
 )
-
-// ErrOff says that a guest is powered off.
-var ErrOff = errors.New("powered off")
 
 // Guest is one host of the lab. Its methods may be called from any goroutine.
 type Guest struct {
@@ -26,10 +19,11 @@ type Guest struct {
 	Wire   *wire.Wire // to PortName(Number)
 	Kernel string     // its release, known after the boot
 
+	*computer
 	lab *Lab
-	mu  sync.Mutex
-	on  *machine
 }
+
+const guestMemoryMiB = 256
 
 func newGuest(l *Lab, n int, w *wire.Wire) *Guest {
 	return &Guest{
@@ -38,7 +32,9 @@ func newGuest(l *Lab, n int, w *wire.Wire) *Guest {
 		Addr6:  netip.MustParseAddr(fmt.Sprintf("fd77::%d", n)),
 		MAC:    net.HardwareAddr{0x52, 0x54, 0x00, 0x77, 0x00, byte(n)},
 		Wire:   w,
-		lab:    l,
+
+		computer: &computer{name: fmt.Sprintf("guest %d", n)},
+		lab:      l,
 	}
 }
 
@@ -51,15 +47,11 @@ func (g *Guest) Boot(ctx context.Context) error {
 }
 
 func (g *Guest) boot(ctx context.Context) error {
-	if g.machine() != nil {
-		return errors.New("it is on")
-	}
-	m, err := powerOn(g.lab.image, g.lab.accel, g.MAC)
+	m, err := g.powerOn(g.lab.image, g.lab.accel, hardware{guestMemoryMiB, []nic{{virtioNet, g.MAC}}})
 	if err != nil {
 		return err
 	}
-	g.setMachine(m)
-	g.Wire.Plug(m.data)
+	g.Wire.Plug(m.data[0])
 	hello, err := m.hello(ctx)
 	if err == nil {
 		g.Kernel = hello.Kernel
@@ -98,59 +90,6 @@ func gidText(addr netip.Addr) string {
 	return strings.Join(groups, ":")
 }
 
-// PowerOff cuts the power: peers get no goodbye, and every process of the guest is lost. The guest
-// may already be off.
-func (g *Guest) PowerOff() {
-	g.mu.Lock()
-	m := g.on
-	g.on = nil
-	g.mu.Unlock()
-	if m != nil {
-		m.powerOff()
-	}
-}
-
-// Pause stops the guest between two instructions. Its NIC accepts no more frames, and the guest
-// does not notice.
-func (g *Guest) Pause() error { return g.signal(syscall.SIGSTOP) }
-
-// Resume continues a paused guest.
-func (g *Guest) Resume() error { return g.signal(syscall.SIGCONT) }
-
-func (g *Guest) signal(s syscall.Signal) error {
-	m := g.machine()
-	if m == nil {
-		return g.off()
-	}
-	return m.cmd.Process.Signal(s)
-}
-
-// Start starts a command.
-func (g *Guest) Start(args ...string) (*control.Process, error) {
-	m := g.machine()
-	if m == nil {
-		return nil, g.off()
-	}
-	return m.control.Start(control.Command{Args: args})
-}
-
-// Run runs a command to its end and returns its stdout. If the exit status is not zero, the error
-// has the stderr of the command.
-func (g *Guest) Run(ctx context.Context, args ...string) (string, error) {
-	p, err := g.Start(args...)
-	if err != nil {
-		return "", err
-	}
-	exit, err := p.Wait(ctx)
-	if err == nil && !exit.OK() {
-		err = errors.New(exit.String())
-	}
-	if err != nil {
-		err = fmt.Errorf("guest %d: %s: %w\n%s", g.Number, args[0], err, p.Stderr)
-	}
-	return p.Stdout.String(), err
-}
-
 // GIDIndex is the index of an address in the GID table, for perftest's option -x.
 func (g *Guest) GIDIndex(ctx context.Context, addr netip.Addr) (string, error) {
 	const dir = "/sys/class/infiniband/rxe0/ports/1/gids"
@@ -161,25 +100,3 @@ func (g *Guest) GIDIndex(ctx context.Context, addr netip.Addr) (string, error) {
 	}
 	return strings.TrimPrefix(strings.TrimSpace(out), dir+"/"), nil
 }
-
-// Console is the end of what the kernel of the guest printed, for the report of a failed story.
-func (g *Guest) Console() string {
-	if m := g.machine(); m != nil {
-		return m.console.String()
-	}
-	return ""
-}
-
-func (g *Guest) machine() *machine {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.on
-}
-
-func (g *Guest) setMachine(m *machine) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.on = m
-}
-
-func (g *Guest) off() error { return fmt.Errorf("guest %d: %w", g.Number, ErrOff) }

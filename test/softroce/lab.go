@@ -26,11 +26,15 @@ type Config struct {
 	Kernel string // kernel series of the guests, "6.1" or "6.12"
 	Guests int
 	MTU    int // MTU1024 or MTU4096
+
+	// BoxNICs are the NICs of a box that is a guest with the same kernel, one for each guest. nil:
+	// the box is a namespace of this machine.
+	BoxNICs []nicModel
 }
 
 // Lab is a box with guests around it. All guests are booted.
 type Lab struct {
-	Box    *Box
+	Box    Box
 	Guests []*Guest // Guests[0] is guest number 1
 	Accel  string   // what the guests run on, and why
 
@@ -42,7 +46,7 @@ type Lab struct {
 // Open builds the image and boots the guests. A bridge in the box joins their ports. An error that
 // wraps image.ErrNotPrepared says that setup.sh has to run first.
 func Open(ctx context.Context, c Config) (*Lab, error) {
-	if c.Guests < 1 || c.Guests > maxGuests {
+	if c.Guests < 1 && c.BoxNICs == nil || c.Guests > maxGuests {
 		return nil, fmt.Errorf("a lab has 1 to %d guests, not %d", maxGuests, c.Guests)
 	}
 	guestImage, err := image.Build(ctx, c.Kernel)
@@ -50,7 +54,12 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 		return nil, err
 	}
 	l := &Lab{image: guestImage, mtu: c.MTU}
-	if l.Box, err = openBox(); err != nil {
+	var why string
+	l.accel, why = accelerator(ctx, l.image)
+	l.Accel = l.accel + ": " + why
+	if c.BoxNICs != nil {
+		l.Box = newBoxGuest(l.image, l.accel, c.BoxNICs)
+	} else if l.Box, err = openNamespace(); err != nil {
 		return nil, err
 	}
 	if err := l.fill(ctx, c.Guests); err != nil {
@@ -60,19 +69,13 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 }
 
 func (l *Lab) fill(ctx context.Context, guests int) error {
-	for n := 1; n <= guests; n++ {
-		tap, err := l.Box.addPort(n, l.mtu)
-		if err != nil {
-			return err
-		}
-		l.Guests = append(l.Guests, newGuest(l, n, wire.New(tap)))
+	ports, err := l.Box.build(ctx, guests, l.mtu)
+	for i, port := range ports {
+		l.Guests = append(l.Guests, newGuest(l, i+1, wire.New(port)))
 	}
-	if err := l.Box.addBridge(guests, l.mtu); err != nil {
+	if err != nil {
 		return err
 	}
-	var why string
-	l.accel, why = accelerator(ctx, l.image)
-	l.Accel = l.accel + ": " + why
 	return l.bootAll(ctx)
 }
 
@@ -99,14 +102,8 @@ func (l *Lab) Close() error {
 // SetMTU changes the MTU of the interfaces of the box and of all running guests. With it the path
 // MTU of rxe changes.
 func (l *Lab) SetMTU(ctx context.Context, mtu int) error {
-	names := []string{bridgeName}
-	for _, g := range l.Guests {
-		names = append(names, PortName(g.Number))
-	}
-	for _, name := range names {
-		if err := l.Box.setUp(name, mtu); err != nil {
-			return err
-		}
+	if err := l.Box.setMTU(ctx, len(l.Guests), mtu); err != nil {
+		return err
 	}
 	l.mtu = mtu
 	for _, g := range l.Guests {

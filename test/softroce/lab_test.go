@@ -19,7 +19,7 @@ const storyLimit = 90 * time.Second
 func TestLab(t *testing.T) {
 	for _, kernel := range []string{"6.1", "6.12"} {
 		t.Run(kernel, func(t *testing.T) {
-			l := openLab(t, kernel, 2)
+			l := openLab(t, Config{Kernel: kernel, Guests: 2, MTU: MTU4096})
 			for _, story := range []struct {
 				name string
 				run  func(*testing.T, context.Context, *Lab)
@@ -45,13 +45,13 @@ func TestLab(t *testing.T) {
 }
 
 // openLab boots a lab for the test. It skips the test if setup.sh has found no such kernel.
-func openLab(t *testing.T, kernel string, guests int) *Lab {
+func openLab(t *testing.T, c Config) *Lab {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: taps and a network namespace")
 	}
 	start := time.Now()
-	l, err := Open(testContext(t, 5*time.Minute), Config{Kernel: kernel, Guests: guests, MTU: MTU4096})
+	l, err := Open(testContext(t, 5*time.Minute), c)
 	if errors.Is(err, image.ErrNotPrepared) {
 		t.Skip(err)
 	}
@@ -63,7 +63,7 @@ func openLab(t *testing.T, kernel string, guests int) *Lab {
 			t.Error(err)
 		}
 	})
-	t.Logf("%d guests with %s in %.1f s on %s", guests, l.Guests[0].Kernel, time.Since(start).Seconds(), l.Accel)
+	t.Logf("%d guests with kernel %s in %.1f s on %s", c.Guests, c.Kernel, time.Since(start).Seconds(), l.Accel)
 	return l
 }
 

@@ -2,7 +2,6 @@ package softroce
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -19,44 +18,74 @@ import (
 
 const (
 	qemu          = "qemu-system-x86_64"
-	memoryMiB     = 256
 	controlFD     = 3 // the first of exec.Cmd's ExtraFiles
-	dataFD        = 4
+	dataFD        = 4 // of the first NIC; the other NICs follow
 	consoleBytes  = 64 << 10
 	kernelOptions = "console=ttyS0 loglevel=4 panic=-1 no_timer_check nowatchdog mitigations=off random.trust_cpu=on"
+)
+
+// hardware is what machines differ in.
+type hardware struct {
+	memoryMiB int
+	nics      []nic
+}
+
+type nic struct {
+	model nicModel
+	mac   net.HardwareAddr
+}
+
+// nicModel is a QEMU device with its properties. A NIC offers no offload, so a frame is as it is on
+// the wire.
+type nicModel string
+
+const (
+	virtioNet nicModel = "virtio-net-pci,csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off," +
+		"guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off"
+	// virtioNetDMA is a virtio-net that the guest addresses by way of the DMA API, which AF_XDP's
+	// zero-copy needs.
+	virtioNetDMA          = virtioNet + ",disable-legacy=on,iommu_platform=on"
+	vmxnet3      nicModel = "vmxnet3"
+	e1000e       nicModel = "e1000e"
 )
 
 // machine is one run of QEMU, from power on to power off.
 type machine struct {
 	cmd     *exec.Cmd
 	control *control.Client
-	data    net.Conn // the frames of its NIC, each behind its length
+	data    []net.Conn // of each NIC: its frames, each behind its length
 	console *console
 	exited  chan struct{}
 }
 
 // powerOn starts QEMU. The machine has nothing in the file system: its channels are socket pairs.
-func powerOn(guestImage image.Image, accel string, mac net.HardwareAddr) (*machine, error) {
+func powerOn(guestImage image.Image, accel string, h hardware) (_ *machine, err error) {
 	m := &machine{console: &console{}, exited: make(chan struct{})}
-	controlConn, controlFile, err := socketPair()
-	if err != nil {
-		return nil, err
+	var conns []net.Conn
+	defer func() {
+		for _, far := range m.cmd.ExtraFiles {
+			far.Close()
+		}
+		if err != nil {
+			for _, near := range conns {
+				near.Close()
+			}
+		}
+	}()
+	m.cmd = exec.Command(qemu, qemuArgs(guestImage, accel, h)...)
+	for range 1 + len(h.nics) {
+		near, far, err := socketPair()
+		if err != nil {
+			return nil, err
+		}
+		conns, m.cmd.ExtraFiles = append(conns, near), append(m.cmd.ExtraFiles, far)
 	}
-	defer controlFile.Close()
-	data, dataFile, err := socketPair()
-	if err != nil {
-		controlConn.Close()
-		return nil, err
-	}
-	defer dataFile.Close()
-	m.cmd = exec.Command(qemu, qemuArgs(guestImage, accel, mac)...)
 	m.cmd.Stdout, m.cmd.Stderr = m.console, m.console
-	m.cmd.ExtraFiles = []*os.File{controlFile, dataFile}
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends this process only
 	if err := spawn(m.cmd, nil); err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", qemu, err), controlConn.Close(), data.Close())
+		return nil, fmt.Errorf("start %s: %w", qemu, err)
 	}
-	m.control, m.data = control.NewClient(controlConn), data
+	m.control, m.data = control.NewClient(conns[0]), conns[1:]
 	go func() {
 		defer close(m.exited)
 		_ = m.cmd.Wait()
@@ -67,19 +96,21 @@ func powerOn(guestImage image.Image, accel string, mac net.HardwareAddr) (*machi
 // qemuArgs describes the machine. One of two possible CPUs is present. With one possible CPU,
 // software emulation omits memory barriers, and a virtio ring stalls for ever after some ten
 // thousand packets.
-func qemuArgs(guestImage image.Image, accel string, mac net.HardwareAddr) []string {
-	const offloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
-		"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off"
-	return []string{
-		"-accel", accel, "-cpu", cpuModel(accel), "-smp", "1,maxcpus=2", "-m", strconv.Itoa(memoryMiB),
+func qemuArgs(guestImage image.Image, accel string, h hardware) []string {
+	args := []string{
+		"-accel", accel, "-cpu", cpuModel(accel), "-smp", "1,maxcpus=2", "-m", strconv.Itoa(h.memoryMiB),
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio",
 		"-kernel", guestImage.Vmlinux, "-initrd", guestImage.Initramfs, "-append", kernelOptions,
 		"-device", "virtio-serial-pci",
 		"-chardev", fmt.Sprintf("socket,id=control,fd=%d", controlFD),
 		"-device", "virtserialport,chardev=control,name=" + control.PortName,
-		"-netdev", fmt.Sprintf("socket,id=data,fd=%d", dataFD),
-		"-device", fmt.Sprintf("virtio-net-pci,netdev=data,mac=%s,romfile=,%s", mac, offloads),
 	}
+	for i, n := range h.nics {
+		args = append(args,
+			"-netdev", fmt.Sprintf("socket,id=data%d,fd=%d", i, dataFD+i),
+			"-device", fmt.Sprintf("%s,netdev=data%d,mac=%s,romfile=", n.model, i, n.mac))
+	}
+	return args
 }
 
 // cpuModel is every feature of the host with KVM. With software emulation it is a CPU without AVX
@@ -122,7 +153,9 @@ func (m *machine) powerOff() {
 	_ = m.cmd.Process.Kill() // fails if it has exited
 	<-m.exited
 	m.control.Close()
-	m.data.Close()
+	for _, conn := range m.data {
+		conn.Close()
+	}
 }
 
 // console keeps the end of what the kernel of the guest and QEMU print.

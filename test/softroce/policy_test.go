@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 
@@ -136,10 +135,7 @@ func storyMembers(t *testing.T, ctx context.Context, s *stage) string {
 // update gives rocast the group file with the members of now.
 func (s *stage) update(t *testing.T, ctx context.Context, g *group) {
 	t.Helper()
-	file := s.path(g.name + ".yaml")
-	must(t, os.WriteFile(file, []byte(g.groupFile()), 0o600))
-	_, err := s.ask(ctx, "group", "update", "-f", file)
-	must(t, err)
+	must(t, s.give(ctx, "update", g.name, g.groupFile()))
 }
 
 // storySourceSwitch lets several members send, one after the other. Each continues with its own

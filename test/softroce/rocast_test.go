@@ -3,61 +3,64 @@
 package softroce
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/vishvananda/netlink"
 )
 
 // rocast is the product as a user has it: the daemon in the box, and the command line.
 type rocast struct {
-	box    *Box
-	bin    string // the directory of the programs
-	dir    string // the directory of config, socket and state
+	site   site
 	daemon *daemon
+}
+
+// site is where the programs of rocast run and their files are.
+type site interface {
+	// path is the full name of a file or a program of rocast.
+	path(name string) string
+	write(ctx context.Context, name, content string) error
+	// start returns when the daemon is ready.
+	start(ctx context.Context) (*daemon, error)
+	// run runs a program to its end. The error has what it printed.
+	run(ctx context.Context, program string, args ...string) (stdout string, err error)
+	// leftovers returns an error that names what a daemon has left behind in the box.
+	leftovers(ctx context.Context) error
 }
 
 // daemon is one run of rocastd.
 type daemon struct {
-	cmd    *exec.Cmd
-	log    *console
+	log    fmt.Stringer
+	signal func(syscall.Signal) error
 	exited chan struct{}
+	end    string // how it ended, known when exited is closed; "": with status 0
 }
 
-// buildRocast builds the programs of this tree.
+// buildRocast builds the programs of this tree. They run in guests too.
 func buildRocast(t *testing.T, ctx context.Context) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", dir, "../../cmd/rocast", "../../cmd/rocastd").CombinedOutput()
-	if err != nil {
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-o", dir, "../../cmd/rocast", "../../cmd/rocastd")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build rocast: %v\n%s", err, out)
 	}
 	return dir
 }
 
 // startRocast starts the daemon on all ports of the box.
-func startRocast(t *testing.T, ctx context.Context, l *Lab, bin string) *rocast {
+func startRocast(t *testing.T, ctx context.Context, l *Lab, p site) *rocast {
 	t.Helper()
-	r := &rocast{box: l.Box, bin: bin, dir: t.TempDir()}
-	var ports []string
-	for _, guest := range l.Guests {
-		ports = append(ports, PortName(guest.Number))
-	}
-	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\nengine: %s\n",
-		strings.Join(ports, ", "), r.socket(), r.path("state"), *engine)
-	must(t, os.WriteFile(r.path("rocastd.yaml"), []byte(config), 0o600))
+	r := &rocast{site: p}
+	must(t, r.configure(ctx, l, fmt.Sprintf("engine: %s\n", *engine)))
 	must(t, r.Start(ctx))
 	t.Cleanup(func() {
 		if err := r.Stop(); err != nil {
@@ -67,47 +70,25 @@ func startRocast(t *testing.T, ctx context.Context, l *Lab, bin string) *rocast 
 	return r
 }
 
-func (r *rocast) path(name string) string { return filepath.Join(r.dir, name) }
+// configure writes the config for all ports of the box. rest is the rest of the config.
+func (r *rocast) configure(ctx context.Context, l *Lab, rest string) error {
+	var ports []string
+	for _, guest := range l.Guests {
+		ports = append(ports, PortName(guest.Number))
+	}
+	return r.site.write(ctx, "rocastd.yaml", rest+fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n",
+		strings.Join(ports, ", "), r.site.path("socket"), r.site.path("state")))
+}
 
-func (r *rocast) socket() string { return r.path("socket") }
-
-// Start returns when the daemon reports that it is ready, as it does to systemd.
-func (r *rocast) Start(ctx context.Context) error {
-	address := &net.UnixAddr{Net: "unixgram", Name: r.path("notify")}
-	notify, err := net.ListenUnixgram("unixgram", address)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(address.Name)
-	defer notify.Close()
-	d := &daemon{
-		cmd: exec.Command(filepath.Join(r.bin, "rocastd"), "--config", r.path("rocastd.yaml")),
-		log: &console{}, exited: make(chan struct{}),
-	}
-	d.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+address.Name)
-	d.cmd.Stderr = d.log
-	if err := r.box.Start(d.cmd); err != nil {
-		return err
-	}
-	go func() {
-		defer close(d.exited)
-		defer notify.Close()
-		_ = d.cmd.Wait()
-	}()
-	r.daemon = d
-	stop := context.AfterFunc(ctx, func() { notify.Close() })
-	defer stop()
-	message := make([]byte, 64)
-	n, err := notify.Read(message)
-	if err != nil || string(message[:n]) != "READY=1" {
-		return fmt.Errorf("rocastd is not ready: %q, %w\n%s", message[:n], err, d.log)
-	}
-	return nil
+// Start returns when the daemon is ready.
+func (r *rocast) Start(ctx context.Context) (err error) {
+	r.daemon, err = r.site.start(ctx)
+	return err
 }
 
 // Kill ends the daemon. The daemon cannot release anything.
 func (r *rocast) Kill() error {
-	err := r.daemon.cmd.Process.Kill()
+	err := r.daemon.signal(syscall.SIGKILL)
 	<-r.daemon.exited
 	return err
 }
@@ -118,45 +99,35 @@ const stopLimit = 10 * time.Second
 // Stop ends the daemon as systemd does, and checks that the daemon leaves nothing behind.
 func (r *rocast) Stop() error {
 	d := r.daemon
-	_ = d.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
+	_ = d.signal(syscall.SIGTERM) // fails if it has ended
 	select {
 	case <-d.exited:
 	case <-time.After(stopLimit):
 		return errors.Join(fmt.Errorf("rocastd does not stop within %v\n%s", stopLimit, d.log), r.Kill())
 	}
-	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("rocastd ended with %v\n%s", d.cmd.ProcessState, d.log)
+	if d.end != "" {
+		return fmt.Errorf("rocastd ended with %s\n%s", d.end, d.log)
 	}
-	return r.leftovers()
-}
-
-// leftovers returns an error that names what a daemon has left behind in the box.
-func (r *rocast) leftovers() error {
-	links, err := r.box.NS.Netlink().LinkList()
-	for _, l := range links {
-		if xdp := l.Attrs().Xdp; xdp != nil && xdp.Attached {
-			err = errors.Join(err, fmt.Errorf("an XDP program is left on %s", l.Attrs().Name))
-		}
-	}
-	addresses, listErr := r.box.NS.Netlink().AddrList(nil, netlink.FAMILY_V4)
-	for _, a := range addresses {
-		if ip := a.IP.String(); ip != boxAddr && !a.IP.IsLoopback() {
-			err = errors.Join(err, fmt.Errorf("a group's IP is left on %s: %s", a.Label, ip))
-		}
-	}
-	return errors.Join(err, listErr)
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	return r.site.leftovers(ctx)
 }
 
 // Create creates a group and returns when all its members are ready.
 func (r *rocast) Create(ctx context.Context, name, groupFile string) error {
-	file := r.path(name + ".yaml")
-	if err := os.WriteFile(file, []byte(groupFile), 0o600); err != nil {
-		return err
-	}
-	if _, err := r.ask(ctx, "group", "create", "-f", file); err != nil {
+	if err := r.give(ctx, "create", name, groupFile); err != nil {
 		return err
 	}
 	return r.Ready(ctx, name)
+}
+
+// give writes the group file and creates or updates the group with it.
+func (r *rocast) give(ctx context.Context, verb, name, groupFile string) error {
+	if err := r.site.write(ctx, name+".yaml", groupFile); err != nil {
+		return err
+	}
+	_, err := r.ask(ctx, "group", verb, "-f", r.site.path(name+".yaml"))
+	return err
 }
 
 // Ready returns when all members of a group are ready.
@@ -209,15 +180,10 @@ func (r *rocast) Report(ctx context.Context, groups ...string) string {
 }
 
 func (r *rocast) ask(ctx context.Context, args ...string) ([]byte, error) {
-	return r.text(ctx, append([]string{"--json"}, args...)...)
+	out, err := r.text(ctx, append([]string{"--json"}, args...)...)
+	return []byte(out), err
 }
 
-func (r *rocast) text(ctx context.Context, args ...string) ([]byte, error) {
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "rocast"), append([]string{"--socket", r.socket()}, args...)...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return stdout.Bytes(), fmt.Errorf("rocast %s: %w: %s%s", strings.Join(args, " "), err, stdout.Bytes(), stderr.Bytes())
-	}
-	return stdout.Bytes(), nil
+func (r *rocast) text(ctx context.Context, args ...string) (string, error) {
+	return r.site.run(ctx, "rocast", append([]string{"--socket", r.site.path("socket")}, args...)...)
 }

@@ -3,7 +3,8 @@
 # user space that runs on them. These parts are not installed on this machine. QEMU, a C compiler
 # and two decompressors are installed.
 #
-#   setup.sh            prepares kernels 6.1 and 6.12; this is quick if they are in the cache
+#   setup.sh            prepares kernels 6.1 and 6.12, and 6.18 if the apt sources have it (those of
+#                       trixie-backports do); this is quick if they are in the cache
 #   setup.sh 6.1        prepares only this series
 #
 # The cache is $ROCAST_CACHE, or $XDG_CACHE_HOME/rocast, or ~/.cache/rocast. Delete it to fetch
@@ -12,7 +13,7 @@ set -eu
 
 : "${ROCAST_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/rocast}"
 cache=$ROCAST_CACHE/softroce
-[ $# -gt 0 ] || set -- 6.1 6.12
+[ $# -gt 0 ] || set -- 6.1 6.12 6.18
 
 host_tools="qemu-system-x86_64 gcc xz zstd flock"
 host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-linux"
@@ -21,10 +22,11 @@ host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-l
 # same library.
 guest_packages="busybox-static dash iproute2 ethtool perftest ibverbs-providers ibverbs-utils rdmacm-utils libibverbs-dev"
 
-# The parts of a kernel package that have rdma_rxe, virtio and their dependencies. A * of tar
-# matches slashes too.
+# The parts of a kernel package that have rdma_rxe, virtio, the other NICs and virtual devices of a
+# guest that is the box, and their dependencies. A * of tar matches slashes too.
 module_paths="arch/* crypto/* lib/* net/* fs/configfs/* drivers/infiniband/core/* drivers/infiniband/sw/*
-	drivers/virtio/* drivers/char/* drivers/net/virtio_net* drivers/net/net_failover*"
+	drivers/virtio/* drivers/char/* drivers/net/virtio_net* drivers/net/net_failover* drivers/net/vmxnet3/*
+	drivers/net/ethernet/intel/e1000e/* drivers/net/veth* drivers/net/tun* drivers/net/ifb* drivers/ptp/* drivers/pps/*"
 
 say() { echo "softroce setup: $*" >&2; }
 
@@ -57,13 +59,19 @@ downloadable() {
 	xargs apt-cache policy | awk '/^[a-z0-9].*:$/ { name = substr($1, 1, length($1) - 1) } /Candidate: [0-9]/ { print name }'
 }
 
+# complete says whether a directory has been filled from this list of packages or paths. An older
+# version of this script may have filled the directory from another list.
+complete() {
+	[ "$(cat "$1/.complete" 2>/dev/null || echo none)" = "$2" ]
+}
+
 # download fetches packages into a directory.
 download() {
 	(cd "$1" && shift && apt-get download -q -o APT::Sandbox::User=root "$@" >/dev/null)
 }
 
 unpack_user_space() {
-	[ -e "$cache/root/.complete" ] && return
+	complete "$cache/root" "$guest_packages" && return
 	say "fetching the guests' user space: $guest_packages"
 	apt_update_once
 	rm -rf "$cache/root" "$cache/debs"
@@ -72,7 +80,7 @@ unpack_user_space() {
 	download "$cache/debs" $packages
 	for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$cache/root"; done
 	rm -rf "$cache/debs"
-	touch "$cache/root/.complete"
+	echo "$guest_packages" >"$cache/root/.complete"
 }
 
 # newest_image prints the newest signed generic kernel package of a series:
@@ -85,7 +93,7 @@ newest_image() {
 
 unpack_kernel() {
 	dir=$cache/kernel/$1
-	[ -e "$dir/.complete" ] && return
+	complete "$dir" "$module_paths" && return
 	apt_update_once
 	image=$(newest_image "$1")
 	if [ -z "$image" ]; then
@@ -103,7 +111,7 @@ unpack_kernel() {
 	dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$dir" --wildcards $patterns
 	set +f
 	rm "$dir"/*.deb
-	touch "$dir/.complete"
+	echo "$module_paths" >"$dir/.complete"
 }
 
 mkdir -p "$cache"

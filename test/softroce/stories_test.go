@@ -111,8 +111,9 @@ func TestStories(t *testing.T) {
 
 func openStage(t *testing.T, kernel, bin string) *stage {
 	t.Helper()
-	l := openLab(t, kernel, 4)
-	return &stage{Lab: l, judge: newJudge(l), rocast: startRocast(t, testContext(t, time.Minute), l, bin)}
+	l := openLab(t, Config{Kernel: kernel, Guests: 4, MTU: MTU4096})
+	site := inNamespaceOf{l.Box.(*Namespace), bin, t.TempDir()}
+	return &stage{Lab: l, judge: newJudge(l), rocast: startRocast(t, testContext(t, time.Minute), l, site)}
 }
 
 // play runs one story and returns its line of the table.

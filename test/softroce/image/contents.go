@@ -8,17 +8,31 @@ import (
 	"strings"
 )
 
-// guestModules are loaded in this order. The agent loads every module behind the modules that it
-// depends on.
-var guestModules = []string{
-	"virtio_pci", "virtio_console", "virtio_net",
-	"crc32_generic", // rxe asks the crypto API for it, so no depends= names it
-	"rdma_rxe", "rdma_ucm", "8021q",
+// moduleLists are the files that name modules. A module stands behind the modules that it depends
+// on, and is in one file only. A name with a question mark is omitted if the kernel has no such
+// module: what older kernels have as a module is a part of others in newer ones.
+var moduleLists = []struct {
+	file    string
+	modules []string
+}{
+	{"modules", []string{ // the agent loads them
+		"virtio_pci", "virtio_console", "virtio_net",
+		"crc32_generic?", // rxe asks the crypto API for it, so no depends= names it
+		"rdma_rxe", "rdma_ucm", "8021q",
+	}},
+	{BoxModules[1:], []string{
+		"vmxnet3", "e1000e", "bridge",
+		"veth", "tun", "ifb", "sch_ingress", "sch_netem", "sch_tbf", "cls_u32", "act_mirred", // for tests
+	}},
 }
+
+// BoxModules is the file in a guest that names the further modules that a guest needs if it is the
+// box.
+const BoxModules = "/modules-box"
 
 // guestPrograms are the programs in a guest, in addition to the verbs program.
 var guestPrograms = []string{
-	"dash", "busybox", "ip", "rdma", "ethtool",
+	"dash", "busybox", "ip", "tc", "rdma", "ethtool",
 	"ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat", "ib_read_bw", "ib_read_lat", "ib_atomic_bw",
 	"ibv_devinfo", "ibv_rc_pingpong", "rping",
 }
@@ -26,7 +40,7 @@ var guestPrograms = []string{
 // guestApplets are the busybox programs that have names of their own in the guest. ip is not one of
 // them, because it would hide the real ip.
 var guestApplets = []string{
-	"cat", "cp", "dmesg", "echo", "free", "grep", "head", "hexdump", "kill", "ls", "mkdir", "ping", "ping6", "ps", "rm",
+	"cat", "chmod", "cp", "dmesg", "echo", "free", "grep", "head", "hexdump", "insmod", "kill", "ls", "mkdir", "ping", "ping6", "ps", "rm",
 	"sleep", "sort", "tail", "top", "true", "wc",
 }
 
@@ -34,7 +48,7 @@ var guestApplets = []string{
 func pack(ctx context.Context, k kernel, u userSpace, built programs) ([]byte, error) {
 	a := newArchive()
 	a.charDevice("dev/console", 5, 1)
-	a.directory("etc")
+	a.file("etc/group", []byte("root:x:0:\n"), 0o644)
 	agent, err := os.ReadFile(built.agent)
 	if err != nil {
 		return nil, err
@@ -53,17 +67,23 @@ func pack(ctx context.Context, k kernel, u userSpace, built programs) ([]byte, e
 }
 
 func packModules(ctx context.Context, a *archive, k kernel) error {
-	modules, err := k.loadOrder(ctx, guestModules...)
+	set, err := k.moduleSet()
 	if err != nil {
 		return err
 	}
-	var list strings.Builder
-	for _, m := range modules {
-		path := "lib/modules/" + m.name + ".ko"
-		a.file(path, m.content, 0o644)
-		fmt.Fprintf(&list, "/%s\n", path)
+	for _, l := range moduleLists {
+		modules, err := set.load(ctx, l.modules...)
+		if err != nil {
+			return err
+		}
+		var list strings.Builder
+		for _, m := range modules {
+			path := "lib/modules/" + m.name + ".ko"
+			a.file(path, m.content, 0o644)
+			fmt.Fprintf(&list, "/%s\n", path)
+		}
+		a.file(l.file, []byte(list.String()), 0o644)
 	}
-	a.file("modules", []byte(list.String()), 0o644)
 	return nil
 }
 

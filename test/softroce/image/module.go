@@ -23,22 +23,29 @@ type moduleSet struct {
 	paths   map[string]string // by the name in depends=, which has underscores
 	builtin map[string]bool
 	loaded  map[string]bool
-	order   []module
+	order   []module // of this call of load
 }
 
-// loadOrder returns the named modules and the modules that they depend on. A module stands behind
-// its dependencies. Modules that are built into the kernel are omitted.
-func (k kernel) loadOrder(ctx context.Context, names ...string) ([]module, error) {
-	set := moduleSet{paths: map[string]string{}, builtin: map[string]bool{}, loaded: map[string]bool{}}
-	if err := set.index(k.modules); err != nil {
-		return nil, err
-	}
+func (k kernel) moduleSet() (*moduleSet, error) {
+	set := &moduleSet{paths: map[string]string{}, builtin: map[string]bool{}, loaded: map[string]bool{}}
+	return set, set.index(k.modules)
+}
+
+// load returns the modules of a list of moduleLists, and the modules that they depend on. A module
+// stands behind its dependencies. Modules that are built into the kernel, and modules that an
+// earlier call returned, are omitted.
+func (s *moduleSet) load(ctx context.Context, names ...string) ([]module, error) {
+	s.order = nil
 	for _, name := range names {
-		if err := set.add(ctx, name); err != nil {
+		name, optional := strings.CutSuffix(name, "?")
+		if optional && s.paths[name] == "" {
+			continue
+		}
+		if err := s.add(ctx, name); err != nil {
 			return nil, err
 		}
 	}
-	return set.order, nil
+	return s.order, nil
 }
 
 func (s *moduleSet) index(dir string) error {

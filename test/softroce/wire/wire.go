@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 )
@@ -27,10 +26,10 @@ type Counts struct {
 	Unplugged  uint64 // frames for a guest that was off
 }
 
-// Wire relays frames between a tap and a guest until it is closed. Its methods may be called from
-// any goroutine.
+// Wire relays frames between a port of the box and a guest until it is closed. Its methods may be
+// called from any goroutine.
 type Wire struct {
-	tap     *os.File
+	port    io.ReadWriteCloser
 	guest   atomic.Pointer[net.Conn]
 	lanes   [directions]lane
 	capture atomic.Pointer[capture]
@@ -43,9 +42,10 @@ type lane struct {
 	passed, dropped, duplicated, unplugged atomic.Uint64
 }
 
-// New starts relaying. The wire owns the tap.
-func New(tap *os.File) *Wire {
-	w := &Wire{tap: tap}
+// New starts relaying. port is a tap, or what Framed returns: one Read or Write is one frame. The
+// wire owns the port.
+func New(port io.ReadWriteCloser) *Wire {
+	w := &Wire{port: port}
 	w.workers.Add(1)
 	go func() {
 		defer w.workers.Done()
@@ -54,9 +54,8 @@ func New(tap *os.File) *Wire {
 	return w
 }
 
-// Plug connects a guest. conn carries frames behind their length in 4 bytes, as QEMU's socket
-// netdev does. The wire owns conn. The guest is unplugged when conn ends, or when another guest is
-// plugged in.
+// Plug connects a guest. conn carries frames as for Framed. The wire owns conn. The guest is
+// unplugged when conn ends, or when another guest is plugged in.
 func (w *Wire) Plug(conn net.Conn) {
 	if old := w.guest.Swap(&conn); old != nil {
 		(*old).Close()
@@ -72,7 +71,7 @@ func (w *Wire) Plug(conn net.Conn) {
 
 // Close ends both ends of the wire. It returns when the wire relays nothing any more.
 func (w *Wire) Close() error {
-	err := w.tap.Close()
+	err := w.port.Close()
 	if guest := w.guest.Swap(nil); guest != nil {
 		(*guest).Close()
 	}
@@ -99,23 +98,16 @@ func (w *Wire) Counts(d Direction) Counts {
 // sees it.
 func (w *Wire) Inject(frame []byte) error {
 	w.record(frame)
-	_, err := w.tap.Write(frame)
+	_, err := w.port.Write(frame)
 	return err
 }
-
-const (
-	lengthBytes = 4
-
-	// maxFrameBytes is above any MTU of the lab. QEMU's own bound is 68 KiB.
-	maxFrameBytes = 64 << 10
-)
 
 func (w *Wire) relayToGuest() {
 	buffer := make([]byte, lengthBytes+maxFrameBytes)
 	for {
-		n, err := w.tap.Read(buffer[lengthBytes:])
+		n, err := w.port.Read(buffer[lengthBytes:])
 		if err != nil {
-			return // closed: reading a tap fails for no other reason
+			return // closed: reading a port fails for no other reason
 		}
 		binary.BigEndian.PutUint32(buffer, uint32(n))
 		framed := buffer[:lengthBytes+n]
@@ -138,22 +130,14 @@ func (w *Wire) sendToGuest(framed []byte) {
 
 func (w *Wire) relayToBox(conn net.Conn) {
 	in := bufio.NewReaderSize(conn, 4*maxFrameBytes)
-	var length [lengthBytes]byte
 	buffer := make([]byte, maxFrameBytes)
 	for {
-		if _, err := io.ReadFull(in, length[:]); err != nil {
+		n, err := readFrame(in, buffer)
+		if err != nil {
 			return
 		}
-		n := binary.BigEndian.Uint32(length[:])
-		if n > maxFrameBytes {
-			return
-		}
-		frame := buffer[:n]
-		if _, err := io.ReadFull(in, frame); err != nil {
-			return
-		}
-		for range w.copies(ToBox, frame) {
-			_, _ = w.tap.Write(frame) // fails while the port is down
+		for range w.copies(ToBox, buffer[:n]) {
+			_, _ = w.port.Write(buffer[:n]) // fails while the port is down
 		}
 	}
 }

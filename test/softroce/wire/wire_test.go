@@ -220,3 +220,29 @@ func TestGuestCanBeUnpluggedAndReplaced(t *testing.T) {
 		t.Errorf("the box got % x", got)
 	}
 }
+
+func TestFramedPortCarriesWholeFrames(t *testing.T) {
+	near, far := net.Pipe()
+	sender, receiver := Framed(near), Framed(far)
+	t.Cleanup(func() { receiver.Close() })
+	frames := [][]byte{write(t, 1), ack(t, 2), make([]byte, maxFrameBytes)}
+	go func() {
+		defer sender.Close()
+		for _, frame := range frames {
+			if _, err := sender.Write(frame); err != nil {
+				t.Error(err)
+			}
+		}
+		sender.Write(make([]byte, maxFrameBytes+1))
+	}()
+	buffer := make([]byte, maxFrameBytes)
+	for i, want := range frames {
+		n, err := receiver.Read(buffer)
+		if err != nil || !bytes.Equal(buffer[:n], want) {
+			t.Fatalf("frame %d has %d bytes, want %d; error %v", i, n, len(want), err)
+		}
+	}
+	if _, err := receiver.Read(buffer); err == nil {
+		t.Error("a frame is accepted that is longer than any frame")
+	}
+}
