@@ -11,6 +11,18 @@ func HasState(w *Worker, id mft.GroupID) bool { return w.core.stateOf(id) != nil
 // Timed says whether the worker has groups whose policy depends on time passing.
 func Timed(w *Worker) bool { return w.core.Timed() }
 
+// EngineOf says which engine carries a group's packets.
+func EngineOf(c *Core, id mft.GroupID) EngineState { return c.engineState(c.stateOf(id)) }
+
+// Fans are the core's counts of its engine.
+func Fans(c *Core) FanOutCounts { return c.fanCounts }
+
+// InFlight is how many groups have data in flight that comes to the core, and how many have data in
+// flight that an engine carries. All other groups are settled.
+func InFlight(c *Core) (toCore, byEngine, groupsSettled int) {
+	return c.flights[inFlight], c.flights[carried], c.flights[settled]
+}
+
 // The bounds of the rings between workers.
 const (
 	HandoffFrames = handoffFrames

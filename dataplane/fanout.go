@@ -291,8 +291,8 @@ func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 	}
 	holder, ok := c.fanOut.Claim(st.group.ID)
 	if !ok {
-		other := c.holder(holder)
-		if other == nil {
+		other := c.stateOf(holder)
+		if other == nil { // it belongs to another core
 			return false
 		}
 		c.sync(now, other, out)
@@ -307,23 +307,11 @@ func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 	return ok
 }
 
-// holder returns the state of a group that has a place, or nil if the group belongs to another
-// core.
-func (c *Core) holder(id mft.GroupID) *state {
-	slot := id.Slot()
-	if slot >= len(c.states) || c.states[slot] == nil || c.states[slot].group.ID != id || !c.states[slot].fan.placed {
-		return nil
-	}
-	return c.states[slot]
-}
-
-// leave disarms the group and gives up its place.
+// leave disarms a group that has a place, and gives up its place.
 func (c *Core) leave(now feedback.Tick, st *state, out *Outputs) {
-	if st.fan.placed {
-		c.takeBack(now, st, out)
-		c.fanOut.Release(st.group.ID)
-		st.fan = fanState{carried: st.fan.carried}
-	}
+	c.takeBack(now, st, out)
+	c.fanOut.Release(st.group.ID)
+	st.fan = fanState{carried: st.fan.carried}
 }
 
 // abandon takes a group that is forgotten out of the engine. Its last packets are only counted.

@@ -26,6 +26,15 @@ type engineBench struct {
 	out    dataplane.Outputs
 	next   map[mft.GroupID]roce.PSN // of the source
 	onLoad func()                   // called when the core has looked at the engine
+	refuse error                    // of Arm
+}
+
+// Arm is part of dataplane.FanOut.
+func (b *engineBench) Arm(id mft.GroupID, block *mft.Block, w dataplane.FanWord, limit roce.PSN) error {
+	if b.refuse != nil {
+		return b.refuse
+	}
+	return b.FanOut.Arm(id, block, w, limit)
 }
 
 // Load is part of dataplane.FanOut.

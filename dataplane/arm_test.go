@@ -1,0 +1,227 @@
+package dataplane_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// plain lets the core forward the group's next packets.
+func (b *engineBench) plain(g *mft.Group, packets int) {
+	b.t.Helper()
+	for range packets {
+		p := b.data(g)
+		if g.Source.L2Bytes > 14 {
+			p = tagged(p, 5)
+		}
+		if r := b.handle(p); r != dataplane.Reason(feedback.Forwarded) {
+			b.t.Fatalf("a plain packet: %v", r)
+		}
+	}
+}
+
+// A group that cannot be armed says why and stays with the core. It is tried again after twice as
+// many packets, and armed if nothing is in the way then.
+func TestAGroupThatCannotBeArmed(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit       func(*mft.Group)
+		before     func(*engineBench, *mft.Group)
+		afterwards func(*engineBench, *mft.Group)
+		why        string
+	}{
+		"the engine refuses": {
+			before:     func(b *engineBench, _ *mft.Group) { b.refuse = errors.New("the fan is full") },
+			afterwards: func(b *engineBench, _ *mft.Group) { b.refuse = nil },
+			why:        "the fan is full",
+		},
+		"a NAK came before the copies were sent": {
+			before: func(b *engineBench, g *mft.Group) {
+				b.handle(b.ack(g, 0, roce.NAKSequence))
+			},
+			afterwards: func(b *engineBench, g *mft.Group) {
+				for i := range g.Paths {
+					b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+				}
+			},
+			why: "need decisions",
+		},
+		"the source is in a VLAN": {
+			edit: func(g *mft.Group) {
+				l := &g.Source.Leg
+				l.L2Bytes = uint8(copy(l.L2[:], append(append([]byte{}, l.L2[:12]...), 0x81, 0, 0, 5, 8, 0)))
+			},
+			why: "VLAN",
+		},
+		"a receiver has no next hop": {
+			edit: func(g *mft.Group) { g.Paths[1].Port = mft.NoPort },
+			why:  "no next hop",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := group()
+			if c.edit != nil {
+				c.edit(g)
+			}
+			b := newEngineBench(t, g)
+			expect := func(armed bool, why string, refused uint64) {
+				t.Helper()
+				e, n := dataplane.EngineOf(b.core, g.ID), dataplane.Fans(b.core)
+				if e.Kernel != armed || !strings.Contains(e.Reason, why) || (e.Reason == "") != armed || n.Refused != refused {
+					t.Errorf("%+v, %+v; want %q, %d times refused", e, n, why, refused)
+				}
+			}
+			b.plain(g, calmPackets)
+			if c.before != nil {
+				c.before(b, g)
+			}
+			b.core.Arm(0, &b.out)
+			expect(false, c.why, 1)
+			if c.afterwards != nil {
+				c.afterwards(b, g)
+			}
+			b.plain(g, 2*calmPackets-1)
+			b.core.Arm(0, &b.out)
+			expect(false, c.why, 1)
+			b.plain(g, 1)
+			b.core.Arm(0, &b.out)
+			if c.afterwards == nil {
+				expect(false, c.why, 2)
+			} else {
+				expect(true, "", 1)
+			}
+		})
+	}
+}
+
+// Frames of one batch decide about a group twice before it is armed: it is armed once, and not at
+// all if it is gone.
+func TestAGroupIsArmedOnceABatch(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.plain(g, calmPackets)
+	b.handle(b.ack(g, 0, roce.NAKSequence))
+	for i := range g.Paths {
+		b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+	}
+	next := *g
+	next.Paths = append([]mft.Path(nil), g.Paths...)
+	next.Paths[1].L2[0] ^= 2 // moved: the count begins again
+	table, err := b.table.Replace(g.ID, &next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.table = table
+	b.plain(&next, calmPackets)
+	b.core.Arm(0, &b.out)
+	if n := dataplane.Fans(b.core); n != (dataplane.FanOutCounts{Armed: 1}) || !b.armed(&next) {
+		t.Errorf("%+v", n)
+	}
+}
+
+// The slot of a group that is to be armed may belong to another group by then.
+func TestAGroupThatIsGoneIsNotArmed(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.plain(g, calmPackets)
+	after := group()
+	table, err := b.table.Without(g.ID).With(after)
+	if err != nil || after.ID.Slot() != g.ID.Slot() {
+		t.Fatal(err)
+	}
+	b.table, b.next[after.ID] = table, firstPSN
+	b.plain(after, 1)
+	b.core.Arm(0, &b.out)
+	if n := dataplane.Fans(b.core); n != (dataplane.FanOutCounts{}) {
+		t.Errorf("%+v", n)
+	}
+}
+
+// A place belongs to a group of another core: it is not taken away, whatever this core has in the
+// group's slot.
+func TestThePlaceOfAnotherCore(t *testing.T) {
+	const groups = 3
+	var all []*mft.Group
+	for range groups {
+		all = append(all, group())
+	}
+	b := newEngineBench(t, all...)
+	b.Places = 1
+	for own := range groups {
+		b.core = dataplane.NewCore(b)
+		holder := all[(own+1)%groups]
+		b.arm(holder)
+		b.core = dataplane.NewCore(b)
+		b.arm(all[own])
+		e := dataplane.EngineOf(b.core, all[own].ID)
+		if n := dataplane.Fans(b.core); n.Refused != 1 || n.Armed != 0 || e.Kernel || !b.armed(holder) {
+			t.Errorf("group %d: %+v, %+v", own, n, e)
+		}
+		b.Release(holder.ID)
+		b.next[holder.ID], b.next[all[own].ID] = firstPSN, firstPSN
+	}
+}
+
+// What is in flight decides how an idle worker waits: until all have acknowledged everything, and
+// otherwise by which engine carries new data.
+func TestWhatIsInFlight(t *testing.T) {
+	g, other := group(), group()
+	for _, g := range []*mft.Group{g, other} {
+		g.Policy = feedback.Policy{OnFatal: feedback.FatalEvict, SilentAfter: 1e8, Evict: true}
+	}
+	b := newEngineBench(t, g, other)
+	expect := func(what string, toCore, byEngine, settled int) {
+		t.Helper()
+		if c, e, s := dataplane.InFlight(b.core); c != toCore || e != byEngine || s != settled {
+			t.Errorf("%s: %d in flight to the core, %d by the engine, %d settled; want %d, %d, %d",
+				what, c, e, s, toCore, byEngine, settled)
+		}
+	}
+	expect("nothing", 0, 0, 0)
+	b.core.Adopt(0, g, &b.out)
+	expect("a group without traffic", 0, 0, 1)
+	b.plain(g, 1)
+	expect("data", 1, 0, 0)
+	b.plain(other, 1)
+	expect("data of two groups", 2, 0, 0)
+	b.plain(g, calmPackets-1)
+	b.core.Arm(0, &b.out)
+	expect("armed", 1, 1, 0)
+	for i := range g.Paths {
+		b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+	}
+	expect("everything acknowledged", 1, 0, 1)
+	b.mustCarry(g, 1)
+	b.handle(b.ack(g, 0, roce.SyndromeUnlimited))
+	expect("carried", 1, 1, 0)
+	b.handle(b.ack(g, 1, roce.NAKSequence))
+	expect("taken back", 2, 0, 0)
+	for i := range other.Paths[1:] {
+		b.handle(b.ack(other, 1+i, roce.SyndromeUnlimited))
+	}
+	without := *other
+	without.Paths = other.Paths[1:]
+	table, err := b.table.Replace(other.ID, &without)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.table = table
+	b.core.Adopt(0, &without, &b.out)
+	expect("the receiver left that had not acknowledged", 1, 0, 1)
+
+	frame := b.frame(write(b.next[g.ID].Prev(), []byte("data"))) // the source resends, and path 1 stays silent
+	for i := range g.Paths {
+		if i != 1 {
+			b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+		}
+	}
+	b.core.Handle(1e8/2, b.table, frame, &b.out)
+	b.core.Tick(1e8+1, &b.out)
+	expect("the silent receiver was evicted", 0, 0, 2)
+	b.core.Handle(1e8+2, b.table, b.frame(b.data(g)), &b.out)
+	expect("new data", 1, 0, 1)
+}
