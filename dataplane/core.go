@@ -144,7 +144,6 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		return BadICRC
 	}
 	if sender != st.active {
-		c.takeBack(now, st, out)
 		if r := c.switchSource(st, leg, sender, &ev, out); r != 0 {
 			return r
 		}

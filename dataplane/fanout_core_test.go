@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
@@ -428,5 +429,38 @@ func TestAPortThatTakesNothingIsLeftAlone(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A group is not armed when something had to be decided for it since it was noted, even if it is
+// plain again.
+func TestAGroupHasToBeCalmStill(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	for range calmPackets {
+		b.handle(b.data(g))
+	}
+	b.handle(b.ack(g, 0, roce.NAKSequence)) // asks for the newest packet
+	b.handle(b.data(g))
+	for i := range g.Paths {
+		b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+	}
+	b.core.Arm(0, &b.out)
+	if b.claimed(g).Armed {
+		t.Error("the group is armed right behind a NAK")
+	}
+}
+
+// The core looks at the engine before it looks at the time.
+func TestTimeComesBehindWhatWasCarried(t *testing.T) {
+	g := group()
+	g.Policy.SilentAfter = time.Second
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.mustCarry(g, 1)
+	looked := false
+	b.onLoad = func() { looked = true }
+	if b.core.Tick(1, &b.out); !looked {
+		t.Error("time passed for a group whose newest packet the core does not know")
 	}
 }

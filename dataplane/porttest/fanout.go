@@ -40,6 +40,9 @@ func (f *FanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
 // Release is part of dataplane.FanOut.
 func (f *FanOut) Release(id mft.GroupID) {
 	if p := f.place(id); p != nil && p.id == id {
+		if p.word.Armed {
+			panic("porttest: a group gives up its place and is armed")
+		}
 		delete(f.places, id.Slot()%f.Places)
 	}
 }

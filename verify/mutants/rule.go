@@ -9,7 +9,8 @@ import (
 )
 
 // rule is a mutant that breaks one rule of merging: it replaces old, a text that stands in a file
-// of feedback exactly once, by broken. The zero rule breaks nothing.
+// exactly once, by broken. The file is one of feedback, or has its path. The zero rule breaks
+// nothing.
 type rule struct {
 	rule, name  string
 	file        string
@@ -34,7 +35,7 @@ func checkRules() error {
 
 // source returns the broken file.
 func (r rule) source() (string, error) {
-	text, err := os.ReadFile(filepath.Join("feedback", r.file))
+	text, err := os.ReadFile(r.path())
 	if err != nil {
 		return "", err
 	}
@@ -42,6 +43,13 @@ func (r rule) source() (string, error) {
 		return "", fmt.Errorf("%s: %q stands %d times in %s; change the list with the code", r.name, r.old, n, r.file)
 	}
 	return strings.Replace(string(text), r.old, r.broken, 1), nil
+}
+
+func (r rule) path() string {
+	if strings.Contains(r.file, "/") {
+		return r.file
+	}
+	return filepath.Join("feedback", r.file)
 }
 
 // try returns the name of the test that notices the mutant, "" if none does.
@@ -53,5 +61,9 @@ func (r rule) try() (noticed string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return tryBroken(filepath.Join("feedback", r.file), broken, ruleSuites)
+	suites := ruleSuites
+	if r.path() == r.file {
+		suites = engineSuites
+	}
+	return tryBroken(r.path(), broken, suites)
 }

@@ -27,7 +27,8 @@ var (
 	otherFeedback = suite{dir: "feedback", flags: []string{"-test.skip=Stories", "-rapid.nofailfile", "-rapid.shrinktime=0s"}}
 	smallWorlds   = suite{dir: "verify/model", flags: []string{"-test.run=Worlds", "-test.short"}}
 
-	ruleSuites = []suite{stories, otherFeedback, smallWorlds}
+	ruleSuites   = []suite{stories, otherFeedback, smallWorlds}
+	engineSuites = []suite{{dir: "dataplane"}, {dir: "verify/sim", flags: []string{"-test.run=Seeds", "-test.short"}}}
 )
 
 const (
