@@ -13,6 +13,7 @@ import (
 
 func TestWhoAnswersForAnIP(t *testing.T) {
 	stranger, box := [6]byte{2, 9}, [6]byte{2, 1}
+	gone := Place{IfIndex: 9, IP: group}
 	for _, c := range []struct {
 		name  string
 		heard map[Place][][6]byte
@@ -25,6 +26,7 @@ func TestWhoAnswersForAnIP(t *testing.T) {
 		{"nobody", map[Place][][6]byte{onBr0: nil, onEth1: nil}, false, "", 2},
 		{"the box's other interface", map[Place][][6]byte{onBr0: {box}, onEth1: {box}}, false, "", 2},
 		{"nobody can be asked", nil, false, "", 0},
+		{"an interface that has gone", map[Place][][6]byte{gone: {stranger}}, false, "", 0},
 		{"the box has it for another group", map[Place][][6]byte{onBr0: {stranger}}, true, "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -33,7 +35,7 @@ func TestWhoAnswersForAnIP(t *testing.T) {
 			if c.held {
 				must(t, o.Hold(onEth1))
 			}
-			claim, found := o.Claimed(t.Context(), []Place{onBr0, onEth1})
+			claim, found := o.Claimed(t.Context(), []Place{gone, onBr0, onEth1})
 			if got := claim.String(); found != (c.want != "") || found && got != c.want || len(k.asked) != c.asked {
 				t.Errorf("found %v: %s, asked %v", found, got, k.asked)
 			}

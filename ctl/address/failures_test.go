@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -204,6 +205,21 @@ func TestNotesThatCannotBe(t *testing.T) {
 	}
 }
 
+// Notes of an earlier boot that stay could be taken for notes of this one some day.
+func TestNotesOfAnotherBootThatCannotBeDropped(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other-boot")
+	must(t, os.Mkdir(other, 0o700))
+	if err := unix.Mount("tmpfs", other, "tmpfs", 0, ""); err != nil { // a mount point cannot be removed
+		t.Skipf("needs CAP_SYS_ADMIN: %v", err)
+	}
+	_, err := openNotes(dir)
+	must(t, unix.Unmount(other, unix.MNT_DETACH))
+	if !errors.Is(err, unix.EBUSY) || !strings.HasPrefix(err.Error(), "drop the notes of an earlier boot: ") {
+		t.Error(err)
+	}
+}
+
 // Three questions, a tenth of a second each; a question that nobody can hear costs nothing.
 func TestHowLongHostsAreAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -268,13 +284,19 @@ func TestAddressesAsTheKernelListsThem(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got, ok)
 		}
 	}
+	if list := parseAll([][]byte{message(), message(local), message()[:7]}); len(list) != 1 || list[0].IP != ip {
+		t.Errorf("listed %+v", list)
+	}
 	if mark != 114 { // another version of the daemon has to know the addresses of this one
 		t.Errorf("the mark is %d", mark)
 	}
-	for want, list := range map[bool][]assigned{true: {{}, {proto: 1}}, false: {{}, {}}} {
-		if knowsMarks(list) != want {
-			t.Errorf("%+v: %v", list, !want)
+	for want, list := range map[error][]assigned{nil: {{}, {proto: 1}}, errors.ErrUnsupported: {{}, {}}} {
+		if got := checkMarks(list, nil); got != want {
+			t.Errorf("%+v: %v", list, got)
 		}
+	}
+	if err := checkMarks(nil, errFake); err != errFake {
+		t.Errorf("a list that cannot be read: %v", err)
 	}
 }
 

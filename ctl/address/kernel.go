@@ -2,6 +2,7 @@ package address
 
 import (
 	"errors"
+	"math"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -70,16 +71,13 @@ func (k *netlinkKernel) index(name string) (int, error) {
 
 func (k *netlinkKernel) macs() ([][6]byte, error) {
 	links, err := k.LinkList()
-	if err != nil {
-		return nil, err
-	}
 	var macs [][6]byte
 	for _, l := range links {
 		if mac := l.Attrs().HardwareAddr; len(mac) == macBytes {
 			macs = append(macs, [macBytes]byte(mac))
 		}
 	}
-	return macs, nil
+	return macs, err
 }
 
 func (k *netlinkKernel) add(p Place) error {
@@ -96,11 +94,9 @@ func (k *netlinkKernel) change(message, flags int, p Place) error {
 	header.Prefixlen = uint8(p.IP.BitLen())
 	header.Index = uint32(p.IfIndex)
 	parts := []nl.NetlinkRequestData{header, nl.NewRtAttr(unix.IFA_LOCAL, p.IP.AsSlice()), nl.NewRtAttr(unix.IFA_ADDRESS, p.IP.AsSlice())}
-	if message == unix.RTM_NEWADDR {
-		parts = append(parts, nl.NewRtAttr(ifaProto, []byte{mark}))
-		if p.IP.Is6() {
-			parts = append(parts, silently()...)
-		}
+	parts = append(parts, nl.NewRtAttr(ifaProto, []byte{mark})) // the kernel ignores this and what follows when it removes the address
+	if p.IP.Is6() {
+		parts = append(parts, silently()...)
 	}
 	_, err := k.Request(message, flags|unix.NLM_F_ACK, 0, parts...)
 	return err
@@ -110,7 +106,7 @@ func (k *netlinkKernel) change(message, flags int, p Place) error {
 // during which it does not answer ND. And it must not choose the group's IP as the source of its
 // own connections (the address is deprecated: RFC 6724, rule 3).
 func silently() []nl.NetlinkRequestData {
-	lifetimes := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: ^uint32(0), Prefered: 0}}
+	lifetimes := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Valid: math.MaxUint32}} // for ever, and preferred for no time
 	return []nl.NetlinkRequestData{
 		nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(unix.IFA_F_NODAD)),
 		nl.NewRtAttr(unix.IFA_CACHEINFO, lifetimes.Serialize()),

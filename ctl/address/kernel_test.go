@@ -54,6 +54,9 @@ func TestTheKernelAnswersForTheGroupIP(t *testing.T) {
 	if got, want := shown(t, box, "eth1"), "10.77.0.254/24 10.77.0.100/32"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+	if details, err := box.Exec("ip", "addr", "show", "dev", "eth1"); err != nil || strings.Contains(details, "deprecated") {
+		t.Errorf("%v: %s", err, details)
+	}
 	must(t, o.Release(p))
 	if got, want := shown(t, box, "eth1"), "10.77.0.254/24"; got != want {
 		t.Errorf("%s, want %s", got, want)

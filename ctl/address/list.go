@@ -21,16 +21,17 @@ type assigned struct {
 
 func (k *netlinkKernel) list() ([]assigned, error) {
 	messages, err := k.Request(unix.RTM_GETADDR, unix.NLM_F_DUMP, unix.RTM_NEWADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC))
-	if err != nil {
-		return nil, err
-	}
-	var list []assigned
+	return parseAll(messages), err
+}
+
+// parseAll leaves out what has no address.
+func parseAll(messages [][]byte) (list []assigned) {
 	for _, m := range messages {
 		if a, ok := parse(m); ok {
 			list = append(list, a)
 		}
 	}
-	return list, nil
+	return list
 }
 
 func parse(data []byte) (assigned, bool) {
@@ -59,9 +60,8 @@ func parse(data []byte) (assigned, bool) {
 	}
 	ip, ok := netip.AddrFromSlice(local)
 	a.IP = ip
-	if peer, known := netip.AddrFromSlice(address); known {
-		a.net, _ = peer.Prefix(a.bits)
-	}
+	peer, _ := netip.AddrFromSlice(address)
+	a.net, _ = peer.Prefix(a.bits) // the zero Prefix if there is no address
 	return a, ok
 }
 
@@ -90,14 +90,8 @@ func (k *netlinkKernel) places(ip netip.Addr) ([]Place, error) {
 
 func (k *netlinkKernel) marked() (map[note]bool, error) {
 	list, err := k.list()
-	if err != nil {
-		return nil, err
-	}
+	links, linksErr := k.LinkList()
 	names := map[int]string{}
-	links, err := k.LinkList()
-	if err != nil {
-		return nil, err
-	}
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
 	}
@@ -108,7 +102,7 @@ func (k *netlinkKernel) marked() (map[note]bool, error) {
 			marked[note{ip: a.IP, name: names[a.IfIndex]}] = true
 		}
 	}
-	return marked, nil
+	return marked, errors.Join(err, linksErr)
 }
 
 // CheckMarks returns errors.ErrUnsupported if the kernel does not support marks.
@@ -118,7 +112,10 @@ func CheckMarks() error {
 		return err
 	}
 	defer conn.Close()
-	list, err := (&netlinkKernel{conn}).list()
+	return checkMarks((&netlinkKernel{conn}).list())
+}
+
+func checkMarks(list []assigned, err error) error {
 	if err == nil && !knowsMarks(list) {
 		err = errors.ErrUnsupported
 	}

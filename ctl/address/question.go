@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"time"
@@ -47,23 +48,29 @@ func (k *netlinkKernel) ask(p Place) (question, error) {
 	if attrs.RawFlags&unix.IFF_LOWER_UP == 0 || attrs.RawFlags&unix.IFF_NOARP != 0 || len(attrs.HardwareAddr) != macBytes {
 		return nil, errNobody
 	}
-	q := &packets{to: &unix.SockaddrLinklayer{Ifindex: p.IfIndex, Halen: macBytes}}
-	if p.IP.Is4() {
-		q.to.Protocol = networkOrder(unix.ETH_P_ARP)
-		copy(q.to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
-		q.request = arpProbe([macBytes]byte(attrs.HardwareAddr), p.IP)
-		q.isReply = func(packet []byte) bool { return isARPReply(packet, p.IP) }
-	} else {
-		q.to.Protocol = networkOrder(unix.ETH_P_IPV6)
-		target := p.IP.As16()
-		copy(q.to.Addr[:], []byte{0x33, 0x33, 0xff, target[13], target[14], target[15]})
-		q.request = solicitation(p.IP)
-		q.isReply = func(packet []byte) bool { return isAdvertisement(packet, p.IP) }
-	}
+	q := newPackets(p, [macBytes]byte(attrs.HardwareAddr))
 	if q.socket, err = packetSocket(q.to); err != nil {
 		return nil, err
 	}
 	return q, nil
+}
+
+// newPackets returns the question of an interface that has the MAC from, still without a socket.
+func newPackets(p Place, from [macBytes]byte) *packets {
+	q := &packets{to: &unix.SockaddrLinklayer{Ifindex: p.IfIndex, Halen: macBytes}}
+	if p.IP.Is4() {
+		q.to.Protocol = networkOrder(unix.ETH_P_ARP)
+		copy(q.to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+		q.request = arpProbe(from, p.IP)
+		q.isReply = func(packet []byte) bool { return isARPReply(packet, p.IP) }
+		return q
+	}
+	q.to.Protocol = networkOrder(unix.ETH_P_IPV6)
+	target := p.IP.As16()
+	copy(q.to.Addr[:], []byte{0x33, 0x33, 0xff, target[13], target[14], target[15]})
+	q.request = solicitation(p.IP)
+	q.isReply = func(packet []byte) bool { return isAdvertisement(packet, p.IP) }
+	return q
 }
 
 // packetSocket opens a socket for one protocol on one interface. The socket is created without a
@@ -95,19 +102,16 @@ func onlyAdvertisements() *unix.SockFprog {
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: icmpv6, Jf: 3},
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: ipv6Bytes},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: neighbourAdvertisement, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 1 << 16},
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32}, // the whole packet
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 	}
 	return &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 }
 
 func (q *packets) put() error {
-	conn, err := q.socket.SyscallConn()
-	if err != nil {
-		return err
-	}
+	conn, _ := q.socket.SyscallConn() // fails for a nil file only
 	var sent error
-	err = conn.Write(func(fd uintptr) bool {
+	err := conn.Write(func(fd uintptr) bool {
 		sent = unix.Sendto(int(fd), q.request, 0, q.to)
 		return !errors.Is(sent, unix.EAGAIN)
 	})
@@ -115,14 +119,11 @@ func (q *packets) put() error {
 }
 
 func (q *packets) answer(deadline time.Time) (mac [6]byte, err error) {
-	conn, err := q.socket.SyscallConn()
-	if err == nil {
-		err = q.socket.SetReadDeadline(deadline)
-	}
-	if err != nil {
+	conn, _ := q.socket.SyscallConn() // fails for a nil file only
+	if err := q.socket.SetReadDeadline(deadline); err != nil {
 		return mac, err
 	}
-	packet := make([]byte, 256)
+	packet := make([]byte, ipv6Bytes+icmpBytes) // longer than an ARP packet; the kernel drops the rest
 	for {
 		var n int
 		var from unix.Sockaddr
