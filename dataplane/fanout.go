@@ -122,6 +122,13 @@ func (c *Core) sync(now feedback.Tick, st *state, out *Outputs) {
 	}
 }
 
+// catchUp is an event in which nothing happens but what the engine has carried.
+func (c *Core) catchUp(now feedback.Tick, st *state, out *Outputs) {
+	c.sync(now, st, out)
+	c.settle(now, st, Reason(feedback.Absorbed), out)
+	c.countInFlight(st)
+}
+
 // precede is what comes before a frame of the group. Data that reaches the core while the group is
 // armed has waited for the core since before that. The engine must not carry the same packet, sent
 // again, while the core forwards it: both would count the packet.

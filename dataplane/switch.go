@@ -341,7 +341,7 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 	var state *GroupState
 	s.do(s.owner(id), func(w *Worker) {
 		if st := w.core.stateOf(id); st != nil {
-			w.sync(st)
+			w.catchUp(st)
 			state = w.core.groupState(st)
 		}
 	})

@@ -293,9 +293,9 @@ func (w *Worker) adopt(g *mft.Group) {
 	w.flush()
 }
 
-// sync brings a group's merging state up to what the engine has carried.
-func (w *Worker) sync(st *state) {
-	w.core.sync(w.now(), st, &w.out)
+// catchUp brings a group's merging state up to what the engine has carried.
+func (w *Worker) catchUp(st *state) {
+	w.core.catchUp(w.now(), st, &w.out)
 	w.flush()
 }
 

@@ -25,7 +25,7 @@ type iface struct {
 	as      seen            // the interface at the time it was opened
 	past    xsk.Stats       // counters of sockets that are closed
 	failure failure
-	generic bool // native XDP of its driver does not do
+	generic int // ifindex of the device whose driver leaves no room for metadata in native mode
 
 	transmit transmit
 }

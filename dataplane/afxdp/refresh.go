@@ -43,7 +43,7 @@ func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []dataplane.War
 		case errs[i] == nil && f.xdp != nil && f.outdated(now[i]):
 			s.shut(f, dataplane.PortFailed, nil)
 		case errs[i] == nil && f.xdp != nil && s.attach == bpf.ModeAuto && s.noRoom(f.xdp):
-			f.generic = true
+			f.generic = now[i].ifIndex
 			s.shut(f, dataplane.PortFailed, nil)
 			s.warnOnce(dataplane.Warning{Port: f.info.Name, Text: "the port works in generic mode, because its driver leaves " +
 				"no room for metadata in front of a frame"})
@@ -114,7 +114,7 @@ func (s *Switch) openPort(f *iface, now seen) (err error) {
 		return err
 	}
 	attach := s.attach
-	if f.generic {
+	if f.generic == now.ifIndex {
 		attach = bpf.ModeGeneric
 	}
 	if f.xdp, err = s.classifier.OpenPort(now.ifIndex, uint32(f.info.ID), attach); err != nil {
