@@ -53,7 +53,14 @@ func newBox(t *testing.T) *box {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- b.Run(ctx, func(addrs []netip.Addr) { b.changed <- addrs }) }()
+	go func() {
+		done <- b.Run(ctx, func(addrs []netip.Addr) {
+			if len(addrs) == 0 {
+				t.Error("a change of no address is told")
+			}
+			b.changed <- addrs
+		})
+	}()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

@@ -32,14 +32,11 @@ func routeOf(found []netlink.Route) (route, error) {
 		return route{}, unix.ENETUNREACH
 	}
 	r := route{ifIndex: found[0].LinkIndex, local: found[0].Type == unix.RTN_LOCAL}
-	if gateway, ok := netip.AddrFromSlice(found[0].Gw); ok {
-		r.gateway = gateway.Unmap()
-	}
+	gateway, _ := netip.AddrFromSlice(found[0].Gw)
 	if via, ok := found[0].Via.(*netlink.Via); ok { // an IPv4 route through an IPv6 gateway
-		if gateway, ok := netip.AddrFromSlice(via.Addr); ok {
-			r.gateway = gateway.Unmap()
-		}
+		gateway, _ = netip.AddrFromSlice(via.Addr)
 	}
+	r.gateway = gateway.Unmap()
 	return r, nil
 }
 

@@ -164,6 +164,38 @@ func TestKeepAliveFindsAHostThatCameUpSilently(t *testing.T) {
 	}
 }
 
+// A notification that a host does not answer leads to no new request: that would never end.
+func TestANotificationAsksNoHostThatDoesNotAnswer(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1})
+	k.neighbours["1 10.1.0.2"] = neighbour{state: failed}
+	tracker.Track(onEth1)
+	k.solicited = nil
+	tracker.update([]change{{subject: subject{addr: onEth1}}})
+	if k.solicited != nil {
+		t.Errorf("solicited %v", k.solicited)
+	}
+}
+
+// A probe that was held back is sent within a second, so that the bridge soon knows the port.
+func TestKeepAliveSendsAProbeThatIsOwed(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth2})
+	tracker.Track(onBridge)
+	clear(k.fdb)
+	for range 2 {
+		tracker.update([]change{{subject: subject{mac: hostMAC}}})
+	}
+	x := tracker.targets[onBridge]
+	if len(k.probed) != 1 || !x.owed {
+		t.Fatalf("probed %v, owed %v", k.probed, x.owed)
+	}
+	x.probed = x.probed.Add(-probeEvery)
+	if tracker.keepAlive(1); len(k.probed) != 2 {
+		t.Errorf("probed %v", k.probed)
+	}
+}
+
 // A port that comes back is another interface. The hosts that were reached through the old
 // interface are resolved again.
 func TestThePortsAreThoseOfNow(t *testing.T) {

@@ -102,14 +102,20 @@ func TestClientsTakeTurns(t *testing.T) {
 	if _, err := readOnce(second, len(version)); err != nil {
 		t.Error(err)
 	}
+	l.until("ended handshaking ended")
 	l.follow(second, sc.exchanges[1:])
 	l.until("ended running ended")
 	if names := l.groups.names(); len(names) != 1 {
 		t.Errorf("groups %v", names)
 	}
+	third := l.connect(version)
+	l.until("ended running ended waiting")
 	second.Close()
 	l.ended(2)
-	l.until("ended ended ended")
+	if err := hungUpOn(third); err != nil { // its receiver was not started again
+		t.Error(err)
+	}
+	l.until("ended ended ended refused")
 }
 
 // TestDownSendsThoseWhoWaitAway: taking a service down also ends the clients that wait.

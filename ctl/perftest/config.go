@@ -32,7 +32,7 @@ func (c *Config) check() error {
 	case n > MaxReceivers:
 		return fmt.Errorf("%d receivers are more than the %d that a group can have", n, MaxReceivers)
 	}
-	seen := map[netip.Addr]bool{c.GroupIP: true}
+	seen := map[netip.Addr]bool{}
 	for _, ip := range c.Receivers {
 		switch err := checkAddress("receiver", ip); {
 		case err != nil:

@@ -1,6 +1,7 @@
 package perftest
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,6 +17,15 @@ func addrs(text string) (list []netip.Addr) {
 	return list
 }
 
+// manyAddrs are n different receivers.
+func manyAddrs(n int) string {
+	var list []string
+	for i := range n {
+		list = append(list, netip.AddrFrom4([4]byte{10, 78, byte(i >> 8), byte(i)}).String())
+	}
+	return strings.Join(list, " ")
+}
+
 func TestConfigMistakes(t *testing.T) {
 	for _, c := range []struct{ group, receivers, want string }{
 		{"10.77.0.100", "10.77.0.2", ""},
@@ -26,6 +36,9 @@ func TestConfigMistakes(t *testing.T) {
 		{"10.77.0.100", "240.0.0.2", "receiver 240.0.0.2 is not a unicast address to which packets can be routed"},
 		{"0.0.0.0", "10.77.0.2", "group IP 0.0.0.0 is not a unicast address to which packets can be routed"},
 		{"::ffff:10.77.0.100", "10.77.0.2", "group IP ::ffff:10.77.0.100 is not a unicast address to which packets can be routed"},
+		{"fd77::100", "fd77::2%eth1", "receiver fd77::2%eth1 is not a unicast address to which packets can be routed"},
+		{"10.77.0.100", manyAddrs(MaxReceivers), ""},
+		{"10.77.0.100", manyAddrs(MaxReceivers + 1), fmt.Sprintf("%d receivers are more than the %d that a group can have", MaxReceivers+1, MaxReceivers)},
 		{"fd77::100", "fe80::2", "receiver fe80::2 is not a unicast address to which packets can be routed"},
 		{"10.77.0.100", "10.77.0.2 10.77.0.3 10.77.0.2", "receiver 10.77.0.2 is named twice; remove one of them"},
 		{"10.77.0.100", "10.77.0.2 10.77.0.100", "receiver 10.77.0.100 is the group IP itself; give the group an address that no host has"},
@@ -67,6 +80,7 @@ func TestConfigAsWritten(t *testing.T) {
 	for text, want := range map[string]string{
 		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: [10.77.0.0/24, lab]": `line 3: network 2 "lab" is not a network; write one such as 10.77.0.0/24, or a host's address`,
 		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: 10.77.0.0/33":        `line 3: network 1 "10.77.0.0/33" is not a network; write one such as 10.77.0.0/24, or a host's address`,
+		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: [[10.77.0.0/24]]":    "line 3: network 1 is a list; write one word",
 		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: ::ffff:10.1.1.1":     `line 3: network 1 "::ffff:10.1.1.1" is not a network; write one such as 10.77.0.0/24, or a host's address`,
 		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: fd00::/64":           "line 1: the config is refused: network fd00::/64 and the group IP 10.77.0.100 are of different IP versions; no client of it can connect",
 		"groupIP: 10.77.0.100":                                      "line 1: the config has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run",

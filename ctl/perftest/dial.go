@@ -43,10 +43,10 @@ func (c *conversation) connect(ctx context.Context) error {
 		c.receivers = append(c.receivers, r)
 		c.listenTo(ctx, r)
 	}
-	if len(missing) > 0 && ctx.Err() == nil {
+	if len(missing) > 0 {
 		return refuse("%s", strings.Join(missing, "; "))
 	}
-	return context.Cause(ctx)
+	return nil
 }
 
 func (c *conversation) dial(ctx context.Context, ip netip.Addr) (net.Conn, error) {

@@ -1,6 +1,7 @@
 package perftest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -375,6 +376,7 @@ type fakeGroups struct {
 	seen   map[string]Traffic
 	made   []*groupfile.File
 	refuse error
+	stuck  error // what Remove returns after it has removed a group
 }
 
 func (g *fakeGroups) Create(_ context.Context, f *groupfile.File) error {
@@ -400,7 +402,7 @@ func (g *fakeGroups) Remove(ctx context.Context, name string) error {
 	if ctx.Err() == nil {
 		delete(g.have, name)
 	}
-	return ctx.Err()
+	return cmp.Or(ctx.Err(), g.stuck)
 }
 
 func (g *fakeGroups) Traffic(name string) (Traffic, bool) {

@@ -44,6 +44,43 @@ func TestAnySideMayHangUpAnyTime(t *testing.T) {
 	}
 }
 
+// TestNoAnswerWithoutTheReceivers: the client gets no answer of a step that a receiver has not
+// answered.
+func TestNoAnswerWithoutTheReceivers(t *testing.T) {
+	sc := newest().keys("aaa").reports(1)
+	for n := range sc.exchanges {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			l := newLab(t, 2, quick)
+			l.up()
+			for i, ip := range l.config.Receivers {
+				server := sc.moved(ip, i+1).held()
+				if i == 1 {
+					server = server.cut(n)
+				}
+				l.play(func() error { _, _ = l.server(i, server); return nil })
+			}
+			said, _ := l.client(sc, -1)
+			if len(said) != n {
+				t.Errorf("a receiver has answered %d messages, the client has %d answers", n, len(said))
+			}
+			l.ended(2)
+		})
+	}
+}
+
+// TestReceiverThatSpeaksTooSoon: bytes that nobody has asked for end the run, at each step.
+func TestReceiverThatSpeaksTooSoon(t *testing.T) {
+	for n := range 5 {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			l := newLab(t, 1, quick)
+			server := newest().keys("aa").moved(l.config.Receivers[0], 1)
+			server.exchanges[n].server = append(bytes.Clone(server.exchanges[n].server), "0123456789"...)
+			l.breaks(newest().keys("aa"), -1, func(int) *script { return server.held() },
+				"refused: receiver 127.0.0.11 spoke before its turn; it does not run the same test as the client")
+		})
+	}
+}
+
 // TestServersHangUpFirst: servers of the newest version disconnect right after their last key. The
 // run ends only when the client disconnects too.
 func TestServersHangUpFirst(t *testing.T) {

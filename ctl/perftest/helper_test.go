@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -30,6 +31,10 @@ func TestUpAndDown(t *testing.T) {
 	if err := l.helper.Up(context.Background(), other); err == nil || !strings.HasPrefix(err.Error(), "perftest on 203.0.113.9: ") || l.owned[other.GroupIP] != 0 {
 		t.Errorf("%v; owned %d times", err, l.owned[other.GroupIP])
 	}
+	other.GroupIP, other.Receivers = netip.MustParseAddr("127.0.0.101"), addrs("127.0.0.11 127.0.0.12")
+	if err := l.helper.Up(context.Background(), other); err == nil || err.Error() != "perftest on 127.0.0.101: own towards [127.0.0.11 127.0.0.12]" {
+		t.Errorf("an address that cannot be added: %v", err)
+	}
 	if err := l.helper.Down(groupIP); err != nil || l.owned[groupIP] != 0 || len(l.helper.List()) != 0 {
 		t.Errorf("%v; owned %d times, listed %+v", err, l.owned[groupIP], l.helper.List())
 	}
@@ -40,6 +45,86 @@ func TestUpAndDown(t *testing.T) {
 		t.Error("the port is still open")
 	}
 	l.up()
+}
+
+// TestServicesAreListedInOrder: the list does not change its order from one call to the next, and
+// shows what was asked for even if the caller changes its slices later.
+func TestServicesAreListedInOrder(t *testing.T) {
+	l := newLab(t, 1, nil)
+	want := addrs("127.0.0.97 127.0.0.98 127.0.0.99 127.0.0.100 127.0.0.101 127.0.0.102")
+	for _, i := range []int{3, 0, 5, 1, 4, 2} {
+		c := l.config
+		c.GroupIP, c.Receivers, c.Allow = want[i], slices.Clone(c.Receivers), prefixes("127.0.0.0/8")
+		if err := l.helper.Up(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		c.Receivers[0], c.Allow[0] = netip.Addr{}, netip.Prefix{}
+	}
+	var got []netip.Addr
+	for _, s := range l.helper.List() {
+		got = append(got, s.GroupIP)
+		if !slices.Equal(s.Receivers, l.config.Receivers) || !slices.Equal(s.Allow, prefixes("127.0.0.0/8")) {
+			t.Errorf("%v: listed %+v", s.GroupIP, s)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("listed %v", got)
+	}
+}
+
+func TestTooManyServices(t *testing.T) {
+	l := newLab(t, 1, nil)
+	for i := range 255 {
+		l.helper.services[netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})] = &service{}
+	}
+	l.up()
+	other := l.config
+	other.GroupIP = netip.MustParseAddr("127.0.0.101")
+	err := l.helper.Up(t.Context(), other)
+	if err == nil || err.Error() != "perftest is up on 256 group IPs, which is the limit; take one down first" {
+		t.Error(err)
+	}
+	maps.DeleteFunc(l.helper.services, func(ip netip.Addr, _ *service) bool { return ip != groupIP })
+}
+
+// TestAServiceBeginsAtAnyQPN: a queue pair that an earlier service has connected may still send.
+func TestAServiceBeginsAtAnyQPN(t *testing.T) {
+	l := newLab(t, 1, nil)
+	seen := map[roce.QPN]bool{}
+	for range 4 {
+		l.up()
+		seen[l.helper.service(groupIP).nextQPN()] = true
+		if err := l.helper.Down(groupIP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("the first QPNs of four services are %v", seen)
+	}
+}
+
+// TestGroupsThatCannotBeRemoved: the log names a group that stays.
+func TestGroupsThatCannotBeRemoved(t *testing.T) {
+	l := newLab(t, 1, quick)
+	l.groups.stuck = errors.New("the store is read-only")
+	l.up()
+	sc := newest().keys("aaa")
+	l.play(func() error { _, _ = l.server(0, sc.moved(l.config.Receivers[0], 1)); return nil })
+	l.play(func() error { _, err := l.client(sc, -1); return err })
+	l.hears("could not remove a perftest group")
+	l.ended(2)
+}
+
+// TestDownLogsNoFailure: the end of a service is no failure to accept clients.
+func TestDownLogsNoFailure(t *testing.T) {
+	l := newLab(t, 1, nil)
+	l.up()
+	if err := l.helper.Down(groupIP); err != nil {
+		t.Fatal(err)
+	}
+	if len(l.told) > 0 {
+		t.Errorf("it logs %q", <-l.told)
+	}
 }
 
 // TestRunsOneAfterTheOther: servers are started again for each run; no QPN is used twice.
@@ -92,14 +177,14 @@ func TestForgottenSessions(t *testing.T) {
 		s.end(s.remember(Session{Client: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}), errors.New("for the test"))
 	}
 	got := s.list().Sessions
-	if len(got) != MaxSessions || got[0].Client != active.Client || got[1].Client != netip.MustParseAddr("10.0.0.6") {
+	if len(got) != 32 || got[0].Client != active.Client || got[1].Client != netip.MustParseAddr("10.0.0.6") {
 		t.Errorf("%d sessions, the first of %v and %v", len(got), got[0].Client, got[1].Client)
 	}
 }
 
 // TestQPNsStayInRange: QPNs never have reserved values.
 func TestQPNsStayInRange(t *testing.T) {
-	for last, want := range map[roce.QPN]roce.QPN{0: 0x100, 0x100: 0x101, 0xFFFFFD: 0xFFFFFE, 0xFFFFFE: 0x100, 0xFFFFFF: 0x100} {
+	for last, want := range map[roce.QPN]roce.QPN{0: 0x100, 0xFE: 0x100, 0xFF: 0x100, 0x100: 0x101, 0xFFFFFD: 0xFFFFFE, 0xFFFFFE: 0x100, 0xFFFFFF: 0x100} {
 		if got := (&service{lastQPN: last}).nextQPN(); got != want {
 			t.Errorf("after %#x comes %#x, want %#x", last, got, want)
 		}
@@ -123,6 +208,16 @@ func TestRDMACM(t *testing.T) {
 		}
 	}
 	l.hears("run of 127.0.0.1 refused: it connects by RDMA-CM (-R or -z), which rocast does not support; run it without these options")
+	for name, bth := range map[string]roce.BTH{
+		"data": data, "data to queue pair 1": {Opcode: roce.OpWriteOnly, DestQPN: 1}, "UD to another queue pair": {Opcode: roce.OpUDSendOnly, DestQPN: 2},
+	} {
+		if isCM(bth.Append(nil)) {
+			t.Errorf("%s is taken for RDMA-CM", name)
+		}
+	}
+	if cut := request.Append(nil)[:roce.BTHBytes-1]; isCM(cut) || !isCM(request.Append(nil)) {
+		t.Error("a request that was cut is taken for one, or a whole one is not")
+	}
 	if n := len(l.helper.List()[0].Sessions); n != 1 {
 		t.Errorf("%d sessions", n)
 	}

@@ -15,6 +15,11 @@ func TestKeyFields(t *testing.T) {
 		t.Errorf("got %+v, %v; want %+v", k, err, want)
 	}
 	k = key{LID: 0xffff, OutReads: 0xff, QPN: 0xfffffe, PSN: 0xffffff, RKey: 0xffffffff, VA: 1<<64 - 1, GID: netip.MustParseAddr("fd77::1"), SRQN: 7}
+	k.RKey = 0xfedcba98
+	upper := strings.ToUpper(string(k.line()))
+	if again, err := parseKey([]byte(upper)); err != nil || again != k {
+		t.Errorf("%q is read as %+v, %v", upper, again, err)
+	}
 	if again, err := parseKey(k.line()); err != nil || again != k || len(k.line()) != keyBytes {
 		t.Errorf("%q is read as %+v, %v", k.line(), again, err)
 	}
@@ -45,6 +50,18 @@ func TestKeysNoGroupCanHave(t *testing.T) {
 	at := good.GID
 	if err := checkKey("client 10.77.0.1", at, good); err != nil {
 		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*key){
+		"the first QP":        func(k *key) { k.QPN = 2 },
+		"the last QP":         func(k *key) { k.QPN = 0xfffffe },
+		"the end of memory":   func(k *key) { k.VA = ^(regionBytes - 1) },
+		"the start of memory": func(k *key) { k.VA = 0 },
+	} {
+		k := good
+		change(&k)
+		if err := checkKey("client 10.77.0.1", at, k); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	for _, c := range []struct {
 		name   string

@@ -1,9 +1,6 @@
 package perftest
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // key handles one key line of the client. The first key lines name the queue pairs of the client,
 // in order. All later key lines repeat known keys: the client sends the whole set once more, and
@@ -131,7 +128,6 @@ func (c *conversation) makeGroups(ctx context.Context) error {
 		}
 		c.made = append(c.made, g.Name)
 	}
-	c.active.last = time.Now()
 	c.note(func(s *Session) { s.State, s.Groups = Running, c.made })
 	return nil
 }

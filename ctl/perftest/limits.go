@@ -24,6 +24,7 @@ const (
 // limits are the timeouts of a conversation. Tests choose shorter ones.
 type limits struct {
 	version time.Duration // from the connection to the client's first message; ib_write_bw sleeps for one second of this time
+	again   time.Duration // between two tries to accept a client
 	dial    time.Duration // for the host of a receiver to accept the connection
 	answer  time.Duration // for any message that is due; setting up memory and queue pairs takes time
 	part    time.Duration // for the rest of a message whose beginning has arrived
@@ -37,6 +38,7 @@ type limits struct {
 
 var usual = limits{
 	version: 3 * time.Second,
+	again:   time.Second,
 	dial:    3 * time.Second,
 	answer:  30 * time.Second,
 	part:    5 * time.Second,

@@ -10,6 +10,9 @@ func TestScan(t *testing.T) {
 	tail := strings.Replace(capturedLine, "5000:", "5000:00005590c93c6000:", 1) // 125 bytes
 	plain := capturedLine[:50] + "00000000\x00"
 	plainTail := tail[:67] + "00000000\x00"
+	if len(plain) != plainKeyBytes || len(plainTail) != tailKeyBytes {
+		t.Fatalf("the lines without GID have %d and %d bytes", len(plain), len(plainTail))
+	}
 	for _, c := range []struct {
 		name, bytes string
 		kind        kind
@@ -25,13 +28,15 @@ func TestScan(t *testing.T) {
 		{"key without GID", plain, kindKey, plainKeyBytes},
 		{"key of data validation", tail, kindKey, tailKeyBytes},
 		{"the same without GID", plainTail, kindKey, tailKeyBytes},
+		{"key damaged where its GID begins", plain[:50] + "x" + tail[51:], kindKey, keyBytes},
+		{"key damaged behind its GID's beginning", tail[:59] + "x" + tail[60:], kindKey, tailKeyBytes},
 		{"damaged key", strings.Repeat("0000:", 12), kindKey, keyBytes},
 		{"size of a report", "\x00\x00\x00\x00\x00\x00\x20\x00", kindReport, reportBytes},
 		{"rate of a report", "@\x07m_\xbb?\xc6=", kindReport, reportBytes},
 		{"beginning of a report", "\x00\x00\x00\x00\x00", kindReport, reportBytes},
 		{"anything else", "GET / HTTP/1.1\r\n\r\n", kindReport, reportBytes},
 	} {
-		if k, n := scan([]byte(c.bytes)); n != c.length || n > 0 && k != c.kind {
+		if k, n := scan([]byte(c.bytes)); n != c.length || k != c.kind {
 			t.Errorf("%s: kind %d, %d bytes; want kind %d, %d bytes", c.name, k, n, c.kind, c.length)
 		}
 	}
@@ -40,7 +45,8 @@ func TestScan(t *testing.T) {
 func TestVersion(t *testing.T) {
 	for text, want := range map[string]error{
 		"6.06": nil, "6.29": nil, "5.70": nil, "23.07": nil,
-		"5.69": errOldVersion, "4.5": errOldVersion,
+		"5.69": errOldVersion, "4.5": errOldVersion, "0.5": errOldVersion,
+		"0": errNotAVersion, "1000": errNotAVersion, "999.9": nil,
 		"": errNotAVersion, "NaN": errNotAVersion, "-6.1": errNotAVersion, "6.06 ": errNotAVersion,
 		"6.06\x00\x00x": errNotAVersion, "GET / HTTP/1.1\r\n": errNotAVersion, "1e400": errNotAVersion,
 	} {
@@ -57,7 +63,7 @@ func TestVersion(t *testing.T) {
 func TestMTU(t *testing.T) {
 	for text, want := range map[string]int{"1\x00": 256, "3\x00": 1024, "5\x00": 4096, "0\x00": 0, "6\x00": 0, "3": 0, "30": 0} {
 		m, err := parseMTU([]byte(text))
-		if want == 0 && err == nil || want != 0 && (m.bytes() != want || !bytes.Equal(m.message(), []byte(text))) {
+		if want == 0 && (err == nil || m != 0) || want != 0 && (m.bytes() != want || !bytes.Equal(m.message(), []byte(text))) {
 			t.Errorf("%q: %d bytes, written as %q, %v; want %d", text, m.bytes(), m.message(), err, want)
 		}
 	}

@@ -73,6 +73,8 @@ func TestRunsNoGroupCanCarry(t *testing.T) {
 			"receiver 127.0.0.11 answered with something that is not a key line; it does not run the same test as the client"},
 		{"no path MTU", opening("6.29", 9).keys("a"), newest().keys("a"), false,
 			"client 127.0.0.1 names no path MTU"},
+		{"no path MTU of a receiver", newest().keys("a"), opening("6.29", 9).keys("a"), false,
+			"receiver 127.0.0.11 names no path MTU"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, 1, func(lim *limits) {
@@ -176,6 +178,15 @@ func TestMissingReceivers(t *testing.T) {
 	l.hears(fmt.Sprintf("refused: receiver 127.0.0.11: nothing listens on TCP %[1]d; start ib_write_bw there first; "+
 		"receiver 127.0.0.13: nothing listens on TCP %[1]d; start ib_write_bw there first", l.config.Port))
 	l.ended(2)
+}
+
+func TestMissingReceiverOfSend(t *testing.T) {
+	l := newLab(t, 1, nil)
+	l.listeners[0].Close()
+	l.up()
+	l.play(func() error { _, _ = l.client(newest(), -1); return nil })
+	l.hears(fmt.Sprintf("refused: receiver 127.0.0.11: nothing listens on TCP %d; start ib_send_bw there first", l.config.Port))
+	l.ended(1)
 }
 
 func TestReceiverThatIsOff(t *testing.T) {

@@ -49,7 +49,7 @@ func (s *service) serve(ctx context.Context) {
 			return
 		case err != nil:
 			s.log.Warn("perftest cannot accept a client", zap.Error(err))
-			if pause(ctx, time.Second) != nil {
+			if pause(ctx, s.limits.again) != nil {
 				return
 			}
 		default:
@@ -160,16 +160,13 @@ func (s *service) remember(session Session) *Session {
 	return &session
 }
 
-// change changes a session, and logs the beginning or the end of a run.
+// change changes a session, and logs the state that the session is in then: waiting, running or
+// over. A session of these states changes only by going to the next state.
 func (s *service) change(record *Session, change func(*Session)) {
 	s.mu.Lock()
-	before := record.State
 	change(record)
 	now := *record
 	s.mu.Unlock()
-	if now.State == before {
-		return
-	}
 	log := s.log.With(zap.Stringer("client", now.Client))
 	switch now.State {
 	case Waiting:

@@ -1,0 +1,125 @@
+package perftest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+)
+
+func TestASideSpeaksUpBeforeItsTurn(t *testing.T) {
+	s := &side{in: make(chan []byte, 1)}
+	if s.spokeUp() {
+		t.Error("a silent side")
+	}
+	s.in <- []byte("a")
+	if !s.spokeUp() {
+		t.Error("bytes that no step has seen")
+	}
+	<-s.in
+	s.rest = []byte("a")
+	if !s.spokeUp() {
+		t.Error("bytes behind the last message")
+	}
+}
+
+// TestNobodyWaitsForASideInVain: a client that left does not hold its receivers until they answer,
+// and a message that cannot be sent ends the run.
+func TestNobodyWaitsForASideInVain(t *testing.T) {
+	left := &side{name: "client", gone: make(chan struct{})}
+	close(left.gone)
+	s := &side{name: "receiver", in: make(chan []byte)}
+	if _, err := s.read(t.Context(), 1, 10*time.Second, left); err != error(hungUp{left}) {
+		t.Errorf("read: %v", err)
+	}
+	closed, other := net.Pipe()
+	defer other.Close()
+	closed.Close()
+	s.conn = closed
+	if err := s.write([]byte("a")); err != error(hungUp{s}) {
+		t.Errorf("write: %v", err)
+	}
+}
+
+// TestTheFirstToLeaveIsNamed: a side that leaves later is no reason, and gives the others no more
+// time.
+func TestTheFirstToLeaveIsNamed(t *testing.T) {
+	first, second := &side{name: "first"}, &side{name: "second"}
+	var d departure
+	d.begin(first, 0)
+	limit := d.limit
+	d.begin(second, time.Hour)
+	if d.first != first || d.limit != limit {
+		t.Errorf("%s is named; a new limit: %v", d.first.name, d.limit != limit)
+	}
+}
+
+// TestARunIsSilentForLong: during a run a client need not say anything: it measures.
+func TestARunIsSilentForLong(t *testing.T) {
+	c := &conversation{
+		groups: &fakeGroups{have: map[string]*groupfile.File{"g": {}}}, made: []string{"g"},
+		limits: limits{answer: time.Nanosecond, watch: time.Millisecond, idle: 20 * time.Millisecond},
+		client: &side{name: "client", in: make(chan []byte)},
+	}
+	c.active.last = time.Now()
+	want := "client has sent nothing for 20ms, and others may wait for its receivers"
+	if err := c.await(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestTrafficIsThatOfAllGroups(t *testing.T) {
+	c := &conversation{made: []string{"g", "h"}, groups: &fakeGroups{
+		have: map[string]*groupfile.File{"g": {}, "h": {}},
+		seen: map[string]Traffic{"g": {1, 2, 3}, "h": {10, 20, 30}},
+	}}
+	if sum, ok := c.traffic(); !ok || sum != (Traffic{11, 22, 33}) {
+		t.Errorf("%+v, %v", sum, ok)
+	}
+	c.made = append(c.made, "unknown")
+	if sum, ok := c.traffic(); ok || sum != (Traffic{}) {
+		t.Errorf("a group that the data path does not have: %+v, %v", sum, ok)
+	}
+}
+
+// listener returns what accept returns.
+type listener struct {
+	net.Listener
+	accept func() (net.Conn, error)
+}
+
+func (l *listener) Accept() (net.Conn, error) { return l.accept() }
+
+// TestClientsAreServedAfterAFailure: a box that has no file left for a connection has one later.
+func TestClientsAreServedAfterAFailure(t *testing.T) {
+	told := make(chan string, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	here, client := net.Pipe()
+	tries := 0
+	s := &service{
+		log: zap.New(teller{told: told}), limits: limits{again: time.Millisecond},
+		listener: &listener{accept: func() (net.Conn, error) {
+			if tries++; tries < 3 {
+				return nil, errors.New("too many open files")
+			}
+			cancel()
+			return here, nil
+		}},
+	}
+	s.serve(ctx)
+	if len(told) != 2 || <-told != "perftest cannot accept a client" {
+		t.Errorf("logged %d times", len(told))
+	}
+	// The service has ended meanwhile, so it sends the client away.
+	client.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := client.Read(make([]byte, 1)); tries != 3 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after %d tries a client reads: %v", tries, err)
+	}
+}
