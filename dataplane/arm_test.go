@@ -123,6 +123,29 @@ func TestAGroupIsArmedOnceABatch(t *testing.T) {
 	}
 }
 
+// Packets that need a decision are not counted: the number of plain packets in a row begins again
+// behind them.
+func TestOnlyPlainPacketsAreCounted(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.plain(g, calmPackets-1)
+	b.handle(b.ack(g, 0, roce.NAKSequence))
+	b.plain(g, 2*calmPackets) // the NAK waits for the other receivers
+	for i := range g.Paths {
+		b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+	}
+	b.plain(g, calmPackets-1)
+	b.core.Arm(0, &b.out)
+	if n := dataplane.Fans(b.core); n != (dataplane.FanOutCounts{}) {
+		t.Errorf("one packet too early: %+v", n)
+	}
+	b.plain(g, 1)
+	b.core.Arm(0, &b.out)
+	if n := dataplane.Fans(b.core); n != (dataplane.FanOutCounts{Armed: 1}) {
+		t.Errorf("%+v", n)
+	}
+}
+
 // The slot of a group that is to be armed may belong to another group by then.
 func TestAGroupThatIsGoneIsNotArmed(t *testing.T) {
 	g := group()

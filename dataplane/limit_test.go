@@ -34,9 +34,8 @@ func (l *limits) Limit(_ mft.GroupID, psn roce.PSN) { l.set = append(l.set, psn)
 
 // Where the kernel cannot do it, a group says so.
 func TestWhyThereIsNoEngine(t *testing.T) {
-	c, st := NewCore(nil), newState(aGroup(t))
-	c.noFanOut = errors.New("kernel too old")
-	if e := c.engineState(st); e.Kernel || e.Reason != "kernel too old" {
+	workers := New(Config{Workers: make([]WorkerConfig, 1), NoFanOut: errors.New("kernel too old")}).Workers()
+	if e := workers[0].core.engineState(newState(aGroup(t))); e.Kernel || e.Reason != "kernel too old" {
 		t.Errorf("%+v", e)
 	}
 }

@@ -108,3 +108,50 @@ func TestCNPByteForByte(t *testing.T) {
 		t.Errorf("\ngot  %s\nwant %s", got, want)
 	}
 }
+
+// What cannot be sent is counted, and takes no buffer. The source sends again, and is answered when
+// there is a way to it.
+func TestWhatCannotBeSentIsCounted(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	ports := func(source, b, c mft.PortID) {
+		t.Helper()
+		next := *g
+		next.Source.Port = source
+		next.Paths = append([]mft.Path(nil), g.Paths...)
+		next.Paths[0].Port, next.Paths[1].Port = b, c
+		if err := net.Switch.Replace(g.ID, &next); err != nil {
+			t.Fatal(err)
+		}
+		g = &next
+	}
+	answer := func(packet int32) {
+		for _, p := range g.Paths {
+			say(t, net, ack(p.Dst, p.FirstPSN.Add(packet), roce.SyndromeUnlimited))
+		}
+	}
+	expect := func(unsent uint64) {
+		t.Helper()
+		if n := counter(t, net.Switch, "unsent"); n != unsent || net.Pool.Lent != 0 {
+			t.Errorf("%d unsent, want %d; %d buffers are lent", n, unsent, net.Pool.Lent)
+		}
+	}
+	ports(0, 1, mft.NoPort)
+	say(t, net, write(firstPSN, nil))
+	expect(1)
+	ports(0, mft.NoPort, mft.NoPort)
+	say(t, net, write(firstPSN, nil))
+	expect(3)
+	ports(mft.NoPort, 1, 2)
+	answer(0)
+	expect(4)
+	ports(0, 1, 2)
+	if out := net.Ports[0].Take(); len(out) != 0 {
+		t.Errorf("the source heard %d frames", len(out))
+	}
+	say(t, net, write(firstPSN, nil))
+	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN {
+		t.Errorf("the source heard ACK %d", psn)
+	}
+	expect(4)
+}

@@ -41,6 +41,9 @@ func TestAWorkerSpinsByTime(t *testing.T) {
 			net.Ports[i+1].Put(ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited).frame(t))
 		}
 	}
+	if dataplane.SpinSettled <= 0 || dataplane.SpinInFlight <= dataplane.SpinSettled {
+		t.Errorf("it spins for %v, and for %v with data in flight", dataplane.SpinSettled, dataplane.SpinInFlight)
+	}
 	for _, c := range []struct {
 		name   string
 		frames func(net *porttest.Net)

@@ -111,7 +111,7 @@ func (st *state) adopt(g *mft.Group) bool {
 	old := st.group
 	st.group = g
 	from := make([]int, len(g.Paths))
-	same := len(g.Paths) == len(old.Paths)
+	same := len(g.Paths) == len(old.Paths) && (st.active != onlySends || sameSource(old, g))
 	for i := range g.Paths {
 		from[i] = samePath(old, g, i)
 		same = same && from[i] == i

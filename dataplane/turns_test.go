@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -206,8 +207,8 @@ func TestAMemberThatMaySendJoins(t *testing.T) {
 	s.message(ipD)
 }
 
-// The source's host sets its QP up again while another receiver joins: any difference makes it
-// another source, whose first packet is the group's next.
+// The source's host sets its QP up again, while another receiver joins or alone: any difference
+// makes it another source, whose first packet is the group's next.
 func TestAnotherQPOfTheSourceIsAnotherSource(t *testing.T) {
 	for name, tt := range map[string]struct {
 		edit  func(*mft.Source)
@@ -220,34 +221,70 @@ func TestAnotherQPOfTheSourceIsAnotherSource(t *testing.T) {
 		"on another host":      {func(s *mft.Source) { s.Dst, s.Port = ipD, 3 }, firstPSN, true},
 		"another QP and a PSN": {func(s *mft.Source) { s.DestQPN, s.FirstPSN = 18, 4000 }, 4000, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStage(t, receiver(1, ipB))
-			s.message(ipA)
-			next := *s.group
-			tt.edit(&next.Source)
-			next.Paths = []mft.Path{receiver(1, ipB), receiver(2, ipC)}
-			s.enter(next.Paths)
-			if err := s.Switch.Replace(s.group.ID, &next); err != nil {
-				t.Fatal(err)
-			}
-			s.group = &next
-			source := &actor{sends: tt.sends}
-			if !tt.new {
-				source = s.members[ipA]
-			}
-			s.members[next.Source.Dst] = source
-			s.message(next.Source.Dst)
-			notes := 0
-			for len(s.Switch.Notes()) > 0 {
-				if n := <-s.Switch.Notes(); n.What == feedback.NoteSource {
-					notes++
+		for _, joins := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, joins=%v", name, joins), func(t *testing.T) {
+				s := newStage(t, receiver(1, ipB))
+				s.message(ipA)
+				next := *s.group
+				tt.edit(&next.Source)
+				next.Paths = []mft.Path{receiver(1, ipB)}
+				if joins {
+					next.Paths = append(next.Paths, receiver(2, ipC))
 				}
-			}
-			if (notes == 1) != tt.new {
-				t.Errorf("%d notes of a new source", notes)
-			}
-		})
+				s.enter(next.Paths)
+				if err := s.Switch.Replace(s.group.ID, &next); err != nil {
+					t.Fatal(err)
+				}
+				s.group = &next
+				source := &actor{sends: tt.sends}
+				if !tt.new {
+					source = s.members[ipA]
+				}
+				s.members[next.Source.Dst] = source
+				s.message(next.Source.Dst)
+				if n := s.newSources(); (n == 1) != tt.new {
+					t.Errorf("%d notes of a new source", n)
+				}
+			})
+		}
 	}
+}
+
+// newSources counts the notes of a new source.
+func (s *stage) newSources() (notes int) {
+	for len(s.Switch.Notes()) > 0 {
+		if n := <-s.Switch.Notes(); n.What == feedback.NoteSource {
+			notes++
+		}
+	}
+	return notes
+}
+
+// A member that is the source goes on until another one takes over, even if an update says that it
+// may not become the source again.
+func TestTheSourceGoesOnWithoutTheRight(t *testing.T) {
+	g := group()
+	g.Paths[0].Sends, g.Paths[0].SendPSN = true, 7
+	net := newNet(t, g)
+	data := func(psn roce.PSN) {
+		t.Helper()
+		p := write(psn, nil)
+		p.src = ipB
+		say(t, net, p)
+		for port, host := range map[int]netip.Addr{2: ipC, 3: ipD} {
+			if out := net.Ports[port].Take(); len(out) != 1 {
+				t.Errorf("PSN %d: %d copies to %v; counters %v", psn, len(out), host, moved(net.Switch))
+			}
+		}
+	}
+	data(7)
+	next := *g
+	next.Paths = append([]mft.Path(nil), g.Paths...)
+	next.Paths[0].Sends = false
+	if err := net.Switch.Replace(g.ID, &next); err != nil {
+		t.Fatal(err)
+	}
+	data(8)
 }
 
 // What a former source resends of its turn is answered where it asks, and of the rest every

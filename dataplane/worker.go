@@ -384,7 +384,7 @@ func (w *Worker) sendSome(replies []Reply) {
 func (w *Worker) push(port mft.PortID, o Outgoing) {
 	w.send = append(w.send, o)
 	if len(w.send) == cap(w.send) {
-		w.transmit(port)
+		w.transmit(port) // the list is full
 	}
 }
 
