@@ -405,6 +405,27 @@ func TestWhatTheKernelRefusesIsTold(t *testing.T) {
 	}
 }
 
+// Run looks at unknown hosts by itself: no notification tells that a host has come up.
+func TestAHostThatCameUpSilentlyIsTold(t *testing.T) {
+	k := newFakeKernel()
+	here := k.neighbours["1 10.1.0.2"]
+	k.neighbours["1 10.1.0.2"] = neighbour{state: failed}
+	tracker := newTracker(k, []int{eth1})
+	if err := netns.New(t).Do(func() (err error) { tracker.events, err = subscribe(); return err }); err != nil {
+		t.Fatal(err)
+	}
+	tracker.Track(onEth1)
+	k.neighbours["1 10.1.0.2"] = here
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	var told []netip.Addr
+	if err := tracker.Run(ctx, func(addrs []netip.Addr) { told = addrs; stop() }); err != nil {
+		t.Error(err)
+	}
+	if len(told) != 1 || told[0] != onEth1 {
+		t.Errorf("told %v", told)
+	}
+}
+
 // openFiles counts the files of this process.
 func openFiles(t *testing.T) int {
 	t.Helper()

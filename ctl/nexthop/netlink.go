@@ -69,10 +69,7 @@ func linkOf(found netlink.Link) (link, error) {
 
 func (k *netlinkKernel) vlans(ifIndex int) ([]vlan, error) {
 	all, err := k.BridgeVlanList()
-	if err != nil {
-		return nil, err
-	}
-	return vlansOf(all[int32(ifIndex)]), nil
+	return vlansOf(all[int32(ifIndex)]), err
 }
 
 func vlansOf(found []*nl.BridgeVlanInfo) (vlans []vlan) {

@@ -80,7 +80,7 @@ func (r *resolver) resolve(to netip.Addr, was *finding, insist bool) *finding {
 		w.Hop = Hop{Reason: err.Error()}
 	case err != nil:
 		w.Hop = Hop{Interface: w.Interface, Reason: err.Error()}
-	case doubt != "":
+	default:
 		w.Reason = doubt
 	}
 	return &w.finding

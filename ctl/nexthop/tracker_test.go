@@ -78,6 +78,9 @@ func TestUntrackedAddressesLeaveNothing(t *testing.T) {
 	tracker.Untrack(farAway)
 	tracker.Untrack(farAway)
 	tracker.Untrack(farAway) // one call too many
+	if hop := tracker.Hop(farAway); hop.Known() || hop.Reason != "192.0.2.7 is not tracked" {
+		t.Errorf("untracked: %s", describe(hop))
+	}
 	if len(tracker.targets) != 0 || len(tracker.bySubject) != 0 {
 		t.Errorf("left %v, %v", tracker.targets, tracker.bySubject)
 	}
@@ -174,6 +177,19 @@ func TestANotificationAsksNoHostThatDoesNotAnswer(t *testing.T) {
 	tracker.update([]change{{subject: subject{addr: onEth1}}})
 	if k.solicited != nil {
 		t.Errorf("solicited %v", k.solicited)
+	}
+}
+
+// A host that moves to another port is followed even while the kernel asks for its MAC.
+func TestADoubtfulHopIsFollowed(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth2, eth3})
+	tracker.Track(onBridge)
+	clear(k.neighbours)
+	tracker.update([]change{{all: true}})
+	k.fdb["10 02:00:00:00:00:22 0"] = eth3
+	if got := tracker.update([]change{{subject: subject{mac: hostMAC}}}); !slices.Equal(got, []netip.Addr{onBridge}) {
+		t.Errorf("told %v, hop %s", got, describe(tracker.Hop(onBridge)))
 	}
 }
 

@@ -94,7 +94,7 @@ func TestServersHangUpFirst(t *testing.T) {
 func TestMessageInPieces(t *testing.T) {
 	l := newLab(t, 1, nil)
 	l.up()
-	sc := newest().keys("aaaaa")
+	sc := newest().keys("aaaa").reports(2).keys("a")
 	l.play(func() error { _, err := l.server(0, sc.moved(l.config.Receivers[0], 1)); return err })
 	conn, err := l.clientConn()
 	if err != nil {
@@ -129,7 +129,7 @@ func TestClientThatStopsTalking(t *testing.T) {
 		{"in its first message", &script{}, "6.06", func(lim *limits) { lim.version = time.Millisecond }, "client 127.0.0.1 was silent for 1ms at its turn"},
 		{"before a key", newest(), "", func(lim *limits) { lim.answer = time.Second }, "client 127.0.0.1 was silent for 1s at its turn"},
 		{"in a key", newest(), capturedLine[:70], func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms at its turn"},
-		{"in a message of the run", newest().keys("aaa"), "do", func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms at its turn"},
+		{"in a message of the run", newest().keys("aaa"), "d", func(lim *limits) { lim.part = time.Millisecond }, "client 127.0.0.1 was silent for 1ms at its turn"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t, 1, c.change)

@@ -53,14 +53,12 @@ func scan(b []byte) (k kind, length int) {
 		return kindReport, reportBytes
 	case len(b) < plainKeyBytes:
 		return kindKey, 0
-	case b[52] == ':': // the colon after the first byte of a GID
-		return kindKey, keyBytes
 	case b[58] == 0: // the line has the SRQN and its end in place of a GID
 		return kindKey, plainKeyBytes
 	case areHex(b[50:59]): // longer than an SRQN: another address
 		return kindKey, tailKeyBytes
 	default:
-		return kindKey, keyBytes // a damaged key line
+		return kindKey, keyBytes // with a GID: there is a colon after its first byte; or a damaged key line
 	}
 }
 

@@ -119,9 +119,15 @@ func TestGIDOfAnotherHost(t *testing.T) {
 }
 
 func TestPathMTUsThatDoNotMeet(t *testing.T) {
-	l := newLab(t, 3, nil)
-	l.breaks(opening("6.06", 5), -1, func(i int) *script { return opening("6.06", []mtu{5, 5, 3}[i]) },
-		"refused: receiver 127.0.0.13 has path MTU 1024 and receiver 127.0.0.12 settled on 4096 before; start all with -m 1024")
+	for want, mtus := range map[string][]mtu{
+		"receiver 127.0.0.13 has path MTU 1024 and receiver 127.0.0.12 settled on 4096 before; start all with -m 1024": {5, 5, 3},
+		"receiver 127.0.0.12 has path MTU 2048 and receiver 127.0.0.11 settled on 4096 before; start all with -m 2048": {5, 4, 5},
+	} {
+		t.Run(fmt.Sprint(mtus), func(t *testing.T) {
+			l := newLab(t, 3, nil)
+			l.breaks(opening("6.06", 5), -1, func(i int) *script { return opening("6.06", mtus[i]) }, "refused: "+want)
+		})
+	}
 }
 
 // TestReceiversThatSendAreRefused: a latency test, whose handshake is that of ib_send_bw, shows

@@ -29,6 +29,23 @@ func TestASideSpeaksUpBeforeItsTurn(t *testing.T) {
 	}
 }
 
+// TestASingleByteIsRead: a message may come byte by byte.
+func TestASingleByteIsRead(t *testing.T) {
+	here, there := net.Pipe()
+	s := &side{conn: here, in: make(chan []byte, 1), gone: make(chan struct{})}
+	go s.pump(t.Context())
+	for _, b := range []byte("ab") {
+		if _, err := there.Write([]byte{b}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := s.read(t.Context(), 2, 10*time.Second, nil); err != nil || string(got) != "ab" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	there.Close()
+	<-s.gone
+}
+
 // TestNobodyWaitsForASideInVain: a client that left does not hold its receivers until they answer,
 // and a message that cannot be sent ends the run.
 func TestNobodyWaitsForASideInVain(t *testing.T) {
