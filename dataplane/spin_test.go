@@ -112,3 +112,26 @@ func TestFeedbackOfAStreamIsTakenInBatches(t *testing.T) {
 		})
 	}
 }
+
+// A worker blocks for a bounded time, because a wake-up may be missed, and no longer than the
+// period of the groups whose policy depends on time.
+func TestAWorkerBlocksForABoundedTime(t *testing.T) {
+	for _, c := range []struct {
+		silentAfter   time.Duration
+		least, atMost time.Duration
+	}{
+		{0, 10 * time.Millisecond, time.Second},
+		{time.Second, time.Duration(feedback.TimerPeriod), time.Duration(feedback.TimerPeriod)},
+	} {
+		g := group()
+		g.Policy.SilentAfter = c.silentAfter
+		net := newNet(t, g)
+		say(t, net, write(firstPSN, nil))
+		ctx, cancel := context.WithCancel(t.Context())
+		net.Waiters[0].Waiting = cancel
+		net.Switch.Run(ctx)
+		if d := net.Waiters[0].Timeout; d < c.least || d > c.atMost {
+			t.Errorf("silent after %v: it blocks for %v", c.silentAfter, d)
+		}
+	}
+}

@@ -5,9 +5,6 @@ import "encoding/binary"
 // DETHBytes is the length of a DETH.
 const DETHBytes = 8
 
-// QKeyGSI is the well-known Q_Key of QP1, which carries communication management.
-const QKeyGSI uint32 = 0x80010000
-
 // DETH is the datagram extended transport header of UD (IBTA vol 1, 9.3.2).
 type DETH struct {
 	QKey   uint32

@@ -108,6 +108,34 @@ func TestAppendCutsToFieldWidth(t *testing.T) {
 	}
 }
 
+// Each flag of a BTH is one bit, whichever others are set.
+func TestFlagsOfTheBTH(t *testing.T) {
+	for name, c := range map[string]struct {
+		flag func(*BTH) *bool
+		at   int
+		bit  byte
+	}{
+		"SE":     {func(h *BTH) *bool { return &h.Solicited }, 1, 0x80},
+		"MigReq": {func(h *BTH) *bool { return &h.MigReq }, 1, 0x40},
+		"FECN":   {func(h *BTH) *bool { return &h.FECN }, 4, 0x80},
+		"BECN":   {func(h *BTH) *bool { return &h.BECN }, 4, 0x40},
+		"AckReq": {func(h *BTH) *bool { return &h.AckReq }, 8, 0x80},
+	} {
+		var h, all BTH
+		*c.flag(&h) = true
+		want := make([]byte, BTHBytes)
+		want[c.at] = c.bit
+		if got := h.Append(nil); !bytes.Equal(got, want) {
+			t.Errorf("%s is written as %x, want %x", name, got, want)
+		}
+		others := bytes.Repeat([]byte{0xFF}, BTHBytes)
+		others[c.at] &^= c.bit
+		if _, err := all.Decode(others); err != nil || *c.flag(&all) {
+			t.Errorf("%s is read where only the other bits are set (%v)", name, err)
+		}
+	}
+}
+
 func TestPadFor(t *testing.T) {
 	for payload, want := range map[int]uint8{0: 0, 1: 3, 1001: 3, 1002: 2, 1003: 1, 1024: 0} {
 		if got := PadFor(payload); got != want {

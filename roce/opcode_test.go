@@ -1,6 +1,9 @@
 package roce
 
-import "testing"
+import (
+	"math/bits"
+	"testing"
+)
 
 // wantOpcodes is docs/wire.md#opcodes written down a second time, as names and bytes.
 var wantOpcodes = []struct {
@@ -92,6 +95,19 @@ func TestUnknownOpcodes(t *testing.T) {
 	}
 	if got := Opcode(0x15).String(); got != "Opcode(0x15)" {
 		t.Error(got)
+	}
+}
+
+// No header is taken for another one.
+func TestHeadersAreDistinct(t *testing.T) {
+	var seen HeaderSet
+	for _, h := range []HeaderSet{
+		HasDETH, HasFETH, HasRETH, HasAtomicETH, HasAETH, HasAtomicAckETH, HasImmDt, HasIETH, HasCNP,
+	} {
+		if bits.OnesCount16(uint16(h)) != 1 || seen.Has(h) {
+			t.Errorf("header %b, behind %b", h, seen)
+		}
+		seen |= h
 	}
 }
 

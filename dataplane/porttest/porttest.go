@@ -250,17 +250,20 @@ type Waiter struct {
 	// Waiting, if set, is called by Wait.
 	Waiting func()
 	Naps    int // calls of Nap
+	// Timeout is what the last call of Wait or Nap asked for.
+	Timeout time.Duration
 }
 
 // Wait is part of dataplane.Waiter.
-func (w *Waiter) Wait(time.Duration) {
+func (w *Waiter) Wait(timeout time.Duration) {
+	w.Timeout = timeout
 	if w.Waiting != nil {
 		w.Waiting()
 	}
 }
 
 // Nap is part of dataplane.Waiter.
-func (w *Waiter) Nap(time.Duration) { w.Naps++ }
+func (w *Waiter) Nap(timeout time.Duration) { w.Naps, w.Timeout = w.Naps+1, timeout }
 
 // Wake is part of dataplane.Waiter.
 func (w *Waiter) Wake() { w.Wakes.Add(1) }
