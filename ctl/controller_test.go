@@ -138,10 +138,14 @@ func TestCreatePublishesOwnsAndKeeps(t *testing.T) {
 	if published.Source.Port != 0 || published.Paths[1].Port != 2 || published.Paths[1].Src != published.IP || published.Restored {
 		t.Errorf("published %+v", published)
 	}
+	w.logs.TakeAll()
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)
+	if lines := w.logs.All(); len(lines) != 1 || lines[0].Message != "group removed" {
+		t.Errorf("logged %v", lines)
+	}
 }
 
 func TestWhatIsRefusedChangesNothing(t *testing.T) {
@@ -173,6 +177,8 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 			"line 2: ip 10.77.0.255 is the broadcast address of 10.77.0.0/24; write an address that no host has"},
 		{"off the subnets", inSubnet("10.77.1.0/24", "10.77.0.0/26", "fd00::/64"), g1,
 			"line 2: ip 10.77.0.100 is in no subnet of the interfaces that lead to the members ([10.77.0.0/26 10.77.1.0/24]); write an unused address of one of them"},
+		{"off the only subnet", inSubnet("10.77.1.0/24"), g1,
+			"line 2: ip 10.77.0.100 is in no subnet of the interfaces that lead to the members ([10.77.1.0/24]); write an unused address of one of them"},
 		{"a member at the broadcast address", inSubnet("10.77.0.0/30", "10.0.0.0/8"), g1,
 			"line 9: the member's ip 10.77.0.3 is the broadcast address of 10.77.0.0/30; write the host's"},
 		{"a source at the broadcast address", func(w *world) {

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/dataplane"
 )
 
 // run starts the controller. From then on, Hops.Set returns when the controller has handled the
@@ -111,6 +113,9 @@ func TestAReplaceThatFailsKeepsTheOldHops(t *testing.T) {
 	if g, _ := w.Group("g1"); g.Members[2].Port != "eth3" {
 		t.Errorf("shown on %s, published on eth3", g.Members[2].Port)
 	}
+	if lines := w.logs.FilterMessage("could not publish new next hops; the group keeps its old ones").All(); len(lines) != 1 || lines[0].ContextMap()["group"] != "g1" {
+		t.Errorf("logged %v", lines)
+	}
 	w.hopsChanged([]netip.Addr{netip.MustParseAddr("10.77.0.3")})
 	if g, _ := w.Group("g1"); g.Members[2].Port != "eth1" {
 		t.Errorf("the next change: on %s", g.Members[2].Port)
@@ -140,6 +145,62 @@ func TestAMemberBehindAPortWithoutACarrierWaits(t *testing.T) {
 	for _, message := range []string{"member unreachable; its frames flow again when the reason is gone", "member reachable"} {
 		if got := w.logs.FilterMessage(message).Len(); got != 1 {
 			t.Errorf("%q is logged %d times", message, got)
+		}
+	}
+}
+
+// Of each member, the log has what changed for it, and each thing once.
+func TestWhatIsLoggedOfAMembersWay(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.run(t)
+	asking, noRoute := nexthop.Hop{Interface: 3, Reason: "the kernel is asking"}, nexthop.Hop{Reason: "no route"}
+	moved := ctltest.Hop(2, "eth2", 1500, 3)
+	moved.Reason = "a hint"
+	for _, c := range []struct {
+		member string
+		hop    nexthop.Hop
+		want   string
+	}{
+		{"10.77.0.3", asking, "10.77.0.3 waits: the kernel is asking"},
+		{"10.77.0.2", ctltest.Hop(2, "eth2", 1500, 22), "10.77.0.2 at eth2"},
+		{"10.77.0.3", asking, ""},
+		{"10.77.0.3", noRoute, "10.77.0.3 waits: no route"},
+		{"10.77.0.3", ctltest.Hop(2, "eth2", 1500, 3), "10.77.0.3 at eth2"},
+		{"10.77.0.3", moved, ""},
+		{"10.77.0.3", ctltest.Hop(1, "eth1", 1500, 3), "10.77.0.3 at eth1"},
+	} {
+		w.logs.TakeAll()
+		w.hops.Set(map[string]nexthop.Hop{c.member: c.hop})
+		var got []string
+		for _, line := range w.logs.All() {
+			fields := line.ContextMap()
+			switch {
+			case fields["group"] != "g1":
+				t.Errorf("logged %v", line)
+			case line.Message == "member reachable":
+				got = append(got, fmt.Sprintf("%s at %s", fields["member"], fields["port"]))
+			default:
+				got = append(got, fmt.Sprintf("%s waits: %s", fields["member"], fields["reason"]))
+			}
+		}
+		if strings.Join(got, "; ") != c.want {
+			t.Errorf("logged %q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestAWarningHasOnlyTheFieldsThatItIsAbout(t *testing.T) {
+	w := newWorld(t)
+	w.logs.TakeAll()
+	for _, warning := range []dataplane.Warning{{Text: "a"}, {Text: "b", Port: "eth1"}, {Text: "c", Detail: "d"}} {
+		w.logWarning(warning)
+		line := w.logs.TakeAll()[0]
+		fields := line.ContextMap()
+		_, port := fields["port"]
+		_, detail := fields["detail"]
+		if line.Message != warning.Text || port != (warning.Port != "") || detail != (warning.Detail != "") {
+			t.Errorf("%+v is logged as %v", warning, line)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func (p perftestGroups) Traffic(name string) (perftest.Traffic, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := p.groups[name]
-	if g == nil || g.published == nil {
+	if g == nil { // a run's group that cannot be published is not kept
 		return perftest.Traffic{}, false
 	}
 	state, ok := p.Switch.GroupState(g.id)
@@ -187,9 +187,9 @@ type perftestAddresses struct{ *Controller }
 
 // Own adds ip to the interfaces through which the hosts are reached.
 func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error) {
-	held := map[address.Place]bool{}
+	var held []address.Place
 	release = func() {
-		for place := range held {
+		for _, place := range held {
 			if err := p.Addresses.Release(place); err != nil {
 				p.Log.Error("perftest could not remove the group IP from an interface",
 					zap.Stringer("groupIP", ip), zap.Error(err))
@@ -224,7 +224,7 @@ func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []n
 			release()
 			return nil, nil, err
 		}
-		held[place] = true
+		held = append(held, place)
 	}
 	return containing(ip, all), release, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // The helper really listens on its group IP, so the IP is one of the loopback's.
@@ -31,6 +32,7 @@ func TestAPerftestHelperListensAndOwnsItsIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	testlab.Eventually(t, testlab.Patience, "the client's run is listed", func() bool { return len(w.Perftests().Perftests[0].Runs) == 1 }, nil)
 	_, err = w.PerftestUp(t.Context(), []byte(upRequest))
 	if want := "perftest on 127.0.0.200 is already up; take it down first"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
@@ -96,6 +98,10 @@ func TestTheConfigsPerftestHelpersComeUpWithTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)
+	if conn, err := net.Dial("tcp", "127.0.0.202:18599"); err == nil {
+		conn.Close()
+		t.Error("it still listens")
+	}
 }
 
 // runFile returns the group file of a perftest run.

@@ -97,7 +97,7 @@ func TestAPerftestRunIsShownWithItsTimes(t *testing.T) {
 	}
 }
 
-// failing are addresses whose calls fail from the n-th one on.
+// failing are addresses whose n-th call fails.
 type failing struct {
 	*ctltest.Addresses
 	call string
@@ -108,10 +108,10 @@ func (f failing) err(call string) error {
 	if f.call != call {
 		return nil
 	}
-	if *f.n--; *f.n > 0 {
-		return nil
+	if *f.n--; *f.n == 0 {
+		return errCannot
 	}
-	return errCannot
+	return nil
 }
 
 func (f failing) Hold(p address.Place) error {
@@ -124,10 +124,6 @@ func (f failing) Hold(p address.Place) error {
 func (f failing) Subnets(ifIndex int) ([]netip.Prefix, error) {
 	nets, err := f.Addresses.Subnets(ifIndex)
 	return nets, errors.Join(err, f.err("Subnets"))
-}
-
-func (f failing) Release(p address.Place) error {
-	return errors.Join(f.Addresses.Release(p), f.err("Release"))
 }
 
 // The helper's IP is added once for each interface, and whatever fails leaves none of it behind.
@@ -147,8 +143,7 @@ func TestTheIPOfAPerftestHelper(t *testing.T) {
 		}
 		w.expect(t, nothing)
 	}
-	n := 1
-	w.Addresses = failing{w.addresses, "Release", &n}
+	w.Addresses = cannot{w.addresses, "Release"}
 	w.addresses.Networks = append(w.addresses.Networks, netip.MustParsePrefix("127.0.0.128/25"))
 	subnets, release, err := own(ip, hosts)
 	if err != nil || len(subnets) != 2 || subnets[0] != netip.MustParsePrefix("127.0.0.0/8") {

@@ -75,10 +75,7 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 // receivers leave at once. It skips members with role both: such a member is out of the receivers
 // while it sends, so only its note says that it left.
 func (c *Controller) lookAround(g *group) {
-	state, ok := c.Switch.GroupState(g.id)
-	if !ok {
-		return
-	}
+	state, _ := c.Switch.GroupState(g.id)
 	look := func(id groupfile.ID, path int) {
 		if path < 0 || path >= len(state.Paths) || g.past.Standing(id).IsOut() {
 			return

@@ -115,14 +115,15 @@ func (c *Controller) resume(g *group) error {
 	if err := c.begin(g); err != nil {
 		return err
 	}
-	if !g.past.Resume() {
+	past := g.past.Next(g.file, g.file) // a copy: if Replace fails, a retry has to begin without them too
+	if !past.Resume() {
 		return nil
 	}
-	next := g.build(&g.plan)
+	next := g.plan.Group(g.file, &past, g.restored)
 	if err := c.Switch.Replace(g.id, next); err != nil {
 		return errors.Join(err, c.end(g))
 	}
-	g.published = next
+	g.published, g.past = next, past
 	return nil
 }
 

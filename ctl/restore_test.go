@@ -1,11 +1,14 @@
 package ctl
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
@@ -74,6 +77,10 @@ func TestAKeptGroupThatCannotBeReadIsShownAndKeepsNoOtherOut(t *testing.T) {
 	if len(list) != 2 || list[0].State != api.Failed || list[0].Reason != want || list[1].State != api.Ready {
 		t.Errorf("%+v", list)
 	}
+	lines := w.logs.FilterMessage("group could not be restored; rocast group show says why").All()
+	if len(lines) != 1 || lines[0].ContextMap()["line"] != int64(1) || lines[0].ContextMap()["error"] != nil {
+		t.Errorf("logged %v", lines)
+	}
 	if g, err := w.Group("bad"); err != nil || g.State != api.Failed {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -97,6 +104,11 @@ func TestAFileThatCannotBeReadCostsItsGroupAlone(t *testing.T) {
 	}
 	w = openWorld(t, w.dir)
 	list := w.Groups().Groups
+	for _, line := range w.logs.FilterMessage("group could not be restored; rocast group show says why").All() {
+		if fields := line.ContextMap(); fields["error"] == nil || fields["line"] != nil {
+			t.Errorf("logged %v", fields)
+		}
+	}
 	if len(list) != 3 || list[0].Name != "bad" || list[0].State != api.Failed || !strings.Contains(list[0].Reason, "bad.yaml: is a directory") ||
 		list[1].Name != "g1" || list[1].State != api.Ready ||
 		list[2].Name != "g2" || list[2].State != api.Failed || !strings.Contains(list[2].Reason, "g2.state: is a directory") {
@@ -153,7 +165,15 @@ func TestAKeptGroupThatFailedIsTriedAgain(t *testing.T) {
 	if g, _ := next.Group("g1"); g.State != api.Failed || g.Reason != "group g1: not now; rocastd tries again every 5s" || g.Members[0].Reason != "the group failed" {
 		t.Errorf("%+v", g)
 	}
+	if g, _ := next.Group("g1"); g.Counters != nil || g.Engine.Carrier != "" {
+		t.Errorf("a group without traffic is shown with another one's: %+v", g)
+	}
 	if g, _ := next.Group("g2"); g.State != api.Ready {
+		t.Errorf("%+v", g)
+	}
+	addresses.Refuse(errors.New("not yet"))
+	next.retryFailed()
+	if g, _ := next.Group("g1"); g.Reason != "group g1: not yet; rocastd tries again every 5s" {
 		t.Errorf("%+v", g)
 	}
 	next.run(t)
@@ -172,8 +192,14 @@ func TestAKeptGroupThatFailedNeedsNoChangeOfTheNetwork(t *testing.T) {
 	w.Store.Close()
 	addresses := ctltest.NewAddresses()
 	addresses.Refuse(errors.New("not now"))
+	if err := os.MkdirAll(filepath.Join(w.dir, "idle", "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	next := openWorldWith(t, w.dir, addresses)
 	next.retryFailed()
+	if n := next.logs.FilterMessage("could not remove the record of the last clean stop").Len(); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
 	if g, _ := next.Group("g1"); g.State != api.Ready || g.Reason != "" {
 		t.Errorf("%+v", g)
 	}
@@ -208,4 +234,50 @@ func TestAddressesThatNoGroupWantsAreGivenBackAfterARestart(t *testing.T) {
 	if times, held := next.addresses.Swept(); times != 1 || !held {
 		t.Errorf("swept %d times, with IPs held: %v", times, held)
 	}
+}
+
+// What a crash left unknown stays unknown when the group is restored later than the daemon, and
+// then stopped cleanly.
+func TestAGroupThatIsRestoredLaterKeepsItsState(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.update(t, g1+receiver4)
+	w.sw.Carry("g1", 1234)
+	w.Store.Close()
+	addresses := ctltest.NewAddresses()
+	addresses.Refuse(errors.New("not now"))
+	w = openWorldWith(t, w.dir, addresses)
+	w.retryFailed()
+	if m := w.part(t, "10.77.0.4"); m.Part != "lost" {
+		t.Errorf("after the retry: %+v", m)
+	}
+	if m := w.restart(t, true).part(t, "10.77.0.4"); m.Part != "lost" {
+		t.Errorf("after a clean stop: %+v", m)
+	}
+}
+
+// Nothing tells the daemon that another group gave the QPs free, so it looks every five seconds.
+func TestAGroupThatFailedIsTriedAgainEveryFiveSeconds(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.Store.Close()
+	synctest.Test(t, func(t *testing.T) {
+		addresses := ctltest.NewAddresses()
+		addresses.Refuse(errors.New("not now"))
+		w := openWorldWith(t, w.dir, addresses)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.followNotes(ctx) }()
+		for _, want := range []string{api.Failed, api.Ready} { // after 4 and 8 seconds
+			time.Sleep(4 * time.Second)
+			synctest.Wait()
+			if g, _ := w.Group("g1"); g.State != want {
+				t.Errorf("%s, want %s", g.State, want)
+			}
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

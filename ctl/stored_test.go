@@ -184,6 +184,9 @@ func TestAGroupThatGoesLeavesNothingInTheIndex(t *testing.T) {
 	}
 	w.create(t, anotherGroup("g3", 3)) // of the same hosts
 	for _, name := range []string{"g1", "g3"} {
+		if w.index.byQP[addr("10.77.0.2")][318] != w.groups["g3"] {
+			t.Errorf("before %s goes, g3 is not found by its QP", name)
+		}
 		if err := w.Remove(name); err != nil {
 			t.Fatal(err)
 		}
@@ -206,6 +209,9 @@ func TestTheGroupsIPIsHeldWhereItIsNeededNow(t *testing.T) {
 	w.addresses.Refuse(os.ErrPermission)
 	follow(ctltest.Hop(3, "eth3", 1500, 3))
 	w.expect(t, strings.Replace(withG1, " 10.77.0.100@3 x1", "", 1))
+	if n := w.logs.FilterMessage("group's IP is not on every interface that needs it").Len(); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
 	follow(ctltest.Hop(3, "eth3", 1500, 4))
 	w.expect(t, withG1)
 	follow(ctltest.Hop(3, "eth3", 1500, 5))

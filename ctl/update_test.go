@@ -104,6 +104,164 @@ func TestMembersComeAndGo(t *testing.T) {
 	w.expect(t, nothing)
 }
 
+// A new member may be behind an interface that no other member is behind.
+func TestAnUpdateAddsTheIPWhereNewMembersAre(t *testing.T) {
+	w := newWorld(t)
+	hop := ctltest.Hop(3, "eth3", 1500, 4)
+	hop.Interface = 9
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": hop})
+	w.create(t, g1)
+	w.logs.TakeAll()
+	w.update(t, g1+receiver4)
+	if got, want := w.addresses.String(), "10.77.0.100@1 x1 10.77.0.100@2 x1 10.77.0.100@3 x1 10.77.0.100@9 x1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if lines := w.logs.All(); len(lines) != 1 || lines[0].Message != "group updated" {
+		t.Errorf("logged %v", lines)
+	}
+}
+
+// A late note about a receiver that has left does not keep it out when it comes again.
+func TestALateNoteAboutAReceiverThatHasLeft(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.news(feedback.NoteEvicted, "10.77.0.4", 1, 1007)
+	w.update(t, g1+receiver4)
+	if m := w.part(t, "10.77.0.4"); m.Part != "joining" {
+		t.Errorf("%+v", m)
+	}
+}
+
+// replaceHook is a data path that calls a function instead of the next Replace, or before it if the
+// function returns nil.
+type replaceHook struct {
+	*ctltest.Switch
+	hook func() error
+}
+
+func (r replaceHook) Replace(id mft.GroupID, g *mft.Group) error {
+	if err := r.hook(); err != nil {
+		return err
+	}
+	return r.Switch.Replace(id, g)
+}
+
+// After the update only a record too many is stored, which the next start ignores.
+func TestAnUpdateWhoseLastWriteFailsIsMade(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.Switch = replaceHook{w.sw, func() error {
+		return os.MkdirAll(filepath.Join(w.dir, "groups", ".g1.state.new", "in the way"), 0o700)
+	}}
+	w.update(t, g1+receiver4)
+	if w.path("10.77.0.4", 1) == nil || w.logs.FilterMessage("could not remove receivers that have left from the stored state; this is harmless").Len() != 1 {
+		t.Errorf("logged %v", w.logs.All())
+	}
+}
+
+// Receivers that were joining at a clean stop join in the next run, also if the data path takes
+// them at the second try only: they are no part of the group before that.
+func TestWhoWasJoiningStillDoesAfterAFailure(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.update(t, g1+receiver4)
+	w.sw.Carry("g1", 1234)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.Store.Close()
+	addresses := ctltest.NewAddresses()
+	addresses.Refuse(errCannot)
+	w = openWorldWith(t, w.dir, addresses)
+	w.Switch = replaceHook{w.sw, func() error { return errCannot }}
+	w.retryFailed()
+	if g := w.group(t); g.State != api.Failed || len(w.sw.Replaced()) != 0 {
+		t.Errorf("%+v", g)
+	}
+	w.expect(t, "table [], addresses [], tracking 4, files [g1.state g1.yaml]")
+	w.Switch = w.sw
+	w.retryFailed()
+	if m := w.part(t, "10.77.0.4"); m.Part != "joining" {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestAGroupWhoseFileIsGoneIsNotUpdated(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	if err := os.Remove(filepath.Join(w.dir, "groups", "g1.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Update(t.Context(), "g1", []byte(g1+receiver4)); err == nil || w.path("10.77.0.4", 1) != nil {
+		t.Errorf("updated: %v", err)
+	}
+	w.expect(t, strings.Replace(withG1, "g1.yaml", "", 1))
+}
+
+// A receiver with the IP and the remote QPN of a source that only sends is another QP.
+func TestAReceiverOnTheSourcesHostIsNotTheSource(t *testing.T) {
+	w := newWorld(t)
+	onItsHost := strings.Replace(receiver4, "10.77.0.4", "10.77.0.1", 1)
+	w.create(t, g1+onItsHost)
+	w.news(feedback.NoteEvicted, "10.77.0.1", 1, 1007)
+	m := w.group(t).Members
+	if m[0].Role != "source" || m[0].State != api.Ready || m[3].IP != "10.77.0.1" || m[3].Part != "evicted" {
+		t.Errorf("%+v", m)
+	}
+	w.update(t, g1)
+	w.update(t, g1+onItsHost)
+	if m := w.group(t).Members[3]; m.Part != "joining" {
+		t.Errorf("again: %+v", m)
+	}
+}
+
+// A host that is not reached yet may be in a subnet that the box does not have yet.
+func TestAnUnknownHostIsNotRefusedForItsAddress(t *testing.T) {
+	w := newWorld(t)
+	inSubnet("10.77.0.0/30", "10.0.0.0/8")(w)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
+	if g := w.create(t, g1); g.State != api.Waiting {
+		t.Errorf("%+v", g)
+	}
+}
+
+// What a note says of a receiver is more exact than what the data path says later: it names the
+// first packet that the receiver lacks. A member of role both that sends is not out.
+func TestALaterNoteLeavesThoseAloneWhoAreOut(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1+receiver4)
+	w.sw.Part(w.groups["g1"].id, "10.77.0.3", feedback.PartGone)
+	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
+	w = w.restart(t, false) // from here on it is not published
+	w.news(feedback.NoteEvicted, "10.77.0.4", 1, 1009)
+	w.news(feedback.NoteEvicted, "10.77.0.9", 1, 1010) // no member
+	w.sw.Part(w.groups["g1"].id, "10.77.0.4", feedback.PartGone)
+	w.news(feedback.NoteBehind, "10.77.0.2", 1, 1011)
+	for ip, psn := range map[string]string{"10.77.0.2": "1011", "10.77.0.3": "1007", "10.77.0.4": "1009"} {
+		if m := w.part(t, ip); m.State != api.LeftOut || !strings.Contains(m.Reason, "PSN "+psn) {
+			t.Errorf("%s: %+v", ip, m)
+		}
+	}
+
+	w = newWorld(t)
+	w.create(t, bothG1)
+	w.sw.Part(w.groups["g1"].id, "10.77.0.2", feedback.PartGone)
+	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
+	if m := w.part(t, "10.77.0.2"); m.State != api.Ready {
+		t.Errorf("it sends: %+v", m)
+	}
+
+	w = newWorld(t)
+	w.create(t, g1)
+	if err := w.sw.Switch.Remove(w.groups["g1"].id); err != nil { // the data path has no state of it
+		t.Fatal(err)
+	}
+	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
+	if m := w.part(t, "10.77.0.3"); m.State != api.LeftOut || w.part(t, "10.77.0.2").State != api.Ready {
+		t.Errorf("%+v", m)
+	}
+}
+
 func TestAnUpdateThatIsRefusedChangesNothing(t *testing.T) {
 	notNow := errors.New("not now")
 	for _, c := range []struct {

@@ -169,6 +169,9 @@ func TestNotesThatCannotBe(t *testing.T) {
 	if _, err := openNotes(file); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("a file for a directory: %v", err)
 	}
+	if _, err := notes(file).list(); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("a list from a file: %v", err)
+	}
 	notes, err := openNotes(filepath.Join(dir, "notes"))
 	must(t, err)
 	n := note{group, "br0"}

@@ -81,12 +81,12 @@ func (k *netlinkKernel) macs() ([][6]byte, error) {
 }
 
 func (k *netlinkKernel) add(p Place) error {
-	return k.change(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, p)
+	return k.change(unix.RTM_NEWADDR, p) // without NLM_F_REPLACE it is EEXIST if the address is there
 }
 
-func (k *netlinkKernel) remove(p Place) error { return k.change(unix.RTM_DELADDR, 0, p) }
+func (k *netlinkKernel) remove(p Place) error { return k.change(unix.RTM_DELADDR, p) }
 
-func (k *netlinkKernel) change(message, flags int, p Place) error {
+func (k *netlinkKernel) change(message int, p Place) error {
 	header := nl.NewIfAddrmsg(unix.AF_INET)
 	if p.IP.Is6() {
 		header.Family = unix.AF_INET6
@@ -98,7 +98,7 @@ func (k *netlinkKernel) change(message, flags int, p Place) error {
 	if p.IP.Is6() {
 		parts = append(parts, silently()...)
 	}
-	_, err := k.Request(message, flags|unix.NLM_F_ACK, 0, parts...)
+	_, err := k.Request(message, unix.NLM_F_ACK, 0, parts...)
 	return err
 }
 

@@ -2,6 +2,7 @@ package address
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
@@ -53,6 +55,9 @@ func TestTheKernelAnswersForTheGroupIP(t *testing.T) {
 	}
 	if got, want := shown(t, box, "eth1"), "10.77.0.254/24 10.77.0.100/32"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+	if err := o.kernel.add(p); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("added twice: %v", err)
 	}
 	if details, err := box.Exec("ip", "addr", "show", "dev", "eth1"); err != nil || strings.Contains(details, "deprecated") {
 		t.Errorf("%v: %s", err, details)
@@ -149,6 +154,9 @@ func TestIPv6IsOwnedAtOnceAndNeverChosenAsSource(t *testing.T) {
 	must(t, o.Hold(Place{port.Index, ip}))
 	if output, err := host.Exec("ping", "-c1", "-W5", ip.String()); err != nil {
 		t.Errorf("%v: %s", err, output)
+	}
+	if err := o.kernel.add(Place{port.Index, ip}); !errors.Is(err, unix.EEXIST) {
+		t.Errorf("added twice: %v", err)
 	}
 	route, err := box.Netlink().RouteGet(net.ParseIP("fd00::1"))
 	must(t, err)

@@ -83,9 +83,7 @@ func packetSocket(at *unix.SockaddrLinklayer) (*os.File, error) {
 	if at.Protocol == networkOrder(unix.ETH_P_IPV6) {
 		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, onlyAdvertisements())
 	}
-	if err == nil {
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: at.Protocol, Ifindex: at.Ifindex})
-	}
+	err = errors.Join(err, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: at.Protocol, Ifindex: at.Ifindex}))
 	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("open a packet socket: %w", err)

@@ -105,6 +105,9 @@ func TestAKernelThatCannotBeAsked(t *testing.T) {
 		_, errs["ask"] = k.ask(onEth1)
 		_, errs["socket"] = packetSocket(&unix.SockaddrLinklayer{Ifindex: 1})
 	})
+	if err := errs["socket"]; err == nil || err.Error() != "open a packet socket: too many open files" {
+		t.Errorf("socket: %v", err)
+	}
 	for call, err := range errs {
 		if !errors.Is(err, unix.EMFILE) {
 			t.Errorf("%s without room for a socket: %v", call, err)
@@ -220,6 +223,33 @@ func TestAnIPv6QuestionHearsAdvertisementsOnly(t *testing.T) {
 			if n < ipv6Bytes+icmpBytes || packet[6] != icmpv6 || packet[ipv6Bytes] != neighbourAdvertisement {
 				t.Errorf("heard %x", packet[:n])
 			}
+		}
+	}))
+}
+
+// Only what another host says about the IP is an answer.
+func TestOtherPacketsAreNoAnswer(t *testing.T) {
+	box, host := netns.New(t), netns.New(t)
+	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
+	claims := func(from netns.Link, ip netip.Addr) *packets {
+		q := newPackets(Place{from.Index, ip}, [6]byte(from.MAC))
+		copy(q.request[arpSender:], ip.AsSlice()) // an announcement
+		must(t, from.NS.Do(func() (err error) { q.socket, err = packetSocket(q.to); return err }))
+		t.Cleanup(q.close)
+		return q
+	}
+	q, again := claims(port, group), claims(port, group)
+	must(t, again.put()) // the box's own, on its way out
+	must(t, claims(far, netip.MustParseAddr("10.77.0.9")).put())
+	must(t, claims(far, group).put())
+	if mac, err := q.answer(time.Now().Add(10 * time.Second)); err != nil || mac != [6]byte(far.MAC) {
+		t.Errorf("%x, %v", mac, err)
+	}
+	raw, err := q.socket.SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) {
+		if n, _, err := unix.Recvfrom(int(fd), make([]byte, 100), 0); err == nil {
+			t.Errorf("an earlier packet was the answer: %d bytes are left", n)
 		}
 	}))
 }
