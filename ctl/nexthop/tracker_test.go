@@ -172,7 +172,9 @@ func TestANotificationAsksNoHostThatDoesNotAnswer(t *testing.T) {
 	k := newFakeKernel()
 	tracker := newTracker(k, []int{eth1})
 	k.neighbours["1 10.1.0.2"] = neighbour{state: failed}
-	tracker.Track(onEth1)
+	if tracker.Track(onEth1); len(k.solicited) != 1 {
+		t.Errorf("at first solicited %v, want one: the host may be up by now", k.solicited)
+	}
 	k.solicited = nil
 	tracker.update([]change{{subject: subject{addr: onEth1}}})
 	if k.solicited != nil {
