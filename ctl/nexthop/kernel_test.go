@@ -386,7 +386,10 @@ func TestAProbeAsksAUsableNeighbour(t *testing.T) {
 // A request that fails is not taken for an answer, nor for the lack of one.
 func TestWhatTheKernelRefusesIsTold(t *testing.T) {
 	const noSuchLink = 99
-	ns, k, _ := newKernel(t)
+	ns, k, br0 := newKernel(t)
+	if port, err := k.bridgePort(br0, hostMAC, 0); port != 0 || err != nil {
+		t.Errorf("a MAC that the bridge has not learned: port %d, %v", port, err)
+	}
 	ip := netip.MustParseAddr("10.3.0.2")
 	_, linkErr := k.link(noSuchLink)
 	_, neighbourErr := k.neighbour(noSuchLink, ip)

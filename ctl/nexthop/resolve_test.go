@@ -114,6 +114,8 @@ func TestAKernelThatDoesNotAnswerIsTold(t *testing.T) {
 		{"link 1", onVLAN, nil, "the way to 10.100.0.2 leads through interface 1: netlink broke"},
 		{"link 2", onBridge, nil, "the way to 10.2.0.2 leads through interface 2: netlink broke"},
 		{"link 2", onBridge, (*fakeKernel).filterVLANs, "the way to 10.2.0.2 leads through interface 2: netlink broke"},
+		{"link 2", onBridge, func(k *fakeKernel) { k.filterVLANs(); delete(k.memberOf, eth2) },
+			"the way to 10.2.0.2 leads through interface 2: netlink broke"},
 		{"bridgePort", onBridge, nil, "look 02:00:00:00:00:22 up in the FDB of br0: netlink broke"},
 		{"vlans 10", onBridge, (*fakeKernel).filterVLANs, "look the VLANs of br0 up: netlink broke"},
 		{"vlans 2", onBridge, (*fakeKernel).filterVLANs, "look the VLANs of eth2 up: netlink broke"},

@@ -86,6 +86,19 @@ func TestUntrackedAddressesLeaveNothing(t *testing.T) {
 	}
 }
 
+// Two addresses behind one gateway depend on its MAC: one that goes leaves the other's followed.
+func TestAnUntrackedAddressLeavesTheOthersFollowed(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1})
+	tracker.Track(onEth1)
+	tracker.Track(farAway)
+	tracker.Untrack(onEth1)
+	k.neighbours["1 10.1.0.2"] = neighbour{otherMAC, usable}
+	if got := tracker.update([]change{{subject: subject{addr: onEth1}}}); !slices.Equal(got, []netip.Addr{farAway}) {
+		t.Errorf("told %v", got)
+	}
+}
+
 func TestKeepAliveAsksForAllWithinARoundAndBounded(t *testing.T) {
 	k := newFakeKernel()
 	tracker := newTracker(k, []int{eth1})
