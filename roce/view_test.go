@@ -173,6 +173,16 @@ func TestViewRefusesPadWithoutPayload(t *testing.T) {
 	}
 }
 
+// A frame with a third tag is refused, although an IP header follows it.
+func TestViewRefusesAThirdTag(t *testing.T) {
+	frame := testFrame(t, ipv4Pair, 2, OpAck, 0)
+	frame = slices.Insert(frame, 12, 0x81, 0, 0, 9)
+	var v View
+	if err := v.Decode(frame, len(frame)); err != ErrNotIP {
+		t.Errorf("%v, want %v", err, ErrNotIP)
+	}
+}
+
 // A refused opcode can still be attributed to its queue pair.
 func TestViewAfterUnknownOpcode(t *testing.T) {
 	frame := testFrame(t, ipv4Pair, 1, OpWriteOnly, 16)
