@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -164,6 +166,26 @@ func TestTheIPOfAPerftestHelper(t *testing.T) {
 	if lines := w.logs.All(); len(lines) != 0 {
 		t.Errorf("nothing went wrong, and logged is %v", lines)
 	}
+}
+
+// Nothing is stored of a run's group, so a disk that fails does not keep it.
+func TestTheGroupOfAPerftestRunNeedsNoDisk(t *testing.T) {
+	w := newWorld(t)
+	groups := perftestGroups{w.Controller}
+	if err := groups.Create(t.Context(), runFile(t)); err != nil {
+		t.Fatal(err)
+	}
+	inTheWay := filepath.Join(w.dir, "groups", "run.yaml")
+	if err := os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700); err != nil { // a file there could not be deleted
+		t.Fatal(err)
+	}
+	if err := groups.Remove(t.Context(), "run"); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
 }
 
 // A run whose group cannot be created says so, and leaves no group.

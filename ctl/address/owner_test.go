@@ -142,6 +142,7 @@ func TestCloseGivesEverythingBack(t *testing.T) {
 	if got, want := k.String(), "10.77.0.1@eth1"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+	must(t, o.Release(onBr0)) // late
 }
 
 // If the note cannot be written, for example on a full disk, the address is added all the same.
