@@ -59,6 +59,12 @@ func TestTheDaemonEndsWhileAHelperIsMissing(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- w.keepUp(ctx) }()
 		time.Sleep(12 * time.Second)
+		synctest.Wait()
+		select {
+		case err := <-done:
+			t.Fatalf("it gave up: %v", err)
+		default:
+		}
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
