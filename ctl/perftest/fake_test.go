@@ -245,6 +245,9 @@ func (l *lab) hears(end string) {
 			if strings.HasSuffix(s, end) {
 				return
 			}
+			if s == "could not remove a perftest group" && l.groups.stuck == nil {
+				l.Error(s)
+			}
 			heard = append(heard, s)
 		case <-timeout:
 			l.Fatalf("heard\n%s\nbut not\n%s", strings.Join(heard, "\n"), end)
