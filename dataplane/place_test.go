@@ -93,6 +93,8 @@ func TestASilentGroupLosesItsPlace(t *testing.T) {
 	expect(b, 2)
 	a.send(1)
 	expect(b, 2)
+	a.send(15) // it begins anew, and asks for the place
+	expect(b, 3)
 }
 
 // A group that is removed leaves its place to others.
