@@ -249,3 +249,25 @@ func TestWhatIsInFlight(t *testing.T) {
 	b.core.Handle(1e8+2, b.table, b.frame(b.data(g)), &b.out)
 	expect("new data", 1, 0, 1)
 }
+
+// A group that talks keeps its place, even if the core has heard nothing of it since it was armed:
+// the core looks at the engine before it decides.
+func TestABusyGroupKeepsItsPlace(t *testing.T) {
+	busy, other := group(), group()
+	b := newEngineBench(t, busy, other)
+	b.Places = 1
+	b.arm(busy)
+	for asked := range 2 {
+		b.mustCarry(busy, 1)
+		b.plain(other, calmPackets<<asked)
+		b.core.Arm(0, &b.out)
+		if n := dataplane.Fans(b.core); n.Refused != uint64(asked+1) || !b.FanOut.Load(busy.ID).Armed {
+			t.Fatalf("asked %d times: %+v", asked+1, n)
+		}
+	}
+	b.plain(other, 4*calmPackets)
+	b.core.Arm(0, &b.out)
+	if id, ok := b.Claim(other.ID); !ok || !b.FanOut.Load(other.ID).Armed {
+		t.Errorf("group %d keeps the place, and carries nothing", id)
+	}
+}
