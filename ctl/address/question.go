@@ -74,7 +74,8 @@ func newPackets(p Place, from [macBytes]byte) *packets {
 }
 
 // packetSocket opens a socket for one protocol on one interface. The socket is created without a
-// protocol; otherwise it would receive from all interfaces until it is bound.
+// protocol; otherwise it would receive from all interfaces until it is bound. It does not receive
+// what the box itself sends: only sockets for all protocols do.
 func packetSocket(at *unix.SockaddrLinklayer) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -133,7 +134,7 @@ func (q *packets) answer(deadline time.Time) (mac [6]byte, err error) {
 		if err = errors.Join(err, heard); err != nil {
 			return mac, err
 		}
-		if link, ok := from.(*unix.SockaddrLinklayer); ok && link.Pkttype != unix.PACKET_OUTGOING && q.isReply(packet[:n]) {
+		if link, ok := from.(*unix.SockaddrLinklayer); ok && q.isReply(packet[:n]) {
 			return [macBytes]byte(link.Addr[:macBytes]), nil
 		}
 	}
