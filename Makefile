@@ -73,9 +73,9 @@ model: ## every state that four packets and a few mishaps can get into; EVERYDAY
 	$(GO) run ./verify/model/rocmodel $(if $(EVERYDAY),-everyday)
 
 # GENERATED=all, or rooms or files separated by commas, tries generated mutants instead of the
-# rules; GENERATED=swept the rooms in which none survives; LIMIT=2m takes a sample.
+# rules; GENERATED=swept the rooms in which none survives; SAMPLE=99 takes so many.
 mutants: ## breaks one rule of merging at a time; a test has to notice each; GENERATED=all: operators and statements
-	$(GO) run ./verify/mutants $(if $(GENERATED),-generated $(GENERATED) $(if $(LIMIT),-limit $(LIMIT)))
+	$(GO) run ./verify/mutants $(if $(GENERATED),-generated $(GENERATED) $(if $(SAMPLE),-sample $(SAMPLE)))
 
 generate: ## compile the XDP programs; git diff must then be empty
 	@scripts/need clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev /usr/include/linux/bpf.h:linux-libc-dev

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -13,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 // A room is a package whose mutants are generated, and the tests that have to notice them, in the
@@ -132,9 +130,10 @@ func (g *generated) try() (noticed string, err error) {
 	return tryBroken(g.file, string(source[:g.from])+g.broken+string(source[g.to:]), g.suites)
 }
 
-// tryGenerated tries generated mutants in an order that the seed decides, all of them or until the
-// time is over. The same seed is the same order; each commit is a seed of its own.
-func tryGenerated(names []string, limit time.Duration, seed string) error {
+// tryGenerated tries generated mutants in an order that the seed decides, all of them or the first
+// ones, as many as sample says. The same seed is the same order; each commit is a seed of its own. A
+// sample has a number and not a time, so that a commit has the same sample on every machine.
+func tryGenerated(names []string, sample int, seed string) error {
 	listed, err := readSurvivors(".")
 	if err != nil {
 		return err
@@ -153,6 +152,9 @@ func tryGenerated(names []string, limit time.Duration, seed string) error {
 	hash := fnv.New64a()
 	hash.Write([]byte(seed))
 	rand.New(rand.NewPCG(hash.Sum64(), 0)).Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	if sample > 0 {
+		all = all[:min(sample, len(all))]
+	}
 	dir, err := os.MkdirTemp("", "rocast-mutants-")
 	if err != nil {
 		return err
@@ -161,14 +163,8 @@ func tryGenerated(names []string, limit time.Duration, seed string) error {
 	if err := testsPass(dir, all); err != nil {
 		return err
 	}
-	ctx := context.Background()
-	if limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
-		defer cancel()
-	}
 	c := campaign{listed: listed}
-	c.tryAll(ctx, all)
+	c.tryAll(all)
 	return c.report(seed, len(all))
 }
 
@@ -208,8 +204,8 @@ type campaign struct {
 	errs                                          []error
 }
 
-// tryAll tries mutants on all processors, until none is left or ctx ends.
-func (c *campaign) tryAll(ctx context.Context, all []generated) {
+// tryAll tries mutants on all processors.
+func (c *campaign) tryAll(all []generated) {
 	next := make(chan *generated)
 	var workers sync.WaitGroup
 	for range runtime.NumCPU() {
@@ -220,15 +216,11 @@ func (c *campaign) tryAll(ctx context.Context, all []generated) {
 			}
 		})
 	}
-	defer workers.Wait()
-	defer close(next)
 	for i := range all {
-		select {
-		case next <- &all[i]:
-		case <-ctx.Done():
-			return
-		}
+		next <- &all[i]
 	}
+	close(next)
+	workers.Wait()
 }
 
 // take counts one mutant, and prints it if it survived and is not listed.

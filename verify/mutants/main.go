@@ -15,7 +15,7 @@
 //	go run ./verify/mutants -generated all              all generated mutants: hours
 //	go run ./verify/mutants -generated mft,feedback     those of some rooms
 //	go run ./verify/mutants -generated feedback/cnp.go  those of a file
-//	go run ./verify/mutants -generated swept -limit 2m  a sample of the rooms in which none survives
+//	go run ./verify/mutants -generated swept -sample 9   9 mutants of the rooms in which none survives
 //
 // Nothing in the tree is touched: the compiler is told to take the broken file in place of the real
 // one (go build -overlay).
@@ -39,14 +39,14 @@ import (
 func main() {
 	only := flag.String("only", "", "try only rules whose rule, name or file match this `regexp`")
 	generated := flag.String("generated", "", "try the generated mutants of these `rooms` or files, separated by commas; swept, or all")
-	limit := flag.Duration("limit", 0, "generated mutants: stop after this `time`")
+	sample := flag.Int("sample", 0, "try only this `number` of the generated mutants; 0: all")
 	seed := flag.String("seed", "", "generated mutants: decides their order; default: the commit")
 	flag.Parse()
 	var err error
 	if *generated == "" {
 		err = tryRules(*only)
 	} else {
-		err = tryGenerated(strings.Split(*generated, ","), *limit, *seed)
+		err = tryGenerated(strings.Split(*generated, ","), *sample, *seed)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
