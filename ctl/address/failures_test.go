@@ -231,6 +231,7 @@ func TestHowLongHostsAreAsked(t *testing.T) {
 		if claim, found := o.Claimed(t.Context(), []Place{{IfIndex: 9, IP: group}, onEth1, onBr0}); found || claim != (Claim{}) {
 			t.Errorf("%v", claim)
 		}
+		synctest.Wait() // a question is closed after the answer
 		q := k.rounds[0]
 		if q.puts != 3 || !q.closed || len(k.asked) != 1 {
 			t.Errorf("%+v, asked %v", q, k.asked)
@@ -245,6 +246,7 @@ func TestHowLongHostsAreAsked(t *testing.T) {
 		if _, found := o.Claimed(t.Context(), []Place{onBr0}); found {
 			t.Error("claimed, maybe by the box itself")
 		}
+		synctest.Wait()
 		k.fail = ""
 		must(t, o.Hold(Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.9")}))
 		if _, found := o.Claimed(t.Context(), []Place{onBr0}); !found {

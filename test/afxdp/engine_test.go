@@ -151,7 +151,8 @@ func TestTheKernelCarriesWhileMembersChange(t *testing.T) {
 func TestTheKernelCarriesAfterAnEviction(t *testing.T) {
 	l := kernelLab(t)
 	g := l.addGroup(t, groupOptions{memory: streamBytes, edit: func(g *mft.Group) {
-		g.Policy.SilentAfter, g.Policy.Evict = 20*time.Millisecond, true
+		// Long beside what a receiver takes to answer under the race detector.
+		g.Policy.SilentAfter, g.Policy.Evict = 300*time.Millisecond, true
 	}})
 	s := g.flow(t)
 	s.inFlight()
