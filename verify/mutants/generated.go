@@ -130,9 +130,9 @@ func (g *generated) try() (noticed string, err error) {
 	return tryBroken(g.file, string(source[:g.from])+g.broken+string(source[g.to:]), g.suites)
 }
 
-// tryGenerated tries generated mutants in an order that the seed decides, all of them or the first
-// ones, as many as sample says. The same seed is the same order; each commit is a seed of its own. A
-// sample has a number and not a time, so that a commit has the same sample on every machine.
+// tryGenerated tries generated mutants in an order that the seed decides: all of them, or the first
+// ones, as many as sample says. The same seed is the same order; each commit is a seed of its own.
+// A sample has a number and not a time, so that a commit has the same sample on every machine.
 func tryGenerated(names []string, sample int, seed string) error {
 	listed, err := readSurvivors(".")
 	if err != nil {
