@@ -118,7 +118,7 @@ var rules = []rule{
 	{"8", "the timer's replies are not sent", "timer.go",
 		"	acts = g.replies(acts)\n", ""},
 
-	{"9", "the quorum is one receiver smaller", "floor.go", "		f.need = need\n", "		f.need = need - 1\n"},
+	{"9", "the quorum is one receiver smaller", "floor.go", "g.rank(need, lowest.acked)", "g.rank(max(need-1, 1), lowest.acked)"},
 	{"9", "the f-th worst acked counts", "floor.go", "r[len(r)-f]", "r[f-1]"},
 	{"9", "a late NAK puts no path behind", "behind.go", "g.policy.Ack != AckAll && g.merged.known &&", "false &&"},
 	{"9", "after a restart a NAK puts every path behind", "behind.go", "g.policy.Ack != AckAll && g.merged.known &&", "g.policy.Ack != AckAll &&"},
