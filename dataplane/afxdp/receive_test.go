@@ -101,6 +101,20 @@ func TestAFrameIsWhatArrived(t *testing.T) {
 	}
 }
 
+// A frame may end in a buffer without bytes.
+func TestABufferMayBeEmpty(t *testing.T) {
+	b := newBench(t, 0, 16)
+	q := &queue{}
+	p := receives(b, q)
+	q.put(2, true)
+	q.frames[0][1].Len = 0
+	frames := make([]dataplane.Frame, 64)
+	if n := p.Receive(frames); n != 1 || len(frames[0].Bytes()[1]) != 0 {
+		t.Errorf("%d frames, %v", n, frames[0].Bytes())
+	}
+	b.put(frames[:1])
+}
+
 // A frame that is dropped costs no chunk, hides no other frame, and is counted.
 func TestFramesThatAreDroppedCostNoChunk(t *testing.T) {
 	b := newBench(t, 0, 64)
