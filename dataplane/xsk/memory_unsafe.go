@@ -3,13 +3,14 @@ package xsk
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // All unsafe code of the package is in this file: it lays Go values over memory that the kernel
-// shares, and makes two system calls that need a pointer to a struct.
+// shares, and makes three system calls that need a pointer to a struct.
 
 // The kernel's struct xdp_desc is 16 bytes without padding.
 var _ [16]byte = [unsafe.Sizeof(Desc{})]byte{}
@@ -59,4 +60,18 @@ func getsockopt[T any](fd, option int, value *T) (length uint32, err error) {
 		return 0, errno
 	}
 	return length, nil
+}
+
+// waitRaw is ppoll, which Go's scheduler does not notice, and returns how many of fds are ready.
+// When the scheduler notices a system call that takes 20 us, it gives the thread's processor to
+// another thread that it wakes for this, and the call is followed by a wait for a processor. That
+// costs more than a short wait.
+func waitRaw(fds []unix.PollFd, timeout time.Duration) (ready int, err error) {
+	limit := unix.NsecToTimespec(int64(timeout))
+	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)),
+		uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
 }

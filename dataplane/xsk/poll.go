@@ -39,27 +39,41 @@ func (p *Poller) Watch(sockets ...*Socket) {
 	}
 }
 
-// Poll blocks until a frame is there, Wake was called or the time is over, and reports whether Wake
-// was called. It may return early without a reason. Go's scheduler knows of the wait, so other
-// goroutines run meanwhile. A worker that spins needs no Poll: Receive looks at the rings. In copy
-// mode Poll also sends the descriptors on the TX rings.
-func (p *Poller) Poll(timeout time.Duration) (woken bool, err error) { return p.poll(p.fds, timeout) }
+// shortWait is how long a wait may hold up Go's scheduler: a stop of all goroutines, for the
+// garbage collector, waits for it.
+const shortWait = time.Millisecond
 
-// Nap is Poll without the sockets: no frame ends it, and it costs less.
-func (p *Poller) Nap(timeout time.Duration) (woken bool, err error) {
-	return p.poll(p.fds[:1], timeout)
+// Poll blocks until a frame is there, Wake was called or the time is over, and reports whether Wake
+// was called. It may return early without a reason. Go's scheduler knows of the wait after
+// shortWait, so other goroutines run meanwhile. A worker that spins needs no Poll: Receive looks at
+// the rings. In copy mode Poll also sends the descriptors on the TX rings.
+func (p *Poller) Poll(timeout time.Duration) (woken bool, err error) {
+	timeout = max(timeout, 0)
+	short := min(timeout, shortWait)
+	n, err := waitRaw(p.fds, short)
+	if n == 0 && err == nil && timeout > short {
+		limit := unix.NsecToTimespec(int64(timeout - short))
+		_, err = unix.Ppoll(p.fds, &limit, nil)
+	}
+	return p.woken(err)
 }
 
-func (p *Poller) poll(fds []unix.PollFd, timeout time.Duration) (woken bool, err error) {
-	limit := unix.NsecToTimespec(int64(max(timeout, 0)))
-	_, err = unix.Ppoll(fds, &limit, nil)
+// Nap is Poll without the sockets: no frame ends it, and it costs less. Go's scheduler does not
+// know of it, so timeout must not exceed a millisecond.
+func (p *Poller) Nap(timeout time.Duration) (woken bool, err error) {
+	_, err = waitRaw(p.fds[:1], timeout)
+	return p.woken(err)
+}
+
+// woken reports how a wait of this result ended.
+func (p *Poller) woken(err error) (bool, error) {
 	if errors.Is(err, unix.EINTR) {
 		return false, nil // a signal of the Go runtime
 	}
 	if err != nil {
-		return false, fmt.Errorf("poll %d sockets: %w", len(fds)-1, err)
+		return false, fmt.Errorf("poll %d sockets: %w", len(p.fds)-1, err)
 	}
-	if fds[0].Revents == 0 {
+	if p.fds[0].Revents == 0 {
 		return false, nil
 	}
 	var count [8]byte

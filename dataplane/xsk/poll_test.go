@@ -87,6 +87,24 @@ func TestPollIsBounded(t *testing.T) {
 	}
 }
 
+// A wait that is longer than Go's scheduler may be held up is no shorter for that.
+func TestPollWaitsForTheWholeTime(t *testing.T) {
+	poller := newPoller(t)
+	for try := 1; ; try++ {
+		start := time.Now()
+		if woken, err := poller.Poll(5 * shortWait); woken || err != nil {
+			t.Errorf("%v, %v", woken, err)
+		}
+		took := time.Since(start)
+		if took >= 5*shortWait {
+			return
+		}
+		if try == 20 { // a signal of the Go runtime may end one or the other
+			t.Fatalf("took %v", took)
+		}
+	}
+}
+
 func TestWakeAfterCloseIsAnError(t *testing.T) {
 	poller := newPoller(t)
 	if err := poller.Close(); err != nil {
@@ -118,7 +136,7 @@ func TestWakeEndsANap(t *testing.T) {
 	if err := poller.Wake(); err != nil {
 		t.Fatal(err)
 	}
-	if woken, err := poller.Nap(patience); !woken || err != nil {
+	if woken, err := poller.Nap(time.Millisecond); !woken || err != nil {
 		t.Errorf("woken %v, %v", woken, err)
 	}
 	w.recycle(port.Socket, w.receive(port.Socket, 1))
