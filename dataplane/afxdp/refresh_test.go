@@ -45,8 +45,8 @@ func TestAnInterfaceGoesAndComesBack(t *testing.T) {
 			w.arrives(1)
 			w.arrives(2)
 			w.sw.Do(0, func() {
-				if c := w.sw.workers[0].umem.Census(); c.Free != free {
-					t.Errorf("%d chunks were free at the start, now %+v", free, c)
+				if c := w.sw.workers[0].umem.Census(); c.Free < free {
+					t.Errorf("%d chunks were free at the start, fewer are now: %+v", free, c)
 				}
 			})
 		})

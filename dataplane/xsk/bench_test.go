@@ -19,7 +19,7 @@ func BenchmarkTransmit(b *testing.B) {
 
 // BenchmarkReceive measures Receive and Recycle of a batch of 64 without the kernel.
 func BenchmarkReceive(b *testing.B) {
-	s := &Socket{umem: newUMEM(b, 64), receiveSide: receiveSide(0)}
+	s := &Socket{umem: newUMEM(b, 64), receiveSide: receiveSide(0), level: 64}
 	var rx producerRing[Desc]
 	rx, s.rx = heapRing[Desc](2048, 0)
 	s.fill, _ = heapRing[uint64](64, 0)

@@ -125,6 +125,7 @@ func (s *Socket) settle(config SocketConfig) error {
 	default:
 		s.obtained.Mode = ModeCopy
 	}
+	s.level = firstLevel(s.obtained.Mode, uint32(len(s.fill.entries)))
 	want := min(wantKickDescs, uint32(len(s.tx.entries)))
 	if setsockopt(s.fd, unix.XDP_MAX_TX_SKB_BUDGET, &want) == nil {
 		s.obtained.KickDescs = want
@@ -133,6 +134,14 @@ func (s *Socket) settle(config SocketConfig) error {
 		return err
 	}
 	return s.settleDiscipline(config)
+}
+
+// firstLevel returns the level that TopUp explains, for a fill ring of this many entries.
+func firstLevel(mode Mode, entries uint32) uint32 {
+	if mode == ModeZeroCopy {
+		return entries
+	}
+	return min(entries, startLevel)
 }
 
 // makeBacklog allows the device to keep descs descriptors unsent, or fewer where the system limits

@@ -49,6 +49,7 @@ func newFakeKernel(t testing.TB, umem *UMEM, discipline Discipline, descs uint32
 	k.completions, s.completion = heapRing[uint64](descs, nearWrap)
 	k.received, s.rx = heapRing[Desc](descs, nearWrap)
 	s.fill, k.fills = heapRing[uint64](descs, nearWrap)
+	s.level = descs
 	s.sendto = k.sendto
 	s.now = func() time.Time { return time.Time{}.Add(k.clock) }
 	return k

@@ -14,6 +14,9 @@ func (s *Socket) Receive(descs []Desc) int {
 		panicShortBatch(len(descs))
 	}
 	n := s.rx.peek(descs)
+	if s.rx.seen-s.rx.tail > s.level/2 {
+		s.level = min(2*s.level, uint32(len(s.fill.entries)))
+	}
 	if n == 0 {
 		if s.fill.needsWakeup() {
 			s.wakeReceive()
@@ -60,11 +63,16 @@ func (s *Socket) Recycle(descs []Desc) {
 	}
 }
 
-// TopUp fills the fill ring from the free list and returns how many chunks that took. It belongs
-// into every round in which chunks went elsewhere: while the fill ring is empty the kernel drops
-// frames, and only Stats.RxFillEmpty shows it.
+// TopUp fills the fill ring from the free list, up to the socket's level, and returns how many
+// chunks that took. It belongs into every round in which chunks went elsewhere: while the fill ring
+// is empty the kernel drops frames, and only Stats.RxFillEmpty shows it.
+//
+// In copy mode the level begins at startLevel and not at FillDescs. The kernel uses the chunks in
+// turn, so with fewer chunks the caches of the CPUs hold a larger part of them. The level doubles
+// for good when more than half of it has arrived before Receive takes it. In zero-copy mode the
+// level is FillDescs, because the driver fills its own ring from the fill ring.
 func (s *Socket) TopUp() int {
-	n := min(s.fillRoom(), len(s.umem.free))
+	n := max(0, min(int(s.level)-int(s.filled-s.received), len(s.umem.free)))
 	for i := range n {
 		s.fill.put(uint32(i), s.umem.pop(s.receiveSide))
 	}

@@ -129,6 +129,58 @@ func TestTopUpReplacesChunksThatWentElsewhere(t *testing.T) {
 	}
 }
 
+// In copy mode a socket is opened with all its chunks, has fewer when some have gone round, and
+// gets them back when frames wait for it.
+func TestTheReceiveSideGrowsWithTheBacklog(t *testing.T) {
+	w := newWorld(t, 2*DefaultDescs)
+	p := w.port("0", portOptions{})
+	expect := func(when string, want int) {
+		t.Helper()
+		p.TopUp()
+		if c := w.umem.Census(); c.Receive != want {
+			t.Errorf("%s: %d chunks on the receive side, want %d", when, c.Receive, want)
+		}
+	}
+	arrive := func(n int) {
+		t.Helper()
+		for _, f := range framesOf(n, 100) {
+			p.host.send(f)
+		}
+		w.eventually("the frames", func() bool { return p.rx.available(uint32(n)) >= uint32(n) })
+		w.free(w.receive(p.Socket, n))
+	}
+	expect("opened", DefaultDescs)
+	for range (DefaultDescs - startLevel) / 64 {
+		arrive(64)
+	}
+	expect("after many frames in small bursts", startLevel)
+	arrive(startLevel / 2)
+	expect("after half of the chunks arrived at once", startLevel)
+	arrive(startLevel/2 + 1)
+	expect("after more than half of the chunks arrived at once", 2*startLevel)
+	arrive(startLevel + 1)
+	expect("after it happened again", DefaultDescs)
+	arrive(DefaultDescs/2 + 1)
+	expect("after it happened with all chunks", DefaultDescs)
+	checkConserved(t, w.umem, 0)
+}
+
+func TestTheFirstLevel(t *testing.T) {
+	for _, c := range []struct {
+		mode          Mode
+		entries, want uint32
+	}{
+		{ModeCopy, 2048, startLevel},
+		{ModeGeneric, 2048, startLevel},
+		{ModeCopy, 64, 64},
+		{ModeZeroCopy, 2048, 2048},
+	} {
+		if got := firstLevel(c.mode, c.entries); got != c.want {
+			t.Errorf("%v, %d entries: %d, want %d", c.mode, c.entries, got, c.want)
+		}
+	}
+}
+
 func TestTopUpTakesWhatThereIs(t *testing.T) {
 	w := newWorld(t, 12)
 	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 16}})

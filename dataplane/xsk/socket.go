@@ -11,6 +11,11 @@ import (
 // DefaultDescs is the size of a ring whose size SocketConfig leaves open.
 const DefaultDescs = 2048
 
+// startLevel is the first level of a socket in copy mode, which TopUp explains. Two windows of
+// Soft-RoCE fit, 128 packets each (RXE_MAX_UNACKED_PSNS of rxe_req.c), with two buffers for a
+// packet.
+const startLevel = 512
+
 // SocketConfig says how a socket should be. The zero value is right for a port in copy mode.
 type SocketConfig struct {
 	// Ring sizes are powers of two. FillDescs is also the largest number of chunks on the receive
@@ -49,6 +54,7 @@ type Socket struct {
 	completion consumerRing[uint64]
 
 	receiveSide, transmitSide holder
+	level                     uint32 // TopUp lets the receive side have this many chunks
 	txOptions                 uint32 // Desc.Options that the kernel accepts
 
 	stalled bool   // Flush has given up, and the kernel has sent nothing since then
@@ -176,7 +182,7 @@ func (s *Socket) makeRings(config SocketConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	s.fill = produce(fill)
+	s.fill, s.level = produce(fill), config.FillDescs
 	completion, err := mapRing[uint64](s.fd, unix.XDP_UMEM_PGOFF_COMPLETION_RING, offsets.Cr, config.CompletionDescs)
 	if err != nil {
 		return err

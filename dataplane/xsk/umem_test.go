@@ -152,6 +152,7 @@ func TestAuditFindsLostAndDoubledChunks(t *testing.T) {
 			}
 			s.receiveSide, s.transmitSide = receiveSide(s.slot), transmitSide(s.slot)
 			s.fill, _ = heapRing[uint64](8, 0)
+			s.level = 8
 			s.TopUp()
 			if err := u.Audit(); err != nil {
 				t.Fatal(err)
