@@ -26,8 +26,8 @@ func features() []ctl.Feature {
 	fanOut := ctl.Feature{Name: "kernel-fan-out", Since: "5.18", Fallback: "every packet of a group goes through " +
 		"user space"}
 	list = append(list, answered(fanOut, afxdp.CheckFanOut()))
-	marks := ctl.Feature{Name: "address-mark", Since: "5.18", Fallback: "after a crash a note alone tells whose an " +
-		"address is"}
+	marks := ctl.Feature{Name: "address-mark", Since: "5.18", Fallback: "after a crash only the notes in " +
+		"the state directory show which addresses rocastd added"}
 	return append(list, answered(marks, address.CheckMarks()))
 }
 

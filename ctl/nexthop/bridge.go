@@ -36,20 +36,21 @@ func (w *walk) learnedPort(bridge link, vid uint16) (port int, doubt string, err
 	port, err = w.kernel.bridgePort(bridge.index, mac, vid)
 	switch {
 	case err != nil:
-		return 0, "", fmt.Errorf("look %v up in the FDB of %s: %w", mac, bridge.name, err)
+		return 0, "", fmt.Errorf("look up %v in the FDB of %s: %w", mac, bridge.name, err)
 	case port == bridge.index:
 		return 0, "", fmt.Errorf("%v has the MAC %v, which is %s's own", w.next, mac, bridge.name)
 	case port != 0:
 		return port, "", nil
 	}
-	reason := fmt.Sprintf("%s has not learned behind which port %v (%v) is", bridge.name, mac, w.next)
+	failure := ""
 	if err := w.probe(); err != nil {
-		reason += fmt.Sprintf(", and asking it failed (%v)", err)
+		failure = fmt.Sprintf("; the request to the host failed (%v)", err)
 	}
 	if w.seen.mac == mac && w.seen.bridge == bridge.index && w.isPortOf(bridge, w.seen.bridgePort) {
-		return w.seen.bridgePort, reason + " any more", nil
+		return w.seen.bridgePort, fmt.Sprintf("%s no longer knows the port of %v (%v)%s", bridge.name, mac, w.next, failure), nil
 	}
-	return 0, "", fmt.Errorf("%s; it will when the host sends anything", reason)
+	return 0, "", fmt.Errorf("%s does not know the port of %v (%v)%s; it learns the port from the host's next frame",
+		bridge.name, mac, w.next, failure)
 }
 
 // isPortOf reports whether an interface is a port of the bridge. The walk subscribes to the
@@ -83,7 +84,7 @@ func (w *walk) vlanInto(bridge link) (vid uint16, err error) {
 	}
 	vlans, err := w.kernel.vlans(bridge.index)
 	if err != nil {
-		return 0, fmt.Errorf("look the VLANs of %s up: %w", bridge.name, err)
+		return 0, fmt.Errorf("look up the VLANs of %s: %w", bridge.name, err)
 	}
 	for _, v := range vlans {
 		if v.pvid {
@@ -101,7 +102,7 @@ func (w *walk) vlanOut(bridge link, port int, vid uint16) error {
 	}
 	vlans, err := w.kernel.vlans(port)
 	if err != nil {
-		return fmt.Errorf("look the VLANs of %s up: %w", l.name, err)
+		return fmt.Errorf("look up the VLANs of %s: %w", l.name, err)
 	}
 	for _, v := range vlans {
 		if v.vid == vid && v.untagged {

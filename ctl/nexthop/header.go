@@ -27,7 +27,7 @@ type tags struct {
 	count int
 }
 
-var errTags = errors.New("more than two VLAN tags would be needed, which a hop cannot have")
+var errTags = errors.New("frames to it need more than two VLAN tags, and rocast writes at most two")
 
 func (t *tags) push(next tag) error {
 	if t.count == maxTags {

@@ -71,7 +71,7 @@ func TestTheWayDown(t *testing.T) {
 			"eth1 has no carrier; is the cable plugged in, and the other end up?"},
 		{"a bridge port that is down", onBridge, func(k *fakeKernel) { k.set(eth2, func(l *link) { l.down, l.noCarrier = true, true }) },
 			"eth2 1500 " + toHost + fromBox + "0a" + "0800" + " but down: eth2 is down; set it up with ip link set eth2 up"},
-		{"not in the FDB", onBridge, func(k *fakeKernel) { clear(k.fdb) }, "br0 has not learned behind which port 02:00:00:00:00:22 (10.2.0.2) is; it will when the host sends anything"},
+		{"not in the FDB", onBridge, func(k *fakeKernel) { clear(k.fdb) }, "br0 does not know the port of 02:00:00:00:00:22 (10.2.0.2); it learns the port from the host's next frame"},
 		{"the bridge's own MAC", onBridge, func(k *fakeKernel) { k.fdb["10 02:00:00:00:00:22 0"] = br0 }, "10.2.0.2 has the MAC 02:00:00:00:00:22, which is br0's own"},
 		{"not in the VLAN", onBridgeVLAN, func(k *fakeKernel) { k.filterVLANs(); k.memberOf[eth2] = k.memberOf[eth2][:1] },
 			"port eth2 of br0 is not in VLAN 300; add it with bridge vlan add dev eth2 vid 300"},
@@ -79,7 +79,7 @@ func TestTheWayDown(t *testing.T) {
 			"bridge br0 filters VLANs and is in none itself without a tag; add it with bridge vlan add dev br0 vid N pvid untagged self"},
 		{"three tags", onQinQ, func(k *fakeKernel) {
 			k.links[14] = link{name: "eth1.200", kind: "vlan", parent: eth1v100, tag: tag{0x88a8, 200}}
-		}, "more than two VLAN tags would be needed, which a hop cannot have"},
+		}, "frames to it need more than two VLAN tags, and rocast writes at most two"},
 		{"in circles", onVLAN, func(k *fakeKernel) {
 			k.links[eth1v100] = link{name: "eth1.100", kind: "bridge"}
 			k.fdb["11 02:00:00:00:00:22 0"], k.fdb["10 02:00:00:00:00:22 0"] = br0, eth1v100
@@ -116,11 +116,11 @@ func TestAKernelThatDoesNotAnswerIsTold(t *testing.T) {
 		{"link 2", onBridge, (*fakeKernel).filterVLANs, "the way to 10.2.0.2 leads through interface 2: netlink broke"},
 		{"link 2", onBridge, func(k *fakeKernel) { k.filterVLANs(); delete(k.memberOf, eth2) },
 			"the way to 10.2.0.2 leads through interface 2: netlink broke"},
-		{"bridgePort", onBridge, nil, "look 02:00:00:00:00:22 up in the FDB of br0: netlink broke"},
-		{"vlans 10", onBridge, (*fakeKernel).filterVLANs, "look the VLANs of br0 up: netlink broke"},
-		{"vlans 2", onBridge, (*fakeKernel).filterVLANs, "look the VLANs of eth2 up: netlink broke"},
+		{"bridgePort", onBridge, nil, "look up 02:00:00:00:00:22 in the FDB of br0: netlink broke"},
+		{"vlans 10", onBridge, (*fakeKernel).filterVLANs, "look up the VLANs of br0: netlink broke"},
+		{"vlans 2", onBridge, (*fakeKernel).filterVLANs, "look up the VLANs of eth2: netlink broke"},
 		{"probe", onBridge, func(k *fakeKernel) { clear(k.fdb) },
-			"br0 has not learned behind which port 02:00:00:00:00:22 (10.2.0.2) is, and asking it failed (netlink broke); it will when the host sends anything"},
+			"br0 does not know the port of 02:00:00:00:00:22 (10.2.0.2); the request to the host failed (netlink broke); it learns the port from the host's next frame"},
 	} {
 		k := newFakeKernel()
 		if c.set != nil {
@@ -204,7 +204,7 @@ func TestAKnownHopOutlivesEntriesThatGrewOld(t *testing.T) {
 
 	clear(k.fdb)
 	second := r.resolve(onBridge, first, false)
-	if got, want := describe(second.Hop), header+" but br0 has not learned behind which port 02:00:00:00:00:22 (10.2.0.2) is any more"; got != want {
+	if got, want := describe(second.Hop), header+" but br0 no longer knows the port of 02:00:00:00:00:22 (10.2.0.2)"; got != want {
 		t.Errorf("FDB entry aged\ngot  %s\nwant %s", got, want)
 	}
 	clear(k.neighbours)
