@@ -208,6 +208,36 @@ func TestNoDaemonIsSaid(t *testing.T) {
 	}
 }
 
+// A daemon that was reached and gave no answer may have carried out a change, but not a question.
+func TestADaemonThatHangsUpIsSaid(t *testing.T) {
+	d := &daemon{socket: filepath.Join(t.TempDir(), "s")}
+	l, err := net.Listen("unix", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler) // closes the connection
+	})}
+	go func() {
+		if err := other.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() { other.Close() })
+	silent := "the daemon on " + d.socket + " did not answer (EOF); "
+	d.refused(t, exitUnreachable, api.Unreachable, silent+"see the daemon's log", "group", "ls")
+	d.refused(t, exitUnreachable, api.Unreachable, silent+"it may still carry out the request: rocast group ls shows whether it did",
+		"group", "rm", "g1")
+	file := filepath.Join(t.TempDir(), "g1.yaml")
+	if err := os.WriteFile(file, []byte("name: g1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.refused(t, exitUnreachable, api.Unreachable, silent+"it may still carry out the request: rocast group show g1 shows whether it did",
+		"group", "update", "-f", file)
+	d.refused(t, exitUnreachable, api.Unreachable, silent+"it may still carry out the request: rocast perftest ls shows whether it did",
+		"perftest", "down", "--group-ip", "10.77.0.100")
+}
+
 // What answers may be anything.
 func TestAnAnswerThatIsNoneIsSaid(t *testing.T) {
 	d := &daemon{socket: filepath.Join(t.TempDir(), "s")}

@@ -5,12 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -130,18 +131,22 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 
 // send sends a request and returns the status and the undecoded answer.
 func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (status int, answer string, err error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://rocastd"+path, body)
+	connected := false
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, "http://rocastd"+path, body)
 	if err != nil {
 		return 0, "", Errorf(BadRequest, "%v", err)
 	}
 	response, err := c.http.Do(request)
-	if err != nil {
+	if err != nil && !connected {
 		return 0, "", c.unreachable(err)
+	} else if err != nil {
+		return 0, "", c.unanswered(method, path, err)
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 	if err != nil {
-		return 0, "", c.unreachable(err)
+		return 0, "", c.unanswered(method, path, err)
 	}
 	return response.StatusCode, string(text), nil
 }
@@ -154,7 +159,37 @@ func refusal(status int, text string) error {
 	return body.Error
 }
 
+// unreachable returns the error of a request that was not sent.
 func (c *Client) unreachable(err error) error {
+	err = rootOf(err)
+	mend := "is rocastd running, and is this its socket?"
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		mend = "run as root, or join the socket's group"
+	case errors.Is(err, context.DeadlineExceeded):
+		mend = "see the daemon's log"
+	}
+	return Errorf(Unreachable, "no daemon answers on %s (%v); %s", c.socket, err, mend)
+}
+
+// unanswered returns the error of a request that was sent, at least in part, and has no answer. The
+// daemon does not stop a change whose answer comes too late.
+func (c *Client) unanswered(method, path string, err error) error {
+	mend := "see the daemon's log"
+	if method != http.MethodGet {
+		show := "rocast group ls"
+		if strings.HasPrefix(path, PerftestPath) {
+			show = "rocast perftest ls"
+		} else if method == http.MethodPut {
+			show = "rocast group show " + strings.TrimPrefix(path, GroupsPath+"/")
+		}
+		mend = "it may still carry out the request: " + show + " shows whether it did"
+	}
+	return Errorf(Unreachable, "the daemon on %s did not answer (%v); %s", c.socket, rootOf(err), mend)
+}
+
+// rootOf removes what net and net/http say about the request, which the user did not write.
+func rootOf(err error) error {
 	var request *url.Error
 	if errors.As(err, &request) {
 		err = request.Err
@@ -167,12 +202,5 @@ func (c *Client) unreachable(err error) error {
 	if errors.As(err, &call) {
 		err = call.Err
 	}
-	mend := "is rocastd running, and is this its socket?"
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		mend = "run as root, or join the socket's group"
-	case errors.Is(err, context.DeadlineExceeded):
-		mend = "see the daemon's log"
-	}
-	return &Error{Kind: Unreachable, Message: fmt.Sprintf("no daemon answers on %s (%v); %s", c.socket, err, mend)}
+	return err
 }

@@ -205,6 +205,36 @@ func TestAStuckClientIsDropped(t *testing.T) {
 	}
 }
 
+// lateControl carries every change out, but one second later than the server can answer it.
+type lateControl struct{ Control }
+
+func (lateControl) Create(context.Context, []byte) (api.Group, error) {
+	time.Sleep(answerWithin + time.Second)
+	return api.Group{}, nil
+}
+
+func (lateControl) PerftestUp(context.Context, []byte) (api.Perftest, error) {
+	time.Sleep(answerWithin + time.Second)
+	return api.Perftest{}, nil
+}
+
+// The error of a change that was sent and not answered does not sound as if nothing had happened.
+func TestAnAnswerThatComesTooLateLeavesTheOutcomeOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, stop := inMemory(t, lateControl{})
+		client := api.NewClient("/s", func(context.Context, string) (net.Conn, error) { return p.dial(), nil })
+		_, createErr := client.CreateGroup(t.Context(), []byte("name: g1"))
+		_, upErr := client.PerftestUp(t.Context(), api.PerftestRequest{})
+		for list, err := range map[string]error{"group": createErr, "perftest": upErr} {
+			want := "the daemon on /s did not answer (EOF); it may still carry out the request: rocast " + list + " ls shows whether it did"
+			if e := (*api.Error)(nil); !errors.As(err, &e) || e.Kind != api.Unreachable || e.Message != want {
+				t.Errorf("\ngot  %v\nwant %s", err, want)
+			}
+		}
+		stop()
+	})
+}
+
 // A client that stalls in the middle of a body takes no turn from the others.
 func TestClientsThatStallHinderNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
