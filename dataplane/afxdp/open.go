@@ -122,8 +122,8 @@ func (s *Switch) open(c Config) (err error) {
 			continue
 		}
 		err := s.openPort(f, now[i])
-		if c.Mode == ModeZeroCopy && errors.Is(err, unix.EOPNOTSUPP) {
-			err = misfit{err}
+		if c.Mode == ModeZeroCopy && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)) {
+			err = misfit{err} // the driver has no zero-copy, or the device cannot do it as it is
 		}
 		if err != nil {
 			return fmt.Errorf("open port %s: %w", f.info.Name, err)

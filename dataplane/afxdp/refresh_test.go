@@ -301,6 +301,29 @@ func TestAPortInANamedModeKeepsIt(t *testing.T) {
 	}
 }
 
+// A device that answers "invalid argument" to zero-copy, as virtio_net does without
+// VIRTIO_F_ACCESS_PLATFORM, gives the same answer to every start. A busy queue may be free later,
+// and in another mode the same answer means something else.
+func TestADeviceThatRefusesZeroCopyDoesNotFitTheConfig(t *testing.T) {
+	for _, c := range []struct {
+		mode   Mode
+		refuse error
+		want   bool
+	}{
+		{ModeZeroCopy, unix.EOPNOTSUPP, true}, {ModeZeroCopy, unix.EINVAL, true}, {ModeZeroCopy, unix.EBUSY, false},
+		{ModeCopy, unix.EINVAL, false},
+	} {
+		w := newWorld(t)
+		w.plug(1, netns.VethOptions{})
+		err := w.tryOpen(Config{Ports: []string{"p1"}, Mode: c.mode, openSocket: func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error) {
+			return nil, c.refuse
+		}})
+		if !errors.Is(err, c.refuse) || errors.Is(err, ErrConfig) != c.want {
+			t.Errorf("mode %s: %v; it is ErrConfig: %v, want %v", c.mode, err, errors.Is(err, ErrConfig), c.want)
+		}
+	}
+}
+
 // On kernels before 6.6 the port works for a path MTU of up to 2048. If the probe cannot run, the
 // first socket shows whether the kernel has the feature.
 func TestAKernelWithoutMultiBufferOpensAllTheSame(t *testing.T) {
