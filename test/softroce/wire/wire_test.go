@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rocast/rocast/roce"
@@ -206,19 +207,31 @@ func TestRandomLossRepeatsForASeedAndSparesOtherTraffic(t *testing.T) {
 }
 
 func TestGuestCanBeUnpluggedAndReplaced(t *testing.T) {
-	r := newRig(t)
-	r.guest.Close()
-	for r.Wire.guest.Load() != nil {
-		time.Sleep(time.Millisecond) // the relay notices the end of the stream
-	}
-	if _, err := r.box.Write(write(t, 1)); err != nil {
-		t.Fatal(err)
-	}
-	r.plug(t)
-	r.sendFromGuest(t, write(t, 2))
-	if got := r.receiveAtBox(t); !bytes.Equal(got, write(t, 2)) {
-		t.Errorf("the box got % x", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		w, box := New(Framed(near)), Framed(far)
+		defer w.Close()
+		near, guest := net.Pipe()
+		w.Plug(near)
+		guest.Close()
+		synctest.Wait() // the relay notices the end of the stream
+		if _, err := box.Write(write(t, 1)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := w.Counts(ToGuest).Unplugged; n != 1 {
+			t.Errorf("%d frames met no guest, want 1", n)
+		}
+		near, guest = net.Pipe()
+		w.Plug(near)
+		if _, err := Framed(guest).Write(write(t, 2)); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, maxFrameBytes)
+		if n, err := box.Read(got); err != nil || !bytes.Equal(got[:n], write(t, 2)) {
+			t.Errorf("the box got % x, %v", got[:n], err)
+		}
+	})
 }
 
 func TestFramedPortCarriesWholeFrames(t *testing.T) {
