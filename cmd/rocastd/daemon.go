@@ -107,6 +107,10 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 	if err != nil {
 		return err
 	}
+	if strays := addresses.Strays(); len(strays) > 0 {
+		s.log.Warn("the directory of the notes of addresses has files that are no notes, which rocastd ignores; "+
+			"remove the files", zap.Strings("files", strays))
+	}
 	s.controller = ctl.New(ctl.Parts{
 		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: c.Perftest,
 	})

@@ -93,6 +93,33 @@ func TestGroupsComeBackWithTheDaemon(t *testing.T) {
 	}
 }
 
+// One warning names all files that other programs put among the notes of addresses.
+func TestStrayFilesAmongTheNotesOfAddressesDoNotPreventAStart(t *testing.T) {
+	settings := testConfig(t)
+	_, stop := start(t, settings, twin)
+	stop()
+	boots, err := filepath.Glob(filepath.Join(settings.StateDir, "addresses", "*"))
+	if err != nil || len(boots) != 1 {
+		t.Fatalf("%q, %v", boots, err)
+	}
+	strays := []string{filepath.Join(settings.StateDir, "addresses", "README"), filepath.Join(boots[0], "text")}
+	for _, path := range strays {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, stop = start(t, settings, twin)
+	log := stop()
+	if want := fmt.Sprintf(`"files":[%q,%q]`, strays[0], strays[1]); strings.Count(log, want) != 1 || strings.Count(log, "that are no notes") != 1 {
+		t.Errorf("%s is not in the log once:\n%s", want, log)
+	}
+	for _, path := range strays {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestASecondDaemonOnTheStateDirectoryIsRefused(t *testing.T) {
 	settings := testConfig(t)
 	start(t, settings, twin)

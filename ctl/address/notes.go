@@ -6,12 +6,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+var bootID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // note records that the package is about to add an address, or has added it. The note names the
 // interface, because an ifindex may belong to a different interface when the note is read.
@@ -34,27 +37,33 @@ func unwritable(err error) bool {
 	return errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
-func openNotes(dir string) (notes, error) {
+// openNotes deletes the notes of earlier boots. It returns the paths of strays: files that other
+// programs put into dir, which it leaves alone.
+func openNotes(dir string) (ours notes, strays []string, err error) {
 	boot, err := os.ReadFile(bootIDFile)
 	if err != nil {
-		return "", fmt.Errorf("keep notes of addresses: %w", err)
+		return "", nil, fmt.Errorf("keep notes of addresses: %w", err)
 	}
-	ours := filepath.Join(dir, strings.TrimSpace(string(boot)))
-	if err := os.MkdirAll(ours, 0o700); err != nil && !unwritable(err) {
-		return "", fmt.Errorf("keep notes of addresses: %w", err)
+	ours = notes(filepath.Join(dir, strings.TrimSpace(string(boot))))
+	if err := os.MkdirAll(string(ours), 0o700); err != nil && !unwritable(err) {
+		return "", nil, fmt.Errorf("keep notes of addresses: %w", err)
 	}
-	boots, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("keep notes of addresses: %w", err)
+		return "", nil, fmt.Errorf("keep notes of addresses: %w", err)
 	}
-	for _, entry := range boots {
-		if path := filepath.Join(dir, entry.Name()); path != ours {
-			if err := os.RemoveAll(path); err != nil && !unwritable(err) {
-				return "", fmt.Errorf("drop the notes of an earlier boot: %w", err)
-			}
+	for _, entry := range entries {
+		path := filepath.Join(dir, entry.Name())
+		if path == string(ours) {
+			continue
+		}
+		if !entry.IsDir() || !bootID.MatchString(entry.Name()) {
+			strays = append(strays, path)
+		} else if err := os.RemoveAll(path); err != nil && !unwritable(err) {
+			return "", nil, fmt.Errorf("drop the notes of an earlier boot: %w", err)
 		}
 	}
-	return notes(ours), nil
+	return ours, strays, nil
 }
 
 func (d notes) put(n note) error {
@@ -73,21 +82,23 @@ func (d notes) drop(n note) error {
 	return err
 }
 
-func (d notes) list() ([]note, error) {
+// list returns the notes, and the paths of files that are no notes.
+func (d notes) list() (list []note, strays []string, err error) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read the notes of addresses: %w", err)
+		return nil, nil, fmt.Errorf("read the notes of addresses: %w", err)
 	}
-	var list []note
 	for _, entry := range entries {
 		ip, name, _ := strings.Cut(entry.Name(), "@")
 		addr, err := netip.ParseAddr(ip)
-		if err != nil {
-			return nil, fmt.Errorf("%s is no note of an address; remove it", filepath.Join(string(d), entry.Name()))
+		n := note{ip: addr, name: name}
+		if err != nil || n.String() != entry.Name() || !entry.Type().IsRegular() {
+			strays = append(strays, filepath.Join(string(d), entry.Name()))
+			continue
 		}
-		list = append(list, note{ip: addr, name: name})
+		list = append(list, n)
 	}
-	return list, nil
+	return list, strays, nil
 }
 
 func (d notes) path(n note) string { return filepath.Join(string(d), n.String()) }

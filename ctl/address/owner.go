@@ -22,6 +22,7 @@ type Owner struct {
 	kernel kernel
 	events *rtnl.Events
 	notes  notes
+	strays []string
 
 	mu   sync.Mutex
 	held map[Place]*holding
@@ -58,11 +59,11 @@ func Open(dir string) (*Owner, error) {
 }
 
 func newOwner(k kernel, dir string) (*Owner, error) {
-	notes, err := openNotes(dir)
+	notes, strays, err := openNotes(dir)
 	if err != nil {
 		return nil, err
 	}
-	o := &Owner{kernel: k, notes: notes, held: map[Place]*holding{}, left: map[note]bool{}, lost: map[Place]struct{}{}}
+	o := &Owner{kernel: k, notes: notes, strays: strays, held: map[Place]*holding{}, left: map[note]bool{}, lost: map[Place]struct{}{}}
 	if err := o.findLeftovers(); err != nil {
 		return nil, err
 	}
@@ -71,7 +72,8 @@ func newOwner(k kernel, dir string) (*Owner, error) {
 
 // findLeftovers keeps the notes that the kernel confirms and deletes the others.
 func (o *Owner) findLeftovers() error {
-	noted, err := o.notes.list()
+	noted, strays, err := o.notes.list()
+	o.strays = append(o.strays, strays...)
 	if err != nil || len(noted) == 0 {
 		return err
 	}
@@ -89,6 +91,10 @@ func (o *Owner) findLeftovers() error {
 	return nil
 }
 
+// Strays returns the paths of files below the Owner's directory that are no notes. The Owner
+// ignores these files.
+func (o *Owner) Strays() []string { return o.strays }
+
 // Hold adds the IP to the interface unless it is already there. The IP stays until Release has been
 // called as often as Hold.
 func (o *Owner) Hold(p Place) error {
@@ -100,7 +106,7 @@ func (o *Owner) Hold(p Place) error {
 	}
 	name, err := o.kernel.name(p.IfIndex)
 	if err != nil {
-		return fmt.Errorf("own %v: look interface %d up: %w", p.IP, p.IfIndex, err)
+		return fmt.Errorf("own %v: look up the name of interface %d: %w", p.IP, p.IfIndex, err)
 	}
 	h := &holding{holders: 1, note: note{ip: p.IP, name: name}}
 	if err := o.take(p, h); err != nil {
@@ -154,7 +160,7 @@ func (o *Owner) Release(p Place) error {
 func (o *Owner) giveBack(p Place, n note) error {
 	err := o.kernel.remove(p)
 	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("give %v on %s back: %w", n.ip, n.name, err)
+		return fmt.Errorf("remove %v from %s: %w", n.ip, n.name, err)
 	}
 	return o.notes.drop(n)
 }
@@ -179,7 +185,7 @@ func (o *Owner) Sweep() error {
 func (o *Owner) Local(ip netip.Addr) (bool, error) {
 	places, err := o.kernel.places(ip)
 	if err != nil {
-		return false, fmt.Errorf("look up whose %v is: %w", ip, err)
+		return false, fmt.Errorf("look up the interfaces that have %v: %w", ip, err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,7 +202,7 @@ func (o *Owner) Local(ip netip.Addr) (bool, error) {
 func (o *Owner) Subnets(ifIndex int) ([]netip.Prefix, error) {
 	nets, err := o.kernel.subnets(ifIndex)
 	if err != nil {
-		return nil, fmt.Errorf("look the addresses of interface %d up: %w", ifIndex, err)
+		return nil, fmt.Errorf("look up the addresses of interface %d: %w", ifIndex, err)
 	}
 	return nets, nil
 }

@@ -16,6 +16,8 @@ var (
 	onEth1 = Place{IfIndex: 1, IP: group}
 )
 
+const earlierBoot = "5ff5a2b1-05a0-4c3b-8f3e-6a4f3a1b2c3d"
+
 func TestTheLastHolderTakesTheAddressAlong(t *testing.T) {
 	k := &fakeKernel{on: map[Place]bool{}}
 	o := open(t, k, t.TempDir())
@@ -100,7 +102,7 @@ func TestANoteAloneIsNotBelieved(t *testing.T) {
 
 func TestNotesOfAnotherBootAreDropped(t *testing.T) {
 	dir := t.TempDir()
-	other := filepath.Join(dir, "other-boot")
+	other := filepath.Join(dir, earlierBoot)
 	must(t, os.Mkdir(other, 0o700))
 	must(t, os.WriteFile(filepath.Join(other, "10.77.0.100@br0"), nil, 0o600))
 	k := &fakeKernel{on: map[Place]bool{onBr0: true}}
@@ -121,7 +123,7 @@ func TestAnAddressThatCannotBeAddedIsNotHeld(t *testing.T) {
 	if err := o.Hold(onBr0); !errors.Is(err, unix.EPERM) || err.Error() != "own 10.77.0.100 on br0: operation not permitted" {
 		t.Errorf("%v", err)
 	}
-	if notes, err := o.notes.list(); err != nil || len(notes) != 0 {
+	if notes, _, err := o.notes.list(); err != nil || len(notes) != 0 {
 		t.Errorf("notes %v, %v", notes, err)
 	}
 	must(t, o.Hold(onBr0))
