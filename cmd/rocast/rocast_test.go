@@ -215,7 +215,11 @@ func TestADaemonThatHangsUpIsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	other := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == api.StatsPath {
+			w.Header().Set("Content-Length", "100")
+			w.(http.Flusher).Flush()
+		}
 		panic(http.ErrAbortHandler) // closes the connection
 	})}
 	go func() {
@@ -226,6 +230,7 @@ func TestADaemonThatHangsUpIsSaid(t *testing.T) {
 	t.Cleanup(func() { other.Close() })
 	silent := "the daemon on " + d.socket + " did not answer (EOF); "
 	d.refused(t, exitUnreachable, api.Unreachable, silent+"see the daemon's log", "group", "ls")
+	d.refused(t, exitUnreachable, api.Unreachable, strings.Replace(silent, "EOF", "unexpected EOF", 1)+"see the daemon's log", "stats")
 	d.refused(t, exitUnreachable, api.Unreachable, silent+"it may still carry out the request: rocast group ls shows whether it did",
 		"group", "rm", "g1")
 	file := filepath.Join(t.TempDir(), "g1.yaml")
