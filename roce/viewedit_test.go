@@ -49,7 +49,9 @@ func TestEditsReadBack(t *testing.T) {
 }
 
 func TestIPv4EditsKeepTheChecksum(t *testing.T) {
-	frame := testFrame(t, ipv4Pair, 0, OpAck, 0)
+	ip := ipv4Pair
+	ip.TrafficClass = 0x6A // a DSCP, which stays
+	frame := testFrame(t, ip, 0, OpAck, 0)
 	v := viewOf(t, frame)
 	stored := func() uint16 { return binary.BigEndian.Uint16(frame[v.L3+ipv4ChecksumOffset:]) }
 	for i := range uint32(70000) {
@@ -62,7 +64,7 @@ func TestIPv4EditsKeepTheChecksum(t *testing.T) {
 		if v.SrcIP(frame) != src || v.DstIP(frame) != dst || frame[v.L3] != 0x45 {
 			t.Fatalf("%v > %v, want %v > %v; first byte %#x", v.SrcIP(frame), v.DstIP(frame), src, dst, frame[v.L3])
 		}
-		if v.ECN(frame) != uint8(i)&3 || v.HopLimit(frame) != uint8(i>>3) || v.TrafficClass(frame)&^3 != ipv4Pair.TrafficClass&^3 {
+		if v.ECN(frame) != uint8(i)&3 || v.HopLimit(frame) != uint8(i>>3) || v.TrafficClass(frame)&^3 != ip.TrafficClass&^3 {
 			t.Fatalf("class %#x, hop limit %d", v.TrafficClass(frame), v.HopLimit(frame))
 		}
 		if got, want := stored(), IPv4HeaderChecksum(frame[v.L3:]); got != want {
