@@ -110,7 +110,7 @@ func TestAGroupIsArmedOnceABatch(t *testing.T) {
 	}
 	next := *g
 	next.Paths = append([]mft.Path(nil), g.Paths...)
-	next.Paths[1].L2[0] ^= 2 // moved: the count begins again
+	next.Paths[1].L2[0] ^= 2 // moved
 	table, err := b.table.Replace(g.ID, &next)
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +120,9 @@ func TestAGroupIsArmedOnceABatch(t *testing.T) {
 	b.core.Arm(0, &b.out)
 	if n := dataplane.Fans(b.core); n != (dataplane.FanOutCounts{Armed: 1}) || !b.armed(&next) {
 		t.Errorf("%+v", n)
+	}
+	if n := dataplane.Noted(b.core); n != 0 {
+		t.Errorf("%d groups are still noted", n)
 	}
 }
 
@@ -248,6 +251,27 @@ func TestWhatIsInFlight(t *testing.T) {
 	expect("the silent receiver was evicted", 0, 0, 2)
 	b.core.Handle(1e8+2, b.table, b.frame(b.data(g)), &b.out)
 	expect("new data", 1, 0, 1)
+}
+
+// A group that loses its place has its data in flight come to the core from then on. What the core
+// finds in the engine when it asks for the place is in flight, too.
+func TestWhatIsInFlightWithoutAPlace(t *testing.T) {
+	old, other := group(), group()
+	b := newEngineBench(t, old, other)
+	b.Places = 1
+	b.arm(old)
+	b.acks(old, 0, 1, 2)
+	b.mustCarry(old, 1)
+	for _, packets := range []int{calmPackets, 2 * calmPackets} { // refused, and armed in place of old
+		b.plain(other, packets)
+		b.core.Arm(0, &b.out)
+		if c, e, s := dataplane.InFlight(b.core); c != 1 || e != 1 || s != 0 {
+			t.Errorf("%d in flight to the core, %d by the engine, %d settled; want one, one and none", c, e, s)
+		}
+	}
+	if !b.armed(other) {
+		t.Error("the group that talks has no place")
+	}
 }
 
 // A group that talks keeps its place, even if the core has heard nothing of it since it was armed:

@@ -122,18 +122,11 @@ func (c *Core) sync(now feedback.Tick, st *state, out *Outputs) {
 	}
 }
 
-// catchUp is an event in which nothing happens but what the engine has carried.
-func (c *Core) catchUp(now feedback.Tick, st *state, out *Outputs) {
-	c.sync(now, st, out)
-	c.settle(now, st, Reason(feedback.Absorbed), out)
-	c.countInFlight(st)
-}
-
 // precede is what comes before a frame of the group. Data that reaches the core while the group is
 // armed has waited for the core since before that. The engine must not carry the same packet, sent
 // again, while the core forwards it: both would count the packet.
 func (c *Core) precede(now feedback.Tick, st *state, kind Kind, out *Outputs) {
-	if kind == KindData && st.fan.at.Armed {
+	if kind == KindData {
 		c.takeBack(now, st, out)
 		return
 	}
@@ -170,35 +163,33 @@ func (c *Core) takeBack(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.at.Armed {
 		c.learn(now, st, c.fanOut.Disarm(st.group.ID), out)
 	}
-	st.fan.calm = 0
 }
 
-// learn reports the packets that the engine carried to the merging. w is the engine's progress.
+// learn reports the packets that the engine carried to the merging. w is the engine's progress. The
+// group may have stopped being plain since the last look at the engine. A NAK that waits for the
+// source to come further may then be due.
 func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	f := &st.fan
 	was := f.at
 	f.at = w
-	if !w.Armed {
+	if n := w.PSN.Sub(was.PSN); n > 0 {
+		f.carried += uint64(n)
+		st.counts[feedback.Forwarded] += uint64(n)
+		c.fanCounts.Carried += uint64(n)
+		c.acts, _ = st.merge.Step(now, feedback.Event{
+			Kind: feedback.Carried, PSN: w.PSN.Prev(), MSN: w.Messages.Add(-int32(was.Messages)), Last: !w.Inside,
+		}, c.acts[:0])
+		c.perform(st, nil, -1, out)
+	}
+	switch {
+	case !w.Armed:
 		c.fanCounts.Disarmed++
-	}
-	n := w.PSN.Sub(was.PSN)
-	f.carried += uint64(n)
-	if !w.Armed {
-		defer st.disarmed(w)
-	}
-	if n == 0 {
-		return
-	}
-	st.counts[feedback.Forwarded] += uint64(n)
-	c.fanCounts.Carried += uint64(n)
-	c.acts, _ = st.merge.Step(now, feedback.Event{
-		Kind: feedback.Carried, PSN: w.PSN.Prev(), MSN: w.Messages.Add(-int32(was.Messages)), Last: !w.Inside,
-	}, c.acts[:0])
-	c.perform(st, nil, -1, out)
-	if w.Armed && f.limit.Sub(w.PSN) < feedback.Window/2 {
+		st.disarmed(w)
+	case f.limit.Sub(w.PSN) < feedback.Window/2:
 		f.limit = st.merge.Horizon()
 		c.fanOut.Limit(st.group.ID, f.limit)
 	}
+	c.countInFlight(st)
 }
 
 // disarmed judges what the engine did for the group. A receiver that has acknowledged nothing of it
@@ -208,7 +199,7 @@ func (st *state) disarmed(w FanWord) {
 	f := &st.fan
 	carried := f.carried - f.before
 	slowest := st.merge.Horizon().Add(-feedback.Window)
-	f.unheard = carried > 0 && carried <= feedback.Window && slowest.Before(w.PSN.Add(-int32(carried)))
+	f.unheard = carried > 0 && uint64(w.PSN.Sub(slowest)) > carried
 	f.givenBack(carried)
 }
 

@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -312,30 +313,49 @@ func TestAGroupThatStandsStillLosesItsPlace(t *testing.T) {
 	}
 }
 
-// A group that is removed leaves the engine, whose last packets are counted.
+// The state of a group has what the engine has carried until now. A group that is removed leaves
+// the engine, whose last packets are counted; one that was given back before is not given back
+// twice.
 func TestARemovedGroupLeavesTheEngine(t *testing.T) {
-	net := porttest.NewFanOutAt(4, nil)
-	g := group()
-	if _, err := net.Switch.Add(g); err != nil {
-		t.Fatal(err)
-	}
-	const packets = calmPackets + 5
-	for n := range packets {
-		net.Ports[0].Put(write(roce.PSN(firstPSN+n), []byte("data")).frame(t))
-		net.Poll()
-	}
-	if !net.FanOut.Load(g.ID).Armed {
-		t.Fatal("the group is not armed")
-	}
-	if err := net.Switch.Remove(g.ID); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := net.FanOut.Claim(g.ID + 1024); !ok {
-		t.Error("the place is not free")
-	}
-	m := moved(net.Switch)
-	if m["fan-out-carried"] != 5 || m["forwarded"] != packets || m["fan-out-disarmed"] != 1 {
-		t.Errorf("counters %v", m)
+	for _, armed := range []bool{true, false} {
+		net := porttest.NewFanOutAt(4, nil)
+		g := group()
+		if _, err := net.Switch.Add(g); err != nil {
+			t.Fatal(err)
+		}
+		next := roce.PSN(firstPSN)
+		send := func(packets int) {
+			for range packets {
+				net.Ports[0].Put(write(next, []byte("data")).frame(t))
+				net.Poll()
+				next = next.Next()
+			}
+		}
+		send(calmPackets + 5)
+		st, _ := net.Switch.GroupState(g.ID)
+		if e := (dataplane.EngineState{Kernel: true, Carried: 5}); st.Engine != e || st.Sent != next.Prev() {
+			t.Fatalf("%+v, sent up to %d, want %d", st.Engine, st.Sent, next.Prev())
+		}
+		if !armed {
+			nak := ack(ipB, g.Paths[0].FirstPSN, roce.NAKSequence)
+			net.Ports[1].Put(nak.frame(t))
+			net.Poll()
+		}
+		send(2)
+		if err := net.Switch.Remove(g.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := net.FanOut.Claim(g.ID + 1024); !ok {
+			t.Error("the place is not free")
+		}
+		carried := uint64(5)
+		if armed {
+			carried = 7
+		}
+		m := moved(net.Switch)
+		if m["fan-out-carried"] != carried || m["forwarded"] != calmPackets+7 || m["fan-out-armed"] != 1 || m["fan-out-disarmed"] != 1 {
+			t.Errorf("armed: %v: counters %v", armed, m)
+		}
 	}
 }
 
@@ -361,42 +381,47 @@ func TestAGroupIsNotArmedWhileMoreFramesWait(t *testing.T) {
 
 // A driver may drop what XDP redirects to its port. The source's timeout says so, and the core
 // forwards many packets by itself before it tries again. A receiver that has answered, or that asks
-// for what it lacks, only lost a packet.
+// for what it lacks, only lost a packet. An engine that carried nothing is not to blame.
 func TestAPortThatTakesNothingIsLeftAlone(t *testing.T) {
+	has := func(b *engineBench, g *mft.Group, s roce.Syndrome, psn roce.PSN) {
+		a := b.ack(g, 2, s)
+		a.bth.PSN = g.Paths[2].FirstPSN.Add(psn.Sub(firstPSN))
+		b.handle(a)
+	}
 	for name, tt := range map[string]struct {
-		happens func(b *engineBench, g *mft.Group)
+		carried int
+		answers func(b *engineBench, g *mft.Group, from roce.PSN) // from is the first packet that was carried
 		alone   bool
 	}{
-		"silence": {func(*engineBench, *mft.Group) {}, true},
-		"an answer": {func(b *engineBench, g *mft.Group) {
-			a := b.ack(g, 2, roce.SyndromeUnlimited)
-			a.bth.PSN = a.bth.PSN.Add(-2)
-			b.handle(a)
-		}, false},
-		"a NAK": {func(b *engineBench, g *mft.Group) {
-			a := b.ack(g, 2, roce.NAKSequence)
-			a.bth.PSN = a.bth.PSN.Add(-3)
-			b.handle(a)
-		}, false},
+		"silence":               {4, nil, true},
+		"silence after one":     {1, nil, true},
+		"nothing was carried":   {0, nil, false},
+		"an answer":             {4, func(b *engineBench, g *mft.Group, from roce.PSN) { has(b, g, roce.SyndromeUnlimited, from) }, false},
+		"an answer from before": {4, func(b *engineBench, g *mft.Group, from roce.PSN) { has(b, g, roce.SyndromeUnlimited, from.Prev()) }, true},
+		"a NAK":                 {4, func(b *engineBench, g *mft.Group, from roce.PSN) { has(b, g, roce.NAKSequence, from) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := group()
 			b := newEngineBench(t, g)
 			b.arm(g)
-			for i := range g.Paths {
-				b.handle(b.ack(g, i, roce.SyndromeUnlimited))
-			}
 			from := b.next[g.ID]
-			b.mustCarry(g, 4)
-			b.handle(b.ack(g, 0, roce.SyndromeUnlimited))
-			b.handle(b.ack(g, 1, roce.SyndromeUnlimited))
-			tt.happens(b, g)
-			for b.next[g.ID] = from; b.next[g.ID] != from+4; { // the source's timeout
+			b.next[g.ID] = from.Prev()
+			b.acks(g, 0, 1, 2) // nobody has the packet before the first one that is carried
+			b.next[g.ID] = from
+			b.mustCarry(g, tt.carried)
+			b.acks(g, 0, 1)
+			if tt.answers != nil {
+				tt.answers(b, g, from)
+			}
+			b.next[g.ID] = from.Prev()
+			for range tt.carried + 1 { // the source's timeout
 				b.handle(b.data(g))
 			}
-			for i := range g.Paths {
-				b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+			e := dataplane.EngineOf(b.core, g.ID)
+			if blamed := strings.Contains(e.Reason, "acknowledged nothing"); e.Kernel || blamed != tt.alone {
+				t.Errorf("after the timeout: %+v", e)
 			}
+			b.acks(g, 0, 1, 2)
 			for range 4 * calmPackets {
 				b.handle(b.data(g))
 			}
@@ -404,31 +429,103 @@ func TestAPortThatTakesNothingIsLeftAlone(t *testing.T) {
 			if b.armed(g) == tt.alone {
 				t.Fatalf("armed: %v", b.armed(g))
 			}
-			if !tt.alone {
-				return
-			}
-			for _, needs := range []int{4096 - 4*calmPackets, 16 * 4096} {
-				for range needs - 1 {
-					b.handle(b.data(g))
-				}
-				if b.core.Arm(0, &b.out); b.armed(g) {
-					t.Fatalf("the group is armed after fewer packets than %d", needs)
-				}
-				b.handle(b.data(g))
-				if b.core.Arm(0, &b.out); !b.armed(g) {
-					t.Fatalf("the group is not armed after %d packets", needs)
-				}
-				for i := range g.Paths {
-					b.handle(b.ack(g, i, roce.SyndromeUnlimited))
-				}
-				from := b.next[g.ID]
-				b.mustCarry(g, 4)
-				b.next[g.ID] = from
-				for range 4 { // silence again
-					b.handle(b.data(g))
-				}
+			if tt.alone {
+				b.staysSilent(g, 4*calmPackets)
 			}
 		})
+	}
+}
+
+// staysSilent shows how long a group of whose receivers one is silent stays with the core: for 4096
+// plain packets, of which it has had some, and then for 16 times as many.
+func (b *engineBench) staysSilent(g *mft.Group, had int) {
+	b.t.Helper()
+	for _, needs := range []int{4096 - had, 16 * 4096} {
+		for range needs - 1 {
+			b.handle(b.data(g))
+		}
+		if b.core.Arm(0, &b.out); b.armed(g) {
+			b.t.Fatalf("the group is armed after fewer packets than %d", needs)
+		}
+		b.handle(b.data(g))
+		if b.core.Arm(0, &b.out); !b.armed(g) {
+			b.t.Fatalf("the group is not armed after %d packets", needs)
+		}
+		b.acks(g, 0, 1, 2)
+		from := b.next[g.ID]
+		b.mustCarry(g, 4)
+		b.next[g.ID] = from
+		for range 4 { // silence again
+			b.handle(b.data(g))
+		}
+	}
+}
+
+// acks lets receivers acknowledge everything that was sent.
+func (b *engineBench) acks(g *mft.Group, paths ...int) {
+	b.t.Helper()
+	for _, i := range paths {
+		b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+	}
+}
+
+// A group that is given back soon is armed after twice as many plain packets, and one that was
+// carried for long after few. What the group needed before it got its place counts too.
+func TestAGroupThatIsGivenBackSoon(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	armedAfter := func(packets int) {
+		t.Helper()
+		b.plain(g, packets-1)
+		if b.core.Arm(0, &b.out); dataplane.EngineOf(b.core, g.ID).Kernel {
+			t.Fatalf("armed after fewer packets than %d", packets)
+		}
+		b.plain(g, 1)
+		if b.core.Arm(0, &b.out); !dataplane.EngineOf(b.core, g.ID).Kernel {
+			t.Fatalf("not armed after %d packets", packets)
+		}
+	}
+	b.plain(g, calmPackets)
+	b.handle(b.ack(g, 0, roce.NAKSequence))
+	b.core.Arm(0, &b.out) // refused, because of the NAK
+	b.acks(g, 0, 1, 2)
+	armedAfter(2 * calmPackets)
+	b.mustCarry(g, 1)
+	b.plain(g, 1) // waited for the core, and counts already
+	armedAfter(4*calmPackets - 1)
+	b.mustCarry(g, 4*4*calmPackets+1)
+	b.plain(g, 1)
+	armedAfter(calmPackets - 1)
+}
+
+// The core has looked at the engine, and the engine carries a packet before a fatal NAK takes the
+// group back. The source's QP ends with that packet, because all before it are acknowledged: the
+// source hears so at once.
+func TestANAKThatWaitsForACarriedPacket(t *testing.T) {
+	g := group()
+	g.Policy.Ack = 2
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.acks(g, 0, 1)
+	nak := b.ack(g, 2, roce.NAKRemoteAccess)
+	last := b.next[g.ID]
+	b.onLoad = func() { b.onLoad = nil; b.mustCarry(g, 1) }
+	b.handle(nak)
+	if len(b.out.Replies) != 1 || b.out.Replies[0].PSN != last || b.out.Replies[0].AETH.Syndrome != roce.NAKRemoteAccess {
+		t.Errorf("the source hears %+v", b.out.Replies)
+	}
+}
+
+// A look at an engine that has carried nothing since the last look changes nothing: where the core
+// has copied each packet once, a NAK for what is acknowledged proves that its receiver is behind.
+func TestALookThatFindsNothing(t *testing.T) {
+	g := group()
+	g.Policy.Ack = 2
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.acks(g, 0, 1)
+	if r := b.handle(b.ack(g, 2, roce.NAKSequence)); r != dataplane.Reason(feedback.Behind) {
+		t.Errorf("the NAK of a receiver that is behind: %v", r)
 	}
 }
 

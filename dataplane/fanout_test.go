@@ -188,7 +188,7 @@ func TestEvictionTakesTheGroupBack(t *testing.T) {
 	w.now += feedback.Tick(30 * time.Millisecond)
 	w.with.Poll()
 	w.sole.Poll()
-	send(3) // before anybody looks at the group, which takes it back too
+	send(3)
 	if part := snapshot(t, w.with.Switch, w.a).Paths[0].Part; part != feedback.PartGone {
 		t.Fatalf("the silent receiver is %v", part)
 	}

@@ -295,7 +295,7 @@ func (w *Worker) adopt(g *mft.Group) {
 
 // catchUp brings a group's merging state up to what the engine has carried.
 func (w *Worker) catchUp(st *state) {
-	w.core.catchUp(w.now(), st, &w.out)
+	w.core.sync(w.now(), st, &w.out)
 	w.flush()
 }
 
