@@ -8,6 +8,15 @@ func Sleep(w *Worker) { w.sleep() }
 // HasState says whether the worker has merging state of the group.
 func HasState(w *Worker, id mft.GroupID) bool { return w.core.stateOf(id) != nil }
 
+// Owner returns the index of the worker that owns a group, or -1.
+func Owner(s *Switch, id mft.GroupID) int { return s.owners.of(id) }
+
+// Claim makes a worker the owner of a group whose data it receives, and returns the owner.
+func Claim(s *Switch, id mft.GroupID, receiver int) int { return s.owners.claim(id, receiver) }
+
+// GroupsOf returns the number of groups that a worker owns.
+func GroupsOf(s *Switch, worker int) int { return int(s.owners.groups[worker].Load()) }
+
 // Timed says whether the worker has groups whose policy depends on time passing.
 func Timed(w *Worker) bool { return w.core.Timed() }
 

@@ -18,9 +18,6 @@ const (
 // handoff is a ring that carries frames from the worker that received them to the worker that owns
 // their group. It has one producer and one consumer. The bytes are copied: buffers never change
 // their owner.
-//
-// NICs spread flows over queues by hashing, so all data of a source arrives on one queue. Where the
-// copy matters, choose the queue's worker with ntuple steering.
 type handoff struct {
 	slots []parcel
 	head  atomic.Uint32 // next to put; written by the producer

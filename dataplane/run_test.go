@@ -165,6 +165,7 @@ func TestRun(t *testing.T) {
 			}
 		}
 	})
+	dataplane.Claim(r.Switch, g.ID, 1)
 	r.sleeps(t, 0)
 	r.sleeps(t, 1)
 	ran := 0

@@ -154,6 +154,16 @@ func sameSource(old, g *mft.Group) bool {
 	return a.Dst == b.Dst && a.DestQPN == b.DestQPN && a.FirstPSN == b.FirstPSN
 }
 
+// newcomers says whether g has a member that old lacks, or another source.
+func newcomers(old, g *mft.Group) bool {
+	for i := range g.Paths {
+		if samePath(old, g, i) < 0 {
+			return true
+		}
+	}
+	return !sameSource(old, g)
+}
+
 // samePath returns the index of path i of g among the paths of old: the same QP of the same member,
 // wherever its host is now. -1: the path is new.
 func samePath(old, g *mft.Group, i int) int {

@@ -44,6 +44,7 @@ type Switch struct {
 	steering Steering
 	busy     bool
 	workers  []*Worker
+	owners   *owners
 	notes    chan Note
 	table    atomic.Pointer[mft.Table]
 
@@ -57,7 +58,10 @@ type Switch struct {
 
 // New returns a Switch with an empty table. It moves no frames until Run.
 func New(c Config) *Switch {
-	s := &Switch{steering: c.Steering, busy: c.Busy, notes: make(chan Note, noteRoom), ended: make(chan struct{})}
+	s := &Switch{
+		steering: c.Steering, busy: c.Busy, owners: newOwners(len(c.Workers)), notes: make(chan Note, noteRoom),
+		ended: make(chan struct{}),
+	}
 	s.table.Store(new(mft.Table))
 	if c.Now == nil {
 		start := time.Now()
@@ -67,7 +71,8 @@ func New(c Config) *Switch {
 		s.workers = append(s.workers, newWorker(config, c, &s.table, s.notes))
 	}
 	for i, w := range s.workers {
-		w.index, w.peers, w.inbox, w.gave = i, s.workers, make([]*handoff, len(s.workers)), make([]bool, len(s.workers))
+		w.index, w.owners = i, s.owners
+		w.peers, w.inbox, w.gave = s.workers, make([]*handoff, len(s.workers)), make([]bool, len(s.workers))
 		for k := range w.inbox {
 			if k != i {
 				w.inbox[k] = newHandoff()
@@ -123,7 +128,7 @@ func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 		s.table.Store(old)
 		err = errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(g.Keys(), old))
 		// The next group gets this ID: drop the merging state that frames have made meanwhile.
-		s.do(s.owner(g.ID), func(w *Worker) { w.core.forget(g.ID) })
+		s.forget(g.ID)
 		return 0, err
 	}
 	return g.ID, nil
@@ -165,7 +170,9 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	}
 	// A group without traffic has no merging state yet. Its present members take part from the
 	// start, unlike those that join with g.
-	s.adopt(old)
+	if s.owners.of(id) >= 0 || newcomers(old, g) {
+		s.adopt(old)
+	}
 	come, gone := without(g.Keys(), old.Keys()), without(old.Keys(), g.Keys())
 	// New entries come before the new table, and old ones go after it: the answer of a receiver
 	// without an entry would go to the kernel, which may deliver it to the source as if all
@@ -179,13 +186,15 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 		s.table.Store(before)
 		return errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(append(come, gone...), before))
 	}
-	s.adopt(g)
+	if s.owners.of(id) >= 0 {
+		s.adopt(g)
+	}
 	return nil
 }
 
 // adopt makes g the version of its group by which frames are merged.
 func (s *Switch) adopt(g *mft.Group) {
-	s.do(s.owner(g.ID), func(w *Worker) { w.adopt(g) })
+	s.do(s.workers[s.owners.claim(g.ID, -1)], func(w *Worker) { w.adopt(g) })
 }
 
 // Remove ends the group's traffic. Frames in flight are counted as GroupGone.
@@ -199,8 +208,17 @@ func (s *Switch) Remove(id mft.GroupID) error {
 	t := s.Table().Without(id)
 	err := s.steer(g.Keys(), t)
 	s.table.Store(t)
-	s.do(s.owner(id), func(w *Worker) { w.core.forget(id) })
+	s.forget(id)
 	return err
+}
+
+// forget drops the merging state of a group that the published table lacks. Any worker may still be
+// busy with a batch of frames that it looks up in the table before.
+func (s *Switch) forget(id mft.GroupID) {
+	for _, w := range s.workers {
+		s.do(w, func(w *Worker) { w.core.forget(id) })
+	}
+	s.owners.release(id)
 }
 
 // without returns the keys that are not among others.
@@ -234,8 +252,6 @@ func (s *Switch) steer(keys []mft.Key, t *mft.Table) (first error) {
 	}
 	return first
 }
-
-func (s *Switch) owner(id mft.GroupID) *Worker { return s.workers[s.workers[0].owner(id)] }
 
 // do runs f on the worker's thread between two batches, and returns afterwards. While the workers
 // do not run, f runs on the calling thread.
@@ -339,14 +355,16 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 		return GroupState{}, false
 	}
 	var state *GroupState
-	s.do(s.owner(id), func(w *Worker) {
-		if st := w.core.stateOf(id); st != nil {
-			w.catchUp(st)
-			state = w.core.groupState(st)
-		}
-	})
+	if owner := s.owners.of(id); owner >= 0 {
+		s.do(s.workers[owner], func(w *Worker) {
+			if st := w.core.stateOf(id); st != nil {
+				w.catchUp(st)
+				state = w.core.groupState(st)
+			}
+		})
+	}
 	if state == nil {
-		state = s.owner(id).core.groupState(newState(g))
+		state = s.workers[0].core.groupState(newState(g))
 	}
 	return *state, true
 }

@@ -43,9 +43,9 @@ const (
 // buffers and sent before those of the next lane are written. So each path gets its frames in
 // order, and no byte of payload is copied.
 //
-// With several workers each has its own queues of every port and its own buffers, and owns every
-// n-th group: only one thread has the merging state of a group, whichever queue its frames arrive
-// on.
+// With several workers each has its own queues of every port and its own buffers, and each group
+// has one owner: only one thread has the merging state of a group, whichever queue its frames
+// arrive on.
 type Worker struct {
 	ports []Port
 	pool  Pool
@@ -57,6 +57,7 @@ type Worker struct {
 	notes chan<- Note
 
 	index    int
+	owners   *owners
 	peers    []*Worker     // all workers, by index
 	inbox    []*handoff    // by index of the producer; nil: this worker
 	gave     []bool        // by peer: it was given frames of this batch
@@ -232,7 +233,7 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 	table := w.table.Load()
 	for i := range frames {
 		f := &frames[i]
-		if owner := w.owner(f.Group); owner != w.index {
+		if owner := w.owner(table, f); owner != w.index {
 			w.handOff(f, w.peers[owner])
 			continue
 		}
@@ -256,12 +257,17 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 	}
 }
 
-// owner returns the index of the worker that has the group's merging state.
-func (w *Worker) owner(id mft.GroupID) int {
-	if id == mft.NoGroup || len(w.peers) == 1 {
+// owner returns the index of the worker that has the merging state of the frame's group, or is to
+// have it. The caller itself counts frames without a group.
+func (w *Worker) owner(t *mft.Table, f *Frame) int {
+	if len(w.peers) == 1 || t.Group(f.Group) == nil {
 		return w.index
 	}
-	return id.Slot() % len(w.peers)
+	receiver := -1
+	if f.Kind == KindData {
+		receiver = w.index
+	}
+	return w.owners.claim(f.Group, receiver)
 }
 
 func (w *Worker) handOff(f *Frame, to *Worker) {

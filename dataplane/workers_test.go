@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,7 +29,117 @@ func ofSecond(t *testing.T) (*porttest.Net, *mft.Group) {
 			t.Fatal(err)
 		}
 	}
+	if dataplane.Claim(net.Switch, first.ID, 0) != 0 || dataplane.Claim(net.Switch, g.ID, 1) != 1 {
+		t.Fatal("the groups have other owners")
+	}
 	return net, g
+}
+
+// numbered returns the i-th of groups that can exist side by side.
+func numbered(i int) *mft.Group {
+	g := group()
+	g.Name, g.QPN = fmt.Sprint("g", i), roce.QPN(100+i)
+	for k := range g.Paths {
+		g.Paths[k].RemoteQPN = roce.QPN(100 + i)
+	}
+	return g
+}
+
+// dataOf returns the first packet of the i-th group.
+func dataOf(t *testing.T, i int) []byte {
+	return with(write(firstPSN, nil), func(p *packet) { p.bth.DestQPN = roce.QPN(100 + i) }).frame(t)
+}
+
+// A group belongs to the worker at which its data arrives. So its data is not handed off, and the
+// answers of its receivers are, if they arrive at another worker.
+func TestAGroupBelongsToTheWorkerThatReceivesItsData(t *testing.T) {
+	net := porttest.NewWorkers(4, 2)
+	g := group()
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := net.Switch.GroupState(g.ID); !ok || dataplane.Owner(net.Switch, g.ID) >= 0 {
+		t.Error("a group without traffic has an owner after it was looked at")
+	}
+	smaller := *g // a next hop changed, and a member left
+	smaller.Paths = g.Paths[:2]
+	if err := net.Switch.Replace(g.ID, &smaller); err != nil || dataplane.Owner(net.Switch, g.ID) >= 0 {
+		t.Errorf("a group without traffic has an owner after a member left (%v)", err)
+	}
+	net.Queues[1][0].Put(write(firstPSN, nil).frame(t))
+	net.Switch.Workers()[1].Poll()
+	for port := 1; port <= 2; port++ {
+		if n := len(net.Queues[1][port].Take()); n != 1 {
+			t.Errorf("%d copies by port %d of the worker that received the data", n, port)
+		}
+	}
+	for _, p := range []packet{
+		ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), ack(ipC, 0xFFFFF3, roce.SyndromeUnlimited),
+	} {
+		net.Queues[0][portOf[p.src]].Put(p.frame(t))
+	}
+	net.Poll()
+	if s := snapshot(t, net.Switch, g); s.Merged != firstPSN {
+		t.Errorf("state %+v, counters %v", s, moved(net.Switch))
+	}
+	if dataplane.HasState(net.Switch.Workers()[0], g.ID) || dataplane.Owner(net.Switch, g.ID) != 1 {
+		t.Error("the other worker has state of the group")
+	}
+}
+
+// While no data has arrived, or the worker that receives it has too many groups, the worker with
+// the fewest groups becomes the owner.
+func TestGroupsAreSharedAmongTheWorkers(t *testing.T) {
+	const n = 16
+	net := porttest.NewWorkers(4, 2)
+	ids := make([]mft.GroupID, n)
+	owned := func() (counts [2]int) {
+		for _, id := range ids {
+			for w, worker := range net.Switch.Workers() {
+				if dataplane.HasState(worker, id) {
+					counts[w]++
+				}
+			}
+		}
+		return counts
+	}
+	for round := range 2 { // the slots are used again
+		for i := range n {
+			id, err := net.Switch.Add(numbered(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids[i] = id
+		}
+		for i := range n {
+			net.Queues[0][0].Put(dataOf(t, i))
+			net.Poll()
+		}
+		net.Queues[0][0].Put(dataOf(t, n)) // of no group, so nobody becomes an owner
+		net.Poll()
+		if got := owned(); got != [2]int{9, 7} { // the difference is an eighth at most
+			t.Errorf("round %d: the workers own %v groups", round, got)
+		}
+		if a, b := dataplane.GroupsOf(net.Switch, 0), dataplane.GroupsOf(net.Switch, 1); a != 9 || b != 7 {
+			t.Errorf("round %d: the workers own %d and %d groups", round, a, b)
+		}
+		for _, id := range ids {
+			if err := net.Switch.Remove(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := owned(); got != [2]int{} {
+			t.Errorf("round %d: the workers have state of %v removed groups", round, got)
+		}
+		if a, b := dataplane.GroupsOf(net.Switch, 0), dataplane.GroupsOf(net.Switch, 1); a != 0 || b != 0 {
+			t.Errorf("round %d: the workers own %d and %d groups, and there are none", round, a, b)
+		}
+		for _, id := range ids {
+			if w := dataplane.Owner(net.Switch, id); w >= 0 {
+				t.Fatalf("round %d: worker %d owns the slot of group %d, which is removed", round, w, id)
+			}
+		}
+	}
 }
 
 // Frames that arrive on the queue of another worker are handled by the worker that owns their
@@ -175,6 +286,72 @@ func TestAGroupIsThereWithItsFirstFrame(t *testing.T) {
 	net.Poll()
 	if got := moved(net.Switch); got["group-gone"] != 0 || got["wrong-port"] != 1 {
 		t.Errorf("counters %v", got)
+	}
+}
+
+// Several workers may see the first frame of a group at one time, and all of them find the same
+// owner.
+func TestWorkersAgreeOnTheOwner(t *testing.T) {
+	const workers, groups = 4, 50_000
+	net := porttest.NewWorkers(4, workers)
+	var found [workers][groups]int
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for w := range workers {
+		all.Go(func() {
+			<-start
+			for id := range mft.GroupID(groups) {
+				found[w][id] = dataplane.Claim(net.Switch, id, w)
+			}
+		})
+	}
+	close(start)
+	all.Wait()
+	sum := 0
+	for w := range workers {
+		sum += dataplane.GroupsOf(net.Switch, w)
+		if found[w] != found[0] {
+			t.Errorf("workers 0 and %d found different owners", w)
+		}
+	}
+	if sum != groups {
+		t.Errorf("the workers own %d groups, and there are %d", sum, groups)
+	}
+}
+
+// A member joins a group before the group's first packet. That the other members were there first
+// is merging state, so the group has an owner from then on, whichever worker receives that packet.
+func TestAMemberThatJoinsBeforeTheFirstPacket(t *testing.T) {
+	net := porttest.NewWorkers(4, 2)
+	g := group()
+	all := g.Paths
+	g.Paths = all[:2]
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	joined := *g
+	joined.Paths = all
+	if err := net.Switch.Replace(g.ID, &joined); err != nil {
+		t.Fatal(err)
+	}
+	net.Queues[1][0].Put(write(firstPSN, nil).frame(t))
+	net.Poll()
+	if s := snapshot(t, net.Switch, g); s.Sent != firstPSN || dataplane.Owner(net.Switch, g.ID) != 0 {
+		t.Errorf("worker %d owns %+v", dataplane.Owner(net.Switch, g.ID), s)
+	}
+}
+
+// The same holds when a group without traffic gets another source: the old one has left the group.
+func TestASourceThatLeavesBeforeTheFirstPacket(t *testing.T) {
+	net := porttest.NewWorkers(4, 2)
+	g := group()
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	other := *g
+	other.Source.FirstPSN++
+	if err := net.Switch.Replace(g.ID, &other); err != nil || dataplane.Owner(net.Switch, g.ID) != 0 {
+		t.Errorf("the owner is %d (%v)", dataplane.Owner(net.Switch, g.ID), err)
 	}
 }
 
