@@ -25,8 +25,8 @@ func testFrame(t testing.TB, ip IPUDP, vlans int, o Opcode, payloadBytes int) []
 	case 1:
 		b = AppendVLAN(b, groupMAC, hostMAC, 0x6007, ip.EtherType())
 	case 2:
-		b = AppendEthernet(b, groupMAC, hostMAC, etherTypeQinQ)
-		b = append(b, 0x00, 0x64, etherTypeVLAN>>8, etherTypeVLAN&0xFF, 0x60, 0x07)
+		b = AppendEthernet(b, groupMAC, hostMAC, 0x88A8)
+		b = append(b, 0x00, 0x64, 0x81, 0x00, 0x60, 0x07)
 		b = append(b, byte(ip.EtherType()>>8), byte(ip.EtherType()))
 	}
 	pad := PadFor(payloadBytes)
