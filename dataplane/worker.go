@@ -126,10 +126,9 @@ func newWorker(c WorkerConfig, all Config, table *atomic.Pointer[mft.Table], not
 }
 
 // run polls until ctx is done. It locks the thread, so that the worker has one of its own, whose
-// raw system calls delay no other goroutine.
+// raw system calls delay no other goroutine. The thread ends with the worker.
 func (w *Worker) run(ctx context.Context, busy bool) {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	stop := context.AfterFunc(ctx, w.wait.Wake)
 	defer stop()
 	for ctx.Err() == nil {

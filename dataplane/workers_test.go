@@ -209,6 +209,14 @@ func TestASleepingWorkerIsWokenOnceABatch(t *testing.T) {
 	if n := waiter.Wakes.Load(); n != 1 {
 		t.Error("a worker is woken by a batch without a frame for it")
 	}
+	waiter.Waiting = func() {
+		net.Ports[0].Put(with(write(firstPSN, nil), func(p *packet) { p.bth.DestQPN = 3 }).frame(t)) // of no group
+		net.Switch.Workers()[0].Poll()
+	}
+	dataplane.Sleep(net.Switch.Workers()[1])
+	if n := counter(t, net.Switch, "unknown-qpn"); n != 1 || waiter.Wakes.Load() != 1 {
+		t.Errorf("a frame of no group is counted %d times, and another worker is woken %d times", n, waiter.Wakes.Load()-1)
+	}
 	waiter.Waiting = nil
 	net.Ports[0].Put(write(firstPSN+10, nil).frame(t))
 	net.Switch.Workers()[0].Poll()
