@@ -18,6 +18,8 @@ type Poller struct {
 	// belong to another file.
 	wake *os.File
 	fd   int
+
+	frequent bool // a frame ended the last wait
 }
 
 // NewPoller returns a poller that watches the sockets.
@@ -44,17 +46,24 @@ func (p *Poller) Watch(sockets ...*Socket) {
 const shortWait = time.Millisecond
 
 // Poll blocks until a frame is there, Wake was called or the time is over, and reports whether Wake
-// was called. It may return early without a reason. Go's scheduler knows of the wait after
-// shortWait, so other goroutines run meanwhile. A worker that spins needs no Poll: Receive looks at
-// the rings. In copy mode Poll also sends the descriptors on the TX rings.
+// was called. It may return early without a reason. A worker that spins needs no Poll: Receive
+// looks at the rings. In copy mode Poll also sends the descriptors on the TX rings.
+//
+// Go's scheduler knows of the wait, so other goroutines run meanwhile. Where a frame ended the wait
+// before, so that this one may be short too, the scheduler knows of it only after shortWait.
 func (p *Poller) Poll(timeout time.Duration) (woken bool, err error) {
 	timeout = max(timeout, 0)
-	short := min(timeout, shortWait)
-	n, err := waitRaw(p.fds, short)
-	if n == 0 && err == nil && timeout > short {
-		limit := unix.NsecToTimespec(int64(timeout - short))
-		_, err = unix.Ppoll(p.fds, &limit, nil)
+	if p.frequent {
+		short := min(timeout, shortWait)
+		n, err := waitRaw(p.fds, short)
+		if n > 0 || err != nil {
+			return p.woken(err)
+		}
+		timeout -= short
 	}
+	limit := unix.NsecToTimespec(int64(timeout))
+	n, err := unix.Ppoll(p.fds, &limit, nil)
+	p.frequent = n > 0
 	return p.woken(err)
 }
 
