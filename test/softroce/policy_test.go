@@ -40,10 +40,12 @@ func storyQuorum(t *testing.T, ctx context.Context, s *stage) string {
 	g := s.addGroup(t, ctx, spec)
 	const hole = 200
 	passed := false
+	// From then on the other two are the quorum, and what one of them loses is sent again.
+	another := randomly(12, 0.01, to(0))
 	s.lose(func(s *sighting) bool {
 		passed = passed || s.hop == merged && s.aeth.Syndrome.IsACK() && s.offset > hole
 		return !passed && s.hop == copied && s.receiver == 1 && s.offset >= hole
-	}, randomly(12, 0.01, to(0)))
+	}, func(s *sighting) bool { return passed && another(s) })
 	g.run(t, ctx, g.transfer("write", messageBytes, count))
 	s.lose()
 	g.holds(t, ctx, g.bytes, g.to[0], g.to[2])
