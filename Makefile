@@ -51,8 +51,8 @@ bench: build ## rocast compared with other forwarders, and what each hot functio
 	$(BUILD)/rocbench -bin $(BUILD) -out $(BUILD)/bench $(if $(SHORT),-short)
 
 # The virtual machines run Debian's kernels 6.1 and 6.12. SHORT=1 is one kernel and the stories that
-# say most. ENGINE=auto lets the box's kernel carry the packets that it can.
-ENGINE ?= afxdp
+# say most. ENGINE=afxdp keeps the box's kernel from carrying packets.
+ENGINE ?= auto
 softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories
 	@scripts/need gcc:gcc
 	@test/softroce/setup.sh

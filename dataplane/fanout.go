@@ -88,8 +88,7 @@ func (c *Core) engineState(st *state) EngineState {
 	case c.noFanOut != nil:
 		e.Reason = c.noFanOut.Error()
 	case c.fanOut == nil:
-		e.Reason = "the daemon has no kernel engine; write engine: auto into its config (rocast features says " +
-			"whether this kernel has it)"
+		e.Reason = "the daemon's config says engine: afxdp"
 	case st.group.Engine == mft.EngineAFXDP:
 		e.Reason = "the group's engine is afxdp"
 	case st.fan.why != nil:

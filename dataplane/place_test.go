@@ -122,7 +122,7 @@ func TestNoEngine(t *testing.T) {
 		edit   func(*mft.Group)
 		why    string
 	}{
-		"no engine":        {false, func(*mft.Group) {}, "engine: auto"},
+		"no engine":        {false, func(*mft.Group) {}, "the daemon's config says engine: afxdp"},
 		"not wanted":       {true, func(g *mft.Group) { g.Engine = mft.EngineAFXDP }, "engine is afxdp"},
 		"too many regions": {true, fiveRegions, "memory regions"},
 		"not for long yet": {true, func(*mft.Group) {}, "after 16 plain packets"},

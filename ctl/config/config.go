@@ -23,7 +23,7 @@ type Config struct {
 	Mode        string // see afxdp.Mode
 	Busy        bool   // an idle worker spins
 	Workers     int    // number of forwarding threads; 0 means one
-	Engine      string // afxdp; or auto: the kernel carries the plain packets of groups
+	Engine      string // auto: the kernel carries the plain packets of groups, if it can; or afxdp
 	LogFormat   string
 	LogLevel    string
 	Perftest    []perftest.Config // the perftest services that start with the daemon
@@ -32,7 +32,7 @@ type Config struct {
 var (
 	modes      = []string{"copy", "zero-copy", "generic"}
 	waits      = []string{"block", "busy"}
-	engines    = []string{"afxdp", "auto"}
+	engines    = []string{"auto", "afxdp"}
 	logFormats = []string{"console", "json"}
 	logLevels  = []string{"debug", "info", "warn", "error"}
 )

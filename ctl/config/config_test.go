@@ -18,7 +18,7 @@ func TestConfigDefaults(t *testing.T) {
 	got, err := Parse([]byte("ports: [eth1, 'eth2*']\n"))
 	want := Config{
 		Ports: []string{"eth1", "eth2*"}, Socket: "/run/rocast/rocast.sock", SocketGroup: "root", StateDir: "/var/lib/rocast",
-		Mode: "copy", Engine: "afxdp", LogFormat: "console", LogLevel: "info",
+		Mode: "copy", Engine: "auto", LogFormat: "console", LogLevel: "info",
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
@@ -33,14 +33,14 @@ socketGroup: rdma
 stateDir: /tmp/d
 mode: zero-copy
 wait: busy
-engine: auto
+engine: afxdp
 workers: 2
 log: {format: json, level: debug}
 perftest:
   - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18516}
 `))
 	want := Config{
-		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "auto", Workers: 2,
+		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
 		LogFormat: "json", LogLevel: "debug",
 		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
 	}

@@ -145,7 +145,7 @@ func (s *Switch) load(c Config) (err error) {
 		}
 		s.noFanOut = fmt.Errorf("this kernel lacks kernel-fan-out (rocast features): %w", err)
 		s.warnOnce(dataplane.Warning{
-			Text: "AF_XDP carries every group, although the config says engine: auto", Detail: s.noFanOut.Error(),
+			Text: "AF_XDP carries the packets of every group, because the kernel cannot", Detail: s.noFanOut.Error(),
 		})
 	}
 	s.classifier, err = bpf.Load()

@@ -128,7 +128,7 @@ var boxRuns = []struct {
 		{kernel: "6.1", config: "mode: zero-copy", mtu: MTU1024, refused: "the device has no zero-copy"},
 		{kernel: "6.12", config: "engine: auto", mtu: MTU1024, stories: plainStories, ports: allNative, missing: missing612, carried: true},
 		{kernel: "6.12", config: "mode: zero-copy", mtu: MTU1024, refused: "the device has no zero-copy"},
-		{kernel: "6.18", config: "mode: zero-copy", mtu: MTU1024, stories: plainStories, ports: allZeroCopy},
+		{kernel: "6.18", config: "mode: zero-copy\nengine: afxdp", mtu: MTU1024, stories: plainStories, ports: allZeroCopy},
 		{kernel: "6.18", config: "engine: auto", mtu: MTU1024, stories: plainStories, ports: allNative, carried: true},
 	}},
 }

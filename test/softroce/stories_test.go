@@ -16,7 +16,7 @@ import (
 )
 
 // engine is the engine that carries the groups' packets, as rocastd.yaml has it.
-var engine = flag.String("engine", "afxdp", "the `engine` of the stories' daemon: afxdp or auto")
+var engine = flag.String("engine", "auto", "the `engine` of the stories' daemon: auto or afxdp")
 
 // stage is a lab with rocast in its box and a judge on its wires.
 type stage struct {
