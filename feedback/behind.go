@@ -51,7 +51,8 @@ const (
 
 // doubts is what decides whether a NAK is evidence.
 type doubts struct {
-	recopied  span // packets that were copied when something above them had been copied before
+	recopied  span // packets that were copied when something above them may have been copied before
+	missed    span // packets that a NAK beyond the highest packet sent asked for; see missAsk
 	countedAt Tick // when unanswered packets were last counted
 }
 
@@ -83,6 +84,20 @@ func (s *span) trim(psn roce.PSN) {
 	}
 }
 
+// trim drops what is too far below psn, the highest packet sent.
+func (d *doubts) trim(psn roce.PSN) {
+	d.recopied.trim(psn)
+	d.missed.trim(psn)
+}
+
+// doubtRestart notes that the source was heard for the first time after a restart, with packet psn.
+// What was copied before the restart may still be on its way, and so may the answers to it. How far
+// these copies reached is unknown, but a source has at most firstWindow packets on their way. So a
+// NAK for any packet up to there proves no loss.
+func (d *doubts) doubtRestart(psn roce.PSN) {
+	d.recopied = span{some: true, from: psn.Add(-Window), to: psn.Add(firstWindow)}
+}
+
 // newRound is called when the source goes back. What was copied again before matters no more when
 // no path lacks any of it.
 func (g *Group) newRound() {
@@ -95,6 +110,28 @@ func (g *Group) newRound() {
 	if !lacking {
 		g.doubts.recopied.some = false
 	}
+}
+
+// missAsk notes a NAK of p that is refused because its packet was not forwarded. After a restart
+// such a NAK may be true: the packet was forwarded before. The source will send the packet again,
+// but the receiver has sent its one NAK, so it is in doubt as soon as it waits for that packet.
+// Other paths that wait for a packet in the span come into doubt as well, which does no harm.
+func (g *Group) missAsk(ev *Event, p *path) {
+	if ev.Syndrome.IsACK() || g.policy.Ack == AckAll || ev.PSN.Sub(g.source.sent) > Window {
+		return
+	}
+	g.doubts.missed.add(ev.PSN)
+	if p.ask == askNone {
+		p.ask = g.askAt(p.acked.Next())
+	}
+}
+
+// askAt returns what is known of the request of a path that has come to wait for psn.
+func (g *Group) askAt(psn roce.PSN) ask {
+	if g.doubts.missed.has(psn) {
+		return askDoubt
+	}
+	return askNone
 }
 
 // hearAsk notes a NAK of p for acked+1.

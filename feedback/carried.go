@@ -93,5 +93,5 @@ func (g *Group) doubtCarried(psn roce.PSN) {
 		}
 	}
 	g.doubts.recopied.add(psn)
-	g.doubts.recopied.trim(psn)
+	g.doubts.trim(psn)
 }

@@ -24,9 +24,9 @@ func (g *Group) CopyFrom(from *Group) {
 // out, so that a state has the same bytes for every way to reach it.
 func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	s, m, f := &g.source, &g.merged, &g.floor
-	quorum, recopied := g.policy.Ack != AckAll, &g.doubts.recopied
+	quorum, recopied, missed := g.policy.Ack != AckAll, &g.doubts.recopied, &g.doubts.missed
 	b = append(b, flags(s.known, s.inside, m.known, f.known, f.migReq),
-		flags(g.back.awaited, g.back.newest, g.end.sent, g.speech.spoken, quorum && recopied.some),
+		flags(g.back.awaited, g.back.newest, g.end.sent, g.speech.spoken, quorum && recopied.some, quorum && missed.some),
 		byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away))
 	for _, p := range []struct {
 		psn   roce.PSN
@@ -36,6 +36,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		{g.back.psn, g.back.awaited || g.back.newest}, {g.refusal.psn, g.refusal.syndrome != 0},
 		{g.end.psn, g.end.syndrome != 0}, {g.speech.hole, g.speech.spoken},
 		{recopied.from, quorum && recopied.some}, {recopied.to, quorum && recopied.some},
+		{missed.from, quorum && missed.some}, {missed.to, quorum && missed.some},
 	} {
 		if p.means {
 			b = binary.AppendVarint(b, int64(p.psn.Sub(first)))

@@ -24,7 +24,7 @@ func aGroup(p Policy) *Group {
 	g.pending = pendingNAKs{sequence: 1, rnr: 1}
 	g.refusal = refusal{psn: 121, syndrome: roce.NAKInvalidRequest}
 	g.end = end{psn: 119, syndrome: roce.NAKRemoteAccess}
-	g.doubts = doubts{recopied: span{some: true, from: 101, to: 103}, countedAt: stateNow - 5e6}
+	g.doubts = doubts{recopied: span{some: true, from: 101, to: 103}, missed: span{some: true, from: 121, to: 122}, countedAt: stateNow - 5e6}
 	g.speech = speech{quietSince: stateNow - 6e6, spoken: true, hole: 109}
 	g.paths[0] = path{since: stateNow - 5e6, acked: 108, msn: 3, from: 104, fresh: true, pending: roce.NAKSequence, credit: 7, ask: askDoubt, unheard: 2}
 	return g
@@ -80,6 +80,9 @@ func TestStateTellsGroupsApart(t *testing.T) {
 		"recopied":         func(g *Group) { g.doubts.recopied.some = false },
 		"recopied from":    func(g *Group) { g.doubts.recopied.from++ },
 		"recopied to":      func(g *Group) { g.doubts.recopied.to++ },
+		"missed":           func(g *Group) { g.doubts.missed.some = false },
+		"missed from":      func(g *Group) { g.doubts.missed.from++ },
+		"missed to":        func(g *Group) { g.doubts.missed.to++ },
 		"counted at":       func(g *Group) { g.doubts.countedAt++ },
 		"counted long ago": func(g *Group) { g.doubts.countedAt = stateNow - doubtPeriod },
 		"quiet since":      func(g *Group) { g.speech.quietSince++ },
@@ -140,6 +143,8 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 		{"what was not said", everything, func(g *Group) { g.speech.spoken = false }, func(g *Group) { g.speech.hole++ }},
 		{"what was not copied again", everything, func(g *Group) { g.doubts.recopied.some = false },
 			func(g *Group) { g.doubts.recopied.from++; g.doubts.recopied.to++ }},
+		{"NAKs that were not missed", everything, func(g *Group) { g.doubts.missed.some = false },
+			func(g *Group) { g.doubts.missed.from++; g.doubts.missed.to++ }},
 		{"where a path that counts began", everything, func(g *Group) { g.paths[0].fresh = false }, func(g *Group) { g.paths[0].from++ }},
 	} {
 		g := aGroup(c.policy)

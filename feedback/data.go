@@ -19,7 +19,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 		g.doubts.recopied.add(psn)
 	} else {
 		g.source.forward(psn, ev.Last)
-		g.doubts.recopied.trim(psn)
+		g.doubts.trim(psn)
 	}
 	if ev.First && g.mayJoin(psn, resent) {
 		acts = g.join(now, psn, acts)

@@ -103,7 +103,7 @@ func (g *Group) fall() { g.floor.psn, g.floor.msn = g.merged.highest, g.merged.m
 // advance moves a path up. The floor follows when enough paths are above it.
 func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
 	wasAbove := p.acked.After(g.floor.psn)
-	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, askNone, 0
+	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, g.askAt(acked.Next()), 0
 	g.setPending(p, 0)
 	f := &g.floor
 	if wasAbove || p.fresh || !acked.After(f.psn) {

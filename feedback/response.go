@@ -18,6 +18,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	case p.part != PartActive:
 		return acts, NotTakingPart
 	case ev.PSN.After(g.source.sent):
+		g.missAsk(ev, p)
 		return acts, BeyondSent
 	}
 	d := acked.Sub(p.acked)

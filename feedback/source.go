@@ -95,6 +95,7 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	before := psn.Prev()
 	g.source.known, g.source.sent, g.merged.psn = true, before, before
 	g.source.first = before.Add(-Window)
+	g.doubts.doubtRestart(psn)
 	g.source.counted = before.Prev() // so that not even this packet counts before the floor's MSN is known
 	for i := range g.paths {
 		g.paths[i].since = now

@@ -39,15 +39,12 @@ func (g *Group) silence(now Tick, acts []Action) []Action {
 			p.silent = true
 			acts = append(acts, Action{Kind: Notice, Note: NoteSilent, Path: i, PSN: p.acked.Next()})
 		}
-		switch {
-		case !g.policy.Evict:
-		case g.spare():
+		// A path that cannot be spared stays, because it may come back. It does not stay if it has
+		// not acknowledged what the source has let go of, or has not answered since a restart: it
+		// may be silent for ever, and the source would wait for ever.
+		stuck := g.merged.known && (p.part == PartUnknown || p.acked.Before(g.merged.highest))
+		if g.policy.Evict && (g.spare() || stuck) {
 			acts = g.evict(i, acts)
-		case g.merged.known && (p.part == PartUnknown || p.acked.Before(g.merged.highest)):
-			// The quorum needs this path, and the path waits for what the source has let go of. One
-			// that has not answered since a restart is taken for such a path. Nobody can help it,
-			// and the source would wait for ever.
-			acts = g.fallBehind(i, acts)
 		}
 	}
 	return acts

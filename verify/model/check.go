@@ -153,12 +153,11 @@ func (e *engine) checkNotice(s *state, a *feedback.Action) {
 }
 
 // checkBehind checks rule 9: a receiver may be declared behind only if it can never get its next
-// packet. Copies that are on a link during a restart of the switch are exempt. A real restart takes
-// longer than these copies need, and a restarted switch has no information about such copies.
+// packet.
 func (e *engine) checkBehind(s *state, i int) {
 	r := &s.receivers[i]
 	switch {
-	case r.dead, r.overtaken:
+	case r.dead:
 	case int(r.expected) > int(s.told):
 		e.fail("receiver %d is called behind, and packet %d is not acknowledged yet", i, r.expected)
 	case slices.Contains(r.down.all(), r.expected):

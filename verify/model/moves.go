@@ -231,7 +231,6 @@ func (e *engine) crash(s *state, f fate) {
 	for i := range s.receivers {
 		r := &s.receivers[i]
 		r.out, r.gone, r.asked, r.inBlock = false, false, false, false
-		r.overtaken = r.overtaken || r.down.n > 0
 	}
 	s.group = feedback.New(feedback.Config{
 		Policy: e.Policy, Paths: e.Receivers, FirstPSN: e.First, Restored: true,

@@ -8,16 +8,15 @@ import (
 // receiver is the responder of rdma_rxe (docs/wire.md#responder), together with the queues to it
 // and from it.
 type receiver struct {
-	expected  uint8
-	naked     bool // has sent a sequence NAK, and sends no other until a packet arrives in order
-	dead      bool // its QP is in the error state, or its host is gone
-	out       bool // the group declared it behind, or it must be declared behind
-	gone      bool // evicted
-	asked     bool // the switch heard its request for its next packet, and has not sent that packet since
-	overtaken bool // the switch restarted while packets were on their way to this receiver
-	inBlock   bool // the engine sends to it
-	down      queue[uint8]
-	aside     queue[answer] // answers that are delayed, or that will arrive a second time
+	expected uint8
+	naked    bool // has sent a sequence NAK, and sends no other until a packet arrives in order
+	dead     bool // its QP is in the error state, or its host is gone
+	out      bool // the group declared it behind, or it must be declared behind
+	gone     bool // evicted
+	asked    bool // the switch heard its request for its next packet, and has not sent that packet since
+	inBlock  bool // the engine sends to it
+	down     queue[uint8]
+	aside    queue[answer] // answers that are delayed, or that will arrive a second time
 }
 
 // answer is a receiver's answer to a packet. Packet -1 is an ACK that acknowledges nothing.

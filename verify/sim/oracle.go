@@ -255,11 +255,10 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 // that it cannot get any more.
 func (w *world) checkBehind(n *dataplane.Note) {
 	h, p := w.hostAt(n), &w.s.Policy
-	silent := p.Evict && p.SilentAfter > 0 && w.now-h.progressAt >= p.SilentAfter
 	switch {
 	case p.Ack == feedback.AckAll:
 		w.fail(Membership, "%v is called behind without a quorum", h)
-	case silent || h.crashed || h.qp.State() != rnic.StateReady || h.ToHost.Reorder > 0 || h.ToHost.Late > 0:
+	case h.crashed || h.qp.State() != rnic.StateReady || h.ToHost.Reorder > 0 || h.ToHost.Late > 0:
 		// No switch can tell: a receiver whose packets overtake each other asks for packets that
 		// arrive a moment later.
 	default:
@@ -280,15 +279,15 @@ func (w *world) checkLacksForGood(h, source *host) {
 	}
 }
 
-// onItsWay reports whether an undamaged copy of packet n of source will arrive at h that the switch
-// can know of: a switch comes back faster here than its copies arrive.
+// onItsWay reports whether an undamaged copy of packet n of source will arrive at h. The copy may
+// be older than a restart of the switch: a switch comes back faster here than its copies arrive.
 func (w *world) onItsWay(h, source *host, n int) bool {
 	for i := range w.schedule.heap {
 		e := &w.schedule.heap[i]
 		if e.kind != atHost || int(e.host) != h.number {
 			continue
 		}
-		if f := w.pool.frames[e.index]; int(f.stream) == source.number && int(f.packet) == n && !f.damaged && !f.touched && !f.before {
+		if f := w.pool.frames[e.index]; int(f.stream) == source.number && int(f.packet) == n && !f.damaged && !f.touched {
 			return true
 		}
 	}

@@ -19,8 +19,7 @@ type frame struct {
 	touched bool // some byte was changed on the way
 	damaged bool // a byte that the ICRC covers was changed
 
-	late   time.Duration // it waits so long in the queue of its engine
-	before bool          // it was on its way when the switch crashed
+	late time.Duration // it waits so long in the queue of its engine
 }
 
 const (
@@ -61,7 +60,7 @@ func (p *pool) lend() int32 {
 	i := p.free[n-1]
 	p.free = p.free[:n-1]
 	f := p.frames[i]
-	f.stream, f.touched, f.damaged, f.late, f.before = noStream, false, false, 0, false
+	f.stream, f.touched, f.damaged, f.late = noStream, false, false, 0
 	return i
 }
 

@@ -15,7 +15,6 @@ func (w *world) beginFault(k int) {
 	case SwitchCrash:
 		w.box.down++
 		w.stopEngine()
-		w.forgetCopies()
 		for i := range w.hosts {
 			w.hosts[i].place, w.hosts[i].grant = unplaced, noGrant
 		}
@@ -40,15 +39,6 @@ func (w *world) beginFault(k int) {
 	}
 	if f.For > 0 {
 		w.schedule.add(event{at: w.now + f.For, kind: faultEnds, index: int32(k)})
-	}
-}
-
-// forgetCopies marks what is on its way to hosts: after a crash the switch cannot know of it.
-func (w *world) forgetCopies() {
-	for i := range w.schedule.heap {
-		if e := &w.schedule.heap[i]; e.kind == atHost {
-			w.pool.frames[e.index].before = true
-		}
 	}
 }
 

@@ -1,0 +1,61 @@
+package feedback
+
+import (
+	"testing"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// A refused NAK leaves its path in doubt when the path comes to wait for that packet, and no engine
+// may carry packets then. A NAK that is further ahead than the window is not noted.
+func TestMissedNAKIsNoted(t *testing.T) {
+	for _, ahead := range []int32{1, 2, Window, Window + 1, 2 * Window} {
+		g := settled(100)
+		refused := roce.PSN(100).Add(ahead)
+		if _, o := g.Step(0, Event{Kind: Response, Path: 2, PSN: refused, Syndrome: roce.NAKSequence}, nil); o != BeyondSent {
+			t.Fatalf("a NAK %d ahead is %v", ahead, o)
+		}
+		at := roce.PSN(100)
+		for left := ahead - 1; left > 0; left -= Window {
+			at = at.Add(min(left, Window))
+			sendAndAck(g, at)
+		}
+		if noted, want := g.Plain() == 0, ahead <= Window; noted != want {
+			t.Errorf("a NAK %d ahead is noted: %v, want %v", ahead, noted, want)
+		}
+		sendAndAck(g, at.Next())
+		if g.Plain() != 3 {
+			t.Errorf("behind the packet of a NAK %d ahead the path is still in doubt", ahead)
+		}
+	}
+}
+
+// When the PSNs have gone round, the same PSN is another packet.
+func TestMissedNAKIsForgotten(t *testing.T) {
+	g := settled(100)
+	g.Step(0, Event{Kind: Response, Path: 2, PSN: 102, Syndrome: roce.NAKSequence}, nil)
+	const steps = 16
+	at := roce.PSN(101)
+	sendAndAck(g, at)
+	for range steps {
+		at = at.Add(1 << 24 / steps)
+		sendAndAck(g, at)
+	}
+	if at != 101 || g.Plain() != 3 {
+		t.Errorf("at PSN %d the group has %d plain paths: the NAK is still noted", at, g.Plain())
+	}
+}
+
+// settled returns a group with a quorum of which every path has everything up to psn.
+func settled(psn roce.PSN) *Group {
+	g := New(Config{Policy: Policy{Ack: 2}, Paths: 3, FirstPSN: psn})
+	sendAndAck(g, psn)
+	return g
+}
+
+func sendAndAck(g *Group, psn roce.PSN) {
+	g.Step(0, Event{Kind: Data, PSN: psn, First: true, Last: true, AckReq: true}, nil)
+	for i := range g.paths {
+		g.Step(0, Event{Kind: Response, Path: i, PSN: psn, Syndrome: roce.SyndromeUnlimited}, nil)
+	}
+}
