@@ -20,6 +20,7 @@ type fanOut struct {
 	kernel  *bpf.FanOut
 	holders [bpf.Slots]atomic.Uint32 // ID of the group that has the place, plus one; 0: free
 	epochs  [bpf.Slots]uint16        // epoch of the block in the place; the holder's worker owns it
+	uses    [bpf.Slots]atomic.Uint32 // number of the fan of the block in the place
 	devices atomic.Pointer[devices]
 	wanted  chan ports // sets of ports for which workers want a fan
 	fans    []fan      // by the kernel's number; only control uses it
@@ -111,8 +112,42 @@ func (f *fanOut) want(set ports) {
 
 // fan is a set of ports that the kernel can broadcast to.
 type fan struct {
-	set ports
-	as  [bpf.SlotPorts]uint32 // ifindex of each port when the fan was made; 0: not in the set
+	set     ports
+	as      [bpf.SlotPorts]uint32 // ifindex of each port when the fan was made; 0: not in the set
+	retired bool                  // the workers are no longer told of it
+}
+
+// wantFan gives a set of ports a fan. If all fans are taken, an unused one is retired, and the set
+// gets it when it is wanted once more: by then no worker uses it that was told of it before.
+func (f *fanOut) wantFan(set ports) {
+	if i := slices.IndexFunc(f.fans, func(f fan) bool { return f.set == set }); i >= 0 {
+		f.fans[i].retired = false
+		return
+	}
+	if len(f.fans) < bpf.Fans {
+		f.fans = append(f.fans, fan{set: set})
+		return
+	}
+	var used [bpf.Fans]bool
+	for i := range f.uses {
+		if f.word(i).Load()&wordArmed != 0 {
+			used[f.uses[i].Load()] = true
+		}
+	}
+	unused := -1
+	for i := range f.fans {
+		switch {
+		case used[i]:
+		case f.fans[i].retired:
+			f.fans[i] = fan{set: set}
+			return
+		case unused < 0:
+			unused = i
+		}
+	}
+	if unused >= 0 {
+		f.fans[unused].retired = true
+	}
 }
 
 // publishDevices publishes the current interfaces to the workers. Before, it makes the fans that
@@ -122,11 +157,7 @@ func (s *Switch) publishDevices() {
 		return
 	}
 	for len(s.fanOut.wanted) > 0 {
-		set := <-s.fanOut.wanted
-		known := slices.ContainsFunc(s.fanOut.fans, func(f fan) bool { return f.set == set })
-		if !known && len(s.fanOut.fans) < bpf.Fans {
-			s.fanOut.fans = append(s.fanOut.fans, fan{set: set})
-		}
+		s.fanOut.wantFan(<-s.fanOut.wanted)
 	}
 	now := &devices{fans: map[ports]uint32{}}
 	for i, f := range s.interfaces[:min(len(s.interfaces), bpf.SlotPorts)] {
@@ -137,6 +168,9 @@ func (s *Switch) publishDevices() {
 	}
 	for number := range s.fanOut.fans {
 		f := &s.fanOut.fans[number]
+		if f.retired {
+			continue
+		}
 		if err := s.makeFan(number, f, now.ifIndex); err == nil {
 			now.fans[f.set] = uint32(number)
 		}
@@ -238,6 +272,7 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	i := place(id)
 	f.epochs[i]++
 	f.word(i).Store(encodeWord(dataplane.FanWord{PSN: w.PSN}, f.epochs[i])) // copies of the last block are stale from here on
+	f.uses[i].Store(fan)
 	slot := f.kernel.Slot(i)
 	slot.Limit, slot.Group, slot.Fan, slot.Ingress = uint32(limit), uint32(id), fan, d.ifIndex[b.Ingress]
 	writeSlot(slot, b)
