@@ -236,6 +236,26 @@ func TestAddressesThatNoGroupWantsAreGivenBackAfterARestart(t *testing.T) {
 	}
 }
 
+// A start that cannot even list the kept groups fails, and removes none of their IPs.
+func TestGroupsThatCannotBeListedEndTheStart(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	before, _ := w.addresses.Swept()
+	groups := filepath.Join(w.dir, "groups")
+	if err := os.Rename(groups, groups+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Restore(); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if times, _ := w.addresses.Swept(); times != before {
+		t.Error("addresses were removed although the groups are unknown")
+	}
+	if err := os.Rename(groups+".aside", groups); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // What a crash left unknown stays unknown when the group is restored later than the daemon, and
 // then stopped cleanly.
 func TestAGroupThatIsRestoredLaterKeepsItsState(t *testing.T) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/hex"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rocast/rocast/internal/testlab/netns"
@@ -41,6 +43,49 @@ func TestWhoAnswersForAnIP(t *testing.T) {
 			}
 		})
 	}
+}
+
+// pairKernel asks hosts on br0, which answer at once, and on eth1, where nobody answers.
+type pairKernel struct {
+	*fakeKernel
+	silent *silentQuestion
+}
+
+func (k pairKernel) ask(p Place) (question, error) {
+	if p == onEth1 {
+		return k.silent, nil
+	}
+	return promptQuestion{}, nil
+}
+
+type promptQuestion struct{}
+
+func (promptQuestion) put() error                        { return nil }
+func (promptQuestion) answer(time.Time) ([6]byte, error) { return [6]byte{2, 9}, nil }
+func (promptQuestion) close()                            {}
+
+type silentQuestion struct{ puts int }
+
+func (q *silentQuestion) put() error { q.puts++; return nil }
+func (q *silentQuestion) answer(deadline time.Time) (mac [6]byte, err error) {
+	time.Sleep(time.Until(deadline))
+	return mac, os.ErrDeadlineExceeded
+}
+func (q *silentQuestion) close() {}
+
+// One claim is enough: the hosts on other interfaces are not asked again.
+func TestNobodyIsAskedAfterAClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := &silentQuestion{}
+		o := open(t, pairKernel{&fakeKernel{on: map[Place]bool{}}, silent}, t.TempDir())
+		if claim, found := o.Claimed(t.Context(), []Place{onEth1, onBr0}); !found || claim.Interface != "br0" {
+			t.Errorf("%v, %v", claim, found)
+		}
+		time.Sleep(time.Second)
+		if silent.puts > 1 {
+			t.Errorf("asked %d times", silent.puts)
+		}
+	})
 }
 
 func TestTheQuestionsOnTheWire(t *testing.T) {

@@ -172,6 +172,9 @@ func TestNotesThatCannotBe(t *testing.T) {
 	if _, _, err := notes(file).list(); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("a list from a file: %v", err)
 	}
+	if err := (&Owner{kernel: &fakeKernel{}, notes: notes(file)}).findLeftovers(); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("leftovers in a file: %v", err)
+	}
 	notes, _, err := openNotes(filepath.Join(dir, "notes"))
 	must(t, err)
 	n := note{group, "br0"}

@@ -117,6 +117,7 @@ func TestAKernelThatDoesNotAnswerIsTold(t *testing.T) {
 		{"link 2", onBridge, func(k *fakeKernel) { k.filterVLANs(); delete(k.memberOf, eth2) },
 			"the way to 10.2.0.2 leads through interface 2: netlink broke"},
 		{"bridgePort", onBridge, nil, "look up 02:00:00:00:00:22 in the FDB of br0: netlink broke"},
+		{"bridgePort", onBridge, (*fakeKernel).filterVLANs, "look up 02:00:00:00:00:22 in the FDB of br0: netlink broke"},
 		{"vlans 10", onBridge, (*fakeKernel).filterVLANs, "look up the VLANs of br0: netlink broke"},
 		{"vlans 2", onBridge, (*fakeKernel).filterVLANs, "look up the VLANs of eth2: netlink broke"},
 		{"probe", onBridge, func(k *fakeKernel) { clear(k.fdb) },

@@ -169,16 +169,20 @@ func TestDownEndsTheRun(t *testing.T) {
 	l.ended(2)
 }
 
-// TestForgottenSessions: the number of sessions that are listed is bounded.
+// TestForgottenSessions: the number of sessions that are listed is bounded. A new one takes the place
+// of the oldest one that is over, and of no other.
 func TestForgottenSessions(t *testing.T) {
 	s := &service{log: zap.NewNop()}
 	active := s.remember(Session{Client: netip.MustParseAddr("10.0.1.1"), State: Running})
 	for i := range MaxSessions + 5 {
 		s.end(s.remember(Session{Client: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}), errors.New("for the test"))
+		if n, want := len(s.list().Sessions), min(i+2, 32); n != want {
+			t.Errorf("%d sessions after %d, want %d", n, i+2, want)
+		}
 	}
 	got := s.list().Sessions
-	if len(got) != 32 || got[0].Client != active.Client || got[1].Client != netip.MustParseAddr("10.0.0.6") {
-		t.Errorf("%d sessions, the first of %v and %v", len(got), got[0].Client, got[1].Client)
+	if got[0].Client != active.Client || got[1].Client != netip.MustParseAddr("10.0.0.6") {
+		t.Errorf("the first sessions are of %v and %v", got[0].Client, got[1].Client)
 	}
 }
 

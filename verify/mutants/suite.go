@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -85,10 +87,14 @@ func (s suite) build(dir, overlay string) (binary string, err error) {
 func (s suite) test(binary string, env ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
 	defer cancel()
-	limited := []string{"-c", `ulimit -v ` + memoryLimit + `; exec "$0" "$@"`, binary, "-test.failfast",
+	limited := []string{"-c", `ip link set lo up 2>/dev/null; ulimit -v ` + memoryLimit + `; exec "$0" "$@"`, binary, "-test.failfast",
 		"-test.timeout=" + cmp.Or(s.limit, testLimit).String()}
 	test := exec.CommandContext(ctx, "sh", append(limited, s.flags...)...)
 	test.Dir = s.dir
+	if os.Geteuid() == 0 {
+		// Two runs of a test that listens on a fixed port would disturb each other.
+		test.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	}
 	test.Env = append(test.Environ(), env...)
 	out, err := test.CombinedOutput()
 	switch {
