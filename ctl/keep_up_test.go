@@ -17,6 +17,7 @@ import (
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/perftest"
+	"github.com/rocast/rocast/feedback"
 )
 
 // At boot, routes may appear after the daemon. Each helper of the config is started every five
@@ -180,6 +181,13 @@ func TestTheGroupOfAPerftestRunNeedsNoDisk(t *testing.T) {
 	groups := perftestGroups{w.Controller}
 	if err := groups.Create(t.Context(), runFile(t)); err != nil {
 		t.Fatal(err)
+	}
+	w.newsOf("run", feedback.NoteEvicted, "10.77.0.3", 1, 1007)
+	if g, err := w.Group("run"); err != nil || g.Members[2].State != api.LeftOut {
+		t.Errorf("%+v, %v", g.Members, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(w.dir, "groups")); err != nil || len(left) != 0 {
+		t.Errorf("stored %v, %v", left, err)
 	}
 	inTheWay := filepath.Join(w.dir, "groups", "run.yaml")
 	if err := os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700); err != nil { // a file there could not be deleted

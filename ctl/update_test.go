@@ -49,9 +49,13 @@ func (w *world) update(t *testing.T, text string) api.Group {
 
 // news makes the data path send a note about a member of g1.
 func (w *world) news(what feedback.Note, ip string, remoteQPN roce.QPN, psn roce.PSN) {
+	w.newsOf("g1", what, ip, remoteQPN, psn)
+}
+
+func (w *world) newsOf(group string, what feedback.Note, ip string, remoteQPN roce.QPN, psn roce.PSN) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.hear(dataplane.Note{Group: w.groups["g1"].id, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn})
+	w.hear(dataplane.Note{Group: w.groups[group].id, What: what, Receiver: addr(ip), RemoteQPN: remoteQPN, PSN: psn})
 }
 
 // path returns the published path of g1's receiver, or nil.

@@ -169,6 +169,9 @@ func TestNotesThatCannotBe(t *testing.T) {
 	if _, _, err := openNotes(file); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("a file for a directory: %v", err)
 	}
+	if _, _, err := openNotes("/proc/rocast"); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("a directory that cannot be made: %v", err)
+	}
 	if _, _, err := notes(file).list(); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("a list from a file: %v", err)
 	}

@@ -7,7 +7,10 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/internal/testlab"
@@ -160,6 +163,21 @@ func TestTooManyClients(t *testing.T) {
 	l.until(strings.TrimSuffix(all, "handshaking") + "ended refused handshaking")
 }
 
+// TestAClientThatIsTurnedAwayAgainAndAgain: it is listed once in ten seconds, however often it
+// comes.
+func TestAClientThatIsTurnedAwayAgainAndAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{log: zap.NewNop()}
+		for n, want := range []int{1, 1, 2, 2, 3} {
+			s.turnAway(clientIP, refuse("for the test"))
+			if got := len(s.list().Sessions); got != want {
+				t.Errorf("after %d s: listed %d times, want %d", 6*n, got, want)
+			}
+			time.Sleep(6 * time.Second)
+		}
+	})
+}
+
 // TestWhoIsNotAllowed: the connection of a client that is not allowed is closed before anything is
 // read. The cases are a list of networks, the box's subnets if there is no list, and neither.
 func TestWhoIsNotAllowed(t *testing.T) {
@@ -229,7 +247,7 @@ func TestAnIdleRunEnds(t *testing.T) {
 func TestWhatShowsThatARunGoesOn(t *testing.T) {
 	groups := &fakeGroups{have: map[string]*groupfile.File{"g": {}}, seen: map[string]Traffic{"g": {FromSource: 7}}}
 	c := &conversation{
-		groups: groups, made: []string{"g"}, limits: limits{idle: time.Minute, answer: time.Minute, watch: time.Hour},
+		groups: groups, made: []string{"g"}, limits: usual,
 		client: &side{name: "client", in: make(chan []byte, 1)},
 	}
 	longAgo := time.Now().Add(-time.Hour)
@@ -239,6 +257,10 @@ func TestWhatShowsThatARunGoesOn(t *testing.T) {
 	}
 	if err := c.look(); err != nil {
 		t.Errorf("a moment later: %v", err)
+	}
+	c.active.last = time.Now().Add(-4 * time.Minute)
+	if err := c.look(); err != nil {
+		t.Errorf("four minutes later: %v", err)
 	}
 	c.active.last = longAgo
 	if err := c.look(); err == nil {

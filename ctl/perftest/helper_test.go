@@ -31,7 +31,11 @@ func TestUpAndDown(t *testing.T) {
 	if err := l.helper.Up(context.Background(), other); err == nil || !strings.HasPrefix(err.Error(), "perftest on 203.0.113.9: ") || l.owned[other.GroupIP] != 0 {
 		t.Errorf("%v; owned %d times", err, l.owned[other.GroupIP])
 	}
-	other.GroupIP, other.Receivers = netip.MustParseAddr("127.0.0.101"), addrs("127.0.0.11 127.0.0.12")
+	other.GroupIP, other.Receivers = netip.MustParseAddr("127.0.0.101"), nil
+	if err := l.helper.Up(context.Background(), other); err == nil || err.Error() != "there are no receivers; name at least one" || l.owned[other.GroupIP] != 0 {
+		t.Errorf("%v; owned %d times", err, l.owned[other.GroupIP])
+	}
+	other.Receivers = addrs("127.0.0.11 127.0.0.12")
 	if err := l.helper.Up(context.Background(), other); err == nil || err.Error() != "perftest on 127.0.0.101: own towards [127.0.0.11 127.0.0.12]" {
 		t.Errorf("an address that cannot be added: %v", err)
 	}
@@ -169,8 +173,8 @@ func TestDownEndsTheRun(t *testing.T) {
 	l.ended(2)
 }
 
-// TestForgottenSessions: the number of sessions that are listed is bounded. A new one takes the place
-// of the oldest one that is over, and of no other.
+// TestForgottenSessions: the number of sessions that are listed is bounded. A new one takes the
+// place of the oldest one that is over, and of no other.
 func TestForgottenSessions(t *testing.T) {
 	s := &service{log: zap.NewNop()}
 	active := s.remember(Session{Client: netip.MustParseAddr("10.0.1.1"), State: Running})

@@ -81,9 +81,9 @@ var (
 
 func parseVersion(b []byte) (string, error) {
 	text, padding, _ := bytes.Cut(b, []byte{0})
-	version, err := strconv.ParseFloat(string(text), 64)
+	version, _ := strconv.ParseFloat(string(text), 64) // 0 or infinite if it is no number
 	switch {
-	case err != nil, len(bytes.Trim(padding, "\x00")) > 0, !(version > 0 && version < 1000):
+	case len(bytes.Trim(padding, "\x00")) > 0, !(version > 0 && version < 1000):
 		return "", errNotAVersion
 	case version < oldestVersion:
 		return "", errOldVersion

@@ -49,8 +49,9 @@ func (s *service) serve(ctx context.Context) {
 			return
 		case err != nil:
 			s.log.Warn("perftest cannot accept a client", zap.Error(err))
-			if pause(ctx, s.limits.again) != nil {
-				return
+			select {
+			case <-time.After(s.limits.again):
+			case <-ctx.Done():
 			}
 		default:
 			s.admit(ctx, conn)
@@ -206,13 +207,4 @@ func (s *service) stop() {
 	s.listener.Close()
 	s.tasks.Wait()
 	s.release()
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -114,29 +115,52 @@ type listener struct {
 func (l *listener) Accept() (net.Conn, error) { return l.accept() }
 
 // TestClientsAreServedAfterAFailure: a box that has no file left for a connection has one later.
+// The service tries once a second.
 func TestClientsAreServedAfterAFailure(t *testing.T) {
-	told := make(chan string, 10)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	here, client := net.Pipe()
-	tries := 0
-	s := &service{
-		log: zap.New(teller{told: told}), limits: limits{again: time.Millisecond},
-		listener: &listener{accept: func() (net.Conn, error) {
-			if tries++; tries < 3 {
-				return nil, errors.New("too many open files")
-			}
-			cancel()
-			return here, nil
-		}},
-	}
-	s.serve(ctx)
-	if len(told) != 2 || <-told != "perftest cannot accept a client" {
-		t.Errorf("logged %d times", len(told))
-	}
-	// The service has ended meanwhile, so it sends the client away.
-	client.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := client.Read(make([]byte, 1)); tries != 3 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("after %d tries a client reads: %v", tries, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan string, 10)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		here, client := net.Pipe()
+		tries, began := 0, time.Now()
+		s := &service{
+			log: zap.New(teller{told: told}), limits: usual,
+			listener: &listener{accept: func() (net.Conn, error) {
+				if tries++; tries < 3 {
+					return nil, errors.New("too many open files")
+				}
+				cancel()
+				return here, nil
+			}},
+		}
+		s.serve(ctx)
+		if len(told) != 2 || <-told != "perftest cannot accept a client" {
+			t.Errorf("logged %d times", len(told))
+		}
+		if took := time.Since(began); tries != 3 || took != 2*time.Second {
+			t.Errorf("%d tries take %v", tries, took)
+		}
+		// The service has ended meanwhile, so it sends the client away.
+		client.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a client reads: %v", err)
+		}
+	})
+}
+
+// TestAStopDoesNotWaitForTheNextTry: a service that cannot accept clients ends at once.
+func TestAStopDoesNotWaitForTheNextTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		s := &service{
+			log: zap.NewNop(), limits: usual,
+			listener: &listener{accept: func() (net.Conn, error) { return nil, errors.New("too many open files") }},
+		}
+		s.serve(ctx)
+		if took := time.Since(began); took != 500*time.Millisecond {
+			t.Errorf("it ends after %v", took)
+		}
+	})
 }
