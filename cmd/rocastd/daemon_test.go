@@ -97,7 +97,9 @@ func TestGroupsComeBackWithTheDaemon(t *testing.T) {
 func TestStrayFilesAmongTheNotesOfAddressesDoNotPreventAStart(t *testing.T) {
 	settings := testConfig(t)
 	_, stop := start(t, settings, twin)
-	stop()
+	if log := stop(); strings.Contains(log, "that are no notes") {
+		t.Errorf("without such files:\n%s", log)
+	}
 	boots, err := filepath.Glob(filepath.Join(settings.StateDir, "addresses", "*"))
 	if err != nil || len(boots) != 1 {
 		t.Fatalf("%q, %v", boots, err)

@@ -164,3 +164,39 @@ func TestAStopDoesNotWaitForTheNextTry(t *testing.T) {
 		}
 	})
 }
+
+// slowToClose is a connection whose reader learns a second late that the connection is closed.
+type slowToClose struct {
+	net.Conn
+	closed chan struct{}
+}
+
+func (c slowToClose) Close() error { close(c.closed); return nil }
+
+func (c slowToClose) Read([]byte) (int, error) {
+	<-c.closed
+	time.Sleep(time.Second)
+	return 0, net.ErrClosed
+}
+
+// TestNobodyReadsAfterARun: a run is over only when its goroutines have ended.
+func TestNobodyReadsAfterARun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		newSlow := func() *side {
+			return &side{conn: slowToClose{closed: make(chan struct{})}, in: make(chan []byte, 1), gone: make(chan struct{})}
+		}
+		c := &conversation{client: newSlow(), receivers: []*side{newSlow()}, gone: make(chan *side, 1)}
+		for _, s := range []*side{c.client, c.receivers[0]} {
+			c.listenTo(t.Context(), s)
+		}
+		c.hangUp()
+		if len(c.gone) != 1 {
+			t.Error("the receiver's connection is still read")
+		}
+		select {
+		case <-c.client.gone:
+		default:
+			t.Error("the client's connection is still read")
+		}
+	})
+}

@@ -16,7 +16,8 @@ import (
 	"github.com/rocast/rocast/ctl/version"
 )
 
-// Limits for one client. The server closes the connection of a client that exceeds them.
+// Limits for one client. The server closes the connection of a client that exceeds them. If only
+// the answer is late, the change is carried out all the same, and the client's error says so.
 const (
 	requestWithin = 30 * time.Second // from the connection or the last answer to the end of the body, idle time included
 	answerWithin  = 30 * time.Second // from the end of the header to the end of the answer
