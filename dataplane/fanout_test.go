@@ -31,21 +31,25 @@ func counter(t testing.TB, s *dataplane.Switch, name string) uint64 {
 // A new packet with a wrong ICRC is no more than a lost one: it is not checked, every copy of it is
 // as wrong, and the resent packet repairs it.
 func TestDamagedNextPacketIsALostPacket(t *testing.T) {
-	net := newNet(t, group())
-	damaged := write(firstPSN, []byte("data")).frame(t)
-	damaged[len(damaged)-6] ^= 1
-	net.Ports[0].Put(damaged)
-	net.Poll()
-	for port := 1; port <= 3; port++ {
-		if out := net.Ports[port].Take(); len(out) != 1 || decode(t, out[0]).ICRCValid {
-			t.Errorf("port %d: %d copies, or one with a valid ICRC", port, len(out))
+	for _, receivers := range []int{3, 1} {
+		g := group()
+		g.Paths = g.Paths[:receivers]
+		net := newNet(t, g)
+		damaged := write(firstPSN, []byte("data")).frame(t)
+		damaged[len(damaged)-6] ^= 1
+		net.Ports[0].Put(damaged)
+		net.Poll()
+		for port := 1; port <= receivers; port++ {
+			if out := net.Ports[port].Take(); len(out) != 1 || decode(t, out[0]).ICRCValid {
+				t.Errorf("port %d of %d: %d copies, or one with a valid ICRC", port, receivers, len(out))
+			}
 		}
-	}
-	net.Ports[0].Put(write(firstPSN, []byte("data")).frame(t))
-	net.Poll()
-	for port := 1; port <= 3; port++ {
-		if out := net.Ports[port].Take(); len(out) != 1 || !decode(t, out[0]).ICRCValid {
-			t.Errorf("port %d did not get the packet again", port)
+		net.Ports[0].Put(write(firstPSN, []byte("data")).frame(t))
+		net.Poll()
+		for port := 1; port <= receivers; port++ {
+			if out := net.Ports[port].Take(); len(out) != 1 || !decode(t, out[0]).ICRCValid {
+				t.Errorf("port %d of %d did not get the packet again", port, receivers)
+			}
 		}
 	}
 }

@@ -170,7 +170,7 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	}
 	// A group without traffic has no merging state yet. Its present members take part from the
 	// start, unlike those that join with g.
-	if s.owners.of(id) >= 0 || newcomers(old, g) {
+	if newcomers(old, g) {
 		s.adopt(old)
 	}
 	come, gone := without(g.Keys(), old.Keys()), without(old.Keys(), g.Keys())
@@ -358,7 +358,7 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 	if owner := s.owners.of(id); owner >= 0 {
 		s.do(s.workers[owner], func(w *Worker) {
 			if st := w.core.stateOf(id); st != nil {
-				w.catchUp(st)
+				w.core.sync(w.now(), st, &w.out) // an armed group is plain, so nothing is to be sent
 				state = w.core.groupState(st)
 			}
 		})

@@ -298,12 +298,6 @@ func (w *Worker) adopt(g *mft.Group) {
 	w.flush()
 }
 
-// catchUp brings a group's merging state up to what the engine has carried.
-func (w *Worker) catchUp(st *state) {
-	w.core.sync(w.now(), st, &w.out)
-	w.flush()
-}
-
 // enqueue appends copy k, made of f, to its lane.
 func (w *Worker) enqueue(f *Frame, k int) {
 	w.queue = append(w.queue, queued{frame: f, next: emptyLane})

@@ -87,6 +87,21 @@ func TestAGroupBelongsToTheWorkerThatReceivesItsData(t *testing.T) {
 	}
 }
 
+// The answer of a receiver does not say where the group's data arrives: the worker with the fewest
+// groups becomes the owner.
+func TestAnAnswerBeforeTheFirstPacket(t *testing.T) {
+	net := porttest.NewWorkers(4, 2)
+	g := group()
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	net.Queues[1][1].Put(ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited).frame(t))
+	net.Poll()
+	if w := dataplane.Owner(net.Switch, g.ID); w != 0 {
+		t.Errorf("worker %d owns the group", w)
+	}
+}
+
 // While no data has arrived, or the worker that receives it has too many groups, the worker with
 // the fewest groups becomes the owner.
 func TestGroupsAreSharedAmongTheWorkers(t *testing.T) {
@@ -230,6 +245,9 @@ func TestASleepingWorkerIsWokenOnceABatch(t *testing.T) {
 // The ring between two workers holds as many frames as its bound says, and further frames are
 // counted.
 func TestTheRingBetweenWorkersIsBounded(t *testing.T) {
+	if (1<<32)%dataplane.HandoffFrames != 0 {
+		t.Error("the ring's places do not go on where its counters begin again, after 2^32 frames")
+	}
 	net, g := ofSecond(t)
 	const more = 3
 	sent := roce.PSN(firstPSN)
