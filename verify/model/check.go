@@ -185,7 +185,8 @@ func (e *engine) checkEnd(s *state) {
 
 // mayExceed reports whether a receiver is dead and the switch may not know that, or in doubt. A
 // receiver in doubt is behind after eight packets, which the source may not live to send. Without
-// an engine only an uplink that loses packets leads to doubt, and the source outlives it.
+// an engine only lost packets of the uplink and restarts lead to doubt, and the source outlives
+// both.
 func (e *engine) mayExceed(s *state) bool {
 	for i := range s.receivers {
 		switch r := &s.receivers[i]; {
