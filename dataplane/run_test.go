@@ -55,10 +55,10 @@ type line struct {
 	polls atomic.Int64
 }
 
-func (l *line) put(frame []byte) {
+func (l *line) put(frames ...[]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.in = append(l.in, frame)
+	l.in = append(l.in, frames...)
 }
 
 func (l *line) Receive(frames []dataplane.Frame) int {
@@ -96,6 +96,12 @@ type running struct {
 // the first.
 func newRunning(t *testing.T, workers int, busy bool) *running {
 	t.Helper()
+	return newRunningWith(t, workers, busy, nil)
+}
+
+// newRunningWith is newRunning with an engine in front of the workers.
+func newRunningWith(t *testing.T, workers int, busy bool, fanOut dataplane.FanOut) *running {
+	t.Helper()
 	var now func() feedback.Tick
 	if busy {
 		var clock atomic.Int64
@@ -114,7 +120,7 @@ func newRunning(t *testing.T, workers int, busy bool) *running {
 		c.Waiter = wait
 		r.lines, r.waits, configs = append(r.lines, lines), append(r.waits, wait), append(configs, c)
 	}
-	r.Switch = dataplane.New(dataplane.Config{Workers: configs, Steering: noSteering{}, Busy: busy, Now: now})
+	r.Switch = dataplane.New(dataplane.Config{Workers: configs, Steering: noSteering{}, FanOut: fanOut, Busy: busy, Now: now})
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
 	go func() { defer close(r.ended); r.Run(ctx) }()
@@ -207,6 +213,76 @@ func TestRun(t *testing.T) {
 	})
 	if ran != 3 || moved(r.Switch)["forwarded"] != 1 {
 		t.Errorf("%d functions ran; counters %v", ran, moved(r.Switch))
+	}
+}
+
+// slow is an engine that carries nothing, and whose Disarm does not return before it may.
+type slow struct {
+	dataplane.FanOut
+	armed, disarms, goOn chan struct{}
+}
+
+func (s *slow) Claim(id mft.GroupID) (mft.GroupID, bool) { return id, true }
+
+func (s *slow) Arm(_ mft.GroupID, _ *mft.Block, w dataplane.FanWord, _ roce.PSN) error {
+	close(s.armed)
+	return nil
+}
+
+func (s *slow) Disarm(mft.GroupID) dataplane.FanWord {
+	close(s.disarms)
+	<-s.goOn
+	return dataplane.FanWord{PSN: firstPSN + 16}
+}
+
+// A group gets its first frame while control replaces the group: the worker handles the frame in a
+// batch for which it has loaded the table before. When Replace returns, the group's state is that
+// of the new version.
+func TestTheFirstFrameComesWhileTheGroupIsReplaced(t *testing.T) {
+	engine := &slow{armed: make(chan struct{}), disarms: make(chan struct{}), goOn: make(chan struct{})}
+	r := newRunningWith(t, 2, false, engine)
+	other, g := numbered(0), group()
+	for _, g := range []*mft.Group{other, g} {
+		if _, err := r.Add(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dataplane.Claim(r.Switch, g.ID+1, 0) // so that worker 1 may have one more
+	of := func(g *mft.Group, psn roce.PSN) []byte {
+		return with(write(psn, nil), func(p *packet) { p.bth.DestQPN = g.QPN }).frame(t)
+	}
+	in := r.lines[1][0]
+	for psn := roce.PSN(firstPSN); psn < firstPSN+16; psn++ {
+		in.put(of(other, psn))
+	}
+	r.waits[1].Wake()
+	within(t, "arming", func() { <-engine.armed })
+	for _, l := range r.lines[1] {
+		for len(l.out) > 0 {
+			<-l.out
+		}
+	}
+	in.put(of(other, firstPSN+16), of(g, firstPSN))
+	r.waits[1].Wake()
+	within(t, "the batch", func() { <-engine.disarms })
+	next := group()
+	next.Paths = next.Paths[:2]
+	replaced := make(chan error)
+	go func() { replaced <- r.Replace(g.ID, next) }()
+	var err error
+	select {
+	case err = <-replaced:
+		replaced = nil
+	case <-time.After(100 * time.Millisecond): // it waits for the worker
+	}
+	close(engine.goOn)
+	within(t, "Replace", func() {
+		if replaced != nil {
+			err = <-replaced
+		}
+	})
+	if s, ok := r.GroupState(g.ID); err != nil || !ok || dataplane.Owner(r.Switch, g.ID) != 1 || len(s.Paths) != 2 {
+		t.Errorf("%v; worker %d owns the group, whose state has %d paths of 2", err, dataplane.Owner(r.Switch, g.ID), len(s.Paths))
 	}
 }
 

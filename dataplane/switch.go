@@ -186,10 +186,21 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 		s.table.Store(before)
 		return errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(append(come, gone...), before))
 	}
+	if s.owners.of(id) < 0 {
+		s.endBatches() // one of them may have the first frame of the group, for the old version
+	}
 	if s.owners.of(id) >= 0 {
 		s.adopt(g)
 	}
 	return nil
+}
+
+// endBatches returns when no worker is busy any more with frames that it looks up in an older table
+// than the published one.
+func (s *Switch) endBatches() {
+	for _, w := range s.workers {
+		s.do(w, func(*Worker) {})
+	}
 }
 
 // adopt makes g the version of its group by which frames are merged.
