@@ -210,7 +210,17 @@ func TestRDMACM(t *testing.T) {
 	defer conn.Close()
 	data := roce.BTH{Opcode: roce.OpWriteOnly, PKey: roce.DefaultPKey, DestQPN: 0x100}
 	request := roce.BTH{Opcode: roce.OpUDSendOnly, PKey: roce.DefaultPKey, DestQPN: 1}
-	for _, b := range [][]byte{{}, []byte("x"), data.Append(nil), request.Append(nil), request.Append(make([]byte, 0, 300))[:12]} {
+	stranger, err := net.DialUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 2)}, &net.UDPAddr{IP: groupIP.AsSlice(), Port: l.helper.limits.cmPort})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	for _, b := range [][]byte{{}, []byte("x"), data.Append(nil)} { // not listed, although it comes first
+		if _, err := stranger.Write(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, b := range [][]byte{request.Append(nil), request.Append(make([]byte, 0, 300))[:12]} {
 		if _, err := conn.Write(b); err != nil {
 			t.Fatal(err)
 		}

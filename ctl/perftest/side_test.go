@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -199,4 +200,20 @@ func TestNobodyReadsAfterARun(t *testing.T) {
 			t.Error("the client's connection is still read")
 		}
 	})
+}
+
+// TestTheReasonOfAStopIsTheStop: what fails while the service is taken down, such as a connection
+// to a receiver or a message, is not the reason of the run's end.
+func TestTheReasonOfAStopIsTheStop(t *testing.T) {
+	ctx, down := context.WithCancelCause(t.Context())
+	down(errDown)
+	for _, message := range []string{version, strings.Repeat("x", versionBytes)} {
+		c := &conversation{
+			config: Config{Receivers: addrs("127.0.0.11"), Port: 1}, limits: usual,
+			client: &side{name: "client", rest: []byte(message)}, turn: make(chan struct{}, 1), note: func(func(*Session)) {},
+		}
+		if err := c.run(ctx); err != errDown {
+			t.Errorf("%v, want %v", err, errDown)
+		}
+	}
 }
