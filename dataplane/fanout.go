@@ -224,7 +224,8 @@ func (f *fanState) needMore() {
 }
 
 // Arm arms the groups that settle has noted. It is called when all copies are sent, so that no copy
-// of the engine overtakes them.
+// of the engine overtakes them. It leaves nothing to be sent, because a group that loses its place
+// is plain.
 func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 	for _, st := range c.armable {
 		f := &st.fan

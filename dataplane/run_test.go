@@ -410,6 +410,31 @@ func TestAChangeThatFailsIsUndone(t *testing.T) {
 	}
 }
 
+// Answers to sources behind different ports, due in one batch, leave each by its source's port.
+func TestAnswersLeaveByTheirPorts(t *testing.T) {
+	g, other := group(), group()
+	other.Name, other.QPN, other.Source = "other", 2, mft.Source{Leg: leg(3, ipD, 18), FirstPSN: firstPSN}
+	g.Paths, other.Paths = g.Paths[:1], other.Paths[:1]
+	other.Paths[0].RemoteQPN = other.QPN
+	net := newNet(t, g)
+	if _, err := net.Switch.Add(other); err != nil {
+		t.Fatal(err)
+	}
+	toOther := func(p *packet) { p.bth.DestQPN = other.QPN }
+	net.Ports[0].Put(write(firstPSN, nil).frame(t))
+	net.Ports[3].Put(with(with(write(firstPSN, nil), toOther), func(p *packet) { p.src = ipD }).frame(t))
+	net.Poll()
+	a := ack(ipB, g.Paths[0].FirstPSN, roce.SyndromeUnlimited)
+	net.Ports[1].Put(a.frame(t))
+	net.Ports[1].Put(with(a, toOther).frame(t))
+	net.Poll()
+	for port, qpn := range map[int]roce.QPN{0: 17, 3: 18} {
+		if out := net.Ports[port].Take(); len(out) != 1 || decode(t, out[0]).QPN != qpn {
+			t.Errorf("%d answers left by port %d", len(out), port)
+		}
+	}
+}
+
 // Ports are counted over all workers, and groups by reason.
 func TestCounters(t *testing.T) {
 	net, g := ofSecond(t)
@@ -439,6 +464,9 @@ func TestCounters(t *testing.T) {
 	}
 	if len(state.Counters) != int(dataplane.NumReasons) || counts["forwarded"] != 1 || counts["resent"] != 3 {
 		t.Errorf("group %v", state.Counters)
+	}
+	if n := len(newNet(t, group()).Switch.PortCounters()); n != 4 {
+		t.Errorf("a single worker counts %d ports", n)
 	}
 	if empty, _ := net.Switch.GroupState(0); len(empty.Counters) != int(dataplane.NumReasons) {
 		t.Errorf("a group without traffic: %v", empty.Counters)

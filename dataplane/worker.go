@@ -237,7 +237,7 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 			continue
 		}
 		if cap(w.out.Copies)-len(w.out.Copies) < mft.MaxPaths {
-			w.flush()
+			w.flush() // else the lists grow
 		}
 		before := len(w.out.Copies)
 		w.counts[w.core.Handle(now, table, f, &w.out)]++
@@ -249,7 +249,6 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 	w.flush()
 	if len(w.core.armable) > 0 && len(frames) < len(w.frames) { // else more of them may wait
 		w.core.Arm(now, &w.out)
-		w.flush()
 	}
 	for i := range frames {
 		w.pool.Put(&frames[i])

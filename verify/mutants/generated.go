@@ -27,10 +27,10 @@ type room struct {
 // rooms leave out dataplane/afxdp and dataplane/xsk, whose tests work on real interfaces: a mutant
 // takes a minute. What has no tests of its own is tested where it is used.
 var rooms = []room{
-	{dir: "roce", suites: []suite{{dir: "roce"}}},
+	{dir: "roce", suites: []suite{{dir: "roce"}}, swept: true},
 	{dir: "mft", suites: []suite{{dir: "mft"}, {dir: "dataplane"}}, swept: true},
 	{dir: "feedback", suites: []suite{stories, otherFeedback}, swept: true},
-	{dir: "dataplane", suites: []suite{{dir: "dataplane"}}},
+	{dir: "dataplane", suites: quickFirst("dataplane", "PortThatTakesNothing|EnginesAgree|KeepsToTheWindow|MayKeepTheLastCopy|AgreeOnTheOwner")},
 	{dir: "ctl", suites: []suite{{dir: "ctl"}, {dir: "cmd/rocast"}, {dir: "ctl/server"}}, swept: true},
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living"), swept: true},
 	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, {dir: "ctl"}}, swept: true},
