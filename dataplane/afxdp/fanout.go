@@ -24,6 +24,7 @@ type fanOut struct {
 	devices atomic.Pointer[devices]
 	wanted  chan ports // sets of ports for which workers want a fan
 	fans    []fan      // by the kernel's number; only control uses it
+	next    int        // number of the fan at which wantFan looks first for an unused one
 }
 
 // KernelGroups is the number of groups that the kernel's fan-out can carry at one time.
@@ -115,13 +116,14 @@ type fan struct {
 	set     ports
 	as      [bpf.SlotPorts]uint32 // ifindex of each port when the fan was made; 0: not in the set
 	retired bool                  // the workers are no longer told of it
+	free    bool                  // retired, and no worker is busy any more that was told of it before
 }
 
 // wantFan gives a set of ports a fan. If all fans are taken, an unused one is retired, and the set
-// gets it when it is wanted once more: by then no worker uses it that was told of it before.
+// gets it when it is wanted again after the workers were told (publishDevices).
 func (f *fanOut) wantFan(set ports) {
 	if i := slices.IndexFunc(f.fans, func(f fan) bool { return f.set == set }); i >= 0 {
-		f.fans[i].retired = false
+		f.fans[i].retired, f.fans[i].free = false, false
 		return
 	}
 	if len(f.fans) < bpf.Fans {
@@ -135,10 +137,11 @@ func (f *fanOut) wantFan(set ports) {
 		}
 	}
 	unused := -1
-	for i := range f.fans {
+	for k := range f.fans {
+		i := (f.next + k) % len(f.fans)
 		switch {
 		case used[i]:
-		case f.fans[i].retired:
+		case f.fans[i].free:
 			f.fans[i] = fan{set: set}
 			return
 		case unused < 0:
@@ -147,6 +150,7 @@ func (f *fanOut) wantFan(set ports) {
 	}
 	if unused >= 0 {
 		f.fans[unused].retired = true
+		f.next = unused + 1 // so that a set that gets a fan has time to use it
 	}
 }
 
@@ -156,8 +160,12 @@ func (s *Switch) publishDevices() {
 	if s.fanOut == nil {
 		return
 	}
+	var wanted []ports // each set once: each call of wantFan may retire a fan
 	for len(s.fanOut.wanted) > 0 {
-		s.fanOut.wantFan(<-s.fanOut.wanted)
+		if set := <-s.fanOut.wanted; !slices.Contains(wanted, set) {
+			wanted = append(wanted, set)
+			s.fanOut.wantFan(set)
+		}
 	}
 	now := &devices{fans: map[ports]uint32{}}
 	for i, f := range s.interfaces[:min(len(s.interfaces), bpf.SlotPorts)] {
@@ -176,6 +184,26 @@ func (s *Switch) publishDevices() {
 		}
 	}
 	s.fanOut.devices.Store(now)
+	s.freeRetired()
+}
+
+// freeRetired is called when the workers are told which fans are retired. A worker may just be
+// arming a group by what it was told before.
+func (s *Switch) freeRetired() {
+	waited := false
+	for i := range s.fanOut.fans {
+		f := &s.fanOut.fans[i]
+		if !f.retired || f.free {
+			continue
+		}
+		if !waited {
+			for k := range s.workers {
+				s.Do(k, func() {})
+			}
+			waited = true
+		}
+		f.free = true
+	}
 }
 
 // transmit is the result of bpf.ProbeTransmit for an interface.

@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/dataplane"
@@ -10,9 +11,13 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// When all fans are taken, a new set of ports gets the fan of a set that no group uses. It has to
-// be wanted twice: workers that were told of the fan may be about to use it.
-func TestAnUnusedFanIsGivenAway(t *testing.T) {
+// fanWorld is a switch with all fans, of which all but 7 and 9 are used by armed groups.
+type fanWorld struct {
+	*world
+	f *fanOut
+}
+
+func newFanWorld(t *testing.T) fanWorld {
 	w := newWorld(t)
 	for n := 1; n <= 2; n++ {
 		w.plug(n, netns.VethOptions{})
@@ -22,28 +27,49 @@ func TestAnUnusedFanIsGivenAway(t *testing.T) {
 	if w.sw.fanOut == nil {
 		t.Skip(w.sw.noFanOut)
 	}
-	f := w.sw.fanOut
-	set := func(n int) ports { return ports{uint8(n % 40), uint8(1 + n/40)} }
-	wanted := func(sets ...ports) map[ports]uint32 {
-		for _, s := range sets {
-			w.sw.mu.Lock()
-			f.want(s)
-			w.sw.publishDevices()
-			w.sw.mu.Unlock()
-		}
-		return f.devices.Load().fans
-	}
+	v := fanWorld{w, w.sw.fanOut}
 	for n := range bpf.Fans {
-		wanted(set(n))
+		v.wanted(setOf(n))
 	}
-	if fans := f.devices.Load().fans; len(fans) != bpf.Fans {
+	if fans := v.f.devices.Load().fans; len(fans) != bpf.Fans {
 		t.Fatalf("%d fans for %d sets of ports", len(fans), bpf.Fans)
 	}
-	// All places together use all fans but two.
 	for i := range bpf.Fans {
-		f.uses[i].Store(uint32(i))
-		f.word(i).Store(encodeWord(dataplane.FanWord{Armed: i != 7 && i != 9}, 1))
+		v.use(i, i, i != 7 && i != 9)
 	}
+	t.Cleanup(func() {
+		for i := range v.f.uses {
+			v.f.word(i).Store(0)
+		}
+	})
+	return v
+}
+
+// setOf returns the n-th set of ports.
+func setOf(n int) ports { return ports{uint8(n % 40), uint8(1 + n/40)} }
+
+// wanted publishes the devices while workers want these sets, and returns the fans.
+func (w *fanWorld) wanted(sets ...ports) map[ports]uint32 {
+	w.sw.mu.Lock()
+	defer w.sw.mu.Unlock()
+	for _, s := range sets {
+		w.f.want(s)
+	}
+	w.sw.publishDevices()
+	return w.f.devices.Load().fans
+}
+
+// use makes the group at a place use a fan.
+func (w *fanWorld) use(place, fan int, armed bool) {
+	w.f.uses[place].Store(uint32(fan))
+	w.f.word(place).Store(encodeWord(dataplane.FanWord{Armed: armed}, 1))
+}
+
+// When all fans are taken, a new set of ports gets the fan of a set that no group uses. It has to
+// be wanted twice: workers that were told of the fan may be about to use it.
+func TestAnUnusedFanIsGivenAway(t *testing.T) {
+	w := newFanWorld(t)
+	f, wanted, set := w.f, w.wanted, setOf
 	one, other, third := set(bpf.Fans), set(bpf.Fans+1), set(bpf.Fans+2)
 	if fans := wanted(one); len(fans) != bpf.Fans-1 || has(fans, one) || has(fans, set(7)) {
 		t.Errorf("%d fans; the new set has one: %v, the unused one is still known: %v", len(fans), has(fans, one), has(fans, set(7)))
@@ -68,15 +94,76 @@ func TestAnUnusedFanIsGivenAway(t *testing.T) {
 	if fans := wanted(other, set(9)); len(fans) != bpf.Fans || fans[set(9)] != 9 {
 		t.Errorf("%d fans; the set that is wanted again has %d", len(fans), fans[set(9)])
 	}
-	if fans := wanted(other, other); fans[other] != 9 || has(fans, set(9)) {
+	wanted(other)
+	if fans := wanted(other); fans[other] != 9 || has(fans, set(9)) {
 		t.Errorf("the new set has %d", fans[other])
 	}
 	arm(301, other)
-	if fans := wanted(third, third, third); len(fans) != bpf.Fans || has(fans, third) {
+	wanted(third)
+	wanted(third)
+	if fans := wanted(third); len(fans) != bpf.Fans || has(fans, third) {
 		t.Errorf("%d fans; a set took one that is in use", len(fans))
 	}
-	for i := range f.uses {
-		f.word(i).Store(0)
+}
+
+// Two groups may want a set before control sees it. The fan is not given away at once, because the
+// workers are not yet told that it is retired.
+func TestAFanIsNotGivenAwayBeforeTheWorkersAreTold(t *testing.T) {
+	w := newFanWorld(t)
+	one := setOf(bpf.Fans)
+	if fans := w.wanted(one, one); has(fans, one) || has(fans, setOf(7)) || len(fans) != bpf.Fans-1 {
+		t.Errorf("%d fans; the new set has one: %v, the retired one is still known: %v", len(fans), has(fans, one), has(fans, setOf(7)))
+	}
+	w.wanted(setOf(7)) // so the workers are told of it again
+	if fans := w.wanted(one); has(fans, one) || fans[setOf(7)] != 7 {
+		t.Errorf("the new set has one: %v, the one in front of it has %d", has(fans, one), fans[setOf(7)])
+	}
+	if fans := w.wanted(one); fans[one] != 9 {
+		t.Errorf("the new set has fan %d", fans[one])
+	}
+}
+
+// A set that has just got a fan keeps it while another fan is unused: its group needs time to be
+// armed.
+func TestTwoNewSetsGetTwoFans(t *testing.T) {
+	w := newFanWorld(t)
+	one, other := setOf(bpf.Fans), setOf(bpf.Fans+1)
+	w.wanted(one)
+	w.wanted(one)
+	w.wanted(other)
+	if fans := w.wanted(other); fans[one] != 7 || fans[other] != 9 {
+		t.Errorf("the new sets have fans %d (%v) and %d (%v)", fans[one], has(fans, one), fans[other], has(fans, other))
+	}
+}
+
+// A worker arms a group by what it was told before the fan was retired.
+func TestAFanIsNotGivenAwayWhileAWorkerArmsAGroup(t *testing.T) {
+	w := newFanWorld(t)
+	arming, given := make(chan struct{}), make(chan struct{})
+	go w.sw.Do(0, func() {
+		told := w.f.devices.Load()
+		close(arming)
+		for w.f.devices.Load() == told {
+			time.Sleep(time.Millisecond)
+		}
+		select {
+		case <-given:
+		case <-time.After(100 * time.Millisecond): // control waits for this worker
+		}
+		w.use(300, int(told.fans[setOf(7)]), true)
+	})
+	<-arming
+	one := setOf(bpf.Fans)
+	w.wanted(one)
+	fans := w.wanted(one)
+	close(given)
+	w.sw.Do(0, func() {})
+	if fan := w.f.uses[300].Load(); fan != 7 || has(fans, one) && fans[one] == fan {
+		t.Errorf("an armed group uses fan %d, and fan %d was given to another set", fan, fans[one])
+	}
+	w.wanted(one)
+	if fans := w.wanted(one); fans[one] != 9 {
+		t.Errorf("the new set has fan %d", fans[one])
 	}
 }
 
