@@ -82,7 +82,7 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 // prepare makes the fan that the group needs while all its receivers take part and its first source
 // sends.
 func (s *Switch) prepare(g *mft.Group) {
-	if s.fanOut == nil {
+	if s.fanOut == nil || g.Engine == mft.EngineAFXDP {
 		return
 	}
 	var set ports
@@ -213,12 +213,12 @@ type transmit struct {
 	again time.Time // when to probe again after an error
 }
 
-// probe probes each interface once after it was opened. If the driver dropped the frame, it probes
-// again after retryAfter: the far end of a veth may have changed.
+// probe probes a native interface once after it was opened. If the driver dropped the frame, it
+// probes again after retryAfter: the far end of a veth may have changed.
 func (f *iface) probe() {
 	t := &f.transmit
 	switch {
-	case f.xdp == nil:
+	case f.xdp == nil || f.xdp.Mode() != bpf.ModeNative:
 		*t = transmit{err: errNoDevice}
 	case t.of != f.info.IfIndex || t.err != nil && !time.Now().Before(t.again):
 		*t = transmit{err: bpf.ProbeTransmit(f.info.IfIndex), of: f.info.IfIndex, again: time.Now().Add(retryAfter)}

@@ -1,6 +1,7 @@
 package afxdp
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -164,6 +165,50 @@ func TestAFanIsNotGivenAwayWhileAWorkerArmsAGroup(t *testing.T) {
 	w.wanted(one)
 	if fans := w.wanted(one); fans[one] != 9 {
 		t.Errorf("the new set has fan %d", fans[one])
+	}
+}
+
+// A group that stays with AF_XDP takes no fan from the others.
+func TestAGroupWithoutTheKernelTakesNoFan(t *testing.T) {
+	w := newWorld(t)
+	w.plug(1, netns.VethOptions{})
+	w.open(Config{Ports: []string{"p1"}, FanOut: true})
+	if w.sw.fanOut == nil {
+		t.Skip(w.sw.noFanOut)
+	}
+	for engine, want := range map[mft.Engine]int{mft.EngineAFXDP: 0, mft.EngineAuto: 1} {
+		g := *w.group
+		g.QPN, g.Engine, g.Paths = 2, engine, []mft.Path{w.group.Paths[0]}
+		g.Paths[0].Port, g.Paths[0].RemoteQPN = 0, 2
+		w.sw.fanOut.fans = nil
+		id, err := w.sw.Add(&g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(w.sw.fanOut.fans); n != want {
+			t.Errorf("engine %v: %d fans, want %d", engine, n, want)
+		}
+		if err := w.sw.Remove(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The kernel sends by native ports only, so no frame shows what the driver of another one does.
+func TestAGenericPortIsNotProbed(t *testing.T) {
+	for mode, probed := range map[Mode]bool{ModeGeneric: false, ModeCopy: true} {
+		w := newWorld(t)
+		w.plug(1, netns.VethOptions{})
+		w.open(Config{Ports: []string{"p1"}, FanOut: true, Mode: mode})
+		if w.sw.fanOut == nil {
+			t.Skip(w.sw.noFanOut)
+		}
+		if got := w.sw.interfaces[0].transmit.of != 0; got != probed {
+			t.Errorf("mode %s: probed %v, want %v", mode, got, probed)
+		}
+		if reason := w.port(1).NoFanOut; (mode == ModeGeneric) != strings.Contains(reason, "not attached in native mode") {
+			t.Errorf("mode %s: %q", mode, reason)
+		}
 	}
 }
 
