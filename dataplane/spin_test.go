@@ -109,6 +109,10 @@ func TestFeedbackOfAStreamIsTakenInBatches(t *testing.T) {
 			if n := net.Waiters[0].Naps; n != c.naps {
 				t.Errorf("the worker naps %d times, want %d", n, c.naps)
 			}
+			const least, atMost = 10 * time.Microsecond, 250 * time.Microsecond // a window of 128 packets takes 250 us
+			if d := net.Waiters[0].Napped; c.naps > 0 && (d < least || d > atMost) {
+				t.Errorf("the worker naps for %v", d)
+			}
 		})
 	}
 }

@@ -249,9 +249,9 @@ type Waiter struct {
 	Wakes atomic.Int32 // calls of Wake
 	// Waiting, if set, is called by Wait.
 	Waiting func()
-	Naps    int // calls of Nap
-	// Timeout is what the last call of Wait or Nap asked for.
-	Timeout time.Duration
+	Naps    int           // calls of Nap
+	Napped  time.Duration // what the last one asked for
+	Timeout time.Duration // what the last call of Wait asked for
 }
 
 // Wait is part of dataplane.Waiter.
@@ -263,7 +263,7 @@ func (w *Waiter) Wait(timeout time.Duration) {
 }
 
 // Nap is part of dataplane.Waiter.
-func (w *Waiter) Nap(timeout time.Duration) { w.Naps, w.Timeout = w.Naps+1, timeout }
+func (w *Waiter) Nap(timeout time.Duration) { w.Naps, w.Napped = w.Naps+1, timeout }
 
 // Wake is part of dataplane.Waiter.
 func (w *Waiter) Wake() { w.Wakes.Add(1) }
