@@ -110,7 +110,7 @@ func (c *FanOutCounts) add(d *FanOutCounts) {
 var (
 	errNotPlain = errors.New("its packets need decisions at present")
 	errUnheard  = errors.New("a receiver acknowledged nothing of what the kernel sent last; the driver of its port may drop frames that XDP redirects to it")
-	errNoPlace  = errors.New("a busy group has its place in the kernel engine")
+	errNoPlace  = errors.New("another group has its place in the kernel engine, and is busy or belongs to another forwarding thread")
 )
 
 // sync reports the packets that the engine carried since the last call to the merging. It precedes

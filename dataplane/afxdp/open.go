@@ -143,7 +143,7 @@ func (s *Switch) load(c Config) (err error) {
 			s.fanOut = newFanOut(s.classifier.FanOut())
 			return nil
 		}
-		s.noFanOut = fmt.Errorf("this kernel lacks kernel-fan-out (rocast features): %w", err)
+		s.noFanOut = fmt.Errorf("kernel-fan-out is not available (rocast features): %w", err)
 		s.warnOnce(dataplane.Warning{
 			Text: "AF_XDP carries the packets of every group, because the kernel cannot", Detail: s.noFanOut.Error(),
 		})

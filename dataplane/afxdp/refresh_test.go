@@ -447,7 +447,7 @@ func TestAKernelWithoutFanOutOpensAllTheSame(t *testing.T) {
 		Ports: []string{"p1"}, FanOut: true,
 		loadFanOut: func(bpf.Tables) (*bpf.Classifier, error) { return nil, unix.EINVAL },
 	})
-	const want = "this kernel lacks kernel-fan-out (rocast features): invalid argument"
+	const want = "kernel-fan-out is not available (rocast features): invalid argument"
 	if got := w.refresh(); len(got) != 1 || !strings.HasSuffix(got[0], want) {
 		t.Errorf("told %q, want one that ends with %q", got, want)
 	}
