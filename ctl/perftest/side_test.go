@@ -217,3 +217,24 @@ func TestTheReasonOfAStopIsTheStop(t *testing.T) {
 		}
 	}
 }
+
+// TestTheClientsToolShowsInItsFirstSecond: only ib_write_bw sleeps for a second before it speaks.
+func TestTheClientsToolShowsInItsFirstSecond(t *testing.T) {
+	for silent, want := range map[time.Duration]string{0: "ib_send_bw", 100 * time.Millisecond: "ib_send_bw", time.Second: "ib_write_bw"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &conversation{limits: usual, client: &side{rest: []byte(version)}, connected: time.Now(), note: func(func(*Session)) {}}
+			time.Sleep(silent)
+			if err := c.hear(t.Context()); err != nil || c.tool() != want {
+				t.Errorf("silent for %v: %v, %s, want %s", silent, err, c.tool(), want)
+			}
+		})
+	}
+}
+
+// TestAReceiverThatIsOffIsGivenUp: a dial limit of 0 would be none, and the operator waits for the
+// answer.
+func TestAReceiverThatIsOffIsGivenUp(t *testing.T) {
+	if d := usual.dial; d < time.Second || d > 10*time.Second {
+		t.Errorf("after %v", d)
+	}
+}

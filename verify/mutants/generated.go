@@ -38,7 +38,7 @@ var rooms = []room{
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}, swept: true},
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}, swept: true},
 	{dir: "ctl/nexthop", suites: quickFirst("ctl/nexthop", "TheKernelsHop|VLAN|IPv6|Gateway|Settle|LearnsItAgain|WithoutACarrier|ALink"), swept: true},
-	{dir: "ctl/perftest", suites: []suite{{dir: "ctl/perftest"}}},
+	{dir: "ctl/perftest", suites: []suite{{dir: "ctl/perftest"}}, swept: true},
 	{dir: "ctl/plan", suites: []suite{{dir: "ctl/plan"}}, swept: true},
 	{dir: "ctl/ports", suites: []suite{{dir: "ctl/ports"}, {dir: "ctl"}}, swept: true},
 	{dir: "ctl/server", suites: []suite{{dir: "ctl/server"}}, swept: true},
