@@ -17,12 +17,13 @@ func TestAWriteOutlivesItsInterface(t *testing.T) {
 		workers int
 		fanOut  bool
 	}{
-		"the source's":                 {port: 0, workers: 1},
-		"a receiver's":                 {port: 1, workers: 1},
-		"the source's, two workers":    {port: 0, workers: 2},
-		"a receiver's, of two workers": {port: 2, workers: 2},
-		"the source's, armed":          {port: 0, workers: 1, fanOut: true},
-		"a receiver's, armed":          {port: 1, workers: 1, fanOut: true},
+		"the source's":                     {port: 0, workers: 1},
+		"a receiver's":                     {port: 1, workers: 1},
+		"the source's, two workers":        {port: 0, workers: 2},
+		"a receiver's, of two workers":     {port: 2, workers: 2},
+		"the source's, armed":              {port: 0, workers: 1, fanOut: true},
+		"a receiver's, armed":              {port: 1, workers: 1, fanOut: true},
+		"the source's, armed, two workers": {port: 0, workers: 2, fanOut: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, Queues: 2}, workers: c.workers, fanOut: c.fanOut})
