@@ -287,6 +287,17 @@ func TestTheSourceGoesOnWithoutTheRight(t *testing.T) {
 	data(8)
 }
 
+// A member that may not become the source any more stays the source until another one takes its
+// turn: the group's own source comes back where it left off.
+func TestTheSourceComesBackWhenNobodyElseMaySend(t *testing.T) {
+	s := newStage(t, both(1, ipB, 500), receiver(2, ipC))
+	s.message(ipA)
+	s.message(ipB)
+	s.update(receiver(1, ipB), receiver(2, ipC), receiver(3, ipD))
+	s.message(ipB)
+	s.message(ipA)
+}
+
 // What a former source resends of its turn is answered where it asks, and of the rest every
 // sixteenth packet, with the migration request of the packet that asks.
 func TestAFormerSourceIsAnsweredWhereItAsks(t *testing.T) {

@@ -30,7 +30,7 @@ var rooms = []room{
 	{dir: "roce", suites: []suite{{dir: "roce"}}, swept: true},
 	{dir: "mft", suites: []suite{{dir: "mft"}, {dir: "dataplane"}}, swept: true},
 	{dir: "feedback", suites: []suite{stories, otherFeedback}, swept: true},
-	{dir: "dataplane", suites: quickFirst("dataplane", "PortThatTakesNothing|EnginesAgree|KeepsToTheWindow|MayKeepTheLastCopy|AgreeOnTheOwner")},
+	{dir: "dataplane", suites: quickFirst("dataplane", "PortThatTakesNothing|EnginesAgree|KeepsToTheWindow|MayKeepTheLastCopy|AgreeOnTheOwner"), swept: true},
 	{dir: "ctl", suites: []suite{{dir: "ctl"}, {dir: "cmd/rocast"}, {dir: "ctl/server"}}, swept: true},
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living"), swept: true},
 	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, {dir: "ctl"}}, swept: true},
