@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,9 +65,9 @@ func (promptQuestion) put() error                        { return nil }
 func (promptQuestion) answer(time.Time) ([6]byte, error) { return [6]byte{2, 9}, nil }
 func (promptQuestion) close()                            {}
 
-type silentQuestion struct{ puts int }
+type silentQuestion struct{ puts atomic.Int32 }
 
-func (q *silentQuestion) put() error { q.puts++; return nil }
+func (q *silentQuestion) put() error { q.puts.Add(1); return nil }
 func (q *silentQuestion) answer(deadline time.Time) (mac [6]byte, err error) {
 	time.Sleep(time.Until(deadline))
 	return mac, os.ErrDeadlineExceeded
@@ -82,8 +83,8 @@ func TestNobodyIsAskedAfterAClaim(t *testing.T) {
 			t.Errorf("%v, %v", claim, found)
 		}
 		time.Sleep(time.Second)
-		if silent.puts > 1 {
-			t.Errorf("asked %d times", silent.puts)
+		if n := silent.puts.Load(); n > 1 {
+			t.Errorf("asked %d times", n)
 		}
 	})
 }
