@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"image/color"
 	"os"
 	"path/filepath"
@@ -45,15 +46,15 @@ func (d drawing) save(dir string) error {
 	}
 	canvas := vgsvg.New(width, height)
 	frame(p, draw.New(canvas))
-	f, err := os.Create(filepath.Join(dir, d.file))
-	if err != nil {
+	var svg bytes.Buffer
+	if _, err := canvas.WriteTo(&svg); err != nil {
 		return err
 	}
-	_, err = canvas.WriteTo(f)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	return err
+	// Where the font is missing, others of the same widths come next, so that labels stay beside
+	// bars.
+	text := bytes.ReplaceAll(svg.Bytes(), []byte("font-family:Liberation Serif;"),
+		[]byte("font-family:Liberation Serif,Times New Roman,Times,serif;"))
+	return os.WriteFile(filepath.Join(dir, d.file), text, 0o644)
 }
 
 // plots returns the plots for which there are figures.
