@@ -33,9 +33,11 @@ func (o *owners) of(id mft.GroupID) int {
 	return int(o.bySlot[id.Slot()].Load()) - 1
 }
 
-// claim returns the group's owner. If it has none yet, a worker becomes its owner. That is the
-// receiver of the group's data, or -1 if it is not known. While that worker has too many groups,
-// and if it is not known, the owner is the worker with the fewest groups.
+// claim returns the group's owner, and makes a worker the owner if the group has none yet. receiver
+// is the worker that receives the group's data; -1: it is not known. The receiver becomes the
+// owner, unless it has more groups than the worker with the fewest, by more than an eighth of all
+// groups. Then, and if the receiver is not known, the worker with the fewest groups becomes the
+// owner.
 func (o *owners) claim(id mft.GroupID, receiver int) int {
 	if owner := o.of(id); owner >= 0 {
 		return owner

@@ -187,7 +187,7 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 		return errors.Join(fmt.Errorf("group %s: %w", g.Name, err), s.steer(append(come, gone...), before))
 	}
 	if s.owners.of(id) < 0 {
-		s.endBatches() // one of them may have the first frame of the group, for the old version
+		s.EndBatches() // one of them may have the first frame of the group, for the old version
 	}
 	if s.owners.of(id) >= 0 {
 		s.adopt(g)
@@ -195,9 +195,9 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 	return nil
 }
 
-// endBatches returns when no worker is busy any more with frames that it looks up in an older table
-// than the published one.
-func (s *Switch) endBatches() {
+// EndBatches returns when every worker has ended the batch that it was busy with. From then on no
+// worker uses what was published before, for instance an older table.
+func (s *Switch) EndBatches() {
 	for _, w := range s.workers {
 		s.do(w, func(*Worker) {})
 	}

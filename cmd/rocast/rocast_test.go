@@ -208,26 +208,33 @@ func TestNoDaemonIsSaid(t *testing.T) {
 	}
 }
 
-// A daemon that was reached and gave no answer may have carried out a change, but not a question.
-func TestADaemonThatHangsUpIsSaid(t *testing.T) {
+// another is a server on a daemon's socket that answers with handler.
+func another(t *testing.T, handler http.HandlerFunc) *daemon {
+	t.Helper()
 	d := &daemon{socket: filepath.Join(t.TempDir(), "s")}
 	l, err := net.Listen("unix", d.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{Handler: handler}
+	go func() {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() { server.Close() })
+	return d
+}
+
+// A daemon that was reached and gave no answer may have carried out a change, but not a question.
+func TestADaemonThatHangsUpIsSaid(t *testing.T) {
+	d := another(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == api.StatsPath {
 			w.Header().Set("Content-Length", "100")
 			w.(http.Flusher).Flush()
 		}
 		panic(http.ErrAbortHandler) // closes the connection
-	})}
-	go func() {
-		if err := other.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	}()
-	t.Cleanup(func() { other.Close() })
+	})
 	silent := "the daemon on " + d.socket + " did not answer (EOF); "
 	d.refused(t, exitUnreachable, api.Unreachable, silent+"see the daemon's log", "group", "ls")
 	d.refused(t, exitUnreachable, api.Unreachable, strings.Replace(silent, "EOF", "unexpected EOF", 1)+"see the daemon's log", "stats")
@@ -245,22 +252,11 @@ func TestADaemonThatHangsUpIsSaid(t *testing.T) {
 
 // What answers may be anything.
 func TestAnAnswerThatIsNoneIsSaid(t *testing.T) {
-	d := &daemon{socket: filepath.Join(t.TempDir(), "s")}
-	l, err := net.Listen("unix", d.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d := another(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == api.StatsPath {
 			w.WriteHeader(http.StatusTeapot)
 		}
-	})}
-	go func() {
-		if err := other.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-	}()
-	t.Cleanup(func() { other.Close() })
+	})
 	d.refused(t, exitRefused, api.Internal, "the program that answers on "+d.socket+" is not a rocastd of this version: unexpected end of JSON input", "group", "ls")
 	d.refused(t, exitRefused, api.Internal, "the daemon answered 418 without a reason; see its log", "stats")
 }

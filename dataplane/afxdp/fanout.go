@@ -190,19 +190,12 @@ func (s *Switch) publishDevices() {
 // freeRetired is called when the workers are told which fans are retired. A worker may just be
 // arming a group by what it was told before.
 func (s *Switch) freeRetired() {
-	waited := false
+	if !slices.ContainsFunc(s.fanOut.fans, func(f fan) bool { return f.retired && !f.free }) {
+		return
+	}
+	s.EndBatches()
 	for i := range s.fanOut.fans {
-		f := &s.fanOut.fans[i]
-		if !f.retired || f.free {
-			continue
-		}
-		if !waited {
-			for k := range s.workers {
-				s.Do(k, func() {})
-			}
-			waited = true
-		}
-		f.free = true
+		s.fanOut.fans[i].free = s.fanOut.fans[i].retired
 	}
 }
 

@@ -19,7 +19,7 @@ type Poller struct {
 	wake *os.File
 	fd   int
 
-	frequent bool // a frame ended the last wait
+	frequent bool // a frame or Wake ended the last wait
 }
 
 // NewPoller returns a poller that watches the sockets.
@@ -49,8 +49,9 @@ const shortWait = time.Millisecond
 // was called. It may return early without a reason. A worker that spins needs no Poll: Receive
 // looks at the rings. In copy mode Poll also sends the descriptors on the TX rings.
 //
-// Go's scheduler knows of the wait, so other goroutines run meanwhile. Where a frame ended the wait
-// before, so that this one may be short too, the scheduler knows of it only after shortWait.
+// Go's scheduler knows of the wait, so other goroutines run meanwhile. Where a frame or Wake ended
+// the wait before, so that this one may be short too, the scheduler knows of it only after
+// shortWait.
 func (p *Poller) Poll(timeout time.Duration) (woken bool, err error) {
 	timeout = max(timeout, 0)
 	if p.frequent {
