@@ -38,8 +38,11 @@ const (
 	testLimit = time.Minute
 	// A suite may take slack times what it takes without a mutant, and load for whatever else runs.
 	slack, load = 10, 3 * time.Second
-	// tryLimit bounds the compilation of a suite, and its run, and should never be reached.
-	tryLimit = 10 * time.Minute
+	// The tests get ending to print where they hang before they are killed. A mutant that hangs
+	// while a package is initialized, before the tests watch their time, prints nothing.
+	ending = 3 * time.Second
+	// buildLimit bounds the compilation of a suite, and should never be reached.
+	buildLimit = 10 * time.Minute
 	// memoryLimit bounds the address space of the tests in KiB: with some mutants they only grow.
 	memoryLimit = "8000000"
 )
@@ -73,7 +76,7 @@ func (s *suite) pass(dir, overlay string) error {
 
 // build compiles the tests.
 func (s suite) build(dir, overlay string) (binary string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), buildLimit)
 	defer cancel()
 	binary = filepath.Join(dir, strings.ReplaceAll(s.dir, "/", "-")+".test")
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary, "./"+s.dir)
@@ -85,10 +88,11 @@ func (s suite) build(dir, overlay string) (binary string, err error) {
 
 // test returns the name of the test that fails, "" if none does.
 func (s suite) test(binary string, env ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), tryLimit)
+	limit := cmp.Or(s.limit, testLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit+ending)
 	defer cancel()
 	limited := []string{"-c", `ip link set lo up 2>/dev/null; ulimit -v ` + memoryLimit + `; exec "$0" "$@"`, binary, "-test.failfast",
-		"-test.timeout=" + cmp.Or(s.limit, testLimit).String()}
+		"-test.timeout=" + limit.String()}
 	test := exec.CommandContext(ctx, "sh", append(limited, s.flags...)...)
 	test.Dir = s.dir
 	if os.Geteuid() == 0 {
@@ -98,11 +102,9 @@ func (s suite) test(binary string, env ...string) (string, error) {
 	test.Env = append(test.Environ(), env...)
 	out, err := test.CombinedOutput()
 	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
 	case err == nil:
 		return "", nil
-	case bytes.Contains(out, []byte("panic: test timed out")):
+	case ctx.Err() != nil, bytes.Contains(out, []byte("panic: test timed out")):
 		return s.dir + ": tests do not end", nil
 	}
 	return s.failed(out)
