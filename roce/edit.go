@@ -133,13 +133,14 @@ type Original struct {
 	ICRC     uint32
 	Checksum uint16 // of the IPv4 header
 	HopLimit uint8
+	AckReq   bool
 	VA       uint64 // where there is a RETH
 }
 
 // Original reads what copies of the frame are computed from.
 func (v *View) Original(fragments [][]byte) Original {
 	head := fragments[0]
-	o := Original{PSN: v.PSN(head), ICRC: v.StoredICRC(fragments), HopLimit: v.HopLimit(head)}
+	o := Original{PSN: v.PSN(head), ICRC: v.StoredICRC(fragments), HopLimit: v.HopLimit(head), AckReq: v.AckReq(head)}
 	if !v.IPv6 {
 		o.Checksum = binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:])
 	}
@@ -147,6 +148,21 @@ func (v *View) Original(fragments [][]byte) Original {
 		o.VA = v.RETH(head).VA
 	}
 	return o
+}
+
+// WriteAckReq follows Edit.Apply where a copy may have another AckReq bit than the received packet:
+// it sets the bit if ask is true, and else writes it as received. The ICRC is corrected too.
+func (o *Original) WriteAckReq(v *View, fragments [][]byte, ask bool) {
+	flags := &fragments[0][v.BTH+8]
+	*flags &^= bthAckReq
+	switch {
+	case o.AckReq: // Apply has derived the ICRC from that of a packet with the bit
+		*flags |= bthAckReq
+	case ask:
+		*flags |= bthAckReq
+		crc := advance(crcTables[3][bthAckReq], v.ICRC-v.Ext) // the PSN's three bytes follow
+		v.PutICRC(fragments, v.StoredICRC(fragments)^crc)
+	}
 }
 
 // crcPSN is what a changed PSN leaves in the CRC register at the end of the BTH.

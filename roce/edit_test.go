@@ -89,6 +89,49 @@ func TestEditHasTheEthernetHeader(t *testing.T) {
 	}
 }
 
+// A copy with another AckReq bit is the frame that the source would have built, whichever copies
+// were written over it before, and a damaged one stays damaged.
+func TestAckReqEqualsAFrameBuiltAfresh(t *testing.T) {
+	for _, family := range []IPUDP{ipv4Pair, ipv6Pair} {
+		for _, o := range []Opcode{OpSendMiddle, OpWriteFirst, OpWriteOnlyImm} {
+			for _, payload := range []int{0, 1, 1024, 4096} {
+				asks, asksNot := testFrame(t, family, 0, o, payload), testFrame(t, family, 0, o, payload)
+				setAckReq(t, asks, true)
+				setAckReq(t, asksNot, false)
+				for _, received := range [][]byte{asks, asksNot} {
+					frame := slices.Clone(received)
+					v := viewOf(t, frame)
+					was := v.Original(flat(frame))
+					same := Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}
+					edit := NewEdit(same, same, nil)
+					for _, ask := range []bool{true, true, false, true, false} {
+						edit.Apply(v, flat(frame), was.PSN, nil, &was)
+						was.WriteAckReq(v, flat(frame), ask)
+						want := slices.Clone(asksNot)
+						if ask || was.AckReq {
+							want = slices.Clone(asks)
+						}
+						edit.Apply(v, flat(want), was.PSN, nil, new(viewOf(t, want).Original(flat(want))))
+						if !bytes.Equal(frame, want) || !v.ICRCValid(flat(frame)) {
+							t.Fatalf("%v with %d bytes, asked %v, ask %v:\n%x\n%x", o, payload, was.AckReq, ask, frame, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// setAckReq gives a frame another AckReq bit, and the ICRC that belongs to it.
+func setAckReq(t *testing.T, frame []byte, ask bool) {
+	v := viewOf(t, frame)
+	frame[v.BTH+8] &^= bthAckReq
+	if ask {
+		frame[v.BTH+8] |= bthAckReq
+	}
+	v.PutICRC(flat(frame), v.ComputeICRC(flat(frame)))
+}
+
 // The shortest packets have no RETH that could be read.
 func TestOriginalOfTheShortestPackets(t *testing.T) {
 	for _, family := range []IPUDP{ipv4Pair, ipv6Pair} {
@@ -122,6 +165,7 @@ func TestEditKeepsDamage(t *testing.T) {
 	was := v.Original(flat(frame))
 	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
 	edit.Apply(v, flat(frame), 5, nil, &was)
+	was.WriteAckReq(v, flat(frame), true)
 	if v.ICRCValid(flat(frame)) {
 		t.Error("the ICRC of a damaged payload became valid")
 	}
@@ -136,7 +180,7 @@ func TestEditDoesNotAllocate(t *testing.T) {
 	was, fragments := v.Original(flat(frame)), flat(frame)
 	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
 	target := NewTarget(1, 2, 3, 4)
-	if n := testing.AllocsPerRun(100, func() { edit.Apply(v, fragments, 5, &target, &was) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { edit.Apply(v, fragments, 5, &target, &was); was.WriteAckReq(v, fragments, true) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
