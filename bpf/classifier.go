@@ -46,8 +46,9 @@ func Load() (*Classifier, error) {
 
 // LoadFanOut is Load for ports on which the kernel fans out the plain packets of groups that user
 // space arms. It fails if the kernel's verifier refuses the programs, so that OpenPort does not
-// fail for that reason.
-func LoadFanOut(t Tables) (*Classifier, error) {
+// fail for that reason. retained is the number of packets of which the kernel can keep a copy; 0:
+// none.
+func LoadFanOut(t Tables, retained int) (*Classifier, error) {
 	if err := checkOrder(runtime.GOARCH); err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", err)
 	}
@@ -61,7 +62,8 @@ func LoadFanOut(t Tables) (*Classifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", err)
 	}
-	c := &Classifier{spec: spec, fan: new(FanOut)}
+	spec.Maps[fanoutMapRetained].MaxEntries = uint32(max(retained, 1))
+	c := &Classifier{spec: spec, fan: &FanOut{retained: retained}}
 	if err := spec.LoadAndAssign(&c.maps, nil); err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", explain(err))
 	}
@@ -146,6 +148,7 @@ func (c *Classifier) shared() map[string]*ebpf.Map {
 		for name, m := range map[string]*ebpf.Map{
 			fanoutMapSlots: f.maps.Slots, fanoutMapPaths: f.maps.Paths, fanoutMapLengths: f.maps.Lengths,
 			fanoutMapFans: f.maps.Fans, fanoutMapFanEvents: f.maps.Events, fanoutMapTraffic: f.maps.Traffic, fanoutMapTurns: f.maps.Turns,
+			fanoutMapRetained: f.maps.Retained,
 		} {
 			maps[name] = m
 		}

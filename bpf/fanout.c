@@ -27,6 +27,7 @@ enum {
 	FANS = 256, /* different sets of ports that groups send to */
 	FAN_ENTRIES = SLOT_PATHS,
 	LENGTHS = 1024, /* different lengths, in 4-byte words between the BTH and the ICRC */
+	RETAINED_BYTES = 2176, /* of a frame that can be retained: payload of 2048 bytes, and headers */
 };
 
 enum { NO_REGION = 0xff };
@@ -80,6 +81,8 @@ struct rocast_slot {
 	__u8 ipv6;
 	__u16 mtu; /* payload bytes */
 	__u16 region_count;
+	__u32 retained_first; /* the group's part of the map retained */
+	__u32 retained_entries; /* a power of two; 0: the group's packets are not retained */
 	__u32 zero;
 	struct rocast_region regions[SLOT_REGIONS];
 	struct rocast_range ports[SLOT_PORTS];
@@ -123,6 +126,28 @@ struct {
 	__type(key, __u32);
 	__type(value, struct rocast_path);
 } paths SEC(".maps");
+
+/*
+ * A packet as the source sent it, for user space to send again to a receiver that lost its copy.
+ * The packet with a PSN has the entry retained_first + PSN % retained_entries. User space sets the
+ * slot's limit so that no packet is overwritten that a receiver may still lack.
+ */
+struct rocast_retained {
+	__u32 psn; /* written last; INVALID while the frame is written */
+	__u32 bytes;
+	__u8 frame[RETAINED_BYTES];
+};
+
+enum { INVALID = 0xffffffff };
+
+/* The loader sets the number of entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rocast_retained);
+} retained SEC(".maps");
 
 /*
  * One linear map of the CRC register for each length: it gives the register after that many words
@@ -178,6 +203,7 @@ enum rocast_fan_event {
 	DISARMED_REGION, /* a WRITE outside the group's memory regions, or of length 0 */
 	DISARMED_LIMIT, /* the packet is too far ahead of the slowest receiver */
 	DISARMED_RACE, /* another CPU changed the word at the same time */
+	DISARMED_RETAIN, /* the group's packets are to be retained, and this one cannot be */
 	COPY_STALE, /* the slot has a newer block, or no path for the copy */
 	COPY_MALFORMED, /* the frame is shorter than its tag says, or cannot take the path's VLAN tags */
 	FAN_EVENTS,
@@ -384,6 +410,33 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 	return FOUND;
 }
 
+/* Returns the entry for the packet; 0 where it has none. */
+static __always_inline struct rocast_retained *retained_at(const struct rocast_slot *slot, __u32 psn)
+{
+	__u32 index = slot->retained_first + (psn & (slot->retained_entries - 1));
+
+	return bpf_map_lookup_elem(&retained, &index);
+}
+
+/* Copies the packet, which was not changed yet, to its entry. */
+static __always_inline void retain(struct xdp_md *ctx, struct rocast_retained *to, const struct fan_tag *tag, __u32 bytes)
+{
+	*(volatile __u32 *)&to->psn = INVALID;
+	in_order();
+	to->bytes = bytes;
+	if (bytes == 0 || bytes > RETAINED_BYTES || bpf_xdp_load_bytes(ctx, 0, to->frame, bytes))
+		return;
+	in_order();
+	*(volatile __u32 *)&to->psn = tag->psn;
+}
+
+/* The bytes of the frame that the tag describes, without padding. */
+static __always_inline __u32 frame_bytes_of(const struct fan_tag *tag)
+{
+	return sizeof(struct ethhdr) + (tag->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
+	       sizeof(struct udphdr) + sizeof(struct bth) + 4 + tag->words * 4;
+}
+
 /*
  * Sends the packet to all paths and returns REDIRECT_FAN_OUT if its group is armed and the packet
  * is plain. Otherwise it disarms the group and returns FOUND: the packet goes to user space.
@@ -393,9 +446,11 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 	__u32 index = f->meta.group & (SLOTS - 1), ends = 0, fan, port = port_number;
 	struct rocast_slot *slot;
 	struct rocast_traffic *count;
+	struct rocast_retained *entry = 0;
 	struct fan_tag tag = {};
 	void *devices;
 	__u64 word, next;
+	__u32 bytes;
 	__u8 *data;
 	int step;
 
@@ -418,6 +473,13 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 	devices = bpf_map_lookup_elem(&fans, &fan);
 	if (step == FOUND && !devices)
 		step = DISARMED_HEADER;
+	tag.ipv6 = slot->ipv6;
+	bytes = frame_bytes_of(&tag);
+	if (step == FOUND && slot->retained_entries) {
+		entry = retained_at(slot, tag.psn);
+		if (!entry || bytes > RETAINED_BYTES)
+			step = DISARMED_RETAIN;
+	}
 	if (step != FOUND)
 		goto disarm;
 
@@ -431,18 +493,18 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 		step = DISARMED_RACE;
 		goto disarm;
 	}
+	if (entry)
+		retain(ctx, entry, &tag, bytes);
 	data = (void *)(long)ctx->data;
 	if (data + sizeof(struct ethhdr) > (__u8 *)(long)ctx->data_end)
 		return FOUND; /* cannot be: the headers were read */
 	tag.slot = index;
 	tag.epoch = word >> WORD_EPOCH_SHIFT;
-	tag.ipv6 = slot->ipv6;
 	__builtin_memcpy(data, &tag, sizeof(tag));
 	count = bpf_map_lookup_elem(&traffic, &port);
 	if (count) {
 		count->rx_frames++;
-		count->rx_bytes += sizeof(struct ethhdr) + (tag.ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) +
-				   sizeof(struct udphdr) + sizeof(struct bth) + 4 + tag.words * 4;
+		count->rx_bytes += bytes;
 	}
 	bpf_redirect_map(devices, 0, BPF_F_BROADCAST);
 	return REDIRECT_FAN_OUT;

@@ -18,13 +18,16 @@ const (
 	SlotRegions = len(Slot{}.Regions)
 	Fans        = 256  // different sets of ports that groups send to
 	Lengths     = 1024 // different lengths of a packet, in 4-byte words between the BTH and the ICRC
+	// RetainedBytes is the longest frame of which the kernel can keep a copy.
+	RetainedBytes = len(retained{}.Frame)
 )
 
 // Slot and Path are struct rocast_slot and struct rocast_path of fanout.c, where the fields are
 // explained.
 type (
-	Slot = fanoutRocastSlot
-	Path = fanoutRocastPath
+	Slot     = fanoutRocastSlot
+	Path     = fanoutRocastPath
+	retained = fanoutRocastRetained
 )
 
 // Tables are the CRC-32 tables that rocast_fan_out uses.
@@ -36,21 +39,23 @@ type Tables struct {
 	Operator func(words int) *[4][256]uint32
 }
 
-// FanOut is the state that fan-out in the kernel shares with user space. Slots and paths are shared
-// memory: Slot, Paths, Word and Limit make no system call.
+// FanOut is the state that fan-out in the kernel shares with user space. Slots, paths and retained
+// packets are shared memory: Slot, Paths, Word, Limit and Retained make no system call.
 type FanOut struct {
-	maps   fanOutMaps
-	mapped [2][]byte // slots, paths
+	maps     fanOutMaps
+	mapped   [3][]byte // slots, paths, retained packets
+	retained int       // number of packets
 }
 
 type fanOutMaps struct {
-	Slots   *ebpf.Map `ebpf:"slots"`
-	Paths   *ebpf.Map `ebpf:"paths"`
-	Lengths *ebpf.Map `ebpf:"lengths"`
-	Fans    *ebpf.Map `ebpf:"fans"`
-	Events  *ebpf.Map `ebpf:"fan_events"`
-	Traffic *ebpf.Map `ebpf:"traffic"`
-	Turns   *ebpf.Map `ebpf:"turns"`
+	Slots    *ebpf.Map `ebpf:"slots"`
+	Paths    *ebpf.Map `ebpf:"paths"`
+	Retained *ebpf.Map `ebpf:"retained"`
+	Lengths  *ebpf.Map `ebpf:"lengths"`
+	Fans     *ebpf.Map `ebpf:"fans"`
+	Events   *ebpf.Map `ebpf:"fan_events"`
+	Traffic  *ebpf.Map `ebpf:"traffic"`
+	Turns    *ebpf.Map `ebpf:"turns"`
 }
 
 // checkOrder refuses CPUs that may read a slot before its word, and a path after it: fanout.c has
@@ -65,7 +70,7 @@ func checkOrder(arch string) error {
 
 // open maps the shared memory and fills in the operators.
 func (f *FanOut) open(t Tables) (err error) {
-	for i, m := range []*ebpf.Map{f.maps.Slots, f.maps.Paths} {
+	for i, m := range []*ebpf.Map{f.maps.Slots, f.maps.Paths, f.maps.Retained} {
 		if f.mapped[i], err = mapMemory(m); err != nil {
 			return err
 		}
@@ -112,6 +117,25 @@ func (f *FanOut) Limit(i int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&f.Slot(i).Limit))
 }
 
+// RetainedEntries is the number of packets of which the kernel can keep a copy.
+func (f *FanOut) RetainedEntries() int { return f.retained }
+
+// Retained copies the packet with this PSN, as the source sent it, from an entry to frame, and
+// returns its length. The result is 0 if the entry has another packet, or if the kernel wrote to
+// the entry meanwhile. frame must have room for RetainedBytes.
+func (f *FanOut) Retained(entry int, psn uint32, frame []byte) int {
+	r := &unsafe.Slice((*retained)(unsafe.Pointer(&f.mapped[2][0])), f.retained)[entry]
+	is := (*atomic.Uint32)(unsafe.Pointer(&r.Psn))
+	if is.Load() != psn {
+		return 0
+	}
+	n := copy(frame, r.Frame[:min(int(r.Bytes), RetainedBytes)])
+	if is.Load() != psn {
+		return 0
+	}
+	return n
+}
+
 // PutFan makes fan i the set of these ports. One copy of each packet leaves by each entry of ports;
 // a port with several paths has several entries.
 func (f *FanOut) PutFan(i int, ports []*Port) error {
@@ -149,6 +173,7 @@ const (
 	DisarmedRegion = FanEvent(fanoutRocastFanEventDISARMED_REGION) // a WRITE outside the group's memory, or of length 0
 	DisarmedLimit  = FanEvent(fanoutRocastFanEventDISARMED_LIMIT)  // too far ahead of the slowest receiver
 	DisarmedRace   = FanEvent(fanoutRocastFanEventDISARMED_RACE)   // two CPUs had packets of the group at once
+	DisarmedRetain = FanEvent(fanoutRocastFanEventDISARMED_RETAIN) // the packet is too long to be retained
 	CopyStale      = FanEvent(fanoutRocastFanEventCOPY_STALE)      // the block changed while the copy was on its way
 	CopyMalformed  = FanEvent(fanoutRocastFanEventCOPY_MALFORMED)  // the copy's frame does not match its tag or its path
 
@@ -158,7 +183,7 @@ const (
 
 var fanEventNames = [FanEvents]string{
 	DisarmedPSN: "disarmed_psn", DisarmedHeader: "disarmed_header", DisarmedRegion: "disarmed_region",
-	DisarmedLimit: "disarmed_limit", DisarmedRace: "disarmed_race",
+	DisarmedLimit: "disarmed_limit", DisarmedRace: "disarmed_race", DisarmedRetain: "disarmed_retain",
 	CopyStale: "copy_stale", CopyMalformed: "copy_malformed",
 }
 
@@ -210,7 +235,7 @@ func (f *FanOut) close() error {
 		}
 	}
 	m := &f.maps
-	for _, m := range []*ebpf.Map{m.Slots, m.Paths, m.Lengths, m.Fans, m.Events, m.Traffic, m.Turns} {
+	for _, m := range []*ebpf.Map{m.Slots, m.Paths, m.Retained, m.Lengths, m.Fans, m.Events, m.Traffic, m.Turns} {
 		errs = append(errs, m.Close())
 	}
 	return errors.Join(errs...)

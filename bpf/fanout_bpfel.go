@@ -21,9 +21,10 @@ const (
 	fanoutRocastFanEventDISARMED_REGION fanoutRocastFanEvent = 2
 	fanoutRocastFanEventDISARMED_LIMIT  fanoutRocastFanEvent = 3
 	fanoutRocastFanEventDISARMED_RACE   fanoutRocastFanEvent = 4
-	fanoutRocastFanEventCOPY_STALE      fanoutRocastFanEvent = 5
-	fanoutRocastFanEventCOPY_MALFORMED  fanoutRocastFanEvent = 6
-	fanoutRocastFanEventFAN_EVENTS      fanoutRocastFanEvent = 7
+	fanoutRocastFanEventDISARMED_RETAIN fanoutRocastFanEvent = 5
+	fanoutRocastFanEventCOPY_STALE      fanoutRocastFanEvent = 6
+	fanoutRocastFanEventCOPY_MALFORMED  fanoutRocastFanEvent = 7
+	fanoutRocastFanEventFAN_EVENTS      fanoutRocastFanEvent = 8
 )
 
 type fanoutRocastKey struct {
@@ -59,23 +60,32 @@ type fanoutRocastPath struct {
 	}
 }
 
+type fanoutRocastRetained struct {
+	_     structs.HostLayout
+	Psn   uint32
+	Bytes uint32
+	Frame [2176]uint8
+}
+
 type fanoutRocastSlot struct {
-	_            structs.HostLayout
-	Word         uint64
-	Limit        uint32
-	Group        uint32
-	Fan          uint32
-	Ingress      uint32
-	Src          [4]uint32
-	Dst          [4]uint32
-	Qpn          uint32
-	Pkey         uint16
-	TrafficClass uint8
-	Ipv6         uint8
-	Mtu          uint16
-	RegionCount  uint16
-	Zero         uint32
-	Regions      [4]struct {
+	_               structs.HostLayout
+	Word            uint64
+	Limit           uint32
+	Group           uint32
+	Fan             uint32
+	Ingress         uint32
+	Src             [4]uint32
+	Dst             [4]uint32
+	Qpn             uint32
+	Pkey            uint16
+	TrafficClass    uint8
+	Ipv6            uint8
+	Mtu             uint16
+	RegionCount     uint16
+	RetainedFirst   uint32
+	RetainedEntries uint32
+	Zero            uint32
+	Regions         [4]struct {
 		_      structs.HostLayout
 		Va     uint64
 		Length uint64
@@ -135,6 +145,7 @@ const (
 	fanoutMapGroups            = "groups"
 	fanoutMapLengths           = "lengths"
 	fanoutMapPaths             = "paths"
+	fanoutMapRetained          = "retained"
 	fanoutMapSlots             = "slots"
 	fanoutMapTraffic           = "traffic"
 	fanoutMapTurns             = "turns"
@@ -204,6 +215,7 @@ type fanoutMapSpecs struct {
 	Groups    *ebpf.MapSpec `ebpf:"groups"`
 	Lengths   *ebpf.MapSpec `ebpf:"lengths"`
 	Paths     *ebpf.MapSpec `ebpf:"paths"`
+	Retained  *ebpf.MapSpec `ebpf:"retained"`
 	Slots     *ebpf.MapSpec `ebpf:"slots"`
 	Traffic   *ebpf.MapSpec `ebpf:"traffic"`
 	Turns     *ebpf.MapSpec `ebpf:"turns"`
@@ -245,6 +257,7 @@ type fanoutMaps struct {
 	Groups    *ebpf.Map `ebpf:"groups"`
 	Lengths   *ebpf.Map `ebpf:"lengths"`
 	Paths     *ebpf.Map `ebpf:"paths"`
+	Retained  *ebpf.Map `ebpf:"retained"`
 	Slots     *ebpf.Map `ebpf:"slots"`
 	Traffic   *ebpf.Map `ebpf:"traffic"`
 	Turns     *ebpf.Map `ebpf:"turns"`
@@ -259,6 +272,7 @@ func (m *fanoutMaps) Close() error {
 		m.Groups,
 		m.Lengths,
 		m.Paths,
+		m.Retained,
 		m.Slots,
 		m.Traffic,
 		m.Turns,

@@ -29,6 +29,8 @@ const (
 	fanGroup = 5
 	fanPort  = 3
 	fanEpoch = 77
+	// fanRetained is how many packets of a group that retains are kept.
+	fanRetained = 8
 )
 
 func testTables() Tables {
@@ -37,7 +39,7 @@ func testTables() Tables {
 
 func newFanBench(t *testing.T) *fanBench {
 	t.Helper()
-	c, err := LoadFanOut(testTables())
+	c, err := LoadFanOut(testTables(), 2*fanRetained)
 	if errors.Is(err, unix.EPERM) {
 		t.Skip("needs CAP_BPF and CAP_NET_ADMIN")
 	}
@@ -175,6 +177,20 @@ func (b *fanBench) arm(f *flow, psn roce.PSN, n int) {
 	b.fan.Word(fanGroup).Store(uint64(psn) | 1<<49 | fanEpoch<<50)
 }
 
+// retain makes the armed group retain packets, as many as entries says, in the second part of the
+// map.
+func (b *fanBench) retain(entries uint32) {
+	slot := b.fan.Slot(fanGroup)
+	slot.RetainedFirst, slot.RetainedEntries = fanRetained, entries
+}
+
+// retained returns the packet that the group retained; nil: it has not.
+func (b *fanBench) retained(psn roce.PSN) []byte {
+	frame := make([]byte, RetainedBytes)
+	n := b.fan.Retained(fanRetained+int(psn%fanRetained), uint32(psn), frame)
+	return frame[:n:n]
+}
+
 func wordsOf(a netip.Addr) (w [4]uint32) {
 	b := a.As16()
 	for i := range w {
@@ -231,6 +247,7 @@ func TestCarriedCopies(t *testing.T) {
 		psn := roce.PSN(0xFFFFFF - n%2) // the wrap
 		f.at = n % SlotRegions
 		b.arm(f, psn, 1)
+		b.retain(fanRetained)
 		if !o.IsFirst() && !o.IsOnly() {
 			b.fan.Word(fanGroup).Or(1 << 48) // inside a message
 		}
@@ -248,6 +265,9 @@ func TestCarriedCopies(t *testing.T) {
 		}
 		if got := b.fan.Word(fanGroup).Load(); got != wantWord {
 			t.Fatalf("%v: word %#x, want %#x", o, got, wantWord)
+		}
+		if got := b.retained(psn); !bytes.Equal(got, frame) {
+			t.Fatalf("%v with %d bytes, IPv6 %v: retained\n%x\n%x", o, payload, ipv6, got, frame)
 		}
 		action, out := b.run(t, tagged)
 		if want := f.want(t, frame); action != actionPass || !bytes.Equal(out, want) {
@@ -376,6 +396,88 @@ func TestEverythingElseDisarms(t *testing.T) {
 				t.Errorf("the frame changed")
 			}
 		})
+	}
+}
+
+// A group retains as many packets as it has entries, and each new packet replaces the oldest.
+// Nothing is written outside these entries, and nothing by a group that does not retain.
+func TestRetainedPackets(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2, 9, 9, 9, 9, 9}, roce.MAC{2, 8, 8, 8, 8, 8}, 0x0800))
+	carry := func(psn roce.PSN, payload int) []byte {
+		frame := f.packet(roce.OpSendOnly, psn, payload)
+		if verdict, _ := b.classify(t, frame); verdict != RedirectFanOut {
+			t.Fatalf("packet %d: %v", psn, verdict)
+		}
+		return frame
+	}
+	const first = roce.PSN(0xFFFFFA) // before the wrap
+	b.arm(f, first, 1)
+	b.retain(fanRetained)
+	var sent [][]byte
+	for i := range 2*fanRetained - 1 {
+		sent = append(sent, carry(first.Add(int32(i)), 300-i)) // each is shorter than the one that it replaces
+	}
+	for i, frame := range sent {
+		switch got := b.retained(first.Add(int32(i))); {
+		case i < fanRetained-1 && len(got) > 0:
+			t.Errorf("packet %d is still there", i)
+		case i >= fanRetained-1 && !bytes.Equal(got, frame):
+			t.Errorf("packet %d: %x, want %x", i, got, frame)
+		}
+	}
+	for i := range fanRetained {
+		if n := b.fan.Retained(i, uint32(first.Add(int32(i))), make([]byte, RetainedBytes)); n != 0 {
+			t.Errorf("entry %d of another group was written", i)
+		}
+	}
+	next := first.Add(int32(len(sent)))
+	b.retain(0)
+	carry(next, 64)
+	if got := b.retained(next); len(got) > 0 {
+		t.Errorf("retained without an entry: %x", got)
+	}
+}
+
+// The longest frame that can be retained is. A longer one goes to user space, and so does a packet
+// whose entry does not exist.
+func TestWhatCannotBeRetainedDisarms(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2, 9, 9, 9, 9, 9}, roce.MAC{2, 8, 8, 8, 8, 8}, 0x0800))
+	const psn = 7
+	room := (RetainedBytes - len(f.packet(roce.OpSendOnly, psn, 0))) / 4 * 4
+	for _, tt := range []struct {
+		name    string
+		payload int
+		entries uint32
+		want    Verdict
+	}{
+		{"the longest", room, fanRetained, RedirectFanOut},
+		{"longer", room + 4, fanRetained, RedirectData},
+		{"longer, and the group retains nothing", room + 4, 0, RedirectFanOut},
+		{"an entry beyond the map", 64, 2 * fanRetained, RedirectFanOut},
+		{"an entry beyond the map", 64, 4 * fanRetained, RedirectData},
+	} {
+		b.arm(f, psn, 1)
+		if tt.entries > fanRetained {
+			b.arm(f, roce.PSN(tt.entries/2+psn-fanRetained), 1)
+		}
+		b.retain(tt.entries)
+		at := roce.PSN(b.fan.Word(fanGroup).Load() & 0xFFFFFF)
+		before := events(t, b.fan)
+		frame := f.packet(roce.OpSendOnly, at, tt.payload)
+		verdict, _ := b.classify(t, frame)
+		if verdict != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, verdict, tt.want)
+		}
+		if got := movedEvents(before, events(t, b.fan)); (got["disarmed_retain"] == 1) != (tt.want == RedirectData) {
+			t.Errorf("%s: events %v", tt.name, got)
+		}
+		if tt.want == RedirectFanOut && tt.entries == fanRetained && !bytes.Equal(b.retained(at), frame) {
+			t.Errorf("%s: not retained", tt.name)
+		}
 	}
 }
 

@@ -218,7 +218,7 @@ func TestFanOutThatTheVerifierRefusesIsNotLoaded(t *testing.T) {
 	enterNamespace(t)
 	ifindex := addVeth(t)
 	keepCapabilities(t, unix.CAP_BPF, unix.CAP_NET_ADMIN)
-	c, err := LoadFanOut(testTables())
+	c, err := LoadFanOut(testTables(), 0)
 	if err != nil {
 		if !errors.Is(err, unix.EACCES) || !strings.HasPrefix(err.Error(), "load fan-out: ") {
 			t.Error(err)

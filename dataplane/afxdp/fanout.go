@@ -53,7 +53,7 @@ var tables = bpf.Tables{
 
 // CheckFanOut returns nil if the kernel can load the fan-out program, or the reason why it cannot.
 func CheckFanOut() error {
-	c, err := bpf.LoadFanOut(tables)
+	c, err := bpf.LoadFanOut(tables, 0)
 	if err != nil {
 		return err
 	}

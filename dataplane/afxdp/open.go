@@ -136,7 +136,7 @@ func (s *Switch) open(c Config) (err error) {
 // load loads the classifier, with fan-out if that is wanted and the kernel has what it takes.
 func (s *Switch) load(c Config) (err error) {
 	if c.loadFanOut == nil {
-		c.loadFanOut = bpf.LoadFanOut
+		c.loadFanOut = func(t bpf.Tables) (*bpf.Classifier, error) { return bpf.LoadFanOut(t, 0) }
 	}
 	if c.FanOut {
 		if s.classifier, err = c.loadFanOut(tables); err == nil {
