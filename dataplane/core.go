@@ -21,6 +21,7 @@ type Core struct {
 	streaming bool
 	acts      []feedback.Action
 
+	repair    repairs
 	fanOut    FanOut   // nil: every packet comes here
 	noFanOut  error    // why fanOut is nil; nil: it was not configured
 	armable   []*state // groups to arm when all copies are sent

@@ -39,7 +39,8 @@ type Frame struct {
 	FragmentCount int
 	// Chunks name the fragments' buffers to the Pool and the ports.
 	Chunks [MaxFragments]uint64
-	// Kept is set by a port that keeps the buffers after Outgoing.Last, and reset by Put.
+	// Kept is set by a port that keeps the buffers after Outgoing.Last, or by the core when it
+	// retains the packet. Put resets it.
 	Kept bool
 
 	// Set by the core for the caller that applies its outputs.

@@ -35,7 +35,7 @@ type Pool interface {
 	// Load makes f a frame of these bytes, in as many buffers as needed. The result is false if not
 	// enough are free.
 	Load(f *Frame, bytes []byte) bool
-	// Put takes the buffers of a frame back, unless a port has kept them.
+	// Put takes the buffers of a frame back, unless the frame is Kept.
 	Put(f *Frame)
 }
 

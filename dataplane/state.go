@@ -21,6 +21,7 @@ type state struct {
 	marks  sourceMarks
 	counts [NumReasons]uint64
 	fan    fanState
+	held   *held     // what is retained for repair; nil: the policy says repair: off
 	edits  mft.Edits // for packets of the active source
 	flight flight    // counted in Core.flights
 }

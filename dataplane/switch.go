@@ -25,6 +25,9 @@ type Config struct {
 	Steering Steering
 	FanOut   FanOut // nil: none
 	NoFanOut error  // why there is none although it was asked for; nil: it was not
+	// RepairChunks is how many chunks each worker may retain for repair: its pool has them in
+	// addition to all others. 0: no group can have repair on.
+	RepairChunks int
 	// Now is the workers' clock. nil: the system's monotonic clock.
 	Now func() feedback.Tick
 	// Busy: an idle worker keeps polling. Otherwise it blocks after a short while.

@@ -119,6 +119,7 @@ func newWorker(c WorkerConfig, all Config, table *atomic.Pointer[mft.Table], not
 		stats: make([]PortCounters, len(c.Ports)),
 	}
 	w.core.noFanOut = all.NoFanOut
+	w.core.RetainUpTo(all.RepairChunks)
 	for i := range w.lanes {
 		w.lanes[i] = lane{emptyLane, emptyLane}
 	}
@@ -324,7 +325,7 @@ func (w *Worker) flush() {
 		last := i == len(w.touched)-1
 		for k := w.lanes[n].first; k != emptyLane; k = w.queue[k].next {
 			f := w.queue[k].frame
-			w.push(port, Outgoing{Frame: f, Start: w.out.Copies[k].Apply(f), Last: last})
+			w.push(port, Outgoing{Frame: f, Start: w.out.Copies[k].Apply(f), Last: last && !f.Kept})
 		}
 		w.transmit(port)
 		w.lanes[n] = lane{emptyLane, emptyLane}

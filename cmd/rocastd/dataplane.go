@@ -10,7 +10,10 @@ import (
 // been replaced by names. The returned function detaches the data path. Call it only after Run has
 // returned.
 func openSwitch(c config.Config) (ctl.Switch, func() error, error) {
-	s, err := afxdp.Open(afxdp.Config{Ports: c.Ports, Mode: afxdp.Mode(c.Mode), Busy: c.Busy, Workers: c.Workers, FanOut: c.Engine == "auto"})
+	s, err := afxdp.Open(afxdp.Config{
+		Ports: c.Ports, Mode: afxdp.Mode(c.Mode), Busy: c.Busy, Workers: c.Workers, FanOut: c.Engine == "auto",
+		RepairMemory: c.RepairMemory,
+	})
 	if err != nil {
 		return nil, nil, err
 	}

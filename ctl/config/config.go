@@ -4,12 +4,17 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
+
+// DefaultRepairMemory holds 16384 packets.
+const DefaultRepairMemory = 64 << 20
 
 // DefaultFile is the config file that rocastd reads unless --config names another.
 const DefaultFile = "/etc/rocast/rocastd.yaml"
@@ -24,9 +29,12 @@ type Config struct {
 	Busy        bool   // an idle worker spins
 	Workers     int    // number of forwarding threads; 0 means one
 	Engine      string // auto: the kernel carries the plain packets of groups, if it can; or afxdp
-	LogFormat   string
-	LogLevel    string
-	Perftest    []perftest.Config // the perftest services that start with the daemon
+	// RepairMemory is how many bytes of forwarded packets all forwarding threads together keep, for
+	// groups with repair: local. 0: no group can have that.
+	RepairMemory uint64
+	LogFormat    string
+	LogLevel     string
+	Perftest     []perftest.Config // the perftest services that start with the daemon
 }
 
 var (
@@ -53,7 +61,7 @@ func Load(file string) (Config, error) {
 // Parse reads the text of a config file and fills in what it leaves out. Its error is a
 // yamldoc.Error.
 func Parse(text []byte) (Config, error) {
-	c := Config{Socket: api.DefaultSocket, SocketGroup: "root", StateDir: "/var/lib/rocast", Mode: modes[0], Engine: engines[0], LogFormat: logFormats[0], LogLevel: "info"}
+	c := Config{Socket: api.DefaultSocket, SocketGroup: "root", StateDir: "/var/lib/rocast", Mode: modes[0], Engine: engines[0], LogFormat: logFormats[0], LogLevel: "info", RepairMemory: DefaultRepairMemory}
 	document, err := yamldoc.Parse(text, "the config")
 	if err != nil {
 		return Config{}, err
@@ -69,6 +77,7 @@ func Parse(text []byte) (Config, error) {
 		yamldoc.Field{Key: "wait", Set: yamldoc.Into(&wait, oneOf(waits))},
 		yamldoc.Field{Key: "engine", Set: yamldoc.Into(&c.Engine, oneOf(engines))},
 		yamldoc.Field{Key: "workers", Set: yamldoc.Into(&c.Workers, workers)},
+		yamldoc.Field{Key: "repairMemory", Set: yamldoc.Into(&c.RepairMemory, memory)},
 		yamldoc.Field{Key: "log", Set: func(v yamldoc.Value) error {
 			return v.Fields(
 				yamldoc.Field{Key: "format", Set: yamldoc.Into(&c.LogFormat, oneOf(logFormats))},
@@ -144,6 +153,25 @@ func workers(v yamldoc.Value) (int, error) {
 		err = v.Errorf("is 0; at least one thread must forward frames, so write 1 or more")
 	}
 	return int(n), err
+}
+
+var memoryForm = regexp.MustCompile(`^([1-9][0-9]{0,6})(KiB|MiB|GiB)$`)
+
+var memoryUnits = map[string]uint64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+// memory reads a number of bytes, in words such as 64MiB, or 0. How much fits is checked when the
+// packet memory is made.
+func memory(v yamldoc.Value) (uint64, error) {
+	text, err := v.Text()
+	if err != nil || text == "0" {
+		return 0, err
+	}
+	parts := memoryForm.FindStringSubmatch(text)
+	if parts == nil {
+		return 0, v.Errorf("%q is not a size; write one such as 64MiB (KiB, MiB or GiB), or 0 for none", text)
+	}
+	n, err := strconv.ParseUint(parts[1], 10, 64)
+	return n * memoryUnits[parts[2]], err
 }
 
 func oneOf(words []string) func(yamldoc.Value) (string, error) {

@@ -19,6 +19,7 @@ func TestConfigDefaults(t *testing.T) {
 	want := Config{
 		Ports: []string{"eth1", "eth2*"}, Socket: "/run/rocast/rocast.sock", SocketGroup: "root", StateDir: "/var/lib/rocast",
 		Mode: "copy", Engine: "auto", LogFormat: "console", LogLevel: "info",
+		RepairMemory: 64 << 20,
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
@@ -35,13 +36,14 @@ mode: zero-copy
 wait: busy
 engine: afxdp
 workers: 2
+repairMemory: 3GiB
 log: {format: json, level: debug}
 perftest:
   - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18516}
 `))
 	want := Config{
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
-		LogFormat: "json", LogLevel: "debug",
+		LogFormat: "json", LogLevel: "debug", RepairMemory: 3 << 30,
 		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
@@ -69,7 +71,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: []\n", "line 1: ports names no interface; name at least one"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, log, perftest`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, log, perftest`},
 		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" is a relative path; write a path that begins with /`},
 		{"ports: [eth1]\nsocket: /" + strings.Repeat("s", 103) + "\n", `line 2: socket "/` + strings.Repeat("s", 103) + `" is longer than 103 bytes, the limit for the path of a socket; write a shorter path`},
 		{"", "line 1: the config is empty; write its keys"},
@@ -78,6 +80,9 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\nworkers: 65\n", "line 2: workers is not a whole number from 0 to 64 (0x40); write one, without quotes"},
 		{"ports: [eth1]\nworkers: two\n", "line 2: workers is not a whole number from 0 to 64 (0x40); write one, without quotes"},
 		{"ports: [eth1]\nperftest:\n" + services(perftest.MaxServices+1), fmt.Sprintf("line %d: perftest %d is one more than the limit of %d; remove it", perftest.MaxServices+3, perftest.MaxServices+1, perftest.MaxServices)},
+		{"ports: [eth1]\nrepairMemory: 64MB\n", `line 2: repairMemory "64MB" is not a size; write one such as 64MiB (KiB, MiB or GiB), or 0 for none`},
+		{"ports: [eth1]\nrepairMemory: 64\n", `line 2: repairMemory "64" is not a size; write one such as 64MiB (KiB, MiB or GiB), or 0 for none`},
+		{"ports: [eth1]\nrepairMemory: 12345678GiB\n", `line 2: repairMemory "12345678GiB" is not a size; write one such as 64MiB (KiB, MiB or GiB), or 0 for none`},
 		{"ports: [eth1]\nmode: fast\n", `line 2: mode "fast" is not one of ["copy" "zero-copy" "generic"]`},
 		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9}\n", "line 3: perftest 1 has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run"},
 		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.2}\n", "line 4: perftest 2 has the same groupIP 10.0.0.9 as an entry above; keep one of them"},
@@ -92,6 +97,14 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 	} {
 		if _, err := Parse([]byte(text)); err != nil {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestRepairMemoryIsReadWithItsUnit(t *testing.T) {
+	for text, want := range map[string]uint64{"0": 0, "1KiB": 1 << 10, "20MiB": 20 << 20, "1GiB": 1 << 30} {
+		if c, err := Parse([]byte("ports: [eth1]\nrepairMemory: " + text + "\n")); err != nil || c.RepairMemory != want {
+			t.Errorf("%s: %d, want %d (%v)", text, c.RepairMemory, want, err)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package afxdp
 import (
 	"fmt"
 	"math/bits"
+
+	"github.com/rocast/rocast/dataplane/xsk"
 )
 
 const (
@@ -19,6 +21,27 @@ const (
 	// zero-copy devices have not sent yet (spare in send.go).
 	spareChunks = 4096
 )
+
+// minRepairChunks and maxRepairChunks bound what a worker retains for repair. The largest UMEM has
+// no room for more.
+const (
+	minRepairChunks = 256
+	maxRepairChunks = xsk.MaxChunks - receiveChunks - spareChunks
+)
+
+// repairShare returns how many chunks each worker may retain for repair, of bytes for all of them.
+func repairShare(bytes uint64, workers int) (int, error) {
+	chunks := bytes / xsk.ChunkBytes / uint64(workers)
+	switch {
+	case bytes == 0:
+		return 0, nil
+	case chunks < minRepairChunks || chunks > maxRepairChunks:
+		const perMiB = 1 << 20 / xsk.ChunkBytes
+		return 0, misfit{fmt.Errorf("repairMemory is %d KiB, and %d workers can share from %dMiB to %dMiB; write a size "+
+			"between these, or 0", bytes>>10, workers, workers*minRepairChunks/perMiB, workers*(maxRepairChunks/perMiB))}
+	}
+	return int(chunks), nil
+}
 
 // queueShare returns how many chunks each of a worker's queues gets to receive into.
 func queueShare(queues int) (int, error) {

@@ -1,6 +1,7 @@
 package afxdp
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -50,6 +51,39 @@ func TestPacketMemoryIsDividedOverTheQueues(t *testing.T) {
 		}
 		if text := strings.Join(got, " "); text != c.want || sum > receiveChunks {
 			t.Errorf("%s: %d chunks, %s; want %s", c.queues, sum, text, c.want)
+		}
+	}
+}
+
+// The workers share the memory for repair. Less than a chunk's worth of a share is lost.
+func TestRepairMemoryIsSharedByTheWorkers(t *testing.T) {
+	refused := func(kib, workers, least, most int) string {
+		return fmt.Sprintf("repairMemory is %d KiB, and %d workers can share from %dMiB to %dMiB; write a size between these, or 0",
+			kib, workers, least, most)
+	}
+	for _, c := range []struct {
+		bytes   uint64
+		workers int
+		want    string
+	}{
+		{0, 3, "0"},
+		{64 << 20, 1, "16384"},
+		{64 << 20, 3, "5461"},
+		{1 << 20, 1, "256"},
+		{1<<20 - 1, 1, refused(1023, 1, 1, 3824)},
+		{3 << 20, 4, refused(3072, 4, 4, 15296)},
+		{4 << 20, 4, "256"},
+		{3824 << 20, 1, "978944"},
+		{3825 << 20, 1, refused(3825<<10, 1, 1, 3824)},
+		{1 << 62, 1, refused(1<<52, 1, 1, 3824)},
+	} {
+		chunks, err := repairShare(c.bytes, c.workers)
+		got := fmt.Sprint(chunks)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want || err != nil && !errors.Is(err, ErrConfig) {
+			t.Errorf("%d bytes, %d workers:\ngot  %s\nwant %s", c.bytes, c.workers, got, c.want)
 		}
 	}
 }

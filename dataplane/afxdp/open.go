@@ -33,6 +33,8 @@ type Config struct {
 	Workers int
 	// FanOut lets the kernel carry the plain packets of groups, where it can.
 	FanOut bool
+	// RepairMemory is how many bytes all workers together may retain for repair.
+	RepairMemory uint64
 
 	// Tests replace these to imitate another kernel. nil: this kernel.
 	multiBuffer func() error
@@ -53,12 +55,13 @@ const (
 // Switch is a dataplane.Switch on real interfaces.
 type Switch struct {
 	*dataplane.Switch
-	classifier *bpf.Classifier
-	fanOut     *fanOut // nil: the kernel carries nothing
-	noFanOut   error   // why nothing, although Config.FanOut asks for it
-	attach     bpf.AttachMode
-	socket     xsk.SocketConfig
-	workers    []*worker
+	classifier   *bpf.Classifier
+	fanOut       *fanOut // nil: the kernel carries nothing
+	noFanOut     error   // why nothing, although Config.FanOut asks for it
+	attach       bpf.AttachMode
+	socket       xsk.SocketConfig
+	workers      []*worker
+	repairChunks int // that each worker may retain
 
 	mu           sync.Mutex // for control; no worker locks it
 	interfaces   []*iface   // by PortID
@@ -103,6 +106,9 @@ func (s *Switch) open(c Config) (err error) {
 		s.noRoom = (*bpf.Port).NoRoom
 	}
 	c.Workers = max(c.Workers, 1)
+	if s.repairChunks, err = repairShare(c.RepairMemory, c.Workers); err != nil {
+		return err
+	}
 	now, err := s.find(c)
 	if err != nil {
 		return err
@@ -198,11 +204,11 @@ func (s *Switch) chooseBuffers(c Config) {
 
 // makeWorkers makes workers whose ports have no sockets yet.
 func (s *Switch) makeWorkers(c Config) error {
-	chunks := spareChunks
+	chunks := spareChunks + s.repairChunks
 	for _, f := range s.interfaces {
 		chunks += f.room
 	}
-	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy, NoFanOut: s.noFanOut}
+	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy, NoFanOut: s.noFanOut, RepairChunks: s.repairChunks}
 	if s.fanOut != nil {
 		config.FanOut = s.fanOut
 	}
@@ -222,6 +228,11 @@ func (s *Switch) makeWorkers(c Config) error {
 		config.Workers = append(config.Workers, w.config())
 	}
 	s.Switch = dataplane.New(config)
+	for i, w := range s.Switch.Workers() {
+		for _, p := range s.workers[i].ports {
+			p.unretained = w.RepairRoom
+		}
+	}
 	return nil
 }
 

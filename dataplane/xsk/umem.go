@@ -20,13 +20,13 @@ type UMEM struct {
 	multiBuffer bool
 }
 
-// maxChunks makes a UMEM of 4 GiB, the largest that XDP_UMEM_REG accepts.
-const maxChunks = 1 << 20
+// MaxChunks makes a UMEM of 4 GiB, the largest that XDP_UMEM_REG accepts.
+const MaxChunks = 1 << 20
 
 // NewUMEM allocates memory for that many chunks of ChunkBytes, all on the free list.
 func NewUMEM(chunks int) (*UMEM, error) {
-	if chunks < 1 || chunks > maxChunks {
-		return nil, fmt.Errorf("allocate UMEM: %d chunks, want 1 to %d", chunks, maxChunks)
+	if chunks < 1 || chunks > MaxChunks {
+		return nil, fmt.Errorf("allocate UMEM: %d chunks, want 1 to %d", chunks, MaxChunks)
 	}
 	memory, err := unix.Mmap(-1, 0, chunks*ChunkBytes, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)

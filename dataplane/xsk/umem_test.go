@@ -97,7 +97,7 @@ func TestBytesReachesInFrontOfAFrame(t *testing.T) {
 }
 
 func TestNewUMEMRefusesSizesTheKernelCannotTake(t *testing.T) {
-	for _, chunks := range []int{-1, 0, maxChunks + 1} {
+	for _, chunks := range []int{-1, 0, MaxChunks + 1} {
 		if u, err := NewUMEM(chunks); err == nil {
 			t.Errorf("%d chunks: no error", chunks)
 			u.Close()

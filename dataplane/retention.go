@@ -1,0 +1,169 @@
+package dataplane
+
+import "github.com/rocast/rocast/roce"
+
+// retention keeps forwarded packets in the buffers in which they were received, until every
+// receiver of their group has them, so that the box can send one again. It belongs to a core, and
+// is bounded: the caller gives up the oldest packet of all groups when a new one finds no room.
+//
+// A packet is released at once, but its buffers go back to the pool only with putBack, because
+// copies of it may still wait to be sent.
+type retention struct {
+	slots          []slot
+	free, released int32 // the first ones of lists by slot.newer; noSlot: none
+	oldest, newest int32 // the ends of the list of all packets by age; noSlot: none
+	room           int   // buffers that may be in use
+	chunks         int   // buffers in use
+	packets        int
+}
+
+// slot is one retained packet.
+type slot struct {
+	frame        Frame
+	owner        *state
+	region       int  // that the packet writes into; -1: none
+	checked      bool // its ICRC was valid when it came
+	older, newer int32
+}
+
+const noSlot = -1
+
+// newRetention returns a retention with room for that many buffers. The packets of one batch may
+// be retained before those that they displace are put back.
+func newRetention(chunks int) *retention {
+	r := &retention{slots: make([]slot, chunks+batchFrames), released: noSlot, oldest: noSlot, newest: noSlot, room: chunks}
+	for i := range r.slots {
+		r.slots[i].newer = int32(i + 1)
+	}
+	return r
+}
+
+// held is what is retained of one group: the packets from oldest up to, and without, next.
+type held struct {
+	at           []int32 // slots by PSN, modulo their number, which is a power of two
+	oldest, next roce.PSN
+}
+
+// newHeld returns a held for at most that many packets.
+func newHeld(packets int) *held {
+	n := 1
+	for n < packets {
+		n *= 2
+	}
+	return &held{at: make([]int32, n)}
+}
+
+func (h *held) slot(psn roce.PSN) *int32 { return &h.at[int(psn)&(len(h.at)-1)] }
+
+func (h *held) has(psn roce.PSN) bool { return !psn.Before(h.oldest) && psn.Before(h.next) }
+
+// fits says whether the packet can be retained without giving up another one.
+func (r *retention) fits(f *Frame) bool { return r.chunks+f.FragmentCount <= r.room }
+
+// find returns the retained packet, or nil.
+func (r *retention) find(h *held, psn roce.PSN) *slot {
+	if !h.has(psn) {
+		return nil
+	}
+	return &r.slots[*h.slot(psn)]
+}
+
+// keep retains f, which fits, as the newest packet of its group. From now on f's buffers belong to
+// the retention. Where packets between the group's last one and f were not forwarded, f begins
+// anew. The group's oldest packet goes where the group has as many as it may have.
+func (r *retention) keep(st *state, f *Frame, region int, checked bool) {
+	h, psn := st.held, f.Original.PSN
+	if psn != h.next {
+		r.releaseAll(h)
+		h.oldest = psn
+	}
+	r.releaseBelow(h, psn.Add(1-int32(len(h.at))))
+	i := r.fill(st, f, region, checked)
+	s := &r.slots[i]
+	s.older, s.newer = r.newest, noSlot
+	r.link(i)
+	*h.slot(psn) = i
+	h.next = psn.Next()
+}
+
+// replace retains f, which fits, in place of the retained packet with the same PSN.
+func (r *retention) replace(st *state, f *Frame, region int) {
+	at := st.held.slot(f.Original.PSN)
+	was := *at
+	i := r.fill(st, f, region, true)
+	s := &r.slots[i]
+	s.older, s.newer = was, r.slots[was].newer
+	r.link(i)
+	*at = i
+	r.release(was)
+}
+
+// fill takes a free slot for f.
+func (r *retention) fill(st *state, f *Frame, region int, checked bool) int32 {
+	i := r.free
+	s := &r.slots[i]
+	r.free = s.newer
+	f.Kept = true
+	s.frame, s.owner, s.region, s.checked = *f, st, region, checked
+	r.chunks += f.FragmentCount
+	r.packets++
+	return i
+}
+
+// link makes the neighbours of a slot point to it.
+func (r *retention) link(i int32) {
+	s := &r.slots[i]
+	r.newerOf(s.older, i)
+	r.olderOf(s.newer, i)
+}
+
+func (r *retention) newerOf(i, newer int32) {
+	if i == noSlot {
+		r.oldest = newer
+		return
+	}
+	r.slots[i].newer = newer
+}
+
+func (r *retention) olderOf(i, older int32) {
+	if i == noSlot {
+		r.newest = older
+		return
+	}
+	r.slots[i].older = older
+}
+
+// releaseBelow releases the packets of a group that are below psn.
+func (r *retention) releaseBelow(h *held, psn roce.PSN) {
+	for h.oldest != h.next && h.oldest.Before(psn) {
+		r.release(*h.slot(h.oldest))
+		h.oldest = h.oldest.Next()
+	}
+}
+
+// releaseAll releases all packets of a group.
+func (r *retention) releaseAll(h *held) { r.releaseBelow(h, h.next) }
+
+// release takes a packet out. Its slot and its buffers are in use until putBack.
+func (r *retention) release(i int32) {
+	s := &r.slots[i]
+	r.newerOf(s.older, s.newer)
+	r.olderOf(s.newer, s.older)
+	s.owner = nil // which may be forgotten
+	s.newer, r.released = r.released, i
+	r.chunks -= s.frame.FragmentCount
+	r.packets--
+}
+
+// putBack gives the buffers of released packets to the pool. No copy of these packets may wait to
+// be sent.
+func (r *retention) putBack(pool Pool) {
+	for r.released != noSlot {
+		i := r.released
+		s := &r.slots[i]
+		s.frame.Kept = false
+		pool.Put(&s.frame)
+		r.released = s.newer
+		s.newer, r.free = r.free, i
+	}
+}

@@ -1,0 +1,233 @@
+package dataplane
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// chunkPool has buffers that are only numbers, and knows which of them are lent.
+type chunkPool struct {
+	t    testing.TB
+	lent map[uint64]bool
+	next uint64
+}
+
+func (p *chunkPool) Get(*Frame) bool          { return false }
+func (p *chunkPool) Load(*Frame, []byte) bool { return false }
+
+func (p *chunkPool) Put(f *Frame) {
+	if f.Kept {
+		f.Kept = false
+		return
+	}
+	for _, c := range f.Chunks[:f.FragmentCount] {
+		if !p.lent[c] {
+			p.t.Fatalf("buffer %d was put back twice", c)
+		}
+		delete(p.lent, c)
+	}
+}
+
+func (p *chunkPool) frame(psn roce.PSN, chunks int) *Frame {
+	f := &Frame{FragmentCount: chunks, Original: roce.Original{PSN: psn}}
+	for i := range chunks {
+		p.next++
+		f.Chunks[i] = p.next
+		p.lent[p.next] = true
+	}
+	return f
+}
+
+// kept is a packet in the model: its group, its PSN, its first buffer.
+type keptPacket struct {
+	group   int
+	psn     roce.PSN
+	first   uint64
+	chunks  int
+	region  int
+	checked bool
+}
+
+// retentionModel is a list of the retained packets, the oldest first.
+type retentionModel struct {
+	t       *testing.T
+	r       *retention
+	pool    *chunkPool
+	groups  [3]*state
+	kept    []keptPacket
+	pending int // released buffers that were not put back
+}
+
+const modelWindow = 8
+
+func newRetentionModel(t *testing.T, room int, first roce.PSN) *retentionModel {
+	m := &retentionModel{t: t, r: newRetention(room), pool: &chunkPool{t: t, lent: map[uint64]bool{}}}
+	for i := range m.groups {
+		h := newHeld(modelWindow)
+		h.oldest, h.next = first, first
+		m.groups[i] = &state{held: h}
+	}
+	return m
+}
+
+// drop removes what is to go from the model.
+func (m *retentionModel) drop(goes func(k keptPacket) bool) {
+	m.kept = slices.DeleteFunc(m.kept, func(k keptPacket) bool {
+		if goes(k) {
+			m.pending += k.chunks
+			return true
+		}
+		return false
+	})
+}
+
+func (m *retentionModel) keep(group, chunks, region int, checked bool, skip int32) {
+	st := m.groups[group]
+	f := m.pool.frame(st.held.next.Add(skip), chunks)
+	for !m.r.fits(f) { // as the core does: the oldest packet of all groups goes
+		oldest := m.kept[0]
+		owner := m.r.slots[m.r.oldest].owner
+		if owner != m.groups[oldest.group] || owner.held.oldest != oldest.psn {
+			m.t.Fatalf("the oldest packet is %d of another group, want %+v", owner.held.oldest, oldest)
+		}
+		m.r.releaseBelow(owner.held, oldest.psn.Next())
+		m.drop(func(k keptPacket) bool { return k == oldest })
+	}
+	m.r.keep(st, f, region, checked)
+	psn := f.Original.PSN
+	m.drop(func(k keptPacket) bool { return k.group == group && (skip != 0 || psn.Sub(k.psn) >= modelWindow) })
+	m.kept = append(m.kept, keptPacket{group, psn, f.Chunks[0], chunks, region, checked})
+	m.pool.Put(f) // which does nothing, because the retention has the buffers
+}
+
+func (m *retentionModel) replace(i, chunks, region int) {
+	k := &m.kept[i]
+	f := m.pool.frame(k.psn, chunks)
+	if !m.r.fits(f) {
+		m.pool.Put(f)
+		return
+	}
+	m.r.replace(m.groups[k.group], f, region)
+	m.pending += k.chunks
+	k.first, k.chunks, k.region, k.checked = f.Chunks[0], chunks, region, true
+	m.pool.Put(f)
+}
+
+// check compares the whole retention with the model.
+func (m *retentionModel) check(step string) {
+	m.t.Helper()
+	chunks := 0
+	for _, k := range m.kept {
+		chunks += k.chunks
+		s := m.r.find(m.groups[k.group].held, k.psn)
+		got := "nothing"
+		if s != nil {
+			got = fmt.Sprint(s.owner == m.groups[k.group], s.frame.Chunks[0], s.frame.FragmentCount, s.region, s.checked, s.frame.Kept)
+		}
+		if want := fmt.Sprint(true, k.first, k.chunks, k.region, k.checked, true); got != want {
+			m.t.Fatalf("%s: packet %d of group %d: %s, want %s", step, k.psn, k.group, got, want)
+		}
+	}
+	for g, st := range m.groups {
+		n := 0
+		for _, k := range m.kept {
+			if k.group == g {
+				n++
+			}
+		}
+		h := st.held
+		if int(h.next.Sub(h.oldest)) != n || m.r.find(h, h.oldest.Prev()) != nil || m.r.find(h, h.next) != nil {
+			m.t.Fatalf("%s: group %d has %d to %d, want %d packets", step, g, h.oldest, h.next, n)
+		}
+	}
+	owned := 0
+	for i := range m.r.slots { // a slot that is not in use must not keep a group alive that was removed
+		if m.r.slots[i].owner != nil {
+			owned++
+		}
+	}
+	if owned != len(m.kept) || m.r.chunks != chunks || m.r.packets != len(m.kept) || chunks > m.r.room || len(m.pool.lent) != chunks+m.pending {
+		m.t.Fatalf("%s: %d packets in %d buffers, want %d in %d; %d lent, of which %d wait to be put back",
+			step, m.r.packets, m.r.chunks, len(m.kept), chunks, len(m.pool.lent), m.pending)
+	}
+}
+
+func (m *retentionModel) step(r *rand.Rand) string {
+	group, chunks := r.IntN(len(m.groups)), 1+r.IntN(2)
+	h := m.groups[group].held
+	switch n := r.IntN(100); {
+	case n < 60:
+		m.keep(group, chunks, r.IntN(3)-1, r.IntN(2) == 0, 0)
+		return fmt.Sprint("keep in ", group)
+	case n < 62:
+		m.keep(group, chunks, -1, true, int32(1+r.IntN(5)))
+		return fmt.Sprint("skip in ", group)
+	case n < 75 && len(m.kept) > 0:
+		i := r.IntN(len(m.kept))
+		m.replace(i, chunks, r.IntN(3)-1)
+		return fmt.Sprint("replace ", i)
+	case n < 95:
+		below := h.oldest.Add(int32(r.IntN(4)) - 1)
+		m.r.releaseBelow(h, below)
+		m.drop(func(k keptPacket) bool { return k.group == group && k.psn.Before(below) })
+		return fmt.Sprint("release below ", below, " of ", group)
+	default:
+		m.r.releaseAll(h)
+		m.drop(func(k keptPacket) bool { return k.group == group })
+		return fmt.Sprint("release all of ", group)
+	}
+}
+
+// The retention does what a plain list does, across the wrap of PSNs, and no buffer is ever lost or
+// used twice.
+func TestRetentionIsAListOfPackets(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		m := newRetentionModel(t, 2+r.IntN(20), roce.PSN(0xFFFFF0))
+		for i := range 300 {
+			step := m.step(r)
+			m.check(fmt.Sprintf("seed %d, step %d, %s", seed, i, step))
+			if i%batchFrames == 0 || r.IntN(8) == 0 {
+				m.r.putBack(m.pool)
+				m.pending = 0
+				m.check("put back")
+			}
+		}
+		for _, st := range m.groups {
+			m.r.releaseAll(st.held)
+		}
+		m.r.putBack(m.pool)
+		if len(m.pool.lent) != 0 || m.r.oldest != noSlot || m.r.newest != noSlot {
+			t.Fatalf("seed %d: %d buffers are lent at the end", seed, len(m.pool.lent))
+		}
+	}
+}
+
+// A whole batch may displace as many packets before their buffers are put back.
+func TestABatchDisplacesAsManyPackets(t *testing.T) {
+	m := newRetentionModel(t, 3, 0)
+	for range 3 {
+		m.keep(0, 1, -1, true, 0)
+	}
+	for range 3 {
+		m.r.putBack(m.pool)
+		m.pending = 0
+		for range batchFrames {
+			m.keep(0, 1, -1, true, 0)
+			m.check("displaced")
+		}
+	}
+}
+
+// The ring of a group is as large as its window, also where that is no power of two.
+func TestTheRingHasRoomForTheWindow(t *testing.T) {
+	for packets, want := range map[int]int{1: 1, 2: 2, 3: 4, 1000: 1024, 1024: 1024, 1025: 2048} {
+		if got := len(newHeld(packets).at); got != want {
+			t.Errorf("%d packets: %d, want %d", packets, got, want)
+		}
+	}
+}
