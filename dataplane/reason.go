@@ -102,11 +102,12 @@ func (r Reason) String() string {
 // Verdict returns the verdict of frames with this reason.
 func (r Reason) Verdict() Verdict {
 	switch r {
-	case Reason(feedback.Forwarded), Reason(feedback.Resent), Reason(feedback.Merged), Reason(feedback.CNPPassed):
+	case Reason(feedback.Forwarded), Reason(feedback.Resent), Reason(feedback.Merged), Reason(feedback.CNPPassed),
+		Reason(feedback.Repaired):
 		return Forward
 	case Reason(feedback.Filtered), Reason(feedback.Absorbed), Reason(feedback.Held), Reason(feedback.Swallowed),
 		Reason(feedback.Duplicate), Reason(feedback.Stale), Reason(feedback.Refused),
-		Reason(feedback.Evicted), Reason(feedback.Behind), Reason(feedback.CNPFiltered):
+		Reason(feedback.Evicted), Reason(feedback.Behind), Reason(feedback.CNPFiltered), Reason(feedback.Gap):
 		return Absorb
 	}
 	return Drop

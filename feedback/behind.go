@@ -134,9 +134,12 @@ func (g *Group) askAt(psn roce.PSN) ask {
 	return askNone
 }
 
-// hearAsk notes a NAK of p for acked+1.
-func (g *Group) hearAsk(p *path) {
+// hearAsk notes a NAK of path i for acked+1.
+func (g *Group) hearAsk(i int) {
+	p := &g.paths[i]
 	switch {
+	case g.sentAgain(i):
+		p.ask = askDoubt
 	case p.ask == askDoubt: // and one more NAK proves nothing
 	case p.follows || !g.doubts.recopied.has(p.acked.Next()):
 		p.ask = askProven
@@ -162,11 +165,12 @@ func (g *Group) countsDoubts(now Tick, ackReq bool) bool {
 	return true
 }
 
-// hopeless counts one more packet that p has to answer, and says whether p has left too many
+// hopeless counts one more packet that path i has to answer, and says whether it has left too many
 // unanswered. Only a path counts that waits for what the source has let go of: any other one the
 // source still serves.
-func (g *Group) hopeless(p *path) bool {
-	if p.part != PartActive || p.ask != askDoubt || !g.letGo(p.acked.Next()) {
+func (g *Group) hopeless(i int) bool {
+	p := &g.paths[i]
+	if p.part != PartActive || p.ask != askDoubt || !g.letGo(p.acked.Next()) || g.repairable(i) {
 		return false
 	}
 	p.unheard++

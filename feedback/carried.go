@@ -20,7 +20,7 @@ import "github.com/rocast/rocast/roce"
 // in a plain group the two are equal.
 func (g *Group) Plain() (active int) {
 	quiet := g.source.known && g.floor.known && g.source.pos == g.source.sent && g.merged.psn == g.floor.psn &&
-		g.refusal.syndrome == 0 && g.end.syndrome == 0 && !g.back.awaited && g.pending == pendingNAKs{}
+		g.refusal.syndrome == 0 && g.end.syndrome == 0 && !g.back.awaited && g.retained.repairing == 0 && g.pending == pendingNAKs{}
 	if !quiet {
 		return 0
 	}
@@ -74,7 +74,12 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 		g.source.counted, g.source.messages = ev.PSN, messages.Add(ev.MSN.Sub(0))
 	}
 	g.doubtCarried(ev.PSN)
-	g.source.forward(ev.PSN, ev.Last)
+	g.forward(ev.PSN, ev.Last)
+	for i := range g.legs {
+		if g.paths[i].part.takesData() {
+			g.direct(now, i, ev)
+		}
+	}
 	g.source.pos = ev.PSN
 	return g.replies(acts)
 }

@@ -12,10 +12,13 @@ import (
 // CopyFrom makes g a copy of from that shares nothing with it. It allocates only while g is too
 // small.
 func (g *Group) CopyFrom(from *Group) {
-	paths, ranked := g.paths, g.ranked
+	paths, ranked, legs := g.paths, g.ranked, g.legs
 	*g = *from
 	g.paths = append(paths[:0], from.paths...)
 	g.ranked = ranked
+	if from.legs != nil {
+		g.legs = append(legs[:0], from.legs...)
+	}
 }
 
 // AppendState appends what decides how the group will act, except its paths (AppendPath) and its

@@ -14,11 +14,14 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 		// would execute what the source sees fail.
 		return g.replies(acts), Refused
 	}
+	if !resent && g.opensGap(psn) {
+		return g.replies(acts), Gap
+	}
 	newest := g.source.sent // before this packet
 	if resent {
 		g.doubts.recopied.add(psn)
 	} else {
-		g.source.forward(psn, ev.Last)
+		g.forward(psn, ev.Last)
 		g.doubts.trim(psn)
 	}
 	if ev.First && g.mayJoin(psn, resent) {
@@ -48,11 +51,14 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 	psn, counts := ev.PSN, g.countsDoubts(now, ev.AckReq)
 	for i := range g.paths {
 		p := &g.paths[i]
-		if g.policy.Ack != AckAll && p.tooFarFrom(psn) || counts && g.hopeless(p) {
+		if g.policy.Ack != AckAll && p.tooFarFrom(psn) || counts && g.hopeless(i) {
 			acts = g.fallBehind(i, acts) // and takes no data any more
 		}
 		if !p.part.takesData() || p.part == PartActive && !p.acked.Before(psn) {
 			continue
+		}
+		if g.legs != nil && !g.direct(now, i, ev) {
+			continue // it gets the packet when its repair comes to it
 		}
 		if psn.After(newest) && p.acked == newest {
 			p.since = now

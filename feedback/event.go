@@ -18,11 +18,15 @@ const (
 	CNP
 	// Carried is new packets of the source that an engine copied to every active path while the
 	// group was Plain. PSN is that of the last packet, MSN the number of messages that ended with
-	// these packets, and Last says whether the last packet ended one. It uses PSN, MSN and Last.
+	// these packets, Last says whether the last packet ended one, and AckReq whether any of
+	// them asked for an ACK. It uses PSN, MSN, Last and AckReq.
 	Carried
 	// Timer says that time has passed. It comes every TimerPeriod to groups whose policy needs it
-	// (Policy.NeedsTimer).
+	// (Policy.NeedsTimer), and every RepairPeriod while the group is Waiting.
 	Timer
+	// Lost says that the caller no longer has the retained packets up to PSN: it needed the memory,
+	// or a packet was damaged when it came. It uses PSN.
+	Lost
 )
 
 // Event is one packet that concerns the group, or the passing of time.
@@ -54,6 +58,9 @@ const (
 	// Notice reports Note about Path to the operator. Syndrome is the fatal NAK, if one was the
 	// reason.
 	Notice
+	// Repair sends Path the retained packet PSN. AckReq says whether the copy asks for an ACK;
+	// otherwise the copy asks if the packet did as received.
+	Repair
 )
 
 // Note is a report about a receiver. Each is made once.
@@ -73,11 +80,16 @@ const (
 	NoteJoined
 	// NoteSource: the member is the source from now on (rule 12).
 	NoteSource
+	// NoteRepairing: for a second the receiver has got all its data by repair, because its link
+	// keeps losing packets or because it is slow. The note is made once until the receiver has
+	// caught up.
+	NoteRepairing
 )
 
 var noteNames = [...]string{
 	NoteFatal: "fatal", NoteSilent: "silent", NoteEvicted: "evicted",
 	NoteBehind: "behind", NoteJoined: "joined", NoteSource: "source",
+	NoteRepairing: "repairing",
 }
 
 func (n Note) String() string { return noteNames[n] }
@@ -87,6 +99,7 @@ type Action struct {
 	Kind     ActionKind
 	Note     Note
 	MigReq   bool
+	AckReq   bool
 	Syndrome roce.Syndrome
 	Path     int
 	PSN      roce.PSN
@@ -132,6 +145,11 @@ const (
 	// CNPPassed and CNPFiltered: see CNPPolicy (rule 10).
 	CNPPassed
 	CNPFiltered
+	// Repaired: a response for which the path is sent retained packets again (rule 14).
+	Repaired
+	// Gap: a packet behind one that was lost on its way from the source. It is not forwarded
+	// (rule 14).
+	Gap
 
 	NumOutcomes
 )
@@ -141,6 +159,7 @@ var outcomeNames = [NumOutcomes]string{
 	Stale: "stale", Duplicate: "duplicate", Swallowed: "swallowed", Held: "held", Absorbed: "absorbed",
 	Merged: "merged", Forwarded: "forwarded", Resent: "resent", Filtered: "filtered", Refused: "refused",
 	Evicted: "evicted", Behind: "behind", CNPPassed: "cnp-passed", CNPFiltered: "cnp-filtered",
+	Repaired: "repaired", Gap: "gap",
 }
 
 func (o Outcome) String() string { return outcomeNames[o] }

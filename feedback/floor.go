@@ -44,6 +44,7 @@ func (g *Group) recount() {
 			lowest = p
 		}
 	}
+	g.recountRetained()
 	f := &g.floor
 	f.need = never
 	switch need := int(g.policy.Ack); {
@@ -102,9 +103,10 @@ func (g *Group) fall() { g.floor.psn, g.floor.msn = g.merged.highest, g.merged.m
 
 // advance moves a path up. The floor follows when enough paths are above it.
 func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
-	wasAbove := p.acked.After(g.floor.psn)
+	from, wasAbove := p.acked, p.acked.After(g.floor.psn)
 	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, g.askAt(acked.Next()), 0
 	g.setPending(p, 0)
+	g.rise(from)
 	f := &g.floor
 	if wasAbove || p.fresh || !acked.After(f.psn) {
 		return

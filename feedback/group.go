@@ -27,6 +27,7 @@ type Group struct {
 	paths  []path
 	ranked []int32 // scratch space of a quorum's floor
 	away   Part    // the part of the source's own path when its member is not the source
+	legs   []leg   // what repair knows of each path; nil without repair
 
 	// What follows belongs to one source. A source switch begins with zero values (see begin).
 
@@ -40,13 +41,17 @@ type Group struct {
 	doubts     doubts
 	speech     speech
 	congestion congestion
+	retained   retained
 }
 
 // New returns the state of a group at its start.
 func New(c Config) *Group {
-	g := &Group{policy: c.Policy, paths: make([]path, c.Paths)}
+	g := &Group{policy: c.Policy.withDefaults(), paths: make([]path, c.Paths)}
 	for i := range g.paths {
 		g.paths[i].credit = creditNone
+	}
+	if c.Policy.Repair != RepairOff {
+		g.legs = make([]leg, c.Paths)
 	}
 	g.begin(c.FirstPSN, 0)
 	g.source.first = c.FirstPSN // a source that comes back may resend what it sent before
@@ -66,11 +71,11 @@ func New(c Config) *Group {
 //   - the membership: policy, the paths and their parts, and the part of the path that was away;
 //   - what a receiver's QP is by itself: the receives it has posted, whether it wants to migrate,
 //     and the NAK that ended it, which ends the next source as well;
-//   - how congested the links are.
+//   - how congested the links are, and how long they are.
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	*g = Group{
-		policy: g.policy, paths: g.paths, ranked: g.ranked, away: g.away, congestion: g.congestion,
+		policy: g.policy, paths: g.paths, ranked: g.ranked, away: g.away, legs: g.legs, congestion: g.congestion,
 		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
 		merged: merged{known: true, psn: before, highest: before, msn: messages},
 		floor:  floor{known: true, psn: before, msn: messages, need: never},
@@ -84,6 +89,7 @@ func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 		survives.acked, survives.msn = before, messages
 		*p = survives
 	}
+	g.beginLegs(before)
 }
 
 // Step folds one event into the group and appends to acts what the caller must do, in order. It
@@ -100,11 +106,14 @@ func (g *Group) Step(now Tick, ev Event, acts []Action) ([]Action, Outcome) {
 		return g.cnp(now, ev.Path, acts)
 	case Carried:
 		return g.carried(now, &ev, acts), Forwarded
+	case Lost:
+		return g.lost(ev.PSN, acts), Absorbed
 	default:
 		return g.timer(now, acts), Absorbed
 	}
 }
 
-// MaxActions is the most actions that one event causes: each path may join, be reported and get a
-// copy, and the source is sent an ACK, a NAK and a fatal NAK at most.
-func MaxActions(paths int) int { return 3*paths + 3 }
+// MaxActions is the most actions that one event causes: each path may join, be reported twice and
+// get a copy, one path may be sent a burst of repairs, and the source is sent an ACK, a NAK and a
+// fatal NAK at most.
+func MaxActions(paths int) int { return 4*paths + 3 + RepairBurst }

@@ -8,10 +8,16 @@ import "github.com/rocast/rocast/roce"
 //
 // Send a Timer event afterwards: without the paths that left, replies may be due.
 func (g *Group) Rearrange(from []int) {
-	paths := make([]path, len(from))
+	paths, legs := make([]path, len(from)), g.legs
+	if legs != nil {
+		g.legs = make([]leg, len(from))
+	}
 	for i, old := range from {
 		if old >= 0 {
 			paths[i] = g.paths[old]
+			if legs != nil {
+				g.legs[i] = legs[old]
+			}
 		} else {
 			paths[i] = path{part: PartJoining, credit: creditNone}
 		}
@@ -21,6 +27,7 @@ func (g *Group) Rearrange(from []int) {
 	for i := range paths {
 		g.pending.add(paths[i].pending, 1)
 	}
+	g.countLegs()
 	g.recount()
 	g.findEnd()
 }
@@ -52,6 +59,7 @@ func (g *Group) join(now Tick, psn roce.PSN, acts []Action) []Action {
 		}
 		p.part, p.acked, p.msn, p.since, joined = PartActive, psn.Prev(), messages, now, true
 		p.fresh, p.from = g.isFresh(psn), psn
+		g.beginLeg(i, psn.Prev())
 		acts = append(acts,
 			Action{Kind: Join, Path: i, PSN: psn, MSN: messages},
 			Action{Kind: Notice, Note: NoteJoined, Path: i, PSN: psn})

@@ -93,6 +93,7 @@ func (g *Group) leave(i int, part Part) {
 	p := &g.paths[i]
 	g.setPending(p, 0)
 	p.part = part
+	g.endLeg(i)
 	g.recount()
 	g.endIfTooFew()
 }

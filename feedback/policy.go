@@ -16,6 +16,7 @@ type Policy struct {
 	CNP     CNPPolicy
 	Credits CreditPolicy
 	Switch  SwitchPolicy
+	Repair  RepairPolicy
 
 	// SilentAfter is how long a receiver may make no progress, while another one does and the
 	// source resends, before it is reported as silent (rule 8). 0: for ever. With Evict it leaves
@@ -26,6 +27,17 @@ type Policy struct {
 	// CNPInterval is the least time between the congestion notifications that CNPFilter passes, on
 	// average. 0: what the receiver's NIC keeps.
 	CNPInterval time.Duration
+
+	// What follows bounds repair (rule 14). 0 is the default of each.
+	//
+	// RepairWindow is how many packets are retained for the paths that lack them. RepairAttempts is
+	// how often a packet is sent again to a path that makes no progress, before the source has to
+	// help. RepairTimerFloor and RepairTimerCap bound the time after which an unanswered packet is
+	// sent again.
+	RepairWindow     int
+	RepairAttempts   int
+	RepairTimerFloor time.Duration
+	RepairTimerCap   time.Duration
 }
 
 // AckPolicy is how many receivers must have a packet before it is acknowledged to the source: 0 all
@@ -90,6 +102,24 @@ const (
 	SwitchForce
 )
 
+// RepairPolicy is where a packet that was lost on its way to a receiver is sent again (rule 14).
+type RepairPolicy uint8
+
+const (
+	// RepairOff leaves all losses to the source.
+	RepairOff RepairPolicy = iota
+	// RepairLocal lets the caller retain the packets and send them again.
+	RepairLocal
+)
+
+// The bounds of repair where the policy says 0.
+const (
+	DefaultRepairWindow     = 1024
+	DefaultRepairAttempts   = 7
+	DefaultRepairTimerFloor = 200 * time.Microsecond
+	DefaultRepairTimerCap   = 16 * time.Millisecond
+)
+
 // CreditPolicy is which end-to-end credits the source is granted.
 type CreditPolicy uint8
 
@@ -108,6 +138,7 @@ var (
 	cnpNames    = [...]string{CNPFilter: "filter", CNPAll: "all"}
 	switchNames = [...]string{SwitchGuard: "guard", SwitchForce: "force"}
 	creditNames = [...]string{CreditsUnlimited: "unlimited", CreditsMerge: "merge"}
+	repairNames = [...]string{RepairOff: "off", RepairLocal: "local"}
 )
 
 func (p AckPolicy) String() string {
@@ -123,6 +154,7 @@ func (p SpeakPolicy) String() string  { return speakNames[p] }
 func (p CNPPolicy) String() string    { return cnpNames[p] }
 func (p SwitchPolicy) String() string { return switchNames[p] }
 func (p CreditPolicy) String() string { return creditNames[p] }
+func (p RepairPolicy) String() string { return repairNames[p] }
 
 // ParseAck is the inverse of AckPolicy.String.
 func ParseAck(s string) (AckPolicy, error) {
@@ -159,6 +191,11 @@ func ParseSwitch(s string) (SwitchPolicy, error) {
 // ParseCredits is the inverse of CreditPolicy.String.
 func ParseCredits(s string) (CreditPolicy, error) {
 	return parse[CreditPolicy]("credits", s, creditNames[:])
+}
+
+// ParseRepair is the inverse of RepairPolicy.String.
+func ParseRepair(s string) (RepairPolicy, error) {
+	return parse[RepairPolicy]("repair", s, repairNames[:])
 }
 
 func parse[P ~uint8](key, s string, names []string) (P, error) {

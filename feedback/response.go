@@ -17,7 +17,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 		}
 	case p.part != PartActive:
 		return acts, NotTakingPart
-	case ev.PSN.After(g.source.sent):
+	case ev.PSN.After(g.sentTo(ev.Path)):
 		g.missAsk(ev, p)
 		return acts, BeyondSent
 	}
@@ -30,15 +30,22 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	outcome := Duplicate
 	if d > 0 {
 		g.advance(now, p, acked)
+		g.moved(now, ev.Path)
 		outcome = Absorbed
 	}
 	if learned {
 		p.since = now
+		g.beginLeg(ev.Path, g.source.sent)
 		g.recount()
 		outcome = Absorbed
 	}
 	if !ev.Syndrome.IsACK() {
-		outcome, acts = g.negative(ev, p, acts)
+		outcome, acts = g.negative(now, ev, p, acts)
+	} else if d > 0 && g.legs != nil {
+		before := len(acts)
+		if acts = g.clock(now, ev.Path, acts); len(acts) > before {
+			outcome = Repaired
+		}
 	}
 	before := len(acts)
 	if acts = g.replies(acts); len(acts) > before {
@@ -73,18 +80,22 @@ func (g *Group) learn(p *path, psn, acked roce.PSN) bool {
 	}
 	if psn.After(g.source.sent) {
 		g.source.sent = psn
+		g.raise(psn.Next()) // these packets were forwarded before the restart, and are not retained
 	}
 	p.part, p.acked = PartActive, acked
 	return true
 }
 
 // negative takes a NAK or RNR NAK for p.acked+1. What lies below it was taken as an ACK before.
-func (g *Group) negative(ev *Event, p *path, acts []Action) (Outcome, []Action) {
+func (g *Group) negative(now Tick, ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	s := ev.Syndrome
 	if s.IsFatal() {
 		return g.fatal(ev, p, acts)
 	}
-	g.hearAsk(p)
+	g.hearAsk(ev.Path)
+	if outcome, repaired, done := g.mend(now, ev, acts); done {
+		return outcome, repaired
+	}
 	switch {
 	case g.letGo(ev.PSN) && p.ask == askProven:
 		return Behind, g.fallBehind(ev.Path, acts)
@@ -110,6 +121,8 @@ func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	}
 	g.setPending(p, ev.Syndrome)
 	p.part = PartDead
+	g.endLeg(ev.Path)
+	g.recountRetained()
 	g.endAt(g.endPSN(ev.PSN), ev.Syndrome)
 	return Held, acts
 }

@@ -18,6 +18,14 @@ type PathSnapshot struct {
 	Acked   roce.PSN
 	MSN     roce.MSN
 	Pending roce.Syndrome // a NAK that the source was not sent yet, or the one that ended the QP; 0: none
+
+	// What follows is zero without repair (rule 14).
+
+	Repairing bool     // it gets no new data directly
+	Cursor    roce.PSN // the next packet it is sent
+	Repaired  uint64   // retained packets that it was sent
+	Probes    uint64   // of these, the ones that were sent because it was silent
+	GivenUp   uint64   // how often the source had to help
 }
 
 // Snapshot returns the group's state.
@@ -26,6 +34,7 @@ func (g *Group) Snapshot() Snapshot {
 	for i := range g.paths {
 		p := &g.paths[i]
 		s.Paths = append(s.Paths, PathSnapshot{Part: p.part, Acked: p.acked, MSN: p.msn, Pending: p.pending})
+		g.snapshotLeg(i, &s.Paths[i])
 	}
 	return s
 }

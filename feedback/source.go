@@ -45,7 +45,12 @@ func (g *Group) inWindow(psn roce.PSN) bool {
 	return !g.floor.known || psn.Sub(g.floor.psn) <= Window
 }
 
-// forward notes that a new packet is forwarded.
+// forward notes that new packets up to psn are forwarded.
+func (g *Group) forward(psn roce.PSN, last bool) {
+	g.source.forward(psn, last)
+	g.retain()
+}
+
 func (s *source) forward(psn roce.PSN, last bool) {
 	s.sent, s.inside = psn, !last
 	if lowest := psn.Add(-Window); s.first.Before(lowest) {
@@ -96,6 +101,7 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	g.source.known, g.source.sent, g.merged.psn = true, before, before
 	g.source.first = before.Add(-Window)
 	g.doubts.doubtRestart(psn)
+	g.retained.oldest = psn
 	g.source.counted = before.Prev() // so that not even this packet counts before the floor's MSN is known
 	for i := range g.paths {
 		g.paths[i].since = now

@@ -17,7 +17,7 @@ func (g *Group) timer(now Tick, acts []Action) []Action {
 	if g.policy.SilentAfter != 0 {
 		acts = g.silence(now, acts)
 	}
-	acts = g.replies(acts)
+	acts = g.replies(g.legTimers(now, acts))
 	if g.policy.Speak == SpeakRNR && g.floor.known {
 		acts = g.speak(now, acts)
 	}

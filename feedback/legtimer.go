@@ -1,0 +1,119 @@
+package feedback
+
+import (
+	"time"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// RepairPeriod is how often a group that is Waiting wants a Timer event.
+const RepairPeriod = Tick(100 * time.Microsecond)
+
+// A probe that is answered begins a repair with firstPush packets. A receiver without a posted
+// receive is waited for at most restAtMost; a longer time is the source's to wait. repairLong is
+// when a repair that does not end is reported.
+const (
+	firstPush  = 2
+	restAtMost = 5 * time.Millisecond
+	repairLong = Tick(time.Second)
+)
+
+// Waiting says whether the group wants a Timer event every RepairPeriod: a path is under repair, or
+// has not answered a packet that asked for an ACK.
+func (g *Group) Waiting() bool { return g.retained.repairing > 0 || g.retained.running > 0 }
+
+// withDefaults fills in the bounds of repair.
+func (p Policy) withDefaults() Policy {
+	if p.RepairWindow == 0 {
+		p.RepairWindow = DefaultRepairWindow
+	}
+	if p.RepairAttempts == 0 {
+		p.RepairAttempts = DefaultRepairAttempts
+	}
+	if p.RepairTimerFloor == 0 {
+		p.RepairTimerFloor = DefaultRepairTimerFloor
+	}
+	if p.RepairTimerCap == 0 {
+		p.RepairTimerCap = DefaultRepairTimerCap
+	}
+	return p
+}
+
+// measure takes the round trip of a packet that was sent to the path once (Karn's rule).
+func (l *leg) measure(rtt Tick) {
+	if l.srtt == 0 {
+		l.srtt = max(rtt, 1)
+		return
+	}
+	l.srtt += (rtt - l.srtt) / 8
+}
+
+// patience is how long the path may leave a packet unanswered: three round trips, and twice as long
+// after each attempt.
+func (g *Group) patience(l *leg) Tick {
+	floor, limit := Tick(g.policy.RepairTimerFloor), Tick(g.policy.RepairTimerCap)
+	t := max(3*l.srtt, floor)
+	if l.srtt == 0 {
+		t = max(limit/4, floor)
+	}
+	return min(t<<min(l.attempts, 16), limit)
+}
+
+// ask notes that packet psn, which asks for an ACK, is sent to path i.
+func (g *Group) ask(now Tick, i int, psn roce.PSN) {
+	l := &g.legs[i]
+	l.asked = later(l.asked, psn)
+	if !l.running && !l.barred && g.paths[i].part == PartActive {
+		g.run(now, l)
+	}
+}
+
+func (g *Group) run(now Tick, l *leg) {
+	l.due = now + g.patience(l)
+	g.setRunning(l, true)
+}
+
+func (g *Group) spent(l *leg) bool { return int(l.attempts) >= g.policy.RepairAttempts }
+
+// rest waits before the packet is sent again that the path had no receive for.
+func (g *Group) rest(now Tick, ev *Event) {
+	l := &g.legs[ev.Path]
+	g.feed(now, ev.Path, g.paths[ev.Path].acked.Next(), 0)
+	g.setLeg(l, legResting)
+	l.due = now + Tick(ev.Syndrome.RNRTimer().Duration())
+	g.setRunning(l, true)
+}
+
+// probe sends path i the packet that it waits for, and nothing else until it answers.
+func (g *Group) probe(now Tick, i int, acts []Action) []Action {
+	l := &g.legs[i]
+	g.feed(now, i, g.paths[i].acked.Next(), 1)
+	g.setLeg(l, legProbing)
+	l.probes++
+	acts = g.repair(now, i, true, acts)
+	g.run(now, l)
+	return acts
+}
+
+// legTimers serves the paths whose time is over.
+func (g *Group) legTimers(now Tick, acts []Action) []Action {
+	if !g.Waiting() {
+		return acts
+	}
+	for i := range g.legs {
+		l := &g.legs[i]
+		if l.state != legDirect && !l.reported && now-l.since >= repairLong {
+			l.reported = true
+			acts = append(acts, Action{Kind: Notice, Note: NoteRepairing, Path: i, PSN: g.paths[i].acked.Next()})
+		}
+		switch {
+		case !l.running || now < l.due:
+		case !g.repairable(i) || g.spent(l):
+			g.giveUp(i)
+		default:
+			l.attempts++
+			acts = g.probe(now, i, acts)
+		}
+	}
+	return acts
+}

@@ -1,0 +1,321 @@
+package feedback
+
+import (
+	"github.com/rocast/rocast/roce"
+)
+
+// RepairBurst is the most packets that one answer of a path makes the switch send to it again, and
+// how far beyond what the path has acknowledged a repair sends.
+const RepairBurst = 64
+
+// legState is how a path gets its packets.
+type legState uint8
+
+const (
+	legDirect  legState = iota // new packets are copied to it
+	legFeeding                 // it gets retained packets from its cursor on, paced by its ACKs
+	legProbing                 // it was silent and was sent the packet that it waits for, and no more
+	legResting                 // it has no receive posted, and is sent nothing until its time is over
+)
+
+// leg is what repair knows of one path. The packets from its cursor on were not sent to it since it
+// was last set back.
+type leg struct {
+	due      Tick // when its timer runs out, if it runs
+	srtt     Tick // smoothed round trip; 0: not measured yet
+	sampleAt Tick // when the packet sample was sent
+	since    Tick // when it stopped being direct
+	cursor   roce.PSN
+	asked    roce.PSN // the highest packet sent to it that asks for an ACK
+	high     roce.PSN // the highest packet sent to it
+	resent   roce.PSN // the highest packet that repair has sent to it
+	sample   roce.PSN // the packet whose round trip is being measured, if one is
+	repaired uint32
+	probes   uint32
+	givenUp  uint32
+	state    legState
+	window   uint8 // how many packets beyond acked its repair may send
+	attempts uint8 // how often acked+1 was sent since it made progress
+	running  bool
+	sampling bool
+	served   bool // acked+1 was sent again since the path waits for it
+	barred   bool // repair has given up acked+1
+	reported bool
+}
+
+// beginLegs forgets everything but counts and round trips. All paths stand at psn.
+func (g *Group) beginLegs(psn roce.PSN) {
+	g.retained = retained{oldest: psn.Next(), lowest: psn}
+	for i := range g.legs {
+		g.beginLeg(i, psn)
+	}
+}
+
+// beginLeg makes path i direct. It was sent packets up to psn at most.
+func (g *Group) beginLeg(i int, psn roce.PSN) {
+	if g.legs == nil {
+		return
+	}
+	g.endLeg(i)
+	l := &g.legs[i]
+	*l = leg{
+		srtt: l.srtt, repaired: l.repaired, probes: l.probes, givenUp: l.givenUp,
+		asked: g.paths[i].acked, high: psn, resent: g.paths[i].acked,
+	}
+}
+
+// endLeg ends the repair of a path that gets no more data, or begins anew.
+func (g *Group) endLeg(i int) {
+	if g.legs == nil {
+		return
+	}
+	g.setLeg(&g.legs[i], legDirect)
+	g.setRunning(&g.legs[i], false)
+}
+
+func (g *Group) setLeg(l *leg, s legState) {
+	if (l.state == legDirect) != (s == legDirect) {
+		if s == legDirect {
+			g.retained.repairing--
+		} else {
+			g.retained.repairing++
+		}
+	}
+	if s == legDirect {
+		l.reported = false
+	}
+	l.state = s
+}
+
+func (g *Group) setRunning(l *leg, running bool) {
+	if l.running != running {
+		if running {
+			g.retained.running++
+		} else {
+			g.retained.running--
+		}
+	}
+	l.running = running
+}
+
+// countLegs counts again after a change of members.
+func (g *Group) countLegs() {
+	g.retained.repairing, g.retained.running = 0, 0
+	for i := range g.legs {
+		if l := &g.legs[i]; l.state != legDirect {
+			g.retained.repairing++
+		}
+		if g.legs[i].running {
+			g.retained.running++
+		}
+	}
+}
+
+// sentTo is the highest packet that path i can have. A path that is being repaired was not sent all
+// that the group forwarded.
+func (g *Group) sentTo(i int) roce.PSN {
+	if g.legs == nil {
+		return g.source.sent
+	}
+	return g.legs[i].high
+}
+
+// sentAgain says whether repair has sent path i the packet that it waits for. Its NAK then proves
+// nothing (rule 9): it may be older than that copy.
+func (g *Group) sentAgain(i int) bool {
+	return g.legs != nil && g.legs[i].resent.After(g.paths[i].acked)
+}
+
+// direct notes that a packet of the source is copied to path i, if that is so: a path under repair
+// gets it from its cursor.
+func (g *Group) direct(now Tick, i int, ev *Event) bool {
+	l, psn := &g.legs[i], ev.PSN
+	if l.state != legDirect {
+		return false
+	}
+	again := !psn.After(l.high)
+	if !again {
+		l.high = psn
+	}
+	switch {
+	case again:
+		l.sampling = false
+	case ev.AckReq && !l.sampling:
+		l.sampling, l.sample, l.sampleAt = true, psn, now
+	}
+	if ev.AckReq {
+		g.ask(now, i, psn)
+	}
+	return true
+}
+
+// mend takes a NAK of an active path for acked+1, if the switch can repair that.
+func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action, done bool) {
+	if g.legs == nil {
+		return 0, acts, false
+	}
+	l, p := &g.legs[ev.Path], &g.paths[ev.Path]
+	switch rnr := ev.Syndrome.IsRNR(); {
+	case !g.repairable(ev.Path):
+		g.endLeg(ev.Path)
+		return 0, acts, false
+	case rnr && l.state == legResting:
+		return Swallowed, acts, true
+	case rnr && (g.spent(l) || ev.Syndrome.RNRTimer().Duration() > restAtMost):
+		g.giveUp(ev.Path)
+		return 0, acts, false
+	case rnr:
+		g.rest(now, ev)
+		return Repaired, acts, true
+	case l.served:
+		return Swallowed, acts, true
+	}
+	g.feed(now, ev.Path, p.acked.Next(), RepairBurst)
+	return Repaired, g.push(now, ev.Path, acts), true
+}
+
+// feed begins or continues the repair of path i at psn.
+func (g *Group) feed(now Tick, i int, psn roce.PSN, window uint8) {
+	l, p := &g.legs[i], &g.paths[i]
+	if l.state == legDirect {
+		l.since = now
+	}
+	g.setLeg(l, legFeeding)
+	l.cursor, l.window = psn, window
+	if p.ask == askProven {
+		p.ask, p.unheard = askDoubt, 0 // a copy of the packet is on its way from now on
+	}
+}
+
+// push sends path i the retained packets that its window allows. The last one asks for an ACK, and
+// one in the middle of a long burst, so that the answers keep the repair going.
+func (g *Group) push(now Tick, i int, acts []Action) []Action {
+	l, p := &g.legs[i], &g.paths[i]
+	limit := p.acked.Add(int32(l.window))
+	if limit.After(g.source.sent) {
+		limit = g.source.sent
+	}
+	for n := 1; !l.cursor.After(limit); n++ {
+		if l.cursor.Before(g.retained.oldest) {
+			if l.cursor == p.acked.Next() {
+				g.giveUp(i)
+			}
+			return acts // what was sent before is on its way; then it is given up
+		}
+		psn := l.cursor
+		acts = g.repair(now, i, psn == limit || n%(RepairBurst/2) == 0, acts)
+	}
+	if l.cursor.After(g.source.sent) {
+		g.setLeg(l, legDirect)
+	}
+	return acts
+}
+
+// repair sends path i the packet at its cursor.
+func (g *Group) repair(now Tick, i int, ackReq bool, acts []Action) []Action {
+	l, psn := &g.legs[i], g.legs[i].cursor
+	l.cursor, l.sampling = psn.Next(), false
+	l.repaired++
+	if psn == g.paths[i].acked.Next() {
+		l.served = true
+	}
+	if psn.After(l.high) {
+		l.high = psn
+	}
+	if psn.After(l.resent) {
+		l.resent = psn
+	}
+	if ackReq {
+		g.ask(now, i, psn)
+	}
+	return append(acts, Action{Kind: Repair, Path: i, PSN: psn, AckReq: ackReq})
+}
+
+// moved notes that path i has made progress.
+func (g *Group) moved(now Tick, i int) {
+	if g.legs == nil {
+		return
+	}
+	l, acked := &g.legs[i], g.paths[i].acked
+	if l.sampling && !acked.Before(l.sample) {
+		l.sampling = false
+		l.measure(now - l.sampleAt)
+	}
+	if l.asked.Before(acked) {
+		l.asked = acked
+	}
+	if l.resent.Before(acked) {
+		l.resent = acked
+	}
+	l.served, l.attempts = false, 0
+	g.setRunning(l, false)
+	if l.asked.After(acked) {
+		g.run(now, l)
+	}
+}
+
+// clock takes an ACK that has moved path i: its repair goes on.
+func (g *Group) clock(now Tick, i int, acts []Action) []Action {
+	l, acked := &g.legs[i], g.paths[i].acked
+	resumed := l.barred && l.high.Before(g.source.sent)
+	l.barred = false
+	switch l.state {
+	case legDirect:
+		if !resumed {
+			return acts
+		}
+		g.feed(now, i, acked.Next(), firstPush)
+	case legProbing, legResting:
+		switch probe := l.cursor.Prev(); {
+		case l.state == legResting || acked == probe:
+			g.feed(now, i, acked.Next(), firstPush)
+		case acked.Before(l.asked):
+			// An ACK that was on its way, or that the probe has brought. What is missing shows by
+			// the answer to one more probe.
+			return g.probe(now, i, acts)
+		default:
+			g.feed(now, i, later(l.high, acked).Next(), RepairBurst)
+		}
+	case legFeeding:
+		l.cursor = later(l.cursor, acked.Next())
+		l.window = min(2*l.window, RepairBurst)
+	}
+	return g.push(now, i, acts)
+}
+
+func later(a, b roce.PSN) roce.PSN {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// giveUp leaves the packet that path i waits for to the source, as without repair.
+func (g *Group) giveUp(i int) {
+	l, p := &g.legs[i], &g.paths[i]
+	g.endLeg(i)
+	l.barred = true
+	l.givenUp++
+	psn := p.acked.Next()
+	if p.ask == askProven {
+		p.ask, p.unheard = askDoubt, 0
+	}
+	switch {
+	case p.pending != 0, g.letGo(psn):
+	case g.back.awaited && !psn.Before(g.back.psn):
+	default:
+		g.setPending(p, roce.NAKSequence)
+	}
+}
+
+func (g *Group) snapshotLeg(i int, s *PathSnapshot) {
+	if g.legs == nil {
+		return
+	}
+	l := &g.legs[i]
+	s.Repairing, s.Cursor = l.state != legDirect, g.source.sent.Next()
+	if s.Repairing {
+		s.Cursor = l.cursor
+	}
+	s.Repaired, s.Probes, s.GivenUp = uint64(l.repaired), uint64(l.probes), uint64(l.givenUp)
+}

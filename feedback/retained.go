@@ -1,0 +1,113 @@
+package feedback
+
+import "github.com/rocast/rocast/roce"
+
+// With repair the caller retains each packet that it forwards, and sends it again to a path that
+// lost it (rule 14). The retained packets have no holes: a packet behind one that was lost on its
+// way from the source is not forwarded (gap.go), so they are all packets from one PSN to the
+// highest one forwarded.
+
+// retained is the window of packets that the caller has.
+type retained struct {
+	oldest    roce.PSN // the packets from here to the highest one forwarded
+	lowest    roce.PSN // the lowest acked of the paths that get data
+	at        int      // so many of these paths stand there; 0 if no path gets data
+	repairing int      // paths that are not direct
+	running   int      // paths whose timer runs
+}
+
+// unanswered is more paths than a group has. It stands for a path that has not answered since a
+// restart: everything is retained for it.
+const unanswered = never
+
+// Oldest is the lowest PSN that may be needed again. The caller retains the packets from there to
+// the highest one forwarded, and frees those below. A packet is retained when its outcome is
+// Forwarded. When a resent packet from there on is Resent or Filtered, it replaces the retained
+// one, which may have been damaged when it came.
+func (g *Group) Oldest() roce.PSN {
+	if g.legs == nil {
+		return g.source.sent.Next()
+	}
+	return g.retained.oldest
+}
+
+// retain notes that the newest packet is retained, and lets go of what is too far below.
+func (g *Group) retain() {
+	if g.legs == nil {
+		return
+	}
+	if g.retained.at == 0 {
+		g.raise(g.source.sent.Next())
+		return
+	}
+	g.raise(g.source.sent.Add(int32(1 - g.policy.RepairWindow)))
+}
+
+// raise lets go of the packets below psn.
+func (g *Group) raise(psn roce.PSN) {
+	if psn.After(g.retained.oldest) {
+		g.retained.oldest = psn
+	}
+}
+
+// recountRetained looks for the lowest path again, when the last path that stood there has moved or
+// when the paths that get data have changed.
+func (g *Group) recountRetained() {
+	if g.legs == nil {
+		return
+	}
+	r := &g.retained
+	r.at = 0
+	for i := range g.paths {
+		switch p := &g.paths[i]; {
+		case p.part == PartUnknown:
+			r.at = unanswered
+			return
+		case p.part != PartActive:
+		case r.at == 0 || p.acked.Before(r.lowest):
+			r.lowest, r.at = p.acked, 1
+		case p.acked == r.lowest:
+			r.at++
+		}
+	}
+	if r.at == 0 {
+		g.raise(g.source.sent.Next())
+		return
+	}
+	g.raise(r.lowest.Next())
+}
+
+// rise notes that a path has moved up from acked.
+func (g *Group) rise(acked roce.PSN) {
+	r := &g.retained
+	if g.legs == nil || acked != r.lowest || r.at == unanswered {
+		return
+	}
+	if r.at--; r.at == 0 {
+		g.recountRetained()
+	}
+}
+
+// repairable says whether the packet that path i waits for is retained and may be sent to it again.
+func (g *Group) repairable(i int) bool {
+	if g.legs == nil || g.legs[i].barred || g.paths[i].part != PartActive {
+		return false
+	}
+	psn := g.paths[i].acked.Next()
+	return !psn.Before(g.retained.oldest) && !psn.After(g.source.sent)
+}
+
+// lost lets go of the packets up to psn, which the caller no longer has. Where a repair needs them,
+// the source has to help.
+func (g *Group) lost(psn roce.PSN, acts []Action) []Action {
+	if g.legs == nil || psn.After(g.source.sent) {
+		return acts
+	}
+	g.raise(psn.Next())
+	for i := range g.legs {
+		if l := &g.legs[i]; l.state != legDirect && !g.paths[i].acked.Next().After(psn) {
+			g.giveUp(i)
+		}
+	}
+	return g.replies(acts)
+}
