@@ -31,6 +31,9 @@
 //	place     the packet up to which a source has come, as the switch can know
 //	target    where in the memory of a receiver a message goes
 //
+// [Compare] shows what loss costs: groups with each policy, and beside them programs that pass the
+// messages on without multicast (relay.go), on the same links.
+//
 // Read scenario.go for what a run consists of, world.go for the loop, box.go for how the core is
 // called; then invariant.go, oracle.go and promise.go. Command rocsim runs seeds by the thousand.
 package sim

@@ -38,9 +38,10 @@ func differs[T comparable](a, b []T) int {
 // checkExecuted checks the memory of a receiver that has just executed f.
 func (w *world) checkExecuted(h *host, f *frame) {
 	n := int(f.packet)
-	p := &w.hosts[f.stream].plan
+	source := &w.hosts[f.stream]
+	p := &source.plan
 	if next := h.next[f.stream]; n != next || p.reads(n) {
-		w.fail(Memory, "%v executed packet %d of %v, where %d was next; a READ: %v", h, n, &w.hosts[f.stream], next, p.reads(n))
+		w.fail(Memory, "%v executed packet %d of %v, where %d was next; a READ: %v", h, n, source, next, p.reads(n))
 		return
 	}
 	h.next[f.stream]++
@@ -53,9 +54,13 @@ func (w *world) checkExecuted(h *host, f *frame) {
 		copy(h.want[m.Target+k.offset:], p.payload(n))
 	}
 	if !bytes.Equal(arrived, p.payload(n)) {
-		w.fail(Memory, "%v: packet %d of %v is not in its memory as it was sent", h, n, &w.hosts[f.stream])
+		w.fail(Memory, "%v: packet %d of %v is not in its memory as it was sent", h, n, source)
 	}
-	if h.expecting = m.takesReceive() && n == p.last[k.message]; h.expecting {
+	ends := n == p.last[k.message]
+	if ends {
+		source.flights[k.message].arrivedAt = w.now
+	}
+	if h.expecting = ends && m.takesReceive(); h.expecting {
 		h.expected = m.completion(h.taken)
 	}
 }

@@ -21,16 +21,26 @@ type sender struct {
 	thinking bool          // a post event is scheduled
 	expireAt time.Duration // time of the earliest expire event, or rnic.Never
 
-	place   place
-	seen    int   // one more than the highest packet that the switch took
-	merged  claim // the most that it was told
-	fatals  []fatal
-	blocked int // packets that the switch dropped because another source was active
+	place  place
+	seen   int   // one more than the highest packet that the switch took
+	merged claim // the most that it was told
+	fatals []fatal
+
+	flights []flight // by message
+	blocked int      // packets that the switch dropped because another source was active
 }
 
 func (s *sender) reset(sc *Scenario, h *Host) {
-	*s = sender{plan: s.plan, expireAt: rnic.Never, place: unplaced, merged: claim{acked: -1}, fatals: s.fatals[:0]}
+	flights := append(s.flights[:0], make([]flight, len(h.Messages))...)
+	*s = sender{plan: s.plan, expireAt: rnic.Never, place: unplaced, merged: claim{acked: -1}, fatals: s.fatals[:0], flights: flights}
 	s.plan.lay(sc, h)
+}
+
+// flight is the way of one message.
+type flight struct {
+	postedAt  time.Duration
+	arrivedAt time.Duration // at the host that had all of it last
+	missing   int           // relay: completions of its slices that senders wait for
 }
 
 // place is where a source is in its round, as far as the switch can know: the switch may not
@@ -86,6 +96,7 @@ func (w *world) postMore(h *host) {
 }
 
 func (w *world) postMessage(h *host, i int) {
+	h.flights[i].postedAt = w.now
 	m, id, data := &h.Messages[i], uint64(i), h.plan.data(i)
 	to := w.virtual(m)
 	var err error

@@ -35,15 +35,20 @@ type world struct {
 	wrap     func(*world, forwarder) forwarder // tests only
 }
 
-// open makes everything that a run of s needs.
-func (w *world) open(s *Scenario) error {
+// begin makes the time, the frames and the faults of single frames of a run of s.
+func (w *world) begin(s *Scenario) {
 	w.s, w.now, w.took = s, 0, 0
 	w.random.Seed(s.Seed, frameStream)
 	w.frameRNG = rand.New(&w.random)
 	w.schedule.reset()
 	w.pool.reset()
-	w.box.reset()
 	w.failure, w.tally, w.carried, w.hash, w.events = nil, Tally{}, EngineCount{}, hashBasis, 0
+}
+
+// open makes everything that a run of s needs.
+func (w *world) open(s *Scenario) error {
+	w.begin(s)
+	w.box.reset()
 	w.longestSend, w.membersChanged, w.active, w.notifying, w.hops = longestSend(s), false, 0, nil, 0
 	for len(w.hosts) < len(s.Hosts) {
 		w.hosts = append(w.hosts, host{})

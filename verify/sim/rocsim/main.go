@@ -1,5 +1,5 @@
-// Command rocsim runs thousands of seeds of the simulation, replays one seed, or compares policies
-// under loss:
+// Command rocsim runs thousands of seeds of the simulation, replays one seed, or shows what
+// loss costs with each policy, and without multicast:
 //
 //	make sim SEEDS=20000            seeds 0 to 19999
 //	make sim SEEDS=20000 FROM=5000  seeds 5000 to 24999
@@ -11,6 +11,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ type options struct {
 	seeds, from, replay uint64
 	workers, lines      int
 	table, receivers    int
+	full                bool
 	out                 string
 }
 
@@ -42,7 +44,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Sprintf("every run has `n` receivers, at most %d, and the more receivers, the fewer packets; 0: mostly three", sim.MaxReceivers))
 	flags.IntVar(&o.lines, "lines", 40, "how many of the last `lines` of a story to print; 0: all")
 	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many seeds run at the same time")
-	flags.IntVar(&o.table, "table", 0, "compare the policies under loss, with so many `runs` for each figure")
+	flags.IntVar(&o.table, "table", 0, "show what loss costs, with so many `runs` for each figure; with -receivers, only for so many")
+	flags.BoolVar(&o.full, "full", false, "with -table: all settings, which takes hours")
 	flags.StringVar(&o.out, "out", "build", "`directory` for the frames of a replayed or failed seed")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -64,8 +67,10 @@ func (o *options) act(flags *flag.FlagSet, stdout io.Writer) (ok bool, err error
 	switch {
 	case o.receivers < 0 || o.receivers > sim.MaxReceivers:
 		return false, fmt.Errorf("%d receivers are not from 1 to %d", o.receivers, sim.MaxReceivers)
+	case o.workers < 1 || given["table"] && o.table < 1:
+		return false, errors.New("-workers and -table need a number from 1 on")
 	case given["table"]:
-		return true, sim.Compare(stdout, o.table)
+		return true, sim.Compare(stdout, sim.Comparison{Runs: o.table, Workers: o.workers, Receivers: o.receivers, Full: o.full})
 	case given["replay"]:
 		return o.retell(stdout, o.replay)
 	}

@@ -59,3 +59,22 @@ func TestBadFlag(t *testing.T) {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 }
+
+func TestTable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	code, out := call(t, "-table", "1", "-receivers", "1")
+	if code != 0 || strings.Count(out, "Receivers: ") != 1 || !strings.HasPrefix(out, "Receivers: 1. ") || !strings.Contains(out, "| unicast |") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	for want, args := range map[string][]string{
+		"rocsim: -workers and -table need a number from 1 on\n":              {"-table", "0"},
+		"rocsim: -workers and -table need a number from 1 on\n ":             {"-workers", "0"},
+		"rocsim: there is no table for 5 receivers, only for [1 3 64 512]\n": {"-table", "1", "-receivers", "5"},
+	} {
+		if code, out := call(t, args...); code != 2 || out != strings.TrimSuffix(want, " ") {
+			t.Errorf("exit %d\n%s", code, out)
+		}
+	}
+}

@@ -1,0 +1,352 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+	"time"
+
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/roce"
+)
+
+// shape says which host passes the messages on to which, where programs do without multicast: it
+// returns the host from which a receiver gets them. Host 0 is the source.
+type shape func(receiver int) (from int)
+
+// unicast: the source sends every message to each receiver.
+func unicast(int) int { return 0 }
+
+// chain: each host sends to the next one.
+func chain(receiver int) int { return receiver - 1 }
+
+// binomial is the binomial tree: in each round, every host that has the message sends it to a host
+// that lacks it.
+func binomial(receiver int) int { return receiver &^ (1 << (bits.Len(uint(receiver)) - 1)) }
+
+// relay is a run of a scenario without the group: programs pass the messages on over connections
+// between two hosts each, on the same links, and the switch only forwards. A host passes a slice of
+// a message on as soon as the host has all of the slice.
+//
+// The source posts its next message when all hosts have the oldest one. It learns that at once; a
+// real program would have to be told.
+type relay struct {
+	w      world // its links, frames and time; its hosts and its box are not used
+	slices int   // of each message
+	shape  shape
+	nodes  []node
+	ends   []end // connection c is from ends[2c] to ends[2c+1], at host c+1
+	plan   plan
+
+	flights []flight // by message
+	posted  int      // messages
+	done    int      // messages that all hosts have, as all senders know
+	region  int      // bytes of the memory of a host
+}
+
+// node is one host.
+type node struct {
+	number           int
+	toSwitch, toHost link
+	memory           rnic.Memory
+	bytes            []byte // room for as many messages as may be posted
+	next             []*end // connections to the hosts that this host sends to
+	ready            []*end // connections that may have a packet to send
+	todo             []slice
+	sending          bool // a transmit event is scheduled
+}
+
+// slice is a piece of a message that is to be sent. All slices of a run are numbered from 0.
+type slice struct {
+	over   *end
+	number int
+}
+
+// end is one end of a connection.
+type end struct {
+	node     *node
+	qp       *rnic.QP
+	number   int
+	ready    bool // in node.ready
+	arrived  int  // slices that have come whole
+	expireAt time.Duration
+}
+
+// run plays s until all receivers have everything.
+func (r *relay) run(s *Scenario, how shape, slices int) error {
+	r.shape, r.slices = how, slices
+	if err := r.open(s); err != nil {
+		return err
+	}
+	r.post()
+	for r.w.failure == nil {
+		e, ok := r.w.schedule.next()
+		switch {
+		case !ok && r.done < len(r.flights):
+			r.w.fail(Ends, "%d of %d messages are at all receivers, and nothing happens", r.done, len(r.flights))
+		case !ok && r.w.pool.lent() > 0:
+			r.w.fail(Conserved, "%d frames are lent, and none is on its way", r.w.pool.lent())
+		case !ok:
+			return nil
+		case e.at > s.Limit:
+			r.w.fail(Ends, "not over in time: %d of %d messages are at all receivers", r.done, len(r.flights))
+		default:
+			r.w.now = e.at
+			r.handle(&e)
+		}
+	}
+	return r.w.failure
+}
+
+func (r *relay) handle(e *event) {
+	n := &r.nodes[e.host]
+	switch e.kind {
+	case atSwitch:
+		n.toSwitch.arrive()
+		to := binary.BigEndian.Uint16(r.w.pool.frames[e.index].data()[4:]) // as hostMAC numbers hosts
+		r.w.send(&r.nodes[to].toHost, e.index)
+	case atHost:
+		n.toHost.arrive()
+		r.receive(n, e.index)
+	case transmit:
+		n.sending = false
+		r.pump(n)
+	case expire:
+		r.expired(&r.ends[e.index])
+	}
+}
+
+func (r *relay) open(s *Scenario) error {
+	source := &s.Hosts[0]
+	r.w.begin(s)
+	r.plan.lay(s, source)
+	r.posted, r.done, r.region = 0, 0, source.Outstanding*r.messageBytes()
+	r.flights = append(r.flights[:0], make([]flight, len(source.Messages))...)
+	r.nodes = append(r.nodes[:0], make([]node, len(s.Hosts))...)
+	r.ends = append(r.ends[:0], make([]end, 2*(len(s.Hosts)-1))...)
+	for i := range r.nodes {
+		n := &r.nodes[i]
+		n.number, n.bytes = i, make([]byte, r.region)
+		n.toSwitch.reset(&s.Hosts[i].ToSwitch, i, true)
+		n.toHost.reset(&s.Hosts[i].ToHost, i, false)
+		err := n.memory.Register(rnic.Region{VA: virtualVA, RKey: virtualRKey, Access: rnic.RemoteWrite, Bytes: n.bytes})
+		if err != nil {
+			return err
+		}
+	}
+	for host := 1; host < len(r.nodes); host++ {
+		if err := r.connect(host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// messageBytes is the length of every message: a relayed scenario has equal ones.
+func (r *relay) messageBytes() int { return r.plan.messages[0].Bytes }
+
+// connect connects a receiver to the host from which it gets the messages.
+func (r *relay) connect(receiver int) error {
+	from := &r.nodes[r.shape(receiver)]
+	pair := r.ends[2*(receiver-1):][:2]
+	pair[0].node, pair[1].node = from, &r.nodes[receiver]
+	for i := range pair {
+		e := &pair[i]
+		e.number, e.expireAt = 2*(receiver-1)+i, rnic.Never
+		cfg := rnic.Config{
+			MAC: hostMAC(e.node.number), IP: r.w.address(e.node.number), QPN: firstQPN + roce.QPN(e.number), MTUBytes: r.w.s.MTUBytes,
+			Timeout: r.w.s.Timeout, RetryCount: r.w.s.RetryCount, RNRRetry: r.w.s.RNRRetry,
+			SendDepth: r.w.s.Hosts[0].Outstanding * r.slices, RecvDepth: 1,
+		}
+		var err error
+		if e.qp, err = rnic.NewQP(cfg, &e.node.memory); err != nil {
+			return err
+		}
+	}
+	for i := range pair {
+		to := &pair[1-i]
+		peer := rnic.Peer{MAC: hostMAC(to.node.number), IP: r.w.address(to.node.number), QPN: firstQPN + roce.QPN(to.number)}
+		if err := pair[i].qp.Connect(peer); err != nil {
+			return err
+		}
+	}
+	from.next = append(from.next, &pair[0])
+	return nil
+}
+
+// post posts as many messages as the program of the source wants outstanding.
+func (r *relay) post() {
+	for r.posted < len(r.flights) && r.posted-r.done < r.w.s.Hosts[0].Outstanding {
+		i := r.posted
+		r.flights[i] = flight{postedAt: r.w.now, missing: r.slices * (len(r.nodes) - 1)}
+		copy(r.nodes[0].bytes[r.place(i*r.slices):], r.plan.data(i))
+		r.posted++
+		for k := range r.slices {
+			r.nodes[0].passOn(i*r.slices + k)
+		}
+	}
+	r.pump(&r.nodes[0])
+}
+
+// place returns where a slice is in the memory of each host.
+func (r *relay) place(number int) int {
+	message, piece := number/r.slices%r.w.s.Hosts[0].Outstanding, number%r.slices
+	return message*r.messageBytes() + piece*r.messageBytes()/r.slices
+}
+
+// bytesOf returns the length of a slice.
+func (r *relay) bytesOf(number int) int {
+	piece := number % r.slices
+	return (piece+1)*r.messageBytes()/r.slices - piece*r.messageBytes()/r.slices
+}
+
+// passOn makes a host send a slice that it has to the hosts that get it from there, one after the
+// other.
+func (n *node) passOn(number int) {
+	for _, e := range n.next {
+		n.todo = append(n.todo, slice{e, number})
+	}
+}
+
+// pump sends the next packet of a host if its link is idle, and otherwise schedules itself for when
+// the link will be idle.
+func (r *relay) pump(n *node) {
+	if n.sending || n.toSwitch.freeAt <= r.w.now && !r.transmit(n) {
+		return
+	}
+	n.sending = true
+	r.w.schedule.add(event{at: max(n.toSwitch.freeAt, r.w.now+1), kind: transmit, host: int32(n.number)})
+}
+
+// transmit sends one packet. Connections that have one take turns. The program posts a slice only
+// when nothing that it posted before can be sent: so the slices leave one after the other.
+func (r *relay) transmit(n *node) (sent bool) {
+	i := r.w.pool.lend()
+	f := r.w.pool.frames[i]
+	for {
+		for len(n.ready) > 0 {
+			e := n.ready[0]
+			n.ready, e.ready = n.ready[1:], false
+			b := e.qp.Transmit(r.w.now, f.room())
+			r.watchDeadline(e)
+			if b != nil {
+				e.wake()
+				f.bytes, f.stream = len(b), int32(e.number)
+				r.w.send(&n.toSwitch, i)
+				return true
+			}
+		}
+		if len(n.todo) == 0 {
+			r.w.pool.giveBack(i)
+			return false
+		}
+		r.postSlice(n.todo[0])
+		n.todo = n.todo[1:]
+	}
+}
+
+func (r *relay) postSlice(s slice) {
+	at := r.place(s.number)
+	to := rnic.Remote{VA: virtualVA + uint64(at), RKey: virtualRKey}
+	if err := s.over.qp.PostWrite(uint64(s.number), s.over.node.bytes[at:][:r.bytesOf(s.number)], to); err != nil {
+		panic("sim: post: " + err.Error()) // the program keeps to the depth of the queue
+	}
+	s.over.wake()
+}
+
+// wake notes that a connection may have a packet to send.
+func (e *end) wake() {
+	if !e.ready {
+		e.ready = true
+		e.node.ready = append(e.node.ready, e)
+	}
+}
+
+// receive hands frame i to the queue pair for which it is, and sends what the queue pair answers.
+func (r *relay) receive(n *node, i int32) {
+	f := r.w.pool.frames[i]
+	var v roce.View
+	if err := v.Decode(f.data(), f.bytes); err != nil {
+		panic("sim: a frame that nothing damages cannot be read: " + err.Error())
+	}
+	e := &r.ends[v.DestQPN(f.data())-firstQPN]
+	answer := r.w.pool.lend()
+	a := r.w.pool.frames[answer]
+	before := e.qp.Counters().Get(rnic.MessagesReceived)
+	if reply := e.qp.ReceiveDecoded(r.w.now, &v, f.data(), a.room()); reply != nil {
+		a.bytes = len(reply)
+		r.w.send(&n.toSwitch, answer)
+	} else {
+		r.w.pool.giveBack(answer)
+	}
+	r.w.pool.giveBack(i)
+	if e.qp.Counters().Get(rnic.MessagesReceived) != before {
+		r.arrived(e)
+	}
+	r.afterQP(e)
+}
+
+// arrived lets the program of a host see a slice that has come whole. It polls the end of the slice
+// in its memory.
+func (r *relay) arrived(e *end) {
+	number := e.arrived
+	e.arrived++
+	e.node.passOn(number)
+	if number%r.slices < r.slices-1 {
+		return
+	}
+	message := number / r.slices
+	r.flights[message].arrivedAt = r.w.now
+	first := r.place(message * r.slices)
+	if !bytes.Equal(e.node.bytes[first:][:r.messageBytes()], r.plan.data(message)) {
+		r.w.fail(Memory, "message %d is not in the memory of %s as it was sent", message, hostName(e.node.number))
+	}
+}
+
+// afterQP takes the completions of a queue pair, and lets its host go on.
+func (r *relay) afterQP(e *end) {
+	done := r.done
+	for {
+		c, ok := e.qp.Poll()
+		if !ok {
+			break
+		}
+		if c.Status != rnic.Success {
+			r.w.fail(Ends, "%s: %v", hostName(e.node.number), c)
+			return
+		}
+		r.complete(int(c.WRID) / r.slices)
+	}
+	e.wake()
+	r.pump(e.node)
+	if r.done != done {
+		r.post()
+	}
+}
+
+// complete notes that one more host has a slice of a message, as the host that sent it knows.
+func (r *relay) complete(message int) {
+	f := &r.flights[message]
+	if f.missing--; f.missing == 0 {
+		r.done++
+		r.w.took = r.w.now
+	}
+}
+
+// watchDeadline schedules an expire event for the next deadline of a queue pair.
+func (r *relay) watchDeadline(e *end) {
+	if d := e.qp.NextDeadline(); d < e.expireAt {
+		e.expireAt = d
+		r.w.schedule.add(event{at: d, kind: expire, host: int32(e.node.number), index: int32(e.number)})
+	}
+}
+
+func (r *relay) expired(e *end) {
+	if r.w.now < e.expireAt {
+		return // an earlier event replaced this one
+	}
+	e.expireAt = rnic.Never
+	e.qp.Tick(r.w.now)
+	r.watchDeadline(e)
+	r.afterQP(e)
+}
