@@ -1,9 +1,11 @@
 package dataplane_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -11,17 +13,17 @@ import (
 // loop is a port that receives one frame again and again, and discards what is sent.
 type loop struct {
 	frame []byte
-	pool  *slots
+	buf   []byte // into which it is received
 	table func() *mft.Table
 	next  roce.PSN
 	sent  int
 }
 
-// slots is a pool of two buffers: one for the received frame and one for a reply.
-type slots struct{ buf [2][]byte }
+// slots is a pool of one buffer for a reply.
+type slots struct{ buf []byte }
 
 func (s *slots) Get(f *dataplane.Frame) bool {
-	f.Buf, f.Start, f.FragmentCount = s.buf[1], 64, 0
+	f.Buf, f.Start, f.FragmentCount = s.buf, 64, 0
 	return true
 }
 
@@ -34,7 +36,7 @@ func (l *loop) Receive(frames []dataplane.Frame) int {
 		return 0
 	}
 	f := &frames[0]
-	f.Buf, f.Start, f.FragmentCount = l.pool.buf[0], 64, 1
+	f.Buf, f.Start, f.FragmentCount = l.buf, 64, 1
 	n := copy(f.Buf[64:], l.frame)
 	f.Fragments[0] = f.Buf[64 : 64+n]
 	f.Group, f.Kind, _ = dataplane.Classify(l.table(), f.Fragments[0])
@@ -55,18 +57,19 @@ func (l *loop) Send(out []dataplane.Outgoing) int {
 	return len(out)
 }
 
-func newLoops(t testing.TB, payloadBytes int) (w *dataplane.Worker, ports []*loop, g *mft.Group) {
+func newLoops(t testing.TB, payloadBytes int, repair feedback.RepairPolicy) (w *dataplane.Worker, ports []*loop, g *mft.Group) {
 	g = group()
-	g.PathMTU = 4096
-	pool := &slots{[2][]byte{make([]byte, 8192), make([]byte, 8192)}}
+	g.PathMTU, g.Policy.Repair = 4096, repair
+	pool := &slots{make([]byte, 8192)}
 	var s *dataplane.Switch
 	var in []dataplane.Port
 	for range 4 {
-		l := &loop{pool: pool, table: func() *mft.Table { return s.Table() }}
+		l := &loop{buf: make([]byte, 8192), table: func() *mft.Table { return s.Table() }}
 		ports, in = append(ports, l), append(in, l)
 	}
 	s = dataplane.New(dataplane.Config{
 		Workers: []dataplane.WorkerConfig{{Ports: in, Pool: pool}}, Steering: noSteering{},
+		RepairChunks: 4096,
 	})
 	if _, err := s.Add(g); err != nil {
 		t.Fatal(err)
@@ -86,13 +89,29 @@ func (noSteering) Unsteer(mft.Key) error            { return nil }
 
 // Data to three receivers, three ACKs back, and the merged ACK do not allocate.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	w, ports, _ := newLoops(t, 1024)
+	for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
+		w, ports, _ := newLoops(t, 1024, repair)
+		w.Poll()
+		if n := testing.AllocsPerRun(1000, func() { w.Poll() }); n != 0 {
+			t.Errorf("repair %v: %v allocations per round", repair, n)
+		}
+		if ports[1].sent != 1002 || ports[0].sent != 1002 {
+			t.Errorf("repair %v: sent %d copies and %d merged ACKs in 1002 rounds", repair, ports[1].sent, ports[0].sent)
+		}
+	}
+}
+
+// A NAK in each round, and the packet that is sent again for it, do not allocate.
+func TestRepairAllocatesNothing(t *testing.T) {
+	w, ports, g := newLoops(t, 1024, feedback.RepairLocal)
+	p := &g.Paths[0]
+	ports[1].frame = ack(p.Dst, p.FirstPSN, roce.NAKSequence).frame(t)
 	w.Poll()
 	if n := testing.AllocsPerRun(1000, func() { w.Poll() }); n != 0 {
 		t.Errorf("%v allocations per round", n)
 	}
-	if ports[1].sent != 1002 || ports[0].sent != 1002 {
-		t.Errorf("sent %d copies and %d merged ACKs in 1002 rounds", ports[1].sent, ports[0].sent)
+	if ports[1].sent != 2*1002 || ports[2].sent != 1002 {
+		t.Errorf("sent %d copies to one receiver and %d to the other in 1002 rounds", ports[1].sent, ports[2].sent)
 	}
 }
 
@@ -100,11 +119,13 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 // any I/O.
 func BenchmarkRound(b *testing.B) {
 	for _, bytes := range []int{1024, 4096} {
-		b.Run(map[int]string{1024: "1024B", 4096: "4096B"}[bytes], func(b *testing.B) {
-			w, _, _ := newLoops(b, bytes)
-			for b.Loop() {
-				w.Poll()
-			}
-		})
+		for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
+			b.Run(fmt.Sprintf("%dB/repair-%v", bytes, repair), func(b *testing.B) {
+				w, _, _ := newLoops(b, bytes, repair)
+				for b.Loop() {
+					w.Poll()
+				}
+			})
+		}
 	}
 }

@@ -11,6 +11,9 @@ package dataplane
 func (c *Copy) Apply(f *Frame) (start int) {
 	e := c.Edit
 	e.Apply(&f.View, f.Bytes(), c.PSN, c.Target, &f.Original)
+	if c.Again {
+		f.Original.WriteAckReq(&f.View, f.Bytes(), c.AckReq)
+	}
 	start = f.Start + f.View.L3 - int(e.L2Bytes)
 	copy(f.Buf[start:], e.L2[:e.L2Bytes])
 	return start

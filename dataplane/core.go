@@ -56,8 +56,16 @@ func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) R
 		c.timer(now, st, out) // a path that left may have held the minimum down
 	}
 	c.settle(now, st, r, out)
-	c.countInFlight(st)
+	c.follow(now, st, out)
 	return r
+}
+
+// follow comes after every event of a group that may change what is in flight, or what is retained.
+func (c *Core) follow(now feedback.Tick, st *state, out *Outputs) {
+	if st.held != nil {
+		c.keepUp(now, st, out)
+	}
+	c.countInFlight(st)
 }
 
 // flight is what of a group is in flight, as far as the core knows.
@@ -141,7 +149,8 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	if ev.Syndrome, region = admit(g, v, head); ev.Syndrome != 0 {
 		ev.Kind = feedback.Refuse
 	}
-	if !st.needsNoCheck(sender, &ev, v.PKey(head)) && !v.ICRCValid(f.Bytes()) {
+	unchecked := st.needsNoCheck(sender, &ev, v.PKey(head))
+	if !unchecked && !v.ICRCValid(f.Bytes()) {
 		return BadICRC
 	}
 	if sender != st.active {
@@ -155,6 +164,9 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		st.mark(v, head)
 	}
 	c.perform(st, f, region, out)
+	if st.held != nil {
+		c.retain(now, st, f, outcome, region, !unchecked, out)
+	}
 	return Reason(outcome)
 }
 
@@ -278,6 +290,8 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 		case feedback.Join:
 			st.legs[a.Path].deltaPSN = g.Paths[a.Path].FirstPSN.Sub(a.PSN)
 			st.legs[a.Path].deltaMSN = a.MSN.Sub(0)
+		case feedback.Repair:
+			c.sendAgain(st, a, out)
 		case feedback.Notice:
 			out.Notes = append(out.Notes, Note{
 				Group: g.ID, Receiver: g.Paths[a.Path].Dst, RemoteQPN: g.Paths[a.Path].RemoteQPN,
@@ -297,7 +311,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (done bool) {
 	end := min(c.ticked+tickGroups, len(c.timed))
 	for _, st := range c.timed[min(c.ticked, end):end] {
 		c.timer(now, st, out)
-		c.countInFlight(st) // a path may have been evicted
+		c.follow(now, st, out) // a path may have been evicted
 	}
 	if c.ticked = end; end < len(c.timed) {
 		return false
@@ -321,7 +335,7 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
 	if st, rearranged := c.state(now, g, out); rearranged {
 		c.timer(now, st, out)
-		c.countInFlight(st)
+		c.follow(now, st, out)
 	}
 }
 
@@ -342,6 +356,9 @@ func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, 
 		}
 		st = newState(g)
 		c.states[g.ID.Slot()] = st
+		if st.held != nil && c.repair.retained == nil {
+			c.repair.retained = newRetention(c.repair.room)
+		}
 		c.flights[st.flight]++
 		if g.Policy.NeedsTimer() {
 			c.timed = append(c.timed, st)
@@ -365,6 +382,7 @@ func (c *Core) forget(id mft.GroupID) {
 		return
 	}
 	c.abandon(c.states[slot])
+	c.dropRetained(c.states[slot])
 	c.flights[c.states[slot].flight]--
 	c.timed = slices.DeleteFunc(c.timed, func(st *state) bool { return st == c.states[slot] })
 	c.states[slot] = nil

@@ -60,3 +60,9 @@ func (h Handoff) Put(f *Frame) bool { return h.ring.put(f) }
 
 // Take is handoff.take.
 func (h Handoff) Take(pool Pool, frames []Frame) int { return h.ring.take(pool, frames) }
+
+// RetainedBy returns how many packets a worker retains.
+func RetainedBy(w *Worker) int {
+	packets, _ := w.core.Retained()
+	return packets
+}

@@ -91,6 +91,8 @@ func (c *Core) engineState(st *state) EngineState {
 		e.Reason = "the daemon's config says engine: afxdp"
 	case st.group.Engine == mft.EngineAFXDP:
 		e.Reason = "the group's engine is afxdp"
+	case st.held != nil:
+		e.Reason = "the kernel does not keep packets for repair"
 	case st.fan.why != nil:
 		e.Reason = st.fan.why.Error()
 	default:
@@ -141,7 +143,7 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 	case f.at.Armed && st.merge.Plain() != f.paths:
 		c.takeBack(now, st, out)
 		f.unheard = false // the source has not come back: somebody has answered
-	case f.at.Armed || st.group.Engine == mft.EngineAFXDP:
+	case f.at.Armed || st.group.Engine == mft.EngineAFXDP || st.held != nil:
 	case r == Reason(feedback.Resent) && f.unheard:
 		f.unheard = false
 		f.need = min(16*max(f.need, calmPacketsMax/16), silentPacketsMax)

@@ -14,11 +14,12 @@ type Outputs struct {
 	Copies  []Copy
 	Replies []Reply
 	Notes   []Note
+	Repairs []Repair
 }
 
 // Reset empties the lists and keeps their capacity.
 func (o *Outputs) Reset() {
-	o.Copies, o.Replies, o.Notes = o.Copies[:0], o.Replies[:0], o.Notes[:0]
+	o.Copies, o.Replies, o.Notes, o.Repairs = o.Copies[:0], o.Replies[:0], o.Notes[:0], o.Repairs[:0]
 }
 
 // reply appends r. If the last reply is an ACK for the same leg and r is an ACK of the same PSN or
@@ -43,6 +44,15 @@ type Copy struct {
 	PSN    roce.PSN
 	Edit   *roce.Edit
 	Target *roce.Target // nil: the packet has no RETH, or keeps what it says
+	Again  bool         // the frame is a retained one
+	AckReq bool         // only with Again: the receiver is asked for an answer, whatever the source asked
+}
+
+// Repair is a copy of a retained frame. Copies of received frames that are still to be sent go
+// first: the retained frame may be one of them. The frame stays as it is until Core.PutBack.
+type Repair struct {
+	Copy
+	Frame *Frame
 }
 
 // Note is an event of a member, for the operator. When the list is full, the note is dropped; the

@@ -1,19 +1,166 @@
 package dataplane
 
-// repairs is what a core keeps for the groups with repair on.
+import (
+	"slices"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// repairs is what a core has for the groups with repair on. Merging decides which packet is sent
+// again to which receiver, and when; the core keeps the packets and sends them.
 type repairs struct {
 	room     int        // buffers that may be retained
 	retained *retention // nil: no group with repair on was seen
+	waiting  []*state   // the groups that may have something unanswered
+	served   int        // how many of these have been served in this period
+	counts   RepairCounts
+}
+
+// RepairCounts counts what was repaired, over all groups of a core.
+type RepairCounts struct {
+	Sent     uint64 // packets that were sent again
+	NoMemory uint64 // packets that were given up because there was no memory to retain more
+	Damaged  uint64 // packets that were found damaged when they were to be sent again
+}
+
+func (c *RepairCounts) add(d *RepairCounts) {
+	c.Sent, c.NoMemory, c.Damaged = c.Sent+d.Sent, c.NoMemory+d.NoMemory, c.Damaged+d.Damaged
 }
 
 // RetainUpTo sets how many buffers the core may retain for repair, before its first frame.
 func (c *Core) RetainUpTo(chunks int) { c.repair.room = chunks }
 
+// Retained returns how many packets are retained for repair, and in how many buffers.
+func (c *Core) Retained() (packets, chunks int) {
+	if r := c.repair.retained; r != nil {
+		return r.packets, r.chunks
+	}
+	return 0, 0
+}
+
+// PutBack gives the buffers of packets that are not retained any more to the pool. Everything that
+// the core wanted to be sent must have been sent.
+func (c *Core) PutBack(pool Pool) {
+	if c.repair.retained != nil {
+		c.repair.retained.putBack(pool)
+	}
+}
+
 // RepairRoom returns how many buffers the worker may yet retain. The worker's thread calls it.
 func (w *Worker) RepairRoom() int {
-	r := &w.core.repair
-	if r.retained == nil {
-		return r.room
+	_, chunks := w.core.Retained()
+	return w.core.repair.room - chunks
+}
+
+// retain keeps a packet that was sent for the first time. A packet that the source has sent again
+// takes the place of the retained one, unless that one was undamaged: the new one is.
+func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.Outcome, region int, checked bool, out *Outputs) {
+	r := c.repair.retained
+	r.releaseBelow(st.held, st.merge.Oldest())
+	switch psn := f.Original.PSN; outcome {
+	case feedback.Forwarded:
+		if !c.makeRoom(now, f, out) {
+			c.lose(now, st, psn, &c.repair.counts.NoMemory, out)
+			return
+		}
+		r.keep(st, f, region, checked)
+	case feedback.Resent, feedback.Filtered:
+		if s := r.find(st.held, psn); s != nil && !s.checked && r.fits(f) {
+			r.replace(st, f, region)
+		}
 	}
-	return r.room - r.retained.chunks
+}
+
+// makeRoom gives up the oldest packets of all groups until f can be retained. The result is false
+// if f is larger than all the room.
+func (c *Core) makeRoom(now feedback.Tick, f *Frame, out *Outputs) bool {
+	r := c.repair.retained
+	for !r.fits(f) {
+		if r.oldest == noSlot {
+			return false
+		}
+		owner := r.slots[r.oldest].owner
+		c.lose(now, owner, owner.held.oldest, &c.repair.counts.NoMemory, out)
+		c.follow(now, owner, out)
+	}
+	return true
+}
+
+// lose tells the merging of a group that its packets up to psn are not retained any more. A repair
+// that needs one of them ends.
+func (c *Core) lose(now feedback.Tick, st *state, psn roce.PSN, count *uint64, out *Outputs) {
+	*count++
+	c.repair.retained.releaseBelow(st.held, psn.Next())
+	c.acts, _ = st.merge.Step(now, feedback.Event{Kind: feedback.Lost, PSN: psn}, c.acts[:0])
+	c.perform(st, nil, -1, out)
+}
+
+// sendAgain sends a retained packet to one receiver. The first time, its ICRC is checked: a packet
+// that was exactly the next one may have been forwarded unchecked, and a damaged one cannot be
+// mended here. keepUp reports it.
+func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
+	h := st.held
+	s := c.repair.retained.find(h, a.PSN)
+	switch {
+	case h.damaged: // what lies behind a damaged packet is of no use to the receiver
+	case s == nil, !s.checked && !s.frame.View.ICRCValid(s.frame.Bytes()):
+		h.damaged, h.damage = true, a.PSN
+	default:
+		s.checked = true
+		c.repair.counts.Sent++
+		again := st.copyFor(a, s.region)
+		again.Again, again.AckReq = true, a.AckReq
+		out.Repairs = append(out.Repairs, Repair{Copy: again, Frame: &s.frame})
+	}
+}
+
+// keepUp follows every event of a group with repair on.
+func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
+	h := st.held
+	for h.damaged {
+		h.damaged = false
+		c.lose(now, st, h.damage, &c.repair.counts.Damaged, out)
+	}
+	c.repair.retained.releaseBelow(h, st.merge.Oldest())
+	if !h.waits && st.merge.Waiting() {
+		h.waits = true
+		c.repair.waiting = append(c.repair.waiting, st)
+	}
+}
+
+// Waiting says whether a group may have something unanswered, so that TickRepairs has to be called.
+func (c *Core) Waiting() bool { return len(c.repair.waiting) > 0 }
+
+// TickRepairs serves some of the groups that have something unanswered, and says whether all of
+// them have been served in this period. A period begins every feedback.RepairPeriod.
+func (c *Core) TickRepairs(now feedback.Tick, out *Outputs) (done bool) {
+	p := &c.repair
+	for range tickGroups {
+		if p.served >= len(p.waiting) {
+			p.served = 0
+			return true
+		}
+		st := p.waiting[p.served]
+		if !st.merge.Waiting() {
+			st.held.waits = false
+			last := len(p.waiting) - 1
+			p.waiting[p.served], p.waiting[last] = p.waiting[last], nil
+			p.waiting = p.waiting[:last]
+			continue
+		}
+		p.served++
+		c.timer(now, st, out)
+		c.follow(now, st, out)
+	}
+	return false
+}
+
+// dropRetained releases what is retained of a group that is forgotten.
+func (c *Core) dropRetained(st *state) {
+	if st.held == nil {
+		return
+	}
+	c.repair.retained.releaseAll(st.held)
+	c.repair.waiting = slices.DeleteFunc(c.repair.waiting, func(other *state) bool { return other == st })
 }

@@ -42,6 +42,10 @@ func newRetention(chunks int) *retention {
 type held struct {
 	at           []int32 // slots by PSN, modulo their number, which is a power of two
 	oldest, next roce.PSN
+
+	damage  roce.PSN // if damaged: the packet that was found damaged and not yet reported
+	damaged bool
+	waits   bool // the group is in repairs.waiting
 }
 
 // newHeld returns a held for at most that many packets.

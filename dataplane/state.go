@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/rocast/rocast/feedback"
@@ -83,6 +84,9 @@ func newState(g *mft.Group) *state {
 	}
 	if othersSend(g) {
 		st.turns = newTurns(g)
+	}
+	if g.Policy.Repair != feedback.RepairOff {
+		st.held = newHeld(cmp.Or(g.Policy.RepairWindow, feedback.DefaultRepairWindow))
 	}
 	st.merge.Away(st.active)
 	st.edits = g.Edits(st.sourceLeg())
@@ -235,6 +239,9 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 		PSN: ev.PSN, Messages: to.messages, OldPath: max(st.active, onlySends), NewPath: next,
 	}, c.acts[:0])
 	c.perform(st, nil, -1, out)
+	if st.held != nil {
+		c.repair.retained.releaseAll(st.held) // of another PSN space
+	}
 	st.active = next
 	st.edits = st.group.Edits(leg)
 	out.Notes = append(out.Notes, Note{

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,8 +138,38 @@ func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	return g.ID, nil
 }
 
-// fits checks that every leg leaves by an existing port.
+// ErrRetention: the workers cannot retain what the group's policy asks for.
+var ErrRetention = errors.New("too little memory to retain packets for repair")
+
+// retentionError is an ErrRetention that has a sentence of its own.
+type retentionError struct{ error }
+
+func (retentionError) Is(target error) bool { return target == ErrRetention }
+
+// retains checks that the worker that gets the group can retain as many packets as the group may
+// need. A path MTU of 4096 takes two buffers for each.
+func (s *Switch) retains(g *mft.Group) error {
+	if g.Policy.Repair == feedback.RepairOff {
+		return nil
+	}
+	room, window := s.workers[0].core.repair.room, cmp.Or(g.Policy.RepairWindow, feedback.DefaultRepairWindow)
+	switch most := room / (1 + g.PathMTU/4096); {
+	case room == 0:
+		return retentionError{errors.New("repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size " +
+			"there, or repair: off here")}
+	case window > most:
+		return retentionError{fmt.Errorf("repair-window is %d packets, and the repairMemory of a forwarding thread has room "+
+			"for %d of them; write %d or less, or a larger repairMemory into rocastd.yaml", window, most, most)}
+	}
+	return nil
+}
+
+// fits checks that every leg leaves by an existing port, and that a worker can retain the group's
+// packets.
 func (s *Switch) fits(g *mft.Group) error {
+	if err := s.retains(g); err != nil {
+		return err
+	}
 	ports := len(s.workers[0].ports)
 	for _, l := range g.Legs() {
 		if l.Resolved() && int(l.Port) >= ports {
@@ -230,7 +261,7 @@ func (s *Switch) Remove(id mft.GroupID) error {
 // busy with a batch of frames that it looks up in the table before.
 func (s *Switch) forget(id mft.GroupID) {
 	for _, w := range s.workers {
-		s.do(w, func(w *Worker) { w.core.forget(id) })
+		s.do(w, func(w *Worker) { w.forget(id) })
 	}
 	s.owners.release(id)
 }
@@ -323,9 +354,11 @@ func (s *Switch) Counters() []Counter {
 	var counts [NumReasons]uint64
 	unsent := uint64(0)
 	var fan FanOutCounts
+	var repair RepairCounts
 	for _, w := range s.workers {
 		s.do(w, func(w *Worker) {
 			fan.add(&w.core.fanCounts)
+			repair.add(&w.core.repair.counts)
 			for r, n := range w.counts {
 				counts[r] += n
 			}
@@ -335,7 +368,9 @@ func (s *Switch) Counters() []Counter {
 	counts[feedback.Forwarded] += fan.Carried
 	return append(named(&counts), Counter{"unsent", unsent},
 		Counter{"fan-out-armed", fan.Armed}, Counter{"fan-out-disarmed", fan.Disarmed},
-		Counter{"fan-out-carried", fan.Carried}, Counter{"fan-out-refused", fan.Refused})
+		Counter{"fan-out-carried", fan.Carried}, Counter{"fan-out-refused", fan.Refused},
+		Counter{"repair-sent", repair.Sent}, Counter{"repair-lost-no-memory", repair.NoMemory},
+		Counter{"repair-lost-damaged", repair.Damaged})
 }
 
 // PortCounters returns the counters of every port, indexed by mft.PortID.

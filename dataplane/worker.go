@@ -73,10 +73,11 @@ type Worker struct {
 	touched []int    // lanes in use
 	send    []Outgoing
 
-	counts   [NumReasons]uint64
-	nextTick feedback.Tick
-	unsent   uint64 // copies and replies without a next hop or a free buffer
-	stats    []PortCounters
+	counts     [NumReasons]uint64
+	nextTick   feedback.Tick
+	nextRepair feedback.Tick // not before then comes the next Core.TickRepairs
+	unsent     uint64        // copies and replies without a next hop or a free buffer
+	stats      []PortCounters
 }
 
 // PortCounters count the frames of one port.
@@ -177,7 +178,10 @@ func (w *Worker) block() {
 		return
 	}
 	timeout := waitTimeout
-	if w.core.Timed() {
+	switch {
+	case w.core.Waiting():
+		timeout = time.Duration(feedback.RepairPeriod)
+	case w.core.Timed():
 		timeout = time.Duration(feedback.TimerPeriod)
 	}
 	w.wait.Wait(timeout)
@@ -211,6 +215,13 @@ func (w *Worker) Poll() int {
 		}
 		w.flush()
 	}
+	if now >= w.nextRepair && w.core.Waiting() {
+		if w.core.TickRepairs(now, &w.out) {
+			w.nextRepair = now + feedback.RepairPeriod
+		}
+		w.flush()
+	}
+	w.core.PutBack(w.pool)
 	if total > 0 {
 		w.active = now
 	}
@@ -245,12 +256,16 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 		for k := before; k < len(w.out.Copies); k++ {
 			w.enqueue(f, k)
 		}
+		if len(w.out.Repairs) > 0 {
+			w.flush()
+		}
 	}
 	w.wakePeers()
 	w.flush()
 	if len(w.core.armable) > 0 && len(frames) < len(w.frames) { // else more of them may wait
 		w.core.Arm(now, &w.out)
 	}
+	w.core.PutBack(w.pool)
 	for i := range frames {
 		w.pool.Put(&frames[i])
 	}
@@ -296,6 +311,13 @@ func (w *Worker) wakePeers() {
 func (w *Worker) adopt(g *mft.Group) {
 	w.core.Adopt(w.now(), g, &w.out)
 	w.flush()
+	w.core.PutBack(w.pool)
+}
+
+// forget drops the merging state of a group.
+func (w *Worker) forget(id mft.GroupID) {
+	w.core.forget(id)
+	w.core.PutBack(w.pool)
 }
 
 // enqueue appends copy k, made of f, to its lane.
@@ -317,8 +339,28 @@ func (w *Worker) enqueue(f *Frame, k int) {
 	l.last = k
 }
 
-// flush sends everything that was collected.
+// flush sends everything that was collected. Repairs go last, because a retained frame may be one
+// whose copies were collected as well, and a frame occurs in a lane at most once.
 func (w *Worker) flush() {
+	w.sendCopies()
+	repairs := w.out.Repairs
+	w.out.Reset()
+	for i := range repairs {
+		if len(w.out.Copies) == cap(w.out.Copies) {
+			w.sendCopies()
+			w.out.Reset()
+		}
+		w.out.Copies = append(w.out.Copies, repairs[i].Copy)
+		w.enqueue(repairs[i].Frame, len(w.out.Copies)-1)
+	}
+	if len(repairs) > 0 {
+		w.sendCopies()
+		w.out.Reset()
+	}
+}
+
+// sendCopies sends replies, the copies of all lanes, and notes.
+func (w *Worker) sendCopies() {
 	w.sendReplies()
 	for i, n := range w.touched {
 		port := mft.PortID(n / mft.MaxPaths)
@@ -338,7 +380,6 @@ func (w *Worker) flush() {
 		default:
 		}
 	}
-	w.out.Reset()
 }
 
 // sendReplies sends our own frames, in order. They go before the copies because the source waits

@@ -43,15 +43,25 @@ type Net struct {
 func New(n int) *Net { return NewAt(n, nil) }
 
 // NewFanOutAt is NewAt with a fan-out in front of the worker.
-func NewFanOutAt(n int, now func() feedback.Tick) *Net { return newNet(n, 1, now, NewFanOut()) }
+func NewFanOutAt(n int, now func() feedback.Tick) *Net {
+	return newNet(n, 1, now, NewFanOut(), RepairChunks)
+}
+
+// RepairChunks is how many buffers a worker retains for repair, unless NewRetaining says otherwise.
+const RepairChunks = 1 << 12
+
+// NewRetaining is NewAt with that many buffers to retain for repair.
+func NewRetaining(n, chunks int, now func() feedback.Tick) *Net {
+	return newNet(n, 1, now, nil, chunks)
+}
 
 // NewAt is New with the given clock.
-func NewAt(n int, now func() feedback.Tick) *Net { return newNet(n, 1, now, nil) }
+func NewAt(n int, now func() feedback.Tick) *Net { return newNet(n, 1, now, nil, RepairChunks) }
 
 // NewWorkers is New with several workers, each with a queue of every port.
-func NewWorkers(n, workers int) *Net { return newNet(n, workers, nil, nil) }
+func NewWorkers(n, workers int) *Net { return newNet(n, workers, nil, nil, RepairChunks) }
 
-func newNet(n, workers int, now func() feedback.Tick, fanOut *FanOut) *Net {
+func newNet(n, workers int, now func() feedback.Tick, fanOut *FanOut, repairChunks int) *Net {
 	net := &Net{FanOut: fanOut}
 	var configs []dataplane.WorkerConfig
 	for range workers {
@@ -67,7 +77,7 @@ func newNet(n, workers int, now func() feedback.Tick, fanOut *FanOut) *Net {
 		configs = append(configs, config)
 	}
 	net.Ports, net.Pool = net.Queues[0], configs[0].Pool.(*Pool)
-	config := dataplane.Config{Workers: configs, Steering: steering{net}, Now: now}
+	config := dataplane.Config{Workers: configs, Steering: steering{net}, Now: now, RepairChunks: repairChunks}
 	if fanOut != nil {
 		config.FanOut = fanOut
 	}

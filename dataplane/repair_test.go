@@ -1,0 +1,445 @@
+package dataplane_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// repairBench is a switch with a group that has repair on.
+type repairBench struct {
+	*porttest.Net
+	t     *testing.T
+	group *mft.Group
+	now   feedback.Tick
+}
+
+func newRepairBench(t *testing.T, chunks int, options ...func(*mft.Group)) *repairBench {
+	t.Helper()
+	b := &repairBench{t: t, group: group()}
+	b.group.Policy.Repair, b.group.Policy.RepairWindow = feedback.RepairLocal, min(chunks, 64)
+	for _, o := range options {
+		o(b.group)
+	}
+	b.Net = porttest.NewRetaining(4, chunks, func() feedback.Tick { return b.now })
+	b.add(b.group)
+	return b
+}
+
+func (b *repairBench) add(g *mft.Group) {
+	b.t.Helper()
+	if _, err := b.Switch.Add(g); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// quiet is a WRITE that does not ask for an ACK.
+func quiet(psn roce.PSN) packet {
+	p := write(psn, fmt.Appendf(nil, "packet %d, and some bytes more", psn))
+	p.bth.AckReq = false
+	return p
+}
+
+// send lets the source send frames, in one batch.
+func (b *repairBench) send(packets ...packet) {
+	b.t.Helper()
+	for _, p := range packets {
+		b.Ports[0].Put(p.frame(b.t))
+	}
+	b.Poll()
+}
+
+// answer lets receiver number path answer the packet psn of the source.
+func (b *repairBench) answer(path int, psn roce.PSN, s roce.Syndrome) {
+	b.t.Helper()
+	p := &b.group.Paths[path]
+	b.Ports[p.Port].Put(ack(p.Dst, psn.Add(b.group.DeltaPSN(path)), s).frame(b.t))
+	b.Poll()
+}
+
+// settle lets all receivers acknowledge everything, and checks that no buffer is in use then, but
+// those of other groups.
+func (b *repairBench) settle(psn roce.PSN, others int) {
+	b.t.Helper()
+	for path := range b.group.Paths {
+		b.answer(path, psn, roce.SyndromeUnlimited)
+	}
+	b.expectRetained(others)
+}
+
+// expectRetained checks how many packets are retained, and that no other buffer is lent.
+func (b *repairBench) expectRetained(packets int) {
+	b.t.Helper()
+	for _, p := range b.Ports {
+		p.Take()
+	}
+	if got := dataplane.RetainedBy(b.Switch.Workers()[0]); got != packets || b.Pool.Lent != packets {
+		b.t.Errorf("%d packets are retained and %d buffers lent, want %d", got, b.Pool.Lent, packets)
+	}
+}
+
+// expectSource checks what the source has heard: "ACK 1002" or "NAK 1001".
+func (b *repairBench) expectSource(want ...string) {
+	b.t.Helper()
+	var heard []string
+	for _, f := range b.Ports[0].Take() {
+		d := decode(b.t, f)
+		what := "NAK"
+		if d.Syndrome.IsACK() {
+			what = "ACK"
+		}
+		heard = append(heard, fmt.Sprint(what, " ", d.PSN))
+	}
+	if !slices.Equal(heard, want) {
+		b.t.Errorf("the source has heard %q, want %q", heard, want)
+	}
+}
+
+// expectCopies checks that a receiver was sent the packets that the source built, with the AckReq
+// bit for those that have a '!'.
+func (b *repairBench) expectCopies(path int, frames [][]byte, want string) {
+	b.t.Helper()
+	var got string
+	for _, f := range frames {
+		d := decode(b.t, f)
+		psn := d.PSN.Add(-b.group.DeltaPSN(path))
+		reference := b.copyOf(path, quiet(psn))
+		asks := f[14+20+8+8]&0x80 != 0
+		if asks {
+			p := quiet(psn)
+			p.bth.AckReq = true
+			reference = b.copyOf(path, p)
+			got += fmt.Sprint(" ", psn, "!")
+		} else {
+			got += fmt.Sprint(" ", psn)
+		}
+		if !bytes.Equal(f, reference) {
+			b.t.Errorf("packet %d for receiver %d:\n%x, want\n%x", psn, path, f, reference)
+		}
+	}
+	if want != got {
+		b.t.Errorf("receiver %d was sent%s, want%s", path, got, want)
+	}
+}
+
+// copyOf is the frame that a switch without repair sends to a receiver when it gets p from the
+// source.
+func (b *repairBench) copyOf(path int, p packet) []byte {
+	b.t.Helper()
+	g := group()
+	g.Source.FirstPSN = p.bth.PSN
+	for i := range g.Paths {
+		g.Paths[i].FirstPSN = g.Paths[i].FirstPSN.Add(p.bth.PSN.Sub(firstPSN))
+		g.Paths[i].Port = b.group.Paths[i].Port
+	}
+	net := newNet(b.t, g)
+	net.Ports[0].Put(p.frame(b.t))
+	net.Poll()
+	return framesTo(b.t, b.group.Paths[path].Dst, net.Ports[b.group.Paths[path].Port].Take())[0]
+}
+
+// framesTo returns the frames to one host.
+func framesTo(t *testing.T, host netip.Addr, frames [][]byte) [][]byte {
+	return slices.DeleteFunc(frames, func(f []byte) bool { return decode(t, f).Dst != host })
+}
+
+func (b *repairBench) take(path int) [][]byte { return b.Ports[b.group.Paths[path].Port].Take() }
+
+// One receiver loses a packet. It gets that one and those behind it again, and the source hears
+// nothing of it.
+func TestALossOnOneLegIsRepairedThere(t *testing.T) {
+	for _, keeps := range []bool{false, true} {
+		b := newRepairBench(t, 64)
+		for _, p := range b.Ports {
+			p.Keeps = keeps
+		}
+		b.send(quiet(1000), quiet(1001), quiet(1002))
+		for path := range 3 {
+			b.expectCopies(path, b.take(path), " 1000 1001 1002")
+		}
+		b.answer(1, 1001, roce.NAKSequence)
+		b.expectCopies(1, b.take(1), " 1001 1002!")
+		b.expectRetained(3)
+		b.send(quiet(1003)) // the leg has caught up, so it gets what is new directly
+		for path := range 3 {
+			b.expectCopies(path, b.take(path), " 1003")
+		}
+		b.answer(0, 1003, roce.SyndromeUnlimited)
+		b.answer(2, 1003, roce.SyndromeUnlimited)
+		b.expectSource("ACK 1000")
+		b.expectRetained(3)
+		b.answer(1, 1003, roce.SyndromeUnlimited)
+		b.expectSource("ACK 1003")
+		b.expectRetained(0)
+		if got := moved(b.Switch)["repair-sent"]; got != 2 {
+			t.Errorf("%d packets were sent again, want 2", got)
+		}
+	}
+}
+
+// A packet may be asked for while its copies wait to be sent: they go first, and are not what the
+// repair has made of the buffer.
+func TestARepairInTheSameBatchFollowsTheCopies(t *testing.T) {
+	b := newRepairBench(t, 64, func(g *mft.Group) { g.Paths[1].Port, g.Paths[2].Port = 0, 1 })
+	c := &b.group.Paths[1]
+	b.Ports[0].Put(quiet(1000).frame(t))
+	b.Ports[0].Put(quiet(1001).frame(t))
+	b.Ports[0].Put(ack(c.Dst, c.FirstPSN, roce.NAKSequence).frame(t))
+	b.Ports[0].Put(quiet(1002).frame(t))
+	b.Poll()
+	b.expectCopies(1, b.Ports[0].Take(), " 1000 1001 1000 1001! 1002")
+	both := b.Ports[1].Take() // of the receivers 0 and 2
+	b.expectCopies(0, framesTo(t, ipB, slices.Clone(both)), " 1000 1001 1002")
+	b.expectCopies(2, framesTo(t, ipD, both), " 1000 1001 1002")
+	b.settle(1002, 0)
+}
+
+// Where memory is short the oldest packet of all groups goes. A receiver that then asks for it gets
+// it from the source, as without repair; other groups lose nothing.
+func TestTheOldestPacketGoesWhereMemoryIsShort(t *testing.T) {
+	b := newRepairBench(t, 4)
+	other := group()
+	other.Name, other.QPN = "h", 2
+	other.Policy = b.group.Policy
+	for i := range other.Paths {
+		other.Paths[i].RemoteQPN = 2
+	}
+	b.add(other)
+	b.send(quiet(1000), quiet(1001), quiet(1002))
+	p := quiet(1000)
+	p.bth.DestQPN = 2
+	b.send(p)
+	b.expectRetained(4)
+	p = quiet(1001)
+	p.bth.DestQPN = 2
+	b.send(p)
+	b.expectRetained(4)
+	b.answer(0, 1002, roce.SyndromeUnlimited)
+	b.answer(1, 1001, roce.NAKSequence) // which is still retained
+	b.expectSource()
+	b.expectCopies(1, b.take(1), " 1001 1002!")
+	b.answer(2, 1000, roce.NAKSequence) // which is not
+	b.expectSource("NAK 1000")
+	if got := b.take(2); len(got) != 0 {
+		t.Errorf("receiver 2 was sent %d frames", len(got))
+	}
+	b.send(quiet(1000)) // by the source, again
+	b.expectCopies(2, b.take(2), " 1000")
+	if m := moved(b.Switch); m["repair-lost-no-memory"] != 1 {
+		t.Errorf("%v", m)
+	}
+	b.settle(1002, 2)
+}
+
+// damaged returns the frame with another payload, and the ICRC of the undamaged one.
+func damaged(frame []byte) []byte {
+	frame[len(frame)-10] ^= 1
+	return frame
+}
+
+// A packet that was damaged on its way from the source cannot be repaired: the source sends it
+// again, and that one is kept in its place.
+func TestADamagedPacketIsNotSentAgain(t *testing.T) {
+	b := newRepairBench(t, 64)
+	b.send(quiet(1000))
+	b.Ports[0].Put(damaged(quiet(1001).frame(t))) // the next one, so its ICRC is not checked
+	b.send(quiet(1002))
+	for path := range 3 {
+		b.take(path)
+		b.answer(path, 1001, roce.NAKSequence)
+	}
+	b.expectSource("ACK 1000", "NAK 1001")
+	for path := range 3 {
+		if got := b.take(path); len(got) != 0 {
+			t.Errorf("receiver %d was sent %d frames", path, len(got))
+		}
+	}
+	if m := moved(b.Switch); m["repair-lost-damaged"] != 1 || m["repair-sent"] != 0 {
+		t.Errorf("%v", m)
+	}
+	b.expectRetained(1) // what lies behind it
+	b.send(quiet(1001), quiet(1002))
+	b.settle(1002, 0)
+}
+
+// The source may send a packet again that is retained, because others lack it too. If the retained
+// one was never checked, the new one takes its place.
+func TestAResentPacketReplacesAnUncheckedOne(t *testing.T) {
+	b := newRepairBench(t, 64)
+	b.send(quiet(1000))
+	b.Ports[0].Put(damaged(quiet(1001).frame(t)))
+	b.Poll()
+	b.send(quiet(1001)) // by a timeout of the source
+	for path := range 3 {
+		b.take(path)
+	}
+	b.answer(2, 1001, roce.NAKSequence)
+	b.expectCopies(2, b.take(2), " 1001!")
+	b.expectSource()
+	b.expectRetained(2)
+	b.settle(1001, 0)
+}
+
+// A receiver that says nothing is sent the packet that it has not acknowledged, until the time
+// between two attempts or their number is at its bound.
+func TestASilentReceiverIsProbed(t *testing.T) {
+	b := newRepairBench(t, 64, func(g *mft.Group) { g.Policy.RepairAttempts = 2 })
+	p := quiet(1000)
+	p.bth.AckReq = true
+	b.send(p)
+	b.answer(0, 1000, roce.SyndromeUnlimited)
+	b.answer(2, 1000, roce.SyndromeUnlimited)
+	b.take(1)
+	sent := 0
+	for range 2000 { // 100 ms
+		b.now += feedback.Tick(50 * time.Microsecond)
+		b.Poll()
+		sent += len(b.take(1))
+	}
+	if sent != 2 {
+		t.Errorf("the packet was sent %d times again, want 2", sent)
+	}
+	b.expectRetained(1)
+	b.settle(1000, 0)
+}
+
+// What is retained of a group goes with the group, with the receiver that lacked it, and with the
+// source that sent it.
+func TestNothingIsRetainedInVain(t *testing.T) {
+	lacking := func(t *testing.T) *repairBench {
+		b := newRepairBench(t, 64, func(g *mft.Group) {
+			g.Paths[2].Sends, g.Paths[2].SendPSN, g.Policy.Switch = true, 77, feedback.SwitchForce
+		})
+		b.send(quiet(1000), quiet(1001))
+		b.answer(0, 1001, roce.SyndromeUnlimited)
+		b.answer(2, 1001, roce.SyndromeUnlimited)
+		b.expectRetained(2)
+		return b
+	}
+	t.Run("group", func(t *testing.T) {
+		b := lacking(t)
+		if err := b.Switch.Remove(b.group.ID); err != nil {
+			t.Fatal(err)
+		}
+		b.expectRetained(0)
+	})
+	t.Run("receiver", func(t *testing.T) {
+		b := lacking(t)
+		g := group()
+		g.Policy, g.Paths = b.group.Policy, slices.Delete(slices.Clone(b.group.Paths), 1, 2)
+		if err := b.Switch.Replace(b.group.ID, g); err != nil {
+			t.Fatal(err)
+		}
+		b.expectRetained(0)
+		b.group = g
+		b.send(quiet(1002))
+		b.expectRetained(1)
+		b.settle(1002, 0)
+	})
+	t.Run("source", func(t *testing.T) {
+		b := lacking(t)
+		p := quiet(77)
+		p.src = ipD
+		b.Ports[3].Put(p.frame(t))
+		b.Poll()
+		b.expectRetained(1)
+	})
+	t.Run("reborn", func(t *testing.T) { // a group in the place of another one
+		b := lacking(t)
+		if err := b.Switch.Remove(b.group.ID); err != nil {
+			t.Fatal(err)
+		}
+		b.group = group()
+		b.group.Policy.Repair, b.group.Policy.RepairWindow = feedback.RepairLocal, 64
+		b.add(b.group)
+		b.send(quiet(1000))
+		b.expectRetained(1)
+		b.settle(1000, 0)
+	})
+}
+
+// A worker looks often while an answer is missing, and only then.
+func TestAWorkerWaitsNoLongerThanARepairMay(t *testing.T) {
+	b := newRepairBench(t, 64)
+	w := b.Switch.Workers()[0]
+	waits := func(want time.Duration) {
+		t.Helper()
+		b.now += feedback.Tick(time.Millisecond)
+		b.Poll() // the list of groups is looked through
+		dataplane.Sleep(w)
+		if got := b.Waiters[0].Timeout; got != want {
+			t.Errorf("it waits %v, want %v", got, want)
+		}
+	}
+	waits(100 * time.Millisecond)
+	p := quiet(1000)
+	p.bth.AckReq = true
+	b.send(p)
+	waits(time.Duration(feedback.RepairPeriod))
+	b.settle(1000, 0)
+	waits(100 * time.Millisecond)
+}
+
+// The kernel keeps no packets, so such a group stays with the worker, and says why.
+func TestTheKernelDoesNotCarryAGroupWithRepair(t *testing.T) {
+	g := group()
+	g.Policy.Repair = feedback.RepairLocal
+	net := porttest.NewFanOutAt(4, nil)
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		net.Ports[0].Put(write(roce.PSN(firstPSN+i), nil).frame(t))
+		net.Poll()
+		for path, p := range g.Paths {
+			net.Ports[p.Port].Put(ack(p.Dst, p.FirstPSN.Add(int32(i)), roce.SyndromeUnlimited).frame(t))
+			_ = path
+		}
+		net.Poll()
+	}
+	st, _ := net.Switch.GroupState(g.ID)
+	if e := st.Engine; e.Kernel || e.Carried != 0 || e.Reason != "the kernel does not keep packets for repair" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A group that may need more than a worker can retain is refused with the number that fits.
+func TestAWindowBeyondTheMemoryIsRefused(t *testing.T) {
+	for _, c := range []struct {
+		chunks, window, mtu int
+		want                string
+	}{
+		{4096, 0, 1024, ""},
+		{1024, 0, 1024, ""},
+		{1023, 0, 1024, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml"},
+		{2048, 0, 4096, ""},
+		{2046, 0, 4096, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml"},
+		{0, 1, 1024, "group g: repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off here"},
+		{8, 8, 1024, ""},
+	} {
+		g := group()
+		g.Policy.Repair, g.Policy.RepairWindow, g.PathMTU = feedback.RepairLocal, c.window, c.mtu
+		_, err := porttest.NewRetaining(4, c.chunks, nil).Switch.Add(g)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want || (err != nil) != errors.Is(err, dataplane.ErrRetention) {
+			t.Errorf("%+v:\ngot %s", c, got)
+		}
+		g.Policy.Repair = feedback.RepairOff
+		if _, err := porttest.NewRetaining(4, c.chunks, nil).Switch.Add(g); err != nil {
+			t.Errorf("without repair: %v", err)
+		}
+	}
+}
