@@ -76,8 +76,8 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 	g.doubtCarried(ev.PSN)
 	g.forward(ev.PSN, ev.Last)
 	for i := range g.legs {
-		if g.paths[i].part.takesData() {
-			g.direct(now, i, ev)
+		if g.paths[i].part.takesData() && !g.direct(now, i, ev) {
+			g.legs[i].high = ev.PSN // its repair has begun since the engine was armed
 		}
 	}
 	g.source.pos = ev.PSN

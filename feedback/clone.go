@@ -56,6 +56,13 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	if g.policy.Speak != SpeakOff {
 		b = binary.AppendVarint(b, int64(min(now-g.speech.quietSince, speakAfter)))
 	}
+	if g.legs != nil {
+		b = binary.AppendVarint(b, int64(g.retained.oldest.Sub(first)))
+		if gap := &g.gap; gap.some {
+			b = append(b, flags(true, gap.slow), gap.times)
+			b = binary.AppendVarint(b, int64(min(now-gap.since, gapAgain<<gapTimes)))
+		}
+	}
 	return b
 }
 
@@ -75,6 +82,35 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	if after := Tick(g.policy.SilentAfter); after != 0 {
 		b = append(b, flags(g.source.resentAt > p.since))
 		b = binary.AppendVarint(b, int64(min(now-p.since, after)))
+	}
+	if g.legs != nil {
+		b = g.appendLeg(b, i, first, now)
+	}
+	return b
+}
+
+// appendLeg appends what repair knows of path i, except its counts. Round trips mean nothing to a
+// policy whose timer has only one length.
+func (g *Group) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
+	l, acked := &g.legs[i], g.paths[i].acked
+	measures := g.policy.RepairTimerFloor < g.policy.RepairTimerCap
+	b = append(b, byte(l.state), l.window, l.attempts, flags(l.running, l.served, l.barred, l.reported, measures && l.sampling))
+	for _, psn := range []roce.PSN{later(l.asked, acked), later(l.resent, acked), l.high} {
+		b = binary.AppendVarint(b, int64(psn.Sub(first)))
+	}
+	if l.running {
+		b = binary.AppendVarint(b, int64(max(l.due-now, 0)))
+	}
+	if l.state != legDirect {
+		b = binary.AppendVarint(b, int64(l.cursor.Sub(first)))
+		b = binary.AppendVarint(b, int64(min(now-l.since, repairLong)))
+	}
+	if measures {
+		b = binary.AppendVarint(b, int64(l.srtt))
+		if l.sampling {
+			b = binary.AppendVarint(b, int64(l.sample.Sub(first)))
+			b = binary.AppendVarint(b, int64(now-l.sampleAt))
+		}
 	}
 	return b
 }

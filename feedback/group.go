@@ -42,6 +42,7 @@ type Group struct {
 	speech     speech
 	congestion congestion
 	retained   retained
+	gap        missing
 }
 
 // New returns the state of a group at its start.

@@ -18,9 +18,12 @@ const (
 	repairLong = Tick(time.Second)
 )
 
-// Waiting says whether the group wants a Timer event every RepairPeriod: a path is under repair, or
-// has not answered a packet that asked for an ACK.
-func (g *Group) Waiting() bool { return g.retained.repairing > 0 || g.retained.running > 0 }
+// Waiting says whether the group wants a Timer event every RepairPeriod: a path is under repair or
+// has not answered a packet that asked for an ACK, or the source has not answered the NAK for a
+// gap.
+func (g *Group) Waiting() bool {
+	return g.retained.repairing > 0 || g.retained.running > 0 || g.gapUnheard()
+}
 
 // withDefaults fills in the bounds of repair.
 func (p Policy) withDefaults() Policy {
@@ -97,7 +100,7 @@ func (g *Group) probe(now Tick, i int, acts []Action) []Action {
 
 // legTimers serves the paths whose time is over.
 func (g *Group) legTimers(now Tick, acts []Action) []Action {
-	if !g.Waiting() {
+	if g.retained.repairing == 0 && g.retained.running == 0 {
 		return acts
 	}
 	for i := range g.legs {

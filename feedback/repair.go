@@ -127,10 +127,10 @@ func (g *Group) sentAgain(i int) bool {
 }
 
 // direct notes that a packet of the source is copied to path i, if that is so: a path under repair
-// gets it from its cursor.
+// gets it from its cursor, and a path that has not answered its repair yet was sent it.
 func (g *Group) direct(now Tick, i int, ev *Event) bool {
 	l, psn := &g.legs[i], ev.PSN
-	if l.state != legDirect {
+	if l.state != legDirect || l.served && !psn.After(l.resent) {
 		return false
 	}
 	again := !psn.After(l.high)
@@ -159,8 +159,12 @@ func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action,
 	case !g.repairable(ev.Path):
 		g.endLeg(ev.Path)
 		return 0, acts, false
-	case rnr && l.state == legResting:
+	case l.state == legResting:
 		return Swallowed, acts, true
+	case rnr && g.letGo(ev.PSN):
+		l.attempts = 0 // the source cannot help, and the path answers
+		g.rest(now, ev)
+		return Repaired, acts, true
 	case rnr && (g.spent(l) || ev.Syndrome.RNRTimer().Duration() > restAtMost):
 		g.giveUp(ev.Path)
 		return 0, acts, false
@@ -172,6 +176,23 @@ func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action,
 	}
 	g.feed(now, ev.Path, p.acked.Next(), RepairBurst)
 	return Repaired, g.push(now, ev.Path, acts), true
+}
+
+// mends says whether the switch is about to mend what path i lacks: it is under repair, or will be
+// probed if it does not answer.
+func (g *Group) mends(i int) bool {
+	return g.legs != nil && (g.legs[i].state != legDirect || g.legs[i].running && g.repairable(i))
+}
+
+// mending says whether the floor is about to move because the switch mends what a path lacks. Then
+// the source need not be called back.
+func (g *Group) mending() bool {
+	for i := range g.legs {
+		if p := &g.paths[i]; p.counted() && p.acked == g.floor.psn && g.mends(i) {
+			return true
+		}
+	}
+	return false
 }
 
 // feed begins or continues the repair of path i at psn.
@@ -265,16 +286,18 @@ func (g *Group) clock(now Tick, i int, acts []Action) []Action {
 			return acts
 		}
 		g.feed(now, i, acked.Next(), firstPush)
-	case legProbing, legResting:
+	case legResting:
+		g.feed(now, i, acked.Next(), firstPush)
+	case legProbing:
 		switch probe := l.cursor.Prev(); {
-		case l.state == legResting || acked == probe:
+		case !acked.Before(l.asked):
+			g.feed(now, i, l.high.Next(), RepairBurst) // it has all that it was asked for
+		case acked == probe:
 			g.feed(now, i, acked.Next(), firstPush)
-		case acked.Before(l.asked):
-			// An ACK that was on its way, or that the probe has brought. What is missing shows by
-			// the answer to one more probe.
-			return g.probe(now, i, acts)
 		default:
-			g.feed(now, i, later(l.high, acked).Next(), RepairBurst)
+			// An ACK that was on its way, or that the probe has brought. The answer to one more
+			// probe shows what is missing.
+			return g.probe(now, i, acts)
 		}
 	case legFeeding:
 		l.cursor = later(l.cursor, acked.Next())
@@ -294,7 +317,7 @@ func later(a, b roce.PSN) roce.PSN {
 func (g *Group) giveUp(i int) {
 	l, p := &g.legs[i], &g.paths[i]
 	g.endLeg(i)
-	l.barred = true
+	l.barred, l.served = true, false
 	l.givenUp++
 	psn := p.acked.Next()
 	if p.ask == askProven {

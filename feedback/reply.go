@@ -61,23 +61,28 @@ func (g *Group) replyEnd(acts []Action) []Action {
 // below it, so it can only be for floor+1: with hold a path must have asked for that packet, with
 // lower any NAK above makes the source resend from there.
 func (g *Group) replyGoBack(acts []Action) []Action {
-	psn := g.floor.psn.Next()
+	psn, gap := g.floor.psn.Next(), g.gapDue()
 	switch {
 	case g.end.sent:
 		return acts // the source's QP has ended
-	case g.pending.sequence == 0 && g.pending.rnr == 0:
+	case g.pending.sequence == 0 && g.pending.rnr == 0 && !gap:
 		return acts
 	case psn.After(g.place()):
 		return acts // the source is below it and sends it again anyway
 	}
 	s := g.dueNAK()
-	if s == 0 && g.policy.Nak == NakLower && g.pending.sequence > 0 {
+	if s == 0 && (gap || g.policy.Nak == NakLower && g.pending.sequence > 0 && !g.mending()) {
 		s = roce.NAKSequence
 	}
 	if s == 0 {
 		return acts
 	}
-	if s == roce.NAKSequence && g.back.newest && psn == g.back.psn {
+	again := s == roce.NAKSequence && g.back.newest && psn == g.back.psn
+	if again && gap {
+		g.gap = missing{some: true, slow: true}
+		return g.sendBack(psn, roce.SyndromeRNR(shortestRNR), acts)
+	}
+	if again {
 		// A requester ignores the same NAK until an ACK comes between. Sent in vain, it would hold
 		// the source's place down.
 		g.clearNAKs()

@@ -48,6 +48,7 @@ func (g *Group) inWindow(psn roce.PSN) bool {
 // forward notes that new packets up to psn are forwarded.
 func (g *Group) forward(psn roce.PSN, last bool) {
 	g.source.forward(psn, last)
+	g.gap = missing{}
 	g.retain()
 }
 
@@ -80,18 +81,17 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 	if !psn.After(g.end.psn) {
 		g.end.sent = false
 	}
-	if psn.After(g.source.sent) {
-		return false
+	if resent = !psn.After(g.source.sent); resent {
+		g.source.resentAt = now
 	}
-	g.source.resentAt = now
-	if g.back.awaited && (psn == g.back.psn || fellBack && psn.After(g.back.psn)) {
+	if (resent || g.legs != nil) && g.back.awaited && (psn == g.back.psn || fellBack && psn.After(g.back.psn)) {
 		// A packet that follows its predecessor was sent before the source heard the NAK. That the
 		// source went back shows by a step back, whose first packets may be lost, or by the packet
 		// that it was asked for.
 		g.back.awaited = false
 		g.speech.quietSince = now
 	}
-	return true
+	return resent
 }
 
 // hearSource handles the first packet of the source after a restart. Everything below it was sent

@@ -20,6 +20,7 @@ import (
 //	group receivers=(b,c) first=100 [restored] [nak=lower] [ack=(quorum,2)]
 //	      [on-fatal=evict] [speak=rnr] [cnp=all] [cnp-interval=50us] [credits=merge]
 //	      [silent-after=1s] [evict] [switch=force] [source=b]
+//	      [repair=local] [window=1024] [attempts=7] [timer=(200us,16ms)]
 //	run
 //	data 100-103!            packets of the source, a message; ! asks for an ACK
 //	data +100                a packet inside a message
@@ -27,13 +28,15 @@ import (
 //	b ack 103 [msn=1] [mig]  answers of a receiver
 //	c nak 102                also: rnr 102 timer=14, fatal 102 access|invalid|operational, cnp
 //	wait 10ms                time passes, with a Timer event at its end
+//	lost 102                 the caller no longer has the retained packets up to 102
 //	members b c -a +e        the membership changes: b and c stay, a leaves, e joins
 //	source 500 [away=b] [old=c] [msn=7]
 //	                         b becomes the source instead of c; its first PSN is 500, and it has sent
 //	                         7 messages before
 //
-// The output has the outcome of each event, the paths that got a copy, the replies to the source,
-// the reports to the operator, and at the end of a block the state of each path and of the source.
+// The output has the outcome of each event, the paths that got a copy, the repairs (! where one
+// asks for an ACK), the replies to the source, the reports to the operator, and at the end of a
+// block the state of each path and of the source. A path under repair has its cursor.
 func TestStories(t *testing.T) {
 	for mode, s := range map[string]story{"plain": {}, "wrap": {wrap: true}, "carried": {engine: true}} {
 		t.Run(mode, func(t *testing.T) {
@@ -105,6 +108,15 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			cfg.Policy.Credits, err = ParseCredits(arg.Vals[0])
 		case "silent-after":
 			cfg.Policy.SilentAfter, err = time.ParseDuration(arg.Vals[0])
+		case "repair":
+			cfg.Policy.Repair, err = ParseRepair(arg.Vals[0])
+		case "window":
+			cfg.Policy.RepairWindow, err = strconv.Atoi(arg.Vals[0])
+		case "attempts":
+			cfg.Policy.RepairAttempts, err = strconv.Atoi(arg.Vals[0])
+		case "timer":
+			cfg.Policy.RepairTimerFloor, err = time.ParseDuration(arg.Vals[0])
+			cfg.Policy.RepairTimerCap, _ = time.ParseDuration(arg.Vals[1])
 		case "switch":
 			cfg.Policy.Switch, err = ParseSwitch(arg.Vals[0])
 		case "evict":
@@ -142,6 +154,8 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 		s.tell()
 		s.now += Tick(d)
 		s.play(line, Event{Kind: Timer})
+	case "lost":
+		s.play(line, Event{Kind: Lost, PSN: s.psn(word[1])})
 	case "members":
 		s.members(word[1:])
 		s.play(line, Event{Kind: Timer})
@@ -292,8 +306,10 @@ func (s *story) step(ev Event) string {
 		panic("Step appended more actions than MaxActions")
 	}
 	var said, copies []string
-	for _, a := range s.acts {
+	for i, a := range s.acts {
 		switch a.Kind {
+		case Repair:
+			said = s.repair(said, i)
 		case Copy:
 			copies = append(copies, s.names[a.Path])
 		case Reply:
@@ -317,9 +333,31 @@ func (s *story) step(ev Event) string {
 	return strings.Join(append([]string{note}, said...), "\n") + "\n"
 }
 
+// repair says that action i sends a retained packet. A run of packets to one path is one line.
+func (s *story) repair(said []string, i int) []string {
+	a, text := s.acts[i], ""
+	if i > 0 {
+		if was := s.acts[i-1]; was.Kind == Repair && was.Path == a.Path && was.PSN.Next() == a.PSN && !was.AckReq {
+			text, _, _ = strings.Cut(said[len(said)-1], "-")
+			said = said[:len(said)-1]
+			text += "-" + s.show24(a.PSN)
+		}
+	}
+	if text == "" {
+		text = fmt.Sprintf("  repair to %s: %s", s.names[a.Path], s.show24(a.PSN))
+	}
+	if a.AckReq {
+		text += "!"
+	}
+	return append(said, text)
+}
+
 // carry lets the engine take a packet, if it may, and returns the paths that get a copy. With a
 // quorum it takes none: the group would believe fewer NAKs than without an engine (rule 9).
 func (s *story) carry(ev Event) (copies []string, ok bool) {
+	if s.untold.AckReq {
+		s.tell() // the group is told only that one of the packets asked
+	}
 	next, u := s.g.NextPSN(), &s.untold
 	if u.Kind == Carried {
 		next = u.PSN.Next()
@@ -327,7 +365,7 @@ func (s *story) carry(ev Event) (copies []string, ok bool) {
 	if !s.engine || ev.Kind != Data || ev.PSN != next || s.g.policy.Ack != AckAll || s.g.Plain() == 0 || ev.PSN.After(s.g.Horizon()) {
 		return nil, false
 	}
-	u.Kind, u.PSN, u.Last = Carried, ev.PSN, ev.Last
+	u.Kind, u.PSN, u.Last, u.AckReq = Carried, ev.PSN, ev.Last, ev.AckReq
 	if ev.Last {
 		u.MSN++
 	}
@@ -388,12 +426,31 @@ func (s *story) show() string {
 		if p.pending != 0 {
 			fmt.Fprintf(&s.out, " pending %v", p.pending)
 		}
+		s.showLeg(i)
 		s.out.WriteString("   ")
+	}
+	if g.legs != nil {
+		fmt.Fprintf(&s.out, "| oldest %s ", s.show24(g.Oldest()))
 	}
 	fmt.Fprintf(&s.out, "| sent %s pos %s merged %s\n", s.show24(g.source.sent), s.show24(g.source.pos), s.show24(g.merged.psn))
 	text := s.out.String()
 	s.out.Reset()
 	return text
+}
+
+// showLeg shows where the repair of path i is, and whether its timer runs.
+func (s *story) showLeg(i int) {
+	if s.g.legs == nil {
+		return
+	}
+	l := &s.g.legs[i]
+	if l.state != legDirect {
+		states := [...]string{legFeeding: "fed", legProbing: "probed", legResting: "rests"}
+		fmt.Fprintf(&s.out, " %s at %s", states[l.state], s.show24(l.cursor))
+	}
+	if l.running {
+		fmt.Fprintf(&s.out, " timer %v", time.Duration(l.due-s.now))
+	}
 }
 
 func (s *story) psn(text string) roce.PSN {

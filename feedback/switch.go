@@ -28,7 +28,7 @@ func (g *Group) MaySwitch() bool {
 			return false
 		}
 	}
-	return g.Settled() || g.end.sent
+	return g.Settled() && !g.gapStands() || g.end.sent
 }
 
 // SwitchSource performs a source switch. From here on everything is in the new source's PSN space,

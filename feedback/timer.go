@@ -18,6 +18,7 @@ func (g *Group) timer(now Tick, acts []Action) []Action {
 		acts = g.silence(now, acts)
 	}
 	acts = g.replies(g.legTimers(now, acts))
+	acts = g.repeatGap(now, acts)
 	if g.policy.Speak == SpeakRNR && g.floor.known {
 		acts = g.speak(now, acts)
 	}
@@ -32,7 +33,7 @@ func (g *Group) silence(now Tick, acts []Action) []Action {
 		if !p.part.takesData() || !g.source.known || p.part == PartActive && !p.acked.Before(g.source.sent) {
 			continue
 		}
-		if now-p.since < Tick(g.policy.SilentAfter) || g.source.resentAt <= p.since || !g.someoneAheadOf(p) {
+		if g.mends(i) || now-p.since < Tick(g.policy.SilentAfter) || g.source.resentAt <= p.since || !g.someoneAheadOf(p) {
 			continue
 		}
 		if !p.silent {
@@ -80,12 +81,11 @@ type speech struct {
 func (g *Group) speak(now Tick, acts []Action) []Action {
 	s, hole := &g.speech, g.floor.psn.Next()
 	switch {
-	case hole.After(g.source.pos), g.back.awaited, g.end.sent:
+	case hole.After(g.source.pos), g.back.awaited, g.end.sent, g.mending():
 		return acts
 	case now-s.quietSince < speakAfter, s.spoken && s.hole == hole:
 		return acts
 	}
 	s.spoken, s.hole = true, hole
-	const shortest = 1
-	return g.sendBack(hole, roce.SyndromeRNR(shortest), acts)
+	return g.sendBack(hole, roce.SyndromeRNR(shortestRNR), acts)
 }
