@@ -25,10 +25,14 @@ const (
 // Slot and Path are struct rocast_slot and struct rocast_path of fanout.c, where the fields are
 // explained.
 type (
-	Slot     = fanoutRocastSlot
-	Path     = fanoutRocastPath
-	retained = fanoutRocastRetained
+	Slot = fanoutRocastSlot
+	Path = fanoutRocastPath
 )
+
+// retained is struct rocast_retained of fanout.c. It is laid over the memory of the map.
+type retained struct{ fanoutRocastRetained }
+
+func (r *retained) psn() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&r.Psn)) }
 
 // Tables are the CRC-32 tables that rocast_fan_out uses.
 type Tables struct {
@@ -40,7 +44,7 @@ type Tables struct {
 }
 
 // FanOut is the state that fan-out in the kernel shares with user space. Slots, paths and retained
-// packets are shared memory: Slot, Paths, Word, Limit and Retained make no system call.
+// packets are shared memory: to read and write them takes no system call.
 type FanOut struct {
 	maps     fanOutMaps
 	mapped   [3][]byte // slots, paths, retained packets
@@ -120,20 +124,29 @@ func (f *FanOut) Limit(i int) *atomic.Uint32 {
 // RetainedEntries is the number of packets of which the kernel can keep a copy.
 func (f *FanOut) RetainedEntries() int { return f.retained }
 
-// Retained copies the packet with this PSN, as the source sent it, from an entry to frame, and
-// returns its length. The result is 0 if the entry has another packet, or if the kernel wrote to
-// the entry meanwhile. frame must have room for RetainedBytes.
-func (f *FanOut) Retained(entry int, psn uint32, frame []byte) int {
-	r := &unsafe.Slice((*retained)(unsafe.Pointer(&f.mapped[2][0])), f.retained)[entry]
-	is := (*atomic.Uint32)(unsafe.Pointer(&r.Psn))
-	if is.Load() != psn {
-		return 0
+// Retained returns the packet with this PSN as the source sent it, in shared memory, or nil if the
+// entry has another packet. The kernel writes to the entry when it carries a packet that has the
+// same entry. Slot.Limit must forbid that for as long as the result is used.
+func (f *FanOut) Retained(entry int, psn uint32) []byte {
+	r := &f.entries()[entry]
+	if r.psn().Load() != psn {
+		return nil
 	}
-	n := copy(frame, r.Frame[:min(int(r.Bytes), RetainedBytes)])
-	if is.Load() != psn {
-		return 0
+	return r.Frame[:min(int(r.Bytes), RetainedBytes)]
+}
+
+// ForgetRetained makes n entries have no packet. No armed slot may have one of them.
+func (f *FanOut) ForgetRetained(first, n int) {
+	for i := range n {
+		f.entries()[first+i].psn().Store(noPSN)
 	}
-	return n
+}
+
+// noPSN is INVALID of fanout.c.
+const noPSN = 0xFFFFFFFF
+
+func (f *FanOut) entries() []retained {
+	return unsafe.Slice((*retained)(unsafe.Pointer(&f.mapped[2][0])), f.retained)
 }
 
 // PutFan makes fan i the set of these ports. One copy of each packet leaves by each entry of ports;

@@ -186,9 +186,7 @@ func (b *fanBench) retain(entries uint32) {
 
 // retained returns the packet that the group retained; nil: it has not.
 func (b *fanBench) retained(psn roce.PSN) []byte {
-	frame := make([]byte, RetainedBytes)
-	n := b.fan.Retained(fanRetained+int(psn%fanRetained), uint32(psn), frame)
-	return frame[:n:n]
+	return b.fan.Retained(fanRetained+int(psn%fanRetained), uint32(psn))
 }
 
 func wordsOf(a netip.Addr) (w [4]uint32) {
@@ -428,11 +426,18 @@ func TestRetainedPackets(t *testing.T) {
 		}
 	}
 	for i := range fanRetained {
-		if n := b.fan.Retained(i, uint32(first.Add(int32(i))), make([]byte, RetainedBytes)); n != 0 {
+		if got := b.fan.Retained(i, uint32(first.Add(int32(i)))); len(got) > 0 {
 			t.Errorf("entry %d of another group was written", i)
 		}
 	}
 	next := first.Add(int32(len(sent)))
+	b.fan.ForgetRetained(fanRetained, fanRetained-1)
+	for i, frame := range sent[fanRetained-1:] {
+		psn := first.Add(int32(fanRetained - 1 + i))
+		if got, kept := b.retained(psn), psn%fanRetained == fanRetained-1; (got != nil) != kept || kept && !bytes.Equal(got, frame) {
+			t.Errorf("packet %d is there: %v", psn, got != nil)
+		}
+	}
 	b.retain(0)
 	carry(next, 64)
 	if got := b.retained(next); len(got) > 0 {

@@ -30,6 +30,10 @@ type FanOut interface {
 	Disarm(id mft.GroupID) FanWord
 	// Limit sets the last PSN that may be carried.
 	Limit(id mft.GroupID, psn roce.PSN)
+	// Retained returns a packet that the engine carried and retains, as the source sent it, or nil.
+	// The group must have a place. It must have been armed with a block with Retain, and a limit
+	// less than Retain beyond psn, for as long as the result is used.
+	Retained(id mft.GroupID, psn roce.PSN) []byte
 }
 
 // FanWord is the engine's progress with one group.

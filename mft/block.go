@@ -26,6 +26,7 @@ type Block struct {
 	PKey         uint16
 	TrafficClass uint8 // ECN bits zero
 	PathMTU      int
+	Retain       int             // number of packets that the engine must retain; 0: none
 	Memory       []VirtualRegion // the group's own
 	Paths        []BlockPath     // sorted by port: the paths of one port are neighbours
 }

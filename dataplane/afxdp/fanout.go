@@ -21,6 +21,7 @@ type fanOut struct {
 	holders [bpf.Slots]atomic.Uint32 // ID of the group that has the place, plus one; 0: free
 	epochs  [bpf.Slots]uint16        // epoch of the block in the place; the holder's worker owns it
 	uses    [bpf.Slots]atomic.Uint32 // number of the fan of the block in the place
+	memory  *kernelMemory
 	devices atomic.Pointer[devices]
 	wanted  chan ports // sets of ports for which workers want a fan
 	fans    []fan      // by the kernel's number; only control uses it
@@ -42,6 +43,7 @@ type devices struct {
 var (
 	errNoFan = errors.New("the kernel cannot send to all ports of the group, or its set of ports is not set up " +
 		"yet (see rocast port ls)")
+	errNoMemory = errors.New("other groups have the kernel's memory for repair (repairMemory in rocastd.yaml)")
 	errNoDevice = errors.New("a port of the group is not open, or not in native mode (see rocast port ls)")
 )
 
@@ -61,7 +63,7 @@ func CheckFanOut() error {
 }
 
 func newFanOut(kernel *bpf.FanOut) *fanOut {
-	f := &fanOut{kernel: kernel, wanted: make(chan ports, 16)}
+	f := &fanOut{kernel: kernel, wanted: make(chan ports, 16), memory: newKernelMemory(kernel.RetainedEntries())}
 	f.devices.Store(new(devices))
 	return f
 }
@@ -273,7 +275,22 @@ func (f *fanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
 }
 
 // Release is part of dataplane.FanOut.
-func (f *fanOut) Release(id mft.GroupID) { f.holders[place(id)].CompareAndSwap(uint32(id)+1, 0) }
+func (f *fanOut) Release(id mft.GroupID) {
+	i := place(id)
+	if f.holders[i].Load() == uint32(id)+1 {
+		f.memory.give(i)
+		f.holders[i].Store(0)
+	}
+}
+
+// Retained is part of dataplane.FanOut.
+func (f *fanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
+	m := f.memory.of(place(id))
+	if m.packets == 0 {
+		return nil
+	}
+	return f.kernel.Retained(m.first+int(psn)%m.packets, uint32(psn))
+}
 
 // Arm is part of dataplane.FanOut.
 func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit roce.PSN) error {
@@ -291,18 +308,38 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 		return errNoDevice
 	}
 	i := place(id)
+	m, err := f.retain(i, b.Retain)
+	if err != nil {
+		return err
+	}
 	f.epochs[i]++
 	f.word(i).Store(encodeWord(dataplane.FanWord{PSN: w.PSN}, f.epochs[i])) // copies of the last block are stale from here on
 	f.uses[i].Store(fan)
 	slot := f.kernel.Slot(i)
 	slot.Limit, slot.Group, slot.Fan, slot.Ingress = uint32(limit), uint32(id), fan, d.ifIndex[b.Ingress]
 	writeSlot(slot, b)
+	slot.RetainedFirst, slot.RetainedEntries = uint32(m.first), uint32(m.packets)
 	paths := f.kernel.Paths(i)
 	for k := range b.Paths {
 		writePath(&paths[k], &b.Paths[k])
 	}
 	f.word(i).Store(encodeWord(w, f.epochs[i]))
 	return nil
+}
+
+// retain returns the memory of place i, which has room for that many packets or more.
+func (f *fanOut) retain(i, packets int) (m kernelPart, err error) {
+	if packets == 0 {
+		return m, nil
+	}
+	m, fresh := f.memory.take(i, packets)
+	if m.packets == 0 {
+		return m, errNoMemory
+	}
+	if fresh {
+		f.kernel.ForgetRetained(m.first, m.packets)
+	}
+	return m, nil
 }
 
 // Load is part of dataplane.FanOut.

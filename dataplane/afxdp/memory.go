@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
+	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
@@ -29,6 +30,10 @@ const (
 	maxRepairChunks = xsk.MaxChunks - receiveChunks - spareChunks
 )
 
+// maxKernelRetained bounds the packets that the kernel retains: 0.5 GiB, a quarter of what one map
+// can have on any kernel.
+const maxKernelRetained = 1 << 18
+
 // repairShare returns how many chunks each worker may retain for repair, of bytes for all of them.
 func repairShare(bytes uint64, workers int) (int, error) {
 	chunks := bytes / xsk.ChunkBytes / uint64(workers)
@@ -41,6 +46,14 @@ func repairShare(bytes uint64, workers int) (int, error) {
 			"between these, or 0", bytes>>10, workers, workers*minRepairChunks/perMiB, workers*(maxRepairChunks/perMiB))}
 	}
 	return int(chunks), nil
+}
+
+// kernelRetains returns how many packets the kernel may retain for the groups that it carries: as
+// many as fit into as much memory as the workers have for the same. It is at most
+// maxKernelRetained.
+func kernelRetains(bytes uint64) int {
+	const entryBytes = 8 + bpf.RetainedBytes
+	return int(min(bytes/uint64(entryBytes), maxKernelRetained)) / segmentPackets * segmentPackets
 }
 
 // queueShare returns how many chunks each of a worker's queues gets to receive into.

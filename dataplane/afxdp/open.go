@@ -39,7 +39,7 @@ type Config struct {
 	// Tests replace these to imitate another kernel. nil: this kernel.
 	multiBuffer func() error
 	noRoom      func(*bpf.Port) bool
-	loadFanOut  func(bpf.Tables) (*bpf.Classifier, error)
+	loadFanOut  func(t bpf.Tables, retained int) (*bpf.Classifier, error)
 	openSocket  func(*xsk.UMEM, int, uint32, xsk.SocketConfig) (*xsk.Socket, error)
 }
 
@@ -142,10 +142,10 @@ func (s *Switch) open(c Config) (err error) {
 // load loads the classifier, with fan-out if that is wanted and the kernel has what it takes.
 func (s *Switch) load(c Config) (err error) {
 	if c.loadFanOut == nil {
-		c.loadFanOut = func(t bpf.Tables) (*bpf.Classifier, error) { return bpf.LoadFanOut(t, 0) }
+		c.loadFanOut = bpf.LoadFanOut
 	}
 	if c.FanOut {
-		if s.classifier, err = c.loadFanOut(tables); err == nil {
+		if s.classifier, err = c.loadFanOut(tables, kernelRetains(c.RepairMemory)); err == nil {
 			s.fanOut = newFanOut(s.classifier.FanOut())
 			return nil
 		}

@@ -21,6 +21,14 @@ type place struct {
 	word  dataplane.FanWord
 	limit roce.PSN
 	block mft.Block
+	// retained are the packets that were carried, the one with a PSN at that PSN modulo their
+	// number.
+	retained []packet
+}
+
+type packet struct {
+	psn   roce.PSN
+	frame []byte
 }
 
 // NewFanOut returns a fan-out with no group.
@@ -56,6 +64,9 @@ func (f *FanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	p.block = *b
 	p.block.Paths = slices.Clone(b.Paths)
 	p.word, p.limit = w, limit
+	if n := b.Retain; n != len(p.retained) {
+		p.retained = make([]packet, n)
+	}
 	return nil
 }
 
@@ -72,6 +83,18 @@ func (f *FanOut) Disarm(id mft.GroupID) dataplane.FanWord {
 // Limit is part of dataplane.FanOut.
 func (f *FanOut) Limit(id mft.GroupID, psn roce.PSN) { f.place(id).limit = psn }
 
+// Retained is part of dataplane.FanOut.
+func (f *FanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
+	p := f.place(id)
+	if len(p.retained) == 0 {
+		return nil
+	}
+	if at := &p.retained[int(psn)%len(p.retained)]; at.psn == psn {
+		return at.frame
+	}
+	return nil
+}
+
 // Carry does with a classified frame what the kernel does: a plain packet of an armed group is
 // answered with the copies for all its paths. Any other packet of the source's disarms the group,
 // and false means that the frame is the core's.
@@ -87,6 +110,10 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	}
 	v := &frame.View
 	frame.Original = v.Original(frame.Bytes())
+	if n := len(p.retained); n > 0 {
+		psn := frame.Original.PSN
+		p.retained[int(psn)%n] = packet{psn, slices.Concat(frame.Bytes()...)}
+	}
 	p.word.PSN = p.word.PSN.Next()
 	if p.word.Inside = !v.Opcode.EndsMessage(); !p.word.Inside {
 		p.word.Messages = p.word.Messages.Add(1)
