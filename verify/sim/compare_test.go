@@ -94,6 +94,45 @@ func TestLatencyIsThatOfTheLastReceiver(t *testing.T) {
 	}
 }
 
+// Packets that are lost on the way to the switch load the source's link, and no other.
+func TestBusiestLinkIsTheSources(t *testing.T) {
+	s := small()
+	scenario := s.scenario(0, feedback.Policy{}, 0)
+	scenario.Hosts[0].ToSwitch.Loss = 1e-2
+	packets := uint64(s.messages * s.bytes / comparedMTU)
+	for _, m := range []method{policies[0], {name: "chain", shape: chain, slices: 1}} {
+		if o := measure(t, scenario, m); o.resent == 0 || o.busiest < packets+o.resent || o.busiest > packets+o.resent+uint64(s.messages) {
+			t.Errorf("%s: %d frames on the busiest link, %d packets and %d resent", m.name, o.busiest, packets, o.resent)
+		}
+	}
+}
+
+// A run in which an invariant does not hold is no measurement.
+func TestComparedRunsMustHold(t *testing.T) {
+	s := small()
+	scenario := s.scenario(0, feedback.Policy{}, 0)
+	scenario.Limit = time.Microsecond
+	var r tester
+	if _, err := r.play(scenario, &policies[0]); err == nil || !strings.HasPrefix(err.Error(), "ends: not over in time") {
+		t.Error(err)
+	}
+}
+
+// Each run of a cell has losses of its own.
+func TestRunsDiffer(t *testing.T) {
+	s := small(1e-2)
+	c := Comparison{Runs: 2, Workers: 1}
+	cells := c.cells(&s)
+	if err := c.measure(&s, cells); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cells[1:] {
+		if reflect.DeepEqual(c.runs[0], c.runs[1]) {
+			t.Errorf("%s: both runs took %v", c.name, c.runs[0].took)
+		}
+	}
+}
+
 // A run is the same for the same seed, and losses differ from seed to seed.
 func TestOutcomesComeFromTheSeed(t *testing.T) {
 	s := small()
@@ -105,6 +144,9 @@ func TestOutcomesComeFromTheSeed(t *testing.T) {
 			if outcomes[k], err = r.play(s.scenario(seed, m.policy, 1e-3), &m); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if n := len(outcomes[0].latencies); n != s.messages {
+			t.Errorf("%s: %d messages, not %d", m.name, n, s.messages)
 		}
 		if !reflect.DeepEqual(outcomes[0], outcomes[2]) || reflect.DeepEqual(outcomes[0], outcomes[1]) {
 			t.Errorf("%s: %v", m.name, outcomes)
@@ -175,6 +217,9 @@ func TestSettings(t *testing.T) {
 		if all[of(&s)] = s; len(s.losses) != 5 {
 			t.Errorf("%v: %v", &s, s.losses)
 		}
+		if n := s.receivers * s.messages * s.bytes; n > 512<<20 {
+			t.Errorf("%v: the receivers get %d bytes in a run", &s, n)
+		}
 	}
 	if want := len(comparedReceivers) * 2 * 3 * 2 * 2; len(all) != want || len(fullSettings()) != want {
 		t.Errorf("%d settings, of which %d differ, and not %d", len(fullSettings()), len(all), want)
@@ -183,6 +228,26 @@ func TestSettings(t *testing.T) {
 		if full, ok := all[of(&s)]; !ok || full.messages != s.messages || full.posted != s.posted {
 			t.Errorf("%v is not in the full comparison", &s)
 		}
+	}
+}
+
+// The best number of slices is looked for from whole messages to one packet in a slice. To one
+// receiver a chain and a tree are the same as unicast.
+func TestMethods(t *testing.T) {
+	pieces := func(s setting) (n []int) {
+		for _, m := range s.methods(1e-3) {
+			if m.name == "chain" {
+				n = append(n, m.slices)
+			}
+		}
+		return n
+	}
+	if got := pieces(stream(3)); !slices.Equal(got, []int{1, 2, 4, 8, 16, 32, 64}) {
+		t.Error(got)
+	}
+	s := stream(1)
+	if m := s.methods(1e-3); len(m) != len(policies)+1 || m[len(policies)].name != "unicast" {
+		t.Error(m)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"math/bits"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +49,7 @@ func TestRelayTakesItsTime(t *testing.T) {
 		o := playRelay(t, &r, s.scenario(0, feedback.Policy{}, 0), how, slices)
 		what = fmt.Sprintf("%s to %d receivers in %d slices", what, n, slices)
 		wants(t, what, o.latencies[0], one, times)
+		wants(t, what+", until all know", o.took, one, times)
 		if got := r.nodes[0].toSwitch.offered; got != uint64(copies)*packets || o.resent != 0 {
 			t.Errorf("%s: %d packets, %d of them resent, and the message has %d", what, got, o.resent, packets)
 		}
@@ -55,8 +58,8 @@ func TestRelayTakesItsTime(t *testing.T) {
 		check("unicast", n, unicast, 1, float64(n), n)
 		rounds := bits.Len(uint(n))
 		check("a tree", n, binomial, 1, float64(rounds), rounds)
-		for _, slices := range []int{1, 2, 4, 16} {
-			check("a chain", n, chain, slices, float64(n+slices-1)/float64(slices), 1)
+		for _, pieces := range []int{1, 2, 4, 16} {
+			check("a chain", n, chain, pieces, float64(n+pieces-1)/float64(pieces), 1)
 		}
 	}
 }
@@ -68,7 +71,8 @@ var shapes = []struct {
 }{{"unicast", unicast, 1}, {"chain", chain, 4}, {"whole-chain", chain, 1}, {"tree", binomial, 1}, {"sliced-tree", binomial, 8}}
 
 // At the end of a transfer with many losses, the memory of every host has what the source sent. A
-// message is posted when all hosts have that from whose place it is sent.
+// message is posted when all hosts have that from whose place it is sent. A loss that no later
+// packet shows costs a timeout.
 func TestRelayBringsEverythingToAll(t *testing.T) {
 	for _, way := range shapes {
 		t.Run(way.name, func(t *testing.T) {
@@ -88,10 +92,48 @@ func TestRelayBringsEverythingToAll(t *testing.T) {
 					t.Errorf("message %d was posted before message %d was at all receivers", m, m-s.posted)
 				}
 			}
+			if slowest := slices.Max(o.latencies); slowest < r.w.s.ackTimeout() {
+				t.Errorf("no message waited for a timeout, the slowest took %v", slowest)
+			}
+			checkLinks(t, &r)
 			if o.resent == 0 || r.w.tally[Loss].Data == 0 || r.w.tally[Loss].Feedback == 0 {
 				t.Errorf("%d packets resent, lost: %+v", o.resent, r.w.tally[Loss])
 			}
 		})
+	}
+}
+
+// checkLinks checks that every frame came out of its link or was lost there, and that the hosts and
+// the switch kept none.
+func checkLinks(t testing.TB, r *relay) {
+	t.Helper()
+	for i := range r.nodes {
+		for _, l := range []*link{&r.nodes[i].toSwitch, &r.nodes[i].toHost} {
+			if l.offered != l.delivered+l.lost {
+				t.Errorf("%v: %d frames in, %d out, %d lost", l, l.offered, l.delivered, l.lost)
+			}
+		}
+	}
+	if n := r.w.pool.lent(); n > 0 {
+		t.Errorf("%d frames are lent", n)
+	}
+}
+
+// A run that does not bring everything to all is no measurement.
+func TestRelayFails(t *testing.T) {
+	for want, spoil := range map[string]func(*Scenario){
+		"ends: not over in time: 0 of 24 messages are at all receivers":    func(s *Scenario) { s.Limit = 2 * time.Microsecond },
+		"ends: 0 of 24 messages are at all receivers, and nothing happens": func(s *Scenario) { s.Timeout = 0 },
+		"ends: a: wr 0 write: transport retry counter exceeded":            func(s *Scenario) { s.RetryCount = 0 },
+	} {
+		setting := stream(2)
+		setting.messages = 24
+		s := setting.scenario(3, feedback.Policy{}, 0.2)
+		spoil(&s)
+		var r relay
+		if err := r.run(&s, unicast, 1); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
 
