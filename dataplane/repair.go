@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -37,6 +38,22 @@ func (c *Core) Retained() (packets, chunks int) {
 		return r.packets, r.chunks
 	}
 	return 0, 0
+}
+
+// Retains says whether a packet of a group is retained. PSN is in the source's space.
+func (c *Core) Retains(id mft.GroupID, psn roce.PSN) bool {
+	st := c.stateOf(id)
+	return st != nil && st.held != nil && st.held.has(psn)
+}
+
+// GivenUp returns how often repair has left a packet of a group to the source.
+func (c *Core) GivenUp(id mft.GroupID) (n uint64) {
+	if st := c.stateOf(id); st != nil {
+		for _, p := range st.merge.Snapshot().Paths {
+			n += p.GivenUp
+		}
+	}
+	return n
 }
 
 // PutBack gives the buffers of packets that are not retained any more to the pool. Everything that

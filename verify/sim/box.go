@@ -6,6 +6,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // forwarder is the forwarding core. Tests wrap it in a broken one, to see that the invariants find
@@ -16,19 +17,27 @@ type forwarder interface {
 	Timed() bool
 	Arm(now feedback.Tick, out *dataplane.Outputs)
 	Adopt(now feedback.Tick, g *mft.Group, out *dataplane.Outputs)
+	Waiting() bool
+	TickRepairs(now feedback.Tick, out *dataplane.Outputs) (done bool)
+	PutBack(pool dataplane.Pool)
+	Retained() (packets, chunks int)
+	Retains(id mft.GroupID, psn roce.PSN) bool
+	GivenUp(id mft.GroupID) uint64
 }
 
 // box is the switch, which has no shorter name that Go allows: the core and the table that run on
 // the wire, without ports.
 type box struct {
-	core   forwarder
-	engine *engine // nil: the core gets every frame
-	table  *mft.Table
-	down   int  // faults that keep it from running
-	ticks  bool // a tick event is scheduled
-	known  bool // the core has seen a frame of the group, or a change of its members
+	core    forwarder
+	engine  *engine // nil: the core gets every frame
+	table   *mft.Table
+	down    int  // faults that keep it from running
+	ticks   bool // a tick event is scheduled
+	repairs bool // a repairs event is scheduled
+	known   bool // the core has seen a frame of the group, or a change of its members
 
 	pass                     // the core's
+	again    pass            // of a retained frame
 	edited   dataplane.Frame // the copy that is being written
 	received uint64          // frames
 }
@@ -41,7 +50,7 @@ type pass struct {
 	late    time.Duration // copies leave so much later
 }
 
-func (b *box) reset() { b.down, b.ticks, b.received = 0, false, 0 }
+func (b *box) reset() { b.down, b.ticks, b.repairs, b.received = 0, false, false, 0 }
 
 // forward lets the switch handle frame i of a host. With an engine that is in lag.go.
 func (w *world) forward(h *host, i int32) {
@@ -83,7 +92,12 @@ func (w *world) decide(h *host, i int32) {
 	w.checkVerdict(h, f, reason)
 	w.checkOutputs(f)
 	w.deliver(&b.pass, f)
-	w.pool.giveBack(i)
+	if b.frame.Kept {
+		w.pool.keep(i)
+	} else {
+		w.pool.giveBack(i)
+	}
+	b.core.PutBack(&w.pool)
 }
 
 // arm ends what the core does with a batch of frames.
@@ -103,20 +117,34 @@ func (w *world) keepTime() {
 		b.ticks = true
 		w.schedule.add(event{at: w.now + time.Duration(feedback.TimerPeriod), kind: tick})
 	}
+	if b := &w.box; !b.repairs && b.core.Waiting() && !w.over() {
+		b.repairs = true
+		w.schedule.add(event{at: w.now + time.Duration(feedback.RepairPeriod), kind: repairs})
+	}
 }
 
 func (w *world) ticked() {
+	w.box.ticks = false
+	w.timePasses(w.box.core.Tick)
+}
+
+func (w *world) repairsTicked() {
+	w.box.repairs = false
+	w.timePasses(w.box.core.TickRepairs)
+}
+
+func (w *world) timePasses(serve func(feedback.Tick, *dataplane.Outputs) bool) {
 	b := &w.box
-	b.ticks = false
 	if b.down > 0 {
 		return
 	}
 	w.notifying = nil
 	b.outputs.Reset()
-	for !b.core.Tick(feedback.Tick(w.now), &b.outputs) {
+	for !serve(feedback.Tick(w.now), &b.outputs) {
 	}
 	w.checkOutputs(nil)
 	w.deliver(&b.pass, nil)
+	b.core.PutBack(&w.pool)
 	w.keepTime()
 }
 
@@ -144,7 +172,7 @@ func (w *world) classify(d *dataplane.Frame, h *host, f *frame) bool {
 // present makes d frame f of a host as its port delivers it.
 func (w *world) present(d *dataplane.Frame, h *host, f *frame, id mft.GroupID, kind dataplane.Kind) {
 	d.Group, d.Kind, d.Port = id, kind, mft.PortID(h.number)
-	d.Buf, d.Start = f.buf[:], headroom
+	d.Buf, d.Start, d.Chunks[0], d.Kept = f.buf[:], headroom, uint64(f.index), false
 	fragment(d, f.data())
 }
 
@@ -176,6 +204,12 @@ func (w *world) deliver(p *pass, original *frame) {
 	}
 	for k := range out.Copies {
 		w.sendCopy(p, original, &out.Copies[k])
+	}
+	for k := range out.Repairs {
+		r, again := &out.Repairs[k], &w.box.again
+		retained := w.pool.frames[r.Frame.Chunks[0]]
+		again.frame, again.ecn, again.late = *r.Frame, ecnOf(retained.data()), p.late
+		w.sendCopy(again, retained, &r.Copy)
 	}
 }
 

@@ -18,7 +18,22 @@ type meddler struct {
 	w      *world
 	before func(m *meddler, f *dataplane.Frame)
 	after  func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, reason dataplane.Reason) dataplane.Reason
-	memory int // state of the broken core
+	memory int  // state of the broken core
+	hoards int  // buffers that it retains and should not
+	clings bool // it puts back nothing
+}
+
+// PutBack is part of forwarder.
+func (m *meddler) PutBack(pool dataplane.Pool) {
+	if !m.clings {
+		m.forwarder.PutBack(pool)
+	}
+}
+
+// Retained is part of forwarder.
+func (m *meddler) Retained() (packets, chunks int) {
+	packets, chunks = m.forwarder.Retained()
+	return packets, chunks + m.hoards
 }
 
 func (m *meddler) Handle(now feedback.Tick, t *mft.Table, f *dataplane.Frame, out *dataplane.Outputs) dataplane.Reason {
@@ -107,6 +122,15 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 				further.DeltaVA++
 				out.Copies[1].Target = &further
 			})},
+		"sends the source back to what it can repair": {want: Repair, s: repairing(), after: on(20,
+			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+				source := &m.w.hosts[0]
+				m.reply(out, roce.NAKSequence, source.SendPSN.Add(int32(source.merged.acked+1)))
+			})},
+		"retains more than it may": {want: Repair, s: repairing(), after: on(20,
+			func(m *meddler, _ *dataplane.Frame, _ *dataplane.Outputs) { m.hoards = m.w.s.RepairChunks })},
+		"does not put back what it retained": {want: Conserved, s: repairing(), after: on(20,
+			func(m *meddler, _ *dataplane.Frame, _ *dataplane.Outputs) { m.clings = true })},
 		"renumbers the packets behind a lost one": {want: Memory, s: calm(), after: renumbering},
 		"makes the ICRC of damaged frames right": {want: Damaged, s: damaging(), before: func(_ *meddler, f *dataplane.Frame) {
 			var v roce.View
@@ -350,6 +374,12 @@ func allPass(s Scenario) Scenario {
 func damaging() Scenario {
 	s := calm()
 	s.eachLink(func(l *Link) { l.Damage = 1e-2 })
+	return s
+}
+
+func repairing() Scenario {
+	s := calm()
+	s.Policy.Repair, s.RepairChunks = feedback.RepairLocal, 64
 	return s
 }
 

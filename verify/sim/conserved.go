@@ -8,8 +8,12 @@ func (w *world) checkConserved() {
 	for i := range w.hosts {
 		flying += w.checkLink(&w.hosts[i].toSwitch) + w.checkLink(&w.hosts[i].toHost)
 	}
-	if waiting := w.box.engine.waiting(); int(flying)+waiting != w.pool.lent() {
-		w.fail(Conserved, "%d frames are lent, %d are on links and %d wait at the switch", w.pool.lent(), flying, waiting)
+	if waiting := w.box.engine.waiting(); int(flying)+waiting+w.pool.retained != w.pool.lent() {
+		w.fail(Conserved, "%d frames are lent, %d are on links, %d wait at the switch and %d are retained there",
+			w.pool.lent(), flying, waiting, w.pool.retained)
+	}
+	if retained, _ := w.box.core.Retained(); retained != w.pool.retained {
+		w.fail(Conserved, "%d frames were given to the core to retain, and it retains %d", w.pool.retained, retained)
 	}
 }
 

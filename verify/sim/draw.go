@@ -65,7 +65,30 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	if d.oneIn(6) {
 		s.Timed = append(s.Timed, d.moment(NextHop, packets))
 	}
+	d.repair(&s)
 	return s
+}
+
+// repair draws whether the box repairs, and with which bounds.
+func (d drawer) repair(s *Scenario) {
+	if d.oneIn(2) {
+		return
+	}
+	p := &s.Policy
+	p.Repair, s.RepairChunks = feedback.RepairLocal, 1<<12
+	if d.oneIn(4) {
+		p.RepairWindow = pick(d, 1, 4, 16, 64)
+	}
+	if d.oneIn(4) {
+		s.RepairChunks = pick(d, 2, 8, 32)
+	}
+	if d.oneIn(4) {
+		p.RepairAttempts = pick(d, 1, 2, 4)
+	}
+	if d.oneIn(4) {
+		p.RepairTimerFloor = d.between(20*time.Microsecond, time.Millisecond)
+		p.RepairTimerCap = d.between(p.RepairTimerFloor, 20*time.Millisecond)
+	}
 }
 
 // engine draws how far engine and core are apart.

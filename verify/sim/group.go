@@ -49,13 +49,17 @@ func (w *world) openSwitch(restored bool) error {
 		return err
 	}
 	b.table, b.known = table, false
+	w.pool.crash()
+	var core *dataplane.Core
 	if w.s.FanOut {
 		b.engine = w.openEngine(b.engine)
-		b.core = dataplane.NewCore(b.engine)
+		core = dataplane.NewCore(b.engine)
 	} else {
 		b.engine = nil
-		b.core = dataplane.NewCore(nil)
+		core = dataplane.NewCore(nil)
 	}
+	core.RetainUpTo(w.s.RepairChunks)
+	b.core = core
 	if w.wrap != nil {
 		b.core = w.wrap(w, b.core)
 	}

@@ -31,13 +31,16 @@ const (
 	// Credits: an acknowledged PSN and its MSN belong together; the source is granted no message
 	// that a receiver has not granted, and no fewer than all receivers have.
 	Credits
+	// Repair: the source is told to go back to no packet that is retained and that repair has not
+	// given up; what is retained stays within its bound.
+	Repair
 	// Ends: the run ends in time, with everything delivered or with the error that was promised.
 	Ends
 
 	numInvariants
 )
 
-var invariantNames = [numInvariants]string{"truth", "place", "memory", "damaged", "conserved", "membership", "congestion", "credits", "ends"}
+var invariantNames = [numInvariants]string{"truth", "place", "memory", "damaged", "conserved", "membership", "congestion", "credits", "repair", "ends"}
 
 func (i Invariant) String() string { return invariantNames[i] }
 

@@ -92,6 +92,9 @@ func (w *world) checkOutputs(f *frame) {
 		}
 	}
 	w.checkCopies(f, out.Copies)
+	if _, chunks := w.box.core.Retained(); chunks > w.s.RepairChunks {
+		w.fail(Repair, "%d buffers are retained, of %d", chunks, w.s.RepairChunks)
+	}
 }
 
 // checkReply compares what a source is about to hear with what the queue pairs of the receivers
@@ -113,7 +116,8 @@ func (w *world) checkReply(r *dataplane.Reply) {
 		// packet.
 		at = h.place.last
 	}
-	if n > at {
+	// What the source was told to resend it may be told again: the first NAK may be lost.
+	if n > at && !(n == h.place.goBack && r.AETH.Syndrome == roce.NAKSequence) {
 		w.fail(Place, "%v of packet %d while %v is at %d", r.AETH.Syndrome, n, h, at)
 		return
 	}
@@ -127,6 +131,18 @@ func (w *world) checkReply(r *dataplane.Reply) {
 	w.checkMSN(h, n, now, r.AETH)
 	if s := r.AETH.Syndrome; s.IsRNR() || s == roce.NAKSequence {
 		h.place.sendBack(n)
+		w.checkSentBack(h, n, s, r.PSN)
+	}
+}
+
+// checkSentBack fails if source h is sent back to packet n, which the box can repair. Repair gives
+// up where a receiver makes no progress, where memory is short, and where the packet was damaged.
+func (w *world) checkSentBack(h *host, n int, s roce.Syndrome, psn roce.PSN) {
+	if s == roce.SyndromeRNR(1) {
+		return // the switch speaks, and may do so while it repairs
+	}
+	if c := w.box.core; c.Retains(w.group.ID, psn) && c.GivenUp(w.group.ID) == 0 {
+		w.fail(Repair, "%v of packet %d to %v, which is retained, and nothing was given up", s, n, h)
 	}
 }
 

@@ -20,6 +20,9 @@ type frame struct {
 	damaged bool // a byte that the ICRC covers was changed
 
 	late time.Duration // it waits so long in the queue of its engine
+
+	index    int32 // in pool.frames
+	retained bool  // the core has it, for repair
 }
 
 const (
@@ -37,16 +40,19 @@ func (f *frame) inherit(other *frame) {
 	f.stream, f.packet, f.touched, f.damaged, f.late = other.stream, other.packet, other.touched, other.damaged, other.late
 }
 
-// pool holds all frames of a run. A frame is lent while it is on a link, or while an event handles
-// it.
+// pool holds all frames of a run. A frame is lent while it is on a link, while an event handles it,
+// or while the core retains it.
 type pool struct {
-	frames []*frame
-	free   []int32
+	frames   []*frame
+	free     []int32
+	retained int // frames
 }
 
 func (p *pool) reset() {
 	p.free = p.free[:0]
+	p.retained = 0
 	for i := range p.frames {
+		p.frames[i].retained = false
 		p.free = append(p.free, int32(i))
 	}
 }
@@ -54,7 +60,7 @@ func (p *pool) reset() {
 func (p *pool) lend() int32 {
 	n := len(p.free)
 	if n == 0 {
-		p.frames = append(p.frames, &frame{stream: noStream})
+		p.frames = append(p.frames, &frame{stream: noStream, index: int32(len(p.frames))})
 		return int32(len(p.frames) - 1)
 	}
 	i := p.free[n-1]
@@ -65,5 +71,36 @@ func (p *pool) lend() int32 {
 }
 
 func (p *pool) giveBack(i int32) { p.free = append(p.free, i) }
+
+// keep notes that the core retains frame i.
+func (p *pool) keep(i int32) {
+	p.frames[i].retained = true
+	p.retained++
+}
+
+// crash takes back the frames that a core retained.
+func (p *pool) crash() {
+	for i, f := range p.frames {
+		if f.retained {
+			p.takeBack(int32(i))
+		}
+	}
+}
+
+func (p *pool) takeBack(i int32) {
+	p.frames[i].retained = false
+	p.retained--
+	p.giveBack(i)
+}
+
+// Put takes back a frame that the core retained. The pool is the core's dataplane.Pool for that;
+// the core asks it for nothing.
+func (p *pool) Put(f *dataplane.Frame) { p.takeBack(int32(f.Chunks[0])) }
+
+// Get is part of dataplane.Pool.
+func (p *pool) Get(*dataplane.Frame) bool { return false }
+
+// Load is part of dataplane.Pool.
+func (p *pool) Load(*dataplane.Frame, []byte) bool { return false }
 
 func (p *pool) lent() int { return len(p.frames) - len(p.free) }

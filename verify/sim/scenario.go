@@ -24,6 +24,8 @@ type Scenario struct {
 	MemoryBytes int  // of all regions together
 	FanOut      bool // an engine in front of the core carries plain packets
 	Engine      Engine
+	// RepairChunks is how many buffers the core may retain for repair.
+	RepairChunks int
 
 	// Hosts[0] is the source with which the group was created; it sends from the start.
 	Hosts []Host
@@ -159,6 +161,10 @@ func (s *Scenario) String() string {
 		s.Seed, p.Ack, p.Nak, p.OnFatal, p.Speak, p.Credits, p.SilentAfter, p.Evict)
 	fmt.Fprintf(&b, "%v, IPv6 %v, MTU %d, %d regions, timeout %v, retries %d, RNR retries %d, limit %v\n",
 		s.Addressing, s.IPv6, s.MTUBytes, s.Regions, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
+	if p.Repair != feedback.RepairOff {
+		fmt.Fprintf(&b, "repair %v: window %d, %d attempts, timer %v to %v, %d buffers\n",
+			p.Repair, p.RepairWindow, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap, s.RepairChunks)
+	}
 	if s.FanOut {
 		fmt.Fprintf(&b, "an engine in front: %+v\n", s.Engine)
 	}

@@ -116,6 +116,8 @@ func (w *world) handle(e *event) {
 		w.repay(h)
 	case tick:
 		w.ticked()
+	case repairs:
+		w.repairsTicked()
 	case faultBegins:
 		w.beginFault(int(e.index))
 	case faultEnds:
