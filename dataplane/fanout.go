@@ -95,8 +95,6 @@ func (c *Core) engineState(st *state) EngineState {
 		e.Reason = "the daemon's config says engine: afxdp"
 	case st.group.Engine == mft.EngineAFXDP:
 		e.Reason = "the group's engine is afxdp"
-	case st.held != nil:
-		e.Reason = "the kernel does not keep packets for repair"
 	case st.fan.why != nil:
 		e.Reason = st.fan.why.Error()
 	default:
@@ -147,7 +145,7 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 	case f.at.Armed && st.merge.Plain() != f.paths:
 		c.takeBack(now, st, out)
 		f.unheard = false // the source has not come back: somebody has answered
-	case f.at.Armed || st.group.Engine == mft.EngineAFXDP || st.held != nil:
+	case f.at.Armed || st.group.Engine == mft.EngineAFXDP:
 	case r == Reason(feedback.Resent) && f.unheard:
 		f.unheard = false
 		f.need = min(16*max(f.need, calmPacketsMax/16), silentPacketsMax)
@@ -181,20 +179,49 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 		f.carried += uint64(n)
 		st.counts[feedback.Forwarded] += uint64(n)
 		c.fanCounts.Carried += uint64(n)
+		if st.held != nil {
+			c.repair.retained.carried(st.held, w.PSN.Prev())
+		}
 		c.acts, _ = st.merge.Step(now, feedback.Event{
 			Kind: feedback.Carried, PSN: w.PSN.Prev(), MSN: w.Messages.Add(-int32(was.Messages)), Last: !w.Inside,
 		}, c.acts[:0])
 		c.perform(st, nil, -1, out)
 	}
-	switch {
-	case !w.Armed:
+	if !w.Armed {
 		c.fanCounts.Disarmed++
 		st.disarmed(w)
-	case f.limit.Sub(w.PSN) < feedback.Window/2:
-		f.limit = st.merge.Horizon()
-		c.fanOut.Limit(st.group.ID, f.limit)
 	}
+	c.extend(st)
 	c.countInFlight(st)
+}
+
+// extend moves the limit of an armed group up before the engine reaches it.
+func (c *Core) extend(st *state) {
+	f := &st.fan
+	ahead := int32(feedback.Window)
+	if st.held != nil {
+		ahead = int32(len(st.held.at))
+	}
+	if !f.at.Armed || f.limit.Sub(f.at.PSN) >= ahead/2 {
+		return
+	}
+	if limit := st.horizon(); limit.After(f.limit) {
+		f.limit = limit
+		c.fanOut.Limit(st.group.ID, limit)
+	}
+}
+
+// horizon returns the last PSN that the engine may carry while no event comes. A group with repair
+// on must not have more packets retained than it has room for.
+func (st *state) horizon() roce.PSN {
+	limit := st.merge.Horizon()
+	if st.held == nil {
+		return limit
+	}
+	if last := st.merge.Oldest().Add(int32(len(st.held.at)) - 1); last.Before(limit) {
+		return last
+	}
+	return limit
 }
 
 // disarmed judges what the engine did for the group. A receiver that has acknowledged nothing of it
@@ -262,7 +289,7 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 		return errNoPlace
 	}
 	w := FanWord{PSN: st.merge.NextPSN(), Inside: st.merge.Inside(), Armed: true}
-	limit := st.merge.Horizon()
+	limit := st.horizon()
 	if err := c.fanOut.Arm(st.group.ID, &c.block, w, limit); err != nil {
 		return err
 	}
@@ -283,6 +310,9 @@ func (st *state) block(b *mft.Block) error {
 		if err := b.Add(st.group, i, st.legs[i].deltaPSN, &st.edits); err != nil {
 			return err
 		}
+	}
+	if st.held != nil {
+		b.Retain = len(st.held.at)
 	}
 	return b.End()
 }
@@ -314,6 +344,11 @@ func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 // leave disarms a group that has a place, and gives up its place.
 func (c *Core) leave(now feedback.Tick, st *state, out *Outputs) {
 	c.takeBack(now, st, out)
+	if st.held != nil {
+		if psn, some := st.held.newestInEngine(); some {
+			c.lose(now, st, psn, &c.repair.counts.NoMemory, out)
+		}
+	}
 	c.fanOut.Release(st.group.ID)
 	st.fan = fanState{carried: st.fan.carried}
 }

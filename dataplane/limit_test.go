@@ -77,8 +77,8 @@ func TestTheLimitFollowsTheEngine(t *testing.T) {
 	}, c.acts[:0])
 	look(room/2, true, 9+room)
 	look(room/2+9, true)
-	look(room/2+10, true, 9+room)
-	look(room, false) // it was given back
+	look(room/2+10, true) // there is no more to give
+	look(room, false)     // it was given back
 	if st.fan.carried != room || c.fanCounts.Carried != room || c.fanCounts.Disarmed != 1 {
 		t.Errorf("%d packets carried, %+v", st.fan.carried, c.fanCounts)
 	}

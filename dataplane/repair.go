@@ -12,6 +12,7 @@ import (
 // again to which receiver, and when; the core keeps the packets and sends them.
 type repairs struct {
 	room     int        // buffers that may be retained
+	pool     Pool       // of these buffers
 	retained *retention // nil: no group with repair on was seen
 	waiting  []*state   // the groups that may have something unanswered
 	served   int        // how many of these have been served in this period
@@ -29,8 +30,8 @@ func (c *RepairCounts) add(d *RepairCounts) {
 	c.Sent, c.NoMemory, c.Damaged = c.Sent+d.Sent, c.NoMemory+d.NoMemory, c.Damaged+d.Damaged
 }
 
-// RetainUpTo sets how many buffers the core may retain for repair, before its first frame.
-func (c *Core) RetainUpTo(chunks int) { c.repair.room = chunks }
+// RetainUpTo sets how many buffers of a pool the core may retain for repair, before its first frame.
+func (c *Core) RetainUpTo(chunks int, pool Pool) { c.repair.room, c.repair.pool = chunks, pool }
 
 // Retained returns how many packets are retained for repair, and in how many buffers.
 func (c *Core) Retained() (packets, chunks int) {
@@ -58,9 +59,9 @@ func (c *Core) GivenUp(id mft.GroupID) (n uint64) {
 
 // PutBack gives the buffers of packets that are not retained any more to the pool. Everything that
 // the core wanted to be sent must have been sent.
-func (c *Core) PutBack(pool Pool) {
+func (c *Core) PutBack() {
 	if c.repair.retained != nil {
-		c.repair.retained.putBack(pool)
+		c.repair.retained.putBack(c.repair.pool)
 	}
 }
 
@@ -83,7 +84,8 @@ func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.O
 		}
 		r.keep(st, f, region, checked)
 	case feedback.Resent, feedback.Filtered:
-		if s := r.find(st.held, psn); s != nil && !s.checked && r.fits(f) {
+		s := r.find(st.held, psn)
+		if (s != nil && !s.checked || st.held.inEngine(psn)) && r.fits(f) {
 			r.replace(st, f, region)
 		}
 	}
@@ -97,8 +99,9 @@ func (c *Core) makeRoom(now feedback.Tick, f *Frame, out *Outputs) bool {
 		if r.oldest == noSlot {
 			return false
 		}
-		owner := r.slots[r.oldest].owner
-		c.lose(now, owner, owner.held.oldest, &c.repair.counts.NoMemory, out)
+		s := &r.slots[r.oldest]
+		owner := s.owner
+		c.lose(now, owner, s.frame.Original.PSN, &c.repair.counts.NoMemory, out)
 		c.follow(now, owner, out)
 	}
 	return true
@@ -118,11 +121,17 @@ func (c *Core) lose(now feedback.Tick, st *state, psn roce.PSN, count *uint64, o
 // mended here. keepUp reports it.
 func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	h := st.held
+	if h.missing != nil {
+		return // what lies behind a packet that is missing is of no use to the receiver
+	}
+	if h.inEngine(a.PSN) {
+		c.fetch(st, a.PSN)
+	}
 	s := c.repair.retained.find(h, a.PSN)
 	switch {
-	case h.damaged: // what lies behind a damaged packet is of no use to the receiver
+	case h.missing != nil:
 	case s == nil, !s.checked && !s.frame.View.ICRCValid(s.frame.Bytes()):
-		h.damaged, h.damage = true, a.PSN
+		h.missing, h.missesPSN = &c.repair.counts.Damaged, a.PSN
 	default:
 		s.checked = true
 		c.repair.counts.Sent++
@@ -132,14 +141,36 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	}
 }
 
+// fetch takes a packet from the engine into a buffer, if there is one.
+func (c *Core) fetch(st *state, psn roce.PSN) {
+	var f Frame
+	r, b := c.repair.retained, c.fanOut.Retained(st.group.ID, psn)
+	switch {
+	case b == nil:
+		return
+	case !c.repair.pool.Load(&f, b):
+		st.held.missing, st.held.missesPSN = &c.repair.counts.NoMemory, psn
+		return
+	case !r.fits(&f):
+		st.held.missing, st.held.missesPSN = &c.repair.counts.NoMemory, psn
+	case f.View.Decode(f.Head(), f.Len()) == nil && f.View.ICRCValid(f.Bytes()):
+		f.Original = f.View.Original(f.Bytes())
+		_, region := admit(st.group, &f.View, f.Head())
+		r.replace(st, &f, region)
+	}
+	c.repair.pool.Put(&f)
+}
+
 // keepUp follows every event of a group with repair on.
 func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 	h := st.held
-	for h.damaged {
-		h.damaged = false
-		c.lose(now, st, h.damage, &c.repair.counts.Damaged, out)
+	for h.missing != nil {
+		count := h.missing
+		h.missing = nil
+		c.lose(now, st, h.missesPSN, count, out)
 	}
 	c.repair.retained.releaseBelow(h, st.merge.Oldest())
+	c.extend(st)
 	if !h.waits && st.merge.Waiting() {
 		h.waits = true
 		c.repair.waiting = append(c.repair.waiting, st)

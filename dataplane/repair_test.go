@@ -31,9 +31,41 @@ func newRepairBench(t *testing.T, chunks int, options ...func(*mft.Group)) *repa
 	for _, o := range options {
 		o(b.group)
 	}
-	b.Net = porttest.NewRetaining(4, chunks, func() feedback.Tick { return b.now })
+	b.Net = porttest.NewRetaining(4, chunks, nil, func() feedback.Tick { return b.now })
 	b.add(b.group)
 	return b
+}
+
+// newCarriedBench is newRepairBench with an engine that has carried some packets of the group. The
+// result is the PSN of the next packet.
+func newCarriedBench(t *testing.T, options ...func(*mft.Group)) (*repairBench, roce.PSN) {
+	t.Helper()
+	b := &repairBench{t: t, group: group()}
+	b.group.Policy.Repair, b.group.Policy.RepairWindow = feedback.RepairLocal, 64
+	for _, o := range options {
+		o(b.group)
+	}
+	b.Net = porttest.NewRetaining(4, 64, porttest.NewFanOut(), func() feedback.Tick { return b.now })
+	b.add(b.group)
+	psn := roce.PSN(firstPSN)
+	for range 20 { // until the group is armed, and some more
+		b.send(quiet(psn))
+		for path := range b.group.Paths {
+			b.answer(path, psn, roce.SyndromeUnlimited)
+		}
+		psn = psn.Next()
+	}
+	b.expectEngine(true)
+	b.expectRetained(0)
+	return b, psn
+}
+
+// expectEngine checks whether the engine carries the group now.
+func (b *repairBench) expectEngine(carries bool) {
+	b.t.Helper()
+	if st, _ := b.Switch.GroupState(b.group.ID); st.Engine.Kernel != carries {
+		b.t.Errorf("the engine carries the group: %+v", st.Engine)
+	}
 }
 
 func (b *repairBench) add(g *mft.Group) {
@@ -390,29 +422,6 @@ func TestAWorkerWaitsNoLongerThanARepairMay(t *testing.T) {
 	waits(100 * time.Millisecond)
 }
 
-// The kernel keeps no packets, so such a group stays with the worker, and says why.
-func TestTheKernelDoesNotCarryAGroupWithRepair(t *testing.T) {
-	g := group()
-	g.Policy.Repair = feedback.RepairLocal
-	net := porttest.NewFanOutAt(4, nil)
-	if _, err := net.Switch.Add(g); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 100 {
-		net.Ports[0].Put(write(roce.PSN(firstPSN+i), nil).frame(t))
-		net.Poll()
-		for path, p := range g.Paths {
-			net.Ports[p.Port].Put(ack(p.Dst, p.FirstPSN.Add(int32(i)), roce.SyndromeUnlimited).frame(t))
-			_ = path
-		}
-		net.Poll()
-	}
-	st, _ := net.Switch.GroupState(g.ID)
-	if e := st.Engine; e.Kernel || e.Carried != 0 || e.Reason != "the kernel does not keep packets for repair" {
-		t.Errorf("%+v", e)
-	}
-}
-
 // A group that may need more than a worker can retain is refused with the number that fits.
 func TestAWindowBeyondTheMemoryIsRefused(t *testing.T) {
 	for _, c := range []struct {
@@ -429,7 +438,7 @@ func TestAWindowBeyondTheMemoryIsRefused(t *testing.T) {
 	} {
 		g := group()
 		g.Policy.Repair, g.Policy.RepairWindow, g.PathMTU = feedback.RepairLocal, c.window, c.mtu
-		_, err := porttest.NewRetaining(4, c.chunks, nil).Switch.Add(g)
+		_, err := porttest.NewRetaining(4, c.chunks, nil, nil).Switch.Add(g)
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -438,7 +447,7 @@ func TestAWindowBeyondTheMemoryIsRefused(t *testing.T) {
 			t.Errorf("%+v:\ngot %s", c, got)
 		}
 		g.Policy.Repair = feedback.RepairOff
-		if _, err := porttest.NewRetaining(4, c.chunks, nil).Switch.Add(g); err != nil {
+		if _, err := porttest.NewRetaining(4, c.chunks, nil, nil).Switch.Add(g); err != nil {
 			t.Errorf("without repair: %v", err)
 		}
 	}

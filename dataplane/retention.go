@@ -26,7 +26,11 @@ type slot struct {
 	older, newer int32
 }
 
-const noSlot = -1
+const (
+	noSlot = -1
+	// inEngine stands in held.at for the slot of a packet that the engine carried and retains.
+	inEngine = -2
+)
 
 // newRetention returns a retention with room for that many buffers. The packets of one batch may
 // be retained before those that they displace are put back.
@@ -38,14 +42,17 @@ func newRetention(chunks int) *retention {
 	return r
 }
 
-// held is what is retained of one group: the packets from oldest up to, and without, next.
+// held is what is retained of one group: the packets from oldest up to, and without, next. The
+// engine in front of the core may have some of them.
 type held struct {
 	at           []int32 // slots by PSN, modulo their number, which is a power of two
 	oldest, next roce.PSN
 
-	damage  roce.PSN // if damaged: the packet that was found damaged and not yet reported
-	damaged bool
-	waits   bool // the group is in repairs.waiting
+	// If missing is set, a packet was to be sent again and could not be: this one, and it is counted
+	// here. The merging does not know yet.
+	missing   *uint64
+	missesPSN roce.PSN
+	waits     bool // the group is in repairs.waiting
 }
 
 // newHeld returns a held for at most that many packets.
@@ -64,12 +71,33 @@ func (h *held) has(psn roce.PSN) bool { return !psn.Before(h.oldest) && psn.Befo
 // fits says whether the packet can be retained without giving up another one.
 func (r *retention) fits(f *Frame) bool { return r.chunks+f.FragmentCount <= r.room }
 
-// find returns the retained packet, or nil.
+// find returns the retained packet, or nil if there is none or the engine has it.
 func (r *retention) find(h *held, psn roce.PSN) *slot {
-	if !h.has(psn) {
+	if !h.has(psn) || h.inEngine(psn) {
 		return nil
 	}
 	return &r.slots[*h.slot(psn)]
+}
+
+// inEngine says whether the engine has the packet.
+func (h *held) inEngine(psn roce.PSN) bool { return h.has(psn) && *h.slot(psn) == inEngine }
+
+// carried notes that the engine carried the packets up to psn, and retains them.
+func (r *retention) carried(h *held, psn roce.PSN) {
+	r.releaseBelow(h, psn.Add(1-int32(len(h.at))))
+	for ; !psn.Before(h.next); h.next = h.next.Next() {
+		*h.slot(h.next) = inEngine
+	}
+}
+
+// newestInEngine returns the last of the packets that the engine has.
+func (h *held) newestInEngine() (psn roce.PSN, some bool) {
+	for psn = h.next.Prev(); h.has(psn); psn = psn.Prev() {
+		if h.inEngine(psn) {
+			return psn, true
+		}
+	}
+	return psn, false
 }
 
 // keep retains f, which fits, as the newest packet of its group. From now on f's buffers belong to
@@ -90,13 +118,17 @@ func (r *retention) keep(st *state, f *Frame, region int, checked bool) {
 	h.next = psn.Next()
 }
 
-// replace retains f, which fits, in place of the retained packet with the same PSN.
+// replace retains f, which fits, in place of the retained packet with the same PSN. Where the
+// engine has that one, f counts as the newest of all packets.
 func (r *retention) replace(st *state, f *Frame, region int) {
 	at := st.held.slot(f.Original.PSN)
 	was := *at
 	i := r.fill(st, f, region, true)
 	s := &r.slots[i]
-	s.older, s.newer = was, r.slots[was].newer
+	s.older, s.newer = r.newest, noSlot
+	if was >= 0 {
+		s.older, s.newer = was, r.slots[was].newer
+	}
 	r.link(i)
 	*at = i
 	r.release(was)
@@ -150,6 +182,9 @@ func (r *retention) releaseAll(h *held) { r.releaseBelow(h, h.next) }
 
 // release takes a packet out. Its slot and its buffers are in use until putBack.
 func (r *retention) release(i int32) {
+	if i == inEngine {
+		return
+	}
 	s := &r.slots[i]
 	r.newerOf(s.older, s.newer)
 	r.olderOf(s.newer, s.older)

@@ -120,7 +120,7 @@ func newWorker(c WorkerConfig, all Config, table *atomic.Pointer[mft.Table], not
 		stats: make([]PortCounters, len(c.Ports)),
 	}
 	w.core.noFanOut = all.NoFanOut
-	w.core.RetainUpTo(all.RepairChunks)
+	w.core.RetainUpTo(all.RepairChunks, w.pool)
 	for i := range w.lanes {
 		w.lanes[i] = lane{emptyLane, emptyLane}
 	}
@@ -221,7 +221,7 @@ func (w *Worker) Poll() int {
 		}
 		w.flush()
 	}
-	w.core.PutBack(w.pool)
+	w.core.PutBack()
 	if total > 0 {
 		w.active = now
 	}
@@ -265,7 +265,7 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 	if len(w.core.armable) > 0 && len(frames) < len(w.frames) { // else more of them may wait
 		w.core.Arm(now, &w.out)
 	}
-	w.core.PutBack(w.pool)
+	w.core.PutBack()
 	for i := range frames {
 		w.pool.Put(&frames[i])
 	}
@@ -311,13 +311,13 @@ func (w *Worker) wakePeers() {
 func (w *Worker) adopt(g *mft.Group) {
 	w.core.Adopt(w.now(), g, &w.out)
 	w.flush()
-	w.core.PutBack(w.pool)
+	w.core.PutBack()
 }
 
 // forget drops the merging state of a group.
 func (w *Worker) forget(id mft.GroupID) {
 	w.core.forget(id)
-	w.core.PutBack(w.pool)
+	w.core.PutBack()
 }
 
 // enqueue appends copy k, made of f, to its lane.

@@ -95,6 +95,9 @@ func (f *FanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
 	return nil
 }
 
+// Retains returns how many packets are retained of a group that has a place.
+func (f *FanOut) Retains(id mft.GroupID) int { return len(f.place(id).retained) }
+
 // Carry does with a classified frame what the kernel does: a plain packet of an armed group is
 // answered with the copies for all its paths. Any other packet of the source's disarms the group,
 // and false means that the frame is the core's.

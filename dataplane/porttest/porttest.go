@@ -50,9 +50,10 @@ func NewFanOutAt(n int, now func() feedback.Tick) *Net {
 // RepairChunks is how many buffers a worker retains for repair, unless NewRetaining says otherwise.
 const RepairChunks = 1 << 12
 
-// NewRetaining is NewAt with that many buffers to retain for repair.
-func NewRetaining(n, chunks int, now func() feedback.Tick) *Net {
-	return newNet(n, 1, now, nil, chunks)
+// NewRetaining is NewAt with that many buffers to retain for repair, and with a fan-out unless it
+// is nil.
+func NewRetaining(n, chunks int, fanOut *FanOut, now func() feedback.Tick) *Net {
+	return newNet(n, 1, now, fanOut, chunks)
 }
 
 // NewAt is New with the given clock.

@@ -1,0 +1,210 @@
+package dataplane_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// A receiver that loses a packet which the engine carried gets it again from what the engine
+// retains, and the source hears nothing. Then the engine carries the group again.
+func TestWhatTheEngineCarriedIsRepaired(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.send(quiet(psn), quiet(psn+1), quiet(psn+2))
+	b.expectEngine(true)
+	for path := range 3 {
+		b.expectCopies(path, b.take(path), list(psn, psn+1, psn+2))
+	}
+	b.answer(1, psn+1, roce.NAKSequence)
+	b.expectEngine(false) // because what is new has to wait for the repair, if that takes long
+	b.expectCopies(1, b.take(1), list(psn+1, psn+2)+"!")
+	b.expectSource()
+	b.answer(1, psn+1, roce.NAKSequence) // nothing is fetched twice
+	b.expectRetained(2)
+	b.send(quiet(psn + 3))
+	b.take(1)
+	b.settle(psn+3, 0)
+	for i := range roce.PSN(40) {
+		b.send(quiet(psn + 4 + i))
+		b.settle(psn+4+i, 0)
+	}
+	b.expectEngine(true)
+}
+
+// list is the list of PSNs as expectCopies has it.
+func list(psns ...roce.PSN) (s string) {
+	for _, psn := range psns {
+		s += fmt.Sprint(" ", psn)
+	}
+	return s
+}
+
+// The engine never retains less than what a receiver may ask for: it gives the group back when it
+// has as many packets as it may.
+func TestTheEngineKeepsToTheWindow(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	first := psn
+	for b.engine() {
+		b.send(quiet(psn))
+		if psn = psn.Next(); psn.Sub(first) > 200 {
+			t.Fatal("nothing stops the engine")
+		}
+	}
+	if n := psn.Sub(first); n != 64+1 {
+		t.Errorf("the engine stops after %d packets, and the window is 64", n-1)
+	}
+	for path := range 3 {
+		b.take(path)
+	}
+	b.answer(2, first+1, roce.NAKSequence) // the oldest one has left the window
+	b.expectSource()
+	got := b.take(2)
+	if len(got) != 64 {
+		t.Fatalf("%d packets are sent again, want 64", len(got))
+	}
+	b.expectCopies(2, got[:3], list(first+1, first+2, first+3))
+	b.settle(psn-1, 0)
+}
+
+func (b *repairBench) engine() bool {
+	st, _ := b.Switch.GroupState(b.group.ID)
+	return st.Engine.Kernel
+}
+
+// The window moves with what the receivers acknowledge, so a source that streams is carried all the
+// time.
+func TestTheWindowMovesWithTheReceivers(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	for range 300 {
+		b.send(quiet(psn))
+		if b.expectEngine(true); t.Failed() {
+			t.Fatalf("packet %d", psn)
+		}
+		if psn%16 == 0 {
+			for path := range 3 {
+				b.answer(path, psn-8, roce.SyndromeUnlimited)
+			}
+		}
+		psn = psn.Next()
+	}
+	b.settle(psn-1, 0)
+}
+
+// A packet that was damaged on its way from the source is not sent again, and neither is one for
+// which no buffer is left: the source has to.
+func TestWhatTheEngineHasAndIsOfNoUse(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		prepare func(b *repairBench, psn roce.PSN)
+		counter string
+	}{
+		{"damaged", func(b *repairBench, psn roce.PSN) {
+			b.Ports[0].Put(damaged(quiet(psn + 1).frame(b.t)))
+			b.Poll()
+		}, "repair-lost-damaged"},
+		{"no buffer", func(b *repairBench, psn roce.PSN) {
+			b.send(quiet(psn + 1))
+			b.fill()
+		}, "repair-lost-no-memory"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, psn := newCarriedBench(t)
+			b.send(quiet(psn))
+			tt.prepare(b, psn)
+			b.send(quiet(psn + 2))
+			for path := range 3 {
+				b.take(path)
+				b.answer(path, psn+1, roce.NAKSequence)
+			}
+			b.drain()
+			b.send(quiet(psn+1), quiet(psn+2)) // again: the second one takes the place of the engine's
+			b.take(1)
+			b.answer(1, psn+2, roce.NAKSequence)
+			b.expectCopies(1, b.take(1), list(psn+2)+"!")
+			if got := moved(b.Switch)[tt.counter]; got != 1 {
+				t.Errorf("%s is %d, want 1", tt.counter, got)
+			}
+			b.settle(psn+2, 0)
+		})
+	}
+}
+
+// fill adds a group that retains as many packets as there is room for.
+func (b *repairBench) fill() {
+	b.t.Helper()
+	b.add(b.other())
+	for i := range roce.PSN(64) {
+		p := quiet(firstPSN + i)
+		p.bth.DestQPN = 2
+		b.send(p)
+	}
+}
+
+// drain lets the receivers of the other group acknowledge everything.
+func (b *repairBench) drain() {
+	b.t.Helper()
+	for path := range b.group.Paths {
+		p := &b.group.Paths[path]
+		f := ack(p.Dst, p.FirstPSN.Add(63), roce.SyndromeUnlimited)
+		f.bth.DestQPN = 2
+		b.Ports[p.Port].Put(f.frame(b.t))
+	}
+	b.Poll()
+	b.Ports[0].Take()
+}
+
+// other is a group like the first one, with another QPN, that the worker carries.
+func (b *repairBench) other() *mft.Group {
+	g := group()
+	g.Name, g.QPN, g.Engine, g.Policy = "h", 2, mft.EngineAFXDP, b.group.Policy
+	for i := range g.Paths {
+		g.Paths[i].RemoteQPN = 2
+	}
+	return g
+}
+
+// A group that loses its place in the engine loses what the engine retained for it. What a receiver
+// then lacks the source sends again.
+func TestWithoutItsPlaceAGroupHasWhatTheWorkerRetained(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.FanOut.Places = 1
+	other := b.other()
+	other.Engine, other.Policy.Repair = mft.EngineAuto, feedback.RepairOff
+	b.add(other)
+	b.send(quiet(psn), quiet(psn+1))
+	p := quiet(firstPSN)
+	p.bth.DestQPN = 2
+	for p.bth.PSN < firstPSN+40 || b.engine() { // asks twice for the place
+		b.send(p)
+		if p.bth.PSN++; p.bth.PSN > firstPSN+5000 {
+			t.Fatal("the group keeps its place")
+		}
+	}
+	b.send(quiet(psn + 2))
+	for path := range 3 {
+		b.take(path)
+	}
+	b.answer(0, psn+2, roce.NAKSequence)
+	b.expectCopies(0, b.take(0), list(psn+2)+"!")
+	b.answer(1, psn+1, roce.NAKSequence)
+	if got := b.take(1); len(got) != 0 {
+		t.Errorf("receiver 1 was sent %d frames", len(got))
+	}
+	b.answer(2, psn+2, roce.SyndromeUnlimited)
+	b.Ports[0].Take()
+	b.send(quiet(psn+1), quiet(psn+2))
+	b.settle(psn+2, 0)
+}
+
+// The engine retains what the policy says, and at least that if it is no power of two.
+func TestTheBlockSaysHowManyPacketsAreRetained(t *testing.T) {
+	for window, want := range map[int]int{64: 64, 33: 64, 16: 16} {
+		b, _ := newCarriedBench(t, func(g *mft.Group) { g.Policy.RepairWindow = window })
+		if got := b.FanOut.Retains(b.group.ID); got != want {
+			t.Errorf("window %d: the engine retains %d packets, want %d", window, got, want)
+		}
+	}
+}
