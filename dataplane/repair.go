@@ -30,7 +30,8 @@ func (c *RepairCounts) add(d *RepairCounts) {
 	c.Sent, c.NoMemory, c.Damaged = c.Sent+d.Sent, c.NoMemory+d.NoMemory, c.Damaged+d.Damaged
 }
 
-// RetainUpTo sets how many buffers of a pool the core may retain for repair, before its first frame.
+// RetainUpTo sets how many buffers of a pool the core may retain for repair, before its first
+// frame.
 func (c *Core) RetainUpTo(chunks int, pool Pool) { c.repair.room, c.repair.pool = chunks, pool }
 
 // Retained returns how many packets are retained for repair, and in how many buffers.

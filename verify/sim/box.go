@@ -19,7 +19,7 @@ type forwarder interface {
 	Adopt(now feedback.Tick, g *mft.Group, out *dataplane.Outputs)
 	Waiting() bool
 	TickRepairs(now feedback.Tick, out *dataplane.Outputs) (done bool)
-	PutBack(pool dataplane.Pool)
+	PutBack()
 	Retained() (packets, chunks int)
 	Retains(id mft.GroupID, psn roce.PSN) bool
 	GivenUp(id mft.GroupID) uint64
@@ -97,7 +97,7 @@ func (w *world) decide(h *host, i int32) {
 	} else {
 		w.pool.giveBack(i)
 	}
-	b.core.PutBack(&w.pool)
+	b.core.PutBack()
 }
 
 // arm ends what the core does with a batch of frames.
@@ -144,7 +144,7 @@ func (w *world) timePasses(serve func(feedback.Tick, *dataplane.Outputs) bool) {
 	}
 	w.checkOutputs(nil)
 	w.deliver(&b.pass, nil)
-	b.core.PutBack(&w.pool)
+	b.core.PutBack()
 	w.keepTime()
 }
 

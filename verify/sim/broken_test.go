@@ -24,9 +24,9 @@ type meddler struct {
 }
 
 // PutBack is part of forwarder.
-func (m *meddler) PutBack(pool dataplane.Pool) {
+func (m *meddler) PutBack() {
 	if !m.clings {
-		m.forwarder.PutBack(pool)
+		m.forwarder.PutBack()
 	}
 }
 

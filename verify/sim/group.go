@@ -58,7 +58,7 @@ func (w *world) openSwitch(restored bool) error {
 		b.engine = nil
 		core = dataplane.NewCore(nil)
 	}
-	core.RetainUpTo(w.s.RepairChunks)
+	core.RetainUpTo(w.s.RepairChunks, &w.pool)
 	b.core = core
 	if w.wrap != nil {
 		b.core = w.wrap(w, b.core)

@@ -247,7 +247,7 @@ func (w *world) adopt() {
 	w.membersChanged = false
 	w.checkOutputs(nil)
 	w.deliver(&b.pass, nil)
-	b.core.PutBack(&w.pool)
+	b.core.PutBack()
 	w.keepTime()
 }
 
