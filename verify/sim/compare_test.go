@@ -94,6 +94,20 @@ func TestLatencyIsThatOfTheLastReceiver(t *testing.T) {
 	}
 }
 
+// Where the box repairs and has the memory for it, the source resends nothing of what the links of
+// the receivers lose.
+func TestRepairSparesTheSource(t *testing.T) {
+	s := small()
+	s.legs = true
+	resent := map[feedback.RepairPolicy]uint64{}
+	for _, m := range policies {
+		resent[m.policy.Repair] += measure(t, s.scenario(0, m.policy, 1e-2), m).resent
+	}
+	if resent[feedback.RepairOff] == 0 || resent[feedback.RepairLocal] != 0 {
+		t.Errorf("resent: %v", resent)
+	}
+}
+
 // Packets that are lost on the way to the switch load the source's link, and no other.
 func TestBusiestLinkIsTheSources(t *testing.T) {
 	s := small()
