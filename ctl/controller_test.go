@@ -321,11 +321,13 @@ func TestANameAndAQPNAreTakenOnce(t *testing.T) {
 
 func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 	w := newWorld(t)
-	keys := "ack: quorum 1\nnak: lower\nspeak: rnr\nsilent-after: 200ms\nevict: true\ncnp: filter\ncnp-interval: 50us\ncredits: merge\nsource-switch: force\n"
+	keys := "ack: quorum 1\nnak: lower\nspeak: rnr\nsilent-after: 200ms\nevict: true\ncnp: filter\ncnp-interval: 50us\ncredits: merge\nsource-switch: force\n" +
+		"repair: local\nrepair-window: 100\nrepair-attempts: 3\nrepair-timer-floor: 300us\nrepair-timer-cap: 5ms\n"
 	g := w.create(t, keys+g1)
 	want := api.Policy{
 		Ack: "quorum 1", Nak: "lower", OnFatal: "evict", Speak: "rnr", SilentAfter: "200ms", Evict: true, CNP: "filter", CNPInterval: "50µs",
 		Credits: "merge", SourceSwitch: "force",
+		Repair: "local", RepairWindow: 100, RepairAttempts: 3, RepairTimerFloor: "300µs", RepairTimerCap: "5ms",
 	}
 	if *g.Policy != want {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)

@@ -215,3 +215,16 @@ func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
 		}
 	}
 }
+
+// A window that does not fit into the packet memory is refused with its line.
+func TestAWindowBeyondTheRepairMemoryIsRefused(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.Create(t.Context(), []byte("repair: local\nrepair-window: 4097\n"+g1))
+	want := "line 2: group g1: repair-window is 4097 packets, and the repairMemory of a forwarding thread has room for 4096 of them; write 4096 or less, or a larger repairMemory into rocastd.yaml"
+	if err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	if _, err := w.Create(t.Context(), []byte("repair: local\nrepair-window: 4096\n"+g1)); err != nil {
+		t.Error(err)
+	}
+}

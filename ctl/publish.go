@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -52,17 +53,20 @@ func (c *Controller) publish(g *group, p plan.Plan) error {
 	next := g.build(&p)
 	id, err := c.Switch.Add(next)
 	if err != nil {
-		return takenQPN(g.file, err)
+		return aboutFile(g.file, err)
 	}
 	g.id, g.published, g.plan = id, next, p
 	return nil
 }
 
-// takenQPN adds advice for the user to the data path's error when another group already uses the
-// same addresses.
-func takenQPN(f *groupfile.File, err error) error {
+// aboutFile names the line of the file to which the data path's error belongs. It adds advice when
+// another group already uses the same addresses.
+func aboutFile(f *groupfile.File, err error) error {
 	if errors.Is(err, mft.ErrTaken) {
 		return yamldoc.Errorf(f.Lines["qpn"], "%v; write another qpn (or remoteQPN of a member), or another ip", err)
+	}
+	if errors.Is(err, dataplane.ErrRetention) {
+		return yamldoc.Errorf(max(f.Lines["repair"], f.Lines["repair-window"]), "%v", err)
 	}
 	return err
 }

@@ -87,7 +87,7 @@ func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error 
 	}
 	next.published = next.build(&next.plan)
 	if err := c.Switch.Replace(g.id, next.published); err != nil {
-		return errors.Join(takenQPN(file, err), c.Store.Put(g.name, oldText), c.saveChronicle(g))
+		return errors.Join(aboutFile(file, err), c.Store.Put(g.name, oldText), c.saveChronicle(g))
 	}
 	before := len(g.file.Members())
 	c.untrack(g)

@@ -13,6 +13,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // Groups lists the groups.
@@ -97,12 +98,17 @@ func policy(p feedback.Policy) *api.Policy {
 	v := &api.Policy{
 		Ack: p.Ack.String(), Nak: p.Nak.String(), OnFatal: p.OnFatal.String(), Speak: p.Speak.String(),
 		SilentAfter: "0", Evict: p.Evict, CNP: p.CNP.String(), CNPInterval: "0", Credits: p.Credits.String(), SourceSwitch: p.Switch.String(),
+		Repair: p.Repair.String(),
 	}
 	if p.SilentAfter != 0 {
 		v.SilentAfter = p.SilentAfter.String()
 	}
 	if p.CNPInterval != 0 {
 		v.CNPInterval = p.CNPInterval.String()
+	}
+	if p.Repair != feedback.RepairOff {
+		v.RepairWindow, v.RepairAttempts = p.RepairWindow, p.RepairAttempts
+		v.RepairTimerFloor, v.RepairTimerCap = p.RepairTimerFloor.String(), p.RepairTimerCap.String()
 	}
 	return v
 }
@@ -158,9 +164,20 @@ func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.G
 		if p.Pending != 0 {
 			r.Pending = p.Pending.String()
 		}
+		if g.file.Policy.Repair != feedback.RepairOff {
+			r.Repair = repair(&p, state.Sent)
+		}
 	}
 	if m.ID() == g.source {
 		r.Part = "source"
+	}
+}
+
+// repair describes the repair of a path of a group whose source has sent packets up to sent.
+func repair(p *feedback.PathSnapshot, sent roce.PSN) *api.Repair {
+	return &api.Repair{
+		Repairing: p.Repairing, Cursor: uint32(p.Cursor), Lag: uint32(max(0, sent.Sub(p.Acked))),
+		Repaired: p.Repaired, Probes: p.Probes, GivenUp: p.GivenUp,
 	}
 }
 

@@ -47,7 +47,7 @@ type Group struct {
 
 // New returns the state of a group at its start.
 func New(c Config) *Group {
-	g := &Group{policy: c.Policy.withDefaults(), paths: make([]path, c.Paths)}
+	g := &Group{policy: c.Policy.WithDefaults(), paths: make([]path, c.Paths)}
 	for i := range g.paths {
 		g.paths[i].credit = creditNone
 	}

@@ -25,8 +25,8 @@ func (g *Group) Waiting() bool {
 	return g.retained.repairing > 0 || g.retained.running > 0 || g.gapUnheard()
 }
 
-// withDefaults fills in the bounds of repair.
-func (p Policy) withDefaults() Policy {
+// WithDefaults fills in the bounds of repair.
+func (p Policy) WithDefaults() Policy {
 	if p.RepairWindow == 0 {
 		p.RepairWindow = DefaultRepairWindow
 	}

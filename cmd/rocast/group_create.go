@@ -34,6 +34,7 @@ names the line and the mend.
   engine: auto                           # the kernel, if it can; or afxdp: only user space
   credits: unlimited                     # or merge
   source-switch: guard                   # or force
+  repair: off                            # or local: the box sends again what a receiver lost
   memory: {va: 0x10000, rkey: 0x77}      # the source WRITEs to it; if it is a list, each member has as many regions
   members:
     - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}

@@ -18,7 +18,9 @@ func (a *app) groupShow() *cobra.Command {
 
 ACKED and the source's progress are PSNs of the source; merged is the last one that was acknowledged to it. PENDING is a NAK
 that was not yet sent to the source. PART says how a receiver takes part; if it no longer does, STATE says how it can join
-again. Only root sees R_Keys.`,
+again. REPAIR, with repair: local: CURSOR is the next packet that the box sends to a receiver, LAG how many packets the receiver
+has not acknowledged, REPAIRED how many the box sent it again, PROBES how many of these because it was silent, GIVEN UP how
+often the source had to help. Only root sees R_Keys.`,
 		Args: takes("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			g, err := a.client().Group(cmd.Context(), args[0])
@@ -44,6 +46,7 @@ func printGroup(w io.Writer, g api.Group) {
 	row(w, "policy", fmt.Sprintf("ack %s, nak %s, on-fatal %s, speak %s, silent-after %s, evict %t, cnp %s, "+
 		"cnp-interval %s, credits %s, source-switch %s",
 		p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP, p.CNPInterval, p.Credits, p.SourceSwitch))
+	row(w, "repair", repairPolicy(p))
 	if e := g.Engine; e != nil && e.Carrier != "" {
 		row(w, "engine", because(fmt.Sprintf("%s (%s), the kernel carried %d packets", e.Carrier, e.Wanted, e.Carried), e.Reason))
 	}
@@ -54,9 +57,32 @@ func printGroup(w io.Writer, g api.Group) {
 	}
 	row(w, "source", source)
 	printMembers(w, g)
+	printRepair(w, g)
 	printMemory(w, g)
 	fmt.Fprintln(w)
 	counters(w, g.Counters)
+}
+
+func repairPolicy(p *api.Policy) string {
+	if p.RepairWindow == 0 {
+		return p.Repair
+	}
+	return fmt.Sprintf("%s, window %d packets, %d attempts, timer %s to %s",
+		p.Repair, p.RepairWindow, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
+}
+
+// printRepair prints what the box does for receivers that lost packets.
+func printRepair(w io.Writer, g api.Group) {
+	if g.Policy.RepairWindow == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	row(w, "REPAIR", "REMOTE QPN", "REPAIRING", "CURSOR", "LAG", "REPAIRED", "PROBES", "GIVEN UP")
+	for _, m := range g.Members {
+		if r := m.Repair; r != nil {
+			row(w, m.IP, m.RemoteQPN, yesNo(r.Repairing), r.Cursor, r.Lag, r.Repaired, r.Probes, r.GivenUp)
+		}
+	}
 }
 
 func printMembers(w io.Writer, g api.Group) {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/feedback"
 )
 
 func TestGroupShow(t *testing.T) {
@@ -24,6 +26,30 @@ func TestGroupShow(t *testing.T) {
 	}
 	if _, there := g.Counters["forwarded"]; !there {
 		t.Errorf("counters %v", g.Counters)
+	}
+}
+
+func TestGroupShowSaysWhatIsRepaired(t *testing.T) {
+	d := startDaemon(t)
+	file := writeFile(t, "10.77.0.3", "10.77.0.4")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(text, "\nrepair: local\nrepair-window: 100\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.must(t, "group", "create", "-f", file)
+	d.sw.Carry("g1", 1234)
+	d.sw.Repair("10.77.0.4", feedback.PathSnapshot{Acked: 1200, Repairing: true, Cursor: 1210, Repaired: 17, Probes: 2, GivenUp: 1})
+	shown, _, _ := strings.Cut(d.must(t, "group", "show", "g1"), "\nCOUNTER")
+	golden(t, "group_show_repair.txt", shown)
+
+	var g api.Group
+	d.mustJSON(t, &g, "group", "show", "g1")
+	want := api.Repair{Repairing: true, Cursor: 1210, Lag: 34, Repaired: 17, Probes: 2, GivenUp: 1}
+	if got := g.Members[2].Repair; got == nil || *got != want || g.Members[0].Repair != nil {
+		t.Errorf("%+v", g.Members)
 	}
 }
 

@@ -93,6 +93,14 @@ type Policy struct {
 	CNPInterval  string `json:"cnp-interval"` // a duration ("50µs"); "0": no limit
 	Credits      string `json:"credits"`
 	SourceSwitch string `json:"source-switch"`
+	Repair       string `json:"repair"`
+
+	// What follows is absent with repair: off.
+
+	RepairWindow     int    `json:"repair-window,omitempty"` // packets
+	RepairAttempts   int    `json:"repair-attempts,omitempty"`
+	RepairTimerFloor string `json:"repair-timer-floor,omitempty"` // a duration ("200µs")
+	RepairTimerCap   string `json:"repair-timer-cap,omitempty"`
 }
 
 // Progress is the state of the merging, in PSNs of the source.
@@ -131,6 +139,17 @@ type Reach struct {
 	Part    string  `json:"part,omitempty"`    // of a path: active, source while the member itself sends, or the reason that it is neither
 	Acked   *uint32 `json:"acked,omitempty"`   // highest PSN acknowledged, in PSNs of the source; absent: the member has sent no feedback
 	Pending string  `json:"pending,omitempty"` // a NAK of the member that was not sent to the source yet
+	Repair  *Repair `json:"repair,omitempty"`  // of a receiver; absent with repair: off
+}
+
+// Repair is what the box does for a receiver that lost packets. PSNs are the source's.
+type Repair struct {
+	Repairing bool   `json:"repairing"` // it gets what it lost, and no new data directly
+	Cursor    uint32 `json:"cursor"`    // the next packet it is sent
+	Lag       uint32 `json:"lag"`       // packets that were forwarded and that it has not acknowledged
+	Repaired  uint64 `json:"repaired"`  // packets that it was sent again
+	Probes    uint64 `json:"probes"`    // of these, the ones that were sent because it was silent
+	GivenUp   uint64 `json:"givenUp"`   // how often the source had to help
 }
 
 // Removed is the answer to a DELETE.

@@ -27,11 +27,12 @@ type Switch struct {
 	carried  map[mft.GroupID]roce.PSN
 	counted  []dataplane.Counter
 	parts    map[mft.GroupID]map[netip.Addr]feedback.Part
+	repairs  map[netip.Addr]feedback.PathSnapshot
 }
 
 // NewSwitch returns a Switch with ports of MTU 1500.
 func NewSwitch(ports ...string) *Switch {
-	s := &Switch{Switch: porttest.New(len(ports)).Switch, carried: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}}
+	s := &Switch{Switch: porttest.New(len(ports)).Switch, carried: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}}
 	s.notes = make(chan dataplane.Note, 64)
 	for i, name := range ports {
 		s.infos = append(s.infos, dataplane.PortInfo{
@@ -92,6 +93,13 @@ func (s *Switch) Part(id mft.GroupID, ip string, part feedback.Part) {
 	s.parts[id][netip.MustParseAddr(ip)] = part
 }
 
+// Repair makes the receivers at ip report the given state.
+func (s *Switch) Repair(ip string, state feedback.PathSnapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.repairs[netip.MustParseAddr(ip)] = state
+}
+
 func (s *Switch) refused() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,6 +138,9 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 		for i := range state.Paths {
 			if part, set := s.parts[id][g.Paths[i].Dst]; set {
 				state.Paths[i].Part = part
+			}
+			if repair, set := s.repairs[g.Paths[i].Dst]; set {
+				state.Paths[i] = repair
 			}
 		}
 	}

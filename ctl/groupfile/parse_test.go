@@ -74,7 +74,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, source-switch`},
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch`},
 		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is unknown here; the known keys are ip, qpn, psn, sendPSN, role, remoteQPN, regions`},
 		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was already given on line 4; keep one of them`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
@@ -108,6 +108,21 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"on-fatal policy", "nak: hold", "on-fatal: ignore", "line 6: " + refusal(feedback.ParseFatal("ignore"))},
 		{"speak policy", "nak: hold", "speak: nak", "line 6: " + refusal(feedback.ParseSpeak("nak"))},
 		{"cnp policy", "nak: hold", "cnp: none", "line 6: " + refusal(feedback.ParseCNP("none"))},
+		{"repair policy", "nak: hold", "repair: source", "line 6: " + refusal(feedback.ParseRepair("source"))},
+		{"no window", "nak: hold", "repair: local\nrepair-window: 0", "line 7: repair-window is not a whole number from 1 to 65536; write one, without quotes"},
+		{"window too large", "nak: hold", "repair: local\nrepair-window: 65537", "line 7: repair-window is not a whole number from 1 to 65536; write one, without quotes"},
+		{"no attempts", "nak: hold", "repair: local\nrepair-attempts: 0", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
+		{"too many attempts", "nak: hold", "repair: local\nrepair-attempts: 101", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
+		{"attempts as a list", "nak: hold", "repair: local\nrepair-attempts: [1]", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
+		{"timer of zero", "nak: hold", "repair: local\nrepair-timer-floor: 0", `line 7: repair-timer-floor "0" is not a time from 100us to 1s; write one such as 1ms`},
+		{"timer too short", "nak: hold", "repair: local\nrepair-timer-floor: 99us", `line 7: repair-timer-floor "99us" is not a time from 100us to 1s; write one such as 1ms`},
+		{"timer too long", "nak: hold", "repair: local\nrepair-timer-cap: 1001ms", `line 7: repair-timer-cap "1001ms" is not a time from 100us to 1s; write one such as 1ms`},
+		{"timers crossed", "nak: hold", "repair-timer-cap: 1ms\nrepair: local\nrepair-timer-floor: 2ms", "line 8: repair-timer-floor is 2ms and repair-timer-cap is 1ms; write a floor that is not above the cap"},
+		{"cap below the default floor", "nak: hold", "repair-timer-cap: 100us\nrepair: local", "line 6: repair-timer-floor is 200µs and repair-timer-cap is 100µs; write a floor that is not above the cap"},
+		{"window without repair", "nak: hold", "repair-window: 5", "line 6: repair-window has no effect without repair: local; add that, or remove repair-window"},
+		{"attempts without repair", "nak: hold", "repair: off\nrepair-attempts: 5", "line 7: repair-attempts has no effect without repair: local; add that, or remove repair-attempts"},
+		{"floor without repair", "nak: hold", "repair-timer-floor: 1ms", "line 6: repair-timer-floor has no effect without repair: local; add that, or remove repair-timer-floor"},
+		{"cap without repair", "nak: hold", "repair-timer-cap: 1ms", "line 6: repair-timer-cap has no effect without repair: local; add that, or remove repair-timer-cap"},
 		{"cnp-interval without a unit", "nak: hold", "cnp-interval: 50", `line 6: cnp-interval "50" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
 		{"cnp-interval too short", "nak: hold", "cnp-interval: 999ns", `line 6: cnp-interval "999ns" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
 		{"cnp-interval too long", "nak: hold", "cnp-interval: 100001us", `line 6: cnp-interval "100001us" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
@@ -167,6 +182,23 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 				t.Errorf("\ngot  %v\nwant %s", err, c.want)
 			}
 		})
+	}
+}
+
+// The bounds of repair that are left out have their defaults.
+func TestRepairHasDefaults(t *testing.T) {
+	for keys, want := range map[string]feedback.Policy{
+		"repair: off":   {},
+		"repair: local": {Repair: feedback.RepairLocal, RepairWindow: 1024, RepairAttempts: 7, RepairTimerFloor: 200 * time.Microsecond, RepairTimerCap: 16 * time.Millisecond},
+		"repair: local\nrepair-window: 65536\nrepair-attempts: 100\nrepair-timer-floor: 1s\nrepair-timer-cap: 1s": {
+			Repair: feedback.RepairLocal, RepairWindow: 65536, RepairAttempts: 100, RepairTimerFloor: time.Second, RepairTimerCap: time.Second},
+		"repair: local\nrepair-window: 1\nrepair-attempts: 1\nrepair-timer-floor: 100us\nrepair-timer-cap: 100us": {
+			Repair: feedback.RepairLocal, RepairWindow: 1, RepairAttempts: 1, RepairTimerFloor: 100 * time.Microsecond, RepairTimerCap: 100 * time.Microsecond},
+	} {
+		f, err := Parse([]byte(strings.Replace(read(t, "g1.yaml"), "nak: hold", keys, 1)))
+		if err != nil || f.Policy != want {
+			t.Errorf("%s: %v\ngot  %+v\nwant %+v", keys, err, f.Policy, want)
+		}
 	}
 }
 

@@ -17,6 +17,14 @@ const (
 	// source hardly slows down.
 	minCNPInterval = time.Microsecond
 	maxCNPInterval = 100 * time.Millisecond
+	// maxRepairWindow is what the packet memory of one thread may hold at most, with a default path
+	// MTU; the data path refuses a window that does not fit into the memory that it has.
+	maxRepairWindow   = 1 << 16
+	maxRepairAttempts = 100
+	// minRepairTimer is the period in which the timers of repair are looked at
+	// (feedback.RepairPeriod). maxRepairTimer is longer than a source's timeout should be.
+	minRepairTimer = 100 * time.Microsecond
+	maxRepairTimer = time.Second
 )
 
 // policyFields returns the keys of feedback.Policy. docs/merging.md explains the keys to users.
@@ -32,19 +40,24 @@ func (p *parser) policyFields() []yamldoc.Field {
 		{Key: "cnp", Set: yamldoc.Into(&policy.CNP, choice(feedback.ParseCNP))},
 		{Key: "cnp-interval", Set: yamldoc.Into(&policy.CNPInterval, cnpInterval)},
 		{Key: "credits", Set: yamldoc.Into(&policy.Credits, choice(feedback.ParseCredits))},
+		{Key: "repair", Set: yamldoc.Into(&policy.Repair, choice(feedback.ParseRepair))},
+		{Key: "repair-window", Set: yamldoc.Into(&policy.RepairWindow, count(maxRepairWindow))},
+		{Key: "repair-attempts", Set: yamldoc.Into(&policy.RepairAttempts, count(maxRepairAttempts))},
+		{Key: "repair-timer-floor", Set: yamldoc.Into(&policy.RepairTimerFloor, repairTimer)},
+		{Key: "repair-timer-cap", Set: yamldoc.Into(&policy.RepairTimerCap, repairTimer)},
 		{Key: "source-switch", Set: yamldoc.Into(&policy.Switch, choice(feedback.ParseSwitch))},
 	}
 }
 
 // Zero means never, or no limit.
 var (
-	silentAfter = duration(minSilentAfter, maxSilentAfter, "from 10ms to 1h; write one such as 200ms, or 0 for never")
-	cnpInterval = duration(minCNPInterval, maxCNPInterval, "from 1us to 100ms; write one such as 50us, or 0 for no "+
+	silentAfter = orZero(minSilentAfter, maxSilentAfter, "from 10ms to 1h; write one such as 200ms, or 0 for never")
+	cnpInterval = orZero(minCNPInterval, maxCNPInterval, "from 1us to 100ms; write one such as 50us, or 0 for no "+
 		"limit")
+	repairTimer = duration(minRepairTimer, maxRepairTimer, "from 100us to 1s; write one such as 1ms")
 )
 
-// duration accepts 0 and times from shortest to longest. limits states these bounds in the error
-// message.
+// duration accepts times from shortest to longest. limits states these bounds in the error message.
 func duration(shortest, longest time.Duration, limits string) func(yamldoc.Value) (time.Duration, error) {
 	return func(v yamldoc.Value) (time.Duration, error) {
 		text, err := v.Text()
@@ -52,10 +65,34 @@ func duration(shortest, longest time.Duration, limits string) func(yamldoc.Value
 			return 0, err
 		}
 		d, err := time.ParseDuration(text)
-		if err != nil || d != 0 && (d < shortest || d > longest) {
+		if err != nil || d < shortest || d > longest {
 			return 0, v.Errorf("%q is not a time %s", text, limits)
 		}
 		return d, nil
+	}
+}
+
+// orZero accepts 0 too.
+func orZero(shortest, longest time.Duration, limits string) func(yamldoc.Value) (time.Duration, error) {
+	bounded := duration(shortest, longest, limits)
+	return func(v yamldoc.Value) (time.Duration, error) {
+		if text, err := v.Text(); err == nil {
+			if d, err := time.ParseDuration(text); err == nil && d == 0 {
+				return 0, nil
+			}
+		}
+		return bounded(v)
+	}
+}
+
+// count accepts whole numbers from 1 to most.
+func count(most uint64) func(yamldoc.Value) (int, error) {
+	return func(v yamldoc.Value) (int, error) {
+		n, err := v.Uint(most)
+		if err != nil || n == 0 {
+			return 0, v.Errorf("is not a whole number from 1 to %d; write one, without quotes", most)
+		}
+		return int(n), nil
 	}
 }
 
@@ -71,6 +108,25 @@ func (p *parser) checkPolicy() error {
 	if p.Policy.CNPInterval != 0 && p.Policy.CNP == feedback.CNPAll {
 		return yamldoc.Errorf(p.Lines["cnp-interval"], "cnp-interval has no effect with cnp: all, which passes "+
 			"every notification; remove one of them")
+	}
+	return p.checkRepair()
+}
+
+// checkRepair refuses bounds of repair where there is none, and else fills in those that are left
+// out.
+func (p *parser) checkRepair() error {
+	if p.Policy.Repair == feedback.RepairOff {
+		for _, key := range []string{"repair-window", "repair-attempts", "repair-timer-floor", "repair-timer-cap"} {
+			if line := p.Lines[key]; line != 0 {
+				return yamldoc.Errorf(line, "%s has no effect without repair: local; add that, or remove %s", key, key)
+			}
+		}
+		return nil
+	}
+	p.Policy = p.Policy.WithDefaults()
+	if floor, limit := p.Policy.RepairTimerFloor, p.Policy.RepairTimerCap; floor > limit {
+		return yamldoc.Errorf(max(p.Lines["repair-timer-floor"], p.Lines["repair-timer-cap"]), "repair-timer-floor is %v and "+
+			"repair-timer-cap is %v; write a floor that is not above the cap", floor, limit)
 	}
 	return nil
 }

@@ -73,6 +73,11 @@ func (f *File) samePolicy(running *File) error {
 		same(f, "cnp", is.CNP, was.CNP),
 		same(f, "cnp-interval", is.CNPInterval, was.CNPInterval),
 		same(f, "credits", is.Credits, was.Credits),
+		same(f, "repair", is.Repair, was.Repair),
+		same(f, "repair-window", is.RepairWindow, was.RepairWindow),
+		same(f, "repair-attempts", is.RepairAttempts, was.RepairAttempts),
+		same(f, "repair-timer-floor", is.RepairTimerFloor, was.RepairTimerFloor),
+		same(f, "repair-timer-cap", is.RepairTimerCap, was.RepairTimerCap),
 		same(f, "source-switch", is.Switch, was.Switch),
 	} {
 		if err != nil {

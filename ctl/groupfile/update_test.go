@@ -1,6 +1,7 @@
 package groupfile
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -36,6 +37,7 @@ func TestAnUpdateChangesReceiversAlone(t *testing.T) {
 		{"addressing", "mtu: 1024", "mtu: 1024\naddressing: switch-ip", "line 5: addressing is switch-ip and the running group has group-ip; an update may change only the receivers: write group-ip, or remove the group and create it again"},
 		{"policy", "mtu: 1024", "mtu: 1024\nsilent-after: 1s", "line 5: silent-after is 1s and the running group has 0s; an update may change only the receivers: write 0s, or remove the group and create it again"},
 		{"a policy's interval", "mtu: 1024", "mtu: 1024\ncnp-interval: 50us", "line 5: cnp-interval is 50µs and the running group has 0s; an update may change only the receivers: write 0s, or remove the group and create it again"},
+		{"repair", "mtu: 1024", "mtu: 1024\nrepair: local", "line 5: repair is local and the running group has off; an update may change only the receivers: write off, or remove the group and create it again"},
 		{"policy by default of another key", "mtu: 1024", "mtu: 1024\nack: quorum 1", "line 5: ack is quorum 1 and the running group has all; an update may change only the receivers: write all, or remove the group and create it again"},
 		{"R_Key of the memory", "0xfeedbea7", "0xfeedbeaf", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
 		{"R_Key and length of the memory", "rkey: 0xfeedbea7", "rkey: 0xfeedbeaf, length: 100", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
@@ -107,5 +109,30 @@ func TestAnUpdateKeepsEachPSNThatAMemberSends(t *testing.T) {
 	}
 	if id.RemoteQPN++; running.Receiver(id) != -1 {
 		t.Error("another remote QPN is found")
+	}
+}
+
+// Each bound of repair must stay as it is.
+func TestAnUpdateKeepsTheBoundsOfRepair(t *testing.T) {
+	parse := func(keys string) *File {
+		f, err := Parse([]byte(strings.Replace(live, "mtu: 1024", "mtu: 1024\nrepair: local"+keys, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	running := parse("")
+	for keys, want := range map[string]string{
+		"": "",
+		"\nrepair-window: 1024\nrepair-attempts: 7\nrepair-timer-floor: 200us\nrepair-timer-cap: 16ms": "",
+		"\nrepair-window: 1023":     "line 6: repair-window is 1023 and the running group has 1024",
+		"\nrepair-attempts: 8":      "line 6: repair-attempts is 8 and the running group has 7",
+		"\nrepair-timer-floor: 1ms": "line 6: repair-timer-floor is 1ms and the running group has 200µs",
+		"\nrepair-timer-cap: 160ms": "line 6: repair-timer-cap is 160ms and the running group has 16ms",
+	} {
+		err := parse(keys).CheckUpdate(running)
+		if got := fmt.Sprint(err); (err != nil || want != "") && !strings.HasPrefix(got, want+";") {
+			t.Errorf("%q: %s", keys, got)
+		}
 	}
 }
