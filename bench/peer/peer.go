@@ -107,6 +107,15 @@ var All = []*Peer{
 		Rewriting: workload.All, Merges: true, InKernel: true, Cannot: rocastKernelCannot, start: startRocast(rocastSpec{FanOut: true}),
 	},
 	{
+		Name: "rocast-block-repair", What: "rocast-block with `repair: local`, nothing is lost",
+		Rewriting: workload.All, Merges: true, Cannot: repairCannot, start: startRocast(rocastSpec{Repair: true}),
+	},
+	{
+		Name: "rocast-kernel-repair", What: "rocast-kernel with `repair: local`, nothing is lost",
+		Rewriting: workload.All, Merges: true, InKernel: true, Cannot: repairKernelCannot,
+		start: startRocast(rocastSpec{FanOut: true, Repair: true}),
+	},
+	{
 		Name: "c-inplace", What: "AF_XDP in C, rewrites in place, spins: the bar",
 		Spins: true, Rewriting: workload.All, Needs: []string{"gcc"}, start: startC(false),
 	},

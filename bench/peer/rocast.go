@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/afxdp"
 	"github.com/rocast/rocast/dataplane/xsk"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -19,6 +21,7 @@ import (
 type rocastSpec struct {
 	Busy     bool
 	FanOut   bool
+	Repair   bool
 	Workers  int
 	Ports    []string
 	Workload *workload.Workload
@@ -43,12 +46,19 @@ func runRocast(input *json.Decoder) (stop func() error, err error) {
 	if err := input.Decode(&spec); err != nil {
 		return nil, err
 	}
-	s, err := afxdp.Open(afxdp.Config{Ports: spec.Ports, Busy: spec.Busy, Workers: spec.Workers, FanOut: spec.FanOut})
+	config := afxdp.Config{Ports: spec.Ports, Busy: spec.Busy, Workers: spec.Workers, FanOut: spec.FanOut}
+	var policy feedback.Policy
+	if spec.Repair {
+		config.RepairMemory, policy.Repair = repairMemory, feedback.RepairLocal
+	}
+	s, err := afxdp.Open(config)
 	if err != nil {
 		return nil, err
 	}
 	for g := range spec.Workload.Groups {
-		if _, err := s.Add(group(spec.Workload, g)); err != nil {
+		m := group(spec.Workload, g)
+		m.Policy = policy
+		if _, err := s.Add(m); err != nil {
 			return nil, errors.Join(err, s.Close())
 		}
 	}
@@ -67,6 +77,21 @@ func runRocast(input *json.Decoder) (stop func() error, err error) {
 		}
 		return errors.Join(errs...)
 	}, nil
+}
+
+// repairMemory is the default of rocastd.yaml.
+const repairMemory = 64 << 20
+
+// repairCannot leaves out settings in which repair costs what it costs in the usual one.
+func repairCannot(s Setting) string {
+	if s.Groups > 1 || s.Receivers != 3 {
+		return "repair is measured with one group of three receivers"
+	}
+	return oneWorker(s)
+}
+
+func repairKernelCannot(s Setting) string {
+	return cmp.Or(rocastKernelCannot(s), repairCannot(s))
 }
 
 // rocastKernelCannot leaves out the settings that the kernel would hand to AF_XDP, which is another
