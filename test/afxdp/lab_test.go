@@ -52,6 +52,7 @@ type labOptions struct {
 	workers   int
 	strangers int // of bed.Options.Hosts
 	fanOut    bool
+	repair    uint64 // bytes to retain for repair
 }
 
 // newLab builds the bed and runs a switch without groups on all ports of the box.
@@ -59,7 +60,9 @@ func newLab(t *testing.T, o labOptions) *lab {
 	t.Helper()
 	l := newBareLab(t, o)
 	err := l.Box.Do(func() (err error) {
-		l.sw, err = afxdp.Open(afxdp.Config{Ports: l.Ports(), Mode: o.mode, Workers: o.workers, FanOut: o.fanOut})
+		l.sw, err = afxdp.Open(afxdp.Config{
+			Ports: l.Ports(), Mode: o.mode, Workers: o.workers, FanOut: o.fanOut, RepairMemory: o.repair,
+		})
 		return err
 	})
 	check(t, err)

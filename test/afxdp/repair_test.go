@@ -1,0 +1,44 @@
+package afxdp
+
+import (
+	"testing"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/lossy"
+	"github.com/rocast/rocast/mft"
+)
+
+// The link of one receiver loses every 50th packet, in both directions. The box repairs that: the
+// receivers have all data, and the source hears no NAK.
+func TestLossOnOneLinkIsRepairedAtTheBox(t *testing.T) {
+	for name, c := range map[string]struct {
+		mtu, pathMTU int
+		repair       uint64
+	}{
+		"one chunk a packet":  {mtu: 1500, pathMTU: 1024, repair: 8 << 20},
+		"two chunks a packet": {mtu: 5000, pathMTU: 4096, repair: 8 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const lossyHost, perMillion = 2, 20_000
+			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, MTU: c.mtu}, repair: c.repair})
+			link, err := lossy.Attach(l.Hosts[lossyHost].End, 1, perMillion)
+			check(t, err)
+			t.Cleanup(func() { check(t, link.Close()) })
+			g := l.addGroup(t, groupOptions{memory: 4 << 20, pathMTU: c.pathMTU, edit: func(g *mft.Group) {
+				g.Policy.Repair = feedback.RepairLocal
+			}})
+			g.holds(t, g.write(t, 256<<10))
+			source := l.Hosts[0].RNIC.Counters()
+			if n := source.Get(rnic.NAKSequenceReceived) + source.Get(rnic.RNRNAKsReceived); n != 0 {
+				t.Errorf("the source has heard %d NAKs: %v", n, source.ByName())
+			}
+			in, out, err := link.Lost()
+			check(t, err)
+			if repaired := counter(t, l.sw, "repair-sent"); in == 0 || out == 0 || repaired < in {
+				t.Errorf("%d packets were lost on their way to the receiver and %d from it, and %d were sent again", in, out, repaired)
+			}
+		})
+	}
+}
