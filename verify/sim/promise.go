@@ -77,7 +77,8 @@ func (w *world) checkError(h *host, i int, status rnic.Status) {
 	case rnic.RetryExceeded:
 		ok = w.s.RetryCount < retryForEver && w.excused(h)
 	case rnic.RNRRetryExceeded:
-		ok = w.s.RNRRetry < retryForEver && (w.notReadySeen() > 0 || w.s.Policy.Speak != feedback.SpeakOff && w.excused(h))
+		speaks := w.s.Policy.Speak != feedback.SpeakOff || w.s.Policy.Repair != feedback.RepairOff
+		ok = w.s.RNRRetry < retryForEver && (w.notReadySeen() > 0 || speaks && w.excused(h))
 	}
 	if !ok {
 		w.fail(Ends, "message %d of %v failed without a reason: %v", i, h, status)
@@ -116,10 +117,15 @@ func (w *world) someoneGone(h *host) bool {
 
 // evictsInTime reports whether a silent receiver leaves the group before source h gives up: the
 // source needs one timeout before it resends, and the switch finds the receiver silent at the tick
-// after its time. Enough other receivers must be left.
+// after its time. With repair that time begins when repair has given up. Enough other receivers
+// must be left.
 func (w *world) evictsInTime(h *host) bool {
 	p := &w.s.Policy
 	atMost := time.Duration(w.s.RetryCount-1)*w.s.ackTimeout() - 2*time.Duration(feedback.TimerPeriod)
+	if p.Repair != feedback.RepairOff {
+		d := p.WithDefaults()
+		atMost -= time.Duration(d.RepairAttempts+1) * d.RepairTimerCap
+	}
 	return p.Evict && p.SilentAfter > 0 && p.SilentAfter < atMost && w.living(h) >= max(1, int(p.Ack))
 }
 
