@@ -208,3 +208,64 @@ func TestTheBlockSaysHowManyPacketsAreRetained(t *testing.T) {
 		}
 	}
 }
+
+// What is fetched from the engine in one batch is bounded, whatever is released meanwhile: the
+// worker still can retain what the source sends.
+func TestFetchingLeavesRoomForTheBatch(t *testing.T) {
+	onePort := func(g *mft.Group) {
+		for i := range g.Paths {
+			g.Paths[i].Port = 0
+		}
+	}
+	b, _ := newCarriedBench(t, onePort)
+	var groups []*mft.Group
+	next := map[*mft.Group]roce.PSN{}
+	put := func(g *mft.Group, p packet) {
+		p.bth.DestQPN = g.QPN
+		b.Ports[0].Put(p.frame(t))
+	}
+	answer := func(g *mft.Group, path int, psn roce.PSN, s roce.Syndrome) {
+		p := &g.Paths[path]
+		put(g, ack(p.Dst, p.FirstPSN.Add(psn.Sub(firstPSN)), s))
+	}
+	carries := func(g *mft.Group) bool {
+		st, _ := b.Switch.GroupState(g.ID)
+		return st.Engine.Kernel
+	}
+	const carried = 40
+	for n := range roce.QPN(5) {
+		g := b.other()
+		g.Name, g.QPN, g.Engine = fmt.Sprint("g", n), 2+n, mft.EngineAuto
+		onePort(g)
+		for i := range g.Paths {
+			g.Paths[i].RemoteQPN = g.QPN
+		}
+		b.add(g)
+		groups, next[g] = append(groups, g), firstPSN
+		for left := carried; left > 0; next[g]++ {
+			put(g, quiet(next[g]))
+			b.Poll()
+			if carries(g) {
+				left--
+				continue
+			}
+			for path := range 3 {
+				answer(g, path, next[g], roce.SyndromeUnlimited)
+			}
+			b.Poll()
+		}
+	}
+	b.expectRetained(len(groups)) // the last ones before the engine took over
+	for _, g := range groups {    // all in one batch
+		answer(g, 0, next[g].Add(-carried), roce.NAKSequence)
+		for path := range 3 {
+			answer(g, path, next[g].Prev(), roce.SyndromeUnlimited)
+		}
+	}
+	put(groups[0], quiet(next[groups[0]]))
+	b.Poll()
+	b.expectRetained(1)
+	if m := moved(b.Switch); m["repair-sent"] < 64 || m["repair-lost-no-memory"] == 0 {
+		t.Errorf("%v", m)
+	}
+}

@@ -15,6 +15,7 @@ type repairs struct {
 	pool     Pool       // of these buffers
 	retained *retention // nil: no group with repair on was seen
 	waiting  []*state   // the groups that may have something unanswered
+	fetched  Frame      // what is fetched from the engine
 	served   int        // how many of these have been served in this period
 	counts   RepairCounts
 }
@@ -144,22 +145,21 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 
 // fetch takes a packet from the engine into a buffer, if there is one.
 func (c *Core) fetch(st *state, psn roce.PSN) {
-	var f Frame
-	r, b := c.repair.retained, c.fanOut.Retained(st.group.ID, psn)
+	r, f, b := c.repair.retained, &c.repair.fetched, c.fanOut.Retained(st.group.ID, psn)
 	switch {
 	case b == nil:
 		return
-	case !c.repair.pool.Load(&f, b):
+	case !c.repair.pool.Load(f, b):
 		st.held.missing, st.held.missesPSN = &c.repair.counts.NoMemory, psn
 		return
-	case !r.fits(&f):
+	case !r.fitsBeside(f):
 		st.held.missing, st.held.missesPSN = &c.repair.counts.NoMemory, psn
 	case f.View.Decode(f.Head(), f.Len()) == nil && f.View.ICRCValid(f.Bytes()):
 		f.Original = f.View.Original(f.Bytes())
 		_, region := admit(st.group, &f.View, f.Head())
-		r.replace(st, &f, region)
+		r.replace(st, f, region)
 	}
-	c.repair.pool.Put(&f)
+	c.repair.pool.Put(f)
 }
 
 // keepUp follows every event of a group with repair on.

@@ -14,6 +14,7 @@ type retention struct {
 	oldest, newest int32 // the ends of the list of all packets by age; noSlot: none
 	room           int   // buffers that may be in use
 	chunks         int   // buffers in use
+	unused         int   // slots in the free list
 	packets        int
 }
 
@@ -36,6 +37,7 @@ const (
 // be retained before those that they displace are put back.
 func newRetention(chunks int) *retention {
 	r := &retention{slots: make([]slot, chunks+batchFrames), released: noSlot, oldest: noSlot, newest: noSlot, room: chunks}
+	r.unused = len(r.slots)
 	for i := range r.slots {
 		r.slots[i].newer = int32(i + 1)
 	}
@@ -70,6 +72,10 @@ func (h *held) has(psn roce.PSN) bool { return !psn.Before(h.oldest) && psn.Befo
 
 // fits says whether the packet can be retained without giving up another one.
 func (r *retention) fits(f *Frame) bool { return r.chunks+f.FragmentCount <= r.room }
+
+// fitsBeside says whether a packet that is none of this batch fits too. It must leave slots for the
+// batch: those that are released meanwhile are in use until putBack.
+func (r *retention) fitsBeside(f *Frame) bool { return r.fits(f) && r.unused > batchFrames }
 
 // find returns the retained packet, or nil if there is none or the engine has it.
 func (r *retention) find(h *held, psn roce.PSN) *slot {
@@ -139,6 +145,7 @@ func (r *retention) fill(st *state, f *Frame, region int, checked bool) int32 {
 	i := r.free
 	s := &r.slots[i]
 	r.free = s.newer
+	r.unused--
 	f.Kept = true
 	s.frame, s.owner, s.region, s.checked = *f, st, region, checked
 	r.chunks += f.FragmentCount
@@ -204,5 +211,6 @@ func (r *retention) putBack(pool Pool) {
 		pool.Put(&s.frame)
 		r.released = s.newer
 		s.newer, r.free = r.free, i
+		r.unused++
 	}
 }

@@ -195,6 +195,9 @@ func TestRetentionIsAListOfPackets(t *testing.T) {
 				m.r.putBack(m.pool)
 				m.pending = 0
 				m.check("put back")
+				if unused := len(m.r.slots) - len(m.kept); m.r.unused != unused {
+					t.Fatalf("seed %d, step %d: %d slots are unused, want %d", seed, i, m.r.unused, unused)
+				}
 			}
 		}
 		for _, st := range m.groups {
