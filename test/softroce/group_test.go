@@ -29,6 +29,7 @@ type groupSpec struct {
 	connect    ConnectOptions // of all QPs; the MTU is replaced by pathMTU
 
 	nak         string // the policy of this name
+	repair      string // the policy of this name
 	policy      string // further lines of the group file
 	quorum      int    // the quorum in these lines; 0: all receivers
 	both        bool   // every member may become the source
@@ -47,8 +48,15 @@ var groupIP = netip.MustParseAddr("10.77.0.100")
 func ordinary() groupSpec {
 	return groupSpec{
 		name: "g1", ip: groupIP, qpn: 1, pathMTU: 1024, bytes: 1 << 20, source: 0, receivers: []int{1, 2, 3},
-		connect: DefaultConnect(), nak: "hold", wrongKeyOf: noReceiver,
+		connect: DefaultConnect(), nak: "hold", repair: *repair, wrongKeyOf: noReceiver,
 	}
+}
+
+// repaired is a group whose losses on the receivers' legs the box repairs.
+func repaired() groupSpec {
+	s := ordinary()
+	s.repair = "local"
+	return s
 }
 
 // finiteRetries lets the source give up after three timeouts of 4.096 us * 2^13 = 34 ms.
@@ -91,12 +99,15 @@ type group struct {
 
 	// What the judge has seen, guarded by its lock. Offsets are counted from the first PSN of the
 	// turn.
-	sent      int32
+	offered   int32 // the highest packet that the source sent, also if it was lost
+	sent      int32 // the highest packet that got to the box
 	acked     []int32
 	ackedUpTo int32  // the highest ACK that the source got
 	excluded  []bool // receivers for which the group does not wait
 	copies    []int
 	lost      int
+	naks      int // NAKs and RNR NAKs that the source got
+	resent    int // packets that the source sent again
 }
 
 // addGroup opens and connects the QPs, creates the group and fills the memories. The source gets
@@ -124,7 +135,7 @@ func (s *stage) addGroup(t *testing.T, ctx context.Context, spec groupSpec) *gro
 
 // begin resets what the judge has seen of a turn.
 func (g *group) begin() {
-	g.sent, g.ackedUpTo, g.acked = -1, -1, slices.Repeat([]int32{-1}, len(g.receivers))
+	g.offered, g.sent, g.ackedUpTo, g.acked = -1, -1, -1, slices.Repeat([]int32{-1}, len(g.receivers))
 }
 
 // switchSource makes a receiver the source after a turn. The source takes the place of this
@@ -186,8 +197,8 @@ func (g *group) realBytes(receiver int) int {
 // groupFile is the file that a person would write for these QPs.
 func (g *group) groupFile() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\naddressing: %v\nip: %v\nqpn: %d\nmtu: %d\nnak: %s\n%s",
-		g.name, g.addressing, g.ip, g.qpn, g.pathMTU, g.nak, g.policy)
+	fmt.Fprintf(&b, "name: %s\naddressing: %v\nip: %v\nqpn: %d\nmtu: %d\nnak: %s\nrepair: %s\n%s",
+		g.name, g.addressing, g.ip, g.qpn, g.pathMTU, g.nak, g.repair, g.policy)
 	fmt.Fprintf(&b, "memory: {va: %#x, length: %d, rkey: %#x}\nmembers:\n", virtualVA, g.bytes, virtualKey)
 	if g.both {
 		b.WriteString(g.memberBoth(g.from, sourceExpects, sourcePSN))

@@ -160,6 +160,10 @@ func (j *judge) record(s *sighting, v *roce.View, frame []byte) {
 	g := s.group
 	switch s.hop {
 	case uplink:
+		if s.offset <= g.offered {
+			g.resent++
+		}
+		g.offered = max(g.offered, s.offset)
 		if !s.lost {
 			g.sent = max(g.sent, s.offset)
 		}
@@ -180,6 +184,9 @@ func (j *judge) record(s *sighting, v *roce.View, frame []byte) {
 		}
 		if s.offset > g.sent {
 			j.violation("%v: the source has sent packets up to %d only", s, g.sent)
+		}
+		if !s.aeth.Syndrome.IsACK() {
+			g.naks++
 		}
 		if s.aeth.Syndrome.IsACK() {
 			g.ackedUpTo = max(g.ackedUpTo, s.offset)

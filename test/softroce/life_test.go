@@ -20,7 +20,13 @@ func (s *stage) reaches(t *testing.T, ctx context.Context, g *group, offset int3
 // storyPowerOff powers a receiver off. With ack: all and no eviction the source gives up, as it
 // would with one peer. The other receivers have the messages that the source counts as done.
 func storyPowerOff(t *testing.T, ctx context.Context, s *stage) string {
-	g := s.addGroup(t, ctx, ordinary().finiteRetries())
+	return powerOff(t, ctx, s, ordinary().finiteRetries())
+}
+
+func powerOff(t *testing.T, ctx context.Context, s *stage, spec groupSpec, faults ...func(*sighting) bool) string {
+	t.Helper()
+	g := s.addGroup(t, ctx, spec)
+	s.lose(faults...)
 	must(t, g.from.StartTransfer(g.transfer("write", smallMessageBytes, smallMessageCount)))
 	s.reaches(t, ctx, g, 300)
 	s.Guests[2].PowerOff()

@@ -37,6 +37,7 @@ func storyQuorum(t *testing.T, ctx context.Context, s *stage) string {
 	const count = 40
 	spec := ordinary()
 	spec.policy, spec.quorum, spec.bytes = "ack: quorum 2\n", 2, count*messageBytes
+	spec.repair = "off"
 	g := s.addGroup(t, ctx, spec)
 	const hole = 200
 	passed := false

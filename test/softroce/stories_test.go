@@ -18,6 +18,9 @@ import (
 // engine is the engine that carries the groups' packets, as rocastd.yaml has it.
 var engine = flag.String("engine", "auto", "the `engine` of the stories' daemon: auto or afxdp")
 
+// repair is the policy of the stories' groups, except where a story says which it needs.
+var repair = flag.String("repair", "off", "the `repair` policy of the stories' groups: off or local")
+
 // stage is a lab with rocast in its box and a judge on its wires.
 type stage struct {
 	*Lab
@@ -59,6 +62,16 @@ var stories = []story{
 	{"nak: lower", false, storyLower},
 	{"loss everywhere", false, storyEverywhere},
 	{"SENDs and loss", false, storySendLoss},
+
+	{"repair, a leg", true, storyRepairLeg},
+	{"repair, legs and ACKs", false, storyRepairLegs},
+	{"repair, the last packet", false, storyRepairLast},
+	{"repair, SENDs", false, storyRepairSend},
+	{"repair, short RNR", false, storyRepairRNR},
+	{"repair, impatient source", false, storyRepairImpatient},
+	{"repair, powered off", false, storyRepairPowerOff},
+	{"repair, restart", false, storyRepairRestart},
+	{"repair, quorum", false, storyRepairQuorum},
 
 	{"fatal NAK while cut", false, storyFatalWhileCut},
 	{"READ while cut", false, storyReadWhileCut},

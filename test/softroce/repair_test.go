@@ -1,0 +1,164 @@
+//go:build softroce
+
+package softroce
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// unnoticed checks that the source has not noticed the losses: it got no NAK, and it sent nothing
+// again.
+func (s *stage) unnoticed(t *testing.T, g *group) {
+	t.Helper()
+	s.locked(func() {
+		if g.naks > 0 || g.resent > 0 {
+			t.Errorf("the source got %d NAKs and sent %d packets again, want none of both", g.naks, g.resent)
+		}
+	})
+}
+
+func storyRepairLeg(t *testing.T, ctx context.Context, s *stage) string {
+	g := s.addGroup(t, ctx, repaired())
+	verified := g.stream(t, ctx, s, each(1, packetsAt(to(1), 0, 63, 64, 700, 701)), randomly(1, 0.02, to(1)))
+	s.unnoticed(t, g)
+	return verified + ", the source noticed nothing"
+}
+
+// storyRepairLegs loses frames on all legs in both directions. The source may resend, because an
+// answer that is lost too often comes later than its timeout. But no receiver lacks anything for
+// which the box needs the source.
+func storyRepairLegs(t *testing.T, ctx context.Context, s *stage) string {
+	g := s.addGroup(t, ctx, repaired())
+	verified := g.stream(t, ctx, s, randomly(21, 0.02, at(copied)), randomly(22, 0.1, at(response)))
+	resent := 0
+	s.locked(func() {
+		if resent = g.resent; g.naks > 0 {
+			t.Errorf("the source got %d NAKs, want none", g.naks)
+		}
+	})
+	return fmt.Sprintf("%s, no NAK at the source, which sent %d packets again", verified, resent)
+}
+
+// storyRepairLast loses the last packet of a message once, twice and three times. No receiver asks
+// for it, so the box has to notice. The source would notice after half a second.
+func storyRepairLast(t *testing.T, ctx context.Context, s *stage) string {
+	spec := repaired()
+	spec.connect.Timeout = 17 // 537 ms
+	g := s.addGroup(t, ctx, spec)
+	const bytes = 16 << 10
+	var took []int64
+	for n := range 3 {
+		must(t, g.from.Fill(ctx, uint64(30+n)))
+		last := int32(bytes/g.pathMTU*(n+1) - 1)
+		s.lose(each(n+1, packetsAt(to(1), last)))
+		start := time.Now()
+		g.run(t, ctx, g.transfer("write", bytes, 1))
+		took = append(took, time.Since(start).Milliseconds())
+		g.holds(t, ctx, bytes, g.to...)
+	}
+	g.delivered(t, ctx, bytes)
+	s.unnoticed(t, g)
+	if _, lost := s.tally(g); lost != 1+2+3 {
+		t.Errorf("%d frames were lost, want 6", lost)
+	}
+	return fmt.Sprintf("lost once, twice, three times: done after %d ms, hashes equal, QPs live, the source noticed nothing", took)
+}
+
+// storyRepairSend loses copies of SENDs. A receiver that takes a SEND twice uses one work request
+// too many.
+func storyRepairSend(t *testing.T, ctx context.Context, s *stage) string {
+	g := s.addGroup(t, ctx, repaired())
+	const bytes, count = 9001, 100
+	for _, q := range g.to {
+		must(t, q.PostReceives(ctx, count, bytes))
+	}
+	s.lose(randomly(23, 0.02, at(copied)))
+	g.run(t, ctx, g.transfer("send", bytes, count))
+	g.received(t, ctx, count, Event{Opcode: "send", Local: Local{RegionBytes: bytes}})
+	g.delivered(t, ctx, bytes*count)
+	s.unnoticed(t, g)
+	_, lost := s.tally(g)
+	return fmt.Sprintf("%d frames lost: %d SENDs done, as many completions, hashes equal, QPs live, the source noticed nothing", lost, count)
+}
+
+// storyRepairRNR SENDs to a receiver that posts its work requests late, and asks for short waits.
+// The box waits for it as long as it may; then the source has to.
+func storyRepairRNR(t *testing.T, ctx context.Context, s *stage) string {
+	spec := repaired()
+	spec.connect.RNRTimer = 17 // 3.84 ms
+	g := s.addGroup(t, ctx, spec)
+	const bytes, count = 1000, 24
+	must(t, g.to[0].PostReceives(ctx, count, bytes))
+	must(t, g.to[2].PostReceives(ctx, count, bytes))
+	asked := s.when(func(s *sighting) bool { return s.hop == response && s.aeth.Syndrome.IsRNR() })
+	transfer := g.transfer("send", bytes, count)
+	must(t, g.from.StartTransfer(transfer))
+	s.await(t, ctx, "an RNR NAK of the receiver", asked)
+	must(t, g.to[1].PostReceives(ctx, count, bytes))
+	g.await(t, ctx, transfer)
+	g.received(t, ctx, count, Event{Opcode: "send", Local: Local{RegionBytes: bytes}})
+	g.delivered(t, ctx, bytes*count)
+	heard := 0
+	s.locked(func() { heard = g.naks })
+	return fmt.Sprintf("the source got %d RNR NAKs, %d SENDs done, hashes equal, QPs live", heard, count)
+}
+
+// storyRepairImpatient has a source whose timeout is as short as the box's own.
+func storyRepairImpatient(t *testing.T, ctx context.Context, s *stage) string {
+	spec := repaired()
+	spec.connect.Timeout = 10 // 4.2 ms
+	g := s.addGroup(t, ctx, spec)
+	verified := g.stream(t, ctx, s, randomly(24, 0.02, at(copied)), randomly(25, 0.02, at(response)))
+	resent := 0
+	s.locked(func() { resent = g.resent })
+	return fmt.Sprintf("%s, the source sent %d packets again", verified, resent)
+}
+
+// storyRepairPowerOff powers a receiver off while it is repaired.
+func storyRepairPowerOff(t *testing.T, ctx context.Context, s *stage) string {
+	spec := repaired().finiteRetries()
+	return powerOff(t, ctx, s, spec, randomly(26, 0.05, to(1)))
+}
+
+// storyRepairRestart kills the daemon while receivers are repaired. The next daemon has nothing to
+// repair them from, so the source resends.
+func storyRepairRestart(t *testing.T, ctx context.Context, s *stage) string {
+	spec := repaired()
+	spec.bytes = longBytes
+	g := s.addGroup(t, ctx, spec)
+	s.lose(randomly(27, 0.05, at(copied)))
+	transfer := g.transfer("write", messageBytes, longMessages)
+	must(t, g.from.StartTransfer(transfer))
+	s.crash(t, ctx, g, 500)
+	s.crash(t, ctx, g, 1500)
+	g.await(t, ctx, transfer)
+	g.delivered(t, ctx, longBytes)
+	_, lost := s.tally(g)
+	return fmt.Sprintf("2 kills, %d frames lost: all messages done, hashes equal, QPs live", lost)
+}
+
+// storyRepairQuorum loses the copies for one receiver until the source has an ACK for them. Without
+// repair this receiver is behind (storyQuorum). The box still has what it lacks.
+func storyRepairQuorum(t *testing.T, ctx context.Context, s *stage) string {
+	const count, hole = 16, 200 // all packets together fit into the retained window
+	spec := repaired()
+	spec.policy, spec.quorum, spec.bytes = "ack: quorum 2\n", 2, count*messageBytes
+	g := s.addGroup(t, ctx, spec)
+	passed := false
+	s.lose(func(s *sighting) bool {
+		passed = passed || s.hop == merged && s.aeth.Syndrome.IsACK() && s.offset > hole
+		return !passed && s.hop == copied && s.receiver == 1 && s.offset >= hole
+	})
+	g.run(t, ctx, g.transfer("write", messageBytes, count))
+	s.lose()
+	s.await(t, ctx, "all receivers acknowledge everything", s.whenTrue(func() bool {
+		return g.acked[0] == g.sent && g.acked[1] == g.sent && g.acked[2] == g.sent
+	}))
+	g.delivered(t, ctx, g.bytes)
+	s.unnoticed(t, g)
+	_, lost := s.tally(g)
+	return fmt.Sprintf("2 of 3: %d frames lost, the third receiver has caught up, hashes equal, QPs live, the source noticed nothing", lost)
+}
