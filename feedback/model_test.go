@@ -45,6 +45,8 @@ type world struct {
 	back      [][]Event // receiver to switch
 	home      []Action  // switch to source
 	acts      []Action
+	now       Tick
+	retained  map[roce.PSN]Event // with repair, as the caller does it
 }
 
 // requester is the source, in packets from 0.
@@ -72,8 +74,14 @@ func newWorld(t *rapid.T) *world {
 	w.down, w.back = make([][]Event, n), make([][]Event, n)
 	w.g = New(Config{
 		Paths: n, FirstPSN: w.first,
-		Policy: Policy{Nak: rapid.SampledFrom([]NakPolicy{NakHold, NakLower}).Draw(t, "nak")},
+		Policy: Policy{
+			Nak:            rapid.SampledFrom([]NakPolicy{NakHold, NakLower}).Draw(t, "nak"),
+			Repair:         rapid.SampledFrom([]RepairPolicy{RepairOff, RepairLocal}).Draw(t, "repair"),
+			RepairWindow:   rapid.SampledFrom([]int{0, 12}).Draw(t, "repair-window"),
+			RepairAttempts: rapid.SampledFrom([]int{0, 1}).Draw(t, "repair-attempts"),
+		},
 	})
+	w.retained = map[roce.PSN]Event{}
 	return w
 }
 
@@ -89,6 +97,11 @@ func (w *world) step() {
 	quiet := len(w.up) == 0 && len(w.home) == 0
 	for i := range w.receivers {
 		quiet = quiet && len(w.down[i]) == 0 && len(w.back[i]) == 0
+	}
+	if early := w.g.Waiting() && rapid.IntRange(0, 9).Draw(w.t, "early") == 0; early || quiet && !w.canSend() && w.g.Waiting() {
+		w.now += RepairPeriod * Tick(rapid.IntRange(1, 100).Draw(w.t, "time"))
+		w.toSwitch(Event{Kind: Timer})
+		return
 	}
 	if quiet && !w.canSend() {
 		w.src.next, w.src.retry = w.src.unacked, false
@@ -142,9 +155,20 @@ func (w *world) put(q *[]Event, ev Event) {
 }
 
 func (w *world) toSwitch(ev Event) {
-	w.acts, _ = w.g.Step(0, ev, w.acts[:0])
+	var outcome Outcome
+	w.acts, outcome = w.g.Step(w.now, ev, w.acts[:0])
+	if outcome == Forwarded {
+		w.retained[ev.PSN] = ev
+	}
 	for _, a := range w.acts {
 		switch a.Kind {
+		case Repair:
+			again, ok := w.retained[a.PSN]
+			if !ok {
+				w.t.Fatalf("%d is sent again and not retained", w.n(a.PSN))
+			}
+			again.AckReq = again.AckReq || a.AckReq
+			w.put(&w.down[a.Path], again)
 		case Copy:
 			w.put(&w.down[a.Path], ev)
 		case Reply:
@@ -152,6 +176,11 @@ func (w *world) toSwitch(ev Event) {
 			if !w.lost() {
 				w.home = append(w.home, a)
 			}
+		}
+	}
+	for psn := range w.retained {
+		if psn.Before(w.g.Oldest()) {
+			delete(w.retained, psn)
 		}
 	}
 }
@@ -227,7 +256,7 @@ func pop[T any](q *[]T) (v T, ok bool) {
 
 func TestStepAllocatesNothing(t *testing.T) {
 	const paths = 8
-	for _, policy := range []Policy{{}, {Ack: 3}} {
+	for _, policy := range []Policy{{}, {Ack: 3}, {Repair: RepairLocal}} {
 		g := New(Config{Policy: policy, Paths: paths})
 		acts := make([]Action, 0, paths+3)
 		psn := roce.PSN(0)

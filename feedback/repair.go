@@ -294,6 +294,9 @@ func (g *Group) clock(now Tick, i int, acts []Action) []Action {
 			g.feed(now, i, l.high.Next(), RepairBurst) // it has all that it was asked for
 		case acked == probe:
 			g.feed(now, i, acked.Next(), firstPush)
+		case !g.repairable(i):
+			g.giveUp(i)
+			return acts
 		default:
 			// An ACK that was on its way, or that the probe has brought. The answer to one more
 			// probe shows what is missing.
@@ -320,7 +323,7 @@ func (g *Group) giveUp(i int) {
 	l.barred, l.served = true, false
 	l.givenUp++
 	psn := p.acked.Next()
-	if p.ask == askProven {
+	if g.policy.Ack != AckAll {
 		p.ask, p.unheard = askDoubt, 0
 	}
 	switch {
@@ -336,6 +339,7 @@ func (g *Group) snapshotLeg(i int, s *PathSnapshot) {
 		return
 	}
 	l := &g.legs[i]
+	s.Unmended = l.barred
 	s.Repairing, s.Cursor = l.state != legDirect, g.source.sent.Next()
 	if s.Repairing {
 		s.Cursor = l.cursor

@@ -22,6 +22,7 @@ type PathSnapshot struct {
 	// What follows is zero without repair (rule 14).
 
 	Repairing bool     // it gets no new data directly
+	Unmended  bool     // the source has to help with what it waits for
 	Cursor    roce.PSN // the next packet it is sent
 	Repaired  uint64   // retained packets that it was sent
 	Probes    uint64   // of these, the ones that were sent because it was silent

@@ -36,6 +36,7 @@ func (e *engine) step(s *state, ev feedback.Event) {
 // take gives the group an event and delivers the packets and replies that the group sends.
 func (e *engine) take(s *state, ev feedback.Event) {
 	var outcome feedback.Outcome
+	retained := s.group.Oldest()
 	e.acts, outcome = s.group.Step(s.now, ev, e.acts[:0])
 	if r := &s.receivers[ev.Path]; heard(ev, outcome) {
 		r.asked = r.asked || !ev.Syndrome.IsACK() && ev.PSN == e.psn(int8(r.expected))
@@ -44,9 +45,12 @@ func (e *engine) take(s *state, ev feedback.Event) {
 	for i := range e.acts {
 		switch a := &e.acts[i]; a.Kind {
 		case feedback.Copy:
-			e.forward(s, a)
+			e.forward(s, a, uint8(e.packet(a.PSN)))
+		case feedback.Repair:
+			e.repair(s, ev, a, retained)
 		case feedback.Reply:
 			e.checkReply(s, a)
+			e.checkHelpless(s, a, retained)
 			s.home.push(message{packet: int8(e.packet(a.PSN)), syndrome: a.Syndrome})
 		case feedback.Notice:
 			e.checkNotice(s, a)
@@ -60,11 +64,40 @@ func heard(ev feedback.Event, o feedback.Outcome) bool {
 	return ev.Kind == feedback.Response && o != feedback.NotTakingPart && o != feedback.OutsideWindow
 }
 
-func (e *engine) forward(s *state, a *feedback.Action) {
-	r := &s.receivers[a.Path]
+// repair sends a retained packet again. The switch has no packet below retained.
+func (e *engine) repair(s *state, ev feedback.Event, a *feedback.Action, retained roce.PSN) {
 	packet := uint8(e.packet(a.PSN))
+	switch {
+	case a.PSN.Before(retained), !a.PSN.Before(s.group.NextPSN()):
+		e.fail("packet %d is sent again and not retained", packet)
+	case ev.Kind == feedback.Response && ev.Path != a.Path:
+		e.fail("the answer of receiver %d makes packet %d go to receiver %d", ev.Path, packet, a.Path)
+	}
+	if a.AckReq && !e.asks[packet] {
+		packet |= asksAnyway
+	}
+	e.forward(s, a, packet)
+}
+
+// checkHelpless checks that the source hears a NAK only if the switch cannot help: for a packet
+// that is not retained or was never forwarded, or that repair has given up.
+func (e *engine) checkHelpless(s *state, a *feedback.Action, retained roce.PSN) {
+	off := e.Policy.Repair == feedback.RepairOff
+	if off || a.Syndrome.IsACK() || a.Syndrome.IsFatal() || a.PSN.Before(retained) || !a.PSN.Before(s.group.NextPSN()) {
+		return
+	}
+	lower := e.Policy.Nak == feedback.NakLower
+	if !slices.ContainsFunc(s.group.Snapshot().Paths, func(p feedback.PathSnapshot) bool {
+		return p.Unmended && (lower || p.Acked.Next() == a.PSN)
+	}) {
+		e.fail("%v %d is told, and the switch can repair that", a.Syndrome, e.packet(a.PSN))
+	}
+}
+
+func (e *engine) forward(s *state, a *feedback.Action, packet uint8) {
+	r := &s.receivers[a.Path]
 	if r.out {
-		e.fail("packet %d is sent to a receiver that left", packet)
+		e.fail("packet %d is sent to a receiver that left", packet&^asksAnyway)
 	}
 	if !r.dead {
 		r.down.push(packet)
@@ -160,7 +193,7 @@ func (e *engine) checkBehind(s *state, i int) {
 	case r.dead:
 	case int(r.expected) > int(s.told):
 		e.fail("receiver %d is called behind, and packet %d is not acknowledged yet", i, r.expected)
-	case slices.Contains(r.down.all(), r.expected):
+	case slices.ContainsFunc(r.down.all(), func(p uint8) bool { return p&^asksAnyway == r.expected }):
 		e.fail("receiver %d is called behind, and packet %d is on its way to it", i, r.expected)
 	}
 }
@@ -284,8 +317,14 @@ func (e *engine) goOnAnswer(s *state, i int, packet int8) {
 func (e *engine) notices(s *state, ev feedback.Event) {
 	e.acts, _ = s.group.Step(s.now, ev, e.acts[:0])
 	for i := range e.acts {
-		if a := &e.acts[i]; a.Kind == feedback.Notice {
+		switch a := &e.acts[i]; a.Kind {
+		case feedback.Notice:
 			e.checkNotice(s, a)
+		case feedback.Repair: // it arrives
+			if r := &s.receivers[a.Path]; e.packet(a.PSN) == int32(r.expected) {
+				r.expected++
+				r.asked = false
+			}
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package model
 
-import "github.com/rocast/rocast/feedback"
+import (
+	"slices"
+
+	"github.com/rocast/rocast/feedback"
+)
 
 // fan is the engine in front of the switch, as dataplane/fanout.go uses it: while it is armed, the
 // source's next new packet is copied to all receivers of the block, and the group hears of it
@@ -63,6 +67,7 @@ func (e *engine) sync(s *state) {
 	}
 	e.take(s, feedback.Event{
 		Kind: feedback.Carried, PSN: e.psn(int8(next - 1)), Last: next-1 == e.lastOf(next-1), MSN: e.complete[next] - e.complete[known],
+		AckReq: slices.Contains(e.asks[known:next], true),
 	})
 }
 

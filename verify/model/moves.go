@@ -32,6 +32,7 @@ const (
 	perishes                 // a receiver dies
 	arms                     // the switch hands the group to its engine
 	carries                  // the source sends its next packet, and the engine sends it to all receivers
+	forgets                  // the switch loses the oldest packet that it retains
 )
 
 // fate is the fate of a packet or an answer after it was sent.
@@ -66,7 +67,7 @@ func (e *engine) moves(s *state, ms []move) []move {
 		ms = e.receiverMoves(s, uint8(i), ms)
 	}
 	if len(ms) == from {
-		if s.src.waits(e.World) {
+		if s.src.waits(e.World) || s.group.Waiting() {
 			ms = append(ms, move{kind: quiet})
 		}
 	} else {
@@ -82,7 +83,7 @@ func (e *engine) moves(s *state, ms []move) []move {
 func (e *engine) receiverMoves(s *state, i uint8, ms []move) []move {
 	r := s.receivers[i]
 	for k := range r.down.n {
-		next := !r.dead && r.down.at[k] == r.expected
+		next := !r.dead && r.down.at[k]&^asksAnyway == r.expected
 		if next && s.left.notReady > 0 && r.expected == e.firstOf(r.expected) {
 			ms = append(ms, move{kind: answers, receiver: i, index: k, response: notReady})
 		}
@@ -123,6 +124,9 @@ func (e *engine) mishaps(s *state, ms []move) []move {
 	}
 	if s.left.ticks > 0 {
 		ms = append(ms, move{kind: ticks})
+	}
+	if s.left.forgets > 0 && s.group.Oldest().Before(s.group.NextPSN()) {
+		ms = append(ms, move{kind: forgets})
 	}
 	if s.left.crashes > 0 {
 		ms = append(ms, move{kind: crashes}, move{kind: crashes, fate: isLost})
@@ -199,6 +203,9 @@ func (e *engine) make(s *state, m move) {
 	case ticks:
 		s.left.ticks--
 		e.tick(s)
+	case forgets:
+		s.left.forgets--
+		e.step(s, feedback.Event{Kind: feedback.Lost, PSN: s.group.Oldest()})
 	case crashes:
 		e.crash(s, m.fate)
 	case perishes:
@@ -305,15 +312,18 @@ func (e *engine) arrive(s *state, m move, a answer) {
 	e.step(s, a.event(e.World, int(m.receiver)))
 }
 
-// quiet lets time pass. By then the receivers have taken all packets that get no answer.
+// quiet lets time pass. By then the receivers have taken all packets that get no answer. The switch
+// repairs in less time than the source waits.
 func (e *engine) quiet(s *state) {
 	e.takeAll(s)
-	if e.Policy.NeedsTimer() {
+	for tried := false; e.Policy.NeedsTimer() && !tried || s.group.Waiting(); tried = true {
 		if e.tick(s); len(e.acts) > 0 {
 			return
 		}
 	}
-	s.src.retry(e.World)
+	if s.src.waits(e.World) {
+		s.src.retry(e.World)
+	}
 }
 
 // takeAll makes the receivers take all packets on their links. The switch does not hear their

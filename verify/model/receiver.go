@@ -9,15 +9,19 @@ import (
 // and from it.
 type receiver struct {
 	expected uint8
-	naked    bool // has sent a sequence NAK, and sends no other until a packet arrives in order
-	dead     bool // its QP is in the error state, or its host is gone
-	out      bool // the group declared it behind, or it must be declared behind
-	gone     bool // evicted
-	asked    bool // the switch heard its request for its next packet, and has not sent that packet since
-	inBlock  bool // the engine sends to it
-	down     queue[uint8]
+	naked    bool          // has sent a sequence NAK, and sends no other until a packet arrives in order
+	dead     bool          // its QP is in the error state, or its host is gone
+	out      bool          // the group declared it behind, or it must be declared behind
+	gone     bool          // evicted
+	asked    bool          // the switch heard its request for its next packet, and has not sent that packet since
+	inBlock  bool          // the engine sends to it
+	down     queue[uint8]  // packets, with asksAnyway
 	aside    queue[answer] // answers that are delayed, or that will arrive a second time
 }
+
+// asksAnyway is the bit of a packet on its way to a receiver that says that this copy asks for an
+// ACK, although the source's packet does not.
+const asksAnyway = 0x80
 
 // answer is a receiver's answer to a packet. Packet -1 is an ACK that acknowledges nothing.
 type answer struct {
@@ -44,6 +48,8 @@ const (
 
 // take makes the receiver take a packet. ok reports whether the receiver answers.
 func (r *receiver) take(w *World, packet uint8, how response) (a answer, ok bool) {
+	asks := packet&asksAnyway != 0
+	packet &^= asksAnyway
 	switch {
 	case r.dead:
 		return answer{}, false
@@ -66,7 +72,7 @@ func (r *receiver) take(w *World, packet uint8, how response) (a answer, ok bool
 	}
 	r.expected++
 	r.asked = false
-	return r.says(w, int8(packet), roce.SyndromeUnlimited), w.asks[packet]
+	return r.says(w, int8(packet), roce.SyndromeUnlimited), asks || w.asks[packet]
 }
 
 func (r *receiver) says(w *World, packet int8, s roce.Syndrome) answer {

@@ -15,17 +15,24 @@ import (
 func TestStateIsWhole(t *testing.T) {
 	group := reflect.TypeFor[feedback.Group]()
 	path, _ := group.FieldByName("paths")
+	leg, _ := group.FieldByName("legs")
 	for _, c := range []struct {
 		of   reflect.Type
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "ranked", "away",
-			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "speech", "congestion",
+			"policy", "paths", "ranked", "away", "legs",
+			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "speech", "congestion", "retained", "gap",
 		}},
 		{path.Type.Elem(), []string{
 			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard",
 		}},
+		{leg.Type.Elem(), []string{
+			"due", "srtt", "sampleAt", "since", "cursor", "asked", "high", "resent", "sample", "repaired", "probes", "givenUp",
+			"state", "window", "attempts", "running", "sampling", "served", "barred", "reported",
+		}},
+		{field(group, "retained"), []string{"oldest", "lowest", "at", "repairing", "running"}},
+		{field(group, "gap"), []string{"some", "since", "times", "slow"}},
 		{field(group, "source"), []string{"known", "inside", "first", "sent", "pos", "counted", "messages", "resentAt"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},

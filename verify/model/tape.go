@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/rocast/rocast/feedback"
@@ -62,7 +63,9 @@ func (t *tape) open(w *World, restored string) {
 	}
 	for _, o := range []struct{ key, value, standard string }{
 		{"nak", p.Nak.String(), "hold"}, {"on-fatal", p.OnFatal.String(), "fail"}, {"speak", p.Speak.String(), "off"},
-		{"silent-after", p.SilentAfter.String(), "0s"},
+		{"silent-after", p.SilentAfter.String(), "0s"}, {"repair", p.Repair.String(), "off"},
+		{"window", strconv.Itoa(p.RepairWindow), "0"}, {"attempts", strconv.Itoa(p.RepairAttempts), "0"},
+		{"timer", fmt.Sprintf("(%v,%v)", p.RepairTimerFloor, p.RepairTimerCap), "(0s,0s)"},
 	} {
 		if o.value != o.standard {
 			fmt.Fprintf(&t.told, " %s=%s", o.key, o.value)
@@ -100,7 +103,7 @@ func (t *tape) move(w *World, s *state, m move) {
 			line += map[response]string{notReady: ", which finds no WQE", dies: ", which ends its QP"}[m.response]
 		}
 	case drops:
-		line = fmt.Sprintf("%d on its way to %s is lost", storyFirst+int(r.down.at[m.index]), name)
+		line = fmt.Sprintf("%d on its way to %s is lost", storyFirst+int(r.down.at[m.index]&^asksAnyway), name)
 	case overtook:
 		a := r.aside.at[m.index]
 		line = fmt.Sprintf("a late %v %d of %s arrives", a.syndrome, storyFirst+int(a.packet), name)
@@ -119,6 +122,8 @@ func (t *tape) move(w *World, s *state, m move) {
 		t.open(w, " restored")
 	case perishes:
 		line = name + " perishes"
+	case forgets:
+		line = "the switch loses a retained packet"
 	case arms:
 		line = "the engine is armed"
 	case carries:
@@ -137,7 +142,7 @@ func (t *tape) move(w *World, s *state, m move) {
 func (t *tape) taking(packets []uint8) string {
 	text := " takes"
 	for _, p := range packets {
-		text += fmt.Sprintf(" %d", storyFirst+int(p))
+		text += fmt.Sprintf(" %d", storyFirst+int(p&^asksAnyway))
 	}
 	return text
 }
@@ -159,6 +164,8 @@ func (t *tape) event(w *World, s *state, ev feedback.Event, outcome feedback.Out
 		line = fmt.Sprintf("read %d", n(ev.PSN))
 	case feedback.Timer:
 		line = "wait 20ms"
+	case feedback.Lost:
+		line = fmt.Sprintf("lost %d", n(ev.PSN))
 	case feedback.Carried:
 		line = fmt.Sprintf("data up to %d, carried", n(ev.PSN))
 	case feedback.Response:
@@ -173,6 +180,8 @@ func (t *tape) event(w *World, s *state, ev feedback.Event, outcome feedback.Out
 		switch a := &acts[i]; a.Kind {
 		case feedback.Copy:
 			said += ", to " + receiverNames[a.Path]
+		case feedback.Repair:
+			said += fmt.Sprintf(", %d again to %s", n(a.PSN), receiverNames[a.Path])
 		case feedback.Reply:
 			said += fmt.Sprintf(", tells %v %d", a.Syndrome, n(a.PSN))
 		case feedback.Notice:

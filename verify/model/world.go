@@ -29,6 +29,8 @@ type World struct {
 	Crashes  int // crashes of the switch; the switch keeps only its configuration
 	Ticks    int // timer events of the switch while another move is possible
 
+	Forgets int // times that the switch loses the oldest packet that it retains for repair
+
 	Armed int // times that the switch hands the group to the engine in front of it (fanout.go)
 
 	layout
@@ -46,6 +48,9 @@ func (w World) String() string {
 	}
 	if p.SilentAfter > 0 {
 		text += ", evict the silent"
+	}
+	if p.Repair != feedback.RepairOff {
+		text += fmt.Sprintf(", repair, attempts %d, window %d", p.RepairAttempts, p.RepairWindow)
 	}
 	w.prepare()
 	text += fmt.Sprintf("; %d receivers, messages", w.Receivers)
@@ -67,7 +72,7 @@ func (w World) String() string {
 		what string
 	}{
 		{w.Losses, "lost"}, {w.Doubles, "doubled"}, {w.Delays, "delayed"}, {w.Early, "early"}, {w.NotReady, "not ready"},
-		{w.Fatals, "fatal"}, {w.Deaths, "dead"}, {w.Crashes, "crash"}, {w.Ticks, "tick"}, {w.Armed, "armed"},
+		{w.Fatals, "fatal"}, {w.Deaths, "dead"}, {w.Crashes, "crash"}, {w.Ticks, "tick"}, {w.Armed, "armed"}, {w.Forgets, "forgotten"},
 	} {
 		if b.n > 0 {
 			text += fmt.Sprintf(" %d %s", b.n, b.what)
@@ -80,7 +85,7 @@ func (w World) String() string {
 // each fault, and two for an early timeout, because ACKs that are on their way during the timeout
 // may be stale when they arrive.
 func (w *World) retries() uint8 {
-	return uint8(w.Losses + w.Doubles + w.Delays + 2*w.Early + w.NotReady + w.Fatals + w.Deaths + w.Crashes + w.Ticks)
+	return uint8(w.Losses + w.Doubles + w.Delays + 2*w.Early + w.NotReady + w.Fatals + w.Deaths + w.Crashes + w.Ticks + w.Forgets)
 }
 
 // layout holds the beginning and the end of each message.
@@ -149,7 +154,7 @@ type state struct {
 
 // budget holds the faults that may still happen; see World.
 type budget struct {
-	losses, doubles, delays, early, notReady, fatals, deaths, crashes, ticks, armed uint8
+	losses, doubles, delays, early, notReady, fatals, deaths, crashes, ticks, armed, forgets uint8
 }
 
 // queue is a FIFO or a set of bounded length.
@@ -179,7 +184,7 @@ func (w *World) start() *state {
 		left: budget{
 			losses: uint8(w.Losses), doubles: uint8(w.Doubles), delays: uint8(w.Delays), early: uint8(w.Early),
 			notReady: uint8(w.NotReady), fatals: uint8(w.Fatals), deaths: uint8(w.Deaths), crashes: uint8(w.Crashes),
-			ticks: uint8(w.Ticks), armed: uint8(w.Armed),
+			ticks: uint8(w.Ticks), armed: uint8(w.Armed), forgets: uint8(w.Forgets),
 		},
 	}
 }

@@ -10,6 +10,15 @@ import (
 // Packets is 4 and Message is 2. Worlds with two receivers are not combined with a quorum of two.
 type mishaps []World
 
+// repairs is repair with a given number of attempts and size of the retained window, 0 for the
+// default. All times are equal, so that the search does not tell round trips apart.
+func repairs(attempts, window int) feedback.Policy {
+	return feedback.Policy{
+		Repair: feedback.RepairLocal, RepairAttempts: attempts, RepairWindow: window,
+		RepairTimerFloor: time.Millisecond, RepairTimerCap: time.Millisecond,
+	}
+}
+
 // everyday lists the worlds that are small enough for every test run.
 var everyday = mishaps{
 	{Losses: 2},
@@ -43,6 +52,19 @@ var everyday = mishaps{
 	{Losses: 1, Crashes: 1, Armed: 1, Receivers: 2},
 	{Losses: 1, Ticks: 1, Armed: 1, Receivers: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
 	{Deaths: 1, Armed: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
+	{Losses: 2, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Policy: repairs(1, 0)},
+	{Losses: 1, Message: 4, Asks: []int{1}, Receivers: 2, Policy: repairs(1, 2)},
+	{Losses: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Early: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Delays: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{NotReady: 1, Losses: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Forgets: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Crashes: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Fatals: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Read: 2, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Deaths: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Armed: 1, Receivers: 2, Policy: repairs(1, 0)},
 }
 
 // thorough lists worlds that take up to a minute and some gigabytes each.
