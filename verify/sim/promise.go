@@ -103,11 +103,14 @@ func (w *world) excused(h *host) bool {
 // someoneGone reports whether a counted receiver can answer no more: it crashed, or its queue pair
 // failed, as that of a source or with a fatal NAK that was lost. A receiver whose fatal NAK the
 // switch took is no excuse, because the source has to hear that NAK; nor is one that should have
-// been evicted.
+// been evicted, unless that came late.
 func (w *world) someoneGone(h *host) bool {
 	for i := range w.hosts {
 		r := &w.hosts[i]
 		silent := r.crashed || r.qp.State() == rnic.StateError && !r.fatalHeard
+		if r.membership == evicted && r.crashed && !w.evictsInTime(h) {
+			return true
+		}
 		if r != h && r.counts() && (silent && !w.evictsInTime(h) || r.status != rnic.Success) {
 			return true
 		}
