@@ -66,3 +66,6 @@ func RetainedBy(w *Worker) int {
 	packets, _ := w.core.Retained()
 	return packets
 }
+
+// CoreOf returns the worker's core.
+func CoreOf(w *Worker) *Core { return w.core }

@@ -80,10 +80,7 @@ func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.O
 	r.releaseBelow(st.held, st.merge.Oldest())
 	switch psn := f.Original.PSN; outcome {
 	case feedback.Forwarded:
-		if !c.makeRoom(now, f, out) {
-			c.lose(now, st, psn, &c.repair.counts.NoMemory, out)
-			return
-		}
+		c.makeRoom(now, f, out)
 		r.keep(st, f, region, checked)
 	case feedback.Resent, feedback.Filtered:
 		s := r.find(st.held, psn)
@@ -93,20 +90,13 @@ func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.O
 	}
 }
 
-// makeRoom gives up the oldest packets of all groups until f can be retained. The result is false
-// if f is larger than all the room.
-func (c *Core) makeRoom(now feedback.Tick, f *Frame, out *Outputs) bool {
-	r := c.repair.retained
-	for !r.fits(f) {
-		if r.oldest == noSlot {
-			return false
-		}
-		s := &r.slots[r.oldest]
-		owner := s.owner
-		c.lose(now, owner, s.frame.Original.PSN, &c.repair.counts.NoMemory, out)
-		c.follow(now, owner, out)
+// makeRoom gives up the oldest packets of all groups until f can be retained. There is room for one
+// packet at least (Switch.retains).
+func (c *Core) makeRoom(now feedback.Tick, f *Frame, out *Outputs) {
+	for r := c.repair.retained; !r.fits(f); {
+		oldest := &r.slots[r.oldest]
+		c.lose(now, oldest.owner, oldest.frame.Original.PSN, &c.repair.counts.NoMemory, out)
 	}
-	return true
 }
 
 // lose tells the merging of a group that its packets up to psn are not retained any more. A repair

@@ -420,6 +420,139 @@ func TestAWorkerWaitsNoLongerThanARepairMay(t *testing.T) {
 	waits(time.Duration(feedback.RepairPeriod))
 	b.settle(1000, 0)
 	waits(100 * time.Millisecond)
+	p.bth.PSN = 1001
+	b.send(p)
+	waits(time.Duration(feedback.RepairPeriod))
+	b.settle(1001, 0)
+	waits(100 * time.Millisecond)
+}
+
+// asking is a WRITE that asks for an ACK.
+func asking(psn roce.PSN) packet {
+	p := quiet(psn)
+	p.bth.AckReq = true
+	return p
+}
+
+// withGroups adds n groups that differ in their QPN, and returns them with the first one.
+func (b *repairBench) withGroups(n int) []*mft.Group {
+	b.t.Helper()
+	groups := []*mft.Group{b.group}
+	for i := range roce.QPN(n) {
+		g := group()
+		g.Name, g.QPN, g.Policy = fmt.Sprint("g", i), 2+i, b.group.Policy
+		for k := range g.Paths {
+			g.Paths[k].RemoteQPN = g.QPN
+		}
+		b.add(g)
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// to returns p as a packet of another group.
+func (p packet) to(g *mft.Group) packet {
+	p.bth.DestQPN = g.QPN
+	return p
+}
+
+// A repair that needs a packet which had to go ends, and the source hears of it at once.
+func TestARepairEndsWithTheMemory(t *testing.T) {
+	b := newRepairBench(t, 4)
+	other := b.withGroups(1)[1]
+	b.send(asking(1000))
+	b.answer(0, 1000, roce.SyndromeUnlimited)
+	b.answer(2, 1000, roce.SyndromeUnlimited)
+	b.now += feedback.Tick(10 * time.Millisecond)
+	b.Poll() // receiver 1 is silent, and is sent the packet again
+	b.Ports[2].Take()
+	for i := range roce.PSN(3) {
+		b.send(quiet(1000 + i).to(other))
+	}
+	b.expectSource()
+	b.send(quiet(1003).to(other))
+	b.expectSource("NAK 1000")
+	b.expectRetained(4)
+}
+
+// What has left the window of its own group takes no room: nothing is given up for it.
+func TestAGroupDisplacesItsOwnPacketsFirst(t *testing.T) {
+	b := newRepairBench(t, 4)
+	for i := range roce.PSN(9) {
+		b.send(quiet(1000 + i))
+	}
+	b.expectRetained(4)
+	if n := moved(b.Switch)["repair-lost-no-memory"]; n != 0 {
+		t.Errorf("%d packets were given up", n)
+	}
+}
+
+// Every waiting group is served in a period, however many there are, also when others end to wait,
+// or are removed, at that moment.
+func TestEveryWaitingGroupIsServed(t *testing.T) {
+	const n = 300 // more than one call serves
+	b := newRepairBench(t, 1024)
+	groups := b.withGroups(n - 1)
+	for _, g := range groups {
+		b.send(asking(1000).to(g))
+	}
+	for i, g := range groups {
+		for path := range 3 {
+			if i%3 == 0 || path > 0 { // receiver 0 is silent in two thirds of the groups
+				p := &g.Paths[path]
+				b.Ports[p.Port].Put(ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited).to(g).frame(t))
+			}
+		}
+	}
+	b.Poll()
+	silent := 0
+	for i, g := range groups {
+		if i%3 == 1 && i < 30 {
+			if err := b.Switch.Remove(g.ID); err != nil {
+				t.Fatal(err)
+			}
+		} else if i%3 != 0 {
+			silent++
+		}
+	}
+	b.Ports[1].Take()
+	b.now += feedback.Tick(10 * time.Millisecond)
+	for range 3 {
+		b.Poll()
+	}
+	if got := len(b.Ports[1].Take()); got != silent {
+		t.Errorf("%d groups were served, want %d", got, silent)
+	}
+}
+
+// A core tells what it retains of a group, and what it has given up.
+func TestACoreTellsWhatItRetains(t *testing.T) {
+	b := newRepairBench(t, 64)
+	core, off := dataplane.CoreOf(b.Switch.Workers()[0]), group()
+	off.Name, off.QPN = "off", 2
+	for i := range off.Paths {
+		off.Paths[i].RemoteQPN = 2
+	}
+	b.add(off)
+	b.send(quiet(1000), quiet(1000).to(off))
+	for _, c := range []struct {
+		id   mft.GroupID
+		psn  roce.PSN
+		want bool
+	}{{b.group.ID, 1000, true}, {b.group.ID, 1001, false}, {off.ID, 1000, false}, {b.group.ID + 7, 1000, false}} {
+		if got := core.Retains(c.id, c.psn); got != c.want {
+			t.Errorf("packet %d of group %v: %v", c.psn, c.id, got)
+		}
+	}
+	if core.GivenUp(b.group.ID) != 0 || core.GivenUp(b.group.ID+7) != 0 {
+		t.Error("something is given up")
+	}
+	long := roce.SyndromeRNR(20) // 10 ms, which is the source's to wait
+	b.answer(1, 1000, long)
+	b.answer(2, 1000, long)
+	if got := core.GivenUp(b.group.ID); got != 2 {
+		t.Errorf("%d packets are given up, want 2", got)
+	}
 }
 
 // A group that may need more than a worker can retain is refused with the number that fits.
