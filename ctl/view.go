@@ -166,6 +166,7 @@ func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.G
 		}
 		if g.file.Policy.Repair != feedback.RepairOff {
 			r.Repair = repair(&p, state.Sent)
+			r.Repair.Recently = state.Repaired[path]
 		}
 	}
 	if m.ID() == g.source {

@@ -81,8 +81,12 @@ type EngineState struct {
 	Carried uint64 // packets that the kernel has carried
 }
 
-func (c *Core) groupState(st *state) *GroupState {
-	return &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts), Engine: c.engineState(st)}
+func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
+	s := &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts), Engine: c.engineState(st)}
+	if st.held != nil {
+		s.Repaired = st.held.recent.last(now)
+	}
+	return s
 }
 
 func (c *Core) engineState(st *state) EngineState {

@@ -127,6 +127,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	default:
 		s.checked = true
 		c.repair.counts.Sent++
+		h.recent.count(a.Path)
 		again := st.copyFor(a, s.region)
 		again.Again, again.AckReq = true, a.AckReq
 		out.Repairs = append(out.Repairs, Repair{Copy: again, Frame: &s.frame})
@@ -155,6 +156,7 @@ func (c *Core) fetch(st *state, psn roce.PSN) {
 // keepUp follows every event of a group with repair on.
 func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 	h := st.held
+	h.recent.at(now)
 	for h.missing != nil {
 		count := h.missing
 		h.missing = nil

@@ -553,6 +553,18 @@ func TestACoreTellsWhatItRetains(t *testing.T) {
 	if got := core.GivenUp(b.group.ID); got != 2 {
 		t.Errorf("%d packets are given up, want 2", got)
 	}
+	b.answer(0, 1000, roce.NAKSequence)
+	b.now += feedback.Tick(30 * time.Second)
+	if st, _ := b.Switch.GroupState(b.group.ID); fmt.Sprint(st.Repaired) != "[1 0 0]" {
+		t.Errorf("in the last minute %v packets were sent again", st.Repaired)
+	}
+	b.now += feedback.Tick(2 * time.Minute)
+	if st, _ := b.Switch.GroupState(b.group.ID); fmt.Sprint(st.Repaired) != "[0 0 0]" {
+		t.Errorf("after two minutes %v", st.Repaired)
+	}
+	if st, _ := b.Switch.GroupState(off.ID); st.Repaired != nil {
+		t.Errorf("without repair: %v", st.Repaired)
+	}
 }
 
 // A group that may need more than a worker can retain is refused with the number that fits.

@@ -54,7 +54,8 @@ type held struct {
 	// counted here. The merging does not know yet.
 	missing   *uint64
 	missesPSN roce.PSN
-	waits     bool // the group is in repairs.waiting
+	waits     bool   // the group is in repairs.waiting
+	recent    recent // packets that were sent again
 }
 
 // newHeld returns a held for at most that many packets.

@@ -87,6 +87,7 @@ func newState(g *mft.Group) *state {
 	}
 	if g.Policy.Repair != feedback.RepairOff {
 		st.held = newHeld(cmp.Or(g.Policy.RepairWindow, feedback.DefaultRepairWindow))
+		st.held.recent = newRecent(len(g.Paths))
 	}
 	st.merge.Away(st.active)
 	st.edits = g.Edits(st.sourceLeg())
@@ -150,6 +151,9 @@ func (st *state) adopt(g *mft.Group) bool {
 		turns = nil // no other member may send
 	}
 	st.legs, st.turns, st.active = legs, turns, active
+	if st.held != nil {
+		st.held.recent.rearrange(from)
+	}
 	st.merge.Rearrange(from)
 	return true
 }

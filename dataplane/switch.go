@@ -391,6 +391,7 @@ type GroupState struct {
 	feedback.Snapshot
 	Counters []Counter
 	Engine   EngineState
+	Repaired []uint64 // with repair on: packets that each path was sent again in the last minute
 }
 
 // GroupState returns the state of the group with this ID, or false if there is none. What the
@@ -408,12 +409,12 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 		s.do(s.workers[owner], func(w *Worker) {
 			if st := w.core.stateOf(id); st != nil {
 				w.core.sync(w.now(), st, &w.out) // an armed group is plain, so nothing is to be sent
-				state = w.core.groupState(st)
+				state = w.core.groupState(w.now(), st)
 			}
 		})
 	}
 	if state == nil {
-		state = s.workers[0].core.groupState(newState(g))
+		state = s.workers[0].core.groupState(0, newState(g))
 	}
 	return *state, true
 }

@@ -19,8 +19,8 @@ func (a *app) groupShow() *cobra.Command {
 ACKED and the source's progress are PSNs of the source; merged is the last one that was acknowledged to it. PENDING is a NAK
 that was not yet sent to the source. PART says how a receiver takes part; if it no longer does, STATE says how it can join
 again. REPAIR, with repair: local: CURSOR is the next packet that the box sends to a receiver, LAG how many packets the receiver
-has not acknowledged, REPAIRED how many the box sent it again, PROBES how many of these because it was silent, GIVEN UP how
-often the source had to help. Only root sees R_Keys.`,
+has not acknowledged, REPAIRED how many the box sent it again, LAST MINUTE how many of these in the last minute, PROBES how
+many because it was silent, GIVEN UP how often the source had to help. Only root sees R_Keys.`,
 		Args: takes("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			g, err := a.client().Group(cmd.Context(), args[0])
@@ -77,10 +77,10 @@ func printRepair(w io.Writer, g api.Group) {
 		return
 	}
 	fmt.Fprintln(w)
-	row(w, "REPAIR", "REMOTE QPN", "REPAIRING", "CURSOR", "LAG", "REPAIRED", "PROBES", "GIVEN UP")
+	row(w, "REPAIR", "REMOTE QPN", "REPAIRING", "CURSOR", "LAG", "REPAIRED", "LAST MINUTE", "PROBES", "GIVEN UP")
 	for _, m := range g.Members {
 		if r := m.Repair; r != nil {
-			row(w, m.IP, m.RemoteQPN, yesNo(r.Repairing), r.Cursor, r.Lag, r.Repaired, r.Probes, r.GivenUp)
+			row(w, m.IP, m.RemoteQPN, yesNo(r.Repairing), r.Cursor, r.Lag, r.Repaired, r.Recently, r.Probes, r.GivenUp)
 		}
 	}
 }
