@@ -195,6 +195,17 @@ func (g *Group) mending() bool {
 	return false
 }
 
+// mendable says whether the switch can mend what a path at the floor lacks, as soon as that path
+// asks or is asked.
+func (g *Group) mendable() bool {
+	for i := range g.legs {
+		if p := &g.paths[i]; p.counted() && p.acked == g.floor.psn && (g.repairable(i) || g.mends(i)) {
+			return true
+		}
+	}
+	return false
+}
+
 // feed begins or continues the repair of path i at psn.
 func (g *Group) feed(now Tick, i int, psn roce.PSN, window uint8) {
 	l, p := &g.legs[i], &g.paths[i]

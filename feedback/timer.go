@@ -81,7 +81,7 @@ type speech struct {
 func (g *Group) speak(now Tick, acts []Action) []Action {
 	s, hole := &g.speech, g.floor.psn.Next()
 	switch {
-	case hole.After(g.source.pos), g.back.awaited, g.end.sent, g.mending():
+	case hole.After(g.source.pos), g.back.awaited, g.end.sent, g.mendable():
 		return acts
 	case now-s.quietSince < speakAfter, s.spoken && s.hole == hole:
 		return acts

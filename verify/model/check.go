@@ -88,7 +88,7 @@ func (e *engine) checkHelpless(s *state, a *feedback.Action, retained roce.PSN) 
 	}
 	lower := e.Policy.Nak == feedback.NakLower
 	if !slices.ContainsFunc(s.group.Snapshot().Paths, func(p feedback.PathSnapshot) bool {
-		return p.Unmended && (lower || p.Acked.Next() == a.PSN)
+		return p.Unmended && (lower || p.Acked.Next() == a.PSN) || lower && p.Acked.Next().Before(retained)
 	}) {
 		e.fail("%v %d is told, and the switch can repair that", a.Syndrome, e.packet(a.PSN))
 	}

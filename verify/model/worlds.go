@@ -52,19 +52,27 @@ var everyday = mishaps{
 	{Losses: 1, Crashes: 1, Armed: 1, Receivers: 2},
 	{Losses: 1, Ticks: 1, Armed: 1, Receivers: 2, Policy: feedback.Policy{Speak: feedback.SpeakRNR}},
 	{Deaths: 1, Armed: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
-	{Losses: 2, Receivers: 2, Policy: repairs(1, 0)},
-	{Losses: 1, Policy: repairs(1, 0)},
-	{Losses: 1, Message: 4, Asks: []int{1}, Receivers: 2, Policy: repairs(1, 2)},
-	{Losses: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 2, Policy: repairs(1, 0)},
+	{Losses: 2, Message: 1, Policy: repairs(2, 0)},
+	{Losses: 2, Message: 4, Asks: []int{1}, Policy: repairs(1, 2)},
+	{Losses: 2, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Ticks: 1, Policy: repairs(1, 0)},
+	{Losses: 1, Ticks: 1, Delays: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Ticks: 1, Doubles: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Early: 1, Receivers: 2, Policy: repairs(1, 0)},
-	{Losses: 1, Delays: 1, Receivers: 2, Policy: repairs(1, 0)},
-	{NotReady: 1, Losses: 1, Receivers: 2, Policy: repairs(1, 0)},
-	{Losses: 1, Forgets: 1, Receivers: 2, Policy: repairs(1, 0)},
-	{Losses: 1, Crashes: 1, Receivers: 2, Policy: repairs(1, 0)},
-	{Losses: 1, Fatals: 1, Receivers: 2, Policy: repairs(1, 0)},
-	{Losses: 1, Read: 2, Receivers: 2, Policy: repairs(1, 0)},
-	{Losses: 1, Deaths: 1, Receivers: 2, Policy: repairs(1, 0)},
-	{Losses: 1, Armed: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{NotReady: 1, Losses: 1, Policy: repairs(1, 0)},
+	{NotReady: 1, Losses: 2, Receivers: 2, Policy: repairs(2, 0)},
+	{Losses: 1, Forgets: 1, Policy: repairs(1, 0)},
+	{Losses: 2, Forgets: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Crashes: 1, Policy: repairs(1, 0)},
+	{Losses: 1, Crashes: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Fatals: 1, Policy: repairs(1, 0)},
+	{Losses: 2, Read: 2, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 2, Deaths: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Deaths: 1, Policy: mending(repairs(1, 0), feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true})},
+	{Losses: 2, Ticks: 1, Receivers: 2, Policy: mending(repairs(1, 0), feedback.Policy{Speak: feedback.SpeakRNR})},
+	{Losses: 2, Armed: 1, Policy: repairs(1, 0)},
+	{Losses: 1, Armed: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
 }
 
 // thorough lists worlds that take up to a minute and some gigabytes each.
@@ -101,6 +109,30 @@ var thorough = mishaps{
 	{Losses: 1, Crashes: 1, Armed: 2},
 	{Losses: 1, Deaths: 1, Armed: 1, Ticks: 1, Receivers: 2, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 	{Losses: 1, Armed: 2, Packets: 6, Receivers: 2},
+	{Losses: 3, Policy: repairs(1, 0)},
+	{Losses: 3, Message: 4, Asks: []int{1}, Policy: repairs(2, 2)},
+	{Losses: 2, Ticks: 1, Policy: repairs(1, 0)},
+	{Losses: 2, Ticks: 1, Receivers: 2, Policy: repairs(1, 2)},
+	{Losses: 1, Ticks: 2, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Ticks: 1, Early: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Ticks: 1, Delays: 1, Policy: repairs(1, 0)},
+	{Losses: 2, Early: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, NotReady: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 2, NotReady: 1, Policy: repairs(2, 0)},
+	{Losses: 1, Forgets: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Forgets: 1, Early: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 2, Forgets: 1, Policy: repairs(1, 0)},
+	{Losses: 2, Crashes: 1, Policy: repairs(1, 0)},
+	{Losses: 2, Fatals: 1, Policy: mending(repairs(1, 0), feedback.Policy{OnFatal: feedback.FatalEvict})},
+	{Losses: 2, Packets: 6, Message: 3, Policy: repairs(1, 2)},
+	{Losses: 2, Armed: 2, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+}
+
+// mending returns the policy p with the repair of r.
+func mending(r, p feedback.Policy) feedback.Policy {
+	p.Repair, p.RepairAttempts, p.RepairWindow = r.Repair, r.RepairAttempts, r.RepairWindow
+	p.RepairTimerFloor, p.RepairTimerCap = r.RepairTimerFloor, r.RepairTimerCap
+	return p
 }
 
 // Everyday returns the worlds that the tests search.
