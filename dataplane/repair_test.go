@@ -523,6 +523,49 @@ func TestEveryWaitingGroupIsServed(t *testing.T) {
 	if got := len(b.Ports[1].Take()); got != silent {
 		t.Errorf("%d groups were served, want %d", got, silent)
 	}
+	if m := moved(b.Switch); m["repair-lost-damaged"] != 0 {
+		t.Errorf("a group that was removed is served: %v", m)
+	}
+	core, out := dataplane.CoreOf(b.Switch.Workers()[0]), dataplane.Outputs{}
+	b.now += feedback.Tick(10 * time.Millisecond)
+	for call, last := range []bool{false, true} { // 128 groups and the rest
+		if done := core.TickRepairs(b.now, &out); done != last {
+			t.Errorf("call %d: all are served: %v", call, done)
+		}
+	}
+}
+
+// Where a packet turns out to be damaged because time has passed, the source hears of it at once.
+func TestADamagedPacketIsReportedWhenItIsProbed(t *testing.T) {
+	b := newRepairBench(t, 64)
+	b.send(quiet(1000))
+	b.Ports[0].Put(damaged(asking(1001).frame(t)))
+	b.Poll()
+	for path := range 3 {
+		b.answer(path, 1000, roce.SyndromeUnlimited)
+	}
+	b.expectSource("ACK 1000")
+	b.now += feedback.Tick(10 * time.Millisecond)
+	b.Poll()
+	b.expectSource("NAK 1001")
+	b.expectRetained(0)
+}
+
+// The port that keeps chunks knows how many may yet be retained.
+func TestAWorkerTellsItsRoomForRepair(t *testing.T) {
+	b := newRepairBench(t, 64)
+	w := b.Switch.Workers()[0]
+	room := func(packets, left int) {
+		t.Helper()
+		if n, chunks := dataplane.CoreOf(w).Retained(); n != packets || chunks != packets || w.RepairRoom() != left {
+			t.Errorf("%d packets in %d buffers, room for %d", n, chunks, w.RepairRoom())
+		}
+	}
+	room(0, 64)
+	b.send(quiet(1000), quiet(1001))
+	room(2, 62)
+	b.settle(1001, 0)
+	room(0, 64)
 }
 
 // A core tells what it retains of a group, and what it has given up.
