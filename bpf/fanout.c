@@ -48,8 +48,15 @@ enum {
 	WORD_EPOCH_SHIFT = 50,
 	PSN_MASK = 0xffffff,
 };
+
+/* The bit of the last word of the BTH that asks for an ACK. */
+#define ACK_REQ 0x80000000u
+
 #define WORD_INSIDE (1ull << 48)
 #define WORD_ARMED (1ull << 49)
+
+/* The bit of rocast_slot.asked that is set with any PSN. */
+#define ASKED (1u << 31)
 
 struct rocast_region {
 	__u64 va; /* as the source sees it */
@@ -65,7 +72,7 @@ struct rocast_range {
 
 /*
  * The headers of a plain packet of the group, and the places of the paths of each port. Within one
- * epoch only word and limit change.
+ * epoch only word, limit and asked change.
  */
 struct rocast_slot {
 	__u64 word;
@@ -83,7 +90,7 @@ struct rocast_slot {
 	__u16 region_count;
 	__u32 retained_first; /* the group's part of the map retained */
 	__u32 retained_entries; /* a power of two; 0: the group's packets are not retained */
-	__u32 zero;
+	__u32 asked; /* the last packet that asks for an ACK, and ASKED; 0: none since the group was armed */
 	struct rocast_region regions[SLOT_REGIONS];
 	struct rocast_range ports[SLOT_PORTS];
 };
@@ -335,12 +342,12 @@ static __always_inline int same(const __be32 *a, const __be32 *b)
 
 /*
  * Checks whether the packet is the plain packet that the slot describes. Returns FOUND, and then
- * tag and ends are filled in, or the reason to disarm the group. l3_bytes is a constant in every
- * call, so that the verifier sees constant offsets.
+ * tag, ends and asks are filled in, or the reason to disarm the group. l3_bytes is a constant in
+ * every call, so that the verifier sees constant offsets.
  */
 static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 				 const struct rocast_slot *slot, __u64 word, const __u32 l3_bytes,
-				 struct fan_tag *tag, __u32 *ends)
+				 struct fan_tag *tag, __u32 *ends, __u32 *asks)
 {
 	__u8 *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
@@ -407,6 +414,7 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 		tag->region = region;
 	}
 	*ends = what & ENDS;
+	*asks = bth->psn & bpf_htonl(ACK_REQ);
 	return FOUND;
 }
 
@@ -443,7 +451,7 @@ static __always_inline __u32 frame_bytes_of(const struct fan_tag *tag)
  */
 static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 {
-	__u32 index = f->meta.group & (SLOTS - 1), ends = 0, fan, port = port_number;
+	__u32 index = f->meta.group & (SLOTS - 1), ends = 0, asks = 0, fan, port = port_number;
 	struct rocast_slot *slot;
 	struct rocast_traffic *count;
 	struct rocast_retained *entry = 0;
@@ -466,9 +474,9 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 	if (f->meta.l3_off != sizeof(struct ethhdr))
 		step = DISARMED_HEADER;
 	else if (f->meta.flags & IPV6)
-		step = slot->ipv6 ? plain(ctx, f, slot, word, sizeof(struct ipv6hdr), &tag, &ends) : DISARMED_HEADER;
+		step = slot->ipv6 ? plain(ctx, f, slot, word, sizeof(struct ipv6hdr), &tag, &ends, &asks) : DISARMED_HEADER;
 	else
-		step = slot->ipv6 ? DISARMED_HEADER : plain(ctx, f, slot, word, sizeof(struct iphdr), &tag, &ends);
+		step = slot->ipv6 ? DISARMED_HEADER : plain(ctx, f, slot, word, sizeof(struct iphdr), &tag, &ends, &asks);
 	fan = slot->fan;
 	devices = bpf_map_lookup_elem(&fans, &fan);
 	if (step == FOUND && !devices)
@@ -489,6 +497,9 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 		       ((next + (1ull << WORD_MESSAGES_SHIFT)) & ((__u64)PSN_MASK << WORD_MESSAGES_SHIFT));
 	else
 		next |= WORD_INSIDE;
+	/* In front of the swap: who sees the packet counted sees that it asks. */
+	if (asks)
+		*(volatile __u32 *)&slot->asked = tag.psn | ASKED;
 	if (__sync_val_compare_and_swap(&slot->word, word, next) != word) {
 		step = DISARMED_RACE;
 		goto disarm;

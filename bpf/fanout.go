@@ -100,8 +100,8 @@ func mapMemory(m *ebpf.Map) ([]byte, error) {
 	return b, nil
 }
 
-// Slot returns slot i. While its word is armed, only the word and the limit may be accessed, and
-// only atomically.
+// Slot returns slot i. While its word is armed, only the word, the limit and asked may be
+// accessed, and only atomically.
 func (f *FanOut) Slot(i int) *Slot {
 	return &unsafe.Slice((*Slot)(unsafe.Pointer(&f.mapped[0][0])), Slots)[i]
 }
@@ -148,6 +148,17 @@ const noPSN = 0xFFFFFFFF
 func (f *FanOut) entries() []retained {
 	return unsafe.Slice((*retained)(unsafe.Pointer(&f.mapped[2][0])), f.retained)
 }
+
+// Asked returns the last packet of slot i that asks for an ACK, since the slot's Asked was set to
+// 0; ok is false if there was none. If Word is read before, Asked knows all packets that Word
+// counts.
+func (f *FanOut) Asked(i int) (psn uint32, ok bool) {
+	asked := (*atomic.Uint32)(unsafe.Pointer(&f.Slot(i).Asked)).Load()
+	return asked &^ asks, asked&asks != 0
+}
+
+// asks is ASKED of fanout.c.
+const asks = 1 << 31
 
 // PutFan makes fan i the set of these ports. One copy of each packet leaves by each entry of ports;
 // a port with several paths has several entries.

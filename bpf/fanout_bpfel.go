@@ -84,7 +84,7 @@ type fanoutRocastSlot struct {
 	RegionCount     uint16
 	RetainedFirst   uint32
 	RetainedEntries uint32
-	Zero            uint32
+	Asked           uint32
 	Regions         [4]struct {
 		_      structs.HostLayout
 		Va     uint64

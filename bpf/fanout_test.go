@@ -486,6 +486,40 @@ func TestWhatCannotBeRetainedDisarms(t *testing.T) {
 	}
 }
 
+// User space sees which carried packet asked for an ACK last. A packet that is not the next one
+// does not count.
+func TestWhatCarriedPacketsAsk(t *testing.T) {
+	b := newFanBench(t)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2, 9, 9, 9, 9, 9}, roce.MAC{2, 8, 8, 8, 8, 8}, 0x0800))
+	const first = roce.PSN(0xFFFFFE)
+	b.arm(f, first, 1)
+	asked := func(want roce.PSN, some bool) {
+		t.Helper()
+		if psn, ok := b.fan.Asked(fanGroup); ok != some || ok && roce.PSN(psn) != want {
+			t.Errorf("packet %#x asks (%v), want %#x (%v)", psn, ok, want, some)
+		}
+	}
+	asked(0, false)
+	for i, asks := range []bool{false, true, false, true, false} {
+		psn := first.Add(int32(i))
+		frame := f.packet(roce.OpSendOnly, psn, 8)
+		if !asks {
+			frame[14+20+8+8] &^= 0x80
+		}
+		if verdict, _ := b.classify(t, frame); verdict != RedirectFanOut {
+			t.Fatal(verdict)
+		}
+		if last := first.Add(int32(i - 1 + i%2)); i > 0 {
+			asked(last, true)
+		} else {
+			asked(0, false)
+		}
+	}
+	b.classify(t, f.packet(roce.OpSendOnly, first.Add(9), 8)) // disarms
+	asked(first.Add(3), true)
+}
+
 // The same with frames of other lengths and address families.
 func TestMoreThatDisarms(t *testing.T) {
 	b := newFanBench(t)

@@ -42,6 +42,10 @@ type FanWord struct {
 	Messages roce.MSN // number of messages that ended since the group was armed
 	Inside   bool     // the newest packet is not the last one of its message
 	Armed    bool
+	// Asks says that a packet asked for an ACK since the group was armed. Asked is the last one. It
+	// may be one that PSN does not count yet.
+	Asks  bool
+	Asked roce.PSN
 }
 
 // A group is armed after a number of plain packets in a row, calmPackets at first. The number
@@ -188,6 +192,7 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 		}
 		c.acts, _ = st.merge.Step(now, feedback.Event{
 			Kind: feedback.Carried, PSN: w.PSN.Prev(), MSN: w.Messages.Add(-int32(was.Messages)), Last: !w.Inside,
+			AckReq: w.Asks && !w.Asked.Before(was.PSN) && w.Asked.Before(w.PSN), Asked: w.Asked,
 		}, c.acts[:0])
 		c.perform(st, nil, -1, out)
 	}

@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -267,5 +268,39 @@ func TestFetchingLeavesRoomForTheBatch(t *testing.T) {
 	b.expectRetained(1)
 	if m := moved(b.Switch); m["repair-sent"] < 64 || m["repair-lost-no-memory"] == 0 {
 		t.Errorf("%v", m)
+	}
+}
+
+// The last packet of what the engine carried is lost on one leg. The receiver does not know of it,
+// and the source waits: the worker notices, because the packet asks for an ACK. A packet that does
+// not ask is not waited for.
+func TestALostTailOfWhatTheEngineCarriedIsRepaired(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.send(quiet(psn))
+	b.answer(0, psn, roce.SyndromeUnlimited) // the worker looks at the engine
+	b.wait(100 * time.Millisecond)
+	for path := range 3 {
+		b.expectCopies(path, b.take(path), list(psn))
+	}
+	p := quiet(psn + 1)
+	p.bth.AckReq = true
+	b.send(p, quiet(psn+2))
+	b.answer(0, psn+2, roce.SyndromeUnlimited)
+	b.answer(2, psn+2, roce.SyndromeUnlimited)
+	b.expectEngine(true)
+	b.take(1)
+	b.wait(10 * time.Millisecond)
+	b.expectCopies(1, b.take(1), list(psn)+"!")
+	b.answer(1, psn, roce.SyndromeUnlimited)
+	b.expectCopies(1, b.take(1), list(psn+1)+"!"+list(psn+2)+"!")
+	b.expectSource("ACK " + fmt.Sprint(psn))
+	b.settle(psn+2, 0)
+}
+
+// wait lets time pass while the worker polls.
+func (b *repairBench) wait(d time.Duration) {
+	for range d / (50 * time.Microsecond) {
+		b.now += feedback.Tick(50 * time.Microsecond)
+		b.Poll()
 	}
 }

@@ -76,12 +76,23 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 	g.doubtCarried(ev.PSN)
 	g.forward(ev.PSN, ev.Last)
 	for i := range g.legs {
-		if g.paths[i].part.takesData() && !g.direct(now, i, ev) {
-			g.legs[i].high = ev.PSN // its repair has begun since the engine was armed
+		if g.paths[i].part.takesData() {
+			g.carriedTo(now, i, ev)
 		}
 	}
 	g.source.pos = ev.PSN
 	return g.replies(acts)
+}
+
+// carriedTo notes that packets were carried to path i. When they were sent is not known, so no
+// round trip is measured.
+func (g *Group) carriedTo(now Tick, i int, ev *Event) {
+	if !g.direct(now, i, &Event{PSN: ev.PSN}) {
+		g.legs[i].high = ev.PSN // its repair has begun since the engine was armed
+	}
+	if ev.AckReq {
+		g.ask(now, i, ev.Asked)
+	}
 }
 
 // doubtCarried notes that packets up to psn were copied by an engine. Its copies and the core's

@@ -18,8 +18,8 @@ const (
 	CNP
 	// Carried is new packets of the source that an engine copied to every active path while the
 	// group was Plain. PSN is that of the last packet, MSN the number of messages that ended with
-	// these packets, Last says whether the last packet ended one, and AckReq whether any of
-	// them asked for an ACK. It uses PSN, MSN, Last and AckReq.
+	// these packets, and Last says whether the last packet ended one. AckReq says whether any of
+	// them asked for an ACK, and Asked is the last one that did. It uses all of these.
 	Carried
 	// Timer says that time has passed. It comes every TimerPeriod to groups whose policy needs it
 	// (Policy.NeedsTimer), and every RepairPeriod while the group is Waiting.
@@ -40,6 +40,7 @@ type Event struct {
 	Path     int
 	PSN      roce.PSN
 	MSN      roce.MSN
+	Asked    roce.PSN
 }
 
 // ActionKind is what the caller must do.

@@ -353,19 +353,17 @@ func (s *story) repair(said []string, i int) []string {
 }
 
 // carry lets the engine take a packet, if it may, and returns the paths that get a copy. With a
-// quorum it takes none: the group would believe fewer NAKs than without an engine (rule 9).
+// quorum it takes none: the group would believe fewer NAKs than without an engine (rule 9). With
+// repair it takes none that asks for an ACK: the group could not measure the round trip.
 func (s *story) carry(ev Event) (copies []string, ok bool) {
-	if s.untold.AckReq {
-		s.tell() // the group is told only that one of the packets asked
-	}
 	next, u := s.g.NextPSN(), &s.untold
 	if u.Kind == Carried {
 		next = u.PSN.Next()
 	}
-	if !s.engine || ev.Kind != Data || ev.PSN != next || s.g.policy.Ack != AckAll || s.g.Plain() == 0 || ev.PSN.After(s.g.Horizon()) {
+	if asks := ev.AckReq && s.g.legs != nil; !s.engine || asks || ev.Kind != Data || ev.PSN != next || s.g.policy.Ack != AckAll || s.g.Plain() == 0 || ev.PSN.After(s.g.Horizon()) {
 		return nil, false
 	}
-	u.Kind, u.PSN, u.Last, u.AckReq = Carried, ev.PSN, ev.Last, ev.AckReq
+	u.Kind, u.PSN, u.Last = Carried, ev.PSN, ev.Last
 	if ev.Last {
 		u.MSN++
 	}

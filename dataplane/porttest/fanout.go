@@ -117,6 +117,9 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 		psn := frame.Original.PSN
 		p.retained[int(psn)%n] = packet{psn, slices.Concat(frame.Bytes()...)}
 	}
+	if v.AckReq(frame.Head()) {
+		p.word.Asks, p.word.Asked = true, p.word.PSN
+	}
 	p.word.PSN = p.word.PSN.Next()
 	if p.word.Inside = !v.Opcode.EndsMessage(); !p.word.Inside {
 		p.word.Messages = p.word.Messages.Add(1)

@@ -1,8 +1,6 @@
 package model
 
 import (
-	"slices"
-
 	"github.com/rocast/rocast/feedback"
 )
 
@@ -65,10 +63,15 @@ func (e *engine) sync(s *state) {
 	if !s.fan.armed || known == next {
 		return
 	}
-	e.take(s, feedback.Event{
+	ev := feedback.Event{
 		Kind: feedback.Carried, PSN: e.psn(int8(next - 1)), Last: next-1 == e.lastOf(next-1), MSN: e.complete[next] - e.complete[known],
-		AckReq: slices.Contains(e.asks[known:next], true),
-	})
+	}
+	for n := known; n < next; n++ {
+		if e.asks[n] {
+			ev.AckReq, ev.Asked = true, e.psn(int8(n))
+		}
+	}
+	e.take(s, ev)
 }
 
 // known is the packet behind those that the group knows.
