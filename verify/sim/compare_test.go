@@ -62,9 +62,9 @@ func TestCompare(t *testing.T) {
 	}
 	want := []string{"| 0 every policy", "| 0 unicast", "| 0 chain, 4 slices", "| 0 chain", "| 0 binomial tree"}
 	for _, m := range policies {
-		want = append(want, "| 0.001 "+m.name)
+		want = append(want, "| 10^-3 "+m.name)
 	}
-	want = append(want, "| 0.001 unicast", "| 0.001 chain, 4 slices", "| 0.001 chain", "| 0.001 binomial tree")
+	want = append(want, "| 10^-3 unicast", "| 10^-3 chain, 4 slices", "| 10^-3 chain", "| 10^-3 binomial tree")
 	if !slices.Equal(names, want) {
 		t.Errorf("got  %q\nwant %q", names, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -140,13 +141,21 @@ func (s *setting) write(out io.Writer, cells []cell) {
 	lossless, packets := float64(cells[0].runs[0].took), float64(s.messages*s.bytes/comparedMTU)
 	for _, c := range listed(cells[1:]) {
 		l := c.latencies()
-		fmt.Fprintf(out, "| %g | %s | %.3f | %.3f | %d | %d | %.2f | %.3f |\n", c.loss, c.name,
+		fmt.Fprintf(out, "| %s | %s | %.3f | %.3f | %d | %d | %.2f | %.3f |\n", power(c.loss), c.name,
 			lossless/c.mean(), lossless/c.median(func(o *outcome) float64 { return float64(o.took) }),
 			percentile(l, 50).Microseconds(), percentile(l, 99).Microseconds(),
 			c.median(func(o *outcome) float64 { return float64(o.busiest) })/packets,
 			c.median(func(o *outcome) float64 { return float64(o.resent) })/packets)
 	}
 	fmt.Fprintln(out)
+}
+
+// power writes a loss rate, which is 0 or a power of ten.
+func power(loss float64) string {
+	if loss == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("10^%.0f", math.Log10(loss))
 }
 
 // listed returns the cells that the table has, of chains only two: that with four slices, and that
