@@ -198,6 +198,7 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	}
 	if !w.Armed {
 		c.fanCounts.Disarmed++
+		c.carry(st, false)
 		st.disarmed(w)
 	}
 	c.extend(st)
@@ -304,6 +305,7 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	}
 	st.fan.at, st.fan.limit, st.fan.before, st.fan.paths = w, limit, st.fan.carried, len(c.block.Paths)
 	c.fanCounts.Armed++
+	c.carry(st, true)
 	return nil
 }
 
@@ -369,6 +371,7 @@ func (c *Core) abandon(st *state) {
 	}
 	if was := st.fan.at; was.Armed {
 		c.fanCounts.Disarmed++
+		c.carry(st, false)
 		c.fanCounts.Carried += uint64(c.fanOut.Disarm(st.group.ID).PSN.Sub(was.PSN))
 	}
 	c.fanOut.Release(st.group.ID)

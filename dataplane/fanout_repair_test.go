@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
@@ -302,5 +303,52 @@ func (b *repairBench) wait(d time.Duration) {
 	for range d / (50 * time.Microsecond) {
 		b.now += feedback.Tick(50 * time.Microsecond)
 		b.Poll()
+	}
+}
+
+// All receivers lose the last packet that the engine carried. No frame tells the worker of it.
+func TestATailThatEverybodyLosesIsRepaired(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	if got := b.sleeps(); got != 10*time.Millisecond {
+		t.Errorf("an idle worker sleeps %v", got)
+	}
+	p := quiet(psn)
+	p.bth.AckReq = true
+	b.send(p)
+	for path := range 3 {
+		b.take(path)
+	}
+	b.wait(20 * time.Millisecond)
+	b.expectEngine(false)
+	for path := range 3 {
+		if b.answer(path, psn, roce.SyndromeUnlimited); len(b.take(path)) == 0 {
+			t.Errorf("receiver %d was sent nothing again", path)
+		}
+	}
+	b.expectRetained(0)
+	if got := b.sleeps(); got != 100*time.Millisecond {
+		t.Errorf("an idle worker sleeps %v, and the engine carries nothing", got)
+	}
+	if err := b.Switch.Remove(b.group.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sleeps returns how long the worker would sleep.
+func (b *repairBench) sleeps() time.Duration {
+	b.now += feedback.Tick(time.Millisecond)
+	b.Poll() // the lists of groups are looked through
+	dataplane.Sleep(b.Switch.Workers()[0])
+	return b.Waiters[0].Timeout
+}
+
+// A group that is removed while the engine carries it is not looked at any more.
+func TestARemovedGroupIsNotLookedAt(t *testing.T) {
+	b, _ := newCarriedBench(t)
+	if err := b.Switch.Remove(b.group.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.sleeps(); got != 100*time.Millisecond {
+		t.Errorf("an idle worker sleeps %v", got)
 	}
 }

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"slices"
+	"time"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -17,6 +18,8 @@ type repairs struct {
 	waiting  []*state   // the groups that may have something unanswered
 	fetched  Frame      // what is fetched from the engine
 	served   int        // how many of these have been served in this period
+	carried  []*state   // the groups that the engine carries
+	looked   int        // how many of these were looked at in this period
 	counts   RepairCounts
 }
 
@@ -195,6 +198,42 @@ func (c *Core) TickRepairs(now feedback.Tick, out *Outputs) (done bool) {
 		c.follow(now, st, out)
 	}
 	return false
+}
+
+// LookPeriod is how often the worker looks at groups with repair on that the engine carries. If all
+// receivers lose the end of what was carried, nothing else tells the worker of it. The period is a
+// fraction of any source's timeout, and costs an idle worker little.
+const LookPeriod = feedback.Tick(10 * time.Millisecond)
+
+// Carries says whether the engine carries a group with repair on, so that Look has to be called.
+func (c *Core) Carries() bool { return len(c.repair.carried) > 0 }
+
+// Look looks at some of the groups that the engine carries, and says whether it has looked at all
+// of them in this period. A period begins every LookPeriod.
+func (c *Core) Look(now feedback.Tick, out *Outputs) (done bool) {
+	p := &c.repair
+	for range tickGroups {
+		if p.looked >= len(p.carried) {
+			p.looked = 0
+			return true
+		}
+		st := p.carried[p.looked]
+		p.looked++
+		c.sync(now, st, out)
+		c.follow(now, st, out)
+	}
+	return false
+}
+
+// carry notes whether the engine carries a group.
+func (c *Core) carry(st *state, carries bool) {
+	switch {
+	case st.held == nil:
+	case carries:
+		c.repair.carried = append(c.repair.carried, st)
+	default:
+		c.repair.carried = slices.DeleteFunc(c.repair.carried, func(other *state) bool { return other == st })
+	}
 }
 
 // dropRetained releases what is retained of a group that is forgotten.

@@ -76,6 +76,7 @@ type Worker struct {
 	counts     [NumReasons]uint64
 	nextTick   feedback.Tick
 	nextRepair feedback.Tick // not before then comes the next Core.TickRepairs
+	nextLook   feedback.Tick // not before then comes the next Core.Look
 	unsent     uint64        // copies and replies without a next hop or a free buffer
 	stats      []PortCounters
 }
@@ -183,6 +184,8 @@ func (w *Worker) block() {
 		timeout = time.Duration(feedback.RepairPeriod)
 	case w.core.Timed():
 		timeout = time.Duration(feedback.TimerPeriod)
+	case w.core.Carries():
+		timeout = time.Duration(LookPeriod)
 	}
 	w.wait.Wait(timeout)
 }
@@ -218,6 +221,12 @@ func (w *Worker) Poll() int {
 	if now >= w.nextRepair && w.core.Waiting() {
 		if w.core.TickRepairs(now, &w.out) {
 			w.nextRepair = now + feedback.RepairPeriod
+		}
+		w.flush()
+	}
+	if now >= w.nextLook && w.core.Carries() {
+		if w.core.Look(now, &w.out) {
+			w.nextLook = now + LookPeriod
 		}
 		w.flush()
 	}

@@ -19,6 +19,8 @@ type forwarder interface {
 	Adopt(now feedback.Tick, g *mft.Group, out *dataplane.Outputs)
 	Waiting() bool
 	TickRepairs(now feedback.Tick, out *dataplane.Outputs) (done bool)
+	Carries() bool
+	Look(now feedback.Tick, out *dataplane.Outputs) (done bool)
 	PutBack()
 	Retained() (packets, chunks int)
 	Retains(id mft.GroupID, psn roce.PSN) bool
@@ -34,6 +36,7 @@ type box struct {
 	down    int  // faults that keep it from running
 	ticks   bool // a tick event is scheduled
 	repairs bool // a repairs event is scheduled
+	looks   bool // a looks event is scheduled
 	known   bool // the core has seen a frame of the group, or a change of its members
 
 	pass                     // the core's
@@ -50,7 +53,7 @@ type pass struct {
 	late    time.Duration // copies leave so much later
 }
 
-func (b *box) reset() { b.down, b.ticks, b.repairs, b.received = 0, false, false, 0 }
+func (b *box) reset() { b.down, b.ticks, b.repairs, b.looks, b.received = 0, false, false, false, 0 }
 
 // forward lets the switch handle frame i of a host. With an engine that is in lag.go.
 func (w *world) forward(h *host, i int32) {
@@ -121,6 +124,10 @@ func (w *world) keepTime() {
 		b.repairs = true
 		w.schedule.add(event{at: w.now + time.Duration(feedback.RepairPeriod), kind: repairs})
 	}
+	if b := &w.box; !b.looks && b.core.Carries() && !w.over() {
+		b.looks = true
+		w.schedule.add(event{at: w.now + time.Duration(dataplane.LookPeriod), kind: looks})
+	}
 }
 
 func (w *world) ticked() {
@@ -131,6 +138,11 @@ func (w *world) ticked() {
 func (w *world) repairsTicked() {
 	w.box.repairs = false
 	w.timePasses(w.box.core.TickRepairs)
+}
+
+func (w *world) looked() {
+	w.box.looks = false
+	w.timePasses(w.box.core.Look)
 }
 
 func (w *world) timePasses(serve func(feedback.Tick, *dataplane.Outputs) bool) {

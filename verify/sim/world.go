@@ -118,6 +118,8 @@ func (w *world) handle(e *event) {
 		w.ticked()
 	case repairs:
 		w.repairsTicked()
+	case looks:
+		w.looked()
 	case faultBegins:
 		w.beginFault(int(e.index))
 	case faultEnds:
