@@ -138,9 +138,6 @@ func (w *world) checkReply(r *dataplane.Reply) {
 // checkSentBack fails if source h is sent back to packet n, which the box can repair. Repair gives
 // up where a receiver makes no progress, where memory is short, and where the packet was damaged.
 func (w *world) checkSentBack(h *host, n int, s roce.Syndrome, psn roce.PSN) {
-	if s == roce.SyndromeRNR(1) {
-		return // the switch speaks, and may do so while it repairs
-	}
 	if c := w.box.core; c.Retains(w.group.ID, psn) && c.GivenUp(w.group.ID) == 0 {
 		w.fail(Repair, "%v of packet %d to %v, which is retained, and nothing was given up", s, n, h)
 	}
