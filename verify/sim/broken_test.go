@@ -377,12 +377,6 @@ func damaging() Scenario {
 	return s
 }
 
-func repairing() Scenario {
-	s := calm()
-	s.Policy.Repair, s.RepairChunks = feedback.RepairLocal, 64
-	return s
-}
-
 func impatient() Scenario {
 	s := calm()
 	s.RetryCount = 4

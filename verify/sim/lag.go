@@ -163,6 +163,9 @@ func (w *world) carry(h *host, f *frame) bool {
 		return false
 	}
 	w.record(&h.toSwitch, f, "carried")
+	if w.s.Policy.Repair != feedback.RepairOff {
+		w.pool.noteCarried(f)
+	}
 	w.checkCopies(f, p.outputs.Copies)
 	w.deliver(p, f)
 	w.carried.Carried++

@@ -5,24 +5,30 @@ import (
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/roce"
 )
 
 // frame is one frame in a buffer of its own, with room in front as in a real one. The other fields
 // are what the oracle knows of it. A copy has those of its original, whatever the core writes into
 // its headers.
 type frame struct {
-	buf    [dataplane.HeadroomBytes + rnic.MaxFrameBytes]byte
-	bytes  int
-	stream int32 // data: the source; else noStream
-	packet int32 // data: the number of the packet
-
-	touched bool // some byte was changed on the way
-	damaged bool // a byte that the ICRC covers was changed
+	buf   [dataplane.HeadroomBytes + rnic.MaxFrameBytes]byte
+	bytes int
+	known
 
 	late time.Duration // it waits so long in the queue of its engine
 
 	index    int32 // in pool.frames
 	retained bool  // the core has it, for repair
+}
+
+// known is what the oracle knows of a frame.
+type known struct {
+	stream int32 // data: the source; else noStream
+	packet int32 // data: the number of the packet
+
+	touched bool // some byte was changed on the way
+	damaged bool // a byte that the ICRC covers was changed
 }
 
 const (
@@ -37,7 +43,7 @@ func (f *frame) room() []byte { return f.buf[headroom:headroom] }
 
 // inherit gives f, whose bytes are a copy of other, what the oracle knows of other.
 func (f *frame) inherit(other *frame) {
-	f.stream, f.packet, f.touched, f.damaged, f.late = other.stream, other.packet, other.touched, other.damaged, other.late
+	f.known, f.late = other.known, other.late
 }
 
 // pool holds all frames of a run. A frame is lent while it is on a link, while an event handles it,
@@ -45,12 +51,14 @@ func (f *frame) inherit(other *frame) {
 type pool struct {
 	frames   []*frame
 	free     []int32
-	retained int // frames
+	retained int                // frames
+	carried  map[roce.PSN]known // by the engine, which may retain them
 }
 
 func (p *pool) reset() {
 	p.free = p.free[:0]
 	p.retained = 0
+	clear(p.carried)
 	for i := range p.frames {
 		p.frames[i].retained = false
 		p.free = append(p.free, int32(i))
@@ -60,13 +68,13 @@ func (p *pool) reset() {
 func (p *pool) lend() int32 {
 	n := len(p.free)
 	if n == 0 {
-		p.frames = append(p.frames, &frame{stream: noStream, index: int32(len(p.frames))})
+		p.frames = append(p.frames, &frame{known: known{stream: noStream}, index: int32(len(p.frames))})
 		return int32(len(p.frames) - 1)
 	}
 	i := p.free[n-1]
 	p.free = p.free[:n-1]
 	f := p.frames[i]
-	f.stream, f.touched, f.damaged, f.late = noStream, false, false, 0
+	f.known, f.late = known{stream: noStream, packet: f.packet}, 0
 	return i
 }
 
@@ -93,14 +101,41 @@ func (p *pool) takeBack(i int32) {
 	p.giveBack(i)
 }
 
-// Put takes back a frame that the core retained. The pool is the core's dataplane.Pool for that;
-// the core asks it for nothing.
-func (p *pool) Put(f *dataplane.Frame) { p.takeBack(int32(f.Chunks[0])) }
+// noteCarried notes what the oracle knows of a frame that the engine retains.
+func (p *pool) noteCarried(f *frame) {
+	if p.carried == nil {
+		p.carried = map[roce.PSN]known{}
+	}
+	var v roce.View
+	if v.Decode(f.data(), f.bytes) == nil {
+		p.carried[v.PSN(f.data())] = f.known
+	}
+}
+
+// Put takes back a frame that the core retained. The pool is the core's dataplane.Pool for that.
+func (p *pool) Put(f *dataplane.Frame) {
+	if !f.Kept {
+		p.takeBack(int32(f.Chunks[0]))
+	}
+	f.Kept = false
+}
 
 // Get is part of dataplane.Pool.
 func (p *pool) Get(*dataplane.Frame) bool { return false }
 
-// Load is part of dataplane.Pool.
-func (p *pool) Load(*dataplane.Frame, []byte) bool { return false }
+// Load makes f a frame that the core retains, of what the engine retained.
+func (p *pool) Load(f *dataplane.Frame, b []byte) bool {
+	i := p.lend()
+	p.keep(i)
+	to := p.frames[i]
+	to.bytes = copy(to.buf[headroom:], b)
+	var v roce.View
+	if v.Decode(b, len(b)) == nil {
+		to.known = p.carried[v.PSN(b)]
+	}
+	f.Buf, f.Start, f.Chunks[0] = to.buf[:], headroom, uint64(i)
+	fragment(f, to.data())
+	return true
+}
 
 func (p *pool) lent() int { return len(p.frames) - len(p.free) }
