@@ -106,12 +106,13 @@ func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
 	from, wasAbove := p.acked, p.acked.After(g.floor.psn)
 	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, g.askAt(acked.Next()), 0
 	g.setPending(p, 0)
-	g.rise(from)
 	f := &g.floor
 	if wasAbove || p.fresh || !acked.After(f.psn) {
+		g.rise(from)
 		return
 	}
 	if f.above++; f.above < f.need {
+		g.rise(from)
 		return
 	}
 	g.recount()

@@ -1,6 +1,7 @@
 package feedback
 
 import (
+	"math"
 	"time"
 
 	"github.com/rocast/rocast/roce"
@@ -72,7 +73,12 @@ func (g *Group) ask(now Tick, i int, psn roce.PSN) {
 }
 
 func (g *Group) run(now Tick, l *leg) {
-	l.due = now + g.patience(l)
+	g.runFor(now, l, g.patience(l))
+}
+
+func (g *Group) runFor(now Tick, l *leg, t Tick) {
+	l.due = now + t
+	g.retained.due = min(g.retained.due, l.due)
 	g.setRunning(l, true)
 }
 
@@ -83,8 +89,7 @@ func (g *Group) rest(now Tick, ev *Event) {
 	l := &g.legs[ev.Path]
 	g.feed(now, ev.Path, g.paths[ev.Path].acked.Next(), 0)
 	g.setLeg(l, legResting)
-	l.due = now + Tick(ev.Syndrome.RNRTimer().Duration())
-	g.setRunning(l, true)
+	g.runFor(now, l, Tick(ev.Syndrome.RNRTimer().Duration()))
 }
 
 // probe sends path i the packet that it waits for, and nothing else until it answers.
@@ -100,9 +105,11 @@ func (g *Group) probe(now Tick, i int, acts []Action) []Action {
 
 // legTimers serves the paths whose time is over.
 func (g *Group) legTimers(now Tick, acts []Action) []Action {
-	if g.retained.repairing == 0 && g.retained.running == 0 {
+	r := &g.retained
+	if r.repairing == 0 && (r.running == 0 || now < r.due) {
 		return acts
 	}
+	r.due = endless
 	for i := range g.legs {
 		l := &g.legs[i]
 		if l.state != legDirect && !l.reported && now-l.since >= repairLong {
@@ -117,6 +124,12 @@ func (g *Group) legTimers(now Tick, acts []Action) []Action {
 			l.attempts++
 			acts = g.probe(now, i, acts)
 		}
+		if l.running {
+			r.due = min(r.due, l.due)
+		}
 	}
 	return acts
 }
+
+// endless is later than any time.
+const endless Tick = math.MaxInt64

@@ -45,10 +45,10 @@ type leg struct {
 
 // beginLegs forgets everything but counts and round trips. All paths stand at psn.
 func (g *Group) beginLegs(psn roce.PSN) {
-	g.retained = retained{oldest: psn.Next(), lowest: psn}
 	for i := range g.legs {
 		g.beginLeg(i, psn)
 	}
+	g.retained = retained{oldest: psn.Next(), lowest: psn}
 }
 
 // beginLeg makes path i direct. It was sent packets up to psn at most.
@@ -69,8 +69,10 @@ func (g *Group) endLeg(i int) {
 	if g.legs == nil {
 		return
 	}
-	g.setLeg(&g.legs[i], legDirect)
-	g.setRunning(&g.legs[i], false)
+	l := &g.legs[i]
+	g.setLeg(l, legDirect)
+	g.setRunning(l, false)
+	l.served = false
 }
 
 func (g *Group) setLeg(l *leg, s legState) {
@@ -263,10 +265,11 @@ func (g *Group) repair(now Tick, i int, ackReq bool, acts []Action) []Action {
 	return append(acts, Action{Kind: Repair, Path: i, PSN: psn, AckReq: ackReq})
 }
 
-// moved notes that path i has made progress.
-func (g *Group) moved(now Tick, i int) {
+// moved notes that path i has made progress, and says whether repair had given up what the path
+// waited for, before the path was sent all that the group has forwarded.
+func (g *Group) moved(now Tick, i int) (resumes bool) {
 	if g.legs == nil {
-		return
+		return false
 	}
 	l, acked := &g.legs[i], g.paths[i].acked
 	if l.sampling && !acked.Before(l.sample) {
@@ -279,21 +282,21 @@ func (g *Group) moved(now Tick, i int) {
 	if l.resent.Before(acked) {
 		l.resent = acked
 	}
-	l.served, l.attempts = false, 0
+	resumes = l.barred && l.high.Before(g.source.sent)
+	l.served, l.barred, l.attempts = false, false, 0
 	g.setRunning(l, false)
 	if l.asked.After(acked) {
 		g.run(now, l)
 	}
+	return resumes
 }
 
 // clock takes an ACK that has moved path i: its repair goes on.
-func (g *Group) clock(now Tick, i int, acts []Action) []Action {
+func (g *Group) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 	l, acked := &g.legs[i], g.paths[i].acked
-	resumed := l.barred && l.high.Before(g.source.sent)
-	l.barred = false
 	switch l.state {
 	case legDirect:
-		if !resumed {
+		if !resumes {
 			return acts
 		}
 		g.feed(now, i, acked.Next(), firstPush)
@@ -331,7 +334,7 @@ func later(a, b roce.PSN) roce.PSN {
 func (g *Group) giveUp(i int) {
 	l, p := &g.legs[i], &g.paths[i]
 	g.endLeg(i)
-	l.barred, l.served = true, false
+	l.barred = true
 	l.givenUp++
 	psn := p.acked.Next()
 	if g.policy.Ack != AckAll {

@@ -28,9 +28,10 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	p.takeCredits(ev)
 	p.msn, p.migReq = ev.MSN, ev.MigReq
 	outcome := Duplicate
+	resumes := false
 	if d > 0 {
 		g.advance(now, p, acked)
-		g.moved(now, ev.Path)
+		resumes = g.moved(now, ev.Path)
 		outcome = Absorbed
 	}
 	if learned {
@@ -43,7 +44,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 		outcome, acts = g.negative(now, ev, p, acts)
 	} else if d > 0 && g.legs != nil {
 		before := len(acts)
-		if acts = g.clock(now, ev.Path, acts); len(acts) > before {
+		if acts = g.clock(now, ev.Path, resumes, acts); len(acts) > before {
 			outcome = Repaired
 		}
 	}

@@ -14,6 +14,7 @@ type retained struct {
 	at        int      // so many of these paths stand there; 0 if no path gets data
 	repairing int      // paths that are not direct
 	running   int      // paths whose timer runs
+	due       Tick     // no timer runs out before
 }
 
 // unanswered is more paths than a group has. It stands for a path that has not answered since a
@@ -36,6 +37,7 @@ func (g *Group) retain() {
 	if g.legs == nil {
 		return
 	}
+	g.gap = missing{}
 	if g.retained.at == 0 {
 		g.raise(g.source.sent.Next())
 		return

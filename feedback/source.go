@@ -48,7 +48,6 @@ func (g *Group) inWindow(psn roce.PSN) bool {
 // forward notes that new packets up to psn are forwarded.
 func (g *Group) forward(psn roce.PSN, last bool) {
 	g.source.forward(psn, last)
-	g.gap = missing{}
 	g.retain()
 }
 

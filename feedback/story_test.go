@@ -429,6 +429,9 @@ func (s *story) show() string {
 	}
 	if g.legs != nil {
 		fmt.Fprintf(&s.out, "| oldest %s ", s.show24(g.Oldest()))
+		if g.Waiting() {
+			s.out.WriteString("waiting ")
+		}
 	}
 	fmt.Fprintf(&s.out, "| sent %s pos %s merged %s\n", s.show24(g.source.sent), s.show24(g.source.pos), s.show24(g.merged.psn))
 	text := s.out.String()

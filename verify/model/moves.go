@@ -313,9 +313,13 @@ func (e *engine) arrive(s *state, m move, a answer) {
 }
 
 // quiet lets time pass. By then the receivers have taken all packets that get no answer. The switch
-// repairs in less time than the source waits.
+// repairs in less time than the source waits, so it also looks in less time at what its engine has
+// carried.
 func (e *engine) quiet(s *state) {
 	e.takeAll(s)
+	if e.Policy.Repair != feedback.RepairOff {
+		e.sync(s)
+	}
 	for tried := false; e.Policy.NeedsTimer() && !tried || s.group.Waiting(); tried = true {
 		if e.tick(s); len(e.acts) > 0 {
 			return

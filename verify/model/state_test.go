@@ -31,7 +31,7 @@ func TestStateIsWhole(t *testing.T) {
 			"due", "srtt", "sampleAt", "since", "cursor", "asked", "high", "resent", "sample", "repaired", "probes", "givenUp",
 			"state", "window", "attempts", "running", "sampling", "served", "barred", "reported",
 		}},
-		{field(group, "retained"), []string{"oldest", "lowest", "at", "repairing", "running"}},
+		{field(group, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
 		{field(group, "gap"), []string{"some", "since", "times", "slow"}},
 		{field(group, "source"), []string{"known", "inside", "first", "sent", "pos", "counted", "messages", "resentAt"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
