@@ -50,6 +50,7 @@ type keptPacket struct {
 	chunks  int
 	region  int
 	checked bool
+	engine  bool // which has no buffer of the pool
 }
 
 // retentionModel is a list of the retained packets, the oldest first.
@@ -79,9 +80,8 @@ func (m *retentionModel) drop(goes func(k keptPacket) bool) {
 	m.kept = slices.DeleteFunc(m.kept, func(k keptPacket) bool {
 		if goes(k) {
 			m.pending += k.chunks
-			return true
 		}
-		return false
+		return goes(k)
 	})
 }
 
@@ -89,23 +89,25 @@ func (m *retentionModel) keep(group, chunks, region int, checked bool, skip int3
 	st := m.groups[group]
 	f := m.pool.frame(st.held.next.Add(skip), chunks)
 	for !m.r.fits(f) { // as the core does: the oldest packet of all groups goes
-		oldest := m.kept[0]
-		owner := m.r.slots[m.r.oldest].owner
-		if owner != m.groups[oldest.group] || owner.held.oldest != oldest.psn {
-			m.t.Fatalf("the oldest packet is %d of another group, want %+v", owner.held.oldest, oldest)
+		oldest := m.kept[slices.IndexFunc(m.kept, func(k keptPacket) bool { return !k.engine })]
+		s := &m.r.slots[m.r.oldest]
+		if s.owner != m.groups[oldest.group] || s.frame.Original.PSN != oldest.psn {
+			m.t.Fatalf("the oldest packet is %d of another group, want %+v", s.frame.Original.PSN, oldest)
 		}
-		m.r.releaseBelow(owner.held, oldest.psn.Next())
-		m.drop(func(k keptPacket) bool { return k == oldest })
+		m.r.releaseBelow(s.owner.held, oldest.psn.Next())
+		m.drop(func(k keptPacket) bool { return k.group == oldest.group && !k.psn.After(oldest.psn) })
 	}
 	m.r.keep(st, f, region, checked)
 	psn := f.Original.PSN
 	m.drop(func(k keptPacket) bool { return k.group == group && (skip != 0 || psn.Sub(k.psn) >= modelWindow) })
-	m.kept = append(m.kept, keptPacket{group, psn, f.Chunks[0], chunks, region, checked})
+	m.kept = append(m.kept, keptPacket{group, psn, f.Chunks[0], chunks, region, checked, false})
 	m.pool.Put(f) // which does nothing, because the retention has the buffers
 }
 
+// replace is what the core does with a packet that comes again. Where the engine has it, it becomes
+// the newest of all packets.
 func (m *retentionModel) replace(i, chunks, region int) {
-	k := &m.kept[i]
+	k := m.kept[i]
 	f := m.pool.frame(k.psn, chunks)
 	if !m.r.fits(f) {
 		m.pool.Put(f)
@@ -113,33 +115,57 @@ func (m *retentionModel) replace(i, chunks, region int) {
 	}
 	m.r.replace(m.groups[k.group], f, region)
 	m.pending += k.chunks
-	k.first, k.chunks, k.region, k.checked = f.Chunks[0], chunks, region, true
+	is := keptPacket{k.group, k.psn, f.Chunks[0], chunks, region, true, false}
+	if m.kept[i] = is; k.engine {
+		m.kept = append(slices.Delete(m.kept, i, i+1), is)
+	}
 	m.pool.Put(f)
+}
+
+// carry lets the engine carry some packets of a group.
+func (m *retentionModel) carry(group int, packets int32) {
+	h := m.groups[group].held
+	last := h.next.Add(packets - 1)
+	for psn := h.next; !psn.After(last); psn = psn.Next() {
+		m.kept = append(m.kept, keptPacket{group: group, psn: psn, engine: true})
+	}
+	m.r.carried(h, last)
+	m.drop(func(k keptPacket) bool { return k.group == group && last.Sub(k.psn) >= modelWindow })
 }
 
 // check compares the whole retention with the model.
 func (m *retentionModel) check(step string) {
 	m.t.Helper()
-	chunks := 0
+	chunks, buffered := 0, 0
 	for _, k := range m.kept {
 		chunks += k.chunks
-		s := m.r.find(m.groups[k.group].held, k.psn)
-		got := "nothing"
+		h := m.groups[k.group].held
+		s, got, want := m.r.find(h, k.psn), "nothing", "nothing"
 		if s != nil {
 			got = fmt.Sprint(s.owner == m.groups[k.group], s.frame.Chunks[0], s.frame.FragmentCount, s.region, s.checked, s.frame.Kept)
 		}
-		if want := fmt.Sprint(true, k.first, k.chunks, k.region, k.checked, true); got != want {
-			m.t.Fatalf("%s: packet %d of group %d: %s, want %s", step, k.psn, k.group, got, want)
+		if !k.engine {
+			buffered++
+			want = fmt.Sprint(true, k.first, k.chunks, k.region, k.checked, true)
+		}
+		if got != want || h.inEngine(k.psn) != k.engine {
+			m.t.Fatalf("%s: packet %d of group %d: %s, want %s; in the engine %v", step, k.psn, k.group, got, want, h.inEngine(k.psn))
 		}
 	}
 	for g, st := range m.groups {
-		n := 0
+		n, newest, some := 0, roce.PSN(0), false
+		h := st.held
 		for _, k := range m.kept {
 			if k.group == g {
 				n++
 			}
+			if k.group == g && k.engine && (!some || k.psn.After(newest)) {
+				newest, some = k.psn, true
+			}
 		}
-		h := st.held
+		if psn, any := h.newestInEngine(); any != some || some && psn != newest {
+			m.t.Fatalf("%s: the newest packet of group %d in the engine is %d (%v), want %d", step, g, psn, any, newest)
+		}
 		if int(h.next.Sub(h.oldest)) != n || m.r.find(h, h.oldest.Prev()) != nil || m.r.find(h, h.next) != nil {
 			m.t.Fatalf("%s: group %d has %d to %d, want %d packets", step, g, h.oldest, h.next, n)
 		}
@@ -150,9 +176,9 @@ func (m *retentionModel) check(step string) {
 			owned++
 		}
 	}
-	if owned != len(m.kept) || m.r.chunks != chunks || m.r.packets != len(m.kept) || chunks > m.r.room || len(m.pool.lent) != chunks+m.pending {
+	if owned != buffered || m.r.chunks != chunks || m.r.packets != buffered || chunks > m.r.room || len(m.pool.lent) != chunks+m.pending {
 		m.t.Fatalf("%s: %d packets in %d buffers, want %d in %d; %d lent, of which %d wait to be put back",
-			step, m.r.packets, m.r.chunks, len(m.kept), chunks, len(m.pool.lent), m.pending)
+			step, m.r.packets, m.r.chunks, buffered, chunks, len(m.pool.lent), m.pending)
 	}
 }
 
@@ -166,6 +192,9 @@ func (m *retentionModel) step(r *rand.Rand) string {
 	case n < 62:
 		m.keep(group, chunks, -1, true, int32(1+r.IntN(5)))
 		return fmt.Sprint("skip in ", group)
+	case n < 66:
+		m.carry(group, int32(1+r.IntN(modelWindow)))
+		return fmt.Sprint("carry in ", group)
 	case n < 75 && len(m.kept) > 0:
 		i := r.IntN(len(m.kept))
 		m.replace(i, chunks, r.IntN(3)-1)
@@ -195,7 +224,7 @@ func TestRetentionIsAListOfPackets(t *testing.T) {
 				m.r.putBack(m.pool)
 				m.pending = 0
 				m.check("put back")
-				if unused := len(m.r.slots) - len(m.kept); m.r.unused != unused {
+				if unused := len(m.r.slots) - m.r.packets; m.r.unused != unused {
 					t.Fatalf("seed %d, step %d: %d slots are unused, want %d", seed, i, m.r.unused, unused)
 				}
 			}
@@ -232,5 +261,25 @@ func TestTheRingHasRoomForTheWindow(t *testing.T) {
 		if got := len(newHeld(packets).at); got != want {
 			t.Errorf("%d packets: %d, want %d", packets, got, want)
 		}
+	}
+}
+
+// A packet that is not of this batch must leave slots for the batch.
+func TestFetchedPacketsLeaveSlots(t *testing.T) {
+	r, f := newRetention(3), &Frame{FragmentCount: 3}
+	for unused, want := range map[int]bool{batchFrames: false, batchFrames + 1: true} {
+		if r.unused = unused; r.fitsBeside(f) != want {
+			t.Errorf("with %d unused slots it fits: %v", unused, !want)
+		}
+	}
+	if f.FragmentCount = 4; r.fitsBeside(f) {
+		t.Error("a packet fits that is larger than the room")
+	}
+}
+
+func TestRepairCountsAddUp(t *testing.T) {
+	c := RepairCounts{1, 2, 3}
+	if c.add(&RepairCounts{10, 20, 30}); c != (RepairCounts{11, 22, 33}) {
+		t.Errorf("%+v", c)
 	}
 }
