@@ -26,9 +26,20 @@ func aGroup(p Policy) *Group {
 	g.end = end{psn: 119, syndrome: roce.NAKRemoteAccess}
 	g.doubts = doubts{recopied: span{some: true, from: 101, to: 103}, missed: span{some: true, from: 121, to: 122}, countedAt: stateNow - 5e6}
 	g.speech = speech{quietSince: stateNow - 6e6, spoken: true, hole: 109}
+	if g.legs != nil {
+		g.retained = retained{oldest: 106, lowest: 105, at: 1, repairing: 1, running: 1}
+		g.gap = missing{some: true, since: stateNow - 3e6, times: 1}
+		g.legs[0] = leg{
+			due: stateNow + 1e6, srtt: 1e5, sampleAt: stateNow - 2e5, since: stateNow - 7e6, cursor: 112, asked: 111, high: 115,
+			resent: 110, sample: 113, state: legFeeding, window: 4, attempts: 2, running: true, sampling: true, served: true,
+		}
+	}
 	g.paths[0] = path{since: stateNow - 5e6, acked: 108, msn: 3, from: 104, fresh: true, pending: roce.NAKSequence, credit: 7, ask: askDoubt, unheard: 2}
 	return g
 }
+
+// mended is a policy with repair for which round trips matter.
+var mended = Policy{Ack: 2, Repair: RepairLocal}
 
 func stateOf(g *Group, now Tick) []byte {
 	return g.AppendPath(g.AppendState(nil, 100, now), 0, 100, now)
@@ -111,6 +122,43 @@ func TestStateTellsGroupsApart(t *testing.T) {
 	}
 }
 
+func TestStateTellsRepairsApart(t *testing.T) {
+	before := stateOf(aGroup(mended), stateNow)
+	for name, change := range map[string]func(*Group, *leg){
+		"oldest":        func(g *Group, _ *leg) { g.retained.oldest++ },
+		"no gap":        func(g *Group, _ *leg) { g.gap.some = false },
+		"gap since":     func(g *Group, _ *leg) { g.gap.since++ },
+		"gap times":     func(g *Group, _ *leg) { g.gap.times++ },
+		"gap slow":      func(g *Group, _ *leg) { g.gap.slow = true },
+		"due":           func(_ *Group, l *leg) { l.due++ },
+		"round trip":    func(_ *Group, l *leg) { l.srtt++ },
+		"sample at":     func(_ *Group, l *leg) { l.sampleAt++ },
+		"since":         func(_ *Group, l *leg) { l.since++ },
+		"cursor":        func(_ *Group, l *leg) { l.cursor++ },
+		"asked":         func(_ *Group, l *leg) { l.asked++ },
+		"high":          func(_ *Group, l *leg) { l.high++ },
+		"resent":        func(_ *Group, l *leg) { l.resent++ },
+		"sample":        func(_ *Group, l *leg) { l.sample++ },
+		"state":         func(_ *Group, l *leg) { l.state = legProbing },
+		"window":        func(_ *Group, l *leg) { l.window++ },
+		"attempts":      func(_ *Group, l *leg) { l.attempts++ },
+		"does not run":  func(_ *Group, l *leg) { l.running = false },
+		"samples not":   func(_ *Group, l *leg) { l.sampling = false },
+		"served":        func(_ *Group, l *leg) { l.served = false },
+		"barred":        func(_ *Group, l *leg) { l.barred = true },
+		"reported":      func(_ *Group, l *leg) { l.reported = true },
+		"another leg":   func(g *Group, _ *leg) { g.legs[0], g.legs[1] = g.legs[1], g.legs[0] },
+		"without legs":  func(g *Group, _ *leg) { g.legs = nil },
+		"asked nothing": func(_ *Group, l *leg) { l.asked = 108 },
+	} {
+		g := aGroup(mended)
+		change(g, &g.legs[0])
+		if after := stateOf(g, stateNow); bytes.Equal(after, before) {
+			t.Errorf("%s does not show", name)
+		}
+	}
+}
+
 // A state has the same bytes for every way to reach it. Otherwise the search would not end.
 func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 	all := everything
@@ -145,6 +193,15 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 			func(g *Group) { g.doubts.recopied.from++; g.doubts.recopied.to++ }},
 		{"NAKs that were not missed", everything, func(g *Group) { g.doubts.missed.some = false },
 			func(g *Group) { g.doubts.missed.from++; g.doubts.missed.to++ }},
+		{"how often a leg was repaired", mended, nil, func(g *Group) { l := &g.legs[0]; l.repaired, l.probes, l.givenUp = 1, 2, 3 }},
+		{"what was asked for and answered", mended, nil, func(g *Group) { g.legs[1].asked, g.legs[1].resent = 90, 91 }},
+		{"a timer that is over", mended, func(g *Group) { g.legs[0].due = stateNow }, func(g *Group) { g.legs[0].due -= 5 }},
+		{"a timer that does not run", mended, nil, func(g *Group) { g.legs[1].due = 5 }},
+		{"the cursor of a path that is direct", mended, nil, func(g *Group) { g.legs[1].cursor, g.legs[1].since = 5, 5 }},
+		{"what is not measured", mended, func(g *Group) { g.legs[0].sampling = false }, func(g *Group) { g.legs[0].sample, g.legs[0].sampleAt = 5, 5 }},
+		{"a repair that is long enough", mended, func(g *Group) { g.legs[0].since = stateNow - repairLong }, func(g *Group) { g.legs[0].since-- }},
+		{"a gap that does not stand", mended, func(g *Group) { g.gap.some = false }, func(g *Group) { g.gap.since, g.gap.times = 5, 1 }},
+		{"a gap that is long enough", mended, func(g *Group) { g.gap.since = stateNow - gapAgain<<gapTimes }, func(g *Group) { g.gap.since-- }},
 		{"where a path that counts began", everything, func(g *Group) { g.paths[0].fresh = false }, func(g *Group) { g.paths[0].from++ }},
 	} {
 		g := aGroup(c.policy)
@@ -180,13 +237,16 @@ func TestStateIsRelative(t *testing.T) {
 
 // A copy shares nothing with the group, and takes no memory once it is large enough.
 func TestCopyFrom(t *testing.T) {
-	from, scratch := aGroup(everything), &Group{}
+	all := everything
+	all.Repair = RepairLocal
+	from, scratch := aGroup(all), &Group{}
 	want := stateOf(from, stateNow)
 	scratch.CopyFrom(from)
 	if got := stateOf(scratch, stateNow); !bytes.Equal(got, want) {
 		t.Errorf("the copy is\n%x and not\n%x", got, want)
 	}
 	scratch.paths[0].acked++
+	scratch.legs[0].high++
 	if got := stateOf(from, stateNow); !bytes.Equal(got, want) {
 		t.Error("a change of the copy changes the group")
 	}
@@ -195,7 +255,7 @@ func TestCopyFrom(t *testing.T) {
 	if scratch.ranked[0] != 1 {
 		t.Error("both rank their paths in the same memory")
 	}
-	smaller := New(Config{Policy: everything, Paths: 2})
+	smaller := New(Config{Policy: all, Paths: 2})
 	if n := testing.AllocsPerRun(10, func() {
 		scratch.CopyFrom(smaller)
 		scratch.CopyFrom(from)

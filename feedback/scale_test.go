@@ -13,6 +13,9 @@ func TestPathStaysSmall(t *testing.T) {
 	if n := unsafe.Sizeof(path{}); n > 32 {
 		t.Errorf("path has %d bytes", n)
 	}
+	if n := unsafe.Sizeof(leg{}); n > 80 {
+		t.Errorf("the repair of a path has %d bytes", n)
+	}
 }
 
 // BenchmarkMemory measures the memory of a group's merging state.

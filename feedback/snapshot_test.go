@@ -34,6 +34,30 @@ func TestSnapshot(t *testing.T) {
 	if diff := cmp.Diff(want, g.Snapshot()); diff != "" {
 		t.Error(diff)
 	}
+	mended := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 2, FirstPSN: 10})
+	for _, ev := range []Event{
+		{Kind: Data, PSN: 10, First: true}, {Kind: Data, PSN: 11, AckReq: true, Last: true},
+		{Kind: Response, Path: 0, PSN: 11, MSN: 1, Syndrome: roce.SyndromeUnlimited},
+		{Kind: Timer},
+	} {
+		mended.Step(Tick(ev.PSN), ev, nil)
+	}
+	for range 8 {
+		mended.Step(Tick(1e9), Event{Kind: Timer}, nil)
+		got := mended.Snapshot().Paths[1]
+		want := PathSnapshot{Part: PartActive, Acked: 9, Repairing: true, Cursor: 11, Repaired: 1, Probes: 1}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	mended.Step(Tick(1e9), Event{Kind: Lost, PSN: 11}, nil)
+	want.Paths = []PathSnapshot{
+		{Part: PartActive, Acked: 11, MSN: 1, Cursor: 12},
+		{Part: PartActive, Acked: 9, Cursor: 12, Repaired: 1, Probes: 1, GivenUp: 1, Unmended: true},
+	}
+	if diff := cmp.Diff(want.Paths, mended.Snapshot().Paths); diff != "" {
+		t.Error(diff)
+	}
 	restored := New(Config{Paths: 1, Restored: true}).Snapshot()
 	if restored.Started || restored.Paths[0].Part != PartUnknown {
 		t.Errorf("after a restart: %+v", restored)
