@@ -15,14 +15,15 @@ import (
 func TestLossOnOneLinkIsRepairedAtTheBox(t *testing.T) {
 	for name, c := range map[string]struct {
 		mtu, pathMTU int
-		repair       uint64
+		fanOut       bool
 	}{
-		"one chunk a packet":  {mtu: 1500, pathMTU: 1024, repair: 8 << 20},
-		"two chunks a packet": {mtu: 5000, pathMTU: 4096, repair: 8 << 20},
+		"one chunk a packet":           {mtu: 1500, pathMTU: 1024},
+		"two chunks a packet":          {mtu: 5000, pathMTU: 4096},
+		"the kernel carries and keeps": {mtu: 1500, pathMTU: 1024, fanOut: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const lossyHost, perMillion = 2, 20_000
-			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, MTU: c.mtu}, repair: c.repair})
+			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, MTU: c.mtu}, repair: 8 << 20, fanOut: c.fanOut})
 			link, err := lossy.Attach(l.Hosts[lossyHost].End, 1, perMillion)
 			check(t, err)
 			t.Cleanup(func() { check(t, link.Close()) })
@@ -33,6 +34,9 @@ func TestLossOnOneLinkIsRepairedAtTheBox(t *testing.T) {
 			source := l.Hosts[0].RNIC.Counters()
 			if n := source.Get(rnic.NAKSequenceReceived) + source.Get(rnic.RNRNAKsReceived); n != 0 {
 				t.Errorf("the source has heard %d NAKs: %v", n, source.ByName())
+			}
+			if e := g.engine(t); (e.Carried > 0) != c.fanOut {
+				t.Errorf("%+v", e)
 			}
 			in, out, err := link.Lost()
 			check(t, err)
