@@ -42,10 +42,10 @@ func (r *Reply) isACK() bool { return !r.CNP && r.AETH.Syndrome.IsACK() }
 type Copy struct {
 	Path   *mft.Path
 	PSN    roce.PSN
+	Again  bool // the frame is a retained one
+	AckReq bool // only with Again: the receiver is asked for an answer, whatever the source asked
 	Edit   *roce.Edit
 	Target *roce.Target // nil: the packet has no RETH, or keeps what it says
-	Again  bool         // the frame is a retained one
-	AckReq bool         // only with Again: the receiver is asked for an answer, whatever the source asked
 }
 
 // Repair is a copy of a retained frame. Copies of received frames that are still to be sent go

@@ -32,6 +32,7 @@ type service struct {
 	server     *server.Server
 	listener   net.Listener
 	workers    int
+	repair     uint64         // bytes that the forwarding threads may keep for repair
 	socket     string         // the path of the socket; the listener was created under another path and does not know this one
 	close      []func() error // functions that undo the steps of open; called from the last to the first
 }
@@ -65,7 +66,7 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	if err := s.openControl(c, state); err != nil {
 		return err
 	}
-	s.workers = max(c.Workers, 1)
+	s.workers, s.repair = max(c.Workers, 1), c.RepairMemory
 	s.server = server.New(server.Config{
 		Control: s.controller, Features: features, Metrics: metrics.Handler(s.controller), Log: s.log, Group: group,
 	})
@@ -144,7 +145,8 @@ func (s *service) run(ctx context.Context) error {
 		}
 	})
 	s.notify(daemon.SdNotifyReady)
-	s.log.Info("ready", zap.String("socket", s.socket), zap.String("version", version.Build().Version))
+	s.log.Info("ready", zap.String("socket", s.socket), zap.String("version", version.Build().Version),
+		zap.Int("workers", s.workers), zap.Uint64("repairMemoryKiB", s.repair>>10))
 	<-ctx.Done()
 	s.notify(daemon.SdNotifyStopping)
 	err := tasks.Wait()

@@ -73,12 +73,13 @@ func start(t *testing.T, c config.Config, openSwitch opener) (client *api.Client
 
 func TestGroupsComeBackWithTheDaemon(t *testing.T) {
 	settings, ctx := testConfig(t), context.Background()
+	settings.RepairMemory = 512 << 10
 	client, stop := start(t, settings, twin)
 	if _, err := client.CreateGroup(ctx, []byte(notOwned)); err != nil {
 		t.Fatal(err)
 	}
 	log := stop()
-	for _, want := range []string{`"msg":"ready"`, `"msg":"group created"`, `"msg":"stopped"`} {
+	for _, want := range []string{`"msg":"ready"`, `"repairMemoryKiB":512`, `"msg":"group created"`, `"msg":"stopped"`} {
 		if !strings.Contains(log, want) {
 			t.Errorf("no %s in the log:\n%s", want, log)
 		}
