@@ -36,7 +36,7 @@ func TestGroupShowSaysWhatIsRepaired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, append(text, "\nrepair: local\nrepair-window: 100\n"...), 0o600); err != nil {
+	if err := os.WriteFile(file, append(text, "\nrepair: local\nrepair-window: 100\nrepair-timer-floor: 200us\nrepair-timer-cap: 16ms\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.must(t, "group", "create", "-f", file)

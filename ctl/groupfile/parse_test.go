@@ -114,11 +114,11 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"no attempts", "nak: hold", "repair: local\nrepair-attempts: 0", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
 		{"too many attempts", "nak: hold", "repair: local\nrepair-attempts: 101", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
 		{"attempts as a list", "nak: hold", "repair: local\nrepair-attempts: [1]", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
-		{"timer of zero", "nak: hold", "repair: local\nrepair-timer-floor: 0", `line 7: repair-timer-floor "0" is not a time from 100us to 1s; write one such as 1ms`},
-		{"timer too short", "nak: hold", "repair: local\nrepair-timer-floor: 99us", `line 7: repair-timer-floor "99us" is not a time from 100us to 1s; write one such as 1ms`},
-		{"timer too long", "nak: hold", "repair: local\nrepair-timer-cap: 1001ms", `line 7: repair-timer-cap "1001ms" is not a time from 100us to 1s; write one such as 1ms`},
+		{"timer of zero", "nak: hold", "repair: local\nrepair-timer-floor: 0", `line 7: repair-timer-floor "0" is not a time from 20us to 1s; write one such as 1ms`},
+		{"timer too short", "nak: hold", "repair: local\nrepair-timer-floor: 19us", `line 7: repair-timer-floor "19us" is not a time from 20us to 1s; write one such as 1ms`},
+		{"timer too long", "nak: hold", "repair: local\nrepair-timer-cap: 1001ms", `line 7: repair-timer-cap "1001ms" is not a time from 20us to 1s; write one such as 1ms`},
 		{"timers crossed", "nak: hold", "repair-timer-cap: 1ms\nrepair: local\nrepair-timer-floor: 2ms", "line 8: repair-timer-floor is 2ms and repair-timer-cap is 1ms; write a floor that is not above the cap"},
-		{"cap below the default floor", "nak: hold", "repair-timer-cap: 100us\nrepair: local", "line 6: repair-timer-floor is 200µs and repair-timer-cap is 100µs; write a floor that is not above the cap"},
+		{"cap below the default floor", "nak: hold", "repair-timer-cap: 20us\nrepair: local", fmt.Sprintf("line 6: repair-timer-floor is %v and repair-timer-cap is 20µs; write a floor that is not above the cap", feedback.DefaultRepairTimerFloor)},
 		{"window without repair", "nak: hold", "repair-window: 5", "line 6: repair-window has no effect without repair: local; add that, or remove repair-window"},
 		{"attempts without repair", "nak: hold", "repair: off\nrepair-attempts: 5", "line 7: repair-attempts has no effect without repair: local; add that, or remove repair-attempts"},
 		{"floor without repair", "nak: hold", "repair-timer-floor: 1ms", "line 6: repair-timer-floor has no effect without repair: local; add that, or remove repair-timer-floor"},
@@ -189,11 +189,11 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 func TestRepairHasDefaults(t *testing.T) {
 	for keys, want := range map[string]feedback.Policy{
 		"repair: off":   {},
-		"repair: local": {Repair: feedback.RepairLocal, RepairWindow: 1024, RepairAttempts: 7, RepairTimerFloor: 200 * time.Microsecond, RepairTimerCap: 16 * time.Millisecond},
+		"repair: local": feedback.Policy{Repair: feedback.RepairLocal}.WithDefaults(),
 		"repair: local\nrepair-window: 65536\nrepair-attempts: 100\nrepair-timer-floor: 1s\nrepair-timer-cap: 1s": {
 			Repair: feedback.RepairLocal, RepairWindow: 65536, RepairAttempts: 100, RepairTimerFloor: time.Second, RepairTimerCap: time.Second},
-		"repair: local\nrepair-window: 1\nrepair-attempts: 1\nrepair-timer-floor: 100us\nrepair-timer-cap: 100us": {
-			Repair: feedback.RepairLocal, RepairWindow: 1, RepairAttempts: 1, RepairTimerFloor: 100 * time.Microsecond, RepairTimerCap: 100 * time.Microsecond},
+		"repair: local\nrepair-window: 1\nrepair-attempts: 1\nrepair-timer-floor: 20us\nrepair-timer-cap: 20us": {
+			Repair: feedback.RepairLocal, RepairWindow: 1, RepairAttempts: 1, RepairTimerFloor: 20 * time.Microsecond, RepairTimerCap: 20 * time.Microsecond},
 	} {
 		f, err := Parse([]byte(strings.Replace(read(t, "g1.yaml"), "nak: hold", keys, 1)))
 		if err != nil || f.Policy != want {

@@ -21,9 +21,9 @@ const (
 	// MTU; the data path refuses a window that does not fit into the memory that it has.
 	maxRepairWindow   = 1 << 16
 	maxRepairAttempts = 100
-	// minRepairTimer is the period in which the timers of repair are looked at
+	// minRepairTimer is about a round trip in one rack: the timers are looked at less often
 	// (feedback.RepairPeriod). maxRepairTimer is longer than a source's timeout should be.
-	minRepairTimer = 100 * time.Microsecond
+	minRepairTimer = 20 * time.Microsecond
 	maxRepairTimer = time.Second
 )
 
@@ -54,7 +54,7 @@ var (
 	silentAfter = orZero(minSilentAfter, maxSilentAfter, "from 10ms to 1h; write one such as 200ms, or 0 for never")
 	cnpInterval = orZero(minCNPInterval, maxCNPInterval, "from 1us to 100ms; write one such as 50us, or 0 for no "+
 		"limit")
-	repairTimer = duration(minRepairTimer, maxRepairTimer, "from 100us to 1s; write one such as 1ms")
+	repairTimer = duration(minRepairTimer, maxRepairTimer, "from 20us to 1s; write one such as 1ms")
 )
 
 // duration accepts times from shortest to longest. limits states these bounds in the error message.
