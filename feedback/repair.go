@@ -303,9 +303,12 @@ func (g *Group) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 	case legResting:
 		g.feed(now, i, acked.Next(), firstPush)
 	case legProbing:
+		// What the path was sent and not asked for it may have or lack: the next packet tells, if
+		// there is one to send that asks.
+		more := l.high.Before(g.source.sent) && l.high.Sub(acked) < RepairBurst
 		switch probe := l.cursor.Prev(); {
-		case !acked.Before(l.asked):
-			g.feed(now, i, l.high.Next(), RepairBurst) // it has all that it was asked for
+		case acked == l.high || more && !acked.Before(l.asked):
+			g.feed(now, i, l.high.Next(), RepairBurst)
 		case acked == probe:
 			g.feed(now, i, acked.Next(), firstPush)
 		case !g.repairable(i):
