@@ -640,3 +640,35 @@ func TestAWindowBeyondTheMemoryIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// A packet that came by another worker's queue is retained by the worker that owns the group.
+func TestAPacketFromAnotherWorkersQueueIsRepaired(t *testing.T) {
+	net := porttest.NewWorkers(4, 2)
+	g := group()
+	g.Policy.Repair = feedback.RepairLocal
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	net.Queues[0][0].Put(quiet(1000).frame(t)) // the first worker owns the group
+	net.Poll()
+	net.Queues[1][0].Put(quiet(1001).frame(t))
+	net.Poll()
+	net.Ports[2].Take()
+	c := &g.Paths[1]
+	net.Queues[1][2].Put(ack(c.Dst, c.FirstPSN.Add(1), roce.NAKSequence).frame(t))
+	net.Poll()
+	again := net.Ports[2].Take()
+	if len(again) != 1 || decode(t, again[0]).PSN != c.FirstPSN.Add(1) || !decode(t, again[0]).ICRCValid {
+		t.Fatalf("%d frames were sent again", len(again))
+	}
+	for i := range g.Paths {
+		p := &g.Paths[i]
+		net.Queues[i%2][p.Port].Put(ack(p.Dst, p.FirstPSN.Add(1), roce.SyndromeUnlimited).frame(t))
+	}
+	net.Poll()
+	for i, pool := range net.Pools {
+		if pool.Lent != 0 {
+			t.Errorf("worker %d has lent %d buffers", i, pool.Lent)
+		}
+	}
+}
