@@ -106,7 +106,7 @@ func (g *Group) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
 		b = binary.AppendVarint(b, int64(min(now-l.since, repairLong)))
 	}
 	if measures {
-		b = binary.AppendVarint(b, int64(l.srtt))
+		b = append(binary.AppendVarint(b, int64(l.srtt)), l.backoff)
 		if l.sampling {
 			b = binary.AppendVarint(b, int64(l.sample.Sub(first)))
 			b = binary.AppendVarint(b, int64(now-l.sampleAt))

@@ -140,6 +140,7 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"resent":        func(_ *Group, l *leg) { l.resent++ },
 		"sample":        func(_ *Group, l *leg) { l.sample++ },
 		"state":         func(_ *Group, l *leg) { l.state = legProbing },
+		"backoff":       func(_ *Group, l *leg) { l.backoff++ },
 		"window":        func(_ *Group, l *leg) { l.window++ },
 		"attempts":      func(_ *Group, l *leg) { l.attempts++ },
 		"does not run":  func(_ *Group, l *leg) { l.running = false },

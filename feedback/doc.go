@@ -24,15 +24,21 @@
 //	round   the packets that the source sends in rising order before it goes back
 //	place   the PSN up to which the source has come in its present round
 //	report  an action that tells the operator something about a receiver
+//	repair  a retained packet that is sent to a path again, unseen by the source
+//	gap     what lies between the highest packet forwarded and what the source has sent since
 //
 // The state keeps these in order:
 //
 //	merged.psn ≤ floor.psn      nothing is acknowledged that a counted receiver lacks
 //	merged.psn ≤ place ≤ sent   nothing is acknowledged that the source has not sent in this round
 //
+// With repair the place is above sent while a gap stands (gap.go). Nothing follows it there,
+// because merged.psn ≤ floor.psn ≤ sent.
+//
 // The rules that comments cite by number are in ARCHITECTURE.md. docs/merging.md explains them,
 // draws the states of the source and of a path, and names the stories in testdata that show them.
 //
 // Read group.go for the state, data.go for what a packet of the source does, response.go for what a
-// receiver's answer does, and reply.go for what the source is sent.
+// receiver's answer does, and reply.go for what the source is sent. Repair is in repair.go (what a
+// path is sent again), retained.go (what there is to send) and legtimer.go (when).
 package feedback

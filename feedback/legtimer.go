@@ -10,13 +10,15 @@ import (
 // RepairPeriod is how often a group that is Waiting wants a Timer event.
 const RepairPeriod = Tick(100 * time.Microsecond)
 
-// A probe that is answered begins a repair with firstPush packets. A receiver without a posted
+// A probe that is answered begins a repair with firstPush packets. A path has patienceTimes round
+// trips to answer. A receiver without a posted
 // receive is waited for at most restAtMost; a longer time is the source's to wait. repairLong is
 // when a repair that does not end is reported.
 const (
-	firstPush  = 2
-	restAtMost = 5 * time.Millisecond
-	repairLong = Tick(time.Second)
+	firstPush     = 2
+	patienceTimes = 3
+	restAtMost    = 5 * time.Millisecond
+	repairLong    = Tick(time.Second)
 )
 
 // Waiting says whether the group wants a Timer event every RepairPeriod: a path is under repair or
@@ -43,8 +45,10 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
-// measure takes the round trip of a packet that was sent to the path once (Karn's rule).
+// measure takes the round trip of a packet, if no packet was sent to the path twice meanwhile: an
+// ACK may answer either copy (Karn's rule).
 func (l *leg) measure(rtt Tick) {
+	l.backoff = 0
 	if l.srtt == 0 {
 		l.srtt = max(rtt, 1)
 		return
@@ -53,14 +57,15 @@ func (l *leg) measure(rtt Tick) {
 }
 
 // patience is how long the path may leave a packet unanswered: three round trips, and twice as long
-// after each attempt.
+// after each probe until a round trip is measured again. A path that has become slower would be
+// probed for ever otherwise: as long as probes are sent, nothing is measured.
 func (g *Group) patience(l *leg) Tick {
 	floor, limit := Tick(g.policy.RepairTimerFloor), Tick(g.policy.RepairTimerCap)
-	t := max(3*l.srtt, floor)
+	t := max(patienceTimes*l.srtt, floor)
 	if l.srtt == 0 {
 		t = max(limit/4, floor)
 	}
-	return min(t<<min(l.attempts, 16), limit)
+	return min(t<<l.backoff, limit)
 }
 
 // ask notes that packet psn, which asks for an ACK, is sent to path i.
@@ -122,6 +127,9 @@ func (g *Group) legTimers(now Tick, acts []Action) []Action {
 			g.giveUp(i)
 		default:
 			l.attempts++
+			if l.state != legResting {
+				l.backoff = min(l.backoff+1, 16)
+			}
 			acts = g.probe(now, i, acts)
 		}
 		if l.running {

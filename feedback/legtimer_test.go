@@ -28,15 +28,15 @@ func TestPatienceIsBounded(t *testing.T) {
 	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
 	const ms, us = Tick(time.Millisecond), Tick(time.Microsecond)
 	for _, c := range []struct {
-		srtt     Tick
-		attempts uint8
-		want     Tick
+		srtt    Tick
+		backoff uint8
+		want    Tick
 	}{
 		{0, 0, 4 * ms}, {0, 1, 8 * ms}, {0, 3, 16 * ms},
-		{us, 0, 200 * us}, {100 * us, 0, 300 * us}, {100 * us, 2, 1200 * us}, {100 * us, 200, 16 * ms}, {20 * ms, 0, 16 * ms},
+		{us, 0, 200 * us}, {100 * us, 0, 300 * us}, {100 * us, 2, 1200 * us}, {100 * us, 16, 16 * ms}, {20 * ms, 0, 16 * ms},
 	} {
-		if got := g.patience(&leg{srtt: c.srtt, attempts: c.attempts}); got != c.want {
-			t.Errorf("round trip %d, %d attempts: %d, want %d", c.srtt, c.attempts, got, c.want)
+		if got := g.patience(&leg{srtt: c.srtt, backoff: c.backoff}); got != c.want {
+			t.Errorf("round trip %d, %d probes: %d, want %d", c.srtt, c.backoff, got, c.want)
 		}
 	}
 }
@@ -51,5 +51,50 @@ func TestRoundTripsAreSmoothed(t *testing.T) {
 	}
 	if got[0] != 1 || got[1] != 101 || got[2] != 89 {
 		t.Errorf("smoothed to %v", got)
+	}
+}
+
+// A path whose round trips become much longer than its timer is probed in vain at first. Then the
+// timer waits long enough for a round trip to be measured.
+func TestLongerRoundTripsAreMeasured(t *testing.T) {
+	const step = Tick(100 * time.Microsecond)
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+	type ack struct {
+		at  Tick
+		psn roce.PSN
+	}
+	var acks []ack
+	var acts []Action
+	expected, psn, probes := roce.PSN(0), roce.PSN(0), 0
+	for now := Tick(0); now < Tick(2*time.Second); now += step {
+		rtt := step
+		if now > Tick(time.Second) {
+			rtt = 50 * step
+		}
+		take := func(ev Event) {
+			acts, _ = g.Step(now, ev, acts[:0])
+			for _, a := range acts {
+				if a.Kind != Copy && a.Kind != Repair {
+					continue
+				}
+				if a.PSN == expected {
+					expected = expected.Next()
+				}
+				acks = append(acks, ack{now + rtt, expected.Prev()})
+				if a.Kind == Repair && now > Tick(1900*time.Millisecond) {
+					probes++
+				}
+			}
+		}
+		for len(acks) > 0 && acks[0].at <= now {
+			take(Event{Kind: Response, PSN: acks[0].psn, Syndrome: roce.SyndromeUnlimited})
+			acks = acks[1:]
+		}
+		take(Event{Kind: Timer})
+		take(Event{Kind: Data, PSN: psn, AckReq: true, First: true, Last: true})
+		psn = psn.Next()
+	}
+	if probes > 0 {
+		t.Errorf("%d packets were sent again a second after round trips had become longer", probes)
 	}
 }

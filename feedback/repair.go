@@ -35,7 +35,8 @@ type leg struct {
 	givenUp  uint32
 	state    legState
 	window   uint8 // how many packets beyond acked its repair may send
-	attempts uint8 // how often acked+1 was sent since it made progress
+	attempts uint8 // how often it was probed since it made progress
+	backoff  uint8 // and since a round trip was measured, 16 at most
 	running  bool
 	sampling bool
 	served   bool // acked+1 was sent again since the path waits for it
@@ -135,20 +136,24 @@ func (g *Group) direct(now Tick, i int, ev *Event) bool {
 	if l.state != legDirect || l.served && !psn.After(l.resent) {
 		return false
 	}
-	again := !psn.After(l.high)
-	if !again {
-		l.high = psn
-	}
+	g.sends(now, i, psn, ev.AckReq)
+	return true
+}
+
+// sends notes that packet psn is sent to path i, and begins to measure its round trip if it is sent
+// for the first time.
+func (g *Group) sends(now Tick, i int, psn roce.PSN, ackReq bool) {
+	l := &g.legs[i]
 	switch {
-	case again:
+	case !psn.After(l.high):
 		l.sampling = false
-	case ev.AckReq && !l.sampling:
+	case ackReq && !l.sampling:
 		l.sampling, l.sample, l.sampleAt = true, psn, now
 	}
-	if ev.AckReq {
+	l.high = later(l.high, psn)
+	if ackReq {
 		g.ask(now, i, psn)
 	}
-	return true
 }
 
 // mend takes a NAK of an active path for acked+1, if the switch can repair that.
@@ -248,20 +253,13 @@ func (g *Group) push(now Tick, i int, acts []Action) []Action {
 // repair sends path i the packet at its cursor.
 func (g *Group) repair(now Tick, i int, ackReq bool, acts []Action) []Action {
 	l, psn := &g.legs[i], g.legs[i].cursor
-	l.cursor, l.sampling = psn.Next(), false
+	l.cursor = psn.Next()
 	l.repaired++
 	if psn == g.paths[i].acked.Next() {
 		l.served = true
 	}
-	if psn.After(l.high) {
-		l.high = psn
-	}
-	if psn.After(l.resent) {
-		l.resent = psn
-	}
-	if ackReq {
-		g.ask(now, i, psn)
-	}
+	l.resent = later(l.resent, psn)
+	g.sends(now, i, psn, ackReq)
 	return append(acts, Action{Kind: Repair, Path: i, PSN: psn, AckReq: ackReq})
 }
 
