@@ -26,12 +26,15 @@ type repairs struct {
 // RepairCounts counts what was repaired, over all groups of a core.
 type RepairCounts struct {
 	Sent     uint64 // packets that were sent again
+	Probes   uint64 // of these, the ones that were sent because the receiver was silent
+	GivenUp  uint64 // times that the source had to help a receiver
 	NoMemory uint64 // packets that were given up because there was no memory to retain more
 	Damaged  uint64 // packets that were found damaged when they were to be sent again
 }
 
 func (c *RepairCounts) add(d *RepairCounts) {
-	c.Sent, c.NoMemory, c.Damaged = c.Sent+d.Sent, c.NoMemory+d.NoMemory, c.Damaged+d.Damaged
+	c.Sent, c.Probes, c.GivenUp = c.Sent+d.Sent, c.Probes+d.Probes, c.GivenUp+d.GivenUp
+	c.NoMemory, c.Damaged = c.NoMemory+d.NoMemory, c.Damaged+d.Damaged
 }
 
 // RetainUpTo sets how many buffers of a pool the core may retain for repair, before its first
@@ -53,13 +56,11 @@ func (c *Core) Retains(id mft.GroupID, psn roce.PSN) bool {
 }
 
 // GivenUp returns how often repair has left a packet of a group to the source.
-func (c *Core) GivenUp(id mft.GroupID) (n uint64) {
+func (c *Core) GivenUp(id mft.GroupID) uint64 {
 	if st := c.stateOf(id); st != nil {
-		for _, p := range st.merge.Snapshot().Paths {
-			n += p.GivenUp
-		}
+		return st.merge.RepairTally().GivenUp
 	}
-	return n
+	return 0
 }
 
 // PutBack gives the buffers of packets that are not retained any more to the pool. Everything that
@@ -166,11 +167,20 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 		c.lose(now, st, h.missesPSN, count, out)
 	}
 	c.repair.retained.releaseBelow(h, st.merge.Oldest())
+	c.count(st)
 	c.extend(st)
 	if !h.waits && st.merge.Waiting() {
 		h.waits = true
 		c.repair.waiting = append(c.repair.waiting, st)
 	}
+}
+
+// count adds what the merging counted since the last call.
+func (c *Core) count(st *state) {
+	now, was := st.merge.RepairTally(), &st.held.tally
+	c.repair.counts.Probes += now.Probes - was.Probes
+	c.repair.counts.GivenUp += now.GivenUp - was.GivenUp
+	*was = now
 }
 
 // Waiting says whether a group may have something unanswered, so that TickRepairs has to be called.

@@ -341,6 +341,9 @@ func TestASilentReceiverIsProbed(t *testing.T) {
 	if sent != 2 {
 		t.Errorf("the packet was sent %d times again, want 2", sent)
 	}
+	if m := moved(b.Switch); m["repair-probes"] != 2 || m["repair-given-up"] != 1 {
+		t.Errorf("%v", m)
+	}
 	b.expectRetained(1)
 	b.settle(1000, 0)
 }

@@ -1,6 +1,9 @@
 package dataplane
 
-import "github.com/rocast/rocast/roce"
+import (
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
 
 // retention keeps forwarded packets in the buffers in which they were received, until every
 // receiver of their group has them, so that the box can send one again. It belongs to a core, and
@@ -56,6 +59,7 @@ type held struct {
 	missesPSN roce.PSN
 	waits     bool   // the group is in repairs.waiting
 	recent    recent // packets that were sent again
+	tally     feedback.RepairTally
 }
 
 // newHeld returns a held for at most that many packets.

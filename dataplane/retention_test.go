@@ -278,8 +278,8 @@ func TestFetchedPacketsLeaveSlots(t *testing.T) {
 }
 
 func TestRepairCountsAddUp(t *testing.T) {
-	c := RepairCounts{1, 2, 3}
-	if c.add(&RepairCounts{10, 20, 30}); c != (RepairCounts{11, 22, 33}) {
+	c := RepairCounts{1, 2, 3, 4, 5}
+	if c.add(&RepairCounts{10, 20, 30, 40, 50}); c != (RepairCounts{11, 22, 33, 44, 55}) {
 		t.Errorf("%+v", c)
 	}
 }

@@ -369,7 +369,8 @@ func (s *Switch) Counters() []Counter {
 	return append(named(&counts), Counter{"unsent", unsent},
 		Counter{"fan-out-armed", fan.Armed}, Counter{"fan-out-disarmed", fan.Disarmed},
 		Counter{"fan-out-carried", fan.Carried}, Counter{"fan-out-refused", fan.Refused},
-		Counter{"repair-sent", repair.Sent}, Counter{"repair-lost-no-memory", repair.NoMemory},
+		Counter{"repair-sent", repair.Sent},
+		Counter{"repair-probes", repair.Probes}, Counter{"repair-given-up", repair.GivenUp}, Counter{"repair-lost-no-memory", repair.NoMemory},
 		Counter{"repair-lost-damaged", repair.Damaged})
 }
 

@@ -28,6 +28,7 @@ type Group struct {
 	ranked []int32 // scratch space of a quorum's floor
 	away   Part    // the part of the source's own path when its member is not the source
 	legs   []leg   // what repair knows of each path; nil without repair
+	tally  RepairTally
 
 	// What follows belongs to one source. A source switch begins with zero values (see begin).
 
@@ -76,7 +77,7 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	*g = Group{
-		policy: g.policy, paths: g.paths, ranked: g.ranked, away: g.away, legs: g.legs, congestion: g.congestion,
+		policy: g.policy, paths: g.paths, ranked: g.ranked, away: g.away, legs: g.legs, tally: g.tally, congestion: g.congestion,
 		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
 		merged: merged{known: true, psn: before, highest: before, msn: messages},
 		floor:  floor{known: true, psn: before, msn: messages, need: never},

@@ -103,6 +103,7 @@ func (g *Group) probe(now Tick, i int, acts []Action) []Action {
 	g.feed(now, i, g.paths[i].acked.Next(), 1)
 	g.setLeg(l, legProbing)
 	l.probes++
+	g.tally.Probes++
 	acts = g.repair(now, i, true, acts)
 	g.run(now, l)
 	return acts

@@ -337,6 +337,7 @@ func (g *Group) giveUp(i int) {
 	g.endLeg(i)
 	l.barred = true
 	l.givenUp++
+	g.tally.GivenUp++
 	psn := p.acked.Next()
 	if g.policy.Ack != AckAll {
 		p.ask, p.unheard = askDoubt, 0

@@ -29,6 +29,15 @@ type PathSnapshot struct {
 	GivenUp   uint64   // how often the source had to help
 }
 
+// RepairTally counts what repair did, over all paths and sources.
+type RepairTally struct {
+	Probes  uint64 // packets that were sent again to a silent path
+	GivenUp uint64 // times that a packet was left to the source
+}
+
+// RepairTally returns the counts so far.
+func (g *Group) RepairTally() RepairTally { return g.tally }
+
 // Snapshot returns the group's state.
 func (g *Group) Snapshot() Snapshot {
 	s := Snapshot{Started: g.source.known, Sent: g.source.sent, Pos: g.source.pos, Merged: g.merged.psn}

@@ -63,3 +63,29 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("after a restart: %+v", restored)
 	}
 }
+
+// The tally of a group outlives its sources and its members.
+func TestTheRepairTallyOnlyGrows(t *testing.T) {
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 2, FirstPSN: 10})
+	long := roce.SyndromeRNR(0) // 655 ms: the source's to wait
+	for _, ev := range []Event{
+		{Kind: Data, PSN: 10, First: true, AckReq: true, Last: true},
+		{Kind: Timer},
+		{Kind: Response, Path: 0, PSN: 10, MSN: 1, Syndrome: roce.SyndromeUnlimited},
+		{Kind: Response, Path: 1, PSN: 10, Syndrome: long},
+	} {
+		g.Step(0, ev, nil)
+	}
+	g.Step(Tick(DefaultRepairTimerCap), Event{Kind: Data, PSN: 10, First: true, AckReq: true, Last: true}, nil)
+	if got := g.RepairTally(); got != (RepairTally{GivenUp: 1}) {
+		t.Errorf("%+v", got)
+	}
+	g.Step(0, Event{Kind: Response, Path: 1, PSN: 10, MSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
+	g.Step(0, Event{Kind: Data, PSN: 11, First: true, AckReq: true, Last: true}, nil)
+	g.Step(Tick(DefaultRepairTimerCap), Event{Kind: Timer}, nil) // both are silent
+	g.SwitchSource(SourceSwitch{PSN: 77, OldPath: -1, NewPath: 1}, nil)
+	g.Rearrange([]int{1})
+	if got := g.RepairTally(); got != (RepairTally{Probes: 2, GivenUp: 1}) {
+		t.Errorf("%+v", got)
+	}
+}
