@@ -41,9 +41,10 @@ const shortestRNR roce.RNRTimer = 1
 func (g *Group) opensGap(psn roce.PSN) bool { return g.legs != nil && psn != g.source.sent.Next() }
 
 // gapStands says whether the source has sent more than was forwarded. A request that no group can
-// carry is not lost (rule 11).
+// carry counts too, but its refusal ends the source's QP before a NAK for it would be due (rule
+// 11).
 func (g *Group) gapStands() bool {
-	return g.legs != nil && g.source.known && g.source.pos.After(g.source.sent) && !g.refusal.covers(g.source.sent.Next())
+	return g.legs != nil && g.source.known && g.source.pos.After(g.source.sent)
 }
 
 // gapDue says whether every path has what lies below the gap.
@@ -53,7 +54,7 @@ func (g *Group) gapDue() bool { return g.gapStands() && g.Settled() }
 // that the NAK may be sent again.
 func (g *Group) gapUnheard() bool {
 	hole := g.source.sent.Next()
-	called := g.gapDue() && g.back.awaited && g.back.newest && g.back.psn == hole
+	called := g.gapDue() && g.back.newest && g.back.psn == hole
 	return called && !(g.gap.some && (g.gap.slow || g.gap.times == gapTimes))
 }
 

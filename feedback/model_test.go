@@ -178,6 +178,11 @@ func (w *world) toSwitch(ev Event) {
 			}
 		}
 	}
+	for i := range w.g.legs {
+		if l := &w.g.legs[i]; l.state != legDirect && !l.running {
+			w.t.Fatalf("path %d is under repair, and no timer runs: %+v", i, l)
+		}
+	}
 	for psn := range w.retained {
 		if psn.Before(w.g.Oldest()) {
 			delete(w.retained, psn)

@@ -57,7 +57,6 @@ func (g *Group) beginLeg(i int, psn roce.PSN) {
 	if g.legs == nil {
 		return
 	}
-	g.endLeg(i)
 	l := &g.legs[i]
 	*l = leg{
 		srtt: l.srtt, repaired: l.repaired, probes: l.probes, givenUp: l.givenUp,
@@ -342,10 +341,7 @@ func (g *Group) giveUp(i int) {
 	if g.policy.Ack != AckAll {
 		p.ask, p.unheard = askDoubt, 0
 	}
-	switch {
-	case p.pending != 0, g.letGo(psn):
-	case g.back.awaited && !psn.Before(g.back.psn):
-	default:
+	if p.pending == 0 && !g.letGo(psn) {
 		g.setPending(p, roce.NAKSequence)
 	}
 }

@@ -136,7 +136,7 @@ func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 		return acts
 	}
 	for i := range g.paths {
-		if p := &g.paths[i]; p.part == PartActive && p.ask == askProven && p.acked.Before(psn) && !g.repairable(i) {
+		if p := &g.paths[i]; p.part == PartActive && p.ask == askProven && p.acked.Before(psn) {
 			acts = g.fallBehind(i, acts)
 		}
 	}
