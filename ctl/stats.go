@@ -19,8 +19,14 @@ func (c *Controller) PortList() api.Ports {
 	return list
 }
 
-// Stats returns the sums of the counters of all groups.
-func (c *Controller) Stats() api.Stats { return api.Stats{Counters: counters(c.Switch.Counters())} }
+// Stats returns the sums of the counters of all groups, and what is retained for repair.
+func (c *Controller) Stats() api.Stats {
+	m := c.Switch.RepairMemory()
+	return api.Stats{
+		Counters: counters(c.Switch.Counters()),
+		Retained: api.Retained{Packets: m.Packets, Buffers: m.Buffers, Room: m.Room},
+	}
+}
 
 // portMAC returns "" for a port without an interface.
 func portMAC(p dataplane.PortInfo) string {

@@ -22,6 +22,7 @@ type Switch interface {
 	Remove(mft.GroupID) error
 	GroupState(mft.GroupID) (dataplane.GroupState, bool)
 	Counters() []dataplane.Counter
+	RepairMemory() dataplane.RepairMemory
 	Notes() <-chan dataplane.Note
 	Run(context.Context)
 }

@@ -175,6 +175,20 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 	}
 }
 
+// RepairMemory is what the workers retain for repair now, and how much they may.
+type RepairMemory struct{ Packets, Buffers, Room int }
+
+// RepairMemory returns the sum of all workers.
+func (s *Switch) RepairMemory() (sum RepairMemory) {
+	for _, w := range s.workers {
+		s.do(w, func(w *Worker) {
+			packets, buffers := w.core.Retained()
+			sum.Packets, sum.Buffers, sum.Room = sum.Packets+packets, sum.Buffers+buffers, sum.Room+w.core.repair.room
+		})
+	}
+	return sum
+}
+
 // count adds what the merging counted since the last call.
 func (c *Core) count(st *state) {
 	now, was := st.merge.RepairTally(), &st.held.tally

@@ -567,6 +567,9 @@ func TestAWorkerTellsItsRoomForRepair(t *testing.T) {
 	room(0, 64)
 	b.send(quiet(1000), quiet(1001))
 	room(2, 62)
+	if got := b.Switch.RepairMemory(); got != (dataplane.RepairMemory{Packets: 2, Buffers: 2, Room: 64}) {
+		t.Errorf("%+v", got)
+	}
 	b.settle(1001, 0)
 	room(0, 64)
 }

@@ -223,6 +223,14 @@ type Port struct {
 // group.
 type Stats struct {
 	Counters Counters `json:"counters"`
+	Retained Retained `json:"retained"`
+}
+
+// Retained is what the box keeps for repair at present. A buffer has 4 KiB.
+type Retained struct {
+	Packets int `json:"packets"`
+	Buffers int `json:"buffers"`
+	Room    int `json:"room"` // buffers that may be used: repairMemory of rocastd.yaml
 }
 
 // Counters maps the name of a counter to its count since the start.

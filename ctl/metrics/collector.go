@@ -35,6 +35,9 @@ var (
 	txBytes    = describe("port_transmit_bytes_total", "Bytes of them.", "port")
 	txLost     = describe("port_transmit_lost_total", "Frames the port could not take.", "port")
 	kernel     = describe("port_kernel_total", "What the kernel did to the port's sockets.", "port", "event")
+	retained   = describe("repair_retained_packets", "Packets that are kept for repair.")
+	buffers    = describe("repair_buffers", "Buffers of 4 KiB in which they are kept.")
+	room       = describe("repair_buffers_max", "Buffers that may be used for them.")
 	groups     = describe("groups", "Groups, by state.", "state")
 	waiting    = describe("waiting_members", "Members and forwards without a next hop.")
 	build      = describe("build_info", "1, with the daemon's version.", "version")
@@ -55,7 +58,7 @@ type collector struct{ source Source }
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, kernel, groups, waiting, build} {
+	for _, d := range []*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, kernel, retained, buffers, room, groups, waiting, build} {
 		out <- d
 	}
 }
@@ -65,7 +68,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, value uint64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
 	}
-	for name, value := range c.source.Stats().Counters {
+	stats := c.source.Stats()
+	for d, n := range map[*prometheus.Desc]int{retained: stats.Retained.Packets, buffers: stats.Retained.Buffers, room: stats.Retained.Room} {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
+	}
+	for name, value := range stats.Counters {
 		if verdict, ok := strings.CutPrefix(name, classifierPrefix); ok {
 			count(classified, value, verdict)
 		} else {

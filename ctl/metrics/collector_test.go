@@ -12,7 +12,10 @@ import (
 type source struct{}
 
 func (source) Stats() api.Stats {
-	return api.Stats{Counters: api.Counters{"forwarded": 7, "classifier-redirect-data": 9}}
+	return api.Stats{
+		Counters: api.Counters{"forwarded": 7, "classifier-redirect-data": 9},
+		Retained: api.Retained{Packets: 10, Buffers: 11, Room: 12},
+	}
 }
 
 func (source) PortList() api.Ports {
@@ -48,6 +51,9 @@ rocast_port_receive_frames_total{port="eth1"} 1
 rocast_port_transmit_bytes_total{port="eth1"} 4
 rocast_port_transmit_frames_total{port="eth1"} 3
 rocast_port_transmit_lost_total{port="eth1"} 5
+rocast_repair_buffers 11
+rocast_repair_buffers_max 12
+rocast_repair_retained_packets 10
 rocast_waiting_members 2`
 	if text := strings.Join(got, "\n"); text != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
