@@ -201,11 +201,11 @@ func (g *Group) mending() bool {
 	return false
 }
 
-// mendable says whether the switch can mend what a path at the floor lacks, as soon as that path
-// asks or is asked.
+// mendable says whether the switch can mend what a path lacks that holds the floor down, as soon as
+// that path asks or is asked. Without a quorum's other receivers such a path may be far below.
 func (g *Group) mendable() bool {
 	for i := range g.legs {
-		if p := &g.paths[i]; p.counted() && p.acked == g.floor.psn && (g.repairable(i) || g.mends(i)) {
+		if p := &g.paths[i]; p.counted() && !p.acked.After(g.floor.psn) && (g.repairable(i) || g.mends(i)) {
 			return true
 		}
 	}

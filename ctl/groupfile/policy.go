@@ -76,10 +76,9 @@ func duration(shortest, longest time.Duration, limits string) func(yamldoc.Value
 func orZero(shortest, longest time.Duration, limits string) func(yamldoc.Value) (time.Duration, error) {
 	bounded := duration(shortest, longest, limits)
 	return func(v yamldoc.Value) (time.Duration, error) {
-		if text, err := v.Text(); err == nil {
-			if d, err := time.ParseDuration(text); err == nil && d == 0 {
-				return 0, nil
-			}
+		text, _ := v.Text() // bounded has the error
+		if d, err := time.ParseDuration(text); err == nil && d == 0 {
+			return 0, nil
 		}
 		return bounded(v)
 	}
