@@ -18,7 +18,9 @@ import (
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // g1 is the file most tests begin with: a source on eth1 and two receivers on eth2 and eth3.
@@ -334,6 +336,27 @@ func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 	}
 	if published := w.groups["g1"].published.Policy; !published.NeedsTimer() || *policy(published) != want {
 		t.Errorf("published %+v", published)
+	}
+}
+
+// Without repair its bounds are not shown.
+func TestABoundWithoutEffectIsNotShown(t *testing.T) {
+	w := newWorld(t)
+	want := api.Policy{
+		Ack: "all", Nak: "hold", OnFatal: "fail", Speak: "off", SilentAfter: "0", CNP: "filter", CNPInterval: "0",
+		Credits: "unlimited", SourceSwitch: "guard", Repair: "off",
+	}
+	if g := w.create(t, g1); *g.Policy != want || g.Members[1].Repair != nil {
+		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
+	}
+}
+
+// A receiver may have more than its group was seen to send, after a restart.
+func TestALagIsNotNegative(t *testing.T) {
+	for acked, want := range map[roce.PSN]uint32{999: 1, 1000: 0, 1001: 0} {
+		if r := repair(&feedback.PathSnapshot{Acked: acked}, 1000); r.Lag != want {
+			t.Errorf("acked %d: lag %d, want %d", acked, r.Lag, want)
+		}
 	}
 }
 

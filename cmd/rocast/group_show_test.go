@@ -41,13 +41,13 @@ func TestGroupShowSaysWhatIsRepaired(t *testing.T) {
 	}
 	d.must(t, "group", "create", "-f", file)
 	d.sw.Carry("g1", 1234)
-	d.sw.Repair("10.77.0.4", feedback.PathSnapshot{Acked: 1200, Repairing: true, Cursor: 1210, Repaired: 17, Probes: 2, GivenUp: 1})
+	d.sw.Repair("10.77.0.4", feedback.PathSnapshot{Acked: 1200, Repairing: true, Cursor: 1210, Repaired: 17, Probes: 2, GivenUp: 1}, 5)
 	shown, _, _ := strings.Cut(d.must(t, "group", "show", "g1"), "\nCOUNTER")
 	golden(t, "group_show_repair.txt", shown)
 
 	var g api.Group
 	d.mustJSON(t, &g, "group", "show", "g1")
-	want := api.Repair{Repairing: true, Cursor: 1210, Lag: 34, Repaired: 17, Probes: 2, GivenUp: 1}
+	want := api.Repair{Repairing: true, Cursor: 1210, Lag: 34, Repaired: 17, Recently: 5, Probes: 2, GivenUp: 1}
 	if got := g.Members[2].Repair; got == nil || *got != want || g.Members[0].Repair != nil {
 		t.Errorf("%+v", g.Members)
 	}

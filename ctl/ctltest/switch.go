@@ -28,11 +28,12 @@ type Switch struct {
 	counted  []dataplane.Counter
 	parts    map[mft.GroupID]map[netip.Addr]feedback.Part
 	repairs  map[netip.Addr]feedback.PathSnapshot
+	recently map[netip.Addr]uint64
 }
 
 // NewSwitch returns a Switch with ports of MTU 1500.
 func NewSwitch(ports ...string) *Switch {
-	s := &Switch{Switch: porttest.New(len(ports)).Switch, carried: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}}
+	s := &Switch{Switch: porttest.New(len(ports)).Switch, carried: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}}
 	s.notes = make(chan dataplane.Note, 64)
 	for i, name := range ports {
 		s.infos = append(s.infos, dataplane.PortInfo{
@@ -93,11 +94,13 @@ func (s *Switch) Part(id mft.GroupID, ip string, part feedback.Part) {
 	s.parts[id][netip.MustParseAddr(ip)] = part
 }
 
-// Repair makes the receivers at ip report the given state.
-func (s *Switch) Repair(ip string, state feedback.PathSnapshot) {
+// Repair makes the receivers at ip, of groups with repair on, report the given state, and how many
+// packets they were sent again in the last minute.
+func (s *Switch) Repair(ip string, state feedback.PathSnapshot, recently uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.repairs[netip.MustParseAddr(ip)] = state
+	addr := netip.MustParseAddr(ip)
+	s.repairs[addr], s.recently[addr] = state, recently
 }
 
 func (s *Switch) refused() error {
@@ -140,7 +143,7 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 				state.Paths[i].Part = part
 			}
 			if repair, set := s.repairs[g.Paths[i].Dst]; set {
-				state.Paths[i] = repair
+				state.Paths[i], state.Repaired[i] = repair, s.recently[g.Paths[i].Dst]
 			}
 		}
 	}
