@@ -47,8 +47,9 @@ func (g *Group) gapStands() bool {
 	return g.legs != nil && g.source.known && g.source.pos.After(g.source.sent)
 }
 
-// gapDue says whether every path has what lies below the gap.
-func (g *Group) gapDue() bool { return g.gapStands() && g.Settled() }
+// gapDue says whether every path has what lies below the gap, so that the source is to be called
+// back. It is not when its QP has ended.
+func (g *Group) gapDue() bool { return g.gapStands() && g.Settled() && !g.end.sent }
 
 // gapUnheard says whether the source was sent a sequence NAK for the gap and has not gone back, so
 // that the NAK may be sent again.
@@ -62,7 +63,7 @@ func (g *Group) gapUnheard() bool {
 func (g *Group) repeatGap(now Tick, acts []Action) []Action {
 	hole := g.source.sent.Next()
 	switch {
-	case g.end.sent || !g.gapUnheard():
+	case !g.gapUnheard():
 		return acts
 	case !g.gap.some:
 		g.gap = missing{some: true, since: now}

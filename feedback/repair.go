@@ -194,7 +194,7 @@ func (g *Group) mends(i int) bool {
 // the source need not be called back.
 func (g *Group) mending() bool {
 	for i := range g.legs {
-		if p := &g.paths[i]; p.counted() && p.acked == g.floor.psn && g.mends(i) {
+		if p := &g.paths[i]; p.counted() && !p.acked.After(g.floor.psn) && g.mends(i) {
 			return true
 		}
 	}

@@ -91,8 +91,12 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 	return g.sendBack(psn, s, acts)
 }
 
-// sendBack makes the source resend from psn, which serves every pending NAK.
+// sendBack makes the source resend from psn, which serves every pending NAK. After a restart the
+// source may not have heard the ACK of what lies below (rule 4).
 func (g *Group) sendBack(psn roce.PSN, s roce.Syndrome, acts []Action) []Action {
+	if below := psn.Prev(); !g.merged.known && g.reach() == below {
+		acts = g.ack(below, acts)
+	}
 	g.clearNAKs()
 	g.back = goBack{psn: psn, awaited: true, newest: true}
 	return append(acts, g.reply(psn, s))

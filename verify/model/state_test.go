@@ -21,7 +21,7 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "ranked", "away", "legs",
+			"policy", "paths", "ranked", "away", "legs", "tally",
 			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "speech", "congestion", "retained", "gap",
 		}},
 		{path.Type.Elem(), []string{
