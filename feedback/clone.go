@@ -94,7 +94,8 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 func (g *Group) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
 	l, acked := &g.legs[i], g.paths[i].acked
 	measures := g.policy.RepairTimerFloor < g.policy.RepairTimerCap
-	b = append(b, byte(l.state), l.window, l.attempts, flags(l.running, l.served, l.barred, l.reported, measures && l.sampling))
+	b = append(b, byte(l.state), l.attempts, flags(l.running, l.served, l.barred, l.reported, measures && l.sampling))
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.window)), uint64(l.flight))
 	for _, psn := range []roce.PSN{later(l.asked, acked), later(l.resent, acked), l.high} {
 		b = binary.AppendVarint(b, int64(psn.Sub(first)))
 	}
@@ -107,6 +108,7 @@ func (g *Group) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
 	}
 	if measures {
 		b = append(binary.AppendVarint(b, int64(l.srtt)), l.backoff)
+		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.rate)), uint64(l.quickest))
 		if l.sampling {
 			b = binary.AppendVarint(b, int64(l.sample.Sub(first)))
 			b = binary.AppendVarint(b, int64(now-l.sampleAt))

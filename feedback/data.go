@@ -15,7 +15,7 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 		return g.replies(acts), Refused
 	}
 	if !resent && g.opensGap(psn) {
-		return g.replies(acts), Gap
+		return g.replies(g.askBelowGap(now, acts)), Gap
 	}
 	newest := g.source.sent // before this packet
 	if resent {

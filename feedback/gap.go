@@ -40,11 +40,26 @@ const shortestRNR roce.RNRTimer = 1
 // source.
 func (g *Group) opensGap(psn roce.PSN) bool { return g.legs != nil && psn != g.source.sent.Next() }
 
+// askBelowGap sends the last packet before the gap again to the paths that owe no answer to it:
+// nothing that lies behind it will ask them. Without an answer the floor would not reach the gap.
+func (g *Group) askBelowGap(now Tick, acts []Action) []Action {
+	last := g.source.sent
+	for i := range g.legs {
+		l, p := &g.legs[i], &g.paths[i]
+		owes := !l.asked.Before(last) || !p.acked.Before(last)
+		if p.part != PartActive || l.state != legDirect || l.barred || owes || last.Before(g.retained.oldest) {
+			continue
+		}
+		l.cursor = last
+		acts = g.repair(now, i, true, acts)
+	}
+	return acts
+}
+
 // gapStands says whether the source has sent more than was forwarded. A request that no group can
-// carry counts too, but its refusal ends the source's QP before a NAK for it would be due (rule
-// 11).
+// carry is not lost (rule 11).
 func (g *Group) gapStands() bool {
-	return g.legs != nil && g.source.known && g.source.pos.After(g.source.sent)
+	return g.legs != nil && g.source.known && g.source.pos.After(g.source.sent) && !g.refusal.covers(g.source.sent.Next())
 }
 
 // gapDue says whether every path has what lies below the gap, so that the source is to be called

@@ -8,7 +8,7 @@ import (
 )
 
 // RepairPeriod is how often a group that is Waiting wants a Timer event.
-const RepairPeriod = Tick(100 * time.Microsecond)
+const RepairPeriod = Tick(50 * time.Microsecond)
 
 // A probe that is answered begins a repair with firstPush packets. A path has patienceTimes round
 // trips to answer. A receiver without a posted
@@ -45,10 +45,44 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
+// Bounds of leg.flight, which begins with the least.
+const (
+	leastFlight = 12
+	mostFlight  = 256
+)
+
+// unmeasured is how long a path may leave a packet unanswered before a round trip was measured.
+const unmeasured = Tick(time.Millisecond)
+
+// fade is by what part a leg's rate falls, and its shortest round trip grows, with each
+// measurement.
+const fade = 64
+
+// longest bounds what counts as a round trip.
+const longest = Tick(time.Second)
+
+const perMillisecond = int64(time.Millisecond)
+
+// most is how many packets beyond acked the path's repair may send. It is twice what fills the
+// path: more would only wait in a queue on the way, and the loss of one of them would be found
+// later.
+func (l *leg) most() uint16 { return 2 * l.flight }
+
 // measure takes the round trip of a packet, if no packet was sent to the path twice meanwhile: an
-// ACK may answer either copy (Karn's rule).
-func (l *leg) measure(rtt Tick) {
+// ACK may answer either copy (Karn's rule). It also takes how many packets the source has sent in
+// that time. Rate and round trip are measured apart, because a source that pauses sends few packets
+// in a round trip, and packets that wait in a queue have a long one (Cardwell et al., "BBR:
+// Congestion-Based Congestion Control", 2016).
+func (l *leg) measure(rtt Tick, packets int32) {
 	l.backoff = 0
+	short := uint32(max(1, min(rtt, longest)))
+	rate := min(int64(packets)*perMillisecond/int64(short), math.MaxUint32)
+	l.rate = max(uint32(rate), l.rate-l.rate/fade)
+	if l.quickest += l.quickest / fade; l.quickest == 0 || short < l.quickest {
+		l.quickest = short
+	}
+	fills := uint64(l.rate) * uint64(l.quickest) / uint64(perMillisecond)
+	l.flight = uint16(max(leastFlight, min(fills, mostFlight)))
 	if l.srtt == 0 {
 		l.srtt = max(rtt, 1)
 		return
@@ -63,7 +97,7 @@ func (g *Group) patience(l *leg) Tick {
 	floor, limit := Tick(g.policy.RepairTimerFloor), Tick(g.policy.RepairTimerCap)
 	t := max(patienceTimes*l.srtt, floor)
 	if l.srtt == 0 {
-		t = max(limit/4, floor)
+		t = max(unmeasured, floor)
 	}
 	return min(t<<l.backoff, limit)
 }

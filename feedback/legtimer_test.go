@@ -11,7 +11,7 @@ import (
 // It measures no round trip by such packets: it would be nothing, and each packet would be sent
 // twice.
 func TestCarriedPacketsAreNotMeasured(t *testing.T) {
-	for kind, want := range map[EventKind]Tick{Data: Tick(DefaultRepairTimerFloor), Carried: Tick(DefaultRepairTimerCap / 4)} {
+	for kind, want := range map[EventKind]Tick{Data: Tick(DefaultRepairTimerFloor), Carried: unmeasured} {
 		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
 		g.Step(5, Event{Kind: kind, PSN: 0, Asked: 0, AckReq: true, First: true, Last: true, MSN: 1}, nil)
 		g.Step(5, Event{Kind: Response, PSN: 0, MSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
@@ -32,8 +32,8 @@ func TestPatienceIsBounded(t *testing.T) {
 		backoff uint8
 		want    Tick
 	}{
-		{0, 0, 4 * ms}, {0, 1, 8 * ms}, {0, 3, 16 * ms},
-		{us, 0, 200 * us}, {100 * us, 0, 300 * us}, {100 * us, 2, 1200 * us}, {100 * us, 16, 16 * ms}, {20 * ms, 0, 16 * ms},
+		{0, 0, ms}, {0, 1, 2 * ms}, {0, 4, 16 * ms}, {0, 5, 16 * ms},
+		{us, 0, 50 * us}, {100 * us, 0, 300 * us}, {100 * us, 2, 1200 * us}, {100 * us, 16, 16 * ms}, {20 * ms, 0, 16 * ms},
 	} {
 		if got := g.patience(&leg{srtt: c.srtt, backoff: c.backoff}); got != c.want {
 			t.Errorf("round trip %d, %d probes: %d, want %d", c.srtt, c.backoff, got, c.want)
@@ -46,7 +46,7 @@ func TestRoundTripsAreSmoothed(t *testing.T) {
 	var l leg
 	var got []Tick
 	for _, rtt := range []Tick{0, 801, 1} {
-		l.measure(rtt)
+		l.measure(rtt, 0)
 		got = append(got, l.srtt)
 	}
 	if got[0] != 1 || got[1] != 101 || got[2] != 89 {
@@ -96,5 +96,38 @@ func TestLongerRoundTripsAreMeasured(t *testing.T) {
 	}
 	if probes > 0 {
 		t.Errorf("%d packets were sent again a second after round trips had become longer", probes)
+	}
+}
+
+// How many packets fill a path follows from the highest rate and the shortest round trip of late: a
+// source that pauses and packets that wait in a queue do not change it at once. It has bounds.
+func TestWhatFillsAPath(t *testing.T) {
+	const us = Tick(time.Microsecond)
+	l := leg{flight: leastFlight}
+	for _, c := range []struct {
+		rtt     Tick
+		packets int32
+		times   int
+		want    uint16
+	}{
+		{10 * us, 30, 1, 30},
+		{10 * us, 0, 1, 29}, // the source pauses
+		{20 * us, 60, 1, 30},
+		{20 * us, 10, 20, 30},     // it sends less: slowly the rate falls, and the round trip grows
+		{200 * us, 600, 400, 599}, // the path became longer
+		{5 * us, 15, 1, 15},
+		{us, 3, 1, leastFlight},
+		{5 * 1000 * 1000 * us, 1 << 20, 1, leastFlight}, // nothing overflows
+		{1, 1 << 20, 1, mostFlight},
+	} {
+		for range c.times {
+			l.measure(c.rtt, c.packets)
+		}
+		if want := min(c.want, mostFlight); l.flight != want {
+			t.Errorf("%d packets in %v: %d fill the path, want %d", c.packets, time.Duration(c.rtt), l.flight, want)
+		}
+		if l.most() != 2*l.flight {
+			t.Errorf("%d packets fill the path, and a repair sends %d", l.flight, l.most())
+		}
 	}
 }

@@ -116,7 +116,7 @@ const (
 const (
 	DefaultRepairWindow     = 1024
 	DefaultRepairAttempts   = 7
-	DefaultRepairTimerFloor = 200 * time.Microsecond
+	DefaultRepairTimerFloor = 50 * time.Microsecond
 	DefaultRepairTimerCap   = 16 * time.Millisecond
 )
 

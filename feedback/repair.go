@@ -4,8 +4,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// RepairBurst is the most packets that one answer of a path makes the switch send to it again, and
-// how far beyond what the path has acknowledged a repair sends.
+// RepairBurst is the most packets that one answer of a path makes the switch send to it again.
 const RepairBurst = 64
 
 // legState is how a path gets its packets.
@@ -34,9 +33,12 @@ type leg struct {
 	probes   uint32
 	givenUp  uint32
 	state    legState
-	window   uint8 // how many packets beyond acked its repair may send
-	attempts uint8 // how often it was probed since it made progress
-	backoff  uint8 // and since a round trip was measured, 16 at most
+	quickest uint32 // the shortest round trip of late, in nanoseconds
+	rate     uint32 // how many packets a millisecond the source has sent at most of late
+	flight   uint16 // how many packets fill the path: rate times quickest
+	window   uint16 // how many packets beyond acked its repair may send
+	attempts uint8  // how often it was probed since it made progress
+	backoff  uint8  // and since a round trip was measured, 16 at most
 	running  bool
 	sampling bool
 	served   bool // acked+1 was sent again since the path waits for it
@@ -59,7 +61,7 @@ func (g *Group) beginLeg(i int, psn roce.PSN) {
 	}
 	l := &g.legs[i]
 	*l = leg{
-		srtt: l.srtt, repaired: l.repaired, probes: l.probes, givenUp: l.givenUp,
+		srtt: l.srtt, rate: l.rate, quickest: l.quickest, flight: max(l.flight, leastFlight), repaired: l.repaired, probes: l.probes, givenUp: l.givenUp,
 		asked: g.paths[i].acked, high: psn, resent: g.paths[i].acked,
 	}
 }
@@ -180,7 +182,7 @@ func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action,
 	case l.served:
 		return Swallowed, acts, true
 	}
-	g.feed(now, ev.Path, p.acked.Next(), RepairBurst)
+	g.feed(now, ev.Path, p.acked.Next(), l.most())
 	return Repaired, g.push(now, ev.Path, acts), true
 }
 
@@ -213,7 +215,7 @@ func (g *Group) mendable() bool {
 }
 
 // feed begins or continues the repair of path i at psn.
-func (g *Group) feed(now Tick, i int, psn roce.PSN, window uint8) {
+func (g *Group) feed(now Tick, i int, psn roce.PSN, window uint16) {
 	l, p := &g.legs[i], &g.paths[i]
 	if l.state == legDirect {
 		l.since = now
@@ -225,14 +227,21 @@ func (g *Group) feed(now Tick, i int, psn roce.PSN, window uint8) {
 	}
 }
 
-// push sends path i the retained packets that its window allows. The last one asks for an ACK, and
-// one in the middle of a long burst, so that the answers keep the repair going.
+// leastAsked is how many packets a repair sends at least before one in the middle asks for an ACK.
+const leastAsked = 8
+
+// push sends path i the retained packets that its window allows, RepairBurst at most. The last one
+// asks for an ACK, and so do some before, so that the answers keep the repair going.
 func (g *Group) push(now Tick, i int, acts []Action) []Action {
 	l, p := &g.legs[i], &g.paths[i]
 	limit := p.acked.Add(int32(l.window))
 	if limit.After(g.source.sent) {
 		limit = g.source.sent
 	}
+	if last := l.cursor.Add(RepairBurst - 1); limit.After(last) {
+		limit = last
+	}
+	every := max(leastAsked, min(int(l.window)/2, RepairBurst/2))
 	for n := 1; !l.cursor.After(limit); n++ {
 		if l.cursor.Before(g.retained.oldest) {
 			if l.cursor == p.acked.Next() {
@@ -241,7 +250,7 @@ func (g *Group) push(now Tick, i int, acts []Action) []Action {
 			return acts // what was sent before is on its way; then it is given up
 		}
 		psn := l.cursor
-		acts = g.repair(now, i, psn == limit || n%(RepairBurst/2) == 0, acts)
+		acts = g.repair(now, i, psn == limit || n%every == 0, acts)
 	}
 	if l.cursor.After(g.source.sent) {
 		g.setLeg(l, legDirect)
@@ -271,7 +280,7 @@ func (g *Group) moved(now Tick, i int) (resumes bool) {
 	l, acked := &g.legs[i], g.paths[i].acked
 	if l.sampling && !acked.Before(l.sample) {
 		l.sampling = false
-		l.measure(now - l.sampleAt)
+		l.measure(now-l.sampleAt, g.source.sent.Sub(l.sample))
 	}
 	if l.asked.Before(acked) {
 		l.asked = acked
@@ -302,10 +311,10 @@ func (g *Group) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 	case legProbing:
 		// What the path was sent and not asked for it may have or lack: the next packet tells, if
 		// there is one to send that asks.
-		more := l.high.Before(g.source.sent) && l.high.Sub(acked) < RepairBurst
+		more := l.high.Before(g.source.sent) && l.high.Sub(acked) < int32(l.most())
 		switch probe := l.cursor.Prev(); {
 		case acked == l.high || more && !acked.Before(l.asked):
-			g.feed(now, i, l.high.Next(), RepairBurst)
+			g.feed(now, i, l.high.Next(), l.most())
 		case acked == probe:
 			g.feed(now, i, acked.Next(), firstPush)
 		case !g.repairable(i):
@@ -318,7 +327,7 @@ func (g *Group) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 		}
 	case legFeeding:
 		l.cursor = later(l.cursor, acked.Next())
-		l.window = min(2*l.window, RepairBurst)
+		l.window = min(2*l.window, l.most())
 	}
 	return g.push(now, i, acts)
 }

@@ -29,7 +29,7 @@ func TestStateIsWhole(t *testing.T) {
 		}},
 		{leg.Type.Elem(), []string{
 			"due", "srtt", "sampleAt", "since", "cursor", "asked", "high", "resent", "sample", "repaired", "probes", "givenUp",
-			"state", "window", "attempts", "backoff", "running", "sampling", "served", "barred", "reported",
+			"state", "quickest", "rate", "flight", "window", "attempts", "backoff", "running", "sampling", "served", "barred", "reported",
 		}},
 		{field(group, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
 		{field(group, "gap"), []string{"some", "since", "times", "slow"}},
