@@ -58,8 +58,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	}
 	if g.legs != nil {
 		b = binary.AppendVarint(b, int64(g.retained.oldest.Sub(first)))
-		if gap := &g.gap; gap.some {
-			b = append(b, flags(true, gap.slow), gap.times)
+		gap := &g.gap
+		b = append(b, flags(gap.some, gap.slow, gap.rests), gap.times)
+		if gap.some {
 			b = binary.AppendVarint(b, int64(min(now-gap.since, gapAgain<<gapTimes)))
 		}
 	}

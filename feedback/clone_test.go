@@ -129,6 +129,7 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"no gap":        func(g *Group, _ *leg) { g.gap.some = false },
 		"gap since":     func(g *Group, _ *leg) { g.gap.since++ },
 		"gap times":     func(g *Group, _ *leg) { g.gap.times++ },
+		"gap rests":     func(g *Group, _ *leg) { g.gap.rests = true },
 		"gap slow":      func(g *Group, _ *leg) { g.gap.slow = true },
 		"due":           func(_ *Group, l *leg) { l.due++ },
 		"round trip":    func(_ *Group, l *leg) { l.srtt++ },
@@ -204,7 +205,7 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 		{"the cursor of a path that is direct", mended, nil, func(g *Group) { g.legs[1].cursor, g.legs[1].since = 5, 5 }},
 		{"what is not measured", mended, func(g *Group) { g.legs[0].sampling = false }, func(g *Group) { g.legs[0].sample, g.legs[0].sampleAt = 5, 5 }},
 		{"a repair that is long enough", mended, func(g *Group) { g.legs[0].since = stateNow - repairLong }, func(g *Group) { g.legs[0].since-- }},
-		{"a gap that does not stand", mended, func(g *Group) { g.gap.some = false }, func(g *Group) { g.gap.since, g.gap.times = 5, 1 }},
+		{"a gap that does not stand", mended, func(g *Group) { g.gap.some = false }, func(g *Group) { g.gap.since = 5 }},
 		{"a gap that is long enough", mended, func(g *Group) { g.gap.since = stateNow - gapAgain<<gapTimes }, func(g *Group) { g.gap.since-- }},
 		{"where a path that counts began", everything, func(g *Group) { g.paths[0].fresh = false }, func(g *Group) { g.paths[0].from++ }},
 	} {

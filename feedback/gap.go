@@ -22,6 +22,7 @@ type missing struct {
 	since Tick  // when the source was last sent a NAK for it, or when a timer first saw that
 	times uint8 // how often it was sent again
 	slow  bool  // it was called back by an RNR NAK
+	rests bool  // and that was less than gapAgain ago
 }
 
 // The NAK for a gap may be lost as well, and then the source would wait for its timeout. A
@@ -71,20 +72,23 @@ func (g *Group) gapDue() bool { return g.gapStands() && g.Settled() && !g.end.se
 func (g *Group) gapUnheard() bool {
 	hole := g.source.sent.Next()
 	called := g.gapDue() && g.back.newest && g.back.psn == hole
-	return called && !(g.gap.some && (g.gap.slow || g.gap.times == gapTimes))
+	return called && !g.gap.slow && g.gap.times < gapTimes
 }
 
 // repeatGap sends the NAK for the gap again when it may have been lost.
 func (g *Group) repeatGap(now Tick, acts []Action) []Action {
 	hole := g.source.sent.Next()
 	switch {
-	case !g.gapUnheard():
+	case !g.gapUnheard() && !g.gap.rests:
 		return acts
 	case !g.gap.some:
-		g.gap = missing{some: true, since: now}
+		g.gap.some, g.gap.since = true, now
 		return acts
 	case now-g.gap.since < gapAgain<<g.gap.times:
 		return acts
+	case g.gap.rests:
+		g.gap.rests = false
+		return g.replyGoBack(acts)
 	}
 	g.gap.since = now
 	g.gap.times++

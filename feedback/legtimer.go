@@ -25,7 +25,7 @@ const (
 // has not answered a packet that asked for an ACK, or the source has not answered the NAK for a
 // gap.
 func (g *Group) Waiting() bool {
-	return g.retained.repairing > 0 || g.retained.running > 0 || g.gapUnheard()
+	return g.retained.repairing > 0 || g.retained.running > 0 || g.gapUnheard() || g.gap.rests
 }
 
 // WithDefaults fills in the bounds of repair.

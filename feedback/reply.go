@@ -78,8 +78,11 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 		return acts
 	}
 	again := s == roce.NAKSequence && g.back.newest && psn == g.back.psn
+	if again && gap && g.gap.rests {
+		return acts
+	}
 	if again && gap {
-		g.gap = missing{some: true, slow: true}
+		g.gap = missing{slow: true, rests: true}
 		return g.sendBack(psn, roce.SyndromeRNR(shortestRNR), acts)
 	}
 	if again {

@@ -32,7 +32,7 @@ func TestStateIsWhole(t *testing.T) {
 			"state", "quickest", "rate", "flight", "window", "attempts", "backoff", "running", "sampling", "served", "barred", "reported",
 		}},
 		{field(group, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
-		{field(group, "gap"), []string{"some", "since", "times", "slow"}},
+		{field(group, "gap"), []string{"some", "since", "times", "slow", "rests"}},
 		{field(group, "source"), []string{"known", "inside", "first", "sent", "pos", "counted", "messages", "resentAt"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
