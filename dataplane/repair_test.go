@@ -602,6 +602,9 @@ func TestACoreTellsWhatItRetains(t *testing.T) {
 	if got := core.GivenUp(b.group.ID); got != 2 {
 		t.Errorf("%d packets are given up, want 2", got)
 	}
+	if got := moved(b.Switch)["repair-given-up"]; got != 2 {
+		t.Errorf("%d packets are counted as given up, want 2", got)
+	}
 	b.answer(0, 1000, roce.NAKSequence)
 	b.now += feedback.Tick(30 * time.Second)
 	if st, _ := b.Switch.GroupState(b.group.ID); fmt.Sprint(st.Repaired) != "[1 0 0]" {
