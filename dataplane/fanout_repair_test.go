@@ -336,8 +336,7 @@ func TestATailThatEverybodyLosesIsRepaired(t *testing.T) {
 
 // sleeps returns how long the worker would sleep.
 func (b *repairBench) sleeps() time.Duration {
-	b.now += feedback.Tick(time.Millisecond)
-	b.Poll() // the lists of groups are looked through
+	b.wait(3 * time.Millisecond) // the last ACK has been sent for the last time
 	dataplane.Sleep(b.Switch.Workers()[0])
 	return b.Waiters[0].Timeout
 }

@@ -409,8 +409,7 @@ func TestAWorkerWaitsNoLongerThanARepairMay(t *testing.T) {
 	w := b.Switch.Workers()[0]
 	waits := func(want time.Duration) {
 		t.Helper()
-		b.now += feedback.Tick(time.Millisecond)
-		b.Poll() // the list of groups is looked through
+		b.wait(3 * time.Millisecond) // the last ACK has been sent for the last time
 		dataplane.Sleep(w)
 		if got := b.Waiters[0].Timeout; got != want {
 			t.Errorf("it waits %v, want %v", got, want)
@@ -529,6 +528,7 @@ func TestEveryWaitingGroupIsServed(t *testing.T) {
 	if m := moved(b.Switch); m["repair-lost-damaged"] != 0 {
 		t.Errorf("a group that was removed is served: %v", m)
 	}
+	b.wait(3 * time.Millisecond) // groups that are settled do not wait any more
 	core, out := dataplane.CoreOf(b.Switch.Workers()[0]), dataplane.Outputs{}
 	b.now += feedback.Tick(10 * time.Millisecond)
 	for call, last := range []bool{false, true} { // 128 groups and the rest

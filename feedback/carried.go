@@ -81,6 +81,7 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 		}
 	}
 	g.source.pos = ev.PSN
+	g.echo.due = false
 	return g.replies(acts)
 }
 

@@ -63,6 +63,10 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		if gap.some {
 			b = binary.AppendVarint(b, int64(min(now-gap.since, gapAgain<<gapTimes)))
 		}
+		b = append(b, flags(g.echoes(), g.echo.due, g.echo.some), g.echo.times)
+		if g.echoes() && g.echo.some {
+			b = binary.AppendVarint(b, int64(min(now-g.echo.since, echoAfter<<echoTimes)))
+		}
 	}
 	return b
 }

@@ -30,7 +30,7 @@ type missing struct {
 // every response restarts a requester's timer, so it comes gapTimes more and then no more: after
 // gapAgain, and then after twice that. gapAgain is longer than a loaded source takes to go back.
 const (
-	gapAgain = Tick(2 * time.Millisecond)
+	gapAgain = Tick(time.Millisecond)
 	gapTimes = 2
 )
 

@@ -44,6 +44,7 @@ type Group struct {
 	congestion congestion
 	retained   retained
 	gap        missing
+	echo       echo
 }
 
 // New returns the state of a group at its start.

@@ -22,10 +22,10 @@ const (
 )
 
 // Waiting says whether the group wants a Timer event every RepairPeriod: a path is under repair or
-// has not answered a packet that asked for an ACK, or the source has not answered the NAK for a
-// gap.
+// has not answered a packet that asked for an ACK, the source has not answered the NAK for a gap,
+// or the last ACK may be sent again.
 func (g *Group) Waiting() bool {
-	return g.retained.repairing > 0 || g.retained.running > 0 || g.gapUnheard() || g.gap.rests
+	return g.retained.repairing > 0 || g.retained.running > 0 || g.gapUnheard() || g.gap.rests || g.echoes()
 }
 
 // WithDefaults fills in the bounds of repair.

@@ -244,10 +244,10 @@ func (g *Group) push(now Tick, i int, acts []Action) []Action {
 	every := max(leastAsked, min(int(l.window)/2, RepairBurst/2))
 	for n := 1; !l.cursor.After(limit); n++ {
 		if l.cursor.Before(g.retained.oldest) {
-			if l.cursor == p.acked.Next() {
+			if l.cursor == p.acked.Next() || !l.running {
 				g.giveUp(i)
 			}
-			return acts // what was sent before is on its way; then it is given up
+			return acts // what was sent before may be answered; then it is given up
 		}
 		psn := l.cursor
 		acts = g.repair(now, i, psn == limit || n%every == 0, acts)

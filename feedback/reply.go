@@ -138,6 +138,7 @@ func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 		m.highest, m.msn = psn, g.floor.msn
 	}
 	m.psn, m.known, g.back.newest = psn, true, false
+	g.echo = echo{due: g.legs != nil && psn == g.source.sent}
 	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
 	if g.policy.Ack == AckAll {
 		return acts

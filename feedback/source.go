@@ -66,6 +66,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 	if psn == g.floor.psn.Next() {
 		g.speech.quietSince = now
 	}
+	g.echo.due = false
 	fellBack := !psn.After(g.source.pos)
 	if fellBack {
 		g.newRound()

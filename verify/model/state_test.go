@@ -22,7 +22,7 @@ func TestStateIsWhole(t *testing.T) {
 	}{
 		{group, []string{
 			"policy", "paths", "ranked", "away", "legs", "tally",
-			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "speech", "congestion", "retained", "gap",
+			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "speech", "congestion", "retained", "gap", "echo",
 		}},
 		{path.Type.Elem(), []string{
 			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard",
@@ -33,6 +33,7 @@ func TestStateIsWhole(t *testing.T) {
 		}},
 		{field(group, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
 		{field(group, "gap"), []string{"some", "since", "times", "slow", "rests"}},
+		{field(group, "echo"), []string{"due", "some", "since", "times"}},
 		{field(group, "source"), []string{"known", "inside", "first", "sent", "pos", "counted", "messages", "resentAt"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
