@@ -38,6 +38,7 @@ func NewCore(fanOut FanOut) *Core {
 // be sent to out. Out must have room for mft.MaxPaths more copies. Handle sets View, and for a
 // frame that is copied also Headers, ICRC and HopLimit.
 func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) Reason {
+	c.repair.now = now
 	g := t.Group(f.Group)
 	if g == nil {
 		if f.Group == mft.NoGroup {
@@ -324,6 +325,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (done bool) {
 func (c *Core) Timed() bool { return len(c.timed) > 0 }
 
 func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
+	c.repair.now = now
 	c.sync(now, st, out)
 	c.acts, _ = st.merge.Step(now, feedback.Event{Kind: feedback.Timer}, c.acts[:0])
 	c.perform(st, nil, -1, out)

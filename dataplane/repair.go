@@ -21,6 +21,7 @@ type repairs struct {
 	carried  []*state   // the groups that the engine carries
 	looked   int        // how many of these were looked at in this period
 	counts   RepairCounts
+	now      feedback.Tick // the time of the event that is being handled
 }
 
 // RepairCounts counts what was repaired, over all groups of a core.
@@ -131,6 +132,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	default:
 		s.checked = true
 		c.repair.counts.Sent++
+		h.recent.at(c.repair.now)
 		h.recent.count(a.Path)
 		again := st.copyFor(a, s.region)
 		again.Again, again.AckReq = true, a.AckReq
@@ -160,7 +162,6 @@ func (c *Core) fetch(st *state, psn roce.PSN) {
 // keepUp follows every event of a group with repair on.
 func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 	h := st.held
-	h.recent.at(now)
 	for h.missing != nil {
 		count := h.missing
 		h.missing = nil

@@ -614,6 +614,13 @@ func TestACoreTellsWhatItRetains(t *testing.T) {
 	if st, _ := b.Switch.GroupState(b.group.ID); fmt.Sprint(st.Repaired) != "[0 0 0]" {
 		t.Errorf("after two minutes %v", st.Repaired)
 	}
+	b.now += feedback.Tick(90 * time.Second)
+	b.send(quiet(1001)) // and receiver 0 is probed, which was silent
+	b.answer(0, 1001, roce.NAKSequence)
+	b.now += feedback.Tick(59 * time.Second) // a count belongs to the minute in which it was made
+	if st, _ := b.Switch.GroupState(b.group.ID); fmt.Sprint(st.Repaired) != "[2 0 0]" {
+		t.Errorf("in the last minute %v packets were sent again", st.Repaired)
+	}
 	if st, _ := b.Switch.GroupState(off.ID); st.Repaired != nil {
 		t.Errorf("without repair: %v", st.Repaired)
 	}
@@ -678,6 +685,25 @@ func TestAPacketFromAnotherWorkersQueueIsRepaired(t *testing.T) {
 	for i, pool := range net.Pools {
 		if pool.Lent != 0 {
 			t.Errorf("worker %d has lent %d buffers", i, pool.Lent)
+		}
+	}
+}
+
+// A packet that is sent again counts in the minute in which that happens, because of an answer or
+// because time has passed.
+func TestARepairCountsInItsMinute(t *testing.T) {
+	for name, p := range map[string]packet{"an answer": quiet(1000), "time": asking(1000)} {
+		b := newRepairBench(t, 64)
+		b.send(p)
+		b.now = feedback.Tick(90 * time.Second)
+		if p.bth.AckReq {
+			b.Poll()
+		} else {
+			b.answer(0, 1000, roce.NAKSequence)
+		}
+		b.now = feedback.Tick(119 * time.Second)
+		if st, _ := b.Switch.GroupState(b.group.ID); st.Repaired[0] != 1 {
+			t.Errorf("by %s: %v packets were sent again in the last minute", name, st.Repaired)
 		}
 	}
 }
