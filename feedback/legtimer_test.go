@@ -43,11 +43,14 @@ func TestPatienceIsBounded(t *testing.T) {
 
 // Round trips are smoothed, and one of 0 counts as measured.
 func TestRoundTripsAreSmoothed(t *testing.T) {
-	var l leg
+	l := leg{backoff: 3}
 	var got []Tick
 	for _, rtt := range []Tick{0, 801, 1} {
 		l.measure(rtt, 0)
 		got = append(got, l.srtt)
+	}
+	if l.backoff != 0 {
+		t.Error("the time stays long")
 	}
 	if got[0] != 1 || got[1] != 101 || got[2] != 89 {
 		t.Errorf("smoothed to %v", got)

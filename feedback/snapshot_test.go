@@ -89,3 +89,13 @@ func TestTheRepairTallyOnlyGrows(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// Without repair nothing is retained.
+func TestOldestWithoutRepair(t *testing.T) {
+	g := New(Config{Paths: 1, FirstPSN: 10})
+	g.Step(0, Event{Kind: Data, PSN: 10}, nil)
+	g.Step(0, Event{Kind: Lost, PSN: 10}, nil)
+	if got := g.Oldest(); got != 11 || g.Waiting() {
+		t.Errorf("retained from %d on, waiting %v", got, g.Waiting())
+	}
+}
