@@ -69,6 +69,7 @@ func (w *world) openSwitch(restored bool) error {
 // publishMembers publishes the group with its present members.
 func (w *world) publishMembers() error {
 	g := w.makeGroup()
+	g.Restored = w.group.Restored // as control keeps it
 	table, err := w.box.table.Replace(w.group.ID, g)
 	if err != nil {
 		return err
