@@ -134,3 +134,26 @@ func TestWhatFillsAPath(t *testing.T) {
 		}
 	}
 }
+
+// However far a path is away, one answer makes the switch send RepairBurst packets at most. The
+// next answers bring the rest of the window.
+func TestOneAnswerSendsOneBurst(t *testing.T) {
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+	for psn := range roce.PSN(400) {
+		g.Step(0, Event{Kind: Data, PSN: psn, AckReq: true}, nil)
+	}
+	g.legs[0].flight = mostFlight
+	acts, _ := g.Step(0, Event{Kind: Response, PSN: 0, Syndrome: roce.NAKSequence}, nil)
+	next, _ := g.Step(0, Event{Kind: Response, PSN: 31, Syndrome: roce.SyndromeUnlimited}, nil)
+	repairs := func(acts []Action) (n int) {
+		for _, a := range acts {
+			if a.Kind == Repair {
+				n++
+			}
+		}
+		return n
+	}
+	if repairs(acts) != RepairBurst || repairs(next) != RepairBurst {
+		t.Errorf("%d packets were sent again, and then %d", repairs(acts), repairs(next))
+	}
+}
