@@ -69,12 +69,21 @@ const perMillisecond = int64(time.Millisecond)
 func (l *leg) most() uint16 { return 2 * l.flight }
 
 // measure takes the round trip of a packet, if no packet was sent to the path twice meanwhile: an
-// ACK may answer either copy (Karn's rule). It also takes how many packets the source has sent in
-// that time. Rate and round trip are measured apart, because a source that pauses sends few packets
-// in a round trip, and packets that wait in a queue have a long one (Cardwell et al., "BBR:
-// Congestion-Based Congestion Control", 2016).
-func (l *leg) measure(rtt Tick, packets int32) {
+// ACK may answer either copy (Karn's rule).
+func (l *leg) measure(rtt Tick) {
 	l.backoff = 0
+	if l.srtt == 0 {
+		l.srtt = max(rtt, 1)
+		return
+	}
+	l.srtt += (rtt - l.srtt) / 8
+}
+
+// measureFlight takes the round trip of a packet, and how many packets of the source the path was
+// sent meanwhile. Rate and round trip are measured apart, because a source that pauses sends few
+// packets in a round trip, and packets that wait in a queue have a long one (Cardwell et al., "BBR:
+// Congestion-Based Congestion Control", 2016).
+func (l *leg) measureFlight(rtt Tick, packets int32) {
 	short := uint32(max(1, min(rtt, longest)))
 	rate := min(int64(packets)*perMillisecond/int64(short), math.MaxUint32)
 	l.rate = max(uint32(rate), l.rate-l.rate/fade)
@@ -83,11 +92,6 @@ func (l *leg) measure(rtt Tick, packets int32) {
 	}
 	fills := uint64(l.rate) * uint64(l.quickest) / uint64(perMillisecond)
 	l.flight = uint16(max(leastFlight, min(fills, mostFlight)))
-	if l.srtt == 0 {
-		l.srtt = max(rtt, 1)
-		return
-	}
-	l.srtt += (rtt - l.srtt) / 8
 }
 
 // patience is how long the path may leave a packet unanswered: three round trips, and twice as long

@@ -46,7 +46,7 @@ func TestRoundTripsAreSmoothed(t *testing.T) {
 	l := leg{backoff: 3}
 	var got []Tick
 	for _, rtt := range []Tick{0, 801, 1} {
-		l.measure(rtt, 0)
+		l.measure(rtt)
 		got = append(got, l.srtt)
 	}
 	if l.backoff != 0 {
@@ -124,7 +124,7 @@ func TestWhatFillsAPath(t *testing.T) {
 		{1, 1 << 20, 1, mostFlight},
 	} {
 		for range c.times {
-			l.measure(c.rtt, c.packets)
+			l.measureFlight(c.rtt, c.packets)
 		}
 		if want := min(c.want, mostFlight); l.flight != want {
 			t.Errorf("%d packets in %v: %d fill the path, want %d", c.packets, time.Duration(c.rtt), l.flight, want)

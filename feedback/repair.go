@@ -280,7 +280,10 @@ func (g *Group) moved(now Tick, i int) (resumes bool) {
 	l, acked := &g.legs[i], g.paths[i].acked
 	if l.sampling && !acked.Before(l.sample) {
 		l.sampling = false
-		l.measure(now-l.sampleAt, g.source.sent.Sub(l.sample))
+		l.measure(now - l.sampleAt)
+		if l.resent.Before(l.sample) { // a repair sends in bursts
+			l.measureFlight(now-l.sampleAt, l.high.Sub(l.sample))
+		}
 	}
 	if l.asked.Before(acked) {
 		l.asked = acked
