@@ -80,17 +80,19 @@ func (b *repairBench) engine() bool {
 // time.
 func TestTheWindowMovesWithTheReceivers(t *testing.T) {
 	b, psn := newCarriedBench(t)
-	for range 300 {
-		b.send(quiet(psn))
+	for range 20 {
+		var batch []packet
+		for range 16 {
+			batch = append(batch, quiet(psn))
+			psn = psn.Next()
+		}
+		b.send(batch...)
 		if b.expectEngine(true); t.Failed() {
-			t.Fatalf("packet %d", psn)
+			t.Fatalf("before packet %d", psn)
 		}
-		if psn%16 == 0 {
-			for path := range 3 {
-				b.answer(path, psn-8, roce.SyndromeUnlimited)
-			}
+		for path := range 3 {
+			b.answer(path, psn-9, roce.SyndromeUnlimited)
 		}
-		psn = psn.Next()
 	}
 	b.settle(psn-1, 0)
 }
@@ -195,10 +197,29 @@ func TestWithoutItsPlaceAGroupHasWhatTheWorkerRetained(t *testing.T) {
 	if got := b.take(1); len(got) != 0 {
 		t.Errorf("receiver 1 was sent %d frames", len(got))
 	}
+	if m := moved(b.Switch); m["repair-lost-no-memory"] == 0 || m["repair-lost-damaged"] != 0 {
+		t.Errorf("%v", m)
+	}
 	b.answer(2, psn+2, roce.SyndromeUnlimited)
 	b.Ports[0].Take()
 	b.send(quiet(psn+1), quiet(psn+2))
 	b.settle(psn+2, 0)
+}
+
+// What the source sends again takes the place of what the engine has, which may be damaged.
+func TestAResentPacketReplacesTheEngines(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.Ports[0].Put(damaged(quiet(psn).frame(t)))
+	b.Poll()
+	b.expectEngine(true)
+	b.send(quiet(psn)) // by a timeout of the source
+	for path := range 3 {
+		b.take(path)
+	}
+	b.answer(2, psn, roce.NAKSequence)
+	b.expectCopies(2, b.take(2), list(psn)+"!")
+	b.expectSource()
+	b.settle(psn, 0)
 }
 
 // The engine retains what the policy says, and at least that if it is no power of two.
