@@ -20,6 +20,8 @@ type room struct {
 	dir    string
 	suites []suite
 	swept  bool // every mutant was tried once, and is noticed or listed: a new survivor is a missing test
+	// open are the files of a swept room in which some survivors are neither noticed nor listed.
+	open []string
 
 	binaries map[string]string // of the guarded tests, by their directories
 }
@@ -29,8 +31,9 @@ type room struct {
 var rooms = []room{
 	{dir: "roce", suites: []suite{{dir: "roce"}}, swept: true},
 	{dir: "mft", suites: []suite{{dir: "mft"}, {dir: "dataplane"}}, swept: true},
-	{dir: "feedback", suites: []suite{stories, otherFeedback}, swept: true},
-	{dir: "dataplane", suites: quickFirst("dataplane", "PortThatTakesNothing|EnginesAgree|KeepsToTheWindow|MayKeepTheLastCopy|AgreeOnTheOwner"), swept: true},
+	{dir: "feedback", suites: []suite{stories, otherFeedback}, swept: true, open: []string{"echo.go", "legtimer.go", "repair.go"}},
+	{dir: "dataplane", suites: quickFirst("dataplane", "PortThatTakesNothing|EnginesAgree|KeepsToTheWindow|MayKeepTheLastCopy|AgreeOnTheOwner"), swept: true,
+		open: []string{"fanout.go", "repair.go", "retention.go"}},
 	{dir: "ctl", suites: []suite{{dir: "ctl"}, {dir: "cmd/rocast"}, {dir: "ctl/server"}}, swept: true},
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living"), swept: true},
 	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, {dir: "ctl"}}, swept: true},
@@ -58,7 +61,7 @@ type generated struct {
 }
 
 // generateAll returns the mutants that the names stand for. A name is a room, a file, "swept" for
-// the rooms that were swept, or "all".
+// the rooms that were swept, without their open files, or "all".
 func generateAll(names []string) (all []generated, err error) {
 	known := map[string]bool{"all": true, "swept": true}
 	for i := range rooms {
@@ -70,7 +73,8 @@ func generateAll(names []string) (all []generated, err error) {
 		known[r.dir] = true
 		for _, e := range edits {
 			known[e.file] = true
-			if r.swept && slices.Contains(names, "swept") || slices.Contains(names, "all") ||
+			swept := r.swept && !slices.Contains(r.open, filepath.Base(e.file))
+			if swept && slices.Contains(names, "swept") || slices.Contains(names, "all") ||
 				slices.Contains(names, r.dir) || slices.Contains(names, e.file) {
 				all = append(all, generated{r, e})
 			}
