@@ -311,7 +311,7 @@ func TestALostTailOfWhatTheEngineCarriedIsRepaired(t *testing.T) {
 	b.answer(2, psn+2, roce.SyndromeUnlimited)
 	b.expectEngine(true)
 	b.take(1)
-	b.wait(2 * time.Millisecond)
+	b.wait(5 * time.Millisecond)
 	b.expectCopies(1, b.take(1), list(psn)+"!")
 	b.answer(1, psn, roce.SyndromeUnlimited)
 	b.expectCopies(1, b.take(1), list(psn+1)+"!"+list(psn+2)+"!")

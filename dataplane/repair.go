@@ -100,7 +100,9 @@ func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.O
 func (c *Core) makeRoom(now feedback.Tick, f *Frame, out *Outputs) {
 	for r := c.repair.retained; !r.fits(f); {
 		oldest := &r.slots[r.oldest]
-		c.lose(now, oldest.owner, oldest.frame.Original.PSN, &c.repair.counts.NoMemory, out)
+		owner := oldest.owner
+		c.lose(now, owner, oldest.frame.Original.PSN, &c.repair.counts.NoMemory, out)
+		c.settle(now, owner, Reason(feedback.Absorbed), out)
 	}
 }
 
@@ -151,12 +153,18 @@ func (c *Core) fetch(st *state, psn roce.PSN) {
 		return
 	case !r.fitsBeside(f):
 		st.held.missing, st.held.missesPSN = &c.repair.counts.NoMemory, psn
-	case f.View.Decode(f.Head(), f.Len()) == nil && f.View.ICRCValid(f.Bytes()):
+	case f.View.Decode(f.Head(), f.Len()) == nil && f.View.ICRCValid(f.Bytes()) && st.isAt(f, psn):
 		f.Original = f.View.Original(f.Bytes())
 		_, region := admit(st.group, &f.View, f.Head())
 		r.replace(st, f, region)
 	}
 	c.repair.pool.Put(f)
+}
+
+// isAt says whether a packet is that of the group with this PSN. The engine finds packets by the
+// PSN alone.
+func (st *state) isAt(f *Frame, psn roce.PSN) bool {
+	return f.View.PSN(f.Head()) == psn && f.View.DestQPN(f.Head()) == st.group.QPN
 }
 
 // keepUp follows every event of a group with repair on.

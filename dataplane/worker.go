@@ -273,6 +273,7 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 	w.flush()
 	if len(w.core.armable) > 0 && len(frames) < len(w.frames) { // else more of them may wait
 		w.core.Arm(now, &w.out)
+		w.flush() // a group that lost its place may have lost what a receiver needs
 	}
 	w.core.PutBack()
 	for i := range frames {

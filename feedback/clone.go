@@ -59,7 +59,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	if g.legs != nil {
 		b = binary.AppendVarint(b, int64(g.retained.oldest.Sub(first)))
 		gap := &g.gap
-		b = append(b, flags(gap.some, gap.slow, gap.rests), gap.times)
+		b = append(b, flags(gap.some, gap.slow, gap.rests), gap.times, gap.calls)
 		if gap.some {
 			b = binary.AppendVarint(b, int64(min(now-gap.since, gapAgain<<gapTimes)))
 		}
@@ -99,7 +99,11 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 func (g *Group) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
 	l, acked := &g.legs[i], g.paths[i].acked
 	measures := g.policy.RepairTimerFloor < g.policy.RepairTimerCap
-	b = append(b, byte(l.state), l.attempts, flags(l.running, l.served, l.barred, l.reported, measures && l.sampling))
+	b = append(b, byte(l.state), l.attempts, flags(l.carried))
+	if since := now - l.backsAt; l.backs > 0 && since < g.backsWithin(l) {
+		b = append(binary.AppendVarint(b, int64(since)), l.backs)
+	}
+	b = append(b, flags(l.running, l.served, l.barred, l.reported, measures && l.sampling))
 	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.window)), uint64(l.flight))
 	for _, psn := range []roce.PSN{later(l.asked, acked), later(l.resent, acked), l.high} {
 		b = binary.AppendVarint(b, int64(psn.Sub(first)))

@@ -23,6 +23,7 @@ type missing struct {
 	times uint8 // how often it was sent again
 	slow  bool  // it was called back by an RNR NAK
 	rests bool  // and that was less than gapAgain ago
+	calls uint8 // how often it was called back by an RNR NAK
 }
 
 // The NAK for a gap may be lost as well, and then the source would wait for its timeout. A

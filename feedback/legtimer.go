@@ -96,12 +96,16 @@ func (l *leg) measureFlight(rtt Tick, packets int32) {
 
 // patience is how long the path may leave a packet unanswered: three round trips, and twice as long
 // after each probe until a round trip is measured again. A path that has become slower would be
-// probed for ever otherwise: as long as probes are sent, nothing is measured.
+// probed for ever otherwise: as long as probes are sent, nothing is measured. Nothing is measured
+// of what an engine carries either; therefore the path has longer for that.
 func (g *Group) patience(l *leg) Tick {
 	floor, limit := Tick(g.policy.RepairTimerFloor), Tick(g.policy.RepairTimerCap)
 	t := max(patienceTimes*l.srtt, floor)
 	if l.srtt == 0 {
 		t = max(unmeasured, floor)
+	}
+	if l.carried {
+		t = max(t, limit/4)
 	}
 	return min(t<<l.backoff, limit)
 }

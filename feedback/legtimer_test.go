@@ -157,3 +157,34 @@ func TestOneAnswerSendsOneBurst(t *testing.T) {
 		t.Errorf("%d packets were sent again, and then %d", repairs(acts), repairs(next))
 	}
 }
+
+// A path has more time for what an engine carried, because nothing tells when that was sent.
+func TestCarriedPacketsAreWaitedForLonger(t *testing.T) {
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+	g.legs[0].srtt = Tick(100 * time.Microsecond)
+	for _, c := range []struct {
+		kind EventKind
+		psn  roce.PSN
+		want time.Duration
+	}{{Data, 0, 300 * time.Microsecond}, {Carried, 1, 4 * time.Millisecond}, {Data, 2, 300 * time.Microsecond}} {
+		g.Step(5, Event{Kind: c.kind, PSN: c.psn, Asked: c.psn, AckReq: true, First: true, Last: true, MSN: 1}, nil)
+		if got := g.legs[0].due - 5; got != Tick(c.want) {
+			t.Errorf("packet %d: the path has %v to answer, want %v", c.psn, time.Duration(got), c.want)
+		}
+		g.setRunning(&g.legs[0], false)
+	}
+}
+
+// The rate of the source is measured by what the path was sent directly. A repair sends in bursts.
+func TestARepairsBurstIsNoRate(t *testing.T) {
+	for resent, want := range map[roce.PSN]uint16{9: 50, 10: leastFlight, 40: leastFlight} {
+		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+		l := &g.legs[0]
+		l.sampling, l.sample, l.sampleAt, l.high, l.resent = true, 10, 100, 60, resent
+		g.paths[0].acked = 10
+		g.moved(1100, 0)
+		if l.flight != want {
+			t.Errorf("after repairs up to %d %d packets fill the path, want %d", resent, l.flight, want)
+		}
+	}
+}

@@ -20,6 +20,7 @@ const (
 // leg is what repair knows of one path. The packets from its cursor on were not sent to it since it
 // was last set back.
 type leg struct {
+	backsAt  Tick // when backs was begun to be counted
 	due      Tick // when its timer runs out, if it runs
 	srtt     Tick // smoothed round trip; 0: not measured yet
 	sampleAt Tick // when the packet sample was sent
@@ -32,13 +33,15 @@ type leg struct {
 	repaired uint32
 	probes   uint32
 	givenUp  uint32
-	state    legState
 	quickest uint32 // the shortest round trip of late, in nanoseconds
 	rate     uint32 // how many packets a millisecond the source has sent at most of late
 	flight   uint16 // how many packets fill the path: rate times quickest
 	window   uint16 // how many packets beyond acked its repair may send
-	attempts uint8  // how often it was probed since it made progress
-	backoff  uint8  // and since a round trip was measured, 16 at most
+	state    legState
+	attempts uint8 // how often it was probed since it made progress
+	backs    uint8 // how often it went back since then
+	carried  bool  // it was last sent packets by the engine
+	backoff  uint8 // and since a round trip was measured, 16 at most
 	running  bool
 	sampling bool
 	served   bool // acked+1 was sent again since the path waits for it
@@ -137,6 +140,7 @@ func (g *Group) direct(now Tick, i int, ev *Event) bool {
 	if l.state != legDirect || l.served && !psn.After(l.resent) {
 		return false
 	}
+	l.carried = ev.Kind == Carried
 	g.sends(now, i, psn, ev.AckReq)
 	return true
 }
@@ -167,7 +171,7 @@ func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action,
 	case !g.repairable(ev.Path):
 		g.endLeg(ev.Path)
 		return 0, acts, false
-	case l.state == legResting:
+	case l.state == legResting && !l.cursor.Before(p.acked.Next()):
 		return Swallowed, acts, true
 	case rnr && g.letGo(ev.PSN):
 		l.attempts = 0 // the source cannot help, and the path answers
@@ -181,9 +185,43 @@ func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action,
 		return Repaired, acts, true
 	case l.served:
 		return Swallowed, acts, true
+	case !g.mayGoBack(now, l):
+		return Repaired, g.sendOne(now, ev.Path, acts), true
 	}
 	g.feed(now, ev.Path, p.acked.Next(), l.most())
 	return Repaired, g.push(now, ev.Path, acts), true
+}
+
+// backsAtMost is how often a path may go back in a round trip. A path that loses one packet of a
+// hundred does so less often. A path that reorders, or NAKs that are forged one after the other,
+// must not make the switch send a burst for each.
+const backsAtMost = 4
+
+// mayGoBack counts that a path goes back, and says whether it does not do so too often.
+func (g *Group) mayGoBack(now Tick, l *leg) bool {
+	if now-l.backsAt >= g.backsWithin(l) {
+		l.backsAt, l.backs = now, 0
+	}
+	l.backs = min(l.backs+1, backsAtMost+1)
+	return l.backs <= backsAtMost
+}
+
+func (g *Group) backsWithin(l *leg) Tick { return max(l.srtt, Tick(g.policy.RepairTimerFloor)) }
+
+// sendOne sends path i the packet that it waits for, and leaves its cursor where it is.
+func (g *Group) sendOne(now Tick, i int, acts []Action) []Action {
+	l, p := &g.legs[i], &g.paths[i]
+	if p.ask == askProven {
+		p.ask, p.unheard = askDoubt, 0 // a copy of the packet is on its way from now on
+	}
+	next := p.acked.Next()
+	cursor := later(l.cursor, next.Next())
+	l.cursor = next
+	acts = g.repair(now, i, true, acts)
+	if l.state != legDirect {
+		l.cursor = cursor
+	}
+	return acts
 }
 
 // mends says whether the switch is about to mend what path i lacks: it is under repair, or will be

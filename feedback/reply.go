@@ -78,11 +78,11 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 		return acts
 	}
 	again := s == roce.NAKSequence && g.back.newest && psn == g.back.psn
-	if again && gap && g.gap.rests {
-		return acts
+	if again && gap && (g.gap.rests || int(g.gap.calls) >= g.policy.RepairAttempts) {
+		return acts // it rests, or its packet cannot arrive: the source's own retries decide
 	}
 	if again && gap {
-		g.gap = missing{slow: true, rests: true}
+		g.gap = missing{slow: true, rests: true, calls: g.gap.calls + 1}
 		return g.sendBack(psn, roce.SyndromeRNR(shortestRNR), acts)
 	}
 	if again {

@@ -354,13 +354,13 @@ func (s *story) repair(said []string, i int) []string {
 
 // carry lets the engine take a packet, if it may, and returns the paths that get a copy. With a
 // quorum it takes none: the group would believe fewer NAKs than without an engine (rule 9). With
-// repair it takes none that asks for an ACK: the group could not measure the round trip.
+// repair it takes none: the group has more patience with what an engine carried.
 func (s *story) carry(ev Event) (copies []string, ok bool) {
 	next, u := s.g.NextPSN(), &s.untold
 	if u.Kind == Carried {
 		next = u.PSN.Next()
 	}
-	if asks := ev.AckReq && s.g.legs != nil; !s.engine || asks || ev.Kind != Data || ev.PSN != next || s.g.policy.Ack != AckAll || s.g.Plain() == 0 || ev.PSN.After(s.g.Horizon()) {
+	if repairs := s.g.legs != nil; !s.engine || repairs || ev.Kind != Data || ev.PSN != next || s.g.policy.Ack != AckAll || s.g.Plain() == 0 || ev.PSN.After(s.g.Horizon()) {
 		return nil, false
 	}
 	u.Kind, u.PSN, u.Last = Carried, ev.PSN, ev.Last
