@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -13,8 +12,7 @@ import (
 // seen frames of. One thread owns it.
 type Core struct {
 	states  []*state     // by slot; grown with a group's first frame
-	timed   []*state     // the groups whose policy depends on time passing
-	ticked  int          // how many timed groups have been served in this period
+	timed   rotation     // the groups whose policy depends on time passing
 	flights [flights]int // groups by what of them is in flight
 	// streaming: the last feedback to a group that an engine carries found the source far ahead, so
 	// that the source does not wait for it.
@@ -302,28 +300,6 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 	}
 }
 
-// tickGroups bounds the groups that one call of Tick serves, so that frames do not wait for all of
-// them.
-const tickGroups = 128
-
-// Tick serves some of the groups whose policy depends on time passing, and says whether all of them
-// have been served in this period. A period begins every feedback.TimerPeriod.
-func (c *Core) Tick(now feedback.Tick, out *Outputs) (done bool) {
-	end := min(c.ticked+tickGroups, len(c.timed))
-	for _, st := range c.timed[min(c.ticked, end):end] {
-		c.timer(now, st, out)
-		c.follow(now, st, out) // a path may have been evicted
-	}
-	if c.ticked = end; end < len(c.timed) {
-		return false
-	}
-	c.ticked = 0
-	return true
-}
-
-// Timed says whether the policy of any group depends on time passing.
-func (c *Core) Timed() bool { return len(c.timed) > 0 }
-
 func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 	c.repair.now = now
 	c.sync(now, st, out)
@@ -363,7 +339,7 @@ func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, 
 		}
 		c.flights[st.flight]++
 		if g.Policy.NeedsTimer() {
-			c.timed = append(c.timed, st)
+			c.timed.add(st)
 		}
 	}
 	return st, rearranged
@@ -386,6 +362,6 @@ func (c *Core) forget(id mft.GroupID) {
 	c.abandon(c.states[slot])
 	c.dropRetained(c.states[slot])
 	c.flights[c.states[slot].flight]--
-	c.timed = slices.DeleteFunc(c.timed, func(st *state) bool { return st == c.states[slot] })
+	c.timed.remove(c.states[slot])
 	c.states[slot] = nil
 }

@@ -18,7 +18,7 @@ func Claim(s *Switch, id mft.GroupID, receiver int) int { return s.owners.claim(
 func GroupsOf(s *Switch, worker int) int { return int(s.owners.groups[worker].Load()) }
 
 // Timed says whether the worker has groups whose policy depends on time passing.
-func Timed(w *Worker) bool { return w.core.Timed() }
+func Timed(w *Worker) bool { return len(w.core.timed.groups) > 0 }
 
 // EngineOf says which engine carries a group's packets.
 func EngineOf(c *Core, id mft.GroupID) EngineState { return c.engineState(c.stateOf(id)) }

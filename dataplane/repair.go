@@ -1,9 +1,6 @@
 package dataplane
 
 import (
-	"slices"
-	"time"
-
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
@@ -15,11 +12,9 @@ type repairs struct {
 	room     int        // buffers that may be retained
 	pool     Pool       // of these buffers
 	retained *retention // nil: no group with repair on was seen
-	waiting  []*state   // the groups that may have something unanswered
+	waiting  rotation   // the groups that may have something unanswered
+	carried  rotation   // the groups that the engine carries
 	fetched  Frame      // what is fetched from the engine
-	served   int        // how many of these have been served in this period
-	carried  []*state   // the groups that the engine carries
-	looked   int        // how many of these were looked at in this period
 	counts   RepairCounts
 	now      feedback.Tick // the time of the event that is being handled
 }
@@ -180,7 +175,7 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 	c.extend(st)
 	if !h.waits && st.merge.Waiting() {
 		h.waits = true
-		c.repair.waiting = append(c.repair.waiting, st)
+		c.repair.waiting.add(st)
 	}
 }
 
@@ -206,66 +201,14 @@ func (c *Core) count(st *state) {
 	*was = now
 }
 
-// Waiting says whether a group may have something unanswered, so that TickRepairs has to be called.
-func (c *Core) Waiting() bool { return len(c.repair.waiting) > 0 }
-
-// TickRepairs serves some of the groups that have something unanswered, and says whether all of
-// them have been served in this period. A period begins every feedback.RepairPeriod.
-func (c *Core) TickRepairs(now feedback.Tick, out *Outputs) (done bool) {
-	p := &c.repair
-	for range tickGroups {
-		if p.served >= len(p.waiting) {
-			p.served = 0
-			return true
-		}
-		st := p.waiting[p.served]
-		if !st.merge.Waiting() {
-			st.held.waits = false
-			last := len(p.waiting) - 1
-			p.waiting[p.served], p.waiting[last] = p.waiting[last], nil
-			p.waiting = p.waiting[:last]
-			continue
-		}
-		p.served++
-		c.timer(now, st, out)
-		c.follow(now, st, out)
-	}
-	return false
-}
-
-// LookPeriod is how often the worker looks at groups with repair on that the engine carries. If all
-// receivers lose the end of what was carried, nothing else tells the worker of it. The period is a
-// fraction of any source's timeout, and costs an idle worker little.
-const LookPeriod = feedback.Tick(10 * time.Millisecond)
-
-// Carries says whether the engine carries a group with repair on, so that Look has to be called.
-func (c *Core) Carries() bool { return len(c.repair.carried) > 0 }
-
-// Look looks at some of the groups that the engine carries, and says whether it has looked at all
-// of them in this period. A period begins every LookPeriod.
-func (c *Core) Look(now feedback.Tick, out *Outputs) (done bool) {
-	p := &c.repair
-	for range tickGroups {
-		if p.looked >= len(p.carried) {
-			p.looked = 0
-			return true
-		}
-		st := p.carried[p.looked]
-		p.looked++
-		c.sync(now, st, out)
-		c.follow(now, st, out)
-	}
-	return false
-}
-
 // carry notes whether the engine carries a group.
 func (c *Core) carry(st *state, carries bool) {
 	switch {
 	case st.held == nil:
 	case carries:
-		c.repair.carried = append(c.repair.carried, st)
+		c.repair.carried.add(st)
 	default:
-		c.repair.carried = slices.DeleteFunc(c.repair.carried, func(other *state) bool { return other == st })
+		c.repair.carried.remove(st)
 	}
 }
 
@@ -275,5 +218,5 @@ func (c *Core) dropRetained(st *state) {
 		return
 	}
 	c.repair.retained.releaseAll(st.held)
-	c.repair.waiting = slices.DeleteFunc(c.repair.waiting, func(other *state) bool { return other == st })
+	c.repair.waiting.remove(st)
 }

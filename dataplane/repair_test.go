@@ -531,9 +531,9 @@ func TestEveryWaitingGroupIsServed(t *testing.T) {
 	b.wait(3 * time.Millisecond) // groups that are settled do not wait any more
 	core, out := dataplane.CoreOf(b.Switch.Workers()[0]), dataplane.Outputs{}
 	b.now += feedback.Tick(10 * time.Millisecond)
-	for call, last := range []bool{false, true} { // 128 groups and the rest
-		if done := core.TickRepairs(b.now, &out); done != last {
-			t.Errorf("call %d: all are served: %v", call, done)
+	for call, some := range []bool{true, true, false} { // 128 groups, the rest, none
+		if core.Tick(b.now, &out) != some {
+			t.Errorf("call %d: groups are served: %v", call, !some)
 		}
 	}
 }

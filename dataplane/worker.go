@@ -30,8 +30,8 @@ const (
 	// the time that a window of packets takes: 128 (RXE_MAX_UNACKED_PSNS of rxe_req.c) take 250 us
 	// at half a million packets a second.
 	feedbackNap = 50 * time.Microsecond
-	// waitTimeout bounds one block, so that a missed wake-up costs little. With timed groups a
-	// worker blocks no longer than their period.
+	// waitTimeout bounds one block, so that a missed wake-up costs little. A worker blocks no
+	// longer than Core.Pause allows.
 	waitTimeout = 100 * time.Millisecond
 )
 
@@ -73,12 +73,9 @@ type Worker struct {
 	touched []int    // lanes in use
 	send    []Outgoing
 
-	counts     [NumReasons]uint64
-	nextTick   feedback.Tick
-	nextRepair feedback.Tick // not before then comes the next Core.TickRepairs
-	nextLook   feedback.Tick // not before then comes the next Core.Look
-	unsent     uint64        // copies and replies without a next hop or a free buffer
-	stats      []PortCounters
+	counts [NumReasons]uint64
+	unsent uint64 // copies and replies without a next hop or a free buffer
+	stats  []PortCounters
 }
 
 // PortCounters count the frames of one port.
@@ -179,13 +176,8 @@ func (w *Worker) block() {
 		return
 	}
 	timeout := waitTimeout
-	switch {
-	case w.core.Waiting():
-		timeout = time.Duration(feedback.RepairPeriod)
-	case w.core.Timed():
-		timeout = time.Duration(feedback.TimerPeriod)
-	case w.core.Carries():
-		timeout = time.Duration(LookPeriod)
+	if pause := w.core.Pause(); pause > 0 {
+		timeout = time.Duration(pause)
 	}
 	w.wait.Wait(timeout)
 }
@@ -212,22 +204,7 @@ func (w *Worker) Poll() int {
 			w.handle(now, w.frames[:n])
 		}
 	}
-	if now >= w.nextTick && w.core.Timed() {
-		if w.core.Tick(now, &w.out) {
-			w.nextTick = now + feedback.TimerPeriod
-		}
-		w.flush()
-	}
-	if now >= w.nextRepair && w.core.Waiting() {
-		if w.core.TickRepairs(now, &w.out) {
-			w.nextRepair = now + feedback.RepairPeriod
-		}
-		w.flush()
-	}
-	if now >= w.nextLook && w.core.Carries() {
-		if w.core.Look(now, &w.out) {
-			w.nextLook = now + LookPeriod
-		}
+	if w.core.Tick(now, &w.out) {
 		w.flush()
 	}
 	w.core.PutBack()

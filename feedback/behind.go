@@ -1,10 +1,6 @@
 package feedback
 
-import (
-	"time"
-
-	"github.com/rocast/rocast/roce"
-)
+import "github.com/rocast/rocast/roce"
 
 // With a quorum the source lets go of packets that some receiver lacks. Such a receiver is behind:
 // nothing can repair it (rule 9). The evidence is its NAK, for a packet that was acknowledged to
@@ -45,7 +41,7 @@ const (
 // may be lost, and time alone proves nothing while the source is idle. doubtPeriod is longer than a
 // loaded receiver takes to answer.
 const (
-	doubtPeriod = Tick(16 * time.Millisecond)
+	doubtPeriod = 16 * millisecond
 	doubtLimit  = 8
 )
 
@@ -152,9 +148,19 @@ func (g *Group) hearAsk(i int) {
 func (p *path) served() {
 	if p.ask != askNone {
 		p.follows = p.ask == askProven
-		p.ask, p.unheard = askDoubt, 0
+		p.doubt()
 	}
 }
+
+// mended notes that repair sends acked+1 to p: the NAK that was heard proves no loss any more.
+func (p *path) mended() {
+	if p.ask == askProven {
+		p.doubt()
+	}
+}
+
+// doubt notes that a copy of acked+1 may be on its way to p.
+func (p *path) doubt() { p.ask, p.unheard = askDoubt, 0 }
 
 // countsDoubts says whether a packet that is copied now counts for the paths in doubt.
 func (g *Group) countsDoubts(now Tick, ackReq bool) bool {

@@ -1,9 +1,7 @@
 package feedback
 
-import "time"
-
 // cnpWindow is how long a path's notifications count in full; each window that passes halves them.
-const cnpWindow = Tick(time.Millisecond)
+const cnpWindow = millisecond
 
 // congestion is what the filter of CNPs remembers beside the paths' counts (rule 10).
 type congestion struct {

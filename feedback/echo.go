@@ -1,10 +1,6 @@
 package feedback
 
-import (
-	"time"
-
-	"github.com/rocast/rocast/roce"
-)
+import "github.com/rocast/rocast/roce"
 
 // The ACK of everything that the source has sent may be lost on its way. No later one follows, and
 // a source that waits for it before it goes on would need its timeout. So with repair the last ACK
@@ -12,7 +8,7 @@ import (
 // silent (rule 14). A requester ignores an ACK of what was acknowledged. Every response restarts
 // its timer; therefore the bound.
 const (
-	echoAfter = Tick(500 * time.Microsecond)
+	echoAfter = 500 * microsecond
 	echoTimes = 2
 )
 

@@ -1,10 +1,6 @@
 package feedback
 
-import (
-	"time"
-
-	"github.com/rocast/rocast/roce"
-)
+import "github.com/rocast/rocast/roce"
 
 // A packet that is lost on its way from the source is the source's to send again. With repair the
 // switch says so by itself (rule 14): it does not forward what lies behind the missing packet,
@@ -21,9 +17,9 @@ type missing struct {
 	some  bool
 	since Tick  // when the source was last sent a NAK for it, or when a timer first saw that
 	times uint8 // how often it was sent again
-	slow  bool  // it was called back by an RNR NAK
+	slow  bool  // the last call was an RNR NAK
 	rests bool  // and that was less than gapAgain ago
-	calls uint8 // how often it was called back by an RNR NAK
+	calls uint8 // how many RNR NAKs it was sent
 }
 
 // The NAK for a gap may be lost as well, and then the source would wait for its timeout. A
@@ -31,7 +27,7 @@ type missing struct {
 // every response restarts a requester's timer, so it comes gapTimes more and then no more: after
 // gapAgain, and then after twice that. gapAgain is longer than a loaded source takes to go back.
 const (
-	gapAgain = Tick(time.Millisecond)
+	gapAgain = millisecond
 	gapTimes = 2
 )
 

@@ -11,6 +11,13 @@ const Window = 1 << 21
 // Tick is a time in nanoseconds from any fixed start. Only differences mean something.
 type Tick int64
 
+// Units of Tick.
+const (
+	microsecond Tick = 1000
+	millisecond      = 1000 * microsecond
+	second           = 1000 * millisecond
+)
+
 // Config is what a group starts from.
 type Config struct {
 	Policy   Policy

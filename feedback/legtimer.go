@@ -2,23 +2,21 @@ package feedback
 
 import (
 	"math"
-	"time"
 
 	"github.com/rocast/rocast/roce"
 )
 
 // RepairPeriod is how often a group that is Waiting wants a Timer event.
-const RepairPeriod = Tick(50 * time.Microsecond)
+const RepairPeriod = 50 * microsecond
 
 // A probe that is answered begins a repair with firstPush packets. A path has patienceTimes round
-// trips to answer. A receiver without a posted
-// receive is waited for at most restAtMost; a longer time is the source's to wait. repairLong is
-// when a repair that does not end is reported.
+// trips to answer. A receiver without a posted receive is waited for at most restAtMost; a longer
+// time is the source's to wait. repairLong is when a repair that does not end is reported.
 const (
 	firstPush     = 2
 	patienceTimes = 3
-	restAtMost    = 5 * time.Millisecond
-	repairLong    = Tick(time.Second)
+	restAtMost    = 5 * millisecond
+	repairLong    = second
 )
 
 // Waiting says whether the group wants a Timer event every RepairPeriod: a path is under repair or
@@ -52,16 +50,14 @@ const (
 )
 
 // unmeasured is how long a path may leave a packet unanswered before a round trip was measured.
-const unmeasured = Tick(time.Millisecond)
+const unmeasured = millisecond
 
 // fade is by what part a leg's rate falls, and its shortest round trip grows, with each
 // measurement.
 const fade = 64
 
 // longest bounds what counts as a round trip.
-const longest = Tick(time.Second)
-
-const perMillisecond = int64(time.Millisecond)
+const longest = second
 
 // most is how many packets beyond acked the path's repair may send. It is twice what fills the
 // path: more would only wait in a queue on the way, and the loss of one of them would be found
@@ -85,12 +81,12 @@ func (l *leg) measure(rtt Tick) {
 // Congestion-Based Congestion Control", 2016).
 func (l *leg) measureFlight(rtt Tick, packets int32) {
 	short := uint32(max(1, min(rtt, longest)))
-	rate := min(int64(packets)*perMillisecond/int64(short), math.MaxUint32)
+	rate := min(int64(packets)*int64(millisecond)/int64(short), math.MaxUint32)
 	l.rate = max(uint32(rate), l.rate-l.rate/fade)
 	if l.quickest += l.quickest / fade; l.quickest == 0 || short < l.quickest {
 		l.quickest = short
 	}
-	fills := uint64(l.rate) * uint64(l.quickest) / uint64(perMillisecond)
+	fills := uint64(l.rate) * uint64(l.quickest) / uint64(millisecond)
 	l.flight = uint16(max(leastFlight, min(fills, mostFlight)))
 }
 

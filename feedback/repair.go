@@ -1,8 +1,6 @@
 package feedback
 
-import (
-	"github.com/rocast/rocast/roce"
-)
+import "github.com/rocast/rocast/roce"
 
 // RepairBurst is the most packets that one answer of a path makes the switch send to it again.
 const RepairBurst = 64
@@ -18,31 +16,41 @@ const (
 )
 
 // leg is what repair knows of one path. The packets from its cursor on were not sent to it since it
-// was last set back.
+// was last set back. There is one for each path, so its fields leave no holes (docs/scale.md).
 type leg struct {
-	backsAt  Tick // when backs was begun to be counted
-	due      Tick // when its timer runs out, if it runs
-	srtt     Tick // smoothed round trip; 0: not measured yet
-	sampleAt Tick // when the packet sample was sent
-	since    Tick // when it stopped being direct
-	cursor   roce.PSN
-	asked    roce.PSN // the highest packet sent to it that asks for an ACK
-	high     roce.PSN // the highest packet sent to it
-	resent   roce.PSN // the highest packet that repair has sent to it
-	sample   roce.PSN // the packet whose round trip is being measured, if one is
-	repaired uint32
-	probes   uint32
-	givenUp  uint32
-	quickest uint32 // the shortest round trip of late, in nanoseconds
-	rate     uint32 // how many packets a millisecond the source has sent at most of late
-	flight   uint16 // how many packets fill the path: rate times quickest
+	// What the path was sent.
+
+	cursor roce.PSN // the next packet that its repair sends
+	asked  roce.PSN // the highest packet that asks for an ACK
+	high   roce.PSN // the highest packet
+	resent roce.PSN // the highest packet that repair has sent
+
+	// Its repair.
+
+	since    Tick   // when the path stopped being direct
+	due      Tick   // when its timer runs out, if it runs
+	backsAt  Tick   // since when backs counts
 	window   uint16 // how many packets beyond acked its repair may send
+	flight   uint16 // how many packets fill the path: rate times quickest
 	state    legState
 	attempts uint8 // how often it was probed since it made progress
-	backs    uint8 // how often it went back since then
-	carried  bool  // it was last sent packets by the engine
-	backoff  uint8 // and since a round trip was measured, 16 at most
-	running  bool
+	backs    uint8 // how often it went back since backsAt
+	backoff  uint8 // how often it was probed since a round trip was measured, 16 at most
+
+	// Its round trips.
+
+	srtt     Tick     // smoothed; 0: none was measured yet
+	sampleAt Tick     // when the packet sample was sent
+	sample   roce.PSN // the packet whose round trip is being measured, if one is
+	quickest uint32   // the shortest of late, in nanoseconds
+	rate     uint32   // how many packets a millisecond the source has sent at most of late
+
+	repaired uint32 // packets that repair has sent
+	probes   uint32
+	givenUp  uint32
+
+	carried  bool // it was last sent packets by the engine
+	running  bool // its timer runs
 	sampling bool
 	served   bool // acked+1 was sent again since the path waits for it
 	barred   bool // repair has given up acked+1
@@ -64,7 +72,8 @@ func (g *Group) beginLeg(i int, psn roce.PSN) {
 	}
 	l := &g.legs[i]
 	*l = leg{
-		srtt: l.srtt, rate: l.rate, quickest: l.quickest, flight: max(l.flight, leastFlight), repaired: l.repaired, probes: l.probes, givenUp: l.givenUp,
+		srtt: l.srtt, rate: l.rate, quickest: l.quickest, flight: max(l.flight, leastFlight),
+		repaired: l.repaired, probes: l.probes, givenUp: l.givenUp,
 		asked: g.paths[i].acked, high: psn, resent: g.paths[i].acked,
 	}
 }
@@ -177,7 +186,7 @@ func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action,
 		l.attempts = 0 // the source cannot help, and the path answers
 		g.rest(now, ev)
 		return Repaired, acts, true
-	case rnr && (g.spent(l) || ev.Syndrome.RNRTimer().Duration() > restAtMost):
+	case rnr && (g.spent(l) || Tick(ev.Syndrome.RNRTimer().Duration()) > restAtMost):
 		g.giveUp(ev.Path)
 		return 0, acts, false
 	case rnr:
@@ -211,9 +220,7 @@ func (g *Group) backsWithin(l *leg) Tick { return max(l.srtt, Tick(g.policy.Repa
 // sendOne sends path i the packet that it waits for, and leaves its cursor where it is.
 func (g *Group) sendOne(now Tick, i int, acts []Action) []Action {
 	l, p := &g.legs[i], &g.paths[i]
-	if p.ask == askProven {
-		p.ask, p.unheard = askDoubt, 0 // a copy of the packet is on its way from now on
-	}
+	p.mended()
 	next := p.acked.Next()
 	cursor := later(l.cursor, next.Next())
 	l.cursor = next
@@ -260,9 +267,7 @@ func (g *Group) feed(now Tick, i int, psn roce.PSN, window uint16) {
 	}
 	g.setLeg(l, legFeeding)
 	l.cursor, l.window = psn, window
-	if p.ask == askProven {
-		p.ask, p.unheard = askDoubt, 0 // a copy of the packet is on its way from now on
-	}
+	p.mended()
 }
 
 // leastAsked is how many packets a repair sends at least before one in the middle asks for an ACK.
@@ -389,7 +394,7 @@ func (g *Group) giveUp(i int) {
 	g.tally.GivenUp++
 	psn := p.acked.Next()
 	if g.policy.Ack != AckAll {
-		p.ask, p.unheard = askDoubt, 0
+		p.doubt()
 	}
 	if p.pending == 0 && !g.letGo(psn) {
 		g.setPending(p, roce.NAKSequence)

@@ -1,13 +1,9 @@
 package feedback
 
-import (
-	"time"
-
-	"github.com/rocast/rocast/roce"
-)
+import "github.com/rocast/rocast/roce"
 
 // TimerPeriod is how often a group that needs it wants a Timer event.
-const TimerPeriod = Tick(2 * time.Millisecond)
+const TimerPeriod = 2 * millisecond
 
 // NeedsTimer says whether the policy depends on the passing of time.
 func (p Policy) NeedsTimer() bool { return p.SilentAfter != 0 || p.Speak != SpeakOff }
@@ -64,7 +60,7 @@ func (g *Group) someoneAheadOf(p *path) bool {
 // speakAfter is how long the floor must have stood still, with data beyond it, before the switch
 // speaks for a silent receiver: longer than a loaded receiver takes to answer, and a fraction of
 // any requester's timeout.
-const speakAfter = Tick(8 * time.Millisecond)
+const speakAfter = 8 * millisecond
 
 // speech is what the switch says for a receiver whose resent packet was lost again, and which is
 // silent for that reason: it has sent its NAK (rule 4).

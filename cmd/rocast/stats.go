@@ -19,7 +19,7 @@ func (a *app) stats() *cobra.Command {
 			}
 			return a.print(stats, func(w io.Writer) {
 				r := stats.Retained
-				row(w, "RETAINED FOR REPAIR", "BUFFERS", "OF")
+				row(w, "PACKETS RETAINED FOR REPAIR", "BUFFERS USED", "BUFFERS IN ALL")
 				row(w, r.Packets, r.Buffers, r.Room)
 				fmt.Fprintln(w)
 				counters(w, stats.Counters)

@@ -13,14 +13,10 @@ import (
 // that.
 type forwarder interface {
 	Handle(now feedback.Tick, t *mft.Table, f *dataplane.Frame, out *dataplane.Outputs) dataplane.Reason
-	Tick(now feedback.Tick, out *dataplane.Outputs) (done bool)
-	Timed() bool
+	Tick(now feedback.Tick, out *dataplane.Outputs) (some bool)
 	Arm(now feedback.Tick, out *dataplane.Outputs)
 	Adopt(now feedback.Tick, g *mft.Group, out *dataplane.Outputs)
-	Waiting() bool
-	TickRepairs(now feedback.Tick, out *dataplane.Outputs) (done bool)
-	Carries() bool
-	Look(now feedback.Tick, out *dataplane.Outputs) (done bool)
+	Pause() feedback.Tick
 	PutBack()
 	Retained() (packets, chunks int)
 	Retains(id mft.GroupID, psn roce.PSN) bool
@@ -33,11 +29,9 @@ type box struct {
 	core    forwarder
 	engine  *engine // nil: the core gets every frame
 	table   *mft.Table
-	down    int  // faults that keep it from running
-	ticks   bool // a tick event is scheduled
-	repairs bool // a repairs event is scheduled
-	looks   bool // a looks event is scheduled
-	known   bool // the core has seen a frame of the group, or a change of its members
+	down    int           // faults that keep it from running
+	ticksAt time.Duration // when the next tick event is; 0: none is scheduled
+	known   bool          // the core has seen a frame of the group, or a change of its members
 
 	pass                     // the core's
 	again    pass            // of a retained frame
@@ -53,7 +47,7 @@ type pass struct {
 	late    time.Duration // copies leave so much later
 }
 
-func (b *box) reset() { b.down, b.ticks, b.repairs, b.looks, b.received = 0, false, false, false, 0 }
+func (b *box) reset() { b.down, b.ticksAt, b.received = 0, 0, 0 }
 
 // forward lets the switch handle frame i of a host. With an engine that is in lag.go.
 func (w *world) forward(h *host, i int32) {
@@ -116,43 +110,26 @@ func (w *world) arm() {
 // keepTime schedules the next tick of the core, while the core wants one and the programs of the
 // sources have not heard of everything.
 func (w *world) keepTime() {
-	if b := &w.box; !b.ticks && b.core.Timed() && !w.over() {
-		b.ticks = true
-		w.schedule.add(event{at: w.now + time.Duration(feedback.TimerPeriod), kind: tick})
-	}
-	if b := &w.box; !b.repairs && b.core.Waiting() && !w.over() {
-		b.repairs = true
-		w.schedule.add(event{at: w.now + time.Duration(feedback.RepairPeriod), kind: repairs})
-	}
-	if b := &w.box; !b.looks && b.core.Carries() && !w.over() {
-		b.looks = true
-		w.schedule.add(event{at: w.now + time.Duration(dataplane.LookPeriod), kind: looks})
+	b, pause := &w.box, time.Duration(w.box.core.Pause())
+	if at := w.now + pause; pause > 0 && !w.over() && (b.ticksAt == 0 || at < b.ticksAt) {
+		b.ticksAt = at
+		w.schedule.add(event{at: at, kind: tick})
 	}
 }
 
+// ticked lets time pass for the core, unless the core asked for an earlier tick since.
 func (w *world) ticked() {
-	w.box.ticks = false
-	w.timePasses(w.box.core.Tick)
-}
-
-func (w *world) repairsTicked() {
-	w.box.repairs = false
-	w.timePasses(w.box.core.TickRepairs)
-}
-
-func (w *world) looked() {
-	w.box.looks = false
-	w.timePasses(w.box.core.Look)
-}
-
-func (w *world) timePasses(serve func(feedback.Tick, *dataplane.Outputs) bool) {
 	b := &w.box
+	if w.now != b.ticksAt {
+		return
+	}
+	b.ticksAt = 0
 	if b.down > 0 {
 		return
 	}
 	w.notifying = nil
 	b.outputs.Reset()
-	for !serve(feedback.Tick(w.now), &b.outputs) {
+	for b.core.Tick(feedback.Tick(w.now), &b.outputs) {
 	}
 	w.checkOutputs(nil)
 	w.deliver(&b.pass, nil)

@@ -18,8 +18,6 @@ const (
 	look                         // the core looks at the frames that wait for it
 	arm                          // the core has done with what it looked at
 	adopt                        // control tells the core of a change of the group
-	repairs                      // the core is asked what it has to repair
-	looks                        // the core is asked to look at what the engine carries
 )
 
 // event is something that happens at a time. Events of equal times happen in the order of

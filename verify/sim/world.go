@@ -116,10 +116,6 @@ func (w *world) handle(e *event) {
 		w.repay(h)
 	case tick:
 		w.ticked()
-	case repairs:
-		w.repairsTicked()
-	case looks:
-		w.looked()
 	case faultBegins:
 		w.beginFault(int(e.index))
 	case faultEnds:

@@ -1,0 +1,91 @@
+package dataplane
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+)
+
+// rotation is groups that are served in turn. A round begins every period and serves each group
+// once.
+type rotation struct {
+	groups []*state
+	served int           // in this round
+	next   feedback.Tick // not before then begins the next round
+}
+
+// tickGroups bounds the groups that one call of turn serves, so that frames do not wait for all of
+// them.
+const tickGroups = 128
+
+func (r *rotation) add(st *state) { r.groups = append(r.groups, st) }
+
+func (r *rotation) remove(st *state) {
+	r.groups = slices.DeleteFunc(r.groups, func(other *state) bool { return other == st })
+}
+
+// turn serves some groups of a round that has begun, and says whether there were any. A group that
+// serve does not want to keep leaves the rotation.
+func (r *rotation) turn(now, period feedback.Tick, serve func(*state) (keep bool)) (some bool) {
+	if now < r.next || len(r.groups) == 0 {
+		return false
+	}
+	for range tickGroups {
+		if r.served >= len(r.groups) {
+			break
+		}
+		if serve(r.groups[r.served]) {
+			r.served++
+			continue
+		}
+		last := len(r.groups) - 1
+		r.groups[r.served], r.groups[last] = r.groups[last], nil
+		r.groups = r.groups[:last]
+	}
+	if r.served >= len(r.groups) {
+		r.served, r.next = 0, now+period
+	}
+	return true
+}
+
+// LookPeriod is how often the core looks at groups with repair on that the engine carries. If all
+// receivers lose the end of what was carried, nothing else tells the core of it. The period is a
+// fraction of any source's timeout, and costs an idle worker little.
+const LookPeriod = feedback.Tick(10 * time.Millisecond)
+
+// Tick serves some of the groups whose time has come, and says whether there were any. More of them
+// may have to be served at once.
+func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
+	timed := c.timed.turn(now, feedback.TimerPeriod, func(st *state) bool {
+		c.timer(now, st, out)
+		c.follow(now, st, out) // a path may have been evicted
+		return true
+	})
+	waiting := c.repair.waiting.turn(now, feedback.RepairPeriod, func(st *state) bool {
+		if st.held.waits = st.merge.Waiting(); st.held.waits {
+			c.timer(now, st, out)
+			c.follow(now, st, out)
+		}
+		return st.held.waits
+	})
+	carried := c.repair.carried.turn(now, LookPeriod, func(st *state) bool {
+		c.sync(now, st, out)
+		c.follow(now, st, out)
+		return true
+	})
+	return timed || waiting || carried
+}
+
+// Pause is how long the next Tick may wait; 0: for ever.
+func (c *Core) Pause() feedback.Tick {
+	switch {
+	case len(c.repair.waiting.groups) > 0:
+		return feedback.RepairPeriod
+	case len(c.timed.groups) > 0:
+		return feedback.TimerPeriod
+	case len(c.repair.carried.groups) > 0:
+		return LookPeriod
+	}
+	return 0
+}
