@@ -44,6 +44,7 @@ var rooms = []room{
 	{dir: "ctl/ports", suites: []suite{{dir: "ctl/ports"}, {dir: "ctl"}}, swept: true},
 	{dir: "ctl/server", suites: []suite{{dir: "ctl/server"}}, swept: true},
 	{dir: "ctl/store", suites: []suite{{dir: "ctl/store"}}, swept: true},
+	{dir: "ctl/tree", suites: []suite{{dir: "ctl/tree"}}, swept: true},
 	{dir: "ctl/yamldoc", suites: []suite{{dir: "ctl/yamldoc"}}, swept: true},
 }
 
