@@ -75,6 +75,11 @@ func (c *Client) Group(ctx context.Context, name string) (group Group, err error
 	return group, c.do(ctx, http.MethodGet, GroupsPath+"/"+url.PathEscape(name), nil, &group)
 }
 
+// Tree returns a group's tree: the parts of this box and of those behind it.
+func (c *Client) Tree(ctx context.Context, name string) (tree Tree, err error) {
+	return tree, c.do(ctx, http.MethodGet, TreesPath+"/"+url.PathEscape(name), nil, &tree)
+}
+
 // Perftests lists the group IPs on which perftest clients are served.
 func (c *Client) Perftests(ctx context.Context) (list Perftests, err error) {
 	return list, c.do(ctx, http.MethodGet, PerftestPath, nil, &list)

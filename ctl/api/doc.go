@@ -6,6 +6,7 @@
 //	GET    /v1/groups/{name}   Group
 //	PUT    /v1/groups/{name}   a group file in, Group out: changes the receivers of a running group
 //	DELETE /v1/groups/{name}   Removed
+//	GET    /v1/trees/{name}    Tree: the group's parts on this box and on those behind it
 //	GET    /v1/perftest        Perftests
 //	POST   /v1/perftest        PerftestRequest in, Perftest out (201)
 //	DELETE /v1/perftest/{ip}   Removed
@@ -14,6 +15,12 @@
 //	GET    /v1/features        Features
 //	GET    /v1/version         Version
 //	GET    /metrics            Prometheus text
+//
+// Other boxes reach a box over TCP with mutual TLS, and only by these paths:
+//
+//	GET    /v1/branches/{name}  Tree
+//	PUT    /v1/branches/{name}  Branch in, BranchAnswer out: register, renew or change a branch
+//	DELETE /v1/branches/{name}  Removed; ?version=N is the version of the request
 //
 // Every failure is an [Error] in {"error": ...}. A key that a group file also has keeps the name
 // that it has there. VAs and R_Keys are strings ("0x7f0000000000"), because JSON readers lose the

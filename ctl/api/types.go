@@ -13,6 +13,8 @@ const MaxGroupFileBytes = 1 << 20
 // Paths of the HTTP interface.
 const (
 	GroupsPath   = "/v1/groups"
+	BranchesPath = "/v1/branches"
+	TreesPath    = "/v1/trees"
 	PortsPath    = "/v1/ports"
 	PerftestPath = "/v1/perftest"
 	StatsPath    = "/v1/stats"
@@ -23,10 +25,11 @@ const (
 
 // States of a group and of a member.
 const (
-	Ready   = "ready"
-	Waiting = "waiting"  // waits for a next hop; Reason names the next hop
-	Failed  = "failed"   // a kept group that could not be restored; Reason has the cause
-	LeftOut = "left-out" // a member that takes no part in the group any more; Reason has the cause and the way back
+	Ready    = "ready"
+	Waiting  = "waiting"  // waits for a next hop, here or at a box behind this one; Reason names the next hop
+	Degraded = "degraded" // a box behind this one does not answer or refuses; Reason names it. Data may flow all the same
+	Failed   = "failed"   // a kept group that could not be restored; Reason has the cause
+	LeftOut  = "left-out" // a member that takes no part in the group any more; Reason has the cause and the way back
 )
 
 // States of a port.
@@ -64,6 +67,8 @@ type Group struct {
 	Memory   []Region  `json:"memory,omitempty"`
 	Progress *Progress `json:"progress,omitempty"` // absent until the source has sent data
 	Members  []Member  `json:"members,omitempty"`
+	Upper    *Upper    `json:"upper,omitempty"`    // absent: the group was created on this box
+	Links    []Link    `json:"links,omitempty"`    // the boxes behind this one; their ends are among the members
 	Counters Counters  `json:"counters,omitempty"` // frames by result
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
@@ -35,6 +36,8 @@ type Config struct {
 	LogFormat    string
 	LogLevel     string
 	Perftest     []perftest.Config // the perftest services that start with the daemon
+	Neighbours   []neighbour.Config
+	API          neighbour.API // where other boxes reach this one
 }
 
 var (
@@ -66,7 +69,7 @@ func Parse(text []byte) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	wait := waits[0]
+	wait, neighbours := waits[0], 0
 	err = document.Fields(
 		yamldoc.Field{Key: "ports", Set: c.readPorts, Needed: "ports: [NAME or GLOB, ...], the interfaces to carry " +
 			"groups on"},
@@ -85,7 +88,15 @@ func Parse(text []byte) (Config, error) {
 			)
 		}},
 		yamldoc.Field{Key: "perftest", Set: c.readPerftest},
+		yamldoc.Field{Key: "neighbours", Set: func(v yamldoc.Value) error {
+			neighbours = v.Line()
+			return c.readNeighbours(v)
+		}},
+		yamldoc.Field{Key: "api", Set: yamldoc.Into(&c.API, neighbour.ReadAPI)},
 	)
+	if err == nil {
+		err = c.checkNeighbours(neighbours)
+	}
 	c.Busy = wait == "busy"
 	return c, err
 }

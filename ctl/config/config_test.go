@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 )
 
@@ -21,8 +22,11 @@ func TestConfigDefaults(t *testing.T) {
 		Mode: "copy", Engine: "auto", LogFormat: "console", LogLevel: "info",
 		RepairMemory: 64 << 20,
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
+	}
+	if got.API.On() {
+		t.Error("the API listens on TCP without being told to")
 	}
 }
 
@@ -40,13 +44,22 @@ repairMemory: 3GiB
 log: {format: json, level: debug}
 perftest:
   - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18516}
+neighbours:
+  - {name: leaf2, address: 10.9.0.2, url: "https://10.9.0.2:7471"}
+  - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1}
+api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a}
 `))
 	want := Config{
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
 		LogFormat: "json", LogLevel: "debug", RepairMemory: 3 << 30,
 		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
+		Neighbours: []neighbour.Config{
+			{Name: "leaf2", Address: netip.MustParseAddr("10.9.0.2"), URL: "https://10.9.0.2:7471"},
+			{Name: "spine-1.lab", Address: netip.MustParseAddr("fd00::2"), URL: "https://spine-1.lab:1", Local: netip.MustParseAddr("fd00::1")},
+		},
+		API: neighbour.API{Listen: netip.MustParseAddrPort("[fd00::1]:7471"), Files: neighbour.Files{Cert: "/c", Key: "/k", CA: "/a"}},
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 }
@@ -71,7 +84,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: []\n", "line 1: ports names no interface; name at least one"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, log, perftest`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, log, perftest, neighbours, api`},
 		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" is a relative path; write a path that begins with /`},
 		{"ports: [eth1]\nsocket: /" + strings.Repeat("s", 103) + "\n", `line 2: socket "/` + strings.Repeat("s", 103) + `" is longer than 103 bytes, the limit for the path of a socket; write a shorter path`},
 		{"", "line 1: the config is empty; write its keys"},
@@ -161,5 +174,51 @@ func TestPortsAreExpanded(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: got %s, want %s", c.patterns, got, c.want)
 		}
+	}
+}
+
+func TestBadNeighboursAreRefused(t *testing.T) {
+	const head, on = "ports: [eth1]\n", "api: {listen: \"10.9.0.1:7471\", cert: /c, key: /k, ca: /a}\n"
+	const leaf2 = `{name: leaf2, address: 10.9.0.2, url: "https://10.9.0.2:7471"}`
+	one := func(item string) string { return head + on + "neighbours: [" + item + "]\n" }
+	url := func(u string) string { return one(`{name: leaf2, address: 10.9.0.2, url: "` + u + `"}`) }
+	badURL := func(u string) string {
+		return `line 3: neighbour 1: url "` + u + `" is not the URL of an API; write https://HOST:PORT`
+	}
+	for _, c := range []struct{ text, want string }{
+		{head + "neighbours: [" + leaf2 + "]\n", "line 2: neighbours need to know this box by its certificate, and the config has no api; add api: {listen: ADDRESS:PORT, cert: FILE, key: FILE, ca: FILE}"},
+		{one(leaf2 + ", " + strings.Replace(leaf2, "10.9.0.2,", "10.9.0.3,", 1)), "line 3: neighbour 2 has the same name as neighbour 1; correct one of them"},
+		{one(leaf2 + ", " + strings.Replace(leaf2, "leaf2", "leaf3", 1)), "line 3: neighbour 2 has the same address as neighbour 1; correct one of them"},
+		{one("{name: Leaf2}"), `line 3: neighbour 1: name "Leaf2" is not the name of a box; write a DNS name such as leaf2: up to 63 small letters, digits, '.' or '-'`},
+		{one("{name: leaf-}"), `line 3: neighbour 1: name "leaf-" is not the name of a box; write a DNS name such as leaf2: up to 63 small letters, digits, '.' or '-'`},
+		{one("{name: leaf2}"), "line 3: neighbour 1 has no address; add address: ADDRESS, the box's link address"},
+		{one("{name: leaf2, address: 10.9.0.2}"), "line 3: neighbour 1 has no url; add url: https://HOST:PORT, where the box's api listens"},
+		{one("{address: 127.0.0.1}"), "line 3: neighbour 1: address 127.0.0.1 is not an address that a box can have on the fabric; write a unicast address"},
+		{one("{address: 224.0.0.1}"), "line 3: neighbour 1: address 224.0.0.1 is not an address that a box can have on the fabric; write a unicast address"},
+		{one(strings.Replace(leaf2, "}", ", local: fd00::1}", 1)), "line 3: neighbour 1 has the address 10.9.0.2 and local fd00::1, and a link has addresses of one family; write two of the same family"},
+		{one(strings.Replace(leaf2, "}", ", local: 10.9.0.2}", 1)), "line 3: neighbour 1 has the same address 10.9.0.2 as local; local is this box's address, so write that or remove it"},
+		{url("http://10.9.0.2:7471"), badURL("http://10.9.0.2:7471")},
+		{url("https://10.9.0.2"), badURL("https://10.9.0.2")},
+		{url("https://:7471"), badURL("https://:7471")},
+		{url("https://u@10.9.0.2:7471"), badURL("https://u@10.9.0.2:7471")},
+		{url("https://10.9.0.2:7471/v1"), badURL("https://10.9.0.2:7471/v1")},
+		{url("https://10.9.0.2:7471?a=b"), badURL("https://10.9.0.2:7471?a=b")},
+		{url("https://10.9.0.2:7471#a"), badURL("https://10.9.0.2:7471#a")},
+		{head + "api: {listen: \"10.9.0.1\"}\n", `line 2: api: listen "10.9.0.1" is not an address with a port; write one such as 10.9.0.1:7471 or [fd00::1]:7471`},
+		{head + "api: {listen: \"10.9.0.1:0\"}\n", `line 2: api: listen "10.9.0.1:0" is not an address with a port; write one such as 10.9.0.1:7471 or [fd00::1]:7471`},
+		{head + "api: {cert: box.pem}\n", `line 2: api: cert "box.pem" is a relative path; write a path that begins with /`},
+		{head + "api: {cert: /box.pem}\n", "line 2: api has no listen; add listen: ADDRESS:PORT, where other boxes reach this one"},
+		{head + "api: {listen: \"10.9.0.1:1\", cert: /c, key: /k}\n", "line 2: api has no ca; add ca: FILE, the certificate that signs those of all boxes"},
+	} {
+		if _, err := Parse([]byte(c.text)); err == nil || err.Error() != c.want {
+			t.Errorf("%s\ngot  %v\nwant %s", c.text, err, c.want)
+		}
+	}
+	var many []string
+	for i := range neighbour.Max + 1 {
+		many = append(many, fmt.Sprintf("{name: leaf%d, address: 10.9.%d.%d, url: \"https://h:1\"}", i, 1+i/200, 1+i%200))
+	}
+	if _, err := Parse([]byte(one(strings.Join(many, ", ")))); err == nil || err.Error() != "line 3: neighbour 257 is one more than the limit of 256; remove it" {
+		t.Error(err)
 	}
 }

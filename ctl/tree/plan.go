@@ -2,7 +2,7 @@ package tree
 
 import (
 	"cmp"
-	"hash/fnv"
+	"crypto/sha256"
 	"slices"
 )
 
@@ -42,7 +42,7 @@ func Plan(group string, members []Member, load func(neighbour string) int) []str
 		}
 		p.giveAll(slices.MinFunc(waiting, func(a, b candidate) int {
 			return cmp.Or(b.compare(a), cmp.Compare(load(a.neighbour), load(b.neighbour)),
-				cmp.Compare(rank(group, a.neighbour), rank(group, b.neighbour)), cmp.Compare(a.neighbour, b.neighbour))
+				cmp.Compare(rank(group, a.neighbour), rank(group, b.neighbour)))
 		}).neighbour)
 	}
 }
@@ -67,8 +67,13 @@ func (a candidate) compare(b candidate) int {
 }
 
 func compareBool(a, b bool) int {
-	number := map[bool]int{true: 1}
-	return number[a] - number[b]
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 func (p *planner) waiting() (list []candidate) {
@@ -103,16 +108,8 @@ func (p *planner) giveAll(neighbour string) {
 	}
 }
 
-// rank orders the neighbours of a group as a hash does (rendezvous hashing).
-func rank(group, neighbour string) uint64 {
-	h := fnv.New64a()
-	h.Write([]byte(group))
-	h.Write([]byte{0})
-	h.Write([]byte(neighbour))
-	// FNV changes few high bits for the last bytes, and these decide the order: mix them (the
-	// finalizer of MurmurHash3).
-	x := h.Sum64()
-	x = (x ^ x>>33) * 0xff51afd7ed558ccd
-	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
+// rank orders the neighbours of a group by a hash (rendezvous hashing).
+func rank(group, neighbour string) string {
+	sum := sha256.Sum256([]byte(group + "\x00" + neighbour))
+	return string(sum[:])
 }

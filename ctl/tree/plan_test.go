@@ -185,8 +185,8 @@ func randomFabric(r *rand.Rand) *fabric {
 	return f
 }
 
-// A fat tree in which a fifth of the links is broken has next-hop sets of all kinds. Hosts that are cut
-// off take no part.
+// A fat tree in which a fifth of the links is broken has next-hop sets of all kinds. Hosts that are
+// cut off take no part.
 func TestBrokenFatTrees(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for round := range 60 {
@@ -284,7 +284,8 @@ func TestPlan(t *testing.T) {
 		{"two follow the third, which has one way",
 			[]Member{{Through: []string{"a", "b"}}, {Through: []string{"b"}}, {Through: []string{"a", "b"}}}, map[string]int{"b": 9}, []string{"b", "b", "b"}},
 		{"a neighbour that is needed anyway goes before one that reaches more",
-			[]Member{{Through: []string{"a", "b"}}, {Through: []string{"a", "c"}}, {Through: []string{"b"}}, {Through: []string{"c"}}}, nil, []string{"b", "c", "b", "c"}},
+			[]Member{{Through: []string{"a", "b"}}, {Through: []string{"a", "b"}}, {Through: []string{"a", "c"}}, {Through: []string{"a", "c"}}, {Through: []string{"b"}}, {Through: []string{"c"}}},
+			nil, []string{"b", "b", "c", "c", "b", "c"}},
 		{"most members", []Member{{Through: []string{"a", "b"}}, {Through: []string{"b", "c"}}, {Through: []string{"a", "d"}}, {Through: []string{"b", "d"}}},
 			map[string]int{"b": 9, "a": 1}, []string{"b", "b", "d", "b"}},
 		{"a member stays", []Member{{Through: []string{"a", "b"}, Now: "b"}}, map[string]int{"b": 9}, []string{"b"}},

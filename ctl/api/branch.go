@@ -1,0 +1,80 @@
+package api
+
+// Registration is the version of the messages between boxes. A box refuses another version.
+const Registration = 1
+
+// Branch asks a box to carry a group to the members behind it. The asking box is the upper one: its
+// end of the link is the source of the asked box's group.
+//
+// The request may be repeated: with the version that the branch has it only renews the lease, with
+// a higher one it changes the members, and with a lower one it is refused. DELETE has a version
+// too.
+type Branch struct {
+	Registration int `json:"registration"`
+	// Root is the box where the group was created. Epoch grows with each change that Root makes: of
+	// two upper boxes that ask for the same group, the one with the later epoch counts.
+	Root  string `json:"root"`
+	Epoch uint64 `json:"epoch"`
+	// Visited names the boxes on the way, the root first and the asking box last.
+	Visited []string `json:"visited"`
+	Version uint64   `json:"version"`
+	Lease   int      `json:"lease"`  // seconds after which the branch ends unless it is renewed or carries data
+	Within  int      `json:"within"` // milliseconds for which the asking box waits for the answer
+	// Begun says that data may have been sent on the link already. A box that does not know the
+	// branch then treats it as after a restart.
+	Begun bool    `json:"begun"`
+	Link  LinkEnd `json:"link"`
+	// Yours is the end that the asked box gave in its last answer; absent: it has given none.
+	Yours *LinkEnd `json:"yours,omitempty"`
+	// File is a group file without source: the members behind the asked box.
+	File string `json:"file"`
+}
+
+// LinkEnd is one end of a link between two boxes: an address and a QPN of a box, and the first PSN
+// that this end sends.
+type LinkEnd struct {
+	IP  string `json:"ip"`
+	QPN uint32 `json:"qpn"`
+	PSN uint32 `json:"psn"`
+}
+
+// BranchAnswer says that a branch stands, together with those behind it.
+type BranchAnswer struct {
+	Version uint64   `json:"version"`
+	Link    LinkEnd  `json:"link"`              // the answering box's end
+	Waiting []Absent `json:"waiting,omitempty"` // what is missing in the subtree
+}
+
+// Absent is something in the tree that is missing at present.
+type Absent struct {
+	Box    string `json:"box"`
+	Member string `json:"member,omitempty"` // absent: the box itself is missing
+	Reason string `json:"reason"`
+}
+
+// Upper says for which box a group is a branch.
+type Upper struct {
+	Box     string   `json:"box"`
+	Root    string   `json:"root"`
+	Visited []string `json:"visited"`
+}
+
+// Link is a link to a neighbour with the members behind it.
+type Link struct {
+	Box     string   `json:"box"`
+	State   string   `json:"state"`
+	Reason  string   `json:"reason,omitempty"`
+	Local   LinkEnd  `json:"local"`
+	Remote  LinkEnd  `json:"remote"`
+	Members []string `json:"members"`           // the IPs of the members behind it
+	Waiting []Absent `json:"waiting,omitempty"` // what is missing behind it
+}
+
+// Tree is a box's part of a group's tree, and those of the boxes behind it.
+type Tree struct {
+	Box   string `json:"box"`
+	Group Group  `json:"group"` // without R_Keys
+	Below []Tree `json:"below,omitempty"`
+	// Reason says why the box could not be asked; its other fields are then empty.
+	Reason string `json:"reason,omitempty"`
+}

@@ -1,0 +1,272 @@
+package neighbour
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// authority signs the certificates of boxes.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	path string
+}
+
+func write(t *testing.T, name, kind string, der []byte) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{key: newKey(t), cert: &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fabric"}, NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
+	}}
+	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.path = write(t, "ca.pem", "CERTIFICATE", der)
+	return a
+}
+
+// box writes the files of a box with the names.
+func (a *authority) box(t *testing.T, notAfter time.Time, names ...string) Files {
+	t.Helper()
+	key := newKey(t)
+	cert := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: names, NotAfter: notAfter}
+	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Files{Cert: write(t, "box.pem", "CERTIFICATE", der), Key: write(t, "box.key", "PRIVATE KEY", secret), CA: a.path}
+}
+
+var tomorrow = time.Now().Add(24 * time.Hour)
+
+// listenWith answers over TLS with the files. The result has the name leaf2.
+func listenWith(t *testing.T, f Files, handle http.HandlerFunc) Config {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", f.Server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: handle, ErrorLog: log.New(io.Discard, "", 0)}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	t.Cleanup(func() { s.Close(); <-done })
+	return Config{Name: "leaf2", URL: "https://" + l.Addr().String()}
+}
+
+func TestABoxAsksItsNeighbour(t *testing.T) {
+	ca := newAuthority(t)
+	var asked []string
+	leaf2 := listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, r *http.Request) {
+		name, err := PeerName(r.TLS)
+		body, _ := io.ReadAll(r.Body)
+		asked = append(asked, strings.Join([]string{name, r.Method, r.URL.String(), string(body)}, " "))
+		if err != nil {
+			t.Error(err)
+		}
+		switch r.Method {
+		case http.MethodPut:
+			io.WriteString(w, `{"version": 7, "link": {"ip": "10.9.0.2", "qpn": 5, "psn": 6}}`)
+		case http.MethodGet:
+			io.WriteString(w, `{"box": "leaf2", "group": {"name": "g1", "memberCount": 3, "waitingCount": 0, "state": "ready", "restored": false}}`)
+		default:
+			io.WriteString(w, `{"removed": "g1"}`)
+		}
+	})
+	c := NewClient(ca.box(t, tomorrow, "leaf1", "other"), []Config{leaf2})
+	answer, err := c.PutBranch(t.Context(), "leaf2", "g1", api.Branch{Version: 7})
+	if err != nil || answer.Version != 7 || answer.Link != (api.LinkEnd{IP: "10.9.0.2", QPN: 5, PSN: 6}) {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	tree, err := c.Tree(t.Context(), "leaf2", "g1")
+	if err != nil || tree.Box != "leaf2" || tree.Group.MemberCount != 3 {
+		t.Errorf("%+v, %v", tree, err)
+	}
+	if err := c.DeleteBranch(t.Context(), "leaf2", "g1", 8); err != nil {
+		t.Error(err)
+	}
+	want := []string{"leaf1 PUT /v1/branches/g1 {", "leaf1 GET /v1/branches/g1 ", "leaf1 DELETE /v1/branches/g1?version=8 "}
+	for i := range want {
+		if i >= len(asked) || !strings.HasPrefix(asked[i], want[i]) {
+			t.Errorf("asked %q", asked)
+			break
+		}
+	}
+	if len(asked) != 3 || !strings.Contains(asked[0], `"version":7`) {
+		t.Errorf("asked %q", asked)
+	}
+}
+
+// What is wrong is named in one sentence.
+func TestWhatANeighbourDoesWrongIsSaid(t *testing.T) {
+	ca, stranger := newAuthority(t), newAuthority(t)
+	ours := ca.box(t, tomorrow, "leaf1")
+	fine := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) }
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	nobody := Config{Name: "leaf2", URL: "https://" + free.Addr().String()}
+	for what, c := range map[string]struct {
+		ours Files
+		box  Config
+		want string
+	}{
+		"nobody listens": {ours, nobody, "box leaf2 does not answer at URL (connect: connection refused); is rocastd running there, with api: in its config?"},
+		"another box": {ours, listenWith(t, ca.box(t, tomorrow, "leaf3"), fine),
+			"the box at URL has a certificate for leaf3 and not for leaf2; correct the url of the neighbour leaf2, or the certificate there"},
+		"another CA": {ours, listenWith(t, stranger.box(t, tomorrow, "leaf2"), fine),
+			"the certificate of box leaf2 at URL is not valid with the CA " + ca.path},
+		"too old":          {ours, listenWith(t, Files{}, fine), "box leaf2 does not answer at URL"},
+		"we are not known": {Files{Cert: stranger.box(t, tomorrow, "leaf1").Cert}, nobody, "api: read the certificate "},
+		"a refusal": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusConflict)
+			io.WriteString(w, `{"error": {"kind": "exists", "message": "group g1 exists"}}`)
+		}), "box leaf2 refuses: group g1 exists"},
+		"no reason": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
+			"the program at URL answers 418 without a reason; is it rocastd of box leaf2?"},
+		"another version": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"vers": 1}`) }),
+			`box leaf2 answers in a way that this box does not understand (json: unknown field "vers"); run the same version of rocast on both`},
+		"it hangs up": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }),
+			"box leaf2 does not answer at URL (EOF); is rocastd running there, with api: in its config?"},
+	} {
+		_, err := NewClient(c.ours, []Config{c.box}).PutBranch(t.Context(), "leaf2", "g1", api.Branch{})
+		if want := strings.ReplaceAll(c.want, "URL", c.box.URL); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s:\ngot  %v\nwant %s", what, err, want)
+		}
+	}
+	_, err = NewClient(ours, nil).Tree(t.Context(), "leaf2", "g1")
+	if want := "box leaf2 is not a neighbour; add it to neighbours: in the config"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// A box that trusts both CAs, and has a certificate of the wrong one, is refused by the other side.
+func TestABoxWithoutAnAcceptedCertificateIsRefused(t *testing.T) {
+	ca, stranger := newAuthority(t), newAuthority(t)
+	box := listenWith(t, ca.box(t, tomorrow, "leaf2"), func(http.ResponseWriter, *http.Request) { t.Error("the request was carried out") })
+	foreign := stranger.box(t, tomorrow, "leaf1")
+	both, err := os.ReadFile(stranger.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := os.ReadFile(ca.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign.CA = filepath.Join(t.TempDir(), "both.pem")
+	if err := os.WriteFile(foreign.CA, append(both, own...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = NewClient(foreign, []Config{box}).Tree(t.Context(), "leaf2", "g1")
+	if want := "box leaf2 at " + box.URL + " does not accept the certificate " + foreign.Cert; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	// Without any certificate nobody gets in.
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(own)
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(box.URL, "https://"), &tls.Config{RootCAs: pool, ServerName: "leaf2"})
+	if err == nil {
+		_, err = conn.Read(make([]byte, 1))
+		conn.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "certificate required") {
+		t.Error(err)
+	}
+}
+
+func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
+	ca, stranger := newAuthority(t), newAuthority(t)
+	good := ca.box(t, tomorrow, "leaf1")
+	if name, err := good.Name(); err != nil || name != "leaf1" {
+		t.Errorf("%q, %v", name, err)
+	}
+	empty := write(t, "empty", "NOTHING", nil)
+	with := func(change func(*Files)) Files { f := good; change(&f); return f }
+	for want, f := range map[string]Files{
+		"api: read the certificate /none and its key ":                                with(func(f *Files) { f.Cert = "/none" }),
+		"api: read the CA's certificate: open /none":                                  with(func(f *Files) { f.CA = "/none" }),
+		"api: " + empty + " holds no certificate; write the PEM form of the CA's":     with(func(f *Files) { f.CA = empty }),
+		" has no DNS name; make one with the name of this box as subject alternative": ca.box(t, tomorrow),
+		" is not valid with the CA " + stranger.path:                                  with(func(f *Files) { f.CA = stranger.path }),
+		"so no other box would accept it":                                             ca.box(t, time.Now().Add(-time.Minute), "leaf1"),
+	} {
+		if _, err := f.Name(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("\ngot  %v\nwant %s", err, want)
+		}
+	}
+}
+
+// A certificate that is replaced counts from the next connection on.
+func TestACertificateMayBeReplacedWhileTheDaemonRuns(t *testing.T) {
+	ca := newAuthority(t)
+	files := ca.box(t, tomorrow, "leaf3")
+	box := listenWith(t, files, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) })
+	c := NewClient(ca.box(t, tomorrow, "leaf1"), []Config{box})
+	if _, err := c.Tree(t.Context(), "leaf2", "g1"); err == nil {
+		t.Error("leaf3 is taken for leaf2")
+	}
+	next := ca.box(t, tomorrow, "leaf2")
+	for from, to := range map[string]string{next.Cert: files.Cert, next.Key: files.Key} {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Tree(t.Context(), "leaf2", "g1"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestARequestEndsWithItsContext(t *testing.T) {
+	ca := newAuthority(t)
+	ended := make(chan struct{})
+	box := listenWith(t, ca.box(t, tomorrow, "leaf2"), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done(); close(ended) })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err := NewClient(ca.box(t, tomorrow, "leaf1"), []Config{box}).Tree(ctx, "leaf2", "g1")
+	if err == nil || !strings.Contains(err.Error(), "does not answer at") {
+		t.Error(err)
+	}
+	<-ended // the asked box hears of it
+}

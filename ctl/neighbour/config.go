@@ -1,0 +1,113 @@
+package neighbour
+
+import (
+	"net/netip"
+	"net/url"
+	"path"
+	"regexp"
+
+	"github.com/rocast/rocast/ctl/yamldoc"
+)
+
+// Max bounds the neighbours of a box. It is more than the ports of any box.
+const Max = 256
+
+// Config is a neighbour: another box that carries groups to the members behind it. It is one item
+// of the key neighbours of the daemon's config.
+type Config struct {
+	Name    string     // the first DNS name of the box's certificate
+	Address netip.Addr // its link address: the routes to the members behind it lead to this address
+	URL     string     // of its API: https://HOST:PORT
+	// Local is this box's link address towards the neighbour. If it is not valid, it is the source
+	// address of the kernel's route to Address.
+	Local netip.Addr
+}
+
+// API is the key api of the daemon's config: where other boxes reach this one, and the files with
+// which it identifies itself. The zero API is off.
+type API struct {
+	Listen netip.AddrPort
+	Files  Files
+}
+
+// On says whether other boxes can reach this one.
+func (a *API) On() bool { return a.Listen.IsValid() }
+
+// Read reads one item of neighbours.
+func Read(v yamldoc.Value) (c Config, err error) {
+	err = v.Fields(
+		yamldoc.Field{Key: "name", Set: yamldoc.Into(&c.Name, name), Needed: "name: WORD, the DNS name in the box's certificate"},
+		yamldoc.Field{Key: "address", Set: yamldoc.Into(&c.Address, address), Needed: "address: ADDRESS, the box's link address"},
+		yamldoc.Field{Key: "url", Set: yamldoc.Into(&c.URL, apiURL), Needed: "url: https://HOST:PORT, where the box's api listens"},
+		yamldoc.Field{Key: "local", Set: yamldoc.Into(&c.Local, address)},
+	)
+	if err == nil && c.Local.IsValid() && c.Local.Is4() != c.Address.Is4() {
+		err = v.Errorf("has the address %v and local %v, and a link has addresses of one family; write two of the "+
+			"same family", c.Address, c.Local)
+	}
+	if err == nil && c.Local == c.Address {
+		err = v.Errorf("has the same address %v as local; local is this box's address, so write that or remove it", c.Address)
+	}
+	return c, err
+}
+
+// ReadAPI reads the key api.
+func ReadAPI(v yamldoc.Value) (a API, err error) {
+	return a, v.Fields(
+		yamldoc.Field{Key: "listen", Set: yamldoc.Into(&a.Listen, listen), Needed: "listen: ADDRESS:PORT, where other boxes reach this one"},
+		yamldoc.Field{Key: "cert", Set: yamldoc.Into(&a.Files.Cert, file), Needed: "cert: FILE, this box's certificate"},
+		yamldoc.Field{Key: "key", Set: yamldoc.Into(&a.Files.Key, file), Needed: "key: FILE, the certificate's private key"},
+		yamldoc.Field{Key: "ca", Set: yamldoc.Into(&a.Files.CA, file), Needed: "ca: FILE, the certificate that signs those of all boxes"},
+	)
+}
+
+var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+
+func name(v yamldoc.Value) (string, error) {
+	text, err := v.Text()
+	if err == nil && !nameForm.MatchString(text) {
+		err = v.Errorf("%q is not the name of a box; write a DNS name such as leaf2: up to 63 small letters, digits, "+
+			"'.' or '-'", text)
+	}
+	return text, err
+}
+
+func address(v yamldoc.Value) (netip.Addr, error) {
+	addr, err := v.Addr()
+	if err == nil && (!addr.IsGlobalUnicast() || addr.IsLoopback()) {
+		err = v.Errorf("%v is not an address that a box can have on the fabric; write a unicast address", addr)
+	}
+	return addr, err
+}
+
+func apiURL(v yamldoc.Value) (string, error) {
+	text, err := v.Text()
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" || u.Port() == "" || u.Hostname() == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", v.Errorf("%q is not the URL of an API; write https://HOST:PORT", text)
+	}
+	return text, nil
+}
+
+func listen(v yamldoc.Value) (netip.AddrPort, error) {
+	text, err := v.Text()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil || at.Port() == 0 {
+		return netip.AddrPort{}, v.Errorf("%q is not an address with a port; write one such as 10.9.0.1:7471 or [fd00::1]:7471", text)
+	}
+	return at, nil
+}
+
+func file(v yamldoc.Value) (string, error) {
+	text, err := v.Text()
+	if err == nil && !path.IsAbs(text) {
+		err = v.Errorf("%q is a relative path; write a path that begins with /", text)
+	}
+	return text, err
+}
