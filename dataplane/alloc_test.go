@@ -17,6 +17,8 @@ type loop struct {
 	table func() *mft.Table
 	next  roce.PSN
 	sent  int
+	// unsent is how many bytes its device seems to have.
+	unsent int
 }
 
 // slots is a pool of one buffer for a reply.
@@ -57,7 +59,9 @@ func (l *loop) Send(out []dataplane.Outgoing) int {
 	return len(out)
 }
 
-func newLoops(t testing.TB, payloadBytes int, repair feedback.RepairPolicy) (w *dataplane.Worker, ports []*loop, g *mft.Group) {
+func (l *loop) Unsent() int { return l.unsent }
+
+func newLoops(t testing.TB, payloadBytes int, repair feedback.RepairPolicy, egress ...dataplane.Egress) (w *dataplane.Worker, ports []*loop, g *mft.Group) {
 	g = group()
 	g.PathMTU, g.Policy.Repair = 4096, repair
 	pool := &slots{make([]byte, 8192)}
@@ -69,7 +73,7 @@ func newLoops(t testing.TB, payloadBytes int, repair feedback.RepairPolicy) (w *
 	}
 	s = dataplane.New(dataplane.Config{
 		Workers: []dataplane.WorkerConfig{{Ports: in, Pool: pool}}, Steering: noSteering{},
-		RepairChunks: 4096,
+		RepairChunks: 4096, Egress: egress,
 	})
 	if _, err := s.Add(g); err != nil {
 		t.Fatal(err)
@@ -112,6 +116,27 @@ func TestRepairAllocatesNothing(t *testing.T) {
 	}
 	if ports[1].sent != 2*1002 || ports[2].sent != 1002 {
 		t.Errorf("sent %d copies to one receiver and %d to the other in 1002 rounds", ports[1].sent, ports[2].sent)
+	}
+}
+
+// Marking, and copies that are lost because their queue is full, do not allocate.
+func TestEgressAllocatesNothing(t *testing.T) {
+	bounds := dataplane.Egress{KminBytes: 1, KmaxBytes: 100000, MarkPercent: 50, LimitBytes: 100000}
+	w, ports, _ := newLoops(t, 1024, feedback.RepairLocal, bounds, bounds, bounds)
+	for i, p := range ports {
+		p.unsent = i * 60000
+		v := roce.View{}
+		if err := v.Decode(p.frame, len(p.frame)); err != nil {
+			t.Fatal(err)
+		}
+		v.SetECN(p.frame, ect0)
+	}
+	w.Poll()
+	if n := testing.AllocsPerRun(1000, func() { w.Poll() }); n != 0 {
+		t.Errorf("%v allocations per round", n)
+	}
+	if ports[1].sent != 1002 || ports[2].sent != 0 {
+		t.Errorf("by a port with room went %d copies, by a full one %d", ports[1].sent, ports[2].sent)
 	}
 }
 

@@ -21,6 +21,7 @@ type Core struct {
 
 	repair    repairs
 	fanOut    FanOut   // nil: every packet comes here
+	marks     []bool   // by port: its queue marks copies, which the engine does not
 	noFanOut  error    // why fanOut is nil; nil: it was not configured
 	armable   []*state // groups to arm when all copies are sent
 	block     mft.Block

@@ -120,6 +120,7 @@ func (c *FanOutCounts) add(d *FanOutCounts) {
 }
 
 var (
+	errMarks    = errors.New("a receiver's port marks congestion (egress in rocastd.yaml), and the kernel engine does not see the port's queue")
 	errNotPlain = errors.New("its packets need decisions at present")
 	errUnheard  = errors.New("a receiver acknowledged nothing of what the kernel sent last; the driver of its port may drop frames that XDP redirects to it")
 	errNoPlace  = errors.New("another group has its place in the kernel engine, and is busy or belongs to another forwarding thread")
@@ -292,7 +293,7 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	if st.merge.Plain() == 0 {
 		return errNotPlain
 	}
-	if err := st.block(&c.block); err != nil {
+	if err := st.block(&c.block, c.marks); err != nil {
 		return err
 	}
 	if !c.place(now, st, out) {
@@ -309,14 +310,18 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	return nil
 }
 
-// block makes the group's current block.
-func (st *state) block(b *mft.Block) error {
+// block makes the group's current block. The engine does not see the queue of a port, so it cannot
+// send by one that marks.
+func (st *state) block(b *mft.Block, marks []bool) error {
 	if err := b.Begin(st.group, st.sourceLeg(), st.marks.pkey, st.marks.trafficClass); err != nil {
 		return err
 	}
 	for i := range st.legs {
 		if st.merge.Part(i) != feedback.PartActive {
 			continue
+		}
+		if port := int(st.group.Paths[i].Port); port < len(marks) && marks[port] {
+			return errMarks
 		}
 		if err := b.Add(st.group, i, st.legs[i].deltaPSN, &st.edits); err != nil {
 			return err

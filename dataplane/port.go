@@ -17,6 +17,8 @@ type Port interface {
 	// for the last time may stay with the port; see Frame.Kept. Send returns how many frames were
 	// sent. The others are lost, as on any full link.
 	Send(out []Outgoing) int
+	// Unsent returns how many bytes of frames the port's device was given and has not sent yet.
+	Unsent() int
 }
 
 // Outgoing is a frame to send: f.Buf from Start to the end of the first fragment, then the other
@@ -26,6 +28,9 @@ type Outgoing struct {
 	Start int
 	Last  bool // the frame is not sent again
 }
+
+// bytes is the number of bytes to send.
+func (o *Outgoing) bytes() int { return o.Frame.Len() + o.Frame.Start - o.Start }
 
 // Pool owns the buffers of all ports.
 type Pool interface {

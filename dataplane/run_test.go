@@ -75,6 +75,8 @@ func (l *line) Receive(frames []dataplane.Frame) int {
 	return n
 }
 
+func (l *line) Unsent() int { return 0 }
+
 func (l *line) Send(out []dataplane.Outgoing) int {
 	for i := range out {
 		f := out[i].Frame

@@ -29,6 +29,8 @@ type Config struct {
 	// RepairChunks is how many chunks each worker may retain for repair: its pool has them in
 	// addition to all others. 0: no group can have repair on.
 	RepairChunks int
+	// Egress bounds the queues of the ports, by mft.PortID; a port beyond its end has no bounds.
+	Egress []Egress
 	// Now is the workers' clock. nil: the system's monotonic clock.
 	Now func() feedback.Tick
 	// Busy: an idle worker keeps polling. Otherwise it blocks after a short while.

@@ -72,6 +72,7 @@ type Worker struct {
 	lanes   []lane   // port*mft.MaxPaths + rank
 	touched []int    // lanes in use
 	send    []Outgoing
+	queues  []egressQueue // by port
 
 	counts [NumReasons]uint64
 	unsent uint64 // copies and replies without a next hop or a free buffer
@@ -82,7 +83,10 @@ type Worker struct {
 type PortCounters struct {
 	RxFrames, RxBytes uint64
 	TxFrames, TxBytes uint64
-	TxLost            uint64 // the port could not send them
+	TxLost            uint64 // the port could not send them, or its queue was full
+	// Of the copies: marked as having met congestion; lost because the queue was full; and repairs
+	// that were put off because repairs had their share of the queue.
+	Marked, QueueFull, RepairsPutOff uint64
 }
 
 // Add adds what d counted.
@@ -90,6 +94,8 @@ func (c *PortCounters) Add(d PortCounters) {
 	c.RxFrames, c.RxBytes = c.RxFrames+d.RxFrames, c.RxBytes+d.RxBytes
 	c.TxFrames, c.TxBytes = c.TxFrames+d.TxFrames, c.TxBytes+d.TxBytes
 	c.TxLost += d.TxLost
+	c.Marked, c.QueueFull = c.Marked+d.Marked, c.QueueFull+d.QueueFull
+	c.RepairsPutOff += d.RepairsPutOff
 }
 
 type queued struct {
@@ -112,10 +118,14 @@ func newWorker(c WorkerConfig, all Config, table *atomic.Pointer[mft.Table], not
 			Replies: make([]Reply, 0, replyRoom),
 			Notes:   make([]Note, 0, noteRoom),
 		},
-		queue: make([]queued, 0, copyRoom),
-		lanes: make([]lane, len(c.Ports)*mft.MaxPaths),
-		send:  make([]Outgoing, 0, batchFrames),
-		stats: make([]PortCounters, len(c.Ports)),
+		queue:  make([]queued, 0, copyRoom),
+		lanes:  make([]lane, len(c.Ports)*mft.MaxPaths),
+		send:   make([]Outgoing, 0, batchFrames),
+		stats:  make([]PortCounters, len(c.Ports)),
+		queues: newEgressQueues(len(c.Ports), all.Egress),
+	}
+	for i := range w.queues {
+		w.core.marks = append(w.core.marks, w.queues[i].KmaxBytes > 0)
 	}
 	w.core.noFanOut = all.NoFanOut
 	w.core.RetainUpTo(all.RepairChunks, w.pool)
@@ -352,9 +362,13 @@ func (w *Worker) sendCopies() {
 	for i, n := range w.touched {
 		port := mft.PortID(n / mft.MaxPaths)
 		last := i == len(w.touched)-1
+		w.queues[port].looked = false
 		for k := w.lanes[n].first; k != emptyLane; k = w.queue[k].next {
 			f := w.queue[k].frame
-			w.push(port, Outgoing{Frame: f, Start: w.out.Copies[k].Apply(f), Last: last && !f.Kept})
+			o := Outgoing{Frame: f, Start: w.out.Copies[k].Apply(f), Last: last && !f.Kept}
+			if w.admit(port, &o, w.out.Copies[k].Again) {
+				w.push(port, o)
+			}
 		}
 		w.transmit(port)
 		w.lanes[n] = lane{emptyLane, emptyLane}
@@ -421,10 +435,15 @@ func (w *Worker) transmit(port mft.PortID) {
 	}
 	stats := &w.stats[port]
 	n := w.ports[port].Send(w.send)
-	for i := range w.send[:n] {
-		o := &w.send[i]
-		stats.TxBytes += uint64(o.Frame.Len() + o.Frame.Start - o.Start)
+	given := 0
+	for i := range w.send {
+		bytes := w.send[i].bytes()
+		given += bytes
+		if i < n {
+			stats.TxBytes += uint64(bytes)
+		}
 	}
+	w.queues[port].gave(given)
 	stats.TxFrames += uint64(n)
 	stats.TxLost += uint64(len(w.send) - n)
 	w.send = w.send[:0]

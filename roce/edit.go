@@ -101,6 +101,7 @@ func (e *Edit) Apply(v *View, fragments [][]byte, psn PSN, target *Target, was *
 	head := fragments[0]
 	crc := e.CRC ^ crcPSN(uint32(psn^was.PSN)&psnMask)
 	ip := head[v.L3:v.Ext]
+	ip[1] = was.Class
 	if e.IPv6 {
 		copy(ip[8:40], e.Addresses[:])
 		ip[7] = was.HopLimit - 1
@@ -133,6 +134,7 @@ type Original struct {
 	ICRC     uint32
 	Checksum uint16 // of the IPv4 header
 	HopLimit uint8
+	Class    uint8 // the second byte of the IP header, which has the congestion field
 	AckReq   bool
 	VA       uint64 // where there is a RETH
 }
@@ -140,7 +142,9 @@ type Original struct {
 // Original reads what copies of the frame are computed from.
 func (v *View) Original(fragments [][]byte) Original {
 	head := fragments[0]
-	o := Original{PSN: v.PSN(head), ICRC: v.StoredICRC(fragments), HopLimit: v.HopLimit(head), AckReq: v.AckReq(head)}
+	o := Original{
+		PSN: v.PSN(head), ICRC: v.StoredICRC(fragments), HopLimit: v.HopLimit(head), Class: head[v.L3+1], AckReq: v.AckReq(head),
+	}
 	if !v.IPv6 {
 		o.Checksum = binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:])
 	}

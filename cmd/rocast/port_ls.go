@@ -14,7 +14,8 @@ func (a *app) portList() *cobra.Command {
 		Long: `List the ports. STATE up and down are the state of the link. gone means that no interface has the name; failed means that the
 port could not be opened, and the last lines say why. rocastd opens such a port as soon as it can. ATTACH says where the
 classifier runs, MODE how frames get to user space. RX and TX count frames of groups; LOST counts the frames that a port
-could not send. --json also has bytes and the kernel's counters.`,
+could not send, and MARKED the copies that were marked as having met congestion. --json also has bytes, the effects of egress in
+rocastd.yaml and the kernel's counters.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			list, err := a.client().Ports(cmd.Context())
@@ -22,9 +23,9 @@ could not send. --json also has bytes and the kernel's counters.`,
 				return err
 			}
 			return a.print(list, func(w io.Writer) {
-				row(w, "PORT", "STATE", "MAC", "MTU", "ATTACH", "MODE", "MULTI-BUFFER", "QUEUES", "RX", "TX", "LOST")
+				row(w, "PORT", "STATE", "MAC", "MTU", "ATTACH", "MODE", "MULTI-BUFFER", "QUEUES", "RX", "TX", "LOST", "MARKED")
 				for _, p := range list.Ports {
-					row(w, p.Name, p.State, p.MAC, p.MTU, p.Attach, p.Mode, yesNo(p.MultiBuffer), p.Queues, p.RxFrames, p.TxFrames, p.TxLost)
+					row(w, p.Name, p.State, p.MAC, p.MTU, p.Attach, p.Mode, yesNo(p.MultiBuffer), p.Queues, p.RxFrames, p.TxFrames, p.TxLost, p.Marked)
 				}
 				for _, p := range list.Ports {
 					if p.Reason != "" {

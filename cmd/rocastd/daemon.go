@@ -80,7 +80,10 @@ func (s *service) openDataPath(c config.Config, openSwitch opener) error {
 	if err != nil {
 		return fmt.Errorf("list the interfaces: %w", err)
 	}
-	if c.Ports, err = config.ExpandPorts(c.Ports, there); err != nil {
+	if c.Ports, err = config.ExpandPorts(c.Ports, there); err == nil {
+		err = config.CheckEgress(c.Egress, c.Ports)
+	}
+	if err != nil {
 		return mistake{err}
 	}
 	sw, closeSwitch, err := openSwitch(c)

@@ -205,23 +205,27 @@ type Ports struct {
 
 // Port is the current state of an interface that the config names.
 type Port struct {
-	Name        string   `json:"name"`
-	State       string   `json:"state"`
-	Reason      string   `json:"reason,omitempty"`
-	IfIndex     int      `json:"ifindex"` // 0: the interface does not exist
-	MAC         string   `json:"mac"`
-	MTU         int      `json:"mtu"`
-	Attach      string   `json:"attach"` // place of the classifier: native or generic; "": the port is not open
-	Mode        string   `json:"mode"`   // how frames reach user space: copy, zero-copy or generic
-	MultiBuffer bool     `json:"multiBuffer"`
-	Queues      int      `json:"queues"`
-	NoKernel    string   `json:"noKernelEngine,omitempty"` // why the kernel engine cannot send by the port
-	RxFrames    uint64   `json:"rxFrames"`
-	RxBytes     uint64   `json:"rxBytes"`
-	TxFrames    uint64   `json:"txFrames"`
-	TxBytes     uint64   `json:"txBytes"`
-	TxLost      uint64   `json:"txLost"` // frames that the port could not take
-	Kernel      Counters `json:"kernel,omitempty"`
+	Name        string `json:"name"`
+	State       string `json:"state"`
+	Reason      string `json:"reason,omitempty"`
+	IfIndex     int    `json:"ifindex"` // 0: the interface does not exist
+	MAC         string `json:"mac"`
+	MTU         int    `json:"mtu"`
+	Attach      string `json:"attach"` // place of the classifier: native or generic; "": the port is not open
+	Mode        string `json:"mode"`   // how frames reach user space: copy, zero-copy or generic
+	MultiBuffer bool   `json:"multiBuffer"`
+	Queues      int    `json:"queues"`
+	NoKernel    string `json:"noKernelEngine,omitempty"` // why the kernel engine cannot send by the port
+	RxFrames    uint64 `json:"rxFrames"`
+	RxBytes     uint64 `json:"rxBytes"`
+	TxFrames    uint64 `json:"txFrames"`
+	TxBytes     uint64 `json:"txBytes"`
+	TxLost      uint64 `json:"txLost"` // frames that the port could not take
+	// The effects of egress in rocastd.yaml. What was lost to a full queue is in TxLost too.
+	Marked        uint64   `json:"ecnMarked"`     // copies that were marked as having met congestion
+	QueueFull     uint64   `json:"queueFull"`     // copies that were lost because the port's queue was full
+	RepairsPutOff uint64   `json:"repairsPutOff"` // repairs that waited because repairs had their share of the queue
+	Kernel        Counters `json:"kernel,omitempty"`
 }
 
 // Stats holds the counters of all groups together, and the counters of frames that belong to no

@@ -33,6 +33,7 @@ type Config struct {
 	// RepairMemory is how many bytes of forwarded packets all forwarding threads together keep, for
 	// groups with repair: local. 0: no group can have that.
 	RepairMemory uint64
+	Egress       []Egress
 	LogFormat    string
 	LogLevel     string
 	Perftest     []perftest.Config // the perftest services that start with the daemon
@@ -81,6 +82,7 @@ func Parse(text []byte) (Config, error) {
 		yamldoc.Field{Key: "engine", Set: yamldoc.Into(&c.Engine, oneOf(engines))},
 		yamldoc.Field{Key: "workers", Set: yamldoc.Into(&c.Workers, workers)},
 		yamldoc.Field{Key: "repairMemory", Set: yamldoc.Into(&c.RepairMemory, memory)},
+		yamldoc.Field{Key: "egress", Set: c.readEgress},
 		yamldoc.Field{Key: "log", Set: func(v yamldoc.Value) error {
 			return v.Fields(
 				yamldoc.Field{Key: "format", Set: yamldoc.Into(&c.LogFormat, oneOf(logFormats))},
@@ -103,20 +105,28 @@ func Parse(text []byte) (Config, error) {
 
 func (c *Config) readPorts(v yamldoc.Value) error {
 	err := v.Each("port", func(item yamldoc.Value) error {
-		pattern, err := item.Text()
-		if err != nil {
-			return err
+		name, err := pattern(item)
+		if err == nil {
+			c.Ports = append(c.Ports, name)
 		}
-		if _, err := path.Match(pattern, ""); err != nil {
-			return item.Errorf("%q is not a valid glob; close its brackets", pattern)
-		}
-		c.Ports = append(c.Ports, pattern)
-		return nil
+		return err
 	})
 	if err == nil && len(c.Ports) == 0 {
 		err = v.Errorf("names no interface; name at least one")
 	}
 	return err
+}
+
+// pattern reads the name of an interface, or a glob.
+func pattern(v yamldoc.Value) (string, error) {
+	text, err := v.Text()
+	if err != nil {
+		return "", err
+	}
+	if _, err := path.Match(text, ""); err != nil {
+		return "", v.Errorf("%q is not a valid glob; close its brackets", text)
+	}
+	return text, nil
 }
 
 func (c *Config) readPerftest(v yamldoc.Value) error {
@@ -173,13 +183,21 @@ var memoryUnits = map[string]uint64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 
 // memory reads a number of bytes, in words such as 64MiB, or 0. How much fits is checked when the
 // packet memory is made.
 func memory(v yamldoc.Value) (uint64, error) {
+	if text, err := v.Text(); err != nil || text == "0" {
+		return 0, err
+	}
+	return size(v, ", or 0 for none")
+}
+
+// size reads a number of bytes, in words such as 64MiB. An error says what else may be written.
+func size(v yamldoc.Value, otherwise string) (uint64, error) {
 	text, err := v.Text()
-	if err != nil || text == "0" {
+	if err != nil {
 		return 0, err
 	}
 	parts := memoryForm.FindStringSubmatch(text)
 	if parts == nil {
-		return 0, v.Errorf("%q is not a size; write one such as 64MiB (KiB, MiB or GiB), or 0 for none", text)
+		return 0, v.Errorf("%q is not a size; write one such as 64MiB (KiB, MiB or GiB)%s", text, otherwise)
 	}
 	n, err := strconv.ParseUint(parts[1], 10, 64)
 	return n * memoryUnits[parts[2]], err

@@ -41,6 +41,9 @@ wait: busy
 engine: afxdp
 workers: 2
 repairMemory: 3GiB
+egress:
+  - {port: eth1, kmin: 100KiB, kmax: 400KiB, percent: 1, limit: 1MiB}
+  - {port: 'eth*', limit: 32KiB}
 log: {format: json, level: debug}
 perftest:
   - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18516}
@@ -52,6 +55,7 @@ api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a}
 	want := Config{
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
 		LogFormat: "json", LogLevel: "debug", RepairMemory: 3 << 30,
+		Egress:   []Egress{{Port: "eth1", Kmin: 100 << 10, Kmax: 400 << 10, Limit: 1 << 20, Percent: 1}, {Port: "eth*", Limit: 32 << 10, Percent: 20}},
 		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
 		Neighbours: []neighbour.Config{
 			{Name: "leaf2", Address: netip.MustParseAddr("10.9.0.2"), URL: "https://10.9.0.2:7471"},
@@ -84,7 +88,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: []\n", "line 1: ports names no interface; name at least one"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, log, perftest, neighbours, api`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, perftest, neighbours, api`},
 		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" is a relative path; write a path that begins with /`},
 		{"ports: [eth1]\nsocket: /" + strings.Repeat("s", 103) + "\n", `line 2: socket "/` + strings.Repeat("s", 103) + `" is longer than 103 bytes, the limit for the path of a socket; write a shorter path`},
 		{"", "line 1: the config is empty; write its keys"},

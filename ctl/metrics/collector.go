@@ -34,6 +34,9 @@ var (
 	txFrames   = describe("port_transmit_frames_total", "Frames sent.", "port")
 	txBytes    = describe("port_transmit_bytes_total", "Bytes of them.", "port")
 	txLost     = describe("port_transmit_lost_total", "Frames the port could not take.", "port")
+	marked     = describe("port_ecn_marked_total", "Copies marked as having met congestion.", "port")
+	queueFull  = describe("port_queue_full_total", "Copies lost because the port's queue was full.", "port")
+	putOff     = describe("port_repairs_put_off_total", "Repairs that waited because repairs had their share of the queue.", "port")
 	kernel     = describe("port_kernel_total", "What the kernel did to the port's sockets.", "port", "event")
 	retained   = describe("repair_retained_packets", "Packets that are kept for repair.")
 	buffers    = describe("repair_buffers", "Buffers of 4 KiB in which they are kept.")
@@ -58,7 +61,7 @@ type collector struct{ source Source }
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, kernel, retained, buffers, room, groups, waiting, build} {
+	for _, d := range []*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, marked, queueFull, putOff, kernel, retained, buffers, room, groups, waiting, build} {
 		out <- d
 	}
 }
@@ -85,6 +88,9 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		count(txFrames, p.TxFrames, p.Name)
 		count(txBytes, p.TxBytes, p.Name)
 		count(txLost, p.TxLost, p.Name)
+		count(marked, p.Marked, p.Name)
+		count(queueFull, p.QueueFull, p.Name)
+		count(putOff, p.RepairsPutOff, p.Name)
 		for event, value := range p.Kernel {
 			count(kernel, value, p.Name, event)
 		}

@@ -20,7 +20,7 @@ func (source) Stats() api.Stats {
 
 func (source) PortList() api.Ports {
 	return api.Ports{Ports: []api.Port{{
-		Name: "eth1", RxFrames: 1, RxBytes: 2, TxFrames: 3, TxBytes: 4, TxLost: 5, Kernel: api.Counters{"rx-ring-full": 6},
+		Name: "eth1", RxFrames: 1, RxBytes: 2, TxFrames: 3, TxBytes: 4, TxLost: 5, Marked: 20, QueueFull: 21, RepairsPutOff: 22, Kernel: api.Counters{"rx-ring-full": 6},
 	}}}
 }
 
@@ -45,9 +45,12 @@ rocast_frames_total{reason="forwarded"} 7
 rocast_groups{state="failed"} 0
 rocast_groups{state="ready"} 2
 rocast_groups{state="waiting"} 1
+rocast_port_ecn_marked_total{port="eth1"} 20
 rocast_port_kernel_total{event="rx-ring-full",port="eth1"} 6
+rocast_port_queue_full_total{port="eth1"} 21
 rocast_port_receive_bytes_total{port="eth1"} 2
 rocast_port_receive_frames_total{port="eth1"} 1
+rocast_port_repairs_put_off_total{port="eth1"} 22
 rocast_port_transmit_bytes_total{port="eth1"} 4
 rocast_port_transmit_frames_total{port="eth1"} 3
 rocast_port_transmit_lost_total{port="eth1"} 5

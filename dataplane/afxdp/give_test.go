@@ -2,6 +2,7 @@ package afxdp
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -46,6 +47,12 @@ func (d *device) TxRoom() int    { return d.descs - len(d.ring) }
 func (d *device) TxPending() int { return len(d.ring) }
 func (d *device) Given() int     { return d.given }
 func (d *device) Kick() error    { d.kicks++; return nil }
+func (d *device) Unsent() (n int) {
+	for _, g := range append(slices.Clone(d.ring), d.taken...) {
+		n += int(g.desc.Len)
+	}
+	return n
+}
 
 func (d *device) Transmit(descs []xsk.Desc) int {
 	d.t.Helper()

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/rocast/rocast/bpf"
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
@@ -46,6 +47,25 @@ func repairShare(bytes uint64, workers int) (int, error) {
 			"between these, or 0", bytes>>10, workers, workers*minRepairChunks/perMiB, workers*(maxRepairChunks/perMiB))}
 	}
 	return int(chunks), nil
+}
+
+// checkEgress refuses bounds that no queue reaches: a device never has more descriptors than the TX
+// ring of its socket.
+func checkEgress(ports []string, bounds []dataplane.Egress) error {
+	const most = queueDescs * xsk.ChunkBytes
+	for i := range bounds {
+		e := &bounds[i]
+		for _, b := range []struct {
+			name  string
+			bytes int
+		}{{"kmin", e.KminBytes}, {"kmax", e.KmaxBytes}, {"limit", e.LimitBytes}} {
+			if b.bytes > most {
+				return misfit{fmt.Errorf("egress of port %s: %s is %d KiB, and a device never has more than %dMiB; write at "+
+					"most %dMiB", ports[i], b.name, b.bytes>>10, most>>20, most>>20)}
+			}
+		}
+	}
+	return nil
 }
 
 // kernelRetains returns how many packets the kernel may retain for the groups that it carries: as

@@ -101,3 +101,23 @@ func TestMoreQueuesThanAtTheStartGetLessEach(t *testing.T) {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 }
+
+func TestBoundsBeyondTheRingAreRefused(t *testing.T) {
+	ports := []string{"eth1", "eth2"}
+	const most = 8 << 20
+	fits := dataplane.Egress{KminBytes: most, KmaxBytes: most, LimitBytes: most}
+	for want, e := range map[string]dataplane.Egress{
+		"": fits,
+		"egress of port eth2: kmin is 8193 KiB, and a device never has more than 8MiB; write at most 8MiB":  {KminBytes: most + 1024},
+		"egress of port eth2: kmax is 8193 KiB, and a device never has more than 8MiB; write at most 8MiB":  {KmaxBytes: most + 1024},
+		"egress of port eth2: limit is 8193 KiB, and a device never has more than 8MiB; write at most 8MiB": {LimitBytes: most + 1024},
+	} {
+		err := checkEgress(ports, []dataplane.Egress{fits, e})
+		if (err == nil) != (want == "") || err != nil && (err.Error() != want || !errors.Is(err, ErrConfig)) {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	if most > dataplane.LimitMost {
+		t.Error("a bound that fits overflows dataplane.Egress.Marks")
+	}
+}

@@ -35,6 +35,8 @@ type Config struct {
 	FanOut bool
 	// RepairMemory is how many bytes all workers together may retain for repair.
 	RepairMemory uint64
+	// Egress bounds the queues of the ports, in the order of Ports. nil: it bounds none.
+	Egress []dataplane.Egress
 
 	// Tests replace these to imitate another kernel. nil: this kernel.
 	multiBuffer func() error
@@ -107,6 +109,9 @@ func (s *Switch) open(c Config) (err error) {
 	}
 	c.Workers = max(c.Workers, 1)
 	if s.repairChunks, err = repairShare(c.RepairMemory, c.Workers); err != nil {
+		return err
+	}
+	if err := checkEgress(c.Ports, c.Egress); err != nil {
 		return err
 	}
 	now, err := s.find(c)
@@ -208,7 +213,7 @@ func (s *Switch) makeWorkers(c Config) error {
 	for _, f := range s.interfaces {
 		chunks += f.room
 	}
-	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy, NoFanOut: s.noFanOut, RepairChunks: s.repairChunks}
+	config := dataplane.Config{Steering: steering{s.classifier}, Busy: c.Busy, NoFanOut: s.noFanOut, RepairChunks: s.repairChunks, Egress: c.Egress}
 	if s.fanOut != nil {
 		config.FanOut = s.fanOut
 	}

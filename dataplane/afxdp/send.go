@@ -25,6 +25,7 @@ type txSocket interface {
 	TxRoom() int
 	Transmit(descs []xsk.Desc) int
 	Flush(patience time.Duration) (withdrawn int, err error)
+	Unsent() int
 	// Only for discipline xsk.Give:
 	Given() int
 	Complete(addrs []uint64) int
@@ -44,6 +45,17 @@ func (p *port) Send(out []dataplane.Outgoing) int {
 		return p.give(out)
 	}
 	return p.lend(out)
+}
+
+// Unsent is part of dataplane.Port.
+func (p *port) Unsent() int {
+	if p.out == nil {
+		return 0
+	}
+	if p.gives {
+		p.reap()
+	}
+	return p.out.Unsent()
 }
 
 // lend sends through a socket whose kernel copies. The frames' own chunks are lent to the socket,

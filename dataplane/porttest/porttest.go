@@ -44,7 +44,7 @@ func New(n int) *Net { return NewAt(n, nil) }
 
 // NewFanOutAt is NewAt with a fan-out in front of the worker.
 func NewFanOutAt(n int, now func() feedback.Tick) *Net {
-	return newNet(n, 1, now, NewFanOut(), RepairChunks)
+	return newNet(n, 1, now, NewFanOut(), RepairChunks, nil)
 }
 
 // RepairChunks is how many buffers a worker retains for repair, unless NewRetaining says otherwise.
@@ -53,16 +53,22 @@ const RepairChunks = 1 << 12
 // NewRetaining is NewAt with that many buffers to retain for repair, and with a fan-out unless it
 // is nil.
 func NewRetaining(n, chunks int, fanOut *FanOut, now func() feedback.Tick) *Net {
-	return newNet(n, 1, now, fanOut, chunks)
+	return newNet(n, 1, now, fanOut, chunks, nil)
 }
 
 // NewAt is New with the given clock.
-func NewAt(n int, now func() feedback.Tick) *Net { return newNet(n, 1, now, nil, RepairChunks) }
+func NewAt(n int, now func() feedback.Tick) *Net { return newNet(n, 1, now, nil, RepairChunks, nil) }
 
 // NewWorkers is New with several workers, each with a queue of every port.
-func NewWorkers(n, workers int) *Net { return newNet(n, workers, nil, nil, RepairChunks) }
+func NewWorkers(n, workers int) *Net { return newNet(n, workers, nil, nil, RepairChunks, nil) }
 
-func newNet(n, workers int, now func() feedback.Tick, fanOut *FanOut, repairChunks int) *Net {
+// NewBounded is NewFanOutAt, or NewAt if there is no fan-out, with bounds for the queues of the
+// ports.
+func NewBounded(n int, fanOut *FanOut, now func() feedback.Tick, egress ...dataplane.Egress) *Net {
+	return newNet(n, 1, now, fanOut, RepairChunks, egress)
+}
+
+func newNet(n, workers int, now func() feedback.Tick, fanOut *FanOut, repairChunks int, egress []dataplane.Egress) *Net {
 	net := &Net{FanOut: fanOut}
 	var configs []dataplane.WorkerConfig
 	for range workers {
@@ -78,7 +84,7 @@ func newNet(n, workers int, now func() feedback.Tick, fanOut *FanOut, repairChun
 		configs = append(configs, config)
 	}
 	net.Ports, net.Pool = net.Queues[0], configs[0].Pool.(*Pool)
-	config := dataplane.Config{Workers: configs, Steering: steering{net}, Now: now, RepairChunks: repairChunks}
+	config := dataplane.Config{Workers: configs, Steering: steering{net}, Now: now, RepairChunks: repairChunks, Egress: egress}
 	if fanOut != nil {
 		config.FanOut = fanOut
 	}
@@ -105,6 +111,8 @@ type Port struct {
 	Out [][]byte
 	// Full makes Send lose all frames, as a dead link does.
 	Full bool
+	// Waiting is how many bytes the device of the port seems to have that it has not sent.
+	Waiting int
 	// Receiving, if set, is called before frames are received.
 	Receiving func()
 	// Keeps makes the port keep the buffers of frames that are sent for the last time, and read
@@ -192,6 +200,9 @@ func (p *Port) Send(out []dataplane.Outgoing) int {
 	}
 	return len(out)
 }
+
+// Unsent is part of dataplane.Port.
+func (p *Port) Unsent() int { return p.Waiting }
 
 // Pool lends buffers of 4 KiB and counts those that are lent. As in real chunks there is headroom
 // in front, so a path MTU of 4096 takes two.

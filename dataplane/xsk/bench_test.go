@@ -4,7 +4,7 @@ import "testing"
 
 // BenchmarkTransmit measures Transmit of a batch of 64 without the kernel: ledger, checks and ring.
 func BenchmarkTransmit(b *testing.B) {
-	s := &Socket{umem: newUMEM(b, 64), obtained: Obtained{Mode: ModeCopy, Discipline: Lend}}
+	s := &Socket{umem: newUMEM(b, 64), obtained: Obtained{Mode: ModeCopy, Discipline: Lend}, unsent: newUnsent(64, 64)}
 	s.tx, _ = heapRing[Desc](2048, 0)
 	var addrs [64]uint64
 	var batch [64]Desc
@@ -14,6 +14,7 @@ func BenchmarkTransmit(b *testing.B) {
 	for b.Loop() {
 		s.Transmit(batch[:])
 		s.tx.consumer.Store(s.tx.head)
+		s.unsent.complete(64)
 	}
 }
 

@@ -38,6 +38,7 @@ const kickTakes = time.Microsecond
 func newFakeKernel(t testing.TB, umem *UMEM, discipline Discipline, descs uint32) *fakeKernel {
 	t.Helper()
 	s := &Socket{umem: umem, fd: endless, txOptions: unix.XDP_PKT_CONTD, owner: func(f func()) { f() }}
+	s.unsent = newUnsent(descs, descs)
 	s.obtained = Obtained{Mode: ModeCopy, Discipline: discipline, MultiBuffer: true, KickDescs: defaultKickDescs}
 	if err := umem.takeSlot(s); err != nil {
 		t.Fatal(err)

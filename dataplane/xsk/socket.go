@@ -57,6 +57,7 @@ type Socket struct {
 	level                     uint32 // TopUp lets the receive side have this many chunks
 	txOptions                 uint32 // Desc.Options that the kernel accepts
 
+	unsent  unsent // what the device has not sent
 	stalled bool   // Flush has given up, and the kernel has sent nothing since then
 	fence   uint32 // tx.head at the last withdrawal; what is before it is consumed or withdrawn
 	skips   int    // withdrawn descriptors that the kernel may still have to step over
@@ -188,6 +189,7 @@ func (s *Socket) makeRings(config SocketConfig) (err error) {
 		return err
 	}
 	s.completion = consume(completion)
+	s.unsent = newUnsent(config.TxDescs, config.CompletionDescs)
 	return nil
 }
 

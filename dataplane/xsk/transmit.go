@@ -46,6 +46,7 @@ func (s *Socket) Transmit(descs []Desc) int {
 		}
 	}
 	if n > 0 {
+		s.unsent.add(descs)
 		s.tx.putAll(descs)
 		s.tx.publish(uint32(n))
 	}
@@ -182,6 +183,7 @@ func (s *Socket) probe(descs []Desc) []Desc {
 // late; for this Flush has skips.
 func (s *Socket) withdraw(pending uint32) (frames int) {
 	withdrawn := Desc{Addr: uint64(len(s.umem.memory))}
+	s.unsent.withdraw(s.neverCompleted(pending, withdrawn))
 	for i := s.tx.head - pending; i != s.tx.head; i++ {
 		entry := &s.tx.entries[i&s.tx.mask]
 		if *entry == withdrawn {
@@ -207,6 +209,7 @@ func (s *Socket) Complete(addrs []uint64) int {
 	n := s.completion.peek(addrs)
 	s.completion.release(uint32(n))
 	s.completed += uint64(n)
+	s.unsent.complete(uint32(n))
 	for i, addr := range addrs[:n] {
 		s.umem.ledger.move(addr, s.transmitSide, withWorker)
 		addrs[i] = ChunkOf(addr)
@@ -219,6 +222,7 @@ func (s *Socket) discardCompletions() {
 	n := s.completion.available(^uint32(0))
 	s.completion.release(n)
 	s.completed += uint64(n)
+	s.unsent.complete(n)
 }
 
 //go:noinline

@@ -1,0 +1,178 @@
+package dataplane
+
+import "github.com/rocast/rocast/mft"
+
+// Egress bounds the queue of a port: the frames that its device has and has not sent. Sizes are in
+// bytes of whole frames. Each worker has a queue of its own at every port, and the bounds are for
+// each. The zero value bounds nothing and marks nothing.
+type Egress struct {
+	// Copies are marked as having met congestion, as the congestion point of DCQCN does it (Zhu et
+	// al., SIGCOMM 2015): none while no more than KminBytes wait; above that each with a
+	// probability that rises to MarkPercent at KmaxBytes; from there on all. KmaxBytes 0: no copy.
+	KminBytes, KmaxBytes int
+	MarkPercent          int // from 1 to 100
+	// LimitBytes bounds what waits: a copy that finds no room is lost. 0: the device decides.
+	LimitBytes int
+}
+
+// LimitMost is the largest size of a bound.
+const LimitMost = 1 << 24
+
+// Marks says whether a frame that finds this many bytes waiting is to be marked. random is any
+// number, different for each frame.
+func (e *Egress) Marks(waiting int, random uint32) bool {
+	above := waiting - e.KminBytes
+	if e.KmaxBytes == 0 || above <= 0 {
+		return false
+	}
+	span := e.KmaxBytes - e.KminBytes
+	// 2^32 is certainty. Bounds up to LimitMost do not overflow.
+	return above >= span || uint64(random)*100*uint64(span) < uint64(e.MarkPercent)*uint64(above)<<32
+}
+
+// repairLimit is the limit of which repairs have their share where the port has none.
+const repairLimit = 1 << 20
+
+// repairShare returns how many bytes of repairs may wait: half of the limit.
+func (e *Egress) repairShare() int {
+	if e.LimitBytes == 0 {
+		return repairLimit / 2
+	}
+	return e.LimitBytes / 2
+}
+
+// egressQueue is one worker's view of the queue of a port.
+type egressQueue struct {
+	Egress
+	bounded bool   // LimitBytes or KmaxBytes is set
+	looked  bool   // waiting is up to date
+	waiting int    // bytes, with those that were admitted and not given to the device yet
+	end     uint64 // bytes that were given to the port since the start
+	pending int    // bytes that were admitted and not given to the port yet
+	random  uint32 // state of the generator; never 0
+	repairs repairsQueued
+}
+
+// repairsQueued remembers which bytes of a queue are repairs.
+type repairsQueued struct {
+	bytes       int // in all bursts
+	bursts      [64]repairBurst
+	first, next uint32 // free-running
+}
+
+// repairBurst is repairs that follow one another in the queue.
+type repairBurst struct {
+	end   uint64 // as egressQueue.end when the port had the last one
+	bytes int    // that may wait
+}
+
+func newEgressQueues(ports int, bounds []Egress) []egressQueue {
+	queues := make([]egressQueue, ports)
+	for i := range queues {
+		q := &queues[i]
+		q.random = uint32(i) + 1
+		if i < len(bounds) {
+			q.Egress = bounds[i]
+		}
+		q.bounded = q.LimitBytes > 0 || q.KmaxBytes > 0
+	}
+	return queues
+}
+
+// admit decides whether a copy may be sent by a port, and marks it where the port's queue is long.
+// The copy has been written into its frame; the mark lasts until the next one is written. What
+// carries no copy, our own replies, is always sent: it is short, and the source waits for it.
+func (w *Worker) admit(port mft.PortID, o *Outgoing, repair bool) bool {
+	q := &w.queues[port]
+	if !q.bounded && !repair {
+		return true
+	}
+	stats := &w.stats[port]
+	if !q.looked {
+		q.look(w.ports[port].Unsent())
+	}
+	bytes := o.bytes()
+	switch {
+	case q.LimitBytes > 0 && q.waiting+bytes > q.LimitBytes:
+		stats.QueueFull++
+		stats.TxLost++
+		return false
+	case repair && !q.admitRepair(bytes):
+		stats.RepairsPutOff++
+		return false
+	}
+	if q.KmaxBytes > 0 && q.mark(o.Frame) {
+		stats.Marked++
+	}
+	q.waiting += bytes
+	q.pending += bytes
+	return true
+}
+
+// look notes that unsent bytes wait: the newest of those that were given to the port. Repairs that
+// are older have left. If the port has lost frames, the estimate is off by these until the queue is
+// empty.
+func (q *egressQueue) look(unsent int) {
+	q.looked, q.waiting = true, unsent
+	r := &q.repairs
+	for ; r.first != r.next; r.first++ {
+		b := &r.bursts[r.first%uint32(len(r.bursts))]
+		stay := int(int64(b.end+uint64(unsent)) - int64(q.end))
+		if stay >= b.bytes {
+			return
+		}
+		if stay > 0 {
+			r.bytes -= b.bytes - stay
+			b.bytes = stay
+			return
+		}
+		r.bytes -= b.bytes
+	}
+}
+
+// gave notes that the port was given what was admitted, and whatever else, bytes in all.
+func (q *egressQueue) gave(bytes int) {
+	q.looked, q.pending = false, 0
+	q.end += uint64(bytes)
+}
+
+// admitRepair says whether a repair of this many bytes stays within the repairs' share, and counts
+// it if so.
+func (q *egressQueue) admitRepair(bytes int) bool {
+	r := &q.repairs
+	size := uint32(len(r.bursts))
+	begin := q.end + uint64(q.pending)
+	follows := r.first != r.next && r.bursts[(r.next-1)%size].end == begin
+	if r.bytes+bytes > q.repairShare() || !follows && r.next-r.first == size {
+		return false
+	}
+	if !follows {
+		r.bursts[r.next%size] = repairBurst{}
+		r.next++
+	}
+	b := &r.bursts[(r.next-1)%size]
+	b.end, b.bytes = begin+uint64(bytes), b.bytes+bytes
+	r.bytes += bytes
+	return true
+}
+
+const (
+	notECNCapable         = 0 // values of the congestion field (RFC 3168, 5)
+	congestionExperienced = 3
+)
+
+// mark marks a frame if the queue is long enough and its sender understands marks.
+func (q *egressQueue) mark(f *Frame) bool {
+	q.random ^= q.random << 13 // Marsaglia, "Xorshift RNGs", 2003
+	q.random ^= q.random >> 17
+	q.random ^= q.random << 5
+	if !q.Marks(q.waiting, q.random) {
+		return false
+	}
+	switch f.View.ECN(f.Head()) {
+	case notECNCapable, congestionExperienced:
+		return false
+	}
+	f.View.SetECN(f.Head(), congestionExperienced)
+	return true
+}

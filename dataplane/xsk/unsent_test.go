@@ -1,0 +1,127 @@
+package xsk
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestWhatIsUnsentIsCountedInBytes(t *testing.T) {
+	u := newUnsent(4, 4)
+	if len(u.lengths) != 8 {
+		t.Fatalf("room for %d descriptors", len(u.lengths))
+	}
+	expect := func(what string, want int) {
+		t.Helper()
+		if u.bytes != want {
+			t.Errorf("%s: %d bytes, want %d", what, u.bytes, want)
+		}
+	}
+	for range 5 { // around the ring
+		u.add([]Desc{{Len: 1}, {Len: 20}, {Len: 300}, {Len: ChunkBytes}})
+		expect("added", 4417)
+		u.complete(1)
+		expect("the oldest is completed", 4416)
+		u.withdraw(1)
+		expect("the newest is withdrawn", 320)
+		u.add([]Desc{{Len: 7}})
+		u.complete(2)
+		expect("two more are completed", 7)
+		u.complete(1)
+		u.complete(1)
+		u.withdraw(1)
+		expect("nothing is left", 0)
+	}
+	if u := newUnsent(2048, 2048); len(u.lengths) != 4096 {
+		t.Errorf("room for %d descriptors", len(u.lengths))
+	}
+	if u := newUnsent(1, 2048); len(u.lengths) != 4096 {
+		t.Errorf("room for %d descriptors", len(u.lengths))
+	}
+}
+
+// Frames that the device keeps are unsent until it has sent them, or dropped them.
+func TestFramesThatADeviceKeepsAreUnsent(t *testing.T) {
+	for name, discipline := range map[string]Discipline{"lend": Lend, "give": Give} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 256)
+			p := w.port("0", portOptions{SocketConfig: SocketConfig{TxOnly: true, Discipline: discipline}})
+			const frames, frameBytes = 100, 1000
+			send := func() []Desc {
+				descs := w.load(framesOf(frames, frameBytes)...)
+				if n := p.Transmit(descs); n != frames {
+					t.Fatalf("took %d descriptors", n)
+				}
+				if p.Unsent() < frames*frameBytes {
+					t.Errorf("%d bytes unsent before a kick", p.Unsent())
+				}
+				if withdrawn, err := p.Flush(time.Second); withdrawn != 0 || err != nil {
+					t.Fatal(withdrawn, err)
+				}
+				return descs
+			}
+			addrs := make([]uint64, frames)
+			unsent := func() int {
+				for _, a := range addrs[:p.Complete(addrs)] {
+					w.umem.Free([]uint64{a})
+					w.held--
+				}
+				return p.Unsent()
+			}
+			held := w.hold(p)
+			descs := send()
+			// The link passes what its bucket holds before it keeps frames.
+			w.eventually("the link keeps the rest", func() bool { n := unsent(); return n < frames*frameBytes })
+			if n := unsent(); n%frameBytes != 0 || n < (frames-20)*frameBytes {
+				t.Errorf("the device keeps %d bytes of %d", n, frames*frameBytes)
+			}
+			if err := held.Drop(); err != nil {
+				t.Fatal(err)
+			}
+			w.eventually("nothing is unsent", func() bool { return unsent() == 0 })
+			if discipline == Lend {
+				w.free(descs)
+			}
+		})
+	}
+}
+
+// Withdrawn frames are not unsent, although no completion comes for them: not even for the part of
+// a frame that the kernel had taken already.
+func TestWithdrawnFramesAreNotUnsent(t *testing.T) {
+	needMultiBuffer(t)
+	for name, frameBytes := range map[string]int{"one buffer": 1100, "two buffers": 4170} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 256)
+			p := w.port("0", portOptions{mtu: jumboMTU, SocketConfig: SocketConfig{TxOnly: true, MultiBuffer: true}})
+			held := w.hold(p)
+			if err := unix.SetsockoptInt(p.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 20_000); err != nil {
+				t.Fatal(err)
+			}
+			descs := w.load(framesOf(64, frameBytes)...)
+			p.Transmit(descs)
+			if withdrawn, err := p.Flush(stallPatience); withdrawn == 0 || !errors.Is(err, ErrStalled) {
+				t.Fatalf("%d frames withdrawn, %v: the device takes them all", withdrawn, err)
+			}
+			if n := p.Unsent(); n == 0 || n > 40_000 {
+				t.Errorf("the device keeps %d bytes", n)
+			}
+			for range 10 {
+				p.Transmit(descs)
+				_, _ = p.Flush(stallPatience)
+			}
+			if err := held.Drop(); err != nil {
+				t.Fatal(err)
+			}
+			w.eventually("the stall ends", func() bool {
+				p.Transmit(descs[:FrameDescs(descs)])
+				_, err := p.Flush(stallPatience)
+				return err == nil
+			})
+			w.eventually("nothing is unsent", func() bool { return p.Unsent() == 0 })
+			w.free(descs)
+		})
+	}
+}
