@@ -190,6 +190,10 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 			"line 7: the member's ip 10.77.255.255 is the broadcast address of 10.76.0.0/15; write the host's"},
 		{"a member with the box's own IP", func(w *world) { w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Own: true, Reason: "own"}}) }, g1,
 			"line 9: the member at 10.77.0.3 has an address of this box; write the host's"},
+		{"a remoteIP of another box", func(w *world) { w.addresses.Box[addr("10.9.0.1")] = true }, strings.Replace(g1, "psn: 5", "psn: 5, remoteIP: 10.9.0.2", 1),
+			"line 8: remoteIP 10.9.0.2 of the member at 10.77.0.2 is not an address of this box, so the answers of the member would not come here; add it with ip addr add, or write another"},
+		{"a source's remoteIP of another box", nil, strings.Replace(g1, "role: source", "role: source, remoteIP: 10.9.0.2", 1),
+			"line 7: remoteIP 10.9.0.2 of the member at 10.77.0.1 is not an address of this box, so the answers of the member would not come here; add it with ip addr add, or write another"},
 		{"a living host's address", func(w *world) { w.addresses.Claims[addr("10.77.0.100")] = living }, g1,
 			"line 2: ip 10.77.0.100 is taken (02:00:00:00:00:09 answers for it on br0); write an address that no host has"},
 	} {

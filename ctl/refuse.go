@@ -60,6 +60,9 @@ func (c *Controller) refuseNetwork(ctx context.Context, f *groupfile.File) error
 func (c *Controller) refuseMembers(f *groupfile.File, members iter.Seq[*plan.Leg]) error {
 	subnets := map[int][]netip.Prefix{} // by interface; cached, because many members share few interfaces
 	for l := range members {
+		if err := c.refuseRemoteIP(l.Member); err != nil {
+			return err
+		}
 		switch {
 		case l.Unfit:
 			return yamldoc.Errorf(f.Lines["mtu"], "mtu: %s", l.Reason)
@@ -82,6 +85,19 @@ func (c *Controller) refuseMembers(f *groupfile.File, members iter.Seq[*plan.Leg
 		}
 	}
 	return nil
+}
+
+// refuseRemoteIP refuses a member whose QP has a peer address that is not this box's.
+func (c *Controller) refuseRemoteIP(m *groupfile.Member) error {
+	if !m.RemoteIP.IsValid() {
+		return nil
+	}
+	local, err := c.Addresses.Local(m.RemoteIP)
+	if err == nil && !local {
+		err = yamldoc.Errorf(m.Line, "remoteIP %v of the member at %v is not an address of this box, so the answers of the "+
+			"member would not come here; add it with ip addr add, or write another", m.RemoteIP, m.IP)
+	}
+	return err
 }
 
 // refuseGroupIP refuses a group IP that is not valid for the group's addressing.

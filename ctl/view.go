@@ -122,6 +122,12 @@ func member(m *groupfile.Member, reach api.Reach) api.Member {
 		psn := uint32(m.SendPSN)
 		v.SendPSN = &psn
 	}
+	if m.RemoteIP.IsValid() {
+		v.RemoteIP = m.RemoteIP.String()
+	}
+	if m.Weight() > 1 {
+		v.Receivers = m.Weight()
+	}
 	for _, r := range m.Regions {
 		v.Regions = append(v.Regions, region(r))
 	}

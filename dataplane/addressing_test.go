@@ -24,17 +24,12 @@ func TestAddressings(t *testing.T) {
 	}{
 		{"group-ip", func(*mft.Group) {}, ipGroup, ipGroup},
 		{"virtual-qpn", func(g *mft.Group) {
-			g.Addressing, g.IP = mft.ByVirtualQPN, ipB
-			g.Source.Src = ipB // the source's peer
-			for i := range g.Paths {
-				g.Paths[i].Src = ipA
-			}
+			g.Addressing = mft.ByVirtualQPN
+			at(g, ipB)
 		}, ipB, ipA},
 		{"switch-ip", func(g *mft.Group) {
-			g.Addressing, g.IP, g.Source.Src = mft.BySwitchIP, ipSwitch, ipSwitch
-			for i := range g.Paths {
-				g.Paths[i].Src = ipSwitch
-			}
+			g.Addressing = mft.BySwitchIP
+			at(g, ipSwitch)
 		}, ipSwitch, ipSwitch},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -92,7 +87,7 @@ func TestBystanders(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			g := group()
 			if g.Addressing = tt.addressing; g.Addressing == mft.ByVirtualQPN {
-				g.IP = ipB
+				at(g, ipB)
 			}
 			net := newNet(t, g)
 			say(t, net, tt.packet)

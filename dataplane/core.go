@@ -1,8 +1,6 @@
 package dataplane
 
 import (
-	"net/netip"
-
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
@@ -117,7 +115,7 @@ func (c *Core) decide(now feedback.Tick, st *state, f *Frame, out *Outputs) Reas
 }
 
 // data handles a request. Only the group's source, or a member that may become the source, may send
-// one: from its own port and VLAN, to the group's address and QPN, and undamaged.
+// one: from its own port and VLAN, to the address and QPN that its QP has as peer, and undamaged.
 func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	g, v, head := st.group, &f.View, f.Head()
 	leg, sender := st.sender(v.SrcIP(head))
@@ -130,9 +128,9 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		return WrongPort
 	case mft.VLANsOf(head[:v.L3]) != leg.VLANs():
 		return WrongVLAN
-	case v.DestQPN(head) != g.QPN:
+	case v.DestQPN(head) != g.RemoteQPN(sender):
 		return WrongQPN
-	case v.DstIP(head) != g.IP:
+	case v.DstIP(head) != leg.Src:
 		return WrongDestination
 	case v.PayloadBytes > g.PathMTU:
 		return OverMTU
@@ -254,20 +252,12 @@ func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 		return -1, WrongPort
 	case mft.VLANsOf(head[:v.L3]) != g.Paths[path].VLANs():
 		return -1, WrongVLAN
-	case v.DstIP(head) != feedbackAddress(g):
+	case v.DstIP(head) != g.Paths[path].Src:
 		return -1, WrongDestination
 	case !v.ICRCValid(f.Bytes()):
 		return -1, BadICRC
 	}
 	return path, 0
-}
-
-// feedbackAddress is the IP that the receivers' QPs have as peer.
-func feedbackAddress(g *mft.Group) netip.Addr {
-	if g.Addressing == mft.ByVirtualQPN {
-		return g.Source.Dst
-	}
-	return g.IP
 }
 
 // perform turns the actions of merging into outputs. f is nil when time has passed; then there are
@@ -327,7 +317,7 @@ func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, 
 	case st != nil:
 		c.takeBack(now, st, out)
 		rearranged = st.adopt(g)
-		st.edits = g.Edits(st.sourceLeg())
+		st.edits = g.Edits(st.active)
 	default:
 		c.forget(g.ID)
 		for len(c.states) <= g.ID.Slot() {

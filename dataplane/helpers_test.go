@@ -58,6 +58,16 @@ func group() *mft.Group {
 	}
 }
 
+// at gives the group another IP: it is what the members' QPs have as peer.
+func at(g *mft.Group, ip netip.Addr) {
+	g.IP, g.Source.Src = ip, ip
+	for i := range g.Paths {
+		if g.Paths[i].Src = ip; g.Addressing == mft.ByVirtualQPN {
+			g.Paths[i].Src = g.Source.Dst
+		}
+	}
+}
+
 // newNet returns a switch with g on it.
 func newNet(t testing.TB, g *mft.Group) *porttest.Net {
 	t.Helper()

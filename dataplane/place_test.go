@@ -53,7 +53,7 @@ func TestASilentGroupLosesItsPlace(t *testing.T) {
 	net.FanOut.Places = 1
 	join := func(ip netip.Addr) *talk {
 		g := group()
-		g.IP = ip
+		at(g, ip)
 		if _, err := net.Switch.Add(g); err != nil {
 			t.Fatal(err)
 		}

@@ -389,7 +389,7 @@ func TestAChangeThatFailsIsUndone(t *testing.T) {
 	}
 	next := group()
 	next.Paths[0].RemoteQPN, next.Paths[1].RemoteQPN, next.Paths[2].RemoteQPN, next.QPN = 7, 8, 9, 1
-	next.IP = ipGroup.Next()
+	at(next, ipGroup.Next())
 	err := net.Switch.Replace(g.ID, next)
 	if err == nil || net.Switch.Table().Group(g.ID) != g {
 		t.Fatalf("%v; table %+v", err, net.Switch.Table().Group(g.ID))

@@ -17,7 +17,7 @@ import (
 func groupAt(i, receivers int) *mft.Group {
 	g := group()
 	g.Name = fmt.Sprintf("group-%06d", i)
-	g.IP = netip.AddrFrom4([4]byte{10, 78 + byte(i>>16), byte(i >> 8), byte(i)})
+	at(g, netip.AddrFrom4([4]byte{10, 78 + byte(i>>16), byte(i >> 8), byte(i)}))
 	one := g.Paths
 	g.Paths = nil
 	for k := range receivers {

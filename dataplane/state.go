@@ -77,7 +77,7 @@ func newState(g *mft.Group) *state {
 		marks: sourceMarks{pkey: roce.DefaultPKey},
 	}
 	st.merge = feedback.New(feedback.Config{
-		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored,
+		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored, Weights: weights(g),
 	})
 	for i := range st.legs {
 		st.legs[i].deltaPSN = g.DeltaPSN(i)
@@ -90,7 +90,7 @@ func newState(g *mft.Group) *state {
 		st.held.recent = newRecent(len(g.Paths))
 	}
 	st.merge.Away(st.active)
-	st.edits = g.Edits(st.sourceLeg())
+	st.edits = g.Edits(st.active)
 	return st
 }
 
@@ -120,7 +120,7 @@ func (st *state) adopt(g *mft.Group) bool {
 	same := len(g.Paths) == len(old.Paths) && (st.active != onlySends || sameSource(old, g))
 	for i := range g.Paths {
 		from[i] = samePath(old, g, i)
-		same = same && from[i] == i
+		same = same && from[i] == i && g.Weight(i) == old.Weight(i)
 	}
 	if same {
 		if st.turns == nil && othersSend(g) {
@@ -154,8 +154,17 @@ func (st *state) adopt(g *mft.Group) bool {
 	if st.held != nil {
 		st.held.recent.rearrange(from)
 	}
-	st.merge.Rearrange(from)
+	st.merge.Rearrange(from, weights(g))
 	return true
+}
+
+// weights is what feedback wants to know of the receivers behind each path.
+func weights(g *mft.Group) []uint16 {
+	w := make([]uint16, len(g.Paths))
+	for i := range w {
+		w[i] = uint16(g.Weight(i))
+	}
+	return w
 }
 
 func sameSource(old, g *mft.Group) bool {
@@ -247,9 +256,9 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 		c.repair.retained.releaseAll(st.held) // of another PSN space
 	}
 	st.active = next
-	st.edits = st.group.Edits(leg)
+	st.edits = st.group.Edits(next)
 	out.Notes = append(out.Notes, Note{
-		Group: st.group.ID, Receiver: leg.Dst, RemoteQPN: st.group.QPN, What: feedback.NoteSource, PSN: ev.PSN,
+		Group: st.group.ID, Receiver: leg.Dst, RemoteQPN: st.group.RemoteQPN(next), What: feedback.NoteSource, PSN: ev.PSN,
 	})
 	return 0
 }

@@ -41,7 +41,8 @@ func (f *few) Unsteer(k mft.Key) error {
 // and three more: its IP as source, as destination, and as destination with the group's QPN.
 func withPeers(name string, ip netip.Addr, remoteQPNs ...roce.QPN) *mft.Group {
 	g := group()
-	g.Name, g.IP, g.Paths = name, ip, g.Paths[:len(remoteQPNs)]
+	g.Name, g.Paths = name, g.Paths[:len(remoteQPNs)]
+	at(g, ip)
 	for i, qpn := range remoteQPNs {
 		g.Paths[i].RemoteQPN = qpn
 	}

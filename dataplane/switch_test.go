@@ -158,7 +158,7 @@ func TestFramesForSomethingElseOfTheGroup(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			g := group()
 			if g.Addressing = tt.addressing; g.Addressing == mft.ByVirtualQPN {
-				g.IP = ipB
+				at(g, ipB)
 			}
 			g.Paths[1].RemoteQPN = 1
 			g.Paths[2].RemoteQPN = 5

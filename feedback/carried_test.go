@@ -252,15 +252,15 @@ func TestPlainAfterRearrange(t *testing.T) {
 	for range 5 {
 		from = append(from, -1)
 	}
-	g.Rearrange(from)
-	g.Rearrange(from[:3])
+	g.Rearrange(from, nil)
+	g.Rearrange(from[:3], nil)
 	for i := range 3 {
 		g.Step(0, Event{Kind: Response, Path: i, PSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
 	}
 	if g.Plain() != 3 {
 		t.Errorf("not plain: %+v", g.pending)
 	}
-	g.Rearrange(from)
+	g.Rearrange(from, nil)
 	if n := testing.AllocsPerRun(10, g.recount); n != 0 {
 		t.Errorf("finding the floor allocates %v times", n)
 	}

@@ -12,10 +12,10 @@ import (
 // CopyFrom makes g a copy of from that shares nothing with it. It allocates only while g is too
 // small.
 func (g *Group) CopyFrom(from *Group) {
-	paths, ranked, legs := g.paths, g.ranked, g.legs
+	paths, quorum, legs := g.paths, g.quorum, g.legs
 	*g = *from
 	g.paths = append(paths[:0], from.paths...)
-	g.ranked = ranked
+	g.quorum = quorum.copyOf(from.quorum)
 	if from.legs != nil {
 		g.legs = append(legs[:0], from.legs...)
 	}
@@ -83,6 +83,7 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 	}
 	if g.policy.Ack != AckAll {
 		b = append(b, byte(p.ask), flags(p.follows), p.unheard)
+		b = binary.AppendUvarint(b, uint64(g.weight(i)))
 	}
 	if after := Tick(g.policy.SilentAfter); after != 0 {
 		b = append(b, flags(g.source.resentAt > p.since))

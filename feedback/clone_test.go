@@ -261,10 +261,17 @@ func TestCopyFrom(t *testing.T) {
 	if got := stateOf(from, stateNow); !bytes.Equal(got, want) {
 		t.Error("a change of the copy changes the group")
 	}
-	scratch.ranked = append(scratch.ranked[:0], 1)
-	from.ranked = append(from.ranked[:0], 2)
-	if scratch.ranked[0] != 1 {
+	scratch.quorum.ranked = append(scratch.quorum.ranked[:0], 1)
+	from.quorum.ranked = append(from.quorum.ranked[:0], 2)
+	if scratch.quorum.ranked[0] != 1 {
 		t.Error("both rank their paths in the same memory")
+	}
+	from.quorum.weigh([]uint16{1, 2, 3})
+	if scratch.CopyFrom(from); scratch.weight(2) != 3 {
+		t.Error("a copy has lost the weights")
+	}
+	if scratch.quorum.weights[2] = 7; from.weight(2) != 3 {
+		t.Error("both have their weights in the same memory")
 	}
 	smaller := New(Config{Policy: all, Paths: 2})
 	if n := testing.AllocsPerRun(10, func() {

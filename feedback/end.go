@@ -66,7 +66,7 @@ func (g *Group) hopeful() (n int) {
 	if between := g.Settled() && !g.source.inside; between {
 		for i := range g.paths {
 			if g.paths[i].part == PartJoining {
-				n++
+				n += g.weight(i)
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package feedback
 
 import (
 	"math"
-	"slices"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -18,7 +17,7 @@ type floor struct {
 	migReq bool     // of the path that stands at psn
 	psn    roce.PSN //
 	msn    roce.MSN // of the same path: a PSN and an MSN of different paths do not belong together (rule 6)
-	above  int      // counted paths above psn
+	above  int      // receivers that the counted paths above psn stand for
 	need   int      // so many must be above for the floor to move
 }
 
@@ -39,7 +38,7 @@ func (g *Group) recount() {
 			unknown++
 			continue
 		}
-		counted++
+		counted += g.weight(i)
 		if lowest == nil || p.acked.Before(lowest.acked) {
 			lowest = p
 		}
@@ -58,34 +57,14 @@ func (g *Group) recount() {
 		g.fall()
 	default:
 		f.need = need
-		g.stand(g.rank(need, lowest.acked))
+		g.stand(g.rank(need))
 	}
 	f.above = 0
 	for i := range g.paths {
 		if p := &g.paths[i]; p.counted() && p.part != PartUnknown && p.acked.After(f.psn) {
-			f.above++
+			f.above += g.weight(i)
 		}
 	}
-}
-
-// rank returns the counted path with the f-th highest acked. Distances are taken from base: no
-// counted path is below it, nor further above than Window allows.
-func (g *Group) rank(f int, base roce.PSN) *path {
-	r := slices.Grow(g.ranked[:0], len(g.paths))
-	for i := range g.paths {
-		if p := &g.paths[i]; p.counted() && p.part != PartUnknown {
-			r = append(r, p.acked.Sub(base))
-		}
-	}
-	g.ranked = r
-	slices.Sort(r)
-	at := base.Add(r[len(r)-f])
-	for i := range g.paths {
-		if p := &g.paths[i]; p.counted() && p.part != PartUnknown && p.acked == at {
-			return p
-		}
-	}
-	panic("feedback: no path stands where a quorum was ranked")
 }
 
 // stand puts the floor where a path stands, unless the source was sent an ACK for more.
@@ -101,8 +80,9 @@ func (g *Group) stand(p *path) {
 // fall takes the floor back to what the source was sent an ACK for: a path that had more has left.
 func (g *Group) fall() { g.floor.psn, g.floor.msn = g.merged.highest, g.merged.msn }
 
-// advance moves a path up. The floor follows when enough paths are above it.
-func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
+// advance moves path i up. The floor follows when enough paths are above it.
+func (g *Group) advance(now Tick, i int, acked roce.PSN) {
+	p := &g.paths[i]
 	from, wasAbove := p.acked, p.acked.After(g.floor.psn)
 	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, g.askAt(acked.Next()), 0
 	g.setPending(p, 0)
@@ -111,7 +91,7 @@ func (g *Group) advance(now Tick, p *path, acked roce.PSN) {
 		g.rise(from)
 		return
 	}
-	if f.above++; f.above < f.need {
+	if f.above += g.weight(i); f.above < f.need {
 		g.rise(from)
 		return
 	}

@@ -20,8 +20,11 @@ const (
 
 // Config is what a group starts from.
 type Config struct {
-	Policy   Policy
-	Paths    int
+	Policy Policy
+	Paths  int
+	// Weights is how many receivers a quorum counts for each path, all of them or none; nil: one
+	// for each. A path to another switch stands for all receivers behind that switch.
+	Weights  []uint16
 	FirstPSN roce.PSN // the first PSN that the source sends
 	// Restored says that traffic ran before this state began: neither the source's place nor what
 	// a path has acknowledged is known (rule 13).
@@ -32,7 +35,7 @@ type Config struct {
 type Group struct {
 	policy Policy
 	paths  []path
-	ranked []int32 // scratch space of a quorum's floor
+	quorum *quorum // nil: the policy waits for every receiver
 	away   Part    // the part of the source's own path when its member is not the source
 	legs   []leg   // what repair knows of each path; nil without repair
 	tally  RepairTally
@@ -57,6 +60,10 @@ type Group struct {
 // New returns the state of a group at its start.
 func New(c Config) *Group {
 	g := &Group{policy: c.Policy.WithDefaults(), paths: make([]path, c.Paths)}
+	if c.Policy.Ack != AckAll {
+		g.quorum = new(quorum)
+		g.quorum.weigh(c.Weights)
+	}
 	for i := range g.paths {
 		g.paths[i].credit = creditNone
 	}
@@ -85,7 +92,7 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	*g = Group{
-		policy: g.policy, paths: g.paths, ranked: g.ranked, away: g.away, legs: g.legs, tally: g.tally, congestion: g.congestion,
+		policy: g.policy, paths: g.paths, quorum: g.quorum, away: g.away, legs: g.legs, tally: g.tally, congestion: g.congestion,
 		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
 		merged: merged{known: true, psn: before, highest: before, msn: messages},
 		floor:  floor{known: true, psn: before, msn: messages, need: never},

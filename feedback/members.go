@@ -4,10 +4,12 @@ import "github.com/rocast/rocast/roce"
 
 // Rearrange gives the group the paths of a new membership: from[i] is the old index of new path i,
 // or -1 for a path that joins. A path that joins gets data from the next message on: a fresh QP
-// that sees the middle of a message first refuses it as invalid and ends.
+// that sees the middle of a message first refuses it as invalid and ends. Weights are those of the
+// new paths, as in [Config]. A path that stays must not weigh more than before: the receivers that
+// it stands for in addition have nothing of what it has acknowledged.
 //
 // Send a Timer event afterwards: without the paths that left, replies may be due.
-func (g *Group) Rearrange(from []int) {
+func (g *Group) Rearrange(from []int, weights []uint16) {
 	paths, legs := make([]path, len(from)), g.legs
 	if legs != nil {
 		g.legs = make([]leg, len(from))
@@ -26,6 +28,9 @@ func (g *Group) Rearrange(from []int) {
 	g.pending = pendingNAKs{}
 	for i := range paths {
 		g.pending.add(paths[i].pending, 1)
+	}
+	if g.quorum != nil {
+		g.quorum.weigh(weights)
 	}
 	g.countLegs()
 	g.recount()

@@ -108,11 +108,11 @@ func (g *Group) evict(i int, acts []Action) []Action {
 func (g *Group) living() (n int) {
 	for i := range g.paths {
 		if p := &g.paths[i]; p.part.takesData() && !p.fresh {
-			n++
+			n += g.weight(i)
 		}
 	}
 	return n
 }
 
-// spare says whether the group can do without one of its receivers.
-func (g *Group) spare() bool { return g.living() > g.policy.Ack.least() }
+// spare says whether the group can do without path i.
+func (g *Group) spare(i int) bool { return g.living()-g.weight(i) >= g.policy.Ack.least() }

@@ -30,7 +30,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	outcome := Duplicate
 	resumes := false
 	if d > 0 {
-		g.advance(now, p, acked)
+		g.advance(now, ev.Path, acked)
 		resumes = g.moved(now, ev.Path)
 		outcome = Absorbed
 	}
@@ -117,7 +117,7 @@ func (g *Group) negative(now Tick, ev *Event, p *path, acts []Action) (Outcome, 
 // sent the NAK when everything below it is acknowledged, and nothing from there on is acknowledged.
 func (g *Group) fatal(ev *Event, p *path, acts []Action) (Outcome, []Action) {
 	acts = append(acts, Action{Kind: Notice, Note: NoteFatal, Path: ev.Path, PSN: ev.PSN, Syndrome: ev.Syndrome})
-	if g.policy.OnFatal == FatalEvict && g.spare() {
+	if g.policy.OnFatal == FatalEvict && g.spare(ev.Path) {
 		return Evicted, g.evict(ev.Path, acts)
 	}
 	g.setPending(p, ev.Syndrome)

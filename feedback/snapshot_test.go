@@ -84,7 +84,7 @@ func TestTheRepairTallyOnlyGrows(t *testing.T) {
 	g.Step(0, Event{Kind: Data, PSN: 11, First: true, AckReq: true, Last: true}, nil)
 	g.Step(Tick(DefaultRepairTimerCap), Event{Kind: Timer}, nil) // both are silent
 	g.SwitchSource(SourceSwitch{PSN: 77, OldPath: -1, NewPath: 1}, nil)
-	g.Rearrange([]int{1})
+	g.Rearrange([]int{1}, nil)
 	if got := g.RepairTally(); got != (RepairTally{Probes: 2, GivenUp: 1}) {
 		t.Errorf("%+v", got)
 	}

@@ -72,6 +72,7 @@ type story struct {
 	now     Tick
 	g       *Group
 	names   []string
+	weights []uint16
 	acts    []Action
 	out     strings.Builder
 	untold  Event // what the engine carried since the last event of the group; its kind is Data if nothing
@@ -84,7 +85,10 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 		var err error
 		switch arg.Key {
 		case "receivers":
-			s.names = arg.Vals
+			s.names, s.weights = nil, nil
+			for _, v := range arg.Vals {
+				s.add(v, 1)
+			}
 		case "first":
 			n, _ := strconv.Atoi(arg.Vals[0])
 			s.shift = 0
@@ -132,7 +136,7 @@ func (s *story) open(t *testing.T, d *datadriven.TestData) {
 			d.Fatalf(t, "%v", err)
 		}
 	}
-	cfg.Paths = len(s.names)
+	cfg.Paths, cfg.Weights = len(s.names), s.weights
 	s.g = New(cfg)
 	if source != "" {
 		s.g.Away(slices.Index(s.names, source))
@@ -169,20 +173,37 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 	}
 }
 
-// members takes b (stays), +e (joins), -a (leaves).
+// add adds a receiver: b, or b*3 for a path that stands for three.
+func (s *story) add(v string, weight uint16) {
+	name, number, more := strings.Cut(v, "*")
+	if more {
+		n, _ := strconv.Atoi(number)
+		weight = uint16(n)
+	}
+	s.names, s.weights = append(s.names, name), append(s.weights, weight)
+}
+
+// members takes b (stays), b*2 (stays, and stands for two now), +e (joins), -a (leaves).
 func (s *story) members(words []string) {
-	var names []string
+	names, weights := s.names, s.weights
 	var from []int
+	s.names, s.weights = nil, nil
 	for _, w := range words {
-		if name, joins := strings.CutPrefix(w, "+"); joins {
-			names, from = append(names, name), append(from, -1)
+		if v, joins := strings.CutPrefix(w, "+"); joins {
+			s.add(v, 1)
+			from = append(from, -1)
 		} else if !strings.HasPrefix(w, "-") {
-			names, from = append(names, w), append(from, slices.Index(s.names, w))
+			name, _, _ := strings.Cut(w, "*")
+			old := slices.Index(names, name)
+			s.add(w, weights[old])
+			from = append(from, old)
 		}
 	}
-	s.tell()
-	s.names = names
-	s.g.Rearrange(from)
+	weights, s.weights = s.weights, weights
+	names, s.names = s.names, names
+	s.tell() // of the old paths
+	s.names, s.weights = names, weights
+	s.g.Rearrange(from, weights)
 }
 
 func (s *story) source(words []string) {

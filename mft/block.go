@@ -49,19 +49,20 @@ var (
 	ErrBlockEmpty = errors.New("no receiver gets data")
 )
 
-// Begin makes b the block of g for the time while the member at source sends; b has no paths yet.
-// The packets of that member have pkey and trafficClass.
-func (b *Block) Begin(g *Group, source *Leg, pkey uint16, trafficClass uint8) error {
+// Begin makes b the block of g for the time while the member of path source sends, or the Source if
+// it is below 0; b has no paths yet. The packets of that member have pkey and trafficClass.
+func (b *Block) Begin(g *Group, source int, pkey uint16, trafficClass uint8) error {
+	leg := g.Leg(source)
 	switch {
-	case source.L2Bytes != 14:
+	case leg.L2Bytes != 14:
 		return ErrBlockTagged
-	case source.Port >= BlockPorts:
+	case leg.Port >= BlockPorts:
 		return ErrBlockPort
 	case len(g.Memory) > BlockRegions:
 		return ErrBlockRegions
 	}
 	*b = Block{
-		Ingress: source.Port, From: roce.Flow{Src: source.Dst, Dst: g.IP, DestQPN: g.QPN},
+		Ingress: leg.Port, From: g.Flow(source),
 		PKey: pkey, TrafficClass: trafficClass, PathMTU: g.PathMTU, Memory: g.Memory, Paths: b.Paths[:0],
 	}
 	return nil

@@ -28,8 +28,8 @@ func blockGroup(n int, ports ...PortID) *Group {
 
 // block makes the block of all paths of g.
 func block(g *Group) (*Block, error) {
-	b, edits := new(Block), g.Edits(&g.Source.Leg)
-	if err := b.Begin(g, &g.Source.Leg, 0xFFFF, 8); err != nil {
+	b, edits := new(Block), g.Edits(-1)
+	if err := b.Begin(g, -1, 0xFFFF, 8); err != nil {
 		return nil, err
 	}
 	for i := range g.Paths {
@@ -74,7 +74,7 @@ func TestBlockBounds(t *testing.T) {
 func TestEditsWithoutANextHop(t *testing.T) {
 	g := blockGroup(1, NoPort, 2)
 	g.Paths[0].Src, g.Paths[0].L2Bytes = netip.Addr{}, 0
-	edits := g.Edits(&g.Source.Leg)
+	edits := g.Edits(-1)
 	if edits.Paths[0] != (roce.Edit{}) || edits.Paths[1] == (roce.Edit{}) {
 		t.Errorf("%+v", edits.Paths)
 	}
@@ -83,7 +83,7 @@ func TestEditsWithoutANextHop(t *testing.T) {
 // A block has the paths of each port together, and each path with its own edit and regions.
 func TestBlockPaths(t *testing.T) {
 	g := blockGroup(2, 5, 2, 5, 2)
-	edits := g.Edits(&g.Source.Leg)
+	edits := g.Edits(-1)
 	b, err := block(g)
 	if err != nil {
 		t.Fatal(err)

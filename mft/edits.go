@@ -11,11 +11,11 @@ type Edits struct {
 	regions int
 }
 
-// Edits computes the edits for the packets of the member at source. The edit of a path whose next
-// hop is unknown must not be used.
-func (g *Group) Edits(source *Leg) Edits {
+// Edits computes the edits for the packets of the member of path source; below 0: of the Source.
+// The edit of a path whose next hop is unknown must not be used.
+func (g *Group) Edits(source int) Edits {
 	e := Edits{
-		From:    roce.Flow{Src: source.Dst, Dst: g.IP, DestQPN: g.QPN},
+		From:    g.Flow(source),
 		Paths:   make([]roce.Edit, len(g.Paths)),
 		targets: make([]roce.Target, 0, len(g.Paths)*len(g.Memory)),
 		regions: len(g.Memory),

@@ -79,10 +79,10 @@ func ParseEngine(s string) (Engine, error) {
 // Group is a source and its receivers. It is immutable once it is in a table.
 type Group struct {
 	ID   GroupID  // set by Table.With
-	QPN  roce.QPN // what the source uses as remote QPN
+	QPN  roce.QPN // what the QP of a source on a host has as remote QPN
 	Name string
 
-	IP         netip.Addr // what the source uses as peer IP
+	IP         netip.Addr // what the QP of a source on a host has as peer IP
 	Addressing Addressing
 	// Restored: the group is older than this run of the daemon, so what its paths have acknowledged
 	// is unknown (feedback.Config.Restored).
@@ -108,8 +108,11 @@ type Leg struct {
 	L2      [22]byte
 	DestQPN roce.QPN // the host's QP
 	L2Bytes uint8
-	Src     netip.Addr // IP source of frames on this leg
-	Dst     netip.Addr // the host
+	// Receivers is how many receivers a quorum counts behind this leg, all of them or none: those
+	// of a box, if the host is one. 0: one.
+	Receivers uint16
+	Src       netip.Addr // IP source of frames on this leg: what the host's QP has as peer IP
+	Dst       netip.Addr // the host
 }
 
 // Resolved says whether the kernel has found the way to the host.
@@ -118,7 +121,8 @@ func (l *Leg) Resolved() bool { return l.Port != NoPort }
 // Source is the member that sends first.
 type Source struct {
 	Leg
-	FirstPSN roce.PSN // the first PSN its QP sends
+	RemoteQPN roce.QPN // the dest QPN of its data; 0: the group's, set by Table.With
+	FirstPSN  roce.PSN // the first PSN its QP sends
 	// Path is the index of the path to the source itself, for a member that is source and receiver.
 	// -1: the source only sends. Set by Table.With.
 	Path int
@@ -127,7 +131,7 @@ type Source struct {
 // Path is an outgoing branch of the group: the way to one receiver's QP.
 type Path struct {
 	Leg
-	RemoteQPN roce.QPN // the dest QPN of its feedback
+	RemoteQPN roce.QPN // the dest QPN of its feedback, and of its data if it Sends
 	FirstPSN  roce.PSN // the first PSN its QP expects
 	SendPSN   roce.PSN // the first PSN its QP sends, if it Sends
 	// Rank numbers the paths of the group that share Port, from 0. Copies of one frame that leave
@@ -223,6 +227,51 @@ func (g *Group) checkFamilies() error {
 	return nil
 }
 
+// Weight is how many receivers a quorum counts for path i.
+func (g *Group) Weight(i int) int { return max(1, int(g.Paths[i].Receivers)) }
+
+// Flow returns the addresses and the dest QPN of the data that the member of a path sends. Below 0:
+// those of the Source.
+func (g *Group) Flow(path int) roce.Flow {
+	leg := g.Leg(path)
+	return roce.Flow{Src: leg.Dst, Dst: leg.Src, DestQPN: g.RemoteQPN(path)}
+}
+
+// Leg returns the leg of a path. Below 0: that of the Source.
+func (g *Group) Leg(path int) *Leg {
+	if path < 0 {
+		return &g.Source.Leg
+	}
+	return &g.Paths[path].Leg
+}
+
+// RemoteQPN returns the remote QPN of the QP of a path's member. Below 0: of the Source's.
+func (g *Group) RemoteQPN(path int) roce.QPN {
+	if path < 0 {
+		return g.Source.RemoteQPN
+	}
+	return g.Paths[path].RemoteQPN
+}
+
+// fillIn gives members without a peer of their own the peer that the addressing says.
+func (g *Group) fillIn() {
+	if g.Source.RemoteQPN == 0 {
+		g.Source.RemoteQPN = g.QPN
+	}
+	if !g.Source.Src.IsValid() {
+		g.Source.Src = g.IP
+	}
+	peer := g.IP
+	if g.Addressing == ByVirtualQPN {
+		peer = g.Source.Dst
+	}
+	for i := range g.Paths {
+		if p := &g.Paths[i]; !p.Src.IsValid() {
+			p.Src = peer
+		}
+	}
+}
+
 // Legs returns the legs of all members: the source's, then the paths'.
 func (g *Group) Legs() []*Leg {
 	legs := []*Leg{&g.Source.Leg}
@@ -242,6 +291,7 @@ func (g *Group) seal() error {
 		return fmt.Errorf("%d receivers are more than the %d that a group can have", len(g.Paths), MaxPaths)
 	}
 	g.Paths = slices.Clone(g.Paths) // append leaves up to twice the capacity
+	g.fillIn()
 	slices.SortFunc(g.Paths, func(a, b Path) int {
 		return comparePeer(a.Dst, a.RemoteQPN, b.Dst, b.RemoteQPN)
 	})

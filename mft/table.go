@@ -165,20 +165,26 @@ func (g *Group) Keys() []Key {
 	if g.Addressing == ByVirtualQPN {
 		return g.pairKeys()
 	}
-	keys := []Key{{Src: g.IP, Match: MatchSrc}}
-	seen := map[roce.QPN]bool{}
-	add := func(qpn roce.QPN) {
-		if !seen[qpn] {
-			seen[qpn] = true
-			keys = append(keys, Key{Dst: g.IP, QPN: qpn, Match: MatchDstQPN})
+	// Members with a peer address of their own have keys of their own. The address is the box's, so
+	// other RoCE to it is the kernel's, as with BySwitchIP.
+	keys := make([]Key, 0, 4)
+	seen := map[Key]bool{}
+	add := func(k Key) {
+		if !seen[k] {
+			seen[k] = true
+			keys = append(keys, k)
 		}
 	}
-	for i := range g.Paths {
-		add(g.Paths[i].RemoteQPN)
+	for _, l := range g.Legs() {
+		add(Key{Src: l.Src, Match: MatchSrc})
 	}
-	add(g.QPN)
-	if g.Addressing == ByGroupIP { // other RoCE to the box's own IP is the kernel's
-		keys = append(keys, Key{Dst: g.IP, Match: MatchDst})
+	for i := range g.Paths {
+		p := &g.Paths[i]
+		add(Key{Dst: p.Src, QPN: p.RemoteQPN, Match: MatchDstQPN})
+	}
+	add(Key{Dst: g.Source.Src, QPN: g.Source.RemoteQPN, Match: MatchDstQPN})
+	if g.Addressing == ByGroupIP && seen[Key{Src: g.IP, Match: MatchSrc}] {
+		add(Key{Dst: g.IP, Match: MatchDst})
 	}
 	return keys
 }

@@ -373,7 +373,7 @@ func TestRegions(t *testing.T) {
 			t.Errorf("VA %#x rkey %d length %#x: region %d, want %d", tt.va, tt.rkey, tt.length, got, tt.region)
 		}
 	}
-	edits := g.Edits(&g.Source.Leg)
+	edits := g.Edits(-1)
 	if to := edits.Target(0, 1); ^uint64(0)+to.DeltaVA != 0x20+0xFF || to.RKey != 12 {
 		t.Errorf("region 1 is at %#x, %d", ^uint64(0)+to.DeltaVA, to.RKey)
 	}

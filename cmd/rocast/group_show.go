@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,8 @@ func (a *app) groupShow() *cobra.Command {
 
 ACKED and the source's progress are PSNs of the source; merged is the last one that was acknowledged to it. PENDING is a NAK
 that was not yet sent to the source. PART says how a receiver takes part; if it no longer does, STATE says how it can join
-again. REPAIR, with repair: local: CURSOR is the next packet that the box sends to a receiver, LAG how many packets the receiver
+again. LINK: a member whose QP has a peer address of its own, REMOTE IP, or which stands for several RECEIVERS in a quorum: another
+box. REPAIR, with repair: local: CURSOR is the next packet that the box sends to a receiver, LAG how many packets the receiver
 has not acknowledged, REPAIRED how many the box sent it again, LAST MINUTE how many of these in the last minute, PROBES how
 many because it was silent, GIVEN UP how often the source had to help. Only root sees R_Keys.`,
 		Args: takes("NAME"),
@@ -57,6 +59,7 @@ func printGroup(w io.Writer, g api.Group) {
 	}
 	row(w, "source", source)
 	printMembers(w, g)
+	printLinks(w, g)
 	printRepair(w, g)
 	printMemory(w, g)
 	fmt.Fprintln(w)
@@ -92,6 +95,22 @@ func printMembers(w io.Writer, g api.Group) {
 		row(w, m.IP, m.QPN, m.Role, m.RemoteQPN, m.PSN, optional(m.SendPSN), m.Port, m.MAC, vlans(m.VLANs), m.Part, optional(m.Acked), m.Pending, because(m.State, m.Reason))
 	}
 }
+
+// printLinks prints what the group file says of members that are other boxes.
+func printLinks(w io.Writer, g api.Group) {
+	if !slices.ContainsFunc(g.Members, isLink) {
+		return
+	}
+	fmt.Fprintln(w)
+	row(w, "LINK", "REMOTE QPN", "REMOTE IP", "RECEIVERS")
+	for _, m := range g.Members {
+		if isLink(m) {
+			row(w, m.IP, m.RemoteQPN, m.RemoteIP, max(1, m.Receivers))
+		}
+	}
+}
+
+func isLink(m api.Member) bool { return m.RemoteIP != "" || m.Receivers > 1 }
 
 // printMemory prints each virtual region, and the address of that region at every receiver.
 func printMemory(w io.Writer, g api.Group) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -50,6 +51,21 @@ func TestGroupShowSaysWhatIsRepaired(t *testing.T) {
 	want := api.Repair{Repairing: true, Cursor: 1210, Lag: 34, Repaired: 17, Recently: 5, Probes: 2, GivenUp: 1}
 	if got := g.Members[2].Repair; got == nil || *got != want || g.Members[0].Repair != nil {
 		t.Errorf("%+v", g.Members)
+	}
+}
+
+func TestGroupShowSaysWhichMembersAreBoxes(t *testing.T) {
+	d := startDaemon(t)
+	d.addresses.Box[netip.MustParseAddr("10.77.0.99")] = true
+	file := writeFile(t, "10.77.0.3", "10.77.0.4", "qpn: 19,", "qpn: 19, remoteIP: 10.77.0.99, remoteQPN: 500, receivers: 3,")
+	d.must(t, "group", "create", "-f", file)
+	shown, _, _ := strings.Cut(d.must(t, "group", "show", "g1"), "\nCOUNTER")
+	golden(t, "group_show_link.txt", shown)
+
+	var g api.Group
+	d.mustJSON(t, &g, "group", "show", "g1")
+	if m := g.Members[2]; m.RemoteIP != "10.77.0.99" || m.RemoteQPN != 500 || m.Receivers != 3 {
+		t.Errorf("%+v", m)
 	}
 }
 

@@ -35,19 +35,23 @@ func TestMain(m *testing.M) {
 // 10.77.0.3 are reached through eth1 to eth3, 10.77.0.4 through a VLAN on eth3, and 10.77.0.9 is
 // waited for.
 type daemon struct {
-	socket string
-	sw     *ctltest.Switch
+	socket    string
+	sw        *ctltest.Switch
+	addresses *ctltest.Addresses
 }
 
 func startDaemon(t *testing.T) *daemon {
 	t.Helper()
-	d := &daemon{socket: filepath.Join(t.TempDir(), "rocast.sock"), sw: ctltest.NewSwitch("eth1", "eth2", "eth3")}
+	d := &daemon{
+		socket: filepath.Join(t.TempDir(), "rocast.sock"), sw: ctltest.NewSwitch("eth1", "eth2", "eth3"),
+		addresses: ctltest.NewAddresses(),
+	}
 	state, err := store.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	controller := ctl.New(ctl.Parts{
-		Switch: d.sw, NextHops: network(), Addresses: ctltest.NewAddresses(), Store: state, Log: zap.NewNop(),
+		Switch: d.sw, NextHops: network(), Addresses: d.addresses, Store: state, Log: zap.NewNop(),
 	})
 	s := server.New(server.Config{
 		Control: controller,

@@ -130,6 +130,8 @@ type Member struct {
 	SendPSN   *uint32  `json:"sendPSN,omitempty"` // only with role both: the first PSN that the member sends
 	Role      string   `json:"role"`
 	RemoteQPN uint32   `json:"remoteQPN"`
+	RemoteIP  string   `json:"remoteIP,omitempty"`  // the peer address of its QP; absent: as the group's addressing says
+	Receivers int      `json:"receivers,omitempty"` // receivers that a quorum counts for it; absent: one
 	Regions   []Region `json:"regions,omitempty"`
 	Reach
 }

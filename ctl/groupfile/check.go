@@ -11,7 +11,7 @@ import (
 
 // check runs the checks that need more than one value of the file.
 func (p *parser) check() error {
-	for _, step := range []func() error{p.checkPolicy, p.checkFamilies, p.checkRoles, p.checkQPs, p.checkAddressing, p.pairRegions} {
+	for _, step := range []func() error{p.checkPolicy, p.checkFamilies, p.checkRoles, p.checkQPs, p.checkRemoteIPs, p.checkAddressing, p.pairRegions} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -31,6 +31,10 @@ func (p *parser) checkFamilies() error {
 		if got := family(m.IP); got != want {
 			return m.value.Errorf("is %s and the group's ip is %s; a frame has one of them, so write all addresses "+
 				"in the same family", got, want)
+		}
+		if m.RemoteIP.IsValid() && family(m.RemoteIP) != want {
+			return m.value.Errorf("has an %s remoteIP and the group's ip is %s; a frame has one of them, so write all "+
+				"addresses in the same family", family(m.RemoteIP), want)
 		}
 	}
 	return nil
@@ -68,9 +72,15 @@ func (p *parser) hasSource() bool { return p.Source.Line > 0 }
 // checkCast refuses a file without a possible source, or with too few receivers. If no member has
 // role source, it makes the first member with role both the source.
 func (p *parser) checkCast() error {
-	listeners := len(p.Receivers)
+	listeners, sending := 0, 0
+	for i := range p.Receivers {
+		weight := p.Receivers[i].Weight()
+		if listeners += weight; isBoth(p.Receivers[i]) {
+			sending = max(sending, weight)
+		}
+	}
 	if i := slices.IndexFunc(p.Receivers, isBoth); i >= 0 {
-		listeners-- // a member with role both does not receive while it sends
+		listeners -= sending // a member with role both does not receive while it sends
 		if !p.hasSource() {
 			p.Source = p.Receivers[i]
 			p.Source.FirstPSN = p.Source.SendPSN
@@ -115,6 +125,28 @@ func (p *parser) checkQPs() error {
 			return m.value.Errorf("has role both and is on the host of the source (line %d), so their data cannot "+
 				"be told apart; "+
 				"give it role: receiver, or remove the source", p.Source.Line)
+		}
+	}
+	return nil
+}
+
+// checkRemoteIPs refuses peer addresses that the box cannot have.
+func (p *parser) checkRemoteIPs() error {
+	lines := map[netip.Addr]int{}
+	for _, m := range p.members {
+		lines[m.IP] = m.Line
+	}
+	for _, m := range p.members {
+		switch line := lines[m.RemoteIP]; {
+		case !m.RemoteIP.IsValid():
+		case p.Addressing == mft.ByVirtualQPN:
+			return m.value.Errorf("has a remoteIP, but with addressing virtual-qpn the peers of all QPs are hosts, and a " +
+				"box behind this one could not have their addresses; use addressing: group-ip, or remove remoteIP")
+		case p.Addressing == mft.ByGroupIP && m.RemoteIP == p.IP:
+			return m.value.Errorf("has the group's own ip as remoteIP, which is the default; remove remoteIP")
+		case line > 0:
+			return m.value.Errorf("has remoteIP %v, which is the ip of the member on line %d; write an address of this box",
+				m.RemoteIP, line)
 		}
 	}
 	return nil

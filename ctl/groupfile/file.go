@@ -36,9 +36,14 @@ type Member struct {
 	SendPSN   roce.PSN // the first PSN that a member with role both sends
 	Role      Role
 	RemoteQPN roce.QPN     // the remote QPN of the member's QP
+	RemoteIP  netip.Addr   // the peer address of the member's QP, one of the box's own; invalid: as the addressing says
+	Behind    uint16       // the receivers that a quorum counts for the member; 0: one
 	Regions   []mft.Region // the regions of a receiver, parallel to File.Memory
 	Line      int
 }
+
+// Weight is the number of receivers that a quorum counts for the member, all of them or none.
+func (m *Member) Weight() int { return max(1, int(m.Behind)) }
 
 // Members returns each member once: a source that only sends, then the receivers.
 func (f *File) Members() []Member {

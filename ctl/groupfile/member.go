@@ -2,6 +2,7 @@ package groupfile
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
@@ -14,6 +15,7 @@ type member struct {
 	value   yamldoc.Value
 	regions []yamldoc.Value // parallel to Member.Regions
 	sendPSN int             // the line of the key sendPSN; 0: the key is absent
+	behind  int             // the same for the key receivers
 }
 
 func (p *parser) readMembers(v yamldoc.Value) error {
@@ -34,6 +36,8 @@ func readMember(v yamldoc.Value) (member, error) {
 		yamldoc.Field{Key: "sendPSN", Set: m.readSendPSN},
 		yamldoc.Field{Key: "role", Set: yamldoc.Into(&m.Role, choice(parseRole))},
 		yamldoc.Field{Key: "remoteQPN", Set: yamldoc.Into(&m.RemoteQPN, remoteQPN)},
+		yamldoc.Field{Key: "remoteIP", Set: yamldoc.Into(&m.RemoteIP, unicast)},
+		yamldoc.Field{Key: "receivers", Set: m.readBehind},
 		yamldoc.Field{Key: "regions", Set: m.readRegions},
 	)
 }
@@ -41,6 +45,14 @@ func readMember(v yamldoc.Value) (member, error) {
 func (m *member) readSendPSN(v yamldoc.Value) error {
 	m.sendPSN = v.Line()
 	return yamldoc.Into(&m.SendPSN, psn)(v)
+}
+
+func (m *member) readBehind(v yamldoc.Value) error {
+	m.behind = v.Line()
+	return yamldoc.Into(&m.Behind, func(v yamldoc.Value) (uint16, error) {
+		n, err := count(math.MaxUint16)(v)
+		return uint16(n), err
+	})(v)
 }
 
 func (m *member) readRegions(v yamldoc.Value) error {
@@ -56,9 +68,12 @@ func (m *member) readRegions(v yamldoc.Value) error {
 // checkRole refuses keys that do not fit the member's role.
 func (m *member) checkRole(groupQPN roce.QPN) error {
 	switch {
-	case m.Role != Receiver && m.RemoteQPN != groupQPN:
+	case m.Role != Receiver && m.RemoteQPN != groupQPN && !m.RemoteIP.IsValid():
 		return m.value.Errorf("is %s and has remoteQPN %d; it sends to the group's qpn %d, so remove it",
 			inWords[m.Role], m.RemoteQPN, groupQPN)
+	case m.Role == Source && m.behind > 0:
+		return yamldoc.Errorf(m.behind, "%v is the source, and a quorum counts receivers only; remove receivers, or "+
+			"write role: both", m.value)
 	case m.Role == Source && len(m.Regions) > 0:
 		return m.value.Errorf("is the source and has regions; a source is not written to, so remove them, or write " +
 			"role: both")

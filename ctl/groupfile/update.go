@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -107,11 +108,28 @@ func (f *File) sameMemory(running *File) error {
 func (f *File) sameSource(running *File) error {
 	is, was := f.Source, running.Source
 	if is.IP == was.IP && is.QPN == was.QPN && is.FirstPSN == was.FirstPSN && is.Role == was.Role {
-		return nil
+		return f.samePeer(&is, &was)
 	}
 	return yamldoc.Errorf(is.Line, "QP %d of %v with PSN %d would be the first source (role %v), but the running "+
 		"group's first source is QP %d of %v with PSN %d (role %v); keep it, or remove the group and create it again",
 		is.QPN, is.IP, is.FirstPSN, is.Role, was.QPN, was.IP, was.FirstPSN, was.Role)
+}
+
+// samePeer refuses another peer for a member's QP: a QP has one for its whole life.
+func (f *File) samePeer(is, was *Member) error {
+	if is.RemoteIP == was.RemoteIP && is.RemoteQPN == was.RemoteQPN {
+		return nil
+	}
+	return yamldoc.Errorf(is.Line, "the member at %v has remote QPN %d and %s, but in the running group remote QPN %d and %s; "+
+		"keep them, or remove the group and create it again", is.IP, is.RemoteQPN, is.remoteIP(), was.RemoteQPN, was.remoteIP())
+}
+
+// remoteIP names the key remoteIP in a sentence.
+func (m *Member) remoteIP() string {
+	if !m.RemoteIP.IsValid() {
+		return "no remoteIP"
+	}
+	return "remoteIP " + m.RemoteIP.String()
 }
 
 // sameReceivers refuses a changed receiver: the data path's state of a receiver is valid for one QP
@@ -123,10 +141,21 @@ func (f *File) sameReceivers(running *File) error {
 	}
 	for _, m := range f.Receivers {
 		old, stays := was[m.ID()]
-		if stays && (m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || !slices.Equal(m.Regions, old.Regions)) {
+		if !stays {
+			continue
+		}
+		if m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || !slices.Equal(m.Regions, old.Regions) {
 			return yamldoc.Errorf(m.Line, "the member at %v with remote QPN %d is another QP, or has another psn, "+
 				"sendPSN, role or regions, than in the running group; update the group without it, and then with "+
 				"it, so that it joins again", m.IP, m.RemoteQPN)
+		}
+		if err := f.samePeer(&m, &old); err != nil {
+			return err
+		}
+		if f.Policy.Ack != feedback.AckAll && m.Weight() > old.Weight() {
+			return yamldoc.Errorf(m.Line, "the member at %v with remote QPN %d has receivers %d and the running group has "+
+				"%d; the new ones lack what the old ones have acknowledged, so a quorum cannot count them: write %d or fewer",
+				m.IP, m.RemoteQPN, m.Weight(), old.Weight(), old.Weight())
 		}
 	}
 	return nil

@@ -80,14 +80,21 @@ type maker struct {
 	known map[netip.Addr]nexthop.Hop
 }
 
-// leg plans how frames with source address from reach member m.
+// leg plans how frames reach member m. Their source address is from, unless the member says that
+// its QP has another peer.
 func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 	hop, asked := k.known[m.IP]
 	if !asked {
 		hop = k.hop(m.IP)
 		k.known[m.IP] = hop
 	}
-	l := Leg{Leg: mft.Leg{Port: mft.NoPort, Src: from, Dst: m.IP, DestQPN: m.QPN}, Member: m, Hop: hop, Reason: hop.Reason}
+	if m.RemoteIP.IsValid() {
+		from = m.RemoteIP
+	}
+	l := Leg{
+		Leg:    mft.Leg{Port: mft.NoPort, Src: from, Dst: m.IP, DestQPN: m.QPN, Receivers: m.Behind},
+		Member: m, Hop: hop, Reason: hop.Reason,
+	}
 	if !hop.Known() {
 		return l
 	}
@@ -136,14 +143,14 @@ func (p *Plan) SameLegs(q *Plan) bool {
 }
 
 // Places returns where the group's IP has to be assigned: on each interface through which a member
-// is reached.
+// is reached whose QP has that IP as its peer.
 func (p *Plan) Places(f *groupfile.File) map[address.Place]bool {
 	places := map[address.Place]bool{}
 	if f.Addressing != mft.ByGroupIP {
 		return places
 	}
 	for l := range p.Members() {
-		if l.Hop.Interface != 0 {
+		if l.Hop.Interface != 0 && !l.Member.RemoteIP.IsValid() {
 			places[address.Place{IfIndex: l.Hop.Interface, IP: f.IP}] = true
 		}
 	}
@@ -156,7 +163,7 @@ func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool
 	g := &mft.Group{
 		Name: f.Name, Addressing: f.Addressing, IP: f.IP, QPN: f.QPN, PathMTU: f.PathMTU,
 		Memory: f.Memory, Policy: f.Policy, Engine: f.Engine, Restored: restored,
-		Source: mft.Source{Leg: p.Source.Leg, FirstPSN: f.Source.FirstPSN},
+		Source: mft.Source{Leg: p.Source.Leg, RemoteQPN: f.Source.RemoteQPN, FirstPSN: f.Source.FirstPSN},
 	}
 	for _, l := range p.Receivers {
 		m := l.Member

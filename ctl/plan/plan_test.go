@@ -200,6 +200,35 @@ func TestTheGroupsIPIsOnEveryInterfaceThatReachesAMember(t *testing.T) {
 	}
 }
 
+// A member with a peer of its own is reached from that address, and the group's IP is not needed
+// where it is.
+func TestALinkHasTheBoxsAddress(t *testing.T) {
+	f := three()
+	upper, lower := netip.MustParseAddr("10.9.0.2"), netip.MustParseAddr("10.9.1.2")
+	f.Source.RemoteIP, f.Source.RemoteQPN = upper, 501
+	f.Receivers[0].RemoteIP, f.Receivers[0].Behind = lower, 3
+	p := planOf(f)
+	g := p.Group(f, &chronicle.Chronicle{}, false)
+	if s := g.Source; s.Src != upper || s.Dst != hostA || s.RemoteQPN != 501 || s.DestQPN != 17 {
+		t.Errorf("source %+v", s)
+	}
+	if c := g.Paths[0]; c.Src != lower || c.Receivers != 3 || c.RemoteQPN != 5 {
+		t.Errorf("receiver behind a box %+v", c)
+	}
+	if b := g.Paths[1]; b.Src != group || b.Receivers != 0 {
+		t.Errorf("receiver on a host %+v", b)
+	}
+	want := map[address.Place]bool{{IfIndex: 1, IP: group}: true} // of host B alone
+	if got := p.Places(f); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	f.Receivers[1].RemoteIP = lower
+	p = planOf(f)
+	if got := p.Places(f); len(got) != 0 {
+		t.Errorf("no member has the group's IP as its peer, and it is at %v", got)
+	}
+}
+
 func TestPlansWithTheSameLegs(t *testing.T) {
 	p, same, source, receiver := planOf(three()), planOf(three()), planOf(three()), planOf(three())
 	same.Source.Reason = "a reason is no way"

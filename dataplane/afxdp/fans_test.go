@@ -178,7 +178,7 @@ func TestAGroupWithoutTheKernelTakesNoFan(t *testing.T) {
 	}
 	for engine, want := range map[mft.Engine]int{mft.EngineAFXDP: 0, mft.EngineAuto: 1} {
 		g := *w.group
-		g.QPN, g.Engine, g.Paths = 2, engine, []mft.Path{w.group.Paths[0]}
+		g.QPN, g.Source.RemoteQPN, g.Engine, g.Paths = 2, 2, engine, []mft.Path{w.group.Paths[0]}
 		g.Paths[0].Port, g.Paths[0].RemoteQPN = 0, 2
 		w.sw.fanOut.fans = nil
 		id, err := w.sw.Add(&g)

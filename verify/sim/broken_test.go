@@ -245,7 +245,7 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			})},
 		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
-				edits := m.w.group.Edits(&m.w.group.Source.Leg)
+				edits := m.w.group.Edits(-1)
 				for i := range m.w.group.Paths {
 					p := &m.w.group.Paths[i]
 					out.Copies = append(out.Copies, dataplane.Copy{

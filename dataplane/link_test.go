@@ -1,0 +1,296 @@
+package dataplane_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// The two ends of a link: the upper box is at ipUpper with QPN 500, the lower box at ipLower with
+// QPN 501.
+var (
+	ipUpper = netip.MustParseAddr("10.77.0.51")
+	ipLower = netip.MustParseAddr("10.77.0.52")
+)
+
+const (
+	qpnUpper, qpnLower  = 500, 501
+	psnUpper, psnLower  = 0xFFFFFE, 5000 // the first PSNs that the ends send
+	linkUp, linkDown    = 4, 0           // ports: of the upper box, and of the lower box
+	keepsTheGroupMemory = memoryVA
+)
+
+// pair is two boxes in a row: source a and receiver b at the upper box, receivers c and d at the
+// lower box. To the upper box the lower one is a receiver, to the lower box the upper one is the
+// source.
+type pair struct{ upper, lower *porttest.Net }
+
+// linkTo is the end of a link: the path to the box at peer, whose receivers keep the memory where
+// the group has it.
+func linkTo(port mft.PortID, peer, own netip.Addr, peerQPN, ownQPN roce.QPN, expects, sends roce.PSN) mft.Path {
+	l := leg(port, peer, peerQPN)
+	l.Src = own
+	return mft.Path{
+		Leg: l, RemoteQPN: ownQPN, FirstPSN: expects, Sends: true, SendPSN: sends,
+		Regions: []mft.Region{{VA: keepsTheGroupMemory, Length: memoryLen, RKey: memoryKey}},
+	}
+}
+
+// newPair has links whose both ends may send, and members that may send too.
+func newPair(t *testing.T, edit func(upper, lower *mft.Group)) *pair {
+	upper, lower := group(), group()
+	a, b, c := both(0, ipA, firstPSN), both(1, ipB, 100), both(2, ipC, 200)
+	a.DestQPN = 17
+	upper.Paths = []mft.Path{a, b, linkTo(linkUp, ipLower, ipUpper, qpnLower, qpnUpper, psnUpper, psnLower)}
+	up := linkTo(linkDown, ipUpper, ipLower, qpnUpper, qpnLower, psnLower, psnUpper)
+	lower.Paths = []mft.Path{up, c, receiver(3, ipD)}
+	lower.Source = mft.Source{Leg: up.Leg, RemoteQPN: qpnLower, FirstPSN: psnUpper}
+	if edit != nil {
+		edit(upper, lower)
+	}
+	p := &pair{porttest.New(5), porttest.New(5)}
+	for net, g := range map[*porttest.Net]*mft.Group{p.upper: upper, p.lower: lower} {
+		if _, err := net.Switch.Add(g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// cross carries what is on the link, and returns what went down and up.
+func (p *pair) cross(t *testing.T) (down, up []decoded) {
+	t.Helper()
+	for moved := true; moved; {
+		moved = false
+		for _, f := range p.upper.Ports[linkUp].Take() {
+			down, moved = append(down, decode(t, f)), true
+			p.lower.Ports[linkDown].Put(f)
+		}
+		p.lower.Poll()
+		for _, f := range p.lower.Ports[linkDown].Take() {
+			up, moved = append(up, decode(t, f)), true
+			p.upper.Ports[linkUp].Put(f)
+		}
+		p.upper.Poll()
+	}
+	return down, up
+}
+
+// sayAt is say for a host that is behind another port than its own.
+func sayAt(t *testing.T, net *porttest.Net, port int, p packet) {
+	t.Helper()
+	net.Ports[port].Put(p.frame(t))
+	net.Poll()
+}
+
+// A packet crosses the link once, with the link's addresses, QPN and PSN and the group's own
+// memory. The lower box's merged ACK crosses it once, and the source hears one ACK of everyone.
+func TestTwoBoxesInARow(t *testing.T) {
+	p := newPair(t, nil)
+	say(t, p.upper, write(firstPSN, []byte("over the link")))
+	if psn := heard(t, p.upper, ipB, roce.OpWriteOnly); psn != 0xFFFFF0+2 {
+		t.Errorf("b got PSN %d", psn)
+	}
+	say(t, p.upper, ack(ipB, 0xFFFFF0+2, roce.SyndromeUnlimited))
+	silent(t, &porttest.Net{Ports: p.upper.Ports[:linkUp]}) // the lower box's receivers have nothing yet
+	down, up := p.cross(t)
+	if len(down) != 1 || len(up) != 0 {
+		t.Fatalf("%d frames down the link, %d up; counters of the lower box %v", len(down), len(up), moved(p.lower.Switch))
+	}
+	d := down[0]
+	if d.Src != ipUpper || d.Dst != ipLower || d.QPN != qpnLower || d.PSN != psnUpper || d.VA != memoryVA+64 ||
+		d.RKey != memoryKey || d.HopLimit != 63 || !d.ICRCValid || !d.ChecksumValid {
+		t.Errorf("on the link: %+v", d)
+	}
+	for _, host := range []netip.Addr{ipC, ipD} {
+		n := uint32(host.As4()[3])
+		out := p.lower.Ports[portOf[host]].Take()
+		if len(out) != 1 {
+			t.Fatalf("%v got %d frames", host, len(out))
+		}
+		d := decode(t, out[0])
+		if d.Src != ipGroup || d.Dst != host || d.PSN != roce.PSN(0xFFFFF0+n) || d.VA != uint64(n)<<32+64 || d.RKey != 0x1000+n ||
+			d.HopLimit != 62 || d.Payload != "over the link" || !d.ICRCValid {
+			t.Errorf("%v got %+v", host, d)
+		}
+		say(t, p.lower, ack(host, roce.PSN(0xFFFFF0+n), roce.SyndromeUnlimited))
+	}
+	down, up = p.cross(t)
+	if len(down) != 0 || len(up) != 1 {
+		t.Fatalf("%d frames down the link, %d up", len(down), len(up))
+	}
+	if u := up[0]; u.Src != ipLower || u.Dst != ipUpper || u.QPN != qpnUpper || u.PSN != psnUpper || u.Opcode != roce.OpAck || u.HopLimit != 64 {
+		t.Errorf("on the link: %+v", u)
+	}
+	if psn := heard(t, p.upper, ipA, roce.OpAck); psn != firstPSN {
+		t.Errorf("the source heard ACK %d", psn)
+	}
+}
+
+// A frame is taken only if it comes from the other end of the link and has the address and the QPN
+// of this end.
+func TestWhatALinkRefuses(t *testing.T) {
+	down := write(psnUpper, nil) // as the upper box sends it
+	down.src, down.dst, down.bth.DestQPN = ipUpper, ipLower, qpnLower
+	up := ack(ipLower, psnUpper, roce.SyndromeUnlimited) // as the lower box answers
+	up.dst, up.bth.DestQPN = ipUpper, qpnUpper
+	for _, tt := range []struct {
+		name   string
+		atUp   bool // else at the lower box
+		port   int
+		packet packet
+		want   string
+	}{
+		{"data of the upper box", false, linkDown, down, "forwarded"},
+		{"data to the group's IP", false, linkDown, with(down, func(p *packet) { p.dst, p.bth.DestQPN = ipGroup, groupQPN }), "wrong-qpn"},
+		{"data to the group's QPN", false, linkDown, with(down, func(p *packet) { p.bth.DestQPN = groupQPN }), "kernel"},
+		{"data to the link's QPN at the group's IP", false, linkDown, with(down, func(p *packet) { p.dst = ipGroup }), "unknown-qpn"},
+		{"data of the source itself", false, linkDown, with(down, func(p *packet) { p.src = ipA }), "not-member"},
+		{"data of a host that may send", false, 2, with(down, func(p *packet) { p.src = ipC }), "wrong-qpn"},
+		{"data of the upper box by another port", false, 1, down, "wrong-port"},
+		{"data in the lower box's own name", false, linkDown, with(down, func(p *packet) { p.src, p.dst, p.bth.DestQPN = ipLower, ipC, 19 }), "own source"},
+		{"an answer of the lower box", true, linkUp, up, "beyond-sent"}, // nothing was sent
+		{"an answer to the group's IP", true, linkUp, with(up, func(p *packet) { p.dst, p.bth.DestQPN = ipGroup, groupQPN }), "wrong-qpn"},
+		{"an answer of a receiver behind it", true, linkUp, with(up, func(p *packet) { p.src = ipC }), "not-receiver"},
+		{"an answer of another receiver", true, 1, with(up, func(p *packet) { p.src = ipB }), "wrong-qpn"},
+		{"an answer by another port", true, 3, up, "wrong-port"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPair(t, nil)
+			net := p.lower
+			if tt.atUp {
+				net = p.upper
+			}
+			sayAt(t, net, tt.port, tt.packet)
+			counts := moved(net.Switch)
+			switch {
+			case len(net.Kernel) == 1:
+				counts["kernel"]++
+			case len(net.OwnSource) == 1:
+				counts["own source"]++
+			}
+			if diff := cmp.Diff(map[string]uint64{tt.want: 1}, counts); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// A receiver has one peer: an answer that reaches the link's QPN by the group's IP is refused, even
+// where the link and the group have one QPN.
+func TestAnAnswerToAnotherPeerIsRefused(t *testing.T) {
+	p := newPair(t, func(upper, _ *mft.Group) { upper.Paths[2].RemoteQPN = groupQPN })
+	say(t, p.upper, write(firstPSN, nil))
+	a := ack(ipLower, psnUpper, roce.SyndromeUnlimited)
+	sayAt(t, p.upper, linkUp, a) // to the group's IP
+	if n := moved(p.upper.Switch)["wrong-destination"]; n != 1 {
+		t.Errorf("counters %v", moved(p.upper.Switch))
+	}
+	d := write(psnLower, nil)
+	d.src = ipLower
+	sayAt(t, p.upper, linkUp, d)
+	if n := moved(p.upper.Switch)["wrong-destination"]; n != 2 {
+		t.Errorf("counters %v", moved(p.upper.Switch))
+	}
+}
+
+// The source switches hop by hop: to a member of the lower box, to one of the upper box, and back.
+// Each time every packet crosses the link once, in the other end's PSNs.
+func TestSourceSwitchOverALink(t *testing.T) {
+	p := newPair(t, nil)
+	next := map[netip.Addr]roce.PSN{ipA: firstPSN, ipB: 100, ipC: 200} // what each sends
+	expects := map[netip.Addr]roce.PSN{}
+	for _, host := range []netip.Addr{ipA, ipB, ipC, ipD} {
+		expects[host] = roce.PSN(0xFFFFF0 + uint32(host.As4()[3]))
+	}
+	at := map[netip.Addr]*porttest.Net{ipA: p.upper, ipB: p.upper, ipC: p.lower, ipD: p.lower}
+	linkPSN := map[netip.Addr]roce.PSN{ipUpper: psnUpper, ipLower: psnLower} // what each end sends
+	for _, from := range []netip.Addr{ipA, ipC, ipC, ipB, ipA, ipC, ipA} {
+		m := write(next[from], []byte("by turns"))
+		m.src = from
+		say(t, at[from], m)
+		down, up := p.cross(t)
+		end, data := ipUpper, down
+		if at[from] == p.lower {
+			end, data = ipLower, up
+		}
+		if len(down)+len(up) != 1 || len(data) != 1 || data[0].Src != end || data[0].PSN != linkPSN[end] {
+			t.Fatalf("%v sends: %+v down, %+v up the link", from, down, up)
+		}
+		linkPSN[end] = linkPSN[end].Next()
+		for _, host := range []netip.Addr{ipA, ipB, ipC, ipD} {
+			if host == from {
+				continue
+			}
+			if psn := heard(t, at[host], host, roce.OpWriteOnly); psn != expects[host] {
+				t.Fatalf("%v sends: %v got PSN %d, its QP expects %d", from, host, psn, expects[host])
+			}
+			say(t, at[host], ack(host, expects[host], roce.SyndromeUnlimited))
+			expects[host] = expects[host].Next()
+		}
+		if down, up := p.cross(t); len(down)+len(up) != 1 {
+			t.Fatalf("%v sends: %d answers down the link, %d up", from, len(down), len(up))
+		}
+		if psn := heard(t, at[from], from, roce.OpAck); psn != next[from] {
+			t.Fatalf("%v heard ACK %d of its packet %d", from, psn, next[from])
+		}
+		next[from] = next[from].Next()
+	}
+}
+
+// The member that became the source is named by its own remote QPN.
+func TestTheNoteOfASourceThatIsABox(t *testing.T) {
+	p := newPair(t, nil)
+	say(t, p.lower, with(write(200, nil), func(p *packet) { p.src = ipC }))
+	p.cross(t)
+	for net, want := range map[*porttest.Net]roce.QPN{p.upper: qpnUpper, p.lower: groupQPN} {
+		select {
+		case n := <-net.Switch.Notes():
+			if n.What != feedback.NoteSource || n.RemoteQPN != want {
+				t.Errorf("%+v, want one of the member with remote QPN %d", n, want)
+			}
+		default:
+			t.Error("no note")
+		}
+	}
+}
+
+// A quorum counts a link as the receivers behind it. The number may change while the group runs.
+func TestAQuorumCountsALinkAsItsReceivers(t *testing.T) {
+	var upper *mft.Group
+	p := newPair(t, func(u, _ *mft.Group) {
+		u.Policy.Ack, u.Paths[2].Receivers = 3, 2
+		upper = u
+	})
+	fromLink := func(psn roce.PSN) {
+		t.Helper()
+		up := ack(ipLower, psn, roce.SyndromeUnlimited)
+		up.dst, up.bth.DestQPN = ipUpper, qpnUpper
+		sayAt(t, p.upper, linkUp, up)
+	}
+	say(t, p.upper, write(firstPSN, nil))
+	fromLink(psnUpper) // two of three
+	if out := p.upper.Ports[0].Take(); len(out) != 0 {
+		t.Fatalf("the source heard %+v", decode(t, out[0]))
+	}
+	say(t, p.upper, ack(ipB, 0xFFFFF0+2, roce.SyndromeUnlimited))
+	if psn := heard(t, p.upper, ipA, roce.OpAck); psn != firstPSN {
+		t.Errorf("the source heard ACK %d", psn)
+	}
+	fewer := *upper
+	fewer.Paths = append([]mft.Path(nil), upper.Paths...)
+	fewer.Paths[fewer.FindPath(ipLower, qpnUpper)].Receivers = 1
+	if err := p.upper.Switch.Replace(upper.ID, &fewer); err != nil {
+		t.Fatal(err)
+	}
+	say(t, p.upper, write(firstPSN+1, nil))
+	if out := p.upper.Ports[0].Take(); len(out) != 1 || decode(t, out[0]).Syndrome != roce.NAKRemoteOperational {
+		t.Errorf("two receivers are left of a quorum of three, and the source heard %d frames", len(out))
+	}
+}
