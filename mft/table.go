@@ -158,9 +158,9 @@ func (t *Table) Lookup(src, dst netip.Addr, destQPN roce.QPN) (GroupID, bool) {
 	return t.Find(Key{Dst: dst, Match: MatchDst})
 }
 
-// Keys returns the keys that find frames of g, each once. Keys for feedback come before the key for
-// data: as soon as the source's data is taken, no answer to it may reach the source without being
-// merged.
+// Keys returns the keys that find frames of g, which is in a table, each once. Keys for feedback
+// come before the key for data: as soon as the source's data is taken, no answer to it may reach
+// the source without being merged.
 func (g *Group) Keys() []Key {
 	if g.Addressing == ByVirtualQPN {
 		return g.pairKeys()

@@ -152,6 +152,7 @@ func TestDataIsTheLastToBeFound(t *testing.T) {
 		for i := range g.Paths {
 			g.Paths[i].RemoteQPN = roce.QPN(20 + i)
 		}
+		g.fillIn()
 		keys := g.Keys()
 		data := slices.IndexFunc(keys, func(k Key) bool { return k.QPN == g.QPN })
 		for i, k := range keys {
