@@ -188,6 +188,7 @@ func (q *QP) goBackUnlessNotReady() {
 
 // Tick acts on timers that have run out. An early call does nothing.
 func (q *QP) Tick(now time.Duration) {
+	q.reaction.release(now)
 	if now >= q.req.rnrDeadline {
 		q.req.rnrDeadline = Never
 		q.goBack()

@@ -61,6 +61,9 @@ type Config struct {
 	// us.
 	CNPInterval time.Duration
 
+	// RateControl makes the queue pair react to congestion notifications.
+	RateControl RateControl
+
 	// AsRXE makes the queue pair treat a response beyond what was sent as rxe does: messages
 	// complete falsely, packets are skipped, the queue pair hangs. Such responses are counted as
 	// violations with and without AsRXE.
@@ -101,7 +104,7 @@ func (c *Config) validate() error {
 	case c.SendDepth < 1 || c.SendDepth > maxDepth || c.RecvDepth < 1 || c.RecvDepth > maxDepth:
 		return fmt.Errorf("queue depths %d and %d are not between 1 and %d", c.SendDepth, c.RecvDepth, maxDepth)
 	}
-	return nil
+	return c.RateControl.validate()
 }
 
 func (c *Config) validatePeer(p *Peer) error {

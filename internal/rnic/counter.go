@@ -55,7 +55,7 @@ const (
 	NAKSequenceReceived    // NAK PSN sequence error
 	RNRNAKsReceived        // receiver not ready
 	NAKFatalReceived       // every other syndrome
-	CNPsReceived           // they have no effect
+	CNPsReceived           // without Config.RateControl they have no effect
 	ResponsesStale         // the PSN is before the oldest unacknowledged one
 	ResponsesWhilePosted   // ignored: nothing is outstanding, or the oldest message waits
 	ResponsesPastHead      // ignored: the oldest message is half sent, or a READ

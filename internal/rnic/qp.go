@@ -48,6 +48,7 @@ type QP struct {
 	comp     completer
 	resp     responder
 	notifier notifier
+	reaction reaction
 	sendUsed int // posted work requests whose completion was not polled yet
 	recvUsed int
 
@@ -68,6 +69,7 @@ func NewQP(c Config, mem *Memory) (*QP, error) {
 	q.comp = completer{psn: c.SendPSN, credits: credits{unlimited: !c.FlowControl}}
 	q.resetRetries()
 	q.resp = responder{queue: newRing[recvWQE](c.RecvDepth)}
+	q.reaction = newReaction(c.RateControl)
 	return q, nil
 }
 
@@ -122,13 +124,17 @@ func (q *QP) Poll() (c Completion, ok bool) {
 // HasCompletion reports whether Poll has a completion to return.
 func (q *QP) HasCompletion() bool { return !q.completions.empty() }
 
-// NextDeadline returns the time at which Tick has something to do, or Never.
-func (q *QP) NextDeadline() time.Duration { return min(q.req.deadline, q.req.rnrDeadline) }
+// NextDeadline returns the time at which Tick has something to do, or at which Transmit has a
+// packet that had to wait because of its rate; or Never.
+func (q *QP) NextDeadline() time.Duration {
+	return min(q.req.deadline, q.req.rnrDeadline, q.reaction.deadline())
+}
 
 // fail moves the queue pair to ERR: everything that is still posted, on both queues, is flushed.
 func (q *QP) fail() {
 	q.state = StateError
 	q.req.deadline, q.req.rnrDeadline = Never, Never
+	q.reaction.held = false
 	for !q.req.queue.empty() {
 		q.completeSend(WRFlushed)
 	}

@@ -19,6 +19,10 @@ func TestConfigErrors(t *testing.T) {
 		"retry":     func(c *Config) { c.RetryCount = 8 },
 		"RNR retry": func(c *Config) { c.RNRRetry = 8 },
 		"no queue":  func(c *Config) { c.SendDepth = 0 },
+		"rate 0":    func(c *Config) { c.RateControl = RateControl{Stages: 1} },
+		"min rate":  func(c *Config) { c.RateControl = DCQCN(1_000_000) },
+		"line rate": func(c *Config) { c.RateControl = DCQCN(1 << 43) },
+		"gain":      func(c *Config) { c.RateControl = DCQCN(1e9); c.RateControl.Gain = 21 },
 	} {
 		c := Defaults()
 		c.IP = storySelf.IP

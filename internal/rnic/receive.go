@@ -29,6 +29,7 @@ func (q *QP) ReceiveDecoded(now time.Duration, v *roce.View, frame, buf []byte) 
 	}
 	if v.Opcode == roce.OpCNP {
 		q.count(CNPsReceived)
+		q.reaction.decrease(now)
 		return nil
 	}
 	q.counters.FramesIn[v.Opcode]++

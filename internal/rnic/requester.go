@@ -137,13 +137,14 @@ func (q *QP) Transmit(now time.Duration, buf []byte) []byte {
 		return nil
 	}
 	packet := uint32(r.psn.Sub(w.firstPSN))
-	if packet == 0 && q.waitsForCredit(w) {
+	if packet == 0 && q.waitsForCredit(w) || !q.reaction.mayTransmit(now) {
 		return nil
 	}
 	payload := q.payload(w, packet)
 	starts, ends := packet == 0, w.op == Read || r.psn == w.lastPSN
 	bth := roce.BTH{Opcode: requestOpcode(w.op, starts, ends), PSN: r.psn, AckReq: r.asksForACK(ends)}
 	frame := q.requestFrame(buf, &bth, w, payload)
+	q.reaction.transmitted(now, len(frame))
 	q.advance(w, ends)
 	if r.deadline == Never {
 		r.deadline = q.timeoutFrom(now)

@@ -177,6 +177,9 @@ func (e *Endpoint) dispatch(now time.Duration, frame []byte) {
 	if reply := q.core.ReceiveDecoded(now, &v, frame, e.socket.buffer()); reply != nil {
 		e.socket.send(len(reply))
 	}
+	if notification := q.core.Notify(e.socket.buffer()); notification != nil {
+		e.socket.send(len(notification))
+	}
 }
 
 // pair finds a queue pair. A host of the tests has few of them.
