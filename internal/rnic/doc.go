@@ -17,9 +17,9 @@
 //   - A packet is sent, or a response is taken, in one step. In rxe the two interleave, so that rxe
 //     can hang in ways that no state machine shows (captures, rpeer-6.12, last story).
 //     ResponsesAheadOfResend counts what leads there.
-//   - End-to-end credits (Config.FlowControl), congestion notifications (Config.CNPInterval) and the
-//     reaction to them (Config.RateControl) are options. rxe has none of them; ConnectX, hfi1 and
-//     ionic have credits and notifications, ConnectX has DCQCN.
+//   - End-to-end credits (Config.FlowControl), congestion notifications (Config.CNPInterval) and
+//     the reaction to them (Config.RateControl) are options. rxe has none of them; ConnectX, hfi1
+//     and ionic have credits and notifications, ConnectX has DCQCN.
 //   - READ, atomics, FLUSH and SEND with invalidate are refused with NAK invalid request, as an rxe
 //     queue pair refuses them if it does not permit them. A requester can send a READ, so that
 //     tests can see it refused.

@@ -155,7 +155,8 @@ func TestTransmitKeepsToTheRate(t *testing.T) {
 	if a.qp.Transmit(next, a.buf[:]) == nil {
 		t.Error("the second packet has to wait longer")
 	}
-	// A congestion notification halves the rate: the packet behind the next one takes twice as long.
+	// A congestion notification halves the rate: the packet behind the next one waits twice
+	// as long.
 	a.qp.ReceiveDecoded(next, cnpView(t), cnpTo(t, a, b), a.buf[:])
 	if n := a.qp.Counters().Get(CNPsReceived); n != 1 {
 		t.Fatalf("%d CNPs", n)

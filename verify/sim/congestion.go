@@ -15,20 +15,15 @@ const (
 )
 
 // mark is the congestion point of a link: it may mark frame f, which finds waitingBytes in the
-// queue, as having met congestion. The ICRC does not cover the mark.
+// queue, as having met congestion, by the rule of the box for its ports. The ICRC does not cover
+// the mark.
 func (w *world) mark(l *link, f *frame, waitingBytes int) {
-	above := waitingBytes - l.KminBytes
-	if l.KmaxBytes == 0 || above <= 0 {
+	if l.KmaxBytes == 0 || waitingBytes <= l.KminBytes {
 		return
 	}
 	var v roce.View
-	if v.Decode(f.data(), f.bytes) != nil || v.ECN(f.data()) != ecnCapable {
+	if v.Decode(f.data(), f.bytes) != nil || v.ECN(f.data()) != ecnCapable || !l.Marks(waitingBytes, w.frameRNG.Uint32()) {
 		return
-	}
-	if span := l.KmaxBytes - l.KminBytes; above < span {
-		if rate := uint64(l.marks) * uint64(above) / uint64(span); uint64(w.frameRNG.Uint32()) >= rate {
-			return
-		}
 	}
 	v.SetECN(f.data(), congestionExperienced)
 	w.hit(f, Marked)

@@ -27,7 +27,7 @@ func congested(interval time.Duration, queues [4]int) Scenario {
 		s.Hosts[0].Messages = append(s.Hosts[0].Messages, Message{Op: rnic.Write, Bytes: 1024, Target: i % 64 * 1024, From: i * 100})
 	}
 	s.eachLink(func(l *Link) {
-		l.PicosPerByte, l.KminBytes, l.KmaxBytes, l.MarkRate = 8000, 4000, 40000, 1
+		l.PicosPerByte, l.KminBytes, l.KmaxBytes, l.MarkPercent = 8000, 4000, 40000, 100
 	})
 	for host, bytes := range queues {
 		if bytes > 0 {

@@ -379,7 +379,7 @@ func (d drawer) congestion(s *Scenario, packets int) {
 	s.eachLink(func(l *Link) {
 		if d.oneIn(2) {
 			l.KminBytes = l.QueueBytes / pick(d, 8, 64)
-			l.KmaxBytes, l.MarkRate = l.KminBytes+l.QueueBytes/pick(d, 4, 32), pick(d, 0.01, 0.1, 1)
+			l.KmaxBytes, l.MarkPercent = l.KminBytes+l.QueueBytes/pick(d, 4, 32), pick(d, 1, 10, 100)
 			l.CrossBytes = l.QueueBytes / pick(d, 2, 8, 32)
 		}
 	})

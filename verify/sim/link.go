@@ -20,7 +20,7 @@ type link struct {
 	lastAt  time.Duration // when the last frame will arrive, faults apart
 
 	chances [Damage + 1]uint32 // rates, of 2^32
-	marks   uint32             // MarkRate, of 2^32
+	longest time.Duration      // that a frame waited
 
 	// Every frame that was offered, or doubled, is counted in one of the other three.
 	offered, doubled, delivered, lost, flying uint64
@@ -38,7 +38,6 @@ func (l *link) reset(c *Link, host int, toSwitch bool) {
 	for kind, rate := range [...]float64{Loss: c.Loss, Duplicate: c.Duplicate, Reorder: c.Reorder, Late: c.Late, Damage: c.Damage} {
 		l.chances[kind] = chance(rate)
 	}
-	l.marks = chance(c.MarkRate)
 }
 
 // chance returns a rate from 0 to 1 in units of 2^-32.
@@ -67,6 +66,7 @@ func (w *world) send(l *link, i int32) {
 	takes := time.Duration(int64(f.bytes)*perByte/1000) + 1
 	l.idleAt = w.now + waiting + takes
 	l.freeAt = max(l.freeAt, w.now) + takes
+	l.longest = max(l.longest, waiting)
 	w.mark(l, f, int(int64(waiting)*1000/perByte))
 	switch {
 	case l.burst > 0 && w.frameRNG.Uint32() < burstLoss:

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/mft"
@@ -34,6 +35,8 @@ type Scenario struct {
 	// CNPInterval is the least time between two congestion notifications of one host; 0: no host
 	// sends any, and no queue marks packets.
 	CNPInterval time.Duration
+	// RateControl is how sources react to notifications; zero: they do not.
+	RateControl rnic.RateControl
 
 	Timeout    uint8 // local ACK timeout of all sources: 4.096 us * 2^Timeout
 	RetryCount uint8 // 7: no limit
@@ -85,12 +88,9 @@ type Link struct {
 	Delay        time.Duration
 	QueueBytes   int // a frame that finds more bytes waiting is dropped
 
-	// A frame that finds no more than KminBytes waiting is not marked as having met congestion.
-	// Above that it is marked with a probability that rises to MarkRate at KmaxBytes, and beyond
-	// KmaxBytes always (the congestion point of DCQCN).
-	KminBytes, KmaxBytes int
-	MarkRate             float64
-	CrossBytes           int // so many bytes wait at least while fault CrossTraffic lasts
+	// Where the queue marks frames as having met congestion.
+	dataplane.Egress
+	CrossBytes int // so many bytes wait at least while fault CrossTraffic lasts
 
 	// Rates of faults of single frames, from 0 to 1.
 	Loss, Duplicate, Reorder, Late, Damage float64
@@ -213,7 +213,7 @@ func (l *Link) String() string {
 		}
 	}
 	if l.KmaxBytes > 0 {
-		text += fmt.Sprintf(", marks %g from %d to %d bytes, cross traffic %d", l.MarkRate, l.KminBytes, l.KmaxBytes, l.CrossBytes)
+		text += fmt.Sprintf(", marks %d %% from %d to %d bytes, cross traffic %d", l.MarkPercent, l.KminBytes, l.KmaxBytes, l.CrossBytes)
 	}
 	if l.Late > 0 {
 		text += fmt.Sprintf(" by %v", l.LateBy)

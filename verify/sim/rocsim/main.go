@@ -1,10 +1,11 @@
 // Command rocsim runs thousands of seeds of the simulation, replays one seed, or shows what
-// loss costs with each policy, and without multicast:
+// loss costs with each policy, and without multicast, or how groups share congested links:
 //
 //	make sim SEEDS=20000            seeds 0 to 19999
 //	make sim SEEDS=20000 FROM=5000  seeds 5000 to 24999
 //	make sim REPLAY=4711            one seed, its story and its frames
 //	go run ./verify/sim/rocsim -table 20
+//	go run ./verify/sim/rocsim -congestion
 //	go run ./verify/sim/rocsim -receivers 512 -seeds 100
 //
 // It exits with 1 if an invariant did not hold.
@@ -28,7 +29,7 @@ type options struct {
 	seeds, from, replay uint64
 	workers, lines      int
 	table, receivers    int
-	full                bool
+	full, congestion    bool
 	out                 string
 }
 
@@ -45,6 +46,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&o.lines, "lines", 40, "how many of the last `lines` of a story to print; 0: all")
 	flags.IntVar(&o.workers, "workers", runtime.GOMAXPROCS(0), "how many seeds run at the same time")
 	flags.IntVar(&o.table, "table", 0, "show what loss costs, with so many `runs` for each figure; with -receivers, only for so many")
+	flags.BoolVar(&o.congestion, "congestion", false, "show how a group shares congested links with unicast flows")
 	flags.BoolVar(&o.full, "full", false, "with -table: all settings, which takes hours")
 	flags.StringVar(&o.out, "out", "build", "`directory` for the frames of a replayed or failed seed")
 	if err := flags.Parse(args); err != nil {
@@ -69,6 +71,8 @@ func (o *options) act(flags *flag.FlagSet, stdout io.Writer) (ok bool, err error
 		return false, fmt.Errorf("%d receivers are not from 1 to %d", o.receivers, sim.MaxReceivers)
 	case o.workers < 1 || given["table"] && o.table < 1:
 		return false, errors.New("-workers and -table need a number from 1 on")
+	case o.congestion:
+		return true, sim.Share(stdout)
 	case given["table"]:
 		return true, sim.Compare(stdout, sim.Comparison{Runs: o.table, Workers: o.workers, Receivers: o.receivers, Full: o.full})
 	case given["replay"]:

@@ -78,3 +78,13 @@ func TestTable(t *testing.T) {
 		}
 	}
 }
+
+func TestCongestion(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	code, out := call(t, "-congestion")
+	if code != 0 || strings.Count(out, "\n|---|") != 3 || !strings.Contains(out, "| 7 | DCQCN |") || !strings.HasPrefix(out, "| from, ms |") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+}
