@@ -26,6 +26,8 @@ type Options struct {
 	MTU    int    // of all links, bytes; 0: 1500
 	Queues int    // of the box's ports; 0: 1
 	Seed   uint32 // of the losses
+	// Net is the second byte of all addresses; 0: 77. Beds that are joined have different ones.
+	Net byte
 	// LossPerMillion is how many RoCE packets of a million the link of each host loses, in each
 	// direction.
 	LossPerMillion int
@@ -35,6 +37,7 @@ type Options struct {
 type Bed struct {
 	Box   *netns.NS
 	Hosts []*Host
+	net   byte
 }
 
 // Host is one machine with an RDMA NIC.
@@ -50,14 +53,25 @@ type Host struct {
 // Bridge is the box's bridge.
 const Bridge = "br0"
 
-// HostIP is the address of host i, from 0.
-func HostIP(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, 77, byte((i + 1) >> 8), byte(i + 1)})
+// standardNet is Options.Net where it is 0.
+const standardNet = 77
+
+// HostIP is the address of host i, from 0, of a bed with the standard net.
+func HostIP(i int) netip.Addr { return hostIP(standardNet, i) }
+
+func hostIP(net byte, i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, net, byte((i + 1) >> 8), byte(i + 1)})
 }
+
+// GroupIP is an address of the hosts' subnet that no host has.
+func (b *Bed) GroupIP() netip.Addr { return netip.AddrFrom4([4]byte{10, b.net, 3, 100}) }
 
 // New builds a bed. Close removes it.
 func New(o Options) (*Bed, error) {
-	b := &Bed{}
+	b := &Bed{net: o.Net}
+	if b.net == 0 {
+		b.net = standardNet
+	}
 	if err := b.build(o); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -76,7 +90,7 @@ func (b *Bed) build(o Options) (err error) {
 		return err
 	}
 	for i := range o.Hosts {
-		h := &Host{IP: HostIP(i)}
+		h := &Host{IP: hostIP(b.net, i)}
 		b.Hosts = append(b.Hosts, h)
 		if h.NS, err = netns.Create(); err != nil {
 			return err
@@ -121,7 +135,7 @@ func (b *Bed) addBridge(mtu int) (netlink.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, err := netlink.ParseAddr("10.77.3.254/22")
+	address, err := netlink.ParseAddr(fmt.Sprintf("10.%d.3.254/22", b.net))
 	if err != nil {
 		return nil, err
 	}

@@ -83,6 +83,13 @@ func (l *Link) Lost() (in, out uint64, err error) {
 	return a.Lost, b.Lost, errors.Join(errIn, errOut)
 }
 
+// Passed returns how many packets reached the link's end, and how many left it.
+func (l *Link) Passed() (in, out uint64, err error) {
+	a, errIn := l.in.read()
+	b, errOut := l.out.read()
+	return a.Passed, b.Passed, errors.Join(errIn, errOut)
+}
+
 // Close makes the link lossless again.
 func (l *Link) Close() error {
 	var errs []error

@@ -1,0 +1,150 @@
+// Package fabric builds a lab of several boxes on one machine. Each box is a bed with hosts of its
+// own subnet; links join the boxes. Between the ends of a link is one more namespace, a bridge or a
+// plain router, which counts the RoCE packets that cross the link and may lose some.
+//
+//	hosts ─ box ─ up0 ── bridge or router ── up0 ─ box ─ hosts
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/lossy"
+	"github.com/rocast/rocast/internal/testlab/netns"
+)
+
+// Fabric is a lab. Close removes it.
+type Fabric struct {
+	Boxes []*Box
+	Links []*Link
+}
+
+// Box is a bed with links to other boxes.
+type Box struct {
+	*bed.Bed
+	links []string // the names of its ports to other boxes
+}
+
+// Between is what is between the two ends of a link.
+type Between int
+
+const (
+	Bridge Between = iota // the ends are in one subnet
+	Router                // the ends are in two subnets
+)
+
+// Link joins two boxes.
+type Link struct {
+	Ends [2]End
+	// Wire counts and loses packets: in is from the first end to the second, out is the way back.
+	Wire    *lossy.Link
+	between *netns.NS
+}
+
+// End is one end of a link.
+type End struct {
+	Box *Box
+	IP  netip.Addr
+}
+
+// AddBox adds a box. Options.Net is set by the fabric.
+func (f *Fabric) AddBox(o bed.Options) (*Box, error) {
+	const firstNet = 81
+	o.Net = byte(firstNet + len(f.Boxes))
+	b, err := bed.New(o)
+	if err != nil {
+		return nil, err
+	}
+	box := &Box{Bed: b}
+	f.Boxes = append(f.Boxes, box)
+	return box, nil
+}
+
+// Ports are the names of the box's ports, to hosts and to other boxes.
+func (b *Box) Ports() []string { return append(b.Bed.Ports(), b.links...) }
+
+// Join adds a link that loses perMillion of a million RoCE packets in each direction.
+func (f *Fabric) Join(a, b *Box, between Between, seed uint32, perMillion int) (l *Link, err error) {
+	n := byte(len(f.Links))
+	l = &Link{Ends: [2]End{{Box: a}, {Box: b}}}
+	if l.between, err = netns.Create(); err != nil {
+		return nil, err
+	}
+	f.Links = append(f.Links, l)
+	var middle [2]netns.Link
+	for i := range l.Ends {
+		if middle[i], err = l.plug(i, between, n); err != nil {
+			return nil, fmt.Errorf("join two boxes: %w", err)
+		}
+	}
+	if between == Router {
+		err = l.route()
+	} else {
+		err = l.bridge(middle)
+	}
+	if err == nil {
+		l.Wire, err = lossy.Attach(middle[0], seed, perMillion)
+	}
+	return l, err
+}
+
+// plug joins end i with the namespace in the middle, and gives it an address.
+func (l *Link) plug(i int, between Between, n byte) (middle netns.Link, err error) {
+	e := &l.Ends[i]
+	name := fmt.Sprintf("up%d", len(e.Box.links))
+	port, middle, err := netns.CreateVeth(e.Box.Box, name, l.between, fmt.Sprintf("p%d", i), netns.VethOptions{})
+	if err != nil {
+		return middle, err
+	}
+	e.Box.links = append(e.Box.links, name)
+	// As in package bed: the end takes what XDP redirects to it.
+	if _, err := l.between.Exec("ethtool", "-K", middle.Name, "gro", "on"); err != nil {
+		return middle, err
+	}
+	e.IP = netip.AddrFrom4([4]byte{10, 201, n, byte(i + 1)})
+	if between == Router {
+		e.IP = netip.AddrFrom4([4]byte{10, byte(202 + i), n, 1})
+		err = middle.AddAddress(e.IP.Next().String() + "/24")
+	}
+	return middle, errors.Join(err, port.AddAddress(e.IP.String()+"/24"))
+}
+
+func (l *Link) bridge(middle [2]netns.Link) error {
+	commands := [][]string{{"link", "add", "br0", "type", "bridge"}, {"link", "set", "br0", "up"}}
+	for _, m := range middle {
+		commands = append(commands, []string{"link", "set", m.Name, "master", "br0"})
+	}
+	for _, c := range commands {
+		if _, err := l.between.Exec("ip", c...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Link) route() error {
+	errs := []error{l.between.Sysctl("net.ipv4.ip_forward", "1")}
+	for i, e := range l.Ends {
+		other := netip.PrefixFrom(l.Ends[1-i].IP, 24).Masked().String()
+		_, err := e.Box.Box.Exec("ip", "route", "add", other, "via", e.IP.Next().String())
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Close removes the fabric.
+func (f *Fabric) Close() error {
+	var errs []error
+	for _, l := range f.Links {
+		if l.Wire != nil {
+			errs = append(errs, l.Wire.Close())
+		}
+		errs = append(errs, l.between.Close())
+	}
+	for _, b := range f.Boxes {
+		errs = append(errs, b.Bed.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,339 @@
+package tree
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/fabric"
+	"github.com/rocast/rocast/roce"
+)
+
+const (
+	groupName = "story"
+	groupQPN  = 0x21
+	memoryVA  = 0x10000
+	memoryKey = 0x77
+	pathMTU   = 1024
+	patience  = 60 * time.Second
+)
+
+// programs builds rocastd once.
+var programs = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "rocast-tree-"); err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-o", dir, "../../cmd/rocastd").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("build rocastd: %w: %s", err, out)
+	}
+	return dir, err
+})
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if dir, err := programs(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(status)
+}
+
+// options say what a tree is like.
+type options struct {
+	between fabric.Between
+	engine  string // of the daemons
+	keys    string // more keys of the group files
+	loss    int    // of a million RoCE packets, on every link, each way
+	memory  int    // bytes
+	both    bool   // any member may become the source
+}
+
+// tree is boxes, each with its daemon and its part of one group.
+type tree struct {
+	t     *testing.T
+	o     options
+	lab   *fabric.Fabric
+	boxes []*box
+	hosts []*host
+	exact int // links whose number of packets was certain
+}
+
+// box is one box of the tree. Links lead to the boxes next to it.
+type box struct {
+	*fabric.Box
+	tree    *tree
+	dir     string
+	daemon  *exec.Cmd
+	ended   chan struct{} // closed when the daemon has ended
+	log     *bytes.Buffer // may be read then
+	members []string      // lines of the group file
+}
+
+// host is a member of the group.
+type host struct {
+	*bed.Host
+	at      *box
+	qpn     roce.QPN
+	sends   roce.PSN
+	expects roce.PSN
+	va      uint64
+	rkey    uint32
+	memory  []byte
+	qp      *endpoint.QP
+}
+
+// newTree makes a box for each entry of hosts, with that many hosts. A link joins each box but the
+// first with the box that parents names. The first host of the first box is the source.
+func newTree(t *testing.T, o options, hosts, parents []int) *tree {
+	t.Helper()
+	needRoot(t)
+	tr := &tree{t: t, o: o, lab: &fabric.Fabric{}}
+	t.Cleanup(func() { check(t, tr.lab.Close()) })
+	for i, n := range hosts {
+		b, err := tr.lab.AddBox(bed.Options{Hosts: n, LossPerMillion: o.loss, Seed: uint32(100 * (i + 1))})
+		if errors.Is(err, unix.EPERM) {
+			t.Skipf("needs CAP_NET_ADMIN and CAP_SYS_ADMIN: %v", err)
+		}
+		check(t, err)
+		dir, err := os.MkdirTemp("", "rct") // short: the path of a socket has its limit
+		check(t, err)
+		t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
+		tr.boxes = append(tr.boxes, &box{Box: b, tree: tr, dir: dir})
+	}
+	for i, parent := range parents {
+		_, err := tr.lab.Join(tr.boxes[parent].Box, tr.boxes[i+1].Box, o.between, uint32(i+1), o.loss)
+		check(t, err)
+	}
+	tr.cast(parents)
+	for _, b := range tr.boxes {
+		b.start()
+		b.create()
+	}
+	tr.connect()
+	return tr
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root for network namespaces and AF_XDP")
+	}
+}
+
+// cast writes the lines of all members.
+func (tr *tree) cast(parents []int) {
+	for n, b := range tr.boxes {
+		for i, h := range b.Hosts {
+			h := &host{
+				Host: h, at: b, qpn: roce.QPN(0x100*(n+1) + i), sends: roce.PSN(0xFFFF80 + n + i), expects: roce.PSN(1000*(n+1) + i),
+				va: uint64(n+1)<<48 + uint64(i)<<40, rkey: uint32(0x1000*(n+1) + i), memory: make([]byte, tr.o.memory),
+			}
+			tr.hosts = append(tr.hosts, h)
+			b.members = append(b.members, h.line(n == 0 && i == 0))
+		}
+	}
+	for n, parent := range parents {
+		up, down := tr.boxes[parent], tr.boxes[n+1]
+		ends := tr.lab.Links[n].Ends
+		upper := linkEnd{ends[0].IP, roce.QPN(0x500 + n), roce.PSN(0xFFFFF0 + n)}
+		lower := linkEnd{ends[1].IP, roce.QPN(0x600 + n), roce.PSN(0x7000 + n)}
+		up.members = append(up.members, tr.linkLine(lower, upper, false))
+		down.members = append([]string{tr.linkLine(upper, lower, true)}, down.members...)
+	}
+}
+
+func (h *host) line(source bool) string {
+	regions := fmt.Sprintf("regions: [{va: %#x, length: %d, rkey: %#x}]", h.va, len(h.memory), h.rkey)
+	switch {
+	case h.at.tree.o.both:
+		psn := h.expects
+		return fmt.Sprintf("{ip: %v, qpn: %d, psn: %d, sendPSN: %d, role: both, %s}", h.IP, h.qpn, psn, h.sends, regions)
+	case source:
+		return fmt.Sprintf("{ip: %v, qpn: %d, psn: %d, role: source}", h.IP, h.qpn, h.sends)
+	}
+	return fmt.Sprintf("{ip: %v, qpn: %d, psn: %d, %s}", h.IP, h.qpn, h.expects, regions)
+}
+
+// linkEnd is one end of a link, with the first PSN that it sends.
+type linkEnd struct {
+	ip    netip.Addr
+	qpn   roce.QPN
+	sends roce.PSN
+}
+
+// linkLine is the member that is the box at far, in the group of the box at near.
+func (tr *tree) linkLine(far, near linkEnd, source bool) string {
+	link := fmt.Sprintf("ip: %v, qpn: %d, remoteIP: %v, remoteQPN: %d", far.ip, far.qpn, near.ip, near.qpn)
+	regions := fmt.Sprintf("regions: [{va: %#x, length: %d, rkey: %#x}]", memoryVA, tr.o.memory, memoryKey)
+	switch {
+	case tr.o.both:
+		return fmt.Sprintf("{%s, psn: %d, sendPSN: %d, role: both, %s}", link, near.sends, far.sends, regions)
+	case source:
+		return fmt.Sprintf("{%s, psn: %d, role: source}", link, far.sends)
+	}
+	return fmt.Sprintf("{%s, psn: %d, %s}", link, near.sends, regions)
+}
+
+// start starts the box's daemon and waits until it answers.
+func (b *box) start() {
+	t := b.tree.t
+	t.Helper()
+	dir, err := programs()
+	check(t, err)
+	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\nengine: %s\n", strings.Join(b.Ports(), ", "),
+		b.path("rocast.sock"), b.path("state"), b.tree.o.engine)
+	check(t, os.WriteFile(b.path("rocastd.yaml"), []byte(config), 0o600))
+	_ = os.Remove(b.path("rocast.sock"))
+	b.log = new(bytes.Buffer)
+	b.daemon = exec.Command(filepath.Join(dir, "rocastd"), "--config", b.path("rocastd.yaml"))
+	b.daemon.Stdout, b.daemon.Stderr = b.log, b.log
+	b.daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	check(t, b.Box.Box.Do(b.daemon.Start))
+	daemon, ended := b.daemon, make(chan struct{})
+	b.ended = ended
+	go func() { defer close(ended); _ = daemon.Wait() }()
+	t.Cleanup(func() { _ = daemon.Process.Kill(); <-ended })
+	testlab.Eventually(t, patience, "the daemon answers", func() bool {
+		select {
+		case <-ended:
+			t.Fatalf("the daemon ended:\n%s", b.log)
+		default:
+		}
+		_, err := b.client().Version(t.Context())
+		return err == nil
+	}, func() string { return "it runs" })
+}
+
+// kill ends the daemon without a warning.
+func (b *box) kill() {
+	b.tree.t.Helper()
+	check(b.tree.t, b.daemon.Process.Signal(unix.SIGKILL))
+	<-b.ended
+}
+
+func (b *box) path(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *box) client() *api.Client { return api.NewClient(b.path("rocast.sock"), nil) }
+
+// create makes the box's part of the group and waits until its members are reached.
+func (b *box) create() {
+	t := b.tree.t
+	t.Helper()
+	text := fmt.Sprintf("name: %s\nip: %v\nqpn: %d\nmtu: %d\nmemory: {va: %#x, length: %d, rkey: %#x}\n%s\nmembers:\n  - %s\n",
+		groupName, b.GroupIP(), groupQPN, pathMTU, memoryVA, b.tree.o.memory, memoryKey, b.tree.o.keys, strings.Join(b.members, "\n  - "))
+	if _, err := b.client().CreateGroup(t.Context(), []byte(text)); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	testlab.Eventually(t, patience, "all members are reached", func() bool { return b.group().State == api.Ready },
+		func() string { return fmt.Sprintf("%+v", b.group().Members) })
+}
+
+func (b *box) group() api.Group {
+	b.tree.t.Helper()
+	g, err := b.client().Group(b.tree.t.Context(), groupName)
+	check(b.tree.t, err)
+	return g
+}
+
+// connect connects the queue pairs of all hosts to the group of their box.
+func (tr *tree) connect() {
+	t := tr.t
+	t.Helper()
+	for _, h := range tr.hosts {
+		check(t, h.RNIC.Register(rnic.Region{VA: h.va, RKey: h.rkey, Access: rnic.RemoteWrite, Bytes: h.memory}))
+		c := rnic.Defaults()
+		c.QPN, c.SendPSN, c.MTUBytes = h.qpn, h.sends, pathMTU
+		var err error
+		h.qp, err = h.RNIC.NewQP(c)
+		check(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		check(t, h.qp.Connect(ctx, endpoint.Peer{IP: h.at.GroupIP(), QPN: groupQPN, PSN: h.expects}))
+	}
+}
+
+const (
+	writeBytes  = 64 << 10
+	outstanding = 16
+)
+
+// write fills the group's memory from one host. It calls midway when half of the WRITEs are
+// complete, if midway is not nil.
+func (tr *tree) write(from *host, seed byte, midway func()) (data []byte) {
+	tr.t.Helper()
+	data = make([]byte, tr.o.memory)
+	rand.NewChaCha8([32]byte{seed}).Read(data)
+	all := len(data) / writeBytes
+	for posted, done := 0, 0; done < all; {
+		for ; posted < all && posted-done < outstanding; posted++ {
+			off := posted * writeBytes
+			check(tr.t, from.qp.PostWrite(uint64(off), data[off:off+writeBytes], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey}))
+		}
+		ctx, cancel := context.WithTimeout(tr.t.Context(), patience)
+		c, err := from.qp.Wait(ctx)
+		cancel()
+		if err != nil || c.Status != rnic.Success {
+			tr.t.Fatalf("WRITE %d of %d ended with %v, %v\n%s", done, all, c, err, tr.state())
+		}
+		if done++; done == all/2 && midway != nil {
+			midway()
+		}
+	}
+	return data
+}
+
+// hold fails the test if a host other than from lacks data, or got a frame that no correct peer
+// sends.
+func (tr *tree) hold(from *host, data []byte) {
+	tr.t.Helper()
+	for _, h := range tr.hosts {
+		if h == from {
+			continue
+		}
+		h.RNIC.Freeze(func() {
+			if !bytes.Equal(h.memory, data) {
+				tr.t.Errorf("the memory of %v differs from the source's data", h.IP)
+			}
+		})
+		if c := h.RNIC.Counters(); c.Rejected() != 0 {
+			tr.t.Errorf("%v refused frames: %v", h.IP, c.ByName())
+		}
+	}
+	if v, any := from.qp.Violation(); any {
+		tr.t.Errorf("the source got a response that no responder may send: %v", v)
+	}
+}
+
+func (tr *tree) state() string {
+	var s strings.Builder
+	for i, b := range tr.boxes {
+		g, err := b.client().Group(tr.t.Context(), groupName)
+		fmt.Fprintf(&s, "box %d: %v, %+v, counters %v, members %+v\n", i, err, g.Engine, g.Counters, g.Members)
+	}
+	return s.String()
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
