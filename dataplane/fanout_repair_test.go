@@ -295,12 +295,12 @@ func TestFetchingLeavesRoomForTheBatch(t *testing.T) {
 
 // The last packet of what the engine carried is lost on one leg. The receiver does not know of it,
 // and the source waits: the worker notices, because the packet asks for an ACK. A packet that does
-// not ask is not waited for.
+// not ask is not waited for before the source has been silent for long.
 func TestALostTailOfWhatTheEngineCarriedIsRepaired(t *testing.T) {
 	b, psn := newCarriedBench(t)
 	b.send(quiet(psn))
 	b.answer(0, psn, roce.SyndromeUnlimited) // the worker looks at the engine
-	b.wait(100 * time.Millisecond)
+	b.wait(3 * time.Millisecond)
 	for path := range 3 {
 		b.expectCopies(path, b.take(path), list(psn))
 	}

@@ -22,13 +22,13 @@ func (o *Outputs) Reset() {
 	o.Copies, o.Replies, o.Notes, o.Repairs = o.Copies[:0], o.Replies[:0], o.Notes[:0], o.Repairs[:0]
 }
 
-// reply appends r. If the last reply is an ACK for the same leg and r is an ACK of the same PSN or
-// a later one, r replaces it: an ACK acknowledges everything below it too (docs/wire.md#aeth), and
-// the source has one frame less to handle.
+// reply appends r. If the last reply is an ACK for the same leg and r is an ACK of a later PSN, r
+// replaces it: an ACK acknowledges everything below it too (docs/wire.md#aeth), and the source has
+// one frame less to handle. An ACK that the merging sends twice stays two frames: one may be lost.
 func (o *Outputs) reply(r Reply) {
 	if n := len(o.Replies); n > 0 {
 		last := &o.Replies[n-1]
-		if last.Leg == r.Leg && last.isACK() && r.isACK() && !r.PSN.Before(last.PSN) {
+		if last.Leg == r.Leg && last.isACK() && r.isACK() && r.PSN.After(last.PSN) {
 			*last = r
 			return
 		}

@@ -20,7 +20,7 @@ func TestRepliesAreLeftOut(t *testing.T) {
 	cnp := Reply{Leg: a, CNP: true}
 	for name, c := range map[string]struct{ said, want []Reply }{
 		"a later ACK":         {[]Reply{ack(a, 5), ack(a, 6), ack(a, 7)}, []Reply{ack(a, 7)}},
-		"the same ACK":        {[]Reply{ack(a, 5), ack(a, 5)}, []Reply{ack(a, 5)}},
+		"the same ACK":        {[]Reply{ack(a, 5), ack(a, 5)}, []Reply{ack(a, 5), ack(a, 5)}},
 		"across the wrap":     {[]Reply{ack(a, 0xFFFFFF), ack(a, 0)}, []Reply{ack(a, 0)}},
 		"a lower ACK":         {[]Reply{ack(a, 6), ack(a, 5)}, []Reply{ack(a, 6), ack(a, 5)}},
 		"a NAK behind an ACK": {[]Reply{ack(a, 6), nak}, []Reply{ack(a, 6), nak}},

@@ -80,8 +80,9 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 			g.carriedTo(now, i, ev)
 		}
 	}
-	g.source.pos = ev.PSN
-	g.echo.due = false
+	g.source.pos, g.source.asks = ev.PSN, ev.AckReq && ev.Asked == ev.PSN
+	g.source.seenAt = now
+	g.lull = lull{}
 	return g.replies(acts)
 }
 

@@ -59,13 +59,18 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	if g.legs != nil {
 		b = binary.AppendVarint(b, int64(g.retained.oldest.Sub(first)))
 		gap := &g.gap
-		b = append(b, flags(gap.some, gap.slow, gap.rests), gap.times, gap.calls)
+		b = append(b, flags(gap.some, gap.slow, gap.rests), gap.calls)
 		if gap.some {
-			b = binary.AppendVarint(b, int64(min(now-gap.since, gapAgain<<gapTimes)))
+			b = binary.AppendVarint(b, int64(min(now-gap.since, gapAgain)))
 		}
-		b = append(b, flags(g.echoes(), g.echo.due, g.echo.some), g.echo.times)
-		if g.echoes() && g.echo.some {
-			b = binary.AppendVarint(b, int64(min(now-g.echo.since, echoAfter<<echoTimes)))
+		q := &g.lull
+		b = append(b, flags(g.unheard(), g.mute(), s.asks, g.back.oneACK, q.acked, q.asked, q.some), q.times)
+		if (g.unheard() || g.mute()) && q.some {
+			b = binary.AppendVarint(b, int64(min(now-q.since, max(slowAfter, g.patienceWithSource(false)))))
+		}
+		b = binary.AppendVarint(b, int64(s.pause))
+		if s.inside {
+			b = binary.AppendVarint(b, int64(min(now-s.seenAt, second)))
 		}
 	}
 	return b

@@ -28,7 +28,7 @@ func aGroup(p Policy) *Group {
 	g.speech = speech{quietSince: stateNow - 6e6, spoken: true, hole: 109}
 	if g.legs != nil {
 		g.retained = retained{oldest: 106, lowest: 105, at: 1, repairing: 1, running: 1}
-		g.gap = missing{some: true, since: stateNow - 3e6, times: 1}
+		g.gap = missing{some: true, since: stateNow - gapAgain/2}
 		g.legs[0] = leg{
 			due: stateNow + 1e6, srtt: 1e5, sampleAt: stateNow - 2e5, since: stateNow - 7e6, cursor: 112, asked: 111, high: 115,
 			resent: 110, sample: 113, state: legFeeding, window: 4, attempts: 2, running: true, sampling: true, served: true,
@@ -128,12 +128,14 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"oldest":        func(g *Group, _ *leg) { g.retained.oldest++ },
 		"no gap":        func(g *Group, _ *leg) { g.gap.some = false },
 		"gap since":     func(g *Group, _ *leg) { g.gap.since++ },
-		"gap times":     func(g *Group, _ *leg) { g.gap.times++ },
 		"gap rests":     func(g *Group, _ *leg) { g.gap.rests = true },
 		"gap slow":      func(g *Group, _ *leg) { g.gap.slow = true },
-		"echo":          func(g *Group, _ *leg) { g.echo.due = !g.echo.due },
-		"echo some":     func(g *Group, _ *leg) { g.echo.some = !g.echo.some },
-		"echo times":    func(g *Group, _ *leg) { g.echo.times++ },
+		"lull acked":    func(g *Group, _ *leg) { g.lull.acked = !g.lull.acked },
+		"lull asked":    func(g *Group, _ *leg) { g.lull.asked = !g.lull.asked },
+		"lull some":     func(g *Group, _ *leg) { g.lull.some = !g.lull.some },
+		"lull times":    func(g *Group, _ *leg) { g.lull.times++ },
+		"asks":          func(g *Group, _ *leg) { g.source.asks = !g.source.asks },
+		"one ACK":       func(g *Group, _ *leg) { g.back.oneACK = !g.back.oneACK },
 		"due":           func(_ *Group, l *leg) { l.due++ },
 		"round trip":    func(_ *Group, l *leg) { l.srtt++ },
 		"sample at":     func(_ *Group, l *leg) { l.sampleAt++ },
@@ -212,7 +214,7 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 		{"what is not measured", mended, func(g *Group) { g.legs[0].sampling = false }, func(g *Group) { g.legs[0].sample, g.legs[0].sampleAt = 5, 5 }},
 		{"a repair that is long enough", mended, func(g *Group) { g.legs[0].since = stateNow - repairLong }, func(g *Group) { g.legs[0].since-- }},
 		{"a gap that does not stand", mended, func(g *Group) { g.gap.some = false }, func(g *Group) { g.gap.since = 5 }},
-		{"a gap that is long enough", mended, func(g *Group) { g.gap.since = stateNow - gapAgain<<gapTimes }, func(g *Group) { g.gap.since-- }},
+		{"a gap that is long enough", mended, func(g *Group) { g.gap.since = stateNow - gapAgain }, func(g *Group) { g.gap.since-- }},
 		{"where a path that counts began", everything, func(g *Group) { g.paths[0].fresh = false }, func(g *Group) { g.paths[0].from++ }},
 	} {
 		g := aGroup(c.policy)

@@ -8,14 +8,14 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	if !g.inWindow(psn) {
 		return acts, OutsideWindow
 	}
-	resent := g.arrive(now, psn)
+	resent := g.arrive(now, psn, ev.AckReq)
 	if g.refusal.covers(psn) {
 		// The source's QP ends with the refused request. A receiver that got what lies behind it
 		// would execute what the source sees fail.
 		return g.replies(acts), Refused
 	}
 	if !resent && g.opensGap(psn) {
-		return g.replies(g.askBelowGap(now, acts)), Gap
+		return g.replies(g.askNewest(now, acts)), Gap
 	}
 	newest := g.source.sent // before this packet
 	if resent {

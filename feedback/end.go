@@ -29,7 +29,7 @@ func (g *Group) refuse(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 		g.refusal = refusal{ev.PSN, ev.Syndrome}
 		g.endAt(ev.PSN, ev.Syndrome)
 	}
-	g.arrive(now, ev.PSN)
+	g.arrive(now, ev.PSN, true)
 	return g.replies(acts), Refused
 }
 

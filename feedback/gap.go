@@ -12,24 +12,18 @@ import "github.com/rocast/rocast/roce"
 // While the gap stands the source's place is above the highest packet forwarded. No ACK can follow
 // it there, because no path has acknowledged what was not forwarded.
 
-// missing is the packet for which the source was called back by time.
+// missing is what is known of the calls for the missing packet.
 type missing struct {
-	some  bool
-	since Tick  // when the source was last sent a NAK for it, or when a timer first saw that
-	times uint8 // how often it was sent again
 	slow  bool  // the last call was an RNR NAK
-	rests bool  // and that was less than gapAgain ago
-	calls uint8 // how many RNR NAKs it was sent
+	calls uint8 // how many RNR NAKs the source was sent
+	rests bool  // the last one was less than gapAgain ago
+	some  bool  // a timer has seen it
+	since Tick  // when it first did
 }
 
-// The NAK for a gap may be lost as well, and then the source would wait for its timeout. A
-// requester that has heard the NAK ignores it when it comes again, unless an ACK came between. But
-// every response restarts a requester's timer, so it comes gapTimes more and then no more: after
-// gapAgain, and then after twice that. gapAgain is longer than a loaded source takes to go back.
-const (
-	gapAgain = millisecond
-	gapTimes = 2
-)
+// gapAgain is how long after an RNR NAK for a gap the next one may follow: the source's packets may
+// have overtaken each other, so that it seems to have gone back twice.
+const gapAgain = millisecond
 
 // shortestRNR makes a source wait for 10 us.
 const shortestRNR roce.RNRTimer = 1
@@ -38,9 +32,9 @@ const shortestRNR roce.RNRTimer = 1
 // source.
 func (g *Group) opensGap(psn roce.PSN) bool { return g.legs != nil && psn != g.source.sent.Next() }
 
-// askBelowGap sends the last packet before the gap again to the paths that owe no answer to it:
-// nothing that lies behind it will ask them. Without an answer the floor would not reach the gap.
-func (g *Group) askBelowGap(now Tick, acts []Action) []Action {
+// askNewest sends the newest packet again to the paths that owe no answer to it: nothing behind it
+// will ask them, because that is lost. Without an answer the floor would not get there.
+func (g *Group) askNewest(now Tick, acts []Action) []Action {
 	last := g.source.sent
 	for i := range g.legs {
 		l, p := &g.legs[i], &g.paths[i]
@@ -64,30 +58,20 @@ func (g *Group) gapStands() bool {
 // back. It is not when its QP has ended.
 func (g *Group) gapDue() bool { return g.gapStands() && g.Settled() && !g.end.sent }
 
-// gapUnheard says whether the source was sent a sequence NAK for the gap and has not gone back, so
-// that the NAK may be sent again.
-func (g *Group) gapUnheard() bool {
-	hole := g.source.sent.Next()
-	called := g.gapDue() && g.back.newest && g.back.psn == hole
-	return called && !g.gap.slow && g.gap.times < gapTimes
-}
+// spentCalls says whether the source was sent as many RNR NAKs for the gap as it may.
+func (g *Group) spentCalls() bool { return int(g.gap.calls) >= g.policy.RepairAttempts }
 
-// repeatGap sends the NAK for the gap again when it may have been lost.
-func (g *Group) repeatGap(now Tick, acts []Action) []Action {
-	hole := g.source.sent.Next()
-	switch {
-	case !g.gapUnheard() && !g.gap.rests:
+// gapTimer ends the time in which no other RNR NAK is sent for the gap.
+func (g *Group) gapTimer(now Tick, acts []Action) []Action {
+	switch m := &g.gap; {
+	case !m.rests:
 		return acts
-	case !g.gap.some:
-		g.gap.some, g.gap.since = true, now
+	case !m.some:
+		m.some, m.since = true, now
 		return acts
-	case now-g.gap.since < gapAgain<<g.gap.times:
+	case now-m.since < gapAgain:
 		return acts
-	case g.gap.rests:
-		g.gap.rests = false
-		return g.replyGoBack(acts)
 	}
-	g.gap.since = now
-	g.gap.times++
-	return append(acts, g.reply(hole, roce.NAKSequence))
+	g.gap.rests = false
+	return g.replyGoBack(acts)
 }

@@ -54,7 +54,7 @@ type Group struct {
 	congestion congestion
 	retained   retained
 	gap        missing
-	echo       echo
+	lull       lull
 }
 
 // New returns the state of a group at its start.
@@ -131,6 +131,6 @@ func (g *Group) Step(now Tick, ev Event, acts []Action) ([]Action, Outcome) {
 }
 
 // MaxActions is the most actions that one event causes: each path may join, be reported twice and
-// get a copy, one path may be sent a burst of repairs, and the source is sent an ACK, a NAK and a
-// fatal NAK at most.
-func MaxActions(paths int) int { return 4*paths + 3 + RepairBurst }
+// get a copy, one path may be sent a burst of repairs, and the source is sent an ACK twice, a NAK
+// and a fatal NAK at most.
+func MaxActions(paths int) int { return 4*paths + 4 + RepairBurst }

@@ -20,10 +20,10 @@ const (
 )
 
 // Waiting says whether the group wants a Timer event every RepairPeriod: a path is under repair or
-// has not answered a packet that asked for an ACK, the source has not answered the NAK for a gap,
-// or the last ACK may be sent again.
+// has not answered a packet that asked for an ACK, the source was called back by an RNR NAK, or the
+// switch may have to break the silence of the source.
 func (g *Group) Waiting() bool {
-	return g.retained.repairing > 0 || g.retained.running > 0 || g.gapUnheard() || g.gap.rests || g.echoes()
+	return g.retained.repairing > 0 || g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute()
 }
 
 // WithDefaults fills in the bounds of repair.

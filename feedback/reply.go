@@ -24,7 +24,7 @@ func (g *Group) replies(acts []Action) []Action {
 	for upTo := g.reach(); upTo.After(g.merged.psn); upTo = g.reach() {
 		acts = g.ack(upTo, acts) // other paths may begin to count with it
 	}
-	return g.replyGoBack(g.replyEnd(acts))
+	return g.replySilent(g.replyGoBack(g.replyEnd(acts)))
 }
 
 // reach is the highest PSN that the source may be sent an ACK for now (rule 1).
@@ -40,6 +40,9 @@ func (g *Group) reach() roce.PSN {
 // place, and nothing from the packet on with which its QP is to end.
 func (g *Group) limit() roce.PSN {
 	place := g.place()
+	if g.lull.asked && place == g.source.sent {
+		place = place.Prev() // the source is going to be sent the NAK for that packet
+	}
 	if before := g.end.psn.Prev(); g.end.syndrome != 0 && before.Before(place) {
 		return before
 	}
@@ -78,7 +81,7 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 		return acts
 	}
 	again := s == roce.NAKSequence && g.back.newest && psn == g.back.psn
-	if again && gap && (g.gap.rests || int(g.gap.calls) >= g.policy.RepairAttempts) {
+	if again && gap && (g.gap.rests || g.spentCalls()) {
 		return acts // it rests, or its packet cannot arrive: the source's own retries decide
 	}
 	if again && gap {
@@ -99,10 +102,23 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 func (g *Group) sendBack(psn roce.PSN, s roce.Syndrome, acts []Action) []Action {
 	if below := psn.Prev(); !g.merged.known && g.reach() == below {
 		acts = g.ack(below, acts)
+	} else if g.back.oneACK && s == roce.NAKSequence {
+		acts = g.ackAgain(below, acts)
 	}
 	g.clearNAKs()
 	g.back = goBack{psn: psn, awaited: true, newest: true}
 	return append(acts, g.reply(psn, s))
+}
+
+// ackAgain sends ACK(psn) once more before NAK(psn+1). A requester that went back because of a NAK
+// ignores the next one until it hears an ACK, and a NAK that it ignores still makes every earlier
+// ACK stale (docs/wire.md#requester). With repair such NAKs follow each other closely, so that ACK
+// must not hang on one frame.
+func (g *Group) ackAgain(psn roce.PSN, acts []Action) []Action {
+	if g.legs == nil || psn.Before(g.source.first) {
+		return acts
+	}
+	return append(acts, g.reply(psn, roce.SyndromeUnlimited))
 }
 
 func (g *Group) clearNAKs() {
@@ -137,8 +153,9 @@ func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 	if !m.known || psn.After(m.highest) {
 		m.highest, m.msn = psn, g.floor.msn
 	}
-	m.psn, m.known, g.back.newest = psn, true, false
-	g.echo = echo{due: g.legs != nil && psn == g.source.sent}
+	m.psn, m.known = psn, true
+	g.back.newest, g.back.oneACK = false, g.back.newest
+	g.lull.acked, g.lull.some, g.lull.times = g.legs != nil && psn == g.source.sent, false, 0
 	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
 	if g.policy.Ack == AckAll {
 		return acts

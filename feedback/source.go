@@ -6,12 +6,15 @@ import "github.com/rocast/rocast/roce"
 type source struct {
 	known    bool     // it was heard, or the group began with it; else sent and pos mean nothing
 	inside   bool     // its newest packet is not the last one of its message
+	asks     bool     // the last packet seen asks for an ACK
 	first    roce.PSN // the lowest PSN that can be one that was sent before: the group's first, or Window below sent
 	sent     roce.PSN // the highest PSN forwarded
 	pos      roce.PSN // the last PSN seen: sent, or a lower one while the source resends
 	counted  roce.PSN // the messages that end up to here are counted: every packet was seen
 	messages roce.MSN // so many are; see counts
 	resentAt Tick     // when the source last resent something (rule 8)
+	seenAt   Tick     // when its last packet came
+	pause    Tick     // the longest time of late between two packets of a message
 }
 
 // goBack is the last NAK or RNR NAK that was sent to make the source resend from psn.
@@ -19,6 +22,7 @@ type goBack struct {
 	psn     roce.PSN
 	awaited bool // the source has not come back yet
 	newest  bool // no ACK was sent since: a requester ignores the same NAK again until one arrives
+	oneACK  bool // one ACK was sent since
 }
 
 // firstWindow is how far, in packets, the first PSN that arrives may lie ahead of the first one
@@ -58,20 +62,22 @@ func (s *source) forward(psn roce.PSN, last bool) {
 	}
 }
 
-// arrive moves the source's place to psn and says whether the packet was forwarded before.
-func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
+// arrive moves the source's place to psn, which may ask for an ACK, and says whether the packet was
+// forwarded before.
+func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 	if !g.source.known {
 		g.hearSource(now, psn)
 	}
 	if psn == g.floor.psn.Next() {
 		g.speech.quietSince = now
 	}
-	g.echo.due = false
+	g.lull = lull{}
 	fellBack := !psn.After(g.source.pos)
 	if fellBack {
 		g.newRound()
 	}
-	g.source.pos = psn
+	g.source.pos, g.source.asks = psn, asks
+	g.source.pace(now, psn)
 	if !psn.After(g.merged.psn) {
 		// The source did not hear that ACK, or a timeout made it go back further. Real requesters
 		// resend from their oldest unacknowledged packet, so what was acknowledged counts as
@@ -92,6 +98,14 @@ func (g *Group) arrive(now Tick, psn roce.PSN) (resent bool) {
 		g.speech.quietSince = now
 	}
 	return resent
+}
+
+// pace notes that packet psn came, and how long it took the source to send it inside a message.
+func (s *source) pace(now Tick, psn roce.PSN) {
+	if s.inside && psn == s.sent.Next() {
+		s.pause = max(now-s.seenAt, s.pause-s.pause/8)
+	}
+	s.seenAt = now
 }
 
 // hearSource handles the first packet of the source after a restart. Everything below it was sent

@@ -14,7 +14,7 @@ func (g *Group) timer(now Tick, acts []Action) []Action {
 		acts = g.silence(now, acts)
 	}
 	acts = g.replies(g.legTimers(now, acts))
-	acts = g.repeatLast(now, g.repeatGap(now, acts))
+	acts = g.breakSilence(now, g.gapTimer(now, acts))
 	if g.policy.Speak == SpeakRNR && g.floor.known {
 		acts = g.speak(now, acts)
 	}

@@ -80,10 +80,14 @@ func (e *engine) repair(s *state, ev feedback.Event, a *feedback.Action, retaine
 }
 
 // checkHelpless checks that the source hears a NAK only if the switch cannot help: for a packet
-// that is not retained or was never forwarded, or that repair has given up.
+// that is not retained or was never forwarded, or that repair has given up. A source that is silent
+// may hear one for the last packet that came.
 func (e *engine) checkHelpless(s *state, a *feedback.Action, retained roce.PSN) {
 	off := e.Policy.Repair == feedback.RepairOff
 	if off || a.Syndrome.IsACK() || a.Syndrome.IsFatal() || a.PSN.Before(retained) || !a.PSN.Before(s.group.NextPSN()) {
+		return
+	}
+	if a.Syndrome == roce.NAKSequence && e.packet(a.PSN) == int32(s.place) {
 		return
 	}
 	lower := e.Policy.Nak == feedback.NakLower

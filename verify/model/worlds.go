@@ -56,6 +56,8 @@ var everyday = mishaps{
 	{Losses: 2, Message: 1, Policy: repairs(2, 0)},
 	{Losses: 2, Message: 4, Asks: []int{1}, Policy: repairs(1, 2)},
 	{Losses: 2, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 2, Message: 4, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Ticks: 1, Message: 4, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Ticks: 1, Policy: repairs(1, 0)},
 	{Losses: 1, Ticks: 1, Delays: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Ticks: 1, Doubles: 1, Receivers: 2, Policy: repairs(1, 0)},

@@ -117,7 +117,7 @@ func (w *world) checkReply(r *dataplane.Reply) {
 		at = h.place.last
 	}
 	// What the source was told to resend it may be told again: the first NAK may be lost.
-	if n > at && !(n == h.place.goBack && r.AETH.Syndrome == roce.NAKSequence) {
+	if s := r.AETH.Syndrome; n > at && !(n == h.place.goBack && (s == roce.NAKSequence || s.IsRNR())) {
 		w.fail(Place, "%v of packet %d while %v is at %d", r.AETH.Syndrome, n, h, at)
 		return
 	}
@@ -136,10 +136,14 @@ func (w *world) checkReply(r *dataplane.Reply) {
 }
 
 // checkSentBack fails if source h is sent back to packet n, which the box can repair. Repair gives
-// up where a receiver makes no progress, where memory is short, and where the packet was damaged.
+// up where a receiver makes no progress, where memory is short, and where the packet was damaged. A
+// source that is silent may be sent back to the newest packet that came.
 func (w *world) checkSentBack(h *host, n int, s roce.Syndrome, psn roce.PSN) {
 	if s.IsRNR() && w.tally[SwitchCrash].Times > 0 {
 		return // for a receiver that has not answered since: nobody knows what it lacks
+	}
+	if s == roce.NAKSequence && n == h.place.last {
+		return
 	}
 	if c := w.box.core; c.Retains(w.group.ID, psn) && c.GivenUp(w.group.ID) == 0 {
 		w.fail(Repair, "%v of packet %d to %v, which is retained, and nothing was given up", s, n, h)
