@@ -1,7 +1,16 @@
 package feedback
 
-// cnpWindow is how long a path's notifications count in full; each window that passes halves them.
-const cnpWindow = millisecond
+// How the counts of notifications forget.
+const (
+	// Each window that passes halves them. A source with DCQCN that has its fair share of a link
+	// is notified once in several milliseconds. If windows were shorter than that, each path would
+	// have been forgotten before the next notification came, and the notifications of all paths
+	// would pass (found by simulation: rocsim -congestion).
+	cnpWindow = 8 * millisecond
+	// All counts are halved when one reaches cnpMost, so that a path that becomes the most
+	// congested one is heard after so many notifications at most.
+	cnpMost = 16
+)
 
 // congestion is what the filter of CNPs remembers beside the paths' counts (rule 10).
 type congestion struct {
@@ -24,10 +33,12 @@ func (g *Group) cnp(now Tick, i int, acts []Action) ([]Action, Outcome) {
 		return append(acts, Action{Kind: PassCNP, Path: i}), CNPPassed
 	}
 	g.ageCNPs(now)
-	if p := &g.paths[i]; p.cnps < ^uint16(0) {
-		p.cnps++
+	g.paths[i].cnps++
+	most := g.mostCongested(i)
+	if g.paths[i].cnps == cnpMost {
+		g.halveCNPs(1)
 	}
-	if !g.mostCongested(i) || !g.congestion.pay(now, Tick(g.policy.CNPInterval)) {
+	if !most || !g.congestion.pay(now, Tick(g.policy.CNPInterval)) {
 		return acts, CNPFiltered
 	}
 	return append(acts, Action{Kind: PassCNP, Path: i}), CNPPassed
@@ -57,7 +68,11 @@ func (g *Group) ageCNPs(now Tick) {
 	c := &g.congestion
 	windows := max(0, (now-c.halvedAt)/cnpWindow)
 	c.halvedAt += windows * cnpWindow
+	g.halveCNPs(windows)
+}
+
+func (g *Group) halveCNPs(times Tick) {
 	for i := range g.paths {
-		g.paths[i].cnps >>= windows
+		g.paths[i].cnps >>= times
 	}
 }

@@ -2,25 +2,24 @@ package feedback
 
 import "testing"
 
-// The count of a path's notifications stops at a bound. If it wrapped to zero, the most congested
-// path would look like the least congested one.
-func TestCNPsStayCounted(t *testing.T) {
-	for _, c := range []struct {
-		first, second int // notifications of two paths within one window
-		want          Outcome
-	}{
-		{1<<16 - 2, 1<<16 - 1, CNPPassed},
-		{1 << 16, 1, CNPFiltered},
-	} {
+// What a path has sent more than another is forgotten but for a bound: another path is heard after
+// so many notifications, at the latest, and not before it has sent more than what is remembered.
+func TestCNPsAreCountedUpToABound(t *testing.T) {
+	for _, first := range []int{cnpMost - 1, cnpMost, cnpMost + 1, 1000, 1 << 17} {
 		g := New(Config{Paths: 2})
-		var outcome Outcome
-		for i, n := range []int{c.first, c.second} {
-			for range n {
-				_, outcome = g.Step(0, Event{Kind: CNP, Path: i}, nil)
+		for range first {
+			if _, outcome := g.Step(0, Event{Kind: CNP, Path: 0}, nil); outcome != CNPPassed {
+				t.Fatalf("%v, where nobody else is congested", outcome)
 			}
 		}
-		if outcome != c.want {
-			t.Errorf("after %d of one path number %d of another is %v", c.first, c.second, outcome)
+		for n := 1; ; n++ {
+			_, outcome := g.Step(0, Event{Kind: CNP, Path: 1}, nil)
+			if passes := outcome == CNPPassed; passes && n <= cnpMost/2 || !passes && n >= cnpMost {
+				t.Errorf("after %d of one path number %d of another is %v", first, n, outcome)
+			}
+			if outcome == CNPPassed || n >= cnpMost {
+				break
+			}
 		}
 	}
 }

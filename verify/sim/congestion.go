@@ -62,7 +62,7 @@ func (w *world) checkNotification(h *host, reason dataplane.Reason) {
 }
 
 // congestionMemory is how long one notification may count at the switch, at most.
-const congestionMemory = 20 * time.Millisecond
+const congestionMemory = 40 * time.Millisecond
 
 // aloneCongested reports whether h is the only receiver with a notification that may still count.
 func (w *world) aloneCongested(h *host) bool {
