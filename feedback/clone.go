@@ -105,7 +105,7 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 func (g *Group) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
 	l, acked := &g.legs[i], g.paths[i].acked
 	measures := g.policy.RepairTimerFloor < g.policy.RepairTimerCap
-	b = append(b, byte(l.state), l.attempts, flags(l.carried))
+	b = append(b, byte(l.state), l.attempts, flags(l.carried, l.calm == calmAfter)) // fewer ACKs change nothing soon
 	if since := now - l.backsAt; l.backs > 0 && since < g.backsWithin(l) {
 		b = append(binary.AppendVarint(b, int64(since)), l.backs)
 	}
@@ -123,6 +123,7 @@ func (g *Group) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
 	}
 	if measures {
 		b = append(binary.AppendVarint(b, int64(l.srtt)), l.backoff)
+		b = binary.AppendUvarint(b, uint64(l.varies))
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.rate)), uint64(l.quickest))
 		if l.sampling {
 			b = binary.AppendVarint(b, int64(l.sample.Sub(first)))

@@ -14,6 +14,7 @@ const RepairPeriod = 50 * microsecond
 // time is the source's to wait. repairLong is when a repair that does not end is reported.
 const (
 	firstPush     = 2
+	calmAfter     = 1024
 	patienceTimes = 3
 	restAtMost    = 5 * millisecond
 	repairLong    = second
@@ -64,14 +65,27 @@ const longest = second
 // later.
 func (l *leg) most() uint16 { return 2 * l.flight }
 
+// widen widens the window after an ACK. When repair has gone well for long, the window grows beyond
+// most, until the path has caught up with the source: a source that always has more packets on
+// their way than most would be fed for ever otherwise, at a packet at a time.
+func (l *leg) widen(limit int) {
+	most := int(l.most())
+	if l.calm = min(l.calm+1, calmAfter); l.calm == calmAfter {
+		most = limit
+	}
+	l.window = uint16(min(2*int(l.window), most))
+}
+
 // measure takes the round trip of a packet, if no packet was sent to the path twice meanwhile: an
 // ACK may answer either copy (Karn's rule).
 func (l *leg) measure(rtt Tick) {
 	l.backoff = 0
 	if l.srtt == 0 {
-		l.srtt = max(rtt, 1)
+		l.srtt, l.varies = max(rtt, 1), uint32(min(rtt, longest)/2)
 		return
 	}
+	differs := min(max(rtt-l.srtt, l.srtt-rtt), longest)
+	l.varies = uint32((3*Tick(l.varies) + differs) / 4)
 	l.srtt += (rtt - l.srtt) / 8
 }
 
@@ -90,13 +104,14 @@ func (l *leg) measureFlight(rtt Tick, packets int32) {
 	l.flight = uint16(max(leastFlight, min(fills, mostFlight)))
 }
 
-// patience is how long the path may leave a packet unanswered: three round trips, and twice as long
-// after each probe until a round trip is measured again. A path that has become slower would be
-// probed for ever otherwise: as long as probes are sent, nothing is measured. Nothing is measured
-// of what an engine carries either; therefore the path has longer for that.
+// patience is how long the path may leave a packet unanswered: three round trips, or as RFC 6298
+// has it where round trips vary, and twice as long after each probe until a round trip is measured
+// again. A path that has become slower would be probed for ever otherwise: as long as probes are
+// sent, nothing is measured. Nothing is measured of what an engine carries either; therefore the
+// path has longer for that.
 func (g *Group) patience(l *leg) Tick {
 	floor, limit := Tick(g.policy.RepairTimerFloor), Tick(g.policy.RepairTimerCap)
-	t := max(patienceTimes*l.srtt, floor)
+	t := max(patienceTimes*l.srtt, l.srtt+4*Tick(l.varies), floor)
 	if l.srtt == 0 {
 		t = max(unmeasured, floor)
 	}
@@ -135,6 +150,17 @@ func (g *Group) rest(now Tick, ev *Event) {
 	g.runFor(now, l, Tick(ev.Syndrome.RNRTimer().Duration()))
 }
 
+// nudge sends path i the packet that it waits for, and goes on to copy new packets to it: most
+// paths that are silent for the first time have lost nothing and are only late.
+func (g *Group) nudge(now Tick, i int, acts []Action) []Action {
+	l := &g.legs[i]
+	l.probes++
+	g.tally.Probes++
+	acts = g.sendOne(now, i, acts)
+	g.run(now, l)
+	return acts
+}
+
 // probe sends path i the packet that it waits for, and nothing else until it answers.
 func (g *Group) probe(now Tick, i int, acts []Action) []Action {
 	l := &g.legs[i]
@@ -169,7 +195,11 @@ func (g *Group) legTimers(now Tick, acts []Action) []Action {
 			if l.state != legResting {
 				l.backoff = min(l.backoff+1, 16)
 			}
-			acts = g.probe(now, i, acts)
+			if l.state == legDirect {
+				acts = g.nudge(now, i, acts)
+			} else {
+				acts = g.probe(now, i, acts)
+			}
 		}
 		if l.running {
 			r.due = min(r.due, l.due)

@@ -182,9 +182,65 @@ func TestARepairsBurstIsNoRate(t *testing.T) {
 		l := &g.legs[0]
 		l.sampling, l.sample, l.sampleAt, l.high, l.resent = true, 10, 100, 60, resent
 		g.paths[0].acked = 10
-		g.moved(1100, 0)
+		g.moved(1100, 0, 1)
 		if l.flight != want {
 			t.Errorf("after repairs up to %d %d packets fill the path, want %d", resent, l.flight, want)
 		}
+	}
+}
+
+// A path whose round trips vary has longer to answer than one whose round trips are always the
+// same.
+func TestPatienceGrowsWithTheVariationOfRoundTrips(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		want time.Duration
+		rtts []time.Duration
+	}{
+		{3 * ms, []time.Duration{ms}},
+		{3 * ms, []time.Duration{ms, ms, ms, ms}},
+		{5875 * ms / 1000, []time.Duration{ms, 4 * ms}},          // 1.375 ms + 4 * 1.125 ms
+		{3200 * ms / 1000, []time.Duration{ms, 200 * ms / 1000}}, // 0.9 ms + 4 * 0.575 ms
+		{DefaultRepairTimerCap, []time.Duration{ms, time.Hour}},
+	} {
+		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+		l := &g.legs[0]
+		for _, rtt := range c.rtts {
+			l.measure(Tick(rtt))
+		}
+		if got := g.patience(l); got != Tick(c.want) {
+			t.Errorf("after %v: %v, want %v", c.rtts, time.Duration(got), c.want)
+		}
+	}
+}
+
+// A repair that has lost nothing for long catches up with a source that always has more packets on
+// their way than fill the path. A loss begins the count again.
+func TestARepairThatGoesWellCatchesUp(t *testing.T) {
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+	l := &g.legs[0]
+	widen := func(n int) {
+		for range n {
+			l.widen(g.policy.RepairWindow)
+		}
+	}
+	g.feed(0, 0, 1, 1)
+	for _, want := range []uint16{2, 4, 8, 16, 2 * leastFlight, 2 * leastFlight} {
+		if widen(1); l.window != want {
+			t.Fatalf("the window is %d, want %d", l.window, want)
+		}
+	}
+	if widen(calmAfter - 7); l.window != 2*leastFlight {
+		t.Errorf("after %d ACKs the window is %d", calmAfter-1, l.window)
+	}
+	if widen(1); l.window != 4*leastFlight {
+		t.Errorf("after %d ACKs the window is %d", calmAfter, l.window)
+	}
+	if widen(10); int(l.window) != g.policy.RepairWindow {
+		t.Errorf("at last the window is %d", l.window)
+	}
+	g.feed(0, 0, 1, 2*leastFlight)
+	if widen(1); l.window != 2*leastFlight {
+		t.Errorf("after a loss the window is %d", l.window)
 	}
 }

@@ -33,28 +33,29 @@ type leg struct {
 	window   uint16 // how many packets beyond acked its repair may send
 	flight   uint16 // how many packets fill the path: rate times quickest
 	state    legState
-	attempts uint8 // how often it was probed since it made progress
-	backs    uint8 // how often it went back since backsAt
-	backoff  uint8 // how often it was probed since a round trip was measured, 16 at most
+	attempts uint8  // how often it was probed since it made progress
+	calm     uint16 // how many ACKs its repair has had since it last went back, calmAfter at most
+	backs    uint8  // how often it went back since backsAt
+	backoff  uint8  // how often it was probed since a round trip was measured, 16 at most
+	carried  bool   // it was last sent packets by the engine
+	running  bool   // its timer runs
+	sampling bool
+	served   bool // acked+1 was sent again since the path waits for it
+	barred   bool // repair has given up acked+1
+	reported bool
 
 	// Its round trips.
 
 	srtt     Tick     // smoothed; 0: none was measured yet
 	sampleAt Tick     // when the packet sample was sent
 	sample   roce.PSN // the packet whose round trip is being measured, if one is
+	varies   uint32   // by how many nanoseconds round trips differ from srtt, smoothed
 	quickest uint32   // the shortest of late, in nanoseconds
 	rate     uint32   // how many packets a millisecond the source has sent at most of late
 
 	repaired uint32 // packets that repair has sent
 	probes   uint32
 	givenUp  uint32
-
-	carried  bool // it was last sent packets by the engine
-	running  bool // its timer runs
-	sampling bool
-	served   bool // acked+1 was sent again since the path waits for it
-	barred   bool // repair has given up acked+1
-	reported bool
 }
 
 // beginLegs forgets everything but counts and round trips. All paths stand at psn.
@@ -72,7 +73,7 @@ func (g *Group) beginLeg(i int, psn roce.PSN) {
 	}
 	l := &g.legs[i]
 	*l = leg{
-		srtt: l.srtt, rate: l.rate, quickest: l.quickest, flight: max(l.flight, leastFlight),
+		srtt: l.srtt, varies: l.varies, rate: l.rate, quickest: l.quickest, flight: max(l.flight, leastFlight),
 		repaired: l.repaired, probes: l.probes, givenUp: l.givenUp,
 		asked: g.paths[i].acked, high: psn, resent: g.paths[i].acked,
 	}
@@ -266,7 +267,7 @@ func (g *Group) feed(now Tick, i int, psn roce.PSN, window uint16) {
 		l.since = now
 	}
 	g.setLeg(l, legFeeding)
-	l.cursor, l.window = psn, window
+	l.cursor, l.window, l.calm = psn, window, 0
 	p.mended()
 }
 
@@ -314,9 +315,9 @@ func (g *Group) repair(now Tick, i int, ackReq bool, acts []Action) []Action {
 	return append(acts, Action{Kind: Repair, Path: i, PSN: psn, AckReq: ackReq})
 }
 
-// moved notes that path i has made progress, and says whether repair had given up what the path
-// waited for, before the path was sent all that the group has forwarded.
-func (g *Group) moved(now Tick, i int) (resumes bool) {
+// moved notes that path i has made progress by some packets, and says whether repair had given up
+// what the path waited for, before the path was sent all that the group has forwarded.
+func (g *Group) moved(now Tick, i int, by int32) (resumes bool) {
 	if g.legs == nil {
 		return false
 	}
@@ -334,7 +335,10 @@ func (g *Group) moved(now Tick, i int) (resumes bool) {
 	if l.resent.Before(acked) {
 		l.resent = acked
 	}
-	resumes = l.barred && l.high.Before(g.source.sent)
+	// The ACK of a probe, and of nothing behind it, says that the path is late or that it lacks the
+	// next packet too.
+	lacks := l.attempts > 0 && by == 1
+	resumes = lacks || l.barred && l.high.Before(g.source.sent)
 	l.served, l.barred, l.attempts = false, false, 0
 	g.setRunning(l, false)
 	if l.asked.After(acked) {
@@ -373,7 +377,7 @@ func (g *Group) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 		}
 	case legFeeding:
 		l.cursor = later(l.cursor, acked.Next())
-		l.window = min(2*l.window, l.most())
+		l.widen(g.policy.RepairWindow)
 	}
 	return g.push(now, i, acts)
 }

@@ -31,7 +31,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	resumes := false
 	if d > 0 {
 		g.advance(now, ev.Path, acked)
-		resumes = g.moved(now, ev.Path)
+		resumes = g.moved(now, ev.Path, d)
 		outcome = Absorbed
 	}
 	if learned {

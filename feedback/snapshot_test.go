@@ -45,7 +45,7 @@ func TestSnapshot(t *testing.T) {
 	for range 8 {
 		mended.Step(Tick(1e9), Event{Kind: Timer}, nil)
 		got := mended.Snapshot().Paths[1]
-		want := PathSnapshot{Part: PartActive, Acked: 9, Repairing: true, Cursor: 11, Repaired: 1, Probes: 1}
+		want := PathSnapshot{Part: PartActive, Acked: 9, Cursor: 12, Repaired: 1, Probes: 1}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatal(diff)
 		}

@@ -21,16 +21,16 @@ func TestStateIsWhole(t *testing.T) {
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "ranked", "away", "legs", "tally",
+			"policy", "paths", "quorum", "away", "legs", "tally",
 			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "speech", "congestion", "retained", "gap", "lull",
 		}},
 		{path.Type.Elem(), []string{
 			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard",
 		}},
 		{leg.Type.Elem(), []string{
-			"cursor", "asked", "high", "resent", "since", "due", "backsAt", "window", "flight", "state", "attempts", "backs", "backoff",
-			"srtt", "sampleAt", "sample", "quickest", "rate", "repaired", "probes", "givenUp",
-			"carried", "running", "sampling", "served", "barred", "reported",
+			"cursor", "asked", "high", "resent", "since", "due", "backsAt", "window", "flight", "state", "attempts", "calm",
+			"backs", "backoff", "carried", "running", "sampling", "served", "barred", "reported", "srtt", "sampleAt", "sample",
+			"varies", "quickest", "rate", "repaired", "probes", "givenUp",
 		}},
 		{field(group, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
 		{field(group, "gap"), []string{"slow", "calls", "rests", "some", "since"}},
