@@ -158,6 +158,9 @@ func (r *reaction) deadline() time.Duration {
 	return Never
 }
 
+// Paced reports whether a packet waits for its turn that comes before a time.
+func (q *QP) Paced(until time.Duration) bool { return q.reaction.deadline() < until }
+
 // Rate returns the rate at which the queue pair may send now, in bits per second; 0: without rate
 // control.
 func (q *QP) Rate(now time.Duration) int64 {

@@ -146,6 +146,9 @@ func TestTransmitKeepsToTheRate(t *testing.T) {
 	if a.qp.Transmit(next-1, a.buf[:]) != nil || a.qp.NextDeadline() != next {
 		t.Errorf("the second packet may leave at %d, want %d", a.qp.NextDeadline(), next)
 	}
+	if a.qp.Paced(next) || !a.qp.Paced(next+1) {
+		t.Error("the second packet's turn is not when it may leave")
+	}
 	if a.qp.Tick(next - 1); a.qp.NextDeadline() != next {
 		t.Errorf("an early look moves the deadline to %d", a.qp.NextDeadline())
 	}

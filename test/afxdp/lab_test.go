@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/afxdp"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
@@ -52,7 +53,8 @@ type labOptions struct {
 	workers   int
 	strangers int // of bed.Options.Hosts
 	fanOut    bool
-	repair    uint64 // bytes to retain for repair
+	repair    uint64             // bytes to retain for repair
+	egress    []dataplane.Egress // by host; nil: no bounds
 }
 
 // newLab builds the bed and runs a switch without groups on all ports of the box.
@@ -61,7 +63,7 @@ func newLab(t *testing.T, o labOptions) *lab {
 	l := newBareLab(t, o)
 	err := l.Box.Do(func() (err error) {
 		l.sw, err = afxdp.Open(afxdp.Config{
-			Ports: l.Ports(), Mode: o.mode, Workers: o.workers, FanOut: o.fanOut, RepairMemory: o.repair,
+			Ports: l.Ports(), Mode: o.mode, Workers: o.workers, FanOut: o.fanOut, RepairMemory: o.repair, Egress: o.egress,
 		})
 		return err
 	})

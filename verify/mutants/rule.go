@@ -62,7 +62,10 @@ func (r rule) try() (noticed string, err error) {
 		return "", err
 	}
 	suites := ruleSuites
-	if r.path() == r.file {
+	switch {
+	case strings.HasPrefix(r.file, "internal/rnic/"):
+		suites = nicSuites
+	case r.path() == r.file:
 		suites = engineSuites
 	}
 	return tryBroken(r.path(), broken, suites)

@@ -30,6 +30,7 @@ var (
 	smallWorlds   = suite{dir: "verify/model", flags: []string{"-test.run=Worlds", "-test.short"}}
 
 	ruleSuites   = []suite{stories, otherFeedback, smallWorlds}
+	nicSuites    = []suite{{dir: "internal/rnic"}}
 	engineSuites = []suite{{dir: "dataplane"}, {dir: "verify/sim", flags: []string{"-test.run=Seeds", "-test.short"}}}
 )
 

@@ -16,6 +16,10 @@ import (
 // that have arrived get their turn.
 const burst = 64
 
+// spin is how long run does not wait for a packet that is due soon: the kernel may wake a thread
+// later than the time between two packets.
+const spin = time.Millisecond
+
 // ErrClosed says that the endpoint was closed, or that its interface has gone.
 var ErrClosed = errors.New("endpoint: closed")
 
@@ -200,7 +204,7 @@ func (e *Endpoint) service(now time.Duration) (next time.Time, wait bool) {
 		if q.core.NextDeadline() <= now {
 			q.core.Tick(now)
 		}
-		busy = e.transmit(now, q) || busy
+		busy = e.transmit(now, q) || busy || q.core.Paced(now+spin)
 		deadline = min(deadline, q.core.NextDeadline())
 		q.announce()
 	}

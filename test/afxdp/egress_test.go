@@ -1,0 +1,103 @@
+package afxdp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/slow"
+	"github.com/rocast/rocast/mft"
+)
+
+const (
+	slowHost   = 2
+	ecnCapable = 2 // congestion field (RFC 3168, 5)
+	megabit    = 1_000_000
+)
+
+// slowLab is a lab with three receivers. The link of one of them is slow, so that frames wait in
+// the queue of its port. The rate is in bits per second.
+func slowLab(t *testing.T, rate int, bounds dataplane.Egress) *lab {
+	t.Helper()
+	egress := make([]dataplane.Egress, slowHost+1)
+	egress[slowHost] = bounds
+	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, MTU: 1500}, repair: 8 << 20, egress: egress, fanOut: true})
+	_, err := slow.Attach(l.Hosts[slowHost].End, rate)
+	check(t, err)
+	return l
+}
+
+// notifies makes queue pairs send packets that may be marked, and notify of marks.
+func notifies(c *rnic.Config) { c.TrafficClass, c.CNPInterval = 24<<2|ecnCapable, 50*time.Microsecond }
+
+func (l *lab) portCounters(host int) dataplane.PortCounters { return l.sw.Ports()[host].PortCounters }
+
+// A long queue marks what leaves by its port, and nothing else. The receivers' NICs accept what is
+// marked, and the source hears of it. The kernel engine does not carry the group.
+func TestALongQueueMarksItsCopies(t *testing.T) {
+	for name, pathMTU := range map[string]int{"one chunk a packet": 1024, "small packets": 256} {
+		t.Run(name, func(t *testing.T) {
+			l := slowLab(t, 100*megabit, dataplane.Egress{KminBytes: 8 << 10, KmaxBytes: 32 << 10, MarkPercent: 50, LimitBytes: 1 << 20})
+			g := l.addGroup(t, groupOptions{memory: 256 << 10, pathMTU: pathMTU, rnic: notifies})
+			g.holds(t, g.write(t, 64<<10))
+			for host := 1; host <= 3; host++ {
+				nic, counted := l.Hosts[host].RNIC.Counters(), l.portCounters(host)
+				marks := nic.Get(rnic.CongestionMarks)
+				if (marks > 0) != (host == slowHost) || marks != counted.Marked || counted.TxLost != 0 {
+					t.Errorf("receiver %d got %d marked packets, and its port counts %+v", host, marks, counted)
+				}
+			}
+			source := l.Hosts[0].RNIC.Counters()
+			if source.Get(rnic.CNPsReceived) == 0 {
+				t.Error("the source has heard of no congestion")
+			}
+			if e := g.engine(t); e.Carried != 0 || e.Kernel {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+}
+
+// A source that slows down when it is notified loses nothing. One that does not overruns the queue
+// of the slow port; the box repairs what is lost there, and the other receivers lose nothing.
+func TestASourceThatSlowsDownLosesNothing(t *testing.T) {
+	// A soft NIC on a socket cannot send a packet every few microseconds, so that its rates are low
+	// here, and it changes them slowly.
+	slowly := rnic.RateControl{
+		LineRate: 40 * megabit, MinRate: 5 * megabit, Gain: 4, AlphaEvery: 5 * time.Millisecond,
+		IncreaseEvery: 5 * time.Millisecond, IncreaseBytes: 1 << 20, Stages: 5, Additive: megabit, Hyper: megabit,
+	}
+	for name, c := range map[string]struct {
+		rate, memory int
+		control      rnic.RateControl
+	}{
+		"slows down": {rate: 20 * megabit, memory: 512 << 10, control: slowly},
+		"does not":   {rate: 100 * megabit, memory: 2 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// A window of packets is longer than the queue may be.
+			l := slowLab(t, c.rate, dataplane.Egress{KminBytes: 8 << 10, KmaxBytes: 32 << 10, MarkPercent: 50, LimitBytes: 96 << 10})
+			g := l.addGroup(t, groupOptions{
+				memory: c.memory,
+				edit:   func(g *mft.Group) { g.Policy.Repair = feedback.RepairLocal },
+				rnic: func(config *rnic.Config) {
+					notifies(config)
+					config.RateControl = c.control
+				},
+			})
+			g.holds(t, g.write(t, 256<<10))
+			for host := 1; host <= 3; host++ {
+				lost := l.portCounters(host).QueueFull
+				if (lost > 0) != (host == slowHost && c.control == rnic.RateControl{}) {
+					t.Errorf("receiver %d: %d copies lost", host, lost)
+				}
+			}
+			if n := l.portCounters(slowHost).Marked; n == 0 {
+				t.Error("nothing was marked")
+			}
+		})
+	}
+}
