@@ -16,7 +16,7 @@ type floor struct {
 	known  bool     // enough paths have answered once, so that psn means something (rule 13)
 	migReq bool     // of the path that stands at psn
 	psn    roce.PSN //
-	msn    roce.MSN // of the same path: a PSN and an MSN of different paths do not belong together (rule 6)
+	msn    roce.MSN // of the same path: a PSN and an MSN of different paths do not belong together (rule 6, msnAt)
 	above  int      // receivers that the counted paths above psn stand for
 	need   int      // so many must be above for the floor to move
 }
@@ -74,7 +74,22 @@ func (g *Group) stand(p *path) {
 		return
 	}
 	f := &g.floor
-	f.known, f.psn, f.msn, f.migReq = true, p.acked, p.msn, p.migReq
+	f.known, f.psn, f.msn, f.migReq = true, p.acked, g.msnAt(p), p.migReq
+}
+
+// msnAt is the MSN that goes with what p has acknowledged: the lowest of the counted paths that
+// have acknowledged as much. It is p's own, except where p leads to another switch. Such a path may
+// acknowledge a resent packet by that packet's own PSN, with the MSN of what came after it, and
+// other paths may lack that.
+func (g *Group) msnAt(p *path) roce.MSN {
+	lowest := p.msn
+	for i := range g.paths {
+		q := &g.paths[i]
+		if q.counted() && q.part != PartUnknown && !q.acked.Before(p.acked) && q.msn.Sub(lowest) < 0 {
+			lowest = q.msn
+		}
+	}
+	return lowest
 }
 
 // fall takes the floor back to what the source was sent an ACK for: a path that had more has left.
