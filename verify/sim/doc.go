@@ -31,6 +31,10 @@
 //	place     the packet up to which a source has come, as the switch can know
 //	target    where in the memory of a receiver a message goes
 //
+// [DrawTree] makes a scenario with several boxes: two or three levels, with every fault of a single
+// frame on every link and crashes of every box (tree.go). There each box is checked against the
+// hosts below it, and each link against the packets of the source.
+//
 // [Compare] shows what loss costs: groups with each policy, and beside them programs that pass the
 // messages on without multicast (relay.go), on the same links.
 //

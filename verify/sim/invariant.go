@@ -34,13 +34,16 @@ const (
 	// Repair: the source is told to go back to no packet that is retained and that repair has not
 	// given up; what is retained stays within its bound.
 	Repair
+	// Links: each box of a tree forwards each new packet once, so that each link carries it once;
+	// what is resent or repaired is counted apart.
+	Links
 	// Ends: the run ends in time, with everything delivered or with the error that was promised.
 	Ends
 
 	numInvariants
 )
 
-var invariantNames = [numInvariants]string{"truth", "place", "memory", "damaged", "conserved", "membership", "congestion", "credits", "repair", "ends"}
+var invariantNames = [numInvariants]string{"truth", "place", "memory", "damaged", "conserved", "membership", "congestion", "credits", "repair", "links", "ends"}
 
 func (i Invariant) String() string { return invariantNames[i] }
 

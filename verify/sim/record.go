@@ -61,6 +61,9 @@ func (r *recorder) describe(l *link, f *frame) string {
 	if err := v.Decode(b, len(b)); err != nil {
 		return "damaged beyond recognition"
 	}
+	if l.host >= len(r.w.s.Hosts) { // between two boxes
+		return fmt.Sprintf("%v with PSN %d, packet %d", v.Opcode, v.PSN(b), f.packet)
+	}
 	h := &r.w.s.Hosts[l.host]
 	first := h.SendPSN // at the link of a source
 	if (f.stream == noStream) == l.toSwitch {

@@ -65,7 +65,7 @@ func some(o *options, next *atomic.Uint64) (*campaign, error) {
 			return &c, nil
 		}
 		seed := o.from + n
-		result, err := runner.Run(o.draw(seed))
+		result, err := o.run(&runner, seed)
 		if err != nil {
 			return &c, fmt.Errorf("seed %d: %w", seed, err)
 		}
@@ -78,6 +78,13 @@ func some(o *options, next *atomic.Uint64) (*campaign, error) {
 			c.ended[result.Status]++
 		}
 	}
+}
+
+func (o *options) run(r *sim.Runner, seed uint64) (sim.Result, error) {
+	if o.tree {
+		return r.RunTree(sim.DrawTree(seed))
+	}
+	return r.Run(o.draw(seed))
 }
 
 func (c *campaign) add(part *campaign) {

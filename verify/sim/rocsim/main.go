@@ -7,6 +7,7 @@
 //	go run ./verify/sim/rocsim -table 20
 //	go run ./verify/sim/rocsim -congestion
 //	go run ./verify/sim/rocsim -receivers 512 -seeds 100
+//	go run ./verify/sim/rocsim -tree -seeds 20000
 //
 // It exits with 1 if an invariant did not hold.
 package main
@@ -29,7 +30,8 @@ type options struct {
 	seeds, from, replay uint64
 	workers, lines      int
 	table, receivers    int
-	full, congestion    bool
+	full, tree          bool
+	congestion          bool
 	out                 string
 }
 
@@ -48,6 +50,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.IntVar(&o.table, "table", 0, "show what loss costs, with so many `runs` for each figure; with -receivers, only for so many")
 	flags.BoolVar(&o.congestion, "congestion", false, "show how a group shares congested links with unicast flows")
 	flags.BoolVar(&o.full, "full", false, "with -table: all settings, which takes hours")
+	flags.BoolVar(&o.tree, "tree", false, "every run goes through a tree of boxes, of two or three levels")
 	flags.StringVar(&o.out, "out", "build", "`directory` for the frames of a replayed or failed seed")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -69,6 +72,8 @@ func (o *options) act(flags *flag.FlagSet, stdout io.Writer) (ok bool, err error
 	switch {
 	case o.receivers < 0 || o.receivers > sim.MaxReceivers:
 		return false, fmt.Errorf("%d receivers are not from 1 to %d", o.receivers, sim.MaxReceivers)
+	case o.tree && (o.receivers > 0 || given["table"]):
+		return false, errors.New("-tree goes with neither -receivers nor -table")
 	case o.workers < 1 || given["table"] && o.table < 1:
 		return false, errors.New("-workers and -table need a number from 1 on")
 	case o.congestion:
@@ -102,14 +107,48 @@ func (o *options) draw(seed uint64) sim.Scenario {
 
 // again returns the command that plays a seed of this campaign alone.
 func (o *options) again(seed uint64) string {
-	if o.receivers > 0 {
+	switch {
+	case o.tree:
+		return fmt.Sprintf("go run ./verify/sim/rocsim -tree -replay %d", seed)
+	case o.receivers > 0:
 		return fmt.Sprintf("go run ./verify/sim/rocsim -receivers %d -replay %d", o.receivers, seed)
 	}
 	return fmt.Sprintf("make sim REPLAY=%d", seed)
 }
 
+// retellTree plays one seed through its tree and prints the story.
+func (o *options) retellTree(stdout io.Writer, seed uint64) (ok bool, err error) {
+	var runner sim.Runner
+	s := sim.DrawTree(seed)
+	lines := o.lines
+	if lines == 0 {
+		lines = sim.AllLines
+	}
+	result, story, err := runner.ReplayTree(s, lines)
+	if err != nil {
+		return false, fmt.Errorf("replay seed %d: %w", seed, err)
+	}
+	fmt.Fprintln(stdout, &s)
+	conclude(stdout, story, &result)
+	return result.Failure == nil, nil
+}
+
+func conclude(stdout io.Writer, story []string, result *sim.Result) {
+	for _, line := range story {
+		fmt.Fprintln(stdout, line)
+	}
+	if result.Failure != nil {
+		fmt.Fprintln(stdout, result.Failure)
+		return
+	}
+	fmt.Fprintf(stdout, "all invariants held; the program of the source heard: %v, after %v\n", result.Status, result.Took)
+}
+
 // retell plays one seed with everything recorded.
 func (o *options) retell(stdout io.Writer, seed uint64) (ok bool, err error) {
+	if o.tree {
+		return o.retellTree(stdout, seed)
+	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return false, err
 	}
@@ -130,14 +169,7 @@ func (o *options) retell(stdout io.Writer, seed uint64) (ok bool, err error) {
 		return false, fmt.Errorf("replay seed %d: %w", seed, err)
 	}
 	fmt.Fprintln(stdout, &s)
-	for _, line := range story {
-		fmt.Fprintln(stdout, line)
-	}
-	if result.Failure != nil {
-		fmt.Fprintln(stdout, result.Failure)
-	} else {
-		fmt.Fprintf(stdout, "all invariants held; the program of the source heard: %v, after %v\n", result.Status, result.Took)
-	}
+	conclude(stdout, story, &result)
 	fmt.Fprintf(stdout, "frames: %s\n", name)
 	return result.Failure == nil, capture.Close()
 }

@@ -42,6 +42,20 @@ func TestReceivers(t *testing.T) {
 	}
 }
 
+func TestTree(t *testing.T) {
+	code, out := call(t, "-tree", "-seeds", "20", "-from", "5")
+	if code != 0 || !strings.Contains(out, "20 runs, seeds 5 to 24") || !strings.Contains(out, "all invariants held in all runs") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	code, out = call(t, "-tree", "-replay", "7", "-lines", "3")
+	if code != 0 || !strings.Contains(out, "the hosts are at boxes [0") || !strings.Contains(out, "all invariants held") {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+	if code, out := call(t, "-tree", "-receivers", "4"); code != 2 || out != "rocsim: -tree goes with neither -receivers nor -table\n" {
+		t.Errorf("exit %d\n%s", code, out)
+	}
+}
+
 func TestReplayWritesFrames(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "build")
 	code, out := call(t, "-replay", "7", "-lines", "3", "-out", dir)

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/mft"
+)
+
+// treeStream is the random stream of a seed for DrawTree.
+const treeStream = 3
+
+// The boxes above box 1, 2 and so on, in the trees that are drawn: two and three levels.
+var treeShapes = [][]int{{0}, {0}, {0, 0}, {0, 1}, {0, 1}, {0, 0, 0}, {0, 0, 1}, {0, 1, 1}, {0, 0, 1, 2}}
+
+// DrawTree makes the scenario of a seed through a tree of boxes. Every fault of a single frame
+// befalls every link, and boxes crash. The members stay the same, and the source waits for all of
+// them, for as long as it takes.
+func DrawTree(seed uint64) TreeScenario {
+	d := drawer{rand.New(rand.NewPCG(seed, treeStream))}
+	shape := pick(d, treeShapes...)
+	s := TreeScenario{Boxes: make([]TreeBox, 1+len(shape)), At: []int{0}}
+	leaf := make([]bool, len(s.Boxes))
+	for i := range leaf {
+		leaf[i] = i > 0
+	}
+	for i, parent := range shape {
+		s.Boxes[1+i].Parent = parent
+		leaf[parent] = false
+	}
+	for b := range s.Boxes {
+		for n := d.IntN(3); n > 0 || leaf[b]; n-- {
+			s.At = append(s.At, b)
+			leaf[b] = false
+		}
+	}
+	packets := 1 + d.IntN(StandardPackets)
+	s.Scenario = Scenario{Seed: seed, Hosts: make([]Host, len(s.At)+len(s.Boxes))} // the last are links, for now
+	d.policy(&s.Scenario)
+	s.Policy.Credits = feedback.CreditsUnlimited
+	if s.Addressing == mft.ByVirtualQPN {
+		s.Addressing = mft.ByGroupIP
+	}
+	d.network(&s.Scenario)
+	d.faults(&s.Scenario)
+	if d.oneIn(8) {
+		s.eachLink(func(l *Link) { l.Loss, l.Duplicate, l.Reorder, l.Late, l.Damage = 0, 0, 0, 0, 0 })
+	}
+	for b := range s.Boxes {
+		l := &s.Hosts[len(s.At)+b]
+		s.Boxes[b].Up, s.Boxes[b].Down = l.ToSwitch, l.ToHost
+	}
+	s.Hosts = s.Hosts[:len(s.At)]
+	d.treeFaults(&s, packets)
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.SendPSN, h.RecvPSN, h.Receiver = d.psn(), d.psn(), i > 0
+	}
+	d.programs(&s.Scenario, packets)
+	for k := range s.Hosts[0].Messages {
+		if m := &s.Hosts[0].Messages[k]; m.Op == rnic.Read { // no group carries one
+			m.Op = rnic.Write
+		}
+	}
+	d.boxes(&s)
+	s.RetryCount, s.RNRRetry = retryForEver, retryForEver
+	s.Limit = time.Duration(len(s.Boxes)) * (10*time.Second + 300*s.ackTimeout() +
+		s.longestRNR()*time.Duration(100+len(s.Hosts[0].Messages)))
+	return s
+}
+
+// treeFaults draws the faults of hosts, links and boxes.
+func (d drawer) treeFaults(s *TreeScenario, packets int) {
+	for range pick(d, 0, 0, 1, 1, 2, 3) {
+		f := d.moment(pick(d, Burst, Cut, SlowHost, SwitchCrash, SwitchCrash, RNRStorm), packets)
+		f.For = d.between(s.ackTimeout()/50, 3*s.ackTimeout())
+		switch f.Kind {
+		case SwitchCrash:
+			f.Host = d.IntN(len(s.Boxes))
+		case RNRStorm:
+			f.Host = 1 + d.IntN(len(s.Hosts)-1)
+		default:
+			if f.Host = d.IntN(len(s.Hosts) + len(s.Boxes) - 1); f.Host >= len(s.Hosts) {
+				f.Host++ // the root has no link to a box above
+			}
+		}
+		s.Timed = append(s.Timed, f)
+	}
+}
+
+// boxes draws what differs from box to box.
+func (d drawer) boxes(s *TreeScenario) {
+	for i := range s.Boxes {
+		b := &s.Boxes[i]
+		own := Scenario{Policy: s.Policy}
+		own.Policy.Nak = pick(d, feedback.NakHold, feedback.NakLower)
+		d.repair(&own)
+		b.Policy, b.Chunks = own.Policy, own.RepairChunks
+		b.DownPSN, b.Identity, b.FanOut = d.psn(), d.oneIn(2), d.oneIn(2)
+	}
+}

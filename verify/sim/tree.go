@@ -1,0 +1,642 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// TreeScenario is a run through a tree of boxes. Each box has a group of its own: to the box above
+// it is a receiver, to its hosts and the boxes below it is what sends. Hosts[0], the source, is at
+// Boxes[0], the root.
+//
+// In Timed, host number len(Hosts)+b stands for the link of box b to the box above, and the Host of
+// a SwitchCrash is a box.
+type TreeScenario struct {
+	Scenario
+	Boxes []TreeBox
+	At    []int // the box of each host
+}
+
+// TreeBox is one box, and its link to the box above.
+type TreeBox struct {
+	Parent   int // a box with a lower number; the root has none
+	Up, Down Link
+	DownPSN  roce.PSN // the first PSN that the box above sends
+	Identity bool     // the link's regions are the group's own; else it has none
+	FanOut   bool
+	Policy   feedback.Policy
+	Chunks   int // as Scenario.RepairChunks
+}
+
+// String describes the scenario.
+func (s *TreeScenario) String() string {
+	var b strings.Builder
+	b.WriteString(s.Scenario.String())
+	fmt.Fprintf(&b, "the hosts are at boxes %v\n", s.At)
+	for i := range s.Boxes {
+		x := &s.Boxes[i]
+		fmt.Fprintf(&b, "box %d below %d: engine %v, %d buffers, %+v\n", i, x.Parent, x.FanOut, x.Chunks, x.Policy)
+		if i > 0 {
+			fmt.Fprintf(&b, "  from PSN %#06x, regions of its own %v\n  up   %v\n  down %v\n", uint32(x.DownPSN), x.Identity, &x.Up, &x.Down)
+		}
+	}
+	return b.String()
+}
+
+// treeRun is a run of a TreeScenario. It has the hosts, frames, links and time of a world; the box
+// of the world is not used, except that its core is the root's.
+type treeRun struct {
+	w      world
+	s      *TreeScenario
+	boxes  []treeBox
+	edited dataplane.Frame
+	meddle func(*treeBox, *frame, dataplane.Reason) // tests only: changes what a box does with a frame
+}
+
+// treeBox is one box during a run.
+type treeBox struct {
+	*TreeBox
+	number   int
+	toParent link
+	toBox    link
+	core     *dataplane.Core
+	fan      *porttest.FanOut // nil: the core gets every frame
+	table    *mft.Table
+	group    *mft.Group
+	pool     boxPool
+	crashed  int // faults that keep it from running
+
+	frame   dataplane.Frame
+	ecn     uint8
+	outputs dataplane.Outputs
+	ticksAt time.Duration // when its next tick event is; 0: none is scheduled
+
+	place  place // of the box above, as far as this box can know
+	copied []int // by packet: how often it was forwarded as a new one since the last crash
+	below  []int // the hosts at this box and at the boxes below
+}
+
+// boxPool is a pool with the frames that one box retains.
+type boxPool struct {
+	*pool
+	kept    map[int32]bool
+	carried map[roce.PSN]known
+}
+
+func (p *boxPool) keep(i int32) {
+	p.pool.keep(i)
+	p.kept[i] = true
+}
+
+func (p *boxPool) Put(f *dataplane.Frame) {
+	if !f.Kept { // else the core goes on retaining it
+		delete(p.kept, int32(f.Chunks[0]))
+	}
+	p.pool.Put(f)
+}
+
+func (p *boxPool) Load(f *dataplane.Frame, b []byte) bool {
+	p.pool.carried, p.carried = p.carried, p.pool.carried
+	ok := p.pool.Load(f, b)
+	p.pool.carried, p.carried = p.carried, p.pool.carried
+	p.kept[int32(f.Chunks[0])] = true
+	return ok
+}
+
+// crash takes back what the core retained.
+func (p *boxPool) crash() {
+	for i := range p.pool.frames { // in order: a run is the same every time
+		if p.kept[int32(i)] {
+			p.takeBack(int32(i))
+		}
+	}
+	clear(p.kept)
+	clear(p.carried)
+}
+
+// RunTree plays s. The error says why a scenario cannot be set up.
+func (r *Runner) RunTree(s TreeScenario) (Result, error) { return r.runTree(&s, nil) }
+
+// ReplayTree is RunTree with the last lines of the story.
+func (r *Runner) ReplayTree(s TreeScenario, lines int) (Result, []string, error) {
+	record := &recorder{keep: lines}
+	result, err := r.runTree(&s, record)
+	return result, record.story(), err
+}
+
+func (r *Runner) runTree(s *TreeScenario, record *recorder) (Result, error) {
+	t := &treeRun{s: s}
+	if record != nil {
+		record.w, t.w.recorder = &t.w, record
+	}
+	if err := t.open(); err != nil {
+		return Result{}, err
+	}
+	t.run()
+	w := &t.w
+	return Result{
+		Failure: w.failure, Status: w.hosts[0].status, Took: w.took, Events: w.events, Hash: w.hash, Tally: w.tally,
+		Source: *w.hosts[0].qp.Counters(), Engine: w.carried,
+	}, nil
+}
+
+func (t *treeRun) open() error {
+	w, s := &t.w, t.s
+	w.begin(&s.Scenario)
+	w.longestSend = longestSend(&s.Scenario)
+	w.hosts, t.boxes = make([]host, len(s.Hosts)), make([]treeBox, len(s.Boxes))
+	for i := range w.hosts {
+		if err := w.openHost(&w.hosts[i], i, &s.Hosts[i]); err != nil {
+			return err
+		}
+	}
+	for i := range t.boxes {
+		b := &t.boxes[i]
+		b.TreeBox, b.number = &s.Boxes[i], i
+		b.toParent.reset(&b.Up, t.linkNumber(i), true)
+		b.toBox.reset(&b.Down, t.linkNumber(i), false)
+		b.copied = make([]int, len(w.hosts[0].plan.packets))
+		b.pool = boxPool{pool: &w.pool, kept: map[int32]bool{}, carried: map[roce.PSN]known{}}
+	}
+	for h, at := range s.At {
+		for b := at; ; b = s.Boxes[b].Parent {
+			if h > 0 {
+				t.boxes[b].below = append(t.boxes[b].below, h)
+			}
+			if b == 0 {
+				break
+			}
+		}
+	}
+	for i := range t.boxes {
+		if err := t.openBox(&t.boxes[i], false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkNumber is the number of a box's link among hosts: see TreeScenario.
+func (t *treeRun) linkNumber(box int) int { return len(t.s.Hosts) + box }
+
+// openBox makes a box know its group, and again after a crash.
+func (t *treeRun) openBox(b *treeBox, restored bool) error {
+	b.group = t.makeGroup(b)
+	b.group.Restored = restored
+	table, err := new(mft.Table).With(b.group)
+	if err != nil {
+		return err
+	}
+	b.table, b.place, b.fan = table, unplaced, nil
+	b.pool.crash()
+	clear(b.copied)
+	if b.FanOut {
+		b.fan = porttest.NewFanOut()
+		b.core = dataplane.NewCore(b.fan)
+	} else {
+		b.core = dataplane.NewCore(nil)
+	}
+	b.core.RetainUpTo(b.Chunks, &b.pool)
+	if b.number == 0 {
+		t.w.box.core, t.w.group = b.core, b.group
+		t.w.hosts[0].place = unplaced
+	}
+	return nil
+}
+
+// makeGroup returns the group that control would build from the group file of a box.
+func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
+	w := &t.w
+	g := &mft.Group{
+		Name: "g", Addressing: t.s.Addressing, IP: w.groupIP(), QPN: groupQPN, PathMTU: t.s.MTUBytes, Policy: b.Policy,
+		Source: mft.Source{Leg: w.legOf(0), FirstPSN: t.s.Hosts[0].SendPSN},
+	}
+	for k := range t.s.Regions {
+		from, to := w.span(k)
+		g.Memory = append(g.Memory, mft.VirtualRegion{VA: virtualVA + uint64(from), Length: uint64(to - from), RKey: virtualRKey + uint32(k)})
+	}
+	if b.number > 0 {
+		g.Source = mft.Source{Leg: t.linkLeg(b.number, 1), RemoteQPN: t.linkQPN(b.number, 1), FirstPSN: b.DownPSN}
+	}
+	for h := 1; h < len(t.s.Hosts); h++ {
+		if t.s.At[h] == b.number {
+			g.Paths = append(g.Paths, w.makePath(h, g.Memory))
+		}
+	}
+	for c := 1; c < len(t.boxes); c++ {
+		if t.s.Boxes[c].Parent != b.number {
+			continue
+		}
+		p := mft.Path{Leg: t.linkLeg(c, 0), RemoteQPN: t.linkQPN(c, 0), FirstPSN: t.s.Boxes[c].DownPSN}
+		if t.s.Boxes[c].Identity {
+			for _, m := range g.Memory {
+				p.Regions = append(p.Regions, mft.Region(m))
+			}
+		}
+		g.Paths = append(g.Paths, p)
+	}
+	return g
+}
+
+// linkQPN is the QPN of an end of the link of box c: 0 is the end at the box above.
+func (t *treeRun) linkQPN(c, end int) roce.QPN { return 0x500 + roce.QPN(2*c+end) }
+
+// linkLeg is the leg from an end of the link of box c to the other end.
+func (t *treeRun) linkLeg(c, end int) mft.Leg {
+	number := func(end int) int { return len(t.s.Hosts) + 2*c + end }
+	l := mft.Leg{
+		Port: mft.PortID(t.linkNumber(c)), Src: t.w.address(number(end)), Dst: t.w.address(number(1 - end)),
+		DestQPN: t.linkQPN(c, 1-end),
+	}
+	etherType := uint16(0x0800)
+	if t.s.IPv6 {
+		etherType = 0x86DD
+	}
+	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, hostMAC(number(1-end)), hostMAC(number(end)), etherType)))
+	return l
+}
+
+func (t *treeRun) run() {
+	w := &t.w
+	w.start(&w.hosts[0])
+	for w.failure == nil {
+		e, ok := w.schedule.next()
+		if !ok {
+			t.finish()
+			return
+		}
+		if e.at > w.s.Limit {
+			w.fail(Ends, "not over in time: %s", w.progress())
+			return
+		}
+		w.now = e.at
+		w.events++
+		w.mix(&e)
+		t.handle(&e)
+	}
+}
+
+func (t *treeRun) handle(e *event) {
+	w, hosts := &t.w, int32(len(t.s.Hosts))
+	switch {
+	case e.kind == tick:
+		t.ticked(&t.boxes[e.host], e)
+	case e.kind == faultBegins:
+		t.fault(int(e.index), 1)
+	case e.kind == faultEnds:
+		t.fault(int(e.index), -1)
+	case e.kind == atSwitch && e.host < hosts:
+		w.hosts[e.host].toSwitch.arrive()
+		t.arrive(&t.boxes[t.s.At[e.host]], mft.PortID(e.host), e.index)
+	case e.kind == atSwitch:
+		c := &t.boxes[e.host-hosts]
+		c.toParent.arrive()
+		t.arrive(&t.boxes[c.Parent], mft.PortID(e.host), e.index)
+	case e.kind == atHost && e.host >= hosts:
+		b := &t.boxes[e.host-hosts]
+		b.toBox.arrive()
+		t.arrive(b, mft.PortID(e.host), e.index)
+	default:
+		w.handle(e) // of a host
+	}
+}
+
+// fault begins (n is 1) or ends (n is -1) a timed fault.
+func (t *treeRun) fault(k, n int) {
+	w, f := &t.w, &t.s.Timed[k]
+	if n > 0 {
+		w.tally[f.Kind].Times++
+		if f.For > 0 {
+			w.schedule.add(event{at: w.now + f.For, kind: faultEnds, index: int32(k)})
+		}
+	}
+	if w.recorder != nil {
+		w.recorder.note(w.now, "%v of %d: %+d", f.Kind, f.Host, n)
+	}
+	switch {
+	case f.Kind == SwitchCrash:
+		t.crash(&t.boxes[f.Host], n)
+	case f.Host < len(t.s.Hosts):
+		h := &w.hosts[f.Host]
+		afflict(h, f.Kind, n)
+		w.repay(h)
+	default:
+		b := &t.boxes[f.Host-len(t.s.Hosts)]
+		for _, l := range []*link{&b.toParent, &b.toBox} {
+			switch f.Kind {
+			case Burst:
+				l.burst += n
+			case Cut:
+				l.cut += n
+			case SlowHost:
+				l.slow += n
+			}
+		}
+	}
+}
+
+// crash stops a box, or starts it again without its state.
+func (t *treeRun) crash(b *treeBox, n int) {
+	if b.crashed += n; n > 0 {
+		b.ticksAt = 0
+		b.place = unplaced
+		if b.number == 0 {
+			t.w.hosts[0].place = unplaced
+		}
+	}
+	if b.crashed > 0 {
+		return
+	}
+	if err := t.openBox(b, true); err != nil {
+		panic("sim: restart a box: " + err.Error()) // it was opened before
+	}
+}
+
+// arrive lets a box handle frame i.
+func (t *treeRun) arrive(b *treeBox, port mft.PortID, i int32) {
+	w, f := &t.w, t.w.pool.frames[i]
+	if b.crashed > 0 {
+		w.hit(f, SwitchCrash)
+		w.pool.giveBack(i)
+		return
+	}
+	id, kind, class := dataplane.Classify(b.table, f.data())
+	if class != dataplane.ToGroup {
+		if !f.touched {
+			w.fail(Damaged, "an undamaged frame by port %d was left to the kernel of box %d", port, b.number)
+		}
+		w.pool.giveBack(i)
+		return
+	}
+	d := &b.frame
+	d.Group, d.Kind, d.Port = id, kind, port
+	d.Buf, d.Start, d.Chunks[0], d.Kept = f.buf[:], headroom, uint64(i), false
+	fragment(d, f.data())
+	b.ecn = ecnOf(f.data())
+	b.outputs.Reset()
+	if b.fan != nil && b.fan.Carry(d, &b.outputs) {
+		t.carried(b, f)
+		w.pool.giveBack(i)
+	} else {
+		t.decide(b, i)
+	}
+	b.outputs.Reset()
+	b.core.Arm(feedback.Tick(w.now), &b.outputs)
+	t.check(b, nil)
+	t.deliver(b, nil)
+	t.keepTime(b)
+}
+
+// carried is what becomes of a frame that the kernel of a box has carried.
+func (t *treeRun) carried(b *treeBox, f *frame) {
+	w := &t.w
+	w.carried.Carried++
+	t.note(b, f, "carried")
+	if b.Policy.Repair != feedback.RepairOff {
+		var v roce.View
+		if v.Decode(f.data(), f.bytes) == nil {
+			b.pool.carried[v.PSN(f.data())] = f.known
+		}
+	}
+	t.took(b, f, dataplane.Reason(feedback.Forwarded))
+	w.checkCopies(f, b.outputs.Copies)
+	t.deliver(b, f)
+}
+
+// decide lets the core of a box handle frame i.
+func (t *treeRun) decide(b *treeBox, i int32) {
+	w, f := &t.w, t.w.pool.frames[i]
+	reason := b.core.Handle(feedback.Tick(w.now), b.table, &b.frame, &b.outputs)
+	t.note(b, f, reason.String())
+	if t.meddle != nil {
+		t.meddle(b, f, reason)
+	}
+	dropped := reason.Verdict() == dataplane.Drop
+	switch {
+	case f.damaged && !dropped && reason != dataplane.Reason(feedback.Forwarded):
+		w.fail(Damaged, "box %d took a damaged frame: %v", b.number, reason)
+	case dropped && !f.touched && !t.mayDrop(f, reason):
+		w.fail(Damaged, "box %d dropped an undamaged frame: %v", b.number, reason)
+	case !dropped && f.stream != noStream:
+		t.took(b, f, reason)
+	}
+	t.check(b, f)
+	t.deliver(b, f)
+	if b.frame.Kept {
+		b.pool.keep(i)
+	} else {
+		w.pool.giveBack(i)
+	}
+	b.core.PutBack()
+}
+
+// mayDrop reports whether a box may drop an undamaged frame: feedback that it cannot attribute
+// after a crash.
+func (t *treeRun) mayDrop(f *frame, reason dataplane.Reason) bool {
+	lost := reason == dataplane.Reason(feedback.BeyondSent) || reason == dataplane.Reason(feedback.OutsideWindow)
+	return lost && f.stream == noStream && t.w.tally[SwitchCrash].Times > 0
+}
+
+// took notes the place of the source of a box, which data frame f shows, and that the box forwards
+// each packet as a new one only once.
+func (t *treeRun) took(b *treeBox, f *frame, reason dataplane.Reason) {
+	n := int(f.packet)
+	b.place.arrive(n)
+	if b.number == 0 {
+		t.w.hosts[0].place.arrive(n)
+	}
+	if reason != dataplane.Reason(feedback.Forwarded) || f.damaged {
+		return
+	}
+	if b.copied[n]++; b.copied[n] > 1 {
+		t.w.fail(Links, "box %d sends packet %d as a new one for the %d. time", b.number, n, b.copied[n])
+	}
+}
+
+// check checks what a box sends and reports because of f; f is nil if time has passed.
+func (t *treeRun) check(b *treeBox, f *frame) {
+	w, out := &t.w, &b.outputs
+	for k := range out.Notes {
+		switch n := &out.Notes[k]; n.What {
+		case feedback.NoteFatal, feedback.NoteEvicted, feedback.NoteBehind, feedback.NoteJoined, feedback.NoteSource:
+			w.fail(Membership, "box %d: %v is %v without a cause", b.number, n.Receiver, n.What)
+		}
+	}
+	for k := range out.Replies {
+		r := &out.Replies[k]
+		if b.number == 0 {
+			w.checkReply(r)
+		}
+		t.checkReply(b, r)
+	}
+	w.checkCopies(f, out.Copies)
+	if _, chunks := b.core.Retained(); chunks > b.Chunks {
+		w.fail(Repair, "box %d retains %d buffers, of %d", b.number, chunks, b.Chunks)
+	}
+}
+
+// checkReply compares what the source of a box is about to hear with what the hosts below have.
+func (t *treeRun) checkReply(b *treeBox, r *dataplane.Reply) {
+	w, source := &t.w, &t.w.hosts[0]
+	n := int(r.PSN.Sub(b.group.Source.FirstPSN))
+	acked := n
+	if !r.AETH.Syndrome.IsACK() {
+		acked--
+	}
+	if at, s := b.place.at(), r.AETH.Syndrome; n > at && !(n == b.place.goBack && (s == roce.NAKSequence || s.IsRNR())) {
+		w.fail(Place, "box %d: %v of packet %d, and what sends to it is at %d", b.number, s, n, at)
+	}
+	for _, h := range b.below {
+		if next := w.hosts[h].next[0]; next <= acked {
+			w.fail(Truth, "box %d: %v of packet %d, and %v executes packet %d next", b.number, r.AETH.Syndrome, n, &w.hosts[h], next)
+		}
+	}
+	if whole := source.plan.messagesBefore(max(acked+1, 0)); int(r.AETH.MSN) < whole {
+		w.fail(Credits, "box %d: %v of packet %d has MSN %d, and %d messages end before it", b.number, r.AETH.Syndrome, n, r.AETH.MSN, whole)
+	}
+	if s := r.AETH.Syndrome; s.IsRNR() || s == roce.NAKSequence {
+		b.place.sendBack(n)
+	}
+}
+
+// out is the link by which box b sends by a port.
+func (t *treeRun) out(b *treeBox, port mft.PortID) *link {
+	n := int(port)
+	if n < len(t.s.Hosts) {
+		return &t.w.hosts[n].toHost
+	}
+	if n -= len(t.s.Hosts); n == b.number {
+		return &b.toParent
+	}
+	return &t.boxes[n].toBox
+}
+
+// deliver sends what a box wants to send: replies first, as the worker does.
+func (t *treeRun) deliver(b *treeBox, original *frame) {
+	w, out := &t.w, &b.outputs
+	for k := range out.Replies {
+		i := w.pool.lend()
+		f := w.pool.frames[i]
+		bytes, err := out.Replies[k].Append(f.room())
+		if err != nil {
+			panic("sim: reply: " + err.Error()) // a scenario has one address family
+		}
+		f.bytes = len(bytes)
+		w.send(t.out(b, out.Replies[k].Leg.Port), i)
+	}
+	for k := range out.Copies {
+		t.copy(b, &b.frame, original, b.ecn, &out.Copies[k])
+	}
+	for k := range out.Repairs {
+		r := &out.Repairs[k]
+		retained := w.pool.frames[r.Frame.Chunks[0]]
+		t.copy(b, r.Frame, retained, ecnOf(retained.data()), &r.Copy)
+	}
+}
+
+// copy sends a copy, as world.sendCopy does.
+func (t *treeRun) copy(b *treeBox, received *dataplane.Frame, original *frame, ecn uint8, c *dataplane.Copy) {
+	w := &t.w
+	i := w.pool.lend()
+	f := w.pool.frames[i]
+	f.bytes = copy(f.buf[headroom:], original.data())
+	f.inherit(original)
+	e := &t.edited
+	*e = *received
+	e.Buf = f.buf[:]
+	fragment(e, f.data())
+	if start := c.Apply(e); start != headroom {
+		panic("sim: a copy on an untagged leg starts elsewhere than its original")
+	}
+	w.checkMark(e, ecn)
+	w.send(t.out(b, c.Path.Port), i)
+}
+
+// keepTime schedules the next tick of a box, as world.keepTime does.
+func (t *treeRun) keepTime(b *treeBox) {
+	w := &t.w
+	pause := time.Duration(b.core.Pause())
+	if at := w.now + pause; pause > 0 && !w.over() && (b.ticksAt == 0 || at < b.ticksAt) {
+		b.ticksAt = at
+		w.schedule.add(event{at: at, kind: tick, host: int32(b.number)})
+	}
+}
+
+func (t *treeRun) ticked(b *treeBox, e *event) {
+	w := &t.w
+	if e.at != b.ticksAt || b.crashed > 0 {
+		return
+	}
+	b.ticksAt = 0
+	b.outputs.Reset()
+	for b.core.Tick(feedback.Tick(w.now), &b.outputs) {
+	}
+	t.check(b, nil)
+	t.deliver(b, nil)
+	b.core.PutBack()
+	t.keepTime(b)
+}
+
+// finish checks what must hold when nothing happens any more.
+func (t *treeRun) finish() {
+	w := &t.w
+	if !w.over() {
+		w.fail(Ends, "nothing happens any more: %s", w.progress())
+	}
+	if s := w.hosts[0].status; s != rnic.Success {
+		w.fail(Ends, "the source heard %v", s)
+	}
+	retained := 0
+	for i := range w.hosts {
+		w.checkMemory(&w.hosts[i])
+		w.checkLink(&w.hosts[i].toSwitch)
+		w.checkLink(&w.hosts[i].toHost)
+	}
+	packets := len(w.hosts[0].plan.packets)
+	for i := range t.boxes {
+		b := &t.boxes[i]
+		retained += len(b.pool.kept)
+		w.checkLink(&b.toParent)
+		w.checkLink(&b.toBox)
+		if i > 0 && w.tally == (Tally{}) && t.quiet() && b.toBox.offered != uint64(packets) {
+			w.fail(Links, "the link to box %d carried %d frames, and %d packets were sent", i, b.toBox.offered, packets)
+		}
+	}
+	if w.pool.lent() != retained {
+		w.fail(Conserved, "%d frames are lent, and %d are retained", w.pool.lent(), retained)
+	}
+}
+
+// quiet reports whether nobody had a reason to send a packet again.
+func (t *treeRun) quiet() bool {
+	c := t.w.hosts[0].qp.Counters()
+	for i := range t.boxes {
+		if t.boxes[i].Policy.Repair != feedback.RepairOff {
+			return false
+		}
+	}
+	return c.Get(rnic.FramesRetransmitted) == 0
+}
+
+// note records what a box made of a frame.
+func (t *treeRun) note(b *treeBox, f *frame, fate string) {
+	if r := t.w.recorder; r != nil {
+		var v roce.View
+		text := "a frame"
+		if v.Decode(f.data(), f.bytes) == nil {
+			text = fmt.Sprintf("%v %d", v.Opcode, v.PSN(f.data()))
+			if v.Opcode == roce.OpAck {
+				text = fmt.Sprintf("%v %d", v.AETH(f.data()).Syndrome, v.PSN(f.data()))
+			}
+		}
+		r.note(t.w.now, "box %d, port %d: %s, packet %d: %s", b.number, b.frame.Port, text, f.packet, fate)
+	}
+}
