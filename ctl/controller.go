@@ -2,9 +2,11 @@ package ctl
 
 import (
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/ctl/store"
@@ -18,6 +20,12 @@ type Parts struct {
 	Addresses Addresses
 	Store     *store.Store
 	Log       *zap.Logger
+	// Boxes asks the Neighbours, which know this box by the name Box. A box without neighbours has
+	// none of these.
+	Boxes      Boxes
+	Box        string
+	Neighbours []neighbour.Config
+	Lease      time.Duration // of branches behind this box; 0: DefaultLease
 	// Perftest lists the helpers of the config, which Run starts.
 	Perftest []perftest.Config
 }
@@ -26,10 +34,12 @@ type Parts struct {
 type Controller struct {
 	Parts
 	perftest *perftest.Helper
+	names    names
 	parsing  chan struct{} // one token: parsing may need much memory, so only one text is parsed at a time
 
 	mu     sync.Mutex
 	ports  ports.Set
 	groups map[string]*group
 	index  index
+	gone   map[string]grave // by the group's name
 }

@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,28 +33,19 @@ func (c *Controller) create(ctx context.Context, file *groupfile.File, text []by
 		return api.Group{}, apiError(err)
 	}
 	defer c.settle(ctx, file)()
-	if err := c.refuseNetwork(ctx, file); err != nil {
-		return api.Group{}, apiError(err)
+	unlock, _, err := c.names.lock(ctx, file.Name, "")
+	if err != nil {
+		return api.Group{}, err
 	}
-	if ctx.Err() != nil {
-		return api.Group{}, givenUp(ctx)
+	defer unlock()
+	g := newGroup(file, text != nil)
+	if err := c.stand(ctx, g, text); err != nil {
+		return api.Group{}, apiError(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.refuseNameTaken(file); err != nil {
-		return api.Group{}, err
-	}
-	g := newGroup(file, text != nil)
-	if err := c.begin(g); err != nil {
-		return api.Group{}, apiError(err)
-	}
-	if g.kept {
-		if err := c.Store.Put(g.name, text); err != nil {
-			return api.Group{}, apiError(errors.Join(err, c.end(g)))
-		}
-	}
-	c.groups[g.name] = g
-	c.Log.Info("group created", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("waiting", g.waiting()))
+	c.Log.Info("group created", zap.String("group", g.name), zap.Int("members", len(file.Members())),
+		zap.Int("neighbours", len(g.links)), zap.Int("waiting", g.waiting()))
 	return c.view(g), nil
 }
 
@@ -82,7 +72,7 @@ func (c *Controller) alone(ctx context.Context, parser func() error) error {
 // resolved them, at most settleWithin. The caller calls release after the group itself tracks its
 // members.
 func (c *Controller) settle(ctx context.Context, f *groupfile.File) (release func()) {
-	addrs := plan.Targets(f)
+	addrs := plan.Targets(f.Members())
 	for _, addr := range addrs {
 		c.NextHops.Track(addr)
 	}
@@ -96,27 +86,33 @@ func (c *Controller) settle(ctx context.Context, f *groupfile.File) (release fun
 	}
 }
 
-// Remove ends a group and forgets it.
+// Remove ends a group and forgets it, here and at the boxes behind this one.
 func (c *Controller) Remove(name string) error {
+	unlock, _, err := c.names.lock(context.Background(), name, "")
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	g := c.groups[name]
-	if g == nil {
-		return noGroup(name)
+	switch {
+	case g == nil:
+		err = noGroup(name)
+	case g.branch != nil:
+		err = belongsTo(g)
+	default:
+		err = c.forget(g)
 	}
-	if g.kept {
-		if err := c.Store.Delete(name); err != nil {
-			return apiError(err)
-		}
+	c.mu.Unlock()
+	if err != nil {
+		return err
 	}
-	delete(c.groups, name)
-	if err := c.end(g); err != nil {
-		// The group has left the table and will not come back. An address that could not be removed
-		// is visible only in the kernel.
-		c.Log.Error("could not remove all addresses of the removed group from the box",
-			zap.String("group", name), zap.Error(err))
-		return nil
-	}
-	c.Log.Info("group removed", zap.String("group", name))
+	c.withdraw(name, g.links)
 	return nil
+}
+
+// belongsTo refuses a change on this box of a group that was created on another one.
+func belongsTo(g *group) error {
+	return api.Errorf(api.BadRequest, "group %s was created on box %s, which asks this box for a part of it; change or remove it there",
+		g.name, g.branch.Root)
 }

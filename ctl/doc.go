@@ -20,13 +20,21 @@
 //	view.go          groups as the API shows them; stats.go ports and counters
 //	refuse.go        the checks of a new group or member
 //	create.go        create and remove a group; update.go; restore.go; helpers.go, the groups of perftest runs
+//	boxes.go         other boxes, and who changes a group at present; link.go, a group's links to them
+//	assign.go        which members are behind which neighbour; register.go, the requests to them
+//	branch.go        what upper boxes ask of this one; change.go, sets up and changes the whole subtree
+//	lease.go         renews and ends branches; move.go, members whose routes have changed; tree_view.go
 //	follow.go        changes of links and next hops; news.go, the data path's notes about members
 //	run.go           start, run and close a Controller
 //
-// Each of the packages below can be read alone: plan, chronicle, ports, groupfile (the files users
-// write), nexthop (how hosts are reached), address (the groups' IPs on the box), store (the state
-// directory), api (the messages on the socket), server (the socket), metrics, config, perftest
-// (groups for unmodified perftest programs).
+// A group may span several boxes (ARCHITECTURE.md#a-tree-of-boxes). To this box, the boxes behind
+// it are receivers, and an upper box is the source: a member that is behind a neighbour is replaced
+// in the group's file by the link to the neighbour, and nothing below plan knows of trees.
+//
+// Each of the packages below can be read alone: plan, tree, neighbour, chronicle, ports, groupfile
+// (the files users write), nexthop (how hosts are reached), address (the groups' IPs on the box),
+// store (the state directory), api (the messages on the socket), server (the socket), metrics,
+// config, perftest (groups for unmodified perftest programs).
 //
 // The package never touches a frame, and never writes an R_Key to a log.
 //

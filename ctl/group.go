@@ -1,6 +1,8 @@
 package ctl
 
 import (
+	"slices"
+
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -10,11 +12,19 @@ import (
 
 // group is a desired group with its runtime state.
 type group struct {
-	name     string
-	file     *groupfile.File // nil: the stored file cannot be read
-	kept     bool            // the group is stored in the state directory
-	restored bool            // see mft.Group.Restored
-	problem  string          // why the group is not published; "" if it is published
+	name string
+	// wanted has all members that this box is asked for, and file this box's own part: a link in
+	// place of the members behind a neighbour. Without links they are the same. nil: the stored
+	// file cannot be read.
+	wanted, file *groupfile.File
+	links        []*link
+	branch       *branch // nil: the group was created on this box
+	epoch        uint64  // see api.Branch
+	moved        bool    // routes have changed such that members may be behind another neighbour
+	treeProblem  string  // why the links could not follow the routes, or ""
+	kept         bool    // the group is stored in the state directory
+	restored     bool    // see mft.Group.Restored
+	problem      string  // why the group is not published; "" if it is published
 
 	id        mft.GroupID
 	published *mft.Group // nil: the group is not in the Switch
@@ -26,7 +36,7 @@ type group struct {
 }
 
 func newGroup(file *groupfile.File, kept bool) *group {
-	g := &group{name: file.Name, file: file, kept: kept}
+	g := &group{name: file.Name, wanted: file, file: file, kept: kept}
 	if file.Source.Role == groupfile.Both {
 		g.source = file.Source.ID()
 	}
@@ -54,12 +64,24 @@ func (g *group) ended(m *groupfile.Member) *chronicle.Record {
 	return g.past.Ended(m.ID())
 }
 
-// waiting counts the members that take part but cannot be reached.
+// allMembers returns all members that this box is asked for, and the ends of its links.
+func (g *group) allMembers() []groupfile.Member {
+	members := g.wanted.Members()
+	for _, l := range g.links {
+		members = append(slices.Clip(members), l.member(g.wanted))
+	}
+	return members
+}
+
+// waiting counts the members that take part but cannot be reached, here or behind this box.
 func (g *group) waiting() (n int) {
 	for l := range g.plan.Members() {
 		if l.Waits() && g.ended(l.Member) == nil {
 			n++
 		}
+	}
+	for _, l := range g.links {
+		n += len(l.absent)
 	}
 	return n
 }

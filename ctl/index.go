@@ -15,10 +15,14 @@ type index struct {
 	// failed are the stored groups that will be retried. Another group may use the same QPs; that
 	// may be the reason why the group failed.
 	failed map[*group]struct{}
+	// trees are the groups with links or an upper box, and load is the number of groups that have a
+	// link to a neighbour.
+	trees map[*group]struct{}
+	load  map[string]int
 }
 
 func newIndex() index {
-	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, failed: map[*group]struct{}{}}
+	return index{byQP: map[netip.Addr]map[roce.QPN]*group{}, failed: map[*group]struct{}{}, trees: map[*group]struct{}{}, load: map[string]int{}}
 }
 
 // refuseSharedQP refuses a file if one of its QPs belongs to a group other than except.
@@ -34,7 +38,8 @@ func (x *index) refuseSharedQP(f *groupfile.File, except *group) error {
 }
 
 func (x *index) add(g *group) {
-	for _, m := range g.file.Members() {
+	x.addTree(g)
+	for _, m := range g.allMembers() {
 		if x.byQP[m.IP] == nil {
 			x.byQP[m.IP] = map[roce.QPN]*group{}
 		}
@@ -42,7 +47,28 @@ func (x *index) add(g *group) {
 	}
 }
 
-func (x *index) addFailed(g *group) { x.failed[g] = struct{}{} }
+func (x *index) addFailed(g *group) {
+	x.addTree(g)
+	x.failed[g] = struct{}{}
+}
+
+func (x *index) addTree(g *group) {
+	if g.branch != nil || len(g.links) > 0 {
+		x.trees[g] = struct{}{}
+	}
+	for _, l := range g.links {
+		x.load[l.Box]++
+	}
+}
+
+func (x *index) removeTree(g *group) {
+	delete(x.trees, g)
+	for _, l := range g.links {
+		if x.load[l.Box]--; x.load[l.Box] == 0 {
+			delete(x.load, l.Box)
+		}
+	}
+}
 
 func (x *index) hasFailed(g *group) bool {
 	_, has := x.failed[g]
@@ -52,10 +78,11 @@ func (x *index) hasFailed(g *group) bool {
 // remove reports whether the index contained the group.
 func (x *index) remove(g *group) (had bool) {
 	if x.hasFailed(g) {
+		x.removeTree(g)
 		delete(x.failed, g)
 		return true
 	}
-	for _, m := range g.file.Members() {
+	for _, m := range g.allMembers() {
 		if x.byQP[m.IP][m.QPN] != g {
 			continue
 		}
@@ -63,6 +90,9 @@ func (x *index) remove(g *group) (had bool) {
 		if delete(x.byQP[m.IP], m.QPN); len(x.byQP[m.IP]) == 0 {
 			delete(x.byQP, m.IP)
 		}
+	}
+	if had {
+		x.removeTree(g)
 	}
 	return had
 }
@@ -76,7 +106,7 @@ func (x *index) reachedBy(addrs []netip.Addr) map[*group]struct{} {
 		}
 	}
 	for g := range x.failed {
-		if slices.ContainsFunc(g.file.Members(), func(m groupfile.Member) bool { return slices.Contains(addrs, m.IP) }) {
+		if slices.ContainsFunc(g.allMembers(), func(m groupfile.Member) bool { return slices.Contains(addrs, m.IP) }) {
 			found[g] = struct{}{}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // begin plans a group, publishes it, and then adds its IP to the box: the kernel must not answer
 // ARP for the IP before the data path is ready. If begin returns an error, nothing has changed.
 func (c *Controller) begin(g *group) (err error) {
-	if err := c.index.refuseSharedQP(g.file, g); err != nil {
+	if err := c.index.refuseSharedQP(g.wanted, g); err != nil {
 		return err
 	}
 	c.track(g)
@@ -123,18 +123,18 @@ func (c *Controller) ownLogged(g *group) {
 // track adds a group to the index and follows the next hops of its members.
 func (c *Controller) track(g *group) {
 	c.index.add(g)
-	c.followHops(g.file)
+	c.followHops(g)
 }
 
 // trackFailed follows the next hops of a failed group that will be retried. Its QPs stay free for
 // other groups.
 func (c *Controller) trackFailed(g *group) {
 	c.index.addFailed(g)
-	c.followHops(g.file)
+	c.followHops(g)
 }
 
-func (c *Controller) followHops(f *groupfile.File) {
-	for _, addr := range plan.Targets(f) {
+func (c *Controller) followHops(g *group) {
+	for _, addr := range plan.Targets(g.allMembers()) {
 		c.NextHops.Track(addr)
 	}
 }
@@ -144,7 +144,7 @@ func (c *Controller) untrack(g *group) {
 	if g.file == nil || !c.index.remove(g) {
 		return
 	}
-	for _, addr := range plan.Targets(g.file) {
+	for _, addr := range plan.Targets(g.allMembers()) {
 		c.NextHops.Untrack(addr)
 	}
 }

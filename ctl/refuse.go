@@ -41,14 +41,18 @@ func (c *Controller) refuseNameTaken(f *groupfile.File) error {
 			f.Name, f.Name)}
 }
 
-// refuseNetwork refuses a file that does not fit the box and its network. It sends questions to
+// refuseNetwork refuses a group that does not fit the box and its network. It sends questions to
 // hosts, which takes some tenths of a second, so its caller must not hold c.mu.
-func (c *Controller) refuseNetwork(ctx context.Context, f *groupfile.File) error {
+func (c *Controller) refuseNetwork(ctx context.Context, g *group) error {
+	f := g.file
 	c.mu.Lock()
 	p := c.plan(f)
 	c.mu.Unlock()
 	if err := c.refuseMembers(f, p.Members()); err != nil {
 		return err
+	}
+	if g.branch != nil { // the root has asked for the IP; here it need not be in a subnet of the hosts
+		return nil
 	}
 	if err := c.refuseGroupIP(ctx, f, &p); err != nil {
 		return yamldoc.Errorf(f.Lines["ip"], "%v", err)

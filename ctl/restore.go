@@ -50,6 +50,10 @@ func (c *Controller) restore(k store.Group) {
 	g = newGroup(file, true)
 	g.name, g.restored = k.Name, !k.Idle
 	c.groups[g.name] = g
+	if err := g.recallTree(k.Tree, time.Now()); err != nil {
+		c.fail(g, err)
+		return
+	}
 	if err := g.recall(k); err != nil {
 		c.fail(g, err)
 		return

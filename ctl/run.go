@@ -13,12 +13,16 @@ import (
 
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
-	c := &Controller{Parts: parts, parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex()}
+	c := &Controller{Parts: parts, parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex(), gone: map[string]grave{}}
+	c.names.held = map[string]*holder{}
 	c.perftest = perftest.New(perftest.Options{
 		Groups: perftestGroups{c}, Addresses: perftestAddresses{c}, Log: c.Log,
 	})
 	c.ports = ports.New(parts.Switch.Ports())
 	c.ports.LogChanges(c.Log, nil)
+	for _, n := range c.Neighbours {
+		c.NextHops.Track(n.Address)
+	}
 	return c
 }
 
@@ -35,6 +39,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error { return c.followPorts(ctx) })
 	tasks.Go(func() error { return c.followNotes(ctx) })
 	tasks.Go(func() error { return c.keepUp(ctx) })
+	tasks.Go(func() error { return c.followLeases(ctx) })
 	return tasks.Wait()
 }
 

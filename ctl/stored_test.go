@@ -25,6 +25,13 @@ func parsed(t *testing.T, text string) *groupfile.File {
 	return f
 }
 
+// nextOf returns the next version of a group.
+func nextOf(g *group, file *groupfile.File) *group {
+	next := *g
+	next.wanted, next.file, next.past = file, file, g.past.Next(g.file, file)
+	return &next
+}
+
 // An update whose text or state cannot be stored would be half of one after a crash.
 func TestAnUpdateThatCannotBeStoredChangesNothing(t *testing.T) {
 	for _, file := range []string{".g1.yaml.new", ".g1.state.new"} {
@@ -55,7 +62,7 @@ func TestTheStateOfAnUpdateCoversBothVersions(t *testing.T) {
 	w.news(feedback.NoteEvicted, "10.77.0.3", 1, 1007)
 	g := w.groups["g1"]
 	next := parsed(t, strings.Replace(g1, receiver3, receiver4, 1))
-	if err := w.keepNext(g, g.past.Next(g.file, next), []byte(g1)); err != nil {
+	if err := w.keepNext(g, nextOf(g, next), []byte(g1)); err != nil {
 		t.Fatal(err)
 	}
 	state, err := os.ReadFile(filepath.Join(w.dir, "groups", "g1.state"))

@@ -3,11 +3,11 @@ package ctl
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -27,18 +27,26 @@ func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.
 			file.Name, name, file.Name))
 	}
 	defer c.settle(ctx, file)()
+	unlock, _, err := c.names.lock(ctx, name, "")
+	if err != nil {
+		return api.Group{}, err
+	}
+	defer unlock()
 	if ctx.Err() != nil {
 		return api.Group{}, givenUp(ctx)
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	g := c.groups[name]
-	if err := c.mayBecome(g, name, file); err != nil {
+	err = c.mayBecome(g, name, file)
+	c.mu.Unlock()
+	if err != nil {
 		return api.Group{}, apiError(err)
 	}
-	if err := c.regroup(g, file, text); err != nil {
+	if err := c.change(ctx, g, file, text, nil); err != nil {
 		return api.Group{}, apiError(err)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.view(g), nil
 }
 
@@ -50,13 +58,15 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	case !g.kept:
 		return api.Errorf(api.BadRequest,
 			"group %s belongs to a perftest run, which ends it; only groups that were created can be updated", name)
+	case g.branch != nil:
+		return belongsTo(g)
 	case g.published == nil:
 		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it again", name, g.problem)
 	}
-	if err := file.CheckUpdate(g.file); err != nil {
+	if err := file.CheckUpdate(g.wanted); err != nil {
 		return err
 	}
-	if at := g.file.Receiver(g.source); at >= 0 && file.Receiver(g.source) < 0 {
+	if at := g.wanted.Receiver(g.source); at >= 0 && file.Receiver(g.source) < 0 {
 		return yamldoc.Errorf(file.Lines["members"],
 			"members lacks %v, which is the source now; let another member send first, or leave it in", g.source.IP)
 	}
@@ -66,7 +76,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	p := c.plan(file)
 	return c.refuseMembers(file, func(yield func(*plan.Leg) bool) {
 		for l := range p.Members() {
-			isNew := l.Member.Role != groupfile.Source && g.file.Receiver(l.Member.ID()) < 0
+			isNew := l.Member.Role != groupfile.Source && g.wanted.Receiver(l.Member.ID()) < 0
 			if isNew && !yield(l) {
 				return
 			}
@@ -74,43 +84,67 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	})
 }
 
-// regroup stores the new version and then publishes it.
-func (c *Controller) regroup(g *group, file *groupfile.File, text []byte) error {
+// regroup stores the next version of a group and then publishes it.
+func (c *Controller) regroup(g, next *group, text []byte) error {
 	oldText, err := c.Store.Get(g.name)
 	if err != nil {
 		return err
 	}
-	next := *g
-	next.file, next.past, next.plan = file, g.past.Next(g.file, file), c.plan(file)
-	if err := c.keepNext(g, next.past, text); err != nil {
-		return errors.Join(err, c.Store.Put(g.name, oldText), c.saveChronicle(g))
+	putBack := func() error { return errors.Join(c.Store.Put(g.name, oldText), c.saveChronicle(g), c.saveTree(g)) }
+	next.past, next.plan = g.past.Next(g.file, next.file), c.plan(next.file)
+	if err := c.keepNext(g, next, text); err != nil {
+		return errors.Join(err, putBack())
 	}
 	next.published = next.build(&next.plan)
 	if err := c.Switch.Replace(g.id, next.published); err != nil {
-		return errors.Join(aboutFile(file, err), c.Store.Put(g.name, oldText), c.saveChronicle(g))
+		return errors.Join(aboutFile(next.wanted, err), putBack())
 	}
-	before := len(g.file.Members())
+	before := len(g.wanted.Members())
 	c.untrack(g)
-	*g = next
+	*g = *next
 	c.track(g)
-	if err := c.saveChronicle(g); err != nil {
+	if err := errors.Join(c.saveChronicle(g), c.saveTree(g)); err != nil {
 		c.Log.Error("could not remove receivers that have left from the stored state; this is harmless",
 			zap.String("group", g.name), zap.Error(err))
 	}
-	c.Log.Info("group updated", zap.String("group", g.name), zap.Int("members", len(file.Members())), zap.Int("before", before),
+	c.Log.Info("group updated", zap.String("group", g.name), zap.Int("members", len(g.wanted.Members())), zap.Int("before", before),
 		zap.Int("waiting", g.waiting()))
 	c.ownLogged(g)
 	return nil
 }
 
-// keepNext stores the text of a group's next version. It writes the state first, with the members
-// of both versions: a crash may leave either text, and state about a member that is not in the text
-// is ignored.
-func (c *Controller) keepNext(g *group, next chronicle.Chronicle, text []byte) error {
-	both := *g
-	both.past = g.past.With(next)
-	if err := c.saveChronicle(&both); err != nil {
+// keepNext stores a group's next version. It writes the state first, with the members of both
+// versions: a crash may leave either text, and state about a member that is not in the text is
+// ignored.
+func (c *Controller) keepNext(g, next *group, text []byte) error {
+	both := *next
+	both.past = g.past.With(next.past)
+	both.links = linksOfBoth(g.links, next.links)
+	if err := errors.Join(c.saveChronicle(&both), c.saveTree(&both)); err != nil {
 		return err
 	}
 	return c.Store.Put(g.name, text)
+}
+
+// linksOfBoth returns the links of next, and with them the members that only was has.
+func linksOfBoth(was, next []*link) (both []*link) {
+	for _, l := range next {
+		copied := *l
+		both = append(both, &copied)
+	}
+	for _, l := range was {
+		to := linkTo(both, l.Box)
+		if to == nil {
+			copied := *l
+			copied.Members = nil
+			to = &copied
+			both = append(both, to)
+		}
+		for _, id := range l.Members {
+			if linkOf(both, id) == nil {
+				to.Members = append(slices.Clone(to.Members), id)
+			}
+		}
+	}
+	return both
 }

@@ -540,7 +540,7 @@ func TestWhoLeavesIsOutUntilTheFileSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := w.groups["g1"]
-	if err := w.keepNext(g, g.past.Next(g.file, file), []byte(without)); err == nil {
+	if err := w.keepNext(g, nextOf(g, file), []byte(without)); err == nil {
 		t.Fatal("kept")
 	}
 	w = w.restart(t, false)

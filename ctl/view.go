@@ -45,7 +45,12 @@ func summary(g *group) api.GroupSummary {
 	case s.WaitingCount > 0:
 		s.State = api.Waiting
 	}
-	if f := g.file; f != nil {
+	for _, l := range g.links {
+		if state, reason := l.state(); g.problem == "" && state != api.Ready && s.State != api.Degraded {
+			s.State, s.Reason = state, reason
+		}
+	}
+	if f := g.wanted; f != nil {
 		s.IP, s.QPN, s.Addressing = f.IP.String(), uint32(f.QPN), f.Addressing.String()
 		s.MemberCount = len(f.Members())
 	}
@@ -84,7 +89,23 @@ func (c *Controller) view(g *group) api.Group {
 		}
 		v.Members = append(v.Members, member(l.Member, reach))
 	}
+	g.addTree(&v)
 	return v
+}
+
+// addTree adds the boxes above and below this one.
+func (g *group) addTree(v *api.Group) {
+	if b := g.branch; b != nil {
+		v.Upper = &api.Upper{Box: b.Upper, Root: b.Root, Visited: b.Visited}
+	}
+	for _, l := range g.links {
+		state, reason := l.state()
+		link := api.Link{Box: l.Box, State: state, Reason: reason, Local: l.Local, Remote: l.Remote, Waiting: l.absent}
+		for _, id := range l.Members {
+			link.Members = append(link.Members, id.IP.String())
+		}
+		v.Links = append(v.Links, link)
+	}
 }
 
 func addEngine(v *api.Engine, e dataplane.EngineState) {

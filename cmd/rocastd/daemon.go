@@ -18,6 +18,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/metrics"
+	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/server"
 	"github.com/rocast/rocast/ctl/store"
@@ -31,6 +32,8 @@ type service struct {
 	controller *ctl.Controller
 	server     *server.Server
 	listener   net.Listener
+	boxes      *server.Server // for other boxes; nil: off
+	boxesAt    net.Listener
 	workers    int
 	repair     uint64         // bytes that the forwarding threads may keep for repair
 	socket     string         // the path of the socket; the listener was created under another path and does not know this one
@@ -70,9 +73,25 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	s.server = server.New(server.Config{
 		Control: s.controller, Features: features, Metrics: metrics.Handler(s.controller), Log: s.log, Group: group,
 	})
+	if err := s.openBoxes(c); err != nil {
+		return err
+	}
 	s.socket = c.Socket
 	s.listener, err = server.Listen(c.Socket, group)
 	return aboutPath(err)
+}
+
+// openBoxes listens for other boxes, if the config says so.
+func (s *service) openBoxes(c config.Config) (err error) {
+	if !c.API.On() {
+		return nil
+	}
+	if s.boxesAt, err = server.ListenForBoxes(c.API); err != nil {
+		return err
+	}
+	s.close = append(s.close, func() error { _ = s.boxesAt.Close(); return nil }) // Serve has closed it, unless open fails
+	s.boxes = server.NewForBoxes(s.controller, s.log)
+	return nil
 }
 
 func (s *service) openDataPath(c config.Config, openSwitch opener) error {
@@ -115,9 +134,16 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 		s.log.Warn("the directory of the notes of addresses has files that are no notes, which rocastd ignores; "+
 			"remove the files", zap.Strings("files", strays))
 	}
-	s.controller = ctl.New(ctl.Parts{
-		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: c.Perftest,
-	})
+	parts := ctl.Parts{
+		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: c.Perftest, Neighbours: c.Neighbours,
+	}
+	if c.API.On() {
+		if parts.Box, err = c.API.Files.Name(); err != nil {
+			return err
+		}
+		parts.Boxes = neighbour.NewClient(c.API.Files, c.Neighbours)
+	}
+	s.controller = ctl.New(parts)
 	s.close = append(s.close, s.controller.Close)
 	return s.controller.Restore()
 }
@@ -139,6 +165,9 @@ func (s *service) run(ctx context.Context) error {
 	tasks, ctx := errgroup.WithContext(ctx)
 	tasks.Go(func() error { return s.controller.Run(ctx) })
 	tasks.Go(func() error { return s.server.Serve(ctx, s.listener) })
+	if s.boxes != nil {
+		tasks.Go(func() error { return s.boxes.Serve(ctx, s.boxesAt) })
+	}
 	tasks.Go(func() error {
 		select {
 		case <-ctx.Done():

@@ -26,8 +26,17 @@ type Branch struct {
 	Link  LinkEnd `json:"link"`
 	// Yours is the end that the asked box gave in its last answer; absent: it has given none.
 	Yours *LinkEnd `json:"yours,omitempty"`
+	// Later are the members that joined when the group was already running. A box that does not
+	// know the branch cannot know at which PSN, so they no longer take part there.
+	Later []MemberID `json:"later,omitempty"`
 	// File is a group file without source: the members behind the asked box.
 	File string `json:"file"`
+}
+
+// MemberID identifies a receiver of a group.
+type MemberID struct {
+	IP        string `json:"ip"`
+	RemoteQPN uint32 `json:"remoteQPN"`
 }
 
 // LinkEnd is one end of a link between two boxes: an address and a QPN of a box, and the first PSN

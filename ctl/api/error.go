@@ -14,6 +14,7 @@ const (
 	Forbidden   Kind = "forbidden"   // the caller may not do this
 	NotFound    Kind = "not-found"   // the named object does not exist
 	Exists      Kind = "exists"      // an object with this name or address already exists
+	Stale       Kind = "stale"       // a later version of the request came before
 	TooLarge    Kind = "too-large"   // the body is longer than allowed
 	Internal    Kind = "internal"    // the daemon or the kernel failed
 	Usage       Kind = "usage"       // only from the command line: wrong arguments
@@ -22,7 +23,7 @@ const (
 
 var statuses = map[Kind]int{
 	BadFile: http.StatusBadRequest, BadRequest: http.StatusBadRequest, Forbidden: http.StatusForbidden,
-	NotFound: http.StatusNotFound, Exists: http.StatusConflict, TooLarge: http.StatusRequestEntityTooLarge,
+	NotFound: http.StatusNotFound, Exists: http.StatusConflict, Stale: http.StatusConflict, TooLarge: http.StatusRequestEntityTooLarge,
 	Internal: http.StatusInternalServerError,
 }
 

@@ -53,6 +53,11 @@ func (c *Chronicle) Out(id groupfile.ID, s Standing, psn roce.PSN) {
 	c.set(id, Record{Standing: s, PSN: psn})
 }
 
+// LeaveOut records that a receiver takes no part in the group that will be published.
+func (c *Chronicle) LeaveOut(id groupfile.ID, s Standing) {
+	c.set(id, Record{Standing: s, apart: true})
+}
+
 func (c *Chronicle) set(id groupfile.ID, r Record) {
 	if c.records == nil {
 		c.records = map[groupfile.ID]*Record{}

@@ -52,6 +52,17 @@ func (h *Hops) Set(hops map[string]nexthop.Hop) {
 	}
 }
 
+// CopyFrom takes over the next hops that other has.
+func (h *Hops) CopyFrom(other *Hops) {
+	hops := map[string]nexthop.Hop{}
+	other.mu.Lock()
+	for addr, hop := range other.hops {
+		hops[addr.String()] = hop
+	}
+	other.mu.Unlock()
+	h.Set(hops)
+}
+
 // Tracked returns the number of tracked addresses.
 func (h *Hops) Tracked() int {
 	h.mu.Lock()

@@ -38,6 +38,7 @@ type Member struct {
 	RemoteQPN roce.QPN     // the remote QPN of the member's QP
 	RemoteIP  netip.Addr   // the peer address of the member's QP, one of the box's own; invalid: as the addressing says
 	Behind    uint16       // the receivers that a quorum counts for the member; 0: one
+	Via       string       // the neighbour that the member is behind; "": as the routes say
 	Regions   []mft.Region // the regions of a receiver, parallel to File.Memory
 	Line      int
 }

@@ -38,6 +38,7 @@ func readMember(v yamldoc.Value) (member, error) {
 		yamldoc.Field{Key: "remoteQPN", Set: yamldoc.Into(&m.RemoteQPN, remoteQPN)},
 		yamldoc.Field{Key: "remoteIP", Set: yamldoc.Into(&m.RemoteIP, unicast)},
 		yamldoc.Field{Key: "receivers", Set: m.readBehind},
+		yamldoc.Field{Key: "via", Set: yamldoc.Into(&m.Via, yamldoc.Value.Text)},
 		yamldoc.Field{Key: "regions", Set: m.readRegions},
 	)
 }
@@ -74,6 +75,11 @@ func (m *member) checkRole(groupQPN roce.QPN) error {
 	case m.Role == Source && m.behind > 0:
 		return yamldoc.Errorf(m.behind, "%v is the source, and a quorum counts receivers only; remove receivers, or "+
 			"write role: both", m.value)
+	case m.Role == Source && m.Via != "":
+		return m.value.Errorf("is the source and has via %q, but a group is created on the box where its source is; "+
+			"remove via, or create the group on the other box", m.Via)
+	case m.Via != "" && m.RemoteIP.IsValid():
+		return m.value.Errorf("has remoteIP, which makes it the other end of a link, and via %q; remove one of them", m.Via)
 	case m.Role == Source && len(m.Regions) > 0:
 		return m.value.Errorf("is the source and has regions; a source is not written to, so remove them, or write " +
 			"role: both")

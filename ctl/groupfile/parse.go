@@ -15,6 +15,11 @@ type parser struct {
 
 // Parse reads a group file. Its error is a [yamldoc.Error].
 func Parse(text []byte) (*File, error) {
+	return parse(text, func(yamldoc.Value, *parser) {})
+}
+
+// parse reads a group file. add may add members before the file is checked.
+func parse(text []byte, add func(yamldoc.Value, *parser)) (*File, error) {
 	document, err := yamldoc.Parse(text, "the group file")
 	if err != nil {
 		return nil, err
@@ -23,6 +28,7 @@ func Parse(text []byte) (*File, error) {
 	if err := p.read(document); err != nil {
 		return nil, err
 	}
+	add(document, &p)
 	if err := p.check(); err != nil {
 		return nil, err
 	}

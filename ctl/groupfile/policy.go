@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// minSilentAfter is a few periods of the timer that looks for silent receivers
+	// MinSilentAfter is a few periods of the timer that looks for silent receivers
 	// (feedback.TimerPeriod), and is longer than the time in which a loaded host answers.
-	minSilentAfter = 10 * time.Millisecond
+	MinSilentAfter = 10 * time.Millisecond
 	// maxSilentAfter is much longer than the time after which any source gives up.
 	maxSilentAfter = time.Hour
 	// minCNPInterval is shorter than the interval of any NIC. maxCNPInterval is so long that a
@@ -51,7 +51,7 @@ func (p *parser) policyFields() []yamldoc.Field {
 
 // Zero means never, or no limit.
 var (
-	silentAfter = orZero(minSilentAfter, maxSilentAfter, "from 10ms to 1h; write one such as 200ms, or 0 for never")
+	silentAfter = orZero(MinSilentAfter, maxSilentAfter, "from 10ms to 1h; write one such as 200ms, or 0 for never")
 	cnpInterval = orZero(minCNPInterval, maxCNPInterval, "from 1us to 100ms; write one such as 50us, or 0 for no "+
 		"limit")
 	repairTimer = duration(minRepairTimer, maxRepairTimer, "from 20us to 1s; write one such as 1ms")

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 )
 
@@ -62,6 +63,9 @@ func (f Files) Server() *tls.Config {
 		},
 	}
 }
+
+// NewListener wraps a listener for other boxes.
+func NewListener(l net.Listener, f Files) net.Listener { return tls.NewListener(l, f.Server()) }
 
 // client returns the settings for a connection to the neighbour with a name.
 func (f Files) client(name string) (*tls.Config, error) {

@@ -1,6 +1,11 @@
 package nexthop
 
-import "net"
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // MAC is an Ethernet address.
 type MAC [6]byte
@@ -17,6 +22,11 @@ type Hop struct {
 	Interface int      // ifindex in the route: a port, or a bridge or VLAN device above a port; 0: no route
 	Down      bool     // the port is known but passes no frames; Reason says why
 	Own       bool     // the address belongs to the box, so there is no port
+	// Gateways are the next hops of the route. With equal-cost paths there are several, and the
+	// other fields describe the one that the kernel has chosen.
+	Gateways Gateways
+	// Source is the address that the box sends from to the address, if the kernel names one.
+	Source netip.Addr
 	// Reason is a sentence that says why the port is unknown. If the port is known, Reason says why
 	// it may be wrong, or is "".
 	Reason string
@@ -24,3 +34,22 @@ type Hop struct {
 
 // Known reports whether frames can be sent.
 func (h Hop) Known() bool { return h.Port != 0 }
+
+// Gateways is a set of addresses that can be compared with ==.
+type Gateways struct{ sorted string }
+
+// GatewaysOf returns the set of the addresses.
+func GatewaysOf(addrs ...netip.Addr) Gateways {
+	addrs = slices.Clone(addrs)
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	var words []string
+	for _, addr := range slices.Compact(addrs) {
+		words = append(words, addr.String())
+	}
+	return Gateways{strings.Join(words, " ")}
+}
+
+// Has reports whether an address is in the set.
+func (g Gateways) Has(addr netip.Addr) bool {
+	return addr.IsValid() && slices.Contains(strings.Fields(g.sorted), addr.String())
+}

@@ -24,9 +24,11 @@ type kernel interface {
 }
 
 type route struct {
-	ifIndex int
-	gateway netip.Addr // the zero Addr if the address is on the link
-	local   bool       // the address belongs to the box
+	ifIndex  int
+	gateway  netip.Addr // the zero Addr if the address is on the link
+	gateways Gateways   // all that the route has, of which the kernel has chosen one
+	source   netip.Addr // of packets that the box itself sends; the zero Addr if the kernel names none
+	local    bool       // the address belongs to the box
 }
 
 type neighbour struct {

@@ -19,12 +19,41 @@ type netlinkKernel struct {
 	*rtnl.Conn
 }
 
+// route asks for the way that the kernel takes, and where that leads to a gateway also for the
+// route itself, which may have more of them.
 func (k *netlinkKernel) route(to netip.Addr) (route, error) {
 	found, err := k.RouteGet(to.AsSlice())
 	if err != nil {
 		return route{}, err
 	}
-	return routeOf(found)
+	r, err := routeOf(found)
+	if err != nil || !r.gateway.IsValid() {
+		return r, err
+	}
+	r.gateways = GatewaysOf(r.gateway)
+	found, err = k.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err == nil && len(found) > 0 && len(found[0].MultiPath) > 0 {
+		r.gateways = gatewaysOf(found[0].MultiPath)
+	}
+	return r, nil // the way itself is known, also where the kernel does not tell the route (before 5.0)
+}
+
+func gatewaysOf(paths []*netlink.NexthopInfo) Gateways {
+	var addrs []netip.Addr
+	for _, p := range paths {
+		if gateway := gatewayOf(p.Gw, p.Via); gateway.IsValid() {
+			addrs = append(addrs, gateway)
+		}
+	}
+	return GatewaysOf(addrs...)
+}
+
+func gatewayOf(gw net.IP, via netlink.Destination) netip.Addr {
+	gateway, _ := netip.AddrFromSlice(gw)
+	if via, ok := via.(*netlink.Via); ok { // an IPv4 route through an IPv6 gateway
+		gateway, _ = netip.AddrFromSlice(via.Addr)
+	}
+	return gateway.Unmap()
 }
 
 func routeOf(found []netlink.Route) (route, error) {
@@ -32,11 +61,9 @@ func routeOf(found []netlink.Route) (route, error) {
 		return route{}, unix.ENETUNREACH
 	}
 	r := route{ifIndex: found[0].LinkIndex, local: found[0].Type == unix.RTN_LOCAL}
-	gateway, _ := netip.AddrFromSlice(found[0].Gw)
-	if via, ok := found[0].Via.(*netlink.Via); ok { // an IPv4 route through an IPv6 gateway
-		gateway, _ = netip.AddrFromSlice(via.Addr)
-	}
-	r.gateway = gateway.Unmap()
+	r.gateway = gatewayOf(found[0].Gw, found[0].Via)
+	source, _ := netip.AddrFromSlice(found[0].Src)
+	r.source = source.Unmap()
 	return r, nil
 }
 

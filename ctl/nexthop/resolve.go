@@ -77,9 +77,9 @@ func (r *resolver) resolve(to netip.Addr, was *finding, insist bool) *finding {
 	case errors.Is(err, errOwn):
 		w.Hop = Hop{Own: true, Reason: err.Error()}
 	case errors.Is(err, errElsewhere):
-		w.Hop = Hop{Reason: err.Error()}
+		w.Hop = Hop{Reason: err.Error(), Gateways: w.Gateways, Source: w.Source}
 	case err != nil:
-		w.Hop = Hop{Interface: w.Interface, Reason: err.Error()}
+		w.Hop = Hop{Interface: w.Interface, Reason: err.Error(), Gateways: w.Gateways, Source: w.Source}
 	default:
 		w.Reason = doubt
 	}
@@ -94,7 +94,7 @@ func (w *walk) walk(insist bool) (doubt string, err error) {
 	if route.local {
 		return "", fmt.Errorf("%v %w; write the host's", w.to, errOwn)
 	}
-	w.Interface, w.next = route.ifIndex, w.to
+	w.Interface, w.next, w.Gateways, w.Source = route.ifIndex, w.to, route.gateways, route.source
 	if route.gateway.IsValid() {
 		w.next = route.gateway
 		w.about(subject{addr: w.next})

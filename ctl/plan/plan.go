@@ -178,10 +178,10 @@ func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool
 	return g
 }
 
-// Targets returns the addresses whose next hops a plan needs, each once.
-func Targets(f *groupfile.File) []netip.Addr {
+// Targets returns the addresses of members, each once.
+func Targets(members []groupfile.Member) []netip.Addr {
 	var addrs []netip.Addr
-	for _, m := range f.Members() {
+	for _, m := range members {
 		addrs = append(addrs, m.IP)
 	}
 	slices.SortFunc(addrs, netip.Addr.Compare)

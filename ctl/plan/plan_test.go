@@ -175,7 +175,7 @@ func TestMembersAreYieldedOnce(t *testing.T) {
 			t.Errorf("%v, want %v", got, c.want)
 		}
 	}
-	if got := Targets(f); !slices.Equal(got, []netip.Addr{hostA, hostB, hostC}) {
+	if got := Targets(f.Members()); !slices.Equal(got, []netip.Addr{hostA, hostB, hostC}) {
 		t.Errorf("targets %v", got)
 	}
 }

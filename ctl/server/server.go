@@ -40,6 +40,7 @@ type Control interface {
 	Remove(name string) error
 	Groups() api.Groups
 	Group(name string) (api.Group, error)
+	Tree(ctx context.Context, name string) (api.Tree, error)
 	Perftests() api.Perftests
 	PerftestUp(ctx context.Context, request []byte) (api.Perftest, error)
 	PerftestDown(groupIP string) error
@@ -74,15 +75,20 @@ type Server struct {
 
 // New returns a Server that does nothing until Serve is called.
 func New(c Config) *Server {
-	s := &Server{Config: c, bodies: make(chan struct{}, maxBodies), turns: make(chan struct{}, maxChanges)}
+	s := unrouted(c)
 	s.access = s.accessOf
+	s.http.Handler = s.routes()
+	s.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, s.access(conn)) }
+	return s
+}
+
+func unrouted(c Config) *Server {
+	s := &Server{Config: c, bodies: make(chan struct{}, maxBodies), turns: make(chan struct{}, maxChanges)}
 	requests, giveUp := context.WithCancel(context.Background())
 	s.giveUp = giveUp
 	s.http = &http.Server{
-		Handler:        s.routes(),
 		BaseContext:    func(net.Listener) context.Context { return requests },
 		ConnState:      s.countConns,
-		ConnContext:    func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, s.access(conn)) },
 		ReadTimeout:    requestWithin,
 		WriteTimeout:   answerWithin,
 		MaxHeaderBytes: maxHeaderBytes,
@@ -134,6 +140,7 @@ func (s *Server) routes() http.Handler {
 	resources := map[string]map[string]handler{
 		api.GroupsPath:                  {http.MethodGet: s.listGroups, http.MethodPost: s.createGroup},
 		api.GroupsPath + "/{name}":      {http.MethodGet: s.showGroup, http.MethodPut: s.updateGroup, http.MethodDelete: s.removeGroup},
+		api.TreesPath + "/{name}":       {http.MethodGet: func(r *http.Request) (any, error) { return s.Control.Tree(r.Context(), r.PathValue("name")) }},
 		api.PerftestPath:                {http.MethodGet: s.listPerftests, http.MethodPost: s.perftestUp},
 		api.PerftestPath + "/{groupIP}": {http.MethodDelete: s.perftestDown},
 		api.PortsPath:                   {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},

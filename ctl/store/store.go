@@ -13,6 +13,7 @@ const (
 	groupsDir   = "groups"
 	groupSuffix = ".yaml"
 	stateSuffix = ".state"
+	treeSuffix  = ".tree"
 	idleFile    = "idle"
 )
 
@@ -30,6 +31,7 @@ type Group struct {
 	Name  string
 	Text  []byte
 	State []byte // see PutState; nil: no state
+	Tree  []byte // see PutTree; nil: the group is on this box only
 	Clean bool   // the daemon stopped cleanly
 	Idle  bool   // the daemon stopped cleanly and the group had never carried data
 	Err   error  // not nil if Text or State could not be read
@@ -73,14 +75,25 @@ func (s *Store) Get(name string) ([]byte, error) {
 
 // PutState stores the state of a group's members. A nil state deletes the stored state.
 func (s *Store) PutState(name string, state []byte) error {
+	return s.putBeside(name, stateSuffix, "state", state)
+}
+
+// PutTree stores the links between a group's boxes. A nil tree deletes the stored one.
+func (s *Store) PutTree(name string, tree []byte) error {
+	return s.putBeside(name, treeSuffix, "links", tree)
+}
+
+// putBeside stores a file beside a group's text.
+func (s *Store) putBeside(name, suffix, what string, text []byte) error {
+	path := s.beside(name, suffix)
 	var err error
-	if state != nil {
-		err = WriteFile(s.statePath(name), state)
+	if text != nil {
+		err = WriteFile(path, text)
 	} else {
-		err = removeIfThere(s.statePath(name))
+		err = removeIfThere(path)
 	}
 	if err != nil {
-		return fmt.Errorf("keep the state of group %s: %w", name, err)
+		return fmt.Errorf("keep the %s of group %s: %w", what, name, err)
 	}
 	return nil
 }
@@ -90,7 +103,7 @@ func (s *Store) PutState(name string, state []byte) error {
 func (s *Store) Delete(name string) error {
 	err := removeIfThere(s.path(name))
 	if err == nil {
-		err = s.PutState(name, nil)
+		err = errors.Join(s.PutState(name, nil), s.PutTree(name, nil))
 	}
 	if err == nil {
 		err = syncDir(filepath.Join(s.dir, groupsDir))
@@ -115,10 +128,13 @@ func (s *Store) Restore() ([]Group, error) {
 		return nil, fmt.Errorf("read the kept groups: %w", err)
 	}
 	var groups []Group
-	states := map[string]bool{}
+	states, trees := map[string]bool{}, map[string]bool{}
 	for _, entry := range entries {
 		if name, is := strings.CutSuffix(entry.Name(), stateSuffix); is {
 			states[name] = true
+		}
+		if name, is := strings.CutSuffix(entry.Name(), treeSuffix); is {
+			trees[name] = true
 		}
 		name, ours := strings.CutSuffix(entry.Name(), groupSuffix)
 		if !ours || strings.HasPrefix(name, ".") {
@@ -128,25 +144,26 @@ func (s *Store) Restore() ([]Group, error) {
 		g.Text, g.Err = s.Get(name)
 		groups = append(groups, g)
 	}
-	s.readStates(groups, states)
+	s.readBeside(groups, states, stateSuffix, "state", func(g *Group) *[]byte { return &g.State })
+	s.readBeside(groups, trees, treeSuffix, "links", func(g *Group) *[]byte { return &g.Tree })
 	return groups, nil
 }
 
-// readStates adds the states to the groups, and removes states that have no group.
-func (s *Store) readStates(groups []Group, states map[string]bool) {
+// readBeside adds the files with a suffix to the groups, and removes those that have no group.
+func (s *Store) readBeside(groups []Group, there map[string]bool, suffix, what string, into func(*Group) *[]byte) {
 	for i := range groups {
 		g := &groups[i]
-		if !states[g.Name] {
+		if !there[g.Name] {
 			continue
 		}
-		delete(states, g.Name)
+		delete(there, g.Name)
 		var err error
-		if g.State, err = os.ReadFile(s.statePath(g.Name)); err != nil {
-			g.Err = errors.Join(g.Err, fmt.Errorf("read the state of group %s: %w", g.Name, err))
+		if *into(g), err = os.ReadFile(s.beside(g.Name, suffix)); err != nil {
+			g.Err = errors.Join(g.Err, fmt.Errorf("read the %s of group %s: %w", what, g.Name, err))
 		}
 	}
-	for name := range states {
-		_ = s.PutState(name, nil) // after an error, the next start tries again
+	for name := range there {
+		_ = s.putBeside(name, suffix, what, nil) // after an error, the next start tries again
 	}
 }
 
@@ -197,8 +214,8 @@ func (s *Store) Forget() error {
 
 func (s *Store) idlePath() string { return filepath.Join(s.dir, idleFile) }
 
-func (s *Store) statePath(name string) string {
-	return filepath.Join(s.dir, groupsDir, name+stateSuffix)
+func (s *Store) beside(name, suffix string) string {
+	return filepath.Join(s.dir, groupsDir, name+suffix)
 }
 
 func (s *Store) path(name string) string { return filepath.Join(s.dir, groupsDir, name+groupSuffix) }

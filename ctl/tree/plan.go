@@ -29,7 +29,7 @@ type Member struct {
 // group's name and the neighbour's decides, so that the groups of many boxes do not all begin with
 // the same neighbour.
 func Plan(group string, members []Member, load func(neighbour string) int) []string {
-	p := planner{members: members, given: make([]string, len(members)), has: map[string]bool{}}
+	p := planner{members: members, given: make([]string, len(members)), has: map[string]int{}}
 	for i, m := range members {
 		if m.Now != "" && slices.Contains(m.Through, m.Now) {
 			p.give(i, m.Now)
@@ -49,31 +49,21 @@ func Plan(group string, members []Member, load func(neighbour string) int) []str
 
 type planner struct {
 	members []Member
-	given   []string        // the neighbour of each member; "": none yet, or none needed
-	has     map[string]bool // the neighbours that have a member
+	given   []string       // the neighbour of each member; "": none yet, or none needed
+	has     map[string]int // the number of members that each neighbour has
 }
 
 // candidate is a neighbour that can reach members that have no neighbour yet.
 type candidate struct {
 	neighbour string
-	has       bool // other members of the group have this neighbour
-	only      bool // it is the only way to one of the members
-	reaches   int  // number of the members
+	has       int // number of other members that have this neighbour
+	only      int // number of the members to which it is the only way
+	reaches   int // number of the members
 }
 
 // compare returns a positive number if a is better than b.
 func (a candidate) compare(b candidate) int {
-	return cmp.Or(compareBool(a.has, b.has), compareBool(a.only, b.only), cmp.Compare(a.reaches, b.reaches))
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
+	return cmp.Or(cmp.Compare(a.has, b.has), cmp.Compare(a.only, b.only), cmp.Compare(a.reaches, b.reaches))
 }
 
 func (p *planner) waiting() (list []candidate) {
@@ -88,7 +78,9 @@ func (p *planner) waiting() (list []candidate) {
 				list = append(list, candidate{neighbour: name, has: p.has[name]})
 			}
 			list[at].reaches++
-			list[at].only = list[at].only || len(m.Through) == 1
+			if len(m.Through) == 1 {
+				list[at].only++
+			}
 		}
 	}
 	return list
@@ -96,7 +88,7 @@ func (p *planner) waiting() (list []candidate) {
 
 func (p *planner) give(i int, neighbour string) {
 	p.given[i] = neighbour
-	p.has[neighbour] = true
+	p.has[neighbour]++
 }
 
 // giveAll gives the neighbour all members that it reaches and that have no neighbour yet.

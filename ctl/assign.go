@@ -1,0 +1,183 @@
+package ctl
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/tree"
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+)
+
+// assign returns the neighbours that the members of a file are behind; it leaves out those that
+// this box reaches by itself. now are the group's present links, visited the boxes on the way here.
+func (c *Controller) assign(f *groupfile.File, now []*link, visited []string) (map[groupfile.ID]string, error) {
+	if len(c.Neighbours) == 0 && !slices.ContainsFunc(f.Receivers, func(m groupfile.Member) bool { return m.Via != "" }) {
+		return nil, nil
+	}
+	if err := c.refuseFarSource(f); err != nil {
+		return nil, err
+	}
+	members := make([]tree.Member, len(f.Receivers))
+	for i := range f.Receivers {
+		m := &f.Receivers[i]
+		through, err := c.through(m, visited)
+		if err != nil {
+			return nil, err
+		}
+		members[i].Through = through
+		if l := linkOf(now, m.ID()); l != nil {
+			members[i].Now = l.Box
+		}
+	}
+	behind := map[groupfile.ID]string{}
+	for i, box := range tree.Plan(f.Name, members, func(box string) int { return c.index.load[box] }) {
+		if box != "" {
+			behind[f.Receivers[i].ID()] = box
+		}
+	}
+	if len(behind) > 0 && f.Addressing != mft.ByGroupIP {
+		return nil, yamldoc.Errorf(f.Lines["addressing"], "addressing is %v and some members are behind other boxes, where that "+
+			"address does not lead to the box; use addressing: group-ip", f.Addressing)
+	}
+	return behind, nil
+}
+
+// refuseFarSource refuses a group whose first source is behind another box.
+func (c *Controller) refuseFarSource(f *groupfile.File) error {
+	through, err := c.through(&f.Source, nil)
+	if err == nil && len(through) > 0 {
+		err = yamldoc.Errorf(f.Source.Line, "the source %v is behind box %s; create the group on the box to which the source "+
+			"is attached", f.Source.IP, through[0])
+	}
+	return err
+}
+
+// through returns the neighbours by which a member is reached, none of which was visited. It is
+// empty if this box reaches the member by itself.
+func (c *Controller) through(m *groupfile.Member, visited []string) (boxes []string, err error) {
+	switch {
+	case m.RemoteIP.IsValid(): // the other end of a link
+		return nil, nil
+	case m.Via != "" && c.neighbourNamed(m.Via) == nil:
+		return nil, yamldoc.Errorf(m.Line, "the member at %v has via %q, which is not a neighbour of this box; correct via, or add "+
+			"the box to neighbours: in the config", m.IP, m.Via)
+	case m.Via != "":
+		boxes = []string{m.Via}
+	default:
+		boxes = c.gatewaysTo(m.IP)
+	}
+	back := slices.DeleteFunc(slices.Clone(boxes), func(box string) bool { return !slices.Contains(visited, box) })
+	boxes = slices.DeleteFunc(boxes, func(box string) bool { return slices.Contains(back, box) })
+	if len(back) > 0 && len(boxes) == 0 {
+		return nil, yamldoc.Errorf(m.Line, "the way to %v leads from box %s back to box %s (%s); correct the routes",
+			m.IP, c.Box, back[0], strings.Join(append(slices.Clone(visited), c.Box, back[0]), ", "))
+	}
+	return boxes, nil
+}
+
+// gatewaysTo returns the neighbours that are next hops to an address.
+func (c *Controller) gatewaysTo(addr netip.Addr) (boxes []string) {
+	hop := c.NextHops.Hop(addr)
+	for _, n := range c.Neighbours {
+		if hop.Gateways.Has(n.Address) {
+			boxes = append(boxes, n.Name)
+		}
+	}
+	return boxes
+}
+
+// linkAddress returns this box's address towards a neighbour.
+func (c *Controller) linkAddress(box string) (netip.Addr, error) {
+	n := c.neighbourNamed(box)
+	if n == nil {
+		return netip.Addr{}, fmt.Errorf("box %s is not a neighbour of box %s; add it to neighbours: in the config there", box, c.Box)
+	}
+	if n.Local.IsValid() {
+		return n.Local, nil
+	}
+	hop := c.NextHops.Hop(n.Address)
+	if !hop.Source.IsValid() {
+		return netip.Addr{}, fmt.Errorf("box %s has no address towards neighbour %s (%s); add a route to %v, or local: to the "+
+			"neighbour in the config", c.Box, box, hop.Reason, n.Address)
+	}
+	return hop.Source, nil
+}
+
+// linksFor returns the links that a file needs, each with its members. A link to a neighbour that
+// the group already has keeps its ends. The caller holds c.mu.
+func (c *Controller) linksFor(f *groupfile.File, now []*link, visited []string) (next []*link, err error) {
+	behind, err := c.assign(f, now, visited)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range f.Receivers {
+		box := behind[m.ID()]
+		if box == "" {
+			continue
+		}
+		l := linkTo(next, box)
+		if l == nil {
+			if l, err = c.linkFor(box, f, now); err != nil {
+				return nil, err
+			}
+			next = append(next, l)
+		}
+		l.Members = append(l.Members, m.ID())
+	}
+	for _, l := range next {
+		// A receiver that joins lacks what the others have acknowledged: a quorum cannot count it.
+		if l.Weight == 0 || f.Policy.Ack == feedback.AckAll {
+			l.Weight = len(l.Members)
+		}
+		l.Weight = min(l.Weight, len(l.Members))
+	}
+	return next, nil
+}
+
+// linkFor returns a copy of the present link to a box without members, or a new link.
+func (c *Controller) linkFor(box string, f *groupfile.File, now []*link) (*link, error) {
+	if was := linkTo(now, box); was != nil {
+		next := *was
+		next.Members = nil
+		return &next, nil
+	}
+	local, err := c.linkAddress(box)
+	if err != nil {
+		return nil, err
+	}
+	return &link{
+		Box: box, Local: newEnd(local, f.Source.FirstPSN),
+		Remote: api.LinkEnd{IP: c.neighbourNamed(box).Address.String()}, // its QPN comes with the box's answer
+	}, nil
+}
+
+// hasMoved reports whether a member of a running group may be behind another neighbour than before.
+func (c *Controller) hasMoved(g *group) bool {
+	if len(c.Neighbours) == 0 {
+		return false
+	}
+	var visited []string
+	if g.branch != nil {
+		visited = g.branch.Visited
+	}
+	behind, err := c.assign(g.wanted, g.links, visited)
+	if err != nil {
+		return true // rethink says why
+	}
+	for i := range g.wanted.Receivers {
+		id, box := g.wanted.Receivers[i].ID(), ""
+		if l := linkOf(g.links, id); l != nil {
+			box = l.Box
+		}
+		if behind[id] != box {
+			return true
+		}
+	}
+	return false
+}

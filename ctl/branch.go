@@ -1,0 +1,308 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
+)
+
+// grave remembers a branch that was withdrawn: a request that was sent before may come later.
+type grave struct {
+	upper   string
+	version uint64
+	until   time.Time
+}
+
+// PutBranch sets up, renews or changes the part of a group that an upper box asks this one to
+// carry. When it returns without error, the group stands here and at all boxes behind this one. If
+// it returns an error, nothing has changed.
+func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Branch) (api.BranchAnswer, error) {
+	if err := c.refuseBranch(upper, name, &b); err != nil {
+		return api.BranchAnswer{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(b.Within)*time.Millisecond)
+	defer cancel()
+	unlock, busy, err := c.names.lock(ctx, name, upper)
+	if err != nil {
+		return api.BranchAnswer{}, err
+	}
+	if busy {
+		return api.BranchAnswer{}, api.Errorf(api.Exists, "group %s is being changed at box %s itself; try again, or write "+
+			"another name", name, c.Box)
+	}
+	defer unlock()
+	g, err := c.branchFor(upper, name, &b)
+	if err != nil {
+		return api.BranchAnswer{}, err
+	}
+	switch {
+	case g == nil:
+		g, err = c.newBranch(ctx, upper, name, &b)
+	case g.branch.Upper == upper && g.branch.Version == b.Version:
+		c.renew(g, &b)
+	default:
+		g, err = c.nextBranch(ctx, g, upper, &b)
+	}
+	if err != nil {
+		return api.BranchAnswer{}, apiError(withoutLine(err))
+	}
+	return c.branchAnswer(g), nil
+}
+
+// refuseBranch refuses what is wrong whatever groups there are.
+func (c *Controller) refuseBranch(upper, name string, b *api.Branch) error {
+	n := c.neighbourNamed(upper)
+	switch {
+	case n == nil:
+		return api.Errorf(api.Forbidden, "box %s is not a neighbour of box %s; add it to neighbours: in the config of %s", upper, c.Box, c.Box)
+	case b.Registration != api.Registration:
+		return api.Errorf(api.BadRequest, "box %s registers with version %d and box %s with version %d; run the same version of "+
+			"rocast on both", upper, b.Registration, c.Box, api.Registration)
+	case slices.Contains(b.Visited, c.Box):
+		return api.Errorf(api.BadRequest, "group %s comes back to box %s, by %s; correct the routes to its members",
+			name, c.Box, strings.Join(b.Visited, ", "))
+	case len(b.Visited) == 0 || b.Visited[0] != b.Root || b.Visited[len(b.Visited)-1] != upper:
+		return api.Errorf(api.BadRequest, "the boxes on the way are %q, which do not lead from %s to %s", b.Visited, b.Root, upper)
+	case addrOf(b.Link.IP) != n.Address:
+		return api.Errorf(api.BadRequest, "box %s says that its link address is %s, and neighbours: of box %s says %v; correct one "+
+			"of them (local: sets the address that a box uses)", upper, b.Link.IP, c.Box, n.Address)
+	case b.Link.QPN < 2 || b.Link.QPN >= 1<<24-1 || b.Link.PSN >= 1<<24:
+		return api.Errorf(api.BadRequest, "QPN %d and PSN %d are no end of a link", b.Link.QPN, b.Link.PSN)
+	case b.Lease < 1 || b.Within < 1:
+		return api.Errorf(api.BadRequest, "lease is %d and within is %d; both must be at least 1", b.Lease, b.Within)
+	}
+	return nil
+}
+
+// branchFor returns the group that a request is about, or nil if the request makes a new one.
+func (c *Controller) branchFor(upper, name string, b *api.Branch) (*group, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.groups[name]
+	if g == nil {
+		if gone := c.gone[name]; gone.upper == upper && b.Version <= gone.version {
+			return nil, stale(name, b.Version, gone.version)
+		}
+		return nil, nil
+	}
+	switch was := g.branch; {
+	case was == nil:
+		return nil, api.Errorf(api.Exists, "group %s was created at box %s itself, and box %s is the root of another group with that "+
+			"name; write another name", name, c.Box, b.Root)
+	case was.Root != b.Root:
+		return nil, api.Errorf(api.Exists, "box %s carries group %s for the root %s, and box %s is the root of another group with that "+
+			"name; write another name", c.Box, name, was.Root, b.Root)
+	case was.Upper != upper && b.Epoch <= was.Epoch:
+		return nil, api.Errorf(api.Exists, "two ways of group %s meet at box %s: box %s asks for members here already, and now box %s; "+
+			"correct the routes so that one of them leads to all members behind box %s", name, c.Box, was.Upper, upper, c.Box)
+	case was.Upper == upper && b.Version < was.Version:
+		return nil, stale(name, b.Version, was.Version)
+	}
+	return g, nil
+}
+
+func stale(name string, version, known uint64) error {
+	return api.Errorf(api.Stale, "version %d of group %s is older than version %d, which came before", version, name, known)
+}
+
+// parseBranch returns the part of the group that the request asks for. own is this box's end.
+func parseBranch(name string, b *api.Branch, own api.LinkEnd) (*groupfile.File, error) {
+	link := groupfile.Member{
+		IP: addrOf(b.Link.IP), QPN: roce.QPN(b.Link.QPN), FirstPSN: roce.PSN(b.Link.PSN), Role: groupfile.Source,
+		RemoteIP: addrOf(own.IP), RemoteQPN: roce.QPN(own.QPN),
+	}
+	f, err := groupfile.ParseBranch([]byte(b.File), link)
+	if err == nil && slices.ContainsFunc(f.Receivers, isBoth) {
+		// A member here may become the source. Then the upper box is one of its receivers.
+		link.Role, link.SendPSN, link.FirstPSN = groupfile.Both, roce.PSN(b.Link.PSN), roce.PSN(own.PSN)
+		f, err = groupfile.ParseBranch([]byte(b.File), link)
+	}
+	if err == nil && f.Name != name {
+		err = fmt.Errorf("the file describes group %s", f.Name)
+	}
+	return f, err
+}
+
+// newBranch sets up a group for an upper box.
+func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.Branch) (*group, error) {
+	own, err := c.ownEnd(upper, b)
+	if err != nil {
+		return nil, err
+	}
+	file, err := parseBranch(name, b, own)
+	if err != nil {
+		return nil, err
+	}
+	g := newGroup(file, true)
+	g.restored, g.epoch = b.Begun, b.Epoch
+	g.branch = newBranchOf(upper, b, own)
+	if b.Begun {
+		forgetLater(g, b.Later)
+	}
+	defer c.settle(ctx, file)()
+	if err := c.stand(ctx, g, file.Text()); err != nil {
+		return nil, err
+	}
+	c.Log.Info("branch stands", zap.String("group", name), zap.String("upper", upper), zap.String("root", b.Root),
+		zap.Int("members", len(file.Receivers)), zap.Bool("fresh", !b.Begun))
+	return g, nil
+}
+
+func newBranchOf(upper string, b *api.Branch, own api.LinkEnd) *branch {
+	lease := time.Duration(b.Lease) * time.Second
+	return &branch{
+		Upper: upper, Root: b.Root, Epoch: b.Epoch, Visited: b.Visited, Version: b.Version, Lease: lease,
+		Link: b.Link, Own: own, expires: time.Now().Add(lease), sent: roce.PSN(b.Link.PSN).Prev(),
+	}
+}
+
+// ownEnd returns this box's end of a link: the one that it gave before, as far as the upper box
+// knows, or a new one.
+func (c *Controller) ownEnd(upper string, b *api.Branch) (api.LinkEnd, error) {
+	local, err := c.linkAddress(upper)
+	if err != nil {
+		return api.LinkEnd{}, err
+	}
+	if y := b.Yours; y != nil && addrOf(y.IP) == local && y.QPN >= 2 && y.QPN < 1<<24-1 && y.PSN < 1<<24 {
+		return *y, nil
+	}
+	return newEnd(local, roce.PSN(b.Link.PSN)), nil
+}
+
+// forgetLater marks receivers that joined when the group was already running. At which PSN was
+// known only to the daemon, or to the box, that had the branch before.
+func forgetLater(g *group, later []api.MemberID) {
+	for _, id := range later {
+		id := groupfile.ID{IP: addrOf(id.IP), RemoteQPN: roce.QPN(id.RemoteQPN)}
+		if g.wanted.Receiver(id) >= 0 {
+			g.past.LeaveOut(id, chronicle.Lost)
+		}
+	}
+}
+
+// renew extends the lease of a branch.
+func (c *Controller) renew(g *group, b *api.Branch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.branch.Lease = time.Duration(b.Lease) * time.Second
+	g.branch.expires = time.Now().Add(g.branch.Lease)
+}
+
+// nextBranch changes a branch. If the link or more than its receivers is another one, the branch is
+// replaced.
+func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *api.Branch) (*group, error) {
+	own := g.branch.Own
+	if g.branch.Upper == upper && g.branch.Link == b.Link && (b.Yours == nil || *b.Yours == own) {
+		file, err := parseBranch(g.name, b, own)
+		if err != nil {
+			return nil, err
+		}
+		if g.published != nil && file.CheckUpdate(g.wanted) == nil {
+			next := newBranchOf(upper, b, own)
+			next.sent = g.branch.sent
+			defer c.settle(ctx, file)()
+			return g, c.change(ctx, g, file, file.Text(), next)
+		}
+	}
+	if err := c.dropBranch(g, b.Version); err != nil {
+		return nil, err
+	}
+	return c.newBranch(ctx, upper, g.name, b)
+}
+
+// dropBranch ends a branch here and behind this box.
+func (c *Controller) dropBranch(g *group, version uint64) error {
+	c.mu.Lock()
+	err := c.forget(g)
+	if err == nil {
+		c.bury(g.name, grave{upper: g.branch.Upper, version: version - 1, until: time.Now().Add(g.branch.Lease)})
+	}
+	c.mu.Unlock()
+	if err == nil {
+		c.withdraw(g.name, g.links)
+	}
+	return err
+}
+
+// bury remembers a branch that was withdrawn, and forgets the oldest ones.
+func (c *Controller) bury(name string, b grave) {
+	now := time.Now()
+	for other, g := range c.gone {
+		if now.After(g.until) {
+			delete(c.gone, other)
+		}
+	}
+	c.gone[name] = b
+}
+
+// DeleteBranch withdraws a group that an upper box asked for.
+func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, version uint64) error {
+	unlock, busy, err := c.names.lock(ctx, name, upper)
+	if err != nil {
+		return err
+	}
+	if busy {
+		return api.Errorf(api.Exists, "group %s is being changed at box %s itself; try again", name, c.Box)
+	}
+	defer unlock()
+	c.mu.Lock()
+	g := c.groups[name]
+	if g == nil {
+		// The request that made it may come later.
+		if n := c.neighbourNamed(upper); n != nil {
+			c.bury(name, grave{upper: upper, version: version, until: time.Now().Add(c.lease())})
+		}
+		c.mu.Unlock()
+		return noGroup(name)
+	}
+	c.mu.Unlock()
+	switch {
+	case g.branch == nil || g.branch.Upper != upper:
+		return api.Errorf(api.Forbidden, "box %s does not carry group %s for box %s", c.Box, name, upper)
+	case version < g.branch.Version:
+		return stale(name, version, g.branch.Version)
+	}
+	if err := c.dropBranch(g, version+1); err != nil {
+		return apiError(err)
+	}
+	c.Log.Info("branch withdrawn", zap.String("group", name), zap.String("upper", upper))
+	return nil
+}
+
+// branchAnswer says how a branch stands.
+func (c *Controller) branchAnswer(g *group) api.BranchAnswer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return api.BranchAnswer{Version: g.branch.Version, Link: g.branch.Own, Waiting: c.absent(g)}
+}
+
+// maxAbsent bounds what an answer lists: one missing member is enough to say why a group waits.
+const maxAbsent = 16
+
+// absent lists what is missing of a group here and behind this box.
+func (c *Controller) absent(g *group) (list []api.Absent) {
+	if g.problem != "" {
+		return []api.Absent{{Box: c.Box, Reason: g.problem}}
+	}
+	for l := range g.plan.Members() {
+		if l.Waits() && g.ended(l.Member) == nil {
+			list = append(list, api.Absent{Box: c.Box, Member: l.Member.IP.String(), Reason: l.Reason})
+		}
+	}
+	for _, l := range g.links {
+		if l.problem != "" {
+			list = append(list, api.Absent{Box: c.Box, Reason: l.problem})
+		}
+		list = append(list, l.absent...)
+	}
+	return list[:min(len(list), maxAbsent)]
+}

@@ -1,0 +1,281 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/neighbour"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/mft"
+)
+
+// fabric is several boxes, each a world with a link address 10.9.0.N. Host 10.N.0.H is attached to
+// box N. The boxes ask each other by calls, which may be lost: see cut.
+type fabric struct {
+	t     *testing.T
+	boxes []*box
+	// cut says what becomes of a request; nil: it is carried out. It returns whether the request
+	// arrives, and whether its answer does.
+	cut func(from, to, method string) (arrives, answered bool)
+
+	mu   sync.Mutex
+	sent []func() error // the requests so far, to be sent again
+}
+
+// box is one box of a fabric.
+type box struct {
+	*world
+	f     *fabric
+	n     int
+	name  string
+	links []string
+	lease time.Duration
+}
+
+// newFabric returns boxes 1 to n with the names b1 to bn. links are pairs "b1 b2".
+func newFabric(t *testing.T, n int, links ...string) *fabric {
+	t.Helper()
+	f := &fabric{t: t}
+	for i := range n {
+		f.boxes = append(f.boxes, &box{f: f, n: i + 1, name: fmt.Sprint("b", i+1)})
+	}
+	for _, l := range links {
+		a, b, _ := strings.Cut(l, " ")
+		f.box(a).links, f.box(b).links = append(f.box(a).links, b), append(f.box(b).links, a)
+	}
+	for _, b := range f.boxes {
+		b.open(t.TempDir())
+	}
+	return f
+}
+
+func (f *fabric) box(name string) *box {
+	at := slices.IndexFunc(f.boxes, func(b *box) bool { return b.name == name })
+	if at < 0 {
+		f.t.Fatalf("there is no box %s", name)
+	}
+	return f.boxes[at]
+}
+
+func linkIP(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, 0, byte(n)}) }
+
+func (b *box) open(dir string) {
+	t := b.f.t
+	w := &world{dir: dir, sw: ctltest.NewSwitch("eth1", "eth2", "eth3"), hops: ctltest.NewHops(), addresses: ctltest.NewAddresses()}
+	w.addresses.Box[linkIP(b.n)] = true
+	state, err := store.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zap.DebugLevel)
+	w.logs = logs
+	parts := Parts{
+		Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Log: zap.New(core), Box: b.name, Boxes: caller{b}, Lease: b.lease,
+	}
+	hops := map[string]nexthop.Hop{}
+	for _, other := range b.links {
+		n := b.f.box(other).n
+		parts.Neighbours = append(parts.Neighbours, neighbour.Config{Name: other, Address: linkIP(n), URL: "https://" + other + ":1"})
+		hop := ctltest.Hop(3, "eth3", 1500, byte(n))
+		hop.Source = linkIP(b.n)
+		hops[linkIP(n).String()] = hop
+	}
+	for h := 1; h <= 4; h++ {
+		hops[fmt.Sprintf("10.%d.0.%d", b.n, h)] = ctltest.Hop(1+h%2, fmt.Sprint("eth", 1+h%2), 1500, byte(h))
+	}
+	w.hops.Set(hops)
+	w.Controller = New(parts)
+	b.world = w
+	if err := w.Restore(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restart ends the box and starts it again; without its state directory if it is to forget.
+func (b *box) restart(clean, forget bool) {
+	if clean {
+		if err := b.Close(); err != nil {
+			b.f.t.Fatal(err)
+		}
+	}
+	b.Store.Close()
+	hops, dir := b.hops, b.dir
+	if forget {
+		dir = b.f.t.TempDir()
+	}
+	b.open(dir)
+	b.world.hops.CopyFrom(hops)
+	for g := range b.index.failed {
+		b.retry(g)
+	}
+}
+
+// route sets the neighbours by which a box reaches the hosts of box n.
+func (b *box) route(n int, through ...string) {
+	var gateways []netip.Addr
+	for _, name := range through {
+		gateways = append(gateways, linkIP(b.f.box(name).n))
+	}
+	hops := map[string]nexthop.Hop{}
+	for h := 1; h <= 4; h++ {
+		hop := ctltest.Hop(3, "eth3", 1500, byte(n))
+		hop.Gateways = nexthop.GatewaysOf(gateways...)
+		hops[fmt.Sprintf("10.%d.0.%d", n, h)] = hop
+	}
+	b.hops.Set(hops)
+}
+
+// caller carries a box's requests to the others.
+type caller struct{ *box }
+
+var errLost = errors.New("it does not answer (timeout)")
+
+func (c caller) deliver(to, method string, do func(*box) error) error {
+	arrives, answered := true, true
+	if cut := c.f.cut; cut != nil {
+		arrives, answered = cut(c.name, to, method)
+	}
+	if !arrives {
+		return fmt.Errorf("box %s: %w", to, errLost)
+	}
+	c.f.mu.Lock()
+	c.f.sent = append(c.f.sent, func() error { return do(c.f.box(to)) })
+	c.f.mu.Unlock()
+	err := do(c.f.box(to))
+	if !answered {
+		return fmt.Errorf("box %s: %w", to, errLost)
+	}
+	if e := (*api.Error)(nil); errors.As(err, &e) {
+		return &neighbour.Refusal{Box: to, Cause: e}
+	}
+	return err
+}
+
+func (c caller) PutBranch(ctx context.Context, to, group string, b api.Branch) (a api.BranchAnswer, err error) {
+	err = c.deliver(to, "PUT", func(other *box) (err error) { a, err = other.PutBranch(ctx, c.name, group, b); return err })
+	return a, err
+}
+
+func (c caller) DeleteBranch(ctx context.Context, to, group string, version uint64) error {
+	return c.deliver(to, "DELETE", func(other *box) error { return other.DeleteBranch(ctx, c.name, group, version) })
+}
+
+func (c caller) Tree(ctx context.Context, to, group string) (tree api.Tree, err error) {
+	err = c.deliver(to, "GET", func(other *box) (err error) { tree, err = other.Tree(ctx, group); return err })
+	return tree, err
+}
+
+// tendAll does what is due for all groups of all boxes at a time.
+func (f *fabric) tendAll(now time.Time) {
+	for _, b := range f.boxes {
+		for _, g := range b.dueGroups(now) {
+			b.tend(f.t.Context(), g)
+		}
+	}
+}
+
+// groupFile returns a file with a source on box 1 and receivers.
+func groupFile(receivers ...string) string {
+	var b strings.Builder
+	b.WriteString("name: g1\nip: 10.1.0.100\nqpn: 1\nmtu: 1024\nmemory: {va: 0x10000, length: 4096, rkey: 0x77}\nmembers:\n" +
+		"  - {ip: 10.1.0.1, qpn: 17, psn: 1000, role: source}\n")
+	for _, ip := range receivers {
+		a := addr(ip).As4()
+		n := 10*int(a[1]) + int(a[3])
+		fmt.Fprintf(&b, "  - {ip: %s, qpn: %d, psn: %d, regions: {va: %d, length: 4096, rkey: 7}}\n", ip, 100+n, n, 4096*n)
+	}
+	return b.String()
+}
+
+// published returns the group that a box publishes, or nil.
+func (b *box) published(name string) (found *mft.Group) {
+	for g := range b.sw.Table().All {
+		if g.Name == name {
+			found = g
+		}
+	}
+	return found
+}
+
+// shape draws the trees of a group: each box with the hosts that it reaches itself.
+func (f *fabric) shape() string {
+	var lines []string
+	for _, b := range f.boxes {
+		g := b.published("g1")
+		if g == nil {
+			continue
+		}
+		line := b.name + ":"
+		for _, p := range g.Paths {
+			line += " " + f.who(p.Dst)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, " | ")
+}
+
+func (f *fabric) who(addr netip.Addr) string {
+	if a := addr.As4(); a[1] == 9 {
+		return fmt.Sprint("b", a[3])
+	}
+	return addr.String()
+}
+
+// check fails if the two ends of a link do not fit, or if something else is wrong with the tree.
+func (f *fabric) check(want string) {
+	f.t.Helper()
+	if got := f.shape(); got != want {
+		f.t.Fatalf("the tree is\n%s\nwant\n%s", got, want)
+	}
+	for _, b := range f.boxes {
+		g := b.groups["g1"]
+		if g == nil {
+			continue
+		}
+		for _, l := range g.links {
+			below := f.box(l.Box).groups["g1"]
+			if below == nil || below.branch == nil {
+				f.t.Fatalf("%s has a link to %s, which has no branch", b.name, l.Box)
+			}
+			if below.branch.Link != l.Local || below.branch.Own != l.Remote || below.branch.Version != l.Version || below.branch.Epoch > g.epoch {
+				f.t.Errorf("%s: link %+v\n%s: branch %+v", b.name, l, l.Box, below.branch)
+			}
+			// What the upper box sends is what the lower box expects, and the reverse.
+			up, down := b.published("g1"), f.box(l.Box).published("g1")
+			at := up.FindPath(addr(l.Remote.IP), mftQPN(l.Local.QPN))
+			if at < 0 {
+				f.t.Fatalf("%s has no path to %s", b.name, l.Box)
+			}
+			path, source := up.Paths[at], down.Source
+			if path.Dst != source.Src || path.Src != source.Dst || path.DestQPN != source.RemoteQPN || path.RemoteQPN != source.DestQPN || path.FirstPSN != source.FirstPSN {
+				f.t.Errorf("%s sends %+v, and %s expects %+v", b.name, path, l.Box, source)
+			}
+		}
+	}
+}
+
+// nothingLeft fails if a box has anything of a group.
+func (f *fabric) nothingLeft() {
+	f.t.Helper()
+	for _, b := range f.boxes {
+		if got, want := b.String(), fmt.Sprintf("table [], addresses [], tracking %d, files []", len(b.links)); got != want {
+			f.t.Errorf("%s: %s", b.name, got)
+		}
+		if len(b.index.trees) > 0 || len(b.index.load) > 0 || len(b.groups) > 0 || len(b.names.held) > 0 {
+			f.t.Errorf("%s: trees %v, load %v, groups %v, held %v", b.name, b.index.trees, b.index.load, b.groups, b.names.held)
+		}
+	}
+}

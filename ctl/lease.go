@@ -1,0 +1,168 @@
+package ctl
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// lookAtLeasesEvery is the period for looking which leases are due.
+const lookAtLeasesEvery = 500 * time.Millisecond
+
+// followLeases renews the leases of the branches behind this box, and ends the branches of upper
+// boxes that are not renewed, until ctx is done.
+func (c *Controller) followLeases(ctx context.Context) error {
+	ticker := time.NewTicker(lookAtLeasesEvery)
+	defer ticker.Stop()
+	var working sync.WaitGroup
+	defer working.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for _, g := range c.dueGroups(time.Now()) {
+			working.Go(func() { c.tend(ctx, g) })
+		}
+	}
+}
+
+// dueGroups returns the groups with a link or a lease that is due.
+func (c *Controller) dueGroups(now time.Time) (due []*group) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for g := range c.index.trees {
+		if g.moved && g.published != nil || g.branch != nil && now.After(g.branch.expires) || c.linksDue(g, now) {
+			due = append(due, g)
+		}
+	}
+	return due
+}
+
+func (c *Controller) linksDue(g *group, now time.Time) bool {
+	for _, l := range g.links {
+		if now.After(l.due(c.lease())) {
+			return true
+		}
+	}
+	return false
+}
+
+// due returns when a link is to be renewed.
+func (l *link) due(lease time.Duration) time.Time {
+	every := lease / renewals
+	if l.problem != "" || len(l.absent) > 0 {
+		every = min(every, askAgainEvery)
+	}
+	return l.asked.Add(every)
+}
+
+// tend does what is due for a group, unless the group is being changed.
+func (c *Controller) tend(ctx context.Context, g *group) {
+	upper := ""
+	if g.branch != nil {
+		upper = g.branch.Upper
+	}
+	unlock, ok := c.names.tryLock(g.name, upper)
+	if !ok {
+		return
+	}
+	defer unlock()
+	c.mu.Lock()
+	there := c.groups[g.name] == g
+	expired := there && g.branch != nil && c.expire(g, time.Now())
+	moved := there && g.moved && g.published != nil
+	g.moved = false
+	c.mu.Unlock()
+	switch {
+	case !there:
+	case expired:
+		c.Log.Warn("the lease of a branch was not renewed; the branch ends", zap.String("group", g.name),
+			zap.String("upper", g.branch.Upper), zap.String("root", g.branch.Root))
+		if err := c.dropBranch(g, g.branch.Version+1); err != nil {
+			c.Log.Error("could not end a branch", zap.String("group", g.name), zap.Error(err))
+		}
+	case moved:
+		c.rethink(ctx, g)
+		c.renewLinks(ctx, g)
+	default:
+		c.renewLinks(ctx, g)
+	}
+}
+
+// expire reports whether a branch ends: its lease has ended, and no data has come since the lease
+// was last extended. A branch that carries data stays, because then the upper box lives and only
+// its requests do not arrive.
+func (c *Controller) expire(g *group, now time.Time) bool {
+	b := g.branch
+	if !now.After(b.expires) {
+		return false
+	}
+	if g.published == nil {
+		return true
+	}
+	state, ok := c.Switch.GroupState(g.id)
+	if !ok || !state.Started || state.Sent == b.sent {
+		return true
+	}
+	b.sent, b.expires = state.Sent, now.Add(b.Lease)
+	return false
+}
+
+// renewLinks sends the state of the links that are due to their boxes.
+func (c *Controller) renewLinks(ctx context.Context, g *group) {
+	now := time.Now()
+	c.mu.Lock()
+	var due []*link
+	for _, l := range g.links {
+		if now.After(l.due(c.lease())) {
+			copied := *l
+			due = append(due, &copied)
+		}
+	}
+	e := c.errandOf(g, g.wanted)
+	c.mu.Unlock()
+	if len(due) == 0 {
+		return
+	}
+	after, _ := c.askAll(ctx, e, due)
+	if ctx.Err() != nil {
+		return // the daemon stops, and the boxes are not to blame
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range after {
+		c.noteRenewal(g, l)
+	}
+}
+
+// noteRenewal records the answer to a renewal.
+func (c *Controller) noteRenewal(g *group, next *link) {
+	at := linkTo(g.links, next.Box)
+	if at == nil {
+		return
+	}
+	fields := []zap.Field{zap.String("group", g.name), zap.String("neighbour", next.Box)}
+	switch {
+	case next.problem != "" && at.problem != next.problem:
+		c.Log.Warn("a branch does not stand; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.problem))...)
+	case next.problem == "" && at.problem != "":
+		c.Log.Info("a branch stands again", fields...)
+	}
+	otherEnd := at.Remote != next.Remote
+	at.Remote, at.absent, at.problem, at.asked, at.Begun = next.Remote, next.absent, next.problem, next.asked, next.Begun
+	if !otherEnd {
+		return
+	}
+	// The box could not take its former end again. To the data path its new end is another QP: like
+	// after a restart, nobody knows what the box has.
+	again := *g
+	again.setLinks(g.links)
+	if err := c.republish(g, &again); err != nil {
+		c.Log.Error("could not publish a link's new end", append(fields, zap.Error(err))...)
+	}
+	c.saveTreeLogged(g)
+}

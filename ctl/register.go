@@ -1,0 +1,118 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+)
+
+// errand is what all requests about one version of a group have in common.
+type errand struct {
+	name, root string
+	epoch      uint64
+	visited    []string // up to this box
+	file       *groupfile.File
+}
+
+func (c *Controller) errandOf(g *group, f *groupfile.File) errand {
+	e := errand{name: g.name, root: c.Box, epoch: g.epoch, visited: []string{c.Box}, file: below(f)}
+	if b := g.branch; b != nil {
+		e.root, e.visited = b.Root, append(slices.Clone(b.Visited), c.Box)
+	}
+	return e
+}
+
+// ask sends the state of a link to its box, and returns the link as it is after the answer.
+func (c *Controller) ask(ctx context.Context, e errand, l link) (link, error) {
+	within := timeToAsk(ctx)
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	request := api.Branch{
+		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Visited: e.visited, Version: l.Version,
+		Lease: int(c.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local,
+		File: string(e.file.BranchText(l.membersIn(e.file))),
+	}
+	for _, id := range l.Later {
+		request.Later = append(request.Later, api.MemberID{IP: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN)})
+	}
+	if l.Remote.QPN != 0 {
+		request.Yours = &l.Remote
+	}
+	l.asked = time.Now()
+	answer, err := c.Boxes.PutBranch(ctx, l.Box, e.name, request)
+	if err == nil {
+		err = c.checkAnswer(&l, answer)
+	}
+	if err != nil {
+		l.problem = err.Error()
+		return l, err
+	}
+	l.Remote, l.absent, l.problem, l.Begun = answer.Link, answer.Waiting, "", true
+	return l, nil
+}
+
+func (c *Controller) checkAnswer(l *link, a api.BranchAnswer) error {
+	n := c.neighbourNamed(l.Box)
+	switch {
+	case a.Version != l.Version:
+		return fmt.Errorf("box %s answers version %d of the branch, and version %d was sent; is another box with the name %s there?",
+			l.Box, a.Version, l.Version, c.Box)
+	case addrOf(a.Link.IP) != n.Address:
+		return fmt.Errorf("box %s says that its link address is %s, and neighbours: of box %s says %v; correct one of them",
+			l.Box, a.Link.IP, c.Box, n.Address)
+	case a.Link.QPN < 2 || a.Link.QPN >= 1<<24-1 || a.Link.PSN >= 1<<24:
+		return fmt.Errorf("box %s answers with an end of the link that no queue pair can have (QPN %d, PSN %d); run the same "+
+			"version of rocast on both", l.Box, a.Link.QPN, a.Link.PSN)
+	}
+	return nil
+}
+
+// askAll sends the state of several links at once, and returns the links as they are after the
+// answers. The error names every box that failed.
+func (c *Controller) askAll(ctx context.Context, e errand, links []*link) ([]*link, error) {
+	next, errs := make([]*link, len(links)), make([]error, len(links))
+	var asking sync.WaitGroup
+	for i := range links {
+		asking.Go(func() {
+			var l link
+			l, errs[i] = c.ask(ctx, e, *links[i])
+			next[i] = &l
+		})
+	}
+	asking.Wait()
+	return next, errors.Join(errs...)
+}
+
+// withdraw takes a group back from the boxes behind links. It is not part of the request that
+// caused it: that may have ended. A box that cannot be told ends the branch with its lease.
+func (c *Controller) withdraw(name string, links []*link) {
+	ctx, cancel := context.WithTimeout(context.Background(), withdrawWithin)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, l := range links {
+		asking.Go(func() {
+			err := c.Boxes.DeleteBranch(ctx, l.Box, name, nextVersion(l.Version, time.Now()))
+			if e := (*api.Error)(nil); err != nil && !(errors.As(err, &e) && e.Kind == api.NotFound) {
+				c.Log.Warn("could not withdraw a group from a neighbour; its lease ends it there",
+					zap.String("group", name), zap.String("neighbour", l.Box), zap.Error(err))
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// refusal returns the error of a group that does not stand at all boxes.
+func notStanding(name string, err error) error {
+	if e := (*api.Error)(nil); errors.As(err, &e) && e.Kind == api.Exists {
+		return api.Errorf(api.Exists, "group %s does not stand: %v", name, err)
+	}
+	return api.Errorf(api.Internal, "group %s does not stand: %v", name, err)
+}

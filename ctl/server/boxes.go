@@ -1,0 +1,115 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"syscall"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/neighbour"
+)
+
+// Branches is what the server for other boxes needs from a ctl.Controller. upper is the box that
+// asks.
+type Branches interface {
+	PutBranch(ctx context.Context, upper, name string, b api.Branch) (api.BranchAnswer, error)
+	DeleteBranch(ctx context.Context, upper, name string, version uint64) error
+	Tree(ctx context.Context, name string) (api.Tree, error)
+}
+
+// NewForBoxes returns a Server for other boxes. It answers only requests about branches, of peers
+// with a certificate that the listener has verified.
+func NewForBoxes(c Branches, log *zap.Logger) *Server {
+	s := unrouted(Config{Log: log})
+	s.http.Handler = s.boxRoutes(c)
+	return s
+}
+
+// ListenForBoxes listens for other boxes. The address need not be on an interface yet: at boot,
+// addresses may appear after the daemon starts.
+func ListenForBoxes(a neighbour.API) (net.Listener, error) {
+	free := func(_, _ string, conn syscall.RawConn) (err error) {
+		failed := conn.Control(func(fd uintptr) {
+			if err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1); err != nil {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_FREEBIND, 1)
+			}
+		})
+		if failed != nil {
+			err = failed
+		}
+		return err
+	}
+	l, err := (&net.ListenConfig{Control: free}).Listen(context.Background(), "tcp", a.Listen.String())
+	if err != nil {
+		return nil, fmt.Errorf("listen for other boxes on %v: %w", a.Listen, err)
+	}
+	return neighbour.NewListener(l, a.Files), nil
+}
+
+func (s *Server) boxRoutes(c Branches) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(api.BranchesPath+"/{name}", resource(map[string]handler{
+		http.MethodPut:    func(r *http.Request) (any, error) { return s.putBranch(r, c) },
+		http.MethodDelete: func(r *http.Request) (any, error) { return s.deleteBranch(r, c) },
+		http.MethodGet: func(r *http.Request) (any, error) {
+			if _, err := boxOf(r); err != nil {
+				return nil, err
+			}
+			return c.Tree(r.Context(), r.PathValue("name"))
+		},
+	}))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, api.Errorf(api.NotFound, "there is no %s for other boxes; the paths begin with %s", r.URL.EscapedPath(), api.BranchesPath))
+	})
+	return mux
+}
+
+// boxOf returns the name of the box that asks.
+func boxOf(r *http.Request) (string, error) {
+	name, err := neighbour.PeerName(r.TLS)
+	if err != nil {
+		return "", api.Errorf(api.Forbidden, "%v", err)
+	}
+	return name, nil
+}
+
+func (s *Server) putBranch(r *http.Request, c Branches) (any, error) {
+	upper, err := boxOf(r)
+	if err != nil {
+		return nil, err
+	}
+	name := r.PathValue("name")
+	return withBody(s, r, "the branch", "no group needs; split the group", func(ctx context.Context, body []byte) (api.BranchAnswer, error) {
+		var b api.Branch
+		if err := json.Unmarshal(body, &b); err != nil {
+			return api.BranchAnswer{}, api.Errorf(api.BadRequest, "the branch cannot be read (%v); run the same version of rocast on "+
+				"both boxes", err)
+		}
+		answer, err := c.PutBranch(ctx, upper, name, b)
+		if err != nil {
+			// The error may quote the file, and so an R_Key: the upper box says it to its user.
+			s.Log.Warn("branch refused", zap.String("group", name), zap.String("upper", upper))
+		}
+		return answer, err
+	})
+}
+
+func (s *Server) deleteBranch(r *http.Request, c Branches) (any, error) {
+	upper, err := boxOf(r)
+	if err != nil {
+		return nil, err
+	}
+	version, err := strconv.ParseUint(r.URL.Query().Get("version"), 10, 64)
+	if err != nil {
+		return nil, api.Errorf(api.BadRequest, "version %q is not a number", r.URL.Query().Get("version"))
+	}
+	name := r.PathValue("name")
+	return api.Removed{Name: name}, c.DeleteBranch(r.Context(), upper, name, version)
+}

@@ -1,0 +1,36 @@
+package ctl
+
+import (
+	"context"
+	"sync"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// Tree describes a group's part on this box, and asks the boxes behind it for theirs. It contains
+// no R_Keys. A box that could not be asked is in the answer with the reason.
+func (c *Controller) Tree(ctx context.Context, name string) (api.Tree, error) {
+	g, err := c.Group(name)
+	if err != nil {
+		return api.Tree{}, err
+	}
+	g.Memory = nil
+	for i := range g.Members {
+		g.Members[i].Regions = nil
+	}
+	t := api.Tree{Box: c.Box, Group: g, Below: make([]api.Tree, len(g.Links))}
+	ctx, cancel := context.WithTimeout(ctx, timeToAsk(ctx))
+	defer cancel()
+	var asking sync.WaitGroup
+	for i, l := range g.Links {
+		asking.Go(func() {
+			below, err := c.Boxes.Tree(ctx, l.Box, name)
+			if err != nil {
+				below = api.Tree{Box: l.Box, Reason: err.Error()}
+			}
+			t.Below[i] = below
+		})
+	}
+	asking.Wait()
+	return t, nil
+}
