@@ -106,9 +106,7 @@ func Parse(text []byte) (Config, error) {
 func (c *Config) readPorts(v yamldoc.Value) error {
 	err := v.Each("port", func(item yamldoc.Value) error {
 		name, err := pattern(item)
-		if err == nil {
-			c.Ports = append(c.Ports, name)
-		}
+		c.Ports = append(c.Ports, name)
 		return err
 	})
 	if err == nil && len(c.Ports) == 0 {

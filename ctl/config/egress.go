@@ -26,9 +26,7 @@ const (
 func (c *Config) readEgress(v yamldoc.Value) error {
 	return v.Each("egress", func(item yamldoc.Value) error {
 		e, err := readOneEgress(item)
-		if err == nil {
-			c.Egress = append(c.Egress, e)
-		}
+		c.Egress = append(c.Egress, e)
 		return err
 	})
 }
@@ -56,9 +54,9 @@ func readOneEgress(v yamldoc.Value) (Egress, error) {
 		err = v.Errorf("has kmin %d KiB above kmax %d KiB; write a kmin of at most %d KiB", kmin>>10, kmax>>10, kmax>>10)
 	case percent == 0:
 		err = v.Errorf("has percent 0; write 1 to 100, or leave out kmin and kmax to mark nothing")
-	case limit > 0 && limit < leastLimit:
+	case limit != 0 && limit < leastLimit:
 		err = v.Errorf("has limit %d KiB, which is too little for the longest frames; write %dKiB or more", limit>>10, leastLimit>>10)
-	case limit > 0 && limit < kmax:
+	case limit != 0 && limit < kmax:
 		err = v.Errorf("has limit %d KiB below kmax %d KiB, so that frames would be lost before all are marked; write a "+
 			"limit of %dKiB or more", limit>>10, kmax>>10, kmax>>10)
 	}

@@ -14,6 +14,7 @@ func TestBadEgressIsRefusedWithTheNumberThatFits(t *testing.T) {
 		{"{port: e, kmax: 1MiB}", "line 2: egress 1 has only one of kmin and kmax; add the other one"},
 		{"{port: e, kmin: 401KiB, kmax: 400KiB}", "line 2: egress 1 has kmin 401 KiB above kmax 400 KiB; write a kmin of at most 400 KiB"},
 		{"{port: e, kmin: 0, kmax: 400KiB}", `line 2: egress 1: kmin "0" is not a size; write one such as 64MiB (KiB, MiB or GiB), or leave the key out`},
+		{"{port: e, limit: [1KiB]}", "line 2: egress 1: limit is a list; write one word"},
 		{"{port: e, limit: 2GiB}", "line 2: egress 1: limit is above 1GiB; write a smaller size"},
 		{"{port: e, limit: 31KiB}", "line 2: egress 1 has limit 31 KiB, which is too little for the longest frames; write 32KiB or more"},
 		{"{port: e, kmin: 1KiB, kmax: 65KiB, limit: 64KiB}", "line 2: egress 1 has limit 64 KiB below kmax 65 KiB, so that frames would be lost before all are marked; write a limit of 65KiB or more"},

@@ -2,7 +2,6 @@ package afxdp
 
 import (
 	"bytes"
-	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +23,8 @@ type device struct {
 	ring   []given
 	taken  []given  // from the ring
 	done   []uint64 // sent and not completed
+	length []int    // of these
+	unsent int      // bytes that are not completed
 	given  int
 	kicks  int
 	frames int // sent
@@ -47,12 +48,7 @@ func (d *device) TxRoom() int    { return d.descs - len(d.ring) }
 func (d *device) TxPending() int { return len(d.ring) }
 func (d *device) Given() int     { return d.given }
 func (d *device) Kick() error    { d.kicks++; return nil }
-func (d *device) Unsent() (n int) {
-	for _, g := range append(slices.Clone(d.ring), d.taken...) {
-		n += int(g.desc.Len)
-	}
-	return n
-}
+func (d *device) Unsent() int    { return d.unsent }
 
 func (d *device) Transmit(descs []xsk.Desc) int {
 	d.t.Helper()
@@ -61,6 +57,7 @@ func (d *device) Transmit(descs []xsk.Desc) int {
 	}
 	for _, desc := range descs {
 		d.ring = append(d.ring, given{desc, bytes.Clone(d.umem.Bytes(desc.Addr, desc.Len))})
+		d.unsent += int(desc.Len)
 	}
 	d.given += len(descs)
 	return len(descs)
@@ -70,7 +67,7 @@ func (d *device) Flush(time.Duration) (int, error) {
 	_ = d.Kick()
 	if d.lends {
 		d.sent = append(d.sent, d.send()...)
-		d.given, d.done = 0, nil
+		d.given, d.done, d.length, d.unsent = 0, nil, nil, 0
 	}
 	return 0, d.err
 }
@@ -78,6 +75,10 @@ func (d *device) Flush(time.Duration) (int, error) {
 func (d *device) Complete(addrs []uint64) int {
 	n := copy(addrs, d.done)
 	d.done = d.done[n:]
+	for _, bytes := range d.length[:n] {
+		d.unsent -= bytes
+	}
+	d.length = d.length[n:]
 	d.given -= n
 	return n
 }
@@ -99,7 +100,7 @@ func (d *device) send() (frames [][]byte) {
 		if !g.desc.Continues() {
 			frames, frame = append(frames, frame), nil
 		}
-		d.done = append(d.done, xsk.ChunkOf(g.desc.Addr))
+		d.done, d.length = append(d.done, xsk.ChunkOf(g.desc.Addr)), append(d.length, int(g.desc.Len))
 	}
 	d.taken = nil
 	d.frames += len(frames)
@@ -465,4 +466,25 @@ func TestThePoolReapsWhenItIsEmpty(t *testing.T) {
 		t.Error("nothing was reaped for a reply")
 	}
 	b.put(append(append(frames, rest...), f, g))
+}
+
+// What a device has sent is not unsent any more, although nobody has taken its chunks back yet.
+func TestUnsentFollowsTheDevice(t *testing.T) {
+	b := newBench(t, 2, spareChunks)
+	p, d := b.ports[0], b.devices[0]
+	frames := b.load(3, make([]byte, 1100))
+	if n := p.Send(outgoing(frames, true)); n != 3 {
+		t.Fatalf("%d frames sent", n)
+	}
+	b.put(frames)
+	if n := p.Unsent(); n != 3300 || b.ports[1].Unsent() != 0 {
+		t.Errorf("%d bytes are unsent", n)
+	}
+	d.send()
+	if n := p.Unsent(); n != 0 {
+		t.Errorf("%d bytes are unsent after all were sent", n)
+	}
+	if n := (&port{}).Unsent(); n != 0 {
+		t.Errorf("a port without an interface has %d bytes to send", n)
+	}
 }
