@@ -9,12 +9,13 @@ import (
 // repairs is what a core has for the groups with repair on. Merging decides which packet is sent
 // again to which receiver, and when; the core keeps the packets and sends them.
 type repairs struct {
-	room     int        // buffers that may be retained
-	pool     Pool       // of these buffers
-	retained *retention // nil: no group with repair on was seen
-	waiting  rotation   // the groups that may have something unanswered
-	carried  rotation   // the groups that the engine carries
-	fetched  Frame      // what is fetched from the engine
+	room     int           // buffers that may be retained
+	pool     Pool          // of these buffers
+	retained *retention    // nil: no group with repair on was seen
+	waiting  rotation      // the groups that may have something unanswered
+	due      feedback.Tick // in a round of these: when the next of them is due
+	carried  rotation      // the groups that the engine carries
+	fetched  Frame         // what is fetched from the engine
 	counts   RepairCounts
 	now      feedback.Tick // the time of the event that is being handled
 }
@@ -176,6 +177,9 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 	if !h.waits && st.merge.Waiting() {
 		h.waits = true
 		c.repair.waiting.add(st)
+	}
+	if h.waits {
+		c.repair.waiting.next = min(c.repair.waiting.next, st.merge.Due(now))
 	}
 }
 

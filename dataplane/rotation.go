@@ -62,13 +62,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 		c.follow(now, st, out) // a path may have been evicted
 		return true
 	})
-	waiting := c.repair.waiting.turn(now, feedback.RepairPeriod, func(st *state) bool {
-		if st.held.waits = st.merge.Waiting(); st.held.waits {
-			c.timer(now, st, out)
-			c.follow(now, st, out)
-		}
-		return st.held.waits
-	})
+	waiting := c.serveWaiting(now, out)
 	carried := c.repair.carried.turn(now, LookPeriod, func(st *state) bool {
 		c.sync(now, st, out)
 		c.follow(now, st, out)
@@ -77,15 +71,35 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 	return timed || waiting || carried
 }
 
-// Pause is how long the next Tick may wait; 0: for ever.
-func (c *Core) Pause() feedback.Tick {
-	switch {
-	case len(c.repair.waiting.groups) > 0:
-		return feedback.RepairPeriod
-	case len(c.timed.groups) > 0:
-		return feedback.TimerPeriod
-	case len(c.repair.carried.groups) > 0:
-		return LookPeriod
+// serveWaiting serves the groups with repair on that wait for something.
+func (c *Core) serveWaiting(now feedback.Tick, out *Outputs) (some bool) {
+	r := &c.repair
+	if r.waiting.served == 0 {
+		r.due = now + LookPeriod
 	}
-	return 0
+	some = r.waiting.turn(now, feedback.RepairPeriod, func(st *state) bool {
+		if st.held.waits = st.merge.Waiting(); st.held.waits {
+			c.timer(now, st, out)
+			c.follow(now, st, out)
+			r.due = min(r.due, st.merge.Due(now))
+		}
+		return st.held.waits
+	})
+	if some && r.waiting.served == 0 {
+		r.waiting.next = max(r.waiting.next, r.due)
+	}
+	return some
+}
+
+// Pause is how long the next Tick may wait; 0: for ever.
+func (c *Core) Pause(now feedback.Tick) (pause feedback.Tick) {
+	for _, r := range []*rotation{&c.repair.waiting, &c.timed, &c.repair.carried} {
+		if len(r.groups) == 0 {
+			continue
+		}
+		if in := max(r.next-now, feedback.RepairPeriod); pause == 0 || in < pause {
+			pause = in
+		}
+	}
+	return pause
 }

@@ -125,7 +125,7 @@ func TestAWorkerBlocksForABoundedTime(t *testing.T) {
 		least, atMost time.Duration
 	}{
 		{0, 10 * time.Millisecond, time.Second},
-		{time.Second, time.Duration(feedback.TimerPeriod), time.Duration(feedback.TimerPeriod)},
+		{time.Second, time.Duration(feedback.RepairPeriod), time.Duration(feedback.TimerPeriod)},
 	} {
 		g := group()
 		g.Policy.SilentAfter = c.silentAfter

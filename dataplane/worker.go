@@ -186,7 +186,7 @@ func (w *Worker) block() {
 		return
 	}
 	timeout := waitTimeout
-	if pause := w.core.Pause(); pause > 0 {
+	if pause := w.core.Pause(w.polled); pause > 0 {
 		timeout = time.Duration(pause)
 	}
 	w.wait.Wait(timeout)

@@ -22,7 +22,7 @@ const (
 	// them asked for an ACK, and Asked is the last one that did. It uses all of these.
 	Carried
 	// Timer says that time has passed. It comes every TimerPeriod to groups whose policy needs it
-	// (Policy.NeedsTimer), and every RepairPeriod while the group is Waiting.
+	// (Policy.NeedsTimer), and when it is Due while the group is Waiting.
 	Timer
 	// Lost says that the caller no longer has the retained packets up to PSN: it needed the memory,
 	// or a packet was damaged when it came. It uses PSN.

@@ -6,7 +6,7 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// RepairPeriod is how often a group that is Waiting wants a Timer event.
+// RepairPeriod is the shortest time between two Timer events that a group which is Waiting wants.
 const RepairPeriod = 50 * microsecond
 
 // A probe that is answered begins a repair with firstPush packets. A path has patienceTimes round
@@ -20,11 +20,32 @@ const (
 	repairLong    = second
 )
 
-// Waiting says whether the group wants a Timer event every RepairPeriod: a path is under repair or
+// Waiting says whether the group wants a Timer event when it is Due: a path is under repair or
 // has not answered a packet that asked for an ACK, the source was called back by an RNR NAK, or the
 // switch may have to break the silence of the source.
 func (g *Group) Waiting() bool {
 	return g.retained.repairing > 0 || g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute()
+}
+
+// Due is the time before which a Timer event does nothing for a group that is Waiting, unless
+// another event comes first. It is RepairPeriod from now at least.
+func (g *Group) Due(now Tick) Tick {
+	soon, due := now+RepairPeriod, endless
+	if g.gap.rests {
+		return soon
+	}
+	if g.retained.running > 0 {
+		due = g.retained.due
+	}
+	if unheard := g.unheard(); unheard || g.mute() {
+		// A lull that no timer has seen yet begins a little late. That does no harm.
+		since, patience := g.lull.since, g.patienceWithSource(unheard)
+		if !g.lull.some {
+			since, patience = now, patience/4
+		}
+		due = min(due, since+patience)
+	}
+	return max(due, soon)
 }
 
 // WithDefaults fills in the bounds of repair.

@@ -244,3 +244,44 @@ func TestARepairThatGoesWellCatchesUp(t *testing.T) {
 		t.Errorf("after a loss the window is %d", l.window)
 	}
 }
+
+// A group that waits says when a Timer event can do something, and none is needed before.
+func TestATimerEventBeforeAGroupIsDueDoesNothing(t *testing.T) {
+	const start = Tick(1e9)
+	packet := func(psn roce.PSN, asks bool) Event {
+		return Event{Kind: Data, PSN: psn, First: psn == 1, Last: asks, AckReq: asks}
+	}
+	ack := func(path int, psn roce.PSN) Event {
+		return Event{Kind: Response, Path: path, PSN: psn, MSN: 1, Syndrome: roce.SyndromeUnlimited}
+	}
+	for name, c := range map[string]struct {
+		events []Event
+		due    Tick // from the last event on
+	}{
+		"a receiver is asked":             {[]Event{packet(1, true)}, unmeasured},
+		"one receiver has answered":       {[]Event{packet(1, true), ack(0, 1)}, unmeasured},
+		"a receiver is repaired":          {[]Event{packet(1, true), packet(2, true), {Kind: Response, Path: 0, PSN: 2, Syndrome: roce.NAKSequence}}, Tick(DefaultRepairTimerFloor)},
+		"the source does not go on":       {[]Event{packet(1, false)}, muteAfter / 4},
+		"the last ACK may have been lost": {[]Event{packet(1, true), ack(0, 1), ack(1, 1)}, unheardAfter / 4},
+	} {
+		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 2, FirstPSN: 1})
+		for _, ev := range c.events {
+			g.Step(start, ev, nil)
+		}
+		if !g.Waiting() || g.Due(start) != start+c.due {
+			t.Errorf("%s: waiting is %v, due in %v, want %v", name, g.Waiting(), time.Duration(g.Due(start)-start), time.Duration(c.due))
+		}
+		if acts, _ := g.Step(g.Due(start)-1, Event{Kind: Timer}, nil); len(acts) > 0 {
+			t.Errorf("%s: before its time a Timer event does %v", name, acts)
+		}
+	}
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 2, FirstPSN: 1})
+	g.Step(start, packet(1, false), nil)
+	g.Step(start, Event{Kind: Timer}, nil)
+	if due := g.Due(start + muteAfter/2); due != start+muteAfter {
+		t.Errorf("a silence that was seen is due in %v", time.Duration(due-start))
+	}
+	if due := g.Due(start + 2*muteAfter); due != start+2*muteAfter+RepairPeriod {
+		t.Errorf("what is overdue is due in %v", time.Duration(due-start-2*muteAfter))
+	}
+}

@@ -63,7 +63,7 @@ func (g *Group) beginLegs(psn roce.PSN) {
 	for i := range g.legs {
 		g.beginLeg(i, psn)
 	}
-	g.retained = retained{oldest: psn.Next(), lowest: psn}
+	g.retained = retained{oldest: psn.Next(), lowest: psn, due: endless}
 }
 
 // beginLeg makes path i direct. It was sent packets up to psn at most.

@@ -292,6 +292,9 @@ var rules = []rule{
 	{"14", "with a quorum a receiver that is not ready often is given up", "repair.go", "		l.attempts = 0 // the", "		// the"},
 	{"14", "the time of an RNR NAK is not kept", "legtimer.go", "	g.runFor(now, l, Tick(ev.Syndrome.RNRTimer().Duration()))\n", "	g.runFor(now, l, 0)\n"},
 
+	{"14", "a timer event comes later than a path is due", "legtimer.go", "\t\tdue = g.retained.due\n", ""},
+	{"14", "a timer event comes later than the silence of the source ends", "legtimer.go", "due = min(due, since+patience)", "due = min(due, endless+0*(since+patience))"},
+	{"repair", "a group that is due earlier waits for the next round", "dataplane/repair.go", "c.repair.waiting.next = min(c.repair.waiting.next, st.merge.Due(now))", "_ = st"},
 	{"14", "a late path gets no new packets", "legtimer.go", "if l.state == legDirect {\n\t\t\t\tacts = g.nudge", "if false {\n\t\t\t\tacts = g.nudge"},
 	{"14", "the answer to a direct path's probe begins no repair", "repair.go", "l.attempts > 0 && by == 1\n", "false\n"},
 	{"14", "an ACK beyond a direct path's probe begins a repair", "repair.go", "l.attempts > 0 && by == 1\n", "l.attempts > 0\n"},

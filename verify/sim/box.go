@@ -16,7 +16,7 @@ type forwarder interface {
 	Tick(now feedback.Tick, out *dataplane.Outputs) (some bool)
 	Arm(now feedback.Tick, out *dataplane.Outputs)
 	Adopt(now feedback.Tick, g *mft.Group, out *dataplane.Outputs)
-	Pause() feedback.Tick
+	Pause(now feedback.Tick) feedback.Tick
 	PutBack()
 	Retained() (packets, chunks int)
 	Retains(id mft.GroupID, psn roce.PSN) bool
@@ -110,7 +110,7 @@ func (w *world) arm() {
 // keepTime schedules the next tick of the core, while the core wants one and the programs of the
 // sources have not heard of everything.
 func (w *world) keepTime() {
-	b, pause := &w.box, time.Duration(w.box.core.Pause())
+	b, pause := &w.box, time.Duration(w.box.core.Pause(feedback.Tick(w.now)))
 	if at := w.now + pause; pause > 0 && !w.over() && (b.ticksAt == 0 || at < b.ticksAt) {
 		b.ticksAt = at
 		w.schedule.add(event{at: at, kind: tick})

@@ -563,7 +563,7 @@ func (t *treeRun) copy(b *treeBox, received *dataplane.Frame, original *frame, e
 // keepTime schedules the next tick of a box, as world.keepTime does.
 func (t *treeRun) keepTime(b *treeBox) {
 	w := &t.w
-	pause := time.Duration(b.core.Pause())
+	pause := time.Duration(b.core.Pause(feedback.Tick(w.now)))
 	if at := w.now + pause; pause > 0 && !w.over() && (b.ticksAt == 0 || at < b.ticksAt) {
 		b.ticksAt = at
 		w.schedule.add(event{at: at, kind: tick, host: int32(b.number)})
