@@ -74,7 +74,7 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 		return acts // the source is below it and sends it again anyway
 	}
 	s := g.dueNAK()
-	if s == 0 && (gap || g.policy.Nak == NakLower && g.pending.sequence > 0 && !g.mending()) {
+	if s == 0 && (gap || g.policy.Nak == NakLower && g.someoneAsks() && !g.mending()) {
 		s = roce.NAKSequence
 	}
 	if s == 0 {
@@ -127,6 +127,18 @@ func (g *Group) clearNAKs() {
 			g.setPending(p, 0)
 		}
 	}
+}
+
+// someoneAsks says whether a path that is not below the floor asks for a packet again. What a path
+// below the floor asks for a quorum has: the source has let go of it, or will with its next ACK.
+func (g *Group) someoneAsks() bool {
+	for i := range g.paths {
+		p := &g.paths[i]
+		if p.part == PartActive && p.pending == roce.NAKSequence && !p.acked.Before(g.floor.psn) {
+			return true
+		}
+	}
+	return false
 }
 
 // dueNAK is the strongest pending NAK of the paths at the floor: the longest RNR NAK, or else a
