@@ -66,6 +66,7 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 		s.Timed = append(s.Timed, d.moment(NextHop, packets))
 	}
 	d.repair(&s)
+	d.weights(&s)
 	return s
 }
 
@@ -415,6 +416,25 @@ func (d drawer) quorum(s *Scenario) {
 	if always > 0 && d.oneIn(5) {
 		s.Policy.Ack = feedback.AckPolicy(1 + d.IntN(always))
 	}
+}
+
+// weights draws for how many receivers each host stands in a quorum, and another quorum that fits.
+func (d drawer) weights(s *Scenario) {
+	if s.Policy.Ack == feedback.AckAll || d.oneIn(2) {
+		return
+	}
+	always, heaviest := 0, 0
+	for i := range s.Hosts {
+		h := &s.Hosts[i]
+		h.Weight = 1 + d.IntN(4)
+		if h.Receiver && !h.Outside && len(h.Messages) == 0 {
+			always, heaviest = always+h.Weight, max(heaviest, h.Weight)
+		}
+	}
+	if s.has(Leave) {
+		always -= heaviest
+	}
+	s.Policy.Ack = feedback.AckPolicy(1 + d.IntN(max(1, always)))
 }
 
 // patience draws the retry counts, and how long the run may take. A source must not wait for ever

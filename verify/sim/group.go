@@ -104,6 +104,7 @@ func (w *world) makePath(host int, memory []mft.VirtualRegion) mft.Path {
 	p := mft.Path{
 		Leg: w.legOf(host), RemoteQPN: groupQPN, FirstPSN: h.RecvPSN, Sends: len(h.Messages) > 0, SendPSN: h.SendPSN,
 	}
+	p.Receivers = uint16(h.Weight)
 	for k := range memory {
 		at := w.keyOf(host, k)
 		p.Regions = append(p.Regions, mft.Region{VA: at.VA, Length: memory[k].Length, RKey: at.RKey})

@@ -181,9 +181,9 @@ func (w *world) lacking(h *host, c claim, withLeavers bool) (lacking *host) {
 		if r == h || !r.counts() && !(withLeavers && r.membership == left) {
 			continue
 		}
-		counted++
+		counted += r.weight()
 		if next := r.next[h.number]; next > c.acked && h.plan.messagesBefore(next) >= c.messages {
-			have++
+			have += r.weight()
 			late = max(late, r.from[h.number])
 		} else {
 			lacking = r
@@ -211,7 +211,7 @@ func (w *world) holders(h *host, p int, withLeavers bool) (n int) {
 	for i := range w.hosts {
 		r := &w.hosts[i]
 		if r != h && (r.counts() || withLeavers && r.membership == left) && r.from[h.number] <= p && p < r.next[h.number] {
-			n++
+			n += r.weight()
 		}
 	}
 	return n

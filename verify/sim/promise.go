@@ -139,7 +139,7 @@ func (w *world) living(h *host) (n int) {
 		// With a quorum a receiver may have joined too late for what the source waits for.
 		late := w.s.Policy.Ack != feedback.AckAll && r.from[h.number] > h.merged.acked+1
 		if r != h && r.counts() && !late && !r.crashed && !r.behind && r.qp.State() == rnic.StateReady {
-			n++
+			n += r.weight()
 		}
 	}
 	return n

@@ -77,6 +77,7 @@ type Host struct {
 	Receiver    bool
 	Outside     bool     // it is no member until a Join
 	RecvPSN     roce.PSN // the first PSN that its queue pair expects
+	Weight      int      // receivers that a quorum counts for it; 0: one
 	Receives    int      // receives that its program keeps posted
 	RepostAfter time.Duration
 	RNRTimer    roce.RNRTimer
@@ -110,6 +111,9 @@ type Message struct {
 func (m *Message) takesReceive() bool { return m.Op != rnic.Write && m.Op != rnic.Read }
 
 func (m *Message) isSend() bool { return m.Op == rnic.Send || m.Op == rnic.SendImm }
+
+// weight is how many receivers a quorum counts for the host.
+func (h *Host) weight() int { return max(1, h.Weight) }
 
 func (s *Scenario) packets(m *Message) int { return max(1, (m.Bytes+s.MTUBytes-1)/s.MTUBytes) }
 
@@ -197,8 +201,8 @@ func (s *Scenario) describe(b *strings.Builder, i int) {
 			n, packets, uint32(h.SendPSN), h.Outstanding, h.Think)
 	}
 	if h.Receiver {
-		fmt.Fprintf(b, "  receives from PSN %#06x, %d receives, back after %v, RNR timer %v, outside %v\n",
-			uint32(h.RecvPSN), h.Receives, h.RepostAfter, h.RNRTimer.Duration(), h.Outside)
+		fmt.Fprintf(b, "  receives from PSN %#06x, %d receives, back after %v, RNR timer %v, outside %v, counts %d\n",
+			uint32(h.RecvPSN), h.Receives, h.RepostAfter, h.RNRTimer.Duration(), h.Outside, h.weight())
 	}
 }
 
