@@ -16,7 +16,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build demo test race bench generate lint softroce sim model fuzz mutants install clean help
+.PHONY: all build demo demo-tree test race bench generate lint softroce sim model fuzz mutants install clean help
 
 all: build
 
@@ -27,6 +27,11 @@ demo: build ## reliable multicast on this machine: one source, three receivers, 
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool
 	$(GO) build -o $(BUILD)/demo ./demo
 	$(BUILD)/demo -bin $(BUILD)
+
+demo-tree: build ## a group over three boxes on this machine; one of them is killed in the middle
+	@scripts/need ip:iproute2 ethtool:ethtool
+	$(GO) build -o $(BUILD)/demo-tree ./demo/tree
+	$(BUILD)/demo-tree -bin $(BUILD)
 
 test: ## every test that this machine allows; prints which it left out and why
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
@@ -106,4 +111,4 @@ clean: ## removes build/
 	rm -rf $(BUILD)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.* ## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' Makefile | expand -t 12

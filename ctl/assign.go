@@ -70,7 +70,9 @@ func (c *Controller) through(m *groupfile.Member, visited []string) (boxes []str
 	case m.Via != "":
 		boxes = []string{m.Via}
 	default:
-		boxes = c.gatewaysTo(m.IP)
+		if boxes = c.behind(m.IP); len(boxes) == 0 {
+			boxes = c.gatewaysTo(m.IP)
+		}
 	}
 	back := slices.DeleteFunc(slices.Clone(boxes), func(box string) bool { return !slices.Contains(visited, box) })
 	boxes = slices.DeleteFunc(boxes, func(box string) bool { return slices.Contains(back, box) })
@@ -79,6 +81,26 @@ func (c *Controller) through(m *groupfile.Member, visited []string) (boxes []str
 			m.IP, c.Box, back[0], strings.Join(append(slices.Clone(visited), c.Box, back[0]), ", "))
 	}
 	return boxes, nil
+}
+
+// behind returns the neighbours that the config says an address is behind: those with the longest
+// network that contains it.
+func (c *Controller) behind(addr netip.Addr) (boxes []string) {
+	longest := 0
+	for _, n := range c.Neighbours {
+		for _, network := range n.Behind {
+			if !network.Contains(addr) || network.Bits() < longest {
+				continue
+			}
+			if network.Bits() > longest {
+				longest, boxes = network.Bits(), nil
+			}
+			if !slices.Contains(boxes, n.Name) {
+				boxes = append(boxes, n.Name)
+			}
+		}
+	}
+	return boxes
 }
 
 // gatewaysTo returns the neighbours that are next hops to an address.

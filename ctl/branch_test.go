@@ -232,6 +232,29 @@ func TestLeasesAreRenewedInTime(t *testing.T) {
 	}
 }
 
+// A plain router between hides the boxes from the routes, and the config says who is behind which
+// one: the longest network counts, and several boxes may have the same.
+func TestTheConfigSaysWhatIsBehindABox(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	networks := func(texts ...string) (list []netip.Prefix) {
+		for _, text := range texts {
+			list = append(list, netip.MustParsePrefix(text))
+		}
+		return list
+	}
+	b1 := f.box("b1")
+	b1.Neighbours[0].Behind = networks("10.0.0.0/8", "10.3.0.0/24", "10.3.0.8/32")
+	b1.Neighbours[1].Behind = networks("10.3.0.0/24", "10.3.0.0/16", "10.3.0.7/32")
+	for ip, want := range map[string]string{"10.9.0.1": "b2", "10.3.1.1": "b3", "10.3.0.1": "b2 b3", "10.3.0.7": "b3", "10.3.0.8": "b2", "11.0.0.1": ""} {
+		if got := strings.Join(b1.behind(addr(ip)), " "); got != want {
+			t.Errorf("%s is behind %q, want %q", ip, got, want)
+		}
+	}
+	b1.Neighbours[0].Behind = nil
+	f.create(groupFile("10.1.0.2", "10.3.0.1"))
+	f.check("b1: 10.1.0.2 b3 | b3: 10.3.0.1")
+}
+
 // What is missing behind the boxes is said at the root.
 func TestTheRootSaysWhoIsWaitedFor(t *testing.T) {
 	f := newTree(t)

@@ -58,7 +58,11 @@ func printGroup(w io.Writer, g api.Group) {
 		source = fmt.Sprintf("sent %d, is at %d, merged %d", p.Sent, p.Position, p.Merged)
 	}
 	row(w, "source", source)
+	if u := g.Upper; u != nil {
+		row(w, "part of", fmt.Sprintf("the group of box %s, asked for by box %s", u.Root, u.Box))
+	}
 	printMembers(w, g)
+	printBoxes(w, g)
 	printLinks(w, g)
 	printRepair(w, g)
 	printMemory(w, g)
@@ -111,6 +115,18 @@ func printLinks(w io.Writer, g api.Group) {
 }
 
 func isLink(m api.Member) bool { return m.RemoteIP != "" || m.Receivers > 1 }
+
+// printBoxes prints the boxes behind this one.
+func printBoxes(w io.Writer, g api.Group) {
+	if len(g.Links) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	row(w, "BOX", "ADDRESS", "QPN", "MEMBERS", "STATE")
+	for _, l := range g.Links {
+		row(w, l.Box, l.Remote.IP, l.Remote.QPN, strings.Join(l.Members, ","), because(l.State, l.Reason))
+	}
+}
 
 // printMemory prints each virtual region, and the address of that region at every receiver.
 func printMemory(w io.Writer, g api.Group) {

@@ -161,7 +161,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group update", "group ls", "group show", "group rm", "perftest", "perftest up", "perftest down", "perftest ls", "port", "port ls", "stats", "features", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "perftest", "perftest up", "perftest down", "perftest ls", "port", "port ls", "stats", "features", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {
@@ -183,6 +183,7 @@ func TestWrongArgumentsSendNothing(t *testing.T) {
 		{"group create2", `there is no "create2" here; see rocast group --help`},
 		{"group show", "NAME is missing; see rocast group show --help"},
 		{"group show a b", `"b" is one argument too many; see rocast group show --help`},
+		{"group tree", "NAME is missing; see rocast group tree --help"},
 		{"group rm", "NAME is missing; see rocast group rm --help"},
 		{"group ls g1", `"g1" is one argument too many; see rocast group ls --help`},
 		{"group create", "-f FILE is missing; see rocast group create --help"},

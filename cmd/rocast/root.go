@@ -20,13 +20,13 @@ func (a *app) client() *api.Client { return api.NewClient(a.socket, a.dial) }
 func (a *app) root() *cobra.Command {
 	root := a.noun("rocast", "One RC queue pair, many receivers: ask rocastd, and tell it",
 		a.noun("group", "Groups: a source and its receivers",
-			a.groupCreate(), a.groupUpdate(), a.groupList(), a.groupShow(), a.groupRemove()),
+			a.groupCreate(), a.groupUpdate(), a.groupList(), a.groupShow(), a.groupTree(), a.groupRemove()),
 		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group",
 			a.perftestUp(), a.perftestDown(), a.perftestList()),
 		a.noun("port", "Ports: the interfaces that carry groups", a.portList()),
 		a.stats(), a.features(), a.version(),
 	)
-	root.Long = `rocast controls rocastd over its socket. The commands ls, show, stats, features and version only
+	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, stats, features and version only
 read; create, update, rm, up and down change something.
 
 With --json rocast always writes exactly one JSON document to standard output: the answer, or

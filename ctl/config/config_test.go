@@ -22,7 +22,7 @@ func TestConfigDefaults(t *testing.T) {
 		Mode: "copy", Engine: "auto", LogFormat: "console", LogLevel: "info",
 		RepairMemory: 64 << 20,
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 	if got.API.On() {
@@ -49,7 +49,7 @@ perftest:
   - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18516}
 neighbours:
   - {name: leaf2, address: 10.9.0.2, url: "https://10.9.0.2:7471"}
-  - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1}
+  - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1, behind: [fd00:7::/64, 10.82.0.0/22]}
 api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a}
 `))
 	want := Config{
@@ -59,11 +59,12 @@ api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a}
 		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
 		Neighbours: []neighbour.Config{
 			{Name: "leaf2", Address: netip.MustParseAddr("10.9.0.2"), URL: "https://10.9.0.2:7471"},
-			{Name: "spine-1.lab", Address: netip.MustParseAddr("fd00::2"), URL: "https://spine-1.lab:1", Local: netip.MustParseAddr("fd00::1")},
+			{Name: "spine-1.lab", Address: netip.MustParseAddr("fd00::2"), URL: "https://spine-1.lab:1", Local: netip.MustParseAddr("fd00::1"),
+				Behind: []netip.Prefix{netip.MustParsePrefix("fd00:7::/64"), netip.MustParsePrefix("10.82.0.0/22")}},
 		},
 		API: neighbour.API{Listen: netip.MustParseAddrPort("[fd00::1]:7471"), Files: neighbour.Files{Cert: "/c", Key: "/k", CA: "/a"}},
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); err != nil || diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 }
@@ -201,6 +202,8 @@ func TestBadNeighboursAreRefused(t *testing.T) {
 		{one("{address: 224.0.0.1}"), "line 3: neighbour 1: address 224.0.0.1 is not an address that a box can have on the fabric; write a unicast address"},
 		{one(strings.Replace(leaf2, "}", ", local: fd00::1}", 1)), "line 3: neighbour 1 has the address 10.9.0.2 and local fd00::1, and a link has addresses of one family; write two of the same family"},
 		{one(strings.Replace(leaf2, "}", ", local: 10.9.0.2}", 1)), "line 3: neighbour 1 has the same address 10.9.0.2 as local; local is this box's address, so write that or remove it"},
+		{one(strings.Replace(leaf2, "}", ", behind: [10.82.0.1/22]}", 1)), `line 3: neighbour 1: network 1 "10.82.0.1/22" is not a network; write one such as 10.82.0.0/22`},
+		{one(strings.Replace(leaf2, "}", ", behind: [10.82.0.1]}", 1)), `line 3: neighbour 1: network 1 "10.82.0.1" is not a network; write one such as 10.82.0.0/22`},
 		{url("http://10.9.0.2:7471"), badURL("http://10.9.0.2:7471")},
 		{url("https://10.9.0.2"), badURL("https://10.9.0.2")},
 		{url("https://:7471"), badURL("https://:7471")},

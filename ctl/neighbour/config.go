@@ -21,6 +21,9 @@ type Config struct {
 	// Local is this box's link address towards the neighbour. If it is not valid, it is the source
 	// address of the kernel's route to Address.
 	Local netip.Addr
+	// Behind are the networks that are behind the box, where a plain router between hides that from
+	// the routes.
+	Behind []netip.Prefix
 }
 
 // API is the key api of the daemon's config: where other boxes reach this one, and the files with
@@ -40,6 +43,7 @@ func Read(v yamldoc.Value) (c Config, err error) {
 		yamldoc.Field{Key: "address", Set: yamldoc.Into(&c.Address, address), Needed: "address: ADDRESS, the box's link address"},
 		yamldoc.Field{Key: "url", Set: yamldoc.Into(&c.URL, apiURL), Needed: "url: https://HOST:PORT, where the box's api listens"},
 		yamldoc.Field{Key: "local", Set: yamldoc.Into(&c.Local, address)},
+		yamldoc.Field{Key: "behind", Set: c.readBehind},
 	)
 	if err == nil && c.Local.IsValid() && c.Local.Is4() != c.Address.Is4() {
 		err = v.Errorf("has the address %v and local %v, and a link has addresses of one family; write two of the "+
@@ -49,6 +53,21 @@ func Read(v yamldoc.Value) (c Config, err error) {
 		err = v.Errorf("has the same address %v as local; local is this box's address, so write that or remove it", c.Address)
 	}
 	return c, err
+}
+
+func (c *Config) readBehind(v yamldoc.Value) error {
+	return v.Each("network", func(item yamldoc.Value) error {
+		text, err := item.Text()
+		if err != nil {
+			return err
+		}
+		network, err := netip.ParsePrefix(text)
+		if err != nil || network != network.Masked() || network.Addr().Is4In6() {
+			return item.Errorf("%q is not a network; write one such as 10.82.0.0/22", text)
+		}
+		c.Behind = append(c.Behind, network)
+		return nil
+	})
 }
 
 // ReadAPI reads the key api.

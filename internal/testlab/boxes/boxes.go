@@ -1,0 +1,282 @@
+// Package boxes runs a rocastd in each box of a fabric. The daemons are neighbours as the fabric's
+// links say: they have certificates of one CA, and reach each other's API over the links.
+package boxes
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/testlab/fabric"
+)
+
+// Box is a box of the fabric with its daemon.
+type Box struct {
+	*fabric.Box
+	Name string
+
+	set    *Set
+	daemon *exec.Cmd
+	ended  chan struct{}
+	log    logged
+}
+
+// Set is the boxes of a fabric.
+type Set struct {
+	Boxes  []*Box
+	fabric *fabric.Fabric
+	dir    string
+	bin    string // the directory of rocastd
+	ca     *x509.Certificate
+	key    *ecdsa.PrivateKey
+}
+
+// New prepares the boxes of a fabric, which get the names in the fabric's order. The networks of
+// hosts are routed between the boxes. bin is the directory of rocastd.
+func New(f *fabric.Fabric, bin string, names ...string) (*Set, error) {
+	dir, err := os.MkdirTemp("", "rcb") // short: the path of a socket has its limit
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{fabric: f, dir: dir, bin: bin}
+	for i, name := range names {
+		s.Boxes = append(s.Boxes, &Box{Box: f.Boxes[i], Name: name, set: s})
+	}
+	if err := errors.Join(s.authority(), s.route()); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	for _, b := range s.Boxes {
+		if err := b.prepare(); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
+	return s, nil
+}
+
+// Close ends the daemons and removes their files.
+func (s *Set) Close() error {
+	var errs []error
+	for _, b := range s.Boxes {
+		if b.daemon != nil {
+			_ = b.daemon.Process.Kill()
+			<-b.ended
+		}
+	}
+	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
+}
+
+// hop is a way from a box: the neighbour at the other end of a link.
+type hop struct {
+	link *fabric.Link
+	end  int // of the neighbour
+}
+
+// hops returns the links of a box.
+func (s *Set) hops(b *Box) (list []hop) {
+	for _, l := range s.fabric.Links {
+		for i := range l.Ends {
+			if l.Ends[1-i].Box == b.Box {
+				list = append(list, hop{l, i})
+			}
+		}
+	}
+	return list
+}
+
+func (s *Set) boxOf(b *fabric.Box) *Box {
+	for _, box := range s.Boxes {
+		if box.Box == b {
+			return box
+		}
+	}
+	return nil
+}
+
+// behind returns the networks that a box reaches by a hop, as the fabric is a tree.
+func (s *Set) behind(from *Box, h hop) (networks []netip.Prefix) {
+	next := s.boxOf(h.link.Ends[h.end].Box)
+	networks = append(networks, next.network())
+	for _, further := range s.hops(next) {
+		if further.link != h.link {
+			networks = append(networks, s.behind(next, further)...)
+		}
+	}
+	return networks
+}
+
+// network is the subnet of the box's hosts.
+func (b *Box) network() netip.Prefix { return netip.PrefixFrom(b.GroupIP(), 22).Masked() }
+
+// gateway is the box's address on the hosts' network.
+func (b *Box) gateway() netip.Addr {
+	a := b.GroupIP().As4()
+	a[3] = 254
+	return netip.AddrFrom4(a)
+}
+
+// route adds the routes between the boxes, and lets each host send to other networks by its box.
+func (s *Set) route() error {
+	var errs []error
+	for _, b := range s.Boxes {
+		for _, h := range s.hops(b) {
+			for _, network := range s.behind(b, h) {
+				_, err := b.Box.Box.Exec("ip", "route", "add", network.String(), "via", h.gateway().String())
+				errs = append(errs, err)
+			}
+		}
+		for _, host := range b.Hosts {
+			_, err := host.NS.Exec("ip", "route", "add", "default", "via", b.gateway().String())
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// gateway is the next hop by which the neighbour is reached: itself, or the router between.
+func (h hop) gateway() netip.Addr {
+	if h.isRouted() {
+		return h.link.Ends[1-h.end].IP.Next()
+	}
+	return h.link.Ends[h.end].IP
+}
+
+func (h hop) isRouted() bool {
+	network := netip.PrefixFrom(h.link.Ends[0].IP, 24).Masked()
+	return !network.Contains(h.link.Ends[1].IP)
+}
+
+const apiPort = 7471
+
+// prepare writes the box's config and certificate.
+func (b *Box) prepare() error {
+	if err := os.MkdirAll(b.path(""), 0o700); err != nil {
+		return err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "ports: [%s]\nsocket: %s\nstateDir: %s\napi: {listen: 0.0.0.0:%d, cert: %s, key: %s, ca: %s}\nneighbours:\n",
+		strings.Join(b.Ports(), ", "), b.path("s"), b.path("state"), apiPort, b.path("cert"), b.path("key"), filepath.Join(b.set.dir, "ca"))
+	for _, h := range b.set.hops(b) {
+		there := h.link.Ends[h.end]
+		fmt.Fprintf(&text, "  - {name: %s, address: %v, url: \"https://%v:%d\"", b.set.boxOf(there.Box).Name, there.IP, there.IP, apiPort)
+		if h.isRouted() {
+			var networks []string
+			for _, network := range b.set.behind(b, h) {
+				networks = append(networks, network.String())
+			}
+			fmt.Fprintf(&text, ", behind: [%s]", strings.Join(networks, ", "))
+		}
+		text.WriteString("}\n")
+	}
+	return errors.Join(b.identify(), os.WriteFile(b.path("rocastd.yaml"), []byte(text.String()), 0o600))
+}
+
+func (b *Box) path(name string) string { return filepath.Join(b.set.dir, b.Name, name) }
+
+// Client talks to the box's daemon.
+func (b *Box) Client() *api.Client { return api.NewClient(b.path("s"), nil) }
+
+// Socket is the path of the daemon's socket.
+func (b *Box) Socket() string { return b.path("s") }
+
+// Start starts the daemon and waits until it answers.
+func (b *Box) Start(ctx context.Context) error {
+	b.daemon = exec.Command(filepath.Join(b.set.bin, "rocastd"), "--config", b.path("rocastd.yaml"))
+	b.daemon.Stdout, b.daemon.Stderr = &b.log, &b.log
+	b.daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	_ = os.Remove(b.path("s"))
+	if err := b.Box.Box.Do(b.daemon.Start); err != nil {
+		return err
+	}
+	daemon, ended := b.daemon, make(chan struct{})
+	b.ended = ended
+	go func() { defer close(ended); _ = daemon.Wait() }()
+	for {
+		if _, err := b.Client().Version(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-ended:
+			return fmt.Errorf("rocastd of %s ended:\n%s", b.Name, b.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("rocastd of %s does not answer:\n%s", b.Name, b.Log())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends the daemon without a warning.
+func (b *Box) Kill() error {
+	err := b.daemon.Process.Kill()
+	<-b.ended
+	return err
+}
+
+// Log is what the box's daemons have logged.
+func (b *Box) Log() string {
+	b.log.mu.Lock()
+	defer b.log.mu.Unlock()
+	return b.log.text.String()
+}
+
+// logged may be written while it is read.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// authority makes the CA of the boxes.
+func (s *Set) authority() (err error) {
+	s.ca = &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
+	if s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, s.ca, s.ca, s.key.Public(), s.key)
+	if err != nil {
+		return err
+	}
+	return writePEM(filepath.Join(s.dir, "ca"), "CERTIFICATE", der)
+}
+
+// identify makes the box's certificate.
+func (b *Box) identify() error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	cert := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{b.Name}, NotAfter: b.set.ca.NotAfter}
+	der, err := x509.CreateCertificate(rand.Reader, cert, b.set.ca, key.Public(), b.set.key)
+	if err != nil {
+		return err
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writePEM(b.path("cert"), "CERTIFICATE", der), writePEM(b.path("key"), "PRIVATE KEY", secret))
+}
+
+func writePEM(path, kind string, der []byte) error {
+	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+}
