@@ -266,6 +266,24 @@ func TestPlainAfterRearrange(t *testing.T) {
 	}
 }
 
+// A NAK that waited when the source switched is forgotten: an engine may carry the next source's
+// packets.
+func TestPlainAfterASourceSwitch(t *testing.T) {
+	g := New(Config{Policy: Policy{Ack: 1, Switch: SwitchForce}, Paths: 3})
+	g.Step(0, Event{Kind: Data, PSN: 0, First: true, Last: true}, nil)
+	g.Step(0, Event{Kind: Data, PSN: 1, First: true, Last: true}, nil)
+	g.Step(0, Event{Kind: Data, PSN: 0, First: true, Last: true}, nil) // the source is back at 0
+	g.Step(0, Event{Kind: Response, Path: 0, PSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
+	g.Step(0, Event{Kind: Response, Path: 1, PSN: 1, Syndrome: roce.NAKSequence}, nil)
+	if g.pending.sequence != 1 {
+		t.Fatalf("no NAK waits: %+v", g.pending)
+	}
+	g.SwitchSource(SourceSwitch{PSN: 50, OldPath: -1, NewPath: 2}, nil)
+	if g.Plain() != 1 {
+		t.Errorf("not plain: %+v", g.pending)
+	}
+}
+
 // A receiver that left long ago has no part in what the engine makes doubtful: its PSN may compare
 // the other way round by now.
 func TestCarriedForgetsWhoLeft(t *testing.T) {
