@@ -115,6 +115,9 @@ func refusal(b Config, status int, text []byte) error {
 	if err := json.Unmarshal(text, &body); err != nil || body.Error == nil {
 		return fmt.Errorf("the program at %s answers %d without a reason; is it rocastd of box %s?", b.URL, status, b.Name)
 	}
+	if strings.HasPrefix(body.Error.Message, "there is no "+api.BranchesPath) {
+		return fmt.Errorf("box %s runs a version of rocast that knows no branches; run the same version on both boxes", b.Name)
+	}
 	return &Refusal{Box: b.Name, Cause: body.Error}
 }
 

@@ -2,16 +2,10 @@ package neighbour
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -21,61 +15,29 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/testlab/certs"
 )
 
 // authority signs the certificates of boxes.
-type authority struct {
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-	path string
-}
+type authority struct{ *certs.Authority }
 
-func write(t *testing.T, name, kind string, der []byte) (path string) {
+func newAuthority(t *testing.T) authority {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	a, err := certs.NewAuthority(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return key
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{key: newKey(t), cert: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "fabric"}, NotAfter: time.Now().Add(time.Hour), IsCA: true,
-		BasicConstraintsValid: true,
-	}}
-	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.path = write(t, "ca.pem", "CERTIFICATE", der)
-	return a
+	return authority{a}
 }
 
 // box writes the files of a box with the names.
-func (a *authority) box(t *testing.T, notAfter time.Time, names ...string) Files {
+func (a authority) box(t *testing.T, notAfter time.Time, names ...string) Files {
 	t.Helper()
-	key := newKey(t)
-	cert := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: names, NotAfter: notAfter}
-	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, key.Public(), a.key)
+	cert, key, err := a.Issue(t.TempDir(), notAfter, names...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return Files{Cert: write(t, "box.pem", "CERTIFICATE", der), Key: write(t, "box.key", "PRIVATE KEY", secret), CA: a.path}
+	return Files{Cert: cert, Key: key, CA: a.Path}
 }
 
 var tomorrow = time.Now().Add(24 * time.Hour)
@@ -157,7 +119,7 @@ func TestWhatANeighbourDoesWrongIsSaid(t *testing.T) {
 		"another box": {ours, listenWith(t, ca.box(t, tomorrow, "leaf3"), fine),
 			"the box at URL has a certificate for leaf3 and not for leaf2; correct the url of the neighbour leaf2, or the certificate there"},
 		"another CA": {ours, listenWith(t, stranger.box(t, tomorrow, "leaf2"), fine),
-			"the certificate of box leaf2 at URL is not valid with the CA " + ca.path},
+			"the certificate of box leaf2 at URL is not valid with the CA " + ca.Path},
 		"too old":          {ours, listenWith(t, Files{}, fine), "box leaf2 does not answer at URL"},
 		"we are not known": {Files{Cert: stranger.box(t, tomorrow, "leaf1").Cert}, nobody, "api: read the certificate "},
 		"a refusal": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, _ *http.Request) {
@@ -187,11 +149,11 @@ func TestABoxWithoutAnAcceptedCertificateIsRefused(t *testing.T) {
 	ca, stranger := newAuthority(t), newAuthority(t)
 	box := listenWith(t, ca.box(t, tomorrow, "leaf2"), func(http.ResponseWriter, *http.Request) { t.Error("the request was carried out") })
 	foreign := stranger.box(t, tomorrow, "leaf1")
-	both, err := os.ReadFile(stranger.path)
+	both, err := os.ReadFile(stranger.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := os.ReadFile(ca.path)
+	own, err := os.ReadFile(ca.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,14 +184,17 @@ func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
 	if name, err := good.Name(); err != nil || name != "leaf1" {
 		t.Errorf("%q, %v", name, err)
 	}
-	empty := write(t, "empty", "NOTHING", nil)
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	with := func(change func(*Files)) Files { f := good; change(&f); return f }
 	for want, f := range map[string]Files{
 		"api: read the certificate /none and its key ":                                with(func(f *Files) { f.Cert = "/none" }),
 		"api: read the CA's certificate: open /none":                                  with(func(f *Files) { f.CA = "/none" }),
 		"api: " + empty + " holds no certificate; write the PEM form of the CA's":     with(func(f *Files) { f.CA = empty }),
 		" has no DNS name; make one with the name of this box as subject alternative": ca.box(t, tomorrow),
-		" is not valid with the CA " + stranger.path:                                  with(func(f *Files) { f.CA = stranger.path }),
+		" is not valid with the CA " + stranger.Path:                                  with(func(f *Files) { f.CA = stranger.Path }),
 		"so no other box would accept it":                                             ca.box(t, time.Now().Add(-time.Minute), "leaf1"),
 	} {
 		if _, err := f.Name(); err == nil || !strings.Contains(err.Error(), want) {

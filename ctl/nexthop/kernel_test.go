@@ -221,6 +221,37 @@ func TestTheWayThroughAGatewayIsTheGateways(t *testing.T) {
 	b.until(t, addr, "without a route again", func(h Hop) bool { return !h.Known() })
 }
 
+// A route may have several next hops of equal cost. The kernel has chosen one of them, and the set
+// has them all, however the route is written.
+func TestARouteMayHaveSeveralGateways(t *testing.T) {
+	b := newBox(t)
+	for _, a := range []string{"10.2.0.2/24", "10.2.0.3/24"} {
+		if err := b.host.AddAddress(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := netip.MustParseAddr("10.2.0.2"), netip.MustParseAddr("10.2.0.3")
+	addr := netip.MustParseAddr("192.0.2.9")
+	b.Track(addr)
+	b.ip(t, "route", "add", "192.0.2.0/24", "nexthop", "via", "10.2.0.3", "nexthop", "via", "10.2.0.2")
+	hop := b.until(t, addr, "known by both", func(h Hop) bool { return h.Known() && h.Gateways == GatewaysOf(first, second) })
+	if !hop.Gateways.Has(first) || !hop.Gateways.Has(second) || hop.Gateways.Has(addr) || hop.Gateways.Has(netip.Addr{}) || !hop.Source.IsValid() {
+		t.Errorf("hop %+v", hop)
+	}
+	b.ip(t, "route", "replace", "192.0.2.0/24", "via", "10.2.0.3")
+	b.until(t, addr, "known by the second", func(h Hop) bool { return h.Gateways == GatewaysOf(second) })
+	b.ip(t, "nexthop", "add", "id", "1", "via", "10.2.0.2", "dev", "br0")
+	b.ip(t, "nexthop", "add", "id", "2", "via", "10.2.0.3", "dev", "br0")
+	b.ip(t, "nexthop", "add", "id", "3", "group", "1/2")
+	b.ip(t, "route", "replace", "192.0.2.0/24", "nhid", "3")
+	b.until(t, addr, "known by a nexthop group", func(h Hop) bool { return h.Gateways == GatewaysOf(first, second) })
+	b.ip(t, "nexthop", "replace", "id", "3", "group", "1")
+	b.until(t, addr, "known by the rest of the group", func(h Hop) bool { return h.Gateways == GatewaysOf(first) })
+	if here := b.Track(first); here.Gateways != (Gateways{}) || here.Source != hop.Source {
+		t.Errorf("on the link: %+v", here)
+	}
+}
+
 func TestSettleReturnsWhenTheKernelHasAnswered(t *testing.T) {
 	b := newBox(t)
 	if err := b.host.AddAddress("10.2.0.2/24"); err != nil {

@@ -5,14 +5,8 @@ package boxes
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -23,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/testlab/certs"
 	"github.com/rocast/rocast/internal/testlab/fabric"
 )
 
@@ -43,8 +38,7 @@ type Set struct {
 	fabric *fabric.Fabric
 	dir    string
 	bin    string // the directory of rocastd
-	ca     *x509.Certificate
-	key    *ecdsa.PrivateKey
+	ca     *certs.Authority
 }
 
 // New prepares the boxes of a fabric, which get the names in the fabric's order. The networks of
@@ -58,7 +52,10 @@ func New(f *fabric.Fabric, bin string, names ...string) (*Set, error) {
 	for i, name := range names {
 		s.Boxes = append(s.Boxes, &Box{Box: f.Boxes[i], Name: name, set: s})
 	}
-	if err := errors.Join(s.authority(), s.route()); err != nil {
+	if s.ca, err = certs.NewAuthority(dir); err == nil {
+		err = s.route()
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	for _, b := range s.Boxes {
@@ -168,9 +165,13 @@ func (b *Box) prepare() error {
 	if err := os.MkdirAll(b.path(""), 0o700); err != nil {
 		return err
 	}
+	cert, key, err := b.set.ca.Issue(b.path(""), time.Now().Add(certs.Lifetime), b.Name)
+	if err != nil {
+		return err
+	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "ports: [%s]\nsocket: %s\nstateDir: %s\napi: {listen: 0.0.0.0:%d, cert: %s, key: %s, ca: %s}\nneighbours:\n",
-		strings.Join(b.Ports(), ", "), b.path("s"), b.path("state"), apiPort, b.path("cert"), b.path("key"), filepath.Join(b.set.dir, "ca"))
+		strings.Join(b.Ports(), ", "), b.path("s"), b.path("state"), apiPort, cert, key, b.set.ca.Path)
 	for _, h := range b.set.hops(b) {
 		there := h.link.Ends[h.end]
 		fmt.Fprintf(&text, "  - {name: %s, address: %v, url: \"https://%v:%d\"", b.set.boxOf(there.Box).Name, there.IP, there.IP, apiPort)
@@ -183,7 +184,7 @@ func (b *Box) prepare() error {
 		}
 		text.WriteString("}\n")
 	}
-	return errors.Join(b.identify(), os.WriteFile(b.path("rocastd.yaml"), []byte(text.String()), 0o600))
+	return os.WriteFile(b.path("rocastd.yaml"), []byte(text.String()), 0o600)
 }
 
 func (b *Box) path(name string) string { return filepath.Join(b.set.dir, b.Name, name) }
@@ -244,39 +245,4 @@ func (l *logged) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
-}
-
-// authority makes the CA of the boxes.
-func (s *Set) authority() (err error) {
-	s.ca = &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
-	if s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		return err
-	}
-	der, err := x509.CreateCertificate(rand.Reader, s.ca, s.ca, s.key.Public(), s.key)
-	if err != nil {
-		return err
-	}
-	return writePEM(filepath.Join(s.dir, "ca"), "CERTIFICATE", der)
-}
-
-// identify makes the box's certificate.
-func (b *Box) identify() error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	cert := &x509.Certificate{SerialNumber: big.NewInt(2), DNSNames: []string{b.Name}, NotAfter: b.set.ca.NotAfter}
-	der, err := x509.CreateCertificate(rand.Reader, cert, b.set.ca, key.Public(), b.set.key)
-	if err != nil {
-		return err
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	return errors.Join(writePEM(b.path("cert"), "CERTIFICATE", der), writePEM(b.path("key"), "PRIVATE KEY", secret))
-}
-
-func writePEM(path, kind string, der []byte) error {
-	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
