@@ -67,6 +67,32 @@ func storyRepairLast(t *testing.T, ctx context.Context, s *stage) string {
 	return fmt.Sprintf("lost once, twice, three times: done after %d ms, hashes equal, QPs live, the source noticed nothing", took)
 }
 
+// storyRepairUplinkEnd loses the last packets of a message on their way from the source. Nobody but
+// the source knows of them, and it would wait for half a second.
+func storyRepairUplinkEnd(t *testing.T, ctx context.Context, s *stage) string {
+	spec := repaired()
+	spec.connect.Timeout = 17 // 537 ms
+	g := s.addGroup(t, ctx, spec)
+	const bytes, tooLong = 16 << 10, 500 // ms
+	var took []int64
+	for n, lost := range [][]int32{{15}, {30, 31}, {45, 46, 47}} {
+		must(t, g.from.Fill(ctx, uint64(40+n)))
+		s.lose(each(1, packetsAt(at(uplink), lost...)))
+		start := time.Now()
+		g.run(t, ctx, g.transfer("write", bytes, 1))
+		took = append(took, time.Since(start).Milliseconds())
+		if took[n] > tooLong {
+			t.Errorf("the source needed its timeout: %d ms with the packets %d lost", took[n], lost)
+		}
+		g.holds(t, ctx, bytes, g.to...)
+	}
+	g.delivered(t, ctx, bytes)
+	if _, n := s.tally(g); n != 1+2+3 {
+		t.Errorf("%d frames were lost, want 6", n)
+	}
+	return fmt.Sprintf("the last 1, 2, 3 packets lost: done after %d ms, hashes equal, QPs live", took)
+}
+
 // storyRepairSend loses copies of SENDs. A receiver that takes a SEND twice uses one work request
 // too many.
 func storyRepairSend(t *testing.T, ctx context.Context, s *stage) string {

@@ -66,6 +66,7 @@ var stories = []story{
 	{"repair, a leg", true, storyRepairLeg},
 	{"repair, legs and ACKs", false, storyRepairLegs},
 	{"repair, the last packet", false, storyRepairLast},
+	{"repair, the end on the uplink", true, storyRepairUplinkEnd},
 	{"repair, SENDs", false, storyRepairSend},
 	{"repair, short RNR", false, storyRepairRNR},
 	{"repair, impatient source", false, storyRepairImpatient},
