@@ -81,10 +81,10 @@ const fade = 64
 // longest bounds what counts as a round trip.
 const longest = second
 
-// most is how many packets beyond acked the path's repair may send. It is twice what fills the
-// path: more would only wait in a queue on the way, and the loss of one of them would be found
-// later.
-func (l *leg) most() uint16 { return 2 * l.flight }
+// most is how many packets beyond acked the path's repair may send: what fills the path, and half
+// of that again, because an ACK comes for every few packets only. More would wait in a queue on the
+// way, and the loss of one of them would be found later.
+func (l *leg) most() uint16 { return l.flight + l.flight/2 }
 
 // widen widens the window after an ACK. When repair has gone well for long, the window grows beyond
 // most, until the path has caught up with the source: a source that always has more packets on

@@ -129,7 +129,7 @@ func TestWhatFillsAPath(t *testing.T) {
 		if want := min(c.want, mostFlight); l.flight != want {
 			t.Errorf("%d packets in %v: %d fill the path, want %d", c.packets, time.Duration(c.rtt), l.flight, want)
 		}
-		if l.most() != 2*l.flight {
+		if l.most() != l.flight*3/2 {
 			t.Errorf("%d packets fill the path, and a repair sends %d", l.flight, l.most())
 		}
 	}
@@ -225,22 +225,22 @@ func TestARepairThatGoesWellCatchesUp(t *testing.T) {
 		}
 	}
 	g.feed(0, 0, 1, 1)
-	for _, want := range []uint16{2, 4, 8, 16, 2 * leastFlight, 2 * leastFlight} {
+	for _, want := range []uint16{2, 4, 8, 16, leastFlight * 3 / 2, leastFlight * 3 / 2} {
 		if widen(1); l.window != want {
 			t.Fatalf("the window is %d, want %d", l.window, want)
 		}
 	}
-	if widen(calmAfter - 7); l.window != 2*leastFlight {
+	if widen(calmAfter - 7); l.window != leastFlight*3/2 {
 		t.Errorf("after %d ACKs the window is %d", calmAfter-1, l.window)
 	}
-	if widen(1); l.window != 4*leastFlight {
+	if widen(1); l.window != 3*leastFlight {
 		t.Errorf("after %d ACKs the window is %d", calmAfter, l.window)
 	}
 	if widen(10); int(l.window) != g.policy.RepairWindow {
 		t.Errorf("at last the window is %d", l.window)
 	}
 	g.feed(0, 0, 1, 2*leastFlight)
-	if widen(1); l.window != 2*leastFlight {
+	if widen(1); l.window != leastFlight*3/2 {
 		t.Errorf("after a loss the window is %d", l.window)
 	}
 }

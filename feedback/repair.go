@@ -272,7 +272,7 @@ func (g *Group) feed(now Tick, i int, psn roce.PSN, window uint16) {
 }
 
 // leastAsked is how many packets a repair sends at least before one in the middle asks for an ACK.
-const leastAsked = 8
+const leastAsked = 4
 
 // push sends path i the retained packets that its window allows, RepairBurst at most. The last one
 // asks for an ACK, and so do some before, so that the answers keep the repair going.
@@ -285,7 +285,7 @@ func (g *Group) push(now Tick, i int, acts []Action) []Action {
 	if last := l.cursor.Add(RepairBurst - 1); limit.After(last) {
 		limit = last
 	}
-	every := max(leastAsked, min(int(l.window)/2, RepairBurst/2))
+	every := max(leastAsked, min(int(l.window)/4, RepairBurst/2))
 	for n := 1; !l.cursor.After(limit); n++ {
 		if l.cursor.Before(g.retained.oldest) {
 			if l.cursor == p.acked.Next() || !l.running {
