@@ -294,3 +294,54 @@ func TestAQuorumCountsALinkAsItsReceivers(t *testing.T) {
 		t.Errorf("two receivers are left of a quorum of three, and the source heard %d frames", len(out))
 	}
 }
+
+// The engine carries the packets of the member that sends, from that member's host to its own peer:
+// of the upper box first, and then of a host of the lower box.
+func TestTheEngineCarriesOverALink(t *testing.T) {
+	now := feedback.Tick(0)
+	lower := group()
+	c := both(2, ipC, 200)
+	up := linkTo(linkDown, ipUpper, ipLower, qpnUpper, qpnLower, psnLower, psnUpper)
+	lower.Paths = []mft.Path{up, c, receiver(3, ipD)}
+	lower.Source = mft.Source{Leg: up.Leg, RemoteQPN: qpnLower, FirstPSN: psnUpper}
+	net := porttest.NewFanOutAt(5, func() feedback.Tick { return now })
+	if _, err := net.Switch.Add(lower); err != nil {
+		t.Fatal(err)
+	}
+	expects := map[netip.Addr]roce.PSN{ipUpper: psnLower, ipC: 0xFFFFF0 + 3, ipD: 0xFFFFF0 + 4}
+	carried := func() uint64 {
+		st, _ := net.Switch.GroupState(lower.ID)
+		return st.Engine.Carried
+	}
+	stream := func(from netip.Addr, port int, psn roce.PSN, others ...netip.Addr) {
+		t.Helper()
+		before := carried()
+		for range 100 {
+			now += 20_000
+			p := write(psn, []byte("data"))
+			if p.src = from; from == ipUpper {
+				p.dst, p.bth.DestQPN = ipLower, qpnLower
+			}
+			sayAt(t, net, port, p)
+			for _, host := range others {
+				at, a := portOf[host], ack(host, expects[host], roce.SyndromeUnlimited)
+				if host == ipUpper {
+					at, a.dst, a.bth.DestQPN = linkDown, ipLower, qpnLower
+				}
+				if out := net.Ports[at].Take(); len(out) != 1 || decode(t, out[0]).PSN != expects[host] {
+					t.Fatalf("%v got %d frames of packet %d", host, len(out), psn)
+				}
+				sayAt(t, net, at, a)
+				expects[host] = expects[host].Next()
+			}
+			net.Ports[port].Take() // the merged ACK
+			psn = psn.Next()
+		}
+		if n := carried() - before; n == 0 {
+			st, _ := net.Switch.GroupState(lower.ID)
+			t.Errorf("the engine carried none of the packets of %v: %+v", from, st.Engine)
+		}
+	}
+	stream(ipUpper, linkDown, psnUpper, ipC, ipD)
+	stream(ipC, portOf[ipC], 200, ipUpper, ipD)
+}

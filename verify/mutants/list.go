@@ -474,4 +474,12 @@ var rules = []rule{
 	{"dcqcn", "bytes raise no rate", "internal/rnic/ratecontrol.go", "		r.bytesStage++\n		r.increase()\n", "		r.bytesStage++\n"},
 	{"dcqcn", "a packet does not wait for its turn", "internal/rnic/ratecontrol.go", "	r.held = now < r.sendAt\n", "	r.held = false\n"},
 	{"dcqcn", "a CNP has no effect", "internal/rnic/receive.go", "		q.reaction.decrease(now)\n", ""},
+
+	{"link", "data may come to the QPN of another member", "dataplane/core.go", "v.DestQPN(head) != g.RemoteQPN(sender):", "g == nil:"},
+	{"link", "data may come to the address of another member", "dataplane/core.go", "v.DstIP(head) != leg.Src:", "leg == nil:"},
+	{"link", "answers may come to the address of another member", "dataplane/core.go", "v.DstIP(head) != g.Paths[path].Src:", "g == nil:"},
+	{"link", "the next source has the peer of the first", "dataplane/state.go", "st.edits = st.group.Edits(next)", "st.edits = st.group.Edits(onlySends)"},
+	{"link", "the note of a new source names the group's QPN", "dataplane/state.go", "RemoteQPN: st.group.RemoteQPN(next)", "RemoteQPN: st.group.QPN"},
+	{"link", "another number of receivers changes nothing", "dataplane/state.go", " && g.Weight(i) == old.Weight(i)", ""},
+	{"link", "the kernel expects the packets of the first source", "dataplane/fanout.go", "b.Begin(st.group, st.active, ", "b.Begin(st.group, onlySends, "},
 }
