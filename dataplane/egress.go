@@ -1,6 +1,10 @@
 package dataplane
 
-import "github.com/rocast/rocast/mft"
+import (
+	"math/rand/v2"
+
+	"github.com/rocast/rocast/mft"
+)
 
 // Egress bounds the queue of a port: the frames that its device has and has not sent. Sizes are in
 // bytes of whole frames. Each worker has a queue of its own at every port, and the bounds are for
@@ -49,7 +53,7 @@ type egressQueue struct {
 	waiting int    // bytes, with those that were admitted and not given to the device yet
 	end     uint64 // bytes that were given to the port since the start
 	pending int    // bytes that were admitted and not given to the port yet
-	random  uint32 // state of the generator; never 0
+	random  rand.PCG
 	repairs repairsQueued
 }
 
@@ -70,7 +74,7 @@ func newEgressQueues(ports int, bounds []Egress) []egressQueue {
 	queues := make([]egressQueue, ports)
 	for i := range queues {
 		q := &queues[i]
-		q.random = uint32(i) + 1
+		q.random.Seed(uint64(i), 0)
 		if i < len(bounds) {
 			q.Egress = bounds[i]
 		}
@@ -101,7 +105,7 @@ func (w *Worker) admit(port mft.PortID, o *Outgoing, repair bool) bool {
 		stats.RepairsPutOff++
 		return false
 	}
-	if q.KmaxBytes > 0 && q.mark(o.Frame) {
+	if q.mark(o.Frame) {
 		stats.Marked++
 	}
 	q.waiting += bytes
@@ -117,22 +121,17 @@ func (q *egressQueue) look(unsent int) {
 	r := &q.repairs
 	for ; r.first != r.next; r.first++ {
 		b := &r.bursts[r.first%uint32(len(r.bursts))]
-		stay := int(int64(b.end+uint64(unsent)) - int64(q.end))
-		if stay >= b.bytes {
+		stay := max(0, min(b.bytes, int(int64(b.end+uint64(unsent))-int64(q.end))))
+		r.bytes -= b.bytes - stay
+		if b.bytes = stay; stay > 0 {
 			return
 		}
-		if stay > 0 {
-			r.bytes -= b.bytes - stay
-			b.bytes = stay
-			return
-		}
-		r.bytes -= b.bytes
 	}
 }
 
 // gave notes that the port was given what was admitted, and whatever else, bytes in all.
 func (q *egressQueue) gave(bytes int) {
-	q.looked, q.pending = false, 0
+	q.pending = 0
 	q.end += uint64(bytes)
 }
 
@@ -163,10 +162,7 @@ const (
 
 // mark marks a frame if the queue is long enough and its sender understands marks.
 func (q *egressQueue) mark(f *Frame) bool {
-	q.random ^= q.random << 13 // Marsaglia, "Xorshift RNGs", 2003
-	q.random ^= q.random >> 17
-	q.random ^= q.random << 5
-	if !q.Marks(q.waiting, q.random) {
+	if !q.Marks(q.waiting, uint32(q.random.Uint64())) {
 		return false
 	}
 	switch f.View.ECN(f.Head()) {

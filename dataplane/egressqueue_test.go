@@ -1,6 +1,11 @@
 package dataplane
 
-import "testing"
+import (
+	"math"
+	"testing"
+
+	"github.com/rocast/rocast/roce"
+)
 
 // Without a limit, too, repairs have a bound.
 func TestTheShareOfRepairs(t *testing.T) {
@@ -93,4 +98,88 @@ func TestBurstsOfRepairsAreBounded(t *testing.T) {
 			t.Errorf("%d bytes of repairs in an empty queue", q.repairs.bytes)
 		}
 	}
+}
+
+// idlePort sends everything, and its device has sent nothing yet.
+type idlePort struct{ unsent int }
+
+func (p *idlePort) Receive([]Frame) int     { return 0 }
+func (p *idlePort) Send(out []Outgoing) int { return len(out) }
+func (p *idlePort) Unsent() int             { return p.unsent }
+
+// A port without bounds takes any number of copies, and repairs up to their share.
+func TestAPortWithoutBoundsTakesTheShareOfRepairs(t *testing.T) {
+	w := &Worker{ports: []Port{&idlePort{}}, queues: newEgressQueues(1, nil), stats: make([]PortCounters, 1)}
+	f := &Frame{Buf: make([]byte, 1024), FragmentCount: 1}
+	f.Fragments[0] = f.Buf
+	o := &Outgoing{Frame: f}
+	for range 10 * repairLimit / len(f.Buf) {
+		if !w.admit(0, o, false) {
+			t.Fatal("a copy is refused")
+		}
+	}
+	n := 0
+	for w.admit(0, o, true) {
+		n++
+	}
+	if n != repairLimit/2/len(f.Buf) || w.stats[0].RepairsPutOff != 1 {
+		t.Errorf("%d repairs are admitted, and %+v is counted", n, w.stats[0])
+	}
+}
+
+// Each port marks as many copies as it should, and ports do not mark the same ones.
+func TestMarksAreSpreadEvenly(t *testing.T) {
+	const frames, ports, percent = 20_000, 8, 5
+	bounds := make([]Egress, ports)
+	for i := range bounds {
+		bounds[i] = Egress{KminBytes: 0, KmaxBytes: 2000, MarkPercent: 2 * percent}
+	}
+	queues := newEgressQueues(ports, bounds)
+	alike := 0
+	for range frames {
+		all := true
+		for i := range queues {
+			queues[i].waiting = 1000
+			all = queues[i].mark(ecnFrame()) && all
+		}
+		if all {
+			alike++
+		}
+	}
+	if alike > 0 {
+		t.Errorf("all ports marked the same %d copies", alike)
+	}
+	for i := range queues {
+		marked, previous, pairs := 0, false, 0
+		for range frames {
+			marks := queues[i].mark(ecnFrame())
+			if marks {
+				marked++
+			}
+			if marks && previous {
+				pairs++
+			}
+			previous = marks
+		}
+		// Four times the deviation of as many independent draws.
+		const p = percent / 100.0
+		for _, c := range []struct {
+			what string
+			got  int
+			p    float64
+		}{{"copies", marked, p}, {"copies behind a marked one", pairs, p * p}} {
+			mean, deviation := frames*c.p, math.Sqrt(frames*c.p*(1-c.p))
+			if math.Abs(float64(c.got)-mean) > 4*deviation {
+				t.Errorf("port %d marked %d %s of %d, want about %.0f", i, c.got, c.what, frames, mean)
+			}
+		}
+	}
+}
+
+// ecnFrame is the IPv4 header of a frame whose sender understands marks.
+func ecnFrame() *Frame {
+	f := &Frame{View: roce.View{L3: 0}, FragmentCount: 1}
+	f.Fragments[0] = make([]byte, 20)
+	f.Fragments[0][1] = 2
+	return f
 }

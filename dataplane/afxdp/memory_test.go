@@ -117,6 +117,10 @@ func TestBoundsBeyondTheRingAreRefused(t *testing.T) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
+	_, err := Open(Config{Ports: []string{"none"}, Egress: []dataplane.Egress{{LimitBytes: most + 1024}}})
+	if !errors.Is(err, ErrConfig) {
+		t.Errorf("opened: %v", err)
+	}
 	if most > dataplane.LimitMost {
 		t.Error("a bound that fits overflows dataplane.Egress.Marks")
 	}

@@ -53,8 +53,9 @@ func (s *Socket) Unsent() int {
 }
 
 // neverCompleted returns how many of the newest descriptors the kernel will not complete when the
-// last pending ones are withdrawn: those that are not withdrawn already, and, if the first of them
-// continues a frame, the beginning of that frame, which the kernel drops with it (xsk_drop_skb).
+// last pending ones, at least one, are withdrawn: those that are not withdrawn already, and, if the
+// first of them continues a frame, the beginning of that frame, which the kernel drops with it
+// (xsk_drop_skb).
 func (s *Socket) neverCompleted(pending uint32, withdrawn Desc) (n uint32) {
 	first := s.tx.head - pending
 	for i := first; i != s.tx.head; i++ {
@@ -62,7 +63,7 @@ func (s *Socket) neverCompleted(pending uint32, withdrawn Desc) (n uint32) {
 			n++
 		}
 	}
-	if pending == 0 || s.tx.entries[first&s.tx.mask] == withdrawn {
+	if s.tx.entries[first&s.tx.mask] == withdrawn {
 		return n
 	}
 	for i := first - 1; s.tx.entries[i&s.tx.mask].Continues(); i-- {

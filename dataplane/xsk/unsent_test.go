@@ -125,3 +125,18 @@ func TestWithdrawnFramesAreNotUnsent(t *testing.T) {
 		})
 	}
 }
+
+// What was withdrawn before is not taken away from what the device keeps.
+func TestWithdrawnFramesAreTakenAwayOnce(t *testing.T) {
+	k := newFakeKernel(t, newUMEM(t, 16), Lend, 8)
+	kept := k.load(1)
+	descs := append(append(kept, k.load(2)...), k.load(1)...)
+	k.Transmit(descs)
+	k.tx.consumer.Store(k.tx.head - 2) // the first frame, and the first half of the second one
+	for range 3 {
+		k.withdraw(2)
+		if n := k.unsent.bytes; n != int(kept[0].Len) {
+			t.Fatalf("%d bytes are unsent, and the device keeps %d", n, kept[0].Len)
+		}
+	}
+}

@@ -456,8 +456,9 @@ var rules = []rule{
 	{"egress", "the queue is looked at only after it was sent to", "dataplane/worker.go", "		w.queues[port].looked = false\n", ""},
 	{"egress", "repairs have no bound", "dataplane/egress.go", "r.bytes+bytes > q.repairShare() ||", "false ||"},
 	{"egress", "repairs have the whole queue", "dataplane/egress.go", "	return e.LimitBytes / 2\n", "	return e.LimitBytes\n"},
-	{"egress", "repairs that have left count", "dataplane/egress.go", "		r.bytes -= b.bytes\n", ""},
-	{"egress", "repairs of which a part has left count whole", "dataplane/egress.go", "		if stay > 0 {\n", "		if false {\n"},
+	{"egress", "repairs that have left count", "dataplane/egress.go", "		r.bytes -= b.bytes - stay\n", ""},
+	{"egress", "repairs of which a part has left are forgotten", "dataplane/egress.go", "if b.bytes = stay; stay > 0 {", "if b.bytes = stay; stay > 1000 {"},
+	{"egress", "repairs have no bound where the port has none", "dataplane/egress.go", "	if !q.bounded && !repair {", "	if !q.bounded {"},
 	{"egress", "new data counts as repairs", "dataplane/egress.go", "	case repair && !q.admitRepair(bytes):", "	case !q.admitRepair(bytes):"},
 	{"egress", "the engine sends by a port that marks", "dataplane/fanout.go", "port < len(marks) && marks[port] {", "port < 0 && marks[port] {"},
 
