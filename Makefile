@@ -34,14 +34,14 @@ demo-tree: build ## a group over three boxes on this machine; one of them is kil
 	$(BUILD)/demo-tree -bin $(BUILD)
 
 test: ## every test that this machine allows; prints which it left out and why
-	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
+	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest ./...
 
 # SHORT=1 leaves out long runs of code that uses no goroutine: .ci/run does so. One package at a
 # time: under the race detector the hosts of test/afxdp are so slow that other packages beside them
 # let their timeouts end transfers.
 race: ## the tests under the race detector; SHORT=1: without long runs of one thread
-	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc
+	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest -race -p 1 $(if $(SHORT),-short) ./...
 
 # Needs a quiet machine with two CPUs. The full form takes half an hour. Whatever forwarder cannot

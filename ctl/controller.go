@@ -26,6 +26,8 @@ type Parts struct {
 	Box        string
 	Neighbours []neighbour.Config
 	Lease      time.Duration // of branches behind this box; 0: DefaultLease
+	// Desired has the groups of several boxes, of which this is Box. nil: this box has its own.
+	Desired Desired
 	// Perftest lists the helpers of the config, which Run starts.
 	Perftest []perftest.Config
 }
@@ -35,6 +37,7 @@ type Controller struct {
 	Parts
 	perftest *perftest.Helper
 	names    names
+	shared   shared
 	parsing  chan struct{} // one token: parsing may need much memory, so only one text is parsed at a time
 
 	mu     sync.Mutex

@@ -23,6 +23,9 @@ func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error)
 	if err != nil {
 		return api.Group{}, apiError(err)
 	}
+	if c.Desired != nil {
+		return c.createShared(ctx, file, text)
+	}
 	return c.create(ctx, file, text)
 }
 
@@ -88,6 +91,15 @@ func (c *Controller) settle(ctx context.Context, f *groupfile.File) (release fun
 
 // Remove ends a group and forgets it, here and at the boxes behind this one.
 func (c *Controller) Remove(name string) error {
+	if c.Desired == nil {
+		return c.remove(name)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
+	defer cancel()
+	return c.removeShared(ctx, name)
+}
+
+func (c *Controller) remove(name string) error {
 	unlock, _, err := c.names.lock(context.Background(), name, "")
 	if err != nil {
 		return err

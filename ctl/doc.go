@@ -25,6 +25,7 @@
 //	branch.go        what upper boxes ask of this one; change.go, sets up and changes the whole subtree
 //	lease.go         renews and ends branches; move.go, members whose routes have changed; tree_view.go
 //	follow.go        changes of links and next hops; news.go, the data path's notes about members
+//	shared.go        groups that all boxes share, in etcd
 //	run.go           start, run and close a Controller
 //
 // A group may span several boxes (ARCHITECTURE.md#a-tree-of-boxes). To this box, the boxes behind
@@ -34,7 +35,8 @@
 // Each of the packages below can be read alone: plan, tree, neighbour, chronicle, ports, groupfile
 // (the files users write), nexthop (how hosts are reached), address (the groups' IPs on the box),
 // store (the state directory), api (the messages on the socket), server (the socket), metrics,
-// config, perftest (groups for unmodified perftest programs).
+// config, desired (groups that several boxes share), perftest (groups for unmodified perftest
+// programs).
 //
 // The package never touches a frame, and never writes an R_Key to a log.
 //

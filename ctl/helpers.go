@@ -152,11 +152,11 @@ func (p perftestGroups) Create(ctx context.Context, file *groupfile.File) error 
 			waiting = append(waiting, fmt.Sprintf("%s is not reached: %s", m.IP, m.Reason))
 		}
 	}
-	return errors.Join(errors.New(strings.Join(waiting, "; ")), p.Controller.Remove(g.Name))
+	return errors.Join(errors.New(strings.Join(waiting, "; ")), p.Controller.remove(g.Name))
 }
 
 func (p perftestGroups) Remove(_ context.Context, name string) error {
-	return p.Controller.Remove(name)
+	return p.Controller.remove(name)
 }
 
 func (p perftestGroups) Traffic(name string) (perftest.Traffic, bool) {

@@ -15,6 +15,7 @@ func (c *Controller) saveChronicle(g *group) error {
 	if err != nil {
 		return fmt.Errorf("keep the state of group %s: %w", g.name, err)
 	}
+	c.keepMembers(g, text)
 	return c.Store.PutState(g.name, text)
 }
 

@@ -36,6 +36,10 @@ func (c *Controller) refuseNameTaken(f *groupfile.File) error {
 	if c.groups[f.Name] == nil {
 		return nil
 	}
+	return nameTaken(f)
+}
+
+func nameTaken(f *groupfile.File) error {
 	return &api.Error{Kind: api.Exists, Line: f.Lines["name"],
 		Message: fmt.Sprintf("group %s exists; remove it first with rocast group rm %s, or write another name",
 			f.Name, f.Name)}

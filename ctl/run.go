@@ -14,6 +14,7 @@ import (
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex(), gone: map[string]grave{}}
+	c.shared = newShared()
 	c.names.held = map[string]*holder{}
 	c.perftest = perftest.New(perftest.Options{
 		Groups: perftestGroups{c}, Addresses: perftestAddresses{c}, Log: c.Log,
@@ -40,6 +41,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error { return c.followNotes(ctx) })
 	tasks.Go(func() error { return c.keepUp(ctx) })
 	tasks.Go(func() error { return c.followLeases(ctx) })
+	tasks.Go(func() error { return c.followDesired(ctx) })
 	return tasks.Wait()
 }
 

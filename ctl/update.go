@@ -26,6 +26,9 @@ func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.
 			"name is %s, and group %s was to be updated; write that name, or update group %s",
 			file.Name, name, file.Name))
 	}
+	if c.Desired != nil {
+		return c.updateShared(ctx, file, text)
+	}
 	defer c.settle(ctx, file)()
 	unlock, _, err := c.names.lock(ctx, name, "")
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -24,6 +25,8 @@ func (c *Controller) Groups() api.Groups {
 	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
 		list.Groups = append(list.Groups, summary(c.groups[name]))
 	}
+	list.Groups = append(list.Groups, c.elsewhere()...)
+	slices.SortFunc(list.Groups, func(a, b api.GroupSummary) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
@@ -33,6 +36,9 @@ func (c *Controller) Group(name string) (api.Group, error) {
 	defer c.mu.Unlock()
 	if g := c.groups[name]; g != nil {
 		return c.view(g), nil
+	}
+	if s, ok := c.summaryElsewhere(name); ok {
+		return api.Group{GroupSummary: s}, nil
 	}
 	return api.Group{}, noGroup(name)
 }

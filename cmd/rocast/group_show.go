@@ -37,6 +37,9 @@ many because it was silent, GIVEN UP how often the source had to help. Only root
 func printGroup(w io.Writer, g api.Group) {
 	row(w, "name", g.Name)
 	row(w, "state", because(g.State, g.Reason))
+	if g.Root != "" {
+		row(w, "root", fmt.Sprintf("box %s, which shows more", g.Root))
+	}
 	if g.Policy == nil { // the daemon cannot read the kept file and has nothing more to report
 		return
 	}

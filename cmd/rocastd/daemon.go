@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/user"
 	"path/filepath"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/config"
+	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/metrics"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
@@ -143,9 +145,35 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 		}
 		parts.Boxes = neighbour.NewClient(c.API.Files, c.Neighbours)
 	}
+	if c.Etcd.On() {
+		if err := s.openDesired(c, &parts); err != nil {
+			return err
+		}
+	}
 	s.controller = ctl.New(parts)
 	s.close = append(s.close, s.controller.Close)
 	return s.controller.Restore()
+}
+
+// openDesired connects to the desired groups of several boxes. A box without a certificate is known
+// by its host name.
+func (s *service) openDesired(c config.Config, parts *ctl.Parts) (err error) {
+	if parts.Box == "" {
+		if parts.Box, err = os.Hostname(); err != nil {
+			return fmt.Errorf("etcd: the boxes know this one by its host name: %w", err)
+		}
+	}
+	settings, err := c.Etcd.Config(parts.Box)
+	if err != nil {
+		return err
+	}
+	d, err := desired.Open(settings, s.log)
+	if err != nil {
+		return err
+	}
+	s.close = append(s.close, d.Close)
+	parts.Desired = d
+	return nil
 }
 
 // run serves until ctx is done or a part of the service fails, and then releases everything.

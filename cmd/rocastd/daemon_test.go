@@ -12,11 +12,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/internal/testlab/etcd"
 )
 
 // notOwned is a group that touches no interface of the machine the test runs on: nothing is owned,
@@ -91,6 +94,29 @@ func TestGroupsComeBackWithTheDaemon(t *testing.T) {
 	g, err := client.Group(ctx, "g1")
 	if err != nil || g.State != api.Waiting || g.Restored {
 		t.Errorf("%+v, %v: want it waiting for its members, and fresh: it carried nothing", g, err)
+	}
+}
+
+// With store: etcd a group is created where etcd has it. No box reaches the source of this one, so
+// it is refused, and etcd keeps nothing of it.
+func TestTheDaemonTakesItsGroupsFromEtcd(t *testing.T) {
+	cluster, settings, ctx := etcd.Start(t, 1), testConfig(t), context.Background()
+	settings.Etcd = desired.Settings{Endpoints: cluster.Endpoints(), Prefix: "/rocast", Lease: 2 * time.Second}
+	client, _ := start(t, settings, twin)
+	other := testConfig(t)
+	other.Etcd = settings.Etcd
+	second, _ := start(t, other, twin)
+	if _, err := client.CreateGroup(ctx, []byte(notOwned)); err == nil || !strings.Contains(err.Error(), "no box says that the source 198.51.100.1 is attached to it") {
+		t.Errorf("%v", err)
+	}
+	if list, err := second.Groups(ctx); err != nil || len(list.Groups) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	cluster.Kill(t, 0)
+	soon, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if _, err := client.CreateGroup(soon, []byte(notOwned)); err == nil || !strings.Contains(err.Error(), "does not answer, and running groups run on") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -16,6 +16,7 @@ const (
 	Exists      Kind = "exists"      // an object with this name or address already exists
 	Stale       Kind = "stale"       // a later version of the request came before
 	TooLarge    Kind = "too-large"   // the body is longer than allowed
+	Unavailable Kind = "unavailable" // something that the daemon needs does not answer
 	Internal    Kind = "internal"    // the daemon or the kernel failed
 	Usage       Kind = "usage"       // only from the command line: wrong arguments
 	Unreachable Kind = "unreachable" // only from the client: no daemon answers
@@ -24,7 +25,7 @@ const (
 var statuses = map[Kind]int{
 	BadFile: http.StatusBadRequest, BadRequest: http.StatusBadRequest, Forbidden: http.StatusForbidden,
 	NotFound: http.StatusNotFound, Exists: http.StatusConflict, Stale: http.StatusConflict, TooLarge: http.StatusRequestEntityTooLarge,
-	Internal: http.StatusInternalServerError,
+	Unavailable: http.StatusServiceUnavailable, Internal: http.StatusInternalServerError,
 }
 
 // Error is a sentence that names the failing thing and the correction.

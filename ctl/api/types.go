@@ -55,6 +55,7 @@ type GroupSummary struct {
 	WaitingCount int    `json:"waitingCount"` // members that cannot be reached now
 	State        string `json:"state"`
 	Reason       string `json:"reason,omitempty"`
+	Root         string `json:"root,omitempty"` // box that carries the group, if it is another one
 }
 
 // Group is the complete description of a group.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -39,12 +40,14 @@ type Config struct {
 	Perftest     []perftest.Config // the perftest services that start with the daemon
 	Neighbours   []neighbour.Config
 	API          neighbour.API // where other boxes reach this one
+	Etcd         desired.Settings
 }
 
 var (
 	modes      = []string{"copy", "zero-copy", "generic"}
 	waits      = []string{"block", "busy"}
 	engines    = []string{"auto", "afxdp"}
+	stores     = []string{"files", "etcd"}
 	logFormats = []string{"console", "json"}
 	logLevels  = []string{"debug", "info", "warn", "error"}
 )
@@ -70,7 +73,7 @@ func Parse(text []byte) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	wait, neighbours := waits[0], 0
+	wait, neighbours, keptIn, etcd := waits[0], 0, stores[0], 0
 	err = document.Fields(
 		yamldoc.Field{Key: "ports", Set: c.readPorts, Needed: "ports: [NAME or GLOB, ...], the interfaces to carry " +
 			"groups on"},
@@ -95,7 +98,20 @@ func Parse(text []byte) (Config, error) {
 			return c.readNeighbours(v)
 		}},
 		yamldoc.Field{Key: "api", Set: yamldoc.Into(&c.API, neighbour.ReadAPI)},
+		yamldoc.Field{Key: "store", Set: func(v yamldoc.Value) error {
+			etcd = v.Line()
+			return yamldoc.Into(&keptIn, oneOf(stores))(v)
+		}},
+		yamldoc.Field{Key: "etcd", Set: func(v yamldoc.Value) (err error) {
+			etcd = v.Line()
+			c.Etcd, err = desired.ReadSettings(v)
+			return err
+		}},
 	)
+	if err == nil && (keptIn == stores[1]) != c.Etcd.On() {
+		err = yamldoc.Errorf(etcd, "store is %s; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or "+
+			"neither", keptIn)
+	}
 	if err == nil {
 		err = c.checkNeighbours(neighbours)
 	}

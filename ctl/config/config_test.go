@@ -8,9 +8,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 )
@@ -51,6 +53,8 @@ neighbours:
   - {name: leaf2, address: 10.9.0.2, url: "https://10.9.0.2:7471"}
   - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1, behind: [fd00:7::/64, 10.82.0.0/22]}
 api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a}
+store: etcd
+etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/rocast, lease: 7s, cert: /ec, key: /ek, ca: /ea}
 `))
 	want := Config{
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
@@ -62,7 +66,8 @@ api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a}
 			{Name: "spine-1.lab", Address: netip.MustParseAddr("fd00::2"), URL: "https://spine-1.lab:1", Local: netip.MustParseAddr("fd00::1"),
 				Behind: []netip.Prefix{netip.MustParsePrefix("fd00:7::/64"), netip.MustParsePrefix("10.82.0.0/22")}},
 		},
-		API: neighbour.API{Listen: netip.MustParseAddrPort("[fd00::1]:7471"), Files: neighbour.Files{Cert: "/c", Key: "/k", CA: "/a"}},
+		Etcd: desired.Settings{Endpoints: []string{"https://10.0.0.5:2379", "https://e2:2379"}, Prefix: "/lab/rocast", Lease: 7 * time.Second, Cert: "/ec", Key: "/ek", CA: "/ea"},
+		API:  neighbour.API{Listen: netip.MustParseAddrPort("[fd00::1]:7471"), Files: neighbour.Files{Cert: "/c", Key: "/k", CA: "/a"}},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); err != nil || diff != "" {
 		t.Error(err, diff)
@@ -89,7 +94,16 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: []\n", "line 1: ports names no interface; name at least one"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, perftest, neighbours, api`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, perftest, neighbours, api, store, etcd`},
+		{"ports: [eth1]\nstore: etcd\n", "line 2: store is etcd; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
+		{"ports: [eth1]\netcd: {endpoints: [\"http://a:1\"]}\n", "line 2: store is files; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
+		{"ports: [eth1]\nstore: etcd\netcd:\n  endpoints: []\n", "line 4: etcd: endpoints names no URL; name at least one"},
+		{"ports: [eth1]\nstore: etcd\netcd:\n  endpoints: [a:2379]\n", `line 4: etcd: endpoint 1 "a:2379" is not the URL of a member of etcd; write https://HOST:PORT or http://HOST:PORT`},
+		{"ports: [eth1]\nstore: etcd\netcd:\n  endpoints: [\"http://a:1\", \"https://b:1\"]\n", `line 4: etcd: endpoint 2 "https://b:1" uses TLS or not, unlike the endpoints above; write the same for all`},
+		{"ports: [eth1]\nstore: etcd\netcd: {endpoints: [\"http://a:1\"], prefix: /rocast/}\n", `line 3: etcd: prefix "/rocast/" is not a prefix of keys; write one such as /rocast, without a slash at its end`},
+		{"ports: [eth1]\nstore: etcd\netcd: {endpoints: [\"http://a:1\"], lease: 1500ms}\n", `line 3: etcd: lease "1500ms" is not a time of whole seconds from 2s to 1h0m0s; write one such as 5s`},
+		{"ports: [eth1]\nstore: etcd\netcd: {endpoints: [\"https://a:1\"], cert: /c}\n", "line 3: etcd needs cert and key together; write both, or neither"},
+		{"ports: [eth1]\nstore: etcd\netcd: {endpoints: [\"http://a:1\"], ca: /c}\n", "line 3: etcd names certificates, and its endpoints do not use TLS; write endpoints that begin with https:"},
 		{"ports: [eth1]\nsocket: run/s\n", `line 2: socket "run/s" is a relative path; write a path that begins with /`},
 		{"ports: [eth1]\nsocket: /" + strings.Repeat("s", 103) + "\n", `line 2: socket "/` + strings.Repeat("s", 103) + `" is longer than 103 bytes, the limit for the path of a socket; write a shorter path`},
 		{"", "line 1: the config is empty; write its keys"},

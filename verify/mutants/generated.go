@@ -32,7 +32,7 @@ var rooms = []room{
 	{dir: "mft", suites: []suite{{dir: "mft"}, {dir: "dataplane"}}, swept: true},
 	{dir: "feedback", suites: []suite{stories, otherFeedback}},
 	{dir: "dataplane", suites: quickFirst("dataplane", "PortThatTakesNothing|EnginesAgree|KeepsToTheWindow|MayKeepTheLastCopy|AgreeOnTheOwner")},
-	{dir: "ctl", suites: []suite{{dir: "ctl"}, {dir: "cmd/rocast"}, {dir: "ctl/server"}}, swept: true},
+	{dir: "ctl", suites: append(quickFirst("ctl", "Etcd|OfTheSource|TheRoot|CatchesUp|TakesOver|NoBoxCan"), suite{dir: "cmd/rocast"}, suite{dir: "ctl/server"})},
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living"), swept: true},
 	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, {dir: "ctl"}}, swept: true},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},

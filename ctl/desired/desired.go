@@ -1,0 +1,224 @@
+package desired
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+// Config says where the desired groups are.
+type Config struct {
+	Endpoints []string      // URLs of etcd's members
+	Prefix    string        // before each key; without a slash at its end
+	Box       string        // the name of this box; no other box may have it
+	TLS       *tls.Config   // nil: the endpoints are reached without TLS
+	Lease     time.Duration // how long a claim outlives a box that is silent, in whole seconds
+}
+
+// Answers to a change.
+var (
+	ErrExists  = errors.New("a group has this name")
+	ErrMissing = errors.New("no group has this name")
+	ErrChanged = errors.New("the group was changed by another writer meanwhile")
+)
+
+// A request is given up after requestTime. It is shorter than the time that a client of the API
+// waits for an answer.
+const requestTime = 5 * time.Second
+
+// Desired is a connection to the desired groups.
+type Desired struct {
+	config Config
+	log    *zap.Logger
+	client *clientv3.Client
+
+	mu      sync.Mutex
+	entries map[string]Entry
+	lease   clientv3.LeaseID // 0: none; then nothing can be claimed
+}
+
+// Entry is what the boxes know of one group.
+type Entry struct {
+	Text     []byte // the group file
+	Revision int64  // grows with every change of the group file
+	Begun    bool   // a box has claimed the group before
+	Members  []byte // the state of the members; nil: none was stored
+	Root     string // the box that has claimed it; "": none
+	Held     bool   // this box has claimed it, and the claim lives as long as its lease
+	Report   string // what that box says of it; "": nothing
+
+	lease clientv3.LeaseID // of the claim
+}
+
+// Open connects to etcd. It does not wait for an answer: a box must be able to start, and to
+// restore what its own state directory has, while etcd is down.
+func Open(config Config, log *zap.Logger) (*Desired, error) {
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: config.Endpoints, TLS: config.TLS, Logger: zap.NewNop(),
+		DialKeepAliveTime: config.Lease, DialKeepAliveTimeout: config.Lease,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: againAfter, Multiplier: 1, Jitter: 0.2, MaxDelay: againAfter},
+			MinConnectTimeout: requestTime,
+		})},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(config.Endpoints, ", "), err)
+	}
+	return &Desired{config: config, log: log, client: client, entries: map[string]Entry{}}, nil
+}
+
+// Close ends the connection. The box's claims end with its lease, if Run has not given them back.
+func (d *Desired) Close() error { return d.client.Close() }
+
+// Box returns the name of this box.
+func (d *Desired) Box() string { return d.config.Box }
+
+// Entry returns a group as it was last heard of.
+func (d *Desired) Entry(name string) (Entry, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := d.entries[name]
+	e.Held = e.Root == d.config.Box && e.lease == d.lease
+	return e, ok
+}
+
+// Names returns the names of all groups that etcd has something of.
+func (d *Desired) Names() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.entries))
+}
+
+// Create adds a group, or returns ErrExists.
+func (d *Desired) Create(ctx context.Context, name string, text []byte) (revision int64, err error) {
+	key := d.key(groups, name)
+	return d.change(ctx, ErrExists,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
+		clientv3.OpPut(key, string(text)))
+}
+
+// Update replaces the file of a group, if the group still has the given revision. Otherwise it
+// returns ErrChanged.
+func (d *Desired) Update(ctx context.Context, name string, text []byte, from int64) (revision int64, err error) {
+	key := d.key(groups, name)
+	return d.change(ctx, ErrChanged,
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", from)},
+		clientv3.OpPut(key, string(text)))
+}
+
+// Remove removes a group and everything that is stored about it, or returns ErrMissing.
+func (d *Desired) Remove(ctx context.Context, name string) error {
+	key := d.key(groups, name)
+	ops := make([]clientv3.Op, 0, len(kinds))
+	for k := range kinds {
+		ops = append(ops, clientv3.OpDelete(d.key(kind(k), name)))
+	}
+	_, err := d.change(ctx, ErrMissing, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), ">", 0)}, ops...)
+	return err
+}
+
+// Claim makes this box the root of a group with the given revision, unless another box is. Begun
+// says whether some box was its root before.
+func (d *Desired) Claim(ctx context.Context, name string, revision int64) (claimed, begun bool, err error) {
+	lease, err := d.leased()
+	if err != nil {
+		return false, false, err
+	}
+	group, root, mark := d.key(groups, name), d.key(roots, name), d.key(begins, name)
+	put := []clientv3.Op{clientv3.OpGet(mark), clientv3.OpPut(root, d.config.Box, clientv3.WithLease(lease)), clientv3.OpPut(mark, "")}
+	wanted := clientv3.Compare(clientv3.ModRevision(group), "=", revision)
+	// A box that was restarted finds its own claim, which would end with the lease of its last run.
+	for _, free := range []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(root), "=", 0), clientv3.Compare(clientv3.Value(root), "=", d.config.Box),
+	} {
+		answer, err := d.commit(ctx, []clientv3.Cmp{wanted, free}, put...)
+		if err != nil {
+			return false, false, err
+		}
+		if answer.Succeeded {
+			return true, answer.Responses[0].GetResponseRange().Count > 0, nil
+		}
+	}
+	return false, false, nil
+}
+
+// Report says to all boxes how a group is that this box has claimed.
+func (d *Desired) Report(ctx context.Context, name, report string) error {
+	lease, err := d.leased()
+	if err != nil {
+		return err
+	}
+	_, err = d.commit(ctx, d.mine(name), clientv3.OpPut(d.key(reports, name), report, clientv3.WithLease(lease)))
+	return err
+}
+
+// PutMembers stores the state of the members of a group that this box has claimed.
+func (d *Desired) PutMembers(ctx context.Context, name string, state []byte) error {
+	op := clientv3.OpPut(d.key(members, name), string(state))
+	if state == nil {
+		op = clientv3.OpDelete(d.key(members, name))
+	}
+	_, err := d.commit(ctx, d.mine(name), op)
+	return err
+}
+
+// Yield ends the claim of a group that this box does not want any more.
+func (d *Desired) Yield(ctx context.Context, name string) error {
+	_, err := d.commit(ctx, d.mine(name), clientv3.OpDelete(d.key(roots, name)), clientv3.OpDelete(d.key(reports, name)))
+	return err
+}
+
+// mine is the condition that this box has claimed a group.
+func (d *Desired) mine(name string) []clientv3.Cmp {
+	return []clientv3.Cmp{clientv3.Compare(clientv3.Value(d.key(roots, name)), "=", d.config.Box)}
+}
+
+// leased returns the lease for a claim.
+func (d *Desired) leased() (clientv3.LeaseID, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lease == 0 {
+		return 0, d.unreachable(errors.New("it has granted this box no lease yet"))
+	}
+	return d.lease, nil
+}
+
+// change commits a transaction and returns its revision, or refused if the conditions do not hold.
+func (d *Desired) change(ctx context.Context, refused error, conditions []clientv3.Cmp, ops ...clientv3.Op) (int64, error) {
+	answer, err := d.commit(ctx, conditions, ops...)
+	if err != nil {
+		return 0, err
+	}
+	if !answer.Succeeded {
+		return 0, refused
+	}
+	return answer.Header.Revision, nil
+}
+
+func (d *Desired) commit(ctx context.Context, conditions []clientv3.Cmp, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	answer, err := d.client.Txn(ctx).If(conditions...).Then(ops...).Commit()
+	if err != nil {
+		return nil, d.unreachable(err)
+	}
+	return answer, nil
+}
+
+// unreachable is the error of a request that etcd did not answer. Whether etcd has carried it out
+// is not known.
+func (d *Desired) unreachable(err error) error {
+	return fmt.Errorf("etcd at %s does not answer, and running groups run on; try again when it does: %w",
+		strings.Join(d.config.Endpoints, ", "), err)
+}

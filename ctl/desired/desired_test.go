@@ -1,0 +1,325 @@
+package desired
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap/zaptest"
+
+	"github.com/rocast/rocast/internal/testlab/etcd"
+)
+
+// box is a connection of a box whose Run has read everything and has a lease.
+type box struct {
+	*Desired
+	stop func()
+	dead bool // its connection was cut for good
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	told    []string
+}
+
+func newBox(t *testing.T, cluster *etcd.Cluster, name string) *box {
+	t.Helper()
+	d, err := Open(Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: name, Lease: 2 * time.Second}, zaptest.NewLogger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &box{Desired: d}
+	b.changed = sync.NewCond(&b.mu)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		done <- d.Run(ctx, func(names []string) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.told = append(b.told, names...)
+			b.changed.Broadcast()
+		})
+	}()
+	b.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := d.Close(); err != nil && !b.dead {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(b.stop)
+	b.untilLeased(t, true)
+	return b
+}
+
+// until waits until a condition holds. Run says when it may have changed.
+func (b *box) until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	late := time.AfterFunc(20*time.Second, b.changed.Broadcast)
+	end := time.Now().Add(20 * time.Second)
+	defer late.Stop()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !holds() {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not after 20 s", what)
+		}
+		b.changed.Wait()
+	}
+}
+
+// untilLeased waits until the box has a lease, or has none.
+func (b *box) untilLeased(t *testing.T, want bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		switch _, err := b.leased(); {
+		case (err == nil) == want:
+			return
+		case time.Now().After(end):
+			t.Fatalf("leased: %v after 20 s", err == nil)
+		}
+	}
+}
+
+// has waits until the box sees a group so.
+func (b *box) has(t *testing.T, name string, holds func(Entry) bool) {
+	t.Helper()
+	b.until(t, b.Box()+" sees "+name, func() bool { e, _ := b.Entry(name); return holds(e) })
+}
+
+func (b *box) create(t *testing.T, name, text string) (revision int64) {
+	t.Helper()
+	revision, err := b.Create(context.Background(), name, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.has(t, name, func(e Entry) bool { return e.Revision == revision })
+	return revision
+}
+
+func (b *box) claim(t *testing.T, name string, revision int64) (claimed, begun bool) {
+	t.Helper()
+	claimed, begun, err := b.Claim(context.Background(), name, revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claimed, begun
+}
+
+func TestAGroupIsSeenByAllBoxesUntilItIsRemoved(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), context.Background()
+	a, b := newBox(t, cluster, "a"), newBox(t, cluster, "b")
+	first := a.create(t, "g1", "one")
+	b.has(t, "g1", func(e Entry) bool { return string(e.Text) == "one" && e.Wanted() && !e.Begun })
+	if _, err := b.Create(ctx, "g1", []byte("two")); !errors.Is(err, ErrExists) {
+		t.Errorf("a second group of this name: %v", err)
+	}
+	second, err := b.Update(ctx, "g1", []byte("two"), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.has(t, "g1", func(e Entry) bool { return string(e.Text) == "two" && e.Revision == second })
+	if _, err := a.Update(ctx, "g1", []byte("three"), first); !errors.Is(err, ErrChanged) {
+		t.Errorf("an update of what another writer has changed: %v", err)
+	}
+	if err := a.Remove(ctx, "g1"); err != nil {
+		t.Fatal(err)
+	}
+	b.has(t, "g1", func(e Entry) bool { return !e.Wanted() })
+	if err := b.Remove(ctx, "g1"); !errors.Is(err, ErrMissing) {
+		t.Errorf("a second removal: %v", err)
+	}
+	if _, err := a.Update(ctx, "g1", []byte("three"), second); !errors.Is(err, ErrChanged) {
+		t.Errorf("an update of a removed group: %v", err)
+	}
+}
+
+func TestOneBoxClaimsAGroupAndAnotherTakesItOver(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), context.Background()
+	a, b := newBox(t, cluster, "a"), newBox(t, cluster, "b")
+	revision := a.create(t, "g1", "one")
+	if claimed, _ := a.claim(t, "g1", revision-1); claimed {
+		t.Error("an older version of the group was claimed")
+	}
+	if claimed, begun := a.claim(t, "g1", revision); !claimed || begun {
+		t.Errorf("claimed %v, begun %v: want a claim of a group that no box has claimed", claimed, begun)
+	}
+	if claimed, _ := b.claim(t, "g1", revision); claimed {
+		t.Error("two boxes have claimed the group")
+	}
+	if claimed, begun := a.claim(t, "g1", revision); !claimed || !begun {
+		t.Errorf("claimed %v, begun %v: want that a box finds its own claim again", claimed, begun)
+	}
+	if err := errors.Join(a.Report(ctx, "g1", "ready"), a.PutMembers(ctx, "g1", []byte("state"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Report(ctx, "g1", "mine"), b.PutMembers(ctx, "g1", []byte("mine")), b.Yield(ctx, "g1")); err != nil {
+		t.Fatal(err)
+	}
+	b.has(t, "g1", func(e Entry) bool { return e.Root == "a" && e.Report == "ready" && string(e.Members) == "state" })
+	a.stop()
+	b.has(t, "g1", func(e Entry) bool { return e.Root == "" && e.Report == "" })
+	if claimed, begun := b.claim(t, "g1", revision); !claimed || !begun {
+		t.Errorf("claimed %v, begun %v: want that the group is taken over", claimed, begun)
+	}
+	if e, _ := b.Entry("g1"); string(e.Members) != "state" {
+		t.Errorf("members %q: want what the first box had stored", e.Members)
+	}
+	if err := b.Yield(ctx, "g1"); err != nil {
+		t.Fatal(err)
+	}
+	b.has(t, "g1", func(e Entry) bool { return e.Root == "" && e.Wanted() })
+	if err := b.PutMembers(ctx, "g1", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Remove(ctx, "g1"); err != nil {
+		t.Fatal(err)
+	}
+	again := b.create(t, "g1", "two")
+	if claimed, begun := b.claim(t, "g1", again); !claimed || begun {
+		t.Errorf("claimed %v, begun %v: want that nothing of the removed group is left", claimed, begun)
+	}
+}
+
+func TestABoxThatDiesLosesItsClaims(t *testing.T) {
+	cluster := etcd.Start(t, 1)
+	a, b := newBox(t, cluster, "a"), newBox(t, cluster, "b")
+	revision := a.create(t, "g1", "one")
+	a.claim(t, "g1", revision)
+	a.dead = true
+	if err := a.client.Close(); err != nil { // nothing is given back
+		t.Fatal(err)
+	}
+	b.has(t, "g1", func(e Entry) bool { return e.Begun && e.Root == "" && e.Wanted() })
+}
+
+func TestABoxThatComesLateReadsEverything(t *testing.T) {
+	cluster := etcd.Start(t, 1)
+	a := newBox(t, cluster, "a")
+	for _, name := range []string{"g1", "g2", "g3"} {
+		a.create(t, name, name)
+	}
+	b := newBox(t, cluster, "b")
+	b.has(t, "g3", func(e Entry) bool { return string(e.Text) == "g3" })
+	b.until(t, "b has all names", func() bool {
+		return slices.Contains(b.told, "g1") && slices.Contains(b.told, "g2") && slices.Contains(b.told, "g3")
+	})
+}
+
+func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
+	cluster := etcd.Start(t, 1)
+	a := newBox(t, cluster, "a")
+	for _, key := range []string{"/lab/groups/", "/lab/other/g1", "/laboratory/groups/g1", "/lab/g1"} {
+		if _, err := a.client.Put(context.Background(), key, "x"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.create(t, "last", "x")
+	if e, ok := a.Entry("g1"); ok {
+		t.Errorf("g1 is %+v", e)
+	}
+	b := newBox(t, cluster, "b")
+	b.has(t, "last", Entry.wanted)
+	other := func(name string) bool { return name != "last" }
+	if e, ok := b.Entry("g1"); ok || slices.ContainsFunc(b.told, other) {
+		t.Errorf("g1 is %+v, told %q", e, b.told)
+	}
+}
+
+func (e Entry) wanted() bool { return e.Wanted() }
+
+// While etcd is down a box knows what it knew, refuses changes in one sentence, and catches up
+// afterwards.
+func TestEtcdDown(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), context.Background()
+	a := newBox(t, cluster, "a")
+	revision := a.create(t, "g1", "one")
+	a.claim(t, "g1", revision)
+	a.create(t, "g2", "two")
+	cluster.Kill(t, 0)
+	soon, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	if _, err := a.Update(soon, "g1", []byte("two"), revision); err == nil || !strings.Contains(err.Error(), "etcd at "+cluster.Endpoints()[0]+" does not answer, and running groups run on") {
+		t.Errorf("update: %v", err)
+	}
+	if e, ok := a.Entry("g1"); !ok || string(e.Text) != "one" {
+		t.Errorf("%+v %v: want what was known", e, ok)
+	}
+	a.untilLeased(t, false)
+	if _, _, err := a.Claim(ctx, "g2", revision); err == nil || !strings.Contains(err.Error(), "no lease") {
+		t.Errorf("claim: %v", err)
+	}
+	a.told = nil
+	cluster.Restart(t, 0)
+	a.until(t, "all names are told again", func() bool { return slices.Contains(a.told, "g1") && slices.Contains(a.told, "g2") })
+	a.untilLeased(t, true)
+	if claimed, begun := a.claim(t, "g1", revision); !claimed || !begun {
+		t.Errorf("claimed %v, begun %v: want the claim again", claimed, begun)
+	}
+}
+
+// A cluster of three has a new leader when its leader is killed, and no change is lost or half
+// done: each writer adds a line to the same group until all lines are there.
+func TestTheLeaderIsKilledUnderChanges(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 3), context.Background()
+	const writers, lines = 3, 20
+	boxes := make([]*box, writers)
+	for i := range boxes {
+		boxes[i] = newBox(t, cluster, string(rune('a'+i)))
+	}
+	boxes[0].create(t, "g1", "")
+	var writing sync.WaitGroup
+	half := make(chan struct{}, writers)
+	for _, b := range boxes {
+		b.has(t, "g1", Entry.wanted)
+		writing.Go(func() {
+			for n := 0; n < lines; {
+				e, _ := b.Entry("g1")
+				line := b.Box() + string(rune('A'+n)) + "\n"
+				if strings.Contains(string(e.Text), line) {
+					n++ // also if the answer was lost and the change was not
+					if n == lines/2 {
+						half <- struct{}{}
+					}
+					continue
+				}
+				revision, err := b.Update(ctx, "g1", append(slices.Clone(e.Text), line...), e.Revision)
+				switch {
+				case err == nil:
+					b.has(t, "g1", func(e Entry) bool { return e.Revision >= revision })
+				case errors.Is(err, ErrChanged):
+					b.has(t, "g1", func(now Entry) bool { return now.Revision != e.Revision })
+				}
+			}
+		})
+	}
+	<-half
+	leader := cluster.Leader(t)
+	cluster.Kill(t, leader)
+	writing.Wait()
+	want := boxes[0].text(t, "g1")
+	for _, b := range boxes {
+		for n := range lines {
+			if line := b.Box() + string(rune('A'+n)) + "\n"; strings.Count(want, line) != 1 {
+				t.Errorf("line %q is there %d times", line, strings.Count(want, line))
+			}
+		}
+	}
+	cluster.Restart(t, leader)
+}
+
+// text returns a group's file as etcd has it.
+func (b *box) text(t *testing.T, name string) string {
+	t.Helper()
+	answer, err := b.client.Get(context.Background(), b.key(groups, name), clientv3.WithSerializable())
+	if err != nil || len(answer.Kvs) != 1 {
+		t.Fatalf("%+v %v", answer, err)
+	}
+	return string(answer.Kvs[0].Value)
+}

@@ -1,0 +1,74 @@
+package desired
+
+import (
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// kind is what a key says about a group.
+type kind int
+
+const (
+	groups kind = iota
+	begins
+	members
+	roots
+	reports
+)
+
+var kinds = [...]string{groups: "groups", begins: "begun", members: "members", roots: "roots", reports: "reports"}
+
+func (d *Desired) key(k kind, name string) string {
+	return d.config.Prefix + "/" + kinds[k] + "/" + name
+}
+
+// parseKey is the inverse of key. Other programs may have keys below the prefix: these are not ok.
+func (d *Desired) parseKey(key []byte) (k kind, name string, ok bool) {
+	rest, ok := strings.CutPrefix(string(key), d.config.Prefix+"/")
+	if !ok {
+		return 0, "", false
+	}
+	word, name, ok := strings.Cut(rest, "/")
+	for k := range kinds {
+		if ok && kinds[k] == word && name != "" {
+			return kind(k), name, true
+		}
+	}
+	return 0, "", false
+}
+
+// set applies a key's value to an entry. A nil pair is a key that was deleted.
+func (e *Entry) set(k kind, pair *mvccpb.KeyValue) {
+	var value []byte
+	if pair != nil {
+		value = pair.Value
+	}
+	switch k {
+	case groups:
+		e.Text, e.Revision = value, 0
+		if pair != nil {
+			e.Revision = pair.ModRevision
+		}
+	case begins:
+		e.Begun = pair != nil
+	case members:
+		e.Members = value
+	case roots:
+		e.Root, e.lease = string(value), 0
+		if pair != nil {
+			e.lease = clientv3.LeaseID(pair.Lease)
+		}
+	case reports:
+		e.Report = string(value)
+	}
+}
+
+// empty says whether etcd has nothing of the group.
+func (e *Entry) empty() bool {
+	return e.Revision == 0 && !e.Begun && e.Members == nil && e.Root == "" && e.Report == ""
+}
+
+// Wanted says whether the group is to exist.
+func (e *Entry) Wanted() bool { return e.Revision > 0 }

@@ -1,0 +1,492 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/groupfile"
+)
+
+// Desired keeps the groups that several boxes are to carry: a desired.Desired. With it, a group is
+// created, changed and removed there, and the box where its source is attached follows.
+type Desired interface {
+	Names() []string
+	Entry(name string) (desired.Entry, bool)
+	Create(ctx context.Context, name string, text []byte) (revision int64, err error)
+	Update(ctx context.Context, name string, text []byte, from int64) (revision int64, err error)
+	Remove(ctx context.Context, name string) error
+	Claim(ctx context.Context, name string, revision int64) (claimed, begun bool, err error)
+	Report(ctx context.Context, name, report string) error
+	PutMembers(ctx context.Context, name string, state []byte) error
+	Run(ctx context.Context, changed func(names []string)) error
+}
+
+const (
+	// claimWithin is how long a request waits until some box has claimed the group, reportWithin
+	// until that box has set up what the request asks for.
+	claimWithin  = 4 * time.Second
+	reportWithin = 12 * time.Second
+	// atOnce is how many groups are set up at the same time.
+	atOnce = 16
+)
+
+// shared is what is to be done about the desired groups.
+type shared struct {
+	mu      sync.Mutex
+	read    bool              // everything has been read once
+	first   bool              // and that was just now
+	pending map[string]bool   // the groups of which something may have changed; true: look in any case
+	members map[string][]byte // states of members that are to be stored
+	heard   chan struct{}     // closed and made anew whenever something was heard
+	wake    chan struct{}     // has an element if something is pending
+}
+
+func newShared() shared {
+	return shared{pending: map[string]bool{}, members: map[string][]byte{}, heard: make(chan struct{}), wake: make(chan struct{}, 1)}
+}
+
+// hear notes that something has changed about groups.
+func (s *shared) hear(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.first, s.read = s.first || !s.read, true
+	for _, name := range names {
+		s.pending[name] = s.pending[name]
+	}
+	close(s.heard)
+	s.heard = make(chan struct{})
+	s.rouse()
+}
+
+// rouse lets followDesired look. The caller holds s.mu.
+func (s *shared) rouse() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next returns a channel that is closed when something is heard.
+func (s *shared) next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard
+}
+
+// take returns what is pending.
+func (s *shared) take() (names map[string]bool, members map[string][]byte, first, read bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names, members, first = s.pending, s.members, s.first
+	s.first = false
+	s.pending, s.members = map[string]bool{}, map[string][]byte{}
+	return names, members, first, s.read
+}
+
+// keepMembers stores the state of a group's members where another box that takes the group over
+// finds it.
+func (c *Controller) keepMembers(g *group, state []byte) {
+	if c.Desired == nil || g.branch != nil {
+		return
+	}
+	c.shared.mu.Lock()
+	defer c.shared.mu.Unlock()
+	c.shared.members[g.name] = state
+	c.shared.rouse()
+}
+
+// report is what the root of a group says of it.
+type report struct {
+	Revision int64            `json:"revision"` // of the group file that it is about
+	Refused  string           `json:"refused,omitempty"`
+	Group    api.GroupSummary `json:"group"`
+}
+
+// reportOf returns what the root of a group says of it, or nil if it says nothing.
+func reportOf(e desired.Entry) *report {
+	var r report
+	if e.Report == "" || json.Unmarshal([]byte(e.Report), &r) != nil {
+		return nil
+	}
+	r.Group.Root = e.Root
+	return &r
+}
+
+// followDesired sets up the groups whose source is attached to this box, and ends those that are
+// not wanted any more or that another box carries.
+func (c *Controller) followDesired(ctx context.Context) error {
+	if c.Desired == nil {
+		return nil
+	}
+	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error { return c.Desired.Run(ctx, c.shared.hear) })
+	tasks.Go(func() error {
+		work := errgroup.Group{}
+		work.SetLimit(atOnce)
+		again := time.NewTicker(retryEvery)
+		defer again.Stop()
+		for {
+			all := false
+			select {
+			case <-ctx.Done():
+				return work.Wait()
+			case <-c.shared.wake:
+			case <-again.C:
+				all = true
+			}
+			names, members, first, read := c.shared.take()
+			if first || all && read {
+				c.addUnsettled(names)
+			}
+			for name, again := range names {
+				work.Go(func() error { c.reconcile(ctx, name, again); return nil })
+			}
+			for name, state := range members {
+				work.Go(func() error { c.putMembers(ctx, name, state); return nil })
+			}
+		}
+	})
+	return tasks.Wait()
+}
+
+// addUnsettled adds the groups that no event may be about: those that no box has claimed, those of
+// this box, and those that this box has kept and that may be gone.
+func (c *Controller) addUnsettled(names map[string]bool) {
+	for _, name := range c.Desired.Names() {
+		if e, _ := c.Desired.Entry(name); e.Wanted() && (e.Root == "" || e.Root == c.Box) {
+			names[name] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, g := range c.groups {
+		if g.kept && g.branch == nil {
+			names[name] = true
+		}
+	}
+}
+
+func (c *Controller) putMembers(ctx context.Context, name string, state []byte) {
+	if err := c.Desired.PutMembers(ctx, name, state); err != nil {
+		c.Log.Warn("could not store the state of members for other boxes; rocastd tries again", zap.String("group", name), zap.Error(err))
+		c.shared.mu.Lock()
+		defer c.shared.mu.Unlock()
+		if _, newer := c.shared.members[name]; !newer {
+			c.shared.members[name] = state // the next tick finds it
+		}
+	}
+}
+
+// reconcile makes this box's part of a group what is desired. What was set up or refused before is
+// only tried again if again is set.
+func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
+	unlock, _, err := c.names.lock(ctx, name, "")
+	if err != nil {
+		return
+	}
+	defer unlock()
+	e, _ := c.Desired.Entry(name)
+	c.mu.Lock()
+	g := c.groups[name]
+	c.mu.Unlock()
+	switch {
+	case g != nil && (!g.kept || g.branch != nil): // a perftest run's, or a part of another box's group
+		return
+	case !e.Wanted() || e.Root != "" && e.Root != c.Box:
+		c.letGo(g)
+		return
+	case !again && e.Held && settled(e, g):
+		return
+	}
+	file, err := c.parse(ctx, e.Text)
+	if err != nil {
+		c.Log.Error("a group in etcd has a file that cannot be read", zap.String("group", name), zap.Error(err))
+		return
+	}
+	begun := e.Begun
+	if !e.Held {
+		if g == nil && !c.attached(ctx, &file.Source) {
+			return
+		}
+		claimed := false
+		if claimed, begun, err = c.Desired.Claim(ctx, name, e.Revision); err != nil || !claimed {
+			return // the next tick or event tries again
+		}
+		c.Log.Info("this box is the root of a group now", zap.String("group", name), zap.Bool("begun", begun))
+	}
+	c.report(ctx, name, e.Revision, c.become(ctx, g, file, e, begun))
+}
+
+// settled reports whether this box has set up or refused the present version of a group.
+func settled(e desired.Entry, g *group) bool {
+	r := reportOf(e)
+	return r != nil && r.Revision == e.Revision && (g != nil || r.Refused != "")
+}
+
+// letGo ends a group that is not wanted any more, or that another box has claimed.
+func (c *Controller) letGo(g *group) {
+	if g == nil {
+		return
+	}
+	c.mu.Lock()
+	err := c.forget(g)
+	c.mu.Unlock()
+	if err != nil {
+		c.Log.Error("could not remove a group that is not desired any more; rocastd tries again", zap.String("group", g.name), zap.Error(err))
+		return
+	}
+	c.withdraw(g.name, g.links)
+}
+
+// attached reports whether a group's source reaches the fabric by this box: the way to it does not
+// lead through a neighbour.
+func (c *Controller) attached(ctx context.Context, source *groupfile.Member) bool {
+	if source.Via != "" {
+		return false
+	}
+	c.NextHops.Track(source.IP)
+	defer c.NextHops.Untrack(source.IP)
+	settling, cancel := context.WithTimeout(ctx, settleWithin)
+	defer cancel()
+	c.NextHops.Settle(settling, []netip.Addr{source.IP})
+	return c.NextHops.Hop(source.IP).Known() && len(c.gatewaysTo(source.IP)) == 0
+}
+
+// become sets up a group that this box has claimed, or changes it. begun says whether it may have
+// carried data before, so that its QPs have advanced.
+func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File, e desired.Entry, begun bool) error {
+	defer c.settle(ctx, file)()
+	if g == nil {
+		g = newGroup(file, true)
+		if g.restored = begun; begun {
+			past, err := chronicle.Read(e.Members, file, false)
+			if err == nil && past.Switched {
+				err = errSwitched
+			}
+			if err != nil {
+				return err
+			}
+			g.past = past
+		}
+		return c.stand(ctx, g, e.Text)
+	}
+	text, err := c.Store.Get(g.name)
+	if err != nil || bytes.Equal(text, e.Text) {
+		return err
+	}
+	c.mu.Lock()
+	err = c.mayBecome(g, g.name, file)
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return c.change(ctx, g, file, e.Text, nil)
+}
+
+// report says to all boxes how a group of this box is, if that has changed.
+func (c *Controller) report(ctx context.Context, name string, revision int64, refused error) {
+	r := report{Revision: revision}
+	if refused != nil {
+		r.Refused = apiError(refused).Error()
+	}
+	c.mu.Lock()
+	if g := c.groups[name]; g != nil {
+		r.Group = summary(g)
+	} else {
+		r.Group = api.GroupSummary{Name: name, State: api.Failed, Reason: r.Refused}
+	}
+	c.mu.Unlock()
+	text, err := json.Marshal(r)
+	if e, _ := c.Desired.Entry(name); err == nil && e.Report != string(text) {
+		err = c.Desired.Report(ctx, name, string(text))
+	}
+	if err != nil && ctx.Err() == nil {
+		c.Log.Warn("could not report a group to other boxes; rocastd tries again", zap.String("group", name), zap.Error(err))
+	}
+}
+
+// createShared adds a group to the desired ones, and waits until a box has set it up. If none does,
+// the group is removed again.
+func (c *Controller) createShared(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
+	c.mu.Lock()
+	err := c.refuseNameTaken(file)
+	c.mu.Unlock()
+	if err != nil {
+		return api.Group{}, apiError(err)
+	}
+	revision, err := c.Desired.Create(ctx, file.Name, text)
+	if errors.Is(err, desired.ErrExists) {
+		return api.Group{}, nameTaken(file)
+	}
+	if err != nil {
+		return api.Group{}, unavailable(err)
+	}
+	g, err := c.awaitReport(ctx, file, revision)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestAgainWithin)
+		defer cancel()
+		if e, _ := c.Desired.Entry(file.Name); e.Revision == revision {
+			err = errors.Join(err, c.Desired.Remove(ctx, file.Name))
+		}
+		return api.Group{}, apiError(err)
+	}
+	return g, nil
+}
+
+// requestAgainWithin bounds the request that takes a change back.
+const requestAgainWithin = 5 * time.Second
+
+// updateShared changes a desired group, and waits until its root has followed. If the root refuses
+// the change, it is taken back.
+func (c *Controller) updateShared(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
+	e, _ := c.Desired.Entry(file.Name)
+	if !e.Wanted() {
+		return api.Group{}, c.notShared(file.Name)
+	}
+	was, err := c.parse(ctx, e.Text)
+	if err == nil {
+		err = file.CheckUpdate(was)
+	}
+	if err != nil {
+		return api.Group{}, apiError(err)
+	}
+	revision, err := c.Desired.Update(ctx, file.Name, text, e.Revision)
+	if errors.Is(err, desired.ErrChanged) {
+		return api.Group{}, api.Errorf(api.Stale, "group %s was changed by someone else at the same time; look at it with rocast group show, and try again",
+			file.Name)
+	}
+	if err != nil {
+		return api.Group{}, unavailable(err)
+	}
+	g, err := c.awaitReport(ctx, file, revision)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestAgainWithin)
+		defer cancel()
+		_, undone := c.Desired.Update(ctx, file.Name, e.Text, revision)
+		return api.Group{}, apiError(errors.Join(err, undone))
+	}
+	return g, nil
+}
+
+// removeShared removes a desired group. Its root follows.
+func (c *Controller) removeShared(ctx context.Context, name string) error {
+	switch err := c.Desired.Remove(ctx, name); {
+	case errors.Is(err, desired.ErrMissing):
+		return c.notShared(name)
+	case err != nil:
+		return unavailable(err)
+	}
+	for {
+		heard := c.shared.next()
+		if e, _ := c.Desired.Entry(name); !e.Wanted() {
+			c.reconcile(ctx, name, false)
+			return nil
+		}
+		select {
+		case <-heard:
+		case <-ctx.Done():
+			return nil // it is removed, and this box follows when it hears of it
+		}
+	}
+}
+
+// notShared refuses to change a group that is not among the desired ones.
+func (c *Controller) notShared(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch g := c.groups[name]; {
+	case g == nil:
+		return noGroup(name)
+	case g.branch != nil:
+		return belongsTo(g)
+	case !g.kept:
+		return api.Errorf(api.BadRequest, "group %s belongs to a perftest run, which ends it", name)
+	default:
+		return api.Errorf(api.NotFound, "group %s was removed meanwhile", name)
+	}
+}
+
+// awaitReport waits until a box has set up a version of a group, or refuses it.
+func (c *Controller) awaitReport(ctx context.Context, file *groupfile.File, revision int64) (api.Group, error) {
+	waiting, cancel := context.WithTimeout(ctx, reportWithin)
+	defer cancel()
+	unclaimed := time.NewTimer(claimWithin)
+	defer unclaimed.Stop()
+	for {
+		heard := c.shared.next()
+		e, _ := c.Desired.Entry(file.Name)
+		if r := reportOf(e); r != nil && r.Revision >= revision {
+			if r.Refused != "" {
+				return api.Group{}, api.Errorf(api.BadRequest, "box %s, to which the source is attached, refuses the group: %s", e.Root, r.Refused)
+			}
+			return c.sharedGroup(file.Name, r), nil
+		}
+		select {
+		case <-heard:
+		case <-unclaimed.C:
+			if e, _ := c.Desired.Entry(file.Name); e.Root == "" {
+				return api.Group{}, api.Errorf(api.BadRequest, "no box says that the source %v is attached to it; connect the host, or "+
+					"correct its address", file.Source.IP)
+			}
+		case <-waiting.Done():
+			if ctx.Err() != nil {
+				return api.Group{}, givenUp(ctx)
+			}
+			return api.Group{}, api.Errorf(api.Unavailable, "box %s has not set up group %s within %v; see its log", e.Root, file.Name, reportWithin)
+		}
+	}
+}
+
+// sharedGroup describes a group: in full if it is here, else as its root reports it.
+func (c *Controller) sharedGroup(name string, r *report) api.Group {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.groups[name]; g != nil {
+		return c.view(g)
+	}
+	return api.Group{GroupSummary: r.Group}
+}
+
+// elsewhere returns the desired groups that are not on this box, as their roots report them.
+func (c *Controller) elsewhere() (list []api.GroupSummary) {
+	if c.Desired == nil {
+		return nil
+	}
+	for _, name := range c.Desired.Names() {
+		if c.groups[name] != nil {
+			continue
+		}
+		if s, ok := c.summaryElsewhere(name); ok {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// summaryElsewhere describes a desired group that is not on this box.
+func (c *Controller) summaryElsewhere(name string) (s api.GroupSummary, ok bool) {
+	if c.Desired == nil {
+		return s, false
+	}
+	e, _ := c.Desired.Entry(name)
+	if !e.Wanted() {
+		return s, false
+	}
+	if r := reportOf(e); r != nil {
+		return r.Group, true
+	}
+	return api.GroupSummary{Name: name, State: api.Waiting, Root: e.Root, Reason: "no box has set it up: its source is not attached to any"}, true
+}
+
+func unavailable(err error) error { return api.Errorf(api.Unavailable, "%v", err) }

@@ -1,0 +1,232 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/etcd"
+)
+
+// share lets a box take its groups from etcd until stop is called. A box that is not stopped
+// politely keeps its claims until its lease ends.
+func (b *box) share(cluster *etcd.Cluster) (stop func(politely bool)) {
+	t := b.f.t
+	d, err := desired.Open(desired.Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: b.name, Lease: 2 * time.Second}, zap.NewNop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := b.Controller
+	c.Desired = d
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- c.followDesired(ctx) }()
+	end := sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		d.Close()
+	})
+	t.Cleanup(end)
+	return func(politely bool) {
+		if !politely {
+			d.Close() // it can give nothing back
+		}
+		end()
+	}
+}
+
+func (b *box) eventually(what string, holds func() bool) {
+	b.f.t.Helper()
+	testlab.Eventually(b.f.t, 20*time.Second, b.name+": "+what, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return holds()
+	}, func() string { return fmt.Sprint(b.logs.All()) })
+}
+
+func (b *box) has(name string) func() bool { return func() bool { return b.groups[name] != nil } }
+
+func (b *box) lacks(name string) func() bool { return func() bool { return b.groups[name] == nil } }
+
+// The source of g1 is attached to b1. Whichever box is asked, b1 sets the group up, with the part
+// of it that is behind b2.
+func TestTheBoxOfTheSourceCarriesAGroup(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), t.Context()
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	b2.route(1, "b1")
+	b1.share(cluster)
+	b2.share(cluster)
+	text := groupFile("10.1.0.2", "10.2.0.1")
+	g, err := b2.Create(ctx, []byte(text))
+	if err != nil || g.State != api.Ready {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1")
+	if list := b1.Groups().Groups; len(list) != 1 || list[0].Root != "" {
+		t.Errorf("b1 lists %+v", list)
+	}
+	if _, err := b1.Create(ctx, []byte(text)); err == nil || !strings.Contains(err.Error(), "group g1 exists") {
+		t.Errorf("a second group of this name: %v", err)
+	}
+	if _, err := b2.Update(ctx, "g1", []byte(groupFile("10.1.0.2", "10.1.0.3", "10.2.0.1"))); err != nil {
+		t.Fatal(err)
+	}
+	f.check("b1: 10.1.0.2 10.1.0.3 b2 | b2: 10.2.0.1")
+	if _, err := b2.Update(ctx, "g1", []byte(strings.Replace(text, "mtu: 1024", "mtu: 2048", 1))); err == nil || !strings.Contains(err.Error(), "mtu") {
+		t.Errorf("a change that no group can make: %v", err)
+	}
+	if err := b2.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	b1.eventually("g1 is gone", b1.lacks("g1"))
+	b2.eventually("g1 is gone", b2.lacks("g1"))
+	if err := b2.Remove("g1"); err == nil || !strings.Contains(err.Error(), `no group "g1"`) {
+		t.Errorf("a second removal: %v", err)
+	}
+}
+
+// What the root refuses is not kept: neither a new group nor a change.
+func TestWhatTheRootRefusesIsTakenBack(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), t.Context()
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b2.route(1, "b1")
+	b1.share(cluster)
+	b2.share(cluster)
+	b1.sw.Refuse(errors.New("out of slots"))
+	if _, err := b2.Create(ctx, []byte(groupFile("10.1.0.2"))); err == nil || !strings.Contains(err.Error(), "box b1, to which the source is attached, refuses the group: out of slots") {
+		t.Errorf("%v", err)
+	}
+	b1.sw.Refuse(nil)
+	if list := b2.Groups().Groups; len(list) != 0 {
+		t.Errorf("left: %+v", list)
+	}
+	if _, err := b2.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := b2.Group("g1"); err != nil || g.Root != "b1" || g.State != api.Ready || g.MemberCount != 2 {
+		t.Errorf("b2 shows %+v, %v", g, err)
+	}
+	b1.sw.Refuse(errors.New("out of memory"))
+	if _, err := b2.Update(ctx, "g1", []byte(groupFile("10.1.0.2", "10.1.0.3"))); err == nil || !strings.Contains(err.Error(), "out of memory") {
+		t.Errorf("%v", err)
+	}
+	b1.sw.Refuse(nil)
+	b1.eventually("the old file is back", func() bool {
+		e, _ := b1.Desired.Entry("g1")
+		r := reportOf(e)
+		return r != nil && r.Revision == e.Revision && r.Refused == "" && strings.Count(string(e.Text), "qpn") == strings.Count(groupFile("10.1.0.2"), "qpn")
+	})
+	f.check("b1: 10.1.0.2")
+}
+
+// The group's file is kept by the box too, so its groups run while etcd is down, also after a
+// restart of the box; changes are refused.
+func TestGroupsRunOnWithoutEtcd(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), t.Context()
+	f := newFabric(t, 1)
+	b := f.box("b1")
+	stop := b.share(cluster)
+	if _, err := b.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Kill(t, 0)
+	soon, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	var refusal *api.Error
+	if _, err := b.Update(soon, "g1", []byte(groupFile("10.1.0.2", "10.1.0.3"))); !errors.As(err, &refusal) || refusal.Kind != api.Unavailable || !strings.Contains(refusal.Message, "running groups run on") {
+		t.Errorf("%v", err)
+	}
+	stop(true)
+	b.restart(true, false)
+	f.check("b1: 10.1.0.2")
+	b.share(cluster)
+	f.check("b1: 10.1.0.2")
+	cluster.Restart(t, 0)
+	b.eventually("it has claimed its group again", func() bool { e, _ := b.Desired.Entry("g1"); return e.Root == "b1" && e.Report != "" })
+	if _, err := b.Update(ctx, "g1", []byte(groupFile("10.1.0.2", "10.1.0.3"))); err != nil {
+		t.Fatal(err)
+	}
+	f.check("b1: 10.1.0.2 10.1.0.3")
+}
+
+// While a box was away, a group was removed and another was created. The box catches up.
+func TestABoxThatWasAwayCatchesUp(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), t.Context()
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b2.route(1, "b1")
+	stop := b1.share(cluster)
+	b2.share(cluster)
+	if _, err := b2.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
+		t.Fatal(err)
+	}
+	stop(true)
+	if err := b2.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	other := strings.NewReplacer("name: g1", "name: g2", "10.1.0.100", "10.1.0.101").Replace(groupFile("10.1.0.3"))
+	if _, err := b2.Desired.Create(ctx, "g2", []byte(other)); err != nil {
+		t.Fatal(err)
+	}
+	b2.eventually("g2 is shown", func() bool { s, ok := b2.summaryElsewhere("g2"); return ok && s.State == api.Waiting })
+	b1.restart(true, false)
+	b1.share(cluster)
+	b1.eventually("g2 stands", b1.has("g2"))
+	b1.eventually("g1 is gone", b1.lacks("g1"))
+}
+
+// Two boxes reach the source. When the one that carries the group dies, the other one takes it
+// over, as after a restart, and knows which receivers take no part any more. The first one lets go
+// when it comes back.
+func TestAnotherBoxTakesOver(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), t.Context()
+	f := newFabric(t, 2)
+	b1, b2 := f.box("b1"), f.box("b2")
+	b2.hops.CopyFrom(b1.hops)
+	stop := b1.share(cluster)
+	if _, err := b1.Create(ctx, []byte(groupFile("10.1.0.2", "10.1.0.3"))); err != nil {
+		t.Fatal(err)
+	}
+	b2.share(cluster)
+	b2.eventually("it knows of the group", func() bool { e, _ := b2.Desired.Entry("g1"); return e.Root == "b1" })
+	b1.newsOf("g1", feedback.NoteEvicted, "10.1.0.3", 1, 1007)
+	b2.eventually("it knows who was evicted", func() bool { e, _ := b2.Desired.Entry("g1"); return strings.Contains(string(e.Members), "10.1.0.3") })
+	stop(false)
+	b2.eventually("it has the group", b2.has("g1"))
+	if g := b2.published("g1"); !g.Restored || len(g.Paths) != 1 {
+		t.Errorf("%+v", g)
+	}
+	b1.restart(false, false)
+	b1.share(cluster)
+	b1.eventually("it lets go", b1.lacks("g1"))
+}
+
+// A group whose source no box reaches is refused and not kept.
+func TestAGroupThatNoBoxCanCarry(t *testing.T) {
+	cluster := etcd.Start(t, 1)
+	f := newFabric(t, 1)
+	b := f.box("b1")
+	b.share(cluster)
+	ctx, cancel := context.WithTimeout(t.Context(), reportWithin+5*time.Second)
+	defer cancel()
+	text := strings.Replace(groupFile("10.1.0.2"), "ip: 10.1.0.1,", "ip: 10.77.0.1,", 1)
+	if _, err := b.Create(ctx, []byte(text)); err == nil || !strings.Contains(err.Error(), "no box says that the source 10.77.0.1 is attached to it") {
+		t.Errorf("%v", err)
+	}
+	b.eventually("nothing is left", func() bool { e, _ := b.Desired.Entry("g1"); return !e.Wanted() })
+}

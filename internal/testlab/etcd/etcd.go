@@ -1,0 +1,185 @@
+// Package etcd runs etcd for tests.
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+)
+
+// Cluster is an etcd whose members are processes of their own. They listen on loopback and end with
+// the test.
+type Cluster struct {
+	members []*member
+}
+
+type member struct {
+	args   []string
+	url    string
+	log    bytes.Buffer
+	cmd    *exec.Cmd // nil: it does not run
+	exited chan struct{}
+}
+
+// Start starts a cluster and waits until it answers. It skips the test if etcd is not installed.
+func Start(t *testing.T, size int) *Cluster {
+	t.Helper()
+	if _, err := exec.LookPath("etcd"); err != nil {
+		t.Skip("etcd is not installed; apt-get install etcd-server")
+	}
+	c := &Cluster{}
+	dir := t.TempDir()
+	ports := freePorts(t, 2*size)
+	var peers []string
+	for i := range size {
+		peers = append(peers, fmt.Sprintf("m%d=http://127.0.0.1:%d", i, ports[2*i+1]))
+	}
+	for i := range size {
+		client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[2*i]), fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1])
+		c.members = append(c.members, &member{url: client, args: []string{
+			"--name", fmt.Sprintf("m%d", i), "--data-dir", filepath.Join(dir, fmt.Sprintf("m%d", i)),
+			"--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+			"--initial-cluster", strings.Join(peers, ","),
+			"--heartbeat-interval", "50", "--election-timeout", "500",
+			"--unsafe-no-fsync", "--logger", "zap",
+		}})
+	}
+	for i := range c.members {
+		c.start(t, i)
+	}
+	t.Cleanup(func() {
+		for i, m := range c.members {
+			c.stop(i)
+			if t.Failed() {
+				t.Logf("etcd %d: %s", i, tail(m.log.String()))
+			}
+		}
+	})
+	c.wait(t)
+	return c
+}
+
+// Endpoints returns the URLs of all members.
+func (c *Cluster) Endpoints() (urls []string) {
+	for _, m := range c.members {
+		urls = append(urls, m.url)
+	}
+	return urls
+}
+
+// Kill ends a member with SIGKILL.
+func (c *Cluster) Kill(t *testing.T, i int) {
+	t.Helper()
+	c.stop(i)
+}
+
+// Restart starts a member again that was killed, and waits until the cluster answers.
+func (c *Cluster) Restart(t *testing.T, i int) {
+	t.Helper()
+	c.start(t, i)
+	c.wait(t)
+}
+
+// Leader returns the index of the member that leads.
+func (c *Cluster) Leader(t *testing.T) int {
+	t.Helper()
+	client := c.client(t)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for i, m := range c.members {
+		status, err := client.Status(ctx, m.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.Leader == status.Header.MemberId {
+			return i
+		}
+	}
+	t.Fatal("no member leads")
+	return -1
+}
+
+func (c *Cluster) start(t *testing.T, i int) {
+	t.Helper()
+	m := c.members[i]
+	m.cmd, m.exited = exec.Command("etcd", m.args...), make(chan struct{})
+	m.cmd.Stdout, m.cmd.Stderr = &m.log, &m.log
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func(cmd *exec.Cmd, exited chan<- struct{}) {
+		_ = cmd.Wait() // it is killed
+		close(exited)
+	}(m.cmd, m.exited)
+}
+
+func (c *Cluster) stop(i int) {
+	m := c.members[i]
+	if m.cmd == nil {
+		return
+	}
+	_ = m.cmd.Process.Kill() // it may have exited
+	<-m.exited
+	m.cmd = nil
+}
+
+// wait waits until the cluster has a leader and answers.
+func (c *Cluster) wait(t *testing.T) {
+	t.Helper()
+	client := c.client(t)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for {
+		asking, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := client.Get(asking, "x")
+		cancel()
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("etcd does not answer: %v", err)
+		}
+	}
+}
+
+func (c *Cluster) client(t *testing.T) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// freePorts returns TCP ports that nothing listens on.
+func freePorts(t *testing.T, n int) (ports []int) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+	}
+	return ports
+}
+
+func tail(log string) string {
+	const most = 4000
+	return log[max(0, len(log)-most):]
+}
