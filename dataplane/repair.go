@@ -24,14 +24,29 @@ type repairs struct {
 type RepairCounts struct {
 	Sent     uint64 // packets that were sent again
 	Probes   uint64 // of these, the ones that were sent because the receiver was silent
-	GivenUp  uint64 // times that the source had to help a receiver
 	NoMemory uint64 // packets that were given up because there was no memory to retain more
 	Damaged  uint64 // packets that were found damaged when they were to be sent again
+	Missing  uint64 // packets that the engine did not have when they were to be sent again
+
+	GivenUp [feedback.NumGivenUp]uint64 // times that the source had to help a receiver, by reason
 }
 
 func (c *RepairCounts) add(d *RepairCounts) {
-	c.Sent, c.Probes, c.GivenUp = c.Sent+d.Sent, c.Probes+d.Probes, c.GivenUp+d.GivenUp
-	c.NoMemory, c.Damaged = c.NoMemory+d.NoMemory, c.Damaged+d.Damaged
+	c.Sent, c.Probes, c.NoMemory = c.Sent+d.Sent, c.Probes+d.Probes, c.NoMemory+d.NoMemory
+	c.Damaged, c.Missing = c.Damaged+d.Damaged, c.Missing+d.Missing
+	for why, n := range d.GivenUp {
+		c.GivenUp[why] += n
+	}
+}
+
+// named appends the counts with their names.
+func (c *RepairCounts) named(counters []Counter) []Counter {
+	counters = append(counters, Counter{"repair-sent", c.Sent}, Counter{"repair-probes", c.Probes},
+		Counter{"repair-lost-no-memory", c.NoMemory}, Counter{"repair-lost-damaged", c.Damaged}, Counter{"repair-lost-missing", c.Missing})
+	for why, n := range c.GivenUp {
+		counters = append(counters, Counter{"repair-given-up-" + feedback.GivenUp(why).String(), n})
+	}
+	return counters
 }
 
 // RetainUpTo sets how many buffers of a pool the core may retain for repair, before its first
@@ -53,11 +68,14 @@ func (c *Core) Retains(id mft.GroupID, psn roce.PSN) bool {
 }
 
 // GivenUp returns how often repair has left a packet of a group to the source.
-func (c *Core) GivenUp(id mft.GroupID) uint64 {
+func (c *Core) GivenUp(id mft.GroupID) (times uint64) {
 	if st := c.stateOf(id); st != nil {
-		return st.merge.RepairTally().GivenUp
+		tally := st.merge.RepairTally()
+		for _, n := range tally.GivenUp {
+			times += n
+		}
 	}
-	return 0
+	return times
 }
 
 // PutBack gives the buffers of packets that are not retained any more to the pool. Everything that
@@ -201,7 +219,9 @@ func (s *Switch) RepairMemory() (sum RepairMemory) {
 func (c *Core) count(st *state) {
 	now, was := st.merge.RepairTally(), &st.held.tally
 	c.repair.counts.Probes += now.Probes - was.Probes
-	c.repair.counts.GivenUp += now.GivenUp - was.GivenUp
+	for why := range now.GivenUp {
+		c.repair.counts.GivenUp[why] += now.GivenUp[why] - was.GivenUp[why]
+	}
 	*was = now
 }
 

@@ -341,7 +341,7 @@ func TestASilentReceiverIsProbed(t *testing.T) {
 	if sent != 2 {
 		t.Errorf("the packet was sent %d times again, want 2", sent)
 	}
-	if m := moved(b.Switch); m["repair-probes"] != 2 || m["repair-given-up"] != 1 {
+	if m := moved(b.Switch); m["repair-probes"] != 2 || m["repair-given-up-attempts"] != 1 {
 		t.Errorf("%v", m)
 	}
 	b.expectRetained(1)
@@ -602,7 +602,7 @@ func TestACoreTellsWhatItRetains(t *testing.T) {
 	if got := core.GivenUp(b.group.ID); got != 2 {
 		t.Errorf("%d packets are given up, want 2", got)
 	}
-	if got := moved(b.Switch)["repair-given-up"]; got != 2 {
+	if got := moved(b.Switch)["repair-given-up-rnr"]; got != 2 {
 		t.Errorf("%d packets are counted as given up, want 2", got)
 	}
 	b.answer(0, 1000, roce.NAKSequence)

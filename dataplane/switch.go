@@ -368,12 +368,9 @@ func (s *Switch) Counters() []Counter {
 		})
 	}
 	counts[feedback.Forwarded] += fan.Carried
-	return append(named(&counts), Counter{"unsent", unsent},
+	return repair.named(append(named(&counts), Counter{"unsent", unsent},
 		Counter{"fan-out-armed", fan.Armed}, Counter{"fan-out-disarmed", fan.Disarmed},
-		Counter{"fan-out-carried", fan.Carried}, Counter{"fan-out-refused", fan.Refused},
-		Counter{"repair-sent", repair.Sent},
-		Counter{"repair-probes", repair.Probes}, Counter{"repair-given-up", repair.GivenUp}, Counter{"repair-lost-no-memory", repair.NoMemory},
-		Counter{"repair-lost-damaged", repair.Damaged})
+		Counter{"fan-out-carried", fan.Carried}, Counter{"fan-out-refused", fan.Refused}))
 }
 
 // PortCounters returns the counters of every port, indexed by mft.PortID.

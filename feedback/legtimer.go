@@ -209,8 +209,10 @@ func (g *Group) legTimers(now Tick, acts []Action) []Action {
 		}
 		switch {
 		case !l.running || now < l.due:
-		case !g.repairable(i) || g.spent(l):
-			g.giveUp(i)
+		case g.spent(l):
+			g.giveUp(i, GivenUpAttempts)
+		case !g.repairable(i):
+			g.giveUp(i, GivenUpNotRetained)
 		default:
 			l.attempts++
 			if l.state != legResting {

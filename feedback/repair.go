@@ -187,8 +187,11 @@ func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action,
 		l.attempts = 0 // the source cannot help, and the path answers
 		g.rest(now, ev)
 		return Repaired, acts, true
-	case rnr && (g.spent(l) || Tick(ev.Syndrome.RNRTimer().Duration()) > restAtMost):
-		g.giveUp(ev.Path)
+	case rnr && g.spent(l):
+		g.giveUp(ev.Path, GivenUpAttempts)
+		return 0, acts, false
+	case rnr && Tick(ev.Syndrome.RNRTimer().Duration()) > restAtMost:
+		g.giveUp(ev.Path, GivenUpRNR)
 		return 0, acts, false
 	case rnr:
 		g.rest(now, ev)
@@ -289,7 +292,7 @@ func (g *Group) push(now Tick, i int, acts []Action) []Action {
 	for n := 1; !l.cursor.After(limit); n++ {
 		if l.cursor.Before(g.retained.oldest) {
 			if l.cursor == p.acked.Next() || !l.running {
-				g.giveUp(i)
+				g.giveUp(i, GivenUpNotRetained)
 			}
 			return acts // what was sent before may be answered; then it is given up
 		}
@@ -368,7 +371,7 @@ func (g *Group) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 		case acked == probe:
 			g.feed(now, i, acked.Next(), firstPush)
 		case !g.repairable(i):
-			g.giveUp(i)
+			g.giveUp(i, GivenUpNotRetained)
 			return acts
 		default:
 			// An ACK that was on its way, or that the probe has brought. The answer to one more
@@ -390,12 +393,12 @@ func later(a, b roce.PSN) roce.PSN {
 }
 
 // giveUp leaves the packet that path i waits for to the source, as without repair.
-func (g *Group) giveUp(i int) {
+func (g *Group) giveUp(i int, why GivenUp) {
 	l, p := &g.legs[i], &g.paths[i]
 	g.endLeg(i)
 	l.barred = true
 	l.givenUp++
-	g.tally.GivenUp++
+	g.tally.GivenUp[why]++
 	psn := p.acked.Next()
 	if g.policy.Ack != AckAll {
 		p.doubt()

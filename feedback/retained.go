@@ -108,7 +108,7 @@ func (g *Group) lost(psn roce.PSN, acts []Action) []Action {
 	g.raise(psn.Next())
 	for i := range g.legs {
 		if l := &g.legs[i]; (l.state != legDirect || l.served) && !g.paths[i].acked.Next().After(psn) {
-			g.giveUp(i)
+			g.giveUp(i, GivenUpNotRetained)
 		}
 	}
 	return g.replies(acts)

@@ -77,7 +77,7 @@ func TestTheRepairTallyOnlyGrows(t *testing.T) {
 		g.Step(0, ev, nil)
 	}
 	g.Step(Tick(DefaultRepairTimerCap), Event{Kind: Data, PSN: 10, First: true, AckReq: true, Last: true}, nil)
-	if got := g.RepairTally(); got != (RepairTally{GivenUp: 1}) {
+	if got := g.RepairTally(); got != (RepairTally{GivenUp: [...]uint64{GivenUpRNR: 1, GivenUpNotRetained: 0}}) {
 		t.Errorf("%+v", got)
 	}
 	g.Step(0, Event{Kind: Response, Path: 1, PSN: 10, MSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
@@ -85,7 +85,7 @@ func TestTheRepairTallyOnlyGrows(t *testing.T) {
 	g.Step(Tick(DefaultRepairTimerCap), Event{Kind: Timer}, nil) // both are silent
 	g.SwitchSource(SourceSwitch{PSN: 77, OldPath: -1, NewPath: 1}, nil)
 	g.Rearrange([]int{1}, nil)
-	if got := g.RepairTally(); got != (RepairTally{Probes: 2, GivenUp: 1}) {
+	if got := g.RepairTally(); got != (RepairTally{Probes: 2, GivenUp: [...]uint64{GivenUpRNR: 1, GivenUpNotRetained: 0}}) {
 		t.Errorf("%+v", got)
 	}
 }
