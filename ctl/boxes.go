@@ -29,6 +29,8 @@ const (
 	// askWithin bounds the wait for a box's answer. A box gives the boxes behind it three quarters
 	// of its own time, so that it can still say which of them did not answer.
 	askWithin = 8 * time.Second
+	// tendWithin bounds what is done for leases, because a change of the group waits meanwhile.
+	tendWithin = 4 * time.Second
 	// withdrawWithin bounds a withdrawal. If it fails, the lease ends the branch.
 	withdrawWithin = 2 * time.Second
 )

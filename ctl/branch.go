@@ -29,6 +29,9 @@ func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Br
 	if err := c.refuseBranch(upper, name, &b); err != nil {
 		return api.BranchAnswer{}, err
 	}
+	if answer, renewed := c.renew(upper, name, &b); renewed {
+		return answer, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(b.Within)*time.Millisecond)
 	defer cancel()
 	unlock, busy, err := c.names.lock(ctx, name, upper)
@@ -44,18 +47,32 @@ func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Br
 	if err != nil {
 		return api.BranchAnswer{}, err
 	}
-	switch {
-	case g == nil:
+	if g == nil {
 		g, err = c.newBranch(ctx, upper, name, &b)
-	case g.branch.Upper == upper && g.branch.Version == b.Version:
-		c.renew(g, &b)
-	default:
+	} else {
 		g, err = c.nextBranch(ctx, g, upper, &b)
 	}
 	if err != nil {
 		return api.BranchAnswer{}, apiError(withoutLine(err))
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.branchAnswer(g), nil
+}
+
+// renew extends the lease of a branch, if the request is about the version that the branch has. It
+// does not wait for a change: boxes behind that do not answer must not make this one look as if it
+// did not answer either.
+func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.BranchAnswer, renewed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.groups[name]
+	if g == nil || g.branch == nil || g.branch.Upper != upper || g.branch.Root != b.Root || g.branch.Version != b.Version {
+		return answer, false
+	}
+	g.branch.Lease = time.Duration(b.Lease) * time.Second
+	g.branch.expires = time.Now().Add(g.branch.Lease)
+	return c.branchAnswer(g), true
 }
 
 // refuseBranch refuses what is wrong whatever groups there are.
@@ -189,19 +206,11 @@ func forgetLater(g *group, later []api.MemberID) {
 	}
 }
 
-// renew extends the lease of a branch.
-func (c *Controller) renew(g *group, b *api.Branch) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	g.branch.Lease = time.Duration(b.Lease) * time.Second
-	g.branch.expires = time.Now().Add(g.branch.Lease)
-}
-
 // nextBranch changes a branch. If the link or more than its receivers is another one, the branch is
 // replaced.
 func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *api.Branch) (*group, error) {
 	own := g.branch.Own
-	if g.branch.Upper == upper && g.branch.Link == b.Link && (b.Yours == nil || *b.Yours == own) {
+	if g.branch.Upper == upper && g.branch.Link == b.Link {
 		file, err := parseBranch(g.name, b, own)
 		if err != nil {
 			return nil, err
@@ -278,10 +287,8 @@ func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, versi
 	return nil
 }
 
-// branchAnswer says how a branch stands.
+// branchAnswer says how a branch stands. The caller holds c.mu.
 func (c *Controller) branchAnswer(g *group) api.BranchAnswer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	return api.BranchAnswer{Version: g.branch.Version, Link: g.branch.Own, Waiting: c.absent(g)}
 }
 

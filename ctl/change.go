@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 )
@@ -206,7 +207,9 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch) (*pre
 		p.moved = p.moved || linkOf(p.links, id) == nil && linkOf(g.links, id) != nil
 	}
 	for _, l := range p.links {
-		c.prepareLink(g, p, l, now)
+		if err := c.prepareLink(g, p, l, now); err != nil {
+			return nil, err
+		}
 	}
 	for _, was := range g.links {
 		if linkTo(p.links, was.Box) == nil {
@@ -216,8 +219,9 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch) (*pre
 	return p, nil
 }
 
-// prepareLink finds out who joins and leaves behind a link.
-func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Time) {
+// prepareLink finds out who joins and leaves behind a link. Nobody can join behind a link that
+// takes no part any more.
+func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Time) error {
 	was := linkTo(g.links, l.Box)
 	first := *l
 	joins := false
@@ -250,6 +254,17 @@ func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Tim
 		l.Version = first.Version
 		p.joining = append(p.joining, &first)
 	}
+	if end := g.linkEnded(l); joins && was != nil && end != nil {
+		return api.Errorf(api.BadRequest, "box %s takes no part in the group any more (%s), so nobody can join behind it; update the group "+
+			"without the members behind that box, and then with them", l.Box, end.Standing)
+	}
+	return nil
+}
+
+// linkEnded returns the record of a link that no longer takes part, or nil.
+func (g *group) linkEnded(l *link) *chronicle.Record {
+	m := l.member(g.wanted)
+	return g.ended(&m)
 }
 
 // withMembers returns a file with the receivers of both.

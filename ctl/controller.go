@@ -44,5 +44,6 @@ type Controller struct {
 	ports  ports.Set
 	groups map[string]*group
 	index  index
-	gone   map[string]grave // by the group's name
+	gone   map[string]grave    // by the group's name
+	moved  map[*group]struct{} // groups with a member that may be behind another neighbour than before
 }

@@ -81,7 +81,9 @@ func (c *Controller) replanFor(addrs []netip.Addr) {
 }
 
 func (c *Controller) replan(g *group) {
-	g.moved = g.moved || c.hasMoved(g)
+	if c.hasMoved(g) {
+		c.moved[g] = struct{}{}
+	}
 	was := g.plan
 	if err := c.replace(g, c.plan(g.file)); err != nil {
 		c.Log.Error("could not publish new next hops; the group keeps its old ones",

@@ -20,7 +20,6 @@ type group struct {
 	links        []*link
 	branch       *branch // nil: the group was created on this box
 	epoch        uint64  // see api.Branch
-	moved        bool    // routes have changed such that members may be behind another neighbour
 	treeProblem  string  // why the links could not follow the routes, or ""
 	kept         bool    // the group is stored in the state directory
 	restored     bool    // see mft.Group.Restored

@@ -2,6 +2,9 @@ package ctl
 
 import (
 	"context"
+	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,11 +38,11 @@ func (c *Controller) dueGroups(now time.Time) (due []*group) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for g := range c.index.trees {
-		if g.moved && g.published != nil || g.branch != nil && now.After(g.branch.expires) || c.linksDue(g, now) {
+		if _, moved := c.moved[g]; !moved && (g.branch != nil && now.After(g.branch.expires) || c.linksDue(g, now)) {
 			due = append(due, g)
 		}
 	}
-	return due
+	return append(due, slices.Collect(maps.Keys(c.moved))...)
 }
 
 func (c *Controller) linksDue(g *group, now time.Time) bool {
@@ -62,10 +65,14 @@ func (l *link) due(lease time.Duration) time.Time {
 
 // tend does what is due for a group, unless the group is being changed.
 func (c *Controller) tend(ctx context.Context, g *group) {
+	ctx, cancel := context.WithTimeout(ctx, tendWithin)
+	defer cancel()
+	c.mu.Lock()
 	upper := ""
 	if g.branch != nil {
 		upper = g.branch.Upper
 	}
+	c.mu.Unlock()
 	unlock, ok := c.names.tryLock(g.name, upper)
 	if !ok {
 		return
@@ -74,8 +81,9 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 	c.mu.Lock()
 	there := c.groups[g.name] == g
 	expired := there && g.branch != nil && c.expire(g, time.Now())
-	moved := there && g.moved && g.published != nil
-	g.moved = false
+	_, moved := c.moved[g]
+	moved = moved && there && g.published != nil
+	delete(c.moved, g)
 	c.mu.Unlock()
 	switch {
 	case !there:
@@ -129,7 +137,7 @@ func (c *Controller) renewLinks(ctx context.Context, g *group) {
 		return
 	}
 	after, _ := c.askAll(ctx, e, due)
-	if ctx.Err() != nil {
+	if errors.Is(ctx.Err(), context.Canceled) {
 		return // the daemon stops, and the boxes are not to blame
 	}
 	c.mu.Lock()

@@ -22,7 +22,7 @@ func (c *Controller) rethink(ctx context.Context, g *group) {
 		c.Log.Warn("routes have changed, and the group could not follow them; rocastd tries again",
 			zap.String("group", g.name), zap.Error(err))
 	}
-	g.treeProblem, g.moved = err.Error(), true
+	g.treeProblem, c.moved[g] = err.Error(), struct{}{}
 }
 
 // move gives members to other boxes, if their routes say so. A path that moves is treated as after

@@ -56,6 +56,9 @@ func summary(g *group) api.GroupSummary {
 			s.State, s.Reason = state, reason
 		}
 	}
+	if g.treeProblem != "" && g.problem == "" {
+		s.State, s.Reason = api.Degraded, g.treeProblem
+	}
 	if f := g.wanted; f != nil {
 		s.IP, s.QPN, s.Addressing = f.IP.String(), uint32(f.QPN), f.Addressing.String()
 		s.MemberCount = len(f.Members())
@@ -107,6 +110,9 @@ func (g *group) addTree(v *api.Group) {
 	for _, l := range g.links {
 		state, reason := l.state()
 		link := api.Link{Box: l.Box, State: state, Reason: reason, Local: l.Local, Remote: l.Remote, Waiting: l.absent}
+		if end := g.linkEnded(l); end != nil {
+			link.State, link.Reason = api.LeftOut, end.Mend()
+		}
 		for _, id := range l.Members {
 			link.Members = append(link.Members, id.IP.String())
 		}

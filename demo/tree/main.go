@@ -4,6 +4,7 @@
 // the members behind them. Every link loses one RoCE packet in a thousand, in both directions. In
 // the middle of the transfer the spine's rocastd is killed and started again. The command prints
 // how often each link carried a packet, and exits with status 1 if something was not as promised.
+// With -setup it measures how long it takes to create groups of 3, 64 and 512 members.
 package main
 
 import (
@@ -30,6 +31,7 @@ func main() {
 	flag.IntVar(&d.loss, "loss", 1000, "RoCE packets of a million lost on each link, each way")
 	mib := flag.Int("mib", 32, "MiB to WRITE")
 	router := flag.Bool("router", false, "a plain router between the boxes instead of a bridge")
+	flag.BoolVar(&d.setUp, "setup", false, "measure how long it takes to create groups, and nothing else")
 	flag.Parse()
 	d.seed, d.bytes, d.kill = uint32(*seed), *mib<<20, true
 	if *router {
@@ -55,6 +57,7 @@ type demo struct {
 	bytes   int
 	between fabric.Between
 	kill    bool // the spine's daemon is killed in the middle
+	setUp   bool // only set-up is measured
 
 	lab *fabric.Fabric
 	set *boxes.Set
@@ -63,7 +66,9 @@ type demo struct {
 var names = []string{"leaf1", "spine", "leaf2"}
 
 func (d *demo) run(ctx context.Context) (err error) {
-	fmt.Fprintf(d.out, "seed %d: %.1f RoCE packets in 1,000 lost on every link, each way\n", d.seed, float64(d.loss)/1000)
+	if !d.setUp {
+		fmt.Fprintf(d.out, "seed %d: %.1f RoCE packets in 1,000 lost on every link, each way\n", d.seed, float64(d.loss)/1000)
+	}
 	d.lab = &fabric.Fabric{}
 	defer func() { err = errors.Join(err, d.lab.Close()) }()
 	for i, hosts := range []int{4, 0, 3} {
@@ -84,6 +89,9 @@ func (d *demo) run(ctx context.Context) (err error) {
 		if err := b.Start(ctx); err != nil {
 			return err
 		}
+	}
+	if d.setUp {
+		return d.measure(ctx, []int{3, 64, 512}, 50)
 	}
 	t := d.newTransfer()
 	if err := t.create(ctx); err != nil {

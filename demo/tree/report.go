@@ -37,7 +37,7 @@ func (t *transfer) report(ctx context.Context) error {
 	s := t.from.RNIC.Counters()
 	_, violated := t.source.Violation()
 	must(!violated && s.Violations() == 0 && s.Rejected() == 0, "the source received a response that is not true")
-	fmt.Fprintf(w, "set-up\t%v for %d members at %d boxes\n", t.setUp.Round(100e3), 1+len(t.receivers), len(t.set.Boxes))
+	fmt.Fprintf(w, "set-up\t%v for %d members at %d boxes\n", t.stood.Round(100e3), 1+len(t.receivers), len(t.set.Boxes))
 	fmt.Fprintf(w, "WRITE goodput\t%.0f Mb/s to each receiver (%d MiB in %.2f s, restart included)\n",
 		float64(len(t.data))*8/t.took.Seconds()/1e6, len(t.data)>>20, t.took.Seconds())
 	fmt.Fprintf(w, "resent packets\t%d by the source, %d timeouts\n", s.Get(rnic.FramesRetransmitted), s.Get(rnic.Timeouts))

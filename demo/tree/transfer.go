@@ -50,7 +50,7 @@ type transfer struct {
 	source    *endpoint.QP
 	receivers []*receiver
 	data      []byte
-	setUp     time.Duration
+	stood     time.Duration // from the request until the group stood
 	took      time.Duration
 }
 
@@ -88,7 +88,7 @@ func (t *transfer) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.setUp = time.Since(began)
+	t.stood = time.Since(began)
 	for group.State != api.Ready {
 		select {
 		case <-ctx.Done():

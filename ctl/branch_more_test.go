@@ -1,0 +1,316 @@
+package ctl
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/feedback"
+)
+
+func idOf(ip string) groupfile.ID { return groupfile.ID{IP: addr(ip), RemoteQPN: 1} }
+
+// Receivers leave only when all that join have joined: until then the change can be taken back, and
+// a receiver that had left would have to join again.
+func TestNobodyLeavesBeforeAllHaveJoined(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
+	f.box("b4").sw.Refuse(errors.New("the classifier is full"))
+	_, err := f.box("b1").Update(t.Context(), "g1", []byte(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.3", "10.4.0.1")))
+	if err == nil {
+		t.Fatal("updated")
+	}
+	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1 10.3.0.2")
+	if s := f.box("b3").groups["g1"].past.Standing(idOf("10.3.0.2")); s != "" {
+		t.Errorf("the receiver that stays is %q", s)
+	}
+	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.3", "10.4.0.1"))
+	f.check("b1: 10.1.0.2 b2 | b2: b3 b4 | b3: 10.3.0.1 10.3.0.3 | b4: 10.4.0.1")
+}
+
+// An update that cannot be stored or published at the root is taken back at the boxes behind it.
+func TestAnUpdateThatFailsAtTheRootIsTakenBack(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.3.0.1"))
+	for _, fail := range []func() (mend func()){
+		func() func() { f.box("b1").sw.Refuse(errors.New("the classifier is full")); return func() {} },
+		func() func() {
+			inTheWay := filepath.Join(f.box("b1").dir, "groups", ".g1.tree.new")
+			if err := os.MkdirAll(filepath.Join(inTheWay, "x"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			return func() { os.RemoveAll(inTheWay) }
+		},
+	} {
+		mend := fail()
+		if _, err := f.box("b1").Update(t.Context(), "g1", []byte(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.2.0.1"))); err == nil {
+			t.Fatal("updated")
+		}
+		mend()
+		f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
+	}
+	if text, err := f.box("b1").Store.Get("g1"); err != nil || string(text) != groupFile("10.1.0.2", "10.3.0.1") {
+		t.Errorf("stored is %s, %v", text, err)
+	}
+}
+
+// A restart after an update finds the links as the update has left them.
+func TestTheRootRestartsAfterAnUpdate(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
+	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.4.0.1"))
+	const want = "b1: 10.1.0.2 b2 | b2: b3 b4 | b3: 10.3.0.1 | b4: 10.4.0.1"
+	f.check(want)
+	for _, name := range []string{"b1", "b2"} {
+		f.box(name).restart(true, false)
+		f.tendAll(time.Now())
+		f.check(want)
+	}
+	if later := f.box("b1").groups["g1"].links[0].Later; len(later) != 1 || later[0] != idOf("10.4.0.1") {
+		t.Errorf("joined later: %v", later)
+	}
+}
+
+// A daemon that dies between the writes of an update has the old file, and the links of all members
+// in it.
+func TestACrashWithinAnUpdateLosesNoLink(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.2"))
+	b1 := f.box("b1")
+	was := b1.groups["g1"].links
+	next := []*link{{Box: "b7", Members: []groupfile.ID{idOf("10.7.0.1")}}, {Box: "b2", Members: was[0].Members[:1]}}
+	both := linksOfBoth(was, next)
+	if linkOf(both, idOf("10.7.0.1")).Box != "b7" || linkOf(both, idOf("10.2.0.1")).Box != "b2" || linkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
+		t.Errorf("%+v", both)
+	}
+	if len(next[1].Members) != 1 {
+		t.Error("the next links have changed")
+	}
+	if both = linksOfBoth(was, next[:1]); linkOf(both, idOf("10.3.0.2")).Box != "b2" || len(both) != 2 {
+		t.Errorf("%+v", both)
+	}
+}
+
+// Routes may change and receivers may join in one update, before the leases are looked at.
+func TestAnUpdateFollowsTheRoutesFirst(t *testing.T) {
+	f := newFabric(t, 4, "b1 b2", "b1 b3", "b2 b4", "b3 b4")
+	b1 := f.box("b1")
+	b1.route(4, "b2")
+	f.box("b2").route(4, "b4")
+	f.box("b3").route(4, "b4")
+	f.create(groupFile("10.1.0.2", "10.4.0.1"))
+	b1.sw.Carry("g1", 1005)
+	b1.route(4, "b3")
+	b1.update(t, groupFile("10.1.0.2", "10.4.0.1", "10.4.0.2"))
+	f.check("b1: 10.1.0.2 b3 | b3: b4 | b4: 10.4.0.1 10.4.0.2")
+	if s := f.box("b4").groups["g1"].past.Standing(idOf("10.4.0.2")); s != chronicle.Joining {
+		t.Errorf("the new receiver is %q", s)
+	}
+	if s := f.box("b4").groups["g1"].past.Standing(idOf("10.4.0.1")); s != "" {
+		t.Errorf("the old receiver is %q", s)
+	}
+	// One that joined later and moves takes no part any more: its PSN was known to the old box
+	// only.
+	b1.route(4, "b2")
+	b1.hopsChanged([]netip.Addr{addr("10.4.0.1")})
+	f.tendAll(time.Now())
+	if m := f.box("b4").part(t, "10.4.0.2"); m.State != api.LeftOut || m.Part != "lost" {
+		t.Errorf("%+v", m)
+	}
+	if m := f.box("b4").part(t, "10.4.0.1"); m.State != api.Ready {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A move that fails leaves the group as it is, and is tried again.
+func TestAMoveThatFailsIsTriedAgain(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1 := f.box("b1")
+	b1.route(8, "b2")
+	for _, name := range []string{"b2", "b3"} {
+		f.box(name).hops.Set(map[string]nexthop.Hop{"10.8.0.1": b1.hops.Hop(addr("10.1.0.2"))})
+	}
+	f.create(groupFile("10.1.0.2", "10.8.0.1"))
+	b1.route(8, "b3")
+	f.cut = func(_, to, _ string) (bool, bool) { return to != "b3", to != "b3" }
+	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	f.tendAll(time.Now())
+	f.tendAll(time.Now())
+	f.check2("b1: 10.1.0.2 b2 | b2: 10.8.0.1")
+	if n := b1.logs.FilterMessageSnippet("could not follow them").Len(); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+	if g, _ := b1.Group("g1"); g.State != api.Degraded || g.Reason != "box b3: it does not answer (timeout)" {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	f.cut = nil
+	f.tendAll(time.Now())
+	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
+	if g, _ := b1.Group("g1"); g.State != api.Ready || g.Reason != "" {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+}
+
+// A source that has switched cannot be followed after a restart, so the paths stay.
+func TestAGroupWhoseSourceHasSwitchedDoesNotMove(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1 := f.box("b1")
+	b1.route(8, "b2")
+	f.create(groupFile("10.1.0.2", "10.8.0.1"))
+	b1.groups["g1"].past.Switched = true
+	b1.route(8, "b3")
+	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	f.tendAll(time.Now())
+	f.check2("b1: 10.1.0.2 b2 | b2: 10.8.0.1")
+}
+
+// Members may come to this box, and go behind another one.
+func TestAMemberMovesToThisBoxAndAway(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1 := f.box("b1")
+	b1.route(8, "b2")
+	f.create(groupFile("10.1.0.2", "10.8.0.1"))
+	b1.hops.Set(map[string]nexthop.Hop{"10.8.0.1": b1.hops.Hop(addr("10.1.0.2"))})
+	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	f.tendAll(time.Now())
+	f.check("b1: 10.1.0.2 10.8.0.1")
+	if f.box("b2").groups["g1"] != nil {
+		t.Error("b2 still has the group")
+	}
+	b1.route(8, "b2")
+	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	f.tendAll(time.Now())
+	f.check("b1: 10.1.0.2 b2 | b2: 10.8.0.1")
+}
+
+// Boxes behind that do not answer keep a box busy, and it answers its upper box all the same.
+func TestARenewalDoesNotWaitForAChange(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile(everywhere...))
+	unlock, _, err := f.box("b2").names.lock(t.Context(), "g1", "b1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.box("b1").groups["g1"].links[0].asked = time.Time{}
+	f.box("b1").tend(t.Context(), f.box("b1").groups["g1"])
+	if l := f.box("b1").groups["g1"].links[0]; l.problem != "" || l.asked.IsZero() {
+		t.Errorf("%+v", l)
+	}
+	unlock()
+}
+
+// A whole box may be evicted, as any receiver. Nobody joins behind it then.
+func TestALinkThatIsEvicted(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.3.0.1"))
+	b1 := f.box("b1")
+	l := b1.groups["g1"].links[0]
+	b1.news(feedback.NoteEvicted, l.Remote.IP, mftQPN(l.Local.QPN), 1007)
+	g, err := b1.Group("g1")
+	if err != nil || g.Links[0].State != api.LeftOut || !strings.HasPrefix(g.Links[0].Reason, "evicted: it lacks the source's PSN 1007") {
+		t.Errorf("%+v, %v", g.Links, err)
+	}
+	_, err = b1.Update(t.Context(), "g1", []byte(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2")))
+	if want := "box b2 takes no part in the group any more (evicted), so nobody can join behind it; update the group without the members behind that box, and then with them"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	b1.update(t, groupFile("10.1.0.2"))
+	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
+	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1 10.3.0.2")
+}
+
+// What an answer says is checked: a wrong box may be at the address.
+func TestAnAnswerIsChecked(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1 := f.box("b1")
+	good := api.BranchAnswer{Version: 7, Link: api.LinkEnd{IP: "10.9.0.2", QPN: 2, PSN: 1<<24 - 1}}
+	if err := b1.checkAnswer(&link{Box: "b2", Version: 7}, good); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*api.BranchAnswer){
+		"box b2 answers version 8 of the branch, and version 7 was sent; is another box with the name b1 there?":                                  func(a *api.BranchAnswer) { a.Version = 8 },
+		"box b2 says that its link address is 10.9.0.3, and neighbours: of box b1 says 10.9.0.2; correct one of them":                             func(a *api.BranchAnswer) { a.Link.IP = "10.9.0.3" },
+		"box b2 answers with an end of the link that no queue pair can have (QPN 1, PSN 16777215); run the same version of rocast on both":        func(a *api.BranchAnswer) { a.Link.QPN = 1 },
+		"box b2 answers with an end of the link that no queue pair can have (QPN 16777215, PSN 16777215); run the same version of rocast on both": func(a *api.BranchAnswer) { a.Link.QPN = 1<<24 - 1 },
+		"box b2 answers with an end of the link that no queue pair can have (QPN 2, PSN 16777216); run the same version of rocast on both":        func(a *api.BranchAnswer) { a.Link.PSN = 1 << 24 },
+	} {
+		answer := good
+		change(&answer)
+		if err := b1.checkAnswer(&link{Box: "b2", Version: 7}, answer); err == nil || err.Error() != want {
+			t.Errorf("\ngot  %v\nwant %s", err, want)
+		}
+	}
+}
+
+// A group that was withdrawn where it was not is no reason for a warning.
+func TestAWithdrawalThatFindsNothingIsNotLogged(t *testing.T) {
+	f := newTree(t)
+	f.box("b4").sw.Refuse(errors.New("the classifier is full"))
+	f.refused(groupFile(everywhere...), "the classifier is full")
+	for _, b := range f.boxes {
+		if lines := b.logs.FilterMessageSnippet("could not withdraw").All(); len(lines) > 0 {
+			t.Errorf("%s: %v", b.name, lines)
+		}
+	}
+	f.create(groupFile(everywhere...))
+	f.cut = func(_, to, method string) (bool, bool) { return method != "DELETE" || to != "b2", true }
+	if err := f.box("b1").Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.box("b1").logs.FilterMessageSnippet("could not withdraw").Len(); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+}
+
+// Programs tell a name that is taken from a failure.
+func TestTheKindOfARefusalComesThrough(t *testing.T) {
+	f := newTree(t)
+	f.box("b3").create(t, strings.NewReplacer("10.1.0.1,", "10.3.0.1,", "qpn: 17", "qpn: 99").Replace(groupFile("10.3.0.2")))
+	for receivers, want := range map[string]api.Kind{"10.3.0.4": api.Exists, "10.2.0.1": api.Internal} {
+		if want == api.Internal {
+			f.box("b2").sw.Refuse(errors.New("the classifier is full"))
+		}
+		_, err := f.box("b1").Create(t.Context(), []byte(groupFile(receivers)))
+		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Kind != want {
+			t.Errorf("%s: %v", receivers, err)
+		}
+	}
+}
+
+// Where a box has no address towards a neighbour, that is said, and local: helps.
+func TestALinkNeedsAnAddress(t *testing.T) {
+	f := newTree(t)
+	b1 := f.box("b1")
+	hop := b1.hops.Hop(linkIP(2))
+	without := hop
+	without.Source, without.Reason = netip.Addr{}, "no route to 10.9.0.2"
+	b1.hops.Set(map[string]nexthop.Hop{"10.9.0.2": without})
+	f.refused(groupFile(everywhere...), "box b1 has no address towards neighbour b2 (no route to 10.9.0.2); add a route to 10.9.0.2, or local: to the neighbour in the config")
+	b1.Neighbours[0].Local = linkIP(1)
+	f.create(groupFile(everywhere...))
+	f.check(wholeTree)
+}
+
+// A failing group of a tree is said at the root.
+func TestTheRootSaysThatABranchFailed(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.4.0.1"))
+	b4 := f.box("b4")
+	b4.groups["g1"].problem = "the classifier is full"
+	for _, name := range []string{"b2", "b1"} {
+		b := f.box(name)
+		b.groups["g1"].links[0].asked = time.Time{}
+		b.tend(t.Context(), b.groups["g1"])
+	}
+	if g, _ := f.box("b1").Group("g1"); g.State != api.Waiting || g.Reason != "box b4: the classifier is full" {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+}
