@@ -200,7 +200,7 @@ func TestFlushWithdrawsWholeFramesFromAStalledRing(t *testing.T) {
 			t.Errorf("descriptor %+v is still one the kernel would send", d)
 		}
 	}
-	if n := k.unsent.bytes; n != 0 {
+	if n := k.unsent.bytes(); n != 0 {
 		t.Errorf("%d bytes are unsent: the beginning of the first frame is dropped with its end", n)
 	}
 	if k.skips != 4 {

@@ -3,43 +3,47 @@ package xsk
 import "math/bits"
 
 // unsent counts the bytes that were put on the TX ring and that the device has not completed. A
-// completion has no length, so the lengths wait in the order in which they were put: a queue of a
-// device sends in that order.
+// completion has no length. Therefore unsent notes where each descriptor ends in the stream of all
+// bytes, in the order in which they were put: a queue of a device sends in that order.
 type unsent struct {
-	lengths     []uint16 // of the descriptors from first to next
+	ends        []uint32 // of the descriptors from first to next; free-running, as all below
 	mask        uint32
-	first, next uint32 // free-running
-	bytes       int
+	first, next uint32
+	done, put   uint32 // bytes
 }
 
 // newUnsent has room for whatever may be on its way: the kernel consumes no descriptor without a
 // free entry on the completion ring (xsk_cq_reserve_addr_locked).
 func newUnsent(txDescs, completionDescs uint32) unsent {
 	size := uint32(1) << bits.Len32(txDescs+completionDescs-1)
-	return unsent{lengths: make([]uint16, size), mask: size - 1}
+	return unsent{ends: make([]uint32, size), mask: size - 1}
 }
 
+func (u *unsent) bytes() int { return int(u.put - u.done) }
+
 func (u *unsent) add(descs []Desc) {
+	ends, mask, next, put := u.ends, u.mask, u.next, u.put
 	for i := range descs {
-		u.lengths[u.next&u.mask] = uint16(descs[i].Len)
-		u.bytes += int(descs[i].Len)
-		u.next++
+		put += descs[i].Len
+		ends[next&mask] = put
+		next++
 	}
+	u.next, u.put = next, put
 }
 
 // complete takes the n oldest descriptors away.
 func (u *unsent) complete(n uint32) {
-	for range min(n, u.next-u.first) {
-		u.bytes -= int(u.lengths[u.first&u.mask])
-		u.first++
+	if n = min(n, u.next-u.first); n > 0 {
+		u.first += n
+		u.done = u.ends[(u.first-1)&u.mask]
 	}
 }
 
 // withdraw takes the n newest descriptors away, which no completion will name.
 func (u *unsent) withdraw(n uint32) {
-	for range min(n, u.next-u.first) {
-		u.next--
-		u.bytes -= int(u.lengths[u.next&u.mask])
+	u.next -= min(n, u.next-u.first)
+	if u.put = u.done; u.next != u.first {
+		u.put = u.ends[(u.next-1)&u.mask]
 	}
 }
 
@@ -49,7 +53,7 @@ func (s *Socket) Unsent() int {
 	if s.obtained.Discipline == Lend {
 		s.discardCompletions()
 	}
-	return s.unsent.bytes
+	return s.unsent.bytes()
 }
 
 // neverCompleted returns how many of the newest descriptors the kernel will not complete when the

@@ -10,13 +10,13 @@ import (
 
 func TestWhatIsUnsentIsCountedInBytes(t *testing.T) {
 	u := newUnsent(4, 4)
-	if len(u.lengths) != 8 {
-		t.Fatalf("room for %d descriptors", len(u.lengths))
+	if len(u.ends) != 8 {
+		t.Fatalf("room for %d descriptors", len(u.ends))
 	}
 	expect := func(what string, want int) {
 		t.Helper()
-		if u.bytes != want {
-			t.Errorf("%s: %d bytes, want %d", what, u.bytes, want)
+		if u.bytes() != want {
+			t.Errorf("%s: %d bytes, want %d", what, u.bytes(), want)
 		}
 	}
 	for range 5 { // around the ring
@@ -34,11 +34,11 @@ func TestWhatIsUnsentIsCountedInBytes(t *testing.T) {
 		u.withdraw(1)
 		expect("nothing is left", 0)
 	}
-	if u := newUnsent(2048, 2048); len(u.lengths) != 4096 {
-		t.Errorf("room for %d descriptors", len(u.lengths))
+	if u := newUnsent(2048, 2048); len(u.ends) != 4096 {
+		t.Errorf("room for %d descriptors", len(u.ends))
 	}
-	if u := newUnsent(1, 2048); len(u.lengths) != 4096 {
-		t.Errorf("room for %d descriptors", len(u.lengths))
+	if u := newUnsent(1, 2048); len(u.ends) != 4096 {
+		t.Errorf("room for %d descriptors", len(u.ends))
 	}
 }
 
@@ -135,7 +135,7 @@ func TestWithdrawnFramesAreTakenAwayOnce(t *testing.T) {
 	k.tx.consumer.Store(k.tx.head - 2) // the first frame, and the first half of the second one
 	for range 3 {
 		k.withdraw(2)
-		if n := k.unsent.bytes; n != int(kept[0].Len) {
+		if n := k.unsent.bytes(); n != int(kept[0].Len) {
 			t.Fatalf("%d bytes are unsent, and the device keeps %d", n, kept[0].Len)
 		}
 	}
