@@ -194,6 +194,11 @@ func TestWhatIsRefusedChangesNothing(t *testing.T) {
 			"line 8: remoteIP 10.9.0.2 of the member at 10.77.0.2 is not an address of this box, so the answers of the member would not come here; add it with ip addr add, or write another"},
 		{"a source's remoteIP of another box", nil, strings.Replace(g1, "role: source", "role: source, remoteIP: 10.9.0.2", 1),
 			"line 7: remoteIP 10.9.0.2 of the member at 10.77.0.1 is not an address of this box, so the answers of the member would not come here; add it with ip addr add, or write another"},
+		{"a living host's address, beside a box", func(w *world) {
+			w.addresses.Claims[addr("10.77.0.100")] = living
+			w.addresses.Box[addr("10.9.0.1")] = true
+		}, strings.Replace(g1, "psn: 5", "psn: 5, remoteIP: 10.9.0.1", 1),
+			"line 2: ip 10.77.0.100 is taken (02:00:00:00:00:09 answers for it on br0); write an address that no host has"},
 		{"a living host's address", func(w *world) { w.addresses.Claims[addr("10.77.0.100")] = living }, g1,
 			"line 2: ip 10.77.0.100 is taken (02:00:00:00:00:09 answers for it on br0); write an address that no host has"},
 	} {

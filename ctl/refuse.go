@@ -112,7 +112,7 @@ func (c *Controller) refuseRemoteIP(m *groupfile.Member) error {
 func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *plan.Plan) error {
 	switch f.Addressing {
 	case mft.ByGroupIP:
-		err := c.refuseIP(ctx, f.IP, slices.Collect(maps.Keys(p.Places(f))))
+		err := c.refuseIP(ctx, f.IP, slices.Collect(maps.Keys(p.Places(f))), p.Boxes()...)
 		if errors.Is(err, errOwnIP) {
 			err = fmt.Errorf("%w, or use addressing: switch-ip", err)
 		}
@@ -132,8 +132,8 @@ func (c *Controller) refuseGroupIP(ctx context.Context, f *groupfile.File, p *pl
 var errOwnIP = errors.New("is this box's own; write an address that no host has")
 
 // refuseIP refuses an IP that the box would add to places, if hosts there could not use it or
-// another host already has it.
-func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []address.Place) error {
+// another host already has it. The group's other boxes, with these MACs, may have it.
+func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []address.Place, boxes ...[6]byte) error {
 	local, err := c.Addresses.Local(ip)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (c *Controller) refuseIP(ctx context.Context, ip netip.Addr, places []addre
 	if err := c.refuseOffSubnet(ip, places); err != nil {
 		return err
 	}
-	if claim, found := c.Addresses.Claimed(ctx, places); found {
+	if claim, found := c.Addresses.Claimed(ctx, places, boxes...); found {
 		return fmt.Errorf("ip %v is taken (%v); write an address that no host has", ip, claim)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/nexthop"
 )
 
@@ -58,4 +59,12 @@ func TestAGroupThatIsNotSetUpWaitsForNobody(t *testing.T) {
 	if n := g.waiting(); n != 0 {
 		t.Errorf("ended, it waits for %d members", n)
 	}
+}
+
+// In one network with another box of the group, that box answers for the group's IP.
+func TestAnotherBoxOfTheGroupMayHaveItsIP(t *testing.T) {
+	w := newWorld(t)
+	w.addresses.Box[addr("10.9.0.1")] = true
+	w.addresses.Claims[addr("10.77.0.100")] = address.Claim{MAC: [6]byte{2, 0, 0, 0, 0, 2}, Interface: "br0"} // that of 10.77.0.2
+	w.create(t, strings.Replace(g1, "psn: 5", "psn: 5, remoteIP: 10.9.0.1", 1))
 }

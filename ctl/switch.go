@@ -47,7 +47,7 @@ type Addresses interface {
 	Release(address.Place) error
 	Local(netip.Addr) (bool, error)
 	Subnets(ifIndex int) ([]netip.Prefix, error)
-	Claimed(ctx context.Context, places []address.Place) (claim address.Claim, found bool)
+	Claimed(ctx context.Context, places []address.Place, boxes ...[6]byte) (claim address.Claim, found bool)
 	Sweep() error
 	Run(ctx context.Context, restored func(address.Place, string)) error
 	Close() error

@@ -30,9 +30,10 @@ const (
 // first claim. The questions follow RFC 5227 and RFC 4862, so no host learns a MAC from them.
 // Claimed finds nothing where it cannot ask, for example on an interface without a carrier, and
 // does not ask for an IP that the Owner already holds. Answers from the box itself are not claims,
-// because the box may have two interfaces on one network. The questions are sent in the network
-// namespace of the calling thread.
-func (o *Owner) Claimed(ctx context.Context, places []Place) (claim Claim, found bool) {
+// because the box may have two interfaces on one network. Nor are answers of the group's other
+// boxes, which have these MACs. The questions are sent in the network namespace of the calling
+// thread.
+func (o *Owner) Claimed(ctx context.Context, places []Place, boxes ...[6]byte) (claim Claim, found bool) {
 	if len(places) == 0 || o.holds(places[0].IP) {
 		return Claim{}, false
 	}
@@ -40,6 +41,7 @@ func (o *Owner) Claimed(ctx context.Context, places []Place) (claim Claim, found
 	if err != nil {
 		return Claim{}, false
 	}
+	allowed := slices.Concat(own, boxes)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	claims := make(chan Claim, len(places))
@@ -56,7 +58,7 @@ func (o *Owner) Claimed(ctx context.Context, places []Place) (claim Claim, found
 		waiting++
 		go func() {
 			defer q.close()
-			mac, answered := hear(ctx, q, func(mac [6]byte) bool { return !slices.Contains(own, mac) })
+			mac, answered := hear(ctx, q, func(mac [6]byte) bool { return !slices.Contains(allowed, mac) })
 			if answered {
 				claims <- Claim{MAC: mac, Interface: name}
 				return

@@ -108,16 +108,19 @@ func TestALivingHostsIPIsClaimed(t *testing.T) {
 	must(t, far.AddAddress("10.77.0.50/24"))
 	must(t, other.AddAddress("10.77.0.60/24"))
 	o := openIn(t, box, t.TempDir())
-	claimed := func(ip string) (claim Claim, found bool) {
+	claimed := func(ip string, boxes ...[6]byte) (claim Claim, found bool) {
 		addr := netip.MustParseAddr(ip)
 		must(t, box.Do(func() error {
-			claim, found = o.Claimed(t.Context(), []Place{{other.Index, addr}, {port.Index, addr}})
+			claim, found = o.Claimed(t.Context(), []Place{{other.Index, addr}, {port.Index, addr}}, boxes...)
 			return nil
 		}))
 		return claim, found
 	}
-	if claim, found := claimed("10.77.0.50"); !found || claim != (Claim{[6]byte(far.MAC), "eth1"}) {
+	if claim, found := claimed("10.77.0.50", [6]byte{2, 9}); !found || claim != (Claim{[6]byte(far.MAC), "eth1"}) {
 		t.Errorf("the host's IP: %v, %v", claim, found)
+	}
+	if claim, found := claimed("10.77.0.50", [6]byte{2, 9}, [6]byte(far.MAC)); found {
+		t.Errorf("the IP of another box of the group: %v", claim)
 	}
 	for _, free := range []string{"10.77.0.51", "10.77.0.60"} { // the second is the box's own, which eth3 answers for on eth2
 		if claim, found := claimed(free); found {

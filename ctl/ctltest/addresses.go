@@ -90,7 +90,7 @@ func (a *Addresses) Subnets(int) ([]netip.Prefix, error) { return a.Networks, ni
 
 // Claimed does not ask the hosts for held IPs; the real implementation does not ask for them
 // either.
-func (a *Addresses) Claimed(_ context.Context, places []address.Place) (claim address.Claim, found bool) {
+func (a *Addresses) Claimed(_ context.Context, places []address.Place, boxes ...[6]byte) (claim address.Claim, found bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(places) == 0 {
@@ -103,7 +103,7 @@ func (a *Addresses) Claimed(_ context.Context, places []address.Place) (claim ad
 	}
 	a.asked++
 	claim, found = a.Claims[places[0].IP]
-	return claim, found
+	return claim, found && !slices.Contains(boxes, claim.MAC)
 }
 
 func (a *Addresses) Sweep() error {

@@ -9,6 +9,10 @@
 //	  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
 //	  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}
 //
+// A member may be another box: remoteIP and remoteQPN are then what that box has as the other end
+// of the link, an address of this box and a QPN, and receivers says for how many receivers the
+// member stands in a quorum.
+//
 // A member with role both is a receiver that may become the source; sendPSN is the first PSN that
 // its QP sends. docs/merging.md lists the keys that control how feedback is merged.
 //

@@ -157,6 +157,17 @@ func (p *Plan) Places(f *groupfile.File) map[address.Place]bool {
 	return places
 }
 
+// Boxes returns the MACs by which the members are reached that are other boxes: those whose QP has
+// a peer address of its own. In one network with this box they may have the group's IP too.
+func (p *Plan) Boxes() (macs [][6]byte) {
+	for l := range p.Members() {
+		if l.Member.RemoteIP.IsValid() && l.Hop.L2Bytes > 0 {
+			macs = append(macs, [6]byte(l.Hop.L2[:6]))
+		}
+	}
+	return macs
+}
+
 // Group returns the group to publish: file f by this plan, without the receivers that the chronicle
 // records as apart.
 func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool) *mft.Group {

@@ -108,7 +108,11 @@ func newTree(t *testing.T, o options, hosts, parents []int) *tree {
 	tr := &tree{t: t, o: o, lab: &fabric.Fabric{}}
 	t.Cleanup(func() { check(t, tr.lab.Close()) })
 	for i, n := range hosts {
-		b, err := tr.lab.AddBox(bed.Options{Hosts: n, LossPerMillion: o.loss, Seed: uint32(100 * (i + 1))})
+		add := tr.lab.AddBox
+		if o.between == fabric.Flat {
+			add = tr.lab.AddFlatBox
+		}
+		b, err := add(bed.Options{Hosts: n, LossPerMillion: o.loss, Seed: uint32(100 * (i + 1))})
 		if errors.Is(err, unix.EPERM) {
 			t.Skipf("needs CAP_NET_ADMIN and CAP_SYS_ADMIN: %v", err)
 		}

@@ -164,3 +164,15 @@ func TestTheSourceMovesThroughTheTree(t *testing.T) {
 		})
 	}
 }
+
+// All hosts and boxes are in one network, in which both boxes have the group's IP. Each box serves
+// its own hosts, whichever of them a host's ARP request is answered by.
+func TestBoxesOfOneNetwork(t *testing.T) {
+	for _, engine := range []string{"auto", "afxdp"} {
+		t.Run(engine, func(t *testing.T) {
+			tr := newTree(t, options{between: fabric.Flat, engine: engine, memory: 2 << 20}, row[0], row[1])
+			tr.hold(tr.hosts[0], tr.write(tr.hosts[0], 1, nil))
+			tr.counts(uint64(tr.o.memory / pathMTU))
+		})
+	}
+}

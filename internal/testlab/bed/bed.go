@@ -26,8 +26,12 @@ type Options struct {
 	MTU    int    // of all links, bytes; 0: 1500
 	Queues int    // of the box's ports; 0: 1
 	Seed   uint32 // of the losses
-	// Net is the second byte of all addresses; 0: 77. Beds that are joined have different ones.
+	// Net is the second byte of all addresses; 0: 77. Beds that are joined by routes have different
+	// ones.
 	Net byte
+	// Number tells beds apart that are in one network: their boxes and hosts have different
+	// addresses.
+	Number byte
 	// LossPerMillion is how many RoCE packets of a million the link of each host loses, in each
 	// direction.
 	LossPerMillion int
@@ -38,6 +42,7 @@ type Bed struct {
 	Box   *netns.NS
 	Hosts []*Host
 	net   byte
+	host  byte // the last byte of the box's address
 }
 
 // Host is one machine with an RDMA NIC.
@@ -63,12 +68,15 @@ func hostIP(net byte, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, net, byte((i + 1) >> 8), byte(i + 1)})
 }
 
+// IP is the address of the box.
+func (b *Bed) IP() netip.Addr { return netip.AddrFrom4([4]byte{10, b.net, 3, b.host}) }
+
 // GroupIP is an address of the hosts' subnet that no host has.
 func (b *Bed) GroupIP() netip.Addr { return netip.AddrFrom4([4]byte{10, b.net, 3, 100}) }
 
 // New builds a bed. Close removes it.
 func New(o Options) (*Bed, error) {
-	b := &Bed{net: o.Net}
+	b := &Bed{net: o.Net, host: 254 - o.Number}
 	if b.net == 0 {
 		b.net = standardNet
 	}
@@ -90,7 +98,7 @@ func (b *Bed) build(o Options) (err error) {
 		return err
 	}
 	for i := range o.Hosts {
-		h := &Host{IP: hostIP(b.net, i)}
+		h := &Host{IP: hostIP(b.net, i+16*int(o.Number))}
 		b.Hosts = append(b.Hosts, h)
 		if h.NS, err = netns.Create(); err != nil {
 			return err
@@ -135,7 +143,7 @@ func (b *Bed) addBridge(mtu int) (netlink.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, err := netlink.ParseAddr(fmt.Sprintf("10.%d.3.254/22", b.net))
+	address, err := netlink.ParseAddr(b.IP().String() + "/22")
 	if err != nil {
 		return nil, err
 	}

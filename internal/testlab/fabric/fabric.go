@@ -33,6 +33,7 @@ type Between int
 const (
 	Bridge Between = iota // the ends are in one subnet
 	Router                // the ends are in two subnets
+	Flat                  // the ends are ports of the boxes' bridges: all hosts and boxes are in one network
 )
 
 // Link joins two boxes.
@@ -49,10 +50,22 @@ type End struct {
 	IP  netip.Addr
 }
 
-// AddBox adds a box. Options.Net is set by the fabric.
+// firstNet is bed.Options.Net of the first box.
+const firstNet = 81
+
+// AddBox adds a box with a network of its own. Options.Net is set by the fabric.
 func (f *Fabric) AddBox(o bed.Options) (*Box, error) {
-	const firstNet = 81
 	o.Net = byte(firstNet + len(f.Boxes))
+	return f.add(o)
+}
+
+// AddFlatBox adds a box to the network of the first box. It is for links of kind Flat.
+func (f *Fabric) AddFlatBox(o bed.Options) (*Box, error) {
+	o.Net, o.Number = firstNet, byte(len(f.Boxes))
+	return f.add(o)
+}
+
+func (f *Fabric) add(o bed.Options) (*Box, error) {
 	b, err := bed.New(o)
 	if err != nil {
 		return nil, err
@@ -101,6 +114,11 @@ func (l *Link) plug(i int, between Between, n byte) (middle netns.Link, err erro
 	e.Box.links = append(e.Box.links, name)
 	// As in package bed: the end takes what XDP redirects to it.
 	if _, err := l.between.Exec("ethtool", "-K", middle.Name, "gro", "on"); err != nil {
+		return middle, err
+	}
+	if between == Flat {
+		e.IP = e.Box.IP()
+		_, err := e.Box.Box.Exec("ip", "link", "set", port.Name, "master", bed.Bridge)
 		return middle, err
 	}
 	e.IP = netip.AddrFrom4([4]byte{10, 201, n, byte(i + 1)})
