@@ -318,8 +318,9 @@ func (g *Group) repair(now Tick, i int, ackReq bool, acts []Action) []Action {
 	return append(acts, Action{Kind: Repair, Path: i, PSN: psn, AckReq: ackReq})
 }
 
-// moved notes that path i has made progress by some packets, and says whether repair had given up
-// what the path waited for, before the path was sent all that the group has forwarded.
+// moved notes that path i has made progress by some packets, and says whether the path may lack
+// what lies behind: it has answered a probe, or repair had given up what the path waited for before
+// the path was sent all that the group has forwarded.
 func (g *Group) moved(now Tick, i int, by int32) (resumes bool) {
 	if g.legs == nil {
 		return false

@@ -77,7 +77,7 @@ func runRocast(input *json.Decoder) (stop func() error, err error) {
 			if spec.Repair {
 				start = repairPackets
 			}
-			errs = append(errs, mostlyCarried(s.Switch, uint64(start)))
+			errs = append(errs, mostlyCarried(s.Switch, uint64(start+moreStartPackets*(spec.Workload.Groups-1))))
 		}
 		return errors.Join(errs...)
 	}, nil
@@ -106,13 +106,18 @@ func rocastKernelCannot(s Setting) string {
 		return "frames of several buffers stay with AF_XDP"
 	case s.Groups > afxdp.KernelGroups:
 		return fmt.Sprintf("the kernel carries %d groups at a time", afxdp.KernelGroups)
+	case s.Receivers >= afxdp.KernelPorts:
+		return fmt.Sprintf("the kernel carries groups behind the first %d ports, and the source has one of them", afxdp.KernelPorts)
 	}
 	return oneWorker(s)
 }
 
 // startPackets may go through AF_XDP in any case: those before the group is armed, and before the
-// fan of its ports is ready.
-const startPackets = 256
+// fan of its ports is ready. Further groups behind the same ports find the fan ready.
+const (
+	startPackets     = 256
+	moreStartPackets = 32
+)
 
 // repairPackets is the same with repair. On a busy machine a receiver may answer so late that it is
 // probed; then the group has to be calm again.

@@ -31,6 +31,10 @@ type fanOut struct {
 // KernelGroups is the number of groups that the kernel's fan-out can carry at one time.
 const KernelGroups = bpf.Slots
 
+// KernelPorts is the number of ports, from the first one on, behind which the kernel's fan-out can
+// carry groups.
+const KernelPorts = bpf.SlotPorts
+
 // ports has the number of paths that leave by each port.
 type ports [bpf.SlotPorts]uint8
 
