@@ -325,7 +325,7 @@ func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, 
 		}
 		st = newState(g)
 		c.states[g.ID.Slot()] = st
-		if st.held != nil && c.repair.retained == nil {
+		if st.held != nil && c.repair.retained == nil { // a core without a Switch
 			c.repair.retained = newRetention(c.repair.room)
 		}
 		c.flights[st.flight]++

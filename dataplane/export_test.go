@@ -69,3 +69,6 @@ func RetainedBy(w *Worker) int {
 
 // CoreOf returns the worker's core.
 func CoreOf(w *Worker) *Core { return w.core }
+
+// Reserved says whether the worker has records of retained packets.
+func Reserved(w *Worker) bool { return w.core.repair.retained != nil }

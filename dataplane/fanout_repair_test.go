@@ -136,6 +136,43 @@ func TestWhatTheEngineHasAndIsOfNoUse(t *testing.T) {
 	}
 }
 
+// A packet that the engine has takes the room of the oldest packet of all, when another group fills
+// the memory: the receiver that lacks it gets it a little later. The source of the other group has
+// to help its receivers, if they lack what made room.
+func TestAFetchedPacketTakesTheRoomOfTheOldest(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.send(quiet(psn), quiet(psn+1))
+	b.fill()
+	for path := range 3 {
+		b.answer(path, psn-1, roce.SyndromeUnlimited)
+		b.take(path)
+	}
+	b.Ports[0].Take()
+	b.answer(1, psn, roce.NAKSequence)
+	b.expectCopies(1, b.take(1), "")
+	before := moved(b.Switch)["repair-lost-no-memory"]
+	b.wait(10 * time.Millisecond)
+	if got := b.take(1); len(got) == 0 {
+		t.Error("the receiver that asked gets nothing")
+	}
+	if before != 1 {
+		t.Errorf("%d packets made room, want 1", before)
+	}
+	b.expectSource(fmt.Sprint("NAK ", firstPSN)) // of the other group
+}
+
+// What the engine does not have when it is asked for is counted apart.
+func TestWhatTheEngineDoesNotHave(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.send(quiet(psn), quiet(psn+1))
+	b.FanOut.Forget(b.group.ID)
+	b.take(1)
+	b.answer(1, psn, roce.NAKSequence)
+	if m := moved(b.Switch); m["repair-lost-missing"] != 1 || m["repair-lost-damaged"] != 0 {
+		t.Errorf("%v", m)
+	}
+}
+
 // fill adds a group that retains as many packets as there is room for.
 func (b *repairBench) fill() {
 	b.t.Helper()

@@ -16,6 +16,7 @@ type repairs struct {
 	due      feedback.Tick // in a round of these: when the next of them is due
 	carried  rotation      // the groups that the engine carries
 	fetched  Frame         // what is fetched from the engine
+	robbed   []*state      // groups that lost a packet to another group and have not heard of it
 	counts   RepairCounts
 	now      feedback.Tick // the time of the event that is being handled
 }
@@ -133,46 +134,80 @@ func (c *Core) lose(now feedback.Tick, st *state, psn roce.PSN, count *uint64, o
 // that was exactly the next one may have been forwarded unchecked, and a damaged one cannot be
 // mended here. keepUp reports it.
 func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
-	h := st.held
+	h, counts := st.held, &c.repair.counts
 	if h.missing != nil {
 		return // what lies behind a packet that is missing is of no use to the receiver
 	}
 	if h.inEngine(a.PSN) {
-		c.fetch(st, a.PSN)
+		ok, lost := c.fetch(st, a.PSN)
+		if lost != nil {
+			h.missing, h.missesPSN = lost, a.PSN
+		}
+		if !ok {
+			return
+		}
 	}
 	s := c.repair.retained.find(h, a.PSN)
-	switch {
-	case h.missing != nil:
-	case s == nil, !s.checked && !s.frame.View.ICRCValid(s.frame.Bytes()):
-		h.missing, h.missesPSN = &c.repair.counts.Damaged, a.PSN
-	default:
-		s.checked = true
-		c.repair.counts.Sent++
-		h.recent.at(c.repair.now)
-		h.recent.count(a.Path)
-		again := st.copyFor(a, s.region)
-		again.Again, again.AckReq = true, a.AckReq
-		out.Repairs = append(out.Repairs, Repair{Copy: again, Frame: &s.frame})
+	if s == nil || !s.checked && !s.frame.View.ICRCValid(s.frame.Bytes()) {
+		h.missing, h.missesPSN = &counts.Damaged, a.PSN
+		return
 	}
+	s.checked = true
+	counts.Sent++
+	h.recent.at(c.repair.now)
+	h.recent.count(a.Path)
+	again := st.copyFor(a, s.region)
+	again.Again, again.AckReq = true, a.AckReq
+	out.Repairs = append(out.Repairs, Repair{Copy: again, Frame: &s.frame})
 }
 
-// fetch takes a packet from the engine into a buffer, if there is one.
-func (c *Core) fetch(st *state, psn roce.PSN) {
+// fetch takes a packet from the engine into a buffer. It may fail for now, because there is no room
+// yet: the merging sends the packet again when the receiver stays silent. Or the packet is lost,
+// and is counted where lost points.
+func (c *Core) fetch(st *state, psn roce.PSN) (ok bool, lost *uint64) {
 	r, f, b := c.repair.retained, &c.repair.fetched, c.fanOut.Retained(st.group.ID, psn)
+	counts := &c.repair.counts
 	switch {
 	case b == nil:
-		return
+		return false, &counts.Missing
 	case !c.repair.pool.Load(f, b):
-		st.held.missing, st.held.missesPSN = &c.repair.counts.NoMemory, psn
-		return
-	case !r.fitsBeside(f):
-		st.held.missing, st.held.missesPSN = &c.repair.counts.NoMemory, psn
-	case f.View.Decode(f.Head(), f.Len()) == nil && f.View.ICRCValid(f.Bytes()) && st.isAt(f, psn):
-		f.Original = f.View.Original(f.Bytes())
-		_, region := admit(st.group, &f.View, f.Head())
-		r.replace(st, f, region)
+		return false, &counts.NoMemory
 	}
-	c.repair.pool.Put(f)
+	defer c.repair.pool.Put(f)
+	switch {
+	case !r.fitsBeside(f):
+		if !c.releaseOldest(st, psn) {
+			lost = &counts.NoMemory
+		}
+		return false, lost
+	case f.View.Decode(f.Head(), f.Len()) != nil || !f.View.ICRCValid(f.Bytes()) || !st.isAt(f, psn):
+		return false, &counts.Damaged
+	}
+	f.Original = f.View.Original(f.Bytes())
+	_, region := admit(st.group, &f.View, f.Head())
+	r.replace(st, f, region)
+	return true, nil
+}
+
+// releaseOldest gives up the oldest retained packet, so that packet psn of st finds room when the
+// worker has put the buffers back. Packets of st itself from psn on are not given up for it. The
+// merging of the packet's group hears of it later: it may be at work.
+func (c *Core) releaseOldest(st *state, psn roce.PSN) bool {
+	r := c.repair.retained
+	if r.oldest == noSlot {
+		return true // what was released is not put back yet
+	}
+	owner, oldest := r.slots[r.oldest].owner, r.slots[r.oldest].frame.Original.PSN
+	if owner == st && !oldest.Before(psn) {
+		return false
+	}
+	h := owner.held
+	if h.missing == nil && owner != st {
+		c.repair.robbed = append(c.repair.robbed, owner)
+	}
+	h.missing, h.missesPSN = &c.repair.counts.NoMemory, oldest
+	r.releaseBelow(h, oldest.Next())
+	return true
 }
 
 // isAt says whether a packet is that of the group with this PSN. The engine finds packets by the
@@ -188,6 +223,12 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 		count := h.missing
 		h.missing = nil
 		c.lose(now, st, h.missesPSN, count, out)
+	}
+	for n := len(c.repair.robbed); n > 0; n = len(c.repair.robbed) {
+		other := c.repair.robbed[n-1]
+		c.repair.robbed = c.repair.robbed[:n-1]
+		c.settle(now, other, Reason(feedback.Absorbed), out)
+		c.follow(now, other, out)
 	}
 	c.repair.retained.releaseBelow(h, st.merge.Oldest())
 	c.count(st)

@@ -707,3 +707,12 @@ func TestARepairCountsInItsMinute(t *testing.T) {
 		}
 	}
 }
+
+// The records of retained packets are made when the first group with repair is added, and not when
+// its first packet comes, which would wait for that.
+func TestRecordsAreReservedBeforeTheFirstPacket(t *testing.T) {
+	b := newRepairBench(t, 64)
+	if w := b.Switch.Workers()[0]; !dataplane.Reserved(w) {
+		t.Error("the first packet has to wait")
+	}
+}

@@ -54,7 +54,8 @@ type Switch struct {
 	notes    chan Note
 	table    atomic.Pointer[mft.Table]
 
-	change sync.Mutex // held while the table changes
+	change   sync.Mutex // held while the table changes
+	reserved bool       // the workers have records of retained packets
 	// The workers' threads own the workers' state while running is true. Otherwise the holder of
 	// the lock stopped owns it.
 	stopped sync.Mutex
@@ -128,6 +129,7 @@ func (s *Switch) Add(g *mft.Group) (mft.GroupID, error) {
 	if err != nil {
 		return 0, fmt.Errorf("group %s: %w", g.Name, err)
 	}
+	s.reserve(g)
 	old := s.Table()
 	s.table.Store(t)
 	if err := s.steer(g.Keys(), t); err != nil {
@@ -164,6 +166,19 @@ func (s *Switch) retains(g *mft.Group) error {
 			"for %d of them; write %d or less, or a larger repairMemory into rocastd.yaml", window, most, most)}
 	}
 	return nil
+}
+
+// reserve makes the records of retained packets for each worker when the first group with repair is
+// added: 5 MB, for which no packet has to wait.
+func (s *Switch) reserve(g *mft.Group) {
+	if g.Policy.Repair == feedback.RepairOff || s.reserved {
+		return
+	}
+	for _, w := range s.workers {
+		r := newRetention(w.core.repair.room)
+		s.do(w, func(w *Worker) { w.core.repair.retained = r })
+	}
+	s.reserved = true
 }
 
 // fits checks that every leg leaves by an existing port, and that a worker can retain the group's

@@ -95,6 +95,10 @@ func (f *FanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
 	return nil
 }
 
+// Forget loses the packets that are retained of a group that has a place, as if they were not
+// finished.
+func (f *FanOut) Forget(id mft.GroupID) { clear(f.place(id).retained) }
+
 // Retains returns how many packets are retained of a group that has a place.
 func (f *FanOut) Retains(id mft.GroupID) int { return len(f.place(id).retained) }
 
