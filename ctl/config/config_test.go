@@ -17,6 +17,14 @@ import (
 	"github.com/rocast/rocast/ctl/perftest"
 )
 
+// same fails if a config was not read, or is not as wanted.
+func same(t *testing.T, got, want Config, err error) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}
+
 func TestConfigDefaults(t *testing.T) {
 	got, err := Parse([]byte("ports: [eth1, 'eth2*']\n"))
 	want := Config{
@@ -24,9 +32,7 @@ func TestConfigDefaults(t *testing.T) {
 		Mode: "copy", Engine: "auto", LogFormat: "console", LogLevel: "info",
 		RepairMemory: 64 << 20,
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); err != nil || diff != "" {
-		t.Error(err, diff)
-	}
+	same(t, got, want, err)
 	if got.API.On() {
 		t.Error("the API listens on TCP without being told to")
 	}
@@ -69,9 +75,7 @@ etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/roc
 		Etcd: desired.Settings{Endpoints: []string{"https://10.0.0.5:2379", "https://e2:2379"}, Prefix: "/lab/rocast", Lease: 7 * time.Second, Cert: "/ec", Key: "/ek", CA: "/ea"},
 		API:  neighbour.API{Listen: netip.MustParseAddrPort("[fd00::1]:7471"), Files: neighbour.Files{Cert: "/c", Key: "/k", CA: "/a"}},
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); err != nil || diff != "" {
-		t.Error(err, diff)
-	}
+	same(t, got, want, err)
 }
 
 // The config file that is shipped is valid, also with every key that is commented out there.

@@ -192,9 +192,6 @@ func (b *Box) path(name string) string { return filepath.Join(b.set.dir, b.Name,
 // Client talks to the box's daemon.
 func (b *Box) Client() *api.Client { return api.NewClient(b.path("s"), nil) }
 
-// Socket is the path of the daemon's socket.
-func (b *Box) Socket() string { return b.path("s") }
-
 // Start starts the daemon and waits until it answers.
 func (b *Box) Start(ctx context.Context) error {
 	b.daemon = exec.Command(filepath.Join(b.set.bin, "rocastd"), "--config", b.path("rocastd.yaml"))
