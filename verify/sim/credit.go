@@ -69,7 +69,8 @@ func (w *world) checkCredits(h *host, a roce.AETH) {
 			w.fail(Credits, "%v is granted %v from message %d on; %v grants messages up to %d", h, a.Syndrome, a.MSN, r, granted)
 		}
 	}
-	if limited && any && !silent && h.number == w.active && n < floorOfCredits(lowest-int(a.MSN)) {
+	// A receiver that has left limits the source until the core has seen that it left.
+	if limited && any && !silent && !w.membersChanged && h.number == w.active && n < floorOfCredits(lowest-int(a.MSN)) {
 		w.fail(Credits, "%v is granted %v from message %d on; all receivers grant messages up to %d", h, a.Syndrome, a.MSN, lowest)
 	}
 }
