@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -59,6 +60,7 @@ type Entry struct {
 	Report   string // what that box says of it; "": nothing
 
 	lease clientv3.LeaseID // of the claim
+	since [len(kinds)]int64
 }
 
 // Open connects to etcd. It does not wait for an answer: a box must be able to start, and to
@@ -142,7 +144,7 @@ func (d *Desired) Claim(ctx context.Context, name string, revision int64) (claim
 	for _, free := range []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(root), "=", 0), clientv3.Compare(clientv3.Value(root), "=", d.config.Box),
 	} {
-		answer, err := d.commit(ctx, []clientv3.Cmp{wanted, free}, put...)
+		answer, err := d.commit(ctx, lease, []clientv3.Cmp{wanted, free}, put...)
 		if err != nil {
 			return false, false, err
 		}
@@ -159,7 +161,7 @@ func (d *Desired) Report(ctx context.Context, name, report string) error {
 	if err != nil {
 		return err
 	}
-	_, err = d.commit(ctx, d.mine(name), clientv3.OpPut(d.key(reports, name), report, clientv3.WithLease(lease)))
+	_, err = d.commit(ctx, lease, d.mine(name), clientv3.OpPut(d.key(reports, name), report, clientv3.WithLease(lease)))
 	return err
 }
 
@@ -169,13 +171,13 @@ func (d *Desired) PutMembers(ctx context.Context, name string, state []byte) err
 	if state == nil {
 		op = clientv3.OpDelete(d.key(members, name))
 	}
-	_, err := d.commit(ctx, d.mine(name), op)
+	_, err := d.commit(ctx, 0, d.mine(name), op)
 	return err
 }
 
 // Yield ends the claim of a group that this box does not want any more.
 func (d *Desired) Yield(ctx context.Context, name string) error {
-	_, err := d.commit(ctx, d.mine(name), clientv3.OpDelete(d.key(roots, name)), clientv3.OpDelete(d.key(reports, name)))
+	_, err := d.commit(ctx, 0, d.mine(name), clientv3.OpDelete(d.key(roots, name)), clientv3.OpDelete(d.key(reports, name)))
 	return err
 }
 
@@ -196,7 +198,7 @@ func (d *Desired) leased() (clientv3.LeaseID, error) {
 
 // change commits a transaction and returns its revision, or refused if the conditions do not hold.
 func (d *Desired) change(ctx context.Context, refused error, conditions []clientv3.Cmp, ops ...clientv3.Op) (int64, error) {
-	answer, err := d.commit(ctx, conditions, ops...)
+	answer, err := d.commit(ctx, 0, conditions, ops...)
 	if err != nil {
 		return 0, err
 	}
@@ -206,14 +208,37 @@ func (d *Desired) change(ctx context.Context, refused error, conditions []client
 	return answer.Header.Revision, nil
 }
 
-func (d *Desired) commit(ctx context.Context, conditions []clientv3.Cmp, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+// commit carries out a transaction. lease is that of the keys that roots and reports are put with.
+func (d *Desired) commit(ctx context.Context, lease clientv3.LeaseID, conditions []clientv3.Cmp, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
 	answer, err := d.client.Txn(ctx).If(conditions...).Then(ops...).Commit()
 	if err != nil {
 		return nil, d.unreachable(err)
 	}
+	if answer.Succeeded {
+		d.know(ops, lease, answer.Header.Revision)
+	}
 	return answer, nil
+}
+
+// know applies this box's own change.
+func (d *Desired) know(ops []clientv3.Op, lease clientv3.LeaseID, revision int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, op := range ops {
+		k, name, ok := d.parseKey(op.KeyBytes())
+		if !ok || op.IsGet() {
+			continue
+		}
+		e := d.entries[name]
+		if op.IsDelete() {
+			e.set(k, revision, nil)
+		} else {
+			e.set(k, revision, &mvccpb.KeyValue{Value: op.ValueBytes(), ModRevision: revision, Lease: int64(lease)})
+		}
+		d.entries[name] = e
+	}
 }
 
 // unreachable is the error of a request that etcd did not answer. Whether etcd has carried it out

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap/zaptest"
 
@@ -322,4 +323,58 @@ func (b *box) text(t *testing.T, name string) string {
 		t.Fatalf("%+v %v", answer, err)
 	}
 	return string(answer.Kvs[0].Value)
+}
+
+// A box knows of its own changes at once, and what etcd tells later of the time before does not
+// undo them.
+func TestABoxKnowsItsOwnChangesAtOnce(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), context.Background()
+	d, err := Open(Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: "a", Lease: 2 * time.Second}, zaptest.NewLogger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	lease, err := d.client.Grant(ctx, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.setLease(lease.ID) // without Run nothing is heard of etcd
+	first, err := d.Create(ctx, "g1", []byte("one"))
+	if e, _ := d.Entry("g1"); err != nil || string(e.Text) != "one" || e.Revision != first || e.Held {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if claimed, _, err := d.Claim(ctx, "g1", first); !claimed || err != nil {
+		t.Error(claimed, err)
+	}
+	if err := d.Report(ctx, "g1", "ready"); err != nil {
+		t.Error(err)
+	}
+	second, err := d.Update(ctx, "g1", []byte("two"), first)
+	if e, _ := d.Entry("g1"); err != nil || !e.Held || !e.Begun || e.Report != "ready" || string(e.Text) != "two" || e.Revision != second {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if _, err := d.Update(ctx, "g1", []byte("three"), first); !errors.Is(err, ErrChanged) {
+		t.Error(err)
+	}
+	d.apply([]*clientv3.Event{{Type: clientv3.EventTypePut, Kv: &mvccpb.KeyValue{Key: []byte("/lab/groups/g1"), Value: []byte("one"), ModRevision: first}}})
+	if e, _ := d.Entry("g1"); string(e.Text) != "two" {
+		t.Errorf("%+v", e)
+	}
+	d.setLease(lease.ID + 1)
+	if e, _ := d.Entry("g1"); e.Held || e.Root != "a" {
+		t.Errorf("a claim of an earlier lease: %+v", e)
+	}
+	d.setLease(lease.ID)
+	if err := d.Yield(ctx, "g1"); err != nil {
+		t.Error(err)
+	}
+	if e, _ := d.Entry("g1"); e.Root != "" || e.Held || e.Report != "" {
+		t.Errorf("%+v", e)
+	}
+	if err := d.Remove(ctx, "g1"); err != nil {
+		t.Error(err)
+	}
+	if e, _ := d.Entry("g1"); e.Wanted() || e.Begun {
+		t.Errorf("%+v", e)
+	}
 }

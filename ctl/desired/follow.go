@@ -57,7 +57,7 @@ func (d *Desired) readAll(ctx context.Context) (revision int64, err error) {
 	for _, pair := range answer.Kvs {
 		if k, name, ok := d.parseKey(pair.Key); ok {
 			e := d.entries[name]
-			e.set(k, pair)
+			e.set(k, pair.ModRevision, pair)
 			d.entries[name] = e
 		}
 	}
@@ -112,9 +112,9 @@ func (d *Desired) apply(events []*clientv3.Event) (names []string) {
 		}
 		e := d.entries[name]
 		if ev.Type == clientv3.EventTypeDelete {
-			e.set(k, nil)
+			e.set(k, ev.Kv.ModRevision, nil)
 		} else {
-			e.set(k, ev.Kv)
+			e.set(k, ev.Kv.ModRevision, ev.Kv)
 		}
 		d.entries[name] = e
 		if e.empty() {

@@ -39,8 +39,14 @@ func (d *Desired) parseKey(key []byte) (k kind, name string, ok bool) {
 	return 0, "", false
 }
 
-// set applies a key's value to an entry. A nil pair is a key that was deleted.
-func (e *Entry) set(k kind, pair *mvccpb.KeyValue) {
+// set applies a key's value to an entry, which had it since a revision of etcd. A nil pair is a key
+// that was deleted. This box knows of its own changes before etcd tells it of them; what is older
+// than these is ignored.
+func (e *Entry) set(k kind, revision int64, pair *mvccpb.KeyValue) {
+	if revision < e.since[k] {
+		return
+	}
+	e.since[k] = revision
 	var value []byte
 	if pair != nil {
 		value = pair.Value
