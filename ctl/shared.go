@@ -29,6 +29,7 @@ type Desired interface {
 	Claim(ctx context.Context, name string, revision int64) (claimed, begun bool, err error)
 	Report(ctx context.Context, name, report string) error
 	PutMembers(ctx context.Context, name string, state []byte) error
+	Yield(ctx context.Context, name string) error
 	Run(ctx context.Context, changed func(names []string)) error
 }
 
@@ -215,6 +216,14 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		return
 	}
 	begun := e.Begun
+	if e.Held && g != nil && c.sourceIsBehind(&file.Source) {
+		c.Log.Info("the source of a group is behind another box now, which may become its root", zap.String("group", name))
+		c.letGo(g)
+		if err := c.Desired.Yield(ctx, name); err != nil {
+			c.Log.Warn("could not give up the claim of a group; rocastd tries again", zap.String("group", name), zap.Error(err))
+		}
+		return
+	}
 	if !e.Held {
 		if g == nil && !c.attached(ctx, &file.Source) {
 			return
@@ -252,15 +261,17 @@ func (c *Controller) letGo(g *group) {
 // attached reports whether a group's source reaches the fabric by this box: the way to it does not
 // lead through a neighbour.
 func (c *Controller) attached(ctx context.Context, source *groupfile.Member) bool {
-	if source.Via != "" {
-		return false
-	}
 	c.NextHops.Track(source.IP)
 	defer c.NextHops.Untrack(source.IP)
 	settling, cancel := context.WithTimeout(ctx, settleWithin)
 	defer cancel()
 	c.NextHops.Settle(settling, []netip.Addr{source.IP})
-	return c.NextHops.Hop(source.IP).Known() && len(c.gatewaysTo(source.IP)) == 0
+	return c.NextHops.Hop(source.IP).Known() && !c.sourceIsBehind(source)
+}
+
+// sourceIsBehind reports whether the way to a group's source leads through a neighbour.
+func (c *Controller) sourceIsBehind(source *groupfile.Member) bool {
+	return source.Via != "" || len(c.behind(source.IP)) > 0 || len(c.gatewaysTo(source.IP)) > 0
 }
 
 // become sets up a group that this box has claimed, or changes it. begun says whether it may have

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/etcd"
@@ -214,6 +215,27 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 	b1.restart(false, false)
 	b1.share(cluster)
 	b1.eventually("it lets go", b1.lacks("g1"))
+}
+
+// The source of a group moves to another box, which becomes the root.
+func TestTheSourceMovesToAnotherBox(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), t.Context()
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b2.route(1, "b1")
+	b1.share(cluster)
+	b2.share(cluster)
+	if _, err := b1.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
+		t.Fatal(err)
+	}
+	direct := b1.hops.Hop(addr("10.1.0.1"))
+	b1.route(1, "b2")
+	b2.hops.Set(map[string]nexthop.Hop{"10.1.0.1": direct, "10.1.0.2": direct})
+	b2.eventually("it has the group", b2.has("g1"))
+	b1.eventually("it has let go", b1.lacks("g1"))
+	if g := b2.published("g1"); !g.Restored {
+		t.Errorf("%+v", g)
+	}
 }
 
 // A group whose source no box reaches is refused and not kept.
