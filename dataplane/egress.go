@@ -20,7 +20,7 @@ type Egress struct {
 }
 
 // LimitMost is the largest size of a bound.
-const LimitMost = 1 << 24
+const LimitMost = 1 << 25
 
 // Marks says whether a frame that finds this many bytes waiting is to be marked. random is any
 // number, different for each frame.
@@ -78,7 +78,7 @@ func newEgressQueues(ports int, bounds []Egress) []egressQueue {
 		if i < len(bounds) {
 			q.Egress = bounds[i]
 		}
-		q.bounded = q.LimitBytes > 0 || q.KmaxBytes > 0
+		q.bounded = q.LimitBytes != 0 || q.KmaxBytes != 0
 	}
 	return queues
 }
@@ -97,7 +97,7 @@ func (w *Worker) admit(port mft.PortID, o *Outgoing, repair bool) bool {
 	}
 	bytes := o.bytes()
 	switch {
-	case q.LimitBytes > 0 && q.waiting+bytes > q.LimitBytes:
+	case q.LimitBytes != 0 && q.waiting+bytes > q.LimitBytes:
 		stats.QueueFull++
 		stats.TxLost++
 		return false
@@ -146,8 +146,7 @@ func (q *egressQueue) admitRepair(bytes int) bool {
 		return false
 	}
 	if !follows {
-		r.bursts[r.next%size] = repairBurst{}
-		r.next++
+		r.next++ // its bytes are 0 since it left the queue
 	}
 	b := &r.bursts[(r.next-1)%size]
 	b.end, b.bytes = begin+uint64(bytes), b.bytes+bytes

@@ -54,6 +54,14 @@ func TestTheProbabilityOfAMarkRisesBetweenTheBounds(t *testing.T) {
 			t.Errorf("%+v, %d bytes wait, %d: marked %v", c.bounds, c.waiting, c.random, got)
 		}
 	}
+	for eighths := range uint32(8) { // of the largest bounds, and of all numbers
+		for n := range uint32(8) {
+			waiting, random := int(eighths)*dataplane.LimitMost/8+1, n<<29
+			if got := largest.Marks(waiting, random); got != (n <= eighths) {
+				t.Errorf("%+v, %d bytes wait, %d: marked %v", largest, waiting, random, got)
+			}
+		}
+	}
 }
 
 // ecn returns the congestion field of a frame whose checksums must be right.

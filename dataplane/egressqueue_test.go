@@ -47,6 +47,7 @@ func TestWhichBytesOfAQueueAreRepairs(t *testing.T) {
 	expect(160, 20)
 	expect(150, 10)
 	expect(45, 5)
+	expect(41, 1)
 	expect(40, 0)
 	give(0, 1000) // as much as is allowed
 	expect(1040, 1000)
