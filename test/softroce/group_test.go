@@ -128,7 +128,7 @@ func (s *stage) addGroup(t *testing.T, ctx context.Context, spec groupSpec) *gro
 		g.turns[q] = turn{receiverSends[i], receiverPSNs[i]}
 	}
 	s.locked(func() { s.groups = append(s.groups, g) })
-	must(t, s.Create(ctx, g.name, g.groupFile()))
+	must(t, s.create(ctx, g))
 	must(t, g.connectAll(ctx))
 	return g
 }
@@ -267,6 +267,9 @@ func (s *stage) removeGroup(t *testing.T, ctx context.Context, g *group) {
 	t.Helper()
 	s.lose()
 	_ = s.Remove(ctx, g.name) // the story may have removed it
+	if s.far != nil {
+		_ = s.far.Remove(ctx, g.name)
+	}
 	s.locked(func() { s.groups = slices.DeleteFunc(s.groups, func(other *group) bool { return other == g }) })
 	for _, q := range append(g.to, g.from) {
 		if q != nil {

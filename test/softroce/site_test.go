@@ -24,6 +24,7 @@ type inNamespaceOf struct {
 	box *Namespace
 	bin string // the directory of the programs
 	dir string // the directory of all other files
+	own string // the address of the box
 }
 
 func (p inNamespaceOf) path(name string) string { return filepath.Join(p.dir, name) }
@@ -89,7 +90,7 @@ func (p inNamespaceOf) leftovers(context.Context) error {
 	}
 	addresses, listErr := p.box.NS.Netlink().AddrList(nil, netlink.FAMILY_V4)
 	for _, a := range addresses {
-		if ip := a.IP.String(); ip != boxAddr && !a.IP.IsLoopback() {
+		if ip := a.IP.String(); ip != p.own && !a.IP.IsLoopback() {
 			err = errors.Join(err, fmt.Errorf("a group's IP is left on %s: %s", a.Label, ip))
 		}
 	}

@@ -26,6 +26,7 @@ type stage struct {
 	*Lab
 	*judge
 	*rocast
+	far     *rocast  // in the second box of two in a row; nil: there is one box
 	allowed []string // drop reasons that this story may cause
 	carried uint64   // packets that the kernel carried in all stories
 }
@@ -126,7 +127,7 @@ func TestStories(t *testing.T) {
 func openStage(t *testing.T, kernel, bin string) *stage {
 	t.Helper()
 	l := openLab(t, Config{Kernel: kernel, Guests: 4, MTU: MTU4096})
-	site := inNamespaceOf{l.Box.(*Namespace), bin, t.TempDir()}
+	site := inNamespaceOf{l.Box.(*Namespace), bin, t.TempDir(), boxAddr}
 	return &stage{Lab: l, judge: newJudge(l), rocast: startRocast(t, testContext(t, time.Minute), l, site)}
 }
 

@@ -1,0 +1,222 @@
+//go:build softroce
+
+package softroce
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/internal/testlab/lossy"
+	"github.com/rocast/rocast/internal/testlab/netns"
+	"github.com/rocast/rocast/roce"
+)
+
+const (
+	farAddr  = "10.77.0.253" // the second box
+	linkPort = "rclink"      // the port of each box to the other one
+	// linkLoss is how many of a million RoCE packets the link between the boxes loses, each way.
+	linkLoss = 5000
+)
+
+// The ends of the link between the boxes.
+const (
+	nearQPN, farQPN     = 0x600, 0x601
+	nearSends, farSends = roce.PSN(0xFFFFE0), roce.PSN(0x123456)
+	firstFarGuest       = 2 // an index into Lab.Guests: guests from there on are at the second box
+)
+
+// rowStories are the stories that run through two boxes in a row. The judge on the wires of the
+// guests must not notice that there are two.
+var rowStories = []story{
+	{"write", true, storyWrite},
+	{"send", false, storySend},
+	{"loss on a leg", true, storyLegLoss},
+	{"loss everywhere", false, storyEverywhere},
+	{"merged ACKs lost", false, storyMergedACKs},
+	{"repair, legs and ACKs", false, storyRepairLegs},
+	{"source switch", false, storySourceSwitch},
+	{"restart of the first box", false, storyRestart},
+	{"restart of the second box", true, storyFarRestart},
+	{"restarts of both", false, storyBothRestart},
+}
+
+// TestTwoBoxes plays stories on Soft-RoCE hosts of which two are behind each of two boxes, on a
+// link without loss and on one that loses packets.
+func TestTwoBoxes(t *testing.T) {
+	bin := buildRocast(t, testContext(t, 5*time.Minute))
+	var table strings.Builder
+	defer func() { t.Log("\n" + table.String()) }()
+	for _, loses := range []bool{false, true} {
+		if testing.Short() && !loses {
+			continue
+		}
+		t.Run(fmt.Sprintf("lossy link %t", loses), func(t *testing.T) {
+			s := openRow(t, "6.12", bin, loses)
+			for _, story := range rowStories {
+				if testing.Short() && !story.short {
+					continue
+				}
+				fmt.Fprintln(&table, s.play(t, fmt.Sprintf("lossy link %t", loses), story))
+			}
+		})
+	}
+}
+
+// openRow is a stage with two boxes.
+func openRow(t *testing.T, kernel, bin string, loses bool) *stage {
+	t.Helper()
+	l := openLab(t, Config{Kernel: kernel, Guests: 4, MTU: MTU1024})
+	near := l.Box.(*Namespace)
+	far, err := openNamespace()
+	must(t, err)
+	t.Cleanup(func() { must(t, far.close()) })
+	wire := divide(t, near, far, loses)
+	s := &stage{
+		Lab: l, judge: newJudge(l),
+		rocast: startIn(t, inNamespaceOf{near, bin, t.TempDir(), boxAddr}, PortName(1), PortName(2)),
+	}
+	s.far = startIn(t, inNamespaceOf{far, bin, t.TempDir(), farAddr}, PortName(3), PortName(4))
+	t.Cleanup(func() {
+		down, up, err := wire.Passed()
+		downLost, upLost, lostErr := wire.Lost()
+		t.Logf("the link carried %d packets down and lost %d, %d up and lost %d (%v, %v)", down, downLost, up, upLost, err, lostErr)
+	})
+	return s
+}
+
+// divide moves the ports of the far guests to a box of their own. A bridge joins the two boxes, so
+// that all guests stay in one network.
+func divide(t *testing.T, near, far *Namespace, loses bool) *lossy.Link {
+	t.Helper()
+	ip := func(ns *netns.NS, words string) {
+		t.Helper()
+		_, err := ns.Exec("ip", strings.Fields(words)...)
+		must(t, err)
+	}
+	between := netns.New(t)
+	_, nearEnd := netns.Veth(t, near.NS, linkPort, between, "near", netns.VethOptions{MTU: MTU1024})
+	_, farEnd := netns.Veth(t, far.NS, linkPort, between, "far", netns.VethOptions{MTU: MTU1024})
+	ip(between, "link add br0 type bridge")
+	ip(between, "link set br0 up")
+	ip(far.NS, "link add "+bridgeName+" type bridge mcast_snooping 0")
+	ip(far.NS, "link set "+bridgeName+" up")
+	ip(far.NS, "address add "+farAddr+"/24 dev "+bridgeName)
+	for n := firstFarGuest + 1; n <= 4; n++ {
+		ip(near.NS, fmt.Sprintf("link set %s netns %s", PortName(n), far.NS.Name()))
+		ip(far.NS, fmt.Sprintf("link set %s master %s up", PortName(n), bridgeName))
+	}
+	for ns, port := range map[*netns.NS]string{near.NS: linkPort, far.NS: linkPort} {
+		ip(ns, "link set "+port+" master "+bridgeName)
+	}
+	for _, end := range []netns.Link{nearEnd, farEnd} {
+		ip(between, "link set "+end.Name+" master br0")
+		// The end takes what XDP redirects to it.
+		_, err := between.Exec("ethtool", "-K", end.Name, "gro", "on")
+		must(t, err)
+	}
+	perMillion := 0
+	if loses {
+		perMillion = linkLoss
+	}
+	wire, err := lossy.Attach(nearEnd, 1, perMillion)
+	must(t, err)
+	t.Cleanup(func() { must(t, wire.Close()) })
+	return wire
+}
+
+// startIn starts the daemon of one box of the row.
+func startIn(t *testing.T, site inNamespaceOf, ports ...string) *rocast {
+	t.Helper()
+	ctx := testContext(t, time.Minute)
+	r := &rocast{site: site}
+	must(t, site.write(ctx, "rocastd.yaml", fmt.Sprintf("engine: %s\nports: [%s]\nsocket: %s\nstateDir: %s\n",
+		*engine, strings.Join(append(ports, linkPort), ", "), site.path("socket"), site.path("state"))))
+	must(t, r.Start(ctx))
+	t.Cleanup(func() {
+		if err := r.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// create creates the group, or its part in each box.
+func (s *stage) create(ctx context.Context, g *group) error {
+	if s.far == nil {
+		return s.Create(ctx, g.name, g.groupFile())
+	}
+	near, far := g.rowFiles()
+	if err := s.Create(ctx, g.name, near); err != nil {
+		return err
+	}
+	return s.far.Create(ctx, g.name, far)
+}
+
+// rowFiles are the group files of the two boxes.
+func (g *group) rowFiles() (near, far string) {
+	head, members, _ := strings.Cut(g.groupFile(), "members:\n")
+	head += "members:\n"
+	near, far = head, head
+	lines := strings.SplitAfter(strings.TrimSuffix(members, "\n"), "\n")
+	regions := fmt.Sprintf("regions: [{va: %#x, length: %d, rkey: %#x}]", virtualVA, g.bytes, virtualKey)
+	toNear := fmt.Sprintf("ip: %s, qpn: %d, remoteIP: %s, remoteQPN: %d", boxAddr, nearQPN, farAddr, farQPN)
+	toFar := fmt.Sprintf("ip: %s, qpn: %d, remoteIP: %s, remoteQPN: %d", farAddr, farQPN, boxAddr, nearQPN)
+	if g.both {
+		far += fmt.Sprintf("  - {%s, psn: %d, sendPSN: %d, role: both, %s}\n", toNear, farSends, nearSends, regions)
+	} else {
+		far += fmt.Sprintf("  - {%s, psn: %d, role: source}\n", toNear, nearSends)
+	}
+	near += strings.TrimSuffix(lines[0], "\n") + "\n"
+	for i, line := range lines[1:] {
+		line = strings.TrimSuffix(line, "\n") + "\n"
+		if g.receivers[i] >= firstFarGuest {
+			far += line
+		} else {
+			near += line
+		}
+	}
+	if g.both {
+		near += fmt.Sprintf("  - {%s, psn: %d, sendPSN: %d, role: both, %s}\n", toFar, nearSends, farSends, regions)
+	} else {
+		near += fmt.Sprintf("  - {%s, psn: %d, %s}\n", toFar, nearSends, regions)
+	}
+	return near, far
+}
+
+// storyFarRestart kills the second box's daemon in the middle of a transfer.
+func storyFarRestart(t *testing.T, ctx context.Context, s *stage) string {
+	return rowRestart(t, ctx, s, func(g *group) {
+		s.swap()
+		s.crash(t, ctx, g, 1000)
+		s.swap()
+	})
+}
+
+// swap makes the other daemon the one that the story works with.
+func (s *stage) swap() { s.rocast, s.far = s.far, s.rocast }
+
+// storyBothRestart kills both daemons, one after the other, twice.
+func storyBothRestart(t *testing.T, ctx context.Context, s *stage) string {
+	return rowRestart(t, ctx, s, func(g *group) {
+		for i := range int32(4) {
+			s.crash(t, ctx, g, 500+700*i)
+			s.swap()
+		}
+	})
+}
+
+func rowRestart(t *testing.T, ctx context.Context, s *stage, crash func(*group)) string {
+	t.Helper()
+	spec := ordinary()
+	spec.bytes = longBytes
+	g := s.addGroup(t, ctx, spec)
+	transfer := g.transfer("write", messageBytes, longMessages)
+	must(t, g.from.StartTransfer(transfer))
+	crash(g)
+	g.await(t, ctx, transfer)
+	g.delivered(t, ctx, longBytes)
+	return "all messages done, hashes equal, QPs live"
+}
