@@ -314,3 +314,41 @@ func TestTheRootSaysThatABranchFailed(t *testing.T) {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 }
+
+// A member that is written as the other end of a link is no member behind a box, wherever its route
+// leads.
+func TestALinkThatIsWrittenByHandStays(t *testing.T) {
+	f := newTree(t)
+	b1 := f.box("b1")
+	b1.route(8, "b2")
+	f.create(strings.Replace(groupFile("10.1.0.2", "10.8.0.1"), "psn: 81", "psn: 81, remoteIP: 10.9.0.1, remoteQPN: 900", 1))
+	if got := f.shape(); got != "b1: 10.1.0.2 10.8.0.1" {
+		t.Error(got)
+	}
+}
+
+// Routes that a branch may not use, because they lead back, are no other way.
+func TestAWayBackIsNoOtherWay(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile(everywhere...))
+	b2 := f.box("b2")
+	b2.route(3, "b1", "b3")
+	b2.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	if len(b2.moved) > 0 {
+		t.Error("it is planned again")
+	}
+	// The only way leads back: the group stays as it is, and that is said.
+	b2.route(3, "b1")
+	b2.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	f.tendAll(time.Now())
+	f.check2(wholeTree)
+	if g, _ := b2.Group("g1"); g.State != api.Degraded || !strings.Contains(g.Reason, "the way to 10.3.0.1 leads from box b2 back to box b1") {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	b2.route(3, "b3")
+	b2.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	f.tendAll(time.Now())
+	if g, _ := b2.Group("g1"); g.State != api.Ready || len(b2.moved) > 0 {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+}

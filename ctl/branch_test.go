@@ -56,7 +56,7 @@ func TestAGroupStandsAtAllBoxes(t *testing.T) {
 	f := newTree(t)
 	g := f.create(groupFile(everywhere...))
 	f.check(wholeTree)
-	if g.State != api.Ready || g.MemberCount != 6 || len(g.Links) != 1 || g.Links[0].Box != "b2" || len(g.Links[0].Members) != 4 {
+	if len(g.Notes) > 0 || g.State != api.Ready || g.MemberCount != 6 || len(g.Links) != 1 || g.Links[0].Box != "b2" || len(g.Links[0].Members) != 4 {
 		t.Errorf("%+v", g)
 	}
 	// The group's IP is where hosts are, and not on the links.
@@ -83,6 +83,10 @@ func TestALinkIsOneReceiverForAllBehindIt(t *testing.T) {
 	f := newTree(t)
 	f.create(strings.Replace(groupFile(everywhere...), "mtu: 1024", "mtu: 1024\nack: quorum 3\nsilent-after: 100ms\nevict: true", 1))
 	f.check(wholeTree)
+	// The user is told what that means.
+	if g, _ := f.box("b1").Group("g1"); len(g.Notes) != 1 || g.Notes[0] != "the quorum counts the 4 receivers behind box b2 all together: once each of them has a packet, and before that none of them" {
+		t.Errorf("%q", g.Notes)
+	}
 	if p := f.box("b1").published("g1"); p.Policy.Ack != 3 || p.Paths[1].Receivers != 4 || !p.Policy.Evict {
 		t.Errorf("%+v", p)
 	}

@@ -117,6 +117,10 @@ func (g *group) addTree(v *api.Group) {
 			link.Members = append(link.Members, id.IP.String())
 		}
 		v.Links = append(v.Links, link)
+		if g.wanted.Policy.Ack != feedback.AckAll && l.Weight > 1 {
+			v.Notes = append(v.Notes, fmt.Sprintf("the quorum counts the %d receivers behind box %s all together: once each of "+
+				"them has a packet, and before that none of them", l.Weight, l.Box))
+		}
 	}
 }
 

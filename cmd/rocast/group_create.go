@@ -43,7 +43,8 @@ names the line and the mend.
 psn is the first PSN that a source's QP sends, or that a receiver's QP expects. A receiver's QP has the group's ip and qpn
 as its peer; remoteQPN: N in its entry sets another remote QPN. A member with role: both is a receiver that may become the
 source; it also has sendPSN, the first PSN that its QP sends. If no member has role: source, the first member with role: both
-is the first source.`,
+is the first source. A member is behind another box if its route leads there, or if it has via: NEIGHBOUR; the box asks that
+one to carry the group on.`,
 	}, func(cmd *cobra.Command, file string, text []byte) error {
 		g, err := a.client().CreateGroup(cmd.Context(), text)
 		if err != nil {
@@ -108,6 +109,14 @@ func (e *fileError) Error() string {
 func (e *fileError) Unwrap() error { return e.cause }
 
 func printMade(w io.Writer, g api.Group, done string) {
+	printReached(w, g, done)
+	for _, note := range g.Notes {
+		fmt.Fprintln(w, note)
+	}
+}
+
+// printReached says whether all members are reached.
+func printReached(w io.Writer, g api.Group, done string) {
 	if g.WaitingCount == 0 {
 		fmt.Fprintf(w, "group %s %s, all %d members are reached\n", g.Name, done, g.MemberCount)
 		return
@@ -116,6 +125,11 @@ func printMade(w io.Writer, g api.Group, done string) {
 	for _, m := range g.Members {
 		if m.State == api.Waiting {
 			row(w, "  "+m.IP, m.Reason)
+		}
+	}
+	for _, l := range g.Links {
+		for _, a := range l.Waiting {
+			row(w, "  "+a.Member, "at box "+a.Box+": "+a.Reason)
 		}
 	}
 }

@@ -61,6 +61,9 @@ func printGroup(w io.Writer, g api.Group) {
 		source = fmt.Sprintf("sent %d, is at %d, merged %d", p.Sent, p.Position, p.Merged)
 	}
 	row(w, "source", source)
+	for _, note := range g.Notes {
+		row(w, "note", note)
+	}
 	if u := g.Upper; u != nil {
 		row(w, "part of", fmt.Sprintf("the group of box %s, asked for by box %s", u.Root, u.Box))
 	}

@@ -71,14 +71,25 @@ func TestGroupTreeOfOneBox(t *testing.T) {
 	d.refused(t, exitRefused, api.NotFound, `there is no group "g9"; rocast group ls lists the groups`, "group", "tree", "g9")
 }
 
+func TestWhatIsMadeSaysWhoIsMissingBehindABox(t *testing.T) {
+	g := api.Group{GroupSummary: api.GroupSummary{Name: "g1", WaitingCount: 1}, Notes: []string{"the quorum counts the 2 receivers behind box leaf2"}}
+	g.Links = []api.Link{{Box: "spine", Waiting: []api.Absent{{Box: "leaf2", Member: "10.2.0.1", Reason: "it does not answer on eth1"}}}}
+	var out bytes.Buffer
+	printMade(&out, g, "created")
+	want := "group g1 created; waiting for:\n  10.2.0.1\tat box leaf2: it does not answer on eth1\nthe quorum counts the 2 receivers behind box leaf2\n"
+	if out.String() != want {
+		t.Errorf("\ngot  %q\nwant %q", out.String(), want)
+	}
+}
+
 func TestGroupShowOfABranch(t *testing.T) {
 	g := aTree().Below[0].Group
-	g.Upper.Root, g.Policy = "leaf1", &api.Policy{}
+	g.Upper.Root, g.Policy, g.Notes = "leaf1", &api.Policy{}, []string{"a note"}
 	g.Links[0].State, g.Links[0].Members = api.Ready, []string{"10.2.0.1", "10.2.0.2"}
 	g.Links[1].State, g.Links[1].Reason = api.Degraded, "box leaf3 does not answer"
 	var out bytes.Buffer
 	printGroup(&out, g)
-	for _, want := range []string{"part of\tthe group of box leaf1, asked for by box leaf1\n", "leaf2\t10.9.0.2\t-\t10.2.0.1,10.2.0.2\tready", "leaf3\t10.9.0.2\t-\t-\tdegraded: box leaf3 does not answer"} {
+	for _, want := range []string{"note\ta note\n", "part of\tthe group of box leaf1, asked for by box leaf1\n", "leaf2\t10.9.0.2\t-\t10.2.0.1,10.2.0.2\tready", "leaf3\t10.9.0.2\t-\t-\tdegraded: box leaf3 does not answer"} {
 		if !strings.Contains(strings.ReplaceAll(out.String(), "\t0\t", "\t-\t"), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}

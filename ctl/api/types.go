@@ -70,6 +70,7 @@ type Group struct {
 	Members  []Member  `json:"members,omitempty"`
 	Upper    *Upper    `json:"upper,omitempty"`    // absent: the group was created on this box
 	Links    []Link    `json:"links,omitempty"`    // the boxes behind this one; their ends are among the members
+	Notes    []string  `json:"notes,omitempty"`    // sentences about the group that its users should know
 	Counters Counters  `json:"counters,omitempty"` // frames by result
 }
 

@@ -38,6 +38,7 @@ var rooms = []room{
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}, swept: true},
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}, swept: true},
+	{dir: "ctl/neighbour", suites: []suite{{dir: "ctl/neighbour"}, {dir: "ctl/config"}}},
 	{dir: "ctl/nexthop", suites: quickFirst("ctl/nexthop", "TheKernelsHop|VLAN|IPv6|Gateway|Settle|LearnsItAgain|WithoutACarrier|ALink"), swept: true},
 	{dir: "ctl/perftest", suites: []suite{{dir: "ctl/perftest"}}, swept: true},
 	{dir: "ctl/plan", suites: []suite{{dir: "ctl/plan"}}, swept: true},
