@@ -47,7 +47,6 @@ func (p *parser) read(document yamldoc.Value) error {
 		{Key: "engine", Set: yamldoc.Into(&p.Engine, choice(mft.ParseEngine))},
 		{Key: "memory", Set: p.readMemory},
 		{Key: "members", Set: p.readMembers, Needed: "members: and a list with one source and its receivers"},
-		{Key: "forward", Refused: forwardRefused},
 	}
 	fields = append(fields, p.policyFields()...)
 	for i := range fields {
@@ -62,10 +61,3 @@ func (p *parser) noteLine(f yamldoc.Field) func(yamldoc.Value) error {
 		return f.Set(v)
 	}
 }
-
-// forwardRefused is the error for files of earlier versions. A switch behind this one sends its
-// merged ACKs to the source's own address, so the ACKs can bypass this box and acknowledge data
-// that this box's receivers lack.
-const forwardRefused = "is refused: the ACKs of the switch behind it can reach the source past this box, for data " +
-	"that other " +
-	"receivers lack; remove it, and list every receiver under members"

@@ -175,7 +175,6 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"region beyond the address space", "va: 0x7f0000000000", "va: 0xffffffffffffffff", "line 10: member 2: region 1 ends beyond 2^64; write a smaller va or length"},
 		{"memory beyond the address space", "va: 0x10000", "va: 0xffffffffffff0000", "line 7: memory 1 ends beyond 2^64; write a smaller va or length"},
 		{"memory overlaps", "memory: {va: 0x10000, rkey: 0x77}", "memory: [{va: 0x10000, length: 10, rkey: 0x77}, {va: 0x10009, length: 1, rkey: 0x77}]", "line 10: member 2 has 1 regions and the group's memory has 2; write one region for each memory, in the same order"},
-		{"forward", "ack: all", "forward: [{port: eth5, via: 10.77.0.9}]", "line 5: forward is refused: the ACKs of the switch behind it can reach the source past this box, for data that other receivers lack; remove it, and list every receiver under members"},
 		{"two documents", "ack: all", "---", "line 5: a second document starts here, and the group file holds only one; remove it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -15,9 +15,6 @@ type Field struct {
 	// Needed tells the user what to add when the key is absent. If Needed is "", the key is
 	// optional.
 	Needed string
-	// Refused says why a key of earlier versions is refused and what to write instead. Such a key
-	// is left out of lists of keys.
-	Refused string
 }
 
 // Into returns a Set function that stores the result of parse in dst.
@@ -45,9 +42,6 @@ func (v Value) Fields(fields ...Field) error {
 		if first, twice := lines[key.Value]; twice {
 			return Errorf(key.Line, "%skey %q was already given on line %d; keep one of them",
 				v.inside(), key.Value, first)
-		}
-		if refused := fields[at].Refused; refused != "" {
-			return Errorf(key.Line, "%s%s %s", v.inside(), key.Value, refused)
 		}
 		lines[key.Value] = key.Line
 		if err := fields[at].Set(v.child(key.Value, value)); err != nil {
@@ -104,9 +98,7 @@ func (v Value) inside() string {
 func keys(fields []Field) string {
 	var names []string
 	for _, f := range fields {
-		if f.Refused == "" {
-			names = append(names, f.Key)
-		}
+		names = append(names, f.Key)
 	}
 	return strings.Join(names, ", ")
 }
