@@ -162,9 +162,7 @@ func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.B
 	g := newGroup(file, true)
 	g.restored, g.epoch = b.Begun, b.Epoch
 	g.branch = newBranchOf(upper, b, own)
-	if b.Begun {
-		forgetLater(g, b.Later)
-	}
+	forgetLater(g, b.Later)
 	defer c.settle(ctx, file)()
 	if err := c.stand(ctx, g, file.Text()); err != nil {
 		return nil, err
@@ -206,11 +204,10 @@ func forgetLater(g *group, later []api.MemberID) {
 	}
 }
 
-// nextBranch changes a branch. If the link or more than its receivers is another one, the branch is
-// replaced.
+// nextBranch changes a branch. If more than its receivers is another one, such as the link, which
+// is its source, the branch is replaced.
 func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *api.Branch) (*group, error) {
-	own := g.branch.Own
-	if g.branch.Upper == upper && g.branch.Link == b.Link {
+	if own := g.branch.Own; g.branch.Upper == upper {
 		file, err := parseBranch(g.name, b, own)
 		if err != nil {
 			return nil, err

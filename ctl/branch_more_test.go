@@ -352,3 +352,80 @@ func TestAWayBackIsNoOtherWay(t *testing.T) {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 }
+
+// The receivers that a quorum counts behind a box become fewer when some leave, and never more.
+func TestAQuorumNeverCountsMoreBehindABox(t *testing.T) {
+	f := newTree(t)
+	quorum := func(receivers ...string) string {
+		return strings.Replace(groupFile(receivers...), "mtu: 1024", "mtu: 1024\nack: quorum 2", 1)
+	}
+	f.create(quorum("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1"))
+	for _, c := range []struct {
+		receivers []string
+		counts    uint16
+	}{
+		{[]string{"10.1.0.2", "10.3.0.1", "10.3.0.2", "10.4.0.1"}, 3}, {[]string{"10.1.0.2", "10.3.0.1", "10.4.0.1"}, 2},
+		{[]string{"10.1.0.2", "10.3.0.1", "10.4.0.1", "10.4.0.2"}, 2},
+	} {
+		f.box("b1").update(t, quorum(c.receivers...))
+		if got := f.box("b1").published("g1").Paths[1].Receivers; got != c.counts {
+			t.Errorf("%v: the link counts as %d, want %d", c.receivers, got, c.counts)
+		}
+	}
+}
+
+// Only a group that spans boxes needs addressing group-ip.
+func TestABoxWithNeighboursHasGroupsOfItsOwn(t *testing.T) {
+	f := newTree(t)
+	f.box("b1").addresses.Box[addr("10.1.0.100")] = true
+	f.create(strings.Replace(groupFile("10.1.0.2"), "mtu:", "addressing: switch-ip\nmtu:", 1))
+	if got := f.shape(); got != "b1: 10.1.0.2" {
+		t.Error(got)
+	}
+}
+
+// A branch that could not be restored is set up again by the next change.
+func TestABranchThatFailedIsReplaced(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.3.0.1"))
+	b3 := f.box("b3")
+	if err := b3.end(b3.groups["g1"]); err != nil {
+		t.Fatal(err)
+	}
+	b3.groups["g1"].problem = "the classifier is full"
+	b3.trackFailed(b3.groups["g1"])
+	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
+	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
+	g := f.box("b3").groups["g1"]
+	if !g.restored || g.past.Standing(idOf("10.3.0.2")) != chronicle.Lost {
+		t.Errorf("restored %v, %+v", g.restored, g.past)
+	}
+}
+
+// What an update cannot change makes another group of the branch.
+func TestABranchWithOtherKeysIsReplaced(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b2 := f.box("b2")
+	put := func(version uint64, mtu string, begun bool) {
+		t.Helper()
+		file := parsed(t, strings.Replace(groupFile("10.2.0.1"), "1024", mtu, 1))
+		_, err := b2.PutBranch(t.Context(), "b1", "g1", api.Branch{
+			Registration: api.Registration, Root: "b1", Epoch: 1, Visited: []string{"b1"}, Version: version, Lease: 60, Within: 1000, Begun: begun,
+			Link: api.LinkEnd{IP: "10.9.0.1", QPN: 900, PSN: 5}, File: string(file.BranchText(file.Receivers)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(7, "1024", false)
+	put(8, "512", true)
+	if g := b2.published("g1"); g.PathMTU != 512 || !g.Restored {
+		t.Errorf("%+v", g)
+	}
+	// A request of before the replacement is too old, and one with the same version changes
+	// nothing.
+	put(8, "256", true)
+	if g := b2.published("g1"); g.PathMTU != 512 {
+		t.Errorf("%+v", g)
+	}
+}

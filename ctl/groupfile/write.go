@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -28,8 +27,8 @@ func (f *File) text(members []Member) []byte {
 	fmt.Fprintf(&b, "name: %q\nip: %q\nqpn: %d\nmtu: %d\naddressing: %v\nengine: %v\n",
 		f.Name, f.IP, f.QPN, f.PathMTU, f.Addressing, f.Engine)
 	fmt.Fprintf(&b, "ack: %v\nnak: %v\non-fatal: %v\nspeak: %v\nsilent-after: %v\nevict: %t\ncnp: %v\ncnp-interval: %v\n"+
-		"credits: %v\nsource-switch: %v\nrepair: %v\n", p.Ack, p.Nak, p.OnFatal, p.Speak, timeText(p.SilentAfter), p.Evict, p.CNP,
-		timeText(p.CNPInterval), p.Credits, p.Switch, p.Repair)
+		"credits: %v\nsource-switch: %v\nrepair: %v\n", p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP,
+		p.CNPInterval, p.Credits, p.Switch, p.Repair)
 	if p.Repair != feedback.RepairOff {
 		fmt.Fprintf(&b, "repair-window: %d\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
 			p.RepairWindow, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
@@ -69,11 +68,4 @@ func (m *Member) text() string {
 
 func regionText(r mft.Region) string {
 	return fmt.Sprintf("{va: %#x, length: %d, rkey: %#x}", r.VA, r.Length, r.RKey)
-}
-
-func timeText(d time.Duration) string {
-	if d == 0 {
-		return "0"
-	}
-	return d.String()
 }

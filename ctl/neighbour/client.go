@@ -17,11 +17,8 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-const (
-	// maxAnswerBytes is more than the tree of the largest group needs.
-	maxAnswerBytes = 64 << 20
-	contentType    = "application/json"
-)
+// maxAnswerBytes is more than the tree of the largest group needs.
+const maxAnswerBytes = 64 << 20
 
 // Client asks the APIs of the neighbours. Its methods may be called from any goroutine.
 type Client struct {
@@ -72,12 +69,10 @@ func (c *Client) do(ctx context.Context, box, method, path string, body []byte, 
 		return err
 	}
 	transport := &http.Transport{TLSClientConfig: settings, DisableKeepAlives: true}
-	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, method, b.URL+path, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("box %s: %w", box, err)
 	}
-	request.Header.Set("Content-Type", contentType)
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		return c.unanswered(b, err)

@@ -99,6 +99,32 @@ func TestABoxAsksItsNeighbour(t *testing.T) {
 	}
 }
 
+// A peer is known by its certificate only.
+func TestAPeerWithoutANameIsRefused(t *testing.T) {
+	chain := [][]*x509.Certificate{{}}
+	for _, c := range []struct {
+		state *tls.ConnectionState
+		name  string
+		want  string
+	}{
+		{nil, "", "the peer has not presented a certificate"},
+		{&tls.ConnectionState{}, "", "the peer has not presented a certificate"},
+		{&tls.ConnectionState{VerifiedChains: chain, PeerCertificates: []*x509.Certificate{{}}}, "",
+			"the peer's certificate has no DNS name; make one with the name of the box as subject alternative name"},
+		{&tls.ConnectionState{VerifiedChains: chain, PeerCertificates: []*x509.Certificate{{DNSNames: []string{"a"}}}}, "a", ""},
+		{&tls.ConnectionState{VerifiedChains: chain, PeerCertificates: []*x509.Certificate{{DNSNames: []string{"a", "b"}}}}, "a", ""},
+	} {
+		name, err := PeerName(c.state)
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if name != c.name || got != c.want {
+			t.Errorf("%q, %q; want %q, %q", name, got, c.name, c.want)
+		}
+	}
+}
+
 // What is wrong is named in one sentence.
 func TestWhatANeighbourDoesWrongIsSaid(t *testing.T) {
 	ca, stranger := newAuthority(t), newAuthority(t)
@@ -118,6 +144,10 @@ func TestWhatANeighbourDoesWrongIsSaid(t *testing.T) {
 		"nobody listens": {ours, nobody, "box leaf2 does not answer at URL (connect: connection refused); is rocastd running there, with api: in its config?"},
 		"another box": {ours, listenWith(t, ca.box(t, tomorrow, "leaf3"), fine),
 			"the box at URL has a certificate for leaf3 and not for leaf2; correct the url of the neighbour leaf2, or the certificate there"},
+		"before trees": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			io.WriteString(w, `{"error": {"kind": "not-found", "message": "there is no `+r.URL.Path+`; the paths begin with /v1/groups"}}`)
+		}), "box leaf2 runs a version of rocast that knows no branches; run the same version on both boxes"},
 		"another CA": {ours, listenWith(t, stranger.box(t, tomorrow, "leaf2"), fine),
 			"the certificate of box leaf2 at URL is not valid with the CA " + ca.Path},
 		"too old":          {ours, listenWith(t, Files{}, fine), "box leaf2 does not answer at URL"},
