@@ -44,11 +44,15 @@ func TestALongQueueMarksItsCopies(t *testing.T) {
 			g := l.addGroup(t, groupOptions{memory: 256 << 10, pathMTU: pathMTU, rnic: notifies})
 			g.holds(t, g.write(t, 64<<10))
 			for host := 1; host <= 3; host++ {
-				nic, counted := l.Hosts[host].RNIC.Counters(), l.portCounters(host)
-				marks := nic.Get(rnic.CongestionMarks)
-				if (marks > 0) != (host == slowHost) || marks != counted.Marked || counted.TxLost != 0 {
-					t.Errorf("receiver %d got %d marked packets, and its port counts %+v", host, marks, counted)
+				counted := l.portCounters(host)
+				if (counted.Marked > 0) != (host == slowHost) || counted.TxLost != 0 {
+					t.Errorf("the port of receiver %d counts %+v", host, counted)
 				}
+				// What was sent again because the source was impatient may still be on its way.
+				l.eventually(t, "the receiver has got all marks", func() bool {
+					nic := l.Hosts[host].RNIC.Counters()
+					return nic.Get(rnic.CongestionMarks) == counted.Marked
+				})
 			}
 			source := l.Hosts[0].RNIC.Counters()
 			if source.Get(rnic.CNPsReceived) == 0 {
@@ -65,9 +69,10 @@ func TestALongQueueMarksItsCopies(t *testing.T) {
 // of the slow port; the box repairs what is lost there, and the other receivers lose nothing.
 func TestASourceThatSlowsDownLosesNothing(t *testing.T) {
 	// A soft NIC on a socket cannot send a packet every few microseconds, so that its rates are low
-	// here, and it changes them slowly.
+	// here, and it changes them slowly. Its line is little faster than the slow link: the queue
+	// takes a tenth of a second to fill, which is time to hear of it on a busy machine.
 	slowly := rnic.RateControl{
-		LineRate: 40 * megabit, MinRate: 5 * megabit, Gain: 4, AlphaEvery: 5 * time.Millisecond,
+		LineRate: 27 * megabit, MinRate: 5 * megabit, Gain: 4, AlphaEvery: 5 * time.Millisecond,
 		IncreaseEvery: 5 * time.Millisecond, IncreaseBytes: 1 << 20, Stages: 5, Additive: megabit, Hyper: megabit,
 	}
 	for name, c := range map[string]struct {
