@@ -12,13 +12,24 @@ import (
 // CopyFrom makes g a copy of from that shares nothing with it. It allocates only while g is too
 // small.
 func (g *Group) CopyFrom(from *Group) {
-	paths, quorum, legs := g.paths, g.quorum, g.legs
+	paths, quorum, own := g.paths, g.quorum, g.mender
 	*g = *from
 	g.paths = append(paths[:0], from.paths...)
 	g.quorum = quorum.copyOf(from.quorum)
-	if from.legs != nil {
-		g.legs = append(legs[:0], from.legs...)
+	if from.mender != nil {
+		g.mender = own.copyOf(from.mender)
 	}
+}
+
+// copyOf makes m, or a new one, a copy of from.
+func (m *mender) copyOf(from *mender) *mender {
+	if m == nil {
+		m = new(mender)
+	}
+	legs := m.legs
+	*m = *from
+	m.legs = append(legs[:0], from.legs...)
+	return m
 }
 
 // AppendState appends what decides how the group will act, except its paths (AppendPath) and its
@@ -56,7 +67,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	if g.policy.Speak != SpeakOff {
 		b = binary.AppendVarint(b, int64(min(now-g.speech.quietSince, speakAfter)))
 	}
-	if g.legs != nil {
+	if g.mender != nil {
 		b = binary.AppendVarint(b, int64(g.retained.oldest.Sub(first)))
 		gap := &g.gap
 		b = append(b, flags(gap.some, gap.slow, gap.rests), gap.calls)
@@ -68,9 +79,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		if (g.unheard() || g.mute()) && q.some {
 			b = binary.AppendVarint(b, int64(min(now-q.since, max(slowAfter, g.patienceWithSource(false)))))
 		}
-		b = binary.AppendVarint(b, int64(s.pause))
+		b = binary.AppendVarint(b, int64(g.pace.pause))
 		if s.inside {
-			b = binary.AppendVarint(b, int64(min(now-s.seenAt, second)))
+			b = binary.AppendVarint(b, int64(min(now-g.pace.seenAt, second)))
 		}
 	}
 	return b
@@ -94,7 +105,7 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 		b = append(b, flags(g.source.resentAt > p.since))
 		b = binary.AppendVarint(b, int64(min(now-p.since, after)))
 	}
-	if g.legs != nil {
+	if g.mender != nil {
 		b = g.appendLeg(b, i, first, now)
 	}
 	return b

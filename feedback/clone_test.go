@@ -26,7 +26,8 @@ func aGroup(p Policy) *Group {
 	g.end = end{psn: 119, syndrome: roce.NAKRemoteAccess}
 	g.doubts = doubts{recopied: span{some: true, from: 101, to: 103}, missed: span{some: true, from: 121, to: 122}, countedAt: stateNow - 5e6}
 	g.speech = speech{quietSince: stateNow - 6e6, spoken: true, hole: 109}
-	if g.legs != nil {
+	if g.mender != nil {
+		g.source.inside = true
 		g.retained = retained{oldest: 106, lowest: 105, at: 1, repairing: 1, running: 1}
 		g.gap = missing{some: true, since: stateNow - gapAgain/2}
 		g.legs[0] = leg{
@@ -134,6 +135,8 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"lull asked":    func(g *Group, _ *leg) { g.lull.asked = !g.lull.asked },
 		"lull some":     func(g *Group, _ *leg) { g.lull.some = !g.lull.some },
 		"lull times":    func(g *Group, _ *leg) { g.lull.times++ },
+		"pause":         func(g *Group, _ *leg) { g.pace.pause++ },
+		"seen at":       func(g *Group, _ *leg) { g.pace.seenAt++ },
 		"asks":          func(g *Group, _ *leg) { g.source.asks = !g.source.asks },
 		"one ACK":       func(g *Group, _ *leg) { g.back.oneACK = !g.back.oneACK },
 		"due":           func(_ *Group, l *leg) { l.due++ },
@@ -161,7 +164,7 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"barred":        func(_ *Group, l *leg) { l.barred = true },
 		"reported":      func(_ *Group, l *leg) { l.reported = true },
 		"another leg":   func(g *Group, _ *leg) { g.legs[0], g.legs[1] = g.legs[1], g.legs[0] },
-		"without legs":  func(g *Group, _ *leg) { g.legs = nil },
+		"without legs":  func(g *Group, _ *leg) { g.mender = nil },
 		"asked nothing": func(_ *Group, l *leg) { l.asked = 108 },
 	} {
 		g := aGroup(mended)

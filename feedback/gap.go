@@ -30,7 +30,7 @@ const shortestRNR roce.RNRTimer = 1
 
 // opensGap says whether the new packet psn lies behind one that was lost on its way from the
 // source.
-func (g *Group) opensGap(psn roce.PSN) bool { return g.legs != nil && psn != g.source.sent.Next() }
+func (g *Group) opensGap(psn roce.PSN) bool { return g.mender != nil && psn != g.source.sent.Next() }
 
 // askNewest sends the newest packet again to the paths that owe no answer to it: nothing behind it
 // will ask them, because that is lost. Without an answer the floor would not get there.
@@ -51,7 +51,7 @@ func (g *Group) askNewest(now Tick, acts []Action) []Action {
 // gapStands says whether the source has sent more than was forwarded. A request that no group can
 // carry is not lost (rule 11).
 func (g *Group) gapStands() bool {
-	return g.legs != nil && g.source.known && g.source.pos.After(g.source.sent) && !g.refusal.covers(g.source.sent.Next())
+	return g.mender != nil && g.source.known && g.source.pos.After(g.source.sent) && !g.refusal.covers(g.source.sent.Next())
 }
 
 // gapDue says whether every path has what lies below the gap, so that the source is to be called

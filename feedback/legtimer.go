@@ -24,7 +24,7 @@ const (
 // has not answered a packet that asked for an ACK, the source was called back by an RNR NAK, or the
 // switch may have to break the silence of the source.
 func (g *Group) Waiting() bool {
-	return g.retained.repairing > 0 || g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute()
+	return g.mender != nil && (g.retained.repairing > 0 || g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute())
 }
 
 // Due is the time before which a Timer event does nothing for a group that is Waiting, unless

@@ -44,6 +44,24 @@ type lull struct {
 	times uint8 // how often the source was sent something again
 }
 
+// pace is how fast the source sends.
+type pace struct {
+	seenAt Tick // when its last packet came
+	pause  Tick // the longest time of late between two packets of a message
+}
+
+// heard notes that packet psn came, which ends the silence of the source.
+func (g *Group) heard(now Tick, psn roce.PSN) {
+	if g.mender == nil {
+		return
+	}
+	if p := &g.pace; g.source.inside && psn == g.source.sent.Next() {
+		p.pause = max(now-p.seenAt, p.pause-p.pause/8)
+	}
+	g.pace.seenAt = now
+	g.lull = lull{}
+}
+
 // unheard says whether the source may not have heard what it was last sent, so that it is to be
 // sent that again.
 func (g *Group) unheard() bool {
@@ -66,7 +84,7 @@ func (g *Group) called() bool {
 // a NAK: it ignores one if it has heard no ACK since the last.
 func (g *Group) mute() bool {
 	s := &g.source
-	return g.legs != nil && !g.lull.asked && s.known && s.pos == s.sent && !s.asks && g.floor.known &&
+	return g.mender != nil && !g.lull.asked && s.known && s.pos == s.sent && !s.asks && g.floor.known &&
 		g.merged.psn.Before(s.sent) && !g.back.awaited && !g.back.newest && g.end.syndrome == 0
 }
 
@@ -103,7 +121,7 @@ func (g *Group) breakSilence(now Tick, acts []Action) []Action {
 func (g *Group) patienceWithSource(unheard bool) Tick {
 	switch {
 	case !unheard:
-		return max(muteAfter, pauseTimes*g.source.pause)
+		return max(muteAfter, pauseTimes*g.pace.pause)
 	case g.called() && g.gap.slow:
 		return slowAfter
 	}
@@ -113,7 +131,7 @@ func (g *Group) patienceWithSource(unheard bool) Tick {
 // replySilent sends a silent source back to the newest packet that came, when all receivers have
 // it.
 func (g *Group) replySilent(acts []Action) []Action {
-	if !g.lull.asked || g.back.newest || g.end.syndrome != 0 || !g.Settled() {
+	if g.mender == nil || !g.lull.asked || g.back.newest || g.end.syndrome != 0 || !g.Settled() {
 		return acts
 	}
 	g.gap.slow = false

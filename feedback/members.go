@@ -10,9 +10,10 @@ import "github.com/rocast/rocast/roce"
 //
 // Send a Timer event afterwards: without the paths that left, replies may be due.
 func (g *Group) Rearrange(from []int, weights []uint16) {
-	paths, legs := make([]path, len(from)), g.legs
-	if legs != nil {
-		g.legs = make([]leg, len(from))
+	paths := make([]path, len(from))
+	var legs []leg
+	if g.mender != nil {
+		legs, g.legs = g.legs, make([]leg, len(from))
 	}
 	for i, old := range from {
 		if old >= 0 {

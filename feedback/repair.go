@@ -58,17 +58,33 @@ type leg struct {
 	givenUp  uint32
 }
 
+// mender is what repair knows of a group. A group without repair has none, and pays for a pointer.
+type mender struct {
+	legs  []leg // of each path
+	tally RepairTally
+
+	// What follows belongs to one source.
+
+	retained retained
+	gap      missing
+	lull     lull
+	pace     pace
+}
+
 // beginLegs forgets everything but counts and round trips. All paths stand at psn.
 func (g *Group) beginLegs(psn roce.PSN) {
+	if g.mender == nil {
+		return
+	}
+	*g.mender = mender{legs: g.legs, tally: g.tally, retained: retained{oldest: psn.Next(), lowest: psn, due: endless}}
 	for i := range g.legs {
 		g.beginLeg(i, psn)
 	}
-	g.retained = retained{oldest: psn.Next(), lowest: psn, due: endless}
 }
 
 // beginLeg makes path i direct. It was sent packets up to psn at most.
 func (g *Group) beginLeg(i int, psn roce.PSN) {
-	if g.legs == nil {
+	if g.mender == nil {
 		return
 	}
 	l := &g.legs[i]
@@ -81,7 +97,7 @@ func (g *Group) beginLeg(i int, psn roce.PSN) {
 
 // endLeg ends the repair of a path that gets no more data, or begins anew.
 func (g *Group) endLeg(i int) {
-	if g.legs == nil {
+	if g.mender == nil {
 		return
 	}
 	l := &g.legs[i]
@@ -117,6 +133,9 @@ func (g *Group) setRunning(l *leg, running bool) {
 
 // countLegs counts again after a change of members.
 func (g *Group) countLegs() {
+	if g.mender == nil {
+		return
+	}
 	g.retained.repairing, g.retained.running = 0, 0
 	for i := range g.legs {
 		if l := &g.legs[i]; l.state != legDirect {
@@ -131,7 +150,7 @@ func (g *Group) countLegs() {
 // sentTo is the highest packet that path i can have. A path that is being repaired was not sent all
 // that the group forwarded.
 func (g *Group) sentTo(i int) roce.PSN {
-	if g.legs == nil {
+	if g.mender == nil {
 		return g.source.sent
 	}
 	return g.legs[i].high
@@ -140,7 +159,7 @@ func (g *Group) sentTo(i int) roce.PSN {
 // sentAgain says whether repair has sent path i the packet that it waits for. Its NAK then proves
 // nothing (rule 9): it may be older than that copy.
 func (g *Group) sentAgain(i int) bool {
-	return g.legs != nil && g.legs[i].resent.After(g.paths[i].acked)
+	return g.mender != nil && g.legs[i].resent.After(g.paths[i].acked)
 }
 
 // direct notes that a packet of the source is copied to path i, if that is so: a path under repair
@@ -173,7 +192,7 @@ func (g *Group) sends(now Tick, i int, psn roce.PSN, ackReq bool) {
 
 // mend takes a NAK of an active path for acked+1, if the switch can repair that.
 func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action, done bool) {
-	if g.legs == nil {
+	if g.mender == nil {
 		return 0, acts, false
 	}
 	l, p := &g.legs[ev.Path], &g.paths[ev.Path]
@@ -238,12 +257,15 @@ func (g *Group) sendOne(now Tick, i int, acts []Action) []Action {
 // mends says whether the switch is about to mend what path i lacks: it is under repair, or will be
 // probed if it does not answer.
 func (g *Group) mends(i int) bool {
-	return g.legs != nil && (g.legs[i].state != legDirect || g.legs[i].running && g.repairable(i))
+	return g.mender != nil && (g.legs[i].state != legDirect || g.legs[i].running && g.repairable(i))
 }
 
 // mending says whether the floor is about to move because the switch mends what a path lacks. Then
 // the source need not be called back.
 func (g *Group) mending() bool {
+	if g.mender == nil {
+		return false
+	}
 	for i := range g.legs {
 		if p := &g.paths[i]; p.counted() && !p.acked.After(g.floor.psn) && g.mends(i) {
 			return true
@@ -255,6 +277,9 @@ func (g *Group) mending() bool {
 // mendable says whether the switch can mend what a path lacks that holds the floor down, as soon as
 // that path asks or is asked. Without a quorum's other receivers such a path may be far below.
 func (g *Group) mendable() bool {
+	if g.mender == nil {
+		return false
+	}
 	for i := range g.legs {
 		if p := &g.paths[i]; p.counted() && !p.acked.After(g.floor.psn) && (g.repairable(i) || g.mends(i)) {
 			return true
@@ -322,7 +347,7 @@ func (g *Group) repair(now Tick, i int, ackReq bool, acts []Action) []Action {
 // what lies behind: it has answered a probe, or repair had given up what the path waited for before
 // the path was sent all that the group has forwarded.
 func (g *Group) moved(now Tick, i int, by int32) (resumes bool) {
-	if g.legs == nil {
+	if g.mender == nil {
 		return false
 	}
 	l, acked := &g.legs[i], g.paths[i].acked
@@ -410,7 +435,7 @@ func (g *Group) giveUp(i int, why GivenUp) {
 }
 
 func (g *Group) snapshotLeg(i int, s *PathSnapshot) {
-	if g.legs == nil {
+	if g.mender == nil {
 		return
 	}
 	l := &g.legs[i]

@@ -40,7 +40,7 @@ func (g *Group) reach() roce.PSN {
 // place, and nothing from the packet on with which its QP is to end.
 func (g *Group) limit() roce.PSN {
 	place := g.place()
-	if g.lull.asked && place == g.source.sent {
+	if g.mender != nil && g.lull.asked && place == g.source.sent {
 		place = place.Prev() // the source is going to be sent the NAK for that packet
 	}
 	if before := g.end.psn.Prev(); g.end.syndrome != 0 && before.Before(place) {
@@ -115,7 +115,7 @@ func (g *Group) sendBack(psn roce.PSN, s roce.Syndrome, acts []Action) []Action 
 // ACK stale (docs/wire.md#requester). With repair such NAKs follow each other closely, so that ACK
 // must not hang on one frame.
 func (g *Group) ackAgain(psn roce.PSN, acts []Action) []Action {
-	if g.legs == nil || psn.Before(g.source.first) {
+	if g.mender == nil || psn.Before(g.source.first) {
 		return acts
 	}
 	return append(acts, g.reply(psn, roce.SyndromeUnlimited))
@@ -167,7 +167,9 @@ func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 	}
 	m.psn, m.known = psn, true
 	g.back.newest, g.back.oneACK = false, g.back.newest
-	g.lull.acked, g.lull.some, g.lull.times = g.legs != nil && psn == g.source.sent, false, 0
+	if g.mender != nil {
+		g.lull.acked, g.lull.some, g.lull.times = psn == g.source.sent, false, 0
+	}
 	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
 	if g.policy.Ack == AckAll {
 		return acts

@@ -13,8 +13,6 @@ type source struct {
 	counted  roce.PSN // the messages that end up to here are counted: every packet was seen
 	messages roce.MSN // so many are; see counts
 	resentAt Tick     // when the source last resent something (rule 8)
-	seenAt   Tick     // when its last packet came
-	pause    Tick     // the longest time of late between two packets of a message
 }
 
 // goBack is the last NAK or RNR NAK that was sent to make the source resend from psn.
@@ -71,13 +69,12 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 	if psn == g.floor.psn.Next() {
 		g.speech.quietSince = now
 	}
-	g.lull = lull{}
+	g.heard(now, psn)
 	fellBack := !psn.After(g.source.pos)
 	if fellBack {
 		g.newRound()
 	}
 	g.source.pos, g.source.asks = psn, asks
-	g.source.pace(now, psn)
 	if !psn.After(g.merged.psn) {
 		// The source did not hear that ACK, or a timeout made it go back further. Real requesters
 		// resend from their oldest unacknowledged packet, so what was acknowledged counts as
@@ -90,7 +87,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 	if resent = !psn.After(g.source.sent); resent {
 		g.source.resentAt = now
 	}
-	if (resent || g.legs != nil) && g.back.awaited && (psn == g.back.psn || fellBack && psn.After(g.back.psn)) {
+	if (resent || g.mender != nil) && g.back.awaited && (psn == g.back.psn || fellBack && psn.After(g.back.psn)) {
 		// A packet that follows its predecessor was sent before the source heard the NAK. That the
 		// source went back shows by a step back, whose first packets may be lost, or by the packet
 		// that it was asked for.
@@ -100,14 +97,6 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 	return resent
 }
 
-// pace notes that packet psn came, and how long it took the source to send it inside a message.
-func (s *source) pace(now Tick, psn roce.PSN) {
-	if s.inside && psn == s.sent.Next() {
-		s.pause = max(now-s.seenAt, s.pause-s.pause/8)
-	}
-	s.seenAt = now
-}
-
 // hearSource handles the first packet of the source after a restart. Everything below it was sent
 // before the restart, and the time until now does not count as a receiver's silence.
 func (g *Group) hearSource(now Tick, psn roce.PSN) {
@@ -115,7 +104,9 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	g.source.known, g.source.sent, g.merged.psn = true, before, before
 	g.source.first = before.Add(-Window)
 	g.doubts.doubtRestart(psn)
-	g.retained.oldest = psn
+	if g.mender != nil {
+		g.retained.oldest = psn
+	}
 	g.source.counted = before.Prev() // so that not even this packet counts before the floor's MSN is known
 	for i := range g.paths {
 		g.paths[i].since = now

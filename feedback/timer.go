@@ -13,8 +13,12 @@ func (g *Group) timer(now Tick, acts []Action) []Action {
 	if g.policy.SilentAfter != 0 {
 		acts = g.silence(now, acts)
 	}
-	acts = g.replies(g.legTimers(now, acts))
-	acts = g.breakSilence(now, g.gapTimer(now, acts))
+	if g.mender == nil {
+		acts = g.replies(acts)
+	} else {
+		acts = g.replies(g.legTimers(now, acts))
+		acts = g.breakSilence(now, g.gapTimer(now, acts))
+	}
 	if g.policy.Speak == SpeakRNR && g.floor.known {
 		acts = g.speak(now, acts)
 	}
