@@ -115,6 +115,7 @@ func (c *Controller) branchFor(upper, name string, b *api.Branch) (*group, error
 	case was == nil:
 		return nil, api.Errorf(api.Exists, "group %s was created at box %s itself, and box %s is the root of another group with that "+
 			"name; write another name", name, c.Box, b.Root)
+	case was.Root != b.Root && was.Claim > 0 && b.Claim > was.Claim: // another box has taken the group over
 	case was.Root != b.Root:
 		return nil, api.Errorf(api.Exists, "box %s carries group %s for the root %s, and box %s is the root of another group with that "+
 			"name; write another name", c.Box, name, was.Root, b.Root)
@@ -175,7 +176,7 @@ func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.B
 func newBranchOf(upper string, b *api.Branch, own api.LinkEnd) *branch {
 	lease := time.Duration(b.Lease) * time.Second
 	return &branch{
-		Upper: upper, Root: b.Root, Epoch: b.Epoch, Visited: b.Visited, Version: b.Version, Lease: lease,
+		Upper: upper, Root: b.Root, Epoch: b.Epoch, Claim: b.Claim, Visited: b.Visited, Version: b.Version, Lease: lease,
 		Link: b.Link, Own: own, expires: time.Now().Add(lease), sent: roce.PSN(b.Link.PSN).Prev(),
 	}
 }

@@ -20,6 +20,7 @@ type group struct {
 	links        []*link
 	branch       *branch // nil: the group was created on this box
 	epoch        uint64  // see api.Branch
+	claim        int64   // when this box claimed the group, if boxes share their groups; see api.Branch
 	treeProblem  string  // why the links could not follow the routes, or ""
 	kept         bool    // the group is stored in the state directory
 	restored     bool    // see mft.Group.Restored

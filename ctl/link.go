@@ -40,6 +40,7 @@ type branch struct {
 	Upper   string        `json:"upper"`
 	Root    string        `json:"root"`
 	Epoch   uint64        `json:"epoch"`
+	Claim   int64         `json:"claim,omitempty"` // see api.Branch
 	Visited []string      `json:"visited"`
 	Version uint64        `json:"version"`
 	Lease   time.Duration `json:"lease"`

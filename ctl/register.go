@@ -18,14 +18,15 @@ import (
 type errand struct {
 	name, root string
 	epoch      uint64
+	claim      int64    // see api.Branch
 	visited    []string // up to this box
 	file       *groupfile.File
 }
 
 func (c *Controller) errandOf(g *group, f *groupfile.File) errand {
-	e := errand{name: g.name, root: c.Box, epoch: g.epoch, visited: []string{c.Box}, file: below(f)}
+	e := errand{name: g.name, root: c.Box, epoch: g.epoch, claim: g.claim, visited: []string{c.Box}, file: below(f)}
 	if b := g.branch; b != nil {
-		e.root, e.visited = b.Root, append(slices.Clone(b.Visited), c.Box)
+		e.root, e.claim, e.visited = b.Root, b.Claim, append(slices.Clone(b.Visited), c.Box)
 	}
 	return e
 }
@@ -36,7 +37,7 @@ func (c *Controller) ask(ctx context.Context, e errand, l link) (link, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	request := api.Branch{
-		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Visited: e.visited, Version: l.Version,
+		Registration: api.Registration, Root: e.root, Epoch: e.epoch, Claim: e.claim, Visited: e.visited, Version: l.Version,
 		Lease: int(c.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local,
 		File: string(e.file.BranchText(l.membersIn(e.file))),
 	}

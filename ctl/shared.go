@@ -202,7 +202,9 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	g := c.groups[name]
 	c.mu.Unlock()
 	switch {
-	case g != nil && (!g.kept || g.branch != nil): // a perftest run's, or a part of another box's group
+	case g != nil && !g.kept: // a perftest run's
+		return
+	case g != nil && g.branch != nil && (!e.Wanted() || e.Root != "" && !e.Held): // its root sees to it
 		return
 	case !e.Wanted() || e.Root != "" && e.Root != c.Box:
 		c.letGo(g)
@@ -224,8 +226,9 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		}
 		return
 	}
+	part := g != nil && g.branch != nil // of a group that another box was the root of
 	if !e.Held {
-		if g == nil && !c.attached(ctx, &file.Source) {
+		if (g == nil || part) && !c.attached(ctx, &file.Source) {
 			return
 		}
 		claimed := false
@@ -234,6 +237,12 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		}
 		c.Log.Info("this box is the root of a group now", zap.String("group", name), zap.Bool("begun", begun))
 	}
+	if part {
+		c.letGo(g)
+		g = nil
+	}
+	now, _ := c.Desired.Entry(name)
+	e.Claim = now.Claim
 	c.report(ctx, name, e.Revision, c.become(ctx, g, file, e, begun))
 }
 
@@ -278,8 +287,14 @@ func (c *Controller) sourceIsBehind(source *groupfile.Member) bool {
 // carried data before, so that its QPs have advanced.
 func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File, e desired.Entry, begun bool) error {
 	defer c.settle(ctx, file)()
+	if g != nil {
+		c.mu.Lock()
+		g.claim = e.Claim
+		c.mu.Unlock()
+	}
 	if g == nil {
 		g = newGroup(file, true)
+		g.claim = e.Claim
 		if g.restored = begun; begun {
 			past, err := chronicle.Read(e.Members, file, false)
 			if err == nil && past.Switched {

@@ -217,6 +217,53 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 	b1.eventually("it lets go", b1.lacks("g1"))
 }
 
+// The root of a tree dies. A box that carried a part of the group reaches the source too, and
+// becomes the root: the other box takes its word against that of the old root.
+func TestABoxBelowReplacesTheRoot(t *testing.T) {
+	cluster, ctx := etcd.Start(t, 1), t.Context()
+	f := newFabric(t, 3, "b1 b2", "b1 b3", "b2 b3")
+	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
+	for _, b := range []*box{b1, b2} {
+		b.route(3, "b3")
+	}
+	b1.route(2, "b2")
+	b3.route(1, "b1")
+	b3.route(2, "b2")
+	b2.hops.Set(map[string]nexthop.Hop{"10.1.0.1": b1.hops.Hop(addr("10.1.0.1"))})
+	stop := b1.share(cluster)
+	b3.share(cluster)
+	if _, err := b3.Create(ctx, []byte(groupFile("10.2.0.1", "10.3.0.1"))); err != nil {
+		t.Fatal(err)
+	}
+	f.check("b1: b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
+	b2.share(cluster)
+	b2.eventually("it knows of the root", func() bool { e, _ := b2.Desired.Entry("g1"); return e.Root == "b1" })
+	stop(false)
+	b2.eventually("it is the root", func() bool { g := b2.groups["g1"]; return g != nil && g.branch == nil && g.problem == "" })
+	for b, want := range map[*box]string{b2: "b2: 10.2.0.1 b3", b3: "b3: 10.3.0.1"} {
+		if got := f.shape(); !strings.Contains(got, want) {
+			t.Errorf("%s: the tree is %s", b.name, got)
+		}
+	}
+	if g := b3.groups["g1"]; g.branch.Root != "b2" || !b3.published("g1").Restored {
+		t.Errorf("b3: %+v", g.branch)
+	}
+	old := b1.groups["g1"] // which does not know yet
+	for _, l := range old.links {
+		l.Version, l.asked = nextVersion(l.Version, time.Now()), time.Time{}
+	}
+	b1.tend(ctx, old)
+	if g := b3.groups["g1"]; g.branch.Root != "b2" {
+		t.Errorf("b3 follows the old root: %+v", g.branch)
+	}
+	b1.restart(false, false)
+	b1.share(cluster)
+	b1.eventually("it lets go", func() bool { g := b1.groups["g1"]; return g == nil || g.branch != nil })
+	if g := b3.groups["g1"]; g == nil || g.branch.Root != "b2" {
+		t.Errorf("b3 has lost its part: %+v", g)
+	}
+}
+
 // The source of a group moves to another box, which becomes the root.
 func TestTheSourceMovesToAnotherBox(t *testing.T) {
 	cluster, ctx := etcd.Start(t, 1), t.Context()

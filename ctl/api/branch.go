@@ -15,6 +15,9 @@ type Branch struct {
 	// two upper boxes that ask for the same group, the one with the later epoch counts.
 	Root  string `json:"root"`
 	Epoch uint64 `json:"epoch"`
+	// Claim says when Root has claimed the group, where boxes share their groups; 0: they do not.
+	// Of two roots, the one with the later claim counts.
+	Claim int64 `json:"claim,omitempty"`
 	// Visited names the boxes on the way, the root first and the asking box last.
 	Visited []string `json:"visited"`
 	Version uint64   `json:"version"`

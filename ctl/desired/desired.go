@@ -57,6 +57,7 @@ type Entry struct {
 	Members  []byte // the state of the members; nil: none was stored
 	Root     string // the box that has claimed it; "": none
 	Held     bool   // this box has claimed it, and the claim lives as long as its lease
+	Claim    int64  // grows with every claim
 	Report   string // what that box says of it; "": nothing
 
 	lease clientv3.LeaseID // of the claim
@@ -91,7 +92,7 @@ func (d *Desired) Entry(name string) (Entry, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e, ok := d.entries[name]
-	e.Held = e.Root == d.config.Box && e.lease == d.lease
+	e.Held, e.Claim = e.Root == d.config.Box && e.lease == d.lease, e.since[roots]
 	return e, ok
 }
 
