@@ -215,23 +215,23 @@ func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *
 		}
 		if g.published != nil && file.CheckUpdate(g.wanted) == nil {
 			next := newBranchOf(upper, b, own)
-			next.sent = g.branch.sent
 			defer c.settle(ctx, file)()
 			return g, c.change(ctx, g, file, file.Text(), next)
 		}
 	}
-	if err := c.dropBranch(g, b.Version); err != nil {
+	if err := c.dropBranch(g, b.Version-1); err != nil {
 		return nil, err
 	}
 	return c.newBranch(ctx, upper, g.name, b)
 }
 
-// dropBranch ends a branch here and behind this box.
+// dropBranch ends a branch here and behind this box. Requests up to version are refused from then
+// on.
 func (c *Controller) dropBranch(g *group, version uint64) error {
 	c.mu.Lock()
 	err := c.forget(g)
 	if err == nil {
-		c.bury(g.name, grave{upper: g.branch.Upper, version: version - 1, until: time.Now().Add(g.branch.Lease)})
+		c.bury(g.name, grave{upper: g.branch.Upper, version: version, until: time.Now().Add(g.branch.Lease)})
 	}
 	c.mu.Unlock()
 	if err == nil {
@@ -278,7 +278,7 @@ func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, versi
 	case version < g.branch.Version:
 		return stale(name, version, g.branch.Version)
 	}
-	if err := c.dropBranch(g, version+1); err != nil {
+	if err := c.dropBranch(g, version); err != nil {
 		return apiError(err)
 	}
 	c.Log.Info("branch withdrawn", zap.String("group", name), zap.String("upper", upper))

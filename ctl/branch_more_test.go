@@ -429,3 +429,48 @@ func TestABranchWithOtherKeysIsReplaced(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 }
+
+// A route that goes and comes back moves nobody: without one it is unknown where a member is.
+func TestAMemberStaysWhileNoRouteLeadsToIt(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile(everywhere...))
+	b1 := f.box("b1")
+	hop := b1.hops.Hop(addr("10.3.0.1"))
+	b1.hops.Set(map[string]nexthop.Hop{"10.3.0.1": {Reason: "no route to 10.3.0.1"}})
+	b1.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	if len(b1.moved) > 0 {
+		t.Error("it is planned again")
+	}
+	b1.update(t, groupFile(append(everywhere, "10.4.0.2")...))
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 b3 b4 | b3: 10.3.0.1 10.3.0.2 | b4: 10.4.0.1 10.4.0.2")
+	b1.hops.Set(map[string]nexthop.Hop{"10.3.0.1": hop})
+	b1.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	if len(b1.moved) > 0 || b1.published("g1").Restored {
+		t.Error("it has moved")
+	}
+}
+
+// The root says which box does not answer, wherever it is, and does not list more than anybody
+// reads.
+func TestTheRootSaysWhichBoxIsMissing(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile(everywhere...))
+	f.cut = func(_, to, _ string) (bool, bool) { return to != "b4", to != "b4" }
+	for _, name := range []string{"b2", "b1"} {
+		b := f.box(name)
+		for _, l := range b.groups["g1"].links {
+			l.asked = time.Time{}
+		}
+		b.tend(t.Context(), b.groups["g1"])
+	}
+	if g, _ := f.box("b1").Group("g1"); g.State != api.Waiting || g.Reason != "box b2: box b4: it does not answer (timeout)" {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	g := f.box("b2").groups["g1"]
+	for range 20 {
+		g.links[0].absent = append(g.links[0].absent, api.Absent{Box: "b3"})
+	}
+	if got := len(f.box("b2").absent(g)); got != maxAbsent {
+		t.Errorf("it lists %d", got)
+	}
+}

@@ -90,7 +90,7 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 	case expired:
 		c.Log.Warn("the lease of a branch was not renewed; the branch ends", zap.String("group", g.name),
 			zap.String("upper", g.branch.Upper), zap.String("root", g.branch.Root))
-		if err := c.dropBranch(g, g.branch.Version+1); err != nil {
+		if err := c.dropBranch(g, g.branch.Version); err != nil {
 			c.Log.Error("could not end a branch", zap.String("group", g.name), zap.Error(err))
 		}
 	case moved:
