@@ -474,3 +474,23 @@ func TestTheRootSaysWhichBoxIsMissing(t *testing.T) {
 		t.Errorf("it lists %d", got)
 	}
 }
+
+// An update passes on the root's epoch, and finds loops as a creation does.
+func TestAnUpdatePassesOnWhatTheRootSays(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.3.0.1"))
+	f.box("b1").update(t, groupFile("10.1.0.2", "10.3.0.1", "10.4.0.1"))
+	epoch := f.box("b1").groups["g1"].epoch
+	for _, name := range []string{"b2", "b4"} {
+		if g := f.box(name).groups["g1"]; g.epoch != epoch || g.branch.Epoch != epoch {
+			t.Errorf("%s has epoch %d and %d, the root %d", name, g.epoch, g.branch.Epoch, epoch)
+		}
+	}
+	f.box("b1").route(8, "b2")
+	f.box("b2").route(8, "b1")
+	_, err := f.box("b1").Update(t.Context(), "g1", []byte(groupFile("10.1.0.2", "10.3.0.1", "10.4.0.1", "10.8.0.1")))
+	if err == nil || !strings.Contains(err.Error(), "the way to 10.8.0.1 leads from box b2 back to box b1 (b1, b2, b1); correct the routes") {
+		t.Error(err)
+	}
+	f.check("b1: 10.1.0.2 b2 | b2: b3 b4 | b3: 10.3.0.1 | b4: 10.4.0.1")
+}

@@ -251,7 +251,6 @@ func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Tim
 	}
 	if joins || was == nil {
 		first.Version = max(p.next.epoch, nextVersion(l.Version, now))
-		l.Version = first.Version
 		p.joining = append(p.joining, &first)
 	}
 	if end := g.linkEnded(l); joins && was != nil && end != nil {
