@@ -63,7 +63,9 @@ func (s *shared) hear(names []string) {
 	defer s.mu.Unlock()
 	s.first, s.read = s.first || !s.read, true
 	for _, name := range names {
-		s.pending[name] = s.pending[name]
+		if !s.pending[name] {
+			s.pending[name] = false
+		}
 	}
 	close(s.heard)
 	s.heard = make(chan struct{})

@@ -41,7 +41,6 @@ type site struct {
 	source    *endpoint.QP
 	receivers []*receiver // in the group at present
 	rounds    int
-	sent      uint32 // packets so far
 }
 
 type receiver struct {
