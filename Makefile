@@ -67,11 +67,11 @@ softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one
 
 SEEDS ?= 20000
 FROM  ?= 0
-sim: ## SEEDS simulated runs from seed FROM on, and as many through trees of boxes; REPLAY=n replays seed n and writes its frames as pcapng
+sim: ## SEEDS simulated runs from seed FROM on, and a tenth as many through trees of boxes; REPLAY=n replays seed n and writes its frames as pcapng
 	@mkdir -p $(BUILD)
 	$(GO) build -o $(BUILD)/rocsim ./verify/sim/rocsim
 	$(BUILD)/rocsim $(if $(REPLAY),-replay $(REPLAY),-seeds $(SEEDS) -from $(FROM)) -out $(BUILD)
-	$(if $(REPLAY),,$(BUILD)/rocsim -tree -seeds $(SEEDS) -from $(FROM))
+	$(if $(REPLAY),,$(BUILD)/rocsim -tree -seeds $$(($(SEEDS) / 10 + 1)) -from $(FROM))
 
 INPUTS ?= 200000
 fuzz: ## every fuzz target, on INPUTS inputs each
