@@ -120,7 +120,7 @@ func TestAPortWithoutBoundsTakesTheShareOfRepairs(t *testing.T) {
 		}
 	}
 	n := 0
-	for w.admit(0, o, true) {
+	for n < repairLimit/len(f.Buf) && w.admit(0, o, true) {
 		n++
 	}
 	if n != repairLimit/2/len(f.Buf) || w.stats[0].RepairsPutOff != 1 {
