@@ -55,10 +55,8 @@ func (s *sharing) open(scenario *Scenario, flows []Flow) error {
 				return err
 			}
 		}
-		for k := range pair {
-			to := &pair[1-k]
-			peer := rnic.Peer{MAC: hostMAC(to.host.number), IP: s.w.address(to.host.number), QPN: flowQPN + roce.QPN(to.number)}
-			if err := pair[k].qp.Connect(peer); err != nil {
+		for k, to := range []*flowEnd{&pair[1], &pair[0]} {
+			if err := pair[k].qp.Connect(s.w.peer(to.host.number, flowQPN+roce.QPN(to.number))); err != nil {
 				return err
 			}
 		}

@@ -163,13 +163,17 @@ func (r *relay) connect(receiver int) error {
 	}
 	for i := range pair {
 		to := &pair[1-i]
-		peer := rnic.Peer{MAC: hostMAC(to.node.number), IP: r.w.address(to.node.number), QPN: firstQPN + roce.QPN(to.number)}
-		if err := pair[i].qp.Connect(peer); err != nil {
+		if err := pair[i].qp.Connect(r.w.peer(to.node.number, firstQPN+roce.QPN(to.number))); err != nil {
 			return err
 		}
 	}
 	from.next = append(from.next, &pair[0])
 	return nil
+}
+
+// peer is a queue pair of a host, as that at the other end knows it.
+func (w *world) peer(host int, qpn roce.QPN) rnic.Peer {
+	return rnic.Peer{MAC: hostMAC(host), IP: w.address(host), QPN: qpn}
 }
 
 // post posts as many messages as the program of the source wants outstanding.
