@@ -168,7 +168,7 @@ func TestWhatTheEngineDoesNotHave(t *testing.T) {
 	b.FanOut.Forget(b.group.ID)
 	b.take(1)
 	b.answer(1, psn, roce.NAKSequence)
-	if m := moved(b.Switch); m["repair-lost-missing"] != 1 || m["repair-lost-damaged"] != 0 {
+	if m := moved(b.Switch); m["repair-lost-missing"] != 1 || m["repair-lost-damaged"] != 0 || m["repair-given-up-not-retained"] != 1 {
 		t.Errorf("%v", m)
 	}
 }
