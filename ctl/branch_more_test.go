@@ -494,3 +494,55 @@ func TestAnUpdatePassesOnWhatTheRootSays(t *testing.T) {
 	}
 	f.check("b1: 10.1.0.2 b2 | b2: b3 b4 | b3: 10.3.0.1 | b4: 10.4.0.1")
 }
+
+// A group that was removed while it was due is not registered again.
+func TestARemovedGroupIsNotRenewed(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile(everywhere...))
+	b1 := f.box("b1")
+	g := b1.groups["g1"]
+	g.links[0].asked = time.Time{}
+	if err := b1.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	b1.tend(t.Context(), g)
+	f.nothingLeft()
+}
+
+// A running member does not move to a box that already carries the group: there it would be one
+// that joins, and its QP would take new data for a duplicate.
+func TestAMemberDoesNotMoveBehindARunningLink(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1 := f.box("b1")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
+	const was = "b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1"
+	f.check(was)
+	b1.route(3, "b2")
+	b1.hopsChanged([]netip.Addr{addr("10.3.0.1")})
+	f.tendAll(time.Now())
+	f.check(was)
+	if g, _ := b1.Group("g1"); g.State != api.Degraded || !strings.Contains(g.Reason, "the PSN that 10.3.0.1 expects is not known where it is now") {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.1")) // as the sentence says
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.3.0.1")
+}
+
+// One that joined behind another box does not come to this one.
+func TestAMemberThatJoinedLaterDoesNotComeHere(t *testing.T) {
+	for _, first := range [][]string{{"10.1.0.2"}, {"10.1.0.2", "10.2.0.1"}} { // with its link, or behind one that is there
+		f := newFabric(t, 2, "b1 b2")
+		b1 := f.box("b1")
+		b1.route(2, "b2")
+		f.create(groupFile(first...))
+		b1.update(t, groupFile(append(first, "10.2.0.2")...))
+		was := f.shape()
+		b1.hops.Set(map[string]nexthop.Hop{"10.2.0.2": b1.hops.Hop(addr("10.1.0.2"))})
+		b1.hopsChanged([]netip.Addr{addr("10.2.0.2")})
+		f.tendAll(time.Now())
+		f.check(was)
+	}
+}

@@ -206,6 +206,9 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch) (*pre
 		id := file.Receivers[i].ID()
 		p.moved = p.moved || linkOf(p.links, id) == nil && linkOf(g.links, id) != nil
 	}
+	if err := g.refuseMove(file, p.links); err != nil {
+		return nil, err
+	}
 	for _, l := range p.links {
 		if err := c.prepareLink(g, p, l, now); err != nil {
 			return nil, err
@@ -217,6 +220,32 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch) (*pre
 		}
 	}
 	return p, nil
+}
+
+// refuseMove refuses to move a running member to a place where the PSN that its QP expects is not
+// known: to a box that already carries the group, for which the member would be one that joins, or
+// to this box if the member joined later. Its QP would take new data for a duplicate and
+// acknowledge it.
+func (g *group) refuseMove(file *groupfile.File, links []*link) error {
+	for i := range g.wanted.Receivers {
+		id := g.wanted.Receivers[i].ID()
+		from, to := linkOf(g.links, id), linkOf(links, id)
+		switch {
+		case file.Receiver(id) < 0: // it leaves
+		case from == nil && to == nil, from != nil && to != nil && from.Box == to.Box:
+		case to == nil && g.joinedLater(from, id), to != nil && linkTo(g.links, to.Box) != nil:
+			return api.Errorf(api.BadRequest, "the routes have changed, and the PSN that %v expects is not known where it is now; update the "+
+				"group without it, and then with it and the psn that its QP expects", id.IP)
+		}
+	}
+	return nil
+}
+
+// joinedLater says whether a member behind a link, or the link itself, joined when the group was
+// running.
+func (g *group) joinedLater(l *link, id groupfile.ID) bool {
+	m := l.member(g.wanted)
+	return slices.Contains(l.Later, id) || g.past.Standing(m.ID()) != ""
 }
 
 // prepareLink finds out who joins and leaves behind a link. Nobody can join behind a link that
@@ -232,13 +261,12 @@ func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Tim
 		joins = true
 		runs := g.wanted.Receiver(id) >= 0
 		elsewhere := linkOf(g.links, id)
-		if was != nil && !runs || elsewhere != nil && slices.Contains(elsewhere.Later, id) || g.past.Standing(id) != "" {
+		if was != nil && !runs || elsewhere != nil && g.joinedLater(elsewhere, id) || g.past.Standing(id) != "" {
 			l.Later = append(l.Later, id)
 		}
 	}
 	first.Later = l.Later
 	first.Begun = first.Begun || p.moved
-	l.Begun = first.Begun
 	if was != nil {
 		for _, id := range was.Members {
 			if !slices.Contains(l.Members, id) {
@@ -290,7 +318,6 @@ func (c *Controller) takeBack(g *group, p *preparation) {
 			fresh = append(fresh, l)
 		}
 	}
-	c.saveTreeLogged(g)
 	c.mu.Unlock()
 	c.withdraw(g.name, fresh)
 	c.renewLinks(context.Background(), g)
@@ -305,7 +332,6 @@ func (c *Controller) leave(ctx context.Context, g *group, p *preparation) {
 			l.asked = time.Time{}
 		}
 	}
-	c.saveTreeLogged(g)
 	c.mu.Unlock()
 	c.withdraw(g.name, p.gone)
 	c.renewLinks(ctx, g)
@@ -320,10 +346,4 @@ func (c *Controller) saveTree(g *group) error {
 		return err
 	}
 	return c.Store.PutTree(g.name, text)
-}
-
-func (c *Controller) saveTreeLogged(g *group) {
-	if err := c.saveTree(g); err != nil {
-		c.Log.Error("could not store the links of a group; a crash would lose them", zap.String("group", g.name), zap.Error(err))
-	}
 }

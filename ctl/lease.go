@@ -172,5 +172,4 @@ func (c *Controller) noteRenewal(g *group, next *link) {
 	if err := c.republish(g, &again); err != nil {
 		c.Log.Error("could not publish a link's new end", append(fields, zap.Error(err))...)
 	}
-	c.saveTreeLogged(g)
 }
