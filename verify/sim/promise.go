@@ -138,7 +138,9 @@ func (w *world) living(h *host) (n int) {
 		r := &w.hosts[i]
 		// With a quorum a receiver may have joined too late for what the source waits for.
 		late := w.s.Policy.Ack != feedback.AckAll && r.from[h.number] > h.merged.acked+1
-		if r != h && r.counts() && !late && !r.crashed && !r.behind && r.qp.State() == rnic.StateReady {
+		// Or the source is past what the receiver lacks, whether the switch knows that or not yet.
+		lacks := w.s.Policy.Ack != feedback.AckAll && w.s.Policy.Repair == feedback.RepairOff && r.next[h.number] <= h.merged.acked
+		if r != h && r.counts() && !late && !lacks && !r.crashed && !r.behind && r.qp.State() == rnic.StateReady {
 			n += r.weight()
 		}
 	}
