@@ -346,11 +346,13 @@ func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 			return false
 		}
 		c.sync(now, other, out)
+		c.follow(now, other, out)
 		if f := &other.fan; f.at.Armed && f.at.PSN != f.idle {
 			f.idle = f.at.PSN
 			return false
 		}
 		c.leave(now, other, out)
+		c.follow(now, other, out)
 		_, ok = c.fanOut.Claim(st.group.ID)
 	}
 	st.fan.placed = ok

@@ -408,3 +408,30 @@ func TestARemovedGroupIsNotLookedAt(t *testing.T) {
 		t.Errorf("an idle worker sleeps %v", got)
 	}
 }
+
+// Another group takes a group's place in the engine before the worker has looked at what the engine
+// carried of it last. The group's receivers are asked for that all the same.
+func TestAGroupThatLosesItsPlaceIsServed(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.FanOut.Places = 1
+	other := b.other()
+	other.Engine, other.Policy.Repair = mft.EngineAuto, feedback.RepairOff
+	b.add(other)
+	b.wait(40 * time.Millisecond) // nothing waits any more
+	b.expectEngine(true)
+	p := quiet(psn)
+	p.bth.AckReq = true
+	b.send(p) // carried, and all receivers lose it
+	p = quiet(firstPSN)
+	for p.bth.DestQPN = other.QPN; p.bth.PSN < firstPSN+40 || b.engine(); p.bth.PSN++ {
+		b.send(p)
+	}
+	b.Ports[0].Take()
+	for path := range 3 {
+		b.take(path)
+	}
+	b.wait(100 * time.Millisecond)
+	if len(b.take(1)) == 0 && len(b.Ports[0].Take()) == 0 {
+		t.Error("nobody is sent anything")
+	}
+}

@@ -25,6 +25,7 @@ type repairs struct {
 type RepairCounts struct {
 	Sent     uint64 // packets that were sent again
 	Probes   uint64 // of these, the ones that were sent because the receiver was silent
+	Called   uint64 // times that a silent source was called back to its newest packet
 	NoMemory uint64 // packets that were given up because there was no memory to retain more
 	Damaged  uint64 // packets that were found damaged when they were to be sent again
 	Missing  uint64 // packets that the engine did not have when they were to be sent again
@@ -34,7 +35,7 @@ type RepairCounts struct {
 
 func (c *RepairCounts) add(d *RepairCounts) {
 	c.Sent, c.Probes, c.NoMemory = c.Sent+d.Sent, c.Probes+d.Probes, c.NoMemory+d.NoMemory
-	c.Damaged, c.Missing = c.Damaged+d.Damaged, c.Missing+d.Missing
+	c.Called, c.Damaged, c.Missing = c.Called+d.Called, c.Damaged+d.Damaged, c.Missing+d.Missing
 	for why, n := range d.GivenUp {
 		c.GivenUp[why] += n
 	}
@@ -43,6 +44,7 @@ func (c *RepairCounts) add(d *RepairCounts) {
 // named appends the counts with their names.
 func (c *RepairCounts) named(counters []Counter) []Counter {
 	counters = append(counters, Counter{"repair-sent", c.Sent}, Counter{"repair-probes", c.Probes},
+		Counter{"repair-source-called", c.Called},
 		Counter{"repair-lost-no-memory", c.NoMemory}, Counter{"repair-lost-damaged", c.Damaged}, Counter{"repair-lost-missing", c.Missing})
 	for why, n := range c.GivenUp {
 		counters = append(counters, Counter{"repair-given-up-" + feedback.GivenUp(why).String(), n})
@@ -238,7 +240,8 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 		c.repair.waiting.add(st)
 	}
 	if h.waits {
-		c.repair.waiting.next = min(c.repair.waiting.next, st.merge.Due(now))
+		due := st.merge.Due(now)
+		c.repair.waiting.next, c.repair.due = min(c.repair.waiting.next, due), min(c.repair.due, due)
 	}
 }
 
@@ -260,6 +263,7 @@ func (s *Switch) RepairMemory() (sum RepairMemory) {
 func (c *Core) count(st *state) {
 	now, was := st.merge.RepairTally(), &st.held.tally
 	c.repair.counts.Probes += now.Probes - was.Probes
+	c.repair.counts.Called += now.Called - was.Called
 	for why := range now.GivenUp {
 		c.repair.counts.GivenUp[why] += now.GivenUp[why] - was.GivenUp[why]
 	}

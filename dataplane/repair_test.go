@@ -716,3 +716,54 @@ func TestRecordsAreReservedBeforeTheFirstPacket(t *testing.T) {
 		t.Error("the first packet has to wait")
 	}
 }
+
+// More groups wait than one Tick serves. An event of a group that was served in this round makes it
+// due before the round ends.
+func TestAGroupIsServedInTimeAmongMany(t *testing.T) {
+	b := newRepairBench(t, 1024)
+	groups := []*mft.Group{b.group}
+	for i := range roce.QPN(130) {
+		g := b.other()
+		g.Name, g.QPN = fmt.Sprint("g", i), 100+i
+		for k := range g.Paths {
+			g.Paths[k].RemoteQPN = g.QPN
+		}
+		b.add(g)
+		groups = append(groups, g)
+	}
+	asking := func(g *mft.Group, psn roce.PSN) packet {
+		p := quiet(psn)
+		p.bth.DestQPN, p.bth.AckReq = g.QPN, true
+		return p
+	}
+	answer := func(g *mft.Group, path int, psn roce.PSN, s roce.Syndrome) {
+		p := &g.Paths[path]
+		f := ack(p.Dst, psn.Add(g.DeltaPSN(path)), s)
+		f.bth.DestQPN = g.QPN
+		b.Ports[p.Port].Put(f.frame(t))
+		b.Poll()
+	}
+	for _, g := range groups {
+		b.send(asking(g, firstPSN))
+		answer(g, 0, firstPSN, roce.SyndromeRNR(17)) // about 4 ms
+		answer(g, 1, firstPSN, roce.SyndromeUnlimited)
+		answer(g, 2, firstPSN, roce.SyndromeUnlimited)
+	}
+	b.wait(time.Millisecond)
+	for range 10 {
+		b.Poll() // any round ends
+	}
+	b.send(asking(groups[5], firstPSN+1)) // due soon, so that a round begins
+	answer(groups[5], 1, firstPSN+1, roce.SyndromeUnlimited)
+	answer(groups[5], 2, firstPSN+1, roce.SyndromeUnlimited)
+	w := b.Switch.Workers()[0]
+	b.now += feedback.Tick(60 * time.Microsecond)
+	w.Poll()
+	b.Ports[0].Put(asking(groups[0], firstPSN+1).frame(t))
+	w.Poll()
+	b.take(2)
+	b.wait(500 * time.Microsecond)
+	if len(b.take(2)) == 0 {
+		t.Error("the silent receiver is not probed in half a millisecond")
+	}
+}

@@ -278,8 +278,8 @@ func TestFetchedPacketsLeaveSlots(t *testing.T) {
 }
 
 func TestRepairCountsAddUp(t *testing.T) {
-	c := RepairCounts{1, 2, 3, 4, 5, [...]uint64{6, 7, 8}}
-	if c.add(&RepairCounts{10, 20, 30, 40, 50, [...]uint64{60, 70, 80}}); c != (RepairCounts{11, 22, 33, 44, 55, [...]uint64{66, 77, 88}}) {
+	c := RepairCounts{1, 2, 3, 4, 5, 6, [...]uint64{7, 8, 9}}
+	if c.add(&RepairCounts{10, 20, 30, 40, 50, 60, [...]uint64{70, 80, 90}}); c != (RepairCounts{11, 22, 33, 44, 55, 66, [...]uint64{77, 88, 99}}) {
 		t.Errorf("%+v", c)
 	}
 }

@@ -94,7 +94,7 @@ func (l *leg) widen(limit int) {
 	if l.calm = min(l.calm+1, calmAfter); l.calm == calmAfter {
 		most = limit
 	}
-	l.window = uint16(min(2*int(l.window), most))
+	l.window = uint16(min(2*int(l.window), most, math.MaxUint16))
 }
 
 // measure takes the round trip of a packet, if no packet was sent to the path twice meanwhile: an
@@ -115,7 +115,7 @@ func (l *leg) measure(rtt Tick) {
 // packets in a round trip, and packets that wait in a queue have a long one (Cardwell et al., "BBR:
 // Congestion-Based Congestion Control", 2016).
 func (l *leg) measureFlight(rtt Tick, packets int32) {
-	short := uint32(max(1, min(rtt, longest)))
+	short := uint32(max(microsecond, min(rtt, longest)))
 	rate := min(int64(packets)*int64(millisecond)/int64(short), math.MaxUint32)
 	l.rate = max(uint32(rate), l.rate-l.rate/fade)
 	if l.quickest += l.quickest / fade; l.quickest == 0 || short < l.quickest {

@@ -285,3 +285,31 @@ func TestATimerEventBeforeAGroupIsDueDoesNothing(t *testing.T) {
 		t.Errorf("what is overdue is due in %v", time.Duration(due-start-2*muteAfter))
 	}
 }
+
+// The window of a repair ends at what its counter holds, also where a group may retain more.
+func TestTheWindowOfARepairNeverFalls(t *testing.T) {
+	l := leg{window: 18, flight: leastFlight, calm: calmAfter}
+	for range 20 {
+		was := l.window
+		if l.widen(1 << 16); l.window < was {
+			t.Fatalf("the window falls from %d to %d", was, l.window)
+		}
+	}
+}
+
+// A worker reads the clock once for all frames that it finds. So an ACK may come at the time at
+// which its packet was sent, which says nothing of the round trip.
+func TestARoundTripOfNoTimeIsNotBelievedForEver(t *testing.T) {
+	l := leg{flight: leastFlight}
+	for range 100 {
+		l.measureFlight(100*microsecond, 300)
+	}
+	before := l.flight
+	l.measureFlight(0, 5)
+	for range 1000 {
+		l.measureFlight(100*microsecond, 300)
+	}
+	if l.flight < before/2 || before != mostFlight {
+		t.Errorf("%d packets fill the path, and %d before", l.flight, before)
+	}
+}

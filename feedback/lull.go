@@ -131,9 +131,10 @@ func (g *Group) patienceWithSource(unheard bool) Tick {
 // replySilent sends a silent source back to the newest packet that came, when all receivers have
 // it.
 func (g *Group) replySilent(acts []Action) []Action {
-	if g.mender == nil || !g.lull.asked || g.back.newest || g.end.syndrome != 0 || !g.Settled() {
+	if g.mender == nil || !g.lull.asked || g.source.pos != g.source.sent || g.back.newest || g.end.syndrome != 0 || !g.Settled() {
 		return acts
 	}
-	g.gap.slow = false
+	g.gap.slow, g.lull.some = false, false
+	g.tally.Called++
 	return g.sendBack(g.source.sent, roce.NAKSequence, acts)
 }

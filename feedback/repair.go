@@ -95,6 +95,19 @@ func (g *Group) beginLeg(i int, psn roce.PSN) {
 	}
 }
 
+// learnLeg makes path i direct when it has answered for the first time after a restart. It may owe
+// the answer to a packet that it was sent since.
+func (g *Group) learnLeg(now Tick, i int) {
+	if g.mender == nil {
+		return
+	}
+	owed := g.legs[i].asked
+	g.beginLeg(i, g.source.sent)
+	if owed.After(g.paths[i].acked) && !owed.After(g.source.sent) {
+		g.ask(now, i, owed)
+	}
+}
+
 // endLeg ends the repair of a path that gets no more data, or begins anew.
 func (g *Group) endLeg(i int) {
 	if g.mender == nil {
@@ -267,7 +280,7 @@ func (g *Group) mending() bool {
 		return false
 	}
 	for i := range g.legs {
-		if p := &g.paths[i]; p.counted() && !p.acked.After(g.floor.psn) && g.mends(i) {
+		if p := &g.paths[i]; p.counted() && p.acked == g.floor.psn && g.mends(i) {
 			return true
 		}
 	}

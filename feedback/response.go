@@ -36,7 +36,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	}
 	if learned {
 		p.since = now
-		g.beginLeg(ev.Path, g.source.sent)
+		g.learnLeg(now, ev.Path)
 		g.recount()
 		outcome = Absorbed
 	}

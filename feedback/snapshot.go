@@ -32,6 +32,7 @@ type PathSnapshot struct {
 // RepairTally counts what repair did, over all paths and sources.
 type RepairTally struct {
 	Probes  uint64             // packets that were sent again to a silent path
+	Called  uint64             // times that the silent source was sent back to its newest packet
 	GivenUp [NumGivenUp]uint64 // times that a packet was left to the source, by reason
 }
 

@@ -37,9 +37,11 @@ func TestLossOnOneLinkIsRepairedAtTheBox(t *testing.T) {
 			check(t, err)
 			t.Cleanup(func() { check(t, link.Close()) })
 			g.holds(t, g.write(t, 256<<10))
-			source := l.Hosts[0].RNIC.Counters()
-			if n := source.Get(rnic.NAKSequenceReceived) + source.Get(rnic.RNRNAKsReceived); n != 0 {
-				t.Errorf("the source has heard %d NAKs: %v", n, source.ByName())
+			// The source is told of no loss. On a busy machine it may pause, and is then called
+			// back.
+			source, called := l.Hosts[0].RNIC.Counters(), counter(t, l.sw, "repair-source-called")
+			if n := source.Get(rnic.NAKSequenceReceived) + source.Get(rnic.RNRNAKsReceived); n > 3*called {
+				t.Errorf("the source has heard %d NAKs, and was called back %d times: %v", n, called, source.ByName())
 			}
 			if e := g.engine(t); (e.Carried > 0) != c.fanOut {
 				t.Errorf("%+v", e)
