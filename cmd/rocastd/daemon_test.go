@@ -19,6 +19,7 @@ import (
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/etcd"
 )
 
@@ -109,9 +110,12 @@ func TestTheDaemonTakesItsGroupsFromEtcd(t *testing.T) {
 	if _, err := client.CreateGroup(ctx, []byte(notOwned)); err == nil || !strings.Contains(err.Error(), "no box says that the source 198.51.100.1 is attached to it") {
 		t.Errorf("%v", err)
 	}
-	if list, err := second.Groups(ctx); err != nil || len(list.Groups) != 0 {
-		t.Errorf("%+v, %v", list, err)
-	}
+	var list api.Groups
+	testlab.Eventually(t, testlab.Patience, "the other daemon has no group", func() bool {
+		var err error
+		list, err = second.Groups(ctx)
+		return err == nil && len(list.Groups) == 0
+	}, func() string { return fmt.Sprintf("%+v", list) })
 	cluster.Kill(t, 0)
 	soon, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
