@@ -194,33 +194,36 @@ func (c *Controller) putMembers(ctx context.Context, name string, state []byte) 
 // reconcile makes this box's part of a group what is desired. What was set up or refused before is
 // only tried again if again is set.
 func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
+	// A box that has nothing to do does not lock the group: the group's root may be asking this box
+	// for a part of it.
+	concerned, begun := c.claim(ctx, name, again)
+	if !concerned {
+		return
+	}
 	unlock, _, err := c.names.lock(ctx, name, "")
 	if err != nil {
 		return
 	}
 	defer unlock()
-	e, _ := c.Desired.Entry(name)
-	c.mu.Lock()
-	g := c.groups[name]
-	c.mu.Unlock()
-	switch {
-	case g != nil && !g.kept: // a perftest run's
+	e, g := c.desired(name)
+	if !e.Held || !e.Wanted() {
+		if g != nil && g.kept && g.branch == nil {
+			c.letGo(g)
+		}
 		return
-	case g != nil && g.branch != nil && (!e.Wanted() || e.Root != "" && !e.Held): // its root sees to it
-		return
-	case !e.Wanted() || e.Root != "" && e.Root != c.Box:
-		c.letGo(g)
-		return
-	case !again && e.Held && settled(e, g):
+	}
+	if !again && settled(e, g) { // meanwhile
 		return
 	}
 	file, err := c.parse(ctx, e.Text)
-	if err != nil {
+	switch {
+	case err != nil:
 		c.Log.Error("a group in etcd has a file that cannot be read", zap.String("group", name), zap.Error(err))
 		return
-	}
-	begun := e.Begun
-	if e.Held && g != nil && c.sourceIsBehind(&file.Source) {
+	case g != nil && g.branch != nil: // a part of the group, for the box that was the root before
+		c.letGo(g)
+		g = nil
+	case g != nil && c.sourceIsBehind(&file.Source):
 		c.Log.Info("the source of a group is behind another box now, which may become its root", zap.String("group", name))
 		c.letGo(g)
 		if err := c.Desired.Yield(ctx, name); err != nil {
@@ -228,24 +231,41 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		}
 		return
 	}
-	part := g != nil && g.branch != nil // of a group that another box was the root of
-	if !e.Held {
-		if (g == nil || part) && !c.attached(ctx, &file.Source) {
-			return
-		}
-		claimed := false
-		if claimed, begun, err = c.Desired.Claim(ctx, name, e.Revision); err != nil || !claimed {
-			return // the next tick or event tries again
-		}
-		c.Log.Info("this box is the root of a group now", zap.String("group", name), zap.Bool("begun", begun))
-	}
-	if part {
-		c.letGo(g)
-		g = nil
-	}
-	now, _ := c.Desired.Entry(name)
-	e.Claim = now.Claim
 	c.report(ctx, name, e.Revision, c.become(ctx, g, file, e, begun))
+}
+
+// desired returns what is desired of a group, and what there is of it; nil: nothing.
+func (c *Controller) desired(name string) (desired.Entry, *group) {
+	e, _ := c.Desired.Entry(name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return e, c.groups[name]
+}
+
+// claim reports whether this box has something to do about a group. It claims the group if that is
+// free and the group's source is attached here. begun says whether the group may have carried data
+// before.
+func (c *Controller) claim(ctx context.Context, name string, again bool) (concerned, begun bool) {
+	e, g := c.desired(name)
+	part := g != nil && g.branch != nil // of a group of another root, which sees to it
+	switch {
+	case g != nil && !g.kept: // a perftest run's
+		return false, false
+	case !e.Wanted() || e.Root != "" && e.Root != c.Box:
+		return g != nil && !part, false
+	case e.Held:
+		return again || !settled(e, g), e.Begun
+	}
+	file, err := c.parse(ctx, e.Text)
+	if err != nil || (g == nil || part) && !c.attached(ctx, &file.Source) {
+		return false, false
+	}
+	claimed, begun, err := c.Desired.Claim(ctx, name, e.Revision)
+	if err != nil || !claimed {
+		return false, false // the next tick or event tries again
+	}
+	c.Log.Info("this box is the root of a group now", zap.String("group", name), zap.Bool("begun", begun))
+	return true, begun
 }
 
 // settled reports whether this box has set up or refused the present version of a group.
