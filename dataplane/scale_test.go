@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -98,34 +99,41 @@ func (a *among) handle(b *testing.B, i int) {
 }
 
 // BenchmarkMemory measures the memory that a group with traffic takes beside the table: its merging
-// state, which BenchmarkMemory of package feedback measures alone, and the distances of its
-// members' PSN spaces.
+// state, which BenchmarkMemory of package feedback measures alone, the distances of its members'
+// PSN spaces, the edits of its copies, and what repair knows of it.
 func BenchmarkMemory(b *testing.B) {
 	const paths = 300_000
 	for _, receivers := range []int{3, 64, 512} {
-		b.Run(fmt.Sprint(receivers), func(b *testing.B) {
-			for b.Loop() {
-				n := paths / receivers
-				net := porttest.New(4)
-				for i := range n {
-					if _, err := net.Switch.Add(groupAt(i, receivers)); err != nil {
-						b.Fatal(err)
-					}
-				}
-				before := heapBytes()
-				for g := range net.Switch.Table().All {
-					same := *g
-					if err := net.Switch.Replace(g.ID, &same); err != nil {
-						b.Fatal(err)
-					}
-				}
-				perGroup := float64(heapBytes()-before) / float64(n)
-				b.ReportMetric(perGroup, "B/group")
-				b.ReportMetric(perGroup/float64(receivers), "B/path")
-				runtime.KeepAlive(net)
-			}
-		})
+		for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
+			benchmarkMemory(b, paths/receivers, receivers, repair)
+		}
 	}
+}
+
+func benchmarkMemory(b *testing.B, n, receivers int, repair feedback.RepairPolicy) {
+	b.Run(fmt.Sprintf("%d/repair-%v", receivers, repair), func(b *testing.B) {
+		for b.Loop() {
+			net := porttest.New(4)
+			for i := range n {
+				g := groupAt(i, receivers)
+				g.Policy.Repair = repair
+				if _, err := net.Switch.Add(g); err != nil {
+					b.Fatal(err)
+				}
+			}
+			before := heapBytes()
+			for g := range net.Switch.Table().All {
+				same := *g
+				if err := net.Switch.Replace(g.ID, &same); err != nil {
+					b.Fatal(err)
+				}
+			}
+			perGroup := float64(heapBytes()-before) / float64(n)
+			b.ReportMetric(perGroup, "B/group")
+			b.ReportMetric(perGroup/float64(receivers), "B/path")
+			runtime.KeepAlive(net)
+		}
+	})
 }
 
 func heapBytes() uint64 {

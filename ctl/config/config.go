@@ -79,7 +79,7 @@ func Parse(text []byte) (Config, error) {
 			"groups on"},
 		yamldoc.Field{Key: "socket", Set: yamldoc.Into(&c.Socket, socketPath)},
 		yamldoc.Field{Key: "socketGroup", Set: yamldoc.Into(&c.SocketGroup, yamldoc.Value.Text)},
-		yamldoc.Field{Key: "stateDir", Set: yamldoc.Into(&c.StateDir, absolutePath)},
+		yamldoc.Field{Key: "stateDir", Set: yamldoc.Into(&c.StateDir, yamldoc.Value.Path)},
 		yamldoc.Field{Key: "mode", Set: yamldoc.Into(&c.Mode, oneOf(modes))},
 		yamldoc.Field{Key: "wait", Set: yamldoc.Into(&wait, oneOf(waits))},
 		yamldoc.Field{Key: "engine", Set: yamldoc.Into(&c.Engine, oneOf(engines))},
@@ -160,16 +160,8 @@ func (c *Config) readPerftest(v yamldoc.Value) error {
 	})
 }
 
-func absolutePath(v yamldoc.Value) (string, error) {
-	text, err := v.Text()
-	if err == nil && !path.IsAbs(text) {
-		err = v.Errorf("%q is a relative path; write a path that begins with /", text)
-	}
-	return text, err
-}
-
 func socketPath(v yamldoc.Value) (string, error) {
-	text, err := absolutePath(v)
+	text, err := v.Path()
 	if err == nil && len(text) > api.MaxSocketBytes {
 		err = v.Errorf("%q is longer than %d bytes, the limit for the path of a socket; write a shorter path",
 			text, api.MaxSocketBytes)

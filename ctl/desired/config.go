@@ -38,9 +38,9 @@ func ReadSettings(v yamldoc.Value) (s Settings, err error) {
 		yamldoc.Field{Key: "endpoints", Set: s.readEndpoints, Needed: "endpoints: [URL, ...], the clients' URLs of etcd's members"},
 		yamldoc.Field{Key: "prefix", Set: yamldoc.Into(&s.Prefix, prefix)},
 		yamldoc.Field{Key: "lease", Set: yamldoc.Into(&s.Lease, lease)},
-		yamldoc.Field{Key: "cert", Set: yamldoc.Into(&s.Cert, file)},
-		yamldoc.Field{Key: "key", Set: yamldoc.Into(&s.Key, file)},
-		yamldoc.Field{Key: "ca", Set: yamldoc.Into(&s.CA, file)},
+		yamldoc.Field{Key: "cert", Set: yamldoc.Into(&s.Cert, yamldoc.Value.Path)},
+		yamldoc.Field{Key: "key", Set: yamldoc.Into(&s.Key, yamldoc.Value.Path)},
+		yamldoc.Field{Key: "ca", Set: yamldoc.Into(&s.CA, yamldoc.Value.Path)},
 	)
 	switch {
 	case err != nil:
@@ -92,14 +92,6 @@ func lease(v yamldoc.Value) (time.Duration, error) {
 		return 0, v.Errorf("%q is not a time of whole seconds from %v to %v; write one such as 5s", text, minLease, maxLease)
 	}
 	return d, nil
-}
-
-func file(v yamldoc.Value) (string, error) {
-	text, err := v.Text()
-	if err == nil && !path.IsAbs(text) {
-		err = v.Errorf("%q is a relative path; write a path that begins with /", text)
-	}
-	return text, err
 }
 
 // Config returns how the box with a name connects. It reads the certificates.

@@ -3,7 +3,6 @@ package neighbour
 import (
 	"net/netip"
 	"net/url"
-	"path"
 	"regexp"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -74,9 +73,9 @@ func (c *Config) readBehind(v yamldoc.Value) error {
 func ReadAPI(v yamldoc.Value) (a API, err error) {
 	return a, v.Fields(
 		yamldoc.Field{Key: "listen", Set: yamldoc.Into(&a.Listen, listen), Needed: "listen: ADDRESS:PORT, where other boxes reach this one"},
-		yamldoc.Field{Key: "cert", Set: yamldoc.Into(&a.Files.Cert, file), Needed: "cert: FILE, this box's certificate"},
-		yamldoc.Field{Key: "key", Set: yamldoc.Into(&a.Files.Key, file), Needed: "key: FILE, the certificate's private key"},
-		yamldoc.Field{Key: "ca", Set: yamldoc.Into(&a.Files.CA, file), Needed: "ca: FILE, the certificate that signs those of all boxes"},
+		yamldoc.Field{Key: "cert", Set: yamldoc.Into(&a.Files.Cert, yamldoc.Value.Path), Needed: "cert: FILE, this box's certificate"},
+		yamldoc.Field{Key: "key", Set: yamldoc.Into(&a.Files.Key, yamldoc.Value.Path), Needed: "key: FILE, the certificate's private key"},
+		yamldoc.Field{Key: "ca", Set: yamldoc.Into(&a.Files.CA, yamldoc.Value.Path), Needed: "ca: FILE, the certificate that signs those of all boxes"},
 	)
 }
 
@@ -121,12 +120,4 @@ func listen(v yamldoc.Value) (netip.AddrPort, error) {
 		return netip.AddrPort{}, v.Errorf("%q is not an address with a port; write one such as 10.9.0.1:7471 or [fd00::1]:7471", text)
 	}
 	return at, nil
-}
-
-func file(v yamldoc.Value) (string, error) {
-	text, err := v.Text()
-	if err == nil && !path.IsAbs(text) {
-		err = v.Errorf("%q is a relative path; write a path that begins with /", text)
-	}
-	return text, err
 }

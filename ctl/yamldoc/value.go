@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"path"
 	"strconv"
 	"strings"
 
@@ -119,6 +120,15 @@ func (v Value) Text() (string, error) {
 		return "", v.Errorf("is %d bytes long; write %d at most", len(v.node.Value), maxTextBytes)
 	}
 	return v.node.Value, nil
+}
+
+// Path returns the absolute path of a file or a directory.
+func (v Value) Path() (string, error) {
+	text, err := v.Text()
+	if err == nil && !path.IsAbs(text) {
+		err = v.Errorf("%q is a relative path; write a path that begins with /", text)
+	}
+	return text, err
 }
 
 // Uint returns a whole number up to limit, written in decimal or with the prefix 0x, 0o or 0b.

@@ -11,6 +11,7 @@ import (
 
 type document struct {
 	name  string
+	file  string
 	size  uint64
 	ip    netip.Addr
 	items []uint64
@@ -25,6 +26,7 @@ func parse(text string) (document, error) {
 	size := func(v Value) (uint64, error) { return v.Uint(1<<24 - 1) }
 	return d, v.Fields(
 		Field{Key: "name", Set: Into(&d.name, Value.Text), Needed: "name: WORD"},
+		Field{Key: "file", Set: Into(&d.file, Value.Path)},
 		Field{Key: "size", Set: Into(&d.size, size)},
 		Field{Key: "ip", Set: Into(&d.ip, Value.Addr)},
 		Field{Key: "items", Set: func(v Value) error {
@@ -40,11 +42,11 @@ func parse(text string) (document, error) {
 }
 
 func TestValuesAreReadAsWritten(t *testing.T) {
-	d, err := parse("name: g1\nsize: 0x10\nip: fd00::1\nitems:\n  - {size: 1_000}\n  - {size: 0}\n")
+	d, err := parse("name: g1\nfile: /etc/x\nsize: 0x10\nip: fd00::1\nitems:\n  - {size: 1_000}\n  - {size: 0}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.name != "g1" || d.size != 16 || d.ip != netip.MustParseAddr("fd00::1") || !slices.Equal(d.items, []uint64{1000, 0}) {
+	if d.name != "g1" || d.file != "/etc/x" || d.size != 16 || d.ip != netip.MustParseAddr("fd00::1") || !slices.Equal(d.items, []uint64{1000, 0}) {
 		t.Errorf("read %+v", d)
 	}
 	if d, err := parse("name: g1\nitems: {size: 7}\n"); err != nil || !slices.Equal(d.items, []uint64{7}) {
@@ -134,9 +136,9 @@ func TestTooManyValuesAreRefusedUnread(t *testing.T) {
 func TestMistakesNameLineThingAndMend(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "line 1: the file is empty; write its keys"},
-		{"just a word", "line 1: the file is a single word; write a mapping with the keys name, size, ip, items"},
+		{"just a word", "line 1: the file is a single word; write a mapping with the keys name, file, size, ip, items"},
 		{"name: a\n---\nname: b\n", "line 2: a second document starts here, and the file holds only one; remove it"},
-		{"name: a\nsiez: 3\n", `line 2: key "siez" is unknown here; the known keys are name, size, ip, items`},
+		{"name: a\nsiez: 3\n", `line 2: key "siez" is unknown here; the known keys are name, file, size, ip, items`},
 		{"name: a\n\nname: b\n", `line 3: key "name" was already given on line 1; keep one of them`},
 		{"size: 1\n", "line 1: the file has no name; add name: WORD"},
 		{"name:\nsize: 1\n", "line 1: name has no value; write one or remove the key"},
@@ -146,6 +148,7 @@ func TestMistakesNameLineThingAndMend(t *testing.T) {
 		{"name: a\nitems: {size: x}\n", "line 2: item 1: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 		{"name: a\n---\n{\n", "line 3: not YAML: did not find expected node content; mend it on this line or the next"},
 		{"name: [a]\n", "line 1: name is a list; write one word"},
+		{"name: a\nfile: run/s\n", `line 2: file "run/s" is a relative path; write a path that begins with /`},
 		{"name: a\nsize: -1\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 		{"name: a\nsize: 16777216\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 		{"name: a\nsize: 1.5\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
@@ -156,7 +159,7 @@ func TestMistakesNameLineThingAndMend(t *testing.T) {
 		{"name: a\nip: fe80::1%eth0\n", `line 2: ip "fe80::1%eth0" has a zone; write a global or unique local address`},
 		{"name: a\nip: \"::ffff:10.0.0.1%a\\nb\"\n", `line 2: ip "::ffff:10.0.0.1%a\nb" has a zone; write a global or unique local address`},
 		{"name: " + strings.Repeat("a", 1025), "line 1: name is 1025 bytes long; write 1024 at most"},
-		{"? " + strings.Repeat("k", 2000) + "\n: 1\n", `line 1: key "` + strings.Repeat("k", 80) + `" is unknown here; the known keys are name, size, ip, items`},
+		{"? " + strings.Repeat("k", 2000) + "\n: 1\n", `line 1: key "` + strings.Repeat("k", 80) + `" is unknown here; the known keys are name, file, size, ip, items`},
 		{"name: *" + strings.Repeat("a", 2000), "line 1: not YAML: unknown anchor '" + strings.Repeat("a", 64) + "; mend it on this line or the next"},
 		{"name: &a b\nip: *a\n", "line 1: anchors and aliases are not supported here; write the value itself"},
 		{"name: a\nitems:\n  - {size: 1}\n  - {size: x}\n", "line 4: item 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
