@@ -38,6 +38,8 @@ const (
 	// until that box has set up what the request asks for.
 	claimWithin  = 4 * time.Second
 	reportWithin = 12 * time.Second
+	// takeBackWithin bounds the request that takes a change back.
+	takeBackWithin = 5 * time.Second
 	// atOnce is how many groups are set up at the same time.
 	atOnce = 16
 )
@@ -380,20 +382,13 @@ func (c *Controller) createShared(ctx context.Context, file *groupfile.File, tex
 	if err != nil {
 		return api.Group{}, unavailable(err)
 	}
-	g, err := c.awaitReport(ctx, file, revision)
-	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestAgainWithin)
-		defer cancel()
-		if e, _ := c.Desired.Entry(file.Name); e.Revision == revision {
-			err = errors.Join(err, c.Desired.Remove(ctx, file.Name))
+	return c.awaitReport(ctx, file, revision, func(ctx context.Context) error {
+		if e, _ := c.Desired.Entry(file.Name); e.Revision != revision {
+			return nil // changed meanwhile
 		}
-		return api.Group{}, apiError(err)
-	}
-	return g, nil
+		return c.Desired.Remove(ctx, file.Name)
+	})
 }
-
-// requestAgainWithin bounds the request that takes a change back.
-const requestAgainWithin = 5 * time.Second
 
 // updateShared changes a desired group, and waits until its root has followed. If the root refuses
 // the change, it is taken back.
@@ -417,14 +412,10 @@ func (c *Controller) updateShared(ctx context.Context, file *groupfile.File, tex
 	if err != nil {
 		return api.Group{}, unavailable(err)
 	}
-	g, err := c.awaitReport(ctx, file, revision)
-	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestAgainWithin)
-		defer cancel()
-		_, undone := c.Desired.Update(ctx, file.Name, e.Text, revision)
-		return api.Group{}, apiError(errors.Join(err, undone))
-	}
-	return g, nil
+	return c.awaitReport(ctx, file, revision, func(ctx context.Context) error {
+		_, err := c.Desired.Update(ctx, file.Name, e.Text, revision)
+		return err
+	})
 }
 
 // removeShared removes a desired group. Its root follows.
@@ -465,8 +456,20 @@ func (c *Controller) notShared(name string) error {
 	}
 }
 
-// awaitReport waits until a box has set up a version of a group, or refuses it.
-func (c *Controller) awaitReport(ctx context.Context, file *groupfile.File, revision int64) (api.Group, error) {
+// awaitReport waits until a box has set up a version of a group. If no box does, or one refuses it,
+// takeBack undoes the change.
+func (c *Controller) awaitReport(ctx context.Context, file *groupfile.File, revision int64, takeBack func(context.Context) error) (api.Group, error) {
+	g, err := c.reported(ctx, file, revision)
+	if err == nil {
+		return g, nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackWithin) // the request may have ended
+	defer cancel()
+	return api.Group{}, apiError(errors.Join(err, takeBack(ctx)))
+}
+
+// reported returns a version of a group as the box says that has set it up, or why no box has.
+func (c *Controller) reported(ctx context.Context, file *groupfile.File, revision int64) (api.Group, error) {
 	waiting, cancel := context.WithTimeout(ctx, reportWithin)
 	defer cancel()
 	unclaimed := time.NewTimer(claimWithin)

@@ -3,6 +3,7 @@ package desired
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 
 	"github.com/rocast/rocast/internal/testlab/etcd"
@@ -29,21 +32,18 @@ type box struct {
 
 func newBox(t *testing.T, cluster *etcd.Cluster, name string) *box {
 	t.Helper()
-	d, err := Open(Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: name, Lease: 2 * time.Second}, zaptest.NewLogger(t))
+	b := &box{}
+	b.changed = sync.NewCond(&b.mu)
+	log := zaptest.NewLogger(t, zaptest.WrapOptions(zap.Hooks(func(zapcore.Entry) error { b.notice(nil); return nil })))
+	d, err := Open(Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: name, Lease: 2 * time.Second}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &box{Desired: d}
-	b.changed = sync.NewCond(&b.mu)
+	b.Desired = d
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() {
-		done <- d.Run(ctx, func(names []string) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.told = append(b.told, names...)
-			b.changed.Broadcast()
-		})
+		done <- d.Run(ctx, b.notice)
 	}()
 	b.stop = sync.OnceFunc(func() {
 		cancel()
@@ -59,7 +59,16 @@ func newBox(t *testing.T, cluster *etcd.Cluster, name string) *box {
 	return b
 }
 
-// until waits until a condition holds. Run says when it may have changed.
+// notice hears of groups from Run. It is also called for every line of the log: the end of a lease
+// is only logged.
+func (b *box) notice(names []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = append(b.told, names...)
+	b.changed.Broadcast()
+}
+
+// until waits until a condition holds. notice says when it may have changed.
 func (b *box) until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	late := time.AfterFunc(20*time.Second, b.changed.Broadcast)
@@ -78,14 +87,7 @@ func (b *box) until(t *testing.T, what string, holds func() bool) {
 // untilLeased waits until the box has a lease, or has none.
 func (b *box) untilLeased(t *testing.T, want bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		switch _, err := b.leased(); {
-		case (err == nil) == want:
-			return
-		case time.Now().After(end):
-			t.Fatalf("leased: %v after 20 s", err == nil)
-		}
-	}
+	b.until(t, fmt.Sprintf("%s has a lease: %v", b.Box(), want), func() bool { _, err := b.leased(); return (err == nil) == want })
 }
 
 // has waits until the box sees a group so.
