@@ -15,7 +15,7 @@ import (
 
 	"github.com/rocast/rocast/bench/lab"
 	"github.com/rocast/rocast/bench/workload"
-	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/client"
 )
 
 // Daemon is rocastd in the box of a routed lab, with its files in a directory of its own.
@@ -23,7 +23,7 @@ type Daemon struct {
 	dir    string
 	cmd    *exec.Cmd
 	ended  chan error
-	client *api.Client
+	client *client.Client
 }
 
 // StartDaemon returns when the daemon answers. The daemon is bound to no CPU, as on a real box.
@@ -58,7 +58,7 @@ func (d *Daemon) start(ctx context.Context, bin string, l *lab.Lab) error {
 	}
 	d.cmd = cmd
 	go func() { d.ended <- cmd.Wait() }()
-	d.client = api.NewClient(d.path("rocast.sock"), nil)
+	d.client = client.New(d.path("rocast.sock"))
 	for deadline := time.Now().Add(startPatience); ; time.Sleep(10 * time.Millisecond) {
 		if _, err = d.client.Version(ctx); err == nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return err

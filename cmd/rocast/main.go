@@ -13,10 +13,9 @@ package main
 import (
 	"context"
 	"io"
+	"net"
 	"os"
 	"os/signal"
-
-	"github.com/rocast/rocast/ctl/api"
 )
 
 const (
@@ -32,7 +31,7 @@ type env struct {
 	args           []string
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	dial           api.Dial // nil: connect to the socket
+	dial           func(context.Context) (net.Conn, error) // nil: connect to the socket
 }
 
 func main() {

@@ -204,7 +204,7 @@ func TestNoDaemonIsSaid(t *testing.T) {
 		"no daemon answers on "+d.socket+" (no such file or directory); is rocastd running, and is this its socket?", "group", "ls")
 
 	var out, errs bytes.Buffer
-	e := env{args: []string{"stats", "--socket", "/s"}, stdout: &out, stderr: &errs, dial: func(context.Context, string) (net.Conn, error) {
+	e := env{args: []string{"stats", "--socket", "/s"}, stdout: &out, stderr: &errs, dial: func(context.Context) (net.Conn, error) {
 		return nil, os.ErrPermission
 	}}
 	want := "rocast: no daemon answers on /s (permission denied); run as root, or join the socket's group\n"

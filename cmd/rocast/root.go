@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 )
 
@@ -15,7 +16,12 @@ type app struct {
 	socket string
 }
 
-func (a *app) client() *api.Client { return api.NewClient(a.socket, a.dial) }
+func (a *app) client() *client.Client {
+	if a.dial != nil {
+		return client.Over(a.socket, a.dial)
+	}
+	return client.New(a.socket)
+}
 
 func (a *app) root() *cobra.Command {
 	root := a.noun("rocast", "One RC queue pair, many receivers: ask rocastd, and tell it",
@@ -35,7 +41,7 @@ With --json rocast always writes exactly one JSON document to standard output: t
 Exit status: 0 done; 1 the daemon refused or failed; 2 wrong arguments, nothing was sent; 3 no daemon answers.`
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.PersistentFlags().StringVar(&a.socket, "socket", api.DefaultSocket, "the daemon's socket `path`")
+	root.PersistentFlags().StringVar(&a.socket, "socket", client.DefaultSocket, "the daemon's socket `path`")
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON document, errors included")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(cmd, "%v", err)

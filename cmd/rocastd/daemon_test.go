@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/config"
@@ -50,7 +51,7 @@ func testConfig(t *testing.T) config.Config {
 }
 
 // start runs a daemon until stop is called, which returns its log.
-func start(t *testing.T, c config.Config, openSwitch opener) (client *api.Client, stop func() string) {
+func start(t *testing.T, c config.Config, openSwitch opener) (daemon *client.Client, stop func() string) {
 	t.Helper()
 	var out bytes.Buffer
 	log, err := newLog(c, &out)
@@ -72,7 +73,7 @@ func start(t *testing.T, c config.Config, openSwitch opener) (client *api.Client
 		return out.String()
 	})
 	t.Cleanup(func() { stop() })
-	return api.NewClient(c.Socket, nil), stop
+	return client.New(c.Socket), stop
 }
 
 func TestGroupsComeBackWithTheDaemon(t *testing.T) {

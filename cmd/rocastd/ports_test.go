@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
@@ -18,7 +19,7 @@ import (
 // own look tell it.
 func (b *box) untilPort(t *testing.T, name, what string, is func(api.Port) bool) api.Port {
 	t.Helper()
-	client := api.NewClient(b.socket, nil)
+	client := client.New(b.socket)
 	for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
 		list, err := client.Ports(context.Background())
 		if err != nil {
@@ -65,7 +66,7 @@ func TestPortsComeAndGoUnderTheDaemon(t *testing.T) {
 	if port := b.untilPort(t, "eth3", "gone", inState(api.PortGone)); !strings.HasPrefix(port.Reason, "no interface has this name") {
 		t.Errorf("%+v", port)
 	}
-	if _, err := api.NewClient(b.socket, nil).CreateGroup(t.Context(), []byte(owned)); err != nil {
+	if _, err := client.New(b.socket).CreateGroup(t.Context(), []byte(owned)); err != nil {
 		t.Fatal(err)
 	}
 	b.until(t, api.Ready)
@@ -119,7 +120,7 @@ func TestARoutedPortThatComesBackHasTheGroupsIP(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.start(t)
-	if _, err := api.NewClient(b.socket, nil).CreateGroup(t.Context(), []byte(strings.Replace(owned, "10.77.0.2", "10.78.0.2", 1))); err != nil {
+	if _, err := client.New(b.socket).CreateGroup(t.Context(), []byte(strings.Replace(owned, "10.77.0.2", "10.78.0.2", 1))); err != nil {
 		t.Fatal(err)
 	}
 	b.until(t, api.Ready)

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
@@ -186,7 +187,7 @@ func (p *process) end(t *testing.T, signal os.Signal) string {
 // until waits for a state of the group: members are resolved behind the API's back.
 func (b *box) until(t *testing.T, state string) (g api.Group) {
 	t.Helper()
-	client := api.NewClient(b.socket, nil)
+	client := client.New(b.socket)
 	testlab.Eventually(t, 2*testlab.Patience, "the group is "+state, func() (done bool) {
 		var err error
 		if g, err = client.Group(t.Context(), "g1"); err != nil {
@@ -205,7 +206,7 @@ func (b *box) addresses(t *testing.T) string {
 
 func TestTheDaemonsLifeOnRealPorts(t *testing.T) {
 	b, ctx := newBox(t), context.Background()
-	client := api.NewClient(b.socket, nil)
+	client := client.New(b.socket)
 	const mine, withGroup = "10.77.0.254/24", "10.77.0.254/24 10.77.0.100/32"
 
 	p := b.start(t)
@@ -284,7 +285,7 @@ func TestAHangupChangesNothingAndSaysSo(t *testing.T) {
 func TestALivingHostKeepsItsIP(t *testing.T) {
 	b := newBox(t)
 	b.start(t)
-	client := api.NewClient(b.socket, nil)
+	client := client.New(b.socket)
 	if _, err := b.hosts[1].Exec("ip", "addr", "add", "10.77.0.50/24", "dev", "p0"); err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +307,7 @@ func TestALivingHostKeepsItsIP(t *testing.T) {
 func TestAnIdleDaemonUsesHardlyAnyCPU(t *testing.T) {
 	b := newBox(t)
 	p := b.start(t)
-	if _, err := api.NewClient(b.socket, nil).CreateGroup(t.Context(), []byte(owned)); err != nil {
+	if _, err := client.New(b.socket).CreateGroup(t.Context(), []byte(owned)); err != nil {
 		t.Fatal(err)
 	}
 	const span, most = 3 * time.Second, 30 * time.Millisecond
@@ -345,7 +346,7 @@ func TestTheLabsPageNamesCountersThatExist(t *testing.T) {
 	}
 	b := newBox(t)
 	b.start(t)
-	client := api.NewClient(b.socket, nil)
+	client := client.New(b.socket)
 	stats, err := client.Stats(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -377,7 +378,7 @@ func TestAPerftestClientFindsItsHelper(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := b.start(t)
-	client := api.NewClient(b.socket, nil)
+	client := client.New(b.socket)
 	if _, err := client.PerftestUp(t.Context(), api.PerftestRequest{GroupIP: "10.77.0.99", Receivers: []string{"10.77.0.1", "10.77.0.2"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/client"
 )
 
 // On real interfaces: what no host of the subnet can have, and what the box has itself.
 func TestAnIPThatCannotWorkIsRefused(t *testing.T) {
 	b := newBox(t)
 	b.start(t)
-	client := api.NewClient(b.socket, nil)
+	client := client.New(b.socket)
 	if _, err := client.CreateGroup(t.Context(), []byte(owned)); err != nil {
 		t.Fatal(err)
 	}

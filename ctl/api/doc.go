@@ -1,5 +1,5 @@
 // Package api defines the daemon's HTTP+JSON interface for both sides: paths, request and answer
-// types, and a client.
+// types. The client for programs is package client.
 //
 //	GET    /v1/groups          Groups
 //	POST   /v1/groups          a group file (YAML) in, Group out (201)
@@ -26,6 +26,6 @@
 // that it has there. VAs and R_Keys are strings ("0x7f0000000000"), because JSON readers lose the
 // low bits of large numbers. An R_Key is absent if the caller may not see it.
 //
-// The package imports no other package of rocast and holds no state, so another program can use it
-// to talk to the daemon.
+// The package imports no other package of rocast and holds no state, so package client can have its
+// types in its own interface.
 package api

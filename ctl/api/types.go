@@ -10,6 +10,15 @@ import (
 // room for the memory regions.
 const MaxGroupFileBytes = 1 << 20
 
+const (
+	// DefaultSocket is the path of the daemon's socket if the config names no other path.
+	DefaultSocket = "/run/rocast/rocast.sock"
+	// MaxSocketBytes is the maximum length of a socket path. The address of a socket holds 107
+	// bytes (unix(7)). The daemon creates the socket under a temporary path that is 4 bytes longer
+	// and then renames it.
+	MaxSocketBytes = 103
+)
+
 // Paths of the HTTP interface.
 const (
 	GroupsPath   = "/v1/groups"

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
@@ -63,7 +64,7 @@ func newServer(t testing.TB) (*Server, twins) {
 }
 
 // serve runs a server on a socket, for a peer with the rights p.
-func serve(t *testing.T, p peer) client {
+func serve(t *testing.T, p peer) caller {
 	t.Helper()
 	s, _ := newServer(t)
 	s.access = func(net.Conn) peer { return p }
@@ -83,7 +84,7 @@ func shortDir(t *testing.T) string {
 }
 
 // onSocket runs the server on a socket until the test ends.
-func (s *Server) onSocket(t *testing.T) client {
+func (s *Server) onSocket(t *testing.T) caller {
 	t.Helper()
 	path := filepath.Join(shortDir(t), "run", "rocast.sock")
 	l, err := Listen(path, os.Getegid())
@@ -102,24 +103,24 @@ func (s *Server) onSocket(t *testing.T) client {
 			t.Errorf("the socket is still there: %v", err)
 		}
 	})
-	return client{api.NewClient(path, nil), path}
+	return caller{client.New(path), path}
 }
 
-type client struct {
-	*api.Client
+type caller struct {
+	*client.Client
 	socket string
 }
 
 var root = peer{change: true, secretsToo: true}
 
-func (c client) transport() *http.Transport {
+func (c caller) transport() *http.Transport {
 	return &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", c.socket)
 	}}
 }
 
 // call sends any method, path and body, which the client cannot do.
-func (c client) call(t *testing.T, method, path, body string) (status int, answer string) {
+func (c caller) call(t *testing.T, method, path, body string) (status int, answer string) {
 	t.Helper()
 	request, err := http.NewRequest(method, "http://rocastd"+path, strings.NewReader(body))
 	if err != nil {

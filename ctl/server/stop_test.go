@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 )
 
@@ -222,7 +223,7 @@ func (lateControl) PerftestUp(context.Context, []byte) (api.Perftest, error) {
 func TestAnAnswerThatComesTooLateLeavesTheOutcomeOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, stop := inMemory(t, lateControl{})
-		client := api.NewClient("/s", func(context.Context, string) (net.Conn, error) { return p.dial(), nil })
+		client := client.Over("/s", func(context.Context) (net.Conn, error) { return p.dial(), nil })
 		_, createErr := client.CreateGroup(t.Context(), []byte("name: g1"))
 		_, upErr := client.PerftestUp(t.Context(), api.PerftestRequest{})
 		for list, err := range map[string]error{"group": createErr, "perftest": upErr} {

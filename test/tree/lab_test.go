@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
@@ -235,7 +236,7 @@ func (b *box) kill() {
 
 func (b *box) path(name string) string { return filepath.Join(b.dir, name) }
 
-func (b *box) client() *api.Client { return api.NewClient(b.path("rocast.sock"), nil) }
+func (b *box) client() *client.Client { return client.New(b.path("rocast.sock")) }
 
 // create makes the box's part of the group and waits until its members are reached.
 func (b *box) create() {

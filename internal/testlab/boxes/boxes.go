@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/internal/testlab/certs"
 	"github.com/rocast/rocast/internal/testlab/fabric"
 )
@@ -190,7 +190,7 @@ func (b *Box) prepare() error {
 func (b *Box) path(name string) string { return filepath.Join(b.set.dir, b.Name, name) }
 
 // Client talks to the box's daemon.
-func (b *Box) Client() *api.Client { return api.NewClient(b.path("s"), nil) }
+func (b *Box) Client() *client.Client { return client.New(b.path("s")) }
 
 // Start starts the daemon and waits until it answers.
 func (b *Box) Start(ctx context.Context) error {

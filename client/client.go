@@ -1,0 +1,214 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+const (
+	// DefaultSocket is the path of the daemon's socket if its config names no other path.
+	DefaultSocket = api.DefaultSocket
+
+	maxAnswerBytes = 1 << 30
+	answerWithin   = time.Minute // creating a group asks the kernel about every member
+)
+
+// Client asks one daemon. Its methods may be called from any goroutine. Every error is an *Error,
+// unless the method says otherwise.
+type Client struct {
+	address string // as errors name it
+	url     string // without the path
+	mend    string // what to look at when nothing answers
+	http    *http.Client
+}
+
+// New returns a Client for the daemon's Unix socket.
+func New(socket string) *Client {
+	return Over(socket, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	})
+}
+
+// Over returns a Client that reaches the daemon's socket by dial. Errors name the socket.
+func Over(socket string, dial func(context.Context) (net.Conn, error)) *Client {
+	c := newClient(&http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }})
+	c.address, c.url, c.mend = socket, "http://rocastd", "is rocastd running, and is this its socket?"
+	return c
+}
+
+func newClient(transport *http.Transport) *Client {
+	transport.DisableKeepAlives = true
+	return &Client{http: &http.Client{Transport: transport, Timeout: answerWithin}}
+}
+
+// CreateGroup creates the group that a file describes.
+func (c *Client) CreateGroup(ctx context.Context, file []byte) (group api.Group, err error) {
+	return group, c.do(ctx, http.MethodPost, api.GroupsPath, file, &group)
+}
+
+// UpdateGroup changes the members of a running group to those that a file describes.
+func (c *Client) UpdateGroup(ctx context.Context, name string, file []byte) (group api.Group, err error) {
+	return group, c.do(ctx, http.MethodPut, api.GroupsPath+"/"+url.PathEscape(name), file, &group)
+}
+
+// RemoveGroup removes a group.
+func (c *Client) RemoveGroup(ctx context.Context, name string) (removed api.Removed, err error) {
+	return removed, c.do(ctx, http.MethodDelete, api.GroupsPath+"/"+url.PathEscape(name), nil, &removed)
+}
+
+// Groups lists the groups.
+func (c *Client) Groups(ctx context.Context) (groups api.Groups, err error) {
+	return groups, c.do(ctx, http.MethodGet, api.GroupsPath, nil, &groups)
+}
+
+// Group returns the description of one group.
+func (c *Client) Group(ctx context.Context, name string) (group api.Group, err error) {
+	return group, c.do(ctx, http.MethodGet, api.GroupsPath+"/"+url.PathEscape(name), nil, &group)
+}
+
+// Tree returns a group's tree: the parts of this box and of those behind it.
+func (c *Client) Tree(ctx context.Context, name string) (tree api.Tree, err error) {
+	return tree, c.do(ctx, http.MethodGet, api.TreesPath+"/"+url.PathEscape(name), nil, &tree)
+}
+
+// Perftests lists the group IPs on which perftest clients are served.
+func (c *Client) Perftests(ctx context.Context) (list api.Perftests, err error) {
+	return list, c.do(ctx, http.MethodGet, api.PerftestPath, nil, &list)
+}
+
+// PerftestUp starts to serve perftest clients on a group IP.
+func (c *Client) PerftestUp(ctx context.Context, request api.PerftestRequest) (up api.Perftest, err error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return up, api.Errorf(api.BadRequest, "%v", err)
+	}
+	return up, c.do(ctx, http.MethodPost, api.PerftestPath, body, &up)
+}
+
+// PerftestDown stops serving perftest clients on a group IP.
+func (c *Client) PerftestDown(ctx context.Context, groupIP string) (removed api.Removed, err error) {
+	return removed, c.do(ctx, http.MethodDelete, api.PerftestPath+"/"+url.PathEscape(groupIP), nil, &removed)
+}
+
+// Ports lists the ports.
+func (c *Client) Ports(ctx context.Context) (ports api.Ports, err error) {
+	return ports, c.do(ctx, http.MethodGet, api.PortsPath, nil, &ports)
+}
+
+// Stats returns the counters.
+func (c *Client) Stats(ctx context.Context) (stats api.Stats, err error) {
+	return stats, c.do(ctx, http.MethodGet, api.StatsPath, nil, &stats)
+}
+
+// Features lists the kernel features that rocast uses.
+func (c *Client) Features(ctx context.Context) (features api.Features, err error) {
+	return features, c.do(ctx, http.MethodGet, api.FeaturesPath, nil, &features)
+}
+
+// Version returns the version of the daemon.
+func (c *Client) Version(ctx context.Context) (version api.Version, err error) {
+	return version, c.do(ctx, http.MethodGet, api.VersionPath, nil, &version)
+}
+
+// do sends a request and decodes the answer into the parameter into. Its error is always an *Error.
+func (c *Client) do(ctx context.Context, method, path string, body []byte, into any) error {
+	status, text, err := c.send(ctx, method, path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if status/100 != 2 {
+		return refusal(status, text)
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return api.Errorf(api.Internal, "the program that answers on %s is not a rocastd of this version: %v", c.address, err)
+	}
+	return nil
+}
+
+// send sends a request and returns the status and the undecoded answer.
+func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (status int, answer string, err error) {
+	connected := false
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, c.url+path, body)
+	if err != nil {
+		return 0, "", api.Errorf(api.BadRequest, "%v", err)
+	}
+	response, err := c.http.Do(request)
+	if err != nil && !connected {
+		return 0, "", c.unreachable(err)
+	} else if err != nil {
+		return 0, "", c.unanswered(method, path, err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	if err != nil {
+		return 0, "", c.unanswered(method, path, err)
+	}
+	return response.StatusCode, string(text), nil
+}
+
+func refusal(status int, text string) error {
+	var body api.ErrorBody
+	if err := json.Unmarshal([]byte(text), &body); err != nil || body.Error == nil {
+		return api.Errorf(api.Internal, "the daemon answered %d without a reason; see its log", status)
+	}
+	return body.Error
+}
+
+// unreachable returns the error of a request that was not sent.
+func (c *Client) unreachable(err error) error {
+	err = rootOf(err)
+	mend := c.mend
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		mend = "run as root, or join the socket's group"
+	case errors.Is(err, context.DeadlineExceeded):
+		mend = "see the daemon's log"
+	}
+	return api.Errorf(api.Unreachable, "no daemon answers on %s (%v); %s", c.address, err, mend)
+}
+
+// unanswered returns the error of a request that was sent, at least in part, and has no answer. The
+// daemon does not stop a change whose answer comes too late.
+func (c *Client) unanswered(method, path string, err error) error {
+	mend := "see the daemon's log"
+	if method != http.MethodGet {
+		show := "rocast group ls"
+		if strings.HasPrefix(path, api.PerftestPath) {
+			show = "rocast perftest ls"
+		} else if method == http.MethodPut {
+			show = "rocast group show " + strings.TrimPrefix(path, api.GroupsPath+"/")
+		}
+		mend = "it may still carry out the request: " + show + " shows whether it did"
+	}
+	return api.Errorf(api.Unreachable, "the daemon on %s did not answer (%v); %s", c.address, rootOf(err), mend)
+}
+
+// rootOf removes what net and net/http say about the request, which the user did not write.
+func rootOf(err error) error {
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	var operation *net.OpError
+	if errors.As(err, &operation) {
+		err = operation.Err
+	}
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		err = call.Err
+	}
+	return err
+}
