@@ -210,7 +210,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	aeth := v.AETH(head)
 	ev := feedback.Event{
 		Kind: feedback.Response, Path: path, Syndrome: aeth.Syndrome,
-		PSN: v.PSN(head).Add(-st.legs[path].deltaPSN), MSN: aeth.MSN.Add(st.legs[path].deltaMSN), MigReq: v.MigReq(head),
+		PSN: v.PSN(head).Add(-st.offsets[path].deltaPSN), MSN: aeth.MSN.Add(st.offsets[path].deltaMSN), MigReq: v.MigReq(head),
 	}
 	c.streaming = st.fan.at.Armed && st.fan.at.PSN.Sub(ev.PSN) > streamPackets
 	var outcome feedback.Outcome
@@ -278,8 +278,8 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 				HopLimit:     f.View.HopLimit(f.Head()) - 1,
 			})
 		case feedback.Join:
-			st.legs[a.Path].deltaPSN = g.Paths[a.Path].FirstPSN.Sub(a.PSN)
-			st.legs[a.Path].deltaMSN = a.MSN.Sub(0)
+			st.offsets[a.Path].deltaPSN = g.Paths[a.Path].FirstPSN.Sub(a.PSN)
+			st.offsets[a.Path].deltaMSN = a.MSN.Sub(0)
 		case feedback.Repair:
 			c.sendAgain(st, a, out)
 		case feedback.Notice:

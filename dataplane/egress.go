@@ -113,15 +113,15 @@ func (w *Worker) admit(port mft.PortID, o *Outgoing, repair bool) bool {
 	return true
 }
 
-// look notes that unsent bytes wait: the newest of those that were given to the port. Repairs that
+// look notes that so many bytes wait: the newest of those that were given to the port. Repairs that
 // are older have left. If the port has lost frames, the estimate is off by these until the queue is
 // empty.
-func (q *egressQueue) look(unsent int) {
-	q.looked, q.waiting = true, unsent
+func (q *egressQueue) look(waiting int) {
+	q.looked, q.waiting = true, waiting
 	r := &q.repairs
 	for ; r.first != r.next; r.first++ {
 		b := &r.bursts[r.first%uint32(len(r.bursts))]
-		stay := max(0, min(b.bytes, int(int64(b.end+uint64(unsent))-int64(q.end))))
+		stay := max(0, min(b.bytes, int(int64(b.end+uint64(waiting))-int64(q.end))))
 		r.bytes -= b.bytes - stay
 		if b.bytes = stay; stay > 0 {
 			return

@@ -268,8 +268,8 @@ func (f *fanState) needMore() {
 }
 
 // Arm arms the groups that settle has noted. It is called when all copies are sent, so that no copy
-// of the engine overtakes them. It leaves nothing to be sent, because a group that loses its place
-// is plain.
+// of the engine overtakes them. A group that loses its place may lose what a receiver needs, and
+// what follows from that is appended to out.
 func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 	for _, st := range c.armable {
 		f := &st.fan
@@ -316,14 +316,14 @@ func (st *state) block(b *mft.Block, marks []bool) error {
 	if err := b.Begin(st.group, st.active, st.marks.pkey, st.marks.trafficClass); err != nil {
 		return err
 	}
-	for i := range st.legs {
+	for i := range st.offsets {
 		if st.merge.Part(i) != feedback.PartActive {
 			continue
 		}
 		if port := int(st.group.Paths[i].Port); port < len(marks) && marks[port] {
 			return errMarks
 		}
-		if err := b.Add(st.group, i, st.legs[i].deltaPSN, &st.edits); err != nil {
+		if err := b.Add(st.group, i, st.offsets[i].deltaPSN, &st.edits); err != nil {
 			return err
 		}
 	}

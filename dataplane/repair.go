@@ -137,13 +137,13 @@ func (c *Core) lose(now feedback.Tick, st *state, psn roce.PSN, count *uint64, o
 // mended here. keepUp reports it.
 func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	h, counts := st.held, &c.repair.counts
-	if h.missing != nil {
+	if h.lost != nil {
 		return // what lies behind a packet that is missing is of no use to the receiver
 	}
 	if h.inEngine(a.PSN) {
 		ok, lost := c.fetch(st, a.PSN)
 		if lost != nil {
-			h.missing, h.missesPSN = lost, a.PSN
+			h.lost, h.lostPSN = lost, a.PSN
 		}
 		if !ok {
 			return
@@ -151,7 +151,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	}
 	s := c.repair.retained.find(h, a.PSN)
 	if s == nil || !s.checked && !s.frame.View.ICRCValid(s.frame.Bytes()) {
-		h.missing, h.missesPSN = &counts.Damaged, a.PSN
+		h.lost, h.lostPSN = &counts.Damaged, a.PSN
 		return
 	}
 	s.checked = true
@@ -204,10 +204,10 @@ func (c *Core) releaseOldest(st *state, psn roce.PSN) bool {
 		return false
 	}
 	h := owner.held
-	if h.missing == nil && owner != st {
+	if h.lost == nil && owner != st {
 		c.repair.robbed = append(c.repair.robbed, owner)
 	}
-	h.missing, h.missesPSN = &c.repair.counts.NoMemory, oldest
+	h.lost, h.lostPSN = &c.repair.counts.NoMemory, oldest
 	r.releaseBelow(h, oldest.Next())
 	return true
 }
@@ -221,10 +221,10 @@ func (st *state) isAt(f *Frame, psn roce.PSN) bool {
 // keepUp follows every event of a group with repair on.
 func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 	h := st.held
-	for h.missing != nil {
-		count := h.missing
-		h.missing = nil
-		c.lose(now, st, h.missesPSN, count, out)
+	for h.lost != nil {
+		count := h.lost
+		h.lost = nil
+		c.lose(now, st, h.lostPSN, count, out)
 	}
 	for n := len(c.repair.robbed); n > 0; n = len(c.repair.robbed) {
 		other := c.repair.robbed[n-1]

@@ -53,13 +53,13 @@ type held struct {
 	at           []int32 // slots by PSN, modulo their number, which is a power of two
 	oldest, next roce.PSN
 
-	// If missing is set, a packet was to be sent again and could not be: this one, and it is
+	// If lost is set, a packet was to be sent again and could not be: this one, and it is
 	// counted here. The merging does not know yet.
-	missing   *uint64
-	missesPSN roce.PSN
-	waits     bool   // the group is in repairs.waiting
-	recent    recent // packets that were sent again
-	tally     feedback.RepairTally
+	lost    *uint64
+	lostPSN roce.PSN
+	waits   bool   // the group is in repairs.waiting
+	recent  recent // packets that were sent again
+	tally   feedback.RepairTally
 }
 
 // newHeld returns a held for at most that many packets.

@@ -9,22 +9,22 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// state is what changes with a group's traffic: its merging, and the distances of the members' PSN
+// state is what changes with a group's traffic: its merging, and the offsets of the members' PSN
 // and MSN spaces from the active source's.
 type state struct {
-	group  *mft.Group
-	merge  *feedback.Group
-	active int         // path of the active source, or onlySends or departed
-	legs   []legState  // per path
-	turns  []turn      // per path; nil: only the group's Source ever sends
-	first  senderState // of a Source that only sends
-	left   senderState // of a source that has left the group: written at a source switch, never read
-	marks  sourceMarks
-	counts [NumReasons]uint64
-	fan    fanState
-	held   *held     // what is retained for repair; nil: the policy says repair: off
-	edits  mft.Edits // for packets of the active source
-	flight flight    // counted in Core.flights
+	group   *mft.Group
+	merge   *feedback.Group
+	active  int         // path of the active source, or onlySends or departed
+	offsets []offset    // per path
+	turns   []turn      // per path; nil: only the group's Source ever sends
+	first   senderState // of a Source that only sends
+	left    senderState // of a source that has left the group: written at a source switch, never read
+	marks   sourceMarks
+	counts  [NumReasons]uint64
+	fan     fanState
+	held    *held     // what is retained for repair; nil: the policy says repair: off
+	edits   mft.Edits // for packets of the active source
+	flight  flight    // counted in Core.flights
 }
 
 const (
@@ -34,13 +34,13 @@ const (
 	departed = -2
 )
 
-// legState holds the distances of one path's spaces from the active source's.
-type legState struct {
+// offset is how far one path's spaces are from the active source's.
+type offset struct {
 	deltaPSN int32 // the path's PSN minus the source's
 	deltaMSN int32 // the source's MSN minus the path's
 }
 
-// turn is what is kept of a path for the next source switch. It is larger than legState, and few
+// turn is what is kept of a path for the next source switch. It is larger than offset, and few
 // groups need it.
 type turn struct {
 	// While the member is the source, the place of its own path is kept here.
@@ -73,14 +73,14 @@ func (st *state) mark(v *roce.View, head []byte) {
 
 func newState(g *mft.Group) *state {
 	st := &state{
-		group: g, active: g.Source.Path, legs: make([]legState, len(g.Paths)),
+		group: g, active: g.Source.Path, offsets: make([]offset, len(g.Paths)),
 		marks: sourceMarks{pkey: roce.DefaultPKey},
 	}
 	st.merge = feedback.New(feedback.Config{
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored, Weights: weights(g),
 	})
-	for i := range st.legs {
-		st.legs[i].deltaPSN = g.DeltaPSN(i)
+	for i := range st.offsets {
+		st.offsets[i].deltaPSN = g.DeltaPSN(i)
 	}
 	if othersSend(g) {
 		st.turns = newTurns(g)
@@ -128,7 +128,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		}
 		return false
 	}
-	legs, turns := make([]legState, len(from)), newTurns(g)
+	offsets, turns := make([]offset, len(from)), newTurns(g)
 	active := departed
 	if st.active == onlySends && sameSource(old, g) {
 		active = onlySends
@@ -139,7 +139,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		if k < 0 {
 			continue
 		}
-		legs[i] = st.legs[k]
+		offsets[i] = st.offsets[k]
 		if st.turns != nil {
 			turns[i] = st.turns[k]
 		}
@@ -150,7 +150,7 @@ func (st *state) adopt(g *mft.Group) bool {
 	if st.turns == nil && active != departed && !othersSend(g) {
 		turns = nil // no other member may send
 	}
-	st.legs, st.turns, st.active = legs, turns, active
+	st.offsets, st.turns, st.active = offsets, turns, active
 	if st.held != nil {
 		st.held.recent.rearrange(from)
 	}
@@ -272,20 +272,20 @@ func (st *state) noGrant() roce.Syndrome {
 	return roce.SyndromeUnlimited
 }
 
-// rebase changes the distances of all paths to those from the next source, whose next packet is
+// rebase changes the offsets of all paths to those from the next source, whose next packet is
 // to.nextPSN.
 func (st *state) rebase(next int, to *senderState) {
 	from := st.senderState(st.active)
 	from.nextPSN, from.messages = st.merge.NextPSN(), st.merge.Messages()
 	from.hadTurn, from.ended = st.merge.Settled(), st.merge.Ended()
-	for i := range st.legs {
-		leg, turn := &st.legs[i], &st.turns[i]
+	for i := range st.offsets {
+		at, turn := &st.offsets[i], &st.turns[i]
 		// A path that takes part is where the old source's stream ends. The new source's own path
 		// and those that do not take part stay where they were left.
 		if st.merge.Part(i) == feedback.PartActive {
-			turn.awayPSN, turn.awayMSN = from.nextPSN.Add(leg.deltaPSN), st.merge.MSN(i).Add(-leg.deltaMSN)
+			turn.awayPSN, turn.awayMSN = from.nextPSN.Add(at.deltaPSN), st.merge.MSN(i).Add(-at.deltaMSN)
 		}
-		leg.deltaPSN, leg.deltaMSN = turn.awayPSN.Sub(to.nextPSN), to.messages.Sub(turn.awayMSN)
+		at.deltaPSN, at.deltaMSN = turn.awayPSN.Sub(to.nextPSN), to.messages.Sub(turn.awayMSN)
 	}
 }
 
@@ -301,7 +301,7 @@ func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) 
 // -1: into none.
 func (st *state) copyFor(a *feedback.Action, region int) Copy {
 	return Copy{
-		Path: &st.group.Paths[a.Path], PSN: a.PSN.Add(st.legs[a.Path].deltaPSN),
+		Path: &st.group.Paths[a.Path], PSN: a.PSN.Add(st.offsets[a.Path].deltaPSN),
 		Edit: &st.edits.Paths[a.Path], Target: st.edits.Target(a.Path, region),
 	}
 }

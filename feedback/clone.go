@@ -12,19 +12,19 @@ import (
 // CopyFrom makes g a copy of from that shares nothing with it. It allocates only while g is too
 // small.
 func (g *Group) CopyFrom(from *Group) {
-	paths, quorum, own := g.paths, g.quorum, g.mender
+	paths, quorum, own := g.paths, g.quorum, g.repairState
 	*g = *from
 	g.paths = append(paths[:0], from.paths...)
 	g.quorum = quorum.copyOf(from.quorum)
-	if from.mender != nil {
-		g.mender = own.copyOf(from.mender)
+	if from.repairState != nil {
+		g.repairState = own.copyOf(from.repairState)
 	}
 }
 
 // copyOf makes m, or a new one, a copy of from.
-func (m *mender) copyOf(from *mender) *mender {
+func (m *repairState) copyOf(from *repairState) *repairState {
 	if m == nil {
-		m = new(mender)
+		m = new(repairState)
 	}
 	legs := m.legs
 	*m = *from
@@ -67,16 +67,16 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	if g.policy.Speak != SpeakOff {
 		b = binary.AppendVarint(b, int64(min(now-g.speech.quietSince, speakAfter)))
 	}
-	if g.mender != nil {
+	if g.repairState != nil {
 		b = binary.AppendVarint(b, int64(g.retained.oldest.Sub(first)))
 		gap := &g.gap
-		b = append(b, flags(gap.some, gap.slow, gap.rests), gap.calls)
-		if gap.some {
+		b = append(b, flags(gap.seen, gap.byRNR, gap.rests), gap.calls)
+		if gap.seen {
 			b = binary.AppendVarint(b, int64(min(now-gap.since, gapAgain)))
 		}
 		q := &g.lull
-		b = append(b, flags(g.unheard(), g.mute(), s.asks, g.back.oneACK, q.acked, q.asked, q.some), q.times)
-		if (g.unheard() || g.mute()) && q.some {
+		b = append(b, flags(g.unheard(), g.mute(), s.asks, g.back.oneACK, q.acked, q.asked, q.seen), q.times)
+		if (g.unheard() || g.mute()) && q.seen {
 			b = binary.AppendVarint(b, int64(min(now-q.since, max(slowAfter, g.patienceWithSource(false)))))
 		}
 		b = binary.AppendVarint(b, int64(g.pace.pause))
@@ -105,7 +105,7 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 		b = append(b, flags(g.source.resentAt > p.since))
 		b = binary.AppendVarint(b, int64(min(now-p.since, after)))
 	}
-	if g.mender != nil {
+	if g.repairState != nil {
 		b = g.appendLeg(b, i, first, now)
 	}
 	return b

@@ -26,10 +26,10 @@ func aGroup(p Policy) *Group {
 	g.end = end{psn: 119, syndrome: roce.NAKRemoteAccess}
 	g.doubts = doubts{recopied: span{some: true, from: 101, to: 103}, missed: span{some: true, from: 121, to: 122}, countedAt: stateNow - 5e6}
 	g.speech = speech{quietSince: stateNow - 6e6, spoken: true, hole: 109}
-	if g.mender != nil {
+	if g.repairState != nil {
 		g.source.inside = true
 		g.retained = retained{oldest: 106, lowest: 105, at: 1, repairing: 1, running: 1}
-		g.gap = missing{some: true, since: stateNow - gapAgain/2}
+		g.gap = gapCalls{seen: true, since: stateNow - gapAgain/2}
 		g.legs[0] = leg{
 			due: stateNow + 1e6, srtt: 1e5, sampleAt: stateNow - 2e5, since: stateNow - 7e6, cursor: 112, asked: 111, high: 115,
 			resent: 110, sample: 113, state: legFeeding, window: 4, attempts: 2, running: true, sampling: true, served: true,
@@ -127,13 +127,13 @@ func TestStateTellsRepairsApart(t *testing.T) {
 	before := stateOf(aGroup(mended), stateNow)
 	for name, change := range map[string]func(*Group, *leg){
 		"oldest":        func(g *Group, _ *leg) { g.retained.oldest++ },
-		"no gap":        func(g *Group, _ *leg) { g.gap.some = false },
+		"no gap":        func(g *Group, _ *leg) { g.gap.seen = false },
 		"gap since":     func(g *Group, _ *leg) { g.gap.since++ },
 		"gap rests":     func(g *Group, _ *leg) { g.gap.rests = true },
-		"gap slow":      func(g *Group, _ *leg) { g.gap.slow = true },
+		"gap by RNR":    func(g *Group, _ *leg) { g.gap.byRNR = true },
 		"lull acked":    func(g *Group, _ *leg) { g.lull.acked = !g.lull.acked },
 		"lull asked":    func(g *Group, _ *leg) { g.lull.asked = !g.lull.asked },
-		"lull some":     func(g *Group, _ *leg) { g.lull.some = !g.lull.some },
+		"lull seen":     func(g *Group, _ *leg) { g.lull.seen = !g.lull.seen },
 		"lull times":    func(g *Group, _ *leg) { g.lull.times++ },
 		"pause":         func(g *Group, _ *leg) { g.pace.pause++ },
 		"seen at":       func(g *Group, _ *leg) { g.pace.seenAt++ },
@@ -164,7 +164,7 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"barred":        func(_ *Group, l *leg) { l.barred = true },
 		"reported":      func(_ *Group, l *leg) { l.reported = true },
 		"another leg":   func(g *Group, _ *leg) { g.legs[0], g.legs[1] = g.legs[1], g.legs[0] },
-		"without legs":  func(g *Group, _ *leg) { g.mender = nil },
+		"without legs":  func(g *Group, _ *leg) { g.repairState = nil },
 		"asked nothing": func(_ *Group, l *leg) { l.asked = 108 },
 	} {
 		g := aGroup(mended)
@@ -216,7 +216,7 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 		{"the cursor of a path that is direct", mended, nil, func(g *Group) { g.legs[1].cursor, g.legs[1].since = 5, 5 }},
 		{"what is not measured", mended, func(g *Group) { g.legs[0].sampling = false }, func(g *Group) { g.legs[0].sample, g.legs[0].sampleAt = 5, 5 }},
 		{"a repair that is long enough", mended, func(g *Group) { g.legs[0].since = stateNow - repairLong }, func(g *Group) { g.legs[0].since-- }},
-		{"a gap that does not stand", mended, func(g *Group) { g.gap.some = false }, func(g *Group) { g.gap.since = 5 }},
+		{"a gap that does not stand", mended, func(g *Group) { g.gap.seen = false }, func(g *Group) { g.gap.since = 5 }},
 		{"a gap that is long enough", mended, func(g *Group) { g.gap.since = stateNow - gapAgain }, func(g *Group) { g.gap.since-- }},
 		{"where a path that counts began", everything, func(g *Group) { g.paths[0].fresh = false }, func(g *Group) { g.paths[0].from++ }},
 	} {

@@ -57,7 +57,7 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 		if !p.part.takesData() || p.part == PartActive && !p.acked.Before(psn) {
 			continue
 		}
-		if g.mender != nil && !g.direct(now, i, ev) {
+		if g.repairState != nil && !g.direct(now, i, ev) {
 			continue // it gets the packet when its repair comes to it
 		}
 		if psn.After(newest) && p.acked == newest {

@@ -12,12 +12,12 @@ import "github.com/rocast/rocast/roce"
 // While the gap stands the source's place is above the highest packet forwarded. No ACK can follow
 // it there, because no path has acknowledged what was not forwarded.
 
-// missing is what is known of the calls for the missing packet.
-type missing struct {
-	slow  bool  // the last call was an RNR NAK
+// gapCalls is what is known of the calls for the missing packet.
+type gapCalls struct {
+	byRNR bool  // the last call was an RNR NAK
 	calls uint8 // how many RNR NAKs the source was sent
 	rests bool  // the last one was less than gapAgain ago
-	some  bool  // a timer has seen it
+	seen  bool  // a timer has seen the last call
 	since Tick  // when it first did
 }
 
@@ -30,7 +30,9 @@ const shortestRNR roce.RNRTimer = 1
 
 // opensGap says whether the new packet psn lies behind one that was lost on its way from the
 // source.
-func (g *Group) opensGap(psn roce.PSN) bool { return g.mender != nil && psn != g.source.sent.Next() }
+func (g *Group) opensGap(psn roce.PSN) bool {
+	return g.repairState != nil && psn != g.source.sent.Next()
+}
 
 // askNewest sends the newest packet again to the paths that owe no answer to it: nothing behind it
 // will ask them, because that is lost. Without an answer the floor would not get there.
@@ -51,7 +53,7 @@ func (g *Group) askNewest(now Tick, acts []Action) []Action {
 // gapStands says whether the source has sent more than was forwarded. A request that no group can
 // carry is not lost (rule 11).
 func (g *Group) gapStands() bool {
-	return g.mender != nil && g.source.known && g.source.pos.After(g.source.sent) && !g.refusal.covers(g.source.sent.Next())
+	return g.repairState != nil && g.source.known && g.source.pos.After(g.source.sent) && !g.refusal.covers(g.source.sent.Next())
 }
 
 // gapDue says whether every path has what lies below the gap, so that the source is to be called
@@ -66,8 +68,8 @@ func (g *Group) gapTimer(now Tick, acts []Action) []Action {
 	switch m := &g.gap; {
 	case !m.rests:
 		return acts
-	case !m.some:
-		m.some, m.since = true, now
+	case !m.seen:
+		m.seen, m.since = true, now
 		return acts
 	case now-m.since < gapAgain:
 		return acts

@@ -33,11 +33,11 @@ type Config struct {
 
 // Group is the merging state of one group. It belongs to the one thread that calls Step.
 type Group struct {
-	policy  Policy
-	paths   []path
-	quorum  *quorum // nil: the policy waits for every receiver
-	away    Part    // the part of the source's own path when its member is not the source
-	*mender         // what repair knows; nil without repair
+	policy       Policy
+	paths        []path
+	quorum       *quorum // nil: the policy waits for every receiver
+	away         Part    // the part of the source's own path when its member is not the source
+	*repairState         // what repair knows; nil without repair
 
 	// What follows belongs to one source. A source switch begins with zero values (see begin).
 
@@ -64,7 +64,7 @@ func New(c Config) *Group {
 		g.paths[i].credit = creditNone
 	}
 	if c.Policy.Repair != RepairOff {
-		g.mender = &mender{legs: make([]leg, c.Paths)}
+		g.repairState = &repairState{legs: make([]leg, c.Paths)}
 	}
 	g.begin(c.FirstPSN, 0)
 	g.source.first = c.FirstPSN // a source that comes back may resend what it sent before
@@ -88,7 +88,7 @@ func New(c Config) *Group {
 func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 	before := psn.Prev()
 	*g = Group{
-		policy: g.policy, paths: g.paths, quorum: g.quorum, away: g.away, mender: g.mender, congestion: g.congestion,
+		policy: g.policy, paths: g.paths, quorum: g.quorum, away: g.away, repairState: g.repairState, congestion: g.congestion,
 		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
 		merged: merged{known: true, psn: before, highest: before, msn: messages},
 		floor:  floor{known: true, psn: before, msn: messages, need: never},

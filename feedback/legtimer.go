@@ -24,7 +24,7 @@ const (
 // has not answered a packet that asked for an ACK, the source was called back by an RNR NAK, or the
 // switch may have to break the silence of the source.
 func (g *Group) Waiting() bool {
-	return g.mender != nil && (g.retained.repairing > 0 || g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute())
+	return g.repairState != nil && (g.retained.repairing > 0 || g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute())
 }
 
 // Due is the time before which a Timer event does nothing for a group that is Waiting, unless
@@ -40,7 +40,7 @@ func (g *Group) Due(now Tick) Tick {
 	if unheard := g.unheard(); unheard || g.mute() {
 		// A lull that no timer has seen yet begins a little late. That does no harm.
 		since, patience := g.lull.since, g.patienceWithSource(unheard)
-		if !g.lull.some {
+		if !g.lull.seen {
 			since, patience = now, patience/4
 		}
 		due = min(due, since+patience)

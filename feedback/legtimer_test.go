@@ -318,7 +318,7 @@ func TestARoundTripOfNoTimeIsNotBelievedForEver(t *testing.T) {
 func TestCarriedPacketsEndTheSilence(t *testing.T) {
 	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
 	g.Step(5, Event{Kind: Data, PSN: 0, AckReq: true, First: true, Last: true}, nil)
-	g.lull = lull{asked: true, some: true, since: 5, times: 1}
+	g.lull = lull{asked: true, seen: true, since: 5, times: 1}
 	g.Step(7, Event{Kind: Carried, PSN: 1, Asked: 1, AckReq: true, First: true, Last: true, MSN: 1}, nil)
 	if g.lull != (lull{}) || g.pace.seenAt != 7 {
 		t.Errorf("%+v %+v", g.lull, g.pace)

@@ -39,8 +39,8 @@ const (
 type lull struct {
 	acked bool  // the newest packet was acknowledged in it
 	asked bool  // the receivers were asked for the newest packet
-	some  bool  // a timer has seen it
-	since Tick  // when it began, or when the switch last did something about it
+	seen  bool  // a timer has seen it
+	since Tick  // when a timer first saw it, or when the switch last did something about it
 	times uint8 // how often the source was sent something again
 }
 
@@ -52,7 +52,7 @@ type pace struct {
 
 // heard notes that packet psn came, which ends the silence of the source.
 func (g *Group) heard(now Tick, psn roce.PSN) {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return
 	}
 	if p := &g.pace; g.source.inside && psn == g.source.sent.Next() {
@@ -66,7 +66,7 @@ func (g *Group) heard(now Tick, psn roce.PSN) {
 // sent that again.
 func (g *Group) unheard() bool {
 	l := &g.lull
-	return l.times < unheardTimes && !g.end.sent && (g.lastACK() || g.called() && !(g.gap.slow && l.times > 0))
+	return l.times < unheardTimes && !g.end.sent && (g.lastACK() || g.called() && !(g.gap.byRNR && l.times > 0))
 }
 
 // lastACK says whether the source was last sent the ACK of everything that it has sent.
@@ -84,7 +84,7 @@ func (g *Group) called() bool {
 // a NAK: it ignores one if it has heard no ACK since the last.
 func (g *Group) mute() bool {
 	s := &g.source
-	return g.mender != nil && !g.lull.asked && s.known && s.pos == s.sent && !s.asks && g.floor.known &&
+	return g.repairState != nil && !g.lull.asked && s.known && s.pos == s.sent && !s.asks && g.floor.known &&
 		g.merged.psn.Before(s.sent) && !g.back.awaited && !g.back.newest && g.end.syndrome == 0
 }
 
@@ -94,8 +94,8 @@ func (g *Group) breakSilence(now Tick, acts []Action) []Action {
 	switch {
 	case !unheard && !g.mute():
 		return acts
-	case !l.some, !unheard && g.mending(): // a receiver that is being mended will answer
-		l.some, l.since = true, now
+	case !l.seen, !unheard && g.mending(): // a receiver that is being mended will answer
+		l.seen, l.since = true, now
 		return acts
 	case now-l.since < g.patienceWithSource(unheard):
 		return acts
@@ -109,7 +109,7 @@ func (g *Group) breakSilence(now Tick, acts []Action) []Action {
 	switch psn := g.back.psn; {
 	case !g.called():
 		return append(acts, g.reply(g.merged.psn, roce.SyndromeUnlimited))
-	case g.gap.slow:
+	case g.gap.byRNR:
 		g.gap.calls++
 		return append(acts, g.reply(psn, roce.SyndromeRNR(shortestRNR)))
 	default:
@@ -122,7 +122,7 @@ func (g *Group) patienceWithSource(unheard bool) Tick {
 	switch {
 	case !unheard:
 		return max(muteAfter, pauseTimes*g.pace.pause)
-	case g.called() && g.gap.slow:
+	case g.called() && g.gap.byRNR:
 		return slowAfter
 	}
 	return unheardAfter << g.lull.times
@@ -131,10 +131,10 @@ func (g *Group) patienceWithSource(unheard bool) Tick {
 // replySilent sends a silent source back to the newest packet that came, when all receivers have
 // it.
 func (g *Group) replySilent(acts []Action) []Action {
-	if g.mender == nil || !g.lull.asked || g.source.pos != g.source.sent || g.back.newest || g.end.syndrome != 0 || !g.Settled() {
+	if g.repairState == nil || !g.lull.asked || g.source.pos != g.source.sent || g.back.newest || g.end.syndrome != 0 || !g.Settled() {
 		return acts
 	}
-	g.gap.slow, g.lull.some = false, false
+	g.gap.byRNR, g.lull.seen = false, false
 	g.tally.Called++
 	return g.sendBack(g.source.sent, roce.NAKSequence, acts)
 }

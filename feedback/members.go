@@ -12,7 +12,7 @@ import "github.com/rocast/rocast/roce"
 func (g *Group) Rearrange(from []int, weights []uint16) {
 	paths := make([]path, len(from))
 	var legs []leg
-	if g.mender != nil {
+	if g.repairState != nil {
 		legs, g.legs = g.legs, make([]leg, len(from))
 	}
 	for i, old := range from {

@@ -61,6 +61,16 @@ func (g *Group) rank(f int) *path {
 	panic("feedback: fewer receivers were ranked than the quorum needs")
 }
 
+// reached returns how many receivers the counted paths stand for that have acknowledged psn.
+func (g *Group) reached(psn roce.PSN) (n int) {
+	for i := range g.paths {
+		if p := &g.paths[i]; p.counted() && p.part != PartUnknown && !p.acked.Before(psn) {
+			n += g.weight(i)
+		}
+	}
+	return n
+}
+
 // firstAt returns the first counted path that has acknowledged just psn.
 func (g *Group) firstAt(psn roce.PSN) *path {
 	for i := range g.paths {

@@ -58,25 +58,26 @@ type leg struct {
 	givenUp  uint32
 }
 
-// mender is what repair knows of a group. A group without repair has none, and pays for a pointer.
-type mender struct {
+// repairState is what repair knows of a group. A group without repair has none, and pays for a
+// pointer.
+type repairState struct {
 	legs  []leg // of each path
 	tally RepairTally
 
 	// What follows belongs to one source.
 
 	retained retained
-	gap      missing
+	gap      gapCalls
 	lull     lull
 	pace     pace
 }
 
 // beginLegs forgets everything but counts and round trips. All paths stand at psn.
 func (g *Group) beginLegs(psn roce.PSN) {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return
 	}
-	*g.mender = mender{legs: g.legs, tally: g.tally, retained: retained{oldest: psn.Next(), lowest: psn, due: endless}}
+	*g.repairState = repairState{legs: g.legs, tally: g.tally, retained: retained{oldest: psn.Next(), lowest: psn, due: endless}}
 	for i := range g.legs {
 		g.beginLeg(i, psn)
 	}
@@ -84,7 +85,7 @@ func (g *Group) beginLegs(psn roce.PSN) {
 
 // beginLeg makes path i direct. It was sent packets up to psn at most.
 func (g *Group) beginLeg(i int, psn roce.PSN) {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return
 	}
 	l := &g.legs[i]
@@ -98,7 +99,7 @@ func (g *Group) beginLeg(i int, psn roce.PSN) {
 // learnLeg makes path i direct when it has answered for the first time after a restart. It may owe
 // the answer to a packet that it was sent since.
 func (g *Group) learnLeg(now Tick, i int) {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return
 	}
 	owed := g.legs[i].asked
@@ -110,7 +111,7 @@ func (g *Group) learnLeg(now Tick, i int) {
 
 // endLeg ends the repair of a path that gets no more data, or begins anew.
 func (g *Group) endLeg(i int) {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return
 	}
 	l := &g.legs[i]
@@ -146,7 +147,7 @@ func (g *Group) setRunning(l *leg, running bool) {
 
 // countLegs counts again after a change of members.
 func (g *Group) countLegs() {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return
 	}
 	g.retained.repairing, g.retained.running = 0, 0
@@ -163,7 +164,7 @@ func (g *Group) countLegs() {
 // sentTo is the highest packet that path i can have. A path that is being repaired was not sent all
 // that the group forwarded.
 func (g *Group) sentTo(i int) roce.PSN {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return g.source.sent
 	}
 	return g.legs[i].high
@@ -172,7 +173,7 @@ func (g *Group) sentTo(i int) roce.PSN {
 // sentAgain says whether repair has sent path i the packet that it waits for. Its NAK then proves
 // nothing (rule 9): it may be older than that copy.
 func (g *Group) sentAgain(i int) bool {
-	return g.mender != nil && g.legs[i].resent.After(g.paths[i].acked)
+	return g.repairState != nil && g.legs[i].resent.After(g.paths[i].acked)
 }
 
 // direct notes that a packet of the source is copied to path i, if that is so: a path under repair
@@ -205,7 +206,7 @@ func (g *Group) sends(now Tick, i int, psn roce.PSN, ackReq bool) {
 
 // mend takes a NAK of an active path for acked+1, if the switch can repair that.
 func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action, done bool) {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return 0, acts, false
 	}
 	l, p := &g.legs[ev.Path], &g.paths[ev.Path]
@@ -270,31 +271,34 @@ func (g *Group) sendOne(now Tick, i int, acts []Action) []Action {
 // mends says whether the switch is about to mend what path i lacks: it is under repair, or will be
 // probed if it does not answer.
 func (g *Group) mends(i int) bool {
-	return g.mender != nil && (g.legs[i].state != legDirect || g.legs[i].running && g.repairable(i))
+	return g.repairState != nil && (g.legs[i].state != legDirect || g.legs[i].running && g.repairable(i))
 }
 
 // mending says whether the floor is about to move because the switch mends what a path lacks. Then
 // the source need not be called back.
-func (g *Group) mending() bool {
-	if g.mender == nil {
-		return false
-	}
-	for i := range g.legs {
-		if p := &g.paths[i]; p.counted() && p.acked == g.floor.psn && g.mends(i) {
-			return true
-		}
-	}
-	return false
-}
+func (g *Group) mending() bool { return g.anyHolding(g.mends) }
 
 // mendable says whether the switch can mend what a path lacks that holds the floor down, as soon as
-// that path asks or is asked. Without a quorum's other receivers such a path may be far below.
+// that path asks or is asked.
 func (g *Group) mendable() bool {
-	if g.mender == nil {
+	return g.anyHolding(func(i int) bool { return g.repairable(i) || g.mends(i) })
+}
+
+// anyHolding says whether the condition is true of a path that holds the floor down. Such a path
+// stands at the floor. If members of a quorum have left and too few paths have come as far as the
+// floor, the floor waits for the paths below it too: it never falls below what the source was sent
+// an ACK for.
+func (g *Group) anyHolding(condition func(i int) bool) bool {
+	if g.repairState == nil {
 		return false
 	}
+	enough := g.quorum == nil || g.reached(g.floor.psn) >= int(g.policy.Ack)
 	for i := range g.legs {
-		if p := &g.paths[i]; p.counted() && !p.acked.After(g.floor.psn) && (g.repairable(i) || g.mends(i)) {
+		p := &g.paths[i]
+		if !p.counted() || p.acked.After(g.floor.psn) || enough && p.acked != g.floor.psn {
+			continue
+		}
+		if condition(i) {
 			return true
 		}
 	}
@@ -360,7 +364,7 @@ func (g *Group) repair(now Tick, i int, ackReq bool, acts []Action) []Action {
 // what lies behind: it has answered a probe, or repair had given up what the path waited for before
 // the path was sent all that the group has forwarded.
 func (g *Group) moved(now Tick, i int, by int32) (resumes bool) {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return false
 	}
 	l, acked := &g.legs[i], g.paths[i].acked
@@ -448,7 +452,7 @@ func (g *Group) giveUp(i int, why GivenUp) {
 }
 
 func (g *Group) snapshotLeg(i int, s *PathSnapshot) {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return
 	}
 	l := &g.legs[i]

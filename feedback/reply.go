@@ -40,7 +40,7 @@ func (g *Group) reach() roce.PSN {
 // place, and nothing from the packet on with which its QP is to end.
 func (g *Group) limit() roce.PSN {
 	place := g.place()
-	if g.mender != nil && g.lull.asked && place == g.source.sent {
+	if g.repairState != nil && g.lull.asked && place == g.source.sent {
 		place = place.Prev() // the source is going to be sent the NAK for that packet
 	}
 	if before := g.end.psn.Prev(); g.end.syndrome != 0 && before.Before(place) {
@@ -85,7 +85,7 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 		return acts // it rests, or its packet cannot arrive: the source's own retries decide
 	}
 	if again && gap {
-		g.gap = missing{slow: true, rests: true, calls: g.gap.calls + 1}
+		g.gap = gapCalls{byRNR: true, rests: true, calls: g.gap.calls + 1}
 		return g.sendBack(psn, roce.SyndromeRNR(shortestRNR), acts)
 	}
 	if again {
@@ -115,7 +115,7 @@ func (g *Group) sendBack(psn roce.PSN, s roce.Syndrome, acts []Action) []Action 
 // ACK stale (docs/wire.md#requester). With repair such NAKs follow each other closely, so that ACK
 // must not hang on one frame.
 func (g *Group) ackAgain(psn roce.PSN, acts []Action) []Action {
-	if g.mender == nil || psn.Before(g.source.first) {
+	if g.repairState == nil || psn.Before(g.source.first) {
 		return acts
 	}
 	return append(acts, g.reply(psn, roce.SyndromeUnlimited))
@@ -167,8 +167,8 @@ func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 	}
 	m.psn, m.known = psn, true
 	g.back.newest, g.back.oneACK = false, g.back.newest
-	if g.mender != nil {
-		g.lull.acked, g.lull.some, g.lull.times = psn == g.source.sent, false, 0
+	if g.repairState != nil {
+		g.lull.acked, g.lull.seen, g.lull.times = psn == g.source.sent, false, 0
 	}
 	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
 	if g.policy.Ack == AckAll {

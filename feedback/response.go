@@ -42,7 +42,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	}
 	if !ev.Syndrome.IsACK() {
 		outcome, acts = g.negative(now, ev, p, acts)
-	} else if d > 0 && g.mender != nil {
+	} else if d > 0 && g.repairState != nil {
 		before := len(acts)
 		if acts = g.clock(now, ev.Path, resumes, acts); len(acts) > before {
 			outcome = Repaired

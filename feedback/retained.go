@@ -26,7 +26,7 @@ const unanswered = never
 // Forwarded. When a resent packet from there on is Resent or Filtered, it replaces the retained
 // one, which may have been damaged when it came.
 func (g *Group) Oldest() roce.PSN {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return g.source.sent.Next()
 	}
 	return g.retained.oldest
@@ -34,10 +34,10 @@ func (g *Group) Oldest() roce.PSN {
 
 // retain notes that the newest packet is retained, and lets go of what is too far below.
 func (g *Group) retain() {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return
 	}
-	g.gap = missing{}
+	g.gap = gapCalls{}
 	if g.retained.at == 0 {
 		g.raise(g.source.sent.Next())
 		return
@@ -47,7 +47,7 @@ func (g *Group) retain() {
 
 // raise lets go of the packets below psn.
 func (g *Group) raise(psn roce.PSN) {
-	if g.mender != nil && psn.After(g.retained.oldest) {
+	if g.repairState != nil && psn.After(g.retained.oldest) {
 		g.retained.oldest = psn
 	}
 }
@@ -55,7 +55,7 @@ func (g *Group) raise(psn roce.PSN) {
 // recountRetained looks for the lowest path again, when the last path that stood there has moved or
 // when the paths that get data have changed.
 func (g *Group) recountRetained() {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return
 	}
 	r := &g.retained
@@ -81,7 +81,7 @@ func (g *Group) recountRetained() {
 
 // rise notes that a path has moved up from acked.
 func (g *Group) rise(acked roce.PSN) {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return
 	}
 	r := &g.retained
@@ -95,7 +95,7 @@ func (g *Group) rise(acked roce.PSN) {
 
 // repairable says whether the packet that path i waits for is retained and may be sent to it again.
 func (g *Group) repairable(i int) bool {
-	if g.mender == nil || g.legs[i].barred || g.paths[i].part != PartActive {
+	if g.repairState == nil || g.legs[i].barred || g.paths[i].part != PartActive {
 		return false
 	}
 	psn := g.paths[i].acked.Next()
@@ -105,7 +105,7 @@ func (g *Group) repairable(i int) bool {
 // lost lets go of the packets up to psn, which the caller no longer has. Where a repair needs them,
 // the source has to help.
 func (g *Group) lost(psn roce.PSN, acts []Action) []Action {
-	if g.mender == nil || psn.After(g.source.sent) {
+	if g.repairState == nil || psn.After(g.source.sent) {
 		return acts
 	}
 	g.raise(psn.Next())

@@ -58,7 +58,7 @@ func (u GivenUp) String() string { return givenUpNames[u] }
 
 // RepairTally returns the counts so far.
 func (g *Group) RepairTally() RepairTally {
-	if g.mender == nil {
+	if g.repairState == nil {
 		return RepairTally{}
 	}
 	return g.tally

@@ -87,7 +87,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 	if resent = !psn.After(g.source.sent); resent {
 		g.source.resentAt = now
 	}
-	if (resent || g.mender != nil) && g.back.awaited && (psn == g.back.psn || fellBack && psn.After(g.back.psn)) {
+	if (resent || g.repairState != nil) && g.back.awaited && (psn == g.back.psn || fellBack && psn.After(g.back.psn)) {
 		// A packet that follows its predecessor was sent before the source heard the NAK. That the
 		// source went back shows by a step back, whose first packets may be lost, or by the packet
 		// that it was asked for.
@@ -104,7 +104,7 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	g.source.known, g.source.sent, g.merged.psn = true, before, before
 	g.source.first = before.Add(-Window)
 	g.doubts.doubtRestart(psn)
-	if g.mender != nil {
+	if g.repairState != nil {
 		g.retained.oldest = psn
 	}
 	g.source.counted = before.Prev() // so that not even this packet counts before the floor's MSN is known

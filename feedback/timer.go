@@ -13,7 +13,7 @@ func (g *Group) timer(now Tick, acts []Action) []Action {
 	if g.policy.SilentAfter != 0 {
 		acts = g.silence(now, acts)
 	}
-	if g.mender == nil {
+	if g.repairState == nil {
 		acts = g.replies(acts)
 	} else {
 		acts = g.replies(g.legTimers(now, acts))

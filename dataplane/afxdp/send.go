@@ -79,7 +79,7 @@ func (p *port) flushLent(descs []xsk.Desc) (frames int) {
 		withdrawn, err := p.out.Flush(flushPatience)
 		frames += countFrames(descs[:taken]) - withdrawn
 		if err != nil {
-			p.unsent(err)
+			p.countRefusal(err)
 			break
 		}
 		descs = descs[taken:] // after a stall the socket takes one frame first
@@ -114,7 +114,7 @@ func (p *port) give(out []dataplane.Outgoing) (sent int) {
 func (p *port) flushGiven(n int) {
 	p.out.Transmit(p.tx[:n])
 	if _, err := p.out.Flush(flushPatience); err != nil {
-		p.unsent(err)
+		p.countRefusal(err)
 	}
 }
 
@@ -186,8 +186,8 @@ func countFrames(descs []xsk.Desc) (frames int) {
 	return frames
 }
 
-// unsent counts the reason why a batch was not sent.
-func (p *port) unsent(err error) {
+// countRefusal counts the reason why a batch was not sent.
+func (p *port) countRefusal(err error) {
 	switch {
 	case errors.Is(err, xsk.ErrStalled):
 		p.stalled.Add(1)

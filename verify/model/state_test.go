@@ -15,18 +15,18 @@ import (
 func TestStateIsWhole(t *testing.T) {
 	group := reflect.TypeFor[feedback.Group]()
 	path, _ := group.FieldByName("paths")
-	mender := field(group, "mender").Elem()
-	leg, _ := mender.FieldByName("legs")
+	repair := field(group, "repairState").Elem()
+	leg, _ := repair.FieldByName("legs")
 	for _, c := range []struct {
 		of   reflect.Type
 		want []string
 	}{
 		{group, []string{
-			"policy", "paths", "quorum", "away", "mender",
+			"policy", "paths", "quorum", "away", "repairState",
 			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "speech", "congestion",
 		}},
-		{mender, []string{"legs", "tally", "retained", "gap", "lull", "pace"}},
-		{field(mender, "pace"), []string{"seenAt", "pause"}},
+		{repair, []string{"legs", "tally", "retained", "gap", "lull", "pace"}},
+		{field(repair, "pace"), []string{"seenAt", "pause"}},
 		{path.Type.Elem(), []string{
 			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard",
 		}},
@@ -35,9 +35,9 @@ func TestStateIsWhole(t *testing.T) {
 			"backs", "backoff", "carried", "running", "sampling", "served", "barred", "reported", "srtt", "sampleAt", "sample",
 			"varies", "quickest", "rate", "repaired", "probes", "givenUp",
 		}},
-		{field(mender, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
-		{field(mender, "gap"), []string{"slow", "calls", "rests", "some", "since"}},
-		{field(mender, "lull"), []string{"acked", "asked", "some", "since", "times"}},
+		{field(repair, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
+		{field(repair, "gap"), []string{"byRNR", "calls", "rests", "seen", "since"}},
+		{field(repair, "lull"), []string{"acked", "asked", "seen", "since", "times"}},
 		{field(group, "source"), []string{"known", "inside", "asks", "first", "sent", "pos", "counted", "messages", "resentAt"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
