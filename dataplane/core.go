@@ -70,9 +70,9 @@ func (c *Core) follow(now feedback.Tick, st *state, out *Outputs) {
 type flight uint8
 
 const (
-	settled  flight = iota // every receiver has acknowledged everything
+	settled  flight = iota // every receiver has acknowledged everything, and new data comes to the worker
 	inFlight               // a receiver has not acknowledged data, and new data comes to the worker
-	carried                // the same, and new data goes past the worker
+	carried                // new data goes past the worker
 	flights
 )
 
@@ -84,10 +84,10 @@ const streamPackets = 16
 func (c *Core) countInFlight(st *state) {
 	is := inFlight
 	switch {
-	case st.merge.Settled():
-		is = settled
 	case st.fan.at.Armed:
 		is = carried
+	case st.merge.Settled():
+		is = settled
 	}
 	c.flights[st.flight]--
 	c.flights[is]++

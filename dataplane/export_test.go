@@ -29,8 +29,8 @@ func Fans(c *Core) FanOutCounts { return c.fanCounts }
 // Noted is how many groups wait to be armed.
 func Noted(c *Core) int { return len(c.armable) }
 
-// InFlight is how many groups have data in flight that comes to the core, and how many have data in
-// flight that an engine carries. All other groups are settled.
+// InFlight is how many groups have data in flight that comes to the core, and how many an engine
+// carries. All other groups are settled.
 func InFlight(c *Core) (toCore, byEngine, groupsSettled int) {
 	return c.flights[inFlight], c.flights[carried], c.flights[settled]
 }

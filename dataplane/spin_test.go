@@ -2,6 +2,8 @@ package dataplane_test
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,13 +34,33 @@ func spins(t *testing.T, frames func(net *porttest.Net)) feedback.Tick {
 	return waited - began
 }
 
+// carry makes an engine carry the group, and returns the last packet of the group.
+func carry(t *testing.T, net *porttest.Net) (psn roce.PSN) {
+	for i := range int32(20) {
+		psn = roce.PSN(firstPSN).Add(i)
+		net.Ports[0].Put(write(psn, []byte("data")).frame(t))
+		net.Poll()
+	}
+	if n := counter(t, net.Switch, "fan-out-armed"); n != 1 {
+		t.Fatalf("armed %d times", n)
+	}
+	return psn
+}
+
 // A worker spins longer while a group has data in flight, and not at all if no frame came or an
-// engine carries the data.
+// engine carries the group: then only feedback wakes it.
 func TestAWorkerSpinsByTime(t *testing.T) {
 	data := func(net *porttest.Net) { net.Ports[0].Put(write(firstPSN, []byte("data")).frame(t)) }
 	acks := func(net *porttest.Net) {
 		for i, p := range group().Paths {
 			net.Ports[i+1].Put(ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited).frame(t))
+		}
+	}
+	acked := func(net *porttest.Net, psn roce.PSN, from ...netip.Addr) {
+		for i, p := range group().Paths {
+			if slices.Contains(from, p.Dst) {
+				net.Ports[i+1].Put(ack(p.Dst, p.FirstPSN.Add(psn.Sub(firstPSN)), roce.SyndromeUnlimited).frame(t))
+			}
 		}
 	}
 	if dataplane.SpinSettled <= 0 || dataplane.SpinInFlight <= dataplane.SpinSettled {
@@ -57,15 +79,11 @@ func TestAWorkerSpinsByTime(t *testing.T) {
 			net.Ports[1].Put(ack(ipB, group().Paths[0].FirstPSN, roce.SyndromeUnlimited).frame(t))
 		}, dataplane.SpinInFlight},
 		{"data and all ACKs", func(net *porttest.Net) { data(net); net.Poll(); acks(net) }, dataplane.SpinSettled},
-		{"an engine carries the data, and one ACK came", func(net *porttest.Net) {
-			for i := range 20 {
-				net.Ports[0].Put(write(roce.PSN(firstPSN).Add(int32(i)), []byte("data")).frame(t))
-				net.Poll()
-			}
-			if n := counter(t, net.Switch, "fan-out-armed"); n != 1 {
-				t.Fatalf("armed %d times", n)
-			}
-			net.Ports[1].Put(ack(ipB, group().Paths[0].FirstPSN, roce.SyndromeUnlimited).frame(t))
+		{"an engine carries the group, and one ACK came", func(net *porttest.Net) {
+			acked(net, carry(t, net), ipB)
+		}, 0},
+		{"an engine carries the group, and all ACKs came", func(net *porttest.Net) {
+			acked(net, carry(t, net), ipB, ipC, ipD)
 		}, 0},
 		{"the group was removed", func(net *porttest.Net) {
 			data(net)
