@@ -69,6 +69,10 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	}
 	if g.repairState != nil {
 		b = binary.AppendVarint(b, int64(g.retained.oldest.Sub(first)))
+		b = append(b, flags(g.guess.stands))
+		if g.guess.stands {
+			b = binary.AppendVarint(b, int64(max(g.guess.until-now, 0)))
+		}
 		gap := &g.gap
 		b = append(b, flags(gap.seen, gap.byRNR, gap.rests), gap.calls)
 		if gap.seen {

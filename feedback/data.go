@@ -14,7 +14,8 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 		// would execute what the source sees fail.
 		return g.replies(acts), Refused
 	}
-	if !resent && g.opensGap(psn) {
+	gap := !resent && g.opensGap(psn)
+	if gap && !g.guess.stands {
 		return g.replies(g.askNewest(now, acts)), Gap
 	}
 	newest := g.source.sent // before this packet
@@ -23,6 +24,9 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	} else {
 		g.forward(psn, ev.Last)
 		g.doubts.trim(psn)
+	}
+	if g.repairState != nil {
+		g.followGuess(now, psn, gap)
 	}
 	if ev.First && g.mayJoin(psn, resent) {
 		acts = g.join(now, psn, acts)

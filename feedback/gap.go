@@ -28,6 +28,33 @@ const gapAgain = millisecond
 // shortestRNR makes a source wait for 10 us.
 const shortestRNR roce.RNRTimer = 1
 
+// guess is whether a restart is so short ago that a packet of the source may be older. The first
+// packet that comes is taken for the newest one (rule 13), but if it was under way for long, the
+// source has heard the ACK of what lies between, and will not send that for any NAK. A receiver
+// that is a NIC acknowledges its newest packet when it gets an old one, but another switch
+// acknowledges the old one, so nobody would tell. Therefore nothing is a gap while the guess
+// stands: what comes is forwarded as without repair, and what is retained begins anew behind
+// packets that did not come.
+type guess struct {
+	stands bool
+	until  Tick // a packet that comes from then on was sent after the restart
+}
+
+// packetLife is longer than a packet is on its way.
+const packetLife = second
+
+// followGuess takes packet psn, which was forwarded, perhaps behind others that did not come. A
+// packet that was sent after the restart ends the guess: the source has heard the ACK of no packet
+// from there on, so it sends each of them when a NAK calls it back.
+func (g *Group) followGuess(now Tick, psn roce.PSN, gap bool) {
+	if gap {
+		g.forgo(psn.Prev())
+	}
+	if now >= g.guess.until {
+		g.guess.stands = false
+	}
+}
+
 // opensGap says whether the new packet psn lies behind one that was lost on its way from the
 // source.
 func (g *Group) opensGap(psn roce.PSN) bool {

@@ -68,6 +68,7 @@ type repairState struct {
 
 	retained retained
 	gap      gapCalls
+	guess    guess
 	lull     lull
 	pace     pace
 }

@@ -108,11 +108,16 @@ func (g *Group) lost(psn roce.PSN, acts []Action) []Action {
 	if g.repairState == nil || psn.After(g.source.sent) {
 		return acts
 	}
+	g.forgo(psn)
+	return g.replies(acts)
+}
+
+// forgo lets go of the packets up to psn, and ends the repairs that need them.
+func (g *Group) forgo(psn roce.PSN) {
 	g.raise(psn.Next())
 	for i := range g.legs {
 		if l := &g.legs[i]; (l.state != legDirect || l.served) && !g.paths[i].acked.Next().After(psn) {
 			g.giveUp(i, GivenUpNotRetained)
 		}
 	}
-	return g.replies(acts)
 }

@@ -106,6 +106,7 @@ func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	g.doubts.doubtRestart(psn)
 	if g.repairState != nil {
 		g.retained.oldest = psn
+		g.guess = guess{stands: true, until: now + packetLife}
 	}
 	g.source.counted = before.Prev() // so that not even this packet counts before the floor's MSN is known
 	for i := range g.paths {

@@ -13,7 +13,7 @@ type move struct {
 	fate     fate
 	response response
 	receiver uint8
-	index    uint8 // index in a queue
+	index    uint8 // index in a queue; of a crash, the old packet that comes first afterwards, plus one
 }
 
 type moveKind uint8
@@ -46,7 +46,7 @@ const (
 )
 
 // tickLength is longer than any time that the merging uses.
-const tickLength = feedback.Tick(20 * time.Millisecond)
+const tickLength = feedback.Tick(2 * time.Second)
 
 // moves appends the moves that are possible in s.
 func (e *engine) moves(s *state, ms []move) []move {
@@ -133,6 +133,9 @@ func (e *engine) mishaps(s *state, ms []move) []move {
 		if e.mayCarry(s) {
 			ms = append(ms, move{kind: crashes, fate: isDelayed})
 		}
+		for old := uint8(1); s.left.stale > 0 && old <= s.src.unacked; old++ {
+			ms = append(ms, move{kind: crashes, index: old}, move{kind: crashes, fate: isLost, index: old})
+		}
 	}
 	return ms
 }
@@ -207,7 +210,7 @@ func (e *engine) make(s *state, m move) {
 		s.left.forgets--
 		e.step(s, feedback.Event{Kind: feedback.Lost, PSN: s.group.Oldest()})
 	case crashes:
-		e.crash(s, m.fate)
+		e.crash(s, m)
 	case perishes:
 		s.left.deaths--
 		r.dead, r.down.n = true, 0
@@ -222,17 +225,18 @@ func (e *engine) make(s *state, m move) {
 // that asked for a packet, and the receivers that it evicted. The switch would evict those
 // receivers again. The source hears all replies that are on their way before the switch is back.
 // With isLost, the receivers also take their packets, and their answers are lost. With isDelayed,
-// the engine carries one more packet while the switch is dead.
-func (e *engine) crash(s *state, f fate) {
+// the engine carries one more packet while the switch is dead. With an index, a copy of a packet
+// that is acknowledged arrives first when the switch is back.
+func (e *engine) crash(s *state, m move) {
 	s.left.crashes--
-	if f == isDelayed {
+	if m.fate == isDelayed {
 		e.carry(s, arrives)
 	}
 	s.fan = fan{}
 	for s.home.n > 0 {
 		e.hears(s, arrives)
 	}
-	if f == isLost {
+	if m.fate == isLost {
 		e.takeAll(s)
 	}
 	for i := range s.receivers {
@@ -242,6 +246,10 @@ func (e *engine) crash(s *state, f fate) {
 	s.group = feedback.New(feedback.Config{
 		Policy: e.Policy, Paths: e.Receivers, FirstPSN: e.First, Restored: true,
 	})
+	if m.index > 0 {
+		s.left.stale--
+		e.step(s, e.data(m.index-1))
+	}
 }
 
 func (e *engine) sends(s *state, f fate) {
@@ -252,6 +260,11 @@ func (e *engine) sends(s *state, f fate) {
 	}
 	s.place = int8(packet)
 	s.fan.taking = s.fan.armed // whatever the engine does not carry disarms it
+	e.step(s, e.data(packet))
+}
+
+// data returns the event of a packet of the source.
+func (e *engine) data(packet uint8) feedback.Event {
 	ev := feedback.Event{
 		Kind: feedback.Data, PSN: e.psn(int8(packet)), AckReq: e.asks[packet],
 		First: packet == e.firstOf(packet), Last: packet == e.lastOf(packet),
@@ -259,7 +272,7 @@ func (e *engine) sends(s *state, f fate) {
 	if packet == e.read() {
 		ev.Kind, ev.Syndrome = feedback.Refuse, roce.NAKInvalidRequest
 	}
-	e.step(s, ev)
+	return ev
 }
 
 func (e *engine) hears(s *state, f fate) {

@@ -59,6 +59,8 @@ func (r *receiver) take(w *World, packet uint8, how response) (a answer, ok bool
 		}
 		r.naked = true
 		return r.says(w, int8(r.expected), roce.NAKSequence), true
+	case packet < r.expected && w.Switches:
+		return r.says(w, int8(packet), roce.SyndromeUnlimited), asks || w.asks[packet]
 	case packet < r.expected:
 		return r.says(w, int8(r.expected)-1, roce.SyndromeUnlimited), true
 	}

@@ -25,7 +25,7 @@ func TestStateIsWhole(t *testing.T) {
 			"policy", "paths", "quorum", "away", "repairState",
 			"source", "merged", "floor", "back", "pending", "refusal", "end", "doubts", "speech", "congestion",
 		}},
-		{repair, []string{"legs", "tally", "retained", "gap", "lull", "pace"}},
+		{repair, []string{"legs", "tally", "retained", "gap", "guess", "lull", "pace"}},
 		{field(repair, "pace"), []string{"seenAt", "pause"}},
 		{path.Type.Elem(), []string{
 			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard",
@@ -36,6 +36,7 @@ func TestStateIsWhole(t *testing.T) {
 			"varies", "quickest", "rate", "repaired", "probes", "givenUp",
 		}},
 		{field(repair, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
+		{field(repair, "guess"), []string{"stands", "until"}},
 		{field(repair, "gap"), []string{"byRNR", "calls", "rests", "seen", "since"}},
 		{field(repair, "lull"), []string{"acked", "asked", "seen", "since", "times"}},
 		{field(group, "source"), []string{"known", "inside", "asks", "first", "sent", "pos", "counted", "messages", "resentAt"}},

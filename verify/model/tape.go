@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -117,6 +118,9 @@ func (t *tape) move(w *World, s *state, m move) {
 		line = "time passes at the switch"
 	case crashes:
 		line = "switch restarts"
+		if m.index > 0 {
+			line += fmt.Sprintf(", and %d arrives, which was long on its way", storyFirst+int(m.index)-1)
+		}
 		t.closeBlock()
 		t.told.WriteString("\n")
 		t.open(w, " restored")
@@ -163,7 +167,7 @@ func (t *tape) event(w *World, s *state, ev feedback.Event, outcome feedback.Out
 	case feedback.Refuse:
 		line = fmt.Sprintf("read %d", n(ev.PSN))
 	case feedback.Timer:
-		line = "wait 20ms"
+		line = fmt.Sprintf("wait %v", time.Duration(tickLength))
 	case feedback.Lost:
 		line = fmt.Sprintf("lost %d", n(ev.PSN))
 	case feedback.Carried:

@@ -17,6 +17,7 @@ type World struct {
 	First     roce.PSN // PSN of packet 0
 	Read      int      // the packet that is a READ, which is a message of its own; 0: none
 	Unlimited bool     // the source retries forever; otherwise retries limits its retries
+	Switches  bool     // the receivers are switches: they acknowledge a packet that they have with its own PSN
 
 	// Number of faults of each kind in a run.
 	Losses   int // losses of a packet or an answer, on any link
@@ -27,6 +28,7 @@ type World struct {
 	Fatals   int // packets that a receiver answers with a fatal NAK, which ends its QP
 	Deaths   int // receivers that die without an answer
 	Crashes  int // crashes of the switch; the switch keeps only its configuration
+	Stale    int // crashes after which a packet that is acknowledged arrives first, because it was long on its way
 	Ticks    int // timer events of the switch while another move is possible
 
 	Forgets int // times that the switch loses the oldest packet that it retains for repair
@@ -66,13 +68,16 @@ func (w World) String() string {
 	if w.Unlimited {
 		text += ", retrying for ever"
 	}
+	if w.Switches {
+		text += ", to switches"
+	}
 	text += ";"
 	for _, b := range []struct {
 		n    int
 		what string
 	}{
 		{w.Losses, "lost"}, {w.Doubles, "doubled"}, {w.Delays, "delayed"}, {w.Early, "early"}, {w.NotReady, "not ready"},
-		{w.Fatals, "fatal"}, {w.Deaths, "dead"}, {w.Crashes, "crash"}, {w.Ticks, "tick"}, {w.Armed, "armed"}, {w.Forgets, "forgotten"},
+		{w.Fatals, "fatal"}, {w.Deaths, "dead"}, {w.Crashes, "crash"}, {w.Stale, "stale"}, {w.Ticks, "tick"}, {w.Armed, "armed"}, {w.Forgets, "forgotten"},
 	} {
 		if b.n > 0 {
 			text += fmt.Sprintf(" %d %s", b.n, b.what)
@@ -154,7 +159,7 @@ type state struct {
 
 // budget holds the faults that may still happen; see World.
 type budget struct {
-	losses, doubles, delays, early, notReady, fatals, deaths, crashes, ticks, armed, forgets uint8
+	losses, doubles, delays, early, notReady, fatals, deaths, crashes, stale, ticks, armed, forgets uint8
 }
 
 // queue is a FIFO or a set of bounded length.
@@ -183,7 +188,7 @@ func (w *World) start() *state {
 		place: -1, told: -1,
 		left: budget{
 			losses: uint8(w.Losses), doubles: uint8(w.Doubles), delays: uint8(w.Delays), early: uint8(w.Early),
-			notReady: uint8(w.NotReady), fatals: uint8(w.Fatals), deaths: uint8(w.Deaths), crashes: uint8(w.Crashes),
+			notReady: uint8(w.NotReady), fatals: uint8(w.Fatals), deaths: uint8(w.Deaths), crashes: uint8(w.Crashes), stale: uint8(w.Stale),
 			ticks: uint8(w.Ticks), armed: uint8(w.Armed), forgets: uint8(w.Forgets),
 		},
 	}
