@@ -11,6 +11,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -110,6 +111,15 @@ func (c *Client) Ports(ctx context.Context) (ports api.Ports, err error) {
 // Stats returns the counters.
 func (c *Client) Stats(ctx context.Context) (stats api.Stats, err error) {
 	return stats, c.do(ctx, http.MethodGet, api.StatsPath, nil, &stats)
+}
+
+// EventsAfter returns the events after a place, and the place for the next question. If there is
+// none, it waits for one, at most for the time wait; a wait over api.MaxEventWait is shortened.
+// group selects the events of one group; "": all.
+func (c *Client) EventsAfter(ctx context.Context, at Place, group string, wait time.Duration) (events Events, err error) {
+	q := url.Values{"run": {at.Run}, "seq": {strconv.FormatUint(at.Seq, 10)}, "group": {group}}
+	q.Set("wait", strconv.Itoa(int(min(wait, api.MaxEventWait)/time.Second)))
+	return events, c.do(ctx, http.MethodGet, api.EventsPath+"?"+q.Encode(), nil, &events)
 }
 
 // Features lists the kernel features that rocast uses.

@@ -1,6 +1,10 @@
 package client
 
-import "github.com/rocast/rocast/ctl/api"
+import (
+	"errors"
+
+	"github.com/rocast/rocast/ctl/api"
+)
 
 // The types that a program names most often. The daemon and this package share them, so a key that
 // the daemon adds is here at once.
@@ -8,6 +12,18 @@ type (
 	Group        = api.Group
 	GroupSummary = api.GroupSummary
 	Member       = api.Member
+	Event        = api.Event
+	Events       = api.Events
+	EventKind    = api.EventKind
+	Place        = api.Place
 	Error        = api.Error
 	Kind         = api.Kind
 )
+
+// KindOf returns the kind of an error of this package, or "" for any other error.
+func KindOf(err error) Kind {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return e.Kind
+	}
+	return ""
+}

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/ports"
@@ -36,6 +37,7 @@ type Parts struct {
 type Controller struct {
 	Parts
 	perftest *perftest.Helper
+	events   *events.Log
 	names    names
 	shared   shared
 	parsing  chan struct{} // one token: parsing may need much memory, so only one text is parsed at a time

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/ports"
@@ -47,6 +48,7 @@ func (c *Controller) refreshPorts() {
 		return
 	}
 	c.ports.LogChanges(c.Log, was)
+	c.portEvents(was)
 	// Update the next hops under the same lock as c.ports: a hop must never name a port that is not
 	// open.
 	c.replanFor(c.NextHops.SetPorts(c.ports.Open()))
@@ -105,9 +107,13 @@ func (c *Controller) logLegs(g *group, was *plan.Plan) {
 		switch b := before[l.Member]; {
 		case !l.Waits() && (b.Leg != l.Leg || b.Waits()):
 			c.Log.Info("member reachable", append(member, zap.String("port", l.Hop.PortName))...)
+			if b.Waits() {
+				c.memberEvent(api.MemberReachable, g, l.Member.ID(), "it is reached through %s", l.Hop.PortName)
+			}
 		case l.Waits() && b.Reason != l.Reason:
 			c.Log.Warn("member unreachable; its frames flow again when the reason is gone",
 				append(member, zap.String("reason", l.Reason))...)
+			c.memberEvent(api.MemberUnreachable, g, l.Member.ID(), "%s", l.Reason)
 		}
 	}
 }

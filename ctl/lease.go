@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
 )
 
 // lookAtLeasesEvery is the period for looking which leases are due.
@@ -157,8 +159,10 @@ func (c *Controller) noteRenewal(g *group, next *link) {
 	switch {
 	case next.problem != "" && at.problem != next.problem:
 		c.Log.Warn("a branch does not stand; data flows if the neighbour still carries it", append(fields, zap.String("reason", next.problem))...)
+		c.events.Add(api.Event{Kind: api.NeighbourDown, Group: g.name, Neighbour: next.Box, Cause: next.problem})
 	case next.problem == "" && at.problem != "":
 		c.Log.Info("a branch stands again", fields...)
+		c.events.Add(api.Event{Kind: api.NeighbourUp, Group: g.name, Neighbour: next.Box, Cause: "its part of the group stands again"})
 	}
 	otherEnd := at.Remote != next.Remote
 	at.Remote, at.absent, at.problem, at.asked, at.Begun = next.Remote, next.absent, next.problem, next.asked, next.Begun

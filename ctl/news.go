@@ -6,11 +6,13 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
 
 // followNotes receives the data path's notes about members until ctx is done, and retries failed
@@ -59,16 +61,39 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 	case feedback.NoteSource:
 		changed = !g.past.Switched
 		g.past.Switched, g.source = true, id
+		c.memberEvent(api.SourceSwitched, g, id, "its packet %d was the first of its turn", n.PSN)
 	case feedback.NoteJoined:
-		changed = g.past.Joined(id, n.PSN)
+		if changed = g.past.Joined(id, n.PSN); changed {
+			c.memberEvent(api.MemberJoined, g, id, "it takes part since the source's packet %d", n.PSN)
+		}
+	case feedback.NoteFatal:
+		c.memberEvent(api.MemberRefused, g, id, "it has answered the source's packet %d with %v, which ends its QP", n.PSN, n.Syndrome)
+	case feedback.NoteSilent:
+		c.memberEvent(api.MemberStalled, g, id, "others have acknowledged the source's packet %d, and it has not for %v", n.PSN, g.file.Policy.SilentAfter)
+	case feedback.NoteRepairing:
+		c.memberEvent(api.MemberRepairing, g, id, "for a second it has got all its data by repair: its link loses packets, or it is slow")
 	case feedback.NoteEvicted, feedback.NoteBehind:
 		if g.file.Receiver(id) >= 0 {
-			g.past.Out(id, map[feedback.Note]chronicle.Standing{feedback.NoteEvicted: chronicle.Evicted, feedback.NoteBehind: chronicle.Behind}[n.What], n.PSN)
+			c.out(g, id, map[feedback.Note]chronicle.Standing{feedback.NoteEvicted: chronicle.Evicted, feedback.NoteBehind: chronicle.Behind}[n.What], n.PSN)
 		}
 		c.lookAround(g)
 		changed = true
 	}
 	return changed
+}
+
+// out records that a receiver no longer takes part.
+func (c *Controller) out(g *group, id groupfile.ID, s chronicle.Standing, psn roce.PSN) {
+	was := g.past.Standing(id)
+	g.past.Out(id, s, psn)
+	if was == s {
+		return // the same was found by lookAround before its note came
+	}
+	kind := api.MemberEvicted
+	if s == chronicle.Behind {
+		kind = api.MemberBehind
+	}
+	c.memberEvent(kind, g, id, "%s", g.past.Ended(id).Mend())
 }
 
 // lookAround asks the data path which receivers are out, because notes may be lost when many
@@ -82,9 +107,9 @@ func (c *Controller) lookAround(g *group) {
 		}
 		switch p := state.Paths[path]; p.Part {
 		case feedback.PartBehind:
-			g.past.Out(id, chronicle.Behind, p.Acked.Next())
+			c.out(g, id, chronicle.Behind, p.Acked.Next())
 		case feedback.PartGone:
-			g.past.Out(id, chronicle.Evicted, p.Acked.Next())
+			c.out(g, id, chronicle.Evicted, p.Acked.Next())
 		}
 	}
 	for _, m := range g.file.Receivers {

@@ -2,11 +2,13 @@ package ctl
 
 import (
 	"context"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/ports"
 )
@@ -14,7 +16,7 @@ import (
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
 	c := &Controller{Parts: parts, parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}}
-	c.shared = newShared()
+	c.shared, c.events = newShared(), events.New(time.Now)
 	c.names.held = map[string]*holder{}
 	c.perftest = perftest.New(perftest.Options{
 		Groups: perftestGroups{c}, Addresses: perftestAddresses{c}, Log: c.Log,

@@ -103,6 +103,7 @@ func (c *Controller) regroup(g, next *group, text []byte) error {
 		return errors.Join(aboutFile(next.wanted, err), putBack())
 	}
 	before := len(g.wanted.Members())
+	c.updateEvents(g, next.wanted)
 	c.untrack(g)
 	*g = *next
 	c.track(g)

@@ -161,7 +161,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "perftest", "perftest up", "perftest down", "perftest ls", "port", "port ls", "stats", "features", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "perftest", "perftest up", "perftest down", "perftest ls", "port", "port ls", "stats", "events", "features", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {

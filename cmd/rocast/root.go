@@ -30,9 +30,9 @@ func (a *app) root() *cobra.Command {
 		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group",
 			a.perftestUp(), a.perftestDown(), a.perftestList()),
 		a.noun("port", "Ports: the interfaces that carry groups", a.portList()),
-		a.stats(), a.features(), a.version(),
+		a.stats(), a.events(), a.features(), a.version(),
 	)
-	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, stats, features and version only
+	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, stats, events, features and version only
 read; create, update, rm, up and down change something.
 
 With --json rocast always writes exactly one JSON document to standard output: the answer, or

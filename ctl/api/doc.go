@@ -12,6 +12,8 @@
 //	DELETE /v1/perftest/{ip}   Removed
 //	GET    /v1/ports           Ports
 //	GET    /v1/stats           Stats
+//	GET    /v1/events          Events after ?run=R&seq=N, with ?group=NAME those of a group; with ?wait=SECONDS (at
+//	                           most 20) the answer comes with the next event
 //	GET    /v1/features        Features
 //	GET    /v1/version         Version
 //	GET    /metrics            Prometheus text

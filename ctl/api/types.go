@@ -27,6 +27,7 @@ const (
 	PortsPath    = "/v1/ports"
 	PerftestPath = "/v1/perftest"
 	StatsPath    = "/v1/stats"
+	EventsPath   = "/v1/events"
 	FeaturesPath = "/v1/features"
 	VersionPath  = "/v1/version"
 	MetricsPath  = "/metrics"

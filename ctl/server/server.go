@@ -46,6 +46,7 @@ type Control interface {
 	PerftestDown(groupIP string) error
 	PortList() api.Ports
 	Stats() api.Stats
+	Events(ctx context.Context, at api.Place, group string) api.Events
 }
 
 // Config holds the parts and settings of a Server.
@@ -66,6 +67,10 @@ type Server struct {
 	// bodies has a token for each request whose body is in memory or on its way there, turns one
 	// for each request with a body that is carried out.
 	bodies, turns chan struct{}
+	// waiting has a token for each request that waits for an event. Such requests end when stopping
+	// is done.
+	waiting  chan struct{}
+	stopping context.Context
 	// giveUp ends the contexts of all requests. To close a connection is not enough: net/http stops
 	// watching a connection on which the client has sent something after its request.
 	giveUp context.CancelFunc
@@ -83,9 +88,11 @@ func New(c Config) *Server {
 }
 
 func unrouted(c Config) *Server {
-	s := &Server{Config: c, bodies: make(chan struct{}, maxBodies), turns: make(chan struct{}, maxChanges)}
+	s := &Server{Config: c, bodies: make(chan struct{}, maxBodies), turns: make(chan struct{}, maxChanges), waiting: make(chan struct{}, maxWaiting)}
 	requests, giveUp := context.WithCancel(context.Background())
 	s.giveUp = giveUp
+	stopping, stop := context.WithCancel(context.Background())
+	s.stopping = stopping
 	s.http = &http.Server{
 		BaseContext:    func(net.Listener) context.Context { return requests },
 		ConnState:      s.countConns,
@@ -94,6 +101,7 @@ func unrouted(c Config) *Server {
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       zap.NewStdLog(c.Log),
 	}
+	s.http.RegisterOnShutdown(stop)
 	return s
 }
 
@@ -145,6 +153,7 @@ func (s *Server) routes() http.Handler {
 		api.PerftestPath + "/{groupIP}": {http.MethodDelete: s.perftestDown},
 		api.PortsPath:                   {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
 		api.StatsPath:                   {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
+		api.EventsPath:                  {http.MethodGet: s.listEvents},
 		api.FeaturesPath:                {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
 		api.VersionPath:                 {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
 	}

@@ -1,0 +1,67 @@
+package api
+
+import "time"
+
+// EventKind says what happened.
+type EventKind string
+
+const (
+	GroupCreated EventKind = "group-created"
+	GroupUpdated EventKind = "group-updated"
+	GroupRemoved EventKind = "group-removed"
+	// GroupDegraded: packets wait, and the group hardly gets on, or the group does not stand at all
+	// boxes. A program with another way to its receivers takes that way now.
+	GroupDegraded EventKind = "degraded"
+	GroupRestored EventKind = "restored" // the group is no longer degraded
+
+	MemberJoined      EventKind = "member-joined"      // takes part from now on
+	MemberLeft        EventKind = "member-left"        // an update left it out
+	MemberConfirmed   EventKind = "member-confirmed"   // its program has said that its QP is ready
+	MemberStalled     EventKind = "member-stalled"     // acknowledges nothing while packets wait for it
+	MemberReturned    EventKind = "member-returned"    // had stalled, and acknowledges again
+	MemberRepairing   EventKind = "member-repairing"   // keeps losing packets, or is slow
+	MemberRefused     EventKind = "member-refused"     // its QP ended with a fatal NAK
+	MemberBehind      EventKind = "member-behind"      // lacks what the source no longer has
+	MemberEvicted     EventKind = "member-evicted"     // the group no longer waits for it
+	MemberUnreachable EventKind = "member-unreachable" // no way leads to it
+	MemberReachable   EventKind = "member-reachable"
+	SourceSwitched    EventKind = "source-switched" // the member is the source from now on
+
+	PortWentDown EventKind = "port-down" // no link, or no interface
+	PortCameUp   EventKind = "port-up"
+
+	// NeighbourDown: a box behind this one does not answer, or refuses, for Group.
+	NeighbourDown EventKind = "neighbour-down"
+	NeighbourUp   EventKind = "neighbour-up"
+)
+
+// Event is something that happened. Which of the names are there depends on Kind.
+type Event struct {
+	Seq       uint64    `json:"seq"` // counts the events of one run of the daemon, from 1
+	Time      time.Time `json:"time"`
+	Kind      EventKind `json:"kind"`
+	Group     string    `json:"group,omitempty"`
+	Member    string    `json:"member,omitempty"` // an IP
+	RemoteQPN uint32    `json:"remoteQPN,omitempty"`
+	Port      string    `json:"port,omitempty"`
+	Neighbour string    `json:"neighbour,omitempty"`
+	Cause     string    `json:"cause,omitempty"` // a sentence
+}
+
+// Place is a place in the events of a daemon. The zero Place is before all events that are kept.
+type Place struct {
+	Run string `json:"run"` // differs each time the daemon starts, when Seq begins again
+	Seq uint64 `json:"seq"` // the last event that was read
+}
+
+// Events is the answer to a question for the events after a Place.
+type Events struct {
+	Events []Event `json:"events"`
+	Place  Place   `json:"place"` // for the next question
+	// Missed says that there were events in between that are no longer kept, or that the daemon has
+	// started again: look at the groups themselves.
+	Missed bool `json:"missed,omitempty"`
+}
+
+// MaxEventWait bounds how long a question for events may wait for one.
+const MaxEventWait = 20 * time.Second

@@ -1,0 +1,53 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/ports"
+	"github.com/rocast/rocast/dataplane"
+)
+
+// Events returns the events after a place. If there is none, it waits for one until ctx is done.
+func (c *Controller) Events(ctx context.Context, at api.Place, group string) api.Events {
+	return c.events.Wait(ctx, at, group)
+}
+
+func (c *Controller) memberEvent(kind api.EventKind, g *group, id groupfile.ID, format string, args ...any) {
+	c.events.Add(api.Event{
+		Kind: kind, Group: g.name, Member: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN), Cause: fmt.Sprintf(format, args...),
+	})
+}
+
+// updateEvents records that a group is about to get the members of the file next. Those that are
+// new join later.
+func (c *Controller) updateEvents(g *group, next *groupfile.File) {
+	c.events.Add(api.Event{Kind: api.GroupUpdated, Group: g.name, Cause: fmt.Sprintf("it has %d members, and had %d",
+		len(next.Members()), len(g.wanted.Members()))})
+	for i := range g.wanted.Receivers {
+		if id := g.wanted.Receivers[i].ID(); next.Receiver(id) < 0 {
+			c.memberEvent(api.MemberLeft, g, id, "the group was updated without it")
+		}
+	}
+}
+
+// portEvents records which ports have come and gone.
+func (c *Controller) portEvents(was ports.Set) {
+	for _, name := range slices.Sorted(maps.Keys(c.ports)) {
+		is, before := c.ports[name], was[name]
+		e := api.Event{Kind: api.PortWentDown, Port: name, Cause: is.Reason}
+		switch {
+		case is.State == before.State:
+			continue
+		case is.State == dataplane.PortUp:
+			e.Kind = api.PortCameUp
+		case is.State == dataplane.PortDown:
+			e.Cause = "its link is down"
+		}
+		c.events.Add(e)
+	}
+}

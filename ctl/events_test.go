@@ -1,0 +1,144 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// happened returns the events since it was called last, without their times.
+func (w *world) happened() (lines []string) {
+	got := w.events.After(w.at, "")
+	w.at = got.Place
+	for _, e := range got.Events {
+		words := []string{string(e.Kind)}
+		for _, name := range []string{e.Group, e.Member, e.Port, e.Neighbour} {
+			if name != "" {
+				words = append(words, name)
+			}
+		}
+		lines = append(lines, strings.Join(words, " ")+": "+e.Cause)
+	}
+	return lines
+}
+
+func (w *world) expectEvents(t *testing.T, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, w.happened()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAGroupsLifeIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.expectEvents(t, "group-created g1: ")
+	without := g1[:strings.LastIndex(g1, "  - {ip: 10.77.0.3")]
+	if _, err := w.Update(t.Context(), "g1", []byte(without)); err != nil {
+		t.Fatal(err)
+	}
+	w.expectEvents(t, "group-updated g1: it has 2 members, and had 3", "member-left g1 10.77.0.3: the group was updated without it")
+	if _, err := w.Update(t.Context(), "g1", []byte(g1)); err != nil {
+		t.Fatal(err)
+	}
+	w.expectEvents(t, "group-updated g1: it has 3 members, and had 2")
+	w.hear(dataplane.Note{Group: w.groups["g1"].id, Receiver: netip.MustParseAddr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteJoined, PSN: 1009})
+	w.expectEvents(t, "member-joined g1 10.77.0.3: it takes part since the source's packet 1009")
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	w.expectEvents(t, "group-removed g1: ")
+	w.sw.Refuse(errors.New("no room"))
+	if _, err := w.Create(t.Context(), []byte(g1)); err == nil {
+		t.Error("it was created")
+	}
+	w.expectEvents(t)
+}
+
+func TestWhatHappensToMembersIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, strings.Replace(strings.Replace(g1, "mtu:", "silent-after: 200ms\nmtu:", 1),
+		"{ip: 10.77.0.3", "{role: both, sendPSN: 7, ip: 10.77.0.3", 1))
+	w.happened()
+	id := w.groups["g1"].id
+	tell := func(ip string, what feedback.Note, syndrome roce.Syndrome) {
+		w.hear(dataplane.Note{Group: id, Receiver: netip.MustParseAddr(ip), RemoteQPN: 1, What: what, PSN: 1007, Syndrome: syndrome})
+	}
+	const again = "; to let it join again, group update without it, then with it and the psn its QP expects"
+	tell("10.77.0.2", feedback.NoteSilent, 0)
+	tell("10.77.0.2", feedback.NoteRepairing, 0)
+	tell("10.77.0.2", feedback.NoteFatal, roce.NAKRemoteAccess)
+	w.expectEvents(t, "member-stalled g1 10.77.0.2: others have acknowledged the source's packet 1007, and it has not for 200ms",
+		"member-repairing g1 10.77.0.2: for a second it has got all its data by repair: its link loses packets, or it is slow",
+		fmt.Sprintf("member-refused g1 10.77.0.2: it has answered the source's packet 1007 with %v, which ends its QP", roce.NAKRemoteAccess))
+	tell("10.77.0.2", feedback.NoteEvicted, 0)
+	tell("10.77.0.2", feedback.NoteEvicted, 0) // as if lookAround had found it before
+	tell("10.77.0.3", feedback.NoteSource, 0)
+	w.expectEvents(t, "member-evicted g1 10.77.0.2: evicted: it lacks the source's PSN 1007 and what follows"+again,
+		"source-switched g1 10.77.0.3: its packet 1007 was the first of its turn")
+	tell("10.77.0.3", feedback.NoteJoined, 0) // it is no member that was joining
+	tell("10.77.0.3", feedback.NoteBehind, 0)
+	w.expectEvents(t, "member-behind g1 10.77.0.3: behind: it lacks the source's PSN 1007, which the source no longer has"+again)
+	id = 1 << 30 // a group that is gone
+	tell("10.77.0.3", feedback.NoteFatal, roce.NAKRemoteAccess)
+	w.expectEvents(t)
+}
+
+func TestPortsAndWaysAreTold(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.happened()
+	w.refreshPorts()
+	w.expectEvents(t)
+	w.sw.SetPort(1, dataplane.PortGone, 0)
+	w.refreshPorts()
+	w.refreshPorts()
+	reason := w.PortList().Ports[1].Reason
+	w.expectEvents(t, "port-down eth2: "+reason,
+		"member-unreachable g1 10.77.0.2: 10.77.0.2 is not behind a port")
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(42, "eth2", 1500, 2)})
+	w.sw.SetPort(1, dataplane.PortUp, 42)
+	w.refreshPorts()
+	w.expectEvents(t, "port-up eth2: ", "member-reachable g1 10.77.0.2: it is reached through eth2")
+	w.sw.SetPort(1, dataplane.PortDown, 42)
+	w.refreshPorts()
+	w.expectEvents(t, "port-down eth2: its link is down")
+	if got := w.Events(t.Context(), api.Place{}, "g1"); len(got.Events) != 3 || got.Place != w.at {
+		t.Errorf("the events of g1: %+v", got)
+	}
+}
+
+// The box above says that a box behind is down, and the box below who asks it.
+func TestNeighboursAreTold(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	f.box("b1").route(2, "b2")
+	f.create(groupFile("10.2.0.1"))
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.expectEvents(t, "group-created g1: ")
+	b2.expectEvents(t, "group-created g1 b1: box b1 asks for it; it was created on box b1")
+	renew := func() {
+		b1.groups["g1"].links[0].asked = time.Time{}
+		b1.tend(t.Context(), b1.groups["g1"])
+	}
+	f.cut = func(string, string, string) (bool, bool) { return false, false }
+	renew()
+	renew()
+	b1.expectEvents(t, "neighbour-down g1 b2: box b2: it does not answer (timeout)")
+	f.cut = nil
+	renew()
+	renew()
+	b1.expectEvents(t, "neighbour-up g1 b2: its part of the group stands again")
+	b2.expectEvents(t)
+}
