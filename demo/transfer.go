@@ -11,6 +11,7 @@ import (
 
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -70,9 +71,8 @@ func (d *demo) connect(ctx context.Context) (*transfer, error) {
 		if err := host.Register(region); err != nil {
 			return nil, err
 		}
-		c := config(r.qpn, 0)
 		var err error
-		if r.qp, err = host.NewQP(c); err != nil {
+		if r.qp, err = host.NewQP(bed.QP(r.qpn, 0, pathMTU)); err != nil {
 			return nil, err
 		}
 		for k := range sends {
@@ -89,7 +89,7 @@ func (d *demo) connect(ctx context.Context) (*transfer, error) {
 		t.receivers = append(t.receivers, r)
 	}
 	var err error
-	if t.source, err = d.lab.Hosts[0].RNIC.NewQP(config(sourceQPN, sourcePSN)); err != nil {
+	if t.source, err = d.lab.Hosts[0].RNIC.NewQP(bed.QP(sourceQPN, sourcePSN, pathMTU)); err != nil {
 		return nil, err
 	}
 	if err := t.source.Connect(ctx, peer); err != nil {
@@ -98,37 +98,17 @@ func (d *demo) connect(ctx context.Context) (*transfer, error) {
 	return t, nil
 }
 
-func config(qpn roce.QPN, psn roce.PSN) rnic.Config {
-	c := rnic.Defaults()
-	c.QPN, c.SendPSN, c.MTUBytes = qpn, psn, pathMTU
-	return c
-}
-
 // run posts all work requests and waits for the source's completions.
 func (t *transfer) run(ctx context.Context) error {
 	start := time.Now()
-	posted, done := 0, 0
 	writes := (len(t.data) + writeBytes - 1) / writeBytes
-	const depth = 16
-	for done < writes+sends {
-		for posted < writes+sends && posted-done < depth {
-			if err := t.post(posted, writes); err != nil {
-				return err
-			}
-			posted++
-		}
-		c, err := t.source.Wait(ctx)
-		if err != nil {
-			return fmt.Errorf("after %d of %d completions: %w", done, writes+sends, err)
-		}
-		if c.Status != rnic.Success {
-			return fmt.Errorf("the source's work request %d ended with %v", c.WRID, c.Status)
-		}
-		if done++; done == writes {
+	post := func(n int) error { return t.post(n, writes) }
+	return bed.Post(ctx, t.source, writes+sends, post, func(done int) error {
+		if done == writes {
 			t.took = time.Since(start)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (t *transfer) post(n, writes int) error {

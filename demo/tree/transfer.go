@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -19,15 +18,14 @@ import (
 
 // The values with which the QPs are set up; the group file has the same.
 const (
-	groupName   = "demo"
-	groupQPN    = 1
-	memoryVA    = 0x10000
-	memoryKey   = 0x77
-	pathMTU     = 1024
-	sourceQPN   = 17
-	sourcePSN   = 0xFFFE00 // the stream crosses the PSN wrap
-	writeBytes  = 256 << 10
-	outstanding = 16
+	groupName  = "demo"
+	groupQPN   = 1
+	memoryVA   = 0x10000
+	memoryKey  = 0x77
+	pathMTU    = 1024
+	sourceQPN  = 17
+	sourcePSN  = 0xFFFE00 // the stream crosses the PSN wrap
+	writeBytes = 256 << 10
 )
 
 // receiver is one receiver: its host, its entry in the group file, its memory and its QP.
@@ -108,52 +106,35 @@ func (t *transfer) connect(ctx context.Context) (err error) {
 		if err := r.RNIC.Register(region); err != nil {
 			return err
 		}
-		if r.qp, err = r.RNIC.NewQP(config(r.qpn, 0)); err != nil {
+		if r.qp, err = r.RNIC.NewQP(bed.QP(r.qpn, 0, pathMTU)); err != nil {
 			return err
 		}
 		if err := r.qp.Connect(ctx, endpoint.Peer{IP: t.groupIP, QPN: groupQPN, PSN: r.psn}); err != nil {
 			return fmt.Errorf("receiver %v: %w", r.IP, err)
 		}
 	}
-	if t.source, err = t.from.RNIC.NewQP(config(sourceQPN, sourcePSN)); err != nil {
+	if t.source, err = t.from.RNIC.NewQP(bed.QP(sourceQPN, sourcePSN, pathMTU)); err != nil {
 		return err
 	}
 	return t.source.Connect(ctx, endpoint.Peer{IP: t.groupIP, QPN: groupQPN, PSN: sourcePSN})
-}
-
-func config(qpn roce.QPN, psn roce.PSN) rnic.Config {
-	c := rnic.Defaults()
-	c.QPN, c.SendPSN, c.MTUBytes = qpn, psn, pathMTU
-	return c
 }
 
 // run posts all WRITEs and waits for their completions.
 func (t *transfer) run(ctx context.Context) error {
 	began := time.Now()
 	all := len(t.data) / writeBytes
-	for posted, done := 0, 0; done < all; {
-		for ; posted < all && posted-done < outstanding; posted++ {
-			off := posted * writeBytes
-			remote := rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey}
-			if err := t.source.PostWrite(uint64(off), t.data[off:off+writeBytes], remote); err != nil {
-				return err
-			}
-		}
-		c, err := t.source.Wait(ctx)
-		if err == nil && c.Status != rnic.Success {
-			err = errors.New(c.Status.String())
-		}
-		if err != nil {
-			return fmt.Errorf("the source's WRITE %d of %d: %w", done+1, all, err)
-		}
-		if done++; t.kill && done == all/2 {
-			if err := t.restart(ctx); err != nil {
-				return err
-			}
-		}
+	post := func(n int) error {
+		off := n * writeBytes
+		return t.source.PostWrite(uint64(off), t.data[off:off+writeBytes], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey})
 	}
+	err := bed.Post(ctx, t.source, all, post, func(done int) error {
+		if t.kill && done == all/2 {
+			return t.restart(ctx)
+		}
+		return nil
+	})
 	t.took = time.Since(began)
-	return nil
+	return err
 }
 
 // same says whether a receiver has the source's data, and returns a copy of what it has.

@@ -105,13 +105,6 @@ func (s *site) file() []byte {
 	return []byte(b.String())
 }
 
-// config returns the settings of a host's queue pair.
-func config(qpn roce.QPN, psn roce.PSN) rnic.Config {
-	c := rnic.Defaults()
-	c.QPN, c.SendPSN, c.MTUBytes = qpn, psn, pathMTU
-	return c
-}
-
 // join lets receivers join, or creates the group with them. update returns when the whole tree has
 // changed.
 func (s *site) join(joining ...*receiver) {
@@ -123,13 +116,13 @@ func (s *site) join(joining ...*receiver) {
 	s.change(ctx, first)
 	for _, r := range joining {
 		s.check(r.RNIC.Register(rnic.Region{VA: 0, RKey: 7, Access: rnic.RemoteWrite, Bytes: r.memory}))
-		qp, err := r.RNIC.NewQP(config(r.qpn, 0))
+		qp, err := r.RNIC.NewQP(bed.QP(r.qpn, 0, pathMTU))
 		s.check(err)
 		s.check(qp.Connect(ctx, endpoint.Peer{IP: s.lab.Boxes[0].GroupIP(), QPN: groupQPN, PSN: r.psn}))
 	}
 	if first {
 		var err error
-		s.source, err = s.lab.Boxes[0].Hosts[0].RNIC.NewQP(config(17, sourcePSN))
+		s.source, err = s.lab.Boxes[0].Hosts[0].RNIC.NewQP(bed.QP(17, sourcePSN, pathMTU))
 		s.check(err)
 		s.check(s.source.Connect(ctx, endpoint.Peer{IP: s.lab.Boxes[0].GroupIP(), QPN: groupQPN, PSN: 0}))
 	}

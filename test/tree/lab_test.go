@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/rocast/rocast/internal/rnic/endpoint"
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/boxes"
 	"github.com/rocast/rocast/internal/testlab/fabric"
 	"github.com/rocast/rocast/roce"
 )
@@ -82,10 +82,8 @@ type box struct {
 	*fabric.Box
 	tree    *tree
 	dir     string
-	daemon  *exec.Cmd
-	ended   chan struct{} // closed when the daemon has ended
-	log     *bytes.Buffer // may be read then
-	members []string      // lines of the group file
+	daemon  boxes.Daemon
+	members []string // lines of the group file
 }
 
 // host is a member of the group.
@@ -121,7 +119,9 @@ func newTree(t *testing.T, o options, hosts, parents []int) *tree {
 		dir, err := os.MkdirTemp("", "rct") // short: the path of a socket has its limit
 		check(t, err)
 		t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
-		tr.boxes = append(tr.boxes, &box{Box: b, tree: tr, dir: dir})
+		added := &box{Box: b, tree: tr, dir: dir}
+		t.Cleanup(func() { _ = added.daemon.Kill() }) // it may have ended
+		tr.boxes = append(tr.boxes, added)
 	}
 	for i, parent := range parents {
 		_, err := tr.lab.Join(tr.boxes[parent].Box, tr.boxes[i+1].Box, o.between, uint32(i+1), o.loss)
@@ -206,37 +206,15 @@ func (b *box) start() {
 	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\nengine: %s\n", strings.Join(b.Ports(), ", "),
 		b.path("rocast.sock"), b.path("state"), b.tree.o.engine)
 	check(t, os.WriteFile(b.path("rocastd.yaml"), []byte(config), 0o600))
-	_ = os.Remove(b.path("rocast.sock"))
-	b.log = new(bytes.Buffer)
-	b.daemon = exec.Command(filepath.Join(dir, "rocastd"), "--config", b.path("rocastd.yaml"))
-	b.daemon.Stdout, b.daemon.Stderr = b.log, b.log
-	b.daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	check(t, b.Box.Box.Do(b.daemon.Start))
-	daemon, ended := b.daemon, make(chan struct{})
-	b.ended = ended
-	go func() { defer close(ended); _ = daemon.Wait() }()
-	t.Cleanup(func() { _ = daemon.Process.Kill(); <-ended })
-	testlab.Eventually(t, patience, "the daemon answers", func() bool {
-		select {
-		case <-ended:
-			t.Fatalf("the daemon ended:\n%s", b.log)
-		default:
-		}
-		_, err := b.client().Version(t.Context())
-		return err == nil
-	}, func() string { return "it runs" })
-}
-
-// kill ends the daemon without a warning.
-func (b *box) kill() {
-	b.tree.t.Helper()
-	check(b.tree.t, b.daemon.Process.Signal(unix.SIGKILL))
-	<-b.ended
+	b.daemon = boxes.Daemon{Program: filepath.Join(dir, "rocastd"), Config: b.path("rocastd.yaml"), Socket: b.path("rocast.sock")}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	check(t, b.daemon.Start(ctx, b.Box.Box))
 }
 
 func (b *box) path(name string) string { return filepath.Join(b.dir, name) }
 
-func (b *box) client() *client.Client { return client.New(b.path("rocast.sock")) }
+func (b *box) client() *client.Client { return b.daemon.Client() }
 
 // create makes the box's part of the group and waits until its members are reached.
 func (b *box) create() {
@@ -264,10 +242,8 @@ func (tr *tree) connect() {
 	t.Helper()
 	for _, h := range tr.hosts {
 		check(t, h.RNIC.Register(rnic.Region{VA: h.va, RKey: h.rkey, Access: rnic.RemoteWrite, Bytes: h.memory}))
-		c := rnic.Defaults()
-		c.QPN, c.SendPSN, c.MTUBytes = h.qpn, h.sends, pathMTU
 		var err error
-		h.qp, err = h.RNIC.NewQP(c)
+		h.qp, err = h.RNIC.NewQP(bed.QP(h.qpn, h.sends, pathMTU))
 		check(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
@@ -275,10 +251,7 @@ func (tr *tree) connect() {
 	}
 }
 
-const (
-	writeBytes  = 64 << 10
-	outstanding = 16
-)
+const writeBytes = 64 << 10
 
 // write fills the group's memory from one host. It calls midway when half of the WRITEs are
 // complete, if midway is not nil.
@@ -287,20 +260,19 @@ func (tr *tree) write(from *host, seed byte, midway func()) (data []byte) {
 	data = make([]byte, tr.o.memory)
 	rand.NewChaCha8([32]byte{seed}).Read(data)
 	all := len(data) / writeBytes
-	for posted, done := 0, 0; done < all; {
-		for ; posted < all && posted-done < outstanding; posted++ {
-			off := posted * writeBytes
-			check(tr.t, from.qp.PostWrite(uint64(off), data[off:off+writeBytes], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey}))
-		}
-		ctx, cancel := context.WithTimeout(tr.t.Context(), patience)
-		c, err := from.qp.Wait(ctx)
-		cancel()
-		if err != nil || c.Status != rnic.Success {
-			tr.t.Fatalf("WRITE %d of %d ended with %v, %v\n%s", done, all, c, err, tr.state())
-		}
-		if done++; done == all/2 && midway != nil {
+	post := func(n int) error {
+		off := n * writeBytes
+		return from.qp.PostWrite(uint64(off), data[off:off+writeBytes], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey})
+	}
+	ctx, cancel := context.WithTimeout(tr.t.Context(), 2*patience)
+	defer cancel()
+	if err := bed.Post(ctx, from.qp, all, post, func(done int) error {
+		if done == all/2 && midway != nil {
 			midway()
 		}
+		return nil
+	}); err != nil {
+		tr.t.Fatalf("%v\n%s", err, tr.state())
 	}
 	return data
 }

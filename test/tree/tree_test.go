@@ -140,7 +140,7 @@ func TestABoxIsKilled(t *testing.T) {
 						between: fabric.Router, engine: engine, keys: "repair: " + repair, memory: 8 << 20, loss: 500,
 					}, spine[0], spine[1])
 					data := tr.write(tr.hosts[0], 3, func() {
-						tr.boxes[which].kill()
+						check(t, tr.boxes[which].daemon.Kill())
 						tr.boxes[which].start()
 					})
 					tr.hold(tr.hosts[0], data)

@@ -140,8 +140,8 @@ func (r *Runner) runTree(s *TreeScenario, record *recorder) (Result, error) {
 	if err := t.open(); err != nil {
 		return Result{}, err
 	}
-	t.run()
 	w := &t.w
+	w.play(t.handle, t.finish)
 	return Result{
 		Failure: w.failure, Status: w.hosts[0].status, Took: w.took, Events: w.events, Hash: w.hash, Tally: w.tally,
 		Source: *w.hosts[0].qp.Counters(), Engine: w.carried,
@@ -262,26 +262,6 @@ func (t *treeRun) linkLeg(c, end int) mft.Leg {
 	}
 	l.L2Bytes = uint8(copy(l.L2[:], roce.AppendEthernet(nil, hostMAC(number(1-end)), hostMAC(number(end)), etherType)))
 	return l
-}
-
-func (t *treeRun) run() {
-	w := &t.w
-	w.start(&w.hosts[0])
-	for w.failure == nil {
-		e, ok := w.schedule.next()
-		if !ok {
-			t.finish()
-			return
-		}
-		if e.at > w.s.Limit {
-			w.fail(Ends, "not over in time: %s", w.progress())
-			return
-		}
-		w.now = e.at
-		w.events++
-		w.mix(&e)
-		t.handle(&e)
-	}
 }
 
 func (t *treeRun) handle(e *event) {

@@ -108,7 +108,7 @@ func TestACalmTree(t *testing.T) {
 		if err := run.open(); err != nil {
 			t.Fatal(err)
 		}
-		run.run()
+		run.w.play(run.handle, run.finish)
 		if run.w.failure != nil {
 			t.Fatal(run.w.failure)
 		}
@@ -171,7 +171,7 @@ func TestABrokenBoxInATreeIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		run.meddle = c.meddle(run)
-		run.run()
+		run.w.play(run.handle, run.finish)
 		if f := run.w.failure; f == nil || f.Invariant != c.want {
 			t.Errorf("a box that %s: %v, want %v", name, f, c.want)
 		}

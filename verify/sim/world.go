@@ -73,13 +73,20 @@ func longestSend(s *Scenario) (bytes int) {
 	return bytes
 }
 
-// run lets events happen until there are none, or an invariant does not hold.
 func (w *world) run() {
+	w.play(func(e *event) {
+		w.handle(e)
+		w.checkConserved()
+	}, w.finish)
+}
+
+// play lets events happen until there are none, or an invariant does not hold.
+func (w *world) play(handle func(*event), finish func()) {
 	w.start(&w.hosts[0])
 	for w.failure == nil {
 		e, ok := w.schedule.next()
 		if !ok {
-			w.finish()
+			finish()
 			return
 		}
 		if e.at > w.s.Limit {
@@ -89,8 +96,7 @@ func (w *world) run() {
 		w.now = e.at
 		w.events++
 		w.mix(&e)
-		w.handle(&e)
-		w.checkConserved()
+		handle(&e)
 	}
 }
 

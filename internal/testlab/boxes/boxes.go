@@ -3,17 +3,13 @@
 package boxes
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rocast/rocast/client"
@@ -27,9 +23,7 @@ type Box struct {
 	Name string
 
 	set    *Set
-	daemon *exec.Cmd
-	ended  chan struct{}
-	log    logged
+	daemon Daemon
 }
 
 // Set is the boxes of a fabric.
@@ -37,7 +31,6 @@ type Set struct {
 	Boxes  []*Box
 	fabric *fabric.Fabric
 	dir    string
-	bin    string // the directory of rocastd
 	ca     *certs.Authority
 }
 
@@ -48,9 +41,11 @@ func New(f *fabric.Fabric, bin string, names ...string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Set{fabric: f, dir: dir, bin: bin}
+	s := &Set{fabric: f, dir: dir}
 	for i, name := range names {
-		s.Boxes = append(s.Boxes, &Box{Box: f.Boxes[i], Name: name, set: s})
+		b := &Box{Box: f.Boxes[i], Name: name, set: s}
+		b.daemon = Daemon{Program: filepath.Join(bin, "rocastd"), Config: b.path("rocastd.yaml"), Socket: b.path("s")}
+		s.Boxes = append(s.Boxes, b)
 	}
 	if s.ca, err = certs.NewAuthority(dir); err == nil {
 		err = s.route()
@@ -68,14 +63,10 @@ func New(f *fabric.Fabric, bin string, names ...string) (*Set, error) {
 
 // Close ends the daemons and removes their files.
 func (s *Set) Close() error {
-	var errs []error
 	for _, b := range s.Boxes {
-		if b.daemon != nil {
-			_ = b.daemon.Process.Kill()
-			<-b.ended
-		}
+		_ = b.Kill() // it may have ended
 	}
-	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
+	return os.RemoveAll(s.dir)
 }
 
 // hop is a way from a box: the neighbour at the other end of a link.
@@ -190,56 +181,18 @@ func (b *Box) prepare() error {
 func (b *Box) path(name string) string { return filepath.Join(b.set.dir, b.Name, name) }
 
 // Client talks to the box's daemon.
-func (b *Box) Client() *client.Client { return client.New(b.path("s")) }
+func (b *Box) Client() *client.Client { return b.daemon.Client() }
 
 // Start starts the daemon and waits until it answers.
 func (b *Box) Start(ctx context.Context) error {
-	b.daemon = exec.Command(filepath.Join(b.set.bin, "rocastd"), "--config", b.path("rocastd.yaml"))
-	b.daemon.Stdout, b.daemon.Stderr = &b.log, &b.log
-	b.daemon.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	_ = os.Remove(b.path("s"))
-	if err := b.Box.Box.Do(b.daemon.Start); err != nil {
-		return err
+	if err := b.daemon.Start(ctx, b.Box.Box); err != nil {
+		return fmt.Errorf("%s: %w", b.Name, err)
 	}
-	daemon, ended := b.daemon, make(chan struct{})
-	b.ended = ended
-	go func() { defer close(ended); _ = daemon.Wait() }()
-	for {
-		if _, err := b.Client().Version(ctx); err == nil {
-			return nil
-		}
-		select {
-		case <-ended:
-			return fmt.Errorf("rocastd of %s ended:\n%s", b.Name, b.Log())
-		case <-ctx.Done():
-			return fmt.Errorf("rocastd of %s does not answer:\n%s", b.Name, b.Log())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
+	return nil
 }
 
 // Kill ends the daemon without a warning.
-func (b *Box) Kill() error {
-	err := b.daemon.Process.Kill()
-	<-b.ended
-	return err
-}
+func (b *Box) Kill() error { return b.daemon.Kill() }
 
 // Log is what the box's daemons have logged.
-func (b *Box) Log() string {
-	b.log.mu.Lock()
-	defer b.log.mu.Unlock()
-	return b.log.text.String()
-}
-
-// logged may be written while it is read.
-type logged struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+func (b *Box) Log() string { return b.daemon.Log() }

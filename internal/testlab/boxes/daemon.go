@@ -1,0 +1,83 @@
+package boxes
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/internal/testlab/netns"
+)
+
+// Daemon is a rocastd in a box. It may be started again after it was killed.
+type Daemon struct {
+	Program, Config, Socket string // paths
+
+	process *os.Process
+	ended   chan struct{} // closed when the process has ended
+	log     logged
+}
+
+// Client talks to the daemon.
+func (d *Daemon) Client() *client.Client { return client.New(d.Socket) }
+
+// Start starts the daemon in a box and waits until it answers.
+func (d *Daemon) Start(ctx context.Context, in *netns.NS) error {
+	command := exec.Command(d.Program, "--config", d.Config)
+	command.Stdout, command.Stderr = &d.log, &d.log
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	_ = os.Remove(d.Socket)
+	if err := in.Do(command.Start); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	d.process, d.ended = command.Process, ended
+	go func() { defer close(ended); _ = command.Wait() }()
+	for {
+		if _, err := d.Client().Version(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-ended:
+			return fmt.Errorf("rocastd ended:\n%s", d.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("rocastd does not answer:\n%s", d.Log())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends the daemon without a warning, if it runs.
+func (d *Daemon) Kill() error {
+	if d.process == nil {
+		return nil
+	}
+	err := d.process.Kill()
+	<-d.ended
+	d.process = nil
+	return err
+}
+
+// Log is what the daemon has logged, over all starts.
+func (d *Daemon) Log() string {
+	d.log.mu.Lock()
+	defer d.log.mu.Unlock()
+	return d.log.text.String()
+}
+
+// logged may be written while it is read.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
