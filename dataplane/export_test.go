@@ -72,3 +72,6 @@ func CoreOf(w *Worker) *Core { return w.core }
 
 // Reserved says whether the worker has records of retained packets.
 func Reserved(w *Worker) bool { return w.core.repair.retained != nil }
+
+// LeastKept is how many packets of a group the engine retains at first.
+const LeastKept = leastKept

@@ -64,6 +64,8 @@ type fanState struct {
 	placed  bool     // the group has a place
 	at      FanWord  // as last read; if at.Armed, the engine may carry packets
 	limit   roce.PSN // the last PSN that the engine may carry
+	from    roce.PSN // the first packet that the engine may carry since it was armed
+	keeps   int      // how many packets the engine retains; 0: leastKept
 	paths   int      // number of paths that get copies from the engine
 	listed  bool     // in Core.armable
 	unheard bool     // when disarmed last, a receiver had acknowledged nothing of what was carried
@@ -160,7 +162,7 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 		f.need = min(16*max(f.need, calmPacketsMax/16), silentPacketsMax)
 		f.why = errUnheard
 	case r != Reason(feedback.Forwarded):
-	case st.merge.Plain() == 0:
+	case st.merge.Plain() == 0, st.held != nil && st.held.inEngine > 0: // else new packets may overwrite these
 		f.calm = 0
 	default:
 		if f.calm++; f.calm >= max(f.need, calmPackets) && !f.listed {
@@ -200,6 +202,9 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	if !w.Armed {
 		c.fanCounts.Disarmed++
 		c.carry(st, false)
+		if st.held != nil && w.PSN.Prev() == f.limit {
+			f.keeps = 2 * st.kept()
+		}
 		st.disarmed(w)
 	}
 	c.extend(st)
@@ -208,31 +213,52 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 
 // extend moves the limit of an armed group up before the engine reaches it.
 func (c *Core) extend(st *state) {
-	f := &st.fan
-	ahead := int32(feedback.Window)
-	if st.held != nil {
-		ahead = int32(len(st.held.at))
-	}
-	if !f.at.Armed || f.limit.Sub(f.at.PSN) >= ahead/2 {
+	switch f := &st.fan; {
+	case !f.at.Armed:
+		return
+	case st.held == nil && f.limit.Sub(f.at.PSN) >= feedback.Window/2, st.held != nil && f.limit == st.retainable():
 		return
 	}
-	if limit := st.horizon(); limit.After(f.limit) {
-		f.limit = limit
+	if limit := st.horizon(); limit.After(st.fan.limit) {
+		st.fan.limit = limit
 		c.fanOut.Limit(st.group.ID, limit)
 	}
 }
 
-// horizon returns the last PSN that the engine may carry while no event comes. A group with repair
-// on must not have more packets retained than it has room for.
+// horizon returns the last PSN that the engine may carry while no event comes.
 func (st *state) horizon() roce.PSN {
 	limit := st.merge.Horizon()
 	if st.held == nil {
 		return limit
 	}
-	if last := st.merge.Oldest().Add(int32(len(st.held.at)) - 1); last.Before(limit) {
+	if last := st.retainable(); last.Before(limit) {
 		return last
 	}
 	return limit
+}
+
+// leastKept is how many packets of a group the engine retains at first. The packets that it copies
+// should stay in the CPU's caches: a packet of 1 KiB takes 0.26 us more with 1024 of them, and 0.12
+// us with 256. So the number is no larger than what the source has on its way: it doubles when the
+// engine had to stop because of it, up to the group's window.
+const leastKept = 64
+
+// kept is how many packets of the group the engine retains.
+func (st *state) kept() int { return min(max(st.fan.keeps, leastKept), len(st.held.at)) }
+
+// retainable returns the last PSN that the engine may carry because of what is retained. The engine
+// must not overwrite what it has carried since it was armed and a receiver may still lack, and a
+// group must not have more packets retained than it has room for.
+func (st *state) retainable() roce.PSN {
+	oldest := st.merge.Oldest()
+	last := oldest.Add(int32(len(st.held.at)) - 1)
+	if oldest.Before(st.fan.from) {
+		oldest = st.fan.from
+	}
+	if kept := oldest.Add(int32(st.kept()) - 1); kept.Before(last) {
+		return kept
+	}
+	return last
 }
 
 // disarmed judges what the engine did for the group. A receiver that has acknowledged nothing of it
@@ -300,11 +326,17 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 		return errNoPlace
 	}
 	w := FanWord{PSN: st.merge.NextPSN(), Inside: st.merge.Inside(), Armed: true}
+	f := &st.fan
+	f.from = w.PSN
 	limit := st.horizon()
+	if limit.Before(w.PSN) {
+		return errNotPlain
+	}
 	if err := c.fanOut.Arm(st.group.ID, &c.block, w, limit); err != nil {
+		f.keeps /= 2 // there may be memory for that
 		return err
 	}
-	st.fan.at, st.fan.limit, st.fan.before, st.fan.paths = w, limit, st.fan.carried, len(c.block.Paths)
+	f.at, f.limit, f.before, f.paths = w, limit, f.carried, len(c.block.Paths)
 	c.fanCounts.Armed++
 	c.carry(st, true)
 	return nil
@@ -328,7 +360,7 @@ func (st *state) block(b *mft.Block, marks []bool) error {
 		}
 	}
 	if st.held != nil {
-		b.Retain = len(st.held.at)
+		b.Retain = st.kept()
 	}
 	return b.End()
 }

@@ -71,6 +71,47 @@ func TestTheEngineKeepsToTheWindow(t *testing.T) {
 	b.settle(psn-1, 0)
 }
 
+// The engine retains few packets at first. It retains twice as many when the source has more on its
+// way, up to the group's window. It does not begin before every receiver has what it carried
+// before: its memory moves then.
+func TestTheEngineRetainsWhatTheSourceHasOnItsWay(t *testing.T) {
+	const window = 4 * dataplane.LeastKept
+	b, psn := newCarriedBench(t, func(g *mft.Group) { g.Policy.RepairWindow = window })
+	unanswered := int32(0) // when the engine began; the core retains these
+	for _, keeps := range []int32{1, 2, 4, 4} {
+		keeps *= dataplane.LeastKept
+		if n := b.FanOut.Retains(b.group.ID); n != int(keeps) {
+			t.Fatalf("the engine retains %d packets, want %d", n, keeps)
+		}
+		first := psn
+		for ; b.engine() && psn.Sub(first) <= keeps; psn = psn.Next() {
+			b.send(quiet(psn))
+		}
+		if n, want := psn.Sub(first)-1, min(keeps, window-unanswered); n != want {
+			t.Errorf("the engine stops after %d packets, want %d", n, want)
+		}
+		for range 20 {
+			b.send(quiet(psn))
+			psn = psn.Next()
+		}
+		b.expectEngine(false)
+		if b.take(1); keeps < window { // else the first one has left the window
+			b.answer(1, first, roce.NAKSequence)
+			if got := b.take(1); len(got) == 0 {
+				t.Errorf("receiver 1 is sent nothing again")
+			} else {
+				b.expectCopies(1, got[:1], list(first))
+			}
+		}
+		b.drain()
+		b.settle(psn-1, 0)
+		for unanswered = 0; !b.engine() && unanswered < 100; unanswered++ {
+			b.send(quiet(psn))
+			psn = psn.Next()
+		}
+	}
+}
+
 func (b *repairBench) engine() bool {
 	st, _ := b.Switch.GroupState(b.group.ID)
 	return st.Engine.Kernel

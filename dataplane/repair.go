@@ -106,7 +106,7 @@ func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.O
 		r.keep(st, f, region, checked)
 	case feedback.Resent, feedback.Filtered:
 		s := r.find(st.held, psn)
-		if (s != nil && !s.checked || st.held.inEngine(psn)) && r.fits(f) {
+		if (s != nil && !s.checked || st.held.engineHas(psn)) && r.fits(f) {
 			r.replace(st, f, region)
 		}
 	}
@@ -140,7 +140,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	if h.lost != nil {
 		return // what lies behind a packet that is missing is of no use to the receiver
 	}
-	if h.inEngine(a.PSN) {
+	if h.engineHas(a.PSN) {
 		ok, lost := c.fetch(st, a.PSN)
 		if lost != nil {
 			h.lost, h.lostPSN = lost, a.PSN

@@ -45,7 +45,7 @@ func newCarriedBench(t *testing.T, options ...func(*mft.Group)) (*repairBench, r
 	for _, o := range options {
 		o(b.group)
 	}
-	b.Net = porttest.NewRetaining(4, 64, porttest.NewFanOut(), func() feedback.Tick { return b.now })
+	b.Net = porttest.NewRetaining(4, b.group.Policy.RepairWindow, porttest.NewFanOut(), func() feedback.Tick { return b.now })
 	b.add(b.group)
 	psn := roce.PSN(firstPSN)
 	for range 20 { // until the group is armed, and some more

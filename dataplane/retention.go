@@ -32,8 +32,8 @@ type slot struct {
 
 const (
 	noSlot = -1
-	// inEngine stands in held.at for the slot of a packet that the engine carried and retains.
-	inEngine = -2
+	// engineSlot stands in held.at for the slot of a packet that the engine carried and retains.
+	engineSlot = -2
 )
 
 // newRetention returns a retention with room for that many buffers. The packets of one batch may
@@ -52,6 +52,7 @@ func newRetention(chunks int) *retention {
 type held struct {
 	at           []int32 // slots by PSN, modulo their number, which is a power of two
 	oldest, next roce.PSN
+	inEngine     int // so many of the packets the engine has
 
 	// If lost is set, a packet was to be sent again and could not be: this one, and it is
 	// counted here. The merging does not know yet.
@@ -84,27 +85,28 @@ func (r *retention) fitsBeside(f *Frame) bool { return r.fits(f) && r.unused > b
 
 // find returns the retained packet, or nil if there is none or the engine has it.
 func (r *retention) find(h *held, psn roce.PSN) *slot {
-	if !h.has(psn) || h.inEngine(psn) {
+	if !h.has(psn) || h.engineHas(psn) {
 		return nil
 	}
 	return &r.slots[*h.slot(psn)]
 }
 
-// inEngine says whether the engine has the packet.
-func (h *held) inEngine(psn roce.PSN) bool { return h.has(psn) && *h.slot(psn) == inEngine }
+// engineHas says whether the engine has the packet.
+func (h *held) engineHas(psn roce.PSN) bool { return h.has(psn) && *h.slot(psn) == engineSlot }
 
 // carried notes that the engine carried the packets up to psn, and retains them.
 func (r *retention) carried(h *held, psn roce.PSN) {
 	r.releaseBelow(h, psn.Add(1-int32(len(h.at))))
 	for ; !psn.Before(h.next); h.next = h.next.Next() {
-		*h.slot(h.next) = inEngine
+		*h.slot(h.next) = engineSlot
+		h.inEngine++
 	}
 }
 
 // newestInEngine returns the last of the packets that the engine has.
 func (h *held) newestInEngine() (psn roce.PSN, some bool) {
 	for psn = h.next.Prev(); h.has(psn); psn = psn.Prev() {
-		if h.inEngine(psn) {
+		if h.engineHas(psn) {
 			return psn, true
 		}
 	}
@@ -142,7 +144,7 @@ func (r *retention) replace(st *state, f *Frame, region int) {
 	}
 	r.link(i)
 	*at = i
-	r.release(was)
+	r.release(st.held, was)
 }
 
 // fill takes a free slot for f.
@@ -184,7 +186,7 @@ func (r *retention) olderOf(i, older int32) {
 // releaseBelow releases the packets of a group that are below psn.
 func (r *retention) releaseBelow(h *held, psn roce.PSN) {
 	for h.oldest != h.next && h.oldest.Before(psn) {
-		r.release(*h.slot(h.oldest))
+		r.release(h, *h.slot(h.oldest))
 		h.oldest = h.oldest.Next()
 	}
 }
@@ -193,8 +195,9 @@ func (r *retention) releaseBelow(h *held, psn roce.PSN) {
 func (r *retention) releaseAll(h *held) { r.releaseBelow(h, h.next) }
 
 // release takes a packet out. Its slot and its buffers are in use until putBack.
-func (r *retention) release(i int32) {
-	if i == inEngine {
+func (r *retention) release(h *held, i int32) {
+	if i == engineSlot {
+		h.inEngine--
 		return
 	}
 	s := &r.slots[i]

@@ -148,8 +148,8 @@ func (m *retentionModel) check(step string) {
 			buffered++
 			want = fmt.Sprint(true, k.first, k.chunks, k.region, k.checked, true)
 		}
-		if got != want || h.inEngine(k.psn) != k.engine {
-			m.t.Fatalf("%s: packet %d of group %d: %s, want %s; in the engine %v", step, k.psn, k.group, got, want, h.inEngine(k.psn))
+		if got != want || h.engineHas(k.psn) != k.engine {
+			m.t.Fatalf("%s: packet %d of group %d: %s, want %s; in the engine %v", step, k.psn, k.group, got, want, h.engineHas(k.psn))
 		}
 	}
 	for g, st := range m.groups {

@@ -8,7 +8,7 @@ import (
 )
 
 // segmentPackets is the number of retained packets in a segment of kernelMemory.
-const segmentPackets = 256
+const segmentPackets = 64
 
 // kernelMemory shares out the kernel's memory for retained packets. A place of the kernel's fan-out
 // has some neighbouring segments, or none. Workers take and give segments at the same time; each

@@ -21,22 +21,22 @@ func TestKernelMemoryIsSharedOut(t *testing.T) {
 	take(0, 1, 0, 1, true)
 	take(1, segmentPackets, 1, 1, true)
 	take(2, segmentPackets+1, 2, 2, true)
-	take(3, 1000, 4, 4, true)
+	take(3, 4*segmentPackets-24, 4, 4, true)
 	take(4, 1, 0, 0, false) // nothing is left, not even of the rest of 100 packets
 	take(1, 17, 1, 1, false)
-	take(2, 300, 2, 2, false)
+	take(2, segmentPackets+44, 2, 2, false)
 	k.give(0)
 	take(4, 2*segmentPackets, 0, 0, false) // one free segment is not enough
 	k.give(1)
 	take(4, 2*segmentPackets, 0, 2, true)
 	k.give(3)
-	take(2, 1024, 2, 4, true) // after it has given up what it had
+	take(2, 4*segmentPackets, 2, 4, true) // after it has given up what it had
 	take(5, 2, 6, 1, true)
 	k.give(5)
 	k.give(5)
 	take(6, 2*segmentPackets, 6, 2, true)
-	take(4, 2000, 0, 0, false) // more than there ever is: the place loses what it had
-	take(7, 500, 0, 2, true)
+	take(4, 8*segmentPackets, 0, 0, false) // more than there ever is: the place loses what it had
+	take(7, 2*segmentPackets-12, 0, 2, true)
 }
 
 // Two workers never get the same segment.
