@@ -143,7 +143,7 @@ type perftestGroups struct{ *Controller }
 // does not answer.
 func (p perftestGroups) Create(ctx context.Context, file *groupfile.File) error {
 	g, err := p.create(ctx, file, nil)
-	if err != nil || g.WaitingCount == 0 {
+	if err != nil {
 		return err
 	}
 	var waiting []string
@@ -151,6 +151,14 @@ func (p perftestGroups) Create(ctx context.Context, file *groupfile.File) error 
 		if m.State == api.Waiting {
 			waiting = append(waiting, fmt.Sprintf("%s is not reached: %s", m.IP, m.Reason))
 		}
+	}
+	for _, l := range g.Links {
+		if l.State != api.Ready {
+			waiting = append(waiting, fmt.Sprintf("a receiver behind box %s is not reached: %s", l.Box, l.Reason))
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
 	}
 	return errors.Join(errors.New(strings.Join(waiting, "; ")), p.Controller.remove(g.Name))
 }
@@ -185,7 +193,8 @@ func traffic(counts api.Counters) perftest.Traffic {
 // perftestAddresses adds the group IPs of the helpers to the box.
 type perftestAddresses struct{ *Controller }
 
-// Own adds ip to the interfaces through which the hosts are reached.
+// Own adds ip to the interfaces through which the hosts are reached. Those behind other boxes are
+// left out: such a box answers for ip where its hosts are.
 func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error) {
 	var held []address.Place
 	release = func() {
@@ -196,21 +205,9 @@ func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []n
 			}
 		}
 	}
-	var unreached []error
-	var places []address.Place
-	for _, host := range towards {
-		hop := p.NextHops.Track(host)
-		p.NextHops.Untrack(host)
-		place := address.Place{IfIndex: hop.Interface, IP: ip}
-		switch {
-		case hop.Interface == 0:
-			unreached = append(unreached, fmt.Errorf("%v is not reached: %s", host, hop.Reason))
-		case !slices.Contains(places, place):
-			places = append(places, place)
-		}
-	}
-	if len(unreached) > 0 {
-		return nil, nil, errors.Join(unreached...)
+	places, err := p.placesFor(ip, towards)
+	if err != nil {
+		return nil, nil, err
 	}
 	if err := p.refuseIP(context.Background(), ip, places); err != nil {
 		return nil, nil, err
@@ -227,4 +224,32 @@ func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []n
 		held = append(held, place)
 	}
 	return containing(ip, all), release, nil
+}
+
+// placesFor returns the interfaces through which the hosts are reached. Where all hosts are behind
+// other boxes, that is the interface in whose subnet ip is: the client is there.
+func (p perftestAddresses) placesFor(ip netip.Addr, towards []netip.Addr) (places []address.Place, err error) {
+	var unreached []error
+	add := func(host netip.Addr) {
+		hop := p.NextHops.Track(host)
+		defer p.NextHops.Untrack(host)
+		boxes, err := p.through(&groupfile.Member{IP: host}, nil)
+		place := address.Place{IfIndex: hop.Interface, IP: ip}
+		switch {
+		case err != nil:
+			unreached = append(unreached, err)
+		case len(boxes) > 0:
+		case hop.Interface == 0:
+			unreached = append(unreached, fmt.Errorf("%v is not reached: %s", host, hop.Reason))
+		case !slices.Contains(places, place):
+			places = append(places, place)
+		}
+	}
+	for _, host := range towards {
+		add(host)
+	}
+	if len(places) == 0 && len(unreached) == 0 {
+		add(ip)
+	}
+	return places, errors.Join(unreached...)
 }

@@ -155,6 +155,71 @@ func TestAPerftestRunDoesNotBeginBeforeEverybodyIsReached(t *testing.T) {
 	}
 }
 
+// treeRunFile returns the group of a perftest run whose receivers are behind several boxes.
+func treeRunFile(t *testing.T, receivers ...string) *groupfile.File {
+	t.Helper()
+	file, err := groupfile.Parse([]byte(groupFile(receivers...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.Lines = nil // it was not parsed from a text
+	return file
+}
+
+func TestAPerftestRunPassesBoxes(t *testing.T) {
+	f := newTree(t)
+	groups := perftestGroups{f.box("b1").Controller}
+	if err := groups.Create(t.Context(), treeRunFile(t, everywhere...)); err != nil {
+		t.Fatal(err)
+	}
+	f.check(wholeTree)
+	if err := groups.Remove(t.Context(), "g1"); err != nil {
+		t.Fatal(err)
+	}
+	f.nothingLeft()
+}
+
+// A box behind does not reach one of its receivers: the run must not begin, and nothing stays
+// behind.
+func TestAPerftestRunWaitsForNobodyBehindABox(t *testing.T) {
+	f := newTree(t)
+	f.box("b3").hops.Set(map[string]nexthop.Hop{"10.3.0.2": {Interface: 2, Reason: "the kernel is asking"}})
+	groups := perftestGroups{f.box("b1").Controller}
+	err := groups.Create(t.Context(), treeRunFile(t, everywhere...))
+	if want := "a receiver behind box b2 is not reached: 10.3.0.2 at box b3: the kernel is asking"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	f.nothingLeft()
+}
+
+// The group IP is where receivers of this box are, or else where its subnet is, and not on a link.
+func TestAPerftestHelpersIPIsNotOnALink(t *testing.T) {
+	f := newTree(t)
+	b1 := f.box("b1")
+	tracked := b1.hops.Tracked()
+	ip := netip.MustParseAddr("10.1.0.100")
+	far, near := netip.MustParseAddr("10.3.0.1"), netip.MustParseAddr("10.1.0.2")
+	b1.hops.Set(map[string]nexthop.Hop{ip.String(): {Interface: 2, Reason: "nobody answers"}})
+	for want, receivers := range map[string][]netip.Addr{"10.1.0.100@1 x1": {far, near}, "10.1.0.100@2 x1": {far}} {
+		_, release, err := perftestAddresses{b1.Controller}.Own(ip, receivers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b1.addresses.String(); got != want {
+			t.Errorf("towards %v: [%s], want [%s]", receivers, got, want)
+		}
+		release()
+	}
+	b1.hops.Set(map[string]nexthop.Hop{ip.String(): {Reason: "no route to 10.1.0.100"}})
+	_, _, err := perftestAddresses{b1.Controller}.Own(ip, []netip.Addr{far})
+	if want := "10.1.0.100 is not reached: no route to 10.1.0.100"; err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	if n := b1.hops.Tracked(); n != tracked {
+		t.Errorf("%d addresses are tracked, %d before", n, tracked)
+	}
+}
+
 func TestTrafficIsCountedByWhoSentIt(t *testing.T) {
 	counts := api.Counters{
 		feedback.Forwarded.String(): 1, feedback.Resent.String(): 2, feedback.Filtered.String(): 4, feedback.OutsideWindow.String(): 8,

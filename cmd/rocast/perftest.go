@@ -23,8 +23,9 @@ server, it is the client. It makes a group when a run begins, and removes the gr
   on the source      ib_write_bw -d rxe0 10.77.0.100
 
 The group IP is an address of the hosts' subnet that no host has. Clients of that subnet are served, or clients of the
-networks that --allow names. Runs take place one after the other; perftest ls shows the clients that wait. A run that no
-group can carry is refused, and perftest ls says why: READ and atomics, latency tests, -b, -R, UD and UC.
+networks that --allow names. The client is at this box; receivers may be behind other boxes. Runs take place one after the
+other; perftest ls shows the clients that wait. A run that no group can carry is refused, and perftest ls says why: READ
+and atomics, latency tests, -b, -R, UD and UC.
 
 The service ends with the daemon. The key perftest in the daemon's config starts a service whenever the daemon starts.`,
 		Args: takes(),
