@@ -151,12 +151,14 @@ func TestAMoveThatFailsIsTriedAgain(t *testing.T) {
 	if g, _ := b1.Group("g1"); g.State != api.Degraded || g.Reason != "box b3: it does not answer (timeout)" {
 		t.Errorf("%+v", g.GroupSummary)
 	}
+	b1.expectEvents(t, "group-created g1: ", "degraded g1: it cannot follow its routes: box b3: it does not answer (timeout)")
 	f.cut = nil
 	f.tendAll(time.Now())
 	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
 	if g, _ := b1.Group("g1"); g.State != api.Ready || g.Reason != "" {
 		t.Errorf("%+v", g.GroupSummary)
 	}
+	b1.expectEvents(t, "restored g1: its members are where their routes lead again")
 }
 
 // A source that has switched cannot be followed after a restart, so the paths stay.

@@ -33,6 +33,7 @@ func (c *Controller) stand(ctx context.Context, g *group, text []byte) error {
 			err = givenUp(ctx)
 		}
 		if err != nil {
+			c.registrationFailed(g.name, err)
 			c.withdraw(g.name, g.links)
 			return notStanding(g.name, err)
 		}

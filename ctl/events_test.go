@@ -80,7 +80,7 @@ func TestWhatHappensToMembersIsTold(t *testing.T) {
 	tell("10.77.0.2", feedback.NoteSilent, 0)
 	tell("10.77.0.2", feedback.NoteRepairing, 0)
 	tell("10.77.0.2", feedback.NoteFatal, roce.NAKRemoteAccess)
-	w.expectEvents(t, "member-stalled g1 10.77.0.2: others have acknowledged the source's packet 1007, and it has not for 200ms",
+	w.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 200ms, and others are further",
 		"member-repairing g1 10.77.0.2: for a second it has got all its data by repair: its link loses packets, or it is slow",
 		fmt.Sprintf("member-refused g1 10.77.0.2: it has answered the source's packet 1007 with %v, which ends its QP", roce.NAKRemoteAccess))
 	tell("10.77.0.2", feedback.NoteEvicted, 0)

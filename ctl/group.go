@@ -31,12 +31,13 @@ type group struct {
 	plan      plan.Plan  // the plan from which published was built
 	held      map[address.Place]bool
 
+	pace   *pace
 	past   chronicle.Chronicle
 	source groupfile.ID // the current source, if that member is also a receiver
 }
 
 func newGroup(file *groupfile.File, kept bool) *group {
-	g := &group{name: file.Name, wanted: file, file: file, kept: kept}
+	g := &group{name: file.Name, wanted: file, file: file, kept: kept, pace: &pace{}}
 	if file.Source.Role == groupfile.Both {
 		g.source = file.Source.ID()
 	}

@@ -6,19 +6,27 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 )
 
 // rethink plans a group's tree again after routes have changed. Members stay where they are as long
 // as their neighbour is among their next hops.
 func (c *Controller) rethink(ctx context.Context, g *group) {
+	c.mu.Lock()
+	was := g.treeProblem
+	c.mu.Unlock()
 	err := c.move(ctx, g)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
+		if was != "" {
+			c.restored(g, "its members are where their routes lead again")
+		}
 		return
 	}
 	if g.treeProblem != err.Error() {
+		c.events.Add(api.Event{Kind: api.GroupDegraded, Group: g.name, Cause: "it cannot follow its routes: " + err.Error()})
 		c.Log.Warn("routes have changed, and the group could not follow them; rocastd tries again",
 			zap.String("group", g.name), zap.Error(err))
 	}

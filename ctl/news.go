@@ -69,7 +69,9 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 	case feedback.NoteFatal:
 		c.memberEvent(api.MemberRefused, g, id, "it has answered the source's packet %d with %v, which ends its QP", n.PSN, n.Syndrome)
 	case feedback.NoteSilent:
-		c.memberEvent(api.MemberStalled, g, id, "others have acknowledged the source's packet %d, and it has not for %v", n.PSN, g.file.Policy.SilentAfter)
+		if g.pace.stalls.Mark(time.Now(), id, n.PSN.Prev()) {
+			c.stalled(g, id, g.file.Policy.SilentAfter)
+		}
 	case feedback.NoteRepairing:
 		c.memberEvent(api.MemberRepairing, g, id, "for a second it has got all its data by repair: its link loses packets, or it is slow")
 	case feedback.NoteEvicted, feedback.NoteBehind:

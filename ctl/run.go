@@ -44,6 +44,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	tasks.Go(func() error { return c.keepUp(ctx) })
 	tasks.Go(func() error { return c.followLeases(ctx) })
 	tasks.Go(func() error { return c.followDesired(ctx) })
+	tasks.Go(func() error { return c.followProgress(ctx) })
 	return tasks.Wait()
 }
 

@@ -59,6 +59,9 @@ func summary(g *group) api.GroupSummary {
 	if g.treeProblem != "" && g.problem == "" {
 		s.State, s.Reason = api.Degraded, g.treeProblem
 	}
+	if s.State != api.Failed && s.State != api.Degraded && g.pace.isDegraded() {
+		s.State, s.Reason = api.Degraded, g.pace.cause
+	}
 	if f := g.wanted; f != nil {
 		s.IP, s.QPN, s.Addressing = f.IP.String(), uint32(f.QPN), f.Addressing.String()
 		s.MemberCount = len(f.Members())
@@ -86,6 +89,7 @@ func (c *Controller) view(g *group) api.Group {
 	if state.Started && state.Sent != f.Source.FirstPSN.Prev() {
 		v.Progress = &api.Progress{Sent: uint32(state.Sent), Position: uint32(state.Pos), Merged: uint32(state.Merged)}
 	}
+	v.Goodput = g.pace.goodput()
 	for l := range g.legs().Members() {
 		reach := g.reach(l)
 		if l.Member.Role != groupfile.Source && g.published != nil && reach.State != api.LeftOut {

@@ -34,6 +34,8 @@ names the line and the mend.
   engine: auto                           # the kernel, if it can; or afxdp: only user space
   credits: unlimited                     # or merge
   source-switch: guard                   # or force
+  degraded-below: 10%                    # of its best goodput: the group is degraded if packets wait and it is below that
+  degraded-after: 3s                     # for that long; 0: never
   repair: off                            # or local: the box sends again what a receiver lost
   memory: {va: 0x10000, rkey: 0x77}      # the source WRITEs to it; if it is a list, each member has as many regions
   members:

@@ -17,8 +17,8 @@ func (a *app) groupShow() *cobra.Command {
 		Short: "Show a group: members, next hops, progress, counters",
 		Long: `Show a group: members, next hops, progress, counters.
 
-ACKED and the source's progress are PSNs of the source; merged is the last one that was acknowledged to it. PENDING is a NAK
-that was not yet sent to the source. PART says how a receiver takes part; if it no longer does, STATE says how it can join
+ACKED and the source's progress are PSNs of the source; merged is the last one that was acknowledged to it. goodput says how
+many packets are acknowledged to it in a second, and how many were before. PENDING is a NAK that was not yet sent to the source. PART says how a receiver takes part; if it no longer does, STATE says how it can join
 again. LINK: a member whose QP has a peer address of its own, REMOTE IP, or which stands for several RECEIVERS in a quorum: another
 box. REPAIR, with repair: local: CURSOR is the next packet that the box sends to a receiver, LAG how many packets the receiver
 has not acknowledged, REPAIRED how many the box sent it again, LAST MINUTE how many of these in the last minute, PROBES how
@@ -61,6 +61,9 @@ func printGroup(w io.Writer, g api.Group) {
 		source = fmt.Sprintf("sent %d, is at %d, merged %d", p.Sent, p.Position, p.Merged)
 	}
 	row(w, "source", source)
+	if p := g.Goodput; p != nil {
+		row(w, "goodput", fmt.Sprintf("%.0f packets/s, and %.0f before", p.Now, p.Before))
+	}
 	for _, note := range g.Notes {
 		row(w, "note", note)
 	}

@@ -46,6 +46,7 @@ type Event struct {
 	Port      string    `json:"port,omitempty"`
 	Neighbour string    `json:"neighbour,omitempty"`
 	Cause     string    `json:"cause,omitempty"` // a sentence
+	Goodput   *Goodput  `json:"goodput,omitempty"`
 }
 
 // Place is a place in the events of a daemon. The zero Place is before all events that are kept.

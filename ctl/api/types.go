@@ -37,7 +37,7 @@ const (
 const (
 	Ready    = "ready"
 	Waiting  = "waiting"  // waits for a next hop, here or at a box behind this one; Reason names the next hop
-	Degraded = "degraded" // a box behind this one does not answer or refuses; Reason names it. Data may flow all the same
+	Degraded = "degraded" // a box behind this one does not answer or refuses, or packets wait and hardly get on; Reason says which
 	Failed   = "failed"   // a kept group that could not be restored; Reason has the cause
 	LeftOut  = "left-out" // a member that takes no part in the group any more; Reason has the cause and the way back
 )
@@ -77,6 +77,7 @@ type Group struct {
 	Restored bool      `json:"restored"` // the group was restored after a crash, or it carried data before the daemon stopped
 	Memory   []Region  `json:"memory,omitempty"`
 	Progress *Progress `json:"progress,omitempty"` // absent until the source has sent data
+	Goodput  *Goodput  `json:"goodput,omitempty"`  // absent until it was measured
 	Members  []Member  `json:"members,omitempty"`
 	Upper    *Upper    `json:"upper,omitempty"`    // absent: the group was created on this box
 	Links    []Link    `json:"links,omitempty"`    // the boxes behind this one; their ends are among the members
@@ -125,6 +126,12 @@ type Progress struct {
 	Sent     uint32 `json:"sent"`     // highest PSN forwarded
 	Position uint32 `json:"position"` // PSN last seen: the place of the source
 	Merged   uint32 `json:"merged"`   // the last PSN that was acknowledged to the source
+}
+
+// Goodput is how fast a group gets on: packets a second that its source sees acknowledged.
+type Goodput struct {
+	Now    float64 `json:"now"`
+	Before float64 `json:"before"` // the best rate of the last time at work, with which Now is compared
 }
 
 // Region is a range of memory: of the group, as the source sees it, or of a receiver.

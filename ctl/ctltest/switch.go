@@ -25,6 +25,7 @@ type Switch struct {
 	refuse   error
 	replaced []string
 	carried  map[mft.GroupID]roce.PSN
+	merged   map[mft.GroupID]roce.PSN
 	counted  []dataplane.Counter
 	parts    map[mft.GroupID]map[netip.Addr]feedback.Part
 	repairs  map[netip.Addr]feedback.PathSnapshot
@@ -33,7 +34,7 @@ type Switch struct {
 
 // NewSwitch returns a Switch with ports of MTU 1500.
 func NewSwitch(ports ...string) *Switch {
-	s := &Switch{Switch: porttest.New(len(ports)).Switch, carried: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}}
+	s := &Switch{Switch: porttest.New(len(ports)).Switch, carried: map[mft.GroupID]roce.PSN{}, merged: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}}
 	s.notes = make(chan dataplane.Note, 64)
 	for i, name := range ports {
 		s.infos = append(s.infos, dataplane.PortInfo{
@@ -69,6 +70,13 @@ func (s *Switch) Carry(name string, psn roce.PSN) {
 			s.carried[g.ID] = psn
 		}
 	}
+}
+
+// Merge makes the group report that it has acknowledged data up to psn to its source.
+func (s *Switch) Merge(id mft.GroupID, psn roce.PSN) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.merged[id] = psn
 }
 
 // Count makes the groups report one more frame under the counter name.
@@ -135,6 +143,9 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 	defer s.mu.Unlock()
 	if psn, carried := s.carried[id]; carried {
 		state.Started, state.Sent, state.Pos = true, psn, psn
+	}
+	if psn, set := s.merged[id]; set {
+		state.Merged = psn
 	}
 	state.Counters = append(state.Counters, s.counted...)
 	if g := s.Table().Group(id); g != nil {

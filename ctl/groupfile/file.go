@@ -2,6 +2,7 @@ package groupfile
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -10,6 +11,13 @@ import (
 
 // MaxRegions bounds a group's memory regions, because the data path searches them for every RETH.
 const MaxRegions = 64
+
+// The values of File.DegradedBelow and File.DegradedAfter if the file has none. A program that
+// sends small messages one at a time after large ones does not fall below them, as a rule.
+const (
+	DegradedBelow = 10
+	DegradedAfter = 3 * time.Second
+)
 
 // File is the content of a group file, with defaults filled in.
 type File struct {
@@ -20,7 +28,11 @@ type File struct {
 	PathMTU    int // payload bytes of a full packet
 	Policy     feedback.Policy
 	Engine     mft.Engine
-	Memory     []mft.VirtualRegion
+	// DegradedBelow is the part of its best goodput, in percent, below which the group counts as
+	// degraded, and DegradedAfter the time for which it has to be. 0: it never does.
+	DegradedBelow int
+	DegradedAfter time.Duration
+	Memory        []mft.VirtualRegion
 	// Source is the first sender. If its role is both, it is also among Receivers, there with the
 	// PSN its QP expects.
 	Source    Member

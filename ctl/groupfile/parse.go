@@ -24,7 +24,7 @@ func parse(text []byte, add func(yamldoc.Value, *parser)) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := parser{File: File{Lines: map[string]int{}}}
+	p := parser{File: File{Lines: map[string]int{}, DegradedBelow: DegradedBelow, DegradedAfter: DegradedAfter}}
 	if err := p.read(document); err != nil {
 		return nil, err
 	}
@@ -45,6 +45,8 @@ func (p *parser) read(document yamldoc.Value) error {
 			"given"},
 		{Key: "addressing", Set: yamldoc.Into(&p.Addressing, choice(mft.ParseAddressing))},
 		{Key: "engine", Set: yamldoc.Into(&p.Engine, choice(mft.ParseEngine))},
+		{Key: "degraded-below", Set: yamldoc.Into(&p.DegradedBelow, percent)},
+		{Key: "degraded-after", Set: yamldoc.Into(&p.DegradedAfter, degradedAfter)},
 		{Key: "memory", Set: p.readMemory},
 		{Key: "members", Set: p.readMembers, Needed: "members: and a list with one source and its receivers"},
 	}

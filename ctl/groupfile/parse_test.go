@@ -34,6 +34,7 @@ func TestParseFillsInTheDefaults(t *testing.T) {
 	}
 	want := &File{
 		Name: "g1", Addressing: mft.ByGroupIP, IP: netip.MustParseAddr("10.77.0.100"), QPN: 1, PathMTU: 1024,
+		DegradedBelow: 10, DegradedAfter: 3 * time.Second,
 		Memory: []mft.VirtualRegion{{VA: 0x10000, Length: 67108864, RKey: 0x77}},
 		Source: Member{IP: netip.MustParseAddr("10.77.0.1"), QPN: 17, FirstPSN: 1000, Role: Source, RemoteQPN: 1, Line: 9},
 		Receivers: []Member{
@@ -51,6 +52,9 @@ func TestParseTakesEveryKey(t *testing.T) {
 	got, err := Parse([]byte(read(t, "everything.yaml")))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got.DegradedBelow != 25 || got.DegradedAfter != 5*time.Second {
+		t.Errorf("degraded below %d %% for %v", got.DegradedBelow, got.DegradedAfter)
 	}
 	if got.Addressing != mft.BySwitchIP || got.Engine != mft.EngineAFXDP || got.Policy != (feedback.Policy{
 		Ack: 2, Nak: feedback.NakLower, OnFatal: feedback.FatalFail, Speak: feedback.SpeakRNR, CNP: feedback.CNPAll,
@@ -74,7 +78,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch`},
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, degraded-below, degraded-after, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch`},
 		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is unknown here; the known keys are ip, qpn, psn, sendPSN, role, remoteQPN, remoteIP, receivers, via, regions`},
 		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was already given on line 4; keep one of them`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
@@ -134,6 +138,12 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"silent-after too short", "nak: hold", "silent-after: 9999us", `line 6: silent-after "9999us" is not a time from 10ms to 1h; write one such as 200ms, or 0 for never`},
 		{"silent-after too long", "nak: hold", "silent-after: 1h1ns", `line 6: silent-after "1h1ns" is not a time from 10ms to 1h; write one such as 200ms, or 0 for never`},
 		{"evict as a word", "nak: hold", "evict: yes please", "line 6: evict is neither true nor false; write one of them, without quotes"},
+		{"degraded-below without %", "nak: hold", "degraded-below: 25", `line 6: degraded-below "25" is not a part from 0% to 100%; write one such as 25%`},
+		{"degraded-below too high", "nak: hold", "degraded-below: 101%", `line 6: degraded-below "101%" is not a part from 0% to 100%; write one such as 25%`},
+		{"degraded-below negative", "nak: hold", "degraded-below: -1%", `line 6: degraded-below "-1%" is not a part from 0% to 100%; write one such as 25%`},
+		{"degraded-below no number", "nak: hold", "degraded-below: x%", `line 6: degraded-below "x%" is not a part from 0% to 100%; write one such as 25%`},
+		{"degraded-after too short", "nak: hold", "degraded-after: 999ms", `line 6: degraded-after "999ms" is not a time from 1s to 1h; write one such as 3s, or 0 for never`},
+		{"degraded-after too long", "nak: hold", "degraded-after: 61m", `line 6: degraded-after "61m" is not a time from 1s to 1h; write one such as 3s, or 0 for never`},
 		{"evict without silent-after", "nak: hold", "evict: true", "line 6: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},
 		{"evict with silent-after never", "nak: hold", "silent-after: 0\nevict: true", "line 7: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},
 		{"role", "role: source", "role: boss", `line 9: member 1: role "boss" is not one of ["receiver" "source" "both"]`},
@@ -214,7 +224,7 @@ func TestRepairHasDefaults(t *testing.T) {
 func TestTimesAtTheirLimits(t *testing.T) {
 	good := read(t, "g1.yaml")
 	for _, key := range []string{
-		"silent-after: 0", "silent-after: 10ms", "silent-after: 1h", "cnp-interval: 0", "cnp-interval: 1us", "cnp-interval: 100ms",
+		"silent-after: 0", "degraded-below: 0%", "degraded-below: 100%", "degraded-after: 0", "degraded-after: 1s", "degraded-after: 1h", "silent-after: 10ms", "silent-after: 1h", "cnp-interval: 0", "cnp-interval: 1us", "cnp-interval: 100ms",
 	} {
 		if _, err := Parse([]byte(strings.Replace(good, "nak: hold", key, 1))); err != nil {
 			t.Errorf("%s: %v", key, err)
@@ -289,7 +299,7 @@ func TestMemoryOverlapIsRefusedUnderOneRKeyOnly(t *testing.T) {
 		t.Errorf("two rkeys: %v", err)
 	}
 	text = strings.Replace(text, "va: 0x20000, rkey: 0x78", "va: 0x10fff, rkey: 0x77", 1)
-	want := "line 18: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
+	want := "line 20: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
 	if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
@@ -299,7 +309,7 @@ func TestMemoryOverlapIsRefusedUnderOneRKeyOnly(t *testing.T) {
 func TestMemoryThatTouches(t *testing.T) {
 	const (
 		first, second = "{va: 0x10000, length: 4096, rkey: 0x77}", "{va: 0x20000, rkey: 0x78}"
-		want          = "line 18: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
+		want          = "line 20: memory 2 overlaps memory 1 under the same rkey, so an address in both would be ambiguous; move it or give it another rkey"
 	)
 	text := read(t, "everything.yaml")
 	for _, c := range []struct {

@@ -1,6 +1,8 @@
 package groupfile
 
 import (
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -56,6 +58,22 @@ var (
 		"limit")
 	repairTimer = duration(minRepairTimer, maxRepairTimer, "from 20us to 1s; write one such as 1ms")
 )
+
+// A group's goodput is looked at several times in the shortest time.
+var degradedAfter = orZero(time.Second, time.Hour, "from 1s to 1h; write one such as 3s, or 0 for never")
+
+// percent reads a part in words such as 25%.
+func percent(v yamldoc.Value) (int, error) {
+	text, err := v.Text()
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
+	if err != nil || !strings.HasSuffix(text, "%") || n < 0 || n > 100 {
+		return 0, v.Errorf("%q is not a part from 0%% to 100%%; write one such as 25%%", text)
+	}
+	return n, nil
+}
 
 // duration accepts times from shortest to longest. limits states these bounds in the error message.
 func duration(shortest, longest time.Duration, limits string) func(yamldoc.Value) (time.Duration, error) {

@@ -29,6 +29,7 @@ func (f *File) text(members []Member) []byte {
 	fmt.Fprintf(&b, "ack: %v\nnak: %v\non-fatal: %v\nspeak: %v\nsilent-after: %v\nevict: %t\ncnp: %v\ncnp-interval: %v\n"+
 		"credits: %v\nsource-switch: %v\nrepair: %v\n", p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP,
 		p.CNPInterval, p.Credits, p.Switch, p.Repair)
+	fmt.Fprintf(&b, "degraded-below: %d%%\ndegraded-after: %v\n", f.DegradedBelow, f.DegradedAfter)
 	if p.Repair != feedback.RepairOff {
 		fmt.Fprintf(&b, "repair-window: %d\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
 			p.RepairWindow, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)

@@ -59,7 +59,10 @@ func (q *queuePair) group(groupIP netip.Addr, pathMTU mtu) *groupfile.File {
 		IP:      groupIP,
 		QPN:     q.groupQPN,
 		PathMTU: pathMTU.bytes(),
-		Memory:  []mft.VirtualRegion{{VA: virtualVA, Length: regionBytes, RKey: q.rkey()}},
+
+		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
+
+		Memory: []mft.VirtualRegion{{VA: virtualVA, Length: regionBytes, RKey: q.rkey()}},
 		Source: groupfile.Member{
 			IP: q.source.GID, QPN: q.source.QPN, FirstPSN: q.source.PSN,
 			Role: groupfile.Source, RemoteQPN: q.groupQPN,

@@ -1,0 +1,163 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// runner plays seconds of group g1: its source has sent up to sent, and its receivers have
+// acknowledged up to two and three.
+type runner struct {
+	*world
+	now time.Time
+}
+
+func (r *runner) second(t *testing.T, sent, merged, two, three roce.PSN) api.Group {
+	t.Helper()
+	r.now = r.now.Add(time.Second)
+	r.sw.Carry("g1", sent)
+	r.sw.Merge(r.groups["g1"].id, merged)
+	for ip, psn := range map[string]roce.PSN{"10.77.0.2": two, "10.77.0.3": three} {
+		r.sw.Repair(ip, feedback.PathSnapshot{Part: feedback.PartActive, Acked: psn}, 0)
+	}
+	r.lookAtProgress("g1", r.now)
+	return r.group(t)
+}
+
+func newRunner(t *testing.T, keys string) *runner {
+	t.Helper()
+	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
+	r.create(t, strings.Replace(g1, "mtu:", "repair: local\n"+keys+"mtu:", 1))
+	r.happened()
+	return r
+}
+
+func TestADegradedGroupIsTold(t *testing.T) {
+	r := newRunner(t, "degraded-below: 25%\ndegraded-after: 2s\n")
+	if g := r.second(t, 2000, 1990, 1990, 1990); g.Goodput != nil {
+		t.Errorf("%+v", g.Goodput)
+	}
+	if g := r.second(t, 3000, 2990, 2990, 2991); *g.Goodput != (api.Goodput{Now: 1000, Before: 1000}) {
+		t.Errorf("%+v", g.Goodput)
+	}
+	r.second(t, 3100, 3090, 3090, 3095)
+	r.expectEvents(t)
+	g := r.second(t, 3200, 3190, 3190, 3195)
+	const cause = "100 packets a second get on, and 1000 did before; the last is 10.77.0.2, which lacks the source's packet 3191"
+	if g.State != api.Degraded || g.Reason != cause {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	e := r.events.After(r.at, "g1").Events
+	if len(e) != 1 || e[0].Goodput == nil || *e[0].Goodput != (api.Goodput{Now: 100, Before: 1000}) || e[0].RemoteQPN != 1 {
+		t.Errorf("%+v", e)
+	}
+	r.expectEvents(t, "degraded g1 10.77.0.2: "+cause)
+	if g := r.second(t, 3200, 3200, 3200, 3200); g.State != api.Ready {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	r.expectEvents(t, "restored g1: its packets get on again")
+}
+
+func TestAReceiverThatStallsAndReturnsIsTold(t *testing.T) {
+	r := newRunner(t, "")
+	for range 4 {
+		r.second(t, 2000, 1500, 1500, 1700)
+	}
+	r.second(t, 2000, 1500, 1500, 1700)
+	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSilent, PSN: 1501})
+	r.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 3s, and others are further",
+		"degraded g1 10.77.0.2: packets wait, and none gets on; the last is 10.77.0.2, which lacks the source's packet 1501")
+	r.second(t, 2000, 1600, 1600, 1700)
+	r.second(t, 2000, 2000, 2000, 2000)
+	r.expectEvents(t, "member-returned g1 10.77.0.2: it acknowledges again", "restored g1: its packets get on again")
+}
+
+// A quorum goes on without a receiver that has stalled.
+func TestAReceiverThatIsNotWaitedForStalls(t *testing.T) {
+	r := newRunner(t, "ack: quorum 1\n")
+	for i := range roce.PSN(5) {
+		r.second(t, 2000+1000*i, 2000+1000*i, 1500, 2000+1000*i)
+	}
+	r.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 3s, and others are further")
+}
+
+// The member that sends acknowledges nothing, and is not waited for.
+func TestTheSourceDoesNotStall(t *testing.T) {
+	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
+	r.create(t, strings.NewReplacer("mtu:", "repair: local\nmtu:", "ip: 10.77.0.2", "role: both, sendPSN: 9, ip: 10.77.0.2").Replace(g1))
+	r.happened()
+	r.second(t, 2000, 1990, 1990, 1990)
+	r.sw.Tell(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 9})
+	for i := range roce.PSN(6) {
+		r.second(t, 100+i, 90+i, 5, 90+i)
+	}
+	r.expectEvents(t, "source-switched g1 10.77.0.2: its packet 9 was the first of its turn")
+}
+
+func TestAGroupThatIsNotWatched(t *testing.T) {
+	r := newRunner(t, "degraded-after: 0\n")
+	for range 9 {
+		r.second(t, 2000, 1500, 1500, 1700)
+	}
+	r.expectEvents(t)
+	r.lookAtProgress("g2", r.now) // it was removed meanwhile
+}
+
+func TestAGroupThatHasNotBegunIsNotDegraded(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.happened()
+	for i := range 9 {
+		w.lookAtProgress("g1", time.Unix(int64(i), 0))
+	}
+	w.expectEvents(t)
+}
+
+// A group that cannot be created at a box behind, or cannot follow its routes, is degraded, too.
+func TestAFailedRegistrationIsTold(t *testing.T) {
+	f := newTree(t)
+	f.box("b4").sw.Refuse(errors.New("no room"))
+	f.refused(groupFile(everywhere...), "b4")
+	f.box("b1").expectEvents(t, "degraded g1: its registration failed: box b2 refuses its part")
+	f.box("b2").expectEvents(t, "degraded g1: its registration failed: box b4 refuses its part")
+}
+
+// Run looks at every group in turn, also at more than it looks at in one period.
+func TestEveryGroupIsLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		const last = lookAtMost + 44
+		for i := range last {
+			w.create(t, anotherGroup(fmt.Sprint("g", i), i+2))
+		}
+		for name, g := range w.groups {
+			w.sw.Carry(name, 2000)
+			w.sw.Merge(g.id, 1500)
+		}
+		w.happened()
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.followProgress(ctx) }()
+		<-time.After(2 * time.Second)
+		w.expectEvents(t)
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		if got := w.happened(); len(got) != last {
+			t.Errorf("%d groups are degraded, of %d", len(got), last)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
