@@ -22,6 +22,8 @@ type group struct {
 	epoch        uint64  // see api.Branch
 	claim        int64   // when this box claimed the group, if boxes share their groups; see api.Branch
 	treeProblem  string  // why the links could not follow the routes, or ""
+	untold       bool    // this box has taken the group over with its address, and etcd does not know yet
+	addressGone  bool    // the box was without the group's address meanwhile: another one may have carried the group
 	kept         bool    // the group is stored in the state directory
 	restored     bool    // see mft.Group.Restored
 	problem      string  // why the group is not published; "" if it is published

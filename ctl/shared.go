@@ -16,6 +16,7 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/mft"
 )
 
 // Desired keeps the groups that several boxes are to carry: a desired.Desired. With it, a group is
@@ -27,6 +28,7 @@ type Desired interface {
 	Update(ctx context.Context, name string, text []byte, from int64) (revision int64, err error)
 	Remove(ctx context.Context, name string) error
 	Claim(ctx context.Context, name string, revision int64) (claimed, begun bool, err error)
+	TakeOver(ctx context.Context, name string) (claimed bool, err error)
 	Report(ctx context.Context, name, report string) error
 	PutMembers(ctx context.Context, name string, state []byte) error
 	Yield(ctx context.Context, name string) error
@@ -47,26 +49,39 @@ const (
 // shared is what is to be done about the desired groups.
 type shared struct {
 	mu      sync.Mutex
-	read    bool              // everything has been read once
-	first   bool              // and that was just now
-	pending map[string]bool   // the groups of which something may have changed; true: look in any case
+	read    bool // everything has been read once
+	pending pending
+	busy    map[string]bool // the groups that are looked at; what happens to one meanwhile stays pending
+	heard   chan struct{}   // closed and made anew whenever something was heard
+	wake    chan struct{}   // has an element if something is pending
+}
+
+// pending is what has happened since followDesired looked.
+type pending struct {
+	first   bool              // everything was read for the first time
+	names   map[string]bool   // the groups of which something may have changed; true: look in any case
 	members map[string][]byte // states of members that are to be stored
-	heard   chan struct{}     // closed and made anew whenever something was heard
-	wake    chan struct{}     // has an element if something is pending
+	// addresses of the box have come or gone; anyAddress: any may have.
+	addresses  map[netip.Addr]bool
+	anyAddress bool
+}
+
+func newPending() pending {
+	return pending{names: map[string]bool{}, members: map[string][]byte{}, addresses: map[netip.Addr]bool{}}
 }
 
 func newShared() shared {
-	return shared{pending: map[string]bool{}, members: map[string][]byte{}, heard: make(chan struct{}), wake: make(chan struct{}, 1)}
+	return shared{pending: newPending(), busy: map[string]bool{}, heard: make(chan struct{}), wake: make(chan struct{}, 1)}
 }
 
 // hear notes that something has changed about groups.
 func (s *shared) hear(names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.first, s.read = s.first || !s.read, true
+	s.pending.first, s.read = s.pending.first || !s.read, true
 	for _, name := range names {
-		if !s.pending[name] {
-			s.pending[name] = false
+		if !s.pending.names[name] {
+			s.pending.names[name] = false
 		}
 	}
 	close(s.heard)
@@ -89,14 +104,33 @@ func (s *shared) next() <-chan struct{} {
 	return s.heard
 }
 
-// take returns what is pending.
-func (s *shared) take() (names map[string]bool, members map[string][]byte, first, read bool) {
+// take returns what is pending, and whether everything has been read once.
+func (s *shared) take() (p pending, read bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names, members, first = s.pending, s.members, s.first
-	s.first = false
-	s.pending, s.members = map[string]bool{}, map[string][]byte{}
-	return names, members, first, s.read
+	p, s.pending = s.pending, newPending()
+	return p, s.read
+}
+
+// begin says whether a group can be looked at now. Otherwise the group stays pending until end.
+func (s *shared) begin(name string, again bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy[name] {
+		s.pending.names[name] = s.pending.names[name] || again
+		return false
+	}
+	s.busy[name] = true
+	return true
+}
+
+func (s *shared) end(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.busy, name)
+	if _, more := s.pending.names[name]; more {
+		s.rouse()
+	}
 }
 
 // keepMembers stores the state of a group's members where another box that takes the group over
@@ -107,7 +141,7 @@ func (c *Controller) keepMembers(g *group, state []byte) {
 	}
 	c.shared.mu.Lock()
 	defer c.shared.mu.Unlock()
-	c.shared.members[g.name] = state
+	c.shared.pending.members[g.name] = state
 	c.shared.rouse()
 }
 
@@ -150,14 +184,17 @@ func (c *Controller) followDesired(ctx context.Context) error {
 			case <-again.C:
 				all = true
 			}
-			names, members, first, read := c.shared.take()
-			if first || all && read {
-				c.addUnsettled(names)
+			p, read := c.shared.take()
+			if p.first || all && read {
+				c.addUnsettled(p.names)
 			}
-			for name, again := range names {
-				work.Go(func() error { c.reconcile(ctx, name, again); return nil })
+			c.addMoved(ctx, p)
+			for name, again := range p.names {
+				if c.shared.begin(name, again) {
+					work.Go(func() error { defer c.shared.end(name); c.reconcile(ctx, name, again); return nil })
+				}
 			}
-			for name, state := range members {
+			for name, state := range p.members {
 				work.Go(func() error { c.putMembers(ctx, name, state); return nil })
 			}
 		}
@@ -187,8 +224,8 @@ func (c *Controller) putMembers(ctx context.Context, name string, state []byte) 
 		c.Log.Warn("could not store the state of members for other boxes; rocastd tries again", zap.String("group", name), zap.Error(err))
 		c.shared.mu.Lock()
 		defer c.shared.mu.Unlock()
-		if _, newer := c.shared.members[name]; !newer {
-			c.shared.members[name] = state // the next tick finds it
+		if _, newer := c.shared.pending.members[name]; !newer {
+			c.shared.pending.members[name] = state // the next tick finds it
 		}
 	}
 }
@@ -198,8 +235,8 @@ func (c *Controller) putMembers(ctx context.Context, name string, state []byte) 
 func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	// A box that has nothing to do does not lock the group: the group's root may be asking this box
 	// for a part of it.
-	concerned, begun := c.claim(ctx, name, again)
-	if !concerned {
+	t := c.claim(ctx, name, again)
+	if !t.concerned {
 		return
 	}
 	unlock, _, err := c.names.lock(ctx, name, "")
@@ -208,13 +245,16 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	}
 	defer unlock()
 	e, g := c.desired(name)
-	if !e.Held || !e.Wanted() {
+	switch {
+	case t.away && e.Wanted():
+		c.yield(ctx, name, g, "the box does not have the address of a group any more, and stands by for the box that has it")
+		return
+	case !e.Held && !t.byAddress || !e.Wanted():
 		if g != nil && g.kept && g.branch == nil {
 			c.letGo(g)
 		}
 		return
-	}
-	if !again && settled(e, g) { // meanwhile
+	case !again && !t.byAddress && settled(e, g): // meanwhile
 		return
 	}
 	file, err := c.parse(ctx, e.Text)
@@ -225,15 +265,28 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	case g != nil && g.branch != nil: // a part of the group, for the box that was the root before
 		c.letGo(g)
 		g = nil
-	case g != nil && c.sourceIsBehind(&file.Source):
-		c.Log.Info("the source of a group is behind another box now, which may become its root", zap.String("group", name))
-		c.letGo(g)
-		if err := c.Desired.Yield(ctx, name); err != nil {
-			c.Log.Warn("could not give up the claim of a group; rocastd tries again", zap.String("group", name), zap.Error(err))
-		}
+	case g != nil && file.Addressing != mft.BySwitchIP && c.sourceIsBehind(&file.Source):
+		c.yield(ctx, name, g, "the source of a group is behind another box now, which may become its root")
 		return
 	}
-	c.report(ctx, name, e.Revision, c.become(ctx, g, file, e, begun))
+	if _, gone := c.addressState(g); gone {
+		c.letGo(g)
+		g = nil
+	}
+	err = c.become(ctx, g, file, e, t.begun)
+	if t.byAddress && !e.Held && !c.tellTakenOver(ctx, name) {
+		return
+	}
+	c.report(ctx, name, e.Revision, err)
+}
+
+// yield ends a group and its claim, so that another box can carry it.
+func (c *Controller) yield(ctx context.Context, name string, g *group, why string) {
+	c.Log.Info(why, zap.String("group", name))
+	c.letGo(g)
+	if err := c.Desired.Yield(ctx, name); err != nil {
+		c.Log.Warn("could not give up the claim of a group; rocastd tries again", zap.String("group", name), zap.Error(err))
+	}
 }
 
 // desired returns what is desired of a group, and what there is of it; nil: nothing.
@@ -244,30 +297,58 @@ func (c *Controller) desired(name string) (desired.Entry, *group) {
 	return e, c.groups[name]
 }
 
-// claim reports whether this box has something to do about a group. It claims the group if that is
-// free and the group's source is attached here. begun says whether the group may have carried data
-// before.
-func (c *Controller) claim(ctx context.Context, name string, again bool) (concerned, begun bool) {
+// task is what a box has to do about a desired group.
+type task struct {
+	concerned bool // anything
+	begun     bool // the group may have carried data before
+	byAddress bool // the group is this box's because its address is, whatever etcd knows
+	away      bool // the group's address is not on this box
+}
+
+// claim says what this box has to do about a group. It claims the group if that is free and the
+// group's source is attached here.
+func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 	e, g := c.desired(name)
 	part := g != nil && g.branch != nil // of a group of another root, which sees to it
+	ends := task{concerned: g != nil && !part}
+	elsewhere := e.Root != "" && e.Root != c.Box
+	if untold, _ := c.addressState(g); untold {
+		again = true
+	}
 	switch {
 	case g != nil && !g.kept: // a perftest run's
-		return false, false
-	case !e.Wanted() || e.Root != "" && e.Root != c.Box:
-		return g != nil && !part, false
-	case e.Held:
-		return again || !settled(e, g), e.Begun
+		return task{}
+	case !e.Wanted() || elsewhere && !again:
+		return ends
+	case e.Held && !again:
+		return task{concerned: !settled(e, g), begun: e.Begun}
 	}
 	file, err := c.parse(ctx, e.Text)
-	if err != nil || (g == nil || part) && !c.attached(ctx, &file.Source) {
-		return false, false
+	if err != nil {
+		return task{concerned: e.Held}
+	}
+	away, err := c.away(file)
+	switch {
+	case err != nil:
+		c.Log.Warn("could not see whether the box has the address of a group; rocastd tries again", zap.String("group", name), zap.Error(err))
+		return task{}
+	case away:
+		return task{concerned: ends.concerned || e.Held, away: true}
+	case file.Addressing == mft.BySwitchIP && (e.Begun || e.Root != "" || part):
+		return task{concerned: true, begun: true, byAddress: true}
+	case elsewhere:
+		return ends
+	case e.Held:
+		return task{concerned: true, begun: e.Begun}
+	case file.Addressing != mft.BySwitchIP && (g == nil || part) && !c.attached(ctx, &file.Source):
+		return task{}
 	}
 	claimed, begun, err := c.Desired.Claim(ctx, name, e.Revision)
 	if err != nil || !claimed {
-		return false, false // the next tick or event tries again
+		return task{} // the next tick or event tries again
 	}
 	c.Log.Info("this box is the root of a group now", zap.String("group", name), zap.Bool("begun", begun))
-	return true, begun
+	return task{concerned: true, begun: begun}
 }
 
 // settled reports whether this box has set up or refused the present version of a group.
@@ -310,7 +391,13 @@ func (c *Controller) sourceIsBehind(source *groupfile.Member) bool {
 // become sets up a group that this box has claimed, or changes it. begun says whether it may have
 // carried data before, so that its QPs have advanced.
 func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File, e desired.Entry, begun bool) error {
-	defer c.settle(ctx, file)()
+	settling := ctx
+	if file.Addressing == mft.BySwitchIP && begun { // data may be on its way: a host that is down must not delay the others
+		var cancel func()
+		settling, cancel = context.WithTimeout(ctx, takeOverSettles)
+		defer cancel()
+	}
+	defer c.settle(settling, file)()
 	if g != nil {
 		c.mu.Lock()
 		g.claim = e.Claim
@@ -487,6 +574,10 @@ func (c *Controller) reported(ctx context.Context, file *groupfile.File, revisio
 		case <-heard:
 		case <-unclaimed.C:
 			if e, _ := c.Desired.Entry(file.Name); e.Root == "" {
+				if file.Addressing == mft.BySwitchIP {
+					return api.Group{}, api.Errorf(api.BadRequest, "no box has %v, and with addressing switch-ip the box that has it carries the "+
+						"group; add it with ip addr add, or correct it", file.IP)
+				}
 				return api.Group{}, api.Errorf(api.BadRequest, "no box says that the source %v is attached to it; connect the host, or "+
 					"correct its address", file.Source.IP)
 			}

@@ -64,6 +64,7 @@ func (b *box) lacks(name string) func() bool { return func() bool { return b.gro
 // The source of g1 is attached to b1. Whichever box is asked, b1 sets the group up, with the part
 // of it that is behind b2.
 func TestTheBoxOfTheSourceCarriesAGroup(t *testing.T) {
+	t.Parallel()
 	cluster, ctx := etcd.Start(t, 1), t.Context()
 	f := newFabric(t, 2, "b1 b2")
 	b1, b2 := f.box("b1"), f.box("b2")
@@ -102,6 +103,7 @@ func TestTheBoxOfTheSourceCarriesAGroup(t *testing.T) {
 
 // What the root refuses is not kept: neither a new group nor a change.
 func TestWhatTheRootRefusesIsTakenBack(t *testing.T) {
+	t.Parallel()
 	cluster, ctx := etcd.Start(t, 1), t.Context()
 	f := newFabric(t, 2, "b1 b2")
 	b1, b2 := f.box("b1"), f.box("b2")
@@ -138,6 +140,7 @@ func TestWhatTheRootRefusesIsTakenBack(t *testing.T) {
 // The group's file is kept by the box too, so its groups run while etcd is down, also after a
 // restart of the box; changes are refused.
 func TestGroupsRunOnWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	cluster, ctx := etcd.Start(t, 1), t.Context()
 	f := newFabric(t, 1)
 	b := f.box("b1")
@@ -167,6 +170,7 @@ func TestGroupsRunOnWithoutEtcd(t *testing.T) {
 
 // While a box was away, a group was removed and another was created. The box catches up.
 func TestABoxThatWasAwayCatchesUp(t *testing.T) {
+	t.Parallel()
 	cluster, ctx := etcd.Start(t, 1), t.Context()
 	f := newFabric(t, 2, "b1 b2")
 	b1, b2 := f.box("b1"), f.box("b2")
@@ -195,6 +199,7 @@ func TestABoxThatWasAwayCatchesUp(t *testing.T) {
 // over, as after a restart, and knows which receivers take no part any more. The first one lets go
 // when it comes back.
 func TestAnotherBoxTakesOver(t *testing.T) {
+	t.Parallel()
 	cluster, ctx := etcd.Start(t, 1), t.Context()
 	f := newFabric(t, 2)
 	b1, b2 := f.box("b1"), f.box("b2")
@@ -220,6 +225,7 @@ func TestAnotherBoxTakesOver(t *testing.T) {
 // The root of a tree dies. A box that carried a part of the group reaches the source too, and
 // becomes the root: the other box takes its word against that of the old root.
 func TestABoxBelowReplacesTheRoot(t *testing.T) {
+	t.Parallel()
 	cluster, ctx := etcd.Start(t, 1), t.Context()
 	f := newFabric(t, 3, "b1 b2", "b1 b3", "b2 b3")
 	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
@@ -266,6 +272,7 @@ func TestABoxBelowReplacesTheRoot(t *testing.T) {
 
 // The source of a group moves to another box, which becomes the root.
 func TestTheSourceMovesToAnotherBox(t *testing.T) {
+	t.Parallel()
 	cluster, ctx := etcd.Start(t, 1), t.Context()
 	f := newFabric(t, 2, "b1 b2")
 	b1, b2 := f.box("b1"), f.box("b2")
@@ -285,17 +292,28 @@ func TestTheSourceMovesToAnotherBox(t *testing.T) {
 	}
 }
 
-// A group whose source no box reaches is refused and not kept.
+// A group whose source no box reaches, or whose address no box has, is refused and not kept.
 func TestAGroupThatNoBoxCanCarry(t *testing.T) {
+	t.Parallel()
 	cluster := etcd.Start(t, 1)
 	f := newFabric(t, 1)
 	b := f.box("b1")
 	b.share(cluster)
 	ctx, cancel := context.WithTimeout(t.Context(), reportWithin+5*time.Second)
 	defer cancel()
-	text := strings.Replace(groupFile("10.1.0.2"), "ip: 10.1.0.1,", "ip: 10.77.0.1,", 1)
-	if _, err := b.Create(ctx, []byte(text)); err == nil || !strings.Contains(err.Error(), "no box says that the source 10.77.0.1 is attached to it") {
-		t.Errorf("%v", err)
+	var asking sync.WaitGroup
+	for text, want := range map[string]string{
+		strings.Replace(groupFile("10.1.0.2"), "ip: 10.1.0.1,", "ip: 10.77.0.1,", 1): "no box says that the source 10.77.0.1 is attached to it",
+		strings.Replace(followingFile("10.1.0.2"), "g1", "g2", 1):                    "no box has 10.1.0.200, and with addressing switch-ip the box that has it carries the group",
+	} {
+		asking.Go(func() {
+			if _, err := b.Create(ctx, []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
-	b.eventually("nothing is left", func() bool { e, _ := b.Desired.Entry("g1"); return !e.Wanted() })
+	asking.Wait()
+	for _, name := range []string{"g1", "g2"} {
+		b.eventually("nothing is left", func() bool { e, _ := b.Desired.Entry(name); return !e.Wanted() })
+	}
 }

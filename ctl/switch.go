@@ -49,7 +49,7 @@ type Addresses interface {
 	Subnets(ifIndex int) ([]netip.Prefix, error)
 	Claimed(ctx context.Context, places []address.Place, boxes ...[6]byte) (claim address.Claim, found bool)
 	Sweep() error
-	Run(ctx context.Context, restored func(address.Place, string)) error
+	Run(ctx context.Context, restored func(address.Place, string), changed func([]address.Change)) error
 	Close() error
 }
 

@@ -116,6 +116,25 @@ func deleted(kind uint16, p Place) syscall.NetlinkMessage {
 	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: kind}, Data: data}
 }
 
+// What others do to their addresses is told. What the Owner does is not, nor what is done to the
+// Owner's addresses.
+func TestWhatOthersDoIsTold(t *testing.T) {
+	before := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.1")}
+	foreign := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.2")}
+	o := open(t, &fakeKernel{on: map[Place]bool{before: false}}, t.TempDir())
+	must(t, o.Hold(onBr0))
+	must(t, o.Hold(before))
+	marked := deleted(unix.RTM_DELADDR, onEth1) // it was released just now
+	marked.Data = append(marked.Data, nl.NewRtAttr(ifaProto, []byte{mark}).Serialize()...)
+	got := o.notice([]syscall.NetlinkMessage{
+		deleted(unix.RTM_NEWADDR, foreign), deleted(unix.RTM_DELADDR, onBr0), marked, {Data: []byte{1}},
+		deleted(unix.RTM_NEWADDR, onBr0), deleted(unix.RTM_DELADDR, before),
+	})
+	if want := []Change{{foreign.IP, false}, {before.IP, true}}; !slices.Equal(got, want) {
+		t.Errorf("told %v, want %v", got, want)
+	}
+}
+
 // Only what the Owner itself added and others took off is put back: once, and as soon as possible.
 func TestWhatIsPutBack(t *testing.T) {
 	before := Place{IfIndex: 1, IP: netip.MustParseAddr("10.77.0.1")}
@@ -131,7 +150,7 @@ func TestWhatIsPutBack(t *testing.T) {
 	}
 	delete(k.on, onBr0)
 	delete(k.on, before)
-	o.noticeLoss([]syscall.NetlinkMessage{
+	o.notice([]syscall.NetlinkMessage{
 		deleted(unix.RTM_NEWADDR, onEth1), {Header: syscall.NlMsghdr{Type: unix.RTM_DELADDR}, Data: []byte{1}},
 		deleted(unix.RTM_DELADDR, before), deleted(unix.RTM_DELADDR, foreign), deleted(unix.RTM_DELADDR, onBr0),
 	})
@@ -148,14 +167,14 @@ func TestWhatIsPutBack(t *testing.T) {
 	if got := putBack(); got != "" {
 		t.Errorf("twice: %q", got)
 	}
-	o.noticeLoss(nil) // notifications were lost: everything may be gone
+	o.notice(nil) // notifications were lost: everything may be gone
 	if len(o.lost) != 2 {
 		t.Errorf("lost %v", o.lost)
 	}
 	if got := putBack(); got != "" || len(o.lost) != 0 {
 		t.Errorf("what is still there: %q, lost %v", got, o.lost)
 	}
-	o.noticeLoss([]syscall.NetlinkMessage{deleted(unix.RTM_DELADDR, onBr0)})
+	o.notice([]syscall.NetlinkMessage{deleted(unix.RTM_DELADDR, onBr0)})
 	must(t, o.Release(onBr0))
 	if got := putBack(); got != "" || len(o.lost) != 0 {
 		t.Errorf("what is released meanwhile: %q, lost %v", got, o.lost)

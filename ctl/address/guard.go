@@ -3,6 +3,7 @@ package address
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -10,11 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Change is what another program has done to an address of the box.
+type Change struct {
+	IP   netip.Addr
+	Gone bool // it was removed from an interface, else added
+}
+
 // Run adds the addresses again that other programs remove, until ctx is done. It then calls
-// restored with the place of the address and the name of the interface.
-func (o *Owner) Run(ctx context.Context, restored func(p Place, ifName string)) error {
+// restored with the place of the address and the name of the interface. It calls changed with what
+// other programs have done to the addresses of the box; nil: notifications were lost.
+func (o *Owner) Run(ctx context.Context, restored func(p Place, ifName string), changed func([]Change)) error {
 	tasks, ctx := errgroup.WithContext(ctx)
-	tasks.Go(func() error { return o.events.Run(ctx, o.noticeLoss) })
+	tasks.Go(func() error {
+		return o.events.Run(ctx, func(messages []syscall.NetlinkMessage) {
+			if others := o.notice(messages); messages == nil || len(others) > 0 {
+				changed(others)
+			}
+		})
+	})
 	tasks.Go(func() error {
 		// Once a second: if another program keeps removing an address, the two must not loop fast.
 		ticker := time.NewTicker(time.Second)
@@ -31,9 +45,10 @@ func (o *Owner) Run(ctx context.Context, restored func(p Place, ifName string)) 
 	return tasks.Wait()
 }
 
-// noticeLoss records which addresses were removed. If notifications were lost, it records all
-// addresses that the Owner added: adding an address that is still there does no harm.
-func (o *Owner) noticeLoss(messages []syscall.NetlinkMessage) {
+// notice records which of the Owner's addresses were removed, and returns what others have done
+// to theirs. If notifications were lost, it records all addresses that the Owner added:
+// adding an address that is still there does no harm.
+func (o *Owner) notice(messages []syscall.NetlinkMessage) (others []Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if messages == nil {
@@ -45,13 +60,19 @@ func (o *Owner) noticeLoss(messages []syscall.NetlinkMessage) {
 	}
 	for _, m := range messages {
 		a, ok := parse(m.Data)
-		if !ok || m.Header.Type != unix.RTM_DELADDR {
+		if !ok {
 			continue
 		}
-		if h := o.held[a.Place]; h != nil && h.ours {
+		h := o.held[a.Place]
+		ours := h != nil && h.ours
+		switch {
+		case ours && m.Header.Type == unix.RTM_DELADDR:
 			o.lost[a.Place] = struct{}{}
+		case !ours && a.proto != mark: // a marked one was released, or is about to be swept
+			others = append(others, Change{a.IP, m.Header.Type == unix.RTM_DELADDR})
 		}
 	}
+	return others
 }
 
 func (o *Owner) putBack(restored func(Place, string)) {

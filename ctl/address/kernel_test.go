@@ -176,7 +176,14 @@ func TestWhatOthersTakeOffIsPutBack(t *testing.T) {
 	must(t, o.Hold(Place{port.Index, group}))
 	ctx, stop := context.WithCancel(context.Background())
 	told, done := make(chan string, 1), make(chan error)
-	go func() { done <- o.Run(ctx, func(p Place, name string) { told <- fmt.Sprintf("%v on %s", p.IP, name) }) }()
+	changes := make(chan Change, 9)
+	go func() {
+		done <- o.Run(ctx, func(p Place, name string) { told <- fmt.Sprintf("%v on %s", p.IP, name) }, func(all []Change) {
+			for _, c := range all {
+				changes <- c
+			}
+		})
+	}()
 	if _, err := box.Exec("ip", "addr", "flush", "dev", "eth1"); err != nil {
 		t.Fatal(err)
 	}
@@ -187,6 +194,15 @@ func TestWhatOthersTakeOffIsPutBack(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("not put back")
+	}
+	foreign := netip.MustParseAddr("10.77.0.7")
+	for _, do := range []string{"add", "del"} {
+		if _, err := box.Exec("ip", "addr", do, foreign.String()+"/32", "dev", "eth1"); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := <-changes, (Change{foreign, do == "del"}); got != want {
+			t.Errorf("told %v, want %v", got, want)
+		}
 	}
 	if got, want := shown(t, box, "eth1"), "10.77.0.100/32"; got != want {
 		t.Errorf("%s, want %s", got, want)

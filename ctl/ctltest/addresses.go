@@ -17,7 +17,7 @@ type Addresses struct {
 	mu     sync.Mutex
 	held   map[address.Place]int
 	refuse error
-	// Box holds the addresses that the box itself has.
+	// Box holds the addresses that the box itself has. While Run runs, only Give changes it.
 	Box map[netip.Addr]bool
 	// Claims holds the addresses of other hosts.
 	Claims map[netip.Addr]address.Claim
@@ -26,13 +26,15 @@ type Addresses struct {
 	asked    int
 	sweeps   int
 	swept    bool // Sweep was called while an IP was held
+	changed  func([]address.Change)
+	hears    chan struct{}
 }
 
 // NewAddresses returns the Addresses of a box that has no address. Its networks are 10.0.0.0/8 and
 // the subnet of the loopback.
 func NewAddresses() *Addresses {
 	return &Addresses{
-		held: map[address.Place]int{}, Box: map[netip.Addr]bool{}, Claims: map[netip.Addr]address.Claim{},
+		held: map[address.Place]int{}, hears: make(chan struct{}), Box: map[netip.Addr]bool{}, Claims: map[netip.Addr]address.Claim{},
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8")},
 	}
 }
@@ -84,7 +86,24 @@ func (a *Addresses) Release(p address.Place) error {
 	return nil
 }
 
-func (a *Addresses) Local(ip netip.Addr) (bool, error) { return a.Box[ip], nil }
+func (a *Addresses) Local(ip netip.Addr) (bool, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.Box[ip], nil
+}
+
+// Hears returns a channel that is closed when Run hears of addresses.
+func (a *Addresses) Hears() <-chan struct{} { return a.hears }
+
+// Give adds an address to the box, or takes it away, as another program does.
+func (a *Addresses) Give(ip netip.Addr, has bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.Box[ip] = has
+	if a.changed != nil {
+		a.changed([]address.Change{{IP: ip, Gone: !has}})
+	}
+}
 
 func (a *Addresses) Subnets(int) ([]netip.Prefix, error) { return a.Networks, nil }
 
@@ -121,7 +140,11 @@ func (a *Addresses) Swept() (times int, held bool) {
 	return a.sweeps, a.swept
 }
 
-func (a *Addresses) Run(ctx context.Context, _ func(address.Place, string)) error {
+func (a *Addresses) Run(ctx context.Context, _ func(address.Place, string), changed func([]address.Change)) error {
+	a.mu.Lock()
+	a.changed = changed
+	close(a.hears)
+	a.mu.Unlock()
 	<-ctx.Done()
 	return nil
 }

@@ -134,26 +134,37 @@ func (d *Desired) Remove(ctx context.Context, name string) error {
 // Claim makes this box the root of a group with the given revision, unless another box is. Begun
 // says whether some box was its root before.
 func (d *Desired) Claim(ctx context.Context, name string, revision int64) (claimed, begun bool, err error) {
-	lease, err := d.leased()
-	if err != nil {
-		return false, false, err
-	}
-	group, root, mark := d.key(groups, name), d.key(roots, name), d.key(begins, name)
-	put := []clientv3.Op{clientv3.OpGet(mark), clientv3.OpPut(root, d.config.Box, clientv3.WithLease(lease)), clientv3.OpPut(mark, "")}
-	wanted := clientv3.Compare(clientv3.ModRevision(group), "=", revision)
+	root := d.key(roots, name)
+	wanted := clientv3.Compare(clientv3.ModRevision(d.key(groups, name)), "=", revision)
 	// A box that was restarted finds its own claim, which would end with the lease of its last run.
 	for _, free := range []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(root), "=", 0), clientv3.Compare(clientv3.Value(root), "=", d.config.Box),
 	} {
-		answer, err := d.commit(ctx, lease, []clientv3.Cmp{wanted, free}, put...)
-		if err != nil {
-			return false, false, err
-		}
-		if answer.Succeeded {
-			return true, answer.Responses[0].GetResponseRange().Count > 0, nil
+		if claimed, begun, err = d.claim(ctx, name, wanted, free); claimed || err != nil {
+			break
 		}
 	}
-	return false, false, nil
+	return claimed, begun, err
+}
+
+// TakeOver makes this box the root of a group, whichever box was, unless the group is removed.
+func (d *Desired) TakeOver(ctx context.Context, name string) (claimed bool, err error) {
+	claimed, _, err = d.claim(ctx, name, clientv3.Compare(clientv3.CreateRevision(d.key(groups, name)), ">", 0))
+	return claimed, err
+}
+
+func (d *Desired) claim(ctx context.Context, name string, conditions ...clientv3.Cmp) (claimed, begun bool, err error) {
+	lease, err := d.leased()
+	if err != nil {
+		return false, false, err
+	}
+	mark := d.key(begins, name)
+	answer, err := d.commit(ctx, lease, conditions, clientv3.OpGet(mark),
+		clientv3.OpPut(d.key(roots, name), d.config.Box, clientv3.WithLease(lease)), clientv3.OpPut(mark, ""))
+	if err != nil || !answer.Succeeded {
+		return false, false, err
+	}
+	return true, answer.Responses[0].GetResponseRange().Count > 0, nil
 }
 
 // Report says to all boxes how a group is that this box has claimed.

@@ -1,0 +1,113 @@
+package ctl
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/mft"
+)
+
+// A desired group with addressing: switch-ip goes with its address. Another program, for example
+// keepalived, moves the address between boxes together with a MAC of its own. The box that has the
+// address carries the group, and the others stand by.
+//
+// The address decides at once, and etcd is told afterwards: etcd may need seconds until it has a
+// leader again if one of its members has died with the box, and a lease ends after seconds only.
+
+// takeOverSettles is how long a take-over waits for the kernel to resolve the members.
+const takeOverSettles = 100 * time.Millisecond
+
+// addressesChanged hears that addresses of the box have come or gone; nil: any may have.
+func (c *Controller) addressesChanged(changes []address.Change) {
+	if c.Desired == nil {
+		return
+	}
+	for _, a := range changes {
+		if a.Gone {
+			c.markAddressGone(func(g *group) bool { return g.wanted.IP == a.IP })
+		}
+	}
+	if changes == nil {
+		c.markAddressGone(func(*group) bool { return true })
+	}
+	s := &c.shared
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range changes {
+		s.pending.addresses[a.IP] = true
+	}
+	s.pending.anyAddress = s.pending.anyAddress || changes == nil
+	s.rouse()
+}
+
+// markAddressGone notes which groups begin again as after a restart, even if their address has come
+// back by the time that they are looked at.
+func (c *Controller) markAddressGone(isConcerned func(*group) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.groups {
+		if g.wanted != nil && g.wanted.Addressing == mft.BySwitchIP && g.kept && isConcerned(g) {
+			g.addressGone = true
+		}
+	}
+}
+
+// addressState says whether etcd does not know yet that this box carries a group, and whether the
+// group's address was gone meanwhile. g may be nil.
+func (c *Controller) addressState(g *group) (untold, gone bool) {
+	if g == nil {
+		return false, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return g.untold, g.addressGone
+}
+
+// addMoved adds the groups that go with an address that has come or gone.
+func (c *Controller) addMoved(ctx context.Context, p pending) {
+	if len(p.addresses) == 0 && !p.anyAddress && !p.first {
+		return
+	}
+	for _, name := range c.Desired.Names() {
+		e, _ := c.Desired.Entry(name)
+		if !e.Wanted() {
+			continue
+		}
+		file, err := c.parse(ctx, e.Text)
+		if err == nil && file.Addressing == mft.BySwitchIP && (p.anyAddress || p.first || p.addresses[file.IP]) {
+			p.names[name] = true
+		}
+	}
+}
+
+// away reports whether a desired group goes with an address that this box does not have.
+func (c *Controller) away(f *groupfile.File) (bool, error) {
+	if f.Addressing != mft.BySwitchIP {
+		return false, nil
+	}
+	local, err := c.Addresses.Local(f.IP)
+	return !local && err == nil, err
+}
+
+// tellTakenOver makes this box the root of a group that it carries because it has the group's
+// address. While etcd does not answer, the group runs on.
+func (c *Controller) tellTakenOver(ctx context.Context, name string) (told bool) {
+	taken, err := c.Desired.TakeOver(ctx, name)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g := c.groups[name]; g != nil {
+		if err != nil && !g.untold {
+			c.Log.Warn("this box carries a group whose address it has, and could not tell the other boxes; rocastd tries again",
+				zap.String("group", name), zap.Error(err))
+		}
+		g.untold = err != nil
+	}
+	if taken {
+		c.Log.Info("this box has taken a group over with the group's address", zap.String("group", name))
+	}
+	return taken
+}
