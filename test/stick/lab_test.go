@@ -1,0 +1,266 @@
+package stick
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/boxes"
+	"github.com/rocast/rocast/internal/testlab/etcd"
+	"github.com/rocast/rocast/internal/testlab/netns"
+	"github.com/rocast/rocast/roce"
+)
+
+const (
+	groupName  = "story"
+	groupQPN   = 0x21
+	memoryVA   = 0x10000
+	memoryKey  = 0x77
+	pathMTU    = 1024
+	writeBytes = 64 << 10
+	patience   = 60 * time.Second
+)
+
+// programs builds rocastd once.
+var programs = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "rocast-stick-"); err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "build", "-o", dir, "../../cmd/rocastd").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("build rocastd: %w: %s", err, out)
+	}
+	return dir, err
+})
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if dir, err := programs(); err == nil {
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(status)
+}
+
+// lab is a switch with hosts and boxes. The switch is a bed whose box runs no daemon.
+//
+//	hosts ── switch (br0) ── eth1, box
+//	               └──────── eth1, box
+type lab struct {
+	*bed.Bed
+	t         *testing.T
+	boxes     []*box
+	source    *endpoint.QP
+	receivers []*receiver
+	ip        netip.Addr // the group's
+}
+
+// box is a machine with one port and a daemon.
+type box struct {
+	t      *testing.T
+	ns     *netns.NS
+	port   netns.Link // eth1
+	dir    string
+	daemon boxes.Daemon
+}
+
+type receiver struct {
+	*bed.Host
+	memory []byte
+}
+
+// newLab builds a switch with a source, three receivers and boxes.
+func newLab(t *testing.T, boxes int) *lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root for network namespaces and AF_XDP")
+	}
+	l := &lab{t: t}
+	var err error
+	if l.Bed, err = bed.New(bed.Options{Hosts: 4}); errors.Is(err, unix.EPERM) {
+		t.Skipf("needs CAP_NET_ADMIN and CAP_SYS_ADMIN: %v", err)
+	}
+	check(t, err)
+	t.Cleanup(func() { check(t, l.Bed.Close()) })
+	for i := range boxes {
+		b := &box{t: t, ns: netns.New(t)}
+		end := fmt.Sprintf("box%d", i+1)
+		b.port, _ = netns.Veth(t, b.ns, "eth1", l.Box, end, netns.VethOptions{})
+		check(t, b.port.AddAddress(fmt.Sprintf("10.77.3.%d/22", 10+i)))
+		run(t, l.Box, "ip", "link", "set", end, "master", bed.Bridge)
+		run(t, l.Box, "ethtool", "-K", end, "gro", "on") // so that it takes what XDP redirects to it
+		b.dir, err = os.MkdirTemp("", "rcs")             // short: the path of a socket has its limit
+		check(t, err)
+		t.Cleanup(func() { check(t, os.RemoveAll(b.dir)) })
+		l.boxes = append(l.boxes, b)
+	}
+	return l
+}
+
+func run(t *testing.T, in *netns.NS, name string, args ...string) string {
+	t.Helper()
+	out, err := in.Exec(name, args...)
+	check(t, err)
+	return out
+}
+
+// reach makes a member of a cluster reachable in the box's namespace, and returns its URL there.
+func (b *box) reach(cluster *etcd.Cluster) string {
+	b.t.Helper()
+	var l net.Listener
+	check(b.t, b.ns.Do(func() (err error) { l, err = net.Listen("tcp", "127.0.0.1:0"); return err }))
+	b.t.Cleanup(func() { _ = l.Close() })
+	there := strings.TrimPrefix(cluster.Endpoints()[0], "http://")
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", there)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
+			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// start starts the box's daemon with more lines of config, and waits until it answers.
+func (b *box) start(lines string) {
+	b.t.Helper()
+	dir, err := programs()
+	check(b.t, err)
+	config := fmt.Sprintf("ports: [eth1]\nsocket: %s\nstateDir: %s\n%s", b.path("s"), b.path("state"), lines)
+	check(b.t, os.WriteFile(b.path("rocastd.yaml"), []byte(config), 0o600))
+	b.daemon = boxes.Daemon{Program: filepath.Join(dir, "rocastd"), Config: b.path("rocastd.yaml"), Socket: b.path("s")}
+	b.t.Cleanup(func() { _ = b.daemon.Kill() }) // it may have ended
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	defer cancel()
+	check(b.t, b.daemon.Start(ctx, b.ns))
+}
+
+func (b *box) path(name string) string { return filepath.Join(b.dir, name) }
+
+func (b *box) client() *client.Client { return b.daemon.Client() }
+
+// create makes a group of all hosts by one of the boxes, and connects the hosts to it.
+func (l *lab) create(at *box, ip netip.Addr, memory int, keys string) {
+	t := l.t
+	t.Helper()
+	l.ip = ip
+	var text strings.Builder
+	fmt.Fprintf(&text, "name: %s\nip: %v\nqpn: %d\nmtu: %d\nmemory: {va: %#x, length: %d, rkey: %#x}\n%s\nmembers:\n",
+		groupName, ip, groupQPN, pathMTU, memoryVA, memory, memoryKey, keys)
+	fmt.Fprintf(&text, "  - {ip: %v, qpn: 17, psn: 16777200, role: source}\n", l.Hosts[0].IP)
+	for i, h := range l.Hosts[1:] {
+		fmt.Fprintf(&text, "  - {ip: %v, qpn: %d, psn: %d, regions: {va: 0, length: %d, rkey: 7}}\n", h.IP, 100+i, 1000*i, memory)
+	}
+	if _, err := at.client().CreateGroup(t.Context(), []byte(text.String())); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, &text, at.daemon.Log())
+	}
+	testlab.Eventually(t, patience, "all members are reached", func() bool { return at.group().State == api.Ready }, at.daemon.Log)
+	for i, h := range l.Hosts[1:] {
+		r := &receiver{Host: h, memory: make([]byte, memory)}
+		l.receivers = append(l.receivers, r)
+		check(t, h.RNIC.Register(rnic.Region{VA: 0, RKey: 7, Access: rnic.RemoteWrite, Bytes: r.memory}))
+		l.connect(h, roce.QPN(100+i), 0, roce.PSN(1000*i))
+	}
+	l.source = l.connect(l.Hosts[0], 17, 16777200, 0)
+}
+
+// connect makes a queue pair with the timeout of 268 ms, which retries six times.
+func (l *lab) connect(h *bed.Host, qpn roce.QPN, sends, expects roce.PSN) *endpoint.QP {
+	l.t.Helper()
+	c := bed.QP(qpn, sends, pathMTU)
+	c.Timeout, c.RetryCount = 16, 6
+	qp, err := h.RNIC.NewQP(c)
+	check(l.t, err)
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	defer cancel()
+	check(l.t, qp.Connect(ctx, endpoint.Peer{IP: l.ip, QPN: groupQPN, PSN: expects}))
+	return qp
+}
+
+func (b *box) group() api.Group {
+	b.t.Helper()
+	g, err := b.client().Group(b.t.Context(), groupName)
+	check(b.t, err)
+	return g
+}
+
+// write fills the group's memory with new data and returns the longest time between two
+// completions. It calls midway when half of the WRITEs are complete, if midway is not nil. All
+// receivers must have the data at the end.
+func (l *lab) write(seed byte, midway func()) (outage time.Duration) {
+	l.t.Helper()
+	data := make([]byte, len(l.receivers[0].memory))
+	rand.NewChaCha8([32]byte{seed}).Read(data)
+	all := len(data) / writeBytes
+	last := time.Now()
+	post := func(n int) error {
+		off := n * writeBytes
+		return l.source.PostWrite(uint64(off), data[off:off+writeBytes], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey})
+	}
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	defer cancel()
+	if err := bed.Post(ctx, l.source, all, post, func(done int) error {
+		outage, last = max(outage, time.Since(last)), time.Now()
+		if done == all/2 && midway != nil {
+			midway()
+		}
+		return nil
+	}); err != nil {
+		l.t.Fatalf("%v\n%s", err, l.text())
+	}
+	for _, r := range l.receivers {
+		r.RNIC.Freeze(func() {
+			if !bytes.Equal(r.memory, data) {
+				l.t.Errorf("the memory of %v differs from the source's data", r.IP)
+			}
+		})
+		if c := r.RNIC.Counters(); c.Rejected() != 0 {
+			l.t.Errorf("%v refused frames: %v", r.IP, c.ByName())
+		}
+	}
+	if v, any := l.source.Violation(); any {
+		l.t.Errorf("the source got a response that no responder may send: %v", v)
+	}
+	return outage
+}
+
+func (l *lab) text() (all string) {
+	for i, b := range l.boxes {
+		all += fmt.Sprintf("box %d:\n%s\n", i+1, b.daemon.Log())
+	}
+	return all
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
