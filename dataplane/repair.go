@@ -9,14 +9,13 @@ import (
 // repairs is what a core has for the groups with repair on. Merging decides which packet is sent
 // again to which receiver, and when; the core keeps the packets and sends them.
 type repairs struct {
-	room     int           // buffers that may be retained
-	pool     Pool          // of these buffers
-	retained *retention    // nil: no group with repair on was seen
-	waiting  rotation      // the groups that may have something unanswered
-	due      feedback.Tick // in a round of these: when the next of them is due
-	carried  rotation      // the groups that the engine carries
-	fetched  Frame         // what is fetched from the engine
-	robbed   []*state      // groups that lost a packet to another group and have not heard of it
+	room     int        // buffers that may be retained
+	pool     Pool       // of these buffers
+	retained *retention // nil: no group with repair on was seen
+	waiting  waiting    // the groups that may have something unanswered
+	carried  rotation   // the groups that the engine carries
+	fetched  Frame      // what is fetched from the engine
+	robbed   []*state   // groups that lost a packet to another group and have not heard of it
 	counts   RepairCounts
 	now      feedback.Tick // the time of the event that is being handled
 }
@@ -235,14 +234,7 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 	c.repair.retained.releaseBelow(h, st.merge.Oldest())
 	c.count(st)
 	c.extend(st)
-	if !h.waits && st.merge.Waiting() {
-		h.waits = true
-		c.repair.waiting.add(st)
-	}
-	if h.waits {
-		due := st.merge.Due(now)
-		c.repair.waiting.next, c.repair.due = min(c.repair.waiting.next, due), min(c.repair.due, due)
-	}
+	c.await(now, st)
 }
 
 // RepairMemory is what the workers retain for repair now, and how much they may.

@@ -58,8 +58,9 @@ type held struct {
 	// counted here. The merging does not know yet.
 	lost    *uint64
 	lostPSN roce.PSN
-	waits   bool   // the group is in repairs.waiting
-	recent  recent // packets that were sent again
+	waits   int           // the group's place in repairs.waiting, from 1 on; 0: it is not there
+	due     feedback.Tick // when it is due there
+	recent  recent        // packets that were sent again
 	tally   feedback.RepairTally
 }
 

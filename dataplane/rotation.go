@@ -71,35 +71,20 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 	return timed || waiting || carried
 }
 
-// serveWaiting serves the groups with repair on that wait for something.
-func (c *Core) serveWaiting(now feedback.Tick, out *Outputs) (some bool) {
-	r := &c.repair
-	if r.waiting.served == 0 {
-		r.due = now + LookPeriod
-	}
-	some = r.waiting.turn(now, feedback.RepairPeriod, func(st *state) bool {
-		if st.held.waits = st.merge.Waiting(); st.held.waits {
-			c.timer(now, st, out)
-			c.follow(now, st, out)
-			r.due = min(r.due, st.merge.Due(now))
-		}
-		return st.held.waits
-	})
-	if some && r.waiting.served == 0 {
-		r.waiting.next = max(r.waiting.next, r.due)
-	}
-	return some
-}
-
 // Pause is how long the next Tick may wait; 0: for ever.
 func (c *Core) Pause(now feedback.Tick) (pause feedback.Tick) {
-	for _, r := range []*rotation{&c.repair.waiting, &c.timed, &c.repair.carried} {
-		if len(r.groups) == 0 {
-			continue
-		}
-		if in := max(r.next-now, feedback.RepairPeriod); pause == 0 || in < pause {
+	soonest := func(at feedback.Tick) {
+		if in := max(at-now, feedback.RepairPeriod); pause == 0 || in < pause {
 			pause = in
 		}
+	}
+	for _, r := range []*rotation{&c.timed, &c.repair.carried} {
+		if len(r.groups) > 0 {
+			soonest(r.next)
+		}
+	}
+	if w := c.repair.waiting.byDue; len(w) > 0 {
+		soonest(w[0].held.due)
 	}
 	return pause
 }

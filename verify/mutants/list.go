@@ -304,8 +304,11 @@ var rules = []rule{
 
 	{"14", "a timer event comes later than a path is due", "legtimer.go", "\t\tdue = g.retained.due\n", ""},
 	{"14", "a timer event comes later than the silence of the source ends", "legtimer.go", "due = min(due, since+patience)", "due = min(due, endless+0*(since+patience))"},
-	{"repair", "a group that is due earlier waits for the next round", "dataplane/repair.go", "c.repair.waiting.next, c.repair.due = min(c.repair.waiting.next, due), min(c.repair.due, due)", "_ = due"},
-	{"repair", "a group that is due earlier waits, if its round has not ended", "dataplane/repair.go", "min(c.repair.due, due)", "c.repair.due"},
+	{"repair", "a group that is due earlier than expected waits", "dataplane/waiting.go", "	case due < h.due:\n", "	case false:\n"},
+	{"repair", "events put a timer off", "dataplane/waiting.go", "	case due < h.due:\n", "	default:\n"},
+	{"repair", "a worker looks for what the engine carries as often as for other groups", "dataplane/waiting.go", "max(due, now+carriedPeriod)", "max(due, now)"},
+	{"repair", "a group is looked at once only", "dataplane/waiting.go", "	c.repair.waiting.until(st, due)\n", "	if due < now+1000 {\n		c.repair.waiting.until(st, due)\n	}\n"},
+	{"repair", "a group that is removed is served", "dataplane/repair.go", "	c.repair.waiting.remove(st)\n", ""},
 	{"14", "the window of a repair wraps", "legtimer.go", ", most, math.MaxUint16))", ", most))"},
 	{"14", "a round trip of no time counts for ever", "legtimer.go", "uint32(max(microsecond, min(rtt, longest)))", "uint32(max(1, min(rtt, longest)))"},
 	{"14", "a source is called back to where it may not be", "lull.go", " || g.source.pos != g.source.sent || g.back.newest", " || g.back.newest"},

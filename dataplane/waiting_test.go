@@ -1,0 +1,120 @@
+package dataplane_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// manyWaiting is a worker with groups under repair that all wait for an answer.
+type manyWaiting struct {
+	*porttest.Net
+	core *dataplane.Core
+	out  dataplane.Outputs
+	now  feedback.Tick
+}
+
+// newManyWaiting returns n groups, of which the first few are served every 50 us and the others
+// every second.
+func newManyWaiting(t testing.TB, n, often int) *manyWaiting {
+	t.Helper()
+	w := &manyWaiting{}
+	w.Net = porttest.NewRetaining(4, n, nil, func() feedback.Tick { return w.now })
+	w.core = dataplane.CoreOf(w.Switch.Workers()[0])
+	for i := range n {
+		g := group()
+		g.QPN = roce.QPN(1 + i)
+		for k := range g.Paths {
+			g.Paths[k].RemoteQPN = g.QPN
+		}
+		period := time.Second
+		if i < often {
+			period = time.Duration(feedback.RepairPeriod)
+		}
+		g.Policy = feedback.Policy{
+			Repair: feedback.RepairLocal, RepairWindow: 1, RepairAttempts: 1e6, RepairTimerFloor: period, RepairTimerCap: period,
+		}
+		if _, err := w.Switch.Add(g); err != nil {
+			t.Fatal(err)
+		}
+		w.Ports[0].Put(asking(firstPSN).to(g).frame(t))
+		w.Poll()
+		for _, p := range w.Ports {
+			p.Take()
+		}
+	}
+	return w
+}
+
+// period serves the groups that are due after one more period, and returns how many repairs that
+// causes.
+func (w *manyWaiting) period() int {
+	w.now += feedback.RepairPeriod
+	w.out.Reset()
+	for w.core.Tick(w.now, &w.out) {
+	}
+	return len(w.out.Repairs)
+}
+
+// Groups that are due are served in time, and without allocation, however many others wait.
+func TestGroupsThatAreDueAmongMany(t *testing.T) {
+	const n, often, receivers = 400, 10, 3
+	w := newManyWaiting(t, n, often)
+	for range 100 { // a tenth of a second passes, in which the lists grow and every group is looked at
+		w.now += feedback.Tick(time.Millisecond)
+		w.period()
+	}
+	if a := testing.AllocsPerRun(100, func() {
+		if sent := w.period(); sent != often*receivers {
+			t.Fatalf("%d packets are sent again in a period, want %d", sent, often*receivers)
+		}
+	}); a != 0 {
+		t.Errorf("%v allocations in a period", a)
+	}
+}
+
+// Events that come faster than timers are looked at do not put the timers off.
+func TestEventsPutNoTimerOff(t *testing.T) {
+	b := newRepairBench(t, 64)
+	b.send(asking(1000))
+	b.answer(0, 1000, roce.SyndromeUnlimited)
+	b.take(1)
+	for range 10 * time.Millisecond / (20 * time.Microsecond) {
+		b.now += feedback.Tick(20 * time.Microsecond)
+		b.answer(0, 1000, roce.SyndromeUnlimited)
+	}
+	if len(b.take(1)) == 0 {
+		t.Error("a silent receiver is sent nothing again")
+	}
+}
+
+// While the engine carries a group, a worker is not woken for timers that run out when the answer
+// has usually come.
+func TestAWorkerSeldomLooksAtWhatTheEngineCarries(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.wait(20 * time.Millisecond) // nothing of before waits any more
+	b.send(asking(psn))
+	b.expectEngine(true)
+	b.settle(psn, 0)
+	dataplane.Sleep(b.Switch.Workers()[0])
+	if d := b.Waiters[0].Timeout; d < time.Millisecond {
+		t.Errorf("the worker sleeps for %v", d)
+	}
+}
+
+// BenchmarkWaiting measures what the timers of ten groups cost in a period of 50 us, while other
+// groups wait as well.
+func BenchmarkWaiting(b *testing.B) {
+	for name, n := range map[string]int{"10": 10, "8000": 8000} {
+		b.Run(name, func(b *testing.B) {
+			w := newManyWaiting(b, n, 10)
+			for b.Loop() {
+				w.period()
+			}
+		})
+	}
+}
