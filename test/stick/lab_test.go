@@ -10,10 +10,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -41,23 +39,9 @@ const (
 	patience   = 60 * time.Second
 )
 
-// programs builds rocastd once.
-var programs = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "rocast-stick-"); err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", dir, "../../cmd/rocastd").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("build rocastd: %w: %s", err, out)
-	}
-	return dir, err
-})
-
 func TestMain(m *testing.M) {
 	status := m.Run()
-	if dir, err := programs(); err == nil {
-		_ = os.RemoveAll(dir)
-	}
+	boxes.RemoveProgram()
 	os.Exit(status)
 }
 
@@ -151,11 +135,11 @@ func (b *box) reach(cluster *etcd.Cluster) string {
 // start starts the box's daemon with more lines of config, and waits until it answers.
 func (b *box) start(lines string) {
 	b.t.Helper()
-	dir, err := programs()
+	program, err := boxes.Program()
 	check(b.t, err)
 	config := fmt.Sprintf("ports: [eth1]\nsocket: %s\nstateDir: %s\n%s", b.path("s"), b.path("state"), lines)
 	check(b.t, os.WriteFile(b.path("rocastd.yaml"), []byte(config), 0o600))
-	b.daemon = boxes.Daemon{Program: filepath.Join(dir, "rocastd"), Config: b.path("rocastd.yaml"), Socket: b.path("s")}
+	b.daemon = boxes.Daemon{Program: program, Config: b.path("rocastd.yaml"), Socket: b.path("s")}
 	b.t.Cleanup(func() { _ = b.daemon.Kill() }) // it may have ended
 	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
 	defer cancel()

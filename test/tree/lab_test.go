@@ -8,10 +8,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,23 +35,9 @@ const (
 	patience  = 60 * time.Second
 )
 
-// programs builds rocastd once.
-var programs = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "rocast-tree-"); err != nil {
-		return "", err
-	}
-	out, err := exec.Command("go", "build", "-o", dir, "../../cmd/rocastd").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("build rocastd: %w: %s", err, out)
-	}
-	return dir, err
-})
-
 func TestMain(m *testing.M) {
 	status := m.Run()
-	if dir, err := programs(); err == nil {
-		_ = os.RemoveAll(dir)
-	}
+	boxes.RemoveProgram()
 	os.Exit(status)
 }
 
@@ -201,12 +185,12 @@ func (tr *tree) linkLine(far, near linkEnd, source bool) string {
 func (b *box) start() {
 	t := b.tree.t
 	t.Helper()
-	dir, err := programs()
+	program, err := boxes.Program()
 	check(t, err)
 	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\nengine: %s\n", strings.Join(b.Ports(), ", "),
 		b.path("rocast.sock"), b.path("state"), b.tree.o.engine)
 	check(t, os.WriteFile(b.path("rocastd.yaml"), []byte(config), 0o600))
-	b.daemon = boxes.Daemon{Program: filepath.Join(dir, "rocastd"), Config: b.path("rocastd.yaml"), Socket: b.path("rocast.sock")}
+	b.daemon = boxes.Daemon{Program: program, Config: b.path("rocastd.yaml"), Socket: b.path("rocast.sock")}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	check(t, b.daemon.Start(ctx, b.Box.Box))
