@@ -334,12 +334,12 @@ func TestANameAndAQPNAreTakenOnce(t *testing.T) {
 func TestEveryPolicyKeyIsPublishedAndShown(t *testing.T) {
 	w := newWorld(t)
 	keys := "ack: quorum 1\nnak: lower\nspeak: rnr\nsilent-after: 200ms\nevict: true\ncnp: filter\ncnp-interval: 50us\ncredits: merge\nsource-switch: force\n" +
-		"repair: local\nrepair-window: 100\nrepair-attempts: 3\nrepair-timer-floor: 300us\nrepair-timer-cap: 5ms\n"
+		"repair: local\nrepair-window: 100\nrepair-bytes: 40KiB\nrepair-attempts: 3\nrepair-timer-floor: 300us\nrepair-timer-cap: 5ms\n"
 	g := w.create(t, keys+g1)
 	want := api.Policy{
 		Ack: "quorum 1", Nak: "lower", OnFatal: "evict", Speak: "rnr", SilentAfter: "200ms", Evict: true, CNP: "filter", CNPInterval: "50µs",
 		Credits: "merge", SourceSwitch: "force",
-		Repair: "local", RepairWindow: 100, RepairAttempts: 3, RepairTimerFloor: "300µs", RepairTimerCap: "5ms",
+		Repair: "local", RepairWindow: 100, RepairBytes: 40 << 10, RepairAttempts: 3, RepairTimerFloor: "300µs", RepairTimerCap: "5ms",
 	}
 	if *g.Policy != want {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
@@ -356,7 +356,7 @@ func TestABoundWithoutEffectIsNotShown(t *testing.T) {
 		Ack: "all", Nak: "hold", OnFatal: "fail", Speak: "off", SilentAfter: "0", CNP: "filter", CNPInterval: "0",
 		Credits: "unlimited", SourceSwitch: "guard", Repair: "off",
 	}
-	if g := w.create(t, g1); *g.Policy != want || g.Members[1].Repair != nil {
+	if g := w.create(t, g1); *g.Policy != want || g.Members[1].Repair != nil || g.Retained != nil {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
 	}
 }

@@ -224,6 +224,11 @@ func TestAWindowBeyondTheRepairMemoryIsRefused(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
+	_, err = w.Create(t.Context(), []byte("repair: local\nrepair-bytes: 17MiB\n"+g1))
+	want = "line 2: group g1: repair-bytes is 17408KiB, and the repairMemory of a forwarding thread is 16384KiB; write 16384KiB or less, or a larger repairMemory into rocastd.yaml"
+	if err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
 	if _, err := w.Create(t.Context(), []byte("repair: local\nrepair-window: 4096\n"+g1)); err != nil {
 		t.Error(err)
 	}

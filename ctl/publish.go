@@ -66,7 +66,7 @@ func aboutFile(f *groupfile.File, err error) error {
 		return yamldoc.Errorf(f.Lines["qpn"], "%v; write another qpn (or remoteQPN of a member), or another ip", err)
 	}
 	if errors.Is(err, dataplane.ErrRetention) {
-		return yamldoc.Errorf(max(f.Lines["repair"], f.Lines["repair-window"]), "%v", err)
+		return yamldoc.Errorf(max(f.Lines["repair"], f.Lines["repair-window"], f.Lines["repair-bytes"]), "%v", err)
 	}
 	return err
 }

@@ -85,6 +85,9 @@ func (c *Controller) view(g *group) api.Group {
 		state, _ = c.Switch.GroupState(g.id)
 		v.Counters = counters(state.Counters)
 		addEngine(v.Engine, state.Engine)
+		if f.Policy.Repair != feedback.RepairOff {
+			v.Retained = &state.Retained
+		}
 	}
 	if state.Started && state.Sent != f.Source.FirstPSN.Prev() {
 		v.Progress = &api.Progress{Sent: uint32(state.Sent), Position: uint32(state.Pos), Merged: uint32(state.Merged)}
@@ -148,7 +151,7 @@ func policy(p feedback.Policy) *api.Policy {
 		v.CNPInterval = p.CNPInterval.String()
 	}
 	if p.Repair != feedback.RepairOff {
-		v.RepairWindow, v.RepairAttempts = p.RepairWindow, p.RepairAttempts
+		v.RepairWindow, v.RepairBytes, v.RepairAttempts = p.RepairWindow, p.RepairBytes, p.RepairAttempts
 		v.RepairTimerFloor, v.RepairTimerCap = p.RepairTimerFloor.String(), p.RepairTimerCap.String()
 	}
 	return v

@@ -90,7 +90,7 @@ type EngineState struct {
 func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
 	s := &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts), Engine: c.engineState(st)}
 	if st.held != nil {
-		s.Repaired = st.held.recent.last(now)
+		s.Repaired, s.Retained = st.held.recent.last(now), st.held.used*mft.BufferBytes
 	}
 	return s
 }
@@ -231,10 +231,14 @@ func (st *state) horizon() roce.PSN {
 	if st.held == nil {
 		return limit
 	}
-	if last := st.retainable(); last.Before(limit) {
-		return last
+	return earlier(limit, st.retainable())
+}
+
+func earlier(a, b roce.PSN) roce.PSN {
+	if b.Before(a) {
+		return b
 	}
-	return limit
+	return a
 }
 
 // leastKept is how many packets of a group the engine retains at first. The packets that it copies
@@ -250,15 +254,12 @@ func (st *state) kept() int { return min(max(st.fan.keeps, leastKept), len(st.he
 // must not overwrite what it has carried since it was armed and a receiver may still lack, and a
 // group must not have more packets retained than it has room for.
 func (st *state) retainable() roce.PSN {
-	oldest := st.merge.Oldest()
-	last := oldest.Add(int32(len(st.held.at)) - 1)
+	h, oldest := st.held, st.merge.Oldest()
+	last := earlier(oldest.Add(int32(len(h.at))-1), st.merge.NextPSN().Add(int32(h.room-h.used)-1))
 	if oldest.Before(st.fan.from) {
 		oldest = st.fan.from
 	}
-	if kept := oldest.Add(int32(st.kept()) - 1); kept.Before(last) {
-		return kept
-	}
-	return last
+	return earlier(last, oldest.Add(int32(st.kept())-1))
 }
 
 // disarmed judges what the engine did for the group. A receiver that has acknowledged nothing of it

@@ -75,8 +75,14 @@ func TestTheEngineKeepsToTheWindow(t *testing.T) {
 // way, up to the group's window. It does not begin before every receiver has what it carried
 // before: its memory moves then.
 func TestTheEngineRetainsWhatTheSourceHasOnItsWay(t *testing.T) {
+	for _, mtu := range []int{1024, 4096} { // where the group may have two buffers for each packet
+		testTheEngineRetains(t, mtu)
+	}
+}
+
+func testTheEngineRetains(t *testing.T, mtu int) {
 	const window = 4 * dataplane.LeastKept
-	b, psn := newCarriedBench(t, func(g *mft.Group) { g.Policy.RepairWindow = window })
+	b, psn := newCarriedBench(t, func(g *mft.Group) { g.Policy.RepairWindow, g.PathMTU = window, mtu })
 	unanswered := int32(0) // when the engine began; the core retains these
 	for _, keeps := range []int32{1, 2, 4, 4} {
 		keeps *= dataplane.LeastKept
@@ -307,6 +313,35 @@ func TestTheBlockSaysHowManyPacketsAreRetained(t *testing.T) {
 		if got := b.FanOut.Retains(b.group.ID); got != want {
 			t.Errorf("window %d: the engine retains %d packets, want %d", window, got, want)
 		}
+	}
+}
+
+// A bound in bytes bounds what the engine retains as well, where each packet counts as one buffer.
+// What the core takes over from there displaces the group's oldest packet.
+func TestTheEngineKeepsToTheBoundInBytes(t *testing.T) {
+	b, psn := newCarriedBench(t, func(g *mft.Group) { g.Policy.RepairBytes = 5 * mft.BufferBytes })
+	if got := b.FanOut.Retains(b.group.ID); got != 8 {
+		t.Errorf("the engine has room for %d packets, want 8", got)
+	}
+	core := dataplane.CoreOf(b.Switch.Workers()[0])
+	for i := range roce.PSN(7) {
+		b.send(quiet(psn + i))
+		b.expectEngine(i < 5)
+		if got, want := core.RetainedBytes(b.group.ID), min(int(i)+1, 5)*mft.BufferBytes; got != want {
+			t.Errorf("%d bytes are retained, want %d", got, want)
+		}
+	}
+	if m := moved(b.Switch); m["repair-lost-group-full"] != 2 {
+		t.Errorf("%v", m)
+	}
+	for path := range 3 {
+		b.take(path)
+	}
+	b.answer(0, psn+2, roce.NAKSequence)
+	b.expectCopies(0, b.take(0), list(psn+2, psn+3, psn+4, psn+5)+"!"+list(psn+6)+"!")
+	b.answer(1, psn+1, roce.NAKSequence)
+	if got := b.take(1); len(got) != 0 {
+		t.Errorf("receiver 1 was sent %d frames", len(got))
 	}
 }
 

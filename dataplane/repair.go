@@ -22,18 +22,21 @@ type repairs struct {
 
 // RepairCounts counts what was repaired, over all groups of a core.
 type RepairCounts struct {
-	Sent     uint64 // packets that were sent again
-	Probes   uint64 // of these, the ones that were sent because the receiver was silent
-	Called   uint64 // times that a silent source was called back to its newest packet
-	NoMemory uint64 // packets that were given up because there was no memory to retain more
-	Damaged  uint64 // packets that were found damaged when they were to be sent again
-	Missing  uint64 // packets that the engine did not have when they were to be sent again
+	Sent   uint64 // packets that were sent again
+	Probes uint64 // of these, the ones that were sent because the receiver was silent
+	Called uint64 // times that a silent source was called back to its newest packet
+	// Packets that were given up because no memory was left to retain more, or because their group
+	// had as much as its policy allows.
+	NoMemory, GroupFull uint64
+	Damaged             uint64 // packets that were found damaged when they were to be sent again
+	Missing             uint64 // packets that the engine did not have when they were to be sent again
 
 	GivenUp [feedback.NumGivenUp]uint64 // times that the source had to help a receiver, by reason
 }
 
 func (c *RepairCounts) add(d *RepairCounts) {
 	c.Sent, c.Probes, c.NoMemory = c.Sent+d.Sent, c.Probes+d.Probes, c.NoMemory+d.NoMemory
+	c.GroupFull += d.GroupFull
 	c.Called, c.Damaged, c.Missing = c.Called+d.Called, c.Damaged+d.Damaged, c.Missing+d.Missing
 	for why, n := range d.GivenUp {
 		c.GivenUp[why] += n
@@ -44,7 +47,8 @@ func (c *RepairCounts) add(d *RepairCounts) {
 func (c *RepairCounts) named(counters []Counter) []Counter {
 	counters = append(counters, Counter{"repair-sent", c.Sent}, Counter{"repair-probes", c.Probes},
 		Counter{"repair-source-called", c.Called},
-		Counter{"repair-lost-no-memory", c.NoMemory}, Counter{"repair-lost-damaged", c.Damaged}, Counter{"repair-lost-missing", c.Missing})
+		Counter{"repair-lost-no-memory", c.NoMemory}, Counter{"repair-lost-group-full", c.GroupFull},
+		Counter{"repair-lost-damaged", c.Damaged}, Counter{"repair-lost-missing", c.Missing})
 	for why, n := range c.GivenUp {
 		counters = append(counters, Counter{"repair-given-up-" + feedback.GivenUp(why).String(), n})
 	}
@@ -61,6 +65,15 @@ func (c *Core) Retained() (packets, chunks int) {
 		return r.packets, r.chunks
 	}
 	return 0, 0
+}
+
+// RetainedBytes returns the packet memory of what is retained of a group. Packets that the engine
+// retains count as one buffer each.
+func (c *Core) RetainedBytes(id mft.GroupID) int {
+	if st := c.stateOf(id); st != nil && st.held != nil {
+		return st.held.used * mft.BufferBytes
+	}
+	return 0
 }
 
 // Retains says whether a packet of a group is retained. PSN is in the source's space.
@@ -101,19 +114,23 @@ func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.O
 	r.releaseBelow(st.held, st.merge.Oldest())
 	switch psn := f.Original.PSN; outcome {
 	case feedback.Forwarded:
-		c.makeRoom(now, f, out)
+		c.makeRoom(now, st, f, out)
 		r.keep(st, f, region, checked)
 	case feedback.Resent, feedback.Filtered:
 		s := r.find(st.held, psn)
-		if (s != nil && !s.checked || st.held.engineHas(psn)) && r.fits(f) {
+		if (s != nil && !s.checked || st.held.engineHas(psn)) && r.fits(f) && r.hasRoomInstead(st.held, f) {
 			r.replace(st, f, region)
 		}
 	}
 }
 
-// makeRoom gives up the oldest packets of all groups until f can be retained. There is room for one
-// packet at least (Switch.retains).
-func (c *Core) makeRoom(now feedback.Tick, f *Frame, out *Outputs) {
+// makeRoom gives up packets until f, which belongs to st, can be retained: the group's own oldest
+// ones where the group is at its bound, and then the oldest ones of all groups. There is room for
+// one packet at least (Switch.retains).
+func (c *Core) makeRoom(now feedback.Tick, st *state, f *Frame, out *Outputs) {
+	for h := st.held; h.used > 0 && !h.hasRoom(f); {
+		c.lose(now, st, h.oldest, &c.repair.counts.GroupFull, out)
+	}
 	for r := c.repair.retained; !r.fits(f); {
 		oldest := &r.slots[r.oldest]
 		owner := oldest.owner

@@ -45,7 +45,8 @@ func newCarriedBench(t *testing.T, options ...func(*mft.Group)) (*repairBench, r
 	for _, o := range options {
 		o(b.group)
 	}
-	b.Net = porttest.NewRetaining(4, b.group.Policy.RepairWindow, porttest.NewFanOut(), func() feedback.Tick { return b.now })
+	chunks := b.group.Policy.RepairWindow * mft.PacketBytes(b.group.PathMTU) / mft.BufferBytes
+	b.Net = porttest.NewRetaining(4, chunks, porttest.NewFanOut(), func() feedback.Tick { return b.now })
 	b.add(b.group)
 	psn := roce.PSN(firstPSN)
 	for range 20 { // until the group is armed, and some more
@@ -477,6 +478,57 @@ func TestARepairEndsWithTheMemory(t *testing.T) {
 	b.expectRetained(4)
 }
 
+// A group at its own bound gives up its own oldest packet, though another group has an older one. A
+// receiver that then asks for it gets it from the source.
+func TestAGroupAtItsBoundGivesUpItsOwnOldestPacket(t *testing.T) {
+	b := newRepairBench(t, 64, func(g *mft.Group) { g.Policy.RepairBytes = 3 * mft.BufferBytes })
+	other := b.withGroups(1)[1]
+	b.send(quiet(1000).to(other))
+	b.send(quiet(1000), quiet(1001), quiet(1002))
+	b.expectRetained(4)
+	b.send(quiet(1003))
+	b.expectRetained(4)
+	core := dataplane.CoreOf(b.Switch.Workers()[0])
+	if st, _ := b.Switch.GroupState(b.group.ID); st.Retained != 3*mft.BufferBytes || core.RetainedBytes(b.group.ID) != st.Retained || core.RetainedBytes(other.ID) != mft.BufferBytes {
+		t.Errorf("%d bytes are retained, of the other group %d", st.Retained, core.RetainedBytes(other.ID))
+	}
+	b.answer(0, 1003, roce.SyndromeUnlimited)
+	b.answer(1, 1001, roce.NAKSequence) // which is still retained
+	b.expectSource()
+	b.expectCopies(1, b.take(1), " 1001 1002 1003!")
+	b.answer(2, 1000, roce.NAKSequence) // which is not
+	b.expectSource("NAK 1000")
+	if got := b.take(2); len(got) != 0 {
+		t.Errorf("receiver 2 was sent %d frames", len(got))
+	}
+	b.send(quiet(1000)) // by the source, again
+	b.expectCopies(2, b.take(2), " 1000")
+	if m := moved(b.Switch); m["repair-lost-group-full"] != 1 || m["repair-lost-no-memory"] != 0 {
+		t.Errorf("%v", m)
+	}
+	b.settle(1003, 1)
+	if n := core.RetainedBytes(b.group.ID) + core.RetainedBytes(b.group.ID+7); n != 0 {
+		t.Errorf("%d bytes are retained, want none", n)
+	}
+}
+
+// A group without a bound in bytes retains its whole window, also in packets of two buffers.
+func TestABoundInBytesCountsBuffers(t *testing.T) {
+	for bytes, want := range map[int]int{0: 4, 5 * mft.BufferBytes: 2, 2 * mft.BufferBytes: 1} {
+		b := newRepairBench(t, 64, func(g *mft.Group) {
+			g.PathMTU, g.Policy.RepairWindow, g.Policy.RepairBytes = 4096, 4, bytes
+		})
+		for i := range roce.PSN(6) {
+			p := write(1000+i, make([]byte, 4096))
+			p.bth.AckReq = false
+			b.send(p)
+		}
+		if got := dataplane.RetainedBy(b.Switch.Workers()[0]); got != want || b.Pool.Lent != 2*want {
+			t.Errorf("%d bytes: %d packets are retained in %d buffers, want %d", bytes, got, b.Pool.Lent, want)
+		}
+	}
+}
+
 // What has left the window of its own group takes no room: nothing is given up for it.
 func TestAGroupDisplacesItsOwnPacketsFirst(t *testing.T) {
 	b := newRepairBench(t, 4)
@@ -631,17 +683,20 @@ func TestAWindowBeyondTheMemoryIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		chunks, window, mtu int
 		want                string
+		bytes               int
 	}{
-		{4096, 0, 1024, ""},
-		{1024, 0, 1024, ""},
-		{1023, 0, 1024, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml"},
-		{2048, 0, 4096, ""},
-		{2046, 0, 4096, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml"},
-		{0, 1, 1024, "group g: repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off here"},
-		{8, 8, 1024, ""},
+		{4096, 0, 1024, "", 0},
+		{1024, 0, 1024, "", 0},
+		{1024, 9, 1024, "", 1024 * 4096},
+		{1024, 9, 1024, "group g: repair-bytes is 4100KiB, and the repairMemory of a forwarding thread is 4096KiB; write 4096KiB or less, or a larger repairMemory into rocastd.yaml", 1025 * 4096},
+		{1023, 0, 1024, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml", 0},
+		{2048, 0, 4096, "", 0},
+		{2046, 0, 4096, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml", 0},
+		{0, 1, 1024, "group g: repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off here", 0},
+		{8, 8, 1024, "", 0},
 	} {
 		g := group()
-		g.Policy.Repair, g.Policy.RepairWindow, g.PathMTU = feedback.RepairLocal, c.window, c.mtu
+		g.Policy.Repair, g.Policy.RepairWindow, g.Policy.RepairBytes, g.PathMTU = feedback.RepairLocal, c.window, c.bytes, c.mtu
 		_, err := porttest.NewRetaining(4, c.chunks, nil, nil).Switch.Add(g)
 		got := ""
 		if err != nil {

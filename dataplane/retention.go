@@ -1,7 +1,10 @@
 package dataplane
 
 import (
+	"cmp"
+
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -52,6 +55,8 @@ func newRetention(chunks int) *retention {
 type held struct {
 	at           []int32 // slots by PSN, modulo their number, which is a power of two
 	oldest, next roce.PSN
+	room         int // buffers that the group may have
+	used         int // buffers that it has; a packet in the engine counts as one
 	inEngine     int // so many of the packets the engine has
 
 	// If lost is set, a packet was to be sent again and could not be: this one, and it is
@@ -64,13 +69,20 @@ type held struct {
 	tally   feedback.RepairTally
 }
 
-// newHeld returns a held for at most that many packets.
-func newHeld(packets int) *held {
+// newHeld returns a held for at most that many packets, in that many buffers at most.
+func newHeld(packets, room int) *held {
 	n := 1
 	for n < packets {
 		n *= 2
 	}
-	return &held{at: make([]int32, n)}
+	return &held{at: make([]int32, n), room: room}
+}
+
+// heldFor returns a held with the bounds of a group's policy.
+func heldFor(g *mft.Group) *held {
+	window := cmp.Or(g.Policy.RepairWindow, feedback.DefaultRepairWindow)
+	room := cmp.Or(g.Policy.RepairBytes, window*mft.PacketBytes(g.PathMTU)) / mft.BufferBytes
+	return newHeld(min(window, room), room) // a packet takes one buffer at least
 }
 
 func (h *held) slot(psn roce.PSN) *int32 { return &h.at[int(psn)&(len(h.at)-1)] }
@@ -79,6 +91,23 @@ func (h *held) has(psn roce.PSN) bool { return !psn.Before(h.oldest) && psn.Befo
 
 // fits says whether the packet can be retained without giving up another one.
 func (r *retention) fits(f *Frame) bool { return r.chunks+f.FragmentCount <= r.room }
+
+// hasRoom says whether the group may retain one more packet without giving up another one of its
+// own.
+func (h *held) hasRoom(f *Frame) bool { return h.used+f.FragmentCount <= h.room }
+
+// hasRoomInstead says whether the group may retain f in place of the packet with the same PSN.
+func (r *retention) hasRoomInstead(h *held, f *Frame) bool {
+	return h.used-r.buffers(*h.slot(f.Original.PSN))+f.FragmentCount <= h.room
+}
+
+// buffers is what a slot counts in held.used.
+func (r *retention) buffers(i int32) int {
+	if i == engineSlot {
+		return 1
+	}
+	return r.slots[i].frame.FragmentCount
+}
 
 // fitsBeside says whether a packet that is none of this batch fits too. It must leave slots for the
 // batch: those that are released meanwhile are in use until putBack.
@@ -101,6 +130,7 @@ func (r *retention) carried(h *held, psn roce.PSN) {
 	for ; !psn.Before(h.next); h.next = h.next.Next() {
 		*h.slot(h.next) = engineSlot
 		h.inEngine++
+		h.used++
 	}
 }
 
@@ -157,6 +187,7 @@ func (r *retention) fill(st *state, f *Frame, region int, checked bool) int32 {
 	f.Kept = true
 	s.frame, s.owner, s.region, s.checked = *f, st, region, checked
 	r.chunks += f.FragmentCount
+	st.held.used += f.FragmentCount
 	r.packets++
 	return i
 }
@@ -195,8 +226,9 @@ func (r *retention) releaseBelow(h *held, psn roce.PSN) {
 // releaseAll releases all packets of a group.
 func (r *retention) releaseAll(h *held) { r.releaseBelow(h, h.next) }
 
-// release takes a packet out. Its slot and its buffers are in use until putBack.
+// release takes a packet of a group out. Its slot and its buffers are in use until putBack.
 func (r *retention) release(h *held, i int32) {
+	h.used -= r.buffers(i)
 	if i == engineSlot {
 		h.inEngine--
 		return

@@ -68,7 +68,7 @@ const modelWindow = 8
 func newRetentionModel(t *testing.T, room int, first roce.PSN) *retentionModel {
 	m := &retentionModel{t: t, r: newRetention(room), pool: &chunkPool{t: t, lent: map[uint64]bool{}}}
 	for i := range m.groups {
-		h := newHeld(modelWindow)
+		h := newHeld(modelWindow, 1<<20)
 		h.oldest, h.next = first, first
 		m.groups[i] = &state{held: h}
 	}
@@ -153,15 +153,19 @@ func (m *retentionModel) check(step string) {
 		}
 	}
 	for g, st := range m.groups {
-		n, newest, some := 0, roce.PSN(0), false
+		n, newest, some, used := 0, roce.PSN(0), false, 0
 		h := st.held
 		for _, k := range m.kept {
 			if k.group == g {
 				n++
+				used += max(1, k.chunks) // a packet in the engine counts as one buffer
 			}
 			if k.group == g && k.engine && (!some || k.psn.After(newest)) {
 				newest, some = k.psn, true
 			}
+		}
+		if h.used != used {
+			m.t.Fatalf("%s: group %d uses %d buffers, want %d", step, g, h.used, used)
 		}
 		if psn, any := h.newestInEngine(); any != some || some && psn != newest {
 			m.t.Fatalf("%s: the newest packet of group %d in the engine is %d (%v), want %d", step, g, psn, any, newest)
@@ -258,9 +262,33 @@ func TestABatchDisplacesAsManyPackets(t *testing.T) {
 // The ring of a group is as large as its window, also where that is no power of two.
 func TestTheRingHasRoomForTheWindow(t *testing.T) {
 	for packets, want := range map[int]int{1: 1, 2: 2, 3: 4, 1000: 1024, 1024: 1024, 1025: 2048} {
-		if got := len(newHeld(packets).at); got != want {
+		if got := len(newHeld(packets, 1).at); got != want {
 			t.Errorf("%d packets: %d, want %d", packets, got, want)
 		}
+	}
+}
+
+// A group at its bound has room for a packet in place of one that takes as much.
+func TestAPacketMayReplaceOneOfItsSize(t *testing.T) {
+	m := newRetentionModel(t, 20, 1000)
+	st := m.groups[0]
+	st.held.room = 4
+	m.keep(0, 2, -1, true, 0)
+	m.carry(0, 1)
+	m.keep(0, 1, -1, true, 0)
+	for _, c := range []struct {
+		psn          roce.PSN
+		chunks       int
+		new, instead bool
+	}{{1000, 1, false, true}, {1000, 2, false, true}, {1000, 3, false, false}, {1001, 1, false, true}, {1001, 2, false, false}, {1002, 1, false, true}, {1002, 2, false, false}} {
+		f := m.pool.frame(c.psn, c.chunks)
+		if st.held.hasRoom(f) != c.new || m.r.hasRoomInstead(st.held, f) != c.instead {
+			t.Errorf("%+v", c)
+		}
+	}
+	m.r.releaseBelow(st.held, 1001)
+	if f := m.pool.frame(1003, 2); !st.held.hasRoom(f) {
+		t.Error("no room for two buffers, of which two are free")
 	}
 }
 
@@ -278,8 +306,8 @@ func TestFetchedPacketsLeaveSlots(t *testing.T) {
 }
 
 func TestRepairCountsAddUp(t *testing.T) {
-	c := RepairCounts{1, 2, 3, 4, 5, 6, [...]uint64{7, 8, 9}}
-	if c.add(&RepairCounts{10, 20, 30, 40, 50, 60, [...]uint64{70, 80, 90}}); c != (RepairCounts{11, 22, 33, 44, 55, 66, [...]uint64{77, 88, 99}}) {
+	c := RepairCounts{1, 2, 3, 4, 5, 6, 7, [...]uint64{8, 9, 10}}
+	if c.add(&RepairCounts{10, 20, 30, 40, 50, 60, 70, [...]uint64{80, 90, 100}}); c != (RepairCounts{11, 22, 33, 44, 55, 66, 77, [...]uint64{88, 99, 110}}) {
 		t.Errorf("%+v", c)
 	}
 }

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"cmp"
 	"net/netip"
 
 	"github.com/rocast/rocast/feedback"
@@ -86,7 +85,7 @@ func newState(g *mft.Group) *state {
 		st.turns = newTurns(g)
 	}
 	if g.Policy.Repair != feedback.RepairOff {
-		st.held = newHeld(cmp.Or(g.Policy.RepairWindow, feedback.DefaultRepairWindow))
+		st.held = heldFor(g)
 		st.held.recent = newRecent(len(g.Paths))
 	}
 	st.merge.Away(st.active)

@@ -157,13 +157,17 @@ func (s *Switch) retains(g *mft.Group) error {
 		return nil
 	}
 	room, window := s.workers[0].core.repair.room, cmp.Or(g.Policy.RepairWindow, feedback.DefaultRepairWindow)
-	switch most := room / (1 + g.PathMTU/4096); {
+	switch most := room * mft.BufferBytes / mft.PacketBytes(g.PathMTU); {
 	case room == 0:
 		return retentionError{errors.New("repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size " +
 			"there, or repair: off here")}
 	case window > most:
 		return retentionError{fmt.Errorf("repair-window is %d packets, and the repairMemory of a forwarding thread has room "+
 			"for %d of them; write %d or less, or a larger repairMemory into rocastd.yaml", window, most, most)}
+	case g.Policy.RepairBytes > room*mft.BufferBytes:
+		kib := room * mft.BufferBytes >> 10
+		return retentionError{fmt.Errorf("repair-bytes is %dKiB, and the repairMemory of a forwarding thread is %dKiB; write "+
+			"%dKiB or less, or a larger repairMemory into rocastd.yaml", g.Policy.RepairBytes>>10, kib, kib)}
 	}
 	return nil
 }
@@ -407,6 +411,7 @@ type GroupState struct {
 	Counters []Counter
 	Engine   EngineState
 	Repaired []uint64 // with repair on: packets that each path was sent again in the last minute
+	Retained int      // with repair on: bytes of packet memory that it takes now
 }
 
 // GroupState returns the state of the group with this ID, or false if there is none. What the

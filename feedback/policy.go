@@ -30,11 +30,13 @@ type Policy struct {
 
 	// What follows bounds repair (rule 14). 0 is the default of each.
 	//
-	// RepairWindow is how many packets are retained for the paths that lack them. RepairAttempts is
-	// how often a packet is sent again to a path that makes no progress, before the source has to
-	// help. RepairTimerFloor and RepairTimerCap bound the time after which an unanswered packet is
-	// sent again.
+	// RepairWindow is how many packets are retained for the paths that lack them. RepairBytes
+	// bounds the memory of these packets. The caller has that memory, so it enforces the bound with
+	// events of kind Lost; 0 is no bound beside the window. RepairAttempts is how often a packet is
+	// sent again to a path that makes no progress, before the source has to help. RepairTimerFloor
+	// and RepairTimerCap bound the time after which an unanswered packet is sent again.
 	RepairWindow     int
+	RepairBytes      int
 	RepairAttempts   int
 	RepairTimerFloor time.Duration
 	RepairTimerCap   time.Duration

@@ -76,6 +76,14 @@ func ParseEngine(s string) (Engine, error) {
 	return 0, fmt.Errorf("engine %q is not one of %q", s, engineNames)
 }
 
+// BufferBytes is the size of a buffer of packet memory. What is retained for repair is counted in
+// buffers.
+const BufferBytes = 4096
+
+// PacketBytes is the packet memory of a full packet with a path MTU: one buffer, or two for a path
+// MTU of 4096.
+func PacketBytes(pathMTU int) int { return BufferBytes * (1 + pathMTU/BufferBytes) }
+
 // Group is a source and its receivers. It is immutable once it is in a table.
 type Group struct {
 	ID   GroupID  // set by Table.With

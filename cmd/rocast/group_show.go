@@ -52,6 +52,9 @@ func printGroup(w io.Writer, g api.Group) {
 		"cnp-interval %s, credits %s, source-switch %s",
 		p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP, p.CNPInterval, p.Credits, p.SourceSwitch))
 	row(w, "repair", repairPolicy(p))
+	if g.Retained != nil {
+		row(w, "retained", fmt.Sprintf("%d of %d KiB", *g.Retained>>10, p.RepairBytes>>10))
+	}
 	if e := g.Engine; e != nil && e.Carrier != "" {
 		row(w, "engine", because(fmt.Sprintf("%s (%s), the kernel carried %d packets", e.Carrier, e.Wanted, e.Carried), e.Reason))
 	}
@@ -83,8 +86,8 @@ func repairPolicy(p *api.Policy) string {
 	if p.RepairWindow == 0 {
 		return p.Repair
 	}
-	return fmt.Sprintf("%s, window %d packets, %d attempts, timer %s to %s",
-		p.Repair, p.RepairWindow, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
+	return fmt.Sprintf("%s, window %d packets in %d KiB, %d attempts, timer %s to %s",
+		p.Repair, p.RepairWindow, p.RepairBytes>>10, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
 }
 
 // printRepair prints what the box does for receivers that lost packets.

@@ -79,10 +79,11 @@ type Group struct {
 	Progress *Progress `json:"progress,omitempty"` // absent until the source has sent data
 	Goodput  *Goodput  `json:"goodput,omitempty"`  // absent until it was measured
 	Members  []Member  `json:"members,omitempty"`
-	Upper    *Upper    `json:"upper,omitempty"`    // absent: the group was created on this box
-	Links    []Link    `json:"links,omitempty"`    // the boxes behind this one; their ends are among the members
-	Notes    []string  `json:"notes,omitempty"`    // sentences about the group that its users should know
-	Counters Counters  `json:"counters,omitempty"` // frames by result
+	Upper    *Upper    `json:"upper,omitempty"`         // absent: the group was created on this box
+	Links    []Link    `json:"links,omitempty"`         // the boxes behind this one; their ends are among the members
+	Notes    []string  `json:"notes,omitempty"`         // sentences about the group that its users should know
+	Counters Counters  `json:"counters,omitempty"`      // frames by result
+	Retained *int      `json:"retainedBytes,omitempty"` // packet memory of what is kept for repair; absent with repair: off
 }
 
 // Engine describes the engine that carries the group's packets.
@@ -116,6 +117,7 @@ type Policy struct {
 	// What follows is absent with repair: off.
 
 	RepairWindow     int    `json:"repair-window,omitempty"` // packets
+	RepairBytes      int    `json:"repair-bytes,omitempty"`
 	RepairAttempts   int    `json:"repair-attempts,omitempty"`
 	RepairTimerFloor string `json:"repair-timer-floor,omitempty"` // a duration ("200µs")
 	RepairTimerCap   string `json:"repair-timer-cap,omitempty"`

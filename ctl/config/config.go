@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/desired"
@@ -182,31 +180,13 @@ func workers(v yamldoc.Value) (int, error) {
 	return int(n), err
 }
 
-var memoryForm = regexp.MustCompile(`^([1-9][0-9]{0,6})(KiB|MiB|GiB)$`)
-
-var memoryUnits = map[string]uint64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-
 // memory reads a number of bytes, in words such as 64MiB, or 0. How much fits is checked when the
 // packet memory is made.
 func memory(v yamldoc.Value) (uint64, error) {
 	if text, err := v.Text(); err != nil || text == "0" {
 		return 0, err
 	}
-	return size(v, ", or 0 for none")
-}
-
-// size reads a number of bytes, in words such as 64MiB. An error says what else may be written.
-func size(v yamldoc.Value, otherwise string) (uint64, error) {
-	text, err := v.Text()
-	if err != nil {
-		return 0, err
-	}
-	parts := memoryForm.FindStringSubmatch(text)
-	if parts == nil {
-		return 0, v.Errorf("%q is not a size; write one such as 64MiB (KiB, MiB or GiB)%s", text, otherwise)
-	}
-	n, err := strconv.ParseUint(parts[1], 10, 64)
-	return n * memoryUnits[parts[2]], err
+	return v.Size(", or 0 for none")
 }
 
 func oneOf(words []string) func(yamldoc.Value) (string, error) {

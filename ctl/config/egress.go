@@ -66,7 +66,7 @@ func readOneEgress(v yamldoc.Value) (Egress, error) {
 
 // bound reads a size that fits into an int of any CPU.
 func bound(v yamldoc.Value) (uint64, error) {
-	n, err := size(v, ", or leave the key out")
+	n, err := v.Size(", or leave the key out")
 	if err == nil && n > 1<<30 {
 		err = v.Errorf("is above 1GiB; write a smaller size")
 	}

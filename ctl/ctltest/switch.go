@@ -103,7 +103,7 @@ func (s *Switch) Part(id mft.GroupID, ip string, part feedback.Part) {
 }
 
 // Repair makes the receivers at ip, of groups with repair on, report the given state, and how many
-// packets they were sent again in the last minute.
+// packets they were sent again in the last minute. One packet is retained for each.
 func (s *Switch) Repair(ip string, state feedback.PathSnapshot, recently uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,6 +155,7 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 			}
 			if repair, set := s.repairs[g.Paths[i].Dst]; set {
 				state.Paths[i], state.Repaired[i] = repair, s.recently[g.Paths[i].Dst]
+				state.Retained += mft.BufferBytes
 			}
 		}
 	}

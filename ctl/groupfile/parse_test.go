@@ -78,7 +78,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, degraded-below, degraded-after, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch`},
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, degraded-below, degraded-after, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch`},
 		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is unknown here; the known keys are ip, qpn, psn, sendPSN, role, remoteQPN, remoteIP, receivers, via, regions`},
 		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was already given on line 4; keep one of them`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
@@ -115,6 +115,12 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"repair policy", "nak: hold", "repair: source", "line 6: " + refusal(feedback.ParseRepair("source"))},
 		{"no window", "nak: hold", "repair: local\nrepair-window: 0", "line 7: repair-window is not a whole number from 1 to 65536; write one, without quotes"},
 		{"window too large", "nak: hold", "repair: local\nrepair-window: 65537", "line 7: repair-window is not a whole number from 1 to 65536; write one, without quotes"},
+		{"no bytes", "nak: hold", "repair: local\nrepair-bytes: 0", "line 7: repair-bytes is 0KiB, and one packet of path MTU 1024 takes 4KiB; write 4KiB or more"},
+		{"too few bytes", "mtu: 1024", "mtu: 4096\nrepair: local\nrepair-bytes: 7KiB", "line 6: repair-bytes is 7KiB, and one packet of path MTU 4096 takes 8KiB; write 8KiB or more"},
+		{"bytes without a unit", "nak: hold", "repair: local\nrepair-bytes: 4096", `line 7: repair-bytes "4096" is not a size; write one such as 64MiB (KiB, MiB or GiB)`},
+		{"bytes as a list", "nak: hold", "repair: local\nrepair-bytes: [1MiB]", "line 7: repair-bytes is a list; write one word"},
+		{"more bytes than any window takes", "nak: hold", "repair: local\nrepair-bytes: 524289KiB", "line 7: repair-bytes is above 512MiB, which the largest repair-window takes; write a smaller size"},
+		{"bytes without repair", "nak: hold", "repair-bytes: 1MiB", "line 6: repair-bytes has no effect without repair: local; add that, or remove repair-bytes"},
 		{"no attempts", "nak: hold", "repair: local\nrepair-attempts: 0", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
 		{"too many attempts", "nak: hold", "repair: local\nrepair-attempts: 101", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
 		{"attempts as a list", "nak: hold", "repair: local\nrepair-attempts: [1]", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
@@ -207,13 +213,20 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 func TestRepairHasDefaults(t *testing.T) {
 	for keys, want := range map[string]feedback.Policy{
 		"repair: off":   {},
-		"repair: local": feedback.Policy{Repair: feedback.RepairLocal}.WithDefaults(),
+		"repair: local": feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 4 << 20}.WithDefaults(),
+		"repair: local\nrepair-window: 10\nmtu: 4096": feedback.Policy{Repair: feedback.RepairLocal, RepairWindow: 10, RepairBytes: 80 << 10}.WithDefaults(),
+		"repair: local\nrepair-bytes: 4KiB":           feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 4 << 10}.WithDefaults(),
+		"repair: local\nrepair-bytes: 512MiB":         feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 512 << 20}.WithDefaults(),
 		"repair: local\nrepair-window: 65536\nrepair-attempts: 100\nrepair-timer-floor: 1s\nrepair-timer-cap: 1s": {
-			Repair: feedback.RepairLocal, RepairWindow: 65536, RepairAttempts: 100, RepairTimerFloor: time.Second, RepairTimerCap: time.Second},
+			Repair: feedback.RepairLocal, RepairWindow: 65536, RepairBytes: 256 << 20, RepairAttempts: 100, RepairTimerFloor: time.Second, RepairTimerCap: time.Second},
 		"repair: local\nrepair-window: 1\nrepair-attempts: 1\nrepair-timer-floor: 20us\nrepair-timer-cap: 20us": {
-			Repair: feedback.RepairLocal, RepairWindow: 1, RepairAttempts: 1, RepairTimerFloor: 20 * time.Microsecond, RepairTimerCap: 20 * time.Microsecond},
+			Repair: feedback.RepairLocal, RepairWindow: 1, RepairBytes: 4 << 10, RepairAttempts: 1, RepairTimerFloor: 20 * time.Microsecond, RepairTimerCap: 20 * time.Microsecond},
 	} {
-		f, err := Parse([]byte(strings.Replace(read(t, "g1.yaml"), "nak: hold", keys, 1)))
+		text := strings.Replace(read(t, "g1.yaml"), "nak: hold", keys, 1)
+		if strings.Contains(keys, "mtu") {
+			text = strings.Replace(text, "mtu: 1024\n", "", 1)
+		}
+		f, err := Parse([]byte(text))
 		if err != nil || f.Policy != want {
 			t.Errorf("%s: %v\ngot  %+v\nwant %+v", keys, err, f.Policy, want)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 )
 
 const (
@@ -23,6 +24,8 @@ const (
 	// MTU; the data path refuses a window that does not fit into the memory that it has.
 	maxRepairWindow   = 1 << 16
 	maxRepairAttempts = 100
+	// maxRepairBytes is what maxRepairWindow takes with the largest path MTU.
+	maxRepairBytes = maxRepairWindow * 2 * mft.BufferBytes
 	// minRepairTimer is about a round trip in one rack: the timers are looked at less often
 	// (feedback.RepairPeriod). maxRepairTimer is longer than a source's timeout should be.
 	minRepairTimer = 20 * time.Microsecond
@@ -44,6 +47,7 @@ func (p *parser) policyFields() []yamldoc.Field {
 		{Key: "credits", Set: yamldoc.Into(&policy.Credits, choice(feedback.ParseCredits))},
 		{Key: "repair", Set: yamldoc.Into(&policy.Repair, choice(feedback.ParseRepair))},
 		{Key: "repair-window", Set: yamldoc.Into(&policy.RepairWindow, count(maxRepairWindow))},
+		{Key: "repair-bytes", Set: yamldoc.Into(&policy.RepairBytes, repairBytes)},
 		{Key: "repair-attempts", Set: yamldoc.Into(&policy.RepairAttempts, count(maxRepairAttempts))},
 		{Key: "repair-timer-floor", Set: yamldoc.Into(&policy.RepairTimerFloor, repairTimer)},
 		{Key: "repair-timer-cap", Set: yamldoc.Into(&policy.RepairTimerCap, repairTimer)},
@@ -113,6 +117,19 @@ func count(most uint64) func(yamldoc.Value) (int, error) {
 	}
 }
 
+// repairBytes accepts sizes, and 0, which checkRepair refuses with the least size that a group may
+// have.
+func repairBytes(v yamldoc.Value) (int, error) {
+	if text, err := v.Text(); err != nil || text == "0" {
+		return 0, err
+	}
+	n, err := v.Size("")
+	if err == nil && n > maxRepairBytes {
+		err = v.Errorf("is above %dMiB, which the largest repair-window takes; write a smaller size", maxRepairBytes>>20)
+	}
+	return int(n), err
+}
+
 // checkPolicy sets the default that depends on another key, and refuses keys that have no effect.
 func (p *parser) checkPolicy() error {
 	if p.Lines["on-fatal"] == 0 && p.Policy.Ack != feedback.AckAll {
@@ -133,7 +150,7 @@ func (p *parser) checkPolicy() error {
 // out.
 func (p *parser) checkRepair() error {
 	if p.Policy.Repair == feedback.RepairOff {
-		for _, key := range []string{"repair-window", "repair-attempts", "repair-timer-floor", "repair-timer-cap"} {
+		for _, key := range []string{"repair-window", "repair-bytes", "repair-attempts", "repair-timer-floor", "repair-timer-cap"} {
 			if line := p.Lines[key]; line != 0 {
 				return yamldoc.Errorf(line, "%s has no effect without repair: local; add that, or remove %s", key, key)
 			}
@@ -141,6 +158,14 @@ func (p *parser) checkRepair() error {
 		return nil
 	}
 	p.Policy = p.Policy.WithDefaults()
+	least := mft.PacketBytes(p.PathMTU)
+	if p.Lines["repair-bytes"] == 0 {
+		p.Policy.RepairBytes = p.Policy.RepairWindow * least
+	}
+	if n := p.Policy.RepairBytes; n < least {
+		return yamldoc.Errorf(p.Lines["repair-bytes"], "repair-bytes is %dKiB, and one packet of path MTU %d takes %dKiB; write "+
+			"%dKiB or more", n>>10, p.PathMTU, least>>10, least>>10)
+	}
 	if floor, limit := p.Policy.RepairTimerFloor, p.Policy.RepairTimerCap; floor > limit {
 		return yamldoc.Errorf(max(p.Lines["repair-timer-floor"], p.Lines["repair-timer-cap"]), "repair-timer-floor is %v and "+
 			"repair-timer-cap is %v; write a floor that is not above the cap", floor, limit)

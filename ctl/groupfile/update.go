@@ -1,6 +1,7 @@
 package groupfile
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -76,6 +77,7 @@ func (f *File) samePolicy(running *File) error {
 		same(f, "credits", is.Credits, was.Credits),
 		same(f, "repair", is.Repair, was.Repair),
 		same(f, "repair-window", is.RepairWindow, was.RepairWindow),
+		same(f, "repair-bytes", fmt.Sprintf("%dKiB", is.RepairBytes>>10), fmt.Sprintf("%dKiB", was.RepairBytes>>10)),
 		same(f, "repair-attempts", is.RepairAttempts, was.RepairAttempts),
 		same(f, "repair-timer-floor", is.RepairTimerFloor, was.RepairTimerFloor),
 		same(f, "repair-timer-cap", is.RepairTimerCap, was.RepairTimerCap),

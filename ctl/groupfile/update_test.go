@@ -122,17 +122,19 @@ func TestAnUpdateKeepsTheBoundsOfRepair(t *testing.T) {
 		}
 		return f
 	}
-	const bounds = "\nrepair-window: 1024\nrepair-attempts: 7\nrepair-timer-floor: 200us\nrepair-timer-cap: 16ms"
+	const bounds = "\nrepair-window: 1024\nrepair-bytes: 4096KiB\nrepair-attempts: 7\nrepair-timer-floor: 200us\nrepair-timer-cap: 16ms"
 	running := parse(bounds)
 	for other, want := range map[string]string{
 		"repair-window: 1024":     "",
 		"repair-window: 1023":     "line 6: repair-window is 1023 and the running group has 1024",
-		"repair-attempts: 8":      "line 7: repair-attempts is 8 and the running group has 7",
-		"repair-timer-floor: 1ms": "line 8: repair-timer-floor is 1ms and the running group has 200µs",
-		"repair-timer-cap: 160ms": "line 9: repair-timer-cap is 160ms and the running group has 16ms",
+		"repair-bytes: 4MiB":      "",
+		"repair-bytes: 4097KiB":   "line 7: repair-bytes is 4097KiB and the running group has 4096KiB",
+		"repair-attempts: 8":      "line 8: repair-attempts is 8 and the running group has 7",
+		"repair-timer-floor: 1ms": "line 9: repair-timer-floor is 1ms and the running group has 200µs",
+		"repair-timer-cap: 160ms": "line 10: repair-timer-cap is 160ms and the running group has 16ms",
 	} {
 		key, _, _ := strings.Cut(other, ":")
-		err := parse(regexp.MustCompile(key+": [0-9a-z]+").ReplaceAllString(bounds, other)).CheckUpdate(running)
+		err := parse(regexp.MustCompile(key+": [0-9a-zA-Z]+").ReplaceAllString(bounds, other)).CheckUpdate(running)
 		if got := fmt.Sprint(err); (err != nil || want != "") && !strings.HasPrefix(got, want+";") {
 			t.Errorf("%s: %s", other, got)
 		}

@@ -31,8 +31,8 @@ func (f *File) text(members []Member) []byte {
 		p.CNPInterval, p.Credits, p.Switch, p.Repair)
 	fmt.Fprintf(&b, "degraded-below: %d%%\ndegraded-after: %v\n", f.DegradedBelow, f.DegradedAfter)
 	if p.Repair != feedback.RepairOff {
-		fmt.Fprintf(&b, "repair-window: %d\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
-			p.RepairWindow, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
+		fmt.Fprintf(&b, "repair-window: %d\nrepair-bytes: %dKiB\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
+			p.RepairWindow, p.RepairBytes>>10, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
 	}
 	if len(f.Memory) > 0 {
 		b.WriteString("memory:\n")

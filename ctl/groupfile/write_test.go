@@ -28,6 +28,7 @@ silent-after: 0
 cnp-interval: 50us
 repair: local
 repair-window: 7
+repair-bytes: 21KiB
 repair-attempts: 3
 repair-timer-floor: 100us
 repair-timer-cap: 5ms

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -139,6 +140,25 @@ func (v Value) Uint(limit uint64) (uint64, error) {
 		}
 	}
 	return 0, v.Errorf("is not a whole number from 0 to %d (%#x); write one, without quotes", limit, limit)
+}
+
+var sizeForm = regexp.MustCompile(`^([1-9][0-9]{0,6})(KiB|MiB|GiB)$`)
+
+var sizeUnits = map[string]uint64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+// Size returns a number of bytes, in words such as 64MiB. The error about another form says what
+// else may be written.
+func (v Value) Size(otherwise string) (uint64, error) {
+	text, err := v.Text()
+	if err != nil {
+		return 0, err
+	}
+	parts := sizeForm.FindStringSubmatch(text)
+	if parts == nil {
+		return 0, v.Errorf("%q is not a size; write one such as 64MiB (KiB, MiB or GiB)%s", text, otherwise)
+	}
+	n, err := strconv.ParseUint(parts[1], 10, 64)
+	return n * sizeUnits[parts[2]], err
 }
 
 // Bool returns a value that is true or false.

@@ -10,11 +10,12 @@ import (
 )
 
 type document struct {
-	name  string
-	file  string
-	size  uint64
-	ip    netip.Addr
-	items []uint64
+	name   string
+	file   string
+	size   uint64
+	memory uint64
+	ip     netip.Addr
+	items  []uint64
 }
 
 func parse(text string) (document, error) {
@@ -28,6 +29,7 @@ func parse(text string) (document, error) {
 		Field{Key: "name", Set: Into(&d.name, Value.Text), Needed: "name: WORD"},
 		Field{Key: "file", Set: Into(&d.file, Value.Path)},
 		Field{Key: "size", Set: Into(&d.size, size)},
+		Field{Key: "memory", Set: Into(&d.memory, func(v Value) (uint64, error) { return v.Size(", or more") })},
 		Field{Key: "ip", Set: Into(&d.ip, Value.Addr)},
 		Field{Key: "items", Set: func(v Value) error {
 			return v.EachOrOne("item", func(item Value) error {
@@ -48,6 +50,11 @@ func TestValuesAreReadAsWritten(t *testing.T) {
 	}
 	if d.name != "g1" || d.file != "/etc/x" || d.size != 16 || d.ip != netip.MustParseAddr("fd00::1") || !slices.Equal(d.items, []uint64{1000, 0}) {
 		t.Errorf("read %+v", d)
+	}
+	for text, want := range map[string]uint64{"3KiB": 3 << 10, "1000000MiB": 1000000 << 20, "9GiB": 9 << 30} {
+		if d, err := parse("name: g1\nmemory: " + text + "\n"); err != nil || d.memory != want {
+			t.Errorf("%s: %d, %v", text, d.memory, err)
+		}
 	}
 	if d, err := parse("name: g1\nitems: {size: 7}\n"); err != nil || !slices.Equal(d.items, []uint64{7}) {
 		t.Errorf("a list's only item: %+v, %v", d, err)
@@ -136,9 +143,9 @@ func TestTooManyValuesAreRefusedUnread(t *testing.T) {
 func TestMistakesNameLineThingAndMend(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"", "line 1: the file is empty; write its keys"},
-		{"just a word", "line 1: the file is a single word; write a mapping with the keys name, file, size, ip, items"},
+		{"just a word", "line 1: the file is a single word; write a mapping with the keys name, file, size, memory, ip, items"},
 		{"name: a\n---\nname: b\n", "line 2: a second document starts here, and the file holds only one; remove it"},
-		{"name: a\nsiez: 3\n", `line 2: key "siez" is unknown here; the known keys are name, file, size, ip, items`},
+		{"name: a\nsiez: 3\n", `line 2: key "siez" is unknown here; the known keys are name, file, size, memory, ip, items`},
 		{"name: a\n\nname: b\n", `line 3: key "name" was already given on line 1; keep one of them`},
 		{"size: 1\n", "line 1: the file has no name; add name: WORD"},
 		{"name:\nsize: 1\n", "line 1: name has no value; write one or remove the key"},
@@ -149,6 +156,10 @@ func TestMistakesNameLineThingAndMend(t *testing.T) {
 		{"name: a\n---\n{\n", "line 3: not YAML: did not find expected node content; mend it on this line or the next"},
 		{"name: [a]\n", "line 1: name is a list; write one word"},
 		{"name: a\nfile: run/s\n", `line 2: file "run/s" is a relative path; write a path that begins with /`},
+		{"name: a\nmemory: 0KiB\n", `line 2: memory "0KiB" is not a size; write one such as 64MiB (KiB, MiB or GiB), or more`},
+		{"name: a\nmemory: 1kiB\n", `line 2: memory "1kiB" is not a size; write one such as 64MiB (KiB, MiB or GiB), or more`},
+		{"name: a\nmemory: 12345678KiB\n", `line 2: memory "12345678KiB" is not a size; write one such as 64MiB (KiB, MiB or GiB), or more`},
+		{"name: a\nmemory: [1]\n", "line 2: memory is a list; write one word"},
 		{"name: a\nsize: -1\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 		{"name: a\nsize: 16777216\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
 		{"name: a\nsize: 1.5\n", "line 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},
@@ -159,7 +170,7 @@ func TestMistakesNameLineThingAndMend(t *testing.T) {
 		{"name: a\nip: fe80::1%eth0\n", `line 2: ip "fe80::1%eth0" has a zone; write a global or unique local address`},
 		{"name: a\nip: \"::ffff:10.0.0.1%a\\nb\"\n", `line 2: ip "::ffff:10.0.0.1%a\nb" has a zone; write a global or unique local address`},
 		{"name: " + strings.Repeat("a", 1025), "line 1: name is 1025 bytes long; write 1024 at most"},
-		{"? " + strings.Repeat("k", 2000) + "\n: 1\n", `line 1: key "` + strings.Repeat("k", 80) + `" is unknown here; the known keys are name, file, size, ip, items`},
+		{"? " + strings.Repeat("k", 2000) + "\n: 1\n", `line 1: key "` + strings.Repeat("k", 80) + `" is unknown here; the known keys are name, file, size, memory, ip, items`},
 		{"name: *" + strings.Repeat("a", 2000), "line 1: not YAML: unknown anchor '" + strings.Repeat("a", 64) + "; mend it on this line or the next"},
 		{"name: &a b\nip: *a\n", "line 1: anchors and aliases are not supported here; write the value itself"},
 		{"name: a\nitems:\n  - {size: 1}\n  - {size: x}\n", "line 4: item 2: size is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes"},

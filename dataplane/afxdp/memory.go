@@ -7,6 +7,7 @@ import (
 	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
+	"github.com/rocast/rocast/mft"
 )
 
 const (
@@ -30,6 +31,9 @@ const (
 	minRepairChunks = 256
 	maxRepairChunks = xsk.MaxChunks - receiveChunks - spareChunks
 )
+
+// The core counts what it retains in buffers that are the chunks of the UMEM.
+var _ = [1]struct{}{}[xsk.ChunkBytes-mft.BufferBytes]
 
 // maxKernelRetained bounds the packets that the kernel retains: 0.5 GiB, a quarter of what one map
 // can have on any kernel.

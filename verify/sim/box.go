@@ -20,6 +20,7 @@ type forwarder interface {
 	PutBack()
 	Retained() (packets, chunks int)
 	Retains(id mft.GroupID, psn roce.PSN) bool
+	RetainedBytes(id mft.GroupID) int
 	GivenUp(id mft.GroupID) uint64
 }
 

@@ -36,6 +36,11 @@ func (m *meddler) Retained() (packets, chunks int) {
 	return packets, chunks + m.hoards
 }
 
+// RetainedBytes is part of forwarder.
+func (m *meddler) RetainedBytes(id mft.GroupID) int {
+	return m.forwarder.RetainedBytes(id) + m.hoards*mft.BufferBytes
+}
+
 func (m *meddler) Handle(now feedback.Tick, t *mft.Table, f *dataplane.Frame, out *dataplane.Outputs) dataplane.Reason {
 	if m.before != nil {
 		m.before(m, f)
@@ -129,6 +134,8 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			})},
 		"retains more than it may": {want: Repair, s: repairing(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, _ *dataplane.Outputs) { m.hoards = m.w.s.RepairChunks })},
+		"retains more than its group may": {want: Repair, s: repairingWithin(9), after: on(20,
+			func(m *meddler, _ *dataplane.Frame, _ *dataplane.Outputs) { m.hoards = 9 })},
 		"does not put back what it retained": {want: Conserved, s: repairing(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, _ *dataplane.Outputs) { m.clings = true })},
 		"renumbers the packets behind a lost one": {want: Memory, s: calm(), after: renumbering},

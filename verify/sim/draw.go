@@ -81,6 +81,9 @@ func (d drawer) repair(s *Scenario) {
 		p.RepairWindow = pick(d, 1, 4, 16, 64)
 	}
 	if d.oneIn(4) {
+		p.RepairBytes = pick(d, 1, 3, 10) * mft.PacketBytes(s.MTUBytes)
+	}
+	if d.oneIn(4) {
 		s.RepairChunks = pick(d, 2, 8, 32)
 	}
 	if d.oneIn(4) {

@@ -94,7 +94,7 @@ func (d drawer) treeFaults(s *TreeScenario, packets int) {
 func (d drawer) boxes(s *TreeScenario) {
 	for i := range s.Boxes {
 		b := &s.Boxes[i]
-		own := Scenario{Policy: s.Policy}
+		own := Scenario{Policy: s.Policy, MTUBytes: s.MTUBytes}
 		own.Policy.Nak = pick(d, feedback.NakHold, feedback.NakLower)
 		d.repair(&own)
 		b.Policy, b.Chunks = own.Policy, own.RepairChunks

@@ -95,6 +95,9 @@ func (w *world) checkOutputs(f *frame) {
 	if _, chunks := w.box.core.Retained(); chunks > w.s.RepairChunks {
 		w.fail(Repair, "%d buffers are retained, of %d", chunks, w.s.RepairChunks)
 	}
+	if n, most := w.box.core.RetainedBytes(w.group.ID), w.s.Policy.RepairBytes; most > 0 && n > most {
+		w.fail(Repair, "%d bytes are retained for the group, of %d", n, most)
+	}
 }
 
 // checkReply compares what a source is about to hear with what the queue pairs of the receivers

@@ -5,12 +5,20 @@ import (
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/mft"
 )
 
 // repairing is calm with repair on.
 func repairing() Scenario {
 	s := calm()
 	s.Policy.Repair, s.RepairChunks = feedback.RepairLocal, 1<<12
+	return s
+}
+
+// repairingWithin is repairing with so many buffers for the group.
+func repairingWithin(buffers int) Scenario {
+	s := repairing()
+	s.Policy.RepairBytes = buffers * mft.BufferBytes
 	return s
 }
 

@@ -166,8 +166,8 @@ func (s *Scenario) String() string {
 	fmt.Fprintf(&b, "%v, IPv6 %v, MTU %d, %d regions, timeout %v, retries %d, RNR retries %d, limit %v\n",
 		s.Addressing, s.IPv6, s.MTUBytes, s.Regions, s.ackTimeout(), s.RetryCount, s.RNRRetry, s.Limit)
 	if p.Repair != feedback.RepairOff {
-		fmt.Fprintf(&b, "repair %v: window %d, %d attempts, timer %v to %v, %d buffers\n",
-			p.Repair, p.RepairWindow, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap, s.RepairChunks)
+		fmt.Fprintf(&b, "repair %v: window %d, %d bytes, %d attempts, timer %v to %v, %d buffers\n",
+			p.Repair, p.RepairWindow, p.RepairBytes, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap, s.RepairChunks)
 	}
 	if s.FanOut {
 		fmt.Fprintf(&b, "an engine in front: %+v\n", s.Engine)
