@@ -25,10 +25,12 @@ type Guest struct {
 
 const guestMemoryMiB = 256
 
+func guestAddr(number int) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(number)}) }
+
 func newGuest(l *Lab, n int, w *wire.Wire) *Guest {
 	return &Guest{
 		Number: n,
-		Addr:   netip.AddrFrom4([4]byte{10, 77, 0, byte(n)}),
+		Addr:   guestAddr(n),
 		Addr6:  netip.MustParseAddr(fmt.Sprintf("fd77::%d", n)),
 		MAC:    net.HardwareAddr{0x52, 0x54, 0x00, 0x77, 0x00, byte(n)},
 		Wire:   w,

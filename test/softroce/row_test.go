@@ -9,17 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/internal/testlab/lossy"
-	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/roce"
 )
 
-const (
-	farAddr  = "10.77.0.253" // the second box
-	linkPort = "rclink"      // the port of each box to the other one
-	// linkLoss is how many of a million RoCE packets the link between the boxes loses, each way.
-	linkLoss = 5000
-)
+// farAddr is the address of the last box.
+const farAddr = "10.77.0.253"
 
 // The ends of the link between the boxes.
 const (
@@ -41,6 +35,7 @@ var rowStories = []story{
 	{"restart of the first box", false, storyRestart},
 	{"restart of the second box", true, storyFarRestart},
 	{"restarts of both", false, storyBothRestart},
+	{"perftest", true, storyPerftest},
 }
 
 // TestTwoBoxes plays stories on Soft-RoCE hosts of which two are behind each of two boxes, on a
@@ -65,82 +60,16 @@ func TestTwoBoxes(t *testing.T) {
 	}
 }
 
-// openRow is a stage with two boxes.
+// openRow is a stage with two boxes. Their groups are joined by hand (rowFiles), except where the
+// first box asks the second one for a part: perftest's.
 func openRow(t *testing.T, kernel, bin string, loses bool) *stage {
 	t.Helper()
 	l := openLab(t, Config{Kernel: kernel, Guests: 4, MTU: MTU1024})
-	near := l.Box.(*Namespace)
-	far, err := openNamespace()
-	must(t, err)
-	t.Cleanup(func() { must(t, far.close()) })
-	wire := divide(t, near, far, loses)
-	s := &stage{
-		Lab: l, judge: newJudge(l),
-		rocast: startIn(t, inNamespaceOf{near, bin, t.TempDir(), boxAddr}, PortName(1), PortName(2)),
-	}
-	s.far = startIn(t, inNamespaceOf{far, bin, t.TempDir(), farAddr}, PortName(3), PortName(4))
-	t.Cleanup(func() {
-		down, up, err := wire.Passed()
-		downLost, upLost, lostErr := wire.Lost()
-		t.Logf("the link carried %d packets down and lost %d, %d up and lost %d (%v, %v)", down, downLost, up, upLost, err, lostErr)
-	})
-	return s
-}
-
-// divide moves the ports of the far guests to a box of their own. A bridge joins the two boxes, so
-// that all guests stay in one network.
-func divide(t *testing.T, near, far *Namespace, loses bool) *lossy.Link {
-	t.Helper()
-	ip := func(ns *netns.NS, words string) {
-		t.Helper()
-		_, err := ns.Exec("ip", strings.Fields(words)...)
-		must(t, err)
-	}
-	between := netns.New(t)
-	_, nearEnd := netns.Veth(t, near.NS, linkPort, between, "near", netns.VethOptions{MTU: MTU1024})
-	_, farEnd := netns.Veth(t, far.NS, linkPort, between, "far", netns.VethOptions{MTU: MTU1024})
-	ip(between, "link add br0 type bridge")
-	ip(between, "link set br0 up")
-	ip(far.NS, "link add "+bridgeName+" type bridge mcast_snooping 0")
-	ip(far.NS, "link set "+bridgeName+" up")
-	ip(far.NS, "address add "+farAddr+"/24 dev "+bridgeName)
-	for n := firstFarGuest + 1; n <= 4; n++ {
-		ip(near.NS, fmt.Sprintf("link set %s netns %s", PortName(n), far.NS.Name()))
-		ip(far.NS, fmt.Sprintf("link set %s master %s up", PortName(n), bridgeName))
-	}
-	for ns, port := range map[*netns.NS]string{near.NS: linkPort, far.NS: linkPort} {
-		ip(ns, "link set "+port+" master "+bridgeName)
-	}
-	for _, end := range []netns.Link{nearEnd, farEnd} {
-		ip(between, "link set "+end.Name+" master br0")
-		// The end takes what XDP redirects to it.
-		_, err := between.Exec("ethtool", "-K", end.Name, "gro", "on")
-		must(t, err)
-	}
-	perMillion := 0
-	if loses {
-		perMillion = linkLoss
-	}
-	wire, err := lossy.Attach(nearEnd, 1, perMillion)
-	must(t, err)
-	t.Cleanup(func() { must(t, wire.Close()) })
-	return wire
-}
-
-// startIn starts the daemon of one box of the row.
-func startIn(t *testing.T, site inNamespaceOf, ports ...string) *rocast {
-	t.Helper()
-	ctx := testContext(t, time.Minute)
-	r := &rocast{site: site}
-	must(t, site.write(ctx, "rocastd.yaml", fmt.Sprintf("engine: %s\nports: [%s]\nsocket: %s\nstateDir: %s\n",
-		*engine, strings.Join(append(ports, linkPort), ", "), site.path("socket"), site.path("state"))))
-	must(t, r.Start(ctx))
-	t.Cleanup(func() {
-		if err := r.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return r
+	n := &neighbours{t: t, bin: bin}
+	near := n.add(l.Box.(*Namespace), "near", boxAddr, 1, 2)
+	far := n.add(openBox(t), "far", farAddr, 3, 4)
+	n.join(near, far, loses)
+	return &stage{Lab: l, judge: newJudge(l), rocast: n.start(near), far: n.start(far)}
 }
 
 // create creates the group, or its part in each box.

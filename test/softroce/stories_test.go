@@ -26,7 +26,8 @@ type stage struct {
 	*Lab
 	*judge
 	*rocast
-	far     *rocast  // in the second box of two in a row; nil: there is one box
+	far     *rocast  // in the second box of two in a row, whose groups are joined by hand; else nil
+	spine   *rocast  // in the box between two leaves, if there is one
 	allowed []string // drop reasons that this story may cause
 	carried uint64   // packets that the kernel carried in all stories
 }

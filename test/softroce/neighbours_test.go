@@ -1,0 +1,153 @@
+//go:build softroce
+
+package softroce
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/internal/testlab/certs"
+	"github.com/rocast/rocast/internal/testlab/lossy"
+	"github.com/rocast/rocast/internal/testlab/netns"
+)
+
+// linkLoss is how many of a million RoCE packets a lossy link between boxes loses, each way.
+const linkLoss = 5000
+
+// neighbours are boxes in namespaces, joined to a tree by links. All guests stay in one network.
+// The boxes reach each other's API there.
+type neighbours struct {
+	t     *testing.T
+	bin   string
+	ca    *certs.Authority
+	boxes []*neighbour
+}
+
+// neighbour is one box.
+type neighbour struct {
+	*Namespace
+	name, addr string
+	guests     []int // numbers
+	links      []string
+	next       []*neighbour // by links
+}
+
+func openBox(t *testing.T) *Namespace {
+	t.Helper()
+	box, err := openNamespace()
+	must(t, err)
+	t.Cleanup(func() { must(t, box.close()) })
+	return box
+}
+
+// add adds a box with some guests. The first box is that of the lab: the other guests' ports are
+// moved from there.
+func (n *neighbours) add(box *Namespace, name, addr string, guests ...int) *neighbour {
+	n.t.Helper()
+	b := &neighbour{Namespace: box, name: name, addr: addr, guests: guests}
+	if n.boxes = append(n.boxes, b); len(n.boxes) == 1 {
+		return b
+	}
+	ip(n.t, b.NS, "link add "+bridgeName+" type bridge mcast_snooping 0")
+	ip(n.t, b.NS, "link set "+bridgeName+" up")
+	ip(n.t, b.NS, "address add "+addr+"/24 dev "+bridgeName)
+	for _, guest := range guests {
+		ip(n.t, n.boxes[0].NS, fmt.Sprintf("link set %s netns %s", PortName(guest), b.NS.Name()))
+		ip(n.t, b.NS, fmt.Sprintf("link set %s master %s up", PortName(guest), bridgeName))
+	}
+	return b
+}
+
+func ip(t *testing.T, ns *netns.NS, words string) {
+	t.Helper()
+	_, err := ns.Exec("ip", strings.Fields(words)...)
+	must(t, err)
+}
+
+// join joins two boxes by a link, which may lose packets. A bridge stands between them.
+func (n *neighbours) join(upper, lower *neighbour, loses bool) {
+	t := n.t
+	t.Helper()
+	between := netns.New(t)
+	ip(t, between, "link add br0 type bridge")
+	ip(t, between, "link set br0 up")
+	var ends []netns.Link
+	for i, b := range []*neighbour{upper, lower} {
+		other := []*neighbour{lower, upper}[i]
+		port := fmt.Sprintf("rclink%d", len(b.links))
+		b.links, b.next = append(b.links, port), append(b.next, other)
+		_, end := netns.Veth(t, b.NS, port, between, b.name, netns.VethOptions{MTU: MTU1024})
+		ip(t, b.NS, "link set "+port+" master "+bridgeName)
+		ip(t, between, "link set "+end.Name+" master br0")
+		// The end takes what XDP redirects to it.
+		_, err := between.Exec("ethtool", "-K", end.Name, "gro", "on")
+		must(t, err)
+		ends = append(ends, end)
+	}
+	perMillion := 0
+	if loses {
+		perMillion = linkLoss
+	}
+	wire, err := lossy.Attach(ends[0], 1, perMillion)
+	must(t, err)
+	t.Cleanup(func() {
+		down, up, err := wire.Passed()
+		downLost, upLost, lostErr := wire.Lost()
+		t.Logf("the link from %s to %s carried %d packets down and lost %d, %d up and lost %d (%v, %v)",
+			upper.name, lower.name, down, downLost, up, upLost, err, lostErr)
+		must(t, wire.Close())
+	})
+}
+
+// behind returns the networks of the guests that b reaches through next.
+func (b *neighbour) behind(next *neighbour) (networks []string) {
+	for _, guest := range next.guests {
+		networks = append(networks, fmt.Sprintf("%v/32", guestAddr(guest)))
+	}
+	for _, further := range next.next {
+		if further != b {
+			networks = append(networks, next.behind(further)...)
+		}
+	}
+	return networks
+}
+
+// start starts the daemon of a box. All boxes have been joined.
+func (n *neighbours) start(b *neighbour) *rocast {
+	t := n.t
+	t.Helper()
+	ctx := testContext(t, time.Minute)
+	if n.ca == nil {
+		var err error
+		n.ca, err = certs.NewAuthority(t.TempDir())
+		must(t, err)
+	}
+	site := inNamespaceOf{b.Namespace, n.bin, t.TempDir(), b.addr}
+	cert, key, err := n.ca.Issue(filepath.Dir(site.path("x")), time.Now().Add(certs.Lifetime), b.name)
+	must(t, err)
+	var config strings.Builder
+	ports := strings.Join(b.links, ", ")
+	for _, guest := range b.guests {
+		ports += ", " + PortName(guest)
+	}
+	const port = 7471
+	fmt.Fprintf(&config, "engine: %s\nports: [%s]\nsocket: %s\nstateDir: %s\napi: {listen: %s:%d, cert: %s, key: %s, ca: %s}\nneighbours:\n",
+		*engine, ports, site.path("socket"), site.path("state"), b.addr, port, cert, key, n.ca.Path)
+	for _, next := range b.next {
+		fmt.Fprintf(&config, "  - {name: %s, address: %s, url: \"https://%s:%d\", behind: [%s]}\n",
+			next.name, next.addr, next.addr, port, strings.Join(b.behind(next), ", "))
+	}
+	must(t, os.WriteFile(site.path("rocastd.yaml"), []byte(config.String()), 0o600))
+	r := &rocast{site: site}
+	must(t, r.Start(ctx))
+	t.Cleanup(func() {
+		if err := r.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
