@@ -132,16 +132,17 @@ func TestWhatIsShownOfAReceiversProgress(t *testing.T) {
 	show := func(p feedback.PathSnapshot, paths int) api.Reach {
 		var r api.Reach
 		state := dataplane.GroupState{}
-		state.Paths = make([]feedback.PathSnapshot, paths)
+		state.Paths, state.NAKs = make([]feedback.PathSnapshot, paths), make([]uint32, paths)
 		if paths > 0 {
-			state.Paths[g.published.FindPath(m.IP, m.RemoteQPN)] = p
+			path := g.published.FindPath(m.IP, m.RemoteQPN)
+			state.Paths[path], state.NAKs[path] = p, 5
 		}
 		g.addProgress(&r, m, state)
 		return r
 	}
 	for _, part := range []feedback.Part{feedback.PartUnknown, feedback.PartJoining, feedback.PartActive} {
 		r := show(feedback.PathSnapshot{Part: part, Acked: first.Add(7)}, 2)
-		if r.Part != part.String() || (r.Acked != nil) != (part == feedback.PartActive) || r.Pending != "" || r.Acked != nil && *r.Acked != 1007 {
+		if r.Part != part.String() || r.NAKs != 5 || (r.Acked != nil) != (part == feedback.PartActive) || r.Pending != "" || r.Acked != nil && *r.Acked != 1007 {
 			t.Errorf("%v: %+v", part, r)
 		}
 	}

@@ -211,6 +211,7 @@ func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.G
 			acked := uint32(p.Acked)
 			r.Acked = &acked
 		}
+		r.NAKs = uint64(state.NAKs[path])
 		if p.Pending != 0 {
 			r.Pending = p.Pending.String()
 		}

@@ -215,6 +215,9 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	c.streaming = st.fan.at.Armed && st.fan.at.PSN.Sub(ev.PSN) > streamPackets
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
+	if aeth.Syndrome == roce.NAKSequence && outcome != feedback.Stale && Reason(outcome).Verdict() != Drop {
+		st.naks[path]++
+	}
 	c.perform(st, f, -1, out)
 	return Reason(outcome)
 }

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -88,7 +89,7 @@ type EngineState struct {
 }
 
 func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
-	s := &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts), Engine: c.engineState(st)}
+	s := &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts), Engine: c.engineState(st), NAKs: slices.Clone(st.naks)}
 	if st.held != nil {
 		s.Repaired, s.Retained = st.held.recent.last(now), st.held.used*mft.BufferBytes
 	}

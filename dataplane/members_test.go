@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/rocast/rocast/dataplane"
@@ -229,6 +230,37 @@ func TestMembershipChanges(t *testing.T) {
 	if psn := heard(t, net, ipA, roce.OpAck); psn != firstPSN+1 {
 		t.Errorf("the source heard ACK %d", psn)
 	}
+}
+
+// Each receiver's sequence NAKs are counted: not its ACKs and RNR NAKs, nothing that is stale or
+// refused. The counts of those that stay survive a change of members.
+func TestNAKsAreCountedByReceiver(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	for i := range roce.PSN(4) {
+		say(t, net, write(firstPSN+i, []byte("data")))
+	}
+	b, c, d := g.Paths[0].FirstPSN, g.Paths[1].FirstPSN, g.Paths[2].FirstPSN
+	say(t, net, ack(ipB, b.Next(), roce.SyndromeUnlimited))
+	say(t, net, ack(ipB, b, roce.NAKSequence)) // stale
+	say(t, net, ack(ipC, c.Next(), roce.NAKSequence))
+	say(t, net, ack(ipD, d.Next(), roce.SyndromeRNR(1)))
+	say(t, net, ack(ipD, d.Add(2), roce.NAKSequence))
+	say(t, net, ack(ipD, d.Add(3), roce.NAKSequence))
+	say(t, net, ack(ipD, d.Add(9), roce.NAKSequence)) // was not sent
+	check := func(g *mft.Group, want ...uint32) {
+		t.Helper()
+		if st, _ := net.Switch.GroupState(g.ID); !slices.Equal(st.NAKs, want) {
+			t.Errorf("%v NAKs, want %v", st.NAKs, want)
+		}
+	}
+	check(g, 0, 1, 2)
+	next := group()
+	next.Paths = next.Paths[1:]
+	if err := net.Switch.Replace(g.ID, next); err != nil {
+		t.Fatal(err)
+	}
+	check(next, 1, 2)
 }
 
 // A receiver that comes before the source has sent anything joins as it does later: its QP may have

@@ -20,6 +20,7 @@ type state struct {
 	left    senderState // of a source that has left the group: written at a source switch, never read
 	marks   sourceMarks
 	counts  [NumReasons]uint64
+	naks    []uint32 // per path: how often its receiver asked for a packet again
 	fan     fanState
 	held    *held     // what is retained for repair; nil: the policy says repair: off
 	edits   mft.Edits // for packets of the active source
@@ -73,7 +74,7 @@ func (st *state) mark(v *roce.View, head []byte) {
 func newState(g *mft.Group) *state {
 	st := &state{
 		group: g, active: g.Source.Path, offsets: make([]offset, len(g.Paths)),
-		marks: sourceMarks{pkey: roce.DefaultPKey},
+		naks: make([]uint32, len(g.Paths)), marks: sourceMarks{pkey: roce.DefaultPKey},
 	}
 	st.merge = feedback.New(feedback.Config{
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored, Weights: weights(g),
@@ -127,7 +128,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		}
 		return false
 	}
-	offsets, turns := make([]offset, len(from)), newTurns(g)
+	offsets, naks, turns := make([]offset, len(from)), make([]uint32, len(from)), newTurns(g)
 	active := departed
 	if st.active == onlySends && sameSource(old, g) {
 		active = onlySends
@@ -138,7 +139,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		if k < 0 {
 			continue
 		}
-		offsets[i] = st.offsets[k]
+		offsets[i], naks[i] = st.offsets[k], st.naks[k]
 		if st.turns != nil {
 			turns[i] = st.turns[k]
 		}
@@ -149,7 +150,7 @@ func (st *state) adopt(g *mft.Group) bool {
 	if st.turns == nil && active != departed && !othersSend(g) {
 		turns = nil // no other member may send
 	}
-	st.offsets, st.turns, st.active = offsets, turns, active
+	st.offsets, st.naks, st.turns, st.active = offsets, naks, turns, active
 	if st.held != nil {
 		st.held.recent.rearrange(from)
 	}

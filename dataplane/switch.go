@@ -410,6 +410,7 @@ type GroupState struct {
 	feedback.Snapshot
 	Counters []Counter
 	Engine   EngineState
+	NAKs     []uint32 // how often each path's receiver asked for a packet again that was lost on its way
 	Repaired []uint64 // with repair on: packets that each path was sent again in the last minute
 	Retained int      // with repair on: bytes of packet memory that it takes now
 }

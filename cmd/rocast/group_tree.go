@@ -17,8 +17,9 @@ func (a *app) groupTree() *cobra.Command {
 with the reason.
 
 A line is a member or a box; what is behind a box is indented. PSN is the last packet that it has acknowledged, as the box above
-counts, and LAG how many packets it lacks. With repair: local, REPAIRED says how many packets the box above sent it again, and
-LAST MINUTE how many of these in the last minute.`,
+counts, and LAG how many packets it lacks. PACKETS/S is how many packets a second a box and all behind it acknowledge, as that
+box counts. NAKS is how often it asked the box above for a packet again: about once for each loss on the way between them. With
+repair: local, REPAIRED says how many packets the box above sent it again, and LAST MINUTE how many of these in the last minute.`,
 		Args: takes("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tree, err := a.client().Tree(cmd.Context(), args[0])
@@ -26,7 +27,7 @@ LAST MINUTE how many of these in the last minute.`,
 				return err
 			}
 			return a.print(tree, func(w io.Writer) {
-				row(w, "BOX, MEMBER", "PSN", "LAG", "REPAIRED", "LAST MINUTE", "ENGINE", "STATE")
+				row(w, "BOX, MEMBER", "PSN", "LAG", "PACKETS/S", "NAKS", "REPAIRED", "LAST MINUTE", "ENGINE", "STATE")
 				printTree(w, tree, nil, tree.Group.Progress, "")
 			})
 		},
@@ -36,7 +37,8 @@ LAST MINUTE how many of these in the last minute.`,
 // printTree prints a box and what is behind it. link is the box's end of the link as its upper box
 // sees it, with the upper box's progress. The first box has no link.
 func printTree(w io.Writer, t api.Tree, link *api.Member, progress *api.Progress, indent string) {
-	name, state, engine := "box "+t.Box, t.Group.State, ""
+	name, state := "box "+t.Box, t.Group.State
+	var engine, rate string
 	if t.Box == "" {
 		name = "this box"
 	}
@@ -49,7 +51,10 @@ func printTree(w io.Writer, t api.Tree, link *api.Member, progress *api.Progress
 	if e := t.Group.Engine; e != nil {
 		engine = e.Carrier
 	}
-	printBranch(w, indent+name, state, engine, link, progress)
+	if p := t.Group.Goodput; p != nil {
+		rate = fmt.Sprintf("%.0f", p.Now)
+	}
+	printBranch(w, indent+name, rate, engine, state, link, progress)
 	indent += "  "
 	for i := range t.Group.Members {
 		m := &t.Group.Members[i]
@@ -60,7 +65,7 @@ func printTree(w io.Writer, t api.Tree, link *api.Member, progress *api.Progress
 			if m.Role != "receiver" {
 				what += " (" + m.Role + ")"
 			}
-			printBranch(w, what, because(m.State, m.Reason), "", m, t.Group.Progress)
+			printBranch(w, what, "", "", because(m.State, m.Reason), m, t.Group.Progress)
 		}
 	}
 }
@@ -75,8 +80,8 @@ func behind(t api.Tree, m *api.Member) *api.Tree {
 	return nil
 }
 
-func printBranch(w io.Writer, what, state, engine string, m *api.Member, p *api.Progress) {
-	psn, lag, repaired, recently := "", "", "", ""
+func printBranch(w io.Writer, what, rate, engine, state string, m *api.Member, p *api.Progress) {
+	var psn, lag, naks, repaired, recently string
 	if m != nil && m.Acked != nil {
 		psn = fmt.Sprint(*m.Acked)
 		if p != nil {
@@ -86,8 +91,11 @@ func printBranch(w io.Writer, what, state, engine string, m *api.Member, p *api.
 	if m == nil && p != nil {
 		psn = fmt.Sprint(p.Merged)
 	}
+	if m != nil && m.Role != "source" {
+		naks = fmt.Sprint(m.NAKs)
+	}
 	if m != nil && m.Repair != nil {
 		repaired, recently = fmt.Sprint(m.Repair.Repaired), fmt.Sprint(m.Repair.Recently)
 	}
-	row(w, what, psn, lag, repaired, recently, engine, state)
+	row(w, what, psn, lag, rate, naks, repaired, recently, engine, state)
 }

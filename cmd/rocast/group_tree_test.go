@@ -35,12 +35,16 @@ func aTree() api.Tree {
 		Members:  []api.Member{member("10.9.0.1", "source", 5, true, nil), member("10.9.0.2", "receiver", 501, true, number(1009)), member("10.9.0.2", "receiver", 502, true, number(1000))},
 		Links:    []api.Link{link("leaf2", "10.9.0.2", 501), link("leaf3", "10.9.0.2", 502)},
 		Progress: &api.Progress{Sent: 1010},
+		Goodput:  &api.Goodput{Now: 250000.4, Before: 260000},
 	}, Below: []api.Tree{leaf2, {Box: "leaf3", Reason: "box leaf3 does not answer at https://10.9.0.3:7471 (connection refused)"}}}
 	repaired := member("10.1.0.2", "receiver", 1, false, number(2))
+	repaired.NAKs = 4
 	repaired.Repair = &api.Repair{Repaired: 17, Recently: 3}
+	uplink := member("10.9.0.5", "receiver", 77, true, number(0xFFFFFF))
+	uplink.NAKs = 6
 	return api.Tree{Box: "leaf1", Group: api.Group{
 		GroupSummary: api.GroupSummary{Name: "g1", State: api.Waiting, Reason: "10.2.0.1 at box leaf2: it does not answer"}, Engine: engine,
-		Members:  []api.Member{member("10.1.0.1", "source", 1, false, nil), repaired, member("10.9.0.5", "receiver", 77, true, number(0xFFFFFF))},
+		Members:  []api.Member{member("10.1.0.1", "source", 1, false, nil), repaired, uplink},
 		Links:    []api.Link{link("spine", "10.9.0.5", 77)},
 		Progress: &api.Progress{Sent: 3, Merged: 0xFFFFFF},
 	}, Below: []api.Tree{spine}}

@@ -167,6 +167,7 @@ type Reach struct {
 	Part    string  `json:"part,omitempty"`    // of a path: active, source while the member itself sends, or the reason that it is neither
 	Acked   *uint32 `json:"acked,omitempty"`   // highest PSN acknowledged, in PSNs of the source; absent: the member has sent no feedback
 	Pending string  `json:"pending,omitempty"` // a NAK of the member that was not sent to the source yet
+	NAKs    uint64  `json:"naks,omitempty"`    // how often a receiver asked for a packet again: about once for each loss on its way
 	Repair  *Repair `json:"repair,omitempty"`  // of a receiver; absent with repair: off
 }
 
