@@ -3,9 +3,11 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -42,6 +44,15 @@ func New(socket string) *Client {
 	})
 }
 
+// NewTLS returns a Client for the TCP listener of a daemon: the key api of its config, at
+// https://HOST:PORT. The settings have the program's certificate, whose first DNS name is among
+// clients: there, the CA of the boxes in RootCAs, and the box's name as ServerName.
+func NewTLS(url string, settings *tls.Config) *Client {
+	c := newClient(&http.Transport{TLSClientConfig: settings})
+	c.address, c.url, c.mend = url, url, "is rocastd running there, with api: in its config, and do the certificates fit?"
+	return c
+}
+
 // Over returns a Client that reaches the daemon's socket by dial. Errors name the socket.
 func Over(socket string, dial func(context.Context) (net.Conn, error)) *Client {
 	c := newClient(&http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }})
@@ -67,6 +78,16 @@ func (c *Client) UpdateGroup(ctx context.Context, name string, file []byte) (gro
 // RemoveGroup removes a group.
 func (c *Client) RemoveGroup(ctx context.Context, name string) (removed api.Removed, err error) {
 	return removed, c.do(ctx, http.MethodDelete, api.GroupsPath+"/"+url.PathEscape(name), nil, &removed)
+}
+
+// Confirm says that a member's QP is ready. A group waits for the members with confirm: true in its
+// file.
+func (c *Client) Confirm(ctx context.Context, group string, ready Confirmation) (after Group, err error) {
+	body, err := json.Marshal(ready)
+	if err != nil {
+		return after, api.Errorf(api.BadRequest, "%v", err)
+	}
+	return after, c.do(ctx, http.MethodPost, api.GroupsPath+"/"+url.PathEscape(group)+api.ReadyPath, body, &after)
 }
 
 // Groups lists the groups.
@@ -130,6 +151,57 @@ func (c *Client) Features(ctx context.Context) (features api.Features, err error
 // Version returns the version of the daemon.
 func (c *Client) Version(ctx context.Context) (version api.Version, err error) {
 	return version, c.do(ctx, http.MethodGet, api.VersionPath, nil, &version)
+}
+
+// lookAgainAfter is the longest time after which WaitClear looks at a group again without an event.
+const lookAgainAfter = time.Second
+
+// WaitClear waits until a group is clear to send: until all its members are reached and have
+// confirmed if they were to. It also waits for a group that does not exist yet, and ends with an
+// error when the group has failed, or with that of ctx.
+func (c *Client) WaitClear(ctx context.Context, name string) (group Group, err error) {
+	for {
+		at, err := c.EventsAfter(ctx, Place{}, name, 0) // only the place counts
+		if err == nil {
+			group, err = c.Group(ctx, name)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return group, waitEnded(name, group, ctx.Err())
+		case err != nil && KindOf(err) != api.NotFound:
+			return group, err
+		case err == nil && group.State == api.Failed:
+			return group, api.Errorf(api.Unavailable, "group %s has failed: %s", name, group.Reason)
+		case err == nil && group.ClearToSend:
+			return group, nil
+		}
+		if _, err := c.EventsAfter(ctx, at.Place, name, lookAgainAfter); err != nil && ctx.Err() == nil {
+			return group, err
+		}
+	}
+}
+
+// waitEnded returns the error of a wait that ctx ended. It names what was waited for.
+func waitEnded(name string, group Group, cause error) error {
+	for _, m := range group.Members {
+		if m.State == api.Waiting {
+			return api.Errorf(api.Unavailable, "group %s is not clear to send (%v): %s: %s", name, cause, m.IP, m.Reason)
+		}
+	}
+	return api.Errorf(api.Unavailable, "group %s is not clear to send (%v)", name, cause)
+}
+
+// Progress yields the state of a group now and then again every period, until ctx ends or the group
+// cannot be asked: its error is yielded last.
+func (c *Client) Progress(ctx context.Context, name string, period time.Duration) iter.Seq2[Group, error] {
+	return func(yield func(Group, error) bool) {
+		for {
+			group, err := c.Group(ctx, name)
+			if ctx.Err() != nil || !yield(group, err) || err != nil || pause(ctx, period) != nil {
+				return
+			}
+		}
+	}
 }
 
 // do sends a request and decodes the answer into the parameter into. Its error is always an *Error.

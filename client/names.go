@@ -12,6 +12,8 @@ type (
 	Group        = api.Group
 	GroupSummary = api.GroupSummary
 	Member       = api.Member
+	Confirmation = api.Confirmation
+	Goodput      = api.Goodput
 	Event        = api.Event
 	Events       = api.Events
 	EventKind    = api.EventKind

@@ -299,8 +299,8 @@ func (c *Controller) absent(g *group) (list []api.Absent) {
 		return []api.Absent{{Box: c.Box, Reason: g.problem}}
 	}
 	for l := range g.plan.Members() {
-		if l.Waits() && g.ended(l.Member) == nil {
-			list = append(list, api.Absent{Box: c.Box, Member: l.Member.IP.String(), Reason: l.Reason})
+		if waits, reason := g.waitsFor(l); waits {
+			list = append(list, api.Absent{Box: c.Box, Member: l.Member.IP.String(), Reason: reason})
 		}
 	}
 	for _, l := range g.links {

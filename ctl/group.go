@@ -67,6 +67,19 @@ func (g *group) ended(m *groupfile.Member) *chronicle.Record {
 	return g.past.Ended(m.ID())
 }
 
+// waitsFor says whether a member that takes part cannot be reached, or has not confirmed, and why.
+func (g *group) waitsFor(l *plan.Leg) (waits bool, reason string) {
+	switch {
+	case g.ended(l.Member) != nil:
+		return false, ""
+	case l.Waits():
+		return true, l.Reason
+	case l.Member.Confirm && !g.past.IsConfirmed(l.Member.ID()):
+		return true, "its program has not confirmed that its QP is ready (rocast member ready)"
+	}
+	return false, ""
+}
+
 // allMembers returns all members that this box is asked for, and the ends of its links.
 func (g *group) allMembers() []groupfile.Member {
 	members := g.wanted.Members()
@@ -79,7 +92,7 @@ func (g *group) allMembers() []groupfile.Member {
 // waiting counts the members that take part but cannot be reached, here or behind this box.
 func (g *group) waiting() (n int) {
 	for l := range g.plan.Members() {
-		if l.Waits() && g.ended(l.Member) == nil {
+		if waits, _ := g.waitsFor(l); waits {
 			n++
 		}
 	}

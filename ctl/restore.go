@@ -95,8 +95,9 @@ func (c *Controller) retryFailed() {
 
 // recall reads the stored state of a group's members.
 func (g *group) recall(k store.Group) (err error) {
-	if k.Idle {
-		return nil // no state: all members start with the first packet
+	if k.Idle { // all members start with the first packet
+		g.past, err = chronicle.ReadConfirmed(k.State, g.file)
+		return err
 	}
 	if g.past, err = chronicle.Read(k.State, g.file, k.Clean); err != nil {
 		return err

@@ -59,6 +59,7 @@ func summary(g *group) api.GroupSummary {
 	if g.treeProblem != "" && g.problem == "" {
 		s.State, s.Reason = api.Degraded, g.treeProblem
 	}
+	s.ClearToSend = s.State == api.Ready
 	if s.State != api.Failed && s.State != api.Degraded && g.pace.isDegraded() {
 		s.State, s.Reason = api.Degraded, g.pace.cause
 	}
@@ -172,6 +173,7 @@ func member(m *groupfile.Member, reach api.Reach) api.Member {
 	if m.Weight() > 1 {
 		v.Receivers = m.Weight()
 	}
+	v.Confirm = m.Confirm
 	for _, r := range m.Regions {
 		v.Regions = append(v.Regions, region(r))
 	}
@@ -191,8 +193,8 @@ func (g *group) reach(l *plan.Leg) api.Reach {
 		return api.Reach{State: api.Waiting, Reason: l.Reason}
 	}
 	r := api.Reach{State: api.Ready, Reason: l.Reason, Port: l.Hop.PortName, MAC: macText(l.L2[:6])}
-	if l.Waits() {
-		r.State = api.Waiting
+	if waits, reason := g.waitsFor(l); waits {
+		r.State, r.Reason = api.Waiting, reason
 	}
 	const macs, tagBytes, etherTypeBytes = 12, 4, 2
 	for at := macs; at+tagBytes+etherTypeBytes <= int(l.L2Bytes); at += tagBytes {

@@ -46,7 +46,7 @@ psn is the first PSN that a source's QP sends, or that a receiver's QP expects. 
 as its peer; remoteQPN: N in its entry sets another remote QPN. A member with role: both is a receiver that may become the
 source; it also has sendPSN, the first PSN that its QP sends. If no member has role: source, the first member with role: both
 is the first source. A member is behind another box if its route leads there, or if it has via: NEIGHBOUR; the box asks that
-one to carry the group on.`,
+one to carry the group on. A receiver with confirm: true is waited for until its program runs rocast member ready.`,
 	}, func(cmd *cobra.Command, file string, text []byte) error {
 		g, err := a.client().CreateGroup(cmd.Context(), text)
 		if err != nil {

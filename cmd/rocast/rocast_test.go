@@ -161,7 +161,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "perftest", "perftest up", "perftest down", "perftest ls", "port", "port ls", "stats", "events", "features", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "perftest", "perftest up", "perftest down", "perftest ls", "port", "port ls", "stats", "events", "features", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {
@@ -189,6 +189,10 @@ func TestWrongArgumentsSendNothing(t *testing.T) {
 		{"group create", "-f FILE is missing; see rocast group create --help"},
 		{"group create -f /none.yaml", "read the group file: open /none.yaml: no such file or directory"},
 		{"group update", "-f FILE is missing; see rocast group update --help"},
+		{"member ready", "GROUP is missing; see rocast member ready --help"},
+		{"member ready g1 --ip 10.77.0.2 --qpn 18", "--state STATE is missing; see rocast member ready --help"},
+		{"member ready g1 --ip 10.77.0.2 --state RTR", "--qpn N is missing; see rocast member ready --help"},
+		{"member ready g1 --state RTR --qpn 18", "--ip IP is missing; see rocast member ready --help"},
 		{"perftest up", "--group-ip IP is missing; see rocast perftest up --help"},
 		{"perftest up --group-ip 10.77.0.100", "--receivers IP,IP,... is missing; see rocast perftest up --help"},
 		{"perftest down", "--group-ip IP is missing; see rocast perftest down --help"},

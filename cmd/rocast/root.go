@@ -27,13 +27,14 @@ func (a *app) root() *cobra.Command {
 	root := a.noun("rocast", "One RC queue pair, many receivers: ask rocastd, and tell it",
 		a.noun("group", "Groups: a source and its receivers",
 			a.groupCreate(), a.groupUpdate(), a.groupList(), a.groupShow(), a.groupTree(), a.groupRemove()),
+		a.noun("member", "Members: the QPs of a group", a.memberReady()),
 		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group",
 			a.perftestUp(), a.perftestDown(), a.perftestList()),
 		a.noun("port", "Ports: the interfaces that carry groups", a.portList()),
 		a.stats(), a.events(), a.features(), a.version(),
 	)
 	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, stats, events, features and version only
-read; create, update, rm, up and down change something.
+read; create, update, rm, ready, up and down change something.
 
 With --json rocast always writes exactly one JSON document to standard output: the answer, or
 {"error": {"kind": ..., "message": ..., "line": ...}}. Without --json errors go to standard error.

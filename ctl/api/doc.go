@@ -6,6 +6,7 @@
 //	GET    /v1/groups/{name}   Group
 //	PUT    /v1/groups/{name}   a group file in, Group out: changes the receivers of a running group
 //	DELETE /v1/groups/{name}   Removed
+//	POST   /v1/groups/{name}/ready  Confirmation in, Group out: a member's QP is ready
 //	GET    /v1/trees/{name}    Tree: the group's parts on this box and on those behind it
 //	GET    /v1/perftest        Perftests
 //	POST   /v1/perftest        PerftestRequest in, Perftest out (201)

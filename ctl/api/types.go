@@ -31,6 +31,8 @@ const (
 	FeaturesPath = "/v1/features"
 	VersionPath  = "/v1/version"
 	MetricsPath  = "/metrics"
+
+	ReadyPath = "/ready" // behind the path of a group
 )
 
 // States of a group and of a member.
@@ -65,7 +67,10 @@ type GroupSummary struct {
 	WaitingCount int    `json:"waitingCount"` // members that cannot be reached now
 	State        string `json:"state"`
 	Reason       string `json:"reason,omitempty"`
-	Root         string `json:"root,omitempty"` // box that carries the group, if it is another one
+	// ClearToSend: every member is reached and has confirmed if it was to, and all boxes stand. A
+	// group that is degraded because packets hardly get on is clear to send all the same.
+	ClearToSend bool   `json:"clearToSend"`
+	Root        string `json:"root,omitempty"` // box that carries the group, if it is another one
 }
 
 // Group is the complete description of a group.
@@ -153,6 +158,7 @@ type Member struct {
 	RemoteQPN uint32   `json:"remoteQPN"`
 	RemoteIP  string   `json:"remoteIP,omitempty"`  // the peer address of its QP; absent: as the group's addressing says
 	Receivers int      `json:"receivers,omitempty"` // receivers that a quorum counts for it; absent: one
+	Confirm   bool     `json:"confirm,omitempty"`   // the group waits for its program's confirmation
 	Regions   []Region `json:"regions,omitempty"`
 	Reach
 }
@@ -180,6 +186,17 @@ type Repair struct {
 	Recently  uint64 `json:"recently"`  // packets that it was sent again in the last minute
 	Probes    uint64 `json:"probes"`    // of these, the ones that were sent because it was silent
 	GivenUp   uint64 `json:"givenUp"`   // how often the source had to help
+}
+
+// Confirmation says that a member's QP is ready, as ibv_query_qp shows it. Keys that are absent are
+// not checked.
+type Confirmation struct {
+	IP        string  `json:"ip"`
+	QPN       uint32  `json:"qpn"`
+	State     string  `json:"state"` // RTR or RTS; a QP in another state receives nothing
+	PSN       *uint32 `json:"psn,omitempty"`
+	RemoteQPN uint32  `json:"remoteQPN,omitempty"`
+	MTU       int     `json:"mtu,omitempty"` // bytes
 }
 
 // Removed is the answer to a DELETE.

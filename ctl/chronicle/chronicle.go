@@ -1,6 +1,8 @@
 package chronicle
 
 import (
+	"maps"
+
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/roce"
 )
@@ -11,7 +13,26 @@ type Chronicle struct {
 	records map[groupfile.ID]*Record
 	// Switched says that another member than the first source has sent. From then on only the data
 	// path knows the PSN of each member.
-	Switched bool
+	Switched  bool
+	confirmed map[groupfile.ID]struct{} // the receivers whose programs have said that their QP is ready
+}
+
+// Confirm records that a receiver's program has said that its QP is ready.
+func (c *Chronicle) Confirm(id groupfile.ID) (changed bool) {
+	if c.IsConfirmed(id) {
+		return false
+	}
+	if c.confirmed == nil {
+		c.confirmed = map[groupfile.ID]struct{}{}
+	}
+	c.confirmed[id] = struct{}{}
+	return true
+}
+
+// IsConfirmed says whether Confirm was called for the receiver.
+func (c *Chronicle) IsConfirmed(id groupfile.ID) bool {
+	_, is := c.confirmed[id]
+	return is
 }
 
 // Standing returns a receiver's standing, "" if it has none.
@@ -109,6 +130,9 @@ func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
 		} else if running.Receiver(m.ID()) < 0 {
 			n.set(m.ID(), Record{Standing: Joining, update: update})
 		}
+		if c.IsConfirmed(m.ID()) {
+			n.Confirm(m.ID())
+		}
 	}
 	return n
 }
@@ -116,7 +140,10 @@ func (c *Chronicle) Next(running, f *groupfile.File) Chronicle {
 // With returns the records of both chronicles. If both have a record of a receiver, that of next
 // counts.
 func (c *Chronicle) With(next Chronicle) Chronicle {
-	both := Chronicle{Switched: c.Switched || next.Switched}
+	both := Chronicle{Switched: c.Switched || next.Switched, confirmed: maps.Clone(c.confirmed)}
+	for id := range next.confirmed {
+		both.Confirm(id)
+	}
 	for _, records := range []map[groupfile.ID]*Record{c.records, next.records} {
 		for id, r := range records {
 			both.set(id, *r)

@@ -14,30 +14,49 @@ import (
 type kept struct {
 	SourceSwitched bool         `json:"sourceSwitched,omitempty"`
 	Receivers      []keptRecord `json:"receivers,omitempty"`
+	Confirmed      []keptID     `json:"confirmed,omitempty"`
 }
 
 type keptRecord struct {
+	keptID
+	Record
+}
+
+type keptID struct {
 	IP        netip.Addr `json:"ip"`
 	RemoteQPN roce.QPN   `json:"remoteQPN"`
-	Record
+}
+
+func (k keptID) id() groupfile.ID { return groupfile.ID{IP: k.IP, RemoteQPN: k.RemoteQPN} }
+
+func compareIDs(a, b keptID) int {
+	if c := a.IP.Compare(b.IP); c != 0 {
+		return c
+	}
+	return int(a.RemoteQPN) - int(b.RemoteQPN)
 }
 
 // Text returns the chronicle as JSON, or nil if it is that of a new group.
 func (c *Chronicle) Text() ([]byte, error) {
-	if len(c.records) == 0 && !c.Switched {
+	if len(c.records) == 0 && !c.Switched && len(c.confirmed) == 0 {
 		return nil, nil
 	}
 	k := kept{SourceSwitched: c.Switched}
 	for id, r := range c.records {
-		k.Receivers = append(k.Receivers, keptRecord{id.IP, id.RemoteQPN, *r})
+		k.Receivers = append(k.Receivers, keptRecord{keptID{id.IP, id.RemoteQPN}, *r})
 	}
-	slices.SortFunc(k.Receivers, func(a, b keptRecord) int {
-		if c := a.IP.Compare(b.IP); c != 0 {
-			return c
-		}
-		return int(a.RemoteQPN) - int(b.RemoteQPN)
-	})
+	for id := range c.confirmed {
+		k.Confirmed = append(k.Confirmed, keptID{id.IP, id.RemoteQPN})
+	}
+	slices.SortFunc(k.Receivers, func(a, b keptRecord) int { return compareIDs(a.keptID, b.keptID) })
+	slices.SortFunc(k.Confirmed, compareIDs)
 	return json.MarshalIndent(k, "", "  ")
+}
+
+// ReadConfirmed reads only who has confirmed, for a group that never carried data.
+func ReadConfirmed(text []byte, f *groupfile.File) (Chronicle, error) {
+	c, err := Read(text, f, true)
+	return Chronicle{confirmed: c.confirmed}, err
 }
 
 // Read is the inverse of Text, for a group that is restored after a clean stop or a crash. It
@@ -58,8 +77,13 @@ func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 		known[m.ID()] = true
 	}
 	c.Switched = k.SourceSwitched
+	for _, confirmed := range k.Confirmed {
+		if known[confirmed.id()] {
+			c.Confirm(confirmed.id())
+		}
+	}
 	for _, r := range k.Receivers {
-		id := groupfile.ID{IP: r.IP, RemoteQPN: r.RemoteQPN}
+		id := r.id()
 		if !known[id] {
 			continue
 		}

@@ -58,7 +58,7 @@ perftest:
 neighbours:
   - {name: leaf2, address: 10.9.0.2, url: "https://10.9.0.2:7471"}
   - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1, behind: [fd00:7::/64, 10.82.0.0/22]}
-api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a}
+api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a, clients: [monitor, trainer]}
 store: etcd
 etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/rocast, lease: 7s, cert: /ec, key: /ek, ca: /ea}
 `))
@@ -73,7 +73,7 @@ etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/roc
 				Behind: []netip.Prefix{netip.MustParsePrefix("fd00:7::/64"), netip.MustParsePrefix("10.82.0.0/22")}},
 		},
 		Etcd: desired.Settings{Endpoints: []string{"https://10.0.0.5:2379", "https://e2:2379"}, Prefix: "/lab/rocast", Lease: 7 * time.Second, Cert: "/ec", Key: "/ek", CA: "/ea"},
-		API:  neighbour.API{Listen: netip.MustParseAddrPort("[fd00::1]:7471"), Files: neighbour.Files{Cert: "/c", Key: "/k", CA: "/a"}},
+		API:  neighbour.API{Listen: netip.MustParseAddrPort("[fd00::1]:7471"), Files: neighbour.Files{Cert: "/c", Key: "/k", CA: "/a"}, Clients: []string{"monitor", "trainer"}},
 	}
 	same(t, got, want, err)
 }
@@ -231,6 +231,7 @@ func TestBadNeighboursAreRefused(t *testing.T) {
 		{url("https://10.9.0.2:7471#a"), badURL("https://10.9.0.2:7471#a")},
 		{head + "api: {listen: \"10.9.0.1\"}\n", `line 2: api: listen "10.9.0.1" is not an address with a port; write one such as 10.9.0.1:7471 or [fd00::1]:7471`},
 		{head + "api: {listen: \"10.9.0.1:0\"}\n", `line 2: api: listen "10.9.0.1:0" is not an address with a port; write one such as 10.9.0.1:7471 or [fd00::1]:7471`},
+		{head + "api: {clients: [A]}\n", `line 2: api: client 1 "A" is not the name of a box; write a DNS name such as leaf2: up to 63 small letters, digits, '.' or '-'`},
 		{head + "api: {cert: box.pem}\n", `line 2: api: cert "box.pem" is a relative path; write a path that begins with /`},
 		{head + "api: {cert: /box.pem}\n", "line 2: api has no listen; add listen: ADDRESS:PORT, where other boxes reach this one"},
 		{head + "api: {listen: \"10.9.0.1:1\", cert: /c, key: /k}\n", "line 2: api has no ca; add ca: FILE, the certificate that signs those of all boxes"},

@@ -51,6 +51,7 @@ type Member struct {
 	RemoteIP  netip.Addr   // the peer address of the member's QP, one of the box's own; invalid: as the addressing says
 	Behind    uint16       // the receivers that a quorum counts for the member; 0: one
 	Via       string       // the neighbour that the member is behind; "": as the routes say
+	Confirm   bool         // the group waits until the member's program confirms that its QP is ready
 	Regions   []mft.Region // the regions of a receiver, parallel to File.Memory
 	Line      int
 }

@@ -39,6 +39,7 @@ func readMember(v yamldoc.Value) (member, error) {
 		yamldoc.Field{Key: "remoteIP", Set: yamldoc.Into(&m.RemoteIP, unicast)},
 		yamldoc.Field{Key: "receivers", Set: m.readBehind},
 		yamldoc.Field{Key: "via", Set: yamldoc.Into(&m.Via, yamldoc.Value.Text)},
+		yamldoc.Field{Key: "confirm", Set: yamldoc.Into(&m.Confirm, yamldoc.Value.Bool)},
 		yamldoc.Field{Key: "regions", Set: m.readRegions},
 	)
 }
@@ -80,6 +81,10 @@ func (m *member) checkRole(groupQPN roce.QPN) error {
 			"remove via, or create the group on the other box", m.Via)
 	case m.Via != "" && m.RemoteIP.IsValid():
 		return m.value.Errorf("has remoteIP, which makes it the other end of a link, and via %q; remove one of them", m.Via)
+	case m.Confirm && m.Role == Source:
+		return m.value.Errorf("is the source and has confirm, but its own program waits for the others; remove confirm")
+	case m.Confirm && m.RemoteIP.IsValid():
+		return m.value.Errorf("has remoteIP, which makes it another box, and confirm, which a program does; remove one of them")
 	case m.Role == Source && len(m.Regions) > 0:
 		return m.value.Errorf("is the source and has regions; a source is not written to, so remove them, or write " +
 			"role: both")

@@ -79,7 +79,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
 		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, degraded-below, degraded-after, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch`},
-		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is unknown here; the known keys are ip, qpn, psn, sendPSN, role, remoteQPN, remoteIP, receivers, via, regions`},
+		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is unknown here; the known keys are ip, qpn, psn, sendPSN, role, remoteQPN, remoteIP, receivers, via, confirm, regions`},
 		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was already given on line 4; keep one of them`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
 		{"name as a path", "name: g1", "name: ../g1", `line 1: name "../g1" is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
@@ -150,6 +150,8 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"degraded-below no number", "nak: hold", "degraded-below: x%", `line 6: degraded-below "x%" is not a part from 0% to 100%; write one such as 25%`},
 		{"degraded-after too short", "nak: hold", "degraded-after: 999ms", `line 6: degraded-after "999ms" is not a time from 1s to 1h; write one such as 3s, or 0 for never`},
 		{"degraded-after too long", "nak: hold", "degraded-after: 61m", `line 6: degraded-after "61m" is not a time from 1s to 1h; write one such as 3s, or 0 for never`},
+		{"the source confirms", "role: source}", "role: source, confirm: true}", "line 9: member 1 is the source and has confirm, but its own program waits for the others; remove confirm"},
+		{"a box confirms", "qpn: 18, psn: 5,", "qpn: 18, psn: 5, confirm: true, remoteIP: 10.77.0.200,", "line 10: member 2 has remoteIP, which makes it another box, and confirm, which a program does; remove one of them"},
 		{"evict without silent-after", "nak: hold", "evict: true", "line 6: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},
 		{"evict with silent-after never", "nak: hold", "silent-after: 0\nevict: true", "line 7: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict"},
 		{"role", "role: source", "role: boss", `line 9: member 1: role "boss" is not one of ["receiver" "source" "both"]`},

@@ -59,6 +59,7 @@ func (m *Member) text() string {
 	add(m.RemoteIP.IsValid(), "remoteIP: %q", m.RemoteIP)
 	add(m.Behind > 0, "receivers: %d", m.Behind)
 	add(m.Via != "", "via: %q", m.Via)
+	add(m.Confirm, "confirm: %t", m.Confirm)
 	var regions []string
 	for _, r := range m.Regions {
 		regions = append(regions, regionText(r))

@@ -34,7 +34,7 @@ repair-timer-floor: 100us
 repair-timer-cap: 5ms
 engine: afxdp
 members:
-  - {ip: fd00::1, qpn: 17, psn: 9, sendPSN: 1000, role: both, via: leaf2}
+  - {ip: fd00::1, qpn: 17, psn: 9, sendPSN: 1000, role: both, via: leaf2, confirm: true}
   - {ip: fd00::2, qpn: 18, psn: 5, sendPSN: 3, role: both}
   - {ip: fd00::3, qpn: 19, psn: 5, remoteQPN: 6}
 `
@@ -70,7 +70,7 @@ func TestEveryKeyIsWritten(t *testing.T) {
 			t.Errorf("%s is not written", key)
 		}
 	}
-	m := Member{IP: netip.MustParseAddr("10.0.0.1"), RemoteIP: netip.MustParseAddr("10.0.0.2"), Behind: 2, Via: "leaf2", Role: Both, Regions: f.Receivers[0].Regions}
+	m := Member{IP: netip.MustParseAddr("10.0.0.1"), RemoteIP: netip.MustParseAddr("10.0.0.2"), Behind: 2, Via: "leaf2", Role: Both, Confirm: true, Regions: f.Receivers[0].Regions}
 	_, err = Parse([]byte("name: g\nip: 10.0.0.9\nqpn: 1\nmtu: 1024\nmembers: [{zzz: 1}]\n"))
 	_, known, _ = strings.Cut(text(err), "the known keys are ")
 	for _, key := range strings.Split(known, ", ") {

@@ -30,6 +30,9 @@ type Config struct {
 type API struct {
 	Listen netip.AddrPort
 	Files  Files
+	// Clients are the names in the certificates of programs that may use the whole API. Other peers
+	// are boxes, and may only ask for branches.
+	Clients []string
 }
 
 // On says whether other boxes can reach this one.
@@ -76,6 +79,13 @@ func ReadAPI(v yamldoc.Value) (a API, err error) {
 		yamldoc.Field{Key: "cert", Set: yamldoc.Into(&a.Files.Cert, yamldoc.Value.Path), Needed: "cert: FILE, this box's certificate"},
 		yamldoc.Field{Key: "key", Set: yamldoc.Into(&a.Files.Key, yamldoc.Value.Path), Needed: "key: FILE, the certificate's private key"},
 		yamldoc.Field{Key: "ca", Set: yamldoc.Into(&a.Files.CA, yamldoc.Value.Path), Needed: "ca: FILE, the certificate that signs those of all boxes"},
+		yamldoc.Field{Key: "clients", Set: func(v yamldoc.Value) error {
+			return v.Each("client", func(item yamldoc.Value) error {
+				client, err := name(item)
+				a.Clients = append(a.Clients, client)
+				return err
+			})
+		}},
 	)
 }
 

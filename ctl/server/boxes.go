@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -24,11 +25,12 @@ type Branches interface {
 	Tree(ctx context.Context, name string) (api.Tree, error)
 }
 
-// NewForBoxes returns a Server for other boxes. It answers only requests about branches, of peers
-// with a certificate that the listener has verified.
-func NewForBoxes(c Branches, log *zap.Logger) *Server {
+// NewForBoxes returns a Server for other boxes and for programs, with a certificate that the
+// listener has verified. Boxes may only ask for branches. The programs with the names in clients
+// may ask for all that the server programs answers, as a user in its socket's group.
+func NewForBoxes(c Branches, log *zap.Logger, programs *Server, clients []string) *Server {
 	s := unrouted(Config{Log: log})
-	s.http.Handler = s.boxRoutes(c)
+	s.http.Handler = s.boxRoutes(c, programs, clients)
 	return s
 }
 
@@ -53,7 +55,7 @@ func ListenForBoxes(a neighbour.API) (net.Listener, error) {
 	return neighbour.NewListener(l, a.Files), nil
 }
 
-func (s *Server) boxRoutes(c Branches) http.Handler {
+func (s *Server) boxRoutes(c Branches, programs *Server, clients []string) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(api.BranchesPath+"/{name}", resource(map[string]handler{
 		http.MethodPut:    func(r *http.Request) (any, error) { return s.putBranch(r, c) },
@@ -66,6 +68,11 @@ func (s *Server) boxRoutes(c Branches) http.Handler {
 		},
 	}))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if name, err := boxOf(r); err == nil && slices.Contains(clients, name) {
+			p := peer{uid: nobody, name: name, change: true}
+			programs.http.Handler.ServeHTTP(w, r.WithContext(withPeer(r.Context(), p)))
+			return
+		}
 		writeError(w, api.Errorf(api.NotFound, "there is no %s for other boxes; the paths begin with %s", r.URL.EscapedPath(), api.BranchesPath))
 	})
 	return mux

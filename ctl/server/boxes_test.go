@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
@@ -110,7 +111,8 @@ func (f *fabric) open(t *testing.T, n int) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	s := NewForBoxes(b.Controller, zap.NewNop())
+	programs := New(Config{Control: b.Controller, Metrics: http.NotFoundHandler(), Log: zap.NewNop()})
+	s := NewForBoxes(b.Controller, zap.NewNop(), programs, []string{"monitor"})
 	go func() { done <- s.Serve(ctx, b.at) }()
 	b.stop = func() {
 		cancel()
@@ -271,6 +273,50 @@ func TestTheAddressMayComeLater(t *testing.T) {
 	l.Close()
 	_, err = ListenForBoxes(neighbour.API{Listen: f.boxes[0].at.Addr().(*net.TCPAddr).AddrPort(), Files: f.boxes[0].files})
 	if err == nil || !strings.Contains(err.Error(), "listen for other boxes on 127.0.0.1:") {
+		t.Error(err)
+	}
+}
+
+// A program on another machine has the API by its certificate, if the config names it. A box has
+// not.
+func TestProgramsReachABoxWithTheirCertificate(t *testing.T) {
+	f := newFabric(t)
+	b := f.boxes[0]
+	as := func(name string) *client.Client {
+		files := f.files(t, name)
+		cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool := x509.NewCertPool()
+		text, err := os.ReadFile(files.CA)
+		if err != nil || !pool.AppendCertsFromPEM(text) {
+			t.Fatal(err)
+		}
+		return client.NewTLS("https://"+b.at.Addr().String(), &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: pool, ServerName: "b1"})
+	}
+	monitor := as("monitor")
+	here := strings.NewReplacer("  - {ip: 10.2.0.1, qpn: 19, psn: 6}\n", "", "  - {ip: 10.3.0.1, qpn: 20, psn: 7}\n", "",
+		"psn: 5}", "psn: 5, confirm: true, regions: {va: 0, length: 64, rkey: 9}}", "mtu:", "memory: {va: 0, rkey: 7}\nmtu:").Replace(overThree)
+	g, err := monitor.CreateGroup(t.Context(), []byte(here))
+	if err != nil || g.State != api.Waiting || g.ClearToSend || g.Memory[0].RKey != nil || g.Members[1].Regions[0].RKey != nil {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	psn := uint32(5)
+	g, err = monitor.Confirm(t.Context(), "g1", api.Confirmation{IP: "10.1.0.2", QPN: 18, State: "RTS", PSN: &psn})
+	if err != nil || !g.ClearToSend || g.Members[1].Regions[0].RKey != nil {
+		t.Errorf("%+v, %v", g, err)
+	}
+	if g, err := monitor.WaitClear(t.Context(), "g1"); err != nil || g.Name != "g1" {
+		t.Errorf("%+v, %v", g, err)
+	}
+	_, err = as("b2").Groups(t.Context())
+	if want := "there is no /v1/groups for other boxes; the paths begin with /v1/branches"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	b.stop()
+	_, err = monitor.Groups(t.Context())
+	if err == nil || client.KindOf(err) != api.Unreachable || !strings.Contains(err.Error(), "and do the certificates fit?") {
 		t.Error(err)
 	}
 }

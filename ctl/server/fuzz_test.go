@@ -47,6 +47,7 @@ var bodies = []string{
 	`{"groupIP": "10.77.0.100", "receivers": ["10.77.0.2", "10.77.0.9"]}`,
 	`{"groupIP": "127.0.0.210", "receivers": ["10.77.0.8", "10.77.0.9"]}`, // neither can be reached
 	g2 + "port: 1\n", "name: &a g1\nip: *a\n", "name: g1\n---\nname: g2\n", "\xff\xfe\x00", "{\"name\": [[[[",
+	`{"ip": "10.77.0.2", "qpn": 18, "state": "RTR", "psn": 5, "remoteQPN": 1, "mtu": 1024}`,
 }
 
 // asked has every route, some paths that do not exist, and methods that a route does not support.
@@ -58,6 +59,7 @@ var asked = []struct{ method, path string }{
 	{"DELETE", "/v1/groups/g1"}, {"DELETE", "/v1/groups/none"}, {"DELETE", "/v1/groups/%0a"},
 	{"DELETE", "/v1/perftest/127.0.0.210"}, {"DELETE", "/v1/perftest/fe80::1%25e%0a"}, {"DELETE", "/v1/perftest/x"},
 	{"POST", "/v1/groups/%0a"}, {"PATCH", "/v1/groups"}, {"POST", "/v1/stats"}, {"POST", "/metrics"}, {"PUT", "/v2/%0d%0a"}, {"POST", "//v1/groups"},
+	{"GET", "/v1/events?seq=1"}, {"GET", "/v1/events?seq=x"}, {"POST", "/v1/groups/g1/ready"}, {"POST", "/v1/groups/none/ready"},
 }
 
 // edited returns a body in which the bytes at offset at are replaced. Small changes of a valid body
@@ -75,7 +77,7 @@ func edited(body string, at uint16, cut uint8, put []byte) []byte {
 func FuzzRequest(f *testing.F) {
 	for i := range asked {
 		for j := range bodies {
-			if i < 4 || bodies[j] == g1 {
+			if i < 4 || strings.HasSuffix(asked[i].path, api.ReadyPath) || bodies[j] == g1 {
 				f.Add(uint8(i), uint8(j), uint16(0), uint8(0), []byte{})
 			}
 		}

@@ -18,11 +18,17 @@ import (
 // read.
 type peer struct {
 	uid, pid   int
+	name       string // in the certificate of a program on another machine
 	change     bool
 	secretsToo bool
 }
 
-func (p peer) String() string { return fmt.Sprintf("uid %d pid %d", p.uid, p.pid) }
+func (p peer) String() string {
+	if p.name != "" {
+		return "the program " + p.name
+	}
+	return fmt.Sprintf("uid %d pid %d", p.uid, p.pid)
+}
 
 func (p peer) mayChange() error {
 	if p.change {

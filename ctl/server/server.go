@@ -38,6 +38,7 @@ type Control interface {
 	Create(ctx context.Context, file []byte) (api.Group, error)
 	Update(ctx context.Context, name string, file []byte) (api.Group, error)
 	Remove(name string) error
+	Confirm(name string, request []byte) (api.Group, error)
 	Groups() api.Groups
 	Group(name string) (api.Group, error)
 	Tree(ctx context.Context, name string) (api.Tree, error)
@@ -146,16 +147,17 @@ func (s *Server) countConns(_ net.Conn, state http.ConnState) {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	resources := map[string]map[string]handler{
-		api.GroupsPath:                  {http.MethodGet: s.listGroups, http.MethodPost: s.createGroup},
-		api.GroupsPath + "/{name}":      {http.MethodGet: s.showGroup, http.MethodPut: s.updateGroup, http.MethodDelete: s.removeGroup},
-		api.TreesPath + "/{name}":       {http.MethodGet: func(r *http.Request) (any, error) { return s.Control.Tree(r.Context(), r.PathValue("name")) }},
-		api.PerftestPath:                {http.MethodGet: s.listPerftests, http.MethodPost: s.perftestUp},
-		api.PerftestPath + "/{groupIP}": {http.MethodDelete: s.perftestDown},
-		api.PortsPath:                   {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
-		api.StatsPath:                   {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
-		api.EventsPath:                  {http.MethodGet: s.listEvents},
-		api.FeaturesPath:                {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
-		api.VersionPath:                 {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
+		api.GroupsPath:                             {http.MethodGet: s.listGroups, http.MethodPost: s.createGroup},
+		api.GroupsPath + "/{name}":                 {http.MethodGet: s.showGroup, http.MethodPut: s.updateGroup, http.MethodDelete: s.removeGroup},
+		api.GroupsPath + "/{name}" + api.ReadyPath: {http.MethodPost: s.confirm},
+		api.TreesPath + "/{name}":                  {http.MethodGet: func(r *http.Request) (any, error) { return s.Control.Tree(r.Context(), r.PathValue("name")) }},
+		api.PerftestPath:                           {http.MethodGet: s.listPerftests, http.MethodPost: s.perftestUp},
+		api.PerftestPath + "/{groupIP}":            {http.MethodDelete: s.perftestDown},
+		api.PortsPath:                              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
+		api.StatsPath:                              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
+		api.EventsPath:                             {http.MethodGet: s.listEvents},
+		api.FeaturesPath:                           {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
+		api.VersionPath:                            {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
 	}
 	for path, methods := range resources {
 		mux.Handle(path, resource(methods))
@@ -188,6 +190,22 @@ func (s *Server) updateGroup(r *http.Request) (any, error) {
 	}
 	s.Log.Info("updated on request", zap.String("group", g.Name), zap.Stringer("by", peerOf(r)))
 	return g, nil
+}
+
+func (s *Server) confirm(r *http.Request) (any, error) {
+	p := peerOf(r)
+	if err := p.mayChange(); err != nil {
+		return nil, err
+	}
+	name := r.PathValue("name")
+	g, err := withBody(s, r, "the confirmation", "no member needs; write one member", func(_ context.Context, body []byte) (api.Group, error) {
+		return s.Control.Confirm(name, body)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Log.Info("member confirmed on request", zap.String("group", name), zap.Stringer("by", p))
+	return p.hide(g), nil
 }
 
 // fromFile calls do with the group file in the body of a request.

@@ -1,0 +1,85 @@
+package ctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
+)
+
+// Confirm records that a member's program says that its QP is ready. What the program says of the
+// QP is compared with the group file, because a QP that differs loses data or ends.
+func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
+	var ready api.Confirmation
+	decoder := json.NewDecoder(bytes.NewReader(request))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&ready); err != nil {
+		return api.Group{}, api.Errorf(api.BadRequest, "the confirmation cannot be read (%v); write ip, qpn and state", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.groups[name]
+	switch {
+	case g == nil:
+		if s, ok := c.summaryElsewhere(name); ok {
+			return api.Group{}, api.Errorf(api.BadRequest, "group %s is carried by box %s; confirm there", name, s.Root)
+		}
+		return api.Group{}, noGroup(name)
+	case g.wanted == nil:
+		return api.Group{}, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.problem)
+	}
+	m, err := g.confirming(ready)
+	if err != nil {
+		return api.Group{}, err
+	}
+	if l := linkOf(g.links, m.ID()); l != nil {
+		return api.Group{}, api.Errorf(api.BadRequest, "%v is behind box %s; confirm there", m.IP, l.Box)
+	}
+	if err := checkQP(g.wanted, m, ready); err != nil {
+		return api.Group{}, err
+	}
+	if g.past.Confirm(m.ID()) {
+		c.keepChronicle(g)
+		c.Log.Info("member confirmed", zap.String("group", g.name), zap.Stringer("member", m.IP))
+		c.memberEvent(api.MemberConfirmed, g, m.ID(), "its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State))
+	}
+	return c.view(g), nil
+}
+
+// confirming finds the receiver that a confirmation is about.
+func (g *group) confirming(ready api.Confirmation) (*groupfile.Member, error) {
+	ip, err := netip.ParseAddr(ready.IP)
+	if err != nil {
+		return nil, api.Errorf(api.BadRequest, "ip is %q; write the address of the member, such as 10.77.0.2", ready.IP)
+	}
+	list := g.wanted.Receivers
+	i := slices.IndexFunc(list, func(m groupfile.Member) bool { return m.IP == ip && m.QPN == roce.QPN(ready.QPN) })
+	if i < 0 {
+		return nil, api.Errorf(api.NotFound, "QP %d of %v is no receiver of group %s; rocast group show %s lists them", ready.QPN, ip, g.name, g.name)
+	}
+	return &list[i], nil
+}
+
+// checkQP refuses a QP that does not fit the group file.
+func checkQP(f *groupfile.File, m *groupfile.Member, ready api.Confirmation) error {
+	const mend = "; create the QP again, or correct the group"
+	switch state := strings.ToUpper(ready.State); {
+	case state != "RTR" && state != "RTS":
+		return api.Errorf(api.BadRequest, "QP %d of %v is in state %q, and receives only in RTR and RTS; move it there and confirm again",
+			m.QPN, m.IP, ready.State)
+	case ready.PSN != nil && roce.PSN(*ready.PSN) != m.FirstPSN:
+		return api.Errorf(api.BadRequest, "QP %d of %v expects PSN %d, and the group file says psn: %d"+mend, m.QPN, m.IP, *ready.PSN, m.FirstPSN)
+	case ready.RemoteQPN != 0 && roce.QPN(ready.RemoteQPN) != m.RemoteQPN:
+		return api.Errorf(api.BadRequest, "QP %d of %v has remote QPN %d, and the group has %d"+mend, m.QPN, m.IP, ready.RemoteQPN, m.RemoteQPN)
+	case ready.MTU != 0 && ready.MTU != f.PathMTU:
+		return api.Errorf(api.BadRequest, "QP %d of %v has path MTU %d, and the group has %d"+mend, m.QPN, m.IP, ready.MTU, f.PathMTU)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package ctl
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/nexthop"
+)
+
+// confirming is g1 with a receiver that has to confirm.
+var confirming = strings.Replace(g1, "{ip: 10.77.0.3,", "{confirm: true, ip: 10.77.0.3,", 1)
+
+const unconfirmed = "its program has not confirmed that its QP is ready (rocast member ready)"
+
+func (w *world) confirm(t *testing.T, request string) api.Group {
+	t.Helper()
+	g, err := w.Confirm("g1", []byte(request))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestAGroupWaitsForConfirmations(t *testing.T) {
+	w := newWorld(t)
+	g := w.create(t, confirming)
+	if g.State != api.Waiting || g.ClearToSend || g.WaitingCount != 1 || g.Members[2].State != api.Waiting || g.Members[2].Reason != unconfirmed || !g.Members[2].Confirm {
+		t.Errorf("%+v", g)
+	}
+	if g.Members[1].State != api.Ready || g.Members[1].Confirm {
+		t.Errorf("%+v", g.Members[1])
+	}
+	w.happened()
+	const request = `{"ip": "10.77.0.3", "qpn": 19, "state": "rtr", "psn": 7, "remoteQPN": 1, "mtu": 1024}`
+	if g := w.confirm(t, request); g.State != api.Ready || !g.ClearToSend || g.WaitingCount != 0 || g.Members[2].State != api.Ready {
+		t.Errorf("%+v", g)
+	}
+	w.confirm(t, request)
+	w.expectEvents(t, "member-confirmed g1 10.77.0.3: its QP 19 is in state RTR")
+	w.confirm(t, `{"ip": "10.77.0.2", "qpn": 18, "state": "RTS"}`) // nobody waits for it
+	w.expectEvents(t, "member-confirmed g1 10.77.0.2: its QP 18 is in state RTS")
+
+	// A member that cannot be reached is waited for as well.
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Interface: 3, Reason: "nothing answers"}})
+	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
+	if g := w.group(t); g.Members[2].State != api.Waiting || g.Members[2].Reason != "nothing answers" {
+		t.Errorf("%+v", g.Members[2])
+	}
+}
+
+// What was confirmed outlives the daemon, also a crash. A member that joins again confirms again.
+func TestAConfirmationOutlivesTheDaemon(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, confirming)
+	for _, clean := range []bool{true, false} {
+		if w = w.restart(t, clean); w.group(t).ClearToSend {
+			t.Error("nobody has confirmed")
+		}
+	}
+	w.confirm(t, `{"ip": "10.77.0.3", "qpn": 19, "state": "RTR"}`)
+	for _, clean := range []bool{true, false} {
+		if w = w.restart(t, clean); !w.group(t).ClearToSend {
+			t.Errorf("after a clean stop %v: %+v", clean, w.group(t).Members[2])
+		}
+	}
+	without := g1[:strings.LastIndex(g1, "  - {ip: 10.77.0.3")]
+	for _, text := range []string{without, confirming} {
+		if _, err := w.Update(t.Context(), "g1", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if g := w.group(t); g.ClearToSend || g.Members[2].Reason != unconfirmed {
+		t.Errorf("%+v", g.Members[2])
+	}
+}
+
+func TestWhatAConfirmationMayNotSay(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, confirming)
+	for request, want := range map[string]string{
+		"":         "the confirmation cannot be read (EOF); write ip, qpn and state",
+		`{"a": 1}`: `the confirmation cannot be read (json: unknown field "a"); write ip, qpn and state`,
+		`{}`:       `ip is ""; write the address of the member, such as 10.77.0.2`,
+		`{"ip": "10.77.0.3", "qpn": 18, "state": "RTR"}`:                 "QP 18 of 10.77.0.3 is no receiver of group g1; rocast group show g1 lists them",
+		`{"ip": "10.77.0.1", "qpn": 17, "state": "RTR"}`:                 "QP 17 of 10.77.0.1 is no receiver of group g1; rocast group show g1 lists them",
+		`{"ip": "10.77.0.3", "qpn": 19}`:                                 `QP 19 of 10.77.0.3 is in state "", and receives only in RTR and RTS; move it there and confirm again`,
+		`{"ip": "10.77.0.3", "qpn": 19, "state": "INIT"}`:                `QP 19 of 10.77.0.3 is in state "INIT", and receives only in RTR and RTS; move it there and confirm again`,
+		`{"ip": "10.77.0.3", "qpn": 19, "state": "RTR", "psn": 0}`:       "QP 19 of 10.77.0.3 expects PSN 0, and the group file says psn: 7; create the QP again, or correct the group",
+		`{"ip": "10.77.0.3", "qpn": 19, "state": "RTR", "remoteQPN": 2}`: "QP 19 of 10.77.0.3 has remote QPN 2, and the group has 1; create the QP again, or correct the group",
+		`{"ip": "10.77.0.3", "qpn": 19, "state": "RTR", "mtu": 512}`:     "QP 19 of 10.77.0.3 has path MTU 512, and the group has 1024; create the QP again, or correct the group",
+	} {
+		if _, err := w.Confirm("g1", []byte(request)); err == nil || err.Error() != want {
+			t.Errorf("%s:\ngot  %v\nwant %s", request, err, want)
+		}
+	}
+	_, err := w.Confirm("g2", []byte(`{}`))
+	if e := (*api.Error)(nil); !errors.As(err, &e) || e.Kind != api.NotFound {
+		t.Error(err)
+	}
+	if w.group(t).ClearToSend {
+		t.Error("it is clear to send")
+	}
+}
+
+// Each box hears the receivers that are attached to it, and the root hears of them.
+func TestConfirmationsBehindABox(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	g := f.create(strings.Replace(groupFile("10.2.0.1"), "{ip: 10.2.0.1,", "{confirm: true, ip: 10.2.0.1,", 1))
+	if g.ClearToSend || g.State != api.Waiting || g.Reason != "10.2.0.1 at box b2: "+unconfirmed {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	m := b2.groups["g1"].wanted.Receivers[0]
+	request := []byte(strings.Replace(`{"ip": "10.2.0.1", "qpn": N, "state": "RTR"}`, "N", fmt.Sprint(m.QPN), 1))
+	if _, err := b1.Confirm("g1", request); err == nil || err.Error() != "10.2.0.1 is behind box b2; confirm there" {
+		t.Error(err)
+	}
+	if _, err := b2.Confirm("g1", request); err != nil {
+		t.Fatal(err)
+	}
+	b1.groups["g1"].links[0].asked = time.Time{}
+	b1.tend(t.Context(), b1.groups["g1"])
+	if g, _ := b1.Group("g1"); !g.ClearToSend {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+}
