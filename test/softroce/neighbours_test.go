@@ -151,3 +151,26 @@ func (n *neighbours) start(b *neighbour) *rocast {
 	})
 	return r
 }
+
+// playOnLinks plays stories twice: on links without loss, and on links that lose packets. With
+// -short it plays few stories, on the links that lose packets.
+func playOnLinks(t *testing.T, stories []story, open func(t *testing.T, kernel, bin string, loses bool) *stage) {
+	bin := buildRocast(t, testContext(t, 5*time.Minute))
+	var table strings.Builder
+	defer func() { t.Log("\n" + table.String()) }()
+	for _, loses := range []bool{false, true} {
+		if testing.Short() && !loses {
+			continue
+		}
+		links := fmt.Sprintf("lossy links %t", loses)
+		t.Run(links, func(t *testing.T) {
+			s := open(t, "6.12", bin, loses)
+			for _, story := range stories {
+				if testing.Short() && !story.short {
+					continue
+				}
+				fmt.Fprintln(&table, s.play(t, links, story))
+			}
+		})
+	}
+}

@@ -27,8 +27,17 @@ var perftestRuns = [][]string{
 // storyPerftest runs unmodified perftest through the connection helper: servers on all receivers,
 // and a client that connects to the group's IP. With -short it runs the first command line only.
 func storyPerftest(t *testing.T, ctx context.Context, s *stage) string {
+	return s.playPerftest(t, ctx, perftestRuns)
+}
+
+// storyPerftestThrough is storyPerftest through several boxes. The longer command lines take too
+// long on links that lose packets.
+func storyPerftestThrough(t *testing.T, ctx context.Context, s *stage) string {
+	return s.playPerftest(t, ctx, perftestRuns[:3])
+}
+
+func (s *stage) playPerftest(t *testing.T, ctx context.Context, runs [][]string) string {
 	s.helperUp(t, ctx)
-	runs := perftestRuns
 	if testing.Short() {
 		runs = runs[:1]
 	}

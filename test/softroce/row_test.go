@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -35,30 +34,12 @@ var rowStories = []story{
 	{"restart of the first box", false, storyRestart},
 	{"restart of the second box", true, storyFarRestart},
 	{"restarts of both", false, storyBothRestart},
-	{"perftest", true, storyPerftest},
+	{"perftest", true, storyPerftestThrough},
 }
 
 // TestTwoBoxes plays stories on Soft-RoCE hosts of which two are behind each of two boxes, on a
 // link without loss and on one that loses packets.
-func TestTwoBoxes(t *testing.T) {
-	bin := buildRocast(t, testContext(t, 5*time.Minute))
-	var table strings.Builder
-	defer func() { t.Log("\n" + table.String()) }()
-	for _, loses := range []bool{false, true} {
-		if testing.Short() && !loses {
-			continue
-		}
-		t.Run(fmt.Sprintf("lossy link %t", loses), func(t *testing.T) {
-			s := openRow(t, "6.12", bin, loses)
-			for _, story := range rowStories {
-				if testing.Short() && !story.short {
-					continue
-				}
-				fmt.Fprintln(&table, s.play(t, fmt.Sprintf("lossy link %t", loses), story))
-			}
-		})
-	}
-}
+func TestTwoBoxes(t *testing.T) { playOnLinks(t, rowStories, openRow) }
 
 // openRow is a stage with two boxes. Their groups are joined by hand (rowFiles), except where the
 // first box asks the second one for a part: perftest's.

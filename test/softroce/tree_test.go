@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 )
@@ -25,31 +24,13 @@ var treeStories = []story{
 	{"source switch", false, storySourceSwitch},
 	{"restart of the root", false, storyRestart},
 	{"restart of the spine", true, storySpineRestart},
-	{"perftest", true, storyPerftest},
+	{"perftest", true, storyPerftestThrough},
 	{"perftest, restart of the spine", true, storyPerftestSpineRestart},
 }
 
 // TestLeafSpine plays stories on Soft-RoCE hosts, of which two are at each of two leaves, on links
 // without loss and on links that lose packets.
-func TestLeafSpine(t *testing.T) {
-	bin := buildRocast(t, testContext(t, 5*time.Minute))
-	var table strings.Builder
-	defer func() { t.Log("\n" + table.String()) }()
-	for _, loses := range []bool{false, true} {
-		if testing.Short() && !loses {
-			continue
-		}
-		t.Run(fmt.Sprintf("lossy links %t", loses), func(t *testing.T) {
-			s := openLeafSpine(t, "6.12", bin, loses)
-			for _, story := range treeStories {
-				if testing.Short() && !story.short {
-					continue
-				}
-				fmt.Fprintln(&table, s.play(t, fmt.Sprintf("lossy links %t", loses), story))
-			}
-		})
-	}
-}
+func TestLeafSpine(t *testing.T) { playOnLinks(t, treeStories, openLeafSpine) }
 
 func openLeafSpine(t *testing.T, kernel, bin string, loses bool) *stage {
 	t.Helper()
