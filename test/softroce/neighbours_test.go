@@ -54,7 +54,9 @@ func (n *neighbours) add(box *Namespace, name, addr string, guests ...int) *neig
 	}
 	ip(n.t, b.NS, "link add "+bridgeName+" type bridge mcast_snooping 0")
 	ip(n.t, b.NS, "link set "+bridgeName+" up")
+	must(n.t, b.NS.Sysctl("net.ipv6.conf."+bridgeName+".disable_ipv6", "0"))
 	ip(n.t, b.NS, "address add "+addr+"/24 dev "+bridgeName)
+	ip(n.t, b.NS, "address add fd77::"+addr[strings.LastIndexByte(addr, '.')+1:]+"/64 dev "+bridgeName+" nodad")
 	for _, guest := range guests {
 		ip(n.t, n.boxes[0].NS, fmt.Sprintf("link set %s netns %s", PortName(guest), b.NS.Name()))
 		ip(n.t, b.NS, fmt.Sprintf("link set %s master %s up", PortName(guest), bridgeName))

@@ -11,8 +11,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// farAddr is the address of the last box.
-const farAddr = "10.77.0.253"
+// The addresses of the last box.
+const farAddr, farAddr6 = "10.77.0.253", "fd77::253"
 
 // The ends of the link between the boxes.
 const (
@@ -26,6 +26,7 @@ const (
 var rowStories = []story{
 	{"write", true, storyWrite},
 	{"send", false, storySend},
+	{"IPv6", false, storyIPv6},
 	{"loss on a leg", true, storyLegLoss},
 	{"loss everywhere", false, storyEverywhere},
 	{"merged ACKs lost", false, storyMergedACKs},
@@ -72,8 +73,12 @@ func (g *group) rowFiles() (near, far string) {
 	near, far = head, head
 	lines := strings.SplitAfter(strings.TrimSuffix(members, "\n"), "\n")
 	regions := fmt.Sprintf("regions: [{va: %#x, length: %d, rkey: %#x}]", virtualVA, g.bytes, virtualKey)
-	toNear := fmt.Sprintf("ip: %s, qpn: %d, remoteIP: %s, remoteQPN: %d", boxAddr, nearQPN, farAddr, farQPN)
-	toFar := fmt.Sprintf("ip: %s, qpn: %d, remoteIP: %s, remoteQPN: %d", farAddr, farQPN, boxAddr, nearQPN)
+	nearIP, farIP := boxAddr, farAddr
+	if g.ip.Is6() {
+		nearIP, farIP = boxAddr6, farAddr6
+	}
+	toNear := fmt.Sprintf("ip: %q, qpn: %d, remoteIP: %q, remoteQPN: %d", nearIP, nearQPN, farIP, farQPN)
+	toFar := fmt.Sprintf("ip: %q, qpn: %d, remoteIP: %q, remoteQPN: %d", farIP, farQPN, nearIP, nearQPN)
 	if g.both {
 		far += fmt.Sprintf("  - {%s, psn: %d, sendPSN: %d, role: both, %s}\n", toNear, farSends, nearSends, regions)
 	} else {

@@ -173,6 +173,33 @@ func TestBoxesOfOneNetwork(t *testing.T) {
 			tr := newTree(t, options{between: fabric.Flat, engine: engine, memory: 2 << 20}, row[0], row[1])
 			tr.hold(tr.hosts[0], tr.write(tr.hosts[0], 1, nil))
 			tr.counts(uint64(tr.o.memory / pathMTU))
+			tr.resolves()
 		})
+	}
+}
+
+// resolves fails the test if the hosts of different boxes do not find each other in their common
+// network while the tree stands: by ARP, and by neighbour discovery.
+func (tr *tree) resolves() {
+	tr.t.Helper()
+	ip6 := func(i int) string { return fmt.Sprintf("fd81::%d", i+1) }
+	for i, h := range tr.hosts {
+		check(tr.t, h.NS.Sysctl("net.ipv6.conf."+h.End.Name+".disable_ipv6", "0"))
+		_, err := h.NS.Exec("ip", "address", "add", ip6(i)+"/64", "dev", h.End.Name, "nodad")
+		check(tr.t, err)
+	}
+	for _, from := range tr.hosts {
+		for i, to := range tr.hosts {
+			if from.at == to.at {
+				continue
+			}
+			_, err := from.NS.Exec("ip", "neighbour", "flush", "all")
+			check(tr.t, err)
+			for _, address := range []string{to.IP.String(), ip6(i)} {
+				if _, err := from.NS.Exec("ping", "-c", "1", "-W", "2", address); err != nil {
+					tr.t.Errorf("%v does not find %s: %v", from.IP, address, err)
+				}
+			}
+		}
 	}
 }
