@@ -13,12 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rocast/rocast/bench/lab"
 	"github.com/rocast/rocast/bench/workload"
 	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
-// Daemon is rocastd in the box of a routed lab, with its files in a directory of its own.
+// Daemon is rocastd in the box of a lab, with its files in a directory of its own.
 type Daemon struct {
 	dir    string
 	cmd    *exec.Cmd
@@ -27,21 +27,21 @@ type Daemon struct {
 }
 
 // StartDaemon returns when the daemon answers. The daemon is bound to no CPU, as on a real box.
-func StartDaemon(ctx context.Context, bin string, l *lab.Lab) (*Daemon, error) {
+func StartDaemon(ctx context.Context, bin string, box *netns.NS, ports []string) (*Daemon, error) {
 	dir, err := os.MkdirTemp("", "rocbench-daemon-")
 	if err != nil {
 		return nil, err
 	}
 	d := &Daemon{dir: dir, ended: make(chan error, 1)}
-	if err := d.start(ctx, bin, l); err != nil {
+	if err := d.start(ctx, bin, box, ports); err != nil {
 		return nil, errors.Join(fmt.Errorf("start rocastd: %w: %s", err, d.log()), d.Stop())
 	}
 	return d, nil
 }
 
-func (d *Daemon) start(ctx context.Context, bin string, l *lab.Lab) error {
+func (d *Daemon) start(ctx context.Context, bin string, box *netns.NS, ports []string) error {
 	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n",
-		strings.Join(l.PortNames(), ", "), d.path("rocast.sock"), d.path("state"))
+		strings.Join(ports, ", "), d.path("rocast.sock"), d.path("state"))
 	if err := os.WriteFile(d.path("rocastd.yaml"), []byte(config), 0o600); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (d *Daemon) start(ctx context.Context, bin string, l *lab.Lab) error {
 	cmd := exec.Command(filepath.Join(bin, "rocastd"), "--config", d.path("rocastd.yaml"))
 	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := l.Box.Do(func() error { return startUnpinned(cmd) }); err != nil {
+	if err := box.Do(func() error { return startUnpinned(cmd) }); err != nil {
 		return err
 	}
 	d.cmd = cmd
@@ -89,13 +89,23 @@ func startUnpinned(cmd *exec.Cmd) error {
 
 // CreateGroup creates group g of a workload.
 func (d *Daemon) CreateGroup(ctx context.Context, w *workload.Workload, g int) error {
-	_, err := d.client.CreateGroup(ctx, groupFile(w, g))
+	return d.Create(ctx, groupFile(w, g))
+}
+
+// Create creates the group that a file describes.
+func (d *Daemon) Create(ctx context.Context, file []byte) error {
+	_, err := d.client.CreateGroup(ctx, file)
 	return err
 }
 
 // RemoveGroup removes group g.
 func (d *Daemon) RemoveGroup(ctx context.Context, g int) error {
-	_, err := d.client.RemoveGroup(ctx, groupName(g))
+	return d.Remove(ctx, groupName(g))
+}
+
+// Remove removes a group.
+func (d *Daemon) Remove(ctx context.Context, name string) error {
+	_, err := d.client.RemoveGroup(ctx, name)
 	return err
 }
 

@@ -45,6 +45,7 @@ func (r *Report) Markdown() string {
 	}
 	r.latencyTables(&b)
 	r.changesTable(&b)
+	r.lossTable(&b)
 	r.leftList(&b)
 	return b.String()
 }

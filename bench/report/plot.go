@@ -67,6 +67,9 @@ func (r *Report) plots() (all []drawing) {
 			all = append(all, drawing{w.file, func() (*plot.Plot, error) { return linePlot(w.label, r.series(w)) }})
 		}
 	}
+	if len(r.Loss) > 0 {
+		all = append(all, drawing{"loss.svg", r.lossPlot})
+	}
 	if rows := r.usualLatencies(); len(rows) > 0 {
 		all = append(all, drawing{"latency.svg", func() (*plot.Plot, error) { return r.latencyPlot(rows) }})
 	}
@@ -75,27 +78,42 @@ func (r *Report) plots() (all []drawing) {
 
 // bars draws one bar for each contestant and row.
 func (r *Report) bars(rows []*Row) (*plot.Plot, error) {
-	p := plot.New()
-	p.X.Label.Text, p.X.Min = perCPULabel, 0
-	p.Legend.Top = true
 	names := r.peerNames()
 	slices.Reverse(names) // the first one on top
-	const thick = 9
-	for i, row := range rows {
-		values := make(plotter.Values, len(names))
+	var sets []barSet
+	for _, row := range rows {
+		set := barSet{name: row.Setting.String(), values: make(plotter.Values, len(names))}
 		for k, name := range names {
 			if c := row.Find(name); c != nil {
-				values[k] = c.PerCPU.Median
+				set.values[k] = c.PerCPU.Median
 			}
 		}
-		bars, err := plotter.NewBarChart(values, vg.Points(thick))
+		sets = append(sets, set)
+	}
+	return barPlot(perCPULabel, names, sets)
+}
+
+// barSet is the bars of one colour: one for each name of the plot.
+type barSet struct {
+	name   string
+	values plotter.Values
+}
+
+// barPlot draws bars beside names, the last name on top.
+func barPlot(label string, names []string, sets []barSet) (*plot.Plot, error) {
+	p := plot.New()
+	p.X.Label.Text, p.X.Min = label, 0
+	p.Legend.Top = true
+	thick := min(9, 36/float64(len(sets)))
+	for i, set := range sets {
+		bars, err := plotter.NewBarChart(set.values, vg.Points(thick))
 		if err != nil {
 			return nil, err
 		}
 		bars.Horizontal, bars.LineStyle.Width, bars.Color = true, 0, plotutil.Color(i)
-		bars.Offset = vg.Points(thick * (float64(len(rows)-1)/2 - float64(i)))
+		bars.Offset = vg.Points(thick * (float64(len(sets)-1)/2 - float64(i)))
 		p.Add(bars)
-		p.Legend.Add(row.Setting.String(), bars)
+		p.Legend.Add(set.name, bars)
 	}
 	nominalY(p, names)
 	p.X.Max *= 1.35 // room for the legend

@@ -65,6 +65,7 @@ func ratio(c, bar *Cell, figure func(*Sample) float64) Spread {
 
 // Summarize computes the fields that are derived from samples.
 func (r *Report) Summarize() {
+	r.summarizeLoss()
 	for i := range r.Throughput {
 		for k := range r.Throughput[i].Cells {
 			c := &r.Throughput[i].Cells[k]
@@ -87,6 +88,20 @@ func (r *Report) Summarize() {
 			P99:  of(func(q *LatencyRound) float64 { return q.P99 }),
 			P999: of(func(q *LatencyRound) float64 { return q.P999 }),
 		}
+	}
+}
+
+// summarizeLoss relates the messages of a second to those of a group without loss.
+func (r *Report) summarizeLoss() {
+	rate := func(l *Loss) float64 { return over(float64(l.Messages), l.Seconds) }
+	base := 0.0
+	for i := range r.Loss {
+		if l := &r.Loss[i]; l.Method == LossBase && l.PerMillion == 0 {
+			base = rate(l)
+		}
+	}
+	for i := range r.Loss {
+		r.Loss[i].Goodput = over(rate(&r.Loss[i]), base)
 	}
 }
 

@@ -62,6 +62,9 @@ func (b *bench) measure(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := b.loss(ctx); err != nil {
+		return err
+	}
 	b.out.Seconds = time.Since(b.out.Began).Seconds()
 	b.out.Summarize()
 	return nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/relaying"
 	"github.com/rocast/rocast/internal/rnic"
 )
 
@@ -47,7 +48,7 @@ func Compare(out io.Writer, c Comparison) error {
 type method struct {
 	name   string
 	policy feedback.Policy
-	shape  shape // nil: a group
+	shape  relaying.Shape // nil: a group
 	slices int
 }
 
@@ -207,12 +208,12 @@ func (s *setting) methods(loss float64) []method {
 	if loss == 0 {
 		m = []method{{name: "every policy", policy: policies[0].policy}}
 	}
-	m = append(m, method{name: "unicast", shape: unicast, slices: 1})
+	m = append(m, method{name: "unicast", shape: relaying.Unicast, slices: 1})
 	if s.receivers == 1 {
 		return m // a chain or a tree is the same
 	}
 	for n := 1; n <= maxSlices && s.bytes/n >= comparedMTU; n *= 2 {
-		m = append(m, method{name: "chain", shape: chain, slices: n})
+		m = append(m, method{name: "chain", shape: relaying.Chain, slices: n})
 	}
-	return append(m, method{name: "binomial tree", shape: binomial, slices: 1})
+	return append(m, method{name: "binomial tree", shape: relaying.Binomial, slices: 1})
 }

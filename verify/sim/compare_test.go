@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/relaying"
 )
 
 // small is a setting that takes no time to play.
@@ -87,7 +88,7 @@ func TestLatencyIsThatOfTheLastReceiver(t *testing.T) {
 	s := oneMessage(3)
 	alone := oneMessage(1)
 	one := measure(t, alone.scenario(0, feedback.Policy{}, 0), policies[0]).latencies[0]
-	for times, m := range map[float64]method{4: policies[0], 5: {name: "unicast", shape: unicast, slices: 1}} {
+	for times, m := range map[float64]method{4: policies[0], 5: {name: "unicast", shape: relaying.Unicast, slices: 1}} {
 		slow := s.scenario(0, m.policy, 0)
 		slow.Hosts[2].ToHost.PicosPerByte *= 4
 		wants(t, m.name, measure(t, slow, m).latencies[0], one, times)
@@ -114,7 +115,7 @@ func TestBusiestLinkIsTheSources(t *testing.T) {
 	scenario := s.scenario(0, feedback.Policy{}, 0)
 	scenario.Hosts[0].ToSwitch.Loss = 1e-2
 	packets := uint64(s.messages * s.bytes / comparedMTU)
-	for _, m := range []method{policies[0], {name: "chain", shape: chain, slices: 1}} {
+	for _, m := range []method{policies[0], {name: "chain", shape: relaying.Chain, slices: 1}} {
 		if o := measure(t, scenario, m); o.resent == 0 || o.busiest < packets+o.resent || o.busiest > packets+o.resent+uint64(s.messages) {
 			t.Errorf("%s: %d frames on the busiest link, %d packets and %d resent", m.name, o.busiest, packets, o.resent)
 		}
@@ -150,7 +151,7 @@ func TestRunsDiffer(t *testing.T) {
 // A run is the same for the same seed, and losses differ from seed to seed.
 func TestOutcomesComeFromTheSeed(t *testing.T) {
 	s := small()
-	for _, m := range []method{policies[0], {name: "chain", shape: chain, slices: 8}} {
+	for _, m := range []method{policies[0], {name: "chain", shape: relaying.Chain, slices: 8}} {
 		var r tester
 		var outcomes [3]outcome
 		for k, seed := range []uint64{1, 2, 1} {

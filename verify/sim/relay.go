@@ -3,26 +3,12 @@ package sim
 import (
 	"bytes"
 	"encoding/binary"
-	"math/bits"
 	"time"
 
+	"github.com/rocast/rocast/internal/relaying"
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/roce"
 )
-
-// shape says which host passes the messages on to which, where programs do without multicast: it
-// returns the host from which a receiver gets them. Host 0 is the source.
-type shape func(receiver int) (from int)
-
-// unicast: the source sends every message to each receiver.
-func unicast(int) int { return 0 }
-
-// chain: each host sends to the next one.
-func chain(receiver int) int { return receiver - 1 }
-
-// binomial is the binomial tree: in each round, every host that has the message sends it to a host
-// that lacks it.
-func binomial(receiver int) int { return receiver &^ (1 << (bits.Len(uint(receiver)) - 1)) }
 
 // relay is a run of a scenario without the group: programs pass the messages on over connections
 // between two hosts each, on the same links, and the switch only forwards. A host passes a slice of
@@ -31,17 +17,16 @@ func binomial(receiver int) int { return receiver &^ (1 << (bits.Len(uint(receiv
 // The source posts its next message when all hosts have the oldest one. It learns that at once; a
 // real program would have to be told.
 type relay struct {
-	w      world // its links, frames and time; its hosts and its box are not used
-	slices int   // of each message
-	shape  shape
-	nodes  []node
-	ends   []end // connection c is from ends[2c] to ends[2c+1], at host c+1
-	plan   plan
+	w     world // its links, frames and time; its hosts and its box are not used
+	cut   relaying.Cut
+	shape relaying.Shape
+	nodes []node
+	ends  []end // connection c is from ends[2c] to ends[2c+1], at host c+1
+	plan  plan
 
 	flights []flight // by message
 	posted  int      // messages
 	done    int      // messages that all hosts have, as all senders know
-	region  int      // bytes of the memory of a host
 }
 
 // node is one host.
@@ -73,8 +58,8 @@ type end struct {
 }
 
 // run plays s until all receivers have everything.
-func (r *relay) run(s *Scenario, how shape, slices int) error {
-	r.shape, r.slices = how, slices
+func (r *relay) run(s *Scenario, how relaying.Shape, slices int) error {
+	r.shape, r.cut.Slices = how, slices
 	if err := r.open(s); err != nil {
 		return err
 	}
@@ -118,13 +103,14 @@ func (r *relay) open(s *Scenario) error {
 	source := &s.Hosts[0]
 	r.w.begin(s)
 	r.plan.lay(s, source)
-	r.posted, r.done, r.region = 0, 0, source.Outstanding*r.messageBytes()
+	r.posted, r.done = 0, 0
+	r.cut.MessageBytes, r.cut.Posted = r.plan.messages[0].Bytes, source.Outstanding // all messages are equal
 	r.flights = append(r.flights[:0], make([]flight, len(source.Messages))...)
 	r.nodes = append(r.nodes[:0], make([]node, len(s.Hosts))...)
 	r.ends = append(r.ends[:0], make([]end, 2*(len(s.Hosts)-1))...)
 	for i := range r.nodes {
 		n := &r.nodes[i]
-		n.number, n.bytes = i, make([]byte, r.region)
+		n.number, n.bytes = i, make([]byte, r.cut.Room())
 		n.toSwitch.reset(&s.Hosts[i].ToSwitch, i, true)
 		n.toHost.reset(&s.Hosts[i].ToHost, i, false)
 		err := n.memory.Register(rnic.Region{VA: virtualVA, RKey: virtualRKey, Access: rnic.RemoteWrite, Bytes: n.bytes})
@@ -140,9 +126,6 @@ func (r *relay) open(s *Scenario) error {
 	return nil
 }
 
-// messageBytes is the length of every message: a relayed scenario has equal ones.
-func (r *relay) messageBytes() int { return r.plan.messages[0].Bytes }
-
 // connect connects a receiver to the host from which it gets the messages.
 func (r *relay) connect(receiver int) error {
 	from := &r.nodes[r.shape(receiver)]
@@ -154,7 +137,7 @@ func (r *relay) connect(receiver int) error {
 		cfg := rnic.Config{
 			MAC: hostMAC(e.node.number), IP: r.w.address(e.node.number), QPN: firstQPN + roce.QPN(e.number), MTUBytes: r.w.s.MTUBytes,
 			Timeout: r.w.s.Timeout, RetryCount: r.w.s.RetryCount, RNRRetry: r.w.s.RNRRetry,
-			SendDepth: r.w.s.Hosts[0].Outstanding * r.slices, RecvDepth: 1,
+			SendDepth: r.w.s.Hosts[0].Outstanding * r.cut.Slices, RecvDepth: 1,
 		}
 		var err error
 		if e.qp, err = rnic.NewQP(cfg, &e.node.memory); err != nil {
@@ -180,26 +163,14 @@ func (w *world) peer(host int, qpn roce.QPN) rnic.Peer {
 func (r *relay) post() {
 	for r.posted < len(r.flights) && r.posted-r.done < r.w.s.Hosts[0].Outstanding {
 		i := r.posted
-		r.flights[i] = flight{postedAt: r.w.now, missing: r.slices * (len(r.nodes) - 1)}
-		copy(r.nodes[0].bytes[r.place(i*r.slices):], r.plan.data(i))
+		r.flights[i] = flight{postedAt: r.w.now, missing: r.cut.Slices * (len(r.nodes) - 1)}
+		copy(r.nodes[0].bytes[r.cut.Place(i*r.cut.Slices):], r.plan.data(i))
 		r.posted++
-		for k := range r.slices {
-			r.nodes[0].passOn(i*r.slices + k)
+		for k := range r.cut.Slices {
+			r.nodes[0].passOn(i*r.cut.Slices + k)
 		}
 	}
 	r.pump(&r.nodes[0])
-}
-
-// place returns where a slice is in the memory of each host.
-func (r *relay) place(number int) int {
-	message, piece := number/r.slices%r.w.s.Hosts[0].Outstanding, number%r.slices
-	return message*r.messageBytes() + piece*r.messageBytes()/r.slices
-}
-
-// bytesOf returns the length of a slice.
-func (r *relay) bytesOf(number int) int {
-	piece := number % r.slices
-	return (piece+1)*r.messageBytes()/r.slices - piece*r.messageBytes()/r.slices
 }
 
 // passOn makes a host send a slice that it has to the hosts that get it from there, one after the
@@ -248,9 +219,9 @@ func (r *relay) transmit(n *node) (sent bool) {
 }
 
 func (r *relay) postSlice(s slice) {
-	at := r.place(s.number)
+	at := r.cut.Place(s.number)
 	to := rnic.Remote{VA: virtualVA + uint64(at), RKey: virtualRKey}
-	if err := s.over.qp.PostWrite(uint64(s.number), s.over.node.bytes[at:][:r.bytesOf(s.number)], to); err != nil {
+	if err := s.over.qp.PostWrite(uint64(s.number), s.over.node.bytes[at:][:r.cut.Bytes(s.number)], to); err != nil {
 		panic("sim: post: " + err.Error()) // the program keeps to the depth of the queue
 	}
 	s.over.wake()
@@ -294,13 +265,13 @@ func (r *relay) arrived(e *end) {
 	number := e.arrived
 	e.arrived++
 	e.node.passOn(number)
-	if number%r.slices < r.slices-1 {
+	if number%r.cut.Slices < r.cut.Slices-1 {
 		return
 	}
-	message := number / r.slices
+	message := r.cut.Message(number)
 	r.flights[message].arrivedAt = r.w.now
-	first := r.place(message * r.slices)
-	if !bytes.Equal(e.node.bytes[first:][:r.messageBytes()], r.plan.data(message)) {
+	first := r.cut.Place(message * r.cut.Slices)
+	if !bytes.Equal(e.node.bytes[first:][:r.cut.MessageBytes], r.plan.data(message)) {
 		r.w.fail(Memory, "message %d is not in the memory of %s as it was sent", message, hostName(e.node.number))
 	}
 }
@@ -317,7 +288,7 @@ func (r *relay) afterQP(e *end) {
 			r.w.fail(Ends, "%s: %v", hostName(e.node.number), c)
 			return
 		}
-		r.complete(int(c.WRID) / r.slices)
+		r.complete(r.cut.Message(int(c.WRID)))
 	}
 	e.wake()
 	r.pump(e.node)

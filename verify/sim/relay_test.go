@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/relaying"
 )
 
 // oneMessage is a setting in which the time to send one message is nearly all that passes.
@@ -20,7 +21,7 @@ func oneMessage(receivers int) setting {
 	return s
 }
 
-func playRelay(t testing.TB, r *relay, s Scenario, how shape, slices int) outcome {
+func playRelay(t testing.TB, r *relay, s Scenario, how relaying.Shape, slices int) outcome {
 	t.Helper()
 	if err := r.run(&s, how, slices); err != nil {
 		t.Fatal(err)
@@ -42,9 +43,9 @@ func wants(t testing.TB, what string, got, one time.Duration, want float64) {
 func TestRelayTakesItsTime(t *testing.T) {
 	var r relay
 	s := oneMessage(1)
-	one := playRelay(t, &r, s.scenario(0, feedback.Policy{}, 0), unicast, 1).latencies[0]
+	one := playRelay(t, &r, s.scenario(0, feedback.Policy{}, 0), relaying.Unicast, 1).latencies[0]
 	packets := uint64(s.bytes / comparedMTU)
-	check := func(what string, n int, how shape, slices int, times float64, copies int) {
+	check := func(what string, n int, how relaying.Shape, slices int, times float64, copies int) {
 		s := oneMessage(n)
 		o := playRelay(t, &r, s.scenario(0, feedback.Policy{}, 0), how, slices)
 		what = fmt.Sprintf("%s to %d receivers in %d slices", what, n, slices)
@@ -55,20 +56,20 @@ func TestRelayTakesItsTime(t *testing.T) {
 		}
 	}
 	for _, n := range []int{1, 2, 3, 7, 8, 12} {
-		check("unicast", n, unicast, 1, float64(n), n)
+		check("unicast", n, relaying.Unicast, 1, float64(n), n)
 		rounds := bits.Len(uint(n))
-		check("a tree", n, binomial, 1, float64(rounds), rounds)
+		check("a tree", n, relaying.Binomial, 1, float64(rounds), rounds)
 		for _, pieces := range []int{1, 2, 4, 16} {
-			check("a chain", n, chain, pieces, float64(n+pieces-1)/float64(pieces), 1)
+			check("a chain", n, relaying.Chain, pieces, float64(n+pieces-1)/float64(pieces), 1)
 		}
 	}
 }
 
 var shapes = []struct {
 	name   string
-	shape  shape
+	shape  relaying.Shape
 	slices int
-}{{"unicast", unicast, 1}, {"chain", chain, 4}, {"whole-chain", chain, 1}, {"tree", binomial, 1}, {"sliced-tree", binomial, 8}}
+}{{"unicast", relaying.Unicast, 1}, {"chain", relaying.Chain, 4}, {"whole-chain", relaying.Chain, 1}, {"tree", relaying.Binomial, 1}, {"sliced-tree", relaying.Binomial, 8}}
 
 // At the end of a transfer with many losses, the memory of every host has what the source sent. A
 // message is posted when all hosts have that from whose place it is sent. A loss that no later
@@ -131,7 +132,7 @@ func TestRelayFails(t *testing.T) {
 		s := setting.scenario(3, feedback.Policy{}, 0.2)
 		spoil(&s)
 		var r relay
-		if err := r.run(&s, unicast, 1); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if err := r.run(&s, relaying.Unicast, 1); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
@@ -142,7 +143,7 @@ func TestRelayNoticesWrongBytes(t *testing.T) {
 	s := stream(2)
 	var r relay
 	scenario := s.scenario(0, feedback.Policy{}, 0)
-	r.shape, r.slices = unicast, 1
+	r.shape, r.cut.Slices = relaying.Unicast, 1
 	if err := r.open(&scenario); err != nil {
 		t.Fatal(err)
 	}
@@ -160,11 +161,11 @@ func TestRelayResendsWhereItWasLost(t *testing.T) {
 	scenario := s.scenario(1, feedback.Policy{}, 0)
 	scenario.Hosts[2].ToHost.Loss = 1e-2
 	var r relay
-	if o := playRelay(t, &r, scenario, unicast, 1); o.resent == 0 {
+	if o := playRelay(t, &r, scenario, relaying.Unicast, 1); o.resent == 0 {
 		t.Error("unicast: the source resent nothing")
 	}
 	packets := uint64(s.messages * s.bytes / comparedMTU)
-	o := playRelay(t, &r, scenario, chain, 4)
+	o := playRelay(t, &r, scenario, relaying.Chain, 4)
 	if sent := r.nodes[0].toSwitch.offered; o.resent != 0 || sent != packets {
 		t.Errorf("chain: the source sent %d packets and resent %d of %d", sent, o.resent, packets)
 	}
