@@ -112,16 +112,36 @@ func (c *Client) Perftests(ctx context.Context) (list api.Perftests, err error) 
 
 // PerftestUp starts to serve perftest clients on a group IP.
 func (c *Client) PerftestUp(ctx context.Context, request api.PerftestRequest) (up api.Perftest, err error) {
+	return up, c.post(ctx, api.PerftestPath, request, &up)
+}
+
+// post sends a request as JSON.
+func (c *Client) post(ctx context.Context, path string, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
-		return up, api.Errorf(api.BadRequest, "%v", err)
+		return api.Errorf(api.BadRequest, "%v", err)
 	}
-	return up, c.do(ctx, http.MethodPost, api.PerftestPath, body, &up)
+	return c.do(ctx, http.MethodPost, path, body, answer)
 }
 
 // PerftestDown stops serving perftest clients on a group IP.
 func (c *Client) PerftestDown(ctx context.Context, groupIP string) (removed api.Removed, err error) {
 	return removed, c.do(ctx, http.MethodDelete, api.PerftestPath+"/"+url.PathEscape(groupIP), nil, &removed)
+}
+
+// CMs lists the group IPs at which the box answers RDMA-CM.
+func (c *Client) CMs(ctx context.Context) (list api.CMs, err error) {
+	return list, c.do(ctx, http.MethodGet, api.CMPath, nil, &list)
+}
+
+// CMUp starts to answer RDMA-CM at a group IP.
+func (c *Client) CMUp(ctx context.Context, request api.CMRequest) (up api.CM, err error) {
+	return up, c.post(ctx, api.CMPath, request, &up)
+}
+
+// CMDown ends the connections at a group IP, and stops to answer RDMA-CM there.
+func (c *Client) CMDown(ctx context.Context, groupIP string) (removed api.Removed, err error) {
+	return removed, c.do(ctx, http.MethodDelete, api.CMPath+"/"+url.PathEscape(groupIP), nil, &removed)
 }
 
 // Ports lists the ports.
@@ -268,9 +288,12 @@ func (c *Client) unanswered(method, path string, err error) error {
 	mend := "see the daemon's log"
 	if method != http.MethodGet {
 		show := "rocast group ls"
-		if strings.HasPrefix(path, api.PerftestPath) {
+		switch {
+		case strings.HasPrefix(path, api.PerftestPath):
 			show = "rocast perftest ls"
-		} else if method == http.MethodPut {
+		case strings.HasPrefix(path, api.CMPath):
+			show = "rocast cm ls"
+		case method == http.MethodPut:
 			show = "rocast group show " + strings.TrimPrefix(path, api.GroupsPath+"/")
 		}
 		mend = "it may still carry out the request: " + show + " shows whether it did"

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
@@ -31,12 +32,15 @@ type Parts struct {
 	Desired Desired
 	// Perftest lists the helpers of the config, which Run starts.
 	Perftest []perftest.Config
+	// CM lists the group IPs of the config that answer RDMA-CM.
+	CM []cm.Config
 }
 
 // Controller keeps the desired groups. Its methods may be called from any goroutine.
 type Controller struct {
 	Parts
 	perftest *perftest.Helper
+	cm       *cm.Proxy
 	events   *events.Log
 	names    names
 	shared   shared

@@ -92,7 +92,11 @@ func (c *Controller) settle(ctx context.Context, f *groupfile.File) (release fun
 // Remove ends a group and forgets it, here and at the boxes behind this one.
 func (c *Controller) Remove(name string) error {
 	if c.Desired == nil {
-		return c.remove(name)
+		err := c.remove(name)
+		if err == nil {
+			c.cm.Lost(name)
+		}
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
 	defer cancel()

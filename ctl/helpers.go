@@ -28,7 +28,7 @@ const tryAgainAfter = 5 * time.Second
 // key perftest.
 func (c *Controller) PerftestUp(ctx context.Context, request []byte) (api.Perftest, error) {
 	var config perftest.Config
-	if err := c.alone(ctx, func() (err error) { config, err = parsePerftest(request); return err }); err != nil {
+	if err := c.alone(ctx, func() (err error) { config, err = parseRequest(request, perftest.ReadConfig); return err }); err != nil {
 		return api.Perftest{}, err
 	}
 	if err := c.perftest.Up(ctx, config); err != nil {
@@ -42,15 +42,6 @@ func (c *Controller) PerftestUp(ctx context.Context, request []byte) (api.Perfte
 	return api.Perftest{}, api.Errorf(api.NotFound, "perftest on %v was taken down meanwhile", config.GroupIP)
 }
 
-func parsePerftest(request []byte) (perftest.Config, error) {
-	document, err := yamldoc.Parse(request, "the request")
-	if err != nil {
-		return perftest.Config{}, withoutLine(err)
-	}
-	config, err := perftest.ReadConfig(document)
-	return config, withoutLine(err)
-}
-
 // withoutLine removes the line number from an error: the client sent a request, not a file.
 func withoutLine(err error) error {
 	if e := (*yamldoc.Error)(nil); errors.As(err, &e) {
@@ -61,14 +52,7 @@ func withoutLine(err error) error {
 
 // PerftestDown stops the helper that PerftestUp started, and its current run.
 func (c *Controller) PerftestDown(groupIP string) error {
-	ip, err := netip.ParseAddr(groupIP)
-	if err != nil {
-		return api.Errorf(api.BadRequest, "%q is not an IP address; write one such as 10.77.0.100", groupIP)
-	}
-	if err := c.perftest.Down(ip); err != nil {
-		return api.Errorf(api.NotFound, "%v; rocast perftest ls lists what is up", err)
-	}
-	return nil
+	return takeDown(groupIP, c.perftest.Down, "perftest")
 }
 
 // Perftests lists the helpers and their runs.
@@ -76,12 +60,7 @@ func (c *Controller) Perftests() api.Perftests {
 	list := api.Perftests{Perftests: []api.Perftest{}}
 	for _, s := range c.perftest.List() {
 		p := api.Perftest{GroupIP: s.GroupIP.String(), Port: s.Port, Runs: []api.PerftestRun{}}
-		for _, network := range s.Allow {
-			p.Allow = append(p.Allow, network.String())
-		}
-		for _, ip := range s.Receivers {
-			p.Receivers = append(p.Receivers, ip.String())
-		}
+		p.Allow, p.Receivers = texts(s.Allow), texts(s.Receivers)
 		for _, run := range s.Sessions {
 			p.Runs = append(p.Runs, perftestRun(run))
 		}
@@ -91,21 +70,34 @@ func (c *Controller) Perftests() api.Perftests {
 }
 
 func perftestRun(s perftest.Session) api.PerftestRun {
-	run := api.PerftestRun{
+	return api.PerftestRun{
 		Client: s.Client.String(), State: s.State.String(), Reason: s.Reason, Version: s.Version, QPs: s.QPs, MTU: s.PathMTU,
-		Groups: s.Groups, Began: s.Began.UTC().Truncate(time.Millisecond),
+		Groups: s.Groups, Began: s.Began.UTC().Truncate(time.Millisecond), Ended: ended(s.Ended),
 	}
-	if !s.Ended.IsZero() {
-		ended := s.Ended.UTC().Truncate(time.Millisecond)
-		run.Ended = &ended
+}
+
+// helper is one of the config: a service at a group IP.
+type helper struct {
+	service string
+	groupIP netip.Addr
+	up      func(context.Context) error
+}
+
+// helpers returns those of the config.
+func (c *Controller) helpers() (l []helper) {
+	for _, config := range c.Perftest {
+		l = append(l, helper{"perftest", config.GroupIP, func(ctx context.Context) error { return c.perftest.Up(ctx, config) }})
 	}
-	return run
+	for _, config := range c.CM {
+		l = append(l, helper{"RDMA-CM", config.GroupIP, func(context.Context) error { return c.cm.Up(config) }})
+	}
+	return l
 }
 
 // keepUp starts the helpers of the config, and retries each failed one until it starts or ctx is
 // done.
 func (c *Controller) keepUp(ctx context.Context) error {
-	missing := c.bringUp(ctx, c.Perftest, true)
+	missing := c.bringUp(ctx, c.helpers(), true)
 	again := time.NewTicker(tryAgainAfter)
 	defer again.Stop()
 	for len(missing) > 0 {
@@ -120,28 +112,29 @@ func (c *Controller) keepUp(ctx context.Context) error {
 }
 
 // bringUp starts helpers and returns those that failed to start.
-func (c *Controller) bringUp(ctx context.Context, configs []perftest.Config, tell bool) (missing []perftest.Config) {
-	for _, config := range configs {
-		err := c.perftest.Up(ctx, config)
+func (c *Controller) bringUp(ctx context.Context, helpers []helper, tell bool) (missing []helper) {
+	for _, h := range helpers {
+		err := h.up(ctx)
 		if err == nil {
-			c.Log.Info("perftest is up", zap.Stringer("groupIP", config.GroupIP))
+			c.Log.Info("a service of the config is up", zap.String("service", h.service), zap.Stringer("groupIP", h.groupIP))
 			continue
 		}
-		missing = append(missing, config)
+		missing = append(missing, h)
 		if tell {
-			c.Log.Warn("perftest could not start yet; rocastd tries again",
+			c.Log.Warn("a service of the config could not start yet; rocastd tries again",
 				zap.Error(err), zap.Duration("every", tryAgainAfter))
 		}
 	}
 	return missing
 }
 
-// perftestGroups creates the groups of perftest runs. These groups end with the daemon.
-type perftestGroups struct{ *Controller }
+// helperGroups creates the groups of perftest runs and RDMA-CM connections. These groups end with
+// the daemon.
+type helperGroups struct{ *Controller }
 
-// Create fails if a member cannot be reached yet: perftest sends at once, and a run fails if a host
-// does not answer.
-func (p perftestGroups) Create(ctx context.Context, file *groupfile.File) error {
+// Create fails if a member cannot be reached yet: the source sends at once, and its queue pair
+// fails if a host does not answer.
+func (p helperGroups) Create(ctx context.Context, file *groupfile.File) error {
 	g, err := p.create(ctx, file, nil)
 	if err != nil {
 		return err
@@ -163,11 +156,11 @@ func (p perftestGroups) Create(ctx context.Context, file *groupfile.File) error 
 	return errors.Join(errors.New(strings.Join(waiting, "; ")), p.Controller.remove(g.Name))
 }
 
-func (p perftestGroups) Remove(_ context.Context, name string) error {
+func (p helperGroups) Remove(_ context.Context, name string) error {
 	return p.Controller.remove(name)
 }
 
-func (p perftestGroups) Traffic(name string) (perftest.Traffic, bool) {
+func (p helperGroups) Traffic(name string) (perftest.Traffic, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := p.groups[name]
@@ -190,17 +183,17 @@ func traffic(counts api.Counters) perftest.Traffic {
 	return t
 }
 
-// perftestAddresses adds the group IPs of the helpers to the box.
-type perftestAddresses struct{ *Controller }
+// helperAddresses adds the group IPs of the helpers to the box.
+type helperAddresses struct{ *Controller }
 
 // Own adds ip to the interfaces through which the hosts are reached. Those behind other boxes are
 // left out: such a box answers for ip where its hosts are.
-func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error) {
+func (p helperAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error) {
 	var held []address.Place
 	release = func() {
 		for _, place := range held {
 			if err := p.Addresses.Release(place); err != nil {
-				p.Log.Error("perftest could not remove the group IP from an interface",
+				p.Log.Error("could not remove the group IP of a service from an interface",
 					zap.Stringer("groupIP", ip), zap.Error(err))
 			}
 		}
@@ -228,7 +221,7 @@ func (p perftestAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []n
 
 // placesFor returns the interfaces through which the hosts are reached. Where all hosts are behind
 // other boxes, that is the interface in whose subnet ip is: the client is there.
-func (p perftestAddresses) placesFor(ip netip.Addr, towards []netip.Addr) (places []address.Place, err error) {
+func (p helperAddresses) placesFor(ip netip.Addr, towards []netip.Addr) (places []address.Place, err error) {
 	var unreached []error
 	add := func(host netip.Addr) {
 		hop := p.NextHops.Track(host)

@@ -88,7 +88,7 @@ func TestTheConfigsPerftestHelpersComeUpWithTheDaemon(t *testing.T) {
 		{GroupIP: addr("127.0.0.201"), Receivers: []netip.Addr{addr("10.77.0.9")}, Port: 18599}, // the controller tries again
 		{GroupIP: addr("127.0.0.202"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 18599},
 	}
-	if missing := w.bringUp(t.Context(), w.Perftest, true); len(missing) != 1 || missing[0].GroupIP != w.Perftest[0].GroupIP {
+	if missing := w.bringUp(t.Context(), w.helpers(), true); len(missing) != 1 || missing[0].groupIP != w.Perftest[0].GroupIP {
 		t.Errorf("to be tried again: %+v", missing)
 	}
 	if list := w.Perftests().Perftests; len(list) != 1 || list[0].GroupIP != "127.0.0.202" {
@@ -117,7 +117,7 @@ func runFile(t *testing.T) *groupfile.File {
 
 func TestAPerftestRunsGroupEndsWithTheDaemon(t *testing.T) {
 	w := newWorld(t)
-	groups := perftestGroups{w.Controller}
+	groups := helperGroups{w.Controller}
 	if err := groups.Create(t.Context(), runFile(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestAPerftestRunsGroupEndsWithTheDaemon(t *testing.T) {
 		t.Error("its traffic is not known")
 	}
 	_, err := w.Update(t.Context(), "run", []byte(strings.Replace(g1, "name: g1", "name: run", 1)))
-	if want := "group run belongs to a perftest run, which ends it; only groups that were created can be updated"; err == nil || err.Error() != want {
+	if want := "group run belongs to a perftest run or an RDMA-CM connection, which ends it; only groups that were created can be updated"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	next := w.restart(t, false)
@@ -144,13 +144,13 @@ func TestAPerftestRunsGroupEndsWithTheDaemon(t *testing.T) {
 func TestAPerftestRunDoesNotBeginBeforeEverybodyIsReached(t *testing.T) {
 	w := newWorld(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Interface: 3, Reason: "the kernel is asking"}})
-	err := perftestGroups{w.Controller}.Create(t.Context(), runFile(t))
+	err := helperGroups{w.Controller}.Create(t.Context(), runFile(t))
 	if want := "10.77.0.3 is not reached: the kernel is asking"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	w.expect(t, nothing)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": ctltest.Hop(3, "eth3", 1500, 3)})
-	if err := (perftestGroups{w.Controller}).Create(t.Context(), runFile(t)); err != nil {
+	if err := (helperGroups{w.Controller}).Create(t.Context(), runFile(t)); err != nil {
 		t.Error(err)
 	}
 }
@@ -168,7 +168,7 @@ func treeRunFile(t *testing.T, receivers ...string) *groupfile.File {
 
 func TestAPerftestRunPassesBoxes(t *testing.T) {
 	f := newTree(t)
-	groups := perftestGroups{f.box("b1").Controller}
+	groups := helperGroups{f.box("b1").Controller}
 	if err := groups.Create(t.Context(), treeRunFile(t, everywhere...)); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestAPerftestRunPassesBoxes(t *testing.T) {
 func TestAPerftestRunWaitsForNobodyBehindABox(t *testing.T) {
 	f := newTree(t)
 	f.box("b3").hops.Set(map[string]nexthop.Hop{"10.3.0.2": {Interface: 2, Reason: "the kernel is asking"}})
-	groups := perftestGroups{f.box("b1").Controller}
+	groups := helperGroups{f.box("b1").Controller}
 	err := groups.Create(t.Context(), treeRunFile(t, everywhere...))
 	if want := "a receiver behind box b2 is not reached: 10.3.0.2 at box b3: the kernel is asking"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
@@ -201,7 +201,7 @@ func TestAPerftestHelpersIPIsNotOnALink(t *testing.T) {
 	far, near := netip.MustParseAddr("10.3.0.1"), netip.MustParseAddr("10.1.0.2")
 	b1.hops.Set(map[string]nexthop.Hop{ip.String(): {Interface: 2, Reason: "nobody answers"}})
 	for want, receivers := range map[string][]netip.Addr{"10.1.0.100@1 x1": {far, near}, "10.1.0.100@2 x1": {far}} {
-		_, release, err := perftestAddresses{b1.Controller}.Own(ip, receivers)
+		_, release, err := helperAddresses{b1.Controller}.Own(ip, receivers)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func TestAPerftestHelpersIPIsNotOnALink(t *testing.T) {
 		release()
 	}
 	b1.hops.Set(map[string]nexthop.Hop{ip.String(): {Reason: "no route to 10.1.0.100"}})
-	_, _, err := perftestAddresses{b1.Controller}.Own(ip, []netip.Addr{far})
+	_, _, err := helperAddresses{b1.Controller}.Own(ip, []netip.Addr{far})
 	if want := "10.1.0.100 is not reached: no route to 10.1.0.100"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}

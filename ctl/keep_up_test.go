@@ -34,7 +34,7 @@ func TestAHelperOfTheConfigIsStartedAgainUntilItIsUp(t *testing.T) {
 		go func() { done <- w.keepUp(t.Context()) }()
 		time.Sleep(7 * time.Second)
 		synctest.Wait()
-		const missing = "perftest could not start yet; rocastd tries again"
+		const missing = "a service of the config could not start yet; rocastd tries again"
 		if lines := w.logs.FilterMessage(missing).All(); len(lines) != 2 || lines[0].ContextMap()["every"] != 5*time.Second {
 			t.Errorf("logged %v", lines)
 		}
@@ -43,7 +43,7 @@ func TestAHelperOfTheConfigIsStartedAgainUntilItIsUp(t *testing.T) {
 		if err := <-done; err != nil || time.Since(began) != 10*time.Second {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
-		if up := w.logs.FilterMessage("perftest is up").Len(); up != 2 || len(w.Perftests().Perftests) != 2 {
+		if up := w.logs.FilterMessage("a service of the config is up").Len(); up != 2 || len(w.Perftests().Perftests) != 2 {
 			t.Errorf("%d came up: %+v", up, w.Perftests())
 		}
 		if err := w.Close(); err != nil {
@@ -70,7 +70,7 @@ func TestTheDaemonEndsWhileAHelperIsMissing(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if n := w.logs.FilterMessageSnippet("perftest could not start").Len(); n != 1 {
+		if n := w.logs.FilterMessageSnippet("a service of the config could not start").Len(); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 	})
@@ -140,7 +140,7 @@ func TestTheIPOfAPerftestHelper(t *testing.T) {
 	ip, hosts := addr("127.0.0.200"), []netip.Addr{addr("10.77.0.2"), addr("10.77.0.3"), addr("10.77.0.4")}
 	w := newWorld(t)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(2, "eth2", 1500, 4)}) // beside 10.77.0.2
-	own := perftestAddresses{w.Controller}.Own
+	own := helperAddresses{w.Controller}.Own
 	for _, c := range []struct {
 		call string
 		n    int
@@ -161,7 +161,7 @@ func TestTheIPOfAPerftestHelper(t *testing.T) {
 	w.expect(t, "table [], addresses [127.0.0.200@2 x1 127.0.0.200@3 x1], tracking 0, files []")
 	release()
 	w.expect(t, nothing)
-	if lines := w.logs.FilterMessage("perftest could not remove the group IP from an interface").All(); len(lines) != 2 || lines[0].ContextMap()["groupIP"] != "127.0.0.200" {
+	if lines := w.logs.FilterMessage("could not remove the group IP of a service from an interface").All(); len(lines) != 2 || lines[0].ContextMap()["groupIP"] != "127.0.0.200" {
 		t.Errorf("logged %v", lines)
 	}
 	w.Addresses = w.addresses
@@ -178,7 +178,7 @@ func TestTheIPOfAPerftestHelper(t *testing.T) {
 // Nothing is stored of a run's group, so a disk that fails does not keep it.
 func TestTheGroupOfAPerftestRunNeedsNoDisk(t *testing.T) {
 	w := newWorld(t)
-	groups := perftestGroups{w.Controller}
+	groups := helperGroups{w.Controller}
 	if err := groups.Create(t.Context(), runFile(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestTheGroupOfAPerftestRunNeedsNoDisk(t *testing.T) {
 // A run whose group cannot be created says so, and leaves no group.
 func TestAPerftestRunThatCannotBegin(t *testing.T) {
 	w := newWorld(t)
-	groups := perftestGroups{w.Controller}
+	groups := helperGroups{w.Controller}
 	w.sw.Refuse(errCannot)
 	if err := groups.Create(t.Context(), runFile(t)); err == nil || err.Error() != errCannot.Error() {
 		t.Errorf("%v", err)

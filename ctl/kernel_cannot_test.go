@@ -114,7 +114,7 @@ func TestRunFollowsEverything(t *testing.T) {
 	w.sw.Tell(dataplane.Note{Group: w.groups["g1"].id, Receiver: addr("10.77.0.3"), What: feedback.NoteFatal})
 	w.run(t)
 	for _, message := range []string{
-		"another program removed a group's IP; rocastd has added it again", "link down", "member event", "perftest is up",
+		"another program removed a group's IP; rocastd has added it again", "link down", "member event", "a service of the config is up",
 	} {
 		testlab.Eventually(t, testlab.Patience, message, func() bool { return w.logs.FilterMessage(message).Len() == 1 }, nil)
 	}

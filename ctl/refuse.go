@@ -58,6 +58,9 @@ func (c *Controller) refuseNetwork(ctx context.Context, g *group) error {
 	if g.branch != nil { // the root has asked for the IP; here it need not be in a subnet of the hosts
 		return nil
 	}
+	if !g.kept && f.Addressing == mft.BySwitchIP { // the helper has the IP added while it has groups
+		return nil
+	}
 	if err := c.refuseGroupIP(ctx, f, &p); err != nil {
 		return yamldoc.Errorf(f.Lines["ip"], "%v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rocast/rocast/ctl/address"
+	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/ports"
@@ -19,8 +20,9 @@ func New(parts Parts) *Controller {
 	c.shared, c.events = newShared(), events.New(time.Now)
 	c.names.held = map[string]*holder{}
 	c.perftest = perftest.New(perftest.Options{
-		Groups: perftestGroups{c}, Addresses: perftestAddresses{c}, Log: c.Log,
+		Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log,
 	})
+	c.cm = cm.New(cm.Options{Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log})
 	c.ports = ports.New(parts.Switch.Ports())
 	c.ports.LogChanges(c.Log, nil)
 	for _, n := range c.Neighbours {
@@ -51,7 +53,8 @@ func (c *Controller) Run(ctx context.Context) error {
 // Close removes the addresses and records a clean stop. Switch.Run must have returned, because
 // Close records which groups never carried data.
 func (c *Controller) Close() error {
-	c.perftest.Close() // first: its runs remove their groups
+	c.cm.Close()       // first: its connections remove their groups
+	c.perftest.Close() // the same with its runs
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.Addresses.Close(); err != nil {

@@ -537,7 +537,7 @@ func (c *Controller) notShared(name string) error {
 	case g.branch != nil:
 		return belongsTo(g)
 	case !g.kept:
-		return api.Errorf(api.BadRequest, "group %s belongs to a perftest run, which ends it", name)
+		return api.Errorf(api.BadRequest, "group %s belongs to a perftest run or an RDMA-CM connection, which ends it", name)
 	default:
 		return api.Errorf(api.NotFound, "group %s was removed meanwhile", name)
 	}

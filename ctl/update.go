@@ -60,7 +60,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 		return noGroup(name)
 	case !g.kept:
 		return api.Errorf(api.BadRequest,
-			"group %s belongs to a perftest run, which ends it; only groups that were created can be updated", name)
+			"group %s belongs to a perftest run or an RDMA-CM connection, which ends it; only groups that were created can be updated", name)
 	case g.branch != nil:
 		return belongsTo(g)
 	case g.published == nil:

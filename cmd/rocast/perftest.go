@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 )
 
@@ -55,20 +58,25 @@ The service ends with the daemon. The key perftest in the daemon's config starts
 }
 
 func (a *app) perftestDown() *cobra.Command {
+	return a.down("Stop serving perftest at a group IP, and end its run", "perftest", (*client.Client).PerftestDown)
+}
+
+// down is the command that stops a service at a group IP. ask asks the daemon to do that.
+func (a *app) down(short, service string, ask func(*client.Client, context.Context, string) (api.Removed, error)) *cobra.Command {
 	var groupIP string
 	cmd := &cobra.Command{
 		Use:   "down --group-ip IP",
-		Short: "Stop serving perftest at a group IP, and end its run",
+		Short: short,
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if groupIP == "" {
 				return usage(cmd, "--group-ip IP is missing")
 			}
-			removed, err := a.client().PerftestDown(cmd.Context(), groupIP)
+			removed, err := ask(a.client(), cmd.Context(), groupIP)
 			if err != nil {
 				return err
 			}
-			return a.print(removed, func(w io.Writer) { fmt.Fprintf(w, "perftest on %s is down\n", removed.Name) })
+			return a.print(removed, func(w io.Writer) { fmt.Fprintf(w, "%s on %s is down\n", service, removed.Name) })
 		},
 	}
 	cmd.Flags().StringVar(&groupIP, "group-ip", "", "the group `IP`")
@@ -76,18 +84,24 @@ func (a *app) perftestDown() *cobra.Command {
 }
 
 func (a *app) perftestList() *cobra.Command {
+	return list(a, "List the group IPs that serve perftest, with their runs",
+		`List the group IPs that serve perftest, each with the connected clients, or with its last run if there are none. RUN is the
+state of a client's run; waiting means that the run before has not ended. --json has earlier runs too.`, (*client.Client).Perftests, printPerftests)
+}
+
+// list is the command that lists services.
+func list[T any](a *app, short, long string, ask func(*client.Client, context.Context) (T, error), show func(io.Writer, T)) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls",
-		Short: "List the group IPs that serve perftest, with their runs",
-		Long: `List the group IPs that serve perftest, each with the connected clients, or with its last run if there are none. RUN is the
-state of a client's run; waiting means that the run before has not ended. --json has earlier runs too.`,
-		Args: takes(),
+		Short: short,
+		Long:  long,
+		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := a.client().Perftests(cmd.Context())
+			l, err := ask(a.client(), cmd.Context())
 			if err != nil {
 				return err
 			}
-			return a.print(list, func(w io.Writer) { printPerftests(w, list) })
+			return a.print(l, func(w io.Writer) { show(w, l) })
 		},
 	}
 }
@@ -100,22 +114,18 @@ func printPerftests(w io.Writer, list api.Perftests) {
 			row(w, p.GroupIP, p.Port, receivers, "", "", "", "", "no client yet")
 			continue
 		}
-		for _, run := range worthShowing(p.Runs) {
+		for _, run := range notOver(p.Runs, func(r api.PerftestRun) bool { return r.Ended != nil }) {
 			row(w, p.GroupIP, p.Port, receivers, run.Client, run.Version, known(run.QPs), known(run.MTU), because(run.State, run.Reason))
 		}
 	}
 }
 
-// worthShowing returns the runs that are not over. If all runs are over, it returns the last run.
-func worthShowing(runs []api.PerftestRun) []api.PerftestRun {
-	var on []api.PerftestRun
-	for _, run := range runs {
-		if run.Ended == nil {
-			on = append(on, run)
-		}
-	}
+// notOver returns the runs, or connections, that are not over. If all are over, it returns the last
+// one.
+func notOver[T any](all []T, isOver func(T) bool) []T {
+	on := slices.DeleteFunc(slices.Clone(all), isOver)
 	if len(on) == 0 {
-		on = runs[len(runs)-1:]
+		on = all[len(all)-1:]
 	}
 	return on
 }

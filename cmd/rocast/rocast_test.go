@@ -161,7 +161,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "perftest", "perftest up", "perftest down", "perftest ls", "port", "port ls", "stats", "events", "features", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "stats", "events", "features", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {
@@ -196,6 +196,10 @@ func TestWrongArgumentsSendNothing(t *testing.T) {
 		{"perftest up", "--group-ip IP is missing; see rocast perftest up --help"},
 		{"perftest up --group-ip 10.77.0.100", "--receivers IP,IP,... is missing; see rocast perftest up --help"},
 		{"perftest down", "--group-ip IP is missing; see rocast perftest down --help"},
+		{"cm up", "--group-ip IP is missing; see rocast cm up --help"},
+		{"cm up --group-ip 10.77.0.100", "--port N is missing; see rocast cm up --help"},
+		{"cm up --group-ip 10.77.0.100 --port 7174", "--receivers IP,IP,... is missing; see rocast cm up --help"},
+		{"cm down", "--group-ip IP is missing; see rocast cm down --help"},
 		{"stats --al", "unknown flag: --al; see rocast stats --help"},
 	} {
 		d.refused(t, exitUsage, api.Usage, c.want, strings.Fields(c.args)...)

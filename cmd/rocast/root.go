@@ -30,6 +30,8 @@ func (a *app) root() *cobra.Command {
 		a.noun("member", "Members: the QPs of a group", a.memberReady()),
 		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group",
 			a.perftestUp(), a.perftestDown(), a.perftestList()),
+		a.noun("cm", "RDMA-CM: programs connect to a group as to a host",
+			a.cmUp(), a.cmDown(), a.cmList()),
 		a.noun("port", "Ports: the interfaces that carry groups", a.portList()),
 		a.stats(), a.events(), a.features(), a.version(),
 	)

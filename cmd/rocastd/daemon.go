@@ -137,7 +137,7 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 			"remove the files", zap.Strings("files", strays))
 	}
 	parts := ctl.Parts{
-		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: c.Perftest, Neighbours: c.Neighbours,
+		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: c.Perftest, CM: c.CM, Neighbours: c.Neighbours,
 	}
 	if c.API.On() {
 		if parts.Box, err = c.API.Files.Name(); err != nil {

@@ -11,6 +11,9 @@
 //	GET    /v1/perftest        Perftests
 //	POST   /v1/perftest        PerftestRequest in, Perftest out (201)
 //	DELETE /v1/perftest/{ip}   Removed
+//	GET    /v1/cm              CMs
+//	POST   /v1/cm              CMRequest in, CM out (201)
+//	DELETE /v1/cm/{ip}         Removed
 //	GET    /v1/ports           Ports
 //	GET    /v1/stats           Stats
 //	GET    /v1/events          Events after ?run=R&seq=N, with ?group=NAME those of a group; with ?wait=SECONDS (at

@@ -26,6 +26,7 @@ const (
 	TreesPath    = "/v1/trees"
 	PortsPath    = "/v1/ports"
 	PerftestPath = "/v1/perftest"
+	CMPath       = "/v1/cm"
 	StatsPath    = "/v1/stats"
 	EventsPath   = "/v1/events"
 	FeaturesPath = "/v1/features"
@@ -237,6 +238,44 @@ type PerftestRun struct {
 	Groups  []string   `json:"groups,omitempty"` // only while the run is running
 	Began   time.Time  `json:"began"`
 	Ended   *time.Time `json:"ended,omitempty"`
+}
+
+// CMs lists the group IPs at which the box answers RDMA-CM, sorted by IP.
+type CMs struct {
+	CMs []CM `json:"cm"`
+}
+
+// CMRequest asks the daemon to answer RDMA-CM at one more group IP.
+type CMRequest struct {
+	GroupIP   string   `json:"groupIP"`
+	Receivers []string `json:"receivers"`
+	Port      uint16   `json:"port"`
+	Ack       string   `json:"ack,omitempty"`    // all (default), or quorum N
+	Memory    string   `json:"memory,omitempty"` // private-data: where the receivers' answers say what memory they have; absent: the group has none
+	Allow     []string `json:"allow,omitempty"`  // networks whose sources are served; absent: the subnet of the group IP
+}
+
+// CM is a group IP at which the box answers RDMA-CM.
+type CM struct {
+	GroupIP     string            `json:"groupIP"`
+	Receivers   []string          `json:"receivers"`
+	Port        uint16            `json:"port"`
+	Ack         string            `json:"ack"`
+	Memory      string            `json:"memory,omitempty"`
+	Allow       []string          `json:"allow"`
+	Connections []CMConnection    `json:"connections"` // oldest first; the daemon forgets the oldest ones
+	Refused     map[string]uint64 `json:"refused"`     // messages that were refused or did not fit, by the reason's name
+}
+
+// CMConnection is one connection of a source.
+type CMConnection struct {
+	Source    string     `json:"source"`
+	State     string     `json:"state"` // asking, making, offered, established, ending, over
+	Reason    string     `json:"reason,omitempty"`
+	Group     string     `json:"group,omitempty"`     // only while the group exists
+	Receivers int        `json:"receivers,omitempty"` // that are connected
+	Began     time.Time  `json:"began"`
+	Ended     *time.Time `json:"ended,omitempty"`
 }
 
 // Ports lists the ports.

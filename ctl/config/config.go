@@ -2,11 +2,13 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path"
 	"slices"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
@@ -36,6 +38,7 @@ type Config struct {
 	LogFormat    string
 	LogLevel     string
 	Perftest     []perftest.Config // the perftest services that start with the daemon
+	CM           []cm.Config       // the group IPs that answer RDMA-CM when the daemon starts
 	Neighbours   []neighbour.Config
 	API          neighbour.API // where other boxes reach this one
 	Etcd         desired.Settings
@@ -91,6 +94,7 @@ func Parse(text []byte) (Config, error) {
 			)
 		}},
 		yamldoc.Field{Key: "perftest", Set: c.readPerftest},
+		yamldoc.Field{Key: "cm", Set: c.readCM},
 		yamldoc.Field{Key: "neighbours", Set: func(v yamldoc.Value) error {
 			neighbours = v.Line()
 			return c.readNeighbours(v)
@@ -141,21 +145,33 @@ func pattern(v yamldoc.Value) (string, error) {
 	return text, nil
 }
 
-func (c *Config) readPerftest(v yamldoc.Value) error {
-	return v.Each("perftest", func(item yamldoc.Value) error {
-		config, err := perftest.ReadConfig(item)
+func (c *Config) readPerftest(v yamldoc.Value) (err error) {
+	c.Perftest, err = readServices(v, "perftest", perftest.ReadConfig, func(p perftest.Config) netip.Addr { return p.GroupIP }, perftest.MaxServices)
+	return err
+}
+
+func (c *Config) readCM(v yamldoc.Value) (err error) {
+	c.CM, err = readServices(v, "cm", cm.ReadConfig, func(m cm.Config) netip.Addr { return m.GroupIP }, cm.MaxServices)
+	return err
+}
+
+// readServices reads a list of services, each at a group IP of its own.
+func readServices[C any](v yamldoc.Value, noun string, read func(yamldoc.Value) (C, error), groupIP func(C) netip.Addr, most int) (l []C, err error) {
+	err = v.Each(noun, func(item yamldoc.Value) error {
+		config, err := read(item)
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(c.Perftest, func(other perftest.Config) bool { return other.GroupIP == config.GroupIP }) {
-			return item.Errorf("has the same groupIP %v as an entry above; keep one of them", config.GroupIP)
+		if slices.ContainsFunc(l, func(other C) bool { return groupIP(other) == groupIP(config) }) {
+			return item.Errorf("has the same groupIP %v as an entry above; keep one of them", groupIP(config))
 		}
-		if len(c.Perftest) == perftest.MaxServices {
-			return item.Errorf("is one more than the limit of %d; remove it", perftest.MaxServices)
+		if len(l) == most {
+			return item.Errorf("is one more than the limit of %d; remove it", most)
 		}
-		c.Perftest = append(c.Perftest, config)
+		l = append(l, config)
 		return nil
 	})
+	return l, err
 }
 
 func socketPath(v yamldoc.Value) (string, error) {

@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 )
@@ -55,6 +57,8 @@ egress:
 log: {format: json, level: debug}
 perftest:
   - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18516}
+cm:
+  - {groupIP: 10.77.0.101, receivers: [10.77.0.2, 10.77.0.3], port: 7174, ack: quorum 1, memory: private-data, allow: 10.77.0.1}
 neighbours:
   - {name: leaf2, address: 10.9.0.2, url: "https://10.9.0.2:7471"}
   - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1, behind: [fd00:7::/64, 10.82.0.0/22]}
@@ -67,6 +71,11 @@ etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/roc
 		LogFormat: "json", LogLevel: "debug", RepairMemory: 3 << 30,
 		Egress:   []Egress{{Port: "eth1", Kmin: 100 << 10, Kmax: 400 << 10, Limit: 1 << 20, Percent: 1}, {Port: "eth*", Limit: 32 << 10, Percent: 20}},
 		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
+		CM: []cm.Config{{
+			Config: groupip.Config{GroupIP: netip.MustParseAddr("10.77.0.101"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 7174,
+				Allow: []netip.Prefix{netip.MustParsePrefix("10.77.0.1/32")}},
+			Ack: 1, Memory: true,
+		}},
 		Neighbours: []neighbour.Config{
 			{Name: "leaf2", Address: netip.MustParseAddr("10.9.0.2"), URL: "https://10.9.0.2:7471"},
 			{Name: "spine-1.lab", Address: netip.MustParseAddr("fd00::2"), URL: "https://spine-1.lab:1", Local: netip.MustParseAddr("fd00::1"),
@@ -98,7 +107,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: []\n", "line 1: ports names no interface; name at least one"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, perftest, neighbours, api, store, etcd`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, perftest, cm, neighbours, api, store, etcd`},
 		{"ports: [eth1]\nstore: etcd\n", "line 2: store is etcd; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\netcd: {endpoints: [\"http://a:1\"]}\n", "line 2: store is files; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\nstore: etcd\netcd:\n  endpoints: []\n", "line 4: etcd: endpoints names no URL; name at least one"},
@@ -122,6 +131,13 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\nmode: fast\n", `line 2: mode "fast" is not one of ["copy" "zero-copy" "generic"]`},
 		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9}\n", "line 3: perftest 1 has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run"},
 		{"ports: [eth1]\nperftest:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.2}\n", "line 4: perftest 2 has the same groupIP 10.0.0.9 as an entry above; keep one of them"},
+		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n", "line 3: cm 1 is refused: there is no port; name the one on which the receivers' programs listen"},
+		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, ack: quorum 2}\n", "line 3: cm 1 is refused: ack waits for 2 receivers and there are 1; write a smaller number, or name more receivers"},
+		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, ack: most}\n", `line 3: cm 1: ack policy "most" is neither "all" nor "quorum N" with N from 1`},
+		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, memory: none}\n", `line 3: cm 1: memory is "none"; write private-data, or leave memory out`},
+		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.9, port: 1}\n", "line 3: cm 1 is refused: receiver 10.0.0.9 is the group IP itself; give the group an address that no host has"},
+		{"ports: [eth1]\ncm:\n  - {groupIP: fd00::9, receivers: fd00::1, port: 1}\n", "line 3: cm 1 is refused: group IP fd00::9 is an IPv6 address, at which rocast cannot answer RDMA-CM yet; write an IPv4 address"},
+		{"ports: [eth1]\ncm:\n  - {receivers: 10.0.0.1, port: 1}\n", "line 3: cm 1 has no groupIP; add groupIP: ADDRESS, what the client is told to connect to"},
 		{"ports: [eth1]\nlog:\n  level: loud\n", `line 3: log: level "loud" is not one of ["debug" "info" "warn" "error"]`},
 	} {
 		if _, err := Parse([]byte(c.text)); err == nil || err.Error() != c.want {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
@@ -37,8 +38,8 @@ func TestConfigMistakes(t *testing.T) {
 		{"0.0.0.0", "10.77.0.2", "group IP 0.0.0.0 is not a unicast address to which packets can be routed"},
 		{"::ffff:10.77.0.100", "10.77.0.2", "group IP ::ffff:10.77.0.100 is not a unicast address to which packets can be routed"},
 		{"fd77::100", "fd77::2%eth1", "receiver fd77::2%eth1 is not a unicast address to which packets can be routed"},
-		{"10.77.0.100", manyAddrs(MaxReceivers), ""},
-		{"10.77.0.100", manyAddrs(MaxReceivers + 1), fmt.Sprintf("%d receivers are more than the %d that a group can have", MaxReceivers+1, MaxReceivers)},
+		{"10.77.0.100", manyAddrs(groupip.MaxReceivers), ""},
+		{"10.77.0.100", manyAddrs(groupip.MaxReceivers + 1), fmt.Sprintf("%d receivers are more than the %d that a group can have", groupip.MaxReceivers+1, groupip.MaxReceivers)},
 		{"fd77::100", "fe80::2", "receiver fe80::2 is not a unicast address to which packets can be routed"},
 		{"10.77.0.100", "10.77.0.2 10.77.0.3 10.77.0.2", "receiver 10.77.0.2 is named twice; remove one of them"},
 		{"10.77.0.100", "10.77.0.2 10.77.0.100", "receiver 10.77.0.100 is the group IP itself; give the group an address that no host has"},
@@ -46,14 +47,14 @@ func TestConfigMistakes(t *testing.T) {
 	} {
 		config := Config{GroupIP: netip.MustParseAddr(c.group), Receivers: addrs(c.receivers)}
 		got := ""
-		if err := config.check(); err != nil {
+		if err := check(&config); err != nil {
 			got = err.Error()
 		}
 		if got != c.want || config.Port != DefaultPort {
 			t.Errorf("%s for %s, port %d:\ngot  %s\nwant %s", c.group, c.receivers, config.Port, got, c.want)
 		}
 	}
-	if err := (&Config{Receivers: addrs("10.77.0.2")}).check(); err == nil {
+	if err := check(&Config{Receivers: addrs("10.77.0.2")}); err == nil {
 		t.Error("no group IP is taken")
 	}
 }

@@ -2,7 +2,6 @@ package perftest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -71,7 +70,7 @@ func New(o Options) *Helper {
 // Up adds the group IP to the box and starts to listen on it.
 func (h *Helper) Up(ctx context.Context, c Config) error {
 	c.Receivers, c.Allow = slices.Clone(c.Receivers), slices.Clone(c.Allow)
-	if err := c.check(); err != nil {
+	if err := check(&c); err != nil {
 		return err
 	}
 	h.changing.Lock()
@@ -97,13 +96,9 @@ func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.Allow) == 0 {
-		c.Allow = subnets
-	}
-	if len(c.Allow) == 0 {
+	if err := c.AllowOr(subnets); err != nil {
 		release()
-		return nil, errors.New("the box has no address in the group IP's subnet, so it is unknown which clients " +
-			"are allowed; give the box one, or name the networks of the clients with allow")
+		return nil, err
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", net.JoinHostPort(c.GroupIP.String(), strconv.Itoa(int(c.Port))))

@@ -3,7 +3,6 @@ package perftest
 import (
 	"time"
 
-	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -12,8 +11,6 @@ const (
 	DefaultPort = 18515
 	// MaxServices bounds the services that exist at the same time. One more service is refused.
 	MaxServices = 256
-	// MaxReceivers bounds the receivers of one service. A config with more receivers is refused.
-	MaxReceivers = mft.MaxPaths
 	// MaxSessions bounds the runs that a service remembers. The service forgets older runs.
 	MaxSessions = 32
 	// MaxClients bounds the clients that one service has at the same time: one client whose run is

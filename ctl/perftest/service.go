@@ -63,7 +63,7 @@ func (s *service) serve(ctx context.Context) {
 // clients.
 func (s *service) admit(ctx context.Context, conn net.Conn) {
 	client := newSide("client", conn)
-	if !s.allows(client.addr) {
+	if !s.config.Allows(client.addr) {
 		conn.Close()
 		s.turnAway(client.addr, refuse("%v is in none of the allowed networks (%v); take perftest down, and up "+
 			"again with --allow", client.addr, s.config.Allow))
@@ -80,10 +80,6 @@ func (s *service) admit(ctx context.Context, conn net.Conn) {
 		conn.Close()
 		s.turnAway(client.addr, refuse("%d clients are connected already; wait until one has ended", MaxClients))
 	}
-}
-
-func (s *service) allows(client netip.Addr) bool {
-	return slices.ContainsFunc(s.config.Allow, func(network netip.Prefix) bool { return network.Contains(client) })
 }
 
 // run runs the conversation of one client. Afterwards it removes everything of the run except the

@@ -45,6 +45,9 @@ type Control interface {
 	Perftests() api.Perftests
 	PerftestUp(ctx context.Context, request []byte) (api.Perftest, error)
 	PerftestDown(groupIP string) error
+	CMs() api.CMs
+	CMUp(ctx context.Context, request []byte) (api.CM, error)
+	CMDown(groupIP string) error
 	PortList() api.Ports
 	Stats() api.Stats
 	Events(ctx context.Context, at api.Place, group string) api.Events
@@ -153,6 +156,8 @@ func (s *Server) routes() http.Handler {
 		api.TreesPath + "/{name}":                  {http.MethodGet: func(r *http.Request) (any, error) { return s.Control.Tree(r.Context(), r.PathValue("name")) }},
 		api.PerftestPath:                           {http.MethodGet: s.listPerftests, http.MethodPost: s.perftestUp},
 		api.PerftestPath + "/{groupIP}":            {http.MethodDelete: s.perftestDown},
+		api.CMPath:                                 {http.MethodGet: s.listCMs, http.MethodPost: s.cmUp},
+		api.CMPath + "/{groupIP}":                  {http.MethodDelete: s.cmDown},
 		api.PortsPath:                              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
 		api.StatsPath:                              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
 		api.EventsPath:                             {http.MethodGet: s.listEvents},

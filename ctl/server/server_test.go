@@ -307,6 +307,23 @@ func TestPerftestOverTheSocket(t *testing.T) {
 	}
 }
 
+func TestRDMACMOverTheSocket(t *testing.T) {
+	c, ctx := serve(t, root), t.Context()
+	request := api.CMRequest{GroupIP: "127.0.0.212", Receivers: []string{"10.77.0.2"}, Port: 7174, Ack: "quorum 1"}
+	if up, err := c.CMUp(ctx, request); err != nil || up.GroupIP != "127.0.0.212" || up.Ack != "quorum 1" {
+		t.Fatalf("%+v, %v", up, err)
+	}
+	if list, err := c.CMs(ctx); err != nil || len(list.CMs) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if _, err := c.CMDown(ctx, "127.0.0.212"); err != nil {
+		t.Error(err)
+	}
+	if list, err := c.CMs(ctx); err != nil || len(list.CMs) != 0 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
 // A client that disconnects in the middle of a group file creates no group, although the first half
 // of a file may be a valid file.
 func TestAFileThatDoesNotArriveWholeIsRefused(t *testing.T) {

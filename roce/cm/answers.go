@@ -193,28 +193,22 @@ func (m *REJ) encode(b *[messageBytes]byte) {
 // Reason is the code of a REJ (IBTA vol 1, 12.6.7.2).
 type Reason uint16
 
+// The reasons that rocast gives.
 const (
-	NoQP              Reason = 1
-	NoResources       Reason = 3
-	Timeout           Reason = 4
-	Unsupported       Reason = 5
-	InvalidServiceID  Reason = 8
-	InvalidTransport  Reason = 9
-	StaleConnection   Reason = 10
-	InvalidGID        Reason = 12
-	InvalidPathMTU    Reason = 26
-	ConsumerDefined   Reason = 28
-	InvalidAltGID     Reason = 14
-	DuplicateCommID   Reason = 30
-	VendorUnsupported Reason = 35
+	NoResources      Reason = 3
+	Timeout          Reason = 4
+	InvalidServiceID Reason = 8
+	InvalidTransport Reason = 9
+	StaleConnection  Reason = 10
+	InvalidGID       Reason = 12
+	InvalidPathMTU   Reason = 26
+	ConsumerDefined  Reason = 28 // the program of the other side says no, or nothing in particular
 )
 
 var reasonNames = map[Reason]string{
-	NoQP: "no QP", NoResources: "no resources", Timeout: "timeout", Unsupported: "unsupported request",
-	InvalidServiceID: "invalid service ID", InvalidTransport: "invalid transport", StaleConnection: "stale connection",
-	InvalidGID: "invalid GID", InvalidAltGID: "invalid alternate GID", InvalidPathMTU: "invalid path MTU",
-	ConsumerDefined: "refused by the program", DuplicateCommID: "duplicate communication ID",
-	VendorUnsupported: "vendor option not supported",
+	NoResources: "no resources", Timeout: "timeout", InvalidServiceID: "invalid service ID", InvalidTransport: "invalid transport",
+	StaleConnection: "stale connection", InvalidGID: "invalid GID", InvalidPathMTU: "invalid path MTU",
+	ConsumerDefined: "consumer defined",
 }
 
 func (r Reason) String() string {

@@ -1,0 +1,118 @@
+package cm
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rocast/rocast/ctl/groupip"
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
+)
+
+const (
+	// MaxServices bounds the group IPs at which the box answers. One more is refused.
+	MaxServices = 256
+	// MaxHandshakes bounds the connections of a group IP that are being made. One more is refused
+	// with "no resources".
+	MaxHandshakes = 64
+	// MaxConnections bounds the connections of a group IP, with those that are remembered after
+	// their end. One more is refused with "no resources".
+	MaxConnections = 1024
+	// MaxPast bounds the ended connections that `rocast cm ls` has.
+	MaxPast = 32
+)
+
+// limits are the times of a handshake. Tests choose shorter ones.
+type limits struct {
+	again    time.Duration // between two copies of a message without an answer
+	tries    int           // copies of a message
+	asking   time.Duration // for all receivers to answer
+	gather   time.Duration // for the others, when a quorum has answered
+	patience time.Duration // the most that a receiver may ask for by an MRA
+	remember time.Duration // for which late messages of an ended connection find their answer
+	probe    time.Duration // between two questions to the source of a connection
+	probes   int           // without an answer before the source counts as dead
+	goodbye  time.Duration // for the sides to hear that the service ends
+}
+
+var usual = limits{
+	again: time.Second, tries: 8, asking: 30 * time.Second, gather: time.Second, patience: 20 * time.Second,
+	remember: 10 * time.Second, probe: 10 * time.Second, probes: 6, goodbye: 2 * time.Second,
+}
+
+// Config describes one group IP at which the box answers RDMA-CM. The programs of the receivers
+// listen on Port.
+type Config struct {
+	groupip.Config
+	Ack feedback.AckPolicy
+	// Memory: the private data of the receivers' answers begins with VA, R_Key and length of the
+	// memory to which the source may WRITE. Otherwise the group has no memory.
+	Memory bool
+}
+
+// needed returns the number of receivers without which there is no connection.
+func (c *Config) needed() int {
+	if c.Ack == feedback.AckAll {
+		return len(c.Receivers)
+	}
+	return int(c.Ack)
+}
+
+// check refuses what no group IP can have.
+func (c *Config) check() error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	switch {
+	case c.Port == 0:
+		return errors.New("there is no port; name the one on which the receivers' programs listen")
+	case c.needed() > len(c.Receivers):
+		return fmt.Errorf("ack waits for %d receivers and there are %d; write a smaller number, or name more receivers", c.needed(), len(c.Receivers))
+	case !c.GroupIP.Is4():
+		return fmt.Errorf("group IP %v is an IPv6 address, at which rocast cannot answer RDMA-CM yet; write an IPv4 address", c.GroupIP)
+	}
+	return nil
+}
+
+// ReadConfig reads one item of the daemon's config:
+//
+//	cm:
+//	  - {groupIP: 10.77.0.100, port: 7174, receivers: [10.77.0.2, 10.77.0.3], ack: quorum 1, memory: private-data}
+func ReadConfig(v yamldoc.Value) (Config, error) {
+	var c Config
+	err := v.Fields(append(c.Fields("the programs that listen"),
+		yamldoc.Field{Key: "ack", Set: c.readAck}, yamldoc.Field{Key: "memory", Set: c.readMemory})...)
+	if err == nil {
+		if mistake := c.check(); mistake != nil {
+			err = v.Errorf("is refused: %v", mistake)
+		}
+	}
+	return c, err
+}
+
+func (c *Config) readAck(v yamldoc.Value) error {
+	text, err := v.Text()
+	if err != nil {
+		return err
+	}
+	if c.Ack, err = feedback.ParseAck(text); err != nil {
+		return v.Wrap(err)
+	}
+	return nil
+}
+
+// PrivateData is the one place of which the proxy can learn the receivers' memory so far.
+const PrivateData = "private-data"
+
+func (c *Config) readMemory(v yamldoc.Value) error {
+	text, err := v.Text()
+	if err != nil {
+		return err
+	}
+	if text != PrivateData {
+		return v.Errorf("is %q; write %s, or leave memory out", text, PrivateData)
+	}
+	c.Memory = true
+	return nil
+}

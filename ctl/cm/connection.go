@@ -1,0 +1,103 @@
+package cm
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/rocast/rocast/roce"
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// State is the state of a connection.
+type State uint8
+
+const (
+	Asking      State = iota // the receivers have been asked
+	Making                   // they have answered, and the group is being made
+	Offered                  // the source has been sent a REP
+	Established              // the source has confirmed the REP
+	Ending                   // the sides are told
+	Over                     // only remembered, so that late messages find their answer
+)
+
+var stateNames = [...]string{"asking", "making", "offered", "established", "ending", "over"}
+
+func (s State) String() string { return stateNames[s] }
+
+// isHandshake reports whether the connection is not established yet.
+func (s State) isHandshake() bool { return s < Established }
+
+// at says how far one side of a connection is.
+type at uint8
+
+const (
+	asked    at = iota // a receiver that has not answered its REQ; the source, until it has confirmed
+	answered           // a receiver whose REP is here
+	open               // the side is connected
+	closing            // the side has been sent a DREQ
+	gone               // the side is not connected, or not any more
+)
+
+// side is the box's end of one host's part in a connection.
+type side struct {
+	conn     *connection
+	addr     netip.Addr
+	isSource bool
+	at       at
+	pair     wire.Pair // Local is the box's comm ID
+	tid      uint64
+	rep      *wire.REP // a receiver's
+	qpn      roce.QPN
+	why      wire.Reason // of a receiver that refused
+	private  [148]byte   // of its REJ
+
+	retry  *wire.MAD     // sent again until it is answered; nil: nothing is
+	tries  int           // left
+	due    time.Duration // when it is sent next
+	cached *wire.MAD     // answers a message that arrives again
+}
+
+// connection is one connection of a source with its receivers.
+type connection struct {
+	id        uint64
+	key       sourceKey
+	req       *wire.REQ
+	state     State
+	source    *side
+	receivers []*side
+	qpn       roce.QPN  // of the group: every side has it as its peer
+	rep       *wire.REP // merged from those of the receivers
+	group     string    // name of the group; "": none was made
+	making    bool      // the group may come into being after the connection has ended
+
+	deadline  time.Duration // of the state; 0: none
+	mra       time.Duration // when the source is asked to wait
+	probe     time.Duration // when the source is asked whether it is still there
+	unheard   int           // probes without an answer
+	began     time.Time
+	reason    string    // why it ended
+	refusal   [148]byte // private data of the REJ for the source
+	ended     time.Time
+	isRefused bool
+}
+
+// sourceKey is what makes a REQ the same as another one (cm.c).
+type sourceKey struct {
+	addr   netip.Addr
+	commID uint32
+	guid   uint64
+}
+
+func (c *connection) sides() []*side { return append([]*side{c.source}, c.receivers...) }
+
+// count returns the number of receivers that are at one of the places.
+func (c *connection) count(places ...at) (n int) {
+	for _, r := range c.receivers {
+		for _, p := range places {
+			if r.at == p {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,220 @@
+package cm
+
+import (
+	"fmt"
+
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// weigh goes on with a connection whose receivers are being asked, when it is known how.
+func (m *Machine) weigh(c *connection) {
+	has, open := c.count(answered), c.count(asked)
+	switch {
+	case has+open < m.config.needed():
+		m.endAs(c, "", c.refuser())
+	case open == 0:
+		m.make(c)
+	case has >= m.config.needed(): // the others have a little longer
+		c.deadline = min(c.deadline, m.now+m.limits.gather)
+	}
+}
+
+// refuser returns the first receiver that is gone.
+func (c *connection) refuser() *side {
+	for _, r := range c.receivers {
+		if r.at == gone {
+			return r
+		}
+	}
+	return nil
+}
+
+func (m *Machine) make(c *connection) {
+	c.rep = m.repFor(c)
+	file, err := m.groupOf(c)
+	if err != nil {
+		m.end(c, err.Error(), wire.ConsumerDefined)
+		return
+	}
+	c.state, c.deadline, c.making, c.group = Making, 0, true, file.Name
+	m.do(Make{c.id, file})
+}
+
+// made goes on when the data path has the group.
+func (m *Machine) made(e Made) {
+	c := m.conns[e.Connection]
+	if c == nil || !c.making {
+		return
+	}
+	switch c.making = false; {
+	case e.Err != nil:
+		c.group = ""
+		if c.state == Making {
+			m.end(c, e.Err.Error(), wire.NoResources)
+		}
+	case c.state != Making: // it ended meanwhile
+		m.unmake(c)
+	default:
+		c.state, c.mra = Offered, 0
+		m.insist(c.source, c.rep)
+	}
+}
+
+func (m *Machine) unmake(c *connection) {
+	if c.group != "" && !c.making {
+		m.do(Remove{c.group})
+		c.group = ""
+	}
+}
+
+// endAs ends a connection because of one receiver. A source that has no answer yet hears its
+// reason.
+func (m *Machine) endAs(c *connection, reason string, s *side) {
+	if reason == "" {
+		reason = fmt.Sprintf("receiver %v refuses (%v)", s.addr, s.why)
+		if s.why == wire.Timeout {
+			reason = fmt.Sprintf("receiver %v does not answer", s.addr)
+		}
+	}
+	c.refusal = s.private
+	m.end(c, reason, s.why)
+}
+
+// end ends a connection: every side is told in the way that fits how far it is, and the group goes.
+func (m *Machine) end(c *connection, reason string, why wire.Reason) {
+	if c.state >= Ending {
+		return
+	}
+	was := c.state
+	c.state, c.reason, c.ended = Ending, reason, m.wall()
+	c.deadline, c.mra, c.probe = 0, 0, 0
+	switch s := c.source; {
+	case s.at == gone:
+	case was < Offered:
+		if why == wire.Timeout { // a source that waits for a REP ignores this reason (docs/wire.md#rdma-cm)
+			why = wire.NoResources
+		}
+		rej := m.rej(s, wire.AnswersREQ, why)
+		rej.PrivateData = c.refusal
+		s.settle(gone)
+		m.say(s, rej)
+		c.isRefused = true
+	default: // it may or may not have the REP; if not, its next REQ is refused as stale
+		m.disconnect(s)
+	}
+	for _, r := range c.receivers {
+		switch r.at {
+		case asked:
+			r.settle(gone)
+			m.say(r, m.rej(r, wire.AnswersOther, wire.Timeout))
+		case answered:
+			r.settle(gone)
+			m.say(r, m.rej(r, wire.AnswersREP, wire.ConsumerDefined))
+		case open:
+			m.disconnect(r)
+		}
+	}
+	m.unmake(c)
+	m.finish(c)
+}
+
+func (m *Machine) disconnect(s *side) {
+	s.at = closing
+	if s.isSource {
+		m.seed.tid++
+		s.tid = m.seed.tid
+	}
+	m.insist(s, &wire.DREQ{Pair: s.pair, RemoteQPN: s.qpn})
+}
+
+// finish keeps an ended connection for a while when every side is told.
+func (m *Machine) finish(c *connection) {
+	if c.state != Ending {
+		return
+	}
+	for _, s := range c.sides() {
+		if s.at == closing {
+			return
+		}
+	}
+	c.state, c.deadline = Over, m.now+m.limits.remember
+}
+
+func (m *Machine) forget(c *connection) {
+	delete(m.conns, c.id)
+	delete(m.byKey, c.key)
+	for _, s := range c.sides() {
+		delete(m.byID, s.pair.Local)
+	}
+	if m.past = append(m.past, c); len(m.past) > MaxPast {
+		m.past = m.past[1:]
+	}
+}
+
+// tick does what is due.
+func (m *Machine) tick(c *connection) {
+	for _, s := range c.sides() {
+		if s.retry != nil && m.now >= s.due {
+			m.repeat(s)
+		}
+	}
+	if c.mra > 0 && m.now >= c.mra {
+		m.wait(c)
+	}
+	if c.probe > 0 && m.now >= c.probe {
+		m.ping(c)
+	}
+	if c.deadline == 0 || m.now < c.deadline {
+		return
+	}
+	if c.state == Over {
+		if c.deadline = 0; !c.making {
+			m.forget(c)
+		}
+		return
+	}
+	for _, r := range c.receivers { // Asking
+		if r.at == asked && c.state == Asking {
+			m.giveUp(r)
+		}
+	}
+}
+
+// repeat sends a message again that has no answer, or stops waiting for the answer.
+func (m *Machine) repeat(s *side) {
+	c := s.conn
+	if s.tries > 0 {
+		s.tries, s.due = s.tries-1, m.now+m.limits.again
+		m.do(Send{s.addr, *s.retry})
+		return
+	}
+	switch {
+	case s.at == closing:
+		s.settle(gone)
+		m.finish(c)
+	case s.isSource:
+		s.settle(gone)
+		m.end(c, "the source does not answer", wire.ConsumerDefined)
+	default:
+		m.giveUp(s)
+	}
+}
+
+// giveUp goes on without a receiver that has not answered its REQ.
+func (m *Machine) giveUp(s *side) {
+	m.say(s, m.rej(s, wire.AnswersOther, wire.Timeout))
+	m.leaves(s, wire.Timeout, [148]byte{}, "does not answer")
+}
+
+// ping asks the source whether it is still there: a host that is connected answers the REP again
+// (docs/wire.md#rdma-cm). A host that dies says nothing, and its receivers would wait for ever.
+func (m *Machine) ping(c *connection) {
+	if c.unheard == m.limits.probes {
+		c.source.settle(gone)
+		m.end(c, "the source does not answer any more", wire.ConsumerDefined)
+		return
+	}
+	c.unheard++
+	c.probe = m.now + m.limits.probe
+	m.do(Send{c.source.addr, *c.source.cached})
+}

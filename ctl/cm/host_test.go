@@ -1,0 +1,333 @@
+package cm
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/roce"
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// host connects as the kernel's CM does: it sends a REQ or REP again until it has an answer,
+// answers a REP with an RTU each time, and knows a second REQ with the same comm ID and CA GUID.
+type host struct {
+	world *world
+	ip    netip.Addr
+	guid  uint64
+	index uint32
+	state string
+	pair  wire.Pair
+	peer  roce.QPN // remote QPN
+	qpn   roce.QPN
+	psn   roce.PSN // what it expects first
+	first roce.PSN // what it sends first
+	key   [2]uint64
+	heard int           // REQs that are new
+	retry *wire.MAD     // sent again every 4.1 s
+	due   time.Duration // of retry
+	tries int
+	on    map[string]func(*host) // what the program does when the host comes to a state
+}
+
+// world carries messages between the hosts and the machine, and loses some of them. All of it runs
+// in virtual time.
+type world struct {
+	t      *testing.T
+	m      *Machine
+	now    time.Duration
+	hosts  []*host
+	queue  []func()
+	sent   int
+	lose   int // the message with this number is lost; 0: none
+	twice  int // the message with this number arrives twice
+	groups map[string]bool
+	made   int
+}
+
+func newWorld(t *testing.T, c Config) *world {
+	w := &world{t: t, m: newMachine(c, testSeed, usual, time.Time{}), groups: map[string]bool{}}
+	for i, ip := range append([]netip.Addr{hostIPs["a"]}, c.Receivers...) {
+		n := uint32(i + 1)
+		w.hosts = append(w.hosts, &host{world: w, ip: ip, index: n, guid: uint64(n), qpn: roce.QPN(0x10 * n), psn: roce.PSN(1000 * n), state: "idle", on: map[string]func(*host){}})
+	}
+	return w
+}
+
+// carry hands a message over, as bytes.
+func (w *world) carry(m wire.MAD, deliver func(wire.MAD)) {
+	w.sent++
+	copies := 1
+	switch w.sent {
+	case w.lose:
+		return
+	case w.twice:
+		copies = 2
+	}
+	ip := roce.IPUDP{Src: groupIP, Dst: groupIP, HopLimit: 1, ID: 1, SrcPort: srcPort}
+	frame, err := roce.AppendICRC(m.Append(ip.Append(roce.AppendEthernet(nil, roce.MAC{}, roce.MAC{}, ip.EtherType()), wire.TransportBytes), 1))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	got, err := wire.Decode(frame)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for range copies {
+		w.queue = append(w.queue, func() { deliver(got) })
+	}
+}
+
+func (w *world) step(e Event) {
+	for _, a := range w.m.Step(w.now, e) {
+		switch a := a.(type) {
+		case Send:
+			i := slices.IndexFunc(w.hosts, func(h *host) bool { return h.ip == a.To })
+			w.carry(a.MAD, w.hosts[i].hear)
+		case Make:
+			if w.groups[a.File.Name] {
+				w.t.Errorf("%s is made twice", a.File.Name)
+			}
+			w.groups[a.File.Name] = true
+			w.made++
+			w.queue = append(w.queue, func() { w.step(Made{Connection: a.Connection}) })
+		case Remove:
+			if !w.groups[a.Group] {
+				w.t.Errorf("%s is removed and does not exist", a.Group)
+			}
+			delete(w.groups, a.Group)
+		}
+	}
+}
+
+// run lets everything happen that happens within d.
+func (w *world) run(d time.Duration) {
+	for end := w.now + d; ; {
+		for len(w.queue) > 0 {
+			next := w.queue[0]
+			w.queue = w.queue[1:]
+			next()
+		}
+		at, ok := w.m.Next()
+		if !ok {
+			at = end
+		}
+		for _, h := range w.hosts {
+			if h.retry != nil {
+				at = min(at, h.due)
+			}
+		}
+		if at >= end {
+			w.now = end
+			return
+		}
+		w.now = max(w.now, at)
+		w.step(nil)
+		for _, h := range w.hosts {
+			h.repeat()
+		}
+	}
+}
+
+func (h *host) become(state string) {
+	if h.state == state {
+		return
+	}
+	if h.state = state; h.on[state] != nil {
+		h.on[state](h)
+	}
+}
+
+func (h *host) say(m wire.Message) *wire.MAD {
+	mad := wire.MAD{Header: wire.Header{TID: uint64(h.index)}, Message: m}
+	h.world.carry(mad, func(m wire.MAD) { h.world.step(Heard{h.ip, m}) })
+	return &mad
+}
+
+func (h *host) insist(m wire.Message) {
+	h.retry, h.due, h.tries = h.say(m), h.world.now+4100*time.Millisecond, 15
+}
+
+func (h *host) repeat() {
+	if h.retry == nil || h.world.now < h.due {
+		return
+	}
+	if h.tries--; h.tries == 0 {
+		h.retry = nil
+		h.become("timed out")
+		return
+	}
+	h.due += 4100 * time.Millisecond
+	h.say(h.retry.Message)
+}
+
+func (h *host) connect() {
+	h.state, h.pair = "connecting", wire.Pair{Local: h.index * 100}
+	h.insist(testREQ(h.ip, h.pair.Local, h.guid, h.qpn, h.psn))
+}
+
+func (h *host) disconnect() {
+	h.state = "disconnecting"
+	h.insist(&wire.DREQ{Pair: h.pair, RemoteQPN: h.peer})
+}
+
+func (h *host) hear(m wire.MAD) {
+	switch v := m.Message.(type) {
+	case *wire.REQ:
+		h.hearREQ(v)
+	case *wire.REP:
+		if h.state == "connecting" {
+			h.retry, h.pair.Remote, h.peer, h.first = nil, v.Pair.Local, v.QPN, v.StartingPSN
+			h.become("connected")
+		}
+		if h.state == "connected" {
+			h.say(&wire.RTU{Pair: h.pair})
+		}
+	case *wire.RTU:
+		if h.state == "accepting" {
+			h.retry = nil
+			h.become("connected")
+		}
+	case *wire.REJ:
+		h.retry = nil
+		h.become("refused " + v.Reason.String())
+	case *wire.DREQ:
+		if v.RemoteQPN != h.qpn {
+			h.world.t.Errorf("%v is told to disconnect QP %#x, and has %#x", h.ip, v.RemoteQPN, h.qpn)
+		}
+		h.say(&wire.DREP{Pair: wire.Pair{Local: v.Pair.Remote, Remote: v.Pair.Local}})
+		h.retry = nil
+		h.become("over")
+	case *wire.DREP:
+		h.retry = nil
+		h.become("over")
+	}
+}
+
+func (h *host) hearREQ(req *wire.REQ) {
+	key := [2]uint64{req.CAGUID, uint64(req.LocalCommID)}
+	if h.key == key {
+		return // it was here before
+	}
+	h.key = key
+	h.heard++
+	h.pair, h.peer, h.first = wire.Pair{Local: h.index * 100, Remote: req.LocalCommID}, req.QPN, req.StartingPSN
+	h.become("accepting")
+	if h.state == "accepting" {
+		h.insist(&wire.REP{Pair: h.pair, QPN: h.qpn, StartingPSN: h.psn, CAGUID: h.guid, RNRRetry: 7})
+	}
+}
+
+func (w *world) states() string {
+	var l []string
+	for _, h := range w.hosts {
+		l = append(l, h.state)
+	}
+	return fmt.Sprint(l)
+}
+
+// Every message of a connection is lost once, and once it arrives twice: from the REQ of the source
+// to the last DREP. Each time all sides connect with numbers that fit, and afterwards nothing is
+// left.
+func TestEveryMessageIsLostOnceAndComesTwice(t *testing.T) {
+	play := func(lose, twice int) int {
+		w := newWorld(t, testConfig("b", "c"))
+		w.lose, w.twice = lose, twice
+		w.hosts[0].connect()
+		w.run(15 * time.Second)
+		if got := w.states(); got != "[connected connected connected]" || len(w.groups) != 1 || w.made != 1 {
+			t.Errorf("message %d is lost, %d comes twice: %s, groups %v, %d made", lose, twice, got, w.groups, w.made)
+		}
+		a, b, c := w.hosts[0], w.hosts[1], w.hosts[2]
+		if b.heard != 1 || c.heard != 1 || a.peer != b.peer || b.peer != c.peer || b.first != a.psn || c.first != a.psn || a.first != b.psn {
+			t.Errorf("message %d is lost, %d comes twice: source %+v, receivers %+v and %+v", lose, twice, a, b, c)
+		}
+		a.disconnect()
+		w.run(10 * time.Second)
+		if got := w.states(); got != "[over over over]" || len(w.groups) != 0 {
+			t.Errorf("message %d is lost, %d comes twice: %s after the end, groups %v", lose, twice, got, w.groups)
+		}
+		w.run(time.Minute)
+		if len(w.m.conns)+len(w.m.byKey)+len(w.m.byID) != 0 || len(w.m.past) != 1 {
+			t.Errorf("message %d is lost, %d comes twice: %d connections are left", lose, twice, len(w.m.conns))
+		}
+		return w.sent
+	}
+	sent := play(0, 0)
+	if sent < 15 {
+		t.Fatalf("%d messages", sent)
+	}
+	for i := 1; i <= sent; i++ {
+		play(i, 0)
+		play(0, i)
+	}
+}
+
+// A program may refuse, or its host may be dead; a host may die while it is connected.
+func TestHostsThatRefuseOrDie(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		quorum bool
+		on     map[string]func(*host) // of the second receiver
+		want   string
+	}{
+		{"refuses", false, map[string]func(*host){"accepting": func(h *host) {
+			h.say(&wire.REJ{Pair: wire.Pair{Remote: h.pair.Remote}, Reason: wire.ConsumerDefined})
+			h.become("idle")
+		}},
+			"[refused consumer defined refused consumer defined idle]"},
+		{"is dead", false, map[string]func(*host){"accepting": func(h *host) { h.state = "dead" }}, "[refused no resources refused consumer defined refused timeout]"},
+		{"is dead, and the other is enough", true, map[string]func(*host){"accepting": func(h *host) { h.state = "dead" }}, "[connected connected refused timeout]"},
+		{"disconnects", false, map[string]func(*host){"connected": (*host).disconnect}, "[over over over]"},
+		{"disconnects, and the other is enough", true, map[string]func(*host){"connected": (*host).disconnect}, "[connected connected over]"},
+	} {
+		config := testConfig("b", "c")
+		if c.quorum {
+			config.Ack = 1
+		}
+		w := newWorld(t, config)
+		w.hosts[2].on = c.on
+		w.hosts[0].connect()
+		w.run(30 * time.Second)
+		if got := w.states(); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+		if alive := w.hosts[0].state == "connected"; alive != (len(w.groups) == 1) {
+			t.Errorf("%s: groups %v", c.name, w.groups)
+		}
+	}
+}
+
+// Connections that come and go leave nothing, and bounds hold.
+func TestBounds(t *testing.T) {
+	w := newWorld(t, testConfig("b"))
+	for i := range MaxConnections + MaxPast + 1 {
+		h := w.hosts[0]
+		w.hosts[1].key = [2]uint64{}
+		h.connect()
+		h.pair.Local, h.qpn = uint32(i+1), roce.QPN(i+100)
+		h.retry, w.queue = nil, nil
+		h.say(testREQ(h.ip, h.pair.Local, h.guid, h.qpn, h.psn))
+		w.run(0)
+		if h.state != "connected" {
+			t.Fatalf("connection %d: %s", i, w.states())
+		}
+		h.disconnect()
+		w.run(0)
+	}
+	if len(w.m.conns) != MaxConnections || len(w.groups) != 0 || len(w.m.past) != MaxPast {
+		t.Errorf("%d connections are remembered, %d groups", len(w.m.conns), len(w.groups))
+	}
+	w.run(time.Minute)
+	if len(w.m.conns)+len(w.m.byKey)+len(w.m.byID) != 0 {
+		t.Error("connections are remembered for ever")
+	}
+	for i := range uint32(MaxHandshakes + 1) {
+		w.m.Step(w.now, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], i+1, 1, roce.QPN(i+100), 0)}})
+	}
+	if len(w.m.conns) != MaxHandshakes || w.m.counts[TooMany] != 1 {
+		t.Errorf("%d handshakes, %d refused", len(w.m.conns), w.m.counts[TooMany])
+	}
+}

@@ -1,0 +1,48 @@
+package cm
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Connection is what the operator sees of a connection.
+type Connection struct {
+	Source    netip.Addr
+	State     State
+	IsRefused bool
+	Reason    string // why it ended
+	Group     string // name of the group; "": none was made
+	Receivers int    // that are connected
+	Began     time.Time
+	Ended     time.Time // zero while it is not over
+}
+
+// Service is a group IP at which the box answers RDMA-CM.
+type Service struct {
+	Config
+	Connections []Connection // oldest first
+	Counts      Counts
+}
+
+// List returns the services, sorted by group IP.
+func (p *Proxy) List() (l []Service) {
+	for _, s := range p.all() {
+		l = append(l, s.list())
+	}
+	slices.SortFunc(l, func(a, b Service) int { return a.GroupIP.Compare(b.GroupIP) })
+	return l
+}
+
+func (s *service) list() Service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := Service{Config: s.config, Counts: s.machine.counts}
+	for _, c := range append(slices.Clone(s.machine.past), s.machine.all()...) {
+		l.Connections = append(l.Connections, Connection{
+			Source: c.key.addr, State: c.state, IsRefused: c.isRefused, Reason: c.reason, Group: c.group, Receivers: c.count(open),
+			Began: c.began, Ended: c.ended,
+		})
+	}
+	return l
+}

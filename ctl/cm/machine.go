@@ -1,0 +1,388 @@
+package cm
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// Action is something that the caller of [Machine.Step] has to do: a Send, a Make or a Remove.
+type Action any
+
+// Send asks for a message to be sent from the group IP.
+type Send struct {
+	To  netip.Addr
+	MAD wire.MAD
+}
+
+// Make asks for a group to be made. Its outcome comes back as Made.
+type Make struct {
+	Connection uint64
+	File       *groupfile.File
+}
+
+// Remove asks for a group to be removed. A group may be removed while it is being made: then the
+// caller removes it when it is made.
+type Remove struct{ Group string }
+
+// Event is what happened: a Heard, a Made, a Down, a Lost, or nil when only time has passed.
+type Event any
+
+// Heard is a message to the group IP.
+type Heard struct {
+	From netip.Addr
+	MAD  wire.MAD
+}
+
+// Made is the outcome of a Make.
+type Made struct {
+	Connection uint64
+	Err        error
+}
+
+// Down ends every connection, and no other one is made.
+type Down struct{ Reason string }
+
+// Lost says that a group was removed, though not by a Remove.
+type Lost struct{ Group string }
+
+// seed has the numbers from which a Machine counts. They are random, so that no number of an
+// earlier run comes again while a host still knows it.
+type seed struct {
+	commID uint32
+	tid    uint64
+	guid   uint64
+	qpn    roce.QPN
+}
+
+// Machine decides what the box answers at one group IP. It does no I/O and reads no clock.
+type Machine struct {
+	config Config
+	seed   seed
+	start  time.Time
+	limits limits
+
+	now     time.Duration
+	actions []Action
+	nextID  uint64
+	conns   map[uint64]*connection
+	byKey   map[sourceKey]*connection
+	byID    map[uint32]*side // by the box's comm ID
+	counts  Counts
+	isDown  bool
+	past    []*connection // that are over, oldest first; for the operator
+}
+
+func newMachine(c Config, s seed, l limits, start time.Time) *Machine {
+	return &Machine{
+		config: c, seed: s, limits: l, start: start,
+		conns: map[uint64]*connection{}, byKey: map[sourceKey]*connection{}, byID: map[uint32]*side{},
+	}
+}
+
+// Step takes what happened at a time, which is counted from the machine's start and never goes
+// back, and returns what to do, in this order.
+func (m *Machine) Step(now time.Duration, event Event) []Action {
+	m.now, m.actions = now, nil
+	switch e := event.(type) {
+	case Heard:
+		m.hear(e)
+	case Made:
+		m.made(e)
+	case Down:
+		m.isDown = true
+		for _, c := range m.all() {
+			m.end(c, e.Reason, wire.ConsumerDefined)
+		}
+	case Lost:
+		for _, c := range m.all() {
+			if c.group == e.Group && c.state < Ending {
+				c.group = ""
+				m.end(c, "its group was removed", wire.ConsumerDefined)
+			}
+		}
+	}
+	if at, ok := m.Next(); ok && at <= now {
+		for _, c := range m.all() {
+			m.tick(c)
+		}
+	}
+	return m.actions
+}
+
+// Next returns when Step has to be called at the latest; false: only an event changes anything.
+func (m *Machine) Next() (at time.Duration, ok bool) {
+	earlier := func(t time.Duration) {
+		if t > 0 && (!ok || t < at) {
+			at, ok = t, true
+		}
+	}
+	for _, c := range m.conns {
+		earlier(c.deadline)
+		earlier(c.mra)
+		earlier(c.probe)
+		for _, s := range c.sides() {
+			if s.retry != nil {
+				earlier(s.due)
+			}
+		}
+	}
+	return at, ok
+}
+
+// isIdle reports whether nothing is left to be told to anybody.
+func (m *Machine) isIdle() bool {
+	for _, c := range m.conns {
+		if c.state != Over {
+			return false
+		}
+	}
+	return true
+}
+
+// all returns the connections in the order in which they began.
+func (m *Machine) all() []*connection {
+	l := make([]*connection, 0, len(m.conns))
+	for _, c := range m.conns {
+		l = append(l, c)
+	}
+	slices.SortFunc(l, func(a, b *connection) int { return int(a.id) - int(b.id) })
+	return l
+}
+
+func (m *Machine) wall() time.Time { return m.start.Add(m.now) }
+
+func (m *Machine) do(a Action) { m.actions = append(m.actions, a) }
+
+// say sends a message once. The other side repeats its own message if this one is lost.
+func (m *Machine) say(s *side, message wire.Message) {
+	mad := &wire.MAD{Header: wire.Header{TID: s.tid}, Message: message}
+	s.cached = mad
+	m.do(Send{s.addr, *mad})
+}
+
+// insist sends a message until it is answered, or as often as the limits say.
+func (m *Machine) insist(s *side, message wire.Message) {
+	m.say(s, message)
+	s.retry, s.tries, s.due = s.cached, m.limits.tries-1, m.now+m.limits.again
+}
+
+func (s *side) settle(to at) { s.at, s.retry, s.due = to, nil, 0 }
+
+// again answers a message that has arrived before.
+func (m *Machine) again(s *side) {
+	m.counts[Repeated]++
+	if s.cached != nil {
+		m.do(Send{s.addr, *s.cached})
+	}
+}
+
+// newSide adds one end of a connection, with a comm ID of its own.
+func (m *Machine) newSide(c *connection, addr netip.Addr) *side {
+	for {
+		m.seed.commID++
+		if m.seed.commID != 0 && m.byID[m.seed.commID] == nil {
+			break
+		}
+	}
+	m.seed.tid++
+	s := &side{conn: c, addr: addr, pair: wire.Pair{Local: m.seed.commID}, tid: m.seed.tid}
+	m.byID[s.pair.Local] = s
+	return s
+}
+
+// nextQPN returns a QPN that no connection has had for a long time: the queue pairs of an ended
+// connection may still send packets.
+func (m *Machine) nextQPN() roce.QPN {
+	const first, last = 0x100, 0xFFFFFE
+	if m.seed.qpn++; m.seed.qpn < first || m.seed.qpn > last {
+		m.seed.qpn = first
+	}
+	return m.seed.qpn
+}
+
+func (m *Machine) hear(e Heard) {
+	switch message := e.MAD.Message.(type) {
+	case *wire.REQ:
+		m.hearREQ(e.From, e.MAD.TID, message)
+	case *wire.REP:
+		m.withSide(e, message.Pair, func(s *side) { m.hearREP(s, message) })
+	case *wire.RTU:
+		m.withSide(e, message.Pair, func(s *side) { m.hearRTU(s) })
+	case *wire.MRA:
+		m.withSide(e, message.Pair, func(s *side) { m.hearMRA(s, message) })
+	case *wire.REJ:
+		m.hearREJ(e, message)
+	case *wire.DREQ:
+		m.hearDREQ(e, message)
+	case *wire.DREP:
+		m.withSide(e, message.Pair, func(s *side) { m.hearDREP(s) })
+	}
+}
+
+// find returns the side to which a message belongs: the one whose comm ID it names, if it comes
+// from that host, and if the host has not used another comm ID before.
+func (m *Machine) find(from netip.Addr, pair wire.Pair) *side {
+	s := m.byID[pair.Remote]
+	if s == nil || s.addr != from || s.pair.Remote != 0 && s.pair.Remote != pair.Local {
+		return nil
+	}
+	return s
+}
+
+func (m *Machine) withSide(e Heard, pair wire.Pair, then func(*side)) {
+	if s := m.find(e.From, pair); s != nil {
+		then(s)
+		return
+	}
+	m.counts[NoConnection]++
+}
+
+// hearREP takes the answer of a receiver.
+func (m *Machine) hearREP(s *side, rep *wire.REP) {
+	c := s.conn
+	switch {
+	case s.isSource:
+		m.counts[Unexpected]++
+	case s.at == asked && rep.QPN <= wire.QPN:
+		m.counts[Unexpected]++
+	case s.at == asked:
+		s.settle(answered)
+		s.pair.Remote, s.rep, s.qpn = rep.Local, rep, rep.QPN
+		m.weigh(c)
+	case s.at == gone: // it came too late
+		s.pair.Remote = rep.Local
+		m.say(s, m.rej(s, wire.AnswersREP, wire.ConsumerDefined))
+	case s.at == open: // the RTU was lost
+		m.again(s)
+	default:
+		m.counts[Repeated]++
+	}
+}
+
+// hearRTU: the source is connected, so the receivers may be.
+func (m *Machine) hearRTU(s *side) {
+	c := s.conn
+	switch {
+	case !s.isSource || c.state != Offered && c.state != Established:
+		m.counts[Unexpected]++
+		return
+	case c.state == Established: // also the answer to a probe
+		c.unheard = 0
+		return
+	}
+	c.state, c.deadline, c.probe = Established, 0, m.now+m.limits.probe
+	s.settle(open)
+	for _, r := range c.receivers {
+		if r.at == answered {
+			r.settle(open)
+			m.say(r, &wire.RTU{Pair: r.pair})
+		}
+	}
+}
+
+// hearMRA: the other side needs more time.
+func (m *Machine) hearMRA(s *side, mra *wire.MRA) {
+	if s.retry == nil {
+		m.counts[Unexpected]++
+		return
+	}
+	s.due = m.now + m.limits.again + min(m.limits.patience, timeout(mra.ServiceTimeout))
+}
+
+// timeout is the time that five bits stand for.
+func timeout(code uint8) time.Duration { return 4096 * time.Nanosecond << code }
+
+func (m *Machine) hearREJ(e Heard, rej *wire.REJ) {
+	s := m.find(e.From, rej.Pair)
+	if s == nil && rej.Pair.Remote == 0 && rej.Reason == wire.Timeout && rej.InfoBytes >= 8 {
+		// The source gives up before it knows a comm ID of the box: it names its CA GUID.
+		if c := m.byKey[sourceKey{e.From, rej.Pair.Local, be64(rej.Info[:])}]; c != nil {
+			s = c.source
+		}
+	}
+	switch {
+	case s == nil:
+		m.counts[NoConnection]++
+	case s.conn.state >= Ending:
+		s.settle(gone)
+		m.finish(s.conn)
+	case s.at == gone:
+		m.counts[Repeated]++
+	case s.isSource:
+		s.settle(gone)
+		m.end(s.conn, fmt.Sprintf("the source gave up (%v)", rej.Reason), wire.ConsumerDefined)
+	default:
+		m.leaves(s, rej.Reason, rej.PrivateData, fmt.Sprintf("refuses (%v)", rej.Reason))
+	}
+}
+
+func (m *Machine) hearDREQ(e Heard, dreq *wire.DREQ) {
+	s := m.find(e.From, dreq.Pair)
+	switch {
+	case s == nil: // the answer to an earlier DREQ was lost, and the connection is forgotten
+		m.counts[NoConnection]++
+		if m.knows(e.From) {
+			m.do(Send{e.From, wire.MAD{Header: e.MAD.Header, Message: &wire.DREP{Pair: swap(dreq.Pair)}}})
+		}
+		return
+	case dreq.RemoteQPN != s.conn.qpn:
+		m.counts[OtherQPN]++
+		return
+	case s.conn.state < Offered:
+		m.counts[Unexpected]++
+		return
+	}
+	m.do(Send{s.addr, wire.MAD{Header: e.MAD.Header, Message: &wire.DREP{Pair: s.pair}}})
+	wasAt := s.at
+	switch s.settle(gone); {
+	case s.conn.state >= Ending:
+		m.finish(s.conn)
+	case s.isSource:
+		m.end(s.conn, "the source disconnected", wire.ConsumerDefined)
+	case wasAt != gone:
+		m.leaves(s, wire.ConsumerDefined, [148]byte{}, "disconnected")
+	}
+}
+
+func (m *Machine) hearDREP(s *side) {
+	if s.at != closing {
+		m.counts[Unexpected]++
+		return
+	}
+	s.settle(gone)
+	m.finish(s.conn)
+}
+
+// leaves takes a receiver out of a connection, and ends the connection if too few are left.
+func (m *Machine) leaves(s *side, why wire.Reason, private [148]byte, how string) {
+	c := s.conn
+	s.settle(gone)
+	s.why, s.private = why, private
+	if c.state == Asking {
+		m.weigh(c)
+		return
+	}
+	if c.count(answered, open) < m.config.needed() {
+		m.endAs(c, fmt.Sprintf("receiver %v %s", s.addr, how), s)
+	}
+}
+
+// knows reports whether a host may be a side of a connection.
+func (m *Machine) knows(addr netip.Addr) bool {
+	return m.config.Allows(addr) || slices.Contains(m.config.Receivers, addr)
+}
+
+func swap(p wire.Pair) wire.Pair { return wire.Pair{Local: p.Remote, Remote: p.Local} }
+
+func be64(b []byte) (n uint64) {
+	for _, v := range b[:8] {
+		n = n<<8 | uint64(v)
+	}
+	return n
+}

@@ -1,0 +1,242 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/netns"
+	"github.com/rocast/rocast/roce"
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// boxSide is what the proxy works with: groups that exist, and an IP that the test has added.
+type boxSide struct {
+	mu     sync.Mutex
+	groups []string
+	refuse error
+}
+
+func (b *boxSide) Create(_ context.Context, g *groupfile.File) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.refuse == nil {
+		b.groups = append(b.groups, g.Name)
+	}
+	return b.refuse
+}
+
+func (b *boxSide) Remove(_ context.Context, name string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.groups = slices.DeleteFunc(b.groups, func(g string) bool { return g == name })
+	return nil
+}
+
+func (b *boxSide) has() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.groups)
+}
+
+func (b *boxSide) Own(netip.Addr, []netip.Addr) ([]netip.Prefix, func(), error) {
+	return []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24")}, func() {}, nil
+}
+
+// lab is a box in a namespace, and three hosts in another one, which have a socket each.
+type lab struct {
+	t     *testing.T
+	box   *boxSide
+	proxy *Proxy
+	host  *netns.NS
+	a     *socket
+	r     []*socket
+}
+
+func newLab(t *testing.T) *lab {
+	l := &lab{t: t, box: new(boxSide)}
+	box, host := netns.New(t), netns.New(t)
+	l.host = host
+	b, h := netns.Veth(t, box, "eth1", host, "eth0", netns.VethOptions{})
+	for _, cidr := range []string{"10.77.0.254/24", groupIP.String() + "/32"} {
+		if err := b.AddAddress(cidr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var sockets []*socket
+	for _, name := range []string{"a", "b", "c"} {
+		if err := h.AddAddress(hostIPs[name].String() + "/24"); err != nil {
+			t.Fatal(err)
+		}
+		err := host.Do(func() error {
+			s, err := openSocket(hostIPs[name])
+			sockets = append(sockets, s)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(sockets[len(sockets)-1].close)
+	}
+	l.a, l.r = sockets[0], sockets[1:]
+	l.proxy = New(Options{Groups: l.box, Addresses: l.box, Log: zap.NewNop()})
+	t.Cleanup(l.proxy.Close)
+	c := testConfig("b", "c")
+	c.Allow = nil
+	if err := box.Do(func() error { return l.proxy.Up(c) }); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// expect waits for a message of the group.
+func expect[M wire.Message](l *lab, s *socket) (message M) {
+	l.t.Helper()
+	s.raw.SetReadDeadline(time.Now().Add(testlab.Patience))
+	for {
+		from, mad, err, lost := s.receive()
+		if err != nil || lost != nil || from != groupIP {
+			l.t.Fatalf("%v at %v from %v: %v, %v", message.Attribute(), s.ip, from, err, lost)
+		}
+		if m, ok := mad.Message.(M); ok {
+			return m
+		}
+		if a := mad.Message.Attribute(); a != wire.AttrMRA && a != wire.AttrREQ { // on a slow machine both may come again
+			l.t.Fatalf("%v at %v instead of %v", a, s.ip, message.Attribute())
+		}
+	}
+}
+
+func (l *lab) send(s *socket, m wire.Message) {
+	l.t.Helper()
+	if err := s.send(groupIP, &wire.MAD{Message: m}); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// connect connects the source and the receivers.
+func (l *lab) connect() (source *wire.REP, receivers []*wire.REQ) {
+	l.t.Helper()
+	l.send(l.a, testREQ(hostIPs["a"], 10, 1, 0x10, 1000))
+	for i, r := range l.r {
+		req := expect[*wire.REQ](l, r)
+		l.send(r, &wire.REP{Pair: wire.Pair{Local: uint32(20 + i), Remote: req.LocalCommID}, QPN: 0x20, StartingPSN: roce.PSN(2000 + i), RNRRetry: 7})
+		receivers = append(receivers, req)
+	}
+	source = expect[*wire.REP](l, l.a)
+	l.send(l.a, &wire.RTU{Pair: swap(source.Pair)})
+	for _, r := range l.r {
+		expect[*wire.RTU](l, r)
+	}
+	return source, receivers
+}
+
+func (l *lab) connections() []Connection { return l.proxy.List()[0].Connections }
+
+// A connection over real sockets: the kernel carries the messages, their ICRCs fit, and no ICMP
+// error tells a host that nobody listens.
+func TestOverSockets(t *testing.T) {
+	l := newLab(t)
+	var stranger *net.UDPConn
+	err := l.host.Do(func() (err error) {
+		stranger, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(groupIP, roce.UDPPort)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	bth := roce.BTH{Opcode: roce.OpUDSendOnly, DestQPN: wire.QPN}
+	for _, datagram := range [][]byte{[]byte("hello"), bth.Append(nil)} {
+		if _, err := stranger.Write(datagram); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rep, _ := l.connect()
+	if l.box.has() != 1 || rep.StartingPSN != 2000 {
+		t.Errorf("groups %v, REP %+v", l.box.groups, rep)
+	}
+	testlab.Eventually(t, testlab.Patience, "established", func() bool { return l.connections()[0].State == Established }, nil)
+	if c := l.connections()[0]; c.Source != hostIPs["a"] || c.Receivers != 2 || c.Group == "" || c.Ended != (time.Time{}) {
+		t.Errorf("%+v", c)
+	}
+	l.send(l.a, &wire.DREQ{Pair: swap(rep.Pair), RemoteQPN: rep.QPN})
+	expect[*wire.DREP](l, l.a)
+	for _, r := range l.r {
+		dreq := expect[*wire.DREQ](l, r)
+		l.send(r, &wire.DREP{Pair: swap(dreq.Pair)})
+	}
+	testlab.Eventually(t, testlab.Patience, "over", func() bool { return l.connections()[0].State == Over && l.box.has() == 0 }, nil)
+	stranger.SetReadDeadline(time.Now())
+	if _, err := stranger.Read(make([]byte, 1)); errors.Is(err, syscall.ECONNREFUSED) || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the stranger hears %v", err)
+	}
+	if counts := l.proxy.List()[0].Counts; counts != (Counts{NotMAD: 1}) {
+		t.Errorf("counted %v", counts.Named())
+	}
+}
+
+// A frame whose ICRC does not fit changes nothing.
+func TestAWrongICRCIsCounted(t *testing.T) {
+	l := newLab(t)
+	ip := roce.IPUDP{Src: l.a.ip, Dst: groupIP, HopLimit: 9, ID: 7, SrcPort: srcPort}
+	mad := wire.MAD{Message: testREQ(hostIPs["a"], 10, 1, 0x10, 1000)}
+	packet := append(mad.Append(ip.Append(nil, wire.TransportBytes), 1), 1, 2, 3, 4)
+	if _, err := l.a.raw.WriteToIP(packet, &net.IPAddr{IP: groupIP.AsSlice()}); err != nil {
+		t.Fatal(err)
+	}
+	testlab.Eventually(t, testlab.Patience, "counted", func() bool { return l.proxy.List()[0].Counts == (Counts{WrongICRC: 1}) }, nil)
+	if len(l.connections()) != 0 {
+		t.Errorf("%+v", l.connections())
+	}
+}
+
+// Down and Lost tell every host, and Down waits for their answers, but not for ever.
+func TestDownDisconnects(t *testing.T) {
+	l := newLab(t)
+	l.connect()
+	l.proxy.Lost(l.connections()[0].Group)
+	expect[*wire.DREQ](l, l.a)
+	testlab.Eventually(t, testlab.Patience, "ending", func() bool { return l.connections()[0].State == Ending }, nil)
+	if err := l.proxy.Down(hostIPs["b"]); err == nil {
+		t.Error("took down what is not up")
+	}
+	began := time.Now()
+	if err := l.proxy.Down(groupIP); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took < usual.goodbye || len(l.proxy.List()) != 0 {
+		t.Errorf("took %v for hosts that do not answer", took)
+	}
+	if err := l.proxy.Down(groupIP); err == nil {
+		t.Error("took it down twice")
+	}
+}
+
+// Without a group the source hears why.
+func TestAGroupThatCannotBeMade(t *testing.T) {
+	l := newLab(t)
+	l.box.refuse = errors.New("no room")
+	l.send(l.a, testREQ(hostIPs["a"], 10, 1, 0x10, 1000))
+	for i, r := range l.r {
+		req := expect[*wire.REQ](l, r)
+		l.send(r, &wire.REP{Pair: wire.Pair{Local: uint32(20 + i), Remote: req.LocalCommID}, QPN: 0x20})
+	}
+	if rej := expect[*wire.REJ](l, l.a); rej.Reason != wire.NoResources {
+		t.Errorf("%+v", rej)
+	}
+	if c := l.connections()[0]; !c.IsRefused || c.Reason != "no room" {
+		t.Errorf("%+v", c)
+	}
+}

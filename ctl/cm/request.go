@@ -1,0 +1,157 @@
+package cm
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// hearREQ takes a request of a source. What is refused here leaves nothing behind.
+func (m *Machine) hearREQ(from netip.Addr, tid uint64, req *wire.REQ) {
+	key := sourceKey{from, req.LocalCommID, req.CAGUID}
+	if c := m.byKey[key]; c != nil {
+		m.hearREQAgain(c)
+		return
+	}
+	why, counter := m.objection(from, req)
+	if why == 0 {
+		if old := m.connected(from, req); old != nil {
+			why, counter = wire.StaleConnection, Stale
+			m.end(old, "the source's queue pair asked for another connection", wire.StaleConnection)
+		} else if m.isFull() {
+			why, counter = wire.NoResources, TooMany
+		}
+	}
+	if why != 0 {
+		m.counts[counter]++
+		m.do(Send{from, wire.MAD{Header: wire.Header{TID: tid}, Message: &wire.REJ{Pair: wire.Pair{Remote: req.LocalCommID}, Reason: why}}})
+		return
+	}
+	m.ask(key, tid, req)
+}
+
+// hearREQAgain answers a REQ that has arrived before, or that was sent before its answer arrived.
+func (m *Machine) hearREQAgain(c *connection) {
+	switch c.state {
+	case Asking, Making:
+		m.counts[Repeated]++
+		m.wait(c)
+	case Offered:
+		m.again(c.source)
+	case Over:
+		if c.isRefused {
+			m.again(c.source)
+			return
+		}
+		m.counts[Stale]++
+		m.do(Send{c.key.addr, wire.MAD{Header: wire.Header{TID: c.source.tid}, Message: m.rej(c.source, wire.AnswersREQ, wire.StaleConnection)}})
+	default: // a late copy
+		m.counts[Repeated]++
+	}
+}
+
+// wait asks the source to wait, for as long as the receivers may take.
+func (m *Machine) wait(c *connection) {
+	const code = 23 // 34 s
+	c.mra = 0
+	mra := &wire.MRA{Pair: c.source.pair, Answers: wire.AnswersREQ, ServiceTimeout: code}
+	m.do(Send{c.source.addr, wire.MAD{Header: wire.Header{TID: c.source.tid}, Message: mra}})
+}
+
+// objection returns why a REQ cannot be served; 0: it can.
+func (m *Machine) objection(from netip.Addr, req *wire.REQ) (wire.Reason, Counter) {
+	var header wire.IPHeader
+	switch {
+	case !m.config.Allows(from):
+		return wire.InvalidServiceID, Stranger
+	case req.ServiceID != wire.ServiceID(m.config.Port) || !header.Decode(&req.PrivateData):
+		return wire.InvalidServiceID, OtherService
+	case req.Transport != 0:
+		return wire.InvalidTransport, OtherKind
+	case req.Primary.LocalGID != wire.GIDOf(from) || header.Src != from || header.Dst != m.config.GroupIP || req.QPN <= wire.QPN:
+		return wire.InvalidGID, WrongAddress
+	case req.PathMTU < 1 || req.PathMTU > 5:
+		return wire.InvalidPathMTU, WrongMTU
+	}
+	return 0, 0
+}
+
+// connected returns the connection that the queue pair of a REQ has already.
+func (m *Machine) connected(from netip.Addr, req *wire.REQ) *connection {
+	for _, c := range m.conns {
+		if c.state < Ending && c.key.addr == from && c.key.guid == req.CAGUID && c.req.QPN == req.QPN {
+			return c
+		}
+	}
+	return nil
+}
+
+// isFull reports whether one more connection is too many. It forgets the oldest connection that is
+// over, if that makes room.
+func (m *Machine) isFull() bool {
+	handshakes := 0
+	for _, c := range m.conns {
+		if c.state.isHandshake() {
+			handshakes++
+		}
+	}
+	if m.isDown || handshakes >= MaxHandshakes {
+		return true
+	}
+	if len(m.conns) < MaxConnections {
+		return false
+	}
+	for _, c := range m.all() {
+		if c.state == Over && !c.making {
+			m.forget(c)
+			return false
+		}
+	}
+	return true
+}
+
+// ask makes a connection and sends a REQ to each receiver.
+func (m *Machine) ask(key sourceKey, tid uint64, req *wire.REQ) {
+	m.nextID++
+	c := &connection{
+		id: m.nextID, key: key, req: req, qpn: m.nextQPN(), began: m.wall(),
+		mra: m.now + m.limits.again, deadline: m.now + m.limits.asking,
+	}
+	m.conns[c.id], m.byKey[key] = c, c
+	c.source = m.newSide(c, key.addr)
+	c.source.isSource, c.source.tid, c.source.pair.Remote, c.source.qpn = true, tid, req.LocalCommID, req.QPN
+	for _, ip := range m.config.Receivers {
+		r := m.newSide(c, ip)
+		c.receivers = append(c.receivers, r)
+		m.insist(r, m.reqFor(c, r))
+	}
+}
+
+// reqFor returns the REQ for a receiver: that of the source, from the group. Options of vendors are
+// left out, because the box does not know what they change on the wire.
+func (m *Machine) reqFor(c *connection, r *side) *wire.REQ {
+	req := *c.req
+	req.LocalCommID, req.VendorID, req.CAGUID, req.QPN = r.pair.Local, 0, m.seed.guid, c.qpn
+	req.FlowControl = false
+	req.Primary.LocalGID, req.Primary.RemoteGID = wire.GIDOf(m.config.GroupIP), wire.GIDOf(r.addr)
+	req.Second = wire.Path{}
+	var header wire.IPHeader
+	header.Decode(&req.PrivateData)
+	header.Src, header.Dst = m.config.GroupIP, r.addr
+	header.Put(&req.PrivateData)
+	return &req
+}
+
+// rej refuses a side. Whoever has no comm ID of the other side yet names its CA GUID instead.
+func (m *Machine) rej(s *side, answers wire.Answered, why wire.Reason) *wire.REJ {
+	rej := &wire.REJ{Pair: s.pair, Answers: answers, Reason: why}
+	if s.isSource {
+		rej.Pair.Local = 0 // as Linux: nothing of the connection is kept that could be named
+	}
+	if !s.isSource && s.pair.Remote == 0 {
+		rej.Reason, rej.InfoBytes = wire.Timeout, 8
+		binary.BigEndian.PutUint64(rej.Info[:], m.seed.guid)
+	}
+	return rej
+}

@@ -1,0 +1,137 @@
+package cm
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// service answers at one group IP.
+type service struct {
+	config  Config
+	options Options
+	log     *zap.Logger
+	socket  *socket
+	release func() // removes the group IP from the box
+	limits  limits
+	began   time.Time
+	ctx     context.Context
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
+
+	mu      sync.Mutex
+	machine *Machine
+	alarm   *time.Timer // for what Machine.Next says
+	changed chan struct{}
+	logged  map[uint64]State
+}
+
+// listen hears the hosts until the socket is closed.
+func (s *service) listen() {
+	for {
+		from, mad, err, lost := s.socket.receive()
+		switch {
+		case lost != nil:
+			return
+		case err != nil:
+			s.miscount(err)
+		default:
+			s.step(Heard{from, mad})
+		}
+	}
+}
+
+func (s *service) miscount(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if errors.Is(err, wire.ErrICRC) {
+		s.machine.counts[WrongICRC]++
+		return
+	}
+	s.machine.counts[NotMAD]++
+}
+
+// step tells the machine what happened, and does what it says.
+func (s *service) step(event Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, action := range s.machine.Step(time.Since(s.began), event) {
+		switch a := action.(type) {
+		case Send:
+			if s.socket.send(a.To, &a.MAD) != nil { // as if it had been lost
+				s.machine.counts[NotSent]++
+			}
+		case Make:
+			s.tasks.Go(func() { s.step(Made{a.Connection, s.options.Groups.Create(s.ctx, a.File)}) })
+		case Remove:
+			s.tasks.Go(func() { s.remove(a.Group) })
+		}
+	}
+	s.tell()
+	if at, ok := s.machine.Next(); ok {
+		s.alarm.Reset(time.Until(s.began.Add(at)))
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *service) remove(name string) {
+	if err := s.options.Groups.Remove(s.ctx, name); err != nil {
+		s.log.Error("could not remove the group of an RDMA-CM connection", zap.String("group", name), zap.Error(err))
+	}
+}
+
+// tell logs the connections that are established, or over, since the last call.
+func (s *service) tell() {
+	for id, c := range s.machine.conns {
+		state := c.state
+		if state != Established && state < Ending || s.logged[id] >= Established && (s.logged[id] == state || state > Ending) {
+			continue
+		}
+		s.logged[id] = state
+		log := s.log.With(zap.Stringer("source", c.key.addr), zap.Uint32("groupQPN", uint32(c.qpn)))
+		switch {
+		case state == Established:
+			log.Info("RDMA-CM connection established", zap.Int("receivers", c.count(open)))
+		case c.isRefused:
+			log.Warn("RDMA-CM connection refused", zap.String("reason", c.reason))
+		default:
+			log.Info("RDMA-CM connection ended", zap.String("reason", c.reason))
+		}
+	}
+	for id := range s.logged {
+		if s.machine.conns[id] == nil {
+			delete(s.logged, id)
+		}
+	}
+}
+
+// stop ends every connection, gives the hosts a moment to hear of it, and closes the socket.
+func (s *service) stop() {
+	s.step(Down{"taken down by the box's operator"})
+	late := time.After(s.limits.goodbye)
+	for waiting := true; waiting; {
+		s.mu.Lock()
+		waiting = !s.machine.isIdle()
+		s.mu.Unlock()
+		if waiting {
+			select {
+			case <-s.changed:
+			case <-late:
+				waiting = false
+			}
+		}
+	}
+	s.alarm.Stop()
+	s.socket.close()
+	s.tasks.Wait()
+	s.cancel()
+	s.release()
+}

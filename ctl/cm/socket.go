@@ -1,0 +1,134 @@
+package cm
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/roce"
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// socket sends and receives messages at one IPv4 address, by the kernel's routes and neighbours. It
+// is a raw socket, because the ICRC covers fields of the IP header.
+//
+// The kernel would answer datagrams to a UDP port at which nobody listens with an ICMP error. So a
+// second socket listens there, and drops everything.
+type socket struct {
+	ip  netip.Addr
+	raw *net.IPConn
+	udp *net.UDPConn
+	id  uint16 // of the last packet sent
+	psn roce.PSN
+}
+
+const (
+	srcPort    = 0xC000 // what RoCE senders begin with
+	hopLimit   = 64
+	etherBytes = 14
+	maxPacket  = 2048
+)
+
+// toQP1 passes UDP datagrams to RoCE's port that hold a UD SEND ONLY to queue pair 1. The packet
+// begins with its IP header.
+var toQP1 = []unix.SockFilter{
+	{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0},      // X: length of the IP header
+	{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_IND, K: 2},       // UDP destination port
+	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 6, K: roce.UDPPort}, //
+	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: 8},       // opcode
+	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 4, K: uint32(roce.OpUDSendOnly)},
+	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_IND, K: 12}, // destination QPN
+	{Code: unix.BPF_ALU | unix.BPF_AND, K: 0xFFFFFF},
+	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 1, K: uint32(wire.QPN)},
+	{Code: unix.BPF_RET, K: maxPacket},
+	{Code: unix.BPF_RET},
+}
+
+var nothing = []unix.SockFilter{{Code: unix.BPF_RET}}
+
+func openSocket(ip netip.Addr) (*socket, error) {
+	udp, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, roce.UDPPort)))
+	if err != nil {
+		return nil, fmt.Errorf("listen on UDP %d, where RoCE arrives: %w; another service at this IP may use it", roce.UDPPort, err)
+	}
+	raw, err := net.ListenIP("ip4:udp", &net.IPAddr{IP: ip.AsSlice()})
+	if err != nil {
+		udp.Close()
+		return nil, fmt.Errorf("open a raw socket: %w", err)
+	}
+	s := &socket{ip: ip, raw: raw, udp: udp}
+	if err := s.arrange(); err != nil {
+		s.close()
+		return nil, fmt.Errorf("set up a raw socket: %w", err)
+	}
+	return s, nil
+}
+
+func (s *socket) arrange() error {
+	if err := control(s.udp, func(fd int) error { return attach(fd, nothing) }); err != nil {
+		return err
+	}
+	return control(s.raw, func(fd int) error {
+		if err := attach(fd, toQP1); err != nil {
+			return err
+		}
+		return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_HDRINCL, 1))
+	})
+}
+
+func attach(fd int, filter []unix.SockFilter) error {
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	return os.NewSyscallError("setsockopt", unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program))
+}
+
+func control(conn syscall.Conn, do func(fd int) error) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = do(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
+}
+
+func (s *socket) close() {
+	s.raw.Close()
+	s.udp.Close()
+}
+
+// receive waits for a message. err is that of the message, if there is one; lost: the socket is
+// closed.
+func (s *socket) receive() (from netip.Addr, mad wire.MAD, err, lost error) {
+	frame := roce.AppendEthernet(make([]byte, 0, etherBytes+maxPacket), roce.MAC{}, roce.MAC{}, 0x0800)
+	n, _, _, _, lost := s.raw.ReadMsgIP(frame[etherBytes:cap(frame)], nil)
+	if lost != nil {
+		return netip.Addr{}, wire.MAD{}, nil, lost
+	}
+	frame = frame[:etherBytes+n]
+	if mad, err = wire.Decode(frame); err != nil {
+		return netip.Addr{}, wire.MAD{}, err, nil
+	}
+	return netip.AddrFrom4([4]byte(frame[etherBytes+12:])), mad, nil, nil
+}
+
+// send is called by one goroutine at a time.
+func (s *socket) send(to netip.Addr, mad *wire.MAD) error {
+	if s.id++; s.id == 0 { // the kernel replaces 0, which would make the ICRC wrong
+		s.id = 1
+	}
+	s.psn = s.psn.Next()
+	ip := roce.IPUDP{Src: s.ip, Dst: to, HopLimit: hopLimit, ID: s.id, SrcPort: srcPort}
+	frame := roce.AppendEthernet(nil, roce.MAC{}, roce.MAC{}, ip.EtherType())
+	frame, err := roce.AppendICRC(mad.Append(ip.Append(frame, wire.TransportBytes), s.psn))
+	if err != nil {
+		return err
+	}
+	_, err = s.raw.WriteToIP(frame[etherBytes:], &net.IPAddr{IP: to.AsSlice()})
+	return err
+}

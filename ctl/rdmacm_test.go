@@ -1,0 +1,87 @@
+package ctl
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/ctl/cm"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groupip"
+	"github.com/rocast/rocast/mft"
+)
+
+// The proxy really opens sockets at its group IP, so the IP is one of the loopback's.
+const cmRequest = `{"groupIP": "127.0.0.220", "receivers": ["10.77.0.2", "10.77.0.3"], "port": 7174}`
+
+func TestRDMACMOwnsItsIPWhileItIsUp(t *testing.T) {
+	w := newWorld(t)
+	up, err := w.CMUp(t.Context(), []byte(cmRequest))
+	if err != nil || up.GroupIP != "127.0.0.220" || up.Port != 7174 || len(up.Receivers) != 2 || up.Ack != "all" || strings.Join(up.Allow, " ") != "127.0.0.0/8" {
+		t.Fatalf("%+v, %v", up, err)
+	}
+	w.expect(t, "table [], addresses [127.0.0.220@2 x1 127.0.0.220@3 x1], tracking 0, files []")
+	for request, want := range map[string]string{
+		cmRequest: "RDMA-CM on 127.0.0.220 is already up; take it down first",
+		`{"groupIP": "127.0.0.221", "receivers": ["10.77.0.9"], "port": 1}`: "RDMA-CM on 127.0.0.221: 10.77.0.9 is not reached: no route to 10.77.0.9",
+		`{"groupIP": "127.0.0.221"}`:                                        "the request has no receivers; add receivers: [ADDRESS, ...], where the programs that listen run",
+	} {
+		if _, err := w.CMUp(t.Context(), []byte(request)); err == nil || err.Error() != want {
+			t.Errorf("\ngot  %v\nwant %s", err, want)
+		}
+	}
+	if err := w.CMDown("127.0.0.221"); err == nil || err.Error() != "RDMA-CM on 127.0.0.221 is not up; rocast cm ls lists what is up" {
+		t.Error(err)
+	}
+	if err := w.CMDown("127.0.0.220"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+	if list := w.CMs(); len(list.CMs) != 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+func TestTheConfigsRDMACMComesUpWithTheDaemon(t *testing.T) {
+	w := newWorld(t)
+	w.CM = []cm.Config{{Config: groupip.Config{GroupIP: addr("127.0.0.222"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 7174}, Memory: true}}
+	if missing := w.bringUp(t.Context(), w.helpers(), true); len(missing) != 0 {
+		t.Errorf("%+v", missing)
+	}
+	if list := w.CMs().CMs; len(list) != 1 || list[0].Memory != "private-data" {
+		t.Errorf("%+v", list)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+}
+
+// The group of a connection has the IP that the proxy has added to the box: connection management
+// to that IP stays the kernel's, and so the proxy's.
+func TestTheGroupOfAConnection(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.CMUp(t.Context(), []byte(cmRequest)); err != nil {
+		t.Fatal(err)
+	}
+	file, err := groupfile.Parse([]byte(strings.NewReplacer("name: g1", "name: connection\naddressing: switch-ip").Replace(g1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file.IP, file.Lines = addr("127.0.0.220"), nil
+	if err := (helperGroups{w.Controller}).Create(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range w.sw.Table().Group(0).Keys() {
+		if key.Match == mft.MatchDst {
+			t.Errorf("%+v takes what is sent to queue pair 1", key)
+		}
+	}
+	if err := w.Remove("connection"); err != nil {
+		t.Error(err)
+	}
+	if err := w.CMDown("127.0.0.220"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+}
