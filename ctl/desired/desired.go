@@ -257,5 +257,5 @@ func (d *Desired) know(ops []clientv3.Op, lease clientv3.LeaseID, revision int64
 // is not known.
 func (d *Desired) unreachable(err error) error {
 	return fmt.Errorf("etcd at %s does not answer, and running groups run on; try again when it does: %w",
-		strings.Join(d.config.Endpoints, ", "), err)
+		strings.Join(d.config.Endpoints, ", "), d.cause(err))
 }

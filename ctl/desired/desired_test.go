@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest"
 
+	"github.com/rocast/rocast/internal/testlab/certs"
 	"github.com/rocast/rocast/internal/testlab/etcd"
 )
 
@@ -248,7 +249,7 @@ func TestEtcdDown(t *testing.T) {
 	cluster.Kill(t, 0)
 	soon, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
-	if _, err := a.Update(soon, "g1", []byte("two"), revision); err == nil || !strings.Contains(err.Error(), "etcd at "+cluster.Endpoints()[0]+" does not answer, and running groups run on") {
+	if _, err := a.Update(soon, "g1", []byte("two"), revision); err == nil || !strings.Contains(err.Error(), "etcd at "+cluster.Endpoints()[0]+" does not answer, and running groups run on") || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("update: %v", err)
 	}
 	if e, ok := a.Entry("g1"); !ok || string(e.Text) != "one" {
@@ -378,5 +379,60 @@ func TestABoxKnowsItsOwnChangesAtOnce(t *testing.T) {
 	}
 	if e, _ := d.Entry("g1"); e.Wanted() || e.Begun {
 		t.Errorf("%+v", e)
+	}
+}
+
+// With TLS a box shows its certificate to etcd and checks that of etcd. A box that has no
+// certificate, or trusts another authority, gets nothing, and the error says why.
+func TestEtcdWithTLS(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	ca, err := certs.NewAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := certs.NewAuthority(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := Settings{Prefix: "/lab", Lease: 2 * time.Second, CA: ca.Path, Endpoints: []string{"https://localhost:1"}}
+	if settings.Cert, settings.Key, err = ca.Issue(dir, time.Now().Add(certs.Lifetime), "a"); err != nil {
+		t.Fatal(err)
+	}
+	config, err := settings.Config("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster := etcd.StartTLS(t, 1, ca, config.TLS)
+	settings.Endpoints = cluster.Endpoints()
+	bare, mistrusting, unknown := settings, settings, settings
+	bare.Cert, bare.Key = "", ""
+	mistrusting.CA = stranger.Path
+	if unknown.Cert, unknown.Key, err = stranger.Issue(other, time.Now().Add(certs.Lifetime), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, want string
+		Settings
+	}{
+		{"its own", "", settings},
+		{"no certificate", "remote error: tls: ", bare},
+		{"a certificate of another authority", "remote error: tls: ", unknown},
+		{"another authority", "certificate signed by unknown authority", mistrusting},
+	} {
+		config, err := c.Config("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := Open(config, zaptest.NewLogger(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err = d.Create(ctx, "g1", []byte("one"))
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
 	}
 }

@@ -138,7 +138,7 @@ func (d *Desired) keepLease(ctx context.Context, renewed chan<- struct{}) error 
 			return nil
 		case held || !lost:
 			d.log.Warn("etcd does not answer; running groups run on, and changes are refused",
-				zap.Strings("endpoints", d.config.Endpoints), zap.Error(err))
+				zap.Strings("endpoints", d.config.Endpoints), zap.Error(d.cause(err)))
 		}
 		lost = true
 		sleep(ctx, againAfter)

@@ -4,6 +4,7 @@ package etcd
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os/exec"
@@ -15,12 +16,15 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/internal/testlab/certs"
 )
 
 // Cluster is an etcd whose members are processes of their own. They listen on loopback and end with
 // the test.
 type Cluster struct {
 	members []*member
+	tls     *tls.Config // of a client; nil: without TLS
 }
 
 type member struct {
@@ -34,10 +38,26 @@ type member struct {
 // Start starts a cluster and waits until it answers. It skips the test if etcd is not installed.
 func Start(t *testing.T, size int) *Cluster {
 	t.Helper()
+	return start(t, size, "http://127.0.0.1", nil)
+}
+
+// StartTLS starts a cluster that shows its clients a certificate of an authority, for localhost,
+// and wants one of theirs. tls is that of a client.
+func StartTLS(t *testing.T, size int, ca *certs.Authority, tls *tls.Config) *Cluster {
+	t.Helper()
+	cert, key, err := ca.Issue(t.TempDir(), time.Now().Add(certs.Lifetime), "localhost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, size, "https://localhost", tls, "--cert-file", cert, "--key-file", key, "--trusted-ca-file", ca.Path, "--client-cert-auth")
+}
+
+func start(t *testing.T, size int, host string, tls *tls.Config, args ...string) *Cluster {
+	t.Helper()
 	if _, err := exec.LookPath("etcd"); err != nil {
 		t.Skip("etcd is not installed; apt-get install etcd-server")
 	}
-	c := &Cluster{}
+	c := &Cluster{tls: tls}
 	dir := t.TempDir()
 	ports := freePorts(t, 2*size)
 	var peers []string
@@ -45,15 +65,15 @@ func Start(t *testing.T, size int) *Cluster {
 		peers = append(peers, fmt.Sprintf("m%d=http://127.0.0.1:%d", i, ports[2*i+1]))
 	}
 	for i := range size {
-		client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[2*i]), fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1])
-		c.members = append(c.members, &member{url: client, args: []string{
+		client, peer := fmt.Sprintf("%s:%d", host, ports[2*i]), fmt.Sprintf("http://127.0.0.1:%d", ports[2*i+1])
+		c.members = append(c.members, &member{url: client, args: append([]string{
 			"--name", fmt.Sprintf("m%d", i), "--data-dir", filepath.Join(dir, fmt.Sprintf("m%d", i)),
-			"--listen-client-urls", client, "--advertise-client-urls", client,
+			"--listen-client-urls", strings.Replace(client, "localhost", "127.0.0.1", 1), "--advertise-client-urls", client,
 			"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 			"--initial-cluster", strings.Join(peers, ","),
 			"--heartbeat-interval", "50", "--election-timeout", "500",
 			"--unsafe-no-fsync", "--logger", "zap",
-		}})
+		}, args...)})
 	}
 	for i := range c.members {
 		c.start(t, i)
@@ -158,7 +178,7 @@ func (c *Cluster) wait(t *testing.T) {
 
 func (c *Cluster) client(t *testing.T) *clientv3.Client {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: c.Endpoints(), TLS: c.tls, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
