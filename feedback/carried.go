@@ -82,6 +82,7 @@ func (g *Group) carried(now Tick, ev *Event, acts []Action) []Action {
 	}
 	g.source.pos, g.source.asks = ev.PSN, ev.AckReq && ev.Asked == ev.PSN
 	if g.repairState != nil {
+		g.endGuess(g.pace.seenAt) // these packets came after those that were seen last
 		g.pace.seenAt, g.lull = now, lull{}
 	}
 	return g.replies(acts)

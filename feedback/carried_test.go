@@ -305,3 +305,31 @@ func TestCarriedForgetsWhoLeft(t *testing.T) {
 		}
 	}
 }
+
+// After a restart nothing is a gap until a packet came that was certainly sent after it. A report
+// of carried packets says that they came after the report before.
+func TestCarriedPacketsEndTheGuessAfterARestart(t *testing.T) {
+	const life = packetLife
+	for _, c := range []struct {
+		carried []Tick // when it is reported that one more packet was carried
+		gap     bool
+	}{
+		{[]Tick{life - 1, life + 1}, false},
+		{[]Tick{life, life + 1}, true},
+		{[]Tick{5 * life}, false},
+	} {
+		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1, FirstPSN: 100, Restored: true})
+		acts, _ := g.Step(0, Event{Kind: Data, PSN: 500, First: true, Last: true, AckReq: true}, nil)
+		acts, _ = g.Step(1, Event{Kind: Response, PSN: 500, Syndrome: roce.SyndromeUnlimited, MSN: 1}, acts[:0])
+		for _, at := range c.carried {
+			if g.Plain() == 0 {
+				t.Fatal("the group is not plain")
+			}
+			acts, _ = g.Step(at, Event{Kind: Carried, PSN: g.NextPSN(), Last: true, MSN: 1}, acts[:0])
+		}
+		_, outcome := g.Step(9*life, Event{Kind: Data, PSN: g.NextPSN().Next(), First: true, Last: true}, acts[:0])
+		if (outcome == Gap) != c.gap {
+			t.Errorf("carried at %v: the packet behind one that is missing is %v", c.carried, outcome)
+		}
+	}
+}

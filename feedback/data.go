@@ -24,9 +24,12 @@ func (g *Group) data(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	} else {
 		g.forward(psn, ev.Last)
 		g.doubts.trim(psn)
+		if gap {
+			g.forgo(psn.Prev())
+		}
 	}
 	if g.repairState != nil {
-		g.followGuess(now, psn, gap)
+		g.endGuess(now)
 	}
 	if ev.First && g.mayJoin(psn, resent) {
 		acts = g.join(now, psn, acts)

@@ -43,14 +43,11 @@ type guess struct {
 // packetLife is longer than a packet is on its way.
 const packetLife = second
 
-// followGuess takes packet psn, which was forwarded, perhaps behind others that did not come. A
-// packet that was sent after the restart ends the guess: the source has heard the ACK of no packet
-// from there on, so it sends each of them when a NAK calls it back.
-func (g *Group) followGuess(now Tick, psn roce.PSN, gap bool) {
-	if gap {
-		g.forgo(psn.Prev())
-	}
-	if now >= g.guess.until {
+// endGuess ends the guess if the packet that was forwarded, which came at a given time or later,
+// was sent after the restart. The source has heard the ACK of no packet from there on, so it sends
+// each of them when a NAK calls it back.
+func (g *Group) endGuess(came Tick) {
+	if came >= g.guess.until {
 		g.guess.stands = false
 	}
 }

@@ -70,6 +70,7 @@ var everyday = mishaps{
 	{Losses: 1, Crashes: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Crashes: 1, Stale: 1, Switches: true, Message: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Crashes: 1, Stale: 1, Switches: true, Receivers: 2},
+	{Losses: 1, Crashes: 1, Stale: 1, Ticks: 1, Switches: true, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Fatals: 1, Policy: repairs(1, 0)},
 	{Losses: 2, Read: 2, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 2, Deaths: 1, Receivers: 2, Policy: repairs(1, 0)},

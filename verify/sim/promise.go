@@ -138,8 +138,8 @@ func (w *world) living(h *host) (n int) {
 		r := &w.hosts[i]
 		// With a quorum a receiver may have joined too late for what the source waits for.
 		late := w.s.Policy.Ack != feedback.AckAll && r.from[h.number] > h.merged.acked+1
-		// Or the source is past what the receiver lacks, whether the switch knows that or not yet, and the
-		// switch does not have it to send it again.
+		// Or the source is past what the receiver lacks, whether the switch knows that or not yet,
+		// and the switch has not retained it.
 		next := r.next[h.number]
 		lacks := w.s.Policy.Ack != feedback.AckAll && next <= h.merged.acked && !w.box.core.Retains(w.group.ID, h.plan.first.Add(int32(next)))
 		if r != h && r.counts() && !late && !lacks && !r.crashed && !r.behind && r.qp.State() == rnic.StateReady {
