@@ -53,8 +53,9 @@ type turn struct {
 type senderState struct {
 	nextPSN  roce.PSN // what the member sends next
 	messages roce.MSN // how many it has sent
-	hadTurn  bool     // everything below nextPSN was acknowledged at the source switch
-	ended    bool     // it heard the NAK that ends its QP: its further packets are refused
+	round    feedback.Round
+	hadTurn  bool // everything below nextPSN was acknowledged at the source switch
+	ended    bool // it heard the NAK that ends its QP: its further packets are refused
 }
 
 // sourceMarks are copied from the source's packets to its answers, so that these look like a NIC's.
@@ -234,7 +235,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 	if behind := ev.PSN.Sub(to.nextPSN); behind < 0 && behind > -feedback.Window && to.hadTurn {
 		// The member missed the last ACK of its turn. Everyone has this packet, so it is
 		// acknowledged again.
-		if feedback.DueAnswer(ev.PSN, to.nextPSN.Prev(), ev.AckReq) {
+		if to.round.Arrive(ev.PSN) && feedback.DueAnswer(ev.PSN, to.nextPSN.Prev(), ev.AckReq) {
 			out.Replies = append(out.Replies, st.reply(leg, ev.PSN, roce.AETH{
 				Syndrome: st.noGrant(), MSN: to.messages,
 			}, ev.MigReq))
@@ -277,7 +278,7 @@ func (st *state) noGrant() roce.Syndrome {
 func (st *state) rebase(next int, to *senderState) {
 	from := st.senderState(st.active)
 	from.nextPSN, from.messages = st.merge.NextPSN(), st.merge.Messages()
-	from.hadTurn, from.ended = st.merge.Settled(), st.merge.Ended()
+	from.hadTurn, from.ended, from.round = st.merge.Settled(), st.merge.Ended(), st.merge.Round()
 	for i := range st.offsets {
 		at, turn := &st.offsets[i], &st.turns[i]
 		// A path that takes part is where the old source's stream ends. The new source's own path

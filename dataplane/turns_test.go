@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -318,6 +319,72 @@ func TestAFormerSourceIsAnsweredWhereItAsks(t *testing.T) {
 		}
 	}
 	silent(t, s.Net)
+}
+
+// A former source that was called back and has not come is not sent an ACK from where it was called
+// on: it hears the call first, and the ACK would be beyond its place then.
+func TestAFormerSourceIsCalledBack(t *testing.T) {
+	type resent struct {
+		psn      roce.PSN
+		answered bool
+	}
+	const called = firstPSN + 1
+	for _, sends := range [][]resent{
+		{{called + 1, false}, {firstPSN, true}, {called, true}, {called + 1, true}},
+		{{called + 1, false}, {called + 1, true}}, // a step back: it has heard the call
+	} {
+		s := calledFormerSource(t)
+		for _, r := range sends {
+			s.asks(r.psn)
+			if got := s.heard(); len(got) > 0 != r.answered || r.answered && got[0] != r.psn {
+				t.Errorf("%v: packet %d is answered with %v, want an answer: %v", sends, r.psn, got, r.answered)
+			}
+		}
+	}
+}
+
+// calledFormerSource returns a stage on which B has taken over from A. A was called back to its
+// second packet of three and has resent the first one since.
+func calledFormerSource(t *testing.T) *stage {
+	s := newStage(t, both(1, ipB, 500), receiver(2, ipC))
+	g := s.group
+	answer := func(path int, psn roce.PSN, syndrome roce.Syndrome) {
+		p := &g.Paths[path]
+		s.Ports[p.Port].Put(ack(p.Dst, psn.Add(g.DeltaPSN(path)), syndrome).frame(t))
+		s.Poll()
+	}
+	for psn := range roce.PSN(3) {
+		s.asks(firstPSN + psn)
+	}
+	answer(0, firstPSN+2, roce.SyndromeUnlimited)
+	answer(1, firstPSN+1, roce.NAKSequence)
+	answer(1, firstPSN+2, roce.SyndromeUnlimited) // its packets have overtaken each other
+	s.asks(firstPSN)                              // its timer has run out before it has heard the NAK
+	if got, want := s.heard(), []roce.PSN{firstPSN, firstPSN + 1, firstPSN}; !slices.Equal(got, want) {
+		t.Fatalf("the source has heard %v, want ACK, NAK and ACK %v", got, want)
+	}
+	p := write(500, nil)
+	p.src = ipB
+	s.Ports[1].Put(p.frame(t))
+	s.Poll()
+	s.Ports[0].Take()
+	return s
+}
+
+// asks lets A send a packet that asks for an ACK.
+func (s *stage) asks(psn roce.PSN) {
+	p := write(psn, nil)
+	p.bth.AckReq = true
+	s.Ports[0].Put(p.frame(s.t))
+	s.Poll()
+}
+
+// heard returns the PSNs of the answers to A.
+func (s *stage) heard() (psns []roce.PSN) {
+	for _, f := range s.Ports[0].Take() {
+		psns = append(psns, decode(s.t, f).PSN)
+	}
+	return psns
 }
 
 // With source-switch force the new source does not wait, and a receiver that lacks something of the

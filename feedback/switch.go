@@ -53,6 +53,27 @@ func (g *Group) SwitchSource(s SourceSwitch, acts []Action) []Action {
 	return acts
 }
 
+// Round is where a source was in its round when its turn ended. A source that has missed the last
+// ACK of its turn sends packets of that turn again.
+type Round struct {
+	pos, back roce.PSN
+	awaited   bool // the source was called back to packet back, and had not come
+}
+
+// Round returns where the source is in its round.
+func (g *Group) Round() Round { return Round{g.source.pos, g.back.psn, g.back.awaited} }
+
+// Arrive notes that packet psn of a turn that has ended came again, and says whether it may be
+// acknowledged: a source that was called back hears that before it hears the ACK, which would then
+// be beyond its place (rule 1).
+func (r *Round) Arrive(psn roce.PSN) bool {
+	if psn == r.back || !psn.After(r.pos) && psn.After(r.back) { // as in Group.arrive
+		r.awaited = false
+	}
+	r.pos = psn
+	return !r.awaited || psn.Before(r.back)
+}
+
 // comeBack makes the path of a source take part again. A QP that ended as a source has ended as a
 // receiver: with on-fatal evict its path stays gone.
 func (g *Group) comeBack(p *path) {

@@ -304,6 +304,11 @@ var rules = []rule{
 
 	{"14", "a timer event comes later than a path is due", "legtimer.go", "\t\tdue = g.retained.due\n", ""},
 	{"14", "a timer event comes later than the silence of the source ends", "legtimer.go", "due = min(due, since+patience)", "due = min(due, endless+0*(since+patience))"},
+	{"12", "a former source that was called back is answered all the same", "switch.go", "return !r.awaited || psn.Before(r.back)", "return true"},
+	{"12", "a former source that was called back never comes back", "switch.go", "		r.awaited = false\n", ""},
+	{"12", "a step back of a former source shows nothing", "switch.go", "psn == r.back || !psn.After(r.pos) && psn.After(r.back)", "psn == r.back"},
+	{"12", "every packet of a former source is a step back", "switch.go", "!psn.After(r.pos) && psn.After(r.back)", "psn.After(r.back)"},
+	{"12", "the place of a former source stands still", "switch.go", "	r.pos = psn\n", ""},
 	{"repair", "a group that is due earlier than expected waits", "dataplane/waiting.go", "	case due < h.due:\n", "	case false:\n"},
 	{"repair", "events put a timer off", "dataplane/waiting.go", "	case due < h.due:\n", "	default:\n"},
 	{"repair", "a worker looks for what the engine carries as often as for other groups", "dataplane/waiting.go", "max(due, now+carriedPeriod)", "max(due, now)"},

@@ -37,7 +37,9 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	case dropped:
 	case f.stream != noStream:
 		h.place.arrive(int(f.packet))
-		h.seen = max(h.seen, int(f.packet)+1)
+		if reason != dataplane.Reason(feedback.Gap) { // which is not forwarded
+			h.seen = max(h.seen, int(f.packet)+1)
+		}
 	case w.notifying != nil:
 		w.checkNotification(h, reason)
 	default:
