@@ -34,8 +34,11 @@ type GroupSender[T any] interface {
 // connection to each receiver while it does not. See [Fallback] for when it changes.
 //
 // An item that has not got through by one way is sent again by the other, so a receiver may get it
-// twice, but never an older one after a newer one: give the items numbers, and drop those that are
-// not newer than the last.
+// twice, but none arrives after a newer one: give the items numbers, and drop those that are not
+// newer than the last. A receiver needs one completion queue for both ways, or puts the items of
+// two queues in order.
+//
+// examples/replicate is a whole program.
 type Stream[T any] struct {
 	Client    *Client // where the group's events come from
 	Group     string

@@ -376,3 +376,23 @@ func (s stuckClose) Close(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
+
+// The last event about the group as a whole counts.
+func TestWhatEventsSayOfAGroup(t *testing.T) {
+	for _, c := range []struct {
+		kinds string
+		want  Signal
+	}{
+		{"", Tick}, {"member-stalled port-down", Tick}, {"degraded", WentBad}, {"restored", WentWell}, {"group-created", WentWell},
+		{"degraded group-removed group-created member-joined", WentWell}, {"restored degraded member-joined", WentBad},
+	} {
+		var list []Event
+		for _, kind := range strings.Fields(c.kinds) {
+			list = append(list, Event{Kind: EventKind(kind), Group: "g1", Cause: "x"})
+		}
+		s, cause := verdict(list)
+		if s != c.want || (cause != nil) != (s == WentBad) {
+			t.Errorf("%s: %v, %v", c.kinds, s, cause)
+		}
+	}
+}

@@ -62,7 +62,7 @@ type edge struct {
 }
 
 // tops are rooms for which others write nothing: no package outside imports them.
-var tops = []string{"cmd", "demo", "bench", "test", "verify"}
+var tops = []string{"cmd", "demo", "examples", "bench", "test", "verify"}
 
 // labs are packages for tests and measurements; what ships does not import them.
 var labs = []string{"internal", "ctl/ctltest", "dataplane/porttest"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/roce"
@@ -106,6 +107,15 @@ func (q *QP) PostRecv(wrID uint64, buf []byte) error {
 func (q *QP) finishPost() {
 	q.endpoint.socket.wake()
 	q.endpoint.mu.Unlock()
+}
+
+// Destroy ends the queue pair. What arrives for it later is for no queue pair. Completions that are
+// there can still be taken; outstanding work is forgotten, and its buffers belong to the caller
+// again.
+func (q *QP) Destroy() {
+	q.endpoint.mu.Lock()
+	defer q.endpoint.mu.Unlock()
+	q.endpoint.pairs = slices.DeleteFunc(q.endpoint.pairs, func(other *QP) bool { return other == q })
 }
 
 // Wait waits for a completion and takes the oldest one.
