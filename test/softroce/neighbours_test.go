@@ -34,6 +34,7 @@ type neighbour struct {
 	guests     []int // numbers
 	links      []string
 	next       []*neighbour // by links
+	more       string       // lines of its config
 }
 
 func openBox(t *testing.T) *Namespace {
@@ -137,9 +138,12 @@ func (n *neighbours) start(b *neighbour) *rocast {
 		ports += ", " + PortName(guest)
 	}
 	const port = 7471
-	fmt.Fprintf(&config, "engine: %s\nports: [%s]\nsocket: %s\nstateDir: %s\napi: {listen: %s:%d, cert: %s, key: %s, ca: %s}\nneighbours:\n",
-		*engine, ports, site.path("socket"), site.path("state"), b.addr, port, cert, key, n.ca.Path)
-	for _, next := range b.next {
+	fmt.Fprintf(&config, "engine: %s\nports: [%s]\nsocket: %s\nstateDir: %s\napi: {listen: %s:%d, cert: %s, key: %s, ca: %s}\n%s",
+		*engine, ports, site.path("socket"), site.path("state"), b.addr, port, cert, key, n.ca.Path, b.more)
+	for i, next := range b.next {
+		if i == 0 {
+			config.WriteString("neighbours:\n")
+		}
 		fmt.Fprintf(&config, "  - {name: %s, address: %s, url: \"https://%s:%d\", behind: [%s]}\n",
 			next.name, next.addr, next.addr, port, strings.Join(b.behind(next), ", "))
 	}

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -24,7 +22,6 @@ import (
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
-	"github.com/rocast/rocast/internal/testlab/etcd"
 	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/roce"
 )
@@ -105,31 +102,6 @@ func run(t *testing.T, in *netns.NS, name string, args ...string) string {
 	out, err := in.Exec(name, args...)
 	check(t, err)
 	return out
-}
-
-// reach makes a member of a cluster reachable in the box's namespace, and returns its URL there.
-func (b *box) reach(cluster *etcd.Cluster) string {
-	b.t.Helper()
-	var l net.Listener
-	check(b.t, b.ns.Do(func() (err error) { l, err = net.Listen("tcp", "127.0.0.1:0"); return err }))
-	b.t.Cleanup(func() { _ = l.Close() })
-	there := strings.TrimPrefix(cluster.Endpoints()[0], "http://")
-	go func() {
-		for {
-			from, err := l.Accept()
-			if err != nil {
-				return
-			}
-			to, err := net.Dial("tcp", there)
-			if err != nil {
-				_ = from.Close()
-				continue
-			}
-			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
-			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
-		}
-	}()
-	return "http://" + l.Addr().String()
 }
 
 // start starts the box's daemon with more lines of config, and waits until it answers.

@@ -85,7 +85,7 @@ func TestAnotherBoxTakesOverWithAddressAndMAC(t *testing.T) {
 				cert, key, err := ca.Issue(b.dir, time.Now().Add(certs.Lifetime), fmt.Sprintf("box%d", i+1))
 				check(t, err)
 				config[i] = fmt.Sprintf("engine: %s\nstore: etcd\netcd: {endpoints: [\"%s\"], lease: 60s}\n"+
-					"api: {listen: 0.0.0.0:7471, cert: %s, key: %s, ca: %s}\n", engine, b.reach(cluster), cert, key, ca.Path)
+					"api: {listen: 0.0.0.0:7471, cert: %s, key: %s, ca: %s}\n", engine, cluster.Reach(t, b.ns), cert, key, ca.Path)
 			}
 			first, second := l.boxes[0], l.boxes[1]
 			first.hold()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/internal/testlab/certs"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 // Cluster is an etcd whose members are processes of their own. They listen on loopback and end with
@@ -96,6 +98,33 @@ func (c *Cluster) Endpoints() (urls []string) {
 		urls = append(urls, m.url)
 	}
 	return urls
+}
+
+// Reach makes the first member reachable in a network namespace, and returns its URL there.
+func (c *Cluster) Reach(t *testing.T, in *netns.NS) (url string) {
+	t.Helper()
+	var l net.Listener
+	if err := in.Do(func() (err error) { l, err = net.Listen("tcp", "127.0.0.1:0"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	scheme, there, _ := strings.Cut(c.members[0].url, "://")
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			to, err := net.Dial("tcp", there)
+			if err != nil {
+				_ = from.Close()
+				continue
+			}
+			go func() { _, _ = io.Copy(to, from); _ = to.Close() }()
+			go func() { _, _ = io.Copy(from, to); _ = from.Close() }()
+		}
+	}()
+	return scheme + "://" + l.Addr().String()
 }
 
 // Kill ends a member with SIGKILL.
