@@ -31,6 +31,6 @@
 // judge_test.go watches the wires and drops frames. -short uses one kernel and the stories that
 // cover most. -artifacts keeps every frame of a story that failed.
 //
-// Start reading at lab.go, then guest.go and boxguest.go. verbs.go drives one queue pair by hand,
-// and perftest.go runs perftest's tools.
+// Start reading at lab.go, then guest.go and boxguest.go. verbs.go drives one queue pair by hand (a
+// program in verbs/; that in rdmacm/ connects by librdmacm), and perftest.go runs perftest's tools.
 package softroce

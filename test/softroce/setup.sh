@@ -18,9 +18,9 @@ cache=$ROCAST_CACHE/softroce
 host_tools="qemu-system-x86_64 gcc xz zstd flock"
 host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-linux"
 
-# The programs that stories run inside a guest. verbs/ is built with libibverbs-dev, against the
-# same library.
-guest_packages="busybox-static dash iproute2 ethtool perftest ibverbs-providers ibverbs-utils rdmacm-utils libibverbs-dev"
+# The programs that stories run inside a guest. verbs/ and rdmacm/ are built with the -dev packages,
+# against the same libraries.
+guest_packages="busybox-static dash iproute2 ethtool perftest ibverbs-providers ibverbs-utils rdmacm-utils libibverbs-dev librdmacm-dev"
 
 # The parts of a kernel package that have rdma_rxe, virtio, the other NICs and virtual devices of a
 # guest that is the box, and their dependencies. A * of tar matches slashes too.

@@ -96,6 +96,7 @@ var stories = []story{
 	{"three groups", false, storyGroups},
 	{"unicast beside", false, storyUnicast},
 	{"perftest", true, storyPerftest},
+	{"RDMA-CM", true, storyRDMACM},
 }
 
 // TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for

@@ -13,6 +13,9 @@ import (
 // VerbsProgram is the name of the program in ../verbs inside a guest.
 const VerbsProgram = "rocast-verbs"
 
+// RDMACMProgram is the name of the program in ../rdmacm.
+const RDMACMProgram = "rocast-rdmacm"
+
 // Image is what QEMU boots.
 type Image struct {
 	Series    string // "6.1"
@@ -64,7 +67,7 @@ func build(ctx context.Context, series string) (Image, error) {
 }
 
 // programs are the paths of this repository's programs that run in a guest.
-type programs struct{ agent, verbs string }
+type programs struct{ agent, verbs, rdmacm string }
 
 func buildPrograms(ctx context.Context, cache string, u userSpace) (programs, error) {
 	source, err := sourceDir(ctx)
@@ -75,8 +78,15 @@ func buildPrograms(ctx context.Context, cache string, u userSpace) (programs, er
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return programs{}, err
 	}
-	built := programs{agent: filepath.Join(dir, "agent"), verbs: filepath.Join(dir, VerbsProgram)}
-	return built, errors.Join(buildAgent(ctx, source, built.agent), buildVerbs(ctx, u, source, built.verbs))
+	verbs, err := filepath.Glob(filepath.Join(source, "verbs", "*.c"))
+	if err != nil {
+		return programs{}, err
+	}
+	rdmacm := []string{filepath.Join(source, "rdmacm", "main.c"), filepath.Join(source, "verbs", "sha256.c")}
+	built := programs{agent: filepath.Join(dir, "agent"), verbs: filepath.Join(dir, VerbsProgram), rdmacm: filepath.Join(dir, RDMACMProgram)}
+	return built, errors.Join(buildAgent(ctx, source, built.agent),
+		buildC(ctx, u, built.verbs, verbs, "-libverbs"),
+		buildC(ctx, u, built.rdmacm, rdmacm, "-lrdmacm", "-libverbs"))
 }
 
 // sourceDir is test/softroce of this repository. The caller may run in any directory of the module.
@@ -95,20 +105,16 @@ func buildAgent(ctx context.Context, source, target string) error {
 	return run(cmd)
 }
 
-// buildVerbs compiles against libibverbs of the guests. The other libraries that libibverbs needs
-// are found in the guest.
-func buildVerbs(ctx context.Context, u userSpace, source, target string) error {
-	files, err := filepath.Glob(filepath.Join(source, "verbs", "*.c"))
-	if err != nil {
-		return err
-	}
+// buildC compiles against libraries of the guests. The other libraries that these need are found in
+// the guest.
+func buildC(ctx context.Context, u userSpace, target string, sources []string, libraries ...string) error {
 	args := []string{
 		"-std=c11", "-D_GNU_SOURCE", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion",
 		"-Wno-sign-conversion", "-o", target, "-isystem", filepath.Join(u.root, "usr/include"),
 	}
-	args = append(args, files...)
-	args = append(args, "-L"+filepath.Join(u.root, "usr", libraryDir), "-Wl,--allow-shlib-undefined", "-libverbs")
-	return run(exec.CommandContext(ctx, "gcc", args...))
+	args = append(args, sources...)
+	args = append(args, "-L"+filepath.Join(u.root, "usr", libraryDir), "-Wl,--allow-shlib-undefined")
+	return run(exec.CommandContext(ctx, "gcc", append(args, libraries...)...))
 }
 
 func run(cmd *exec.Cmd) error {

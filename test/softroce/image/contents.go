@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -97,7 +98,7 @@ func packPrograms(a *archive, u userSpace, built programs) error {
 	for _, name := range guestApplets {
 		a.symlink("usr/bin/"+name, "busybox")
 	}
-	return u.executable(a, "usr/bin/"+VerbsProgram, built.verbs)
+	return errors.Join(u.executable(a, "usr/bin/"+VerbsProgram, built.verbs), u.executable(a, "usr/bin/"+RDMACMProgram, built.rdmacm))
 }
 
 // packProvider adds libibverbs' driver for rxe. libibverbs opens it by its path, so no program

@@ -1,0 +1,162 @@
+/*
+ * rocast-rdmacm connects by librdmacm, as programs that know nothing of groups do.
+ *
+ *   rocast-rdmacm listen IP PORT BYTES
+ *       accepts one connection, and says in its private data where its memory is: VA (64 bits),
+ *       R_Key (32), length (32), big-endian. Prints "listening". Waits for one SEND, prints the
+ *       SHA-256 of the memory, and waits until the other side has disconnected.
+ *   rocast-rdmacm connect IP PORT BYTES TIMES
+ *       connects, WRITEs its memory that often with other contents, SENDs one message, prints the
+ *       SHA-256 of what it wrote last, and disconnects.
+ *
+ * An error is one line on stderr, with the event's status if a connection is refused.
+ */
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <rdma/rdma_verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../verbs/sha256.h"
+
+struct region {
+	uint64_t va;
+	uint32_t rkey;
+	uint32_t length;
+};
+
+static const char message[] = "that was all";
+
+static int fail(const char *what, const struct rdma_cm_id *id)
+{
+	int error = errno;
+
+	fprintf(stderr, "%s: %s", what, strerror(error));
+	if (id && id->event)
+		fprintf(stderr, " (%s, status %d)", rdma_event_str(id->event->event), id->event->status);
+	fputc('\n', stderr);
+	return 1;
+}
+
+static void print_hash(const void *memory, size_t bytes)
+{
+	char hex[SHA256_HEX_BYTES];
+
+	sha256_hex(memory, bytes, hex);
+	printf("%s\n", hex);
+	fflush(stdout);
+}
+
+static struct rdma_cm_id *make(char *ip, char *port, int flags)
+{
+	struct rdma_addrinfo hints = { .ai_flags = flags, .ai_port_space = RDMA_PS_TCP }, *found = NULL;
+	struct ibv_qp_init_attr attr = {
+		.cap = { .max_send_wr = 64, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+		.sq_sig_all = 1,
+	};
+	struct rdma_cm_id *id = NULL;
+
+	if (rdma_getaddrinfo(ip, port, &hints, &found) || rdma_create_ep(&id, found, NULL, &attr))
+		return NULL;
+	rdma_freeaddrinfo(found);
+	return id;
+}
+
+static int wait_disconnected(struct rdma_cm_id *id)
+{
+	struct rdma_cm_event *event;
+
+	if (rdma_get_cm_event(id->channel, &event))
+		return fail("wait for the end", id);
+	if (event->event != RDMA_CM_EVENT_DISCONNECTED) {
+		fprintf(stderr, "%s instead of the end\n", rdma_event_str(event->event));
+		return 1;
+	}
+	rdma_ack_cm_event(event);
+	rdma_disconnect(id);
+	return 0;
+}
+
+static int listen_once(char *ip, char *port, void *memory, size_t bytes)
+{
+	struct rdma_cm_id *listener = make(ip, port, RAI_PASSIVE), *id;
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 7 };
+	struct region region;
+	struct ibv_wc done;
+	struct ibv_mr *mr;
+	char received[sizeof(message)];
+	struct ibv_mr *received_mr;
+
+	if (!listener || rdma_listen(listener, 1))
+		return fail("listen", listener);
+	printf("listening\n");
+	fflush(stdout);
+	if (rdma_get_request(listener, &id))
+		return fail("wait for a request", listener);
+	mr = rdma_reg_write(id, memory, bytes);
+	received_mr = rdma_reg_msgs(id, received, sizeof(received));
+	if (!mr || !received_mr || rdma_post_recv(id, NULL, received, sizeof(received), received_mr))
+		return fail("register memory", NULL);
+	region = (struct region){ htobe64((uintptr_t)memory), htobe32(mr->rkey), htobe32((uint32_t)bytes) };
+	param.private_data = &region;
+	param.private_data_len = sizeof(region);
+	if (rdma_accept(id, &param))
+		return fail("accept", id);
+	if (rdma_get_recv_comp(id, &done) <= 0 || done.status || strcmp(received, message) != 0)
+		return fail("receive", NULL);
+	print_hash(memory, bytes);
+	return wait_disconnected(id);
+}
+
+static int connect_once(char *ip, char *port, uint8_t *memory, size_t bytes, long times)
+{
+	struct rdma_cm_id *id = make(ip, port, 0);
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7 };
+	struct region region;
+	struct ibv_mr *mr;
+	struct ibv_wc done;
+	char text[sizeof(message)];
+	struct ibv_mr *text_mr;
+
+	if (!id || rdma_connect(id, &param))
+		return fail("connect", id);
+	memcpy(&region, id->event->param.conn.private_data, sizeof(region));
+	if (be32toh(region.length) < bytes) {
+		fprintf(stderr, "the other side has %u bytes\n", be32toh(region.length));
+		return 1;
+	}
+	memcpy(text, message, sizeof(message));
+	mr = rdma_reg_msgs(id, memory, bytes);
+	text_mr = rdma_reg_msgs(id, text, sizeof(text));
+	if (!mr || !text_mr)
+		return fail("register memory", NULL);
+	for (long i = 0; i < times; i++) {
+		for (size_t k = 0; k < bytes; k++)
+			memory[k] = (uint8_t)(k * 31 + (k >> 8) + (size_t)i * 7);
+		if (rdma_post_write(id, NULL, memory, bytes, mr, 0, be64toh(region.va), be32toh(region.rkey)) ||
+		    rdma_get_send_comp(id, &done) <= 0 || done.status) {
+			fprintf(stderr, "WRITE %ld: %s\n", i, ibv_wc_status_str(done.status));
+			return 1;
+		}
+	}
+	if (rdma_post_send(id, NULL, text, sizeof(text), text_mr, 0) || rdma_get_send_comp(id, &done) <= 0 || done.status)
+		return fail("SEND", NULL);
+	print_hash(memory, bytes);
+	return rdma_disconnect(id) ? fail("disconnect", id) : 0;
+}
+
+int main(int argc, char **argv)
+{
+	size_t bytes = argc > 4 ? strtoul(argv[4], NULL, 0) : 0;
+	uint8_t *memory = calloc(1, bytes ? bytes : 1);
+
+	if (argc == 5 && strcmp(argv[1], "listen") == 0 && memory)
+		return listen_once(argv[2], argv[3], memory, bytes);
+	if (argc == 6 && strcmp(argv[1], "connect") == 0 && memory)
+		return connect_once(argv[2], argv[3], memory, bytes, atol(argv[5]));
+	fprintf(stderr, "usage: see the top of main.c\n");
+	return 2;
+}

@@ -1,0 +1,109 @@
+//go:build softroce
+
+package softroce
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/test/softroce/control"
+	"github.com/rocast/rocast/test/softroce/image"
+)
+
+const (
+	rdmacmPort  = "7174"
+	rdmacmBytes = 70001 // of each WRITE: the last packet is odd
+)
+
+// storyRDMACM connects programs that know nothing of groups: the source's kernel and the receivers'
+// kernels talk to the proxy. The source WRITEs where the private data says, and SENDs.
+func storyRDMACM(t *testing.T, ctx context.Context, s *stage) string {
+	var receivers []string
+	for _, guest := range s.Guests[1:] {
+		receivers = append(receivers, guest.Addr.String())
+	}
+	_, err := s.ask(ctx, "cm", "up", "--group-ip", groupIP.String(), "--port", rdmacmPort, "--receivers", strings.Join(receivers, ","), "--memory", "private-data")
+	must(t, err)
+	t.Cleanup(func() {
+		_, err := s.ask(context.WithoutCancel(ctx), "cm", "down", "--group-ip", groupIP.String())
+		must(t, err)
+	})
+	connects := 5
+	if testing.Short() {
+		connects = 2
+	}
+	began := time.Now()
+	for range connects {
+		listeners := s.rdmacmListen(t, ctx, s.Guests[1:])
+		want, err := s.rdmacmConnect(ctx, 10)
+		if err != nil {
+			t.Fatalf("connect: %v\n%s", err, s.Report(ctx))
+		}
+		for i, p := range listeners {
+			if got, err := p.Stdout.ReadLine(ctx); err != nil || got != want {
+				t.Errorf("receiver %d has %s, the source wrote %s: %v", i+1, got, want, err)
+			}
+			if exit, err := p.Wait(ctx); err != nil || !exit.OK() {
+				t.Errorf("receiver %d: %v %v %s", i+1, exit, err, p.Stderr)
+			}
+		}
+	}
+	took := time.Since(began)
+	s.rdmacmRefused(t, ctx)
+	return fmt.Sprintf("%d connections of librdmacm programs in %.1f s, 10 WRITEs of %d bytes and a SEND each; refused when a receiver does not listen",
+		connects, took.Seconds(), rdmacmBytes)
+}
+
+// rdmacmListen starts a program on each guest that accepts one connection.
+func (s *stage) rdmacmListen(t *testing.T, ctx context.Context, guests []*Guest) (listeners []*control.Process) {
+	t.Helper()
+	for _, guest := range guests {
+		p, err := guest.Start(image.RDMACMProgram, "listen", guest.Addr.String(), rdmacmPort, strconv.Itoa(rdmacmBytes))
+		must(t, err)
+		if line, err := p.Stdout.ReadLine(ctx); err != nil || line != "listening" {
+			t.Fatalf("%s: %q, %v %s", guest.Addr, line, err, p.Stderr)
+		}
+		listeners = append(listeners, p)
+	}
+	return listeners
+}
+
+// rdmacmConnect connects to the group, and returns the hash of what was written.
+func (s *stage) rdmacmConnect(ctx context.Context, writes int) (hash string, err error) {
+	out, err := s.Guests[0].Run(ctx, image.RDMACMProgram, "connect", groupIP.String(), rdmacmPort, strconv.Itoa(rdmacmBytes), strconv.Itoa(writes))
+	return strings.TrimSpace(out), err
+}
+
+// rdmacmRefused checks that the source hears why a receiver refuses, and that nothing is left of
+// any connection.
+func (s *stage) rdmacmRefused(t *testing.T, ctx context.Context) {
+	t.Helper()
+	for _, p := range s.rdmacmListen(t, ctx, s.Guests[2:]) {
+		defer p.Wait(ctx)
+	}
+	const invalidService = "status 8"
+	if _, err := s.rdmacmConnect(ctx, 1); err == nil || !strings.Contains(err.Error(), invalidService) {
+		t.Errorf("a receiver does not listen: %v", err)
+	}
+	out, err := s.ask(ctx, "cm", "ls")
+	must(t, err)
+	var list api.CMs
+	must(t, json.Unmarshal(out, &list))
+	connections := list.CMs[0].Connections
+	if last := connections[len(connections)-1]; !strings.Contains(last.Reason, "refuses (invalid service ID)") {
+		t.Errorf("cm ls does not say why: %s", out)
+	}
+	out, err = s.ask(ctx, "group", "ls")
+	must(t, err)
+	var groups api.Groups
+	must(t, json.Unmarshal(out, &groups))
+	if len(groups.Groups) != 0 {
+		t.Errorf("groups are left: %s", out)
+	}
+}
