@@ -138,15 +138,24 @@ func (w *world) living(h *host) (n int) {
 		r := &w.hosts[i]
 		// With a quorum a receiver may have joined too late for what the source waits for.
 		late := w.s.Policy.Ack != feedback.AckAll && r.from[h.number] > h.merged.acked+1
-		// Or the source is past what the receiver lacks, whether the switch knows that or not yet,
-		// and the switch has not retained it.
-		next := r.next[h.number]
-		lacks := w.s.Policy.Ack != feedback.AckAll && next <= h.merged.acked && !w.box.core.Retains(w.group.ID, h.plan.first.Add(int32(next)))
-		if r != h && r.counts() && !late && !lacks && !r.crashed && !r.behind && r.qp.State() == rnic.StateReady {
+		if r != h && r.counts() && !late && !w.lacksForGood(r, h) && !r.crashed && !r.behind && r.qp.State() == rnic.StateReady {
 			n += r.weight()
 		}
 	}
 	return n
+}
+
+// lacksForGood reports whether a source is past what receiver r of a quorum lacks, whether the
+// switch knows that or not yet, and the switch has not retained it.
+func (w *world) lacksForGood(r, h *host) bool {
+	next := r.next[h.number]
+	return w.s.Policy.Ack != feedback.AckAll && next <= h.merged.acked && !w.box.core.Retains(w.group.ID, h.plan.first.Add(int32(next)))
+}
+
+// hangs reports whether a source may retry for ever: after a crash the switch may tell it that too
+// few receivers are left by a NAK for a packet that was acknowledged before the crash.
+func (w *world) hangs(h *host) bool {
+	return w.box.core != nil && w.s.RetryCount == retryForEver && w.tally[SwitchCrash].Times > 0 && w.living(h) < max(1, int(w.s.Policy.Ack))
 }
 
 func (w *world) notReadySeen() (n uint64) {
