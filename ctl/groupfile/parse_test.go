@@ -211,6 +211,39 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	}
 }
 
+// A whole file may stand on its first line, and an error still names the line.
+func TestAFileOfOneLineIsRefusedAsAnyOther(t *testing.T) {
+	const source, receiver = "{ip: 10.77.0.1, qpn: 17, psn: 1, role: source}", "{ip: 10.77.0.2, qpn: 18, psn: 5}"
+	for members, want := range map[string]string{
+		source + ", " + receiver: "",
+		strings.Replace(source, "}", ", receivers: 1}", 1) + ", " + receiver:        "line 1: member 1 is the source, and a quorum counts receivers only; remove receivers, or write role: both",
+		source + ", " + strings.Replace(receiver, "}", ", remoteIP: 10.77.0.1}", 1): "line 1: member 2 has remoteIP 10.77.0.1, which is the ip of the member on line 1; write an address of this box",
+	} {
+		_, err := Parse([]byte("{name: g1, ip: 10.77.0.100, qpn: 1, mtu: 1024, members: [" + members + "]}"))
+		if got := fmt.Sprint(err); got != want && (err != nil || want != "") {
+			t.Errorf("\ngot  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// A member with role both does not receive while it sends. A quorum of all others can be met, and
+// one of one more cannot.
+func TestAQuorumOfAllWhoMayReceive(t *testing.T) {
+	const a, b, c = "{ip: 10.77.0.1, qpn: 17, psn: 1, sendPSN: 3, role: both}", "{ip: 10.77.0.2, qpn: 18, psn: 5, role: receiver}", "{ip: 10.77.0.3, qpn: 18, psn: 5, receivers: 5}"
+	for _, q := range []struct {
+		members string
+		most    int
+	}{{a + ", " + b + ", " + c, 6}, {strings.Replace(a, "both}", "source}", 1) + ", " + b + ", " + c, 6}} {
+		members := strings.Replace(q.members, "sendPSN: 3, role: source", "role: source", 1)
+		for quorum := q.most; quorum <= q.most+1; quorum++ {
+			_, err := Parse(fmt.Appendf(nil, "{name: g1, ip: 10.77.0.100, qpn: 1, mtu: 1024, ack: quorum %d, members: [%s]}", quorum, members))
+			if (err == nil) != (quorum <= q.most) {
+				t.Errorf("a quorum of %d with %s: %v", quorum, members, err)
+			}
+		}
+	}
+}
+
 // The bounds of repair that are left out have their defaults.
 func TestRepairHasDefaults(t *testing.T) {
 	for keys, want := range map[string]feedback.Policy{

@@ -36,7 +36,7 @@ engine: afxdp
 members:
   - {ip: fd00::1, qpn: 17, psn: 9, sendPSN: 1000, role: both, via: leaf2, confirm: true}
   - {ip: fd00::2, qpn: 18, psn: 5, sendPSN: 3, role: both}
-  - {ip: fd00::3, qpn: 19, psn: 5, remoteQPN: 6}
+  - {ip: fd00::3, qpn: 19, psn: 5, remoteQPN: 6, receivers: 1}
 `
 
 func TestAFileIsWrittenAsItIsRead(t *testing.T) {

@@ -49,6 +49,11 @@ func listenWith(t *testing.T, f Files, handle http.HandlerFunc) Config {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return listenOn(t, l, handle)
+}
+
+func listenOn(t *testing.T, l net.Listener, handle http.HandlerFunc) Config {
+	t.Helper()
 	s := &http.Server{Handler: handle, ErrorLog: log.New(io.Discard, "", 0)}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
@@ -62,6 +67,9 @@ func TestABoxAsksItsNeighbour(t *testing.T) {
 	leaf2 := listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, r *http.Request) {
 		name, err := PeerName(r.TLS)
 		body, _ := io.ReadAll(r.Body)
+		if !r.Close {
+			t.Error("the connection is kept for further requests")
+		}
 		asked = append(asked, strings.Join([]string{name, r.Method, r.URL.String(), string(body)}, " "))
 		if err != nil {
 			t.Error(err)
@@ -128,13 +136,21 @@ func TestAPeerWithoutANameIsRefused(t *testing.T) {
 // What is wrong is named in one sentence.
 func TestWhatANeighbourDoesWrongIsSaid(t *testing.T) {
 	ca, stranger := newAuthority(t), newAuthority(t)
-	ours := ca.box(t, tomorrow, "leaf1")
+	ours, withoutName := ca.box(t, tomorrow, "leaf1"), ca.box(t, tomorrow)
 	fine := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) }
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	free.Close()
+	pair, err := tls.LoadX509KeyPair(withoutName.Cert, withoutName.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nameless, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	nobody := Config{Name: "leaf2", URL: "https://" + free.Addr().String()}
 	for what, c := range map[string]struct {
 		ours Files
@@ -158,6 +174,19 @@ func TestWhatANeighbourDoesWrongIsSaid(t *testing.T) {
 		}), "box leaf2 refuses: group g1 exists"},
 		"no reason": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
 			"the program at URL answers 418 without a reason; is it rocastd of box leaf2?"},
+		"no reason in JSON": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusTeapot)
+			io.WriteString(w, `{}`)
+		}), "the program at URL answers 418 without a reason; is it rocastd of box leaf2?"},
+		"no name": {ours, listenOn(t, nameless, fine),
+			"the box at URL has a certificate for no name and not for leaf2; correct the url of the neighbour leaf2, or the certificate there"},
+		"no URL": {ours, Config{Name: "leaf2", URL: "https://[::1"}, "box leaf2: parse "},
+		"it hangs up in mid-answer": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			io.WriteString(w, `{}`)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}), "box leaf2 does not answer at URL (unexpected EOF); is rocastd running there, with api: in its config?"},
 		"another version": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"vers": 1}`) }),
 			`box leaf2 answers in a way that this box does not understand (json: unknown field "vers"); run the same version of rocast on both`},
 		"it hangs up": {ours, listenWith(t, ca.box(t, tomorrow, "leaf2"), func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }),

@@ -83,6 +83,19 @@ func TestRoutesAsTheKernelTellsThem(t *testing.T) {
 	}
 }
 
+// Of several paths those without a gateway lead to no neighbour. The caller's list stays as it is.
+func TestGatewaysAreASet(t *testing.T) {
+	first, second := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	list := []netip.Addr{second, first, second}
+	if got := GatewaysOf(list...); got != GatewaysOf(first, second) || list[0] != second || list[1] != first || list[2] != second {
+		t.Errorf("%+v of %v", got, list)
+	}
+	got := gatewaysOf([]*netlink.NexthopInfo{{Gw: net.IPv4(10, 0, 0, 2)}, {LinkIndex: 7}, {Gw: net.IPv4(10, 0, 0, 1)}})
+	if got != GatewaysOf(first, second) {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestVLANsAsTheKernelTellsThem(t *testing.T) {
 	found := []*nl.BridgeVlanInfo{
 		{Vid: 1, Flags: nl.BRIDGE_VLAN_INFO_PVID | nl.BRIDGE_VLAN_INFO_UNTAGGED}, {Vid: 2, Flags: nl.BRIDGE_VLAN_INFO_PVID},

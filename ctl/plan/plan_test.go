@@ -40,6 +40,22 @@ func TestAPlanAsksForEveryHostOnce(t *testing.T) {
 	}
 }
 
+// Other boxes of the group may have its IP too. They are known by the MACs of their members, as far
+// as the way there is known.
+func TestBoxesAreTheMembersWithAPeerOfTheirOwn(t *testing.T) {
+	hops := map[netip.Addr]nexthop.Hop{hostA: ctltest.Hop(3, "eth1", 1500, 1), hostB: ctltest.Hop(3, "eth1", 1500, 2)}
+	far := netip.MustParseAddr("10.77.0.3")
+	f := &groupfile.File{PathMTU: 1024, IP: group, Source: groupfile.Member{IP: hostA, Role: groupfile.Source}}
+	for _, addr := range []netip.Addr{hostA, hostB, far} {
+		f.Receivers = append(f.Receivers, groupfile.Member{IP: addr, RemoteIP: group.Next()})
+	}
+	f.Receivers[0].RemoteIP = netip.Addr{}
+	p := Make(f, ports.New([]dataplane.PortInfo{eth1}), func(addr netip.Addr) nexthop.Hop { return hops[addr] })
+	if got := p.Boxes(); !slices.Equal(got, [][6]byte{{2, 0, 0, 0, 0, 2}}) {
+		t.Errorf("%x", got)
+	}
+}
+
 // The longest frames of a group have its path MTU and all headers. An MTU of exactly this length is
 // enough.
 func TestAPortCarriesTheLongestFrameOrIsUnfit(t *testing.T) {

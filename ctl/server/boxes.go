@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -38,15 +39,10 @@ func NewForBoxes(c Branches, log *zap.Logger, programs *Server, clients []string
 // addresses may appear after the daemon starts.
 func ListenForBoxes(a neighbour.API) (net.Listener, error) {
 	free := func(_, _ string, conn syscall.RawConn) (err error) {
-		failed := conn.Control(func(fd uintptr) {
-			if err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1); err != nil {
-				err = unix.SetsockoptInt(int(fd), unix.SOL_IPV6, unix.IPV6_FREEBIND, 1)
-			}
+		failed := conn.Control(func(fd uintptr) { // the option serves IPv6 too
+			err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1)
 		})
-		if failed != nil {
-			err = failed
-		}
-		return err
+		return errors.Join(failed, err)
 	}
 	l, err := (&net.ListenConfig{Control: free}).Listen(context.Background(), "tcp", a.Listen.String())
 	if err != nil {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl"
@@ -33,6 +35,8 @@ import (
 type fabric struct {
 	ca    *certs.Authority
 	boxes []*box
+	core  zapcore.Core
+	log   *observer.ObservedLogs // of what boxes ask each other
 }
 
 type box struct {
@@ -58,6 +62,7 @@ func linkIP(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, 0, byte(n)
 func newFabric(t *testing.T) *fabric {
 	t.Helper()
 	f := &fabric{}
+	f.core, f.log = observer.New(zap.WarnLevel)
 	var err error
 	if f.ca, err = certs.NewAuthority(t.TempDir()); err != nil {
 		t.Fatal(err)
@@ -112,7 +117,7 @@ func (f *fabric) open(t *testing.T, n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	programs := New(Config{Control: b.Controller, Metrics: http.NotFoundHandler(), Log: zap.NewNop()})
-	s := NewForBoxes(b.Controller, zap.NewNop(), programs, []string{"monitor"})
+	s := NewForBoxes(b.Controller, zap.New(f.core), programs, []string{"monitor"})
 	go func() { done <- s.Serve(ctx, b.at) }()
 	b.stop = func() {
 		cancel()
@@ -152,6 +157,9 @@ func TestAGroupSpansBoxesOverTLS(t *testing.T) {
 	if got, want := f.groups(), "b1 g1 ready 4; b2 g1 ready 3; b3 g1 ready 2; "; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+	if n := f.log.Len(); n > 0 {
+		t.Errorf("%d warnings", n)
+	}
 	tree, err := f.boxes[0].Tree(t.Context(), "g1")
 	if err != nil || tree.Below[0].Below[0].Box != "b3" {
 		t.Errorf("%+v, %v", tree, err)
@@ -169,6 +177,9 @@ func TestABoxThatIsDownIsNamedAndNothingStays(t *testing.T) {
 		"is rocastd running there, with api: in its config?", f.boxes[2].at.Addr())
 	if err == nil || err.Error() != want || f.groups() != "" {
 		t.Errorf("\ngot  %v\nwant %s\nleft %s", err, want, f.groups())
+	}
+	if all := f.log.All(); len(all) != 1 || all[0].Message != "branch refused" || all[0].ContextMap()["upper"] != "b1" {
+		t.Errorf("logged %+v", all)
 	}
 }
 
@@ -227,6 +238,8 @@ func TestWhatOtherBoxesMayAsk(t *testing.T) {
 		{"PUT", "/v1/branches/g1", string(bytes.Repeat([]byte(" "), api.MaxGroupFileBytes+1)), []string{"b1"}, 413, "the branch is longer than 1048576 bytes, which no group needs; split the group"},
 		{"DELETE", "/v1/branches/g1", "", []string{"b1"}, 400, `version "" is not a number`},
 		{"DELETE", "/v1/branches/g1?version=1", "", []string{"b1"}, 404, `there is no group "g1"; rocast group ls lists the groups`},
+		{"DELETE", "/v1/branches/g1?version=1a", "", []string{"b1"}, 400, `version "1a" is not a number`},
+		{"PUT", "/v1/branches/g1", string(branch), nil, 403, "the peer's certificate has no DNS name; make one with the name of the box as subject alternative name"},
 		{"DELETE", "/v1/branches/g1?version=1", "", nil, 403, "the peer's certificate has no DNS name; make one with the name of the box as subject alternative name"},
 	} {
 		status, message := f.ask(t, c.method, c.path, c.body, c.names...)
@@ -266,12 +279,14 @@ func serveAs(t *testing.T, f neighbour.Files, handle http.HandlerFunc) (at strin
 // At boot the address of a link may come after the daemon.
 func TestTheAddressMayComeLater(t *testing.T) {
 	f := newFabric(t)
-	l, err := ListenForBoxes(neighbour.API{Listen: netip.MustParseAddrPort("192.0.2.77:0"), Files: f.boxes[0].files})
-	if err != nil {
-		t.Fatal(err)
+	for _, at := range []string{"192.0.2.77:0", "[2001:db8::77]:0"} {
+		l, err := ListenForBoxes(neighbour.API{Listen: netip.MustParseAddrPort(at), Files: f.boxes[0].files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
 	}
-	l.Close()
-	_, err = ListenForBoxes(neighbour.API{Listen: f.boxes[0].at.Addr().(*net.TCPAddr).AddrPort(), Files: f.boxes[0].files})
+	_, err := ListenForBoxes(neighbour.API{Listen: f.boxes[0].at.Addr().(*net.TCPAddr).AddrPort(), Files: f.boxes[0].files})
 	if err == nil || !strings.Contains(err.Error(), "listen for other boxes on 127.0.0.1:") {
 		t.Error(err)
 	}

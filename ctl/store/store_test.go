@@ -101,6 +101,34 @@ func TestAStateLivesAndDiesWithItsGroup(t *testing.T) {
 	}
 }
 
+// The links to other boxes are stored beside their group, and without it they are forgotten.
+func TestLinksLiveAndDieWithTheirGroup(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	put(t, s, "a", "1")
+	put(t, s, "b", "2")
+	for _, name := range []string{"b", "orphan"} {
+		if err := s.PutTree(name, []byte("of "+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Close()
+	s = open(t, dir)
+	for range 2 { // the next start finds them again
+		groups, err := s.Restore()
+		if err != nil || len(groups) != 2 || groups[0].Tree != nil || string(groups[1].Tree) != "of b" || groups[1].State != nil {
+			t.Errorf("%+v, %v", groups, err)
+		}
+	}
+	if err := s.Delete("b"); err != nil {
+		t.Fatal(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "groups", "*.tree"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
 func TestWhatACleanStopKnewHoldsForOneStart(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
