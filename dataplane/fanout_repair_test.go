@@ -220,6 +220,46 @@ func TestWhatTheEngineDoesNotHave(t *testing.T) {
 	}
 }
 
+// What the engine has in the place of a packet is not sent if it is a packet of another group.
+func TestTheEngineHasAnotherPacket(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.send(quiet(psn), quiet(psn+1))
+	p := quiet(psn)
+	p.bth.DestQPN = 2
+	b.FanOut.Overwrite(b.group.ID, psn, p.frame(t))
+	b.take(1)
+	b.answer(1, psn, roce.NAKSequence)
+	b.expectCopies(1, b.take(1), "")
+	if m := moved(b.Switch); m["repair-lost-damaged"] != 1 || m["repair-given-up-not-retained"] != 1 {
+		t.Errorf("%v", m)
+	}
+}
+
+// A packet that the engine has takes no room from newer packets of its own group: the receiver that
+// lacks it would lack those next.
+func TestAFetchedPacketTakesNoRoomFromItsGroup(t *testing.T) {
+	const own, room = 20, 64
+	b, psn := newCarriedBench(t)
+	b.send(quiet(psn))
+	b.expectEngine(true)
+	b.send(quiet(psn - 1)) // again, so the worker gets the group back
+	for i := range roce.PSN(own) {
+		b.send(quiet(psn + 1 + i))
+	}
+	b.expectEngine(false)
+	other := b.other()
+	b.add(other)
+	for i := range roce.PSN(room - own) {
+		b.send(quiet(firstPSN + i).to(other))
+	}
+	b.expectRetained(room)
+	b.answer(1, psn, roce.NAKSequence)
+	b.expectRetained(room)
+	if m := moved(b.Switch); m["repair-lost-no-memory"] != 1 || m["repair-given-up-not-retained"] != 1 {
+		t.Errorf("%v", m)
+	}
+}
+
 // fill adds a group that retains as many packets as there is room for.
 func (b *repairBench) fill() {
 	b.t.Helper()

@@ -99,6 +99,12 @@ func (f *FanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {
 // finished.
 func (f *FanOut) Forget(id mft.GroupID) { clear(f.place(id).retained) }
 
+// Overwrite puts another frame into the place of a packet of a group that has a place.
+func (f *FanOut) Overwrite(id mft.GroupID, psn roce.PSN, frame []byte) {
+	r := f.place(id).retained
+	r[int(psn)%len(r)].frame = frame
+}
+
 // Retains returns how many packets are retained of a group that has a place.
 func (f *FanOut) Retains(id mft.GroupID) int { return len(f.place(id).retained) }
 

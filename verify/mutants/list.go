@@ -309,6 +309,8 @@ var rules = []rule{
 	{"12", "a step back of a former source shows nothing", "switch.go", "psn == r.back || !psn.After(r.pos) && psn.After(r.back)", "psn == r.back"},
 	{"12", "every packet of a former source is a step back", "switch.go", "!psn.After(r.pos) && psn.After(r.back)", "psn.After(r.back)"},
 	{"12", "the place of a former source stands still", "switch.go", "	r.pos = psn\n", ""},
+	{"repair", "another packet than the one that is wanted is fetched from the engine", "dataplane/repair.go", " || !st.isAt(f, psn):", ":"},
+	{"repair", "a fetched packet takes the room of newer packets of its group", "dataplane/repair.go", "owner == st && !oldest.Before(psn)", "false"},
 	{"repair", "a group that is due earlier than expected waits", "dataplane/waiting.go", "	case due < h.due:\n", "	case false:\n"},
 	{"repair", "events put a timer off", "dataplane/waiting.go", "	case due < h.due:\n", "	default:\n"},
 	{"repair", "a worker looks for what the engine carries as often as for other groups", "dataplane/waiting.go", "max(due, now+carriedPeriod)", "max(due, now)"},
