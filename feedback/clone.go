@@ -143,6 +143,8 @@ func (g *Group) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
 		if l.sampling {
 			b = binary.AppendVarint(b, int64(l.sample.Sub(first)))
 			b = binary.AppendVarint(b, int64(now-l.sampleAt))
+			b = binary.AppendVarint(b, int64(l.from.Sub(first)))
+			b = binary.AppendVarint(b, int64(now-l.fromAt))
 		}
 	}
 	return b

@@ -141,6 +141,8 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"one ACK":       func(g *Group, _ *leg) { g.back.oneACK = !g.back.oneACK },
 		"due":           func(_ *Group, l *leg) { l.due++ },
 		"round trip":    func(_ *Group, l *leg) { l.srtt++ },
+		"from":          func(_ *Group, l *leg) { l.from++ },
+		"from at":       func(_ *Group, l *leg) { l.fromAt++ },
 		"sample at":     func(_ *Group, l *leg) { l.sampleAt++ },
 		"since":         func(_ *Group, l *leg) { l.since++ },
 		"cursor":        func(_ *Group, l *leg) { l.cursor++ },

@@ -81,10 +81,11 @@ const fade = 64
 // longest bounds what counts as a round trip.
 const longest = second
 
-// most is how many packets beyond acked the path's repair may send: what fills the path, and half
-// of that again, because an ACK comes for every few packets only. More would wait in a queue on the
-// way, and the loss of one of them would be found later.
-func (l *leg) most() uint16 { return l.flight + l.flight/2 }
+// most is how many packets beyond acked the path's repair may send: what fills the path, and a
+// quarter of that again, because an ACK comes for every few packets only. More would wait in a
+// queue on the way, and the loss of one of them would be found later. The quarter also shows
+// whether the path takes more: then its rate is measured higher.
+func (l *leg) most() uint16 { return l.flight + l.flight/4 }
 
 // widen widens the window after an ACK. When repair has gone well for long, the window grows beyond
 // most, until the path has caught up with the source: a source that always has more packets on
@@ -110,15 +111,19 @@ func (l *leg) measure(rtt Tick) {
 	l.srtt += (rtt - l.srtt) / 8
 }
 
-// measureFlight takes the round trip of a packet, and how many packets of the source the path was
-// sent meanwhile. Rate and round trip are measured apart, because a source that pauses sends few
-// packets in a round trip, and packets that wait in a queue have a long one (Cardwell et al., "BBR:
-// Congestion-Based Congestion Control", 2016).
-func (l *leg) measureFlight(rtt Tick, packets int32) {
+// measureFlight takes the round trip of a packet, and how many packets the path has acknowledged
+// within which time up to the ACK of this one. Rate and round trip are measured apart, because a
+// source that pauses sends few packets in a round trip, and packets that wait in a queue have a
+// long one (Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016). While the path is
+// fed, its shortest round trip does not grow: the repair itself would make the queue that it sees.
+func (l *leg) measureFlight(rtt Tick, packets int32, within Tick) {
 	short := uint32(max(microsecond, min(rtt, longest)))
-	rate := min(int64(packets)*int64(millisecond)/int64(short), math.MaxUint32)
+	rate := min(int64(packets)*int64(millisecond)/max(int64(within), int64(short)), math.MaxUint32)
 	l.rate = max(uint32(rate), l.rate-l.rate/fade)
-	if l.quickest += l.quickest / fade; l.quickest == 0 || short < l.quickest {
+	if l.state == legDirect {
+		l.quickest += l.quickest / fade
+	}
+	if l.quickest == 0 || short < l.quickest {
 		l.quickest = short
 	}
 	fills := uint64(l.rate) * uint64(l.quickest) / uint64(millisecond)

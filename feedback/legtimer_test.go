@@ -124,12 +124,12 @@ func TestWhatFillsAPath(t *testing.T) {
 		{1, 1 << 20, 1, mostFlight},
 	} {
 		for range c.times {
-			l.measureFlight(c.rtt, c.packets)
+			l.measureFlight(c.rtt, c.packets, c.rtt)
 		}
 		if want := min(c.want, mostFlight); l.flight != want {
 			t.Errorf("%d packets in %v: %d fill the path, want %d", c.packets, time.Duration(c.rtt), l.flight, want)
 		}
-		if l.most() != l.flight*3/2 {
+		if l.most() != l.flight*5/4 {
 			t.Errorf("%d packets fill the path, and a repair sends %d", l.flight, l.most())
 		}
 	}
@@ -175,17 +175,42 @@ func TestCarriedPacketsAreWaitedForLonger(t *testing.T) {
 	}
 }
 
-// The rate of the source is measured by what the path was sent directly. A repair sends in bursts.
-func TestARepairsBurstIsNoRate(t *testing.T) {
-	for resent, want := range map[roce.PSN]uint16{9: 50, 10: leastFlight, 40: leastFlight} {
+// The rate of a path is what it acknowledges, from its last progress before the packet that is
+// measured. A source that sends slowly and asks for an ACK now and then has a low rate, although
+// the ACK of many packets comes soon after the last one.
+func TestTheRateIsWhatAPathAcknowledges(t *testing.T) {
+	const us = Tick(time.Microsecond)
+	for _, c := range []struct {
+		between Tick // packets of the source
+		want    uint16
+	}{{us, 100}, {2 * us, 50}, {20 * us, leastFlight}} {
 		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
-		l := &g.legs[0]
-		l.sampling, l.sample, l.sampleAt, l.high, l.resent = true, 10, 100, 60, resent
-		g.paths[0].acked = 10
-		g.moved(1100, 0, 1)
-		if l.flight != want {
-			t.Errorf("after repairs up to %d %d packets fill the path, want %d", resent, l.flight, want)
+		for psn := range roce.PSN(640) {
+			now := Tick(psn+1) * c.between
+			if heard := psn - roce.PSN(100*us/c.between); psn >= heard && heard%32 == 31 {
+				g.Step(now, Event{Kind: Response, PSN: heard, Syndrome: roce.SyndromeUnlimited}, nil)
+			}
+			g.Step(now, Event{Kind: Data, PSN: psn, AckReq: psn%32 == 31, First: true, Last: true}, nil)
 		}
+		if f := g.legs[0].flight; f > c.want || f < c.want-c.want/8 {
+			t.Errorf("a packet in %v, a round trip of 100 us: %d fill the path, want %d", time.Duration(c.between), f, c.want)
+		}
+	}
+}
+
+// A repair whose window is smaller than what the path takes finds that out: each round trip it
+// sends a quarter more than it knows of. The queue that it makes where it sends too much is not
+// taken for a longer path.
+func TestARepairFindsWhatThePathTakes(t *testing.T) {
+	const rtt, takes = 40 * microsecond, 100
+	l := leg{flight: leastFlight, state: legFeeding}
+	for range 1000 {
+		packets := int32(l.most())
+		late := max(rtt, rtt*Tick(packets)/takes) // what the path does not take waits in a queue
+		l.measureFlight(late, packets, late)
+	}
+	if l.flight < takes-2 || l.flight > takes {
+		t.Errorf("%d packets fill the path, want %d", l.flight, takes)
 	}
 }
 
@@ -225,22 +250,22 @@ func TestARepairThatGoesWellCatchesUp(t *testing.T) {
 		}
 	}
 	g.feed(0, 0, 1, 1)
-	for _, want := range []uint16{2, 4, 8, 16, leastFlight * 3 / 2, leastFlight * 3 / 2} {
+	for _, want := range []uint16{2, 4, 8, leastFlight * 5 / 4, leastFlight * 5 / 4, leastFlight * 5 / 4} {
 		if widen(1); l.window != want {
 			t.Fatalf("the window is %d, want %d", l.window, want)
 		}
 	}
-	if widen(calmAfter - 7); l.window != leastFlight*3/2 {
+	if widen(calmAfter - 7); l.window != leastFlight*5/4 {
 		t.Errorf("after %d ACKs the window is %d", calmAfter-1, l.window)
 	}
-	if widen(1); l.window != 3*leastFlight {
+	if widen(1); l.window != 2*(leastFlight*5/4) {
 		t.Errorf("after %d ACKs the window is %d", calmAfter, l.window)
 	}
 	if widen(10); int(l.window) != g.policy.RepairWindow {
 		t.Errorf("at last the window is %d", l.window)
 	}
 	g.feed(0, 0, 1, 2*leastFlight)
-	if widen(1); l.window != leastFlight*3/2 {
+	if widen(1); l.window != leastFlight*5/4 {
 		t.Errorf("after a loss the window is %d", l.window)
 	}
 }
@@ -302,12 +327,12 @@ func TestTheWindowOfARepairNeverFalls(t *testing.T) {
 func TestARoundTripOfNoTimeIsNotBelievedForEver(t *testing.T) {
 	l := leg{flight: leastFlight}
 	for range 100 {
-		l.measureFlight(100*microsecond, 300)
+		l.measureFlight(100*microsecond, 300, 100*microsecond)
 	}
 	before := l.flight
-	l.measureFlight(0, 5)
+	l.measureFlight(0, 5, 0)
 	for range 1000 {
-		l.measureFlight(100*microsecond, 300)
+		l.measureFlight(100*microsecond, 300, 100*microsecond)
 	}
 	if l.flight < before/2 || before != mostFlight {
 		t.Errorf("%d packets fill the path, and %d before", l.flight, before)

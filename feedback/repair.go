@@ -48,10 +48,12 @@ type leg struct {
 
 	srtt     Tick     // smoothed; 0: none was measured yet
 	sampleAt Tick     // when the packet sample was sent
+	fromAt   Tick     // since when acked stood at from, or since when the path lacked something
 	sample   roce.PSN // the packet whose round trip is being measured, if one is
+	from     roce.PSN // acked when sample was sent
 	varies   uint32   // by how many nanoseconds round trips differ from srtt, smoothed
 	quickest uint32   // the shortest of late, in nanoseconds
-	rate     uint32   // how many packets a millisecond the source has sent at most of late
+	rate     uint32   // how many packets a millisecond the path has acknowledged at most of late
 
 	repaired uint32 // packets that repair has sent
 	probes   uint32
@@ -198,6 +200,7 @@ func (g *Group) sends(now Tick, i int, psn roce.PSN, ackReq bool) {
 		l.sampling = false
 	case ackReq && !l.sampling:
 		l.sampling, l.sample, l.sampleAt = true, psn, now
+		l.from, l.fromAt = g.paths[i].acked, g.paths[i].since
 	}
 	l.high = later(l.high, psn)
 	if ackReq {
@@ -318,7 +321,7 @@ func (g *Group) feed(now Tick, i int, psn roce.PSN, window uint16) {
 }
 
 // leastAsked is how many packets a repair sends at least before one in the middle asks for an ACK.
-const leastAsked = 4
+const leastAsked = 3
 
 // push sends path i the retained packets that its window allows, RepairBurst at most. The last one
 // asks for an ACK, and so do some before, so that the answers keep the repair going.
@@ -372,9 +375,7 @@ func (g *Group) moved(now Tick, i int, by int32) (resumes bool) {
 	if l.sampling && !acked.Before(l.sample) {
 		l.sampling = false
 		l.measure(now - l.sampleAt)
-		if l.resent.Before(l.sample) { // a repair sends in bursts
-			l.measureFlight(now-l.sampleAt, l.high.Sub(l.sample))
-		}
+		l.measureFlight(now-l.sampleAt, acked.Sub(l.from), now-l.fromAt)
 	}
 	if l.asked.Before(acked) {
 		l.asked = acked

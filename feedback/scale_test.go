@@ -13,7 +13,7 @@ func TestPathStaysSmall(t *testing.T) {
 	if n := unsafe.Sizeof(path{}); n > 32 {
 		t.Errorf("path has %d bytes", n)
 	}
-	if n := unsafe.Sizeof(leg{}); n > 104 {
+	if n := unsafe.Sizeof(leg{}); n > 112 {
 		t.Errorf("the repair of a path has %d bytes", n)
 	}
 }

@@ -32,7 +32,7 @@ func TestStateIsWhole(t *testing.T) {
 		}},
 		{leg.Type.Elem(), []string{
 			"cursor", "asked", "high", "resent", "since", "due", "backsAt", "window", "flight", "state", "attempts", "calm",
-			"backs", "backoff", "carried", "running", "sampling", "served", "barred", "reported", "srtt", "sampleAt", "sample",
+			"backs", "backoff", "carried", "running", "sampling", "served", "barred", "reported", "srtt", "sampleAt", "fromAt", "sample", "from",
 			"varies", "quickest", "rate", "repaired", "probes", "givenUp",
 		}},
 		{field(repair, "retained"), []string{"oldest", "lowest", "at", "repairing", "running", "due"}},
