@@ -19,6 +19,9 @@ const (
 	// MaxConnections bounds the connections of a group IP, with those that are remembered after
 	// their end. One more is refused with "no resources".
 	MaxConnections = 1024
+	// maxSides bounds the memory of the connections of a group IP that has many receivers: 64
+	// connections to 1024 receivers.
+	maxSides = 1 << 16
 	// MaxPast bounds the ended connections that `rocast cm ls` has.
 	MaxPast = 32
 )

@@ -65,6 +65,7 @@ type connection struct {
 	state     State
 	source    *side
 	receivers []*side
+	sides     []*side   // source and receivers
 	qpn       roce.QPN  // of the group: every side has it as its peer
 	rep       *wire.REP // merged from those of the receivers
 	group     string    // name of the group; "": none was made
@@ -87,8 +88,6 @@ type sourceKey struct {
 	commID uint32
 	guid   uint64
 }
-
-func (c *connection) sides() []*side { return append([]*side{c.source}, c.receivers...) }
 
 // count returns the number of receivers that are at one of the places.
 func (c *connection) count(places ...at) (n int) {

@@ -132,7 +132,7 @@ func (m *Machine) finish(c *connection) {
 	if c.state != Ending {
 		return
 	}
-	for _, s := range c.sides() {
+	for _, s := range c.sides {
 		if s.at == closing {
 			return
 		}
@@ -143,7 +143,7 @@ func (m *Machine) finish(c *connection) {
 func (m *Machine) forget(c *connection) {
 	delete(m.conns, c.id)
 	delete(m.byKey, c.key)
-	for _, s := range c.sides() {
+	for _, s := range c.sides {
 		delete(m.byID, s.pair.Local)
 	}
 	if m.past = append(m.past, c); len(m.past) > MaxPast {
@@ -153,7 +153,7 @@ func (m *Machine) forget(c *connection) {
 
 // tick does what is due.
 func (m *Machine) tick(c *connection) {
-	for _, s := range c.sides() {
+	for _, s := range c.sides {
 		if s.retry != nil && m.now >= s.due {
 			m.repeat(s)
 		}

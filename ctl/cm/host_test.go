@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
 	wire "github.com/rocast/rocast/roce/cm"
 )
@@ -323,6 +324,22 @@ func TestBounds(t *testing.T) {
 	w.run(time.Minute)
 	if len(w.m.conns)+len(w.m.byKey)+len(w.m.byID) != 0 {
 		t.Error("connections are remembered for ever")
+	}
+	many := testConfig("b")
+	for len(many.Receivers) < groupip.MaxReceivers {
+		many.Receivers = append(many.Receivers, many.Receivers[0])
+	}
+	wide := newMachine(many, testSeed, usual, time.Time{})
+	for i := range uint32(maxSides/groupip.MaxReceivers + 1) {
+		if i == 0 {
+			wide.Step(0, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], 1000, 1, 1000, 0)}})
+			wide.Step(usual.asking, nil)
+			wide.Step(usual.asking, nil)
+		}
+		wide.Step(usual.asking, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], i+1, 1, roce.QPN(i+100), 0)}})
+	}
+	if len(wide.conns) != maxSides/groupip.MaxReceivers {
+		t.Errorf("%d connections to %d receivers", len(wide.conns), groupip.MaxReceivers)
 	}
 	for i := range uint32(MaxHandshakes + 1) {
 		w.m.Step(w.now, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], i+1, 1, roce.QPN(i+100), 0)}})

@@ -126,7 +126,7 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 		earlier(c.deadline)
 		earlier(c.mra)
 		earlier(c.probe)
-		for _, s := range c.sides() {
+		for _, s := range c.sides {
 			if s.retry != nil {
 				earlier(s.due)
 			}

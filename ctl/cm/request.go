@@ -99,7 +99,7 @@ func (m *Machine) isFull() bool {
 	if m.isDown || handshakes >= MaxHandshakes {
 		return true
 	}
-	if len(m.conns) < MaxConnections {
+	if len(m.conns) < min(MaxConnections, maxSides/len(m.config.Receivers)) {
 		return false
 	}
 	for _, c := range m.all() {
@@ -122,8 +122,10 @@ func (m *Machine) ask(key sourceKey, tid uint64, req *wire.REQ) {
 	c.source = m.newSide(c, key.addr)
 	c.source.isSource, c.source.tid, c.source.pair.Remote, c.source.qpn = true, tid, req.LocalCommID, req.QPN
 	for _, ip := range m.config.Receivers {
-		r := m.newSide(c, ip)
-		c.receivers = append(c.receivers, r)
+		c.receivers = append(c.receivers, m.newSide(c, ip))
+	}
+	c.sides = append([]*side{c.source}, c.receivers...)
+	for _, r := range c.receivers {
 		m.insist(r, m.reqFor(c, r))
 	}
 }

@@ -29,12 +29,14 @@ type room struct {
 // before there were repair and trees; some mutants of what is new survive and are not listed.
 var rooms = []room{
 	{dir: "roce", suites: []suite{{dir: "roce"}}, swept: true},
+	{dir: "roce/cm", suites: []suite{{dir: "roce/cm"}}},
 	{dir: "mft", suites: []suite{{dir: "mft"}, {dir: "dataplane"}}, swept: true},
 	{dir: "feedback", suites: []suite{stories, otherFeedback}},
 	{dir: "dataplane", suites: quickFirst("dataplane", "PortThatTakesNothing|EnginesAgree|KeepsToTheWindow|MayKeepTheLastCopy|AgreeOnTheOwner")},
 	{dir: "ctl", suites: []suite{control, {dir: "cmd/rocast"}, {dir: "ctl/server"}}},
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living")},
 	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, control}, swept: true},
+	{dir: "ctl/cm", suites: []suite{{dir: "ctl/cm"}}},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}},
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}, swept: true},
