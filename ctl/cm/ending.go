@@ -40,23 +40,21 @@ func (m *Machine) make(c *connection) {
 	m.do(Make{c.id, file})
 }
 
-// made goes on when the data path has the group.
+// made goes on when the data path has the group. The connection is remembered until then.
 func (m *Machine) made(e Made) {
 	c := m.conns[e.Connection]
-	if c == nil || !c.making {
-		return
-	}
 	switch c.making = false; {
 	case e.Err != nil:
 		c.group = ""
-		if c.state == Making {
-			m.end(c, e.Err.Error(), wire.NoResources)
-		}
+		m.end(c, e.Err.Error(), wire.NoResources)
 	case c.state != Making: // it ended meanwhile
 		m.unmake(c)
 	default:
 		c.state, c.mra = Offered, 0
 		m.insist(c.source, c.rep)
+	}
+	if c.state == Over { // tick may have passed the deadline, because of the group
+		c.deadline = m.now + m.limits.remember
 	}
 }
 

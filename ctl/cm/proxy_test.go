@@ -8,11 +8,13 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/internal/testlab"
@@ -26,6 +28,8 @@ type boxSide struct {
 	mu     sync.Mutex
 	groups []string
 	refuse error
+
+	released atomic.Int32
 }
 
 func (b *boxSide) Create(_ context.Context, g *groupfile.File) error {
@@ -51,7 +55,7 @@ func (b *boxSide) has() int {
 }
 
 func (b *boxSide) Own(netip.Addr, []netip.Addr) ([]netip.Prefix, func(), error) {
-	return []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24")}, func() {}, nil
+	return []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24")}, func() { b.released.Add(1) }, nil
 }
 
 // lab is a box in a namespace, and three hosts in another one, which have a socket each.
@@ -60,6 +64,7 @@ type lab struct {
 	box   *boxSide
 	proxy *Proxy
 	host  *netns.NS
+	logs  *observer.ObservedLogs
 	a     *socket
 	r     []*socket
 }
@@ -90,7 +95,10 @@ func newLab(t *testing.T) *lab {
 		t.Cleanup(sockets[len(sockets)-1].close)
 	}
 	l.a, l.r = sockets[0], sockets[1:]
-	l.proxy = New(Options{Groups: l.box, Addresses: l.box, Log: zap.NewNop()})
+	core, logs := observer.New(zap.InfoLevel)
+	l.logs = logs
+	l.proxy = New(Options{Groups: l.box, Addresses: l.box, Log: zap.New(core)})
+	l.proxy.limits.goodbye = 100 * time.Millisecond
 	t.Cleanup(l.proxy.Close)
 	c := testConfig("b", "c")
 	c.Allow = nil
@@ -142,6 +150,18 @@ func (l *lab) connect() (source *wire.REP, receivers []*wire.REQ) {
 	return source, receivers
 }
 
+// logged checks the lines of the log.
+func (l *lab) logged(want ...string) {
+	l.t.Helper()
+	var got []string
+	for _, line := range l.logs.All() {
+		got = append(got, line.Message)
+	}
+	if !slices.Equal(got, want) {
+		l.t.Errorf("logged %q, want %q", got, want)
+	}
+}
+
 func (l *lab) connections() []Connection { return l.proxy.List()[0].Connections }
 
 // A connection over real sockets: the kernel carries the messages, their ICRCs fit, and no ICMP
@@ -178,6 +198,7 @@ func TestOverSockets(t *testing.T) {
 		l.send(r, &wire.DREP{Pair: swap(dreq.Pair)})
 	}
 	testlab.Eventually(t, testlab.Patience, "over", func() bool { return l.connections()[0].State == Over && l.box.has() == 0 }, nil)
+	l.logged("RDMA-CM connection established", "RDMA-CM connection ended")
 	stranger.SetReadDeadline(time.Now())
 	if _, err := stranger.Read(make([]byte, 1)); errors.Is(err, syscall.ECONNREFUSED) || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the stranger hears %v", err)
@@ -216,11 +237,11 @@ func TestDownDisconnects(t *testing.T) {
 	if err := l.proxy.Down(groupIP); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took < usual.goodbye || len(l.proxy.List()) != 0 {
+	if took := time.Since(began); took < l.proxy.limits.goodbye || len(l.proxy.List()) != 0 {
 		t.Errorf("took %v for hosts that do not answer", took)
 	}
-	if err := l.proxy.Down(groupIP); err == nil {
-		t.Error("took it down twice")
+	if err := l.proxy.Down(groupIP); err == nil || l.box.released.Load() != 1 {
+		t.Errorf("took it down twice; its IP was released %d times", l.box.released.Load())
 	}
 }
 
@@ -236,6 +257,7 @@ func TestAGroupThatCannotBeMade(t *testing.T) {
 	if rej := expect[*wire.REJ](l, l.a); rej.Reason != wire.NoResources {
 		t.Errorf("%+v", rej)
 	}
+	l.logged("RDMA-CM connection refused")
 	if c := l.connections()[0]; !c.IsRefused || c.Reason != "no room" {
 		t.Errorf("%+v", c)
 	}

@@ -91,8 +91,8 @@ func (s *service) remove(name string) {
 // tell logs the connections that are established, or over, since the last call.
 func (s *service) tell() {
 	for id, c := range s.machine.conns {
-		state := c.state
-		if state != Established && state < Ending || s.logged[id] >= Established && (s.logged[id] == state || state > Ending) {
+		state := min(c.state, Ending)
+		if state < Established || state == s.logged[id] {
 			continue
 		}
 		s.logged[id] = state
