@@ -214,8 +214,15 @@ func TestIPHeader(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	got := fmt.Sprint(AttrREQ, AttrDREP, AttrAPR, Attribute(0x1B), Attribute(0xF), StaleConnection, Reason(99))
-	if want := "REQ DREP APR attribute 0x1b attribute 0xf stale connection reason 99"; got != want {
+	got := fmt.Sprint(AttrREQ, AttrDREP, AttrAPR, Attribute(0x1B), Attribute(0xF))
+	for r := range Reason(30) {
+		if _, known := reasonNames[r]; known {
+			got += fmt.Sprintf(", %d %v", uint16(r), r)
+		}
+	}
+	got += fmt.Sprintf(", %v", Reason(99))
+	if want := "REQ DREP APR attribute 0x1b attribute 0xf, 3 no resources, 4 timeout, 8 invalid service ID, 9 invalid transport, " +
+		"10 stale connection, 12 invalid GID, 26 invalid path MTU, 28 consumer defined, reason 99"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
