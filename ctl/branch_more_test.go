@@ -158,7 +158,8 @@ func TestAMoveThatFailsIsTriedAgain(t *testing.T) {
 	if g, _ := b1.Group("g1"); g.State != api.Ready || g.Reason != "" {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	b1.expectEvents(t, "restored g1: its members are where their routes lead again")
+	b1.expectEvents(t, "route-changed g1: some of its members are behind another neighbour now",
+		"restored g1: its members are where their routes lead again")
 }
 
 // A source that has switched cannot be followed after a restart, so the paths stay.

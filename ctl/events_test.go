@@ -112,10 +112,13 @@ func TestPortsAndWaysAreTold(t *testing.T) {
 	w.sw.SetPort(1, dataplane.PortUp, 42)
 	w.refreshPorts()
 	w.expectEvents(t, "port-up eth2: ", "member-reachable g1 10.77.0.2: it is reached through eth2")
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(42, "eth2", 1500, 9)}) // the host has another MAC
+	w.hopsChanged([]netip.Addr{addr("10.77.0.2")})
+	w.expectEvents(t, "route-changed g1 10.77.0.2: it is reached through eth2")
 	w.sw.SetPort(1, dataplane.PortDown, 42)
 	w.refreshPorts()
 	w.expectEvents(t, "port-down eth2: its link is down")
-	if got := w.Events(t.Context(), api.Place{}, "g1"); len(got.Events) != 3 || got.Place != w.at {
+	if got := w.Events(t.Context(), api.Place{}, "g1"); len(got.Events) != 4 || got.Place != w.at {
 		t.Errorf("the events of g1: %+v", got)
 	}
 }

@@ -107,9 +107,11 @@ func (c *Controller) logLegs(g *group, was *plan.Plan) {
 		switch b := before[l.Member]; {
 		case !l.Waits() && (b.Leg != l.Leg || b.Waits()):
 			c.Log.Info("member reachable", append(member, zap.String("port", l.Hop.PortName))...)
+			kind := api.RouteChanged
 			if b.Waits() {
-				c.memberEvent(api.MemberReachable, g, l.Member.ID(), "it is reached through %s", l.Hop.PortName)
+				kind = api.MemberReachable
 			}
+			c.memberEvent(kind, g, l.Member.ID(), "it is reached through %s", l.Hop.PortName)
 		case l.Waits() && b.Reason != l.Reason:
 			c.Log.Warn("member unreachable; its frames flow again when the reason is gone",
 				append(member, zap.String("reason", l.Reason))...)

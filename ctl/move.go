@@ -61,6 +61,7 @@ func (c *Controller) move(ctx context.Context, g *group) error {
 		c.takeBack(g, p)
 		return err
 	}
+	c.events.Add(api.Event{Kind: api.RouteChanged, Group: g.name, Cause: "some of its members are behind another neighbour now"})
 	c.Log.Info("members are behind another neighbour now", zap.String("group", g.name), zap.Int("neighbours", len(g.links)))
 	c.leave(ctx, g, p)
 	return nil

@@ -25,6 +25,7 @@ const (
 	MemberEvicted     EventKind = "member-evicted"     // the group no longer waits for it
 	MemberUnreachable EventKind = "member-unreachable" // no way leads to it
 	MemberReachable   EventKind = "member-reachable"
+	RouteChanged      EventKind = "route-changed"   // the member, or some of the group's, is reached by another way
 	SourceSwitched    EventKind = "source-switched" // the member is the source from now on
 
 	PortWentDown EventKind = "port-down" // no link, or no interface
