@@ -1,12 +1,14 @@
 package ctl
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
@@ -548,4 +550,82 @@ func TestAMemberThatJoinedLaterDoesNotComeHere(t *testing.T) {
 		f.tendAll(time.Now())
 		f.check(was)
 	}
+}
+
+// The leases are looked at again and again. What is under way is finished before followLeases ends:
+// the state directory is closed then.
+func TestLeasesAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric(t, 3, "b1 b2", "b1 b3")
+		b1 := f.box("b1")
+		b1.route(8, "b2")
+		for _, name := range []string{"b2", "b3"} {
+			f.box(name).hops.Set(map[string]nexthop.Hop{"10.8.0.1": b1.hops.Hop(addr("10.1.0.2"))})
+		}
+		f.create(groupFile("10.1.0.2", "10.8.0.1"))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended, answer := make(chan error, 1), make(chan struct{})
+		go func() { ended <- b1.followLeases(ctx) }()
+		b1.route(8, "b3")
+		f.cut = func(string, string, string) (bool, bool) { <-answer; return true, true }
+		b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+		time.Sleep(lookAtLeasesEvery)
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Errorf("it has ended before the group has moved (%v)", err)
+		default:
+		}
+		close(answer)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A group that could be published neither with its new links nor with its old ones has failed, and
+// moves when it is published again.
+func TestAGroupThatHasFailedMovesLater(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1 := f.box("b1")
+	b1.route(8, "b2")
+	for _, name := range []string{"b2", "b3"} {
+		f.box(name).hops.Set(map[string]nexthop.Hop{"10.8.0.1": b1.hops.Hop(addr("10.1.0.2"))})
+	}
+	f.create(groupFile("10.1.0.2", "10.8.0.1"))
+	b1.route(8, "b3")
+	b1.sw.Refuse(errors.New("the classifier is full"))             // the new links
+	b1.addresses.Refuse(errors.New("the interface has gone away")) // the old ones
+	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	f.tendAll(time.Now())
+	if g, _ := b1.Group("g1"); g.State != api.Failed {
+		t.Fatalf("%+v", g.GroupSummary)
+	}
+	f.tendAll(time.Now())
+	if b1.published("g1") != nil {
+		t.Error("the group has moved although it has failed")
+	}
+	b1.retryFailed()
+	f.tendAll(time.Now())
+	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
+	if g, _ := b1.Group("g1"); g.State != api.Ready || len(b1.moved) > 0 {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	// One that is being changed moves afterwards, and one that is removed does not.
+	b1.route(8, "b2")
+	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+	unlock, _, err := b1.names.lock(t.Context(), "g1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.tendAll(time.Now())
+	f.check2("b1: 10.1.0.2 b3 | b3: 10.8.0.1")
+	unlock()
+	if err := b1.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	f.tendAll(time.Now())
+	f.nothingLeft()
 }

@@ -85,7 +85,9 @@ func (c *Controller) tend(ctx context.Context, g *group) {
 	expired := there && g.branch != nil && c.expire(g, time.Now())
 	_, moved := c.moved[g]
 	moved = moved && there && g.published != nil
-	delete(c.moved, g)
+	if moved || !there { // a group that has failed moves when it is published again
+		delete(c.moved, g)
+	}
 	c.mu.Unlock()
 	switch {
 	case !there:
