@@ -53,6 +53,23 @@ func TestAGroupWaitsForConfirmations(t *testing.T) {
 	}
 }
 
+// A group that never carried data begins anew, but its programs do not.
+func TestAConfirmationOfAnIdleGroupOutlivesAStop(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, confirming)
+	w.confirm(t, `{"ip": "10.77.0.3", "qpn": 19, "state": "RTR"}`)
+	w = w.restart(t, true)
+	if g := w.group(t); !g.ClearToSend || g.Restored {
+		t.Errorf("%+v", g)
+	}
+	// Nor does it end with an update that lets another member leave.
+	without := strings.Replace(confirming, confirming[strings.Index(confirming, "  - {ip: 10.77.0.2"):strings.Index(confirming, "  - {confirm")], "", 1)
+	g, err := w.Update(t.Context(), "g1", []byte(without))
+	if err != nil || !g.ClearToSend || len(g.Members) != 2 {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
 // What was confirmed outlives the daemon, also a crash. A member that joins again confirms again.
 func TestAConfirmationOutlivesTheDaemon(t *testing.T) {
 	w := newWorld(t)

@@ -70,7 +70,7 @@ func (c *Controller) followProgress(ctx context.Context) error {
 func (c *Controller) groupNames() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.groups))
+	return slices.Sorted(maps.Keys(c.groups))
 }
 
 // lookAtProgress tells when a group begins and ceases to be degraded, and when a receiver stalls

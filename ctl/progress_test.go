@@ -54,7 +54,7 @@ func TestADegradedGroupIsTold(t *testing.T) {
 	r.expectEvents(t)
 	g := r.second(t, 3200, 3190, 3190, 3195)
 	const cause = "100 packets a second get on, and 1000 did before; the last is 10.77.0.2, which lacks the source's packet 3191"
-	if g.State != api.Degraded || g.Reason != cause {
+	if g.State != api.Degraded || g.Reason != cause || !g.ClearToSend {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	e := r.events.After(r.at, "g1").Events
@@ -66,6 +66,14 @@ func TestADegradedGroupIsTold(t *testing.T) {
 		t.Errorf("%+v", g.GroupSummary)
 	}
 	r.expectEvents(t, "restored g1: its packets get on again")
+
+	r.second(t, 9200, 3200, 3200, 3200)
+	r.second(t, 9200, 3200, 3200, 3200)
+	r.groups["g1"].treeProblem = "a box is missing"
+	r.second(t, 9200, 3200, 3200, 3200)
+	r.happened()
+	r.second(t, 9200, 9200, 9200, 9200) // it is degraded for another reason still
+	r.expectEvents(t)
 }
 
 func TestAReceiverThatStallsAndReturnsIsTold(t *testing.T) {
@@ -98,8 +106,12 @@ func TestTheSourceDoesNotStall(t *testing.T) {
 	r.happened()
 	r.second(t, 2000, 1990, 1990, 1990)
 	r.sw.Tell(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteSource, PSN: 9})
+	before := r.group(t).Goodput
 	for i := range roce.PSN(6) {
-		r.second(t, 100+i, 90+i, 5, 90+i)
+		r.second(t, 100100+i, 100090+i, 5, 100090+i)
+	}
+	if after := r.group(t).Goodput; before != nil || after == nil || after.Before > 2 {
+		t.Errorf("the distance between two PSN spaces counts as goodput: %+v, then %+v", before, after)
 	}
 	r.expectEvents(t, "source-switched g1 10.77.0.2: its packet 9 was the first of its turn")
 }

@@ -67,3 +67,26 @@ func TestASwitchOfTheSourceIsNotForgotten(t *testing.T) {
 		}
 	}
 }
+
+// The members of both versions of a file may have confirmed. Members that the file lacks have not.
+func TestConfirmationsAreKept(t *testing.T) {
+	a, b := id("10.0.0.1", 1), id("10.0.0.2", 1)
+	var one, two Chronicle
+	if !one.Confirm(a) || one.Confirm(a) || !two.Confirm(b) || one.IsConfirmed(b) {
+		t.Errorf("%+v, %+v", one, two)
+	}
+	both := one.With(two)
+	text, err := both.Text()
+	if err != nil || text == nil || !both.IsConfirmed(a) || !both.IsConfirmed(b) || one.IsConfirmed(b) {
+		t.Fatalf("%+v, %v", both, err)
+	}
+	f := &groupfile.File{Receivers: []groupfile.Member{{IP: a.IP, RemoteQPN: 1}}}
+	read, err := Read(text, f, false)
+	if err != nil || !read.IsConfirmed(a) || read.IsConfirmed(b) {
+		t.Errorf("%+v, %v", read, err)
+	}
+	next := both.Next(f, f)
+	if !next.IsConfirmed(a) || next.IsConfirmed(b) {
+		t.Errorf("%+v", next)
+	}
+}
