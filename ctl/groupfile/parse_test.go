@@ -145,6 +145,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"silent-after too long", "nak: hold", "silent-after: 1h1ns", `line 6: silent-after "1h1ns" is not a time from 10ms to 1h; write one such as 200ms, or 0 for never`},
 		{"evict as a word", "nak: hold", "evict: yes please", "line 6: evict is neither true nor false; write one of them, without quotes"},
 		{"degraded-below without %", "nak: hold", "degraded-below: 25", `line 6: degraded-below "25" is not a part from 0% to 100%; write one such as 25%`},
+		{"degraded-below as a list", "nak: hold", "degraded-below: [1%]", "line 6: degraded-below is a list; write one word"},
 		{"degraded-below too high", "nak: hold", "degraded-below: 101%", `line 6: degraded-below "101%" is not a part from 0% to 100%; write one such as 25%`},
 		{"degraded-below negative", "nak: hold", "degraded-below: -1%", `line 6: degraded-below "-1%" is not a part from 0% to 100%; write one such as 25%`},
 		{"degraded-below no number", "nak: hold", "degraded-below: x%", `line 6: degraded-below "x%" is not a part from 0% to 100%; write one such as 25%`},

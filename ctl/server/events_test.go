@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"testing"
@@ -88,6 +89,15 @@ func TestWaitingForEventsEnds(t *testing.T) {
 		if err := ask(0); err != nil || time.Since(began) != 0 {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
+		conn := p.dial() // a question that says nothing does not wait either
+		began = time.Now()
+		if _, err := io.WriteString(conn, "GET "+api.EventsPath+" HTTP/1.1\r\nHost: rocastd\r\n\r\n"); err != nil {
+			t.Error(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err != nil || time.Since(began) != 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		conn.Close()
 		done := make(chan error, maxWaiting)
 		for range maxWaiting {
 			go func() { done <- ask(api.MaxEventWait) }()
@@ -111,4 +121,21 @@ func TestWaitingForEventsEnds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The log says who has asked.
+func TestAPeerIsNamedInTheLog(t *testing.T) {
+	for want, p := range map[string]peer{"the program monitor": {uid: nobody, name: "monitor"}, "uid 5 pid 6": {uid: 5, pid: 6}} {
+		if got := p.String(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestAConfirmationForNoGroupIsRefused(t *testing.T) {
+	psn := uint32(7)
+	_, err := serve(t, root).Confirm(t.Context(), "g1", api.Confirmation{IP: "10.77.0.2", QPN: 18, State: "RTS", PSN: &psn})
+	if client.KindOf(err) != api.NotFound {
+		t.Error(err)
+	}
 }
