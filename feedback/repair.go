@@ -223,6 +223,8 @@ func (g *Group) mend(now Tick, ev *Event, acts []Action) (_ Outcome, _ []Action,
 	case rnr && g.letGo(ev.PSN):
 		l.attempts = 0 // the source cannot help, and the path answers
 		g.rest(now, ev)
+		g.runFor(now, l, max(l.due-now, g.patience(l))) // it may do so for ever
+		l.backoff = min(l.backoff+1, 16)
 		return Repaired, acts, true
 	case rnr && g.spent(l):
 		g.giveUp(ev.Path, GivenUpAttempts)

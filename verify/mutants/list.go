@@ -298,7 +298,7 @@ var rules = []rule{
 	{"14", "an RNR NAK of any time is waited for", "repair.go", "rnr && Tick(ev.Syndrome.RNRTimer().Duration()) > restAtMost:", "false:"},
 	{"14", "an RNR NAK is waited for as often as it comes", "repair.go", "	case rnr && g.spent(l):\n", "	case false:\n"},
 	{"14", "a receiver that rests is sent packets", "repair.go", "	case l.state == legResting && !l.cursor.Before(p.acked.Next()):\n		return Swallowed, acts, true\n", ""},
-	{"14", "with a quorum a receiver that is not ready for long is behind", "repair.go", "	case rnr && g.letGo(ev.PSN):\n		l.attempts = 0 // the source cannot help, and the path answers\n		g.rest(now, ev)\n		return Repaired, acts, true\n", ""},
+	{"14", "with a quorum a receiver that is not ready for long is behind", "repair.go", "	case rnr && g.letGo(ev.PSN):\n", "	case rnr && false:\n"},
 	{"14", "with a quorum a receiver that is not ready often is given up", "repair.go", "		l.attempts = 0 // the", "		// the"},
 	{"14", "the time of an RNR NAK is not kept", "legtimer.go", "	g.runFor(now, l, Tick(ev.Syndrome.RNRTimer().Duration()))\n", "	g.runFor(now, l, 0)\n"},
 
@@ -311,6 +311,7 @@ var rules = []rule{
 	{"12", "the place of a former source stands still", "switch.go", "	r.pos = psn\n", ""},
 	{"repair", "another packet than the one that is wanted is fetched from the engine", "dataplane/repair.go", " || !st.isAt(f, psn):", ":"},
 	{"repair", "a fetched packet takes the room of newer packets of its group", "dataplane/repair.go", "owner == st && !oldest.Before(psn)", "false"},
+	{"14", "a receiver that never has a receive is asked as often for ever", "repair.go", "		l.backoff = min(l.backoff+1, 16)\n		return Repaired", "		return Repaired"},
 	{"repair", "a group that is due earlier than expected waits", "dataplane/waiting.go", "	case due < h.due:\n", "	case false:\n"},
 	{"repair", "events put a timer off", "dataplane/waiting.go", "	case due < h.due:\n", "	default:\n"},
 	{"repair", "a worker looks for what the engine carries as often as for other groups", "dataplane/waiting.go", "max(due, now+carriedPeriod)", "max(due, now)"},
