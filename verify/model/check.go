@@ -36,12 +36,18 @@ func (e *engine) step(s *state, ev feedback.Event) {
 // take gives the group an event and delivers the packets and replies that the group sends.
 func (e *engine) take(s *state, ev feedback.Event) {
 	var outcome feedback.Outcome
-	retained := s.group.Oldest()
+	retained, next := s.group.Oldest(), s.group.NextPSN()
 	e.acts, outcome = s.group.Step(s.now, ev, e.acts[:0])
 	if r := &s.receivers[ev.Path]; heard(ev, outcome) {
 		r.asked = r.asked || !ev.Syndrome.IsACK() && ev.PSN == e.psn(int8(r.expected))
 	}
 	e.tape.event(e.World, s, ev, outcome, e.acts)
+	helps := retained
+	if ev.Kind == feedback.Response && s.group.NextPSN() != next {
+		// The first answer after a restart shows that more was forwarded before the restart. None
+		// of that is retained, and what is retained has no holes.
+		helps = s.group.Oldest()
+	}
 	for i := range e.acts {
 		switch a := &e.acts[i]; a.Kind {
 		case feedback.Copy:
@@ -50,7 +56,7 @@ func (e *engine) take(s *state, ev feedback.Event) {
 			e.repair(s, ev, a, retained)
 		case feedback.Reply:
 			e.checkReply(s, a)
-			e.checkHelpless(s, a, retained)
+			e.checkHelpless(s, a, helps)
 			s.home.push(message{packet: int8(e.packet(a.PSN)), syndrome: a.Syndrome})
 		case feedback.Notice:
 			e.checkNotice(s, a)
@@ -81,13 +87,13 @@ func (e *engine) repair(s *state, ev feedback.Event, a *feedback.Action, retaine
 
 // checkHelpless checks that the source hears a NAK only if the switch cannot help: for a packet
 // that is not retained or was never forwarded, or that repair has given up. A source that is silent
-// may hear one for the last packet that came.
+// may hear one for the newest packet that came, when all receivers have it.
 func (e *engine) checkHelpless(s *state, a *feedback.Action, retained roce.PSN) {
 	off := e.Policy.Repair == feedback.RepairOff
 	if off || a.Syndrome.IsACK() || a.Syndrome.IsFatal() || a.PSN.Before(retained) || !a.PSN.Before(s.group.NextPSN()) {
 		return
 	}
-	if a.Syndrome == roce.NAKSequence && e.packet(a.PSN) == int32(s.place) {
+	if a.Syndrome == roce.NAKSequence && a.PSN.Next() == s.group.NextPSN() && s.group.Settled() {
 		return
 	}
 	lower := e.Policy.Nak == feedback.NakLower
