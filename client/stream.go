@@ -57,7 +57,7 @@ const standardWithin = 10 * time.Second
 // through by neither way. It closes Multicast before it returns.
 func (s *Stream[T]) Run(ctx context.Context, items iter.Seq[T]) error {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &runner[T]{Stream: s, signals: make(chan heard), within: s.Within}
+	r := &runner[T]{Stream: s, signals: make(chan heard), deaf: make(chan struct{}), within: s.Within}
 	r.changed = sync.NewCond(&r.mu)
 	if r.within == 0 {
 		r.within = standardWithin
@@ -91,6 +91,7 @@ type heard struct {
 type runner[T any] struct {
 	*Stream[T]
 	signals chan heard
+	deaf    chan struct{} // closed when nobody takes signals any more
 	within  time.Duration
 	probing sync.WaitGroup
 	opened  bool // Open has been called since Close; of decide, and of its probe
@@ -162,12 +163,14 @@ func (r *runner[T]) done(ctx context.Context, err error) {
 func (r *runner[T]) tell(ctx context.Context, s Signal, cause error) {
 	select {
 	case r.signals <- heard{s, cause}:
+	case <-r.deaf:
 	case <-ctx.Done():
 	}
 }
 
-// decide does what the Fallback orders, until ctx is done.
+// decide does what the Fallback orders, until ctx is done or the stream cannot go on.
 func (r *runner[T]) decide(ctx context.Context) {
+	defer close(r.deaf)
 	fallback := NewFallback(r.Pace)
 	tick := time.NewTimer(0)
 	defer tick.Stop()

@@ -305,13 +305,16 @@ func (s slowOpen) Open(ctx context.Context) error {
 // If the receivers cannot be cut off, going on by unicast could bring old data after new data.
 func TestAStreamEndsIfTheGroupCannotBeClosed(t *testing.T) {
 	const want = "the receivers could not be cut off from group g1, so what was sent by it may still arrive: no answer"
-	for _, when := range []string{"probe", "send"} {
+	for _, when := range []string{"probe", "send", "event while it sends"} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLab(t)
-			l.closing, l.up = errors.New("no answer"), when == "send"
+			l.closing, l.up, l.hangs = errors.New("no answer"), when != "probe", strings.HasPrefix(when, "event")
 			err := l.stream().Run(t.Context(), items(5000, func(n int) {
 				if n == 2000 {
 					l.set(false)
+					if l.hangs {
+						go func() { l.events <- []Event{{Kind: api.GroupDegraded}} }()
+					}
 				}
 			}))
 			if err == nil || !strings.Contains(err.Error(), want) {
