@@ -98,6 +98,7 @@ func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 	g := &groupfile.File{
 		Name: groupName(m.config, c.qpn), Addressing: mft.BySwitchIP, IP: m.config.GroupIP, QPN: c.qpn,
 		PathMTU: mtuUnit << c.req.PathMTU, Policy: m.config.policy(),
+		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 		Source: groupfile.Member{
 			IP: c.source.addr, QPN: c.source.qpn, FirstPSN: c.rep.StartingPSN, Role: groupfile.Source, RemoteQPN: c.qpn,
 		},
