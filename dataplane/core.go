@@ -303,12 +303,14 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 }
 
 // Adopt makes g the version of its group by which frames are merged, as its first frame would, and
-// appends what has to be sent because of that.
+// appends what has to be sent because of that. The engine gives the group back, so no look at the
+// engine will tell that a receiver owes an answer to what it carried last.
 func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
-	if st, rearranged := c.state(now, g, out); rearranged {
+	st, rearranged := c.state(now, g, out)
+	if rearranged {
 		c.timer(now, st, out)
-		c.follow(now, st, out)
 	}
+	c.follow(now, st, out)
 }
 
 // state returns the merging state of g's group, and says whether its paths were rearranged. A new

@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -549,5 +550,30 @@ func TestAGroupThatLosesItsPlaceIsServed(t *testing.T) {
 	b.wait(100 * time.Millisecond)
 	if len(b.take(1)) == 0 && len(b.Ports[0].Take()) == 0 {
 		t.Error("nobody is sent anything")
+	}
+}
+
+// A next hop changes before the worker has looked at what the engine carried last, which all
+// receivers lose. The receivers are asked for that all the same.
+func TestALostTailIsRepairedAfterAHopHasChanged(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	b.wait(40 * time.Millisecond) // nothing waits any more
+	b.send(asking(psn))
+	b.expectEngine(true)
+	for path := range 3 {
+		b.take(path)
+	}
+	next := *b.group
+	next.Paths = slices.Clone(b.group.Paths)
+	next.Paths[1].L2[0] ^= 2
+	if err := b.Switch.Replace(b.group.ID, &next); err != nil {
+		t.Fatal(err)
+	}
+	b.expectEngine(false)
+	b.wait(50 * time.Millisecond)
+	for path := range 3 {
+		if len(b.take(path)) == 0 {
+			t.Errorf("receiver %d was sent nothing again", path)
+		}
 	}
 }

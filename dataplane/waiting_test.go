@@ -106,6 +106,21 @@ func TestAWorkerSeldomLooksAtWhatTheEngineCarries(t *testing.T) {
 	}
 }
 
+// A worker never sleeps longer than it would with no group that waits, although a source that pauses
+// for long inside a message is left alone for four times as long.
+func TestAWaitingGroupMakesNoSleepLonger(t *testing.T) {
+	b := newRepairBench(t, 64)
+	p := quiet(1000)
+	p.bth.Opcode = roce.OpWriteFirst
+	b.send(p)
+	b.now += feedback.Tick(10 * time.Second)
+	p.bth.Opcode, p.bth.PSN, p.reth = roce.OpWriteMiddle, 1001, nil
+	b.send(p)
+	if d := b.sleeps(); d != 100*time.Millisecond {
+		t.Errorf("the worker sleeps for %v", d)
+	}
+}
+
 // BenchmarkWaiting measures what the timers of ten groups cost in a period of 50 us, while other
 // groups wait as well.
 func BenchmarkWaiting(b *testing.B) {

@@ -187,7 +187,7 @@ func (w *Worker) block() {
 	}
 	timeout := waitTimeout
 	if pause := w.core.Pause(w.polled); pause > 0 {
-		timeout = time.Duration(pause)
+		timeout = min(timeout, time.Duration(pause))
 	}
 	w.wait.Wait(timeout)
 }

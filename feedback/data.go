@@ -64,11 +64,11 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 		if !p.part.takesData() || p.part == PartActive && !p.acked.Before(psn) {
 			continue
 		}
-		if g.repairState != nil && !g.direct(now, i, ev) {
-			continue // it gets the packet when its repair comes to it
-		}
 		if psn.After(newest) && p.acked == newest {
 			p.since = now
+		}
+		if g.repairState != nil && !g.direct(now, i, ev) {
+			continue // it gets the packet when its repair comes to it
 		}
 		if p.acked.Next() == psn {
 			g.setPending(p, 0)

@@ -135,6 +135,24 @@ func TestWhatFillsAPath(t *testing.T) {
 	}
 }
 
+// The time in which a path lacks nothing does not count for its rate, whichever packet ends it: also
+// one that asks for an ACK, whose round trip is measured.
+func TestAPauseDoesNotLowerTheRate(t *testing.T) {
+	const rtt = 10 * microsecond
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+	psn := roce.PSN(0)
+	for _, now := range []Tick{0, Tick(time.Second)} {
+		for range 30 {
+			g.Step(now, Event{Kind: Data, PSN: psn, AckReq: true, First: true, Last: true}, nil)
+			psn = psn.Next()
+		}
+		g.Step(now+rtt, Event{Kind: Response, PSN: psn.Prev(), Syndrome: roce.SyndromeUnlimited}, nil)
+		if l := &g.legs[0]; l.flight != 30 || l.rate != 3000 {
+			t.Errorf("at %v: %d packets fill the path, %d come in a millisecond", time.Duration(now), l.flight, l.rate)
+		}
+	}
+}
+
 // However far a path is away, one answer makes the switch send RepairBurst packets at most. The
 // next answers bring the rest of the window.
 func TestOneAnswerSendsOneBurst(t *testing.T) {
