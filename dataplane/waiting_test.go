@@ -106,8 +106,8 @@ func TestAWorkerSeldomLooksAtWhatTheEngineCarries(t *testing.T) {
 	}
 }
 
-// A worker never sleeps longer than it would with no group that waits, although a source that pauses
-// for long inside a message is left alone for four times as long.
+// A worker never sleeps longer than it would with no group that waits, although a source that
+// pauses for long inside a message is left alone for four times as long.
 func TestAWaitingGroupMakesNoSleepLonger(t *testing.T) {
 	b := newRepairBench(t, 64)
 	p := quiet(1000)

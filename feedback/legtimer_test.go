@@ -135,8 +135,8 @@ func TestWhatFillsAPath(t *testing.T) {
 	}
 }
 
-// The time in which a path lacks nothing does not count for its rate, whichever packet ends it: also
-// one that asks for an ACK, whose round trip is measured.
+// The time in which a path lacks nothing does not count for its rate, also where the packet after
+// it is the one whose round trip is measured.
 func TestAPauseDoesNotLowerTheRate(t *testing.T) {
 	const rtt = 10 * microsecond
 	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
