@@ -59,9 +59,5 @@ func programs(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	built = true
 	return filepath.Dir(program)
 }
-
-// built says that rocastd was built for the tests.
-var built bool

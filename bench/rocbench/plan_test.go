@@ -17,9 +17,7 @@ import (
 func TestMain(m *testing.M) {
 	peer.RunAsForwarder()
 	code := m.Run()
-	if built {
-		boxes.RemoveProgram()
-	}
+	boxes.RemoveProgram()
 	os.Exit(code)
 }
 

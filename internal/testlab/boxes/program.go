@@ -14,6 +14,7 @@ var Program = sync.OnceValues(func() (path string, err error) {
 	if err != nil {
 		return "", err
 	}
+	programDir = dir
 	path = filepath.Join(dir, "rocastd")
 	if out, err := exec.Command("go", "build", "-o", path, "github.com/rocast/rocast/cmd/rocastd").CombinedOutput(); err != nil {
 		return path, fmt.Errorf("build rocastd: %w: %s", err, out)
@@ -21,9 +22,12 @@ var Program = sync.OnceValues(func() (path string, err error) {
 	return path, nil
 })
 
-// RemoveProgram removes what Program has built. It is called last.
+// programDir is the directory of what Program has built; empty: nothing.
+var programDir string
+
+// RemoveProgram removes what Program has built, if a test has called that. It is called last.
 func RemoveProgram() {
-	if path, _ := Program(); path != "" {
-		_ = os.RemoveAll(filepath.Dir(path))
+	if programDir != "" {
+		_ = os.RemoveAll(programDir)
 	}
 }
