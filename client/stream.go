@@ -209,7 +209,10 @@ func (r *runner[T]) follow(ctx context.Context, order Order, h heard) bool {
 		r.mu.Lock()
 		r.fatal = errors.Join(r.fatal, err)
 	}
-	r.way, r.blocked = order.Way, false
+	r.way = order.Way
+	if r.way == Unicast || h.signal == SendFailed {
+		r.blocked = false
+	}
 	fatal := r.fatal
 	r.changed.Broadcast()
 	r.mu.Unlock()

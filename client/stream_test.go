@@ -277,6 +277,20 @@ func TestAnIdleStreamChangesItsWay(t *testing.T) {
 	})
 }
 
+// Nothing more is sent by a group by which an item has failed, whatever is heard before that.
+func TestAFailedItemBlocksUntilItIsLookedAt(t *testing.T) {
+	r := &runner[int]{Stream: newLab(t).stream(), way: Multicast, blocked: true}
+	r.changed = sync.NewCond(&r.mu)
+	for _, c := range []struct {
+		signal Signal
+		want   bool
+	}{{WentWell, true}, {Tick, true}, {SendFailed, false}} {
+		if r.follow(t.Context(), Order{Way: Multicast}, heard{signal: c.signal}); r.blocked != c.want {
+			t.Errorf("signal %d: blocked %t", c.signal, r.blocked)
+		}
+	}
+}
+
 // A group that becomes bad while it is probed is closed again.
 func TestABadProbeIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
