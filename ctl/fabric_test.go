@@ -43,6 +43,8 @@ type box struct {
 	name  string
 	links []string
 	lease time.Duration
+	// through stands between the box and etcd; nil: nothing does.
+	through func(Desired) Desired
 }
 
 // newFabric returns boxes 1 to n with the names b1 to bn. links are pairs "b1 b2".

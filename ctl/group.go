@@ -23,6 +23,7 @@ type group struct {
 	claim        int64   // when this box claimed the group, if boxes share their groups; see api.Branch
 	treeProblem  string  // why the links could not follow the routes, or ""
 	untold       bool    // this box has taken the group over with its address, and etcd does not know yet
+	untoldInLog  bool    // etcd was told in vain, and the log says so
 	addressGone  bool    // the box was without the group's address meanwhile: another one may have carried the group
 	kept         bool    // the group is stored in the state directory
 	restored     bool    // see mft.Group.Restored

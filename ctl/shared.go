@@ -274,7 +274,7 @@ func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 		g = nil
 	}
 	err = c.become(ctx, g, file, e, t.begun)
-	if t.byAddress && !e.Held && !c.tellTakenOver(ctx, name) {
+	if t.byAddress && !e.Held && (c.tellLater(name) || !c.tellTakenOver(ctx, name)) {
 		return
 	}
 	c.report(ctx, name, e.Revision, err)

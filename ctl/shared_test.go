@@ -29,6 +29,9 @@ func (b *box) share(cluster *etcd.Cluster) (stop func(politely bool)) {
 	}
 	c := b.Controller
 	c.Desired = d
+	if b.through != nil {
+		c.Desired = b.through(d)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- c.followDesired(ctx) }()

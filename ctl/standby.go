@@ -93,6 +93,25 @@ func (c *Controller) away(f *groupfile.File) (bool, error) {
 	return !local && err == nil, err
 }
 
+// tellLater reports whether this box has only just taken a group over. Then etcd is told when the
+// other groups that go with the address have been taken over too: it may need seconds to answer.
+func (c *Controller) tellLater(name string) bool {
+	c.mu.Lock()
+	g := c.groups[name]
+	just := g != nil && !g.untold
+	if just {
+		g.untold = true
+	}
+	c.mu.Unlock()
+	if just {
+		c.shared.mu.Lock()
+		defer c.shared.mu.Unlock()
+		c.shared.pending.names[name] = true
+		c.shared.rouse()
+	}
+	return just
+}
+
 // tellTakenOver makes this box the root of a group that it carries because it has the group's
 // address. While etcd does not answer, the group runs on.
 func (c *Controller) tellTakenOver(ctx context.Context, name string) (told bool) {
@@ -100,11 +119,11 @@ func (c *Controller) tellTakenOver(ctx context.Context, name string) (told bool)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if g := c.groups[name]; g != nil {
-		if err != nil && !g.untold {
+		if err != nil && !g.untoldInLog {
 			c.Log.Warn("this box carries a group whose address it has, and could not tell the other boxes; rocastd tries again",
 				zap.String("group", name), zap.Error(err))
 		}
-		g.untold = err != nil
+		g.untold, g.untoldInLog = err != nil, err != nil
 	}
 	if taken {
 		c.Log.Info("this box has taken a group over with the group's address", zap.String("group", name))

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,54 @@ func TestTheAddressIsAwayShortly(t *testing.T) {
 	b1.eventually("it begins again as after a restart", func() bool { g := b1.published("g1"); return g != nil && g.Restored })
 }
 
+// slowEtcd answers take-overs only when told to.
+type slowEtcd struct {
+	Desired
+	answers chan struct{}
+}
+
+func (s slowEtcd) TakeOver(ctx context.Context, name string) (bool, error) {
+	select {
+	case <-s.answers:
+		return s.Desired.TakeOver(ctx, name)
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// However many groups there are, none waits until etcd has answered about another one.
+func TestNoTakeOverWaitsForEtcd(t *testing.T) {
+	t.Parallel()
+	const last = atOnce + 4
+	cluster := etcd.Start(t, 1)
+	b1, b2 := pair(t)
+	answers := make(chan struct{})
+	b2.through = func(d Desired) Desired { return slowEtcd{d, answers} }
+	stop := b1.share(cluster)
+	for i := 1; i <= last; i++ {
+		file := strings.NewReplacer("name: g1", fmt.Sprint("name: g", i), "qpn: 1\n", fmt.Sprintf("qpn: %d\n", 10+i),
+			"qpn: 17", fmt.Sprint("qpn: ", 1000+i), "qpn: 112", fmt.Sprint("qpn: ", 2000+i)).Replace(followingFile("10.1.0.2"))
+		if _, err := b1.Create(t.Context(), []byte(file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b2.share(cluster)
+	b2.hearAddresses()
+	b2.eventually("it knows of the groups", func() bool { return b2.root(fmt.Sprint("g", last)) == "b1" })
+	stop(false)
+	b2.addresses.Give(virtualIP, true)
+	b2.eventually("it has all groups", func() bool { return len(b2.groups) == last })
+	close(answers)
+	b2.eventually("etcd knows", func() bool {
+		for name, g := range b2.groups {
+			if b2.root(name) != "b2" || g.untold {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // etcd has died with the first box. The second one takes the group over all the same, and says so
 // when etcd is back, although the first box's claim still lives then.
 func TestABoxTakesOverWithoutEtcd(t *testing.T) {
@@ -145,8 +194,13 @@ func TestABoxTakesOverWithoutEtcd(t *testing.T) {
 	b2.addresses.Give(virtualIP, true)
 	b2.eventually("it has the group", b2.has("g1"))
 	b2.eventually("etcd does not know", func() bool { return b2.groups["g1"].untold })
+	const inVain = "this box carries a group whose address it has, and could not tell the other boxes; rocastd tries again"
+	b2.eventually("it has tried", func() bool { return b2.logs.FilterMessage(inVain).Len() > 0 })
 	cluster.Restart(t, 0)
 	b2.eventually("etcd knows", func() bool { return b2.root("g1") == "b2" && !b2.groups["g1"].untold })
+	if n := b2.logs.FilterMessage(inVain).Len(); n != 1 {
+		t.Errorf("it was logged %d times", n)
+	}
 	if len(b2.logs.FilterMessage("group removed").All()) > 0 {
 		t.Error("the group was interrupted")
 	}
