@@ -222,18 +222,36 @@ func TestWhatTheEngineDoesNotHave(t *testing.T) {
 }
 
 // What the engine has in the place of a packet is not sent if it is a packet of another group.
+// Other groups may have the same QPN.
 func TestTheEngineHasAnotherPacket(t *testing.T) {
-	b, psn := newCarriedBench(t)
-	b.send(quiet(psn), quiet(psn+1))
-	p := quiet(psn)
-	p.bth.DestQPN = 2
-	b.FanOut.Overwrite(b.group.ID, psn, p.frame(t))
+	for what, change := range map[string]func(*packet){
+		"QPN":         func(p *packet) { p.bth.DestQPN = 2 },
+		"PSN":         func(p *packet) { p.bth.PSN++ },
+		"source":      func(p *packet) { p.src = ipB },
+		"destination": func(p *packet) { p.dst = ipA },
+	} {
+		b, psn := newCarriedBench(t)
+		b.send(quiet(psn), quiet(psn+1))
+		p := quiet(psn)
+		change(&p)
+		b.FanOut.Overwrite(b.group.ID, psn, p.frame(t))
+		b.take(1)
+		b.answer(1, psn, roce.NAKSequence)
+		b.expectCopies(1, b.take(1), "")
+		if m := moved(b.Switch); m["repair-lost-damaged"] != 1 || m["repair-given-up-not-retained"] != 1 {
+			t.Errorf("another %s: %v", what, m)
+		}
+	}
+}
+
+// The QP of the source may have another QPN as its peer than the group's: that of a link between
+// boxes, for instance. What the engine carried of it is repaired as well.
+func TestTheSourceHasAnotherRemoteQPN(t *testing.T) {
+	b, psn := newCarriedBench(t, func(g *mft.Group) { g.QPN, g.Source.RemoteQPN = groupQPN+1, groupQPN })
+	b.send(quiet(psn))
 	b.take(1)
 	b.answer(1, psn, roce.NAKSequence)
-	b.expectCopies(1, b.take(1), "")
-	if m := moved(b.Switch); m["repair-lost-damaged"] != 1 || m["repair-given-up-not-retained"] != 1 {
-		t.Errorf("%v", m)
-	}
+	b.expectCopies(1, b.take(1), list(psn)+"!")
 }
 
 // A packet that the engine has takes no room from newer packets of its own group: the receiver that

@@ -228,10 +228,11 @@ func (c *Core) releaseOldest(st *state, psn roce.PSN) bool {
 	return true
 }
 
-// isAt says whether a packet is that of the group with this PSN. The engine finds packets by the
-// PSN alone.
+// isAt says whether a packet is that of the group's source with this PSN. The engine finds packets
+// by the PSN alone.
 func (st *state) isAt(f *Frame, psn roce.PSN) bool {
-	return f.View.PSN(f.Head()) == psn && f.View.DestQPN(f.Head()) == st.group.QPN
+	v, head, from := &f.View, f.Head(), st.group.Flow(st.active)
+	return v.PSN(head) == psn && v.DestQPN(head) == from.DestQPN && v.SrcIP(head) == from.Src && v.DstIP(head) == from.Dst
 }
 
 // keepUp follows every event of a group with repair on.
