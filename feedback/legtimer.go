@@ -76,7 +76,7 @@ const unmeasured = millisecond
 
 // fade is by what part a leg's rate falls, and its shortest round trip grows, with each
 // measurement.
-const fade = 64
+const fade = 256
 
 // longest bounds what counts as a round trip.
 const longest = second

@@ -116,8 +116,8 @@ func TestWhatFillsAPath(t *testing.T) {
 		{10 * us, 30, 1, 30},
 		{10 * us, 0, 1, 29}, // the source pauses
 		{20 * us, 60, 1, 30},
-		{20 * us, 10, 20, 30},     // it sends less: slowly the rate falls, and the round trip grows
-		{200 * us, 600, 400, 599}, // the path became longer
+		{20 * us, 10, 20, 30},      // it sends less: slowly the rate falls, and the round trip grows
+		{200 * us, 600, 1600, 599}, // the path became longer
 		{5 * us, 15, 1, 15},
 		{us, 3, 1, leastFlight},
 		{5 * 1000 * 1000 * us, 1 << 20, 1, leastFlight}, // nothing overflows
