@@ -91,7 +91,7 @@ func (c *Controller) settle(ctx context.Context, f *groupfile.File) (release fun
 
 // Remove ends a group and forgets it, here and at the boxes behind this one.
 func (c *Controller) Remove(name string) error {
-	if c.Desired == nil {
+	if c.Desired == nil || c.isHelpers(name) {
 		err := c.remove(name)
 		if err == nil {
 			c.cm.Lost(name)
@@ -101,6 +101,15 @@ func (c *Controller) Remove(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), reportWithin)
 	defer cancel()
 	return c.removeShared(ctx, name)
+}
+
+// isHelpers reports whether a group is that of a perftest run or an RDMA-CM connection. Only this
+// box knows such a group.
+func (c *Controller) isHelpers(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.groups[name]
+	return g != nil && !g.kept
 }
 
 func (c *Controller) remove(name string) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab"
@@ -63,6 +64,25 @@ func (b *box) eventually(what string, holds func() bool) {
 func (b *box) has(name string) func() bool { return func() bool { return b.groups[name] != nil } }
 
 func (b *box) lacks(name string) func() bool { return func() bool { return b.groups[name] == nil } }
+
+// The group of an RDMA-CM connection is not among the desired ones, and can be removed all the
+// same.
+func TestAConnectionsGroupIsRemovedWhereBoxesShareGroups(t *testing.T) {
+	t.Parallel()
+	cluster := etcd.Start(t, 1)
+	b1 := newFabric(t, 1).box("b1")
+	b1.share(cluster)
+	file, err := groupfile.Parse([]byte(groupFile("10.1.0.2")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (helperGroups{b1.Controller}).Create(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	if err := b1.Remove("g1"); err != nil || b1.published("g1") != nil {
+		t.Errorf("%v", err)
+	}
+}
 
 // The source of g1 is attached to b1. Whichever box is asked, b1 sets the group up, with the part
 // of it that is behind b2.
