@@ -266,20 +266,16 @@ func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 // perform turns the actions of merging into outputs. f is nil when time has passed; then there are
 // no copies.
 func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
-	g := st.group
+	g, gone := st.group, st.active == departed
 	for i := range c.acts {
 		a := &c.acts[i]
 		switch a.Kind {
 		case feedback.Copy:
 			out.Copies = append(out.Copies, st.copyFor(a, region))
-		case feedback.Reply:
-			out.reply(st.reply(st.sourceLeg(), a.PSN, roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN}, a.MigReq))
-		case feedback.PassCNP:
-			out.Replies = append(out.Replies, Reply{
-				Leg: st.sourceLeg(), CNP: true, PKey: st.marks.pkey,
-				TrafficClass: f.View.TrafficClass(f.Head()) &^ ecnMask,
-				HopLimit:     f.View.HopLimit(f.Head()) - 1,
-			})
+		case feedback.Reply, feedback.PassCNP:
+			if !gone { // else the Source would hear it, whose PSNs are others
+				st.tell(f, a, out)
+			}
 		case feedback.Join:
 			st.offsets[a.Path].deltaPSN = g.Paths[a.Path].FirstPSN.Sub(a.PSN)
 			st.offsets[a.Path].deltaMSN = a.MSN.Sub(0)
@@ -292,6 +288,19 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 			})
 		}
 	}
+}
+
+// tell sends the source an answer, or passes on the congestion notification f.
+func (st *state) tell(f *Frame, a *feedback.Action, out *Outputs) {
+	if a.Kind == feedback.Reply {
+		out.reply(st.reply(st.sourceLeg(), a.PSN, roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN}, a.MigReq))
+		return
+	}
+	out.Replies = append(out.Replies, Reply{
+		Leg: st.sourceLeg(), CNP: true, PKey: st.marks.pkey,
+		TrafficClass: f.View.TrafficClass(f.Head()) &^ ecnMask,
+		HopLimit:     f.View.HopLimit(f.Head()) - 1,
+	})
 }
 
 func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {

@@ -822,3 +822,28 @@ func TestAGroupIsServedInTimeAmongMany(t *testing.T) {
 		t.Error("the silent receiver is not probed in half a millisecond")
 	}
 }
+
+// The answers to an active source that has left the group go to nobody. Its PSNs are not those of
+// the first source, which would take an ACK of them for one of its own packets.
+func TestNobodyHearsTheAnswersToASourceThatHasLeft(t *testing.T) {
+	b := newRepairBench(t, 64, func(g *mft.Group) { g.Paths[0].Sends, g.Paths[0].SendPSN = true, 500 })
+	p := asking(500)
+	p.src = ipB
+	b.Ports[1].Put(p.frame(t))
+	b.Poll()
+	next := *b.group
+	next.Paths = slices.Clone(b.group.Paths[1:])
+	if err := b.Switch.Replace(b.group.ID, &next); err != nil {
+		t.Fatal(err)
+	}
+	for i := range next.Paths {
+		to := &next.Paths[i]
+		b.Ports[to.Port].Put(cnp(to.Dst).frame(t))
+		b.Ports[to.Port].Put(ack(to.Dst, to.FirstPSN, roce.SyndromeUnlimited).frame(t))
+		b.Poll()
+	}
+	if m := moved(b.Switch); m["merged"] != 1 {
+		t.Errorf("%v", m)
+	}
+	b.expectSource()
+}
