@@ -316,6 +316,9 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 // engine will tell that a receiver owes an answer to what it carried last.
 func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
 	st, rearranged := c.state(now, g, out)
+	if h := st.held; rearranged && st.active == departed && h != nil && h.oldest != h.next {
+		c.letGo(now, st, h.next.Prev(), out) // copies would be made as of the Source's packets
+	}
 	if rearranged {
 		c.timer(now, st, out)
 	}

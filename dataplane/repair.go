@@ -143,6 +143,12 @@ func (c *Core) makeRoom(now feedback.Tick, st *state, f *Frame, out *Outputs) {
 // that needs one of them ends.
 func (c *Core) lose(now feedback.Tick, st *state, psn roce.PSN, count *uint64, out *Outputs) {
 	*count++
+	c.letGo(now, st, psn, out)
+}
+
+// letGo releases the retained packets of a group up to psn. The source has to help where a receiver
+// lacks one.
+func (c *Core) letGo(now feedback.Tick, st *state, psn roce.PSN, out *Outputs) {
 	c.repair.retained.releaseBelow(st.held, psn.Next())
 	c.acts, _ = st.merge.Step(now, feedback.Event{Kind: feedback.Lost, PSN: psn}, c.acts[:0])
 	c.perform(st, nil, -1, out)

@@ -847,3 +847,24 @@ func TestNobodyHearsTheAnswersToASourceThatHasLeft(t *testing.T) {
 	}
 	b.expectSource()
 }
+
+// What an active source has sent is not sent again after it has left the group: copies are made of
+// the first source's packets from then on, and the ICRC of such a copy would be wrong.
+func TestNothingIsRepairedOfASourceThatHasLeft(t *testing.T) {
+	b := newRepairBench(t, 64, func(g *mft.Group) { g.Paths[0].Sends, g.Paths[0].SendPSN = true, 500 })
+	p := asking(500)
+	p.src = ipB
+	b.Ports[1].Put(p.frame(t))
+	b.Poll()
+	next := *b.group
+	next.Paths = slices.Clone(b.group.Paths[1:])
+	if err := b.Switch.Replace(b.group.ID, &next); err != nil {
+		t.Fatal(err)
+	}
+	to := &next.Paths[0]
+	b.Ports[to.Port].Put(ack(to.Dst, to.FirstPSN, roce.NAKSequence).frame(t))
+	b.Poll()
+	if m := moved(b.Switch); m["repair-sent"] != 0 || m["repaired"] != 0 {
+		t.Errorf("%v", m)
+	}
+}

@@ -319,6 +319,7 @@ var rules = []rule{
 	{"repair", "a worker sleeps until a group is due, however late that is", "dataplane/worker.go", "min(timeout, time.Duration(pause))", "time.Duration(pause)"},
 	{"repair", "nobody waits for what was carried before a next hop changed", "dataplane/core.go",
 		"		c.timer(now, st, out)\n	}\n	c.follow(now, st, out)\n}\n", "		c.timer(now, st, out)\n		c.follow(now, st, out)\n	}\n}\n"},
+	{"12", "what a source has sent that has left is sent again", "dataplane/core.go", "if h := st.held; rearranged &&", "if h := st.held; false && rearranged &&"},
 	{"12", "the first source hears the answers to a source that has left", "dataplane/core.go", "			if !gone {", "			if !gone || true {"},
 	{"repair", "a group that is removed is served", "dataplane/repair.go", "	c.repair.waiting.remove(st)\n", ""},
 	{"14", "the window of a repair wraps", "legtimer.go", ", most, math.MaxUint16))", ", most))"},
