@@ -286,12 +286,14 @@ func (m *Machine) hearRTU(s *side) {
 	}
 }
 
-// hearMRA: the other side needs more time.
+// hearMRA: the other side needs more time. It has that instead of one more copy of the message, so
+// that it cannot hold up a handshake for ever.
 func (m *Machine) hearMRA(s *side, mra *wire.MRA) {
-	if s.retry == nil {
+	if s.retry == nil || s.tries == 0 {
 		m.counts[Unexpected]++
 		return
 	}
+	s.tries--
 	s.due = m.now + m.limits.again + min(m.limits.patience, timeout(mra.ServiceTimeout))
 }
 
