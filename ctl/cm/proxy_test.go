@@ -3,6 +3,7 @@ package cm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -153,13 +154,14 @@ func (l *lab) connect() (source *wire.REP, receivers []*wire.REQ) {
 // logged checks the lines of the log.
 func (l *lab) logged(want ...string) {
 	l.t.Helper()
-	var got []string
-	for _, line := range l.logs.All() {
-		got = append(got, line.Message)
+	lines := func() (got []string) {
+		for _, line := range l.logs.All() {
+			got = append(got, line.Message)
+		}
+		return got
 	}
-	if !slices.Equal(got, want) {
-		l.t.Errorf("logged %q, want %q", got, want)
-	}
+	testlab.Eventually(l.t, testlab.Patience, fmt.Sprintf("a log of %q", want), func() bool { return slices.Equal(lines(), want) },
+		func() string { return fmt.Sprintf("%q", lines()) })
 }
 
 func (l *lab) connections() []Connection { return l.proxy.List()[0].Connections }

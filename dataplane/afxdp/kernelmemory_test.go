@@ -10,7 +10,7 @@ import (
 // A place gets memory for a power of two of packets, at least one segment. It keeps this memory
 // while that is enough, and what it gives up is there for other places.
 func TestKernelMemoryIsSharedOut(t *testing.T) {
-	k := newKernelMemory(8*segmentPackets + 100)
+	k := newKernelMemory(9*segmentPackets - 1)
 	take := func(place, packets, first, size int, fresh bool) {
 		t.Helper()
 		part, isFresh := k.take(place, packets)
@@ -22,7 +22,7 @@ func TestKernelMemoryIsSharedOut(t *testing.T) {
 	take(1, segmentPackets, 1, 1, true)
 	take(2, segmentPackets+1, 2, 2, true)
 	take(3, 4*segmentPackets-24, 4, 4, true)
-	take(4, 1, 0, 0, false) // nothing is left, not even of the rest of 100 packets
+	take(4, 1, 0, 0, false) // nothing is left, not even of the rest of a segment
 	take(1, 17, 1, 1, false)
 	take(2, segmentPackets+44, 2, 2, false)
 	k.give(0)
