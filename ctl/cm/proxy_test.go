@@ -49,6 +49,13 @@ func (b *boxSide) Remove(_ context.Context, name string) error {
 	return nil
 }
 
+// refuses makes the box refuse groups.
+func (b *boxSide) refuses(why error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refuse = why
+}
+
 func (b *boxSide) has() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -250,7 +257,7 @@ func TestDownDisconnects(t *testing.T) {
 // Without a group the source hears why.
 func TestAGroupThatCannotBeMade(t *testing.T) {
 	l := newLab(t)
-	l.box.refuse = errors.New("no room")
+	l.box.refuses(errors.New("no room"))
 	l.send(l.a, testREQ(hostIPs["a"], 10, 1, 0x10, 1000))
 	for i, r := range l.r {
 		req := expect[*wire.REQ](l, r)

@@ -69,6 +69,19 @@ func (b *box) notice(names []string) {
 	b.changed.Broadcast()
 }
 
+// heard returns the names that notice has heard.
+func (b *box) heard() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.told)
+}
+
+func (b *box) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = nil
+}
+
 // until waits until a condition holds. notice says when it may have changed.
 func (b *box) until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
@@ -231,8 +244,8 @@ func TestWhatIsNotOursIsLeftAlone(t *testing.T) {
 	b := newBox(t, cluster, "b")
 	b.has(t, "last", Entry.wanted)
 	other := func(name string) bool { return name != "last" }
-	if e, ok := b.Entry("g1"); ok || slices.ContainsFunc(b.told, other) {
-		t.Errorf("g1 is %+v, told %q", e, b.told)
+	if e, ok := b.Entry("g1"); ok || slices.ContainsFunc(b.heard(), other) {
+		t.Errorf("g1 is %+v, told %q", e, b.heard())
 	}
 }
 
@@ -259,7 +272,7 @@ func TestEtcdDown(t *testing.T) {
 	if _, _, err := a.Claim(ctx, "g2", revision); err == nil || !strings.Contains(err.Error(), "no lease") {
 		t.Errorf("claim: %v", err)
 	}
-	a.told = nil
+	a.forget()
 	cluster.Restart(t, 0)
 	a.until(t, "all names are told again", func() bool { return slices.Contains(a.told, "g1") && slices.Contains(a.told, "g2") })
 	a.untilLeased(t, true)
