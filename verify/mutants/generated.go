@@ -52,7 +52,7 @@ var rooms = []room{
 }
 
 // control are the tests of ctl, but for those with etcd: it maps more memory than a suite may have.
-var control = suite{dir: "ctl", flags: []string{"-test.skip=Etcd|OfTheSource|TheRoot|WasAway|TakesOver|NoBoxCan|SourceMoves|TheAddress"}}
+var control = suite{dir: "ctl", flags: []string{"-test.skip=Etcd|OfTheSource|TheRoot|WasAway|TakesOver|NoBoxCan|SourceMoves|TheAddress|WhereBoxesShareGroups"}}
 
 // quickFirst are the tests of a package, those that match slow after the others.
 func quickFirst(dir, slow string) []suite {
