@@ -23,8 +23,12 @@ import (
 // share lets a box take its groups from etcd until stop is called. A box that is not stopped
 // politely keeps its claims until its lease ends.
 func (b *box) share(cluster *etcd.Cluster) (stop func(politely bool)) {
+	return b.shareFor(cluster, 2*time.Second)
+}
+
+func (b *box) shareFor(cluster *etcd.Cluster, lease time.Duration) (stop func(politely bool)) {
 	t := b.f.t
-	d, err := desired.Open(desired.Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: b.name, Lease: 2 * time.Second}, zap.NewNop())
+	d, err := desired.Open(desired.Config{Endpoints: cluster.Endpoints(), Prefix: "/lab", Box: b.name, Lease: lease}, zap.NewNop())
 	if err != nil {
 		t.Fatal(err)
 	}
