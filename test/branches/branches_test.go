@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -50,16 +50,25 @@ type receiver struct {
 	memory []byte
 }
 
-func newSite(t *testing.T) *site {
+func TestMain(m *testing.M) {
+	status := m.Run()
+	boxes.RemoveProgram()
+	os.Exit(status)
+}
+
+func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root for network namespaces and AF_XDP")
 	}
-	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin, "../../cmd/rocastd").CombinedOutput(); err != nil {
-		t.Fatalf("build rocastd: %v: %s", err, out)
-	}
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	needRoot(t)
 	s := &site{t: t, lab: &fabric.Fabric{}}
+	program, err := boxes.Program()
+	s.check(err)
 	t.Cleanup(func() { s.check(s.lab.Close()) })
 	for _, hosts := range []int{2, 1, 2} {
 		_, err := s.lab.AddBox(bed.Options{Hosts: hosts})
@@ -69,8 +78,7 @@ func newSite(t *testing.T) *site {
 		_, err := s.lab.Join(s.lab.Boxes[i], s.lab.Boxes[i+1], fabric.Router, 1, 0)
 		s.check(err)
 	}
-	var err error
-	s.set, err = boxes.New(s.lab, bin, "leaf1", "spine", "leaf2")
+	s.set, err = boxes.New(s.lab, filepath.Dir(program), "leaf1", "spine", "leaf2")
 	s.check(err)
 	t.Cleanup(func() { s.check(s.set.Close()) })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

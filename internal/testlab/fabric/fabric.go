@@ -44,6 +44,10 @@ type Link struct {
 	between *netns.NS
 }
 
+// Middle is the namespace between the ends. Its interface p0 leads to the first end, p1 to the
+// other.
+func (l *Link) Middle() *netns.NS { return l.between }
+
 // End is one end of a link.
 type End struct {
 	Box *Box
