@@ -331,10 +331,13 @@ func TestTheLeaderIsKilledUnderChanges(t *testing.T) {
 	cluster.Restart(t, leader)
 }
 
-// text returns a group's file as etcd has it.
+// text returns a group's file as the cluster has it, not as the member has it that is asked: that
+// one may lag.
 func (b *box) text(t *testing.T, name string) string {
 	t.Helper()
-	answer, err := b.client.Get(context.Background(), b.key(groups, name), clientv3.WithSerializable())
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	answer, err := b.client.Get(ctx, b.key(groups, name))
 	if err != nil || len(answer.Kvs) != 1 {
 		t.Fatalf("%+v %v", answer, err)
 	}
