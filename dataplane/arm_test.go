@@ -61,6 +61,10 @@ func TestAGroupThatCannotBeArmed(t *testing.T) {
 			edit: func(g *mft.Group) { g.Paths[1].Port = mft.NoPort },
 			why:  "no next hop",
 		},
+		"a receiver lacks as many packets as are retained": {
+			edit: func(g *mft.Group) { g.Policy.Repair, g.Policy.RepairWindow = feedback.RepairLocal, 8 },
+			why:  "repair-window",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := group()

@@ -273,7 +273,7 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 		case feedback.Copy:
 			out.Copies = append(out.Copies, st.copyFor(a, region))
 		case feedback.Reply, feedback.PassCNP:
-			if !gone { // else the Source would hear it, whose PSNs are others
+			if !gone { // the group's first Source has a PSN space of its own, and would take it for an answer
 				st.tell(f, a, out)
 			}
 		case feedback.Join:
@@ -311,13 +311,16 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 	c.settle(now, st, Reason(feedback.Absorbed), out)
 }
 
-// Adopt makes g the version of its group by which frames are merged, as its first frame would, and
-// appends what has to be sent because of that. The engine gives the group back, so no look at the
-// engine will tell that a receiver owes an answer to what it carried last.
+// Adopt makes g the version of its group by which frames are merged, as the first frame of g would,
+// and appends what has to be sent because of that. If the engine carried the group, Adopt takes the
+// group back. From then on Tick does not look at the engine for this group, so Adopt itself lets
+// the group wait for the answers to what the engine carried last.
 func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
 	st, rearranged := c.state(now, g, out)
 	if h := st.held; rearranged && st.active == departed && h != nil && h.oldest != h.next {
-		c.letGo(now, st, h.next.Prev(), out) // copies would be made as of the Source's packets
+		// The active source has left the group. The edits of the copies are now those for packets
+		// of the group's first Source, so a copy of a retained packet would have a wrong ICRC.
+		c.letGo(now, st, h.next.Prev(), out)
 	}
 	if rearranged {
 		c.timer(now, st, out)

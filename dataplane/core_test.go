@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -142,6 +143,23 @@ func TestTheNextGroupInASlot(t *testing.T) {
 	}
 	if b.core.Pause(0) != 0 {
 		t.Error("the group that was there before still has a timer, or one that asks for none has one")
+	}
+}
+
+// A group that leaves while its round is served does not make another one miss its turn.
+func TestAGroupThatLeavesInItsTurn(t *testing.T) {
+	for _, c := range []struct {
+		by, gone int
+		want     []int
+	}{
+		{1, 1, []int{0, 1, 2, 3}},
+		{2, 0, []int{0, 1, 2, 3}},
+		{1, 3, []int{0, 1, 2}},
+		{3, 3, []int{0, 1, 2, 3}},
+	} {
+		if got := dataplane.ServedBeside(4, c.by, c.gone); !slices.Equal(got, c.want) {
+			t.Errorf("group %d removes %d: %d are served, want %d", c.by, c.gone, got, c.want)
+		}
 	}
 }
 

@@ -73,5 +73,25 @@ func CoreOf(w *Worker) *Core { return w.core }
 // Reserved says whether the worker has records of retained packets.
 func Reserved(w *Worker) bool { return w.core.repair.retained != nil }
 
+// ServedBeside returns which groups a rotation of n groups serves in a round in which group i
+// removes group k.
+func ServedBeside(n, i, k int) (served []int) {
+	var r rotation
+	number := map[*state]int{}
+	for m := range n {
+		st := new(state)
+		number[st] = m
+		r.add(st)
+	}
+	gone := r.groups[k]
+	r.turn(0, 1, func(st *state) {
+		served = append(served, number[st])
+		if number[st] == i {
+			r.remove(gone)
+		}
+	})
+	return served
+}
+
 // LeastKept is how many packets of a group the engine retains at first.
 const LeastKept = leastKept

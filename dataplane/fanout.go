@@ -125,6 +125,7 @@ func (c *FanOutCounts) add(d *FanOutCounts) {
 var (
 	errMarks    = errors.New("a receiver's port marks congestion (egress in rocastd.yaml), and the kernel engine does not see the port's queue")
 	errNotPlain = errors.New("its packets need decisions at present")
+	errTooFar   = errors.New("the source is as far ahead of a receiver as it may be (with repair: local, repair-window and repair-bytes bound that)")
 	errUnheard  = errors.New("a receiver acknowledged nothing of what the kernel sent last; the driver of its port may drop frames that XDP redirects to it")
 	errNoPlace  = errors.New("another group has its place in the kernel engine, and is busy or belongs to another forwarding thread")
 )
@@ -332,7 +333,7 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	f.from = w.PSN
 	limit := st.horizon()
 	if limit.Before(w.PSN) {
-		return errNotPlain
+		return errTooFar
 	}
 	if err := c.fanOut.Arm(st.group.ID, &c.block, w, limit); err != nil {
 		f.keeps /= 2 // there may be memory for that

@@ -53,6 +53,7 @@ func newEngineBench(t *testing.T, groups ...*mft.Group) *engineBench {
 	t.Helper()
 	b := &engineBench{FanOut: porttest.NewFanOut(), t: t, table: new(mft.Table), next: map[mft.GroupID]roce.PSN{}}
 	b.core = dataplane.NewCore(b)
+	b.core.RetainUpTo(64, nil)
 	for i, g := range groups {
 		g.QPN += roce.QPN(i)
 		for k := range g.Paths {

@@ -690,6 +690,11 @@ func TestAWindowBeyondTheMemoryIsRefused(t *testing.T) {
 		{1024, 9, 1024, "", 1024 * 4096},
 		{1024, 9, 1024, "group g: repair-bytes is 4100KiB, and the repairMemory of a forwarding thread is 4096KiB; write 4096KiB or less, or a larger repairMemory into rocastd.yaml", 1025 * 4096},
 		{1023, 0, 1024, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml", 0},
+		{1023, 0, 1024, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml", 1024 * 4096},
+		{1023, 0, 1024, "", 1023 * 4096}, // repair-bytes bounds what is retained
+		{1023, 2000, 1024, "group g: repair-bytes is 4096KiB, and the repairMemory of a forwarding thread is 4092KiB; write 4092KiB or less, or a larger repairMemory into rocastd.yaml", 1024 * 4096},
+		{2046, 0, 4096, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml", 1024 * 8192},
+		{2046, 0, 4096, "", 2046 * 4096},
 		{2048, 0, 4096, "", 0},
 		{2046, 0, 4096, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml", 0},
 		{0, 1, 1024, "group g: repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off here", 0},

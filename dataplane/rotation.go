@@ -21,13 +21,21 @@ const tickGroups = 128
 
 func (r *rotation) add(st *state) { r.groups = append(r.groups, st) }
 
+// remove takes a group out if it is there. The groups behind it are served in the same round.
 func (r *rotation) remove(st *state) {
-	r.groups = slices.DeleteFunc(r.groups, func(other *state) bool { return other == st })
+	i := slices.Index(r.groups, st)
+	if i < 0 {
+		return
+	}
+	r.groups = slices.Delete(r.groups, i, i+1)
+	if i < r.served {
+		r.served--
+	}
 }
 
-// turn serves some groups of a round that has begun, and says whether there were any. A group that
-// serve does not want to keep leaves the rotation.
-func (r *rotation) turn(now, period feedback.Tick, serve func(*state) (keep bool)) (some bool) {
+// turn serves some groups of a round that has begun, and says whether there were any. Serve may
+// remove groups.
+func (r *rotation) turn(now, period feedback.Tick, serve func(*state)) (some bool) {
 	if now < r.next || len(r.groups) == 0 {
 		return false
 	}
@@ -35,13 +43,9 @@ func (r *rotation) turn(now, period feedback.Tick, serve func(*state) (keep bool
 		if r.served >= len(r.groups) {
 			break
 		}
-		if serve(r.groups[r.served]) {
-			r.served++
-			continue
-		}
-		last := len(r.groups) - 1
-		r.groups[r.served], r.groups[last] = r.groups[last], nil
-		r.groups = r.groups[:last]
+		st := r.groups[r.served]
+		r.served++
+		serve(st)
 	}
 	if r.served >= len(r.groups) {
 		r.served, r.next = 0, now+period
@@ -57,16 +61,14 @@ const LookPeriod = feedback.Tick(10 * time.Millisecond)
 // Tick serves some of the groups whose time has come, and says whether there were any. More of them
 // may have to be served at once.
 func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
-	timed := c.timed.turn(now, feedback.TimerPeriod, func(st *state) bool {
+	timed := c.timed.turn(now, feedback.TimerPeriod, func(st *state) {
 		c.timer(now, st, out)
 		c.follow(now, st, out) // a path may have been evicted
-		return true
 	})
 	waiting := c.serveWaiting(now, out)
-	carried := c.repair.carried.turn(now, LookPeriod, func(st *state) bool {
+	carried := c.repair.carried.turn(now, LookPeriod, func(st *state) {
 		c.sync(now, st, out)
 		c.follow(now, st, out)
-		return true
 	})
 	return timed || waiting || carried
 }

@@ -150,24 +150,27 @@ type retentionError struct{ error }
 
 func (retentionError) Is(target error) bool { return target == ErrRetention }
 
-// retains checks that the worker that gets the group can retain as many packets as the group may
-// need. A path MTU of 4096 takes two buffers for each.
+// retains checks that the worker that gets the group can retain as many packets as the group's
+// policy asks for: repair-window of them, or as many as repair-bytes allows where these are fewer.
+// A path MTU of 4096 takes two buffers for each.
 func (s *Switch) retains(g *mft.Group) error {
 	if g.Policy.Repair == feedback.RepairOff {
 		return nil
 	}
 	room, window := s.workers[0].core.repair.room, cmp.Or(g.Policy.RepairWindow, feedback.DefaultRepairWindow)
-	switch most := room * mft.BufferBytes / mft.PacketBytes(g.PathMTU); {
+	bytes, packet := g.Policy.RepairBytes, mft.PacketBytes(g.PathMTU)
+	byWindow := bytes == 0 || bytes >= window*packet
+	switch most := room * mft.BufferBytes / packet; {
 	case room == 0:
 		return retentionError{errors.New("repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size " +
 			"there, or repair: off here")}
-	case window > most:
+	case window > most && byWindow:
 		return retentionError{fmt.Errorf("repair-window is %d packets, and the repairMemory of a forwarding thread has room "+
 			"for %d of them; write %d or less, or a larger repairMemory into rocastd.yaml", window, most, most)}
-	case g.Policy.RepairBytes > room*mft.BufferBytes:
+	case bytes > room*mft.BufferBytes:
 		kib := room * mft.BufferBytes >> 10
 		return retentionError{fmt.Errorf("repair-bytes is %dKiB, and the repairMemory of a forwarding thread is %dKiB; write "+
-			"%dKiB or less, or a larger repairMemory into rocastd.yaml", g.Policy.RepairBytes>>10, kib, kib)}
+			"%dKiB or less, or a larger repairMemory into rocastd.yaml", bytes>>10, kib, kib)}
 	}
 	return nil
 }

@@ -431,6 +431,8 @@ var rules = []rule{
 	{"engine", "the newest packet ends a message", "dataplane/fanout.go", "Last: !w.Inside,", "Last: true,"},
 	{"engine", "the next packet is told as carried", "dataplane/fanout.go", "PSN: w.PSN.Prev(), MSN", "PSN: w.PSN, MSN"},
 	{"engine", "the limit never rises", "dataplane/fanout.go", ">= feedback.Window/2,", ">= feedback.Window/2 || true,"},
+	{"engine", "a group that leaves makes another one miss its turn", "dataplane/rotation.go", "	if i < r.served {", "	if false {"},
+	{"engine", "a group that leaves is waited for in the next round", "dataplane/rotation.go", "	if i < r.served {", "	if i <= r.served {"},
 	{"engine", "a group that is not plain is armed", "dataplane/fanout.go", "	if st.merge.Plain() == 0 {\n		return errNotPlain\n	}\n", ""},
 	{"engine", "armed from the newest packet on", "dataplane/fanout.go", "FanWord{PSN: st.merge.NextPSN(),", "FanWord{PSN: st.merge.NextPSN().Prev(),"},
 	{"engine", "copies for paths that take no data", "dataplane/fanout.go", "		if st.merge.Part(i) != feedback.PartActive {\n			continue\n		}\n", ""},

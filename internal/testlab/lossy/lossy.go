@@ -9,6 +9,7 @@ package lossy
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -25,8 +26,8 @@ type Link struct {
 	xdp     link.Link
 }
 
-// dice is the only entry of the map. A packet is lost if the next number of a generator
-// (xorshift32) is below the threshold.
+// dice is the only entry of the map. A packet is lost if the next number of a generator is not
+// above the threshold. The generator (xorshift32) makes every number but 0.
 type dice struct {
 	State     uint32
 	Threshold uint32
@@ -42,6 +43,9 @@ type direction struct {
 // Attach makes the link lose perMillion of a million RoCE packets in each direction, at the given
 // end.
 func Attach(end netns.Link, seed uint32, perMillion int) (l *Link, err error) {
+	if perMillion < 0 || perMillion > 1_000_000 {
+		return nil, fmt.Errorf("make %s lossy: %d packets of a million cannot be lost", end.Name, perMillion)
+	}
 	l = &Link{}
 	if l.in, err = newDirection(ebpf.XDP, seed, perMillion); err != nil {
 		return nil, err
@@ -114,7 +118,7 @@ func newDirection(kind ebpf.ProgramType, seed uint32, perMillion int) (*directio
 	if err != nil {
 		return nil, err
 	}
-	threshold := uint32(uint64(perMillion) << 32 / 1_000_000)
+	threshold := uint32(uint64(perMillion) * math.MaxUint32 / 1_000_000)
 	// The state must not be 0, and small seeds must not begin with small numbers.
 	state := seed*2654435761 | 1
 	if err := m.Put(uint32(0), dice{State: state, Threshold: threshold}); err != nil {
@@ -170,7 +174,7 @@ func instructions(kind ebpf.ProgramType, mapFD int) asm.Instructions {
 		asm.StoreMem(asm.R0, 0, asm.R1, asm.Word),
 		asm.LoadMem(asm.R2, asm.R0, 4, asm.Word),
 		asm.Mov.Imm(asm.R3, 1),
-		asm.JLT.Reg(asm.R1, asm.R2, "lose"),
+		asm.JLE.Reg(asm.R1, asm.R2, "lose"),
 		asm.AddAtomic.Mem(asm.R0, asm.R3, asm.DWord, 8),
 		asm.Ja.Label("pass"),
 

@@ -2,6 +2,7 @@ package lossy
 
 import (
 	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,6 +12,17 @@ import (
 
 // Of RoCE packets about the given share is lost in each direction. Other packets pass.
 func TestALinkLosesItsShareOfRoCEPackets(t *testing.T) {
+	for perMillion, bounds := range map[int]struct{ least, most int }{
+		0:         {0, 0},
+		300_000:   {500, 700}, // 600 and five standard deviations
+		1_000_000: {2000, 2000},
+	} {
+		t.Run(strconv.Itoa(perMillion), func(t *testing.T) { loses(t, perMillion, bounds.least, bounds.most) })
+	}
+}
+
+// loses expects that a link loses so many of 2000 packets.
+func loses(t *testing.T, perMillion, least, most int) {
 	const packets = 2000
 	a, b := netns.New(t), netns.New(t)
 	left, right := netns.Veth(t, a, "p0", b, "p1", netns.VethOptions{})
@@ -27,7 +39,7 @@ func TestALinkLosesItsShareOfRoCEPackets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	link, err := Attach(right, 7, 300_000)
+	link, err := Attach(right, 7, perMillion)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,13 +58,22 @@ func TestALinkLosesItsShareOfRoCEPackets(t *testing.T) {
 			switch missing := packets - arrived; {
 			case port == "4790" && missing != 0:
 				t.Errorf("direction %d: %d packets to another port were lost", direction, missing)
-			case port == "4791" && (missing < 500 || missing > 700): // 600 and five standard deviations
-				t.Errorf("direction %d: %d of %d RoCE packets were lost, want about 600", direction, missing, packets)
+			case port == "4791" && (missing < least || missing > most):
+				t.Errorf("direction %d: %d of %d RoCE packets were lost, want %d to %d", direction, missing, packets, least, most)
 			}
 		}
 	}
 	if err := link.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// More than everything, and less than nothing, cannot be lost.
+func TestAShareThatIsNoShareIsRefused(t *testing.T) {
+	for _, perMillion := range []int{-1, 1_000_001} {
+		if _, err := Attach(netns.Link{Name: "p1"}, 7, perMillion); err == nil {
+			t.Errorf("%d of a million packets are lost", perMillion)
+		}
 	}
 }
 
