@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -56,11 +57,16 @@ The service ends with the daemon. The key cm in the daemon's config starts a ser
 	cmd.Flags().StringVar(&request.Memory, "memory", "", "`PLACE`: private-data, where the receivers' answers say what memory they have (default: no memory)")
 	cmd.Flags().StringSliceVar(&request.Allow, "allow", nil, "networks whose sources are served: `NETWORK,...` "+
 		"(default the group IP's subnet)")
+	completeFlag(cmd, "memory", words("private-data"))
 	return cmd
 }
 
 func (a *app) cmDown() *cobra.Command {
-	return a.down("Stop answering RDMA-CM at a group IP, and disconnect its hosts", "RDMA-CM", (*client.Client).CMDown)
+	return a.down("Stop answering RDMA-CM at a group IP, and disconnect its hosts", "RDMA-CM", (*client.Client).CMDown,
+		func(ctx context.Context) []string {
+			list, _ := a.client().CMs(ctx)
+			return of(list.CMs, func(up api.CM) string { return up.GroupIP })
+		})
 }
 
 func (a *app) cmList() *cobra.Command {

@@ -23,7 +23,8 @@ again. LINK: a member whose QP has a peer address of its own, REMOTE IP, or whic
 box. REPAIR, with repair: local: CURSOR is the next packet that the box sends to a receiver, LAG how many packets the receiver
 has not acknowledged, REPAIRED how many the box sent it again, LAST MINUTE how many of these in the last minute, PROBES how
 many because it was silent, GIVEN UP how often the source had to help. Only root sees R_Keys.`,
-		Args: takes("NAME"),
+		Args:              takes("NAME"),
+		ValidArgsFunction: completed(a.groupNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			g, err := a.client().Group(cmd.Context(), args[0])
 			if err != nil {

@@ -20,7 +20,8 @@ A line is a member or a box; what is behind a box is indented. PSN is the last p
 counts, and LAG how many packets it lacks. PACKETS/S is how many packets a second a box and all behind it acknowledge, as that
 box counts. NAKS is how often it asked the box above for a packet again: about once for each loss on the way between them. With
 repair: local, REPAIRED says how many packets the box above sent it again, and LAST MINUTE how many of these in the last minute.`,
-		Args: takes("NAME"),
+		Args:              takes("NAME"),
+		ValidArgsFunction: completed(a.groupNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tree, err := a.client().Tree(cmd.Context(), args[0])
 			if err != nil {

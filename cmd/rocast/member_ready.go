@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/ctl/api"
 )
 
 func (a *app) memberReady() *cobra.Command {
@@ -18,7 +19,8 @@ func (a *app) memberReady() *cobra.Command {
 		Long: `Confirm that a receiver's QP is ready, with what ibv_query_qp says of it. A group is clear to send once all its members are
 reached and those with confirm: true in the group file have confirmed. What is given is compared with the group file, so that
 a QP that would lose data is found before the source sends. Behind several boxes, confirm at the box of the receiver.`,
-		Args: takes("GROUP"),
+		Args:              takes("GROUP"),
+		ValidArgsFunction: completed(a.groupNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case ready.IP == "":
@@ -46,5 +48,8 @@ a QP that would lose data is found before the source sends. Behind several boxes
 	cmd.Flags().Uint32Var(&psn, "psn", 0, "the PSN that the QP expects first (rq_psn)")
 	cmd.Flags().Uint32Var(&ready.RemoteQPN, "remote-qpn", 0, "the QPN of the QP's peer (dest_qp_num)")
 	cmd.Flags().IntVar(&ready.MTU, "mtu", 0, "the QP's path MTU in bytes")
+	completeFlag(cmd, "ip", a.receivers(func(m api.Member) string { return m.IP }))
+	completeFlag(cmd, "qpn", a.receivers(func(m api.Member) string { return fmt.Sprint(m.QPN) }))
+	completeFlag(cmd, "state", words("RTR", "RTS"))
 	return cmd
 }

@@ -58,11 +58,16 @@ The service ends with the daemon. The key perftest in the daemon's config starts
 }
 
 func (a *app) perftestDown() *cobra.Command {
-	return a.down("Stop serving perftest at a group IP, and end its run", "perftest", (*client.Client).PerftestDown)
+	return a.down("Stop serving perftest at a group IP, and end its run", "perftest", (*client.Client).PerftestDown,
+		func(ctx context.Context) []string {
+			list, _ := a.client().Perftests(ctx)
+			return of(list.Perftests, func(p api.Perftest) string { return p.GroupIP })
+		})
 }
 
-// down is the command that stops a service at a group IP. ask asks the daemon to do that.
-func (a *app) down(short, service string, ask func(*client.Client, context.Context, string) (api.Removed, error)) *cobra.Command {
+// down is the command that stops a service at a group IP. ask asks the daemon to do that, and up
+// lists the group IPs of the service.
+func (a *app) down(short, service string, ask func(*client.Client, context.Context, string) (api.Removed, error), up func(context.Context) []string) *cobra.Command {
 	var groupIP string
 	cmd := &cobra.Command{
 		Use:   "down --group-ip IP",
@@ -80,6 +85,7 @@ func (a *app) down(short, service string, ask func(*client.Client, context.Conte
 		},
 	}
 	cmd.Flags().StringVar(&groupIP, "group-ip", "", "the group `IP`")
+	completeFlag(cmd, "group-ip", completed(func(ctx context.Context, _ []string) []cobra.Completion { return up(ctx) }))
 	return cmd
 }
 

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +29,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) {
-	version.Version = "v0-test"
+	version.Version, version.Commit = "v0-test", "0123456789abcdef"
 	os.Exit(m.Run())
 }
 
@@ -174,6 +176,23 @@ func TestHelpOfEveryCommand(t *testing.T) {
 		all.WriteString("$ " + strings.TrimSpace("rocast "+command) + " --help\n" + stdout + "\n")
 	}
 	golden(t, "help.txt", all.String())
+}
+
+// The man page has the commands that do something, and no headings for those that only hold others.
+func TestTheManPageHasEveryCommand(t *testing.T) {
+	exit, page, stderr := (&daemon{}).run("man")
+	if exit != exitOK || stderr != "" {
+		t.Fatalf("exit %d, %s", exit, stderr)
+	}
+	for i, command := range commands {
+		isNoun := i == 0 || slices.ContainsFunc(commands, func(c string) bool { return strings.HasPrefix(c, command+" ") })
+		if regexp.MustCompile(`(?m)^\.SS "rocast `+command+`("| [A-Z\\])`).MatchString(page) == isNoun {
+			t.Errorf("rocast %s: is a noun %t, and the page disagrees", command, isNoun)
+		}
+	}
+	if !strings.HasPrefix(page, `.TH ROCAST 1 "" "rocast v0\-test"`) {
+		t.Errorf("the page begins with %.60q", page)
+	}
 }
 
 func TestWrongArgumentsSendNothing(t *testing.T) {

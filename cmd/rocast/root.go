@@ -7,6 +7,8 @@ import (
 
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/version"
+	"github.com/rocast/rocast/packaging/manual"
 )
 
 // app is one execution of the program.
@@ -34,6 +36,10 @@ func (a *app) root() *cobra.Command {
 			a.cmUp(), a.cmDown(), a.cmList()),
 		a.noun("port", "Ports: the interfaces that carry groups", a.portList()),
 		a.stats(), a.events(), a.features(), a.version(),
+		manual.Command(manual.Page{
+			Section: 1, Version: version.Build().Version, SeeAlso: []string{"rocastd(8)"},
+			Files: []manual.Item{{Name: client.DefaultSocket, Text: "the daemon's socket"}},
+		}),
 	)
 	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, stats, events, features and version only
 read; create, update, rm, ready, up and down change something.

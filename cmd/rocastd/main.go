@@ -23,8 +23,10 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/version"
+	"github.com/rocast/rocast/packaging/manual"
 )
 
 const (
@@ -74,8 +76,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 func command(start func(configFile string) error) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use:           "rocastd",
-		Short:         "Carry RoCEv2 groups: one source's RC queue pair, many receivers",
+		Use:   "rocastd",
+		Short: "Carry RoCEv2 groups: one source's RC queue pair, many receivers",
+		Long: `rocastd forwards the frames of groups between the interfaces that its config names. It stays in the foreground, and writes its
+log to standard error. It is ready when its socket answers, and then tells systemd so.
+
+On SIGTERM or SIGINT it releases everything: BPF programs, sockets and addresses. The groups stay in the state directory,
+and the next start restores them.
+
+Exit status: 0 it was stopped; 1 it could not start or could not continue; 64 wrong arguments; 78 every start with this
+config would fail in the same way. After 64 or 78 the unit rocastd.service does not start it again.`,
 		Args:          cobra.NoArgs,
 		Version:       version.Build().Version,
 		SilenceErrors: true,
@@ -83,6 +93,16 @@ func command(start func(configFile string) error) *cobra.Command {
 		RunE:          func(*cobra.Command, []string) error { return start(file) },
 	}
 	cmd.Flags().StringVar(&file, "config", config.DefaultFile, "config `file`")
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.SetHelpCommand(&cobra.Command{Hidden: true}) // --help says the same
+	cmd.AddCommand(manual.Command(manual.Page{
+		Section: 8, Version: cmd.Version, SeeAlso: []string{"rocast(1)"},
+		Files: []manual.Item{
+			{Name: config.DefaultFile, Text: "the config; its comments explain every key"},
+			{Name: api.DefaultSocket, Text: "the socket of the API"},
+			{Name: config.DefaultStateDir, Text: "the groups that a start restores"},
+		},
+	}))
 	return cmd
 }
 

@@ -25,6 +25,7 @@ func TestTheCommandLine(t *testing.T) {
 	}{
 		{"--help", exitOK, "rocastd [flags]", ""},
 		{"--version", exitOK, "rocastd version ", ""},
+		{"man", exitOK, `.TH ROCASTD 8 "" "rocast `, ""},
 		{"--confg x", exitUsage, "", "rocastd: unknown flag: --confg"},
 		{"start", exitUsage, "", `rocastd: unknown command "start" for "rocastd"`},
 		{"--config /none.yaml", exitConfig, "", "rocastd: read the config: open /none.yaml: no such file or directory; write this file, or name another one with --config"},

@@ -18,6 +18,9 @@ import (
 // DefaultRepairMemory holds 16384 packets.
 const DefaultRepairMemory = 64 << 20
 
+// DefaultStateDir has the groups that a start restores, unless the config names another directory.
+const DefaultStateDir = "/var/lib/rocast"
+
 // DefaultFile is the config file that rocastd reads unless --config names another.
 const DefaultFile = "/etc/rocast/rocastd.yaml"
 
@@ -69,7 +72,7 @@ func Load(file string) (Config, error) {
 // Parse reads the text of a config file and fills in what it leaves out. Its error is a
 // yamldoc.Error.
 func Parse(text []byte) (Config, error) {
-	c := Config{Socket: api.DefaultSocket, SocketGroup: "root", StateDir: "/var/lib/rocast", Mode: modes[0], Engine: engines[0], LogFormat: logFormats[0], LogLevel: "info", RepairMemory: DefaultRepairMemory}
+	c := Config{Socket: api.DefaultSocket, SocketGroup: "root", StateDir: DefaultStateDir, Mode: modes[0], Engine: engines[0], LogFormat: logFormats[0], LogLevel: "info", RepairMemory: DefaultRepairMemory}
 	document, err := yamldoc.Parse(text, "the config")
 	if err != nil {
 		return Config{}, err

@@ -7,12 +7,13 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// Version is set by the Makefile's linker flags; else it is what the Go toolchain recorded.
-var Version string
+// Version and Commit are set by the Makefile's linker flags; else they are what the Go toolchain
+// recorded.
+var Version, Commit string
 
 // Build is the running program's version.
 func Build() api.Version {
-	v := api.Version{Version: Version}
+	v := api.Version{Version: Version, Commit: Commit}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
@@ -22,7 +23,7 @@ func Build() api.Version {
 		v.Version = info.Main.Version
 	}
 	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
+		if setting.Key == "vcs.revision" && v.Commit == "" {
 			v.Commit = setting.Value
 		}
 	}
