@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	// MaxServices bounds the group IPs at which the box answers. One more is refused.
-	MaxServices = 256
 	// MaxHandshakes bounds the connections of a group IP that are being made. One more is refused
 	// with "no resources".
 	MaxHandshakes = 64

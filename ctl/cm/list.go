@@ -27,10 +27,9 @@ type Service struct {
 
 // List returns the services, sorted by group IP.
 func (p *Proxy) List() (l []Service) {
-	for _, s := range p.all() {
+	for _, s := range p.services.All() {
 		l = append(l, s.list())
 	}
-	slices.SortFunc(l, func(a, b Service) int { return a.GroupIP.Compare(b.GroupIP) })
 	return l
 }
 

@@ -3,11 +3,7 @@ package cm
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
-	"sync"
 	"time"
 
 	crand "crypto/rand"
@@ -15,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -28,66 +25,36 @@ type Groups interface {
 	Remove(ctx context.Context, name string) error
 }
 
-// Addresses adds IPs to the box, for which the kernel answers ARP.
-type Addresses interface {
-	// Own adds ip to the box until release is called. towards lists the hosts that must be able to
-	// reach ip. subnets are the box's subnets that contain ip.
-	Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error)
-}
-
 // Options are the interfaces that a Proxy uses.
 type Options struct {
 	Groups    Groups
-	Addresses Addresses
+	Addresses groupip.Addresses
 	Log       *zap.Logger
 }
 
 // Proxy answers RDMA-CM at any number of group IPs. Its methods may be called from any goroutine.
 type Proxy struct {
-	options Options
-	limits  limits
-
-	changing sync.Mutex // held by Up, Down and Close, so that only one of them runs at a time
-	mu       sync.Mutex
-	services map[netip.Addr]*service
+	options  Options
+	limits   limits
+	services *groupip.Services[*service]
 }
 
 // New returns a Proxy that answers at no group IP yet.
 func New(o Options) *Proxy {
-	return &Proxy{options: o, limits: usual, services: map[netip.Addr]*service{}}
+	return &Proxy{options: o, limits: usual, services: groupip.NewServices[*service]("RDMA-CM")}
 }
 
 // Up adds the group IP to the box and answers there.
 func (p *Proxy) Up(c Config) error {
-	c.Receivers, c.Allow = slices.Clone(c.Receivers), slices.Clone(c.Allow)
 	if err := c.check(); err != nil {
 		return err
 	}
-	p.changing.Lock()
-	defer p.changing.Unlock()
-	switch {
-	case p.service(c.GroupIP) != nil:
-		return fmt.Errorf("RDMA-CM on %v is already up; take it down first", c.GroupIP)
-	case len(p.services) == MaxServices:
-		return fmt.Errorf("RDMA-CM is up on %d group IPs, which is the limit; take one down first", MaxServices)
-	}
-	s, err := p.start(c)
-	if err != nil {
-		return fmt.Errorf("RDMA-CM on %v: %w", c.GroupIP, err)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.services[c.GroupIP] = s
-	return nil
+	return p.services.Up(c.GroupIP, func() (*service, error) { return p.start(c) })
 }
 
 func (p *Proxy) start(c Config) (*service, error) {
-	subnets, release, err := p.options.Addresses.Own(c.GroupIP, c.Receivers)
+	release, err := c.Own(p.options.Addresses)
 	if err != nil {
-		return nil, err
-	}
-	if err := c.AllowOr(subnets); err != nil {
-		release()
 		return nil, err
 	}
 	socket, err := openSocket(c.GroupIP)
@@ -117,56 +84,14 @@ func randomSeed() seed {
 }
 
 // Down ends the connections at a group IP and stops to answer there.
-func (p *Proxy) Down(groupIP netip.Addr) error {
-	p.changing.Lock()
-	defer p.changing.Unlock()
-	s, err := p.take(groupIP)
-	if err == nil {
-		s.stop()
-	}
-	return err
-}
-
-func (p *Proxy) take(groupIP netip.Addr) (*service, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := p.services[groupIP]
-	if s == nil {
-		return nil, fmt.Errorf("RDMA-CM on %v is not up", groupIP.WithZone("")) // the zone can be any text, and no service has a zone
-	}
-	delete(p.services, groupIP)
-	return s, nil
-}
+func (p *Proxy) Down(groupIP netip.Addr) error { return p.services.Down(groupIP) }
 
 // Lost says that somebody else has removed a group. If it is a connection's, the connection ends.
 func (p *Proxy) Lost(group string) {
-	for _, s := range p.all() {
+	for _, s := range p.services.All() {
 		s.step(Lost{group})
 	}
 }
 
 // Close stops all services, at the same time.
-func (p *Proxy) Close() {
-	p.changing.Lock()
-	defer p.changing.Unlock()
-	var stops sync.WaitGroup
-	for _, s := range p.all() {
-		stops.Go(s.stop)
-	}
-	stops.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	clear(p.services)
-}
-
-func (p *Proxy) service(groupIP netip.Addr) *service {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.services[groupIP]
-}
-
-func (p *Proxy) all() []*service {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Values(p.services))
-}
+func (p *Proxy) Close() { p.services.Close() }

@@ -113,8 +113,8 @@ func (s *service) tell() {
 	}
 }
 
-// stop ends every connection, gives the hosts a moment to hear of it, and closes the socket.
-func (s *service) stop() {
+// Stop ends every connection, gives the hosts a moment to hear of it, and closes the socket.
+func (s *service) Stop() {
 	s.step(Down{"taken down by the box's operator"})
 	late := time.After(s.limits.goodbye)
 	for waiting := true; waiting; {

@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -149,17 +150,17 @@ func pattern(v yamldoc.Value) (string, error) {
 }
 
 func (c *Config) readPerftest(v yamldoc.Value) (err error) {
-	c.Perftest, err = readServices(v, "perftest", perftest.ReadConfig, func(p perftest.Config) netip.Addr { return p.GroupIP }, perftest.MaxServices)
+	c.Perftest, err = readServices(v, "perftest", perftest.ReadConfig, func(p perftest.Config) netip.Addr { return p.GroupIP })
 	return err
 }
 
 func (c *Config) readCM(v yamldoc.Value) (err error) {
-	c.CM, err = readServices(v, "cm", cm.ReadConfig, func(m cm.Config) netip.Addr { return m.GroupIP }, cm.MaxServices)
+	c.CM, err = readServices(v, "cm", cm.ReadConfig, func(m cm.Config) netip.Addr { return m.GroupIP })
 	return err
 }
 
 // readServices reads a list of services, each at a group IP of its own.
-func readServices[C any](v yamldoc.Value, noun string, read func(yamldoc.Value) (C, error), groupIP func(C) netip.Addr, most int) (l []C, err error) {
+func readServices[C any](v yamldoc.Value, noun string, read func(yamldoc.Value) (C, error), groupIP func(C) netip.Addr) (l []C, err error) {
 	err = v.Each(noun, func(item yamldoc.Value) error {
 		config, err := read(item)
 		if err != nil {
@@ -168,8 +169,8 @@ func readServices[C any](v yamldoc.Value, noun string, read func(yamldoc.Value) 
 		if slices.ContainsFunc(l, func(other C) bool { return groupIP(other) == groupIP(config) }) {
 			return item.Errorf("has the same groupIP %v as an entry above; keep one of them", groupIP(config))
 		}
-		if len(l) == most {
-			return item.Errorf("is one more than the limit of %d; remove it", most)
+		if len(l) == groupip.MaxServices {
+			return item.Errorf("is one more than the limit of %d; remove it", groupip.MaxServices)
 		}
 		l = append(l, config)
 		return nil

@@ -124,7 +124,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\nworkers: 0\n", "line 2: workers is 0; at least one thread must forward frames, so write 1 or more"},
 		{"ports: [eth1]\nworkers: 65\n", "line 2: workers is not a whole number from 0 to 64 (0x40); write one, without quotes"},
 		{"ports: [eth1]\nworkers: two\n", "line 2: workers is not a whole number from 0 to 64 (0x40); write one, without quotes"},
-		{"ports: [eth1]\nperftest:\n" + services(perftest.MaxServices+1), fmt.Sprintf("line %d: perftest %d is one more than the limit of %d; remove it", perftest.MaxServices+3, perftest.MaxServices+1, perftest.MaxServices)},
+		{"ports: [eth1]\nperftest:\n" + services(groupip.MaxServices+1), fmt.Sprintf("line %d: perftest %d is one more than the limit of %d; remove it", groupip.MaxServices+3, groupip.MaxServices+1, groupip.MaxServices)},
 		{"ports: [eth1]\nrepairMemory: 64MB\n", `line 2: repairMemory "64MB" is not a size; write one such as 64MiB (KiB, MiB or GiB), or 0 for none`},
 		{"ports: [eth1]\nrepairMemory: 64\n", `line 2: repairMemory "64" is not a size; write one such as 64MiB (KiB, MiB or GiB), or 0 for none`},
 		{"ports: [eth1]\nrepairMemory: 12345678GiB\n", `line 2: repairMemory "12345678GiB" is not a size; write one such as 64MiB (KiB, MiB or GiB), or 0 for none`},
@@ -145,7 +145,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"ports: [eth1]\nsocket: /" + strings.Repeat("s", 102) + "\n", "ports: [eth1]\nworkers: 64\n", "ports: [eth1]\nperftest:\n" + services(perftest.MaxServices),
+		"ports: [eth1]\nsocket: /" + strings.Repeat("s", 102) + "\n", "ports: [eth1]\nworkers: 64\n", "ports: [eth1]\nperftest:\n" + services(groupip.MaxServices),
 	} {
 		if _, err := Parse([]byte(text)); err != nil {
 			t.Errorf("%q: %v", text, err)

@@ -68,8 +68,8 @@ func checkAddress(what string, ip netip.Addr) error {
 	return nil
 }
 
-// AllowOr fills in the networks that are allowed if the config names none.
-func (c *Config) AllowOr(subnets []netip.Prefix) error {
+// allowOr fills in the networks that are allowed if the config names none.
+func (c *Config) allowOr(subnets []netip.Prefix) error {
 	if len(c.Allow) == 0 {
 		c.Allow = subnets
 	}

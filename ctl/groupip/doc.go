@@ -1,4 +1,4 @@
-// Package groupip reads what the daemon's config and its clients say about a service at a group IP:
-// the address, the receivers behind it, and the hosts that may use it. perftest's helper and the CM
-// proxy are such services.
+// Package groupip has what the services at group IPs share: the config of such a service (the
+// address, the receivers behind it, and the hosts that may use it), the address on the box, and the
+// list of the services that are up. perftest's helper and the CM proxy are such services.
 package groupip

@@ -2,18 +2,15 @@ package perftest
 
 import (
 	"context"
-	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"slices"
 	"strconv"
-	"sync"
 
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -36,68 +33,37 @@ type Traffic struct {
 	Refused       uint64 // requests of the source that were answered with a fatal NAK: READ, atomics, accesses outside the group's memory
 }
 
-// Addresses adds IPs to the box: the kernel answers ARP and ND for these IPs and terminates their
-// TCP connections.
-type Addresses interface {
-	// Own adds ip to the box until release is called. towards lists the hosts that must be able to
-	// reach ip. subnets are the box's subnets that contain ip.
-	Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error)
-}
-
 // Options are the interfaces that a Helper uses.
 type Options struct {
 	Groups    Groups
-	Addresses Addresses
+	Addresses groupip.Addresses
 	Log       *zap.Logger
 }
 
 // Helper serves perftest clients on any number of group IPs. Its methods may be called from any
 // goroutine.
 type Helper struct {
-	options Options
-	limits  limits
-
-	changing sync.Mutex // held by Up, Down and Close, so that only one of them runs at a time
-	mu       sync.Mutex
-	services map[netip.Addr]*service
+	options  Options
+	limits   limits
+	services *groupip.Services[*service]
 }
 
 // New returns a Helper that serves no group IP yet.
 func New(o Options) *Helper {
-	return &Helper{options: o, limits: usual, services: map[netip.Addr]*service{}}
+	return &Helper{options: o, limits: usual, services: groupip.NewServices[*service]("perftest")}
 }
 
 // Up adds the group IP to the box and starts to listen on it.
 func (h *Helper) Up(ctx context.Context, c Config) error {
-	c.Receivers, c.Allow = slices.Clone(c.Receivers), slices.Clone(c.Allow)
 	if err := check(&c); err != nil {
 		return err
 	}
-	h.changing.Lock()
-	defer h.changing.Unlock()
-	switch {
-	case h.service(c.GroupIP) != nil:
-		return fmt.Errorf("perftest on %v is already up; take it down first", c.GroupIP)
-	case len(h.services) == MaxServices:
-		return fmt.Errorf("perftest is up on %d group IPs, which is the limit; take one down first", MaxServices)
-	}
-	s, err := h.start(ctx, c)
-	if err != nil {
-		return fmt.Errorf("perftest on %v: %w", c.GroupIP, err)
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.services[c.GroupIP] = s
-	return nil
+	return h.services.Up(c.GroupIP, func() (*service, error) { return h.start(ctx, c) })
 }
 
 func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
-	subnets, release, err := h.options.Addresses.Own(c.GroupIP, c.Receivers)
+	release, err := c.Own(h.options.Addresses)
 	if err != nil {
-		return nil, err
-	}
-	if err := c.AllowOr(subnets); err != nil {
-		release()
 		return nil, err
 	}
 	var lc net.ListenConfig
@@ -121,44 +87,15 @@ func (h *Helper) start(ctx context.Context, c Config) (*service, error) {
 }
 
 // Down stops the service that Up started, and ends its current run.
-func (h *Helper) Down(groupIP netip.Addr) error {
-	h.changing.Lock()
-	defer h.changing.Unlock()
-	s := h.service(groupIP)
-	if s == nil {
-		return fmt.Errorf("perftest on %v is not up", groupIP.WithZone("")) // the zone can be any text, and no service has a zone
-	}
-	s.stop()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.services, groupIP)
-	return nil
-}
+func (h *Helper) Down(groupIP netip.Addr) error { return h.services.Down(groupIP) }
 
 // List returns the services, sorted by group IP.
-func (h *Helper) List() []Service {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var l []Service
-	for _, s := range h.services {
+func (h *Helper) List() (l []Service) {
+	for _, s := range h.services.All() {
 		l = append(l, s.list())
 	}
-	slices.SortFunc(l, func(a, b Service) int { return a.GroupIP.Compare(b.GroupIP) })
 	return l
 }
 
-// Close stops all services.
-func (h *Helper) Close() {
-	h.mu.Lock()
-	up := slices.Collect(maps.Keys(h.services))
-	h.mu.Unlock()
-	for _, groupIP := range up {
-		_ = h.Down(groupIP) // the only error: a concurrent Down was faster
-	}
-}
-
-func (h *Helper) service(groupIP netip.Addr) *service {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.services[groupIP]
-}
+// Close stops all services, at the same time.
+func (h *Helper) Close() { h.services.Close() }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -76,28 +75,14 @@ func TestServicesAreListedInOrder(t *testing.T) {
 	}
 }
 
-func TestTooManyServices(t *testing.T) {
-	l := newLab(t, 1, nil)
-	for i := range 255 {
-		l.helper.services[netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})] = &service{}
-	}
-	l.up()
-	other := l.config
-	other.GroupIP = netip.MustParseAddr("127.0.0.101")
-	err := l.helper.Up(t.Context(), other)
-	if err == nil || err.Error() != "perftest is up on 256 group IPs, which is the limit; take one down first" {
-		t.Error(err)
-	}
-	maps.DeleteFunc(l.helper.services, func(ip netip.Addr, _ *service) bool { return ip != groupIP })
-}
-
 // TestAServiceBeginsAtAnyQPN: a queue pair that an earlier service has connected may still send.
 func TestAServiceBeginsAtAnyQPN(t *testing.T) {
 	l := newLab(t, 1, nil)
 	seen := map[roce.QPN]bool{}
 	for range 4 {
 		l.up()
-		seen[l.helper.service(groupIP).nextQPN()] = true
+		s, _ := l.helper.services.Get(groupIP)
+		seen[s.nextQPN()] = true
 		if err := l.helper.Down(groupIP); err != nil {
 			t.Fatal(err)
 		}

@@ -9,8 +9,6 @@ import (
 const (
 	// DefaultPort is the default port of perftest itself (-p).
 	DefaultPort = 18515
-	// MaxServices bounds the services that exist at the same time. One more service is refused.
-	MaxServices = 256
 	// MaxSessions bounds the runs that a service remembers. The service forgets older runs.
 	MaxSessions = 32
 	// MaxClients bounds the clients that one service has at the same time: one client whose run is

@@ -197,8 +197,8 @@ func (s *service) nextQPN() roce.QPN {
 	return s.lastQPN
 }
 
-// stop ends the service and its runs.
-func (s *service) stop() {
+// Stop ends the service and its runs.
+func (s *service) Stop() {
 	s.cancel(errDown)
 	s.listener.Close()
 	s.tasks.Wait()
