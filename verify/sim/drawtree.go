@@ -65,6 +65,7 @@ func DrawTree(seed uint64) TreeScenario {
 		}
 	}
 	d.boxes(&s)
+	d.moves(&s, packets)
 	s.RetryCount, s.RNRRetry = retryForEver, retryForEver
 	s.Limit = time.Duration(len(s.Boxes)) * (10*time.Second + 300*s.ackTimeout() +
 		s.longestRNR()*time.Duration(100+len(s.Hosts[0].Messages)))
@@ -87,6 +88,29 @@ func (d drawer) treeFaults(s *TreeScenario, packets int) {
 			}
 		}
 		s.Timed = append(s.Timed, f)
+	}
+}
+
+// moves draws receivers that move to other boxes. Each box keeps a member all the time.
+func (d drawer) moves(s *TreeScenario, packets int) {
+	stay := make([]int, len(s.Boxes)) // the members that do not move, by box
+	for h := 1; h < len(s.At); h++ {
+		stay[s.At[h]]++
+	}
+	for b := 1; b < len(s.Boxes); b++ {
+		stay[s.Boxes[b].Parent]++
+	}
+	moved := make([]bool, len(s.At))
+	for range pick(d, 0, 0, 1, 1, 2) {
+		f := d.moment(Move, packets)
+		f.Host, f.To, f.For = 1+d.IntN(len(s.At)-1), d.IntN(len(s.Boxes)), d.between(time.Microsecond, 3*s.ackTimeout())
+		if from := s.At[f.Host]; moved[f.Host] || stay[from] > 1 && from != f.To {
+			if !moved[f.Host] {
+				stay[from]--
+			}
+			moved[f.Host] = true
+			s.Timed = append(s.Timed, f)
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ const (
 	SourceChange                            // another member begins to send, perhaps too early
 	CrossTraffic                            // frames of strangers fill the queue that data meets
 	NextHop                                 // the switch sends to all members from another address
+	Move                                    // in a tree: the cable of a receiver leads to another box
 
 	numFaults
 )
@@ -40,7 +41,7 @@ const firstTimed = Burst
 var faultNames = [numFaults]string{
 	"loss", "duplicate", "reorder", "late", "damage", "queue-full", "marked",
 	"burst", "cut", "slow-host", "receiver-crash", "switch-crash", "rnr-storm", "key-lost",
-	"join", "leave", "source-change", "cross-traffic", "next-hop",
+	"join", "leave", "source-change", "cross-traffic", "next-hop", "move",
 }
 
 func (f Fault) String() string { return faultNames[f] }
@@ -51,7 +52,8 @@ type Timed struct {
 	Host        int           // the host with the fault, 0: the source; unused with SwitchCrash
 	AfterPacket int           // the fault begins when the first source sends this packet first,
 	Delay       time.Duration // or so much later
-	For         time.Duration // 0: for ever
+	For         time.Duration // 0: for ever; between the steps that control takes because of a Move
+	To          int           // the box to which a Move leads
 }
 
 // Tally counts the faults of a run.

@@ -32,7 +32,7 @@ func TestSeedsHold(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	for kind := range numFaults {
+	for kind := range Move { // that needs a tree
 		n := tally[kind]
 		if kind >= firstTimed && n.Times == 0 || kind < firstTimed && n.Data == 0 || kind < QueueFull && n.Feedback == 0 {
 			t.Errorf("%v never happened: %+v", kind, n)

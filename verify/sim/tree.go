@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,6 +60,12 @@ type treeRun struct {
 	boxes  []treeBox
 	edited dataplane.Frame
 	meddle func(*treeBox, *frame, dataplane.Reason) // tests only: changes what a box does with a frame
+
+	at         []int  // the box of each host, as control knows
+	cable      []int  // the box to which the cable of each host leads
+	hasMoved   []bool // by host
+	move       *move  // that control follows now, or nil
+	keepsLinks bool   // tests only: a box above a receiver that came keeps the queue pair of its link
 }
 
 // treeBox is one box during a run.
@@ -82,6 +89,9 @@ type treeBox struct {
 	place  place // of the box above, as far as this box can know
 	copied []int // by packet: how often it was forwarded as a new one since the last crash
 	below  []int // the hosts at this box and at the boxes below
+	hosts  []int // the hosts at this box, as its group has them
+
+	upper, lower int // which queue pair the box above, and this one, has as its end of the link
 }
 
 // boxPool is a pool with the frames that one box retains.
@@ -153,6 +163,7 @@ func (t *treeRun) open() error {
 	w.begin(&s.Scenario)
 	w.longestSend = longestSend(&s.Scenario)
 	w.hosts, t.boxes = make([]host, len(s.Hosts)), make([]treeBox, len(s.Boxes))
+	t.at, t.cable, t.hasMoved = slices.Clone(s.At), slices.Clone(s.At), make([]bool, len(s.At))
 	for i := range w.hosts {
 		if err := w.openHost(&w.hosts[i], i, &s.Hosts[i]); err != nil {
 			return err
@@ -166,14 +177,10 @@ func (t *treeRun) open() error {
 		b.copied = make([]int, len(w.hosts[0].plan.packets))
 		b.pool = boxPool{pool: &w.pool, kept: map[int32]bool{}, carried: map[roce.PSN]known{}}
 	}
-	for h, at := range s.At {
-		for b := at; ; b = s.Boxes[b].Parent {
-			if h > 0 {
-				t.boxes[b].below = append(t.boxes[b].below, h)
-			}
-			if b == 0 {
-				break
-			}
+	for h := 1; h < len(s.At); h++ {
+		t.boxes[s.At[h]].hosts = append(t.boxes[s.At[h]].hosts, h)
+		for _, b := range t.waysUp(s.At[h]) {
+			t.boxes[b].below = append(t.boxes[b].below, h)
 		}
 	}
 	for i := range t.boxes {
@@ -224,18 +231,17 @@ func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
 		g.Memory = append(g.Memory, mft.VirtualRegion{VA: virtualVA + uint64(from), Length: uint64(to - from), RKey: virtualRKey + uint32(k)})
 	}
 	if b.number > 0 {
-		g.Source = mft.Source{Leg: t.linkLeg(b.number, 1), RemoteQPN: t.linkQPN(b.number, 1), FirstPSN: b.DownPSN}
+		g.Source = mft.Source{Leg: t.linkLeg(b.number, 1, b.lower), RemoteQPN: t.linkQPN(b.number, 1, b.lower), FirstPSN: b.DownPSN}
 	}
-	for h := 1; h < len(t.s.Hosts); h++ {
-		if t.s.At[h] == b.number {
-			g.Paths = append(g.Paths, w.makePath(h, g.Memory))
-		}
+	for _, h := range b.hosts {
+		g.Paths = append(g.Paths, w.makePath(h, g.Memory))
 	}
 	for c := 1; c < len(t.boxes); c++ {
 		if t.s.Boxes[c].Parent != b.number {
 			continue
 		}
-		p := mft.Path{Leg: t.linkLeg(c, 0), RemoteQPN: t.linkQPN(c, 0), FirstPSN: t.s.Boxes[c].DownPSN}
+		pair := t.boxes[c].upper
+		p := mft.Path{Leg: t.linkLeg(c, 0, pair), RemoteQPN: t.linkQPN(c, 0, pair), FirstPSN: t.s.Boxes[c].DownPSN}
 		if t.s.Boxes[c].Identity {
 			for _, m := range g.Memory {
 				p.Regions = append(p.Regions, mft.Region(m))
@@ -246,15 +252,16 @@ func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
 	return g
 }
 
-// linkQPN is the QPN of an end of the link of box c: 0 is the end at the box above.
-func (t *treeRun) linkQPN(c, end int) roce.QPN { return 0x500 + roce.QPN(2*c+end) }
+// linkQPN is the QPN of an end of the link of box c: 0 is the end at the box above. pair counts the
+// queue pairs that the link had.
+func (t *treeRun) linkQPN(c, end, pair int) roce.QPN { return 0x500 + roce.QPN(0x100*pair+2*c+end) }
 
 // linkLeg is the leg from an end of the link of box c to the other end.
-func (t *treeRun) linkLeg(c, end int) mft.Leg {
+func (t *treeRun) linkLeg(c, end, pair int) mft.Leg {
 	number := func(end int) int { return len(t.s.Hosts) + 2*c + end }
 	l := mft.Leg{
 		Port: mft.PortID(t.linkNumber(c)), Src: t.w.address(number(end)), Dst: t.w.address(number(1 - end)),
-		DestQPN: t.linkQPN(c, 1-end),
+		DestQPN: t.linkQPN(c, 1-end, pair),
 	}
 	etherType := uint16(0x0800)
 	if t.s.IPv6 {
@@ -275,7 +282,7 @@ func (t *treeRun) handle(e *event) {
 		t.fault(int(e.index), -1)
 	case e.kind == atSwitch && e.host < hosts:
 		w.hosts[e.host].toSwitch.arrive()
-		t.arrive(&t.boxes[t.s.At[e.host]], mft.PortID(e.host), e.index)
+		t.arrive(&t.boxes[t.cable[e.host]], mft.PortID(e.host), e.index)
 	case e.kind == atSwitch:
 		c := &t.boxes[e.host-hosts]
 		c.toParent.arrive()
@@ -302,6 +309,10 @@ func (t *treeRun) fault(k, n int) {
 		w.recorder.note(w.now, "%v of %d: %+d", f.Kind, f.Host, n)
 	}
 	switch {
+	case f.Kind == Move && n > 0:
+		t.unplug(k)
+	case f.Kind == Move:
+		t.follow(k)
 	case f.Kind == SwitchCrash:
 		t.crash(&t.boxes[f.Host], n)
 	case f.Host < len(t.s.Hosts):
@@ -350,7 +361,7 @@ func (t *treeRun) arrive(b *treeBox, port mft.PortID, i int32) {
 	}
 	id, kind, class := dataplane.Classify(b.table, f.data())
 	if class != dataplane.ToGroup {
-		if !f.touched {
+		if !f.touched && !t.isOld(port) {
 			w.fail(Damaged, "an undamaged frame by port %d was left to the kernel of box %d", port, b.number)
 		}
 		w.pool.giveBack(i)
@@ -403,7 +414,7 @@ func (t *treeRun) decide(b *treeBox, i int32) {
 	switch {
 	case f.damaged && !dropped && reason != dataplane.Reason(feedback.Forwarded):
 		w.fail(Damaged, "box %d took a damaged frame: %v", b.number, reason)
-	case dropped && !f.touched && !t.mayDrop(f, reason):
+	case dropped && !f.touched && !t.mayDrop(b, f, reason):
 		w.fail(Damaged, "box %d dropped an undamaged frame: %v", b.number, reason)
 	case !dropped && f.stream != noStream:
 		t.took(b, f, reason)
@@ -419,10 +430,22 @@ func (t *treeRun) decide(b *treeBox, i int32) {
 }
 
 // mayDrop reports whether a box may drop an undamaged frame: feedback that it cannot attribute
-// after a crash.
-func (t *treeRun) mayDrop(f *frame, reason dataplane.Reason) bool {
+// after a crash or a move, and what a receiver sends that has moved.
+func (t *treeRun) mayDrop(b *treeBox, f *frame, reason dataplane.Reason) bool {
 	lost := reason == dataplane.Reason(feedback.BeyondSent) || reason == dataplane.Reason(feedback.OutsideWindow)
-	return lost && f.stream == noStream && t.w.tally[SwitchCrash].Times > 0
+	if lost && f.stream == noStream && t.w.tally[SwitchCrash].Times+t.w.tally[Move].Times > 0 {
+		return true
+	}
+	return (reason == dataplane.NotReceiver || reason == dataplane.UnknownQPN) && t.isOld(b.frame.Port)
+}
+
+// isOld reports whether a frame by a port may come from a receiver that has moved, or from a former
+// queue pair of a link.
+func (t *treeRun) isOld(port mft.PortID) bool {
+	if int(port) < len(t.hasMoved) {
+		return t.hasMoved[port]
+	}
+	return t.w.tally[Move].Times > 0
 }
 
 // took notes the place of the source of a box, which data frame f shows, and that the box forwards
@@ -487,16 +510,21 @@ func (t *treeRun) checkReply(b *treeBox, r *dataplane.Reply) {
 	}
 }
 
-// out is the link by which box b sends by a port.
-func (t *treeRun) out(b *treeBox, port mft.PortID) *link {
-	n := int(port)
-	if n < len(t.s.Hosts) {
-		return &t.w.hosts[n].toHost
+// send sends frame i of box b by a port. What is sent to a host whose cable leads elsewhere is
+// lost.
+func (t *treeRun) send(b *treeBox, port mft.PortID, i int32) {
+	w, n := &t.w, int(port)
+	switch hosts := len(t.s.Hosts); {
+	case n < hosts && t.cable[n] != b.number:
+		w.hit(w.pool.frames[i], Move)
+		w.pool.giveBack(i)
+	case n < hosts:
+		w.send(&w.hosts[n].toHost, i)
+	case n-hosts == b.number:
+		w.send(&b.toParent, i)
+	default:
+		w.send(&t.boxes[n-hosts].toBox, i)
 	}
-	if n -= len(t.s.Hosts); n == b.number {
-		return &b.toParent
-	}
-	return &t.boxes[n].toBox
 }
 
 // deliver sends what a box wants to send: replies first, as the worker does.
@@ -510,7 +538,7 @@ func (t *treeRun) deliver(b *treeBox, original *frame) {
 			panic("sim: reply: " + err.Error()) // a scenario has one address family
 		}
 		f.bytes = len(bytes)
-		w.send(t.out(b, out.Replies[k].Leg.Port), i)
+		t.send(b, out.Replies[k].Leg.Port, i)
 	}
 	for k := range out.Copies {
 		t.copy(b, &b.frame, original, b.ecn, &out.Copies[k])
@@ -537,7 +565,7 @@ func (t *treeRun) copy(b *treeBox, received *dataplane.Frame, original *frame, e
 		panic("sim: a copy on an untagged leg starts elsewhere than its original")
 	}
 	w.checkMark(e, ecn)
-	w.send(t.out(b, c.Path.Port), i)
+	t.send(b, c.Path.Port, i)
 }
 
 // keepTime schedules the next tick of a box, as world.keepTime does.

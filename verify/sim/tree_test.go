@@ -51,7 +51,7 @@ func TestTreesHold(t *testing.T) {
 			t.Errorf("%v never happened: %+v", kind, tally[kind])
 		}
 	}
-	for _, kind := range []Fault{Burst, Cut, SlowHost, SwitchCrash, RNRStorm} {
+	for _, kind := range []Fault{Burst, Cut, SlowHost, SwitchCrash, RNRStorm, Move} {
 		if tally[kind].Times == 0 {
 			t.Errorf("%v never happened", kind)
 		}
@@ -174,6 +174,26 @@ func TestABrokenBoxInATreeIsFound(t *testing.T) {
 		run.w.play(run.handle, run.finish)
 		if f := run.w.failure; f == nil || f.Invariant != c.want {
 			t.Errorf("a box that %s: %v, want %v", name, f, c.want)
+		}
+	}
+}
+
+// A receiver of the root moves to the box below, which answers late. Without another queue pair for
+// the link the root would take an old answer of that box for one that speaks for the receiver.
+func TestALinkThatKeepsItsQueuePairIsFound(t *testing.T) {
+	for _, keeps := range []bool{false, true} {
+		s := calmTree()
+		s.Hosts[0].Outstanding = len(s.Hosts[0].Messages)
+		s.Hosts[0].ToSwitch.PicosPerByte = 8000 // it sends for 160 us
+		s.Boxes[1].Up.Delay = 100 * time.Microsecond
+		s.Timed = []Timed{{Kind: Move, Host: 1, To: 1, AfterPacket: 10, For: 30 * time.Microsecond}}
+		run := &treeRun{s: &s, keepsLinks: keeps}
+		if err := run.open(); err != nil {
+			t.Fatal(err)
+		}
+		run.w.play(run.handle, run.finish)
+		if f := run.w.failure; (f != nil) != keeps || keeps && f.Invariant != Truth {
+			t.Errorf("it keeps its queue pair: %v; %v", keeps, f)
 		}
 	}
 }
