@@ -360,23 +360,42 @@ func TestARemovedGroupLeavesTheEngine(t *testing.T) {
 	}
 }
 
-// A batch as large as batches can be says that more frames wait: their group is not armed yet.
+// A group is armed when no frame waits behind those that were handled, and other ports are not kept
+// waiting for that for long.
 func TestAGroupIsNotArmedWhileMoreFramesWait(t *testing.T) {
-	net := porttest.NewFanOutAt(4, nil)
-	if _, err := net.Switch.Add(group()); err != nil {
-		t.Fatal(err)
-	}
-	for n := range 3 * batchFrames {
-		net.Ports[0].Put(write(roce.PSN(firstPSN+n), nil).frame(t))
-	}
-	net.Poll()
-	if n := counter(t, net.Switch, "fan-out-armed"); n != 0 {
-		t.Errorf("armed %d times behind full batches", n)
-	}
-	net.Ports[0].Put(write(firstPSN+3*batchFrames, nil).frame(t))
-	net.Poll()
-	if n := counter(t, net.Switch, "fan-out-armed"); n != 1 {
-		t.Errorf("armed %d times", n)
+	for _, c := range []struct {
+		name        string
+		batches     int // that wait
+		keepsComing bool
+		handled     int // frames that are handled before those of other ports
+	}{
+		{"some batches", 3, false, 3 * batchFrames},
+		{"batches without end", 3, true, 8 * batchFrames},
+	} {
+		net := porttest.NewFanOutAt(4, nil)
+		if _, err := net.Switch.Add(group()); err != nil {
+			t.Fatal(err)
+		}
+		put := 0
+		arrive := func() {
+			for range batchFrames {
+				net.Ports[0].PutPast(write(roce.PSN(firstPSN+put), nil).frame(t))
+				put++
+			}
+		}
+		for range c.batches {
+			arrive()
+		}
+		net.Ports[0].Receiving = func() {
+			if c.keepsComing {
+				arrive()
+			}
+		}
+		n := net.Switch.Workers()[0].Poll()
+		m := moved(net.Switch)
+		if n != c.handled || m["fan-out-armed"] != 1 || m["fan-out-disarmed"] != 0 {
+			t.Errorf("%s: %d frames handled, want %d: %v", c.name, n, c.handled, m)
+		}
 	}
 }
 

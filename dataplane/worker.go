@@ -13,6 +13,9 @@ import (
 const (
 	// batchFrames is how many frames are received from a port at once.
 	batchFrames = 64
+	// armBatches is how many batches of a port a worker handles in a row when a group is to be
+	// armed. It is more than the window of most sources. Other ports wait for a millisecond or two.
+	armBatches = 8
 	// copyRoom is how many copies are collected before they are sent. One frame may add
 	// mft.MaxPaths, so the copies are sent early when there is less room.
 	copyRoom = 4 * mft.MaxPaths
@@ -50,7 +53,7 @@ type Worker struct {
 	ports []Port
 	pool  Pool
 	wait  Waiter
-	now   func() feedback.Tick // read once in each Poll
+	now   func() feedback.Tick // read once in each Poll, and again when a batch follows another one
 	core  *Core
 	table *atomic.Pointer[mft.Table]
 	todo  chan func()
@@ -61,7 +64,7 @@ type Worker struct {
 	peers    []*Worker     // all workers, by index
 	inbox    []*handoff    // by index of the producer; nil: this worker
 	gave     []bool        // by peer: it was given frames of this batch
-	polled   feedback.Tick // the time of the last Poll
+	polled   feedback.Tick // the time of the last Poll, or of a later batch of it
 	active   feedback.Tick // the time of the last Poll that found a frame
 	sleeping atomic.Bool   // it may be in Wait, so producers have to wake it
 
@@ -194,16 +197,10 @@ func (w *Worker) block() {
 
 // Poll polls all ports and rings once. It returns the number of frames handled.
 func (w *Worker) Poll() int {
-	total, now := 0, w.now()
-	w.polled = now
-	for i, p := range w.ports {
-		n := p.Receive(w.frames)
-		if n == 0 {
-			continue
-		}
-		total += n
-		w.arrived(mft.PortID(i), w.frames[:n])
-		w.handle(now, w.frames[:n])
+	total := 0
+	w.polled = w.now()
+	for i := range w.ports {
+		total += w.serve(mft.PortID(i))
 	}
 	for _, h := range w.inbox {
 		if h == nil {
@@ -211,17 +208,51 @@ func (w *Worker) Poll() int {
 		}
 		if n := h.take(w.pool, w.frames); n > 0 {
 			total += n
-			w.handle(now, w.frames[:n])
+			w.handle(w.polled, w.frames[:n])
+			if n < len(w.frames) { // else more of them may wait
+				w.arm()
+			}
 		}
 	}
-	if w.core.Tick(now, &w.out) {
+	if w.core.Tick(w.polled, &w.out) {
 		w.flush()
 	}
 	w.core.PutBack()
 	if total > 0 {
-		w.active = now
+		w.active = w.polled
 	}
 	return total
+}
+
+// serve handles a batch of a port, and returns the number of frames. If a group is to be armed
+// then, serve first handles what else waits there: a frame of the group that waits while the group
+// is armed ends the engine's turn at once, and a busy source always has some on their way. No
+// feedback is handled meanwhile, so the source stops when its window is full.
+func (w *Worker) serve(port mft.PortID) (total int) {
+	for range armBatches {
+		n := w.ports[port].Receive(w.frames)
+		if n > 0 {
+			w.arrived(port, w.frames[:n])
+			w.handle(w.polled, w.frames[:n])
+		}
+		total += n
+		if n == 0 || len(w.core.armable) == 0 {
+			break
+		}
+		w.polled = w.now()
+	}
+	w.arm()
+	return total
+}
+
+// arm arms the groups that are to be armed. All copies have been sent.
+func (w *Worker) arm() {
+	if len(w.core.armable) == 0 {
+		return
+	}
+	w.core.Arm(w.polled, &w.out)
+	w.flush() // a group that lost its place may have lost what a receiver needs
+	w.core.PutBack()
 }
 
 // arrived sets the port of received frames and counts them.
@@ -258,10 +289,6 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 	}
 	w.wakePeers()
 	w.flush()
-	if len(w.core.armable) > 0 && len(frames) < len(w.frames) { // else more of them may wait
-		w.core.Arm(now, &w.out)
-		w.flush() // a group that lost its place may have lost what a receiver needs
-	}
 	w.core.PutBack()
 	for i := range frames {
 		w.pool.Put(&frames[i])

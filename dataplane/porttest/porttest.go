@@ -106,7 +106,7 @@ func (n *Net) Poll() {
 type Port struct {
 	net  *Net
 	pool *Pool
-	in   [][]byte
+	in   []arrival
 	// Out holds the frames that were sent, each in a new slice, until Take.
 	Out [][]byte
 	// Full makes Send lose all frames, as a dead link does.
@@ -121,6 +121,12 @@ type Port struct {
 	kept  []kept
 }
 
+// arrival is a frame that waits for the worker.
+type arrival struct {
+	frame []byte
+	seen  bool // the engine has left it to the worker
+}
+
 // kept is a frame whose buffers the port has.
 type kept struct {
 	index     int // in Out
@@ -128,8 +134,20 @@ type kept struct {
 	chunks    []uint64
 }
 
-// Put makes a frame arrive. The slice is copied.
-func (p *Port) Put(frame []byte) { p.in = append(p.in, append([]byte(nil), frame...)) }
+// Put makes a frame arrive. The slice is copied. The engine in front of the workers sees the frame
+// when a worker receives it.
+func (p *Port) Put(frame []byte) { p.in = append(p.in, arrival{frame: slices.Clone(frame)}) }
+
+// PutPast makes a frame of a group arrive, and the engine sees it now, as in the kernel. If the
+// engine does not carry it, it waits for a worker, whatever the engine does meanwhile.
+func (p *Port) PutPast(frame []byte) {
+	var f dataplane.Frame
+	if p.load(&f, frame); p.net.carry(&f) {
+		return
+	}
+	p.pool.Put(&f)
+	p.in = append(p.in, arrival{slices.Clone(frame), true})
+}
 
 // Take returns the frames that were sent since the last call.
 func (p *Port) Take() [][]byte {
@@ -149,25 +167,31 @@ func (p *Port) Receive(frames []dataplane.Frame) int {
 	}
 	n := 0
 	for len(p.in) > 0 && n < len(frames) {
-		b := p.in[0]
+		a := p.in[0]
 		p.in = p.in[1:]
-		id, kind, class := dataplane.Classify(p.net.Switch.Table(), b)
-		switch class {
-		case dataplane.ToKernel:
-			p.net.Kernel = append(p.net.Kernel, b)
-			continue
-		case dataplane.OwnSource:
-			p.net.OwnSource = append(p.net.OwnSource, b)
-			continue
-		}
 		f := &frames[n]
-		p.pool.Load(f, b)
-		f.Group, f.Kind, f.Port = id, kind, mft.PortID(slices.Index(p.net.Ports, p))
-		if !p.net.carry(f) {
-			n++
+		switch p.load(f, a.frame) {
+		case dataplane.ToKernel:
+			p.net.Kernel = append(p.net.Kernel, a.frame)
+			p.pool.Put(f)
+		case dataplane.OwnSource:
+			p.net.OwnSource = append(p.net.OwnSource, a.frame)
+			p.pool.Put(f)
+		default:
+			if a.seen || !p.net.carry(f) {
+				n++
+			}
 		}
 	}
 	return n
+}
+
+// load makes b a frame of the port, as the classifier does.
+func (p *Port) load(f *dataplane.Frame, b []byte) dataplane.Class {
+	id, kind, class := dataplane.Classify(p.net.Switch.Table(), b)
+	p.pool.Load(f, b)
+	f.Group, f.Kind, f.Port = id, kind, mft.PortID(slices.Index(p.net.Ports, p))
+	return class
 }
 
 // carry sends the copies of a frame that the engine in front of the workers takes.

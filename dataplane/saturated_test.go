@@ -1,0 +1,81 @@
+package dataplane_test
+
+import (
+	"testing"
+
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// saturated is a source that always has a window of packets on their way, more than the worker
+// takes in a batch. Receivers acknowledge every 64th packet.
+type saturated struct {
+	*porttest.Net
+	t           *testing.T
+	window      int32
+	base, next  roce.PSN
+	first, last []roce.PSN // by receiver: of its first packet, and the newest that it has
+}
+
+func newSaturated(t *testing.T, repair feedback.RepairPolicy) *saturated {
+	g := group()
+	g.Policy.Repair = repair
+	var clock feedback.Tick
+	net := porttest.NewFanOutAt(4, func() feedback.Tick { clock += 100 * microsecond; return clock })
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	s := &saturated{Net: net, t: t, window: 250, base: firstPSN, next: firstPSN}
+	for _, p := range g.Paths {
+		s.first, s.last = append(s.first, p.FirstPSN), append(s.last, p.FirstPSN.Prev())
+	}
+	return s
+}
+
+// turn lets the source send what its window allows, the worker take one batch of each port, and the
+// hosts hear what comes of it.
+func (s *saturated) turn() {
+	s.t.Helper()
+	for ; s.next.Sub(s.base) < s.window; s.next = s.next.Next() {
+		p := write(s.next, []byte("data"))
+		p.bth.AckReq = s.next%64 == 0
+		s.Ports[0].PutPast(p.frame(s.t))
+	}
+	s.Switch.Workers()[0].Poll()
+	for i, host := range group().Paths {
+		var acked bool
+		for _, b := range s.Ports[i+1].Take() {
+			d := decode(s.t, b)
+			if d.PSN != s.last[i].Next() {
+				s.t.Fatalf("%v got packet %d behind %d", host.Dst, d.PSN, s.last[i])
+			}
+			s.last[i] = d.PSN
+			acked = acked || roce.PSN(firstPSN).Add(d.PSN.Sub(s.first[i]))%64 == 0
+		}
+		if acked {
+			s.Ports[i+1].PutPast(ack(host.Dst, s.last[i], roce.SyndromeUnlimited).frame(s.t))
+		}
+	}
+	for _, b := range s.Ports[0].Take() {
+		if d := decode(s.t, b); d.Syndrome.IsACK() {
+			s.base = d.PSN.Next()
+		}
+	}
+}
+
+// The engine gets a group although packets of its source always wait for the worker: the worker
+// takes them before the answers that would let the source send more. Frames that wait when the
+// group is armed would end the engine's turn at once.
+func TestAnEngineGetsTheGroupOfABusySource(t *testing.T) {
+	for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
+		s := newSaturated(t, repair)
+		for range 100 {
+			s.turn()
+		}
+		m := moved(s.Switch)
+		if m["fan-out-carried"] < m["forwarded"]/2 {
+			t.Errorf("repair %v: the engine carried %d of %d packets: %v", repair, m["fan-out-carried"], m["forwarded"], m)
+		}
+	}
+}
