@@ -25,8 +25,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rocast/rocast/client"
-	"github.com/rocast/rocast/internal/testlab/bed"
-	"github.com/rocast/rocast/internal/testlab/boxes"
+	"github.com/rocast/rocast/examples/lab"
 )
 
 const replicas = 3
@@ -48,8 +47,7 @@ func main() {
 // story is one run: the stream, and what happens to it.
 type story struct {
 	out      io.Writer
-	lab      *bed.Bed
-	daemon   *boxes.Daemon
+	lab      *lab.Lab
 	began    time.Time
 	replicas []*replica
 	group    *group
@@ -64,28 +62,14 @@ type story struct {
 }
 
 func run(ctx context.Context, out io.Writer, program string) (err error) {
-	dir, err := os.MkdirTemp("", "rcx") // short: the path of a socket has its limit
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
 	s := &story{out: out, began: time.Now()}
 	s.more = sync.NewCond(&s.mu)
-	if s.lab, err = bed.New(bed.Options{Hosts: 1 + replicas}); err != nil {
+	if s.lab, err = lab.Open(ctx, 1+replicas, program); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.lab.Close()) }()
-	s.daemon = &boxes.Daemon{Program: program, Config: filepath.Join(dir, "rocastd.yaml"), Socket: filepath.Join(dir, "s")}
-	config := fmt.Sprintf("ports: [%s]\nsocket: %s\nstateDir: %s\n", strings.Join(s.lab.Ports(), ", "), s.daemon.Socket, filepath.Join(dir, "state"))
-	if err := os.WriteFile(s.daemon.Config, []byte(config), 0o600); err != nil {
-		return err
-	}
-	if err := s.daemon.Start(ctx, s.lab.Box); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.daemon.Kill()) }()
 	if err := s.replicate(ctx); err != nil {
-		return fmt.Errorf("%w\nrocastd's log:\n%s", err, s.daemon.Log())
+		return fmt.Errorf("%w\nrocastd's log:\n%s", err, s.lab.Daemon.Log())
 	}
 	return s.report()
 }
@@ -95,7 +79,7 @@ func (s *story) replicate(ctx context.Context) error {
 	for _, host := range s.lab.Hosts[1:] {
 		s.replicas = append(s.replicas, &replica{host: host, early: map[uint64][]byte{}})
 	}
-	api := s.daemon.Client()
+	api := s.lab.Daemon.Client()
 	s.group = &group{api: api, name: "replicas", ip: s.lab.GroupIP(), host: s.lab.Hosts[0], replicas: s.replicas}
 	each, err := connectEach(ctx, s.lab.Hosts[0], s.replicas)
 	if err != nil {
@@ -171,9 +155,9 @@ func (s *story) happen(ctx context.Context) error {
 	}
 	for _, step := range []func() error{
 		func() error { return s.goes(ctx, client.Multicast, true) },
-		s.daemon.Kill,
+		s.lab.Daemon.Kill,
 		func() error { return s.goes(ctx, client.Unicast, true) },
-		func() error { s.group.patient.Store(true); return s.daemon.Start(ctx, s.lab.Box) },
+		func() error { s.group.patient.Store(true); return s.lab.Daemon.Start(ctx, s.lab.Box) },
 		func() error { return s.goes(ctx, client.Multicast, true) },
 		func() error { return link("down") },
 		func() error { return s.goes(ctx, client.Unicast, false) }, // which has no way to the last receiver, either

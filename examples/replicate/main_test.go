@@ -2,33 +2,19 @@ package main
 
 import (
 	"context"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/rocast/rocast/internal/testlab/boxes"
+	"github.com/rocast/rocast/examples/lab"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	boxes.RemoveProgram()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { lab.Main(m) }
 
 // The box is killed and comes back, and a link is cut and mended. Each replica applies each item
 // once.
 func TestTheStreamSurvives(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for network namespaces and AF_XDP")
-	}
-	if testing.Short() {
-		t.Skip("under the race detector the soft NICs are so slow that the story takes a minute")
-	}
-	program, err := boxes.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := lab.Program(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out strings.Builder

@@ -23,6 +23,7 @@ type Guest struct {
 	lab *Lab
 }
 
+// guestMemoryMiB is the memory of a guest whose lab does not ask for more.
 const guestMemoryMiB = 256
 
 func guestAddr(number int) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(number)}) }
@@ -49,7 +50,7 @@ func (g *Guest) Boot(ctx context.Context) error {
 }
 
 func (g *Guest) boot(ctx context.Context) error {
-	m, err := g.powerOn(g.lab.image, g.lab.accel, hardware{guestMemoryMiB, []nic{{virtioNet, g.MAC}}})
+	m, err := g.powerOn(g.lab.image, g.lab.accel, hardware{g.lab.memoryMiB, []nic{{virtioNet, g.MAC}}})
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ type Config struct {
 	Guests int
 	MTU    int // MTU1024 or MTU4096
 
+	MemoryMiB int // of each guest; 0: guestMemoryMiB
+
 	// BoxNICs are the NICs of a box that is a guest with the same kernel, one for each guest. nil:
 	// the box is a namespace of this machine.
 	BoxNICs []nicModel
@@ -38,9 +40,10 @@ type Lab struct {
 	Guests []*Guest // Guests[0] is guest number 1
 	Accel  string   // what the guests run on, and why
 
-	image image.Image
-	accel string
-	mtu   int
+	image     image.Image
+	accel     string
+	mtu       int
+	memoryMiB int
 }
 
 // Open builds the image and boots the guests. A bridge in the box joins their ports. An error that
@@ -53,7 +56,7 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{image: guestImage, mtu: c.MTU}
+	l := &Lab{image: guestImage, mtu: c.MTU, memoryMiB: max(c.MemoryMiB, guestMemoryMiB)}
 	var why string
 	l.accel, why = accelerator(ctx, l.image)
 	l.Accel = l.accel + ": " + why

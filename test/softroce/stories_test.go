@@ -97,6 +97,7 @@ var stories = []story{
 	{"unicast beside", false, storyUnicast},
 	{"perftest", true, storyPerftest},
 	{"RDMA-CM", true, storyRDMACM},
+	{"transfer", false, storyTransfer},
 }
 
 // TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for
@@ -128,7 +129,7 @@ func TestStories(t *testing.T) {
 
 func openStage(t *testing.T, kernel, bin string) *stage {
 	t.Helper()
-	l := openLab(t, Config{Kernel: kernel, Guests: 4, MTU: MTU4096})
+	l := openLab(t, Config{Kernel: kernel, Guests: 4, MTU: MTU4096, MemoryMiB: guestMemoryMiB + 3*(*fileMiB-8)})
 	site := inNamespaceOf{l.Box.(*Namespace), bin, t.TempDir(), boxAddr}
 	return &stage{Lab: l, judge: newJudge(l), rocast: startRocast(t, testContext(t, time.Minute), l, site)}
 }

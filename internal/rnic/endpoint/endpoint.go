@@ -117,6 +117,14 @@ func (e *Endpoint) Register(r rnic.Region) error {
 	return e.memory.Register(r)
 }
 
+// Deregister forgets a region. When it returns, no peer writes to the region any more: requests
+// that name it are refused, the rest of a message that has begun too.
+func (e *Endpoint) Deregister(rkey uint32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.memory.Deregister(rkey)
+}
+
 // Freeze calls f while no frame is taken or sent, so that f may look at registered memory and
 // posted buffers. f must not call the endpoint.
 func (e *Endpoint) Freeze(f func()) {

@@ -319,3 +319,20 @@ func BenchmarkWrite64MiB(b *testing.B) {
 	b.ReportMetric(float64(received+lost), "drops")
 	b.ReportMetric(float64(counters.Get(rnic.FramesRetransmitted)), "retransmitted")
 }
+
+// A region that the owner forgets is closed to the peer at once.
+func TestDeregister(t *testing.T) {
+	a, b := twoHosts(t, 1500, nil)
+	write := func() rnic.Completion {
+		check(t, a.qp.PostWrite(1, []byte("text"), remote))
+		return a.wait(t)
+	}
+	if c := write(); c.Status != rnic.Success {
+		t.Fatal(c)
+	}
+	b.Deregister(regionRKey)
+	clear(b.memory)
+	if c := write(); c.Status != rnic.RemoteAccess || bytes.HasPrefix(b.memory, []byte("text")) {
+		t.Errorf("%v, and the memory begins with %q", c, b.memory[:4])
+	}
+}

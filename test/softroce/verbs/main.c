@@ -12,12 +12,14 @@
  *   fetch_add va= rkey= [count=]
  *                                       last=read makes the last message a READ; the same with other verbs
  *   hash [bytes=]                       SHA-256 of the region or of its first bytes
+ *   load file=                          read a file into the region, as far as there is room
+ *   save file= [bytes=]                 write the region or its first bytes to a file
  *   state
  *   quit
  *
  * The program reads commands while a transfer runs. It answers every command with state, filled,
- * posted, done, hash or error. The first line is local, without a command. A completion line
- * reports each message that was received and each work request that failed.
+ * posted, done, hash, loaded, saved or error. The first line is local, without a command. A
+ * completion line reports each message that was received and each work request that failed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -69,6 +71,46 @@ static void hash(const struct endpoint *ep, const struct command *command)
 	report("hash", ",\"bytes\":%" PRIu64 ",\"sha256\":\"%s\"", bytes, hex);
 }
 
+static void load(const struct endpoint *ep, const struct command *command)
+{
+	const char *name = text_field(command, "file", "");
+	FILE *file = fopen(name, "r");
+	size_t bytes;
+
+	if (!file) {
+		report_errno(name, errno);
+		return;
+	}
+	bytes = fread(ep->region, 1, ep->region_bytes, file);
+	if (ferror(file))
+		report_errno(name, errno);
+	else
+		report("loaded", ",\"bytes\":%zu", bytes);
+	fclose(file);
+}
+
+static void save(const struct endpoint *ep, const struct command *command)
+{
+	const char *name = text_field(command, "file", "");
+	uint64_t bytes = number_field(command, "bytes", ep->region_bytes);
+	FILE *file;
+	bool written;
+
+	if (bytes > ep->region_bytes) {
+		report_error("save: the region has %zu bytes", ep->region_bytes);
+		return;
+	}
+	if (!(file = fopen(name, "w"))) {
+		report_errno(name, errno);
+		return;
+	}
+	written = fwrite(ep->region, 1, bytes, file) == bytes;
+	if (fclose(file) || !written)
+		report_errno(name, errno);
+	else
+		report("saved", ",\"bytes\":%" PRIu64, bytes);
+}
+
 /* run_command returns false if the program has to end. */
 static bool run_command(struct endpoint *ep, struct transfers *t, char *line)
 {
@@ -86,6 +128,10 @@ static bool run_command(struct endpoint *ep, struct transfers *t, char *line)
 		fill(ep, &command);
 	else if (strcmp(command.verb, "hash") == 0)
 		hash(ep, &command);
+	else if (strcmp(command.verb, "load") == 0)
+		load(ep, &command);
+	else if (strcmp(command.verb, "save") == 0)
+		save(ep, &command);
 	else if (strcmp(command.verb, "state") == 0)
 		report_state(ep);
 	else if (strcmp(command.verb, "quit") == 0)
