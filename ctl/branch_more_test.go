@@ -132,8 +132,9 @@ func TestAnUpdateFollowsTheRoutesFirst(t *testing.T) {
 	}
 }
 
-// A move that fails leaves the group as it is, and is tried again.
-func TestAMoveThatFailsIsTriedAgain(t *testing.T) {
+// newFork returns a box b1 with a group whose one distant receiver is behind b2. The receiver can be
+// reached by b3 too.
+func newFork(t *testing.T) (f *fabric, b1 *box) {
 	f := newFabric(t, 3, "b1 b2", "b1 b3")
 	b1 := f.box("b1")
 	b1.route(8, "b2")
@@ -141,6 +142,12 @@ func TestAMoveThatFailsIsTriedAgain(t *testing.T) {
 		f.box(name).hops.Set(map[string]nexthop.Hop{"10.8.0.1": b1.hops.Hop(addr("10.1.0.2"))})
 	}
 	f.create(groupFile("10.1.0.2", "10.8.0.1"))
+	return f, b1
+}
+
+// A move that fails leaves the group as it is, and is tried again.
+func TestAMoveThatFailsIsTriedAgain(t *testing.T) {
+	f, b1 := newFork(t)
 	b1.route(8, "b3")
 	f.cut = func(_, to, _ string) (bool, bool) { return to != "b3", to != "b3" }
 	b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
@@ -556,13 +563,7 @@ func TestAMemberThatJoinedLaterDoesNotComeHere(t *testing.T) {
 // the state directory is closed then.
 func TestLeasesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFabric(t, 3, "b1 b2", "b1 b3")
-		b1 := f.box("b1")
-		b1.route(8, "b2")
-		for _, name := range []string{"b2", "b3"} {
-			f.box(name).hops.Set(map[string]nexthop.Hop{"10.8.0.1": b1.hops.Hop(addr("10.1.0.2"))})
-		}
-		f.create(groupFile("10.1.0.2", "10.8.0.1"))
+		f, b1 := newFork(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended, answer := make(chan error, 1), make(chan struct{})
 		go func() { ended <- b1.followLeases(ctx) }()
@@ -588,13 +589,7 @@ func TestLeasesAreFollowed(t *testing.T) {
 // A group that could be published neither with its new links nor with its old ones has failed, and
 // moves when it is published again.
 func TestAGroupThatHasFailedMovesLater(t *testing.T) {
-	f := newFabric(t, 3, "b1 b2", "b1 b3")
-	b1 := f.box("b1")
-	b1.route(8, "b2")
-	for _, name := range []string{"b2", "b3"} {
-		f.box(name).hops.Set(map[string]nexthop.Hop{"10.8.0.1": b1.hops.Hop(addr("10.1.0.2"))})
-	}
-	f.create(groupFile("10.1.0.2", "10.8.0.1"))
+	f, b1 := newFork(t)
 	b1.route(8, "b3")
 	b1.sw.Refuse(errors.New("the classifier is full"))             // the new links
 	b1.addresses.Refuse(errors.New("the interface has gone away")) // the old ones

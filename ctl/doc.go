@@ -19,8 +19,8 @@
 //	publish.go       plan, publish, own and track a group; keep.go keeps its chronicle
 //	view.go          groups as the API shows them; stats.go ports and counters
 //	refuse.go        the checks of a new group or member
-//	create.go        create and remove a group; update.go; restore.go; helpers.go, the groups of perftest runs
-//	rdmacm.go        the same of RDMA-CM connections
+//	create.go        create and remove a group; update.go; restore.go
+//	services.go      services at group IPs: perftest.go and rdmacm.go; helpers.go, their groups and addresses
 //	boxes.go         other boxes, and who changes a group at present; link.go, a group's links to them
 //	assign.go        which members are behind which neighbour; register.go, the requests to them
 //	branch.go        what upper boxes ask of this one; change.go, sets up and changes the whole subtree
@@ -37,7 +37,7 @@
 // (the files users write), nexthop (how hosts are reached), address (the groups' IPs on the box),
 // store (the state directory), api (the messages on the socket), server (the socket), metrics,
 // config, desired (groups that several boxes share), perftest and cm (groups for programs
-// that know nothing of groups), groupip (what is configured of both).
+// that know nothing of groups), groupip (what both share).
 //
 // The package never touches a frame, and never writes an R_Key to a log.
 //
