@@ -132,9 +132,9 @@ func TestAnUpdateFollowsTheRoutesFirst(t *testing.T) {
 	}
 }
 
-// newFork returns a box b1 with a group whose one distant receiver is behind b2. The receiver can be
-// reached by b3 too.
-func newFork(t *testing.T) (f *fabric, b1 *box) {
+// newFork returns a box b1 with a group whose one distant receiver is behind b2. The same receiver
+// can be reached by b3.
+func newFork(t *testing.T) (*fabric, *box) {
 	f := newFabric(t, 3, "b1 b2", "b1 b3")
 	b1 := f.box("b1")
 	b1.route(8, "b2")

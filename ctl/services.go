@@ -36,7 +36,7 @@ func withoutLine(err error) error {
 	return err
 }
 
-// listed returns the service at a group IP, which has just been started, from the list of what is up.
+// listed returns the service that has just been started at a group IP, from the list of what is up.
 func listed[L any](list []L, at func(L) string, kind string, groupIP netip.Addr) (l L, err error) {
 	for _, up := range list {
 		if at(up) == groupIP.String() {

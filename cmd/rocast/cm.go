@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -62,12 +61,11 @@ The service ends with the daemon. The key cm in the daemon's config starts a ser
 }
 
 func (a *app) cmDown() *cobra.Command {
-	return a.down("Stop answering RDMA-CM at a group IP, and disconnect its hosts", "RDMA-CM", (*client.Client).CMDown,
-		func(ctx context.Context) []string {
-			list, _ := a.client().CMs(ctx)
-			return of(list.CMs, func(up api.CM) string { return up.GroupIP })
-		})
+	return down(a, "Stop answering RDMA-CM at a group IP, and disconnect its hosts", "RDMA-CM", (*client.Client).CMDown,
+		(*client.Client).CMs, cmIPs)
 }
+
+func cmIPs(l api.CMs) []string { return of(l.CMs, func(up api.CM) string { return up.GroupIP }) }
 
 func (a *app) cmList() *cobra.Command {
 	return list(a, "List the group IPs that answer RDMA-CM, with their connections",

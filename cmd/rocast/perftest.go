@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -58,58 +56,18 @@ The service ends with the daemon. The key perftest in the daemon's config starts
 }
 
 func (a *app) perftestDown() *cobra.Command {
-	return a.down("Stop serving perftest at a group IP, and end its run", "perftest", (*client.Client).PerftestDown,
-		func(ctx context.Context) []string {
-			list, _ := a.client().Perftests(ctx)
-			return of(list.Perftests, func(p api.Perftest) string { return p.GroupIP })
-		})
+	return down(a, "Stop serving perftest at a group IP, and end its run", "perftest", (*client.Client).PerftestDown,
+		(*client.Client).Perftests, perftestIPs)
 }
 
-// down is the command that stops a service at a group IP. ask asks the daemon to do that, and up
-// lists the group IPs of the service.
-func (a *app) down(short, service string, ask func(*client.Client, context.Context, string) (api.Removed, error), up func(context.Context) []string) *cobra.Command {
-	var groupIP string
-	cmd := &cobra.Command{
-		Use:   "down --group-ip IP",
-		Short: short,
-		Args:  takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if groupIP == "" {
-				return usage(cmd, "--group-ip IP is missing")
-			}
-			removed, err := ask(a.client(), cmd.Context(), groupIP)
-			if err != nil {
-				return err
-			}
-			return a.print(removed, func(w io.Writer) { fmt.Fprintf(w, "%s on %s is down\n", service, removed.Name) })
-		},
-	}
-	cmd.Flags().StringVar(&groupIP, "group-ip", "", "the group `IP`")
-	completeFlag(cmd, "group-ip", completed(func(ctx context.Context, _ []string) []cobra.Completion { return up(ctx) }))
-	return cmd
+func perftestIPs(l api.Perftests) []string {
+	return of(l.Perftests, func(p api.Perftest) string { return p.GroupIP })
 }
 
 func (a *app) perftestList() *cobra.Command {
 	return list(a, "List the group IPs that serve perftest, with their runs",
 		`List the group IPs that serve perftest, each with the connected clients, or with its last run if there are none. RUN is the
 state of a client's run; waiting means that the run before has not ended. --json has earlier runs too.`, (*client.Client).Perftests, printPerftests)
-}
-
-// list is the command that lists services.
-func list[T any](a *app, short, long string, ask func(*client.Client, context.Context) (T, error), show func(io.Writer, T)) *cobra.Command {
-	return &cobra.Command{
-		Use:   "ls",
-		Short: short,
-		Long:  long,
-		Args:  takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l, err := ask(a.client(), cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.print(l, func(w io.Writer) { show(w, l) })
-		},
-	}
 }
 
 func printPerftests(w io.Writer, list api.Perftests) {
@@ -124,22 +82,4 @@ func printPerftests(w io.Writer, list api.Perftests) {
 			row(w, p.GroupIP, p.Port, receivers, run.Client, run.Version, known(run.QPs), known(run.MTU), because(run.State, run.Reason))
 		}
 	}
-}
-
-// notOver returns the runs, or connections, that are not over. If all are over, it returns the last
-// one.
-func notOver[T any](all []T, isOver func(T) bool) []T {
-	on := slices.DeleteFunc(slices.Clone(all), isOver)
-	if len(on) == 0 {
-		on = all[len(all)-1:]
-	}
-	return on
-}
-
-// known returns an empty string for 0: a run that ended early has no such number.
-func known(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
 }
