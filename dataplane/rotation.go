@@ -73,10 +73,16 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 	return timed || waiting || carried
 }
 
-// Pause is how long the next Tick may wait; 0: for ever.
+// Pause is how long the next Tick may wait; 0: for ever. If all that is in flight is carried by an
+// engine, it may wait for carriedPeriod at least: feedback usually comes before, and a worker that
+// was woken by its timer would have been woken in vain.
 func (c *Core) Pause(now feedback.Tick) (pause feedback.Tick) {
+	least := feedback.RepairPeriod
+	if c.flights[inFlight] == 0 && c.flights[carried] > 0 {
+		least = carriedPeriod
+	}
 	soonest := func(at feedback.Tick) {
-		if in := max(at-now, feedback.RepairPeriod); pause == 0 || in < pause {
+		if in := max(at-now, least); pause == 0 || in < pause {
 			pause = in
 		}
 	}

@@ -93,16 +93,31 @@ func TestEventsPutNoTimerOff(t *testing.T) {
 }
 
 // While the engine carries a group, a worker is not woken for timers that run out when the answer
-// has usually come.
+// has usually come, nor for one that runs out soon. It is if another group waits for the worker.
 func TestAWorkerSeldomLooksAtWhatTheEngineCarries(t *testing.T) {
 	b, psn := newCarriedBench(t)
 	b.wait(20 * time.Millisecond) // nothing of before waits any more
-	b.send(asking(psn))
-	b.expectEngine(true)
-	b.settle(psn, 0)
-	dataplane.Sleep(b.Switch.Workers()[0])
-	if d := b.Waiters[0].Timeout; d < time.Millisecond {
-		t.Errorf("the worker sleeps for %v", d)
+	sleeps := func() time.Duration {
+		dataplane.Sleep(b.Switch.Workers()[0])
+		return b.Waiters[0].Timeout
+	}
+	for range 200 {
+		b.now += feedback.Tick(70 * time.Microsecond)
+		b.send(asking(psn))
+		b.expectEngine(true)
+		b.settle(psn, 0)
+		if d := sleeps(); d < time.Millisecond {
+			t.Fatalf("the worker sleeps for %v", d)
+		}
+		psn = psn.Next()
+	}
+	b.add(b.other())
+	p := asking(firstPSN)
+	p.bth.DestQPN = 2
+	b.send(p)
+	b.wait(900 * time.Microsecond)
+	if d := sleeps(); d >= time.Millisecond/2 {
+		t.Errorf("with a group of its own that waits, the worker sleeps for %v", d)
 	}
 }
 
