@@ -206,7 +206,8 @@ func TestAFetchedPacketTakesTheRoomOfTheOldest(t *testing.T) {
 	if before != 1 {
 		t.Errorf("%d packets made room, want 1", before)
 	}
-	b.expectSource(fmt.Sprint("NAK ", firstPSN)) // of the other group
+	nak := fmt.Sprint("NAK ", firstPSN) // of the other group, whose source does not come
+	b.expectSource(nak, nak, nak)
 }
 
 // What the engine does not have when it is asked for is counted apart.

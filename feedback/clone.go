@@ -74,14 +74,14 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 			b = binary.AppendVarint(b, int64(max(g.guess.until-now, 0)))
 		}
 		gap := &g.gap
-		b = append(b, flags(gap.seen, gap.byRNR, gap.rests), gap.calls)
+		b = append(b, flags(gap.seen, gap.rests), gap.calls, byte(g.back.by))
 		if gap.seen {
 			b = binary.AppendVarint(b, int64(min(now-gap.since, gapAgain)))
 		}
 		q := &g.lull
-		b = append(b, flags(g.unheard(), g.mute(), s.asks, g.back.oneACK, q.acked, q.asked, q.seen), q.times)
+		b = append(b, flags(g.unheard(), g.mute(), s.asks, g.back.oneACK, q.acked, q.asked, q.seen, q.spoke), q.times)
 		if (g.unheard() || g.mute()) && q.seen {
-			b = binary.AppendVarint(b, int64(min(now-q.since, max(slowAfter, g.patienceWithSource(false)))))
+			b = binary.AppendVarint(b, int64(min(now-q.since, max(slowAfter, g.patienceWithSource(false), g.patienceWithSource(true)))))
 		}
 		b = binary.AppendVarint(b, int64(g.pace.pause))
 		if s.inside {

@@ -12,10 +12,10 @@ import "github.com/rocast/rocast/roce"
 // While the gap stands the source's place is above the highest packet forwarded. No ACK can follow
 // it there, because no path has acknowledged what was not forwarded.
 
-// gapCalls is what is known of the calls for the missing packet.
+// gapCalls is what is known of the calls for the missing packet, or for one that the source was
+// called back to and has not sent.
 type gapCalls struct {
-	byRNR bool  // the last call was an RNR NAK
-	calls uint8 // how many RNR NAKs the source was sent
+	calls uint8 // how many RNR NAKs the source was sent since a new packet came
 	rests bool  // the last one was less than gapAgain ago
 	seen  bool  // a timer has seen the last call
 	since Tick  // when it first did
@@ -84,7 +84,7 @@ func (g *Group) gapStands() bool {
 // back. It is not when its QP has ended.
 func (g *Group) gapDue() bool { return g.gapStands() && g.Settled() && !g.end.sent }
 
-// spentCalls says whether the source was sent as many RNR NAKs for the gap as it may.
+// spentCalls says whether the source was sent as many RNR NAKs as it may before a new packet comes.
 func (g *Group) spentCalls() bool { return int(g.gap.calls) >= g.policy.RepairAttempts }
 
 // gapTimer ends the time in which no other RNR NAK is sent for the gap.

@@ -6,9 +6,15 @@ import "github.com/rocast/rocast/roce"
 // repair the switch breaks that silence (rule 14).
 //
 //   - The ACK of everything that the source has sent may be lost on its way to the source, or the
-//     NAK for a gap may be. The switch sends it again, twice at most: every response restarts a
-//     requester's timer. A requester ignores an ACK of what was acknowledged, and a NAK that it has
-//     heard.
+//     NAK that calls it back may be. The switch sends it again, twice at most: every response
+//     restarts a requester's timer. A requester ignores an ACK of what was acknowledged, and a NAK
+//     that it has heard.
+//   - The source may have gone back, and what it sent then was lost. It does not seem to have gone
+//     back, not even if some of it came: new packets in rising order may be older than the call. A
+//     requester ignores the same NAK, and obeys an RNR NAK, which the switch sends once, after a
+//     longer time. A source that is only slow would go back twice, and the switch would take the
+//     first time for the second. Therefore the RNR NAK makes the source wait for longer than a
+//     round trip: before it goes back again it has heard the ACKs of what it sent the first time.
 //   - The newest packet X that came did not ask for an ACK, and everything that asked is
 //     acknowledged. Then the last ACK may be lost on its way to the source, or the packets behind X
 //     on their way from it, for instance the end of a message. The switch asks the receivers for X.
@@ -24,10 +30,12 @@ const (
 	// unheardAfter is longer than a source takes to answer. The second time it is twice as long.
 	unheardAfter = 500 * microsecond
 	unheardTimes = 2
-	// slowAfter is the same for an RNR NAK of 10 us. The timer for that may have the grain of a
-	// kernel's timers, and a source hears only as many RNR NAKs as its rnr_retry says. So the RNR
-	// NAK is sent again once.
+	// slowAfter is the same where an RNR NAK follows. The timer for one that the source has heard
+	// may have the grain of a kernel's timers, and a source hears only as many RNR NAKs as its
+	// rnr_retry says.
 	slowAfter = 16 * millisecond
+	// roundTripRNR makes a source wait for 1.28 ms.
+	roundTripRNR roce.RNRTimer = 14
 	// muteAfter is longer than a busy source pauses inside a message, and a fraction of any
 	// requester's timeout. A source that is slow, for instance because it was told of congestion,
 	// has pauseTimes the pause that it made between two packets.
@@ -41,7 +49,8 @@ type lull struct {
 	asked bool  // the receivers were asked for the newest packet
 	seen  bool  // a timer has seen it
 	since Tick  // when a timer first saw it, or when the switch last did something about it
-	times uint8 // how often the source was sent something again
+	times uint8 // how often the source was sent the same again
+	spoke bool  // the source was sent an RNR NAK, because it did not come where it was called to
 }
 
 // pace is how fast the source sends.
@@ -62,23 +71,23 @@ func (g *Group) heard(now Tick, psn roce.PSN) {
 	g.lull = lull{}
 }
 
-// unheard says whether the source may not have heard what it was last sent, so that it is to be
-// sent that again.
-func (g *Group) unheard() bool {
-	l := &g.lull
-	return l.times < unheardTimes && !g.end.sent && (g.lastACK() || g.called() && !(g.gap.byRNR && l.times > 0))
+// unheard says whether the source may not have heard what it was last sent, or has sent in vain
+// what it was called back for, so that it is to be sent something again.
+func (g *Group) unheard() bool { return !g.end.sent && (g.same() || g.called() && !g.lull.spoke) }
+
+// same says whether the source is to be sent again just what it was sent last.
+func (g *Group) same() bool {
+	return g.lull.times < unheardTimes && (g.lastACK() || g.called() && g.ignored())
 }
 
 // lastACK says whether the source was last sent the ACK of everything that it has sent.
 func (g *Group) lastACK() bool { return g.lull.acked && g.Settled() && g.merged.psn == g.source.sent }
 
-// called says whether the source was called back to a gap, or because it was silent, and has not
-// come.
-func (g *Group) called() bool {
-	toGap := g.gapDue() && g.back.psn == g.source.sent.Next() && !g.spentCalls()
-	toNewest := g.lull.asked && g.back.psn == g.source.sent
-	return g.back.awaited && g.back.newest && (toGap || toNewest)
-}
+// called says whether the source was called back and has not come.
+func (g *Group) called() bool { return g.back.awaited && !g.spentCalls() }
+
+// ignored says whether the source ignores the call for which it has not come, if it has heard it.
+func (g *Group) ignored() bool { return g.back.newest && g.back.by == roce.NAKSequence }
 
 // mute says whether the source may wait for an answer that nobody is going to send, and would obey
 // a NAK: it ignores one if it has heard no ACK since the last.
@@ -105,27 +114,31 @@ func (g *Group) breakSilence(now Tick, acts []Action) []Action {
 		l.asked = true
 		return g.replies(g.askNewest(now, acts))
 	}
-	l.times++
 	switch psn := g.back.psn; {
-	case !g.called():
-		return append(acts, g.reply(g.merged.psn, roce.SyndromeUnlimited))
-	case g.gap.byRNR:
-		g.gap.calls++
-		return append(acts, g.reply(psn, roce.SyndromeRNR(shortestRNR)))
-	default:
+	case !g.same():
+		l.spoke, g.gap.calls = true, g.gap.calls+1
+		g.back.by = roce.SyndromeRNR(roundTripRNR)
+		return append(acts, g.reply(psn, g.back.by))
+	case g.called() && g.ignored():
+		l.times++
 		return append(g.ackAgain(psn.Prev(), acts), g.reply(psn, roce.NAKSequence))
+	default:
+		l.times++
+		return append(acts, g.reply(g.merged.psn, roce.SyndromeUnlimited))
 	}
 }
 
 // patienceWithSource is how long the source may be silent.
 func (g *Group) patienceWithSource(unheard bool) Tick {
-	switch {
+	switch by := g.back.by; {
 	case !unheard:
 		return max(muteAfter, pauseTimes*g.pace.pause)
-	case g.called() && g.gap.byRNR:
-		return slowAfter
+	case g.same():
+		return unheardAfter << g.lull.times
+	case by.IsRNR():
+		return max(slowAfter, 2*Tick(by.RNRTimer().Duration()))
 	}
-	return unheardAfter << g.lull.times
+	return slowAfter
 }
 
 // replySilent sends a silent source back to the newest packet that came, when all receivers have
@@ -134,7 +147,6 @@ func (g *Group) replySilent(acts []Action) []Action {
 	if g.repairState == nil || !g.lull.asked || g.source.pos != g.source.sent || g.back.newest || g.end.syndrome != 0 || !g.Settled() {
 		return acts
 	}
-	g.gap.byRNR, g.lull.seen = false, false
 	g.tally.Called++
 	return g.sendBack(g.source.sent, roce.NAKSequence, acts)
 }

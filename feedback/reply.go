@@ -85,7 +85,7 @@ func (g *Group) replyGoBack(acts []Action) []Action {
 		return acts // it rests, or its packet cannot arrive: the source's own retries decide
 	}
 	if again && gap {
-		g.gap = gapCalls{byRNR: true, rests: true, calls: g.gap.calls + 1}
+		g.gap = gapCalls{rests: true, calls: g.gap.calls + 1}
 		return g.sendBack(psn, roce.SyndromeRNR(shortestRNR), acts)
 	}
 	if again {
@@ -106,7 +106,10 @@ func (g *Group) sendBack(psn roce.PSN, s roce.Syndrome, acts []Action) []Action 
 		acts = g.ackAgain(below, acts)
 	}
 	g.clearNAKs()
-	g.back = goBack{psn: psn, awaited: true, newest: true}
+	g.back = goBack{psn: psn, awaited: true, newest: true, by: s}
+	if g.repairState != nil {
+		g.lull.seen, g.lull.times, g.lull.spoke = false, 0, false
+	}
 	return append(acts, g.reply(psn, s))
 }
 

@@ -21,6 +21,7 @@ type goBack struct {
 	awaited bool // the source has not come back yet
 	newest  bool // no ACK was sent since: a requester ignores the same NAK again until one arrives
 	oneACK  bool // one ACK was sent since
+	by      roce.Syndrome
 }
 
 // firstWindow is how far, in packets, the first PSN that arrives may lie ahead of the first one
