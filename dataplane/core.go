@@ -148,7 +148,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		ev.Kind = feedback.Refuse
 	}
 	unchecked := st.needsNoCheck(sender, &ev, v.PKey(head))
-	if !unchecked && !v.ICRCValid(f.Bytes()) {
+	if !unchecked && !v.Undamaged(f.Bytes()) {
 		return BadICRC
 	}
 	if sender != st.active {
@@ -257,7 +257,7 @@ func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 		return -1, WrongVLAN
 	case v.DstIP(head) != g.Paths[path].Src:
 		return -1, WrongDestination
-	case !v.ICRCValid(f.Bytes()):
+	case !v.Undamaged(f.Bytes()):
 		return -1, BadICRC
 	}
 	return path, 0

@@ -157,6 +157,10 @@ func TestWhatTheEngineHasAndIsOfNoUse(t *testing.T) {
 			b.Ports[0].Put(damaged(quiet(psn + 1).frame(b.t)))
 			b.Poll()
 		}, "repair-lost-damaged"},
+		{"damaged header", func(b *repairBench, psn roce.PSN) {
+			b.Ports[0].Put(damagedHeader(quiet(psn + 1).frame(b.t)))
+			b.Poll()
+		}, "repair-lost-damaged"},
 		{"no buffer", func(b *repairBench, psn roce.PSN) {
 			b.send(quiet(psn + 1))
 			b.fill()

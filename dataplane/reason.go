@@ -30,7 +30,8 @@ const (
 	UnknownOpcode
 	// WrongTransport: not an RC packet, for example a UD datagram.
 	WrongTransport
-	// BadICRC: the ICRC is wrong; the frame was damaged on its way here.
+	// BadICRC: the ICRC is wrong, or the checksum of the IPv4 header; the frame was damaged on its
+	// way here.
 	BadICRC
 	// WrongPort: the sender's address is a member's, but the member is behind another port.
 	WrongPort

@@ -154,9 +154,9 @@ func (c *Core) letGo(now feedback.Tick, st *state, psn roce.PSN, out *Outputs) {
 	c.perform(st, nil, -1, out)
 }
 
-// sendAgain sends a retained packet to one receiver. The first time, its ICRC is checked: a packet
-// that was exactly the next one may have been forwarded unchecked, and a damaged one cannot be
-// mended here. keepUp reports it.
+// sendAgain sends a retained packet to one receiver. The first time, it is checked for damage: a
+// packet that was exactly the next one may have been forwarded unchecked, and a damaged one cannot
+// be mended here. keepUp reports it.
 func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	h, counts := st.held, &c.repair.counts
 	if h.lost != nil {
@@ -172,7 +172,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 		}
 	}
 	s := c.repair.retained.find(h, a.PSN)
-	if s == nil || !s.checked && !s.frame.View.ICRCValid(s.frame.Bytes()) {
+	if s == nil || !s.checked && !s.frame.View.Undamaged(s.frame.Bytes()) {
 		h.lost, h.lostPSN = &counts.Damaged, a.PSN
 		return
 	}
@@ -204,7 +204,7 @@ func (c *Core) fetch(st *state, psn roce.PSN) (ok bool, lost *uint64) {
 			lost = &counts.NoMemory
 		}
 		return false, lost
-	case f.View.Decode(f.Head(), f.Len()) != nil || !f.View.ICRCValid(f.Bytes()) || !st.isAt(f, psn):
+	case f.View.Decode(f.Head(), f.Len()) != nil || !f.View.Undamaged(f.Bytes()) || !st.isAt(f, psn):
 		return false, &counts.Damaged
 	}
 	f.Original = f.View.Original(f.Bytes())

@@ -280,29 +280,41 @@ func damaged(frame []byte) []byte {
 	return frame
 }
 
+// damagedHeader returns the frame with a wrong checksum of its IPv4 header, which the ICRC does not
+// cover.
+func damagedHeader(frame []byte) []byte {
+	const checksum = 14 + 10 // behind Ethernet
+	frame[checksum] ^= 1
+	return frame
+}
+
 // A packet that was damaged on its way from the source cannot be repaired: the source sends it
 // again, and that one is kept in its place.
 func TestADamagedPacketIsNotSentAgain(t *testing.T) {
-	b := newRepairBench(t, 64)
-	b.send(quiet(1000))
-	b.Ports[0].Put(damaged(quiet(1001).frame(t))) // the next one, so its ICRC is not checked
-	b.send(quiet(1002))
-	for path := range 3 {
-		b.take(path)
-		b.answer(path, 1001, roce.NAKSequence)
+	for name, damage := range map[string]func([]byte) []byte{"payload": damaged, "header checksum": damagedHeader} {
+		t.Run(name, func(t *testing.T) {
+			b := newRepairBench(t, 64)
+			b.send(quiet(1000))
+			b.Ports[0].Put(damage(quiet(1001).frame(t))) // the next one, so it is not checked
+			b.send(quiet(1002))
+			for path := range 3 {
+				b.take(path)
+				b.answer(path, 1001, roce.NAKSequence)
+			}
+			b.expectSource("ACK 1000", "NAK 1001")
+			for path := range 3 {
+				if got := b.take(path); len(got) != 0 {
+					t.Errorf("receiver %d was sent %d frames", path, len(got))
+				}
+			}
+			if m := moved(b.Switch); m["repair-lost-damaged"] != 1 || m["repair-sent"] != 0 {
+				t.Errorf("%v", m)
+			}
+			b.expectRetained(1) // what lies behind it
+			b.send(quiet(1001), quiet(1002))
+			b.settle(1002, 0)
+		})
 	}
-	b.expectSource("ACK 1000", "NAK 1001")
-	for path := range 3 {
-		if got := b.take(path); len(got) != 0 {
-			t.Errorf("receiver %d was sent %d frames", path, len(got))
-		}
-	}
-	if m := moved(b.Switch); m["repair-lost-damaged"] != 1 || m["repair-sent"] != 0 {
-		t.Errorf("%v", m)
-	}
-	b.expectRetained(1) // what lies behind it
-	b.send(quiet(1001), quiet(1002))
-	b.settle(1002, 0)
 }
 
 // The source may send a packet again that is retained, because others lack it too. If the retained

@@ -29,7 +29,7 @@ type slot struct {
 	frame        Frame
 	owner        *state
 	region       int  // that the packet writes into; -1: none
-	checked      bool // its ICRC was valid when it came
+	checked      bool // it was undamaged when it came
 	older, newer int32
 }
 

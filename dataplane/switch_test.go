@@ -186,6 +186,7 @@ func TestFramesForSomethingElseOfTheGroup(t *testing.T) {
 func TestForgedFramesMoveNothing(t *testing.T) {
 	badICRC := func(b []byte) []byte { b[len(b)-1] ^= 1; return b }
 	badPayload := func(b []byte) []byte { b[len(b)-6] ^= 1; return b }
+	badChecksum := damagedHeader
 	for _, tt := range []struct {
 		name   string
 		port   int
@@ -218,6 +219,8 @@ func TestForgedFramesMoveNothing(t *testing.T) {
 		{"ACK beyond what was sent", 1, ack(ipB, 0xFFFFF3, roce.SyndromeUnlimited), nil, "beyond-sent"},
 		{"fatal NAK beyond what was sent", 1, ack(ipB, 0xFFFFF3, roce.NAKRemoteAccess), nil, "beyond-sent"},
 		{"ACK with a wrong ICRC", 1, ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), badICRC, "bad-icrc"},
+		{"resent data with a wrong header checksum", 0, write(firstPSN, nil), badChecksum, "bad-icrc"},
+		{"ACK with a wrong header checksum", 1, ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), badChecksum, "bad-icrc"},
 		{"READ response", 1, with(ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited), func(p *packet) { p.bth.Opcode = roce.OpReadRespOnly }), nil, "unmergeable-response"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -66,6 +66,13 @@ func (v *View) ICRCValid(fragments [][]byte) bool {
 	return v.StoredICRC(fragments) == v.ComputeICRC(fragments)
 }
 
+// Undamaged reports whether the stored ICRC is correct, and in IPv4 the header checksum, which the
+// ICRC does not cover. A copy of a packet with a wrong header checksum has a wrong one too, and its
+// receiver drops it (RFC 1122, 3.2.1.2).
+func (v *View) Undamaged(fragments [][]byte) bool {
+	return (v.IPv6 || v.ipv4ChecksumValid(fragments[0])) && v.ICRCValid(fragments)
+}
+
 // findICRC returns the fragment in which the ICRC starts, and the offset in it.
 func (v *View) findICRC(fragments [][]byte) (i, off int) { return seek(fragments, 0, v.ICRC) }
 

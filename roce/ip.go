@@ -16,6 +16,10 @@ func IPv4HeaderChecksum(b []byte) uint16 {
 	return ^fold(sum)
 }
 
+func (v *View) ipv4ChecksumValid(head []byte) bool {
+	return binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:]) == IPv4HeaderChecksum(head[v.L3:])
+}
+
 // setIPv4Word replaces one 16-bit word of an IPv4 header and updates the checksum: RFC 1624, HC' =
 // ~(~HC + ~m + m').
 func setIPv4Word(ip []byte, off int, word uint16) {

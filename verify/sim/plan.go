@@ -64,6 +64,16 @@ func (p *plan) of(n int) *Message { return &p.messages[p.packets[n].message] }
 // reads reports whether packet n belongs to a READ, which no receiver may ever get.
 func (p *plan) reads(n int) bool { return p.of(n).Op == rnic.Read }
 
+// hidesEnd returns 1 if frame f is the last packet of a message and was damaged so that it looks
+// like another one, else 0.
+func (p *plan) hidesEnd(f *frame) int {
+	var v roce.View
+	if !f.damaged || v.Decode(f.data(), f.bytes) != nil || v.Opcode.EndsMessage() {
+		return 0
+	}
+	return p.messagesBefore(int(f.packet)+1) - p.messagesBefore(int(f.packet))
+}
+
 // messagesBefore returns how many messages end before packet n.
 func (p *plan) messagesBefore(n int) int {
 	if n < len(p.packets) {

@@ -1,12 +1,44 @@
 package sim
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/roce"
 )
+
+// A damaged packet that looks as if its message went on hides an end from the switch. No other
+// damage does.
+func TestADamagedPacketHidesTheEndOfItsMessage(t *testing.T) {
+	for _, tt := range []struct {
+		packet  int32
+		opcode  roce.Opcode
+		damaged bool
+		want    int
+	}{
+		{3, roce.OpSendMiddle, true, 1},
+		{3, roce.OpSendMiddle, false, 0},
+		{3, roce.OpSendLast, true, 0},
+		{2, roce.OpSendMiddle, true, 0},
+	} {
+		p := plan{packets: []packet{{message: 0}, {message: 0}, {message: 0}, {message: 0}, {message: 1}}}
+		ip := roce.IPUDP{Src: netip.AddrFrom4([4]byte{10}), Dst: netip.AddrFrom4([4]byte{10, 1})}
+		b := roce.AppendEthernet(nil, roce.MAC{}, roce.MAC{}, ip.EtherType())
+		bth := roce.BTH{Opcode: tt.opcode}
+		b, err := roce.AppendICRC(bth.Append(ip.Append(b, 12)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := frame{known: known{packet: tt.packet, damaged: tt.damaged}}
+		f.bytes = copy(f.buf[headroom:], b)
+		if got := p.hidesEnd(&f); got != tt.want {
+			t.Errorf("%+v hides %d", tt, got)
+		}
+	}
+}
 
 // Each fault ends as the policy promises: everything is delivered, or the source gets the right
 // error.

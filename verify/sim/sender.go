@@ -28,6 +28,7 @@ type sender struct {
 
 	flights []flight // by message
 	blocked int      // packets that the switch dropped because another source was active
+	misread int      // damaged packets in whose place the switch saw one message less end
 }
 
 func (s *sender) reset(sc *Scenario, h *Host) {
