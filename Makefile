@@ -8,7 +8,8 @@ SHELL       := /bin/bash
 GO      ?= go
 BUILD   := build
 VERSION := $(shell git describe --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -X github.com/rocast/rocast/ctl/version.Version=$(VERSION)
+COMMIT  := $(shell git rev-parse HEAD 2>/dev/null)
+LDFLAGS := -s -w -X github.com/rocast/rocast/ctl/version.Version=$(VERSION) -X github.com/rocast/rocast/ctl/version.Commit=$(COMMIT)
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE    := golang.org/x/tools/cmd/deadcode@v0.52.0
@@ -16,12 +17,16 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build demo demo-tree test race bench generate lint softroce sim model fuzz mutants install clean help
+.PHONY: all build package demo demo-tree test race bench generate lint softroce sim model fuzz mutants install clean help
 
 all: build
 
+# Static, and the same bytes wherever the tree lies: no path, no time and no C compiler goes in.
 build: ## rocastd and rocast into build/
-	$(GO) build -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
+
+package: build ## .deb and .rpm into build/packages
+	@packaging/build $(BUILD) $(VERSION) $(COMMIT)
 
 demo: build ## reliable multicast on this machine: one source, three receivers, lost packets
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// packages are what make package makes.
+type packages struct{ deb, rpm string }
+
+// makePackages runs make package in a copy of the tree.
+func makePackages(t *testing.T, tree string, umask string) packages {
+	t.Helper()
+	build := t.TempDir()
+	cmd := exec.Command("sh", "-c", "umask "+umask+"; exec make -s package BUILD="+build+" VERSION=v1.2.3-rc1-4-gabc COMMIT=0123456789abcdef")
+	cmd.Dir = tree
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make package: %v\n%s", err, output)
+	}
+	one := func(pattern string) string {
+		found, err := filepath.Glob(filepath.Join(build, "packages", pattern))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s: %q, %v", pattern, found, err)
+		}
+		return found[0]
+	}
+	return packages{deb: one("rocast_1.2.3~rc1+4.gabc-1_*.deb"), rpm: one("rocast-1.2.3~rc1+4.gabc-1.*.rpm")}
+}
+
+// output runs a program of this machine.
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	var errs bytes.Buffer
+	cmd := exec.Command(name, args...)
+	cmd.Stderr = &errs
+	text, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %q: %v\n%s%s", name, args, err, text, errs.Bytes())
+	}
+	return string(text)
+}
+
+// copyTree copies what git would commit.
+func copyTree(t *testing.T) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "elsewhere")
+	output(t, "sh", "-c", `mkdir "$0" && cd ../.. && git ls-files -z -co --exclude-standard | tar -c --null --ignore-failed-read -T - | tar -x -C "$0"`, to)
+	return to
+}
+
+// What is installed depends on the commit alone: not on where the tree lies or who builds it.
+func TestThePackages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("building packages takes long")
+	}
+	for _, need := range []string{"make", "git", "dpkg-deb"} {
+		if _, err := exec.LookPath(need); err != nil {
+			t.Skip(err)
+		}
+	}
+	here, there := makePackages(t, "../..", "022"), makePackages(t, copyTree(t), "077")
+	for _, pair := range [][2]string{{here.deb, there.deb}, {here.rpm, there.rpm}} {
+		a, err := os.ReadFile(pair[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(pair[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(a, b) {
+			t.Errorf("%s differs when it is built elsewhere", filepath.Base(pair[0]))
+		}
+	}
+	t.Run("deb", func(t *testing.T) { checkDeb(t, here.deb) })
+	t.Run("programs", func(t *testing.T) { checkPrograms(t, here.deb) })
+	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, here.deb) })
+	t.Run("rpm", func(t *testing.T) {
+		if _, err := exec.LookPath("rpm"); err != nil {
+			t.Skip(err)
+		}
+		if got, want := output(t, "rpm", "-qp", "--configfiles", here.rpm), "/etc/rocast/rocastd.yaml\n"; got != want {
+			t.Errorf("the config files are %q, want %q", got, want)
+		}
+		if got, want := output(t, "rpm", "-qp", "--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", here.rpm), "/etc/rocast/rocastd.yaml cn\n"; !strings.Contains(got, want) {
+			t.Errorf("an upgrade replaces an edited config: %s", got)
+		}
+	})
+	t.Run("lintian", func(t *testing.T) {
+		if _, err := exec.LookPath("lintian"); err != nil {
+			t.Skip(err)
+		}
+		if got := output(t, "lintian", "--fail-on", "none", here.deb); got != "" {
+			t.Errorf("lintian:\n%s", got)
+		}
+	})
+}
+
+func checkDeb(t *testing.T, deb string) {
+	var got []string
+	for line := range strings.Lines(output(t, "dpkg-deb", "-c", deb)) {
+		f := strings.Fields(line)
+		if !strings.HasSuffix(f[5], "/") {
+			got = append(got, f[0]+" "+f[1]+" "+strings.TrimPrefix(f[5], "."))
+		}
+	}
+	want := []string{
+		"-rw-r--r-- root/root /etc/rocast/rocastd.yaml",
+		"-rwxr-xr-x root/root /usr/bin/rocast",
+		"-rw-r--r-- root/root /usr/lib/systemd/system/rocastd.service",
+		"-rwxr-xr-x root/root /usr/sbin/rocastd",
+		"-rw-r--r-- root/root /usr/share/bash-completion/completions/rocast",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/README.md",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/changelog.Debian.gz",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/copyright",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/lab.md",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/merging.md",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/scale.md",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/wire.md",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/rocastd.yaml",
+		"-rw-r--r-- root/root /usr/share/fish/vendor_completions.d/rocast.fish",
+		"-rw-r--r-- root/root /usr/share/lintian/overrides/rocast",
+		"-rw-r--r-- root/root /usr/share/man/man1/rocast.1.gz",
+		"-rw-r--r-- root/root /usr/share/man/man8/rocastd.8.gz",
+		"-rw-r--r-- root/root /usr/share/rocast/alerts.yaml",
+		"-rw-r--r-- root/root /usr/share/rocast/dashboard.json",
+		"-rw-r--r-- root/root /usr/share/zsh/vendor-completions/_rocast",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if got, want := output(t, "dpkg-deb", "-I", deb, "conffiles"), "/etc/rocast/rocastd.yaml\n"; got != want {
+		t.Errorf("conffiles are %q, want %q", got, want)
+	}
+	for field, want := range map[string]string{"Package": "rocast", "Version": "1.2.3~rc1+4.gabc-1", "Depends": ""} {
+		if got := strings.TrimSpace(output(t, "dpkg-deb", "-f", deb, field)); got != want {
+			t.Errorf("%s is %q, want %q", field, got, want)
+		}
+	}
+}
+
+// checkPrograms runs what is in the package.
+func checkPrograms(t *testing.T, deb string) {
+	root := t.TempDir()
+	output(t, "dpkg-deb", "-x", deb, root)
+	for _, path := range []string{"usr/bin/rocast", "usr/sbin/rocastd"} {
+		program, err := elf.Open(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if libraries, err := program.ImportedLibraries(); err == nil && len(libraries) > 0 {
+			t.Errorf("%s needs %q", path, libraries)
+		}
+		if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+			t.Errorf("%s is not static", path)
+		}
+		program.Close()
+	}
+	version := output(t, filepath.Join(root, "usr/bin/rocast"), "version", "--socket", "/nowhere")
+	if want := "v1.2.3-rc1-4-gabc (commit 0123456789ab, go1."; !strings.Contains(version, want) {
+		t.Errorf("rocast version says %q, want %q", version, want)
+	}
+	for page, want := range map[string]string{"man1/rocast.1.gz": ".TH ROCAST 1 ", "man8/rocastd.8.gz": ".TH ROCASTD 8 "} {
+		if got := output(t, "gzip", "-dc", filepath.Join(root, "usr/share/man", page)); !strings.HasPrefix(got, want) {
+			t.Errorf("%s begins with %.50q", page, got)
+		}
+	}
+	output(t, "bash", "-n", filepath.Join(root, "usr/share/bash-completion/completions/rocast"))
+	if _, err := exec.LookPath("promtool"); err == nil {
+		output(t, "promtool", "check", "rules", filepath.Join(root, "usr/share/rocast/alerts.yaml"))
+		output(t, "promtool", "test", "rules", "../../packaging/alerts_test.yaml")
+	}
+}
+
+// checkUpgrade installs the package over itself, and then one whose config is another. The edited
+// config survives both.
+func checkUpgrade(t *testing.T, deb string) {
+	if os.Geteuid() != 0 {
+		t.Skip("dpkg needs root")
+	}
+	root, work := t.TempDir(), t.TempDir()
+	output(t, "sh", "-c", `mkdir -p "$0/var/lib/dpkg/info" "$0/var/lib/dpkg/updates" && : >"$0/var/lib/dpkg/status"`, root)
+	dpkg := func(args ...string) {
+		t.Helper()
+		output(t, "dpkg", append([]string{"--root=" + root, "--log=/dev/null", "--force-script-chrootless", "--force-confdef", "--force-confold"}, args...)...)
+	}
+	small, newer := filepath.Join(work, "small.deb"), filepath.Join(work, "newer.deb")
+	output(t, "sh", "-c", `dpkg-deb -R "$0" "$1" && : >"$1/usr/sbin/rocastd" >"$1/usr/bin/rocast" && dpkg-deb -Znone -b "$1" "$2" &&
+		echo "# new" >>"$1/etc/rocast/rocastd.yaml" && sed -i s/^Version:.*/Version:\ 9/ "$1/DEBIAN/control" &&
+		dpkg-deb -Znone -b "$1" "$3"`, deb, filepath.Join(work, "tree"), small, newer)
+	dpkg("-i", small)
+	config := filepath.Join(root, "etc/rocast/rocastd.yaml")
+	const edited = "ports: [enp1s0]\n"
+	if err := os.WriteFile(config, []byte(edited), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(root, "var/lib/rocast/g1")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, deb := range []string{small, newer} {
+		dpkg("-i", deb)
+		if text, err := os.ReadFile(config); err != nil || string(text) != edited {
+			t.Errorf("after %s the config is %q, %v", filepath.Base(deb), text, err)
+		}
+	}
+	dpkg("-r", "rocast")
+	for _, path := range []string{config, state} {
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("after the removal: %v", err)
+		}
+	}
+	dpkg("-P", "rocast")
+	for _, path := range []string{config, state} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("after the purge %s is still there", path)
+		}
+	}
+}
+
+// The scripts of a package touch the service only where systemd runs, and not in an image that is
+// being built.
+func TestTheScriptsOfAPackageAreQuietWithoutSystemd(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte("#!/bin/sh\necho systemctl \"$@\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run := func(script, check string, args ...string) string {
+		text, err := os.ReadFile("../../packaging/scripts/" + script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(text, []byte("/run/systemd/system")) {
+			t.Fatalf("%s does not look for systemd", script)
+		}
+		cmd := exec.Command("sh", append([]string{"-c", strings.ReplaceAll(string(text), "/run/systemd/system", check), script}, args...)...)
+		cmd.Env = []string{"PATH=" + bin + ":/usr/bin:/bin"}
+		if check == "/" && script == "postinstall" && len(args) == 3 {
+			cmd.Env = append(cmd.Env, "DPKG_ROOT="+args[2])
+		}
+		said, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s %q: %v\n%s", script, args, err, said)
+		}
+		return regexp.MustCompile(`systemctl |\n`).ReplaceAllString(string(said), ";")
+	}
+	for _, c := range []struct {
+		script string
+		args   []string
+		want   string
+	}{
+		{"postinstall", []string{"configure", ""}, ";daemon-reload;"},
+		{"postinstall", []string{"configure", "1.0"}, ";daemon-reload;;try-restart rocastd.service;"},
+		{"postinstall", []string{"1"}, ";daemon-reload;"},
+		{"postinstall", []string{"2"}, ";daemon-reload;;try-restart rocastd.service;"},
+		{"postinstall", []string{"abort-upgrade", "1.0"}, ""},
+		{"preremove", []string{"remove"}, ";--no-reload disable --now rocastd.service;"},
+		{"preremove", []string{"0"}, ";--no-reload disable --now rocastd.service;"},
+		{"preremove", []string{"upgrade", "2.0"}, ""},
+		{"preremove", []string{"1"}, ""},
+		{"postremove", []string{"remove"}, ";daemon-reload;"},
+		{"postremove", []string{"upgrade", "2.0"}, ""},
+		{"postremove", []string{"1"}, ""},
+	} {
+		if got := run(c.script, "/", c.args...); got != c.want {
+			t.Errorf("%s %q\ngot  %s\nwant %s", c.script, c.args, got, c.want)
+		}
+		if got := run(c.script, "/nowhere", c.args...); got != "" {
+			t.Errorf("%s %q without systemd: %s", c.script, c.args, got)
+		}
+	}
+	if got := run("postinstall", "/", "configure", "1.0", "/image"); got != "" {
+		t.Errorf("in an image: %s", got)
+	}
+}
