@@ -44,7 +44,7 @@ func TestRDMACMOwnsItsIPWhileItIsUp(t *testing.T) {
 
 func TestTheConfigsRDMACMComesUpWithTheDaemon(t *testing.T) {
 	w := newWorld(t)
-	w.CM = []cm.Config{{Config: groupip.Config{GroupIP: addr("127.0.0.222"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 7174}, Memory: true}}
+	w.CM = []cm.Config{{Config: groupip.Config{GroupIP: addr("127.0.0.222"), Receivers: []netip.Addr{addr("10.77.0.2")}, Port: 7174}, Memory: cm.PrivateData}}
 	if missing := w.bringUp(t.Context(), w.helpers(), true); len(missing) != 0 {
 		t.Errorf("%+v", missing)
 	}

@@ -28,6 +28,12 @@ the receivers; READ, atomics and what receivers send are refused. A source may W
 program accepts with private data that begins with 16 bytes, big-endian: VA (8), R_Key (4), length (4). The source then gets the VA,
 R_Key and length of the group in their place.
 
+With --memory perftest the programs are ib_write_bw or ib_send_bw, with -R on all hosts. The box follows what they say to each other:
+
+  on each receiver   ib_write_bw -R
+  on the box         rocast cm up --group-ip 10.77.0.100 --port 18515 --receivers 10.77.0.2,10.77.0.3 --memory perftest
+  on the source      ib_write_bw -R 10.77.0.100
+
 The service ends with the daemon. The key cm in the daemon's config starts a service whenever the daemon starts.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,7 +59,7 @@ The service ends with the daemon. The key cm in the daemon's config starts a ser
 	cmd.Flags().StringSliceVar(&request.Receivers, "receivers", nil, "the hosts whose programs listen: `IP,IP,...`")
 	cmd.Flags().Uint16Var(&request.Port, "port", 0, "the port of rdma_bind_addr, at the group IP and at the receivers")
 	cmd.Flags().StringVar(&request.Ack, "ack", "", "the receivers that must be there, and must have a packet: `POLICY`: all, or \"quorum N\" (default all)")
-	cmd.Flags().StringVar(&request.Memory, "memory", "", "`PLACE`: private-data, where the receivers' answers say what memory they have (default: no memory)")
+	cmd.Flags().StringVar(&request.Memory, "memory", "", "`PLACE`, where the receivers say what memory they have: private-data, or perftest (default: no memory)")
 	cmd.Flags().StringSliceVar(&request.Allow, "allow", nil, "networks whose sources are served: `NETWORK,...` "+
 		"(default the group IP's subnet)")
 	completeFlag(cmd, "memory", words("private-data"))

@@ -38,7 +38,7 @@ func TestPerftestListShowsTheLastRun(t *testing.T) {
 	first := api.PerftestRun{Client: "10.77.0.1", State: "ended", Version: "6.10", QPs: 2, MTU: 1024, Ended: &ended}
 	running := api.PerftestRun{Client: "10.77.0.1", State: "running", Version: "6.10", QPs: 1, MTU: 4096}
 	waiting := api.PerftestRun{Client: "10.77.0.4", State: "waiting", Version: "6.06"}
-	refused := api.PerftestRun{Client: "10.77.0.1", State: "refused", Ended: &ended, Reason: "it connects by RDMA-CM (-R or -z), which rocast does not support; run it without these options"}
+	refused := api.PerftestRun{Client: "10.77.0.1", State: "refused", Ended: &ended, Reason: "it connects by RDMA-CM (-R or -z); run it without these options, or with -R against a group IP of rocast cm up --memory perftest"}
 	list := api.Perftests{Perftests: []api.Perftest{
 		{GroupIP: "10.77.0.100", Receivers: []string{"10.77.0.2"}, Port: 18515, Runs: []api.PerftestRun{refused, first}},
 		{GroupIP: "10.77.0.101", Receivers: []string{"10.77.0.2", "10.77.0.3"}, Port: 18515, Runs: []api.PerftestRun{first, refused}},

@@ -251,7 +251,7 @@ type CMRequest struct {
 	Receivers []string `json:"receivers"`
 	Port      uint16   `json:"port"`
 	Ack       string   `json:"ack,omitempty"`    // all (default), or quorum N
-	Memory    string   `json:"memory,omitempty"` // private-data: where the receivers' answers say what memory they have; absent: the group has none
+	Memory    string   `json:"memory,omitempty"` // private-data or perftest: where the receivers say what memory they have; absent: the group has none
 	Allow     []string `json:"allow,omitempty"`  // networks whose sources are served; absent: the subnet of the group IP
 }
 

@@ -29,6 +29,7 @@ type limits struct {
 	again    time.Duration // between two copies of a message without an answer
 	tries    int           // copies of a message
 	asking   time.Duration // for all receivers to answer
+	early    time.Duration // until a receiver is asked again that has to come to the point where it listens
 	gather   time.Duration // for the others, when a quorum has answered
 	patience time.Duration // the most that a receiver may ask for by an MRA
 	remember time.Duration // for which late messages of an ended connection find their answer
@@ -38,7 +39,7 @@ type limits struct {
 }
 
 var usual = limits{
-	again: time.Second, tries: 8, asking: 30 * time.Second, gather: time.Second, patience: 20 * time.Second,
+	again: time.Second, tries: 8, early: 100 * time.Millisecond, asking: 30 * time.Second, gather: time.Second, patience: 20 * time.Second,
 	remember: 10 * time.Second, probe: 10 * time.Second, probes: 6, goodbye: 2 * time.Second,
 }
 
@@ -46,11 +47,25 @@ var usual = limits{
 // listen on Port.
 type Config struct {
 	groupip.Config
-	Ack feedback.AckPolicy
-	// Memory: the private data of the receivers' answers begins with VA, R_Key and length of the
-	// memory to which the source may WRITE. Otherwise the group has no memory.
-	Memory bool
+	Ack    feedback.AckPolicy
+	Memory Memory
 }
+
+// Memory says of where the proxy learns the receivers' memory, to which the source may WRITE.
+type Memory uint8
+
+const (
+	NoMemory Memory = iota
+	// PrivateData: the private data of the receivers' answers begins with VA, R_Key and length.
+	PrivateData
+	// Perftest: the programs are perftest's, run with -R, and say it to each other.
+	Perftest
+)
+
+var memoryNames = [...]string{"", "private-data", "perftest"}
+
+// String is "" for no memory.
+func (m Memory) String() string { return memoryNames[m] }
 
 // needed returns the number of receivers without which there is no connection.
 func (c *Config) needed() int {
@@ -70,6 +85,8 @@ func (c *Config) check() error {
 		return errors.New("there is no port; name the one on which the receivers' programs listen")
 	case c.needed() > len(c.Receivers):
 		return fmt.Errorf("ack waits for %d receivers and there are %d; write a smaller number, or name more receivers", c.needed(), len(c.Receivers))
+	case c.Memory == Perftest && c.Ack != feedback.AckAll:
+		return errors.New("ack is a quorum, and perftest waits for every receiver; leave ack out")
 	case !c.GroupIP.Is4():
 		return fmt.Errorf("group IP %v is an IPv6 address, at which rocast cannot answer RDMA-CM yet; write an IPv4 address", c.GroupIP)
 	}
@@ -103,17 +120,16 @@ func (c *Config) readAck(v yamldoc.Value) error {
 	return nil
 }
 
-// PrivateData is the one place of which the proxy can learn the receivers' memory so far.
-const PrivateData = "private-data"
-
 func (c *Config) readMemory(v yamldoc.Value) error {
 	text, err := v.Text()
 	if err != nil {
 		return err
 	}
-	if text != PrivateData {
-		return v.Errorf("is %q; write %s, or leave memory out", text, PrivateData)
+	for m := PrivateData; m <= Perftest; m++ {
+		if text == m.String() {
+			c.Memory = m
+			return nil
+		}
 	}
-	c.Memory = true
-	return nil
+	return v.Errorf("is %q; write %v or %v, or leave memory out", text, PrivateData, Perftest)
 }

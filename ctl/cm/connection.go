@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/roce"
 	wire "github.com/rocast/rocast/roce/cm"
 )
@@ -55,6 +56,15 @@ type side struct {
 	tries  int           // left
 	due    time.Duration // when it is sent next
 	cached *wire.MAD     // answers a message that arrives again
+	line   *line         // on a control connection; else nil
+}
+
+// String is how reasons name the side.
+func (s *side) String() string {
+	if s.isSource {
+		return "source " + s.addr.String()
+	}
+	return "receiver " + s.addr.String()
 }
 
 // connection is one connection of a source with its receivers.
@@ -65,11 +75,12 @@ type connection struct {
 	state     State
 	source    *side
 	receivers []*side
-	sides     []*side   // source and receivers
-	qpn       roce.QPN  // of the group: every side has it as its peer
-	rep       *wire.REP // merged from those of the receivers
-	group     string    // name of the group; "": none was made
-	making    bool      // the group may come into being after the connection has ended
+	sides     []*side        // source and receivers
+	qpn       roce.QPN       // of the group: every side has it as its peer
+	rep       *wire.REP      // merged from those of the receivers
+	group     string         // name of the group; "": none was made
+	keys      *perftest.Keys // of a queue pair of perftest
+	making    bool           // the group may come into being after the connection has ended
 
 	deadline  time.Duration // of the state; 0: none
 	mra       time.Duration // when the source is asked to wait

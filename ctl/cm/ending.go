@@ -31,6 +31,10 @@ func (c *connection) refuser() *side {
 
 func (m *Machine) make(c *connection) {
 	c.rep = m.repFor(c)
+	if m.config.Memory == Perftest {
+		m.offer(c)
+		return
+	}
 	file, err := m.groupOf(c)
 	if err != nil {
 		m.end(c, err.Error(), wire.ConsumerDefined)
@@ -46,12 +50,16 @@ func (m *Machine) made(e Made) {
 	switch c.making = false; {
 	case e.Err != nil:
 		c.group = ""
-		m.end(c, e.Err.Error(), wire.NoResources)
-	case c.state != Making: // it ended meanwhile
-		m.unmake(c)
-	default:
+		if m.end(c, e.Err.Error(), wire.NoResources); m.run != nil && c.keys != nil {
+			m.hangUp(m.run.control, e.Err)
+		}
+	case c.state == Making:
 		c.state, c.mra = Offered, 0
 		m.insist(c.source, c.rep)
+	case c.state == Established:
+		m.answerSource()
+	default: // it ended meanwhile
+		m.unmake(c)
 	}
 	if c.state == Over { // tick may have passed the deadline, because of the group
 		c.deadline = m.now + m.limits.remember
@@ -114,6 +122,7 @@ func (m *Machine) end(c *connection, reason string, why wire.Reason) {
 	}
 	m.unmake(c)
 	m.finish(c)
+	m.leave(c)
 }
 
 func (m *Machine) disconnect(s *side) {
@@ -143,6 +152,7 @@ func (m *Machine) forget(c *connection) {
 	delete(m.byKey, c.key)
 	for _, s := range c.sides {
 		delete(m.byID, s.pair.Local)
+		delete(m.lines, lineKey{s.addr, c.qpn})
 	}
 	if m.past = append(m.past, c); len(m.past) > MaxPast {
 		m.past = m.past[1:]
@@ -154,6 +164,12 @@ func (m *Machine) tick(c *connection) {
 	for _, s := range c.sides {
 		if s.retry != nil && m.now >= s.due {
 			m.repeat(s)
+		}
+		if s.line.isOn(c.state) {
+			packets, isAlive := s.line.tick(m.now)
+			if m.transmit(s, packets); !isAlive && c.state == Established {
+				m.hangUp(c, fmt.Errorf("%v does not answer", s))
+			}
 		}
 	}
 	if c.mra > 0 && m.now >= c.mra {
@@ -169,6 +185,10 @@ func (m *Machine) tick(c *connection) {
 		if c.deadline = 0; !c.making {
 			m.forget(c)
 		}
+		return
+	}
+	if c.state == Established {
+		m.late(c)
 		return
 	}
 	for _, r := range c.receivers { // Asking

@@ -11,7 +11,8 @@ import (
 	wire "github.com/rocast/rocast/roce/cm"
 )
 
-// Action is something that the caller of [Machine.Step] has to do: a Send, a Make or a Remove.
+// Action is something that the caller of [Machine.Step] has to do: a Send, a Transmit, a Make or a
+// Remove.
 type Action any
 
 // Send asks for a message to be sent from the group IP.
@@ -30,7 +31,8 @@ type Make struct {
 // caller removes it when it is made.
 type Remove struct{ Group string }
 
-// Event is what happened: a Heard, a Made, a Down, a Lost, or nil when only time has passed.
+// Event is what happened: a Heard, a Received, a Made, a Down, a Lost, or nil when only time has
+// passed.
 type Event any
 
 // Heard is a message to the group IP.
@@ -73,6 +75,8 @@ type Machine struct {
 	conns   map[uint64]*connection
 	byKey   map[sourceKey]*connection
 	byID    map[uint32]*side // by the box's comm ID
+	lines   map[lineKey]*side
+	run     *run // nil: none is on
 	counts  Counts
 	isDown  bool
 	past    []*connection // that are over, oldest first; for the operator
@@ -81,7 +85,7 @@ type Machine struct {
 func newMachine(c Config, s seed, l limits, start time.Time) *Machine {
 	return &Machine{
 		config: c, seed: s, limits: l, start: start,
-		conns: map[uint64]*connection{}, byKey: map[sourceKey]*connection{}, byID: map[uint32]*side{},
+		conns: map[uint64]*connection{}, byKey: map[sourceKey]*connection{}, byID: map[uint32]*side{}, lines: map[lineKey]*side{},
 	}
 }
 
@@ -92,6 +96,8 @@ func (m *Machine) Step(now time.Duration, event Event) []Action {
 	switch e := event.(type) {
 	case Heard:
 		m.hear(e)
+	case Received:
+		m.received(e)
 	case Made:
 		m.made(e)
 	case Down:
@@ -129,6 +135,9 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 		for _, s := range c.sides {
 			if s.retry != nil {
 				earlier(s.due)
+			}
+			if s.line.isOn(c.state) {
+				earlier(s.line.due)
 			}
 		}
 	}
@@ -316,6 +325,8 @@ func (m *Machine) hearREJ(e Heard, rej *wire.REJ) {
 		m.finish(s.conn)
 	case s.at == gone:
 		m.counts[Repeated]++
+	case m.isEarly(s, rej):
+		s.due = m.now + m.limits.early
 	case s.isSource:
 		s.settle(gone)
 		m.end(s.conn, fmt.Sprintf("the source gave up (%v)", rej.Reason), wire.ConsumerDefined)
@@ -366,8 +377,12 @@ func (m *Machine) leaves(s *side, why wire.Reason, private [148]byte, how string
 	c := s.conn
 	s.settle(gone)
 	s.why, s.private = why, private
-	if c.state == Asking {
+	switch {
+	case c.state == Asking:
 		m.weigh(c)
+		return
+	case m.isControl(c) && c.state == Established:
+		m.quits(s)
 		return
 	}
 	if c.count(answered, open) < m.config.needed() {

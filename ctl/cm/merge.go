@@ -47,7 +47,7 @@ func (m *Machine) repFor(c *connection) *wire.REP {
 	joined := c.joined()
 	merged := wire.REP{
 		Pair: c.source.pair, QPN: c.qpn, StartingPSN: joined[0].rep.StartingPSN, CAGUID: m.seed.guid,
-		Responder: 0xFF, Initiator: 0xFF, RNRRetry: 7, PrivateData: c.private(m.config.Memory),
+		Responder: 0xFF, Initiator: 0xFF, RNRRetry: 7, PrivateData: c.private(m.config.Memory == PrivateData),
 	}
 	for _, r := range joined {
 		merged.Responder = min(merged.Responder, r.rep.Responder)
@@ -103,9 +103,9 @@ func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 			IP: c.source.addr, QPN: c.source.qpn, FirstPSN: c.rep.StartingPSN, Role: groupfile.Source, RemoteQPN: c.qpn,
 		},
 	}
-	for _, r := range c.joined() {
+	for i, r := range c.joined() {
 		member := groupfile.Member{IP: r.addr, QPN: r.qpn, FirstPSN: r.rep.StartingPSN, RemoteQPN: c.qpn}
-		if m.config.Memory {
+		if m.config.Memory == PrivateData {
 			region := readRegion(r.rep.PrivateData[:])
 			if region.Length == 0 || region.VA > -region.Length {
 				return nil, fmt.Errorf("receiver %v says nothing of its memory: the private data of its answer has to begin with "+
@@ -113,10 +113,16 @@ func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 			}
 			member.Regions = []mft.Region{region}
 		}
+		if c.keys != nil {
+			member.Regions = c.keys.Regions[i : i+1]
+		}
 		g.Receivers = append(g.Receivers, member)
 	}
-	if m.config.Memory {
+	if m.config.Memory == PrivateData {
 		g.Memory = []mft.VirtualRegion{c.memory()}
+	}
+	if c.keys != nil {
+		g.Memory = []mft.VirtualRegion{c.keys.Memory}
 	}
 	return g, nil
 }

@@ -121,14 +121,15 @@ func expect[M wire.Message](l *lab, s *socket) (message M) {
 	l.t.Helper()
 	s.raw.SetReadDeadline(time.Now().Add(testlab.Patience))
 	for {
-		from, mad, err, lost := s.receive()
-		if err != nil || lost != nil || from != groupIP {
-			l.t.Fatalf("%v at %v from %v: %v, %v", message.Attribute(), s.ip, from, err, lost)
+		event, err, lost := s.receive()
+		heard, isMAD := event.(Heard)
+		if err != nil || lost != nil || !isMAD || heard.From != groupIP {
+			l.t.Fatalf("%v at %v: %+v, %v, %v", message.Attribute(), s.ip, event, err, lost)
 		}
-		if m, ok := mad.Message.(M); ok {
+		if m, ok := heard.MAD.Message.(M); ok {
 			return m
 		}
-		if a := mad.Message.Attribute(); a != wire.AttrMRA && a != wire.AttrREQ { // on a slow machine both may come again
+		if a := heard.MAD.Message.Attribute(); a != wire.AttrMRA && a != wire.AttrREQ { // on a slow machine both may come again
 			l.t.Fatalf("%v at %v instead of %v", a, s.ip, message.Attribute())
 		}
 	}

@@ -19,7 +19,7 @@ func (m *Machine) hearREQ(from netip.Addr, tid uint64, req *wire.REQ) {
 		if old := m.connected(from, req); old != nil {
 			why, counter = wire.StaleConnection, Stale
 			m.end(old, "the source's queue pair asked for another connection", wire.StaleConnection)
-		} else if m.isFull() {
+		} else if m.isFull() || m.isBusy(from) {
 			why, counter = wire.NoResources, TooMany
 		}
 	}
@@ -28,7 +28,7 @@ func (m *Machine) hearREQ(from netip.Addr, tid uint64, req *wire.REQ) {
 		m.do(Send{from, wire.MAD{Header: wire.Header{TID: tid}, Message: &wire.REJ{Pair: wire.Pair{Remote: req.LocalCommID}, Reason: why}}})
 		return
 	}
-	m.ask(key, tid, req)
+	m.begin(key, tid, req)
 }
 
 // hearREQAgain answers a REQ that has arrived before, or that was sent before its answer arrived.
@@ -111,8 +111,8 @@ func (m *Machine) isFull() bool {
 	return true
 }
 
-// ask makes a connection and sends a REQ to each receiver.
-func (m *Machine) ask(key sourceKey, tid uint64, req *wire.REQ) {
+// begin makes a connection and sends a REQ to each receiver.
+func (m *Machine) begin(key sourceKey, tid uint64, req *wire.REQ) {
 	m.nextID++
 	c := &connection{
 		id: m.nextID, key: key, req: req, qpn: m.nextQPN(), began: m.wall(),
@@ -125,6 +125,7 @@ func (m *Machine) ask(key sourceKey, tid uint64, req *wire.REQ) {
 		c.receivers = append(c.receivers, m.newSide(c, ip))
 	}
 	c.sides = append([]*side{c.source}, c.receivers...)
+	m.enter(c)
 	for _, r := range c.receivers {
 		m.insist(r, m.reqFor(c, r))
 	}

@@ -34,14 +34,14 @@ type service struct {
 // listen hears the hosts until the socket is closed.
 func (s *service) listen() {
 	for {
-		from, mad, err, lost := s.socket.receive()
+		event, err, lost := s.socket.receive()
 		switch {
 		case lost != nil:
 			return
 		case err != nil:
 			s.miscount(err)
 		default:
-			s.step(Heard{from, mad})
+			s.step(event)
 		}
 	}
 }
@@ -64,6 +64,10 @@ func (s *service) step(event Event) {
 		switch a := action.(type) {
 		case Send:
 			if s.socket.send(a.To, &a.MAD) != nil { // as if it had been lost
+				s.machine.counts[NotSent]++
+			}
+		case Transmit:
+			if s.socket.transmit(a.To, &a.Packet) != nil {
 				s.machine.counts[NotSent]++
 			}
 		case Make:

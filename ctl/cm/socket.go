@@ -13,8 +13,9 @@ import (
 	wire "github.com/rocast/rocast/roce/cm"
 )
 
-// socket sends and receives messages at one IPv4 address, by the kernel's routes and neighbours. It
-// is a raw socket, because the ICRC covers fields of the IP header.
+// socket sends and receives messages of RDMA-CM and of control connections at one IPv4 address, by
+// the kernel's routes and neighbours. It is a raw socket, because the ICRC covers fields of the IP
+// header.
 //
 // The kernel would answer datagrams to a UDP port at which nobody listens with an ICMP error. So a
 // second socket listens there, and drops everything.
@@ -33,13 +34,15 @@ const (
 	maxPacket  = 2048
 )
 
-// toQP1 passes UDP datagrams to RoCE's port that hold a UD SEND ONLY to queue pair 1. The packet
-// begins with its IP header.
-var toQP1 = []unix.SockFilter{
+// toBox passes UDP datagrams to RoCE's port that hold a UD SEND ONLY to queue pair 1, or an RC SEND
+// ONLY or ACK. The packet begins with its IP header.
+var toBox = []unix.SockFilter{
 	{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0},      // X: length of the IP header
 	{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_IND, K: 2},       // UDP destination port
-	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 6, K: roce.UDPPort}, //
+	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 8, K: roce.UDPPort}, //
 	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: 8},       // opcode
+	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jt: 5, K: uint32(roce.OpSendOnly)},
+	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jt: 4, K: uint32(roce.OpAck)},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 4, K: uint32(roce.OpUDSendOnly)},
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_IND, K: 12}, // destination QPN
 	{Code: unix.BPF_ALU | unix.BPF_AND, K: 0xFFFFFF},
@@ -73,7 +76,7 @@ func (s *socket) arrange() error {
 		return err
 	}
 	return control(s.raw, func(fd int) error {
-		if err := attach(fd, toQP1); err != nil {
+		if err := attach(fd, toBox); err != nil {
 			return err
 		}
 		return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_HDRINCL, 1))
@@ -102,30 +105,82 @@ func (s *socket) close() {
 	s.udp.Close()
 }
 
-// receive waits for a message. err is that of the message, if there is one; lost: the socket is
-// closed.
-func (s *socket) receive() (from netip.Addr, mad wire.MAD, err, lost error) {
+// receive waits for a Heard or a Received. err is that of a packet, if there is one; lost: the
+// socket is closed.
+func (s *socket) receive() (event Event, err, lost error) {
 	frame := roce.AppendEthernet(make([]byte, 0, etherBytes+maxPacket), roce.MAC{}, roce.MAC{}, 0x0800)
 	n, _, _, _, lost := s.raw.ReadMsgIP(frame[etherBytes:cap(frame)], nil)
 	if lost != nil {
-		return netip.Addr{}, wire.MAD{}, nil, lost
+		return nil, nil, lost
 	}
 	frame = frame[:etherBytes+n]
-	if mad, err = wire.Decode(frame); err != nil {
-		return netip.Addr{}, wire.MAD{}, err, nil
+	event, err = decode(frame)
+	return event, err, nil
+}
+
+func decode(frame []byte) (Event, error) {
+	var v roce.View
+	if v.Decode(frame, len(frame)) == nil && v.Opcode.IsRC() {
+		return decodeRC(frame, &v)
 	}
-	return netip.AddrFrom4([4]byte(frame[etherBytes+12:])), mad, nil, nil
+	mad, err := wire.Decode(frame)
+	if err != nil {
+		return nil, err
+	}
+	return Heard{sender(frame), mad}, nil
+}
+
+func sender(frame []byte) netip.Addr { return netip.AddrFrom4([4]byte(frame[etherBytes+12:])) }
+
+// decodeRC reads a frame of a control connection.
+func decodeRC(frame []byte, v *roce.View) (Event, error) {
+	if !v.ICRCValid([][]byte{frame}) {
+		return nil, wire.ErrICRC
+	}
+	var bth roce.BTH
+	rest, err := bth.Decode(frame[v.BTH:])
+	if err != nil {
+		return nil, err
+	}
+	p := Packet{Opcode: v.Opcode, PSN: bth.PSN}
+	if v.Opcode == roce.OpAck {
+		if _, err := p.AETH.Decode(rest); err != nil {
+			return nil, err
+		}
+	} else {
+		p.Payload = frame[v.Payload : v.Payload+v.PayloadBytes]
+	}
+	return Received{sender(frame), p, bth.DestQPN}, nil
 }
 
 // send is called by one goroutine at a time.
 func (s *socket) send(to netip.Addr, mad *wire.MAD) error {
+	s.psn = s.psn.Next()
+	return s.write(to, mad.Append(nil, s.psn))
+}
+
+// transmit is called by one goroutine at a time.
+func (s *socket) transmit(to netip.Addr, p *Packet) error {
+	bth := roce.BTH{
+		Opcode: p.Opcode, PKey: roce.DefaultPKey, DestQPN: p.QPN, PSN: p.PSN, AckReq: p.Opcode == roce.OpSendOnly,
+		PadCount: roce.PadFor(len(p.Payload)),
+	}
+	b := bth.Append(nil)
+	if p.Opcode == roce.OpAck {
+		b = p.AETH.Append(b)
+	}
+	b = append(b, p.Payload...)
+	return s.write(to, append(b, make([]byte, bth.PadCount)...))
+}
+
+// write sends a packet, which begins with its BTH.
+func (s *socket) write(to netip.Addr, transport []byte) error {
 	if s.id++; s.id == 0 { // the kernel replaces 0, which would make the ICRC wrong
 		s.id = 1
 	}
-	s.psn = s.psn.Next()
 	ip := roce.IPUDP{Src: s.ip, Dst: to, HopLimit: hopLimit, ID: s.id, SrcPort: srcPort}
 	frame := roce.AppendEthernet(nil, roce.MAC{}, roce.MAC{}, ip.EtherType())
-	frame, err := roce.AppendICRC(mad.Append(ip.Append(frame, wire.TransportBytes), s.psn))
+	frame, err := roce.AppendICRC(append(ip.Append(frame, len(transport)), transport...))
 	if err != nil {
 		return err
 	}

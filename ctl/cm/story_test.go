@@ -121,7 +121,7 @@ func (s *story) begin(d *datadriven.TestData) {
 			n, _ := strconv.Atoi(arg.Vals[0])
 			c.Ack = feedback.AckPolicy(n)
 		case "memory":
-			c.Memory = true
+			c.Memory = PrivateData
 		}
 	}
 	*s = story{t: s.t, m: newMachine(c, testSeed, usual, time.Time{}), tids: map[string]uint64{}, ids: map[string]wire.Pair{}}

@@ -74,7 +74,7 @@ etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/roc
 		CM: []cm.Config{{
 			Config: groupip.Config{GroupIP: netip.MustParseAddr("10.77.0.101"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 7174,
 				Allow: []netip.Prefix{netip.MustParsePrefix("10.77.0.1/32")}},
-			Ack: 1, Memory: true,
+			Ack: 1, Memory: cm.PrivateData,
 		}},
 		Neighbours: []neighbour.Config{
 			{Name: "leaf2", Address: netip.MustParseAddr("10.9.0.2"), URL: "https://10.9.0.2:7471"},
@@ -134,7 +134,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1}\n", "line 3: cm 1 is refused: there is no port; name the one on which the receivers' programs listen"},
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, ack: quorum 2}\n", "line 3: cm 1 is refused: ack waits for 2 receivers and there are 1; write a smaller number, or name more receivers"},
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, ack: most}\n", `line 3: cm 1: ack policy "most" is neither "all" nor "quorum N" with N from 1`},
-		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, memory: none}\n", `line 3: cm 1: memory is "none"; write private-data, or leave memory out`},
+		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, memory: none}\n", `line 3: cm 1: memory is "none"; write private-data or perftest, or leave memory out`},
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.9, port: 1}\n", "line 3: cm 1 is refused: receiver 10.0.0.9 is the group IP itself; give the group an address that no host has"},
 		{"ports: [eth1]\ncm:\n  - {groupIP: fd00::9, receivers: fd00::1, port: 1}\n", "line 3: cm 1 is refused: group IP fd00::9 is an IPv6 address, at which rocast cannot answer RDMA-CM yet; write an IPv4 address"},
 		{"ports: [eth1]\ncm:\n  - {receivers: 10.0.0.1, port: 1}\n", "line 3: cm 1 has no groupIP; add groupIP: ADDRESS, what the client is told to connect to"},

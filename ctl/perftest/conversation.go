@@ -162,9 +162,13 @@ func (c *conversation) sysData(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.client.write(slices.MinFunc(answers, func(a, b []byte) int {
+	return c.client.write(smallest(answers))
+}
+
+func smallest(answers [][]byte) []byte {
+	return slices.MinFunc(answers, func(a, b []byte) int {
 		return int(int32(binary.BigEndian.Uint32(a))) - int(int32(binary.BigEndian.Uint32(b)))
-	}))
+	})
 }
 
 // pathMTU finds the smallest path MTU. Every side uses the smaller one of its own path MTU and the

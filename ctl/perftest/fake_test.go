@@ -102,6 +102,7 @@ type lab struct {
 	config    Config
 	groups    *fakeGroups
 	told      chan string
+	owning    sync.Mutex // services are closed at the same time
 	owned     map[netip.Addr]int
 	subnets   []netip.Prefix // of the box
 	listeners []net.Listener
@@ -155,8 +156,13 @@ func (l *lab) Own(ip netip.Addr, towards []netip.Addr) ([]netip.Prefix, func(), 
 	if !slices.Equal(towards, l.config.Receivers) {
 		return nil, nil, fmt.Errorf("own towards %v", towards)
 	}
-	l.owned[ip]++
-	return l.subnets, func() { l.owned[ip]-- }, nil
+	count := func(by int) {
+		l.owning.Lock()
+		defer l.owning.Unlock()
+		l.owned[ip] += by
+	}
+	count(1)
+	return l.subnets, func() { count(-1) }, nil
 }
 
 // teller is a log that delivers its entries as sentences: "run of CLIENT ended: REASON".

@@ -33,6 +33,14 @@ type queuePair struct {
 // it differs from the R_Key of the next run.
 func (q *queuePair) rkey() uint32 { return uint32(q.groupQPN)<<8 | 0x67 }
 
+// memory is where the client may WRITE.
+func (q *queuePair) memory() mft.VirtualRegion {
+	return mft.VirtualRegion{VA: virtualVA, Length: regionBytes, RKey: q.rkey()}
+}
+
+// region is where the WRITEs of the client end up at the side whose key this is.
+func (k key) region() mft.Region { return mft.Region{VA: k.VA, Length: regionBytes, RKey: k.RKey} }
+
 // toReceiver returns the client's key for a receiver. The key has the GID and QPN of the group, so
 // that the receiver's feedback reaches the group. The PSN is unchanged, because a receiver expects
 // the PSNs that the source sends.
@@ -62,7 +70,7 @@ func (q *queuePair) group(groupIP netip.Addr, pathMTU mtu) *groupfile.File {
 
 		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 
-		Memory: []mft.VirtualRegion{{VA: virtualVA, Length: regionBytes, RKey: q.rkey()}},
+		Memory: []mft.VirtualRegion{q.memory()},
 		Source: groupfile.Member{
 			IP: q.source.GID, QPN: q.source.QPN, FirstPSN: q.source.PSN,
 			Role: groupfile.Source, RemoteQPN: q.groupQPN,
@@ -71,7 +79,7 @@ func (q *queuePair) group(groupIP netip.Addr, pathMTU mtu) *groupfile.File {
 	for _, k := range q.receivers {
 		g.Receivers = append(g.Receivers, groupfile.Member{
 			IP: k.GID, QPN: k.QPN, FirstPSN: q.source.PSN, RemoteQPN: q.groupQPN,
-			Regions: []mft.Region{{VA: k.VA, Length: regionBytes, RKey: k.RKey}},
+			Regions: []mft.Region{k.region()},
 		})
 	}
 	return g

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,9 +29,11 @@ func (g *Guest) StartPerftest(ctx context.Context, tool string, args ...string) 
 	if err != nil {
 		return nil, err
 	}
-	listening := fmt.Sprintf("until grep -q ':%04X 0*:0000 %s' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done",
-		perftestPort, stateListen)
-	_, err = g.Run(ctx, "dash", "-c", listening)
+	listens := fmt.Sprintf("grep -q ':%04X 0*:0000 %s' /proc/net/tcp /proc/net/tcp6", perftestPort, stateListen)
+	if slices.Contains(args, "-R") {
+		listens = fmt.Sprintf("rdma resource show cm_id | grep LISTEN | grep -q :%d", perftestPort)
+	}
+	_, err = g.Run(ctx, "dash", "-c", "until "+listens+"; do sleep 0.02; done")
 	return p, err
 }
 

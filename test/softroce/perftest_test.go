@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/test/softroce/control"
@@ -41,8 +42,15 @@ func (s *stage) playPerftest(t *testing.T, ctx context.Context, runs [][]string)
 	if testing.Short() {
 		runs = runs[:1]
 	}
-	var did []string
+	did := s.runPerftest(t, ctx, runs)
+	s.refuses(t, ctx)
+	return fmt.Sprintf("%d runs of unmodified perftest through the group, ib_read_bw refused: %s", len(runs), strings.Join(did, "; "))
+}
+
+func (s *stage) runPerftest(t *testing.T, ctx context.Context, runs [][]string) (did []string) {
+	t.Helper()
 	for _, run := range runs {
+		began := time.Now()
 		// In an emulated guest the cycle counter by which the tool measures may stand still for a
 		// run: the tool is through, and reports no throughput. Then it runs once more.
 		if result := s.perftest(t, ctx, run); result.Gbps <= 0 && result.PeakGbps <= 0 {
@@ -50,10 +58,9 @@ func (s *stage) playPerftest(t *testing.T, ctx context.Context, runs [][]string)
 				t.Errorf("%v: no throughput in two runs: %s", run, result.Output)
 			}
 		}
-		did = append(did, strings.Join(run, " "))
+		did = append(did, fmt.Sprintf("%s (%.1f s)", strings.Join(run, " "), time.Since(began).Seconds()))
 	}
-	s.refuses(t, ctx)
-	return fmt.Sprintf("%d runs of unmodified perftest through the group, ib_read_bw refused: %s", len(runs), strings.Join(did, "; "))
+	return did
 }
 
 // perftest runs the tool once, between a client on the source's host and servers on all receivers.

@@ -17,23 +17,14 @@ import (
 )
 
 const (
-	rdmacmPort  = "7174"
+	rdmacmPort  = 7174
 	rdmacmBytes = 70001 // of each WRITE: the last packet is odd
 )
 
 // storyRDMACM connects programs that know nothing of groups: the source's kernel and the receivers'
 // kernels talk to the proxy. The source WRITEs where the private data says, and SENDs.
 func storyRDMACM(t *testing.T, ctx context.Context, s *stage) string {
-	var receivers []string
-	for _, guest := range s.Guests[1:] {
-		receivers = append(receivers, guest.Addr.String())
-	}
-	_, err := s.ask(ctx, "cm", "up", "--group-ip", groupIP.String(), "--port", rdmacmPort, "--receivers", strings.Join(receivers, ","), "--memory", "private-data")
-	must(t, err)
-	t.Cleanup(func() {
-		_, err := s.ask(context.WithoutCancel(ctx), "cm", "down", "--group-ip", groupIP.String())
-		must(t, err)
-	})
+	s.cmUp(t, ctx, rdmacmPort, "private-data")
 	connects := 5
 	if testing.Short() {
 		connects = 2
@@ -64,7 +55,7 @@ func storyRDMACM(t *testing.T, ctx context.Context, s *stage) string {
 func (s *stage) rdmacmListen(t *testing.T, ctx context.Context, guests []*Guest) (listeners []*control.Process) {
 	t.Helper()
 	for _, guest := range guests {
-		p, err := guest.Start(image.RDMACMProgram, "listen", guest.Addr.String(), rdmacmPort, strconv.Itoa(rdmacmBytes))
+		p, err := guest.Start(image.RDMACMProgram, "listen", guest.Addr.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes))
 		must(t, err)
 		if line, err := p.Stdout.ReadLine(ctx); err != nil || line != "listening" {
 			t.Fatalf("%s: %q, %v %s", guest.Addr, line, err, p.Stderr)
@@ -76,7 +67,7 @@ func (s *stage) rdmacmListen(t *testing.T, ctx context.Context, guests []*Guest)
 
 // rdmacmConnect connects to the group, and returns the hash of what was written.
 func (s *stage) rdmacmConnect(ctx context.Context, writes int) (hash string, err error) {
-	out, err := s.Guests[0].Run(ctx, image.RDMACMProgram, "connect", groupIP.String(), rdmacmPort, strconv.Itoa(rdmacmBytes), strconv.Itoa(writes))
+	out, err := s.Guests[0].Run(ctx, image.RDMACMProgram, "connect", groupIP.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), strconv.Itoa(writes))
 	return strings.TrimSpace(out), err
 }
 
@@ -99,7 +90,12 @@ func (s *stage) rdmacmRefused(t *testing.T, ctx context.Context) {
 	if last := connections[len(connections)-1]; !strings.Contains(last.Reason, "refuses (invalid service ID)") {
 		t.Errorf("cm ls does not say why: %s", out)
 	}
-	out, err = s.ask(ctx, "group", "ls")
+	s.noGroups(t, ctx)
+}
+
+func (s *stage) noGroups(t *testing.T, ctx context.Context) {
+	t.Helper()
+	out, err := s.ask(ctx, "group", "ls")
 	must(t, err)
 	var groups api.Groups
 	must(t, json.Unmarshal(out, &groups))

@@ -98,6 +98,7 @@ var stories = []story{
 	{"perftest", true, storyPerftest},
 	{"RDMA-CM", true, storyRDMACM},
 	{"transfer", false, storyTransfer},
+	{"perftest -R", true, storyPerftestR},
 }
 
 // TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for

@@ -1,0 +1,243 @@
+package cm
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/rocast/rocast/ctl/perftest"
+	"github.com/rocast/rocast/roce"
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// run is one run of perftest with -R. Its first connection is the control connection, on which the
+// programs exchange parameters by SENDs, in both directions, before and after the transfer. The box
+// itself is the peer of every host there: it answers each host as a NIC would, and passes on what
+// perftest.InBand makes of the messages. So no group is needed for it, and no receiver's SEND
+// enters the data path. The further connections are the queue pairs of the transfer. The group of
+// each is made when the receivers' keys are known, and the source has its answer when the group is
+// there.
+type run struct {
+	talk    *perftest.InBand
+	control *connection
+	data    []*connection
+	answers map[*side][]byte // of the receivers to the source's newest message; nil: it has its answer
+	held    []byte           // an answer that waits for a group
+}
+
+// Received is a packet of a host on a connection on which the box talks.
+type Received struct {
+	From   netip.Addr
+	Packet Packet
+	QPN    roce.QPN // to which it was sent
+}
+
+// Transmit asks for a packet to be sent from the group IP.
+type Transmit struct {
+	To     netip.Addr
+	Packet Packet
+}
+
+type lineKey struct {
+	from netip.Addr
+	qpn  roce.QPN // of the box
+}
+
+// enter makes a connection part of a run, if the programs are perftest's. The first one begins it.
+func (m *Machine) enter(c *connection) {
+	switch {
+	case m.config.Memory != Perftest:
+	case m.run == nil:
+		m.run = &run{talk: perftest.NewInBand(m.config.GroupIP, c.key.addr, m.config.Receivers), control: c}
+	default:
+		m.run.data = append(m.run.data, c)
+	}
+}
+
+// isBusy reports whether a REQ comes while the receivers' programs serve somebody else.
+func (m *Machine) isBusy(from netip.Addr) bool {
+	r := m.run
+	return r != nil && (r.control.key.addr != from || r.control.state != Established || !r.talk.ExpectsConnections())
+}
+
+// isControl reports whether the programs talk on a connection.
+func (m *Machine) isControl(c *connection) bool { return m.run != nil && m.run.control == c }
+
+// offer answers the source without a group.
+func (m *Machine) offer(c *connection) {
+	if m.isControl(c) {
+		m.openLine(c.source, c.rep.StartingPSN, c.req.StartingPSN)
+		for _, r := range c.receivers {
+			m.openLine(r, c.req.StartingPSN, r.rep.StartingPSN)
+		}
+	} else {
+		m.run.talk.Connected(c.source.qpn, c.qpn)
+	}
+	c.state, c.deadline, c.mra = Offered, 0, 0
+	m.insist(c.source, c.rep)
+}
+
+func (m *Machine) openLine(s *side, expected, next roce.PSN) {
+	s.line = &line{peer: s.qpn, expected: expected, next: next}
+	m.lines[lineKey{s.addr, s.conn.qpn}] = s
+}
+
+// received takes a packet of the control connection. What comes again is answered again, even after
+// the connection has ended: the program at the other end may wait for that before it disconnects.
+func (m *Machine) received(e Received) {
+	s := m.lines[lineKey{e.From, e.QPN}]
+	if s == nil {
+		m.counts[NoConnection]++
+		return
+	}
+	c := s.conn
+	if s.isSource && c.state == Offered && e.Packet.Opcode == roce.OpSendOnly {
+		m.hearRTU(s) // it is connected if it sends; its RTU was lost
+	}
+	packets, message, isAlive := s.line.hear(m.now, e.Packet)
+	m.transmit(s, packets)
+	switch {
+	case !m.isControl(c) || c.state != Established:
+	case !isAlive:
+		m.hangUp(c, fmt.Errorf("%v ended its queue pair", s))
+	case message != nil && s.isSource:
+		m.hangUp(c, m.ask(message))
+	case message != nil:
+		m.hangUp(c, m.answer(s, message))
+	}
+}
+
+func (m *Machine) transmit(s *side, packets []Packet) {
+	for _, p := range packets {
+		m.do(Transmit{s.addr, p})
+	}
+}
+
+// ask passes a message of the source on to the receivers.
+func (m *Machine) ask(message []byte) error {
+	r := m.run
+	if r.answers != nil {
+		return fmt.Errorf("%v spoke before its turn", r.control.source)
+	}
+	forward, err := r.talk.Ask(message)
+	if err != nil {
+		return err
+	}
+	r.answers = map[*side][]byte{}
+	for _, s := range r.control.receivers {
+		if s.at != open {
+			return fmt.Errorf("%v has disconnected too early", s)
+		}
+		m.transmit(s, s.line.send(m.now, forward))
+	}
+	r.control.deadline = m.now + m.limits.asking
+	return nil
+}
+
+// answer takes a receiver's answer. The last one makes the answer for the source.
+func (m *Machine) answer(s *side, message []byte) error {
+	r := m.run
+	if r.answers == nil || r.answers[s] != nil {
+		return fmt.Errorf("%v spoke before its turn; it does not run the same perftest as the source", s)
+	}
+	if r.answers[s] = message; len(r.answers) < len(r.control.receivers) {
+		return nil
+	}
+	var all [][]byte
+	for _, s := range r.control.receivers {
+		all = append(all, r.answers[s])
+	}
+	held, keys, err := r.talk.Answer(all)
+	if err != nil {
+		return err
+	}
+	r.held, r.control.deadline = held, 0
+	if keys != nil {
+		return m.makeFor(keys)
+	}
+	m.answerSource()
+	return nil
+}
+
+func (m *Machine) answerSource() {
+	r := m.run
+	s := r.control.source
+	m.transmit(s, s.line.send(m.now, r.held))
+	r.answers, r.held = nil, nil
+}
+
+// makeFor makes the group of a queue pair whose keys are known.
+func (m *Machine) makeFor(keys *perftest.Keys) error {
+	for _, c := range m.run.data {
+		if c.source.qpn != keys.Client || c.state >= Ending {
+			continue
+		}
+		if c.state == Offered {
+			m.hearRTU(c.source) // as in received
+		}
+		c.keys = keys
+		file, err := m.groupOf(c)
+		if err != nil {
+			return err
+		}
+		c.making, c.group = true, file.Name
+		m.do(Make{c.id, file})
+		return nil
+	}
+	return fmt.Errorf("%v names queue pair %#x, which is not connected any more", m.run.control.source, uint32(keys.Client))
+}
+
+// hangUp ends the run; nothing is wrong if err is nil.
+func (m *Machine) hangUp(c *connection, err error) {
+	if err == nil {
+		return
+	}
+	for _, to := range c.sides {
+		if to.at == open {
+			m.transmit(to, to.line.send(m.now, make([]byte, unwanted)))
+		}
+	}
+	m.end(c, err.Error(), wire.ConsumerDefined)
+}
+
+// unwanted is the length of a message that is too long for any receive of perftest. A program that
+// waits for a message does not notice that its peer disconnects, but it does notice that its
+// receive fails.
+const unwanted = 256
+
+// late ends a run in which a receiver does not answer. Its host may be dead.
+func (m *Machine) late(c *connection) {
+	for _, s := range c.receivers {
+		if m.run.answers[s] == nil {
+			m.hangUp(c, fmt.Errorf("%v was silent for %v at its turn", s, m.limits.asking))
+			return
+		}
+	}
+}
+
+// isEarly reports whether a receiver's program refuses because it does not listen yet: a program of
+// perftest listens again when it has answered on the control connection, and the source may connect
+// before it does. The kernel keeps nothing of a REQ for which it has no listener, so the same REQ
+// is sent again.
+func (m *Machine) isEarly(s *side, rej *wire.REJ) bool {
+	return m.run != nil && !m.isControl(s.conn) && s.at == asked && s.tries > 0 && rej.Reason == wire.InvalidServiceID
+}
+
+// quits takes a receiver out of a control connection. After the transfer each receiver disconnects
+// when it is through, and the source may still wait for the last answer: the source ends the run.
+func (m *Machine) quits(s *side) {
+	if r := m.run; r.answers != nil && r.answers[s] == nil {
+		m.hangUp(s.conn, fmt.Errorf("%v disconnected before the run was over", s))
+	}
+}
+
+// leave ends a run with its control connection.
+func (m *Machine) leave(c *connection) {
+	if !m.isControl(c) {
+		return
+	}
+	data := m.run.data
+	m.run = nil
+	for _, d := range data {
+		m.end(d, c.reason, wire.ConsumerDefined)
+	}
+}

@@ -1,0 +1,587 @@
+package cm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
+	wire "github.com/rocast/rocast/roce/cm"
+)
+
+// theatre plays runs of perftest with -R between hosts and a machine, in virtual time. It loses one
+// message of RDMA-CM, or one packet, or hands it over twice.
+type theatre struct {
+	t      *testing.T
+	m      *Machine
+	now    time.Duration
+	actors map[netip.Addr]*actor
+	queue  []func()
+	sent   int
+	lose   int
+	twice  int
+	refuse error // of each group
+	groups map[string]*groupfile.File
+}
+
+// actor is a host whose program is perftest's.
+type actor struct {
+	*theatre
+	ip    netip.Addr
+	index uint32
+	conns map[uint32]*joint // by the host's comm ID
+	last  uint32            // comm ID
+	heard []string          // messages
+	said  int               // of a receiver: messages
+	// isThrough: a receiver disconnects when its last answer has arrived.
+	isThrough bool
+	// react, if it is set, is asked first what a receiver does with a message.
+	react  func(j *joint, message []byte) (isDone bool)
+	deaf   int // REQs for which the host has no listener
+	dies   int // after so many answers; 0: does not
+	isDead bool
+	step   func(*actor)  // of the source: what it does with the next answer, or when it is connected
+	over   string        // why the source's program ended
+	due    time.Duration // of the next thing that is repeated
+}
+
+// joint is one connection of a host.
+type joint struct {
+	*actor
+	pair   wire.Pair
+	qpn    roce.QPN
+	peer   roce.QPN
+	line   *line
+	isOpen bool
+	retry  wire.Message
+}
+
+func newTheatre(t *testing.T, receivers ...string) *theatre {
+	config := testConfig(receivers...)
+	config.Memory = Perftest
+	th := &theatre{t: t, m: newMachine(config, testSeed, usual, time.Time{}), actors: map[netip.Addr]*actor{}, groups: map[string]*groupfile.File{}}
+	for name, ip := range hostIPs {
+		th.actors[ip] = &actor{theatre: th, ip: ip, index: uint32(name[0]-'a') + 1, conns: map[uint32]*joint{}}
+	}
+	return th
+}
+
+// carry hands something over, or loses it.
+func (th *theatre) carry(deliver func()) {
+	th.sent++
+	switch th.sent {
+	case th.lose:
+		return
+	case th.twice:
+		th.queue = append(th.queue, deliver)
+	}
+	th.queue = append(th.queue, deliver)
+}
+
+func (th *theatre) step(e Event) {
+	for _, a := range th.m.Step(th.now, e) {
+		switch a := a.(type) {
+		case Send:
+			th.carry(func() { th.actors[a.To].hear(a.MAD) })
+		case Transmit:
+			th.carry(func() { th.actors[a.To].take(a.Packet) })
+		case Make:
+			th.queue = append(th.queue, func() {
+				if th.refuse == nil {
+					th.groups[a.File.Name] = a.File
+				}
+				th.step(Made{a.Connection, th.refuse})
+			})
+		case Remove:
+			delete(th.groups, a.Group)
+		}
+	}
+}
+
+func (th *theatre) run(d time.Duration) {
+	for end := th.now + d; ; {
+		for len(th.queue) > 0 {
+			next := th.queue[0]
+			th.queue = th.queue[1:]
+			next()
+		}
+		at, ok := th.m.Next()
+		if !ok {
+			at = end
+		}
+		for _, a := range th.actors {
+			for _, j := range a.conns {
+				if j.line != nil && j.line.due > 0 && !a.isDead {
+					at = min(at, j.line.due)
+				}
+			}
+			if a.due > 0 && !a.isDead {
+				at = min(at, a.due)
+			}
+		}
+		if at >= end {
+			th.now = end
+			return
+		}
+		th.now = max(th.now, at)
+		th.step(nil)
+		for _, a := range th.actors {
+			a.tick()
+		}
+	}
+}
+
+func (a *actor) tick() {
+	if a.isDead {
+		return
+	}
+	for _, j := range a.conns {
+		if j.line != nil {
+			packets, _ := j.line.tick(a.now)
+			j.transmit(packets)
+		}
+	}
+	if a.due == 0 || a.now < a.due {
+		return
+	}
+	a.due = 0
+	for _, j := range a.conns {
+		if j.retry != nil {
+			j.say(j.retry)
+			a.due = a.now + 4*time.Second
+		}
+	}
+}
+
+func (j *joint) say(m wire.Message) {
+	mad, from := wire.MAD{Message: m}, j.ip
+	j.carry(func() { j.theatre.step(Heard{from, mad}) })
+}
+
+func (j *joint) insist(m wire.Message) {
+	j.say(m)
+	j.retry, j.due = m, j.now+4*time.Second
+}
+
+func (j *joint) transmit(packets []Packet) {
+	for _, p := range packets {
+		j.carry(func() { j.theatre.step(Received{j.ip, p, p.QPN}) })
+	}
+}
+
+func (j *joint) speak(message []byte) { j.transmit(j.line.send(j.now, message)) }
+
+// join gives a host one more connection.
+func (a *actor) join() *joint {
+	a.last++
+	j := &joint{actor: a, pair: wire.Pair{Local: a.last}, qpn: roce.QPN(a.index*0x10 + a.last)}
+	a.conns[a.last] = j
+	return j
+}
+
+func (j *joint) psn() roce.PSN { return roce.PSN(j.index*1000 + j.pair.Local*10) }
+
+// connect is what the source does.
+func (a *actor) connect() *joint {
+	j := a.join()
+	j.insist(testREQ(a.ip, j.pair.Local, uint64(a.index), j.qpn, j.psn()))
+	return j
+}
+
+func (j *joint) disconnect() {
+	j.isOpen = false
+	j.insist(&wire.DREQ{Pair: j.pair, RemoteQPN: j.peer})
+}
+
+func (a *actor) hear(mad wire.MAD) {
+	if a.isDead {
+		return
+	}
+	switch m := mad.Message.(type) {
+	case *wire.REQ:
+		a.accept(m)
+	case *wire.REP:
+		j := a.conns[m.Remote]
+		if j == nil {
+			return
+		}
+		if j.line == nil {
+			j.retry, j.pair.Remote, j.peer, j.isOpen = nil, m.Local, m.QPN, true
+			j.line = &line{peer: m.QPN, expected: j.psn(), next: m.StartingPSN}
+			defer a.step(a)
+		}
+		j.say(&wire.RTU{Pair: j.pair})
+	case *wire.RTU:
+		a.settle(m.Remote)
+	case *wire.REJ:
+		if a.over == "" {
+			a.over = "rejected: " + m.Reason.String()
+		}
+		a.conns = map[uint32]*joint{}
+	case *wire.DREQ:
+		if j := a.conns[m.Remote]; j != nil {
+			j.isOpen, j.retry = false, nil
+			j.say(&wire.DREP{Pair: j.pair})
+		}
+	case *wire.DREP:
+		a.settle(m.Remote)
+	}
+}
+
+func (a *actor) settle(commID uint32) {
+	if j := a.conns[commID]; j != nil {
+		j.retry = nil
+	}
+}
+
+// accept is what a receiver does with a REQ.
+func (a *actor) accept(req *wire.REQ) {
+	for _, j := range a.conns {
+		if j.pair.Remote == req.LocalCommID {
+			return // it was here before
+		}
+	}
+	if a.deaf > 0 {
+		a.deaf--
+		j := &joint{actor: a}
+		j.say(&wire.REJ{Pair: wire.Pair{Remote: req.LocalCommID}, Reason: wire.InvalidServiceID})
+		return
+	}
+	j := a.join()
+	j.pair.Remote, j.peer, j.isOpen = req.LocalCommID, req.QPN, true
+	j.line = &line{peer: req.QPN, expected: j.psn(), next: req.StartingPSN}
+	j.insist(&wire.REP{Pair: j.pair, QPN: j.qpn, StartingPSN: j.psn(), CAGUID: uint64(a.index), RNRRetry: 7})
+}
+
+// take takes a packet. It belongs to the first connection.
+func (a *actor) take(p Packet) {
+	if a.isDead {
+		return
+	}
+	for _, j := range a.conns {
+		if j.qpn != p.QPN || j.line == nil {
+			continue
+		}
+		packets, message, _ := j.line.hear(a.now, p)
+		j.transmit(packets)
+		if a.isThrough && len(j.line.out) == 0 {
+			a.isThrough = false
+			for _, j := range a.conns {
+				j.disconnect()
+			}
+		}
+		switch {
+		case message == nil:
+		case len(message) == unwanted:
+			a.over = "its receive failed"
+		case a.step != nil:
+			a.heard = append(a.heard, text(message))
+			a.step(a)
+		default:
+			a.heard = append(a.heard, text(message))
+			a.answer(j, message)
+		}
+		return
+	}
+}
+
+// answer is what perftest answers at a receiver.
+func (a *actor) answer(j *joint, message []byte) {
+	if a.react != nil && a.react(j, message) {
+		return
+	}
+	switch a.said++; {
+	case len(message) == 16:
+		j.speak([]byte("6.20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
+	case len(message) == 56 && binary.BigEndian.Uint32(message[8:]) != 0:
+		// The programs take their queue pairs in the order in which they were connected.
+		at := binary.BigEndian.Uint32(message[8:]) - 0x200
+		j.speak(testKey(a.conns[1+at].qpn, a.index))
+	default:
+		j.speak(message)
+	}
+	a.isDead = a.said == a.dies
+	a.isThrough = a.said == 10+2*(len(a.conns)-1)
+}
+
+// testKey is a key whose memory says to which host it belongs.
+func testKey(qpn roce.QPN, host uint32) []byte {
+	b := make([]byte, 56)
+	for at, n := range map[int]uint32{4: 1, 8: uint32(qpn), 12: host, 16: host, 24: host} {
+		binary.BigEndian.PutUint32(b[at:], n)
+	}
+	return b
+}
+
+func text(b []byte) string {
+	if len(b) != 56 {
+		return strings.TrimRight(string(b), "\x00")
+	}
+	return fmt.Sprintf("key %#x rkey=%#x va=%#x", binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[16:]), binary.BigEndian.Uint64(b[24:]))
+}
+
+// playPerftest is a client with so many queue pairs.
+func playPerftest(a *actor, qps int) {
+	control := a.connect()
+	connected := -1
+	key0 := make([]byte, 56)
+	script := [][]byte{[]byte("6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"), []byte("cycl"), []byte("line"), []byte("5\x00"), key0}
+	at := 0
+	a.step = func(*actor) {
+		if at == len(script) && connected < qps {
+			if connected < 0 {
+				for connected = 0; connected < qps; connected++ {
+					a.connect()
+				}
+				connected = 0
+				return
+			}
+			if connected++; connected < qps {
+				return
+			}
+			script = append(script, key0)
+			for range 2 {
+				for id := range uint32(qps) {
+					script = append(script, testKey(a.conns[id+2].qpn, a.index))
+				}
+			}
+			for _, report := range []string{"", "size4096", "iter 200"} {
+				script = append(script, []byte(report))
+				if report == "" {
+					script[len(script)-1] = testKey(a.conns[2].qpn, a.index)
+				}
+			}
+			script = append(script, testKey(a.conns[2].qpn, a.index))
+		}
+		if at < len(script) {
+			control.speak(script[at])
+			at++
+			return
+		}
+		for id := uint32(len(a.conns)); id > 0; id-- {
+			a.conns[id].disconnect()
+		}
+		a.over = "through"
+	}
+}
+
+func (th *theatre) host(name string) *actor { return th.actors[hostIPs[name]] }
+
+// isOver fails if anything is left of the runs.
+func (th *theatre) isOver(about string) {
+	th.t.Helper()
+	th.run(time.Minute)
+	if m := th.m; len(m.conns)+len(m.byKey)+len(m.byID)+len(m.lines)+len(th.groups) != 0 || m.run != nil {
+		th.t.Errorf("%s: %d connections are left, groups %v", about, len(m.conns), th.groups)
+	}
+	for name, ip := range hostIPs {
+		for _, j := range th.actors[ip].conns {
+			if j.isOpen {
+				th.t.Errorf("%s: %s is still connected", about, name)
+			}
+		}
+	}
+}
+
+// A run goes through when any one of its messages or packets is lost, or comes twice.
+func TestARunOfPerftest(t *testing.T) {
+	play := func(lose, twice int) int {
+		about := fmt.Sprintf("%d is lost, %d comes twice", lose, twice)
+		th := newTheatre(t, "b", "c")
+		th.lose, th.twice = lose, twice
+		a := th.host("a")
+		playPerftest(a, 2)
+		var during []*groupfile.File
+		step := a.step
+		a.step = func(*actor) {
+			if len(a.heard) == 8 { // the client has all keys, and may send
+				during = slices.Collect(func(yield func(*groupfile.File) bool) {
+					for _, qpn := range []roce.QPN{0x201, 0x202} {
+						if f := th.groups[groupName(th.m.config, qpn)]; f == nil || !yield(f) {
+							return
+						}
+					}
+				})
+			}
+			step(a)
+		}
+		th.run(30 * time.Second)
+		if a.over != "through" {
+			t.Fatalf("%s: the client is %q, and heard %q", about, a.over, a.heard)
+		}
+		want := "6.10 cycl line 5 key 0x0 key 0x0 K1 K2 K1 K2 K1 size4096 iter 200 K1"
+		if got := a.words("rkey=0x20167 va=0x100000000", "rkey=0x20267 va=0x100000000"); got != want {
+			t.Errorf("%s: the client hears\n%s\nwant\n%s", about, got, want)
+		}
+		for _, name := range []string{"b", "c"} {
+			if got := th.host(name).words("rkey=0x1 va=0x100000000", "rkey=0x1 va=0x100000000"); got != want {
+				t.Errorf("%s: %s hears\n%s\nwant\n%s", about, name, got, want)
+			}
+		}
+		th.isOver(about)
+		if len(during) != 2 {
+			t.Fatalf("%s: the client could send before there were groups", about)
+		}
+		for _, f := range during {
+			if f.Source.QPN != a.peerOf(f.QPN).qpn || f.Memory[0].VA != 1<<32 || f.Source.FirstPSN != f.Receivers[0].FirstPSN {
+				t.Errorf("%s: %+v", about, f)
+			}
+			for k, r := range f.Receivers {
+				j := th.actors[r.IP].peerOf(f.QPN)
+				if r.QPN != j.qpn || r.FirstPSN != j.psn() || r.Regions[0].RKey != j.index || r.RemoteQPN != f.QPN || r.IP != th.m.config.Receivers[k] {
+					t.Errorf("%s: %+v", about, r)
+				}
+			}
+		}
+		return th.sent
+	}
+	sent := play(0, 0)
+	if sent < 150 {
+		t.Fatalf("%d messages", sent)
+	}
+	for i := 1; i <= sent; i++ {
+		play(i, 0)
+		play(0, i)
+	}
+}
+
+// peerOf returns the connection of a host with a queue pair of the box.
+func (a *actor) peerOf(qpn roce.QPN) *joint {
+	for _, j := range a.conns {
+		if j.peer == qpn {
+			return j
+		}
+	}
+	return &joint{}
+}
+
+// words are the messages that a host heard, with K1 and K2 for keys of the two groups.
+func (a *actor) words(memory ...string) string {
+	l := slices.Clone(a.heard)
+	names := map[string]string{} // the keys in the order in which they come
+	for k, w := range l {
+		for i, m := range memory {
+			if w == fmt.Sprintf("key %#x %s", 0x201+i, m) {
+				if names[w] == "" {
+					names[w] = fmt.Sprintf("K%d", len(names)+1)
+				}
+				l[k] = names[w]
+			}
+		}
+	}
+	return strings.ReplaceAll(strings.Join(l, " "), "key 0x0 rkey=0x0 va=0x0", "key 0x0")
+}
+
+// A run that cannot go on ends at all sides, and says why. Programs that wait for a message notice.
+func TestRunsThatFail(t *testing.T) {
+	const failed = "its receive failed"
+	for _, c := range []struct {
+		name   string
+		before func(*theatre)
+		source string // why its program ends
+		other  string // why that of receiver b ends
+		reason string
+	}{
+		{"a receiver does not listen", func(th *theatre) { th.host("c").deaf = 1 }, "rejected: invalid service ID", "rejected: consumer defined", "receiver 10.77.0.3 refuses (invalid service ID)"},
+		{"a receiver listens again too late", func(th *theatre) { th.after("c", 5, func(j *joint) { j.deaf = 100 }) },
+			"rejected: invalid service ID", "rejected: consumer defined", "receiver 10.77.0.3 refuses (invalid service ID)"},
+		{"a receiver is another program", func(th *theatre) { th.reply("c", 3, []byte("nonsense")) },
+			failed, failed, "receiver 10.77.0.3 answers 2 bytes with 8; run the same perftest on all sides"},
+		{"a receiver speaks twice", func(th *theatre) {
+			th.host("c").react = func(j *joint, message []byte) bool { j.speak(message); return false }
+		}, failed, failed, "receiver 10.77.0.3 spoke before its turn; it does not run the same perftest as the source"},
+		{"a receiver disconnects", func(th *theatre) { th.after("c", 3, func(j *joint) { j.disconnect() }) },
+			failed, failed, "receiver 10.77.0.3 disconnected before the run was over"},
+		{"a receiver is dead", func(th *theatre) { th.after("c", 3, func(j *joint) { j.isDead = true }) },
+			failed, failed, "receiver 10.77.0.3 was silent for 30s at its turn"},
+		{"a receiver dies before it is asked", func(th *theatre) { th.host("c").dies = 6 }, failed, failed, "receiver 10.77.0.3 does not answer"},
+		{"a receiver dies before it is connected", func(th *theatre) { th.host("c").dies = 5 },
+			"rejected: no resources", "rejected: consumer defined", "receiver 10.77.0.3 does not answer"},
+		{"there is no group", func(th *theatre) { th.refuse = errors.New("no room") }, failed, failed, "no room"},
+	} {
+		th := newTheatre(t, "b", "c")
+		c.before(th)
+		a := th.host("a")
+		playPerftest(a, 1)
+		th.run(time.Minute)
+		if a.over != c.source || th.host("b").over != c.other {
+			t.Errorf("%s: the source is %q, receiver b %q; want %q and %q", c.name, a.over, th.host("b").over, c.source, c.other)
+		}
+		if !slices.ContainsFunc(slices.Concat(th.m.all(), th.m.past), func(conn *connection) bool { return conn.reason == c.reason }) {
+			for _, conn := range slices.Concat(th.m.all(), th.m.past) {
+				t.Errorf("%s: the reason is %s, want %s", c.name, conn.reason, c.reason)
+			}
+		}
+	}
+}
+
+// after lets a receiver do something in place of its answer to a message.
+func (th *theatre) after(name string, number int, do func(*joint)) {
+	seen := 0
+	th.host(name).react = func(j *joint, _ []byte) bool {
+		seen++
+		if seen == number {
+			do(j)
+		}
+		return seen == number && j.deaf == 0
+	}
+}
+
+func (th *theatre) reply(name string, number int, message []byte) {
+	th.after(name, number+1, func(j *joint) { j.speak(message) })
+}
+
+// The programs of the receivers listen for the queue pairs a little after the source may connect.
+func TestAReceiverListensAgain(t *testing.T) {
+	th := newTheatre(t, "b", "c")
+	th.after("c", 5, func(j *joint) { j.deaf = 3 })
+	playPerftest(th.host("a"), 1)
+	th.run(time.Minute)
+	if a := th.host("a"); a.over != "through" {
+		t.Errorf("the source is %q", a.over)
+	}
+	th.isOver("a receiver listens late")
+}
+
+// The receivers' programs serve one source at a time. A second one hears that at once, also if it
+// is on the host of the first one, and the first one's run goes on.
+func TestOneRunAtATime(t *testing.T) {
+	for _, c := range []struct {
+		from  string
+		until int // answers that the first source has heard
+	}{{"d", 0}, {"d", 5}, {"d", 8}, {"a", 4}, {"a", 8}} {
+		th := newTheatre(t, "b", "c")
+		a := th.host("a")
+		playPerftest(a, 1)
+		step, refused := a.step, ""
+		second := func() {
+			th.queue = append(th.queue, func() {
+				for _, action := range th.m.Step(th.now, Heard{hostIPs[c.from], wire.MAD{Message: testREQ(hostIPs[c.from], 999, 4, 0x99, 1)}}) {
+					if send, ok := action.(Send); ok {
+						refused += fmt.Sprintf("%s: %+v", hostName(send.To), send.MAD.Message.(*wire.REJ).Reason)
+					}
+				}
+			})
+		}
+		if c.until == 0 {
+			second()
+		}
+		a.step = func(*actor) {
+			if len(a.heard) == c.until && c.until > 0 && refused == "" {
+				second()
+			}
+			step(a)
+		}
+		th.run(30 * time.Second)
+		if a.over != "through" || refused != c.from+": no resources" {
+			t.Errorf("%+v: the first source is %q, the second one hears %q", c, a.over, refused)
+		}
+		th.isOver("two sources")
+	}
+}
