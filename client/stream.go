@@ -263,9 +263,33 @@ func (r *runner[T]) close(ctx context.Context) error {
 func (r *runner[T]) listen(ctx context.Context) {
 	before, _ := r.Client.EventsAfter(ctx, Place{}, r.Group, 0) // what happened before says nothing
 	for events := range r.Client.Follow(ctx, before.Place, r.Group) {
-		if s, cause := verdict(events.Events); s != Tick {
+		s, cause := verdict(events.Events)
+		if events.Missed {
+			s, cause = r.look(ctx, s, cause)
+		}
+		if s != Tick {
 			r.tell(ctx, s, cause)
 		}
+	}
+}
+
+// look asks how the group is after events were missed, because one of those may have said it. s and
+// cause are the verdict of the other events, which counts if the answer is neither good nor bad.
+func (r *runner[T]) look(ctx context.Context, s Signal, cause error) (Signal, error) {
+	for {
+		g, err := r.Client.Group(ctx, r.Group)
+		switch {
+		case isUnreachable(err):
+			if pause(ctx, askAgainAfter) == nil {
+				continue
+			}
+		case err != nil: // there is no such group yet, or no longer
+		case g.State == api.Degraded || g.State == api.Failed:
+			return WentBad, fmt.Errorf("group %s is %s: %s", r.Group, g.State, g.Reason)
+		case g.State == api.Ready:
+			return WentWell, nil
+		}
+		return s, cause
 	}
 }
 

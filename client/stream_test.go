@@ -32,12 +32,14 @@ type lab struct {
 	closing error         // what Close returns
 	alone   error         // what the unicast sender returns
 	events  chan []Event  // for the stream
+	missed  chan []any    // the same, with answers to the next questions for the group: api.Group or *api.Error
+	state   []any         // those answers
 	turns   []string      // what Changed heard
 	slow    time.Duration // of a multicast Send
 }
 
 func newLab(t *testing.T) *lab {
-	return &lab{t: t, up: true, random: rand.New(rand.NewPCG(7, 7)), events: make(chan []Event), slow: time.Millisecond}
+	return &lab{t: t, up: true, random: rand.New(rand.NewPCG(7, 7)), events: make(chan []Event), missed: make(chan []any), slow: time.Millisecond}
 }
 
 // arrive gives an item to receiver i.
@@ -120,10 +122,24 @@ func (a aloneSender) Send(ctx context.Context, item int) error {
 // daemon answers questions for events.
 func (l *lab) daemon() http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/groups/g1" {
+			next := l.state[0]
+			if l.state = l.state[1:]; next == nil {
+				panic(http.ErrAbortHandler)
+			}
+			if e, ok := next.(*api.Error); ok {
+				refuse(w, e)
+				return
+			}
+			answer(w, next)
+			return
+		}
 		list := Events{Place: Place{Run: "r"}}
 		if r.URL.Query().Get("wait") != "0" {
 			select {
 			case list.Events = <-l.events:
+			case l.state = <-l.missed:
+				list.Events, list.Missed = []Event{{Kind: api.GroupDegraded, Group: "g1", Cause: "an old one"}}, true
 			case <-r.Context().Done():
 			}
 		} else {
@@ -392,6 +408,66 @@ type stuckClose struct{ groupSender }
 func (s stuckClose) Close(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// Where the daemon has forgotten events, the stream asks how the group is.
+func TestAStreamThatHasMissedEventsAsks(t *testing.T) {
+	is := func(state string) api.Group {
+		return api.Group{GroupSummary: api.GroupSummary{Name: "g1", State: state, Reason: "x"}}
+	}
+	gone, later := api.Errorf(api.NotFound, "there is no group"), api.Errorf(api.Unavailable, "too many programs wait")
+	for about, c := range map[string]struct {
+		answers []any
+		want    string // the next turn; "": there is none
+	}{
+		"degraded":                   {[]any{is(api.Degraded)}, "unicast: group g1 is degraded: x"},
+		"failed":                     {[]any{is(api.Failed)}, "unicast: group g1 is failed: x"},
+		"ready":                      {[]any{is(api.Ready)}, ""},
+		"waiting":                    {[]any{is(api.Waiting)}, "unicast: group g1 is degraded: an old one"},
+		"no such group":              {[]any{gone}, "unicast: group g1 is degraded: an old one"},
+		"no answer yet":              {[]any{nil, later, is(api.Degraded)}, "unicast: group g1 is degraded: x"},
+		"no answer, then it is well": {[]any{nil, later, is(api.Ready)}, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab(t)
+			err := l.stream().Run(t.Context(), items(3, func(n int) {
+				<-time.After(5 * time.Second)
+				if n == 2 {
+					l.missed <- c.answers
+				}
+			}))
+			want := []string{"multicast", c.want, "multicast"}
+			if c.want == "" {
+				want = want[:1]
+			}
+			if err != nil || !slices.Equal(l.turns, want) || len(l.state) > 0 {
+				t.Errorf("%s: turns %q, %v; %d answers were not asked for", about, l.turns, err, len(l.state))
+			}
+			l.check(3)
+		})
+	}
+}
+
+// A group that was bad while it was probed, and is well by the time that the daemon is asked, is
+// used.
+func TestAProbeOutlivesMissedEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		s := l.stream()
+		s.Multicast = slowOpen{groupSender{l}}
+		err := s.Run(t.Context(), items(2000, func(n int) {
+			switch n {
+			case 5:
+				l.events <- []Event{{Kind: api.GroupDegraded}}
+			case 15:
+				l.missed <- []any{api.Group{GroupSummary: api.GroupSummary{State: api.Ready}}}
+			}
+		}))
+		if err != nil || l.opens != 1 || !slices.Equal(l.turns, []string{"multicast"}) {
+			t.Errorf("opened %d times, turns %q, %v", l.opens, l.turns, err)
+		}
+		l.check(2000)
+	})
 }
 
 // The last event about the group as a whole counts.
