@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,11 +54,20 @@ func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Br
 		g, err = c.nextBranch(ctx, g, upper, &b)
 	}
 	if err != nil {
-		return api.BranchAnswer{}, apiError(withoutLine(err))
+		return api.BranchAnswer{}, aboutBranch(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.branchAnswer(g), nil
+}
+
+// aboutBranch is apiError without a line: the upper box has written the file.
+func aboutBranch(err error) error {
+	err = apiError(err)
+	if e := (*api.Error)(nil); errors.As(err, &e) && e.Line > 0 {
+		return api.Errorf(e.Kind, "%s", e.Message)
+	}
+	return err
 }
 
 // renew extends the lease of a branch, if the request is about the version that the branch has. It

@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/feedback"
 )
@@ -294,6 +296,86 @@ func TestTheKindOfARefusalComesThrough(t *testing.T) {
 		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Kind != want {
 			t.Errorf("%s: %v", receivers, err)
 		}
+	}
+}
+
+// The refusal of a box may quote the group file, and so an R_Key. Only the answer to the user who
+// sent the file says all of it.
+func TestARefusalTellsNoRKey(t *testing.T) {
+	const secret = "0xdeadbeef"
+	for kind, isTold := range map[api.Kind]bool{api.BadFile: false, api.Internal: false, api.Exists: true, api.BadRequest: true} {
+		f, b1 := newFork(t)
+		refusing := ""
+		f.refuse = func(to, _ string) *api.Error {
+			if to != refusing {
+				return nil
+			}
+			return api.Errorf(kind, "rkey %s is no number", secret)
+		}
+		check := func(what, told string) {
+			t.Helper()
+			if want := "refuses its part"; strings.Contains(told, secret) != isTold || strings.Contains(told, want) == isTold {
+				t.Errorf("%s, %s: %s", kind, what, told)
+			}
+		}
+		all := func() string {
+			var b strings.Builder
+			for _, box := range f.boxes {
+				for _, e := range box.logs.TakeAll() {
+					fmt.Fprintln(&b, e.Message, e.ContextMap())
+				}
+				fmt.Fprintln(&b, box.happened())
+			}
+			return b.String()
+		}
+
+		refusing = "b2" // its part of the running group
+		all()
+		b1.groups["g1"].links[0].asked = time.Time{}
+		f.tendAll(time.Now())
+		check("a renewal", all())
+		g, _ := b1.Group("g1")
+		check("a link", g.Links[0].Reason)
+		tree, _ := b1.Tree(t.Context(), "g1")
+		check("the tree", tree.Below[0].Reason)
+
+		refusing = "b3" // a move
+		b1.route(8, "b3")
+		b1.hopsChanged([]netip.Addr{addr("10.8.0.1")})
+		f.tendAll(time.Now())
+		check("a move", all())
+		g, _ = b1.Group("g1")
+		check("a group", g.Reason)
+
+		refusing = "b2" // what ends
+		if err := b1.Remove("g1"); err != nil {
+			t.Fatal(err)
+		}
+		check("a withdrawal", all())
+
+		b1.route(8, "b2")
+		_, err := b1.Create(t.Context(), []byte(groupFile("10.1.0.2", "10.8.0.1")))
+		if err == nil || !strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: the user reads %v", kind, err)
+		}
+		if e := (*api.Error)(nil); !errors.As(err, &e) || e.Kind != kind && kind != api.BadRequest {
+			t.Errorf("%s: the user's error is of kind %s", kind, e.Kind)
+		}
+		check("a registration", all())
+	}
+}
+
+// An error joins those of several boxes, and each is told or not.
+func TestTellable(t *testing.T) {
+	refusal := func(box string, kind api.Kind) error {
+		return &neighbour.Refusal{Box: box, Cause: api.Errorf(kind, "%s says why", box)}
+	}
+	all := errors.Join(refusal("b1", api.Exists), errors.New("box b2 does not answer"), refusal("b3", api.BadFile), fmt.Errorf("so: %w", refusal("b4", api.Internal)))
+	if got, want := tellable(all).Error(), "box b1 refuses: b1 says why\nbox b2 does not answer\nbox b3 refuses its part\nbox b4 refuses its part"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if e := (*api.Error)(nil); !errors.As(notStanding("g1", all), &e) || e.Kind != api.BadFile {
+		t.Errorf("kind %s", e.Kind)
 	}
 }
 

@@ -448,8 +448,12 @@ func TestWhatABranchRefuses(t *testing.T) {
 		if strings.HasSuffix(name, "/switch") {
 			continue // a box that does not pass the group on has no such limit
 		}
-		if _, err := f.box("b2").PutBranch(t.Context(), upper, name, b); err == nil || err.Error() != want {
+		_, err := f.box("b2").PutBranch(t.Context(), upper, name, b)
+		if err == nil || err.Error() != want {
 			t.Errorf("\ngot  %v\nwant %s", err, want)
+		}
+		if e := (*api.Error)(nil); b.File == "" && (!errors.As(err, &e) || e.Kind != api.BadFile) {
+			t.Errorf("%s: kind %s", want, e.Kind)
 		}
 	}
 	f.nothingLeft()

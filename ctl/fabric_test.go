@@ -30,6 +30,8 @@ type fabric struct {
 	// cut says what becomes of a request; nil: it is carried out. It returns whether the request
 	// arrives, and whether its answer does.
 	cut func(from, to, method string) (arrives, answered bool)
+	// refuse is what a box answers instead of carrying a request out; nil: nothing.
+	refuse func(to, method string) *api.Error
 
 	mu   sync.Mutex
 	sent []func() error // the requests so far, to be sent again
@@ -152,6 +154,11 @@ func (c caller) deliver(to, method string, do func(*box) error) error {
 	}
 	if !arrives {
 		return fmt.Errorf("box %s: %w", to, errLost)
+	}
+	if c.f.refuse != nil {
+		if e := c.f.refuse(to, method); e != nil {
+			return &neighbour.Refusal{Box: to, Cause: e}
+		}
 	}
 	c.f.mu.Lock()
 	c.f.sent = append(c.f.sent, func() error { return do(c.f.box(to)) })

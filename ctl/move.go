@@ -25,6 +25,7 @@ func (c *Controller) rethink(ctx context.Context, g *group) {
 		}
 		return
 	}
+	err = tellable(err)
 	if g.treeProblem != err.Error() {
 		c.events.Add(api.Event{Kind: api.GroupDegraded, Group: g.name, Cause: "it cannot follow its routes: " + err.Error()})
 		c.Log.Warn("routes have changed, and the group could not follow them; rocastd tries again",

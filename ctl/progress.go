@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/goodput"
 	"github.com/rocast/rocast/ctl/groupfile"
-	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -159,11 +157,7 @@ func (c *Controller) restored(g *group, cause string) {
 }
 
 // registrationFailed tells that a group could not be created at all its boxes: a program that waits
-// for it has to take another way. The refusal of a box may quote the group file, and so an R_Key.
+// for it has to take another way.
 func (c *Controller) registrationFailed(name string, err error) {
-	cause := "its registration failed: " + err.Error()
-	if refusal := (*neighbour.Refusal)(nil); errors.As(err, &refusal) {
-		cause = fmt.Sprintf("its registration failed: box %s refuses its part", refusal.Box)
-	}
-	c.events.Add(api.Event{Kind: api.GroupDegraded, Group: name, Cause: cause})
+	c.events.Add(api.Event{Kind: api.GroupDegraded, Group: name, Cause: fmt.Sprint("its registration failed: ", tellable(err))})
 }

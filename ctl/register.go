@@ -12,6 +12,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/neighbour"
 )
 
 // errand is what all requests about one version of a group have in common.
@@ -53,7 +54,7 @@ func (c *Controller) ask(ctx context.Context, e errand, l link) (link, error) {
 		err = c.checkAnswer(&l, answer)
 	}
 	if err != nil {
-		l.problem = err.Error()
+		l.problem = tellable(err).Error()
 		return l, err
 	}
 	l.Remote, l.absent, l.problem, l.Begun = answer.Link, answer.Waiting, "", true
@@ -103,17 +104,49 @@ func (c *Controller) withdraw(name string, links []*link) {
 			err := c.Boxes.DeleteBranch(ctx, l.Box, name, nextVersion(l.Version, time.Now()))
 			if e := (*api.Error)(nil); err != nil && !(errors.As(err, &e) && e.Kind == api.NotFound) {
 				c.Log.Warn("could not withdraw a group from a neighbour; its lease ends it there",
-					zap.String("group", name), zap.String("neighbour", l.Box), zap.Error(err))
+					zap.String("group", name), zap.String("neighbour", l.Box), zap.Error(tellable(err)))
 			}
 		})
 	}
 	asking.Wait()
 }
 
-// refusal returns the error of a group that does not stand at all boxes.
+// notStanding returns the error of a group that does not stand at all boxes. Whoever sent the group
+// file reads all of it.
 func notStanding(name string, err error) error {
-	if e := (*api.Error)(nil); errors.As(err, &e) && e.Kind == api.Exists {
-		return api.Errorf(api.Exists, "group %s does not stand: %v", name, err)
+	kind := api.Internal
+	switch {
+	case hasKind(err, api.BadFile):
+		kind = api.BadFile
+	case hasKind(err, api.Exists):
+		kind = api.Exists
 	}
-	return api.Errorf(api.Internal, "group %s does not stand: %v", name, err)
+	return api.Errorf(kind, "group %s does not stand: %v", name, err)
+}
+
+// tellable returns what an error about other boxes tells in logs, events and the state of a group.
+// A box's refusal may quote the group file, and so an R_Key that stands in a wrong place, if it is
+// about the file or has no known cause: then it only names the box.
+func tellable(err error) error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		var list []error
+		for _, e := range all.Unwrap() {
+			list = append(list, tellable(e))
+		}
+		return errors.Join(list...)
+	}
+	r := (*neighbour.Refusal)(nil)
+	if errors.As(err, &r) && (r.Cause.Kind == api.BadFile || r.Cause.Kind == api.Internal) {
+		return fmt.Errorf("box %s refuses its part", r.Box)
+	}
+	return err
+}
+
+// hasKind says whether an error, or one of those that it joins, is of a kind.
+func hasKind(err error, kind api.Kind) bool {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return slices.ContainsFunc(all.Unwrap(), func(e error) bool { return hasKind(e, kind) })
+	}
+	e := (*api.Error)(nil)
+	return errors.As(err, &e) && e.Kind == kind
 }

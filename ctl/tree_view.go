@@ -26,7 +26,7 @@ func (c *Controller) Tree(ctx context.Context, name string) (api.Tree, error) {
 		asking.Go(func() {
 			below, err := c.Boxes.Tree(ctx, l.Box, name)
 			if err != nil {
-				below = api.Tree{Box: l.Box, Reason: err.Error()}
+				below = api.Tree{Box: l.Box, Reason: tellable(err).Error()}
 			}
 			t.Below[i] = below
 		})

@@ -97,8 +97,11 @@ func (s *Server) putBranch(r *http.Request, c Branches) (any, error) {
 		}
 		answer, err := c.PutBranch(ctx, upper, name, b)
 		if err != nil {
-			// The error may quote the file, and so an R_Key: the upper box says it to its user.
-			s.Log.Warn("branch refused", zap.String("group", name), zap.String("upper", upper))
+			log := s.Log.With(zap.String("group", name), zap.String("upper", upper))
+			if _, inFile := mistake(err); !inFile {
+				log = log.With(zap.Error(err))
+			}
+			log.Warn("branch refused")
 		}
 		return answer, err
 	})

@@ -178,8 +178,18 @@ func TestABoxThatIsDownIsNamedAndNothingStays(t *testing.T) {
 	if err == nil || err.Error() != want || f.groups() != "" {
 		t.Errorf("\ngot  %v\nwant %s\nleft %s", err, want, f.groups())
 	}
-	if all := f.log.All(); len(all) != 1 || all[0].Message != "branch refused" || all[0].ContextMap()["upper"] != "b1" {
+	if all := f.log.TakeAll(); len(all) != 1 || all[0].Message != "branch refused" || all[0].ContextMap()["upper"] != "b1" ||
+		!strings.Contains(fmt.Sprint(all[0].ContextMap()["error"]), "box b3 does not answer") {
 		t.Errorf("logged %+v", all)
+	}
+	// A sentence about the file may quote it.
+	body, _ := json.Marshal(api.Branch{
+		Registration: api.Registration, Root: "b1", Visited: []string{"b1"}, Version: 1, Lease: 60, Within: 1000,
+		Link: api.LinkEnd{IP: "10.9.0.1", QPN: 900, PSN: 5}, File: "name: g7\nrkey: 0xdeadbeef\n",
+	})
+	status, message := f.ask(t, http.MethodPut, api.BranchesPath+"/g7", string(body), "b1")
+	if all := f.log.TakeAll(); status != http.StatusBadRequest || !strings.Contains(message, "rkey") || len(all) != 1 || len(all[0].ContextMap()) != 2 {
+		t.Errorf("answered %d %s, logged %+v", status, message, all)
 	}
 }
 

@@ -266,12 +266,19 @@ func readBody(r *http.Request, what, mend string) ([]byte, error) {
 	return body, nil
 }
 
-// logRefusal logs a refused request. It leaves out an error sentence about a file: the sentence
-// quotes the file, and the quoted text may be an R_Key in a wrong place.
+// mistake says whether an error is about a group file, and in which line. The sentence of such an
+// error may quote the file, and the quoted text may be an R_Key in a wrong place, so it is not
+// logged.
+func mistake(err error) (line int, inFile bool) {
+	if e := (*api.Error)(nil); errors.As(err, &e) {
+		return e.Line, e.Kind == api.BadFile
+	}
+	return 0, false
+}
+
 func (s *Server) logRefusal(err error, p peer) {
-	var e *api.Error
-	if errors.As(err, &e) && e.Kind == api.BadFile {
-		s.Log.Warn("group file refused", zap.Int("line", e.Line), zap.Stringer("by", p))
+	if line, inFile := mistake(err); inFile {
+		s.Log.Warn("group file refused", zap.Int("line", line), zap.Stringer("by", p))
 		return
 	}
 	s.Log.Warn("group refused", zap.Error(err), zap.Stringer("by", p))
