@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/ports"
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/roce"
 )
 
 // Events returns the events after a place. If there is none, it waits for one until ctx is done.
@@ -18,10 +19,22 @@ func (c *Controller) Events(ctx context.Context, at api.Place, group string) api
 }
 
 func (c *Controller) memberEvent(kind api.EventKind, g *group, id groupfile.ID, format string, args ...any) {
-	c.events.Add(api.Event{
-		Kind: kind, Group: g.name, Member: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN), Cause: fmt.Sprintf(format, args...),
-	})
+	c.events.Add(memberEvent(kind, g, id, fmt.Sprintf(format, args...)))
 }
+
+// packetEvent is memberEvent for an event that is about a packet of the source.
+func (c *Controller) packetEvent(kind api.EventKind, g *group, id groupfile.ID, psn roce.PSN, format string, args ...any) {
+	e := memberEvent(kind, g, id, fmt.Sprintf(format, args...))
+	e.PSN = number(psn)
+	c.events.Add(e)
+}
+
+func memberEvent(kind api.EventKind, g *group, id groupfile.ID, cause string) api.Event {
+	return api.Event{Kind: kind, Group: g.name, Member: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN), Cause: cause}
+}
+
+// number is a PSN as the API has it.
+func number(psn roce.PSN) *uint32 { return new(uint32(psn)) }
 
 // updateEvents records that a group is about to get the members of the file next. Those that are
 // new join later.

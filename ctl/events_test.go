@@ -29,7 +29,11 @@ func (w *world) happened() (lines []string) {
 				words = append(words, name)
 			}
 		}
-		lines = append(lines, strings.Join(words, " ")+": "+e.Cause)
+		line := strings.Join(words, " ") + ": " + e.Cause
+		if e.PSN != nil {
+			line += fmt.Sprintf(" (PSN %d)", *e.PSN)
+		}
+		lines = append(lines, line)
 	}
 	return lines
 }
@@ -55,7 +59,7 @@ func TestAGroupsLifeIsTold(t *testing.T) {
 	}
 	w.expectEvents(t, "group-updated g1: it has 3 members, and had 2")
 	w.hear(dataplane.Note{Group: w.groups["g1"].id, Receiver: netip.MustParseAddr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteJoined, PSN: 1009})
-	w.expectEvents(t, "member-joined g1 10.77.0.3: it takes part since the source's packet 1009")
+	w.expectEvents(t, "member-joined g1 10.77.0.3: it takes part since the source's packet 1009 (PSN 1009)")
 	if err := w.Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
@@ -82,15 +86,15 @@ func TestWhatHappensToMembersIsTold(t *testing.T) {
 	tell("10.77.0.2", feedback.NoteFatal, roce.NAKRemoteAccess)
 	w.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 200ms, and others are further",
 		"member-repairing g1 10.77.0.2: for a second it has got all its data by repair: its link loses packets, or it is slow",
-		fmt.Sprintf("member-refused g1 10.77.0.2: it has answered the source's packet 1007 with %v, which ends its QP", roce.NAKRemoteAccess))
+		fmt.Sprintf("member-refused g1 10.77.0.2: it has answered the source's packet 1007 with %v, which ends its QP (PSN 1007)", roce.NAKRemoteAccess))
 	tell("10.77.0.2", feedback.NoteEvicted, 0)
 	tell("10.77.0.2", feedback.NoteEvicted, 0) // as if lookAround had found it before
 	tell("10.77.0.3", feedback.NoteSource, 0)
-	w.expectEvents(t, "member-evicted g1 10.77.0.2: evicted: it lacks the source's PSN 1007 and what follows"+again,
-		"source-switched g1 10.77.0.3: its packet 1007 was the first of its turn")
+	w.expectEvents(t, "member-evicted g1 10.77.0.2: evicted: it lacks the source's PSN 1007 and what follows"+again+" (PSN 1007)",
+		"source-switched g1 10.77.0.3: its packet 1007 was the first of its turn (PSN 1007)")
 	tell("10.77.0.3", feedback.NoteJoined, 0) // it is no member that was joining
 	tell("10.77.0.3", feedback.NoteBehind, 0)
-	w.expectEvents(t, "member-behind g1 10.77.0.3: behind: it lacks the source's PSN 1007, which the source no longer has"+again)
+	w.expectEvents(t, "member-behind g1 10.77.0.3: behind: it lacks the source's PSN 1007, which the source no longer has"+again+" (PSN 1007)")
 	id = 1 << 30 // a group that is gone
 	tell("10.77.0.3", feedback.NoteFatal, roce.NAKRemoteAccess)
 	w.expectEvents(t)

@@ -61,13 +61,13 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 	case feedback.NoteSource:
 		changed = !g.past.Switched
 		g.past.Switched, g.source = true, id
-		c.memberEvent(api.SourceSwitched, g, id, "its packet %d was the first of its turn", n.PSN)
+		c.packetEvent(api.SourceSwitched, g, id, n.PSN, "its packet %d was the first of its turn", n.PSN)
 	case feedback.NoteJoined:
 		if changed = g.past.Joined(id, n.PSN); changed {
-			c.memberEvent(api.MemberJoined, g, id, "it takes part since the source's packet %d", n.PSN)
+			c.packetEvent(api.MemberJoined, g, id, n.PSN, "it takes part since the source's packet %d", n.PSN)
 		}
 	case feedback.NoteFatal:
-		c.memberEvent(api.MemberRefused, g, id, "it has answered the source's packet %d with %v, which ends its QP", n.PSN, n.Syndrome)
+		c.packetEvent(api.MemberRefused, g, id, n.PSN, "it has answered the source's packet %d with %v, which ends its QP", n.PSN, n.Syndrome)
 	case feedback.NoteSilent:
 		if g.pace.stalls.Mark(time.Now(), id, n.PSN.Prev()) {
 			c.stalled(g, id, g.file.Policy.SilentAfter)
@@ -95,7 +95,7 @@ func (c *Controller) out(g *group, id groupfile.ID, s chronicle.Standing, psn ro
 	if s == chronicle.Behind {
 		kind = api.MemberBehind
 	}
-	c.memberEvent(kind, g, id, "%s", g.past.Ended(id).Mend())
+	c.packetEvent(kind, g, id, psn, "%s", g.past.Ended(id).Mend())
 }
 
 // lookAround asks the data path which receivers are out, because notes may be lost when many

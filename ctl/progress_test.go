@@ -113,7 +113,7 @@ func TestTheSourceDoesNotStall(t *testing.T) {
 	if after := r.group(t).Goodput; before != nil || after == nil || after.Before > 2 {
 		t.Errorf("the distance between two PSN spaces counts as goodput: %+v, then %+v", before, after)
 	}
-	r.expectEvents(t, "source-switched g1 10.77.0.2: its packet 9 was the first of its turn")
+	r.expectEvents(t, "source-switched g1 10.77.0.2: its packet 9 was the first of its turn (PSN 9)")
 }
 
 func TestAGroupThatIsNotWatched(t *testing.T) {

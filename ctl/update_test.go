@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -241,8 +242,8 @@ func TestALaterNoteLeavesThoseAloneWhoAreOut(t *testing.T) {
 	w.news(feedback.NoteEvicted, "10.77.0.9", 1, 1010) // no member
 	w.sw.Part(w.groups["g1"].id, "10.77.0.4", feedback.PartGone)
 	w.news(feedback.NoteBehind, "10.77.0.2", 1, 1011)
-	for ip, psn := range map[string]string{"10.77.0.2": "1011", "10.77.0.3": "1007", "10.77.0.4": "1009"} {
-		if m := w.part(t, ip); m.State != api.LeftOut || !strings.Contains(m.Reason, "PSN "+psn) {
+	for ip, psn := range map[string]uint32{"10.77.0.2": 1011, "10.77.0.3": 1007, "10.77.0.4": 1009} {
+		if m := w.part(t, ip); m.State != api.LeftOut || *m.Lacks != psn || !strings.Contains(m.Reason, fmt.Sprintf("PSN %d", psn)) {
 			t.Errorf("%s: %+v", ip, m)
 		}
 	}
@@ -392,7 +393,7 @@ func TestWhoWasJoiningAtACrashIsLeftOut(t *testing.T) {
 	w = w.restart(t, false)
 	for range 2 { // a clean stop does not change that
 		want := "lost: it was joining when the daemon crashed, so it is unknown which packets its QP received; to let it join again, group update without it, then with it and the psn its QP expects"
-		if m := w.part(t, "10.77.0.4"); w.path("10.77.0.4", 1) != nil || m.State != api.LeftOut || m.Part != "lost" || m.Reason != want {
+		if m := w.part(t, "10.77.0.4"); w.path("10.77.0.4", 1) != nil || m.State != api.LeftOut || m.Part != "lost" || m.Lacks != nil || m.Reason != want {
 			t.Errorf("%+v", m)
 		}
 		w = w.restart(t, true)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/dataplane"
@@ -187,7 +188,11 @@ func region(r mft.Region) api.Region {
 
 func (g *group) reach(l *plan.Leg) api.Reach {
 	if r := g.ended(l.Member); r != nil {
-		return api.Reach{State: api.LeftOut, Reason: r.Mend(), Part: string(r.Standing)}
+		reach := api.Reach{State: api.LeftOut, Reason: r.Mend(), Part: string(r.Standing)}
+		if r.Standing != chronicle.Lost {
+			reach.Lacks = number(r.PSN)
+		}
+		return reach
 	}
 	if !l.Resolved() {
 		return api.Reach{State: api.Waiting, Reason: l.Reason}
@@ -210,8 +215,7 @@ func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.G
 		r.Part = p.Part.String()
 		hasSpoken := p.Part != feedback.PartUnknown && p.Part != feedback.PartJoining && p.Acked != g.file.Source.FirstPSN.Prev()
 		if hasSpoken {
-			acked := uint32(p.Acked)
-			r.Acked = &acked
+			r.Acked = number(p.Acked)
 		}
 		r.NAKs = uint64(state.NAKs[path])
 		if p.Pending != 0 {

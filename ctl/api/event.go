@@ -46,8 +46,12 @@ type Event struct {
 	RemoteQPN uint32    `json:"remoteQPN,omitempty"`
 	Port      string    `json:"port,omitempty"`
 	Neighbour string    `json:"neighbour,omitempty"`
-	Cause     string    `json:"cause,omitempty"` // a sentence
-	Goodput   *Goodput  `json:"goodput,omitempty"`
+	// PSN is the packet of the source that Kind is about: the first one that Member got
+	// (member-joined, source-switched: that it sent), refused, or lacks (member-evicted,
+	// member-behind).
+	PSN     *uint32  `json:"psn,omitempty"`
+	Cause   string   `json:"cause,omitempty"` // a sentence
+	Goodput *Goodput `json:"goodput,omitempty"`
 }
 
 // Place is a place in the events of a daemon. The zero Place is before all events that are kept.

@@ -173,6 +173,7 @@ type Reach struct {
 	VLANs   []int   `json:"vlans,omitempty"`   // outermost first
 	Part    string  `json:"part,omitempty"`    // of a path: active, source while the member itself sends, or the reason that it is neither
 	Acked   *uint32 `json:"acked,omitempty"`   // highest PSN acknowledged, in PSNs of the source; absent: the member has sent no feedback
+	Lacks   *uint32 `json:"lacks,omitempty"`   // left-out: the first packet that the member lacks, in PSNs of the source; absent: unknown
 	Pending string  `json:"pending,omitempty"` // a NAK of the member that was not sent to the source yet
 	NAKs    uint64  `json:"naks,omitempty"`    // how often a receiver asked for a packet again: about once for each loss on its way
 	Repair  *Repair `json:"repair,omitempty"`  // of a receiver; absent with repair: off

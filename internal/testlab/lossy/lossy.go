@@ -80,6 +80,19 @@ func attachEgress(end netns.Link, program *ebpf.Program) error {
 	})
 }
 
+// Lose changes how many packets of a million the link loses.
+func (l *Link) Lose(perMillion int) error {
+	var errs []error
+	for _, d := range []*direction{l.in, l.out} {
+		v, err := d.read()
+		v.Threshold = threshold(perMillion)
+		errs = append(errs, err, d.dice.Put(uint32(0), v))
+	}
+	return errors.Join(errs...)
+}
+
+func threshold(perMillion int) uint32 { return uint32(uint64(perMillion) * math.MaxUint32 / 1_000_000) }
+
 // Lost returns how many packets the link lost on their way to its end, and from its end.
 func (l *Link) Lost() (in, out uint64, err error) {
 	a, errIn := l.in.read()
@@ -118,10 +131,9 @@ func newDirection(kind ebpf.ProgramType, seed uint32, perMillion int) (*directio
 	if err != nil {
 		return nil, err
 	}
-	threshold := uint32(uint64(perMillion) * math.MaxUint32 / 1_000_000)
 	// The state must not be 0, and small seeds must not begin with small numbers.
 	state := seed*2654435761 | 1
-	if err := m.Put(uint32(0), dice{State: state, Threshold: threshold}); err != nil {
+	if err := m.Put(uint32(0), dice{State: state, Threshold: threshold(perMillion)}); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{

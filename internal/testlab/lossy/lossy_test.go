@@ -1,8 +1,8 @@
 package lossy
 
 import (
+	"fmt"
 	"net"
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,12 +17,14 @@ func TestALinkLosesItsShareOfRoCEPackets(t *testing.T) {
 		300_000:   {500, 700}, // 600 and five standard deviations
 		1_000_000: {2000, 2000},
 	} {
-		t.Run(strconv.Itoa(perMillion), func(t *testing.T) { loses(t, perMillion, bounds.least, bounds.most) })
+		for _, first := range []int{perMillion, 1_000_000 - perMillion} {
+			t.Run(fmt.Sprintf("%d, first %d", perMillion, first), func(t *testing.T) { loses(t, first, perMillion, bounds.least, bounds.most) })
+		}
 	}
 }
 
-// loses expects that a link loses so many of 2000 packets.
-func loses(t *testing.T, perMillion, least, most int) {
+// loses expects that a link loses so many of 2000 packets. At first it loses another share.
+func loses(t *testing.T, first, perMillion, least, most int) {
 	const packets = 2000
 	a, b := netns.New(t), netns.New(t)
 	left, right := netns.Veth(t, a, "p0", b, "p1", netns.VethOptions{})
@@ -39,9 +41,14 @@ func loses(t *testing.T, perMillion, least, most int) {
 			t.Fatal(err)
 		}
 	}
-	link, err := Attach(right, 7, perMillion)
+	link, err := Attach(right, 7, first)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if first != perMillion {
+		if err := link.Lose(perMillion); err != nil {
+			t.Fatal(err)
+		}
 	}
 	lost := func(direction int) uint64 {
 		in, out, err := link.Lost()
