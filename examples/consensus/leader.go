@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/roce"
+)
+
+const (
+	quorum    = 2 // of three replicas
+	groupVA   = 1 << 32
+	groupRKey = 0xc0c0
+	firstQPN  = 0x100 // of the groups; each leader has another one
+	retained  = 1024  // packets that the box keeps for a replica
+	attempts  = 100   // that it makes, in at least that many tenths of a second, before it gives up
+)
+
+// leader writes entries to all replicas by a group. Each term has a leader of its own.
+type leader struct {
+	api      *client.Client
+	host     *bed.Host
+	groupIP  netip.Addr
+	replicas []*replica
+	checker  *checker
+
+	term    uint64
+	seats   map[*replica]*seat
+	qp      *endpoint.QP
+	psn     roce.PSN // of its first packet
+	base    int      // the place of the entry in its first packet
+	log     []entry
+	memory  []byte       // the log as replicas have it
+	events  client.Place // where this leader's events begin
+	joining *replica     // has a new seat, and lacks what came before its first packet
+}
+
+func (l *leader) group() string { return fmt.Sprintf("term-%d", l.term) }
+func (l *leader) qpn() roce.QPN { return firstQPN + roce.QPN(l.term) }
+
+// stand makes the group of a leader: a seat at each replica, and the queue pair. Until it takes
+// over its keys open nothing, so an earlier leader may go on meanwhile.
+func (l *leader) stand(ctx context.Context) error {
+	l.seats, l.psn, l.memory = map[*replica]*seat{}, roce.PSN(rand.Uint32N(1<<24)), make([]byte, logBytes)
+	for _, r := range l.replicas {
+		s, err := r.sit(l.term)
+		if err != nil {
+			return err
+		}
+		l.seats[r] = s
+	}
+	settings := bed.QP(l.qpn(), l.psn, pathMTU)
+	var err error
+	if l.qp, err = l.host.RNIC.NewQP(settings); err != nil {
+		return err
+	}
+	if _, err := l.api.CreateGroup(ctx, l.file(l.replicas)); err != nil {
+		return err
+	}
+	for _, s := range l.seats {
+		if err := s.connect(ctx, l.groupIP, l.qpn()); err != nil {
+			return err
+		}
+	}
+	at, err := l.api.EventsAfter(ctx, client.Place{}, l.group(), 0)
+	if err != nil {
+		return err
+	}
+	l.events = at.Place
+	if _, err := l.api.WaitClear(ctx, l.group()); err != nil {
+		return err
+	}
+	return l.qp.Connect(ctx, endpoint.Peer{IP: l.groupIP, QPN: l.qpn()})
+}
+
+// file describes the group. Two replicas of three are enough, and a replica that refuses leaves.
+// The box keeps packets for a replica that does not answer, and tries for some seconds.
+func (l *leader) file(members []*replica) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %d\nack: quorum %d\n", l.group(), l.groupIP, l.qpn(), pathMTU, quorum)
+	fmt.Fprintf(&b, "repair: local\nrepair-window: %d\nrepair-attempts: %d\nrepair-timer-cap: 100ms\n", retained, attempts)
+	fmt.Fprintf(&b, "memory: {va: %#x, length: %d, rkey: %#x}\nmembers:\n", groupVA, logBytes, groupRKey)
+	fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, role: source}\n", l.host.IP, l.qpn(), l.psn)
+	for _, r := range members {
+		s := l.seats[r]
+		fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, regions: [{va: %#x, length: %d, rkey: %#x}]}\n",
+			r.host.IP, s.qpn, s.psn, logVA, logBytes, s.rkey)
+	}
+	return []byte(b.String())
+}
+
+// take makes this leader the only one. It asks the replicas for their permission; with that of a
+// quorum no earlier leader can decide anything any more, and one of the logs has everything that
+// was decided. What the logs do not have in common is written again, as entries of this term.
+func (l *leader) take(ctx context.Context) error {
+	var logs [][]entry
+	var refused error
+	for _, r := range l.replicas {
+		log, err := r.grant(l.term)
+		if err != nil {
+			refused = errors.Join(refused, err)
+			continue
+		}
+		logs = append(logs, log)
+	}
+	if len(logs) < quorum {
+		return fmt.Errorf("only %d replicas follow: %w", len(logs), refused)
+	}
+	l.base = common(logs)
+	log := newest(logs)
+	for _, e := range log[:l.base] {
+		l.note(e)
+	}
+	for _, e := range log[l.base:] {
+		if err := l.decide(ctx, e.op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *leader) note(e entry) {
+	l.log = append(l.log, e)
+	copy(l.memory[entryBytes*int(e.index):], e.bytes())
+}
+
+// errFenced says that too few replicas follow this leader: another one has taken over. A leader
+// hears it as the NAK of the replica without which there is no quorum any more.
+var errFenced = errors.New("the replicas follow another leader")
+
+// decide appends an entry to the log, and returns when a quorum has it.
+func (l *leader) decide(ctx context.Context, op uint64) error {
+	e := after(l.log, l.term, op)
+	l.note(e)
+	at := entryBytes * int(e.index)
+	if err := l.qp.PostWrite(e.index, l.memory[at:at+entryBytes], rnic.Remote{VA: groupVA + uint64(at), RKey: groupRKey}); err != nil {
+		return err
+	}
+	c, err := l.qp.Wait(ctx)
+	switch {
+	case err != nil:
+		return err
+	case c.Status == rnic.RemoteAccess:
+		return errFenced
+	case c.Status != rnic.Success:
+		return errors.New(c.Status.String())
+	}
+	if err := l.complete(ctx); err != nil {
+		return err
+	}
+	l.checker.decide(e)
+	return nil
+}
+
+// next waits for the next event of this leader's group that is wanted.
+func (l *leader) next(ctx context.Context, wanted func(client.Event) bool) (client.Event, error) {
+	for {
+		events, err := l.api.EventsAfter(ctx, l.events, l.group(), 10*time.Second)
+		if err != nil {
+			return client.Event{}, err
+		}
+		for _, e := range events.Events {
+			l.events.Run, l.events.Seq = events.Place.Run, e.Seq
+			if wanted(e) {
+				return e, nil
+			}
+		}
+		l.events = events.Place
+	}
+}
+
+// place is the place of the entry that went with a packet.
+func (l *leader) place(psn uint32) int { return l.base + int(roce.PSN(psn).Sub(l.psn)) }
+
+// rejoin makes a replica a member again, with a new seat: its old one lacks what the group no
+// longer has. It gets the next entry that is decided, and what comes after.
+func (l *leader) rejoin(ctx context.Context, r *replica) error {
+	var others []*replica
+	for _, other := range l.replicas {
+		if other != r {
+			others = append(others, other)
+		}
+	}
+	if _, err := l.api.UpdateGroup(ctx, l.group(), l.file(others)); err != nil {
+		return err
+	}
+	r.leave(l.term)
+	s, err := r.restart(l.term)
+	if err != nil {
+		return err
+	}
+	l.seats[r] = s
+	if err := s.connect(ctx, l.groupIP, l.qpn()); err != nil {
+		return err
+	}
+	l.joining = r
+	_, err = l.api.UpdateGroup(ctx, l.group(), l.file(l.replicas))
+	return err
+}
+
+// complete gives a replica that has joined what came before. Until the replica has that, nothing
+// that it acknowledges may count: an entry is decided only when every replica of its quorum has the
+// whole log up to there.
+func (l *leader) complete(ctx context.Context) error {
+	r := l.joining
+	if r == nil {
+		return nil
+	}
+	if m, err := l.member(ctx, r); err != nil || m.Part == "joining" {
+		return err // it acknowledges nothing before it has joined
+	}
+	joined, err := l.next(ctx, func(e client.Event) bool { return e.Kind == api.MemberJoined && e.Member == r.host.IP.String() })
+	if err != nil {
+		return err
+	}
+	from, to := common([][]entry{r.log(), l.log}), l.place(*joined.PSN)
+	if err := l.send(ctx, r, from, to); err != nil {
+		return err
+	}
+	l.joining, r.lost = nil, false
+	return nil
+}
+
+// member is what the box says of a replica.
+func (l *leader) member(ctx context.Context, r *replica) (client.Member, error) {
+	group, err := l.api.Group(ctx, l.group())
+	for _, m := range group.Members {
+		if m.IP == r.host.IP.String() {
+			return m, err
+		}
+	}
+	return client.Member{}, errors.Join(err, fmt.Errorf("%v is not in group %s", r.host.IP, l.group()))
+}
+
+// send writes some entries to one replica, by a connection that is made for that.
+func (l *leader) send(ctx context.Context, r *replica, from, to int) error {
+	if from >= to {
+		return nil
+	}
+	own, psn := 2+roce.QPN(rand.Uint32N(1<<23)), roce.PSN(rand.Uint32N(1<<24))
+	there, err := r.host.RNIC.NewQP(bed.QP(own, 0, pathMTU))
+	if err != nil {
+		return err
+	}
+	defer there.Destroy()
+	here, err := l.host.RNIC.NewQP(bed.QP(own, psn, pathMTU))
+	if err != nil {
+		return err
+	}
+	defer here.Destroy()
+	err = errors.Join(there.Connect(ctx, endpoint.Peer{IP: l.host.IP, QPN: own, PSN: psn}), here.Connect(ctx, endpoint.Peer{IP: r.host.IP, QPN: own}))
+	if err != nil {
+		return err
+	}
+	text := l.memory[from*entryBytes : to*entryBytes]
+	if err := here.PostWrite(0, text, rnic.Remote{VA: logVA + uint64(from*entryBytes), RKey: l.seats[r].rkey}); err != nil {
+		return err
+	}
+	c, err := here.Wait(ctx)
+	if err == nil && c.Status != rnic.Success {
+		err = fmt.Errorf("%v cannot be written to: %v", r.host.IP, c.Status)
+	}
+	return err
+}
+
+// retire removes what a leader has made.
+func (l *leader) retire(ctx context.Context) error {
+	l.qp.Destroy()
+	for _, r := range l.replicas {
+		r.leave(l.term)
+	}
+	_, err := l.api.RemoveGroup(ctx, l.group())
+	return err
+}

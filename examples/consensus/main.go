@@ -1,0 +1,250 @@
+// Command consensus is an example of a program that uses package client: leaders write a log to
+// three replicas, as P4CE has it (Dulong et al., ICDCS 2024). A leader writes each entry once, to a
+// group with ack: quorum 2, and the entry is decided when the leader's write completes. Replicas do
+// nothing for it.
+//
+// Two hosts lead in turn. A replica lets only one leader write: it has its log registered under a
+// key of that leader, so that what an earlier one writes is refused with NAK remote access. When
+// too few replicas are left that take its writes, its queue pair ends.
+//
+// The command makes its own lab. It changes the leader, kills a replica, lets it come back, and
+// says what each of these takes; at the end it looks for entries that were lost or reordered.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/examples/lab"
+	"github.com/rocast/rocast/internal/testlab/lossy"
+)
+
+func main() {
+	bin := flag.String("bin", "build", "directory of rocastd")
+	rounds := flag.Int("rounds", 10, "how often the leader changes, and a replica dies")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	if err := run(ctx, os.Stdout, filepath.Join(*bin, "rocastd"), *rounds); err != nil {
+		fmt.Println("FAIL:", err)
+		os.Exit(1)
+	}
+	fmt.Println("PASS")
+}
+
+const (
+	leaders  = 2
+	replicas = 3
+	some     = 100 // entries that are decided between two things that happen
+)
+
+// story is one run.
+type story struct {
+	*lab.Lab
+	out      io.Writer
+	replicas []*replica
+	checker  checker
+	now      *leader
+	op       uint64
+
+	// What was measured.
+
+	changes  []time.Duration // from the decision to lead to the first entry, with a new group
+	takes    []time.Duration // the same, if the group is there before
+	writes   []time.Duration // from a write to its completion
+	losses   []time.Duration // the longest one of these while a replica died
+	returns  []time.Duration // from its return to an entry that it has, and everything before
+	refusals []string        // how the leaders before heard that they are not leaders any more
+}
+
+func run(ctx context.Context, out io.Writer, program string, rounds int) (err error) {
+	s, err := open(ctx, out, program)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.all(ctx, rounds); err != nil {
+		return fmt.Errorf("%w\nrocastd's log:\n%s", err, s.Daemon.Log())
+	}
+	s.report()
+	return nil
+}
+
+// open builds the lab, and makes the first host the leader.
+func open(ctx context.Context, out io.Writer, program string) (_ *story, err error) {
+	s := &story{out: out, checker: checker{decided: map[uint64]uint64{}}}
+	if s.Lab, err = lab.Open(ctx, leaders+replicas, program); err != nil {
+		return nil, err
+	}
+	for _, h := range s.Hosts[leaders:] {
+		r := &replica{host: h, memory: make([]byte, logBytes), seats: map[uint64]*seat{}}
+		if r.link, err = lossy.Attach(h.End, 1, 0); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		s.replicas = append(s.replicas, r)
+	}
+	if _, err = s.lead(ctx); err == nil {
+		err = s.decide(ctx, some)
+	}
+	if err != nil {
+		err = errors.Join(err, s.close())
+	}
+	return s, err
+}
+
+func (s *story) close() (err error) {
+	for _, r := range s.replicas {
+		err = errors.Join(err, r.link.Close())
+	}
+	return errors.Join(err, s.Lab.Close())
+}
+
+func (s *story) all(ctx context.Context, rounds int) error {
+	for i := range rounds {
+		if err := s.change(ctx); err != nil {
+			return fmt.Errorf("leader change %d: %w", i+1, err)
+		}
+		if err := s.lose(ctx, s.replicas[i%replicas]); err != nil {
+			return fmt.Errorf("loss %d: %w", i+1, err)
+		}
+	}
+	return s.check(ctx)
+}
+
+// decide lets the leader decide n entries.
+func (s *story) decide(ctx context.Context, n int) error {
+	for range n {
+		s.op++
+		began := time.Now()
+		if err := s.now.decide(ctx, s.op); err != nil {
+			return err
+		}
+		s.writes = append(s.writes, time.Since(began))
+	}
+	return nil
+}
+
+// lead makes the other host the leader of the next term, and returns the leader before.
+func (s *story) lead(ctx context.Context) (old *leader, err error) {
+	old = s.now
+	next := &leader{api: s.Daemon.Client(), groupIP: s.GroupIP(), replicas: s.replicas, checker: &s.checker, term: 1}
+	if old != nil {
+		next.term = old.term + 1
+	}
+	next.host = s.Hosts[next.term%leaders]
+	began := time.Now()
+	if err := next.stand(ctx); err != nil {
+		return old, err
+	}
+	stands := time.Now()
+	if err := next.take(ctx); err != nil {
+		return old, err
+	}
+	s.now = next
+	if err := s.decide(ctx, 1); err != nil {
+		return old, err
+	}
+	if old != nil {
+		s.changes, s.takes = append(s.changes, time.Since(began)), append(s.takes, time.Since(stands))
+	}
+	return old, nil
+}
+
+// change changes the leader. The one before does not know: it goes on, and is refused.
+func (s *story) change(ctx context.Context) error {
+	old, err := s.lead(ctx)
+	if err != nil {
+		return err
+	}
+	s.op++
+	if err := old.decide(ctx, s.op); !errors.Is(err, errFenced) {
+		return fmt.Errorf("the leader before has written entry %d: %v", len(old.log)-1, err)
+	}
+	for range replicas + 1 - quorum { // so many have to refuse
+		e, err := old.next(ctx, func(e client.Event) bool { return e.Kind == api.MemberRefused })
+		if err != nil {
+			return err
+		}
+		if at := old.place(*e.PSN); at != len(old.log)-1 {
+			return fmt.Errorf("%s refused entry %d, not %d", e.Member, at, len(old.log)-1)
+		}
+		s.refusals = append(s.refusals, e.Cause)
+	}
+	if err := old.retire(ctx); err != nil {
+		return err
+	}
+	return s.decide(ctx, some)
+}
+
+// lose kills a replica, which loses its log, and lets it come back.
+func (s *story) lose(ctx context.Context, r *replica) error {
+	before := len(s.writes)
+	if err := s.decide(ctx, some/2); err != nil {
+		return err
+	}
+	r.die()
+	if err := s.decide(ctx, some/2); err != nil {
+		return err
+	}
+	s.losses = append(s.losses, slices.Max(s.writes[before:]))
+	began := time.Now()
+	if err := s.now.rejoin(ctx, r); err != nil {
+		return err
+	}
+	for s.now.joining != nil {
+		if err := s.decide(ctx, 1); err != nil {
+			return err
+		}
+	}
+	s.returns = append(s.returns, time.Since(began))
+	return s.decide(ctx, some)
+}
+
+// check waits until all replicas have caught up, and looks for what is lost or in another order.
+func (s *story) check(ctx context.Context) error {
+	for _, r := range s.replicas {
+		for len(r.log()) < len(s.now.log) {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%v has %d of %d entries: %w", r.host.IP, len(r.log()), len(s.now.log), ctx.Err())
+			case <-time.After(time.Millisecond):
+			}
+		}
+		if err := s.checker.check(r.log()); err != nil {
+			return fmt.Errorf("%v: %w", r.host.IP, err)
+		}
+	}
+	return nil
+}
+
+func (s *story) report() {
+	print := func(what string, times []time.Duration) {
+		fmt.Fprintf(s.out, "%-62s p50 %7.2f ms, worst %7.2f ms, of %d\n", what, ms(median(times)), ms(slices.Max(times)), len(times))
+	}
+	print("leader change, with a group that is made then", s.changes)
+	print("leader change, with a group that stands by", s.takes)
+	print("an entry, from the write to its completion", s.writes)
+	print("the longest such time while a replica dies", s.losses)
+	print("a replica that lost everything has everything again", s.returns)
+	fmt.Fprintf(s.out, "%d entries are in all %d logs, none lost, none in another order\n", len(s.now.log), replicas)
+	fmt.Fprintf(s.out, "what a leader before hears of each replica: %s\n", s.refusals[0])
+}
+
+func median(times []time.Duration) time.Duration {
+	times = slices.Sorted(slices.Values(times))
+	return times[len(times)/2]
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

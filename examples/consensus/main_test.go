@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/examples/lab"
+)
+
+func TestMain(m *testing.M) { lab.Main(m) }
+
+func TestConsensus(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var out strings.Builder
+	s, err := open(ctx, &out, lab.Program(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if t.Failed() {
+			t.Log(s.Daemon.Log())
+		}
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, context.Context, *story)
+	}{
+		{"leaders in turn, and replicas that die", inTurn},
+		{"a replica catches up from what the box has", catchesUp},
+		{"a replica is told what it lacks", isTold},
+		{"too few replicas follow", tooFew},
+	} {
+		if !t.Run(part.name, func(t *testing.T) { part.run(t, ctx, s) }) {
+			return
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func inTurn(t *testing.T, ctx context.Context, s *story) {
+	must(t, s.all(ctx, 2))
+	s.report()
+	if n := len(s.refusals); n != 2*(replicas+1-quorum) || !strings.Contains(s.refusals[0], "NAK remote access") {
+		t.Errorf("the leaders before heard %q", s.refusals)
+	}
+}
+
+// cut cuts the link of a replica that has everything, as the box knows too. It returns how many
+// entries that is.
+func cut(t *testing.T, ctx context.Context, s *story, r *replica) int {
+	t.Helper()
+	all := len(s.now.log)
+	for {
+		m, err := s.now.member(ctx, r)
+		must(t, err)
+		if m.Acked != nil && s.now.place(*m.Acked) == all-1 {
+			break
+		}
+	}
+	must(t, r.link.Lose(1_000_000))
+	return all
+}
+
+// A link that carries nothing for a while does not concern the others. When it carries packets
+// again, no program has to do anything.
+func catchesUp(t *testing.T, ctx context.Context, s *story) {
+	const missed = 300 // fewer than the box retains
+	r := s.replicas[1]
+	had := cut(t, ctx, s, r)
+	must(t, s.decide(ctx, missed))
+	if n := len(r.log()); n != had {
+		t.Fatalf("the link is cut, and the replica has %d entries instead of %d", n, had)
+	}
+	must(t, r.link.Lose(0))
+	must(t, s.check(ctx))
+	m, err := s.now.member(ctx, r)
+	must(t, err)
+	if m.Part != "active" || m.Repair.Repaired < missed {
+		t.Errorf("the box has sent %d packets again, and the replica is %s", m.Repair.Repaired, m.Part)
+	}
+	events, err := s.now.api.EventsAfter(ctx, s.now.events, s.now.group(), 0)
+	must(t, err)
+	if slices.ContainsFunc(events.Events, func(e client.Event) bool { return e.Kind == api.MemberBehind || e.Kind == api.MemberEvicted }) {
+		t.Errorf("the replica has left: %+v", events.Events)
+	}
+}
+
+// A link is cut for longer than the box has memory for. Then the box names the packet, and so the
+// entry, from which on the replica lacks data. That is all that the leader has to send it.
+func isTold(t *testing.T, ctx context.Context, s *story) {
+	r := s.replicas[2]
+	had := cut(t, ctx, s, r)
+	must(t, s.decide(ctx, retained+some))
+	must(t, r.link.Lose(0))
+	var told client.Event
+	for told.Seq == 0 { // a replica is behind when it has left several packets unanswered
+		must(t, s.decide(ctx, 1))
+		bounded, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+		events, err := s.now.api.EventsAfter(bounded, s.now.events, s.now.group(), time.Second)
+		cancel()
+		must(t, ctx.Err())
+		for _, e := range events.Events {
+			if err == nil && e.Kind == api.MemberBehind {
+				told = e
+			}
+		}
+	}
+	if told.Member != r.host.IP.String() || s.now.place(*told.PSN) != had {
+		t.Errorf("%s is said to lack entry %d; %v has %d entries", told.Member, s.now.place(*told.PSN), r.host.IP, had)
+	}
+	if m, err := s.now.member(ctx, r); err != nil || m.State != api.LeftOut || *m.Lacks != *told.PSN {
+		t.Errorf("the group says %+v, %v", m, err)
+	}
+	if n := len(r.log()); n != had {
+		t.Errorf("it has %d entries, and had %d", n, had)
+	}
+	must(t, s.now.rejoin(ctx, r))
+	for s.now.joining != nil {
+		must(t, s.decide(ctx, 1))
+	}
+	must(t, s.decide(ctx, some))
+	must(t, s.check(ctx))
+}
+
+// A replica that has lost its log promises nothing, and a leader needs the promises of a quorum.
+func tooFew(t *testing.T, ctx context.Context, s *story) {
+	s.replicas[0].die()
+	s.replicas[1].die()
+	old, err := s.lead(ctx)
+	if err == nil || !strings.Contains(err.Error(), "only 1 replicas follow") || !strings.Contains(err.Error(), "has lost its log") {
+		t.Errorf("the new leader says %v", err)
+	}
+	if s.now != old {
+		t.Error("the new leader leads")
+	}
+}
+
+// logOf is a log with these terms and ops.
+func logOf(entries ...[2]uint64) (log []entry) {
+	for _, e := range entries {
+		log = append(log, after(log, e[0], e[1]))
+	}
+	return log
+}
+
+func memoryOf(logs ...[]entry) []byte {
+	memory := make([]byte, logBytes)
+	for _, log := range logs {
+		for _, e := range log {
+			copy(memory[entryBytes*int(e.index):], e.bytes())
+		}
+	}
+	return memory
+}
+
+func TestALogEndsWhereItDoesNotFollow(t *testing.T) {
+	old := logOf([2]uint64{1, 1}, [2]uint64{1, 2}, [2]uint64{1, 3}, [2]uint64{1, 4})
+	other := logOf([2]uint64{1, 1}, [2]uint64{2, 5}, [2]uint64{2, 6}, [2]uint64{2, 7})
+	hole := other[3:]
+	torn := memoryOf(old)
+	torn[2*entryBytes+30] ^= 1
+	for name, c := range map[string]struct {
+		memory []byte
+		want   []entry
+	}{
+		"nothing":                      {memoryOf(), nil},
+		"all":                          {memoryOf(old), old},
+		"the tail of an older leader":  {memoryOf(old, other[:2]), other[:2]},
+		"a hole with entries of older": {memoryOf(old, hole), old[:3]},
+		"an entry that is not whole":   {torn, old[:2]},
+		"memory that is full":          {memoryOf(old)[:2*entryBytes], old[:2]},
+	} {
+		if got := readLog(c.memory); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+func TestANewLeaderGoesOnWithTheNewestLog(t *testing.T) {
+	short, long := logOf([2]uint64{1, 1}), logOf([2]uint64{1, 1}, [2]uint64{1, 2})
+	newer := logOf([2]uint64{1, 1}, [2]uint64{2, 3})
+	for _, c := range []struct {
+		logs   [][]entry
+		best   []entry
+		common int
+	}{
+		{[][]entry{nil, nil}, nil, 0},
+		{[][]entry{short, long}, long, 1},
+		{[][]entry{long, short, nil}, long, 0},
+		{[][]entry{long, newer}, newer, 1},
+		{[][]entry{append(slices.Clone(long), after(long, 1, 9)), newer}, newer, 1},
+		{[][]entry{long, long}, long, 2},
+	} {
+		if best, n := newest(c.logs), common(c.logs); !slices.Equal(best, c.best) || n != c.common {
+			t.Errorf("of %v: %v, %d in common", c.logs, best, n)
+		}
+	}
+}
+
+func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
+	good := logOf([2]uint64{1, 1}, [2]uint64{1, 2}, [2]uint64{2, 0}, [2]uint64{2, 4})
+	for name, c := range map[string]struct {
+		log  []entry
+		want string
+	}{
+		"good":      {good, ""},
+		"lost":      {good[:3], "entry 3, which was decided, is lost"},
+		"changed":   {logOf([2]uint64{1, 1}, [2]uint64{1, 3}, [2]uint64{2, 0}, [2]uint64{2, 4}), "entry 1 is 3 and was decided as 2"},
+		"reordered": {append(slices.Clone(good), after(good, 2, 3)), "entry 4 is 3, which was asked for before 4"},
+		"twice":     {append(slices.Clone(good), after(good, 2, 4)), "entry 4 is 4, which was asked for before 4"},
+	} {
+		checks := checker{decided: map[uint64]uint64{}}
+		for _, e := range good {
+			checks.decide(e)
+		}
+		if err := checks.check(c.log); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	checks := checker{decided: map[uint64]uint64{}}
+	checks.decide(good[1])
+	checks.decide(entry{index: 1, op: 7})
+	if err := checks.check(logOf([2]uint64{1, 1}, [2]uint64{1, 7})); err == nil || err.Error() != "entry 1 was decided as 2, and again as 7" {
+		t.Errorf("decided twice: %v", err)
+	}
+}
