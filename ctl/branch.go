@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
-	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/roce"
 )
@@ -173,7 +172,11 @@ func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.B
 	g := newGroup(file, true)
 	g.restored, g.epoch = b.Begun, b.Epoch
 	g.branch = newBranchOf(upper, b, own)
-	forgetLater(g, b.Later)
+	for id, at := range placesIn(b.Later) {
+		if g.wanted.Receiver(id) >= 0 {
+			at.enter(&g.past, id)
+		}
+	}
 	defer c.settle(ctx, file)()
 	if err := c.stand(ctx, g, file.Text()); err != nil {
 		return nil, err
@@ -204,35 +207,69 @@ func (c *Controller) ownEnd(upper string, b *api.Branch) (api.LinkEnd, error) {
 	return newEnd(local, roce.PSN(b.Link.PSN)), nil
 }
 
-// forgetLater marks receivers that joined when the group was already running. At which PSN was
-// known only to the daemon, or to the box, that had the branch before.
-func forgetLater(g *group, later []api.MemberID) {
-	for _, id := range later {
-		id := groupfile.ID{IP: addrOf(id.IP), RemoteQPN: roce.QPN(id.RemoteQPN)}
-		if g.wanted.Receiver(id) >= 0 {
-			g.past.LeaveOut(id, chronicle.Lost)
-		}
-	}
-}
-
 // nextBranch changes a branch. If more than its receivers is another one, such as the link, which
 // is its source, the branch is replaced.
 func (c *Controller) nextBranch(ctx context.Context, g *group, upper string, b *api.Branch) (*group, error) {
-	if own := g.branch.Own; g.branch.Upper == upper {
-		file, err := parseBranch(g.name, b, own)
-		if err != nil {
-			return nil, err
-		}
-		if g.published != nil && file.CheckUpdate(g.wanted) == nil {
-			next := newBranchOf(upper, b, own)
-			defer c.settle(ctx, file)()
-			return g, c.change(ctx, g, file, file.Text(), next)
+	if g.branch.Upper == upper {
+		if changed, err := c.changeBranch(ctx, g, upper, b); changed || err != nil {
+			return g, err
 		}
 	}
 	if err := c.dropBranch(g, b.Version-1); err != nil {
 		return nil, err
 	}
 	return c.newBranch(ctx, upper, g.name, b)
+}
+
+// changeBranch changes the members of a branch, or takes another queue pair of the upper box for
+// the link: then receivers that run already have come here, and the branch begins again as after a
+// restart. It reports whether it could: it cannot if anything else of the group is another one.
+func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b *api.Branch) (changed bool, err error) {
+	was, own := *g.wanted, g.branch.Own
+	relinked := b.Link.QPN != g.branch.Link.QPN
+	if relinked {
+		if own, err = c.ownEnd(upper, b); err != nil {
+			return false, err
+		}
+	}
+	file, err := parseBranch(g.name, b, own)
+	if err != nil {
+		return false, err
+	}
+	if relinked && file.Source.FirstPSN == was.Source.FirstPSN {
+		was.Source = file.Source
+	}
+	came, possible := g.whoCame(file, b.Later, relinked)
+	if g.published == nil || file.CheckUpdate(&was) != nil || !possible {
+		return false, nil
+	}
+	next := newBranchOf(upper, b, own)
+	defer c.settle(ctx, file)()
+	if relinked {
+		return true, c.move(ctx, g, file, next, came)
+	}
+	return true, c.change(ctx, g, file, file.Text(), next, came)
+}
+
+// whoCame returns the receivers of a file that are new here and do not join: those that run
+// already, and those that take no part any more. A receiver that runs can come only if the branch
+// begins again.
+func (g *group) whoCame(file *groupfile.File, stated []api.Later, again bool) (came map[groupfile.ID]place, possible bool) {
+	came, places := map[groupfile.ID]place{}, placesIn(stated)
+	for i := range file.Receivers {
+		m := &file.Receivers[i]
+		if g.wanted.Receiver(m.ID()) >= 0 || m.RemoteIP.IsValid() {
+			continue
+		}
+		at := places[m.ID()]
+		if at.known && !again {
+			return nil, false
+		}
+		if again || at.out {
+			came[m.ID()] = at
+		}
+	}
+	return came, true
 }
 
 // dropBranch ends a branch here and behind this box. Requests up to version are refused from then
@@ -297,7 +334,7 @@ func (c *Controller) DeleteBranch(ctx context.Context, upper, name string, versi
 
 // branchAnswer says how a branch stands. The caller holds c.mu.
 func (c *Controller) branchAnswer(g *group) api.BranchAnswer {
-	return api.BranchAnswer{Version: g.branch.Version, Link: g.branch.Own, Waiting: c.absent(g)}
+	return api.BranchAnswer{Version: g.branch.Version, Link: g.branch.Own, Waiting: c.absent(g), Later: g.answerLater()}
 }
 
 // maxAbsent bounds what an answer lists: one missing member is enough to say why a group waits.

@@ -421,7 +421,7 @@ func TestWhatABranchRefuses(t *testing.T) {
 	}
 	for want, change := range map[string]func(*api.Branch) string{
 		"box b9 is not a neighbour of box b2; add it to neighbours: in the config of b2":                                                                        func(*api.Branch) string { return "b9" },
-		"box b1 registers with version 2 and box b2 with version 1; run the same version of rocast on both":                                                     func(b *api.Branch) string { b.Registration = 2; return "b1" },
+		"box b1 registers with version 1 and box b2 with version 2; run the same version of rocast on both":                                                     func(b *api.Branch) string { b.Registration = 1; return "b1" },
 		`the boxes on the way are ["b3"], which do not lead from b1 to b1`:                                                                                      func(b *api.Branch) string { b.Visited = []string{"b3"}; return "b1" },
 		`the boxes on the way are [], which do not lead from b1 to b1`:                                                                                          func(b *api.Branch) string { b.Visited = nil; return "b1" },
 		"box b1 says that its link address is 10.9.0.7, and neighbours: of box b2 says 10.9.0.1; correct one of them (local: sets the address that a box uses)": func(b *api.Branch) string { b.Link.IP = "10.9.0.7"; return "b1" },

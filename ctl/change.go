@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
 )
 
 // stand sets up a new group: at the boxes behind this one, then here. It stores the text, unless
@@ -75,11 +77,12 @@ func (c *Controller) branchOff(g *group) error {
 	return nil
 }
 
-// laterOf returns the members behind a link that joined later, as far as this box knows.
-func laterOf(g *group, l *link) (later []groupfile.ID) {
+// laterOf returns the members behind a new link that do not take part since the source's first
+// packet, as far as this box knows.
+func laterOf(g *group, l *link) (later []later) {
 	for _, id := range l.Members {
-		if s := g.past.Standing(id); s == chronicle.Joined || s == chronicle.Joining || s == chronicle.Lost {
-			later = append(later, id)
+		if p := g.ownPlace(id); p != g.origin() {
+			later = append(later, l.laterAt(id, p, g.origin()))
 		}
 	}
 	return later
@@ -138,12 +141,14 @@ func (c *Controller) forget(g *group) error {
 // Receivers join first, at all boxes, and only if all agree the change is made here; until then it
 // can be taken back. Then receivers leave. A box that does not hear of that is told again with the
 // next renewals.
-func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File, text []byte, next *branch) error {
-	p, err := c.prepare(g, file, next)
+//
+// came are the receivers that are new here and take no part any more.
+func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File, text []byte, next *branch, came map[groupfile.ID]place) error {
+	p, err := c.prepare(g, file, next, came)
 	if err == nil && p.moved {
 		// First those that move, as after a restart; only then is it known who joins.
-		if err = c.move(ctx, g); err == nil {
-			p, err = c.prepare(g, file, next)
+		if err = c.move(ctx, g, g.wanted, g.branch, nil); err == nil {
+			p, err = c.prepare(g, file, next, came)
 		}
 	}
 	if err != nil {
@@ -162,7 +167,7 @@ func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File,
 	p.join(joined)
 	c.mu.Lock()
 	p.next.setLinks(p.links)
-	if err = c.regroup(g, &p.next, text); err == nil {
+	if err = c.regroup(g, &p.next, text, came); err == nil {
 		c.mu.Unlock()
 		c.leave(ctx, g, p)
 		return nil
@@ -179,14 +184,25 @@ type preparation struct {
 	joining []*link // those that members join, as they are asked first: nobody has left yet
 	leaving []string
 	gone    []*link
-	moved   bool // a member goes from one box to another
+
+	// What follows is about running members that go from one box to another.
+
+	moved   bool
+	places  map[groupfile.ID]place // of all members that run, or ran
+	here    map[groupfile.ID]place // the members that come to this box itself
+	joined  []groupfile.ID         // the members that come behind a link that the group has
+	renamed map[groupfile.ID]groupfile.ID
 }
 
-func (c *Controller) prepare(g *group, file *groupfile.File, next *branch) (*preparation, error) {
+// prepare plans a change. came are receivers that are new here and do not join.
+func (c *Controller) prepare(g *group, file *groupfile.File, next *branch, came map[groupfile.ID]place) (*preparation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := &preparation{next: *g}
+	p := &preparation{next: *g, places: maps.Clone(came), here: map[groupfile.ID]place{}, renamed: map[groupfile.ID]groupfile.ID{}}
 	p.next.wanted = file
+	if file.Source.Role == groupfile.Both && file.Source.ID() != g.wanted.Source.ID() {
+		p.next.source = file.Source.ID() // another queue pair of the upper box
+	}
 	var visited []string
 	now := time.Now()
 	if p.next.branch = next; next != nil {
@@ -198,23 +214,7 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch) (*pre
 	if p.links, err = c.linksFor(file, g.links, visited); err != nil {
 		return nil, err
 	}
-	for _, l := range p.links {
-		was := linkTo(g.links, l.Box)
-		if was == nil {
-			was = &link{}
-		}
-		for _, id := range l.Members {
-			if !slices.Contains(was.Members, id) && g.wanted.Receiver(id) >= 0 {
-				p.moved = true
-			}
-		}
-		l.Later = slices.DeleteFunc(slices.Clone(l.Later), func(id groupfile.ID) bool { return !slices.Contains(l.Members, id) })
-	}
-	for i := range file.Receivers {
-		id := file.Receivers[i].ID()
-		p.moved = p.moved || linkOf(p.links, id) == nil && linkOf(g.links, id) != nil
-	}
-	if err := g.refuseMove(file, p.links); err != nil {
+	if err := p.findMoves(g, file); err != nil {
 		return nil, err
 	}
 	for _, l := range p.links {
@@ -230,50 +230,53 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch) (*pre
 	return p, nil
 }
 
-// refuseMove refuses to move a running member to a place where the PSN that its QP expects is not
-// known: to a box that already carries the group, for which the member would be one that joins, or
-// to this box if the member joined later. Its QP would take new data for a duplicate and
-// acknowledge it.
-func (g *group) refuseMove(file *groupfile.File, links []*link) error {
-	for i := range g.wanted.Receivers {
-		id := g.wanted.Receivers[i].ID()
-		from, to := linkOf(g.links, id), linkOf(links, id)
-		switch {
-		case file.Receiver(id) < 0: // it leaves
-		case from == nil && to == nil, from != nil && to != nil && from.Box == to.Box:
-		case to == nil && g.joinedLater(from, id), to != nil && linkTo(g.links, to.Box) != nil:
-			return api.Errorf(api.BadRequest, "the routes have changed, and the PSN that %v expects is not known where it is now; update the "+
-				"group without it, and then with it and the psn that its QP expects", id.IP)
+// findMoves finds the running members that are at another box than before, and their places. One
+// that is still joining, as far as this box knows, waits until it has joined; but members that are
+// cut off do not wait for it.
+func (p *preparation) findMoves(g *group, file *groupfile.File) error {
+	if p.places == nil {
+		p.places = map[groupfile.ID]place{}
+	}
+	var joining []groupfile.ID
+	running := false
+	for i := range file.Receivers {
+		id := file.Receivers[i].ID()
+		to := linkOf(p.links, id)
+		at, came := p.places[id]
+		if !came {
+			from := linkOf(g.links, id)
+			if g.wanted.Receiver(id) < 0 || from == nil && to == nil || from != nil && to != nil && from.Box == to.Box {
+				continue
+			}
+			at = g.placeOf(id)
+			if !at.known && !at.out && (from == nil || from.problem == "") {
+				joining = append(joining, id)
+			}
+			p.places[id] = at
+			p.moved = true
 		}
+		running = running || at.known
+		p.moved = p.moved || at.known
+		if to == nil && at != g.origin() {
+			p.here[id] = at
+		}
+	}
+	if len(joining) > 0 && !running {
+		return api.Errorf(api.BadRequest, "the routes have changed, and %v stays where it was: it is joining, and which packet its QP gets first "+
+			"is not known yet; rocastd tries again", joining[0].IP)
 	}
 	return nil
 }
 
-// joinedLater says whether a member behind a link, or the link itself, joined when the group was
-// running.
-func (g *group) joinedLater(l *link, id groupfile.ID) bool {
-	m := l.member(g.wanted)
-	return slices.Contains(l.Later, id) || g.past.Standing(m.ID()) != ""
-}
-
-// prepareLink finds out who joins and leaves behind a link. Nobody can join behind a link that
-// takes no part any more.
+// prepareLink finds out who joins, comes and leaves behind a link.
 func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Time) error {
 	was := linkTo(g.links, l.Box)
-	first := *l
-	joins := false
-	for _, id := range l.Members {
-		if was != nil && slices.Contains(was.Members, id) {
-			continue
-		}
-		joins = true
-		runs := g.wanted.Receiver(id) >= 0
-		elsewhere := linkOf(g.links, id)
-		if was != nil && !runs || elsewhere != nil && g.joinedLater(elsewhere, id) || g.past.Standing(id) != "" {
-			l.Later = append(l.Later, id)
-		}
+	l.Later = slices.DeleteFunc(slices.Clone(l.Later), func(m later) bool { return !slices.Contains(l.Members, m.ID) })
+	joins, err := p.come(g, l, was)
+	if err != nil {
+		return err
 	}
-	first.Later = l.Later
+	first := *l
 	first.Begun = first.Begun || p.moved
 	if was != nil {
 		for _, id := range was.Members {
@@ -289,11 +292,56 @@ func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Tim
 		first.Version = max(p.next.epoch, nextVersion(l.Version, now))
 		p.joining = append(p.joining, &first)
 	}
-	if end := g.linkEnded(l); joins && was != nil && end != nil {
-		return api.Errorf(api.BadRequest, "box %s takes no part in the group any more (%s), so nobody can join behind it; update the group "+
-			"without the members behind that box, and then with them", l.Box, end.Standing)
-	}
 	return nil
+}
+
+// come finds out which members join behind a link, or come there from another box. was is the link
+// as it is now, or nil. Nobody can join or come behind a link that takes no part any more.
+func (p *preparation) come(g *group, l, was *link) (joins bool, err error) {
+	begins := g.origin() // the place of the link's first packet
+	if was != nil {
+		begins = g.linkPlace(was)
+	}
+	running := 0
+	for _, id := range l.Members {
+		if was != nil && slices.Contains(was.Members, id) {
+			continue
+		}
+		joins = true
+		at, runs := p.places[id]
+		if at.known {
+			running++
+			if was != nil {
+				p.joined = append(p.joined, id)
+			}
+		}
+		if was != nil && !runs || runs && (was != nil || at != begins) {
+			m := l.laterAt(id, at, begins)
+			m.Out = runs && !at.known
+			l.Later = append(l.Later, m)
+		}
+	}
+	switch {
+	case was == nil || !joins:
+	case begins.out:
+		return false, api.Errorf(api.BadRequest, "box %s takes no part in the group any more (%s), so nobody can join behind it; update the group "+
+			"without the members behind that box, and then with them", l.Box, g.linkEnded(was).Standing)
+	case running > 0 && !begins.known:
+		return false, api.Errorf(api.BadRequest, "the routes have changed, and box %s, behind which members are now, takes part only from the "+
+			"source's next message on; rocastd tries again", l.Box)
+	case running > 0:
+		p.relink(g, l)
+	}
+	return joins, nil
+}
+
+// relink takes another queue pair for a link, and forgets that of the other box.
+func (p *preparation) relink(g *group, l *link) {
+	was := l.member(g.wanted)
+	l.Local = newEnd(addrOf(l.Local.IP), roce.PSN(l.Local.PSN))
+	is := l.member(g.wanted)
+	p.renamed[was.ID()] = is.ID()
+	l.Remote, l.Weight = api.LinkEnd{IP: l.Remote.IP}, len(l.Members)
 }
 
 // linkEnded returns the record of a link that no longer takes part, or nil.

@@ -24,7 +24,8 @@
 //	boxes.go         other boxes, and who changes a group at present; link.go, a group's links to them
 //	assign.go        which members are behind which neighbour; register.go, the requests to them
 //	branch.go        what upper boxes ask of this one; change.go, sets up and changes the whole subtree
-//	lease.go         renews and ends branches; move.go, members whose routes have changed; tree_view.go
+//	lease.go         renews and ends branches; move.go, members whose routes have changed; place.go,
+//	                 the PSNs that they expect; tree_view.go
 //	follow.go        changes of links and next hops; news.go, the data path's notes about members
 //	shared.go        groups that all boxes share, in etcd
 //	run.go           start, run and close a Controller

@@ -15,7 +15,14 @@ func (c *Controller) saveChronicle(g *group) error {
 	if err != nil {
 		return fmt.Errorf("keep the state of group %s: %w", g.name, err)
 	}
-	c.keepMembers(g, text)
+	if c.Desired != nil && g.branch == nil {
+		all := g.everywhere()
+		text, err := all.Text()
+		if err != nil {
+			return fmt.Errorf("keep the state of group %s for other boxes: %w", g.name, err)
+		}
+		c.keepMembers(g, text)
+	}
 	return c.Store.PutState(g.name, text)
 }
 

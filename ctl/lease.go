@@ -59,7 +59,7 @@ func (c *Controller) linksDue(g *group, now time.Time) bool {
 // due returns when a link is to be renewed.
 func (l *link) due(lease time.Duration) time.Time {
 	every := lease / renewals
-	if l.problem != "" || len(l.absent) > 0 {
+	if l.problem != "" || len(l.absent) > 0 || slices.ContainsFunc(l.Later, later.isUnknown) {
 		every = min(every, askAgainEvery)
 	}
 	return l.asked.Add(every)
@@ -166,8 +166,13 @@ func (c *Controller) noteRenewal(g *group, next *link) {
 		c.Log.Info("a branch stands again", fields...)
 		c.events.Add(api.Event{Kind: api.NeighbourUp, Group: g.name, Neighbour: next.Box, Cause: "its part of the group stands again"})
 	}
-	otherEnd := at.Remote != next.Remote
-	at.Remote, at.absent, at.problem, at.asked, at.Begun = next.Remote, next.absent, next.problem, next.asked, next.Begun
+	otherEnd, sameLater := at.Remote != next.Remote, slices.EqualFunc(at.Later, next.Later, later.equal)
+	at.Remote, at.absent, at.problem, at.asked, at.Begun, at.Later = next.Remote, next.absent, next.problem, next.asked, next.Begun, next.Later
+	if !sameLater {
+		if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {
+			c.Log.Error("could not store since when members behind a neighbour take part", append(fields, zap.Error(err))...)
+		}
+	}
 	if !otherEnd {
 		return
 	}
@@ -175,7 +180,7 @@ func (c *Controller) noteRenewal(g *group, next *link) {
 	// after a restart, nobody knows what the box has.
 	again := *g
 	again.setLinks(g.links)
-	if err := c.republish(g, &again); err != nil {
+	if err := c.republish(g, &again, nil, nil); err != nil {
 		c.Log.Error("could not publish a link's new end", append(fields, zap.Error(err))...)
 	}
 }

@@ -20,14 +20,13 @@ import (
 type link struct {
 	Box     string         `json:"box"`
 	Members []groupfile.ID `json:"members"` // those behind the neighbour
-	// Later are the members that joined while the group was running. Only the box to which they
-	// are attached knows at which PSN: if it forgets that, they no longer take part.
-	Later   []groupfile.ID `json:"later,omitempty"`
-	Weight  int            `json:"weight"` // the receivers that a quorum counts, never more than when the link was made
-	Local   api.LinkEnd    `json:"local"`
-	Remote  api.LinkEnd    `json:"remote"`
-	Version uint64         `json:"version"`
-	Begun   bool           `json:"begun"` // see api.Branch
+	// Later are the members that joined while the group was running, or came from another box.
+	Later   []later     `json:"later,omitempty"`
+	Weight  int         `json:"weight"` // the receivers that a quorum counts, never more than when the link was made
+	Local   api.LinkEnd `json:"local"`
+	Remote  api.LinkEnd `json:"remote"`
+	Version uint64      `json:"version"`
+	Begun   bool        `json:"begun"` // see api.Branch
 
 	absent  []api.Absent
 	problem string    // why the neighbour could not be asked, or refuses; "" if the branch stands

@@ -3,11 +3,14 @@ package ctl
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/feedback"
 )
 
 // rethink plans a group's tree again after routes have changed. Members stay where they are as long
@@ -16,7 +19,7 @@ func (c *Controller) rethink(ctx context.Context, g *group) {
 	c.mu.Lock()
 	was := g.treeProblem
 	c.mu.Unlock()
-	err := c.move(ctx, g)
+	err := c.move(ctx, g, g.wanted, g.branch, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
@@ -34,20 +37,29 @@ func (c *Controller) rethink(ctx context.Context, g *group) {
 	g.treeProblem, c.moved[g] = err.Error(), struct{}{}
 }
 
-// move gives members to other boxes, if their routes say so. A path that moves is treated as after
-// a restart: nobody knows what the new box's receivers have.
-func (c *Controller) move(ctx context.Context, g *group) error {
-	p, err := c.prepare(g, g.wanted, g.branch)
+// move gives members to other boxes, if their routes say so, or takes those that came from other
+// boxes: then file and next are what the upper box asks for, with another queue pair for the link
+// to it.
+//
+// The group begins again as after a restart, here and at each box to which a member comes: nobody
+// knows what that member has. A box that has the group already gets another queue pair for the
+// link, because an answer that the box has sent before does not speak for the member.
+func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, next *branch, came map[groupfile.ID]place) error {
+	c.hearWhoIsOut(ctx, g)
+	p, err := c.prepare(g, file, next, came)
+	if err == nil {
+		err = c.refuseBehind(g, p)
+	}
 	if err != nil {
 		return err
 	}
-	if !p.moved {
+	if !p.moved && came == nil {
 		c.mu.Lock()
 		g.treeProblem = ""
 		c.mu.Unlock()
 		return nil
 	}
-	joined, err := c.askAll(ctx, c.errandOf(&p.next, g.wanted), p.joining)
+	joined, err := c.askAll(ctx, c.errandOf(&p.next, file), p.joining)
 	if err != nil {
 		c.takeBack(g, p)
 		return err
@@ -56,14 +68,14 @@ func (c *Controller) move(ctx context.Context, g *group) error {
 	c.mu.Lock()
 	p.next.setLinks(p.links)
 	p.next.treeProblem = ""
-	err = c.republish(g, &p.next)
+	err = c.republish(g, &p.next, file, p.amend)
 	c.mu.Unlock()
 	if err != nil {
 		c.takeBack(g, p)
 		return err
 	}
-	c.events.Add(api.Event{Kind: api.RouteChanged, Group: g.name, Cause: "some of its members are behind another neighbour now"})
-	c.Log.Info("members are behind another neighbour now", zap.String("group", g.name), zap.Int("neighbours", len(g.links)))
+	c.events.Add(api.Event{Kind: api.RouteChanged, Group: g.name, Cause: "some of its members are reached by another way now"})
+	c.Log.Info("members are reached by another way now", zap.String("group", g.name), zap.Int("neighbours", len(g.links)))
 	c.leave(ctx, g, p)
 	return nil
 }
@@ -73,13 +85,73 @@ func (p *preparation) join(joined []*link) {
 	for _, l := range joined {
 		into := linkTo(p.links, l.Box)
 		into.Remote, into.absent, into.problem, into.asked, into.Version, into.Begun = l.Remote, l.absent, l.problem, l.asked, l.Version, true
+		into.Later = l.Later
 	}
 }
 
+// amend enters the members that have come here into the chronicle, and the new IDs of links.
+func (p *preparation) amend(past *chronicle.Chronicle) {
+	for was, is := range p.renamed {
+		past.Rename(was, is)
+	}
+	for id, at := range p.here {
+		at.enter(past, id)
+	}
+}
+
+// hearWithin bounds the wait for boxes that members leave: the members get no data meanwhile.
+const hearWithin = 500 * time.Millisecond
+
+// hearWhoIsOut asks the boxes behind this one which receivers they have evicted: such a receiver
+// must not come back elsewhere, because the source no longer has what it lacks.
+func (c *Controller) hearWhoIsOut(ctx context.Context, g *group) {
+	if p := &g.wanted.Policy; !p.Evict && p.OnFatal != feedback.FatalEvict {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, hearWithin)
+	defer cancel()
+	c.mu.Lock()
+	for _, l := range g.links {
+		l.asked = time.Time{}
+	}
+	c.mu.Unlock()
+	c.renewLinks(ctx, g)
+}
+
+// refuseBehind refuses to move a member of a quorum behind a link where others are already, if the
+// quorum did without the member's path for some packets: the source may no longer have them, and
+// the whole link would stay behind.
+func (c *Controller) refuseBehind(g *group, p *preparation) error {
+	if g.wanted.Policy.Ack == feedback.AckAll || len(p.joined) == 0 {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, _ := c.Switch.GroupState(g.id)
+	for _, id := range p.joined {
+		own := id
+		if l := linkOf(g.links, id); l != nil {
+			m := l.member(g.wanted)
+			own = m.ID()
+		}
+		at := g.published.FindPath(own.IP, own.RemoteQPN)
+		if at < 0 || at >= len(state.Paths) || state.Paths[at].Part != feedback.PartActive || state.Paths[at].Acked.Before(state.Merged) {
+			return api.Errorf(api.BadRequest, "the routes have changed, and %v may lack packets that the quorum did not wait for; if this stays, "+
+				"update the group without it, and then with it and the psn that its QP expects", id.IP)
+		}
+	}
+	return nil
+}
+
 // republish publishes the next version of a group as after a restart of the daemon: the data path
-// forgets what the members have acknowledged, and learns it from their answers.
-func (c *Controller) republish(g, next *group) error {
-	text, err := g.past.Text()
+// forgets what the members have acknowledged, and learns it from their answers. file is stored if
+// it is another one than now. amend, unless it is nil, changes what the chronicle says of members.
+func (c *Controller) republish(g, next *group, file *groupfile.File, amend func(*chronicle.Chronicle)) error {
+	before := g.past.Next(g.file, g.file) // a copy
+	if amend != nil {
+		amend(&before)
+	}
+	text, err := before.Text()
 	if err != nil {
 		return err
 	}
@@ -91,7 +163,8 @@ func (c *Controller) republish(g, next *group) error {
 		return errSwitched
 	}
 	was := *g
-	next.past, next.restored, next.published, next.held = past, !c.isIdle(g), nil, nil
+	others := file != nil && file != g.wanted
+	next.past, next.restored, next.published, next.held = past, others || !c.isIdle(g), nil, nil
 	if err := c.end(g); err != nil {
 		c.Log.Error("could not remove all addresses of a group that is published again", zap.String("group", g.name), zap.Error(err))
 	}
@@ -105,7 +178,11 @@ func (c *Controller) republish(g, next *group) error {
 		}
 		return err
 	}
-	if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {
+	var stored error
+	if others {
+		stored = c.Store.Put(g.name, file.Text())
+	}
+	if err := errors.Join(stored, c.saveTree(g), c.saveChronicle(g)); err != nil {
 		c.Log.Error("could not store the links of a group; a crash would lose them", zap.String("group", g.name), zap.Error(err))
 	}
 	return nil

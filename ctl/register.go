@@ -42,8 +42,8 @@ func (c *Controller) ask(ctx context.Context, e errand, l link) (link, error) {
 		Lease: int(c.lease() / time.Second), Within: int(within / time.Millisecond), Begun: l.Begun, Link: l.Local,
 		File: string(e.file.BranchText(l.membersIn(e.file))),
 	}
-	for _, id := range l.Later {
-		request.Later = append(request.Later, api.MemberID{IP: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN)})
+	for _, m := range l.Later {
+		request.Later = append(request.Later, m.message())
 	}
 	if l.Remote.QPN != 0 {
 		request.Yours = &l.Remote
@@ -58,6 +58,7 @@ func (c *Controller) ask(ctx context.Context, e errand, l link) (link, error) {
 		return l, err
 	}
 	l.Remote, l.absent, l.problem, l.Begun = answer.Link, answer.Waiting, "", true
+	l.hear(answer.Later)
 	return l, nil
 }
 

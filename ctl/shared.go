@@ -136,9 +136,6 @@ func (s *shared) end(name string) {
 // keepMembers stores the state of a group's members where another box that takes the group over
 // finds it.
 func (c *Controller) keepMembers(g *group, state []byte) {
-	if c.Desired == nil || g.branch != nil {
-		return
-	}
 	c.shared.mu.Lock()
 	defer c.shared.mu.Unlock()
 	c.shared.pending.members[g.name] = state
@@ -428,7 +425,7 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 	if err != nil {
 		return err
 	}
-	return c.change(ctx, g, file, e.Text, nil)
+	return c.change(ctx, g, file, e.Text, nil, nil)
 }
 
 // report says to all boxes how a group of this box is, if that has changed.

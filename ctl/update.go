@@ -45,7 +45,7 @@ func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.
 	if err != nil {
 		return api.Group{}, apiError(err)
 	}
-	if err := c.change(ctx, g, file, text, nil); err != nil {
+	if err := c.change(ctx, g, file, text, nil, nil); err != nil {
 		return api.Group{}, apiError(err)
 	}
 	c.mu.Lock()
@@ -87,14 +87,20 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	})
 }
 
-// regroup stores the next version of a group and then publishes it.
-func (c *Controller) regroup(g, next *group, text []byte) error {
+// regroup stores the next version of a group and then publishes it. came are receivers that do not
+// join, although they are new here.
+func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]place) error {
 	oldText, err := c.Store.Get(g.name)
 	if err != nil {
 		return err
 	}
 	putBack := func() error { return errors.Join(c.Store.Put(g.name, oldText), c.saveChronicle(g), c.saveTree(g)) }
 	next.past, next.plan = g.past.Next(g.file, next.file), c.plan(next.file)
+	for id, at := range came {
+		if next.file.Receiver(id) >= 0 {
+			at.enter(&next.past, id)
+		}
+	}
 	if err := c.keepNext(g, next, text); err != nil {
 		return errors.Join(err, putBack())
 	}

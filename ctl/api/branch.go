@@ -1,7 +1,7 @@
 package api
 
 // Registration is the version of the messages between boxes. A box refuses another version.
-const Registration = 1
+const Registration = 2
 
 // Branch asks a box to carry a group to the members behind it. The asking box is the upper one: its
 // end of the link is the source of the asked box's group.
@@ -29,9 +29,10 @@ type Branch struct {
 	Link  LinkEnd `json:"link"`
 	// Yours is the end that the asked box gave in its last answer; absent: it has given none.
 	Yours *LinkEnd `json:"yours,omitempty"`
-	// Later are the members that joined when the group was already running. A box that does not
-	// know the branch cannot know at which PSN, so they no longer take part there.
-	Later []MemberID `json:"later,omitempty"`
+	// Later are the members that joined when the group was already running, and those that come
+	// from another box. At a box that does not know the branch, those without a Since no longer
+	// take part; at one that knows it, they join.
+	Later []Later `json:"later,omitempty"`
 	// File is a group file without source: the members behind the asked box.
 	File string `json:"file"`
 }
@@ -40,6 +41,15 @@ type Branch struct {
 type MemberID struct {
 	IP        string `json:"ip"`
 	RemoteQPN uint32 `json:"remoteQPN"`
+}
+
+// Later says since when a member of a branch takes part, if not since the link's first packet.
+type Later struct {
+	MemberID
+	// Since is the PSN on the link with which the member's QP expects the psn of the file; absent:
+	// the box that says this does not know it.
+	Since *uint32 `json:"since,omitempty"`
+	Out   bool    `json:"out,omitempty"` // it no longer takes part
 }
 
 // LinkEnd is one end of a link between two boxes: an address and a QPN of a box, and the first PSN
@@ -55,6 +65,7 @@ type BranchAnswer struct {
 	Version uint64   `json:"version"`
 	Link    LinkEnd  `json:"link"`              // the answering box's end
 	Waiting []Absent `json:"waiting,omitempty"` // what is missing in the subtree
+	Later   []Later  `json:"later,omitempty"`   // of the subtree, as far as the answering box knows
 }
 
 // Absent is something in the tree that is missing at present.

@@ -79,6 +79,25 @@ func (c *Chronicle) LeaveOut(id groupfile.ID, s Standing) {
 	c.set(id, Record{Standing: s, apart: true})
 }
 
+// Came records that a receiver has come from another box, or that its box has lost its state. Its
+// QP expects its first PSN with the source's PSN psn, like that of a receiver that joined there in
+// an earlier run of the daemon.
+func (c *Chronicle) Came(id groupfile.ID, psn roce.PSN) {
+	c.set(id, Record{Standing: Joined, PSN: psn})
+	c.records[id].since = &psn
+}
+
+// Rename lets a receiver have another ID: the other end of a link has another QPN.
+func (c *Chronicle) Rename(was, is groupfile.ID) {
+	if r := c.records[was]; r != nil {
+		delete(c.records, was)
+		c.records[is] = r
+	}
+}
+
+// Since returns the source's PSN at which a receiver joined, if its standing is Joined.
+func (c *Chronicle) Since(id groupfile.ID) roce.PSN { return c.records[id].PSN }
+
 func (c *Chronicle) set(id groupfile.ID, r Record) {
 	if c.records == nil {
 		c.records = map[groupfile.ID]*Record{}

@@ -65,18 +65,27 @@ func needRoot(t *testing.T) {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	return newSiteOf(t, fabric.Router, 0, nil)
+}
+
+// newSiteOf also gives each box spare hosts, which prepare may use before the daemons start.
+func newSiteOf(t *testing.T, between fabric.Between, spare int, prepare func(*site)) *site {
+	t.Helper()
 	needRoot(t)
 	s := &site{t: t, lab: &fabric.Fabric{}}
 	program, err := boxes.Program()
 	s.check(err)
 	t.Cleanup(func() { s.check(s.lab.Close()) })
 	for _, hosts := range []int{2, 1, 2} {
-		_, err := s.lab.AddBox(bed.Options{Hosts: hosts})
+		_, err := s.lab.AddBox(bed.Options{Hosts: hosts + spare})
 		s.check(err)
 	}
 	for i := range 2 {
-		_, err := s.lab.Join(s.lab.Boxes[i], s.lab.Boxes[i+1], fabric.Router, 1, 0)
+		_, err := s.lab.Join(s.lab.Boxes[i], s.lab.Boxes[i+1], between, 1, 0)
 		s.check(err)
+	}
+	if prepare != nil {
+		prepare(s)
 	}
 	s.set, err = boxes.New(s.lab, filepath.Dir(program), "leaf1", "spine", "leaf2")
 	s.check(err)
@@ -124,16 +133,23 @@ func (s *site) join(joining ...*receiver) {
 	s.change(ctx, first)
 	for _, r := range joining {
 		s.check(r.RNIC.Register(rnic.Region{VA: 0, RKey: 7, Access: rnic.RemoteWrite, Bytes: r.memory}))
-		qp, err := r.RNIC.NewQP(bed.QP(r.qpn, 0, pathMTU))
+		qp, err := r.RNIC.NewQP(patient(r.qpn, 0))
 		s.check(err)
 		s.check(qp.Connect(ctx, endpoint.Peer{IP: s.lab.Boxes[0].GroupIP(), QPN: groupQPN, PSN: r.psn}))
 	}
 	if first {
 		var err error
-		s.source, err = s.lab.Boxes[0].Hosts[0].RNIC.NewQP(bed.QP(17, sourcePSN, pathMTU))
+		s.source, err = s.lab.Boxes[0].Hosts[0].RNIC.NewQP(patient(17, sourcePSN))
 		s.check(err)
 		s.check(s.source.Connect(ctx, endpoint.Peer{IP: s.lab.Boxes[0].GroupIP(), QPN: groupQPN, PSN: 0}))
 	}
+}
+
+// patient is a queue pair that waits 537 ms for an answer, seven times.
+func patient(qpn roce.QPN, psn roce.PSN) rnic.Config {
+	c := bed.QP(qpn, psn, pathMTU)
+	c.Timeout, c.RetryCount = 17, 6
+	return c
 }
 
 // leave lets a receiver leave.
@@ -177,20 +193,28 @@ func (s *site) state() string {
 // have it, and that others have something else.
 func (s *site) round(others ...*receiver) {
 	s.t.Helper()
+	s.roundWith(4, func() {}, others...)
+}
+
+// roundWith is round with so many messages. midway is called when half of them are complete.
+func (s *site) roundWith(messages int, midway func(), others ...*receiver) {
+	s.t.Helper()
 	s.rounds++
 	data := make([]byte, bytesEach)
 	rand.NewChaCha8([32]byte{byte(s.rounds)}).Read(data)
-	const messages = 4
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	for i := range messages {
-		off := i * bytesEach / messages
-		s.check(s.source.PostWrite(uint64(i), data[off:off+bytesEach/messages], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey}))
-	}
-	for range messages {
-		if c, err := s.source.Wait(ctx); err != nil || c.Status != rnic.Success {
-			s.t.Fatalf("round %d: the source's WRITE ended with %v, %v\n%s", s.rounds, c.Status, err, s.state())
+	err := bed.Post(ctx, s.source, messages, func(n int) error {
+		off := n * bytesEach / messages
+		return s.source.PostWrite(uint64(n), data[off:off+bytesEach/messages], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey})
+	}, func(done int) error {
+		if done == messages/2 {
+			midway()
 		}
+		return nil
+	})
+	if err != nil {
+		s.t.Fatalf("round %d: %v\n%s", s.rounds, err, s.state())
 	}
 	for _, r := range s.receivers {
 		if !s.has(r, data) {

@@ -179,9 +179,7 @@ func (w *twoWays) create() {
 	}
 	w.ready()
 	connect := func(h *bed.Host, qpn roce.QPN, sends, expects roce.PSN) *endpoint.QP {
-		c := bed.QP(qpn, sends, pathMTU)
-		c.Timeout, c.RetryCount = 17, 6 // 537 ms, seven times
-		qp, err := h.RNIC.NewQP(c)
+		qp, err := h.RNIC.NewQP(patient(qpn, sends))
 		w.check(err)
 		within, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()

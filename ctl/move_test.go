@@ -1,0 +1,300 @@
+package ctl
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/chronicle"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
+)
+
+// goes moves host 10.n.0.1, as the boxes' routes have it, to box at: by the given way from b1.
+func (f *fabric) goes(host string, way ...string) {
+	for i, name := range way {
+		b := f.box(name)
+		hop := f.box("b1").hops.Hop(addr("10.1.0.2"))
+		if i+1 < len(way) {
+			hop = b.hops.Hop(linkIP(f.box(way[i+1]).n))
+			hop.Gateways = nexthop.GatewaysOf(linkIP(f.box(way[i+1]).n))
+		}
+		b.hops.Set(map[string]nexthop.Hop{host: hop})
+		b.hopsChanged([]netip.Addr{addr(host)})
+	}
+	f.tendAll(time.Now())
+}
+
+// joins tells a box that a receiver of its group has got its first packet.
+func (b *box) joins(ip string, psn roce.PSN) {
+	g := b.groups["g1"]
+	for i := range g.file.Receivers {
+		if m := &g.file.Receivers[i]; m.IP == addr(ip) {
+			b.hear(dataplane.Note{Group: g.id, What: feedback.NoteJoined, Receiver: m.IP, RemoteQPN: m.RemoteQPN, PSN: psn})
+			return
+		}
+	}
+	b.f.t.Fatalf("%s has no member at %s", b.name, ip)
+}
+
+// renewAll renews all links, from the last box to the first.
+func (f *fabric) renewAll() {
+	for i := range f.boxes {
+		b := f.boxes[len(f.boxes)-1-i]
+		if g := b.groups["g1"]; g != nil {
+			for _, l := range g.links {
+				l.asked = time.Time{}
+			}
+			b.renewLinks(f.t.Context(), g)
+		}
+	}
+}
+
+// expects checks that a host gets the PSNs that its QP expects, whatever boxes are on the way.
+// first is the source's PSN with which it expects the psn of its file.
+func (f *fabric) expects(ip string, first roce.PSN) {
+	f.t.Helper()
+	ahead := first.Sub(1000) // the source's first PSN
+	b := f.box("b1")
+	for {
+		g := b.published("g1")
+		var next *box
+		for i := range g.Paths {
+			p := &g.Paths[i]
+			switch l := linkOf(b.groups["g1"].links, idOf(ip)); {
+			case p.Dst == addr(ip):
+				a := addr(ip).As4()
+				if want := roce.PSN(10*int(a[1]) + int(a[3])); g.Source.FirstPSN.Add(ahead).Add(g.DeltaPSN(i)) != want {
+					f.t.Errorf("at %s, the source's PSN %d is %d for %s, want %d", b.name, first, g.Source.FirstPSN.Add(ahead).Add(g.DeltaPSN(i)), ip, want)
+				}
+				return
+			case l != nil && p.Dst == addr(l.Remote.IP):
+				next = f.box(l.Box)
+				ahead = g.Source.FirstPSN.Add(ahead).Add(g.DeltaPSN(i)).Sub(next.published("g1").Source.FirstPSN)
+			}
+		}
+		if next == nil {
+			f.t.Fatalf("%s has no way to %s: %s", b.name, ip, f.shape())
+		}
+		b = next
+	}
+}
+
+// A running member moves behind a link that the group has: the box there and this one begin again,
+// with another queue pair for the link. It also moves on, and back, and to this box.
+func TestAMemberMovesBehindARunningLink(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"))
+	b1.sw.Carry("g1", 1005)
+	before := *b2.groups["g1"].branch
+	f.goes("10.3.0.1", "b1", "b2")
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.3.0.1 | b3: 10.3.0.2")
+	f.expects("10.3.0.1", 1000)
+	f.expects("10.2.0.1", 1000)
+	after := b2.groups["g1"].branch
+	if after.Link.QPN == before.Link.QPN || after.Own.QPN == before.Own.QPN {
+		t.Errorf("the link has the queue pairs %+v and %+v, as before", after.Link, after.Own)
+	}
+	if !b1.published("g1").Restored || !b2.published("g1").Restored || f.box("b3").published("g1").Restored {
+		t.Error("not both boxes begin again, or b3 does")
+	}
+	if g, _ := b1.Group("g1"); g.State != api.Ready {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	for _, name := range []string{"b1", "b2"} {
+		f.box(name).restart(false, false)
+		f.renewAll()
+		f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.3.0.1 | b3: 10.3.0.2")
+		f.expects("10.3.0.1", 1000)
+	}
+	f.goes("10.3.0.1", "b1")
+	f.check("b1: 10.1.0.2 10.3.0.1 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.2")
+	f.expects("10.3.0.1", 1000)
+	f.goes("10.3.0.1", "b1", "b3")
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1 10.3.0.2")
+	f.expects("10.3.0.1", 1000)
+	if err := b1.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	f.nothingLeft()
+}
+
+// Members that joined later keep their PSNs wherever they move: behind a link that was there,
+// behind one that joined later itself, over two boxes, and to the root.
+func TestAMemberThatJoinedLaterMoves(t *testing.T) {
+	f := newFabric(t, 4, "b1 b2", "b1 b3", "b3 b4")
+	b1, b2, b3, b4 := f.box("b1"), f.box("b2"), f.box("b3"), f.box("b4")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	b1.route(4, "b3")
+	b3.route(4, "b4")
+	f.create(groupFile("10.1.0.2", "10.2.0.1"))
+	b1.sw.Carry("g1", 1005)
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.3.0.1", "10.4.0.1"))
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.2.0.2 | b3: 10.3.0.1 b4 | b4: 10.4.0.1")
+	b2.joins("10.2.0.2", 1008) // a box with the source's own PSNs
+	b1.joins("10.9.0.3", 1008) // b3's group begins with that packet
+	b3.sw.Carry("g1", 1003)
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.3.0.1", "10.4.0.1", "10.4.0.2"))
+	b4.joins("10.4.0.2", b4.published("g1").Source.FirstPSN.Add(12)) // 1020 at the source
+	f.renewAll()
+	late := map[string]roce.PSN{"10.2.0.1": 1000, "10.2.0.2": 1008, "10.3.0.1": 1008, "10.4.0.1": 1008}
+	all := func(want string) {
+		t.Helper()
+		f.check2(want)
+		for ip, first := range late {
+			f.expects(ip, first)
+		}
+	}
+	f.goes("10.2.0.2", "b1", "b3")
+	all("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.2.0.2 10.3.0.1 b4 | b4: 10.4.0.1 10.4.0.2")
+	f.goes("10.2.0.2", "b1", "b3", "b4")
+	all("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1 b4 | b4: 10.2.0.2 10.4.0.1 10.4.0.2")
+	f.goes("10.4.0.2", "b1")
+	late["10.4.0.2"] = 1020
+	all("b1: 10.1.0.2 10.4.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1 b4 | b4: 10.2.0.2 10.4.0.1")
+	f.goes("10.4.0.1", "b1", "b2")
+	all("b1: 10.1.0.2 10.4.0.2 b2 b3 | b2: 10.2.0.1 10.4.0.1 | b3: 10.3.0.1 b4 | b4: 10.2.0.2")
+	f.goes("10.2.0.1", "b1", "b3", "b4")
+	all("b1: 10.1.0.2 10.4.0.2 b2 b3 | b2: 10.4.0.1 | b3: 10.3.0.1 b4 | b4: 10.2.0.1 10.2.0.2")
+	// A box that has lost its state gets the PSNs from the box above.
+	f.renewAll()
+	b4.restart(false, true)
+	b4.hops.CopyFrom(b3.hops)
+	for _, ip := range []string{"10.2.0.1", "10.2.0.2"} {
+		b4.hops.Set(map[string]nexthop.Hop{ip: b1.hops.Hop(addr("10.1.0.2"))})
+	}
+	f.renewAll()
+	f.check2("b1: 10.1.0.2 10.4.0.2 b2 b3 | b2: 10.4.0.1 | b3: 10.3.0.1 b4 | b4: 10.2.0.1 10.2.0.2")
+	f.expects("10.2.0.1", 1000)
+	f.expects("10.2.0.2", 1008)
+}
+
+// A receiver that was evicted stays out wherever it moves, and one that is still joining stays
+// where it is.
+func TestWhoMovesWithoutAPlace(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	text := func(receivers ...string) string {
+		return strings.Replace(groupFile(receivers...), "mtu:", "silent-after: 1s\nevict: true\nmtu:", 1)
+	}
+	f.create(text("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"))
+	b1.sw.Carry("g1", 1005)
+	b3.sw.Carry("g1", 1005)
+	b1.update(t, text("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2", "10.3.0.3"))
+	g := b3.groups["g1"]
+	b3.hear(dataplane.Note{Group: g.id, What: feedback.NoteEvicted, Receiver: addr("10.3.0.1"), RemoteQPN: 1, PSN: 1002})
+	f.goes("10.3.0.1", "b1", "b2")
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.2 10.3.0.3")
+	if s := b2.groups["g1"].past.Standing(idOf("10.3.0.1")); s != chronicle.Lost {
+		t.Errorf("the evicted receiver is %q", s)
+	}
+	f.goes("10.3.0.3", "b1", "b2")
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.2 10.3.0.3")
+	if g, _ := b1.Group("g1"); g.State != api.Degraded || !strings.Contains(g.Reason, "10.3.0.3 stays where it was: it is joining") {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	b3.joins("10.3.0.3", 1010)
+	f.renewAll()
+	f.tendAll(time.Now())
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.3.0.3 | b3: 10.3.0.2")
+	f.expects("10.3.0.3", 1010)
+	if g, _ := b1.Group("g1"); g.State == api.Degraded {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	// The evicted one comes to the root, and is still out.
+	f.goes("10.3.0.1", "b1")
+	if s := b1.groups["g1"].past.Standing(idOf("10.3.0.1")); s != chronicle.Lost {
+		t.Errorf("the evicted receiver is %q", s)
+	}
+}
+
+// A move to a box that refuses, or whose answer is lost, leaves the group with its old links.
+func TestAMoveBehindARunningLinkFails(t *testing.T) {
+	for name, fail := range map[string]func(f *fabric){
+		"the request is lost": func(f *fabric) { f.cut = func(_, to, _ string) (bool, bool) { return to != "b2", true } },
+		"the answer is lost":  func(f *fabric) { f.cut = func(_, to, _ string) (bool, bool) { return true, to != "b2" } },
+		"b2 refuses":          func(f *fabric) { f.box("b2").sw.Refuse(errors.New("the classifier is full")) },
+		"b1 cannot publish it": func(f *fabric) {
+			f.box("b1").sw.Refuse(errors.New("the classifier is full"))
+		},
+	} {
+		f := newFabric(t, 3, "b1 b2", "b1 b3")
+		b1 := f.box("b1")
+		b1.route(2, "b2")
+		b1.route(3, "b3")
+		f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
+		b1.sw.Carry("g1", 1005)
+		local := linkTo(b1.groups["g1"].links, "b2").Local
+		fail(f)
+		f.goes("10.3.0.1", "b1", "b2")
+		f.cut = nil
+		linkTo(b1.groups["g1"].links, "b2").asked = time.Time{}
+		b1.renewLinks(t.Context(), b1.groups["g1"])
+		t.Log(name)
+		f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
+		if got := linkTo(b1.groups["g1"].links, "b2").Local; got != local {
+			t.Errorf("%s: the end of the link is %+v, was %+v", name, got, local)
+		}
+		f.tendAll(time.Now())
+		f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.3.0.1")
+		f.expects("10.3.0.1", 1000)
+	}
+}
+
+// A quorum may have gone on without the member that moves.
+func TestAMemberThatAQuorumLeftBehindStays(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1 := f.box("b1")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu:", "ack: quorum 2\nmtu:", 1))
+	b1.sw.Carry("g1", 1005)
+	b1.sw.Merge(b1.groups["g1"].id, 1003)
+	f.goes("10.3.0.1", "b1", "b2")
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
+	if g, _ := b1.Group("g1"); g.State != api.Degraded || !strings.Contains(g.Reason, "10.3.0.1 may lack packets that the quorum did not wait for") {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	b1.sw.Merge(b1.groups["g1"].id, 999)
+	f.tendAll(time.Now())
+	f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1 10.3.0.1")
+	if w := linkTo(b1.groups["g1"].links, "b2").Weight; w != 2 {
+		t.Errorf("the link counts %d receivers", w)
+	}
+}
+
+// A box that takes a whole group over knows the PSNs of the receivers behind other boxes.
+func TestTheWholeGroupIsDescribedToOthers(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	f.create(groupFile("10.1.0.2", "10.2.0.1"))
+	b1.sw.Carry("g1", 1005)
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3"))
+	b2.joins("10.2.0.2", 1010)
+	f.renewAll()
+	all := b1.groups["g1"].everywhere()
+	for _, c := range []struct {
+		ip   string
+		want chronicle.Standing
+	}{{"10.1.0.2", ""}, {"10.2.0.1", ""}, {"10.2.0.2", chronicle.Joined}, {"10.2.0.3", chronicle.Joined}} {
+		if got := all.Standing(idOf(c.ip)); got != c.want {
+			t.Errorf("%s is %q, want %q", c.ip, got, c.want)
+		}
+	}
+	if got := all.Since(groupfile.ID{IP: addr("10.2.0.2"), RemoteQPN: 1}); got != 1010 {
+		t.Errorf("since %d", got)
+	}
+}
