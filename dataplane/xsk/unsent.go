@@ -49,6 +49,10 @@ func (u *unsent) withdraw(n uint32) {
 
 // Unsent returns how many bytes of frames were taken by Transmit and neither sent by the device nor
 // withdrawn. In discipline Give, Complete brings it up to date.
+//
+// A kernel before 6.17 that stops inside a batch does not show which descriptors it has consumed of
+// it (__xsk_generic_xmit moves the consumer index only at the end of the ring). They then count as
+// withdrawn, so the result may be too low by one batch until the device has sent what it keeps.
 func (s *Socket) Unsent() int {
 	if s.obtained.Discipline == Lend {
 		s.discardCompletions()
