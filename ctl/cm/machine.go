@@ -220,7 +220,11 @@ func (m *Machine) hear(e Heard) {
 	case *wire.REQ:
 		m.hearREQ(e.From, e.MAD.TID, message)
 	case *wire.REP:
-		m.withSide(e, message.Pair, func(s *side) { m.hearREP(s, message) })
+		if s := m.find(e.From, message.Pair); s != nil {
+			m.hearREP(s, message)
+			return
+		}
+		m.disown(e, message)
 	case *wire.RTU:
 		m.withSide(e, message.Pair, func(s *side) { m.hearRTU(s) })
 	case *wire.MRA:
@@ -250,6 +254,16 @@ func (m *Machine) withSide(e Heard, pair wire.Pair, then func(*side)) {
 		return
 	}
 	m.counts[NoConnection]++
+}
+
+// disown refuses the answer to a REQ that nobody knows, as when the daemon was started again
+// meanwhile. The receiver's program would repeat its answer for a minute, and wait.
+func (m *Machine) disown(e Heard, rep *wire.REP) {
+	m.counts[NoConnection]++
+	if m.knows(e.From) {
+		rej := &wire.REJ{Pair: swap(rep.Pair), Answers: wire.AnswersREP, Reason: wire.InvalidCommID}
+		m.do(Send{e.From, wire.MAD{Header: e.MAD.Header, Message: rej}})
+	}
 }
 
 // hearREP takes the answer of a receiver.

@@ -197,6 +197,7 @@ type Reason uint16
 const (
 	NoResources      Reason = 3
 	Timeout          Reason = 4
+	InvalidCommID    Reason = 6
 	InvalidServiceID Reason = 8
 	InvalidTransport Reason = 9
 	StaleConnection  Reason = 10
@@ -206,7 +207,7 @@ const (
 )
 
 var reasonNames = map[Reason]string{
-	NoResources: "no resources", Timeout: "timeout", InvalidServiceID: "invalid service ID", InvalidTransport: "invalid transport",
+	NoResources: "no resources", Timeout: "timeout", InvalidCommID: "invalid comm ID", InvalidServiceID: "invalid service ID", InvalidTransport: "invalid transport",
 	StaleConnection: "stale connection", InvalidGID: "invalid GID", InvalidPathMTU: "invalid path MTU",
 	ConsumerDefined: "consumer defined",
 }

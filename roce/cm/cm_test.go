@@ -221,7 +221,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	got += fmt.Sprintf(", %v", Reason(99))
-	if want := "REQ DREP APR attribute 0x1b attribute 0xf, 3 no resources, 4 timeout, 8 invalid service ID, 9 invalid transport, " +
+	if want := "REQ DREP APR attribute 0x1b attribute 0xf, 3 no resources, 4 timeout, 6 invalid comm ID, 8 invalid service ID, 9 invalid transport, " +
 		"10 stale connection, 12 invalid GID, 26 invalid path MTU, 28 consumer defined, reason 99"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
