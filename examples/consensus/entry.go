@@ -10,7 +10,7 @@ import (
 // An entry of a log is one packet, so its number follows from the packet's PSN.
 const (
 	entryBytes = 64
-	logEntries = 1 << 14
+	logEntries = 1 << 16
 	logBytes   = entryBytes * logEntries
 )
 
@@ -48,9 +48,12 @@ func (e entry) bytes() []byte {
 // readLog returns the entries that memory begins with: up to the first one that is not whole, or
 // does not follow from the one before. What an earlier leader has left behind that does not.
 func readLog(memory []byte) (log []entry) {
+	before := uint64(0)
 	for ; len(memory) >= entryBytes; memory = memory[entryBytes:] {
-		e := after(log, binary.BigEndian.Uint64(memory[8:]), binary.BigEndian.Uint64(memory[16:]))
-		if e.term == 0 || string(e.bytes()) != string(memory[:entryBytes]) {
+		number := func(i int) uint64 { return binary.BigEndian.Uint64(memory[8*i:]) }
+		e := entry{index: number(0), term: number(1), op: number(2), sum: number(entryBytes/8 - 1)}
+		before = crc64.Update(before, checksums, memory[:entryBytes-8])
+		if e.index != uint64(len(log)) || e.term == 0 || e.sum != before {
 			break
 		}
 		log = append(log, e)

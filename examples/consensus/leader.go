@@ -140,6 +140,9 @@ var errFenced = errors.New("the replicas follow another leader")
 
 // decide appends an entry to the log, and returns when a quorum has it.
 func (l *leader) decide(ctx context.Context, op uint64) error {
+	if len(l.log) == logEntries {
+		return errors.New("the log is full")
+	}
 	e := after(l.log, l.term, op)
 	l.note(e)
 	at := entryBytes * int(e.index)

@@ -163,3 +163,48 @@ func storySourceSwitch(t *testing.T, ctx context.Context, s *stage) string {
 	_, lost := s.tally(g)
 	return fmt.Sprintf("%d turns of 4 sources, %d frames lost: hashes equal after each, QPs live", len(turns)+1, lost)
 }
+
+// storyFenced takes a source's access away at one receiver after the other, as replicas do that
+// follow another leader (docs/uses.md#consensus). One that refuses leaves. Without the second there
+// is no quorum, and the source's QP ends. Events name both.
+func storyFenced(t *testing.T, ctx context.Context, s *stage) string {
+	spec := ordinary()
+	spec.policy, spec.quorum, spec.bytes = "ack: quorum 2\n", 2, streamMessages*messageBytes
+	g := s.addGroup(t, ctx, spec)
+	transfer := g.transfer("write", messageBytes, streamMessages)
+	g.run(t, ctx, transfer)
+	must(t, g.to[0].Fence(ctx, "qp"))
+	s.locked(func() { g.excluded[0] = true })
+	must(t, g.from.Fill(ctx, 40))
+	g.run(t, ctx, transfer)
+	g.holds(t, ctx, g.bytes, g.to[1:]...)
+
+	must(t, g.to[1].Fence(ctx, "key"))
+	must(t, g.from.StartTransfer(transfer))
+	if done := g.fails(t, ctx, remoteAccessError); done != 0 {
+		t.Errorf("%d WRITEs are done, want 0", done)
+	}
+	inState(t, ctx, "ERR", g.from, g.to[0], g.to[1])
+	inState(t, ctx, "RTS", g.to[2])
+	var refusals []string
+	for _, q := range g.to[:2] {
+		refusals = append(refusals, s.refusal(t, ctx, g, q))
+	}
+	return fmt.Sprintf("the first receiver leaves, the second ends the source: %q", refusals)
+}
+
+// refusal returns what the event says about a receiver that has refused data.
+func (s *stage) refusal(t *testing.T, ctx context.Context, g *group, q *QP) string {
+	t.Helper()
+	out, err := s.ask(ctx, "events", "--group", g.name)
+	must(t, err)
+	var told api.Events
+	must(t, json.Unmarshal(out, &told))
+	for _, e := range told.Events {
+		if e.Kind == api.MemberRefused && e.Member == q.Addr.String() && e.RemoteQPN == uint32(g.qpn) {
+			return e.Cause
+		}
+	}
+	t.Errorf("no event says that %v has refused: %s", q.Addr, out)
+	return ""
+}

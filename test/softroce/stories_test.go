@@ -92,6 +92,7 @@ var stories = []story{
 	{"silent one evicted", false, storyEvicted},
 	{"members", false, storyMembers},
 	{"source switch", false, storySourceSwitch},
+	{"fenced", false, storyFenced},
 
 	{"three groups", false, storyGroups},
 	{"unicast beside", false, storyUnicast},

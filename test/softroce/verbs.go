@@ -118,6 +118,13 @@ func (q *QP) Hash(ctx context.Context, bytes int) (string, error) {
 	return e.SHA256, err
 }
 
+// Fence takes the peer's access to the region away: by "key", the region gets another one, or by
+// "qp".
+func (q *QP) Fence(ctx context.Context, by string) error {
+	_, err := q.ask(ctx, "fenced", "fence by=%s", by)
+	return err
+}
+
 // State is the state of the queue pair, such as "RTS" or "ERR".
 func (q *QP) State(ctx context.Context) (string, error) {
 	e, err := q.ask(ctx, "state", "state")

@@ -214,6 +214,24 @@ void connect_endpoint(struct endpoint *ep, const struct command *peer)
 		report_state(ep);
 }
 
+void fence_endpoint(struct endpoint *ep, const struct command *command)
+{
+	struct ibv_qp_attr attr = { .qp_access_flags = IBV_ACCESS_LOCAL_WRITE };
+	struct ibv_mr *old = ep->mr;
+	int error;
+
+	if (strcmp(text_field(command, "by", "key"), "qp") == 0) {
+		error = ibv_modify_qp(ep->qp, &attr, IBV_QP_ACCESS_FLAGS);
+	} else {
+		ep->mr = ibv_reg_mr(ep->pd, ep->region, ep->region_bytes, ACCESS);
+		error = ep->mr ? ibv_dereg_mr(old) : errno;
+	}
+	if (error)
+		report_errno("fence", error);
+	else
+		report("fenced", ",\"rkey\":%u", ep->mr->rkey);
+}
+
 void report_state(const struct endpoint *ep)
 {
 	static const char *const names[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };

@@ -36,6 +36,12 @@ void report_local(const struct endpoint *ep);
 
 /* connect_endpoint brings the QP to RTS with the parameters of the peer. */
 void connect_endpoint(struct endpoint *ep, const struct command *peer);
+
+/*
+ * fence_endpoint takes the peer's access to the region away. When it has reported that, the peer
+ * writes no more.
+ */
+void fence_endpoint(struct endpoint *ep, const struct command *command);
 void report_state(const struct endpoint *ep);
 
 #endif

@@ -12,13 +12,15 @@
  *   fetch_add va= rkey= [count=]
  *                                       last=read makes the last message a READ; the same with other verbs
  *   hash [bytes=]                       SHA-256 of the region or of its first bytes
+ *   fence by=key|qp                     let the peer write no more: the region gets another R_Key, or
+ *                                       the QP loses its access
  *   load file=                          read a file into the region, as far as there is room
  *   save file= [bytes=]                 write the region or its first bytes to a file
  *   state
  *   quit
  *
  * The program reads commands while a transfer runs. It answers every command with state, filled,
- * posted, done, hash, loaded, saved or error. The first line is local, without a command. A
+ * posted, done, hash, fenced, loaded, saved or error. The first line is local, without a command. A
  * completion line reports each message that was received and each work request that failed.
  */
 #include <errno.h>
@@ -128,6 +130,8 @@ static bool run_command(struct endpoint *ep, struct transfers *t, char *line)
 		fill(ep, &command);
 	else if (strcmp(command.verb, "hash") == 0)
 		hash(ep, &command);
+	else if (strcmp(command.verb, "fence") == 0)
+		fence_endpoint(ep, &command);
 	else if (strcmp(command.verb, "load") == 0)
 		load(ep, &command);
 	else if (strcmp(command.verb, "save") == 0)
