@@ -90,6 +90,12 @@ func (c *Client) Confirm(ctx context.Context, group string, ready Confirmation) 
 	return after, c.do(ctx, http.MethodPost, api.GroupsPath+"/"+url.PathEscape(group)+api.ReadyPath, body, &after)
 }
 
+// ChangeRegions lets regions of memory come to a running group and leave it. When it returns, the
+// source may WRITE to the new ones, and WRITEs to those that left are refused.
+func (c *Client) ChangeRegions(ctx context.Context, group string, change RegionChange) (after Group, err error) {
+	return after, c.post(ctx, api.GroupsPath+"/"+url.PathEscape(group)+api.RegionsPath, change, &after)
+}
+
 // Groups lists the groups.
 func (c *Client) Groups(ctx context.Context) (groups api.Groups, err error) {
 	return groups, c.do(ctx, http.MethodGet, api.GroupsPath, nil, &groups)

@@ -13,6 +13,10 @@ type (
 	GroupSummary = api.GroupSummary
 	Member       = api.Member
 	Confirmation = api.Confirmation
+	RegionChange = api.RegionChange
+	NewRegion    = api.NewRegion
+	RegionStart  = api.RegionStart
+	RegionPlace  = api.RegionPlace
 	Goodput      = api.Goodput
 	Event        = api.Event
 	Events       = api.Events

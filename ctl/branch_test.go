@@ -66,8 +66,9 @@ func TestAGroupStandsAtAllBoxes(t *testing.T) {
 		}
 	}
 	// VA and R_Key pass a link as they are, and every box has the source's PSNs on its links.
-	path := f.box("b1").published("g1").Paths[1]
-	if r := path.Regions[0]; r != (mft.Region{VA: 0x10000, Length: 4096, RKey: 0x77}) || path.FirstPSN != 1000 {
+	published := f.box("b1").published("g1")
+	path := published.Paths[1]
+	if r := path.Regions.Region(published.Memory, 0); r != (mft.Region{VA: 0x10000, Length: 4096, RKey: 0x77}) || path.FirstPSN != 1000 {
 		t.Errorf("%+v", path)
 	}
 	if b := f.box("b4").groups["g1"].branch; b.Root != "b1" || strings.Join(b.Visited, " ") != "b1 b2" {

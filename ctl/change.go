@@ -156,6 +156,9 @@ func (c *Controller) change(ctx context.Context, g *group, file *groupfile.File,
 	}
 	e := c.errandOf(&p.next, file)
 	e.file = below(withMembers(file, g.wanted))
+	if p.remembers { // members that leave have no place for new memory; CheckOneChange has refused both at the root
+		e.file = below(file)
+	}
 	joined, err := c.askAll(ctx, e, p.joining)
 	if err == nil && ctx.Err() != nil {
 		err = givenUp(ctx)
@@ -184,6 +187,8 @@ type preparation struct {
 	joining []*link // those that members join, as they are asked first: nobody has left yet
 	leaving []string
 	gone    []*link
+	// remembers: the memory changes. All boxes behind are told before this one changes.
+	remembers bool
 
 	// What follows is about running members that go from one box to another.
 
@@ -198,7 +203,7 @@ type preparation struct {
 func (c *Controller) prepare(g *group, file *groupfile.File, next *branch, came map[groupfile.ID]place) (*preparation, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := &preparation{next: *g, places: maps.Clone(came), here: map[groupfile.ID]place{}, renamed: map[groupfile.ID]groupfile.ID{}}
+	p := &preparation{next: *g, remembers: !file.HasMemoryOf(g.wanted), places: maps.Clone(came), here: map[groupfile.ID]place{}, renamed: map[groupfile.ID]groupfile.ID{}}
 	p.next.wanted = file
 	if file.Source.Role == groupfile.Both && file.Source.ID() != g.wanted.Source.ID() {
 		p.next.source = file.Source.ID() // another queue pair of the upper box
@@ -278,7 +283,7 @@ func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Tim
 	}
 	first := *l
 	first.Begun = first.Begun || p.moved
-	if was != nil {
+	if was != nil && !p.remembers {
 		for _, id := range was.Members {
 			if !slices.Contains(l.Members, id) {
 				first.Members = append(slices.Clone(first.Members), id)
@@ -288,7 +293,7 @@ func (c *Controller) prepareLink(g *group, p *preparation, l *link, now time.Tim
 			}
 		}
 	}
-	if joins || was == nil {
+	if joins || was == nil || p.remembers {
 		first.Version = max(p.next.epoch, nextVersion(l.Version, now))
 		p.joining = append(p.joining, &first)
 	}

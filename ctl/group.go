@@ -48,7 +48,9 @@ func newGroup(file *groupfile.File, kept bool) *group {
 }
 
 // build returns the group to publish for a plan.
-func (g *group) build(p *plan.Plan) *mft.Group { return p.Group(g.file, &g.past, g.restored) }
+func (g *group) build(p *plan.Plan) (*mft.Group, error) {
+	return p.Group(g.file, &g.past, g.restored, g.published)
+}
 
 // legs returns how each member is reached now. For a group that failed, it returns failed legs.
 func (g *group) legs() *plan.Plan {

@@ -223,9 +223,9 @@ func TestAPerftestHelpersIPIsNotOnALink(t *testing.T) {
 func TestTrafficIsCountedByWhoSentIt(t *testing.T) {
 	counts := api.Counters{
 		feedback.Forwarded.String(): 1, feedback.Resent.String(): 2, feedback.Filtered.String(): 4, feedback.OutsideWindow.String(): 8,
-		feedback.Refused.String(): 16, dataplane.NotSource.String(): 32, feedback.Merged.String(): 64,
+		feedback.Refused.String(): 16, dataplane.NotSource.String(): 32, feedback.Merged.String(): 64, dataplane.RefusedMemory.String(): 128,
 	}
-	if got, want := traffic(counts), (perftest.Traffic{FromSource: 31, FromReceivers: 32, Refused: 16}); got != want {
+	if got, want := traffic(counts), (perftest.Traffic{FromSource: 159, FromReceivers: 32, Refused: 144}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

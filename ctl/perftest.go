@@ -63,7 +63,7 @@ func (p helperGroups) Traffic(name string) (perftest.Traffic, bool) {
 func traffic(counts api.Counters) perftest.Traffic {
 	t := perftest.Traffic{
 		FromReceivers: counts[dataplane.NotSource.String()],
-		Refused:       counts[feedback.Refused.String()],
+		Refused:       counts[feedback.Refused.String()] + counts[dataplane.RefusedMemory.String()],
 	}
 	t.FromSource = t.Refused
 	for _, outcome := range []feedback.Outcome{feedback.Forwarded, feedback.Resent, feedback.Filtered, feedback.OutsideWindow} {

@@ -50,7 +50,10 @@ func (c *Controller) end(g *group) error {
 func (c *Controller) plan(f *groupfile.File) plan.Plan { return plan.Make(f, c.ports, c.NextHops.Hop) }
 
 func (c *Controller) publish(g *group, p plan.Plan) error {
-	next := g.build(&p)
+	next, err := g.build(&p)
+	if err != nil {
+		return err
+	}
 	id, err := c.Switch.Add(next)
 	if err != nil {
 		return aboutFile(g.file, err)
@@ -78,7 +81,10 @@ func (c *Controller) replace(g *group, p plan.Plan) error {
 		g.plan = p
 		return nil
 	}
-	next := g.build(&p)
+	next, err := g.build(&p)
+	if err != nil {
+		return err
+	}
 	if err := c.Switch.Replace(g.id, next); err != nil {
 		return err
 	}

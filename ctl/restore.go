@@ -124,8 +124,11 @@ func (c *Controller) resume(g *group) error {
 	if !past.Resume() {
 		return nil
 	}
-	next := g.plan.Group(g.file, &past, g.restored)
-	if err := c.Switch.Replace(g.id, next); err != nil {
+	next, err := g.plan.Group(g.file, &past, g.restored, g.published)
+	if err == nil {
+		err = c.Switch.Replace(g.id, next)
+	}
+	if err != nil {
 		return errors.Join(err, c.end(g))
 	}
 	g.published, g.past = next, past

@@ -476,22 +476,24 @@ func (c *Controller) createShared(ctx context.Context, file *groupfile.File, tex
 
 // updateShared changes a desired group, and waits until its root has followed. If the root refuses
 // the change, it is taken back.
-func (c *Controller) updateShared(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
+func (c *Controller) updateShared(ctx context.Context, file *groupfile.File, text []byte, from *basis) (api.Group, error) {
 	e, _ := c.Desired.Entry(file.Name)
 	if !e.Wanted() {
 		return api.Group{}, c.notShared(file.Name)
 	}
+	if from != nil && from.revision != e.Revision {
+		return api.Group{}, changedMeanwhile(file.Name)
+	}
 	was, err := c.parse(ctx, e.Text)
 	if err == nil {
-		err = file.CheckUpdate(was)
+		err = errors.Join(file.CheckUpdate(was), file.CheckOneChange(was))
 	}
 	if err != nil {
 		return api.Group{}, apiError(err)
 	}
 	revision, err := c.Desired.Update(ctx, file.Name, text, e.Revision)
 	if errors.Is(err, desired.ErrChanged) {
-		return api.Group{}, api.Errorf(api.Stale, "group %s was changed by someone else at the same time; look at it with rocast group show, and try again",
-			file.Name)
+		return api.Group{}, changedMeanwhile(file.Name)
 	}
 	if err != nil {
 		return api.Group{}, unavailable(err)

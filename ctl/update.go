@@ -13,10 +13,15 @@ import (
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
-// Update changes the receivers of a running group to those of the file. A new receiver takes part
-// from the next message on. The group no longer waits for a removed receiver. If Update returns an
-// error, which is an *api.Error, nothing has changed.
+// Update changes the receivers or the memory of a running group to those of the file. A new
+// receiver takes part from the next message on. The group no longer waits for a removed receiver.
+// If Update returns an error, which is an *api.Error, nothing has changed.
 func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.Group, error) {
+	return c.update(ctx, name, text, nil)
+}
+
+// update makes text the file of a running group. from is the version that was changed; nil: any.
+func (c *Controller) update(ctx context.Context, name string, text []byte, from *basis) (api.Group, error) {
 	file, err := c.parse(ctx, text)
 	if err != nil {
 		return api.Group{}, apiError(err)
@@ -27,7 +32,7 @@ func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.
 			file.Name, name, file.Name))
 	}
 	if c.Desired != nil {
-		return c.updateShared(ctx, file, text)
+		return c.updateShared(ctx, file, text, from)
 	}
 	defer c.settle(ctx, file)()
 	unlock, _, err := c.names.lock(ctx, name, "")
@@ -40,7 +45,9 @@ func (c *Controller) Update(ctx context.Context, name string, text []byte) (api.
 	}
 	c.mu.Lock()
 	g := c.groups[name]
-	err = c.mayBecome(g, name, file)
+	if err = c.mayBecome(g, name, file); err == nil {
+		err = from.isStill(name, g.wanted)
+	}
 	c.mu.Unlock()
 	if err != nil {
 		return api.Group{}, apiError(err)
@@ -66,7 +73,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	case g.published == nil:
 		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it again", name, g.problem)
 	}
-	if err := file.CheckUpdate(g.wanted); err != nil {
+	if err := errors.Join(file.CheckUpdate(g.wanted), file.CheckOneChange(g.wanted)); err != nil {
 		return err
 	}
 	if at := g.wanted.Receiver(g.source); at >= 0 && file.Receiver(g.source) < 0 {
@@ -104,10 +111,14 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 	if err := c.keepNext(g, next, text); err != nil {
 		return errors.Join(err, putBack())
 	}
-	next.published = next.build(&next.plan)
-	if err := c.Switch.Replace(g.id, next.published); err != nil {
+	built, err := next.build(&next.plan)
+	if err == nil {
+		err = c.Switch.Replace(g.id, built)
+	}
+	if err != nil {
 		return errors.Join(aboutFile(next.wanted, err), putBack())
 	}
+	next.published = built
 	before := len(g.wanted.Members())
 	c.updateEvents(g, next.wanted)
 	c.untrack(g)

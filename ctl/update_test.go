@@ -275,7 +275,7 @@ func TestAnUpdateThatIsRefusedChangesNothing(t *testing.T) {
 	}{
 		{"a bad file", "psn: 5", "psn: -5", "line 8: member 2: psn is not a whole number from 0 to 16777215 (0xffffff); write one, without quotes", nil},
 		{"another name", "name: g1", "name: g2", "line 1: name is g2, and group g1 was to be updated; write that name, or update group g2", nil},
-		{"another key", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; an update may change only the receivers: write 1024, or remove the group and create it again", nil},
+		{"another key", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; an update may change only receivers and memory: write 1024, or remove the group and create it again", nil},
 		{"a port's MTU", receiver3, receiver3 + receiver4, "line 4: mtu: 10.77.0.4 is reached through eth3, whose MTU 1000 cannot carry path MTU 1024; set it with ip link set eth3 mtu 1088",
 			func(w *world) {
 				w.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1000, 4)})

@@ -144,7 +144,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		MigReq: v.MigReq(head), // of an answer that no receiver gives
 	}
 	var region int
-	if ev.Syndrome, region = admit(g, v, head); ev.Syndrome != 0 {
+	if ev.Syndrome, region = admit(g, f); ev.Syndrome != 0 {
 		ev.Kind = feedback.Refuse
 	}
 	unchecked := st.needsNoCheck(sender, &ev, v.PKey(head))
@@ -163,7 +163,10 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	}
 	c.perform(st, f, region, out)
 	if st.held != nil {
-		c.retain(now, st, f, outcome, region, !unchecked, out)
+		c.retain(now, st, f, outcome, !unchecked, out)
+	}
+	if outcome == feedback.Refused && ev.Syndrome == roce.NAKRemoteAccess {
+		return RefusedMemory
 	}
 	return Reason(outcome)
 }
@@ -179,21 +182,23 @@ func (st *state) needsNoCheck(sender int, ev *feedback.Event, pkey uint16) bool 
 		ev.PSN == st.merge.NextPSN() && st.merge.Plain() > 0
 }
 
-// admit returns the region of the group's memory that a request addresses (-1: none), or the NAK
+// admit returns the range of the group's memory that a request addresses (-1: none), or the NAK
 // that refuses the request. An operation that cannot be merged is an invalid request: READ and
 // atomics, and IETH and FLUSH, which name keys or need answers of their own. Memory that the group
-// does not have is refused as a receiver would refuse it.
-func admit(g *mft.Group, v *roce.View, head []byte) (refusal roce.Syndrome, region int) {
+// does not have, or has not yet, is refused as a receiver would refuse it. A copy may have been
+// written over the frame, but f.Original is as received.
+func admit(g *mft.Group, f *Frame) (refusal roce.Syndrome, region int) {
+	v := &f.View
 	headers := v.Opcode.Headers()
 	switch {
 	case v.Opcode.IsRead(), v.Opcode.IsAtomic(), headers.Has(roce.HasIETH), headers.Has(roce.HasFETH):
 		return roce.NAKInvalidRequest, -1
-	case !headers.Has(roce.HasRETH) || len(g.Memory) == 0:
+	case !headers.Has(roce.HasRETH) || g.Memory == nil:
 		return 0, -1
 	}
-	reth := v.RETH(head)
-	region = g.FindRegion(reth.VA, reth.RKey, reth.DMABytes)
-	if region < 0 && reth.DMABytes > 0 { // a WRITE of length 0 names no memory
+	length := v.RETH(f.Head()).DMABytes
+	region = g.Memory.Find(f.Original.VA, f.Original.RKey, length)
+	if region < 0 && length > 0 { // a WRITE of length 0 names no memory
 		return roce.NAKRemoteAccess, -1
 	}
 	return 0, region

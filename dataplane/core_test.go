@@ -233,7 +233,7 @@ func TestAGroupWithoutMemory(t *testing.T) {
 	g := group()
 	g.Memory = nil
 	for i := range g.Paths {
-		g.Paths[i].Regions = nil
+		g.Paths[i].Regions = mft.Regions{}
 	}
 	net := newNet(t, g)
 	p := write(firstPSN, []byte("anywhere"))
@@ -245,24 +245,6 @@ func TestAGroupWithoutMemory(t *testing.T) {
 	}
 	if d := decode(t, out[0]); d.VA != p.reth.VA || d.RKey != p.reth.RKey {
 		t.Errorf("VA %#x, R_Key %d", d.VA, d.RKey)
-	}
-}
-
-// A receiver without regions knows the group's own addresses and keys; the others of its group have
-// theirs.
-func TestAReceiverWithoutRegions(t *testing.T) {
-	g := group()
-	g.Paths[1].Regions = nil
-	net := newNet(t, g)
-	say(t, net, write(firstPSN, []byte("x")))
-	for i, want := range []struct {
-		va   uint64
-		rkey uint32
-	}{{2<<32 + 64, 0x1002}, {memoryVA + 64, memoryKey}, {4<<32 + 64, 0x1004}} {
-		out := net.Ports[i+1].Take()
-		if d := decode(t, out[0]); d.VA != want.va || d.RKey != want.rkey {
-			t.Errorf("receiver %d: VA %#x, R_Key %#x", i, d.VA, d.RKey)
-		}
 	}
 }
 

@@ -45,14 +45,16 @@ func receiver(port mft.PortID, host netip.Addr) mft.Path {
 	n := uint32(host.As4()[3])
 	return mft.Path{
 		Leg: leg(port, host, roce.QPN(16+n)), RemoteQPN: groupQPN, FirstPSN: roce.PSN(0xFFFFF0 + n),
-		Regions: []mft.Region{{VA: uint64(n) << 32, Length: memoryLen, RKey: 0x1000 + n}},
+		Regions: memory.At(func(mft.VirtualRegion) mft.Region { return mft.Region{VA: uint64(n) << 32, RKey: 0x1000 + n} }),
 	}
 }
+
+var memory = mft.MustMemory(mft.VirtualRegion{VA: memoryVA, Length: memoryLen, RKey: memoryKey})
 
 func group() *mft.Group {
 	return &mft.Group{
 		Name: "g", IP: ipGroup, QPN: groupQPN, PathMTU: 1024,
-		Memory: []mft.VirtualRegion{{VA: memoryVA, Length: memoryLen, RKey: memoryKey}},
+		Memory: memory,
 		Source: mft.Source{Leg: leg(0, ipA, 17), FirstPSN: firstPSN},
 		Paths:  []mft.Path{receiver(1, ipB), receiver(2, ipC), receiver(3, ipD)},
 	}

@@ -20,10 +20,9 @@ var (
 )
 
 const (
-	qpnUpper, qpnLower  = 500, 501
-	psnUpper, psnLower  = 0xFFFFFE, 5000 // the first PSNs that the ends send
-	linkUp, linkDown    = 4, 0           // ports: of the upper box, and of the lower box
-	keepsTheGroupMemory = memoryVA
+	qpnUpper, qpnLower = 500, 501
+	psnUpper, psnLower = 0xFFFFFE, 5000 // the first PSNs that the ends send
+	linkUp, linkDown   = 4, 0           // ports: of the upper box, and of the lower box
 )
 
 // pair is two boxes in a row: source a and receiver b at the upper box, receivers c and d at the
@@ -38,7 +37,7 @@ func linkTo(port mft.PortID, peer, own netip.Addr, peerQPN, ownQPN roce.QPN, exp
 	l.Src = own
 	return mft.Path{
 		Leg: l, RemoteQPN: ownQPN, FirstPSN: expects, Sends: true, SendPSN: sends,
-		Regions: []mft.Region{{VA: keepsTheGroupMemory, Length: memoryLen, RKey: memoryKey}},
+		Regions: memory.At(func(v mft.VirtualRegion) mft.Region { return mft.Region(v) }),
 	}
 }
 

@@ -151,10 +151,18 @@ func TestNoEngine(t *testing.T) {
 }
 
 func fiveRegions(g *mft.Group) {
-	for range mft.BlockRegions {
-		g.Memory = append(g.Memory, mft.VirtualRegion{Length: 1})
-		for i := range g.Paths {
-			g.Paths[i].Regions = append(g.Paths[i].Regions, mft.Region{Length: 1})
-		}
+	ranges := []mft.VirtualRegion{memory.Range(0)}
+	for k := range mft.BlockRegions {
+		ranges = append(ranges, mft.VirtualRegion{VA: uint64(k), Length: 1})
 	}
+	remember(g, mft.MustMemory(ranges...))
+}
+
+// remember gives the group another memory. The receivers keep what they had where it was.
+func remember(g *mft.Group, next *mft.Memory) {
+	for i := range g.Paths {
+		r := &g.Paths[i].Regions
+		*r = r.Follow(g.Memory, next, func(v mft.VirtualRegion) mft.Region { return mft.Region(v) })
+	}
+	g.Memory = next
 }

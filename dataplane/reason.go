@@ -63,6 +63,9 @@ const (
 	UnmergeableResponse
 	// ConnectionManagement: a CM datagram to a group, which nothing answers.
 	ConnectionManagement
+	// RefusedMemory: a WRITE to memory that the group does not have, or not yet. The source hears
+	// NAK remote access.
+	RefusedMemory
 	// HandoffFull: the worker that owns the group does not keep up with the worker that received
 	// the frame.
 	HandoffFull
@@ -90,6 +93,7 @@ var reasonNames = [NumReasons]string{
 	HopLimitExceeded:     "hop-limit-exceeded",
 	UnmergeableResponse:  "unmergeable-response",
 	ConnectionManagement: "connection-management",
+	RefusedMemory:        "refused-memory",
 	HandoffFull:          "handoff-full",
 }
 
@@ -108,7 +112,8 @@ func (r Reason) Verdict() Verdict {
 		return Forward
 	case Reason(feedback.Filtered), Reason(feedback.Absorbed), Reason(feedback.Held), Reason(feedback.Swallowed),
 		Reason(feedback.Duplicate), Reason(feedback.Stale), Reason(feedback.Refused),
-		Reason(feedback.Evicted), Reason(feedback.Behind), Reason(feedback.CNPFiltered), Reason(feedback.Gap):
+		Reason(feedback.Evicted), Reason(feedback.Behind), Reason(feedback.CNPFiltered), Reason(feedback.Gap),
+		RefusedMemory:
 		return Absorb
 	}
 	return Drop

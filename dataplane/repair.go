@@ -30,6 +30,7 @@ type RepairCounts struct {
 	NoMemory, GroupFull uint64
 	Damaged             uint64 // packets that were found damaged when they were to be sent again
 	Missing             uint64 // packets that the engine did not have when they were to be sent again
+	NoRegion            uint64 // WRITEs to memory that had left the group when they were to be sent again
 
 	GivenUp [feedback.NumGivenUp]uint64 // times that the source had to help a receiver, by reason
 }
@@ -38,6 +39,7 @@ func (c *RepairCounts) add(d *RepairCounts) {
 	c.Sent, c.Probes, c.NoMemory = c.Sent+d.Sent, c.Probes+d.Probes, c.NoMemory+d.NoMemory
 	c.GroupFull += d.GroupFull
 	c.Called, c.Damaged, c.Missing = c.Called+d.Called, c.Damaged+d.Damaged, c.Missing+d.Missing
+	c.NoRegion += d.NoRegion
 	for why, n := range d.GivenUp {
 		c.GivenUp[why] += n
 	}
@@ -48,7 +50,8 @@ func (c *RepairCounts) named(counters []Counter) []Counter {
 	counters = append(counters, Counter{"repair-sent", c.Sent}, Counter{"repair-probes", c.Probes},
 		Counter{"repair-source-called", c.Called},
 		Counter{"repair-lost-no-memory", c.NoMemory}, Counter{"repair-lost-group-full", c.GroupFull},
-		Counter{"repair-lost-damaged", c.Damaged}, Counter{"repair-lost-missing", c.Missing})
+		Counter{"repair-lost-damaged", c.Damaged}, Counter{"repair-lost-missing", c.Missing},
+		Counter{"repair-lost-no-region", c.NoRegion})
 	for why, n := range c.GivenUp {
 		counters = append(counters, Counter{"repair-given-up-" + feedback.GivenUp(why).String(), n})
 	}
@@ -109,17 +112,17 @@ func (w *Worker) RepairRoom() int {
 
 // retain keeps a packet that was sent for the first time. A packet that the source has sent again
 // takes the place of the retained one, unless that one was undamaged: the new one is.
-func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.Outcome, region int, checked bool, out *Outputs) {
+func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.Outcome, checked bool, out *Outputs) {
 	r := c.repair.retained
 	r.releaseBelow(st.held, st.merge.Oldest())
 	switch psn := f.Original.PSN; outcome {
 	case feedback.Forwarded:
 		c.makeRoom(now, st, f, out)
-		r.keep(st, f, region, checked)
+		r.keep(st, f, checked)
 	case feedback.Resent, feedback.Filtered:
 		s := r.find(st.held, psn)
 		if (s != nil && !s.checked || st.held.engineHas(psn)) && r.fits(f) && r.hasRoomInstead(st.held, f) {
-			r.replace(st, f, region)
+			r.replace(st, f)
 		}
 	}
 }
@@ -177,10 +180,15 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 		return
 	}
 	s.checked = true
+	refusal, region := admit(st.group, &s.frame)
+	if refusal != 0 { // its memory has left the group meanwhile; the source hears that if it tries again
+		h.lost, h.lostPSN = &counts.NoRegion, a.PSN
+		return
+	}
 	counts.Sent++
 	h.recent.at(c.repair.now)
 	h.recent.count(a.Path)
-	again := st.copyFor(a, s.region)
+	again := st.copyFor(a, region)
 	again.Again, again.AckReq = true, a.AckReq
 	out.Repairs = append(out.Repairs, Repair{Copy: again, Frame: &s.frame})
 }
@@ -208,8 +216,7 @@ func (c *Core) fetch(st *state, psn roce.PSN) (ok bool, lost *uint64) {
 		return false, &counts.Damaged
 	}
 	f.Original = f.View.Original(f.Bytes())
-	_, region := admit(st.group, &f.View, f.Head())
-	r.replace(st, f, region)
+	r.replace(st, f)
 	return true, nil
 }
 

@@ -28,7 +28,6 @@ type retention struct {
 type slot struct {
 	frame        Frame
 	owner        *state
-	region       int  // that the packet writes into; -1: none
 	checked      bool // it was undamaged when it came
 	older, newer int32
 }
@@ -147,14 +146,14 @@ func (h *held) newestInEngine() (psn roce.PSN, some bool) {
 // keep retains f, which fits, as the newest packet of its group. From now on f's buffers belong to
 // the retention. Where packets between the group's last one and f were not forwarded, f begins
 // anew. The group's oldest packet goes where the group has as many as it may have.
-func (r *retention) keep(st *state, f *Frame, region int, checked bool) {
+func (r *retention) keep(st *state, f *Frame, checked bool) {
 	h, psn := st.held, f.Original.PSN
 	if psn != h.next {
 		r.releaseAll(h)
 		h.oldest = psn
 	}
 	r.releaseBelow(h, psn.Add(1-int32(len(h.at))))
-	i := r.fill(st, f, region, checked)
+	i := r.fill(st, f, checked)
 	s := &r.slots[i]
 	s.older, s.newer = r.newest, noSlot
 	r.link(i)
@@ -164,10 +163,10 @@ func (r *retention) keep(st *state, f *Frame, region int, checked bool) {
 
 // replace retains f, which fits, in place of the retained packet with the same PSN. Where the
 // engine has that one, f counts as the newest of all packets.
-func (r *retention) replace(st *state, f *Frame, region int) {
+func (r *retention) replace(st *state, f *Frame) {
 	at := st.held.slot(f.Original.PSN)
 	was := *at
-	i := r.fill(st, f, region, true)
+	i := r.fill(st, f, true)
 	s := &r.slots[i]
 	s.older, s.newer = r.newest, noSlot
 	if was >= 0 {
@@ -179,13 +178,13 @@ func (r *retention) replace(st *state, f *Frame, region int) {
 }
 
 // fill takes a free slot for f.
-func (r *retention) fill(st *state, f *Frame, region int, checked bool) int32 {
+func (r *retention) fill(st *state, f *Frame, checked bool) int32 {
 	i := r.free
 	s := &r.slots[i]
 	r.free = s.newer
 	r.unused--
 	f.Kept = true
-	s.frame, s.owner, s.region, s.checked = *f, st, region, checked
+	s.frame, s.owner, s.checked = *f, st, checked
 	r.chunks += f.FragmentCount
 	st.held.used += f.FragmentCount
 	r.packets++

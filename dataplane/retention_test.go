@@ -48,7 +48,6 @@ type keptPacket struct {
 	psn     roce.PSN
 	first   uint64
 	chunks  int
-	region  int
 	checked bool
 	engine  bool // which has no buffer of the pool
 }
@@ -85,7 +84,7 @@ func (m *retentionModel) drop(goes func(k keptPacket) bool) {
 	})
 }
 
-func (m *retentionModel) keep(group, chunks, region int, checked bool, skip int32) {
+func (m *retentionModel) keep(group, chunks int, checked bool, skip int32) {
 	st := m.groups[group]
 	f := m.pool.frame(st.held.next.Add(skip), chunks)
 	for !m.r.fits(f) { // as the core does: the oldest packet of all groups goes
@@ -97,25 +96,25 @@ func (m *retentionModel) keep(group, chunks, region int, checked bool, skip int3
 		m.r.releaseBelow(s.owner.held, oldest.psn.Next())
 		m.drop(func(k keptPacket) bool { return k.group == oldest.group && !k.psn.After(oldest.psn) })
 	}
-	m.r.keep(st, f, region, checked)
+	m.r.keep(st, f, checked)
 	psn := f.Original.PSN
 	m.drop(func(k keptPacket) bool { return k.group == group && (skip != 0 || psn.Sub(k.psn) >= modelWindow) })
-	m.kept = append(m.kept, keptPacket{group, psn, f.Chunks[0], chunks, region, checked, false})
+	m.kept = append(m.kept, keptPacket{group, psn, f.Chunks[0], chunks, checked, false})
 	m.pool.Put(f) // which does nothing, because the retention has the buffers
 }
 
 // replace is what the core does with a packet that comes again. Where the engine has it, it becomes
 // the newest of all packets.
-func (m *retentionModel) replace(i, chunks, region int) {
+func (m *retentionModel) replace(i, chunks int) {
 	k := m.kept[i]
 	f := m.pool.frame(k.psn, chunks)
 	if !m.r.fits(f) {
 		m.pool.Put(f)
 		return
 	}
-	m.r.replace(m.groups[k.group], f, region)
+	m.r.replace(m.groups[k.group], f)
 	m.pending += k.chunks
-	is := keptPacket{k.group, k.psn, f.Chunks[0], chunks, region, true, false}
+	is := keptPacket{k.group, k.psn, f.Chunks[0], chunks, true, false}
 	if m.kept[i] = is; k.engine {
 		m.kept = append(slices.Delete(m.kept, i, i+1), is)
 	}
@@ -142,11 +141,11 @@ func (m *retentionModel) check(step string) {
 		h := m.groups[k.group].held
 		s, got, want := m.r.find(h, k.psn), "nothing", "nothing"
 		if s != nil {
-			got = fmt.Sprint(s.owner == m.groups[k.group], s.frame.Chunks[0], s.frame.FragmentCount, s.region, s.checked, s.frame.Kept)
+			got = fmt.Sprint(s.owner == m.groups[k.group], s.frame.Chunks[0], s.frame.FragmentCount, s.checked, s.frame.Kept)
 		}
 		if !k.engine {
 			buffered++
-			want = fmt.Sprint(true, k.first, k.chunks, k.region, k.checked, true)
+			want = fmt.Sprint(true, k.first, k.chunks, k.checked, true)
 		}
 		if got != want || h.engineHas(k.psn) != k.engine {
 			m.t.Fatalf("%s: packet %d of group %d: %s, want %s; in the engine %v", step, k.psn, k.group, got, want, h.engineHas(k.psn))
@@ -191,17 +190,17 @@ func (m *retentionModel) step(r *rand.Rand) string {
 	h := m.groups[group].held
 	switch n := r.IntN(100); {
 	case n < 60:
-		m.keep(group, chunks, r.IntN(3)-1, r.IntN(2) == 0, 0)
+		m.keep(group, chunks, r.IntN(2) == 0, 0)
 		return fmt.Sprint("keep in ", group)
 	case n < 62:
-		m.keep(group, chunks, -1, true, int32(1+r.IntN(5)))
+		m.keep(group, chunks, true, int32(1+r.IntN(5)))
 		return fmt.Sprint("skip in ", group)
 	case n < 66:
 		m.carry(group, int32(1+r.IntN(modelWindow)))
 		return fmt.Sprint("carry in ", group)
 	case n < 75 && len(m.kept) > 0:
 		i := r.IntN(len(m.kept))
-		m.replace(i, chunks, r.IntN(3)-1)
+		m.replace(i, chunks)
 		return fmt.Sprint("replace ", i)
 	case n < 95:
 		below := h.oldest.Add(int32(r.IntN(4)) - 1)
@@ -247,13 +246,13 @@ func TestRetentionIsAListOfPackets(t *testing.T) {
 func TestABatchDisplacesAsManyPackets(t *testing.T) {
 	m := newRetentionModel(t, 3, 0)
 	for range 3 {
-		m.keep(0, 1, -1, true, 0)
+		m.keep(0, 1, true, 0)
 	}
 	for range 3 {
 		m.r.putBack(m.pool)
 		m.pending = 0
 		for range batchFrames {
-			m.keep(0, 1, -1, true, 0)
+			m.keep(0, 1, true, 0)
 			m.check("displaced")
 		}
 	}
@@ -273,9 +272,9 @@ func TestAPacketMayReplaceOneOfItsSize(t *testing.T) {
 	m := newRetentionModel(t, 20, 1000)
 	st := m.groups[0]
 	st.held.room = 4
-	m.keep(0, 2, -1, true, 0)
+	m.keep(0, 2, true, 0)
 	m.carry(0, 1)
-	m.keep(0, 1, -1, true, 0)
+	m.keep(0, 1, true, 0)
 	for _, c := range []struct {
 		psn          roce.PSN
 		chunks       int
@@ -306,8 +305,8 @@ func TestFetchedPacketsLeaveSlots(t *testing.T) {
 }
 
 func TestRepairCountsAddUp(t *testing.T) {
-	c := RepairCounts{1, 2, 3, 4, 5, 6, 7, [...]uint64{8, 9, 10}}
-	if c.add(&RepairCounts{10, 20, 30, 40, 50, 60, 70, [...]uint64{80, 90, 100}}); c != (RepairCounts{11, 22, 33, 44, 55, 66, 77, [...]uint64{88, 99, 110}}) {
+	c := RepairCounts{1, 2, 3, 4, 5, 6, 7, 12, [...]uint64{8, 9, 10}}
+	if c.add(&RepairCounts{10, 20, 30, 40, 50, 60, 70, 120, [...]uint64{80, 90, 100}}); c != (RepairCounts{11, 22, 33, 44, 55, 66, 77, 132, [...]uint64{88, 99, 110}}) {
 		t.Errorf("%+v", c)
 	}
 }

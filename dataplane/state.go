@@ -303,6 +303,6 @@ func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) 
 func (st *state) copyFor(a *feedback.Action, region int) Copy {
 	return Copy{
 		Path: &st.group.Paths[a.Path], PSN: a.PSN.Add(st.offsets[a.Path].deltaPSN),
-		Edit: &st.edits.Paths[a.Path], Target: st.edits.Target(a.Path, region),
+		Edit: &st.edits.Paths[a.Path], Target: st.group.Paths[a.Path].Regions.Target(region),
 	}
 }

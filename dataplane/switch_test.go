@@ -32,10 +32,11 @@ func TestWriteReachesEveryReceiver(t *testing.T) {
 		if len(out) != 1 {
 			t.Fatalf("port %d sent %d frames", host.port, len(out))
 		}
+		at := host.path.Regions.Region(g.Memory, 0)
 		want := decoded{
 			DstMAC: mac(host.path.Dst), SrcMAC: macBox, Src: ipGroup, Dst: host.path.Dst, HopLimit: 63,
 			Opcode: roce.OpWriteOnly, QPN: host.path.DestQPN, PSN: host.path.FirstPSN,
-			VA: host.path.Regions[0].VA + 64, RKey: host.path.Regions[0].RKey,
+			VA: at.VA + 64, RKey: at.RKey,
 			Payload: "hello, group", ICRCValid: true, ChecksumValid: true,
 		}
 		if diff := cmp.Diff(want, decode(t, out[0]), addrEqual); diff != "" {

@@ -25,6 +25,13 @@ func (g *Group) refuse(now Tick, ev *Event, acts []Action) ([]Action, Outcome) {
 	if !g.inWindow(ev.PSN) {
 		return acts, OutsideWindow
 	}
+	if g.floor.known && !ev.PSN.After(g.floor.psn) {
+		// The receivers have executed it, and the source has not heard that: its memory has left
+		// the group since. A responder answers a request that it has executed whatever became of
+		// the memory.
+		g.arrive(now, ev.PSN, ev.AckReq)
+		return g.answer(ev.PSN, ev.AckReq, acts), Filtered
+	}
 	if !g.refusal.covers(ev.PSN) {
 		g.refusal = refusal{ev.PSN, ev.Syndrome}
 		g.endAt(ev.PSN, ev.Syndrome)

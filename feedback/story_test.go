@@ -168,6 +168,9 @@ func (s *story) line(t *testing.T, d *datadriven.TestData, line string) {
 		s.play(line, Event{Kind: Timer})
 	case "read":
 		s.play(line, Event{Kind: Refuse, PSN: s.psn(word[1]), Syndrome: roce.NAKInvalidRequest})
+	case "write": // to memory that the group does not have; ! asks for an ACK
+		psn, asks := strings.CutSuffix(word[1], "!")
+		s.play(line, Event{Kind: Refuse, PSN: s.psn(psn), Syndrome: roce.NAKRemoteAccess, AckReq: asks})
 	default:
 		s.play(line, s.response(t, d, word))
 	}

@@ -26,9 +26,9 @@ type Block struct {
 	PKey         uint16
 	TrafficClass uint8 // ECN bits zero
 	PathMTU      int
-	Retain       int             // number of packets that the engine must retain; 0: none
-	Memory       []VirtualRegion // the group's own
-	Paths        []BlockPath     // sorted by port: the paths of one port are neighbours
+	Retain       int         // number of packets that the engine must retain; 0: none
+	Memory       *Memory     // the group's own
+	Paths        []BlockPath // sorted by port: the paths of one port are neighbours
 }
 
 // BlockPath is one path of a block.
@@ -36,7 +36,7 @@ type BlockPath struct {
 	Path     *Path
 	DeltaPSN int32
 	Edit     *roce.Edit
-	Targets  []roce.Target // parallel to Block.Memory
+	Targets  []roce.Target // by the index of a range of Block.Memory
 }
 
 // Reasons why a group has no block.
@@ -44,9 +44,10 @@ var (
 	ErrBlockTagged  = errors.New("the source sends VLAN tags, which only the AF_XDP engine takes")
 	ErrBlockRegions = fmt.Errorf("the group has more than %d memory regions, the limit of the kernel engine",
 		BlockRegions)
-	ErrBlockPort  = fmt.Errorf("a member has no next hop, or is not behind one of the first %d ports", BlockPorts)
-	ErrBlockPaths = fmt.Errorf("more than %d receivers get data, the limit of the kernel engine", BlockPaths)
-	ErrBlockEmpty = errors.New("no receiver gets data")
+	ErrBlockNoRegion = errors.New("the group's memory has no ranges yet")
+	ErrBlockPort     = fmt.Errorf("a member has no next hop, or is not behind one of the first %d ports", BlockPorts)
+	ErrBlockPaths    = fmt.Errorf("more than %d receivers get data, the limit of the kernel engine", BlockPaths)
+	ErrBlockEmpty    = errors.New("no receiver gets data")
 )
 
 // Begin makes b the block of g for the time while the member of path source sends, or the Source if
@@ -58,7 +59,9 @@ func (b *Block) Begin(g *Group, source int, pkey uint16, trafficClass uint8) err
 		return ErrBlockTagged
 	case leg.Port >= BlockPorts:
 		return ErrBlockPort
-	case len(g.Memory) > BlockRegions:
+	case g.Memory != nil && g.Memory.Len() == 0:
+		return ErrBlockNoRegion
+	case g.Memory.Len() > BlockRegions:
 		return ErrBlockRegions
 	}
 	*b = Block{
@@ -79,7 +82,7 @@ func (b *Block) Add(g *Group, i int, delta int32, e *Edits) error {
 		return ErrBlockPaths
 	}
 	b.Paths = append(b.Paths, BlockPath{
-		Path: p, DeltaPSN: delta, Edit: &e.Paths[i], Targets: e.targets[i*e.regions:][:e.regions],
+		Path: p, DeltaPSN: delta, Edit: &e.Paths[i], Targets: p.Regions.first(),
 	})
 	return nil
 }
@@ -91,9 +94,4 @@ func (b *Block) End() error {
 	}
 	slices.SortStableFunc(b.Paths, func(x, y BlockPath) int { return cmp.Compare(x.Path.Port, y.Path.Port) })
 	return nil
-}
-
-// FindRegion is like Group.FindRegion.
-func (b *Block) FindRegion(va uint64, rkey uint32, length uint32) int {
-	return findRegion(b.Memory, va, rkey, length)
 }

@@ -13,14 +13,18 @@ import (
 // memory regions.
 func blockGroup(n int, ports ...PortID) *Group {
 	g := &Group{IP: addr(100), QPN: 7, PathMTU: 1024, Source: Source{Leg: Leg{Dst: addr(1), L2Bytes: 14, Port: 3}}}
+	var memory []VirtualRegion
 	for k := range n {
-		g.Memory = append(g.Memory, VirtualRegion{VA: uint64(k) << 32, Length: 4096, RKey: uint32(k)})
+		memory = append(memory, VirtualRegion{VA: uint64(k) << 32, Length: 4096, RKey: uint32(k)})
+	}
+	if n > 0 {
+		g.Memory = MustMemory(memory...)
 	}
 	for i, port := range ports {
 		p := Path{Leg: Leg{Dst: addr(1000 + i), Src: addr(100), Port: port, L2Bytes: 14, DestQPN: roce.QPN(i)}}
-		for k := range n {
-			p.Regions = append(p.Regions, Region{VA: uint64(i)<<40 | uint64(k)<<36, RKey: uint32(10*i + k)})
-		}
+		p.Regions = g.Memory.At(func(v VirtualRegion) Region {
+			return Region{VA: uint64(i)<<40 | uint64(v.RKey)<<36, RKey: uint32(10*i) + v.RKey}
+		})
 		g.Paths = append(g.Paths, p)
 	}
 	return g
@@ -58,6 +62,7 @@ func TestBlockBounds(t *testing.T) {
 		"the source at the last port":  {blockGroup(1, 1), func(g *Group) { g.Source.Port = 63 }, nil},
 		"the source beyond it":         {blockGroup(1, 1), func(g *Group) { g.Source.Port = 64 }, ErrBlockPort},
 		"a tagged source":              {blockGroup(1, 1), func(g *Group) { g.Source.L2Bytes = 18 }, ErrBlockTagged},
+		"memory without a range":       {blockGroup(0, 1), func(g *Group) { g.Memory = new(Memory) }, ErrBlockNoRegion},
 		"a path alone":                 {blockGroup(0, 1), nil, nil},
 		"no path":                      {blockGroup(1), nil, ErrBlockEmpty},
 	} {
@@ -95,8 +100,8 @@ func TestBlockPaths(t *testing.T) {
 		if p.DeltaPSN != int32(100+i) || *p.Edit != edits.Paths[i] {
 			t.Errorf("path %d has delta %d and the edit %+v", i, p.DeltaPSN, p.Edit)
 		}
-		for k := range g.Memory {
-			if p.Targets[k] != *edits.Target(i, k) || p.Targets[k].RKey != uint32(10*i+k) {
+		for k := range g.Memory.All {
+			if p.Targets[k] != *g.Paths[i].Regions.Target(k) || p.Targets[k].RKey != uint32(10*i+k) {
 				t.Errorf("region %d of path %d is at %+v", k, i, p.Targets[k])
 			}
 		}

@@ -96,9 +96,11 @@ type Group struct {
 	// is unknown (feedback.Config.Restored).
 	Restored bool
 	PathMTU  int // payload bytes of a full packet: 256, 512 .. 4096
-	Memory   []VirtualRegion
-	Policy   feedback.Policy
-	Engine   Engine
+	// Memory is what the source may WRITE to. nil: copies keep the address and the R_Key of a
+	// WRITE. Without ranges: every WRITE is refused.
+	Memory *Memory
+	Policy feedback.Policy
+	Engine Engine
 
 	Source Source
 	// Paths are sorted by (peer IP, RemoteQPN), see FindPath.
@@ -145,8 +147,8 @@ type Path struct {
 	// Rank numbers the paths of the group that share Port, from 0. Copies of one frame that leave
 	// by one port have different ranks.
 	Rank    uint16
-	Sends   bool     // role both: the member may become the source
-	Regions []Region // parallel to Group.Memory; empty: the RETH is not changed
+	Sends   bool    // role both: the member may become the source
+	Regions Regions // where Group.Memory is at the receiver
 }
 
 // DeltaPSN is the path's first PSN minus the source's.
@@ -315,9 +317,9 @@ func (g *Group) seal() error {
 			return fmt.Errorf("two receivers at %v both name QPN %d as their peer, so their feedback cannot be "+
 				"told apart; give one a different remoteQPN", p.Dst, p.RemoteQPN)
 		}
-		if n := len(p.Regions); n != 0 && n != len(g.Memory) {
-			return fmt.Errorf("receiver %v has %d regions, the group's memory has %d; they pair up one to one",
-				p.Dst, n, len(g.Memory))
+		if !p.Regions.fit(g.Memory) {
+			return fmt.Errorf("receiver %v does not have one region for each of the %d ranges of the group's memory",
+				p.Dst, g.Memory.Len())
 		}
 		if p.Sends && g.Addressing == ByVirtualQPN {
 			return fmt.Errorf("receiver %v may become the source, but with virtual-qpn only the source may send", p.Dst)

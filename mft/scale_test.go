@@ -172,10 +172,10 @@ func BenchmarkMemory(b *testing.B) {
 func fullGroup(i, receivers int, eachItsQPN bool) *Group {
 	g := testGroup(addr(i), 1, receivers)
 	g.Name = fmt.Sprintf("group-%06d", i)
-	g.Memory = []VirtualRegion{{VA: 0x10000, Length: 1 << 26, RKey: 0x77}}
+	g.Memory = MustMemory(VirtualRegion{VA: 0x10000, Length: 1 << 26, RKey: 0x77})
 	for k := range g.Paths {
 		p := &g.Paths[k]
-		p.Regions = []Region{{VA: uint64(k) << 32, Length: 1 << 26, RKey: uint32(k)}}
+		p.Regions = g.Memory.At(func(VirtualRegion) Region { return Region{VA: uint64(k) << 32, RKey: uint32(k)} })
 		if eachItsQPN {
 			p.RemoteQPN = roce.QPN(2 + k)
 		}

@@ -263,10 +263,14 @@ func TestBadGroupsAreRefused(t *testing.T) {
 		{"mixes IPv4 and IPv6", func(g *Group) { g.Paths[1].Src = netip.MustParseAddr("fd00::1") }},
 		{"mixes IPv4 and IPv6", func(g *Group) { g.Source.Src = netip.MustParseAddr("fd00::1") }},
 		{"mixes IPv4 and IPv6", func(g *Group) { g.Source.Dst = netip.MustParseAddr("fd00::1") }},
-		{"has 1 regions, the group's memory has 2", func(g *Group) {
-			g.Memory, g.Paths[0].Regions = make([]VirtualRegion, 2), make([]Region, 1)
+		{"one region for each of the 2 ranges", func(g *Group) {
+			g.Memory = twoRanges
+			for i := range g.Paths {
+				g.Paths[i].Regions = MustMemory(twoRanges.Range(0)).At(same)
+			}
 		}},
-		{"pair up one to one", func(g *Group) { g.Paths[0].Regions = make([]Region, 2) }},
+		{"one region for each of the 2 ranges", func(g *Group) { g.Memory = twoRanges }},
+		{"one region for each of the 0 ranges", func(g *Group) { g.Paths[2].Regions = twoRanges.At(same) }},
 	} {
 		g := testGroup(addr(1), 1, 3)
 		tt.edit(g)
@@ -293,8 +297,11 @@ func TestGoodGroupsAreTaken(t *testing.T) {
 				l.Src = l.Dst
 			}
 		},
-		"a receiver that knows the source's addresses": func(g *Group) {
-			g.Memory, g.Paths[0].Regions = make([]VirtualRegion, 2), make([]Region, 2)
+		"memory": func(g *Group) {
+			g.Memory = twoRanges
+			for i := range g.Paths {
+				g.Paths[i].Regions = twoRanges.At(same)
+			}
 		},
 	} {
 		g := testGroup(addr(1), 1, 3)
@@ -352,31 +359,6 @@ func TestFindPath(t *testing.T) {
 			t.Errorf("two paths at port %d have rank %d", p.Port, p.Rank)
 		}
 		ranks[key] = true
-	}
-}
-
-func TestRegions(t *testing.T) {
-	g := &Group{
-		Memory: []VirtualRegion{{VA: 0x1000, Length: 0x100, RKey: 1}, {VA: ^uint64(0) - 0xFF, Length: 0x100, RKey: 1}},
-		Paths:  []Path{{Regions: []Region{{VA: 0x7000, RKey: 11}, {VA: 0x20, RKey: 12}}}},
-	}
-	for _, tt := range []struct {
-		va     uint64
-		rkey   uint32
-		length uint32
-		region int
-	}{
-		{0x1000, 1, 0x100, 0}, {0x10FF, 1, 1, 0}, {0x1100, 1, 0, 0},
-		{0x10FF, 1, 2, -1}, {0xFFF, 1, 1, -1}, {0x1000, 2, 1, -1}, {0x1000, 1, ^uint32(0), -1},
-		{^uint64(0), 1, 1, 1}, {^uint64(0), 1, 2, -1}, {0, 1, 1, -1},
-	} {
-		if got := g.FindRegion(tt.va, tt.rkey, tt.length); got != tt.region {
-			t.Errorf("VA %#x rkey %d length %#x: region %d, want %d", tt.va, tt.rkey, tt.length, got, tt.region)
-		}
-	}
-	edits := g.Edits(-1)
-	if to := edits.Target(0, 1); ^uint64(0)+to.DeltaVA != 0x20+0xFF || to.RKey != 12 {
-		t.Errorf("region 1 is at %#x, %d", ^uint64(0)+to.DeltaVA, to.RKey)
 	}
 }
 

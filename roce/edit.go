@@ -132,6 +132,7 @@ func (e *Edit) Apply(v *View, fragments [][]byte, psn PSN, target *Target, was *
 type Original struct {
 	PSN      PSN
 	ICRC     uint32
+	RKey     uint32 // where there is a RETH
 	Checksum uint16 // of the IPv4 header
 	HopLimit uint8
 	Class    uint8 // the second byte of the IP header, which has the congestion field
@@ -149,7 +150,8 @@ func (v *View) Original(fragments [][]byte) Original {
 		o.Checksum = binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:])
 	}
 	if v.Opcode.Headers().Has(HasRETH) {
-		o.VA = v.RETH(head).VA
+		reth := v.RETH(head)
+		o.VA, o.RKey = reth.VA, reth.RKey
 	}
 	return o
 }

@@ -145,14 +145,14 @@ func mostlyCarried(s *dataplane.Switch, start uint64) error {
 func group(w *workload.Workload, g int) *mft.Group {
 	m := &mft.Group{
 		Name: "bench", IP: workload.GroupIP(g), QPN: workload.GroupQPN, PathMTU: 4096,
-		Memory: []mft.VirtualRegion{workload.Memory},
+		Memory: mft.MustMemory(workload.Memory),
 		Source: mft.Source{Leg: leg(w, g, 0), FirstPSN: workload.SourcePSN(g)},
 	}
 	m.Source.Dst, m.Source.DestQPN = workload.SourceIP, workload.SourceQPN(g)
 	for r := range w.Receivers {
 		p := mft.Path{
 			Leg: leg(w, g, 1+r), RemoteQPN: workload.GroupQPN, FirstPSN: workload.ReceiverPSN(g, r),
-			Regions: []mft.Region{workload.Region(g, r)},
+			Regions: m.Memory.At(func(mft.VirtualRegion) mft.Region { return workload.Region(g, r) }),
 		}
 		p.Dst, p.DestQPN = workload.ReceiverIP(r), workload.ReceiverQPN(g, r)
 		m.Paths = append(m.Paths, p)

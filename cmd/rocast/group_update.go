@@ -10,9 +10,9 @@ import (
 func (a *app) groupUpdate() *cobra.Command {
 	return a.fromFile(&cobra.Command{
 		Use:   "update -f FILE",
-		Short: "Let receivers join and leave a running group",
-		Long: `Let receivers join and leave a running group. FILE describes the whole group after the update. Only its receivers may differ
-from the running group.
+		Short: "Let receivers join and leave a running group, or change its memory",
+		Long: `Let receivers join and leave a running group, or change its memory. FILE describes the whole group after the update. Only its
+receivers, or its memory and where the receivers have it, may differ from the running group. rocast region changes one region.
 
 A new receiver gets data from the source's next message on: its psn is the PSN that its QP expects then. A receiver that the
 file leaves out gets no more data, and the group does not wait for it. A receiver whose QP was set up again, or that was

@@ -39,7 +39,7 @@ func TestGroupUpdateSaysWhatItCannotDo(t *testing.T) {
 	d.must(t, "group", "create", "-f", "testdata/g1.yaml")
 	file := writeFile(t, "mtu: 1024", "mtu: 512")
 	d.refused(t, exitRefused, api.BadFile,
-		file+":4: mtu is 512 and the running group has 1024; an update may change only the receivers: write 1024, or remove the group and create it again", "group", "update", "-f", file)
+		file+":4: mtu is 512 and the running group has 1024; an update may change only receivers and memory: write 1024, or remove the group and create it again", "group", "update", "-f", file)
 	file = writeFile(t, "name: g1", "")
 	d.refused(t, exitRefused, api.BadFile, file+":2: the group file has no name; add name: WORD, what the group is called", "group", "update", "-f", file)
 }

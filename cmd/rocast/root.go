@@ -30,6 +30,7 @@ func (a *app) root() *cobra.Command {
 		a.noun("group", "Groups: a source and its receivers",
 			a.groupCreate(), a.groupUpdate(), a.groupList(), a.groupShow(), a.groupTree(), a.groupRemove()),
 		a.noun("member", "Members: the QPs of a group", a.memberReady()),
+		a.noun("region", "Regions: the memory of a group, while it runs", a.regionAdd(), a.regionRemove(), a.regionList()),
 		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group",
 			a.perftestUp(), a.perftestDown(), a.perftestList()),
 		a.noun("cm", "RDMA-CM: programs connect to a group as to a host",
@@ -42,7 +43,7 @@ func (a *app) root() *cobra.Command {
 		}),
 	)
 	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, stats, events, features and version only
-read; create, update, rm, ready, up and down change something.
+read; create, update, add, rm, ready, up and down change something.
 
 With --json rocast always writes exactly one JSON document to standard output: the answer, or
 {"error": {"kind": ..., "message": ..., "line": ...}}. Without --json errors go to standard error.

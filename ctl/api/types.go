@@ -33,7 +33,8 @@ const (
 	VersionPath  = "/v1/version"
 	MetricsPath  = "/metrics"
 
-	ReadyPath = "/ready" // behind the path of a group
+	ReadyPath   = "/ready"   // behind the path of a group
+	RegionsPath = "/regions" // behind the path of a group
 )
 
 // States of a group and of a member.
@@ -147,6 +148,35 @@ type Region struct {
 	VA     Hex    `json:"va"`
 	Length uint64 `json:"length"`
 	RKey   *Hex   `json:"rkey,omitempty"` // absent: the caller may not see it
+}
+
+// RegionChange is a change of a running group's memory: regions of the source's address space that
+// come, with where each receiver keeps them, and regions that leave.
+type RegionChange struct {
+	Add    []NewRegion   `json:"add,omitempty"`
+	Remove []RegionStart `json:"remove,omitempty"`
+}
+
+// NewRegion is a region of the group's memory, as the source addresses it.
+type NewRegion struct {
+	VA     Hex           `json:"va"`
+	Length uint64        `json:"length"` // bytes
+	RKey   Hex           `json:"rkey"`
+	At     []RegionPlace `json:"at"` // one for each receiver
+}
+
+// RegionStart finds a region of the group's memory.
+type RegionStart struct {
+	VA   Hex `json:"va"`
+	RKey Hex `json:"rkey"`
+}
+
+// RegionPlace is where a receiver keeps a region.
+type RegionPlace struct {
+	IP        string `json:"ip"`
+	RemoteQPN uint32 `json:"remoteQPN,omitempty"` // of the receiver's QP; needed only if its host has several receivers
+	VA        Hex    `json:"va"`
+	RKey      Hex    `json:"rkey"`
 }
 
 // Member is a member's QP and the way to it.

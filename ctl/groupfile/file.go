@@ -9,8 +9,9 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// MaxRegions bounds a group's memory regions, because the data path searches them for every RETH.
-const MaxRegions = 64
+// MaxRegions bounds the memory regions of a group file. With a few receivers the file is then as
+// large as a request may be (api.MaxGroupFileBytes).
+const MaxRegions = 4096
 
 // The values of File.DegradedBelow and File.DegradedAfter if the file has none. A program that
 // sends small messages one at a time after large ones does not fall below them, as a rule.
@@ -32,7 +33,9 @@ type File struct {
 	// degraded, and DegradedAfter the time for which it has to be. 0: it never does.
 	DegradedBelow int
 	DegradedAfter time.Duration
-	Memory        []mft.VirtualRegion
+	// Memory is what the source may WRITE to. nil: the box passes addresses and keys on as they
+	// are.
+	Memory []mft.VirtualRegion
 	// Source is the first sender. If its role is both, it is also among Receivers, there with the
 	// PSN its QP expects.
 	Source    Member

@@ -1,16 +1,19 @@
 package groupfile
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
 )
 
 func (p *parser) readMemory(v yamldoc.Value) error {
+	p.Memory = []mft.VirtualRegion{} // memory without ranges, which may get some, is not the same as no memory
 	return v.EachOrOne("memory", func(item yamldoc.Value) error {
 		if len(p.Memory) == MaxRegions {
-			return item.Errorf("is one more than a group can have (%d); join regions or make another group", MaxRegions)
+			return item.Errorf("is one more than a group file can have (%d); join regions or make another group", MaxRegions)
 		}
 		var r mft.VirtualRegion
 		err := readRange(item, &r, "")
@@ -84,15 +87,24 @@ func (p *parser) defaultLength(i int) error {
 
 // checkMemory refuses virtual regions if one RETH could match two of them.
 func (p *parser) checkMemory() error {
-	for i, a := range p.Memory {
-		if err := checkRange(p.memory[i], a); err != nil {
+	order := make([]int, len(p.Memory))
+	for i := range order {
+		order[i] = i
+		if err := checkRange(p.memory[i], p.Memory[i]); err != nil {
 			return err
 		}
-		for j, b := range p.Memory[:i] {
-			if a.RKey == b.RKey && a.VA-b.VA < b.Length || a.RKey == b.RKey && b.VA-a.VA < a.Length {
-				return p.memory[i].Errorf("overlaps memory %d under the same rkey, so an address in both would be "+
-					"ambiguous; move it or give it another rkey", j+1)
-			}
+	}
+	slices.SortStableFunc(order, func(i, j int) int {
+		a, b := &p.Memory[i], &p.Memory[j]
+		return cmp.Or(cmp.Compare(a.RKey, b.RKey), cmp.Compare(a.VA, b.VA))
+	})
+	for k := 1; k < len(order); k++ {
+		i, j := order[k-1], order[k]
+		a, b := &p.Memory[i], &p.Memory[j]
+		if a.RKey == b.RKey && b.VA-a.VA < a.Length {
+			i, j = min(i, j), max(i, j)
+			return p.memory[j].Errorf("overlaps memory %d under the same rkey, so an address in both would be "+
+				"ambiguous; move it or give it another rkey", i+1)
 		}
 	}
 	return nil

@@ -530,10 +530,10 @@ func TestTheLargestGroupIsRead(t *testing.T) {
 }
 
 func TestTheMostMemoryIsRead(t *testing.T) {
-	if f, err := Parse(largest(1, MaxRegions)); err != nil || len(f.Memory) != 64 {
+	if f, err := Parse(largest(1, MaxRegions)); err != nil || len(f.Memory) != 4096 {
 		t.Error(err)
 	}
-	const want = "line 70: memory 65 is one more than a group can have (64); join regions or make another group"
+	const want = "line 4102: memory 4097 is one more than a group file can have (4096); join regions or make another group"
 	if _, err := Parse(largest(1, MaxRegions+1)); err == nil || err.Error() != want {
 		t.Errorf("one more: %v", err)
 	}

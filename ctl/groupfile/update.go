@@ -7,6 +7,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -25,8 +26,9 @@ func (f *File) Receiver(id ID) int {
 	return slices.IndexFunc(f.Receivers, func(m Member) bool { return m.ID() == id })
 }
 
-// CheckUpdate checks f as the next version of a running group: receivers may be added and removed,
-// everything else must stay. The error names the key and tells how to correct it.
+// CheckUpdate checks f as the next version of a running group: receivers and ranges of memory may
+// be added and removed, everything else must stay. The error names the key and tells how to correct
+// it.
 func (f *File) CheckUpdate(running *File) error {
 	for _, step := range []func(*File) error{f.sameKeys, f.samePolicy, f.sameMemory, f.sameSource, f.sameReceivers} {
 		if err := step(running); err != nil {
@@ -44,7 +46,7 @@ func same[T comparable](f *File, key string, is, was T) error {
 	if line == 0 {
 		line = f.Lines["name"] // the key is absent
 	}
-	return yamldoc.Errorf(line, "%s is %v and the running group has %v; an update may change only the receivers: "+
+	return yamldoc.Errorf(line, "%s is %v and the running group has %v; an update may change only receivers and memory: "+
 		"write %v, or remove the group and create it again", key, is, was, was)
 }
 
@@ -90,21 +92,71 @@ func (f *File) samePolicy(running *File) error {
 	return nil
 }
 
-// sameMemory must not put an R_Key into its error.
+// sameMemory refuses what no group can change of its memory. Ranges may come and go. The errors
+// must not have an R_Key.
 func (f *File) sameMemory(running *File) error {
-	if slices.Equal(f.Memory, running.Memory) {
-		return nil
-	}
 	line := max(f.Lines["memory"], f.Lines["name"])
-	for i := range min(len(f.Memory), len(running.Memory)) {
-		is, was := f.Memory[i], running.Memory[i]
-		if is.VA == was.VA && is.RKey == was.RKey && is.Length != was.Length {
+	switch {
+	case running.Memory == nil && f.Memory != nil:
+		return yamldoc.Errorf(line, "the running group has no memory, so copies keep the addresses and keys of the source; remove "+
+			"memory, or remove the group and create it again")
+	case running.Memory != nil && f.Memory == nil:
+		return yamldoc.Errorf(line, "memory is missing; write memory: [] if none is left, or remove the group and create it again")
+	}
+	type start struct {
+		va   uint64
+		rkey uint32
+	}
+	lengths := make(map[start]uint64, len(running.Memory))
+	for _, was := range running.Memory {
+		lengths[start{was.VA, was.RKey}] = was.Length
+	}
+	for i, is := range f.Memory {
+		if was, ok := lengths[start{is.VA, is.RKey}]; ok && was != is.Length {
 			return yamldoc.Errorf(line, "memory %d is %d bytes long and the running group's is %d; write length: %d",
-				i+1, is.Length, was.Length, was.Length)
+				i+1, is.Length, was, was)
 		}
 	}
-	return yamldoc.Errorf(line, "memory differs from that of the running group; an update may change only the "+
-		"receivers: write the same memory, or remove the group and create it again")
+	return nil
+}
+
+// HasMemoryOf says whether the ranges of both files are the same, in whatever order.
+func (f *File) HasMemoryOf(other *File) bool {
+	if len(f.Memory) != len(other.Memory) {
+		return false
+	}
+	where := indexes(other.Memory)
+	for _, v := range f.Memory {
+		if _, ok := where[v]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func indexes(memory []mft.VirtualRegion) map[mft.VirtualRegion]int {
+	where := make(map[mft.VirtualRegion]int, len(memory))
+	for i, v := range memory {
+		where[v] = i
+	}
+	return where
+}
+
+// CheckOneChange refuses an update that changes the memory and the receivers: boxes behind this one
+// are told of new memory before this box has it, but of receivers that leave only afterwards.
+func (f *File) CheckOneChange(running *File) error {
+	if f.HasMemoryOf(running) {
+		return nil
+	}
+	same := len(f.Receivers) == len(running.Receivers)
+	for i := range f.Receivers {
+		same = same && running.Receiver(f.Receivers[i].ID()) >= 0
+	}
+	if !same {
+		return yamldoc.Errorf(max(f.Lines["memory"], f.Lines["name"]), "memory and members both differ from the running group's; "+
+			"make two updates, one for the memory and one for the members")
+	}
+	return nil
 }
 
 func (f *File) sameSource(running *File) error {
@@ -134,9 +186,21 @@ func (m *Member) remoteIP() string {
 	return "remoteIP " + m.RemoteIP.String()
 }
 
+// samePlaces says whether a receiver keeps the ranges that stay where it kept them. ranges are
+// those of the running group.
+func (f *File) samePlaces(m, old *Member, ranges map[mft.VirtualRegion]int) bool {
+	for i, v := range f.Memory {
+		if k, stays := ranges[v]; stays && m.Regions[i] != old.Regions[k] {
+			return false
+		}
+	}
+	return true
+}
+
 // sameReceivers refuses a changed receiver: the data path's state of a receiver is valid for one QP
 // only.
 func (f *File) sameReceivers(running *File) error {
+	ranges := indexes(running.Memory)
 	was := make(map[ID]Member, len(running.Receivers))
 	for _, m := range running.Receivers {
 		was[m.ID()] = m
@@ -146,7 +210,7 @@ func (f *File) sameReceivers(running *File) error {
 		if !stays {
 			continue
 		}
-		if m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || !slices.Equal(m.Regions, old.Regions) {
+		if m.QPN != old.QPN || m.FirstPSN != old.FirstPSN || m.SendPSN != old.SendPSN || m.Role != old.Role || !f.samePlaces(&m, &old, ranges) {
 			return yamldoc.Errorf(m.Line, "the member at %v with remote QPN %d is another QP, or has another psn, "+
 				"sendPSN, role or regions, than in the running group; update the group without it, and then with "+
 				"it, so that it joins again", m.IP, m.RemoteQPN)

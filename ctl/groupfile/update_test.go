@@ -32,17 +32,17 @@ func TestAnUpdateChangesReceiversAlone(t *testing.T) {
 		{"one goes", receiver3, "", ""},
 		{"another order", receiver2 + receiver3, receiver3 + receiver2, ""},
 		{"a default written out", "mtu: 1024", "mtu: 1024\nnak: hold\nsilent-after: 0", ""},
-		{"ip", "ip: 10.77.0.100", "ip: 10.77.0.99", "line 2: ip is 10.77.0.99 and the running group has 10.77.0.100; an update may change only the receivers: write 10.77.0.100, or remove the group and create it again"},
-		{"qpn", "qpn: 1\n", "qpn: 2\n", "line 3: qpn is 2 and the running group has 1; an update may change only the receivers: write 1, or remove the group and create it again"},
-		{"mtu", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; an update may change only the receivers: write 1024, or remove the group and create it again"},
-		{"addressing", "mtu: 1024", "mtu: 1024\naddressing: switch-ip", "line 5: addressing is switch-ip and the running group has group-ip; an update may change only the receivers: write group-ip, or remove the group and create it again"},
-		{"policy", "mtu: 1024", "mtu: 1024\nsilent-after: 1s", "line 5: silent-after is 1s and the running group has 0s; an update may change only the receivers: write 0s, or remove the group and create it again"},
-		{"a policy's interval", "mtu: 1024", "mtu: 1024\ncnp-interval: 50us", "line 5: cnp-interval is 50µs and the running group has 0s; an update may change only the receivers: write 0s, or remove the group and create it again"},
-		{"repair", "mtu: 1024", "mtu: 1024\nrepair: local", "line 5: repair is local and the running group has off; an update may change only the receivers: write off, or remove the group and create it again"},
-		{"policy by default of another key", "mtu: 1024", "mtu: 1024\nack: quorum 1", "line 5: ack is quorum 1 and the running group has all; an update may change only the receivers: write all, or remove the group and create it again"},
-		{"R_Key of the memory", "0xfeedbea7", "0xfeedbeaf", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
-		{"R_Key and length of the memory", "rkey: 0xfeedbea7", "rkey: 0xfeedbeaf, length: 100", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
-		{"VA and length of the memory", "va: 0x10000", "va: 0x20000, length: 100", "line 5: memory differs from that of the running group; an update may change only the receivers: write the same memory, or remove the group and create it again"},
+		{"ip", "ip: 10.77.0.100", "ip: 10.77.0.99", "line 2: ip is 10.77.0.99 and the running group has 10.77.0.100; an update may change only receivers and memory: write 10.77.0.100, or remove the group and create it again"},
+		{"qpn", "qpn: 1\n", "qpn: 2\n", "line 3: qpn is 2 and the running group has 1; an update may change only receivers and memory: write 1, or remove the group and create it again"},
+		{"mtu", "mtu: 1024", "mtu: 512", "line 4: mtu is 512 and the running group has 1024; an update may change only receivers and memory: write 1024, or remove the group and create it again"},
+		{"addressing", "mtu: 1024", "mtu: 1024\naddressing: switch-ip", "line 5: addressing is switch-ip and the running group has group-ip; an update may change only receivers and memory: write group-ip, or remove the group and create it again"},
+		{"policy", "mtu: 1024", "mtu: 1024\nsilent-after: 1s", "line 5: silent-after is 1s and the running group has 0s; an update may change only receivers and memory: write 0s, or remove the group and create it again"},
+		{"a policy's interval", "mtu: 1024", "mtu: 1024\ncnp-interval: 50us", "line 5: cnp-interval is 50µs and the running group has 0s; an update may change only receivers and memory: write 0s, or remove the group and create it again"},
+		{"repair", "mtu: 1024", "mtu: 1024\nrepair: local", "line 5: repair is local and the running group has off; an update may change only receivers and memory: write off, or remove the group and create it again"},
+		{"policy by default of another key", "mtu: 1024", "mtu: 1024\nack: quorum 1", "line 5: ack is quorum 1 and the running group has all; an update may change only receivers and memory: write all, or remove the group and create it again"},
+		{"other memory", "0xfeedbea7", "0xfeedbeaf", ""},
+		{"another length of the memory", "rkey: 0xfeedbea7", "rkey: 0xfeedbea7, length: 100", "line 5: memory 1 is 100 bytes long and the running group's is 4096; write length: 4096"},
+		{"a receiver's place", "va: 0x7f0000000000", "va: 0x7f0000001000", "line 8: " + another},
 		{"the receiver with the smallest region leaves", receiver2, "", "line 5: memory 1 is 8192 bytes long and the running group's is 4096; write length: 4096"},
 		{"source", "psn: 1000", "psn: 1001", "line 7: QP 17 of 10.77.0.1 with PSN 1001 would be the first source (role source), but the running group's first source is QP 17 of 10.77.0.1 with PSN 1000 (role source); keep it, or remove the group and create it again"},
 		{"the source's QP", "qpn: 17", "qpn: 27", "line 7: QP 27 of 10.77.0.1 with PSN 1000 would be the first source (role source), but the running group's first source is QP 17 of 10.77.0.1 with PSN 1000 (role source); keep it, or remove the group and create it again"},
@@ -85,7 +85,7 @@ func TestAnUpdateThatLeavesAKeyOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "line 2: silent-after is 0s and the running group has 1s; an update may change only the receivers: write 1s, or remove the group and create it again"
+	const want = "line 2: silent-after is 0s and the running group has 1s; an update may change only receivers and memory: write 1s, or remove the group and create it again"
 	if err := next.CheckUpdate(running); err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
@@ -138,5 +138,67 @@ func TestAnUpdateKeepsTheBoundsOfRepair(t *testing.T) {
 		if got := fmt.Sprint(err); (err != nil || want != "") && !strings.HasPrefix(got, want+";") {
 			t.Errorf("%s: %s", other, got)
 		}
+	}
+}
+
+// Ranges come to a running group and leave it, in any order in the file. The receivers keep the
+// others where they were. A group without memory stays without memory.
+func TestAnUpdateChangesMemory(t *testing.T) {
+	file := func(memory, b, c string) *File {
+		f, err := Parse(fmt.Appendf(nil, "name: g1\nip: 10.77.0.100\nqpn: 1\nmtu: 1024\n%smembers:\n"+
+			"  - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}\n"+
+			"  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [%s]}\n  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [%s]}\n", memory, b, c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	const x, y, bx, by, cx, cy = "{va: 1, length: 2, rkey: 3}", "{va: 3, length: 2, rkey: 3}",
+		"{va: 100, length: 2, rkey: 4}", "{va: 200, length: 2, rkey: 5}", "{va: 300, length: 2, rkey: 6}", "{va: 400, length: 2, rkey: 7}"
+	list := func(items ...string) string { return "memory: [" + strings.Join(items, ", ") + "]\n" }
+	first, both := file(list(x), bx, cx), file(list(y, x), by+", "+bx, cy+", "+cx)
+	none, without := file(list(), "", ""), file("", "", "")
+	const wrong = "is another QP, or has another psn, sendPSN, role or regions"
+	for name, c := range map[string]struct {
+		running, next *File
+		want          string
+	}{
+		"one comes, before the other": {first, both, ""},
+		"one leaves":                  {both, first, ""},
+		"all leave":                   {both, none, ""},
+		"the first comes":             {none, both, ""},
+		"one comes for another":       {first, file(list(y), by, cy), ""},
+		"one is elsewhere":            {both, file(list(x, y), bx+", "+by, cx+", "+cx), wrong},
+		"swapped":                     {both, file(list(x, y), by+", "+bx, cy+", "+cx), wrong},
+		"no memory any more":          {first, without, "line 1: memory is missing; write memory: [] if none is left, or remove the group and create it again"},
+		"memory after all":            {without, none, "line 5: the running group has no memory, so copies keep the addresses and keys of the source; remove memory, or remove the group and create it again"},
+	} {
+		err := c.next.CheckUpdate(c.running)
+		if got := fmt.Sprint(err); (err != nil) != (c.want != "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if again, err := Parse(c.next.Text()); err != nil || !again.HasMemoryOf(c.next) || (again.Memory == nil) != (c.next.Memory == nil) {
+			t.Errorf("%s: written and read: %+v, %v", name, again, err)
+		}
+		if same := c.next.HasMemoryOf(c.running); same != (name == "one is elsewhere" || name == "swapped" || name == "memory after all") {
+			t.Errorf("%s: the memory is the same: %v", name, same)
+		}
+	}
+	// Memory and receivers in two updates.
+	fewer := file(list(x), bx, cx)
+	fewer.Receivers = fewer.Receivers[:1]
+	other := file(list(x), bx, cx)
+	other.Receivers[0].IP = other.Source.IP
+	const two = "line 5: memory and members both differ from the running group's; make two updates, one for the memory and one for the members"
+	for _, next := range []*File{fewer, other} {
+		if err := next.CheckOneChange(both); err == nil || err.Error() != two {
+			t.Errorf("%v", err)
+		}
+		if err := next.CheckOneChange(first); err != nil {
+			t.Errorf("only receivers: %v", err)
+		}
+	}
+	if err := both.CheckOneChange(first); err != nil {
+		t.Errorf("only memory: %v", err)
 	}
 }

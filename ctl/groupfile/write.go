@@ -34,7 +34,11 @@ func (f *File) text(members []Member) []byte {
 		fmt.Fprintf(&b, "repair-window: %d\nrepair-bytes: %dKiB\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
 			p.RepairWindow, p.RepairBytes>>10, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
 	}
-	if len(f.Memory) > 0 {
+	switch {
+	case f.Memory == nil:
+	case len(f.Memory) == 0:
+		b.WriteString("memory: []\n")
+	default:
 		b.WriteString("memory:\n")
 		for _, r := range f.Memory {
 			fmt.Fprintf(&b, "  - %s\n", regionText(mft.Region(r)))

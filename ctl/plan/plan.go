@@ -169,24 +169,59 @@ func (p *Plan) Boxes() (macs [][6]byte) {
 }
 
 // Group returns the group to publish: file f by this plan, without the receivers that the chronicle
-// records as apart.
-func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool) *mft.Group {
+// records as apart. was is what is published now, or nil: what it knows of the memory is used
+// again. The error is about the file's memory.
+func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool, was *mft.Group) (*mft.Group, error) {
+	if was == nil {
+		was = new(mft.Group)
+	}
 	g := &mft.Group{
 		Name: f.Name, Addressing: f.Addressing, IP: f.IP, QPN: f.QPN, PathMTU: f.PathMTU,
-		Memory: f.Memory, Policy: f.Policy, Engine: f.Engine, Restored: restored,
+		Policy: f.Policy, Engine: f.Engine, Restored: restored,
 		Source: mft.Source{Leg: p.Source.Leg, RemoteQPN: f.Source.RemoteQPN, FirstPSN: f.Source.FirstPSN},
+	}
+	if f.Memory != nil {
+		var err error
+		if g.Memory, err = was.Memory.Become(f.Memory); err != nil {
+			return nil, err
+		}
 	}
 	for _, l := range p.Receivers {
 		m := l.Member
 		if past.IsApart(m.ID()) {
 			continue
 		}
-		g.Paths = append(g.Paths, mft.Path{
+		path := mft.Path{
 			Leg: l.Leg, RemoteQPN: m.RemoteQPN, FirstPSN: past.FirstPSN(f.Source, *m),
-			Sends: m.Role == groupfile.Both, SendPSN: m.SendPSN, Regions: m.Regions,
-		})
+			Sends: m.Role == groupfile.Both, SendPSN: m.SendPSN,
+		}
+		if i := was.FindPath(m.IP, m.RemoteQPN); i >= 0 {
+			path.Regions = was.Paths[i].Regions.Follow(was.Memory, g.Memory, places(f, m))
+		} else {
+			path.Regions = g.Memory.At(places(f, m))
+		}
+		g.Paths = append(g.Paths, path)
 	}
-	return g
+	return g, nil
+}
+
+// places returns where a receiver keeps each range of the group's memory. The place of a range does
+// not change while the group has the range (groupfile.File.CheckUpdate).
+func places(f *groupfile.File, m *groupfile.Member) func(mft.VirtualRegion) mft.Region {
+	const many = 16 // from which on a map finds a range sooner than a loop
+	if len(f.Memory) < many {
+		return func(v mft.VirtualRegion) mft.Region { return m.Regions[slices.Index(f.Memory, v)] }
+	}
+	var where map[mft.VirtualRegion]mft.Region
+	return func(v mft.VirtualRegion) mft.Region {
+		if where == nil {
+			where = make(map[mft.VirtualRegion]mft.Region, len(f.Memory))
+			for i, v := range f.Memory {
+				where[v] = m.Regions[i]
+			}
+		}
+		return where[v]
+	}
 }
 
 // Targets returns the addresses of members, each once.

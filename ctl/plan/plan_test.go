@@ -115,8 +115,9 @@ func three() *groupfile.File {
 		Source: groupfile.Member{IP: hostA, QPN: 17, FirstPSN: 1000, Role: groupfile.Source},
 		Receivers: []groupfile.Member{
 			{IP: hostC, QPN: 19, FirstPSN: 7, RemoteQPN: 5, Role: groupfile.Both, SendPSN: 9, Regions: []mft.Region{{VA: 1, Length: 2, RKey: 3}}},
-			{IP: hostB, QPN: 18, FirstPSN: 6, RemoteQPN: 6},
+			{IP: hostB, QPN: 18, FirstPSN: 6, RemoteQPN: 6, Regions: []mft.Region{{VA: 4, Length: 2, RKey: 5}}},
 		},
+		Memory: []mft.VirtualRegion{{VA: 8, Length: 2, RKey: 9}},
 	}
 }
 
@@ -144,23 +145,27 @@ func TestWhatIsPublishedOfAGroup(t *testing.T) {
 		leg := func(port mft.PortID, hop nexthop.Hop, src, dst netip.Addr, qpn roce.QPN) mft.Leg {
 			return mft.Leg{Port: port, L2: hop.L2, L2Bytes: hop.L2Bytes, DestQPN: qpn, Src: src, Dst: dst}
 		}
+		memory := mft.MustMemory(f.Memory...)
+		at := func(va uint64, rkey uint32) mft.Regions {
+			return memory.At(func(mft.VirtualRegion) mft.Region { return mft.Region{VA: va, RKey: rkey} })
+		}
 		want := &mft.Group{
-			Name: "g1", Addressing: addressing, IP: group, QPN: 5, PathMTU: 1024, Restored: true,
+			Name: "g1", Addressing: addressing, IP: group, QPN: 5, PathMTU: 1024, Restored: true, Memory: memory,
 			Source: mft.Source{Leg: leg(7, ways(hostA), group, hostA, 17), FirstPSN: 1000},
 			Paths: []mft.Path{
-				{Leg: leg(8, ways(hostC), src, hostC, 19), RemoteQPN: 5, FirstPSN: 7, Sends: true, SendPSN: 9, Regions: f.Receivers[0].Regions},
-				{Leg: leg(7, ways(hostB), src, hostB, 18), RemoteQPN: 6, FirstPSN: 6},
+				{Leg: leg(8, ways(hostC), src, hostC, 19), RemoteQPN: 5, FirstPSN: 7, Sends: true, SendPSN: 9, Regions: at(1, 3)},
+				{Leg: leg(7, ways(hostB), src, hostB, 18), RemoteQPN: 6, FirstPSN: 6, Regions: at(4, 5)},
 			},
 		}
-		if got := p.Group(f, &chronicle.Chronicle{}, true); !reflect.DeepEqual(got, want) {
-			t.Errorf("%v:\ngot  %+v\nwant %+v", addressing, got, want)
+		if got, err := p.Group(f, &chronicle.Chronicle{}, true, nil); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v: %v\ngot  %+v\nwant %+v", addressing, err, got, want)
 		}
 	}
 	past, err := chronicle.Read([]byte(`{"receivers": [{"ip": "10.77.0.3", "remoteQPN": 5, "standing": "evicted"}]}`), f, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := p.Group(f, &past, false); len(g.Paths) != 1 || g.Paths[0].Dst != hostB || g.Restored {
+	if g, _ := p.Group(f, &past, false, nil); len(g.Paths) != 1 || g.Paths[0].Dst != hostB || g.Restored {
 		t.Errorf("beside one that is apart: %+v", g)
 	}
 }
@@ -224,7 +229,7 @@ func TestALinkHasTheBoxsAddress(t *testing.T) {
 	f.Source.RemoteIP, f.Source.RemoteQPN = upper, 501
 	f.Receivers[0].RemoteIP, f.Receivers[0].Behind = lower, 3
 	p := planOf(f)
-	g := p.Group(f, &chronicle.Chronicle{}, false)
+	g, _ := p.Group(f, &chronicle.Chronicle{}, false, nil)
 	if s := g.Source; s.Src != upper || s.Dst != hostA || s.RemoteQPN != 501 || s.DestQPN != 17 {
 		t.Errorf("source %+v", s)
 	}

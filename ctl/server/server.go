@@ -39,6 +39,7 @@ type Control interface {
 	Update(ctx context.Context, name string, file []byte) (api.Group, error)
 	Remove(name string) error
 	Confirm(name string, request []byte) (api.Group, error)
+	ChangeRegions(ctx context.Context, name string, request []byte) (api.Group, error)
 	Groups() api.Groups
 	Group(name string) (api.Group, error)
 	Tree(ctx context.Context, name string) (api.Tree, error)
@@ -150,19 +151,20 @@ func (s *Server) countConns(_ net.Conn, state http.ConnState) {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	resources := map[string]map[string]handler{
-		api.GroupsPath:                             {http.MethodGet: s.listGroups, http.MethodPost: s.createGroup},
-		api.GroupsPath + "/{name}":                 {http.MethodGet: s.showGroup, http.MethodPut: s.updateGroup, http.MethodDelete: s.removeGroup},
-		api.GroupsPath + "/{name}" + api.ReadyPath: {http.MethodPost: s.confirm},
-		api.TreesPath + "/{name}":                  {http.MethodGet: func(r *http.Request) (any, error) { return s.Control.Tree(r.Context(), r.PathValue("name")) }},
-		api.PerftestPath:                           {http.MethodGet: s.listPerftests, http.MethodPost: s.perftestUp},
-		api.PerftestPath + "/{groupIP}":            {http.MethodDelete: s.perftestDown},
-		api.CMPath:                                 {http.MethodGet: s.listCMs, http.MethodPost: s.cmUp},
-		api.CMPath + "/{groupIP}":                  {http.MethodDelete: s.cmDown},
-		api.PortsPath:                              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
-		api.StatsPath:                              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
-		api.EventsPath:                             {http.MethodGet: s.listEvents},
-		api.FeaturesPath:                           {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
-		api.VersionPath:                            {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
+		api.GroupsPath:                               {http.MethodGet: s.listGroups, http.MethodPost: s.createGroup},
+		api.GroupsPath + "/{name}":                   {http.MethodGet: s.showGroup, http.MethodPut: s.updateGroup, http.MethodDelete: s.removeGroup},
+		api.GroupsPath + "/{name}" + api.ReadyPath:   {http.MethodPost: s.confirm},
+		api.GroupsPath + "/{name}" + api.RegionsPath: {http.MethodPost: s.changeRegions},
+		api.TreesPath + "/{name}":                    {http.MethodGet: func(r *http.Request) (any, error) { return s.Control.Tree(r.Context(), r.PathValue("name")) }},
+		api.PerftestPath:                             {http.MethodGet: s.listPerftests, http.MethodPost: s.perftestUp},
+		api.PerftestPath + "/{groupIP}":              {http.MethodDelete: s.perftestDown},
+		api.CMPath:                                   {http.MethodGet: s.listCMs, http.MethodPost: s.cmUp},
+		api.CMPath + "/{groupIP}":                    {http.MethodDelete: s.cmDown},
+		api.PortsPath:                                {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
+		api.StatsPath:                                {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
+		api.EventsPath:                               {http.MethodGet: s.listEvents},
+		api.FeaturesPath:                             {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
+		api.VersionPath:                              {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
 	}
 	for path, methods := range resources {
 		mux.Handle(path, resource(methods))
@@ -210,6 +212,21 @@ func (s *Server) confirm(r *http.Request) (any, error) {
 		return nil, err
 	}
 	s.Log.Info("member confirmed on request", zap.String("group", name), zap.Stringer("by", p))
+	return p.hide(g), nil
+}
+
+func (s *Server) changeRegions(r *http.Request) (any, error) {
+	p, name := peerOf(r), r.PathValue("name")
+	if err := p.mayChange(); err != nil {
+		return nil, err
+	}
+	g, err := withBody(s, r, "the change of regions", "one change may have; make several", func(ctx context.Context, body []byte) (api.Group, error) {
+		return s.Control.ChangeRegions(ctx, name, body)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Log.Info("memory changed on request", zap.String("group", name), zap.Int("regions", len(g.Memory)), zap.Stringer("by", p))
 	return p.hide(g), nil
 }
 

@@ -405,9 +405,9 @@ func writeSlot(s *bpf.Slot, b *mft.Block) {
 	if s.Ipv6 = 0; b.From.Dst.Is6() {
 		s.Ipv6 = 1
 	}
-	s.Mtu, s.RegionCount = uint16(b.PathMTU), uint16(len(b.Memory))
-	for i := range b.Memory {
-		m, r := &b.Memory[i], &s.Regions[i]
+	s.Mtu, s.RegionCount = uint16(b.PathMTU), uint16(b.Memory.Len())
+	for i, m := range b.Memory.All {
+		r := &s.Regions[i]
 		r.Va, r.Length, r.Rkey = m.VA, m.Length, m.RKey
 	}
 	clear(s.Ports[:])

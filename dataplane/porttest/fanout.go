@@ -161,10 +161,10 @@ func (p *place) plain(f *dataplane.Frame) (region int, ok bool) {
 		v.HopLimit(head) < 2 || v.PayloadBytes > b.PathMTU {
 		return -1, false
 	}
-	if !o.Headers().Has(roce.HasRETH) || len(b.Memory) == 0 {
+	if !o.Headers().Has(roce.HasRETH) || b.Memory == nil {
 		return -1, true
 	}
 	reth := v.RETH(head)
-	region = b.FindRegion(reth.VA, reth.RKey, reth.DMABytes)
+	region = b.Memory.Find(reth.VA, reth.RKey, reth.DMABytes)
 	return region, region >= 0 && reth.DMABytes > 0
 }

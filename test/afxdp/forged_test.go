@@ -59,7 +59,8 @@ func TestForgedCopyIsDropped(t *testing.T) {
 			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}})
 			g := l.addGroup(t, groupOptions{addressing: a, memory: 1 << 20})
 			path, host := &g.Paths[victim-1], l.Hosts[victim]
-			reth := roce.RETH{VA: path.Regions[0].VA, RKey: path.Regions[0].RKey, DMABytes: 4}
+			at := path.Regions.Region(g.Memory, 0)
+			reth := roce.RETH{VA: at.VA, RKey: at.RKey, DMABytes: 4}
 			l.inject(t, forger, packet{
 				from: path.Src, to: host.IP, mac: host.RNIC.MAC(),
 				bth:  roce.BTH{Opcode: roce.OpWriteOnly, DestQPN: path.DestQPN, AckReq: true, PSN: path.FirstPSN},

@@ -190,18 +190,19 @@ func (l *lab) describe(o groupOptions) *mft.Group {
 	n := l.groups
 	g := &mft.Group{
 		Name: "story", IP: sourceSees, Addressing: o.addressing, QPN: roce.QPN(groupQPN + n), PathMTU: o.pathMTU, Engine: o.engine,
-		Memory: []mft.VirtualRegion{{VA: memoryVA, Length: uint64(o.memory), RKey: memoryKey}},
 		Source: mft.Source{Leg: l.leg(0, roce.QPN(sourceQPN+n), sourceSees), FirstPSN: sourcePSN},
 	}
+	ranges := []mft.VirtualRegion{{VA: memoryVA, Length: uint64(o.memory), RKey: memoryKey}}
 	for k := range o.regions {
-		g.Memory = append(g.Memory, mft.VirtualRegion{VA: uint64(k+1) << 50, Length: 1, RKey: memoryKey})
+		ranges = append(ranges, mft.VirtualRegion{VA: uint64(k+1) << 50, Length: 1, RKey: memoryKey})
 	}
+	g.Memory = mft.MustMemory(ranges...)
 	for i := 1; i < len(l.Hosts)-l.strangers; i++ {
 		g.Paths = append(g.Paths, mft.Path{
 			Leg: l.leg(i, roce.QPN(100*(n+1)+i), receiversSee), RemoteQPN: g.QPN, FirstPSN: roce.PSN(1000 * i),
-			Regions: append([]mft.Region{{
-				VA: uint64(n+1)<<48 + uint64(i)<<40, Length: uint64(o.memory), RKey: uint32(0x1000*(n+1) + i),
-			}}, make([]mft.Region, o.regions)...),
+			Regions: g.Memory.At(func(mft.VirtualRegion) mft.Region {
+				return mft.Region{VA: uint64(n+1)<<48 + uint64(i)<<40, RKey: uint32(0x1000*(n+1) + i)}
+			}),
 		})
 	}
 	return g
@@ -231,9 +232,9 @@ func (g *group) connect(t *testing.T, o groupOptions) {
 	t.Helper()
 	for i := range g.Paths {
 		p := &g.Paths[i]
-		r := &receiver{rnic: g.lab.hostAt(p.Dst), memory: make([]byte, o.memory)}
+		r, at := &receiver{rnic: g.lab.hostAt(p.Dst), memory: make([]byte, o.memory)}, p.Regions.Region(g.Memory, 0)
 		check(t, r.rnic.Register(rnic.Region{
-			VA: p.Regions[0].VA, RKey: p.Regions[0].RKey, Access: rnic.RemoteWrite, Bytes: r.memory,
+			VA: at.VA, RKey: at.RKey, Access: rnic.RemoteWrite, Bytes: r.memory,
 		}))
 		r.qp = open(t, r.rnic, o, p.DestQPN, 0)
 		dialReceiver(t, r.qp, p)

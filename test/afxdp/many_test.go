@@ -27,7 +27,9 @@ func manyReceivers(t *testing.T, receivers, bytesEach, times int, fanOut bool) {
 	for n := range receivers {
 		p := one[n%len(one)]
 		p.DestQPN, p.RemoteQPN, p.FirstPSN = roce.QPN(1000+n), roce.QPN(10_000+n), roce.PSN(7*n)
-		p.Regions = []mft.Region{{VA: uint64(n+1) << 32, Length: uint64(bytesEach), RKey: uint32(5000 + n)}}
+		p.Regions = g.Memory.At(func(mft.VirtualRegion) mft.Region {
+			return mft.Region{VA: uint64(n+1) << 32, RKey: uint32(5000 + n)}
+		})
 		g.Paths = append(g.Paths, p)
 	}
 	check(t, l.Box.Do(func() error {
@@ -40,7 +42,8 @@ func manyReceivers(t *testing.T, receivers, bytesEach, times int, fanOut bool) {
 	for i := range g.Paths {
 		p := &g.Paths[i]
 		host := l.Hosts[p.Port].RNIC
-		r := rnic.Region{VA: p.Regions[0].VA, RKey: p.Regions[0].RKey, Access: rnic.RemoteWrite, Bytes: make([]byte, bytesEach)}
+		at := p.Regions.Region(g.Memory, 0)
+		r := rnic.Region{VA: at.VA, RKey: at.RKey, Access: rnic.RemoteWrite, Bytes: make([]byte, bytesEach)}
 		check(t, host.Register(r))
 		memory[r.RKey] = r.Bytes
 		dial(t, open(t, host, o, p.DestQPN, 0), endpoint.Peer{IP: groupIP, QPN: p.RemoteQPN, PSN: p.FirstPSN})
@@ -56,7 +59,7 @@ func manyReceivers(t *testing.T, receivers, bytesEach, times int, fanOut bool) {
 	for port := 1; port < 4; port++ {
 		l.Hosts[port].RNIC.Freeze(func() {
 			for _, p := range g.Paths {
-				if int(p.Port) == port && !bytes.Equal(memory[p.Regions[0].RKey], data) {
+				if int(p.Port) == port && !bytes.Equal(memory[p.Regions.Region(g.Memory, 0).RKey], data) {
 					t.Errorf("the receiver with QPN %d on port %d lacks data", p.DestQPN, port)
 				}
 			}

@@ -235,6 +235,8 @@ var rules = []rule{
 	{"members", "a change of members undoes an end", "end.go", "	if g.end.sent {\n		return\n	}\n", ""},
 
 	{"9", "a change of members ends the source below what it was sent", "end.go", "g.endAt(g.endPSN(p.acked.Next()), p.pending)", "g.endAt(p.acked.Next(), p.pending)"},
+	{"11", "a WRITE that was executed is refused when its memory has left", "end.go", "	if g.floor.known && !ev.PSN.After(g.floor.psn) {\n", "	if false {\n"},
+	{"11", "a WRITE that a receiver lacks is acknowledged when its memory has left", "end.go", "	if g.floor.known && !ev.PSN.After(g.floor.psn) {\n", "	if g.floor.known && !ev.PSN.After(g.source.sent) {\n"},
 	{"11", "a lower refusal is ignored", "end.go", "	if !g.refusal.covers(ev.PSN) {\n", "	if g.refusal.syndrome == 0 {\n"},
 	{"12", "an ended source is dead although evict was chosen", "switch.go", "	case g.policy.OnFatal == FatalFail:\n", "	default:\n"},
 	{"12", "a new source begins with MSN 0 at its floor", "group.go", "psn: before, msn: messages, need: never}", "psn: before, need: never}"},
@@ -544,4 +546,13 @@ var rules = []rule{
 	{"link", "the note of a new source names the group's QPN", "dataplane/state.go", "RemoteQPN: st.group.RemoteQPN(next)", "RemoteQPN: st.group.QPN"},
 	{"link", "another number of receivers changes nothing", "dataplane/state.go", " && g.Weight(i) == old.Weight(i)", ""},
 	{"link", "the kernel expects the packets of the first source", "dataplane/fanout.go", "b.Begin(st.group, st.active, ", "b.Begin(st.group, onlySends, "},
+
+	{"memory", "a WRITE may reach into the next range", "mft/region.go", "uint64(length) > r.Length-(va-r.VA)", "false"},
+	{"memory", "a packet goes to the range before its own", "mft/region.go", "	return at<<chunkBits | (lo - 1)\n", "	return at<<chunkBits | max(lo-2, 0)\n"},
+	{"memory", "a range that stays moves at the receivers", "mft/region.go", "at >= 0 && was.Range(at) == v {", "at >= 0 && false {"},
+	{"memory", "a WRITE to memory that the group does not have passes", "dataplane/core.go", "	if region < 0 && length > 0 {", "	if region < 0 && length > 1<<31 {"},
+	{"memory", "a group that has no range yet passes every WRITE", "dataplane/core.go", "|| g.Memory == nil:", "|| g.Memory.Len() == 0:"},
+	{"memory", "a retained packet has the address of its last copy", "dataplane/core.go", "g.Memory.Find(f.Original.VA, f.Original.RKey, length)", "g.Memory.Find(v.RETH(f.Head()).VA, v.RETH(f.Head()).RKey, length)"},
+	{"memory", "a retained packet is sent to memory that has left", "dataplane/repair.go", "	if refusal != 0 {", "	if false && refusal != 0 {"},
+	{"memory", "the engine carries a group that has no range yet", "mft/block.go", "	case g.Memory != nil && g.Memory.Len() == 0:\n		return ErrBlockNoRegion\n", ""},
 }

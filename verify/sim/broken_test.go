@@ -256,7 +256,7 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 				for i := range m.w.group.Paths {
 					p := &m.w.group.Paths[i]
 					out.Copies = append(out.Copies, dataplane.Copy{
-						Path: p, PSN: p.FirstPSN.Add(20), Edit: &edits.Paths[i], Target: edits.Target(i, 0),
+						Path: p, PSN: p.FirstPSN.Add(20), Edit: &edits.Paths[i], Target: p.Regions.Target(0),
 					})
 				}
 			})},

@@ -67,6 +67,11 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	}
 	d.repair(&s)
 	d.weights(&s)
+	if s.Regions > 0 && d.oneIn(3) {
+		for range 1 + d.IntN(4) {
+			s.Timed = append(s.Timed, d.moment(MemoryChange, packets))
+		}
+	}
 	return s
 }
 

@@ -122,6 +122,6 @@ func (d drawer) boxes(s *TreeScenario) {
 		own.Policy.Nak = pick(d, feedback.NakHold, feedback.NakLower)
 		d.repair(&own)
 		b.Policy, b.Chunks = own.Policy, own.RepairChunks
-		b.DownPSN, b.Identity, b.FanOut = d.psn(), d.oneIn(2), d.oneIn(2)
+		b.DownPSN, b.FanOut = d.psn(), d.oneIn(2)
 	}
 }

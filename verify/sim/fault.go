@@ -31,6 +31,7 @@ const (
 	CrossTraffic                            // frames of strangers fill the queue that data meets
 	NextHop                                 // the switch sends to all members from another address
 	Move                                    // in a tree: the cable of a receiver leads to another box
+	MemoryChange                            // ranges that nobody uses come to the group's memory, or leave it
 
 	numFaults
 )
@@ -41,7 +42,7 @@ const firstTimed = Burst
 var faultNames = [numFaults]string{
 	"loss", "duplicate", "reorder", "late", "damage", "queue-full", "marked",
 	"burst", "cut", "slow-host", "receiver-crash", "switch-crash", "rnr-storm", "key-lost",
-	"join", "leave", "source-change", "cross-traffic", "next-hop", "move",
+	"join", "leave", "source-change", "cross-traffic", "next-hop", "move", "memory-change",
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"math/rand/v2"
+
 	"encoding/binary"
 	"net/netip"
 
@@ -42,7 +44,7 @@ func (w *world) address(host int) netip.Addr {
 // after a crash.
 func (w *world) openSwitch(restored bool) error {
 	b := &w.box
-	w.group = w.makeGroup()
+	w.group = w.makeGroup(new(mft.Group))
 	w.group.Restored = restored
 	table, err := new(mft.Table).With(w.group)
 	if err != nil {
@@ -68,7 +70,7 @@ func (w *world) openSwitch(restored bool) error {
 
 // publishMembers publishes the group with its present members.
 func (w *world) publishMembers() error {
-	g := w.makeGroup()
+	g := w.makeGroup(w.group)
 	g.Restored = w.group.Restored // as control keeps it
 	table, err := w.box.table.Replace(w.group.ID, g)
 	if err != nil {
@@ -78,38 +80,66 @@ func (w *world) publishMembers() error {
 	return nil
 }
 
-// makeGroup returns the group that control would build of the hosts that are members.
-func (w *world) makeGroup() *mft.Group {
+// makeGroup returns the group that control would build of the hosts that are members. was is the
+// version before.
+func (w *world) makeGroup(was *mft.Group) *mft.Group {
 	s := w.s
 	g := &mft.Group{
 		Name: "g", Addressing: s.Addressing, IP: w.legOf(0).Src, QPN: groupQPN, PathMTU: s.MTUBytes, Policy: s.Policy,
 		Source: mft.Source{Leg: w.legOf(0), FirstPSN: s.Hosts[0].SendPSN},
 	}
-	for k := range s.Regions {
-		from, to := w.span(k)
-		g.Memory = append(g.Memory, mft.VirtualRegion{
-			VA: virtualVA + uint64(from), Length: uint64(to - from), RKey: virtualRKey + uint32(k),
-		})
-	}
+	g.Memory = w.makeMemory(was.Memory)
 	for i := range w.hosts {
 		if m := w.hosts[i].membership; m != outsider && m != left {
-			g.Paths = append(g.Paths, w.makePath(i, g.Memory))
+			g.Paths = append(g.Paths, w.makePath(i, g.Memory, was))
 		}
 	}
 	return g
 }
 
-func (w *world) makePath(host int, memory []mft.VirtualRegion) mft.Path {
+func (w *world) makePath(host int, memory *mft.Memory, was *mft.Group) mft.Path {
 	h := &w.s.Hosts[host]
 	p := mft.Path{
 		Leg: w.legOf(host), RemoteQPN: groupQPN, FirstPSN: h.RecvPSN, Sends: len(h.Messages) > 0, SendPSN: h.SendPSN,
 	}
 	p.Receivers = uint16(h.Weight)
-	for k := range memory {
-		at := w.keyOf(host, k)
-		p.Regions = append(p.Regions, mft.Region{VA: at.VA, Length: memory[k].Length, RKey: at.RKey})
+	at := func(v mft.VirtualRegion) mft.Region {
+		if v.RKey < virtualRKey || v.RKey >= virtualRKey+uint32(w.s.Regions) {
+			return mft.Region{VA: ^v.VA, RKey: ^v.RKey} // nobody uses it
+		}
+		at := w.keyOf(host, int(v.RKey-virtualRKey))
+		return mft.Region{VA: at.VA, RKey: at.RKey}
+	}
+	if i := was.FindPath(p.Dst, p.RemoteQPN); i >= 0 {
+		p.Regions = was.Paths[i].Regions.Follow(was.Memory, memory, at)
+	} else {
+		p.Regions = memory.At(at)
 	}
 	return p
+}
+
+// makeMemory returns the group's virtual memory; nil: the hosts know each other's addresses. Each
+// change of it lets other ranges come, before, between and behind those that are used, so that
+// these have other places in the table and the kernel's twin can carry the group or cannot.
+func (w *world) makeMemory(was *mft.Memory) *mft.Memory {
+	if w.s.Regions == 0 {
+		return nil
+	}
+	var ranges []mft.VirtualRegion
+	for k := range w.s.Regions {
+		from, to := w.span(k)
+		ranges = append(ranges, mft.VirtualRegion{VA: virtualVA + uint64(from), Length: uint64(to - from), RKey: virtualRKey + uint32(k)})
+	}
+	random := rand.New(rand.NewPCG(w.s.Seed, uint64(w.memories)))
+	for k := range [...]int{0, 1, 5, 700}[random.IntN(4)] * min(w.memories, 1) {
+		key := [...]uint32{0, virtualRKey, virtualRKey + uint32(w.s.Regions)}[random.IntN(3)]
+		ranges = append(ranges, mft.VirtualRegion{VA: virtualVA - uint64(k+1)<<12, Length: 1 + random.Uint64N(1<<12), RKey: key})
+	}
+	memory, err := was.Become(ranges)
+	if err != nil {
+		panic("sim: change the memory: " + err.Error())
+	}
+	return memory
 }
 
 // legOf returns how a host is reached, and the address that its queue pair has for its peer.

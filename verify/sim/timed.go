@@ -34,6 +34,9 @@ func (w *world) beginFault(k int) {
 	case NextHop:
 		w.hops++
 		w.publish()
+	case MemoryChange:
+		w.memories++
+		w.publish()
 	default:
 		afflict(h, f.Kind, 1)
 	}

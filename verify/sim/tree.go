@@ -31,7 +31,6 @@ type TreeBox struct {
 	Parent   int // a box with a lower number; the root has none
 	Up, Down Link
 	DownPSN  roce.PSN // the first PSN that the box above sends
-	Identity bool     // the link's regions are the group's own; else it has none
 	FanOut   bool
 	Policy   feedback.Policy
 	Chunks   int // as Scenario.RepairChunks
@@ -46,7 +45,7 @@ func (s *TreeScenario) String() string {
 		x := &s.Boxes[i]
 		fmt.Fprintf(&b, "box %d below %d: engine %v, %d buffers, %+v\n", i, x.Parent, x.FanOut, x.Chunks, x.Policy)
 		if i > 0 {
-			fmt.Fprintf(&b, "  from PSN %#06x, regions of its own %v\n  up   %v\n  down %v\n", uint32(x.DownPSN), x.Identity, &x.Up, &x.Down)
+			fmt.Fprintf(&b, "  from PSN %#06x\n  up   %v\n  down %v\n", uint32(x.DownPSN), &x.Up, &x.Down)
 		}
 	}
 	return b.String()
@@ -226,28 +225,22 @@ func (t *treeRun) makeGroup(b *treeBox) *mft.Group {
 		Name: "g", Addressing: t.s.Addressing, IP: w.groupIP(), QPN: groupQPN, PathMTU: t.s.MTUBytes, Policy: b.Policy,
 		Source: mft.Source{Leg: w.legOf(0), FirstPSN: t.s.Hosts[0].SendPSN},
 	}
-	for k := range t.s.Regions {
-		from, to := w.span(k)
-		g.Memory = append(g.Memory, mft.VirtualRegion{VA: virtualVA + uint64(from), Length: uint64(to - from), RKey: virtualRKey + uint32(k)})
-	}
+	g.Memory = w.makeMemory(nil)
 	if b.number > 0 {
 		g.Source = mft.Source{Leg: t.linkLeg(b.number, 1, b.lower), RemoteQPN: t.linkQPN(b.number, 1, b.lower), FirstPSN: b.DownPSN}
 	}
 	for _, h := range b.hosts {
-		g.Paths = append(g.Paths, w.makePath(h, g.Memory))
+		g.Paths = append(g.Paths, w.makePath(h, g.Memory, new(mft.Group)))
 	}
 	for c := 1; c < len(t.boxes); c++ {
 		if t.s.Boxes[c].Parent != b.number {
 			continue
 		}
 		pair := t.boxes[c].upper
-		p := mft.Path{Leg: t.linkLeg(c, 0, pair), RemoteQPN: t.linkQPN(c, 0, pair), FirstPSN: t.s.Boxes[c].DownPSN}
-		if t.s.Boxes[c].Identity {
-			for _, m := range g.Memory {
-				p.Regions = append(p.Regions, mft.Region(m))
-			}
-		}
-		g.Paths = append(g.Paths, p)
+		g.Paths = append(g.Paths, mft.Path{
+			Leg: t.linkLeg(c, 0, pair), RemoteQPN: t.linkQPN(c, 0, pair), FirstPSN: t.s.Boxes[c].DownPSN,
+			Regions: g.Memory.At(func(v mft.VirtualRegion) mft.Region { return mft.Region(v) }),
+		})
 	}
 	return g
 }

@@ -82,7 +82,7 @@ func calmTree() TreeScenario {
 		},
 		At: []int{0, 0, 1, 2},
 		Boxes: []TreeBox{
-			{}, {Up: link, Down: link, DownPSN: 0xFFFFF0, Identity: true}, {Parent: 1, Up: link, Down: link, DownPSN: 7},
+			{}, {Up: link, Down: link, DownPSN: 0xFFFFF0}, {Parent: 1, Up: link, Down: link, DownPSN: 7},
 		},
 	}
 	for i := range s.Hosts {

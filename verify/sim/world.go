@@ -22,6 +22,7 @@ type world struct {
 	group          *mft.Group
 	membersChanged bool  // members have changed, and the core has not seen it
 	hops           byte  // how often the next hops have changed
+	memories       int   // how often the memory has changed
 	active         int   // the host that the switch takes for the source
 	notifying      *host // the switch is handling a notification of this host
 	box            box
@@ -49,7 +50,7 @@ func (w *world) begin(s *Scenario) {
 func (w *world) open(s *Scenario) error {
 	w.begin(s)
 	w.box.reset()
-	w.longestSend, w.membersChanged, w.active, w.notifying, w.hops = longestSend(s), false, 0, nil, 0
+	w.longestSend, w.membersChanged, w.active, w.notifying, w.hops, w.memories = longestSend(s), false, 0, nil, 0, 0
 	for len(w.hosts) < len(s.Hosts) {
 		w.hosts = append(w.hosts, host{})
 	}

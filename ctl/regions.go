@@ -1,0 +1,172 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// ChangeRegions lets regions of memory come to a running group and leave it. A region is there, at
+// all boxes, when ChangeRegions returns. If ChangeRegions returns an error, which is an *api.Error,
+// nothing has changed.
+func (c *Controller) ChangeRegions(ctx context.Context, name string, request []byte) (api.Group, error) {
+	var change api.RegionChange
+	decoder := json.NewDecoder(bytes.NewReader(request))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&change); err != nil {
+		// The decoder's error may quote an R_Key.
+		return api.Group{}, api.Errorf(api.BadRequest, "the change of regions cannot be read; write add and remove, with numbers like 0x10000 in quotes")
+	}
+	running, from, err := c.running(ctx, name)
+	if err != nil {
+		return api.Group{}, apiError(err)
+	}
+	next, err := withRegions(running, &change)
+	if err != nil {
+		return api.Group{}, err
+	}
+	text := next.Text()
+	if len(text) > api.MaxGroupFileBytes {
+		return api.Group{}, api.Errorf(api.BadRequest, "the group file would have %d bytes then, and may have %d; make another group for further regions",
+			len(text), api.MaxGroupFileBytes)
+	}
+	g, err := c.update(ctx, name, text, from)
+	if e := (*api.Error)(nil); errors.As(err, &e) && e.Line > 0 {
+		err = api.Errorf(api.BadRequest, "%s", e.Message) // nobody has seen the lines
+	}
+	return g, err
+}
+
+// basis is the version of a group from which a change was made.
+type basis struct {
+	file     *groupfile.File
+	revision int64 // in etcd
+}
+
+// running returns the file of a running group, and its version.
+func (c *Controller) running(ctx context.Context, name string) (*groupfile.File, *basis, error) {
+	if c.Desired != nil {
+		e, _ := c.Desired.Entry(name)
+		if !e.Wanted() {
+			return nil, nil, c.notShared(name)
+		}
+		f, err := c.parse(ctx, e.Text)
+		return f, &basis{revision: e.Revision}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.groups[name]
+	switch {
+	case g == nil:
+		return nil, nil, noGroup(name)
+	case g.branch != nil:
+		return nil, nil, belongsTo(g)
+	case g.wanted == nil:
+		return nil, nil, api.Errorf(api.BadRequest, "group %s does not run (%s)", name, g.problem)
+	}
+	return g.wanted, &basis{file: g.wanted}, nil
+}
+
+// isStill refuses a change that was made from another version than is.
+func (b *basis) isStill(name string, is *groupfile.File) error {
+	if b != nil && b.file != is {
+		return changedMeanwhile(name)
+	}
+	return nil
+}
+
+func changedMeanwhile(name string) error {
+	return api.Errorf(api.Stale, "group %s was changed by someone else at the same time; look at it with rocast group show, and try again", name)
+}
+
+// withRegions returns the file with another memory.
+func withRegions(f *groupfile.File, change *api.RegionChange) (*groupfile.File, error) {
+	if f.Memory == nil {
+		return nil, api.Errorf(api.BadRequest, "group %s has no memory, so its copies keep the addresses and keys of the source; create it with "+
+			"memory: [] to add regions later", f.Name)
+	}
+	next := *f
+	next.Memory, next.Receivers = slices.Clone(f.Memory), slices.Clone(f.Receivers)
+	for i := range next.Receivers {
+		next.Receivers[i].Regions = slices.Clone(next.Receivers[i].Regions)
+	}
+	for _, r := range change.Remove {
+		at := slices.IndexFunc(next.Memory, func(v mft.VirtualRegion) bool { return v.VA == uint64(r.VA) && uint64(v.RKey) == uint64(r.RKey) })
+		if at < 0 {
+			return nil, api.Errorf(api.NotFound, "group %s has no region that begins at VA %v under that R_Key; rocast region ls %s lists them",
+				f.Name, r.VA, f.Name)
+		}
+		next.Memory = slices.Delete(next.Memory, at, at+1)
+		for i := range next.Receivers {
+			m := &next.Receivers[i]
+			m.Regions = slices.Delete(m.Regions, at, at+1)
+		}
+	}
+	for i := range change.Add {
+		if err := addRegion(&next, &change.Add[i]); err != nil {
+			return nil, err
+		}
+	}
+	return &next, nil
+}
+
+// addRegion appends a region to the memory of a file, and to the regions of each receiver.
+func addRegion(f *groupfile.File, r *api.NewRegion) error {
+	if r.Length == 0 {
+		return api.Errorf(api.BadRequest, "the region at VA %v has length 0; write its length in bytes", r.VA)
+	}
+	if r.RKey > math.MaxUint32 {
+		return api.Errorf(api.BadRequest, "the R_Key of the region at VA %v has more than 32 bits", r.VA)
+	}
+	places := make([]*api.RegionPlace, len(f.Receivers))
+	for i := range r.At {
+		p := &r.At[i]
+		at, err := receiverAt(f, p)
+		switch {
+		case err != nil:
+			return err
+		case places[at] != nil:
+			return api.Errorf(api.BadRequest, "receiver %s has two places for the region at VA %v; write one", p.IP, r.VA)
+		case p.RKey > math.MaxUint32:
+			return api.Errorf(api.BadRequest, "the R_Key of receiver %s for the region at VA %v has more than 32 bits", p.IP, r.VA)
+		}
+		places[at] = p
+	}
+	for i, p := range places {
+		m := &f.Receivers[i]
+		if p == nil {
+			return api.Errorf(api.BadRequest, "receiver %v has no place for the region at VA %v; add where it keeps the region", m.IP, r.VA)
+		}
+		m.Regions = append(m.Regions, mft.Region{VA: uint64(p.VA), Length: r.Length, RKey: uint32(p.RKey)})
+	}
+	f.Memory = append(f.Memory, mft.VirtualRegion{VA: uint64(r.VA), Length: r.Length, RKey: uint32(r.RKey)})
+	return nil
+}
+
+// receiverAt finds the receiver of a place.
+func receiverAt(f *groupfile.File, p *api.RegionPlace) (int, error) {
+	ip, err := netip.ParseAddr(p.IP)
+	if err != nil {
+		return 0, api.Errorf(api.BadRequest, "%q is no address; write that of a receiver, such as 10.77.0.2", p.IP)
+	}
+	is := func(m groupfile.Member) bool {
+		return m.IP == ip && (p.RemoteQPN == 0 || m.RemoteQPN == roce.QPN(p.RemoteQPN))
+	}
+	at := slices.IndexFunc(f.Receivers, is)
+	switch {
+	case at < 0:
+		return 0, api.Errorf(api.NotFound, "%v is no receiver of group %s; rocast group show %s lists them", ip, f.Name, f.Name)
+	case slices.ContainsFunc(f.Receivers[at+1:], is):
+		return 0, api.Errorf(api.BadRequest, "%v has several receivers of group %s; add the remoteQPN of the one that is meant", ip, f.Name)
+	}
+	return at, nil
+}
