@@ -322,11 +322,6 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 // the group wait for the answers to what the engine carried last.
 func (c *Core) Adopt(now feedback.Tick, g *mft.Group, out *Outputs) {
 	st, rearranged := c.state(now, g, out)
-	if h := st.held; rearranged && st.active == departed && h != nil && h.oldest != h.next {
-		// The active source has left the group. The edits of the copies are now those for packets
-		// of the group's first Source, so a copy of a retained packet would have a wrong ICRC.
-		c.letGo(now, st, h.next.Prev(), out)
-	}
 	if rearranged {
 		c.timer(now, st, out)
 	}
@@ -343,6 +338,12 @@ func (c *Core) state(now feedback.Tick, g *mft.Group, out *Outputs) (st *state, 
 		c.takeBack(now, st, out)
 		rearranged = st.adopt(g)
 		st.edits = g.Edits(st.active)
+		if h := st.held; rearranged && st.active == departed && h != nil && h.oldest != h.next {
+			// The active source has left the group. The edits of the copies are now those for
+			// packets of the group's first Source, so a copy of a retained packet would have a
+			// wrong ICRC.
+			c.letGo(now, st, h.next.Prev(), out)
+		}
 	default:
 		c.forget(g.ID)
 		for len(c.states) <= g.ID.Slot() {

@@ -885,3 +885,26 @@ func TestNothingIsRepairedOfASourceThatHasLeft(t *testing.T) {
 		t.Errorf("%v", m)
 	}
 }
+
+// The same holds where a frame shows the core that the source has left, before control tells it.
+func TestNothingIsRepairedWhereAFrameShowsThatTheSourceHasLeft(t *testing.T) {
+	g := group()
+	g.Policy.Repair = feedback.RepairLocal
+	g.Paths[0].Sends, g.Paths[0].SendPSN = true, 500
+	b := newEngineBench(t, g)
+	p := asking(500)
+	p.src = ipB
+	b.handle(p)
+	next := *g
+	next.Paths = slices.Clone(g.Paths[1:])
+	table, err := b.table.Replace(g.ID, &next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.table = table
+	to := &next.Paths[0]
+	b.handle(ack(to.Dst, to.FirstPSN, roce.NAKSequence))
+	if packets, _ := b.core.Retained(); packets != 0 || len(b.out.Repairs)+len(b.out.Replies) != 0 {
+		t.Errorf("%d packets are retained, %d are sent again, and there are %d replies", packets, len(b.out.Repairs), len(b.out.Replies))
+	}
+}

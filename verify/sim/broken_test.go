@@ -115,6 +115,11 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			}
 			return r
 		}},
+		"tells another member what the source is to hear": {want: Truth, s: calm(), after: on(20,
+			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
+				m.reply(out, roce.SyndromeUnlimited, m.w.hosts[0].SendPSN)
+				out.Replies[len(out.Replies)-1].Leg = &m.w.group.Paths[0].Leg
+			}), says: "b hears"},
 		"acknowledges beyond the source's place":                {want: Place, s: losing(5e-2), after: beyondPlace},
 		"acknowledges more while the source is on its way back": {want: Place, s: losing(1e-2), after: forgetsTheGoBack},
 		"acknowledges a packet that was never sent": {want: Place, s: calm(), after: on(20,

@@ -261,6 +261,11 @@ func (d drawer) otherSource(s *Scenario, packets int) {
 		}
 	}
 	s.Timed = append(s.Timed, f)
+	if d.oneIn(3) {
+		leave := d.moment(SourceLeave, 1+packets/4)
+		leave.Host = f.Host
+		s.Timed = append(s.Timed, leave)
+	}
 }
 
 // programs draws what the sources send, and how well the receivers keep up.
@@ -450,7 +455,8 @@ func (d drawer) weights(s *Scenario) {
 //   - for a receiver that never answers again;
 //   - for the answer to a READ that was not refused before the switch crashed: afterwards the
 //     switch cannot know that everything below the READ was delivered;
-//   - for its turn, if the source before it failed, or if no receiver is left in its turn.
+//   - for its turn, if the source before it failed or left the group, or if no receiver is left in
+//     its turn.
 func (d drawer) patience(s *Scenario) {
 	if d.oneIn(4) {
 		s.Policy.SilentAfter = d.between(s.ackTimeout(), 3*s.ackTimeout())
@@ -459,7 +465,7 @@ func (d drawer) patience(s *Scenario) {
 	fewer := s.has(Leave) || s.Policy.Evict || s.Policy.Ack != feedback.AckAll
 	s.RetryCount, s.RNRRetry = retryForEver, retryForEver
 	if s.has(ReceiverCrash, KeyLost) || s.reads() && s.has(SwitchCrash, SourceChange) ||
-		fewer && s.has(Leave, SourceChange) || d.oneIn(4) {
+		fewer && s.has(Leave, SourceChange) || s.has(SourceLeave) || d.oneIn(4) {
 		s.RetryCount = uint8(3 + d.IntN(4))
 	}
 	if d.oneIn(8) && !(s.has(SourceChange) && s.RetryCount == retryForEver) {

@@ -28,6 +28,7 @@ const (
 	Join                                    // a receiver becomes a member
 	Leave                                   // a receiver is no longer a member
 	SourceChange                            // another member begins to send, perhaps too early
+	SourceLeave                             // that member is no longer one, and its program ends
 	CrossTraffic                            // frames of strangers fill the queue that data meets
 	NextHop                                 // the switch sends to all members from another address
 	Move                                    // in a tree: the cable of a receiver leads to another box
@@ -42,16 +43,17 @@ const firstTimed = Burst
 var faultNames = [numFaults]string{
 	"loss", "duplicate", "reorder", "late", "damage", "queue-full", "marked",
 	"burst", "cut", "slow-host", "receiver-crash", "switch-crash", "rnr-storm", "key-lost",
-	"join", "leave", "source-change", "cross-traffic", "next-hop", "move", "memory-change",
+	"join", "leave", "source-change", "source-leave", "cross-traffic", "next-hop", "move", "memory-change",
 }
 
 func (f Fault) String() string { return faultNames[f] }
 
-// Timed is a fault that begins when the first source has sent a certain packet.
+// Timed is a fault that begins when the first source has sent a certain packet; a SourceLeave
+// begins when its own host has.
 type Timed struct {
 	Kind        Fault
 	Host        int           // the host with the fault, 0: the source; unused with SwitchCrash
-	AfterPacket int           // the fault begins when the first source sends this packet first,
+	AfterPacket int           // the fault begins when the source sends this packet first,
 	Delay       time.Duration // or so much later
 	For         time.Duration // 0: for ever; between the steps that control takes because of a Move
 	To          int           // the box to which a Move leads

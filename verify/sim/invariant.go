@@ -10,7 +10,8 @@ type Invariant uint8
 
 const (
 	// Truth: no ACK, NAK or MSN tells a source that something is delivered that a counted receiver
-	// lacks, and no message completes that was not acknowledged to the source.
+	// lacks, and no message completes that was not acknowledged to the source; nobody but the
+	// source hears the answers to its packets.
 	Truth Invariant = iota
 	// Place: no ACK or NAK is beyond the place of the source.
 	Place

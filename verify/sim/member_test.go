@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
 )
 
@@ -55,5 +56,40 @@ func TestSourceChangesInMidStream(t *testing.T) {
 				t.Errorf("d has %v, a has %v", d.next, a.next)
 			}
 		})
+	}
+}
+
+// The member that has become the source leaves the group. If that is between two of its messages,
+// the first source goes on. Inside a message nobody can: the queue pairs of the receivers wait for
+// its end. In no case the first source hears what became of the other one's packets.
+func TestActiveSourceLeaves(t *testing.T) {
+	for name, c := range map[string]struct {
+		after  int           // packet of the source that leaves
+		later  time.Duration // it leaves
+		status rnic.Status
+	}{
+		"between messages": {7, 100 * time.Microsecond, rnic.Success},
+		"inside a message": {10, 0, rnic.RetryExceeded},
+	} {
+		for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
+			t.Run(name+", repair "+repair.String(), func(t *testing.T) {
+				s := calm()
+				s.Policy.Repair, s.RepairChunks, s.RetryCount = repair, 64, 3
+				s.Hosts[2].Messages, s.Hosts[2].SendPSN, s.Hosts[2].Outstanding = messages(20), 0xFFFFC0, 1
+				s.Hosts[2].Think, s.Hosts[2].ToSwitch.PicosPerByte = time.Millisecond, 80_000
+				s.Hosts[0].Think, s.Hosts[0].Outstanding = time.Millisecond, 1
+				s.Timed = []Timed{
+					{Kind: SourceChange, Host: 2, AfterPacket: 100},
+					{Kind: SourceLeave, Host: 2, AfterPacket: c.after, Delay: c.later},
+				}
+				var r Runner
+				if result := play(t, &r, s); result.Failure != nil || result.Status != c.status {
+					t.Fatal(result.Failure, result.Status)
+				}
+				if source := &r.w.hosts[2]; source.highest != c.after+1 || r.w.active == 2 && c.status == rnic.Success {
+					t.Errorf("c sent %d packets, and %v is the source", source.highest, &r.w.hosts[r.w.active])
+				}
+			})
+		}
 	}
 }

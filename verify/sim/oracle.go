@@ -56,7 +56,7 @@ func (w *world) mayDrop(h *host, f *frame, reason dataplane.Reason) bool {
 	switch reason {
 	case dataplane.SourceBlocked, dataplane.SourceOutOfStep:
 		return f.stream != noStream && w.tally[SourceChange].Times > 0
-	case dataplane.NotReceiver:
+	case dataplane.NotReceiver, dataplane.NotMember:
 		return h.membership == left
 	case dataplane.Reason(feedback.NotTakingPart):
 		return f.stream == noStream
@@ -87,6 +87,9 @@ func (w *world) checkOutputs(f *frame) {
 		w.checkNote(&out.Notes[k], f)
 	}
 	for k := range out.Replies {
+		if r := &out.Replies[k]; !r.CNP {
+			w.checkHearer(r, f)
+		}
 		w.checkReply(&out.Replies[k])
 	}
 	for k := range out.Notes {
@@ -100,6 +103,17 @@ func (w *world) checkOutputs(f *frame) {
 	}
 	if n, most := w.box.core.RetainedBytes(w.group.ID), w.s.Policy.RepairBytes; most > 0 && n > most {
 		w.fail(Repair, "%d bytes are retained for the group, of %d", n, most)
+	}
+}
+
+// checkHearer fails if an answer goes to a host whose packet it does not answer. PSNs of two
+// sources may be equal, so that such an answer would look true. The sender of frame f may be
+// another one than the active source: it may ask again for the last ACK of its turn.
+func (w *world) checkHearer(r *dataplane.Reply, f *frame) {
+	h := &w.hosts[r.Leg.Port]
+	active := h.number == w.active && h.membership != left
+	if !active && !w.membersChanged && (f == nil || int(f.stream) != h.number) {
+		w.fail(Truth, "%v hears %v, and the source is %v", h, r.AETH.Syndrome, &w.hosts[w.active])
 	}
 }
 
@@ -131,7 +145,9 @@ func (w *world) checkReply(r *dataplane.Reply) {
 		w.checkEnd(h, n, s)
 	}
 	if now.acked > h.merged.acked || now.messages > h.merged.messages { // else it was true before
-		w.checkHeld(h, now, r.AETH.Syndrome)
+		if now.acked > h.ended.acked || now.messages > h.ended.messages {
+			w.checkHeld(h, now, r.AETH.Syndrome)
+		}
 		h.merged.acked, h.merged.messages = max(h.merged.acked, now.acked), max(h.merged.messages, now.messages)
 	}
 	w.checkMSN(h, n, now, r.AETH)
@@ -183,6 +199,14 @@ func (w *world) checkHeld(h *host, c claim, s roce.Syndrome) {
 	}
 	w.fail(Truth, "%v: %v is told that packets up to %d and %d messages are delivered; %v, for one, has not got that",
 		s, h, c.acked, c.messages, lacking)
+}
+
+// endTurn notes what the receivers have at the end of a source's turn. The source may hear of it
+// later, when a receiver that had it has left.
+func (w *world) endTurn(h *host) {
+	if c := (claim{acked: h.seen - 1, messages: h.plan.messagesBefore(h.seen)}); w.lacking(h, c, false) == nil {
+		h.ended = c
+	}
 }
 
 // lacking returns a receiver that has not everything that is claimed, if too few have it, and nil
@@ -275,6 +299,7 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	case feedback.NoteBehind:
 		h.behind = true // checkBehind looks at it when the source has been told what is due
 	case feedback.NoteSource:
+		w.endTurn(&w.hosts[w.active])
 		w.active = h.number
 	case feedback.NoteJoined:
 		ok = h.membership == joining && f != nil && w.joined(h, f)

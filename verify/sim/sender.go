@@ -24,6 +24,7 @@ type sender struct {
 	place  place
 	seen   int   // one more than the highest packet that the switch took
 	merged claim // the most that it was told
+	ended  claim // what the receivers had at the end of its turn
 	fatals []fatal
 
 	flights []flight // by message
@@ -33,7 +34,7 @@ type sender struct {
 
 func (s *sender) reset(sc *Scenario, h *Host) {
 	flights := append(s.flights[:0], make([]flight, len(h.Messages))...)
-	*s = sender{plan: s.plan, expireAt: rnic.Never, place: unplaced, merged: claim{acked: -1}, fatals: s.fatals[:0], flights: flights}
+	*s = sender{plan: s.plan, expireAt: rnic.Never, place: unplaced, merged: claim{acked: -1}, ended: claim{acked: -1}, fatals: s.fatals[:0], flights: flights}
 	s.plan.lay(sc, h)
 }
 
@@ -89,7 +90,7 @@ func (w *world) start(h *host) {
 
 // postMore posts as many messages as the program wants outstanding.
 func (w *world) postMore(h *host) {
-	for h.status == rnic.Success && h.posted < len(h.Messages) && h.posted-h.completed < h.Outstanding {
+	for h.started && h.status == rnic.Success && h.posted < len(h.Messages) && h.posted-h.completed < h.Outstanding {
 		w.postMessage(h, h.posted)
 		h.posted++
 	}
@@ -167,11 +168,12 @@ func sentPSN(b []byte) roce.PSN {
 	return v.PSN(b)
 }
 
-// triggerFaults begins the timed faults that wait for the first source to send packet n.
+// triggerFaults begins the timed faults that wait for a source to send packet n.
 func (w *world) triggerFaults(h *host, n int) {
 	for ; h.highest <= n; h.highest++ {
 		for k := range w.s.Timed {
-			if f := &w.s.Timed[k]; h.number == 0 && f.AfterPacket == h.highest {
+			f := &w.s.Timed[k]
+			if waits := h.number == 0 && f.Kind != SourceLeave || f.Kind == SourceLeave && h.number == f.Host; waits && f.AfterPacket == h.highest {
 				w.schedule.add(event{at: w.now + f.Delay, kind: faultBegins, index: int32(k)})
 			}
 		}

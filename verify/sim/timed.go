@@ -31,6 +31,9 @@ func (w *world) beginFault(k int) {
 		w.change(h, left)
 	case SourceChange:
 		w.start(h)
+	case SourceLeave:
+		h.started = false
+		w.change(h, left)
 	case NextHop:
 		w.hops++
 		w.publish()
