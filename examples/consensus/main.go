@@ -200,6 +200,15 @@ func (s *story) lose(ctx context.Context, r *replica) error {
 	}
 	s.losses = append(s.losses, slices.Max(s.writes[before:]))
 	began := time.Now()
+	if err := s.comeBack(ctx, r); err != nil {
+		return err
+	}
+	s.returns = append(s.returns, time.Since(began))
+	return s.decide(ctx, some)
+}
+
+// comeBack lets a replica join again, and returns when it has everything.
+func (s *story) comeBack(ctx context.Context, r *replica) error {
 	if err := s.now.rejoin(ctx, r); err != nil {
 		return err
 	}
@@ -208,8 +217,7 @@ func (s *story) lose(ctx context.Context, r *replica) error {
 			return err
 		}
 	}
-	s.returns = append(s.returns, time.Since(began))
-	return s.decide(ctx, some)
+	return nil
 }
 
 // check waits until all replicas have caught up, and looks for what is lost or in another order.

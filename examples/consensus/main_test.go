@@ -37,6 +37,7 @@ func TestConsensus(t *testing.T) {
 		{"leaders in turn, and replicas that die", inTurn},
 		{"a replica catches up from what the box has", catchesUp},
 		{"a replica is told what it lacks", isTold},
+		{"an entry that only one replica has", diverges},
 		{"too few replicas follow", tooFew},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.run(t, ctx, s) }) {
@@ -128,11 +129,44 @@ func isTold(t *testing.T, ctx context.Context, s *story) {
 	if n := len(r.log()); n != had {
 		t.Errorf("it has %d entries, and had %d", n, had)
 	}
-	must(t, s.now.rejoin(ctx, r))
-	for s.now.joining != nil {
-		must(t, s.decide(ctx, 1))
-	}
+	must(t, s.comeBack(ctx, r))
 	must(t, s.decide(ctx, some))
+	must(t, s.check(ctx))
+}
+
+// A leader crashes when only one replica has its last entry, and that replica does not answer the
+// next leader. Another entry is decided at the same place, and the replica takes it over when it
+// comes back.
+func diverges(t *testing.T, ctx context.Context, s *story) {
+	alone, others := s.replicas[0], s.replicas[1:]
+	for _, r := range others {
+		cut(t, ctx, s, r)
+	}
+	s.op++
+	bounded, crash := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer crash()
+	if err := s.now.decide(bounded, s.op); err == nil {
+		t.Fatal("one replica is no quorum")
+	}
+	undecided := s.now.log[len(s.now.log)-1]
+	for !slices.Contains(alone.log(), undecided) { // its link is whole
+		must(t, ctx.Err())
+	}
+	must(t, s.now.retire(ctx))
+	must(t, alone.link.Lose(1_000_000))
+	alone.away = true
+	for _, r := range others {
+		must(t, r.link.Lose(0))
+	}
+	_, err := s.lead(ctx)
+	must(t, err)
+	must(t, s.decide(ctx, some))
+	if got := s.now.log[undecided.index]; got.op == undecided.op {
+		t.Errorf("the new leader knows %+v", got)
+	}
+	must(t, alone.link.Lose(0))
+	alone.away = false
+	must(t, s.comeBack(ctx, alone))
 	must(t, s.check(ctx))
 }
 

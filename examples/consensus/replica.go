@@ -30,6 +30,7 @@ type replica struct {
 	// lost says that the replica was killed and has not got its log back. It may have been the one
 	// that had an entry of a quorum, so it promises nothing to a new leader.
 	lost bool
+	away bool // it answers nobody
 }
 
 // seat is what a replica keeps for the leader of one term: a queue pair, and the key under which
@@ -59,6 +60,8 @@ func (s *seat) connect(ctx context.Context, ip netip.Addr, qpn roce.QPN) error {
 func (r *replica) grant(term uint64) ([]entry, error) {
 	s := r.seats[term]
 	switch {
+	case r.away:
+		return nil, fmt.Errorf("replica %v does not answer", r.host.IP)
 	case r.lost:
 		return nil, fmt.Errorf("replica %v has lost its log", r.host.IP)
 	case term <= r.term || s == nil:

@@ -71,6 +71,18 @@ func start(t *testing.T, s *site, within time.Duration, hosts ...int) *run {
 	return r
 }
 
+// end returns how the program of a receiver ends.
+func (r *run) end(i int) error {
+	r.t.Helper()
+	select {
+	case err := <-r.ended[i]:
+		return err
+	case <-time.After(patient):
+		r.t.Fatalf("receiver %d goes on for ever", i)
+		return nil
+	}
+}
+
 // have checks which receivers have the file, and that the coordinator has removed the group.
 func (r *run) have(got *result, hosts ...int) {
 	r.t.Helper()
@@ -81,7 +93,7 @@ func (r *run) have(got *result, hosts ...int) {
 	var delivered []string
 	for _, i := range hosts {
 		delivered = append(delivered, r.Hosts[i].IP.String())
-		if err := <-r.ended[i]; err != nil {
+		if err := r.end(i); err != nil {
 			r.t.Errorf("receiver %d: %v", i, err)
 		}
 		if text, err := os.ReadFile(r.copyOf(i)); err != nil || string(text) != string(want) {
@@ -170,7 +182,7 @@ func doesNotConnect(t *testing.T, s *site) {
 		t.Errorf("the sender is told: %v", err)
 	}
 	for i := 1; i <= 2; i++ {
-		if err := <-r.ended[i]; err == nil {
+		if err := r.end(i); err == nil {
 			t.Errorf("receiver %d takes the transfer for done", i)
 		}
 	}
@@ -182,7 +194,7 @@ func receiverDies(t *testing.T, s *site) {
 	r := start(t, s, patient, 1, 2, 3)
 	got, err := r.send(t.Context(), fileSize, halfway(func() error {
 		r.kill[3]()
-		if err := <-r.ended[3]; err == nil {
+		if err := r.end(3); err == nil {
 			t.Error("the receiver has ended without an error")
 		}
 		return nil
@@ -216,7 +228,7 @@ func senderDies(t *testing.T, s *site) {
 		t.Error("the sender has ended without an error")
 	}
 	for i := 1; i <= receivers; i++ {
-		if err := <-r.ended[i]; err == nil {
+		if err := r.end(i); err == nil {
 			t.Errorf("receiver %d takes the transfer for done", i)
 		}
 	}
