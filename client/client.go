@@ -307,7 +307,7 @@ func (c *Client) unanswered(method, path string, err error) error {
 	return api.Errorf(api.Unreachable, "the daemon on %s did not answer (%v); %s", c.address, rootOf(err), mend)
 }
 
-// rootOf removes what net and net/http say about the request, which the user did not write.
+// rootOf removes the text of net and net/http about the request, which the user did not write.
 func rootOf(err error) error {
 	var request *url.Error
 	if errors.As(err, &request) {

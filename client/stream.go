@@ -22,7 +22,7 @@ type Sender[T any] interface {
 type GroupSender[T any] interface {
 	Sender[T]
 	// Open makes the group usable and tries it: new queue pairs, the group, Client.WaitClear, and
-	// data that all receivers acknowledge and nobody takes for an item.
+	// data that all receivers acknowledge and that is no item.
 	Open(ctx context.Context) error
 	// Close ends what Open began, also if Open has failed. After it has returned nil, nothing that
 	// was sent by the group arrives any more: packets may be on their way, or retained by a box,
@@ -47,7 +47,8 @@ type Stream[T any] struct {
 	Pace      Pace
 	// Within bounds a probe, and the end of the multicast way. 0: 10s
 	Within time.Duration
-	// Changed hears when the stream goes another way, and why; nil: nobody does.
+	// Changed is called with the new way, and with its cause, when the stream changes its way; or
+	// nil.
 	Changed func(to Way, cause error)
 }
 
@@ -258,8 +259,8 @@ func (r *runner[T]) close(ctx context.Context) error {
 	return nil
 }
 
-// listen passes on what the daemon says of the group. A daemon that does not answer says nothing:
-// the group may run on without it.
+// listen passes on the daemon's events about the group. If the daemon does not answer, there is no
+// signal: the group may run on without it.
 func (r *runner[T]) listen(ctx context.Context) {
 	before, _ := r.Client.EventsAfter(ctx, Place{}, r.Group, 0) // what happened before says nothing
 	for events := range r.Client.Follow(ctx, before.Place, r.Group) {
@@ -273,8 +274,9 @@ func (r *runner[T]) listen(ctx context.Context) {
 	}
 }
 
-// look asks how the group is after events were missed, because one of those may have said it. s and
-// cause are the verdict of the other events, which counts if the answer is neither good nor bad.
+// look asks for the state of the group after events were missed: one of these may have been about
+// the group. s and cause are the verdict of the other events. They count if the state is neither
+// good nor bad.
 func (r *runner[T]) look(ctx context.Context, s Signal, cause error) (Signal, error) {
 	for {
 		g, err := r.Client.Group(ctx, r.Group)
@@ -293,7 +295,8 @@ func (r *runner[T]) look(ctx context.Context, s Signal, cause error) (Signal, er
 	}
 }
 
-// verdict returns what the last event says that is about the group as a whole, or Tick if none is.
+// verdict returns the signal of the last event about the group as a whole, or Tick if there is
+// none.
 func verdict(events []Event) (s Signal, cause error) {
 	for _, e := range events {
 		switch e.Kind {

@@ -33,7 +33,7 @@ func (c *Controller) assign(f *groupfile.File, now []*link, visited []string) (m
 		members[i].Through = through
 		if l := linkOf(now, m.ID()); l != nil {
 			members[i].Now = l.Box
-			// While no route leads to a member, nobody knows where it is: it stays.
+			// While no route leads to a member, it is not known behind which box it is: it stays.
 			if len(through) == 0 && c.NextHops.Hop(m.IP).Interface == 0 {
 				members[i].Through = []string{l.Box}
 			}

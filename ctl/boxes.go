@@ -29,7 +29,8 @@ const (
 	// askWithin bounds the wait for a box's answer. A box gives the boxes behind it three quarters
 	// of its own time, so that it can still say which of them did not answer.
 	askWithin = 8 * time.Second
-	// tendWithin bounds what is done for leases, because a change of the group waits meanwhile.
+	// tendWithin bounds the work for the leases of a group. A change of the group waits for its
+	// end.
 	tendWithin = 4 * time.Second
 	// withdrawWithin bounds a withdrawal. If it fails, the lease ends the branch.
 	withdrawWithin = 2 * time.Second
@@ -66,15 +67,16 @@ type names struct {
 	held map[string]*holder
 }
 
-// holder is who changes a group at present.
+// holder describes the change of a group that is under way.
 type holder struct {
 	box  string // the upper box, or "" for a change that began on this box
 	done chan struct{}
 }
 
-// lock waits until nobody changes the group, and begins a change. box is the upper box for which
-// the change is made, or "". Two boxes that create the same group could wait for each other, so a
-// change for another box does not wait for one that began on this box: busy is then true.
+// lock waits until no change of the group is under way, and begins a change. box is the upper box
+// for which the change is made, or "". Two boxes that create the same group could wait for each
+// other, so a change for another box does not wait for a change that began on this box: busy is
+// then true.
 func (n *names) lock(ctx context.Context, group, box string) (unlock func(), busy bool, err error) {
 	for {
 		n.mu.Lock()

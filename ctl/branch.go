@@ -84,7 +84,8 @@ func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.Branch
 	return c.branchAnswer(g), true
 }
 
-// refuseBranch refuses what is wrong whatever groups there are.
+// refuseBranch refuses requests that are wrong by themselves, without a look at the groups of this
+// box.
 func (c *Controller) refuseBranch(upper, name string, b *api.Branch) error {
 	n := c.neighbourNamed(upper)
 	switch {
@@ -194,8 +195,8 @@ func newBranchOf(upper string, b *api.Branch, own api.LinkEnd) *branch {
 	}
 }
 
-// ownEnd returns this box's end of a link: the one that it gave before, as far as the upper box
-// knows, or a new one.
+// ownEnd returns this box's end of a link: the end of an earlier answer, if the request has it, or
+// a new one.
 func (c *Controller) ownEnd(upper string, b *api.Branch) (api.LinkEnd, error) {
 	local, err := c.linkAddress(upper)
 	if err != nil {
@@ -337,10 +338,10 @@ func (c *Controller) branchAnswer(g *group) api.BranchAnswer {
 	return api.BranchAnswer{Version: g.branch.Version, Link: g.branch.Own, Waiting: c.absent(g), Later: g.answerLater()}
 }
 
-// maxAbsent bounds what an answer lists: one missing member is enough to say why a group waits.
+// maxAbsent bounds the list in an answer: one missing member is enough to say why a group waits.
 const maxAbsent = 16
 
-// absent lists what is missing of a group here and behind this box.
+// absent lists the members and boxes that a group waits for, here and behind this box.
 func (c *Controller) absent(g *group) (list []api.Absent) {
 	if g.problem != "" {
 		return []api.Absent{{Box: c.Box, Reason: g.problem}}

@@ -177,7 +177,7 @@ func (c *Controller) noteRenewal(g *group, next *link) {
 		return
 	}
 	// The box could not take its former end again. To the data path its new end is another QP: like
-	// after a restart, nobody knows what the box has.
+	// after a restart, it is not known which packets the box has.
 	again := *g
 	again.setLinks(g.links)
 	if err := c.republish(g, &again, nil, nil); err != nil {

@@ -50,7 +50,7 @@ type branch struct {
 	sent    roce.PSN // the highest PSN forwarded when the lease was looked at last
 }
 
-// keptTree is what the state directory has of a group's tree, besides the group file.
+// keptTree is the state of a group's tree as the state directory keeps it, besides the group file.
 type keptTree struct {
 	Epoch  uint64  `json:"epoch"`
 	Branch *branch `json:"branch,omitempty"`
@@ -64,7 +64,7 @@ func (g *group) treeText() ([]byte, error) {
 	return json.MarshalIndent(keptTree{g.epoch, g.branch, g.links}, "", "  ")
 }
 
-// recallTree reads what the state directory has of a group's tree.
+// recallTree reads the state of a group's tree that the state directory has kept.
 func (g *group) recallTree(text []byte, now time.Time) error {
 	if text == nil {
 		return nil

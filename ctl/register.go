@@ -15,7 +15,7 @@ import (
 	"github.com/rocast/rocast/ctl/neighbour"
 )
 
-// errand is what all requests about one version of a group have in common.
+// errand has the values that all requests about one version of a group share.
 type errand struct {
 	name, root string
 	epoch      uint64
@@ -112,8 +112,8 @@ func (c *Controller) withdraw(name string, links []*link) {
 	asking.Wait()
 }
 
-// notStanding returns the error of a group that does not stand at all boxes. Whoever sent the group
-// file reads all of it.
+// notStanding returns the error of a group that does not stand at all boxes, for the user who sent
+// the group file. Its kind says whether it is about the file.
 func notStanding(name string, err error) error {
 	kind := api.Internal
 	switch {
@@ -125,9 +125,9 @@ func notStanding(name string, err error) error {
 	return api.Errorf(kind, "group %s does not stand: %v", name, err)
 }
 
-// tellable returns what an error about other boxes tells in logs, events and the state of a group.
-// A box's refusal may quote the group file, and so an R_Key that stands in a wrong place, if it is
-// about the file or has no known cause: then it only names the box.
+// tellable returns the form of an error about other boxes for logs, events and the state of a
+// group. If a box's refusal is about the group file, or has no known cause, the refusal may quote
+// the file, and so an R_Key that stands in a wrong place. Then tellable keeps only the box's name.
 func tellable(err error) error {
 	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		var list []error

@@ -46,21 +46,21 @@ const (
 	atOnce = 16
 )
 
-// shared is what is to be done about the desired groups.
+// shared has the work on the desired groups that followDesired has to do.
 type shared struct {
 	mu      sync.Mutex
-	read    bool // everything has been read once
+	read    bool // all desired groups have been read once
 	pending pending
-	busy    map[string]bool // the groups that are looked at; what happens to one meanwhile stays pending
-	heard   chan struct{}   // closed and made anew whenever something was heard
-	wake    chan struct{}   // has an element if something is pending
+	busy    map[string]bool // the groups on which work is under way; a new change of such a group stays pending
+	heard   chan struct{}   // closed, and replaced by a new one, by every change in etcd
+	wake    chan struct{}   // has an element if a change is pending
 }
 
-// pending is what has happened since followDesired looked.
+// pending has the changes that followDesired has not looked at yet.
 type pending struct {
-	first   bool              // everything was read for the first time
-	names   map[string]bool   // the groups of which something may have changed; true: look in any case
-	members map[string][]byte // states of members that are to be stored
+	first   bool              // all desired groups were read for the first time
+	names   map[string]bool   // the groups that may have changed; true: try again what was refused or set up before
+	members map[string][]byte // states of the members of groups, which are to be stored in etcd
 	// addresses of the box have come or gone; anyAddress: any may have.
 	addresses  map[netip.Addr]bool
 	anyAddress bool
@@ -104,7 +104,7 @@ func (s *shared) next() <-chan struct{} {
 	return s.heard
 }
 
-// take returns what is pending, and whether everything has been read once.
+// take returns the pending changes, and whether all desired groups have been read once.
 func (s *shared) take() (p pending, read bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +133,8 @@ func (s *shared) end(name string) {
 	}
 }
 
-// keepMembers stores the state of a group's members where another box that takes the group over
-// finds it.
+// keepMembers stores the state of a group's members in etcd. Another box that takes the group over
+// reads the state there.
 func (c *Controller) keepMembers(g *group, state []byte) {
 	c.shared.mu.Lock()
 	defer c.shared.mu.Unlock()
@@ -142,14 +142,14 @@ func (c *Controller) keepMembers(g *group, state []byte) {
 	c.shared.rouse()
 }
 
-// report is what the root of a group says of it.
+// report is the root's report on a group.
 type report struct {
 	Revision int64            `json:"revision"` // of the group file that it is about
 	Refused  string           `json:"refused,omitempty"`
 	Group    api.GroupSummary `json:"group"`
 }
 
-// reportOf returns what the root of a group says of it, or nil if it says nothing.
+// reportOf returns the root's report on a group, or nil if there is none.
 func reportOf(e desired.Entry) *report {
 	var r report
 	if e.Report == "" || json.Unmarshal([]byte(e.Report), &r) != nil {
@@ -199,8 +199,9 @@ func (c *Controller) followDesired(ctx context.Context) error {
 	return tasks.Wait()
 }
 
-// addUnsettled adds the groups that no event may be about: those that no box has claimed, those of
-// this box, and those that this box has kept and that may be gone.
+// addUnsettled adds the groups for which there may be work although no event names them: groups
+// that no box has claimed, groups of this box, and groups that this box carries and that may have
+// been removed from etcd.
 func (c *Controller) addUnsettled(names map[string]bool) {
 	for _, name := range c.Desired.Names() {
 		if e, _ := c.Desired.Entry(name); e.Wanted() && (e.Root == "" || e.Root == c.Box) {
@@ -227,8 +228,8 @@ func (c *Controller) putMembers(ctx context.Context, name string, state []byte) 
 	}
 }
 
-// reconcile makes this box's part of a group what is desired. What was set up or refused before is
-// only tried again if again is set.
+// reconcile makes this box's part of a group equal to the desired group. If the same revision was
+// set up or refused before, reconcile does nothing, unless again is set.
 func (c *Controller) reconcile(ctx context.Context, name string, again bool) {
 	// A box that has nothing to do does not lock the group: the group's root may be asking this box
 	// for a part of it.
@@ -286,7 +287,8 @@ func (c *Controller) yield(ctx context.Context, name string, g *group, why strin
 	}
 }
 
-// desired returns what is desired of a group, and what there is of it; nil: nothing.
+// desired returns the desired group of a name, and this box's group of that name; nil: there is
+// none.
 func (c *Controller) desired(name string) (desired.Entry, *group) {
 	e, _ := c.Desired.Entry(name)
 	c.mu.Lock()
@@ -294,16 +296,16 @@ func (c *Controller) desired(name string) (desired.Entry, *group) {
 	return e, c.groups[name]
 }
 
-// task is what a box has to do about a desired group.
+// task says which work a box has with a desired group.
 type task struct {
-	concerned bool // anything
+	concerned bool // there is work
 	begun     bool // the group may have carried data before
-	byAddress bool // the group is this box's because its address is, whatever etcd knows
+	byAddress bool // this box has the group's address, so it carries the group, even if etcd names another root
 	away      bool // the group's address is not on this box
 }
 
-// claim says what this box has to do about a group. It claims the group if that is free and the
-// group's source is attached here.
+// claim returns this box's task for a group. It claims the group if no box has claimed it and the
+// group's source is attached to this box.
 func (c *Controller) claim(ctx context.Context, name string, again bool) task {
 	e, g := c.desired(name)
 	part := g != nil && g.branch != nil // of a group of another root, which sees to it
