@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/rocast/rocast/bench/report"
 	"github.com/rocast/rocast/internal/relaying"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/boxes"
 )
 
@@ -52,9 +52,7 @@ func TestATransferThatDoesNotEndIsGivenUp(t *testing.T) {
 // programs returns the directory of rocastd.
 func programs(t *testing.T) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
+	testlab.NeedRoot(t)
 	program, err := boxes.Program()
 	if err != nil {
 		t.Fatal(err)

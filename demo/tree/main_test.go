@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/fabric"
 )
 
@@ -16,9 +16,7 @@ import (
 // With a kill in the middle, and without loss and kill, where each link carries each packet hardly
 // more than once.
 func TestTheDemoHoldsOverBridgesAndRouters(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for network namespaces and AF_XDP")
-	}
+	testlab.NeedRoot(t)
 	bin := t.TempDir()
 	if out, err := exec.Command("go", "build", "-o", bin, "../../cmd/rocastd").CombinedOutput(); err != nil {
 		t.Fatalf("build rocastd: %v: %s", err, out)

@@ -122,12 +122,7 @@ func (t *transfer) connect(ctx context.Context) (err error) {
 // run posts all WRITEs and waits for their completions.
 func (t *transfer) run(ctx context.Context) error {
 	began := time.Now()
-	all := len(t.data) / writeBytes
-	post := func(n int) error {
-		off := n * writeBytes
-		return t.source.PostWrite(uint64(off), t.data[off:off+writeBytes], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey})
-	}
-	err := bed.Post(ctx, t.source, all, post, func(done int) error {
+	err := bed.Write(ctx, t.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, t.data, writeBytes, func(done, all int) error {
 		if t.kill && done == all/2 {
 			return t.restart(ctx)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/bed"
 	"github.com/rocast/rocast/internal/testlab/boxes"
 )
@@ -59,9 +60,7 @@ func (l *Lab) Close() (err error) {
 // cannot be built here.
 func Program(t *testing.T) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for network namespaces and AF_XDP")
-	}
+	testlab.NeedRoot(t)
 	if testing.Short() {
 		t.Skip("under the race detector the soft NICs are so slow that the story takes a minute")
 	}

@@ -18,6 +18,26 @@ import (
 // that long.
 const Patience = 10 * time.Second
 
+// NeedRoot skips the test unless it runs as root.
+func NeedRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root for network namespaces and AF_XDP; run it with sudo")
+	}
+}
+
+// Permitted skips the test if err says that root lacks a capability, as in a container, and fails
+// it if there is another error.
+func Permitted(t testing.TB, err error) {
+	t.Helper()
+	switch {
+	case errors.Is(err, unix.EPERM):
+		t.Skipf("needs CAP_NET_ADMIN and CAP_SYS_ADMIN: %v", err)
+	case err != nil:
+		t.Fatal(err)
+	}
+}
+
 // Eventually waits until done returns true. It yields the processor between two calls and does not
 // sleep. After the given time it fails the test; state is printed then and may be nil.
 func Eventually(t testing.TB, within time.Duration, what string, done func() bool, state func() string) {

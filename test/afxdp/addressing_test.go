@@ -65,7 +65,7 @@ func TestBystanders(t *testing.T) {
 					check(t, r.qp.PostRecv(0, make([]byte, messageBytes)))
 				}
 				c := l.connectBystanders(t, b, messages*messageBytes)
-				data := random(messages*messageBytes, 3)
+				data := bed.Random(messages*messageBytes, 3)
 				for i := range messages {
 					part := data[i*messageBytes : (i+1)*messageBytes]
 					g.post(t, i*messageBytes, part)

@@ -40,7 +40,7 @@ func TestTheKernelStopsWhenTheDaemonIsKilled(t *testing.T) {
 	o := groupOptions{memory: streamBytes, pathMTU: 1024}
 	g := &group{lab: l, Group: l.describe(o)}
 	g.connect(t, o)
-	data := random(o.memory, 3)
+	data := bed.Random(o.memory, 3)
 	first := l.startDaemon(t, g.Group)
 	for off := 0; off < len(data); off += streamPart {
 		g.post(t, off, data[off:off+streamPart])

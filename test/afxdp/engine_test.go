@@ -34,7 +34,7 @@ const (
 // flow begins a transfer and returns when the kernel has carried some of it.
 func (g *group) flow(t *testing.T) *stream {
 	t.Helper()
-	s := &stream{group: g, t: t, data: random(len(g.receivers[0].memory), 3)}
+	s := &stream{group: g, t: t, data: bed.Random(len(g.receivers[0].memory), 3)}
 	before := g.engine(t).Carried
 	for off := 0; off < len(s.data); off += streamPart {
 		g.post(t, off, s.data[off:min(off+streamPart, len(s.data))])

@@ -28,7 +28,7 @@ func TestForgedACKIsDropped(t *testing.T) {
 			const forger, cut, packets = 1, 3, 10
 			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}})
 			g := l.addGroup(t, groupOptions{addressing: a, memory: packets * 1024})
-			data := random(packets*1024, 4)
+			data := bed.Random(packets*1024, 4)
 
 			l.setLink(t, cut, "down")
 			g.post(t, 0, data)

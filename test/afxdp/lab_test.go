@@ -3,15 +3,10 @@ package afxdp
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
-	"os"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/afxdp"
@@ -75,24 +70,14 @@ func newLab(t *testing.T, o labOptions) *lab {
 // newBareLab builds the bed without a switch.
 func newBareLab(t *testing.T, o labOptions) *lab {
 	t.Helper()
-	needRoot(t)
+	testlab.NeedRoot(t)
 	l := &lab{strangers: o.strangers}
 	var err error
-	if l.Bed, err = bed.New(o.Options); errors.Is(err, unix.EPERM) {
-		t.Skipf("needs CAP_NET_ADMIN and CAP_SYS_ADMIN: %v", err)
-	} else if err != nil {
-		t.Fatal(err)
-	}
+	l.Bed, err = bed.New(o.Options)
+	testlab.Permitted(t, err)
 	t.Cleanup(func() { check(t, l.Bed.Close()) })
 	l.ownGroupIP(t)
 	return l
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for network namespaces and AF_XDP")
-	}
 }
 
 // run lets a switch move frames until the test ends. At the end every buffer of the switch must be
@@ -283,7 +268,7 @@ func dial(t *testing.T, qp *endpoint.QP, peer endpoint.Peer) {
 // WRITE to complete with success.
 func (g *group) write(t *testing.T, messageBytes int) []byte {
 	t.Helper()
-	data := random(len(g.receivers[0].memory), 1)
+	data := bed.Random(len(g.receivers[0].memory), 1)
 	for off := 0; off < len(data); off += messageBytes {
 		g.post(t, off, data[off:min(off+messageBytes, len(data))])
 		g.succeeds(t)
@@ -303,12 +288,6 @@ func (g *group) succeeds(t *testing.T) {
 	if c := g.completion(t); c.Status != rnic.Success {
 		t.Fatalf("the source's work request ended with %v; switch %v", c, g.lab.sw.Counters())
 	}
-}
-
-func random(n int, seed byte) []byte {
-	data := make([]byte, n)
-	rand.NewChaCha8([32]byte{seed}).Read(data)
-	return data
 }
 
 func (g *group) completion(t *testing.T) rnic.Completion {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/dataplane/afxdp"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
@@ -49,7 +50,7 @@ const loopPSN = 100
 
 func newLoop(t *testing.T, ips [2]netip.Addr, step int32) *loop {
 	t.Helper()
-	needRoot(t)
+	testlab.NeedRoot(t)
 	l := &loop{ips: ips}
 	l.ports[0], l.ports[1] = netns.Veth(t, netns.New(t), "left", netns.New(t), "right", netns.VethOptions{})
 	for i, port := range l.ports {

@@ -51,7 +51,7 @@ func manyReceivers(t *testing.T, receivers, bytesEach, times int, fanOut bool) {
 	g.source = open(t, l.Hosts[0].RNIC, o, sourceQPN, sourcePSN)
 	dial(t, g.source, endpoint.Peer{IP: groupIP, QPN: groupQPN})
 
-	data := random(bytesEach, 2)
+	data := bed.Random(bytesEach, 2)
 	for range times {
 		g.post(t, 0, data)
 		g.succeeds(t)

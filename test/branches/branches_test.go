@@ -1,10 +1,8 @@
 package branches
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,13 +54,6 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for network namespaces and AF_XDP")
-	}
-}
-
 func newSite(t *testing.T) *site {
 	t.Helper()
 	return newSiteOf(t, fabric.Router, 0, nil)
@@ -71,7 +62,7 @@ func newSite(t *testing.T) *site {
 // newSiteOf also gives each box spare hosts, which prepare may use before the daemons start.
 func newSiteOf(t *testing.T, between fabric.Between, spare int, prepare func(*site)) *site {
 	t.Helper()
-	needRoot(t)
+	testlab.NeedRoot(t)
 	s := &site{t: t, lab: &fabric.Fabric{}}
 	program, err := boxes.Program()
 	s.check(err)
@@ -200,15 +191,11 @@ func (s *site) round(others ...*receiver) {
 func (s *site) roundWith(messages int, midway func(), others ...*receiver) {
 	s.t.Helper()
 	s.rounds++
-	data := make([]byte, bytesEach)
-	rand.NewChaCha8([32]byte{byte(s.rounds)}).Read(data)
+	data := bed.Random(bytesEach, byte(s.rounds))
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	err := bed.Post(ctx, s.source, messages, func(n int) error {
-		off := n * bytesEach / messages
-		return s.source.PostWrite(uint64(n), data[off:off+bytesEach/messages], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey})
-	}, func(done int) error {
-		if done == messages/2 {
+	err := bed.Write(ctx, s.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, bytesEach/messages, func(done, all int) error {
+		if done == all/2 {
 			midway()
 		}
 		return nil
@@ -217,26 +204,18 @@ func (s *site) roundWith(messages int, midway func(), others ...*receiver) {
 		s.t.Fatalf("round %d: %v\n%s", s.rounds, err, s.state())
 	}
 	for _, r := range s.receivers {
-		if !s.has(r, data) {
-			s.t.Errorf("round %d: %v lacks the data", s.rounds, r.IP)
-		}
-		if c := r.RNIC.Counters(); c.Rejected() != 0 {
-			s.t.Errorf("round %d: %v refused frames: %v", s.rounds, r.IP, c.ByName())
+		if err := r.CheckReceived(r.memory, data); err != nil {
+			s.t.Errorf("round %d: %v", s.rounds, err)
 		}
 	}
 	for _, r := range others {
-		if s.has(r, data) {
+		if r.Has(r.memory, data) {
 			s.t.Errorf("round %d: %v has the data and is no receiver any more", s.rounds, r.IP)
 		}
 	}
-	if v, any := s.source.Violation(); any {
-		s.t.Errorf("round %d: the source got a response that no responder may send: %v", s.rounds, v)
+	if err := bed.CheckResponses(s.source); err != nil {
+		s.t.Errorf("round %d: %v", s.rounds, err)
 	}
-}
-
-func (s *site) has(r *receiver, data []byte) (same bool) {
-	r.RNIC.Freeze(func() { same = bytes.Equal(r.memory, data) })
-	return same
 }
 
 // Receivers join and leave a running group: at the root, behind a box that the group reaches

@@ -1,10 +1,8 @@
 package branches
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -48,7 +46,7 @@ func loopback(box int) netip.Addr { return netip.AddrFrom4([4]byte{10, 250, 0, b
 
 func newTwoWays(t *testing.T) *twoWays {
 	t.Helper()
-	needRoot(t)
+	testlab.NeedRoot(t)
 	w := &twoWays{t: t, lab: &fabric.Fabric{}}
 	t.Cleanup(func() { w.check(w.lab.Close()) })
 	for _, hosts := range []int{2, 3} {
@@ -215,17 +213,13 @@ func (w *twoWays) ready() {
 func (w *twoWays) write(midway func()) (outage time.Duration) {
 	w.t.Helper()
 	w.writes++
-	data := make([]byte, outageBytes)
-	rand.NewChaCha8([32]byte{w.writes}).Read(data)
+	data := bed.Random(outageBytes, w.writes)
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
 	last := time.Now()
-	err := bed.Post(ctx, w.source, outageBytes/writeBytes, func(n int) error {
-		off := n * writeBytes
-		return w.source.PostWrite(uint64(n), data[off:off+writeBytes], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey})
-	}, func(done int) error {
+	err := bed.Write(ctx, w.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, func(done, all int) error {
 		outage, last = max(outage, time.Since(last)), time.Now()
-		if done == outageBytes/writeBytes/2 {
+		if done == all/2 {
 			midway()
 		}
 		return nil
@@ -234,11 +228,12 @@ func (w *twoWays) write(midway func()) (outage time.Duration) {
 		w.t.Fatalf("%v\n%s", err, w.logs())
 	}
 	for _, r := range w.receivers {
-		r.RNIC.Freeze(func() {
-			if !bytes.Equal(r.memory, data) {
-				w.t.Errorf("the memory of %v differs from the source's data", r.IP)
-			}
-		})
+		if err := r.CheckReceived(r.memory, data); err != nil {
+			w.t.Error(err)
+		}
+	}
+	if err := bed.CheckResponses(w.source); err != nil {
+		w.t.Error(err)
 	}
 	return outage
 }

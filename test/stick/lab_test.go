@@ -1,19 +1,14 @@
 package stick
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
@@ -72,15 +67,11 @@ type receiver struct {
 // newLab builds a switch with a source, three receivers and boxes.
 func newLab(t *testing.T, boxes int) *lab {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for network namespaces and AF_XDP")
-	}
+	testlab.NeedRoot(t)
 	l := &lab{t: t}
 	var err error
-	if l.Bed, err = bed.New(bed.Options{Hosts: 4}); errors.Is(err, unix.EPERM) {
-		t.Skipf("needs CAP_NET_ADMIN and CAP_SYS_ADMIN: %v", err)
-	}
-	check(t, err)
+	l.Bed, err = bed.New(bed.Options{Hosts: 4})
+	testlab.Permitted(t, err)
 	t.Cleanup(func() { check(t, l.Bed.Close()) })
 	for i := range boxes {
 		b := &box{t: t, ns: netns.New(t)}
@@ -172,37 +163,27 @@ func (b *box) group() api.Group {
 // receivers must have the data at the end.
 func (l *lab) write(seed byte, midway func()) (outage time.Duration) {
 	l.t.Helper()
-	data := make([]byte, len(l.receivers[0].memory))
-	rand.NewChaCha8([32]byte{seed}).Read(data)
-	all := len(data) / writeBytes
+	data := bed.Random(len(l.receivers[0].memory), seed)
 	last := time.Now()
-	post := func(n int) error {
-		off := n * writeBytes
-		return l.source.PostWrite(uint64(off), data[off:off+writeBytes], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey})
-	}
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
-	if err := bed.Post(ctx, l.source, all, post, func(done int) error {
+	err := bed.Write(ctx, l.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, func(done, all int) error {
 		outage, last = max(outage, time.Since(last)), time.Now()
 		if done == all/2 && midway != nil {
 			midway()
 		}
 		return nil
-	}); err != nil {
+	})
+	if err != nil {
 		l.t.Fatalf("%v\n%s", err, l.text())
 	}
 	for _, r := range l.receivers {
-		r.RNIC.Freeze(func() {
-			if !bytes.Equal(r.memory, data) {
-				l.t.Errorf("the memory of %v differs from the source's data", r.IP)
-			}
-		})
-		if c := r.RNIC.Counters(); c.Rejected() != 0 {
-			l.t.Errorf("%v refused frames: %v", r.IP, c.ByName())
+		if err := r.CheckReceived(r.memory, data); err != nil {
+			l.t.Error(err)
 		}
 	}
-	if v, any := l.source.Violation(); any {
-		l.t.Errorf("the source got a response that no responder may send: %v", v)
+	if err := bed.CheckResponses(l.source); err != nil {
+		l.t.Error(err)
 	}
 	return outage
 }

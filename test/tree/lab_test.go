@@ -1,19 +1,14 @@
 package tree
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
@@ -87,7 +82,7 @@ type host struct {
 // first with the box that parents names. The first host of the first box is the source.
 func newTree(t *testing.T, o options, hosts, parents []int) *tree {
 	t.Helper()
-	needRoot(t)
+	testlab.NeedRoot(t)
 	tr := &tree{t: t, o: o, lab: &fabric.Fabric{}}
 	t.Cleanup(func() { check(t, tr.lab.Close()) })
 	for i, n := range hosts {
@@ -96,10 +91,7 @@ func newTree(t *testing.T, o options, hosts, parents []int) *tree {
 			add = tr.lab.AddFlatBox
 		}
 		b, err := add(bed.Options{Hosts: n, LossPerMillion: o.loss, Seed: uint32(100 * (i + 1))})
-		if errors.Is(err, unix.EPERM) {
-			t.Skipf("needs CAP_NET_ADMIN and CAP_SYS_ADMIN: %v", err)
-		}
-		check(t, err)
+		testlab.Permitted(t, err)
 		dir, err := os.MkdirTemp("", "rct") // short: the path of a socket has its limit
 		check(t, err)
 		t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
@@ -118,13 +110,6 @@ func newTree(t *testing.T, o options, hosts, parents []int) *tree {
 	}
 	tr.connect()
 	return tr
-}
-
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for network namespaces and AF_XDP")
-	}
 }
 
 // cast writes the lines of all members.
@@ -241,21 +226,16 @@ const writeBytes = 64 << 10
 // complete, if midway is not nil.
 func (tr *tree) write(from *host, seed byte, midway func()) (data []byte) {
 	tr.t.Helper()
-	data = make([]byte, tr.o.memory)
-	rand.NewChaCha8([32]byte{seed}).Read(data)
-	all := len(data) / writeBytes
-	post := func(n int) error {
-		off := n * writeBytes
-		return from.qp.PostWrite(uint64(off), data[off:off+writeBytes], rnic.Remote{VA: memoryVA + uint64(off), RKey: memoryKey})
-	}
+	data = bed.Random(tr.o.memory, seed)
 	ctx, cancel := context.WithTimeout(tr.t.Context(), 2*patience)
 	defer cancel()
-	if err := bed.Post(ctx, from.qp, all, post, func(done int) error {
+	err := bed.Write(ctx, from.qp, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, func(done, all int) error {
 		if done == all/2 && midway != nil {
 			midway()
 		}
 		return nil
-	}); err != nil {
+	})
+	if err != nil {
 		tr.t.Fatalf("%v\n%s", err, tr.state())
 	}
 	return data
@@ -269,17 +249,12 @@ func (tr *tree) hold(from *host, data []byte) {
 		if h == from {
 			continue
 		}
-		h.RNIC.Freeze(func() {
-			if !bytes.Equal(h.memory, data) {
-				tr.t.Errorf("the memory of %v differs from the source's data", h.IP)
-			}
-		})
-		if c := h.RNIC.Counters(); c.Rejected() != 0 {
-			tr.t.Errorf("%v refused frames: %v", h.IP, c.ByName())
+		if err := h.CheckReceived(h.memory, data); err != nil {
+			tr.t.Error(err)
 		}
 	}
-	if v, any := from.qp.Violation(); any {
-		tr.t.Errorf("the source got a response that no responder may send: %v", v)
+	if err := bed.CheckResponses(from.qp); err != nil {
+		tr.t.Error(err)
 	}
 }
 

@@ -20,7 +20,7 @@ var (
 
 // Every new packet crosses every link once, whatever carries it, and every host gets all data.
 func TestEachLinkCarriesEachPacketOnce(t *testing.T) {
-	needRoot(t)
+	testlab.NeedRoot(t)
 	exact := 0
 	defer func() {
 		if exact == 0 && !t.Failed() {

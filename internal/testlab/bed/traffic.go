@@ -1,8 +1,10 @@
 package bed
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
@@ -42,6 +44,56 @@ func Post(ctx context.Context, qp *endpoint.QP, all int, post, done func(n int) 
 		if err := done(completed); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// Random returns data that is the same for the same seed.
+func Random(size int, seed byte) []byte {
+	data := make([]byte, size)
+	rand.NewChaCha8([32]byte{seed}).Read(data) // never fails
+	return data
+}
+
+// Write writes data to the memory that begins at to, by WRITEs of each bytes, and waits for their
+// completions. After each one it calls done with their number so far and the number of all; nil:
+// nothing.
+func Write(ctx context.Context, qp *endpoint.QP, to rnic.Remote, data []byte, each int, done func(n, all int) error) error {
+	all := (len(data) + each - 1) / each
+	post := func(n int) error {
+		off := n * each
+		return qp.PostWrite(uint64(n), data[off:min(off+each, len(data))], rnic.Remote{VA: to.VA + uint64(off), RKey: to.RKey})
+	}
+	return Post(ctx, qp, all, post, func(n int) error {
+		if done == nil {
+			return nil
+		}
+		return done(n, all)
+	})
+}
+
+// Has says whether memory, which is registered with the host's NIC, is equal to data.
+func (h *Host) Has(memory, data []byte) (same bool) {
+	h.RNIC.Freeze(func() { same = bytes.Equal(memory, data) })
+	return same
+}
+
+// CheckReceived returns an error if memory, which is registered with the host's NIC, differs from
+// data, or if the NIC has refused frames: no correct peer sends such.
+func (h *Host) CheckReceived(memory, data []byte) error {
+	if !h.Has(memory, data) {
+		return fmt.Errorf("the memory of %v differs from the source's data", h.IP)
+	}
+	if c := h.RNIC.Counters(); c.Rejected() != 0 {
+		return fmt.Errorf("%v refused frames: %v", h.IP, c.ByName())
+	}
+	return nil
+}
+
+// CheckResponses returns an error if a source got a response that no correct responder sends.
+func CheckResponses(source *endpoint.QP) error {
+	if v, any := source.Violation(); any {
+		return fmt.Errorf("the source got a response that no responder may send: %v", v)
 	}
 	return nil
 }
