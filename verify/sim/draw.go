@@ -3,6 +3,7 @@ package sim
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/rocast/rocast/feedback"
@@ -261,11 +262,22 @@ func (d drawer) otherSource(s *Scenario, packets int) {
 		}
 	}
 	s.Timed = append(s.Timed, f)
-	if d.oneIn(3) {
+	if d.oneIn(3) && s.staysWithout(f.Host) {
 		leave := d.moment(SourceLeave, 1+packets/4)
 		leave.Host = f.Host
 		s.Timed = append(s.Timed, leave)
 	}
+}
+
+// staysWithout reports whether the group always has another receiver than that one.
+func (s *Scenario) staysWithout(host int) bool {
+	for i := 1; i < len(s.Hosts); i++ {
+		leaves := slices.ContainsFunc(s.Timed, func(f Timed) bool { return f.Kind == Leave && f.Host == i })
+		if i != host && !s.Hosts[i].Outside && !leaves {
+			return true
+		}
+	}
+	return false
 }
 
 // programs draws what the sources send, and how well the receivers keep up.
