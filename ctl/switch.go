@@ -24,6 +24,8 @@ type Switch interface {
 	Counters() []dataplane.Counter
 	RepairMemory() dataplane.RepairMemory
 	Notes() <-chan dataplane.Note
+	// EndBatches returns when every worker has ended the batch that it was busy with.
+	EndBatches()
 	Run(context.Context)
 }
 

@@ -39,6 +39,7 @@ type service struct {
 	workers    int
 	repair     uint64         // bytes that the forwarding threads may keep for repair
 	socket     string         // the path of the socket; the listener was created under another path and does not know this one
+	ready      func() error   // called once the daemon is ready, if not nil
 	close      []func() error // functions that undo the steps of open; called from the last to the first
 }
 
@@ -204,9 +205,13 @@ func (s *service) run(ctx context.Context) error {
 			return errors.New("the data path stopped by itself")
 		}
 	})
-	s.notify(daemon.SdNotifyReady)
+	tasks.Go(func() error { return s.tellSystemd(ctx) })
+	s.notify(daemon.SdNotifyReady + "\n" + s.status())
 	s.log.Info("ready", zap.String("socket", s.socket), zap.String("version", version.Build().Version),
 		zap.Int("workers", s.workers), zap.Uint64("repairMemoryKiB", s.repair>>10))
+	if s.ready != nil {
+		tasks.Go(s.ready)
+	}
 	<-ctx.Done()
 	s.notify(daemon.SdNotifyStopping)
 	err := tasks.Wait()
@@ -233,15 +238,11 @@ func (s *service) undo() error {
 	return errors.Join(errs...)
 }
 
-// notify sends the state to systemd, if systemd started the daemon.
-func (s *service) notify(state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
-		s.log.Warn("could not notify systemd", zap.Error(err))
-	}
-}
-
-// groupID converts the name or number of a Unix group to its ID.
+// groupID converts the name or number of a Unix group to its ID. No name means the daemon's group.
 func groupID(name string) (int, error) {
+	if name == "" {
+		return os.Getegid(), nil
+	}
 	if id, err := strconv.Atoi(name); err == nil {
 		return id, nil
 	}

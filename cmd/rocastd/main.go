@@ -119,6 +119,10 @@ func serve(ctx context.Context, c config.Config, hangups <-chan os.Signal, stder
 	if err != nil {
 		return err
 	}
+	d.ready = func() error {
+		features() // the probes need what the daemon gives up now
+		return dropStartCapability()
+	}
 	return d.run(ctx)
 }
 

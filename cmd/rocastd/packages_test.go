@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +115,7 @@ func checkDeb(t *testing.T, deb string) {
 		"-rw-r--r-- root/root /etc/rocast/rocastd.yaml",
 		"-rwxr-xr-x root/root /usr/bin/rocast",
 		"-rw-r--r-- root/root /usr/lib/systemd/system/rocastd.service",
+		"-rw-r--r-- root/root /usr/lib/sysusers.d/rocast.conf",
 		"-rwxr-xr-x root/root /usr/sbin/rocastd",
 		"-rw-r--r-- root/root /usr/share/bash-completion/completions/rocast",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/README.md",
@@ -140,7 +140,7 @@ func checkDeb(t *testing.T, deb string) {
 	if got, want := output(t, "dpkg-deb", "-I", deb, "conffiles"), "/etc/rocast/rocastd.yaml\n"; got != want {
 		t.Errorf("conffiles are %q, want %q", got, want)
 	}
-	for field, want := range map[string]string{"Package": "rocast", "Version": "1.2.3~rc1+4.gabc-1", "Depends": ""} {
+	for field, want := range map[string]string{"Package": "rocast", "Version": "1.2.3~rc1+4.gabc-1", "Depends": "default-systemd-sysusers | systemd-sysusers"} {
 		if got := strings.TrimSpace(output(t, "dpkg-deb", "-f", deb, field)); got != want {
 			t.Errorf("%s is %q, want %q", field, got, want)
 		}
@@ -190,7 +190,7 @@ func checkUpgrade(t *testing.T, deb string) {
 	output(t, "sh", "-c", `mkdir -p "$0/var/lib/dpkg/info" "$0/var/lib/dpkg/updates" && : >"$0/var/lib/dpkg/status"`, root)
 	dpkg := func(args ...string) {
 		t.Helper()
-		output(t, "dpkg", append([]string{"--root=" + root, "--log=/dev/null", "--force-script-chrootless", "--force-confdef", "--force-confold"}, args...)...)
+		output(t, "dpkg", append([]string{"--root=" + root, "--log=/dev/null", "--force-script-chrootless", "--force-depends", "--force-confdef", "--force-confold"}, args...)...)
 	}
 	small, newer := filepath.Join(work, "small.deb"), filepath.Join(work, "newer.deb")
 	output(t, "sh", "-c", `dpkg-deb -R "$0" "$1" && : >"$1/usr/sbin/rocastd" >"$1/usr/bin/rocast" && dpkg-deb -Znone -b "$1" "$2" &&
@@ -230,8 +230,10 @@ func checkUpgrade(t *testing.T, deb string) {
 // being built.
 func TestTheScriptsOfAPackageAreQuietWithoutSystemd(t *testing.T) {
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "systemctl"), []byte("#!/bin/sh\necho systemctl \"$@\"\n"), 0o755); err != nil {
-		t.Fatal(err)
+	for _, program := range []string{"systemctl", "systemd-sysusers"} {
+		if err := os.WriteFile(filepath.Join(bin, program), []byte("#!/bin/sh\necho "+program+" \"$@\"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	run := func(script, check string, args ...string) string {
 		text, err := os.ReadFile("../../packaging/scripts/" + script)
@@ -250,30 +252,32 @@ func TestTheScriptsOfAPackageAreQuietWithoutSystemd(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s %q: %v\n%s", script, args, err, said)
 		}
-		return regexp.MustCompile(`systemctl |\n`).ReplaceAllString(string(said), ";")
+		return strings.ReplaceAll(string(said), "\n", ";")
 	}
+	const user = "systemd-sysusers rocast.conf;"
 	for _, c := range []struct {
 		script string
 		args   []string
 		want   string
 	}{
-		{"postinstall", []string{"configure", ""}, ";daemon-reload;"},
-		{"postinstall", []string{"configure", "1.0"}, ";daemon-reload;;try-restart rocastd.service;"},
-		{"postinstall", []string{"1"}, ";daemon-reload;"},
-		{"postinstall", []string{"2"}, ";daemon-reload;;try-restart rocastd.service;"},
+		{"postinstall", []string{"configure", ""}, user + "systemctl daemon-reload;"},
+		{"postinstall", []string{"configure", "1.0"}, user + "systemctl daemon-reload;systemctl try-restart rocastd.service;"},
+		{"postinstall", []string{"1"}, user + "systemctl daemon-reload;"},
+		{"postinstall", []string{"2"}, user + "systemctl daemon-reload;systemctl try-restart rocastd.service;"},
 		{"postinstall", []string{"abort-upgrade", "1.0"}, ""},
-		{"preremove", []string{"remove"}, ";--no-reload disable --now rocastd.service;"},
-		{"preremove", []string{"0"}, ";--no-reload disable --now rocastd.service;"},
+		{"preremove", []string{"remove"}, "systemctl --no-reload disable --now rocastd.service;"},
+		{"preremove", []string{"0"}, "systemctl --no-reload disable --now rocastd.service;"},
 		{"preremove", []string{"upgrade", "2.0"}, ""},
 		{"preremove", []string{"1"}, ""},
-		{"postremove", []string{"remove"}, ";daemon-reload;"},
+		{"postremove", []string{"remove"}, "systemctl daemon-reload;"},
 		{"postremove", []string{"upgrade", "2.0"}, ""},
 		{"postremove", []string{"1"}, ""},
 	} {
 		if got := run(c.script, "/", c.args...); got != c.want {
 			t.Errorf("%s %q\ngot  %s\nwant %s", c.script, c.args, got, c.want)
 		}
-		if got := run(c.script, "/nowhere", c.args...); got != "" {
+		made, _, _ := strings.Cut(c.want, "systemctl")
+		if got := run(c.script, "/nowhere", c.args...); got != made {
 			t.Errorf("%s %q without systemd: %s", c.script, c.args, got)
 		}
 	}

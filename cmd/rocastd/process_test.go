@@ -76,15 +76,22 @@ func newBox(t *testing.T) *box {
 	dir := t.TempDir()
 	b.config, b.socket = filepath.Join(dir, "rocastd.yaml"), filepath.Join(dir, "rocast.sock")
 	text := fmt.Sprintf("ports: ['eth*']\nsocket: %s\nstateDir: %s\nengine: auto\n", b.socket, filepath.Join(dir, "state"))
-	err := os.WriteFile(b.config, []byte(text), 0o600)
-	if err == nil {
-		b.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
+	if err := os.WriteFile(b.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	b.notify = newNotify(t)
+	return b
+}
+
+// newNotify is the socket on which systemd hears a daemon.
+func newNotify(t *testing.T) *net.UnixConn {
+	t.Helper()
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { b.notify.Close() })
-	return b
+	t.Cleanup(func() { socket.Close() })
+	return socket
 }
 
 func (b *box) ip(t *testing.T, args ...string) string {
@@ -141,10 +148,18 @@ func (b *logBuffer) until(t *testing.T, want string) {
 // start returns when the daemon says that it is ready.
 func (b *box) start(t *testing.T) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(os.Args[0]), log: &logBuffer{grown: make(chan struct{}, 1)}}
-	p.Env = append(os.Environ(), asDaemon+"="+b.config, "NOTIFY_SOCKET="+b.notify.LocalAddr().String())
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asDaemon+"="+b.config)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	return b.launch(t, cmd)
+}
+
+// launch is start with another program.
+func (b *box) launch(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: cmd, log: &logBuffer{grown: make(chan struct{}, 1)}}
+	p.Env = append(p.Environ(), "NOTIFY_SOCKET="+b.notify.LocalAddr().String())
 	p.Stderr = p.log
-	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	if err := b.Do(p.Start); err != nil {
 		t.Fatal(err)
 	}
@@ -161,14 +176,23 @@ func (b *box) start(t *testing.T) *process {
 
 func (b *box) expectNotice(t *testing.T, want string) {
 	t.Helper()
-	buf := make([]byte, 256)
-	if err := b.notify.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
+	got, err := readNotice(b.notify, 20*time.Second)
+	for err == nil && strings.HasPrefix(got, "WATCHDOG=1\n") {
+		got, err = readNotice(b.notify, 20*time.Second)
 	}
-	n, err := b.notify.Read(buf)
-	if got := string(buf[:n]); err != nil || got != want {
+	if notice, _, _ := strings.Cut(got, "\n"); err != nil || notice != want {
 		t.Fatalf("the daemon tells systemd %q (%v), want %q", got, err, want)
 	}
+}
+
+// readNotice returns the next notice, or an error if there is none in time.
+func readNotice(socket *net.UnixConn, within time.Duration) (string, error) {
+	buf := make([]byte, 256)
+	if err := socket.SetReadDeadline(time.Now().Add(within)); err != nil {
+		return "", err
+	}
+	n, err := socket.Read(buf)
+	return string(buf[:n]), err
 }
 
 // end sends a signal and returns how the daemon ended.

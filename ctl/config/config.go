@@ -29,7 +29,7 @@ const DefaultFile = "/etc/rocast/rocastd.yaml"
 type Config struct {
 	Ports       []string // names or globs
 	Socket      string
-	SocketGroup string // the system group whose users may change multicast groups
+	SocketGroup string // the system group whose users may change multicast groups; empty: the daemon's
 	StateDir    string
 	Mode        string // see afxdp.Mode
 	Busy        bool   // an idle worker spins
@@ -73,7 +73,7 @@ func Load(file string) (Config, error) {
 // Parse reads the text of a config file and fills in what it leaves out. Its error is a
 // yamldoc.Error.
 func Parse(text []byte) (Config, error) {
-	c := Config{Socket: api.DefaultSocket, SocketGroup: "root", StateDir: DefaultStateDir, Mode: modes[0], Engine: engines[0], LogFormat: logFormats[0], LogLevel: "info", RepairMemory: DefaultRepairMemory}
+	c := Config{Socket: api.DefaultSocket, StateDir: DefaultStateDir, Mode: modes[0], Engine: engines[0], LogFormat: logFormats[0], LogLevel: "info", RepairMemory: DefaultRepairMemory}
 	document, err := yamldoc.Parse(text, "the config")
 	if err != nil {
 		return Config{}, err

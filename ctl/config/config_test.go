@@ -30,7 +30,7 @@ func same(t *testing.T, got, want Config, err error) {
 func TestConfigDefaults(t *testing.T) {
 	got, err := Parse([]byte("ports: [eth1, 'eth2*']\n"))
 	want := Config{
-		Ports: []string{"eth1", "eth2*"}, Socket: "/run/rocast/rocast.sock", SocketGroup: "root", StateDir: "/var/lib/rocast",
+		Ports: []string{"eth1", "eth2*"}, Socket: "/run/rocast/rocast.sock", StateDir: "/var/lib/rocast",
 		Mode: "copy", Engine: "auto", LogFormat: "console", LogLevel: "info",
 		RepairMemory: 64 << 20,
 	}

@@ -19,9 +19,9 @@ const (
 // socket.
 var ErrNotASocket = errors.New("a file that is not a socket has this name; remove it, or set socket: in the config")
 
-// Listen opens the socket for root and for the group with the ID group. The socket is created under
-// a temporary name and then renamed, so it is never visible with a different mode. Listen replaces
-// a socket that has no listener, which a crash leaves behind.
+// Listen opens the socket for root, for the daemon's user and for the group with the ID group. The
+// socket is created under a temporary name and then renamed, so it is never visible with a
+// different mode. Listen replaces a socket that has no listener, which a crash leaves behind.
 func Listen(path string, group int) (net.Listener, error) {
 	l, err := listen(path, group)
 	if err != nil {
@@ -45,8 +45,8 @@ func listen(path string, group int) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if os.Geteuid() == 0 {
-		err = os.Chown(aside, 0, group)
+	if group != os.Getegid() { // chown(2) needs root, or membership in the group
+		err = os.Chown(aside, -1, group)
 	}
 	if err == nil {
 		err = os.Chmod(aside, socketMode)

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"go.uber.org/zap"
+)
+
+// statusEvery is how often systemctl status gets a new line if the unit has no watchdog.
+const statusEvery = 5 * time.Second
+
+// notify sends the state to systemd, if systemd started the daemon.
+func (s *service) notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		s.log.Warn("could not notify systemd", zap.Error(err))
+	}
+}
+
+// status is the line of systemctl status.
+func (s *service) status() string {
+	t := s.controller.Tally()
+	return fmt.Sprintf("STATUS=%d groups, %d of %d ports are open", t.Groups, t.Open, t.Ports)
+}
+
+// tellSystemd sends the status, and a sign of life after every forwarding thread has ended a batch.
+// A thread that is stuck ends none: then systemd hears nothing, and after WatchdogSec= it kills the
+// daemon and starts it again.
+func (s *service) tellSystemd(ctx context.Context) error {
+	every := statusEvery
+	limit, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return fmt.Errorf("systemd's watchdog: %w", err)
+	}
+	if limit > 0 {
+		every = limit / 3
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		s.sw.EndBatches()
+		s.notify(daemon.SdNotifyWatchdog + "\n" + s.status())
+	}
+}
