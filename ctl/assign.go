@@ -177,9 +177,14 @@ func (c *Controller) linkFor(box string, f *groupfile.File, now []*link) (*link,
 	if err != nil {
 		return nil, err
 	}
+	remote := c.neighbourNamed(box).Address
+	if remote.Is4() != f.IP.Is4() {
+		return nil, yamldoc.Errorf(f.Lines["ip"], "ip is %v and members are behind neighbour %s, whose address is %v; the links of a group are "+
+			"of its family, so write such an address in neighbours: of both boxes, or write a group of the other family", f.IP, box, remote)
+	}
 	return &link{
 		Box: box, Local: newEnd(local, f.Source.FirstPSN),
-		Remote: api.LinkEnd{IP: c.neighbourNamed(box).Address.String()}, // its QPN comes with the box's answer
+		Remote: api.LinkEnd{IP: remote.String()}, // its QPN comes with the box's answer
 	}, nil
 }
 

@@ -110,7 +110,7 @@ func TestAMemberMovesBehindARunningLink(t *testing.T) {
 	if g, _ := b1.Group("g1"); g.State != api.Ready {
 		t.Errorf("%+v", g.GroupSummary)
 	}
-	for _, name := range []string{"b1", "b2"} {
+	for _, name := range []string{"b2", "b1"} {
 		f.box(name).restart(false, false)
 		f.renewAll()
 		f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.3.0.1 | b3: 10.3.0.2")
@@ -253,6 +253,45 @@ func TestAMoveBehindARunningLinkFails(t *testing.T) {
 	}
 }
 
+// A box that carries the group and is told of a member that runs, on the same link, must not take
+// it for one that joins: the box begins its branch again.
+func TestAMemberThatRunsDoesNotJoin(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	f.create(groupFile("10.1.0.2", "10.2.0.1"))
+	b2.sw.Carry("g1", 1005)
+	file, err := groupfile.Parse([]byte(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := *b1.groups["g1"].links[0]
+	since := roce.PSN(1003)
+	l.Members, l.Later, l.Version = append(l.Members, idOf("10.2.0.2")), []later{{ID: idOf("10.2.0.2"), Since: &since}}, l.Version+1
+	if _, err := b1.ask(t.Context(), b1.errandOf(b1.groups["g1"], file), l); err != nil {
+		t.Fatal(err)
+	}
+	if past := b2.groups["g1"].past; past.Standing(idOf("10.2.0.2")) != chronicle.Joined || past.Since(idOf("10.2.0.2")) != 1003 {
+		t.Errorf("%+v", past)
+	}
+	if !b2.published("g1").Restored {
+		t.Error("it did not begin again")
+	}
+}
+
+// Links have addresses of the group's family.
+func TestAGroupAndANeighbourOfAnotherFamily(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	b1.Neighbours[0].Address, b1.Neighbours[0].Local = addr("fd00::2"), addr("fd00::1")
+	b2.Neighbours[0].Address, b2.Neighbours[0].Local = addr("fd00::1"), addr("fd00::2")
+	b1.Neighbours[0].Behind = []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}
+	f.refused(groupFile("10.1.0.2", "10.2.0.1"), "ip is 10.1.0.100 and members are behind neighbour b2, whose address is fd00::2; "+
+		"the links of a group are of its family")
+	f.nothingLeft()
+}
+
 // A quorum may have gone on without the member that moves.
 func TestAMemberThatAQuorumLeftBehindStays(t *testing.T) {
 	f := newFabric(t, 3, "b1 b2", "b1 b3")
@@ -283,8 +322,16 @@ func TestTheWholeGroupIsDescribedToOthers(t *testing.T) {
 	f.create(groupFile("10.1.0.2", "10.2.0.1"))
 	b1.sw.Carry("g1", 1005)
 	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3"))
+	every := func() time.Duration { l := b1.groups["g1"].links[0]; return l.due(DefaultLease).Sub(l.asked) }
+	if got := every(); got != askAgainEvery {
+		t.Errorf("the box where receivers are joining is asked after %v", got)
+	}
 	b2.joins("10.2.0.2", 1010)
 	f.renewAll()
+	if got := every(); got != DefaultLease/renewals {
+		t.Errorf("the box where all have joined is asked after %v", got)
+	}
+	b1.restart(false, false) // it has stored what it has heard
 	all := b1.groups["g1"].everywhere()
 	for _, c := range []struct {
 		ip   string

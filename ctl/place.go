@@ -142,7 +142,7 @@ func (l *link) hear(answer []api.Later) {
 		heard[m.ID] = m
 	}
 	for _, m := range l.Later {
-		if h, is := heard[m.ID]; is && !h.isUnknown() {
+		if h, is := heard[m.ID]; is {
 			m = h
 		}
 		delete(heard, m.ID)

@@ -56,11 +56,11 @@ func TestMain(m *testing.M) {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	return newSiteOf(t, fabric.Router, 0, nil)
+	return newSiteOf(t, fabric.Router, false, 0, nil)
 }
 
 // newSiteOf also gives each box spare hosts, which prepare may use before the daemons start.
-func newSiteOf(t *testing.T, between fabric.Between, spare int, prepare func(*site)) *site {
+func newSiteOf(t *testing.T, between fabric.Between, ipv6 bool, spare int, prepare func(*site)) *site {
 	t.Helper()
 	testlab.NeedRoot(t)
 	s := &site{t: t, lab: &fabric.Fabric{}}
@@ -68,7 +68,7 @@ func newSiteOf(t *testing.T, between fabric.Between, spare int, prepare func(*si
 	s.check(err)
 	t.Cleanup(func() { s.check(s.lab.Close()) })
 	for _, hosts := range []int{2, 1, 2} {
-		_, err := s.lab.AddBox(bed.Options{Hosts: hosts + spare})
+		_, err := s.lab.AddBox(bed.Options{Hosts: hosts + spare, IPv6: ipv6})
 		s.check(err)
 	}
 	for i := range 2 {
@@ -220,8 +220,9 @@ func (s *site) roundWith(messages int, midway func(), others ...*receiver) {
 
 // Receivers join and leave a running group: at the root, behind a box that the group reaches
 // already, and behind one that it does not reach yet. The PSNs that they expect are their own.
+// Hosts, links and the API between the boxes have IPv6 addresses.
 func TestReceiversJoinAndLeaveARunningTree(t *testing.T) {
-	s := newSite(t)
+	s := newSiteOf(t, fabric.Router, true, 0, nil)
 	near, middle, far, farther := s.host(0, 1), s.host(1, 0), s.host(2, 0), s.host(2, 1)
 	s.join(near)
 	s.round()

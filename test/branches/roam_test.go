@@ -24,7 +24,7 @@ type roamer struct {
 func newRoamer(t *testing.T) *roamer {
 	t.Helper()
 	r := &roamer{plugs: netns.New(t)}
-	r.site = newSiteOf(t, fabric.Bridge, 1, func(s *site) {
+	r.site = newSiteOf(t, fabric.Bridge, false, 1, func(s *site) {
 		r.site = s
 		for i, b := range s.lab.Boxes { // the port of the last host leads to the switch
 			port := fmt.Sprintf("eth%d", len(b.Hosts))

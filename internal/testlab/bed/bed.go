@@ -29,6 +29,9 @@ type Options struct {
 	// Net is the second byte of all addresses; 0: 77. Beds that are joined by routes have different
 	// ones.
 	Net byte
+	// IPv6 gives everybody an IPv6 address instead of an IPv4 one: fd00:NET::, with the last two
+	// bytes of the IPv4 address.
+	IPv6 bool
 	// Number tells beds apart that are in one network: their boxes and hosts have different
 	// addresses.
 	Number byte
@@ -43,6 +46,7 @@ type Bed struct {
 	Hosts []*Host
 	net   byte
 	host  byte // the last byte of the box's address
+	ipv6  bool
 }
 
 // Host is one machine with an RDMA NIC.
@@ -62,21 +66,46 @@ const Bridge = "br0"
 const standardNet = 77
 
 // HostIP is the address of host i, from 0, of a bed with the standard net.
-func HostIP(i int) netip.Addr { return hostIP(standardNet, i) }
+func HostIP(i int) netip.Addr { return (&Bed{net: standardNet}).hostIP(i) }
 
-func hostIP(net byte, i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, net, byte((i + 1) >> 8), byte(i + 1)})
+func (b *Bed) hostIP(i int) netip.Addr { return b.address(byte((i+1)>>8), byte(i+1)) }
+
+func (b *Bed) address(high, low byte) netip.Addr {
+	if b.ipv6 {
+		return netip.AddrFrom16([16]byte{0: 0xFD, 3: b.net, 14: high, 15: low})
+	}
+	return netip.AddrFrom4([4]byte{10, b.net, high, low})
 }
 
 // IP is the address of the box.
-func (b *Bed) IP() netip.Addr { return netip.AddrFrom4([4]byte{10, b.net, 3, b.host}) }
+func (b *Bed) IP() netip.Addr { return b.address(3, b.host) }
 
 // GroupIP is an address of the hosts' subnet that no host has.
-func (b *Bed) GroupIP() netip.Addr { return netip.AddrFrom4([4]byte{10, b.net, 3, 100}) }
+func (b *Bed) GroupIP() netip.Addr { return b.address(3, 100) }
+
+// Network is the hosts' subnet.
+func (b *Bed) Network() netip.Prefix {
+	if b.ipv6 {
+		return netip.PrefixFrom(b.IP(), 64).Masked()
+	}
+	return netip.PrefixFrom(b.IP(), 22).Masked()
+}
+
+// in is an address with the length of its network, as the kernel is told.
+func (b *Bed) in(addr netip.Addr) string { return netip.PrefixFrom(addr, b.Network().Bits()).String() }
+
+// Create makes a namespace, with IPv6 if the bed has it.
+func (b *Bed) Create() (*netns.NS, error) {
+	n, err := netns.Create()
+	if err != nil || !b.ipv6 {
+		return n, err
+	}
+	return n, n.Sysctl("net.ipv6.conf.default.disable_ipv6", "0")
+}
 
 // New builds a bed. Close removes it.
 func New(o Options) (*Bed, error) {
-	b := &Bed{net: o.Net, host: 254 - o.Number}
+	b := &Bed{net: o.Net, host: 254 - o.Number, ipv6: o.IPv6}
 	if b.net == 0 {
 		b.net = standardNet
 	}
@@ -90,7 +119,7 @@ func (b *Bed) build(o Options) (err error) {
 	if o.MTU == 0 {
 		o.MTU = 1500
 	}
-	if b.Box, err = netns.Create(); err != nil {
+	if b.Box, err = b.Create(); err != nil {
 		return err
 	}
 	bridge, err := b.addBridge(o.MTU)
@@ -98,9 +127,9 @@ func (b *Bed) build(o Options) (err error) {
 		return err
 	}
 	for i := range o.Hosts {
-		h := &Host{IP: hostIP(b.net, i+16*int(o.Number))}
+		h := &Host{IP: b.hostIP(i + 16*int(o.Number))}
 		b.Hosts = append(b.Hosts, h)
-		if h.NS, err = netns.Create(); err != nil {
+		if h.NS, err = b.Create(); err != nil {
 			return err
 		}
 		h.Port, h.End, err = netns.CreateVeth(b.Box, fmt.Sprintf("eth%d", i+1), h.NS, "eth0",
@@ -143,11 +172,8 @@ func (b *Bed) addBridge(mtu int) (netlink.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	address, err := netlink.ParseAddr(b.IP().String() + "/22")
-	if err != nil {
-		return nil, err
-	}
-	return bridge, errors.Join(nl.AddrAdd(bridge, address), nl.LinkSetUp(bridge))
+	end := netns.Link{NS: b.Box, Index: bridge.Attrs().Index}
+	return bridge, errors.Join(end.AddAddress(b.in(b.IP())), nl.LinkSetUp(bridge))
 }
 
 func (b *Bed) plug(h *Host, bridge netlink.Link) error {
@@ -155,7 +181,7 @@ func (b *Bed) plug(h *Host, bridge netlink.Link) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.Box.Netlink().LinkSetMaster(port, bridge), h.End.AddAddress(h.IP.String()+"/22"))
+	return errors.Join(b.Box.Netlink().LinkSetMaster(port, bridge), h.End.AddAddress(b.in(h.IP)))
 }
 
 // Ports are the names of the box's ports.

@@ -99,23 +99,13 @@ func (s *Set) boxOf(b *fabric.Box) *Box {
 // behind returns the networks that a box reaches by a hop, as the fabric is a tree.
 func (s *Set) behind(from *Box, h hop) (networks []netip.Prefix) {
 	next := s.boxOf(h.link.Ends[h.end].Box)
-	networks = append(networks, next.network())
+	networks = append(networks, next.Network())
 	for _, further := range s.hops(next) {
 		if further.link != h.link {
 			networks = append(networks, s.behind(next, further)...)
 		}
 	}
 	return networks
-}
-
-// network is the subnet of the box's hosts.
-func (b *Box) network() netip.Prefix { return netip.PrefixFrom(b.GroupIP(), 22).Masked() }
-
-// gateway is the box's address on the hosts' network.
-func (b *Box) gateway() netip.Addr {
-	a := b.GroupIP().As4()
-	a[3] = 254
-	return netip.AddrFrom4(a)
 }
 
 // route adds the routes between the boxes, and lets each host send to other networks by its box.
@@ -129,7 +119,7 @@ func (s *Set) route() error {
 			}
 		}
 		for _, host := range b.Hosts {
-			_, err := host.NS.Exec("ip", "route", "add", "default", "via", b.gateway().String())
+			_, err := host.NS.Exec("ip", "route", "add", "default", "via", b.IP().String())
 			errs = append(errs, err)
 		}
 	}
@@ -145,8 +135,7 @@ func (h hop) gateway() netip.Addr {
 }
 
 func (h hop) isRouted() bool {
-	network := netip.PrefixFrom(h.link.Ends[0].IP, 24).Masked()
-	return !network.Contains(h.link.Ends[1].IP)
+	return !h.link.Ends[0].Network().Contains(h.link.Ends[1].IP)
 }
 
 const apiPort = 7471
@@ -161,11 +150,11 @@ func (b *Box) prepare() error {
 		return err
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "ports: [%s]\nsocket: %s\nstateDir: %s\napi: {listen: 0.0.0.0:%d, cert: %s, key: %s, ca: %s}\nneighbours:\n",
-		strings.Join(b.Ports(), ", "), b.path("s"), b.path("state"), apiPort, cert, key, b.set.ca.Path)
+	fmt.Fprintf(&text, "ports: [%s]\nsocket: %s\nstateDir: %s\napi: {listen: \"%v\", cert: %s, key: %s, ca: %s}\nneighbours:\n",
+		strings.Join(b.Ports(), ", "), b.path("s"), b.path("state"), b.listenAt(), cert, key, b.set.ca.Path)
 	for _, h := range b.set.hops(b) {
 		there := h.link.Ends[h.end]
-		fmt.Fprintf(&text, "  - {name: %s, address: %v, url: \"https://%v:%d\"", b.set.boxOf(there.Box).Name, there.IP, there.IP, apiPort)
+		fmt.Fprintf(&text, "  - {name: %s, address: %v, url: \"https://%v\"", b.set.boxOf(there.Box).Name, there.IP, netip.AddrPortFrom(there.IP, apiPort))
 		if h.isRouted() {
 			var networks []string
 			for _, network := range b.set.behind(b, h) {
@@ -176,6 +165,14 @@ func (b *Box) prepare() error {
 		text.WriteString("}\n")
 	}
 	return os.WriteFile(b.path("rocastd.yaml"), []byte(text.String()), 0o600)
+}
+
+// listenAt is the address at which the box's API listens: any, of the family that the boxes have.
+func (b *Box) listenAt() netip.AddrPort {
+	if b.IP().Is6() {
+		return netip.AddrPortFrom(netip.IPv6Unspecified(), apiPort)
+	}
+	return netip.AddrPortFrom(netip.IPv4Unspecified(), apiPort)
 }
 
 func (b *Box) path(name string) string { return filepath.Join(b.set.dir, b.Name, name) }

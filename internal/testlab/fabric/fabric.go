@@ -54,6 +54,17 @@ type End struct {
 	IP  netip.Addr
 }
 
+// Network is the subnet of the end.
+func (e *End) Network() netip.Prefix {
+	if e.IP.Is6() {
+		return netip.PrefixFrom(e.IP, 64).Masked()
+	}
+	return netip.PrefixFrom(e.IP, 24).Masked()
+}
+
+// in is an address with the length of the end's network, as the kernel is told.
+func (e *End) in(addr netip.Addr) string { return netip.PrefixFrom(addr, e.Network().Bits()).String() }
+
 // firstNet is bed.Options.Net of the first box.
 const firstNet = 81
 
@@ -86,7 +97,7 @@ func (b *Box) Ports() []string { return append(b.Bed.Ports(), b.links...) }
 func (f *Fabric) Join(a, b *Box, between Between, seed uint32, perMillion int) (l *Link, err error) {
 	n := byte(len(f.Links))
 	l = &Link{Ends: [2]End{{Box: a}, {Box: b}}}
-	if l.between, err = netns.Create(); err != nil {
+	if l.between, err = a.Create(); err != nil {
 		return nil, err
 	}
 	f.Links = append(f.Links, l)
@@ -125,12 +136,18 @@ func (l *Link) plug(i int, between Between, n byte) (middle netns.Link, err erro
 		_, err := e.Box.Box.Exec("ip", "link", "set", port.Name, "master", bed.Bridge)
 		return middle, err
 	}
-	e.IP = netip.AddrFrom4([4]byte{10, 201, n, byte(i + 1)})
+	net, host := byte(201), byte(i+1)
 	if between == Router {
-		e.IP = netip.AddrFrom4([4]byte{10, byte(202 + i), n, 1})
-		err = middle.AddAddress(e.IP.Next().String() + "/24")
+		net, host = byte(202+i), 1
 	}
-	return middle, errors.Join(err, port.AddAddress(e.IP.String()+"/24"))
+	e.IP = netip.AddrFrom4([4]byte{10, net, n, host})
+	if e.Box.IP().Is6() {
+		e.IP = netip.AddrFrom16([16]byte{0: 0xFD, 3: net, 5: n, 15: host})
+	}
+	if between == Router {
+		err = middle.AddAddress(e.in(e.IP.Next()))
+	}
+	return middle, errors.Join(err, port.AddAddress(e.in(e.IP)))
 }
 
 func (l *Link) bridge(middle [2]netns.Link) error {
@@ -147,10 +164,13 @@ func (l *Link) bridge(middle [2]netns.Link) error {
 }
 
 func (l *Link) route() error {
-	errs := []error{l.between.Sysctl("net.ipv4.ip_forward", "1")}
+	forwarding := "net.ipv4.ip_forward"
+	if l.Ends[0].IP.Is6() {
+		forwarding = "net.ipv6.conf.all.forwarding"
+	}
+	errs := []error{l.between.Sysctl(forwarding, "1")}
 	for i, e := range l.Ends {
-		other := netip.PrefixFrom(l.Ends[1-i].IP, 24).Masked().String()
-		_, err := e.Box.Box.Exec("ip", "route", "add", other, "via", e.IP.Next().String())
+		_, err := e.Box.Box.Exec("ip", "route", "add", l.Ends[1-i].Network().String(), "via", e.IP.Next().String())
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Exec runs a command inside the namespace and returns its output. The command sees the file
@@ -32,7 +33,8 @@ func (n *NS) Sysctl(key, value string) error {
 	return n.Do(func() error { return os.WriteFile(path, []byte(value), 0) })
 }
 
-// AddAddress gives the link an address such as 10.0.0.1/24.
+// AddAddress gives the link an address such as 10.0.0.1/24. An IPv6 address can be used at once:
+// the kernel does not look for another host that has it.
 func (l Link) AddAddress(cidr string) error {
 	address, err := netlink.ParseAddr(cidr)
 	if err != nil {
@@ -41,6 +43,9 @@ func (l Link) AddAddress(cidr string) error {
 	link, err := l.NS.links.LinkByIndex(l.Index)
 	if err != nil {
 		return err
+	}
+	if address.IP.To4() == nil {
+		address.Flags |= unix.IFA_F_NODAD
 	}
 	return l.NS.links.AddrAdd(link, address)
 }
