@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/examples/lab"
+	"github.com/rocast/rocast/internal/testlab/bed"
 )
 
 func TestMain(m *testing.M) { lab.Main(m) }
@@ -270,5 +271,21 @@ func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
 	checks.decide(entry{index: 1, op: 7})
 	if err := checks.check(logOf([2]uint64{1, 1}, [2]uint64{1, 7})); err == nil || err.Error() != "entry 1 was decided as 2, and again as 7" {
 		t.Errorf("decided twice: %v", err)
+	}
+}
+
+// A leader that was replaced gets a replica neither by asking again, nor by letting it join again.
+func TestAReplicaFollowsNoEarlierLeader(t *testing.T) {
+	r := &replica{host: &bed.Host{}, term: 5, rkey: 7, seats: map[uint64]*seat{4: {rkey: 1}, 5: {rkey: 2}}}
+	for _, term := range []uint64{4, 5} {
+		if _, err := r.grant(term); err == nil || !strings.Contains(err.Error(), "follows the leader of term 5") {
+			t.Errorf("term %d: %v", term, err)
+		}
+	}
+	if _, err := r.restart(4); err == nil || !strings.Contains(err.Error(), "not that of term 4") {
+		t.Errorf("it joins the group of the leader of term 4 again: %v", err)
+	}
+	if r.term != 5 || r.rkey != 7 {
+		t.Errorf("%+v", r)
 	}
 }
