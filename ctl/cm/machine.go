@@ -365,6 +365,9 @@ func (m *Machine) hearDREQ(e Heard, dreq *wire.DREQ) {
 		m.counts[Unexpected]++
 		return
 	}
+	if s.isSource && s.conn.state == Offered { // it was connected; its RTU was lost
+		m.hearRTU(s)
+	}
 	m.do(Send{s.addr, wire.MAD{Header: e.MAD.Header, Message: &wire.DREP{Pair: s.pair}}})
 	wasAt := s.at
 	switch s.settle(gone); {

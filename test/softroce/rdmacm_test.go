@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,26 +25,14 @@ const (
 // storyRDMACM connects programs that know nothing of groups: the source's kernel and the receivers'
 // kernels talk to the proxy. The source WRITEs where the private data says, and SENDs.
 func storyRDMACM(t *testing.T, ctx context.Context, s *stage) string {
-	s.cmUp(t, ctx, rdmacmPort, "private-data")
+	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "private-data")
 	connects := 5
 	if testing.Short() {
 		connects = 2
 	}
 	began := time.Now()
 	for range connects {
-		listeners := s.rdmacmListen(t, ctx, s.Guests[1:])
-		want, err := s.rdmacmConnect(ctx, 10)
-		if err != nil {
-			t.Fatalf("connect: %v\n%s", err, s.Report(ctx))
-		}
-		for i, p := range listeners {
-			if got, err := p.Stdout.ReadLine(ctx); err != nil || got != want {
-				t.Errorf("receiver %d has %s, the source wrote %s: %v", i+1, got, want, err)
-			}
-			if exit, err := p.Wait(ctx); err != nil || !exit.OK() {
-				t.Errorf("receiver %d: %v %v %s", i+1, exit, err, p.Stderr)
-			}
-		}
+		s.rdmacmTransfer(t, ctx, groupIP, ipv4)
 	}
 	took := time.Since(began)
 	s.rdmacmRefused(t, ctx)
@@ -51,11 +40,41 @@ func storyRDMACM(t *testing.T, ctx context.Context, s *stage) string {
 		connects, took.Seconds(), rdmacmBytes)
 }
 
+func ipv4(g *Guest) netip.Addr { return g.Addr }
+func ipv6(g *Guest) netip.Addr { return g.Addr6 }
+
+// rdmacmTransfer connects once, and checks what the receivers get.
+func (s *stage) rdmacmTransfer(t *testing.T, ctx context.Context, ip netip.Addr, addr func(*Guest) netip.Addr) {
+	t.Helper()
+	listeners := rdmacmListen(t, ctx, s.Guests[1:], addr)
+	want, err := s.rdmacmConnect(ctx, ip, 10)
+	if err != nil {
+		t.Fatalf("connect: %v\n%s", err, s.Report(ctx))
+	}
+	for i, p := range listeners {
+		if got, err := p.Stdout.ReadLine(ctx); err != nil || got != want {
+			t.Errorf("receiver %d has %s, the source wrote %s: %v", i+1, got, want, err)
+		}
+		if exit, err := p.Wait(ctx); err != nil || !exit.OK() {
+			t.Errorf("receiver %d: %v %v %s", i+1, exit, err, p.Stderr)
+		}
+	}
+}
+
+// storyRDMACMIPv6 is storyRDMACM at an IPv6 address.
+func storyRDMACMIPv6(t *testing.T, ctx context.Context, s *stage) string {
+	ip := netip.MustParseAddr("fd77::100")
+	s.cmUp(t, ctx, ip, ipv6, rdmacmPort, "private-data")
+	s.rdmacmTransfer(t, ctx, ip, ipv6)
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("10 WRITEs of %d bytes and a SEND", rdmacmBytes)
+}
+
 // rdmacmListen starts a program on each guest that accepts one connection.
-func (s *stage) rdmacmListen(t *testing.T, ctx context.Context, guests []*Guest) (listeners []*control.Process) {
+func rdmacmListen(t *testing.T, ctx context.Context, guests []*Guest, addr func(*Guest) netip.Addr) (listeners []*control.Process) {
 	t.Helper()
 	for _, guest := range guests {
-		p, err := guest.Start(image.RDMACMProgram, "listen", guest.Addr.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes))
+		p, err := guest.Start(image.RDMACMProgram, "listen", addr(guest).String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes))
 		must(t, err)
 		if line, err := p.Stdout.ReadLine(ctx); err != nil || line != "listening" {
 			t.Fatalf("%s: %q, %v %s", guest.Addr, line, err, p.Stderr)
@@ -66,8 +85,8 @@ func (s *stage) rdmacmListen(t *testing.T, ctx context.Context, guests []*Guest)
 }
 
 // rdmacmConnect connects to the group, and returns the hash of what was written.
-func (s *stage) rdmacmConnect(ctx context.Context, writes int) (hash string, err error) {
-	out, err := s.Guests[0].Run(ctx, image.RDMACMProgram, "connect", groupIP.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), strconv.Itoa(writes))
+func (s *stage) rdmacmConnect(ctx context.Context, ip netip.Addr, writes int) (hash string, err error) {
+	out, err := s.Guests[0].Run(ctx, image.RDMACMProgram, "connect", ip.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), strconv.Itoa(writes))
 	return strings.TrimSpace(out), err
 }
 
@@ -75,11 +94,11 @@ func (s *stage) rdmacmConnect(ctx context.Context, writes int) (hash string, err
 // any connection.
 func (s *stage) rdmacmRefused(t *testing.T, ctx context.Context) {
 	t.Helper()
-	for _, p := range s.rdmacmListen(t, ctx, s.Guests[2:]) {
+	for _, p := range rdmacmListen(t, ctx, s.Guests[2:], ipv4) {
 		defer p.Wait(ctx)
 	}
 	const invalidService = "status 8"
-	if _, err := s.rdmacmConnect(ctx, 1); err == nil || !strings.Contains(err.Error(), invalidService) {
+	if _, err := s.rdmacmConnect(ctx, groupIP, 1); err == nil || !strings.Contains(err.Error(), invalidService) {
 		t.Errorf("a receiver does not listen: %v", err)
 	}
 	out, err := s.ask(ctx, "cm", "ls")

@@ -5,6 +5,7 @@ package softroce
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ var perftestRRuns = [][]string{
 // storyPerftestR runs unmodified perftest with -R, whose programs connect by RDMA-CM and exchange
 // their parameters by SENDs.
 func storyPerftestR(t *testing.T, ctx context.Context, s *stage) string {
-	s.cmUp(t, ctx, perftestPort, "perftest")
+	s.cmUp(t, ctx, groupIP, ipv4, perftestPort, "perftest")
 	runs := perftestRRuns
 	if testing.Short() {
 		runs = runs[:2]
@@ -33,16 +34,21 @@ func storyPerftestR(t *testing.T, ctx context.Context, s *stage) string {
 }
 
 // cmUp answers RDMA-CM at the group IP, for the programs of all receivers.
-func (s *stage) cmUp(t *testing.T, ctx context.Context, port int, memory string) {
+func (s *stage) cmUp(t *testing.T, ctx context.Context, ip netip.Addr, addr func(*Guest) netip.Addr, port int, memory string) {
+	t.Helper()
+	s.cmStart(t, ctx, ip, addr, port, memory)
+	t.Cleanup(func() {
+		_, err := s.ask(context.WithoutCancel(ctx), "cm", "down", "--group-ip", ip.String())
+		must(t, err)
+	})
+}
+
+func (s *stage) cmStart(t *testing.T, ctx context.Context, ip netip.Addr, addr func(*Guest) netip.Addr, port int, memory string) {
 	t.Helper()
 	var receivers []string
 	for _, guest := range s.Guests[1:] {
-		receivers = append(receivers, guest.Addr.String())
+		receivers = append(receivers, addr(guest).String())
 	}
-	_, err := s.ask(ctx, "cm", "up", "--group-ip", groupIP.String(), "--port", strconv.Itoa(port), "--receivers", strings.Join(receivers, ","), "--memory", memory)
+	_, err := s.ask(ctx, "cm", "up", "--group-ip", ip.String(), "--port", strconv.Itoa(port), "--receivers", strings.Join(receivers, ","), "--memory", memory)
 	must(t, err)
-	t.Cleanup(func() {
-		_, err := s.ask(context.WithoutCancel(ctx), "cm", "down", "--group-ip", groupIP.String())
-		must(t, err)
-	})
 }

@@ -100,6 +100,10 @@ var stories = []story{
 	{"RDMA-CM", true, storyRDMACM},
 	{"transfer", false, storyTransfer},
 	{"perftest -R", true, storyPerftestR},
+	{"RDMA-CM, IPv6", false, storyRDMACMIPv6},
+	{"RDMA-CM, churn", false, storyRDMACMChurn},
+	{"RDMA-CM, loss", false, storyRDMACMLoss},
+	{"RDMA-CM, killed", false, storyRDMACMKill},
 }
 
 // TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for

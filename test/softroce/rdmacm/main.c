@@ -8,6 +8,12 @@
  *   rocast-rdmacm connect IP PORT BYTES TIMES
  *       connects, WRITEs its memory that often with other contents, SENDs one message, prints the
  *       SHA-256 of what it wrote last, and disconnects.
+ *   rocast-rdmacm serve IP PORT BYTES COUNT
+ *       accepts connections as listen does, any number at one time, and ends when so many have
+ *       ended. Prints "listening".
+ *   rocast-rdmacm repeat IP PORT TIMES
+ *       connects and disconnects that often, and prints for each time how many microseconds
+ *       rdma_connect took.
  *
  * An error is one line on stderr, with the event's status if a connection is refused.
  */
@@ -19,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../verbs/sha256.h"
 
@@ -50,13 +57,16 @@ static void print_hash(const void *memory, size_t bytes)
 	fflush(stdout);
 }
 
+static const struct ibv_qp_init_attr queue_pair = {
+	.qp_type = IBV_QPT_RC,
+	.cap = { .max_send_wr = 64, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
+	.sq_sig_all = 1,
+};
+
 static struct rdma_cm_id *make(char *ip, char *port, int flags)
 {
 	struct rdma_addrinfo hints = { .ai_flags = flags, .ai_port_space = RDMA_PS_TCP }, *found = NULL;
-	struct ibv_qp_init_attr attr = {
-		.cap = { .max_send_wr = 64, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 },
-		.sq_sig_all = 1,
-	};
+	struct ibv_qp_init_attr attr = queue_pair;
 	struct rdma_cm_id *id = NULL;
 
 	if (rdma_getaddrinfo(ip, port, &hints, &found) || rdma_create_ep(&id, found, NULL, &attr))
@@ -148,6 +158,91 @@ static int connect_once(char *ip, char *port, uint8_t *memory, size_t bytes, lon
 	return rdma_disconnect(id) ? fail("disconnect", id) : 0;
 }
 
+/* served is a connection of serve. */
+struct served {
+	struct ibv_mr *memory, *message;
+	char text[sizeof(message)];
+};
+
+static int serve_one(struct rdma_cm_id *id, void *memory, size_t bytes)
+{
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 7 };
+	struct ibv_qp_init_attr attr = queue_pair;
+	struct served *s = calloc(1, sizeof(*s));
+	struct region region;
+
+	if (!s || rdma_create_qp(id, NULL, &attr))
+		return fail("create a queue pair", NULL);
+	id->context = s;
+	s->memory = rdma_reg_write(id, memory, bytes);
+	s->message = rdma_reg_msgs(id, s->text, sizeof(s->text));
+	if (!s->memory || !s->message || rdma_post_recv(id, NULL, s->text, sizeof(s->text), s->message))
+		return fail("register memory", NULL);
+	region = (struct region){ htobe64((uintptr_t)memory), htobe32(s->memory->rkey), htobe32((uint32_t)bytes) };
+	param.private_data = &region;
+	param.private_data_len = sizeof(region);
+	return rdma_accept(id, &param) ? fail("accept", NULL) : 0;
+}
+
+static int serve(char *ip, char *port, void *memory, size_t bytes, long count)
+{
+	struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP }, *found = NULL;
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *listener;
+
+	if (!channel || rdma_getaddrinfo(ip, port, &hints, &found) || rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) ||
+	    rdma_bind_addr(listener, found->ai_src_addr) || rdma_listen(listener, 64))
+		return fail("listen", NULL);
+	printf("listening\n");
+	fflush(stdout);
+	while (count > 0) {
+		struct rdma_cm_event *event;
+		struct rdma_cm_id *id;
+		struct served *s;
+		int kind;
+
+		if (rdma_get_cm_event(channel, &event))
+			return fail("wait for an event", NULL);
+		kind = event->event;
+		id = event->id;
+		rdma_ack_cm_event(event);
+		if (kind == RDMA_CM_EVENT_CONNECT_REQUEST) {
+			if (serve_one(id, memory, bytes))
+				return 1;
+			continue;
+		}
+		if (kind == RDMA_CM_EVENT_ESTABLISHED)
+			continue;
+		s = id->context;
+		rdma_disconnect(id);
+		rdma_destroy_qp(id);
+		rdma_dereg_mr(s->memory);
+		rdma_dereg_mr(s->message);
+		free(s);
+		rdma_destroy_id(id);
+		count--;
+	}
+	return 0;
+}
+
+static int repeat(char *ip, char *port, long times)
+{
+	for (long i = 0; i < times; i++) {
+		struct rdma_cm_id *id = make(ip, port, 0);
+		struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7 };
+		struct timespec from, to;
+
+		clock_gettime(CLOCK_MONOTONIC, &from);
+		if (!id || rdma_connect(id, &param))
+			return fail("connect", id);
+		clock_gettime(CLOCK_MONOTONIC, &to);
+		printf("%ld\n", (to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000);
+		rdma_disconnect(id);
+		rdma_destroy_ep(id);
+	}
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	size_t bytes = argc > 4 ? strtoul(argv[4], NULL, 0) : 0;
@@ -157,6 +252,10 @@ int main(int argc, char **argv)
 		return listen_once(argv[2], argv[3], memory, bytes);
 	if (argc == 6 && strcmp(argv[1], "connect") == 0 && memory)
 		return connect_once(argv[2], argv[3], memory, bytes, atol(argv[5]));
+	if (argc == 6 && strcmp(argv[1], "serve") == 0 && memory)
+		return serve(argv[2], argv[3], memory, bytes, atol(argv[5]));
+	if (argc == 5 && strcmp(argv[1], "repeat") == 0)
+		return repeat(argv[2], argv[3], atol(argv[4]));
 	fprintf(stderr, "usage: see the top of main.c\n");
 	return 2;
 }

@@ -1,0 +1,289 @@
+//go:build softroce
+
+package softroce
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/roce/cm"
+	"github.com/rocast/rocast/test/softroce/control"
+	"github.com/rocast/rocast/test/softroce/image"
+	"github.com/rocast/rocast/test/softroce/wire"
+)
+
+// rdmacmServe starts a program on each guest that accepts connections until count have ended.
+func rdmacmServe(t *testing.T, ctx context.Context, guests []*Guest, count int) (servers []*control.Process) {
+	t.Helper()
+	for _, guest := range guests {
+		p, err := guest.Start(image.RDMACMProgram, "serve", guest.Addr.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), strconv.Itoa(count))
+		must(t, err)
+		if line, err := p.Stdout.ReadLine(ctx); err != nil || line != "listening" {
+			t.Fatalf("%s: %q, %v %s", guest.Addr, line, err, p.Stderr)
+		}
+		servers = append(servers, p)
+		t.Cleanup(func() { _ = p.Signal(syscall.SIGKILL) }) // fails if it has ended
+	}
+	return servers
+}
+
+func ended(t *testing.T, ctx context.Context, servers []*control.Process) {
+	t.Helper()
+	for i, p := range servers {
+		if exit, err := p.Wait(ctx); err != nil || !exit.OK() {
+			t.Errorf("receiver %d: %v %v %s", i+1, exit, err, p.Stderr)
+		}
+	}
+}
+
+// rdmaObjects are the queue pairs, regions and connections of all guests, as the kernel lists them.
+func (s *stage) rdmaObjects(t *testing.T, ctx context.Context) string {
+	t.Helper()
+	var all strings.Builder
+	for _, guest := range s.Guests {
+		out, err := guest.Run(ctx, "rdma", "resource", "show", "rxe0")
+		must(t, err)
+		all.WriteString(out)
+	}
+	return all.String()
+}
+
+// storyRDMACMChurn connects and disconnects often, first with one receiver alone and then with the
+// group, and then ten times at one time. Nothing is left of it.
+func storyRDMACMChurn(t *testing.T, ctx context.Context, s *stage) string {
+	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "private-data")
+	times := 200
+	if testing.Short() {
+		times = 40
+	}
+	before := s.rdmaObjects(t, ctx)
+	repeat := func(addr string, times int) []int {
+		out, err := s.Guests[0].Run(ctx, image.RDMACMProgram, "repeat", addr, strconv.Itoa(rdmacmPort), strconv.Itoa(times))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, s.Report(ctx))
+		}
+		return numbers(t, out)
+	}
+	servers := rdmacmServe(t, ctx, s.Guests[1:], times)
+	share := s.shareOfBox()
+	group := repeat(groupIP.String(), times)
+	ended(t, ctx, servers)
+	box := share()
+	servers = rdmacmServe(t, ctx, s.Guests[1:2], times/4)
+	alone := repeat(s.Guests[1].Addr.String(), times/4)
+	ended(t, ctx, servers)
+
+	servers = rdmacmServe(t, ctx, s.Guests[1:], 10)
+	s.atOneTime(t, ctx, 10)
+	ended(t, ctx, servers)
+
+	s.noGroups(t, ctx)
+	if after := s.rdmaObjects(t, ctx); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	if refused := s.cms(t, ctx).Refused; len(refused) != 0 {
+		t.Errorf("counted %v", refused)
+	}
+	return fmt.Sprintf("%d connects, p50/p99 %s ms with the group, %s ms with one receiver alone; the box took %s ms of it; 10 at one time; nothing left",
+		times, quantiles(group), quantiles(alone), quantiles(box))
+}
+
+// shareOfBox watches the wires. stop returns how many microseconds each connect spent in the box:
+// from the source's REQ to the last REQ for a receiver, and from the last receiver's REP to the REP
+// for the source.
+func (s *stage) shareOfBox() (stop func() []int) {
+	type place struct {
+		message   cm.Attribute
+		direction wire.Direction
+	}
+	var mu sync.Mutex
+	last := map[place]time.Time{}
+	var took []int
+	for i, guest := range s.Guests {
+		for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
+			guest.Wire.SetFilter(d, func(frame []byte) wire.Verdict {
+				if mad, err := cm.Decode(frame); err == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					last[place{mad.Message.Attribute(), d}] = time.Now()
+					if i == 0 && d == wire.ToGuest && mad.Message.Attribute() == cm.AttrREP {
+						took = append(took, int((last[place{cm.AttrREQ, wire.ToGuest}].Sub(last[place{cm.AttrREQ, wire.ToBox}]) +
+							last[place{cm.AttrREP, wire.ToGuest}].Sub(last[place{cm.AttrREP, wire.ToBox}])).Microseconds()))
+					}
+				}
+				return s.see(guest, d, frame)
+			})
+		}
+	}
+	return func() []int {
+		for _, guest := range s.Guests {
+			for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
+				guest.Wire.SetFilter(d, func(frame []byte) wire.Verdict { return s.see(guest, d, frame) })
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(took)
+		return took
+	}
+}
+
+func numbers(t *testing.T, out string) (l []int) {
+	t.Helper()
+	for _, word := range strings.Fields(out) {
+		n, err := strconv.Atoi(word)
+		must(t, err)
+		l = append(l, n)
+	}
+	slices.Sort(l)
+	return l
+}
+
+func quantiles(us []int) string {
+	return fmt.Sprintf("%.1f/%.1f", float64(us[len(us)/2])/1000, float64(us[len(us)*99/100])/1000)
+}
+
+// atOneTime connects n programs, each of which WRITEs and SENDs.
+func (s *stage) atOneTime(t *testing.T, ctx context.Context, n int) {
+	t.Helper()
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			if _, err := s.rdmacmConnect(ctx, groupIP, 3); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (s *stage) cms(t *testing.T, ctx context.Context) api.CM {
+	t.Helper()
+	out, err := s.ask(ctx, "cm", "ls")
+	must(t, err)
+	var list api.CMs
+	must(t, json.Unmarshal(out, &list))
+	return list.CMs[0]
+}
+
+// storyRDMACMLoss loses the first copy of each message of RDMA-CM on each wire, in each direction.
+func storyRDMACMLoss(t *testing.T, ctx context.Context, s *stage) string {
+	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "private-data")
+	var mu sync.Mutex
+	var lost []string
+	for _, guest := range s.Guests {
+		for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
+			seen := map[cm.Attribute]bool{}
+			guest.Wire.SetFilter(d, func(frame []byte) wire.Verdict {
+				mad, err := cm.Decode(frame)
+				if err != nil || seen[mad.Message.Attribute()] {
+					return s.see(guest, d, frame)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				seen[mad.Message.Attribute()] = true
+				lost = append(lost, mad.Message.Attribute().String())
+				return wire.Drop
+			})
+			defer guest.Wire.SetFilter(d, func(frame []byte) wire.Verdict { return s.see(guest, d, frame) })
+		}
+	}
+	servers := rdmacmServe(t, ctx, s.Guests[1:], 1)
+	if _, err := s.rdmacmConnect(ctx, groupIP, 3); err != nil {
+		t.Fatalf("%v\n%s", err, s.Report(ctx))
+	}
+	ended(t, ctx, servers)
+	s.noGroups(t, ctx)
+	mu.Lock()
+	defer mu.Unlock()
+	count := map[string]int{}
+	for _, a := range lost {
+		count[a]++
+	}
+	for _, a := range []cm.Attribute{cm.AttrREQ, cm.AttrREP, cm.AttrRTU, cm.AttrDREQ, cm.AttrDREP} {
+		if n := count[a.String()]; n != len(s.Guests) { // one on each wire
+			t.Errorf("%d %v were lost, want %d", n, a, len(s.Guests))
+		}
+	}
+	if count[cm.AttrREJ.String()] > 0 {
+		t.Error("a side was refused")
+	}
+	return fmt.Sprintf("%d messages lost, one of each kind on each wire", len(lost))
+}
+
+// storyRDMACMKill kills the daemon in the middle of a connection and in the middle of a handshake.
+// The hosts can connect again as soon as the daemon is back.
+func storyRDMACMKill(t *testing.T, ctx context.Context, s *stage) string {
+	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "private-data")
+	before := s.rdmaObjects(t, ctx)
+	took := []string{}
+	again := func(about string, kill func()) {
+		servers := rdmacmServe(t, ctx, s.Guests[1:], 1000)
+		kill()
+		must(t, s.Start(ctx))
+		began := time.Now()
+		s.cmStart(t, ctx, groupIP, ipv4, rdmacmPort, "private-data")
+		if _, err := s.rdmacmConnect(ctx, groupIP, 1); err != nil {
+			t.Fatalf("%s: %v\n%s", about, err, s.Report(ctx))
+		}
+		took = append(took, fmt.Sprintf("%s: connected again after %.1f s", about, time.Since(began).Seconds()))
+		for _, p := range servers {
+			must(t, p.Signal(syscall.SIGKILL))
+			_, _ = p.Wait(ctx) // it was killed
+		}
+	}
+	again("killed in a connection", func() {
+		p, err := s.Guests[0].Start(image.RDMACMProgram, "connect", groupIP.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), "1000000")
+		must(t, err)
+		s.cmState(t, ctx, "established")
+		must(t, s.Kill())
+		must(t, p.Signal(syscall.SIGKILL))
+		_, _ = p.Wait(ctx) // it was killed
+	})
+	again("killed in a handshake", func() {
+		guest := s.Guests[2]
+		reached := make(chan struct{})
+		var once sync.Once
+		guest.Wire.SetFilter(wire.ToBox, func(frame []byte) wire.Verdict { // the box waits for this REP
+			if mad, err := cm.Decode(frame); err == nil && mad.Message.Attribute() == cm.AttrREP {
+				once.Do(func() { close(reached) })
+				return wire.Drop
+			}
+			return s.see(guest, wire.ToBox, frame)
+		})
+		defer guest.Wire.SetFilter(wire.ToBox, func(frame []byte) wire.Verdict { return s.see(guest, wire.ToBox, frame) })
+		p, err := s.Guests[0].Start(image.RDMACMProgram, "connect", groupIP.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), "1")
+		must(t, err)
+		s.await(t, ctx, "a REP", reached)
+		must(t, s.Kill())
+		must(t, p.Signal(syscall.SIGKILL))
+		_, _ = p.Wait(ctx) // it was killed
+	})
+	s.noGroups(t, ctx)
+	if after := s.rdmaObjects(t, ctx); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+	return strings.Join(took, "; ")
+}
+
+// cmState waits until the newest connection is in a state.
+func (s *stage) cmState(t *testing.T, ctx context.Context, state string) {
+	t.Helper()
+	for {
+		if l := s.cms(t, ctx).Connections; len(l) > 0 && l[len(l)-1].State == state {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("no connection is %s", state)
+		}
+	}
+}
