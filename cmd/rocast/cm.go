@@ -23,7 +23,7 @@ a group for it, and removes the group when a side disconnects.
   on the box         rocast cm up --group-ip 10.77.0.100 --port 7174 --receivers 10.77.0.2,10.77.0.3
   on the source      a program that connects to 10.77.0.100, port 7174 (rdma_connect)
 
-The group IP is an IPv4 address of the hosts' subnet that no host has. A group carries SEND and WRITE from the source to
+The group IP is an address of the hosts' subnet that no host has. A group carries SEND and WRITE from the source to
 the receivers; READ, atomics and what receivers send are refused. A source may WRITE with --memory private-data, if each receiver's
 program accepts with private data that begins with 16 bytes, big-endian: VA (8), R_Key (4), length (4). The source then gets the VA,
 R_Key and length of the group in their place.

@@ -87,8 +87,6 @@ func (c *Config) check() error {
 		return fmt.Errorf("ack waits for %d receivers and there are %d; write a smaller number, or name more receivers", c.needed(), len(c.Receivers))
 	case c.Memory == Perftest && c.Ack != feedback.AckAll:
 		return errors.New("ack is a quorum, and perftest waits for every receiver; leave ack out")
-	case !c.GroupIP.Is4():
-		return fmt.Errorf("group IP %v is an IPv6 address, at which rocast cannot answer RDMA-CM yet; write an IPv4 address", c.GroupIP)
 	}
 	return nil
 }

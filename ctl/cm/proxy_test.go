@@ -72,28 +72,38 @@ type lab struct {
 	box   *boxSide
 	proxy *Proxy
 	host  *netns.NS
+	group netip.Addr
 	logs  *observer.ObservedLogs
 	a     *socket
 	r     []*socket
 }
 
 func newLab(t *testing.T) *lab {
-	l := &lab{t: t, box: new(boxSide)}
+	return newLabAt(t, groupIP, "10.77.0.254/24", []netip.Addr{hostIPs["a"], hostIPs["b"], hostIPs["c"]})
+}
+
+// newLabAt is newLab with other addresses. The first host is the source.
+func newLabAt(t *testing.T, group netip.Addr, boxIP string, hosts []netip.Addr) *lab {
+	l := &lab{t: t, box: new(boxSide), group: group}
 	box, host := netns.New(t), netns.New(t)
 	l.host = host
-	b, h := netns.Veth(t, box, "eth1", host, "eth0", netns.VethOptions{})
-	for _, cidr := range []string{"10.77.0.254/24", groupIP.String() + "/32"} {
-		if err := b.AddAddress(cidr); err != nil {
-			t.Fatal(err)
+	for _, n := range []*netns.NS{box, host} {
+		if group.Is6() {
+			if err := n.Sysctl("net.ipv6.conf.default.disable_ipv6", "0"); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	netns.Veth(t, box, "eth1", host, "eth0", netns.VethOptions{})
+	subnet := netip.MustParsePrefix(boxIP)
+	for _, cidr := range []string{boxIP, netip.PrefixFrom(group, group.BitLen()).String()} {
+		addAddress(t, box, "eth1", cidr)
+	}
 	var sockets []*socket
-	for _, name := range []string{"a", "b", "c"} {
-		if err := h.AddAddress(hostIPs[name].String() + "/24"); err != nil {
-			t.Fatal(err)
-		}
+	for _, ip := range hosts {
+		addAddress(t, host, "eth0", netip.PrefixFrom(ip, subnet.Bits()).String())
 		err := host.Do(func() error {
-			s, err := openSocket(hostIPs[name])
+			s, err := openSocket(ip)
 			sockets = append(sockets, s)
 			return err
 		})
@@ -108,12 +118,20 @@ func newLab(t *testing.T) *lab {
 	l.proxy = New(Options{Groups: l.box, Addresses: l.box, Log: zap.New(core)})
 	l.proxy.limits.goodbye = 100 * time.Millisecond
 	t.Cleanup(l.proxy.Close)
-	c := testConfig("b", "c")
-	c.Allow = nil
+	c := testConfig()
+	c.GroupIP, c.Receivers, c.Allow = group, hosts[1:], []netip.Prefix{subnet.Masked()}
 	if err := box.Do(func() error { return l.proxy.Up(c) }); err != nil {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// addAddress adds an address that is ready at once, without duplicate address detection.
+func addAddress(t *testing.T, n *netns.NS, device, cidr string) {
+	t.Helper()
+	if _, err := n.Exec("ip", "address", "add", cidr, "dev", device, "nodad"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // expect waits for a message of the group.
@@ -123,7 +141,7 @@ func expect[M wire.Message](l *lab, s *socket) (message M) {
 	for {
 		event, err, lost := s.receive()
 		heard, isMAD := event.(Heard)
-		if err != nil || lost != nil || !isMAD || heard.From != groupIP {
+		if err != nil || lost != nil || !isMAD || heard.From != l.group {
 			l.t.Fatalf("%v at %v: %+v, %v, %v", message.Attribute(), s.ip, event, err, lost)
 		}
 		if m, ok := heard.MAD.Message.(M); ok {
@@ -137,7 +155,7 @@ func expect[M wire.Message](l *lab, s *socket) (message M) {
 
 func (l *lab) send(s *socket, m wire.Message) {
 	l.t.Helper()
-	if err := s.send(groupIP, &wire.MAD{Message: m}); err != nil {
+	if err := s.send(l.group, &wire.MAD{Message: m}); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -270,5 +288,37 @@ func TestAGroupThatCannotBeMade(t *testing.T) {
 	l.logged("RDMA-CM connection refused")
 	if c := l.connections()[0]; !c.IsRefused || c.Reason != "no room" {
 		t.Errorf("%+v", c)
+	}
+}
+
+// At an IPv6 address the kernel keeps the IP headers for itself.
+func TestOverIPv6(t *testing.T) {
+	var hosts []netip.Addr
+	for _, text := range []string{"fd77::1", "fd77::2", "fd77::3"} {
+		hosts = append(hosts, netip.MustParseAddr(text))
+	}
+	l := newLabAt(t, netip.MustParseAddr("fd77::100"), "fd77::254/64", hosts)
+	req := testREQ(hosts[0], 10, 1, 0x10, 1000)
+	req.Primary.RemoteGID = wire.GIDOf(l.group)
+	header := wire.IPHeader{Src: hosts[0], Dst: l.group, SrcPort: 50000}
+	header.Put(&req.PrivateData)
+	l.send(l.a, req)
+	for i, r := range l.r {
+		asked := expect[*wire.REQ](l, r)
+		if !header.Decode(&asked.PrivateData) || header.Src != l.group || header.Dst != hosts[i+1] || wire.IPOf(asked.Primary.LocalGID) != l.group {
+			t.Errorf("receiver %d is asked %+v", i, header)
+		}
+		l.send(r, &wire.REP{Pair: wire.Pair{Local: uint32(20 + i), Remote: asked.LocalCommID}, QPN: 0x20, StartingPSN: roce.PSN(2000 + i), RNRRetry: 7})
+	}
+	rep := expect[*wire.REP](l, l.a)
+	l.send(l.a, &wire.RTU{Pair: swap(rep.Pair)})
+	for _, r := range l.r {
+		expect[*wire.RTU](l, r)
+	}
+	if c := l.connections()[0]; c.Source != hosts[0] || c.Receivers != 2 {
+		t.Errorf("%+v", c)
+	}
+	if counts := l.proxy.List()[0].Counts; counts != (Counts{}) {
+		t.Errorf("counted %v", counts.Named())
 	}
 }

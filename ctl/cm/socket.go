@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,8 +14,8 @@ import (
 	wire "github.com/rocast/rocast/roce/cm"
 )
 
-// socket sends and receives messages of RDMA-CM and of control connections at one IPv4 address, by
-// the kernel's routes and neighbours. It is a raw socket, because the ICRC covers fields of the IP
+// socket sends and receives messages of RDMA-CM and of control connections at one address, by the
+// kernel's routes and neighbours. It is a raw socket, because the ICRC covers fields of the IP
 // header.
 //
 // The kernel would answer datagrams to a UDP port at which nobody listens with an ICMP error. So a
@@ -31,13 +32,13 @@ const (
 	srcPort    = 0xC000 // what RoCE senders begin with
 	hopLimit   = 64
 	etherBytes = 14
+	ipv6Bytes  = 40
 	maxPacket  = 2048
 )
 
 // toBox passes UDP datagrams to RoCE's port that hold a UD SEND ONLY to queue pair 1, or an RC SEND
-// ONLY or ACK. The packet begins with its IP header.
+// ONLY or ACK. X is where the UDP header begins.
 var toBox = []unix.SockFilter{
-	{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0},      // X: length of the IP header
 	{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_IND, K: 2},       // UDP destination port
 	{Code: unix.BPF_JMP | unix.BPF_JEQ, Jf: 8, K: roce.UDPPort}, //
 	{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: 8},       // opcode
@@ -51,14 +52,25 @@ var toBox = []unix.SockFilter{
 	{Code: unix.BPF_RET},
 }
 
+// A raw socket of IPv4 gets packets that begin with their IP header, and one of IPv6 gets them
+// without.
+var (
+	behindIPv4 = unix.SockFilter{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0}
+	atFront    = unix.SockFilter{Code: unix.BPF_LDX | unix.BPF_IMM, K: 0}
+)
+
 var nothing = []unix.SockFilter{{Code: unix.BPF_RET}}
 
 func openSocket(ip netip.Addr) (*socket, error) {
-	udp, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, roce.UDPPort)))
+	family := "4"
+	if ip.Is6() {
+		family = "6"
+	}
+	udp, err := net.ListenUDP("udp"+family, net.UDPAddrFromAddrPort(netip.AddrPortFrom(ip, roce.UDPPort)))
 	if err != nil {
 		return nil, fmt.Errorf("listen on UDP %d, where RoCE arrives: %w; another service at this IP may use it", roce.UDPPort, err)
 	}
-	raw, err := net.ListenIP("ip4:udp", &net.IPAddr{IP: ip.AsSlice()})
+	raw, err := net.ListenIP("ip"+family+":udp", &net.IPAddr{IP: ip.AsSlice()})
 	if err != nil {
 		udp.Close()
 		return nil, fmt.Errorf("open a raw socket: %w", err)
@@ -75,11 +87,15 @@ func (s *socket) arrange() error {
 	if err := control(s.udp, func(fd int) error { return attach(fd, nothing) }); err != nil {
 		return err
 	}
+	front, level, headerIncluded := behindIPv4, unix.IPPROTO_IP, unix.IP_HDRINCL
+	if s.ip.Is6() {
+		front, level, headerIncluded = atFront, unix.IPPROTO_IPV6, unix.IPV6_HDRINCL
+	}
 	return control(s.raw, func(fd int) error {
-		if err := attach(fd, toBox); err != nil {
+		if err := attach(fd, append([]unix.SockFilter{front}, toBox...)); err != nil {
 			return err
 		}
-		return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_HDRINCL, 1))
+		return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, headerIncluded, 1))
 	})
 }
 
@@ -108,32 +124,42 @@ func (s *socket) close() {
 // receive waits for a Heard or a Received. err is that of a packet, if there is one; lost: the
 // socket is closed.
 func (s *socket) receive() (event Event, err, lost error) {
-	frame := roce.AppendEthernet(make([]byte, 0, etherBytes+maxPacket), roce.MAC{}, roce.MAC{}, 0x0800)
-	n, _, _, _, lost := s.raw.ReadMsgIP(frame[etherBytes:cap(frame)], nil)
+	ip := roce.IPUDP{Src: s.ip, Dst: s.ip, HopLimit: hopLimit}
+	frame := roce.AppendEthernet(make([]byte, 0, etherBytes+ipv6Bytes+maxPacket), roce.MAC{}, roce.MAC{}, ip.EtherType())
+	if s.ip.Is6() {
+		frame = ip.Append(frame, 0)[:etherBytes+ipv6Bytes]
+	}
+	n, _, _, from, lost := s.raw.ReadMsgIP(frame[len(frame):cap(frame)], nil)
 	if lost != nil {
 		return nil, nil, lost
 	}
-	frame = frame[:etherBytes+n]
-	event, err = decode(frame)
+	if s.ip.Is6() { // the kernel keeps the header for itself; the ICRC covers its length and addresses
+		binary.BigEndian.PutUint16(frame[etherBytes+4:], uint16(n))
+		copy(frame[etherBytes+8:], from.IP.To16())
+	}
+	event, err = decode(frame[:len(frame)+n], sender(from))
 	return event, err, nil
 }
 
-func decode(frame []byte) (Event, error) {
+func sender(from *net.IPAddr) netip.Addr {
+	addr, _ := netip.AddrFromSlice(from.IP)
+	return addr.Unmap()
+}
+
+func decode(frame []byte, from netip.Addr) (Event, error) {
 	var v roce.View
 	if v.Decode(frame, len(frame)) == nil && v.Opcode.IsRC() {
-		return decodeRC(frame, &v)
+		return decodeRC(frame, &v, from)
 	}
 	mad, err := wire.Decode(frame)
 	if err != nil {
 		return nil, err
 	}
-	return Heard{sender(frame), mad}, nil
+	return Heard{from, mad}, nil
 }
 
-func sender(frame []byte) netip.Addr { return netip.AddrFrom4([4]byte(frame[etherBytes+12:])) }
-
 // decodeRC reads a frame of a control connection.
-func decodeRC(frame []byte, v *roce.View) (Event, error) {
+func decodeRC(frame []byte, v *roce.View, from netip.Addr) (Event, error) {
 	if !v.ICRCValid([][]byte{frame}) {
 		return nil, wire.ErrICRC
 	}
@@ -150,7 +176,7 @@ func decodeRC(frame []byte, v *roce.View) (Event, error) {
 	} else {
 		p.Payload = frame[v.Payload : v.Payload+v.PayloadBytes]
 	}
-	return Received{sender(frame), p, bth.DestQPN}, nil
+	return Received{from, p, bth.DestQPN}, nil
 }
 
 // send is called by one goroutine at a time.
