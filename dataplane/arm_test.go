@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -297,5 +298,48 @@ func TestABusyGroupKeepsItsPlace(t *testing.T) {
 	b.core.Arm(0, &b.out)
 	if id, ok := b.Claim(other.ID); !ok || !b.FanOut.Load(other.ID).Armed {
 		t.Errorf("group %d keeps the place, and carries nothing", id)
+	}
+}
+
+// An idle group gives its place to a group of another core, which cannot take it. It does so only
+// if it has carried nothing between two times that another group asks.
+func TestAnIdleGroupGivesWayToAnotherCoresGroup(t *testing.T) {
+	holder, other := group(), group()
+	b := newEngineBench(t, holder, other)
+	b.Places = 1
+	mine, theirs := b.core, dataplane.NewCore(b)
+	b.arm(holder)
+	now := feedback.Tick(0)
+	look := func(what string, keeps bool) {
+		t.Helper()
+		now += feedback.Tick(time.Second)
+		mine.Tick(now, &b.out)
+		if e := dataplane.EngineOf(mine, holder.ID); e.Kernel != keeps {
+			t.Fatalf("%s: the group keeps its place: %v", what, !keeps)
+		}
+	}
+	packets := calmPackets
+	ask := func() {
+		t.Helper()
+		b.core = theirs
+		b.plain(other, packets)
+		b.core.Arm(now, &b.out)
+		b.core, packets = mine, 2*packets
+	}
+	look("nobody asks", true)
+	look("nobody asks again", true)
+	b.mustCarry(holder, 1)
+	ask()
+	look("it has carried a packet", true)
+	look("nobody has asked since", true)
+	b.mustCarry(holder, 1)
+	ask()
+	look("it has carried another packet", true)
+	ask()
+	look("it has carried nothing", false)
+	look("it has no place", false)
+	ask()
+	if e := dataplane.EngineOf(theirs, other.ID); !e.Kernel {
+		t.Errorf("the other group was not armed: %+v", e)
 	}
 }

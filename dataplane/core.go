@@ -22,6 +22,7 @@ type Core struct {
 	marks     []bool   // by port: its queue marks copies, which the engine does not
 	noFanOut  error    // why fanOut is nil; nil: it was not configured
 	armable   []*state // groups to arm when all copies are sent
+	placed    rotation // groups that have a place in fanOut
 	block     mft.Block
 	fanCounts FanOutCounts
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -17,9 +18,12 @@ import (
 //
 // The worker that owns the group calls the methods. They make no system call and do not block.
 type FanOut interface {
-	// Claim takes the group's place in the engine. If another group has it, holder is that group
-	// and ok is false.
+	// Claim takes the group's place in the engine. If another group has it, holder is that group,
+	// ok is false, and Wanted of the holder will return true.
 	Claim(id mft.GroupID) (holder mft.GroupID, ok bool)
+	// Wanted says whether another group has claimed the group's place since the last call. The
+	// group must have a place.
+	Wanted(id mft.GroupID) bool
 	// Release gives up the group's place. The group must not be armed.
 	Release(id mft.GroupID)
 	// Arm lets the engine carry the packets that match b, from w.PSN to limit. The group must have
@@ -127,7 +131,7 @@ var (
 	errNotPlain = errors.New("its packets need decisions at present")
 	errTooFar   = errors.New("the source is as far ahead of a receiver as it may be (with repair: local, repair-window and repair-bytes bound that)")
 	errUnheard  = errors.New("a receiver acknowledged nothing of what the kernel sent last; the driver of its port may drop frames that XDP redirects to it")
-	errNoPlace  = errors.New("another group has its place in the kernel engine, and is busy or belongs to another forwarding thread")
+	errNoPlace  = errors.New("another group has its place in the kernel engine, and is busy")
 )
 
 // sync reports the packets that the engine carried since the last call to the merging. It precedes
@@ -369,7 +373,7 @@ func (st *state) block(b *mft.Block, marks []bool) error {
 }
 
 // place takes the group's place in the engine. It takes the place from another group of this core
-// if that group has carried nothing since it was asked for before.
+// if that one gives way. A group of another core may give way later.
 func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 	if st.fan.placed {
 		return true
@@ -377,25 +381,39 @@ func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 	holder, ok := c.fanOut.Claim(st.group.ID)
 	if !ok {
 		other := c.stateOf(holder)
-		if other == nil { // it belongs to another core
+		if other == nil || !c.giveWay(now, other, out) {
 			return false
 		}
-		c.sync(now, other, out)
-		c.follow(now, other, out)
-		if f := &other.fan; f.at.Armed && f.at.PSN != f.idle {
-			f.idle = f.at.PSN
-			return false
-		}
-		c.leave(now, other, out)
-		c.follow(now, other, out)
 		_, ok = c.fanOut.Claim(st.group.ID)
 	}
-	st.fan.placed = ok
+	if ok {
+		st.fan.placed = true
+		c.placed.add(st)
+	}
 	return ok
+}
+
+// giveWayPeriod is how often the core looks whether groups of other cores want the places of its
+// own.
+const giveWayPeriod = feedback.Tick(time.Second)
+
+// giveWay is called when another group wants the place of a group. It takes the place if the group
+// has carried nothing since it was called before, and says whether it did.
+func (c *Core) giveWay(now feedback.Tick, st *state, out *Outputs) bool {
+	c.sync(now, st, out)
+	c.follow(now, st, out)
+	if f := &st.fan; f.at.Armed && f.at.PSN != f.idle {
+		f.idle = f.at.PSN
+		return false
+	}
+	c.leave(now, st, out)
+	c.follow(now, st, out)
+	return true
 }
 
 // leave disarms a group that has a place, and gives up its place.
 func (c *Core) leave(now feedback.Tick, st *state, out *Outputs) {
+	c.placed.remove(st)
 	c.takeBack(now, st, out)
 	if st.held != nil {
 		if psn, some := st.held.newestInEngine(); some {
@@ -416,5 +434,6 @@ func (c *Core) abandon(st *state) {
 		c.carry(st, false)
 		c.fanCounts.Carried += uint64(c.fanOut.Disarm(st.group.ID).PSN.Sub(was.PSN))
 	}
+	c.placed.remove(st)
 	c.fanOut.Release(st.group.ID)
 }

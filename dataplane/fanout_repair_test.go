@@ -547,6 +547,8 @@ func TestARemovedGroupIsNotLookedAt(t *testing.T) {
 	if got := b.sleeps(); got != 100*time.Millisecond {
 		t.Errorf("an idle worker sleeps %v", got)
 	}
+	b.now += feedback.Tick(10 * time.Second)
+	b.Poll() // nor is its place, which it has not any more
 }
 
 // Another group takes a group's place in the engine before the worker has looked at what the engine

@@ -70,7 +70,12 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 		c.sync(now, st, out)
 		c.follow(now, st, out)
 	})
-	return timed || waiting || carried
+	placed := c.placed.turn(now, giveWayPeriod, func(st *state) {
+		if c.fanOut.Wanted(st.group.ID) {
+			c.giveWay(now, st, out)
+		}
+	})
+	return timed || waiting || carried || placed
 }
 
 // Pause is how long the next Tick may wait; 0: for ever. If all that is in flight is carried by an

@@ -19,6 +19,7 @@ import (
 type fanOut struct {
 	kernel  *bpf.FanOut
 	holders [bpf.Slots]atomic.Uint32 // ID of the group that has the place, plus one; 0: free
+	wants   [bpf.Slots]atomic.Bool   // another group than the holder has claimed the place
 	epochs  [bpf.Slots]uint16        // epoch of the block in the place; the holder's worker owns it
 	uses    [bpf.Slots]atomic.Uint32 // number of the fan of the block in the place
 	memory  *kernelMemory
@@ -272,11 +273,18 @@ func place(id mft.GroupID) int { return id.Slot() % bpf.Slots }
 func (f *fanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
 	at := &f.holders[place(id)]
 	if at.CompareAndSwap(0, uint32(id)+1) {
+		f.wants[place(id)].Store(false)
 		return id, true
 	}
 	holder = mft.GroupID(at.Load() - 1)
+	if holder != id {
+		f.wants[place(id)].Store(true)
+	}
 	return holder, holder == id
 }
+
+// Wanted is part of dataplane.FanOut.
+func (f *fanOut) Wanted(id mft.GroupID) bool { return f.wants[place(id)].Swap(false) }
 
 // Release is part of dataplane.FanOut.
 func (f *fanOut) Release(id mft.GroupID) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/bpf"
+	"github.com/rocast/rocast/mft"
 )
 
 // A place gets memory for a power of two of packets, at least one segment. It keeps this memory
@@ -72,4 +73,33 @@ func TestKernelMemoryOfSeveralWorkers(t *testing.T) {
 	if part, _ := k.take(0, 16*segmentPackets); part.packets != 16*segmentPackets {
 		t.Errorf("all memory is free, and a place gets %d packets", part.packets)
 	}
+}
+
+// The holder of a place hears once that another group wants it, and the next holder does not hear
+// of it.
+func TestAPlaceIsWanted(t *testing.T) {
+	f := &fanOut{memory: newKernelMemory(segmentPackets)}
+	const holder, other = mft.GroupID(1), mft.GroupID(1 + bpf.Slots)
+	claim := func(id mft.GroupID, want bool) {
+		t.Helper()
+		if got, ok := f.Claim(id); ok != want || ok && got != id || !ok && got != holder {
+			t.Fatalf("group %d claims the place: %d, %v", id, got, ok)
+		}
+	}
+	wanted := func(id mft.GroupID, want bool) {
+		t.Helper()
+		if f.Wanted(id) != want {
+			t.Errorf("group %d hears that its place is wanted: %v", id, !want)
+		}
+	}
+	claim(holder, true)
+	claim(holder, true)
+	wanted(holder, false)
+	claim(other, false)
+	wanted(holder, true)
+	wanted(holder, false)
+	claim(other, false)
+	f.Release(holder)
+	claim(other, true)
+	wanted(other, false)
 }

@@ -17,10 +17,11 @@ type FanOut struct {
 }
 
 type place struct {
-	id    mft.GroupID
-	word  dataplane.FanWord
-	limit roce.PSN
-	block mft.Block
+	id     mft.GroupID
+	wanted bool
+	word   dataplane.FanWord
+	limit  roce.PSN
+	block  mft.Block
 	// retained are the packets that were carried, the one with a PSN at that PSN modulo their
 	// number.
 	retained []packet
@@ -39,10 +40,22 @@ func (f *FanOut) place(id mft.GroupID) *place { return f.places[id.Slot()%f.Plac
 // Claim is part of dataplane.FanOut.
 func (f *FanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
 	if p := f.place(id); p != nil {
+		p.wanted = p.wanted || p.id != id
 		return p.id, p.id == id
 	}
 	f.places[id.Slot()%f.Places] = &place{id: id}
 	return id, true
+}
+
+// Wanted is part of dataplane.FanOut.
+func (f *FanOut) Wanted(id mft.GroupID) bool {
+	p := f.place(id)
+	if p == nil || p.id != id {
+		panic("porttest: a group without a place asks whether the place is wanted")
+	}
+	wanted := p.wanted
+	p.wanted = false
+	return wanted
 }
 
 // Release is part of dataplane.FanOut.
