@@ -54,7 +54,7 @@ func (w *world) checkNotification(h *host, reason dataplane.Reason) {
 		w.fail(Congestion, "a notification of %v (%v) became %d", h, reason, passed)
 	case filtered && w.s.Policy.CNP == feedback.CNPAll:
 		w.fail(Congestion, "a notification of %v was filtered, although all are to pass", h)
-	case filtered && w.aloneCongested(h) && w.now-w.hosts[w.active].heardAt >= w.s.Policy.CNPInterval:
+	case filtered && !nobody && w.aloneCongested(h) && w.now-w.hosts[w.active].heardAt >= w.s.Policy.CNPInterval:
 		w.fail(Congestion, "a notification of %v was filtered, although no other receiver is congested", h)
 	}
 	if reason.Verdict() != dataplane.Drop {
