@@ -98,15 +98,8 @@ func (s *service) openBoxes(c config.Config) (err error) {
 }
 
 func (s *service) openDataPath(c config.Config, openSwitch opener) error {
-	there, err := interfaces()
-	if err != nil {
-		return fmt.Errorf("list the interfaces: %w", err)
-	}
-	if c.Ports, err = config.ExpandPorts(c.Ports, there); err == nil {
-		err = config.CheckEgress(c.Egress, c.Ports)
-	}
-	if err != nil {
-		return mistake{err}
+	if err := findPorts(&c); err != nil {
+		return err
 	}
 	sw, closeSwitch, err := openSwitch(c)
 	if err != nil {

@@ -49,11 +49,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
 	exit = exitUsage // valid until the arguments are parsed
-	cmd := command(func(file string) error {
+	cmd := command(func(file string, onlyCheck bool) error {
 		exit = exitConfig
 		c, err := config.Load(file)
 		if err == nil {
 			_, err = groupID(c.SocketGroup)
+		}
+		if err == nil && onlyCheck {
+			if err = check(c); err == nil {
+				fmt.Fprintf(stdout, "%s: rocastd can start with this config\n", file)
+			}
+			return err
 		}
 		if err != nil {
 			return err
@@ -73,8 +79,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 	return exitOK
 }
 
-func command(start func(configFile string) error) *cobra.Command {
+func command(start func(configFile string, onlyCheck bool) error) *cobra.Command {
 	var file string
+	var onlyCheck bool
 	cmd := &cobra.Command{
 		Use:   "rocastd",
 		Short: "Carry RoCEv2 groups: one source's RC queue pair, many receivers",
@@ -90,8 +97,9 @@ config would fail in the same way. After 64 or 78 the unit rocastd.service does 
 		Version:       version.Build().Version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE:          func(*cobra.Command, []string) error { return start(file) },
+		RunE:          func(*cobra.Command, []string) error { return start(file, onlyCheck) },
 	}
+	cmd.Flags().BoolVar(&onlyCheck, "check", false, "only check the config and what it names; change nothing")
 	cmd.Flags().StringVar(&file, "config", config.DefaultFile, "config `file`")
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	cmd.SetHelpCommand(&cobra.Command{Hidden: true}) // --help says the same

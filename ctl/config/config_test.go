@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,8 +97,45 @@ func TestTheShippedExampleIsRead(t *testing.T) {
 	if _, err := Parse(text); err != nil {
 		t.Error(err)
 	}
-	if _, err := Parse([]byte(regexp.MustCompile(`(?m)^#(\S)`).ReplaceAllString(string(text), "$1"))); err != nil {
+	if _, err := Parse([]byte(regexp.MustCompile(`(?m)^#(\S)`).ReplaceAllString(strings.Replace(string(text), "store: files", "store: etcd", 1), "$1"))); err != nil {
 		t.Errorf("uncommented: %v", err)
+	}
+}
+
+// The shipped config has every key, and each one that is commented out shows its default, unless
+// the default is to have none.
+func TestTheShippedExampleShowsEveryDefault(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/rocastd.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const ports = "ports: [eth1, eth2]\n"
+	want, err := Parse([]byte(ports))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Workers = 1            // 0 means one
+	want.SocketGroup = "rocast" // empty means the daemon's group, as the unit starts it
+	none := []string{"egress", "perftest", "cm", "neighbours", "api", "etcd"}
+	_, err = Parse([]byte("ports: [eth1]\nno: 1\n"))
+	_, known, _ := strings.Cut(fmt.Sprint(err), "the known keys are ")
+	for key := range strings.SplitSeq(known, ", ") {
+		line := regexp.MustCompile(`(?m)^#?(` + key + `: .*)$`).FindSubmatch(text)
+		if line == nil {
+			t.Errorf("the shipped config does not show %s", key)
+			continue
+		}
+		if key == "ports" || slices.Contains(none, key) {
+			continue
+		}
+		got, err := Parse([]byte(ports + string(line[1]) + "\n"))
+		if got.Workers == 0 {
+			got.Workers = want.Workers
+		}
+		if got.SocketGroup == "" {
+			got.SocketGroup = want.SocketGroup
+		}
+		t.Run(key, func(t *testing.T) { same(t, got, want, err) })
 	}
 }
 

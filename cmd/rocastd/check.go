@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/rocast/rocast/ctl/config"
+)
+
+// findPorts replaces the globs of a config by the names of interfaces, and checks the bounds of
+// these ports.
+func findPorts(c *config.Config) error {
+	there, err := interfaces()
+	if err != nil {
+		return fmt.Errorf("list the interfaces: %w", err)
+	}
+	if c.Ports, err = config.ExpandPorts(c.Ports, there); err == nil {
+		err = config.CheckEgress(c.Egress, c.Ports)
+	}
+	if err != nil {
+		return mistake{err}
+	}
+	return nil
+}
+
+// check says why the daemon could not start with a config, as far as that can be seen without
+// opening anything: a running daemon goes on.
+func check(c config.Config) error {
+	if err := findPorts(&c); err != nil {
+		return err
+	}
+	if c.API.On() {
+		if _, err := c.API.Files.Name(); err != nil {
+			return err
+		}
+	}
+	if c.Etcd.On() {
+		if _, err := c.Etcd.Config("check"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
