@@ -38,6 +38,7 @@ func TestConsensus(t *testing.T) {
 		{"leaders in turn, and replicas that die", inTurn},
 		{"a replica catches up from what the box has", catchesUp},
 		{"a replica is told what it lacks", isTold},
+		{"a new leader, and a replica that lacks entries", lags},
 		{"an entry that only one replica has", diverges},
 		{"too few replicas follow", tooFew},
 	} {
@@ -132,6 +133,19 @@ func isTold(t *testing.T, ctx context.Context, s *story) {
 	}
 	must(t, s.comeBack(ctx, r))
 	must(t, s.decide(ctx, some))
+	must(t, s.check(ctx))
+}
+
+// The new leader writes what one of the replicas lacks once more, to all of them.
+func lags(t *testing.T, ctx context.Context, s *story) {
+	r := s.replicas[1]
+	had := cut(t, ctx, s, r)
+	must(t, s.decide(ctx, some))
+	must(t, s.change(ctx))
+	if s.now.base != had {
+		t.Errorf("the new leader begins with entry %d, and a replica has %d entries", s.now.base, had)
+	}
+	must(t, r.link.Lose(0))
 	must(t, s.check(ctx))
 }
 
