@@ -17,7 +17,7 @@
 //	switch.go        the interfaces to the data path, the next hops and the addresses
 //	group.go         one desired group; index.go finds groups by their members
 //	publish.go       plan, publish, own and track a group; keep.go keeps its chronicle
-//	view.go          groups as the API shows them; stats.go ports and counters
+//	view.go          groups as the API shows them; trouble.go, receivers that do not get on; stats.go
 //	refuse.go        the checks of a new group or member
 //	create.go        create and remove a group; update.go; restore.go
 //	services.go      services at group IPs: perftest.go and rdmacm.go; helpers.go, their groups and addresses

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -67,7 +68,9 @@ func (c *Controller) take(g *group, n dataplane.Note) (changed bool) {
 			c.packetEvent(api.MemberJoined, g, id, n.PSN, "it takes part since the source's packet %d", n.PSN)
 		}
 	case feedback.NoteFatal:
-		c.packetEvent(api.MemberRefused, g, id, n.PSN, "it has answered the source's packet %d with %v, which ends its QP", n.PSN, n.Syndrome)
+		cause := fmt.Sprintf("it has answered the source's packet %d with %v, which ends its QP", n.PSN, n.Syndrome)
+		g.pace.refusals.add(g.id, id, cause)
+		c.packetEvent(api.MemberRefused, g, id, n.PSN, "%s", cause)
 	case feedback.NoteSilent:
 		if g.pace.stalls.Mark(time.Now(), id, n.PSN.Prev()) {
 			c.stalled(g, id, g.file.Policy.SilentAfter)

@@ -26,12 +26,13 @@ const (
 
 // pace is how a running group gets on, and which of its receivers do not.
 type pace struct {
-	meter  goodput.Meter
-	stalls goodput.Stalls[groupfile.ID]
-	epoch  uint64 // of the PSN space: of one source, in one group of the data path
-	id     mft.GroupID
-	source groupfile.ID
-	cause  string // why it is degraded
+	meter    goodput.Meter
+	stalls   goodput.Stalls[groupfile.ID]
+	refusals refusals
+	epoch    uint64 // of the PSN space: of one source, in one group of the data path
+	id       mft.GroupID
+	source   groupfile.ID
+	cause    string // why it is degraded
 }
 
 func (p *pace) isDegraded() bool { return p != nil && p.meter.IsDegraded() }

@@ -77,6 +77,7 @@ func summary(g *group) api.GroupSummary {
 	if s.State != api.Failed && s.State != api.Degraded && g.pace.isDegraded() {
 		s.State, s.Reason = api.Degraded, g.pace.cause
 	}
+	g.addTrouble(&s)
 	if f := g.wanted; f != nil {
 		s.IP, s.QPN, s.Addressing = f.IP.String(), uint32(f.QPN), f.Addressing.String()
 		s.MemberCount = len(f.Members())

@@ -41,7 +41,7 @@ const (
 const (
 	Ready    = "ready"
 	Waiting  = "waiting"  // waits for a next hop, here or at a box behind this one; Reason names the next hop
-	Degraded = "degraded" // a box behind this one does not answer or refuses, or packets wait and hardly get on; Reason says which
+	Degraded = "degraded" // a box behind this one, a receiver or the whole group does not get on; Reason names it and says why
 	Failed   = "failed"   // a kept group that could not be restored; Reason has the cause
 	LeftOut  = "left-out" // a member that takes no part in the group any more; Reason has the cause and the way back
 )
@@ -70,7 +70,8 @@ type GroupSummary struct {
 	State        string `json:"state"`
 	Reason       string `json:"reason,omitempty"`
 	// ClearToSend: every member is reached and has confirmed if it was to, and all boxes stand. A
-	// group that is degraded because packets hardly get on is clear to send all the same.
+	// group that is degraded because packets hardly get on, or because of a receiver, is clear to
+	// send all the same.
 	ClearToSend bool   `json:"clearToSend"`
 	Root        string `json:"root,omitempty"` // box that carries the group, if it is another one
 }

@@ -40,12 +40,16 @@ type Record struct {
 
 // Mend says why a receiver no longer takes part, and how it can join again.
 func (r *Record) Mend() string {
-	const again = "; to let it join again, group update without it, then with it and the psn its QP expects"
+	return r.Why() + "; to let it join again, group update without it, then with it and the psn its QP expects"
+}
+
+// Why says why a receiver no longer takes part.
+func (r *Record) Why() string {
 	switch r.Standing {
 	case Evicted:
-		return fmt.Sprintf("evicted: it lacks the source's PSN %d and what follows%s", r.PSN, again)
+		return fmt.Sprintf("evicted: it lacks the source's PSN %d and what follows", r.PSN)
 	case Behind:
-		return fmt.Sprintf("behind: it lacks the source's PSN %d, which the source no longer has%s", r.PSN, again)
+		return fmt.Sprintf("behind: it lacks the source's PSN %d, which the source no longer has", r.PSN)
 	}
-	return "lost: it was joining when the daemon crashed, so it is unknown which packets its QP received" + again
+	return "lost: it was joining when the daemon crashed, so it is unknown which packets its QP received"
 }

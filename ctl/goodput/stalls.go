@@ -88,6 +88,22 @@ func (s *Stalls[ID]) Mark(now time.Time, id ID, acked roce.PSN) bool {
 	return true
 }
 
+// IsStalled says whether a receiver has stalled and does not get on yet.
+func (s *Stalls[ID]) IsStalled(id ID) bool {
+	l := s.lag[id]
+	return l != nil && l.stalled
+}
+
+// Any says whether any receiver has stalled and does not get on yet.
+func (s *Stalls[ID]) Any() bool {
+	for _, l := range s.lag {
+		if l.stalled {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *Stalls[ID]) add(id ID, l *lag) {
 	if s.lag == nil {
 		s.lag = map[ID]*lag{}

@@ -107,7 +107,7 @@ func (c collector) collectGroups(out chan<- prometheus.Metric) {
 		states[g.State]++
 		waitingMembers += g.WaitingCount
 	}
-	for _, state := range []string{api.Ready, api.Waiting, api.Failed} {
+	for _, state := range []string{api.Ready, api.Waiting, api.Degraded, api.Failed} {
 		gauge(groups, states[state], state)
 	}
 	gauge(waiting, waitingMembers)

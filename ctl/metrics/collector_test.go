@@ -27,6 +27,7 @@ func (source) PortList() api.Ports {
 func (source) Groups() api.Groups {
 	return api.Groups{Groups: []api.GroupSummary{
 		{Name: "g1", State: api.Ready}, {Name: "g2", State: api.Waiting, WaitingCount: 2}, {Name: "g3", State: api.Ready},
+		{Name: "g4", State: api.Degraded},
 	}}
 }
 
@@ -42,6 +43,7 @@ func TestAScrape(t *testing.T) {
 	want := `rocast_build_info{version="` + version.Build().Version + `"} 1
 rocast_classified_frames_total{verdict="redirect-data"} 9
 rocast_frames_total{reason="forwarded"} 7
+rocast_groups{state="degraded"} 1
 rocast_groups{state="failed"} 0
 rocast_groups{state="ready"} 2
 rocast_groups{state="waiting"} 1

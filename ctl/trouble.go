@@ -1,0 +1,80 @@
+package ctl
+
+import (
+	"fmt"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/mft"
+)
+
+// refusals are the receivers of a published group whose QPs have ended with a fatal NAK.
+type refusals struct {
+	in    mft.GroupID
+	cause map[groupfile.ID]string
+}
+
+func (r *refusals) add(in mft.GroupID, id groupfile.ID, cause string) {
+	if r.in != in || r.cause == nil {
+		r.in, r.cause = in, map[groupfile.ID]string{}
+	}
+	r.cause[id] = cause
+}
+
+// trouble names a receiver that no longer gets all data, or that acknowledges nothing, and says
+// why; "": there is none.
+func (g *group) trouble() string {
+	if g.file == nil || g.pace == nil || !g.past.AnyOut() && !g.pace.stalls.Any() && len(g.pace.refusals.cause) == 0 {
+		return ""
+	}
+	first, more := "", 0
+	for i := range g.file.Receivers {
+		m := &g.file.Receivers[i]
+		switch why := g.troubleOf(m); {
+		case why == "":
+		case first == "":
+			first = fmt.Sprintf("%s: %s", g.nameOf(m), why)
+		default:
+			more++
+		}
+	}
+	if more > 0 {
+		first += fmt.Sprintf("; and %d more", more)
+	}
+	return first
+}
+
+func (g *group) troubleOf(m *groupfile.Member) string {
+	id := m.ID()
+	if r := g.ended(m); r != nil {
+		return r.Why()
+	}
+	if cause, refused := g.pace.refusals.cause[id]; refused && g.pace.refusals.in == g.id {
+		return cause
+	}
+	// With degraded-after 0, stalls are not looked at, so their end is not noticed.
+	if g.file.DegradedAfter > 0 && g.pace.stalls.IsStalled(id) {
+		return "it has stalled: it acknowledges nothing, and others are further"
+	}
+	return ""
+}
+
+// nameOf is the IP of a member, or the box at the other end of a link.
+func (g *group) nameOf(m *groupfile.Member) string {
+	for _, l := range g.links {
+		if end := l.member(g.wanted); end.ID() == m.ID() {
+			return "box " + l.Box
+		}
+	}
+	return m.IP.String()
+}
+
+// addTrouble makes a group degraded of which a receiver is in trouble.
+func (g *group) addTrouble(s *api.GroupSummary) {
+	if s.State != api.Ready {
+		return
+	}
+	if why := g.trouble(); why != "" {
+		s.State, s.Reason = api.Degraded, why
+	}
+}
