@@ -149,8 +149,9 @@ func parseBranch(name string, b *api.Branch, own api.LinkEnd) (*groupfile.File, 
 		RemoteIP: addrOf(own.IP), RemoteQPN: roce.QPN(own.QPN),
 	}
 	f, err := groupfile.ParseBranch([]byte(b.File), link)
-	if err == nil && slices.ContainsFunc(f.Receivers, isBoth) {
-		// A member here may become the source. Then the upper box is one of its receivers.
+	if err != nil || slices.ContainsFunc(f.Receivers, isBoth) {
+		// A member here may become the source. Then the upper box is one of its receivers, and may
+		// be the only one.
 		link.Role, link.SendPSN, link.FirstPSN = groupfile.Both, roce.PSN(b.Link.PSN), roce.PSN(own.PSN)
 		f, err = groupfile.ParseBranch([]byte(b.File), link)
 	}

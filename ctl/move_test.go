@@ -277,6 +277,96 @@ func TestAMemberThatRunsDoesNotJoin(t *testing.T) {
 	if !b2.published("g1").Restored {
 		t.Error("it did not begin again")
 	}
+	// Nor does one that comes with another queue pair of the link, and of which nobody knows since
+	// when it takes part.
+	if file, err = groupfile.Parse([]byte(groupFile("10.1.0.2", "10.2.0.1", "10.2.0.2", "10.2.0.3"))); err != nil {
+		t.Fatal(err)
+	}
+	l.Members, l.Local.QPN, l.Version = append(l.Members, idOf("10.2.0.3")), l.Local.QPN+1, l.Version+1
+	if _, err := b1.ask(t.Context(), b1.errandOf(b1.groups["g1"], file), l); err != nil {
+		t.Fatal(err)
+	}
+	past := b2.groups["g1"].past
+	if a, b := past.Standing(idOf("10.2.0.2")), past.Standing(idOf("10.2.0.3")); a != chronicle.Joined || b != chronicle.Lost {
+		t.Errorf("%s, %s", a, b)
+	}
+}
+
+// One that is joining at a box that does not answer does not hold up the move, and is lost.
+func TestAJoiningMemberOfADeadBoxMoves(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	f.create(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"))
+	b1.sw.Carry("g1", 1005)
+	b1.update(t, groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"))
+	f.cut = func(_, to, _ string) (bool, bool) { return to != "b3", true }
+	f.renewAll()
+	f.goes("10.3.0.2", "b1", "b2")
+	if s := b2.groups["g1"].past.Standing(idOf("10.3.0.2")); s != chronicle.Lost {
+		t.Errorf("it is %q", s)
+	}
+}
+
+// A link that is joining itself cannot take a member that runs before it has joined.
+func TestAMemberMovesBehindALinkThatJoins(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	f.create(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"))
+	b1.sw.Carry("g1", 1005)
+	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.2.0.1"))
+	f.goes("10.3.0.1", "b1", "b2")
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1 10.3.0.2")
+	if g, _ := b1.Group("g1"); !strings.Contains(g.Reason, "box b2, behind which members are now, takes part only from the source's next message on") {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	b1.joins("10.9.0.2", 1010)
+	b2.sw.Carry("g1", 1003)
+	f.tendAll(time.Now())
+	f.check2("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.3.0.1 | b3: 10.3.0.2")
+	f.expects("10.3.0.1", 1000)
+	f.expects("10.2.0.1", 1010)
+	// What the answer to a move says of others is not forgotten.
+	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2", "10.2.0.1", "10.2.0.2"))
+	b2.joins("10.2.0.2", b2.published("g1").Source.FirstPSN.Add(5))
+	f.goes("10.3.0.2", "b1", "b2")
+	if at := b1.groups["g1"].placeOf(idOf("10.2.0.2")); !at.known || at.since != 1015 {
+		t.Errorf("%+v", at)
+	}
+}
+
+// Members behind a link that joined later take part since then, and the root knows it.
+func TestAMemberBehindALateLinkMovesToTheRoot(t *testing.T) {
+	f := newTree(t)
+	f.create(groupFile("10.1.0.2", "10.3.0.1"))
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.sw.Carry("g1", 1005)
+	b2.sw.Carry("g1", 1005)
+	b1.update(t, groupFile("10.1.0.2", "10.3.0.1", "10.4.0.1"))
+	b2.joins("10.9.0.4", 1012)
+	f.renewAll()
+	f.goes("10.4.0.1", "b1")
+	f.check("b1: 10.1.0.2 10.4.0.1 b2 | b2: b3 | b3: 10.3.0.1")
+	f.expects("10.4.0.1", 1012)
+}
+
+// Where a member behind a link may become the source, the link's other end is a receiver as well.
+func TestAMemberMovesBehindALinkThatMaySend(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"), "psn: 21,", "psn: 21, role: both, sendPSN: 7,", 1))
+	b1.sw.Carry("g1", 1005)
+	f.goes("10.3.0.1", "b1", "b2")
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 10.3.0.1 b1 | b3: 10.3.0.2")
+	g := b2.groups["g1"]
+	if id := g.file.Source.ID(); g.source != id || g.past.Standing(id) != "" {
+		t.Errorf("the source is %v (%q), and the upper box is %v", g.source, g.past.Standing(id), id)
+	}
 }
 
 // Links have addresses of the group's family.

@@ -74,7 +74,7 @@ func (m later) equal(n later) bool {
 
 // place returns the place of a receiver behind link l, whose first packet has place at.
 func (m later) place(l *link, at place) place {
-	if m.Since == nil || m.Out {
+	if m.Since == nil {
 		return place{out: m.Out}
 	}
 	return place{since: at.since.Add(m.Since.Sub(roce.PSN(l.Local.PSN))), known: true}
@@ -101,7 +101,7 @@ func (m later) message() api.Later {
 
 func laterIn(a api.Later) later {
 	m := later{ID: groupfile.ID{IP: addrOf(a.IP), RemoteQPN: roce.QPN(a.RemoteQPN)}, Out: a.Out}
-	if a.Since != nil && *a.Since < 1<<24 {
+	if a.Since != nil && *a.Since < 1<<24 && !a.Out {
 		psn := roce.PSN(*a.Since)
 		m.Since = &psn
 	}
@@ -115,7 +115,7 @@ func placesIn(list []api.Later) map[groupfile.ID]place {
 	for _, a := range list {
 		m := laterIn(a)
 		p := place{out: m.Out}
-		if m.Since != nil && !m.Out {
+		if m.Since != nil {
 			p.since, p.known = *m.Since, true
 		}
 		places[m.ID] = p
