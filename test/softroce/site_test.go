@@ -64,7 +64,7 @@ func (p inNamespaceOf) start(ctx context.Context) (*daemon, error) {
 	defer stop()
 	message := make([]byte, 64)
 	n, err := notify.Read(message)
-	if err != nil || string(message[:n]) != "READY=1" {
+	if first, _, _ := strings.Cut(string(message[:n]), "\n"); err != nil || first != "READY=1" {
 		return d, fmt.Errorf("rocastd is not ready: %q, %w\n%s", message[:n], err, log)
 	}
 	return d, nil
