@@ -110,9 +110,9 @@ install: ## what make built, the unit and an example configuration under DESTDIR
 	install -Dm755 $(BUILD)/rocast $(DESTDIR)/usr/bin/rocast
 	install -Dm644 packaging/rocastd.service $(DESTDIR)/usr/lib/systemd/system/rocastd.service
 	install -Dm644 packaging/rocast.sysusers $(DESTDIR)/usr/lib/sysusers.d/rocast.conf
-	test -n "$(DESTDIR)" || systemd-sysusers rocast.conf
 	install -Dm644 packaging/rocastd.yaml $(DESTDIR)/usr/share/doc/rocast/rocastd.yaml
 	test -e $(DESTDIR)/etc/rocast/rocastd.yaml || install -Dm644 packaging/rocastd.yaml $(DESTDIR)/etc/rocast/rocastd.yaml
+	test -n "$(DESTDIR)" || systemd-sysusers rocast.conf
 
 clean: ## removes build/
 	rm -rf $(BUILD)

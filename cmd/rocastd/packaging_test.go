@@ -60,6 +60,7 @@ func TestInstallKeepsTheConfigAndNeedsNoGo(t *testing.T) {
 	for path, mode := range map[string]os.FileMode{
 		"usr/sbin/rocastd": 0o755, "usr/bin/rocast": 0o755,
 		"usr/lib/systemd/system/rocastd.service": 0o644, "usr/share/doc/rocast/rocastd.yaml": 0o644,
+		"usr/lib/sysusers.d/rocast.conf": 0o644,
 	} {
 		if info, err := os.Stat(filepath.Join(root, path)); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v, %v", path, info, err)
