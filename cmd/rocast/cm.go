@@ -60,6 +60,7 @@ The service ends with the daemon. The key cm in the daemon's config starts a ser
 	cmd.Flags().Uint16Var(&request.Port, "port", 0, "the port of rdma_bind_addr, at the group IP and at the receivers")
 	cmd.Flags().StringVar(&request.Ack, "ack", "", "the receivers that must be there, and must have a packet: `POLICY`: all, or \"quorum N\" (default all)")
 	cmd.Flags().StringVar(&request.Memory, "memory", "", "`PLACE`, where the receivers say what memory they have: private-data, or perftest (default: no memory)")
+	cmd.Flags().BoolVar(&request.Choose, "choose", false, "the private data of a source's request names which of the receivers it connects to")
 	cmd.Flags().StringSliceVar(&request.Allow, "allow", nil, "networks whose sources are served: `NETWORK,...` "+
 		"(default the group IP's subnet)")
 	completeFlag(cmd, "memory", words("private-data"))

@@ -14,11 +14,14 @@ func TestCM(t *testing.T) {
 	up := []string{"cm", "up", "--group-ip", "127.0.0.230", "--receivers", "10.77.0.2,10.77.0.3", "--port", "7174"}
 	golden(t, "cm_up.txt", d.must(t, up...))
 	var quorum api.CM
-	d.mustJSON(t, &quorum, "cm", "up", "--group-ip", "127.0.0.231", "--receivers", "10.77.0.2", "--port", "7174", "--ack", "quorum 1", "--memory", "private-data", "--allow", "127.0.0.1")
-	if quorum.Ack != "quorum 1" || quorum.Memory != "private-data" || strings.Join(quorum.Allow, " ") != "127.0.0.1/32" {
+	d.mustJSON(t, &quorum, "cm", "up", "--group-ip", "127.0.0.231", "--receivers", "10.77.0.2", "--port", "7174", "--ack", "quorum 1", "--memory", "private-data", "--allow", "127.0.0.1", "--choose")
+	if quorum.Ack != "quorum 1" || quorum.Memory != "private-data" || !quorum.Choose || strings.Join(quorum.Allow, " ") != "127.0.0.1/32" {
 		t.Errorf("%+v", quorum)
 	}
 	d.must(t, "cm", "down", "--group-ip", "127.0.0.231")
+	d.refused(t, exitRefused, api.BadRequest, "the request is refused: choose is set, and a request names receivers by IPv4 addresses, but group IP ::1 is an IPv6 address; leave choose out",
+		"cm", "up", "--group-ip", "::1", "--receivers", "fd00::2", "--port", "7174", "--choose")
+	d.refused(t, exitRefused, api.BadRequest, "the request is refused: choose is set, and perftest's requests name no receivers; leave choose out", "cm", "up", "--group-ip", "127.0.0.232", "--receivers", "10.77.0.2", "--port", "18515", "--memory", "perftest", "--choose")
 	d.refused(t, exitRefused, api.BadRequest, "RDMA-CM on 127.0.0.230 is already up; take it down first", up...)
 	golden(t, "cm_ls.txt", d.must(t, "cm", "ls"))
 	var list api.CMs

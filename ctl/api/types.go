@@ -283,6 +283,7 @@ type CMRequest struct {
 	Receivers []string `json:"receivers"`
 	Port      uint16   `json:"port"`
 	Ack       string   `json:"ack,omitempty"`    // all (default), or quorum N
+	Choose    bool     `json:"choose,omitempty"` // the private data of a source's request names the receivers it connects to, among these
 	Memory    string   `json:"memory,omitempty"` // private-data or perftest: where the receivers say what memory they have; absent: the group has none
 	Allow     []string `json:"allow,omitempty"`  // networks whose sources are served; absent: the subnet of the group IP
 }
@@ -293,6 +294,7 @@ type CM struct {
 	Receivers   []string          `json:"receivers"`
 	Port        uint16            `json:"port"`
 	Ack         string            `json:"ack"`
+	Choose      bool              `json:"choose,omitempty"`
 	Memory      string            `json:"memory,omitempty"`
 	Allow       []string          `json:"allow"`
 	Connections []CMConnection    `json:"connections"` // oldest first; the daemon forgets the oldest ones

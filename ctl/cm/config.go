@@ -47,7 +47,10 @@ var usual = limits{
 // listen on Port.
 type Config struct {
 	groupip.Config
-	Ack    feedback.AckPolicy
+	Ack feedback.AckPolicy
+	// Choose: the private data of a source's REQ names the receivers that it connects to. Receivers
+	// are those that it may name.
+	Choose bool
 	Memory Memory
 }
 
@@ -67,10 +70,10 @@ var memoryNames = [...]string{"", "private-data", "perftest"}
 // String is "" for no memory.
 func (m Memory) String() string { return memoryNames[m] }
 
-// needed returns the number of receivers without which there is no connection.
-func (c *Config) needed() int {
+// needed returns the number of receivers without which there is no connection to so many.
+func (c *Config) needed(receivers int) int {
 	if c.Ack == feedback.AckAll {
-		return len(c.Receivers)
+		return receivers
 	}
 	return int(c.Ack)
 }
@@ -83,10 +86,14 @@ func (c *Config) check() error {
 	switch {
 	case c.Port == 0:
 		return errors.New("there is no port; name the one on which the receivers' programs listen")
-	case c.needed() > len(c.Receivers):
-		return fmt.Errorf("ack waits for %d receivers and there are %d; write a smaller number, or name more receivers", c.needed(), len(c.Receivers))
+	case c.needed(len(c.Receivers)) > len(c.Receivers):
+		return fmt.Errorf("ack waits for %d receivers and there are %d; write a smaller number, or name more receivers", c.needed(0), len(c.Receivers))
 	case c.Memory == Perftest && c.Ack != feedback.AckAll:
 		return errors.New("ack is a quorum, and perftest waits for every receiver; leave ack out")
+	case c.Memory == Perftest && c.Choose:
+		return errors.New("choose is set, and perftest's requests name no receivers; leave choose out")
+	case c.Choose && !c.GroupIP.Is4():
+		return fmt.Errorf("choose is set, and a request names receivers by IPv4 addresses, but group IP %v is an IPv6 address; leave choose out", c.GroupIP)
 	}
 	return nil
 }
@@ -98,7 +105,8 @@ func (c *Config) check() error {
 func ReadConfig(v yamldoc.Value) (Config, error) {
 	var c Config
 	err := v.Fields(append(c.Fields("the programs that listen"),
-		yamldoc.Field{Key: "ack", Set: c.readAck}, yamldoc.Field{Key: "memory", Set: c.readMemory})...)
+		yamldoc.Field{Key: "ack", Set: c.readAck}, yamldoc.Field{Key: "memory", Set: c.readMemory},
+		yamldoc.Field{Key: "choose", Set: yamldoc.Into(&c.Choose, yamldoc.Value.Bool)})...)
 	if err == nil {
 		if mistake := c.check(); mistake != nil {
 			err = v.Errorf("is refused: %v", mistake)

@@ -4,24 +4,26 @@ package cm
 type Counter uint8
 
 const (
-	Stranger     Counter = iota // REQ of a host that is not allowed
-	OtherService                // REQ for another port, or not for RDMA-CM
-	OtherKind                   // REQ of a transport other than RC
-	WrongAddress                // REQ whose GIDs or IPs are not those of its sender and of the group
-	WrongMTU                    // REQ with a path MTU that does not exist
-	TooMany                     // REQ beyond the bounds
-	Stale                       // REQ of a queue pair that is connected already
-	Repeated                    // message that has arrived before
-	NoConnection                // message for a connection that does not exist
-	OtherQPN                    // DREQ that names another queue pair
-	Unexpected                  // message that does not fit the state of its connection
-	NotMAD                      // datagram that is no message of connection management
-	WrongICRC                   // datagram with a wrong ICRC
-	NotSent                     // message that the kernel did not take
+	Stranger       Counter = iota // REQ of a host that is not allowed
+	OtherService                  // REQ for another port, or not for RDMA-CM
+	OtherKind                     // REQ of a transport other than RC
+	WrongAddress                  // REQ whose GIDs or IPs are not those of its sender and of the group
+	WrongMTU                      // REQ with a path MTU that does not exist
+	WrongReceivers                // REQ that names receivers which the service does not have, or more than it carries
+	WrongMemory                   // REP without memory, or with memory beyond the end of the address space
+	TooMany                       // REQ beyond the bounds
+	Stale                         // REQ of a queue pair that is connected already
+	Repeated                      // message that has arrived before
+	NoConnection                  // message for a connection that does not exist
+	OtherQPN                      // DREQ that names another queue pair
+	Unexpected                    // message that does not fit the state of its connection
+	NotMAD                        // datagram that is no message of connection management
+	WrongICRC                     // datagram with a wrong ICRC
+	NotSent                       // message that the kernel did not take
 	counters
 )
 
-var counterNames = [counters]string{"stranger", "other-service", "other-kind", "wrong-address", "wrong-mtu", "too-many", "stale", "repeated",
+var counterNames = [counters]string{"stranger", "other-service", "other-kind", "wrong-address", "wrong-mtu", "wrong-receivers", "wrong-memory", "too-many", "stale", "repeated",
 	"no-connection", "other-qpn", "unexpected", "not-mad", "wrong-icrc", "not-sent"}
 
 func (c Counter) String() string { return counterNames[c] }

@@ -10,11 +10,11 @@ import (
 func (m *Machine) weigh(c *connection) {
 	has, open := c.count(answered), c.count(asked)
 	switch {
-	case has+open < m.config.needed():
+	case has+open < m.config.needed(len(c.receivers)):
 		m.endAs(c, "", c.refuser())
 	case open == 0:
 		m.make(c)
-	case has >= m.config.needed(): // the others have a little longer
+	case has >= m.config.needed(len(c.receivers)): // the others have a little longer
 		c.deadline = min(c.deadline, m.now+m.limits.gather)
 	}
 }
@@ -37,6 +37,7 @@ func (m *Machine) make(c *connection) {
 	}
 	file, err := m.groupOf(c)
 	if err != nil {
+		m.counts[WrongMemory]++
 		m.end(c, err.Error(), wire.ConsumerDefined)
 		return
 	}

@@ -402,7 +402,7 @@ func (m *Machine) leaves(s *side, why wire.Reason, private [148]byte, how string
 		m.quits(s)
 		return
 	}
-	if c.count(answered, open) < m.config.needed() {
+	if c.count(answered, open) < m.config.needed(len(c.receivers)) {
 		m.endAs(c, fmt.Sprintf("receiver %v %s", s.addr, how), s)
 	}
 }

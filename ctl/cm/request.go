@@ -3,6 +3,7 @@ package cm
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	wire "github.com/rocast/rocast/roce/cm"
 )
@@ -73,8 +74,35 @@ func (m *Machine) objection(from netip.Addr, req *wire.REQ) (wire.Reason, Counte
 		return wire.InvalidGID, WrongAddress
 	case req.PathMTU < 1 || req.PathMTU > 5:
 		return wire.InvalidPathMTU, WrongMTU
+	case m.receivers(req) == nil:
+		return wire.ConsumerDefined, WrongReceivers
 	}
 	return 0, 0
+}
+
+// receivers returns the receivers to which a source connects, or nil if it may not connect to what
+// its REQ names. Where sources choose, the private data behind the header of RDMA-CM has up to 14
+// IPv4 addresses, each once, and zeros behind them, as P4CE has them: 56 bytes.
+func (m *Machine) receivers(req *wire.REQ) (l []netip.Addr) {
+	if !m.config.Choose {
+		return m.config.Receivers
+	}
+	list, ends := req.PrivateData[wire.IPHeaderBytes:], false
+	for ; len(list) >= 4; list = list[4:] {
+		ip := netip.AddrFrom4([4]byte(list))
+		switch {
+		case ip == netip.IPv4Unspecified():
+			ends = true
+		case ends, !slices.Contains(m.config.Receivers, ip), slices.Contains(l, ip):
+			return nil
+		default:
+			l = append(l, ip)
+		}
+	}
+	if len(l) < m.config.needed(len(l)) {
+		return nil
+	}
+	return l
 }
 
 // connected returns the connection that the queue pair of a REQ has already.
@@ -121,7 +149,7 @@ func (m *Machine) begin(key sourceKey, tid uint64, req *wire.REQ) {
 	m.conns[c.id], m.byKey[key] = c, c
 	c.source = m.newSide(c, key.addr)
 	c.source.isSource, c.source.tid, c.source.pair.Remote, c.source.qpn = true, tid, req.LocalCommID, req.QPN
-	for _, ip := range m.config.Receivers {
+	for _, ip := range m.receivers(req) {
 		c.receivers = append(c.receivers, m.newSide(c, ip))
 	}
 	c.sides = append([]*side{c.source}, c.receivers...)
@@ -143,6 +171,9 @@ func (m *Machine) reqFor(c *connection, r *side) *wire.REQ {
 	header.Decode(&req.PrivateData)
 	header.Src, header.Dst = m.config.GroupIP, r.addr
 	header.Put(&req.PrivateData)
+	if m.config.Choose { // the list is for the box
+		clear(req.PrivateData[wire.IPHeaderBytes:])
+	}
 	return &req
 }
 

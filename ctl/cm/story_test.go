@@ -122,6 +122,8 @@ func (s *story) begin(d *datadriven.TestData) {
 			c.Ack = feedback.AckPolicy(n)
 		case "memory":
 			c.Memory = PrivateData
+		case "choose":
+			c.Choose = true
 		}
 	}
 	*s = story{t: s.t, m: newMachine(c, testSeed, usual, time.Time{}), tids: map[string]uint64{}, ids: map[string]wire.Pair{}}
@@ -202,6 +204,16 @@ func (s *story) message(host, kind string, args map[string]string) wire.MAD {
 		if name := args["for"]; name != "" {
 			header := wire.IPHeader{Src: hostIPs[host], Dst: hostIPs[name]}
 			header.Put(&req.PrivateData)
+		}
+		if names, ok := args["names"]; ok { // as the source's program writes them; 0: none
+			clear(req.PrivateData[wire.IPHeaderBytes:])
+			for i, name := range strings.Split(names, ",") {
+				if name == "0" {
+					continue
+				}
+				ip := hostIPs[name].As4()
+				copy(req.PrivateData[wire.IPHeaderBytes+4*i:], ip[:])
+			}
 		}
 		mad.Message = req
 		s.ids[host] = wire.Pair{Local: pair.Local}
