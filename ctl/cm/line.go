@@ -31,8 +31,9 @@ type line struct {
 	due   time.Duration
 }
 
-// isOn reports whether messages are repeated in a state of the connection.
-func (l *line) isOn(s State) bool { return l != nil && (s == Established || s == Ending) }
+// isOn reports whether messages are repeated in a state of the connection. The last one may say
+// that the connection has ended.
+func (l *line) isOn(s State) bool { return l != nil && s >= Established }
 
 // lineTimes say how often a message is sent until the peer counts as dead.
 const (

@@ -46,6 +46,8 @@ type actor struct {
 	deaf   int // REQs for which the host has no listener
 	dies   int // after so many answers; 0: does not
 	isDead bool
+	quits  int           // after so many answers
+	hasty  bool          // the source says everything twice
 	step   func(*actor)  // of the source: what it does with the next answer, or when it is connected
 	over   string        // why the source's program ended
 	due    time.Duration // of the next thing that is repeated
@@ -307,6 +309,9 @@ func (a *actor) answer(j *joint, message []byte) {
 		j.speak(message)
 	}
 	a.isDead = a.said == a.dies
+	if a.said == a.quits {
+		j.disconnect()
+	}
 	a.isThrough = a.said == 10+2*(len(a.conns)-1)
 }
 
@@ -361,6 +366,9 @@ func playPerftest(a *actor, qps int) {
 		}
 		if at < len(script) {
 			control.speak(script[at])
+			if a.hasty {
+				control.speak(script[at])
+			}
 			at++
 			return
 		}
@@ -503,6 +511,10 @@ func TestRunsThatFail(t *testing.T) {
 		{"a receiver dies before it is asked", func(th *theatre) { th.host("c").dies = 6 }, failed, failed, "receiver 10.77.0.3 does not answer"},
 		{"a receiver dies before it is connected", func(th *theatre) { th.host("c").dies = 5 },
 			"rejected: no resources", "rejected: consumer defined", "receiver 10.77.0.3 does not answer"},
+		{"a receiver disconnects before it is asked", func(th *theatre) { th.host("c").quits = 6 },
+			failed, failed, "receiver 10.77.0.3 has disconnected too early"},
+		{"a receiver dies when there is a group", func(th *theatre) { th.host("c").dies = 8 }, failed, failed, "receiver 10.77.0.3 does not answer"},
+		{"the source does not wait", func(th *theatre) { th.host("a").hasty = true }, failed, failed, "source 10.77.0.1 spoke before its turn"},
 		{"there is no group", func(th *theatre) { th.refuse = errors.New("no room") }, failed, failed, "no room"},
 	} {
 		th := newTheatre(t, "b", "c")
@@ -512,6 +524,9 @@ func TestRunsThatFail(t *testing.T) {
 		th.run(time.Minute)
 		if a.over != c.source || th.host("b").over != c.other {
 			t.Errorf("%s: the source is %q, receiver b %q; want %q and %q", c.name, a.over, th.host("b").over, c.source, c.other)
+		}
+		if len(th.groups) > 0 {
+			t.Errorf("%s: groups %v are left", c.name, th.groups)
 		}
 		if !slices.ContainsFunc(slices.Concat(th.m.all(), th.m.past), func(conn *connection) bool { return conn.reason == c.reason }) {
 			for _, conn := range slices.Concat(th.m.all(), th.m.past) {
@@ -583,5 +598,44 @@ func TestOneRunAtATime(t *testing.T) {
 			t.Errorf("%+v: the first source is %q, the second one hears %q", c, a.over, refused)
 		}
 		th.isOver("two sources")
+	}
+}
+
+// The message that makes a program's receive fail may be lost too.
+func TestARunThatFailsWithLoss(t *testing.T) {
+	for lose := range 140 {
+		th := newTheatre(t, "b", "c")
+		th.lose = lose
+		th.reply("c", 3, []byte("nonsense"))
+		playPerftest(th.host("a"), 1)
+		th.run(time.Minute)
+		for _, name := range []string{"a", "b"} {
+			if got := th.host(name).over; got != "its receive failed" {
+				t.Errorf("%d is lost: the program at %s is %q", lose, name, got)
+			}
+		}
+	}
+}
+
+// A transfer may take any time.
+func TestALongTransfer(t *testing.T) {
+	th := newTheatre(t, "b", "c")
+	a := th.host("a")
+	playPerftest(a, 1)
+	step := a.step
+	a.step = func(*actor) {
+		if len(a.heard) < 9 {
+			step(a)
+		}
+	}
+	th.run(10 * time.Minute)
+	if len(th.groups) != 1 {
+		t.Fatalf("groups %v, after %q", th.groups, a.heard)
+	}
+	a.step = step
+	step(a)
+	th.run(time.Minute)
+	if a.over != "through" {
+		t.Errorf("the source is %q", a.over)
 	}
 }

@@ -287,3 +287,34 @@ func (s *stage) cmState(t *testing.T, ctx context.Context, state string) {
 		}
 	}
 }
+
+// storyRDMACMDead lets a receiver's host be silent when the source connects, and ends a receiver's
+// program while it is connected.
+func storyRDMACMDead(t *testing.T, ctx context.Context, s *stage) string {
+	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "private-data")
+	servers := rdmacmServe(t, ctx, s.Guests[1:], 1000)
+	guest := s.Guests[2]
+	guest.Wire.SetFilter(wire.ToBox, func([]byte) wire.Verdict { return wire.Drop })
+	began := time.Now()
+	_, err := s.rdmacmConnect(ctx, groupIP, 1)
+	silent := time.Since(began)
+	guest.Wire.SetFilter(wire.ToBox, func(frame []byte) wire.Verdict { return s.see(guest, wire.ToBox, frame) })
+	const noResources = "status 3"
+	if err == nil || !strings.Contains(err.Error(), noResources) {
+		t.Errorf("a receiver's host is silent: %v", err)
+	}
+
+	source, err := s.Guests[0].Start(image.RDMACMProgram, "connect", groupIP.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), "1000000")
+	must(t, err)
+	s.cmState(t, ctx, "established")
+	must(t, servers[1].Signal(syscall.SIGKILL))
+	s.cmState(t, ctx, "over")
+	l := s.cms(t, ctx).Connections
+	if last := l[len(l)-1]; last.Reason != "receiver 10.77.0.3 disconnected" {
+		t.Errorf("%+v", last)
+	}
+	s.noGroups(t, ctx)
+	must(t, source.Signal(syscall.SIGKILL))
+	_, _ = source.Wait(ctx) // it was killed
+	return fmt.Sprintf("a silent host: refused after %.1f s; a program that is killed ends the connection", silent.Seconds())
+}

@@ -29,8 +29,31 @@ func storyPerftestR(t *testing.T, ctx context.Context, s *stage) string {
 		runs = runs[:2]
 	}
 	did := s.runPerftest(t, ctx, runs)
+	s.refusesR(t, ctx)
 	s.noGroups(t, ctx)
-	return fmt.Sprintf("%d runs of unmodified perftest that connects by RDMA-CM: %s", len(runs), strings.Join(did, "; "))
+	return fmt.Sprintf("%d runs of unmodified perftest that connects by RDMA-CM, ib_read_bw refused: %s", len(runs), strings.Join(did, "; "))
+}
+
+// refusesR checks that all programs of a test that no group can carry end, although they poll, and
+// that the user can see the reason.
+func (s *stage) refusesR(t *testing.T, ctx context.Context) {
+	t.Helper()
+	run := []string{"ib_read_bw", "-R", "-s", "4096", "-n", "5"}
+	servers := s.servers(t, ctx, run)
+	if _, err := s.Guests[0].RunPerftest(ctx, groupIP, run[0], run[1:]...); err == nil {
+		t.Errorf("%v went through a group", run)
+	}
+	for _, p := range servers {
+		if _, err := p.Wait(ctx); err != nil {
+			t.Errorf("%v: %v", run, err)
+		}
+	}
+	for _, c := range s.cms(t, ctx).Connections {
+		if strings.Contains(c.Reason, "READs or atomics") {
+			return
+		}
+	}
+	t.Errorf("cm ls does not say why: %+v", s.cms(t, ctx).Connections)
 }
 
 // cmUp answers RDMA-CM at the group IP, for the programs of all receivers.

@@ -104,6 +104,7 @@ var stories = []story{
 	{"RDMA-CM, churn", false, storyRDMACMChurn},
 	{"RDMA-CM, loss", false, storyRDMACMLoss},
 	{"RDMA-CM, killed", false, storyRDMACMKill},
+	{"RDMA-CM, dead", false, storyRDMACMDead},
 }
 
 // TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for
