@@ -52,7 +52,7 @@ func TestTheDaemonAnswersOtherBoxes(t *testing.T) {
 		t.Errorf("%+v, %v", tree, err)
 	}
 	_, err = asking.PutBranch(t.Context(), "leaf2", "g1", api.Branch{Registration: api.Registration + 1})
-	if want := "box leaf2 refuses: box leaf1 registers with version 2 and box leaf2 with version 1; run the same version of rocast on both"; err == nil || err.Error() != want {
+	if want := "box leaf2 refuses: box leaf1 registers with version 3 and box leaf2 with version 2; run the same version of rocast on both"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	stop()
