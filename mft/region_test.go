@@ -232,6 +232,60 @@ func TestPlacesStay(t *testing.T) {
 	}
 }
 
+// A change copies the chunks that it touches, for the memory and for each receiver, whether it is
+// given as a change or as the ranges after it.
+func TestAChangeCopiesLittle(t *testing.T) {
+	m, at := million(1<<14, 1)
+	one := VirtualRegion{VA: 0, Length: 1, RKey: 1} // in the middle
+	after := []VirtualRegion{one}
+	for _, v := range m.All {
+		after = append(after, v)
+	}
+	changed, err := m.Change(nil, []VirtualRegion{one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	become, err := m.Become(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, next := range map[string]*Memory{"Change": changed, "Become": become} {
+		places, copied := at[0].Follow(m, next, same), 0
+		for c := range next.chunks {
+			k := slices.IndexFunc(m.chunks, func(was chunk) bool { return &was.ranges[0] == &next.chunks[c].ranges[0] })
+			if k < 0 || &places.chunks[c][0] != &at[0].chunks[k][0] {
+				copied++
+			}
+		}
+		if copied > 2 || next.Len() != m.Len()+1 {
+			t.Errorf("%s copied %d chunks of %d", name, copied, len(m.chunks))
+		}
+	}
+	if none, err := (*Memory)(nil).Become(after[:1]); err != nil || none.Len() != 1 {
+		t.Errorf("a group without memory gets some: %v", err)
+	}
+}
+
+// Two chunks that have half of what a chunk can have become one; with one range more they do not.
+func TestSmallChunksAreJoined(t *testing.T) {
+	for _, left := range []int{chunkRanges / 2, chunkRanges/2 + 1} {
+		m, _ := million(2*chunkRanges, 0)
+		var remove []VirtualRegion
+		for i, v := range m.All {
+			if k := i & (chunkRanges - 1); k >= 128 && (k > 128 || i < chunkRanges || left == chunkRanges/2) {
+				remove = append(remove, v)
+			}
+		}
+		next, err := m.Change(remove, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := 1 + left - chunkRanges/2; next.Len() != left || len(next.chunks) != want {
+			t.Errorf("%d ranges are in %d chunks, want %d", next.Len(), len(next.chunks), want)
+		}
+	}
+}
+
 func TestFindAllocatesNothing(t *testing.T) {
 	m, at := million(1<<12, 1)
 	if n := testing.AllocsPerRun(100, func() { at[0].Target(m.Find(77<<20|5, 1, 64)) }); n != 0 {
