@@ -41,7 +41,7 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	quorum, recopied, missed := g.policy.Ack != AckAll, &g.doubts.recopied, &g.doubts.missed
 	b = append(b, flags(s.known, s.inside, m.known, f.known, f.migReq),
 		flags(g.back.awaited, g.back.newest, g.end.sent, g.speech.spoken, quorum && recopied.some, quorum && missed.some),
-		byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away))
+		byte(g.refusal.syndrome), byte(g.end.syndrome), byte(g.away), s.unanswered)
 	for _, p := range []struct {
 		psn   roce.PSN
 		means bool

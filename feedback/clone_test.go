@@ -60,6 +60,7 @@ func TestStateTellsGroupsApart(t *testing.T) {
 	for name, change := range map[string]func(*Group){
 		"source known":     func(g *Group) { g.source.known = false },
 		"source inside":    func(g *Group) { g.source.inside = true },
+		"unanswered":       func(g *Group) { g.source.unanswered++ },
 		"source first":     func(g *Group) { g.source.first++ },
 		"source first far": func(g *Group) { g.source.first = g.source.sent.Add(1 - Window) },
 		"source sent":      func(g *Group) { g.source.sent++ },

@@ -13,6 +13,8 @@ type source struct {
 	counted  roce.PSN // the messages that end up to here are counted: every packet was seen
 	messages roce.MSN // so many are; see counts
 	resentAt Tick     // when the source last resent something (rule 8)
+
+	unanswered uint8 // acknowledged packets resent since one of them was answered, or a new one came
 }
 
 // goBack is the last NAK or RNR NAK that was sent to make the source resend from psn.
@@ -55,7 +57,7 @@ func (g *Group) forward(psn roce.PSN, last bool) {
 }
 
 func (s *source) forward(psn roce.PSN, last bool) {
-	s.sent, s.inside = psn, !last
+	s.sent, s.inside, s.unanswered = psn, !last, 0
 	if lowest := psn.Add(-Window); s.first.Before(lowest) {
 		s.first = lowest
 	}

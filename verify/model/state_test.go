@@ -39,7 +39,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(repair, "guess"), []string{"stands", "until"}},
 		{field(repair, "gap"), []string{"calls", "rests", "seen", "since"}},
 		{field(repair, "lull"), []string{"acked", "asked", "seen", "since", "times", "spoke"}},
-		{field(group, "source"), []string{"known", "inside", "asks", "first", "sent", "pos", "counted", "messages", "resentAt"}},
+		{field(group, "source"), []string{"known", "inside", "asks", "first", "sent", "pos", "counted", "messages", "resentAt", "unanswered"}},
 		{field(group, "merged"), []string{"known", "psn", "highest", "msn"}},
 		{field(group, "floor"), []string{"known", "migReq", "psn", "msn", "above", "need"}},
 		{field(group, "back"), []string{"psn", "awaited", "newest", "oneACK", "by"}},
