@@ -83,8 +83,12 @@ func (g *Group) same() bool {
 // lastACK says whether the source was last sent the ACK of everything that it has sent.
 func (g *Group) lastACK() bool { return g.lull.acked && g.Settled() && g.merged.psn == g.source.sent }
 
-// called says whether the source was called back and has not come.
-func (g *Group) called() bool { return g.back.awaited && !g.spentCalls() }
+// called says whether the source was called back and has not come. It is not called again while it
+// is below that packet, because it went back further: a NAK acknowledges everything below, which
+// would be ahead of the source's place, and the source sends the packet again anyway.
+func (g *Group) called() bool {
+	return g.back.awaited && !g.back.psn.After(g.source.pos) && !g.spentCalls()
+}
 
 // ignored says whether the source ignores the call for which it has not come, if it has heard it.
 func (g *Group) ignored() bool { return g.back.newest && g.back.by == roce.NAKSequence }

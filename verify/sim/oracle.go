@@ -137,7 +137,7 @@ func (w *world) checkReply(r *dataplane.Reply) {
 		at = h.place.last
 	}
 	// What the source was told to resend it may be told again: the first NAK may be lost.
-	if s := r.AETH.Syndrome; n > at && !(n == h.place.goBack && (s == roce.NAKSequence || s.IsRNR())) {
+	if s := r.AETH.Syndrome; n > at && !(h.place.sentBack(n) && (s == roce.NAKSequence || s.IsRNR())) {
 		w.fail(Place, "%v of packet %d while %v is at %d", r.AETH.Syndrome, n, h, at)
 		return
 	}

@@ -487,7 +487,7 @@ func (t *treeRun) checkReply(b *treeBox, r *dataplane.Reply) {
 	if !r.AETH.Syndrome.IsACK() {
 		acked--
 	}
-	if at, s := b.place.at(), r.AETH.Syndrome; n > at && !(n == b.place.goBack && (s == roce.NAKSequence || s.IsRNR())) {
+	if at, s := b.place.at(), r.AETH.Syndrome; n > at && !(b.place.sentBack(n) && (s == roce.NAKSequence || s.IsRNR())) {
 		w.fail(Place, "box %d: %v of packet %d, and what sends to it is at %d", b.number, s, n, at)
 	}
 	for _, h := range b.below {
