@@ -166,24 +166,35 @@ func (m *Memory) Change(remove, add []VirtualRegion) (*Memory, error) {
 			was = m.chunks[c]
 		}
 		r, a := m.before(c+1, remove), m.before(c+1, add)
-		if r+a == 0 && len(was.ranges) > 0 && !next.joins(was.ranges) {
-			next.chunks = append(next.chunks, was)
-			continue
+		ranges, err := was.ranges, error(nil)
+		if r+a > 0 {
+			ranges, err = merge(was.ranges, remove[:r], add[:a])
 		}
-		merged, err := merge(was.ranges, remove[:r], add[:a])
+		if err == nil {
+			err = next.checkBehind(ranges)
+		}
 		if err != nil {
 			return nil, err
 		}
-		next.put(merged)
+		if r+a == 0 && !next.joins(ranges) {
+			next.chunks = append(next.chunks, was)
+		} else {
+			next.put(ranges)
+		}
 		remove, add = remove[r:], add[a:]
 	}
-	for c := 1; c < len(next.chunks); c++ { // within a chunk, merge has compared them
-		below := next.chunks[c-1].ranges
-		if err := checkOverlap(below[len(below)-1], next.chunks[c].ranges[0]); err != nil {
-			return nil, err
-		}
-	}
 	return next, nil
+}
+
+// checkBehind compares the last range with those that come next. These are compared with each
+// other.
+func (m *Memory) checkBehind(ranges []VirtualRegion) error {
+	n := len(m.chunks)
+	if n == 0 || len(ranges) == 0 {
+		return nil
+	}
+	last := m.chunks[n-1].ranges
+	return checkOverlap(last[len(last)-1], ranges[0])
 }
 
 func (r *VirtualRegion) check() error {

@@ -127,6 +127,22 @@ func TestOverlapBetweenChunks(t *testing.T) {
 	}
 }
 
+// Ranges are compared also where a change joins two chunks.
+func TestOverlapWhereChunksJoin(t *testing.T) {
+	var ranges []VirtualRegion
+	for i := range 2 * chunkRanges {
+		ranges = append(ranges, VirtualRegion{VA: uint64(i) * 100, Length: 10, RKey: 1})
+	}
+	m := MustMemory(ranges...)
+	at := len(m.chunks[0].ranges)
+	first := m.chunks[1].ranges[0]
+	remove := append(ranges[50:at:at], ranges[at+50:]...)
+	next, err := m.Change(remove, []VirtualRegion{{VA: first.VA - 1, Length: 2, RKey: 1}})
+	if !errors.Is(err, ErrOverlap) {
+		t.Errorf("a range into one that joins its chunk: %d ranges, %v", next.Len(), err)
+	}
+}
+
 // A memory that changes again and again has the ranges that a list would have, each at its place
 // at each receiver, and shares what it can. This is compared with a list.
 func TestMemoryIsLikeAList(t *testing.T) {
