@@ -10,6 +10,11 @@ const (
 	askKnownEvery   = 60 // seconds between two requests for a known hop
 	askUnknownEvery = 5  // seconds between two requests for an unknown hop
 	maxAsks         = 64 // requests per second for all addresses; the rest wait for their next turn
+	// hurryFor is for how many seconds after a change of links or routes every unknown hop is asked
+	// for each second: a host whose cable or route has moved may be there by now. The kernel asks
+	// three times within three seconds and then no more, and a QP of the source survives only some
+	// seconds without an answer.
+	hurryFor = 10
 )
 
 // keepAlive sends the requests that are due in second n. It returns the addresses whose next hop
@@ -18,19 +23,9 @@ func (t *Tracker) keepAlive(n int) (changed []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	asks := 0
-	for addr, x := range t.targets {
-		every := askKnownEvery
-		switch {
-		case x.owed:
-			every = 1
-		case !x.Known() || x.Reason != "":
-			every = askUnknownEvery
-		}
-		if (n+x.turn)%every != 0 {
-			continue
-		}
+	ask := func(addr netip.Addr, x *target) {
 		if asks++; asks > maxAsks {
-			break
+			return
 		}
 		if x.Known() && x.Reason == "" {
 			// An error here needs no handling: it means that the interface has gone, and the kernel
@@ -40,5 +35,24 @@ func (t *Tracker) keepAlive(n int) (changed []netip.Addr) {
 			changed = append(changed, addr)
 		}
 	}
+	var others []netip.Addr // whose turn it is not
+	for addr, x := range t.targets {
+		every, isUnknown := askKnownEvery, !x.Known() || x.Reason != ""
+		switch {
+		case x.owed:
+			every = 1
+		case isUnknown:
+			every = askUnknownEvery
+		}
+		if (n+x.turn)%every == 0 {
+			ask(addr, x)
+		} else if isUnknown && t.hurry > 0 {
+			others = append(others, addr)
+		}
+	}
+	for _, addr := range others {
+		ask(addr, t.targets[addr])
+	}
+	t.hurry = max(t.hurry-1, 0)
 	return changed
 }

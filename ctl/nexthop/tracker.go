@@ -26,6 +26,7 @@ type Tracker struct {
 	targets   map[netip.Addr]*target
 	bySubject map[subject]map[netip.Addr]struct{}
 	turn      int           // position of the next target in the keep-alive round
+	hurry     int           // seconds for which unknown hops are asked for each second; see hurryFor
 	resolved  chan struct{} // closed at the next change of a finding
 }
 
@@ -193,6 +194,9 @@ func (t *Tracker) tellLinks(changes []change) {
 func (t *Tracker) update(changes []change) (changed []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if slices.ContainsFunc(changes, change.isWay) {
+		t.hurry = hurryFor
+	}
 	for addr := range t.concerned(changes) {
 		if t.resolveAgain(addr, t.targets[addr], false) {
 			changed = append(changed, addr)

@@ -180,6 +180,60 @@ func TestKeepAliveFindsAHostThatCameUpSilently(t *testing.T) {
 	}
 }
 
+// After a change of links or routes a host that does not answer is asked again each second for a
+// while, and not only every five seconds: its cable may have moved to this box, and a QP does not
+// wait for long. The requests of a second stay bounded, and those for known hosts come first.
+func TestKeepAliveHurriesAfterAChangeOfTheWay(t *testing.T) {
+	asked := func(c change) (asks []int) {
+		k := newFakeKernel()
+		k.neighbours["1 10.1.0.2"] = neighbour{state: failed}
+		tracker := newTracker(k, []int{eth1})
+		tracker.Track(onEth1)
+		tracker.hurry = 0 // new ports are a change as well
+		tracker.update([]change{c})
+		for n := range hurryFor + askUnknownEvery {
+			k.solicited = nil
+			tracker.keepAlive(n)
+			asks = append(asks, len(k.solicited))
+		}
+		return asks
+	}
+	seldom := []int{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0}
+	often := []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}
+	for name, c := range map[string]struct {
+		change
+		want []int
+	}{
+		"neighbour": {change{subject: subject{addr: onEth1}}, seldom},
+		"FDB":       {change{subject: subject{mac: hostMAC}}, seldom},
+		"link":      {change{subject: subject{link: eth3}}, often},
+		"route":     {change{route: netip.PrefixFrom(onEth1, 32)}, often},
+		"all":       {change{all: true}, often},
+	} {
+		if got := asked(c.change); !slices.Equal(got, c.want) {
+			t.Errorf("%s: asked %v times, want %v", name, got, c.want)
+		}
+	}
+
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1})
+	tracker.Track(onEth1) // known; its turn is that of second 0
+	for i := range 10 * maxAsks {
+		addr := netip.AddrFrom4([4]byte{10, 1, byte(1 + i/256), byte(i)})
+		k.routes[addr] = route{ifIndex: eth1}
+		k.neighbours[fmt.Sprint(eth1, " ", addr)] = neighbour{state: failed}
+		if i%askUnknownEvery != 0 { // else it would be its turn too
+			tracker.turn = askUnknownEvery*i + 1
+			tracker.Track(addr)
+		}
+	}
+	tracker.update([]change{{all: true}})
+	k.solicited = nil
+	if tracker.keepAlive(0); len(k.solicited) != maxAsks || !slices.Contains(k.solicited, "1 10.1.0.2") {
+		t.Errorf("%d asks, for the known host: %v", len(k.solicited), slices.Contains(k.solicited, "1 10.1.0.2"))
+	}
+}
+
 // A notification that a host does not answer leads to no new request: that would never end.
 func TestANotificationAsksNoHostThatDoesNotAnswer(t *testing.T) {
 	k := newFakeKernel()

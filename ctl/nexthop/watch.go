@@ -21,6 +21,9 @@ type change struct {
 // isLinks reports whether the change may concern a link.
 func (c change) isLinks() bool { return c.all || c.subject.link != 0 }
 
+// isWay reports whether the change may concern a link or a route.
+func (c change) isWay() bool { return c.isLinks() || c.route.IsValid() }
+
 // subscribe joins the netlink groups for everything from which a hop is made.
 func subscribe() (*rtnl.Events, error) {
 	return rtnl.Subscribe(unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, // includes the FDBs of bridges (AF_BRIDGE)
