@@ -286,6 +286,8 @@ func (r *runner[T]) look(ctx context.Context, s Signal, cause error) (Signal, er
 				continue
 			}
 		case err != nil: // there is no such group yet, or no longer
+		case g.GoesOn: // no event would have said that the group is degraded
+			return WentWell, nil
 		case g.State == api.Degraded || g.State == api.Failed:
 			return WentBad, fmt.Errorf("group %s is %s: %s", r.Group, g.State, g.Reason)
 		case g.State == api.Ready:

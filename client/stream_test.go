@@ -415,6 +415,8 @@ func TestAStreamThatHasMissedEventsAsks(t *testing.T) {
 	is := func(state string) api.Group {
 		return api.Group{GroupSummary: api.GroupSummary{Name: "g1", State: state, Reason: "x"}}
 	}
+	quorum := is(api.Degraded)
+	quorum.GoesOn = true
 	gone, later := api.Errorf(api.NotFound, "there is no group"), api.Errorf(api.Unavailable, "too many programs wait")
 	for about, c := range map[string]struct {
 		answers []any
@@ -423,6 +425,7 @@ func TestAStreamThatHasMissedEventsAsks(t *testing.T) {
 		"degraded":                   {[]any{is(api.Degraded)}, "unicast: group g1 is degraded: x"},
 		"failed":                     {[]any{is(api.Failed)}, "unicast: group g1 is failed: x"},
 		"ready":                      {[]any{is(api.Ready)}, ""},
+		"without a receiver":         {[]any{quorum}, ""},
 		"waiting":                    {[]any{is(api.Waiting)}, "unicast: group g1 is degraded: an old one"},
 		"no such group":              {[]any{gone}, "unicast: group g1 is degraded: an old one"},
 		"no answer yet":              {[]any{nil, later, is(api.Degraded)}, "unicast: group g1 is degraded: x"},

@@ -24,18 +24,30 @@ func (r *refusals) add(in mft.GroupID, id groupfile.ID, cause string) {
 // trouble names a receiver that no longer gets all data, or that acknowledges nothing, and says
 // why; "": there is none.
 func (g *group) trouble() string {
-	if g.file == nil || g.pace == nil || !g.past.AnyOut() && !g.pace.stalls.Any() && len(g.pace.refusals.cause) == 0 {
+	if g.file == nil || g.pace == nil {
 		return ""
 	}
 	first, more := "", 0
-	for i := range g.file.Receivers {
-		m := &g.file.Receivers[i]
-		switch why := g.troubleOf(m); {
+	add := func(name, why string) {
+		switch {
 		case why == "":
 		case first == "":
-			first = fmt.Sprintf("%s: %s", g.nameOf(m), why)
+			first = fmt.Sprintf("%s: %s", name, why)
 		default:
 			more++
+		}
+	}
+	if g.past.AnyOut() || g.pace.stalls.Any() || len(g.pace.refusals.cause) > 0 {
+		for i := range g.file.Receivers {
+			m := &g.file.Receivers[i]
+			add(g.nameOf(m), g.troubleOf(m))
+		}
+	}
+	for _, l := range g.links {
+		for i := range l.Later {
+			if m := &l.Later[i]; m.Out && g.linkEnded(l) == nil {
+				add(m.IP.String(), fmt.Sprintf("it takes no part any more; group show at box %s says why", l.Box))
+			}
 		}
 	}
 	if more > 0 {
@@ -75,6 +87,6 @@ func (g *group) addTrouble(s *api.GroupSummary) {
 		return
 	}
 	if why := g.trouble(); why != "" {
-		s.State, s.Reason = api.Degraded, why
+		s.State, s.Reason, s.GoesOn = api.Degraded, why, true
 	}
 }

@@ -34,7 +34,7 @@ func TestAGroupNamesAReceiverInTrouble(t *testing.T) {
 			if c.want == "" {
 				state, want = api.Ready, ""
 			}
-			if g.State != state || g.Reason != want || !g.ClearToSend {
+			if g.State != state || g.Reason != want || !g.ClearToSend || g.GoesOn != (c.want != "") {
 				t.Errorf("%v: %+v, want %q", c.what, g, want)
 			}
 		}
@@ -43,7 +43,7 @@ func TestAGroupNamesAReceiverInTrouble(t *testing.T) {
 		check(r.group(t).GroupSummary, "10.77.0.2: "+c.want+"; and 1 more")
 
 		r.groups["g1"].treeProblem = "a box is missing" // that comes first
-		if g := r.group(t); g.State != api.Degraded || g.Reason != "a box is missing" {
+		if g := r.group(t); g.State != api.Degraded || g.Reason != "a box is missing" || g.GoesOn {
 			t.Errorf("%v: %+v", c.what, g.GroupSummary)
 		}
 
@@ -110,5 +110,23 @@ func TestABoxInTroubleIsNamed(t *testing.T) {
 	b1.hear(dataplane.Note{Group: g.id, Receiver: end.IP, RemoteQPN: end.RemoteQPN, What: feedback.NoteEvicted, PSN: 7})
 	if s := b1.Groups().Groups[0]; s.State != api.Degraded || s.Reason != "box b2: evicted: it lacks the source's PSN 7 and what follows" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// The root names a receiver that another box has put out, once it has heard of it.
+func TestAReceiverInTroubleBehindABoxIsNamed(t *testing.T) {
+	f := newTree(t)
+	f.create(strings.Replace(groupFile("10.1.0.2", "10.3.0.1", "10.3.0.2"), "mtu:", "silent-after: 1s\nevict: true\nmtu:", 1))
+	b3 := f.box("b3")
+	b3.hear(dataplane.Note{Group: b3.groups["g1"].id, Receiver: addr("10.3.0.1"), RemoteQPN: 1, What: feedback.NoteEvicted, PSN: 1007})
+	f.renewAll()
+	for _, c := range []struct{ box, want string }{
+		{"b1", "10.3.0.1: it takes no part any more; group show at box b2 says why"},
+		{"b2", "10.3.0.1: it takes no part any more; group show at box b3 says why"},
+		{"b3", "10.3.0.1: evicted: it lacks the source's PSN 1007 and what follows"},
+	} {
+		if s := f.box(c.box).Groups().Groups[0]; s.State != api.Degraded || s.Reason != c.want || !s.GoesOn {
+			t.Errorf("%s: %+v", c.box, s)
+		}
 	}
 }

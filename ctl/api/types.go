@@ -72,8 +72,11 @@ type GroupSummary struct {
 	// ClearToSend: every member is reached and has confirmed if it was to, and all boxes stand. A
 	// group that is degraded because packets hardly get on, or because of a receiver, is clear to
 	// send all the same.
-	ClearToSend bool   `json:"clearToSend"`
-	Root        string `json:"root,omitempty"` // box that carries the group, if it is another one
+	ClearToSend bool `json:"clearToSend"`
+	// GoesOn: the group is degraded only because of receivers that it has lost or that have
+	// stalled, and the packets of the others get on.
+	GoesOn bool   `json:"goesOn,omitempty"`
+	Root   string `json:"root,omitempty"` // box that carries the group, if it is another one
 }
 
 // Group is the complete description of a group.
