@@ -195,7 +195,7 @@ type preparation struct {
 	moved   bool
 	places  map[groupfile.ID]place // of all members that run, or ran
 	here    map[groupfile.ID]place // the members that come to this box itself
-	joined  []groupfile.ID         // the members that come behind a link that the group has
+	joined  []groupfile.ID         // the members that come behind a link where others are, or come from elsewhere
 	renamed map[groupfile.ID]groupfile.ID
 }
 
@@ -316,7 +316,7 @@ func (p *preparation) come(g *group, l, was *link) (joins bool, err error) {
 		at, runs := p.places[id]
 		if at.known {
 			running++
-			if was != nil {
+			if was != nil || !g.shareLink(l.Members) {
 				p.joined = append(p.joined, id)
 			}
 		}
@@ -338,6 +338,18 @@ func (p *preparation) come(g *group, l, was *link) (joins bool, err error) {
 		p.relink(g, l)
 	}
 	return joins, nil
+}
+
+// shareLink reports whether members have one way out of this box: then they have acknowledged the
+// same packets, as far as this box knows.
+func (g *group) shareLink(members []groupfile.ID) bool {
+	first := linkOf(g.links, members[0])
+	for _, id := range members[1:] {
+		if first == nil || linkOf(g.links, id) != first {
+			return false
+		}
+	}
+	return true
 }
 
 // relink takes another queue pair for a link, and forgets that of the other box.

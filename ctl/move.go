@@ -48,7 +48,9 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 	c.hearWhoIsOut(ctx, g)
 	p, err := c.prepare(g, file, next, came)
 	if err == nil {
+		c.mu.Lock()
 		err = c.refuseBehind(g, p)
+		c.mu.Unlock()
 	}
 	if err != nil {
 		return err
@@ -66,9 +68,11 @@ func (c *Controller) move(ctx context.Context, g *group, file *groupfile.File, n
 	}
 	p.join(joined)
 	c.mu.Lock()
-	p.next.setLinks(p.links)
-	p.next.treeProblem = ""
-	err = c.republish(g, &p.next, file, p.amend)
+	if err = c.refuseBehind(g, p); err == nil { // the quorum may have gone on while the boxes were asked
+		p.next.setLinks(p.links)
+		p.next.treeProblem = ""
+		err = c.republish(g, &p.next, file, p.amend)
+	}
 	c.mu.Unlock()
 	if err != nil {
 		c.takeBack(g, p)
@@ -118,15 +122,13 @@ func (c *Controller) hearWhoIsOut(ctx context.Context, g *group) {
 	c.renewLinks(ctx, g)
 }
 
-// refuseBehind refuses to move a member of a quorum behind a link where others are already, if the
-// quorum did without the member's path for some packets: the source may no longer have them, and
-// the whole link would stay behind.
+// refuseBehind refuses to move a member of a quorum behind a link with others, if the quorum did
+// without the member's path for some packets: the source may no longer have them, and the whole
+// link would stay behind. The caller holds c.mu.
 func (c *Controller) refuseBehind(g *group, p *preparation) error {
 	if g.wanted.Policy.Ack == feedback.AckAll || len(p.joined) == 0 {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	state, _ := c.Switch.GroupState(g.id)
 	for _, id := range p.joined {
 		own := id

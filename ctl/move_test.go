@@ -404,6 +404,59 @@ func TestAMemberThatAQuorumLeftBehindStays(t *testing.T) {
 	}
 }
 
+// Nor may it go behind a new link together with a member that has more: the link counts as a whole.
+// Those that were behind one link before have the same for this box, and may.
+func TestMembersThatAQuorumLeftBehindMoveOnlyTogether(t *testing.T) {
+	f := newFabric(t, 4, "b1 b2", "b1 b3", "b1 b4")
+	b1 := f.box("b1")
+	for i, box := range []string{"b2", "b3", "b4"} {
+		b1.route(i+2, box)
+	}
+	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1", "10.3.0.2"), "mtu:", "ack: quorum 2\nmtu:", 1))
+	b1.sw.Carry("g1", 1005)
+	b1.sw.Merge(b1.groups["g1"].id, 1003)
+	leads := func(host, box string) {
+		hop := b1.hops.Hop(addr("10.1.0.2"))
+		f.box(box).hops.Set(map[string]nexthop.Hop{host: hop})
+		hop.Gateways = nexthop.GatewaysOf(linkIP(f.box(box).n))
+		b1.hops.Set(map[string]nexthop.Hop{host: hop})
+		b1.hopsChanged([]netip.Addr{addr(host)})
+	}
+	leads("10.2.0.1", "b4")
+	leads("10.3.0.1", "b4")
+	f.tendAll(time.Now())
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1 10.3.0.2")
+	if g, _ := b1.Group("g1"); g.State != api.Degraded || !strings.Contains(g.Reason, "may lack packets that the quorum did not wait for") {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	leads("10.2.0.1", "b2")
+	leads("10.3.0.2", "b4")
+	f.tendAll(time.Now())
+	f.check("b1: 10.1.0.2 b2 b4 | b2: 10.2.0.1 | b4: 10.3.0.1 10.3.0.2")
+}
+
+// The quorum may also go on without the member while the other box prepares for it.
+func TestAMemberThatAQuorumLeavesBehindMeanwhileStays(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b1 b3")
+	b1 := f.box("b1")
+	b1.route(2, "b2")
+	b1.route(3, "b3")
+	f.create(strings.Replace(groupFile("10.1.0.2", "10.2.0.1", "10.3.0.1"), "mtu:", "ack: quorum 2\nmtu:", 1))
+	b1.sw.Carry("g1", 1005)
+	b1.sw.Merge(b1.groups["g1"].id, 999)
+	f.cut = func(_, to, _ string) (bool, bool) {
+		if f.cut = nil; to == "b2" {
+			b1.sw.Merge(b1.groups["g1"].id, 1003)
+		}
+		return true, true
+	}
+	f.goes("10.3.0.1", "b1", "b2")
+	f.check("b1: 10.1.0.2 b2 b3 | b2: 10.2.0.1 | b3: 10.3.0.1")
+	if g, _ := b1.Group("g1"); g.State != api.Degraded || !strings.Contains(g.Reason, "10.3.0.1 may lack packets that the quorum did not wait for") {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+}
+
 // A box that takes a whole group over knows the PSNs of the receivers behind other boxes.
 func TestTheWholeGroupIsDescribedToOthers(t *testing.T) {
 	f := newFabric(t, 2, "b1 b2")
