@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"testing"
@@ -180,5 +181,22 @@ func BenchmarkComputeICRC(b *testing.B) {
 				v.ComputeICRC(fragments)
 			}
 		})
+	}
+}
+
+// A router that updates a header checksum as in RFC 1141 may write 0xFFFF where others write 0. A
+// receiver takes both (RFC 1624, 3).
+func TestBothZerosOfAChecksum(t *testing.T) {
+	frame := testFrame(t, ipv4Pair, 0, OpAck, 0)
+	v := viewOf(t, frame)
+	for id := uint16(1); IPv4HeaderChecksum(frame[v.L3:]) != 0; id++ {
+		binary.BigEndian.PutUint16(frame[v.L3+4:], id)
+	}
+	v.PutICRC(flat(frame), v.ComputeICRC(flat(frame)))
+	for checksum, want := range map[uint16]bool{0: true, 0xFFFF: true, 1: false, 0xFFFE: false} {
+		binary.BigEndian.PutUint16(frame[v.L3+ipv4ChecksumOffset:], checksum)
+		if v.Undamaged(flat(frame)) != want {
+			t.Errorf("a header with checksum %#x is undamaged: %v", checksum, !want)
+		}
 	}
 }

@@ -16,8 +16,11 @@ func IPv4HeaderChecksum(b []byte) uint16 {
 	return ^fold(sum)
 }
 
+// ipv4ChecksumValid adds up as a receiver does, because a checksum of 0 may also be written as
+// 0xFFFF (RFC 1624, 3).
 func (v *View) ipv4ChecksumValid(head []byte) bool {
-	return binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:]) == IPv4HeaderChecksum(head[v.L3:])
+	others := ^IPv4HeaderChecksum(head[v.L3:])
+	return fold(uint32(others)+uint32(binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:]))) == 0xFFFF
 }
 
 // setIPv4Word replaces one 16-bit word of an IPv4 header and updates the checksum: RFC 1624, HC' =
