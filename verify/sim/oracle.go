@@ -152,8 +152,10 @@ func (w *world) checkReply(r *dataplane.Reply) {
 	}
 	w.checkMSN(h, n, now, r.AETH)
 	if s := r.AETH.Syndrome; s.IsRNR() || s == roce.NAKSequence {
+		if !h.place.sentBack(n) { // else the switch had a reason the first time
+			w.checkSentBack(h, n, s, r.PSN)
+		}
 		h.place.sendBack(n)
-		w.checkSentBack(h, n, s, r.PSN)
 	}
 }
 
