@@ -372,7 +372,7 @@ func TestAGroupIsNotArmedWhileMoreFramesWait(t *testing.T) {
 		{"some batches", 3, false, 3 * batchFrames},
 		{"batches without end", 3, true, 8 * batchFrames},
 	} {
-		net := porttest.NewFanOutAt(4, nil)
+		net := porttest.NewFanOutAt(4, func() feedback.Tick { return microsecond })
 		if _, err := net.Switch.Add(group()); err != nil {
 			t.Fatal(err)
 		}

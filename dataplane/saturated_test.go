@@ -79,3 +79,27 @@ func TestAnEngineGetsTheGroupOfABusySource(t *testing.T) {
 		}
 	}
 }
+
+// Other ports do not wait for long while the worker takes what waits for a group that is to be
+// armed.
+func TestABusySourceDoesNotKeepTheWorker(t *testing.T) {
+	for _, c := range []struct {
+		batch   feedback.Tick // takes so long
+		batches int
+	}{{100 * microsecond, 8}, {1900 * microsecond, 3}, {2000 * microsecond, 2}, {50000 * microsecond, 1}} {
+		var clock feedback.Tick
+		net := porttest.NewFanOutAt(4, func() feedback.Tick { clock += c.batch; return clock })
+		if _, err := net.Switch.Add(group()); err != nil {
+			t.Fatal(err)
+		}
+		for psn := roce.PSN(firstPSN); psn.Sub(firstPSN) < 1000; psn = psn.Next() {
+			net.Ports[0].Put(write(psn, nil).frame(t))
+		}
+		batches := 0
+		net.Ports[0].Receiving = func() { batches++ }
+		net.Switch.Workers()[0].Poll()
+		if batches != c.batches {
+			t.Errorf("a batch takes %d us: %d batches in a row, want %d", c.batch/microsecond, batches, c.batches)
+		}
+	}
+}

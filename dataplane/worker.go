@@ -14,8 +14,10 @@ const (
 	// batchFrames is how many frames are received from a port at once.
 	batchFrames = 64
 	// armBatches is how many batches of a port a worker handles in a row when a group is to be
-	// armed. It is more than the window of most sources. Other ports wait for a millisecond or two.
+	// armed. It is more than the window of most sources. Other ports wait meanwhile, so no batch
+	// begins after armTime: 512 frames for 64 receivers would take ten times as long.
 	armBatches = 8
+	armTime    = feedback.Tick(4 * time.Millisecond)
 	// copyRoom is how many copies are collected before they are sent. One frame may add
 	// mft.MaxPaths, so the copies are sent early when there is less room.
 	copyRoom = 4 * mft.MaxPaths
@@ -229,6 +231,7 @@ func (w *Worker) Poll() int {
 // is armed ends the engine's turn at once, and a busy source always has some on their way. No
 // feedback is handled meanwhile, so the source stops when its window is full.
 func (w *Worker) serve(port mft.PortID) (total int) {
+	begun := w.polled
 	for range armBatches {
 		n := w.ports[port].Receive(w.frames)
 		if n > 0 {
@@ -239,7 +242,9 @@ func (w *Worker) serve(port mft.PortID) (total int) {
 		if n == 0 || len(w.core.armable) == 0 {
 			break
 		}
-		w.polled = w.now()
+		if w.polled = w.now(); w.polled-begun >= armTime {
+			break
+		}
 	}
 	w.arm()
 	return total

@@ -509,6 +509,7 @@ var rules = []rule{
 	{"engine", "a group that lost its place keeps it", "dataplane/fanout.go", "	c.fanOut.Release(st.group.ID)\n	st.fan", "	st.fan"},
 	{"engine", "a removed group stays in the engine", "dataplane/core.go", "	c.abandon(c.states[slot])\n", ""},
 	{"engine", "armed while frames wait", "dataplane/worker.go", "n == 0 || len(w.core.armable) == 0 {", "true {"},
+	{"engine", "a busy source keeps the worker", "dataplane/worker.go", ">= armTime", ">= 100*armTime"},
 	{"engine", "a port that drops copies is tried again at once", "dataplane/fanout.go", "r == Reason(feedback.Resent) && f.unheard", "false"},
 	{"engine", "a NAK counts as silence", "dataplane/fanout.go", "		f.unheard = false // the", "		// the"},
 	{"engine", "an answer counts as silence", "dataplane/fanout.go", "uint64(w.PSN.Sub(slowest)) > carried", "w.PSN.Sub(slowest) > 1"},
