@@ -33,7 +33,8 @@ type Parts struct {
 	// Perftest lists the helpers of the config, which Run starts.
 	Perftest []perftest.Config
 	// CM lists the group IPs of the config that answer RDMA-CM.
-	CM []cm.Config
+	CM      []cm.Config
+	Workers int // forwarding threads, as Status shows them
 }
 
 // Controller keeps the desired groups. Its methods may be called from any goroutine.
@@ -44,6 +45,8 @@ type Controller struct {
 	events   *events.Log
 	names    names
 	shared   shared
+	started  time.Time
+	pulse    pulse
 	parsing  chan struct{} // one token: parsing may need much memory, so only one text is parsed at a time
 
 	mu     sync.Mutex

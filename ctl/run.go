@@ -16,7 +16,7 @@ import (
 
 // New returns a Controller without groups; Restore adds the stored ones.
 func New(parts Parts) *Controller {
-	c := &Controller{Parts: parts, parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}}
+	c := &Controller{Parts: parts, started: time.Now(), parsing: make(chan struct{}, 1), groups: map[string]*group{}, index: newIndex(), gone: map[string]grave{}, moved: map[*group]struct{}{}}
 	c.shared, c.events = newShared(), events.New(time.Now)
 	c.names.held = map[string]*holder{}
 	c.perftest = perftest.New(perftest.Options{

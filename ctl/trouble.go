@@ -27,33 +27,45 @@ func (g *group) trouble() string {
 	if g.file == nil || g.pace == nil {
 		return ""
 	}
-	first, more := "", 0
-	add := func(name, why string) {
-		switch {
-		case why == "":
-		case first == "":
-			first = fmt.Sprintf("%s: %s", name, why)
-		default:
-			more++
-		}
-	}
+	var l blamed
 	if g.past.AnyOut() || g.pace.stalls.Any() || len(g.pace.refusals.cause) > 0 {
 		for i := range g.file.Receivers {
 			m := &g.file.Receivers[i]
-			add(g.nameOf(m), g.troubleOf(m))
-		}
-	}
-	for _, l := range g.links {
-		for i := range l.Later {
-			if m := &l.Later[i]; m.Out && g.linkEnded(l) == nil {
-				add(m.IP.String(), fmt.Sprintf("it takes no part any more; group show at box %s says why", l.Box))
+			if why := g.troubleOf(m); why != "" {
+				l.add(g.nameOf(m), why)
 			}
 		}
 	}
-	if more > 0 {
-		first += fmt.Sprintf("; and %d more", more)
+	for _, link := range g.links {
+		for i := range link.Later {
+			if m := &link.Later[i]; m.Out && g.linkEnded(link) == nil {
+				l.add(m.IP.String(), fmt.Sprintf("it takes no part any more; group show at box %s says why", link.Box))
+			}
+		}
 	}
-	return first
+	return l.String()
+}
+
+// blamed is the first of the members that keep a group from being ready, and how many more there
+// are.
+type blamed struct {
+	first string
+	more  int
+}
+
+func (l *blamed) add(name, why string) {
+	if l.first != "" {
+		l.more++
+		return
+	}
+	l.first = fmt.Sprintf("%s: %s", name, why)
+}
+
+func (l *blamed) String() string {
+	if l.more == 0 {
+		return l.first
+	}
+	return fmt.Sprintf("%s; and %d more", l.first, l.more)
 }
 
 func (g *group) troubleOf(m *groupfile.Member) string {

@@ -7,11 +7,12 @@
 // error.
 //
 // Exit status: 0: success; 1: the daemon refused or failed; 2: wrong arguments, and no request was
-// sent; 3: no daemon answers.
+// sent; 3: no daemon answers; 4: rocast status found the box not healthy.
 package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -23,6 +24,7 @@ const (
 	exitRefused     = 1
 	exitUsage       = 2
 	exitUnreachable = 3
+	exitUnhealthy   = 4
 )
 
 // env holds everything that a command uses from outside the program. Tests set it to run a command
@@ -49,7 +51,10 @@ func (e *env) run(ctx context.Context) int {
 	cmd.SetArgs(e.args)
 	cmd.SetOut(e.stdout)
 	cmd.SetErr(e.stderr)
-	if err := cmd.ExecuteContext(ctx); err != nil {
+	switch err := cmd.ExecuteContext(ctx); {
+	case errors.Is(err, errUnhealthy):
+		return exitUnhealthy
+	case err != nil:
 		return a.fail(err)
 	}
 	return exitOK

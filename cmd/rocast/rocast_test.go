@@ -44,16 +44,18 @@ type daemon struct {
 
 func startDaemon(t *testing.T) *daemon {
 	t.Helper()
-	d := &daemon{
-		socket: filepath.Join(t.TempDir(), "rocast.sock"), sw: ctltest.NewSwitch("eth1", "eth2", "eth3"),
-		addresses: ctltest.NewAddresses(),
-	}
+	return startDaemonOver(t, ctltest.NewSwitch("eth1", "eth2", "eth3"))
+}
+
+func startDaemonOver(t *testing.T, sw *ctltest.Switch) *daemon {
+	t.Helper()
+	d := &daemon{socket: filepath.Join(t.TempDir(), "rocast.sock"), sw: sw, addresses: ctltest.NewAddresses()}
 	state, err := store.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	controller := ctl.New(ctl.Parts{
-		Switch: d.sw, NextHops: network(), Addresses: d.addresses, Store: state, Log: zap.NewNop(),
+		Switch: d.sw, NextHops: network(), Addresses: d.addresses, Store: state, Log: zap.NewNop(), Workers: 2,
 	})
 	s := server.New(server.Config{
 		Control: controller,
@@ -163,7 +165,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "stats", "events", "features", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "stats", "events", "features", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {

@@ -36,19 +36,20 @@ func (a *app) root() *cobra.Command {
 		a.noun("cm", "RDMA-CM: programs connect to a group as to a host",
 			a.cmUp(), a.cmDown(), a.cmList()),
 		a.noun("port", "Ports: the interfaces that carry groups", a.portList()),
-		a.stats(), a.events(), a.features(), a.version(),
+		a.status(), a.stats(), a.events(), a.features(), a.version(),
 		manual.Command(manual.Page{
 			Section: 1, Version: version.Build().Version, SeeAlso: []string{"rocastd(8)"},
 			Files: []manual.Item{{Name: client.DefaultSocket, Text: "the daemon's socket"}},
 		}),
 	)
-	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, stats, events, features and version only
-read; create, update, add, rm, ready, up and down change something.
+	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, status, stats, events, features and
+version only read; create, update, add, rm, ready, up and down change something.
 
 With --json rocast always writes exactly one JSON document to standard output: the answer, or
 {"error": {"kind": ..., "message": ..., "line": ...}}. Without --json errors go to standard error.
 
-Exit status: 0 done; 1 the daemon refused or failed; 2 wrong arguments, nothing was sent; 3 no daemon answers.`
+Exit status: 0 done; 1 the daemon refused or failed; 2 wrong arguments, nothing was sent; 3 no daemon answers; 4 rocast status
+found that the box is not healthy.`
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&a.socket, "socket", client.DefaultSocket, "the daemon's socket `path`")

@@ -69,10 +69,10 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	if err := s.openDataPath(c, openSwitch); err != nil {
 		return err
 	}
+	s.workers, s.repair = max(c.Workers, 1), c.RepairMemory
 	if err := s.openControl(c, state); err != nil {
 		return err
 	}
-	s.workers, s.repair = max(c.Workers, 1), c.RepairMemory
 	s.server = server.New(server.Config{
 		Control: s.controller, Features: features, Metrics: metrics.Handler(s.controller), Log: s.log, Group: group,
 	})
@@ -132,6 +132,7 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 	}
 	parts := ctl.Parts{
 		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: c.Perftest, CM: c.CM, Neighbours: c.Neighbours,
+		Workers: s.workers,
 	}
 	if c.API.On() {
 		if parts.Box, err = c.API.Files.Name(); err != nil {

@@ -45,7 +45,7 @@ func (s *service) tellSystemd(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		s.sw.EndBatches()
+		s.controller.Beat()
 		s.notify(daemon.SdNotifyWatchdog + "\n" + s.status())
 	}
 }

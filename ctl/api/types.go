@@ -24,6 +24,7 @@ const (
 	GroupsPath   = "/v1/groups"
 	BranchesPath = "/v1/branches"
 	TreesPath    = "/v1/trees"
+	StatusPath   = "/v1/status"
 	PortsPath    = "/v1/ports"
 	PerftestPath = "/v1/perftest"
 	CMPath       = "/v1/cm"

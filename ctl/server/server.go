@@ -49,6 +49,7 @@ type Control interface {
 	CMs() api.CMs
 	CMUp(ctx context.Context, request []byte) (api.CM, error)
 	CMDown(groupIP string) error
+	Status() api.Status
 	PortList() api.Ports
 	Stats() api.Stats
 	Events(ctx context.Context, at api.Place, group string) api.Events
@@ -160,6 +161,7 @@ func (s *Server) routes() http.Handler {
 		api.PerftestPath + "/{groupIP}":              {http.MethodDelete: s.perftestDown},
 		api.CMPath:                                   {http.MethodGet: s.listCMs, http.MethodPost: s.cmUp},
 		api.CMPath + "/{groupIP}":                    {http.MethodDelete: s.cmDown},
+		api.StatusPath:                               {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Status(), nil }},
 		api.PortsPath:                                {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
 		api.StatsPath:                                {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
 		api.EventsPath:                               {http.MethodGet: s.listEvents},

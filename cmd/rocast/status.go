@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// errUnhealthy ends rocast status with exitUnhealthy. The answer has been printed already.
+var errUnhealthy = errors.New("the box is not healthy")
+
+func (a *app) status() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show whether the box works, and what does not",
+		Long: `Show whether the box works: the daemon's version and how long it has run, its forwarding threads, its ports and groups by
+state, and a line for each one that is not as it should be, with the reason. The box is healthy if every port is up and every
+group is ready. It is not ready as long as a port is gone or failed, a group is not clear to send, or a forwarding thread is
+stuck: a link that is down or a group that is degraded leaves the box ready, but not healthy.
+
+Exit status: 0 the box is healthy; 4 it is not; 3 no daemon answers.`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := a.client().Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := a.print(s, func(w io.Writer) { printStatus(w, &s) }); err != nil {
+				return err
+			}
+			if !s.Healthy {
+				return errUnhealthy
+			}
+			return nil
+		},
+	}
+}
+
+func printStatus(w io.Writer, s *api.Status) {
+	row(w, "rocastd", fmt.Sprintf("%s, up %v", build(s.Version), time.Duration(s.Uptime)*time.Second))
+	row(w, "workers", s.Workers)
+	row(w, "ports", byState(s.Ports, api.PortUp, api.PortDown, api.PortGone, api.PortFailed))
+	row(w, "groups", byState(s.Groups, api.Ready, api.Waiting, api.Degraded, api.Failed))
+	row(w, "ready", yesNo(s.Ready))
+	row(w, "healthy", yesNo(s.Healthy))
+	if s.Healthy {
+		return
+	}
+	fmt.Fprintln(w)
+	row(w, "PROBLEM", "NAME", "STATE", "REASON")
+	for _, p := range s.Problems {
+		row(w, p.Of, p.Name, p.State, p.Reason)
+	}
+	if s.More > 0 {
+		fmt.Fprintf(w, "and %d more\n", s.More)
+	}
+}
+
+// byState writes numbers by state, in the order of states: 3 up, 1 gone. No answer has counts while
+// a worker is stuck.
+func byState(count map[string]int, states ...string) string {
+	if count == nil {
+		return "unknown"
+	}
+	var parts []string
+	for _, state := range states {
+		if n := count[state]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,130 @@
+package ctl
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ports"
+	"github.com/rocast/rocast/ctl/version"
+	"github.com/rocast/rocast/dataplane"
+)
+
+// stuckAfter is how long a batch may take before its forwarding thread counts as stuck. A batch
+// takes microseconds. The unit's watchdog kills the daemon after 10 s.
+const stuckAfter = 5 * time.Second
+
+// pulse is when Beat began that has not returned.
+type pulse struct {
+	mu    sync.Mutex
+	began time.Time // zero: no Beat is under way
+}
+
+func (p *pulse) set(began time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.began = began
+}
+
+// missing returns for how long a forwarding thread has been stuck at the time now. 0: none is.
+func (p *pulse) missing(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.began.IsZero() || now.Sub(p.began) <= stuckAfter {
+		return 0
+	}
+	return now.Sub(p.began)
+}
+
+// Beat returns when every forwarding thread has ended the batch that it was busy with. Alive and
+// Status judge the threads by it, so it must be called every few seconds, from one goroutine.
+func (c *Controller) Beat() {
+	c.pulse.set(time.Now())
+	c.Switch.EndBatches()
+	c.pulse.set(time.Time{})
+}
+
+// Alive returns an error if a forwarding thread is stuck. It waits for nothing.
+func (c *Controller) Alive() error { return c.pulse.alive(time.Now()) }
+
+func (p *pulse) alive(now time.Time) error {
+	if stuck := p.missing(now); stuck > 0 {
+		return fmt.Errorf("a forwarding thread has not ended its batch for %v", stuck.Truncate(time.Second))
+	}
+	return nil
+}
+
+// Status says whether the box works. It asks no worker. If a worker is stuck, changes of groups may
+// wait for that worker and hold the lock; the ports and groups are left out then.
+func (c *Controller) Status() api.Status { return c.statusAt(time.Now()) }
+
+func (c *Controller) statusAt(now time.Time) api.Status {
+	s := api.Status{
+		Version: version.Build(), Started: c.started.UTC().Truncate(time.Second), Uptime: int64(now.Sub(c.started) / time.Second),
+		Workers: c.Workers, Ready: true, Problems: []api.Problem{},
+	}
+	if err := c.pulse.alive(now); err != nil {
+		addProblem(&s, api.Problem{Of: api.OfWorker, State: api.Stuck, Reason: err.Error(), Blocks: true})
+	} else {
+		c.addPortsAndGroups(&s)
+	}
+	s.Healthy = len(s.Problems) == 0
+	return s
+}
+
+func (c *Controller) addPortsAndGroups(s *api.Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.Ports = map[string]int{api.PortUp: 0, api.PortDown: 0, api.PortGone: 0, api.PortFailed: 0}
+	s.Groups = map[string]int{api.Ready: 0, api.Waiting: 0, api.Degraded: 0, api.Failed: 0}
+	addPorts(s, c.ports)
+	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
+		g := c.groups[name]
+		v := summary(g)
+		s.Groups[v.State]++
+		if v.State == api.Ready {
+			continue
+		}
+		if v.Reason == "" {
+			v.Reason = g.waitsBecause()
+		}
+		addProblem(s, api.Problem{Of: api.OfGroup, Name: name, State: v.State, Reason: v.Reason, Blocks: !v.ClearToSend})
+	}
+}
+
+func addPorts(s *api.Status, set ports.Set) {
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		p := set[name]
+		s.Ports[string(p.State)]++
+		if p.State != dataplane.PortUp {
+			reason := p.Reason
+			if reason == "" {
+				reason = "its link is down"
+			}
+			addProblem(s, api.Problem{Of: api.OfPort, Name: name, State: string(p.State), Reason: reason, Blocks: !p.State.Open()})
+		}
+	}
+}
+
+func addProblem(s *api.Status, p api.Problem) {
+	s.Ready = s.Ready && !p.Blocks
+	if len(s.Problems) == api.MaxProblems {
+		s.More++
+		return
+	}
+	s.Problems = append(s.Problems, p)
+}
+
+// waitsBecause names the first member that the group waits for, and says why.
+func (g *group) waitsBecause() string {
+	var l blamed
+	for leg := range g.plan.Members() {
+		if waits, why := g.waitsFor(leg); waits {
+			l.add(g.nameOf(leg.Member), why)
+		}
+	}
+	return l.String()
+}
