@@ -69,10 +69,11 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 	}
 	if g.repairState != nil {
 		b = binary.AppendVarint(b, int64(g.retained.oldest.Sub(first)))
-		b = append(b, flags(g.guess.stands))
+		guess := Tick(-1)
 		if g.guess.stands {
-			b = binary.AppendVarint(b, int64(max(g.guess.until-now, 0)))
+			guess = max(g.guess.until-now, 0)
 		}
+		b = binary.AppendVarint(b, int64(guess))
 		gap := &g.gap
 		b = append(b, flags(gap.seen, gap.rests), gap.calls, byte(g.back.by))
 		if gap.seen {

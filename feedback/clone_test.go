@@ -42,6 +42,9 @@ func aGroup(p Policy) *Group {
 // mended is a policy with repair for which round trips matter.
 var mended = Policy{Ack: 2, Repair: RepairLocal}
 
+// fixed is the same with a timer of one length.
+var fixed = Policy{Ack: 2, Repair: RepairLocal, RepairTimerFloor: time.Millisecond, RepairTimerCap: time.Millisecond}
+
 func stateOf(g *Group, now Tick) []byte {
 	return g.AppendPath(g.AppendState(nil, 100, now), 0, 100, now)
 }
@@ -130,6 +133,7 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"oldest":        func(g *Group, _ *leg) { g.retained.oldest++ },
 		"no gap":        func(g *Group, _ *leg) { g.gap.seen = false },
 		"gap since":     func(g *Group, _ *leg) { g.gap.since++ },
+		"guess":         func(g *Group, _ *leg) { g.guess.stands = true },
 		"gap rests":     func(g *Group, _ *leg) { g.gap.rests = true },
 		"called by RNR": func(g *Group, _ *leg) { g.back.by = roce.SyndromeRNR(shortestRNR) },
 		"lull spoke":    func(g *Group, _ *leg) { g.lull.spoke = !g.lull.spoke },
@@ -153,6 +157,7 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		"resent":        func(_ *Group, l *leg) { l.resent++ },
 		"sample":        func(_ *Group, l *leg) { l.sample++ },
 		"state":         func(_ *Group, l *leg) { l.state = legProbing },
+		"varies":        func(_ *Group, l *leg) { l.varies++ },
 		"backoff":       func(_ *Group, l *leg) { l.backoff++ },
 		"window":        func(_ *Group, l *leg) { l.window++ },
 		"carried":       func(_ *Group, l *leg) { l.carried = !l.carried },
@@ -173,6 +178,28 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		g := aGroup(mended)
 		change(g, &g.legs[0])
 		if after := stateOf(g, stateNow); bytes.Equal(after, before) {
+			t.Errorf("%s does not show", name)
+		}
+	}
+	for name, change := range map[string]func(g *Group, by Tick){
+		"since when the source is silent": func(g *Group, by Tick) { g.lull = lull{seen: true, since: stateNow - 5e6 + by} },
+		"a long silence of a source that was slow": func(g *Group, by Tick) {
+			g.back.awaited, g.end.syndrome, g.source.pos, g.pace.pause = false, 0, g.source.sent, 10*millisecond
+			g.lull = lull{seen: true, since: stateNow - 30*millisecond + by}
+		},
+		"a long silence after an RNR NAK": func(g *Group, by Tick) {
+			g.back.by = roce.SyndromeRNR(0)
+			g.lull = lull{seen: true, since: stateNow - second + by}
+		},
+		"a timer that ends next":          func(g *Group, by Tick) { g.legs[0].due = stateNow + by },
+		"a guess that ends next":          func(g *Group, by Tick) { g.guess = guess{stands: true, until: stateNow + by} },
+		"how long a repair goes back":     func(g *Group, by Tick) { l := &g.legs[0]; l.backs, l.backsAt = 1, stateNow-1e4+by },
+		"a guess that is over and stands": func(g *Group, by Tick) { g.guess = guess{stands: by == 0, until: stateNow} },
+	} {
+		g, later := aGroup(mended), aGroup(mended)
+		change(g, 0)
+		change(later, 1)
+		if bytes.Equal(stateOf(g, stateNow), stateOf(later, stateNow)) {
 			t.Errorf("%s does not show", name)
 		}
 	}
@@ -213,10 +240,19 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 		{"NAKs that were not missed", everything, func(g *Group) { g.doubts.missed.some = false },
 			func(g *Group) { g.doubts.missed.from++; g.doubts.missed.to++ }},
 		{"how often a leg was repaired", mended, nil, func(g *Group) { l := &g.legs[0]; l.repaired, l.probes, l.givenUp = 1, 2, 3 }},
-		{"what was asked for and answered", mended, nil, func(g *Group) { g.legs[1].asked, g.legs[1].resent = 90, 91 }},
+		{"what was asked for and answered", mended, func(g *Group) { g.legs[0].asked, g.legs[0].resent = 108, 108 }, func(g *Group) { g.legs[0].asked, g.legs[0].resent = 90, 91 }},
 		{"a timer that is over", mended, func(g *Group) { g.legs[0].due = stateNow }, func(g *Group) { g.legs[0].due -= 5 }},
-		{"a timer that does not run", mended, nil, func(g *Group) { g.legs[1].due = 5 }},
-		{"the cursor of a path that is direct", mended, nil, func(g *Group) { g.legs[1].cursor, g.legs[1].since = 5, 5 }},
+		{"a timer that does not run", mended, func(g *Group) { g.legs[0].running = false }, func(g *Group) { g.legs[0].due += 5 }},
+		{"the cursor of a path that is direct", mended, func(g *Group) { g.legs[0].state = legDirect },
+			func(g *Group) { g.legs[0].cursor, g.legs[0].since = 5, 5 }},
+		{"since when a path that never went back has not", mended, nil, func(g *Group) { g.legs[0].backsAt = stateNow }},
+		{"how often a path went back long ago", mended,
+			func(g *Group) { l := &g.legs[0]; l.backs, l.backsAt = 1, stateNow-g.backsWithin(l) },
+			func(g *Group) { l := &g.legs[0]; l.backs, l.backsAt = 2, l.backsAt-1 }},
+		{"round trips where the timer has one length", fixed, nil,
+			func(g *Group) { l := &g.legs[0]; l.srtt, l.varies, l.rate, l.sampling = l.srtt+5, 6, 7, false }},
+		{"since when no timer has seen a silence", mended, nil, func(g *Group) { g.lull.since = 5 }},
+		{"when the last packet of a message came", mended, func(g *Group) { g.source.inside = false }, func(g *Group) { g.pace.seenAt = 5 }},
 		{"what is not measured", mended, func(g *Group) { g.legs[0].sampling = false }, func(g *Group) { g.legs[0].sample, g.legs[0].sampleAt = 5, 5 }},
 		{"a repair that is long enough", mended, func(g *Group) { g.legs[0].since = stateNow - repairLong }, func(g *Group) { g.legs[0].since-- }},
 		{"a gap that does not stand", mended, func(g *Group) { g.gap.seen = false }, func(g *Group) { g.gap.since = 5 }},
@@ -251,6 +287,29 @@ func TestStateIsRelative(t *testing.T) {
 	want := play(100, 1e9)
 	if got := play(0xFFFFFF, 5e9); !bytes.Equal(got, want) {
 		t.Errorf("%x\n%x", got, want)
+	}
+	repaired := func(first roce.PSN, start Tick) []byte {
+		g := New(Config{Policy: mended, Paths: 3, FirstPSN: first, Restored: true})
+		for i, ev := range []Event{
+			{Kind: Data, PSN: first, First: true}, {Kind: Data, PSN: first.Add(1), AckReq: true, Last: true},
+			{Kind: Response, Path: 1, PSN: first.Add(1), Syndrome: roce.SyndromeUnlimited},
+			{Kind: Response, Path: 2, PSN: first, Syndrome: roce.SyndromeRNR(shortestRNR)},
+			{Kind: Data, PSN: first.Add(2), AckReq: true, First: true, Last: true}, {Kind: Timer},
+		} {
+			g.Step(start+Tick(i)*1e5, ev, nil)
+		}
+		now, b := start+6e5, []byte(nil)
+		for i := range g.paths {
+			b = g.AppendPath(b, i, first, now)
+		}
+		if l := &g.legs[1]; !l.sampling || !g.guess.stands || g.legs[2].state == legDirect {
+			t.Errorf("%+v %+v %+v", l, g.guess, g.legs[2])
+		}
+		return g.AppendState(b, first, now)
+	}
+	want = repaired(100, 1e9)
+	if got := repaired(0xFFFFFF, 5e9); !bytes.Equal(got, want) {
+		t.Errorf("with repair:\n%x\n%x", got, want)
 	}
 }
 

@@ -20,11 +20,11 @@ const (
 	repairLong    = second
 )
 
-// Waiting says whether the group wants a Timer event when it is Due: a path is under repair or
-// has not answered a packet that asked for an ACK, the source was called back by an RNR NAK, or the
-// switch may have to break the silence of the source.
+// Waiting says whether the group wants a Timer event when it is Due: a path has not answered a
+// packet that asked for an ACK, as each path under repair, or rests; the source was called back by
+// an RNR NAK; or the switch may have to break the silence of the source.
 func (g *Group) Waiting() bool {
-	return g.repairState != nil && (g.retained.repairing > 0 || g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute())
+	return g.repairState != nil && (g.retained.running > 0 || g.gap.rests || g.unheard() || g.mute())
 }
 
 // Due is the time before which a Timer event does nothing for a group that is Waiting, unless

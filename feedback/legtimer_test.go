@@ -1,6 +1,7 @@
 package feedback
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -174,6 +175,70 @@ func TestOneAnswerSendsOneBurst(t *testing.T) {
 	if repairs(acts) != RepairBurst || repairs(next) != RepairBurst {
 		t.Errorf("%d packets were sent again, and then %d", repairs(acts), repairs(next))
 	}
+	if len(next) != RepairBurst+1 || len(next) > MaxActions(1) {
+		t.Errorf("%d actions, and MaxActions is %d", len(next), MaxActions(1))
+	}
+}
+
+// A repair asks for an ACK four times in a window and at the end of a burst at least, so that the
+// loss of one ACK does not stop it, and not so often that the receiver sends an ACK for each packet.
+func TestARepairAsksNowAndThen(t *testing.T) {
+	for flight, want := range map[uint16][]roce.PSN{
+		12:  {2, 5, 8, 11, 14},
+		24:  {6, 13, 20, 27, 29},
+		80:  {24, 49, 63},
+		256: {31, 63},
+	} {
+		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+		for psn := range roce.PSN(400) {
+			g.Step(0, Event{Kind: Data, PSN: psn, AckReq: psn == 399}, nil)
+		}
+		g.legs[0].flight = flight
+		acts, _ := g.Step(0, Event{Kind: Response, PSN: 0, Syndrome: roce.NAKSequence}, nil)
+		var asks []roce.PSN
+		for _, a := range acts {
+			if a.AckReq {
+				asks = append(asks, a.PSN)
+			}
+		}
+		if !slices.Equal(asks, want) {
+			t.Errorf("%d packets fill the path: %v ask, want %v", flight, asks, want)
+		}
+	}
+}
+
+// A path goes back as often in each round trip, and a round trip has a beginning and an end.
+func TestAPathGoesBackSoOftenInARoundTrip(t *testing.T) {
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+	l := &g.legs[0]
+	l.srtt = 100 * microsecond
+	for _, now := range []Tick{second, second + l.srtt, 2 * second} {
+		for n := range 2 * backsAtMost {
+			if may := g.mayGoBack(now+l.srtt*Tick(n)/(2*backsAtMost), l); may != (n < backsAtMost) {
+				t.Errorf("at %v: back number %d is %v", time.Duration(now), n+1, may)
+			}
+		}
+	}
+}
+
+// PSNs compare within half of their space. So what a path was asked and sent long ago must not stay
+// behind while it acknowledges what asks for no ACK: it would seem to lie ahead.
+func TestWhatAPathWasSentLongAgoIsForgotten(t *testing.T) {
+	const step = 1 << 20
+	g := New(Config{Policy: Policy{Ack: 1, Repair: RepairLocal}, Paths: 1})
+	g.Step(0, Event{Kind: Data, PSN: 0, AckReq: true, First: true, Last: true}, nil)
+	g.Step(0, Event{Kind: Response, PSN: 0, Syndrome: roce.NAKSequence}, nil) // and it is sent again
+	g.Step(0, Event{Kind: Response, PSN: 0, Syndrome: roce.SyndromeUnlimited}, nil)
+	for psn := roce.PSN(step); psn < 1<<24; psn += step {
+		g.Step(0, Event{Kind: Carried, PSN: psn, MSN: step, Last: true}, nil)
+		if g.legs[0].running {
+			t.Fatalf("the path owes an answer to packet %d, which asks for none", psn)
+		}
+		g.Step(0, Event{Kind: Response, PSN: psn, Syndrome: roce.SyndromeUnlimited}, nil)
+		if g.legs[0].running || g.sentAgain(0) {
+			t.Fatalf("behind packet %d: a timer runs: %v, repair has sent the next one: %v", psn, g.legs[0].running, g.sentAgain(0))
+		}
+	}
 }
 
 // A path has more time for what an engine carried, because nothing tells when that was sent.
@@ -304,6 +369,9 @@ func TestATimerEventBeforeAGroupIsDueDoesNothing(t *testing.T) {
 		"a receiver is asked":             {[]Event{packet(1, true)}, unmeasured},
 		"one receiver has answered":       {[]Event{packet(1, true), ack(0, 1)}, unmeasured},
 		"a receiver is repaired":          {[]Event{packet(1, true), packet(2, true), {Kind: Response, Path: 0, PSN: 2, Syndrome: roce.NAKSequence}}, Tick(DefaultRepairTimerFloor)},
+		"an engine has carried what asks": {[]Event{{Kind: Carried, PSN: 1, Asked: 1, AckReq: true, First: true, Last: true, MSN: 1}}, Tick(DefaultRepairTimerCap) / 4},
+		"the source was called twice":     {[]Event{packet(1, true), ack(0, 1), ack(1, 1), packet(3, true), packet(3, true)}, RepairPeriod},
+		"no timer runs any more":          {[]Event{packet(1, true), ack(0, 1), ack(1, 1), packet(2, true), ack(0, 2), ack(1, 2), packet(3, false)}, muteAfter / 4},
 		"the source does not go on":       {[]Event{packet(1, false)}, muteAfter / 4},
 		"the last ACK may have been lost": {[]Event{packet(1, true), ack(0, 1), ack(1, 1)}, unheardAfter / 4},
 	} {
@@ -323,6 +391,14 @@ func TestATimerEventBeforeAGroupIsDueDoesNothing(t *testing.T) {
 	g.Step(start, Event{Kind: Timer}, nil)
 	if due := g.Due(start + muteAfter/2); due != start+muteAfter {
 		t.Errorf("a silence that was seen is due in %v", time.Duration(due-start))
+	}
+	answered := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 2, FirstPSN: 1})
+	for _, ev := range []Event{packet(1, true), ack(0, 1), packet(2, true), ack(0, 2)} {
+		answered.Step(start, ev, nil)
+	}
+	answered.Step(start+RepairPeriod+1, Event{Kind: Timer}, nil)
+	if due := answered.Due(start + RepairPeriod + 1); due != start+unmeasured {
+		t.Errorf("where a path has answered and another one has not, something is due in %v", time.Duration(due-start))
 	}
 	if due := g.Due(start + 2*muteAfter); due != start+2*muteAfter+RepairPeriod {
 		t.Errorf("what is overdue is due in %v", time.Duration(due-start-2*muteAfter))
@@ -365,5 +441,101 @@ func TestCarriedPacketsEndTheSilence(t *testing.T) {
 	g.Step(7, Event{Kind: Carried, PSN: 1, Asked: 1, AckReq: true, First: true, Last: true, MSN: 1}, nil)
 	if g.lull != (lull{}) || g.pace.seenAt != 7 {
 		t.Errorf("%+v %+v", g.lull, g.pace)
+	}
+}
+
+// An engine carries nothing while a path is repaired, also when members come or go meanwhile, and
+// everything again as soon as the repair is done.
+func TestAnEngineWaitsForRepairs(t *testing.T) {
+	for _, from := range [][]int{nil, {0, 1}, {1}} {
+		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 2})
+		repaired := 1
+		for psn := range roce.PSN(40) {
+			g.Step(0, Event{Kind: Data, PSN: psn, AckReq: psn == 39, First: true, Last: true}, nil)
+		}
+		g.Step(0, Event{Kind: Response, Path: 0, PSN: 39, Syndrome: roce.SyndromeUnlimited}, nil)
+		g.Step(0, Event{Kind: Response, Path: 1, PSN: 0, Syndrome: roce.NAKSequence}, nil)
+		if from != nil {
+			g.Rearrange(from, nil)
+			repaired = len(from) - 1
+		}
+		if n := g.Plain(); n != 0 {
+			t.Errorf("members from %v: an engine may copy to %d paths while one is repaired", from, n)
+		}
+		for !g.Settled() {
+			psn := g.legs[repaired].cursor.Prev()
+			g.Step(0, Event{Kind: Response, Path: repaired, PSN: psn, Syndrome: roce.SyndromeUnlimited}, nil)
+		}
+		if n := g.Plain(); n != len(g.paths) {
+			t.Errorf("members from %v: after the repair an engine may copy to %d paths", from, n)
+		}
+	}
+}
+
+// A path that is only late does not take the group from the engine: it is sent one packet again.
+// A path that asks for what it was sent again does.
+func TestALatePathLeavesTheGroupToTheEngine(t *testing.T) {
+	g := New(Config{Policy: Policy{Ack: 1, Repair: RepairLocal}, Paths: 2})
+	g.Step(0, Event{Kind: Data, PSN: 0, AckReq: true, First: true, Last: true}, nil)
+	g.Step(0, Event{Kind: Response, Path: 0, PSN: 0, Syndrome: roce.SyndromeUnlimited}, nil)
+	if acts, _ := g.Step(unmeasured, Event{Kind: Timer}, nil); len(acts) != 1 || acts[0].Kind != Repair {
+		t.Fatalf("the late path causes %v", acts)
+	}
+	if n := g.Plain(); n != 2 {
+		t.Errorf("with a late path the engine may copy to %d paths", n)
+	}
+	g.Step(unmeasured, Event{Kind: Response, Path: 1, PSN: 0, Syndrome: roce.NAKSequence}, nil)
+	if n := g.Plain(); n != 0 {
+		t.Errorf("with a path in doubt the engine may copy to %d paths", n)
+	}
+}
+
+// The switch asks the receivers only if the newest packet did not: an engine says which of the
+// packets that it carried was the last one that asked.
+func TestAnEngineSaysWhetherTheNewestPacketAsks(t *testing.T) {
+	for _, c := range []struct {
+		ackReq     bool
+		asked      roce.PSN
+		mute, owes bool
+	}{{true, 2, false, true}, {true, 1, true, true}, {false, 2, true, false}, {false, 0, true, false}} {
+		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+		g.Step(0, Event{Kind: Carried, PSN: 2, MSN: 2, AckReq: c.ackReq, Asked: c.asked}, nil)
+		if g.mute() != c.mute || g.legs[0].running != c.owes {
+			t.Errorf("%+v: the source may wait for nothing: %v, the path owes an answer: %v", c, g.mute(), g.legs[0].running)
+		}
+	}
+}
+
+// An engine may have carried packets to a path whose repair has begun meanwhile. The path can
+// acknowledge them.
+func TestAPathUnderRepairHasWhatAnEngineCarried(t *testing.T) {
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+	g.Step(0, Event{Kind: Data, PSN: 0, AckReq: true, First: true, Last: true}, nil)
+	g.Step(0, Event{Kind: Response, PSN: 0, Syndrome: roce.SyndromeRNR(shortestRNR)}, nil)
+	g.Step(0, Event{Kind: Carried, PSN: 2, MSN: 2, Last: true}, nil)
+	if _, outcome := g.Step(0, Event{Kind: Response, PSN: 2, Syndrome: roce.SyndromeUnlimited}, nil); outcome != Merged {
+		t.Errorf("the ACK of a carried packet is %v", outcome)
+	}
+}
+
+// A source that paused once inside a message is believed fast again when it goes on: each packet
+// that comes soon takes an eighth of the time for which its silence is borne.
+func TestAPauseOfTheSourceIsForgotten(t *testing.T) {
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
+	now, pause := Tick(0), 64*millisecond
+	for psn := range roce.PSN(20) {
+		if psn == 1 {
+			now += pause
+		} else if psn > 1 {
+			pause -= pause / 8
+		}
+		g.Step(now, Event{Kind: Data, PSN: psn, First: psn == 0}, nil)
+		g.Step(now, Event{Kind: Timer}, nil)
+		if psn == 0 {
+			continue
+		}
+		if got, want := g.Due(now)-now, max(muteAfter, pauseTimes*pause); got != want {
+			t.Fatalf("%d packets later the silence is borne for %v, want %v", psn, time.Duration(got), time.Duration(want))
+		}
 	}
 }

@@ -61,3 +61,11 @@ func TestNeedsTimer(t *testing.T) {
 		}
 	}
 }
+
+// docs/merging.md says how long and how often the switch repairs where a group's file does not.
+func TestTheDefaultsOfRepair(t *testing.T) {
+	want := Policy{RepairWindow: 1024, RepairAttempts: 7, RepairTimerFloor: 50 * time.Microsecond, RepairTimerCap: 16 * time.Millisecond}
+	if got := (Policy{}).WithDefaults(); got != want {
+		t.Errorf("%+v", got)
+	}
+}

@@ -268,9 +268,7 @@ func (g *Group) sendOne(now Tick, i int, acts []Action) []Action {
 	cursor := later(l.cursor, next.Next())
 	l.cursor = next
 	acts = g.repair(now, i, true, acts)
-	if l.state != legDirect {
-		l.cursor = cursor
-	}
+	l.cursor = cursor
 	return acts
 }
 
@@ -447,9 +445,7 @@ func (g *Group) giveUp(i int, why GivenUp) {
 	l.givenUp++
 	g.tally.GivenUp[why]++
 	psn := p.acked.Next()
-	if g.policy.Ack != AckAll {
-		p.doubt()
-	}
+	p.doubt()
 	if p.pending == 0 && !g.letGo(psn) {
 		g.setPending(p, roce.NAKSequence)
 	}

@@ -28,7 +28,7 @@ func (g *Group) response(now Tick, ev *Event, acts []Action) ([]Action, Outcome)
 	p.takeCredits(ev)
 	p.msn, p.migReq = ev.MSN, ev.MigReq
 	outcome := Duplicate
-	resumes := false
+	var resumes bool
 	if d > 0 {
 		g.advance(now, ev.Path, acked)
 		resumes = g.moved(now, ev.Path, d)

@@ -2,6 +2,7 @@ package feedback
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -50,10 +51,16 @@ func TestSnapshot(t *testing.T) {
 			t.Fatal(diff)
 		}
 	}
-	mended.Step(Tick(1e9), Event{Kind: Lost, PSN: 11}, nil)
+	mended.Step(Tick(1e9), Event{Kind: Response, Path: 1, PSN: 10, Syndrome: roce.SyndromeRNR(shortestRNR)}, nil)
+	mended.Step(Tick(2e9), Event{Kind: Timer}, nil)
+	probed := PathSnapshot{Part: PartActive, Acked: 9, Repairing: true, Cursor: 11, Repaired: 2, Probes: 2}
+	if diff := cmp.Diff(probed, mended.Snapshot().Paths[1]); diff != "" {
+		t.Error(diff)
+	}
+	mended.Step(Tick(2e9), Event{Kind: Lost, PSN: 11}, nil)
 	want.Paths = []PathSnapshot{
 		{Part: PartActive, Acked: 11, MSN: 1, Cursor: 12},
-		{Part: PartActive, Acked: 9, Cursor: 12, Repaired: 1, Probes: 1, GivenUp: 1, Unmended: true},
+		{Part: PartActive, Acked: 9, Cursor: 12, Repaired: 2, Probes: 2, GivenUp: 1, Unmended: true},
 	}
 	if diff := cmp.Diff(want.Paths, mended.Snapshot().Paths); diff != "" {
 		t.Error(diff)
@@ -83,9 +90,10 @@ func TestTheRepairTallyOnlyGrows(t *testing.T) {
 	g.Step(0, Event{Kind: Response, Path: 1, PSN: 10, MSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
 	g.Step(0, Event{Kind: Data, PSN: 11, First: true, AckReq: true, Last: true}, nil)
 	g.Step(Tick(DefaultRepairTimerCap), Event{Kind: Timer}, nil) // both are silent
+	g.Step(Tick(time.Second), Event{Kind: Timer}, nil)
 	g.SwitchSource(SourceSwitch{PSN: 77, OldPath: -1, NewPath: 1}, nil)
 	g.Rearrange([]int{1}, nil)
-	if got := g.RepairTally(); got != (RepairTally{Probes: 2, GivenUp: [...]uint64{GivenUpRNR: 1, GivenUpNotRetained: 0}}) {
+	if got := g.RepairTally(); got != (RepairTally{Probes: 4, GivenUp: [...]uint64{GivenUpRNR: 1, GivenUpNotRetained: 0}}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -97,5 +105,20 @@ func TestOldestWithoutRepair(t *testing.T) {
 	g.Step(0, Event{Kind: Lost, PSN: 10}, nil)
 	if got := g.Oldest(); got != 11 || g.Waiting() {
 		t.Errorf("retained from %d on, waiting %v", got, g.Waiting())
+	}
+	if got := g.RepairTally(); got != (RepairTally{}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A silent source that is sent back to its newest packet is counted.
+func TestTheRepairTallyCountsCalls(t *testing.T) {
+	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1, FirstPSN: 10})
+	g.Step(0, Event{Kind: Data, PSN: 10, First: true}, nil)
+	g.Step(0, Event{Kind: Timer}, nil)
+	g.Step(muteAfter, Event{Kind: Timer}, nil) // the receiver is asked
+	g.Step(muteAfter, Event{Kind: Response, PSN: 10, Syndrome: roce.SyndromeUnlimited}, nil)
+	if got := g.RepairTally(); got != (RepairTally{Called: 1}) {
+		t.Errorf("%+v", got)
 	}
 }
