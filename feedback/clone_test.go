@@ -182,13 +182,15 @@ func TestStateTellsRepairsApart(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(g *Group, by Tick){
-		"since when the source is silent": func(g *Group, by Tick) { g.lull = lull{seen: true, since: stateNow - 5e6 + by} },
+		"since when the source is silent": func(g *Group, by Tick) {
+			g.back.psn, g.lull = g.source.pos, lull{seen: true, since: stateNow - 5e6 + by}
+		},
 		"a long silence of a source that was slow": func(g *Group, by Tick) {
 			g.back.awaited, g.end.syndrome, g.source.pos, g.pace.pause = false, 0, g.source.sent, 10*millisecond
 			g.lull = lull{seen: true, since: stateNow - 30*millisecond + by}
 		},
 		"a long silence after an RNR NAK": func(g *Group, by Tick) {
-			g.back.by = roce.SyndromeRNR(0)
+			g.back.psn, g.back.by = g.source.pos, roce.SyndromeRNR(0)
 			g.lull = lull{seen: true, since: stateNow - second + by}
 		},
 		"a timer that ends next":          func(g *Group, by Tick) { g.legs[0].due = stateNow + by },
@@ -251,7 +253,7 @@ func TestStateLeavesOutWhatDoesNotMatter(t *testing.T) {
 			func(g *Group) { l := &g.legs[0]; l.backs, l.backsAt = 2, l.backsAt-1 }},
 		{"round trips where the timer has one length", fixed, nil,
 			func(g *Group) { l := &g.legs[0]; l.srtt, l.varies, l.rate, l.sampling = l.srtt+5, 6, 7, false }},
-		{"since when no timer has seen a silence", mended, nil, func(g *Group) { g.lull.since = 5 }},
+		{"since when no timer has seen a silence", mended, func(g *Group) { g.back.psn = g.source.pos }, func(g *Group) { g.lull.since = stateNow - 5 }},
 		{"when the last packet of a message came", mended, func(g *Group) { g.source.inside = false }, func(g *Group) { g.pace.seenAt = 5 }},
 		{"what is not measured", mended, func(g *Group) { g.legs[0].sampling = false }, func(g *Group) { g.legs[0].sample, g.legs[0].sampleAt = 5, 5 }},
 		{"a repair that is long enough", mended, func(g *Group) { g.legs[0].since = stateNow - repairLong }, func(g *Group) { g.legs[0].since-- }},

@@ -180,8 +180,8 @@ func TestOneAnswerSendsOneBurst(t *testing.T) {
 	}
 }
 
-// A repair asks for an ACK four times in a window and at the end of a burst at least, so that the
-// loss of one ACK does not stop it, and not so often that the receiver sends an ACK for each packet.
+// A repair asks for an ACK four times in a window, and at the end of a burst. So the loss of one
+// ACK does not stop it, and the receiver does not send an ACK for each packet.
 func TestARepairAsksNowAndThen(t *testing.T) {
 	for flight, want := range map[uint16][]roce.PSN{
 		12:  {2, 5, 8, 11, 14},
@@ -537,5 +537,21 @@ func TestAPauseOfTheSourceIsForgotten(t *testing.T) {
 		if got, want := g.Due(now)-now, max(muteAfter, pauseTimes*pause); got != want {
 			t.Fatalf("%d packets later the silence is borne for %v, want %v", psn, time.Duration(got), time.Duration(want))
 		}
+	}
+}
+
+// However many receivers join with one packet, the caller has room for what that causes.
+func TestManyReceiversJoinAtOnce(t *testing.T) {
+	const receivers = 100
+	g := New(Config{Paths: 1})
+	from := make([]int, receivers)
+	for i := range from {
+		from[i] = -1
+	}
+	from[0] = 0
+	g.Rearrange(from, nil)
+	acts, _ := g.Step(0, Event{Kind: Data, PSN: 0, First: true, Last: true}, nil)
+	if len(acts) != 3*receivers-2 || len(acts) > MaxActions(receivers) {
+		t.Errorf("%d actions, and MaxActions is %d", len(acts), MaxActions(receivers))
 	}
 }

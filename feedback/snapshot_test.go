@@ -57,6 +57,9 @@ func TestSnapshot(t *testing.T) {
 	if diff := cmp.Diff(probed, mended.Snapshot().Paths[1]); diff != "" {
 		t.Error(diff)
 	}
+	if got := mended.RepairTally(); got.Probes != 2 {
+		t.Errorf("%+v", got)
+	}
 	mended.Step(Tick(2e9), Event{Kind: Lost, PSN: 11}, nil)
 	want.Paths = []PathSnapshot{
 		{Part: PartActive, Acked: 11, MSN: 1, Cursor: 12},

@@ -280,7 +280,7 @@ var rules = []rule{
 	{"14", "giving up does not call the source back", "repair.go", "		g.setPending(p, roce.NAKSequence)\n", ""},
 	{"14", "giving up hides an RNR NAK", "repair.go", "	if p.pending == 0 && !g.letGo(psn) {", "	if !g.letGo(psn) {"},
 	{"14", "giving up asks for what the source has let go of", "repair.go", " && !g.letGo(psn) {", " && (true || !g.letGo(psn)) {"},
-	{"14", "a path that was given up is not in doubt", "repair.go", "		p.doubt()\n	}\n	if p.pending", "	}\n	if p.pending"},
+	{"14", "a path that was given up is not in doubt", "repair.go", "	p.doubt()\n	if p.pending", "	if p.pending"},
 	{"14", "the packets that no path lacks stay retained", "retained.go", "	g.raise(r.lowest.Next())\n", ""},
 	{"14", "a packet that a path lacks is freed", "retained.go", "	g.raise(r.lowest.Next())\n", "	g.raise(r.lowest.Next().Next())\n"},
 	{"14", "packets are freed only when the paths change", "retained.go", "	if r.at--; r.at == 0 {\n", "	if r.at--; false {\n"},
@@ -361,7 +361,7 @@ var rules = []rule{
 	{"14", "a long repair is reported again and again", "legtimer.go", "			l.reported = true\n", ""},
 	{"14", "a second long repair is not reported", "repair.go", "		l.reported = false\n", ""},
 	{"14", "a repair's time begins with each burst", "repair.go", "	if l.state == legDirect {\n		l.since = now\n	}\n", "	l.since = now\n"},
-	{"14", "the group does not wait for what it repairs", "legtimer.go", "(g.retained.repairing > 0 || g.retained.running > 0 ||", "(g.retained.repairing > 0 ||"},
+	{"14", "the group does not wait for what it repairs", "legtimer.go", "(g.retained.running > 0 || ", "("},
 
 	{"14", "a NAK is proof although repair has sent the packet", "behind.go", "	case g.sentAgain(i):\n		p.ask = askDoubt\n", ""},
 	{"14", "a path in doubt is behind although its packet is retained", "behind.go", " || g.repairable(i) {", " {"},
