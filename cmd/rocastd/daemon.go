@@ -36,6 +36,7 @@ type service struct {
 	listener   net.Listener
 	boxes      *server.Server // for other boxes; nil: off
 	boxesAt    net.Listener
+	metrics    *metrics.Listener // nil: off
 	workers    int
 	repair     uint64         // bytes that the forwarding threads may keep for repair
 	socket     string         // the path of the socket; the listener was created under another path and does not know this one
@@ -73,9 +74,11 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	if err := s.openControl(c, state); err != nil {
 		return err
 	}
-	s.server = server.New(server.Config{
-		Control: s.controller, Features: features, Metrics: metrics.Handler(s.controller), Log: s.log, Group: group,
-	})
+	scrape := metrics.Handler(s.controller)
+	s.server = server.New(server.Config{Control: s.controller, Features: features, Metrics: scrape, Log: s.log, Group: group})
+	if c.Metrics.IsValid() {
+		s.metrics = &metrics.Listener{At: c.Metrics, Handler: metrics.Routes(s.controller, scrape), Log: s.log}
+	}
 	if err := s.openBoxes(c); err != nil {
 		return err
 	}
@@ -190,6 +193,9 @@ func (s *service) run(ctx context.Context) error {
 	tasks.Go(func() error { return s.server.Serve(ctx, s.listener) })
 	if s.boxes != nil {
 		tasks.Go(func() error { return s.boxes.Serve(ctx, s.boxesAt) })
+	}
+	if s.metrics != nil {
+		tasks.Go(func() error { s.metrics.Serve(ctx); return nil })
 	}
 	tasks.Go(func() error {
 		select {

@@ -21,7 +21,7 @@
 //	                           most 20) the answer comes with the next event
 //	GET    /v1/features        Features
 //	GET    /v1/version         Version
-//	GET    /metrics            Prometheus text
+//	GET    /metrics            Prometheus text; also on the listener of metrics: in the config
 //
 // Other boxes reach a box over TCP with mutual TLS, and only by these paths:
 //

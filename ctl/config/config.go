@@ -19,6 +19,10 @@ import (
 // DefaultRepairMemory holds 16384 packets.
 const DefaultRepairMemory = 64 << 20
 
+// defaultMetrics has a port outside of 9100 to 9999, the range of Prometheus' list of exporters,
+// which is full.
+var defaultMetrics = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 7470)
+
 // DefaultStateDir has the groups that a start restores, unless the config names another directory.
 const DefaultStateDir = "/var/lib/rocast"
 
@@ -41,6 +45,7 @@ type Config struct {
 	Egress       []Egress
 	LogFormat    string
 	LogLevel     string
+	Metrics      netip.AddrPort    // where metrics are served over TCP; not valid: nowhere
 	Perftest     []perftest.Config // the perftest services that start with the daemon
 	CM           []cm.Config       // the group IPs that answer RDMA-CM when the daemon starts
 	Neighbours   []neighbour.Config
@@ -73,7 +78,7 @@ func Load(file string) (Config, error) {
 // Parse reads the text of a config file and fills in what it leaves out. Its error is a
 // yamldoc.Error.
 func Parse(text []byte) (Config, error) {
-	c := Config{Socket: api.DefaultSocket, StateDir: DefaultStateDir, Mode: modes[0], Engine: engines[0], LogFormat: logFormats[0], LogLevel: "info", RepairMemory: DefaultRepairMemory}
+	c := Config{Socket: api.DefaultSocket, StateDir: DefaultStateDir, Mode: modes[0], Engine: engines[0], LogFormat: logFormats[0], LogLevel: "info", RepairMemory: DefaultRepairMemory, Metrics: defaultMetrics}
 	document, err := yamldoc.Parse(text, "the config")
 	if err != nil {
 		return Config{}, err
@@ -97,6 +102,7 @@ func Parse(text []byte) (Config, error) {
 				yamldoc.Field{Key: "level", Set: yamldoc.Into(&c.LogLevel, oneOf(logLevels))},
 			)
 		}},
+		yamldoc.Field{Key: "metrics", Set: yamldoc.Into(&c.Metrics, metricsAt)},
 		yamldoc.Field{Key: "perftest", Set: c.readPerftest},
 		yamldoc.Field{Key: "cm", Set: c.readCM},
 		yamldoc.Field{Key: "neighbours", Set: func(v yamldoc.Value) error {
@@ -207,6 +213,23 @@ func memory(v yamldoc.Value) (uint64, error) {
 		return 0, err
 	}
 	return v.Size(", or 0 for none")
+}
+
+// metricsAt reads where metrics are served. An empty value turns them off.
+func metricsAt(v yamldoc.Value) (netip.AddrPort, error) {
+	if v.IsEmpty() {
+		return netip.AddrPort{}, nil
+	}
+	text, err := v.Text()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil || at.Port() == 0 {
+		return netip.AddrPort{}, v.Errorf("%q is not an address with a port; write one such as %v or [::]:%d, or \"\" for none",
+			text, defaultMetrics, defaultMetrics.Port())
+	}
+	return at, nil
 }
 
 func oneOf(words []string) func(yamldoc.Value) (string, error) {

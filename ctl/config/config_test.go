@@ -33,7 +33,7 @@ func TestConfigDefaults(t *testing.T) {
 	want := Config{
 		Ports: []string{"eth1", "eth2*"}, Socket: "/run/rocast/rocast.sock", StateDir: "/var/lib/rocast",
 		Mode: "copy", Engine: "auto", LogFormat: "console", LogLevel: "info",
-		RepairMemory: 64 << 20,
+		RepairMemory: 64 << 20, Metrics: netip.MustParseAddrPort("127.0.0.1:7470"),
 	}
 	same(t, got, want, err)
 	if got.API.On() {
@@ -56,6 +56,7 @@ egress:
   - {port: eth1, kmin: 100KiB, kmax: 400KiB, percent: 1, limit: 1MiB}
   - {port: 'eth*', limit: 32KiB}
 log: {format: json, level: debug}
+metrics: "[::1]:9"
 perftest:
   - {groupIP: 10.77.0.100, receivers: [10.77.0.2, 10.77.0.3], port: 18516}
 cm:
@@ -69,7 +70,7 @@ etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/roc
 `))
 	want := Config{
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
-		LogFormat: "json", LogLevel: "debug", RepairMemory: 3 << 30,
+		LogFormat: "json", LogLevel: "debug", RepairMemory: 3 << 30, Metrics: netip.MustParseAddrPort("[::1]:9"),
 		Egress:   []Egress{{Port: "eth1", Kmin: 100 << 10, Kmax: 400 << 10, Limit: 1 << 20, Percent: 1}, {Port: "eth*", Limit: 32 << 10, Percent: 20}},
 		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
 		CM: []cm.Config{{
@@ -145,7 +146,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: []\n", "line 1: ports names no interface; name at least one"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, perftest, cm, neighbours, api, store, etcd`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, metrics, perftest, cm, neighbours, api, store, etcd`},
 		{"ports: [eth1]\nstore: etcd\n", "line 2: store is etcd; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\netcd: {endpoints: [\"http://a:1\"]}\n", "line 2: store is files; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\nstore: etcd\netcd:\n  endpoints: []\n", "line 4: etcd: endpoints names no URL; name at least one"},
@@ -175,6 +176,9 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.1, port: 1, memory: none}\n", `line 3: cm 1: memory is "none"; write private-data or perftest, or leave memory out`},
 		{"ports: [eth1]\ncm:\n  - {groupIP: 10.0.0.9, receivers: 10.0.0.9, port: 1}\n", "line 3: cm 1 is refused: receiver 10.0.0.9 is the group IP itself; give the group an address that no host has"},
 		{"ports: [eth1]\ncm:\n  - {receivers: 10.0.0.1, port: 1}\n", "line 3: cm 1 has no groupIP; add groupIP: ADDRESS, what the client is told to connect to"},
+		{"ports: [eth1]\nmetrics: 127.0.0.1\n", `line 2: metrics "127.0.0.1" is not an address with a port; write one such as 127.0.0.1:7470 or [::]:7470, or "" for none`},
+		{"ports: [eth1]\nmetrics: 127.0.0.1:0\n", `line 2: metrics "127.0.0.1:0" is not an address with a port; write one such as 127.0.0.1:7470 or [::]:7470, or "" for none`},
+		{"ports: [eth1]\nmetrics: [a]\n", "line 2: metrics is a list; write one word"},
 		{"ports: [eth1]\nlog:\n  level: loud\n", `line 3: log: level "loud" is not one of ["debug" "info" "warn" "error"]`},
 	} {
 		if _, err := Parse([]byte(c.text)); err == nil || err.Error() != c.want {
@@ -186,6 +190,14 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 	} {
 		if _, err := Parse([]byte(text)); err != nil {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestAnEmptyValueTurnsMetricsOff(t *testing.T) {
+	for _, text := range []string{`""`, ""} {
+		if c, err := Parse([]byte("ports: [eth1]\nmetrics: " + text + "\n")); err != nil || c.Metrics.IsValid() {
+			t.Errorf("%q: %v, %v", text, c.Metrics, err)
 		}
 	}
 }

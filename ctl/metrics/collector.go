@@ -1,4 +1,5 @@
-// Package metrics exports the daemon's counters to Prometheus.
+// Package metrics exports the daemon's counters to Prometheus, and says whether the box is alive
+// and ready, on a TCP listener of its own.
 //
 // The label values are reasons, ports and states, so the number of time series is bounded. No label
 // value is a group, a member or an address, because there may be a million of them. The API has the
@@ -8,8 +9,10 @@ package metrics
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rocast/rocast/ctl/api"
@@ -43,18 +46,25 @@ var (
 	room       = describe("repair_buffers_max", "Buffers that may be used for them.")
 	groups     = describe("groups", "Groups, by state.", "state")
 	waiting    = describe("waiting_members", "Members and forwards without a next hop.")
-	build      = describe("build_info", "1, with the daemon's version.", "version")
+	build      = describe("build_info", "1, with the daemon's version, its commit and the version of Go.", "version", "revision", "goversion")
 )
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("rocast_"+name, help, labels, nil)
 }
 
-// Handler returns the handler that answers a scrape with the values of source.
+// Limits for scrapes: Prometheus' own patience by default, and a few scrapers.
+const (
+	scrapeWithin = 10 * time.Second
+	maxScrapes   = 8
+)
+
+// Handler returns the handler that answers a scrape with the values of source, and with those of
+// the process and of the Go runtime.
 func Handler(source Source) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collector{source})
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	registry.MustRegister(collector{source}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{Timeout: scrapeWithin, MaxRequestsInFlight: maxScrapes})
 }
 
 type collector struct{ source Source }
@@ -111,5 +121,6 @@ func (c collector) collectGroups(out chan<- prometheus.Metric) {
 		gauge(groups, states[state], state)
 	}
 	gauge(waiting, waitingMembers)
-	gauge(build, 1, version.Build().Version)
+	v := version.Build()
+	gauge(build, 1, v.Version, v.Commit, v.Go)
 }

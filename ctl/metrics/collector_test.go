@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -36,11 +37,12 @@ func TestAScrape(t *testing.T) {
 	Handler(source{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	var got []string
 	for line := range strings.Lines(answer.Body.String()) {
-		if !strings.HasPrefix(line, "#") {
+		if strings.HasPrefix(line, "rocast_") {
 			got = append(got, strings.TrimSpace(line))
 		}
 	}
-	want := `rocast_build_info{version="` + version.Build().Version + `"} 1
+	v := version.Build()
+	want := fmt.Sprintf("rocast_build_info{goversion=%q,revision=%q,version=%q} 1", v.Go, v.Commit, v.Version) + `
 rocast_classified_frames_total{verdict="redirect-data"} 9
 rocast_frames_total{reason="forwarded"} 7
 rocast_groups{state="degraded"} 1

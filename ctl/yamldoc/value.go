@@ -109,12 +109,17 @@ func (v Value) Wrap(err error) error {
 	return Errorf(v.Line(), "%s: %v", v.parent, err)
 }
 
+// IsEmpty says whether the value is absent behind its key, or an empty text.
+func (v Value) IsEmpty() bool {
+	return v.node.Kind == yaml.ScalarNode && (v.node.Tag == "!!null" || v.node.Value == "")
+}
+
 // Text returns a scalar as written in the document.
 func (v Value) Text() (string, error) {
 	if v.node.Kind != yaml.ScalarNode {
 		return "", v.Errorf("is %s; write one word", kind(v.node))
 	}
-	if v.node.Tag == "!!null" || v.node.Value == "" {
+	if v.IsEmpty() {
 		return "", v.Errorf("has no value; write one or remove the key")
 	}
 	if len(v.node.Value) > maxTextBytes {

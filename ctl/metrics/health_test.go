@@ -1,0 +1,115 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/testlab"
+)
+
+// box is a Box with the given answers.
+type box struct {
+	source
+	stuck  error
+	status api.Status
+}
+
+func (b box) Alive() error       { return b.stuck }
+func (b box) Status() api.Status { return b.status }
+
+func ask(h http.Handler, method, path string) (status int, text string) {
+	answer := httptest.NewRecorder()
+	h.ServeHTTP(answer, httptest.NewRequest(method, path, nil))
+	return answer.Code, answer.Body.String()
+}
+
+func TestHealthAndReadiness(t *testing.T) {
+	degraded := api.Problem{Of: api.OfGroup, Name: "g1", State: api.Degraded, Reason: "slow"}
+	gone := api.Problem{Of: api.OfPort, Name: "eth2", State: api.PortGone, Reason: "no interface has this name", Blocks: true}
+	worker := api.Problem{Of: api.OfWorker, State: api.Stuck, Reason: "a thread", Blocks: true}
+	for _, c := range []struct {
+		box  box
+		path string
+		want int
+		text string
+	}{
+		{box{status: api.Status{Ready: true}}, "/healthz", 200, "ok\n"},
+		{box{status: api.Status{Ready: false}}, "/healthz", 200, "ok\n"}, // a restart would not help
+		{box{stuck: errors.New("a thread is stuck")}, "/healthz", 503, "a thread is stuck\n"},
+		{box{status: api.Status{Ready: true, Problems: []api.Problem{degraded}}}, "/readyz", 200, "ready\n"},
+		{box{status: api.Status{Problems: []api.Problem{gone, degraded}}}, "/readyz", 503, "port eth2 is gone: no interface has this name\n"},
+		{box{status: api.Status{Problems: []api.Problem{worker}, More: 4}}, "/readyz", 503, "worker is stuck: a thread\nand up to 4 more\n"},
+		{box{}, "/", 404, "404 page not found\n"},
+	} {
+		if status, text := ask(Routes(c.box, http.NotFoundHandler()), "GET", c.path); status != c.want || text != c.text {
+			t.Errorf("%s of %+v: %d %q, want %d %q", c.path, c.box, status, text, c.want, c.text)
+		}
+	}
+	if status, _ := ask(Routes(box{}, http.NotFoundHandler()), "POST", "/readyz"); status != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", status)
+	}
+}
+
+func TestAScrapeHasNoLint(t *testing.T) {
+	status, text := ask(Routes(box{}, Handler(source{})), "GET", api.MetricsPath)
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil || status != http.StatusOK {
+		t.Fatal(status, err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	for _, want := range []string{"go_goroutines ", "process_resident_memory_bytes ", "rocast_build_info{"} {
+		if !strings.Contains(text, "\n"+want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+}
+
+// The port may be taken when the daemon starts. Groups do not wait for it.
+func TestAListenerIsOpenedOnceItsPortIsFree(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := taken.Addr().(*net.TCPAddr).AddrPort()
+	core, logs := observer.New(zap.DebugLevel)
+	l := Listener{At: netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), Handler: Routes(box{}, http.NotFoundHandler()), Log: zap.New(core), again: time.Millisecond}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); l.Serve(ctx) }()
+	tried := func() bool { return logs.FilterMessage("metrics cannot be served yet").Len() > 2 }
+	testlab.Eventually(t, testlab.Patience, "the listener tries several times", tried, nil)
+	taken.Close()
+	url := "http://" + l.At.String() + HealthPath
+	testlab.Eventually(t, testlab.Patience, "the listener answers", func() bool {
+		answer, err := http.Get(url)
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close()
+		text, _ := io.ReadAll(answer.Body)
+		return string(text) == "ok\n"
+	}, nil)
+	stop()
+	<-done
+	if n := logs.FilterLevelExact(zap.ErrorLevel).Len(); n != 1 {
+		t.Errorf("%d errors are logged, want 1", n)
+	}
+	if _, err := http.Get(url); err == nil {
+		t.Error("it still listens")
+	}
+}
