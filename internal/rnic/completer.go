@@ -30,13 +30,17 @@ func (q *QP) receiveResponse(now time.Duration, v *roce.View, frame []byte) {
 	}
 	psn, aeth := v.PSN(frame), v.AETH(frame)
 	q.count(receivedCounter(aeth.Syndrome))
+	acknowledges := psn
+	if !aeth.Syndrome.IsACK() {
+		acknowledges = psn.Prev()
+	}
 	switch {
 	case psn.Sub(q.req.nextNew) >= 0:
 		q.violate(now, ViolationBeyondSent, psn, aeth.Syndrome)
 		if !q.cfg.AsRXE {
 			return
 		}
-	case psn.Sub(q.req.psn) >= 0:
+	case acknowledges.Sub(q.req.psn) >= 0:
 		q.count(ResponsesAheadOfResend)
 	}
 	q.takeCredits(psn, aeth)

@@ -59,7 +59,7 @@ const (
 	ResponsesStale         // the PSN is before the oldest unacknowledged one
 	ResponsesWhilePosted   // ignored: nothing is outstanding, or the oldest message waits
 	ResponsesPastHead      // ignored: the oldest message is half sent, or a READ
-	ResponsesAheadOfResend // the resend has not reached the PSN again; can make rxe hang
+	ResponsesAheadOfResend // the resend has not reached what they acknowledge; can make rxe hang
 	NAKsIgnored            // a second NAK before an ACK
 	CreditWaits            // messages that waited for the peer's credits before they were sent
 	ACKsWrongMSN           // the MSN does not fit the PSN; a NIC with credits misreads it

@@ -24,8 +24,10 @@ const daemonEnv = "ROCAST_TEST_DAEMON"
 
 // daemonTask is what such a daemon does.
 type daemonTask struct {
-	Ports []string
-	Group mft.Group
+	Ports  []string
+	Group  mft.Group // its memory does not travel with it
+	Memory mft.VirtualRegion
+	At     []mft.Region // by path
 }
 
 // The daemon is killed while the kernel carries a transfer, and another one takes over. No program
@@ -105,7 +107,11 @@ type daemonProcess struct {
 
 func (l *lab) startDaemon(t *testing.T, g *mft.Group) *daemonProcess {
 	t.Helper()
-	task, err := json.Marshal(daemonTask{Ports: l.Ports(), Group: *g})
+	todo := daemonTask{Ports: l.Ports(), Group: *g, Memory: g.Memory.Range(0)}
+	for i := range g.Paths {
+		todo.At = append(todo.At, g.Paths[i].Regions.Region(g.Memory, 0))
+	}
+	task, err := json.Marshal(todo)
 	check(t, err)
 	p := &daemonProcess{cmd: exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$")}
 	p.cmd.Env = append(os.Environ(), daemonEnv+"="+string(task))
@@ -142,6 +148,10 @@ func (p *daemonProcess) until(t *testing.T, want string) {
 func beDaemon(t *testing.T, text string) {
 	var task daemonTask
 	check(t, json.Unmarshal([]byte(text), &task))
+	task.Group.Memory = mft.MustMemory(task.Memory)
+	for i, at := range task.At {
+		task.Group.Paths[i].Regions = task.Group.Memory.At(func(mft.VirtualRegion) mft.Region { return at })
+	}
 	sw, err := afxdp.Open(afxdp.Config{Ports: task.Ports, FanOut: true})
 	check(t, err)
 	go sw.Run(t.Context())
