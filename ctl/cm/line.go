@@ -25,20 +25,25 @@ type line struct {
 	msn      roce.MSN // messages of the peer
 	isGap    bool     // the peer knows that the expected message is missing
 
-	next  roce.PSN // of the first message in out
-	out   [][]byte // messages that the peer has not acknowledged; the first one is on its way
-	tries int      // left for the first one
-	due   time.Duration
+	next  roce.PSN      // of the first message in out
+	out   [][]byte      // messages that the peer has not acknowledged; the first one is on its way
+	due   time.Duration // when the first one is sent again; 0: there is none
+	until time.Duration // when the peer counts as dead
 }
 
 // isOn reports whether messages are repeated in a state of the connection. The last one may say
 // that the connection has ended.
 func (l *line) isOn(s State) bool { return l != nil && s >= Established }
 
-// lineTimes say how often a message is sent until the peer counts as dead.
 const (
+	// lineAgain is the pause between two copies of a message without an answer.
 	lineAgain = 250 * time.Millisecond
-	lineTries = 60
+	// linePatience is the time without an acknowledgement after which the peer counts as dead. It
+	// does not depend on the number of copies: a peer whose program is slow to post a receive
+	// answers each copy with an RNR NAK, and its RNR timer may be shorter than a millisecond.
+	linePatience = 15 * time.Second
+	// leastRNR bounds how often such a peer is sent the message.
+	leastRNR = time.Millisecond
 )
 
 // send queues a message, and returns it as a packet if it goes now.
@@ -55,12 +60,12 @@ func (l *line) begin(now time.Duration) []Packet {
 		l.due = 0
 		return nil
 	}
-	l.tries = lineTries
+	l.until = now + linePatience
 	return l.again(now)
 }
 
 func (l *line) again(now time.Duration) []Packet {
-	l.tries, l.due = l.tries-1, now+lineAgain
+	l.due = now + lineAgain
 	return []Packet{{Opcode: roce.OpSendOnly, QPN: l.peer, PSN: l.next, Payload: l.out[0]}}
 }
 
@@ -69,7 +74,7 @@ func (l *line) tick(now time.Duration) (packets []Packet, isAlive bool) {
 	switch {
 	case l.due == 0 || now < l.due:
 		return nil, true
-	case l.tries == 0:
+	case now >= l.until:
 		l.due = 0
 		return nil, false
 	}
@@ -110,7 +115,7 @@ func (l *line) hearResponse(now time.Duration, p Packet) (packets []Packet, isAl
 		l.out, l.next = l.out[1:], l.next.Next()
 		return l.begin(now), true
 	case s.IsRNR():
-		l.due = now + s.RNRTimer().Duration()
+		l.due = now + max(s.RNRTimer().Duration(), leastRNR)
 		return nil, true
 	case s == roce.NAKSequence:
 		return nil, true // the timer repeats the message

@@ -76,7 +76,7 @@ func TestALineRequests(t *testing.T) {
 		{3 * ms, ack(0, roce.SyndromeUnlimited), "", 251 * ms}, // beyond what was sent
 		{250 * ms, tick, "", 251 * ms},
 		{251 * ms, tick, "send 16777215 a", 501 * ms},
-		{260 * ms, ack(0xFFFFFF, roce.SyndromeRNR(11)), "", 260*ms + 480*time.Microsecond},
+		{260 * ms, ack(0xFFFFFF, roce.SyndromeRNR(11)), "", 261 * ms}, // 480 µs is too often
 		{261 * ms, tick, "send 16777215 a", 511 * ms},
 		{262 * ms, ack(0xFFFFFF, roce.NAKSequence), "", 511 * ms},
 		{263 * ms, ack(0xFFFFFF, roce.SyndromeUnlimited), "send 0 b", 513 * ms},
@@ -106,7 +106,30 @@ func TestALineGivesUp(t *testing.T) {
 		}
 		copies += len(packets)
 	}
-	if copies != lineTries || l.due != 0 {
+	if copies != int(linePatience/lineAgain) || l.due != 0 {
 		t.Errorf("%d copies, due %v", copies, l.due)
+	}
+}
+
+// A peer whose program has no receive posted yet is not given up after so many copies, but after
+// the same time as one that does not answer.
+func TestALineWaitsForAReceive(t *testing.T) {
+	for syndrome, pause := range map[roce.Syndrome]time.Duration{
+		roce.SyndromeRNR(1): leastRNR, roce.SyndromeRNR(31): roce.SyndromeRNR(31).RNRTimer().Duration(),
+	} {
+		l := &line{next: 5}
+		l.send(0, []byte("a"))
+		now, isAlive := time.Duration(0), true
+		for isAlive {
+			l.hear(now, Packet{Opcode: roce.OpAck, PSN: 5, AETH: roce.AETH{Syndrome: syndrome}})
+			if l.due != now+pause {
+				t.Fatalf("%v: due %v after %v", syndrome, l.due, now)
+			}
+			now = l.due
+			_, isAlive = l.tick(now)
+		}
+		if now < linePatience || now >= linePatience+pause {
+			t.Errorf("%v: given up after %v", syndrome, now)
+		}
 	}
 }
