@@ -439,6 +439,22 @@ func TestAWaitedForMemberThatIsBothCountsOnce(t *testing.T) {
 	}
 }
 
+// The watchdog counts on that: a change may wait for a slow disk.
+func TestATallyDoesNotWaitForAChange(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	ports := len(w.ports)
+	if got, ok := w.Tally(); !ok || got != (Tally{Groups: 1, Ports: ports, Open: len(w.ports.Open())}) {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	w.mu.Lock()
+	_, ok := w.Tally()
+	w.mu.Unlock()
+	if ok {
+		t.Error("a tally during a change")
+	}
+}
+
 func TestNoRKeyReachesALog(t *testing.T) {
 	w := newWorld(t)
 	w.create(t, g1)

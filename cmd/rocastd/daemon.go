@@ -206,7 +206,7 @@ func (s *service) run(ctx context.Context) error {
 		}
 	})
 	tasks.Go(func() error { return s.tellSystemd(ctx) })
-	s.notify(daemon.SdNotifyReady + "\n" + s.status())
+	s.notify(s.withStatus(daemon.SdNotifyReady))
 	s.log.Info("ready", zap.String("socket", s.socket), zap.String("version", version.Build().Version),
 		zap.Int("workers", s.workers), zap.Uint64("repairMemoryKiB", s.repair>>10))
 	if s.ready != nil {

@@ -19,10 +19,14 @@ func (s *service) notify(state string) {
 	}
 }
 
-// status is the line of systemctl status.
-func (s *service) status() string {
-	t := s.controller.Tally()
-	return fmt.Sprintf("STATUS=%d groups, %d of %d ports are open", t.Groups, t.Open, t.Ports)
+// withStatus adds the line of systemctl status to a state, unless a change is under way: then
+// systemd keeps the line that it has.
+func (s *service) withStatus(state string) string {
+	t, ok := s.controller.Tally()
+	if !ok {
+		return state
+	}
+	return fmt.Sprintf("%s\nSTATUS=%d groups, %d of %d ports are open", state, t.Groups, t.Open, t.Ports)
 }
 
 // tellSystemd sends the status, and a sign of life after every forwarding thread has ended a batch.
@@ -46,6 +50,6 @@ func (s *service) tellSystemd(ctx context.Context) error {
 		case <-ticker.C:
 		}
 		s.controller.Beat()
-		s.notify(daemon.SdNotifyWatchdog + "\n" + s.status())
+		s.notify(s.withStatus(daemon.SdNotifyWatchdog))
 	}
 }
