@@ -421,13 +421,32 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 	if err != nil || bytes.Equal(text, e.Text) {
 		return err
 	}
-	c.mu.Lock()
-	err = c.mayBecome(g, g.name, file)
-	c.mu.Unlock()
-	if err != nil {
-		return err
+	return c.catchUp(ctx, g, file, e.Text)
+}
+
+// catchUp makes a running group that of a desired file. This box may have missed versions in
+// between, of which each was one change.
+func (c *Controller) catchUp(ctx context.Context, g *group, file *groupfile.File, text []byte) error {
+	steps := []*groupfile.File{file}
+	if g.wanted != nil {
+		steps = file.Steps(g.wanted)
 	}
-	return c.change(ctx, g, file, e.Text, nil, nil)
+	for _, step := range steps {
+		c.mu.Lock()
+		err := c.mayBecome(g, g.name, step)
+		c.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		kept := text
+		if step != file {
+			kept = step.Text()
+		}
+		if err := c.change(ctx, g, step, kept, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // report says to all boxes how a group of this box is, if that has changed.

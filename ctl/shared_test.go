@@ -222,6 +222,54 @@ func TestABoxThatWasAwayCatchesUp(t *testing.T) {
 	b1.eventually("g1 is gone", b1.lacks("g1"))
 }
 
+// While a box was away, the memory and the receivers of its group have changed, one after the other.
+func TestABoxThatWasAwayCatchesUpWithSeveralChanges(t *testing.T) {
+	t.Parallel()
+	cluster, ctx := etcd.Start(t, 1), t.Context()
+	f := newFabric(t, 2, "b1 b2")
+	b1, b2 := f.box("b1"), f.box("b2")
+	b2.route(1, "b1")
+	stop := b1.share(cluster)
+	b2.share(cluster)
+	if _, err := b2.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
+		t.Fatal(err)
+	}
+	stop(true)
+	running, err := groupfile.Parse([]byte(groupFile("10.1.0.2")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := another("10.1.0.2")
+	memory, err := withRegions(running, &change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change = another("10.1.0.2", "10.1.0.3")
+	if running, err = groupfile.Parse([]byte(groupFile("10.1.0.2", "10.1.0.3"))); err != nil {
+		t.Fatal(err)
+	}
+	both, err := withRegions(running, &change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, _ := b2.Desired.Entry("g1")
+	revision := e.Revision
+	for _, step := range []*groupfile.File{memory, both} {
+		if revision, err = b2.Desired.Update(ctx, "g1", step.Text(), revision); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b1.restart(true, false)
+	b1.share(cluster)
+	b1.eventually("g1 has its memory and receivers", func() bool {
+		g := b1.groups["g1"]
+		return g != nil && g.wanted != nil && len(g.wanted.Receivers) == 2 && len(g.wanted.Memory) == 2
+	})
+	if got, want := b1.memory(), "0x10000+4096/0x77: 10.1.0.2=0xc000/0x7 10.1.0.3=0xd000/0x7; 0x20000+100/0x88: 10.1.0.2=0x10000c000/0x8 10.1.0.3=0x10000d000/0x8"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // Two boxes reach the source. When the one that carries the group dies, the other one takes it
 // over, as after a restart, and knows which receivers take no part any more. The first one lets go
 // when it comes back.

@@ -159,6 +159,45 @@ func (f *File) CheckOneChange(running *File) error {
 	return nil
 }
 
+// Steps returns the files, of which each passes CheckOneChange after the one before, by which a
+// running group gets from its own file to f: first ranges leave, then receivers leave and join, and
+// then ranges come.
+func (f *File) Steps(running *File) (steps []*File) {
+	if f.CheckOneChange(running) == nil {
+		return []*File{f}
+	}
+	without, before := running.withRangesOf(f), f.withRangesOf(running)
+	if !without.HasMemoryOf(running) {
+		steps = append(steps, without)
+	}
+	if before.HasMemoryOf(f) {
+		return append(steps, f)
+	}
+	return append(steps, before, f)
+}
+
+// withRangesOf returns f with only the ranges that the other file has too.
+func (f *File) withRangesOf(other *File) *File {
+	has, next := indexes(other.Memory), *f
+	next.Memory, next.Receivers = []mft.VirtualRegion{}, slices.Clone(f.Receivers)
+	for i := range next.Receivers {
+		next.Receivers[i].Regions = nil
+	}
+	for at, v := range f.Memory {
+		if _, both := has[v]; !both {
+			continue
+		}
+		next.Memory = append(next.Memory, v)
+		for i := range next.Receivers {
+			next.Receivers[i].Regions = append(next.Receivers[i].Regions, f.Receivers[i].Regions[at])
+		}
+	}
+	if at := next.Receiver(next.Source.ID()); at >= 0 && next.Source.Role == Both {
+		next.Source.Regions = next.Receivers[at].Regions
+	}
+	return &next
+}
+
 func (f *File) sameSource(running *File) error {
 	is, was := f.Source, running.Source
 	if is.IP == was.IP && is.QPN == was.QPN && is.FirstPSN == was.FirstPSN && is.Role == was.Role {

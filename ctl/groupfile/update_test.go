@@ -1,8 +1,11 @@
 package groupfile
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -200,5 +203,56 @@ func TestAnUpdateChangesMemory(t *testing.T) {
 	}
 	if err := both.CheckOneChange(first); err != nil {
 		t.Errorf("only memory: %v", err)
+	}
+	// A box that was away may find both.
+	otherBoth := file(list(y, x), by+", "+bx, cy+", "+cx)
+	otherBoth.Receivers[0].IP = otherBoth.Source.IP
+	for name, c := range map[string]struct {
+		running, next *File
+		want          int
+	}{
+		"the same": {both, both, 1}, "members": {first, other, 1}, "memory": {first, both, 1},
+		"less, and others": {both, other, 2}, "more, and fewer": {none, fewer, 2}, "another one, and others": {file(list(y), by, cy), other, 3},
+		"more, and others": {first, otherBoth, 2},
+	} {
+		is, steps := c.running, c.next.Steps(c.running)
+		for i, step := range steps {
+			if err := errors.Join(step.CheckUpdate(is), step.CheckOneChange(is)); err != nil {
+				t.Errorf("%s: step %d: %v", name, i, err)
+			}
+			if again, err := Parse(step.Text()); err != nil || !bytes.Equal(again.Text(), step.Text()) {
+				t.Errorf("%s: step %d, written and read: %v", name, i, err)
+			}
+			is = step
+		}
+		if is != c.next || len(steps) != c.want {
+			t.Errorf("%s: %d steps, want %d; the last one is the file: %v", name, len(steps), c.want, is == c.next)
+		}
+	}
+}
+
+// The first source keeps its regions where it is a receiver as well.
+func TestTheStepsOfAGroupWhoseSourceIsAReceiver(t *testing.T) {
+	parsed := func(text string) *File {
+		t.Helper()
+		f, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	const receiver3 = "  - {ip: 10.77.0.3, qpn: 19, psn: 7, regions: [{va: 0x7f1000000000, length: 8192, rkey: 0xfeedbea9}]}\n"
+	text := strings.NewReplacer("rkey: 0xfeedbea7", "rkey: 0xfeedbea7, length: 64",
+		"role: source", "role: both, sendPSN: 9, regions: {va: 1, length: 4096, rkey: 2}").Replace(live)
+	running := parsed(text)
+	steps := parsed(strings.NewReplacer("0xfeedbea7", "0xfeedbeaf", receiver3, "").Replace(text)).Steps(running)
+	for i, step := range steps {
+		again := parsed(string(step.Text()))
+		if !slices.Equal(step.Source.Regions, again.Source.Regions) || len(again.Source.Regions) != len(step.Memory) {
+			t.Errorf("step %d: %+v, and read again %+v", i, step.Source.Regions, again.Source.Regions)
+		}
+	}
+	if len(steps) != 3 {
+		t.Errorf("%d steps", len(steps))
 	}
 }
