@@ -37,8 +37,8 @@ type Tally struct {
 	Ports, Open int
 }
 
-// Tally counts. It asks no worker. It does not wait for a change that is under way, and then returns
-// false: a sign of life of the data path must not depend on a slow disk.
+// Tally counts. It asks no worker. While a change is under way it returns false and does not wait:
+// a sign of life of the data path must not depend on a slow disk.
 func (c *Controller) Tally() (t Tally, ok bool) {
 	if !c.mu.TryLock() {
 		return t, false
