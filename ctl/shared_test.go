@@ -222,7 +222,7 @@ func TestABoxThatWasAwayCatchesUp(t *testing.T) {
 	b1.eventually("g1 is gone", b1.lacks("g1"))
 }
 
-// While a box was away, the memory and the receivers of its group have changed, one after the other.
+// While a box was away, its group has got other memory and then other receivers.
 func TestABoxThatWasAwayCatchesUpWithSeveralChanges(t *testing.T) {
 	t.Parallel()
 	cluster, ctx := etcd.Start(t, 1), t.Context()
