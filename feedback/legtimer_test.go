@@ -392,6 +392,14 @@ func TestATimerEventBeforeAGroupIsDueDoesNothing(t *testing.T) {
 	if due := g.Due(start + muteAfter/2); due != start+muteAfter {
 		t.Errorf("a silence that was seen is due in %v", time.Duration(due-start))
 	}
+	patient := Policy{Repair: RepairLocal, RepairTimerFloor: time.Second, RepairTimerCap: time.Second}
+	asked := New(Config{Policy: patient, Paths: 1, FirstPSN: 1})
+	asked.Step(start, packet(1, false), nil)
+	asked.Step(start, Event{Kind: Timer}, nil)
+	asked.Step(start+muteAfter, Event{Kind: Timer}, nil)
+	if due := asked.Due(start + muteAfter); due != start+muteAfter+second {
+		t.Errorf("when the receivers were asked, something is due in %v", time.Duration(due-start-muteAfter))
+	}
 	answered := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 2, FirstPSN: 1})
 	for _, ev := range []Event{packet(1, true), ack(0, 1), packet(2, true), ack(0, 2)} {
 		answered.Step(start, ev, nil)

@@ -97,7 +97,7 @@ func (g *Group) ignored() bool { return g.back.newest && g.back.by == roce.NAKSe
 // a NAK: it ignores one if it has heard no ACK since the last.
 func (g *Group) mute() bool {
 	s := &g.source
-	return g.repairState != nil && !g.lull.asked && s.known && s.pos == s.sent && !s.asks && g.floor.known &&
+	return !g.lull.asked && s.known && s.pos == s.sent && !s.asks && g.floor.known &&
 		g.merged.psn.Before(s.sent) && !g.back.awaited && !g.back.newest && g.end.syndrome == 0
 }
 
