@@ -385,6 +385,16 @@ func TestTheLabsPageNamesCountersThatExist(t *testing.T) {
 			t.Errorf("there is no counter %s", name)
 		}
 	}
+	_, table, _ := strings.Cut(string(page), "\n## Every counter\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for name := range stats.Counters {
+		if !strings.Contains(table, "| `"+name+"` | ") {
+			t.Errorf("Every counter does not have %s", name)
+		}
+	}
+	if rows := strings.Count(table, "\n| `"); rows != len(stats.Counters) {
+		t.Errorf("Every counter has %d rows for %d counters", rows, len(stats.Counters))
+	}
 }
 
 // perftest's clients connect by TCP: what listens for them is in the daemon's namespace, on an IP
