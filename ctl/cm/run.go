@@ -53,10 +53,12 @@ func (m *Machine) enter(c *connection) {
 	}
 }
 
-// isBusy reports whether a REQ comes while the receivers' programs serve somebody else.
+// isBusy reports whether a REQ comes while the receivers' programs serve somebody else, or do not
+// expect it. A run remembers its connections until it ends, so it cannot have any number of them.
 func (m *Machine) isBusy(from netip.Addr) bool {
 	r := m.run
-	return r != nil && (r.control.key.addr != from || r.control.state != Established || !r.talk.ExpectsConnections())
+	return r != nil && (r.control.key.addr != from || r.control.state != Established || !r.talk.ExpectsConnections() ||
+		len(r.data) == MaxConnections)
 }
 
 // isControl reports whether the programs talk on a connection.

@@ -601,6 +601,30 @@ func TestOneRunAtATime(t *testing.T) {
 	}
 }
 
+// A source that connects again and again does not fill the memory of the box: the run remembers all
+// its connections until it ends.
+func TestARunHasSoManyConnections(t *testing.T) {
+	th := newTheatre(t, "b")
+	a := th.host("a")
+	playPerftest(a, 1)
+	step := a.step
+	a.step = func(*actor) {
+		if th.m.run != nil && th.m.run.talk.ExpectsConnections() {
+			a.step = func(*actor) {}
+			for len(th.m.run.data) < MaxConnections {
+				th.m.run.data = append(th.m.run.data, &connection{state: Over})
+			}
+			a.connect()
+			return
+		}
+		step(a)
+	}
+	th.run(time.Second)
+	if m := th.m; m.run == nil || len(m.run.data) != MaxConnections || m.counts[TooMany] == 0 {
+		t.Errorf("%+v, %d refused", m.run, m.counts[TooMany])
+	}
+}
+
 // The message that makes a program's receive fail may be lost too.
 func TestARunThatFailsWithLoss(t *testing.T) {
 	for lose := range 140 {
