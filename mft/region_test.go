@@ -92,6 +92,9 @@ func TestBadRangesAreRefused(t *testing.T) {
 	if _, err := m.Change(nil, []VirtualRegion{r(1100, 900), r(1, 999)}); err != nil {
 		t.Errorf("ranges that fill the gaps: %v", err)
 	}
+	if m, err := (&Memory{length: MaxRanges - 1}).Change(nil, []VirtualRegion{r(1, 1)}); err != nil || m.Len() != MaxRanges {
+		t.Errorf("as many ranges as a group can have: %v", err)
+	}
 	full := &Memory{length: MaxRanges}
 	if _, err := full.Change(nil, []VirtualRegion{r(1, 1)}); err == nil ||
 		err.Error() != "1048577 ranges of memory are more than the 1048576 that a group can have" {
@@ -140,6 +143,34 @@ func TestOverlapWhereChunksJoin(t *testing.T) {
 	next, err := m.Change(remove, []VirtualRegion{{VA: first.VA - 1, Length: 2, RKey: 1}})
 	if !errors.Is(err, ErrOverlap) {
 		t.Errorf("a range into one that joins its chunk: %d ranges, %v", next.Len(), err)
+	}
+}
+
+// The ranges of a small memory are in one chunk, whichever chunk they were in: Block relies on it.
+func TestFewRangesAreOneChunk(t *testing.T) {
+	m, _ := million(2*chunkRanges, 0)
+	few := []VirtualRegion{m.Range(0), m.Range(1), m.Range(chunkRanges), m.Range(chunkRanges + 1)}
+	behind, err := m.Become(append(slices.Clone(m.chunks[0].ranges), few[2:]...))
+	if err != nil || len(behind.chunks) != 2 {
+		t.Fatalf("%d chunks, %v", len(behind.chunks), err)
+	}
+	if left, err := behind.Become(few); err != nil || len(left.chunks) != 1 || left.Len() != len(few) {
+		t.Errorf("%d ranges in %d chunks, %v", left.Len(), len(left.chunks), err)
+	}
+}
+
+// A range that begins where another one began is another range, if its length or its R_Key differs.
+func TestARangeIsReplaced(t *testing.T) {
+	m := MustMemory(VirtualRegion{VA: 8, Length: 10, RKey: 2})
+	for _, v := range []VirtualRegion{{VA: 8, Length: 9, RKey: 2}, {VA: 8, Length: 11, RKey: 2}, {VA: 8, Length: 10, RKey: 1}, {VA: 8, Length: 10, RKey: 3}} {
+		next, err := m.Become([]VirtualRegion{v})
+		if err != nil || next.Len() != 1 || next.Range(0) != v {
+			t.Fatalf("%+v: %+v, %v", v, next, err)
+		}
+		elsewhere := func(v VirtualRegion) Region { return Region{VA: 77, Length: v.Length, RKey: 78} }
+		if at := m.At(same).Follow(m, next, elsewhere); at.Region(next, 0) != elsewhere(v) {
+			t.Errorf("%+v is at %+v", v, at.Region(next, 0))
+		}
 	}
 }
 
