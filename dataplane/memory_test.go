@@ -193,3 +193,34 @@ func TestMemoryThatTheKernelDoesNotTake(t *testing.T) {
 		}
 	}
 }
+
+// A WRITE that all receivers have executed is acknowledged again when its memory has left, and does
+// not count as refused. Nor does a READ count as refused because of memory.
+func TestWhatCountsAsRefusedMemory(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	done := write(firstPSN, []byte("done"))
+	say(t, net, done)
+	for i := range g.Paths {
+		p := &g.Paths[i]
+		net.Ports[p.Port].Put(ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited).frame(t))
+	}
+	net.Poll()
+	net.Ports[0].Take()
+	becomes(t, net.Switch, g, beside)
+	read := write(roce.PSN(firstPSN).Next(), nil)
+	read.bth.Opcode = roce.OpReadRequest
+	for _, c := range []struct {
+		name  string
+		again packet
+		hears roce.Syndrome
+	}{{"filtered", done, roce.SyndromeUnlimited}, {"refused", read, roce.NAKInvalidRequest}} {
+		say(t, net, c.again)
+		if back := net.Ports[0].Take(); len(back) != 1 || decode(t, back[0]).Syndrome != c.hears || decode(t, back[0]).PSN != c.again.bth.PSN {
+			t.Errorf("%s: the source hears %d answers", c.name, len(back))
+		}
+		if st, _ := net.Switch.GroupState(g.ID); !slices.Contains(st.Counters, dataplane.Counter{Name: c.name, Value: 1}) {
+			t.Errorf("counters %v, want one %s", st.Counters, c.name)
+		}
+	}
+}

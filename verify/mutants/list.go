@@ -240,6 +240,7 @@ var rules = []rule{
 	{"9", "a change of members ends the source below what it was sent", "end.go", "g.endAt(g.endPSN(p.acked.Next()), p.pending)", "g.endAt(p.acked.Next(), p.pending)"},
 	{"11", "a WRITE that was executed is refused when its memory has left", "end.go", "	if g.floor.known && !ev.PSN.After(g.floor.psn) {\n", "	if false {\n"},
 	{"11", "a WRITE that a receiver lacks is acknowledged when its memory has left", "end.go", "	if g.floor.known && !ev.PSN.After(g.floor.psn) {\n", "	if g.floor.known && !ev.PSN.After(g.source.sent) {\n"},
+	{"11", "a WRITE is acknowledged again before a receiver has answered after a restart", "end.go", "	if g.floor.known && !ev.PSN.After(g.floor.psn) {\n", "	if !ev.PSN.After(g.floor.psn) {\n"},
 	{"11", "a lower refusal is ignored", "end.go", "	if !g.refusal.covers(ev.PSN) {\n", "	if g.refusal.syndrome == 0 {\n"},
 	{"12", "an ended source is dead although evict was chosen", "switch.go", "	case g.policy.OnFatal == FatalFail:\n", "	default:\n"},
 	{"12", "a new source begins with MSN 0 at its floor", "group.go", "psn: before, msn: messages, need: never}", "psn: before, need: never}"},
