@@ -124,6 +124,7 @@ func checkDeb(t *testing.T, deb string) {
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/lab.md",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/merging.md",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/scale.md",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/uses.md",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/wire.md",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/rocastd.yaml",
 		"-rw-r--r-- root/root /usr/share/fish/vendor_completions.d/rocast.fish",
