@@ -120,6 +120,7 @@ func TestStateTellsGroupsApart(t *testing.T) {
 		"path asks":        func(g *Group) { g.paths[0].ask = askProven },
 		"path follows":     func(g *Group) { g.paths[0].follows = true },
 		"path leaves more": func(g *Group) { g.paths[0].unheard++ },
+		"path weight":      func(g *Group) { g.quorum.weigh([]uint16{2, 1, 1}) },
 	} {
 		g := aGroup(everything)
 		change(g)
@@ -193,10 +194,11 @@ func TestStateTellsRepairsApart(t *testing.T) {
 			g.back.psn, g.back.by = g.source.pos, roce.SyndromeRNR(0)
 			g.lull = lull{seen: true, since: stateNow - second + by}
 		},
-		"a timer that ends next":          func(g *Group, by Tick) { g.legs[0].due = stateNow + by },
-		"a guess that ends next":          func(g *Group, by Tick) { g.guess = guess{stands: true, until: stateNow + by} },
-		"how long a repair goes back":     func(g *Group, by Tick) { l := &g.legs[0]; l.backs, l.backsAt = 1, stateNow-1e4+by },
-		"a guess that is over and stands": func(g *Group, by Tick) { g.guess = guess{stands: by == 0, until: stateNow} },
+		"a timer that ends next":                      func(g *Group, by Tick) { g.legs[0].due = stateNow + by },
+		"a guess that ends next":                      func(g *Group, by Tick) { g.guess = guess{stands: true, until: stateNow + by} },
+		"how long a repair goes back":                 func(g *Group, by Tick) { l := &g.legs[0]; l.backs, l.backsAt = 1, stateNow-1e4+by },
+		"a guess that stands for the last nanosecond": func(g *Group, by Tick) { g.guess = guess{stands: by == 0, until: stateNow + 1} },
+		"a guess that is over and stands":             func(g *Group, by Tick) { g.guess = guess{stands: by == 0, until: stateNow} },
 	} {
 		g, later := aGroup(mended), aGroup(mended)
 		change(g, 0)

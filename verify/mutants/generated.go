@@ -31,7 +31,7 @@ var rooms = []room{
 	{dir: "roce", suites: []suite{{dir: "roce"}}, swept: true},
 	{dir: "roce/cm", suites: []suite{{dir: "roce/cm"}}},
 	{dir: "mft", suites: []suite{{dir: "mft"}, {dir: "dataplane"}}, swept: true},
-	{dir: "feedback", suites: []suite{stories, otherFeedback}},
+	{dir: "feedback", suites: []suite{stories, otherFeedback}, swept: true},
 	{dir: "dataplane", suites: quickFirst("dataplane", "PortThatTakesNothing|EnginesAgree|KeepsToTheWindow|MayKeepTheLastCopy|AgreeOnTheOwner")},
 	{dir: "ctl", suites: []suite{control, {dir: "cmd/rocast"}, {dir: "ctl/server"}}},
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living")},
