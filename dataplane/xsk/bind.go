@@ -10,8 +10,9 @@ import (
 
 const (
 	// bindPatience bounds the wait for a queue whose last socket is closed but not torn down yet.
-	// The kernel tears it down from a work queue and answers EBUSY until then.
-	bindPatience = 2 * time.Second
+	// The kernel tears it down from a work queue, late on a busy machine, and answers EBUSY until
+	// then.
+	bindPatience = 5 * time.Second
 	bindPause    = 2 * time.Millisecond
 
 	// defaultKickDescs is how many descriptors one sendto sends in copy mode (TX_BATCH_SIZE).
