@@ -17,7 +17,7 @@ func (c *Controller) saveChronicle(g *group) error {
 	}
 	if c.Desired != nil && g.branch == nil {
 		all := g.everywhere()
-		text, err := all.Text()
+		text, err := all.TextFor(g.wanted)
 		if err != nil {
 			return fmt.Errorf("keep the state of group %s for other boxes: %w", g.name, err)
 		}

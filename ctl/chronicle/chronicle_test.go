@@ -90,3 +90,45 @@ func TestConfirmationsAreKept(t *testing.T) {
 		t.Errorf("%+v", next)
 	}
 }
+
+// A box that takes a group over with a later file must not take a receiver that the state is not
+// about for one that has all packets.
+func TestAReceiverThatTheStateIsNotAboutIsLost(t *testing.T) {
+	id := func(n byte) groupfile.ID { return groupfile.ID{IP: netip.AddrFrom4([4]byte{10, 0, 0, n}), RemoteQPN: 1} }
+	file := func(numbers ...byte) *groupfile.File {
+		f := &groupfile.File{}
+		for _, n := range numbers {
+			f.Receivers = append(f.Receivers, groupfile.Member{IP: id(n).IP, RemoteQPN: 1})
+		}
+		return f
+	}
+	var c Chronicle
+	c.Came(id(2), 77)
+	text, err := c.TextFor(file(1, 2, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(text, file(1, 2, 4), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range map[byte]Standing{1: "", 2: Joined, 3: "", 4: Lost} {
+		if s := got.Standing(id(n)); s != want {
+			t.Errorf("receiver %d is %q, want %q", n, s, want)
+		}
+	}
+	// A new group's state says that too; a state that names no receivers is about all.
+	var fresh Chronicle
+	if text, err = fresh.TextFor(file(1)); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = Read(text, file(1, 4), false); err != nil || got.Standing(id(1)) != "" || got.Standing(id(4)) != Lost {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if text, err = c.Text(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err = Read(text, file(2, 4), false); err != nil || got.Standing(id(4)) != "" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

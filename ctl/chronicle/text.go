@@ -15,6 +15,7 @@ type kept struct {
 	SourceSwitched bool         `json:"sourceSwitched,omitempty"`
 	Receivers      []keptRecord `json:"receivers,omitempty"`
 	Confirmed      []keptID     `json:"confirmed,omitempty"`
+	Of             []keptID     `json:"of,omitempty"` // see TextFor; absent: all receivers of the reader's file
 }
 
 type keptRecord struct {
@@ -41,7 +42,23 @@ func (c *Chronicle) Text() ([]byte, error) {
 	if len(c.records) == 0 && !c.Switched && len(c.confirmed) == 0 {
 		return nil, nil
 	}
-	k := kept{SourceSwitched: c.Switched}
+	return c.text(nil)
+}
+
+// TextFor is Text for a reader that may have a later file than f, the one that c is about. It names
+// the receivers of f. To the reader any other one is lost: it may have joined since, and at which
+// packet is not known.
+func (c *Chronicle) TextFor(f *groupfile.File) ([]byte, error) {
+	var of []keptID
+	for i := range f.Receivers {
+		id := f.Receivers[i].ID()
+		of = append(of, keptID{id.IP, id.RemoteQPN})
+	}
+	return c.text(of)
+}
+
+func (c *Chronicle) text(of []keptID) ([]byte, error) {
+	k := kept{SourceSwitched: c.Switched, Of: of}
 	for id, r := range c.records {
 		k.Receivers = append(k.Receivers, keptRecord{keptID{id.IP, id.RemoteQPN}, *r})
 	}
@@ -61,7 +78,7 @@ func ReadConfirmed(text []byte, f *groupfile.File) (Chronicle, error) {
 
 // Read is the inverse of Text, for a group that is restored after a clean stop or a crash. It
 // ignores receivers that the file lacks: the daemon ended between writing the file and writing the
-// chronicle.
+// chronicle. Receivers that a TextFor lacks are lost.
 func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 	var c Chronicle
 	if text == nil {
@@ -95,6 +112,14 @@ func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 			r.since = &r.PSN
 		}
 		c.set(id, r.Record)
+	}
+	if k.Of != nil {
+		for _, of := range k.Of {
+			delete(known, of.id())
+		}
+		for id := range known {
+			c.LeaveOut(id, Lost)
+		}
 	}
 	return c, nil
 }
