@@ -94,7 +94,9 @@ func TestConfirmationsAreKept(t *testing.T) {
 // A box that takes a group over with a later file must not take a receiver that the state is not
 // about for one that has all packets.
 func TestAReceiverThatTheStateIsNotAboutIsLost(t *testing.T) {
-	id := func(n byte) groupfile.ID { return groupfile.ID{IP: netip.AddrFrom4([4]byte{10, 0, 0, n}), RemoteQPN: 1} }
+	id := func(n byte) groupfile.ID {
+		return groupfile.ID{IP: netip.AddrFrom4([4]byte{10, 0, 0, n}), RemoteQPN: 1}
+	}
 	file := func(numbers ...byte) *groupfile.File {
 		f := &groupfile.File{}
 		for _, n := range numbers {
