@@ -107,6 +107,7 @@ func TestABoxInTroubleIsNamed(t *testing.T) {
 	_, b1 := newFork(t)
 	g := b1.groups["g1"]
 	end := g.links[0].member(g.wanted)
+	g.links[0].Later = []later{{ID: g.links[0].Members[0], Out: true}} // says no more than the box's own trouble
 	b1.hear(dataplane.Note{Group: g.id, Receiver: end.IP, RemoteQPN: end.RemoteQPN, What: feedback.NoteEvicted, PSN: 7})
 	if s := b1.Groups().Groups[0]; s.State != api.Degraded || s.Reason != "box b2: evicted: it lacks the source's PSN 7 and what follows" {
 		t.Errorf("%+v", s)
