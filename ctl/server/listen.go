@@ -46,7 +46,9 @@ func listen(path string, group int) (net.Listener, error) {
 		return nil, err
 	}
 	if group != os.Getegid() { // chown(2) needs root, or membership in the group
-		err = os.Chown(aside, -1, group)
+		if err = os.Chown(aside, -1, group); errors.Is(err, os.ErrPermission) {
+			err = fmt.Errorf("%w; the user of rocastd is not in the group that socketGroup: names: add SupplementaryGroups= to the unit", err)
+		}
 	}
 	if err == nil {
 		err = os.Chmod(aside, socketMode)

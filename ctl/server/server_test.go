@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -546,4 +547,29 @@ func TestASocketThatACrashLeftIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
+}
+
+// A daemon that may not give the socket away says what is missing.
+func TestASocketForAGroupWithoutTheDaemon(t *testing.T) {
+	testlab.NeedRoot(t)
+	path := filepath.Join(t.TempDir(), "s")
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread without the capability ends with this goroutine
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var has [2]unix.CapUserData
+		err := unix.Capget(&header, &has[0])
+		has[0].Effective &^= 1 << unix.CAP_CHOWN
+		if err = errors.Join(err, unix.Capset(&header, &has[0])); err == nil {
+			_, err = Listen(path, 54321)
+		}
+		failed <- err
+	}()
+	err := <-failed
+	if err == nil || !strings.HasSuffix(err.Error(), "operation not permitted; the user of rocastd is not in the group that socketGroup: names: add SupplementaryGroups= to the unit") {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(path + "*"); left != nil {
+		t.Errorf("%q are left", left)
+	}
 }
