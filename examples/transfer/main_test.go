@@ -176,7 +176,7 @@ func reachesAll(t *testing.T, s *site) {
 // The transfer does not begin, the sender hears which receiver is missing, and the other receivers
 // do not wait for ever.
 func doesNotConnect(t *testing.T, s *site) {
-	r := start(t, s, 2*time.Second, 1, 2)
+	r := start(t, s, 5*time.Second, 1, 2)
 	_, err := r.send(t.Context(), fileSize, func(int) error { t.Error("data was sent"); return nil })
 	if err == nil || !strings.Contains(err.Error(), "receiver 10.77.0.4: ") || !strings.Contains(err.Error(), "has connected") {
 		t.Errorf("the sender is told: %v", err)
