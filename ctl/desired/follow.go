@@ -3,6 +3,7 @@ package desired
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -45,12 +46,28 @@ func (d *Desired) follow(ctx context.Context, renewed <-chan struct{}, changed f
 func (d *Desired) readAll(ctx context.Context) (revision int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
-	answer, err := d.client.Get(ctx, d.config.Prefix+"/", clientv3.WithPrefix())
-	if err != nil {
-		return 0, err
+	for tries := 3; ; tries-- {
+		answer, err := d.client.Get(ctx, d.config.Prefix+"/", clientv3.WithPrefix())
+		if err != nil {
+			return 0, err
+		}
+		if d.take(answer, tries > 1) {
+			return answer.Header.Revision, nil
+		}
 	}
+}
+
+// take makes the entries what etcd answered. Unless it must, it does not if this box has made a
+// change since etcd answered, which it would undo. Etcd that answers of the time before again and
+// again was set back to a backup: then it is right.
+func (d *Desired) take(answer *clientv3.GetResponse, mayRefuse bool) (taken bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for _, e := range d.entries {
+		if mayRefuse && slices.Max(e.since[:]) > answer.Header.Revision {
+			return false
+		}
+	}
 	for name := range d.entries {
 		d.entries[name] = Entry{}
 	}
@@ -61,7 +78,7 @@ func (d *Desired) readAll(ctx context.Context) (revision int64, err error) {
 			d.entries[name] = e
 		}
 	}
-	return answer.Header.Revision, nil
+	return true
 }
 
 // names returns the names of all groups, and forgets the groups of which etcd has nothing.
