@@ -331,6 +331,7 @@ func (w *world) checkBehind(n *dataplane.Note) {
 // to h. The core may name an earlier packet, because answers of h may be lost.
 func (w *world) checkLacksForGood(h, source *host) {
 	switch next := h.next[source.number]; {
+	case source.membership == left: // it hears no answer, and resends nothing
 	case next > source.merged.acked:
 		w.fail(Membership, "%v is called behind, lacks packet %d of %v, and that was told of packet %d only",
 			h, next, source, source.merged.acked)
