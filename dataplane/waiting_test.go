@@ -115,6 +115,12 @@ func TestAWorkerSeldomLooksAtWhatTheEngineCarries(t *testing.T) {
 	p := asking(firstPSN)
 	p.bth.DestQPN = 2
 	b.send(p)
+	b.now += feedback.Tick(70 * time.Microsecond)
+	b.send(asking(psn))
+	b.settle(psn, 0)
+	if d := sleeps(); d < 500*time.Microsecond {
+		t.Errorf("while another group waits for longer, the worker sleeps for %v", d)
+	}
 	b.wait(900 * time.Microsecond)
 	if d := sleeps(); d >= time.Millisecond/2 {
 		t.Errorf("with a group of its own that waits, the worker sleeps for %v", d)
