@@ -117,7 +117,9 @@ func TestAWorkerSeldomLooksAtWhatTheEngineCarries(t *testing.T) {
 	b.send(p)
 	b.now += feedback.Tick(70 * time.Microsecond)
 	b.send(asking(psn))
-	b.settle(psn, 0)
+	for path := range 3 {
+		b.answer(path, psn, roce.SyndromeUnlimited)
+	}
 	if d := sleeps(); d < 500*time.Microsecond {
 		t.Errorf("while another group waits for longer, the worker sleeps for %v", d)
 	}
