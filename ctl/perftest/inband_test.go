@@ -238,3 +238,16 @@ func TestInBandRefusals(t *testing.T) {
 		}
 	}
 }
+
+// A number beyond what its field can hold shows that the bytes are no key.
+func TestABinaryKeyHasNumbersThatFit(t *testing.T) {
+	for at, most := range map[int]uint32{0: 0xFFFF, 4: 0xFFFF, 8: 0xFFFFFF, 12: 0xFFFFFF} {
+		for _, n := range []uint32{most, most + 1} {
+			b := make([]byte, binaryKeyBytes)
+			binary.BigEndian.PutUint32(b[at:], n)
+			if _, _, err := parseBinaryKey(b); (err == nil) != (n == most) {
+				t.Errorf("%#x at %d: %v", n, at, err)
+			}
+		}
+	}
+}

@@ -573,3 +573,10 @@ func TestASocketForAGroupWithoutTheDaemon(t *testing.T) {
 		t.Errorf("%q are left", left)
 	}
 }
+
+// An error that is not about a group file may be logged.
+func TestAnErrorOfAnotherKindIsNoMistakeInAFile(t *testing.T) {
+	if _, inFile := mistake(errors.New("the disk is full")); inFile {
+		t.Error("it counts as one in a file")
+	}
+}
