@@ -195,7 +195,7 @@ type preparation struct {
 	moved   bool
 	places  map[groupfile.ID]place // of all members that run, or ran
 	here    map[groupfile.ID]place // the members that come to this box itself
-	joined  []groupfile.ID         // the members that come behind a link where others are, or come from elsewhere
+	sharing []groupfile.ID         // the members that come behind a link where others are, or come from elsewhere
 	renamed map[groupfile.ID]groupfile.ID
 }
 
@@ -317,7 +317,7 @@ func (p *preparation) come(g *group, l, was *link) (joins bool, err error) {
 		if at.known {
 			running++
 			if was != nil || !g.shareLink(l.Members) {
-				p.joined = append(p.joined, id)
+				p.sharing = append(p.sharing, id)
 			}
 		}
 		if was != nil && !runs || runs && (was != nil || at != begins) {

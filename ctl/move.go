@@ -126,11 +126,11 @@ func (c *Controller) hearWhoIsOut(ctx context.Context, g *group) {
 // without the member's path for some packets: the source may no longer have them, and the whole
 // link would stay behind. The caller holds c.mu.
 func (c *Controller) refuseBehind(g *group, p *preparation) error {
-	if g.wanted.Policy.Ack == feedback.AckAll || len(p.joined) == 0 {
+	if g.wanted.Policy.Ack == feedback.AckAll || len(p.sharing) == 0 {
 		return nil
 	}
 	state, _ := c.Switch.GroupState(g.id)
-	for _, id := range p.joined {
+	for _, id := range p.sharing {
 		own := id
 		if l := linkOf(g.links, id); l != nil {
 			m := l.member(g.wanted)

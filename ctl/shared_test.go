@@ -196,24 +196,32 @@ func TestGroupsRunOnWithoutEtcd(t *testing.T) {
 	f.check("b1: 10.1.0.2 10.1.0.3")
 }
 
-// While a box was away, a group was removed and another was created. The box catches up.
-func TestABoxThatWasAwayCatchesUp(t *testing.T) {
-	t.Parallel()
-	cluster, ctx := etcd.Start(t, 1), t.Context()
+// aBoxGoesAway returns two boxes of one cluster. b1 carried the group g1, which b2 created, and is
+// away now.
+func aBoxGoesAway(t *testing.T) (cluster *etcd.Cluster, b1, b2 *box) {
+	t.Helper()
+	cluster = etcd.Start(t, 1)
 	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
+	b1, b2 = f.box("b1"), f.box("b2")
 	b2.route(1, "b1")
 	stop := b1.share(cluster)
 	b2.share(cluster)
-	if _, err := b2.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
+	if _, err := b2.Create(t.Context(), []byte(groupFile("10.1.0.2"))); err != nil {
 		t.Fatal(err)
 	}
 	stop(true)
+	return cluster, b1, b2
+}
+
+// While a box was away, a group was removed and another was created. The box catches up.
+func TestABoxThatWasAwayCatchesUp(t *testing.T) {
+	t.Parallel()
+	cluster, b1, b2 := aBoxGoesAway(t)
 	if err := b2.Remove("g1"); err != nil {
 		t.Fatal(err)
 	}
 	other := strings.NewReplacer("name: g1", "name: g2", "10.1.0.100", "10.1.0.101").Replace(groupFile("10.1.0.3"))
-	if _, err := b2.Desired.Create(ctx, "g2", []byte(other)); err != nil {
+	if _, err := b2.Desired.Create(t.Context(), "g2", []byte(other)); err != nil {
 		t.Fatal(err)
 	}
 	b2.eventually("g2 is shown", func() bool { s, ok := b2.summaryElsewhere("g2"); return ok && s.State == api.Waiting })
@@ -226,16 +234,7 @@ func TestABoxThatWasAwayCatchesUp(t *testing.T) {
 // While a box was away, its group has got other memory and then other receivers.
 func TestABoxThatWasAwayCatchesUpWithSeveralChanges(t *testing.T) {
 	t.Parallel()
-	cluster, ctx := etcd.Start(t, 1), t.Context()
-	f := newFabric(t, 2, "b1 b2")
-	b1, b2 := f.box("b1"), f.box("b2")
-	b2.route(1, "b1")
-	stop := b1.share(cluster)
-	b2.share(cluster)
-	if _, err := b2.Create(ctx, []byte(groupFile("10.1.0.2"))); err != nil {
-		t.Fatal(err)
-	}
-	stop(true)
+	cluster, b1, b2 := aBoxGoesAway(t)
 	running, err := groupfile.Parse([]byte(groupFile("10.1.0.2")))
 	if err != nil {
 		t.Fatal(err)
@@ -256,7 +255,7 @@ func TestABoxThatWasAwayCatchesUpWithSeveralChanges(t *testing.T) {
 	e, _ := b2.Desired.Entry("g1")
 	revision := e.Revision
 	for _, step := range []*groupfile.File{memory, both} {
-		if revision, err = b2.Desired.Update(ctx, "g1", step.Text(), revision); err != nil {
+		if revision, err = b2.Desired.Update(t.Context(), "g1", step.Text(), revision); err != nil {
 			t.Fatal(err)
 		}
 	}

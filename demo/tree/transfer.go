@@ -121,14 +121,21 @@ func (t *transfer) connect(ctx context.Context) (err error) {
 
 // run posts all WRITEs and waits for their completions.
 func (t *transfer) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	began := time.Now()
-	err := bed.Write(ctx, t.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, t.data, writeBytes, func(done, all int) error {
-		if t.kill && done == all/2 {
-			return t.restart(ctx)
+	_, err := bed.Write(ctx, t.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, t.data, writeBytes, func() {
+		if !t.kill {
+			return
 		}
-		return nil
+		if err := t.restart(ctx); err != nil {
+			cancel(err)
+		}
 	})
 	t.took = time.Since(began)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	return err
 }
 

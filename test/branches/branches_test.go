@@ -184,7 +184,7 @@ func (s *site) state() string {
 // have it, and that others have something else.
 func (s *site) round(others ...*receiver) {
 	s.t.Helper()
-	s.roundWith(4, func() {}, others...)
+	s.roundWith(4, nil, others...)
 }
 
 // roundWith is round with so many messages. midway is called when half of them are complete.
@@ -194,12 +194,7 @@ func (s *site) roundWith(messages int, midway func(), others ...*receiver) {
 	data := bed.Random(bytesEach, byte(s.rounds))
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	err := bed.Write(ctx, s.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, bytesEach/messages, func(done, all int) error {
-		if done == all/2 {
-			midway()
-		}
-		return nil
-	})
+	_, err := bed.Write(ctx, s.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, bytesEach/messages, midway)
 	if err != nil {
 		s.t.Fatalf("round %d: %v\n%s", s.rounds, err, s.state())
 	}

@@ -216,14 +216,7 @@ func (w *twoWays) write(midway func()) (outage time.Duration) {
 	data := bed.Random(outageBytes, w.writes)
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
 	defer cancel()
-	last := time.Now()
-	err := bed.Write(ctx, w.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, func(done, all int) error {
-		outage, last = max(outage, time.Since(last)), time.Now()
-		if done == all/2 {
-			midway()
-		}
-		return nil
-	})
+	outage, err := bed.Write(ctx, w.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, midway)
 	if err != nil {
 		w.t.Fatalf("%v\n%s", err, w.logs())
 	}
@@ -242,7 +235,7 @@ func (w *twoWays) write(midway func()) (outage time.Duration) {
 func (w *twoWays) linkInUse() (inUse int) {
 	w.t.Helper()
 	before := w.passed(0)
-	w.write(func() {})
+	w.write(nil)
 	if w.passed(0) > before+outageBytes/pathMTU/2 {
 		return 0
 	}

@@ -164,16 +164,9 @@ func (b *box) group() api.Group {
 func (l *lab) write(seed byte, midway func()) (outage time.Duration) {
 	l.t.Helper()
 	data := bed.Random(len(l.receivers[0].memory), seed)
-	last := time.Now()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
-	err := bed.Write(ctx, l.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, func(done, all int) error {
-		outage, last = max(outage, time.Since(last)), time.Now()
-		if done == all/2 && midway != nil {
-			midway()
-		}
-		return nil
-	})
+	outage, err := bed.Write(ctx, l.source, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, midway)
 	if err != nil {
 		l.t.Fatalf("%v\n%s", err, l.text())
 	}

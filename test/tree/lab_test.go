@@ -229,12 +229,7 @@ func (tr *tree) write(from *host, seed byte, midway func()) (data []byte) {
 	data = bed.Random(tr.o.memory, seed)
 	ctx, cancel := context.WithTimeout(tr.t.Context(), 2*patience)
 	defer cancel()
-	err := bed.Write(ctx, from.qp, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, func(done, all int) error {
-		if done == all/2 && midway != nil {
-			midway()
-		}
-		return nil
-	})
+	_, err := bed.Write(ctx, from.qp, rnic.Remote{VA: memoryVA, RKey: memoryKey}, data, writeBytes, midway)
 	if err != nil {
 		tr.t.Fatalf("%v\n%s", err, tr.state())
 	}

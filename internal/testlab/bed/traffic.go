@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
@@ -56,20 +57,24 @@ func Random(size int, seed byte) []byte {
 }
 
 // Write writes data to the memory that begins at to, by WRITEs of each bytes, and waits for their
-// completions. After each one it calls done with their number so far and the number of all; nil:
-// nothing.
-func Write(ctx context.Context, qp *endpoint.QP, to rnic.Remote, data []byte, each int, done func(n, all int) error) error {
+// completions. It calls midway once when half of the WRITEs are complete; nil: nothing. outage is
+// the longest time between two completions.
+func Write(ctx context.Context, qp *endpoint.QP, to rnic.Remote, data []byte, each int, midway func()) (outage time.Duration, err error) {
 	all := (len(data) + each - 1) / each
 	post := func(n int) error {
 		off := n * each
 		return qp.PostWrite(uint64(n), data[off:min(off+each, len(data))], rnic.Remote{VA: to.VA + uint64(off), RKey: to.RKey})
 	}
-	return Post(ctx, qp, all, post, func(n int) error {
-		if done == nil {
-			return nil
+	last := time.Now()
+	err = Post(ctx, qp, all, post, func(n int) error {
+		now := time.Now()
+		outage, last = max(outage, now.Sub(last)), now
+		if n == all/2 && midway != nil {
+			midway()
 		}
-		return done(n, all)
+		return nil
 	})
+	return outage, err
 }
 
 // Has says whether memory, which is registered with the host's NIC, is equal to data.
