@@ -10,8 +10,8 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// countersText has a line for each counter: its name, and a sentence. docs/lab.md#every-counter has
-// the same sentences.
+// countersText has a line for each counter: its name, and a sentence.
+// docs/reference.md#every-counter has the same sentences.
 //
 //go:embed counters.txt
 var countersText string

@@ -109,7 +109,7 @@ var (
 	missing612 = []string{"kick-budget"}
 )
 
-// boxRuns are the tests of TestBoxNICs. docs/lab.md has the results as a table.
+// boxRuns are the tests of TestBoxNICs. docs/install.md has the results as a table.
 var boxRuns = []struct {
 	nics []nicModel
 	runs []boxRun
