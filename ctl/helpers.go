@@ -43,6 +43,20 @@ func (p helperGroups) Create(ctx context.Context, file *groupfile.File) error {
 	return errors.Join(errors.New(strings.Join(waiting, "; ")), p.Controller.remove(g.Name))
 }
 
+// Carries says why frames of a path MTU do not reach a host: the port has a smaller MTU. What
+// cannot be known yet, such as where the host is, is left to Create.
+func (p helperGroups) Carries(host netip.Addr, pathMTU int) error {
+	p.NextHops.Track(host)
+	defer p.NextHops.Untrack(host)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	way := p.plan(&groupfile.File{PathMTU: pathMTU, IP: host, Source: groupfile.Member{IP: host}}).Source
+	if way.Unfit {
+		return errors.New(way.Reason)
+	}
+	return nil
+}
+
 func (p helperGroups) Remove(_ context.Context, name string) error {
 	return p.Controller.remove(name)
 }

@@ -57,6 +57,30 @@ func TestTheConfigsRDMACMComesUpWithTheDaemon(t *testing.T) {
 	w.expect(t, nothing)
 }
 
+// The port to 10.77.0.3 has an MTU of 1500, which carries a path MTU of 1024 with all headers.
+func TestWhatTheWayToAHostCarries(t *testing.T) {
+	w := newWorld(t)
+	groups := helperGroups{w.Controller}
+	for _, c := range []struct {
+		host    string
+		pathMTU int
+		want    string
+	}{
+		{"10.77.0.3", 1024, ""},
+		{"10.77.0.3", 2048, "10.77.0.3 is reached through eth3, whose MTU 1500 cannot carry path MTU 2048; set it with ip link set eth3 mtu 2112"},
+		{"10.77.0.9", 4096, ""}, // there is no route; Create says so
+	} {
+		got := ""
+		if err := groups.Carries(addr(c.host), c.pathMTU); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s, %d:\ngot  %s\nwant %s", c.host, c.pathMTU, got, c.want)
+		}
+	}
+	w.expect(t, nothing)
+}
+
 // The group of a connection has the IP that the proxy has added to the box: connection management
 // to that IP stays the kernel's, and so the proxy's.
 func TestTheGroupOfAConnection(t *testing.T) {

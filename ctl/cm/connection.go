@@ -49,7 +49,8 @@ type side struct {
 	tid      uint64
 	rep      *wire.REP // a receiver's
 	qpn      roce.QPN
-	why      wire.Reason // of a receiver that refused
+	why      wire.Reason // for which a receiver is gone
+	cause    string      // the same for the operator
 	private  [148]byte   // of its REJ
 
 	retry  *wire.MAD     // sent again until it is answered; nil: nothing is
@@ -98,6 +99,16 @@ type sourceKey struct {
 	addr   netip.Addr
 	commID uint32
 	guid   uint64
+}
+
+// causes says why receivers are gone.
+func (c *connection) causes() (l []string) {
+	for _, r := range c.receivers {
+		if r.at == gone {
+			l = append(l, r.cause)
+		}
+	}
+	return l
 }
 
 // count returns the number of receivers that are at one of the places.

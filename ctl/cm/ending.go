@@ -11,7 +11,7 @@ func (m *Machine) weigh(c *connection) {
 	has, open := c.count(answered), c.count(asked)
 	switch {
 	case has+open < m.config.needed(len(c.receivers)):
-		m.endAs(c, "", c.refuser())
+		m.endAs(c, c.refuser())
 	case open == 0:
 		m.make(c)
 	case has >= m.config.needed(len(c.receivers)): // the others have a little longer
@@ -74,17 +74,11 @@ func (m *Machine) unmake(c *connection) {
 	}
 }
 
-// endAs ends a connection because of one receiver. A source that has no answer yet hears its
+// endAs ends a connection because of one side. A source that has no answer yet hears the side's
 // reason.
-func (m *Machine) endAs(c *connection, reason string, s *side) {
-	if reason == "" {
-		reason = fmt.Sprintf("receiver %v refuses (%v)", s.addr, s.why)
-		if s.why == wire.Timeout {
-			reason = fmt.Sprintf("receiver %v does not answer", s.addr)
-		}
-	}
+func (m *Machine) endAs(c *connection, s *side) {
 	c.refusal = s.private
-	m.end(c, reason, s.why)
+	m.end(c, s.cause, s.why)
 }
 
 // end ends a connection: every side is told in the way that fits how far it is, and the group goes.

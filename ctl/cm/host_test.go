@@ -49,7 +49,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, c Config) *world {
-	w := &world{t: t, m: newMachine(c, testSeed, usual, time.Time{}), groups: map[string]bool{}}
+	w := &world{t: t, m: newMachine(c, anyMTU, testSeed, usual, time.Time{}), groups: map[string]bool{}}
 	for i, ip := range append([]netip.Addr{hostIPs["a"]}, c.Receivers...) {
 		n := uint32(i + 1)
 		w.hosts = append(w.hosts, &host{world: w, ip: ip, index: n, guid: uint64(n), qpn: roce.QPN(0x10 * n), psn: roce.PSN(1000 * n), state: "idle", on: map[string]func(*host){}})
@@ -329,7 +329,7 @@ func TestBounds(t *testing.T) {
 	for len(many.Receivers) < groupip.MaxReceivers {
 		many.Receivers = append(many.Receivers, many.Receivers[0])
 	}
-	wide := newMachine(many, testSeed, usual, time.Time{})
+	wide := newMachine(many, anyMTU, testSeed, usual, time.Time{})
 	for i := range uint32(maxSides/groupip.MaxReceivers + 1) {
 		if i == 0 {
 			wide.Step(0, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], 1000, 1, 1000, 0)}})

@@ -62,12 +62,14 @@ type seed struct {
 	qpn    roce.QPN
 }
 
-// Machine decides what the box answers at one group IP. It does no I/O and reads no clock.
+// Machine decides what the box answers at one group IP. It does no I/O and reads no clock. What it
+// has to know of the network it asks its caller.
 type Machine struct {
-	config Config
-	seed   seed
-	start  time.Time
-	limits limits
+	config  Config
+	carries Carries
+	seed    seed
+	start   time.Time
+	limits  limits
 
 	now     time.Duration
 	actions []Action
@@ -82,9 +84,12 @@ type Machine struct {
 	past    []*connection // that are over, oldest first; for the operator
 }
 
-func newMachine(c Config, s seed, l limits, start time.Time) *Machine {
+// Carries says why packets of a path MTU do not reach a host; nil: they do, as far as is known.
+type Carries func(host netip.Addr, pathMTU int) error
+
+func newMachine(c Config, carries Carries, s seed, l limits, start time.Time) *Machine {
 	return &Machine{
-		config: c, seed: s, limits: l, start: start,
+		config: c, carries: carries, seed: s, limits: l, start: start,
 		conns: map[uint64]*connection{}, byKey: map[sourceKey]*connection{}, byID: map[uint32]*side{}, lines: map[lineKey]*side{},
 	}
 }
@@ -393,7 +398,7 @@ func (m *Machine) hearDREP(s *side) {
 func (m *Machine) leaves(s *side, why wire.Reason, private [148]byte, how string) {
 	c := s.conn
 	s.settle(gone)
-	s.why, s.private = why, private
+	s.why, s.private, s.cause = why, private, fmt.Sprintf("%v %s", s, how)
 	switch {
 	case c.state == Asking:
 		m.weigh(c)
@@ -403,7 +408,7 @@ func (m *Machine) leaves(s *side, why wire.Reason, private [148]byte, how string
 		return
 	}
 	if c.count(answered, open) < m.config.needed(len(c.receivers)) {
-		m.endAs(c, fmt.Sprintf("receiver %v %s", s.addr, how), s)
+		m.endAs(c, s)
 	}
 }
 

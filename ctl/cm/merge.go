@@ -27,6 +27,9 @@ func readRegion(b []byte) mft.Region {
 	return mft.Region{VA: binary.BigEndian.Uint64(b), RKey: binary.BigEndian.Uint32(b[8:]), Length: uint64(binary.BigEndian.Uint32(b[12:]))}
 }
 
+// pathMTU is that of every queue pair of the connection, in bytes.
+func (c *connection) pathMTU() int { return mtuUnit << c.req.PathMTU }
+
 // rkey is the R_Key that the source gets. It is never 0, and differs from that of the next
 // connection.
 func (c *connection) rkey() uint32 { return uint32(c.qpn)<<8 | 0x63 }
@@ -97,7 +100,7 @@ func (c *connection) memory() mft.VirtualRegion {
 func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 	g := &groupfile.File{
 		Name: groupName(m.config, c.qpn), Addressing: mft.BySwitchIP, IP: m.config.GroupIP, QPN: c.qpn,
-		PathMTU: mtuUnit << c.req.PathMTU, Policy: m.config.policy(),
+		PathMTU: c.pathMTU(), Policy: m.config.policy(),
 		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 		Source: groupfile.Member{
 			IP: c.source.addr, QPN: c.source.qpn, FirstPSN: c.rep.StartingPSN, Role: groupfile.Source, RemoteQPN: c.qpn,

@@ -29,6 +29,7 @@ type boxSide struct {
 	mu     sync.Mutex
 	groups []string
 	refuse error
+	unfit  netip.Addr // host that no packet reaches
 
 	released atomic.Int32
 }
@@ -46,6 +47,13 @@ func (b *boxSide) Remove(_ context.Context, name string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.groups = slices.DeleteFunc(b.groups, func(g string) bool { return g == name })
+	return nil
+}
+
+func (b *boxSide) Carries(host netip.Addr, _ int) error {
+	if host == b.unfit {
+		return errors.New("too long")
+	}
 	return nil
 }
 
@@ -288,6 +296,21 @@ func TestAGroupThatCannotBeMade(t *testing.T) {
 	l.logged("RDMA-CM connection refused")
 	if c := l.connections()[0]; !c.IsRefused || c.Reason != "no room" {
 		t.Errorf("%+v", c)
+	}
+}
+
+// Where a quorum goes on without a receiver, the log says why.
+func TestTheLogNamesAReceiverThatIsLeftOut(t *testing.T) {
+	l := newLab(t)
+	s := l.proxy.services.All()[0]
+	s.mu.Lock()
+	l.box.unfit, s.machine.config.Ack = l.r[1].ip, 1
+	s.mu.Unlock()
+	l.r = l.r[:1]
+	l.connect()
+	l.logged("RDMA-CM connection established")
+	if got := fmt.Sprint(l.logs.All()[0].ContextMap()["without"]); got != "[too long]" {
+		t.Errorf("without %s", got)
 	}
 }
 

@@ -139,7 +139,7 @@ func (m *Machine) isFull() bool {
 	return true
 }
 
-// begin makes a connection and sends a REQ to each receiver.
+// begin makes a connection and asks its receivers.
 func (m *Machine) begin(key sourceKey, tid uint64, req *wire.REQ) {
 	m.nextID++
 	c := &connection{
@@ -154,7 +154,32 @@ func (m *Machine) begin(key sourceKey, tid uint64, req *wire.REQ) {
 	}
 	c.sides = append([]*side{c.source}, c.receivers...)
 	m.enter(c)
+	m.invite(c)
+}
+
+// invite sends a REQ to each receiver that the source's packets can reach. Nobody is asked if these
+// are too few. No answer of the box could make the packets shorter: a queue pair has the path MTU
+// of its REQ at both ends.
+func (m *Machine) invite(c *connection) {
+	var unfit []*side
+	for _, s := range c.sides {
+		if err := m.carries(s.addr, c.pathMTU()); err != nil {
+			s.why, s.cause = wire.InvalidPathMTU, err.Error()
+			unfit = append(unfit, s)
+		}
+	}
+	if len(unfit) > 0 && (unfit[0].isSource || len(c.receivers)-len(unfit) < m.config.needed(len(c.receivers))) {
+		for _, r := range c.receivers {
+			r.settle(gone)
+		}
+		m.endAs(c, unfit[0])
+		return
+	}
 	for _, r := range c.receivers {
+		if r.why != 0 {
+			r.settle(gone)
+			continue
+		}
 		m.insist(r, m.reqFor(c, r))
 	}
 }

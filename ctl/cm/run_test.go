@@ -67,7 +67,7 @@ type joint struct {
 func newTheatre(t *testing.T, receivers ...string) *theatre {
 	config := testConfig(receivers...)
 	config.Memory = Perftest
-	th := &theatre{t: t, m: newMachine(config, testSeed, usual, time.Time{}), actors: map[netip.Addr]*actor{}, groups: map[string]*groupfile.File{}}
+	th := &theatre{t: t, m: newMachine(config, anyMTU, testSeed, usual, time.Time{}), actors: map[netip.Addr]*actor{}, groups: map[string]*groupfile.File{}}
 	for name, ip := range hostIPs {
 		th.actors[ip] = &actor{theatre: th, ip: ip, index: uint32(name[0]-'a') + 1, conns: map[uint32]*joint{}}
 	}

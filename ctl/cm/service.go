@@ -103,7 +103,7 @@ func (s *service) tell() {
 		log := s.log.With(zap.Stringer("source", c.key.addr), zap.Uint32("groupQPN", uint32(c.qpn)))
 		switch {
 		case state == Established:
-			log.Info("RDMA-CM connection established", zap.Int("receivers", c.count(open)))
+			log.Info("RDMA-CM connection established", zap.Int("receivers", c.count(open)), zap.Strings("without", c.causes()))
 		case c.isRefused:
 			log.Warn("RDMA-CM connection refused", zap.String("reason", c.reason))
 		default:

@@ -75,9 +75,13 @@ func testREQ(from netip.Addr, commID uint32, guid uint64, qpn roce.QPN, psn roce
 	return req
 }
 
+// anyMTU is the Carries of hosts that every packet reaches.
+func anyMTU(netip.Addr, int) error { return nil }
+
 type story struct {
 	t    *testing.T
 	m    *Machine
+	mtu  map[netip.Addr]int // of a host's way, if it is a small one
 	now  time.Duration
 	seen Counts
 	out  strings.Builder
@@ -126,10 +130,18 @@ func (s *story) begin(d *datadriven.TestData) {
 			c.Choose = true
 		}
 	}
-	*s = story{t: s.t, m: newMachine(c, testSeed, usual, time.Time{}), tids: map[string]uint64{}, ids: map[string]wire.Pair{}}
+	*s = story{t: s.t, tids: map[string]uint64{}, ids: map[string]wire.Pair{}}
+	s.m = newMachine(c, s.carries, testSeed, usual, time.Time{})
 }
 
-// line plays one line: a host and its message, or wait, made, unmade, down, lost.
+func (s *story) carries(host netip.Addr, pathMTU int) error {
+	if mtu := s.mtu[host]; mtu > 0 && mtu < pathMTU {
+		return fmt.Errorf("%v is reached by packets of %d, not of %d", hostName(host), mtu, pathMTU)
+	}
+	return nil
+}
+
+// line plays one line: a host and its message, or wait, made, unmade, down, lost, mtu.
 func (s *story) line(words []string) {
 	args := map[string]string{}
 	for _, w := range words[1:] {
@@ -148,6 +160,11 @@ func (s *story) line(words []string) {
 		s.step(Down{"taken down"})
 	case "lost":
 		s.step(Lost{words[1]})
+	case "mtu":
+		s.mtu = map[netip.Addr]int{}
+		for host := range args {
+			s.mtu[hostIPs[host]] = int(number(args, host, 0))
+		}
 	default:
 		s.step(Heard{hostIPs[words[0]], s.message(words[0], words[1], args)})
 	}
