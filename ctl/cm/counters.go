@@ -6,7 +6,7 @@ type Counter uint8
 const (
 	Stranger       Counter = iota // REQ of a host that is not allowed
 	OtherService                  // REQ for another port, or not for RDMA-CM
-	OtherKind                     // REQ of a transport other than RC
+	OtherKind                     // REQ of a transport other than RC, or SIDR_REQ
 	WrongAddress                  // REQ whose GIDs or IPs are not those of its sender and of the group
 	WrongMTU                      // REQ with a path MTU that does not exist
 	WrongReceivers                // REQ that names receivers which the service does not have, or more than it carries

@@ -261,6 +261,14 @@ func (s *story) message(host, kind string, args map[string]string) wire.MAD {
 		mad.Message = &wire.DREQ{Pair: pair, RemoteQPN: roce.QPN(number(args, "qpn", 0x200))}
 	case "drep":
 		mad.Message = &wire.DREP{Pair: pair}
+	case "lap":
+		mad.Message = &wire.LAP{Pair: pair}
+	case "apr":
+		mad.Message = &wire.APR{Pair: pair}
+	case "sidr-req":
+		mad.Message = &wire.SIDRREQ{RequestID: pair.Local, ServiceID: wire.ServiceID(7174)}
+	case "sidr-rep":
+		mad.Message = &wire.SIDRREP{RequestID: pair.Remote}
 	default:
 		s.t.Fatalf("unknown message %s", kind)
 	}
@@ -321,6 +329,10 @@ func (s *story) show(host string, m *wire.MAD) string {
 		text += fmt.Sprintf("%s qpn=%#x", learn(v.Pair), uint32(v.RemoteQPN))
 	case *wire.DREP:
 		text += fmt.Sprintf("%d/%d", v.Pair.Local, v.Pair.Remote)
+	case *wire.APR:
+		text += fmt.Sprintf("%d/%d status=%d", v.Pair.Local, v.Pair.Remote, v.Status)
+	case *wire.SIDRREP:
+		text += fmt.Sprintf("%d status=%d service=%#x", v.RequestID, v.Status, v.ServiceID)
 	}
 	return text
 }

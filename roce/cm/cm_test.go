@@ -129,6 +129,10 @@ func TestGoldenMessages(t *testing.T) {
 		{&RTU{Pair: Pair{1, 2}, PrivateData: [224]byte{3}}, map[int]string{3: "\x01", 7: "\x02\x03"}},
 		{&DREQ{Pair: Pair{1, 2}, RemoteQPN: 3, PrivateData: [220]byte{4}}, map[int]string{3: "\x01", 7: "\x02\x00\x00\x03", 12: "\x04"}},
 		{&DREP{Pair: Pair{1, 2}, PrivateData: [224]byte{3}}, map[int]string{3: "\x01", 7: "\x02\x03"}},
+		{&SIDRREQ{RequestID: 1, PKey: 0x0203, ServiceID: 4, PrivateData: [216]byte{5}}, map[int]string{3: "\x01\x02\x03", 15: "\x04\x05"}},
+		{&SIDRREP{RequestID: 1, Status: ServiceUnsupported, ServiceID: 3}, map[int]string{3: "\x01\x01", 19: "\x03"}},
+		{&LAP{Pair{1, 2}}, map[int]string{3: "\x01", 7: "\x02"}},
+		{&APR{Pair: Pair{1, 2}, Status: PathUnsupported}, map[int]string{3: "\x01", 7: "\x02", 9: "\x02"}},
 		{&MRA{Pair: Pair{1, 2}, Answers: AnswersREP, ServiceTimeout: 20, PrivateData: [222]byte{3}}, map[int]string{3: "\x01", 7: "\x02\x40\xa0\x03"}},
 		{&REJ{Pair: Pair{1, 2}, Answers: AnswersOther, InfoBytes: 72, Reason: StaleConnection, Info: [72]byte{3}, PrivateData: [148]byte{4}},
 			map[int]string{3: "\x01", 7: "\x02\x80\x90\x00\x0a\x03", 84: "\x04"}},
@@ -171,7 +175,7 @@ func TestWhatDecodeRefuses(t *testing.T) {
 		{"pad", v.BTH + 1, 0x10, ErrNotMAD},
 		{"base version", mad, 2, ErrNotCM}, {"class", mad + 1, 3, ErrNotCM}, {"class version", mad + 2, 1, ErrNotCM},
 		{"method", mad + 3, 1, ErrNotCM}, {"status", mad + 5, 1, ErrNotCM},
-		{"attribute", mad + 17, 0x17, ErrAttribute}, {"no attribute", mad + 17, 0x1B, ErrAttribute},
+		{"attribute", mad + 17, 0x0F, ErrAttribute}, {"no attribute", mad + 17, 0x1B, ErrAttribute},
 	} {
 		broken := bytes.Clone(frame)
 		broken[c.offset] = c.value

@@ -36,14 +36,14 @@ var (
 	ErrNotMAD    = errors.New("the frame is no MAD to queue pair 1")
 	ErrICRC      = errors.New("the ICRC is wrong")
 	ErrNotCM     = errors.New("the MAD is not of connection management version 2")
-	ErrAttribute = errors.New("connection management has no such message, or RoCE does not use it")
+	ErrAttribute = errors.New("connection management has no such message")
 	ErrLength    = errors.New("the message claims more bytes than it has")
 )
 
 // Attribute says which message a MAD carries.
 type Attribute uint16
 
-// The messages of chapter 12. Those behind DREP are named only: SIDR is for UD, and Linux ignores
+// The messages of chapter 12. Those behind DREP have no use here: SIDR is for UD, and Linux ignores
 // LAP and APR on RoCE (cm.c).
 const (
 	AttrREQ Attribute = 0x10 + iota
@@ -68,7 +68,8 @@ func (a Attribute) String() string {
 	return fmt.Sprintf("attribute %#x", uint16(a))
 }
 
-// Message is one of *[REQ], *[REP], *[RTU], *[REJ], *[MRA], *[DREQ] and *[DREP].
+// Message is one of *[REQ], *[REP], *[RTU], *[REJ], *[MRA], *[DREQ], *[DREP], *[SIDRREQ],
+// *[SIDRREP], *[LAP] and *[APR].
 type Message interface {
 	Attribute() Attribute
 	decode(b *[messageBytes]byte) error
@@ -87,7 +88,7 @@ type MAD struct {
 	Message Message
 }
 
-// newMessage returns nil for a message that has a name only.
+// newMessage returns nil for an attribute that has no message.
 func newMessage(a Attribute) Message {
 	switch a {
 	case AttrREQ:
@@ -104,6 +105,14 @@ func newMessage(a Attribute) Message {
 		return new(DREQ)
 	case AttrDREP:
 		return new(DREP)
+	case AttrSIDRREQ:
+		return new(SIDRREQ)
+	case AttrSIDRREP:
+		return new(SIDRREP)
+	case AttrLAP:
+		return new(LAP)
+	case AttrAPR:
+		return new(APR)
 	}
 	return nil
 }
