@@ -26,6 +26,15 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
+// Long skips a long test under -short: .ci/run runs the race detector so. The detector has nothing
+// to find in code of one thread, nor in the programs that a test starts.
+func Long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes long, and the race detector has nothing to find in it")
+	}
+}
+
 // Permitted skips the test if err says that root lacks a capability, as in a container, and fails
 // it if there is another error.
 func Permitted(t testing.TB, err error) {

@@ -34,6 +34,9 @@ func TestEachLinkCarriesEachPacketOnce(t *testing.T) {
 		for _, engine := range []string{"auto", "afxdp"} {
 			for between, way := range []string{"bridge", "router"} {
 				for _, repair := range []string{"off", "local"} {
+					if testing.Short() && engine == "afxdp" {
+						continue
+					}
 					if shape.name != "two in a row" && (repair == "off") != (engine == "auto") {
 						continue // two of the four are enough there
 					}
@@ -109,6 +112,7 @@ func (tr *tree) carries() {
 
 // Packets are lost on every link, in both directions.
 func TestLossOnEveryLink(t *testing.T) {
+	testlab.Long(t)
 	for _, engine := range []string{"auto", "afxdp"} {
 		for between, repair := range []string{"off", "local"} {
 			t.Run(engine+"/repair "+repair, func(t *testing.T) {
@@ -129,6 +133,7 @@ func TestLossOnEveryLink(t *testing.T) {
 // A box is killed in the middle of a transfer and started again. The QPs live, and every host gets
 // all data.
 func TestABoxIsKilled(t *testing.T) {
+	testlab.Long(t)
 	for which, name := range []string{"the first", "the middle", "the last"} {
 		for _, engine := range []string{"auto", "afxdp"} {
 			for _, repair := range []string{"off", "local"} {

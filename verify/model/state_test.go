@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // TestStateIsWhole fails when the merging's state gets a new field: check then whether
@@ -69,6 +70,7 @@ func field(of reflect.Type, name string) reflect.Type {
 // TestEqualStatesActAlike computes the successors of a state each time the search finds it. States
 // with the same fingerprint must have the same successors; otherwise the fingerprint is incomplete.
 func TestEqualStatesActAlike(t *testing.T) {
+	testlab.Long(t)
 	for _, w := range []World{
 		{Losses: 1, Receivers: 3},
 		{Losses: 1, Receivers: 2, Policy: feedback.Policy{Nak: feedback.NakLower}, Doubles: 1},

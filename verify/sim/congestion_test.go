@@ -7,6 +7,7 @@ import (
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // Numbers of bytes in the queue of a congested link. At 1 Gbit/s about 19 packets of 256 bytes
@@ -55,6 +56,7 @@ func heardOf(t *testing.T, s Scenario) (heard uint64, arrived [4]uint64) {
 // The source gets as many notifications as the most congested receiver sends, as if it were the
 // only receiver, and not the notifications of all receivers.
 func TestSourceHearsTheMostCongestedReceiver(t *testing.T) {
+	testlab.Long(t)
 	for _, interval := range []time.Duration{4 * time.Microsecond, 50 * time.Microsecond} {
 		for name, queues := range map[string][4]int{
 			"one receiver":          {0, 0, always, 0},

@@ -6,16 +6,15 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/roce"
 )
 
 // With 64 and with 512 receivers all invariants hold, and with losses on every link every receiver
 // gets everything.
 func TestManyReceivers(t *testing.T) {
-	seeds := uint64(8)
-	if testing.Short() {
-		seeds = 2
-	}
+	testlab.Long(t)
+	const seeds = uint64(8)
 	for _, receivers := range []int{64, 512} {
 		t.Run(fmt.Sprint(receivers), func(t *testing.T) {
 			var r Runner

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -36,6 +37,7 @@ func legLoss(seed uint64, rate float64) Scenario {
 // What is lost on the legs the source never hears of: it resends nothing, and does not wait for its
 // timeout either. With the engine in front, too.
 func TestLossOnTheLegsIsUnheard(t *testing.T) {
+	testlab.Long(t)
 	for seed := range uint64(100) {
 		s := legLoss(seed, 2e-2)
 		s.FanOut = seed%2 == 0

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 func TestFairnessIsJainsIndex(t *testing.T) {
@@ -41,6 +42,7 @@ func total(rates []float64) (sum float64) {
 // A group and unicast flows behind one leg share it evenly, use nearly all of it, and lose nothing.
 // The same sources lose frames if nothing is marked, and share unevenly.
 func TestAGroupSharesALegWithUnicastFlows(t *testing.T) {
+	testlab.Long(t)
 	for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
 		c := beside(3, false)
 		c.policy.Repair = repair
@@ -62,9 +64,7 @@ func TestAGroupSharesALegWithUnicastFlows(t *testing.T) {
 // When a flow begins behind a leg of the group, both soon have the same rate; when the flow has
 // ended, the group has the link for itself again.
 func TestAGroupFollowsCongestionThatMoves(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	testlab.Long(t)
 	const period = 10 * time.Millisecond
 	c := moving()
 	m := measureShares(t, c, period)
@@ -87,6 +87,7 @@ func TestAGroupFollowsCongestionThatMoves(t *testing.T) {
 
 // The more legs are congested, the less a group gets that hears the notifications of all of them.
 func TestTheFilterKeepsTheShareOfAGroup(t *testing.T) {
+	testlab.Long(t)
 	filtered, all := measureShares(t, congestedLegs(8, feedback.CNPFilter), settles), measureShares(t, congestedLegs(8, feedback.CNPAll), settles)
 	if f, a := filtered.over(1, 2)[0], all.over(1, 2)[0]; f < 0.3*sharedRate || a > 0.2*sharedRate || filtered.lost != 0 {
 		t.Errorf("with the filter %.3g bit/s, with all notifications %.3g; %d frames lost", f, a, filtered.lost)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // The invariants hold in some hundred seeds, in which every kind of fault and every kind of end of
@@ -51,6 +52,7 @@ func TestSeedsHold(t *testing.T) {
 // The same seed gives the same run, after any other run of the same runner, and with and without a
 // recorder.
 func TestSameSeedSameRun(t *testing.T) {
+	testlab.Long(t)
 	var used Runner
 	hashes := map[uint64]bool{}
 	for seed := range uint64(20) {
