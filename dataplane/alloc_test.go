@@ -15,6 +15,7 @@ type loop struct {
 	frame []byte
 	buf   []byte // into which it is received
 	table func() *mft.Table
+	sw    *dataplane.Switch
 	next  roce.PSN
 	sent  int
 	// unsent is how many bytes its device seems to have.
@@ -78,6 +79,7 @@ func newLoops(t testing.TB, payloadBytes int, repair feedback.RepairPolicy, egre
 	if _, err := s.Add(g); err != nil {
 		t.Fatal(err)
 	}
+	ports[0].sw = s
 	ports[0].frame, ports[0].next = write(firstPSN, make([]byte, payloadBytes)).frame(t), firstPSN
 	for i, p := range g.Paths {
 		ports[i+1].frame = ack(p.Dst, p.FirstPSN, roce.SyndromeUnlimited).frame(t)

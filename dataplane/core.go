@@ -25,6 +25,7 @@ type Core struct {
 	placed    rotation // groups that have a place in fanOut
 	block     mft.Block
 	fanCounts FanOutCounts
+	taps      []*tap // of the captures that run
 }
 
 // NewCore returns a core without any state. FanOut is the engine in front of it; nil: none.
@@ -303,7 +304,7 @@ func (st *state) tell(f *Frame, a *feedback.Action, out *Outputs) {
 		return
 	}
 	out.Replies = append(out.Replies, Reply{
-		Leg: st.sourceLeg(), CNP: true, PKey: st.marks.pkey,
+		Leg: st.sourceLeg(), Group: st.group.ID, CNP: true, PKey: st.marks.pkey,
 		TrafficClass: f.View.TrafficClass(f.Head()) &^ ecnMask,
 		HopLimit:     f.View.HopLimit(f.Head()) - 1,
 	})

@@ -86,8 +86,10 @@ func newEgressQueues(ports int, bounds []Egress) []egressQueue {
 // admit decides whether a copy may be sent by a port, and marks it where the port's queue is long.
 // The copy has been written into its frame; the mark lasts until the next one is written. What
 // carries no copy, our own replies, is always sent: it is short, and the source waits for it.
-func (w *Worker) admit(port mft.PortID, o *Outgoing, repair bool) bool {
-	q := &w.queues[port]
+//
+// If the copy may not be sent, admit notes why as its fate.
+func (w *Worker) admit(port mft.PortID, o *Outgoing) bool {
+	q, repair := &w.queues[port], o.fate == SentRepair
 	if !q.bounded && !repair {
 		return true
 	}
@@ -100,9 +102,11 @@ func (w *Worker) admit(port mft.PortID, o *Outgoing, repair bool) bool {
 	case q.LimitBytes != 0 && q.waiting+bytes > q.LimitBytes:
 		stats.QueueFull++
 		stats.TxLost++
+		o.fate = LostQueueFull
 		return false
 	case repair && !q.admitRepair(bytes):
 		stats.RepairsPutOff++
+		o.fate = LostRepairPutOff
 		return false
 	}
 	if q.mark(o.Frame) {

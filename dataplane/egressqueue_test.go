@@ -113,14 +113,15 @@ func TestAPortWithoutBoundsTakesTheShareOfRepairs(t *testing.T) {
 	w := &Worker{ports: []Port{&idlePort{}}, queues: newEgressQueues(1, nil), stats: make([]PortCounters, 1)}
 	f := &Frame{Buf: make([]byte, 1024), FragmentCount: 1}
 	f.Fragments[0] = f.Buf
-	o := &Outgoing{Frame: f}
+	o := &Outgoing{Frame: f, fate: SentCopy}
 	for range 10 * repairLimit / len(f.Buf) {
-		if !w.admit(0, o, false) {
+		if !w.admit(0, o) {
 			t.Fatal("a copy is refused")
 		}
 	}
 	n := 0
-	for n < repairLimit/len(f.Buf) && w.admit(0, o, true) {
+	o.fate = SentRepair
+	for n < repairLimit/len(f.Buf) && w.admit(0, o) {
 		n++
 	}
 	if n != repairLimit/2/len(f.Buf) || w.stats[0].RepairsPutOff != 1 {

@@ -110,6 +110,8 @@ func (c *Core) engineState(st *state) EngineState {
 		e.Reason = "the daemon's config says engine: afxdp"
 	case st.group.Engine == mft.EngineAFXDP:
 		e.Reason = "the group's engine is afxdp"
+	case c.captured(st.group.ID):
+		e.Reason = errCaptured.Error()
 	case st.fan.why != nil:
 		e.Reason = st.fan.why.Error()
 	default:
@@ -131,6 +133,7 @@ var (
 	errNotPlain = errors.New("its packets need decisions at present")
 	errTooFar   = errors.New("the source is as far ahead of a receiver as it may be (with repair: local, repair-window and repair-bytes bound that)")
 	errUnheard  = errors.New("a receiver acknowledged nothing of what the kernel sent last; the driver of its port may drop frames that XDP redirects to it")
+	errCaptured = errors.New("a capture shows its packets (rocast capture, rocast trace), and the kernel would carry them past it")
 	errNoPlace  = errors.New("another group has its place in the kernel engine, and is busy")
 )
 
@@ -162,7 +165,7 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 	case f.at.Armed && st.merge.Plain() != f.paths:
 		c.takeBack(now, st, out)
 		f.unheard = false // the source has not come back: somebody has answered
-	case f.at.Armed || st.group.Engine == mft.EngineAFXDP:
+	case f.at.Armed || st.group.Engine == mft.EngineAFXDP || len(c.taps) > 0 && c.captured(st.group.ID):
 	case r == Reason(feedback.Resent) && f.unheard:
 		f.unheard = false
 		f.need = min(16*max(f.need, calmPacketsMax/16), silentPacketsMax)
@@ -308,7 +311,7 @@ func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 		f := &st.fan
 		calm := f.calm >= max(f.need, calmPackets)
 		f.listed = false
-		if c.states[st.group.ID.Slot()] != st || f.at.Armed || !calm {
+		if c.states[st.group.ID.Slot()] != st || f.at.Armed || !calm || c.captured(st.group.ID) {
 			continue
 		}
 		f.calm = 0

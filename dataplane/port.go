@@ -27,6 +27,9 @@ type Outgoing struct {
 	Frame *Frame
 	Start int
 	Last  bool // the frame is not sent again
+
+	fate  Fate   // for captures: what it is, or why it is not sent
+	event uint64 // see Worker.event
 }
 
 // bytes is the number of bytes to send.

@@ -206,6 +206,7 @@ func (c *Core) fetch(st *state, psn roce.PSN) (ok bool, lost *uint64) {
 		return false, &counts.NoMemory
 	}
 	defer c.repair.pool.Put(f)
+	f.Group = st.group.ID
 	switch {
 	case !r.fitsBeside(f):
 		if !c.releaseOldest(st, psn) {

@@ -8,6 +8,7 @@ import (
 // Reply is a frame of our own to the source: a merged acknowledge packet, or a CNP.
 type Reply struct {
 	Leg          *mft.Leg
+	Group        mft.GroupID
 	CNP          bool
 	MigReq       bool
 	TrafficClass uint8
@@ -15,6 +16,8 @@ type Reply struct {
 	PKey         uint16
 	PSN          roce.PSN
 	AETH         roce.AETH
+
+	event uint64 // see Worker.event; 0: no frame has caused it
 }
 
 // replyHopLimit is the hop limit of a merged acknowledge packet: the box answers as a host, with

@@ -61,6 +61,13 @@ func (l *line) put(frames ...[]byte) {
 	l.in = append(l.in, frames...)
 }
 
+// waiting returns how many frames have not been received yet.
+func (l *line) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.in)
+}
+
 func (l *line) Receive(frames []dataplane.Frame) int {
 	l.polls.Add(1)
 	l.mu.Lock()

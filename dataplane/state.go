@@ -293,7 +293,7 @@ func (st *state) rebase(next int, to *senderState) {
 // reply returns an acknowledge packet to the member of leg.
 func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) Reply {
 	return Reply{
-		Leg: leg, PSN: psn, AETH: aeth, MigReq: migReq,
+		Leg: leg, Group: st.group.ID, PSN: psn, AETH: aeth, MigReq: migReq,
 		PKey: st.marks.pkey, TrafficClass: st.marks.trafficClass, HopLimit: replyHopLimit,
 	}
 }

@@ -56,6 +56,7 @@ type Switch struct {
 
 	change   sync.Mutex // held while the table changes
 	reserved bool       // the workers have records of retained packets
+	captures captures
 	// The workers' threads own the workers' state while running is true. Otherwise the holder of
 	// the lock stopped owns it.
 	stopped sync.Mutex

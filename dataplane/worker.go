@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"sync/atomic"
@@ -79,6 +80,8 @@ type Worker struct {
 	send    []Outgoing
 	queues  []egressQueue // by port
 
+	event uint64 // of taps: the last one
+
 	counts [NumReasons]uint64
 	unsent uint64 // copies and replies without a next hop or a free buffer
 	stats  []PortCounters
@@ -105,7 +108,8 @@ func (c *PortCounters) Add(d PortCounters) {
 
 type queued struct {
 	frame *Frame
-	next  int // index into queue, -1: last
+	next  int    // index into queue, -1: last
+	event uint64 // see Worker.event
 }
 
 type lane struct{ first, last int }
@@ -284,7 +288,11 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 			w.flush() // else the lists grow
 		}
 		before := len(w.out.Copies)
-		w.counts[w.core.Handle(now, table, f, &w.out)]++
+		r := w.core.Handle(now, table, f, &w.out)
+		w.counts[r]++
+		if len(w.core.taps) > 0 {
+			w.sawFrame(f, r)
+		}
 		for k := before; k < len(w.out.Copies); k++ {
 			w.enqueue(f, k)
 		}
@@ -314,13 +322,17 @@ func (w *Worker) owner(t *mft.Table, f *Frame) int {
 }
 
 func (w *Worker) handOff(f *Frame, to *Worker) {
-	switch {
-	case f.Len() > handoffBytes:
-		w.counts[OverMTU]++
-	case !to.inbox[w.index].put(f):
-		w.counts[HandoffFull]++
-	default:
-		w.gave[to.index] = true
+	r := OverMTU
+	if f.Len() <= handoffBytes {
+		if to.inbox[w.index].put(f) {
+			w.gave[to.index] = true
+			return
+		}
+		r = HandoffFull
+	}
+	w.counts[r]++
+	if len(w.core.taps) > 0 {
+		w.sawFrame(f, r)
 	}
 }
 
@@ -351,10 +363,13 @@ func (w *Worker) forget(id mft.GroupID) {
 
 // enqueue appends copy k, made of f, to its lane.
 func (w *Worker) enqueue(f *Frame, k int) {
-	w.queue = append(w.queue, queued{frame: f, next: emptyLane})
+	w.queue = append(w.queue, queued{frame: f, next: emptyLane, event: w.event})
 	p := w.out.Copies[k].Path
 	if !p.Resolved() {
 		w.unsent++ // the receiver cannot be reached now; the source will resend
+		if len(w.core.taps) > 0 {
+			w.sawUnreachable(f, p)
+		}
 		return
 	}
 	n := int(p.Port)*mft.MaxPaths + int(p.Rank)
@@ -386,6 +401,9 @@ func (w *Worker) flush() {
 		w.sendCopies()
 		w.out.Reset()
 	}
+	if len(w.core.taps) > 0 {
+		w.tapsPublish()
+	}
 }
 
 // sendCopies sends replies, the copies of all lanes, and notes.
@@ -396,10 +414,15 @@ func (w *Worker) sendCopies() {
 		last := i == len(w.touched)-1
 		w.queues[port].looked = false
 		for k := w.lanes[n].first; k != emptyLane; k = w.queue[k].next {
-			f := w.queue[k].frame
-			o := Outgoing{Frame: f, Start: w.out.Copies[k].Apply(f), Last: last && !f.Kept}
-			if w.admit(port, &o, w.out.Copies[k].Again) {
+			f, c := w.queue[k].frame, &w.out.Copies[k]
+			o := Outgoing{Frame: f, Start: c.Apply(f), Last: last && !f.Kept, event: w.queue[k].event, fate: SentCopy}
+			if c.Again {
+				o.fate = SentRepair
+			}
+			if w.admit(port, &o) {
 				w.push(port, o)
+			} else if len(w.core.taps) > 0 {
+				w.sawOutgoing(port, &o)
 			}
 		}
 		w.transmit(port)
@@ -443,8 +466,8 @@ func (w *Worker) sendSome(replies []Reply) {
 		if err != nil {
 			panic("dataplane: reply on a leg of mixed address families: " + err.Error())
 		}
-		f.Fragments[0], f.FragmentCount = b, 1
-		w.push(port, Outgoing{Frame: f, Start: f.Start, Last: true})
+		f.Fragments[0], f.FragmentCount, f.Group = b, 1, r.Group
+		w.push(port, Outgoing{Frame: f, Start: f.Start, Last: true, event: cmp.Or(r.event, w.event), fate: SentReply})
 	}
 	w.transmit(port)
 	for i := range replies {
@@ -467,6 +490,9 @@ func (w *Worker) transmit(port mft.PortID) {
 	}
 	stats := &w.stats[port]
 	n := w.ports[port].Send(w.send)
+	if len(w.core.taps) > 0 {
+		w.sawSent(port, w.send, n)
+	}
 	given := 0
 	for i := range w.send {
 		bytes := w.send[i].bytes()
