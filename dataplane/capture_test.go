@@ -329,6 +329,21 @@ func TestACaptureKeepsTheEngineAway(t *testing.T) {
 	}
 }
 
+// A group that was calm enough before the capture began is not armed any more.
+func TestAGroupIsNotArmedWhenACaptureHasBegun(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.plain(g, calmPackets)
+	if dataplane.Noted(b.core) != 1 {
+		t.Fatal("the group is not to be armed")
+	}
+	dataplane.CaptureEverything(b.core)
+	b.core.Arm(0, &b.out)
+	if e, n := dataplane.EngineOf(b.core, g.ID), dataplane.Fans(b.core); e.Kernel || !strings.Contains(e.Reason, "capture") || n.Refused != 0 {
+		t.Errorf("%+v, %+v", e, n)
+	}
+}
+
 // What the engine carried before the capture is merged, and nothing is sent twice.
 func TestACaptureBeginsWhileTheEngineHasPackets(t *testing.T) {
 	b, psn := newCarriedBench(t)

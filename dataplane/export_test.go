@@ -95,3 +95,6 @@ func ServedBeside(n, i, k int) (served []int) {
 
 // LeastKept is how many packets of a group the engine retains at first.
 const LeastKept = leastKept
+
+// CaptureEverything makes a core without a worker believe that a capture wants all groups.
+func CaptureEverything(c *Core) { c.taps = append(c.taps, newTap(CaptureConfig{Snap: SnapLeast}, nil)) }
