@@ -72,10 +72,11 @@ struct rocast_range {
 
 /*
  * The headers of a plain packet of the group, and the places of the paths of each port. Within one
- * epoch only word, limit and asked change.
+ * epoch only word, payload, limit and asked change.
  */
 struct rocast_slot {
 	__u64 word;
+	__u64 payload; /* bytes of payload of the packets that word counts */
 	__u32 limit; /* the last PSN that may be carried */
 	__u32 group;
 	__u32 fan;
@@ -342,12 +343,12 @@ static __always_inline int same(const __be32 *a, const __be32 *b)
 
 /*
  * Checks whether the packet is the plain packet that the slot describes. Returns FOUND, and then
- * tag, ends and asks are filled in, or the reason to disarm the group. l3_bytes is a constant in
- * every call, so that the verifier sees constant offsets.
+ * tag, ends, asks and payload are filled in, or the reason to disarm the group. l3_bytes is a
+ * constant in every call, so that the verifier sees constant offsets.
  */
 static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 				 const struct rocast_slot *slot, __u64 word, const __u32 l3_bytes,
-				 struct fan_tag *tag, __u32 *ends, __u32 *asks)
+				 struct fan_tag *tag, __u32 *ends, __u32 *asks, __u32 *payload)
 {
 	__u8 *data = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
@@ -415,6 +416,7 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 	}
 	*ends = what & ENDS;
 	*asks = bth->psn & bpf_htonl(ACK_REQ);
+	*payload = udp_bytes - sizeof(*udp) - sizeof(*bth) - ext_bytes - pad - 4;
 	return FOUND;
 }
 
@@ -451,7 +453,7 @@ static __always_inline __u32 frame_bytes_of(const struct fan_tag *tag)
  */
 static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 {
-	__u32 index = f->meta.group & (SLOTS - 1), ends = 0, asks = 0, fan, port = port_number;
+	__u32 index = f->meta.group & (SLOTS - 1), ends = 0, asks = 0, payload = 0, fan, port = port_number;
 	struct rocast_slot *slot;
 	struct rocast_traffic *count;
 	struct rocast_retained *entry = 0;
@@ -474,9 +476,9 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 	if (f->meta.l3_off != sizeof(struct ethhdr))
 		step = DISARMED_HEADER;
 	else if (f->meta.flags & IPV6)
-		step = slot->ipv6 ? plain(ctx, f, slot, word, sizeof(struct ipv6hdr), &tag, &ends, &asks) : DISARMED_HEADER;
+		step = slot->ipv6 ? plain(ctx, f, slot, word, sizeof(struct ipv6hdr), &tag, &ends, &asks, &payload) : DISARMED_HEADER;
 	else
-		step = slot->ipv6 ? DISARMED_HEADER : plain(ctx, f, slot, word, sizeof(struct iphdr), &tag, &ends, &asks);
+		step = slot->ipv6 ? DISARMED_HEADER : plain(ctx, f, slot, word, sizeof(struct iphdr), &tag, &ends, &asks, &payload);
 	fan = slot->fan;
 	devices = bpf_map_lookup_elem(&fans, &fan);
 	if (step == FOUND && !devices)
@@ -504,6 +506,7 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 		step = DISARMED_RACE;
 		goto disarm;
 	}
+	__sync_fetch_and_add(&slot->payload, payload);
 	if (entry)
 		retain(ctx, entry, &tag, bytes);
 	data = (void *)(long)ctx->data;

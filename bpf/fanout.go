@@ -100,7 +100,7 @@ func mapMemory(m *ebpf.Map) ([]byte, error) {
 	return b, nil
 }
 
-// Slot returns slot i. While its word is armed, only the word, the limit and asked may be
+// Slot returns slot i. While its word is armed, only the word, payload, the limit and asked may be
 // accessed, and only atomically.
 func (f *FanOut) Slot(i int) *Slot {
 	return &unsafe.Slice((*Slot)(unsafe.Pointer(&f.mapped[0][0])), Slots)[i]
@@ -155,6 +155,12 @@ func (f *FanOut) entries() []retained {
 func (f *FanOut) Asked(i int) (psn uint32, ok bool) {
 	asked := (*atomic.Uint32)(unsafe.Pointer(&f.Slot(i).Asked)).Load()
 	return asked &^ asks, asked&asks != 0
+}
+
+// Payload returns the payload bytes of the packets that the kernel has carried of slot i since the
+// slot's Payload was set to 0.
+func (f *FanOut) Payload(i int) uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&f.Slot(i).Payload)).Load()
 }
 
 // asks is ASKED of fanout.c.

@@ -70,6 +70,7 @@ type fanoutRocastRetained struct {
 type fanoutRocastSlot struct {
 	_               structs.HostLayout
 	Word            uint64
+	Payload         uint64
 	Limit           uint32
 	Group           uint32
 	Fan             uint32

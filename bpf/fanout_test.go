@@ -264,6 +264,9 @@ func TestCarriedCopies(t *testing.T) {
 		if got := b.fan.Word(fanGroup).Load(); got != wantWord {
 			t.Fatalf("%v: word %#x, want %#x", o, got, wantWord)
 		}
+		if got := b.fan.Payload(fanGroup); got != uint64(payload) {
+			t.Fatalf("%v with %d bytes, IPv6 %v: %d bytes are counted", o, payload, ipv6, got)
+		}
 		if got := b.retained(psn); !bytes.Equal(got, frame) {
 			t.Fatalf("%v with %d bytes, IPv6 %v: retained\n%x\n%x", o, payload, ipv6, got, frame)
 		}

@@ -132,10 +132,10 @@ func TestWhatIsShownOfAReceiversProgress(t *testing.T) {
 	show := func(p feedback.PathSnapshot, paths int) api.Reach {
 		var r api.Reach
 		state := dataplane.GroupState{}
-		state.Paths, state.NAKs = make([]feedback.PathSnapshot, paths), make([]uint32, paths)
+		state.Paths, state.Receivers = make([]feedback.PathSnapshot, paths), make([]dataplane.Receiver, paths)
 		if paths > 0 {
 			path := g.published.FindPath(m.IP, m.RemoteQPN)
-			state.Paths[path], state.NAKs[path] = p, 5
+			state.Paths[path], state.Receivers[path].NAKs = p, 5
 		}
 		g.addProgress(&r, m, state)
 		return r

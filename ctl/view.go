@@ -234,7 +234,7 @@ func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.G
 		if hasSpoken {
 			r.Acked = number(p.Acked)
 		}
-		r.NAKs = uint64(state.NAKs[path])
+		r.NAKs = state.Receivers[path].NAKs
 		if p.Pending != 0 {
 			r.Pending = p.Pending.String()
 		}

@@ -159,11 +159,14 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		}
 	}
 	var outcome feedback.Outcome
+	next, copies := st.merge.NextPSN(), len(out.Copies)
 	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
+	st.count(outcome, next, v.PayloadBytes)
 	if outcome != feedback.OutsideWindow {
 		st.mark(v, head)
 	}
 	c.perform(st, f, region, out)
+	st.traffic.copied(len(out.Copies)-copies, v.PayloadBytes)
 	if st.held != nil {
 		c.retain(now, st, f, outcome, !unchecked, out)
 	}
@@ -222,8 +225,12 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	c.streaming = st.fan.at.Armed && st.fan.at.PSN.Sub(ev.PSN) > streamPackets
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
-	if aeth.Syndrome == roce.NAKSequence && outcome != feedback.Stale && Reason(outcome).Verdict() != Drop {
-		st.naks[path]++
+	switch t := &st.tallies[path]; {
+	case outcome == feedback.Stale, Reason(outcome).Verdict() == Drop:
+	case aeth.Syndrome == roce.NAKSequence:
+		t.naks++
+	case aeth.Syndrome.IsRNR():
+		t.rnrs++
 	}
 	c.perform(st, f, -1, out)
 	return Reason(outcome)
@@ -239,6 +246,7 @@ func (c *Core) cnp(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason 
 	case f.View.HopLimit(f.Head()) <= 1:
 		return HopLimitExceeded
 	}
+	st.tallies[path].cnps++
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, feedback.Event{Kind: feedback.CNP, Path: path}, c.acts[:0])
 	c.perform(st, f, -1, out)
@@ -286,6 +294,7 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 		case feedback.Join:
 			st.offsets[a.Path].deltaPSN = g.Paths[a.Path].FirstPSN.Sub(a.PSN)
 			st.offsets[a.Path].deltaMSN = a.MSN.Sub(0)
+			st.joins(a.Path, a.PSN)
 		case feedback.Repair:
 			c.sendAgain(st, a, out)
 		case feedback.Notice:

@@ -3,7 +3,6 @@ package dataplane
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rocast/rocast/feedback"
@@ -45,8 +44,11 @@ type FanOut interface {
 type FanWord struct {
 	PSN      roce.PSN // of the next packet
 	Messages roce.MSN // number of messages that ended since the group was armed
-	Inside   bool     // the newest packet is not the last one of its message
-	Armed    bool
+	// Payload is the number of payload bytes since the group was armed. It may lack what a packet
+	// has that is just being counted.
+	Payload uint64
+	Inside  bool // the newest packet is not the last one of its message
+	Armed   bool
 	// Asks says that a packet asked for an ACK since the group was armed. Asked is the last one. It
 	// may be one that PSN does not count yet.
 	Asks  bool
@@ -93,7 +95,8 @@ type EngineState struct {
 }
 
 func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
-	s := &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts), Engine: c.engineState(st), NAKs: slices.Clone(st.naks)}
+	s := &GroupState{Snapshot: st.merge.Snapshot(), Counters: named(&st.counts), Engine: c.engineState(st), Traffic: st.traffic}
+	s.Receivers = st.receivers(&s.Snapshot)
 	if st.held != nil {
 		s.Repaired, s.Retained = st.held.recent.last(now), st.held.used*mft.BufferBytes
 	}
@@ -195,7 +198,9 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	f := &st.fan
 	was := f.at
 	f.at = w
-	if n := w.PSN.Sub(was.PSN); n > 0 {
+	n := w.PSN.Sub(was.PSN)
+	st.traffic.carried(max(0, n), w.Payload-was.Payload, f.paths)
+	if n > 0 {
 		f.carried += uint64(n)
 		st.counts[feedback.Forwarded] += uint64(n)
 		c.fanCounts.Carried += uint64(n)

@@ -212,6 +212,9 @@ func (w *twins) counts() {
 	if !slices.Equal(with.Counters, sole.Counters) {
 		w.t.Errorf("the group counts %v with the engine, %v without", with.Counters, sole.Counters)
 	}
+	if with.Traffic != sole.Traffic || !slices.Equal(with.Receivers, sole.Receivers) {
+		w.t.Errorf("the group has carried %+v %+v with the engine, %+v %+v without", with.Traffic, with.Receivers, sole.Traffic, sole.Receivers)
+	}
 	if n := counter(w.t, w.with.Switch, "fan-out-carried"); n != with.Engine.Carried {
 		w.t.Errorf("the engine carried %d packets, and %d of its only group", n, with.Engine.Carried)
 	}

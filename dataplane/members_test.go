@@ -232,9 +232,9 @@ func TestMembershipChanges(t *testing.T) {
 	}
 }
 
-// Each receiver's sequence NAKs are counted: not its ACKs and RNR NAKs, nothing that is stale or
-// refused. The counts of those that stay survive a change of members.
-func TestNAKsAreCountedByReceiver(t *testing.T) {
+// Each receiver's sequence NAKs, RNR NAKs and CNPs are counted: nothing that is stale or refused.
+// The counts of those that stay survive a change of members.
+func TestWhatReceiversAnswerIsCounted(t *testing.T) {
 	g := group()
 	net := newNet(t, g)
 	for i := range roce.PSN(4) {
@@ -248,19 +248,27 @@ func TestNAKsAreCountedByReceiver(t *testing.T) {
 	say(t, net, ack(ipD, d.Add(2), roce.NAKSequence))
 	say(t, net, ack(ipD, d.Add(3), roce.NAKSequence))
 	say(t, net, ack(ipD, d.Add(9), roce.NAKSequence)) // was not sent
-	check := func(g *mft.Group, want ...uint32) {
+	say(t, net, ack(ipB, b, roce.SyndromeRNR(1)))     // stale
+	for range 3 {
+		say(t, net, cnp(ipB))
+	}
+	last := cnp(ipC)
+	last.hopLimit = 1
+	say(t, net, last)
+	check := func(g *mft.Group, want ...dataplane.Receiver) {
 		t.Helper()
-		if st, _ := net.Switch.GroupState(g.ID); !slices.Equal(st.NAKs, want) {
-			t.Errorf("%v NAKs, want %v", st.NAKs, want)
+		if st, _ := net.Switch.GroupState(g.ID); !slices.Equal(st.Receivers, want) {
+			t.Errorf("%+v, want %+v", st.Receivers, want)
 		}
 	}
-	check(g, 0, 1, 2)
+	ofC, ofD := dataplane.Receiver{Acknowledged: 1, NAKs: 1}, dataplane.Receiver{Acknowledged: 3, NAKs: 2, RNRs: 1}
+	check(g, dataplane.Receiver{Acknowledged: 2, CNPs: 3}, ofC, ofD)
 	next := group()
 	next.Paths = next.Paths[1:]
 	if err := net.Switch.Replace(g.ID, next); err != nil {
 		t.Fatal(err)
 	}
-	check(next, 1, 2)
+	check(next, ofC, ofD)
 }
 
 // A receiver that comes before the source has sent anything joins as it does later: its QP may have

@@ -186,6 +186,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 		return
 	}
 	counts.Sent++
+	st.traffic.copied(1, s.frame.View.PayloadBytes)
 	h.recent.at(c.repair.now)
 	h.recent.count(a.Path)
 	again := st.copyFor(a, region)

@@ -20,7 +20,8 @@ type state struct {
 	left    senderState // of a source that has left the group: written at a source switch, never read
 	marks   sourceMarks
 	counts  [NumReasons]uint64
-	naks    []uint32 // per path: how often its receiver asked for a packet again
+	traffic Traffic
+	tallies []tally // per path
 	fan     fanState
 	held    *held     // what is retained for repair; nil: the policy says repair: off
 	edits   mft.Edits // for packets of the active source
@@ -75,7 +76,7 @@ func (st *state) mark(v *roce.View, head []byte) {
 func newState(g *mft.Group) *state {
 	st := &state{
 		group: g, active: g.Source.Path, offsets: make([]offset, len(g.Paths)),
-		naks: make([]uint32, len(g.Paths)), marks: sourceMarks{pkey: roce.DefaultPKey},
+		tallies: make([]tally, len(g.Paths)), marks: sourceMarks{pkey: roce.DefaultPKey},
 	}
 	st.merge = feedback.New(feedback.Config{
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored, Weights: weights(g),
@@ -129,7 +130,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		}
 		return false
 	}
-	offsets, naks, turns := make([]offset, len(from)), make([]uint32, len(from)), newTurns(g)
+	offsets, tallies, turns := make([]offset, len(from)), make([]tally, len(from)), newTurns(g)
 	active := departed
 	if st.active == onlySends && sameSource(old, g) {
 		active = onlySends
@@ -140,7 +141,7 @@ func (st *state) adopt(g *mft.Group) bool {
 		if k < 0 {
 			continue
 		}
-		offsets[i], naks[i] = st.offsets[k], st.naks[k]
+		offsets[i], tallies[i] = st.offsets[k], st.tallies[k]
 		if st.turns != nil {
 			turns[i] = st.turns[k]
 		}
@@ -151,7 +152,7 @@ func (st *state) adopt(g *mft.Group) bool {
 	if st.turns == nil && active != departed && !othersSend(g) {
 		turns = nil // no other member may send
 	}
-	st.offsets, st.naks, st.turns, st.active = offsets, naks, turns, active
+	st.offsets, st.tallies, st.turns, st.active = offsets, tallies, turns, active
 	if st.held != nil {
 		st.held.recent.rearrange(from)
 	}
@@ -256,6 +257,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 	if st.held != nil {
 		c.repair.retained.releaseAll(st.held) // of another PSN space
 	}
+	st.takesTurn(next)
 	st.active = next
 	st.edits = st.group.Edits(next)
 	out.Notes = append(out.Notes, Note{

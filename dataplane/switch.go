@@ -412,11 +412,12 @@ func (s *Switch) PortCounters() []PortCounters {
 // GroupState is a snapshot of a group's merging state and counters.
 type GroupState struct {
 	feedback.Snapshot
-	Counters []Counter
-	Engine   EngineState
-	NAKs     []uint32 // how often each path's receiver asked for a packet again that was lost on its way
-	Repaired []uint64 // with repair on: packets that each path was sent again in the last minute
-	Retained int      // with repair on: bytes of packet memory that it takes now
+	Counters  []Counter
+	Engine    EngineState
+	Traffic   Traffic
+	Receivers []Receiver // of each path
+	Repaired  []uint64   // with repair on: packets that each path was sent again in the last minute
+	Retained  int        // with repair on: bytes of packet memory that it takes now
 }
 
 // GroupState returns the state of the group with this ID, or false if there is none. What the

@@ -108,6 +108,18 @@ func (s *stage) message(from netip.Addr) {
 		s.t.Fatalf("%v heard ACK %d, MSN %d; it sent PSN %d as its message %d", from, d.PSN, d.MSN, m.sends.Prev(), m.sent)
 	}
 	silent(s.t, s.Net)
+	s.acknowledged()
+}
+
+// acknowledged checks that each receiver counts as having acknowledged what its QP has received.
+func (s *stage) acknowledged() {
+	s.t.Helper()
+	st, _ := s.Switch.GroupState(s.group.ID)
+	for i, p := range s.group.Paths {
+		if got, want := st.Receivers[i].Acknowledged, uint64(s.members[p.Dst].received); got != want {
+			s.t.Errorf("%v has acknowledged %d packets, and received %d", p.Dst, got, want)
+		}
+	}
 }
 
 func (s *stage) answer(host netip.Addr) {

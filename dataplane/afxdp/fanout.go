@@ -328,7 +328,7 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	f.word(i).Store(encodeWord(dataplane.FanWord{PSN: w.PSN}, f.epochs[i])) // copies of the last block are stale from here on
 	f.uses[i].Store(fan)
 	slot := f.kernel.Slot(i)
-	slot.Asked = 0
+	slot.Asked, slot.Payload = 0, 0
 	slot.Limit, slot.Group, slot.Fan, slot.Ingress = uint32(limit), uint32(id), fan, d.ifIndex[b.Ingress]
 	writeSlot(slot, b)
 	slot.RetainedFirst, slot.RetainedEntries = uint32(m.first), uint32(m.packets)
@@ -358,20 +358,20 @@ func (f *fanOut) retain(i, packets int) (m kernelPart, err error) {
 // Load is part of dataplane.FanOut.
 func (f *fanOut) Load(id mft.GroupID) dataplane.FanWord {
 	i := place(id)
-	return f.withAsked(i, decodeWord(f.word(i).Load()))
+	return f.withRest(i, decodeWord(f.word(i).Load()))
 }
 
-// withAsked adds to a word, which was read before, what its packets ask for.
-func (f *fanOut) withAsked(i int, w dataplane.FanWord) dataplane.FanWord {
+// withRest adds to a word, which was read before, what its packets carry and what they ask for.
+func (f *fanOut) withRest(i int, w dataplane.FanWord) dataplane.FanWord {
 	psn, ok := f.kernel.Asked(i)
-	w.Asks, w.Asked = ok, roce.PSN(psn)
+	w.Asks, w.Asked, w.Payload = ok, roce.PSN(psn), f.kernel.Payload(i)
 	return w
 }
 
 // Disarm is part of dataplane.FanOut.
 func (f *fanOut) Disarm(id mft.GroupID) dataplane.FanWord {
 	i := place(id)
-	return f.withAsked(i, decodeWord(f.word(i).And(^uint64(wordArmed))&^wordArmed))
+	return f.withRest(i, decodeWord(f.word(i).And(^uint64(wordArmed))&^wordArmed))
 }
 
 // Limit is part of dataplane.FanOut.

@@ -90,7 +90,11 @@ func TestAnUnusedFanIsGivenAway(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	f.kernel.Slot(place(300)).Payload = 77 // of the last time that a group was armed there
 	arm(300, one)
+	if w := f.Load(300); w.Payload != 0 {
+		t.Errorf("%d bytes are counted before the first packet", w.Payload)
+	}
 	// A set that is wanted again keeps its fan.
 	if fans := wanted(other, set(9)); len(fans) != bpf.Fans || fans[set(9)] != 9 {
 		t.Errorf("%d fans; the set that is wanted again has %d", len(fans), fans[set(9)])

@@ -143,6 +143,7 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	if v.AckReq(frame.Head()) {
 		p.word.Asks, p.word.Asked = true, p.word.PSN
 	}
+	p.word.Payload += uint64(v.PayloadBytes)
 	p.word.PSN = p.word.PSN.Next()
 	if p.word.Inside = !v.Opcode.EndsMessage(); !p.word.Inside {
 		p.word.Messages = p.word.Messages.Add(1)
