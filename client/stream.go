@@ -303,6 +303,10 @@ func verdict(events []Event) (s Signal, cause error) {
 	for _, e := range events {
 		switch e.Kind {
 		case api.GroupDegraded:
+			if e.GoesOn {
+				s, cause = WentWell, nil
+				continue
+			}
 			s, cause = WentBad, fmt.Errorf("group %s is degraded: %s", e.Group, e.Cause)
 		case api.GroupRestored, api.GroupCreated:
 			s, cause = WentWell, nil

@@ -492,3 +492,17 @@ func TestWhatEventsSayOfAGroup(t *testing.T) {
 		}
 	}
 }
+
+// An event about a group that goes on without a receiver is no reason to leave the group, and one
+// to come back.
+func TestAnEventOfAGroupThatGoesOn(t *testing.T) {
+	bad, fine := Event{Kind: api.GroupDegraded}, Event{Kind: api.GroupDegraded, GoesOn: true}
+	for _, c := range []struct {
+		events []Event
+		want   Signal
+	}{{[]Event{fine}, WentWell}, {[]Event{fine, bad}, WentBad}, {[]Event{bad, fine}, WentWell}} {
+		if s, cause := verdict(c.events); s != c.want || (cause != nil) != (s == WentBad) {
+			t.Errorf("%+v: %v, %v", c.events, s, cause)
+		}
+	}
+}

@@ -105,14 +105,14 @@ func (c *Controller) logLegs(g *group, was *plan.Plan) {
 	for l := range g.plan.Members() {
 		member := []zap.Field{zap.String("group", g.name), zap.Stringer("member", l.Dst)}
 		switch b := before[l.Member]; {
-		case !l.Waits() && (b.Leg != l.Leg || b.Waits()):
+		case !l.Lost() && (b.Leg != l.Leg || b.Lost()):
 			c.Log.Info("member reachable", append(member, zap.String("port", l.Hop.PortName))...)
 			kind := api.RouteChanged
-			if b.Waits() {
+			if b.Lost() {
 				kind = api.MemberReachable
 			}
 			c.memberEvent(kind, g, l.Member.ID(), "it is reached through %s", l.Hop.PortName)
-		case l.Waits() && b.Reason != l.Reason:
+		case l.Waits() && b.Reason != l.Reason, l.Hop.Silent && !b.Lost():
 			c.Log.Warn("member unreachable; its frames flow again when the reason is gone",
 				append(member, zap.String("reason", l.Reason))...)
 			c.memberEvent(api.MemberUnreachable, g, l.Member.ID(), "%s", l.Reason)

@@ -124,16 +124,28 @@ func (c *Controller) lookAround(g *group) {
 	}
 }
 
-// logNote logs a note. g is nil if the group has been removed.
-func (c *Controller) logNote(g *group, n dataplane.Note) {
+// fieldsOf names a member's QP in a line of the log. g is nil if the group has been removed.
+func (g *group) fieldsOf(id groupfile.ID) []zap.Field {
 	name := ""
 	if g != nil {
 		name = g.name
 	}
-	fields := []zap.Field{
-		zap.String("group", name), zap.Stringer("member", n.Receiver), zap.Uint32("remoteQPN", uint32(n.RemoteQPN)),
-		zap.Stringer("event", n.What), zap.Uint32("psn", uint32(n.PSN)),
+	fields := []zap.Field{zap.String("group", name), zap.Stringer("member", id.IP), zap.Uint32("remoteQPN", uint32(id.RemoteQPN))}
+	if g == nil {
+		return fields
 	}
+	for l := range g.plan.Members() {
+		if l.Member.ID() == id {
+			fields = append(fields, zap.Uint32("qpn", uint32(l.Member.QPN)), zap.String("port", l.Hop.PortName))
+		}
+	}
+	return fields
+}
+
+// logNote logs a note. g is nil if the group has been removed.
+func (c *Controller) logNote(g *group, n dataplane.Note) {
+	fields := append(g.fieldsOf(groupfile.ID{IP: n.Receiver, RemoteQPN: n.RemoteQPN}),
+		zap.Stringer("event", n.What), zap.Uint32("psn", uint32(n.PSN)))
 	if n.Syndrome != 0 {
 		fields = append(fields, zap.Stringer("answer", n.Syndrome))
 	}

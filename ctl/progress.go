@@ -22,6 +22,9 @@ const (
 	// lookAtMost bounds the groups that are looked at in one period: the worker is asked for each.
 	// If there are more groups, each is looked at less often.
 	lookAtMost = 256
+	// standsAfter is the time without progress that the log calls a standstill. QPs that retry
+	// after a loss get on much sooner.
+	standsAfter = time.Second
 )
 
 // pace is how a running group gets on, and which of its receivers do not.
@@ -29,10 +32,14 @@ type pace struct {
 	meter    goodput.Meter
 	stalls   goodput.Stalls[groupfile.ID]
 	refusals refusals
+	mending  map[groupfile.ID]mending
+	still    goodput.Standstill
 	epoch    uint64 // of the PSN space: of one source, in one group of the data path
 	id       mft.GroupID
 	source   groupfile.ID
 	cause    string // why it is degraded
+	quiet    bool   // the log has called that a standstill
+	troubled bool   // an event has said that a member is in trouble
 }
 
 func (p *pace) isDegraded() bool { return p != nil && p.meter.IsDegraded() }
@@ -78,9 +85,17 @@ func (c *Controller) lookAtProgress(name string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.groups[name]
-	if g == nil || g.published == nil || g.file.DegradedAfter == 0 && !g.pace.isDegraded() {
+	if g == nil || g.published == nil {
 		return
 	}
+	if g.file.DegradedAfter != 0 || g.pace.isDegraded() {
+		c.measure(g, now)
+	}
+	c.lookAtTrouble(g)
+}
+
+// measure compares the progress of a group with that of before.
+func (c *Controller) measure(g *group, now time.Time) {
 	state, ok := c.Switch.GroupState(g.id)
 	if !ok || !state.Started {
 		return
@@ -93,20 +108,27 @@ func (c *Controller) lookAtProgress(name string, now time.Time) {
 	}
 	sample := goodput.Sample{Epoch: p.epoch, Sent: state.Sent, Merged: state.Merged}
 	after := g.file.DegradedAfter
+	stood := p.still.Stands()
+	c.lookAtStandstill(g, now, sample, state)
+	p.lookAtRepair(now, g.published.Paths, state.Paths, after)
 	change := p.meter.Step(now, sample, goodput.Limits{Below: float64(g.file.DegradedBelow) / 100, After: after})
 	stalled, returned := p.stalls.Step(now, sample, places(g, state), after)
 	for _, id := range stalled {
 		c.stalled(g, id, after)
 	}
 	for _, id := range returned {
-		c.Log.Info("a receiver acknowledges again", zap.String("group", g.name), zap.Stringer("member", id.IP))
+		if !stood {
+			c.Log.Info("a receiver acknowledges again", g.fieldsOf(id)...)
+		}
 		c.memberEvent(api.MemberReturned, g, id, "it acknowledges again")
 	}
 	switch change {
 	case goodput.Degraded:
 		c.degraded(g, state)
 	case goodput.Restored:
-		c.Log.Info("a group is no longer degraded", zap.String("group", g.name))
+		if !p.quiet {
+			c.Log.Info("a group is no longer degraded", zap.String("group", g.name))
+		}
 		c.restored(g, "its packets get on again")
 	}
 }
@@ -124,7 +146,9 @@ func places(g *group, state dataplane.GroupState) (list []goodput.Place[groupfil
 }
 
 func (c *Controller) stalled(g *group, id groupfile.ID, after time.Duration) {
-	c.Log.Warn("a receiver has stalled", zap.String("group", g.name), zap.Stringer("member", id.IP))
+	if !g.pace.still.Stands() {
+		c.Log.Warn("a receiver has stalled", g.fieldsOf(id)...)
+	}
 	c.memberEvent(api.MemberStalled, g, id, "it has acknowledged nothing for %v, and others are further", after)
 }
 
@@ -136,25 +160,51 @@ func (c *Controller) degraded(g *group, state dataplane.GroupState) {
 	if p.meter.Rate() == 0 {
 		p.cause = "packets wait, and none gets on"
 	}
-	list := places(g, state)
-	if len(list) > 0 {
-		last := slices.MinFunc(list, func(a, b goodput.Place[groupfile.ID]) int { return int(a.Acked.Sub(b.Acked)) })
-		if last.Acked.Before(state.Sent) {
-			e.Member, e.RemoteQPN = last.ID.IP.String(), uint32(last.ID.RemoteQPN)
-			p.cause += fmt.Sprintf("; the last is %v, which lacks the source's packet %d", last.ID.IP, last.Acked.Next())
-		}
+	if last, ok := slowest(g, state); ok {
+		e.Member, e.RemoteQPN = last.ID.IP.String(), uint32(last.ID.RemoteQPN)
+		p.cause += fmt.Sprintf("; the last is %v, which lacks the source's packet %d", last.ID.IP, last.Acked.Next())
 	}
 	e.Cause = p.cause
-	c.Log.Warn("a group is degraded", zap.String("group", g.name), zap.String("reason", p.cause))
+	if p.quiet = p.still.Stands(); !p.quiet {
+		c.Log.Warn("a group is degraded", zap.String("group", g.name), zap.String("reason", p.cause))
+	}
 	c.events.Add(e)
 }
 
-// restored tells that a group is no longer degraded, unless it is for another reason.
+// slowest returns the receiver that is furthest behind, unless all have everything.
+func slowest(g *group, state dataplane.GroupState) (last goodput.Place[groupfile.ID], ok bool) {
+	list := places(g, state)
+	if len(list) == 0 {
+		return last, false
+	}
+	last = slices.MinFunc(list, func(a, b goodput.Place[groupfile.ID]) int { return int(a.Acked.Sub(b.Acked)) })
+	return last, last.Acked.Before(state.Sent)
+}
+
+// lookAtStandstill logs when a group stands still, once, with the receiver that it waits for, and
+// when it gets on again.
+func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sample, state dataplane.GroupState) {
+	begun, ended, lasted := g.pace.still.Step(now, sample, standsAfter)
+	switch {
+	case ended:
+		c.Log.Info("a group gets on again", zap.String("group", g.name), zap.Duration("after", lasted))
+	case begun:
+		fields := []zap.Field{zap.String("group", g.name)}
+		if last, ok := slowest(g, state); ok {
+			fields = append(g.fieldsOf(last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
+		}
+		c.Log.Warn("a group stands still: packets wait, and the source has heard no acknowledgement", append(fields, zap.Duration("for", lasted))...)
+	}
+}
+
+// restored tells that a group is no longer degraded, unless it is for another reason. It may still
+// be because of a member; then it goes on.
 func (c *Controller) restored(g *group, cause string) {
 	if g.pace.isDegraded() || g.treeProblem != "" {
 		return
 	}
-	c.events.Add(api.Event{Kind: api.GroupRestored, Group: g.name, Cause: cause, Goodput: g.pace.goodput()})
+	s := summary(g)
+	c.tellTrouble(g, &s, cause)
 }
 
 // registrationFailed tells that a group could not be created at all its boxes: a program that waits

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/zap"
+
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -96,7 +99,35 @@ func TestAReceiverThatIsNotWaitedForStalls(t *testing.T) {
 	for i := range roce.PSN(5) {
 		r.second(t, 2000+1000*i, 2000+1000*i, 1500, 2000+1000*i)
 	}
-	r.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 3s, and others are further")
+	r.expectEvents(t, "member-stalled g1 10.77.0.2: it has acknowledged nothing for 3s, and others are further",
+		"degraded g1: 10.77.0.2: it has stalled: it acknowledges nothing, and others are further")
+	r.second(t, 9000, 9000, 1501, 9000)
+	r.expectEvents(t, "member-returned g1 10.77.0.2: it acknowledges again", "restored g1: no member is in trouble any more")
+}
+
+// The log has one line when a group begins to stand still, and one with its end, whatever else is
+// told of the same receiver.
+func TestAStandstillIsLoggedOnceWithItsEnd(t *testing.T) {
+	r := newRunner(t, "")
+	r.logs.TakeAll()
+	r.second(t, 2000, 1500, 1500, 2000)
+	if got := r.logs.TakeAll(); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	for range 8 {
+		r.second(t, 2000, 1500, 1500, 2000)
+	}
+	want := map[string]any{"group": "g1", "member": "10.77.0.2", "remoteQPN": uint32(1), "qpn": uint32(18), "port": "eth2", "lacksPSN": uint32(1501), "for": time.Second}
+	if got := r.logs.TakeAll(); len(got) != 1 || got[0].Level != zap.WarnLevel || !strings.HasPrefix(got[0].Message, "a group stands still") {
+		t.Errorf("%v", got)
+	} else if diff := cmp.Diff(want, got[0].ContextMap()); diff != "" {
+		t.Error(diff)
+	}
+	r.second(t, 2000, 1501, 1501, 2000)
+	r.second(t, 2000, 2000, 2000, 2000)
+	if got := r.logs.TakeAll(); len(got) != 1 || got[0].Message != "a group gets on again" || got[0].ContextMap()["after"] != 9*time.Second {
+		t.Errorf("%v", got)
+	}
 }
 
 // The member that sends acknowledges nothing, and is not waited for.

@@ -88,9 +88,6 @@ func (c *Controller) addPortsAndGroups(s *api.Status) {
 		if v.State == api.Ready {
 			continue
 		}
-		if v.Reason == "" {
-			v.Reason = g.waitsBecause()
-		}
 		addProblem(s, api.Problem{Of: api.OfGroup, Name: name, State: v.State, Reason: v.Reason, Blocks: !v.ClearToSend})
 	}
 }

@@ -2,9 +2,14 @@ package ctl
 
 import (
 	"fmt"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -21,19 +26,16 @@ func (r *refusals) add(in mft.GroupID, id groupfile.ID, cause string) {
 	r.cause[id] = cause
 }
 
-// trouble names a receiver that no longer gets all data, or that acknowledges nothing, and says
-// why; "": there is none.
+// trouble names a member that no longer gets all data or gets it late, that acknowledges nothing or
+// does not answer, and says why; "": there is none.
 func (g *group) trouble() string {
 	if g.file == nil || g.pace == nil {
 		return ""
 	}
 	var l blamed
-	if g.past.AnyOut() || g.pace.stalls.Any() || len(g.pace.refusals.cause) > 0 {
-		for i := range g.file.Receivers {
-			m := &g.file.Receivers[i]
-			if why := g.troubleOf(m); why != "" {
-				l.add(g.nameOf(m), why)
-			}
+	for leg := range g.plan.Members() {
+		if why := g.troubleOf(leg); why != "" {
+			l.add(g.nameOf(leg.Member), why)
 		}
 	}
 	for _, link := range g.links {
@@ -68,9 +70,9 @@ func (l *blamed) String() string {
 	return fmt.Sprintf("%s; and %d more", l.first, l.more)
 }
 
-func (g *group) troubleOf(m *groupfile.Member) string {
-	id := m.ID()
-	if r := g.ended(m); r != nil {
+func (g *group) troubleOf(l *plan.Leg) string {
+	id := l.Member.ID()
+	if r := g.ended(l.Member); r != nil {
 		return r.Why()
 	}
 	if cause, refused := g.pace.refusals.cause[id]; refused && g.pace.refusals.in == g.id {
@@ -79,6 +81,12 @@ func (g *group) troubleOf(m *groupfile.Member) string {
 	// With degraded-after 0, stalls are not looked at, so their end is not noticed.
 	if g.file.DegradedAfter > 0 && g.pace.stalls.IsStalled(id) {
 		return "it has stalled: it acknowledges nothing, and others are further"
+	}
+	if m := g.pace.mending[id]; m.cause != "" {
+		return m.cause
+	}
+	if l.Hop.Silent {
+		return "its host does not answer when the box asks for its MAC"
 	}
 	return ""
 }
@@ -93,7 +101,72 @@ func (g *group) nameOf(m *groupfile.Member) string {
 	return m.IP.String()
 }
 
-// addTrouble makes a group degraded of which a receiver is in trouble.
+// mending says since when a receiver gets its data by repair alone, or waits for the source. The
+// zero mending is that of a receiver that gets new data directly.
+type mending struct {
+	repairing, unmended time.Time
+	cause               string // why the group is degraded because of it, or ""
+}
+
+// lookAtRepair records which receivers need repair, or what repair cannot give them, for longer
+// than the time after.
+func (p *pace) lookAtRepair(now time.Time, paths []mft.Path, state []feedback.PathSnapshot, after time.Duration) {
+	was := p.mending
+	p.mending = nil
+	for i := range paths {
+		s := &state[i]
+		if after == 0 || s.Part != feedback.PartActive || !s.Repairing && !s.Unmended {
+			continue
+		}
+		id := groupfile.ID{IP: paths[i].Dst, RemoteQPN: paths[i].RemoteQPN}
+		m := was[id]
+		m.cause = ""
+		if lasts(&m.repairing, s.Repairing, now) >= after {
+			m.cause = "it gets its data by repair alone: its link loses packets, or it is slow"
+		}
+		if lasts(&m.unmended, s.Unmended, now) >= after {
+			m.cause = fmt.Sprintf("repair has fallen back on the source, which has to send packet %d again", s.Acked.Next())
+		}
+		if p.mending == nil {
+			p.mending = map[groupfile.ID]mending{}
+		}
+		p.mending[id] = m
+	}
+}
+
+// lasts returns for how long something is the case, since the first time that it was.
+func lasts(since *time.Time, is bool, now time.Time) time.Duration {
+	switch {
+	case !is:
+		*since = time.Time{}
+		return 0
+	case since.IsZero():
+		*since = now
+	}
+	return now.Sub(*since)
+}
+
+// lookAtTrouble tells when a group begins and ceases to be degraded because of a member, unless it
+// is for a graver reason.
+func (c *Controller) lookAtTrouble(g *group) {
+	s := summary(g)
+	if s.GoesOn != g.pace.troubled && (s.GoesOn || s.State == api.Ready) {
+		c.tellTrouble(g, &s, "no member is in trouble any more")
+	}
+}
+
+// tellTrouble tells why a group that goes on is degraded, or that it no longer is.
+func (c *Controller) tellTrouble(g *group, s *api.GroupSummary, over string) {
+	g.pace.troubled = s.GoesOn
+	e := api.Event{Kind: api.GroupRestored, Group: g.name, Cause: over, Goodput: g.pace.goodput()}
+	if s.GoesOn {
+		e.Kind, e.Cause, e.GoesOn = api.GroupDegraded, s.Reason, true
+		c.Log.Info("a group is degraded, and goes on", zap.String("group", g.name), zap.String("reason", s.Reason))
+	}
+	c.events.Add(e)
+}
+
+// addTrouble makes a group degraded of which a member is in trouble.
 func (g *group) addTrouble(s *api.GroupSummary) {
 	if s.State != api.Ready {
 		return

@@ -1,10 +1,14 @@
 package ctl
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -129,5 +133,84 @@ func TestAReceiverInTroubleBehindABoxIsNamed(t *testing.T) {
 		if s := f.box(c.box).Groups().Groups[0]; s.State != api.Degraded || s.Reason != c.want || !s.GoesOn {
 			t.Errorf("%s: %+v", c.box, s)
 		}
+	}
+}
+
+// A receiver whose data comes by repair alone, or which repair cannot help, is named after the time
+// after which a group is degraded. One that is repaired now and then is not.
+func TestAReceiverThatNeedsRepairForLongIsNamed(t *testing.T) {
+	r := newRunner(t, "degraded-after: 2s\n")
+	look := func(two feedback.PathSnapshot) api.GroupSummary {
+		r.now = r.now.Add(time.Second)
+		r.sw.Carry("g1", 2000)
+		r.sw.Merge(r.groups["g1"].id, 2000)
+		two.Part, two.Acked = feedback.PartActive, 2000
+		r.sw.Repair("10.77.0.2", two, 0)
+		r.sw.Repair("10.77.0.3", feedback.PathSnapshot{Part: feedback.PartActive, Acked: 2000}, 0)
+		r.lookAtProgress("g1", r.now)
+		return r.Groups().Groups[0]
+	}
+	repaired, direct, unmended := feedback.PathSnapshot{Repairing: true}, feedback.PathSnapshot{}, feedback.PathSnapshot{Repairing: true, Unmended: true}
+	const slow, alone = "10.77.0.2: it gets its data by repair alone: its link loses packets, or it is slow", "10.77.0.2: repair has fallen back on the source, which has to send packet 2001 again"
+	for i, c := range []struct {
+		two  feedback.PathSnapshot
+		want string
+	}{
+		{repaired, ""}, {repaired, ""}, {direct, ""}, {repaired, ""}, {repaired, ""}, {repaired, slow}, {repaired, slow},
+		{unmended, slow}, {unmended, slow}, {unmended, alone}, {repaired, slow}, {direct, ""},
+	} {
+		if s := look(c.two); s.Reason != c.want || (s.State == api.Degraded) != (c.want != "") || !s.ClearToSend {
+			t.Errorf("second %d: %+v, want %q", i, s, c.want)
+		}
+	}
+	r.expectEvents(t, "degraded g1: "+slow, "restored g1: no member is in trouble any more")
+	for range 9 {
+		r.sw.Part(r.groups["g1"].id, "10.77.0.2", feedback.PartGone) // what it needed does not matter any more
+		if s := look(direct); s.State != api.Ready {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// A host that the kernel has asked in vain may still get its frames: the group is clear to send,
+// and not ready.
+func TestAHostThatDoesNotAnswerIsNamed(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.happened()
+	set := func(silent bool) api.GroupSummary {
+		hop := ctltest.Hop(2, "eth2", 1500, 2)
+		if hop.Silent = silent; silent {
+			hop.Reason = "10.77.0.2 does not answer on eth2"
+		}
+		w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": hop})
+		w.hopsChanged([]netip.Addr{addr("10.77.0.2")})
+		w.lookAtProgress("g1", time.Unix(1, 0))
+		return w.Groups().Groups[0]
+	}
+	const want = "10.77.0.2: its host does not answer when the box asks for its MAC"
+	for range 2 {
+		if s := set(true); s.State != api.Degraded || s.Reason != want || !s.ClearToSend || !s.GoesOn {
+			t.Errorf("%+v", s)
+		}
+	}
+	w.expectEvents(t, "member-unreachable g1 10.77.0.2: 10.77.0.2 does not answer on eth2", "degraded g1: "+want)
+	if s := set(false); s.State != api.Ready {
+		t.Errorf("%+v", s)
+	}
+	w.expectEvents(t, "member-reachable g1 10.77.0.2: it is reached through eth2", "restored g1: no member is in trouble any more")
+}
+
+// One function says what state a group is in: the list, the group, the status and its problems
+// agree.
+func TestEveryViewOfAGroupSaysTheSame(t *testing.T) {
+	r := newRunner(t, "")
+	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.2"), RemoteQPN: 1, What: feedback.NoteEvicted, PSN: 7})
+	list, one, status := r.Groups().Groups[0], r.group(t).GroupSummary, r.Status()
+	if len(status.Problems) != 1 || status.Groups[api.Degraded] != 1 || status.Groups[api.Ready] != 0 {
+		t.Fatalf("%+v", status)
+	}
+	if p := status.Problems[0]; list != one || p.State != list.State || p.Reason != list.Reason || p.Blocks || !strings.HasPrefix(p.Reason, "10.77.0.2: evicted") {
+		t.Errorf("%+v, %+v, %+v", list, one, p)
 	}
 }

@@ -66,7 +66,7 @@ func summary(g *group) api.GroupSummary {
 	case g.problem != "":
 		s.State, s.Reason = api.Failed, g.problem
 	case s.WaitingCount > 0:
-		s.State = api.Waiting
+		s.State, s.Reason = api.Waiting, g.waitsBecause()
 	}
 	for _, l := range g.links {
 		if state, reason := l.state(); g.problem == "" && state != api.Ready && s.State != api.Degraded {

@@ -50,7 +50,8 @@ type Event struct {
 	// (member-joined, source-switched: that it sent), refused, or lacks (member-evicted,
 	// member-behind).
 	PSN     *uint32  `json:"psn,omitempty"`
-	Cause   string   `json:"cause,omitempty"` // a sentence
+	Cause   string   `json:"cause,omitempty"`  // a sentence
+	GoesOn  bool     `json:"goesOn,omitempty"` // with GroupDegraded: see GroupSummary
 	Goodput *Goodput `json:"goodput,omitempty"`
 }
 

@@ -22,6 +22,7 @@ type Hop struct {
 	Interface int      // ifindex in the route: a port, or a bridge or VLAN device above a port; 0: no route
 	Down      bool     // the port is known but passes no frames; Reason says why
 	Own       bool     // the address belongs to the box, so there is no port
+	Silent    bool     // the host does not answer the kernel, and the other fields say where it was last
 	// Gateways are the next hops of the route. With equal-cost paths there are several, and the
 	// other fields describe the one that the kernel has chosen.
 	Gateways Gateways

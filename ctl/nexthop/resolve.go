@@ -59,6 +59,9 @@ type walk struct {
 	at    sighting       // found so far in this walk
 	state neighbourState // state of the next hop
 	tags  tags
+	// wasSilent says that the last finding was Silent. The host stays so while the kernel asks it
+	// again, until it answers.
+	wasSilent bool
 }
 
 // resolve finds the hop to an address. was is the last finding for the address, or nil. insist also
@@ -66,7 +69,7 @@ type walk struct {
 func (r *resolver) resolve(to netip.Addr, was *finding, insist bool) *finding {
 	w := &walk{resolver: r, to: to}
 	if was != nil {
-		w.seen, w.probed = was.seen, was.probed
+		w.seen, w.probed, w.wasSilent = was.seen, was.probed, was.Silent
 	}
 	w.about(subject{addr: to})
 	doubt, err := w.walk(insist)
@@ -151,6 +154,7 @@ func (w *walk) neighbour(out link, insist bool) (doubt string, err error) {
 	}
 	w.at.mac = w.seen.mac
 	w.about(subject{mac: w.at.mac})
+	w.Silent = out.broken() == "" && (n.state == failed || w.wasSilent)
 	return fmt.Sprintf("%s; it was last at %v", reason, w.at.mac), nil
 }
 

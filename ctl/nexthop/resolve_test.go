@@ -285,7 +285,33 @@ func TestAnInterruptedWayIsKnownAgainAtOnce(t *testing.T) {
 	k.links[eth2] = attached
 	tracker.update(eth2Changed)
 	again := tracker.Hop(onBridge)
-	if again.Reason = ""; again != known {
+	if !again.Silent {
+		t.Error("the host does not answer")
+	}
+	if again.Reason, again.Silent = "", false; again != known {
 		t.Errorf("again %s, was %s", describe(tracker.Hop(onBridge)), describe(known))
+	}
+}
+
+// A host that does not answer is silent until it does, also while the kernel asks it again.
+func TestASilentHostIsSilentUntilItAnswers(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1, eth2, eth3})
+	known := tracker.Track(onBridge)
+	for _, c := range []struct {
+		state neighbourState
+		want  bool
+	}{{incomplete, false}, {failed, true}, {incomplete, true}, {absent, true}, {usable, false}, {incomplete, false}} {
+		k.neighbours["10 10.2.0.2"] = neighbour{state: c.state, mac: MAC(known.L2[:6])}
+		tracker.update([]change{{subject: subject{addr: onBridge}}})
+		if hop := tracker.Hop(onBridge); !hop.Known() || hop.Silent != c.want {
+			t.Errorf("state %v: %s, silent %v", c.state, describe(hop), hop.Silent)
+		}
+	}
+	k.neighbours["10 10.2.0.2"] = neighbour{state: failed}
+	k.set(10, func(l *link) { l.noCarrier = true })
+	tracker.update([]change{{subject: subject{addr: onBridge}}, {subject: subject{link: 10}}})
+	if hop := tracker.Hop(onBridge); hop.Silent {
+		t.Errorf("without a carrier no host can answer: %s", describe(hop))
 	}
 }

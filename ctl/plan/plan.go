@@ -38,6 +38,10 @@ type Leg struct {
 // control hears of it.
 func (l *Leg) Waits() bool { return !l.Resolved() || l.Hop.Down }
 
+// Lost says whether frames cannot reach the member at present, or its host does not answer the
+// kernel. To the latter frames are sent all the same.
+func (l *Leg) Lost() bool { return l.Waits() || l.Hop.Silent }
+
 // Members yields the leg of every member once.
 func (p *Plan) Members() iter.Seq[*Leg] {
 	return func(yield func(*Leg) bool) {
