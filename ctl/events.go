@@ -4,8 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"slices"
 
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/ports"
@@ -45,6 +50,26 @@ func (c *Controller) updateEvents(g *group, next *groupfile.File) {
 		if id := g.wanted.Receivers[i].ID(); next.Receiver(id) < 0 {
 			c.memberEvent(api.MemberLeft, g, id, "the group was updated without it")
 		}
+	}
+}
+
+// addressTaken tells that a host uses a group's IP. Other boxes of the group may have it too.
+func (c *Controller) addressTaken(ip netip.Addr, claim address.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := false
+	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
+		g := c.groups[name]
+		if g.file == nil || g.file.IP != ip || slices.Contains(g.plan.Boxes(), claim.MAC) {
+			continue
+		}
+		found = true
+		c.events.Add(api.Event{Kind: api.AddressTaken, Group: name, Cause: fmt.Sprintf("another host uses its IP: %v; "+
+			"give that host another address", claim)})
+	}
+	if found {
+		c.Log.Warn("another host uses the IP of a group; give that host another address", zap.Stringer("ip", ip), zap.Stringer("mac", net.HardwareAddr(claim.MAC[:])),
+			zap.String("interface", claim.Interface))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/nexthop"
@@ -98,6 +99,40 @@ func TestWhatHappensToMembersIsTold(t *testing.T) {
 	id = 1 << 30 // a group that is gone
 	tell("10.77.0.3", feedback.NoteFatal, roce.NAKRemoteAccess)
 	w.expectEvents(t)
+}
+
+// A host that takes the group's IP is told of, once for each group that has it. The other boxes of
+// a group may have it.
+func TestAHostThatTakesTheGroupsIPIsTold(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	w.create(t, anotherGroup("g2", 2))
+	w.create(t, strings.Replace(anotherGroup("g3", 3), "10.77.0.100", "10.77.0.101", 1))
+	w.happened()
+	w.logs.TakeAll()
+	claim := address.Claim{MAC: [6]byte{2, 0, 0, 0, 0, 9}, Interface: "eth2"}
+	w.addressTaken(addr("10.77.0.100"), claim)
+	const cause = ": another host uses its IP: 02:00:00:00:00:09 answers for it on eth2; give that host another address"
+	w.expectEvents(t, "address-taken g1"+cause, "address-taken g2"+cause)
+	if n := w.logs.Len(); n != 1 {
+		t.Errorf("%d lines in the log", n)
+	}
+	w.addressTaken(addr("10.77.0.102"), claim)
+	w.expectEvents(t)
+}
+
+func TestTheOtherBoxesOfAGroupMayHaveItsIP(t *testing.T) {
+	_, b1 := newFork(t)
+	b1.happened()
+	g := b1.groups["g1"]
+	boxes := g.plan.Boxes()
+	if len(boxes) == 0 {
+		t.Fatal("there is no other box")
+	}
+	b1.addressTaken(g.file.IP, address.Claim{MAC: boxes[0], Interface: "eth1"})
+	b1.expectEvents(t)
+	b1.addressTaken(g.file.IP, address.Claim{MAC: [6]byte{2, 9}, Interface: "eth1"})
+	b1.expectEvents(t, "address-taken g1: another host uses its IP: 02:09:00:00:00:00 answers for it on eth1; give that host another address")
 }
 
 func TestPortsAndWaysAreTold(t *testing.T) {

@@ -49,9 +49,9 @@ func (c cannot) Release(p address.Place) error {
 	return errors.Join(c.Addresses.Release(p), c.err("Release"))
 }
 
-func (c cannot) Run(ctx context.Context, restored func(address.Place, string), changed func([]address.Change)) error {
+func (c cannot) Run(ctx context.Context, restored func(address.Place, string), changed func([]address.Change), rival address.Rival) error {
 	restored(address.Place{IfIndex: 2, IP: addr("10.77.0.100")}, "eth2")
-	return c.Addresses.Run(ctx, restored, changed)
+	return c.Addresses.Run(ctx, restored, changed, rival)
 }
 
 func TestWhatTheKernelCannotSayRefusesTheGroup(t *testing.T) {

@@ -39,7 +39,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return c.Addresses.Run(ctx, func(p address.Place, name string) {
 			c.Log.Warn("another program removed a group's IP; rocastd has added it again",
 				zap.Stringer("ip", p.IP), zap.String("interface", name))
-		}, c.addressesChanged)
+		}, c.addressesChanged, c.addressTaken)
 	})
 	tasks.Go(func() error { return c.followPorts(ctx) })
 	tasks.Go(func() error { return c.followNotes(ctx) })

@@ -35,7 +35,7 @@ func pair(t *testing.T) (b1, b2 *box) {
 func (b *box) hearAddresses() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, hears := make(chan struct{}), b.addresses.Hears()
-	go func() { defer close(ended); _ = b.addresses.Run(ctx, nil, b.addressesChanged) }()
+	go func() { defer close(ended); _ = b.addresses.Run(ctx, nil, b.addressesChanged, nil) }()
 	b.f.t.Cleanup(func() { cancel(); <-ended })
 	<-hears
 }

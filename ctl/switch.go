@@ -51,7 +51,7 @@ type Addresses interface {
 	Subnets(ifIndex int) ([]netip.Prefix, error)
 	Claimed(ctx context.Context, places []address.Place, boxes ...[6]byte) (claim address.Claim, found bool)
 	Sweep() error
-	Run(ctx context.Context, restored func(address.Place, string), changed func([]address.Change)) error
+	Run(ctx context.Context, restored func(address.Place, string), changed func([]address.Change), rival address.Rival) error
 	Close() error
 }
 

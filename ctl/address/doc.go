@@ -14,5 +14,7 @@
 //
 // A network manager may remove addresses that it did not add; the package adds them again.
 //
+// It also asks the hosts for the held addresses, again and again: another host may have taken one.
+//
 // Read first: owner.go.
 package address

@@ -20,8 +20,12 @@ type Change struct {
 // Run adds the addresses again that other programs remove, until ctx is done. It then calls
 // restored with the place of the address and the name of the interface. It calls changed with what
 // other programs have done to the addresses of the box; nil: notifications were lost.
-func (o *Owner) Run(ctx context.Context, restored func(p Place, ifName string), changed func([]Change)) error {
+//
+// It calls rival with each other host that uses an address which the Owner has added, once until
+// the host has not been heard for some minutes.
+func (o *Owner) Run(ctx context.Context, restored func(p Place, ifName string), changed func([]Change), rival Rival) error {
 	tasks, ctx := errgroup.WithContext(ctx)
+	tasks.Go(func() error { return o.followRivals(ctx, rival) })
 	tasks.Go(func() error {
 		return o.events.Run(ctx, func(messages []syscall.NetlinkMessage) {
 			if others := o.notice(messages); messages == nil || len(others) > 0 {

@@ -31,6 +31,8 @@ type kernel interface {
 	index(name string) (ifIndex int, err error)
 	// macs returns the MACs of the box's interfaces.
 	macs() ([][6]byte, error)
+	// asker returns the MAC of an interface. It returns an error if no host can hear it there.
+	asker(ifIndex int) (mac [6]byte, err error)
 	// ask prepares a question to the hosts on an interface: which of them has an IP? It returns an
 	// error if no host can be asked there.
 	ask(Place) (question, error)

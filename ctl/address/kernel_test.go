@@ -182,7 +182,7 @@ func TestWhatOthersTakeOffIsPutBack(t *testing.T) {
 			for _, c := range all {
 				changes <- c
 			}
-		})
+		}, nil)
 	}()
 	if _, err := box.Exec("ip", "addr", "flush", "dev", "eth1"); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,16 +25,20 @@ type Owner struct {
 	notes  notes
 	strays []string
 
-	mu   sync.Mutex
-	held map[Place]*holding
-	left map[note]bool // addresses that an earlier run added and that are not held yet
-	lost map[Place]struct{}
+	watch watch
+
+	mu     sync.Mutex
+	held   map[Place]*holding
+	left   map[note]bool // addresses that an earlier run added and that are not held yet
+	lost   map[Place]struct{}
+	rivals map[sighting]time.Time // when each was heard last
 }
 
 type holding struct {
 	holders int
 	note    note
-	ours    bool // the box did not have the address before
+	ours    bool      // the box did not have the address before
+	asked   time.Time // when the hosts were asked for it last
 }
 
 // Open makes an Owner for the network namespace of the calling thread. The Owner stores its notes
@@ -49,6 +54,9 @@ func Open(dir string) (*Owner, error) {
 		return nil, err
 	}
 	o, err := newOwner(&netlinkKernel{conn}, dir)
+	if err == nil {
+		o.watch, err = openWatch()
+	}
 	if err != nil {
 		events.Close()
 		conn.Close()
@@ -63,7 +71,7 @@ func newOwner(k kernel, dir string) (*Owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Owner{kernel: k, notes: notes, strays: strays, held: map[Place]*holding{}, left: map[note]bool{}, lost: map[Place]struct{}{}}
+	o := &Owner{kernel: k, notes: notes, strays: strays, held: map[Place]*holding{}, left: map[note]bool{}, lost: map[Place]struct{}{}, rivals: map[sighting]time.Time{}}
 	if err := o.findLeftovers(); err != nil {
 		return nil, err
 	}
@@ -220,6 +228,7 @@ func (o *Owner) Close() error {
 	clear(o.held)
 	if o.events != nil {
 		o.events.Close()
+		o.watch.close() // again, if Run has returned
 	}
 	o.kernel.Close()
 	return errors.Join(errs...)

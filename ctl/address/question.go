@@ -40,19 +40,28 @@ type packets struct {
 
 // ask opens a question for the IP. It returns an error if no host can hear the question.
 func (k *netlinkKernel) ask(p Place) (question, error) {
-	l, err := k.LinkByIndex(p.IfIndex)
+	mac, err := k.asker(p.IfIndex)
 	if err != nil {
 		return nil, err
 	}
-	attrs := l.Attrs()
-	if attrs.RawFlags&unix.IFF_LOWER_UP == 0 || attrs.RawFlags&unix.IFF_NOARP != 0 || len(attrs.HardwareAddr) != macBytes {
-		return nil, errNobody
-	}
-	q := newPackets(p, [macBytes]byte(attrs.HardwareAddr))
+	q := newPackets(p, mac)
 	if q.socket, err = packetSocket(q.to); err != nil {
 		return nil, err
 	}
 	return q, nil
+}
+
+// asker returns the MAC of an interface. It returns an error if no host can hear it there.
+func (k *netlinkKernel) asker(ifIndex int) (mac [macBytes]byte, err error) {
+	l, err := k.LinkByIndex(ifIndex)
+	if err != nil {
+		return mac, err
+	}
+	attrs := l.Attrs()
+	if attrs.RawFlags&unix.IFF_LOWER_UP == 0 || attrs.RawFlags&unix.IFF_NOARP != 0 || len(attrs.HardwareAddr) != macBytes {
+		return mac, errNobody
+	}
+	return [macBytes]byte(attrs.HardwareAddr), nil
 }
 
 // newPackets returns the question of an interface that has the MAC from, still without a socket.
@@ -118,26 +127,30 @@ func (q *packets) put() error {
 }
 
 func (q *packets) answer(deadline time.Time) (mac [6]byte, err error) {
-	conn, _ := q.socket.SyscallConn() // fails for a nil file only
 	if err := q.socket.SetReadDeadline(deadline); err != nil {
 		return mac, err
 	}
 	packet := make([]byte, ipv6Bytes+icmpBytes) // longer than an ARP packet; the kernel drops the rest
 	for {
-		var n int
-		var from unix.Sockaddr
-		var heard error
-		err := conn.Read(func(fd uintptr) bool {
-			n, from, heard = unix.Recvfrom(int(fd), packet, 0)
-			return !errors.Is(heard, unix.EAGAIN)
-		})
-		if err = errors.Join(err, heard); err != nil {
+		n, from, err := receive(q.socket, packet)
+		if err != nil {
 			return mac, err
 		}
 		if link, ok := from.(*unix.SockaddrLinklayer); ok && q.isReply(packet[:n]) {
 			return [macBytes]byte(link.Addr[:macBytes]), nil
 		}
 	}
+}
+
+// receive waits for a packet.
+func receive(socket *os.File, packet []byte) (n int, from unix.Sockaddr, err error) {
+	conn, _ := socket.SyscallConn() // fails for a nil file only
+	var heard error
+	err = conn.Read(func(fd uintptr) bool {
+		n, from, heard = unix.Recvfrom(int(fd), packet, 0)
+		return !errors.Is(heard, unix.EAGAIN)
+	})
+	return max(n, 0), from, errors.Join(err, heard)
 }
 
 func (q *packets) close() { q.socket.Close() }

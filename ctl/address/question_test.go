@@ -48,7 +48,7 @@ func TestOpenLeavesNothingOpenWhenItFails(t *testing.T) {
 	box, dir := netns.New(t), t.TempDir()
 	must(t, openIn(t, box, dir).Close())
 	before := openFiles(t)
-	for room, want := range []string{"open a netlink socket", "open a netlink socket", "subscribe to netlink", "boot_id", ""} {
+	for room, want := range []string{"open a netlink socket", "open a netlink socket", "subscribe to netlink", "boot_id", "packet socket", ""} {
 		var o *Owner
 		var err error
 		must(t, box.Do(func() error {

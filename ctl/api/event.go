@@ -28,6 +28,9 @@ const (
 	RouteChanged      EventKind = "route-changed"   // the member, or some of the group's, is reached by another way
 	SourceSwitched    EventKind = "source-switched" // the member is the source from now on
 
+	// AddressTaken: another host uses Group's IP. What hosts send to the group may go there.
+	AddressTaken EventKind = "address-taken"
+
 	PortWentDown EventKind = "port-down" // no link, or no interface
 	PortCameUp   EventKind = "port-up"
 

@@ -140,7 +140,7 @@ func (a *Addresses) Swept() (times int, held bool) {
 	return a.sweeps, a.swept
 }
 
-func (a *Addresses) Run(ctx context.Context, _ func(address.Place, string), changed func([]address.Change)) error {
+func (a *Addresses) Run(ctx context.Context, _ func(address.Place, string), changed func([]address.Change), _ address.Rival) error {
 	a.mu.Lock()
 	a.changed = changed
 	close(a.hears)
