@@ -84,9 +84,11 @@ func rdmacmListen(t *testing.T, ctx context.Context, guests []*Guest, addr func(
 	return listeners
 }
 
-// rdmacmConnect connects to the group, and returns the hash of what was written.
-func (s *stage) rdmacmConnect(ctx context.Context, ip netip.Addr, writes int) (hash string, err error) {
-	out, err := s.Guests[0].Run(ctx, image.RDMACMProgram, "connect", ip.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), strconv.Itoa(writes))
+// rdmacmConnect connects to the group, naming receivers or none, and returns the hash of what was
+// written.
+func (s *stage) rdmacmConnect(ctx context.Context, ip netip.Addr, writes int, receivers ...string) (hash string, err error) {
+	args := []string{image.RDMACMProgram, "connect", ip.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), strconv.Itoa(writes)}
+	out, err := s.Guests[0].Run(ctx, append(args, receivers...)...)
 	return strings.TrimSpace(out), err
 }
 

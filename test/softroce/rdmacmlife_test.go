@@ -318,3 +318,93 @@ func storyRDMACMDead(t *testing.T, ctx context.Context, s *stage) string {
 	_, _ = source.Wait(ctx) // it was killed
 	return fmt.Sprintf("a silent host: refused after %.1f s; a program that is killed ends the connection", silent.Seconds())
 }
+
+// cut loses every frame of a guest until heal is called.
+func (s *stage) cut(guest *Guest) (heal func()) {
+	for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
+		guest.Wire.SetFilter(d, func([]byte) wire.Verdict { return wire.Drop })
+	}
+	return func() {
+		for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
+			guest.Wire.SetFilter(d, func(frame []byte) wire.Verdict { return s.see(guest, d, frame) })
+		}
+	}
+}
+
+// storyRDMACMSilent lets hosts be silent that are connected: a receiver for a while, a receiver for
+// good, and the source for good, without a DREQ.
+func storyRDMACMSilent(t *testing.T, _ context.Context, s *stage) string {
+	ctx := testContext(t, 2*storyLimit) // a silent source is found after 70 s
+	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "private-data")
+	servers := rdmacmServe(t, ctx, s.Guests[1:], 1000)
+	connect := func(writes int) *control.Process {
+		p, err := s.Guests[0].Start(image.RDMACMProgram, "connect", groupIP.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), strconv.Itoa(writes))
+		must(t, err)
+		s.cmState(t, ctx, "established")
+		return p
+	}
+	source := connect(200)
+	heal := s.cut(s.Guests[3])
+	time.Sleep(time.Second) // of silence; the source's QP retries for ever
+	heal()
+	if exit, err := source.Wait(ctx); err != nil || !exit.OK() {
+		t.Errorf("a receiver was silent for a second: %v %v %s", exit, err, source.Stderr)
+	}
+	s.cmState(t, ctx, "over")
+
+	source = connect(1000000)
+	heal = s.cut(s.Guests[3])
+	must(t, source.Signal(syscall.SIGKILL))
+	_, _ = source.Wait(ctx) // it was killed
+	s.cmState(t, ctx, "over")
+	s.noGroups(t, ctx)
+	heal()
+
+	source = connect(1000000)
+	heal = s.cut(s.Guests[0])
+	defer heal()
+	must(t, source.Signal(syscall.SIGKILL))
+	_, _ = source.Wait(ctx) // it was killed
+	began := time.Now()
+	s.cmState(t, ctx, "over")
+	l := s.cms(t, ctx).Connections
+	if last := l[len(l)-1]; last.Reason != "the source does not answer any more" {
+		t.Errorf("%+v", last)
+	}
+	s.noGroups(t, ctx)
+	for _, p := range servers {
+		must(t, p.Signal(syscall.SIGKILL))
+		_, _ = p.Wait(ctx) // it was killed
+	}
+	return fmt.Sprintf("200 WRITEs although a receiver was silent for a second; ended without a silent receiver; a silent source is found after %.0f s",
+		time.Since(began).Seconds())
+}
+
+// storyRDMACMChoose connects to receivers that the source names, as P4CE's leader does.
+func storyRDMACMChoose(t *testing.T, ctx context.Context, s *stage) string {
+	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "private-data", "--choose")
+	first, second, third := s.Guests[1], s.Guests[2], s.Guests[3]
+	for _, chosen := range [][]*Guest{{third, first}, {second}} {
+		var names []string
+		for _, guest := range chosen {
+			names = append(names, guest.Addr.String())
+		}
+		listeners := rdmacmListen(t, ctx, chosen, ipv4)
+		want, err := s.rdmacmConnect(ctx, groupIP, 3, names...)
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", names, err, s.Report(ctx))
+		}
+		for i, p := range listeners {
+			if got, err := p.Stdout.ReadLine(ctx); err != nil || got != want {
+				t.Errorf("%s has %s, the source wrote %s: %v", names[i], got, want, err)
+			}
+		}
+		ended(t, ctx, listeners)
+	}
+	const consumerDefined = "status 28"
+	if _, err := s.rdmacmConnect(ctx, groupIP, 1, "10.77.0.9"); err == nil || !strings.Contains(err.Error(), consumerDefined) {
+		t.Errorf("a receiver that the service does not have: %v", err)
+	}
+	s.noGroups(t, ctx)
+	return "two receivers of three, then the third; refused with one that the service does not have"
+}

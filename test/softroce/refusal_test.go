@@ -132,3 +132,30 @@ func storyRNR(t *testing.T, ctx context.Context, s *stage) string {
 	g.delivered(t, ctx, bytes*count)
 	return fmt.Sprintf("RNR NAKs for two receivers reached the source, %d SENDs done, hashes equal, QPs live", count)
 }
+
+// storyRegions lets a region come to a running group, and leave it.
+func storyRegions(t *testing.T, ctx context.Context, s *stage) string {
+	const va, key = 0x9000001, 0x99
+	g := s.addGroup(t, ctx, ordinary())
+	g.run(t, ctx, g.transfer("write", smallMessageBytes, 4))
+	later := g.transfer("write", smallMessageBytes, smallMessageCount)
+	later.Peer = Local{VA: va, RKey: key}
+	region := []string{g.name, "--va", fmt.Sprint(va), "--rkey", fmt.Sprint(key)}
+	add := append([]string{"region", "add", "--length", fmt.Sprint(g.bytes)}, region...)
+	for _, q := range g.to {
+		add = append(add, "--at", fmt.Sprintf("%v=%#x:%#x", q.Addr, q.VA, q.RKey))
+	}
+	_, err := s.ask(ctx, add...)
+	must(t, err)
+	must(t, g.from.Fill(ctx, 7))
+	g.run(t, ctx, later)
+	g.holds(t, ctx, smallMessageCount*smallMessageBytes, g.to...)
+	_, err = s.ask(ctx, append([]string{"region", "rm"}, region...)...)
+	must(t, err)
+	must(t, g.from.StartTransfer(later))
+	if done := g.fails(t, ctx, remoteAccessError); done != 0 {
+		t.Errorf("%d WRITEs are done to a region that has left", done)
+	}
+	inState(t, ctx, "RTS", g.to...)
+	return fmt.Sprintf("%d WRITEs of %d bytes to a region that came to the running group; %q when it has left", smallMessageCount, smallMessageBytes, remoteAccessError)
+}

@@ -30,6 +30,7 @@ type stage struct {
 	spine   *rocast  // in the box between two leaves, if there is one
 	allowed []string // drop reasons that this story may cause
 	carried uint64   // packets that the kernel carried in all stories
+	played  map[string]bool
 }
 
 // story is one test on a stage. run returns a sentence about what it has checked.
@@ -105,6 +106,9 @@ var stories = []story{
 	{"RDMA-CM, loss", false, storyRDMACMLoss},
 	{"RDMA-CM, killed", false, storyRDMACMKill},
 	{"RDMA-CM, dead", false, storyRDMACMDead},
+	{"RDMA-CM, silent", false, storyRDMACMSilent},
+	{"RDMA-CM, choose", false, storyRDMACMChoose},
+	{"regions", false, storyRegions},
 }
 
 // TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for
@@ -127,7 +131,7 @@ func TestStories(t *testing.T) {
 				fmt.Fprintln(&table, s.play(t, kernel, story))
 			}
 			fmt.Fprintf(&table, "engine %s, kernel %s: the kernel carried %d packets\n", *engine, kernel, s.carried)
-			if (s.carried > 0) != (*engine == "auto") {
+			if s.played["write"] && (s.carried > 0) != (*engine == "auto") { // it needs nothing that the kernel cannot carry
 				t.Errorf("with engine %s the kernel carried %d packets", *engine, s.carried)
 			}
 		})
@@ -138,7 +142,7 @@ func openStage(t *testing.T, kernel, bin string) *stage {
 	t.Helper()
 	l := openLab(t, Config{Kernel: kernel, Guests: 4, MTU: MTU4096, MemoryMiB: guestMemoryMiB + 3*(*fileMiB-8)})
 	site := inNamespaceOf{l.Box.(*Namespace), bin, t.TempDir(), boxAddr}
-	return &stage{Lab: l, judge: newJudge(l), rocast: startRocast(t, testContext(t, time.Minute), l, site)}
+	return &stage{Lab: l, judge: newJudge(l), rocast: startRocast(t, testContext(t, time.Minute), l, site), played: map[string]bool{}}
 }
 
 // play runs one story and returns its line of the table.
@@ -147,6 +151,7 @@ func (s *stage) play(t *testing.T, kernel string, story story) string {
 	start := time.Now()
 	passed := t.Run(story.name, func(t *testing.T) {
 		ctx := testContext(t, storyLimit)
+		s.played[story.name] = true
 		before := s.count(t, ctx)
 		t.Cleanup(func() { s.finish(t, before) })
 		verified = story.run(t, ctx, s)

@@ -5,9 +5,9 @@
  *       accepts one connection, and says in its private data where its memory is: VA (64 bits),
  *       R_Key (32), length (32), big-endian. Prints "listening". Waits for one SEND, prints the
  *       SHA-256 of the memory, and waits until the other side has disconnected.
- *   rocast-rdmacm connect IP PORT BYTES TIMES
+ *   rocast-rdmacm connect IP PORT BYTES TIMES [RECEIVER ...]
  *       connects, WRITEs its memory that often with other contents, SENDs one message, prints the
- *       SHA-256 of what it wrote last, and disconnects.
+ *       SHA-256 of what it wrote last, and disconnects. Its request names the receivers.
  *   rocast-rdmacm serve IP PORT BYTES COUNT
  *       accepts connections as listen does, any number at one time, and ends when so many have
  *       ended. Prints "listening".
@@ -121,8 +121,9 @@ static int listen_once(char *ip, char *port, void *memory, size_t bytes)
 	return wait_disconnected(id);
 }
 
-static int connect_once(char *ip, char *port, uint8_t *memory, size_t bytes, long times)
+static int connect_once(char *ip, char *port, uint8_t *memory, size_t bytes, long times, char **receivers, int count)
 {
+	struct in_addr names[14] = { 0 };
 	struct rdma_cm_id *id = make(ip, port, 0);
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7 };
 	struct region region;
@@ -131,6 +132,11 @@ static int connect_once(char *ip, char *port, uint8_t *memory, size_t bytes, lon
 	char text[sizeof(message)];
 	struct ibv_mr *text_mr;
 
+	for (int i = 0; i < count; i++)
+		if (i == 14 || !inet_aton(receivers[i], &names[i]))
+			return fail("read the receivers", NULL);
+	param.private_data = count ? names : NULL;
+	param.private_data_len = (uint8_t)((size_t)count * sizeof(names[0]));
 	if (!id || rdma_connect(id, &param))
 		return fail("connect", id);
 	memcpy(&region, id->event->param.conn.private_data, sizeof(region));
@@ -250,8 +256,8 @@ int main(int argc, char **argv)
 
 	if (argc == 5 && strcmp(argv[1], "listen") == 0 && memory)
 		return listen_once(argv[2], argv[3], memory, bytes);
-	if (argc == 6 && strcmp(argv[1], "connect") == 0 && memory)
-		return connect_once(argv[2], argv[3], memory, bytes, atol(argv[5]));
+	if (argc >= 6 && strcmp(argv[1], "connect") == 0 && memory)
+		return connect_once(argv[2], argv[3], memory, bytes, atol(argv[5]), argv + 6, argc - 6);
 	if (argc == 6 && strcmp(argv[1], "serve") == 0 && memory)
 		return serve(argv[2], argv[3], memory, bytes, atol(argv[5]));
 	if (argc == 5 && strcmp(argv[1], "repeat") == 0)
