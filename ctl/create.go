@@ -29,27 +29,38 @@ func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error)
 	return c.create(ctx, file, text)
 }
 
-// create makes a group and stores its text. If text is nil, the group is not stored and ends with
-// the daemon.
+// create makes a group, stores its text, and describes the group.
 func (c *Controller) create(ctx context.Context, file *groupfile.File, text []byte) (api.Group, error) {
+	g, err := c.setUp(ctx, file, text)
+	if err != nil {
+		return api.Group{}, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.view(g), nil
+}
+
+// setUp makes a group and stores its text. If text is nil, the group is not stored and ends with
+// the daemon.
+func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byte) (*group, error) {
 	if err := c.refuseKnown(file); err != nil { // fail fast; checked again below
-		return api.Group{}, apiError(err)
+		return nil, apiError(err)
 	}
 	defer c.settle(ctx, file)()
 	unlock, _, err := c.names.lock(ctx, file.Name, "")
 	if err != nil {
-		return api.Group{}, err
+		return nil, err
 	}
 	defer unlock()
 	g := newGroup(file, text != nil)
 	if err := c.stand(ctx, g, text); err != nil {
-		return api.Group{}, apiError(err)
+		return nil, apiError(err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.Log.Info("group created", zap.String("group", g.name), zap.Int("members", len(file.Members())),
 		zap.Int("neighbours", len(g.links)), zap.Int("waiting", g.waiting()))
-	return c.view(g), nil
+	return g, nil
 }
 
 func (c *Controller) parse(ctx context.Context, text []byte) (file *groupfile.File, err error) {

@@ -20,27 +20,34 @@ import (
 type helperGroups struct{ *Controller }
 
 // Create fails if a member cannot be reached yet: the source sends at once, and its queue pair
-// fails if a host does not answer.
+// fails if a host does not answer. Create does not ask the workers for the group's state as a
+// description of the group does: the source waits for Create.
 func (p helperGroups) Create(ctx context.Context, file *groupfile.File) error {
-	g, err := p.create(ctx, file, nil)
+	g, err := p.setUp(ctx, file, nil)
 	if err != nil {
 		return err
 	}
-	var waiting []string
-	for _, m := range g.Members {
-		if m.State == api.Waiting {
-			waiting = append(waiting, fmt.Sprintf("%s is not reached: %s", m.IP, m.Reason))
+	if waiting := p.unreached(g); len(waiting) > 0 {
+		return errors.Join(errors.New(strings.Join(waiting, "; ")), p.Controller.remove(g.name))
+	}
+	return nil
+}
+
+// unreached says which members of a group are not reached, and why.
+func (p helperGroups) unreached(g *group) (l []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for leg := range g.legs().Members() {
+		if waits, reason := g.waitsFor(leg); waits {
+			l = append(l, fmt.Sprintf("%v is not reached: %s", leg.Member.IP, reason))
 		}
 	}
-	for _, l := range g.Links {
-		if l.State != api.Ready {
-			waiting = append(waiting, fmt.Sprintf("a receiver behind box %s is not reached: %s", l.Box, l.Reason))
+	for _, link := range g.links {
+		if state, reason := link.state(); state != api.Ready {
+			l = append(l, fmt.Sprintf("a receiver behind box %s is not reached: %s", link.Box, reason))
 		}
 	}
-	if len(waiting) == 0 {
-		return nil
-	}
-	return errors.Join(errors.New(strings.Join(waiting, "; ")), p.Controller.remove(g.Name))
+	return l
 }
 
 // Carries says why frames of a path MTU do not reach a host: the port has a smaller MTU. What
@@ -65,10 +72,17 @@ func (p helperGroups) Remove(_ context.Context, name string) error {
 type helperAddresses struct{ *Controller }
 
 // Own adds ip to the interfaces through which the hosts are reached. Those behind other boxes are
-// left out: such a box answers for ip where its hosts are.
+// left out: such a box answers for ip where its hosts are. The ways to the hosts are followed until
+// release, so that a group with them need not wait for the kernel.
 func (p helperAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error) {
 	var held []address.Place
-	release = func() {
+	for _, host := range towards {
+		p.NextHops.Track(host)
+	}
+	free := func() {
+		for _, host := range towards {
+			p.NextHops.Untrack(host)
+		}
 		for _, place := range held {
 			if err := p.Addresses.Release(place); err != nil {
 				p.Log.Error("could not remove the group IP of a service from an interface",
@@ -76,6 +90,11 @@ func (p helperAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []net
 			}
 		}
 	}
+	defer func() {
+		if err != nil {
+			free()
+		}
+	}()
 	places, err := p.placesFor(ip, towards)
 	if err != nil {
 		return nil, nil, err
@@ -89,12 +108,11 @@ func (p helperAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []net
 	}
 	for _, place := range places {
 		if err := p.Addresses.Hold(place); err != nil {
-			release()
 			return nil, nil, err
 		}
 		held = append(held, place)
 	}
-	return containing(ip, all), release, nil
+	return containing(ip, all), free, nil
 }
 
 // placesFor returns the interfaces through which the hosts are reached. Where all hosts are behind

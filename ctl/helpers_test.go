@@ -26,7 +26,7 @@ func TestAPerftestHelperListensAndOwnsItsIP(t *testing.T) {
 	if err != nil || up.GroupIP != "127.0.0.200" || up.Port != 18599 || len(up.Receivers) != 2 || len(up.Runs) != 0 {
 		t.Fatalf("%+v, %v", up, err)
 	}
-	w.expect(t, "table [], addresses [127.0.0.200@2 x1 127.0.0.200@3 x1], tracking 0, files []")
+	w.expect(t, "table [], addresses [127.0.0.200@2 x1 127.0.0.200@3 x1], tracking 2, files []")
 	conn, err := net.Dial("tcp", "127.0.0.200:18599")
 	if err != nil {
 		t.Fatal(err)

@@ -158,7 +158,7 @@ func TestTheIPOfAPerftestHelper(t *testing.T) {
 	if err != nil || len(subnets) != 2 || subnets[0] != netip.MustParsePrefix("127.0.0.0/8") {
 		t.Fatalf("%v, %v", subnets, err)
 	}
-	w.expect(t, "table [], addresses [127.0.0.200@2 x1 127.0.0.200@3 x1], tracking 0, files []")
+	w.expect(t, "table [], addresses [127.0.0.200@2 x1 127.0.0.200@3 x1], tracking 3, files []")
 	release()
 	w.expect(t, nothing)
 	if lines := w.logs.FilterMessage("could not remove the group IP of a service from an interface").All(); len(lines) != 2 || lines[0].ContextMap()["groupIP"] != "127.0.0.200" {

@@ -20,7 +20,7 @@ func TestRDMACMOwnsItsIPWhileItIsUp(t *testing.T) {
 	if err != nil || up.GroupIP != "127.0.0.220" || up.Port != 7174 || len(up.Receivers) != 2 || up.Ack != "all" || strings.Join(up.Allow, " ") != "127.0.0.0/8" {
 		t.Fatalf("%+v, %v", up, err)
 	}
-	w.expect(t, "table [], addresses [127.0.0.220@2 x1 127.0.0.220@3 x1], tracking 0, files []")
+	w.expect(t, "table [], addresses [127.0.0.220@2 x1 127.0.0.220@3 x1], tracking 2, files []")
 	for request, want := range map[string]string{
 		cmRequest: "RDMA-CM on 127.0.0.220 is already up; take it down first",
 		`{"groupIP": "127.0.0.221", "receivers": ["10.77.0.9"], "port": 1}`: "RDMA-CM on 127.0.0.221: 10.77.0.9 is not reached: no route to 10.77.0.9",
