@@ -168,6 +168,19 @@ func (g *Group) runFor(now Tick, l *leg, t Tick) {
 
 func (g *Group) spent(l *leg) bool { return int(l.attempts) >= g.policy.RepairAttempts }
 
+// hurry takes a packet that the source has sent again and that is not copied to path i. If the path
+// waits for this packet, its timer becomes as short as at first. The timer grows with each probe,
+// and the source might use up its retries before it runs out. A path that rests has said itself how
+// long.
+func (g *Group) hurry(now Tick, i int, psn roce.PSN) {
+	l := &g.legs[i]
+	if psn != g.paths[i].acked.Next() || l.state == legResting {
+		return
+	}
+	l.backoff = 0
+	g.runFor(now, l, min(l.due-now, g.patience(l)))
+}
+
 // rest waits before the packet is sent again that the path had no receive for.
 func (g *Group) rest(now Tick, ev *Event) {
 	l := &g.legs[ev.Path]

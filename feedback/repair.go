@@ -184,6 +184,7 @@ func (g *Group) sentAgain(i int) bool {
 func (g *Group) direct(now Tick, i int, ev *Event) bool {
 	l, psn := &g.legs[i], ev.PSN
 	if l.state != legDirect || l.served && !psn.After(l.resent) {
+		g.hurry(now, i, psn)
 		return false
 	}
 	l.carried = ev.Kind == Carried
