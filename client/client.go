@@ -174,6 +174,20 @@ func (c *Client) EventsAfter(ctx context.Context, at Place, group string, wait t
 	return events, c.do(ctx, http.MethodGet, api.EventsPath+"?"+q.Encode(), nil, &events)
 }
 
+// Log returns the state of the daemon's log.
+func (c *Client) Log(ctx context.Context) (log api.Log, err error) {
+	return log, c.do(ctx, http.MethodGet, api.LogPath, nil, &log)
+}
+
+// SetLog changes the level of the daemon's log, until the daemon starts again.
+func (c *Client) SetLog(ctx context.Context, wanted api.Log) (log api.Log, err error) {
+	body, err := json.Marshal(wanted)
+	if err != nil {
+		return log, api.Errorf(api.BadRequest, "%v", err)
+	}
+	return log, c.do(ctx, http.MethodPut, api.LogPath, body, &log)
+}
+
 // Features lists the kernel features that rocast uses.
 func (c *Client) Features(ctx context.Context) (features api.Features, err error) {
 	return features, c.do(ctx, http.MethodGet, api.FeaturesPath, nil, &features)

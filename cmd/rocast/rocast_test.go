@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/server"
 	"github.com/rocast/rocast/ctl/store"
@@ -57,6 +59,10 @@ func startDaemonOver(t *testing.T, sw *ctltest.Switch) *daemon {
 	controller := ctl.New(ctl.Parts{
 		Switch: d.sw, NextHops: network(), Addresses: d.addresses, Store: state, Log: zap.NewNop(), Workers: 2,
 	})
+	log, err := logs.New(logs.JSON, "info", io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := server.New(server.Config{
 		Control: controller,
 		Features: func() []api.Feature {
@@ -66,7 +72,7 @@ func startDaemonOver(t *testing.T, sw *ctltest.Switch) *daemon {
 				{Name: "kick-budget", Since: "6.17", Status: api.Unknown, Detail: "operation not permitted"},
 			}
 		},
-		Metrics: http.NotFoundHandler(), Log: zap.NewNop(), Group: os.Getegid(),
+		Metrics: http.NotFoundHandler(), Log: zap.NewNop(), Level: log, Group: os.Getegid(),
 	})
 	l, err := server.Listen(d.socket, os.Getegid())
 	if err != nil {

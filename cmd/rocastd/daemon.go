@@ -19,6 +19,7 @@ import (
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/metrics"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
@@ -29,7 +30,7 @@ import (
 
 // service is the daemon with all its resources open.
 type service struct {
-	log        *zap.Logger
+	log        *logs.Log
 	sw         ctl.Switch
 	controller *ctl.Controller
 	server     *server.Server
@@ -49,7 +50,7 @@ type opener func(config.Config) (ctl.Switch, func() error, error)
 
 // open opens everything that the daemon needs, in the network namespace of the calling thread, and
 // restores the kept groups. If open returns an error, it has released everything again.
-func open(c config.Config, log *zap.Logger, openSwitch opener) (*service, error) {
+func open(c config.Config, log *logs.Log, openSwitch opener) (*service, error) {
 	s := &service{log: log}
 	if err := s.open(c, openSwitch); err != nil {
 		return nil, errors.Join(err, s.undo())
@@ -75,9 +76,9 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 		return err
 	}
 	scrape := metrics.Handler(s.controller)
-	s.server = server.New(server.Config{Control: s.controller, Features: features, Metrics: scrape, Log: s.log, Group: group})
+	s.server = server.New(server.Config{Control: s.controller, Features: features, Metrics: scrape, Log: s.log.Logger, Level: s.log, Group: group})
 	if c.Metrics.IsValid() {
-		s.metrics = &metrics.Listener{At: c.Metrics, Handler: metrics.Routes(s.controller, scrape), Log: s.log}
+		s.metrics = &metrics.Listener{At: c.Metrics, Handler: metrics.Routes(s.controller, scrape), Log: s.log.Logger}
 	}
 	if err := s.openBoxes(c); err != nil {
 		return err
@@ -96,7 +97,7 @@ func (s *service) openBoxes(c config.Config) (err error) {
 		return err
 	}
 	s.close = append(s.close, func() error { _ = s.boxesAt.Close(); return nil }) // Serve has closed it, unless open fails
-	s.boxes = server.NewForBoxes(s.controller, s.log, s.server, c.API.Clients)
+	s.boxes = server.NewForBoxes(s.controller, s.log.Logger, s.server, c.API.Clients)
 	return nil
 }
 
@@ -134,7 +135,7 @@ func (s *service) openControl(c config.Config, state *store.Store) error {
 			"remove the files", zap.Strings("files", strays))
 	}
 	parts := ctl.Parts{
-		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log, Perftest: c.Perftest, CM: c.CM, Neighbours: c.Neighbours,
+		Switch: s.sw, NextHops: hops, Addresses: addresses, Store: state, Log: s.log.Logger, Perftest: c.Perftest, CM: c.CM, Neighbours: c.Neighbours,
 		Workers: s.workers,
 	}
 	if c.API.On() {
@@ -165,7 +166,7 @@ func (s *service) openDesired(c config.Config, parts *ctl.Parts) (err error) {
 	if err != nil {
 		return err
 	}
-	d, err := desired.Open(settings, s.log)
+	d, err := desired.Open(settings, s.log.Logger)
 	if err != nil {
 		return err
 	}
@@ -206,6 +207,7 @@ func (s *service) run(ctx context.Context) error {
 		}
 	})
 	tasks.Go(func() error { return s.tellSystemd(ctx) })
+	tasks.Go(func() error { s.log.Report(ctx); return nil })
 	s.notify(s.withStatus(daemon.SdNotifyReady))
 	s.log.Info("ready", zap.String("socket", s.socket), zap.String("version", version.Build().Version),
 		zap.Int("workers", s.workers), zap.Uint64("repairMemoryKiB", s.repair>>10))

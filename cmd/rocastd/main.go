@@ -122,7 +122,7 @@ func serve(ctx context.Context, c config.Config, hangups <-chan os.Signal, stder
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go sayConfigStays(ctx, hangups, log)
+	go sayConfigStays(ctx, hangups, log.Logger)
 	d, err := open(c, log, openSwitch)
 	if err != nil {
 		return err

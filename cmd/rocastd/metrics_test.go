@@ -22,6 +22,7 @@ import (
 
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/config"
+	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/internal/testlab"
 )
 
@@ -86,8 +87,8 @@ func TestATakenMetricsPortIsLogged(t *testing.T) {
 	}
 	defer l.Close()
 	c.Metrics = netip.MustParseAddrPort(l.Addr().String())
-	core, logs := observer.New(zap.ErrorLevel)
-	s, err := open(c, zap.New(core), twin)
+	core, written := observer.New(zap.ErrorLevel)
+	s, err := open(c, &logs.Log{Logger: zap.New(core)}, twin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func TestATakenMetricsPortIsLogged(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- s.run(ctx) }()
 	said := func() bool {
-		return logs.FilterMessageSnippet("rocastd carries groups without them").FilterField(zap.Stringer("listen", c.Metrics)).Len() == 1
+		return written.FilterMessageSnippet("rocastd carries groups without them").FilterField(zap.Stringer("listen", c.Metrics)).Len() == 1
 	}
 	testlab.Eventually(t, testlab.Patience, "the log says that the port is taken", said, nil)
 	if _, err := client.New(c.Socket).CreateGroup(ctx, []byte(notOwned)); err != nil {

@@ -19,6 +19,8 @@
 //	GET    /v1/stats           Stats
 //	GET    /v1/events          Events after ?run=R&seq=N, with ?group=NAME those of a group; with ?wait=SECONDS (at
 //	                           most 20) the answer comes with the next event
+//	GET    /v1/log             Log
+//	PUT    /v1/log             Log in, Log out: changes the level
 //	GET    /v1/features        Features
 //	GET    /v1/version         Version
 //	GET    /metrics            Prometheus text; also on the listener of metrics: in the config

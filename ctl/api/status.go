@@ -19,6 +19,11 @@ type Status struct {
 	More     int       `json:"more"`     // how many Problems leaves out
 }
 
+// Log is the state of the daemon's log.
+type Log struct {
+	Level string `json:"level"` // debug, info, warn or error; as in the config after the next start
+}
+
 // MaxProblems bounds the list of problems in a Status.
 const MaxProblems = 100
 

@@ -32,6 +32,7 @@ const (
 	EventsPath   = "/v1/events"
 	FeaturesPath = "/v1/features"
 	VersionPath  = "/v1/version"
+	LogPath      = "/v1/log"
 	MetricsPath  = "/metrics"
 
 	ReadyPath   = "/ready"   // behind the path of a group

@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/desired"
 	"github.com/rocast/rocast/ctl/groupip"
+	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/yamldoc"
@@ -58,8 +59,8 @@ var (
 	waits      = []string{"block", "busy"}
 	engines    = []string{"auto", "afxdp"}
 	stores     = []string{"files", "etcd"}
-	logFormats = []string{"console", "json"}
-	logLevels  = []string{"debug", "info", "warn", "error"}
+	logFormats = []string{logs.Auto, logs.Console, logs.JSON}
+	logLevels  = logs.Levels
 )
 
 // Load reads a config file.

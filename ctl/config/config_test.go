@@ -32,7 +32,7 @@ func TestConfigDefaults(t *testing.T) {
 	got, err := Parse([]byte("ports: [eth1, 'eth2*']\n"))
 	want := Config{
 		Ports: []string{"eth1", "eth2*"}, Socket: "/run/rocast/rocast.sock", StateDir: "/var/lib/rocast",
-		Mode: "copy", Engine: "auto", LogFormat: "console", LogLevel: "info",
+		Mode: "copy", Engine: "auto", LogFormat: "auto", LogLevel: "info",
 		RepairMemory: 64 << 20, Metrics: netip.MustParseAddrPort("127.0.0.1:7470"),
 	}
 	same(t, got, want, err)

@@ -48,6 +48,7 @@ var bodies = []string{
 	`{"groupIP": "127.0.0.210", "receivers": ["10.77.0.8", "10.77.0.9"]}`, // neither can be reached
 	g2 + "port: 1\n", "name: &a g1\nip: *a\n", "name: g1\n---\nname: g2\n", "\xff\xfe\x00", "{\"name\": [[[[",
 	`{"ip": "10.77.0.2", "qpn": 18, "state": "RTR", "psn": 5, "remoteQPN": 1, "mtu": 1024}`,
+	`{"level": "debug"}`,
 }
 
 // asked has every route, some paths that do not exist, and methods that a route does not support.
@@ -60,6 +61,7 @@ var asked = []struct{ method, path string }{
 	{"DELETE", "/v1/perftest/127.0.0.210"}, {"DELETE", "/v1/perftest/fe80::1%25e%0a"}, {"DELETE", "/v1/perftest/x"},
 	{"POST", "/v1/groups/%0a"}, {"PATCH", "/v1/groups"}, {"POST", "/v1/stats"}, {"POST", "/metrics"}, {"PUT", "/v2/%0d%0a"}, {"POST", "//v1/groups"},
 	{"GET", "/v1/events?seq=1"}, {"GET", "/v1/events?seq=x"}, {"POST", "/v1/groups/g1/ready"}, {"POST", "/v1/groups/none/ready"},
+	{"GET", "/v1/log"}, {"PUT", "/v1/log"},
 }
 
 // edited returns a body in which the bytes at offset at are replaced. Small changes of a valid body

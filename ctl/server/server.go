@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -55,12 +56,19 @@ type Control interface {
 	Events(ctx context.Context, at api.Place, group string) api.Events
 }
 
+// Level is the level of the daemon's log. A logs.Log is a Level.
+type Level interface {
+	Level() string
+	SetLevel(name string) error
+}
+
 // Config holds the parts and settings of a Server.
 type Config struct {
 	Control  Control
 	Features func() []api.Feature
 	Metrics  http.Handler
 	Log      *zap.Logger
+	Level    Level
 	// Group is the ID of the Unix group whose members may make changes, besides root.
 	Group int
 }
@@ -165,6 +173,7 @@ func (s *Server) routes() http.Handler {
 		api.PortsPath:                                {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
 		api.StatsPath:                                {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
 		api.EventsPath:                               {http.MethodGet: s.listEvents},
+		api.LogPath:                                  {http.MethodGet: s.showLog, http.MethodPut: s.changeLog},
 		api.FeaturesPath:                             {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
 		api.VersionPath:                              {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
 	}
@@ -313,6 +322,27 @@ func (s *Server) showGroup(r *http.Request) (any, error) {
 
 func (s *Server) removeGroup(r *http.Request) (any, error) {
 	return s.remove(r, "group", r.PathValue("name"), s.Control.Remove)
+}
+
+func (s *Server) showLog(*http.Request) (any, error) { return api.Log{Level: s.Level.Level()}, nil }
+
+func (s *Server) changeLog(r *http.Request) (any, error) {
+	p := peerOf(r)
+	if err := p.mayChange(); err != nil {
+		return nil, err
+	}
+	return withBody(s, r, "the level of the log", "no level needs; write one word", func(_ context.Context, body []byte) (api.Log, error) {
+		var wanted api.Log
+		if err := json.Unmarshal(body, &wanted); err != nil {
+			return wanted, api.Errorf(api.BadRequest, `the level of the log is not JSON such as {"level": "debug"}: %v`, err)
+		}
+		was := s.Level.Level()
+		if err := s.Level.SetLevel(wanted.Level); err != nil {
+			return wanted, api.Errorf(api.BadRequest, "%v", err)
+		}
+		s.Log.Warn("the level of the log was changed on request", zap.String("was", was), zap.String("level", wanted.Level), zap.Stringer("by", p))
+		return wanted, nil
+	})
 }
 
 // remove removes the object in the path of the request. kind is the name of the log field that

@@ -23,6 +23,7 @@ import (
 	"github.com/rocast/rocast/ctl"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/internal/testlab"
@@ -56,11 +57,15 @@ func newServer(t testing.TB) (*Server, twins) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { state.Close() })
+	level, err := logs.New(logs.JSON, "info", io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return New(Config{
 		Control:  ctl.New(ctl.Parts{Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Log: zap.NewNop()}),
 		Features: func() []api.Feature { return []api.Feature{{Name: "f", Since: "5.4", Status: api.Available}} },
 		Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "rocast_groups 0") }),
-		Log:      zap.NewNop(),
+		Log:      zap.NewNop(), Level: level,
 	}), w
 }
 
@@ -578,5 +583,31 @@ func TestASocketForAGroupWithoutTheDaemon(t *testing.T) {
 func TestAnErrorOfAnotherKindIsNoMistakeInAFile(t *testing.T) {
 	if _, inFile := mistake(errors.New("the disk is full")); inFile {
 		t.Error("it counts as one in a file")
+	}
+}
+
+// The level of the log is shown to everybody, and changed by those who may change groups.
+func TestTheLevelOfTheLog(t *testing.T) {
+	for _, p := range []peer{root, {uid: 1000, change: true}, {uid: 1000}} {
+		c := serve(t, p)
+		if log, err := c.Log(t.Context()); err != nil || log.Level != "info" {
+			t.Errorf("%v: %+v, %v", p, log, err)
+		}
+		want, log := "info", api.Log{}
+		log, err := c.SetLog(t.Context(), api.Log{Level: "debug"})
+		if p.change {
+			want = "debug"
+		}
+		if (err == nil) != p.change || err == nil && log.Level != want {
+			t.Errorf("%v: %+v, %v", p, log, err)
+		}
+		if log, err := c.Log(t.Context()); err != nil || log.Level != want {
+			t.Errorf("%v: then %+v, %v", p, log, err)
+		}
+	}
+	c := serve(t, root)
+	_, err := c.SetLog(t.Context(), api.Log{Level: "loud"})
+	if client.KindOf(err) != api.BadRequest {
+		t.Error(err)
 	}
 }
