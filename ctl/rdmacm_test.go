@@ -57,6 +57,21 @@ func TestTheConfigsRDMACMComesUpWithTheDaemon(t *testing.T) {
 	w.expect(t, nothing)
 }
 
+// Another box on the way to a receiver would drop RDMA-CM, so the operator hears it at once.
+func TestRDMACMIsForReceiversOfThisBox(t *testing.T) {
+	f := newTree(t)
+	b1 := f.box("b1")
+	tracked := b1.hops.Tracked()
+	_, err := b1.CMUp(t.Context(), []byte(`{"groupIP": "127.0.0.223", "receivers": ["10.1.0.2", "10.3.0.1"], "port": 7174}`))
+	want := "RDMA-CM on 127.0.0.223: 10.3.0.1 is behind box b2, and RDMA-CM works with receivers at one box; leave it out, or use a group file (rocast group create)"
+	if err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	if n := b1.hops.Tracked(); n != tracked || len(b1.CMs().CMs) != 0 {
+		t.Errorf("%d addresses are tracked, %d before; up: %+v", n, tracked, b1.CMs().CMs)
+	}
+}
+
 // The port to 10.77.0.3 has an MTU of 1500, which carries a path MTU of 1024 with all headers.
 func TestWhatTheWayToAHostCarries(t *testing.T) {
 	w := newWorld(t)
