@@ -12,7 +12,8 @@ const (
 	boxAddr6   = "fd77::254"
 )
 
-// Box is what the guests stand around: a Namespace, or a BoxGuest. It has one port for each guest.
+// Box is what the guests stand around: a Namespace, a BoxGuest, or a System. It has one port for
+// each guest.
 type Box interface {
 	// build makes the ports and joins them with a bridge that has the addresses of the box. It
 	// returns the other ends of the ports, of guest 1 first. The caller closes them, also after an

@@ -8,7 +8,7 @@
 //	[     network namespace: the box ]   a plain bridge, or rocastd
 //
 // The box may be a guest too (BoxGuest). Then its kernel and the drivers of its NICs are those of
-// the test, and each wire joins two machines.
+// the test, and each wire joins two machines. Or the box is a whole Debian with systemd (System).
 //
 // Guest i has the addresses 10.77.0.i/24 and fd77::i/64 on eth0, and the RDMA device rxe0. The box
 // is 10.77.0.254, which is also the default route. A guest gets its commands over a virtio serial
@@ -22,10 +22,11 @@
 // Environment: ROCAST_CACHE, see setup.sh. ROCAST_ACCEL=tcg or ROCAST_ACCEL=kvm skips the trial
 // boot that finds out whether KVM works on this machine. Software emulation always works.
 //
-// The tests have the build tag softroce and are of three kinds. TestLab tests the lab with a plain
+// The tests have the build tag softroce and are of four kinds. TestLab tests the lab with a plain
 // bridge in the box. TestStories runs rocast in the box: the daemon and the command line, as users
 // have them. TestBoxKernel and TestBoxNICs have a guest as the box: the first runs the tests of
 // packages that use the kernel, the second runs stories with each NIC and each mode of a port.
+// TestSystem installs the package into Debian 12 and 13, and kills, upgrades, reboots and removes.
 //
 // stories_test.go lists the stories, group_test.go sets up a group and its queue pairs, and
 // judge_test.go watches the wires and drops frames. -short uses one kernel and the stories that

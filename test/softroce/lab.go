@@ -32,6 +32,10 @@ type Config struct {
 	// BoxNICs are the NICs of a box that is a guest with the same kernel, one for each guest. nil:
 	// the box is a namespace of this machine.
 	BoxNICs []nicModel
+
+	// System is the release of Debian of a box that is a whole Debian with systemd, "bookworm". "":
+	// the box is one of the others.
+	System string
 }
 
 // Lab is a box with guests around it. All guests are booted.
@@ -60,15 +64,24 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 	var why string
 	l.accel, why = accelerator(ctx, l.image)
 	l.Accel = l.accel + ": " + why
-	if c.BoxNICs != nil {
-		l.Box = newBoxGuest(l.image, l.accel, c.BoxNICs)
-	} else if l.Box, err = openNamespace(); err != nil {
+	if l.Box, err = newBox(ctx, c, l); err != nil {
 		return nil, err
 	}
 	if err := l.fill(ctx, c.Guests); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+func newBox(ctx context.Context, c Config, l *Lab) (Box, error) {
+	switch {
+	case c.System != "":
+		return newSystem(ctx, c.System, l.accel)
+	case c.BoxNICs != nil:
+		return newBoxGuest(l.image, l.accel, c.BoxNICs), nil
+	default:
+		return openNamespace()
+	}
 }
 
 func (l *Lab) fill(ctx context.Context, guests int) error {

@@ -22,6 +22,7 @@ const (
 	dataFD        = 4 // of the first NIC; the other NICs follow
 	consoleBytes  = 64 << 10
 	kernelOptions = "console=ttyS0 loglevel=4 panic=-1 no_timer_check nowatchdog mitigations=off random.trust_cpu=on"
+	diskOptions   = " root=/dev/vda rw net.ifnames=0"
 )
 
 // hardware is what machines differ in.
@@ -93,18 +94,33 @@ func powerOn(guestImage image.Image, accel string, h hardware) (_ *machine, err 
 	return m, nil
 }
 
+// diskArgs give the machine a disk, of which it changes a copy that ends with QEMU. In front of the
+// NICs of the lab it gets one without a cable: eth0, which is for management. The machine may
+// reboot.
+func diskArgs(path string) []string {
+	return []string{
+		"-drive", "if=none,id=disk,format=raw,snapshot=on,file=" + path, "-device", "virtio-blk-pci,drive=disk",
+		"-device", "virtio-net-pci,mac=52:54:00:77:02:01,romfile=",
+	}
+}
+
 // qemuArgs describes the machine. One of two possible CPUs is present. With one possible CPU,
 // software emulation omits memory barriers, and a virtio ring stalls for ever after some ten
 // thousand packets.
 func qemuArgs(guestImage image.Image, accel string, h hardware) []string {
+	options, more := kernelOptions, []string{"-no-reboot"}
+	if guestImage.Disk != "" {
+		options, more = kernelOptions+diskOptions, diskArgs(guestImage.Disk)
+	}
 	args := []string{
 		"-accel", accel, "-cpu", cpuModel(accel), "-smp", "1,maxcpus=2", "-m", strconv.Itoa(h.memoryMiB),
-		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio",
-		"-kernel", guestImage.Vmlinux, "-initrd", guestImage.Initramfs, "-append", kernelOptions,
+		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio",
+		"-kernel", guestImage.Vmlinux, "-initrd", guestImage.Initramfs, "-append", options,
 		"-device", "virtio-serial-pci",
 		"-chardev", fmt.Sprintf("socket,id=control,fd=%d", controlFD),
 		"-device", "virtserialport,chardev=control,name=" + control.PortName,
 	}
+	args = append(args, more...)
 	for i, n := range h.nics {
 		args = append(args,
 			"-netdev", fmt.Sprintf("socket,id=data%d,fd=%d", i, dataFD+i),

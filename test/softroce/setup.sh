@@ -1,11 +1,13 @@
 #!/bin/sh
-# Fills a cache directory with the parts of the lab's guests: Debian kernels with rdma_rxe, and the
-# user space that runs on them. These parts are not installed on this machine. QEMU, a C compiler
-# and two decompressors are installed.
+# Fills a cache directory with the parts of the lab's guests: Debian kernels with rdma_rxe, the user
+# space that runs on them, and a whole Debian with systemd. These parts are not installed on this
+# machine. QEMU, a C compiler, two decompressors and mmdebstrap are installed.
 #
 #   setup.sh            prepares kernels 6.1 and 6.12, and 6.18 if the apt sources have it (those of
-#                       trixie-backports do); this is quick if they are in the cache
+#                       trixie-backports do), and Debian 12 and 13; this is quick if they are in the
+#                       cache
 #   setup.sh 6.1        prepares only this series
+#   setup.sh bookworm   prepares only this release of Debian, for a box with systemd
 #
 # The cache is $ROCAST_CACHE, or $XDG_CACHE_HOME/rocast, or ~/.cache/rocast. Delete it to fetch
 # everything again.
@@ -13,10 +15,10 @@ set -eu
 
 : "${ROCAST_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/rocast}"
 cache=$ROCAST_CACHE/softroce
-[ $# -gt 0 ] || set -- 6.1 6.12 6.18
+[ $# -gt 0 ] || set -- 6.1 6.12 6.18 bookworm trixie
 
-host_tools="qemu-system-x86_64 gcc xz zstd flock"
-host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-linux"
+host_tools="qemu-system-x86_64 gcc xz zstd flock mmdebstrap mkfs.ext4"
+host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-linux mmdebstrap e2fsprogs"
 
 # The programs that stories run inside a guest. verbs/ and rdmacm/ are built with the -dev packages,
 # against the same libraries.
@@ -27,6 +29,11 @@ guest_packages="busybox-static dash iproute2 ethtool perftest ibverbs-providers 
 module_paths="arch/* crypto/* lib/* net/* fs/configfs/* drivers/infiniband/core/* drivers/infiniband/sw/*
 	drivers/virtio/* drivers/char/* drivers/net/virtio_net* drivers/net/net_failover* drivers/net/vmxnet3/*
 	drivers/net/ethernet/intel/e1000e/* drivers/net/veth* drivers/net/tun* drivers/net/ifb* drivers/ptp/* drivers/pps/*"
+
+# What a fresh Debian has beyond the required packages, as far as the stories use it, and the parts
+# of its kernel package that a virtual machine without a screen never loads.
+system_packages="systemd-sysv,udev,dbus,kmod,iproute2,iputils-ping,procps,sudo,curl,linux-image-amd64"
+system_without="drivers/gpu drivers/media drivers/net/wireless sound"
 
 say() { echo "softroce setup: $*" >&2; }
 
@@ -114,10 +121,38 @@ unpack_kernel() {
 	echo "$module_paths" >"$dir/.complete"
 }
 
+# unpack_system installs a release of Debian into a directory. Its initrd has only what finds the
+# disk: an emulated machine takes long to unpack more.
+unpack_system() {
+	release=$1 dir=$cache/system/$1
+	complete "$dir" "$system_packages $system_without" && return
+	say "installing Debian $release into $dir"
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	set -- --include="$system_packages"
+	for path in $system_without; do set -- "$@" --dpkgopt="path-exclude=/lib/modules/*/kernel/$path/*"; done
+	if ! mmdebstrap --quiet --mode=root --variant=minbase --format=directory "$@" \
+		--aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \
+		--essential-hook='mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/usr/share/initramfs-tools/modules.d"
+			printf "MODULES=list\nCOMPRESS=gzip\n" >"$1/etc/initramfs-tools/conf.d/small"
+			printf "virtio_pci\nvirtio_blk\next4\n" >"$1/usr/share/initramfs-tools/modules.d/disk"' \
+		"$release" "$dir/root" >&2; then
+		rm -rf "$dir"
+		say "the mirror has no Debian $release, or cannot be reached; its stories will be skipped"
+		return
+	fi
+	echo "$system_packages $system_without" >"$dir/.complete"
+}
+
 mkdir -p "$cache"
 install_host_tools
 exec 9>"$cache/.lock"
 flock 9
 unpack_user_space
-for series in "$@"; do unpack_kernel "$series"; done
+for part in "$@"; do
+	case $part in
+	[0-9]*) unpack_kernel "$part" ;;
+	*) unpack_system "$part" ;;
+	esac
+done
 say "ready in $cache"

@@ -30,7 +30,7 @@ type stage struct {
 	spine   *rocast  // in the box between two leaves, if there is one
 	allowed []string // drop reasons that this story may cause
 	carried uint64   // packets that the kernel carried in all stories
-	played  map[string]bool
+	played  []string // the names of the stories so far
 }
 
 // story is one test on a stage. run returns a sentence about what it has checked.
@@ -131,7 +131,7 @@ func TestStories(t *testing.T) {
 				fmt.Fprintln(&table, s.play(t, kernel, story))
 			}
 			fmt.Fprintf(&table, "engine %s, kernel %s: the kernel carried %d packets\n", *engine, kernel, s.carried)
-			if s.played["write"] && (s.carried > 0) != (*engine == "auto") { // it needs nothing that the kernel cannot carry
+			if slices.Contains(s.played, "write") && (s.carried > 0) != (*engine == "auto") { // it needs nothing that the kernel cannot carry
 				t.Errorf("with engine %s the kernel carried %d packets", *engine, s.carried)
 			}
 		})
@@ -142,16 +142,20 @@ func openStage(t *testing.T, kernel, bin string) *stage {
 	t.Helper()
 	l := openLab(t, Config{Kernel: kernel, Guests: 4, MTU: MTU4096, MemoryMiB: guestMemoryMiB + 3*(*fileMiB-8)})
 	site := inNamespaceOf{l.Box.(*Namespace), bin, t.TempDir(), boxAddr}
-	return &stage{Lab: l, judge: newJudge(l), rocast: startRocast(t, testContext(t, time.Minute), l, site), played: map[string]bool{}}
+	return &stage{Lab: l, judge: newJudge(l), rocast: startRocast(t, testContext(t, time.Minute), l, site)}
 }
 
 // play runs one story and returns its line of the table.
 func (s *stage) play(t *testing.T, kernel string, story story) string {
+	return s.playWithin(t, storyLimit, kernel, story)
+}
+
+func (s *stage) playWithin(t *testing.T, limit time.Duration, kernel string, story story) string {
 	var verified string
 	start := time.Now()
 	passed := t.Run(story.name, func(t *testing.T) {
-		ctx := testContext(t, storyLimit)
-		s.played[story.name] = true
+		ctx := testContext(t, limit)
+		s.played = append(s.played, story.name)
 		before := s.count(t, ctx)
 		t.Cleanup(func() { s.finish(t, before) })
 		verified = story.run(t, ctx, s)

@@ -1,9 +1,10 @@
 // Command agent is process 1 of a lab guest. It mounts the file systems, loads the modules that
 // /modules lists, and then runs the commands that the lab sends over the virtio serial port
-// (package control).
+// (package control). In a guest that is a whole Debian the agent is a service, and only runs the
+// commands.
 //
 // The agent configures no network and does not use RDMA. The lab does both with ordinary commands,
-// so the whole setup of a guest is in one place. When the lab has gone, the agent powers the guest
+// so the whole setup of a guest is in one place. When the lab has gone, process 1 powers the guest
 // off.
 package main
 
@@ -17,13 +18,17 @@ import (
 )
 
 func main() {
-	err := up()
 	hello := control.Hello{Kernel: release()}
-	if err != nil {
-		hello.Error = err.Error()
+	first := os.Getpid() == 1
+	if first {
+		if err := up(); err != nil {
+			hello.Error = err.Error()
+		}
 	}
-	if err := serve(hello); err != nil {
-		fmt.Println("agent:", err)
+	err := serve(hello)
+	fmt.Println("agent:", err)
+	if !first {
+		os.Exit(1)
 	}
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }

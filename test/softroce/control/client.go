@@ -24,6 +24,8 @@ type Client struct {
 	hello chan Hello
 	done  chan struct{} // closed when the stream has ended
 
+	booted bool // an agent has said hello; only receive uses it
+
 	writing sync.Mutex
 
 	mu        sync.Mutex
@@ -40,7 +42,7 @@ func NewClient(conn net.Conn) *Client {
 	return c
 }
 
-// Hello waits for the agent. It may be called once.
+// Hello waits for the agent. It may be called once for each boot of the guest.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	select {
 	case hello := <-c.hello:
@@ -95,6 +97,10 @@ func (c *Client) handle(f frame) {
 		if err := json.Unmarshal(f.payload, &hello); err != nil {
 			hello.Error = "unreadable hello: " + err.Error()
 		}
+		if c.booted {
+			c.lose() // what ran before the guest rebooted
+		}
+		c.booted = true
 		c.hello <- hello
 		return
 	}
@@ -124,6 +130,11 @@ func (c *Client) forget(id uint32) {
 func (c *Client) end() {
 	c.conn.Close()
 	close(c.done)
+	c.lose()
+}
+
+// lose ends the processes whose exit will never be known.
+func (c *Client) lose() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, p := range c.processes {

@@ -129,3 +129,33 @@ func TestLostGuestEndsEveryWait(t *testing.T) {
 		t.Fatalf("start: %v", err)
 	}
 }
+
+// A guest that reboots says hello again. What ran in it will never exit.
+func TestARebootLosesTheProcesses(t *testing.T) {
+	far, near := net.Pipe()
+	defer far.Close()
+	c := NewClient(near)
+	defer c.Close()
+	ctx := testContext(t)
+	greet := func(kernel string) {
+		t.Helper()
+		if _, err := far.Write(appendFrame(nil, frame{kind: KindHello, payload: mustJSON(Hello{Kernel: kernel})})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hear := func(want string) {
+		t.Helper()
+		if hello, err := c.Hello(ctx); err != nil || hello.Kernel != want {
+			t.Fatalf("hello %v, %v", hello, err)
+		}
+	}
+	go io.Copy(io.Discard, far)
+	greet("first")
+	hear("first")
+	p := mustStart(t, c, "sleep", "1000")
+	greet("second")
+	hear("second")
+	if _, err := p.Wait(ctx); !errors.Is(err, ErrLost) {
+		t.Errorf("the process of the first boot: %v", err)
+	}
+}

@@ -18,9 +18,10 @@ const RDMACMProgram = "rocast-rdmacm"
 
 // Image is what QEMU boots.
 type Image struct {
-	Series    string // "6.1"
+	Series    string // of the kernel, "6.1"; or the release of Debian, "bookworm"
 	Vmlinux   string // path of the uncompressed kernel
 	Initramfs string // path
+	Disk      string // path; "": everything is in the initramfs
 }
 
 // Build makes the image for a kernel series, such as "6.1", in the cache directory.
