@@ -70,17 +70,11 @@ type repairBurst struct {
 	bytes int    // that may wait
 }
 
-func newEgressQueues(ports int, bounds []Egress) []egressQueue {
-	queues := make([]egressQueue, ports)
-	for i := range queues {
-		q := &queues[i]
-		q.random.Seed(uint64(i), 0)
-		if i < len(bounds) {
-			q.Egress = bounds[i]
-		}
-		q.bounded = q.LimitBytes != 0 || q.KmaxBytes != 0
-	}
-	return queues
+// newEgressQueue returns an empty queue. Each port has random numbers of its own.
+func newEgressQueue(port mft.PortID, e Egress) egressQueue {
+	q := egressQueue{Egress: e, bounded: e.LimitBytes != 0 || e.KmaxBytes != 0}
+	q.random.Seed(uint64(port), 0)
+	return q
 }
 
 // admit decides whether a copy may be sent by a port, and marks it where the port's queue is long.

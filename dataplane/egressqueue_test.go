@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -20,7 +21,8 @@ func TestTheShareOfRepairs(t *testing.T) {
 // The queue holds the newest bytes that the port was given. What of it are repairs follows from
 // that.
 func TestWhichBytesOfAQueueAreRepairs(t *testing.T) {
-	q := &newEgressQueues(1, []Egress{{LimitBytes: 2000}})[0]
+	queue := newEgressQueue(0, Egress{LimitBytes: 2000})
+	q := &queue
 	give := func(other int, repairs ...int) {
 		q.pending = other
 		for _, n := range repairs {
@@ -64,7 +66,8 @@ func TestWhichBytesOfAQueueAreRepairs(t *testing.T) {
 
 // What the port has lost does not count for ever.
 func TestRepairsThatThePortHasLostAreForgotten(t *testing.T) {
-	q := &newEgressQueues(1, nil)[0]
+	queue := newEgressQueue(0, Egress{})
+	q := &queue
 	for range 100 {
 		if !q.admitRepair(repairLimit / 2) {
 			t.Fatal("refused, and nothing waits")
@@ -77,7 +80,8 @@ func TestRepairsThatThePortHasLostAreForgotten(t *testing.T) {
 // So many bursts can be told apart that more would not be worth it. One more is refused, unless it
 // follows the last one.
 func TestBurstsOfRepairsAreBounded(t *testing.T) {
-	q := &newEgressQueues(1, nil)[0]
+	queue := newEgressQueue(0, Egress{})
+	q := &queue
 	unsent := 0
 	for range 10 { // across the end of the list
 		for range len(q.repairs.bursts) {
@@ -110,7 +114,7 @@ func (p *idlePort) Unsent() int             { return p.unsent }
 
 // A port without bounds takes any number of copies, and repairs up to their share.
 func TestAPortWithoutBoundsTakesTheShareOfRepairs(t *testing.T) {
-	w := &Worker{ports: []Port{&idlePort{}}, queues: newEgressQueues(1, nil), stats: make([]PortCounters, 1)}
+	w := &Worker{ports: []Port{&idlePort{}}, queues: []egressQueue{newEgressQueue(0, Egress{})}, stats: make([]PortCounters, 1)}
 	f := &Frame{Buf: make([]byte, 1024), FragmentCount: 1}
 	f.Fragments[0] = f.Buf
 	o := &Outgoing{Frame: f, fate: SentCopy}
@@ -132,11 +136,10 @@ func TestAPortWithoutBoundsTakesTheShareOfRepairs(t *testing.T) {
 // Each port marks as many copies as it should, and ports do not mark the same ones.
 func TestMarksAreSpreadEvenly(t *testing.T) {
 	const frames, ports, percent = 20_000, 8, 5
-	bounds := make([]Egress, ports)
-	for i := range bounds {
-		bounds[i] = Egress{KminBytes: 0, KmaxBytes: 2000, MarkPercent: 2 * percent}
+	queues := make([]egressQueue, ports)
+	for i := range queues {
+		queues[i] = newEgressQueue(mft.PortID(i), Egress{KminBytes: 0, KmaxBytes: 2000, MarkPercent: 2 * percent})
 	}
-	queues := newEgressQueues(ports, bounds)
 	alike := 0
 	for range frames {
 		all := true

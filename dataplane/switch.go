@@ -54,8 +54,9 @@ type Switch struct {
 	notes    chan Note
 	table    atomic.Pointer[mft.Table]
 
-	change   sync.Mutex // held while the table changes
-	reserved bool       // the workers have records of retained packets
+	change   sync.Mutex // held while the table or the ports change
+	ports    atomic.Int32
+	reserved bool // the workers have records of retained packets
 	captures captures
 	// The workers' threads own the workers' state while running is true. Otherwise the holder of
 	// the lock stopped owns it.
@@ -75,6 +76,7 @@ func New(c Config) *Switch {
 		start := time.Now()
 		c.Now = func() feedback.Tick { return feedback.Tick(time.Since(start)) }
 	}
+	s.ports.Store(int32(len(c.Workers[0].Ports)))
 	for _, config := range c.Workers {
 		s.workers = append(s.workers, newWorker(config, c, &s.table, s.notes))
 	}
@@ -195,13 +197,25 @@ func (s *Switch) fits(g *mft.Group) error {
 	if err := s.retains(g); err != nil {
 		return err
 	}
-	ports := len(s.workers[0].ports)
+	ports := int(s.ports.Load())
 	for _, l := range g.Legs() {
 		if l.Resolved() && int(l.Port) >= ports {
 			return fmt.Errorf("%v is behind port %d, and there are only %d ports", l.Dst, l.Port, ports)
 		}
 	}
 	return nil
+}
+
+// TakePort gives every worker its queues of a port, in the order of the workers, while they move
+// frames. The counters of the port begin again. id is that of a port that no group uses any more,
+// or the number of the ports so far: then there is one more.
+func (s *Switch) TakePort(id mft.PortID, queues []Port, bounds Egress) {
+	s.change.Lock()
+	defer s.change.Unlock()
+	for i, w := range s.workers {
+		s.do(w, func(w *Worker) { w.take(id, queues[i], bounds) })
+	}
+	s.ports.Store(max(s.ports.Load(), int32(id)+1))
 }
 
 // Replace publishes g in place of the group with this ID: a next hop has changed, or members have
@@ -398,7 +412,7 @@ func (s *Switch) Counters() []Counter {
 
 // PortCounters returns the counters of every port, indexed by mft.PortID.
 func (s *Switch) PortCounters() []PortCounters {
-	sum := make([]PortCounters, len(s.workers[0].stats))
+	sum := make([]PortCounters, s.ports.Load())
 	for _, w := range s.workers {
 		s.do(w, func(w *Worker) {
 			for i := range sum {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -118,7 +119,7 @@ const emptyLane = -1
 
 func newWorker(c WorkerConfig, all Config, table *atomic.Pointer[mft.Table], notes chan<- Note) *Worker {
 	w := &Worker{
-		ports: c.Ports, pool: c.Pool, wait: c.Waiter, now: all.Now, core: NewCore(all.FanOut), table: table,
+		pool: c.Pool, wait: c.Waiter, now: all.Now, core: NewCore(all.FanOut), table: table,
 		todo: make(chan func(), 1), notes: notes,
 		frames:  make([]Frame, batchFrames),
 		replies: make([]Frame, replyRoom),
@@ -127,21 +128,33 @@ func newWorker(c WorkerConfig, all Config, table *atomic.Pointer[mft.Table], not
 			Replies: make([]Reply, 0, replyRoom),
 			Notes:   make([]Note, 0, noteRoom),
 		},
-		queue:  make([]queued, 0, copyRoom),
-		lanes:  make([]lane, len(c.Ports)*mft.MaxPaths),
-		send:   make([]Outgoing, 0, batchFrames),
-		stats:  make([]PortCounters, len(c.Ports)),
-		queues: newEgressQueues(len(c.Ports), all.Egress),
+		queue: make([]queued, 0, copyRoom),
+		send:  make([]Outgoing, 0, batchFrames),
 	}
-	for i := range w.queues {
-		w.core.marks = append(w.core.marks, w.queues[i].KmaxBytes > 0)
+	for i, p := range c.Ports {
+		var bounds Egress
+		if i < len(all.Egress) {
+			bounds = all.Egress[i]
+		}
+		w.take(mft.PortID(i), p, bounds)
 	}
 	w.core.noFanOut = all.NoFanOut
 	w.core.RetainUpTo(all.RepairChunks, w.pool)
-	for i := range w.lanes {
-		w.lanes[i] = lane{emptyLane, emptyLane}
-	}
 	return w
+}
+
+// take makes p the port with this ID, whose counters begin again. The ID is one that no leg of a
+// group has, or the next one. Between two batches no lane is in use, so the lists may grow.
+func (w *Worker) take(id mft.PortID, p Port, bounds Egress) {
+	if int(id) == len(w.ports) {
+		w.ports = append(w.ports, nil)
+		w.stats = append(w.stats, PortCounters{})
+		w.queues = append(w.queues, egressQueue{})
+		w.core.marks = append(w.core.marks, false)
+		w.lanes = append(w.lanes, slices.Repeat([]lane{{emptyLane, emptyLane}}, mft.MaxPaths)...)
+	}
+	w.ports[id], w.stats[id], w.queues[id] = p, PortCounters{}, newEgressQueue(id, bounds)
+	w.core.marks[id] = bounds.KmaxBytes > 0
 }
 
 // run polls until ctx is done. It locks the thread, so that the worker has one of its own, whose

@@ -112,8 +112,8 @@ type bench struct {
 	*worker
 	t       *testing.T
 	devices []*device
-	// unretained is how many chunks may yet be retained for repair.
-	unretained int
+	// withheld is how many chunks may yet be retained for repair.
+	withheld int
 }
 
 func newBench(t *testing.T, ports, chunks int) *bench {
@@ -125,7 +125,7 @@ func newBench(t *testing.T, ports, chunks int) *bench {
 	b := &bench{t: t, worker: &worker{umem: umem}}
 	for range ports {
 		d := &device{t: t, umem: umem, descs: queueDescs}
-		p := &port{umem: umem, unretained: func() int { return b.unretained }}
+		p := &port{umem: umem, withheld: func() int { return b.withheld }}
 		p.sendBy(d)
 		b.devices, b.ports = append(b.devices, d), append(b.ports, p)
 	}
@@ -332,7 +332,7 @@ func TestAFullRingCostsNoChunk(t *testing.T) {
 // The exact share: the chunks of a device and those of the next frame are at most as many as are
 // left.
 func TestADevicesShare(t *testing.T) {
-	for _, c := range []struct{ frameBytes, chunks, unretained, want int }{
+	for _, c := range []struct{ frameBytes, chunks, withheld, want int }{
 		{100, 10, 0, 5},  // the frame in the worker's hands is one of ten
 		{100, 16, 6, 5},  // six are for repair
 		{4170, 10, 0, 4}, // two of ten, and three frames would be six
@@ -340,7 +340,7 @@ func TestADevicesShare(t *testing.T) {
 		{100, 3 * spareChunks, spareChunks, spareChunks - reservedChunks}, // and some for repair
 	} {
 		b := newBench(t, 1, reservedChunks+c.chunks)
-		b.unretained = c.unretained
+		b.withheld = c.withheld
 		b.devices[0].descs = 2 * spareChunks
 		for range spareChunks {
 			frames := b.load(1, make([]byte, c.frameBytes))

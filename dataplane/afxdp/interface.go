@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -19,6 +20,8 @@ import (
 type iface struct {
 	info dataplane.PortInfo // as Refresh found it last
 	room int                // number of chunks that one worker's queues may receive into
+	free bool               // no port has this PortID: RemovePorts was called for it
+	base bpf.Traffic        // what the kernel's fan-out had carried for this PortID before
 
 	xdp     *bpf.Port       // nil: not open
 	sockets [][]*xsk.Socket // by worker
@@ -28,6 +31,10 @@ type iface struct {
 	generic int // ifindex of the device whose driver leaves no room for metadata in native mode
 
 	transmit transmit
+}
+
+func newIface(id mft.PortID, name string) *iface {
+	return &iface{info: dataplane.PortInfo{ID: id, Name: name, State: dataplane.PortGone, Reason: errGone.Error()}}
 }
 
 // seen is the state of an interface as the kernel reports it.

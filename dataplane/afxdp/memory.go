@@ -23,13 +23,19 @@ const (
 	// spareChunks are for frames that the worker works on, for its replies, and for copies that
 	// zero-copy devices have not sent yet (spare in send.go).
 	spareChunks = 4096
+	// leastReserve and mostReserve bound the chunks of each worker for ports that are added while
+	// it runs: 8 to 32 MiB.
+	leastReserve, mostReserve = queueDescs, 8192
+	// addedQueueChunks is how many chunks a queue of such a port gets at least, if they are there:
+	// as many as a queue uses in copy mode after its first frames.
+	addedQueueChunks = 512
 )
 
 // minRepairChunks and maxRepairChunks bound what a worker retains for repair. The largest UMEM has
 // no room for more.
 const (
 	minRepairChunks = 256
-	maxRepairChunks = xsk.MaxChunks - receiveChunks - spareChunks
+	maxRepairChunks = xsk.MaxChunks - receiveChunks - spareChunks - mostReserve
 )
 
 // The core counts what it retains in buffers that are the chunks of the UMEM.
@@ -101,13 +107,10 @@ func perWorker(queues, workers int) int { return (queues + workers - 1) / worker
 // setRooms gives each interface room for its queues. An interface that does not exist yet gets room
 // for as many queues as the largest of the others has.
 func setRooms(interfaces []*iface, workers int) error {
-	largest, sum := 1, 0
-	for _, f := range interfaces {
-		largest = max(largest, perWorker(f.info.Queues, workers))
-	}
+	most, sum := largest(interfaces, workers), 0
 	queues := func(f *iface) int {
 		if f.info.Queues == 0 {
-			return largest
+			return most
 		}
 		return perWorker(f.info.Queues, workers)
 	}
@@ -122,6 +125,31 @@ func setRooms(interfaces []*iface, workers int) error {
 		f.room = queues(f) * share
 	}
 	return nil
+}
+
+// reserve returns how many chunks of each worker are for ports that are added later: enough for one
+// more port like the largest.
+func reserve(interfaces []*iface, workers int) int {
+	return max(leastReserve, min(mostReserve, addedQueueChunks*largest(interfaces, workers)))
+}
+
+// largest returns the number of queues that one worker has of the port with the most queues.
+func largest(interfaces []*iface, workers int) int {
+	most := 1
+	for _, f := range interfaces {
+		most = max(most, perWorker(f.info.Queues, workers))
+	}
+	return most
+}
+
+// addedRoom returns the room for a port that is added, of which each worker has that many queues.
+// It is half of the reserve, so that more ports can be added, unless the port needs more or less.
+func addedRoom(reserve, queues int) (int, error) {
+	if reserve < queues*minQueueChunks {
+		return 0, misfit{fmt.Errorf("each forwarding thread has %d queues of it, and packet memory for %d queues of ports that are "+
+			"added while rocastd runs; restart rocastd, or reduce the queues with ethtool -L", queues, reserve/minQueueChunks)}
+	}
+	return min(max(reserve/2, queues*addedQueueChunks), queues*queueDescs, reserve), nil
 }
 
 // fillChunks divides an interface's room among the queues that it has now. The room does not grow

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -65,8 +66,9 @@ type Switch struct {
 	workers      []*worker
 	repairChunks int // that each worker may retain
 
-	mu           sync.Mutex // for control; no worker locks it
-	interfaces   []*iface   // by PortID
+	mu           sync.Mutex   // for control; no worker locks it
+	interfaces   []*iface     // by PortID
+	reserve      atomic.Int32 // chunks of each worker that no port has: room for ports that AddPorts opens
 	verdicts     bpf.Counters
 	warned       map[dataplane.Warning]bool
 	warnings     []dataplane.Warning // Refresh returns them
@@ -121,6 +123,7 @@ func (s *Switch) open(c Config) (err error) {
 	if err := setRooms(s.interfaces, c.Workers); err != nil {
 		return err
 	}
+	s.reserve.Store(int32(reserve(s.interfaces, c.Workers)))
 	s.chooseBuffers(c)
 	if err := s.load(c); err != nil {
 		return err
@@ -167,7 +170,7 @@ func (s *Switch) load(c Config) (err error) {
 func (s *Switch) find(c Config) (now []seen, err error) {
 	now = make([]seen, len(c.Ports))
 	for i, name := range c.Ports {
-		f := &iface{info: dataplane.PortInfo{ID: mft.PortID(i), Name: name, State: dataplane.PortGone, Reason: errGone.Error()}}
+		f := newIface(mft.PortID(i), name)
 		s.interfaces = append(s.interfaces, f)
 		now[i], err = look(name)
 		if errors.Is(err, errGone) {
@@ -209,7 +212,7 @@ func (s *Switch) chooseBuffers(c Config) {
 
 // makeWorkers makes workers whose ports have no sockets yet.
 func (s *Switch) makeWorkers(c Config) error {
-	chunks := spareChunks + s.repairChunks
+	chunks := spareChunks + s.repairChunks + int(s.reserve.Load())
 	for _, f := range s.interfaces {
 		chunks += f.room
 	}
@@ -233,12 +236,18 @@ func (s *Switch) makeWorkers(c Config) error {
 		config.Workers = append(config.Workers, w.config())
 	}
 	s.Switch = dataplane.New(config)
-	for i, w := range s.Switch.Workers() {
-		for _, p := range s.workers[i].ports {
-			p.unretained = w.RepairRoom
+	for i, w := range s.workers {
+		for _, p := range w.ports {
+			p.withheld = s.withheld(i)
 		}
 	}
 	return nil
+}
+
+// withheld returns port.withheld for the ports of the i-th worker.
+func (s *Switch) withheld(i int) func() int {
+	w := s.Switch.Workers()[i]
+	return func() int { return w.RepairRoom() + int(s.reserve.Load()) }
 }
 
 // use replaces the sockets of a port, also among those that the worker waits for.
@@ -327,12 +336,15 @@ func (s *Switch) Ports() []dataplane.PortInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	counters := s.PortCounters()
-	infos := make([]dataplane.PortInfo, len(s.interfaces))
+	var infos []dataplane.PortInfo
 	for i, f := range s.interfaces {
-		infos[i] = f.info
-		infos[i].PortCounters = counters[i]
-		infos[i].PortCounters.Add(s.carried(i))
-		infos[i].NoFanOut = s.noFanOutBy(i)
+		if f.free {
+			continue
+		}
+		info := f.info
+		info.PortCounters = counters[i]
+		info.PortCounters.Add(s.carried(f))
+		info.NoFanOut = s.noFanOutBy(i)
 		d := dropped{kernel: f.past}
 		for _, sockets := range f.sockets {
 			d.addSockets(sockets)
@@ -340,21 +352,27 @@ func (s *Switch) Ports() []dataplane.PortInfo {
 		for _, w := range s.workers {
 			d.add(w.ports[i])
 		}
-		infos[i].Kernel = d.counters()
+		info.Kernel = d.counters()
+		infos = append(infos, info)
 	}
 	return infos
 }
 
 // carried is what the kernel's fan-out carried from and to a port.
-func (s *Switch) carried(port int) (c dataplane.PortCounters) {
-	if s.fanOut == nil || port >= bpf.SlotPorts {
-		return c
+func (s *Switch) carried(f *iface) dataplane.PortCounters {
+	t, b := s.traffic(f.info.ID), &f.base
+	return dataplane.PortCounters{
+		RxFrames: t.RxFrames - b.RxFrames, RxBytes: t.RxBytes - b.RxBytes, TxFrames: t.TxFrames - b.TxFrames, TxBytes: t.TxBytes - b.TxBytes,
 	}
-	t, err := s.fanOut.kernel.Traffic(uint32(port))
-	if err != nil {
-		return c
+}
+
+// traffic is what the kernel's fan-out has carried by all ports that had the number.
+func (s *Switch) traffic(id mft.PortID) (t bpf.Traffic) {
+	if s.fanOut == nil || int(id) >= bpf.SlotPorts {
+		return t
 	}
-	return dataplane.PortCounters{RxFrames: t.RxFrames, RxBytes: t.RxBytes, TxFrames: t.TxFrames, TxBytes: t.TxBytes}
+	t, _ = s.fanOut.kernel.Traffic(uint32(id)) // zero after an error
+	return t
 }
 
 // Counters returns the workers' counters, by reason, and the classifier's, by verdict.

@@ -22,9 +22,9 @@ type port struct {
 	next  int        // index of the socket in in at which Receive looks first
 	out   txSocket   // nil: no interface
 	gives bool       // out has discipline xsk.Give
-	// unretained returns how many chunks the worker may yet retain for repair. They are free, but
-	// no device may keep them.
-	unretained func() int
+	// withheld returns how many chunks the worker may yet retain for repair, and how many are for
+	// ports that are added later. They are free, but no device may keep them.
+	withheld func() int
 
 	rx, tx    [batchDescs]xsk.Desc
 	addrs     [batchDescs]uint64

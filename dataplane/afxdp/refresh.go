@@ -36,6 +36,9 @@ func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []dataplane.War
 	defer s.mu.Unlock()
 	now, errs := make([]seen, len(s.interfaces)), make([]error, len(s.interfaces))
 	for i, f := range s.interfaces {
+		if f.free {
+			continue
+		}
 		now[i], errs[i] = look(f.info.Name)
 		switch {
 		case errors.Is(errs[i], errGone):
@@ -54,6 +57,8 @@ func (s *Switch) Refresh() (ports []dataplane.PortInfo, warnings []dataplane.War
 	opened := false
 	for i, f := range s.interfaces {
 		switch {
+		case f.free:
+			continue
 		case errs[i] != nil && f.xdp == nil && !errors.Is(errs[i], errGone):
 			f.info.State, f.info.Reason = dataplane.PortFailed, errs[i].Error()
 		case errs[i] == nil && f.xdp == nil && f.isDue(now[i]):

@@ -119,13 +119,13 @@ func (p *port) flushGiven(n int) {
 }
 
 // spare makes descs describe chunks that the device may keep. It returns false if the device has
-// its share already, which is as many chunks as are left for all others, without the reserved ones
-// and those for repair.
+// its share already, which is as many chunks as are left for all others, without the reserved ones,
+// those for repair and those for ports that are added later.
 // So one paused device keeps half of the chunks, two keep a third each, and enough are left for a
 // device that sends (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet
 // Switches", 1998).
 func (p *port) spare(o *dataplane.Outgoing, descs []xsk.Desc, given int) bool {
-	left := min(p.umem.FreeChunks()-p.unretained(), spareChunks) - reservedChunks
+	left := min(p.umem.FreeChunks()-p.withheld(), spareChunks) - reservedChunks
 	switch {
 	case given+len(descs) > left:
 		return false

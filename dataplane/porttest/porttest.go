@@ -92,6 +92,19 @@ func newNet(n, workers int, now func() feedback.Tick, fanOut *FanOut, repairChun
 	return net
 }
 
+// AddPort gives the running switch one more port.
+func (n *Net) AddPort(bounds dataplane.Egress) mft.PortID {
+	id := mft.PortID(len(n.Ports))
+	var queues []dataplane.Port
+	for i := range n.Queues {
+		p := &Port{net: n, pool: n.Pools[i]}
+		n.Queues[i], queues = append(n.Queues[i], p), append(queues, p)
+	}
+	n.Ports = n.Queues[0]
+	n.Switch.TakePort(id, queues, bounds)
+	return id
+}
+
 // Poll polls the workers until none of them finds a frame.
 func (n *Net) Poll() {
 	for moved := true; moved; {
