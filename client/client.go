@@ -155,6 +155,12 @@ func (c *Client) Status(ctx context.Context) (status api.Status, err error) {
 	return status, c.do(ctx, http.MethodGet, api.StatusPath, nil, &status)
 }
 
+// Reload makes the daemon take over what has changed in its config file. After an error nothing has
+// changed.
+func (c *Client) Reload(ctx context.Context) (done api.Reloaded, err error) {
+	return done, c.do(ctx, http.MethodPost, api.ReloadPath, nil, &done)
+}
+
 // Ports lists the ports.
 func (c *Client) Ports(ctx context.Context) (ports api.Ports, err error) {
 	return ports, c.do(ctx, http.MethodGet, api.PortsPath, nil, &ports)
@@ -318,6 +324,8 @@ func (c *Client) unanswered(method, path string, err error) error {
 			show = "rocast perftest ls"
 		case strings.HasPrefix(path, api.CMPath):
 			show = "rocast cm ls"
+		case path == api.ReloadPath:
+			show = "rocast status"
 		case method == http.MethodPut:
 			show = "rocast group show " + strings.TrimPrefix(path, api.GroupsPath+"/")
 		}

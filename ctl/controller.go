@@ -49,6 +49,9 @@ type Controller struct {
 	pulse    pulse
 	parsing  chan struct{} // one token: parsing may need much memory, so only one text is parsed at a time
 
+	// refreshing is held while the switch's ports change. It is taken before mu.
+	refreshing sync.Mutex
+
 	mu     sync.Mutex
 	ports  ports.Set
 	groups map[string]*group

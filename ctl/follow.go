@@ -36,6 +36,13 @@ func (c *Controller) followPorts(ctx context.Context) error {
 
 // refreshPorts updates the ports, and plans a group again if the next hop of a member has changed.
 func (c *Controller) refreshPorts() {
+	c.refreshing.Lock()
+	defer c.refreshing.Unlock()
+	c.refresh()
+}
+
+// refresh is refreshPorts for a caller that holds c.refreshing.
+func (c *Controller) refresh() {
 	list, warnings := c.Switch.Refresh() // may take long, so c.mu is not held
 	for _, w := range warnings {
 		c.logWarning(w)

@@ -17,6 +17,11 @@ type Switch interface {
 	// Refresh opens and closes ports when their interfaces appear and disappear. It returns the
 	// current ports, without counters, and warnings for the operator.
 	Refresh() (ports []dataplane.PortInfo, warnings []dataplane.Warning)
+	// AddPorts makes interfaces ports, all or none; bounds are those of their queues. Refresh has
+	// been called before.
+	AddPorts(names []string, bounds []dataplane.Egress) error
+	// RemovePorts closes ports, which no group uses any more.
+	RemovePorts(names []string)
 	Add(*mft.Group) (mft.GroupID, error)
 	Replace(mft.GroupID, *mft.Group) error
 	Remove(mft.GroupID) error

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -42,7 +43,18 @@ type daemon struct {
 	socket    string
 	sw        *ctltest.Switch
 	addresses *ctltest.Addresses
+	config    config
 }
+
+// config stands for the daemon's config file.
+type config struct {
+	state  api.ConfigState
+	done   api.Reloaded
+	refuse error
+}
+
+func (c *config) Reload(string) (api.Reloaded, error) { return c.done, c.refuse }
+func (c *config) State() api.ConfigState              { return c.state }
 
 func startDaemon(t *testing.T) *daemon {
 	t.Helper()
@@ -52,6 +64,7 @@ func startDaemon(t *testing.T) *daemon {
 func startDaemonOver(t *testing.T, sw *ctltest.Switch) *daemon {
 	t.Helper()
 	d := &daemon{socket: filepath.Join(t.TempDir(), "rocast.sock"), sw: sw, addresses: ctltest.NewAddresses()}
+	d.config.state = api.ConfigState{File: "/etc/rocast/rocastd.yaml", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	state, err := store.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +77,7 @@ func startDaemonOver(t *testing.T, sw *ctltest.Switch) *daemon {
 		t.Fatal(err)
 	}
 	s := server.New(server.Config{
-		Control: controller,
+		Control: controller, Reloader: &d.config,
 		Features: func() []api.Feature {
 			return []api.Feature{
 				{Name: "shared-umem", Since: "5.10", Status: api.Available, Fallback: "none"},
@@ -171,7 +184,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "stats", "events", "features", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "stats", "events", "features", "reload", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {

@@ -37,14 +37,14 @@ func (a *app) root() *cobra.Command {
 			a.cmUp(), a.cmDown(), a.cmList()),
 		a.noun("port", "Ports: the interfaces that carry groups", a.portList()),
 		a.noun("log", "The daemon's log", a.logLevel()),
-		a.status(), a.stats(), a.events(), a.features(), a.version(),
+		a.status(), a.stats(), a.events(), a.features(), a.reload(), a.version(),
 		manual.Command(manual.Page{
 			Section: 1, Version: version.Build().Version, SeeAlso: []string{"rocastd(8)"},
 			Files: []manual.Item{{Name: client.DefaultSocket, Text: "the daemon's socket"}},
 		}),
 	)
 	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, status, stats, events, features and
-version only read; create, update, add, rm, ready, up and down change something, and so does log level with a level.
+version only read; create, update, add, rm, ready, up, down and reload change something, and so does log level with a level.
 
 With --json rocast always writes exactly one JSON document to standard output: the answer, or
 {"error": {"kind": ..., "message": ..., "line": ...}}. Without --json errors go to standard error.

@@ -49,6 +49,12 @@ func printStatus(w io.Writer, s *api.Status) {
 	row(w, "groups", byState(s.Groups, api.Ready, api.Waiting, api.Degraded, api.Failed))
 	row(w, "ready", yesNo(s.Ready))
 	row(w, "healthy", yesNo(s.Healthy))
+	if s.Config != nil {
+		row(w, "config", configState(s.Config))
+	}
+	if s.Config != nil && s.Config.Refused != "" {
+		row(w, "last reload", "refused: "+s.Config.Refused)
+	}
 	if s.Healthy {
 		return
 	}
@@ -60,6 +66,13 @@ func printStatus(w io.Writer, s *api.Status) {
 	if s.More > 0 {
 		fmt.Fprintf(w, "and %d more\n", s.More)
 	}
+}
+
+func configState(c *api.ConfigState) string {
+	if c.Stale {
+		return "is not what runs: " + c.Reason
+	}
+	return c.File + " is what runs"
 }
 
 // byState writes numbers by state, in the order of states: 3 up, 1 gone. No answer has counts while

@@ -7,11 +7,14 @@ import (
 )
 
 // findPorts replaces the globs of a config by the names of interfaces, and checks the bounds of
-// these ports.
-func findPorts(c *config.Config) error {
+// these ports. A glob matches the interfaces with the names in have even if they are away.
+func findPorts(c *config.Config, have ...string) error {
 	there, err := interfaces()
 	if err != nil {
 		return fmt.Errorf("list the interfaces: %w", err)
+	}
+	for _, name := range have {
+		there = append(there, config.Interface{Name: name, Plain: true})
 	}
 	if c.Ports, err = config.ExpandPorts(c.Ports, there); err == nil {
 		err = config.CheckEgress(c.Egress, c.Ports)
@@ -24,8 +27,14 @@ func findPorts(c *config.Config) error {
 
 // check says why the daemon could not start with a config, as far as that can be seen without
 // opening anything: a running daemon goes on.
-func check(c config.Config) error {
-	if err := findPorts(&c); err != nil {
+func check(c config.Config) error { return checkWith(&c, nil) }
+
+// checkWith is check for a daemon that has ports already; see findPorts.
+func checkWith(c *config.Config, have []string) error {
+	if _, err := groupID(c.SocketGroup); err != nil {
+		return err
+	}
+	if err := findPorts(c, have...); err != nil {
 		return err
 	}
 	if c.API.On() {

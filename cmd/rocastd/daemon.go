@@ -23,6 +23,7 @@ import (
 	"github.com/rocast/rocast/ctl/metrics"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/reload"
 	"github.com/rocast/rocast/ctl/server"
 	"github.com/rocast/rocast/ctl/store"
 	"github.com/rocast/rocast/ctl/version"
@@ -38,6 +39,8 @@ type service struct {
 	boxes      *server.Server // for other boxes; nil: off
 	boxesAt    net.Listener
 	metrics    *metrics.Listener // nil: off
+	reloader   *reload.Reloader
+	hangups    <-chan os.Signal // each one reloads the config
 	workers    int
 	repair     uint64         // bytes that the forwarding threads may keep for repair
 	socket     string         // the path of the socket; the listener was created under another path and does not know this one
@@ -75,8 +78,14 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	if err := s.openControl(c, state); err != nil {
 		return err
 	}
-	scrape := metrics.Handler(s.controller)
-	s.server = server.New(server.Config{Control: s.controller, Features: features, Metrics: scrape, Log: s.log.Logger, Level: s.log, Group: group})
+	s.reloader = reload.New(reload.Options{
+		Running: c, Control: s.controller, Check: checkWith, Log: s.log.Logger, SetLevel: s.log.SetLevel,
+		Begins: s.tellReloading, Ends: func() { s.notify(s.withStatus(daemon.SdNotifyReady)) },
+	})
+	scrape := metrics.Handler(s.controller, s.reloader.Stale)
+	s.server = server.New(server.Config{
+		Control: s.controller, Reloader: s.reloader, Features: features, Metrics: scrape, Log: s.log.Logger, Level: s.log, Group: group,
+	})
 	if c.Metrics.IsValid() {
 		s.metrics = &metrics.Listener{At: c.Metrics, Handler: metrics.Routes(s.controller, scrape), Log: s.log.Logger}
 	}
@@ -208,6 +217,7 @@ func (s *service) run(ctx context.Context) error {
 	})
 	tasks.Go(func() error { return s.tellSystemd(ctx) })
 	tasks.Go(func() error { s.log.Report(ctx); return nil })
+	tasks.Go(func() error { s.reloadOnHangups(ctx); return nil })
 	s.notify(s.withStatus(daemon.SdNotifyReady))
 	s.log.Info("ready", zap.String("socket", s.socket), zap.String("version", version.Build().Version),
 		zap.Int("workers", s.workers), zap.Uint64("repairMemoryKiB", s.repair>>10))
@@ -225,6 +235,19 @@ func (s *service) run(ctx context.Context) error {
 	err = errors.Join(err, s.undo())
 	s.log.Info("stopped", zap.Error(err))
 	return err
+}
+
+// reloadOnHangups reloads the config on each SIGHUP until ctx is done. The reloader logs the
+// outcome.
+func (s *service) reloadOnHangups(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.hangups:
+			_, _ = s.reloader.Reload("SIGHUP")
+		}
+	}
 }
 
 // procs returns the value for GOMAXPROCS. A forwarding thread never leaves its processor, so each

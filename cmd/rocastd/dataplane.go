@@ -13,9 +13,7 @@ import (
 func openSwitch(c config.Config) (ctl.Switch, func() error, error) {
 	var egress []dataplane.Egress
 	for _, e := range config.PortEgress(c.Egress, c.Ports) {
-		egress = append(egress, dataplane.Egress{
-			KminBytes: e.Kmin, KmaxBytes: e.Kmax, MarkPercent: e.Percent, LimitBytes: e.Limit,
-		})
+		egress = append(egress, e.Bounds())
 	}
 	s, err := afxdp.Open(afxdp.Config{
 		Ports: c.Ports, Mode: afxdp.Mode(c.Mode), Busy: c.Busy, Workers: c.Workers, FanOut: c.Engine == "auto",

@@ -4,7 +4,7 @@
 // The daemon stays in the foreground. It is ready when its socket answers, and then sends READY=1
 // to systemd. It writes its log to standard error. On SIGTERM or SIGINT it releases everything: BPF
 // programs, sockets and addresses. Groups stay in the state directory, and the next start restores
-// them. The daemon reads the config only at the start: on SIGHUP it changes nothing and logs that.
+// them. On SIGHUP the daemon reloads its config (package ctl/reload), as after rocast reload.
 //
 // Exit status: 0: the daemon was stopped; 1: the daemon could not start or could not continue; 64:
 // wrong arguments; 78: every start with this config would fail in the same way. After 64 or 78,
@@ -20,7 +20,6 @@ import (
 	"os/signal"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/ctl/api"
@@ -52,9 +51,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 	cmd := command(func(file string, onlyCheck bool) error {
 		exit = exitConfig
 		c, err := config.Load(file)
-		if err == nil {
-			_, err = groupID(c.SocketGroup)
-		}
 		if err == nil && onlyCheck {
 			if err = check(c); err == nil {
 				fmt.Fprintf(stdout, "%s: rocastd can start with this config\n", file)
@@ -62,6 +58,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 			return err
 		}
 		if err != nil {
+			return err
+		}
+		if _, err := groupID(c.SocketGroup); err != nil {
 			return err
 		}
 		if err = serve(ctx, c, hangups, stderr); !errors.As(err, new(mistake)) {
@@ -89,7 +88,7 @@ func command(start func(configFile string, onlyCheck bool) error) *cobra.Command
 log to standard error. It is ready when its socket answers, and then tells systemd so.
 
 On SIGTERM or SIGINT it releases everything: BPF programs, sockets and addresses. The groups stay in the state directory,
-and the next start restores them.
+and the next start restores them. On SIGHUP it reloads the config, like rocast reload, and logs the outcome.
 
 Exit status: 0 it was stopped; 1 it could not start or could not continue; 64 wrong arguments; 78 every start with this
 config would fail in the same way. After 64 or 78 the unit rocastd.service does not start it again.`,
@@ -120,29 +119,14 @@ func serve(ctx context.Context, c config.Config, hangups <-chan os.Signal, stder
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go sayConfigStays(ctx, hangups, log.Logger)
 	d, err := open(c, log, openSwitch)
 	if err != nil {
 		return err
 	}
+	d.hangups = hangups
 	d.ready = func() error {
 		features() // the probes need what the daemon gives up now
 		return dropStartCapability()
 	}
 	return d.run(ctx)
-}
-
-// sayConfigStays logs each SIGHUP until ctx is done. Operators expect a daemon to read its config
-// again on SIGHUP; this daemon does not.
-func sayConfigStays(ctx context.Context, hangups <-chan os.Signal, log *zap.Logger) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hangups:
-			log.Warn("SIGHUP is ignored, because the config is read only at the start; use systemctl restart rocastd")
-		}
-	}
 }

@@ -19,6 +19,11 @@ func (s *service) notify(state string) {
 	}
 }
 
+// tellReloading says that a reload begins. systemd needs the time to tell it from an earlier one.
+func (s *service) tellReloading() {
+	s.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
+}
+
 // withStatus adds the line of systemctl status to a state, unless a change is under way: then
 // systemd keeps the line that it has.
 func (s *service) withStatus(state string) string {

@@ -290,21 +290,6 @@ func TestTheDaemonsLifeOnRealPorts(t *testing.T) {
 	}
 }
 
-func TestAHangupChangesNothingAndSaysSo(t *testing.T) {
-	b := newBox(t)
-	p := b.start(t)
-	if err := p.Process.Signal(unix.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	p.log.until(t, "SIGHUP is ignored, because the config is read only at the start; use systemctl restart rocastd")
-	if got := p.end(t, unix.SIGTERM); got != "exit status 0" {
-		t.Errorf("stopped: %s", got)
-	}
-	if !strings.Contains(p.log.String(), b.socket+`"`) {
-		t.Errorf("the log does not name the socket %s", b.socket)
-	}
-}
-
 // A host that has an address keeps it, even if a group file names the address.
 func TestALivingHostKeepsItsIP(t *testing.T) {
 	b := newBox(t)

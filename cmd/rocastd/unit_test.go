@@ -22,6 +22,7 @@ import (
 	"github.com/rocast/rocast/ctl/config"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
 // unitLine returns the value of a key of the unit.
@@ -128,6 +129,10 @@ func TestTheDaemonNeedsNoMoreThanTheUnitGivesIt(t *testing.T) {
 		t.Error(err)
 	}
 	b.until(t, api.Ready)
+	b.plug(t, "eth3", netns.New(t), "10.77.0.3/24")
+	if done, err := client.Reload(t.Context()); err != nil || done.String() != "no key has changed; ports added: eth3" {
+		t.Errorf("%v, %v", done, err)
+	}
 	if got := p.end(t, unix.SIGTERM); got != "exit status 0" {
 		t.Errorf("stopped: %s", got)
 	}

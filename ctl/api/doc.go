@@ -15,6 +15,7 @@
 //	POST   /v1/cm              CMRequest in, CM out (201)
 //	DELETE /v1/cm/{ip}         Removed
 //	GET    /v1/status          Status: whether the box works, and what does not
+//	POST   /v1/reload          Reloaded: what has changed in the config file is taken over, or nothing is
 //	GET    /v1/ports           Ports
 //	GET    /v1/stats           Stats
 //	GET    /v1/events          Events after ?run=R&seq=N, with ?group=NAME those of a group; with ?wait=SECONDS (at

@@ -9,7 +9,7 @@ import (
 type Kind string
 
 const (
-	BadFile     Kind = "bad-file"    // the group file is refused; Line is the line of the mistake
+	BadFile     Kind = "bad-file"    // the group file, or the config, is refused; Line is the line of the mistake
 	BadRequest  Kind = "bad-request" // the request is invalid
 	Forbidden   Kind = "forbidden"   // the caller may not do this
 	NotFound    Kind = "not-found"   // the named object does not exist
@@ -32,7 +32,7 @@ var statuses = map[Kind]int{
 type Error struct {
 	Kind    Kind   `json:"kind"`
 	Message string `json:"message"`
-	Line    int    `json:"line,omitempty"` // line in the group file; 0: none
+	Line    int    `json:"line,omitempty"` // line in the file; 0: none
 }
 
 // Errorf returns an Error with a formatted message.

@@ -34,6 +34,9 @@ const (
 	PortWentDown EventKind = "port-down" // no link, or no interface
 	PortCameUp   EventKind = "port-up"
 
+	ConfigReloaded EventKind = "config-reloaded" // the daemon has taken over what changed in its config
+	ConfigRefused  EventKind = "config-refused"  // it has not, and runs as before
+
 	// NeighbourDown: a box behind this one does not answer, or refuses, for Group.
 	NeighbourDown EventKind = "neighbour-down"
 	NeighbourUp   EventKind = "neighbour-up"

@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Status says whether a box works, and what does not.
 type Status struct {
@@ -17,6 +20,42 @@ type Status struct {
 	Ready    bool      `json:"ready"`
 	Problems []Problem `json:"problems"` // workers, ports, groups, each by name; at most MaxProblems
 	More     int       `json:"more"`     // how many Problems leaves out
+	// Config says whether the config file is what runs.
+	Config *ConfigState `json:"config,omitempty"`
+}
+
+// ConfigState compares the config file with what runs.
+type ConfigState struct {
+	File  string    `json:"file"`
+	Since time.Time `json:"since"` // when the daemon took over what runs
+	// Stale: the file is not what runs, because of Reason.
+	Stale  bool   `json:"stale"`
+	Reason string `json:"reason,omitempty"`
+	// Refused is why the last reload changed nothing; absent if it did not fail, or if the file is
+	// what runs again.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Reloaded is what a reload of the config has taken over.
+type Reloaded struct {
+	Changed []string `json:"changed"` // keys
+	Added   []string `json:"portsAdded"`
+	Removed []string `json:"portsRemoved"`
+}
+
+// String says what was taken over.
+func (r Reloaded) String() string {
+	parts := []string{"no key has changed"}
+	if len(r.Changed) > 0 {
+		parts = []string{strings.Join(r.Changed, ", ") + " changed"}
+	}
+	if len(r.Added) > 0 {
+		parts = append(parts, "ports added: "+strings.Join(r.Added, ", "))
+	}
+	if len(r.Removed) > 0 {
+		parts = append(parts, "ports removed: "+strings.Join(r.Removed, ", "))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // Log is the state of the daemon's log.

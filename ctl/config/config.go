@@ -32,6 +32,7 @@ const DefaultFile = "/etc/rocast/rocastd.yaml"
 
 // Config is the daemon's config file. packaging/rocastd.yaml explains it to its users.
 type Config struct {
+	File        string   // where it was read
 	Ports       []string // names or globs
 	Socket      string
 	SocketGroup string // the system group whose users may change multicast groups; empty: the daemon's
@@ -73,6 +74,7 @@ func Load(file string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("%s: %w", file, err)
 	}
+	c.File = file
 	return c, nil
 }
 

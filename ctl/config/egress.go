@@ -5,6 +5,7 @@ import (
 	"path"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/dataplane"
 )
 
 // Egress bounds the queues of the ports whose names match a pattern. Kmin, Kmax and Limit are in
@@ -96,6 +97,11 @@ func CheckEgress(bounds []Egress, ports []string) error {
 		}
 	}
 	return nil
+}
+
+// Bounds returns the bounds as the data path has them.
+func (e Egress) Bounds() dataplane.Egress {
+	return dataplane.Egress{KminBytes: e.Kmin, KmaxBytes: e.Kmax, MarkPercent: e.Percent, LimitBytes: e.Limit}
 }
 
 func matchesAny(pattern string, names []string) bool {

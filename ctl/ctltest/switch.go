@@ -17,7 +17,8 @@ import (
 // on.
 type Switch struct {
 	*dataplane.Switch
-	infos []dataplane.PortInfo
+	net   *porttest.Net
+	infos []dataplane.PortInfo // by mft.PortID; one without a name was removed
 	notes chan dataplane.Note
 
 	mu       sync.Mutex
@@ -34,18 +35,28 @@ type Switch struct {
 
 // NewSwitch returns a Switch with ports of MTU 1500.
 func NewSwitch(ports ...string) *Switch {
-	s := &Switch{Switch: porttest.New(len(ports)).Switch, carried: map[mft.GroupID]roce.PSN{}, merged: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}}
+	s := &Switch{net: porttest.New(0), carried: map[mft.GroupID]roce.PSN{}, merged: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}}
 	s.notes = make(chan dataplane.Note, 64)
-	for i, name := range ports {
-		s.infos = append(s.infos, dataplane.PortInfo{
-			ID: mft.PortID(i), Name: name, IfIndex: i + 1, MAC: [6]byte{2, 0, 0, 0, 0xb, byte(i + 1)}, MTU: 1500,
-			State: dataplane.PortUp, Opened: 1, Attach: "native", Mode: "copy", Queues: 1,
-		})
+	s.Switch = s.net.Switch
+	for _, name := range ports {
+		s.add(name, dataplane.Egress{})
 	}
 	return s
 }
 
-// Refuse makes the next Add or Replace fail with err.
+func (s *Switch) add(name string, bounds dataplane.Egress) {
+	i := slices.IndexFunc(s.infos, func(p dataplane.PortInfo) bool { return p.Name == "" })
+	if i < 0 {
+		i = int(s.net.AddPort(bounds))
+		s.infos = append(s.infos, dataplane.PortInfo{})
+	}
+	s.infos[i] = dataplane.PortInfo{
+		ID: mft.PortID(i), Name: name, IfIndex: i + 1, MAC: [6]byte{2, 0, 0, 0, 0xb, byte(i + 1)}, MTU: 1500,
+		State: dataplane.PortUp, Opened: 1, Attach: "native", Mode: "copy", Queues: 1,
+	}
+}
+
+// Refuse makes the next Add, Replace or AddPorts fail with err.
 func (s *Switch) Refuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,13 +176,41 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 func (s *Switch) Ports() []dataplane.PortInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.infos)
+	return slices.DeleteFunc(slices.Clone(s.infos), func(p dataplane.PortInfo) bool { return p.Name == "" })
+}
+
+func (s *Switch) AddPorts(names []string, bounds []dataplane.Egress) error {
+	if len(names) == 0 {
+		return nil
+	}
+	if err := s.refused(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, name := range names {
+		s.add(name, bounds[i])
+	}
+	return nil
+}
+
+func (s *Switch) RemovePorts(names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.infos {
+		if slices.Contains(names, s.infos[i].Name) {
+			s.infos[i] = dataplane.PortInfo{}
+		}
+	}
 }
 
 func (s *Switch) Refresh() ([]dataplane.PortInfo, []dataplane.Warning) {
+	ports := s.Ports()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	warnings := s.warnings
 	s.warnings = nil
-	return s.Ports(), warnings
+	return ports, warnings
 }
 
 // Warn makes the next Refresh return the warning.

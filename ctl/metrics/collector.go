@@ -60,10 +60,18 @@ const (
 )
 
 // Handler returns the handler that answers a scrape with the values of source, and with those of
-// the process and of the Go runtime.
-func Handler(source Source) http.Handler {
+// the process and of the Go runtime. stale says whether the config file is not what runs.
+func Handler(source Source, stale func() bool) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collector{source}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "rocast_config_stale", Help: "1 if the config file is not what runs: it has changed, or cannot be read.",
+	}, func() float64 {
+		if stale() {
+			return 1
+		}
+		return 0
+	})
+	registry.MustRegister(collector{source}, gauge, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{Timeout: scrapeWithin, MaxRequestsInFlight: maxScrapes})
 }
 

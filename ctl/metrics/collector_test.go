@@ -34,7 +34,7 @@ func (source) Groups() api.Groups {
 
 func TestAScrape(t *testing.T) {
 	answer := httptest.NewRecorder()
-	Handler(source{}).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	Handler(source{}, func() bool { return true }).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	var got []string
 	for line := range strings.Lines(answer.Body.String()) {
 		if strings.HasPrefix(line, "rocast_") {
@@ -44,6 +44,7 @@ func TestAScrape(t *testing.T) {
 	v := version.Build()
 	want := fmt.Sprintf("rocast_build_info{goversion=%q,revision=%q,version=%q} 1", v.Go, v.Commit, v.Version) + `
 rocast_classified_frames_total{verdict="redirect-data"} 9
+rocast_config_stale 1
 rocast_frames_total{reason="forwarded"} 7
 rocast_groups{state="degraded"} 1
 rocast_groups{state="failed"} 0

@@ -64,7 +64,7 @@ func TestHealthAndReadiness(t *testing.T) {
 }
 
 func TestAScrapeHasNoLint(t *testing.T) {
-	status, text := ask(Routes(box{}, Handler(source{})), "GET", api.MetricsPath)
+	status, text := ask(Routes(box{}, Handler(source{}, func() bool { return false })), "GET", api.MetricsPath)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	if err != nil || status != http.StatusOK {
 		t.Fatal(status, err)

@@ -116,7 +116,7 @@ func (f *fabric) open(t *testing.T, n int) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	programs := New(Config{Control: b.Controller, Metrics: http.NotFoundHandler(), Log: zap.NewNop()})
+	programs := New(Config{Control: b.Controller, Reloader: &reloader{}, Metrics: http.NotFoundHandler(), Log: zap.NewNop()})
 	s := NewForBoxes(b.Controller, zap.New(f.core), programs, []string{"monitor"})
 	go func() { done <- s.Serve(ctx, b.at) }()
 	b.stop = func() {

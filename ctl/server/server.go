@@ -62,11 +62,18 @@ type Level interface {
 	SetLevel(name string) error
 }
 
+// Reloader is what the server needs from a reload.Reloader.
+type Reloader interface {
+	Reload(by string) (api.Reloaded, error)
+	State() api.ConfigState
+}
+
 // Config holds the parts and settings of a Server.
 type Config struct {
 	Control  Control
 	Features func() []api.Feature
 	Metrics  http.Handler
+	Reloader Reloader
 	Log      *zap.Logger
 	Level    Level
 	// Group is the ID of the Unix group whose members may make changes, besides root.
@@ -169,9 +176,10 @@ func (s *Server) routes() http.Handler {
 		api.PerftestPath + "/{groupIP}":              {http.MethodDelete: s.perftestDown},
 		api.CMPath:                                   {http.MethodGet: s.listCMs, http.MethodPost: s.cmUp},
 		api.CMPath + "/{groupIP}":                    {http.MethodDelete: s.cmDown},
-		api.StatusPath:                               {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Status(), nil }},
+		api.StatusPath:                               {http.MethodGet: s.status},
 		api.PortsPath:                                {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
 		api.StatsPath:                                {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
+		api.ReloadPath:                               {http.MethodPost: s.reload},
 		api.EventsPath:                               {http.MethodGet: s.listEvents},
 		api.LogPath:                                  {http.MethodGet: s.showLog, http.MethodPut: s.changeLog},
 		api.FeaturesPath:                             {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},

@@ -62,11 +62,26 @@ func newServer(t testing.TB) (*Server, twins) {
 		t.Fatal(err)
 	}
 	return New(Config{
+		Reloader: &reloader{},
 		Control:  ctl.New(ctl.Parts{Switch: w.sw, NextHops: w.hops, Addresses: w.addresses, Store: state, Log: zap.NewNop()}),
 		Features: func() []api.Feature { return []api.Feature{{Name: "f", Since: "5.4", Status: api.Available}} },
 		Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "rocast_groups 0") }),
 		Log:      zap.NewNop(), Level: level,
 	}), w
+}
+
+// reloader stands for the config's.
+type reloader struct{ by []string }
+
+func (r *reloader) Reload(by string) (api.Reloaded, error) {
+	if r.by = append(r.by, by); len(r.by) > 1 {
+		return api.Reloaded{}, api.Errorf(api.BadFile, "f: mode changes only at a restart")
+	}
+	return api.Reloaded{Changed: []string{"ports"}, Added: []string{"eth3"}, Removed: []string{}}, nil
+}
+
+func (r *reloader) State() api.ConfigState {
+	return api.ConfigState{File: "/f", Stale: true, Reason: "r"}
 }
 
 // serve runs a server on a socket, for a peer with the rights p.

@@ -1,0 +1,80 @@
+package ctl
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/dataplane"
+)
+
+// PortChange is a change of the interfaces that carry groups.
+type PortChange struct {
+	Add    []string           // names of interfaces
+	Bounds []dataplane.Egress // of the queues of those, in their order
+	Remove []string
+}
+
+// ChangePorts adds ports and removes ports, at once or not at all. Groups run on. A port behind
+// which a group has a member is not removed.
+func (c *Controller) ChangePorts(change PortChange) error {
+	c.refreshing.Lock()
+	defer c.refreshing.Unlock()
+	if err := c.unneeded(change.Remove); err != nil {
+		return err
+	}
+	c.refresh() // see AddPorts of the Switch
+	if err := c.Switch.AddPorts(change.Add, change.Bounds); err != nil {
+		return api.Errorf(api.BadFile, "ports: %v", err)
+	}
+	if err := c.forgetPorts(change.Remove); err != nil { // a group came meanwhile
+		c.Switch.RemovePorts(change.Add)
+		return err
+	}
+	c.Switch.RemovePorts(change.Remove)
+	c.refresh()
+	return nil
+}
+
+func (c *Controller) unneeded(names []string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.needs(names)
+}
+
+// forgetPorts forgets ports, so that no group is planned over them any more.
+func (c *Controller) forgetPorts(names []string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.needs(names); err != nil || len(names) == 0 {
+		return err
+	}
+	c.ports = maps.Clone(c.ports)
+	for _, name := range names {
+		delete(c.ports, name)
+	}
+	c.replanFor(c.NextHops.SetPorts(c.ports.Open()))
+	return nil
+}
+
+// needs returns an error that names the first group with a member behind one of these ports. The
+// caller holds c.mu.
+func (c *Controller) needs(names []string) error {
+	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
+		g := c.groups[name]
+		for l := range g.plan.Members() {
+			for _, port := range names {
+				if p := c.ports[port]; l.Hop.Known() && p.IfIndex != 0 && l.Hop.Port == p.IfIndex {
+					return api.Errorf(api.BadFile, "ports: %s cannot be removed while %s of group %s is behind it; keep %s in the config, "+
+						"or remove the group first", port, g.nameOf(l.Member), name, port)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// ConfigEvent records that the config was reloaded, or why it was not.
+func (c *Controller) ConfigEvent(kind api.EventKind, cause string) {
+	c.events.Add(api.Event{Kind: kind, Cause: cause})
+}
