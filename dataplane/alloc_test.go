@@ -17,6 +17,7 @@ type loop struct {
 	table func() *mft.Table
 	sw    *dataplane.Switch
 	next  roce.PSN
+	step  int32 // between the PSNs of two frames
 	sent  int
 	// unsent is how many bytes its device seems to have.
 	unsent int
@@ -51,7 +52,7 @@ func (l *loop) Receive(frames []dataplane.Frame) int {
 	v.SetPSN(head, l.next)
 	f.Fragments[1] = head
 	v.PutICRC(f.Fragments[1:2], v.ComputeICRC(f.Fragments[1:2]))
-	l.next = l.next.Next()
+	l.next = l.next.Add(l.step)
 	return 1
 }
 
@@ -69,7 +70,7 @@ func newLoops(t testing.TB, payloadBytes int, repair feedback.RepairPolicy, egre
 	var s *dataplane.Switch
 	var in []dataplane.Port
 	for range 4 {
-		l := &loop{buf: make([]byte, 8192), table: func() *mft.Table { return s.Table() }}
+		l := &loop{step: 1, buf: make([]byte, 8192), table: func() *mft.Table { return s.Table() }}
 		ports, in = append(ports, l), append(in, l)
 	}
 	s = dataplane.New(dataplane.Config{

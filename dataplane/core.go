@@ -139,7 +139,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	case v.HopLimit(head) <= 1:
 		return HopLimitExceeded
 	}
-	f.Original = v.Original(f.Bytes())
+	f.Original.Read(v, f.Bytes())
 	ev := feedback.Event{
 		Kind: feedback.Data, PSN: f.Original.PSN, AckReq: v.AckReq(head),
 		First: v.Opcode.IsFirst() || v.Opcode.IsOnly(), Last: v.Opcode.EndsMessage(),
@@ -286,7 +286,7 @@ func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
 		a := &c.acts[i]
 		switch a.Kind {
 		case feedback.Copy:
-			out.Copies = append(out.Copies, st.copyFor(a, region))
+			st.fillIn(out.another(), a, region)
 		case feedback.Reply, feedback.PassCNP:
 			if !gone { // the group's first Source has a PSN space of its own, and would take it for an answer
 				st.tell(f, a, out)

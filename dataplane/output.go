@@ -22,6 +22,13 @@ func (o *Outputs) Reset() {
 	o.Copies, o.Replies, o.Notes, o.Repairs = o.Copies[:0], o.Replies[:0], o.Notes[:0], o.Repairs[:0]
 }
 
+// another appends an empty copy. It is filled in where it lies, which is faster than to copy it
+// there.
+func (o *Outputs) another() *Copy {
+	o.Copies = append(o.Copies, Copy{})
+	return &o.Copies[len(o.Copies)-1]
+}
+
 // reply appends r. If the last reply is an ACK for the same leg and r is an ACK of a later PSN, r
 // replaces it: an ACK acknowledges everything below it too (docs/wire.md#aeth), and the source has
 // one frame less to handle. An ACK that the merging sends twice stays two frames: one may be lost.

@@ -189,9 +189,9 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	st.traffic.copied(1, s.frame.View.PayloadBytes)
 	h.recent.at(c.repair.now)
 	h.recent.count(a.Path)
-	again := st.copyFor(a, region)
-	again.Again, again.AckReq = true, a.AckReq
-	out.Repairs = append(out.Repairs, Repair{Copy: again, Frame: &s.frame})
+	again := Repair{Copy: Copy{Again: true, AckReq: a.AckReq}, Frame: &s.frame}
+	st.fillIn(&again.Copy, a, region)
+	out.Repairs = append(out.Repairs, again)
 }
 
 // fetch takes a packet from the engine into a buffer. It may fail for now, because there is no room
@@ -217,7 +217,7 @@ func (c *Core) fetch(st *state, psn roce.PSN) (ok bool, lost *uint64) {
 	case f.View.Decode(f.Head(), f.Len()) != nil || !f.View.Undamaged(f.Bytes()) || !st.isAt(f, psn):
 		return false, &counts.Damaged
 	}
-	f.Original = f.View.Original(f.Bytes())
+	f.Original.Read(&f.View, f.Bytes())
 	r.replace(st, f)
 	return true, nil
 }

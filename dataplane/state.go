@@ -300,11 +300,10 @@ func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) 
 	}
 }
 
-// copyFor is the copy that the member of path a.Path expects of a packet that writes into region;
-// -1: into none.
-func (st *state) copyFor(a *feedback.Action, region int) Copy {
-	return Copy{
-		Path: &st.group.Paths[a.Path], PSN: a.PSN.Add(st.offsets[a.Path].deltaPSN),
-		Edit: &st.edits.Paths[a.Path], Target: st.group.Paths[a.Path].Regions.Target(region),
-	}
+// fillIn makes c the copy that the member of path a.Path expects of a packet that writes into
+// region; -1: into none.
+func (st *state) fillIn(c *Copy, a *feedback.Action, region int) {
+	p := &st.group.Paths[a.Path]
+	c.Path, c.Edit, c.Target = p, &st.edits.Paths[a.Path], p.Regions.Target(region)
+	c.PSN = a.PSN.Add(st.offsets[a.Path].deltaPSN)
 }

@@ -30,9 +30,10 @@ const (
 	// spinSettled is how long a worker spins after its last frame before it blocks, when every
 	// receiver has acknowledged everything.
 	spinSettled = feedback.Tick(50 * time.Microsecond)
-	// spinInFlight is the same while a group has data in flight: longer than a round trip, so that
-	// acknowledgements find the worker awake.
-	spinInFlight = feedback.Tick(time.Millisecond)
+	// spinInFlight is the same while a group has data in flight: longer than most round trips, so
+	// that acknowledgements find the worker awake. It is no multiple of what a sleep and a wake-up
+	// cost: a worker that spins for long uses more CPU time than one that sleeps at once.
+	spinInFlight = feedback.Tick(100 * time.Microsecond)
 	// feedbackNap is how long feedback may wait for more while sources stream. It is short beside
 	// the time that a window of packets takes: 128 (RXE_MAX_UNACKED_PSNS of rxe_req.c) take 250 us
 	// at half a million packets a second.
@@ -376,7 +377,9 @@ func (w *Worker) forget(id mft.GroupID) {
 
 // enqueue appends copy k, made of f, to its lane.
 func (w *Worker) enqueue(f *Frame, k int) {
-	w.queue = append(w.queue, queued{frame: f, next: emptyLane, event: w.event})
+	w.queue = append(w.queue, queued{})
+	q := &w.queue[k]
+	q.frame, q.next, q.event = f, emptyLane, w.event
 	p := w.out.Copies[k].Path
 	if !p.Resolved() {
 		w.unsent++ // the receiver cannot be reached now; the source will resend
@@ -428,15 +431,19 @@ func (w *Worker) sendCopies() {
 		w.queues[port].looked = false
 		for k := w.lanes[n].first; k != emptyLane; k = w.queue[k].next {
 			f, c := w.queue[k].frame, &w.out.Copies[k]
-			o := Outgoing{Frame: f, Start: c.Apply(f), Last: last && !f.Kept, event: w.queue[k].event, fate: SentCopy}
+			o := w.another(port)
+			o.Frame, o.Start, o.Last = f, c.Apply(f), last && !f.Kept
+			o.event, o.fate = w.queue[k].event, SentCopy
 			if c.Again {
 				o.fate = SentRepair
 			}
-			if w.admit(port, &o) {
-				w.push(port, o)
-			} else if len(w.core.taps) > 0 {
-				w.sawOutgoing(port, &o)
+			if w.admit(port, o) {
+				continue
 			}
+			if len(w.core.taps) > 0 {
+				w.sawOutgoing(port, o)
+			}
+			w.send = w.send[:len(w.send)-1]
 		}
 		w.transmit(port)
 		w.lanes[n] = lane{emptyLane, emptyLane}
@@ -480,7 +487,9 @@ func (w *Worker) sendSome(replies []Reply) {
 			panic("dataplane: reply on a leg of mixed address families: " + err.Error())
 		}
 		f.Fragments[0], f.FragmentCount, f.Group = b, 1, r.Group
-		w.push(port, Outgoing{Frame: f, Start: f.Start, Last: true, event: cmp.Or(r.event, w.event), fate: SentReply})
+		o := w.another(port)
+		o.Frame, o.Start, o.Last = f, f.Start, true
+		o.event, o.fate = cmp.Or(r.event, w.event), SentReply
 	}
 	w.transmit(port)
 	for i := range replies {
@@ -490,11 +499,14 @@ func (w *Worker) sendSome(replies []Reply) {
 	}
 }
 
-func (w *Worker) push(port mft.PortID, o Outgoing) {
-	w.send = append(w.send, o)
+// another makes room for one more frame that is sent by port. The caller sets every field: they are
+// written where they lie, because a struct that is copied there costs several times as much.
+func (w *Worker) another(port mft.PortID) *Outgoing {
 	if len(w.send) == cap(w.send) {
-		w.transmit(port) // the list is full
+		w.transmit(port)
 	}
+	w.send = w.send[:len(w.send)+1]
+	return &w.send[len(w.send)-1]
 }
 
 func (w *Worker) transmit(port mft.PortID) {

@@ -74,7 +74,9 @@ func (g *Group) copies(now Tick, ev *Event, newest roce.PSN, acts []Action) (_ [
 			g.setPending(p, 0)
 			p.served()
 		}
-		acts = append(acts, Action{Kind: Copy, Path: i, PSN: psn})
+		acts = append(acts, Action{Kind: Copy})
+		last := &acts[len(acts)-1] // to write it where it lies costs less than to copy it there
+		last.Path, last.PSN = i, psn
 		copied = true
 	}
 	return acts, copied

@@ -29,3 +29,18 @@ func crcWord32(w uint32) uint32 {
 	t := &crcTables
 	return t[3][byte(w)] ^ t[2][byte(w>>8)] ^ t[1][byte(w>>16)] ^ t[0][byte(w>>24)]
 }
+
+// behindVA are the tables that follow those of crcTables: behindVA[k][b] is the register after byte
+// b and k+8 zero bytes.
+var behindVA = makeBehindVA()
+
+func makeBehindVA() (t [8][256]uint32) {
+	for b := range 256 {
+		reg := crcTables[7][b]
+		for k := range t {
+			reg = crcTables[0][byte(reg)] ^ reg>>8
+			t[k][b] = reg
+		}
+	}
+	return t
+}

@@ -99,32 +99,32 @@ func NewTarget(fromVA uint64, fromKey uint32, toVA uint64, toKey uint32) Target 
 // frame was received as: another copy may have been written over it since.
 func (e *Edit) Apply(v *View, fragments [][]byte, psn PSN, target *Target, was *Original) {
 	head := fragments[0]
-	crc := e.CRC ^ crcPSN(uint32(psn^was.PSN)&psnMask)
-	ip := head[v.L3:v.Ext]
-	ip[1] = was.Class
 	if e.IPv6 {
-		copy(ip[8:40], e.Addresses[:])
-		ip[7] = was.HopLimit - 1
+		ip := (*[ipv6Bytes]byte)(head[v.L3:])
+		ip[1], ip[7] = was.Class, was.HopLimit-1
+		copy(ip[8:], e.Addresses[:])
 	} else {
-		copy(ip[12:20], e.Addresses[:8])
-		ip[8] = was.HopLimit - 1
+		ip := (*[ipv4Bytes]byte)(head[v.L3:])
+		ip[1], ip[8] = was.Class, was.HopLimit-1
 		binary.BigEndian.PutUint16(ip[ipv4ChecksumOffset:], ^fold(uint32(^was.Checksum)+uint32(e.Checksum)))
+		copy(ip[12:], e.Addresses[:8])
 	}
-	udp := head[v.UDP:v.Ext]
+	udp := (*[udpBytes]byte)(head[v.UDP:])
 	udp[6], udp[7] = 0, 0
-	bth := head[v.BTH:v.Ext]
+	bth := (*[BTHBytes]byte)(head[v.BTH:])
 	putUint24(bth[5:], uint32(e.DestQPN))
 	putUint24(bth[9:], uint32(psn))
+	crc := e.CRC ^ crcPSN(uint32(psn^was.PSN)&psnMask)
 	behind := v.ICRC - v.Ext
-	crc = advance(crc, behind)
 	if target != nil {
-		reth := head[v.Ext : v.Ext+RETHBytes]
+		reth := (*[RETHBytes]byte)(head[v.Ext:])
 		va := was.VA + target.DeltaVA
-		binary.BigEndian.PutUint64(reth, va)
+		binary.BigEndian.PutUint64(reth[:], va)
 		binary.BigEndian.PutUint32(reth[8:], target.RKey)
-		crc ^= advance(crcVA(va^was.VA)^target.CRC, behind-RETHBytes)
+		crc = overRETH(crc) ^ crcVA(va^was.VA) ^ target.CRC
+		behind -= RETHBytes
 	}
-	v.PutICRC(fragments, was.ICRC^crc)
+	v.PutICRC(fragments, was.ICRC^advance(crc, behind))
 }
 
 // Original is what the copies of one received packet are computed from. They are written into the
@@ -140,20 +140,19 @@ type Original struct {
 	VA       uint64 // where there is a RETH
 }
 
-// Original reads what copies of the frame are computed from.
-func (v *View) Original(fragments [][]byte) Original {
+// Read sets o to what copies of the frame that v locates are computed from.
+func (o *Original) Read(v *View, fragments [][]byte) {
 	head := fragments[0]
-	o := Original{
-		PSN: v.PSN(head), ICRC: v.StoredICRC(fragments), HopLimit: v.HopLimit(head), Class: head[v.L3+1], AckReq: v.AckReq(head),
-	}
+	o.PSN, o.AckReq, o.ICRC = v.PSN(head), v.AckReq(head), v.StoredICRC(fragments)
+	o.HopLimit, o.Class, o.Checksum = v.HopLimit(head), head[v.L3+1], 0
 	if !v.IPv6 {
 		o.Checksum = binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:])
 	}
+	o.VA, o.RKey = 0, 0
 	if v.Opcode.Headers().Has(HasRETH) {
 		reth := v.RETH(head)
 		o.VA, o.RKey = reth.VA, reth.RKey
 	}
-	return o
 }
 
 // WriteAckReq follows Edit.Apply where a copy may have another AckReq bit than the received packet:
@@ -180,9 +179,9 @@ func crcPSN(xor uint32) uint32 {
 // crcVA is what a changed VA leaves in the CRC register at the end of the RETH, eight bytes behind
 // it.
 func crcVA(xor uint64) uint32 {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], xor)
-	return crcWord64(uint64(crcWord64(binary.LittleEndian.Uint64(b[:]))))
+	t := &behindVA
+	return t[7][byte(xor>>56)] ^ t[6][byte(xor>>48)] ^ t[5][byte(xor>>40)] ^ t[4][byte(xor>>32)] ^
+		t[3][byte(xor>>24)] ^ t[2][byte(xor>>16)] ^ t[1][byte(xor>>8)] ^ t[0][byte(xor)]
 }
 
 // CRCTables is the slicing-by-8 form of CRC-32 IEEE, for those who fold an ICRC elsewhere: [k][b]

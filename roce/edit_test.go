@@ -49,7 +49,7 @@ func TestEditEqualsSetters(t *testing.T) {
 			v := viewOf(t, frame)
 			frame[v.UDP+6], frame[v.UDP+7] = byte(payload), 1 // a checksum, which the ICRC does not cover
 			from := Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}
-			was := v.Original(flat(frame))
+			was := original(v, frame)
 			in := slices.Clone(frame)
 			for range 3 {
 				to := Flow{randomAddr(r, v.IPv6), randomAddr(r, v.IPv6), QPN(r.Uint32()) & psnMask}
@@ -102,7 +102,7 @@ func TestAckReqEqualsAFrameBuiltAfresh(t *testing.T) {
 				for _, received := range [][]byte{asks, asksNot} {
 					frame := slices.Clone(received)
 					v := viewOf(t, frame)
-					was := v.Original(flat(frame))
+					was := original(v, frame)
 					same := Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}
 					edit := NewEdit(same, same, nil)
 					for _, ask := range []bool{true, true, false, true, false} {
@@ -112,7 +112,7 @@ func TestAckReqEqualsAFrameBuiltAfresh(t *testing.T) {
 						if ask || was.AckReq {
 							want = slices.Clone(asks)
 						}
-						edit.Apply(v, flat(want), was.PSN, nil, new(viewOf(t, want).Original(flat(want))))
+						edit.Apply(v, flat(want), was.PSN, nil, new(original(viewOf(t, want), want)))
 						if !bytes.Equal(frame, want) || !v.ICRCValid(flat(frame)) {
 							t.Fatalf("%v with %d bytes, asked %v, ask %v:\n%x\n%x", o, payload, was.AckReq, ask, frame, want)
 						}
@@ -138,7 +138,7 @@ func TestOriginalOfTheShortestPackets(t *testing.T) {
 	for _, family := range []IPUDP{ipv4Pair, ipv6Pair} {
 		frame := slices.Clip(testFrame(t, family, 0, OpSendOnly, 0))
 		v := viewOf(t, frame)
-		if was := v.Original(flat(frame)); was.VA != 0 || was.PSN != v.PSN(frame) || was.ICRC != v.StoredICRC(flat(frame)) {
+		if was := original(v, frame); was.VA != 0 || was.PSN != v.PSN(frame) || was.ICRC != v.StoredICRC(flat(frame)) {
 			t.Errorf("%+v", was)
 		}
 	}
@@ -163,7 +163,7 @@ func TestEditKeepsDamage(t *testing.T) {
 	v := viewOf(t, frame)
 	frame[v.Payload] ^= 1
 	frame[v.L3+5] ^= 1 // identification
-	was := v.Original(flat(frame))
+	was := original(v, frame)
 	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
 	edit.Apply(v, flat(frame), 5, nil, &was)
 	was.WriteAckReq(v, flat(frame), true)
@@ -178,7 +178,7 @@ func TestEditKeepsDamage(t *testing.T) {
 func TestEditDoesNotAllocate(t *testing.T) {
 	frame := testFrame(t, ipv4Pair, 0, OpWriteOnly, 1024)
 	v := viewOf(t, frame)
-	was, fragments := v.Original(flat(frame)), flat(frame)
+	was, fragments := original(v, frame), flat(frame)
 	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
 	target := NewTarget(1, 2, 3, 4)
 	if n := testing.AllocsPerRun(100, func() { edit.Apply(v, fragments, 5, &target, &was); was.WriteAckReq(v, fragments, true) }); n != 0 {
@@ -186,12 +186,42 @@ func TestEditDoesNotAllocate(t *testing.T) {
 	}
 }
 
+func original(v *View, frame []byte) (o Original) {
+	o.Read(v, flat(frame))
+	return o
+}
+
+// What is read of one frame leaves nothing of the frame before.
+func TestOriginalIsReadAnew(t *testing.T) {
+	for _, pair := range []IPUDP{ipv4Pair, ipv6Pair} {
+		for _, op := range []Opcode{OpWriteOnly, OpSendOnly} {
+			frame := testFrame(t, pair, 0, op, 256)
+			v := viewOf(t, frame)
+			again := Original{PSN: 9, ICRC: 9, RKey: 9, Checksum: 9, HopLimit: 9, Class: 9, AckReq: true, VA: 9}
+			again.Read(v, flat(frame))
+			if once := original(v, frame); again != once {
+				t.Errorf("%v: %+v, want %+v", op, again, once)
+			}
+		}
+	}
+}
+
+// BenchmarkEdit measures the edit of a copy without a RETH and of one with a RETH.
 func BenchmarkEdit(b *testing.B) {
-	frame := testFrame(b, ipv4Pair, 0, OpWriteMiddle, 1024)
-	v := viewOf(b, frame)
-	was, fragments := v.Original(flat(frame)), flat(frame)
-	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
-	for i := range b.N {
-		edit.Apply(v, fragments, PSN(i), nil, &was)
+	for _, op := range []Opcode{OpWriteMiddle, OpWriteOnly} {
+		b.Run(op.String(), func(b *testing.B) {
+			frame := testFrame(b, ipv4Pair, 0, op, 1024)
+			v := viewOf(b, frame)
+			was, fragments := original(v, frame), flat(frame)
+			edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
+			var target *Target
+			if op == OpWriteOnly {
+				t := NewTarget(1, 2, 3, 4)
+				target = &t
+			}
+			for i := range b.N {
+				edit.Apply(v, fragments, PSN(i), target, &was)
+			}
+		})
 	}
 }

@@ -46,6 +46,9 @@ func makeZeroOperators() *[13]operator {
 	return ops
 }
 
+// overRETH is advance over the 16 bytes of a RETH.
+func overRETH(reg uint32) uint32 { return zeroOperators[4].apply(reg) }
+
 // fill tabulates the linear map f.
 func (o *operator) fill(f func(uint32) uint32) {
 	for i := range o {

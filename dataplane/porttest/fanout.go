@@ -135,7 +135,7 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 		return false
 	}
 	v := &frame.View
-	frame.Original = v.Original(frame.Bytes())
+	frame.Original.Read(v, frame.Bytes())
 	if n := len(p.retained); n > 0 {
 		psn := frame.Original.PSN
 		p.retained[int(psn)%n] = packet{psn, slices.Concat(frame.Bytes()...)}

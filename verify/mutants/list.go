@@ -525,7 +525,7 @@ var rules = []rule{
 	{"egress", "a queue between kmin and kmax marks nothing", "dataplane/egress.go", "above >= span || uint64(random)", "above >= span || false && uint64(random)"},
 	{"egress", "a packet whose source does not understand marks is marked", "dataplane/egress.go", "	case notECNCapable, congestionExperienced:", "	case congestionExperienced:"},
 	{"egress", "a mark that came from elsewhere is counted", "dataplane/egress.go", "	case notECNCapable, congestionExperienced:", "	case notECNCapable:"},
-	{"egress", "a copy keeps the mark of another copy", "roce/edit.go", "	ip[1] = was.Class\n", ""},
+	{"egress", "a copy keeps the mark of another copy", "roce/edit.go", "ip[1], ip[8] = was.Class, was.HopLimit-1", "ip[8] = was.HopLimit - 1"},
 	{"egress", "a full queue takes one more frame", "dataplane/egress.go", "q.waiting+bytes > q.LimitBytes:", "q.waiting > q.LimitBytes:"},
 	{"egress", "what waits in the same burst does not count", "dataplane/egress.go", "	q.waiting += bytes\n", ""},
 	{"egress", "the queue is looked at only after it was sent to", "dataplane/worker.go", "		w.queues[port].looked = false\n", ""},
