@@ -126,7 +126,7 @@ func TestAPerftestRunsGroupEndsWithTheDaemon(t *testing.T) {
 		t.Error("its traffic is not known")
 	}
 	_, err := w.Update(t.Context(), "run", []byte(strings.Replace(g1, "name: g1", "name: run", 1)))
-	if want := "group run belongs to a perftest run or an RDMA-CM connection, which ends it; only groups that were created can be updated"; err == nil || err.Error() != want {
+	if want := "group run belongs to a perftest run or an RDMA-CM connection, which ends it; only groups that were created can be updated, and only regions of memory can come to this one (rocast region)"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
 	next := w.restart(t, false)

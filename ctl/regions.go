@@ -54,7 +54,7 @@ type basis struct {
 
 // running returns the file of a running group, and its version.
 func (c *Controller) running(ctx context.Context, name string) (*groupfile.File, *basis, error) {
-	if c.Desired != nil {
+	if c.Desired != nil && !c.isHelpers(name) {
 		e, _ := c.Desired.Entry(name)
 		if !e.Wanted() {
 			return nil, nil, c.notShared(name)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -232,4 +233,54 @@ func TestRegionsThatCannotChange(t *testing.T) {
 		"group g2 has no memory, so its copies keep the addresses and keys of the source; create it with memory: [] to add regions later" {
 		t.Errorf("%v", err)
 	}
+}
+
+// A region comes to the group of a perftest run or an RDMA-CM connection too, and leaves it. Such a
+// group is not stored, and its region is not either.
+func TestARegionOfAConnection(t *testing.T) {
+	w := newWorld(t)
+	groups := helperGroups{w.Controller}
+	if err := groups.Create(t.Context(), runFile(t)); err != nil {
+		t.Fatal(err)
+	}
+	unstored := strings.NewReplacer("g1.yaml", "", "g1", "run").Replace(withG1)
+	has := func(regions int) {
+		t.Helper()
+		var got []mft.VirtualRegion
+		for _, v := range w.sw.Table().Group(0).Memory.All {
+			got = append(got, v)
+		}
+		if len(got) != regions || slices.Contains(got, mft.VirtualRegion{VA: 0x20000, Length: 100, RKey: 0x88}) != (regions == 2) {
+			t.Errorf("the group has %+v", got)
+		}
+		w.expect(t, unstored)
+	}
+	change := func(r api.RegionChange) error {
+		t.Helper()
+		request, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.ChangeRegions(t.Context(), "run", request)
+		return err
+	}
+	has(1)
+	if err := change(another("10.77.0.2", "10.77.0.3")); err != nil {
+		t.Fatal(err)
+	}
+	has(2)
+	gone := api.RegionChange{Remove: []api.RegionStart{{VA: 0x20000, RKey: 0x88}}}
+	w.sw.Refuse(errors.New("no room"))
+	if err := change(gone); err == nil || !strings.Contains(err.Error(), "no room") {
+		t.Error(err)
+	}
+	has(2)
+	if err := change(gone); err != nil {
+		t.Error(err)
+	}
+	has(1)
+	if err := groups.Remove(t.Context(), "run"); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
 }

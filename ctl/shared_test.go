@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -70,9 +71,9 @@ func (b *box) has(name string) func() bool { return func() bool { return b.group
 
 func (b *box) lacks(name string) func() bool { return func() bool { return b.groups[name] == nil } }
 
-// The group of an RDMA-CM connection is not among the desired ones, and can be removed all the
-// same.
-func TestAConnectionsGroupIsRemovedWhereBoxesShareGroups(t *testing.T) {
+// The group of an RDMA-CM connection is not among the desired ones. It can be removed all the same,
+// and regions can come to it.
+func TestAConnectionsGroupWhereBoxesShareGroups(t *testing.T) {
 	t.Parallel()
 	cluster := etcd.Start(t, 1)
 	b1 := newFabric(t, 1).box("b1")
@@ -83,6 +84,13 @@ func TestAConnectionsGroupIsRemovedWhereBoxesShareGroups(t *testing.T) {
 	}
 	if err := (helperGroups{b1.Controller}).Create(t.Context(), file); err != nil {
 		t.Fatal(err)
+	}
+	request, err := json.Marshal(another("10.1.0.2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b1.ChangeRegions(t.Context(), "g1", request); err != nil || !strings.Contains(b1.memory(), "0x20000+100/0x88") {
+		t.Errorf("a region: %v", err)
 	}
 	if err := b1.Remove("g1"); err != nil || b1.published("g1") != nil {
 		t.Errorf("%v", err)

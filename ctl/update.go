@@ -31,7 +31,7 @@ func (c *Controller) update(ctx context.Context, name string, text []byte, from 
 			"name is %s, and group %s was to be updated; write that name, or update group %s",
 			file.Name, name, file.Name))
 	}
-	if c.Desired != nil {
+	if c.Desired != nil && !c.isHelpers(name) {
 		return c.updateShared(ctx, file, text, from)
 	}
 	defer c.settle(ctx, file)()
@@ -45,7 +45,10 @@ func (c *Controller) update(ctx context.Context, name string, text []byte, from 
 	}
 	c.mu.Lock()
 	g := c.groups[name]
-	if err = c.mayBecome(g, name, file); err == nil {
+	if g != nil && !g.kept && from == nil {
+		err = api.Errorf(api.BadRequest, "group %s belongs to a perftest run or an RDMA-CM connection, which ends it; only groups that were "+
+			"created can be updated, and only regions of memory can come to this one (rocast region)", name)
+	} else if err = c.mayBecome(g, name, file); err == nil {
 		err = from.isStill(name, g.wanted)
 	}
 	c.mu.Unlock()
@@ -65,9 +68,6 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	switch {
 	case g == nil:
 		return noGroup(name)
-	case !g.kept:
-		return api.Errorf(api.BadRequest,
-			"group %s belongs to a perftest run or an RDMA-CM connection, which ends it; only groups that were created can be updated", name)
 	case g.branch != nil:
 		return belongsTo(g)
 	case g.published == nil:
@@ -97,11 +97,10 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 // regroup stores the next version of a group and then publishes it. came are receivers that do not
 // join, although they are new here.
 func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]place) error {
-	oldText, err := c.Store.Get(g.name)
+	putBack, err := c.putBack(g)
 	if err != nil {
 		return err
 	}
-	putBack := func() error { return errors.Join(c.Store.Put(g.name, oldText), c.saveChronicle(g), c.saveTree(g)) }
 	next.past, next.plan = g.past.Next(g.file, next.file), c.plan(next.file)
 	for id, at := range came {
 		if next.file.Receiver(id) >= 0 {
@@ -134,10 +133,22 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 	return nil
 }
 
+// putBack returns what stores the present version of a group again.
+func (c *Controller) putBack(g *group) (func() error, error) {
+	if !g.kept {
+		return func() error { return nil }, nil
+	}
+	text, err := c.Store.Get(g.name)
+	return func() error { return errors.Join(c.Store.Put(g.name, text), c.saveChronicle(g), c.saveTree(g)) }, err
+}
+
 // keepNext stores a group's next version. It writes the state first, with the members of both
 // versions: a crash may leave either text, and state about a member that is not in the text is
 // ignored.
 func (c *Controller) keepNext(g, next *group, text []byte) error {
+	if !g.kept {
+		return nil
+	}
 	both := *next
 	both.past = g.past.With(next.past)
 	both.links = linksOfBoth(g.links, next.links)

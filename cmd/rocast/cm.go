@@ -26,7 +26,8 @@ a group for it, and removes the group when a side disconnects.
 The group IP is an address of the hosts' subnet that no host has. A group carries SEND and WRITE from the source to
 the receivers; READ, atomics and what receivers send are refused. A source may WRITE with --memory private-data, if each receiver's
 program accepts with private data that begins with 16 bytes, big-endian: VA (8), R_Key (4), length (4). The source then gets the VA,
-R_Key and length of the group in their place.
+R_Key and length of the group in their place. With --memory regions the group has no memory at first; rocast region add says where the
+receivers have a region, and rocast cm ls names the group.
 
 With --memory perftest the programs are ib_write_bw or ib_send_bw, with -R on all hosts. The box follows what they say to each other:
 
@@ -59,11 +60,11 @@ The service ends with the daemon. The key cm in the daemon's config starts a ser
 	cmd.Flags().StringSliceVar(&request.Receivers, "receivers", nil, "the hosts whose programs listen: `IP,IP,...`")
 	cmd.Flags().Uint16Var(&request.Port, "port", 0, "the port of rdma_bind_addr, at the group IP and at the receivers")
 	cmd.Flags().StringVar(&request.Ack, "ack", "", "the receivers that must be there, and must have a packet: `POLICY`: all, or \"quorum N\" (default all)")
-	cmd.Flags().StringVar(&request.Memory, "memory", "", "`PLACE`, where the receivers say what memory they have: private-data, or perftest (default: no memory)")
+	cmd.Flags().StringVar(&request.Memory, "memory", "", "`PLACE`, where the box learns what memory the receivers have: private-data, perftest or regions (default: no memory)")
 	cmd.Flags().BoolVar(&request.Choose, "choose", false, "the private data of a source's request names which of the receivers it connects to")
 	cmd.Flags().StringSliceVar(&request.Allow, "allow", nil, "networks whose sources are served: `NETWORK,...` "+
 		"(default the group IP's subnet)")
-	completeFlag(cmd, "memory", words("private-data", "perftest"))
+	completeFlag(cmd, "memory", words("private-data", "perftest", "regions"))
 	return cmd
 }
 

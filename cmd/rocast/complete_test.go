@@ -47,7 +47,7 @@ func TestTheShellCompletesNames(t *testing.T) {
 		{"member ready g2 --ip ", nil},
 		{"perftest down --group-ip ", []string{"127.0.0.210"}},
 		{"cm down --group-ip ", []string{"127.0.0.240"}},
-		{"cm up --memory ", []string{"private-data", "perftest"}},
+		{"cm up --memory ", []string{"private-data", "perftest", "regions"}},
 	} {
 		if got := d.completions(t, strings.Split(c.line, " ")...); !slices.Equal(got, c.want) {
 			t.Errorf("rocast %s\ngot  %q\nwant %q", c.line, got, c.want)

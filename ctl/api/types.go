@@ -290,7 +290,7 @@ type CMRequest struct {
 	Port      uint16   `json:"port"`
 	Ack       string   `json:"ack,omitempty"`    // all (default), or quorum N
 	Choose    bool     `json:"choose,omitempty"` // the private data of a source's request names the receivers it connects to, among these
-	Memory    string   `json:"memory,omitempty"` // private-data or perftest: where the receivers say what memory they have; absent: the group has none
+	Memory    string   `json:"memory,omitempty"` // private-data, perftest or regions: where the box learns what memory the receivers have; absent: the group has none
 	Allow     []string `json:"allow,omitempty"`  // networks whose sources are served; absent: the subnet of the group IP
 }
 

@@ -66,3 +66,17 @@ func FuzzReceivers(f *testing.F) {
 		}
 	})
 }
+
+// Memory without regions can get some, and no memory cannot.
+func TestMemoryThatGetsItsRegionsLater(t *testing.T) {
+	for _, memory := range []Memory{NoMemory, ByRegions} {
+		c := testConfig("b")
+		c.Memory = memory
+		w := newWorld(t, c)
+		w.hosts[0].connect()
+		w.run(time.Second)
+		if g := w.file; g == nil || len(g.Memory) != 0 || (g.Memory != nil) != (memory == ByRegions) || g.Receivers[0].Regions != nil {
+			t.Errorf("%v: %+v", memory, g)
+		}
+	}
+}

@@ -63,9 +63,11 @@ const (
 	PrivateData
 	// Perftest: the programs are perftest's, run with -R, and say it to each other.
 	Perftest
+	// ByRegions: the groups begin without memory, and somebody adds its regions while they run.
+	ByRegions
 )
 
-var memoryNames = [...]string{"", "private-data", "perftest"}
+var memoryNames = [...]string{"", "private-data", "perftest", "regions"}
 
 // String is "" for no memory.
 func (m Memory) String() string { return memoryNames[m] }
@@ -131,11 +133,11 @@ func (c *Config) readMemory(v yamldoc.Value) error {
 	if err != nil {
 		return err
 	}
-	for m := PrivateData; m <= Perftest; m++ {
+	for m := PrivateData; m <= ByRegions; m++ {
 		if text == m.String() {
 			c.Memory = m
 			return nil
 		}
 	}
-	return v.Errorf("is %q; write %v or %v, or leave memory out", text, PrivateData, Perftest)
+	return v.Errorf("is %q; write %v, %v or %v, or leave memory out", text, PrivateData, Perftest, ByRegions)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/roce"
 	wire "github.com/rocast/rocast/roce/cm"
@@ -45,6 +46,7 @@ type world struct {
 	lose   int // the message with this number is lost; 0: none
 	twice  int // the message with this number arrives twice
 	groups map[string]bool
+	file   *groupfile.File // of the newest group
 	made   int
 }
 
@@ -91,7 +93,7 @@ func (w *world) step(e Event) {
 			if w.groups[a.File.Name] {
 				w.t.Errorf("%s is made twice", a.File.Name)
 			}
-			w.groups[a.File.Name] = true
+			w.groups[a.File.Name], w.file = true, a.File
 			w.made++
 			w.queue = append(w.queue, func() { w.step(Made{Connection: a.Connection}) })
 		case Remove:

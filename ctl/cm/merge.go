@@ -121,10 +121,12 @@ func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 		}
 		g.Receivers = append(g.Receivers, member)
 	}
-	if m.config.Memory == PrivateData {
+	switch {
+	case m.config.Memory == PrivateData:
 		g.Memory = []mft.VirtualRegion{c.memory()}
-	}
-	if c.keys != nil {
+	case m.config.Memory == ByRegions:
+		g.Memory = []mft.VirtualRegion{}
+	case c.keys != nil:
 		g.Memory = []mft.VirtualRegion{c.keys.Memory}
 	}
 	return g, nil
