@@ -17,7 +17,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build package demo demo-tree test race bench generate lint softroce sim model fuzz mutants install clean help
+.PHONY: all build package demo demo-tree test race bench generate lint softroce operate-story sim model fuzz mutants install clean help
 
 all: build
 
@@ -69,6 +69,10 @@ softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one
 	@scripts/need gcc:gcc
 	@test/softroce/setup.sh
 	$(GO) test -tags softroce -count=1 -timeout 70m -v $(if $(SHORT),-short -run TestStories) ./test/softroce/ -engine $(ENGINE) -repair $(REPAIR)
+
+operate-story: ## the session of docs/operate.md, in a fresh Debian 12; UPDATE=1 writes it into the page
+	@test/softroce/setup.sh 6.1 bookworm
+	$(GO) test -tags softroce -count=1 -timeout 20m -v -run TestOperate ./test/softroce/ $(if $(UPDATE),-update)
 
 SEEDS ?= 20000
 FROM  ?= 0

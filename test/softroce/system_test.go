@@ -316,7 +316,7 @@ func (p inSystem) write(ctx context.Context, name, content string) error {
 
 // start waits for the daemon that systemd starts by itself.
 func (p inSystem) start(ctx context.Context) (*daemon, error) {
-	d := &daemon{log: journal{p.box}, exited: make(chan struct{}), signal: func(syscall.Signal) error { return errors.ErrUnsupported }}
+	d := &daemon{log: journal(p), exited: make(chan struct{}), signal: func(syscall.Signal) error { return errors.ErrUnsupported }}
 	_, err := p.box.Run(ctx, "sh", "-c", "until rocast port ls >/dev/null 2>&1; do sleep 0.1; done")
 	if err != nil {
 		err = fmt.Errorf("rocastd is not ready: %w\n%s", err, d.log)
