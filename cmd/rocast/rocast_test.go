@@ -44,6 +44,8 @@ type daemon struct {
 	sw        *ctltest.Switch
 	addresses *ctltest.Addresses
 	config    config
+	control   *ctl.Controller
+	server    *server.Server
 }
 
 // config stands for the daemon's config file.
@@ -87,7 +89,8 @@ func startDaemonOver(t *testing.T, sw *ctltest.Switch) *daemon {
 		},
 		Metrics: http.NotFoundHandler(), Log: zap.NewNop(), Level: log, Group: os.Getegid(),
 	})
-	l, err := server.Listen(d.socket, os.Getegid())
+	d.control, d.server = controller, s
+	l, err := server.Listen(d.socket, os.Getegid(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,13 @@ type app struct {
 	*env
 	json   bool
 	socket string
+	remote remote
 }
 
 func (a *app) client() *client.Client {
+	if a.remote.url != "" {
+		return a.remote.client()
+	}
 	if a.dial != nil {
 		return client.Over(a.socket, a.dial)
 	}
@@ -46,6 +50,8 @@ func (a *app) root() *cobra.Command {
 	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, status, stats, events, features and
 version only read; create, update, add, rm, ready, up, down and reload change something, and so does log level with a level.
 
+A daemon on another machine is asked with --api, --cert, --key and --ca; clients: in its config has to name the certificate.
+
 With --json rocast always writes exactly one JSON document to standard output: the answer, or
 {"error": {"kind": ..., "message": ..., "line": ...}}. Without --json errors go to standard error.
 
@@ -54,6 +60,8 @@ found that the box is not healthy.`
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.PersistentFlags().StringVar(&a.socket, "socket", client.DefaultSocket, "the daemon's socket `path`")
+	a.remote.addFlags(root)
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.remote.check(cmd) }
 	root.PersistentFlags().BoolVar(&a.json, "json", false, "print one JSON document, errors included")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(cmd, "%v", err)

@@ -31,7 +31,7 @@ func check(c config.Config) error { return checkWith(&c, nil) }
 
 // checkWith is check for a daemon that has ports already; see findPorts.
 func checkWith(c *config.Config, have []string) error {
-	if _, err := groupID(c.SocketGroup); err != nil {
+	if _, _, err := groupIDs(*c); err != nil {
 		return err
 	}
 	if err := findPorts(c, have...); err != nil {

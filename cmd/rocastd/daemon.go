@@ -62,7 +62,7 @@ func open(c config.Config, log *logs.Log, openSwitch opener) (*service, error) {
 }
 
 func (s *service) open(c config.Config, openSwitch opener) error {
-	group, err := groupID(c.SocketGroup)
+	group, readers, err := groupIDs(c)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	})
 	scrape := metrics.Handler(s.controller, s.reloader.Stale)
 	s.server = server.New(server.Config{
-		Control: s.controller, Reloader: s.reloader, Features: features, Metrics: scrape, Log: s.log.Logger, Level: s.log, Group: group,
+		Control: s.controller, Reloader: s.reloader, Features: features, Metrics: scrape, Log: s.log.Logger, Level: s.log, Group: group, Readers: readers,
 	})
 	if c.Metrics.IsValid() {
 		s.metrics = &metrics.Listener{At: c.Metrics, Handler: metrics.Routes(s.controller, scrape), Log: s.log.Logger}
@@ -93,7 +93,7 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 		return err
 	}
 	s.socket = c.Socket
-	s.listener, err = server.Listen(c.Socket, group)
+	s.listener, err = server.Listen(c.Socket, group, len(readers) > 0)
 	return aboutPath(err)
 }
 
@@ -263,8 +263,18 @@ func (s *service) undo() error {
 	return errors.Join(errs...)
 }
 
+// groupIDs returns the IDs of the Unix groups that the config names: of those who may change
+// groups, and of those who may read.
+func groupIDs(c config.Config) (group int, readers []int, err error) {
+	if group, err = groupID("socketGroup", c.SocketGroup); err != nil || c.ReadGroup == "" {
+		return group, nil, err
+	}
+	id, err := groupID("readGroup", c.ReadGroup)
+	return group, []int{id}, err
+}
+
 // groupID converts the name or number of a Unix group to its ID. No name means the daemon's group.
-func groupID(name string) (int, error) {
+func groupID(key, name string) (int, error) {
 	if name == "" {
 		return os.Getegid(), nil
 	}
@@ -273,7 +283,7 @@ func groupID(name string) (int, error) {
 	}
 	g, err := user.LookupGroup(name)
 	if err != nil {
-		return 0, fmt.Errorf("socketGroup: %w; create the group with groupadd, or write another one", err)
+		return 0, fmt.Errorf("%s: %w; create the group with groupadd, or write another one", key, err)
 	}
 	return strconv.Atoi(g.Gid)
 }

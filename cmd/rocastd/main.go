@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (exit int
 		if err != nil {
 			return err
 		}
-		if _, err := groupID(c.SocketGroup); err != nil {
+		if _, _, err := groupIDs(c); err != nil {
 			return err
 		}
 		if err = serve(ctx, c, hangups, stderr); !errors.As(err, new(mistake)) {

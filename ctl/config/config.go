@@ -36,6 +36,7 @@ type Config struct {
 	Ports       []string // names or globs
 	Socket      string
 	SocketGroup string // the system group whose users may change multicast groups; empty: the daemon's
+	ReadGroup   string // the system group whose users may read; empty: none but those of SocketGroup
 	StateDir    string
 	Mode        string // see afxdp.Mode
 	Busy        bool   // an idle worker spins
@@ -92,6 +93,7 @@ func Parse(text []byte) (Config, error) {
 			"groups on"},
 		yamldoc.Field{Key: "socket", Set: yamldoc.Into(&c.Socket, socketPath)},
 		yamldoc.Field{Key: "socketGroup", Set: yamldoc.Into(&c.SocketGroup, yamldoc.Value.Text)},
+		yamldoc.Field{Key: "readGroup", Set: yamldoc.Into(&c.ReadGroup, yamldoc.Value.Text)},
 		yamldoc.Field{Key: "stateDir", Set: yamldoc.Into(&c.StateDir, yamldoc.Value.Path)},
 		yamldoc.Field{Key: "mode", Set: yamldoc.Into(&c.Mode, oneOf(modes))},
 		yamldoc.Field{Key: "wait", Set: yamldoc.Into(&wait, oneOf(waits))},

@@ -46,6 +46,7 @@ func TestConfigTakesEveryKey(t *testing.T) {
 ports: [eth1]
 socket: /tmp/s
 socketGroup: rdma
+readGroup: monitor
 stateDir: /tmp/d
 mode: zero-copy
 wait: busy
@@ -69,7 +70,7 @@ store: etcd
 etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/rocast, lease: 7s, cert: /ec, key: /ek, ca: /ea}
 `))
 	want := Config{
-		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
+		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", ReadGroup: "monitor", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
 		LogFormat: "json", LogLevel: "debug", RepairMemory: 3 << 30, Metrics: netip.MustParseAddrPort("[::1]:9"),
 		Egress:   []Egress{{Port: "eth1", Kmin: 100 << 10, Kmax: 400 << 10, Limit: 1 << 20, Percent: 1}, {Port: "eth*", Limit: 32 << 10, Percent: 20}},
 		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
@@ -117,7 +118,7 @@ func TestTheShippedExampleShowsEveryDefault(t *testing.T) {
 	}
 	want.Workers = 1            // 0 means one
 	want.SocketGroup = "rocast" // empty means the daemon's group, as the unit starts it
-	none := []string{"egress", "perftest", "cm", "neighbours", "api", "etcd"}
+	none := []string{"readGroup", "egress", "perftest", "cm", "neighbours", "api", "etcd"}
 	_, err = Parse([]byte("ports: [eth1]\nno: 1\n"))
 	_, known, _ := strings.Cut(fmt.Sprint(err), "the known keys are ")
 	for key := range strings.SplitSeq(known, ", ") {
@@ -146,7 +147,7 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: []\n", "line 1: ports names no interface; name at least one"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, metrics, perftest, cm, neighbours, api, store, etcd`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, readGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, metrics, perftest, cm, neighbours, api, store, etcd`},
 		{"ports: [eth1]\nstore: etcd\n", "line 2: store is etcd; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\netcd: {endpoints: [\"http://a:1\"]}\n", "line 2: store is files; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\nstore: etcd\netcd:\n  endpoints: []\n", "line 4: etcd: endpoints names no URL; name at least one"},

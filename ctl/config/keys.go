@@ -20,6 +20,7 @@ var Keys = []Key{
 	{"ports", "", "list of interface names or globs", "ports come and go", func(c *Config) any { return c.Ports }},
 	{"socket", "/run/rocast/rocast.sock", "path", "", func(c *Config) any { return c.Socket }},
 	{"socketGroup", "the daemon's group", "system group, by name or number", "", func(c *Config) any { return c.SocketGroup }},
+	{"readGroup", "none", "system group, by name or number", "", func(c *Config) any { return c.ReadGroup }},
 	{"stateDir", "/var/lib/rocast", "path", "", func(c *Config) any { return c.StateDir }},
 	{"mode", "copy", "copy, zero-copy or generic", "", func(c *Config) any { return c.Mode }},
 	{"wait", "block", "block or busy", "", func(c *Config) any { return c.Busy }},

@@ -11,26 +11,32 @@ import (
 )
 
 const (
-	socketMode  = 0o660
-	asideSuffix = ".new"
+	groupMode    = 0o660
+	everyoneMode = 0o666
+	asideSuffix  = ".new"
 )
 
 // ErrNotASocket is wrapped by the error of Listen if the path belongs to a file that is not a
 // socket.
 var ErrNotASocket = errors.New("a file that is not a socket has this name; remove it, or set socket: in the config")
 
-// Listen opens the socket for root, for the daemon's user and for the group with the ID group. The
-// socket is created under a temporary name and then renamed, so it is never visible with a
-// different mode. Listen replaces a socket that has no listener, which a crash leaves behind.
-func Listen(path string, group int) (net.Listener, error) {
-	l, err := listen(path, group)
+// Listen opens the socket for root, for the daemon's user and for the group with the ID group; or
+// for everyone, if the server decides who may read. The socket is created under a temporary name
+// and then renamed, so it is never visible with a different mode. Listen replaces a socket that has
+// no listener, which a crash leaves behind.
+func Listen(path string, group int, everyone bool) (net.Listener, error) {
+	mode := os.FileMode(groupMode)
+	if everyone {
+		mode = everyoneMode
+	}
+	l, err := listen(path, group, mode)
 	if err != nil {
 		return nil, fmt.Errorf("open the socket %s: %w", path, err)
 	}
 	return l, nil
 }
 
-func listen(path string, group int) (net.Listener, error) {
+func listen(path string, group int, mode os.FileMode) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -51,7 +57,7 @@ func listen(path string, group int) (net.Listener, error) {
 		}
 	}
 	if err == nil {
-		err = os.Chmod(aside, socketMode)
+		err = os.Chmod(aside, mode)
 	}
 	if err == nil {
 		err = os.Rename(aside, path)

@@ -21,6 +21,7 @@ type peer struct {
 	name       string // in the certificate of a program on another machine
 	change     bool
 	secretsToo bool
+	stranger   bool // it may not even read
 }
 
 func (p peer) String() string {
@@ -34,7 +35,19 @@ func (p peer) mayChange() error {
 	if p.change {
 		return nil
 	}
-	return api.Errorf(api.Forbidden, "user %d may not change groups; run as root, or join the socket's group", p.uid)
+	return api.Errorf(api.Forbidden, "user %d may only read; run as root, or join the group that socketGroup in rocastd.yaml names", p.uid)
+}
+
+// admit answers a stranger by an error, and passes all other requests on.
+func admit(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := peerOf(r); p.stranger {
+			writeError(w, api.Errorf(api.Forbidden, "user %d may not use the API; run as root, or join a group that readGroup or socketGroup "+
+				"in rocastd.yaml names", p.uid))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // hide removes the R_Keys from a group unless the peer may see them.
@@ -73,13 +86,13 @@ func peerOf(r *http.Request) peer {
 func (s *Server) accessOf(conn net.Conn) peer {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
-		return peer{uid: nobody}
+		return peer{uid: nobody, stranger: len(s.Readers) > 0}
 	}
 	cred, groups, err := identify(socket)
 	if err != nil {
-		return peer{uid: nobody}
+		return peer{uid: nobody, stranger: len(s.Readers) > 0}
 	}
-	return allow(*cred, groups, s.Group, os.Geteuid())
+	return s.allow(*cred, groups, os.Geteuid())
 }
 
 // nobody is the uid of a peer that the kernel does not identify.
@@ -100,9 +113,11 @@ func identify(socket *net.UnixConn) (cred *unix.Ucred, groups []uint32, err erro
 }
 
 // allow returns the rights of a peer in a daemon that runs as user self.
-func allow(cred unix.Ucred, groups []uint32, group, self int) peer {
+func (s *Server) allow(cred unix.Ucred, groups []uint32, self int) peer {
+	in := func(group int) bool { return int(cred.Gid) == group || slices.Contains(groups, uint32(group)) }
 	p := peer{uid: int(cred.Uid), pid: int(cred.Pid)}
 	p.secretsToo = cred.Uid == 0 || int(cred.Uid) == self
-	p.change = p.secretsToo || int(cred.Gid) == group || slices.Contains(groups, uint32(group))
+	p.change = p.secretsToo || in(s.Group)
+	p.stranger = !p.change && len(s.Readers) > 0 && !slices.ContainsFunc(s.Readers, in)
 	return p
 }

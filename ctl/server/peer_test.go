@@ -28,7 +28,7 @@ func TestCredentialsDecide(t *testing.T) {
 		{"another of its groups", unix.Ucred{Uid: stranger, Gid: 5}, []uint32{6, group}, true, false},
 		{"a stranger", unix.Ucred{Uid: stranger, Gid: 5}, []uint32{6, 7}, false, false},
 	} {
-		if p := allow(c.cred, c.groups, group, self); p.change != c.change || p.secretsToo != c.secret {
+		if p := (&Server{Config: Config{Group: group}}).allow(c.cred, c.groups, self); p.stranger || p.change != c.change || p.secretsToo != c.secret {
 			t.Errorf("%s: %+v", c.name, p)
 		}
 	}

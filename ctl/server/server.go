@@ -78,6 +78,8 @@ type Config struct {
 	Level    Level
 	// Group is the ID of the Unix group whose members may make changes, besides root.
 	Group int
+	// Readers are the IDs of Unix groups whose members may read. None: whoever can connect may.
+	Readers []int
 }
 
 // Server answers the requests of package api.
@@ -103,7 +105,7 @@ type Server struct {
 func New(c Config) *Server {
 	s := unrouted(c)
 	s.access = s.accessOf
-	s.http.Handler = s.routes()
+	s.http.Handler = admit(s.routes())
 	s.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, s.access(conn)) }
 	return s
 }

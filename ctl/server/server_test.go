@@ -107,8 +107,12 @@ func shortDir(t *testing.T) string {
 // onSocket runs the server on a socket until the test ends.
 func (s *Server) onSocket(t *testing.T) caller {
 	t.Helper()
-	path := filepath.Join(shortDir(t), "run", "rocast.sock")
-	l, err := Listen(path, os.Getegid())
+	return s.onSocketAt(t, filepath.Join(shortDir(t), "run", "rocast.sock"))
+}
+
+func (s *Server) onSocketAt(t *testing.T, path string) caller {
+	t.Helper()
+	l, err := Listen(path, s.Group, len(s.Readers) > 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,14 +260,14 @@ func TestThePeerDecidesWhatIsShownAndDone(t *testing.T) {
 				t.Fatalf("create: %v", err)
 			}
 			if !c.changes {
-				want := api.Error{Kind: api.Forbidden, Message: "user 1000 may not change groups; run as root, or join the socket's group"}
+				want := api.Error{Kind: api.Forbidden, Message: "user 1000 may only read; run as root, or join the group that socketGroup in rocastd.yaml names"}
 				if e := (*api.Error)(nil); !errors.As(err, &e) || *e != want {
 					t.Errorf("create: %v", err)
 				}
-				if _, err := client.UpdateGroup(ctx, "g1", []byte(g1)); err == nil || !strings.Contains(err.Error(), "may not") {
+				if _, err := client.UpdateGroup(ctx, "g1", []byte(g1)); err == nil || !strings.Contains(err.Error(), "may only read") {
 					t.Errorf("update: %v", err)
 				}
-				if _, err := client.RemoveGroup(ctx, "g1"); err == nil || !strings.Contains(err.Error(), "may not") {
+				if _, err := client.RemoveGroup(ctx, "g1"); err == nil || !strings.Contains(err.Error(), "may only read") {
 					t.Errorf("remove: %v", err)
 				}
 				return
@@ -415,7 +419,7 @@ func TestTheHeaderOfARequestIsBounded(t *testing.T) {
 func TestRefusalsOfTheSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
-	l, err := Listen(path, os.Getegid())
+	l, err := Listen(path, os.Getegid(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +437,7 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 		}
 	}()
 	files := testlab.OpenFiles(t)
-	_, err = Listen(path, os.Getegid())
+	_, err = Listen(path, os.Getegid(), false)
 	if now := testlab.OpenFiles(t); now > files+1 { // the other end, which closes when it has seen the end of this one
 		t.Errorf("%d files are open and were %d", now, files)
 	}
@@ -444,7 +448,7 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 
 	long := shortDir(t)
 	long = filepath.Join(long, strings.Repeat("s", api.MaxSocketBytes-len(long)-1))
-	if l, err := Listen(long, os.Getegid()); err != nil {
+	if l, err := Listen(long, os.Getegid(), false); err != nil {
 		t.Errorf("a path of %d bytes: %v", len(long), err)
 	} else {
 		l.Close()
@@ -454,7 +458,7 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Listen(file, os.Getegid())
+	_, err = Listen(file, os.Getegid(), false)
 	if want := "open the socket " + file + ": a file that is not a socket has this name; remove it, or set socket: in the config"; err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
@@ -462,7 +466,7 @@ func TestRefusalsOfTheSocket(t *testing.T) {
 
 // refusalOf returns the error of Listen for a path, without the path.
 func refusalOf(path string) string {
-	l, err := Listen(path, os.Getegid())
+	l, err := Listen(path, os.Getegid(), false)
 	if err == nil {
 		l.Close()
 		return ""
@@ -503,7 +507,7 @@ func TestWhoseTheSocketIs(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	path := filepath.Join(dir, "s")
 	if err := testlab.WithoutCapability(unix.CAP_CHOWN, func() error {
-		l, err := Listen(path, group)
+		l, err := Listen(path, group, false)
 		if err == nil {
 			l.Close()
 			return errors.New("a socket that cannot be given to the group is opened")
@@ -521,7 +525,7 @@ func TestWhoseTheSocketIs(t *testing.T) {
 	if err := os.WriteFile(path+".new", nil, 0o600); err != nil { // as a crash may leave it
 		t.Fatal(err)
 	}
-	l, err := Listen(path, group)
+	l, err := Listen(path, group, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -542,7 +546,7 @@ func TestWhoseTheSocketIs(t *testing.T) {
 
 func TestAListenerSaysWhatItCannotRemove(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	l, err := Listen(path, os.Getegid())
+	l, err := Listen(path, os.Getegid(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -562,7 +566,7 @@ func TestASocketThatACrashLeftIsReplaced(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	l, err := Listen(path, os.Getegid())
+	l, err := Listen(path, os.Getegid(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -581,7 +585,7 @@ func TestASocketForAGroupWithoutTheDaemon(t *testing.T) {
 		err := unix.Capget(&header, &has[0])
 		has[0].Effective &^= 1 << unix.CAP_CHOWN
 		if err = errors.Join(err, unix.Capset(&header, &has[0])); err == nil {
-			_, err = Listen(path, 54321)
+			_, err = Listen(path, 54321, false)
 		}
 		failed <- err
 	}()
