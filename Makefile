@@ -39,6 +39,7 @@ demo-tree: build ## a group over three boxes on this machine; one of them is kil
 	$(BUILD)/demo-tree -bin $(BUILD)
 
 test: ## every test that this machine allows; prints which it left out and why
+	@scripts/need tshark:tshark || true
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest ./...
 

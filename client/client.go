@@ -272,24 +272,40 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 
 // send sends a request and returns the status and the undecoded answer.
 func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (status int, answer string, err error) {
+	response, err := c.begin(ctx, method, path, body)
+	if err != nil {
+		return 0, "", err
+	}
+	answer, err = c.whole(response, method, path)
+	return response.StatusCode, answer, err
+}
+
+// whole reads an answer to its end.
+func (c *Client) whole(response *http.Response, method, path string) (answer string, err error) {
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	if err != nil {
+		return "", c.unanswered(method, path, err)
+	}
+	return string(text), nil
+}
+
+// begin sends a request and returns the beginning of the answer.
+func (c *Client) begin(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	connected := false
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }}
 	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, c.url+path, body)
 	if err != nil {
-		return 0, "", api.Errorf(api.BadRequest, "%v", err)
+		return nil, api.Errorf(api.BadRequest, "%v", err)
 	}
 	response, err := c.http.Do(request)
-	if err != nil && !connected {
-		return 0, "", c.unreachable(err)
-	} else if err != nil {
-		return 0, "", c.unanswered(method, path, err)
+	switch {
+	case err == nil:
+		return response, nil
+	case !connected:
+		return nil, c.unreachable(err)
 	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
-	if err != nil {
-		return 0, "", c.unanswered(method, path, err)
-	}
-	return response.StatusCode, string(text), nil
+	return nil, c.unanswered(method, path, err)
 }
 
 func refusal(status int, text string) error {

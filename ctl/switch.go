@@ -28,6 +28,7 @@ type Switch interface {
 	GroupState(mft.GroupID) (dataplane.GroupState, bool)
 	Counters() []dataplane.Counter
 	RepairMemory() dataplane.RepairMemory
+	Capture(dataplane.CaptureConfig) (*dataplane.Capture, error)
 	Notes() <-chan dataplane.Note
 	// EndBatches returns when every worker has ended the batch that it was busy with.
 	EndBatches()

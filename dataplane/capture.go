@@ -117,6 +117,7 @@ type Capture struct {
 	taps   []*tap      // by worker
 	before *mft.Table  // as it was at the last read
 	zero   []time.Time // by worker: when its clock was 0
+	closed bool
 }
 
 // Capture begins a capture. The caller ends it by Close.
@@ -147,8 +148,12 @@ func (s *Switch) Capture(c CaptureConfig) (*Capture, error) {
 }
 
 // Close ends the capture. What was captured before can still be read. From then on engines may
-// carry the groups again.
+// carry the groups again. A second call does nothing.
 func (c *Capture) Close() {
+	if c.closed {
+		return
+	}
+	c.closed = true
 	for i, w := range c.s.workers {
 		c.s.do(w, func(w *Worker) { w.close(c.taps[i]) })
 	}

@@ -39,6 +39,8 @@ func TestTheShellCompletesNames(t *testing.T) {
 		{"group rm ", group},
 		{"group rm g1 ", nil},
 		{"events --group ", group},
+		{"capture --group ", group},
+		{"capture --kind ", []string{"data", "feedback", "drop"}},
 		{"member ready ", group},
 		{"member ready g1 --ip ", []string{"10.77.0.2\tready", "10.77.0.9\t" + waits}},
 		{"member ready g1 --qpn ", []string{"18\tready", "19\t" + waits}},

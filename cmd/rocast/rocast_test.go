@@ -187,7 +187,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "stats", "events", "features", "reload", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "stats", "events", "capture", "features", "reload", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {
@@ -243,6 +243,8 @@ func TestWrongArgumentsSendNothing(t *testing.T) {
 		{"cm up --group-ip 10.77.0.100", "--port N is missing; see rocast cm up --help"},
 		{"cm up --group-ip 10.77.0.100 --port 7174", "--receivers IP,IP,... is missing; see rocast cm up --help"},
 		{"cm down", "--group-ip IP is missing; see rocast cm down --help"},
+		{"capture --count -1", "a number below 0 means nothing here; see rocast capture --help"},
+		{"capture g1", `"g1" is one argument too many; see rocast capture --help`},
 		{"stats --al", "unknown flag: --al; see rocast stats --help"},
 	} {
 		d.refused(t, exitUsage, api.Usage, c.want, strings.Fields(c.args)...)

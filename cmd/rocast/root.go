@@ -41,7 +41,7 @@ func (a *app) root() *cobra.Command {
 			a.cmUp(), a.cmDown(), a.cmList()),
 		a.noun("port", "Ports: the interfaces that carry groups", a.portList()),
 		a.noun("log", "The daemon's log", a.logLevel()),
-		a.status(), a.stats(), a.events(), a.features(), a.reload(), a.version(),
+		a.status(), a.stats(), a.events(), a.capture(), a.features(), a.reload(), a.version(),
 		manual.Command(manual.Page{
 			Section: 1, Version: version.Build().Version, SeeAlso: []string{"rocastd(8)"},
 			Files: []manual.Item{{Name: client.DefaultSocket, Text: "the daemon's socket"}},

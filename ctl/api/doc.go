@@ -22,6 +22,8 @@
 //	                           most 20) the answer comes with the next event
 //	GET    /v1/log             Log
 //	PUT    /v1/log             Log in, Log out: changes the level
+//	GET    /v1/capture         a CaptureLine on each line, as things happen;
+//	                           ?group=NAME&kind=data,drop&sample=N&snap=N as in CaptureQuery
 //	GET    /v1/features        Features
 //	GET    /v1/version         Version
 //	GET    /metrics            Prometheus text; also on the listener of metrics: in the config

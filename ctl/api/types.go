@@ -30,6 +30,7 @@ const (
 	CMPath       = "/v1/cm"
 	StatsPath    = "/v1/stats"
 	EventsPath   = "/v1/events"
+	CapturePath  = "/v1/capture"
 	ReloadPath   = "/v1/reload"
 	FeaturesPath = "/v1/features"
 	VersionPath  = "/v1/version"

@@ -31,6 +31,9 @@ type Switch struct {
 	parts    map[mft.GroupID]map[netip.Addr]feedback.Part
 	repairs  map[netip.Addr]feedback.PathSnapshot
 	recently map[netip.Addr]uint64
+
+	// OnCapture, if set, is called when a capture has begun.
+	OnCapture func()
 }
 
 // NewSwitch returns a Switch with ports of MTU 1500.
@@ -54,6 +57,28 @@ func (s *Switch) add(name string, bounds dataplane.Egress) {
 		ID: mft.PortID(i), Name: name, IfIndex: i + 1, MAC: [6]byte{2, 0, 0, 0, 0xb, byte(i + 1)}, MTU: 1500,
 		State: dataplane.PortUp, Opened: 1, Attach: "native", Mode: "copy", Queues: 1,
 	}
+}
+
+// Arrive lets a frame arrive at a port, and returns when it has been handled. It returns the frames
+// that were sent because of it, by port.
+func (s *Switch) Arrive(port int, frame []byte) (sent [][][]byte) {
+	s.Do(0, func() {
+		s.net.Ports[port].Put(frame)
+		s.net.Poll()
+		for _, p := range s.net.Ports {
+			sent = append(sent, p.Take())
+		}
+	})
+	return sent
+}
+
+// Capture is part of ctl.Switch.
+func (s *Switch) Capture(c dataplane.CaptureConfig) (*dataplane.Capture, error) {
+	capture, err := s.Switch.Capture(c)
+	if err == nil && s.OnCapture != nil {
+		s.OnCapture()
+	}
+	return capture, err
 }
 
 // Refuse makes the next Add, Replace or AddPorts fail with err.

@@ -35,6 +35,12 @@ func resource(methods map[string]handler) http.Handler {
 			writeError(w, err)
 			return
 		}
+		if write, ok := answer.(stream); ok {
+			if err := write(w); err != nil {
+				writeError(w, err)
+			}
+			return
+		}
 		status := http.StatusOK
 		if made, ok := answer.(created); ok {
 			status, answer = http.StatusCreated, made.answer

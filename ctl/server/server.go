@@ -54,6 +54,7 @@ type Control interface {
 	PortList() api.Ports
 	Stats() api.Stats
 	Events(ctx context.Context, at api.Place, group string) api.Events
+	Capture(ctx context.Context, q api.CaptureQuery, tell func(api.CaptureLine) error) error
 }
 
 // Level is the level of the daemon's log. A logs.Log is a Level.
@@ -184,6 +185,7 @@ func (s *Server) routes() http.Handler {
 		api.ReloadPath:                               {http.MethodPost: s.reload},
 		api.EventsPath:                               {http.MethodGet: s.listEvents},
 		api.LogPath:                                  {http.MethodGet: s.showLog, http.MethodPut: s.changeLog},
+		api.CapturePath:                              {http.MethodGet: s.capture},
 		api.FeaturesPath:                             {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
 		api.VersionPath:                              {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/rocast/rocast/ctl/pcapng"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -15,7 +16,7 @@ type recorder struct {
 	w     *world
 	keep  int // so many of the last lines; AllLines: every line
 	lines []string
-	out   *pcapng // nil: no frames are wanted
+	out   *pcapng.Writer // nil: no frames are wanted
 }
 
 // AllLines asks Replay for the whole story.
@@ -49,7 +50,9 @@ func (r *recorder) frame(l *link, f *frame, fate string) {
 	text := r.describe(l, f)
 	r.note(r.w.now, "%v  %s: %s", l, text, fate)
 	if r.out != nil {
-		r.out.packet(l.index(), r.w.now, f.data(), text+": "+fate)
+		r.out.Add(pcapng.Packet{
+			Interface: l.index(), At: time.Unix(0, int64(r.w.now)), Frame: f.data(), Length: len(f.data()), Comment: text + ": " + fate,
+		})
 	}
 }
 
@@ -109,13 +112,13 @@ func (l *link) index() int {
 func (r *Runner) Replay(s Scenario, lines int, capture io.Writer) (Result, []string, error) {
 	rec := &recorder{w: &r.w, keep: lines}
 	if capture != nil {
-		rec.out = newPcapng(capture, s.linkNames())
+		rec.out = pcapng.New(capture, "rocsim", s.linkNames())
 	}
 	r.w.recorder = rec
 	defer func() { r.w.recorder = nil }()
 	result, err := r.Run(s)
 	if rec.out != nil {
-		err = cmp.Or(err, rec.out.close())
+		err = cmp.Or(err, rec.out.Flush())
 	}
 	return result, rec.story(), err
 }

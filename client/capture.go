@@ -1,0 +1,56 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// Capture yields the lines of a capture as they come, until ctx ends or the capture does: the last
+// line then says why. Only root gets one. An error is yielded last.
+func (c *Client) Capture(ctx context.Context, q api.CaptureQuery) iter.Seq2[api.CaptureLine, error] {
+	return func(yield func(api.CaptureLine, error) bool) {
+		err := c.capture(ctx, q, func(line api.CaptureLine) bool { return yield(line, nil) })
+		if err != nil && ctx.Err() == nil {
+			yield(api.CaptureLine{}, err)
+		}
+	}
+}
+
+// capture returns nil when yield has returned false, or after the last line.
+func (c *Client) capture(ctx context.Context, q api.CaptureQuery, yield func(api.CaptureLine) bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	path := api.CapturePath + "?" + q.Values().Encode()
+	endless := *c
+	endless.http = &http.Client{Transport: c.http.Transport}
+	response, err := endless.begin(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		text, err := c.whole(response, http.MethodGet, path)
+		if err != nil {
+			return err
+		}
+		return refusal(response.StatusCode, text)
+	}
+	defer response.Body.Close()
+	for lines := json.NewDecoder(response.Body); ; {
+		var line api.CaptureLine
+		if err := lines.Decode(&line); err != nil {
+			if errors.Is(err, io.EOF) { // between two lines, too: the last one says that it is the last
+				err = io.ErrUnexpectedEOF
+			}
+			return c.unanswered(http.MethodGet, path, err)
+		}
+		if !yield(line) || line.Progress != nil && line.Progress.Ended != "" {
+			return nil
+		}
+	}
+}
