@@ -171,6 +171,16 @@ func (c *Client) Stats(ctx context.Context) (stats api.Stats, err error) {
 	return stats, c.do(ctx, http.MethodGet, api.StatsPath, nil, &stats)
 }
 
+// Traffic returns totals of the groups that this box carries; with the name of a group: of that one.
+// The difference of two answers is a rate.
+func (c *Client) Traffic(ctx context.Context, group string) (traffic api.Traffic, err error) {
+	path := api.TrafficPath
+	if group != "" {
+		path += "/" + url.PathEscape(group)
+	}
+	return traffic, c.do(ctx, http.MethodGet, path, nil, &traffic)
+}
+
 // EventsAfter returns the events after a place, and the place for the next question. If there is
 // none, it waits for one, at most for the time wait; a wait over api.MaxEventWait is shortened.
 // group selects the events of one group; "": all.

@@ -95,13 +95,15 @@ func TestRequestsAreThoseOfTheAPI(t *testing.T) {
 		Add:    []NewRegion{{VA: 0x20000, Length: 4096, RKey: 7, At: []RegionPlace{{IP: "10.0.0.2", VA: 1, RKey: 2}}}},
 		Remove: []RegionStart{{VA: 3, RKey: 4}},
 	})
-	if err := errors.Join(e1, e2, e3, e4, e5, e6, e7); err != nil {
+	_, e8 := c.Traffic(ctx, "")
+	_, e9 := c.Traffic(ctx, "g 1")
+	if err := errors.Join(e1, e2, e3, e4, e5, e6, e7, e8, e9); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"POST /v1/groups name: g1", "PUT /v1/groups/g%201 name: g1", "DELETE /v1/groups/g1",
 		`POST /v1/groups/g1/ready {"ip":"10.0.0.1","qpn":7,"state":"RTR","psn":0}`,
 		"GET /v1/events?group=g1&run=r%26&seq=9&wait=20", "GET /v1/events?group=&run=&seq=0&wait=1",
-		`POST /v1/groups/g%201/regions {"add":[{"va":"0x20000","length":4096,"rkey":"0x7","at":[{"ip":"10.0.0.2","va":"0x1","rkey":"0x2"}]}],"remove":[{"va":"0x3","rkey":"0x4"}]}`}
+		`POST /v1/groups/g%201/regions {"add":[{"va":"0x20000","length":4096,"rkey":"0x7","at":[{"ip":"10.0.0.2","va":"0x1","rkey":"0x2"}]}],"remove":[{"va":"0x3","rkey":"0x4"}]}`, "GET /v1/traffic", "GET /v1/traffic/g%201"}
 	if !slices.Equal(asked, want) {
 		t.Errorf("asked\n%s\nwant\n%s", strings.Join(asked, "\n"), strings.Join(want, "\n"))
 	}

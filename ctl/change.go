@@ -107,6 +107,7 @@ func (c *Controller) beginKept(g *group, text []byte) error {
 		}
 	}
 	c.groups[g.name] = g
+	c.events.Begin(g.name)
 	e := api.Event{Kind: api.GroupCreated, Group: g.name}
 	if b := g.branch; b != nil {
 		e.Neighbour, e.Cause = b.Upper, fmt.Sprintf("box %s asks for it; it was created on box %s", b.Upper, b.Root)
@@ -124,6 +125,7 @@ func (c *Controller) forget(g *group) error {
 	}
 	delete(c.groups, g.name)
 	c.events.Add(api.Event{Kind: api.GroupRemoved, Group: g.name})
+	c.events.End(g.name)
 	if err := c.end(g); err != nil {
 		// The group has left the table and will not come back. An address that could not be removed
 		// is visible only in the kernel.

@@ -40,6 +40,17 @@ type pace struct {
 	cause    string // why it is degraded
 	quiet    bool   // the log has called that a standstill
 	troubled bool   // an event has said that a member is in trouble
+
+	history   goodput.History // where the source was, in packets of dataplane.Traffic.Sent
+	historyOf mft.GroupID
+}
+
+// remember notes where the source of a published group is.
+func (p *pace) remember(now time.Time, id mft.GroupID, sent uint64) {
+	if p.historyOf != id {
+		p.history, p.historyOf = goodput.History{}, id
+	}
+	p.history.Add(now, sent)
 }
 
 func (p *pace) isDegraded() bool { return p != nil && p.meter.IsDegraded() }
@@ -102,6 +113,7 @@ func (c *Controller) measure(g *group, now time.Time) {
 	}
 	c.hear() // a source that has switched is known only now
 	p := g.pace
+	p.remember(now, g.id, state.Traffic.Sent)
 	if p.id != g.id || p.source != g.source {
 		p.id, p.source = g.id, g.source
 		p.epoch++

@@ -37,6 +37,7 @@ func (c *Controller) restore(k store.Group) {
 	// change whether the group counts as idle: see isIdle.
 	g := &group{name: k.Name, kept: true, restored: !k.Idle}
 	c.groups[g.name] = g
+	c.events.Begin(g.name)
 	if k.Err != nil {
 		c.fail(g, fmt.Errorf("%w; repair the cause and restart rocastd, or remove the group and create it again",
 			k.Err))

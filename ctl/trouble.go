@@ -34,7 +34,7 @@ func (g *group) trouble() string {
 	}
 	var l blamed
 	for leg := range g.plan.Members() {
-		if why := g.troubleOf(leg); why != "" {
+		if _, why := g.troubleOf(leg); why != "" {
 			l.add(g.nameOf(leg.Member), why)
 		}
 	}
@@ -70,42 +70,52 @@ func (l *blamed) String() string {
 	return fmt.Sprintf("%s; and %d more", l.first, l.more)
 }
 
-func (g *group) troubleOf(l *plan.Leg) string {
+// troubleOf says why a member gets no data, gets it late, acknowledges nothing or does not answer, in
+// a word and in a sentence; "": it is in no trouble.
+func (g *group) troubleOf(l *plan.Leg) (kind, why string) {
 	id := l.Member.ID()
 	if r := g.ended(l.Member); r != nil {
-		return r.Why()
+		return string(r.Standing), r.Why()
 	}
 	if cause, refused := g.pace.refusals.cause[id]; refused && g.pace.refusals.in == g.id {
-		return cause
+		return api.TroubleRefused, cause
 	}
 	// With degraded-after 0, stalls are not looked at, so their end is not noticed.
 	if g.file.DegradedAfter > 0 && g.pace.stalls.IsStalled(id) {
-		return "it has stalled: it acknowledges nothing, and others are further"
+		return api.TroubleStalled, "it has stalled: it acknowledges nothing, and others are further"
 	}
 	if m := g.pace.mending[id]; m.cause != "" {
-		return m.cause
+		return m.kind, m.cause
 	}
 	if l.Hop.Silent {
-		return "its host does not answer when the box asks for its MAC"
+		return api.TroubleNoAnswer, "its host does not answer when the box asks for its MAC"
 	}
-	return ""
+	return "", ""
 }
 
 // nameOf is the IP of a member, or the box at the other end of a link.
 func (g *group) nameOf(m *groupfile.Member) string {
-	for _, l := range g.links {
-		if end := l.member(g.wanted); end.ID() == m.ID() {
-			return "box " + l.Box
-		}
+	if box := g.boxBehind(m); box != "" {
+		return "box " + box
 	}
 	return m.IP.String()
+}
+
+// boxBehind is the box at the other end of a link, or "" for a member that is a host.
+func (g *group) boxBehind(m *groupfile.Member) string {
+	for _, l := range g.links {
+		if end := l.member(g.wanted); end.ID() == m.ID() {
+			return l.Box
+		}
+	}
+	return ""
 }
 
 // mending says since when a receiver gets its data by repair alone, or waits for the source. The
 // zero mending is that of a receiver that gets new data directly.
 type mending struct {
 	repairing, unmended time.Time
-	cause               string // why the group is degraded because of it, or ""
+	kind, cause         string // why the group is degraded because of it, or ""
 }
 
 // lookAtRepair records which receivers need repair, or what repair cannot give them, for longer
@@ -120,12 +130,12 @@ func (p *pace) lookAtRepair(now time.Time, paths []mft.Path, state []feedback.Pa
 		}
 		id := groupfile.ID{IP: paths[i].Dst, RemoteQPN: paths[i].RemoteQPN}
 		m := was[id]
-		m.cause = ""
+		m.kind, m.cause = "", ""
 		if lasts(&m.repairing, s.Repairing, now) >= after {
-			m.cause = "it gets its data by repair alone: its link loses packets, or it is slow"
+			m.kind, m.cause = api.TroubleRepairing, "it gets its data by repair alone: its link loses packets, or it is slow"
 		}
 		if lasts(&m.unmended, s.Unmended, now) >= after {
-			m.cause = fmt.Sprintf("repair has fallen back on the source, which has to send packet %d again", s.Acked.Next())
+			m.kind, m.cause = api.TroubleUnmended, fmt.Sprintf("repair has fallen back on the source, which has to send packet %d again", s.Acked.Next())
 		}
 		if p.mending == nil {
 			p.mending = map[groupfile.ID]mending{}

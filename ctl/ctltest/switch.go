@@ -31,6 +31,8 @@ type Switch struct {
 	parts    map[mft.GroupID]map[netip.Addr]feedback.Part
 	repairs  map[netip.Addr]feedback.PathSnapshot
 	recently map[netip.Addr]uint64
+	traffic  map[mft.GroupID]dataplane.Traffic
+	answered map[netip.Addr]dataplane.Receiver
 
 	// OnCapture, if set, is called when a capture has begun.
 	OnCapture func()
@@ -38,7 +40,7 @@ type Switch struct {
 
 // NewSwitch returns a Switch with ports of MTU 1500.
 func NewSwitch(ports ...string) *Switch {
-	s := &Switch{net: porttest.New(0), carried: map[mft.GroupID]roce.PSN{}, merged: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}}
+	s := &Switch{net: porttest.New(0), carried: map[mft.GroupID]roce.PSN{}, merged: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}, traffic: map[mft.GroupID]dataplane.Traffic{}, answered: map[netip.Addr]dataplane.Receiver{}}
 	s.notes = make(chan dataplane.Note, 64)
 	s.Switch = s.net.Switch
 	for _, name := range ports {
@@ -106,6 +108,24 @@ func (s *Switch) Carry(name string, psn roce.PSN) {
 			s.carried[g.ID] = psn
 		}
 	}
+}
+
+// Traffic makes the group report that it has carried so much.
+func (s *Switch) Traffic(name string, t dataplane.Traffic) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for g := range s.Table().All {
+		if g.Name == name {
+			s.traffic[g.ID] = t
+		}
+	}
+}
+
+// Answer makes the receivers at ip report that they have answered so much.
+func (s *Switch) Answer(ip string, r dataplane.Receiver) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answered[netip.MustParseAddr(ip)] = r
 }
 
 // Merge makes the group report that it has acknowledged data up to psn to its source.
@@ -183,11 +203,21 @@ func (s *Switch) GroupState(id mft.GroupID) (dataplane.GroupState, bool) {
 	if psn, set := s.merged[id]; set {
 		state.Merged = psn
 	}
-	state.Counters = append(state.Counters, s.counted...)
+	if t, set := s.traffic[id]; set {
+		state.Traffic = t
+	}
+	for _, n := range s.counted {
+		if i := slices.IndexFunc(state.Counters, func(c dataplane.Counter) bool { return c.Name == n.Name }); i >= 0 {
+			state.Counters[i].Value += n.Value
+		}
+	}
 	if g := s.Table().Group(id); g != nil {
 		for i := range state.Paths {
 			if part, set := s.parts[id][g.Paths[i].Dst]; set {
 				state.Paths[i].Part = part
+			}
+			if answered, set := s.answered[g.Paths[i].Dst]; set {
+				state.Receivers[i] = answered
 			}
 			if repair, set := s.repairs[g.Paths[i].Dst]; set {
 				state.Paths[i], state.Repaired[i] = repair, s.recently[g.Paths[i].Dst]

@@ -5,6 +5,7 @@ package events
 import (
 	"context"
 	"crypto/rand"
+	"maps"
 	"sync"
 	"time"
 
@@ -20,15 +21,37 @@ type Log struct {
 	run string
 	now func() time.Time
 
-	mu    sync.Mutex
-	ring  [Kept]api.Event // event n is at n modulo Kept
-	last  uint64          // the newest event; 0: there is none
-	added chan struct{}   // closed by the next Add
+	mu     sync.Mutex
+	ring   [Kept]api.Event                     // event n is at n modulo Kept
+	last   uint64                              // the newest event; 0: there is none
+	added  chan struct{}                       // closed by the next Add
+	counts map[string]map[api.EventKind]uint64 // of the groups that exist, by name
 }
 
 // New returns an empty Log of a run of its own.
 func New(now func() time.Time) *Log {
-	return &Log{run: rand.Text(), now: now, added: make(chan struct{})}
+	return &Log{run: rand.Text(), now: now, added: make(chan struct{}), counts: map[string]map[api.EventKind]uint64{}}
+}
+
+// Begin begins to count the events of a group. A group that is counted already begins anew.
+func (l *Log) Begin(group string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts[group] = map[api.EventKind]uint64{}
+}
+
+// End ends what Begin began. A group whose events come late is not counted again.
+func (l *Log) End(group string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.counts, group)
+}
+
+// Counts returns how often each kind of event happened to a group since Begin.
+func (l *Log) Counts(group string) map[api.EventKind]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.counts[group])
 }
 
 // Add appends an event and gives it its number and time.
@@ -38,6 +61,9 @@ func (l *Log) Add(e api.Event) {
 	l.last++
 	e.Seq, e.Time = l.last, l.now()
 	l.ring[l.last%Kept] = e
+	if counts := l.counts[e.Group]; counts != nil {
+		counts[e.Kind]++
+	}
 	close(l.added)
 	l.added = make(chan struct{})
 }

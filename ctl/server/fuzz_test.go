@@ -56,7 +56,7 @@ var bodies = []string{
 var asked = []struct{ method, path string }{
 	{"POST", "/v1/groups"}, {"PUT", "/v1/groups/g1"}, {"PUT", "/v1/groups/none"}, {"POST", "/v1/perftest"},
 	{"GET", "/v1/groups"}, {"GET", "/v1/groups/g1"}, {"GET", "/v1/groups/none"}, {"GET", "/v1/perftest"}, {"GET", "/v1/ports"},
-	{"GET", "/v1/stats"}, {"GET", "/v1/status"}, {"GET", "/v1/features"}, {"GET", "/v1/version"}, {"GET", "/metrics"},
+	{"GET", "/v1/stats"}, {"GET", "/v1/traffic"}, {"GET", "/v1/traffic/g1"}, {"GET", "/v1/traffic/none"}, {"GET", "/v1/status"}, {"GET", "/v1/features"}, {"GET", "/v1/version"}, {"GET", "/metrics"},
 	{"DELETE", "/v1/groups/g1"}, {"DELETE", "/v1/groups/none"}, {"DELETE", "/v1/groups/%0a"},
 	{"DELETE", "/v1/perftest/127.0.0.210"}, {"DELETE", "/v1/perftest/fe80::1%25e%0a"}, {"DELETE", "/v1/perftest/x"},
 	{"POST", "/v1/groups/%0a"}, {"PATCH", "/v1/groups"}, {"POST", "/v1/stats"}, {"POST", "/metrics"}, {"PUT", "/v2/%0d%0a"}, {"POST", "//v1/groups"},

@@ -53,6 +53,8 @@ type Control interface {
 	Status() api.Status
 	PortList() api.Ports
 	Stats() api.Stats
+	Traffic() api.Traffic
+	GroupTraffic(name string) (api.Traffic, error)
 	Events(ctx context.Context, at api.Place, group string) api.Events
 	Capture(ctx context.Context, q api.CaptureQuery, tell func(api.CaptureLine) error) error
 }
@@ -183,6 +185,8 @@ func (s *Server) routes() http.Handler {
 		api.PortsPath:                                {http.MethodGet: func(*http.Request) (any, error) { return s.Control.PortList(), nil }},
 		api.StatsPath:                                {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Stats(), nil }},
 		api.ReloadPath:                               {http.MethodPost: s.reload},
+		api.TrafficPath:                              {http.MethodGet: func(*http.Request) (any, error) { return s.Control.Traffic(), nil }},
+		api.TrafficPath + "/{name}":                  {http.MethodGet: func(r *http.Request) (any, error) { return s.Control.GroupTraffic(r.PathValue("name")) }},
 		api.EventsPath:                               {http.MethodGet: s.listEvents},
 		api.LogPath:                                  {http.MethodGet: s.showLog, http.MethodPut: s.changeLog},
 		api.CapturePath:                              {http.MethodGet: s.capture},

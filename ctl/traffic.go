@@ -1,0 +1,136 @@
+package ctl
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+)
+
+// Traffic has the totals of this box's groups. Of many groups it has those that are not ready first.
+func (c *Controller) Traffic() api.Traffic {
+	now, names := time.Now(), c.namesByTrouble()
+	shown := names[:min(len(names), api.MaxTraffic)]
+	t := api.Traffic{At: now, Groups: []api.GroupTraffic{}, More: len(names) - len(shown)}
+	for _, name := range shown {
+		if g, ok := c.trafficOf(name, time.Now()); ok { // else it was removed meanwhile
+			t.Groups = append(t.Groups, g)
+		}
+	}
+	return t
+}
+
+// GroupTraffic is Traffic for one group.
+func (c *Controller) GroupTraffic(name string) (api.Traffic, error) {
+	now := time.Now()
+	g, ok := c.trafficOf(name, now)
+	if !ok {
+		return api.Traffic{}, noGroup(name)
+	}
+	return api.Traffic{At: now, Groups: []api.GroupTraffic{g}}, nil
+}
+
+// namesByTrouble returns the names of the groups that are not ready, and then of the others.
+func (c *Controller) namesByTrouble() (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var ready []string
+	for name, g := range c.groups {
+		if summary(g).State == api.Ready {
+			ready = append(ready, name)
+		} else {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(ready)
+	return append(names, ready...)
+}
+
+// trafficOf asks the worker that has the group. Control's lock is held for one group at a time: a
+// change of a group must not wait for all of them.
+func (c *Controller) trafficOf(name string, now time.Time) (t api.GroupTraffic, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g := c.groups[name]
+	if g == nil {
+		return t, false
+	}
+	s := summary(g)
+	if s.Reason == "" {
+		s.Reason = g.waitsBecause()
+	}
+	t = api.GroupTraffic{Name: name, State: s.State, Reason: s.Reason, Events: c.events.Counts(name), Receivers: []api.ReceiverTraffic{}}
+	if g.file == nil {
+		return t, true
+	}
+	var state dataplane.GroupState
+	if g.published != nil {
+		state, _ = c.Switch.GroupState(g.id)
+		var engine api.Engine
+		addEngine(&engine, state.Engine)
+		t.Carrier = engine.Carrier
+		g.pace.remember(now, g.id, state.Traffic.Sent)
+	}
+	t.Packets, t.Bytes = state.Traffic.Packets, state.Traffic.Bytes
+	t.Copies, t.CopyBytes = state.Traffic.Copies, state.Traffic.CopyBytes
+	t.Drops = api.Counters{}
+	for i, n := range state.Counters {
+		switch reason := dataplane.Reason(i); {
+		case reason == dataplane.Reason(feedback.Resent):
+			t.Resent = n.Value
+		case reason < dataplane.NumReasons && reason.Verdict() == dataplane.Drop && n.Value > 0:
+			t.Drops[n.Name] = n.Value
+		}
+	}
+	t.Receivers = append(t.Receivers, g.receiverTraffic(now, state)...)
+	return t, true
+}
+
+// receiverTraffic describes the receivers, in the order of the group file.
+func (g *group) receiverTraffic(now time.Time, state dataplane.GroupState) (list []api.ReceiverTraffic) {
+	for l := range g.legs().Members() {
+		m := l.Member
+		if m.Role == groupfile.Source {
+			continue
+		}
+		reach := g.reach(l)
+		r := api.ReceiverTraffic{
+			IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN), Box: g.boxBehind(m), Port: reach.Port,
+			State: reach.State, Reason: reach.Reason,
+		}
+		switch kind, why := g.troubleOf(l); {
+		case kind != "":
+			r.Trouble, r.Reason = kind, why
+		case reach.State == api.Waiting && l.Waits():
+			r.Trouble = api.TroubleUnreachable
+		case reach.State == api.Waiting:
+			r.Trouble = api.TroubleUnconfirmed
+		}
+		if g.published != nil {
+			g.addTraffic(now, &r, m, state)
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// addTraffic adds what a receiver has answered, and how far it is behind.
+func (g *group) addTraffic(now time.Time, r *api.ReceiverTraffic, m *groupfile.Member, state dataplane.GroupState) {
+	path := g.published.FindPath(m.IP, m.RemoteQPN)
+	if path < 0 || path >= len(state.Receivers) {
+		return
+	}
+	of, p := state.Receivers[path], state.Paths[path]
+	r.Acknowledged, r.NAKs, r.RNRs, r.CNPs, r.Repaired = of.Acknowledged, of.NAKs, of.RNRs, of.CNPs, p.Repaired
+	if p.Part != feedback.PartActive || m.ID() == g.source {
+		return
+	}
+	if lag := state.Sent.Sub(p.Acked); lag > 0 {
+		r.Lag = min(uint64(lag), state.Traffic.Sent)
+		r.LagSeconds = g.pace.history.Age(now, state.Traffic.Sent-r.Lag).Seconds()
+	}
+}
