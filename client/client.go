@@ -171,8 +171,8 @@ func (c *Client) Stats(ctx context.Context) (stats api.Stats, err error) {
 	return stats, c.do(ctx, http.MethodGet, api.StatsPath, nil, &stats)
 }
 
-// Traffic returns totals of the groups that this box carries; with the name of a group: of that one.
-// The difference of two answers is a rate.
+// Traffic returns totals of the groups that this box carries; with the name of a group: of that
+// one. The difference of two answers is a rate.
 func (c *Client) Traffic(ctx context.Context, group string) (traffic api.Traffic, err error) {
 	path := api.TrafficPath
 	if group != "" {

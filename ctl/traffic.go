@@ -10,7 +10,7 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// Traffic has the totals of this box's groups. Of many groups it has those that are not ready first.
+// Traffic has the totals of this box's groups. Those that are not ready come first.
 func (c *Controller) Traffic() api.Traffic {
 	now, names := time.Now(), c.namesByTrouble()
 	shown := names[:min(len(names), api.MaxTraffic)]

@@ -50,7 +50,7 @@ func TestTrafficOfAGroup(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Error(diff)
 	}
-	// A quarter of what was sent in the second before is missing; since then six seconds have passed.
+	// A quarter of what was sent in one second is missing; since then six seconds have passed.
 	if lag := got.Receivers[0].LagSeconds; lag < 6.24 || lag > 6.25 || !strings.Contains(got.Reason, "10.77.0.2") {
 		t.Errorf("it is %v s behind; %s", lag, got.Reason)
 	}

@@ -70,8 +70,8 @@ func (l *blamed) String() string {
 	return fmt.Sprintf("%s; and %d more", l.first, l.more)
 }
 
-// troubleOf says why a member gets no data, gets it late, acknowledges nothing or does not answer, in
-// a word and in a sentence; "": it is in no trouble.
+// troubleOf says why a member gets no data, gets it late, acknowledges nothing or does not answer,
+// in a word and in a sentence; "": it is in no trouble.
 func (g *group) troubleOf(l *plan.Leg) (kind, why string) {
 	id := l.Member.ID()
 	if r := g.ended(l.Member); r != nil {

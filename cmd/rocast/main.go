@@ -17,6 +17,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"time"
 )
 
 const (
@@ -34,6 +35,7 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	dial           func(context.Context) (net.Conn, error) // nil: connect to the socket
+	every          time.Duration                           // between two tables of a command that watches; 0: watchEvery
 }
 
 func main() {

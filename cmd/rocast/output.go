@@ -25,7 +25,9 @@ func (a *app) print(answer any, human func(w io.Writer)) error {
 
 func (a *app) printJSON(answer any) error {
 	encoder := json.NewEncoder(a.stdout)
-	encoder.SetIndent("", "  ")
+	if !a.watching { // else each document is a line
+		encoder.SetIndent("", "  ")
+	}
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(answer)
 }

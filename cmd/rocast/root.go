@@ -14,9 +14,10 @@ import (
 // app is one execution of the program.
 type app struct {
 	*env
-	json   bool
-	socket string
-	remote remote
+	json     bool
+	socket   string
+	remote   remote
+	watching bool // the command shows the same again and again
 }
 
 func (a *app) client() *client.Client {
@@ -32,22 +33,23 @@ func (a *app) client() *client.Client {
 func (a *app) root() *cobra.Command {
 	root := a.noun("rocast", "One RC queue pair, many receivers: ask rocastd, and tell it",
 		a.noun("group", "Groups: a source and its receivers",
-			a.groupCreate(), a.groupUpdate(), a.groupList(), a.groupShow(), a.groupTree(), a.groupRemove()),
+			a.groupCreate(), a.groupUpdate(), a.watchable(a.groupList()), a.watchable(a.groupShow()), a.groupTree(), a.groupRemove()),
 		a.noun("member", "Members: the QPs of a group", a.memberReady()),
 		a.noun("region", "Regions: the memory of a group, while it runs", a.regionAdd(), a.regionRemove(), a.regionList()),
 		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group",
 			a.perftestUp(), a.perftestDown(), a.perftestList()),
 		a.noun("cm", "RDMA-CM: programs connect to a group as to a host",
 			a.cmUp(), a.cmDown(), a.cmList()),
-		a.noun("port", "Ports: the interfaces that carry groups", a.portList()),
+		a.noun("port", "Ports: the interfaces that carry groups", a.watchable(a.portList())),
 		a.noun("log", "The daemon's log", a.logLevel()),
-		a.status(), a.stats(), a.events(), a.capture(), a.features(), a.reload(), a.version(),
+		a.watchable(a.status()), a.watchable(a.stats()), a.top(), a.watchable(a.drops()),
+		a.events(), a.capture(), a.features(), a.reload(), a.version(),
 		manual.Command(manual.Page{
 			Section: 1, Version: version.Build().Version, SeeAlso: []string{"rocastd(8)"},
 			Files: []manual.Item{{Name: client.DefaultSocket, Text: "the daemon's socket"}},
 		}),
 	)
-	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, status, stats, events, features and
+	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, status, top, stats, drops, events, features and
 version only read; create, update, add, rm, ready, up, down and reload change something, and so does log level with a level.
 
 A daemon on another machine is asked with --api, --cert, --key and --ca; clients: in its config has to name the certificate.

@@ -1,0 +1,338 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// topWidth is the number of columns of a table of rocast top.
+const topWidth = 100
+
+// topReading is what happened between two answers of the daemon. Rates are per second.
+type topReading struct {
+	At      time.Time    `json:"at"`
+	Seconds float64      `json:"seconds"` // between the two answers
+	Groups  []groupRates `json:"groups"`
+	More    int          `json:"more"` // groups that are left out
+}
+
+type groupRates struct {
+	Name       string             `json:"name"`
+	State      string             `json:"state"`
+	Reason     string             `json:"reason,omitempty"`
+	Carrier    string             `json:"carrier,omitempty"`
+	InPackets  float64            `json:"inPackets"`
+	InBytes    float64            `json:"inBytes"`
+	OutPackets float64            `json:"outPackets"`
+	OutBytes   float64            `json:"outBytes"`
+	Resent     float64            `json:"resent"`
+	Drops      map[string]float64 `json:"drops"` // by reason
+	Slowest    string             `json:"slowest,omitempty"`
+	Receivers  []receiverRates    `json:"receivers"`
+}
+
+type receiverRates struct {
+	IP         string  `json:"ip"`
+	RemoteQPN  uint32  `json:"remoteQPN"`
+	Box        string  `json:"box,omitempty"`
+	Port       string  `json:"port,omitempty"`
+	State      string  `json:"state"`
+	Trouble    string  `json:"trouble,omitempty"`
+	Reason     string  `json:"reason,omitempty"`
+	Packets    float64 `json:"packets"` // acknowledged
+	Goodput    float64 `json:"goodput"` // bytes of payload: of packets of the group's mean size
+	Lag        uint64  `json:"lag"`
+	LagSeconds float64 `json:"lagSeconds"`
+	NAKs       float64 `json:"naks"`
+	RNRs       float64 `json:"rnrs"`
+	CNPs       float64 `json:"cnps"`
+	Repaired   float64 `json:"repaired"`
+}
+
+func (r *receiverRates) name() string {
+	if r.Box != "" {
+		return "box " + r.Box
+	}
+	return r.IP
+}
+
+// between computes rates. A group or a receiver that is new has none yet, and neither has what was
+// made anew: its totals have fallen.
+func between(before, now api.Traffic) topReading {
+	t := topReading{At: now.At, Seconds: now.At.Sub(before.At).Seconds(), Groups: []groupRates{}, More: now.More}
+	for i := range now.Groups {
+		g := &now.Groups[i]
+		k := slices.IndexFunc(before.Groups, func(b api.GroupTraffic) bool { return b.Name == g.Name })
+		was := g
+		if k >= 0 {
+			was = &before.Groups[k]
+		}
+		t.Groups = append(t.Groups, ratesOf(was, g, t.Seconds))
+	}
+	return t
+}
+
+// rate is the growth of a total in a second.
+func rate(was, is uint64, seconds float64) float64 {
+	if is < was || seconds <= 0 {
+		return 0
+	}
+	return float64(is-was) / seconds
+}
+
+func ratesOf(was, is *api.GroupTraffic, seconds float64) groupRates {
+	g := groupRates{
+		Name: is.Name, State: is.State, Reason: is.Reason, Carrier: is.Carrier,
+		InPackets: rate(was.Packets, is.Packets, seconds), InBytes: rate(was.Bytes, is.Bytes, seconds),
+		OutPackets: rate(was.Copies, is.Copies, seconds), OutBytes: rate(was.CopyBytes, is.CopyBytes, seconds),
+		Resent: rate(was.Resent, is.Resent, seconds), Drops: map[string]float64{}, Receivers: []receiverRates{},
+	}
+	for reason, n := range is.Drops {
+		if r := rate(was.Drops[reason], n, seconds); r > 0 {
+			g.Drops[reason] = r
+		}
+	}
+	size := 0.0 // of a packet
+	if g.InPackets > 0 {
+		size = g.InBytes / g.InPackets
+	} else if is.Packets > 0 {
+		size = float64(is.Bytes) / float64(is.Packets)
+	}
+	for i := range is.Receivers {
+		r := &is.Receivers[i]
+		k := slices.IndexFunc(was.Receivers, func(b api.ReceiverTraffic) bool { return b.IP == r.IP && b.RemoteQPN == r.RemoteQPN })
+		before := r
+		if k >= 0 {
+			before = &was.Receivers[k]
+		}
+		of := receiverRates{
+			IP: r.IP, RemoteQPN: r.RemoteQPN, Box: r.Box, Port: r.Port, State: r.State, Trouble: r.Trouble, Reason: r.Reason,
+			Packets: rate(before.Acknowledged, r.Acknowledged, seconds), Lag: r.Lag, LagSeconds: r.LagSeconds,
+			NAKs: rate(before.NAKs, r.NAKs, seconds), RNRs: rate(before.RNRs, r.RNRs, seconds),
+			CNPs: rate(before.CNPs, r.CNPs, seconds), Repaired: rate(before.Repaired, r.Repaired, seconds),
+		}
+		of.Goodput = of.Packets * size
+		g.Receivers = append(g.Receivers, of)
+	}
+	if slowest := is.Slowest(); slowest != nil {
+		g.Slowest = slowest.IP
+	}
+	return g
+}
+
+// slowest is the receiver that is furthest behind; nil: none is behind.
+func (g *groupRates) slowest() *receiverRates {
+	i := slices.IndexFunc(g.Receivers, func(r receiverRates) bool { return r.IP == g.Slowest && r.Lag > 0 })
+	if i < 0 {
+		return nil
+	}
+	return &g.Receivers[i]
+}
+
+func (g *groupRates) sum(of func(*receiverRates) float64) (sum float64) {
+	for i := range g.Receivers {
+		sum += of(&g.Receivers[i])
+	}
+	return sum
+}
+
+func (g *groupRates) drops() (sum float64) {
+	for _, n := range g.Drops {
+		sum += n
+	}
+	return sum
+}
+
+// orders are the ways to sort groups; the largest come first.
+var orders = map[string]func(a, b groupRates) int{
+	"in":    func(a, b groupRates) int { return cmp.Compare(b.InBytes, a.InBytes) },
+	"out":   func(a, b groupRates) int { return cmp.Compare(b.OutBytes, a.OutBytes) },
+	"drops": func(a, b groupRates) int { return cmp.Compare(b.drops(), a.drops()) },
+	"lag":   func(a, b groupRates) int { return cmp.Compare(b.lag(), a.lag()) },
+	"name":  func(a, b groupRates) int { return strings.Compare(a.Name, b.Name) },
+}
+
+func (g *groupRates) lag() uint64 {
+	if r := g.slowest(); r != nil {
+		return r.Lag
+	}
+	return 0
+}
+
+// printTop writes a line for each group, and another one for a group that is not ready.
+func printTop(out io.Writer, t topReading) {
+	var table bytes.Buffer
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	row(w, "GROUP", "IN", "OUT", "SLOWEST", "GOODPUT", "LAG", "TIME", "NAK", "RNR", "CNP", "REPAIR", "DROP", "ENGINE")
+	for i := range t.Groups {
+		g := &t.Groups[i]
+		var slowest, goodput, lag, age string
+		if r := g.slowest(); r != nil {
+			slowest, goodput, lag, age = r.name(), bits(r.Goodput), amount(float64(r.Lag)), seconds(r.LagSeconds)
+		}
+		row(w, shorten(g.Name, 16), bits(g.InBytes), bits(g.OutBytes), shorten(slowest, 16), goodput, lag, age,
+			amount(g.sum(func(r *receiverRates) float64 { return r.NAKs })), amount(g.sum(func(r *receiverRates) float64 { return r.RNRs })),
+			amount(g.sum(func(r *receiverRates) float64 { return r.CNPs })), amount(g.sum(func(r *receiverRates) float64 { return r.Repaired })),
+			amount(g.drops()), g.Carrier)
+	}
+	_ = w.Flush()
+	line := -1 // the first one is the heading
+	for text := range strings.Lines(table.String()) {
+		fmt.Fprint(out, shortenLine(text))
+		if line >= 0 && t.Groups[line].State != api.Ready {
+			fmt.Fprint(out, shortenLine("  "+because(t.Groups[line].State, t.Groups[line].Reason)))
+		}
+		line++
+	}
+	if t.More > 0 {
+		fmt.Fprintf(out, "and %d more groups: rocast top NAME\n", t.More)
+	}
+}
+
+// printTopGroup writes a line for each receiver of a group.
+func printTopGroup(out io.Writer, g *groupRates) {
+	fmt.Fprint(out, shortenLine(g.Name+" is "+because(g.State, g.Reason)))
+	fmt.Fprintf(out, "in %sb/s, %s packets/s; out %sb/s, %s copies/s; resent %s/s; engine %s\n",
+		bits(g.InBytes), amount(g.InPackets), bits(g.OutBytes), amount(g.OutPackets), amount(g.Resent), orDash(g.Carrier))
+	if r := g.slowest(); r != nil {
+		fmt.Fprintf(out, "slowest: %s, %s packets and %s behind\n", r.name(), amount(float64(r.Lag)), seconds(r.LagSeconds))
+	}
+	for _, reason := range slices.Sorted(maps.Keys(g.Drops)) {
+		fmt.Fprintf(out, "dropped: %s/s %s\n", amount(g.Drops[reason]), reason)
+	}
+	fmt.Fprintln(out)
+	var table bytes.Buffer
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	row(w, "RECEIVER", "PORT", "GOODPUT", "PACKETS", "LAG", "TIME", "NAK", "RNR", "CNP", "REPAIR", "STATE")
+	for i := range g.Receivers {
+		r := &g.Receivers[i]
+		row(w, r.name(), r.Port, bits(r.Goodput), amount(r.Packets), amount(float64(r.Lag)), seconds(r.LagSeconds),
+			amount(r.NAKs), amount(r.RNRs), amount(r.CNPs), amount(r.Repaired), cmp.Or(r.Trouble, r.State))
+	}
+	_ = w.Flush()
+	for line := range strings.Lines(table.String()) {
+		fmt.Fprint(out, shortenLine(line))
+	}
+}
+
+func orDash(s string) string { return cmp.Or(s, "-") }
+
+// bits writes bytes a second as bits a second, without the unit: 9.8G.
+func bits(bytes float64) string { return amount(8 * bytes) }
+
+// amount writes a number with at most four characters and its factor: 0, 12, 1.5K, 340M.
+func amount(n float64) string {
+	if n == 0 {
+		return "0"
+	}
+	for _, factor := range []string{"", "K", "M", "G", "T"} {
+		switch {
+		case n < 9.95 && (factor != "" || n < 0.95):
+			return fmt.Sprintf("%.1f%s", n, factor)
+		case n < 999.5 || factor == "T":
+			return fmt.Sprintf("%.0f%s", n, factor)
+		}
+		n /= 1000
+	}
+	return ""
+}
+
+// seconds writes a time of a receiver's lag: 120us, 35ms, 2.1s, 4m.
+func seconds(s float64) string {
+	switch {
+	case s == 0:
+		return "0"
+	case s < 0.0009995:
+		return fmt.Sprintf("%.0fus", 1e6*s)
+	case s < 0.9995:
+		return fmt.Sprintf("%.0fms", 1e3*s)
+	case s < 60:
+		return fmt.Sprintf("%.1fs", s)
+	}
+	return fmt.Sprintf("%.0fm", s/60)
+}
+
+// shorten cuts a text that is longer than width.
+func shorten(text string, width int) string {
+	if r := []rune(text); len(r) > width {
+		return string(r[:width-1]) + "…"
+	}
+	return text
+}
+
+func shortenLine(line string) string {
+	return strings.TrimRight(shorten(strings.TrimRight(line, " \n"), topWidth), " ") + "\n"
+}
+
+func (a *app) top() *cobra.Command {
+	var once bool
+	var times int
+	var order string
+	cmd := &cobra.Command{
+		Use:   "top [NAME]",
+		Short: "Show live what the groups carry, and who is slow",
+		Long: `Show live what the groups carry, and who is slow. Every second the table is written anew; rates are those of the last second.
+
+IN and OUT are bits a second: payload that came from the source, and payload of the copies. SLOWEST is the receiver that is
+furthest behind, with its GOODPUT (payload that it acknowledges, in bits a second), its LAG in packets, and the TIME since the
+first packet that it lacks was forwarded. NAK, RNR, CNP: what receivers answered in a second; REPAIR: packets that the box sent
+again; DROP: frames of the group that were refused, whose reasons rocast top NAME shows. ENGINE carries the group: kernel or
+afxdp. A group that is not ready has a line with the reason; such groups come first.
+
+With the NAME of a group there is a line for each of its receivers. Its STATE is ready, or in one word why it does not get on.
+
+With --json each second is one JSON document on a line of its own.`,
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completed(a.groupNames),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			less := orders[order]
+			if order != "" && less == nil {
+				return usage(cmd, "--sort is %q; write %s", order, strings.Join(slices.Sorted(maps.Keys(orders)), ", "))
+			}
+			name := strings.Join(args, "")
+			before, err := a.client().Traffic(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			if once {
+				times = 1
+			}
+			if times != 1 {
+				a.watching = true
+			}
+			return a.everySecond(cmd.Context(), times, func() error {
+				now, err := a.client().Traffic(cmd.Context(), name)
+				if err != nil {
+					return err
+				}
+				t := between(before, now)
+				before = now
+				if less != nil {
+					slices.SortStableFunc(t.Groups, less)
+				}
+				return a.print(t, func(w io.Writer) {
+					if name != "" && len(t.Groups) == 1 {
+						printTopGroup(w, &t.Groups[0])
+						return
+					}
+					printTop(w, t)
+				})
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&once, "once", false, "write one table and end")
+	cmd.Flags().IntVarP(&times, "count", "n", 0, "end after `N` tables")
+	cmd.Flags().StringVar(&order, "sort", "", "sort groups by `COLUMN`: in, out, lag, drops or name")
+	return cmd
+}
