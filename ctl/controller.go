@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/events"
+	"github.com/rocast/rocast/ctl/hook"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
 	"github.com/rocast/rocast/ctl/ports"
@@ -33,7 +34,9 @@ type Parts struct {
 	// Perftest lists the helpers of the config, which Run starts.
 	Perftest []perftest.Config
 	// CM lists the group IPs of the config that answer RDMA-CM.
-	CM      []cm.Config
+	CM []cm.Config
+	// Hook is the program that RunHook runs for each event, or "".
+	Hook    string
 	Workers int // forwarding threads, as Status shows them
 }
 
@@ -43,6 +46,7 @@ type Controller struct {
 	perftest *perftest.Helper
 	cm       *cm.Proxy
 	events   *events.Log
+	hook     *hook.Runner // nil: there is none
 	names    names
 	shared   shared
 	started  time.Time

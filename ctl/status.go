@@ -71,6 +71,9 @@ func (c *Controller) statusAt(now time.Time) api.Status {
 	} else {
 		c.addPortsAndGroups(&s)
 	}
+	if c.hook != nil {
+		s.Hook = new(c.hook.State())
+	}
 	s.Healthy = len(s.Problems) == 0
 	return s
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/ctl/api"
 )
 
 func (a *app) events() *cobra.Command {
 	var group string
-	var watch bool
+	var watch, explain bool
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Show what has happened to groups, members, ports and neighbours",
@@ -24,6 +25,14 @@ the next ones as they happen. Each line has the time, what happened, to whom, an
 With -w --json each event is a JSON document on a line of its own, and a last document has the error.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if explain {
+				return a.print(eventKinds{api.EventMeanings()}, func(w io.Writer) {
+					row(w, "EVENT", "MEANING")
+					for _, m := range api.EventMeanings() {
+						row(w, m.Kind, m.Meaning)
+					}
+				})
+			}
 			if !watch {
 				list, err := a.client().EventsAfter(cmd.Context(), client.Place{}, group, 0)
 				if err != nil {
@@ -43,9 +52,15 @@ With -w --json each event is a JSON document on a line of its own, and a last do
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the next events too, until interrupted")
+	cmd.Flags().BoolVar(&explain, "explain", false, "show what each kind of events means")
 	cmd.Flags().StringVar(&group, "group", "", "only the events of the group `NAME`")
 	completeFlag(cmd, "group", completed(a.anyGroup))
 	return cmd
+}
+
+// eventKinds is the answer of rocast events --explain.
+type eventKinds struct {
+	Kinds []api.EventMeaning `json:"kinds"`
 }
 
 // watched writes events that have just happened.

@@ -67,3 +67,12 @@ func TestADaemonThatIsNotThereIsSaidWhileWatching(t *testing.T) {
 		t.Errorf("exit %d, %q, %q", exit, stdout, stderr)
 	}
 }
+
+func TestEventsExplain(t *testing.T) {
+	d := startDaemon(t)
+	golden(t, "events_explain.txt", d.must(t, "events", "--explain"))
+	var kinds eventKinds
+	if d.mustJSON(t, &kinds, "events", "--explain"); len(kinds.Kinds) != len(api.EventMeanings()) {
+		t.Errorf("%+v", kinds)
+	}
+}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -37,37 +35,6 @@ func TestEveryCounterIsExplained(t *testing.T) {
 	}
 	if lines := strings.Count(countersText, "\n"); lines != len(all) {
 		t.Errorf("%d lines for %d counters", lines, len(all))
-	}
-}
-
-// -update writes the table.
-func TestTheReferenceHasTheSentencesOfStatsExplain(t *testing.T) {
-	const file, heading = "../../docs/reference.md", "\n## Every counter\n"
-	page, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, section, found := strings.Cut(string(page), heading)
-	_, after, _ := strings.Cut(section, "\n## ")
-	begin := strings.Index(section, "| counter |")
-	end := strings.LastIndex(section[:len(section)-len(after)], "|") + 1
-	if !found || begin < 0 || end < begin {
-		t.Fatal("docs/reference.md has no table under Every counter")
-	}
-	want := "| counter | one for each time that this happened |\n|---|---|"
-	all := meanings()
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		want += "\n| `" + name + "` | " + all[name] + " |"
-	}
-	if *update {
-		text := before + heading + section[:begin] + want + section[end:]
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if section[begin:end] != want {
-		t.Errorf("the table differs from counters.txt (go test -update writes it)\ngot\n%s\nwant\n%s", section[begin:end], want)
 	}
 }
 

@@ -15,7 +15,7 @@ func (a *app) reload() *cobra.Command {
 does it. Then everything that has changed is taken over, or, if a part of it cannot be, nothing: the error says which part and why.
 Groups run on. A port is not removed while a member of a group is behind it.
 
-Ports come and go, and the log has another level. Other keys change only at a restart (docs/keys.md).
+Ports come and go, and the log has another level. Other keys change only at a restart (docs/reference.md).
 rocast status says whether the file is what runs. systemctl reload rocastd, or SIGHUP to rocastd, does the same.`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rocast/rocast/ctl/config"
+	"github.com/rocast/rocast/ctl/hook"
 )
 
 // findPorts replaces the globs of a config by the names of interfaces, and checks the bounds of
@@ -36,6 +37,11 @@ func checkWith(c *config.Config, have []string) error {
 	}
 	if err := findPorts(c, have...); err != nil {
 		return err
+	}
+	if c.Hook != "" {
+		if err := hook.Check(c.Hook); err != nil {
+			return err
+		}
 	}
 	if c.API.On() {
 		if _, err := c.API.Files.Name(); err != nil {

@@ -42,6 +42,43 @@ const (
 	NeighbourUp   EventKind = "neighbour-up"
 )
 
+// EventMeaning is a kind of events and its meaning, a sentence.
+type EventMeaning struct {
+	Kind    EventKind `json:"kind"`
+	Meaning string    `json:"meaning"`
+}
+
+// EventMeanings returns all kinds of events.
+func EventMeanings() []EventMeaning {
+	return []EventMeaning{
+		{GroupCreated, "A group was created, or a neighbour has asked this box for its part of one."},
+		{GroupUpdated, "Receivers are about to join or leave a group, or its memory has changed."},
+		{GroupRemoved, "A group was removed."},
+		{GroupDegraded, "A group hardly gets on, or lacks a box; goesOn: only a member is in trouble."},
+		{GroupRestored, "A group is no longer degraded."},
+		{AddressTaken, "Another host uses a group's IP; the cause names its MAC."},
+		{MemberJoined, "A receiver takes part from the source's packet psn on."},
+		{MemberLeft, "An update has left a receiver out."},
+		{MemberConfirmed, "A receiver's program has said that its QP is ready."},
+		{MemberStalled, "A receiver acknowledges nothing, and others are further."},
+		{MemberReturned, "A receiver that had stalled acknowledges again."},
+		{MemberRepairing, "A receiver gets its data by repair alone: it loses packets, or is slow."},
+		{MemberRefused, "A receiver has answered packet psn with a fatal NAK, which ends its QP."},
+		{MemberBehind, "A receiver lacks packet psn, which the source no longer has, and gets no more."},
+		{MemberEvicted, "A receiver is no longer waited for; it lacks packet psn and what follows."},
+		{MemberUnreachable, "No way leads to a member, or its host does not say its MAC when the box asks."},
+		{MemberReachable, "A way leads to a member again."},
+		{RouteChanged, "A member, or some of a group's, is reached by another way."},
+		{SourceSwitched, "A member is the source from its packet psn on."},
+		{PortWentDown, "A port has no link, or its interface has gone."},
+		{PortCameUp, "A port works again."},
+		{ConfigReloaded, "The daemon has taken over what changed in its config."},
+		{ConfigRefused, "The daemon has not taken a changed config over, and runs as before."},
+		{NeighbourDown, "A box behind this one does not answer for a group, or refuses its part."},
+		{NeighbourUp, "The part of a box behind this one stands again."},
+	}
+}
+
 // Event is something that happened. Which of the names are there depends on Kind.
 type Event struct {
 	Seq       uint64    `json:"seq"` // counts the events of one run of the daemon, from 1

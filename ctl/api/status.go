@@ -20,6 +20,7 @@ type Status struct {
 	Ready    bool      `json:"ready"`
 	Problems []Problem `json:"problems"` // workers, ports, groups, each by name; at most MaxProblems
 	More     int       `json:"more"`     // how many Problems leaves out
+	Hook     *Hook     `json:"hook,omitempty"`
 	// Config says whether the config file is what runs.
 	Config *ConfigState `json:"config,omitempty"`
 }
@@ -56,6 +57,15 @@ func (r Reloaded) String() string {
 		parts = append(parts, "ports removed: "+strings.Join(r.Removed, ", "))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// Hook says what has become of the events for which hook: in the config names a program.
+type Hook struct {
+	Path     string `json:"path"`
+	Runs     uint64 `json:"runs"`     // how often the program has run
+	Failed   uint64 `json:"failed"`   // of these: it could not be started, or its exit status was not 0
+	TimedOut uint64 `json:"timedOut"` // of these: it was killed
+	Missed   uint64 `json:"missed"`   // events for which it was not run, because too many waited
 }
 
 // Log is the state of the daemon's log.

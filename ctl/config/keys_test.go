@@ -3,14 +3,15 @@ package config
 import (
 	"flag"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rocast/rocast/internal/testlab"
 )
 
-var update = flag.Bool("update", false, "write docs/keys.md")
+var update = flag.Bool("update", false, "write the table in docs/reference.md")
 
 // texts has a text for each key that holds other keys, with all keys that are needed and %s for one
 // more.
@@ -142,44 +143,17 @@ func TestADifferenceOfEveryFieldIsSeen(t *testing.T) {
 	}
 }
 
-// -update writes the page.
-func TestThePageOfKeysIsTheList(t *testing.T) {
-	const file = "../../docs/keys.md"
-	var page strings.Builder
-	page.WriteString(`# Keys of rocastd.yaml
-
-The comments in /etc/rocast/rocastd.yaml (packaging/rocastd.yaml) explain each key. ` + "`rocastd --check`" + ` checks a file and changes
-nothing. ` + "`rocast reload`, `systemctl reload rocastd`" + ` and SIGHUP take a changed file over while rocastd runs:
-
-- The whole file is checked first. Then everything that has changed is taken over, or nothing, and the error names the key or the port.
-  If a key has changed that needs a restart, nothing is taken over.
-- A port that comes is opened as at a start; if its interface does not exist yet, rocastd waits for it. Each forwarding thread has
-  8 to 32 MiB of packet memory for such ports, so several ports with few queues fit; else the reload is refused, and a restart makes room.
-- A port is not removed while a member of a group is behind it: remove the group first. An interface that does not exist has nobody
-  behind it.
-- Globs are matched again. A port that a glob has matched stays while its interface is away.
-- ` + "`rocast status` and the metric `rocast_config_stale`" + ` say whether the file is what runs, and why the last reload was refused.
-  ` + "`rocast events`" + ` has each reload (config-reloaded, config-refused).
-
-| key | default | value | a reload takes it over |
-|---|---|---|---|
-`)
+// -update writes the table.
+func TestTheReferenceHasTheListOfKeys(t *testing.T) {
+	rows := [][]string{{"key", "default", "value", "a reload takes it over"}}
 	for _, k := range Keys {
 		reloads := k.Reloads
-		if strings.Contains(k.Name, ".") && k.value == nil {
-			reloads = "as " + k.Name[:strings.Index(k.Name, ".")]
+		if holder, _, nested := strings.Cut(k.Name, "."); nested && k.value == nil {
+			reloads = "as " + holder
 		} else if reloads == "" {
 			reloads = "no: restart"
 		}
-		fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", k.Name, k.Default, k.Unit, reloads)
+		rows = append(rows, []string{"`" + k.Name + "`", k.Default, k.Unit, reloads})
 	}
-	if *update {
-		if err := os.WriteFile(file, []byte(page.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(file)
-	if err != nil || string(text) != page.String() {
-		t.Errorf("%s is not the list of keys (go test ./ctl/config -update writes it): %v", file, err)
-	}
+	testlab.Table(t, "../../docs/reference.md", "## Config", *update, rows...)
 }
