@@ -220,18 +220,11 @@ func (w *Worker) Poll() int {
 	total := 0
 	w.polled = w.now()
 	for i := range w.ports {
-		total += w.serve(mft.PortID(i))
+		total += w.serve(mft.PortID(i), nil)
 	}
 	for _, h := range w.inbox {
-		if h == nil {
-			continue
-		}
-		if n := h.take(w.pool, w.frames); n > 0 {
-			total += n
-			w.handle(w.polled, w.frames[:n])
-			if n < len(w.frames) { // else more of them may wait
-				w.arm()
-			}
+		if h != nil {
+			total += w.serve(mft.NoPort, h)
 		}
 	}
 	if w.core.Tick(w.polled, &w.out) {
@@ -244,16 +237,16 @@ func (w *Worker) Poll() int {
 	return total
 }
 
-// serve handles a batch of a port, and returns the number of frames. If a group is to be armed
-// then, serve first handles what else waits there: a frame of the group that waits while the group
-// is armed ends the engine's turn at once, and a busy source always has some on their way. No
-// feedback is handled meanwhile, so the source stops when its window is full.
-func (w *Worker) serve(port mft.PortID) (total int) {
+// serve handles a batch of a port, or what another worker has handed off, and returns the number of
+// frames. If a group is to be armed then, serve first handles what else waits there: a frame of the
+// group that waits while the group is armed ends the engine's turn at once, and a busy source
+// always has some on their way. No feedback is handled meanwhile, so the source stops when its
+// window is full.
+func (w *Worker) serve(port mft.PortID, from *handoff) (total int) {
 	begun := w.polled
 	for range armBatches {
-		n := w.ports[port].Receive(w.frames)
+		n := w.receive(port, from)
 		if n > 0 {
-			w.arrived(port, w.frames[:n])
 			w.handle(w.polled, w.frames[:n])
 		}
 		total += n
@@ -266,6 +259,16 @@ func (w *Worker) serve(port mft.PortID) (total int) {
 	}
 	w.arm()
 	return total
+}
+
+// receive fills w.frames from a handoff, or from a port if there is no handoff.
+func (w *Worker) receive(port mft.PortID, from *handoff) int {
+	if from != nil {
+		return from.take(w.pool, w.frames)
+	}
+	n := w.ports[port].Receive(w.frames)
+	w.arrived(port, w.frames[:n])
+	return n
 }
 
 // arm arms the groups that are to be armed. All copies have been sent.

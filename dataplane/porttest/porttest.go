@@ -44,7 +44,13 @@ func New(n int) *Net { return NewAt(n, nil) }
 
 // NewFanOutAt is NewAt with a fan-out in front of the worker.
 func NewFanOutAt(n int, now func() feedback.Tick) *Net {
-	return newNet(n, 1, now, NewFanOut(), RepairChunks, nil)
+	return NewFanOutWorkers(n, 1, now)
+}
+
+// NewFanOutWorkers is NewFanOutAt with several workers, each with a queue of every port. What the
+// engine carries is sent by the first worker's queues.
+func NewFanOutWorkers(n, workers int, now func() feedback.Tick) *Net {
+	return newNet(n, workers, now, NewFanOut(), RepairChunks, nil)
 }
 
 // RepairChunks is how many buffers a worker retains for repair, unless NewRetaining says otherwise.
@@ -76,7 +82,7 @@ func newNet(n, workers int, now func() feedback.Tick, fanOut *FanOut, repairChun
 		var queues []*Port
 		config := dataplane.WorkerConfig{Pool: pool, Waiter: waiter}
 		for range n {
-			p := &Port{net: net, pool: pool}
+			p := &Port{net: net, pool: pool, id: mft.PortID(len(queues))}
 			queues, config.Ports = append(queues, p), append(config.Ports, p)
 		}
 		net.Queues, net.Waiters = append(net.Queues, queues), append(net.Waiters, waiter)
@@ -119,6 +125,7 @@ func (n *Net) Poll() {
 type Port struct {
 	net  *Net
 	pool *Pool
+	id   mft.PortID
 	in   []arrival
 	// Out holds the frames that were sent, each in a new slice, until Take.
 	Out [][]byte
@@ -203,7 +210,7 @@ func (p *Port) Receive(frames []dataplane.Frame) int {
 func (p *Port) load(f *dataplane.Frame, b []byte) dataplane.Class {
 	id, kind, class := dataplane.Classify(p.net.Switch.Table(), b)
 	p.pool.Load(f, b)
-	f.Group, f.Kind, f.Port = id, kind, mft.PortID(slices.Index(p.net.Ports, p))
+	f.Group, f.Kind, f.Port = id, kind, p.id
 	return class
 }
 
