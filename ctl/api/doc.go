@@ -7,17 +7,20 @@
 //	PUT    /v1/groups/{name}   a group file in, Group out: changes the receivers of a running group
 //	DELETE /v1/groups/{name}   Removed
 //	POST   /v1/groups/{name}/ready  Confirmation in, Group out: a member's QP is ready
+//	POST   /v1/groups/{name}/regions  RegionChange in, Group out: memory comes to a running group, or leaves it
 //	GET    /v1/trees/{name}    Tree: the group's parts on this box and on those behind it
 //	GET    /v1/perftest        Perftests
 //	POST   /v1/perftest        PerftestRequest in, Perftest out (201)
-//	DELETE /v1/perftest/{ip}   Removed
+//	DELETE /v1/perftest/{groupIP}  Removed
 //	GET    /v1/cm              CMs
 //	POST   /v1/cm              CMRequest in, CM out (201)
-//	DELETE /v1/cm/{ip}         Removed
+//	DELETE /v1/cm/{groupIP}    Removed
 //	GET    /v1/status          Status: whether the box works, and what does not
 //	POST   /v1/reload          Reloaded: what has changed in the config file is taken over, or nothing is
 //	GET    /v1/ports           Ports
 //	GET    /v1/stats           Stats
+//	GET    /v1/traffic         Traffic: what the groups carry
+//	GET    /v1/traffic/{name}  Traffic of one group, and of each of its members
 //	GET    /v1/events          Events after ?run=R&seq=N, with ?group=NAME those of a group; with ?wait=SECONDS (at
 //	                           most 20) the answer comes with the next event
 //	GET    /v1/log             Log
@@ -27,6 +30,7 @@
 //	GET    /v1/features        Features
 //	GET    /v1/version         Version
 //	GET    /metrics            Prometheus text; also on the listener of metrics: in the config
+//	GET    /openapi.yaml       a description of all of this for programs in other languages (OpenAPI 3.0)
 //
 // Other boxes reach a box over TCP with mutual TLS, and only by these paths:
 //

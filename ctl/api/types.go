@@ -35,6 +35,7 @@ const (
 	FeaturesPath = "/v1/features"
 	VersionPath  = "/v1/version"
 	LogPath      = "/v1/log"
+	OpenAPIPath  = "/openapi.yaml"
 	MetricsPath  = "/metrics"
 
 	ReadyPath   = "/ready"   // behind the path of a group

@@ -51,9 +51,9 @@ func ListenForBoxes(a neighbour.API) (net.Listener, error) {
 	return neighbour.NewListener(l, a.Files), nil
 }
 
-func (s *Server) boxRoutes(c Branches, programs *Server, clients []string) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle(api.BranchesPath+"/{name}", resource(map[string]handler{
+// branchResources is resources for other boxes.
+func (s *Server) branchResources(c Branches) map[string]map[string]handler {
+	return map[string]map[string]handler{api.BranchesPath + "/{name}": {
 		http.MethodPut:    func(r *http.Request) (any, error) { return s.putBranch(r, c) },
 		http.MethodDelete: func(r *http.Request) (any, error) { return s.deleteBranch(r, c) },
 		http.MethodGet: func(r *http.Request) (any, error) {
@@ -62,7 +62,14 @@ func (s *Server) boxRoutes(c Branches, programs *Server, clients []string) http.
 			}
 			return c.Tree(r.Context(), r.PathValue("name"))
 		},
-	}))
+	}}
+}
+
+func (s *Server) boxRoutes(c Branches, programs *Server, clients []string) http.Handler {
+	mux := http.NewServeMux()
+	for path, methods := range s.branchResources(c) {
+		mux.Handle(path, resource(methods))
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if name, err := boxOf(r); err == nil && slices.Contains(clients, name) {
 			p := peer{uid: nobody, name: name, change: true}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/openapi"
 	"github.com/rocast/rocast/ctl/version"
 )
 
@@ -169,9 +170,9 @@ func (s *Server) countConns(_ net.Conn, state http.ConnState) {
 	}
 }
 
-func (s *Server) routes() http.Handler {
-	mux := http.NewServeMux()
-	resources := map[string]map[string]handler{
+// resources returns what answers to each method of each path. ctl/openapi describes it.
+func (s *Server) resources() map[string]map[string]handler {
+	return map[string]map[string]handler{
 		api.GroupsPath:                               {http.MethodGet: s.listGroups, http.MethodPost: s.createGroup},
 		api.GroupsPath + "/{name}":                   {http.MethodGet: s.showGroup, http.MethodPut: s.updateGroup, http.MethodDelete: s.removeGroup},
 		api.GroupsPath + "/{name}" + api.ReadyPath:   {http.MethodPost: s.confirm},
@@ -193,9 +194,17 @@ func (s *Server) routes() http.Handler {
 		api.FeaturesPath:                             {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
 		api.VersionPath:                              {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
 	}
-	for path, methods := range resources {
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	for path, methods := range s.resources() {
 		mux.Handle(path, resource(methods))
 	}
+	mux.HandleFunc("GET "+api.OpenAPIPath, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/yaml")
+		_, _ = w.Write(openapi.Document) // the client has left if that fails
+	})
 	mux.Handle("GET "+api.MetricsPath, s.Metrics)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, api.Errorf(api.NotFound, "there is no %s; the paths of the API begin with %s, %s and so on",
