@@ -17,7 +17,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build package demo demo-tree test race bench generate lint softroce operate-story sim model fuzz mutants install clean help
+.PHONY: all build package demo demo-tree test race bench generate lint softroce operate-story watch sim model fuzz mutants install clean help
 
 all: build
 
@@ -74,6 +74,10 @@ softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one
 operate-story: ## the session of docs/operate.md, in a fresh Debian 12; UPDATE=1 writes it into the page
 	@test/softroce/setup.sh 6.1 bookworm
 	$(GO) test -tags softroce -count=1 -timeout 20m -v -run TestOperate ./test/softroce/ $(if $(UPDATE),-update)
+
+watch: ## what an operator sees of a cut cable: the alert rules in a real Prometheus, the page in a real browser
+	@scripts/need ip:iproute2 ethtool:ethtool prometheus:prometheus chromium:chromium
+	$(GO) test -count=1 -v ./test/watch -installed
 
 SEEDS ?= 20000
 FROM  ?= 0

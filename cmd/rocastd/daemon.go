@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 	"github.com/rocast/rocast/ctl/metrics"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/ctl/page"
 	"github.com/rocast/rocast/ctl/reload"
 	"github.com/rocast/rocast/ctl/server"
 	"github.com/rocast/rocast/ctl/store"
@@ -88,7 +90,7 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 		Control: s.controller, Reloader: s.reloader, Features: features, Metrics: scrape, Log: s.log.Logger, Level: s.log, Group: group, Readers: readers,
 	})
 	if c.Metrics.IsValid() {
-		s.metrics = &metrics.Listener{At: c.Metrics, Handler: metrics.Routes(s.controller, scrape), Log: s.log.Logger}
+		s.metrics = &metrics.Listener{At: c.Metrics, Handler: s.forViewers(scrape), Log: s.log.Logger}
 	}
 	if err := s.openBoxes(c); err != nil {
 		return err
@@ -96,6 +98,16 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	s.socket = c.Socket
 	s.listener, err = server.Listen(c.Socket, group, len(readers) > 0)
 	return aboutPath(err)
+}
+
+// forViewers returns what the listener of the metrics answers: metrics, health, and the page with
+// what it asks for.
+func (s *service) forViewers(scrape http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", metrics.Routes(s.controller, scrape))
+	mux.Handle("GET "+page.Path, page.Handler())
+	mux.Handle("/v1/", s.server.Viewers())
+	return mux
 }
 
 // openBoxes listens for other boxes, if the config says so.

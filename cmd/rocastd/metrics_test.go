@@ -72,6 +72,14 @@ func TestTheDaemonServesMetricsHealthAndReadiness(t *testing.T) {
 	if status, text := get(url + "/metrics"); status != http.StatusOK || !strings.Contains(text, `rocast_groups{state="waiting"} 1`) {
 		t.Errorf("/metrics: %d %s", status, text)
 	}
+	for path, want := range map[string]string{"/ui/": "<title>rocast</title>", "/ui/page.js": "/v1/traffic", "/v1/traffic": `"state":"waiting"`, "/metrics": `rocast_member_trouble{`} {
+		if status, text := get(url + path); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	if status, text := get(url + "/v1/groups/g1"); status != http.StatusNotFound {
+		t.Errorf("what has R_Keys is served: %d %s", status, text)
+	}
 	stop()
 	if status, _ := get(url + "/healthz"); status != 0 {
 		t.Error("it still listens")

@@ -1,9 +1,8 @@
 // Package metrics exports the daemon's counters to Prometheus, and says whether the box is alive
 // and ready, on a TCP listener of its own.
 //
-// The label values are reasons, ports and states, so the number of time series is bounded. No label
-// value is a group, a member or an address, because there may be a million of them. The API has the
-// counters of single groups.
+// The number of time series is bounded. Label values are reasons, ports and states, and groups and
+// members up to a bound (groups.go): there may be a million of them.
 package metrics
 
 import (
@@ -24,6 +23,7 @@ type Source interface {
 	PortList() api.Ports
 	Stats() api.Stats
 	Groups() api.Groups
+	Traffic() api.Traffic
 }
 
 // classifierPrefix is the prefix of the classifier's counters in the counters of the data path.
@@ -79,56 +79,52 @@ type collector struct{ source Source }
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, marked, queueFull, putOff, kernel, retained, buffers, room, groups, waiting, build} {
+	for _, d := range append([]*prometheus.Desc{frames, classified, rxFrames, rxBytes, txFrames, txBytes, txLost, marked, queueFull, putOff, kernel, retained, buffers, room, groups, waiting, build}, ofGroups...) {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	count := func(d *prometheus.Desc, value uint64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
-	}
+	s := sink(out)
 	stats := c.source.Stats()
 	for d, n := range map[*prometheus.Desc]int{retained: stats.Retained.Packets, buffers: stats.Retained.Buffers, room: stats.Retained.Room} {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
+		s.gauge(d, float64(n))
 	}
 	for name, value := range stats.Counters {
 		if verdict, ok := strings.CutPrefix(name, classifierPrefix); ok {
-			count(classified, value, verdict)
+			s.count(classified, value, verdict)
 		} else {
-			count(frames, value, name)
+			s.count(frames, value, name)
 		}
 	}
 	for _, p := range c.source.PortList().Ports {
-		count(rxFrames, p.RxFrames, p.Name)
-		count(rxBytes, p.RxBytes, p.Name)
-		count(txFrames, p.TxFrames, p.Name)
-		count(txBytes, p.TxBytes, p.Name)
-		count(txLost, p.TxLost, p.Name)
-		count(marked, p.Marked, p.Name)
-		count(queueFull, p.QueueFull, p.Name)
-		count(putOff, p.RepairsPutOff, p.Name)
+		s.count(rxFrames, p.RxFrames, p.Name)
+		s.count(rxBytes, p.RxBytes, p.Name)
+		s.count(txFrames, p.TxFrames, p.Name)
+		s.count(txBytes, p.TxBytes, p.Name)
+		s.count(txLost, p.TxLost, p.Name)
+		s.count(marked, p.Marked, p.Name)
+		s.count(queueFull, p.QueueFull, p.Name)
+		s.count(putOff, p.RepairsPutOff, p.Name)
 		for event, value := range p.Kernel {
-			count(kernel, value, p.Name, event)
+			s.count(kernel, value, p.Name, event)
 		}
 	}
-	c.collectGroups(out)
+	c.collectGroups(s)
+	s.traffic(c.source.Traffic())
 }
 
-func (c collector) collectGroups(out chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, value int, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(value), labels...)
-	}
+func (c collector) collectGroups(s sink) {
 	states, waitingMembers := map[string]int{}, 0
 	for _, g := range c.source.Groups().Groups {
 		states[g.State]++
 		waitingMembers += g.WaitingCount
 	}
-	for _, state := range []string{api.Ready, api.Waiting, api.Degraded, api.Failed} {
-		gauge(groups, states[state], state)
+	for _, state := range groupStates {
+		s.gauge(groups, float64(states[state]), state)
 	}
-	gauge(waiting, waitingMembers)
+	s.gauge(waiting, float64(waitingMembers))
 	v := version.Build()
-	gauge(build, 1, v.Version, v.Commit, v.Go)
+	s.gauge(build, 1, v.Version, v.Commit, v.Go)
 }

@@ -1,0 +1,123 @@
+package metrics
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// The number of time series of groups is bounded: at most api.MaxTraffic groups have some, those
+// that are not ready first, and at most maxReceivers of their receivers.
+const maxReceivers = 4096
+
+// told are the events that are counted for each group.
+var told = []api.EventKind{
+	api.GroupDegraded, api.GroupRestored, api.MemberStalled, api.MemberReturned, api.MemberRepairing, api.MemberRefused,
+	api.MemberBehind, api.MemberEvicted, api.MemberJoined, api.MemberLeft, api.MemberUnreachable, api.MemberReachable,
+	api.SourceSwitched, api.RouteChanged,
+}
+
+var groupStates = []string{api.Ready, api.Waiting, api.Degraded, api.Failed}
+
+var (
+	groupState   = describe("group_state", "1 for the state that the group is in, 0 for the others.", "group", "state")
+	groupKernel  = describe("group_kernel", "1 if the kernel carries the group, 0 if AF_XDP does.", "group")
+	groupPackets = describe("group_packets_total", "Packets of the source that were forwarded, each once.", "group")
+	groupBytes   = describe("group_payload_bytes_total", "Their payload.", "group")
+	groupCopies  = describe("group_copies_total", "Copies sent to the receivers.", "group")
+	groupSent    = describe("group_copied_payload_bytes_total", "Their payload.", "group")
+	groupResent  = describe("group_resent_packets_total", "Packets that the source sent again, and that a receiver lacked.", "group")
+	groupDropped = describe("group_dropped_frames_total", "Frames of the group that were refused, by reason.", "group", "reason")
+	groupEvents  = describe("group_events_total", "What happened to the group and its members.", "group", "event")
+	groupsOut    = describe("groups_left_out", "Groups that have no metrics of their own, because there are too many.")
+
+	memberAcked    = member("acknowledged_packets_total", "Packets that the receiver has acknowledged since it takes part.")
+	memberLag      = member("lag_packets", "Packets that were forwarded and that the receiver has not acknowledged.")
+	memberAge      = member("lag_seconds", "Time since the first of them was forwarded.")
+	memberNAKs     = member("naks_total", "How often the receiver asked for a packet again.")
+	memberRNRs     = member("rnr_naks_total", "How often the receiver had posted no receive.")
+	memberCNPs     = member("cnps_total", "How often the receiver reported congestion.")
+	memberRepaired = member("repaired_packets_total", "Packets that the box sent the receiver again.")
+	memberTrouble  = member("trouble", "1 while the receiver does not get on, with the reason in a word.", "trouble")
+	membersOut     = describe("members_left_out", "Receivers of these groups that have no metrics of their own, because there are too many.")
+)
+
+func member(name, help string, labels ...string) *prometheus.Desc {
+	return describe("member_"+name, help, append([]string{"group", "member", "remote_qpn"}, labels...)...)
+}
+
+var ofGroups = []*prometheus.Desc{
+	groupState, groupKernel, groupPackets, groupBytes, groupCopies, groupSent, groupResent, groupDropped, groupEvents, groupsOut,
+	memberAcked, memberLag, memberAge, memberNAKs, memberRNRs, memberCNPs, memberRepaired, memberTrouble, membersOut,
+}
+
+// sink takes the values of one scrape.
+type sink chan<- prometheus.Metric
+
+func (s sink) count(d *prometheus.Desc, value uint64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+}
+
+func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+}
+
+// traffic writes what groups and receivers have carried.
+func (s sink) traffic(t api.Traffic) {
+	room, out := maxReceivers, 0
+	for i := range t.Groups {
+		g := &t.Groups[i]
+		s.group(g)
+		if len(g.Receivers) > room {
+			out += len(g.Receivers)
+			continue
+		}
+		room -= len(g.Receivers)
+		for k := range g.Receivers {
+			s.receiver(g.Name, &g.Receivers[k])
+		}
+	}
+	s.gauge(groupsOut, float64(t.More))
+	s.gauge(membersOut, float64(out))
+}
+
+func (s sink) group(g *api.GroupTraffic) {
+	for _, state := range groupStates {
+		s.gauge(groupState, truth(g.State == state), g.Name, state)
+	}
+	s.gauge(groupKernel, truth(g.Carrier == api.CarrierKernel), g.Name)
+	s.count(groupPackets, g.Packets, g.Name)
+	s.count(groupBytes, g.Bytes, g.Name)
+	s.count(groupCopies, g.Copies, g.Name)
+	s.count(groupSent, g.CopyBytes, g.Name)
+	s.count(groupResent, g.Resent, g.Name)
+	for reason, n := range g.Drops {
+		s.count(groupDropped, n, g.Name, reason)
+	}
+	for _, kind := range told {
+		s.count(groupEvents, g.Events[kind], g.Name, string(kind))
+	}
+}
+
+func (s sink) receiver(group string, r *api.ReceiverTraffic) {
+	labels := []string{group, r.IP, strconv.Itoa(int(r.RemoteQPN))}
+	s.count(memberAcked, r.Acknowledged, labels...)
+	s.gauge(memberLag, float64(r.Lag), labels...)
+	s.gauge(memberAge, r.LagSeconds, labels...)
+	s.count(memberNAKs, r.NAKs, labels...)
+	s.count(memberRNRs, r.RNRs, labels...)
+	s.count(memberCNPs, r.CNPs, labels...)
+	s.count(memberRepaired, r.Repaired, labels...)
+	if r.Trouble != "" {
+		s.gauge(memberTrouble, 1, append(labels, r.Trouble)...)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
