@@ -23,7 +23,10 @@ type Options struct {
 	// receivers' answers into one.
 	Rewriting workload.Rewriting
 	Merges    bool
-	Window    int // packets unacknowledged at most; 0: Window
+	// Rarely says that a forwarder that does not merge gets an answer of each receiver all the
+	// same, one in rareAnswer packets: rocast forwards no more than its window without any.
+	Rarely bool
+	Window int // packets unacknowledged at most; 0: Window
 }
 
 const (
@@ -31,6 +34,8 @@ const (
 	// flushPatience is the time after which frames are lost that the kernel does not take, as on a
 	// full link.
 	flushPatience = 5 * time.Millisecond
+	// rareAnswer is much less than feedback.Window.
+	rareAnswer = 1 << 16
 	// stallAfter is the time without progress after which the source goes back, like an RC timeout.
 	stallAfter = 100 * time.Millisecond
 )

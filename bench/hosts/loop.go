@@ -162,7 +162,9 @@ func (h *Hosts) answer(r int, descs []xsk.Desc) error {
 	taken := uint32(expected.Sub(h.Rewriting.FirstPSN(flow, r))) & psnMask
 	if !h.Merges {
 		h.hear(r, flow, taken, refused)
-		return nil
+		if !h.Rarely || refused || !h.receivers[r].tells(taken) {
+			return nil
+		}
 	}
 	syndrome, psn := roce.SyndromeUnlimited, expected.Prev()
 	if refused {

@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/rocast/rocast/bench/workload"
@@ -150,5 +151,20 @@ func TestAcknowledgedOutOfOrder(t *testing.T) {
 	q.acknowledge(0, 1, 1)
 	if q.base != 4 {
 		t.Errorf("base is %d with everything acknowledged", q.base)
+	}
+}
+
+// A receiver whose forwarder is told rarely tells it once in rareAnswer packets, also when their
+// number wraps.
+func TestTellsRarely(t *testing.T) {
+	n := &nic{told: psnMask - rareAnswer}
+	var told []uint32
+	for k := range uint32(3 * rareAnswer) {
+		if taken := (psnMask - rareAnswer + k) & psnMask; n.tells(taken) {
+			told = append(told, taken)
+		}
+	}
+	if want := []uint32{psnMask, rareAnswer - 1}; !slices.Equal(told, want) {
+		t.Errorf("it tells at %d, want %d", told, want)
 	}
 }

@@ -41,6 +41,7 @@ type Peer struct {
 	// measured.
 	Rewriting workload.Rewriting
 	Merges    bool // it merges the receivers' answers into one
+	Rarely    bool // see hosts.Options
 	InKernel  bool // it forwards in the NAPI threads of the box's ports
 	Spins     bool // each of its threads uses a whole CPU
 	NeedsNAPI bool // it attaches no XDP program to the source's port
@@ -101,6 +102,10 @@ var All = []*Peer{
 	{
 		Name: "rocast-block", What: "rocast, AF_XDP engine, `wait: block`",
 		Rewriting: workload.All, Merges: true, start: startRocast(rocastSpec{}),
+	},
+	{
+		Name: "rocast-unmerged", What: "rocast-block, spared the answers like those that cannot merge: what its forwarding alone costs",
+		Rewriting: workload.All, Rarely: true, Cannot: unmergedCannot, start: startRocast(rocastSpec{}),
 	},
 	{
 		Name: "rocast-kernel", What: "rocast, `engine: auto`: the kernel carries plain packets, `wait: block`",

@@ -98,7 +98,7 @@ func testStreams(t *testing.T, h *hosts.Hosts) {
 }
 
 func options(p *Peer, s Setting) hosts.Options {
-	o := hosts.Options{Workload: s.Workload, CPU: s.CPUs.Hosts, Rewriting: p.Rewriting, Merges: p.Merges}
+	o := hosts.Options{Workload: s.Workload, CPU: s.CPUs.Hosts, Rewriting: p.Rewriting, Merges: p.Merges, Rarely: p.Rarely}
 	if p.Window != nil {
 		o.Window = p.Window(s)
 	}
