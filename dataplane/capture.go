@@ -137,7 +137,7 @@ func (s *Switch) Capture(c CaptureConfig) (*Capture, error) {
 	s.captures.n++
 	capture := &Capture{s: s, want: c, before: t}
 	for _, w := range s.workers {
-		tap := newTap(c, g)
+		tap := newTap(c, g, tapRoom(c.Snap))
 		s.do(w, func(w *Worker) {
 			capture.zero = append(capture.zero, time.Now().Add(-time.Duration(w.now())))
 			w.open(tap)

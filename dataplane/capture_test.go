@@ -457,6 +457,7 @@ func TestCapturesWhileWorkersRun(t *testing.T) {
 					t.Errorf("captured %s, %d bytes", f.Why(), len(f.Bytes))
 				}
 			})
+			runtime.Gosched()
 			if time.Now().After(end) {
 				t.Error("nothing is captured")
 				return

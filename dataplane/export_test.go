@@ -97,4 +97,6 @@ func ServedBeside(n, i, k int) (served []int) {
 const LeastKept = leastKept
 
 // CaptureEverything makes a core without a worker believe that a capture wants all groups.
-func CaptureEverything(c *Core) { c.taps = append(c.taps, newTap(CaptureConfig{Snap: SnapLeast}, nil)) }
+func CaptureEverything(c *Core) {
+	c.taps = append(c.taps, newTap(CaptureConfig{Snap: SnapLeast}, nil, 1))
+}

@@ -50,9 +50,20 @@ const (
 	tapSlotsMax = 1 << 14
 )
 
-func newTap(c CaptureConfig, g *mft.Group) *tap {
+// tapRoom is how many records a tap of a capture has room for: a power of two.
+func tapRoom(snap int) int {
 	n := 1
-	for n < tapSlotsMax && 2*n*c.Snap <= tapBytes {
+	for n < tapSlotsMax && 2*n*snap <= tapBytes {
+		n *= 2
+	}
+	return n
+}
+
+// newTap returns a tap with room for at least that many records, for the frames of g; nil: of all
+// groups.
+func newTap(c CaptureConfig, g *mft.Group, room int) *tap {
+	n := 1
+	for n < room {
 		n *= 2
 	}
 	t := &tap{want: c, slots: make([]tapped, n), bytes: make([]byte, n*c.Snap)}

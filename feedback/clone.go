@@ -7,7 +7,8 @@ import (
 )
 
 // This file serves verify/model, which searches small worlds exhaustively: it copies groups and has
-// to recognise one that it has met before. The data path uses none of it.
+// to recognise one that it has met before. CopyFrom also serves traces (dataplane/trace.go). No
+// packet that is forwarded needs any of it.
 
 // CopyFrom makes g a copy of from that shares nothing with it. It allocates only while g is too
 // small.

@@ -1,0 +1,196 @@
+package dataplane
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// Trace is what would happen with a frame.
+type Trace struct {
+	Class Class
+	Group mft.GroupID // with Class ToGroup; mft.NoGroup: only the address is a group's
+	Kind  Kind
+	// Carried: an engine has the group now. It sends plain packets by itself, with the same copies.
+	Carried bool
+	// Frames are the frame itself, and everything that would be sent because of it, whole. Nothing
+	// is lost: the queues of the ports are not looked at.
+	Frames []Captured
+	Notes  []Note
+}
+
+// traceRoom is how many frames a trace shows besides one copy for each path: more than one NAK lets
+// the box send again.
+const traceRoom = 128
+
+// Trace finds out what would happen with a frame if it came by a port now. A copy of the group's
+// state handles the frame, on a worker of its own that sends nothing. Nothing else changes: no
+// state, no counter, no buffer, and nothing in the engine.
+func (s *Switch) Trace(port mft.PortID, frame []byte) (t Trace) {
+	s.change.Lock() // so that the table and the ports stay the same
+	defer s.change.Unlock()
+	table := s.Table()
+	if t.Group, t.Kind, t.Class = Classify(table, frame); t.Class != ToGroup {
+		return t
+	}
+	var ports []Port
+	for range s.workers[0].ports {
+		ports = append(ports, nowhere{})
+	}
+	trial := newWorker(WorkerConfig{Ports: ports, Pool: unbounded{}}, Config{RepairChunks: MaxFragments}, &s.table, nil)
+	trial.peers, trial.owners = []*Worker{trial}, newOwners(1)
+	room := traceRoom
+	if g := table.Group(t.Group); g != nil {
+		room += len(g.Paths)
+	}
+	seen := newTap(CaptureConfig{Kinds: CaptureAll, Snap: SnapMost}, nil, room)
+	trial.core.taps = []*tap{seen}
+	var zero time.Time
+	s.do(s.workers[max(0, s.owners.of(t.Group))], func(w *Worker) {
+		trial.polled = w.now()
+		zero = time.Now().Add(-time.Duration(trial.polled))
+		if st := w.core.stateOf(t.Group); st != nil {
+			t.Carried = st.fan.at.Armed
+			trial.core.imitate(w.core, st)
+		}
+		trial.try(table, frame, &t, port)
+	})
+	captured := Capture{s: s, taps: []*tap{seen}, zero: []time.Time{zero}, before: table}
+	captured.Read(func(f *Captured) {
+		f.Bytes = slices.Clone(f.Bytes)
+		t.Frames = append(t.Frames, *f)
+	})
+	return t
+}
+
+// try handles one frame as handle does. Retained packets are sent from buffers of the trial's own.
+func (w *Worker) try(table *mft.Table, frame []byte, t *Trace, port mft.PortID) {
+	var f Frame
+	w.pool.Load(&f, frame)
+	f.Group, f.Kind, f.Port = t.Group, t.Kind, port
+	w.sawFrame(&f, w.core.Handle(w.polled, table, &f, &w.out))
+	for k := range w.out.Copies {
+		w.enqueue(&f, k)
+	}
+	for i := range w.out.Repairs {
+		w.out.Repairs[i].Frame = w.out.Repairs[i].Frame.clone()
+	}
+	t.Notes = slices.Clone(w.out.Notes)
+	w.out.Notes = w.out.Notes[:0]
+	w.flush()
+}
+
+// clone returns a frame with the same bytes in buffers of its own.
+func (f *Frame) clone() *Frame {
+	c := *f
+	c.Buf = slices.Clone(f.Buf)
+	for i, b := range f.Bytes() {
+		c.Fragments[i] = slices.Clone(b)
+	}
+	c.Fragments[0] = c.Buf[f.Start : f.Start+len(f.Fragments[0])]
+	return &c
+}
+
+// imitate makes c a core with a copy of a group's state that another core has.
+func (c *Core) imitate(other *Core, of *state) {
+	st := of.clone()
+	c.states = make([]*state, of.group.ID.Slot()+1)
+	c.states[of.group.ID.Slot()] = st
+	c.flights[st.flight]++
+	if other.fanOut != nil {
+		c.fanOut = &frozen{FanOut: other.fanOut}
+		if of.fan.placed {
+			c.fanOut = &frozen{FanOut: other.fanOut, word: other.fanOut.Load(of.group.ID)}
+		}
+	}
+	if of.held != nil {
+		c.repair.retained = other.repair.retained.of(of.held, st)
+	}
+}
+
+// clone returns a copy that shares nothing that events change. What is retained for repair is not
+// copied yet.
+func (st *state) clone() *state {
+	c := *st
+	c.merge = new(feedback.Group)
+	c.merge.CopyFrom(st.merge)
+	c.offsets, c.turns, c.tallies = slices.Clone(st.offsets), slices.Clone(st.turns), slices.Clone(st.tallies)
+	c.fan.listed = false
+	if st.held != nil {
+		h := *st.held
+		h.at = slices.Clone(h.at)
+		h.waits = 0
+		h.recent.now, h.recent.before = slices.Clone(h.recent.now), slices.Clone(h.recent.before)
+		c.held = &h
+	}
+	return &c
+}
+
+// of returns a retention that has only the packets of one group, h, for a copy of its state. The
+// packets' buffers are those of r.
+func (r *retention) of(h *held, st *state) *retention {
+	only := newRetention(h.used + MaxFragments)
+	st.held.used, st.held.inEngine = 0, 0
+	st.held.next = h.oldest
+	for psn := h.oldest; psn != h.next; psn = psn.Next() {
+		if h.engineHas(psn) {
+			only.carried(st.held, psn)
+			continue
+		}
+		s := r.find(h, psn)
+		frame := s.frame
+		only.keep(st, &frame, s.checked)
+	}
+	only.room = only.chunks + max(r.room-r.chunks, MaxFragments)
+	return only
+}
+
+// frozen is an engine that nothing happens to any more.
+type frozen struct {
+	FanOut
+	word FanWord
+}
+
+var errFrozen = errors.New("this is only tried")
+
+func (f *frozen) Claim(id mft.GroupID) (mft.GroupID, bool)             { return id, true }
+func (f *frozen) Wanted(mft.GroupID) bool                              { return false }
+func (f *frozen) Release(mft.GroupID)                                  {}
+func (f *frozen) Arm(mft.GroupID, *mft.Block, FanWord, roce.PSN) error { return errFrozen }
+func (f *frozen) Load(mft.GroupID) FanWord                             { return f.word }
+func (f *frozen) Limit(mft.GroupID, roce.PSN)                          {}
+func (f *frozen) Disarm(mft.GroupID) FanWord {
+	f.word.Armed = false
+	return f.word
+}
+
+// nowhere is a port that takes every frame and sends none.
+type nowhere struct{}
+
+func (nowhere) Receive([]Frame) int     { return 0 }
+func (nowhere) Send(out []Outgoing) int { return len(out) }
+func (nowhere) Unsent() int             { return 0 }
+
+// unbounded is a pool without bounds.
+type unbounded struct{}
+
+func (unbounded) Get(f *Frame) bool {
+	f.Buf, f.Start, f.FragmentCount = make([]byte, HeadroomBytes+SnapMost), HeadroomBytes, 0
+	return true
+}
+
+func (u unbounded) Load(f *Frame, bytes []byte) bool {
+	for u.Get(f); len(bytes) > 0; f.FragmentCount++ {
+		n := min(len(bytes), mft.BufferBytes-HeadroomBytes)
+		f.Fragments[f.FragmentCount] = slices.Clone(bytes[:n])
+		bytes = bytes[n:]
+	}
+	f.Fragments[0] = f.Buf[f.Start : f.Start+copy(f.Buf[f.Start:], f.Fragments[0])]
+	return true
+}
+
+func (unbounded) Put(*Frame) {}
