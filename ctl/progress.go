@@ -205,6 +205,9 @@ func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sa
 		if last, ok := slowest(g, state); ok {
 			fields = append(g.fieldsOf(last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
 		}
+		if why := g.trouble(); why != "" { // then the receiver that is furthest behind may be another one
+			fields = append(fields, zap.String("reason", why))
+		}
 		c.Log.Warn("a group stands still: packets wait, and the source has heard no acknowledgement", append(fields, zap.Duration("for", lasted))...)
 	}
 }

@@ -130,6 +130,21 @@ func TestAStandstillIsLoggedOnceWithItsEnd(t *testing.T) {
 	}
 }
 
+// The line says also why, if that is known: all receivers may be as far behind as the one whose QP
+// has ended.
+func TestAStandstillHasItsReason(t *testing.T) {
+	r := newRunner(t, "")
+	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501})
+	r.logs.TakeAll()
+	for range 2 {
+		r.second(t, 2000, 1500, 1500, 1500)
+	}
+	lines := r.logs.FilterMessageSnippet("a group stands still").All()
+	if len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0].ContextMap()["reason"]), "10.77.0.3: it has answered the source's packet 1501") {
+		t.Errorf("%v", r.logs.All())
+	}
+}
+
 // The member that sends acknowledges nothing, and is not waited for.
 func TestTheSourceDoesNotStall(t *testing.T) {
 	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
