@@ -146,7 +146,7 @@ function put(to, n) {
   g.append(svg("title", {}, n.name + ": " + n.state));
   for (const b of n.below) {
     const x = n.x + width, y = n.y + height / 2, to = b.y + height / 2;
-    g.append(svg("path", { class: b.bad ? "bad" : "good", d: `M${x},${y} C${x + gapX / 2},${y} ${x + gapX / 2},${to} ${b.x},${to}` }));
+    g.append(svg("path", { class: b.bad && !b.isHere ? "bad" : "good", d: `M${x},${y} C${x + gapX / 2},${y} ${x + gapX / 2},${to} ${b.x},${to}` }));
   }
   to.append(g);
   for (const b of n.below) put(to, b);
@@ -154,9 +154,10 @@ function put(to, n) {
 
 function draw(g) {
   const mine = treeOf === g.name ? tree : null;
-  const source = mine && (mine.group.members || []).find((m) => m.role !== "receiver");
+  const source = mine && (mine.group.members || []).find((m) => m.role === "source" || m.part === "source");
   const box = node(mine && mine.box ? "box " + mine.box : "this box", [bits(g.in) + " in", bits(g.out) + " out"], g.state, g.state !== "ready",
     g.receivers.map((r) => receiverNode(r, (mine && mine.below) || [])));
+  box.isHere = true; // it is bad because of what is behind it, and answers
   const root = node(source ? source.ip : "source", [bits(g.in)], "source", false, [box]);
   const tall = place(root, 2, 2) + 4;
   const deep = (n) => Math.max(n.x + width, ...n.below.map(deep));
