@@ -122,7 +122,7 @@ func (g *Group) AppendPath(b []byte, i int, first roce.PSN, now Tick) []byte {
 func (g *Group) appendLeg(b []byte, i int, first roce.PSN, now Tick) []byte {
 	l, acked := &g.legs[i], g.paths[i].acked
 	measures := g.policy.RepairTimerFloor < g.policy.RepairTimerCap
-	b = append(b, byte(l.state), l.attempts, flags(l.carried, l.calm == calmAfter)) // fewer ACKs change nothing soon
+	b = append(b, byte(l.state), l.attempts, flags(l.carried, l.calm(now))) // less time changes nothing soon
 	if since := now - l.backsAt; l.backs > 0 && since < g.backsWithin(l) {
 		b = append(binary.AppendVarint(b, int64(since)), l.backs)
 	}

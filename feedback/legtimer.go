@@ -11,10 +11,11 @@ const RepairPeriod = 50 * microsecond
 
 // A probe that is answered begins a repair with firstPush packets. A path has patienceTimes round
 // trips to answer. A receiver without a posted receive is waited for at most restAtMost; a longer
-// time is the source's to wait. repairLong is when a repair that does not end is reported.
+// time is the source's to wait. A repair that has not gone back for calmAfter goes well; at 25 Gb/s
+// that is some thousand packets. repairLong is when a repair that does not end is reported.
 const (
 	firstPush     = 2
-	calmAfter     = 1024
+	calmAfter     = 3 // milliseconds
 	patienceTimes = 3
 	restAtMost    = 5 * millisecond
 	repairLong    = second
@@ -88,15 +89,22 @@ const longest = second
 func (l *leg) most() uint16 { return l.flight + l.flight/4 }
 
 // widen widens the window after an ACK. When repair has gone well for long, the window grows beyond
-// most, until the path has caught up with the source: a source that always has more packets on
-// their way than most would be fed for ever otherwise, at a packet at a time.
-func (l *leg) widen(limit int) {
+// most, until the path has caught up with the source: a path whose source always has more packets
+// on their way than most would be fed for ever otherwise, with a few packets for each ACK. A box or
+// hosts that are busy take much longer for that than for copies.
+func (l *leg) widen(now Tick, limit int) {
 	most := int(l.most())
-	if l.calm = min(l.calm+1, calmAfter); l.calm == calmAfter {
+	if l.calm(now) {
 		most = limit
 	}
 	l.window = uint16(min(2*int(l.window), most, math.MaxUint16))
 }
+
+// calm says whether the path's repair has not gone back for long. Once in a minute of one repair,
+// the time wraps, and the window is smaller for calmAfter.
+func (l *leg) calm(now Tick) bool { return milliseconds(now)-l.wentBack >= calmAfter }
+
+func milliseconds(t Tick) uint16 { return uint16(t / millisecond) }
 
 // measure takes the round trip of a packet, if no packet was sent to the path twice meanwhile: an
 // ACK may answer either copy (Karn's rule).

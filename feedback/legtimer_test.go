@@ -327,27 +327,31 @@ func TestPatienceGrowsWithTheVariationOfRoundTrips(t *testing.T) {
 func TestARepairThatGoesWellCatchesUp(t *testing.T) {
 	g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 1})
 	l := &g.legs[0]
+	start := Tick(time.Hour)
+	now := start
 	widen := func(n int) {
 		for range n {
-			l.widen(g.policy.RepairWindow)
+			l.widen(now, g.policy.RepairWindow)
 		}
 	}
-	g.feed(0, 0, 1, 1)
+	g.feed(start, 0, 1, 1)
 	for _, want := range []uint16{2, 4, 8, leastFlight * 5 / 4, leastFlight * 5 / 4, leastFlight * 5 / 4} {
 		if widen(1); l.window != want {
 			t.Fatalf("the window is %d, want %d", l.window, want)
 		}
 	}
-	if widen(calmAfter - 7); l.window != leastFlight*5/4 {
-		t.Errorf("after %d ACKs the window is %d", calmAfter-1, l.window)
+	now = start + calmAfter*millisecond - 1
+	if widen(5000); l.window != leastFlight*5/4 {
+		t.Errorf("before the time is over the window is %d", l.window)
 	}
+	now++
 	if widen(1); l.window != 2*(leastFlight*5/4) {
-		t.Errorf("after %d ACKs the window is %d", calmAfter, l.window)
+		t.Errorf("after the time the window is %d", l.window)
 	}
 	if widen(10); int(l.window) != g.policy.RepairWindow {
 		t.Errorf("at last the window is %d", l.window)
 	}
-	g.feed(0, 0, 1, 2*leastFlight)
+	g.feed(now, 0, 1, 2*leastFlight)
 	if widen(1); l.window != leastFlight*5/4 {
 		t.Errorf("after a loss the window is %d", l.window)
 	}
@@ -415,10 +419,10 @@ func TestATimerEventBeforeAGroupIsDueDoesNothing(t *testing.T) {
 
 // The window of a repair ends at what its counter holds, also where a group may retain more.
 func TestTheWindowOfARepairNeverFalls(t *testing.T) {
-	l := leg{window: 18, flight: leastFlight, calm: calmAfter}
+	l := leg{window: 18, flight: leastFlight}
 	for range 20 {
 		was := l.window
-		if l.widen(1 << 16); l.window < was {
+		if l.widen(calmAfter*millisecond, 1<<16); l.window < was {
 			t.Fatalf("the window falls from %d to %d", was, l.window)
 		}
 	}

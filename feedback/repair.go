@@ -34,7 +34,7 @@ type leg struct {
 	flight   uint16 // how many packets fill the path: rate times quickest
 	state    legState
 	attempts uint8  // how often it was probed since it made progress
-	calm     uint16 // how many ACKs its repair has had since it last went back, calmAfter at most
+	wentBack uint16 // when its repair began or last went back, in milliseconds modulo 2^16
 	backs    uint8  // how often it went back since backsAt
 	backoff  uint8  // how often it was probed since a round trip was measured, 16 at most
 	carried  bool   // it was last sent packets by the engine
@@ -317,7 +317,7 @@ func (g *Group) feed(now Tick, i int, psn roce.PSN, window uint16) {
 		l.since = now
 	}
 	g.setLeg(l, legFeeding)
-	l.cursor, l.window, l.calm = psn, window, 0
+	l.cursor, l.window, l.wentBack = psn, window, milliseconds(now)
 	p.mended()
 }
 
@@ -426,7 +426,7 @@ func (g *Group) clock(now Tick, i int, resumes bool, acts []Action) []Action {
 		}
 	case legFeeding:
 		l.cursor = later(l.cursor, acked.Next())
-		l.widen(g.policy.RepairWindow)
+		l.widen(now, g.policy.RepairWindow)
 	}
 	return g.push(now, i, acts)
 }

@@ -32,7 +32,7 @@ func TestStateIsWhole(t *testing.T) {
 			"since", "acked", "msn", "from", "cnps", "pending", "credit", "part", "migReq", "silent", "fresh", "ask", "follows", "unheard",
 		}},
 		{leg.Type.Elem(), []string{
-			"cursor", "asked", "high", "resent", "since", "due", "backsAt", "window", "flight", "state", "attempts", "calm",
+			"cursor", "asked", "high", "resent", "since", "due", "backsAt", "window", "flight", "state", "attempts", "wentBack",
 			"backs", "backoff", "carried", "running", "sampling", "served", "barred", "reported", "srtt", "sampleAt", "fromAt", "sample", "from",
 			"varies", "quickest", "rate", "repaired", "probes", "givenUp",
 		}},
