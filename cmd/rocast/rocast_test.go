@@ -43,21 +43,21 @@ type daemon struct {
 	socket    string
 	sw        *ctltest.Switch
 	addresses *ctltest.Addresses
-	config    config
+	config    configTwin
 	control   *ctl.Controller
 	server    *server.Server
 	every     time.Duration // see env
 }
 
-// config stands for the daemon's config file.
-type config struct {
+// configTwin stands for the daemon's config file.
+type configTwin struct {
 	state  api.ConfigState
 	done   api.Reloaded
 	refuse error
 }
 
-func (c *config) Reload(string) (api.Reloaded, error) { return c.done, c.refuse }
-func (c *config) State() api.ConfigState              { return c.state }
+func (c *configTwin) Reload(string) (api.Reloaded, error) { return c.done, c.refuse }
+func (c *configTwin) State() api.ConfigState              { return c.state }
 
 func startDaemon(t *testing.T) *daemon {
 	t.Helper()
@@ -188,7 +188,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "top", "stats", "drops", "events", "capture", "features", "reload", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "top", "stats", "drops", "events", "capture", "features", "reload", "bundle", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {

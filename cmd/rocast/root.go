@@ -43,7 +43,7 @@ func (a *app) root() *cobra.Command {
 		a.noun("port", "Ports: the interfaces that carry groups", a.watchable(a.portList())),
 		a.noun("log", "The daemon's log", a.logLevel()),
 		a.watchable(a.status()), a.watchable(a.stats()), a.top(), a.watchable(a.drops()),
-		a.events(), a.capture(), a.features(), a.reload(), a.version(),
+		a.events(), a.capture(), a.features(), a.reload(), a.bundle(), a.version(),
 		manual.Command(manual.Page{
 			Section: 1, Version: version.Build().Version, SeeAlso: []string{"rocastd(8)"},
 			Files: []manual.Item{{Name: client.DefaultSocket, Text: "the daemon's socket"}},
