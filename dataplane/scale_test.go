@@ -83,8 +83,10 @@ func newAmong(b *testing.B, n int) *among {
 
 // address changes the frame to one of group i.
 func (a *among) address(i int) {
-	const l3, dst = 14, 16
-	binary.BigEndian.PutUint32(a.frame.Head()[l3+dst:], 10<<24|78<<16+uint32(i))
+	const checksum, dst = 10, 16
+	ip := a.frame.Head()[14:]
+	binary.BigEndian.PutUint32(ip[dst:], 10<<24|78<<16+uint32(i))
+	binary.BigEndian.PutUint16(ip[checksum:], roce.IPv4HeaderChecksum(ip))
 }
 
 func (a *among) handle(b *testing.B, i int) {
