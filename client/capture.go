@@ -54,3 +54,9 @@ func (c *Client) capture(ctx context.Context, q api.CaptureQuery, yield func(api
 		}
 	}
 }
+
+// Trace says what would happen with a frame that came by a port now. Nothing changes. Only root
+// gets one.
+func (c *Client) Trace(ctx context.Context, request api.TraceRequest) (trace api.Trace, err error) {
+	return trace, c.post(ctx, api.TracePath, request, &trace)
+}

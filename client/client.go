@@ -343,7 +343,7 @@ func (c *Client) unreachable(err error) error {
 // daemon does not stop a change whose answer comes too late.
 func (c *Client) unanswered(method, path string, err error) error {
 	mend := "see the daemon's log"
-	if method != http.MethodGet {
+	if method != http.MethodGet && path != api.TracePath {
 		show := "rocast group ls"
 		switch {
 		case strings.HasPrefix(path, api.PerftestPath):

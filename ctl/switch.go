@@ -29,6 +29,7 @@ type Switch interface {
 	Counters() []dataplane.Counter
 	RepairMemory() dataplane.RepairMemory
 	Capture(dataplane.CaptureConfig) (*dataplane.Capture, error)
+	Trace(mft.PortID, []byte) dataplane.Trace
 	Notes() <-chan dataplane.Note
 	// EndBatches returns when every worker has ended the batch that it was busy with.
 	EndBatches()

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,7 +31,7 @@ frames are written as pcapng, and each has the same as a comment: rocast capture
 
 The first %d bytes of each frame are kept: all headers, R_Keys among them, and a little payload. While a capture runs the kernel
 engine carries none of its groups, so they take more CPU time; it gets them again afterwards. The last line says how many
-frames were lost because the reader was too slow. Only root may capture.`, api.SnapDefault),
+frames were lost because the reader was too slow. Only root may capture. With --json each line is a document.`, api.SnapDefault),
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -109,6 +110,9 @@ func (a *app) watchCapture(cmd *cobra.Command, q api.CaptureQuery, count int, sh
 		if err != nil || count > 0 && n == count {
 			break
 		}
+	}
+	if errors.Is(err, errEnough) {
+		err = nil
 	}
 	err = cmp.Or(err, show.end())
 	if err != nil {

@@ -45,6 +45,14 @@ func (a *app) anyGroup(ctx context.Context, _ []string) (names []cobra.Completio
 	return names
 }
 
+func (a *app) portNames(ctx context.Context, _ []string) (names []cobra.Completion) {
+	list, err := a.client().Ports(ctx)
+	if err != nil {
+		return nil
+	}
+	return of(list.Ports, func(p api.Port) string { return cobra.CompletionWithDesc(p.Name, p.State) })
+}
+
 // receivers completes something of the receivers of the group that args names.
 func (a *app) receivers(word func(api.Member) string) completion {
 	return completed(func(ctx context.Context, args []string) (found []cobra.Completion) {

@@ -40,6 +40,7 @@ func (a *app) root() *cobra.Command {
 			a.perftestUp(), a.perftestDown(), a.perftestList()),
 		a.noun("cm", "RDMA-CM: programs connect to a group as to a host",
 			a.cmUp(), a.cmDown(), a.cmList()),
+		a.noun("trace", "Traces: what would happen with a frame, and what does happen", a.traceInject(), a.traceGroup()),
 		a.noun("port", "Ports: the interfaces that carry groups", a.watchable(a.portList())),
 		a.noun("log", "The daemon's log", a.logLevel()),
 		a.watchable(a.status()), a.watchable(a.stats()), a.top(), a.watchable(a.drops()),

@@ -27,6 +27,7 @@
 //	PUT    /v1/log             Log in, Log out: changes the level
 //	GET    /v1/capture         a CaptureLine on each line, as things happen;
 //	                           ?group=NAME&kind=data,drop&sample=N&snap=N as in CaptureQuery
+//	POST   /v1/trace           TraceRequest in, Trace out: what would happen with a frame; nothing changes
 //	GET    /v1/features        Features
 //	GET    /v1/version         Version
 //	GET    /metrics            Prometheus text; also on the listener of metrics: in the config

@@ -31,6 +31,7 @@ const (
 	StatsPath    = "/v1/stats"
 	EventsPath   = "/v1/events"
 	CapturePath  = "/v1/capture"
+	TracePath    = "/v1/trace"
 	ReloadPath   = "/v1/reload"
 	FeaturesPath = "/v1/features"
 	VersionPath  = "/v1/version"

@@ -62,6 +62,7 @@ var operations = []struct {
 	{name: "GET /v1/traffic/{name}", answer: api.Traffic{}},
 	{name: "GET /v1/events", answer: api.Events{}, parameters: []string{"run", "seq", "group", "wait"}},
 	{name: "GET /v1/capture", answer: lines{api.CaptureLine{}}, parameters: []string{"group", "kind", "sample", "snap"}},
+	{name: "POST /v1/trace", body: api.TraceRequest{}, answer: api.Trace{}},
 	{name: "GET /v1/log", answer: api.Log{}},
 	{name: "PUT /v1/log", body: api.Log{}, answer: api.Log{}},
 	{name: "GET /v1/features", answer: api.Features{}},

@@ -151,10 +151,23 @@ func TestACaptureThatCannotBegin(t *testing.T) {
 func TestACaptureIsForRoot(t *testing.T) {
 	for _, p := range []peer{{}, {change: true}} {
 		c := serve(t, p)
+		if _, err := c.Trace(t.Context(), api.TraceRequest{Port: "eth1"}); client.KindOf(err) != api.Forbidden {
+			t.Errorf("%+v: %v", p, err)
+		}
 		for _, err := range c.Capture(t.Context(), api.CaptureQuery{}) {
 			if want := "a capture shows payload and R_Keys; run as root, on the box itself"; client.KindOf(err) != api.Forbidden || err.Error() != want {
 				t.Errorf("%+v: %v", p, err)
 			}
+		}
+	}
+}
+
+// A request that is no request for a trace is refused.
+func TestARequestForATraceIsChecked(t *testing.T) {
+	c := serve(t, root)
+	for body, want := range map[string]int{"{": http.StatusBadRequest, `{"port":"eth1","frame":"!"}`: http.StatusBadRequest, `{}`: http.StatusNotFound} {
+		if status, answer := c.call(t, "POST", api.TracePath, body); status != want {
+			t.Errorf("%s: %d %s", body, status, answer)
 		}
 	}
 }

@@ -58,6 +58,7 @@ type Control interface {
 	GroupTraffic(name string) (api.Traffic, error)
 	Events(ctx context.Context, at api.Place, group string) api.Events
 	Capture(ctx context.Context, q api.CaptureQuery, tell func(api.CaptureLine) error) error
+	Trace(request []byte) (api.Trace, error)
 }
 
 // Level is the level of the daemon's log. A logs.Log is a Level.
@@ -191,6 +192,7 @@ func (s *Server) resources() map[string]map[string]handler {
 		api.EventsPath:                               {http.MethodGet: s.listEvents},
 		api.LogPath:                                  {http.MethodGet: s.showLog, http.MethodPut: s.changeLog},
 		api.CapturePath:                              {http.MethodGet: s.capture},
+		api.TracePath:                                {http.MethodPost: s.trace},
 		api.FeaturesPath:                             {http.MethodGet: func(*http.Request) (any, error) { return api.Features{Features: s.Features()}, nil }},
 		api.VersionPath:                              {http.MethodGet: func(*http.Request) (any, error) { return version.Build(), nil }},
 	}

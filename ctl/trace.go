@@ -1,0 +1,46 @@
+package ctl
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/mft"
+)
+
+var classNames = map[dataplane.Class]string{
+	dataplane.ToGroup: api.ToGroup, dataplane.ToKernel: api.ToKernel, dataplane.OwnSource: api.OwnSource,
+}
+
+// Trace says what would happen with the frame of a request (api.TraceRequest). Nothing changes.
+func (c *Controller) Trace(request []byte) (api.Trace, error) {
+	var r api.TraceRequest
+	if err := json.Unmarshal(request, &r); err != nil {
+		return api.Trace{}, api.Errorf(api.BadRequest, "the request for a trace cannot be read: %v", err)
+	}
+	if len(r.Frame) > api.SnapMost {
+		return api.Trace{}, api.Errorf(api.TooLarge, "the frame has %d bytes, and no frame of a group has more than %d", len(r.Frame), api.SnapMost)
+	}
+	ports := c.Switch.Ports()
+	i := slices.IndexFunc(ports, func(p dataplane.PortInfo) bool { return p.Name == r.Port && r.Port != "" })
+	if i < 0 {
+		return api.Trace{}, api.Errorf(api.NotFound, "there is no port %q; rocast port ls lists the ports", r.Port)
+	}
+	names := map[mft.PortID]string{}
+	for _, p := range ports {
+		names[p.ID] = p.Name
+	}
+	t := c.Switch.Trace(ports[i].ID, r.Frame)
+	shown := api.Trace{Class: classNames[t.Class], Carried: t.Carried, Frames: []api.CapturedFrame{}}
+	for k := range t.Frames {
+		f := describeFrame(&t.Frames[k])
+		f.Port = names[t.Frames[k].Port]
+		shown.Frames = append(shown.Frames, f)
+		shown.Group = shown.Frames[0].Group
+	}
+	for _, n := range t.Notes {
+		shown.Notes = append(shown.Notes, api.TraceNote{Member: n.Receiver.String(), What: n.What.String()})
+	}
+	return shown, nil
+}
