@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -125,19 +126,22 @@ func ratesOf(was, is *api.GroupTraffic, seconds float64) groupRates {
 		of.Goodput = of.Packets * size
 		g.Receivers = append(g.Receivers, of)
 	}
-	if slowest := is.Slowest(); slowest != nil {
-		g.Slowest = slowest.IP
+	if slowest := g.slowest(); slowest != nil {
+		g.Slowest = slowest.name()
 	}
 	return g
 }
 
 // slowest is the receiver that is furthest behind; nil: none is behind.
 func (g *groupRates) slowest() *receiverRates {
-	i := slices.IndexFunc(g.Receivers, func(r receiverRates) bool { return r.IP == g.Slowest && r.Lag > 0 })
-	if i < 0 {
+	if len(g.Receivers) == 0 {
 		return nil
 	}
-	return &g.Receivers[i]
+	last := slices.MaxFunc(g.Receivers, func(a, b receiverRates) int { return cmp.Compare(a.Lag, b.Lag) })
+	if last.Lag == 0 {
+		return nil
+	}
+	return &last
 }
 
 func (g *groupRates) sum(of func(*receiverRates) float64) (sum float64) {
@@ -300,39 +304,42 @@ With --json each second is one JSON document on a line of its own.`,
 			if order != "" && less == nil {
 				return usage(cmd, "--sort is %q; write %s", order, strings.Join(slices.Sorted(maps.Keys(orders)), ", "))
 			}
-			name := strings.Join(args, "")
-			before, err := a.client().Traffic(cmd.Context(), name)
-			if err != nil {
-				return err
-			}
 			if once {
 				times = 1
 			}
-			if times != 1 {
-				a.watching = true
-			}
-			return a.everySecond(cmd.Context(), times, func() error {
-				now, err := a.client().Traffic(cmd.Context(), name)
-				if err != nil {
-					return err
-				}
-				t := between(before, now)
-				before = now
-				if less != nil {
-					slices.SortStableFunc(t.Groups, less)
-				}
-				return a.print(t, func(w io.Writer) {
-					if name != "" && len(t.Groups) == 1 {
-						printTopGroup(w, &t.Groups[0])
-						return
-					}
-					printTop(w, t)
-				})
-			})
+			return a.showTop(cmd.Context(), strings.Join(args, ""), times, less)
 		},
 	}
 	cmd.Flags().BoolVar(&once, "once", false, "write one table and end")
 	cmd.Flags().IntVarP(&times, "count", "n", 0, "end after `N` tables")
 	cmd.Flags().StringVar(&order, "sort", "", "sort groups by `COLUMN`: in, out, lag, drops or name")
 	return cmd
+}
+
+// showTop writes so many tables, or with 0 one each second until ctx is done: of one group, or of
+// all in the order that less gives.
+func (a *app) showTop(ctx context.Context, group string, times int, less func(a, b groupRates) int) error {
+	before, err := a.client().Traffic(ctx, group)
+	if err != nil {
+		return err
+	}
+	a.watching = times != 1
+	return a.everySecond(ctx, times, func() error {
+		now, err := a.client().Traffic(ctx, group)
+		if err != nil {
+			return err
+		}
+		t := between(before, now)
+		before = now
+		if less != nil {
+			slices.SortStableFunc(t.Groups, less)
+		}
+		return a.print(t, func(w io.Writer) {
+			if group != "" && len(t.Groups) == 1 {
+				printTopGroup(w, &t.Groups[0])
+				return
+			}
+			printTop(w, t)
+		})
+	})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 )
 
 // readings are two answers of a daemon, two seconds apart: g1 runs and its last receiver has
-// stalled; g2 was made anew; g3 is new and idle, with a receiver that no longer takes part.
+// stalled; g2 was made anew; g4 ends; another group is new, with a receiver that takes no part.
 func readings() (before, now api.Traffic) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	receivers := func(a, b, c uint64) []api.ReceiverTraffic {
@@ -28,10 +29,16 @@ func readings() (before, now api.Traffic) {
 				Trouble: api.TroubleStalled, Reason: "it has stalled: it acknowledges nothing, and others are further"},
 		}
 	}
+	twins := func(a, b uint64) []api.ReceiverTraffic {
+		return []api.ReceiverTraffic{
+			{IP: "10.77.0.5", RemoteQPN: 1, State: api.Ready, Acknowledged: a}, {IP: "10.77.0.5", RemoteQPN: 2, State: api.Ready, Acknowledged: b},
+		}
+	}
 	out := api.ReceiverTraffic{IP: "10.77.0.9", RemoteQPN: 1, State: api.LeftOut, Trouble: api.TroubleEvicted, Reason: "evicted: it lacks the source's PSN 7"}
 	before = api.Traffic{At: at, Groups: []api.GroupTraffic{
 		{Name: "g1", Packets: 1000, Bytes: 4096000, Copies: 3000, CopyBytes: 12288000, Drops: api.Counters{"wrong-vlan": 2, "over-mtu": 5}, Receivers: receivers(1000, 1000, 500)},
 		{Name: "g2", Packets: 9000, Bytes: 9000},
+		{Name: "g4", Packets: 10, Bytes: 1000, Receivers: twins(5, 7)},
 	}}
 	now = api.Traffic{At: at.Add(2 * time.Second), More: 3, Groups: []api.GroupTraffic{
 		{
@@ -40,6 +47,7 @@ func readings() (before, now api.Traffic) {
 			Drops: api.Counters{"wrong-vlan": 22, "over-mtu": 5}, Receivers: receivers(600000, 560000, 500),
 		},
 		{Name: "g2", State: api.Ready, Carrier: api.CarrierAFXDP, Packets: 8000, Bytes: 8000},
+		{Name: "g4", State: api.Ready, Packets: 10, Bytes: 1000, Receivers: twins(5, 9)}, // it sends no more, and is acknowledged
 		{Name: "a-group-with-a-long-name", State: api.Ready, Carrier: api.CarrierAFXDP, Packets: 8, Bytes: 800, Receivers: []api.ReceiverTraffic{out}},
 	}}
 	return before, now
@@ -69,8 +77,8 @@ func TestTopOfTwoReadings(t *testing.T) {
 func TestGroupsAreSorted(t *testing.T) {
 	list := []groupRates{
 		{Name: "b", InBytes: 1, OutBytes: 9, Drops: map[string]float64{"x": 2, "y": 2}},
-		{Name: "c", InBytes: 3, OutBytes: 5, Slowest: "1", Receivers: []receiverRates{{IP: "1", Lag: 7}, {IP: "2", Lag: 3}}},
-		{Name: "a", InBytes: 2, OutBytes: 7, Drops: map[string]float64{"x": 3}, Slowest: "1", Receivers: []receiverRates{{IP: "1", Lag: 8}}},
+		{Name: "c", InBytes: 3, OutBytes: 5, Receivers: []receiverRates{{IP: "1", Lag: 7}, {IP: "2", Lag: 3}}},
+		{Name: "a", InBytes: 2, OutBytes: 7, Drops: map[string]float64{"x": 3}, Receivers: []receiverRates{{IP: "1", Lag: 8}}},
 	}
 	for order, want := range map[string]string{"in": "cab", "out": "bac", "drops": "bac", "lag": "acb", "name": "abc"} {
 		sorted := slices.Clone(list)
@@ -180,5 +188,27 @@ func TestDrops(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, left); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Each table is about the time since the table before, not since the first question.
+func TestTopShowsTheLastSecond(t *testing.T) {
+	at, sent := time.Unix(1000, 0), []uint64{0, 4000, 4000, 5000}
+	d := another(t, func(w http.ResponseWriter, _ *http.Request) {
+		at = at.Add(time.Second)
+		_ = json.NewEncoder(w).Encode(api.Traffic{At: at, Groups: []api.GroupTraffic{{Name: "g1", Packets: sent[0]}}})
+		sent = sent[1:]
+	})
+	d.every = time.Millisecond
+	got := []float64{}
+	for line := range strings.Lines(d.must(t, "top", "-n", "3", "--json")) {
+		var reading topReading
+		if err := json.Unmarshal([]byte(line), &reading); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, reading.Groups[0].InPackets)
+	}
+	if want := []float64{4000, 0, 1000}; !slices.Equal(got, want) {
+		t.Errorf("%v packets a second, want %v", got, want)
 	}
 }

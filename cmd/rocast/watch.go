@@ -70,7 +70,7 @@ func (a *app) showAgain(show func() error) error {
 	a.stdout = &table
 	err := show()
 	a.stdout = out
-	if err != nil && !(a.watching && errors.Is(err, errUnhealthy)) {
+	if err != nil && !errors.Is(err, errUnhealthy) {
 		return err
 	}
 	_, err = out.Write(table.Bytes())

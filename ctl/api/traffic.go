@@ -33,17 +33,6 @@ type GroupTraffic struct {
 	Receivers []ReceiverTraffic    `json:"receivers"`
 }
 
-// Slowest returns the receiver that is furthest behind, or nil if none lacks anything.
-func (g *GroupTraffic) Slowest() *ReceiverTraffic {
-	var slowest *ReceiverTraffic
-	for i := range g.Receivers {
-		if r := &g.Receivers[i]; r.Lag > 0 && (slowest == nil || r.Lag > slowest.Lag) {
-			slowest = r
-		}
-	}
-	return slowest
-}
-
 // ReceiverTraffic is how far a receiver is and what it has answered.
 type ReceiverTraffic struct {
 	IP        string `json:"ip"`

@@ -12,11 +12,18 @@ import (
 // that are not ready first, and at most maxReceivers of their receivers.
 const maxReceivers = 4096
 
-// told are the events that are counted for each group.
-var told = []api.EventKind{
-	api.GroupDegraded, api.GroupRestored, api.MemberStalled, api.MemberReturned, api.MemberRepairing, api.MemberRefused,
-	api.MemberBehind, api.MemberEvicted, api.MemberJoined, api.MemberLeft, api.MemberUnreachable, api.MemberReachable,
-	api.SourceSwitched, api.RouteChanged,
+// told are the events that are counted for each group: all that name one.
+var told = eventsOfGroups()
+
+func eventsOfGroups() (kinds []api.EventKind) {
+	for _, m := range api.EventMeanings() {
+		switch m.Kind {
+		case api.PortWentDown, api.PortCameUp, api.ConfigReloaded, api.ConfigRefused: // they name none
+		default:
+			kinds = append(kinds, m.Kind)
+		}
+	}
+	return kinds
 }
 
 var groupStates = []string{api.Ready, api.Waiting, api.Degraded, api.Failed}

@@ -43,7 +43,7 @@ func TestAScrapeHasGroupsAndReceivers(t *testing.T) {
 	got := scrape(t, trafficSource{t: api.Traffic{More: 7, Groups: []api.GroupTraffic{
 		{
 			Name: "g1", State: api.Degraded, Carrier: api.CarrierKernel, Packets: 1, Bytes: 2, Copies: 3, CopyBytes: 4, Resent: 5,
-			Drops: api.Counters{"wrong-vlan": 6}, Events: map[api.EventKind]uint64{api.MemberStalled: 8, api.GroupCreated: 1},
+			Drops: api.Counters{"wrong-vlan": 6}, Events: map[api.EventKind]uint64{api.MemberStalled: 8, api.PortCameUp: 1},
 			Receivers: []api.ReceiverTraffic{{
 				IP: "10.77.0.2", RemoteQPN: 1, Trouble: api.TroubleStalled, Acknowledged: 9, Lag: 10, LagSeconds: 0.5,
 				NAKs: 11, RNRs: 12, CNPs: 13, Repaired: 14,
@@ -79,7 +79,7 @@ rocast_member_lag_packets{group="idle",member="10.77.0.2",remote_qpn="3"} 0`, "\
 			t.Errorf("there is no %s", want)
 		}
 	}
-	for _, no := range []string{"group-created", `trouble=""`} {
+	for _, no := range []string{"port-up", `trouble=""`} {
 		if strings.Contains(strings.Join(got, "\n"), no) {
 			t.Errorf("there is a %s", no)
 		}
