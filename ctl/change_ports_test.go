@@ -75,6 +75,11 @@ func TestAPortWithAMemberBehindItStays(t *testing.T) {
 	if got := fmt.Sprint(w.portNames()); got != "[eth1 eth2 eth3]" || w.group(t).State != api.Ready {
 		t.Errorf("%s, %+v", got, w.group(t))
 	}
+	w.Switch = lateSwitch{w.sw, func() { t.Error("eth4 was opened, which may interrupt its link, although eth3 stays") }}
+	if err := w.change("eth4", "-eth3"); err == nil {
+		t.Error("eth3 is removed")
+	}
+	w.Switch = w.sw
 	// An interface that does not exist has nobody behind it.
 	w.sw.SetPort(2, dataplane.PortGone, 0)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
@@ -90,6 +95,18 @@ func TestAPortWithAMemberBehindItStays(t *testing.T) {
 	}
 	if got := fmt.Sprint(w.portNames()); got != "[eth5]" {
 		t.Error(got)
+	}
+}
+
+// A group that is created later does not use a port that was removed.
+func TestNoGroupUsesAPortThatWasRemoved(t *testing.T) {
+	w := newWorld(t)
+	if err := w.change("-eth3"); err != nil {
+		t.Fatal(err)
+	}
+	w.create(t, g1)
+	if m := w.group(t).Members[2]; m.State != api.Waiting || m.Reason != "10.77.0.3 is not behind a port" {
+		t.Errorf("%+v", m)
 	}
 }
 
