@@ -43,16 +43,6 @@ func (c *Chronicle) Standing(id groupfile.ID) Standing {
 	return ""
 }
 
-// AnyOut says whether any receiver no longer takes part.
-func (c *Chronicle) AnyOut() bool {
-	for _, r := range c.records {
-		if r.Standing.IsOut() {
-			return true
-		}
-	}
-	return false
-}
-
 // Ended returns the record of a receiver that no longer takes part, or nil for any other receiver.
 func (c *Chronicle) Ended(id groupfile.ID) *Record {
 	if r := c.records[id]; r != nil && r.Standing.IsOut() {

@@ -94,16 +94,6 @@ func (s *Stalls[ID]) IsStalled(id ID) bool {
 	return l != nil && l.stalled
 }
 
-// Any says whether any receiver has stalled and does not get on yet.
-func (s *Stalls[ID]) Any() bool {
-	for _, l := range s.lag {
-		if l.stalled {
-			return true
-		}
-	}
-	return false
-}
-
 func (s *Stalls[ID]) add(id ID, l *lag) {
 	if s.lag == nil {
 		s.lag = map[ID]*lag{}
