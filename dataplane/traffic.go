@@ -27,7 +27,7 @@ type Receiver struct {
 
 // tally is what the core counts of a path's receiver.
 type tally struct {
-	naks, rnrs, cnps uint32
+	naks, rnrs, cnps uint64 // a NIC may send tens of thousands of CNPs a second, for months
 	// from is the part of Traffic.Sent that is not for the receiver: what was sent before it
 	// joined, and in its own turns as the source.
 	from int64
@@ -83,7 +83,7 @@ func (st *state) receivers(s *feedback.Snapshot) []Receiver {
 	list := make([]Receiver, len(st.tallies))
 	for i := range list {
 		t, p := &st.tallies[i], &s.Paths[i]
-		list[i] = Receiver{NAKs: uint64(t.naks), RNRs: uint64(t.rnrs), CNPs: uint64(t.cnps)}
+		list[i] = Receiver{NAKs: t.naks, RNRs: t.rnrs, CNPs: t.cnps}
 		acknowledged := -t.from
 		switch {
 		case i == st.active:

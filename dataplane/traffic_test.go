@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"testing"
@@ -82,5 +83,20 @@ func TestAReceiverThatIsOutAcknowledgesNothing(t *testing.T) {
 	_, receivers := traffic(t, net.Switch, g)
 	if want := []dataplane.Receiver{{Acknowledged: 20}, {Acknowledged: 20}, {}}; !slices.Equal(receivers, want) {
 		t.Errorf("%+v, want %+v", receivers, want)
+	}
+}
+
+// A receiver whose port is congested for days has sent more CNPs than 32 bits count.
+func TestWhatAReceiverAnswersIsCountedForMonths(t *testing.T) {
+	g := group()
+	net := newNet(t, g)
+	say(t, net, write(firstPSN, nil))
+	dataplane.AnswersBefore(net.Switch.Workers()[0], g.ID, math.MaxUint32)
+	say(t, net, cnp(ipB))
+	say(t, net, ack(ipB, g.Paths[0].FirstPSN, roce.NAKSequence))
+	say(t, net, ack(ipB, g.Paths[0].FirstPSN, roce.SyndromeRNR(1)))
+	_, receivers := traffic(t, net.Switch, g)
+	if want := (dataplane.Receiver{NAKs: 1 << 32, RNRs: 1 << 32, CNPs: 1 << 32}); receivers[0] != want {
+		t.Errorf("%+v, want %+v", receivers[0], want)
 	}
 }

@@ -22,6 +22,7 @@ func (s *Switch) AddPorts(names []string, bounds []dataplane.Egress) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.publishDevices()
+	defer s.watchVerdicts(true)
 	var added []*iface
 	for i, name := range names {
 		f, err := s.addPort(name, bounds[i])

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/xsk"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -127,6 +129,31 @@ func TestAnAddedPortSends(t *testing.T) {
 	}
 	w.send(3, 64)
 	w.eventually("frames by the new port", func() bool { return w.port(2).RxFrames == 64 })
+}
+
+// Frames of groups that come by a port before its sockets are open go to the kernel. That lasts for
+// a moment, so the operator hears nothing of it.
+func TestFramesBeforeTheSocketsOfAnAddedPortAreNoWarning(t *testing.T) {
+	w := newWorld(t)
+	for n := range 2 {
+		w.plug(n+1, netns.VethOptions{})
+	}
+	opened := 0
+	w.open(Config{Ports: []string{"p1"}, openSocket: func(u *xsk.UMEM, ifIndex int, queue uint32, config xsk.SocketConfig) (*xsk.Socket, error) {
+		if opened++; opened == 2 {
+			w.send(2, 64)
+			testlab.Eventually(t, patience, "frames go to the kernel", func() bool { return w.classified("pass_no_socket") > 0 },
+				func() string { return fmt.Sprint(w.sw.Counters()) })
+		}
+		return xsk.Open(u, ifIndex, queue, config)
+	}})
+	if err := w.addPorts("p2"); err != nil {
+		t.Fatal(err)
+	}
+	w.arrives(2)
+	if got := w.refresh(); len(got) != 0 {
+		t.Errorf("warnings %q", got)
+	}
 }
 
 func TestTheRoomOfAnAddedPort(t *testing.T) {
