@@ -112,7 +112,7 @@ func (o *operator) run(ctx context.Context, s step) (string, error) {
 		return "", nil
 	}
 	exit, err := p.Wait(ctx)
-	if err == nil && exit.Code < 0 {
+	if err == nil && !exit.OK() && !s.unhealthy {
 		err = fmt.Errorf("%v", exit)
 	}
 	return tidy(p.Stdout.String()), err
