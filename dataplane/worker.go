@@ -506,7 +506,7 @@ func (w *Worker) sendSome(replies []Reply) {
 // written where they lie, because a struct that is copied there costs several times as much.
 func (w *Worker) another(port mft.PortID) *Outgoing {
 	if len(w.send) == cap(w.send) {
-		w.transmit(port)
+		w.transmit(port) // the list is full
 	}
 	w.send = w.send[:len(w.send)+1]
 	return &w.send[len(w.send)-1]

@@ -2,23 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
-	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/config"
@@ -114,70 +106,4 @@ func TestATakenMetricsPortIsLogged(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-}
-
-// The shipped alert rules fire in a real Prometheus that scrapes a real daemon. Here they do not
-// wait.
-func TestAPrometheusFiresTheShippedRules(t *testing.T) {
-	program, err := exec.LookPath("prometheus")
-	if err != nil {
-		t.Skip("there is no prometheus (Debian: apt install prometheus):", err)
-	}
-	c := withMetrics(t)
-	client, _ := start(t, c, twin)
-	if _, err := client.CreateGroup(t.Context(), []byte(notOwned)); err != nil {
-		t.Fatal(err)
-	}
-	at := runPrometheus(t, program, c.Metrics)
-	value := func(query string) (found bool) {
-		status, text := get("http://" + at.String() + "/api/v1/query?query=" + url.QueryEscape(query))
-		var answer struct {
-			Data struct{ Result []any }
-		}
-		return status == http.StatusOK && json.Unmarshal([]byte(text), &answer) == nil && len(answer.Data.Result) > 0
-	}
-	for _, query := range []string{
-		`up{job="rocast"} == 1`, `rocast_build_info`, `rocast_groups{state="waiting"} == 1`,
-		`ALERTS{alertname="RocastMembersWaiting", alertstate="firing"}`,
-	} {
-		testlab.Eventually(t, 4*testlab.Patience, query, func() bool { return value(query) }, nil)
-	}
-	if value(`ALERTS{alertname!="RocastMembersWaiting"}`) {
-		t.Error("other rules fire too")
-	}
-}
-
-// runPrometheus starts a Prometheus with the shipped rules that scrapes target, and returns where
-// it answers.
-func runPrometheus(t *testing.T, program string, target netip.AddrPort) netip.AddrPort {
-	t.Helper()
-	dir, at := t.TempDir(), freePort(t)
-	rules, err := os.ReadFile("../../packaging/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rules = regexp.MustCompile(`for: \d+[mh]`).ReplaceAll(rules, []byte("for: 0s"))
-	settings := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [alerts.yaml]\n"+
-		"scrape_configs:\n  - job_name: rocast\n    static_configs: [{targets: [%q]}]\n", target)
-	for name, text := range map[string][]byte{"alerts.yaml": rules, "prometheus.yml": []byte(settings)} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.Command(program, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"),
-		"--web.listen-address="+at.String())
-	var log strings.Builder
-	cmd.Stderr = &log
-	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("prometheus says\n%s", log.String())
-		}
-	})
-	return at
 }
