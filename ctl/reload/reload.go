@@ -43,7 +43,8 @@ type Options struct {
 
 // Reloader reloads the config of a running daemon. Its methods may be called from any goroutine.
 type Reloader struct {
-	Options
+	Options              // Running is guarded by mu
+	file      string     // of the config
 	reloading sync.Mutex // held during a reload
 
 	mu      sync.Mutex
@@ -52,7 +53,7 @@ type Reloader struct {
 }
 
 // New returns a Reloader of a daemon that has just started.
-func New(o Options) *Reloader { return &Reloader{Options: o, since: time.Now()} }
+func New(o Options) *Reloader { return &Reloader{Options: o, file: o.Running.File, since: time.Now()} }
 
 // Reload takes over what has changed in the file. After an error nothing has changed. by says who
 // asked for it.
@@ -88,12 +89,12 @@ func (r *Reloader) reload() (api.Reloaded, error) {
 	have := r.ports()
 	full := next
 	if err := r.Check(&full, have); err != nil {
-		return done, api.Errorf(api.BadFile, "%s: %v", r.file(), err)
+		return done, api.Errorf(api.BadFile, "%s: %v", r.file, err)
 	}
 	for _, k := range config.Differences(&r.Running, &next) {
 		if k.Reloads == "" {
 			return done, api.Errorf(api.BadFile, "%s: %s changes only at a restart; run systemctl restart rocastd, or undo the change of %s",
-				r.file(), k.Name, k.Name)
+				r.file, k.Name, k.Name)
 		}
 		done.Changed = append(done.Changed, k.Name)
 	}
@@ -102,7 +103,7 @@ func (r *Reloader) reload() (api.Reloaded, error) {
 		return done, err
 	}
 	if err := r.Control.ChangePorts(change); err != nil {
-		return done, inFile(r.file(), err)
+		return done, inFile(r.file, err)
 	}
 	if next.LogLevel != r.Running.LogLevel { // else rocast log level has the last word
 		if err := r.SetLevel(next.LogLevel); err != nil {
@@ -126,7 +127,7 @@ func (r *Reloader) portChange(next *config.Config, have []string) (change ctl.Po
 			change.Remove = append(change.Remove, name)
 		case was[i].Bounds() != is[i].Bounds():
 			return change, api.Errorf(api.BadFile, "%s: egress of port %s changes only at a restart; run systemctl restart rocastd, or undo "+
-				"the change", r.file(), name)
+				"the change", r.file, name)
 		}
 	}
 	bounds := config.PortEgress(next.Egress, next.Ports)
@@ -138,8 +139,6 @@ func (r *Reloader) portChange(next *config.Config, have []string) (change ctl.Po
 	return change, nil
 }
 
-func (r *Reloader) file() string { return r.Running.File }
-
 // ports returns the names of the ports that are there now.
 func (r *Reloader) ports() (names []string) {
 	for _, p := range r.Control.PortList().Ports {
@@ -149,7 +148,7 @@ func (r *Reloader) ports() (names []string) {
 }
 
 func (r *Reloader) read() (config.Config, error) {
-	c, err := config.Load(r.file())
+	c, err := config.Load(r.file)
 	switch {
 	case errors.As(err, new(*yamldoc.Error)):
 		return c, api.Errorf(api.BadFile, "%v", err)
@@ -172,7 +171,7 @@ func (r *Reloader) State() api.ConfigState {
 	next, err := r.read()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := api.ConfigState{File: r.file(), Since: r.since.UTC().Truncate(time.Second), Refused: r.refused}
+	s := api.ConfigState{File: r.file, Since: r.since.UTC().Truncate(time.Second), Refused: r.refused}
 	switch differ := config.Differences(&r.Running, &next); {
 	case err != nil:
 		s.Stale, s.Reason = true, err.Error()

@@ -90,7 +90,7 @@ func (b *box) write(file, text string) {
 // change writes the file with parts replaced.
 func (b *box) change(oldnew ...string) {
 	b.t.Helper()
-	b.write(b.file(), strings.NewReplacer(oldnew...).Replace(running))
+	b.write(b.file, strings.NewReplacer(oldnew...).Replace(running))
 }
 
 func (b *box) expect(ports, level string) {
@@ -102,7 +102,7 @@ func (b *box) expect(ports, level string) {
 
 func TestAReloadTakesOverWhatHasChanged(t *testing.T) {
 	b := newBox(t)
-	if s := b.State(); s.Stale || s.File != b.file() || s.Since.IsZero() {
+	if s := b.State(); s.Stale || s.File != b.file || s.Since.IsZero() {
 		t.Errorf("%+v", s)
 	}
 	b.change("ports: [eth1, 'eth[23]']", "ports: [eth4, eth2, eth1, later]", "level: info", "level: debug")
@@ -167,7 +167,7 @@ func TestAReloadThatIsRefusedChangesNothing(t *testing.T) {
 		b.change(c.change...)
 		b.refuse = c.refuse
 		_, err := b.Reload("root")
-		want := strings.ReplaceAll(c.want, "FILE", b.file())
+		want := strings.ReplaceAll(c.want, "FILE", b.file)
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s:\ngot  %v\nwant %s", c.name, err, want)
 		}
@@ -199,7 +199,7 @@ func TestAReloadThatIsRefusedChangesNothing(t *testing.T) {
 
 func TestAFileThatCannotBeReadIsNotWhatRuns(t *testing.T) {
 	b := newBox(t)
-	if err := os.Remove(b.file()); err != nil {
+	if err := os.Remove(b.file); err != nil {
 		t.Fatal(err)
 	}
 	_, err := b.Reload("SIGHUP")
@@ -217,9 +217,11 @@ func TestReloadsTakeTurns(t *testing.T) {
 	b := newBox(t)
 	var asking sync.WaitGroup
 	for range 4 {
+		asking.Go(func() { _, _ = b.Reload("root") })
 		asking.Go(func() {
-			_, _ = b.Reload("root")
-			b.State()
+			for range 20 {
+				b.State() // as each GET /v1/status does
+			}
 		})
 	}
 	asking.Wait()
