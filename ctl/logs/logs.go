@@ -7,9 +7,11 @@
 package logs
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"maps"
 	"os"
 	"slices"
@@ -130,6 +132,18 @@ func (l *Log) SetLevel(name string) error {
 		l.level.SetLevel(level)
 	}
 	return err
+}
+
+// ForHTTP returns a logger for the ErrorLog of a http.Server. Its lines name the client, so no two
+// have the same text; here they have one, and what they say is a field.
+func ForHTTP(to *zap.Logger) *log.Logger { return log.New(httpLines{to}, "", 0) }
+
+type httpLines struct{ to *zap.Logger }
+
+// Write implements io.Writer.
+func (h httpLines) Write(line []byte) (int, error) {
+	h.to.Warn("the HTTP server reports an error", zap.ByteString("error", bytes.TrimSpace(line)))
+	return len(line), nil
 }
 
 func (l *Log) decided(e zapcore.Entry, d zapcore.SamplingDecision) {

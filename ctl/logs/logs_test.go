@@ -161,3 +161,19 @@ func TestLinesThatRepeatAreCounted(t *testing.T) {
 		count(`"held":{"a":3}`)
 	})
 }
+
+// Whoever reaches a TCP listener can make each connection fail, and so must not fill the journal.
+func TestLinesOfHTTPServersAreHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, out := newLog(t, JSON, "info")
+		to := ForHTTP(l.Logger)
+		for client := range 1000 {
+			to.Printf("http: TLS handshake error from 10.0.0.1:%d: EOF", client)
+		}
+		l.report()
+		if got := out.String(); strings.Count(got, "\n") != MostASecond+1 || !strings.Contains(got, `"error":"http: TLS handshake error from 10.0.0.1:7: EOF"`) ||
+			!strings.Contains(got, fmt.Sprintf(`"lines":%d`, 1000-MostASecond)) {
+			t.Errorf("got\n%s", got)
+		}
+	})
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/logs"
 )
 
 // Limits for one client. A scraper asks every few seconds and reads fast.
@@ -64,7 +66,7 @@ func (l *Listener) Serve(ctx context.Context) {
 func (l *Listener) serve(ctx context.Context, conns net.Listener) error {
 	s := &http.Server{
 		Handler: l.Handler, ReadTimeout: requestWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin,
-		MaxHeaderBytes: maxHeaderBytes, ErrorLog: zap.NewStdLog(l.Log),
+		MaxHeaderBytes: maxHeaderBytes, ErrorLog: logs.ForHTTP(l.Log),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()

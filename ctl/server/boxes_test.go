@@ -345,3 +345,16 @@ func TestProgramsReachABoxWithTheirCertificate(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Whoever reaches the listener for other boxes can make handshakes fail. The lines about that have
+// one text, so the log holds back what repeats.
+func TestHandshakesThatFailAreOneLineOfTheLog(t *testing.T) {
+	core, written := observer.New(zap.DebugLevel)
+	s := NewForBoxes(nil, zap.New(core), nil, nil)
+	for client := range 2 {
+		s.http.ErrorLog.Printf("http: TLS handshake error from 10.0.0.1:%d: EOF", client)
+	}
+	if all := written.All(); len(all) != 2 || all[0].Message != all[1].Message || all[1].ContextMap()["error"] != "http: TLS handshake error from 10.0.0.1:1: EOF" {
+		t.Errorf("%+v", all)
+	}
+}

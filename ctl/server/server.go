@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/openapi"
 	"github.com/rocast/rocast/ctl/version"
 )
@@ -127,7 +128,7 @@ func unrouted(c Config) *Server {
 		ReadTimeout:    requestWithin,
 		WriteTimeout:   answerWithin,
 		MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog:       zap.NewStdLog(c.Log),
+		ErrorLog:       logs.ForHTTP(c.Log),
 	}
 	s.http.RegisterOnShutdown(stop)
 	return s
