@@ -169,27 +169,42 @@ function draw(g) {
   put(canvas, root);
 }
 
+// chosen is the name of the group after the # of the address.
+function chosen() {
+  try {
+    return decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return ""; // somebody has edited it
+  }
+}
+
+// askFor adds to what is known of the groups the one with this name, and reads its tree.
+async function askFor(name, now) {
+  if (!now.groups.some((g) => g.name === name)) {
+    now.groups.push((await ask("/v1/traffic/" + encodeURIComponent(name))).groups[0]);
+  }
+  if (treeOf !== name || ++treeAge >= treeEvery) {
+    tree = await ask("/v1/trees/" + encodeURIComponent(name));
+    treeOf = name;
+    treeAge = 0;
+  }
+}
+
 async function show() {
-  const chosen = decodeURIComponent(location.hash.slice(1));
+  const name = chosen();
+  let problem = "";
   try {
     const now = await ask("/v1/traffic");
-    if (chosen && !now.groups.some((g) => g.name === chosen)) {
-      now.groups.push((await ask("/v1/traffic/" + encodeURIComponent(chosen))).groups[0]);
-    }
-    if (chosen && (treeOf !== chosen || ++treeAge >= treeEvery)) {
-      tree = await ask("/v1/trees/" + encodeURIComponent(chosen));
-      treeOf = chosen;
-      treeAge = 0;
-    }
+    if (name) await askFor(name, now).catch((e) => { problem = e.message; }); // the other groups are shown all the same
     const groups = between(before, now);
     before = now;
-    $("problem").textContent = "";
     $("box").textContent = groups.length + " groups, " + new Date(now.at).toLocaleTimeString();
     showGroups(groups, now.more);
-    showGroup(groups.find((g) => g.name === chosen));
+    showGroup(groups.find((g) => g.name === name));
   } catch (e) {
-    $("problem").textContent = "rocastd: " + e.message;
+    problem = "what is shown is old: " + e.message;
   }
+  $("problem").textContent = problem && "rocastd: " + problem;
 }
 
 async function run() {

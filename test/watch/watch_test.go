@@ -217,7 +217,7 @@ func (l *lab) firing() map[string]map[string]string {
 func TestThePageInABrowser(t *testing.T) {
 	program := needs(t, "chromium")
 	l := newLab(t)
-	page := l.browse(program)
+	page := l.browse(program, "g1")
 	for _, want := range []string{">g1</a>", "g1: ready", `data-name="this box"`, `data-name="` + l.Hosts[0].IP.String() + `"`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
@@ -231,9 +231,15 @@ func TestThePageInABrowser(t *testing.T) {
 	if bad := strings.Count(page, `class="bad"`); bad > 0 {
 		t.Errorf("%d elements are bad before anything happened", bad)
 	}
+	// Of whatever group an old address speaks, the groups that there are go on being shown.
+	for hash, want := range map[string]string{"gone": `rocastd: there is no group "gone"`, "%": `role="status"></p>`} {
+		if page := l.browse(program, hash); !strings.Contains(page, ">g1</a>") || !strings.Contains(page, want) {
+			t.Errorf("#%s:\n%s", hash, page)
+		}
+	}
 	l.cable("down")
 	l.waitFor("the receiver is in trouble", func() bool { return l.receiver(cut).Trouble != "" })
-	page = l.browse(program)
+	page = l.browse(program, "g1")
 	for i, h := range l.Hosts[1:] {
 		class := "good"
 		if i+1 == cut {
@@ -253,14 +259,14 @@ func TestThePageInABrowser(t *testing.T) {
 	}
 }
 
-// browse returns the elements of the page of g1 after some seconds of its time.
-func (l *lab) browse(program string) string {
+// browse returns the elements of the page with this hash after some seconds of its time.
+func (l *lab) browse(program, hash string) string {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
 	defer cancel()
 	var out, errs text
 	command := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--user-data-dir="+l.path("chromium"), "--virtual-time-budget=4000", "--dump-dom", box+"/ui/#g1")
+		"--user-data-dir="+l.path("chromium"), "--virtual-time-budget=4000", "--dump-dom", box+"/ui/#"+hash)
 	command.Stdout, command.Stderr = &out, &errs
 	if err := l.Box.Do(command.Start); err != nil {
 		l.t.Fatal(err)
