@@ -359,6 +359,27 @@ func TestACaptureBeginsWhileTheEngineHasPackets(t *testing.T) {
 	}
 }
 
+// A capture takes a group back before a receiver has acknowledged anything of what the engine sent.
+// When the source sends it again after the capture, the engine is not blamed for that.
+func TestACaptureIsNoSignThatTheEngineFails(t *testing.T) {
+	b, psn := newCarriedBench(t, func(g *mft.Group) { g.Policy.Repair = feedback.RepairOff })
+	capture(t, b.Switch, everything).Close()
+	for range calmPackets { // so that the engine begins anew
+		b.send(quiet(psn))
+		for path := range b.group.Paths {
+			b.answer(path, psn, roce.SyndromeUnlimited)
+		}
+		psn = psn.Next()
+	}
+	b.expectEngine(true)
+	b.send(quiet(psn), quiet(psn.Next()))
+	capture(t, b.Switch, everything).Close()
+	b.send(quiet(psn))
+	if st, _ := b.Switch.GroupState(b.group.ID); st.Counters[feedback.Resent].Value != 1 || strings.Contains(st.Engine.Reason, "acknowledged nothing") {
+		t.Errorf("%d packets were sent again; %s", st.Counters[feedback.Resent].Value, st.Engine.Reason)
+	}
+}
+
 // What time causes is no part of the event of the frame before.
 func TestWhatTimeCausesIsAnEventOfItsOwn(t *testing.T) {
 	b := newRepairBench(t, 64)

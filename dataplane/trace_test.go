@@ -178,6 +178,20 @@ func TestATraceOfAGroupThatTheEngineCarries(t *testing.T) {
 	b.expectRetained(0)
 }
 
+// The copy of a group that waits for an answer, behind another group that does, has no place among
+// those that wait. A trace of what makes it due earlier needs none.
+func TestATraceOfAGroupThatWaits(t *testing.T) {
+	b := newRepairBench(t, 64)
+	other := b.withGroups(1)[1]
+	b.send(asking(1000), asking(1000).to(other))
+	p := &other.Paths[1]
+	soon := with(ack(p.Dst, p.FirstPSN, roce.SyndromeRNR(1)), func(a *packet) { a.bth.DestQPN = other.QPN }) // to be sent again in 10 us
+	trace := b.Switch.Trace(p.Port, soon.frame(t))
+	if trace.Group != other.ID || len(trace.Frames) != 1 || trace.Frames[0].Why() != "repaired" {
+		t.Errorf("%s of group %d", told(trace.Frames), trace.Group)
+	}
+}
+
 // The classifier's decision is part of a trace, and each refusal has its name.
 func TestATraceNamesTheRefusal(t *testing.T) {
 	g := group()
