@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
 	"github.com/rocast/rocast/internal/testlab"
@@ -96,6 +98,34 @@ func TestPortsAreAddedTogetherOrNotAtAll(t *testing.T) {
 	if got := w.names(); got != "0=p1 1=p3" {
 		t.Errorf("ports %s", got)
 	}
+}
+
+// Also when the sockets of a port cannot be opened nothing is left of it.
+func TestAPortThatCannotBeOpenedIsNotAdded(t *testing.T) {
+	w := newWorld(t)
+	for n := range 2 {
+		w.plug(n+1, netns.VethOptions{})
+	}
+	fails := false
+	w.open(Config{Ports: []string{"p1"}, openSocket: func(u *xsk.UMEM, ifIndex int, queue uint32, config xsk.SocketConfig) (*xsk.Socket, error) {
+		if fails {
+			return nil, unix.EBUSY
+		}
+		return xsk.Open(u, ifIndex, queue, config)
+	}})
+	reserve := w.sw.reserve.Load()
+	fails = true
+	if err := w.addPorts("p2"); !errors.Is(err, unix.EBUSY) {
+		t.Errorf("%v", err)
+	}
+	if got := w.names(); got != "0=p1" || w.sw.reserve.Load() != reserve {
+		t.Errorf("ports %s, and %d chunks of %d are left", got, w.sw.reserve.Load(), reserve)
+	}
+	fails = false
+	if err := w.addPorts("p2"); err != nil {
+		t.Fatal(err)
+	}
+	w.arrives(2)
 }
 
 // Frames leave by a port that was added. Another interface that has its number later begins with
