@@ -63,7 +63,7 @@ var itsSecrets = []uint64{0xabcdef010000, 0x5ec2e701, 0xabcdef020000, 0x5ec2e702
 func TestABundleHasNoSecrets(t *testing.T) {
 	d := startDaemon(t)
 	file := filepath.Join(t.TempDir(), "g1.yaml")
-	config := "etcd: {endpoints: [\"https://admin:hunter2@10.0.0.5:2379\"]}\n-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----\n"
+	config := "etcd: {endpoints: [\"https://admin:it's@correct@hunter2@10.0.0.5:2379\"]}\n-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----\n"
 	for _, n := range itsSecrets {
 		config += fmt.Sprintf("# %#x %X 0X%X %d rkey=%#x,va\n", n, n, n, n, n)
 	}
@@ -84,7 +84,7 @@ func TestABundleHasNoSecrets(t *testing.T) {
 				t.Errorf("%s has %#x", name, n)
 			}
 		}
-		for _, word := range []string{"hunter2", "mhccaqee"} {
+		for _, word := range []string{"hunter2", "correct@", "mhccaqee"} {
 			if strings.Contains(lower, word) {
 				t.Errorf("%s has %s", name, word)
 			}

@@ -41,7 +41,7 @@ func (s secrets) add(regions []api.Region) {
 var (
 	numbers     = regexp.MustCompile(`\b(0[xX])?[0-9a-fA-F]+\b`)
 	privateKeys = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)`)
-	credentials = regexp.MustCompile(`://[^/@\s"']+@`)
+	credentials = regexp.MustCompile(`://[^/\s]+@`) // a password may have an @ and quotation marks
 )
 
 // Smaller numbers are counts in most places. leastDecimal is the smallest secret that is recognized
