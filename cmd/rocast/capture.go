@@ -43,11 +43,7 @@ frames were lost because the reader was too slow. Only root may capture. With --
 			if q.Snap == 0 {
 				q.Snap = api.SnapMost
 			}
-			show, err := a.showing(cmd, file)
-			if err != nil {
-				return err
-			}
-			return a.watchCapture(cmd, q, count, show)
+			return a.watchCapture(cmd, q, count, func() (shown, error) { return a.showing(cmd, file) })
 		},
 	}
 	f := cmd.Flags()
@@ -91,12 +87,17 @@ func (a *app) showing(cmd *cobra.Command, file string) (shown, error) {
 	return newFrameFile(out, closeFile, of(ports.Ports, func(p api.Port) string { return p.Name })), nil
 }
 
-// watchCapture shows frames until there are count of them; 0: until it is interrupted.
-func (a *app) watchCapture(cmd *cobra.Command, q api.CaptureQuery, count int, show shown) (err error) {
+// watchCapture shows frames until there are count of them; 0: until it is interrupted. It calls
+// open when the capture has begun: a capture that is refused overwrites no file.
+func (a *app) watchCapture(cmd *cobra.Command, q api.CaptureQuery, count int, open func() (shown, error)) (err error) {
+	var show shown
 	at := api.CaptureProgress{}
 	n := 0
 	for line, failed := range a.client().Capture(cmd.Context(), q) {
-		if err = failed; err != nil {
+		if err = failed; err == nil && show == nil {
+			show, err = open()
+		}
+		if err != nil {
 			break
 		}
 		if line.Frame != nil {
@@ -114,7 +115,9 @@ func (a *app) watchCapture(cmd *cobra.Command, q api.CaptureQuery, count int, sh
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
-	err = cmp.Or(err, show.end())
+	if show != nil {
+		err = cmp.Or(err, show.end())
+	}
 	if err != nil {
 		return err
 	}

@@ -318,4 +318,14 @@ func TestWhatCannotBeCaptured(t *testing.T) {
 	if exit != exitRefused || stderr != "rocast: write the capture: write /dev/full: no space left on device\n" {
 		t.Errorf("exit %d: %s", exit, stderr)
 	}
+	kept := filepath.Join(t.TempDir(), "x.pcapng")
+	if err := os.WriteFile(kept, []byte("an earlier capture"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if exit, _, _ = d.run("capture", "--group", "g2", "-w", kept); exit != exitRefused {
+		t.Errorf("exit %d", exit)
+	}
+	if text, err := os.ReadFile(kept); err != nil || string(text) != "an earlier capture" {
+		t.Errorf("a capture that was refused has overwritten the file: %q, %v", text, err)
+	}
 }

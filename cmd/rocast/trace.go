@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -66,12 +67,15 @@ type traces struct {
 // framesOf returns the frames of a file, or the frame that is written in hexadecimal digits.
 func framesOf(arg string) ([][]byte, error) {
 	digits := strings.Join(strings.Fields(arg), "")
-	if frame, err := hex.DecodeString(digits); err == nil {
+	if frame, err := hex.DecodeString(digits); err == nil && len(frame) > 0 {
 		return [][]byte{frame}, nil
 	}
 	f, err := os.Open(arg)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%.40q is neither a file nor a frame in hexadecimal digits", arg)
+	}
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
 	frames, err := readFrames(f)
@@ -174,7 +178,7 @@ meanwhile, and only root may do it. With --json each frame is a document on a li
 				return usage(cmd, "--count is %d; write a number of frames", count)
 			}
 			show := &eventLines{out: a.stdout, json: a.json, left: count}
-			return a.watchCapture(cmd, api.CaptureQuery{Group: args[0]}, 0, show)
+			return a.watchCapture(cmd, api.CaptureQuery{Group: args[0]}, 0, func() (shown, error) { return show, nil })
 		},
 	}
 	cmd.Flags().IntVar(&count, "count", 10, "end after so many received `frames`")

@@ -93,6 +93,8 @@ func TestTraceInjectOfFiles(t *testing.T) {
 		write("x", []byte("hello")):      "read the frames of " + filepath.Join(dir, "x") + ": it is neither pcap nor pcapng",
 		write("y", classic.Bytes()[:24]): "read the frames of " + filepath.Join(dir, "y") + ": there is none",
 		"0200zz":                         `"0200zz" is neither a file nor a frame in hexadecimal digits`,
+		"":                               `"" is neither a file nor a frame in hexadecimal digits`,
+		filepath.Join(cut, "x"):          "open " + filepath.Join(cut, "x") + ": not a directory",
 		"020":                            `"020" is neither a file nor a frame in hexadecimal digits`,
 	} {
 		d.refused(t, exitUsage, api.Usage, want+seeHelp, "trace", "inject", arg, "--port", "eth1")
