@@ -7,11 +7,10 @@ import (
 )
 
 // Viewers answers questions of a page that shows the groups, for everybody who reaches it: nothing
-// that it answers has R_Keys, and nothing changes anything.
+// that it answers has R_Keys or quotes the config, and nothing changes anything.
 func (s *Server) Viewers() http.Handler {
 	mux := http.NewServeMux()
 	for path, ask := range map[string]handler{
-		api.StatusPath:              s.status,
 		api.TrafficPath:             s.traffic,
 		api.TrafficPath + "/{name}": s.groupTraffic,
 		api.TreesPath + "/{name}":   s.tree,
