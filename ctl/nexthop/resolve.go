@@ -18,6 +18,7 @@ type finding struct {
 	seen     sighting   // from the last finding that knew the port
 	subjects []subject  // a change of one of these may change the finding
 	asked    bool       // the kernel was asked and has not answered yet
+	off      bool       // next did not answer the kernel, and has not answered since
 	probed   time.Time  // time of the last probe; see probeEvery
 	owed     bool       // a probe was delayed because of probeEvery
 }
@@ -59,9 +60,9 @@ type walk struct {
 	at    sighting       // found so far in this walk
 	state neighbourState // state of the next hop
 	tags  tags
-	// wasSilent says that the last finding was Silent. The host stays so while the kernel asks it
-	// again, until it answers.
-	wasSilent bool
+	// wasOff is the neighbour that was off at the last finding. It stays so while the kernel asks
+	// it again, until it answers: each try of the kernel would be news otherwise.
+	wasOff netip.Addr
 }
 
 // resolve finds the hop to an address. was is the last finding for the address, or nil. insist also
@@ -69,7 +70,10 @@ type walk struct {
 func (r *resolver) resolve(to netip.Addr, was *finding, insist bool) *finding {
 	w := &walk{resolver: r, to: to}
 	if was != nil {
-		w.seen, w.probed, w.wasSilent = was.seen, was.probed, was.Silent
+		w.seen, w.probed = was.seen, was.probed
+		if was.off {
+			w.wasOff = was.next
+		}
 	}
 	w.about(subject{addr: to})
 	doubt, err := w.walk(insist)
@@ -142,8 +146,9 @@ func (w *walk) neighbour(out link, insist bool) (doubt string, err error) {
 		}
 	}
 	w.asked = n.state != failed || insist
+	w.off = out.broken() == "" && (n.state == failed || w.wasOff == w.next)
 	reason := fmt.Sprintf("the kernel is asking for the MAC of %v on %s", w.next, out.name)
-	if n.state == failed {
+	if w.off {
 		reason = fmt.Sprintf("%v does not answer on %s; is the host up, with this address?", w.next, out.name)
 	}
 	if broken := out.broken(); broken != "" {
@@ -154,7 +159,7 @@ func (w *walk) neighbour(out link, insist bool) (doubt string, err error) {
 	}
 	w.at.mac = w.seen.mac
 	w.about(subject{mac: w.at.mac})
-	w.Silent = out.broken() == "" && (n.state == failed || w.wasSilent)
+	w.Silent = w.off
 	return fmt.Sprintf("%s; it was last at %v", reason, w.at.mac), nil
 }
 

@@ -315,3 +315,26 @@ func TestASilentHostIsSilentUntilItAnswers(t *testing.T) {
 		t.Errorf("without a carrier no host can answer: %s", describe(hop))
 	}
 }
+
+// A host that is off stays one that does not answer while the kernel asks it again: else each try
+// would be news for the log, the events and the hook.
+func TestAHostThatIsOffIsNewsOnce(t *testing.T) {
+	k := newFakeKernel()
+	clear(k.neighbours)
+	tracker := newTracker(k, []int{eth1, eth2, eth3})
+	tracker.Track(onEth1)
+	const asking, off = "the kernel is asking for the MAC of 10.1.0.2 on eth1", "10.1.0.2 does not answer on eth1; is the host up, with this address?"
+	for i, c := range []struct {
+		state neighbourState
+		want  string
+	}{{incomplete, asking}, {failed, off}, {incomplete, off}, {absent, off}, {failed, off}, {usable, ""}, {incomplete, asking}} {
+		for at := range k.neighbours {
+			delete(k.neighbours, at)
+		}
+		k.neighbours[fmt.Sprintf("%d 10.1.0.2", eth1)] = neighbour{state: c.state, mac: MAC{2, 0, 0, 0, 0, 0x12}}
+		tracker.update([]change{{subject: subject{addr: onEth1}}})
+		if got, _, _ := strings.Cut(tracker.Hop(onEth1).Reason, "; it was last at"); got != c.want {
+			t.Errorf("%d: %q, want %q", i, got, c.want)
+		}
+	}
+}
