@@ -70,8 +70,8 @@ func (o *operator) take(t *testing.T, ctx context.Context, s step) string {
 	}
 	for {
 		output, err := o.run(ctx, s)
-		missing := s.missing(output)
-		if err == nil && len(missing) == 0 {
+		wrong := s.wrong(output)
+		if err == nil && wrong == "" {
 			return output
 		}
 		select {
@@ -82,7 +82,7 @@ func (o *operator) take(t *testing.T, ctx context.Context, s step) string {
 			for at, p := range o.running {
 				t.Logf("%s:\n%s", at, p.Stdout)
 			}
-			t.Fatalf("%s\n%s%v; it lacks %q", s.prompt(), output, err, missing)
+			t.Fatalf("%s\n%serror: %v; the output %s", s.prompt(), output, err, wrong)
 		}
 	}
 }

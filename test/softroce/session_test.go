@@ -1,6 +1,7 @@
 package softroce
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -24,6 +25,7 @@ type step struct {
 	// wants is what the output has: the step is repeated until it has all of it, because rocast
 	// needs some seconds to notice. The page shows the last output.
 	wants []string
+	lacks []string // what the output does not have
 	// meanwhile lets the command run while the next ones do. wait, on the same host, ends it.
 	meanwhile bool
 	happen    event // if at is ""
@@ -42,6 +44,9 @@ const waitCommand = "wait"
 
 // groupOfSession stands for the name of the group, which ends with a number of the daemon's choice.
 const groupOfSession = "cm-10.77.0.100"
+
+// wellHosts are the receivers whose cable stays.
+var wellHosts = []string{"10.77.0.2", "10.77.0.4"}
 
 var groupName = regexp.MustCompile(regexp.QuoteMeta(groupOfSession) + `-[0-9]+`)
 
@@ -67,9 +72,13 @@ var session = []step{
 	{at: "box", command: "rocast status", wants: []string{"degraded", "10.77.0.3"}, unhealthy: true},
 	{at: "box", command: "rocast top --once " + groupOfSession, wants: []string{"is degraded", "slowest: 10.77.0.3"}},
 	{at: "box", command: "rocast events", wants: []string{"member-stalled", "degraded", "10.77.0.3"}},
+	{at: "box", command: "curl -sSf 127.0.0.1:7470/v1/traffic/" + groupOfSession + ` | tr '{' '\n' | grep trouble`,
+		wants: []string{`"ip":"10.77.0.3"`, `"trouble":"stalled"`}, lacks: wellHosts},
+	{at: "box", command: "curl -sSf 127.0.0.1:7470/ui/ | grep title", wants: []string{"<title>rocast</title>"}},
+	{at: "box", command: "curl -sSf 127.0.0.1:7470/metrics | awk '/^rocast_(groups|member_lag|member_trouble)/ && $2 > 0'",
+		wants: []string{`rocast_groups{state="degraded"} 1`, "rocast_member_lag_packets{", "rocast_member_lag_seconds{", `member="10.77.0.3"`, `trouble="stalled"} 1`}, lacks: wellHosts},
 	{at: "box", command: "rocast group show " + groupOfSession + " | head -18", wants: []string{"degraded", "10.77.0.3"}},
-	{at: "box", command: "rocast capture --count 6 --group " + groupOfSession, wants: []string{"(resent)"}},
-	{at: "box", command: "curl -s 127.0.0.1:7470/metrics | grep '^rocast_groups'", wants: []string{`rocast_groups{state="degraded"} 1`}},
+	{at: "box", command: "rocast capture --count 6 --group " + groupOfSession, wants: []string{"(resent)", "to   10.77.0.3"}},
 	{command: "the cable of host 3 is plugged in again", happen: plugIn},
 	{at: "host 1", command: waitCommand, wants: []string{"BW average"}},
 	{at: "box", command: "rocast events", wants: []string{"member-returned", "restored"}},
@@ -125,8 +134,8 @@ func TestThePageShowsTheSession(t *testing.T) {
 		t.Fatalf("%s shows\n%s\nand make operate-story runs\n%s", sessionPage, strings.Join(prompts, "\n"), strings.Join(want, "\n"))
 	}
 	for i, s := range session {
-		if missing := s.missing(outputs[i]); len(missing) > 0 {
-			t.Errorf("%s: the output of %q lacks %q", sessionPage, s.prompt(), missing)
+		if wrong := s.wrong(outputs[i]); wrong != "" {
+			t.Errorf("%s: the output of %q %s", sessionPage, s.prompt(), wrong)
 		}
 	}
 }
@@ -154,7 +163,17 @@ func TestTheSessionBeginsAsTheReadmeSays(t *testing.T) {
 	}
 }
 
-// missing is what the output of the step lacks.
-func (s step) missing(output string) []string {
-	return slices.DeleteFunc(slices.Clone(s.wants), func(want string) bool { return strings.Contains(output, want) })
+// wrong says what the output of the step lacks, or has and should not; "": the output is right.
+func (s step) wrong(output string) string {
+	for _, want := range s.wants {
+		if !strings.Contains(output, want) {
+			return fmt.Sprintf("lacks %q", want)
+		}
+	}
+	for _, word := range s.lacks {
+		if strings.Contains(output, word) {
+			return fmt.Sprintf("has %q", word)
+		}
+	}
+	return ""
 }
