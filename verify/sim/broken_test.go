@@ -255,6 +255,21 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
 				m.reply(out, roce.NAKRemoteAccess, f.View.PSN(f.Head()))
 			})},
+		"tells the error of a receiver that it has evicted": {want: Ends, s: keyLostEvicted(), says: "without a reason",
+			after: func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+				if m.isData(f) && m.w.hosts[1].membership == evicted {
+					m.reply(out, roce.NAKRemoteAccess, m.w.hosts[0].SendPSN.Add(int32(m.w.hosts[0].merged.acked+1)))
+				}
+				return r
+			}},
+		"does not wait after a restart for a receiver evicted before": {want: Truth, s: evictedBeforeCrash(), says: "b, for one",
+			after: func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs, r dataplane.Reason) dataplane.Reason {
+				others := min(m.w.hosts[2].next[0], m.w.hosts[3].next[0])
+				if m.isData(f) && m.w.tally[SwitchCrash].Times > 0 && m.number(f) == others-1 {
+					m.reply(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()))
+				}
+				return r
+			}},
 		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
 				edits := m.w.group.Edits(-1)
@@ -386,6 +401,26 @@ func allPass(s Scenario) Scenario {
 func damaging() Scenario {
 	s := calm()
 	s.eachLink(func(l *Link) { l.Damage = 1e-2 })
+	return s
+}
+
+// keyLostEvicted is calm with a receiver that is evicted because it has lost its memory.
+func keyLostEvicted() Scenario {
+	s := calm()
+	s.Policy.OnFatal = feedback.FatalEvict
+	s.Timed = []Timed{{Kind: KeyLost, Host: 1, AfterPacket: 100}}
+	return s
+}
+
+// evictedBeforeCrash is calm with a receiver that is cut off and evicted because it is silent.
+// After that the switch crashes, and waits for the receiver again.
+func evictedBeforeCrash() Scenario {
+	s := calm()
+	s.Policy.SilentAfter, s.Policy.Evict = 6*time.Millisecond, true
+	s.Timed = []Timed{
+		{Kind: Cut, Host: 1, AfterPacket: 100, For: 20 * time.Millisecond},
+		{Kind: SwitchCrash, AfterPacket: 200, For: time.Millisecond},
+	}
 	return s
 }
 

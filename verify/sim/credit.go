@@ -49,9 +49,6 @@ func (w *world) checkCredits(h *host, a roce.AETH) {
 	upTo, lowest, any, silent := int(a.MSN)+int(n), 0, false, false
 	for i := range w.hosts {
 		r := &w.hosts[i]
-		if r.membership == evicted && w.tally[SwitchCrash].Times > 0 {
-			silent = true // it is in the group again, and limits the source until it is evicted again
-		}
 		if r == h || !r.counts() || r.grant.unlimited {
 			continue
 		}

@@ -65,6 +65,12 @@ func (w *world) endFault(f *Timed) {
 	if err := w.openSwitch(true); err != nil {
 		panic("sim: restart the switch: " + err.Error()) // it was opened before
 	}
+	// The switch has forgotten whom it evicted, and waits for all receivers again.
+	for i := range w.hosts {
+		if h := &w.hosts[i]; h.membership == evicted {
+			h.membership = member
+		}
+	}
 }
 
 // afflict begins (n is 1) or ends (n is -1) a fault of a host.
