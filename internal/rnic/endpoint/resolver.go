@@ -15,8 +15,10 @@ import (
 )
 
 const (
-	// resolvePatience is how long the kernel's RDMA core waits for a neighbour on the way to RTR.
-	resolvePatience = time.Second
+	// resolvePatience is how long a queue pair waits for a neighbour on the way to RTR. The
+	// kernel's RDMA core waits for 1 s. That is no longer than the kernel takes to ask a second
+	// time, and on a busy machine the first question may be lost.
+	resolvePatience = 2500 * time.Millisecond
 	resolvePause    = 2 * time.Millisecond
 
 	usableNeighbour = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE |
