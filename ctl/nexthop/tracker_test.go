@@ -45,6 +45,23 @@ func TestAChangeIsToldForTheAddressesItConcerns(t *testing.T) {
 	}
 }
 
+// Those who are told of changes go through the addresses in one order, so that logs of boxes can be
+// compared.
+func TestChangedAddressesAreToldInOrder(t *testing.T) {
+	k := newFakeKernel()
+	tracker := newTracker(k, []int{eth1, eth2, eth3})
+	for addr := range 20 {
+		ip := netip.AddrFrom4([4]byte{10, 9, 0, byte(addr)})
+		k.routes[ip] = route{ifIndex: eth1, gateway: onEth1}
+		tracker.Track(ip)
+	}
+	clear(k.routes)
+	got := tracker.update([]change{{all: true}})
+	if len(got) != 20 || !slices.IsSortedFunc(got, netip.Addr.Compare) {
+		t.Errorf("told %v", got)
+	}
+}
+
 // A box whose routing daemon changes its routes all the time has no work with the others.
 func TestOnlyTheAddressesOfARouteAreLookedUpAgain(t *testing.T) {
 	k := newFakeKernel()

@@ -56,6 +56,23 @@ func TestBoxesAreTheMembersWithAPeerOfTheirOwn(t *testing.T) {
 	}
 }
 
+// A receiver's place of each range is found whether the group has few ranges or many.
+func TestThePlaceOfEachRange(t *testing.T) {
+	for _, ranges := range []int{15, 16, 40} {
+		f, m := &groupfile.File{}, &groupfile.Member{}
+		for i := range ranges {
+			f.Memory = append(f.Memory, mft.VirtualRegion{VA: uint64(i) << 20, Length: 4096, RKey: 7})
+			m.Regions = append(m.Regions, mft.Region{VA: uint64(100+i) << 20, RKey: uint32(i)})
+		}
+		place := places(f, m)
+		for i, v := range f.Memory {
+			if got := place(v); got != m.Regions[i] {
+				t.Errorf("%d ranges: range %d is at %+v, want %+v", ranges, i, got, m.Regions[i])
+			}
+		}
+	}
+}
+
 // The longest frames of a group have its path MTU and all headers. An MTU of exactly this length is
 // enough.
 func TestAPortCarriesTheLongestFrameOrIsUnfit(t *testing.T) {
