@@ -134,3 +134,15 @@ func TestAReceiverThatTheStateIsNotAboutIsLost(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// What is known of a receiver goes with it to its other ID, and is not kept for the old one:
+// another receiver may get that.
+func TestARenamedReceiverTakesItsRecordAlong(t *testing.T) {
+	was, is := id("10.0.0.1", 1), id("10.0.0.1", 2)
+	var c Chronicle
+	c.Came(was, 77)
+	c.Rename(was, is)
+	if c.Standing(was) != "" || c.Standing(is) != Joined || c.Since(is) != 77 {
+		t.Errorf("%q at %d, and %q at the old ID", c.Standing(is), c.Since(is), c.Standing(was))
+	}
+}
