@@ -17,7 +17,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build package demo demo-tree test race bench generate lint softroce operate-story watch sim model fuzz mutants install clean help
+.PHONY: all build package demo demo-tree consensus storage test race bench generate lint softroce operate-story watch sim model fuzz mutants install clean help
 
 all: build
 
@@ -37,6 +37,16 @@ demo-tree: build ## a group over three boxes on this machine; one of them is kil
 	@scripts/need ip:iproute2 ethtool:ethtool
 	$(GO) build -o $(BUILD)/demo-tree ./demo/tree
 	$(BUILD)/demo-tree -bin $(BUILD)
+
+consensus: build ## leaders write a log to replicas, and everything crashes; entries per second beside a leader that sends to each; SHORT=1
+	@scripts/need ip:iproute2 tc:iproute2 ethtool:ethtool
+	$(GO) build -o $(BUILD)/consensus ./examples/consensus
+	$(BUILD)/consensus -bin $(BUILD) -figures $(BUILD)/consensus.json $(if $(SHORT),-short)
+
+storage: build ## blocks on the disks of three replicas, one of which loses its power; blocks per second beside three unicasts; SHORT=1
+	@scripts/need ip:iproute2 tc:iproute2 ethtool:ethtool
+	$(GO) build -o $(BUILD)/storage ./examples/storage
+	$(BUILD)/storage -bin $(BUILD) -figures $(BUILD)/storage.json $(if $(SHORT),-short)
 
 test: ## every test that this machine allows; prints which it left out and why
 	@scripts/need tshark:tshark || true

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // CPUs are the machine's CPUs by their use.
@@ -84,21 +86,10 @@ func PinProcess(cpu int) error {
 	return nil
 }
 
-// CPUTime returns the CPU time of all threads of a process until the moment of the call. It works
-// for kernel threads too.
-func CPUTime(pid int) (time.Duration, error) {
-	const schedulerClock = 2 // CPUCLOCK_SCHED
-	var t unix.Timespec
-	if err := unix.ClockGettime(int32(^pid)<<3|schedulerClock, &t); err != nil {
-		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
-	}
-	return time.Duration(t.Nano()), nil
-}
-
-// CPUTimes returns the sum of CPUTime over processes.
+// CPUTimes returns the CPU time of several processes together.
 func CPUTimes(pids []int) (sum time.Duration, err error) {
 	for _, pid := range pids {
-		t, err := CPUTime(pid)
+		t, err := testlab.CPUTime(pid)
 		if err != nil {
 			return 0, err
 		}

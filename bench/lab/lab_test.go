@@ -106,7 +106,7 @@ func TestCPUTimeOfAnotherProcess(t *testing.T) {
 		})
 	}
 	testlab.Eventually(t, testlab.Patience, "a loop uses CPU time", func() bool {
-		used, err := CPUTime(busy.Process.Pid)
+		used, err := testlab.CPUTime(busy.Process.Pid)
 		return err == nil && used > 20*time.Millisecond
 	}, nil)
 	if used, err := CPUTimes([]int{idle.Process.Pid}); err != nil || used > 20*time.Millisecond {

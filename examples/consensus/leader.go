@@ -14,6 +14,7 @@ import (
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/internal/rnic/endpoint"
 	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/ways"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -36,9 +37,10 @@ type leader struct {
 
 	term    uint64
 	seats   map[*replica]*seat
-	qp      *endpoint.QP
-	psn     roce.PSN // of its first packet
-	base    int      // the place of the entry in its first packet
+	way     *ways.Way // to the group; its message n is the entry base + n
+	psn     roce.PSN  // of its first packet
+	base    int       // the place of the entry in its first packet
+	decided int       // the place behind the last entry that clients know to be decided
 	log     []entry
 	memory  []byte       // the log as replicas have it
 	events  client.Place // where this leader's events begin
@@ -60,10 +62,11 @@ func (l *leader) stand(ctx context.Context) error {
 		l.seats[r] = s
 	}
 	settings := bed.QP(l.qpn(), l.psn, pathMTU)
-	var err error
-	if l.qp, err = l.host.RNIC.NewQP(settings); err != nil {
+	qp, err := l.host.RNIC.NewQP(settings)
+	if err != nil {
 		return err
 	}
+	l.way = ways.New(1, ways.Target{VA: groupVA, RKey: groupRKey, Bytes: logBytes}, nil, qp)
 	if _, err := l.api.CreateGroup(ctx, l.file(l.replicas)); err != nil {
 		return err
 	}
@@ -80,7 +83,7 @@ func (l *leader) stand(ctx context.Context) error {
 	if _, err := l.api.WaitClear(ctx, l.group()); err != nil {
 		return err
 	}
-	return l.qp.Connect(ctx, endpoint.Peer{IP: l.groupIP, QPN: l.qpn()})
+	return qp.Connect(ctx, endpoint.Peer{IP: l.groupIP, QPN: l.qpn()})
 }
 
 // file describes the group. Two replicas of three are enough, and a replica that refuses leaves.
@@ -117,6 +120,7 @@ func (l *leader) take(ctx context.Context) error {
 		return fmt.Errorf("only %d replicas follow: %w", len(logs), refused)
 	}
 	l.base = common(logs)
+	l.decided = l.base
 	log := newest(logs)
 	for _, e := range log[:l.base] {
 		l.note(e)
@@ -138,31 +142,52 @@ func (l *leader) note(e entry) {
 // hears it as the NAK of the replica without which there is no quorum any more.
 var errFenced = errors.New("the replicas follow another leader")
 
-// decide appends an entry to the log, and returns when a quorum has it.
-func (l *leader) decide(ctx context.Context, op uint64) error {
+// append writes an entry behind the log, and does not wait for it: several may be under way.
+func (l *leader) append(ctx context.Context, op uint64) error {
 	if len(l.log) == logEntries {
 		return errors.New("the log is full")
 	}
 	e := after(l.log, l.term, op)
-	l.note(e)
 	at := entryBytes * int(e.index)
-	if err := l.qp.PostWrite(e.index, l.memory[at:at+entryBytes], rnic.Remote{VA: groupVA + uint64(at), RKey: groupRKey}); err != nil {
-		return err
-	}
-	c, err := l.qp.Wait(ctx)
-	switch {
-	case err != nil:
-		return err
-	case c.Status == rnic.RemoteAccess:
-		return errFenced
-	case c.Status != rnic.Success:
-		return errors.New(c.Status.String())
-	}
+	l.note(e)
+	_, err := l.way.Write(ctx, l.memory[at:at+entryBytes], at)
+	return fenced(err)
+}
+
+// settle waits until a quorum has all entries of this leader, except the last few that may be under
+// way. Clients hear of those that are decided, also if the leader finds out that it leads no more.
+func (l *leader) settle(ctx context.Context, underWay int) error {
+	err := fenced(l.way.WaitFor(ctx, uint64(max(len(l.log)-l.base-underWay, 0))))
+	return errors.Join(l.tell(ctx), err)
+}
+
+// tell tells clients what is decided.
+func (l *leader) tell(ctx context.Context) error {
+	complete := l.base + int(l.way.Complete())
 	if err := l.complete(ctx); err != nil {
 		return err
 	}
-	l.checker.decide(e)
+	for ; l.decided < complete; l.decided++ {
+		l.checker.decide(l.log[l.decided])
+	}
 	return nil
+}
+
+// fenced is errFenced if the error says so.
+func fenced(err error) error {
+	var ended *ways.Ended
+	if errors.As(err, &ended) && ended.Status == rnic.RemoteAccess {
+		return errFenced
+	}
+	return err
+}
+
+// decide appends an entry to the log, and returns when a quorum has it.
+func (l *leader) decide(ctx context.Context, op uint64) error {
+	if err := l.append(ctx, op); err != nil {
+		return err
+	}
+	return l.settle(ctx, 0)
 }
 
 // next waits for the next event of this leader's group that is wanted.
@@ -278,7 +303,7 @@ func (l *leader) send(ctx context.Context, r *replica, from, to int) error {
 
 // retire removes what a leader has made.
 func (l *leader) retire(ctx context.Context) error {
-	l.qp.Destroy()
+	l.way.Close()
 	for _, r := range l.replicas {
 		r.leave(l.term)
 	}

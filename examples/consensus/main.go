@@ -17,6 +17,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -32,12 +33,26 @@ import (
 func main() {
 	bin := flag.String("bin", "build", "directory of rocastd")
 	rounds := flag.Int("rounds", 10, "how often the leader changes, and a replica dies")
+	seeds := flag.Uint64("seeds", 3, "how many sequences of crashes are drawn")
+	first := flag.Uint64("seed", 1, "the first of them")
+	file := flag.String("figures", "", "measure entries per second and latency too, and write all figures to this file as JSON")
+	mbit := flag.Int("mbit", 4, "rate of the links while that is measured, Mbit/s")
+	short := flag.Bool("short", false, "measure for less than a minute")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
-	if err := run(ctx, os.Stdout, filepath.Join(*bin, "rocastd"), *rounds); err != nil {
+	program := filepath.Join(*bin, "rocastd")
+	failovers, err := run(ctx, os.Stdout, program, *rounds, *first, *seeds)
+	if err == nil && *file != "" {
+		var f *figures
+		if f, err = measure(ctx, os.Stdout, program, newPlan(*mbit*1_000_000, *short)); err == nil {
+			f.Failover = failovers
+			err = f.save(*file)
+		}
+	}
+	if err != nil {
 		fmt.Println("FAIL:", err)
 		os.Exit(1)
 	}
@@ -61,25 +76,33 @@ type story struct {
 
 	// What was measured.
 
+	setups   []time.Duration // of a group, with its queue pairs
 	changes  []time.Duration // from the decision to lead to the first entry, with a new group
 	takes    []time.Duration // the same, if the group is there before
 	writes   []time.Duration // from a write to its completion
 	losses   []time.Duration // the longest one of these while a replica died
 	returns  []time.Duration // from its return to an entry that it has, and everything before
+	outages  []time.Duration // from the crash of the box until what was under way is decided
+	ended    int             // leaders that stood again, because too few replicas could follow the group
+	drawn    int             // crashes that were drawn
 	refusals []string        // how the leaders before heard that they are not leaders any more
 }
 
-func run(ctx context.Context, out io.Writer, program string, rounds int) (err error) {
+func run(ctx context.Context, out io.Writer, program string, rounds int, seed, seeds uint64) (_ []failover, err error) {
 	s, err := open(ctx, out, program)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.all(ctx, rounds); err != nil {
-		return fmt.Errorf("%w\nrocastd's log:\n%s", err, s.Daemon.Log())
+	err = s.all(ctx, rounds)
+	for n := seed; err == nil && n < seed+seeds; n++ {
+		err = s.suffer(ctx, n, crashesOfASeed)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w\nrocastd's log:\n%s", err, s.Daemon.Log())
 	}
 	s.report()
-	return nil
+	return s.failovers(), nil
 }
 
 // open builds the lab, and makes the first host the leader.
@@ -115,6 +138,9 @@ func (s *story) all(ctx context.Context, rounds int) error {
 	for i := range rounds {
 		if err := s.change(ctx); err != nil {
 			return fmt.Errorf("leader change %d: %w", i+1, err)
+		}
+		if err := s.crash(ctx, crash{name: "the box", box: true}, rand.New(rand.NewPCG(uint64(i), 1))); err != nil {
+			return fmt.Errorf("crash %d of the box: %w", i+1, err)
 		}
 		if err := s.lose(ctx, s.replicas[i%replicas]); err != nil {
 			return fmt.Errorf("loss %d: %w", i+1, err)
@@ -157,10 +183,14 @@ func (s *story) lead(ctx context.Context) (old *leader, err error) {
 		return old, err
 	}
 	if old != nil {
+		s.setups = append(s.setups, stands.Sub(began))
 		s.changes, s.takes = append(s.changes, time.Since(began)), append(s.takes, time.Since(stands))
 	}
 	return old, nil
 }
+
+// late is how many entries a leader writes that is none any more.
+const late = 5
 
 // change changes the leader. The one before does not know: it goes on, and is refused.
 func (s *story) change(ctx context.Context) error {
@@ -168,17 +198,23 @@ func (s *story) change(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.op++
-	if err := old.decide(ctx, s.op); !errors.Is(err, errFenced) {
-		return fmt.Errorf("the leader before has written entry %d: %v", len(old.log)-1, err)
+	first := len(old.log)
+	for range late {
+		s.op++
+		if err := old.append(ctx, s.op); err != nil && !errors.Is(err, errFenced) {
+			return err
+		}
+	}
+	if err := old.settle(ctx, 0); !errors.Is(err, errFenced) || old.decided > first {
+		return fmt.Errorf("the leader before has decided %d of its entries from %d on: %v", old.decided-first, first, err)
 	}
 	for range replicas + 1 - quorum { // so many have to refuse
 		e, err := old.next(ctx, func(e client.Event) bool { return e.Kind == api.MemberRefused })
 		if err != nil {
 			return err
 		}
-		if at := old.place(*e.PSN); at != len(old.log)-1 {
-			return fmt.Errorf("%s refused entry %d, not %d", e.Member, at, len(old.log)-1)
+		if at := old.place(*e.PSN); at != first {
+			return fmt.Errorf("%s refused entry %d, not %d", e.Member, at, first)
 		}
 		s.refusals = append(s.refusals, e.Cause)
 	}
@@ -223,11 +259,14 @@ func (s *story) comeBack(ctx context.Context, r *replica) error {
 // check waits until all replicas have caught up, and looks for what is lost or in another order.
 func (s *story) check(ctx context.Context) error {
 	for _, r := range s.replicas {
+		if err := s.follow(ctx, r, len(s.now.log)); err != nil {
+			return err
+		}
+	}
+	for _, r := range s.replicas { // also what was decided meanwhile
 		for len(r.log()) < len(s.now.log) {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("%v has %d of %d entries: %w", r.host.IP, len(r.log()), len(s.now.log), ctx.Err())
-			case <-time.After(time.Millisecond):
+			if err := pause(ctx); err != nil {
+				return fmt.Errorf("%v has %d of %d entries: %w", r.host.IP, len(r.log()), len(s.now.log), err)
 			}
 		}
 		if err := s.checker.check(r.log()); err != nil {
@@ -246,6 +285,10 @@ func (s *story) report() {
 	print("an entry, from the write to its completion", s.writes)
 	print("the longest such time while a replica dies", s.losses)
 	print("a replica that lost everything has everything again", s.returns)
+	print("the box crashes, starts again, and all entries are decided", s.outages)
+	if s.drawn > 0 {
+		fmt.Fprintf(s.out, "%d crashes were drawn; %d times too few replicas could follow the group, and a leader began anew\n", s.drawn, s.ended)
+	}
 	fmt.Fprintf(s.out, "%d entries are in all %d logs, none lost, none in another order\n", len(s.now.log), replicas)
 	fmt.Fprintf(s.out, "what a leader before hears of each replica: %s\n", s.refusals[0])
 }

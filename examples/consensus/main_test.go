@@ -2,6 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,10 +20,11 @@ import (
 func TestMain(m *testing.M) { lab.Main(m) }
 
 func TestConsensus(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	program := lab.Program(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var out strings.Builder
-	s, err := open(ctx, &out, lab.Program(t))
+	s, err := open(ctx, &out, program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,6 +45,7 @@ func TestConsensus(t *testing.T) {
 		{"a replica is told what it lacks", isTold},
 		{"a new leader, and a replica that lacks entries", lags},
 		{"an entry that only one replica has", diverges},
+		{"crashes as seeds draw them", drawn},
 		{"too few replicas follow", tooFew},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.run(t, ctx, s) }) {
@@ -183,6 +189,56 @@ func diverges(t *testing.T, ctx context.Context, s *story) {
 	alone.away = false
 	must(t, s.comeBack(ctx, alone))
 	must(t, s.check(ctx))
+}
+
+// Whatever crashes while entries are under way, with links that lose packets and without.
+func drawn(t *testing.T, ctx context.Context, s *story) {
+	for seed := range uint64(4) {
+		must(t, s.suffer(ctx, seed, 4))
+	}
+	t.Logf("%d leaders began anew because too few replicas could follow", s.ended)
+}
+
+// By a group the leader sends each entry once, by connections once for each replica.
+func TestTheFigures(t *testing.T) {
+	program := lab.Program(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := plan{rate: 2_000_000, rounds: 1, span: 300 * time.Millisecond, replicas: []int{2}, loads: []int{10}, bursts: []int{10}, repeats: 3}
+	var out strings.Builder
+	f, err := measure(ctx, &out, program, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "figures.json")
+	must(t, f.save(path))
+	text, err := os.ReadFile(path)
+	must(t, err)
+	var saved figures
+	must(t, json.Unmarshal(text, &saved))
+	if !reflect.DeepEqual(&saved, f) || len(f.Ratio) != 1 {
+		t.Errorf("%+v is saved as %+v", f, saved)
+	}
+	for _, rows := range [][]measured{f.Throughput, f.Load, f.Bursts} {
+		if len(rows) != 2 {
+			t.Fatalf("%+v", rows)
+		}
+		for i, way := range []string{byGroup, byEach} {
+			m := rows[i]
+			if m.Replicas != 2 || m.Way != way || m.P50 <= 0 || m.P99 < m.P50 || m.LinkShare <= 0 || m.Burst == 0 && m.LinkShare > 1.1 || m.HostsCPUs <= 0 {
+				t.Errorf("%+v", m)
+			}
+			if each := float64(m.Sent) / (m.PerSecond * m.Seconds); m.Burst == 0 && each < float64((i+1)*packetBytes) {
+				t.Errorf("%.0f bytes for each entry: %+v", each, m)
+			}
+		}
+	}
+	if group := f.Throughput[0]; float64(group.Sent)/(group.PerSecond*group.Seconds) > 2*packetBytes {
+		t.Errorf("an entry is sent more than once: %+v", group)
+	}
+	if !strings.Contains(out.String(), "times as many entries") {
+		t.Errorf("it says\n%s", out.String())
+	}
 }
 
 // A replica that has lost its log promises nothing, and a leader needs the promises of a quorum.

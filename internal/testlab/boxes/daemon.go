@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rocast/rocast/client"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -62,6 +63,9 @@ func (d *Daemon) Kill() error {
 	d.process = nil
 	return err
 }
+
+// CPUTime returns what the daemon, which runs, has used since it was started.
+func (d *Daemon) CPUTime() (time.Duration, error) { return testlab.CPUTime(d.process.Pid) }
 
 // Log is what the daemon has logged, over all starts.
 func (d *Daemon) Log() string {

@@ -49,6 +49,61 @@ func Attach(end netns.Link, rate int) (*Link, error) {
 	return l, nil
 }
 
+// Shape limits the frames that leave end to a rate in bits per second, until its namespace is
+// removed. ACKs, NAKs and CNPs pass the data that waits, as in a NIC, which builds data only when
+// the link is free; the group and the hosts have IPv4 addresses. Frames have at most 1600 bytes.
+//
+// A frame that XDP redirects to end does not wait: shape the end at which a packet socket or the
+// kernel sends.
+func Shape(end netns.Link, rate int) error {
+	// A burst leaves at once: as little as possible, so that short transfers are not faster than
+	// the link, and at least what the link carries between two ticks of a coarse timer.
+	burst := strconv.Itoa(max(1600, rate/8/1000))
+	class := func(parent, id string, share int, priority string) []string {
+		return []string{"class", "add", "dev", end.Name, "parent", parent, "classid", id, "htb", "rate", strconv.Itoa(rate/share) + "bit",
+			"ceil", strconv.Itoa(rate) + "bit", "burst", burst, "cburst", burst, "prio", priority}
+	}
+	queue := func(class string) []string {
+		return []string{"qdisc", "add", "dev", end.Name, "parent", class, "bfifo", "limit", strconv.Itoa(queueBytes)}
+	}
+	commands := [][]string{
+		{"qdisc", "add", "dev", end.Name, "root", "handle", "1:", "htb", "default", "2"},
+		class("1:", "1:3", 1, "0"),
+		class("1:3", "1:1", 2, "0"), queue("1:1"), // ACKs
+		class("1:3", "1:2", 2, "1"), queue("1:2"),
+	}
+	for _, opcode := range []string{"0x11", "0x81"} { // of a BTH: ACK or NAK, CNP
+		commands = append(commands, []string{"filter", "add", "dev", end.Name, "parent", "1:", "protocol", "ip", "u32",
+			"match", "ip", "protocol", "17", "0xff", "match", "u8", opcode, "0xff", "at", "28", "flowid", "1:1"})
+	}
+	for _, command := range commands {
+		if _, err := end.NS.Exec("tc", command...); err != nil {
+			return fmt.Errorf("shape %s: %w", end.Name, err)
+		}
+	}
+	return nil
+}
+
+// Sent returns how many bytes have left a shaped end, Ethernet headers included, which the counters
+// of a veth leave out.
+func Sent(end netns.Link) (uint64, error) {
+	nl := end.NS.Netlink()
+	link, err := nl.LinkByIndex(end.Index)
+	if err != nil {
+		return 0, err
+	}
+	list, err := nl.QdiscList(link)
+	if err != nil {
+		return 0, err
+	}
+	for _, q := range list {
+		if s := q.Attrs().Statistics; q.Type() == "htb" && s != nil && s.Basic != nil {
+			return s.Basic.Bytes, nil
+		}
+	}
+	return 0, fmt.Errorf("%s is not shaped", end.Name)
+}
+
 // Drop drops the frames that wait, and those that arrive later, so that no sender is charged for
 // them any more.
 func (l *Link) Drop() error {

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/internal/ways"
+)
+
+const (
+	crashesOfASeed = 6
+	// underWay is how many entries may be under way when something crashes.
+	underWay = 64
+	// lossyPerMillion is how many packets of a million each replica's link loses, with every other
+	// seed.
+	lossyPerMillion = 5000
+)
+
+// crash is what may crash, while entries are under way.
+type crash struct {
+	name                 string
+	leader, replica, box bool
+}
+
+var crashes = []crash{
+	{name: "the leader", leader: true},
+	{name: "a replica", replica: true},
+	{name: "the box", box: true},
+	{name: "the leader and a replica", leader: true, replica: true},
+	{name: "the box and a replica", box: true, replica: true},
+	{name: "the leader and the box", leader: true, box: true},
+}
+
+// suffer lets something crash several times, as a seed draws it, and then looks for entries that
+// were lost, changed, or put in another order.
+func (s *story) suffer(ctx context.Context, seed uint64, times int) error {
+	draw := rand.New(rand.NewPCG(seed, 0))
+	loss := lossyPerMillion * int(seed%2)
+	lose := func(perMillion int) (err error) {
+		for _, r := range s.replicas {
+			err = errors.Join(err, r.link.Lose(perMillion))
+		}
+		return err
+	}
+	if err := lose(loss); err != nil {
+		return err
+	}
+	for i := range times {
+		c := crashes[draw.IntN(len(crashes))]
+		s.drawn++
+		if err := s.crash(ctx, c, draw); err != nil {
+			return fmt.Errorf("seed %d, crash %d, of %s: %w", seed, i+1, c.name, err)
+		}
+	}
+	if err := s.check(ctx); err != nil {
+		return fmt.Errorf("seed %d: %w", seed, err)
+	}
+	return lose(0)
+}
+
+// appends lets the leader write n entries, without waiting for them.
+func (s *story) appends(ctx context.Context, n int) error {
+	for range n {
+		s.op++
+		if err := s.now.append(ctx, s.op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// crash lets something crash while entries are under way, and some further entries be decided.
+func (s *story) crash(ctx context.Context, c crash, draw *rand.Rand) error {
+	if err := s.appends(ctx, 1+draw.IntN(underWay)); err != nil {
+		return err
+	}
+	if err := s.now.settle(ctx, draw.IntN(underWay)); err != nil { // some are decided
+		return err
+	}
+	var dead *replica
+	if c.replica {
+		dead = s.replicas[draw.IntN(replicas)]
+		dead.die()
+	}
+	began := time.Now()
+	if c.box {
+		if err := s.Daemon.Kill(); err != nil {
+			return err
+		}
+	}
+	if c.leader {
+		if err := s.now.crash(ctx); err != nil {
+			return err
+		}
+	} else if err := s.appends(ctx, draw.IntN(underWay)); err != nil { // it does not know
+		return err
+	}
+	if c.box {
+		if err := s.Daemon.Start(ctx, s.Box); err != nil {
+			return err
+		}
+	}
+	if c.leader {
+		if err := s.replace(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.goOn(ctx, func() error { return s.now.settle(ctx, 0) }); err != nil {
+		return err
+	}
+	if c == (crash{name: c.name, box: true}) {
+		s.outages = append(s.outages, time.Since(began))
+	}
+	return s.goOn(ctx, func() error {
+		if dead != nil && dead.lost {
+			if err := s.comeBack(ctx, dead); err != nil {
+				return err
+			}
+		}
+		return s.decide(ctx, some)
+	})
+}
+
+// replace lets the other host lead, and takes away what the leader before has left.
+func (s *story) replace(ctx context.Context) error {
+	old, err := s.lead(ctx)
+	if err != nil {
+		return err
+	}
+	return old.retire(ctx)
+}
+
+// goOn does what the leader has to do. If a replica has lost its log, and the box what it kept for
+// another one, too few replicas can follow the group, and its queue pair ends. Then there is
+// another leader, which finds the whole log at one of the replicas.
+func (s *story) goOn(ctx context.Context, do func() error) error {
+	err := do()
+	var ended *ways.Ended
+	if !errors.As(err, &ended) {
+		return err
+	}
+	s.ended++
+	if err := s.replace(ctx); err != nil {
+		return err
+	}
+	return do()
+}
+
+// crash ends a leader in the middle of what it does. What the box has told it until then, its
+// clients know.
+func (l *leader) crash(ctx context.Context) error {
+	l.way.Close()
+	return l.tell(ctx)
+}
+
+// follow waits until a replica has as many entries. If the box no longer has what the replica
+// lacks, the leader lets it come back. The box learns that from a replica that has left several
+// packets unanswered, so entries go on while the replica stands still.
+func (s *story) follow(ctx context.Context, r *replica, entries int) error {
+	for before := -1; ; {
+		has := len(r.log())
+		if has >= entries {
+			return nil
+		}
+		m, err := s.now.member(ctx, r)
+		switch {
+		case err != nil:
+		case m.State == api.LeftOut:
+			err = s.comeBack(ctx, r)
+		case has == before:
+			err = s.decide(ctx, 1)
+		}
+		before = has
+		if err == nil {
+			err = pause(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("%v has %d of %d entries: %w", r.host.IP, has, entries, err)
+		}
+	}
+}
+
+// pause is the time between two looks.
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Millisecond):
+		return nil
+	}
+}

@@ -1,0 +1,83 @@
+package slow
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/netns"
+)
+
+// Data does not get through faster than the rate, and an ACK passes the data that waits.
+func TestAShapedLink(t *testing.T) {
+	testlab.NeedRoot(t)
+	const (
+		rate   = 4_000_000
+		frames = 50
+		bytes  = 1000 // of a frame's UDP payload, and at least that on the link
+		ack    = 0x11
+		short  = 20 // bytes of an ACK
+	)
+	a, b := netns.New(t), netns.New(t)
+	from, to := netns.Veth(t, a, "a", b, "b", netns.VethOptions{})
+	if err := errors.Join(from.AddAddress("10.0.0.1/24"), to.AddAddress("10.0.0.2/24"), Shape(from, rate)); err != nil {
+		t.Fatal(err)
+	}
+	var sender, receiver *net.UDPConn
+	err := b.Do(func() (err error) {
+		receiver, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 4791})
+		return err
+	})
+	if err == nil {
+		defer receiver.Close()
+		err = a.Do(func() (err error) {
+			sender, err = net.DialUDP("udp", nil, receiver.LocalAddr().(*net.UDPAddr))
+			return err
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	began := time.Now()
+	for i := range frames + 1 {
+		frame := make([]byte, bytes)
+		if i == frames {
+			frame = make([]byte, short)
+			frame[0] = ack
+		}
+		if _, err := sender.Write(frame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := receiver.SetReadDeadline(began.Add(testlab.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	before := -1 // frames that the ACK has let pass
+	for i := range frames + 1 {
+		frame := make([]byte, bytes)
+		n, err := receiver.Read(frame)
+		if err != nil {
+			t.Fatalf("after %d frames: %v", i, err)
+		}
+		if n == short {
+			before = i
+		}
+	}
+	const burst = 1600
+	if took, least := time.Since(began), time.Second*(frames*bytes-burst)*8/rate; took < least {
+		t.Errorf("%d frames took %v, and the link needs %v", frames, took, least)
+	}
+	const headers = 14 + 20 + 8
+	if sent, err := Sent(from); err != nil || sent < frames*(headers+bytes)+headers+short || sent > (frames+5)*(headers+bytes) {
+		t.Errorf("%d bytes were sent, %v", sent, err)
+	}
+	if _, err := Sent(to); err == nil {
+		t.Error("the other end is not shaped")
+	}
+	if before < 0 || before > frames/2 {
+		t.Errorf("the ACK came after %d of %d frames", before, frames)
+	}
+}
