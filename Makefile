@@ -26,6 +26,7 @@ build: ## rocastd and rocast into build/
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BUILD)/ ./cmd/...
 
 package: build ## .deb and .rpm into build/packages
+	@scripts/need gcc:gcc /usr/include/infiniband/verbs.h:libibverbs-dev
 	@packaging/build $(BUILD) $(VERSION) $(COMMIT)
 
 demo: build ## reliable multicast on this machine: one source, three receivers, lost packets

@@ -244,7 +244,7 @@ func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.G
 		}
 	}
 	if m.ID() == g.source {
-		r.Part = "source"
+		r.Part = api.PartSource
 	}
 }
 

@@ -41,6 +41,8 @@ type service struct {
 	listener   net.Listener
 	boxes      *server.Server // for other boxes; nil: off
 	boxesAt    net.Listener
+	hosts      *server.Server // for programs on hosts; nil: off
+	hostsAt    net.Listener
 	metrics    *metrics.Listener // nil: off
 	reloader   *reload.Reloader
 	hangups    <-chan os.Signal // each one reloads the config
@@ -92,7 +94,7 @@ func (s *service) open(c config.Config, openSwitch opener) error {
 	if c.Metrics.IsValid() {
 		s.metrics = &metrics.Listener{At: c.Metrics, Handler: s.forViewers(scrape), Log: s.log.Logger}
 	}
-	if err := s.openBoxes(c); err != nil {
+	if err := errors.Join(s.openBoxes(c), s.openHosts(c)); err != nil {
 		return err
 	}
 	s.socket = c.Socket
@@ -120,6 +122,19 @@ func (s *service) openBoxes(c config.Config) (err error) {
 	}
 	s.close = append(s.close, func() error { _ = s.boxesAt.Close(); return nil }) // Serve has closed it, unless open fails
 	s.boxes = server.NewForBoxes(s.controller, s.log.Logger, s.server, c.API.Clients)
+	return nil
+}
+
+// openHosts listens for programs on hosts, if the config says so.
+func (s *service) openHosts(c config.Config) (err error) {
+	if !c.Hosts.On() {
+		return nil
+	}
+	if s.hostsAt, err = server.ListenForHosts(c.Hosts.Listen); err != nil {
+		return err
+	}
+	s.close = append(s.close, func() error { _ = s.hostsAt.Close(); return nil }) // Serve has closed it, unless open fails
+	s.hosts = server.NewForHosts(ctl.NewHosts(s.controller, c.Hosts), s.log.Logger)
 	return nil
 }
 
@@ -221,6 +236,9 @@ func (s *service) run(ctx context.Context) error {
 	tasks.Go(func() error { return s.server.Serve(ctx, s.listener) })
 	if s.boxes != nil {
 		tasks.Go(func() error { return s.boxes.Serve(ctx, s.boxesAt) })
+	}
+	if s.hosts != nil {
+		tasks.Go(func() error { return s.hosts.Serve(ctx, s.hostsAt) })
 	}
 	if s.metrics != nil {
 		tasks.Go(func() error { s.metrics.Serve(ctx); return nil })

@@ -122,6 +122,7 @@ func checkDeb(t *testing.T, deb string) {
 		"-rw-r--r-- root/root /usr/share/doc/rocast/changelog.Debian.gz",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/copyright",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/configure.md",
+		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/host.md",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/install.md",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/lab.md",
 		"-rw-r--r-- root/root /usr/share/doc/rocast/docs/merging.md",

@@ -39,6 +39,13 @@
 //	PUT    /v1/branches/{name}  Branch in, BranchAnswer out: register, renew or change a branch
 //	DELETE /v1/branches/{name}  Removed; ?version=N is the version of the request
 //
+// Hosts reach a box over plain TCP (hosts: in the config), only by this path, and each of them
+// speaks only for the IP from which it comes:
+//
+//	POST   /v1/hosts/{name}  HostRequest in, HostGroup out: join a group, or ask how it is; with
+//	                         ?wait=SECONDS&seen=VERSION the answer waits until it has another version
+//	DELETE /v1/hosts/{name}  Removed: leave the group; with ?whole=1 the group ends
+//
 // Every failure is an [Error] in {"error": ...}. A key that a group file also has keeps the name
 // that it has there. VAs and R_Keys are strings ("0x7f0000000000"), because JSON readers lose the
 // low bits of large numbers. An R_Key is absent if the caller may not see it.

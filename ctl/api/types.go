@@ -23,6 +23,7 @@ const (
 const (
 	GroupsPath   = "/v1/groups"
 	BranchesPath = "/v1/branches"
+	HostsPath    = "/v1/hosts"
 	TreesPath    = "/v1/trees"
 	StatusPath   = "/v1/status"
 	PortsPath    = "/v1/ports"
@@ -203,6 +204,9 @@ type Member struct {
 	Regions   []Region `json:"regions,omitempty"`
 	Reach
 }
+
+// PartSource is the Part of the member that sends at the moment.
+const PartSource = "source"
 
 // Reach describes the way to a member and the progress of the member.
 type Reach struct {

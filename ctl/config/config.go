@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/neighbour"
@@ -54,6 +55,7 @@ type Config struct {
 	CM           []cm.Config       // the group IPs that answer RDMA-CM when the daemon starts
 	Neighbours   []neighbour.Config
 	API          neighbour.API // where other boxes reach this one
+	Hosts        gather.Config // where programs on hosts make groups
 	Etcd         desired.Settings
 }
 
@@ -117,6 +119,7 @@ func Parse(text []byte) (Config, error) {
 			return c.readNeighbours(v)
 		}},
 		yamldoc.Field{Key: "api", Set: yamldoc.Into(&c.API, neighbour.ReadAPI)},
+		yamldoc.Field{Key: "hosts", Set: yamldoc.Into(&c.Hosts, gather.ReadConfig)},
 		yamldoc.Field{Key: "store", Set: func(v yamldoc.Value) error {
 			etcd = v.Line()
 			return yamldoc.Into(&keptIn, oneOf(stores))(v)

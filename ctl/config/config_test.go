@@ -15,6 +15,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/cm"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
@@ -67,10 +68,12 @@ neighbours:
   - {name: leaf2, address: 10.9.0.2, url: "https://10.9.0.2:7471"}
   - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1, behind: [fd00:7::/64, 10.82.0.0/22]}
 api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a, clients: [monitor, trainer]}
+hosts: {listen: "10.77.0.254:7472", groupIPs: [10.77.0.200, fd77::200]}
 store: etcd
 etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/rocast, lease: 7s, cert: /ec, key: /ek, ca: /ea}
 `))
 	want := Config{
+		Hosts: gather.Config{Listen: netip.MustParseAddrPort("10.77.0.254:7472"), GroupIPs: []netip.Addr{netip.MustParseAddr("10.77.0.200"), netip.MustParseAddr("fd77::200")}},
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", ReadGroup: "monitor", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
 		LogFormat: "json", LogLevel: "debug", Hook: "/etc/rocast/notify", RepairMemory: 3 << 30, Metrics: netip.MustParseAddrPort("[::1]:9"),
 		Egress:   []Egress{{Port: "eth1", Kmin: 100 << 10, Kmax: 400 << 10, Limit: 1 << 20, Percent: 1}, {Port: "eth*", Limit: 32 << 10, Percent: 20}},
@@ -119,7 +122,7 @@ func TestTheShippedExampleShowsEveryDefault(t *testing.T) {
 	}
 	want.Workers = 1            // 0 means one
 	want.SocketGroup = "rocast" // empty means the daemon's group, as the unit starts it
-	none := []string{"readGroup", "egress", "hook", "perftest", "cm", "neighbours", "api", "etcd"}
+	none := []string{"readGroup", "egress", "hook", "perftest", "cm", "neighbours", "api", "hosts", "etcd"}
 	_, err = Parse([]byte("ports: [eth1]\nno: 1\n"))
 	_, known, _ := strings.Cut(fmt.Sprint(err), "the known keys are ")
 	for key := range strings.SplitSeq(known, ", ") {
@@ -148,7 +151,9 @@ func TestBadConfigIsRefusedWithLineAndMend(t *testing.T) {
 		{"ports: []\n", "line 1: ports names no interface; name at least one"},
 		{"ports: eth1\n", "line 1: ports is a single word; write a list"},
 		{"ports:\n  - eth1\n  - 'eth[2'\n", `line 3: port 2 "eth[2" is not a valid glob; close its brackets`},
-		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, readGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, hook, metrics, perftest, cm, neighbours, api, store, etcd`},
+		{"ports: [eth1]\nhosts: {listen: 10.0.0.1, groupIPs: 10.0.0.9}\n", `line 2: hosts: listen "10.0.0.1" is not an address with a port; write one such as 10.77.0.254:7472`},
+		{"ports: [eth1]\nhosts: {listen: '10.0.0.1:1', groupIPs: [10.0.0.9, 10.0.0.8]}\n", `line 2: hosts: group IP 2 is a second address of its family; write one, because the groups differ by their QPNs`},
+		{"ports: [eth1]\nport: 1\n", `line 2: key "port" is unknown here; the known keys are ports, socket, socketGroup, readGroup, stateDir, mode, wait, engine, workers, repairMemory, egress, log, hook, metrics, perftest, cm, neighbours, api, hosts, store, etcd`},
 		{"ports: [eth1]\nstore: etcd\n", "line 2: store is etcd; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\netcd: {endpoints: [\"http://a:1\"]}\n", "line 2: store is files; etcd: {endpoints: [URL, ...]} and store: etcd need each other, so write both or neither"},
 		{"ports: [eth1]\nstore: etcd\netcd:\n  endpoints: []\n", "line 4: etcd: endpoints names no URL; name at least one"},

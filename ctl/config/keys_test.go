@@ -23,6 +23,7 @@ var texts = map[string]string{
 	"cm":         "cm: [{groupIP: 10.0.0.9, port: 7174, receivers: 10.0.0.2, %s}]",
 	"neighbours": "neighbours: [{name: leaf2, address: 10.9.0.2, url: \"https://h:1\", %s}]\napi: {listen: \"10.0.0.1:1\", cert: /c, key: /k, ca: /a}",
 	"api":        "api: {listen: \"10.0.0.1:1\", cert: /c, key: /k, ca: /a, %s}",
+	"hosts":      "hosts: {listen: \"10.0.0.1:1\", groupIPs: 10.0.0.9, %s}",
 	"etcd":       "store: etcd\netcd: {endpoints: [\"http://h:1\"], %s}",
 }
 

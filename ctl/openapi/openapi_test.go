@@ -72,6 +72,8 @@ var operations = []struct {
 	{name: "GET /v1/branches/{name}", answer: api.Tree{}},
 	{name: "PUT /v1/branches/{name}", body: api.Branch{}, answer: api.BranchAnswer{}},
 	{name: "DELETE /v1/branches/{name}", answer: api.Removed{}, parameters: []string{"version"}},
+	{name: "POST /v1/hosts/{name}", body: api.HostRequest{}, answer: api.HostGroup{}, parameters: []string{"wait", "seen"}},
+	{name: "DELETE /v1/hosts/{name}", answer: api.Removed{}, parameters: []string{"whole"}},
 }
 
 type object = map[string]any
@@ -269,7 +271,7 @@ func description(t *testing.T) object {
 	return object{
 		"openapi": "3.0.3",
 		"info": object{"title": "rocastd", "version": "1", "description": "The API of rocastd, on its Unix socket, and over TCP with mutual TLS " +
-			"(api: in rocastd.yaml). The paths with branches are for other boxes."},
+			"(api: in rocastd.yaml). The paths with branches are for other boxes, those with hosts for programs on hosts (hosts: in rocastd.yaml)."},
 		"paths": paths, "components": object{"schemas": m.schemas},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"syscall"
@@ -35,20 +36,25 @@ func NewForBoxes(c Branches, log *zap.Logger, programs *Server, clients []string
 	return s
 }
 
-// ListenForBoxes listens for other boxes. The address need not be on an interface yet: at boot,
-// addresses may appear after the daemon starts.
+// ListenForBoxes listens for other boxes. The address need not be on an interface yet.
 func ListenForBoxes(a neighbour.API) (net.Listener, error) {
+	l, err := listenFreely(a.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for other boxes on %v: %w", a.Listen, err)
+	}
+	return neighbour.NewListener(l, a.Files), nil
+}
+
+// listenFreely listens on an address that need not be on an interface yet: at boot, addresses may
+// appear after the daemon starts.
+func listenFreely(at netip.AddrPort) (net.Listener, error) {
 	free := func(_, _ string, conn syscall.RawConn) (err error) {
 		failed := conn.Control(func(fd uintptr) { // the option serves IPv6 too
 			err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1)
 		})
 		return errors.Join(failed, err)
 	}
-	l, err := (&net.ListenConfig{Control: free}).Listen(context.Background(), "tcp", a.Listen.String())
-	if err != nil {
-		return nil, fmt.Errorf("listen for other boxes on %v: %w", a.Listen, err)
-	}
-	return neighbour.NewListener(l, a.Files), nil
+	return (&net.ListenConfig{Control: free}).Listen(context.Background(), "tcp", at.String())
 }
 
 // branchResources is resources for other boxes.

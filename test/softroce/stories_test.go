@@ -109,6 +109,9 @@ var stories = []story{
 	{"RDMA-CM, silent", false, storyRDMACMSilent},
 	{"RDMA-CM, choose", false, storyRDMACMChoose},
 	{"regions", false, storyRegions},
+	{"librocast", true, storyHost},
+	{"librocast, sources in turn", false, storyHostSources},
+	{"librocast, box killed", true, storyHostFallback},
 }
 
 // TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for

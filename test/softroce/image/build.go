@@ -13,6 +13,9 @@ import (
 // VerbsProgram is the name of the program in ../verbs inside a guest.
 const VerbsProgram = "rocast-verbs"
 
+// HostProgram is the name of the program in ../host, which uses the library in host/.
+const HostProgram = "rocast-host"
+
 // RDMACMProgram is the name of the program in ../rdmacm.
 const RDMACMProgram = "rocast-rdmacm"
 
@@ -68,7 +71,7 @@ func build(ctx context.Context, series string) (Image, error) {
 }
 
 // programs are the paths of this repository's programs that run in a guest.
-type programs struct{ agent, verbs, rdmacm string }
+type programs struct{ agent, verbs, rdmacm, host string }
 
 func buildPrograms(ctx context.Context, cache string, u userSpace) (programs, error) {
 	source, err := sourceDir(ctx)
@@ -84,10 +87,21 @@ func buildPrograms(ctx context.Context, cache string, u userSpace) (programs, er
 		return programs{}, err
 	}
 	rdmacm := []string{filepath.Join(source, "rdmacm", "main.c"), filepath.Join(source, "verbs", "sha256.c")}
-	built := programs{agent: filepath.Join(dir, "agent"), verbs: filepath.Join(dir, VerbsProgram), rdmacm: filepath.Join(dir, RDMACMProgram)}
+	library, err := filepath.Glob(filepath.Join(source, "..", "..", "host", "*.c"))
+	if err != nil {
+		return programs{}, err
+	}
+	host := []string{filepath.Join(source, "host", "main.c")}
+	for _, name := range []string{"command.c", "report.c", "sha256.c"} {
+		host = append(host, filepath.Join(source, "verbs", name))
+	}
+	built := programs{
+		agent: filepath.Join(dir, "agent"), verbs: filepath.Join(dir, VerbsProgram), rdmacm: filepath.Join(dir, RDMACMProgram), host: filepath.Join(dir, HostProgram),
+	}
 	return built, errors.Join(buildAgent(ctx, source, built.agent),
 		buildC(ctx, u, built.verbs, verbs, "-libverbs"),
-		buildC(ctx, u, built.rdmacm, rdmacm, "-lrdmacm", "-libverbs"))
+		buildC(ctx, u, built.rdmacm, rdmacm, "-lrdmacm", "-libverbs"),
+		buildC(ctx, u, built.host, append(host, library...), "-libverbs", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-static-libasan", "-static-libubsan"))
 }
 
 // sourceDir is test/softroce of this repository. The caller may run in any directory of the module.

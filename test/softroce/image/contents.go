@@ -98,7 +98,8 @@ func packPrograms(a *archive, u userSpace, built programs) error {
 	for _, name := range guestApplets {
 		a.symlink("usr/bin/"+name, "busybox")
 	}
-	return errors.Join(u.executable(a, "usr/bin/"+VerbsProgram, built.verbs), u.executable(a, "usr/bin/"+RDMACMProgram, built.rdmacm))
+	return errors.Join(u.executable(a, "usr/bin/"+VerbsProgram, built.verbs), u.executable(a, "usr/bin/"+RDMACMProgram, built.rdmacm),
+		u.executable(a, "usr/bin/"+HostProgram, built.host))
 }
 
 // packProvider adds libibverbs' driver for rxe. libibverbs opens it by its path, so no program

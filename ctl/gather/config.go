@@ -1,0 +1,62 @@
+package gather
+
+import (
+	"net/netip"
+
+	"github.com/rocast/rocast/ctl/yamldoc"
+)
+
+// Config is the key hosts of the daemon's config.
+type Config struct {
+	Listen netip.AddrPort // not valid: off
+	// GroupIPs are the IPs of the groups that hosts make, at most one of each family. The groups
+	// differ by their QPNs.
+	GroupIPs []netip.Addr
+}
+
+// On says whether hosts may make groups.
+func (c *Config) On() bool { return c.Listen.IsValid() }
+
+// GroupIP returns the IP of the groups of a host, or an invalid one.
+func (c *Config) GroupIP(host netip.Addr) netip.Addr {
+	for _, ip := range c.GroupIPs {
+		if ip.Is4() == host.Is4() {
+			return ip
+		}
+	}
+	return netip.Addr{}
+}
+
+// ReadConfig reads the key hosts.
+func ReadConfig(v yamldoc.Value) (c Config, err error) {
+	return c, v.Fields(
+		yamldoc.Field{Key: "listen", Set: yamldoc.Into(&c.Listen, listen), Needed: "listen: ADDRESS:PORT, where hosts reach this box"},
+		yamldoc.Field{Key: "groupIPs", Set: c.readGroupIPs, Needed: "groupIPs: [ADDRESS], the IP of the groups that hosts make; no host has it"},
+	)
+}
+
+func listen(v yamldoc.Value) (netip.AddrPort, error) {
+	text, err := v.Text()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil || at.Port() == 0 || at.Addr().Is4In6() {
+		return netip.AddrPort{}, v.Errorf("%q is not an address with a port; write one such as 10.77.0.254:7472", text)
+	}
+	return at, nil
+}
+
+func (c *Config) readGroupIPs(v yamldoc.Value) error {
+	return v.EachOrOne("group IP", func(item yamldoc.Value) error {
+		ip, err := item.Addr()
+		if err != nil {
+			return err
+		}
+		if c.GroupIP(ip).IsValid() {
+			return item.Errorf("is a second address of its family; write one, because the groups differ by their QPNs")
+		}
+		c.GroupIPs = append(c.GroupIPs, ip)
+		return nil
+	})
+}

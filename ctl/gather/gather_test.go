@@ -1,0 +1,231 @@
+package gather
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/mft"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func addr(last byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, last}) }
+
+// host returns host 10.77.0.last, whose regions have these lengths.
+func host(t *testing.T, last byte, role string, members int, lengths ...uint64) *Host {
+	t.Helper()
+	r := api.HostRequest{Role: role, QPN: 100 + uint32(last), PSN: uint32(last), Members: members, MTU: 1024}
+	for i, n := range lengths {
+		key := api.Hex(7 + i)
+		r.Regions = append(r.Regions, api.Region{VA: api.Hex(last) << 32, Length: n, RKey: &key})
+	}
+	h, err := NewHost(addr(last), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// come lets a host ask, and returns whether all have come.
+func come(t *testing.T, l *Hall, h *Host) bool {
+	t.Helper()
+	_, all, err := l.Come(noon, "g1", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestTheGroupOfTheHostsThatHaveCome(t *testing.T) {
+	var l Hall
+	two := host(t, 2, "receiver", 3, 5000, 64)
+	two.MTU = 4096
+	both := host(t, 3, "both", 3, 4096, 100)
+	both.SendPSN = 9
+	if come(t, &l, two) || come(t, &l, host(t, 1, "source", 3)) {
+		t.Error("all have come before the third has")
+	}
+	if !come(t, &l, both) {
+		t.Error("not all have come")
+	}
+	p := l.Party("g1")
+	if got := strings.Join(p.Came(), " "); got != "10.77.0.2 10.77.0.1 10.77.0.3" {
+		t.Error(got)
+	}
+	text, err := p.File(addr(200), 77, 0x40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := groupfile.Parse(text)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if f.Name != "g1" || f.IP != addr(200) || f.QPN != 77 || f.PathMTU != 1024 || f.Source.IP != addr(1) || f.Source.FirstPSN != 1 || f.Source.Confirm {
+		t.Errorf("%+v", f)
+	}
+	if want := []mft.VirtualRegion{{Length: 4096, RKey: 0x40}, {Length: 64, RKey: 0x41}}; !slices.Equal(f.Memory, want) {
+		t.Errorf("memory %+v", f.Memory)
+	}
+	r := f.Receivers[1]
+	if r.IP != addr(3) || r.QPN != 103 || r.FirstPSN != 3 || r.SendPSN != 9 || !r.Confirm || r.Role != groupfile.Both ||
+		!slices.Equal(r.Regions, []mft.Region{{VA: 3 << 32, Length: 4096, RKey: 7}, {VA: 3 << 32, Length: 64, RKey: 8}}) {
+		t.Errorf("%+v", r)
+	}
+	if _, _, err := l.Come(noon, "g1", host(t, 4, "receiver", 3)); err == nil || err.Error() != "group g1 is being created; join again" {
+		t.Errorf("one more: %v", err)
+	}
+	if l.Leave("g1", addr(2)) {
+		t.Error("a host has left a group that is being created")
+	}
+	if l.Close(p); l.Party("g1") != nil {
+		t.Error("a closed party waits")
+	}
+}
+
+// Without memory the group refuses all WRITEs: copies would otherwise keep the keys of the source.
+func TestAGroupWithoutRegions(t *testing.T) {
+	var l Hall
+	come(t, &l, host(t, 1, "source", 2))
+	come(t, &l, host(t, 2, "receiver", 2))
+	text, err := l.Party("g1").File(addr(200), 77, 1)
+	if err != nil || !strings.Contains(string(text), `"memory":[]`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+func TestWhatDoesNotGoTogether(t *testing.T) {
+	v6 := host(t, 2, "receiver", 2)
+	v6.IP = netip.MustParseAddr("fd77::2")
+	for _, c := range []struct {
+		name          string
+		first, second *Host
+		want          string
+	}{
+		{"counts", host(t, 1, "source", 2), host(t, 2, "receiver", 3), "members is 3, and the hosts that came before (10.77.0.1 first) say 2; write the same at all hosts"},
+		{"two sources", host(t, 1, "source", 3), host(t, 2, "source", 3),
+			"10.77.0.1 is the source of group g1 already; join with role receiver, or let all members that send have role both"},
+		{"regions", host(t, 1, "both", 2, 8), host(t, 2, "receiver", 2), "10.77.0.2 has 0 regions, and 10.77.0.1 has 1; all receivers have equally many"},
+		{"no source", host(t, 1, "receiver", 2), host(t, 2, "receiver", 2), "all 2 hosts of group g1 are receivers; one has to join with role source or both"},
+		{"families", host(t, 1, "source", 2), v6, "fd77::2 and 10.77.0.1 are addresses of two families; a group has one"},
+	} {
+		var l Hall
+		come(t, &l, c.first)
+		if _, _, err := l.Come(noon, "g1", c.second); err == nil || err.Error() != c.want {
+			t.Errorf("%s:\ngot  %v\nwant %s", c.name, err, c.want)
+		}
+		if got := l.Party("g1").Came(); len(got) != 1 {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func TestWhatNoHostCanBe(t *testing.T) {
+	key, longKey := api.Hex(1), api.Hex(1<<32)
+	good := api.HostRequest{Role: "receiver", QPN: 2, Members: 2, MTU: 256, Regions: []api.Region{{VA: 1, Length: 1, RKey: &key}}}
+	if _, err := NewHost(addr(1), good); err != nil {
+		t.Error(err)
+	}
+	for want, change := range map[string]func(*api.HostRequest){
+		`role is "sink"; write receiver, source or both`:                                           func(r *api.HostRequest) { r.Role = "sink" },
+		"qpn is 1; it may be 2 to 16777214":                                                        func(r *api.HostRequest) { r.QPN = 1 },
+		"qpn is 16777215; it may be 2 to 16777214":                                                 func(r *api.HostRequest) { r.QPN = 1<<24 - 1 },
+		"psn is 16777216; it may be 0 to 16777215":                                                 func(r *api.HostRequest) { r.PSN = 1 << 24 },
+		"sendPSN is 16777216; it may be 0 to 16777215":                                             func(r *api.HostRequest) { r.SendPSN = 1 << 24 },
+		"members is 1; it may be 2 to 1025":                                                        func(r *api.HostRequest) { r.Members = 1 },
+		"members is 0; it may be 2 to 1025":                                                        func(r *api.HostRequest) { r.Members = -5 },
+		"members is 1026; it may be 2 to 1025":                                                     func(r *api.HostRequest) { r.Members = 1026 },
+		"regions is 5; it may be 0 to 4":                                                           func(r *api.HostRequest) { r.Regions = make([]api.Region, 5) },
+		"mtu is 1500; write 256, 512, 1024, 2048 or 4096":                                          func(r *api.HostRequest) { r.MTU = 1500 },
+		"mtu is 8192; write 256, 512, 1024, 2048 or 4096":                                          func(r *api.HostRequest) { r.MTU = 8192 },
+		"mtu is 128; write 256, 512, 1024, 2048 or 4096":                                           func(r *api.HostRequest) { r.MTU = 128 },
+		"sendPSN is only for role both; the psn of a source is the first that it sends":            func(r *api.HostRequest) { r.SendPSN = 1 },
+		"a source has no regions, because nobody WRITEs to it; leave them out, or write role both": func(r *api.HostRequest) { r.Role = "source" },
+		"region 1 needs a length, an rkey of 32 bits and an end below 2^64":                        func(r *api.HostRequest) { r.Regions = []api.Region{{VA: 1, Length: 1}} },
+		"region 1 needs a length, an rkey of 32 bits and an end below 2^64 ":                       func(r *api.HostRequest) { r.Regions = []api.Region{{VA: 1, RKey: &key}} },
+		"region 1 needs a length, an rkey of 32 bits and an end below 2^64  ":                      func(r *api.HostRequest) { r.Regions = []api.Region{{VA: 1, Length: 1, RKey: &longKey}} },
+		"region 1 needs a length, an rkey of 32 bits and an end below 2^64   ":                     func(r *api.HostRequest) { r.Regions = []api.Region{{VA: 1<<64 - 1, Length: 2, RKey: &key}} },
+	} {
+		r := good
+		change(&r)
+		if _, err := NewHost(addr(1), r); err == nil || err.Error() != strings.TrimRight(want, " ") {
+			t.Errorf("\ngot  %v\nwant %s", err, want)
+		}
+	}
+}
+
+// A host that asks no more, or whose connection has ended, is not waited with.
+func TestAHostThatHasGone(t *testing.T) {
+	var l Hall
+	h := host(t, 1, "source", 3)
+	come(t, &l, h)
+	come(t, &l, host(t, 2, "receiver", 3))
+	p := l.Party("g1")
+	l.Answered(noon, p, addr(1), h.QPN, false)
+	if come(t, &l, h) || len(p.Hosts) != 2 {
+		t.Error("a host that asks again has come twice, or had gone")
+	}
+	come(t, &l, h) // two questions at once
+	l.Answered(noon, p, addr(1), h.QPN, true)
+	if len(p.Hosts) != 2 {
+		t.Error("a host has gone whose other question waits")
+	}
+	l.Answered(noon, p, addr(1), h.QPN, true)
+	if p.Waits(addr(1), h.QPN) || !p.Waits(addr(2), 102) {
+		t.Errorf("%v are there", p.Came())
+	}
+	l.Answered(noon, p, addr(2), 102, false)
+	late := host(t, 9, "source", 2)
+	if _, _, err := l.Come(noon.Add(Patience), "g2", late); err != nil || l.Party("g1") == nil {
+		t.Error("a host has gone too early")
+	}
+	if _, _, err := l.Come(noon.Add(Patience+1), "g2", late); err != nil || l.Party("g1") != nil {
+		t.Error("a host that asks no more is waited with")
+	}
+	if !l.Leave("g2", addr(9)) || l.Party("g2") != nil || l.Leave("g2", addr(9)) {
+		t.Error("a host that has left is there")
+	}
+}
+
+// A program that starts again takes the place of the one before.
+func TestAProgramThatStartsAgain(t *testing.T) {
+	var l Hall
+	come(t, &l, host(t, 2, "receiver", 3))
+	again := host(t, 2, "source", 3)
+	again.QPN = 500
+	if come(t, &l, again) {
+		t.Error("the same host counts twice")
+	}
+	p := l.Party("g1")
+	if len(p.Hosts) != 1 || p.Waits(addr(2), 102) || !p.Waits(addr(2), 500) {
+		t.Errorf("%+v", p.Hosts)
+	}
+}
+
+// One host cannot keep others out.
+func TestBounds(t *testing.T) {
+	var l Hall
+	name := func(i int) string { return strings.Repeat("x", i+1) }
+	for i := range maxOfHost {
+		if _, _, err := l.Come(noon, name(i), host(t, 1, "source", 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const own = "10.77.0.1 waits for 64 groups already; let some of them begin first"
+	if _, _, err := l.Come(noon, "g1", host(t, 1, "source", 2)); err == nil || err.Error() != own {
+		t.Error(err)
+	}
+	for i := maxOfHost; i < MaxParties; i++ {
+		if _, _, err := l.Come(noon, name(i), host(t, byte(2+i/maxOfHost), "source", 2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const all = "256 groups wait for hosts already; let some of them begin first"
+	if _, _, err := l.Come(noon, "g1", host(t, 9, "source", 2)); err == nil || err.Error() != all {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,182 @@
+package gather
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+)
+
+const (
+	// MaxParties bounds the groups that wait for hosts, and maxOfHost those of them that one host
+	// waits for: one host alone cannot keep all others out.
+	MaxParties = 256
+	maxOfHost  = 64
+	// Patience is how long a host counts that asks no more. Hosts ask again every api.MaxEventWait.
+	Patience = 10 * time.Second
+)
+
+// Party is a group that waits for hosts.
+type Party struct {
+	Name    string
+	Hosts   []*Host // in the order in which they came
+	Members int
+	// Closed says that all have come, and that the group is being created.
+	Closed bool
+}
+
+// Hall holds the parties. The zero value is ready for use.
+type Hall struct {
+	parties map[string]*Party
+}
+
+// Party returns the party of a name, or nil.
+func (l *Hall) Party(name string) *Party { return l.parties[name] }
+
+// Come takes a question of a host: the first one of it adds the host to the party, and later ones
+// say that it still waits. all says that nobody is missing any more: the caller creates the group,
+// and calls Close then. Every Come without an error is followed by one Answered.
+func (l *Hall) Come(now time.Time, name string, h *Host) (p *Party, all bool, err error) {
+	l.expire(now)
+	p = l.parties[name]
+	if p == nil {
+		if p, err = l.open(name, h); err != nil {
+			return nil, false, err
+		}
+	}
+	at := slices.IndexFunc(p.Hosts, func(o *Host) bool { return o.IP == h.IP })
+	switch {
+	case p.Closed && (at < 0 || p.Hosts[at].QPN != h.QPN):
+		return nil, false, api.Errorf(api.Unavailable, "group %s is being created; join again", name)
+	case p.Members != h.Members:
+		return nil, false, api.Errorf(api.BadRequest, "members is %d, and the hosts that came before (%v first) say %d; write the same at all hosts",
+			h.Members, p.Hosts[0].IP, p.Members)
+	}
+	if at >= 0 && p.Hosts[at].QPN == h.QPN {
+		p.Hosts[at].last, p.Hosts[at].asks = now, p.Hosts[at].asks+1
+		return p, false, nil
+	}
+	if err := p.fits(h, at); err != nil {
+		return nil, false, err
+	}
+	h.last, h.asks = now, 1
+	if at >= 0 { // its program has started again
+		p.Hosts[at] = h
+	} else {
+		p.Hosts = append(p.Hosts, h)
+	}
+	p.Closed = len(p.Hosts) == p.Members
+	return p, p.Closed, nil
+}
+
+func (l *Hall) open(name string, h *Host) (*Party, error) {
+	waits := 0
+	for _, p := range l.parties {
+		if slices.ContainsFunc(p.Hosts, func(o *Host) bool { return o.IP == h.IP }) {
+			waits++
+		}
+	}
+	switch {
+	case waits >= maxOfHost:
+		return nil, api.Errorf(api.Unavailable, "%v waits for %d groups already; let some of them begin first", h.IP, waits)
+	case len(l.parties) >= MaxParties:
+		return nil, api.Errorf(api.Unavailable, "%d groups wait for hosts already; let some of them begin first", len(l.parties))
+	}
+	p := &Party{Name: name, Members: h.Members}
+	if l.parties == nil {
+		l.parties = map[string]*Party{}
+	}
+	l.parties[name] = p
+	return p, nil
+}
+
+// fits refuses a host that does not go together with the others. It replaces the one at.
+func (p *Party) fits(h *Host, at int) error {
+	senders, receivers := 0, 0
+	for i, o := range append(slices.Clone(p.Hosts), h) {
+		switch {
+		case i == at:
+			continue
+		case o.role == groupfile.Source && h.role == groupfile.Source && o != h:
+			return api.Errorf(api.BadRequest, "%v is the source of group %s already; join with role receiver, or let all members that send have role both",
+				o.IP, p.Name)
+		case o.role != groupfile.Source && h.role != groupfile.Source && len(o.Regions) != len(h.Regions):
+			return api.Errorf(api.BadRequest, "%v has %d regions, and %v has %d; all receivers have equally many", h.IP, len(h.Regions), o.IP, len(o.Regions))
+		case o.IP.Is4() != h.IP.Is4():
+			return api.Errorf(api.BadRequest, "%v and %v are addresses of two families; a group has one", h.IP, o.IP)
+		}
+		if o.role != groupfile.Receiver {
+			senders++
+		}
+		if o.role != groupfile.Source {
+			receivers++
+		}
+	}
+	if senders == 0 && receivers == p.Members {
+		return api.Errorf(api.BadRequest, "all %d hosts of group %s are receivers; one has to join with role source or both", p.Members, p.Name)
+	}
+	return nil
+}
+
+// Answered ends a Come. left says that the host has gone: its connection ended.
+func (l *Hall) Answered(now time.Time, p *Party, ip netip.Addr, qpn uint32, left bool) {
+	for _, h := range p.Hosts {
+		if h.IP != ip || h.QPN != qpn {
+			continue
+		}
+		if h.last, h.asks = now, h.asks-1; left && h.asks == 0 && !p.Closed {
+			l.leave(p, h)
+		}
+		return
+	}
+}
+
+func (l *Hall) leave(p *Party, h *Host) {
+	p.Hosts = slices.DeleteFunc(p.Hosts, func(o *Host) bool { return o == h })
+	if len(p.Hosts) == 0 && l.parties[p.Name] == p {
+		delete(l.parties, p.Name)
+	}
+}
+
+// expire removes the hosts that ask no more.
+func (l *Hall) expire(now time.Time) {
+	for _, p := range slices.Collect(maps.Values(l.parties)) {
+		for _, h := range slices.Clone(p.Hosts) {
+			if h.asks == 0 && !p.Closed && now.Sub(h.last) > Patience {
+				l.leave(p, h)
+			}
+		}
+	}
+}
+
+// Leave removes a host that wants to wait no more, and reports whether it did wait.
+func (l *Hall) Leave(name string, ip netip.Addr) bool {
+	p := l.parties[name]
+	if p == nil || p.Closed {
+		return false
+	}
+	at := slices.IndexFunc(p.Hosts, func(h *Host) bool { return h.IP == ip })
+	if at >= 0 {
+		l.leave(p, p.Hosts[at])
+	}
+	return at >= 0
+}
+
+// Close ends a party: its group was created, or could not be.
+func (l *Hall) Close(p *Party) { delete(l.parties, p.Name) }
+
+// Waits says whether a host is in the party with this QP.
+func (p *Party) Waits(ip netip.Addr, qpn uint32) bool {
+	return slices.ContainsFunc(p.Hosts, func(h *Host) bool { return h.IP == ip && h.QPN == qpn })
+}
+
+// Came returns the IPs of the hosts.
+func (p *Party) Came() (ips []string) {
+	for _, h := range p.Hosts {
+		ips = append(ips, h.IP.String())
+	}
+	return ips
+}

@@ -1,0 +1,420 @@
+package ctl
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/gather"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/roce"
+)
+
+// Hosts makes groups of what hosts say about themselves, by the same ways as requests of the API
+// do: Create, Update, Confirm, Remove. Its methods may be called from any goroutine.
+type Hosts struct {
+	c      *Controller
+	config gather.Config
+
+	mu      sync.Mutex
+	hall    gather.Hall
+	changed chan struct{} // closed when a party changes
+	qpn     roce.QPN      // of the newest group
+	// refused are the last errors of groups that could not be created, for the hosts that wait.
+	refused map[*gather.Party]error
+	// ports are where the programs of hosts answer each other, by group. What a daemon before knew
+	// comes again with the next question of each host.
+	ports map[string]map[netip.Addr]uint16
+}
+
+// NewHosts returns Hosts without a group.
+func NewHosts(c *Controller, config gather.Config) *Hosts {
+	var start [4]byte
+	_, _ = rand.Read(start[:]) // never fails
+	return &Hosts{
+		c: c, config: config, changed: make(chan struct{}), refused: map[*gather.Party]error{},
+		qpn: roce.QPN(binary.BigEndian.Uint32(start[:]) % maxHostQPN), ports: map[string]map[netip.Addr]uint16{},
+	}
+}
+
+const (
+	// The QPNs of groups. 0 and 1 are QPs of management on every port, and the highest one is that
+	// of multicast.
+	minHostQPN = 2
+	maxHostQPN = 1<<24 - 2
+	// lookAtGroup is the longest time after which a group is looked at again without an event.
+	lookAtGroup = time.Second
+)
+
+// Join answers a host that is to be a member of a group. It waits until the answer has another
+// version than seen, or until ctx is done.
+func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request api.HostRequest, seen string) (api.HostGroup, error) {
+	ip := h.config.GroupIP(host)
+	if !ip.IsValid() {
+		return api.HostGroup{}, api.Errorf(api.BadRequest, "your address is %v, and groupIPs of hosts: in rocastd.yaml has no address of its family", host)
+	}
+	asking, err := gather.NewHost(host, request)
+	if err != nil {
+		return api.HostGroup{}, err
+	}
+	for {
+		group, err := h.member(ctx, name, asking, ip)
+		if err == nil && group == nil {
+			var gathering api.HostGroup
+			if group, gathering, err = h.wait(ctx, name, asking, ip, seen); gathering.Name != "" {
+				return gathering, nil
+			}
+		}
+		if err != nil {
+			return api.HostGroup{}, err
+		}
+		if group != nil {
+			h.keepPort(name, asking)
+			return h.follow(ctx, name, group, seen)
+		}
+	}
+}
+
+// ours refuses a group that hosts have not made.
+func ours(g *api.Group, ip netip.Addr) error {
+	if g.Upper != nil || g.Root != "" {
+		return api.Errorf(api.BadRequest, "group %s was created on another box; join it there", g.Name)
+	}
+	if g.IP != ip.String() {
+		return api.Errorf(api.Forbidden, "group %s was not made by hosts, so they cannot join it; take another name", g.Name)
+	}
+	return nil
+}
+
+// member makes a host a member of a group that runs, and returns the group. nil: there is no such
+// group.
+func (h *Hosts) member(ctx context.Context, name string, host *gather.Host, ip netip.Addr) (*api.Group, error) {
+	done, err := h.turn(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	g, err := h.c.Group(name)
+	switch {
+	case kindOf(err) == api.NotFound && !host.Ready:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	if err := ours(&g, ip); err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.IP == host.IP.String() })
+	is := at >= 0 && g.Members[at].QPN == host.QPN && g.Members[at].PSN == host.PSN
+	switch {
+	case host.Ready && !is:
+		return nil, api.Errorf(api.NotFound, "QP %d of %v is not in group %s; join again", host.QPN, host.IP, name)
+	case host.Ready:
+		return h.confirm(name, &g.Members[at])
+	case is:
+		return &g, nil
+	}
+	file, from, err := h.c.running(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if at >= 0 { // its program has started again
+		gone, err := h.remove(ctx, name, &g.Members[at])
+		if err != nil || gone {
+			return nil, err
+		}
+		if file, from, err = h.c.running(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	m, err := host.Member(file.Memory)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case m.Role == groupfile.Source:
+		return nil, api.Errorf(api.BadRequest, "group %s runs, and its source is %v; join with role receiver or both", name, file.Source.IP)
+	case host.MTU < file.PathMTU:
+		return nil, api.Errorf(api.BadRequest, "the path MTU of %v is %d, and that of group %s is %d", host.IP, host.MTU, name, file.PathMTU)
+	}
+	m.RemoteQPN = file.QPN
+	next := *file
+	next.Receivers = append(slices.Clone(file.Receivers), m)
+	g, err = h.c.update(ctx, name, next.Text(), from)
+	if err != nil {
+		return nil, unlined(err)
+	}
+	h.c.Log.Info("a host has joined", zap.String("group", name), zap.Stringer("host", host.IP))
+	return &g, nil
+}
+
+// confirm records that a member's QP is ready. A source needs no confirmation.
+func (h *Hosts) confirm(name string, m *api.Member) (*api.Group, error) {
+	if !m.Confirm {
+		g, err := h.c.Group(name)
+		return &g, err
+	}
+	text, err := json.Marshal(api.Confirmation{IP: m.IP, QPN: m.QPN, State: "RTS", PSN: &m.PSN})
+	if err != nil {
+		return nil, err
+	}
+	g, err := h.c.Confirm(name, text)
+	return &g, err
+}
+
+// wait waits for the other hosts of a group. If all have come it creates the group and returns it.
+// Otherwise it returns who has come, if that is not what the host has seen. It returns neither if
+// another question has created the group.
+func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip netip.Addr, seen string) (*api.Group, api.HostGroup, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.c.Group(name); err == nil { // created since the host asked for it
+		return nil, api.HostGroup{}, nil
+	}
+	party, all, err := h.hall.Come(time.Now(), name, host)
+	if err != nil {
+		return nil, api.HostGroup{}, err
+	}
+	defer func() {
+		h.hall.Answered(time.Now(), party, host.IP, host.QPN, errors.Is(context.Cause(ctx), context.Canceled))
+		h.tell()
+	}()
+	h.tell()
+	if all {
+		g, err := h.create(ctx, party, ip)
+		return g, api.HostGroup{}, err
+	}
+	for {
+		switch {
+		case h.refused[party] != nil:
+			return nil, api.HostGroup{}, h.refused[party]
+		case h.hall.Party(name) != party:
+			return nil, api.HostGroup{}, nil
+		case !party.Waits(host.IP, host.QPN):
+			return nil, api.HostGroup{}, api.Errorf(api.Stale, "another program of %v joins group %s now, so this one cannot", host.IP, name)
+		}
+		answer := api.HostGroup{Name: name, State: api.HostGathering, Came: party.Came()}
+		answer.Version = versionOf(answer)
+		if ctx.Err() != nil || answer.Version != seen {
+			return nil, answer, nil
+		}
+		changed := h.changed
+		h.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		h.mu.Lock()
+	}
+}
+
+// create creates the group of a party. h.mu is held before and after, but not meanwhile.
+func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) (*api.Group, error) {
+	qpn := h.freeQPN(ip)
+	h.mu.Unlock()
+	var rkey [4]byte
+	_, _ = rand.Read(rkey[:])
+	text, err := party.File(ip, qpn, binary.BigEndian.Uint32(rkey[:])&^(gather.MaxRegions-1))
+	var g api.Group
+	if err == nil {
+		// All hosts wait for this, so it goes on if the one that came last goes away.
+		g, err = h.c.Create(context.WithoutCancel(ctx), text)
+	}
+	h.mu.Lock()
+	h.hall.Close(party)
+	if err != nil {
+		err = unlined(err)
+		h.refused[party] = err
+		time.AfterFunc(lookAtGroup, func() { // those who wait have heard of it by then
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			delete(h.refused, party)
+		})
+		h.c.Log.Warn("hosts could not make a group", zap.String("group", party.Name), zap.Error(err))
+		return nil, err
+	}
+	h.c.Log.Info("created by hosts", zap.String("group", party.Name), zap.Strings("hosts", party.Came()))
+	return &g, nil
+}
+
+// freeQPN returns a QPN that no group at the IP has. It is not that of a group before: packets of
+// that one may be on their way.
+func (h *Hosts) freeQPN(ip netip.Addr) roce.QPN {
+	taken := map[roce.QPN]bool{}
+	for _, g := range h.c.Groups().Groups {
+		if g.IP == ip.String() {
+			taken[roce.QPN(g.QPN)] = true
+		}
+	}
+	for {
+		if h.qpn++; h.qpn > maxHostQPN || h.qpn < minHostQPN {
+			h.qpn = minHostQPN
+		}
+		if !taken[h.qpn] {
+			return h.qpn
+		}
+	}
+}
+
+// tell wakes those who wait for a party. h.mu is held.
+func (h *Hosts) tell() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// follow answers with a group that runs, as soon as the answer has another version than seen.
+func (h *Hosts) follow(ctx context.Context, name string, g *api.Group, seen string) (api.HostGroup, error) {
+	at := h.c.events.After(api.Place{}, name).Place
+	for {
+		answer := h.describe(g)
+		if ctx.Err() != nil || answer.Version != seen {
+			return answer, nil
+		}
+		look, cancel := context.WithTimeout(ctx, lookAtGroup)
+		at = h.c.Events(look, at, name).Place
+		cancel()
+		next, err := h.c.Group(name)
+		if err != nil {
+			return api.HostGroup{}, err
+		}
+		g = &next
+	}
+}
+
+func (h *Hosts) describe(g *api.Group) api.HostGroup {
+	a := api.HostGroup{
+		Name: g.Name, State: api.HostRunning, IP: g.IP, QPN: g.QPN, MTU: g.MTU, Memory: g.Memory, ClearToSend: g.ClearToSend,
+		Degraded: g.State == api.Failed || g.State == api.Degraded && !g.GoesOn, Reason: g.Reason,
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range g.Members {
+		ip, _ := netip.ParseAddr(m.IP)
+		a.Members = append(a.Members, api.HostMember{IP: m.IP, Role: m.Role, Port: h.ports[g.Name][ip]})
+	}
+	a.Version = versionOf(a)
+	return a
+}
+
+func (h *Hosts) keepPort(name string, host *gather.Host) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ports[name] == nil {
+		groups := map[string]bool{name: true}
+		for _, g := range h.c.Groups().Groups {
+			groups[g.Name] = true
+		}
+		maps.DeleteFunc(h.ports, func(name string, _ map[netip.Addr]uint16) bool { return !groups[name] })
+		h.ports[name] = map[netip.Addr]uint16{}
+	}
+	h.ports[name][host.IP] = host.Port
+}
+
+// versionOf returns a word that differs if the answer does.
+func versionOf(a api.HostGroup) string {
+	text, _ := json.Marshal(a) // never fails
+	sum := fnv.New64a()
+	sum.Write(text)
+	return fmt.Sprintf("%016x", sum.Sum64())
+}
+
+// Leave ends the membership of a host, and of all members with whole. The group ends with the
+// member that is the source, with the one that was so first, and with the last receiver.
+func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string, whole bool) error {
+	h.mu.Lock()
+	waited := h.hall.Leave(name, host)
+	h.tell()
+	h.mu.Unlock()
+	if waited {
+		return nil
+	}
+	done, err := h.turn(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer done()
+	g, err := h.c.Group(name)
+	if err != nil {
+		return err
+	}
+	if err := ours(&g, h.config.GroupIP(host)); err != nil {
+		return err
+	}
+	at := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.IP == host.String() })
+	switch {
+	case at < 0:
+		return api.Errorf(api.NotFound, "%v is not in group %s", host, name)
+	case whole && g.Members[at].Role == groupfile.Receiver.String():
+		return api.Errorf(api.Forbidden, "%v only receives, so it cannot end group %s; it may leave", host, name)
+	case whole:
+		return h.c.Remove(name)
+	}
+	_, err = h.remove(ctx, name, &g.Members[at])
+	return err
+}
+
+// remove takes a member out of a running group, or removes the group if it cannot be without the
+// member.
+func (h *Hosts) remove(ctx context.Context, name string, m *api.Member) (gone bool, err error) {
+	host, err := netip.ParseAddr(m.IP)
+	if err != nil {
+		return false, err
+	}
+	file, from, err := h.c.running(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	next := *file
+	next.Receivers = slices.DeleteFunc(slices.Clone(file.Receivers), func(m groupfile.Member) bool { return m.IP == host })
+	if file.Source.IP != host && m.Part != api.PartSource && listeners(&next) > 0 {
+		_, err = h.c.update(ctx, name, next.Text(), from)
+		if err == nil {
+			h.c.Log.Info("a host has left", zap.String("group", name), zap.Stringer("host", host))
+		}
+		return false, unlined(err)
+	}
+	h.c.Log.Info("a host has left, and its group has ended", zap.String("group", name), zap.Stringer("host", host))
+	return true, h.c.Remove(name)
+}
+
+// listeners counts the receivers besides the source.
+func listeners(f *groupfile.File) int {
+	n := len(f.Receivers)
+	if f.Source.Role == groupfile.Both {
+		n--
+	}
+	return n
+}
+
+// turn waits until no other host changes the group.
+func (h *Hosts) turn(ctx context.Context, name string) (done func(), err error) {
+	unlock, _, err := h.c.names.lock(ctx, "hosts of "+name, "")
+	return unlock, err
+}
+
+// unlined removes the line from an error about a group file: nobody has seen the lines.
+func unlined(err error) error {
+	if e := (*api.Error)(nil); errors.As(err, &e) && e.Line > 0 {
+		return api.Errorf(api.BadRequest, "%s", e.Message)
+	}
+	return err
+}
+
+func kindOf(err error) api.Kind {
+	if e := (*api.Error)(nil); errors.As(err, &e) {
+		return e.Kind
+	}
+	return ""
+}

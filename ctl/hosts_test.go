@@ -1,0 +1,275 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/gather"
+)
+
+var hostsConfig = gather.Config{GroupIPs: []netip.Addr{netip.MustParseAddr("10.77.0.200")}}
+
+// asks returns what a host says that joins: its QPN is 100 times the last number of its address.
+func asks(ip, role string, members int) api.HostRequest {
+	last := uint32(addr(ip).As4()[3])
+	r := api.HostRequest{Role: role, QPN: 100 * last, PSN: last, Members: members, MTU: 1024, Port: uint16(7000 + last)}
+	if role != "source" {
+		key := api.Hex(last)
+		r.Regions = []api.Region{{VA: api.Hex(last) << 20, Length: 4096, RKey: &key}}
+	}
+	return r
+}
+
+// joining is the outcome of a Join.
+type joining struct {
+	group api.HostGroup
+	err   error
+}
+
+// join asks in the background until the group runs.
+func (h *Hosts) join(t *testing.T, name, ip string, r api.HostRequest) chan joining {
+	done := make(chan joining, 1)
+	go func() {
+		var j joining
+		for j.group.State != api.HostRunning && j.err == nil {
+			j.group, j.err = h.Join(t.Context(), addr(ip), name, r, j.group.Version)
+		}
+		done <- j
+	}()
+	return done
+}
+
+// came waits until a host is in the hall.
+func (h *Hosts) came(t *testing.T, name, ip string) {
+	t.Helper()
+	for {
+		h.mu.Lock()
+		changed, p := h.changed, h.hall.Party(name)
+		h.mu.Unlock()
+		if p != nil && slices.Contains(p.Came(), ip) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-t.Context().Done():
+			t.Fatal(t.Context().Err())
+		}
+	}
+}
+
+func outcome(t *testing.T, c chan joining) api.HostGroup {
+	t.Helper()
+	j := <-c
+	if j.err != nil {
+		t.Fatal(j.err)
+	}
+	return j.group
+}
+
+// together lets hosts make a group. All say role and their number.
+func (h *Hosts) together(t *testing.T, name string, roles ...string) (answers []api.HostGroup) {
+	t.Helper()
+	var all []chan joining
+	for i, role := range roles {
+		ip := fmt.Sprint("10.77.0.", i+1)
+		r := asks(ip, role, len(roles))
+		if name != "g1" {
+			r.QPN++ // the program has another QP for each group
+		}
+		all = append(all, h.join(t, name, ip, r))
+		if i < len(roles)-1 {
+			h.came(t, name, ip)
+		}
+	}
+	for _, c := range all {
+		answers = append(answers, outcome(t, c))
+	}
+	return answers
+}
+
+// ready says that a host's QP is connected, and returns what the box answers.
+func (h *Hosts) ready(t *testing.T, name, ip, role string) (api.HostGroup, error) {
+	r := asks(ip, role, 3)
+	r.Ready = true
+	return h.Join(t.Context(), addr(ip), name, r, "")
+}
+
+// Hosts make a group, say that they are ready, leave and end it, and nothing is left.
+func TestHostsMakeAGroup(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	answers := h.together(t, "g1", "source", "receiver", "receiver")
+	w.expect(t, strings.ReplaceAll(withG1, "0.100", "0.200"))
+	a := answers[1]
+	if a.IP != "10.77.0.200" || a.QPN < minHostQPN || a.MTU != 1024 || len(a.Memory) != 1 || a.Memory[0].Length != 4096 || a.Memory[0].RKey == nil || a.ClearToSend {
+		t.Errorf("%+v", a)
+	}
+	if m := a.Members[2]; len(a.Members) != 3 || m.IP != "10.77.0.3" || m.Role != "receiver" {
+		t.Errorf("%+v", a.Members)
+	}
+	for i, c := range []struct {
+		ip, role string
+		clear    bool
+	}{{"10.77.0.2", "receiver", false}, {"10.77.0.1", "source", false}, {"10.77.0.3", "receiver", true}, {"10.77.0.1", "source", true}} {
+		if a, err := h.ready(t, "g1", c.ip, c.role); err != nil || a.ClearToSend != c.clear || a.Members[1].Port != 7002 {
+			t.Errorf("%d: %+v, %v", i, a, err)
+		}
+	}
+	next := h.together(t, "g2", "both", "both")
+	if next[0].QPN == a.QPN || next[0].IP != a.IP {
+		t.Errorf("%d and %d: two groups at one IP need two QPNs", next[0].QPN, a.QPN)
+	}
+	for name, leaving := range map[string][]string{"g1": {"10.77.0.3", "10.77.0.2"}, "g2": {"10.77.0.2"}} {
+		for _, ip := range leaving {
+			if err := h.Leave(t.Context(), addr(ip), name, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.expect(t, nothing) // a group without receivers ends
+	if _, err := h.ready(t, "g1", "10.77.0.2", "receiver"); kindOf(err) != api.NotFound {
+		t.Errorf("a group that has ended: %v", err)
+	}
+}
+
+// A host may come later, and one that starts again gets a place of its new QP.
+func TestAHostJoinsARunningGroup(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "g1", "both", "both")
+	a := outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 2)))
+	if len(a.Members) != 3 || a.Members[2].IP != "10.77.0.3" {
+		t.Errorf("%+v", a)
+	}
+	again := asks("10.77.0.3", "both", 2)
+	again.QPN = 999
+	outcome(t, h.join(t, "g1", "10.77.0.3", again))
+	g, err := w.Group("g1")
+	if err != nil || len(g.Members) != 3 || g.Members[2].QPN != 999 || g.Members[2].Role != "both" {
+		t.Errorf("%+v, %v", g.Members, err)
+	}
+	for want, r := range map[string]api.HostRequest{
+		"group g1 runs, and its source is 10.77.0.1; join with role receiver or both": asks("10.77.0.9", "source", 2),
+		"10.77.0.9 has 0 regions, and the group has 1; all receivers have equally many": func() api.HostRequest {
+			r := asks("10.77.0.9", "receiver", 2)
+			r.Regions = nil
+			return r
+		}(),
+		"region 1 of 10.77.0.9 has 100 bytes, and that of the group has 4096; register a longer one": func() api.HostRequest {
+			r := asks("10.77.0.9", "receiver", 2)
+			r.Regions[0].Length = 100
+			return r
+		}(),
+		"the path MTU of 10.77.0.9 is 512, and that of group g1 is 1024": func() api.HostRequest {
+			r := asks("10.77.0.9", "receiver", 2)
+			r.MTU = 512
+			return r
+		}(),
+	} {
+		if j := <-h.join(t, "g1", "10.77.0.9", r); j.err == nil || j.err.Error() != want {
+			t.Errorf("\ngot  %v\nwant %s", j.err, want)
+		}
+	}
+	// The member that was the source first takes the group with it.
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+}
+
+// A host may not touch what it is no member of.
+func TestHostsSpeakForThemselves(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	w.create(t, g1)
+	const notTheirs = "group g1 was not made by hosts, so they cannot join it; take another name"
+	if j := <-h.join(t, "g1", "10.77.0.2", asks("10.77.0.2", "receiver", 2)); j.err == nil || j.err.Error() != notTheirs || kindOf(j.err) != api.Forbidden {
+		t.Errorf("%v", j.err)
+	}
+	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1", false); kindOf(err) != api.Forbidden {
+		t.Errorf("%v", err)
+	}
+	h.together(t, "mine", "source", "receiver")
+	for want, err := range map[string]error{
+		"10.77.0.3 is not in group mine":                                     h.Leave(t.Context(), addr("10.77.0.3"), "mine", true),
+		"10.77.0.2 only receives, so it cannot end group mine; it may leave": h.Leave(t.Context(), addr("10.77.0.2"), "mine", true),
+		`there is no group "other"; rocast group ls lists the groups`:        h.Leave(t.Context(), addr("10.77.0.2"), "other", false),
+	} {
+		if err == nil || err.Error() != want {
+			t.Errorf("\ngot  %v\nwant %s", err, want)
+		}
+	}
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "mine", true); err != nil {
+		t.Error(err)
+	}
+	_, err := h.Join(t.Context(), netip.MustParseAddr("fd77::1"), "v6", asks("10.77.0.1", "source", 2), "")
+	if want := "your address is fd77::1, and groupIPs of hosts: in rocastd.yaml has no address of its family"; err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	w.expect(t, withG1)
+}
+
+// What the box refuses all hosts hear that wait for it, and the name is free again.
+func TestAGroupThatTheBoxRefuses(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	w.create(t, strings.ReplaceAll(g1, "qpn: 18", "qpn: 200")) // the QP that 10.77.0.2 has
+	first := h.join(t, "g2", "10.77.0.1", asks("10.77.0.1", "source", 2))
+	h.came(t, "g2", "10.77.0.1")
+	second := h.join(t, "g2", "10.77.0.2", asks("10.77.0.2", "receiver", 2))
+	const want = "QP 200 of 10.77.0.2 is already in group g1, and a queue pair has only one peer; write another qpn, or remove group g1"
+	for _, c := range []chan joining{first, second} {
+		if j := <-c; j.err == nil || j.err.Error() != want {
+			t.Errorf("\ngot  %v\nwant %s", j.err, want)
+		}
+	}
+	if h.hall.Party("g2") != nil {
+		t.Error("it waits for hosts")
+	}
+	w.expect(t, withG1)
+}
+
+// A question ends with its time, and a host whose connection has ended is not waited with.
+func TestQuestionsThatEnd(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	a, err := h.Join(over, addr("10.77.0.1"), "g1", asks("10.77.0.1", "source", 2), "")
+	if err != nil || a.State != api.HostGathering || len(a.Came) != 1 || a.Came[0] != "10.77.0.1" || h.hall.Party("g1") == nil {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if b, err := h.Join(over, addr("10.77.0.1"), "g1", asks("10.77.0.1", "source", 2), a.Version); err != nil || b.Version != a.Version {
+		t.Errorf("%+v, %v", b, err)
+	}
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	if _, err := h.Join(gone, addr("10.77.0.1"), "g1", asks("10.77.0.1", "source", 2), a.Version); err != nil || h.hall.Party("g1") != nil {
+		t.Errorf("a host has gone, and is waited with: %v", err)
+	}
+	w.expect(t, nothing)
+}
+
+// After a restart of the daemon the members are what the stored group says.
+func TestHostsAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	NewHosts(w.Controller, hostsConfig).together(t, "g1", "source", "receiver", "receiver")
+	w = w.restart(t, false)
+	h := NewHosts(w.Controller, hostsConfig)
+	a, err := h.ready(t, "g1", "10.77.0.3", "receiver")
+	if err != nil || len(a.Members) != 3 || a.Members[2].Port != 7003 || a.Members[1].Port != 0 {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if err := h.Leave(t.Context(), addr("10.77.0.3"), "g1", false); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := w.Group("g1"); err != nil || len(g.Members) != 2 {
+		t.Errorf("%+v, %v", g, err)
+	}
+}

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// maxHosts bounds the questions of hosts that wait for an answer.
+const maxHosts = 2048
+
+// Hosts is what the server for hosts needs from a ctl.Hosts.
+type Hosts interface {
+	Join(ctx context.Context, host netip.Addr, name string, request api.HostRequest, seen string) (api.HostGroup, error)
+	Leave(ctx context.Context, host netip.Addr, name string, whole bool) error
+}
+
+// NewForHosts returns a Server for programs on hosts. A program speaks for the IP from which its
+// connection comes, and for no other.
+func NewForHosts(h Hosts, log *zap.Logger) *Server {
+	s := unrouted(Config{Log: log})
+	s.waiting = make(chan struct{}, maxHosts)
+	mux := http.NewServeMux()
+	for path, methods := range s.hostResources(h) {
+		mux.Handle(path, resource(methods))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, api.Errorf(api.NotFound, "there is no %s for hosts; the paths begin with %s", r.URL.EscapedPath(), api.HostsPath))
+	})
+	s.http.Handler = mux
+	return s
+}
+
+// ListenForHosts listens for hosts. The address need not be on an interface yet.
+func ListenForHosts(at netip.AddrPort) (net.Listener, error) {
+	l, err := listenFreely(at)
+	if err != nil {
+		return nil, fmt.Errorf("listen for hosts on %v: %w", at, err)
+	}
+	return l, nil
+}
+
+func (s *Server) hostResources(h Hosts) map[string]map[string]handler {
+	return map[string]map[string]handler{api.HostsPath + "/{name}": {
+		http.MethodPost:   func(r *http.Request) (any, error) { return s.joinHost(r, h) },
+		http.MethodDelete: func(r *http.Request) (any, error) { return s.leaveHost(r, h) },
+	}}
+}
+
+// hostOf returns the IP for which a program may speak.
+func hostOf(r *http.Request) (netip.Addr, error) {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	return at.Addr().Unmap().WithZone(""), err
+}
+
+func (s *Server) joinHost(r *http.Request, h Hosts) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	wait, err := uintIn(q, "wait", uint64(api.MaxEventWait/time.Second))
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case s.waiting <- struct{}{}:
+		defer func() { <-s.waiting }()
+	default:
+		return nil, api.Errorf(api.Unavailable, "%d hosts wait for an answer already; ask again later", maxHosts)
+	}
+	body, err := readBody(r, "the request", "no host needs; write one queue pair")
+	if err != nil {
+		return nil, err
+	}
+	var request api.HostRequest
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&request); err != nil {
+		// The decoder's error may quote an R_Key.
+		return nil, api.Errorf(api.BadRequest, "the request cannot be read; write role, qpn, psn, members, mtu and regions, with VAs and R_Keys like 0x10000 in quotes")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(wait)*time.Second)
+	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer context.AfterFunc(s.stopping, func() { giveUp(errStopping) })()
+	name := r.PathValue("name")
+	g, err := h.Join(ctx, host, name, request, q.Get("seen"))
+	if err != nil && !request.Ready {
+		s.Log.Warn("a host was refused", zap.String("group", name), zap.Stringer("host", host), zap.Error(err))
+	}
+	return g, err
+}
+
+// errStopping ends questions when the daemon stops.
+var errStopping = errors.New("the daemon stops")
+
+func (s *Server) leaveHost(r *http.Request, h Hosts) (any, error) {
+	host, err := hostOf(r)
+	if err != nil {
+		return nil, err
+	}
+	q := r.URL.Query()
+	whole, err := uintIn(q, "whole", 1)
+	if err != nil {
+		return nil, err
+	}
+	name := r.PathValue("name")
+	return api.Removed{Name: name}, h.Leave(r.Context(), host, name, whole == 1)
+}

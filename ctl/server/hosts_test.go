@@ -1,0 +1,126 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// lobby answers hosts with what they have asked.
+type lobby struct {
+	left []string
+	came chan struct{} // closed by a question that waits
+}
+
+func (h *lobby) Join(ctx context.Context, host netip.Addr, name string, r api.HostRequest, seen string) (api.HostGroup, error) {
+	deadline, waits := ctx.Deadline()
+	if r.Role == "wait" {
+		close(h.came)
+		<-ctx.Done()
+		return api.HostGroup{Name: name, Reason: fmt.Sprint(context.Cause(ctx))}, nil
+	}
+	if r.Role == "sink" {
+		return api.HostGroup{}, api.Errorf(api.BadRequest, "no such role")
+	}
+	return api.HostGroup{Name: name, IP: host.String(), State: seen, Reason: fmt.Sprint(waits, time.Until(deadline) > 15*time.Second)}, nil
+}
+
+func (h *lobby) Leave(_ context.Context, host netip.Addr, name string, whole bool) error {
+	h.left = append(h.left, fmt.Sprint(host, " ", name, " ", whole))
+	return nil
+}
+
+// forHosts runs a server for hosts until the test ends, and returns its URL and its log.
+func forHosts(t *testing.T, h Hosts) (url string, logs *observer.ObservedLogs, stop func()) {
+	t.Helper()
+	core, logs := observer.New(zap.InfoLevel)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- NewForHosts(h, zap.New(core)).Serve(ctx, l) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return "http://" + l.Addr().String(), logs, stop
+}
+
+func request(t *testing.T, method, url, body string) (status int, answer string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.StatusCode, strings.TrimSpace(string(text))
+}
+
+// A program speaks for the IP from which it comes, whatever it says.
+func TestAHostSpeaksForItsIP(t *testing.T) {
+	h := &lobby{}
+	url, logs, _ := forHosts(t, h)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		answer             string
+	}{
+		{"POST", "/v1/hosts/g1?wait=20&seen=x", `{"role": "source"}`, 200,
+			`{"name":"g1","state":"x","version":"","ip":"127.0.0.1","clearToSend":false,"degraded":false,"reason":"true true"}`},
+		{"POST", "/v1/hosts/g1", `{"role": "sink"}`, 400, `{"error":{"kind":"bad-request","message":"no such role"}}`},
+		{"POST", "/v1/hosts/g1", `{"ip": "10.77.0.9"}`, 400, `{"error":{"kind":"bad-request","message":"the request cannot be read; write role, qpn, psn, members, mtu and regions, with VAs and R_Keys like 0x10000 in quotes"}}`},
+		{"POST", "/v1/hosts/g1?wait=21", `{}`, 400, `{"error":{"kind":"bad-request","message":"wait is \"21\"; write a whole number up to 20"}}`},
+		{"DELETE", "/v1/hosts/g1", "", 200, `{"removed":"g1"}`},
+		{"DELETE", "/v1/hosts/g2?whole=1", "", 200, `{"removed":"g2"}`},
+		{"DELETE", "/v1/hosts/g2?whole=2", "", 400, `{"error":{"kind":"bad-request","message":"whole is \"2\"; write a whole number up to 1"}}`},
+		{"GET", "/v1/groups", "", 404, `{"error":{"kind":"not-found","message":"there is no /v1/groups for hosts; the paths begin with /v1/hosts"}}`},
+	} {
+		if status, answer := request(t, c.method, url+c.path, c.body); status != c.status || answer != c.answer {
+			t.Errorf("%s %s: %d %s\nwant %d %s", c.method, c.path, status, answer, c.status, c.answer)
+		}
+	}
+	if got := strings.Join(h.left, ", "); got != "127.0.0.1 g1 false, 127.0.0.1 g2 true" {
+		t.Error(got)
+	}
+	if n := logs.FilterMessage("a host was refused").Len(); n != 1 {
+		t.Errorf("%d refusals in the log", n)
+	}
+}
+
+// A question that waits ends when the daemon stops, and is not taken for one whose host has gone.
+func TestHostsThatWaitWhenTheDaemonStops(t *testing.T) {
+	h := &lobby{came: make(chan struct{})}
+	url, _, stop := forHosts(t, h)
+	go func() {
+		<-h.came
+		stop()
+	}()
+	if status, answer := request(t, "POST", url+"/v1/hosts/g1?wait=20", `{"role": "wait"}`); status != 200 || !strings.Contains(answer, "the daemon stops") {
+		t.Errorf("%d %s", status, answer)
+	}
+}

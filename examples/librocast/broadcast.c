@@ -1,0 +1,32 @@
+/*
+ * broadcast brings a megabyte from one host to three others: docs/host.md.
+ *
+ *   cc broadcast.c $(pkg-config --cflags --libs rocast) -o broadcast
+ */
+#include <err.h>
+#include <rocast.h>
+
+static char buffer[1 << 20];
+
+int main(int argc, char **argv)
+{
+	struct rocast_completion done;
+	struct rocast_group *group;
+	struct rocast_memory *memory;
+	struct rocast *host;
+
+	if (rocast_open(NULL, &host) || rocast_register(host, buffer, sizeof(buffer), &memory))
+		errx(1, "%s", rocast_message());
+	struct rocast_membership wanted = {
+		.name = "g1", .members = 4, .role = argc > 1 ? ROCAST_SOURCE : ROCAST_RECEIVER, .regions = &memory, .region_count = 1,
+	};
+	if (rocast_join(host, &wanted, &group))
+		errx(1, "%s", rocast_message());
+	if (argc > 1)
+		rocast_write_immediate(group, memory, buffer, sizeof(buffer), 0, 0, 1, 0);
+	else
+		rocast_receive(group, NULL, NULL, 0, 0);
+	while (rocast_wait(group, &done, 1, 1000) == 0)
+		;
+	rocast_close(host);
+}

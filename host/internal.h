@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the library share.
+ *
+ *	error.c    the sentence about the last failure
+ *	json.c     JSON texts
+ *	box.c      questions to the box
+ *	host.c     the RDMA device, registered memory, queue pairs
+ *	member.c   joins a group, leaves it, hears how it is
+ *	post.c     operations, and their completions
+ *	single.c   connections to each other member, while the group does not work
+ *
+ * Operations have numbers. Those below group->oldest are complete, those from group->next on do not
+ * exist yet. By the group, operations below group->posted are on their way; by single connections
+ * each connection has a number of its own.
+ *
+ *	     oldest        posted        next
+ *	 done  |  on the way  |  held back |
+ */
+#ifndef ROCAST_INTERNAL_H
+#define ROCAST_INTERNAL_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "box.h"
+#include "rocast.h"
+
+enum {
+	MAX_REGIONS = 4,
+	NAME_BYTES = 64, /* of a group, with the 0 at its end */
+	MAX_PSN = (1 << 24) - 1,
+	DEFAULT_DEPTH = 128,
+	MAX_DEPTH = 4096,
+	DEFAULT_PATIENCE = 30000,
+	DEFAULT_GIVE_UP = 3000,
+	/*
+	 * By so much a group that works may be slower per kilobyte than its operations' give_up_ms
+	 * says.
+	 */
+	BYTES_PER_MS = 1000,
+};
+
+struct rocast {
+	pid_t process;
+	struct ibv_context *device;
+	struct ibv_pd *pd;
+	struct ibv_port_attr port;
+	uint8_t port_number;
+	int gid_index;
+	union address box, local;
+	unsigned patience_ms;
+	struct rocast_memory *memories;
+	struct rocast_group *groups;
+};
+
+struct rocast_memory {
+	struct rocast *host;
+	struct ibv_mr *mr;
+	unsigned users; /* groups with this region */
+	struct rocast_memory *next;
+};
+
+/* A region to which a source writes. */
+struct target {
+	uint64_t va;
+	uint32_t rkey;
+};
+
+enum verb { VERB_WRITE, VERB_WRITE_IMMEDIATE, VERB_SEND };
+
+struct operation {
+	enum verb verb;
+	const void *from;
+	uint32_t lkey;
+	uint32_t bytes;
+	unsigned region;
+	uint64_t offset;
+	uint32_t immediate;
+	uint64_t id;
+	/* Which message of the group it is, if it was posted there. See struct rocast_group. */
+	uint64_t message;
+	bool pushed;
+};
+
+struct receive {
+	uint64_t id;
+	bool posted;
+};
+
+/* A completion that the program has not taken, of an operation or of a receive. */
+struct report {
+	struct rocast_completion completion;
+	bool of_operation;
+};
+
+/* Another member, as the box describes it. */
+struct member {
+	union address address; /* with the port at which its program answers; 0: unknown */
+	bool receives;
+};
+
+/* What members tell each other over TCP. */
+enum message_kind {
+	MESSAGE_HELLO = 1, /* I go on by a single connection; here is its queue pair */
+	MESSAGE_HERE,      /* mine is connected, and this is what I have */
+	MESSAGE_RETURN,    /* join the group again */
+};
+
+enum { MESSAGE_BYTES = 160 };
+
+/* A connection to one other member. */
+struct link {
+	struct rocast_group *group;
+	union address peer;
+	int fd; /* TCP */
+	bool outgoing, connected, greeted, ready, lost;
+	struct ibv_qp *qp;
+	uint32_t psn;
+	struct target targets[MAX_REGIONS];
+	uint64_t posted, done; /* numbers of operations: outgoing only */
+	unsigned char in[MESSAGE_BYTES];
+	size_t have;
+	struct link *next;
+};
+
+struct rocast_group {
+	struct rocast *host;
+	struct rocast_group *next_group;
+	char name[NAME_BYTES];
+	enum rocast_role role;
+	unsigned members; /* that the group begins with */
+	unsigned mtu;     /* wanted, then agreed */
+	unsigned patience_ms, give_up_ms;
+	bool without_fallback;
+
+	struct rocast_memory *regions[MAX_REGIONS];
+	unsigned region_count;
+	uint64_t region_bytes[MAX_REGIONS]; /* of the group */
+	struct target targets[MAX_REGIONS];
+
+	/* As the box says. */
+	char ip[ADDRESS_TEXT];
+	uint32_t qpn; /* of the group: another one after each return, so it names what was sent between */
+	struct member *others;
+	unsigned other_count;
+	char version[32];
+	bool clear, degraded;
+	char reason[256];
+
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct ibv_srq *srq; /* NULL: the member only sends */
+	struct ibv_qp *qp;   /* of the group; NULL: the group is not used */
+	uint32_t psn, send_psn;
+	int sleeper; /* epoll */
+	bool armed;
+
+	struct operation *operations; /* number n is at n modulo send_depth */
+	unsigned send_depth;
+	uint64_t oldest, posted, next, done;
+	struct receive *receives;
+	unsigned receive_depth, receives_posted;
+	struct report *ready; /* ring */
+	unsigned ready_first, ready_count, ready_sends, ready_receives;
+
+	/*
+	 * The messages that a receiver notices are counted in the order in which the group carries
+	 * them. message is the number of the next one, and has says how many of them this member
+	 * certainly has.
+	 */
+	uint64_t message, has;
+
+	enum rocast_way way;
+	bool broken; /* no way is left */
+	bool dying;  /* the group's queue pair is being ended: its errors are no news */
+	bool failed; /* an operation has failed, so the way is left */
+	bool returning, rejoin;
+	int64_t progress_at, looked_at, multicast_since, try_at;
+	unsigned pause_ms, fallbacks, returns;
+
+	int listener; /* for single connections; -1 */
+	uint16_t listen_port;
+	struct link *links;
+	struct ibv_cq *link_cq;
+	bool probed, probe_failed;
+
+	struct question watch; /* how the group is */
+	int64_t watch_at;
+};
+
+/* error.c */
+int fail(enum rocast_error error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* host.c */
+struct ibv_qp *new_qp(struct rocast *host, struct ibv_cq *cq, struct ibv_srq *srq, unsigned sends);
+int connect_qp(struct rocast *host, struct ibv_qp *qp, const union address *peer, uint32_t peer_qpn, uint32_t expects,
+	       uint32_t sends, unsigned mtu);
+uint32_t random_psn(void);
+int check_process(const struct rocast *host);
+
+/* member.c */
+int join_group(struct rocast_group *group, int64_t deadline);
+int tell_box(struct rocast_group *group, const char *method, const char *query, const char *body, int64_t deadline,
+	     struct question *question);
+void watch_group(struct rocast_group *group);
+
+/* post.c */
+void push(struct rocast_group *group);
+void take_completions(struct rocast_group *group);
+void end_multicast(struct rocast_group *group);
+int post_operation(struct ibv_qp *qp, const struct operation *op, const struct target *target, uint64_t number);
+int post_probe(struct rocast_group *group);
+void fail_everything(struct rocast_group *group);
+bool is_message(const struct operation *op);
+void wait_a_moment(struct rocast_group *group, int ms);
+
+/* single.c */
+int listen_for_members(struct rocast_group *group);
+void serve_members(struct rocast_group *group);
+int connect_members(struct rocast_group *group, int64_t deadline);
+struct link *link_of(struct rocast_group *group, uint32_t qpn);
+bool has_outgoing(const struct rocast_group *group);
+void send_away(struct rocast_group *group);
+void close_links(struct rocast_group *group, bool outgoing_only);
+
+#endif

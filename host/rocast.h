@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * librocast: reliable multicast for a program on a RoCEv2 host.
+ *
+ * A group has members on several hosts. What its source writes or sends goes to all other members;
+ * an operation is complete when each of them has acknowledged it. The members find each other by
+ * the name of the group, at the box (rocastd with hosts: in its config):
+ *
+ *	struct rocast *host;
+ *	struct rocast_group *group;
+ *	struct rocast_memory *memory;
+ *	struct rocast_settings settings = { .box = "10.77.0.254:7472" };
+ *
+ *	if (rocast_open(&settings, &host) != ROCAST_OK)
+ *		errx(1, "%s", rocast_message());
+ *	rocast_register(host, buffer, sizeof(buffer), &memory);
+ *
+ *	struct rocast_membership wanted = {
+ *		.name = "g1", .role = ROCAST_SOURCE, .members = 4, .regions = &memory, .region_count = 1,
+ *	};
+ *	if (rocast_join(host, &wanted, &group) != ROCAST_OK)
+ *		errx(1, "%s", rocast_message());
+ *	rocast_write(group, memory, buffer, length, 0, 0, 1);
+ *	while (rocast_wait(group, &completion, 1, 1000) == 0)
+ *		;
+ *	rocast_leave(group);
+ *	rocast_close(host);
+ *
+ * Rules for all functions:
+ *
+ * - A function returns ROCAST_OK, which is 0, or a negative enum rocast_error; functions that count
+ *   return the number instead of 0. rocast_message() is a sentence about the last failure.
+ * - The library starts no thread and installs no signal handler. Everything that has to happen
+ *   later happens inside rocast_poll and rocast_wait, so each member calls one of them from time to
+ *   time, receivers too: otherwise the others cannot fall back.
+ * - One thread at a time uses a struct rocast and everything that was made from it. Different
+ *   threads use different ones.
+ * - After fork() the child cannot use what the parent has opened: functions return ROCAST_EFORKED,
+ *   and the child's exit does no harm to the parent.
+ * - No function takes longer than its time bound. Without a parameter of its own that is
+ *   rocast_settings.patience_ms.
+ */
+#ifndef ROCAST_H
+#define ROCAST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum rocast_error {
+	ROCAST_OK = 0,
+	ROCAST_EARGUMENT = -1, /* the arguments do not fit; nothing has happened */
+	ROCAST_EMEMORY = -2,   /* malloc has failed */
+	ROCAST_EDEVICE = -3,   /* no RDMA device for the address, or libibverbs has failed */
+	ROCAST_EBOX = -4,      /* the box does not answer */
+	ROCAST_EREFUSED = -5,  /* the box refuses; rocast_message has its sentence */
+	ROCAST_ETIMEOUT = -6,  /* the time bound has passed; whom the group waits for is in rocast_message */
+	ROCAST_EFULL = -7,     /* the queue is full: take completions first */
+	ROCAST_EBROKEN = -8,   /* neither the group nor single connections work; only rocast_leave is left */
+	ROCAST_EFORKED = -9,   /* the process is a child of the one that opened it */
+};
+
+/* A sentence about the last failure in this thread. */
+const char *rocast_message(void);
+
+/* "version commit" of the library. */
+const char *rocast_version(void);
+
+struct rocast;        /* a host's RDMA device, and its way to the box */
+struct rocast_memory; /* registered memory */
+struct rocast_group;  /* a membership in a group */
+
+struct rocast_settings {
+	const char *box;      /* ADDRESS:PORT of hosts: in the box's config; NULL: $ROCAST_BOX */
+	const char *address;  /* of this host; NULL: $ROCAST_ADDRESS, or the one by which it reaches the box */
+	const char *device;   /* the RDMA device; NULL: the first one that has the address */
+	unsigned patience_ms; /* time bound; 0: 30000 */
+};
+
+/* Opens the RDMA device. It does not ask the box yet. */
+int rocast_open(const struct rocast_settings *settings, struct rocast **host);
+
+/* Leaves all groups that are left, and frees everything. NULL is fine. */
+void rocast_close(struct rocast *host);
+
+/*
+ * Registers memory: to send from, to receive into, or as a region of groups. The caller keeps the
+ * memory until rocast_close or rocast_unregister. Registered memory is pinned.
+ */
+int rocast_register(struct rocast *host, void *address, size_t bytes, struct rocast_memory **memory);
+
+/* Memory that a group has as a region cannot be unregistered before the group is left. */
+int rocast_unregister(struct rocast_memory *memory);
+
+enum rocast_role {
+	ROCAST_RECEIVER, /* receives */
+	ROCAST_SOURCE,   /* sends; a group has one, or members with ROCAST_BOTH */
+	ROCAST_BOTH,     /* receives, and sends when its turn comes: see rocast_become_source */
+};
+
+struct rocast_membership {
+	const char *name;       /* of the group: a letter or digit first, then also - _ . , 63 bytes at most */
+	enum rocast_role role;
+	unsigned members;       /* the group begins when so many have come, this one included; the same at all */
+	/*
+	 * What a source may WRITE to. All members that receive have equally many regions, and region i
+	 * of the group is as long as the shortest region i of a receiver. At most 4.
+	 */
+	struct rocast_memory *const *regions;
+	unsigned region_count;
+	unsigned mtu;           /* path MTU: 256 to 4096; 0: as large as the port of every member allows */
+	unsigned send_depth;    /* operations that are not complete yet; 0: 128 */
+	unsigned receive_depth; /* receives that are posted; 0: 128 */
+	unsigned patience_ms;   /* rocast_join waits so long for the others; 0: as in rocast_settings */
+	/*
+	 * Without a completion for so long the group counts as broken. Operations get 1 ms more for
+	 * each kilobyte that is on its way. 0: 3000
+	 */
+	unsigned give_up_ms;
+	/* There is no other way: an operation that fails by the group is ROCAST_FAILED. */
+	int without_fallback;
+};
+
+/*
+ * Joins a group: tells the box, waits until all members have come, and until the group is clear to
+ * send. It returns at all members at about the same time. A group that runs already is joined at
+ * once, and the new member receives from the next message on.
+ *
+ * A process may be in many groups, and in a group once. Another join of the same name from the same
+ * host replaces the member that was there: its program has probably ended.
+ */
+int rocast_join(struct rocast *host, const struct rocast_membership *wanted, struct rocast_group **group);
+
+/*
+ * Leaves a group. The other members run on without this one; what this one has posted and is not
+ * complete may or may not arrive. The group ends with its source: with the member that sends at the
+ * moment, and with the one that could send and came first. The group is freed whatever is returned.
+ * NULL is fine.
+ */
+int rocast_leave(struct rocast_group *group);
+
+/*
+ * Each of these posts one operation. It is complete when rocast_poll returns its id. The bytes lie
+ * in local, are not copied, and must not change before that.
+ *
+ * write:           writes into region `region` of each receiver, from its byte `offset` on. A
+ *                  receiver's program does not notice.
+ * write_immediate: does so, and completes a receive of each receiver with the number `immediate`.
+ * send:            fills the oldest posted receive of each receiver.
+ *
+ * Operations arrive in the order in which they were posted. bytes may be 0; then local may be NULL.
+ */
+int rocast_write(struct rocast_group *group, const struct rocast_memory *local, const void *from, size_t bytes,
+		 unsigned region, uint64_t offset, uint64_t id);
+int rocast_write_immediate(struct rocast_group *group, const struct rocast_memory *local, const void *from, size_t bytes,
+			   unsigned region, uint64_t offset, uint32_t immediate, uint64_t id);
+int rocast_send(struct rocast_group *group, const struct rocast_memory *local, const void *from, size_t bytes,
+		uint64_t id);
+
+/*
+ * Posts a receive. Each send and each write_immediate that arrives uses up one; if none is there,
+ * the source waits. For write_immediate bytes may be 0, and local NULL. Receives may be posted
+ * before the source begins, because a member's queue exists when rocast_join returns; a source that
+ * comes first waits.
+ */
+int rocast_receive(struct rocast_group *group, const struct rocast_memory *local, void *into, size_t bytes, uint64_t id);
+
+enum rocast_kind {
+	ROCAST_DONE,      /* an operation of this member: all receivers have it */
+	ROCAST_RECEIVED,  /* a send has filled a receive */
+	ROCAST_IMMEDIATE, /* a write_immediate has arrived, and used up a receive */
+	ROCAST_FAILED,    /* an operation that did not get through, or a receive that nothing will fill */
+};
+
+struct rocast_completion {
+	enum rocast_kind kind;
+	uint64_t id;        /* of the operation, or of the receive */
+	size_t bytes;       /* ROCAST_RECEIVED, ROCAST_IMMEDIATE */
+	uint32_t immediate; /* ROCAST_IMMEDIATE */
+};
+
+/*
+ * Takes up to max completions without waiting, and returns their number. It also does what is due:
+ * answers members that fall back, or falls back and returns itself. Only then does it take longer,
+ * at most patience_ms.
+ */
+int rocast_poll(struct rocast_group *group, struct rocast_completion *completions, unsigned max);
+
+/*
+ * As rocast_poll, but sleeps until there is one, at most timeout_ms. 0 completions: the time has
+ * passed.
+ */
+int rocast_wait(struct rocast_group *group, struct rocast_completion *completions, unsigned max, unsigned timeout_ms);
+
+/*
+ * A descriptor for poll(2): when it is readable, call rocast_poll. It may be readable in vain.
+ * Besides, rocast_poll wants to be called once a second.
+ */
+int rocast_descriptor(const struct rocast_group *group);
+
+/*
+ * With role both: sends nothing to all others and waits until they have it. Then everything of the
+ * source before has arrived everywhere, and this member is the source. It is not needed before an
+ * operation: whoever posts one becomes the source, as soon as all operations of the source before
+ * are complete. The members agree by themselves whose turn it is; two that post at the same time
+ * hold each other up until one of them gives up.
+ */
+int rocast_become_source(struct rocast_group *group, unsigned timeout_ms);
+
+enum rocast_way {
+	ROCAST_MULTICAST, /* by the group */
+	ROCAST_UNICAST,   /* by a connection to each other member, because the group does not work */
+};
+
+/*
+ * How operations go at the moment. When the box dies, when a link is cut or when the box says that
+ * the group is degraded, the source goes on by one connection to each receiver, and tries the group
+ * again after 1, 2, 4 and up to 60 s. No send and no write_immediate arrives twice or is lost,
+ * except that a member that came to a running group may get the last ones twice at its first
+ * fallback. A write may be carried out twice, but never after a later one of the same source.
+ */
+enum rocast_way rocast_way(const struct rocast_group *group);
+
+/* About a group. Pointers are valid until rocast_leave. */
+struct rocast_about {
+	const char *group_ip;
+	uint32_t group_qpn, qpn;    /* the group's, and this member's */
+	unsigned members;           /* as this member knows them */
+	unsigned mtu;
+	uint64_t region_bytes[4];   /* the shortest of all receivers */
+	unsigned fallbacks, returns; /* how often the way has changed */
+};
+
+void rocast_describe(const struct rocast_group *group, struct rocast_about *about);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

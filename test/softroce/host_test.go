@@ -1,0 +1,226 @@
+//go:build softroce
+
+package softroce
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/test/softroce/control"
+	"github.com/rocast/rocast/test/softroce/image"
+)
+
+// hostPort is where the box answers programs on hosts.
+const hostPort = 7472
+
+// host is a program of host/ in a guest: a member of a group, which it has joined by itself.
+type host struct {
+	guest   *Guest
+	process *control.Process
+}
+
+// hostAnswer is a line of the program.
+type hostAnswer struct {
+	Event        string `json:"event"`
+	Message      string `json:"message"`
+	Way          string `json:"way"`
+	Fallbacks    int    `json:"fallbacks"`
+	Returns      int    `json:"returns"`
+	Members      int    `json:"members"`
+	Received     int    `json:"received"`
+	ReceivedHash string `json:"receivedHash"`
+	Sent         int    `json:"sent"`
+	SentHash     string `json:"sentHash"`
+	Failed       int    `json:"failed"`
+}
+
+func startHost(t *testing.T, guest *Guest, name, role string, members int, more ...string) *host {
+	t.Helper()
+	p, err := guest.Start(append([]string{image.HostProgram, fmt.Sprintf("box=%s:%d", boxAddr, hostPort), "name=" + name, "role=" + role,
+		fmt.Sprintf("members=%d", members)}, more...)...)
+	must(t, err)
+	return &host{guest, p}
+}
+
+// answer returns the next line, which is to be this event.
+func (h *host) answer(t *testing.T, ctx context.Context, event string) hostAnswer {
+	t.Helper()
+	line, err := h.process.Stdout.ReadLine(ctx)
+	var a hostAnswer
+	if err == nil {
+		err = json.Unmarshal([]byte(line), &a)
+	}
+	if err == nil && a.Event != event {
+		err = errors.New(a.Message)
+	}
+	if err != nil {
+		t.Fatalf("%s, %s is due: %q, %v\n%s", h.guest.Addr, event, line, err, h.process.Stderr)
+	}
+	return a
+}
+
+func (h *host) tell(t *testing.T, format string, args ...any) {
+	t.Helper()
+	_, err := fmt.Fprintf(h.process, format+"\n", args...)
+	must(t, err)
+}
+
+func (h *host) ask(t *testing.T, ctx context.Context, event, format string, args ...any) hostAnswer {
+	t.Helper()
+	h.tell(t, format, args...)
+	return h.answer(t, ctx, event)
+}
+
+// leave ends the program, which frees everything: the sanitizers of the program complain otherwise.
+func (h *host) leave(t *testing.T, ctx context.Context) {
+	t.Helper()
+	h.ask(t, ctx, "left", "leave")
+	h.ends(t, ctx)
+}
+
+func (h *host) ends(t *testing.T, ctx context.Context) {
+	t.Helper()
+	if exit, err := h.process.Wait(ctx); err != nil || !exit.OK() {
+		t.Errorf("%s: %v %v %s", h.guest.Addr, exit, err, h.process.Stderr)
+	}
+}
+
+// received checks that receivers have what the source has sent: each message once, in order.
+func received(t *testing.T, ctx context.Context, sent hostAnswer, receivers ...*host) {
+	t.Helper()
+	for _, r := range receivers {
+		got := r.ask(t, ctx, "expected", "expect count=%d", sent.Sent)
+		if got.ReceivedHash != sent.SentHash || got.Received != sent.Sent || got.Failed != 0 || sent.Failed != 0 {
+			t.Errorf("%s has %+v, and the source sent %+v", r.guest.Addr, got, sent)
+		}
+	}
+}
+
+// storyHost plays a group of programs that have librocast alone: they join, send, leave, and join
+// again.
+func storyHost(t *testing.T, ctx context.Context, s *stage) string {
+	var all []*host
+	for i, g := range s.Guests {
+		role := "receiver"
+		if i == 0 {
+			role = "source"
+		}
+		all = append(all, startHost(t, g, "h1", role, len(s.Guests)))
+	}
+	for _, h := range all {
+		if a := h.answer(t, ctx, "joined"); a.Members != len(all) || a.Way != "multicast" {
+			t.Errorf("%s: %+v", h.guest.Addr, a)
+		}
+	}
+	source, receivers := all[0], all[1:]
+	sent := source.ask(t, ctx, "sent", "send count=100 seed=1")
+	received(t, ctx, sent, receivers...)
+	// One leaves, and comes back with nothing of what was sent meanwhile.
+	receivers[2].leave(t, ctx)
+	received(t, ctx, source.ask(t, ctx, "sent", "send count=20 seed=2"), receivers[:2]...)
+	late := startHost(t, s.Guests[3], "h1", "receiver", len(s.Guests))
+	if a := late.answer(t, ctx, "joined"); a.Members != len(all) {
+		t.Errorf("%+v", a)
+	}
+	sent = source.ask(t, ctx, "sent", "send count=30 seed=3")
+	received(t, ctx, sent, receivers[:2]...)
+	if got := late.ask(t, ctx, "expected", "expect count=30"); got.Received != 30 || got.Failed != 0 {
+		t.Errorf("%+v", got)
+	}
+	for _, h := range []*host{late, receivers[0], receivers[1]} {
+		h.leave(t, ctx)
+	}
+	source.leave(t, ctx)
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("%d messages by librocast, WRITEs and SENDs by turns; one receiver left and came back: hashes equal, no finding of the sanitizers", sent.Sent)
+}
+
+// storyHostSources lets each member send in turn.
+func storyHostSources(t *testing.T, ctx context.Context, s *stage) string {
+	var all []*host
+	for _, g := range s.Guests {
+		all = append(all, startHost(t, g, "h2", "both", len(s.Guests)))
+	}
+	for _, h := range all {
+		h.answer(t, ctx, "joined")
+	}
+	const rounds, each = 2, 12
+	for round := range rounds {
+		for i, h := range all {
+			h.ask(t, ctx, "is source", "source")
+			if a := h.ask(t, ctx, "sent", "send count=%d seed=%d", each, 1+round); a.Failed != 0 || a.Sent != (round+1)*each {
+				t.Errorf("%+v", a)
+			}
+			for j, r := range all {
+				if want := each * (round*(len(all)-1) + others(i+1, j)); j != i {
+					if a := r.ask(t, ctx, "expected", "expect count=%d", want); a.Received != want {
+						t.Errorf("%s has %+v, %d messages are due", r.guest.Addr, a, want)
+					}
+				}
+			}
+		}
+	}
+	for i := len(all) - 1; i > 0; i-- {
+		all[i].leave(t, ctx)
+	}
+	all[0].leave(t, ctx)
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("%d members sent in turn, %d rounds of %d messages", len(all), rounds, each)
+}
+
+// others counts the first n members without member j.
+func others(n, j int) int {
+	if j < n {
+		return n - 1
+	}
+	return n
+}
+
+// storyHostFallback kills the box while programs with librocast use a group: they go on by single
+// connections, and return when the box is there again. Each message arrives once.
+func storyHostFallback(t *testing.T, ctx context.Context, s *stage) string {
+	var all []*host
+	for i, g := range s.Guests {
+		role := "receiver"
+		if i == 0 {
+			role = "source"
+		}
+		all = append(all, startHost(t, g, "h3", role, len(s.Guests), "give_up=1000"))
+	}
+	for _, h := range all {
+		h.answer(t, ctx, "joined")
+	}
+	source, receivers := all[0], all[1:]
+	received(t, ctx, source.ask(t, ctx, "sent", "send count=40 seed=1"), receivers...)
+	source.tell(t, "send count=400 seed=2")
+	must(t, s.Kill())
+	sent := source.answer(t, ctx, "sent")
+	if sent.Way != "unicast" || sent.Fallbacks != 1 {
+		t.Errorf("the box is gone, and the source goes on by %+v", sent)
+	}
+	received(t, ctx, sent, receivers...)
+	began := time.Now()
+	must(t, s.Start(ctx))
+	for way := "unicast"; way != "multicast"; {
+		way = source.ask(t, ctx, "goes", "way").Way
+		if ctx.Err() != nil {
+			t.Fatalf("the source does not return\n%s", s.Report(ctx))
+		}
+	}
+	took := time.Since(began)
+	sent = source.ask(t, ctx, "sent", "send count=40 seed=3")
+	if sent.Way != "multicast" || sent.Returns != 1 {
+		t.Errorf("%+v", sent)
+	}
+	received(t, ctx, sent, receivers...)
+	for _, h := range receivers {
+		h.leave(t, ctx)
+	}
+	source.leave(t, ctx)
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("box killed in the middle: %d messages, each once and in order; by multicast again %.1f s after the start", sent.Sent, took.Seconds())
+}
