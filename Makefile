@@ -17,7 +17,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build package demo demo-tree consensus storage test race bench generate lint softroce operate-story watch sim model fuzz mutants install clean help
+.PHONY: all build package demo demo-tree consensus storage test race bench generate lint softroce operate-story watch sim sim-scale model fuzz mutants install clean help
 
 all: build
 
@@ -97,6 +97,12 @@ sim: ## SEEDS simulated runs from seed FROM on, and a tenth as many through tree
 	$(GO) build -o $(BUILD)/rocsim ./verify/sim/rocsim
 	$(BUILD)/rocsim $(if $(REPLAY),-replay $(REPLAY),-seeds $(SEEDS) -from $(FROM)) -out $(BUILD)
 	$(if $(REPLAY),,$(BUILD)/rocsim -tree -seeds $$(($(SEEDS) / 10 + 1)) -from $(FROM))
+
+# Full, it takes minutes on one core and 1 GiB.
+sim-scale: ## the papers' networks of 1,024 and 16,384 hosts in simulation, with plots; SHORT=1: under a minute
+	@mkdir -p $(BUILD)
+	$(GO) build -o $(BUILD)/rocscale ./verify/scale/rocscale
+	$(BUILD)/rocscale -out $(BUILD)/sim-scale $(if $(SHORT),-short)
 
 INPUTS ?= 200000
 fuzz: ## every fuzz target, on INPUTS inputs each

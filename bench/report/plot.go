@@ -1,10 +1,6 @@
 package report
 
 import (
-	"bytes"
-	"image/color"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -12,8 +8,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/rocast/rocast/internal/plots"
 )
 
 const perCPULabel = "thousand copies for each CPU-second of the switch"
@@ -24,37 +20,12 @@ type drawing struct {
 	draw func() (*plot.Plot, error)
 }
 
-const (
-	width  = 18 * vg.Centimeter
-	height = 12 * vg.Centimeter
-	margin = 0.3 * vg.Centimeter
-)
-
-// frame draws a plot with a margin: gonum lets labels stand out of the canvas a little.
-func frame(p *plot.Plot, c draw.Canvas) {
-	p.BackgroundColor = color.White
-	p.Legend.TextStyle.Font.Size, p.Legend.Padding = vg.Points(9), vg.Points(2)
-	c.SetColor(color.White)
-	c.Fill(c.Rectangle.Path())
-	p.Draw(draw.Crop(c, margin, -margin, margin, -margin))
-}
-
 func (d drawing) save(dir string) error {
 	p, err := d.draw()
 	if err != nil {
 		return err
 	}
-	canvas := vgsvg.New(width, height)
-	frame(p, draw.New(canvas))
-	var svg bytes.Buffer
-	if _, err := canvas.WriteTo(&svg); err != nil {
-		return err
-	}
-	// Where the font is missing, others of the same widths come next, so that labels stay beside
-	// bars.
-	text := bytes.ReplaceAll(svg.Bytes(), []byte("font-family:Liberation Serif;"),
-		[]byte("font-family:Liberation Serif,Times New Roman,Times,serif;"))
-	return os.WriteFile(filepath.Join(dir, d.file), text, 0o644)
+	return plots.Save(p, dir, d.file)
 }
 
 // plots returns the plots for which there are figures.

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/rocast/rocast/internal/plots"
+)
+
+// section is one part of the report: what was asked, the answer, and how it differs from the paper.
+type section struct {
+	name, title string
+	text        string
+	columns     []string
+	rows        [][]string
+	after       string // behind the table
+	plot        *plots.Curves
+}
+
+// document is what the JSON file has.
+type document struct {
+	Command     string       `json:"command"`
+	Seed        uint64       `json:"seed"`
+	Short       bool         `json:"short"`
+	Machine     machine      `json:"machine"`
+	Simulator   simulator    `json:"simulator"`
+	Experiments []tabulation `json:"experiments"`
+
+	sections []section
+}
+
+type machine struct {
+	System string `json:"system"`
+	CPUs   int    `json:"cpus"`
+	Go     string `json:"go"`
+}
+
+type simulator struct {
+	Events          uint64  `json:"events"`
+	Seconds         float64 `json:"seconds"`
+	EventsPerSecond float64 `json:"eventsPerSecond"`
+	PeakMiB         float64 `json:"peakMiB"`
+}
+
+type tabulation struct {
+	Name    string     `json:"name"`
+	Columns []string   `json:"columns"`
+	Rows    [][]string `json:"rows"`
+}
+
+func (s *session) command() string {
+	if s.short {
+		return "make sim-scale SHORT=1"
+	}
+	return "make sim-scale"
+}
+
+func (s *session) report() *document {
+	d := &document{
+		Command: s.command(), Seed: s.seed, Short: s.short,
+		Machine:   machine{System: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()},
+		Simulator: simulator{Events: s.events, Seconds: s.took.Seconds(), EventsPerSecond: float64(s.events) / s.took.Seconds(), PeakMiB: float64(s.peakBytes) / mega},
+		sections:  s.sections,
+	}
+	for i := range s.sections {
+		x := &s.sections[i]
+		d.Experiments = append(d.Experiments, tabulation{x.name, x.columns, x.rows})
+	}
+	return d
+}
+
+const introduction = `## At the size of the papers, in simulation
+
+Fat trees with a box at every switch, simulated packet by packet (package ` + "`verify/scale`" + `): the boxes merge with the code that
+runs on the wire, and plan their trees with it; requesters behave as rdma_rxe does, with DCQCN. Cepheus simulates 1,024 hosts at 100 Gb/s;
+here that is a fat tree of switches with 16 ports. Gleam simulates 16,384 hosts at 200 Gb/s with switches of 64 ports; here that is 16 pods of
+1,024 hosts. MTU 4096; a link has 0.5 us; queues mark from 50 KB (none) to 500 KB (1 %%), as MC-RDMA states for 100 Gb/s. A box forwards at line
+rate: these figures say what the method costs, not what a box with a few CPUs can carry. *FCT* is the time until all receivers have everything.
+Made by ` + "`%s`" + `.
+
+`
+
+func (d *document) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, introduction, d.Command)
+	for i := range d.sections {
+		d.sections[i].markdown(&b, d.Command)
+	}
+	fmt.Fprintf(&b, "### The simulator\n\nMade by `%s` on %s with %d CPUs, %s; one thread.\n\n| events | CPU seconds | events per CPU second | most memory, MiB |\n|---|---|---|---|\n"+
+		"| %.1f million | %.0f | %.2f million | %.0f |\n", d.Command, d.Machine.System, d.Machine.CPUs, d.Machine.Go,
+		float64(d.Simulator.Events)/1e6, d.Simulator.Seconds, d.Simulator.EventsPerSecond/1e6, d.Simulator.PeakMiB)
+	return b.String()
+}
+
+func (x *section) markdown(b *strings.Builder, command string) {
+	fmt.Fprintf(b, "### %s\n\n%s Made by `%s`.\n\n", x.title, x.text, command)
+	if x.plot != nil {
+		fmt.Fprintf(b, "![%s](%s)\n\n", x.title, x.plot.File)
+	}
+	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(x.columns, " | "), strings.Repeat("---|", len(x.columns)))
+	for _, row := range x.rows {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
+	}
+	b.WriteString("\n")
+	if x.after != "" {
+		fmt.Fprintf(b, "%s\n\n", x.after)
+	}
+}
+
+// write writes the report and the plots into a directory, which it makes.
+func (d *document) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(d, "", "\t")
+	if err != nil {
+		return err
+	}
+	errs := []error{
+		os.WriteFile(filepath.Join(dir, "report.json"), append(text, '\n'), 0o644),
+		os.WriteFile(filepath.Join(dir, "report.md"), []byte(d.markdown()), 0o644),
+	}
+	for i := range d.sections {
+		if p := d.sections[i].plot; p != nil {
+			errs = append(errs, p.Save(dir))
+		}
+	}
+	return errors.Join(errs...)
+}

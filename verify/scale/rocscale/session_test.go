@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/internal/testlab"
+)
+
+// played runs some experiments in their short form.
+func played(t *testing.T, seed uint64, run ...func(*session) error) *session {
+	t.Helper()
+	s := newSession(true, seed)
+	for _, f := range run {
+		if err := f(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// The same seed gives the same tables and curves, and another seed others.
+func TestTablesAreTheSameEveryTime(t *testing.T) {
+	testlab.Long(t)
+	first, again := played(t, 1, (*session).share), played(t, 1, (*session).share)
+	if !reflect.DeepEqual(first.sections, again.sections) || first.events != again.events {
+		t.Errorf("%v\n%v", first.sections, again.sections)
+	}
+	if reflect.DeepEqual(first.sections, played(t, 2, (*session).share).sections) {
+		t.Error("another seed changes nothing")
+	}
+}
+
+// What a reader of the report relies on: every section names the command, every plot is there, and
+// the JSON has each table.
+func TestReportNamesItsCommandAndHasItsPlots(t *testing.T) {
+	s := played(t, 1, (*session).copies, func(s *session) error { return s.sizesOf([]int64{64, 4 * kilo}) })
+	dir := t.TempDir()
+	if err := s.report().write(dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "report.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(text), "\n### ")
+	if len(parts) != 1+2+1 {
+		t.Fatalf("the report has %d parts", len(parts))
+	}
+	for _, part := range parts {
+		if !strings.Contains(part, "`make sim-scale SHORT=1`") {
+			t.Errorf("a part does not name its command: %s", part)
+		}
+	}
+	for i := range s.sections {
+		x := &s.sections[i]
+		for _, row := range x.rows {
+			if len(row) != len(x.columns) {
+				t.Errorf("%s: %d columns, and a row with %d cells", x.name, len(x.columns), len(row))
+			}
+		}
+		if x.plot != nil {
+			if svg, err := os.ReadFile(filepath.Join(dir, x.plot.File)); err != nil || !strings.Contains(string(svg), "<svg") {
+				t.Errorf("%s: %v", x.plot.File, err)
+			}
+		}
+	}
+	var d document
+	b, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &d)
+	}
+	if err != nil || len(d.Experiments) != 2 || len(d.Experiments[0].Rows) != 16 || d.Simulator.Events == 0 {
+		t.Errorf("%v, %+v", err, d)
+	}
+}
+
+// A packet crosses each link of the group's tree once, and fewer links than with any other method.
+func TestAGroupCrossesEachLinkOnce(t *testing.T) {
+	s := played(t, 1, (*session).copies)
+	fewest := 0.0
+	for _, row := range s.sections[0].rows {
+		crossed, err := strconv.ParseFloat(row[3], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row[2] == "group" {
+			if fewest = crossed; row[5] != "1.0" || row[4]+".0" != row[3] {
+				t.Errorf("%v", row)
+			}
+		} else if crossed < 1.8*fewest {
+			t.Errorf("%v: a group needs %.0f", row, fewest)
+		}
+	}
+}
