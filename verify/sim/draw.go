@@ -73,6 +73,9 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 			s.Timed = append(s.Timed, d.moment(MemoryChange, packets))
 		}
 	}
+	if s.has(SwitchCrash) && d.oneIn(2) {
+		s.StoreAfter = d.between(time.Microsecond, s.ackTimeout())
+	}
 	return s
 }
 

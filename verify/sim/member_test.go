@@ -31,6 +31,26 @@ func TestMembersComeAndGo(t *testing.T) {
 	}
 }
 
+// A receiver is cut off and evicted, and then the switch crashes. If control has stored that, the
+// receiver stays out. If not, it is a member again, until it is evicted once more.
+func TestAStoredEvictionOutlivesACrash(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration
+		paths int
+		is    membership
+	}{"stored": {time.Microsecond, 2, left}, "not yet": {time.Second, 3, evicted}, "never": {0, 3, evicted}} {
+		t.Run(name, func(t *testing.T) {
+			s := evictedBeforeCrash()
+			s.StoreAfter = c.after
+			var r Runner
+			result := play(t, &r, s)
+			if result.Failure != nil || result.Status != rnic.Success || len(r.w.group.Paths) != c.paths || r.w.hosts[1].membership != c.is {
+				t.Errorf("%v: %v, a group of %d receivers, and b is %d", result.Failure, result.Status, len(r.w.group.Paths), r.w.hosts[1].membership)
+			}
+		})
+	}
+}
+
 // Another member begins to send while the first source sends. It has to wait until everything of
 // the first source is acknowledged. Each source gets ACKs for its own messages.
 func TestSourceChangesInMidStream(t *testing.T) {

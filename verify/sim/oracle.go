@@ -297,9 +297,9 @@ func (w *world) checkNote(n *dataplane.Note, f *frame) {
 	case feedback.NoteEvicted:
 		silent := p.Evict && p.SilentAfter > 0 && w.now-h.progressAt >= p.SilentAfter
 		ok = p.OnFatal == feedback.FatalEvict && dead || silent
-		h.membership = evicted
+		h.membership, h.outAt = evicted, w.now
 	case feedback.NoteBehind:
-		h.behind = true // checkBehind looks at it when the source has been told what is due
+		h.behind, h.outAt = true, w.now // checkBehind looks at it when the source has been told what is due
 	case feedback.NoteSource:
 		w.endTurn(&w.hosts[w.active])
 		w.active = h.number

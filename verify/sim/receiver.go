@@ -25,6 +25,8 @@ type receiver struct {
 
 	membership membership
 	behind     bool          // the switch called it behind: it gets no more data
+	outAt      time.Duration // when the switch said that it is evicted or behind
+	storedOut  bool          // control has stored that
 	fatalHeard bool          // the switch took its fatal NAK
 	next       []int         // by stream: the packet that it executes next
 	from       []int         // by stream: the first packet that it had to execute

@@ -32,6 +32,11 @@ type Scenario struct {
 	Hosts []Host
 	Timed []Timed
 
+	// StoreAfter is how long control takes to store that a receiver is out of the group. A crash
+	// of the switch after that leaves the receiver out; after any other one it counts again. 0:
+	// control stores nothing.
+	StoreAfter time.Duration
+
 	// CNPInterval is the least time between two congestion notifications of one host; 0: no host
 	// sends any, and no queue marks packets.
 	CNPInterval time.Duration
@@ -171,6 +176,9 @@ func (s *Scenario) String() string {
 	}
 	if s.FanOut {
 		fmt.Fprintf(&b, "an engine in front: %+v\n", s.Engine)
+	}
+	if s.StoreAfter > 0 {
+		fmt.Fprintf(&b, "control stores after %v which receivers are out\n", s.StoreAfter)
 	}
 	if s.CNPInterval > 0 {
 		fmt.Fprintf(&b, "CNPs %v, %v apart at least; %v from each receiver\n", p.CNP, p.CNPInterval, s.CNPInterval)

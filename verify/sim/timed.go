@@ -13,7 +13,9 @@ func (w *world) beginFault(k int) {
 	}
 	switch f.Kind {
 	case SwitchCrash:
-		w.box.down++
+		if w.box.down++; w.box.down == 1 {
+			w.storeOut()
+		}
 		w.stopEngine()
 		for i := range w.hosts {
 			w.hosts[i].place, w.hosts[i].grant = unplaced, noGrant
@@ -62,12 +64,30 @@ func (w *world) endFault(f *Timed) {
 	if w.box.down--; w.box.down > 0 {
 		return
 	}
+	w.recall()
 	if err := w.openSwitch(true); err != nil {
 		panic("sim: restart the switch: " + err.Error()) // it was opened before
 	}
-	// The switch has forgotten whom it evicted, and waits for all receivers again.
+}
+
+// storeOut notes at a crash which receivers control has stored as out of the group.
+func (w *world) storeOut() {
 	for i := range w.hosts {
-		if h := &w.hosts[i]; h.membership == evicted {
+		h := &w.hosts[i]
+		if isOut := h.membership == evicted || h.behind; isOut && w.s.StoreAfter > 0 && w.now-h.outAt >= w.s.StoreAfter {
+			h.storedOut = true
+		}
+	}
+}
+
+// recall makes the receivers those of the group that control sets up after a crash. What was not
+// stored is forgotten, so that an evicted receiver is waited for again.
+func (w *world) recall() {
+	for i := range w.hosts {
+		switch h := &w.hosts[i]; {
+		case h.storedOut:
+			h.membership = left
+		case h.membership == evicted:
 			h.membership = member
 		}
 	}
