@@ -68,6 +68,9 @@ func (c *Controller) parse(ctx context.Context, text []byte) (file *groupfile.Fi
 		file, err = groupfile.Parse(text)
 		return err
 	})
+	if err == nil {
+		file.RepairWithin(c.Switch.RepairRoom())
+	}
 	return file, err
 }
 
