@@ -208,6 +208,28 @@ func TestEverythingArrivesOverLossyLinks(t *testing.T) {
 	}
 }
 
+// Packets are lost between switches, and on the links of hosts only if all links lose some.
+func TestLossIsWhereItIsSaidToBe(t *testing.T) {
+	for _, everywhere := range []bool{false, true} {
+		c := Papers(FatTree(4), 100*gigabit)
+		c.Loss, c.LossEverywhere = 2e-2, everywhere
+		n := network(t, c)
+		makeGroup(t, n, feedback.Policy{Repair: feedback.RepairLocal}, 0, upTo(15)...).Send(n, 1000*4096)
+		finish(t, n)
+		var atHosts, between, passed uint64
+		for i := range n.links {
+			if l := &n.links[i]; n.betweenSwitches(int32(i)) {
+				between, passed = between+l.lost, passed+l.offered
+			} else {
+				atHosts += l.lost
+			}
+		}
+		if (atHosts > 0) != everywhere || float64(between) < 0.017*float64(passed) || float64(between) > 0.023*float64(passed) {
+			t.Errorf("everywhere: %v; %d packets lost at hosts, %d of %d between switches", everywhere, atHosts, between, passed)
+		}
+	}
+}
+
 // A queue that is full drops packets, and the flows end all the same.
 func TestFullQueuesDrop(t *testing.T) {
 	c := Papers(OneSwitch(5), 100*gigabit)
@@ -217,7 +239,7 @@ func TestFullQueuesDrop(t *testing.T) {
 		makeFlow(t, n, from, 0, 4<<20)
 	}
 	finish(t, n)
-	if u := n.Use(); u.Dropped == 0 || u.Marked != 0 || u.Longest > 100_000*bytePicos {
+	if u := n.Use(); u.Dropped == 0 || u.Marked != 0 || u.Longest > 100_000*bytePicos || u.Longest < 90_000*bytePicos {
 		t.Errorf("%+v", u)
 	}
 }
@@ -335,6 +357,34 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	if _, err := n.NewRelay(0, []int{1}, relaying.Chain, 64, 0); err == nil {
 		t.Error("slices of nothing are taken")
+	}
+}
+
+// A box gives each new group to the neighbour with the fewest groups: eight groups from one edge
+// switch with eight ways up share none.
+func TestGroupsAreSpreadOverTheWaysUp(t *testing.T) {
+	n := network(t, Papers(FatTree(16), 100*gigabit))
+	for h := range 8 {
+		makeGroup(t, n, feedback.Policy{}, h, 500+8*h)
+	}
+	if most := n.BusiestGroups(); most != 1 {
+		t.Errorf("%d groups share a link", most)
+	}
+}
+
+// A run up to a time includes what happens at that time, and goes on from there.
+func TestARunGoesUpToATime(t *testing.T) {
+	n := network(t, Papers(OneSwitch(2), 100*gigabit))
+	var happened []Time
+	for _, at := range []Time{100, 101} {
+		n.At(at, func() { happened = append(happened, n.Now()) })
+	}
+	if over, err := n.Run(100); over || err != nil || len(happened) != 1 {
+		t.Errorf("%v, %v, %v", over, err, happened)
+	}
+	n.At(100, func() { happened = append(happened, n.Now()) }) // earlier than what waits
+	if over, err := n.Run(200); !over || err != nil || len(happened) != 3 || happened[1] != 100 || happened[2] != 101 {
+		t.Errorf("%v, %v, %v", over, err, happened)
 	}
 }
 

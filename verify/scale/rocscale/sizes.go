@@ -27,7 +27,8 @@ func (s *session) sizesOf(all []int64) error {
 		columns: []string{"bytes", "group, us", "chain, us", "tree, us", "chain / group", "tree / group"},
 		after: "Cepheus states up to 164 times over the chain and 4.5 times over the tree for short flows, up to 2.1 and 8.9 times for long ones. " +
 			"For a short flow the chain's hops count: most of its 511 hops stay at one switch, which takes a third of the way across the network, and here a host passes a message on in no time. " +
-			"For a long flow a tree sends everything log2(512) = 9 times, one after the other, so 9 is its limit unless answers and data meet; " +
+			"For a long flow a tree sends everything log2(512) = 9 times, one after the other, which is the paper's 8.9; here up to 256 hosts send at one time over ways that " +
+			"are chosen at random (ECMP), flows meet on links between switches, and DCQCN slows them, so the tree takes longer; " +
 			"a chain of s slices takes (s + 510) / s times as long as one transfer, and the paper does not state s: 2.1 is s = 464, and slices of 64 KiB are 1,024 of 64 MiB.",
 		plot: &plots.Curves{File: "scale-sizes.svg", X: "bytes", Y: "completion, us", LogX: true, LogY: true,
 			Lines: []plots.Curve{{Name: "group"}, {Name: "chain"}, {Name: "binomial tree"}}},
