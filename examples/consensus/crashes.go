@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
@@ -13,6 +14,8 @@ import (
 
 const (
 	crashesOfASeed = 6
+	// patience bounds a seed. It takes some seconds, most of them for rocastd to start.
+	patience = time.Minute
 	// underWay is how many entries may be under way when something crashes.
 	underWay = 64
 	// lossyPerMillion is how many packets of a million each replica's link loses, with every other
@@ -38,6 +41,8 @@ var crashes = []crash{
 // suffer lets something crash several times, as a seed draws it, and then looks for entries that
 // were lost, changed, or put in another order.
 func (s *story) suffer(ctx context.Context, seed uint64, times int) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	draw := rand.New(rand.NewPCG(seed, 0))
 	loss := lossyPerMillion * int(seed%2)
 	lose := func(perMillion int) (err error) {
@@ -49,9 +54,12 @@ func (s *story) suffer(ctx context.Context, seed uint64, times int) error {
 	if err := lose(loss); err != nil {
 		return err
 	}
+	began := time.Now()
+	var drawn []string
 	for i := range times {
 		c := crashes[draw.IntN(len(crashes))]
 		s.drawn++
+		drawn = append(drawn, c.name)
 		if err := s.crash(ctx, c, draw); err != nil {
 			return fmt.Errorf("seed %d, crash %d, of %s: %w", seed, i+1, c.name, err)
 		}
@@ -59,6 +67,7 @@ func (s *story) suffer(ctx context.Context, seed uint64, times int) error {
 	if err := s.check(ctx); err != nil {
 		return fmt.Errorf("seed %d: %w", seed, err)
 	}
+	fmt.Fprintf(s.out, "seed %d, %d of a million packets lost, %4.1f s: %s\n", seed, loss, time.Since(began).Seconds(), strings.Join(drawn, ", "))
 	return lose(0)
 }
 

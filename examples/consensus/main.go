@@ -39,6 +39,10 @@ func main() {
 	mbit := flag.Int("mbit", 4, "rate of the links while that is measured, Mbit/s")
 	short := flag.Bool("short", false, "measure for less than a minute")
 	flag.Parse()
+	if *rounds < 1 {
+		fmt.Println("FAIL: -rounds has to be at least 1")
+		os.Exit(1)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)

@@ -15,7 +15,7 @@ import (
 //
 //	0   number of the block, from 0
 //	8   bytes of the block
-//	16  SHA-256 over the sum of the record before, the 16 bytes above and the block
+//	16  SHA-256 over the sum of the record before and the block
 //	48  unused
 //	64  the block
 const headerBytes = 64
@@ -38,7 +38,6 @@ func seal(room []byte, before sum, number uint64, block []byte) (record []byte, 
 func hash(before sum, record []byte) (s sum) {
 	h := sha256.New()
 	h.Write(before[:])
-	h.Write(record[:16])
 	h.Write(record[headerBytes:])
 	h.Sum(s[:0])
 	return s
@@ -68,9 +67,10 @@ type file struct {
 	disk  *os.File
 	spare []byte // room for the record that is appended
 
-	mu   sync.Mutex
-	ends []int64 // the place behind each record
-	last sum     // of the newest record
+	mu      sync.Mutex
+	ends    []int64 // the place behind each record
+	last    sum     // of the newest record
+	durable uint64  // records that survive a loss of power
 }
 
 // openFile opens a log, or creates it. What lies behind the last whole record is cut off: the
@@ -85,7 +85,10 @@ func openFile(path string, most int) (*file, error) {
 		err = f.scan()
 	}
 	if errors.Is(err, errNoRecord) {
-		err = errors.Join(disk.Truncate(f.end()), disk.Sync())
+		err = disk.Truncate(f.end())
+	}
+	if err == nil {
+		_, err = f.sync()
 	}
 	if err != nil {
 		return nil, errors.Join(err, disk.Close())
@@ -149,7 +152,15 @@ func (f *file) append(memory []byte) error {
 	return nil
 }
 
-func (f *file) sync() error { return f.disk.Sync() }
+// sync makes the log durable, and returns how many records are.
+func (f *file) sync() (durable uint64, err error) {
+	records := f.records()
+	if err := f.disk.Sync(); err != nil {
+		return f.durable, err
+	}
+	f.durable = records
+	return records, nil
+}
 
 // read returns the record of a block.
 func (f *file) read(number uint64) ([]byte, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -134,4 +135,34 @@ func TestARecordHasItsPlace(t *testing.T) {
 	if f.records() != 2 || f.end() != ends[1] {
 		t.Errorf("the log has %d records in %d bytes", f.records(), f.end())
 	}
+}
+
+// Only what the disk has confirmed is called durable.
+func TestWhatIsDurable(t *testing.T) {
+	path, _, _ := written(t, "one", "two")
+	f, err := openFile(path, smallest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.append(sealed(f)); err != nil {
+		t.Fatal(err)
+	}
+	if f.durable != 2 {
+		t.Errorf("before the disk has confirmed the third record, %d are durable", f.durable)
+	}
+	if n, err := f.sync(); n != 3 || err != nil {
+		t.Errorf("%d are durable, %v", n, err)
+	}
+	if err := errors.Join(f.append(sealed(f)), f.close()); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.sync(); n != 3 || err == nil {
+		t.Errorf("the disk confirms nothing, and %d are durable, %v", n, err)
+	}
+}
+
+// sealed is a record that follows.
+func sealed(f *file) []byte {
+	record, _ := seal(make([]byte, headerBytes+smallest), f.newest(), f.records(), []byte("x"))
+	return record
 }

@@ -98,6 +98,32 @@ func TestWhoIsGivenUp(t *testing.T) {
 	}
 }
 
+// A record has its place when all replicas that are not given up have stored the one that was there.
+func TestTheRoomOfARing(t *testing.T) {
+	for _, c := range []struct {
+		stored []uint64
+		number uint64
+		room   bool
+	}{
+		{[]uint64{0, 0, 0}, 3, true},
+		{[]uint64{0, 0, 0}, 4, false},
+		{[]uint64{5, 5, 1}, 4, true},
+		{[]uint64{5, 5, 1}, 5, false},
+		{[]uint64{9, 9, 2}, 5, true},
+	} {
+		o := senderOf(c.number, quorum, c.stored...)
+		o.slots = 4
+		if o.hasRoom(c.number) != c.room {
+			t.Errorf("%v are stored: room for record %d: %v", c.stored, c.number, !c.room)
+		}
+	}
+	o := senderOf(8, quorum, 8, 8, 1)
+	o.slots, o.away[2] = 4, true
+	if !o.hasRoom(8) {
+		t.Error("a replica that was given up is waited for")
+	}
+}
+
 // A block is stored when enough replicas have it, whichever these are. The last one counts for the
 // place of a block, unless it was given up.
 func TestWhatIsStored(t *testing.T) {
@@ -106,6 +132,11 @@ func TestWhatIsStored(t *testing.T) {
 	o := senderOf(9, quorum, 9, 4, 7)
 	if o.waitStored(ctx, 7) != nil || o.waitStored(ctx, 8) == nil {
 		t.Errorf("%d blocks are stored, want 7", o.best(o.need))
+	}
+	for need, want := range map[int]uint64{1: 9, 2: 7, 3: 4} {
+		if got := o.best(need); got != want {
+			t.Errorf("%d replicas have %d records, want %d", need, got, want)
+		}
 	}
 	if o.settle(ctx) == nil {
 		t.Error("not all have stored everything")

@@ -132,23 +132,25 @@ func (o *sender) put(ctx context.Context, before sum, block []byte) (sum, error)
 	return s, err
 }
 
+// room waits until a record has its place in all rings, and in the sender's own, from which a queue
+// pair may send again what is not acknowledged.
 func (o *sender) room(ctx context.Context, number uint64) error {
-	if number < o.first+uint64(o.slots) {
-		return nil
-	}
-	free := number - uint64(o.slots) + 1 // so many records have to be stored
-	err := o.wait(ctx, func() bool {
-		for i, n := range o.stored {
-			if n < free && !o.away[i] {
-				return false
-			}
-		}
-		return true
-	})
-	if err != nil {
+	if err := o.wait(ctx, func() bool { return o.hasRoom(number) }); err != nil {
 		return err
 	}
-	return o.way.WaitFor(ctx, free-o.first) // until then the queue pair may send it again
+	over := int64(number-o.first) - int64(o.slots) + 1
+	return o.way.WaitFor(ctx, uint64(max(over, 0)))
+}
+
+// hasRoom says whether all replicas that are not away have stored what is in the place of a record.
+// The caller holds the mutex.
+func (o *sender) hasRoom(number uint64) bool {
+	for i, n := range o.stored {
+		if n+uint64(o.slots) <= number && !o.away[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // waitStored waits until enough replicas have stored so many records.

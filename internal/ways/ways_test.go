@@ -114,6 +114,9 @@ func TestEnoughAreEnough(t *testing.T) {
 		}
 		full, cancel := context.WithCancel(ctx)
 		cancel()
+		if err := w.wait(ctx, func() bool { return w.done[0] == w.posted }); err != nil || w.Drain(full) == nil {
+			t.Errorf("one of two queue pairs has completed everything: %v", err)
+		}
 		if _, err := w.Write(full, make([]byte, bytes), 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("one more than a queue pair holds: %v", err)
 		}
