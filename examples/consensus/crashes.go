@@ -16,6 +16,8 @@ const (
 	crashesOfASeed = 6
 	// patience bounds a seed. It takes some seconds, most of them for rocastd to start.
 	patience = time.Minute
+	// standstill is how long a leader waits for a decision before there is another one.
+	standstill = 5 * time.Second
 	// underWay is how many entries may be under way when something crashes.
 	underWay = 64
 	// lossyPerMillion is how many packets of a million each replica's link loses, with every other
@@ -95,6 +97,7 @@ func (s *story) crash(ctx context.Context, c crash, draw *rand.Rand) error {
 		dead = s.replicas[draw.IntN(replicas)]
 		dead.die()
 	}
+	s.open += len(s.now.log) - s.now.base - int(s.now.way.Complete())
 	began := time.Now()
 	if c.box {
 		if err := s.Daemon.Kill(); err != nil {
@@ -118,13 +121,13 @@ func (s *story) crash(ctx context.Context, c crash, draw *rand.Rand) error {
 			return err
 		}
 	}
-	if err := s.goOn(ctx, func() error { return s.now.settle(ctx, 0) }); err != nil {
+	if err := s.goOn(ctx, func(ctx context.Context) error { return s.now.settle(ctx, 0) }); err != nil {
 		return err
 	}
 	if c == (crash{name: c.name, box: true}) {
 		s.outages = append(s.outages, time.Since(began))
 	}
-	return s.goOn(ctx, func() error {
+	return s.goOn(ctx, func(ctx context.Context) error {
 		if dead != nil && dead.lost {
 			if err := s.comeBack(ctx, dead); err != nil {
 				return err
@@ -143,20 +146,37 @@ func (s *story) replace(ctx context.Context) error {
 	return old.retire(ctx)
 }
 
-// goOn does what the leader has to do. If a replica has lost its log, and the box what it kept for
-// another one, too few replicas can follow the group, and its queue pair ends. Then there is
+// goOn does what the leader has to do. If one replica has lost its log, and the box what it kept
+// for another one, no two replicas can follow the group: its queue pair ends, or nothing is decided
+// any more, because the box cannot know that the dead replica will not answer. Then there is
 // another leader, which finds the whole log at one of the replicas.
-func (s *story) goOn(ctx context.Context, do func() error) error {
-	err := do()
+func (s *story) goOn(ctx context.Context, do func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, standstill)
+	defer cancel()
+	err := do(limited)
 	var ended *ways.Ended
-	if !errors.As(err, &ended) {
+	if err == nil || !errors.As(err, &ended) && limited.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	s.ended++
+	s.anew++
+	fmt.Fprintf(s.out, "a leader begins anew: %v; %s\n", err, s.members(ctx))
 	if err := s.replace(ctx); err != nil {
 		return err
 	}
-	return do()
+	return do(ctx)
+}
+
+// members says what the box knows of the replicas, and what they have.
+func (s *story) members(ctx context.Context) string {
+	var list []string
+	for _, r := range s.replicas {
+		m, err := s.now.member(ctx, r)
+		if err != nil {
+			return err.Error()
+		}
+		list = append(list, fmt.Sprintf("%v is %s and has %d of %d entries", r.host.IP, m.Part, len(r.log()), len(s.now.log)))
+	}
+	return strings.Join(list, ", ")
 }
 
 // crash ends a leader in the middle of what it does. What the box has told it until then, its

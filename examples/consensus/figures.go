@@ -256,14 +256,14 @@ func (t *timed) heard(complete uint64) {
 
 const figuresGroup = "figures"
 
-// during opens a way, lets load use it, and compares the replicas' memory with the leader's.
-func (r *rig) during(ctx context.Context, way string, load func(context.Context, *timed) error) (m measured, err error) {
+// open opens a way, and clears what all hosts have of the log.
+func (r *rig) open(ctx context.Context, way string) (t *timed, err error) {
 	r.log = nil
 	clear(r.own)
 	for i, h := range r.settings.Receivers {
 		h.RNIC.Freeze(func() { clear(r.memory[i]) })
 	}
-	t := &timed{}
+	t = &timed{}
 	need := len(r.settings.Receivers) / 2 // with the leader, a majority
 	r.settings.First += 0x10
 	if way == byGroup {
@@ -275,6 +275,21 @@ func (r *rig) during(ctx context.Context, way string, load func(context.Context,
 	} else {
 		t.Way, err = ways.Each(ctx, r.settings, need, t.heard)
 	}
+	return t, err
+}
+
+// close closes a way that open has opened.
+func (r *rig) close(ctx context.Context, way string, t *timed) (err error) {
+	t.Close()
+	if way == byGroup {
+		_, err = r.Daemon.Client().RemoveGroup(ctx, figuresGroup)
+	}
+	return err
+}
+
+// during opens a way, lets load use it, and compares the replicas' memory with the leader's.
+func (r *rig) during(ctx context.Context, way string, load func(context.Context, *timed) error) (m measured, err error) {
+	t, err := r.open(ctx, way)
 	if err != nil {
 		return m, err
 	}
@@ -295,11 +310,7 @@ func (r *rig) during(ctx context.Context, way string, load func(context.Context,
 	if err := errors.Join(t.Drain(ctx), r.verify(ctx)); err != nil {
 		return m, err
 	}
-	t.Close()
-	if way == byGroup {
-		_, err = r.Daemon.Client().RemoveGroup(ctx, figuresGroup)
-	}
-	return m, err
+	return m, r.close(ctx, way, t)
 }
 
 // verify waits until each replica has the leader's log.

@@ -87,8 +87,9 @@ type story struct {
 	losses   []time.Duration // the longest one of these while a replica died
 	returns  []time.Duration // from its return to an entry that it has, and everything before
 	outages  []time.Duration // from the crash of the box until what was under way is decided
-	ended    int             // leaders that stood again, because too few replicas could follow the group
+	anew     int             // leaders that began anew, because too few replicas could follow the group
 	drawn    int             // crashes that were drawn
+	open     int             // entries that were not decided when something crashed
 	refusals []string        // how the leaders before heard that they are not leaders any more
 }
 
@@ -209,8 +210,8 @@ func (s *story) change(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := old.settle(ctx, 0); !errors.Is(err, errFenced) || old.decided > first {
-		return fmt.Errorf("the leader before has decided %d of its entries from %d on: %v", old.decided-first, first, err)
+	if err := old.settle(ctx, 0); !errors.Is(err, errFenced) || old.decided != first {
+		return fmt.Errorf("the leader before has decided entries up to %d instead of %d: %v", old.decided, first, err)
 	}
 	for range replicas + 1 - quorum { // so many have to refuse
 		e, err := old.next(ctx, func(e client.Event) bool { return e.Kind == api.MemberRefused })
@@ -291,7 +292,7 @@ func (s *story) report() {
 	print("a replica that lost everything has everything again", s.returns)
 	print("the box crashes, starts again, and all entries are decided", s.outages)
 	if s.drawn > 0 {
-		fmt.Fprintf(s.out, "%d crashes were drawn; %d times too few replicas could follow the group, and a leader began anew\n", s.drawn, s.ended)
+		fmt.Fprintf(s.out, "%d crashes were drawn, and %d entries were not decided when something crashed; %d leaders began anew\n", s.drawn, s.open, s.anew)
 	}
 	fmt.Fprintf(s.out, "%d entries are in all %d logs, none lost, none in another order\n", len(s.now.log), replicas)
 	fmt.Fprintf(s.out, "what a leader before hears of each replica: %s\n", s.refusals[0])

@@ -98,7 +98,8 @@ func TestWhoIsGivenUp(t *testing.T) {
 	}
 }
 
-// A record has its place when all replicas that are not given up have stored the one that was there.
+// A record has its place when all replicas that are not given up have stored the one that was
+// there.
 func TestTheRoomOfARing(t *testing.T) {
 	for _, c := range []struct {
 		stored []uint64
