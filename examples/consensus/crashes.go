@@ -14,8 +14,9 @@ import (
 
 const (
 	crashesOfASeed = 6
-	// patience bounds a seed. It takes some seconds, most of them for rocastd to start.
-	patience = time.Minute
+	// patience bounds a seed. It takes some seconds, most of them for rocastd to start, and more on
+	// a busy machine.
+	patience = 3 * time.Minute
 	// standstill is how long a leader waits for a decision before there is another one.
 	standstill = 5 * time.Second
 	// underWay is how many entries may be under way when something crashes.
