@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net"
@@ -94,6 +95,46 @@ func (c *Client) Confirm(ctx context.Context, group string, ready Confirmation) 
 // source may WRITE to the new ones, and WRITEs to those that left are refused.
 func (c *Client) ChangeRegions(ctx context.Context, group string, change RegionChange) (after Group, err error) {
 	return after, c.post(ctx, api.GroupsPath+"/"+url.PathEscape(group)+api.RegionsPath, change, &after)
+}
+
+// AddRegions lets many regions come to a group, in as many changes as they need. It returns how
+// many have come, which are the first ones, also with an error. The memory of a group with so many
+// regions is a table (memory: table in the group file).
+func (c *Client) AddRegions(ctx context.Context, group string, regions iter.Seq[NewRegion]) (added int, err error) {
+	const most = api.MaxGroupFileBytes - 1<<10 // the rest is for what is around the regions
+	var change RegionChange
+	var bytes int
+	send := func() error {
+		if len(change.Add) == 0 {
+			return nil
+		}
+		if _, err := c.ChangeRegions(ctx, group, change); err != nil {
+			return err
+		}
+		added += len(change.Add)
+		change.Add, bytes = change.Add[:0], 0
+		return nil
+	}
+	for r := range regions {
+		text, err := json.Marshal(r)
+		if err != nil {
+			return added, api.Errorf(api.BadRequest, "%v", err)
+		}
+		if bytes+len(text)+1 > most {
+			if err := send(); err != nil {
+				return added, err
+			}
+		}
+		change.Add, bytes = append(change.Add, r), bytes+len(text)+1
+	}
+	return added, send()
+}
+
+// Regions lists regions of a group's memory: count of them at most, from the from-th on, counted
+// from 0. count 0: as many as one answer may have.
+func (c *Client) Regions(ctx context.Context, group string, from, count int) (list Regions, err error) {
+	path := fmt.Sprintf("%s/%s%s?from=%d&count=%d", api.GroupsPath, url.PathEscape(group), api.RegionsPath, from, count)
+	return list, c.do(ctx, http.MethodGet, path, nil, &list)
 }
 
 // Groups lists the groups.

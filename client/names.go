@@ -17,6 +17,8 @@ type (
 	NewRegion    = api.NewRegion
 	RegionStart  = api.RegionStart
 	RegionPlace  = api.RegionPlace
+	Regions      = api.Regions
+	Hex          = api.Hex
 	Goodput      = api.Goodput
 	Event        = api.Event
 	Events       = api.Events

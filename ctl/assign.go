@@ -45,9 +45,13 @@ func (c *Controller) assign(f *groupfile.File, now []*link, visited []string) (m
 			behind[f.Receivers[i].ID()] = box
 		}
 	}
-	if len(behind) > 0 && f.Addressing != mft.ByGroupIP {
+	if len(behind) > 0 && f.Addressing == mft.ByVirtualQPN {
 		return nil, yamldoc.Errorf(f.Lines["addressing"], "addressing is %v and some members are behind other boxes, where that "+
 			"address does not lead to the box; use addressing: group-ip", f.Addressing)
+	}
+	if len(behind) > 0 && f.Table {
+		return nil, yamldoc.Errorf(f.Lines["memory"], "memory is a table and some members are behind other boxes, which learn of memory only "+
+			"by the group file; list the regions there (at most %d)", groupfile.MaxRegions)
 	}
 	return behind, nil
 }

@@ -66,6 +66,9 @@ func (c *Controller) branchOff(g *group) error {
 	if err != nil {
 		return err
 	}
+	if err := c.refuseStandbyTree(g, links); err != nil {
+		return err
+	}
 	for _, l := range links {
 		l.Version = max(g.epoch, nextVersion(0, now))
 		l.Begun = g.restored
@@ -102,7 +105,9 @@ func (c *Controller) beginKept(g *group, text []byte) error {
 		if err := errors.Join(c.saveTree(g), c.saveChronicle(g)); err != nil {
 			return errors.Join(err, c.end(g))
 		}
-		if err := c.Store.Put(g.name, text); err != nil {
+		// Another group of that name may have left its regions, if it could not be removed as a
+		// whole.
+		if err := errors.Join(c.Store.DropRegions(g.name), c.Store.Put(g.name, text)); err != nil {
 			return errors.Join(err, c.end(g))
 		}
 	}
@@ -219,6 +224,9 @@ func (c *Controller) prepare(g *group, file *groupfile.File, next *branch, came 
 	}
 	var err error
 	if p.links, err = c.linksFor(file, g.links, visited); err != nil {
+		return nil, err
+	}
+	if err := c.refuseStandbyTree(g, p.links); err != nil {
 		return nil, err
 	}
 	if err := p.findMoves(g, file); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/plan"
+	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
 // settleWithin is how long Create waits for the kernel to resolve the members of a new group, so
@@ -24,6 +25,10 @@ func (c *Controller) Create(ctx context.Context, text []byte) (api.Group, error)
 		return api.Group{}, apiError(err)
 	}
 	if c.Desired != nil {
+		if file.Table {
+			return api.Group{}, apiError(yamldoc.Errorf(file.Lines["memory"], "memory is a table, which only this box would have, and with "+
+				"store: etcd all boxes share what they know of a group; list the regions in the file (at most %d)", groupfile.MaxRegions))
+		}
 		return c.createShared(ctx, file, text)
 	}
 	return c.create(ctx, file, text)

@@ -7,6 +7,7 @@ import (
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/plan"
+	"github.com/rocast/rocast/ctl/regions"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -29,6 +30,11 @@ type group struct {
 	restored     bool    // see mft.Group.Restored
 	problem      string  // why the group is not published; "" if it is published
 
+	// table is the memory beside the file, if the file says so (memory: table), and tableEnd how
+	// many bytes of it are stored.
+	table    *regions.Table
+	tableEnd int64
+
 	id        mft.GroupID
 	published *mft.Group // nil: the group is not in the Switch
 	plan      plan.Plan  // the plan from which published was built
@@ -44,12 +50,15 @@ func newGroup(file *groupfile.File, kept bool) *group {
 	if file.Source.Role == groupfile.Both {
 		g.source = file.Source.ID()
 	}
+	if file.Table {
+		g.table = new(regions.Table)
+	}
 	return g
 }
 
 // build returns the group to publish for a plan.
 func (g *group) build(p *plan.Plan) (*mft.Group, error) {
-	return p.Group(g.file, &g.past, g.restored, g.published)
+	return p.Group(g.file, g.table, &g.past, g.restored, g.published)
 }
 
 // legs returns how each member is reached now. For a group that failed, it returns failed legs.

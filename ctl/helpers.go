@@ -116,27 +116,6 @@ func (p helperAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []net
 	return containing(ip, all), free, nil
 }
 
-// nearAddresses adds the group IPs of RDMA-CM. A receiver behind another box is refused: that box
-// would drop RDMA-CM between the group IP and the receiver as soon as it carries a group with that
-// IP.
-type nearAddresses struct{ helperAddresses }
-
-func (p nearAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []netip.Prefix, release func(), err error) {
-	for _, host := range towards {
-		p.NextHops.Track(host)
-		boxes, err := p.through(&groupfile.Member{IP: host}, nil)
-		p.NextHops.Untrack(host)
-		if err == nil && len(boxes) > 0 {
-			err = fmt.Errorf("%v is behind box %s, and RDMA-CM works with receivers at one box; leave it out, or use a group file (rocast group create)",
-				host, boxes[0])
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-	return p.helperAddresses.Own(ip, towards)
-}
-
 // placesFor returns the interfaces through which the hosts are reached. Where all hosts are behind
 // other boxes, that is the interface in whose subnet ip is: the client is there.
 func (p helperAddresses) placesFor(ip netip.Addr, towards []netip.Addr) (places []address.Place, err error) {

@@ -57,18 +57,58 @@ func TestTheConfigsRDMACMComesUpWithTheDaemon(t *testing.T) {
 	w.expect(t, nothing)
 }
 
-// Another box on the way to a receiver would drop RDMA-CM, so the operator hears it at once.
-func TestRDMACMIsForReceiversOfThisBox(t *testing.T) {
+// Receivers may be behind other boxes. These send the copies from the group IP, which stays an
+// address of the source's box alone, and leave to the kernel what else is sent between that IP and
+// the hosts: the messages of RDMA-CM cross them.
+func TestRDMACMPassesBoxes(t *testing.T) {
 	f := newTree(t)
 	b1 := f.box("b1")
 	tracked := b1.hops.Tracked()
-	_, err := b1.CMUp(t.Context(), []byte(`{"groupIP": "127.0.0.223", "receivers": ["10.1.0.2", "10.3.0.1"], "port": 7174}`))
-	want := "RDMA-CM on 127.0.0.223: 10.3.0.1 is behind box b2, and RDMA-CM works with receivers at one box; leave it out, or use a group file (rocast group create)"
-	if err == nil || err.Error() != want {
-		t.Errorf("\ngot  %v\nwant %s", err, want)
+	if _, err := b1.CMUp(t.Context(), []byte(`{"groupIP": "127.0.0.223", "receivers": ["10.1.0.2", "10.3.0.1"], "port": 7174}`)); err != nil {
+		t.Fatal(err)
 	}
-	if n := b1.hops.Tracked(); n != tracked || len(b1.CMs().CMs) != 0 {
-		t.Errorf("%d addresses are tracked, %d before; up: %+v", n, tracked, b1.CMs().CMs)
+	if got := b1.addresses.String(); got != "127.0.0.223@1 x1" {
+		t.Errorf("the group IP is at [%s]", got)
+	}
+	file := treeRunFile(t, everywhere...)
+	file.Addressing = mft.BySwitchIP
+	groups := helperGroups{b1.Controller}
+	if err := groups.Create(t.Context(), file); err != nil {
+		t.Fatal(err)
+	}
+	f.check(wholeTree)
+	for _, b := range f.boxes {
+		g, isRoot := b.published("g1"), b == b1
+		speaks := false
+		for _, key := range g.Keys() {
+			speaks = speaks || key == mft.Key{Src: file.IP, Match: mft.MatchSrc}
+			if key.Match == mft.MatchDst {
+				t.Errorf("%s takes all RoCE to %v", b.name, key.Dst)
+			}
+		}
+		if speaks != isRoot {
+			t.Errorf("%s drops what comes from the group IP: %v", b.name, speaks)
+		}
+		if !isRoot && b.addresses.String() != "" {
+			t.Errorf("%s has [%s]", b.name, b.addresses.String())
+		}
+		for i := range g.Paths {
+			if p := &g.Paths[i]; !strings.HasPrefix(f.who(p.Dst), "b") && p.Src != file.IP {
+				t.Errorf("%s sends to %v from %v", b.name, p.Dst, p.Src)
+			}
+		}
+	}
+	f.box("b3").restart(false, false)
+	f.check(wholeTree)
+	if err := groups.Remove(t.Context(), "g1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b1.CMDown("127.0.0.223"); err != nil {
+		t.Fatal(err)
+	}
+	f.nothingLeft()
+	if n := b1.hops.Tracked(); n != tracked {
+		t.Errorf("%d addresses are tracked, %d before", n, tracked)
 	}
 }
 

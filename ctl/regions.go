@@ -30,13 +30,16 @@ func (c *Controller) ChangeRegions(ctx context.Context, name string, request []b
 	if err != nil {
 		return api.Group{}, apiError(err)
 	}
+	if running.Table {
+		return c.changeTable(ctx, name, &change)
+	}
 	next, err := withRegions(running, &change)
 	if err != nil {
 		return api.Group{}, err
 	}
 	text := next.Text()
 	if len(text) > api.MaxGroupFileBytes {
-		return api.Group{}, api.Errorf(api.BadRequest, "the group file would have %d bytes then, and may have %d; make another group for further regions",
+		return api.Group{}, api.Errorf(api.BadRequest, "the group file would have %d bytes then, and may have %d; create the group with memory: table to have more regions",
 			len(text), api.MaxGroupFileBytes)
 	}
 	g, err := c.update(ctx, name, text, from)
@@ -102,8 +105,7 @@ func withRegions(f *groupfile.File, change *api.RegionChange) (*groupfile.File, 
 	for _, r := range change.Remove {
 		at := slices.IndexFunc(next.Memory, func(v mft.VirtualRegion) bool { return v.VA == uint64(r.VA) && uint64(v.RKey) == uint64(r.RKey) })
 		if at < 0 {
-			return nil, api.Errorf(api.NotFound, "group %s has no region that begins at VA %v under that R_Key; rocast region ls %s lists them",
-				f.Name, r.VA, f.Name)
+			return nil, noRegion(f.Name, r)
 		}
 		next.Memory = slices.Delete(next.Memory, at, at+1)
 		for i := range next.Receivers {
@@ -119,37 +121,52 @@ func withRegions(f *groupfile.File, change *api.RegionChange) (*groupfile.File, 
 	return &next, nil
 }
 
+func noRegion(group string, r api.RegionStart) error {
+	return api.Errorf(api.NotFound, "group %s has no region that begins at VA %v under that R_Key; rocast region ls %s lists them",
+		group, r.VA, group)
+}
+
 // addRegion appends a region to the memory of a file, and to the regions of each receiver.
 func addRegion(f *groupfile.File, r *api.NewRegion) error {
+	places, err := placesOf(f, r)
+	if err != nil {
+		return err
+	}
+	for i, p := range places {
+		m := &f.Receivers[i]
+		m.Regions = append(m.Regions, p)
+	}
+	f.Memory = append(f.Memory, mft.VirtualRegion{VA: uint64(r.VA), Length: r.Length, RKey: uint32(r.RKey)})
+	return nil
+}
+
+// placesOf returns where each receiver of a file keeps a new region.
+func placesOf(f *groupfile.File, r *api.NewRegion) ([]mft.Region, error) {
 	if r.Length == 0 {
-		return api.Errorf(api.BadRequest, "the region at VA %v has length 0; write its length in bytes", r.VA)
+		return nil, api.Errorf(api.BadRequest, "the region at VA %v has length 0; write its length in bytes", r.VA)
 	}
 	if r.RKey > math.MaxUint32 {
-		return api.Errorf(api.BadRequest, "the R_Key of the region at VA %v has more than 32 bits", r.VA)
+		return nil, api.Errorf(api.BadRequest, "the R_Key of the region at VA %v has more than 32 bits", r.VA)
 	}
-	places := make([]*api.RegionPlace, len(f.Receivers))
+	places := make([]mft.Region, len(f.Receivers))
 	for i := range r.At {
 		p := &r.At[i]
 		at, err := receiverAt(f, p)
 		switch {
 		case err != nil:
-			return err
-		case places[at] != nil:
-			return api.Errorf(api.BadRequest, "receiver %s has two places for the region at VA %v; write one", p.IP, r.VA)
+			return nil, err
+		case places[at].Length != 0:
+			return nil, api.Errorf(api.BadRequest, "receiver %s has two places for the region at VA %v; write one", p.IP, r.VA)
 		case p.RKey > math.MaxUint32:
-			return api.Errorf(api.BadRequest, "the R_Key of receiver %s for the region at VA %v has more than 32 bits", p.IP, r.VA)
+			return nil, api.Errorf(api.BadRequest, "the R_Key of receiver %s for the region at VA %v has more than 32 bits", p.IP, r.VA)
 		}
-		places[at] = p
+		places[at] = mft.Region{VA: uint64(p.VA), Length: r.Length, RKey: uint32(p.RKey)}
 	}
-	for i, p := range places {
-		m := &f.Receivers[i]
-		if p == nil {
-			return api.Errorf(api.BadRequest, "receiver %v has no place for the region at VA %v; add where it keeps the region", m.IP, r.VA)
-		}
-		m.Regions = append(m.Regions, mft.Region{VA: uint64(p.VA), Length: r.Length, RKey: uint32(p.RKey)})
+	if at := slices.IndexFunc(places, func(p mft.Region) bool { return p.Length == 0 }); at >= 0 {
+		return nil, api.Errorf(api.BadRequest, "receiver %v has no place for the region at VA %v; add where it keeps the region",
+			f.Receivers[at].IP, r.VA)
 	}
-	f.Memory = append(f.Memory, mft.VirtualRegion{VA: uint64(r.VA), Length: r.Length, RKey: uint32(r.RKey)})
-	return nil
+	return places, nil
 }
 
 // receiverAt finds the receiver of a place.

@@ -56,6 +56,10 @@ func (c *Controller) restore(k store.Group) {
 		c.fail(g, err)
 		return
 	}
+	if err := c.recallTable(g); err != nil {
+		c.fail(g, fmt.Errorf("%w; remove the group and create it again", err))
+		return
+	}
 	if err := g.recall(k); err != nil {
 		c.fail(g, err)
 		return
@@ -126,7 +130,7 @@ func (c *Controller) resume(g *group) error {
 	if !past.Resume() {
 		return nil
 	}
-	next, err := g.plan.Group(g.file, &past, g.restored, g.published)
+	next, err := g.plan.Group(g.file, g.table, &past, g.restored, g.published)
 	if err == nil {
 		err = c.Switch.Replace(g.id, next)
 	}

@@ -26,7 +26,7 @@ func New(parts Parts) *Controller {
 	c.perftest = perftest.New(perftest.Options{
 		Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log,
 	})
-	c.cm = cm.New(cm.Options{Groups: helperGroups{c}, Addresses: nearAddresses{helperAddresses{c}}, Log: c.Log})
+	c.cm = cm.New(cm.Options{Groups: helperGroups{c}, Addresses: helperAddresses{c}, Log: c.Log})
 	c.ports = ports.New(parts.Switch.Ports())
 	c.ports.LogChanges(c.Log, nil)
 	for _, n := range c.Neighbours {

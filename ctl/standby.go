@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/address"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -50,7 +51,7 @@ func (c *Controller) markAddressGone(isConcerned func(*group) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, g := range c.groups {
-		if g.wanted != nil && g.wanted.Addressing == mft.BySwitchIP && g.kept && isConcerned(g) {
+		if g.wanted != nil && g.wanted.Addressing == mft.BySwitchIP && g.kept && g.branch == nil && isConcerned(g) {
 			g.addressGone = true
 		}
 	}
@@ -91,6 +92,18 @@ func (c *Controller) away(f *groupfile.File) (bool, error) {
 	}
 	local, err := c.Addresses.Local(f.IP)
 	return !local && err == nil, err
+}
+
+// refuseStandbyTree refuses members behind other boxes for a group that goes with its address: a
+// box that gets the address would have to be asked for them within the time that the take-over may
+// take.
+func (c *Controller) refuseStandbyTree(g *group, links []*link) error {
+	f := g.wanted
+	if len(links) == 0 || c.Desired == nil || !g.kept || g.branch != nil || f.Addressing != mft.BySwitchIP {
+		return nil
+	}
+	return yamldoc.Errorf(f.Lines["addressing"], "addressing is %v, so with store: etcd the group goes with its address from box to box, and "+
+		"some members are behind other boxes; use addressing: group-ip", f.Addressing)
 }
 
 // tellLater reports whether this box has only just taken a group over. Then etcd is told when the

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/testlab/etcd"
 )
@@ -16,6 +18,30 @@ var virtualIP = addr("10.1.0.200")
 // followingFile is groupFile with an address that goes from box to box.
 func followingFile(receivers ...string) string {
 	return strings.Replace(groupFile(receivers...), "ip: 10.1.0.100\n", "ip: "+virtualIP.String()+"\naddressing: switch-ip\n", 1)
+}
+
+// A group that goes with its address has all its members at the box that has the address. Where
+// boxes do not share their groups, the address stays, and a group with it may pass other boxes.
+func TestAGroupThatFollowsItsAddressPassesNoBox(t *testing.T) {
+	f := newTree(t)
+	b1 := f.box("b1")
+	b1.addresses.Give(virtualIP, true)
+	file, err := groupfile.Parse([]byte(followingFile("10.1.0.2", "10.3.0.1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b1.Desired = (*desired.Desired)(nil)
+	const want = "line 3: addressing is switch-ip, so with store: etcd the group goes with its address from box to box, and some members are behind " +
+		"other boxes; use addressing: group-ip"
+	if err := b1.branchOff(newGroup(file, true)); err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	if err := b1.branchOff(newGroup(file, false)); err != nil { // that of a connection by RDMA-CM
+		t.Error(err)
+	}
+	b1.Desired = nil
+	f.create(followingFile("10.1.0.2", "10.3.0.1"))
+	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
 }
 
 // longLease is much longer than a take-over with the address takes.

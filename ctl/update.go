@@ -73,7 +73,7 @@ func (c *Controller) mayBecome(g *group, name string, file *groupfile.File) erro
 	case g.published == nil:
 		return api.Errorf(api.BadRequest, "group %s does not run (%s); remove it and create it again", name, g.problem)
 	}
-	if err := errors.Join(file.CheckUpdate(g.wanted), file.CheckOneChange(g.wanted)); err != nil {
+	if err := errors.Join(file.CheckUpdate(g.wanted), file.CheckOneChange(g.wanted), g.refuseUnplaced(file)); err != nil {
 		return err
 	}
 	if at := g.wanted.Receiver(g.source); at >= 0 && file.Receiver(g.source) < 0 {
@@ -102,6 +102,9 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 		return err
 	}
 	next.past, next.plan = g.past.Next(g.file, next.file), c.plan(next.file)
+	if next.table != nil {
+		next.table = next.table.Only(receiverIDs(next.file))
+	}
 	for id, at := range came {
 		if next.file.Receiver(id) >= 0 {
 			at.enter(&next.past, id)

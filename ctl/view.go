@@ -96,6 +96,9 @@ func (c *Controller) view(g *group) api.Group {
 	}
 	v.MTU = f.PathMTU
 	v.Policy, v.Engine = policy(f.Policy), &api.Engine{Wanted: f.Engine.String()}
+	if g.table != nil {
+		v.RegionCount = g.table.Len()
+	}
 	for _, m := range f.Memory {
 		v.Memory = append(v.Memory, region(mft.Region(m)))
 	}

@@ -34,7 +34,7 @@ const (
 	// Copies keep the source's IP, and the receivers answer to it.
 	ByVirtualQPN
 	// BySwitchIP: the source's peer IP is the box's own, and the dest QPN is the group's. Copies
-	// have the box's IP as source IP.
+	// have the box's IP as source IP, those of the boxes below too.
 	BySwitchIP
 )
 

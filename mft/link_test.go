@@ -45,12 +45,30 @@ func TestEachMemberHasItsPeer(t *testing.T) {
 			}
 		}
 		for _, own := range []int{51, 52, 100} {
-			if _, ok := table.Find(Key{Src: addr(own), Match: MatchSrc}); !ok {
-				t.Errorf("%v: any host may send from %v", addressing, addr(own))
+			// Below a box whose own address is the group's, RDMA-CM comes from that address.
+			isRoots := own == 100 && addressing == BySwitchIP
+			if _, ok := table.Find(Key{Src: addr(own), Match: MatchSrc}); ok == isRoots {
+				t.Errorf("%v: only the box may send from %v: %v", addressing, addr(own), ok)
 			}
 		}
 		if table = table.Without(g.ID); len(slices.Concat(keysLeft(table)...)) != 0 {
 			t.Errorf("%v: keys of a removed group: %v", addressing, keysLeft(table))
+		}
+	}
+}
+
+// The box with the source speaks for its own address, also where the group has receivers behind
+// other boxes.
+func TestTheRootSpeaksForItsAddress(t *testing.T) {
+	g := linkGroup()
+	g.Addressing, g.Source.Src, g.Source.RemoteQPN = BySwitchIP, roce.Flow{}.Src, 0
+	table, err := new(Table).With(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, own := range []int{52, 100} {
+		if _, ok := table.Find(Key{Src: addr(own), Match: MatchSrc}); !ok {
+			t.Errorf("any host may send from %v", addr(own))
 		}
 	}
 }

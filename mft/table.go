@@ -175,8 +175,13 @@ func (g *Group) Keys() []Key {
 			keys = append(keys, k)
 		}
 	}
+	// With BySwitchIP the group's IP is an address of the box to which the source's host is
+	// attached. A box below it routes what else comes from there, such as RDMA-CM.
+	isBelow := g.Addressing == BySwitchIP && g.Source.Src != g.IP
 	for _, l := range g.Legs() {
-		add(Key{Src: l.Src, Match: MatchSrc})
+		if !isBelow || l.Src != g.IP {
+			add(Key{Src: l.Src, Match: MatchSrc})
+		}
 	}
 	for i := range g.Paths {
 		p := &g.Paths[i]

@@ -37,7 +37,7 @@ names the line and the mend.
   degraded-below: 10%                    # of its best goodput: the group is degraded if packets wait and it is below that
   degraded-after: 3s                     # for that long; 0: never
   repair: local                          # the box sends again what a receiver lost; or off: the source does
-  memory: {va: 0x10000, rkey: 0x77}      # the source WRITEs to it; if it is a list, each member has as many regions
+  memory: {va: 0x10000, rkey: 0x77}      # the source WRITEs to it; a list: each member has as many regions; table: see rocast region load
   members:
     - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}
     - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}
@@ -75,20 +75,28 @@ func (a *app) fromFile(cmd *cobra.Command, send func(cmd *cobra.Command, file st
 }
 
 func (a *app) readFile(name string) ([]byte, error) {
-	var from io.Reader = a.stdin
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, api.Errorf(api.Usage, "read the group file: %v", err)
-		}
-		defer file.Close()
-		from = file
+	from, err := a.open(name, "group file")
+	if err != nil {
+		return nil, err
 	}
+	defer from.Close()
 	text, err := io.ReadAll(io.LimitReader(from, api.MaxGroupFileBytes+1)) // one byte more, so that the daemon refuses the file
 	if err != nil {
 		return nil, api.Errorf(api.Usage, "read the group file: %v", err)
 	}
 	return text, nil
+}
+
+// open opens a file; - is standard input.
+func (a *app) open(name, what string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(a.stdin), nil
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, api.Errorf(api.Usage, "read the %s: %v", what, err)
+	}
+	return file, nil
 }
 
 // inFile puts the file name and the line number before the message, as compilers do.

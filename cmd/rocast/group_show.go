@@ -143,6 +143,9 @@ func printBoxes(w io.Writer, g api.Group) {
 
 // printMemory prints each virtual region, and the address of that region at every receiver.
 func printMemory(w io.Writer, g api.Group) {
+	if g.RegionCount > 0 {
+		fmt.Fprintf(w, "\nthe memory is a table of %d regions; rocast region ls %s lists them\n", g.RegionCount, g.Name)
+	}
 	if len(g.Memory) == 0 {
 		return
 	}

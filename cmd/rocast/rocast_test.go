@@ -188,7 +188,7 @@ func golden(t *testing.T, name, got string) {
 }
 
 var commands = []string{
-	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "top", "stats", "drops", "events", "capture", "trace", "trace inject", "trace group", "features", "reload", "bundle", "version",
+	"", "group", "group create", "group update", "group ls", "group show", "group tree", "group rm", "member", "member ready", "region", "region add", "region load", "region rm", "region ls", "perftest", "perftest up", "perftest down", "perftest ls", "cm", "cm up", "cm down", "cm ls", "port", "port ls", "status", "top", "stats", "drops", "events", "capture", "trace", "trace inject", "trace group", "features", "reload", "bundle", "version",
 }
 
 func TestHelpOfEveryCommand(t *testing.T) {

@@ -35,7 +35,7 @@ func (a *app) root() *cobra.Command {
 		a.noun("group", "Groups: a source and its receivers",
 			a.groupCreate(), a.groupUpdate(), a.watchable(a.groupList()), a.watchable(a.groupShow()), a.groupTree(), a.groupRemove()),
 		a.noun("member", "Members: the QPs of a group", a.memberReady()),
-		a.noun("region", "Regions: the memory of a group, while it runs", a.regionAdd(), a.regionRemove(), a.regionList()),
+		a.noun("region", "Regions: the memory of a group, while it runs", a.regionAdd(), a.regionLoad(), a.regionRemove(), a.regionList()),
 		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group",
 			a.perftestUp(), a.perftestDown(), a.perftestList()),
 		a.noun("cm", "RDMA-CM: programs connect to a group as to a host",

@@ -58,7 +58,7 @@ type box struct {
 	notify *net.UnixConn // what the daemon tells systemd
 }
 
-func newBox(t *testing.T) *box {
+func newBox(t testing.TB) *box {
 	t.Helper()
 	b := &box{NS: netns.New(t)}
 	b.ip(t, "link", "add", "br0", "type", "bridge")
@@ -84,7 +84,7 @@ func newBox(t *testing.T) *box {
 }
 
 // newNotify is the socket on which systemd hears a daemon.
-func newNotify(t *testing.T) *net.UnixConn {
+func newNotify(t testing.TB) *net.UnixConn {
 	t.Helper()
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"})
 	if err != nil {
@@ -94,7 +94,7 @@ func newNotify(t *testing.T) *net.UnixConn {
 	return socket
 }
 
-func (b *box) ip(t *testing.T, args ...string) string {
+func (b *box) ip(t testing.TB, args ...string) string {
 	t.Helper()
 	output, err := b.Exec("ip", args...)
 	if err != nil {
@@ -146,7 +146,7 @@ func (b *logBuffer) until(t *testing.T, want string) {
 }
 
 // start returns when the daemon says that it is ready.
-func (b *box) start(t *testing.T) *process {
+func (b *box) start(t testing.TB) *process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), asDaemon+"="+b.config)
@@ -155,7 +155,7 @@ func (b *box) start(t *testing.T) *process {
 }
 
 // launch is start with another program.
-func (b *box) launch(t *testing.T, cmd *exec.Cmd) *process {
+func (b *box) launch(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{Cmd: cmd, log: &logBuffer{grown: make(chan struct{}, 1)}}
 	p.Env = append(p.Environ(), "NOTIFY_SOCKET="+b.notify.LocalAddr().String())
@@ -174,7 +174,7 @@ func (b *box) launch(t *testing.T, cmd *exec.Cmd) *process {
 	return p
 }
 
-func (b *box) expectNotice(t *testing.T, want string) {
+func (b *box) expectNotice(t testing.TB, want string) {
 	t.Helper()
 	got, err := readNotice(b.notify, 20*time.Second)
 	for err == nil && strings.HasPrefix(got, "WATCHDOG=1\n") {
@@ -196,7 +196,7 @@ func readNotice(socket *net.UnixConn, within time.Duration) (string, error) {
 }
 
 // end sends a signal and returns how the daemon ended.
-func (p *process) end(t *testing.T, signal os.Signal) string {
+func (p *process) end(t testing.TB, signal os.Signal) string {
 	t.Helper()
 	if err := p.Process.Signal(signal); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@
 //	PUT    /v1/groups/{name}   a group file in, Group out: changes the receivers of a running group
 //	DELETE /v1/groups/{name}   Removed
 //	POST   /v1/groups/{name}/ready  Confirmation in, Group out: a member's QP is ready
+//	GET    /v1/groups/{name}/regions  Regions; ?from=N&count=N are the first one, and how many at most
 //	POST   /v1/groups/{name}/regions  RegionChange in, Group out: memory comes to a running group, or leaves it
 //	GET    /v1/trees/{name}    Tree: the group's parts on this box and on those behind it
 //	GET    /v1/perftest        Perftests

@@ -89,19 +89,21 @@ type GroupSummary struct {
 // Group is the complete description of a group.
 type Group struct {
 	GroupSummary
-	MTU      int       `json:"mtu,omitempty"`
-	Policy   *Policy   `json:"policy,omitempty"`
-	Engine   *Engine   `json:"engine,omitempty"`
-	Restored bool      `json:"restored"` // the group was restored after a crash, or it carried data before the daemon stopped
-	Memory   []Region  `json:"memory,omitempty"`
-	Progress *Progress `json:"progress,omitempty"` // absent until the source has sent data
-	Goodput  *Goodput  `json:"goodput,omitempty"`  // absent until it was measured
-	Members  []Member  `json:"members,omitempty"`
-	Upper    *Upper    `json:"upper,omitempty"`         // absent: the group was created on this box
-	Links    []Link    `json:"links,omitempty"`         // the boxes behind this one; their ends are among the members
-	Notes    []string  `json:"notes,omitempty"`         // sentences about the group that its users should know
-	Counters Counters  `json:"counters,omitempty"`      // frames by result
-	Retained *int      `json:"retainedBytes,omitempty"` // packet memory of what is kept for repair; absent with repair: off
+	MTU      int      `json:"mtu,omitempty"`
+	Policy   *Policy  `json:"policy,omitempty"`
+	Engine   *Engine  `json:"engine,omitempty"`
+	Restored bool     `json:"restored"` // the group was restored after a crash, or it carried data before the daemon stopped
+	Memory   []Region `json:"memory,omitempty"`
+	// RegionCount is the number of regions of a group with memory: table, which are not in Memory.
+	RegionCount int       `json:"regionCount,omitempty"`
+	Progress    *Progress `json:"progress,omitempty"` // absent until the source has sent data
+	Goodput     *Goodput  `json:"goodput,omitempty"`  // absent until it was measured
+	Members     []Member  `json:"members,omitempty"`
+	Upper       *Upper    `json:"upper,omitempty"`         // absent: the group was created on this box
+	Links       []Link    `json:"links,omitempty"`         // the boxes behind this one; their ends are among the members
+	Notes       []string  `json:"notes,omitempty"`         // sentences about the group that its users should know
+	Counters    Counters  `json:"counters,omitempty"`      // frames by result
+	Retained    *int      `json:"retainedBytes,omitempty"` // packet memory of what is kept for repair; absent with repair: off
 }
 
 // Engine describes the engine that carries the group's packets.
@@ -188,6 +190,30 @@ type RegionPlace struct {
 	RemoteQPN uint32 `json:"remoteQPN,omitempty"` // of the receiver's QP; needed only if its host has several receivers
 	VA        Hex    `json:"va"`
 	RKey      Hex    `json:"rkey"`
+}
+
+// Regions is a part of the regions of a group's memory, in the order in which the group has them. A
+// region that comes or leaves moves those behind it.
+type Regions struct {
+	Total   int           `json:"total"` // regions of the group
+	From    int           `json:"from"`  // the first one of Regions, counted from 0
+	Regions []GroupRegion `json:"regions"`
+}
+
+// MaxRegions bounds the Regions of one answer.
+const MaxRegions = 4096
+
+// GroupRegion is a region as the source addresses it, and where the receivers have it.
+type GroupRegion struct {
+	Region
+	At []ReceiverRegion `json:"at"`
+}
+
+// ReceiverRegion is where a receiver has a region.
+type ReceiverRegion struct {
+	IP        string `json:"ip"`
+	RemoteQPN uint32 `json:"remoteQPN"`
+	Region
 }
 
 // Member is a member's QP and the way to it.

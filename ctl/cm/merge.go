@@ -130,7 +130,7 @@ func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 	case m.config.Memory == PrivateData:
 		g.Memory = []mft.VirtualRegion{c.memory()}
 	case m.config.Memory == ByRegions:
-		g.Memory = []mft.VirtualRegion{}
+		g.Memory, g.Table = []mft.VirtualRegion{}, true
 	case c.keys != nil:
 		g.Memory = []mft.VirtualRegion{c.keys.Memory}
 	}

@@ -38,6 +38,9 @@ type File struct {
 	// Memory is what the source may WRITE to. nil: the box passes addresses and keys on as they
 	// are.
 	Memory []mft.VirtualRegion
+	// Table: the memory is a table beside the file, whose ranges come and leave one by one. Memory
+	// is then empty, and so are the Regions of all members.
+	Table bool
 	// Source is the first sender. If its role is both, it is also among Receivers, there with the
 	// PSN its QP expects.
 	Source    Member

@@ -11,9 +11,13 @@ import (
 
 func (p *parser) readMemory(v yamldoc.Value) error {
 	p.Memory = []mft.VirtualRegion{} // memory without ranges, which may get some, is not the same as no memory
+	if word, err := v.Text(); err == nil && word == tableWord {
+		p.Table = true
+		return nil
+	}
 	return v.EachOrOne("memory", func(item yamldoc.Value) error {
 		if len(p.Memory) == MaxRegions {
-			return item.Errorf("is one more than a group file can have (%d); join regions or make another group", MaxRegions)
+			return item.Errorf("is one more than a group file can have (%d); join regions, or write memory: table and load them with rocast region load", MaxRegions)
 		}
 		var r mft.VirtualRegion
 		err := readRange(item, &r, "")
@@ -22,6 +26,9 @@ func (p *parser) readMemory(v yamldoc.Value) error {
 		return err
 	})
 }
+
+// tableWord is the value of memory for a table beside the file.
+const tableWord = "table"
 
 // readRange reads a mapping with va, length and rkey.
 func readRange(v yamldoc.Value, r *mft.VirtualRegion, lengthNeeded string) error {
@@ -49,6 +56,9 @@ func (p *parser) pairRegions() error {
 	for _, m := range p.members {
 		if m.Role == Source {
 			continue
+		}
+		if p.Table && len(m.Regions) > 0 {
+			return m.value.Errorf("has regions, but with memory: table they come with rocast region add and rocast region load; remove them")
 		}
 		if len(m.Regions) != len(p.Memory) {
 			return m.value.Errorf("has %d regions and the group's memory has %d; write one region for each memory, "+

@@ -582,7 +582,7 @@ func TestTheMostMemoryIsRead(t *testing.T) {
 	if f, err := Parse(largest(1, MaxRegions)); err != nil || len(f.Memory) != 4096 {
 		t.Error(err)
 	}
-	const want = "line 4102: memory 4097 is one more than a group file can have (4096); join regions or make another group"
+	const want = "line 4102: memory 4097 is one more than a group file can have (4096); join regions, or write memory: table and load them with rocast region load"
 	if _, err := Parse(largest(1, MaxRegions+1)); err == nil || err.Error() != want {
 		t.Errorf("one more: %v", err)
 	}

@@ -102,6 +102,9 @@ func (f *File) sameMemory(running *File) error {
 			"memory, or remove the group and create it again")
 	case running.Memory != nil && f.Memory == nil:
 		return yamldoc.Errorf(line, "memory is missing; write memory: [] if none is left, or remove the group and create it again")
+	case running.Table != f.Table:
+		return yamldoc.Errorf(line, "memory is a table in one of the running group and the file, and a list in the other; keep what the "+
+			"running group has, or remove the group and create it again")
 	}
 	type start struct {
 		va   uint64

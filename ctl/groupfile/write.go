@@ -41,6 +41,8 @@ func (f *File) text(members []Member) []byte {
 	}
 	switch {
 	case f.Memory == nil:
+	case f.Table:
+		fmt.Fprintf(&b, "memory: %s\n", tableWord)
 	case len(f.Memory) == 0:
 		b.WriteString("memory: []\n")
 	default:

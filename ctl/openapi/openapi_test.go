@@ -46,6 +46,7 @@ var operations = []struct {
 	{name: "PUT /v1/groups/{name}", body: groupFile{}, answer: api.Group{}},
 	{name: "DELETE /v1/groups/{name}", answer: api.Removed{}},
 	{name: "POST /v1/groups/{name}/ready", body: api.Confirmation{}, answer: api.Group{}},
+	{name: "GET /v1/groups/{name}/regions", answer: api.Regions{}, parameters: []string{"from", "count"}},
 	{name: "POST /v1/groups/{name}/regions", body: api.RegionChange{}, answer: api.Group{}},
 	{name: "GET /v1/trees/{name}", answer: api.Tree{}},
 	{name: "GET /v1/perftest", answer: api.Perftests{}},

@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/ports"
+	"github.com/rocast/rocast/ctl/regions"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -173,9 +174,10 @@ func (p *Plan) Boxes() (macs [][6]byte) {
 }
 
 // Group returns the group to publish: file f by this plan, without the receivers that the chronicle
-// records as apart. was is what is published now, or nil: what it knows of the memory is used
-// again. The error is about the file's memory.
-func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool, was *mft.Group) (*mft.Group, error) {
+// records as apart. table is its memory, if that is not in the file, and else nil. was is what is
+// published now, or nil: what it knows of the memory is used again. The error is about the file's
+// memory.
+func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Chronicle, restored bool, was *mft.Group) (*mft.Group, error) {
 	if was == nil {
 		was = new(mft.Group)
 	}
@@ -184,7 +186,10 @@ func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool
 		Policy: f.Policy, Engine: f.Engine, Restored: restored,
 		Source: mft.Source{Leg: p.Source.Leg, RemoteQPN: f.Source.RemoteQPN, FirstPSN: f.Source.FirstPSN},
 	}
-	if f.Memory != nil {
+	switch {
+	case table != nil:
+		g.Memory = table.Memory()
+	case f.Memory != nil:
 		var err error
 		if g.Memory, err = was.Memory.Become(f.Memory); err != nil {
 			return nil, err
@@ -199,7 +204,9 @@ func (p *Plan) Group(f *groupfile.File, past *chronicle.Chronicle, restored bool
 			Leg: l.Leg, RemoteQPN: m.RemoteQPN, FirstPSN: past.FirstPSN(f.Source, *m),
 			Sends: m.Role == groupfile.Both, SendPSN: m.SendPSN,
 		}
-		if i := was.FindPath(m.IP, m.RemoteQPN); i >= 0 {
+		if table != nil {
+			path.Regions = table.At(m.ID())
+		} else if i := was.FindPath(m.IP, m.RemoteQPN); i >= 0 {
 			path.Regions = was.Paths[i].Regions.Follow(was.Memory, g.Memory, places(f, m))
 		} else {
 			path.Regions = g.Memory.At(places(f, m))

@@ -174,7 +174,7 @@ func TestWhatIsPublishedOfAGroup(t *testing.T) {
 				{Leg: leg(7, ways(hostB), src, hostB, 18), RemoteQPN: 6, FirstPSN: 6, Regions: at(4, 5)},
 			},
 		}
-		if got, err := p.Group(f, &chronicle.Chronicle{}, true, nil); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := p.Group(f, nil, &chronicle.Chronicle{}, true, nil); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%v: %v\ngot  %+v\nwant %+v", addressing, err, got, want)
 		}
 	}
@@ -182,7 +182,7 @@ func TestWhatIsPublishedOfAGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g, _ := p.Group(f, &past, false, nil); len(g.Paths) != 1 || g.Paths[0].Dst != hostB || g.Restored {
+	if g, _ := p.Group(f, nil, &past, false, nil); len(g.Paths) != 1 || g.Paths[0].Dst != hostB || g.Restored {
 		t.Errorf("beside one that is apart: %+v", g)
 	}
 }
@@ -246,7 +246,7 @@ func TestALinkHasTheBoxsAddress(t *testing.T) {
 	f.Source.RemoteIP, f.Source.RemoteQPN = upper, 501
 	f.Receivers[0].RemoteIP, f.Receivers[0].Behind = lower, 3
 	p := planOf(f)
-	g, _ := p.Group(f, &chronicle.Chronicle{}, false, nil)
+	g, _ := p.Group(f, nil, &chronicle.Chronicle{}, false, nil)
 	if s := g.Source; s.Src != upper || s.Dst != hostA || s.RemoteQPN != 501 || s.DestQPN != 17 {
 		t.Errorf("source %+v", s)
 	}

@@ -63,6 +63,22 @@ func (p peer) hide(g api.Group) api.Group {
 	return g
 }
 
+// hideRegions removes the R_Keys from regions, which belong to this request alone, unless the peer
+// may see them.
+func (p peer) hideRegions(list api.Regions) api.Regions {
+	if p.secretsToo {
+		return list
+	}
+	for i := range list.Regions {
+		r := &list.Regions[i]
+		r.RKey = nil
+		for k := range r.At {
+			r.At[k].RKey = nil
+		}
+	}
+	return list
+}
+
 func withoutKeys(regions []api.Region) []api.Region {
 	regions = slices.Clone(regions)
 	for i := range regions {

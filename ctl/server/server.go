@@ -17,6 +17,7 @@ import (
 	"github.com/rocast/rocast/ctl/logs"
 	"github.com/rocast/rocast/ctl/openapi"
 	"github.com/rocast/rocast/ctl/version"
+	"github.com/rocast/rocast/mft"
 )
 
 // Limits for one client. The server closes the connection of a client that exceeds them. If only
@@ -43,6 +44,7 @@ type Control interface {
 	Remove(name string) error
 	Confirm(name string, request []byte) (api.Group, error)
 	ChangeRegions(ctx context.Context, name string, request []byte) (api.Group, error)
+	Regions(name string, from, count int) (api.Regions, error)
 	Groups() api.Groups
 	Group(name string) (api.Group, error)
 	Tree(ctx context.Context, name string) (api.Tree, error)
@@ -178,7 +180,7 @@ func (s *Server) resources() map[string]map[string]handler {
 		api.GroupsPath:                               {http.MethodGet: s.listGroups, http.MethodPost: s.createGroup},
 		api.GroupsPath + "/{name}":                   {http.MethodGet: s.showGroup, http.MethodPut: s.updateGroup, http.MethodDelete: s.removeGroup},
 		api.GroupsPath + "/{name}" + api.ReadyPath:   {http.MethodPost: s.confirm},
-		api.GroupsPath + "/{name}" + api.RegionsPath: {http.MethodPost: s.changeRegions},
+		api.GroupsPath + "/{name}" + api.RegionsPath: {http.MethodGet: s.listRegions, http.MethodPost: s.changeRegions},
 		api.TreesPath + "/{name}":                    {http.MethodGet: s.tree},
 		api.PerftestPath:                             {http.MethodGet: s.listPerftests, http.MethodPost: s.perftestUp},
 		api.PerftestPath + "/{groupIP}":              {http.MethodDelete: s.perftestDown},
@@ -265,8 +267,28 @@ func (s *Server) changeRegions(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Log.Info("memory changed on request", zap.String("group", name), zap.Int("regions", len(g.Memory)), zap.Stringer("by", p))
+	s.Log.Info("memory changed on request", zap.String("group", name), zap.Int("regions", len(g.Memory)+g.RegionCount), zap.Stringer("by", p))
 	return p.hide(g), nil
+}
+
+func (s *Server) listRegions(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	from, err := uintIn(q, "from", mft.MaxRanges)
+	if err != nil {
+		return nil, err
+	}
+	count, err := uintIn(q, "count", api.MaxRegions)
+	if err != nil {
+		return nil, err
+	}
+	if count == 0 {
+		count = api.MaxRegions
+	}
+	list, err := s.Control.Regions(r.PathValue("name"), int(from), int(count))
+	if err != nil {
+		return nil, err
+	}
+	return peerOf(r).hideRegions(list), nil
 }
 
 // fromFile calls do with the group file in the body of a request.

@@ -1,13 +1,15 @@
 // Package store stores the data that the daemon needs after a restart, in its state directory.
 //
-//	lock               locked by the running daemon; contains its PID
-//	groups/NAME.yaml   a desired group, as the user wrote it (R_Keys included, hence mode 0600 below 0700)
-//	groups/NAME.state  the state of its members, if there is any (package ctl)
-//	idle               written last at a clean stop: the groups that never carried data, one per line
-//	addresses          the IPs the daemon added to interfaces: package ctl/address
+//	lock                 locked by the running daemon; contains its PID
+//	groups/NAME.yaml     a desired group, as the user wrote it (R_Keys included, hence mode 0600 below 0700)
+//	groups/NAME.state    the state of its members, if there is any (package ctl)
+//	groups/NAME.regions  the changes of its memory, if that is a table (package ctl/regions)
+//	idle                 written last at a clean stop: the groups that never carried data, one per line
+//	addresses            the IPs the daemon added to interfaces: package ctl/address
 //
-// Every file is written under a temporary name, synced and renamed, so a crash leaves either the
-// old content or the new content.
+// Every file but NAME.regions is written under a temporary name, synced and renamed, so a crash
+// leaves either the old content or the new content. To NAME.regions changes are appended: a crash
+// may leave a part of the last one, which is then removed.
 //
 // The file idle answers one question at the next start: may a group begin with its first PSN, or
 // may its QPs have advanced? The daemon removes the file before it publishes a group. If the file

@@ -14,7 +14,9 @@ const (
 	groupSuffix = ".yaml"
 	stateSuffix = ".state"
 	treeSuffix  = ".tree"
-	idleFile    = "idle"
+	// The changes of a group's memory, see AppendRegions.
+	regionsSuffix = ".regions"
+	idleFile      = "idle"
 )
 
 // Store is an open state directory. Only one process can have it open.
@@ -103,7 +105,7 @@ func (s *Store) putBeside(name, suffix, what string, text []byte) error {
 func (s *Store) Delete(name string) error {
 	err := removeIfThere(s.path(name))
 	if err == nil {
-		err = errors.Join(s.PutState(name, nil), s.PutTree(name, nil))
+		err = errors.Join(s.PutState(name, nil), s.PutTree(name, nil), s.DropRegions(name))
 	}
 	if err == nil {
 		err = syncDir(filepath.Join(s.dir, groupsDir))
@@ -128,8 +130,11 @@ func (s *Store) Restore() ([]Group, error) {
 		return nil, fmt.Errorf("read the kept groups: %w", err)
 	}
 	var groups []Group
-	states, trees := map[string]bool{}, map[string]bool{}
+	states, trees, regions := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, entry := range entries {
+		if name, is := strings.CutSuffix(entry.Name(), regionsSuffix); is {
+			regions[name] = true
+		}
 		if name, is := strings.CutSuffix(entry.Name(), stateSuffix); is {
 			states[name] = true
 		}
@@ -143,6 +148,12 @@ func (s *Store) Restore() ([]Group, error) {
 		g := Group{Name: name, Clean: idle != nil, Idle: idle[name]}
 		g.Text, g.Err = s.Get(name)
 		groups = append(groups, g)
+	}
+	for i := range groups {
+		delete(regions, groups[i].Name)
+	}
+	for name := range regions {
+		_ = s.DropRegions(name) // after an error, the next start tries again
 	}
 	s.readBeside(groups, states, stateSuffix, "state", func(g *Group) *[]byte { return &g.State })
 	s.readBeside(groups, trees, treeSuffix, "links", func(g *Group) *[]byte { return &g.Tree })

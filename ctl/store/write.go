@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 )
@@ -11,9 +12,17 @@ const unfinishedSuffix = ".new"
 // WriteFile writes text to path; only the owner may read the file. A crash leaves the old content
 // or the new content, and possibly a temporary file, which removeUnfinished removes.
 func WriteFile(path string, text []byte) error {
+	return replaceFile(path, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+// replaceFile is WriteFile for what write writes.
+func replaceFile(path string, write func(io.Writer) error) error {
 	dir, name := filepath.Split(path)
 	aside := filepath.Join(dir, "."+name+unfinishedSuffix)
-	if err := writeSynced(aside, text); err != nil {
+	if err := writeSynced(aside, write); err != nil {
 		return err
 	}
 	if err := os.Rename(aside, path); err != nil {
@@ -23,14 +32,13 @@ func WriteFile(path string, text []byte) error {
 	return syncDir(dir)
 }
 
-func writeSynced(path string, text []byte) error {
+func writeSynced(path string, write func(io.Writer) error) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	defer file.Close() // once the text is synced, closing cannot lose it
-	_, err = file.Write(text)
-	if err == nil {
+	if err = write(file); err == nil {
 		err = file.Sync()
 	}
 	if err != nil {

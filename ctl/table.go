@@ -1,0 +1,211 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"go.uber.org/zap"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/regions"
+	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/mft"
+)
+
+// changeTable changes the memory of a group with memory: table. The change is stored before it is
+// published: a crash in between leaves a change that nobody was told of.
+func (c *Controller) changeTable(ctx context.Context, name string, change *api.RegionChange) (api.Group, error) {
+	unlock, _, err := c.names.lock(ctx, name, "")
+	if err != nil {
+		return api.Group{}, err
+	}
+	defer unlock()
+	c.mu.Lock()
+	g := c.groups[name]
+	if g == nil || g.published == nil || g.table == nil {
+		c.mu.Unlock()
+		return api.Group{}, changedMeanwhile(name)
+	}
+	next := *g // of this, only the table is used while other goroutines may change the group
+	c.mu.Unlock()
+	stored, err := tableChange(&next, change)
+	if err != nil {
+		return api.Group{}, err
+	}
+	if next.table, err = next.table.Apply(*stored); err != nil {
+		return api.Group{}, api.Errorf(api.BadRequest, "%v", err)
+	}
+	end := next.tableEnd
+	if g.kept {
+		if end, err = c.Store.AppendRegions(name, end, stored.Append(nil)); err != nil {
+			return api.Group{}, apiError(err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := g.table.Len()
+	if err := c.publishTable(g, next.table); err != nil {
+		if g.kept {
+			err = errors.Join(err, c.Store.CutRegions(name, g.tableEnd))
+		}
+		return api.Group{}, apiError(err)
+	}
+	c.events.Add(api.Event{Kind: api.GroupUpdated, Group: name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
+		g.table.Len(), before)})
+	g.tableEnd = end
+	c.compact(g)
+	return c.view(g), nil
+}
+
+// publishTable publishes a group with another table.
+func (c *Controller) publishTable(g *group, table *regions.Table) error {
+	if g.published == nil {
+		return changedMeanwhile(g.name)
+	}
+	next := *g
+	next.table = table
+	built, err := next.build(&next.plan)
+	if err == nil {
+		err = c.Switch.Replace(g.id, built)
+	}
+	if err != nil {
+		return aboutFile(g.file, err)
+	}
+	g.table, g.published = table, built
+	return nil
+}
+
+// spareBytes is how much more than twice its table a file of changes may have.
+const spareBytes = 16 << 20
+
+// compact writes the file of a group's regions anew when most of its changes have no effect any
+// more. Until then it is only appended to, so a change does not cost what the whole table does.
+func (c *Controller) compact(g *group) {
+	if !g.kept || g.tableEnd <= 2*g.table.Bytes()+spareBytes {
+		return
+	}
+	end, err := c.Store.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
+	if err != nil {
+		c.Log.Error("could not write the regions of a group anew; the file with their changes stays, and grows",
+			zap.String("group", g.name), zap.Error(err))
+		return
+	}
+	g.tableEnd = end
+}
+
+// recallTable reads the stored regions of a group with memory: table.
+func (c *Controller) recallTable(g *group) error {
+	if !g.file.Table {
+		return nil
+	}
+	var history regions.History
+	end, cut, err := c.Store.Regions(g.name, history.Add)
+	if err != nil {
+		return err
+	}
+	if cut > 0 {
+		c.Log.Warn("the last change of a group's regions was not complete when the box stopped, and was not confirmed; it is not made",
+			zap.String("group", g.name), zap.Int64("bytes", cut))
+	}
+	g.tableEnd = end
+	if g.table, err = history.Table(receiverIDs(g.file)); err != nil {
+		return err
+	}
+	c.compact(g)
+	return nil
+}
+
+func receiverIDs(f *groupfile.File) []groupfile.ID {
+	ids := make([]groupfile.ID, len(f.Receivers))
+	for i := range f.Receivers {
+		ids[i] = f.Receivers[i].ID()
+	}
+	return ids
+}
+
+// refuseUnplaced refuses a receiver that comes to a group whose memory is a table with ranges:
+// where the receiver keeps them is not known.
+func (g *group) refuseUnplaced(next *groupfile.File) error {
+	if g.table == nil || g.table.Len() == 0 {
+		return nil
+	}
+	for i := range next.Receivers {
+		if m := &next.Receivers[i]; g.wanted.Receiver(m.ID()) < 0 {
+			return yamldoc.Errorf(m.Line, "the member at %v would join, and where it keeps the %d regions of the group is not known; "+
+				"remove the regions first (rocast region rm), or the group, and create it again with this member", m.IP, g.table.Len())
+		}
+	}
+	return nil
+}
+
+// tableChange checks a change of the memory of a group with a table.
+func tableChange(g *group, change *api.RegionChange) (*regions.Change, error) {
+	c := &regions.Change{Receivers: receiverIDs(g.file)}
+	for _, r := range change.Remove {
+		v, found := mft.VirtualRegion{}, false
+		if r.RKey <= math.MaxUint32 {
+			v, found = g.table.Find(uint64(r.VA), uint32(r.RKey))
+		}
+		if !found {
+			return nil, noRegion(g.name, r)
+		}
+		c.Remove = append(c.Remove, v)
+	}
+	for i := range change.Add {
+		r := &change.Add[i]
+		places, err := placesOf(g.file, r)
+		if err != nil {
+			return nil, err
+		}
+		c.Add = append(c.Add, regions.Range{
+			VirtualRegion: mft.VirtualRegion{VA: uint64(r.VA), Length: r.Length, RKey: uint32(r.RKey)}, At: places,
+		})
+	}
+	return c, nil
+}
+
+// Regions lists the regions of a group's memory: count of them at most, from the from-th on.
+func (c *Controller) Regions(name string, from, count int) (api.Regions, error) {
+	c.mu.Lock()
+	g := c.groups[name]
+	if g != nil && g.table != nil {
+		table, file := g.table, g.file
+		c.mu.Unlock()
+		return pageOf(table, file, from, count), nil
+	}
+	c.mu.Unlock()
+	v, err := c.Group(name)
+	if err != nil {
+		return api.Regions{}, err
+	}
+	page := api.Regions{Total: len(v.Memory), From: from, Regions: []api.GroupRegion{}}
+	for i := from; i < len(v.Memory) && i < from+count; i++ {
+		r := api.GroupRegion{Region: v.Memory[i]}
+		for _, m := range v.Members {
+			if i < len(m.Regions) {
+				r.At = append(r.At, api.ReceiverRegion{IP: m.IP, RemoteQPN: m.RemoteQPN, Region: m.Regions[i]})
+			}
+		}
+		page.Regions = append(page.Regions, r)
+	}
+	return page, nil
+}
+
+// pageOf lists regions of a table. An answer has fewer than count if the group has many receivers.
+func pageOf(table *regions.Table, f *groupfile.File, from, count int) api.Regions {
+	const values = 1 << 16
+	count = min(count, max(1, values/(1+len(f.Receivers))))
+	page := api.Regions{Total: table.Len(), From: from, Regions: []api.GroupRegion{}}
+	for r := range table.Part(receiverIDs(f), from, count) {
+		listed := api.GroupRegion{Region: region(mft.Region(r.VirtualRegion))}
+		for i, at := range r.At {
+			m := &f.Receivers[i]
+			listed.At = append(listed.At, api.ReceiverRegion{IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN), Region: region(at)})
+		}
+		page.Regions = append(page.Regions, listed)
+	}
+	return page
+}
