@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -70,11 +71,74 @@ func storyRDMACMIPv6(t *testing.T, ctx context.Context, s *stage) string {
 	return fmt.Sprintf("10 WRITEs of %d bytes and a SEND", rdmacmBytes)
 }
 
+// storyRDMACMRegions connects programs whose private data says nothing of memory. The region comes
+// to the running group by the API, and leaves it. A WRITE before it comes is refused at once.
+func storyRDMACMRegions(t *testing.T, ctx context.Context, s *stage) string {
+	const va, key, writes = 0x9000001, 0x99, 5
+	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "regions")
+	listeners := rdmacmAccept(t, ctx, s.Guests[1:], ipv4, "lend")
+	source, places := s.borrow(t, ctx, listeners, writes)
+	group := s.cms(t, ctx).Connections[0].Group
+	add := []string{"region", "add", group, "--va", fmt.Sprint(va), "--rkey", fmt.Sprint(key), "--length", strconv.Itoa(rdmacmBytes)}
+	for i, guest := range s.Guests[1:] {
+		add = append(add, "--at", fmt.Sprintf("%v=%s", guest.Addr, strings.Replace(places[i], " ", ":", 1)))
+	}
+	_, err := s.ask(ctx, add...)
+	must(t, err)
+	_, err = fmt.Fprintf(source, "%#x %#x\n", va, key)
+	must(t, err)
+	want, err := source.Stdout.ReadLine(ctx)
+	if err != nil {
+		t.Fatalf("%v %s\n%s", err, source.Stderr, s.Report(ctx))
+	}
+	for i, p := range listeners {
+		if got, err := p.Stdout.ReadLine(ctx); err != nil || got != want {
+			t.Errorf("receiver %d has %s, the source wrote %s: %v", i+1, got, want, err)
+		}
+	}
+	ended(t, ctx, append(listeners, source))
+
+	listeners = rdmacmAccept(t, ctx, s.Guests[1:], ipv4, "lend")
+	source, _ = s.borrow(t, ctx, listeners, 1)
+	_, err = fmt.Fprintf(source, "%#x %#x\n", va, key)
+	must(t, err)
+	if exit, err := source.Wait(ctx); err != nil || exit.OK() || !strings.Contains(source.Stderr.String(), "WRITE 0: "+remoteAccessError) {
+		t.Errorf("a WRITE without a region: %v %v %s", exit, err, source.Stderr)
+	}
+	for _, p := range listeners { // their source has ended without a SEND
+		must(t, p.Signal(syscall.SIGKILL))
+		_, _ = p.Wait(ctx) // it was killed
+	}
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("%d WRITEs of %d bytes to a region that came by the API; %q before it came", writes, rdmacmBytes, remoteAccessError)
+}
+
+// borrow starts a source, and returns what the receivers say of their memory.
+func (s *stage) borrow(t *testing.T, ctx context.Context, listeners []*control.Process, writes int) (source *control.Process, places []string) {
+	t.Helper()
+	source, err := s.Guests[0].Start(image.RDMACMProgram, "borrow", groupIP.String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes), strconv.Itoa(writes))
+	must(t, err)
+	if line, err := source.Stdout.ReadLine(ctx); err != nil || line != "connected" {
+		t.Fatalf("%q, %v %s\n%s", line, err, source.Stderr, s.Report(ctx))
+	}
+	for _, p := range listeners {
+		line, err := p.Stdout.ReadLine(ctx)
+		must(t, err)
+		places = append(places, line)
+	}
+	return source, places
+}
+
 // rdmacmListen starts a program on each guest that accepts one connection.
 func rdmacmListen(t *testing.T, ctx context.Context, guests []*Guest, addr func(*Guest) netip.Addr) (listeners []*control.Process) {
 	t.Helper()
+	return rdmacmAccept(t, ctx, guests, addr, "listen")
+}
+
+func rdmacmAccept(t *testing.T, ctx context.Context, guests []*Guest, addr func(*Guest) netip.Addr, command string) (listeners []*control.Process) {
+	t.Helper()
 	for _, guest := range guests {
-		p, err := guest.Start(image.RDMACMProgram, "listen", addr(guest).String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes))
+		p, err := guest.Start(image.RDMACMProgram, command, addr(guest).String(), strconv.Itoa(rdmacmPort), strconv.Itoa(rdmacmBytes))
 		must(t, err)
 		if line, err := p.Stdout.ReadLine(ctx); err != nil || line != "listening" {
 			t.Fatalf("%s: %q, %v %s", guest.Addr, line, err, p.Stderr)

@@ -177,9 +177,24 @@ func (s *stage) cms(t *testing.T, ctx context.Context) api.CM {
 
 // storyRDMACMLoss loses the first copy of each message of RDMA-CM on each wire, in each direction.
 func storyRDMACMLoss(t *testing.T, ctx context.Context, s *stage) string {
+	n := s.rdmacmOnWires(t, ctx, wire.Drop)
+	return fmt.Sprintf("%d messages lost, one of each kind on each wire", n)
+}
+
+// storyRDMACMTwice delivers the first copy of each message of RDMA-CM twice on each wire, in each
+// direction.
+func storyRDMACMTwice(t *testing.T, ctx context.Context, s *stage) string {
+	n := s.rdmacmOnWires(t, ctx, wire.Duplicate)
+	return fmt.Sprintf("%d messages came twice, one of each kind on each wire", n)
+}
+
+// rdmacmOnWires connects and disconnects, and gives the first message of each kind on each wire, in
+// each direction, a verdict. It returns how many messages these were.
+func (s *stage) rdmacmOnWires(t *testing.T, ctx context.Context, verdict wire.Verdict) int {
+	t.Helper()
 	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "private-data")
 	var mu sync.Mutex
-	var lost []string
+	count, all := map[string]int{}, 0
 	for _, guest := range s.Guests {
 		for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
 			seen := map[cm.Attribute]bool{}
@@ -191,8 +206,9 @@ func storyRDMACMLoss(t *testing.T, ctx context.Context, s *stage) string {
 				mu.Lock()
 				defer mu.Unlock()
 				seen[mad.Message.Attribute()] = true
-				lost = append(lost, mad.Message.Attribute().String())
-				return wire.Drop
+				count[mad.Message.Attribute().String()]++
+				all++
+				return verdict
 			})
 			defer guest.Wire.SetFilter(d, func(frame []byte) wire.Verdict { return s.see(guest, d, frame) })
 		}
@@ -205,19 +221,15 @@ func storyRDMACMLoss(t *testing.T, ctx context.Context, s *stage) string {
 	s.noGroups(t, ctx)
 	mu.Lock()
 	defer mu.Unlock()
-	count := map[string]int{}
-	for _, a := range lost {
-		count[a]++
-	}
 	for _, a := range []cm.Attribute{cm.AttrREQ, cm.AttrREP, cm.AttrRTU, cm.AttrDREQ, cm.AttrDREP} {
 		if n := count[a.String()]; n != len(s.Guests) { // one on each wire
-			t.Errorf("%d %v were lost, want %d", n, a, len(s.Guests))
+			t.Errorf("%d %v were met, want %d", n, a, len(s.Guests))
 		}
 	}
 	if count[cm.AttrREJ.String()] > 0 {
 		t.Error("a side was refused")
 	}
-	return fmt.Sprintf("%d messages lost, one of each kind on each wire", len(lost))
+	return all
 }
 
 // storyRDMACMKill kills the daemon in the middle of a connection and in the middle of a handshake.

@@ -26,6 +26,8 @@ var treeStories = []story{
 	{"restart of the spine", true, storySpineRestart},
 	{"perftest", true, storyPerftestThrough},
 	{"perftest, restart of the spine", true, storyPerftestSpineRestart},
+	{"RDMA-CM", true, storyRDMACM},
+	{"perftest -R", true, storyPerftestR},
 }
 
 // TestLeafSpine plays stories on Soft-RoCE hosts, of which two are at each of two leaves, on links

@@ -8,6 +8,9 @@
  *   rocast-rdmacm connect IP PORT BYTES TIMES [RECEIVER ...]
  *       connects, WRITEs its memory that often with other contents, SENDs one message, prints the
  *       SHA-256 of what it wrote last, and disconnects. Its request names the receivers.
+ *   rocast-rdmacm lend IP PORT BYTES, rocast-rdmacm borrow IP PORT BYTES TIMES
+ *       are listen and connect without private data: lend prints VA and R_Key of its memory in a line
+ *       when it has accepted, and borrow prints "connected" and reads such a line from stdin.
  *   rocast-rdmacm serve IP PORT BYTES COUNT
  *       accepts connections as listen does, any number at one time, and ends when so many have
  *       ended. Prints "listening".
@@ -90,7 +93,7 @@ static int wait_disconnected(struct rdma_cm_id *id)
 	return 0;
 }
 
-static int listen_once(char *ip, char *port, void *memory, size_t bytes)
+static int listen_once(char *ip, char *port, void *memory, size_t bytes, int lend)
 {
 	struct rdma_cm_id *listener = make(ip, port, RAI_PASSIVE), *id;
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .rnr_retry_count = 7 };
@@ -111,17 +114,35 @@ static int listen_once(char *ip, char *port, void *memory, size_t bytes)
 	if (!mr || !received_mr || rdma_post_recv(id, NULL, received, sizeof(received), received_mr))
 		return fail("register memory", NULL);
 	region = (struct region){ htobe64((uintptr_t)memory), htobe32(mr->rkey), htobe32((uint32_t)bytes) };
-	param.private_data = &region;
-	param.private_data_len = sizeof(region);
+	param.private_data = lend ? NULL : &region;
+	param.private_data_len = lend ? 0 : sizeof(region);
 	if (rdma_accept(id, &param))
 		return fail("accept", id);
+	if (lend) {
+		printf("%#" PRIxPTR " %#" PRIx32 "\n", (uintptr_t)memory, mr->rkey);
+		fflush(stdout);
+	}
 	if (rdma_get_recv_comp(id, &done) <= 0 || done.status || strcmp(received, message) != 0)
 		return fail("receive", NULL);
 	print_hash(memory, bytes);
 	return wait_disconnected(id);
 }
 
-static int connect_once(char *ip, char *port, uint8_t *memory, size_t bytes, long times, char **receivers, int count)
+/* read_region reads where to WRITE from stdin. */
+static int read_region(struct region *r, size_t bytes)
+{
+	uint64_t va;
+	uint32_t rkey;
+
+	printf("connected\n");
+	fflush(stdout);
+	if (scanf("%" SCNx64 " %" SCNx32, &va, &rkey) != 2)
+		return 0;
+	*r = (struct region){ htobe64(va), htobe32(rkey), htobe32((uint32_t)bytes) };
+	return 1;
+}
+
+static int connect_once(char *ip, char *port, uint8_t *memory, size_t bytes, long times, char **receivers, int count, int borrow)
 {
 	struct in_addr names[14] = { 0 };
 	struct rdma_cm_id *id = make(ip, port, 0);
@@ -140,6 +161,8 @@ static int connect_once(char *ip, char *port, uint8_t *memory, size_t bytes, lon
 	if (!id || rdma_connect(id, &param))
 		return fail("connect", id);
 	memcpy(&region, id->event->param.conn.private_data, sizeof(region));
+	if (borrow && !read_region(&region, bytes))
+		return fail("read where to WRITE", NULL);
 	if (be32toh(region.length) < bytes) {
 		fprintf(stderr, "the other side has %u bytes\n", be32toh(region.length));
 		return 1;
@@ -255,9 +278,13 @@ int main(int argc, char **argv)
 	uint8_t *memory = calloc(1, bytes ? bytes : 1);
 
 	if (argc == 5 && strcmp(argv[1], "listen") == 0 && memory)
-		return listen_once(argv[2], argv[3], memory, bytes);
+		return listen_once(argv[2], argv[3], memory, bytes, 0);
+	if (argc == 5 && strcmp(argv[1], "lend") == 0 && memory)
+		return listen_once(argv[2], argv[3], memory, bytes, 1);
+	if (argc == 6 && strcmp(argv[1], "borrow") == 0 && memory)
+		return connect_once(argv[2], argv[3], memory, bytes, atol(argv[5]), NULL, 0, 1);
 	if (argc >= 6 && strcmp(argv[1], "connect") == 0 && memory)
-		return connect_once(argv[2], argv[3], memory, bytes, atol(argv[5]), argv + 6, argc - 6);
+		return connect_once(argv[2], argv[3], memory, bytes, atol(argv[5]), argv + 6, argc - 6, 0);
 	if (argc == 6 && strcmp(argv[1], "serve") == 0 && memory)
 		return serve(argv[2], argv[3], memory, bytes, atol(argv[5]));
 	if (argc == 5 && strcmp(argv[1], "repeat") == 0)
