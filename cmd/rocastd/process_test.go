@@ -176,9 +176,9 @@ func (b *box) launch(t testing.TB, cmd *exec.Cmd) *process {
 
 func (b *box) expectNotice(t testing.TB, want string) {
 	t.Helper()
-	got, err := readNotice(b.notify, 20*time.Second)
+	got, err := readNotice(b.notify, 2*time.Minute)
 	for err == nil && strings.HasPrefix(got, "WATCHDOG=1\n") {
-		got, err = readNotice(b.notify, 20*time.Second)
+		got, err = readNotice(b.notify, 2*time.Minute)
 	}
 	if notice, _, _ := strings.Cut(got, "\n"); err != nil || notice != want {
 		t.Fatalf("the daemon tells systemd %q (%v), want %q", got, err, want)

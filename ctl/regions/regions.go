@@ -79,9 +79,13 @@ func (t *Table) Apply(c Change) (*Table, error) {
 		if _, known := t.at[id]; !known && memory.Len() > len(add) {
 			return nil, fmt.Errorf("where the receiver at %v keeps the ranges of memory is not known", id.IP)
 		}
+		k := 0 // what comes is asked for in order, except for what is there already
 		next.at[id] = t.at[id].Follow(t.memory, memory, func(v mft.VirtualRegion) mft.Region {
-			k, _ := slices.BinarySearchFunc(add, Range{VirtualRegion: v}, compareRanges)
-			return add[k].At[i]
+			if k == len(add) || add[k].VirtualRegion != v {
+				k, _ = slices.BinarySearchFunc(add, Range{VirtualRegion: v}, compareRanges)
+			}
+			k++
+			return add[k-1].At[i]
 		})
 	}
 	return next, nil
