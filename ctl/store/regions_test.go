@@ -35,18 +35,8 @@ func appendAll(t *testing.T, s *Store, at int64, changes ...string) int64 {
 	return at
 }
 
-func openStore(t *testing.T) *Store {
-	t.Helper()
-	s, err := Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
-}
-
 func TestRegionsComeBack(t *testing.T) {
-	s := openStore(t)
+	s := open(t, t.TempDir())
 	if changes, end, cut := regionsOf(t, s); changes != nil || end != 0 || cut != 0 {
 		t.Errorf("%q, %d, %d", changes, end, cut)
 	}
@@ -93,7 +83,7 @@ func TestRegionsComeBack(t *testing.T) {
 
 // A crash may leave any part of the last change, or zeros in its place. The changes before it stay.
 func TestAnUnfinishedChangeOfRegions(t *testing.T) {
-	s := openStore(t)
+	s := open(t, t.TempDir())
 	end := appendAll(t, s, 0, "one", "two")
 	last := appendAll(t, s, end, "the last one")
 	path := s.beside("g1", regionsSuffix)
@@ -128,7 +118,7 @@ func TestAnUnfinishedChangeOfRegions(t *testing.T) {
 // A change that is damaged in front of another one was confirmed once: nothing may be removed, and
 // the group must not run with what is left.
 func TestDamagedRegions(t *testing.T) {
-	s := openStore(t)
+	s := open(t, t.TempDir())
 	appendAll(t, s, 0, "one", "two", "three")
 	path := s.beside("g1", regionsSuffix)
 	whole, err := os.ReadFile(path)
@@ -158,7 +148,7 @@ func TestDamagedRegions(t *testing.T) {
 // Regions without a group are what a crash left of a group that was removed. A group of that name
 // must not get them.
 func TestRegionsWithoutAGroup(t *testing.T) {
-	s := openStore(t)
+	s := open(t, t.TempDir())
 	appendAll(t, s, 0, "one")
 	if err := s.Put("g2", []byte("text")); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ func open(t *testing.T, dir string) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = s.Close() }) // fails if the test has closed it
 	return s
 }
 
@@ -306,6 +308,14 @@ func TestFilesAreClosed(t *testing.T) {
 	before := testlab.OpenFiles(t)
 	for range 20 {
 		put(t, s, "g1", "text")
+		end := appendAll(t, s, 0, "one")
+		if err := s.CutRegions("g1", end); err != nil {
+			t.Fatal(err)
+		}
+		regionsOf(t, s)
+		if _, err := s.PutRegions("g1", slices.Values([][]byte{nil})); err != nil {
+			t.Fatal(err)
+		}
 		if err := s.Delete("g1"); err != nil {
 			t.Fatal(err)
 		}
