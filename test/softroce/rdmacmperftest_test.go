@@ -23,11 +23,21 @@ var perftestRRuns = [][]string{
 // storyPerftestR runs unmodified perftest with -R, whose programs connect by RDMA-CM and exchange
 // their parameters by SENDs.
 func storyPerftestR(t *testing.T, ctx context.Context, s *stage) string {
-	s.cmUp(t, ctx, groupIP, ipv4, perftestPort, "perftest")
 	runs := perftestRRuns
 	if testing.Short() {
 		runs = runs[:2]
 	}
+	return s.perftestR(t, ctx, runs)
+}
+
+// storyPerftestRThrough is storyPerftestR with receivers behind other boxes.
+func storyPerftestRThrough(t *testing.T, ctx context.Context, s *stage) string {
+	return s.perftestR(t, ctx, perftestRRuns[:3])
+}
+
+func (s *stage) perftestR(t *testing.T, ctx context.Context, runs [][]string) string {
+	t.Helper()
+	s.cmUp(t, ctx, groupIP, ipv4, perftestPort, "perftest")
 	did := s.runPerftest(t, ctx, runs)
 	s.refusesR(t, ctx)
 	s.noGroups(t, ctx)

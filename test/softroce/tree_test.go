@@ -27,7 +27,7 @@ var treeStories = []story{
 	{"perftest", true, storyPerftestThrough},
 	{"perftest, restart of the spine", true, storyPerftestSpineRestart},
 	{"RDMA-CM", true, storyRDMACM},
-	{"perftest -R", true, storyPerftestR},
+	{"perftest -R", false, storyPerftestRThrough},
 }
 
 // TestLeafSpine plays stories on Soft-RoCE hosts, of which two are at each of two leaves, on links
