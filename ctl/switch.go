@@ -31,7 +31,7 @@ type Switch interface {
 	// RepairRoom returns how many bytes a group can retain at most.
 	RepairRoom() int
 	Capture(dataplane.CaptureConfig) (*dataplane.Capture, error)
-	Trace(mft.PortID, []byte) dataplane.Trace
+	Trace(mft.PortID, []byte) (dataplane.Trace, error)
 	Notes() <-chan dataplane.Note
 	// EndBatches returns when every worker has ended the batch that it was busy with.
 	EndBatches()

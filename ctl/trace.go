@@ -19,9 +19,6 @@ func (c *Controller) Trace(request []byte) (api.Trace, error) {
 	if err := json.Unmarshal(request, &r); err != nil {
 		return api.Trace{}, api.Errorf(api.BadRequest, "the request for a trace cannot be read: %v", err)
 	}
-	if len(r.Frame) > api.SnapMost {
-		return api.Trace{}, api.Errorf(api.TooLarge, "the frame has %d bytes, and no frame of a group has more than %d", len(r.Frame), api.SnapMost)
-	}
 	ports := c.Switch.Ports()
 	i := slices.IndexFunc(ports, func(p dataplane.PortInfo) bool { return p.Name == r.Port && r.Port != "" })
 	if i < 0 {
@@ -31,8 +28,11 @@ func (c *Controller) Trace(request []byte) (api.Trace, error) {
 	for _, p := range ports {
 		names[p.ID] = p.Name
 	}
-	t := c.Switch.Trace(ports[i].ID, r.Frame)
-	shown := api.Trace{Class: classNames[t.Class], Carried: t.Carried, Frames: []api.CapturedFrame{}}
+	t, err := c.Switch.Trace(ports[i].ID, r.Frame)
+	if err != nil {
+		return api.Trace{}, api.Errorf(api.TooLarge, "%v", err)
+	}
+	shown := api.Trace{Class: classNames[t.Class], Carried: t.Carried, GivesBack: t.GivesBack.String(), Frames: []api.CapturedFrame{}}
 	for k := range t.Frames {
 		f := describeFrame(&t.Frames[k])
 		f.Port = names[t.Frames[k].Port]

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,8 +16,11 @@ type Trace struct {
 	Class Class
 	Group mft.GroupID // with Class ToGroup; mft.NoGroup: only the address is a group's
 	Kind  Kind
-	// Carried: an engine has the group now. It sends plain packets by itself, with the same copies.
+	// Carried: an engine has the group now, and sends these copies by itself.
 	Carried bool
+	// GivesBack: an engine has the group now, and gives it back because of this frame. IsPlain: it
+	// does not.
+	GivesBack NotPlain
 	// Frames are the frame itself, and everything that would be sent because of it, whole. Nothing
 	// is lost: the queues of the ports are not looked at.
 	Frames []Captured
@@ -30,12 +34,15 @@ const traceRoom = 128
 // Trace finds out what would happen with a frame if it came by a port now. A copy of the group's
 // state handles the frame, on a worker of its own that sends nothing. Nothing else changes: no
 // state, no counter, no buffer, and nothing in the engine.
-func (s *Switch) Trace(port mft.PortID, frame []byte) (t Trace) {
+func (s *Switch) Trace(port mft.PortID, frame []byte) (t Trace, err error) {
+	if len(frame) > SnapMost {
+		return t, fmt.Errorf("the frame has %d bytes, and no frame of a group has more than %d", len(frame), SnapMost)
+	}
 	s.change.Lock() // so that the table and the ports stay the same
 	defer s.change.Unlock()
 	table := s.Table()
 	if t.Group, t.Kind, t.Class = Classify(table, frame); t.Class != ToGroup {
-		return t
+		return t, nil
 	}
 	var ports []Port
 	for range s.workers[0].ports {
@@ -54,7 +61,6 @@ func (s *Switch) Trace(port mft.PortID, frame []byte) (t Trace) {
 		trial.polled = w.now()
 		zero = time.Now().Add(-time.Duration(trial.polled))
 		if st := w.core.stateOf(t.Group); st != nil {
-			t.Carried = st.fan.at.Armed
 			trial.core.imitate(w.core, st)
 		}
 		trial.try(table, frame, &t, port)
@@ -64,7 +70,7 @@ func (s *Switch) Trace(port mft.PortID, frame []byte) (t Trace) {
 		f.Bytes = slices.Clone(f.Bytes)
 		t.Frames = append(t.Frames, *f)
 	})
-	return t
+	return t, nil
 }
 
 // try handles one frame as handle does. Retained packets are sent from buffers of the trial's own.
@@ -72,6 +78,7 @@ func (w *Worker) try(table *mft.Table, frame []byte, t *Trace, port mft.PortID) 
 	var f Frame
 	w.pool.Load(&f, frame)
 	f.Group, f.Kind, f.Port = t.Group, t.Kind, port
+	w.core.tryEngine(&f, t)
 	w.sawFrame(&f, w.core.Handle(w.polled, table, &f, &w.out))
 	for k := range w.out.Copies {
 		w.enqueue(&f, k)
@@ -82,6 +89,21 @@ func (w *Worker) try(table *mft.Table, frame []byte, t *Trace, port mft.PortID) 
 	t.Notes = slices.Clone(w.out.Notes)
 	w.out.Notes = w.out.Notes[:0]
 	w.flush()
+}
+
+// tryEngine says what the engine in front of the core would do with a frame.
+func (c *Core) tryEngine(f *Frame, t *Trace) {
+	st := c.stateOf(f.Group)
+	if st == nil || !st.fan.at.Armed || f.Kind != KindData {
+		return
+	}
+	var b mft.Block
+	w := c.fanOut.Load(f.Group)
+	if !w.Armed || st.block(&b, c.marks) != nil {
+		return
+	}
+	_, t.GivesBack = Plain(f, &b, w, st.fan.limit)
+	t.Carried = t.GivesBack == IsPlain
 }
 
 // clone returns a frame with the same bytes in buffers of its own.

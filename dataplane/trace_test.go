@@ -26,6 +26,16 @@ func told(frames []dataplane.Captured) (lines []string) {
 	return lines
 }
 
+// traced is a trace that is not refused.
+func traced(t *testing.T, s *dataplane.Switch, port mft.PortID, frame []byte) dataplane.Trace {
+	t.Helper()
+	trace, err := s.Trace(port, frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return trace
+}
+
 // conversation is what happens to two equal switches. At one of them each frame is traced before it
 // arrives.
 type conversation struct {
@@ -64,7 +74,7 @@ func (c *conversation) arrive(port int, frame []byte) {
 	c.t.Helper()
 	c.now += feedback.Tick(50 * time.Microsecond)
 	before := moved(c.traced.Switch)
-	trace := c.traced.Switch.Trace(mft.PortID(port), frame)
+	trace := traced(c.t, c.traced.Switch, mft.PortID(port), frame)
 	if diff := cmp.Diff(before, moved(c.traced.Switch)); diff != "" {
 		c.t.Fatalf("the trace counts: %s", diff)
 	}
@@ -73,8 +83,12 @@ func (c *conversation) arrive(port int, frame []byte) {
 	if c.capture != nil {
 		c.capture.Read(func(*dataplane.Captured) {}) // what time has caused
 	}
+	was := c.engine()
 	c.traced.Poll()
 	c.other.Poll()
+	if is := c.engine(); trace.Carried != (is.Carried > was.Carried) || trace.GivesBack != dataplane.IsPlain && (!was.Kernel || is.Kernel) {
+		c.t.Fatalf("the trace says: carried %t, gives back %q; the engine was %+v and is %+v", trace.Carried, trace.GivesBack, was, is)
+	}
 	for i := range c.traced.Ports {
 		got, want := c.traced.Ports[i].Take(), c.other.Ports[i].Take()
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -100,6 +114,13 @@ func (c *conversation) arrive(port int, frame []byte) {
 	if diff := cmp.Diff(told(happened), told(trace.Frames)); diff != "" {
 		c.t.Fatalf("the trace is not what happened:\n%s", diff)
 	}
+}
+
+// engine asks both switches how their engines are. The state of the one that has traced counts.
+func (c *conversation) engine() dataplane.EngineState {
+	_, _ = c.other.Switch.GroupState(c.groups[1].ID)
+	s, _ := c.traced.Switch.GroupState(c.groups[0].ID)
+	return s.Engine
 }
 
 // Whatever a group goes through, a trace says what happens next, to the last byte, and what happens
@@ -164,14 +185,20 @@ func TestATraceIsWhatHappens(t *testing.T) {
 func TestATraceOfAGroupThatTheEngineCarries(t *testing.T) {
 	b, psn := newCarriedBench(t)
 	b.send(quiet(psn), quiet(psn.Next()))
-	trace := b.Switch.Trace(0, quiet(psn.Add(2)).frame(t))
+	trace := traced(t, b.Switch, 0, quiet(psn.Add(2)).frame(t))
 	if lines := strings.Join(told(trace.Frames), "\n"); !trace.Carried || !strings.Contains(lines, "forward forwarded") || strings.Count(lines, "copy") != 3 {
 		t.Errorf("carried %t:\n%s", trace.Carried, lines)
 	}
+	again, far := quiet(psn).frame(t), with(quiet(psn.Add(2)), func(p *packet) { p.reth.RKey++ }).frame(t)
+	for want, frame := range map[dataplane.NotPlain][]byte{dataplane.NotNextPSN: again, dataplane.NotItsMemory: far} {
+		if trace := traced(t, b.Switch, 0, frame); trace.Carried || trace.GivesBack != want {
+			t.Errorf("carried %t, gives back %q, want %q", trace.Carried, trace.GivesBack, want)
+		}
+	}
 	p := &b.group.Paths[0]
 	nak := ack(p.Dst, psn.Add(b.group.DeltaPSN(0)), roce.NAKSequence).frame(t)
-	trace = b.Switch.Trace(1, nak)
-	if lines := strings.Join(told(trace.Frames), "\n"); !strings.Contains(lines, "forward repaired") || strings.Count(lines, "send repair") != 2 {
+	trace = traced(t, b.Switch, 1, nak)
+	if lines := strings.Join(told(trace.Frames), "\n"); trace.Carried || trace.GivesBack != dataplane.IsPlain || !strings.Contains(lines, "forward repaired") || strings.Count(lines, "send repair") != 2 {
 		t.Errorf("a NAK for what the engine has:\n%s", lines)
 	}
 	b.expectEngine(true)
@@ -186,7 +213,7 @@ func TestATraceOfAGroupThatWaits(t *testing.T) {
 	b.send(asking(1000), asking(1000).to(other))
 	p := &other.Paths[1]
 	soon := with(ack(p.Dst, p.FirstPSN, roce.SyndromeRNR(1)), func(a *packet) { a.bth.DestQPN = other.QPN }) // to be sent again in 10 us
-	trace := b.Switch.Trace(p.Port, soon.frame(t))
+	trace := traced(t, b.Switch, p.Port, soon.frame(t))
 	if trace.Group != other.ID || len(trace.Frames) != 1 || trace.Frames[0].Why() != "repaired" {
 		t.Errorf("%s of group %d", told(trace.Frames), trace.Group)
 	}
@@ -213,7 +240,7 @@ func TestATraceNamesTheRefusal(t *testing.T) {
 		"refused-memor": {0, with(write(firstPSN, make([]byte, 64)), func(p *packet) { p.reth.RKey = 5 }).frame(t)},
 		"outside-windo": {0, write(firstPSN+feedback.Window+5, nil).frame(t)},
 	} {
-		trace := net.Switch.Trace(mft.PortID(c.port), c.frame)
+		trace := traced(t, net.Switch, mft.PortID(c.port), c.frame)
 		if len(trace.Frames) == 0 || trace.Class != dataplane.ToGroup || !strings.HasPrefix(trace.Frames[0].Why(), want) {
 			t.Errorf("%s: %+v", want, trace)
 		}
@@ -226,8 +253,22 @@ func TestATraceNamesTheRefusal(t *testing.T) {
 		string(with(data, func(p *packet) { p.src, p.dst = ipGroup, ipB }).frame(t)): dataplane.OwnSource,
 		"no frame": dataplane.ToKernel,
 	} {
-		if trace := net.Switch.Trace(0, []byte(frame)); trace.Class != want || len(trace.Frames) > 0 {
+		if trace := traced(t, net.Switch, 0, []byte(frame)); trace.Class != want || len(trace.Frames) > 0 {
 			t.Errorf("%+v, want class %d", trace, want)
 		}
+	}
+}
+
+// No buffer of a trace takes a longer frame than any that belongs to a group.
+func TestATraceOfAFrameThatIsTooLong(t *testing.T) {
+	net := newNet(t, group())
+	longest := make([]byte, dataplane.SnapMost)
+	copy(longest, write(firstPSN, nil).frame(t))
+	if trace := traced(t, net.Switch, 0, longest); len(trace.Frames) == 0 {
+		t.Errorf("%+v", trace)
+	}
+	_, err := net.Switch.Trace(0, append(longest, 0))
+	if want := "the frame has 4609 bytes, and no frame of a group has more than 4608"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -138,8 +138,11 @@ func printTrace(w io.Writer, t api.Trace, port string) {
 		fmt.Fprintf(w, "%s  the classifier drops the frame: it comes from an address that only this box sends from\n", port)
 	}
 	printEvent(w, t.Frames)
-	if t.Carried && len(t.Frames) > 0 && t.Frames[0].Reason == "forwarded" {
-		fmt.Fprintln(w, "  the kernel engine has the group: if the packet is plain, it sends the same copies")
+	switch {
+	case t.Carried:
+		fmt.Fprintln(w, "  the kernel engine has the group, and sends these copies by itself")
+	case t.GivesBack != "":
+		fmt.Fprintf(w, "  the kernel engine has the group, and leaves the packet to AF_XDP (%s): %s\n", t.GivesBack, meanings()[t.GivesBack])
 	}
 	for _, n := range t.Notes {
 		fmt.Fprintf(w, "  the operator hears of %s: %s\n", n.Member, n.What)

@@ -17,8 +17,11 @@ const (
 type Trace struct {
 	Class string `json:"class"`
 	Group string `json:"group,omitempty"` // with ToGroup; absent: only the address is a group's
-	// Carried: the kernel engine has the group now, and sends the same copies of a plain packet.
+	// Carried: the kernel engine has the group now, and sends these copies by itself.
 	Carried bool `json:"carried,omitempty"`
+	// GivesBack: the kernel engine has the group now, and gives it back because of this frame: the
+	// counter that says why.
+	GivesBack string `json:"givesBack,omitempty"`
 	// Frames are the frame itself, if it is to-group, and then everything that would be sent
 	// because of it, whole.
 	Frames []CapturedFrame `json:"frames"`

@@ -129,8 +129,8 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	if p == nil || p.id != frame.Group || !p.word.Armed || frame.Kind != dataplane.KindData {
 		return false
 	}
-	region, ok := p.plain(frame)
-	if !ok {
+	region, not := dataplane.Plain(frame, &p.block, p.word, p.limit)
+	if not != dataplane.IsPlain {
 		p.word.Armed = false
 		return false
 	}
@@ -157,28 +157,4 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 		out.Copies = append(out.Copies, c)
 	}
 	return true
-}
-
-// plain says whether the frame is what the block says, and for which region of the group's memory
-// it is.
-func (p *place) plain(f *dataplane.Frame) (region int, ok bool) {
-	b, v, head := &p.block, &f.View, f.Head()
-	if f.FragmentCount != 1 || v.Decode(head, f.Len()) != nil || v.VLANs != 0 {
-		return -1, false
-	}
-	psn := v.PSN(head)
-	o := v.Opcode
-	if !o.IsRC() || !o.IsRequest() || o.IsRead() || o.IsAtomic() || o.Headers().Has(roce.HasIETH) || o.Headers().Has(roce.HasFETH) ||
-		o == roce.OpAtomicWrite || psn != p.word.PSN || p.limit.Before(psn) || f.Port != b.Ingress ||
-		v.SrcIP(head) != b.From.Src || v.DstIP(head) != b.From.Dst || v.DestQPN(head) != b.From.DestQPN ||
-		v.PKey(head) != b.PKey || v.TrafficClass(head)&^3 != b.TrafficClass ||
-		v.HopLimit(head) < 2 || v.PayloadBytes > b.PathMTU {
-		return -1, false
-	}
-	if !o.Headers().Has(roce.HasRETH) || b.Memory == nil {
-		return -1, true
-	}
-	reth := v.RETH(head)
-	region = b.Memory.Find(reth.VA, reth.RKey, reth.DMABytes)
-	return region, region >= 0 && reth.DMABytes > 0
 }
