@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/dataplane"
 )
 
@@ -64,7 +66,7 @@ func (c *Controller) needs(names []string) error {
 		g := c.groups[name]
 		for l := range g.plan.Members() {
 			for _, port := range names {
-				if p := c.ports[port]; l.Hop.Known() && p.IfIndex != 0 && l.Hop.Port == p.IfIndex {
+				if p, is := c.ports[port]; is && g.isBehind(l, &p) {
 					return api.Errorf(api.BadFile, "ports: %s cannot be removed while %s of group %s is behind it; keep %s in the config, "+
 						"or remove the group first", port, g.nameOf(l.Member), name, port)
 				}
@@ -72,6 +74,23 @@ func (c *Controller) needs(names []string) error {
 		}
 	}
 	return nil
+}
+
+// isBehind says whether a member is behind a port: by the plan, or by what is published, which has
+// the port under its number when the interface has another index and nothing newer could be
+// published.
+func (g *group) isBehind(l *plan.Leg, p *dataplane.PortInfo) bool {
+	if l.Hop.Known() && p.IfIndex != 0 && l.Hop.Port == p.IfIndex {
+		return true
+	}
+	if g.published == nil {
+		return false
+	}
+	if l.Member.Role == groupfile.Source {
+		return g.published.Source.Port == p.ID
+	}
+	i := g.published.FindPath(l.Member.IP, l.Member.RemoteQPN)
+	return i >= 0 && g.published.Paths[i].Port == p.ID
 }
 
 // ConfigEvent records that the config was reloaded, or why it was not.

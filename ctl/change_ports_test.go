@@ -1,7 +1,9 @@
 package ctl
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -83,6 +85,7 @@ func TestAPortWithAMemberBehindItStays(t *testing.T) {
 	// An interface that does not exist has nobody behind it.
 	w.sw.SetPort(2, dataplane.PortGone, 0)
 	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Reason: "no route"}})
+	w.hopsChanged([]netip.Addr{addr("10.77.0.3")})
 	w.refreshPorts()
 	if err := w.change("-eth3"); err != nil {
 		t.Error(err)
@@ -95,6 +98,40 @@ func TestAPortWithAMemberBehindItStays(t *testing.T) {
 	}
 	if got := fmt.Sprint(w.portNames()); got != "[eth5]" {
 		t.Error(got)
+	}
+}
+
+// An interface comes back with another index, and the group cannot be published with it. What is
+// published still sends by the port.
+func TestAPortThatAPublishedGroupHasStays(t *testing.T) {
+	for port, member := range map[int]string{0: "10.77.0.1", 2: "10.77.0.3"} {
+		w := newWorld(t)
+		w.create(t, g1)
+		w.sw.Refuse(errors.New("no room"))
+		w.sw.SetPort(port, dataplane.PortUp, 9)
+		w.refreshPorts()
+		name := fmt.Sprint("eth", port+1)
+		if err := w.change("-" + name); err == nil || !strings.Contains(err.Error(), name+" cannot be removed while "+member+" of group g1 is behind it") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A look at the ports that began before a change, and ends after it, would bring back a port that
+// was removed.
+func TestNoLookAtThePortsRunsDuringAChange(t *testing.T) {
+	w := newWorld(t)
+	w.Switch = lateSwitch{w.sw, func() {
+		if w.refreshing.TryLock() {
+			t.Error("a look at the ports may run")
+			w.refreshing.Unlock()
+		}
+	}}
+	if err := w.change("eth4", "-eth3"); err != nil {
+		t.Fatal(err)
+	}
+	if !w.refreshing.TryLock() {
+		t.Error("no look at the ports may run any more")
 	}
 }
 

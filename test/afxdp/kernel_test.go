@@ -118,3 +118,21 @@ func TestARemovedGroupLeavesTheKernel(t *testing.T) {
 		t.Errorf("the kernel does not carry the next group: %s", e.Reason)
 	}
 }
+
+// What the kernel carried by a port that was removed does not count for the next port with its
+// number.
+func TestAPortDoesNotInheritWhatTheKernelCarried(t *testing.T) {
+	l := newLab(t, labOptions{Options: bed.Options{Hosts: 4}, fanOut: true})
+	g := l.addGroup(t, groupOptions{memory: 1 << 20})
+	g.holds(t, g.write(t, 1<<20))
+	if e, p := g.engine(t), l.sw.Ports()[3]; e.Carried < 512 || p.TxFrames < e.Carried {
+		t.Fatalf("the kernel carried %d, and the port counts %+v", e.Carried, p.PortCounters)
+	}
+	check(t, l.sw.Remove(g.ID))
+	old := l.sw.Ports()[3]
+	l.sw.RemovePorts([]string{old.Name})
+	check(t, l.Box.Do(func() error { return l.sw.AddPorts([]string{"later"}, make([]dataplane.Egress, 1)) }))
+	if p := l.sw.Ports()[3]; p.ID != old.ID || p.Name != "later" || p.PortCounters != (dataplane.PortCounters{}) {
+		t.Errorf("%+v", p)
+	}
+}
