@@ -35,7 +35,7 @@ func (d *daemon) remotely(t *testing.T) (flags func(name string) []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.NewForBoxes(d.control, zap.NewNop(), d.server, []string{"admin"})
+	s := server.NewForBoxes(d.control, zap.NewNop(), d.server, neighbour.API{Clients: []string{"admin"}, ReadClients: []string{"looker"}})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.Serve(ctx, l) }()
@@ -68,6 +68,12 @@ func TestTheCommandsReachABoxOverTCP(t *testing.T) {
 	exit, _, stderr := d.run(append(flags("another"), "group", "ls")...)
 	if exit != exitRefused || !strings.Contains(stderr, "there is no /v1/groups for other boxes") {
 		t.Errorf("another program: exit %d, %s", exit, stderr)
+	}
+	looker := flags("looker")
+	d.must(t, append(looker, "group", "show", "g1")...)
+	exit, _, stderr = d.run(append(looker, "group", "rm", "g1")...)
+	if exit != exitRefused || !strings.Contains(stderr, "the program looker may only read") {
+		t.Errorf("a program that may read removes a group: exit %d, %s", exit, stderr)
 	}
 	wrong := flags("admin")
 	wrong[len(wrong)-1] = "leaf2"

@@ -121,7 +121,7 @@ func (s *service) openBoxes(c config.Config) (err error) {
 		return err
 	}
 	s.close = append(s.close, func() error { _ = s.boxesAt.Close(); return nil }) // Serve has closed it, unless open fails
-	s.boxes = server.NewForBoxes(s.controller, s.log.Logger, s.server, c.API.Clients)
+	s.boxes = server.NewForBoxes(s.controller, s.log.Logger, s.server, c.API)
 	return nil
 }
 

@@ -67,7 +67,7 @@ cm:
 neighbours:
   - {name: leaf2, address: 10.9.0.2, url: "https://10.9.0.2:7471"}
   - {name: spine-1.lab, address: fd00::2, url: "https://spine-1.lab:1", local: fd00::1, behind: [fd00:7::/64, 10.82.0.0/22]}
-api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a, clients: [monitor, trainer]}
+api: {listen: "[fd00::1]:7471", cert: /c, key: /k, ca: /a, clients: [monitor, trainer], readClients: [grafana]}
 hosts: {listen: "10.77.0.254:7472", groupIPs: [10.77.0.200, fd77::200]}
 store: etcd
 etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/rocast, lease: 7s, cert: /ec, key: /ek, ca: /ea}
@@ -89,7 +89,7 @@ etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/roc
 				Behind: []netip.Prefix{netip.MustParsePrefix("fd00:7::/64"), netip.MustParsePrefix("10.82.0.0/22")}},
 		},
 		Etcd: desired.Settings{Endpoints: []string{"https://10.0.0.5:2379", "https://e2:2379"}, Prefix: "/lab/rocast", Lease: 7 * time.Second, Cert: "/ec", Key: "/ek", CA: "/ea"},
-		API:  neighbour.API{Listen: netip.MustParseAddrPort("[fd00::1]:7471"), Files: neighbour.Files{Cert: "/c", Key: "/k", CA: "/a"}, Clients: []string{"monitor", "trainer"}},
+		API:  neighbour.API{Listen: netip.MustParseAddrPort("[fd00::1]:7471"), Files: neighbour.Files{Cert: "/c", Key: "/k", CA: "/a"}, Clients: []string{"monitor", "trainer"}, ReadClients: []string{"grafana"}},
 	}
 	same(t, got, want, err)
 }
@@ -307,6 +307,8 @@ func TestBadNeighboursAreRefused(t *testing.T) {
 		{head + "api: {listen: \"10.9.0.1:0\"}\n", `line 2: api: listen "10.9.0.1:0" is not an address with a port; write one such as 10.9.0.1:7471 or [fd00::1]:7471`},
 		{head + "api: {listen: [1]}\n", "line 2: api: listen is a list; write one word"},
 		{strings.Replace(url("X"), `"X"`, "[1]", 1), "line 3: neighbour 1: url is a list; write one word"},
+		{head + "api: {listen: \"10.0.0.1:1\", cert: /c, key: /k, ca: /a, clients: [a, b], readClients: [b]}\n", "line 2: api has b in clients and in readClients; a program that may change groups may read, so remove it from readClients"},
+		{head + "api: {readClients: [B]}\n", `line 2: api: client 1 "B" is not the name of a box; write a DNS name such as leaf2: up to 63 small letters, digits, '.' or '-'`},
 		{head + "api: {clients: [A]}\n", `line 2: api: client 1 "A" is not the name of a box; write a DNS name such as leaf2: up to 63 small letters, digits, '.' or '-'`},
 		{head + "api: {cert: box.pem}\n", `line 2: api: cert "box.pem" is a relative path; write a path that begins with /`},
 		{head + "api: {cert: /box.pem}\n", "line 2: api has no listen; add listen: ADDRESS:PORT, where other boxes reach this one"},

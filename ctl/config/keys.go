@@ -62,6 +62,7 @@ var Keys = []Key{
 	{"api.key", "", "path", "", nil},
 	{"api.ca", "", "path", "", nil},
 	{"api.clients", "none", "list of names in certificates", "", nil},
+	{"api.readClients", "none", "list of names in certificates", "", nil},
 	{"hosts", "off", "", "", func(c *Config) any { return c.Hosts }},
 	{"hosts.listen", "", "address:port", "", nil},
 	{"hosts.groupIPs", "", "IP, or list of one IPv4 and one IPv6 address", "", nil},

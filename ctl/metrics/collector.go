@@ -45,7 +45,7 @@ var (
 	buffers    = describe("repair_buffers", "Buffers of 4 KiB in which they are kept.")
 	room       = describe("repair_buffers_max", "Buffers that may be used for them.")
 	groups     = describe("groups", "Groups, by state.", "state")
-	waiting    = describe("waiting_members", "Members and forwards without a next hop.")
+	waiting    = describe("waiting_members", "Members of groups that cannot be reached, or whose program has not confirmed.")
 	build      = describe("build_info", "1, with the daemon's version, its commit and the version of Go.", "version", "revision", "goversion")
 )
 
@@ -65,12 +65,7 @@ func Handler(source Source, stale func() bool) http.Handler {
 	registry := prometheus.NewRegistry()
 	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "rocast_config_stale", Help: "1 if the config file is not what runs: it has changed, or cannot be read.",
-	}, func() float64 {
-		if stale() {
-			return 1
-		}
-		return 0
-	})
+	}, func() float64 { return truth(stale()) })
 	registry.MustRegister(collector{source}, gauge, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{Timeout: scrapeWithin, MaxRequestsInFlight: maxScrapes})
 }

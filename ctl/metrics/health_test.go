@@ -113,3 +113,72 @@ func TestAListenerIsOpenedOnceItsPortIsFree(t *testing.T) {
 		t.Error("it still listens")
 	}
 }
+
+// A name of a web site that leads to the loopback has no answer.
+func TestAListenerOfThisMachineIsAskedByItsAddress(t *testing.T) {
+	here, everywhere := netip.MustParseAddrPort("127.0.0.1:7470"), netip.MustParseAddrPort("[::]:7470")
+	ask := func(at netip.AddrPort, host string) (int, string) {
+		r := httptest.NewRequest("GET", HealthPath, nil)
+		r.Host = host
+		w := httptest.NewRecorder()
+		named(at, Routes(box{}, http.NotFoundHandler())).ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	for _, host := range []string{"127.0.0.1:7470", "127.0.0.1", "localhost:7470", "localhost", "[::1]:7470", "[::1]", "10.0.0.1:80"} {
+		if status, text := ask(here, host); status != http.StatusOK {
+			t.Errorf("%s: %d %s", host, status, text)
+		}
+	}
+	for _, host := range []string{"evil.example:7470", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:7470", ""} {
+		if status, text := ask(here, host); status != http.StatusMisdirectedRequest || !strings.Contains(text, "is not a name of this listener; ask http://127.0.0.1:7470") {
+			t.Errorf("%s: %d %s", host, status, text)
+		}
+		if status, _ := ask(everywhere, host); status != http.StatusOK {
+			t.Errorf("%s of a listener for other machines: %d", host, status)
+		}
+	}
+	if status, _ := ask(netip.MustParseAddrPort("[::1]:7470"), "evil.example"); status != http.StatusMisdirectedRequest {
+		t.Errorf("on ::1: %d", status)
+	}
+}
+
+// Whoever holds connections open takes a bounded number of them.
+func TestAListenerHasSoManyConnections(t *testing.T) {
+	entered, leave := make(chan struct{}, 2*maxConns), make(chan struct{})
+	slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { entered <- struct{}{}; <-leave })
+	conns, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Listener{At: netip.MustParseAddrPort("127.0.0.1:1"), Handler: slow, Log: zap.NewNop()}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.serve(ctx, conns) }()
+	ask := func() {
+		conn, err := net.Dial("tcp", conns.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range maxConns + 1 {
+		ask()
+	}
+	for range maxConns {
+		<-entered
+	}
+	select {
+	case <-entered:
+		t.Errorf("more than %d are served at a time", maxConns)
+	default:
+	}
+	close(leave)
+	<-entered // the one that had to wait
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

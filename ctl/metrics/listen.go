@@ -7,9 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/net/netutil"
 
 	"github.com/rocast/rocast/ctl/logs"
 )
@@ -20,6 +22,8 @@ const (
 	answerWithin   = 20 * time.Second
 	idleWithin     = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
+	// maxConns bounds the connections. Further ones wait until one has ended.
+	maxConns = 64
 )
 
 // openAgainAfter is the time between two tries to open a listener.
@@ -65,13 +69,39 @@ func (l *Listener) Serve(ctx context.Context) {
 
 func (l *Listener) serve(ctx context.Context, conns net.Listener) error {
 	s := &http.Server{
-		Handler: l.Handler, ReadTimeout: requestWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin,
+		Handler: named(l.At, l.Handler), ReadTimeout: requestWithin, WriteTimeout: answerWithin, IdleTimeout: idleWithin,
 		MaxHeaderBytes: maxHeaderBytes, ErrorLog: logs.ForHTTP(l.Log),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
-	if err := s.Serve(conns); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(netutil.LimitListener(conns, maxConns)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil
+}
+
+// named refuses requests for another host, if the listener is reached only from this machine. A web
+// site could otherwise let its own name lead to the listener (DNS rebinding), and the browser of
+// somebody on this machine would give the site the answers.
+func named(at netip.AddrPort, next http.Handler) http.Handler {
+	if !at.Addr().IsLoopback() {
+		return next // whoever reaches it may read
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isHere(r.Host) {
+			answer(w, http.StatusMisdirectedRequest, fmt.Sprintf("%.80q is not a name of this listener; ask http://%v\n", r.Host, at))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isHere says whether the host of a request is an address or localhost. No web site has such a
+// name.
+func isHere(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil || host == "localhost"
 }

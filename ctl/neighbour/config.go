@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
@@ -30,9 +31,9 @@ type Config struct {
 type API struct {
 	Listen netip.AddrPort
 	Files  Files
-	// Clients are the names in the certificates of programs that may use the whole API. Other peers
-	// are boxes, and may only ask for branches.
-	Clients []string
+	// Clients are the names in the certificates of programs that may use the whole API, ReadClients
+	// of those that may only read. Other peers are boxes, and may only ask for branches.
+	Clients, ReadClients []string
 }
 
 // On says whether other boxes can reach this one.
@@ -74,19 +75,30 @@ func (c *Config) readBehind(v yamldoc.Value) error {
 
 // ReadAPI reads the key api.
 func ReadAPI(v yamldoc.Value) (a API, err error) {
-	return a, v.Fields(
+	err = v.Fields(
 		yamldoc.Field{Key: "listen", Set: yamldoc.Into(&a.Listen, listen), Needed: "listen: ADDRESS:PORT, where other boxes reach this one"},
 		yamldoc.Field{Key: "cert", Set: yamldoc.Into(&a.Files.Cert, yamldoc.Value.Path), Needed: "cert: FILE, this box's certificate"},
 		yamldoc.Field{Key: "key", Set: yamldoc.Into(&a.Files.Key, yamldoc.Value.Path), Needed: "key: FILE, the certificate's private key"},
 		yamldoc.Field{Key: "ca", Set: yamldoc.Into(&a.Files.CA, yamldoc.Value.Path), Needed: "ca: FILE, the certificate that signs those of all boxes"},
-		yamldoc.Field{Key: "clients", Set: func(v yamldoc.Value) error {
-			return v.Each("client", func(item yamldoc.Value) error {
-				client, err := name(item)
-				a.Clients = append(a.Clients, client)
-				return err
-			})
-		}},
+		yamldoc.Field{Key: "clients", Set: clients(&a.Clients)},
+		yamldoc.Field{Key: "readClients", Set: clients(&a.ReadClients)},
 	)
+	both := slices.IndexFunc(a.Clients, func(name string) bool { return slices.Contains(a.ReadClients, name) })
+	if err == nil && both >= 0 {
+		err = v.Errorf("has %s in clients and in readClients; a program that may change groups may read, so remove it from readClients",
+			a.Clients[both])
+	}
+	return a, err
+}
+
+func clients(to *[]string) func(yamldoc.Value) error {
+	return func(v yamldoc.Value) error {
+		return v.Each("client", func(item yamldoc.Value) error {
+			client, err := name(item)
+			*to = append(*to, client)
+			return err
+		})
+	}
 }
 
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)

@@ -4,7 +4,7 @@
 
 const seconds = 1, treeEvery = 5;
 let before = null; // the traffic that was read last
-let tree = null, treeOf = "", treeAge = 0;
+let tree = null, treeOf = "", treeAge = 0, treeAsked = false, treeProblem = "";
 
 const $ = (id) => document.getElementById(id);
 
@@ -178,16 +178,27 @@ function chosen() {
   }
 }
 
-// askFor adds to what is known of the groups the one with this name, and reads its tree.
+// askFor adds to what is known of the groups the one with this name.
 async function askFor(name, now) {
   if (!now.groups.some((g) => g.name === name)) {
     now.groups.push((await ask("/v1/traffic/" + encodeURIComponent(name))).groups[0]);
   }
-  if (treeOf !== name || ++treeAge >= treeEvery) {
+}
+
+// askForTree reads the tree of a group. Other boxes may be slow to answer, so nothing waits for it.
+async function askForTree(name) {
+  if (treeAsked || (treeOf === name && ++treeAge < treeEvery)) return;
+  treeAsked = true;
+  try {
     tree = await ask("/v1/trees/" + encodeURIComponent(name));
-    treeOf = name;
-    treeAge = 0;
+    treeProblem = "";
+  } catch (e) {
+    tree = null;
+    treeProblem = e.message;
   }
+  treeOf = name;
+  treeAge = 0;
+  treeAsked = false;
 }
 
 async function show() {
@@ -195,7 +206,11 @@ async function show() {
   let problem = "";
   try {
     const now = await ask("/v1/traffic");
-    if (name) await askFor(name, now).catch((e) => { problem = e.message; }); // the other groups are shown all the same
+    if (name) {
+      await askFor(name, now).catch((e) => { problem = e.message; }); // the other groups are shown all the same
+      askForTree(name);
+      if (!problem && treeOf === name) problem = treeProblem;
+    }
     const groups = between(before, now);
     before = now;
     $("box").textContent = groups.length + " groups, " + new Date(now.at).toLocaleTimeString();

@@ -28,11 +28,12 @@ type Branches interface {
 }
 
 // NewForBoxes returns a Server for other boxes and for programs, with a certificate that the
-// listener has verified. Boxes may only ask for branches. The programs with the names in clients
-// may ask for all that the server programs answers, as a user in its socket's group.
-func NewForBoxes(c Branches, log *zap.Logger, programs *Server, clients []string) *Server {
+// listener has verified. Boxes may only ask for branches. The programs that a names as clients may
+// ask for all that the server programs answers, as a user in its socket's group; those that it
+// names as readClients may read, as a user in its readGroup.
+func NewForBoxes(c Branches, log *zap.Logger, programs *Server, a neighbour.API) *Server {
 	s := unrouted(Config{Log: log})
-	s.http.Handler = s.boxRoutes(c, programs, clients)
+	s.http.Handler = s.boxRoutes(c, programs, a)
 	return s
 }
 
@@ -71,14 +72,16 @@ func (s *Server) branchResources(c Branches) map[string]map[string]handler {
 	}}
 }
 
-func (s *Server) boxRoutes(c Branches, programs *Server, clients []string) http.Handler {
+func (s *Server) boxRoutes(c Branches, programs *Server, a neighbour.API) http.Handler {
 	mux := http.NewServeMux()
 	for path, methods := range s.branchResources(c) {
 		mux.Handle(path, resource(methods))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		if name, err := boxOf(r); err == nil && slices.Contains(clients, name) {
-			p := peer{uid: nobody, name: name, change: true}
+		name, err := boxOf(r)
+		change := slices.Contains(a.Clients, name)
+		if err == nil && (change || slices.Contains(a.ReadClients, name)) {
+			p := peer{uid: nobody, name: name, change: change}
 			programs.http.Handler.ServeHTTP(w, r.WithContext(withPeer(r.Context(), p)))
 			return
 		}

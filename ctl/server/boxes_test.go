@@ -117,7 +117,7 @@ func (f *fabric) open(t *testing.T, n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	programs := New(Config{Control: b.Controller, Reloader: &reloader{}, Metrics: http.NotFoundHandler(), Log: zap.NewNop()})
-	s := NewForBoxes(b.Controller, zap.New(f.core), programs, []string{"monitor"})
+	s := NewForBoxes(b.Controller, zap.New(f.core), programs, neighbour.API{Clients: []string{"monitor"}, ReadClients: []string{"looker"}})
 	go func() { done <- s.Serve(ctx, b.at) }()
 	b.stop = func() {
 		cancel()
@@ -339,6 +339,17 @@ func TestProgramsReachABoxWithTheirCertificate(t *testing.T) {
 	if want := "there is no /v1/groups for other boxes; the paths begin with /v1/branches"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
+	looker := as("looker")
+	if g, err := looker.Group(t.Context(), "g1"); err != nil || g.Memory[0].RKey != nil || g.Members[1].Regions[0].RKey != nil {
+		t.Errorf("a program that may read: %+v, %v", g, err)
+	}
+	_, err = looker.RemoveGroup(t.Context(), "g1")
+	if want := "the program looker may only read; name it in clients: instead of readClients: in rocastd.yaml"; err == nil || err.Error() != want || client.KindOf(err) != api.Forbidden {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if _, err := monitor.Group(t.Context(), "g1"); err != nil {
+		t.Errorf("the group after that: %v", err)
+	}
 	b.stop()
 	_, err = monitor.Groups(t.Context())
 	if err == nil || client.KindOf(err) != api.Unreachable || !strings.Contains(err.Error(), "and do the certificates fit?") {
@@ -350,7 +361,7 @@ func TestProgramsReachABoxWithTheirCertificate(t *testing.T) {
 // one text, so the log holds back what repeats.
 func TestHandshakesThatFailAreOneLineOfTheLog(t *testing.T) {
 	core, written := observer.New(zap.DebugLevel)
-	s := NewForBoxes(nil, zap.New(core), nil, nil)
+	s := NewForBoxes(nil, zap.New(core), nil, neighbour.API{})
 	for client := range 2 {
 		s.http.ErrorLog.Printf("http: TLS handshake error from 10.0.0.1:%d: EOF", client)
 	}

@@ -35,6 +35,9 @@ func (p peer) mayChange() error {
 	if p.change {
 		return nil
 	}
+	if p.name != "" {
+		return api.Errorf(api.Forbidden, "the program %s may only read; name it in clients: instead of readClients: in rocastd.yaml", p.name)
+	}
 	return api.Errorf(api.Forbidden, "user %d may only read; run as root, or join the group that socketGroup in rocastd.yaml names", p.uid)
 }
 

@@ -105,8 +105,10 @@ type Server struct {
 	// giveUp ends the contexts of all requests. To close a connection is not enough: net/http stops
 	// watching a connection on which the client has sent something after its request.
 	giveUp context.CancelFunc
-	// access returns the rights of a connection's peer; tests replace it.
+	// access returns the rights of a connection's peer; tests replace it. bound limits the
+	// connections of a listener.
 	access func(net.Conn) peer
+	bound  func(net.Listener) net.Listener
 }
 
 // New returns a Server that does nothing until Serve is called.
@@ -114,12 +116,15 @@ func New(c Config) *Server {
 	s := unrouted(c)
 	s.access = s.accessOf
 	s.http.Handler = admit(s.routes())
-	s.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, s.access(conn)) }
+	s.bound = func(l net.Listener) net.Listener {
+		return newCrowd(l, func(conn net.Conn) peer { return s.access(conn) }, s.Log)
+	}
+	s.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, conn.(*visitor).peer) }
 	return s
 }
 
 func unrouted(c Config) *Server {
-	s := &Server{Config: c, bodies: make(chan struct{}, maxBodies), turns: make(chan struct{}, maxChanges), waiting: make(chan struct{}, maxWaiting)}
+	s := &Server{Config: c, bound: func(l net.Listener) net.Listener { return l }, bodies: make(chan struct{}, maxBodies), turns: make(chan struct{}, maxChanges), waiting: make(chan struct{}, maxWaiting)}
 	requests, giveUp := context.WithCancel(context.Background())
 	s.giveUp = giveUp
 	stopping, stop := context.WithCancel(context.Background())
@@ -145,7 +150,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		defer close(stopped)
 		stopErr = s.shutDown()
 	})
-	err := s.http.Serve(l)
+	err := s.http.Serve(s.bound(l))
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the API: %w", err)
 	}

@@ -1,10 +1,14 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
 )
 
 // Whoever reaches the metrics may see the groups without their R_Keys, and change nothing.
@@ -38,5 +42,31 @@ func TestViewersOnlyLook(t *testing.T) {
 	}
 	if status, answer := ask("GET", "/v1/traffic/none"); status != http.StatusNotFound || !strings.Contains(answer, "there is no group") {
 		t.Errorf("%d %s", status, answer)
+	}
+}
+
+// slowTree is a Control that says how long it may take to ask the boxes of a tree.
+type slowTree struct {
+	Control
+	within chan time.Duration
+}
+
+func (s slowTree) Tree(ctx context.Context, name string) (api.Tree, error) {
+	deadline, _ := ctx.Deadline()
+	s.within <- time.Until(deadline)
+	return s.Control.Tree(ctx, name)
+}
+
+// A browser does not wait for a box that does not answer.
+func TestAViewerDoesNotWaitForSlowBoxes(t *testing.T) {
+	s, _ := newServer(t)
+	if _, err := s.Control.Create(t.Context(), []byte(g1)); err != nil {
+		t.Fatal(err)
+	}
+	slow := slowTree{s.Control, make(chan time.Duration, 1)}
+	s.Control = slow
+	s.Viewers().ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/v1/trees/g1", nil))
+	if within := <-slow.within; within <= 0 || within > treeWithin {
+		t.Errorf("the boxes of the tree may take %v", within)
 	}
 }
