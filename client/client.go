@@ -321,6 +321,15 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, into 
 	return nil
 }
 
+// Metrics returns the metrics as Prometheus reads them.
+func (c *Client) Metrics(ctx context.Context) (text string, err error) {
+	status, text, err := c.send(ctx, http.MethodGet, api.MetricsPath, nil)
+	if err == nil && status != http.StatusOK {
+		err = refusal(status, text)
+	}
+	return text, err
+}
+
 // send sends a request and returns the status and the undecoded answer.
 func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (status int, answer string, err error) {
 	response, err := c.begin(ctx, method, path, body)

@@ -48,7 +48,7 @@ func (a *app) bundle() *cobra.Command {
 		Use:   "bundle",
 		Short: "Collect what a report of a problem needs, without R_Keys",
 		Long: fmt.Sprintf(`Collect what a report of a problem needs into one file (tar.gz): version, kernel features, config, status, groups, counters, events,
-ports, and what ip, ethtool, the kernel's log and the journal say of this machine. Run it as root, so that the last two can be read.
+metrics, ports, and what ip, ethtool, the kernel's log and the journal say of this machine. Run it as root, so that the last two can be read.
 
 R_Keys and VAs are left out wherever they occur: <r_key> and <va> stand for them. The keys of certificates are not read. Look at the
 file before you send it: it has the addresses of your hosts. missing.txt in it says what could not be collected, and why; a daemon
@@ -56,16 +56,42 @@ that does not answer is no error. With more than %d groups the rest is only list
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := &bundle{a: a, secrets: secrets{}, config: config.DefaultFile, began: time.Now()}
-			b.collect(cmd.Context())
 			if file == "" {
 				host, _ := os.Hostname()
 				file = fmt.Sprintf("rocast-bundle-%s-%s.tar.gz", host, b.began.Format("20060102-150405"))
 			}
-			return b.write(file)
+			return b.make(cmd.Context(), file)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "output", "o", "", "write to `FILE`, - for standard output (default: rocast-bundle-HOST-TIME.tar.gz)")
 	return cmd
+}
+
+// make collects into a file, or - for standard output. A file that cannot be made is an error before
+// anything is collected.
+func (b *bundle) make(ctx context.Context, file string) error {
+	if file == "-" {
+		b.collect(ctx)
+		return b.writeTo(b.a.stdout, file)
+	}
+	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return api.Errorf(api.Usage, "%v; write another FILE with -o", err)
+	}
+	defer out.Close()
+	b.collect(ctx)
+	if err := b.writeTo(out, file); err != nil {
+		_ = os.Remove(file) // the first error counts
+		return err
+	}
+	return b.say(file)
+}
+
+func (b *bundle) writeTo(out io.Writer, file string) error {
+	if err := b.pack(out); err != nil {
+		return api.Errorf(api.Internal, "write %s: %v", file, err)
+	}
+	return nil
 }
 
 func (b *bundle) collect(ctx context.Context) {
@@ -74,6 +100,7 @@ func (b *bundle) collect(ctx context.Context) {
 	if b.a.remote.url == "" { // else this is another machine
 		b.askMachine(ctx)
 	}
+	b.files = append(b.files, bundled{"missing.txt", strings.Join(append(b.missing, ""), "\n")})
 }
 
 // askDaemon collects what the API says.
@@ -117,6 +144,8 @@ func (b *bundle) askDaemon(ctx context.Context, c *client.Client) {
 	b.json("cm.json", cms, err)
 	log, err := c.Log(ctx)
 	b.json("log.json", log, err)
+	metrics, err := c.Metrics(ctx)
+	b.add("metrics.txt", metrics, err)
 }
 
 // ours finds words of drivers and of the kernel that rocast uses.
@@ -209,24 +238,8 @@ func (b *bundle) add(name, text string, err error) {
 	}
 }
 
-// write writes the bundle, and says what is in it.
-func (b *bundle) write(file string) error {
-	out := io.Writer(b.a.stdout)
-	if file != "-" {
-		f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return api.Errorf(api.Usage, "%v; write another FILE with -o", err)
-		}
-		defer f.Close()
-		out = f
-	}
-	b.files = append(b.files, bundled{"missing.txt", strings.Join(append(b.missing, ""), "\n")})
-	if err := b.pack(out); err != nil {
-		return api.Errorf(api.Internal, "write %s: %v", file, err)
-	}
-	if file == "-" {
-		return nil
-	}
+// say says what is in the file.
+func (b *bundle) say(file string) error {
 	done := bundleDone{File: file, Files: len(b.files), Missing: append([]string{}, b.missing...)}
 	return b.a.print(done, func(w io.Writer) {
 		fmt.Fprintf(w, "%s has %d files, without R_Keys; it has the addresses of your hosts\n", done.File, done.Files)

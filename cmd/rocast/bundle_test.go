@@ -94,7 +94,8 @@ func TestABundleHasNoSecrets(t *testing.T) {
 		"groups/g1.json": `"rkey": "<r_key>"`, "status.json": `"healthy": true`, "ports.json": `"name": "eth3"`, "stats.json": `"counters"`,
 		"events.json": `"group-created"`, "features.json": "multi-buffer", "version.json": "v0-test", "client-version.json": "v0-test",
 		"groups.json": `"g1"`, "rocastd.yaml": "https://<credentials>@10.0.0.5:2379", "log.json": `"level"`, "perftest.json": "{", "cm.json": "{",
-		"traffic.json": "{", "ip_-d_-s.txt": "LOOPBACK", "missing.txt": "ethtool-i_eth1.txt: ",
+		"traffic.json": "{", "metrics.txt": "# HELP ",
+		"ip_-d_-s.txt": "LOOPBACK", "missing.txt": "ethtool-i_eth1.txt: ",
 	} {
 		if !strings.Contains(files[name], want) {
 			t.Errorf("%s does not have %s:\n%s", name, want, files[name])
@@ -128,6 +129,28 @@ func TestABundleWithoutADaemon(t *testing.T) {
 	exit, stdout, _ = d.run("bundle", "-o", file, "--json")
 	if exit != exitUsage || !strings.Contains(stdout, "file exists; write another FILE with -o") {
 		t.Errorf("over a file: exit %d, %s", exit, stdout)
+	}
+}
+
+// A file that cannot be made is found before anything is asked for.
+func TestABundleThatCannotBeWrittenCollectsNothing(t *testing.T) {
+	d, bin := &daemon{socket: filepath.Join(t.TempDir(), "s")}, t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "uname"), []byte("#!/bin/sh\n: >\"${0%/*}/asked\"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	exit, _, stderr := d.run("bundle", "-o", "/nosuch/b.tar.gz")
+	if exit != exitUsage || !strings.Contains(stderr, "open /nosuch/b.tar.gz: no such file or directory; write another FILE with -o") {
+		t.Errorf("exit %d, %s", exit, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(bin, "asked")); err == nil {
+		t.Error("the machine was asked")
+	}
+	if exit, _, stderr := d.run("bundle", "-o", "-"); exit != exitOK {
+		t.Errorf("exit %d, %s", exit, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(bin, "asked")); err != nil {
+		t.Error("the machine was never asked, so the test finds nothing")
 	}
 }
 

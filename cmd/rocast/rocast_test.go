@@ -23,6 +23,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/logs"
+	"github.com/rocast/rocast/ctl/metrics"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/server"
 	"github.com/rocast/rocast/ctl/store"
@@ -88,7 +89,7 @@ func startDaemonOver(t *testing.T, sw *ctltest.Switch) *daemon {
 				{Name: "kick-budget", Since: "6.17", Status: api.Unknown, Detail: "operation not permitted"},
 			}
 		},
-		Metrics: http.NotFoundHandler(), Log: zap.NewNop(), Level: log, Group: os.Getegid(),
+		Metrics: metrics.Handler(controller, func() bool { return false }), Log: zap.NewNop(), Level: log, Group: os.Getegid(),
 	})
 	d.control, d.server = controller, s
 	l, err := server.Listen(d.socket, os.Getegid(), false)

@@ -50,8 +50,9 @@ func (a *app) root() *cobra.Command {
 			Files: []manual.Item{{Name: client.DefaultSocket, Text: "the daemon's socket"}},
 		}),
 	)
-	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, status, top, stats, drops, events, features and
-version only read; create, update, add, rm, ready, up, down and reload change something, and so does log level with a level.
+	root.Long = `rocast controls rocastd over its socket. The commands ls, show, tree, status, top, stats, drops, events, features, version and
+bundle only read. So do capture and trace, which only root may use; while capture and trace group run, the kernel engine leaves their
+groups to AF_XDP. create, update, add, rm, ready, up, down and reload change something, and so does log level with a level.
 
 A daemon on another machine is asked with --api, --cert, --key and --ca; clients: in its config has to name the certificate.
 
