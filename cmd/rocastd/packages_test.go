@@ -65,7 +65,8 @@ func TestThePackages(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	here, there := makePackages(t, "../..", "022"), makePackages(t, copyTree(t), "077")
+	elsewhere := copyTree(t)
+	here, there := makePackages(t, "../..", "022"), makePackages(t, elsewhere, "077")
 	for _, pair := range [][2]string{{here.deb, there.deb}, {here.rpm, there.rpm}} {
 		a, err := os.ReadFile(pair[0])
 		if err != nil {
@@ -92,6 +93,7 @@ func TestThePackages(t *testing.T) {
 		if got, want := output(t, "rpm", "-qp", "--qf", "[%{FILENAMES} %{FILEFLAGS:fflags}\n]", here.rpm), "/etc/rocast/rocastd.yaml cn\n"; !strings.Contains(got, want) {
 			t.Errorf("an upgrade replaces an edited config: %s", got)
 		}
+		checkRPM(t, here.rpm, elsewhere)
 	})
 	t.Run("lintian", func(t *testing.T) {
 		if _, err := exec.LookPath("lintian"); err != nil {
@@ -139,6 +141,7 @@ func checkDeb(t *testing.T, deb string) {
 		"-rw-r--r-- root/root /usr/share/man/man8/rocastd.8.gz",
 		"-rw-r--r-- root/root /usr/share/rocast/alerts.yaml",
 		"-rw-r--r-- root/root /usr/share/rocast/dashboard.json",
+		"-rw-r--r-- root/root /usr/share/rocast/openapi.yaml",
 		"-rw-r--r-- root/root /usr/share/zsh/vendor-completions/_rocast",
 	}
 	if !slices.Equal(got, want) {
