@@ -1,0 +1,146 @@
+package groupfile
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
+)
+
+var update = flag.Bool("update", false, "write the table in docs/reference.md")
+
+// keys are the keys of a group file, for the reference. other is a value that is not the default.
+var keys = []struct{ name, fallback, value, meaning, other string }{
+	{"name", "", "up to 63 letters, digits, '.', '_', '-'", "what the group is called", "g2"},
+	{"ip", "", "IP", "the peer IP of the members' QPs", "10.77.0.99"},
+	{"qpn", "", "1 to 16777214", "the remote QPN of the source's QP, and of all others without remoteQPN", "2"},
+	{"mtu", "", "256, 512, 1024, 2048 or 4096", "the path MTU of the members' QPs", "512"},
+	{"addressing", "group-ip", "group-ip, virtual-qpn or switch-ip", "how hosts address the group", "switch-ip"},
+	{"engine", "auto", "auto or afxdp", "what carries the group: with auto the kernel where it can", "afxdp"},
+	{"degraded-below", "10%", "percent, 0% to 100%", "the group is degraded if packets wait and fewer get on than this part of the best rate", "20%"},
+	{"degraded-after", "3s", "duration, 1s to 1h, or 0", "for so long; also the time after which a receiver has stalled; 0: never", "9s"},
+	{"memory", "none", "region, or list of regions", "what the source may WRITE to; none: addresses stay as they are", ""},
+	{"memory.va", "", "number", "where a region starts, as the source sees it", ""},
+	{"memory.length", "that of the shortest receiver's", "bytes", "how long it is", ""},
+	{"memory.rkey", "", "32-bit number", "its R_Key, as the source sees it", ""},
+	{"members", "", "list", "one source and its receivers", ""},
+	{"members.ip", "", "IP", "the host's", ""},
+	{"members.qpn", "", "2 to 16777214", "the number of the host's QP", ""},
+	{"members.psn", "", "0 to 16777215", "the first PSN that a source's QP sends, or that a receiver's expects", ""},
+	{"members.sendPSN", "", "0 to 16777215", "with role: both, the first PSN that the QP sends", ""},
+	{"members.role", "receiver", "receiver, source or both", "both: a receiver that may become the source", ""},
+	{"members.remoteQPN", "that of the group", "1 to 16777214", "the remote QPN of the member's QP", ""},
+	{"members.remoteIP", "as addressing says", "IP of the box", "the peer IP of the member's QP, if the member is the end of a link", ""},
+	{"members.receivers", "1", "1 to 65535", "how many receivers a quorum counts for the member, if it is another box", ""},
+	{"members.via", "as the routes say", "name of a neighbour", "the box that the member is behind", ""},
+	{"members.confirm", "false", "true or false", "whether the group waits until the member's program says that its QP is ready", ""},
+	{"members.regions", "none", "region, or list of regions", "where a receiver has the memory: as many regions as memory has", ""},
+	{"members.regions.va", "", "number", "where the region starts at the receiver", ""},
+	{"members.regions.length", "", "bytes", "how long it is there", ""},
+	{"members.regions.rkey", "", "32-bit number", "its R_Key at the receiver", ""},
+	{"ack", "all", "all, or quorum N", "how many receivers must have a packet before the source hears that it arrived", "quorum 1"},
+	{"nak", "hold", "hold or lower", "when the source hears of a loss", "lower"},
+	{"on-fatal", "fail; with a quorum evict", "fail or evict", "whether a receiver's fatal NAK ends the source's QP, or the receiver leaves", "evict"},
+	{"speak", "off", "off or rnr", "rnr: the source is asked again for a packet that a silent receiver lacks", "rnr"},
+	{"silent-after", "0", "duration, 10ms to 1h, or 0", "how long a receiver may make no progress; 0: for ever", "200ms"},
+	{"evict", "false", "true or false", "whether a silent receiver leaves the group", "true"},
+	{"cnp", "filter", "filter or all", "which congestion notifications the source hears", "all"},
+	{"cnp-interval", "0", "duration, 1us to 100ms, or 0", "the least time between two of them; 0: what the receiver's NIC keeps", "50us"},
+	{"credits", "unlimited", "unlimited or merge", "merge: the source gets the fewest credits that a receiver has", "merge"},
+	{"repair", "off", "off or local", "local: the box sends again what a receiver lost", "local"},
+	{"repair-window", fmt.Sprint(feedback.DefaultRepairWindow), "packets, 1 to 65536", "how many packets are kept for that", "64"},
+	{"repair-bytes", "what repair-window needs", "size (KiB, MiB)", "how much memory they may take", "1MiB"},
+	{"repair-attempts", fmt.Sprint(feedback.DefaultRepairAttempts), "1 to 100", "how often a packet is sent again without progress before the source has to help", "3"},
+	{"repair-timer-floor", "50us", "duration, 20us to 1s", "the least time after which an unanswered packet is sent again", "90us"},
+	{"repair-timer-cap", "16ms", "duration, 20us to 1s", "the greatest", "9ms"},
+	{"source-switch", "guard", "guard or force", "force: another member may become the source before all have everything of the old one", "force"},
+}
+
+// with is the live file with one key more, and with what that key needs.
+func with(key string) string {
+	needs := ""
+	switch name, _, _ := strings.Cut(key, ":"); {
+	case strings.HasPrefix(name, "repair-"):
+		needs = "repair: local\n"
+	case name == "evict":
+		needs = "silent-after: 1s\n"
+	}
+	return strings.Replace(live, "mtu: 1024\n", "mtu: 1024\n"+needs+key, 1)
+}
+
+// The list has the keys that the parser knows.
+func TestTheListOfKeysIsWhole(t *testing.T) {
+	var listed, known []string
+	for _, k := range keys {
+		listed = append(listed, k.name)
+	}
+	for holder, text := range map[string]string{
+		"": with("no: 1\n"), "memory.": strings.Replace(live, "{va: 0x10000", "{no: 1, va: 0x10000", 1),
+		"members.": strings.Replace(live, "{ip: 10.77.0.2", "{no: 1, ip: 10.77.0.2", 1), "members.regions.": strings.Replace(live, "[{va", "[{no: 1, va", 1),
+	} {
+		_, err := Parse([]byte(text))
+		_, list, found := strings.Cut(fmt.Sprint(err), "the known keys are ")
+		if !found {
+			t.Fatalf("%s: %v", holder, err)
+		}
+		for key := range strings.SplitSeq(list, ", ") {
+			known = append(known, holder+key)
+		}
+	}
+	slices.Sort(listed)
+	slices.Sort(known)
+	if diff := cmp.Diff(known, listed); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A key that is written with its default says nothing new, and one with another value does.
+func TestTheDefaultsOfTheListAreTheParsers(t *testing.T) {
+	parse := func(text string) *File {
+		f, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		return f
+	}
+	content := []cmp.Option{cmpopts.IgnoreFields(File{}, "Lines"), cmpopts.IgnoreFields(Member{}, "Line"), cmpopts.EquateComparable(netip.Addr{})}
+	checked := 0
+	for _, k := range keys {
+		if strings.Contains(k.name, ".") || k.other == "" || k.fallback == "" || k.name == "repair-bytes" {
+			continue
+		}
+		fallback, _, _ := strings.Cut(k.fallback, ";")
+		without := parse(strings.Replace(with(k.name+": 1\n"), k.name+": 1\n", "", 1))
+		if diff := cmp.Diff(without, parse(with(k.name+": "+fallback+"\n")), content...); diff != "" {
+			t.Errorf("%s: %s is not the default: %s", k.name, fallback, diff)
+		}
+		next := parse(with(k.name + ": " + k.other + "\n"))
+		if cmp.Equal(without, next, content...) {
+			t.Errorf("%s: %s changes nothing", k.name, k.other)
+		}
+		if changes := slices.Contains([]string{"engine", "degraded-below", "degraded-after"}, k.name); changes != (next.CheckUpdate(without) == nil) {
+			t.Errorf("%s: an update: %v", k.name, next.CheckUpdate(without))
+		}
+		checked++
+	}
+	if checked < 18 {
+		t.Errorf("only %d defaults were checked", checked)
+	}
+}
+
+// -update writes the table.
+func TestTheReferenceHasTheListOfKeys(t *testing.T) {
+	rows := [][]string{{"key", "default", "value", "meaning"}}
+	for _, k := range keys {
+		rows = append(rows, []string{"`" + k.name + "`", k.fallback, k.value, k.meaning})
+	}
+	testlab.Table(t, "../../docs/reference.md", "## Group file", *update, rows...)
+}
