@@ -1,5 +1,7 @@
-// Package watch tests what an operator sees when a cable is cut: the alert rules that are shipped,
-// in a real Prometheus that scrapes a real rocastd, and the page in a real browser.
+// Package watch tests what an operator sees when something breaks: the faults of
+// docs/troubleshoot.md, the alert rules that are shipped, in a real Prometheus that scrapes a real
+// rocastd, and the page in a real browser.
 //
-// Prometheus and Chromium are large: only make watch, which installs them, runs these tests.
+// Prometheus and Chromium are large: only make watch, which installs them, runs the tests that need
+// them.
 package watch

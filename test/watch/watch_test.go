@@ -61,6 +61,24 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
+	l := newBareLab(t)
+	file := fmt.Sprintf("name: g1\nip: %v\nqpn: 1\nmtu: 1024\nmembers:\n", l.GroupIP())
+	for i, h := range l.Hosts {
+		role := "receiver"
+		if i == 0 {
+			role = "source"
+		}
+		file += fmt.Sprintf("  - {ip: %v, qpn: %d, psn: 7, role: %s}\n", h.IP, 17+i, role)
+	}
+	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(file))
+	check(t, err)
+	l.waitFor("all members are reached", func() bool { return l.receiver(cut).State == api.Ready && l.state() == api.Ready })
+	return l
+}
+
+// newBareLab is a lab without a group.
+func newBareLab(t *testing.T) *lab {
+	t.Helper()
 	testlab.NeedRoot(t)
 	dir, err := os.MkdirTemp("", "rcw") // short: the path of a socket has its limit
 	check(t, err)
@@ -78,18 +96,6 @@ func newLab(t *testing.T) *lab {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	check(t, l.daemon.Start(ctx, l.Box))
-
-	file := fmt.Sprintf("name: g1\nip: %v\nqpn: 1\nmtu: 1024\nmembers:\n", l.GroupIP())
-	for i, h := range l.Hosts {
-		role := "receiver"
-		if i == 0 {
-			role = "source"
-		}
-		file += fmt.Sprintf("  - {ip: %v, qpn: %d, psn: 7, role: %s}\n", h.IP, 17+i, role)
-	}
-	_, err = l.daemon.Client().CreateGroup(t.Context(), []byte(file))
-	check(t, err)
-	l.waitFor("all members are reached", func() bool { return l.receiver(cut).State == api.Ready && l.state() == api.Ready })
 	return l
 }
 

@@ -1,0 +1,341 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/rnic/endpoint"
+	"github.com/rocast/rocast/internal/testlab/bed"
+	"github.com/rocast/rocast/internal/testlab/lossy"
+	"github.com/rocast/rocast/roce"
+)
+
+var update = flag.Bool("update", false, "write the outputs into docs/troubleshoot.md")
+
+const faultsPage = "../../docs/troubleshoot.md"
+
+// fault is a fault of docs/troubleshoot.md, and what an operator sees of it.
+type fault struct {
+	heading string
+	file    string // further keys of the group file
+	wrong   string // what is wrong from the start: "rkey" of host 3, or the "qpn" of the source's peer
+	loss    int    // of a million packets of host 3, when packets have got through
+	happens func(l *faulty)
+	blocks  [][]look
+}
+
+// look is a command, and what its output has. It is repeated until its output has all of it.
+type look struct {
+	command string // "": the log of the daemon
+	keep    string // a pattern of the lines that the page shows; "": all
+	wants   []string
+	before  func(l *faulty) // what happens first
+}
+
+const third = "10.77.0.3"
+
+// wholeTable is what the page shows of group show: how far the group is, and its members.
+const wholeTable = `^(state|source|goodput|MEMBER|REPAIR|10\.)`
+
+var faults = []fault{
+	{
+		heading: "### A receiver's host takes nothing, and its link stays up", loss: 1_000_000,
+		blocks: [][]look{
+			{
+				{command: "rocast group ls", wants: []string{"degraded: packets wait, and none gets on; the last is " + third}},
+				{command: "rocast group show g1", keep: wholeTable, wants: []string{"goodput     0 packets/s", third}},
+				{command: "rocast events", wants: []string{"member-stalled", "member-returned", third},
+					before: func(l *faulty) {
+						l.waitFor("it stalls", func() bool { return strings.Contains(l.rocast("rocast events"), "member-stalled") })
+						check(l.t, l.loss.Lose(0))
+					}},
+			},
+			{{keep: "stands still|gets on again", wants: []string{`"member": "` + third + `"`, "lacksPSN", "a group gets on again"}}},
+		},
+	},
+	{
+		heading: "### A receiver's cable is cut", happens: func(l *faulty) { l.cable("down") },
+		blocks: [][]look{{
+			{command: "rocast status", wants: []string{"1 down", "its link is down", "degraded  packets wait"}},
+			{command: "rocast events", wants: []string{"port-down", "member-unreachable", "degraded"}},
+		}},
+	},
+	{
+		heading: "### A receiver's R_Key in the group file is wrong", wrong: "rkey",
+		blocks: [][]look{{{command: "rocast group ls", wants: []string{third + ": it has answered the source's packet", "NAK remote access"}}}},
+	},
+	{
+		heading: "### A receiver's R_Key in the group file is wrong", wrong: "rkey", file: "ack: quorum 2\non-fatal: evict\n",
+		blocks: [][]look{{{command: "rocast events", wants: []string{"member-evicted", "member-refused", third}}}},
+	},
+	{
+		heading: "### The source sends to another QPN than the group's", wrong: "qpn",
+		blocks: [][]look{{{command: "rocast stats", keep: "^(classifier-redirect_data|unknown-qpn)", wants: []string{"unknown-qpn", "classifier-redirect_data"}}}},
+	},
+	{
+		heading: "### A receiver's link loses packets", file: "repair: local\n", loss: 200_000,
+		blocks: [][]look{{
+			{command: "rocast group show g1", keep: `^(name|state|REPAIR|10\.77\.0\.\d +\d+ +(yes|no))`, wants: []string{"REPAIR", third + "  1           yes"}},
+			{command: "rocast events", wants: []string{"member-repairing", third}},
+		}},
+	},
+	{
+		heading: "### Another host takes the group's IP",
+		happens: func(l *faulty) {
+			_, err := l.Hosts[3].NS.Exec("ip", "address", "add", l.GroupIP().String()+"/32", "dev", "eth0")
+			check(l.t, err)
+			_, _ = l.Hosts[3].NS.Exec("ping", "-c", "1", "-W", "1", "-I", l.GroupIP().String(), third) // nothing answers
+		},
+		blocks: [][]look{{{command: "rocast events", wants: []string{"address-taken", "another host uses its IP"}}}},
+	},
+}
+
+// faulty is a lab with a group whose source writes without a pause.
+type faulty struct {
+	*lab
+	program string // rocast
+	loss    *lossy.Link
+}
+
+// TestFaults makes each fault of docs/troubleshoot.md, and looks at it as the page does. With
+// -update it writes what it saw into the page.
+func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes seven faults, each of which takes some seconds to show")
+	}
+	program := filepath.Join(t.TempDir(), "rocast")
+	output, err := exec.Command("go", "build", "-o", program, "../../cmd/rocast").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	page, err := os.ReadFile(faultsPage)
+	check(t, err)
+	text := string(page)
+	blocks := map[string]int{}
+	for _, f := range faults {
+		t.Run(strings.TrimPrefix(f.heading, "### "), func(t *testing.T) {
+			l := newFaulty(t, program, &f)
+			for _, looks := range f.blocks {
+				shown := ""
+				for _, k := range looks {
+					shown += l.see(k)
+				}
+				text = replaceBlock(t, text, f.heading, blocks[f.heading], shown)
+				blocks[f.heading]++
+			}
+		})
+	}
+	if *update && !t.Failed() {
+		check(t, os.WriteFile(faultsPage, []byte(text), 0o644))
+	}
+}
+
+func newFaulty(t *testing.T, program string, f *fault) *faulty {
+	t.Helper()
+	l := &faulty{lab: newBareLab(t), program: program}
+	if f.loss > 0 {
+		var err error
+		l.loss, err = lossy.Attach(l.Hosts[2].End, 7, 0)
+		check(t, err)
+		t.Cleanup(func() { check(t, l.loss.Close()) })
+	}
+	peerQPN := roce.QPN(1)
+	file := fmt.Sprintf("name: g1\nip: %v\nqpn: 1\nmtu: 1024\nmemory: {va: 0x10000, rkey: 0x77}\n%smembers:\n", l.GroupIP(), f.file)
+	for i, h := range l.Hosts {
+		if i == 0 {
+			file += fmt.Sprintf("  - {ip: %v, qpn: 17, psn: %d, role: source}\n", h.IP, sourcePSN)
+			continue
+		}
+		rkey := 0x100 + i
+		if i == 2 && f.wrong == "rkey" {
+			rkey++
+		}
+		file += fmt.Sprintf("  - {ip: %v, qpn: %d, psn: %d, regions: [{va: 0x7f0000000000, length: %d, rkey: %d}]}\n", h.IP, 17+i, 1000*(i-1)+5, memoryBytes, rkey)
+	}
+	if f.wrong == "qpn" {
+		peerQPN = 2
+	}
+	_, err := l.daemon.Client().CreateGroup(t.Context(), []byte(file))
+	check(t, err)
+	l.writeOn(peerQPN)
+	if f.wrong == "" {
+		l.waitFor("packets get through", func() bool { return l.traffic().Packets > 20_000 })
+	}
+	if l.loss != nil {
+		check(t, l.loss.Lose(f.loss))
+	}
+	if f.happens != nil {
+		f.happens(l)
+	}
+	return l
+}
+
+const (
+	sourcePSN   = 0xFFFF00
+	memoryBytes = 1 << 20
+)
+
+// writeOn lets the source write until the test ends, or its QP does.
+func (l *faulty) writeOn(peer roce.QPN) {
+	t := l.t
+	t.Helper()
+	qp := func(host int, qpn roce.QPN, psn roce.PSN, peer endpoint.Peer) *endpoint.QP {
+		t.Helper()
+		c := bed.QP(qpn, psn, 1024)
+		c.RetryCount = 7
+		c.Timeout = 18 // 1 s: the fault is to be seen, and not the end of the QP
+		q, err := l.Hosts[host].RNIC.NewQP(c)
+		check(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		check(t, q.Connect(ctx, peer))
+		return q
+	}
+	for i, h := range l.Hosts[1:] {
+		check(t, h.RNIC.Register(rnic.Region{VA: 0x7f0000000000, RKey: uint32(0x101 + i), Access: rnic.RemoteWrite, Bytes: make([]byte, memoryBytes)}))
+		qp(i+1, roce.QPN(18+i), 0, endpoint.Peer{IP: l.GroupIP(), QPN: 1, PSN: roce.PSN(1000*i + 5)})
+	}
+	source := qp(0, 17, sourcePSN, endpoint.Peer{IP: l.GroupIP(), QPN: peer})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	data := make([]byte, 64<<10)
+	go func() {
+		defer close(ended)
+		// It ends with the test, or with the QP that the fault has ended.
+		_ = bed.Post(ctx, source, 1<<30, func(n int) error { return source.PostWrite(uint64(n), data, rnic.Remote{VA: 0x10000, RKey: 0x77}) }, nil)
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+}
+
+// rocast runs a command line as the page has it.
+func (l *faulty) rocast(line string) string {
+	l.t.Helper()
+	words := append(strings.Fields(line)[1:], "--socket", l.daemon.Socket)
+	output, err := exec.Command(l.program, words...).CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !(strings.HasPrefix(line, "rocast status") && errors.As(err, &exit) && exit.ExitCode() == 4) {
+		l.t.Fatalf("%s: %v\n%s", line, err, output)
+	}
+	return string(output)
+}
+
+// see repeats a command until its output has what it must have, and returns what the page shows.
+func (l *faulty) see(k look) string {
+	l.t.Helper()
+	if k.before != nil {
+		k.before(l)
+	}
+	var output string
+	l.waitFor(fmt.Sprintf("%s shows %q", k.command, k.wants), func() bool {
+		if k.command == "" {
+			output = l.daemon.Log()
+		} else {
+			output = l.rocast(k.command)
+		}
+		return k.lacks(output) == ""
+	})
+	shown := abridged(output, k.keep)
+	if k.command == "" {
+		return shown
+	}
+	return "$ " + k.command + "\n" + shown
+}
+
+// lacks returns the first of what an output should have and has not.
+func (k *look) lacks(output string) string {
+	for _, want := range k.wants {
+		if !strings.Contains(output, want) {
+			return want
+		}
+	}
+	return ""
+}
+
+// abridged keeps the lines that match, and writes ... for those that were left out between or in
+// front of them; without a pattern it keeps all.
+func abridged(output, keep string) string {
+	pattern, shown, left := regexp.MustCompile(keep), "", false
+	for line := range strings.Lines(output) {
+		if !pattern.MatchString(line) {
+			left = left || strings.TrimSpace(line) != ""
+			continue
+		}
+		if left && !strings.HasPrefix(keep, "stands") {
+			shown += "...\n"
+		}
+		shown, left = shown+strings.TrimRight(line, " \n")+"\n", false
+	}
+	return shown
+}
+
+// codeBlocks returns where the contents of the blocks of code below a heading begin and end.
+func codeBlocks(t *testing.T, page, heading string) (places [][2]int) {
+	t.Helper()
+	begin := strings.Index(page, heading+"\n")
+	if begin < 0 {
+		t.Fatalf("%s has no heading %q", faultsPage, heading)
+	}
+	begin += len(heading) + 1
+	end := len(page)
+	if next := strings.Index(page[begin:], "\n##"); next >= 0 {
+		end = begin + next
+	}
+	fences := regexp.MustCompile("(?m)^```\n").FindAllStringIndex(page[begin:end], -1)
+	for i := 0; i+1 < len(fences); i += 2 {
+		places = append(places, [2]int{begin + fences[i][1], begin + fences[i+1][0]})
+	}
+	return places
+}
+
+func replaceBlock(t *testing.T, page, heading string, n int, text string) string {
+	t.Helper()
+	places := codeBlocks(t, page, heading)
+	if n >= len(places) {
+		t.Fatalf("%s has %d blocks below %q, and the test has more", faultsPage, len(places), heading)
+	}
+	return page[:places[n][0]] + text + page[places[n][1]:]
+}
+
+// The page has the commands of each fault, and outputs that have what they must have.
+func TestThePageShowsTheFaults(t *testing.T) {
+	page, err := os.ReadFile(faultsPage)
+	check(t, err)
+	blocks := map[string]int{}
+	for _, f := range faults {
+		places := codeBlocks(t, string(page), f.heading)
+		for _, looks := range f.blocks {
+			n := blocks[f.heading]
+			blocks[f.heading]++
+			if n >= len(places) {
+				t.Fatalf("%q has %d blocks", f.heading, len(places))
+			}
+			text := string(page)[places[n][0]:places[n][1]]
+			var commands []string
+			for _, k := range looks {
+				if k.command != "" {
+					commands = append(commands, "$ "+k.command)
+				}
+				if lacks := k.lacks(text); lacks != "" {
+					t.Errorf("%q lacks %q", f.heading, lacks)
+				}
+			}
+			if got := regexp.MustCompile(`(?m)^\$ .*$`).FindAllString(text, -1); !slices.Equal(got, commands) {
+				t.Errorf("%q has the commands %q, want %q", f.heading, got, commands)
+			}
+		}
+	}
+	for heading, n := range blocks {
+		if places := codeBlocks(t, string(page), heading); len(places) != n {
+			t.Errorf("%q has %d blocks, and the test makes %d", heading, len(places), n)
+		}
+	}
+}
