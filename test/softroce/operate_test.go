@@ -61,17 +61,22 @@ type operator struct {
 	text    strings.Builder
 }
 
-// take takes a step, and returns the output that has all it must have.
+// take takes a step, and returns the output that has all it must have. If the time is up it shows
+// the last attempt that the end of the time has not cut.
 func (o *operator) take(t *testing.T, ctx context.Context, s step) string {
 	t.Helper()
 	if s.at == "" {
 		o.happens(s.happen)
 		return ""
 	}
-	for {
-		output, err := o.run(ctx, s)
-		wrong := s.wrong(output)
-		if err == nil && wrong == "" {
+	var output, wrong string
+	var err error
+	for tried := false; ; tried = true {
+		next, nextErr := o.run(ctx, s)
+		if ctx.Err() == nil || !tried {
+			output, wrong, err = next, s.wrong(next), nextErr
+		}
+		if ctx.Err() == nil && err == nil && wrong == "" {
 			return output
 		}
 		select {
