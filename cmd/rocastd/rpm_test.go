@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -19,25 +19,24 @@ cd "$2"
 mkdir upper work root
 mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
 for d in proc dev; do mount --rbind /$d root/$d; done
-rpm() { command rpm --root "$PWD/root" --nodeps --force-debian "$@"; }
-in() { chroot root "$@"; }
+rpm() { command rpm --root "$PWD/root" --force-debian "$@"; }
+inside() { chroot root "$@"; }
 
-rpm -i old.rpm
-echo "user: $(in getent passwd rocast | cut -d: -f1,5,6)"
-echo "differs from the package: $(rpm -V rocast)"
-echo "version: $(in /usr/bin/rocast version --socket /nowhere | cut -d' ' -f1)"
-echo "daemon: $(in /usr/sbin/rocastd --version | cut -d' ' -f1)"
+rpm -i --nodeps old.rpm
+echo "user: $(inside getent passwd rocast | cut -d: -f1,5,6)"
+echo "differs from the package: $(rpm -V --nodeps rocast)"
+echo "version: $(inside /usr/bin/rocast version --socket /nowhere | cut -d' ' -f1)"
+echo "daemon: $(inside /usr/sbin/rocastd --version | cut -d' ' -f1)"
 
 echo 'ports: [enp1s0]' >root/etc/rocast/rocastd.yaml
 mkdir -p root/var/lib/rocast/groups
-rpm -U new.rpm 2>&1 | sed 's/^/upgrade: /'
+rpm -U --nodeps new.rpm 2>&1 | sed 's/^/upgrade: /'
 echo "config: $(cat root/etc/rocast/rocastd.yaml); the new one: $(tail -n 1 root/etc/rocast/rocastd.yaml.rpmnew)"
 echo "installed: $(rpm -q rocast | cut -d- -f2)"
 
-rpm -e rocast 2>&1 | sed 's/^/removal: /'
+rpm -e --nodeps rocast 2>&1 | sed 's/^/removal: /'
 echo "config: $(cat root/etc/rocast/rocastd.yaml.rpmsave)"
-ls -d root/usr/sbin/rocastd root/usr/lib/systemd/system/rocastd.service root/usr/share/rocast 2>/dev/null || :
-ls -d root/var/lib/rocast/groups
+echo "left: $(find root/usr root/etc root/var/lib -path '*rocast*' | sort | tr '\n' ' ')"
 `
 
 // checkRPM installs the package for real, with its scripts: first the one that was made, then a
@@ -51,6 +50,9 @@ func checkRPM(t *testing.T, rpm, tree string) {
 		if _, err := exec.LookPath(need); err != nil {
 			t.Skip(err)
 		}
+	}
+	if _, err := os.Stat("/etc/rocast"); err == nil {
+		t.Skip("this machine has rocast")
 	}
 	work, build := t.TempDir(), t.TempDir()
 	if output, err := exec.Command("unshare", "-m", "sh", "-ec", `mount -t tmpfs none "$0"; cd "$0"; mkdir u w r; mount -t overlay overlay -o lowerdir=/,upperdir=u,workdir=w r`, work).CombinedOutput(); err != nil {
@@ -71,7 +73,9 @@ func checkRPM(t *testing.T, rpm, tree string) {
 		t.Fatal(newer, err)
 	}
 	cmd = exec.Command("unshare", "-m", "sh", "-ec", installsRPM, rpm, newer[0], work)
-	text, err := cmd.CombinedOutput()
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	text, err := cmd.Output()
 	want := `user: rocast:rocast daemon:/var/lib/rocast
 differs from the package: 
 version: v1.2.3-rc1-4-gabc
@@ -81,9 +85,9 @@ config: ports: [enp1s0]; the new one: # new
 installed: 9
 removal: warning: /etc/rocast/rocastd.yaml saved as /etc/rocast/rocastd.yaml.rpmsave
 config: ports: [enp1s0]
-root/var/lib/rocast/groups
+left: root/etc/rocast root/etc/rocast/rocastd.yaml.rpmnew root/etc/rocast/rocastd.yaml.rpmsave root/var/lib/rocast root/var/lib/rocast/groups 
 `
 	if err != nil || string(text) != want {
-		t.Errorf("%v, got\n%s\nwant\n%s", err, strings.TrimSpace(string(text)), want)
+		t.Errorf("%v, got\n%s\nwant\n%s\n%s", err, text, want, &errs)
 	}
 }
