@@ -51,7 +51,7 @@ func openLab(t *testing.T, c Config) *Lab {
 		t.Skip("needs root: taps and a network namespace")
 	}
 	start := time.Now()
-	l, err := Open(testContext(t, 5*time.Minute), c)
+	l, err := Open(testContext(t, systemLimit), c) // the box may be a system
 	if errors.Is(err, image.ErrNotPrepared) {
 		t.Skip(err)
 	}
