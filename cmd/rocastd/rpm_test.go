@@ -68,7 +68,7 @@ func checkRPM(t *testing.T, rpm, tree string) {
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("packaging/build: %v\n%s", err, text)
 	}
-	newer, err := filepath.Glob(filepath.Join(build, "packages", "*.rpm"))
+	newer, err := filepath.Glob(filepath.Join(build, "packages", "rocast-*.rpm"))
 	if err != nil || len(newer) != 1 {
 		t.Fatal(newer, err)
 	}
