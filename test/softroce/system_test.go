@@ -77,7 +77,7 @@ func makeDeb(t *testing.T, version string) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make package: %v\n%s", err, out)
 	}
-	found, err := filepath.Glob(filepath.Join(build, "packages", "*.deb"))
+	found, err := filepath.Glob(filepath.Join(build, "packages", "rocast_*.deb"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("make package made %q, %v", found, err)
 	}
