@@ -25,8 +25,8 @@ inside() { chroot root "$@"; }
 rpm -i --nodeps old.rpm
 echo "user: $(inside getent passwd rocast | cut -d: -f1,5,6)"
 echo "differs from the package: $(rpm -V --nodeps rocast)"
-echo "version: $(inside /usr/bin/rocast version --socket /nowhere | cut -d' ' -f1)"
-echo "daemon: $(inside /usr/sbin/rocastd --version | cut -d' ' -f1)"
+echo "version: $(inside /usr/bin/rocast version --socket /nowhere | grep -o 'v[0-9][^ ]*' | head -n 1)"
+echo "daemon: $(inside /usr/sbin/rocastd --version | grep -o 'v[0-9][^ ]*' | head -n 1)"
 
 echo 'ports: [enp1s0]' >root/etc/rocast/rocastd.yaml
 mkdir -p root/var/lib/rocast/groups
