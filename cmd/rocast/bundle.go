@@ -67,8 +67,8 @@ that does not answer is no error. With more than %d groups the rest is only list
 	return cmd
 }
 
-// make collects into a file, or - for standard output. A file that cannot be made is an error before
-// anything is collected.
+// make collects into a file, or - for standard output. A file that cannot be made is an error
+// before anything is collected.
 func (b *bundle) make(ctx context.Context, file string) error {
 	if file == "-" {
 		b.collect(ctx)
