@@ -17,7 +17,7 @@ DUPL        := github.com/mibk/dupl@v1.1.0
 # The build tags of the tree: lint also reads the files that are compiled only under a tag.
 TAGS        := softroce
 
-.PHONY: all build package demo demo-tree consensus storage test race bench generate lint softroce operate-story watch sim sim-scale model fuzz mutants install clean help
+.PHONY: all build package demo demo-tree consensus storage test race bench bench-apps generate lint softroce operate-story watch sim sim-scale model fuzz mutants install clean help
 
 all: build
 
@@ -71,6 +71,12 @@ bench: build ## rocast compared with other forwarders, and what each hot functio
 		./roce ./feedback ./mft ./dataplane | tee $(BUILD)/bench/micro.txt
 	$(GO) build -o $(BUILD)/rocbench ./bench/rocbench
 	$(BUILD)/rocbench -bin $(BUILD) -out $(BUILD)/bench $(if $(SHORT),-short)
+
+bench-apps: build ## the papers' tables: WRITEs, broadcast, consensus, storage, loss; SHORT=1; ONLY=iops,loss: these sections; UPDATE=1 writes docs/evaluation.md
+	@scripts/need ip:iproute2 bridge:iproute2 tc:iproute2 ethtool:ethtool
+	$(GO) build -o $(BUILD)/rocapps ./bench/rocapps
+	$(GO) build -o $(BUILD)/ ./examples/consensus ./examples/storage
+	$(BUILD)/rocapps -bin $(BUILD) -out $(BUILD)/bench-apps $(if $(SHORT),-short) $(if $(ONLY),-only $(ONLY)) $(if $(UPDATE),-page docs)
 
 # The virtual machines run Debian's kernels 6.1 and 6.12. SHORT=1 is one kernel and the stories that
 # say most. ENGINE=afxdp keeps the box's kernel from carrying packets. REPAIR=off leaves losses to

@@ -87,6 +87,9 @@ func startUnpinned(cmd *exec.Cmd) error {
 	return errors.Join(cmd.Start(), unix.SchedSetaffinity(0, &own))
 }
 
+// PID is the daemon's process ID.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+
 // CreateGroup creates group g of a workload.
 func (d *Daemon) CreateGroup(ctx context.Context, w *workload.Workload, g int) error {
 	return d.Create(ctx, groupFile(w, g))

@@ -26,14 +26,8 @@ func (r *Report) Markdown() string {
 	var b strings.Builder
 	m := r.Machine
 	fmt.Fprintf(&b, "# rocast beside other forwarders\n\n")
-	fmt.Fprintf(&b, "`make bench`%s, %s, %.0f minutes. rocast %s; %s, %d CPUs; Linux %s; %s", map[bool]string{true: " with SHORT=1"}[r.Form == "short"],
-		r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Seconds/60, or(m.Version, "of an unknown version"), or(m.CPU, "unknown CPU"), m.CPUs, m.Kernel, m.Go)
-	for _, tool := range []string{m.C, m.OVS} {
-		if tool != "" {
-			b.WriteString("; " + tool)
-		}
-	}
-	fmt.Fprintf(&b, ". Load average before the run: %.2f.\n\n", m.Load)
+	fmt.Fprintf(&b, "`make bench`%s, %s, %.0f minutes. %s.\n\n", map[bool]string{true: " with SHORT=1"}[r.Form == "short"],
+		r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Seconds/60, m.line())
 	if m.Load > busyLoad {
 		b.WriteString("**The machine was busy before the run began: do not trust these figures.**\n\n")
 	}
@@ -45,9 +39,19 @@ func (r *Report) Markdown() string {
 	}
 	r.latencyTables(&b)
 	r.changesTable(&b)
-	r.lossTable(&b)
-	r.leftList(&b)
+	leftList(&b, "##", r.Left)
 	return b.String()
+}
+
+// line describes the machine, without a full stop.
+func (m *Machine) line() string {
+	text := fmt.Sprintf("rocast %s; %s, %d CPUs; Linux %s; %s", or(m.Version, "of an unknown version"), or(m.CPU, "unknown CPU"), m.CPUs, m.Kernel, m.Go)
+	for _, tool := range []string{m.C, m.OVS} {
+		if tool != "" {
+			text += "; " + tool
+		}
+	}
+	return text + fmt.Sprintf(". Load average before the run: %.2f", m.Load)
 }
 
 func or(s, otherwise string) string {
@@ -236,12 +240,12 @@ func (r *Report) changesTable(b *strings.Builder) {
 	b.WriteString("\n")
 }
 
-func (r *Report) leftList(b *strings.Builder) {
-	if len(r.Left) == 0 {
+func leftList(b *strings.Builder, heading string, left []Left) {
+	if len(left) == 0 {
 		return
 	}
-	b.WriteString("## What did not run\n\n")
-	for _, l := range r.Left {
+	b.WriteString(heading + " What did not run\n\n")
+	for _, l := range left {
 		how := ""
 		if l.Failed {
 			how = "**failed**: "

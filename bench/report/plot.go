@@ -38,9 +38,6 @@ func (r *Report) plots() (all []drawing) {
 			all = append(all, drawing{w.file, func() (*plot.Plot, error) { return linePlot(w.label, r.series(w)) }})
 		}
 	}
-	if len(r.Loss) > 0 {
-		all = append(all, drawing{"loss.svg", r.lossPlot})
-	}
 	if rows := r.usualLatencies(); len(rows) > 0 {
 		all = append(all, drawing{"latency.svg", func() (*plot.Plot, error) { return r.latencyPlot(rows) }})
 	}

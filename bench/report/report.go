@@ -16,7 +16,6 @@ type Report struct {
 	Throughput []Row     `json:"throughput"`
 	Latency    []Latency `json:"latency"`
 	Changes    *Changes  `json:"changes,omitempty"`
-	Loss       []Loss    `json:"loss,omitempty"`
 	Left       []Left    `json:"left"` // measurements that did not run
 }
 
@@ -151,23 +150,6 @@ type Running struct {
 	Resent  uint64  `json:"resent"`
 	// Longest is the longest time without a new acknowledgement, in milliseconds.
 	Longest float64 `json:"longestMilliseconds"`
-}
-
-// LossBase is the method that carries the most where nothing is lost: goodput is relative to it.
-const LossBase = "rocast, repair: off"
-
-// Loss is one way to bring messages to all receivers, over links that lose packets.
-type Loss struct {
-	Method     string  `json:"method"`
-	PerMillion int     `json:"lostPerMillion"` // packets, on the receivers' links, in each direction
-	Seconds    float64 `json:"seconds"`
-	Messages   int     `json:"messages"` // that all receivers have
-	Packets    int     `json:"packets"`  // of these messages
-	Resent     uint64  `json:"resent"`   // by the source
-	// From the post of a message until the sender knows that the last receiver has it, in
-	// microseconds.
-	LatencyQuantile
-	Goodput float64 `json:"goodput"` // by Summarize; 1: that of LossBase without loss
 }
 
 // Left is a measurement that did not run or failed.

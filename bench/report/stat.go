@@ -37,6 +37,18 @@ func quantile[T cmp.Ordered](sorted []T, q float64) T {
 	return sorted[max(rank, 1)-1]
 }
 
+// Median of values in any order; 0 if there are none.
+func Median(values []float64) float64 { return spreadOf(values).Median }
+
+// Quantile sorts latencies and returns one of their quantiles; 0 if there are none.
+func Quantile(latencies []time.Duration, q float64) time.Duration {
+	if len(latencies) == 0 {
+		return 0
+	}
+	slices.Sort(latencies)
+	return quantile(latencies, q)
+}
+
 // Quantiles sorts latencies and returns their quantiles. There must be at least one.
 func Quantiles(latencies []time.Duration) LatencyQuantile {
 	slices.Sort(latencies)
@@ -65,7 +77,6 @@ func ratio(c, bar *Cell, figure func(*Sample) float64) Spread {
 
 // Summarize computes the fields that are derived from samples.
 func (r *Report) Summarize() {
-	r.summarizeLoss()
 	for i := range r.Throughput {
 		for k := range r.Throughput[i].Cells {
 			c := &r.Throughput[i].Cells[k]
@@ -88,20 +99,6 @@ func (r *Report) Summarize() {
 			P99:  of(func(q *LatencyRound) float64 { return q.P99 }),
 			P999: of(func(q *LatencyRound) float64 { return q.P999 }),
 		}
-	}
-}
-
-// summarizeLoss relates the messages of a second to those of a group without loss.
-func (r *Report) summarizeLoss() {
-	rate := func(l *Loss) float64 { return over(float64(l.Messages), l.Seconds) }
-	base := 0.0
-	for i := range r.Loss {
-		if l := &r.Loss[i]; l.Method == LossBase && l.PerMillion == 0 {
-			base = rate(l)
-		}
-	}
-	for i := range r.Loss {
-		r.Loss[i].Goodput = over(rate(&r.Loss[i]), base)
 	}
 }
 

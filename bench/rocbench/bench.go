@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rocast/rocast/bench/machine"
 	"github.com/rocast/rocast/bench/peer"
 	"github.com/rocast/rocast/bench/report"
 )
@@ -27,7 +28,7 @@ func newBench(p plan, bin string, only []string) (*bench, error) {
 			return nil, fmt.Errorf("%q names a contestant that there is not", only)
 		}
 	}
-	b.out = report.Report{Form: b.plan.form, Began: time.Now(), Machine: machine(bin)}
+	b.out = report.Report{Form: b.plan.form, Began: time.Now(), Machine: machine.Describe(bin)}
 	for _, p := range b.peers {
 		if !b.plan.has(p.Name) {
 			continue
@@ -61,9 +62,6 @@ func (b *bench) measure(ctx context.Context) error {
 		if err := b.changes(ctx); err != nil {
 			return err
 		}
-	}
-	if err := b.loss(ctx); err != nil {
-		return err
 	}
 	b.out.Seconds = time.Since(b.out.Began).Seconds()
 	b.out.Summarize()

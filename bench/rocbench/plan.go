@@ -14,7 +14,6 @@ type plan struct {
 	throughput []part
 	latency    latencyPlan
 	changes    changesPlan
-	loss       lossPlan
 }
 
 // part is some settings that are measured in the same way.
@@ -67,7 +66,6 @@ func shortForm() plan {
 		}},
 		latency: latencyPlan{payloads: []int{1024}, rounds: 2, probes: 3000, silent: 200, peers: peers},
 		changes: changesPlan{groups: 20, span: 2 * time.Second},
-		loss:    lossPlan{perMillion: []int{0, 1000}, methods: allMethods(), span: 500 * time.Millisecond, patience: 2 * time.Second},
 	}
 }
 
@@ -94,7 +92,6 @@ func fullForm() plan {
 		},
 		latency: latencyPlan{payloads: []int{64, 1024, 4096}, rounds: 3, probes: 20_000, silent: 1000},
 		changes: changesPlan{groups: 200, span: 10 * time.Second},
-		loss:    lossPlan{perMillion: []int{0, 100, 1000, 10_000}, methods: allMethods(), span: 5 * time.Second, patience: 5 * time.Second},
 	}
 }
 
@@ -133,9 +130,6 @@ func (p *plan) restrict(sections []string) {
 	if !slices.Contains(sections, "changes") {
 		p.changes.groups = 0
 	}
-	if !slices.Contains(sections, "loss") {
-		p.loss.perMillion = nil
-	}
 }
 
 // override sets the rounds and the span of all measurements, unless they are zero.
@@ -149,5 +143,4 @@ func (p *plan) override(rounds int, span time.Duration) {
 		p.latency.rounds = cmp.Or(rounds, p.latency.rounds)
 	}
 	p.changes.span = cmp.Or(span, p.changes.span)
-	p.loss.span = cmp.Or(span, p.loss.span)
 }

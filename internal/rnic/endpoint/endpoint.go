@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rocast/rocast/internal/rnic"
 	"github.com/rocast/rocast/roce"
@@ -41,6 +44,7 @@ type Endpoint struct {
 	pairs    []*QP
 	stray    rnic.Counters // of frames that are for no queue pair
 	runError error
+	wanted   chan int // run locks its thread and sends the thread's ID here; nil: nobody asks
 }
 
 // Open starts an endpoint on the named interface, which must carry ip, in the network namespace of
@@ -154,6 +158,22 @@ func (e *Endpoint) Drops() (received, sent uint64) {
 	return e.socket.drops()
 }
 
+// OwnThread gives the endpoint a thread to itself from now on, and returns its ID, so that its CPU
+// time can be read: what the soft NIC costs, apart from the programs that use it.
+func (e *Endpoint) OwnThread() (int, error) {
+	wanted := make(chan int, 1)
+	e.mu.Lock()
+	e.wanted = wanted
+	e.socket.wake()
+	e.mu.Unlock()
+	select {
+	case id := <-wanted:
+		return id, nil
+	case <-e.done:
+		return 0, ErrClosed
+	}
+}
+
 // run moves frames until the endpoint is closed.
 func (e *Endpoint) run() {
 	defer close(e.done)
@@ -164,6 +184,11 @@ func (e *Endpoint) run() {
 			e.runError = err
 			e.mu.Unlock()
 			return
+		}
+		if e.wanted != nil {
+			runtime.LockOSThread()
+			e.wanted <- unix.Gettid()
+			e.wanted = nil
 		}
 		now := time.Since(e.start)
 		for i := range frames {

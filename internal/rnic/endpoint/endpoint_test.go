@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -334,5 +336,35 @@ func TestDeregister(t *testing.T) {
 	clear(b.memory)
 	if c := write(); c.Status != rnic.RemoteAccess || bytes.HasPrefix(b.memory, []byte("text")) {
 		t.Errorf("%v, and the memory begins with %q", c, b.memory[:4])
+	}
+}
+
+// The CPU time of an endpoint that has a thread to itself can be read apart from all others: it
+// grows while the endpoint sends, and the thread does nothing else.
+func TestOwnThread(t *testing.T) {
+	a, _ := twoHosts(t, 1500, nil)
+	id, err := a.OwnThread()
+	check(t, err)
+	ran := func() (ns int) {
+		text, err := os.ReadFile("/proc/self/task/" + strconv.Itoa(id) + "/schedstat")
+		check(t, err)
+		_, err = fmt.Sscan(string(text), &ns)
+		check(t, err)
+		return ns
+	}
+	before := ran()
+	check(t, a.qp.PostWrite(1, randomBytes(1<<20), remote))
+	c, err := a.qp.Wait(t.Context())
+	if err != nil || c.Status != rnic.Success {
+		t.Fatal(c, err)
+	}
+	if after := ran(); after <= before {
+		t.Errorf("sending 1 MiB took the endpoint's thread %d ns", after-before)
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.OwnThread(); !errors.Is(err, ErrClosed) {
+		t.Errorf("a closed endpoint: %v", err)
 	}
 }

@@ -1,4 +1,5 @@
-package main
+// Package machine says on which machine a measurement runs.
+package machine
 
 import (
 	"os"
@@ -13,8 +14,9 @@ import (
 	"github.com/rocast/rocast/bench/report"
 )
 
-// machine describes the machine of the run. A field stays empty if its value cannot be found out.
-func machine(bin string) report.Machine {
+// Describe describes this machine, before a run. A field stays empty if its value cannot be found
+// out.
+func Describe(bin string) report.Machine {
 	m := report.Machine{
 		Version: firstLine(filepath.Join(bin, "rocastd"), "--version"), CPU: cpuModel(), CPUs: runtime.NumCPU(),
 		Go: runtime.Version(), C: firstLine("gcc", "--version"), OVS: firstLine("ovs-vswitchd", "--version"),

@@ -1,0 +1,78 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/internal/testlab/netns"
+)
+
+// ThreadTime returns the CPU time of one thread of this process until the moment of the call.
+func ThreadTime(tid int) (time.Duration, error) {
+	const clock = 4 | 2 // CPUCLOCK_PERTHREAD_MASK, CPUCLOCK_SCHED
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^tid)<<3|clock, &t); err != nil {
+		return 0, fmt.Errorf("read the CPU time of thread %d: %w", tid, err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+// ThreadNAPI moves the receive work of interfaces, which must have NAPI, to kernel threads, and
+// returns their process IDs: the threads that were not there before.
+//
+// sysfs shows the interfaces of the namespace in which it was mounted, so "ip netns exec" mounts
+// another.
+func ThreadNAPI(ns *netns.NS, interfaces ...string) ([]int, error) {
+	isNAPI := func(comm string) bool { return strings.HasPrefix(comm, "napi/") }
+	before, err := kernelThreads(isNAPI)
+	if err != nil {
+		return nil, err
+	}
+	script := fmt.Sprintf("for p in %s; do echo 1 > /sys/class/net/$p/threaded; done", strings.Join(interfaces, " "))
+	if _, err := ns.Exec("ip", "netns", "exec", ns.Name(), "sh", "-ec", script); err != nil {
+		return nil, fmt.Errorf("make NAPI of %v a thread's: %w", interfaces, err)
+	}
+	after, err := kernelThreads(isNAPI)
+	return slices.DeleteFunc(after, func(pid int) bool { return slices.Contains(before, pid) }), err
+}
+
+// Ticks are how long a CPU was there, and how much of that it was idle.
+type Ticks struct{ all, idle uint64 }
+
+// AllTicks returns the ticks of each CPU since the boot.
+func AllTicks() ([]Ticks, error) {
+	text, err := os.ReadFile("/proc/stat")
+	return readTicks(string(text)), err
+}
+
+func readTicks(stat string) (cpus []Ticks) {
+	for line := range strings.Lines(stat) {
+		var name string
+		var all [8]uint64 // user, nice, system, idle, waiting for I/O, interrupts, softirqs, stolen
+		_, err := fmt.Sscan(line, &name, &all[0], &all[1], &all[2], &all[3], &all[4], &all[5], &all[6], &all[7])
+		if err != nil || !strings.HasPrefix(name, "cpu") || name == "cpu" {
+			continue
+		}
+		t := Ticks{idle: all[3] + all[4]}
+		for _, n := range all {
+			t.all += n
+		}
+		cpus = append(cpus, t)
+	}
+	return cpus
+}
+
+// Busiest returns the largest share of the time between two moments that a CPU was not idle.
+func Busiest(from, to []Ticks) (share float64) {
+	for i := range min(len(from), len(to)) {
+		if all := to[i].all - from[i].all; all > 0 {
+			share = max(share, 1-float64(to[i].idle-from[i].idle)/float64(all))
+		}
+	}
+	return share
+}

@@ -1,0 +1,83 @@
+package lab
+
+import (
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/internal/testlab"
+)
+
+// A thread's CPU time is its own: another thread that works meanwhile does not count.
+func TestThreadTime(t *testing.T) {
+	stop := make(chan struct{})
+	defer close(stop)
+	var over atomic.Bool
+	defer over.Store(true)
+	thread := func(work func()) (tid int) {
+		started := make(chan int)
+		go func() {
+			runtime.LockOSThread()
+			started <- unix.Gettid()
+			work()
+		}()
+		return <-started
+	}
+	idle := thread(func() { <-stop })
+	busy := thread(func() {
+		for !over.Load() {
+		}
+	})
+	var began [2]time.Duration // Go may have used the threads for other work before
+	for i, tid := range []int{idle, busy} {
+		var err error
+		if began[i], err = ThreadTime(tid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testlab.Eventually(t, testlab.Patience, "a thread that works uses CPU time", func() bool {
+		used, err := ThreadTime(busy)
+		return err == nil && used-began[1] > 50*time.Millisecond
+	}, nil)
+	if used, err := ThreadTime(idle); err != nil || used-began[0] > 10*time.Millisecond {
+		t.Errorf("a thread that waits has used %v, %v", used-began[0], err)
+	}
+	if _, err := ThreadTime(1 << 22); err == nil {
+		t.Error("a thread that there is not has a CPU time")
+	}
+}
+
+// The threads of interfaces are those that appear when they are asked for.
+func TestThreadNAPI(t *testing.T) {
+	l := newLab(t, Options{Receivers: 1, MTU: 1500})
+	if _, err := ThreadNAPI(l.Box, l.Ports[0].Name); err == nil {
+		t.Error("a port without NAPI has got a thread")
+	}
+	if err := l.NAPIWithoutXDP(); err != nil {
+		t.Fatal(err)
+	}
+	threads, err := ThreadNAPI(l.Box, l.Ports[0].Name)
+	if err != nil || len(threads) != 1 {
+		t.Fatalf("threads %v, %v", threads, err)
+	}
+	if used, err := CPUTimes(threads); err != nil || used < 0 {
+		t.Error(used, err)
+	}
+}
+
+func TestBusiest(t *testing.T) {
+	from := readTicks("cpu  1 1 1 1 1 1 1 1 0 0\ncpu0 10 10 10 100 10 10 10 10 0 0\ncpu1 0 0 0 0 0 0 0 0 0 0\nintr 5 6 7 8 9 10 11 12\n")
+	to := readTicks("cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 20 10 20 170 20 10 10 20 0 0\ncpu1 1 2 3 40 10 20 20 4 0 0\nintr 5 6 7 8 9 10 11 12\n")
+	if len(from) != 2 || len(to) != 2 {
+		t.Fatalf("%v, %v", from, to)
+	}
+	if got := Busiest(from, to); got != 0.5 { // CPU 0: 20 + 10 of 110 idle are 80; CPU 1: 50 of 100
+		t.Errorf("the busiest CPU was busy for %.3f of the time", got)
+	}
+	if now, err := AllTicks(); err != nil || len(now) < runtime.NumCPU() || Busiest(now, now) != 0 {
+		t.Errorf("%v, %v", now, err)
+	}
+}

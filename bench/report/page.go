@@ -1,0 +1,86 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Names of the page and of the folder with its plots, beside the page.
+const (
+	pageFile  = "evaluation.md"
+	plotsPath = "evaluation"
+)
+
+const pageHead = `# Evaluation
+
+This page has what the papers measure from which rocast comes: MC-RDMA, Cepheus (HPCA 2024), Gleam (2023), Khooi et al. (ANCS 2021)
+and P4CE (ICDCS 2024). ` + "`make bench-apps UPDATE=1` writes the page from its own run and from the latest `make sim-scale`; nobody edits it." + `
+The papers have NICs and switches of 100 and 200 Gb/s. Here hosts, NICs and links are software: read what one way does beside another,
+and not the figures themselves.
+
+`
+
+// WritePage writes the page about a part, and about the simulation whose report is in the directory
+// scale, and their plots.
+func WritePage(dir string, p *Part, scale string) error {
+	plots := filepath.Join(dir, plotsPath)
+	if err := errors.Join(os.RemoveAll(plots), os.MkdirAll(plots, 0o755)); err != nil {
+		return err
+	}
+	simulation, err := takeScale(scale, plots)
+	if err != nil {
+		return err
+	}
+	text := pageHead + promises(p) + p.Markdown(plotsPath) + simulation
+	return errors.Join(os.WriteFile(filepath.Join(dir, pageFile), []byte(text), 0o644), p.Draw(plots))
+}
+
+// promises lists what has to hold, whether it does, and where ours is behind.
+func promises(p *Part) string {
+	var b strings.Builder
+	b.WriteString("## What has to hold\n\n")
+	for i := range p.Sections {
+		s := &p.Sections[i]
+		held, failed := 0, 0
+		for _, h := range s.Holds {
+			if h.OK {
+				held++
+				continue
+			}
+			failed++
+			fmt.Fprintf(&b, "- **%s: %s: does not hold.**\n", s.Title, h.What)
+		}
+		if held > 0 && failed == 0 {
+			fmt.Fprintf(&b, "- %s: everything holds.\n", s.Title)
+		}
+	}
+	b.WriteString("\n## Where ours is behind\n\n")
+	for i := range p.Sections {
+		for _, text := range p.Sections[i].Behind {
+			fmt.Fprintf(&b, "- %s: %s\n", p.Sections[i].Title, text)
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// takeScale returns the report of the simulation, and copies its plots.
+func takeScale(from, plots string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(from, "report.md"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "## In simulation\n\n`make sim-scale` was not run before this page was made, so it has no figures of the simulation.\n", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(filepath.Join(from, "*.svg"))
+	for _, file := range files {
+		plot, errRead := os.ReadFile(file)
+		err = errors.Join(err, errRead, os.WriteFile(filepath.Join(plots, filepath.Base(file)), plot, 0o644))
+	}
+	return strings.ReplaceAll(string(text), "](scale-", "]("+plotsPath+"/scale-"), err
+}

@@ -1,0 +1,135 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rocast/rocast/internal/plots"
+)
+
+// Part is a run of a command whose tables go into docs/evaluation.md. A report of its own is made
+// of it, too.
+type Part struct {
+	Title    string    `json:"title"`
+	Command  string    `json:"command"` // that makes all of it again, from a fresh clone
+	Text     string    `json:"text"`    // how it is measured
+	Short    bool      `json:"short"`
+	Began    time.Time `json:"began"`
+	Seconds  float64   `json:"seconds"`
+	Machine  Machine   `json:"machine"`
+	Sections []Section `json:"sections"`
+	Left     []Left    `json:"left"`
+}
+
+// Section is one table, with its plots.
+type Section struct {
+	Title   string         `json:"title"`
+	Command string         `json:"command"` // that makes this table alone
+	Text    string         `json:"text"`
+	Columns []string       `json:"columns"`
+	Rows    [][]string     `json:"rows"`
+	Plots   []plots.Curves `json:"plots,omitempty"`
+	Holds   []Bound        `json:"holds,omitempty"`
+	Notes   []string       `json:"notes,omitempty"`  // what the papers have
+	Behind  []string       `json:"behind,omitempty"` // where ours is behind, and why
+}
+
+// Bound is a promise about the figures.
+type Bound struct {
+	What string `json:"what"`
+	OK   bool   `json:"ok"`
+}
+
+// Write writes the report of a part, as JSON and as Markdown, and its plots into a directory, which
+// it makes.
+func (p *Part) Write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(p, "", "\t")
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(dir, "report.json"), append(text, '\n'), 0o644),
+		os.WriteFile(filepath.Join(dir, "report.md"), []byte(p.Markdown("")), 0o644),
+		p.Draw(dir))
+}
+
+// Draw writes the plots into a directory.
+func (p *Part) Draw(dir string) error {
+	var errs []error
+	for i := range p.Sections {
+		for k := range p.Sections[i].Plots {
+			c := &p.Sections[i].Plots[k]
+			if err := c.Save(dir); err != nil {
+				errs = append(errs, fmt.Errorf("draw %s: %w", c.File, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Failed returns what was promised and does not hold.
+func (p *Part) Failed() (all []string) {
+	for i := range p.Sections {
+		for _, b := range p.Sections[i].Holds {
+			if !b.OK {
+				all = append(all, b.What)
+			}
+		}
+	}
+	return all
+}
+
+// Markdown renders the part. Its plots are in a folder beside the text.
+func (p *Part) Markdown(folder string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "## %s\n\n", p.Title)
+	fmt.Fprintf(&b, "`%s`, %s, %.0f minutes, on this machine: %s.\n\n", p.Command, p.Began.UTC().Format("2006-01-02 15:04 UTC"), p.Seconds/60, p.Machine.line())
+	if p.Machine.Load > busyLoad {
+		b.WriteString("**The machine was busy before the run began: do not trust these figures.**\n\n")
+	}
+	if p.Short {
+		b.WriteString("**This is the short form, which measures each row for less than a second: do not trust its second digit.**\n\n")
+	}
+	b.WriteString(p.Text + "\n\n")
+	for i := range p.Sections {
+		p.Sections[i].markdown(&b, folder)
+	}
+	leftList(&b, "###", p.Left)
+	if len(p.Left) > 0 {
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func (s *Section) markdown(b *strings.Builder, folder string) {
+	fmt.Fprintf(b, "### %s\n\n%s\n\n", s.Title, s.Text)
+	for _, c := range s.Plots {
+		fmt.Fprintf(b, "![%s by %s](%s)\n\n", c.Y, c.X, filepath.Join(folder, c.File))
+	}
+	fmt.Fprintf(b, "Command: `%s`\n\n", s.Command)
+	row := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+	row(s.Columns)
+	row(slices.Repeat([]string{"---"}, len(s.Columns)))
+	for _, cells := range s.Rows {
+		row(cells)
+	}
+	b.WriteString("\n")
+	for _, h := range s.Holds {
+		fmt.Fprintf(b, "- %s: %s.\n", h.What, map[bool]string{true: "holds", false: "**does not hold**"}[h.OK])
+	}
+	for _, n := range append(slices.Clone(s.Notes), s.Behind...) {
+		fmt.Fprintf(b, "- %s\n", n)
+	}
+	if len(s.Holds)+len(s.Notes)+len(s.Behind) > 0 {
+		b.WriteString("\n")
+	}
+}

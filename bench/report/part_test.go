@@ -1,0 +1,155 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"gonum.org/v1/plot/plotter"
+
+	"github.com/rocast/rocast/internal/plots"
+)
+
+func examplePart() *Part {
+	return &Part{
+		Title: "On shaped links", Command: "make bench-apps", Text: "How.", Began: time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC), Seconds: 600,
+		Machine: Machine{Version: "v1", Kernel: "6.18.0", CPU: "A CPU", CPUs: 2, Go: "go1.26", Load: 0.1},
+		Sections: []Section{
+			{
+				Title: "(a) WRITEs", Command: "make bench-apps ONLY=iops", Text: "What.", Columns: []string{"", "IOPS"},
+				Rows: [][]string{{"1 unicast", "100"}, {"rocast", "99"}}, Holds: []Bound{{"rocast is as fast", true}}, Notes: []string{"The paper has 1.1 M."}, Behind: []string{"Ours has fewer."},
+			},
+			{
+				Title: "(c) Broadcast", Command: "make bench-apps ONLY=broadcast", Text: "What.", Columns: []string{"bytes", "us"},
+				Rows: [][]string{{"64", "5"}}, Holds: []Bound{{"rocast is faster", true}, {"and at 1 MiB", false}},
+				Plots: []plots.Curves{{File: "c.svg", X: "bytes", Y: "us", LogX: true, LogY: true, Lines: []plots.Curve{{Name: "rocast", Points: plotter.XYs{{X: 64, Y: 5}, {X: 4096, Y: 50}}}}}},
+			},
+		},
+		Left: []Left{{What: "loss", Why: "no\ntime", Failed: true}},
+	}
+}
+
+// The report has every figure with its command, says what does not hold and what failed, and is
+// the same after it was read from JSON.
+func TestPart(t *testing.T) {
+	p, dir := examplePart(), t.TempDir()
+	if err := p.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	var again Part
+	text, err := os.ReadFile(filepath.Join(dir, "report.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &again)
+	}
+	if diff := cmp.Diff(p, &again); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+	golden(t, filepath.Join(dir, "report.md"), "testdata/part.md")
+	if svg, err := os.ReadFile(filepath.Join(dir, "c.svg")); err != nil || !strings.Contains(string(svg), "<svg") {
+		t.Errorf("the plot: %v, %.40s", err, svg)
+	}
+	if got := p.Failed(); len(got) != 1 || got[0] != "and at 1 MiB" {
+		t.Errorf("does not hold: %q", got)
+	}
+	busy := *p
+	busy.Machine.Load, busy.Short = 2, true
+	if got := busy.Markdown(""); !strings.Contains(got, "**The machine was busy") || !strings.Contains(got, "**This is the short form") {
+		t.Error("a short run on a busy machine is not marked:\n" + got)
+	}
+}
+
+// The page has the part and the simulation with their plots. What an earlier page had is gone.
+func TestWritePage(t *testing.T) {
+	dir, scale := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{
+		filepath.Join(scale, "report.md"):        "## In simulation\n\n`make sim-scale`\n\n![x](scale-x.svg)\n\n| a |\n|---|\n| 1 |\n",
+		filepath.Join(scale, "scale-x.svg"):      "<svg/>",
+		filepath.Join(dir, plotsPath, "old.svg"): "<svg/>",
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := WritePage(dir, examplePart(), scale); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, filepath.Join(dir, pageFile), "testdata/page.md")
+	files, err := filepath.Glob(filepath.Join(dir, plotsPath, "*"))
+	if want := []string{filepath.Join(dir, plotsPath, "c.svg"), filepath.Join(dir, plotsPath, "scale-x.svg")}; err != nil || !cmp.Equal(files, want) {
+		t.Errorf("plots: %v, %v", files, err)
+	}
+	if err := WritePage(dir, examplePart(), filepath.Join(scale, "nothing")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, pageFile))
+	if err != nil || !strings.Contains(string(text), "`make sim-scale` was not run") {
+		t.Errorf("the page does not say that the simulation is missing: %v", err)
+	}
+}
+
+func golden(t *testing.T, file, want string) {
+	t.Helper()
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *rewrite {
+		if err := os.WriteFile(want, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expected, err := os.ReadFile(want)
+	if diff := cmp.Diff(string(expected), string(got)); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
+}
+
+// No table without its command: of the page, and of any page that this package writes.
+func TestEveryTableNamesItsCommand(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", pageFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{string(page), examplePart().Markdown("")} {
+		tables, nameless := tables(text)
+		if tables == 0 || len(nameless) > 0 {
+			t.Errorf("%d tables; these do not name their command: %q", tables, nameless)
+		}
+	}
+	for text, want := range map[string]int{
+		"### A\n\nCommand: `make x`\n\n| a |\n|---|\n| 1 |\n":                            0,
+		"### A\n\n`a` is not a command.\n\n| a |\n|---|\n| 1 |\n":                        1,
+		"### A\n\nCommand: `make x`\n\n| a |\n| --- |\n| 1 |\n\n### B\n\n| a |\n|---|\n": 1,
+	} {
+		if _, nameless := tables(text); len(nameless) != want {
+			t.Errorf("%q: %q", text, nameless)
+		}
+	}
+}
+
+// tables counts the tables of a page and returns those between whose heading and themselves no
+// command stands.
+func tables(page string) (n int, nameless []string) {
+	heading, named := "", false
+	for i, line := range strings.Split(page, "\n") {
+		switch {
+		case strings.HasPrefix(line, "#"):
+			heading, named = line, false
+		case strings.Contains(line, "`make ") || strings.Contains(line, "`build/") || strings.Contains(line, "`go run "):
+			named = true
+		case strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| --- "):
+			if n++; !named {
+				nameless = append(nameless, fmt.Sprintf("line %d, %s", i+1, heading))
+			}
+		}
+	}
+	return n, nameless
+}

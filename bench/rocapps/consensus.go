@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+
+	"gonum.org/v1/plot/plotter"
+
+	"github.com/rocast/rocast/bench/report"
+	"github.com/rocast/rocast/internal/plots"
+)
+
+// consensusFigures is what examples/consensus writes with -figures.
+type consensusFigures struct {
+	LinkBitsPerSecond        float64
+	Throughput, Load, Bursts []consensusRow
+	Ratio                    []struct {
+		Replicas int
+		Ratio    float64
+	}
+	Failover []struct {
+		What           string
+		P50ms, WorstMs float64
+		Of             int
+		P4ceMs         float64
+	}
+}
+
+type consensusRow struct {
+	Replicas         int
+	Way              string
+	Burst            int
+	Offered          float64
+	EntriesPerSecond float64
+	Saturated        bool
+	P50us, P99us     float64
+	LinkShare        float64
+	CPUHosts, CPUBox float64
+}
+
+// storageRow is what examples/storage writes with -figures, for each size and way.
+type storageRow struct {
+	BlockBytes                      int
+	Way                             string
+	BlocksPerSecond, P50us, P99us   float64
+	SourceBytesPerBlock, FsyncP50us float64
+	LinkShare, CPUHosts, CPUBox     float64
+}
+
+// storage is the table of examples/storage.
+func (b *bench) storage(ctx context.Context) error {
+	var rows []storageRow
+	if err := b.example(ctx, "storage", &rows); err != nil {
+		return err
+	}
+	b.part.Sections = append(b.part.Sections, storageTable(rows))
+	return nil
+}
+
+func storageTable(rows []storageRow) report.Section {
+	sec := report.Section{
+		Title: "Storage replication", Command: "make storage",
+		Text: "Blocks that are put to the logs of three replicas (examples/storage): a block is stored when all three programs have written it to their disks and said so. " +
+			"*blocks/s* with several on their way, the times with one at a time.",
+		Columns: []string{"bytes", "", "blocks/s", "p50, us", "p99, us", "fsync p50, us", "bytes on the source's link for each block", "source's link", "hosts' CPUs", "box CPU"},
+	}
+	for _, r := range rows {
+		sec.Rows = append(sec.Rows, []string{size(r.BlockBytes), r.Way, fmt.Sprintf("%.1f", r.BlocksPerSecond), fmt.Sprintf("%.0f", r.P50us), fmt.Sprintf("%.0f", r.P99us),
+			fmt.Sprintf("%.0f", r.FsyncP50us), fmt.Sprintf("%.0f", r.SourceBytesPerBlock), percent(r.LinkShare), percent(r.CPUHosts), percent(r.CPUBox)})
+	}
+	sec.Notes = []string{"Cepheus and Gleam measure (a) and (b) in a storage system; its acknowledgement is that of the NICs, here it is that of the disks."}
+	return sec
+}
+
+// ofEach is how many times the entries of a leader that writes to each replica a group decides at
+// least, by the number of replicas: what P4CE does.
+var ofEach = map[int]float64{2: 1.9, 4: 3.8}
+
+// consensus is tables (d) and (g), which the example measures in a lab of its own.
+func (b *bench) consensus(ctx context.Context) error {
+	var f consensusFigures
+	if err := b.example(ctx, "consensus", &f); err != nil {
+		return err
+	}
+	b.part.Sections = append(b.part.Sections, f.throughput(), f.load(), f.failover())
+	return nil
+}
+
+// example runs an example, which measures in a lab of its own, and takes its figures.
+func (b *bench) example(ctx context.Context, name string, figures any) error {
+	dir, err := os.MkdirTemp("", "rocapps-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "figures.json")
+	args := []string{"-bin", b.bin, "-figures", file}
+	if b.part.Short {
+		args = append(args, "-short")
+	}
+	command := exec.CommandContext(ctx, filepath.Join(b.bin, name), args...)
+	command.Stdout, command.Stderr = os.Stderr, os.Stderr
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("run examples/%s: %w", name, err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, figures)
+}
+
+const consensusCommand = "make consensus"
+
+func (f *consensusFigures) throughput() report.Section {
+	sec := report.Section{
+		Title: "(d) Consensus", Command: consensusCommand,
+		Text: "A leader appends entries of 64 bytes to the logs of its replicas by WRITE (examples/consensus), as fast as it can. An entry is decided when a majority has it: " +
+			"of a group, the box says so by one ACK; with a connection to *each* replica, as in Mu, the leader counts. " +
+			fmt.Sprintf("The links carry %.0f Mb/s: entries are small, and with more the CPU would be the limit.", f.LinkBitsPerSecond/1e6),
+		Columns: []string{"replicas", "", "entries/s", "p50, us", "p99, us", "leader's link", "hosts' CPUs", "box CPU"},
+	}
+	for _, r := range f.Throughput {
+		sec.Rows = append(sec.Rows, []string{strconv.Itoa(r.Replicas), r.Way, fmt.Sprintf("%.0f", r.EntriesPerSecond), fmt.Sprintf("%.0f", r.P50us),
+			fmt.Sprintf("%.0f", r.P99us), percent(r.LinkShare), percent(r.CPUHosts), percent(r.CPUBox)})
+	}
+	for _, r := range f.Ratio {
+		least := ofEach[r.Replicas]
+		sec.Holds = append(sec.Holds, report.Bound{
+			What: fmt.Sprintf("%d replicas: a group decides at least %.1f times as many entries (%.2f times)", r.Replicas, least, r.Ratio), OK: r.Ratio >= least,
+		})
+	}
+	sec.Notes = []string{"P4CE decides 2.3 M entries a second, 1.9 times as many as Mu with 2 replicas and 3.8 times as many with 4; there the leader's CPU is Mu's limit, here its link is."}
+	return sec
+}
+
+func (f *consensusFigures) load() report.Section {
+	sec := report.Section{
+		Title: "(d) Latency of consensus", Command: consensusCommand,
+		Text:    "Entries that come at a rate, whether those before are decided or not, and bursts of entries that come at once, of which the last one's decision counts.",
+		Columns: []string{"replicas", "", "load", "decided/s", "p50, us", "p99, us", "leader's link"},
+	}
+	lines := map[string]plotter.XYs{}
+	var order []string
+	for _, r := range append(append([]consensusRow{}, f.Load...), f.Bursts...) {
+		load, decided, link := fmt.Sprintf("%.0f/s", r.Offered), fmt.Sprintf("%.0f", r.EntriesPerSecond), percent(r.LinkShare)
+		switch {
+		case r.Burst > 0: // in which the link is busy at times
+			load, decided, link = fmt.Sprintf("bursts of %d", r.Burst), "", ""
+		case r.Saturated:
+			decided += ", saturated"
+		}
+		if name := fmt.Sprintf("%d replicas, %s", r.Replicas, r.Way); r.Burst == 0 {
+			if lines[name] == nil {
+				order = append(order, name)
+			}
+			lines[name] = append(lines[name], plotter.XY{X: r.Offered, Y: r.P50us})
+		}
+		sec.Rows = append(sec.Rows, []string{strconv.Itoa(r.Replicas), r.Way, load, decided, fmt.Sprintf("%.0f", r.P50us), fmt.Sprintf("%.0f", r.P99us), link})
+	}
+	curves := plots.Curves{LogX: true, File: "apps-consensus.svg", X: "entries offered per second", Y: "us, p50", LogY: true}
+	for _, name := range order {
+		curves.Lines = append(curves.Lines, plots.Curve{Name: name, Points: lines[name]})
+	}
+	sec.Plots = []plots.Curves{curves}
+	return sec
+}
+
+// boxNote says why a fail-over takes longer than P4CE's.
+var boxNote = map[string]string{"box": " The same box comes back here: the daemon starts, loads its programs, and hears each receiver before it merges anything (rule 13)."}
+
+func (f *consensusFigures) failover() report.Section {
+	sec := report.Section{
+		Title: "(g) Set-up and fail-over", Command: consensusCommand,
+		Text: "How long a group's set-up takes, and how long no entry is decided when a replica is lost, when the leader changes, and when rocastd is killed and started again " +
+			"(P4CE: when another switch takes over).",
+		Columns: []string{"", "p50, ms", "worst, ms", "of", "P4CE, ms"},
+	}
+	for _, r := range f.Failover {
+		sec.Rows = append(sec.Rows, []string{r.What, fmt.Sprintf("%.1f", r.P50ms), fmt.Sprintf("%.1f", r.WorstMs), strconv.Itoa(r.Of), fmt.Sprintf("%.1f", r.P4ceMs)})
+		if r.P50ms > r.P4ceMs {
+			sec.Behind = append(sec.Behind, fmt.Sprintf("%s: %.0f ms where P4CE has %.0f.", r.What, r.P50ms, r.P4ceMs)+boxNote[r.What])
+		}
+	}
+	return sec
+}

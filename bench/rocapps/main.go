@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/bench/machine"
+	"github.com/rocast/rocast/bench/report"
+)
+
+func main() {
+	b := &bench{plan: fullForm()}
+	flag.BoolVar(&b.part.Short, "short", false, "the short form: fewer sizes, less than a second for each row")
+	out := flag.String("out", "build/bench-apps", "directory of the report")
+	flag.StringVar(&b.bin, "bin", "build", "directory of rocastd")
+	only := flag.String("only", "", "comma-separated sections: "+strings.Join(names(), ", ")+" (default: all)")
+	mbits := flag.Int("rate", 100, "of the hosts' links, Mb/s")
+	page := flag.String("page", "", "write the page and its plots into this directory, too (docs)")
+	scale := flag.String("scale", "build/sim-scale", "directory of the report of make sim-scale, for the page")
+	flag.Parse()
+	b.rate = *mbits * 1_000_000
+	if b.part.Short {
+		b.plan = shortForm()
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	err := b.run(ctx, *only)
+	if err == nil {
+		err = b.write(*out, *page, *scale)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "rocapps:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run.
+type bench struct {
+	plan plan
+	bin  string // directory of rocastd
+	rate int    // of the hosts' links, bits per second
+	part report.Part
+}
+
+// sections are what is measured, in this order.
+var sections = []struct {
+	name    string
+	measure func(*bench, context.Context) error
+}{
+	{"iops", (*bench).iops},
+	{"latency", (*bench).latency},
+	{"broadcast", (*bench).broadcast},
+	{"consensus", (*bench).consensus},
+	{"storage", (*bench).storage},
+	{"loss", (*bench).losses},
+}
+
+func names() (all []string) {
+	for _, s := range sections {
+		all = append(all, s.name)
+	}
+	return all
+}
+
+func (b *bench) run(ctx context.Context, only string) error {
+	chosen := names()
+	if only != "" {
+		chosen = strings.Split(only, ",")
+	}
+	for _, name := range chosen {
+		if !slices.Contains(names(), name) {
+			return fmt.Errorf("there is no section %q: take %s", name, strings.Join(names(), ", "))
+		}
+	}
+	b.begin()
+	for _, s := range sections {
+		if !slices.Contains(chosen, s.name) {
+			continue
+		}
+		err := s.measure(b, ctx)
+		if ctx.Err() != nil {
+			return errors.New("interrupted; everything is taken away, and no report is written")
+		}
+		if err != nil {
+			b.leave(s.name, err)
+		}
+	}
+	b.part.Seconds = time.Since(b.part.Began).Seconds()
+	return nil
+}
+
+func (b *bench) begin() {
+	b.part.Began, b.part.Machine = time.Now(), machine.Describe(b.bin)
+	b.part.Title, b.part.Command = "On shaped links", "make bench-apps"
+	if b.part.Short {
+		b.part.Command += " SHORT=1"
+	}
+	b.part.Text = fmt.Sprintf(howMeasured, receivers, b.rate/1_000_000, percent(busyShare))
+}
+
+const howMeasured = `A source and %d receivers with soft RDMA NICs (RC, path MTU 1024, at most 129 packets unacknowledged, as rxe) in network namespaces around a box with rocastd, as it is
+shipped. The link of each host carries %d Mb/s in the direction from the host (HTB, ACKs first), so no receiver gets more than that either. A group and the programs without
+multicast use the same NICs, links and code; unicast packets cross the box through the kernel's bridge. Everything that is delivered is compared with what was sent.
+
+The columns say whether the link was the limit: how busy it was, and what source, receivers and box used of one CPU each (soft NIC, program and the kernel's receive work, which runs in threads
+of its own), and how busy the busiest CPU of the machine was. A row is marked **CPU** if that was more than %s: then a figure may be that of the CPU.`
+
+// at builds a site for f, whose queue pairs have a timeout, and whose hosts have so much memory.
+func (b *bench) at(ctx context.Context, timeout uint8, memory int, f func(*site) error) error {
+	s, err := open(ctx, b.bin, b.rate, timeout, memory)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(s), s.close())
+}
+
+// leave records a measurement that failed.
+func (b *bench) leave(what string, why error) {
+	fmt.Fprintf(os.Stderr, "left out: %s: %v\n", what, why)
+	b.part.Left = append(b.part.Left, report.Left{What: what, Why: why.Error(), Failed: true})
+}
+
+// write writes the report, and the page if it is asked for. Its error says what failed and what
+// does not hold.
+func (b *bench) write(out, page, scale string) error {
+	if err := b.part.Write(out); err != nil {
+		return err
+	}
+	fmt.Println(out + "/report.md")
+	if page != "" {
+		if err := report.WritePage(page, &b.part, scale); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, what := range b.part.Failed() {
+		errs = append(errs, fmt.Errorf("does not hold: %s", what))
+	}
+	for _, l := range b.part.Left {
+		errs = append(errs, fmt.Errorf("%s failed: %s", l.What, l.Why))
+	}
+	return errors.Join(errs...)
+}

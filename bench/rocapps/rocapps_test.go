@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/bench/report"
+	"github.com/rocast/rocast/internal/testlab"
+	"github.com/rocast/rocast/internal/testlab/boxes"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	boxes.RemoveProgram()
+	os.Exit(code)
+}
+
+// testSite returns a site for a test.
+func testSite(t *testing.T, memory int) *site {
+	t.Helper()
+	testlab.NeedRoot(t)
+	program, err := boxes.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := open(context.Background(), filepath.Dir(program), 100_000_000, calmTimeout, memory)
+	testlab.Permitted(t, err)
+	t.Cleanup(func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func allWays() []*method {
+	return []*method{
+		rocast(nameRocast, keyShipped), unicast(nameOne, 1), unicast(nameThree, receivers), chain(nameChain, 4), tree(), pipeline(),
+	}
+}
+
+// By every way all receivers get every byte of messages of odd sizes, several at a time, and all
+// times and clocks are told. The source sends each byte once to a group, and three times to three
+// receivers.
+func TestEveryWayDeliversEverything(t *testing.T) {
+	const posted, most = 3, 300_001
+	s := testSite(t, posted*most)
+	for _, bytes := range []int{64, 5000, most} {
+		for _, m := range allWays() {
+			for _, plain := range []bool{false, true} {
+				if plain && !m.group && !strings.Contains(m.name, "unicast") {
+					continue // a program that passes messages on has to hear of them
+				}
+				r, err := s.measure(t.Context(), m, job{bytes: bytes, posted: posted, plain: plain, least: 7, drain: testlab.Patience})
+				if err != nil {
+					t.Fatalf("%s, %d bytes: %v", m.name, bytes, err)
+				}
+				told := r.messages
+				if plain {
+					told = 0
+				}
+				if r.messages != 7 || len(r.acked) != 7 || len(r.told) != told || r.seconds <= 0 || r.elapsed < r.seconds {
+					t.Errorf("%s, %d bytes: %d messages, %d acknowledged, %d told, %v of %v s", m.name, bytes, r.messages, len(r.acked), len(r.told), r.seconds, r.elapsed)
+				}
+				if r.source <= 0 || r.receivers <= 0 || r.sourceTime <= 0 || r.busiest > 1 || r.busiest <= 0 && r.elapsed > 0.1 {
+					t.Errorf("%s: CPU times %+v", m.name, r.load)
+				}
+				copies := r.link * float64(s.rate) / byteRate * r.elapsed / float64(7*bytes)
+				want := map[string]float64{nameRocast: 1, nameOne: 1, nameThree: 3, nameChain: 1, nameTree: 2, namePipe: 1.2}[m.name]
+				if bytes == most && r.resent == 0 && (copies < want || copies > 1.3*want) {
+					t.Errorf("%s: the source sent %.2f bytes for each byte of a message, want %.1f", m.name, copies, want)
+				}
+			}
+		}
+	}
+}
+
+// A transfer that does not end in time is an error that says so, and so is a byte at a receiver
+// that differs from what was sent.
+func TestAMeasurementThatFails(t *testing.T) {
+	s := testSite(t, 1<<16)
+	if err := s.lose(1_000_000); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.measure(t.Context(), unicast(nameOne, 1), job{bytes: 1000, posted: 1, least: 1, drain: 100 * time.Millisecond})
+	if !errors.Is(err, errSlow) || !strings.Contains(err.Error(), "0 of 1 messages") {
+		t.Errorf("nothing gets through: %v", err)
+	}
+	if err := s.lose(0); err != nil {
+		t.Fatal(err)
+	}
+	tr := newTransfer(chain(nameChain, 2), s.hosts, s.mesh, 5000, 2)
+	tr.posts = []*message{{}}
+	for _, h := range s.hosts[1:] {
+		copy(h.memory, s.hosts[0].memory[:5000])
+	}
+	if err := tr.verify(); err != nil {
+		t.Error(err)
+	}
+	s.hosts[3].memory[4999]++
+	if err := tr.verify(); err == nil || !strings.Contains(err.Error(), "10.77.0.4") {
+		t.Errorf("a wrong byte at the last receiver: %v", err)
+	}
+}
+
+// fixed is a sample whose messages all took the same time.
+func fixed(took time.Duration, messages int) sample {
+	r := sample{seconds: 1, messages: messages}
+	for range messages {
+		r.told, r.acked = append(r.told, took), append(r.acked, took)
+	}
+	return r
+}
+
+// The tables say by figures whether what is promised holds.
+func TestPromises(t *testing.T) {
+	for _, c := range []struct {
+		ours int
+		ok   bool
+	}{{979, false}, {981, true}} {
+		got := map[string]rounds{
+			nameOne: {fixed(time.Millisecond, 1000), fixed(time.Millisecond, 1000), fixed(time.Millisecond, 10)}, nameThree: {fixed(1, 1), fixed(1, 1), fixed(1, 1)},
+			nameRocast: {fixed(time.Millisecond, c.ours), fixed(time.Millisecond, c.ours), fixed(time.Millisecond, c.ours)},
+		}
+		sec := iopsTable([]*method{unicast(nameOne, 1), unicast(nameThree, 3), rocast(nameRocast, "")}, got)
+		if len(sec.Holds) != 1 || sec.Holds[0].OK != c.ok {
+			t.Errorf("%d of 1000: %+v", c.ours, sec.Holds)
+		}
+	}
+	took := map[int]map[string]sample{64: {}, 4096: {}}
+	for _, got := range took {
+		for _, name := range []string{nameRocast, nameThree, nameTree, nameChain, namePipe, "chain, 16 slices", "chain, 64 slices"} {
+			got[name] = fixed(200, 3)
+		}
+		got[nameRocast], got[nameTree], got["chain, 16 slices"] = fixed(100, 3), fixed(100, 3), fixed(150, 3)
+	}
+	sec := broadcastTable(took)
+	var not []string
+	for _, h := range sec.Holds {
+		if !h.OK {
+			not = append(not, h.What)
+		}
+	}
+	if len(sec.Holds) != 3 || len(not) != 1 || !strings.HasPrefix(not[0], "4 KiB: a group is faster than binomial tree") {
+		t.Errorf("%+v", sec.Holds)
+	}
+	if len(sec.Rows) != 12 || sec.Rows[4][1] != "chain, 16 slices (best)" || sec.Rows[4][4] != "1.50" {
+		t.Errorf("%q", sec.Rows)
+	}
+	f := consensusFigures{}
+	f.Ratio = append(f.Ratio, struct {
+		Replicas int
+		Ratio    float64
+	}{2, 1.91}, struct {
+		Replicas int
+		Ratio    float64
+	}{4, 3.79})
+	if holds := f.throughput().Holds; len(holds) != 2 || !holds[0].OK || holds[1].OK {
+		t.Errorf("%+v", holds)
+	}
+}
+
+// A row is marked when a CPU was busy for more than 80 % of the time.
+func TestMarks(t *testing.T) {
+	for busiest, want := range map[float64]string{0.79: "", 0.81: "**CPU**"} {
+		r := rounds{{load: load{busiest: busiest, source: 0.2}}, {load: load{busiest: 0.1, source: 0.4}}}
+		l := r.load()
+		if cells := l.cells(); len(cells) != len(loadColumns) || cells[5] != want || cells[0] != "30 %" {
+			t.Errorf("%v: %q", busiest, cells)
+		}
+	}
+}
+
+// Every row has as many cells as the table has columns, every section a command, and a section that
+// there is not is refused.
+func TestTheShortFormRuns(t *testing.T) {
+	testlab.NeedRoot(t)
+	program, err := boxes.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tiny := plan{rounds: 1, span: 20 * time.Millisecond, latency: time.Millisecond, latencySizes: []int{64}, broadcast: time.Millisecond,
+		broadcastSize: []int{64, 4096}, rates: []int{0, 3906}, loss: 20 * time.Millisecond}
+	b := &bench{plan: tiny, bin: filepath.Dir(program), rate: 100_000_000}
+	if err := b.run(t.Context(), "iops,latency,broadcast,loss"); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.part.Left) > 0 || len(b.part.Sections) != 5 {
+		t.Errorf("%d sections; left out: %+v", len(b.part.Sections), b.part.Left)
+	}
+	for _, s := range b.part.Sections {
+		for _, row := range s.Rows {
+			if len(row) != len(s.Columns) {
+				t.Errorf("%s: %q has columns %q", s.Title, row, s.Columns)
+			}
+		}
+		if len(s.Rows) == 0 || s.Command == "" {
+			t.Errorf("%s has %d rows, by %q", s.Title, len(s.Rows), s.Command)
+		}
+	}
+	if err := b.run(t.Context(), "iop"); err == nil || !strings.Contains(err.Error(), `no section "iop"`) {
+		t.Error(err)
+	}
+	b.part.Sections[0].Holds = []report.Bound{{What: "x", OK: false}}
+	if err := b.write(t.TempDir(), "", ""); err == nil || !strings.Contains(err.Error(), "does not hold: x") {
+		t.Error(err)
+	}
+}
