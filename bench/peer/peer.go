@@ -112,6 +112,10 @@ var All = []*Peer{
 		Rewriting: workload.All, Merges: true, InKernel: true, Cannot: rocastKernelCannot, start: startRocast(rocastSpec{FanOut: true}),
 	},
 	{
+		Name: "rocast-kernel-unmerged", What: "rocast-kernel, spared the answers likewise",
+		Rewriting: workload.All, InKernel: true, Rarely: true, Cannot: unmergedKernelCannot, start: startRocast(rocastSpec{FanOut: true}),
+	},
+	{
 		Name: "rocast-block-repair", What: "rocast-block with `repair: local`, nothing is lost",
 		Rewriting: workload.All, Merges: true, Cannot: repairCannot, start: startRocast(rocastSpec{Repair: true}),
 	},

@@ -103,6 +103,10 @@ func unmergedCannot(s Setting) string {
 	return oneWorker(s)
 }
 
+func unmergedKernelCannot(s Setting) string {
+	return cmp.Or(rocastKernelCannot(s), unmergedCannot(s))
+}
+
 func repairKernelCannot(s Setting) string {
 	return cmp.Or(rocastKernelCannot(s), repairCannot(s))
 }
