@@ -143,7 +143,7 @@ func stale(name string, version, known uint64) error {
 }
 
 // parseBranch returns the part of the group that the request asks for. own is this box's end.
-func (c *Controller) parseBranch(name string, b *api.Branch, own api.LinkEnd) (*groupfile.File, error) {
+func parseBranch(name string, b *api.Branch, own api.LinkEnd) (*groupfile.File, error) {
 	link := groupfile.Member{
 		IP: addrOf(b.Link.IP), QPN: roce.QPN(b.Link.QPN), FirstPSN: roce.PSN(b.Link.PSN), Role: groupfile.Source,
 		RemoteIP: addrOf(own.IP), RemoteQPN: roce.QPN(own.QPN),
@@ -158,9 +158,6 @@ func (c *Controller) parseBranch(name string, b *api.Branch, own api.LinkEnd) (*
 	if err == nil && f.Name != name {
 		err = fmt.Errorf("the file describes group %s", f.Name)
 	}
-	if err == nil {
-		f.RepairWithin(c.Switch.RepairRoom())
-	}
 	return f, err
 }
 
@@ -170,7 +167,7 @@ func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.B
 	if err != nil {
 		return nil, err
 	}
-	file, err := c.parseBranch(name, b, own)
+	file, err := parseBranch(name, b, own)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +234,7 @@ func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b
 			return false, err
 		}
 	}
-	file, err := c.parseBranch(g.name, b, own)
+	file, err := parseBranch(g.name, b, own)
 	if err != nil {
 		return false, err
 	}

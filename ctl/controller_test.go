@@ -356,7 +356,7 @@ func TestABoundWithoutEffectIsNotShown(t *testing.T) {
 		Ack: "all", Nak: "hold", OnFatal: "fail", Speak: "off", SilentAfter: "0", CNP: "filter", CNPInterval: "0",
 		Credits: "unlimited", SourceSwitch: "guard", Repair: "off",
 	}
-	if g := w.create(t, "repair: off\n"+g1); *g.Policy != want || g.Members[1].Repair != nil || g.Retained != nil {
+	if g := w.create(t, g1); *g.Policy != want || g.Members[1].Repair != nil || g.Retained != nil {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
 	}
 }

@@ -73,9 +73,6 @@ func (c *Controller) parse(ctx context.Context, text []byte) (file *groupfile.Fi
 		file, err = groupfile.Parse(text)
 		return err
 	})
-	if err == nil {
-		file.RepairWithin(c.Switch.RepairRoom())
-	}
 	return file, err
 }
 

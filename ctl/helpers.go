@@ -23,7 +23,6 @@ type helperGroups struct{ *Controller }
 // fails if a host does not answer. Create does not ask the workers for the group's state as a
 // description of the group does: the source waits for Create.
 func (p helperGroups) Create(ctx context.Context, file *groupfile.File) error {
-	file.RepairWithin(p.Switch.RepairRoom())
 	g, err := p.setUp(ctx, file, nil)
 	if err != nil {
 		return err

@@ -132,7 +132,7 @@ func TestWhatIsShownOfAReceiversProgress(t *testing.T) {
 	show := func(p feedback.PathSnapshot, paths int) api.Reach {
 		var r api.Reach
 		state := dataplane.GroupState{}
-		state.Paths, state.Receivers, state.Repaired = make([]feedback.PathSnapshot, paths), make([]dataplane.Receiver, paths), make([]uint64, paths)
+		state.Paths, state.Receivers = make([]feedback.PathSnapshot, paths), make([]dataplane.Receiver, paths)
 		if paths > 0 {
 			path := g.published.FindPath(m.IP, m.RemoteQPN)
 			state.Paths[path], state.Receivers[path].NAKs = p, 5

@@ -48,7 +48,6 @@ func (c *Controller) restore(k store.Group) {
 		c.fail(g, fmt.Errorf("%w; remove the group and create it again", err))
 		return
 	}
-	file.RepairWithin(c.Switch.RepairRoom())
 	g = newGroup(file, true)
 	g.name, g.restored = k.Name, !k.Idle
 	c.groups[g.name] = g

@@ -28,8 +28,6 @@ type Switch interface {
 	GroupState(mft.GroupID) (dataplane.GroupState, bool)
 	Counters() []dataplane.Counter
 	RepairMemory() dataplane.RepairMemory
-	// RepairRoom returns how many bytes a group can retain at most.
-	RepairRoom() int
 	Capture(dataplane.CaptureConfig) (*dataplane.Capture, error)
 	Trace(mft.PortID, []byte) (dataplane.Trace, error)
 	Notes() <-chan dataplane.Note

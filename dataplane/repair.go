@@ -273,9 +273,6 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 // RepairMemory is what the workers retain for repair now, and how much they may.
 type RepairMemory struct{ Packets, Buffers, Room int }
 
-// RepairRoom returns how many bytes of packet memory one worker may retain.
-func (s *Switch) RepairRoom() int { return s.workers[0].core.repair.room * mft.BufferBytes }
-
 // RepairMemory returns the sum of all workers.
 func (s *Switch) RepairMemory() (sum RepairMemory) {
 	for _, w := range s.workers {

@@ -51,7 +51,6 @@ func (d *demo) report(t *transfer, ordinary string, counters map[string]uint64) 
 	fmt.Fprintf(w, "packets lost\t%d on the way to hosts, %d on the way from them\n", lostToHosts, lostFromHosts)
 	fmt.Fprintf(w, "ACKs\t%d sent by the receivers, %d heard by the source\n", acks, s.Get(rnic.ACKsReceived))
 	fmt.Fprintf(w, "NAKs\t%d sent by the receivers, %d heard by the source\n", naks, s.Get(rnic.NAKSequenceReceived))
-	fmt.Fprintf(w, "repairs\t%d packets sent again by the box, without the source\n", counters["repair-sent"])
 	fmt.Fprintf(w, "resent packets\t%d by the source: %d forwarded to the receivers that lacked them, %d filtered\n",
 		s.Get(rnic.FramesRetransmitted), counters["resent"], counters["filtered"])
 	fmt.Fprintf(w, "timeouts\t%d at the source\n", s.Get(rnic.Timeouts))

@@ -57,8 +57,7 @@ const (
 	regionOf2   = "psn: 5, regions: [{va: 0x20000, length: 1048576, rkey: 0x78}]}"
 )
 
-// carrying creates g1 with memory, and queue pairs of its members. The group has no repair, so that
-// the source hears a NAK only for a packet that was lost, and not because its host pauses.
+// carrying creates g1 with memory, and queue pairs of its members.
 func (b *box) carrying(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{memory: make([]byte, memoryBytes)}
@@ -78,7 +77,7 @@ func (b *box) carrying(t *testing.T) *pair {
 	if err := nics[1].Register(rnic.Region{VA: 0x20000, RKey: 0x78, Access: rnic.RemoteWrite, Bytes: p.memory}); err != nil {
 		t.Fatal(err)
 	}
-	text := strings.NewReplacer("members:\n", "repair: off\n"+groupMemory, "psn: 5}", regionOf2).Replace(owned)
+	text := strings.NewReplacer("members:\n", groupMemory, "psn: 5}", regionOf2).Replace(owned)
 	if _, err := client.New(b.socket).CreateGroup(t.Context(), []byte(text)); err != nil {
 		t.Fatal(err)
 	}

@@ -44,18 +44,13 @@ func (c *connection) joined() (l []*side) {
 	return l
 }
 
-// rnrForEver in a REP lets the source obey any number of RNR NAKs, as most programs wish. With
-// repair the box sends RNR NAKs of its own (rule 14). Where a receiver allows fewer, some of these
-// could end the source's queue pair. So its group is without repair.
-const rnrForEver = 7
-
 // repFor merges the receivers' REPs into that of the group: of each limit the lowest one, and of
 // the time for an ACK the longest.
 func (m *Machine) repFor(c *connection) *wire.REP {
 	joined := c.joined()
 	merged := wire.REP{
 		Pair: c.source.pair, QPN: c.qpn, StartingPSN: joined[0].rep.StartingPSN, CAGUID: m.seed.guid,
-		Responder: 0xFF, Initiator: 0xFF, RNRRetry: rnrForEver, PrivateData: c.private(m.config.Memory == PrivateData),
+		Responder: 0xFF, Initiator: 0xFF, RNRRetry: 7, PrivateData: c.private(m.config.Memory == PrivateData),
 	}
 	for _, r := range joined {
 		merged.Responder = min(merged.Responder, r.rep.Responder)
@@ -105,7 +100,7 @@ func (c *connection) memory() mft.VirtualRegion {
 func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 	g := &groupfile.File{
 		Name: groupName(m.config, c.qpn), Addressing: mft.BySwitchIP, IP: m.config.GroupIP, QPN: c.qpn,
-		PathMTU: c.pathMTU(), Policy: m.config.policy(), DefaultRepair: c.rep.RNRRetry == rnrForEver,
+		PathMTU: c.pathMTU(), Policy: m.config.policy(),
 		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 		Source: groupfile.Member{
 			IP: c.source.addr, QPN: c.source.qpn, FirstPSN: c.rep.StartingPSN, Role: groupfile.Source, RemoteQPN: c.qpn,
@@ -138,6 +133,8 @@ func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 }
 
 // policy is the merging policy of the groups. A quorum exists to continue without some receivers.
+// Repair is off, whatever the default of group files is: with it the box sends RNR NAKs of its own,
+// and a receiver whose REP allows no RNR retries would make them end the source's queue pair.
 func (c *Config) policy() (p feedback.Policy) {
 	p.Ack = c.Ack
 	if c.Ack != feedback.AckAll {

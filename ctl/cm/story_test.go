@@ -285,8 +285,8 @@ func (s *story) step(e Event) {
 		case Make:
 			s.made = a.Connection
 			f := a.File
-			fmt.Fprintf(&s.out, "  make %s: %v qpn=%#x mtu=%d ack=%v on-fatal=%v repair=%t degraded=%d%%/%v memory=%v source %v qpn=%#x first=%d\n", f.Name, f.Addressing, uint32(f.QPN), f.PathMTU,
-				f.Policy.Ack, f.Policy.OnFatal, f.DefaultRepair, f.DegradedBelow, f.DegradedAfter, f.Memory, hostName(f.Source.IP), uint32(f.Source.QPN), f.Source.FirstPSN)
+			fmt.Fprintf(&s.out, "  make %s: %v qpn=%#x mtu=%d ack=%v on-fatal=%v repair=%v degraded=%d%%/%v memory=%v source %v qpn=%#x first=%d\n", f.Name, f.Addressing, uint32(f.QPN), f.PathMTU,
+				f.Policy.Ack, f.Policy.OnFatal, f.Policy.Repair, f.DegradedBelow, f.DegradedAfter, f.Memory, hostName(f.Source.IP), uint32(f.Source.QPN), f.Source.FirstPSN)
 			for _, r := range f.Receivers {
 				fmt.Fprintf(&s.out, "    %s qpn=%#x first=%d remote=%#x regions=%v\n", hostName(r.IP), uint32(r.QPN), r.FirstPSN, uint32(r.RemoteQPN), r.Regions)
 			}

@@ -28,9 +28,7 @@ type File struct {
 	QPN        roce.QPN
 	PathMTU    int // payload bytes of a full packet
 	Policy     feedback.Policy
-	// DefaultRepair: the file leaves repair open, so the box repairs as far as it has memory.
-	DefaultRepair bool
-	Engine        mft.Engine
+	Engine     mft.Engine
 	// DegradedBelow is the part of its best goodput, in percent, below which the group counts as
 	// degraded, and DegradedAfter the time for which it has to be. 0: it never does.
 	DegradedBelow int

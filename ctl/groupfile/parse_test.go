@@ -34,8 +34,6 @@ func TestParseFillsInTheDefaults(t *testing.T) {
 	}
 	want := &File{
 		Name: "g1", Addressing: mft.ByGroupIP, IP: netip.MustParseAddr("10.77.0.100"), QPN: 1, PathMTU: 1024,
-		Policy:        feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 4 << 20}.WithDefaults(),
-		DefaultRepair: true,
 		DegradedBelow: 10, DegradedAfter: 3 * time.Second,
 		Memory: []mft.VirtualRegion{{VA: 0x10000, Length: 67108864, RKey: 0x77}},
 		Source: Member{IP: netip.MustParseAddr("10.77.0.1"), QPN: 17, FirstPSN: 1000, Role: Source, RemoteQPN: 1, Line: 9},
@@ -61,8 +59,7 @@ func TestParseTakesEveryKey(t *testing.T) {
 	if got.Addressing != mft.BySwitchIP || got.Engine != mft.EngineAFXDP || got.Policy != (feedback.Policy{
 		Ack: 2, Nak: feedback.NakLower, OnFatal: feedback.FatalFail, Speak: feedback.SpeakRNR, CNP: feedback.CNPAll,
 		Credits: feedback.CreditsMerge, Switch: feedback.SwitchForce, SilentAfter: 250 * time.Millisecond, Evict: true,
-		Repair: feedback.RepairLocal, RepairBytes: 8 << 20,
-	}.WithDefaults()) {
+	}) {
 		t.Errorf("addressing %v, policy %+v", got.Addressing, got.Policy)
 	}
 	if len(got.Memory) != 2 || got.Memory[0].Length != 4096 || got.Memory[1].Length != 1<<20 {
@@ -123,7 +120,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"bytes without a unit", "nak: hold", "repair: local\nrepair-bytes: 4096", `line 7: repair-bytes "4096" is not a size; write one such as 64MiB (KiB, MiB or GiB)`},
 		{"bytes as a list", "nak: hold", "repair: local\nrepair-bytes: [1MiB]", "line 7: repair-bytes is a list; write one word"},
 		{"more bytes than any window takes", "nak: hold", "repair: local\nrepair-bytes: 524289KiB", "line 7: repair-bytes is above 512MiB, which the largest repair-window takes; write a smaller size"},
-		{"bytes without repair", "nak: hold", "repair: off\nrepair-bytes: 1MiB", "line 7: repair-bytes has no effect with repair: off; remove one of them"},
+		{"bytes without repair", "nak: hold", "repair-bytes: 1MiB", "line 6: repair-bytes has no effect without repair: local; add that, or remove repair-bytes"},
 		{"no attempts", "nak: hold", "repair: local\nrepair-attempts: 0", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
 		{"too many attempts", "nak: hold", "repair: local\nrepair-attempts: 101", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
 		{"attempts as a list", "nak: hold", "repair: local\nrepair-attempts: [1]", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
@@ -132,10 +129,10 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"timer too long", "nak: hold", "repair: local\nrepair-timer-cap: 1001ms", `line 7: repair-timer-cap "1001ms" is not a time from 20us to 1s; write one such as 1ms`},
 		{"timers crossed", "nak: hold", "repair-timer-cap: 1ms\nrepair: local\nrepair-timer-floor: 2ms", "line 8: repair-timer-floor is 2ms and repair-timer-cap is 1ms; write a floor that is not above the cap"},
 		{"cap below the default floor", "nak: hold", "repair-timer-cap: 20us\nrepair: local", fmt.Sprintf("line 6: repair-timer-floor is %v and repair-timer-cap is 20µs; write a floor that is not above the cap", feedback.DefaultRepairTimerFloor)},
-		{"window without repair", "nak: hold", "repair-window: 5\nrepair: off", "line 6: repair-window has no effect with repair: off; remove one of them"},
-		{"attempts without repair", "nak: hold", "repair: off\nrepair-attempts: 5", "line 7: repair-attempts has no effect with repair: off; remove one of them"},
-		{"floor without repair", "nak: hold", "repair: off\nrepair-timer-floor: 1ms", "line 7: repair-timer-floor has no effect with repair: off; remove one of them"},
-		{"cap without repair", "nak: hold", "repair: off\nrepair-timer-cap: 1ms", "line 7: repair-timer-cap has no effect with repair: off; remove one of them"},
+		{"window without repair", "nak: hold", "repair-window: 5", "line 6: repair-window has no effect without repair: local; add that, or remove repair-window"},
+		{"attempts without repair", "nak: hold", "repair: off\nrepair-attempts: 5", "line 7: repair-attempts has no effect without repair: local; add that, or remove repair-attempts"},
+		{"floor without repair", "nak: hold", "repair-timer-floor: 1ms", "line 6: repair-timer-floor has no effect without repair: local; add that, or remove repair-timer-floor"},
+		{"cap without repair", "nak: hold", "repair-timer-cap: 1ms", "line 6: repair-timer-cap has no effect without repair: local; add that, or remove repair-timer-cap"},
 		{"cnp-interval without a unit", "nak: hold", "cnp-interval: 50", `line 6: cnp-interval "50" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
 		{"cnp-interval too short", "nak: hold", "cnp-interval: 999ns", `line 6: cnp-interval "999ns" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
 		{"cnp-interval too long", "nak: hold", "cnp-interval: 100001us", `line 6: cnp-interval "100001us" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
@@ -251,11 +248,8 @@ func TestAQuorumOfAllWhoMayReceive(t *testing.T) {
 // The bounds of repair that are left out have their defaults.
 func TestRepairHasDefaults(t *testing.T) {
 	for keys, want := range map[string]feedback.Policy{
-		"repair: off":       {},
-		"nak: hold":         feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 4 << 20}.WithDefaults(),
-		"mtu: 4096":         feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 8 << 20}.WithDefaults(),
-		"repair-window: 10": feedback.Policy{Repair: feedback.RepairLocal, RepairWindow: 10, RepairBytes: 40 << 10}.WithDefaults(),
-		"repair: local":     feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 4 << 20}.WithDefaults(),
+		"repair: off":   {},
+		"repair: local": feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 4 << 20}.WithDefaults(),
 		"repair: local\nrepair-window: 10\nmtu: 4096": feedback.Policy{Repair: feedback.RepairLocal, RepairWindow: 10, RepairBytes: 80 << 10}.WithDefaults(),
 		"repair: local\nrepair-bytes: 4KiB":           feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 4 << 10}.WithDefaults(),
 		"repair: local\nrepair-bytes: 512MiB":         feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 512 << 20}.WithDefaults(),
@@ -271,49 +265,6 @@ func TestRepairHasDefaults(t *testing.T) {
 		f, err := Parse([]byte(text))
 		if err != nil || f.Policy != want {
 			t.Errorf("%s: %v\ngot  %+v\nwant %+v", keys, err, f.Policy, want)
-		}
-	}
-}
-
-// What a file leaves open about repair is decided by the memory that the box has for it: a box with
-// little memory takes the same files as any other. What the file says stays.
-func TestRepairTakesTheMemoryThatThereIs(t *testing.T) {
-	for _, c := range []struct {
-		keys   string
-		bytes  int
-		repair feedback.RepairPolicy
-		window int
-	}{
-		{"mtu: 1024", 4 << 20, feedback.RepairLocal, 1024},
-		{"mtu: 1024", 4<<20 - 1, feedback.RepairLocal, 1023},
-		{"mtu: 4096", 4 << 20, feedback.RepairLocal, 512},
-		{"mtu: 1024", 4 << 10, feedback.RepairLocal, 1},
-		{"mtu: 1024", 4<<10 - 1, feedback.RepairOff, 0},
-		{"mtu: 1024", 0, feedback.RepairOff, 0},
-		{"mtu: 1024\nrepair: local", 0, feedback.RepairLocal, 1024},
-		{"mtu: 1024\nrepair-window: 100", 4 << 10, feedback.RepairLocal, 100},
-		{"mtu: 1024\nrepair: off", 4 << 20, feedback.RepairOff, 0},
-	} {
-		f, err := Parse([]byte(strings.Replace(read(t, "g1.yaml"), "mtu: 1024", c.keys, 1)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := f.Policy
-		if f.DefaultRepair {
-			want = feedback.Policy{}
-			if c.repair == feedback.RepairLocal {
-				want = feedback.Policy{Repair: c.repair, RepairWindow: c.window, RepairBytes: c.window * mft.PacketBytes(f.PathMTU)}.WithDefaults()
-			}
-		}
-		if f.RepairWithin(c.bytes); f.Policy != want || f.Policy.Repair != c.repair || f.Policy.RepairWindow != c.window {
-			t.Errorf("%s, %d bytes: %+v, want %+v", c.keys, c.bytes, f.Policy, want)
-		}
-		again, err := Parse(f.Text())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again.RepairWithin(c.bytes); again.Policy != f.Policy || again.DefaultRepair != f.DefaultRepair {
-			t.Errorf("%s, %d bytes: written and read again it is %+v, want %+v", c.keys, c.bytes, again.Policy, f.Policy)
 		}
 	}
 }

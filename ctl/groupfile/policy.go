@@ -1,7 +1,6 @@
 package groupfile
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -147,43 +146,17 @@ func (p *parser) checkPolicy() error {
 	return p.checkRepair()
 }
 
-// repairKeys are the keys that say how the box repairs, and repairKeys[0] says whether.
-var repairKeys = [...]string{"repair", "repair-window", "repair-bytes", "repair-attempts", "repair-timer-floor", "repair-timer-cap"}
-
-// RepairWithin decides what the file leaves open: the group has repair: local with its default
-// window, or with as many packets as fit into bytes of memory. Without memory it has no repair.
-func (f *File) RepairWithin(bytes int) {
-	if !f.DefaultRepair {
-		return
-	}
-	packet := mft.PacketBytes(f.PathMTU)
-	window := min(feedback.DefaultRepairWindow, bytes/packet)
-	repair := feedback.Policy{}
-	if window > 0 {
-		repair = feedback.Policy{Repair: feedback.RepairLocal, RepairWindow: window, RepairBytes: window * packet}.WithDefaults()
-	}
-	p := &f.Policy
-	p.Repair, p.RepairWindow, p.RepairBytes = repair.Repair, repair.RepairWindow, repair.RepairBytes
-	p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap = repair.RepairAttempts, repair.RepairTimerFloor, repair.RepairTimerCap
-}
-
 // checkRepair refuses bounds of repair where there is none, and else fills in those that are left
-// out. Bounds without the key repair are those of repair: local.
+// out.
 func (p *parser) checkRepair() error {
-	if p.Lines["repair"] != 0 && p.Policy.Repair == feedback.RepairOff {
-		for _, key := range repairKeys[1:] {
+	if p.Policy.Repair == feedback.RepairOff {
+		for _, key := range []string{"repair-window", "repair-bytes", "repair-attempts", "repair-timer-floor", "repair-timer-cap"} {
 			if line := p.Lines[key]; line != 0 {
-				return yamldoc.Errorf(line, "%s has no effect with repair: off; remove one of them", key)
+				return yamldoc.Errorf(line, "%s has no effect without repair: local; add that, or remove %s", key, key)
 			}
 		}
 		return nil
 	}
-	p.DefaultRepair = !slices.ContainsFunc(repairKeys[:], func(key string) bool { return p.Lines[key] != 0 })
-	if p.DefaultRepair {
-		p.RepairWithin(maxRepairBytes)
-		return nil
-	}
-	p.Policy.Repair = feedback.RepairLocal
 	p.Policy = p.Policy.WithDefaults()
 	least := mft.PacketBytes(p.PathMTU)
 	if p.Lines["repair-bytes"] == 0 {

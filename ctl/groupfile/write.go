@@ -9,8 +9,7 @@ import (
 	"github.com/rocast/rocast/mft"
 )
 
-// Text returns a text that Parse reads as f, with other lines. What f leaves open about repair
-// stays open.
+// Text returns a text that Parse reads as f. Only the lines are others.
 func (f *File) Text() []byte {
 	members := f.Receivers
 	if f.Source.Role == Source {
@@ -28,16 +27,12 @@ func (f *File) text(members []Member) []byte {
 	fmt.Fprintf(&b, "name: %q\nip: %q\nqpn: %d\nmtu: %d\naddressing: %v\nengine: %v\n",
 		f.Name, f.IP, f.QPN, f.PathMTU, f.Addressing, f.Engine)
 	fmt.Fprintf(&b, "ack: %v\nnak: %v\non-fatal: %v\nspeak: %v\nsilent-after: %v\nevict: %t\ncnp: %v\ncnp-interval: %v\n"+
-		"credits: %v\nsource-switch: %v\n", p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP,
-		p.CNPInterval, p.Credits, p.Switch)
+		"credits: %v\nsource-switch: %v\nrepair: %v\n", p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP,
+		p.CNPInterval, p.Credits, p.Switch, p.Repair)
 	fmt.Fprintf(&b, "degraded-below: %d%%\ndegraded-after: %v\n", f.DegradedBelow, f.DegradedAfter)
-	switch {
-	case f.DefaultRepair: // another box, or this one with another config, has another amount of memory
-	case p.Repair == feedback.RepairOff:
-		b.WriteString("repair: off\n")
-	default:
-		fmt.Fprintf(&b, "repair: %v\nrepair-window: %d\nrepair-bytes: %dKiB\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
-			p.Repair, p.RepairWindow, p.RepairBytes>>10, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
+	if p.Repair != feedback.RepairOff {
+		fmt.Fprintf(&b, "repair-window: %d\nrepair-bytes: %dKiB\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
+			p.RepairWindow, p.RepairBytes>>10, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
 	}
 	switch {
 	case f.Memory == nil:

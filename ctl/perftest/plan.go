@@ -68,7 +68,6 @@ func (q *queuePair) group(groupIP netip.Addr, pathMTU mtu) *groupfile.File {
 		QPN:     q.groupQPN,
 		PathMTU: pathMTU.bytes(),
 
-		DefaultRepair: true,
 		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 
 		Memory: []mft.VirtualRegion{q.memory()},
