@@ -20,6 +20,8 @@ type (
 	Regions      = api.Regions
 	Hex          = api.Hex
 	Goodput      = api.Goodput
+	HostRequest  = api.HostRequest
+	HostGroup    = api.HostGroup
 	Event        = api.Event
 	Events       = api.Events
 	EventKind    = api.EventKind

@@ -12,7 +12,7 @@ import (
 )
 
 // packages are what make package makes.
-type packages struct{ deb, rpm string }
+type packages struct{ deb, rpm, library, libraryRPM string }
 
 // makePackages runs make package in a copy of the tree.
 func makePackages(t *testing.T, tree string, umask string) packages {
@@ -31,7 +31,10 @@ func makePackages(t *testing.T, tree string, umask string) packages {
 		}
 		return found[0]
 	}
-	return packages{deb: one("rocast_1.2.3~rc1+4.gabc-1_*.deb"), rpm: one("rocast-1.2.3~rc1+4.gabc-1.*.rpm")}
+	return packages{
+		deb: one("rocast_1.2.3~rc1+4.gabc-1_*.deb"), rpm: one("rocast-1.2.3~rc1+4.gabc-1.*.rpm"),
+		library: one("librocast_1.2.3~rc1+4.gabc-1_*.deb"), libraryRPM: one("librocast-1.2.3~rc1+4.gabc-1.*.rpm"),
+	}
 }
 
 // output runs a program of this machine.
@@ -67,7 +70,9 @@ func TestThePackages(t *testing.T) {
 	}
 	elsewhere := copyTree(t)
 	here, there := makePackages(t, "../..", "022"), makePackages(t, elsewhere, "077")
-	for _, pair := range [][2]string{{here.deb, there.deb}, {here.rpm, there.rpm}} {
+	for _, pair := range [][2]string{
+		{here.deb, there.deb}, {here.rpm, there.rpm}, {here.library, there.library}, {here.libraryRPM, there.libraryRPM},
+	} {
 		a, err := os.ReadFile(pair[0])
 		if err != nil {
 			t.Fatal(err)
@@ -81,6 +86,7 @@ func TestThePackages(t *testing.T) {
 		}
 	}
 	t.Run("deb", func(t *testing.T) { checkDeb(t, here.deb) })
+	t.Run("library", func(t *testing.T) { checkLibrary(t, here.library) })
 	t.Run("programs", func(t *testing.T) { checkPrograms(t, here.deb) })
 	t.Run("upgrade", func(t *testing.T) { checkUpgrade(t, here.deb) })
 	t.Run("rpm", func(t *testing.T) {
@@ -103,6 +109,39 @@ func TestThePackages(t *testing.T) {
 			t.Errorf("lintian:\n%s", got)
 		}
 	})
+}
+
+// checkLibrary compiles a program with what the package of librocast has.
+func checkLibrary(t *testing.T, deb string) {
+	root := t.TempDir()
+	output(t, "dpkg-deb", "-x", deb, root)
+	for field, want := range map[string]string{"Package": "librocast", "Version": "1.2.3~rc1+4.gabc-1", "Depends": "libc6, libibverbs1"} {
+		if got := strings.TrimSpace(output(t, "dpkg-deb", "-f", deb, field)); got != want {
+			t.Errorf("%s is %q, want %q", field, got, want)
+		}
+	}
+	found, err := filepath.Glob(filepath.Join(root, "usr/lib/*/pkgconfig/rocast.pc"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("rocast.pc: %q, %v", found, err)
+	}
+	pc, err := os.ReadFile(found[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	libdir := filepath.Dir(filepath.Dir(found[0]))
+	for _, want := range []string{"libdir=" + strings.TrimPrefix(libdir, root) + "\n", "Version: 1.2.3~rc1+4.gabc\n", "Libs: -L${libdir} -lrocast\n"} {
+		if !strings.Contains(string(pc), want) {
+			t.Errorf("rocast.pc lacks %q:\n%s", want, pc)
+		}
+	}
+	program := filepath.Join(root, "broadcast")
+	output(t, "gcc", "-Wall", "-Wextra", "-Werror", "-I", filepath.Join(root, "usr/include"), "../../examples/librocast/broadcast.c", "-L", libdir, "-lrocast", "-o", program)
+	if got := output(t, "env", "LD_LIBRARY_PATH="+libdir, "sh", "-c", program+" 2>&1 || true"); !strings.Contains(got, "the box is not named; write ADDRESS:PORT") {
+		t.Errorf("the program says %q", got)
+	}
+	if got := output(t, "sh", "-c", "zcat "+filepath.Join(root, "usr/share/man/man3/rocast.3.gz")); !strings.Contains(got, "rocast_join") {
+		t.Error("the manual page does not name rocast_join")
+	}
 }
 
 func checkDeb(t *testing.T, deb string) {

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+)
+
+// Host is a program on a host that joins groups without a group file: it says its own queue pair,
+// and the box waits until all members have come. The program creates the queue pair before Join,
+// connects it between Join and Ready, and destroys it after Leave. host/rocast.h is the same for
+// programs in C, which also posts operations, falls back and returns.
+type Host struct{ client *Client }
+
+// NewHost returns a Host for the address hosts: listen of the box's config. local is the IP of the
+// RDMA device, for which the program speaks.
+func NewHost(box netip.AddrPort, local netip.Addr) *Host {
+	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: local.AsSlice(), Zone: local.Zone()}}
+	c := newClient(&http.Transport{DialContext: from.DialContext})
+	c.address, c.url = box.String(), "http://"+box.String()
+	c.mend = "is rocastd running there, with hosts: in its config, and is " + local.String() + " an address of this host?"
+	return &Host{c}
+}
+
+// Join joins a group, and waits until all its members have come. The answer says what the queue
+// pair is to be connected to: IP, QPN and path MTU, and where a source WRITEs.
+func (h *Host) Join(ctx context.Context, group string, own HostRequest) (HostGroup, error) {
+	own.Ready = false
+	return h.ask(ctx, group, own, func(g *HostGroup) bool { return g.State == api.HostRunning })
+}
+
+// Ready says that the queue pair is in state RTS, and waits until the group is clear to send. own
+// is what Join was given.
+func (h *Host) Ready(ctx context.Context, group string, own HostRequest) (HostGroup, error) {
+	own.Ready = true
+	return h.ask(ctx, group, own, func(g *HostGroup) bool { return g.ClearToSend })
+}
+
+// Follow returns how the group is, as soon as that is another state than that with the version
+// seen: whether it is degraded, and who its members are.
+func (h *Host) Follow(ctx context.Context, group string, own HostRequest, seen string) (HostGroup, error) {
+	own.Ready = true
+	return h.ask(ctx, group, own, func(g *HostGroup) bool { return g.Version != seen })
+}
+
+// Leave ends the membership. The group ends with its source.
+func (h *Host) Leave(ctx context.Context, group string) error {
+	var removed api.Removed
+	return h.client.do(ctx, http.MethodDelete, api.HostsPath+"/"+url.PathEscape(group), nil, &removed)
+}
+
+// ask asks until the answer is the one that is waited for. At the end of ctx the error says what is
+// missing.
+func (h *Host) ask(ctx context.Context, group string, own HostRequest, enough func(*HostGroup) bool) (g HostGroup, err error) {
+	for {
+		q := url.Values{"seen": {g.Version}, "wait": {strconv.Itoa(int(api.MaxEventWait / time.Second))}}
+		next := HostGroup{}
+		err := h.client.post(ctx, api.HostsPath+"/"+url.PathEscape(group)+"?"+q.Encode(), own, &next)
+		switch {
+		case ctx.Err() != nil && g.Name != "":
+			return g, api.Errorf(api.Unavailable, "group %s is not complete (%v): %s", group, ctx.Err(), missing(&g))
+		case err != nil:
+			return g, err
+		}
+		if g = next; enough(&g) {
+			return g, nil
+		}
+	}
+}
+
+// missing says what a group waits for.
+func missing(g *HostGroup) string {
+	if g.State != api.HostGathering {
+		return g.Reason
+	}
+	text := "only these have come:"
+	for _, ip := range g.Came {
+		text += " " + ip
+	}
+	return text
+}

@@ -1,0 +1,130 @@
+// Package librocast tests the parts of librocast (host/) that need no RDMA device. The rest is
+// tested on Soft-RoCE hosts: test/softroce/host_test.go.
+package librocast
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// program compiles answers/main.c with the sanitizers.
+func program(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip(err)
+	}
+	path := filepath.Join(t.TempDir(), "answers")
+	out, err := exec.Command("gcc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+		"-o", path, "answers/main.c", "../../host/json.c", "../../host/box.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+func run(t *testing.T, path, stdin string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(path, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%q with %q: %v\n%s", args, stdin, err, out)
+	}
+	return strings.TrimSuffix(string(out), "\n")
+}
+
+const running = ` {"name":"g\"1\u00e4","state":"running","came":[],"qpn": 77 ,"memory":[{"va":"0x0","length":4096,"rkey":"0x40"}],` +
+	`"members":[{"ip":"10.77.0.1","role":"source"},{"ip":"10.77.0.2","role":"receiver","port":7002}],"clearToSend":true}` + "\n"
+
+func TestAnswersOfTheBox(t *testing.T) {
+	path := program(t)
+	for text, want := range map[string]string{
+		running: "name g\"1? qpn 77 clear 1\nmember 10.77.0.1 port 0\nmember 10.77.0.2 port 7002",
+		`{}`:    "name  qpn 0 clear 0",
+		`{"name":"longer than the buffer","qpn":"0x10","clearToSend":false}`: "name longer than the qpn 16 clear 0",
+		`{"inner":{"name":"x"},"name":"y"}`:                                  "name y qpn 0 clear 0",
+		`[1,2]`:                                                              "name  qpn 0 clear 0",
+		`{"name":}`:                                                          "invalid",
+		`{"name":"a"} {}`:                                                    "invalid",
+		`{"name" "a"}`:                                                       "invalid",
+		`{name:1}`:                                                           "invalid",
+		`[1,]`:                                                               "invalid",
+		`"a\`:                                                                "invalid",
+		"\"a\nb\"":                                                           "invalid",
+		`<html>`:                                                             "invalid",
+		strings.Repeat("[", 16) + strings.Repeat("]", 16): "name  qpn 0 clear 0",
+		strings.Repeat("[", 17) + strings.Repeat("]", 17): "invalid",
+		strings.Repeat(`{"members":[`, 9000):              "invalid",
+	} {
+		if got := run(t, path, text, "text"); got != want {
+			t.Errorf("%.60q:\ngot  %q\nwant %q", text, got, want)
+		}
+	}
+	// An answer that was cut off is not taken for a whole one, wherever the cut is.
+	whole := strings.TrimSpace(running)
+	for n := 1; n < len(whole); n += 3 {
+		if got := run(t, path, whole[:n], "text"); got != "invalid" {
+			t.Errorf("%q: %s", whole[:n], got)
+		}
+	}
+}
+
+func TestEndpoints(t *testing.T) {
+	path := program(t)
+	for text, want := range map[string]string{
+		"10.77.0.254:7472": "10.77.0.254 7472", "[fd77::fe]:1": "fd77::fe 1", "fd77::fe:7472": "fd77::fe 7472",
+		"10.77.0.254": "no endpoint", ":7472": "no endpoint", "10.77.0.254:0": "no endpoint", "10.77.0.254:65536": "no endpoint", "box:7472": "no endpoint",
+		"10.77.0.254:7x": "no endpoint", "10.77.0.254:": "no endpoint", "[]:1": "no endpoint", strings.Repeat("1", 80) + ":1": "no endpoint",
+	} {
+		if got := run(t, path, "", "endpoint", text); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// The library asks from the address that it is given, and gets answers of any size.
+func TestQuestionsToTheBox(t *testing.T) {
+	path := program(t)
+	large := `{"reason":"` + strings.Repeat("x", 300000) + `"}`
+	box := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		ip, _, _ := net.SplitHostPort(r.RemoteAddr)
+		switch r.URL.Path {
+		case "/large":
+			fmt.Fprint(w, large)
+		case "/cut":
+			w.Header().Set("Content-Length", "100")
+			fmt.Fprint(w, `{"a":`)
+		case "/huge":
+			fmt.Fprintf(w, `"%s"`, strings.Repeat("x", 2<<20))
+		case "/refused":
+			http.Error(w, `{"error":{}}`, http.StatusForbidden)
+		default:
+			fmt.Fprintf(w, `["%s","%s","%s","%s",%s]`, r.Method, r.URL, ip, r.Header.Get("Content-Type"), body)
+		}
+	}))
+	defer box.Close()
+	at := strings.TrimPrefix(box.URL, "http://")
+	for _, c := range []struct{ local, path, want string }{
+		{"127.0.0.7", "/v1/hosts/g1?wait=1", `200 ["POST","/v1/hosts/g1?wait=1","127.0.0.7","application/json",{}]`},
+		{"127.0.0.1", "/large", "200 " + large},
+		{"127.0.0.1", "/refused", `403 {"error":{}}`},
+		{"127.0.0.1", "/cut", "no answer: Connection reset by peer"},
+		{"127.0.0.1", "/huge", "no answer: Message too long"},
+		{"198.51.100.1", "/", "not asked: Cannot assign requested address"},
+	} {
+		if got := run(t, path, "", "ask", at, c.local, "POST", c.path, "{}"); got != c.want {
+			t.Errorf("%s from %s: %.200s\nwant %.200s", c.path, c.local, got, c.want)
+		}
+	}
+	if got := run(t, path, "", "ask", "127.0.0.1:1", "127.0.0.1", "POST", "/", "{}"); got != "no answer: Connection refused" && got != "not asked: Connection refused" {
+		t.Error(got)
+	}
+}
