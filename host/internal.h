@@ -184,7 +184,7 @@ struct rocast_group {
 	uint16_t listen_port;
 	struct link *links;
 	struct ibv_cq *link_cq;
-	bool probed, probe_failed;
+	bool probing, probed, probe_failed;
 
 	struct question watch; /* how the group is */
 	int64_t watch_at;

@@ -83,6 +83,8 @@ static void received(struct rocast_group *group, const struct ibv_wc *wc)
 
 static void sent(struct rocast_group *group, const struct ibv_wc *wc)
 {
+	if (wc->wr_id & PROBE)
+		group->probing = false;
 	if (wc->status != IBV_WC_SUCCESS) {
 		if (wc->wr_id & PROBE)
 			group->probe_failed = true;
@@ -157,7 +159,7 @@ void end_multicast(struct rocast_group *group)
 	ibv_destroy_qp(qp);
 	take_completions(group);
 	group->qp = NULL;
-	group->dying = group->failed = false;
+	group->dying = group->failed = group->probing = false;
 	group->way = ROCAST_UNICAST;
 	group->posted = group->oldest;
 }
@@ -193,7 +195,10 @@ int post_probe(struct rocast_group *group)
 
 	group->probed = group->probe_failed = false;
 	group->progress_at = now_ms();
-	return post_operation(group->qp, &nothing, group->targets, PROBE);
+	if (post_operation(group->qp, &nothing, group->targets, PROBE))
+		return -1;
+	group->probing = true;
+	return 0;
 }
 
 /* Gives the device the operations that it does not have yet. */
@@ -316,7 +321,7 @@ static bool is_stuck(const struct rocast_group *group, int64_t now)
 {
 	uint64_t bytes = 0;
 
-	if (group->way != ROCAST_MULTICAST || group->oldest == group->posted)
+	if (group->way != ROCAST_MULTICAST || (group->oldest == group->posted && !group->probing))
 		return false;
 	for (uint64_t n = group->oldest; n < group->posted; n++)
 		bytes += group->operations[n % group->send_depth].bytes;
@@ -456,9 +461,11 @@ static void arm(struct rocast_group *group)
 void wait_a_moment(struct rocast_group *group, int ms)
 {
 	struct epoll_event event;
+	unsigned before = group->ready_count;
+	bool probing = group->probing;
 
 	arm(group);
-	if (group->ready_count == 0)
+	if (group->ready_count == before && group->probing == probing)
 		(void)epoll_wait(group->sleeper, &event, 1, ms);
 	acknowledge_wakeups(group);
 }
