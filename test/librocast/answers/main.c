@@ -1,6 +1,6 @@
 /*
- * answers reads a JSON text from stdin as librocast reads the box's answers, and prints what it finds.
- * test/librocast/answers_test.go runs it under the sanitizers.
+ * answers reads a JSON text from stdin as librocast reads the box's answers, and prints what it
+ * finds. test/librocast/answers_test.go runs it under the sanitizers.
  *
  *   answers text            whether the text is valid, and some members of it
  *   answers endpoint TEXT   the address and port in the text
