@@ -86,7 +86,20 @@ REPAIR ?= off
 softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories
 	@scripts/need gcc:gcc
 	@test/softroce/setup.sh
-	$(GO) test -tags softroce -count=1 -timeout 70m -v $(if $(SHORT),-short -run TestStories) ./test/softroce/ -engine $(ENGINE) -repair $(REPAIR)
+	$(GO) test -tags softroce -count=1 -timeout 70m -v $(if $(SHORT),-short -run TestStories,-skip TestMPI) ./test/softroce/ -engine $(ENGINE) -repair $(REPAIR)
+
+.PHONY: mpi mpi-library
+mpi-library: ## librocast-mpi for Open MPI and for MPICH into build/
+	@scripts/need gcc:gcc /usr/include/infiniband/verbs.h:libibverbs-dev mpicc.openmpi:libopenmpi-dev mpicc.mpich:libmpich-dev
+	VERSION=$(VERSION) packaging/librocast-mpi $(BUILD)
+
+# First on this machine with a stand-in for librocast, then on four virtual machines. SHORT=1 is one
+# kernel.
+mpi: ## MPI_Bcast by groups, with Open MPI and MPICH, beside their own broadcasts
+	@scripts/need gcc:gcc mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin mpicc.mpich:libmpich-dev mpiexec.hydra:mpich
+	@test/softroce/setup.sh 6.12 $(if $(SHORT),,6.1) mpi
+	$(GO) test -count=1 ./test/mpi
+	$(GO) test -tags softroce -count=1 -timeout 90m -v $(if $(SHORT),-short) -run TestMPI ./test/softroce/ -engine $(ENGINE)
 
 operate-story: ## the session of docs/operate.md, in a fresh Debian 12; UPDATE=1 writes it into the page
 	@test/softroce/setup.sh 6.1 bookworm

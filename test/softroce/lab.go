@@ -27,7 +27,8 @@ type Config struct {
 	Guests int
 	MTU    int // MTU1024 or MTU4096
 
-	MemoryMiB int // of each guest; 0: guestMemoryMiB
+	MemoryMiB int  // of each guest; 0: guestMemoryMiB
+	MPI       bool // whether the guests have Open MPI and MPICH
 
 	// BoxNICs are the NICs of a box that is a guest with the same kernel, one for each guest. nil:
 	// the box is a namespace of this machine.
@@ -56,7 +57,7 @@ func Open(ctx context.Context, c Config) (*Lab, error) {
 	if c.Guests < 1 && c.BoxNICs == nil || c.Guests > maxGuests {
 		return nil, fmt.Errorf("a lab has 1 to %d guests, not %d", maxGuests, c.Guests)
 	}
-	guestImage, err := image.Build(ctx, c.Kernel)
+	guestImage, err := image.Build(ctx, c.Kernel, c.MPI)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@
 #                       cache
 #   setup.sh 6.1        prepares only this series
 #   setup.sh bookworm   prepares only this release of Debian, for a box with systemd
+#   setup.sh mpi        prepares only Open MPI and MPICH, for TestMPI; not prepared by default
 #
 # The cache is $ROCAST_CACHE, or $XDG_CACHE_HOME/rocast, or ~/.cache/rocast. Delete it to fetch
 # everything again.
@@ -23,6 +24,11 @@ host_packages="qemu-system-x86 gcc libc6-dev linux-libc-dev xz-utils zstd util-l
 # The programs that stories run inside a guest. verbs/ and rdmacm/ are built with the -dev packages,
 # against the same libraries.
 guest_packages="busybox-static dash iproute2 ethtool perftest ibverbs-providers ibverbs-utils rdmacm-utils libibverbs-dev librdmacm-dev"
+
+# What guests of TestMPI have besides: both MPI libraries with their launchers. The headers are
+# unpacked without what they depend on, which is mostly Fortran compilers.
+mpi_packages="openmpi-bin mpich"
+mpi_headers="libopenmpi-dev libmpich-dev"
 
 # The parts of a kernel package that have rdma_rxe, virtio, the other NICs and virtual devices of a
 # guest that is the box, and their dependencies. A * of tar matches slashes too.
@@ -77,17 +83,20 @@ download() {
 	(cd "$1" && shift && apt-get download -q -o APT::Sandbox::User=root "$@" >/dev/null)
 }
 
-unpack_user_space() {
-	complete "$cache/root" "$guest_packages" && return
-	say "fetching the guests' user space: $guest_packages"
+# unpack fills a directory with packages and with the packages that they need. The packages of the
+# third argument come without those.
+unpack() {
+	dir=$1 packages=$2 alone=${3:-}
+	complete "$dir" "$packages${alone:+ $alone}" && return
+	say "fetching the guests' user space: $packages${alone:+ $alone}"
 	apt_update_once
-	rm -rf "$cache/root" "$cache/debs"
-	mkdir -p "$cache/root" "$cache/debs"
-	packages=$(closure $guest_packages | downloadable)
-	download "$cache/debs" $packages
-	for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$cache/root"; done
+	rm -rf "$dir" "$cache/debs"
+	mkdir -p "$dir" "$cache/debs"
+	all=$(closure $packages | downloadable)
+	download "$cache/debs" $all $alone
+	for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$dir"; done
 	rm -rf "$cache/debs"
-	echo "$guest_packages" >"$cache/root/.complete"
+	echo "$packages${alone:+ $alone}" >"$dir/.complete"
 }
 
 # newest_image prints the newest signed generic kernel package of a series:
@@ -148,10 +157,11 @@ mkdir -p "$cache"
 install_host_tools
 exec 9>"$cache/.lock"
 flock 9
-unpack_user_space
+unpack "$cache/root" "$guest_packages"
 for part in "$@"; do
 	case $part in
 	[0-9]*) unpack_kernel "$part" ;;
+	mpi) unpack "$cache/mpi" "$mpi_packages" "$mpi_headers" ;;
 	*) unpack_system "$part" ;;
 	esac
 done

@@ -27,16 +27,17 @@ type Image struct {
 	Disk      string // path; "": everything is in the initramfs
 }
 
-// Build makes the image for a kernel series, such as "6.1", in the cache directory.
-func Build(ctx context.Context, series string) (Image, error) {
-	image, err := build(ctx, series)
+// Build makes the image for a kernel series, such as "6.1", in the cache directory. With mpi its
+// guests have both MPI libraries too.
+func Build(ctx context.Context, series string, mpi bool) (Image, error) {
+	image, err := build(ctx, series, mpi)
 	if err != nil {
 		return Image{}, fmt.Errorf("build guest image: %w", err)
 	}
 	return image, nil
 }
 
-func build(ctx context.Context, series string) (Image, error) {
+func build(ctx context.Context, series string, mpi bool) (Image, error) {
 	cache, err := cacheDir()
 	if err != nil {
 		return Image{}, err
@@ -50,7 +51,7 @@ func build(ctx context.Context, series string) (Image, error) {
 		return Image{}, err
 	}
 	defer unlock()
-	u, err := findUserSpace(cache)
+	u, err := findUserSpace(filepath.Join(cache, "root"), "the guests' user space")
 	if err != nil {
 		return Image{}, err
 	}
@@ -62,12 +63,18 @@ func build(ctx context.Context, series string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	content, err := pack(ctx, k, u, built)
+	a, err := pack(ctx, k, u, built)
 	if err != nil {
 		return Image{}, err
 	}
 	image := Image{Series: series, Vmlinux: vmlinux, Initramfs: filepath.Join(k.dir, "initramfs.cpio")}
-	return image, writeFile(image.Initramfs, content)
+	if mpi {
+		image.Initramfs = filepath.Join(k.dir, "initramfs-mpi.cpio")
+		if err := packMPI(ctx, cache, u, a); err != nil {
+			return Image{}, err
+		}
+	}
+	return image, writeFile(image.Initramfs, a.bytes())
 }
 
 // programs are the paths of this repository's programs that run in a guest.
@@ -123,13 +130,17 @@ func buildAgent(ctx context.Context, source, target string) error {
 // buildC compiles against libraries of the guests. The other libraries that these need are found in
 // the guest.
 func buildC(ctx context.Context, u userSpace, target string, sources []string, libraries ...string) error {
+	link := append([]string{"-L" + filepath.Join(u.root, "usr", libraryDir), "-Wl,--allow-shlib-undefined"}, libraries...)
+	return compile(ctx, target, sources, filepath.Join(u.root, "usr/include"), link...)
+}
+
+// compile makes a program, with all warnings as errors.
+func compile(ctx context.Context, target string, sources []string, headers string, link ...string) error {
 	args := []string{
 		"-std=c11", "-D_GNU_SOURCE", "-O2", "-g0", "-Wall", "-Wextra", "-Werror", "-Wshadow", "-Wconversion",
-		"-Wno-sign-conversion", "-o", target, "-isystem", filepath.Join(u.root, "usr/include"),
+		"-Wno-sign-conversion", "-o", target, "-isystem", headers,
 	}
-	args = append(args, sources...)
-	args = append(args, "-L"+filepath.Join(u.root, "usr", libraryDir), "-Wl,--allow-shlib-undefined")
-	return run(exec.CommandContext(ctx, "gcc", append(args, libraries...)...))
+	return run(exec.CommandContext(ctx, "gcc", append(append(args, sources...), link...)...))
 }
 
 func run(cmd *exec.Cmd) error {

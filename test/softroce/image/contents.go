@@ -46,7 +46,7 @@ var guestApplets = []string{
 }
 
 // pack makes the initramfs.
-func pack(ctx context.Context, k kernel, u userSpace, built programs) ([]byte, error) {
+func pack(ctx context.Context, k kernel, u userSpace, built programs) (*archive, error) {
 	a := newArchive()
 	a.charDevice("dev/console", 5, 1)
 	a.file("etc/group", []byte("root:x:0:\n"), 0o644)
@@ -64,7 +64,7 @@ func pack(ctx context.Context, k kernel, u userSpace, built programs) ([]byte, e
 	if err := packProvider(a, u); err != nil {
 		return nil, err
 	}
-	return a.bytes(), nil
+	return a, nil
 }
 
 func packModules(ctx context.Context, a *archive, k kernel) error {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -21,9 +22,9 @@ const libraryDir = "lib/x86_64-linux-gnu"
 // loaderPath is the interpreter that programs name.
 const loaderPath = "lib64/ld-linux-x86-64.so.2"
 
-func findUserSpace(cache string) (userSpace, error) {
-	u := userSpace{root: filepath.Join(cache, "root"), byLib: map[string]string{}}
-	if err := prepared(u.root, "the guests' user space"); err != nil {
+func findUserSpace(root, what string) (userSpace, error) {
+	u := userSpace{root: root, byLib: map[string]string{}}
+	if err := prepared(u.root, what); err != nil {
 		return userSpace{}, err
 	}
 	return u, filepath.WalkDir(u.root, func(path string, entry fs.DirEntry, err error) error {
@@ -88,4 +89,24 @@ func (u userSpace) library(a *archive, name string) error {
 		return fmt.Errorf("none of the guests' packages has the library %s", name)
 	}
 	return u.executable(a, target, path)
+}
+
+// tree puts a directory into the archive, under the name that it has in the packages, with the
+// libraries of the plugins in it.
+func (u userSpace) tree(a *archive, dir string, without []string) error {
+	return filepath.WalkDir(filepath.Join(u.root, dir), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || slices.Contains(without, entry.Name()) {
+			return err
+		}
+		name, err := filepath.Rel(u.root, path)
+		if err != nil {
+			return err
+		}
+		if strings.HasSuffix(name, ".so") {
+			return u.executable(a, name, path)
+		}
+		content, err := os.ReadFile(path)
+		a.file(name, content, 0o644)
+		return err
+	})
 }

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * librocast-mpi: MPI_Bcast by a rocast group, for programs that are not built again. It is loaded
+ * in front of the MPI library (LD_PRELOAD), takes MPI_Bcast, and calls everything else of the MPI
+ * library by its profiling names (PMPI_). docs/uses.md#mpi says how it is used.
+ *
+ * All ranks have to come to the same decision. So it depends only on what is the same at all ranks:
+ * the number of bytes, settings that all ranks have agreed upon in MPI_Init, and the channel of
+ * the communicator (channel.h).
+ */
+#include <limits.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "channel.h"
+#include "payload.h"
+
+/* Everything else is hidden, so that no name of this library is taken for one of the program. */
+#define EXPORTED __attribute__((visibility("default")))
+
+enum {
+	LEAST_BYTES = 64 << 10, /* of a broadcast by a group, without ROCAST_MPI_BYTES */
+	NEVER = INT_MAX,
+};
+
+static int least_bytes = NEVER; /* the same at all ranks */
+static int key = MPI_KEYVAL_INVALID;
+
+/* kept are the channels of all communicators, as attributes of these and in a list. */
+struct kept {
+	struct channel *channel; /* NULL: broadcasts of this communicator go by the MPI library */
+	MPI_Comm comm;
+	struct kept *next;
+};
+
+static struct kept *all_kept;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list: threads may free communicators */
+
+static void unlist(const struct kept *k)
+{
+	pthread_mutex_lock(&lock);
+	for (struct kept **at = &all_kept; *at; at = &(*at)->next) {
+		if (*at == k) {
+			*at = k->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* forget is called when the communicator is freed. */
+static int forget(MPI_Comm comm, int keyval, void *attribute, void *extra)
+{
+	struct kept *k = attribute;
+
+	(void)comm;
+	(void)keyval;
+	(void)extra;
+	unlist(k);
+	if (k->channel)
+		close_channel(k->channel);
+	free(k);
+	return MPI_SUCCESS;
+}
+
+static struct kept *keep(MPI_Comm comm)
+{
+	struct kept *k = calloc(1, sizeof(*k));
+	int between_groups = 0;
+
+	if (!k)
+		return NULL;
+	k->comm = comm;
+	if (PMPI_Comm_test_inter(comm, &between_groups) == MPI_SUCCESS && !between_groups)
+		k->channel = open_channel(comm);
+	PMPI_Comm_set_attr(comm, key, k);
+	pthread_mutex_lock(&lock);
+	k->next = all_kept;
+	all_kept = k;
+	pthread_mutex_unlock(&lock);
+	return k;
+}
+
+/* channel_of opens the channel at the first large broadcast. NULL: the communicator has none. */
+static struct channel *channel_of(MPI_Comm comm)
+{
+	struct kept *k = NULL;
+	int found = 0;
+
+	if (PMPI_Comm_get_attr(comm, key, &k, &found) != MPI_SUCCESS)
+		return NULL;
+	if (!found)
+		k = keep(comm);
+	return k && k->channel && has_group(k->channel) ? k->channel : NULL;
+}
+
+/*
+ * is_large leaves to the MPI library what it has to find fault with, and more than MPI_Pack can
+ * handle.
+ */
+static bool is_large(int count, MPI_Datatype type, MPI_Comm comm, size_t *length)
+{
+	int bytes;
+
+	if (least_bytes == NEVER || comm == MPI_COMM_NULL || type == MPI_DATATYPE_NULL || count <= 0)
+		return false;
+	if (PMPI_Type_size(type, &bytes) != MPI_SUCCESS || bytes == MPI_UNDEFINED)
+		return false;
+	*length = (size_t)count * (size_t)bytes;
+	return *length >= (size_t)least_bytes && *length <= INT_MAX;
+}
+
+/* failed reports an error as the MPI library does: to the error handler of the communicator. */
+static int failed(MPI_Comm comm, int error)
+{
+	PMPI_Comm_call_errhandler(comm, error);
+	return error;
+}
+
+static int by_group(struct channel *channel, void *buffer, int count, MPI_Datatype type, size_t length, int root, MPI_Comm comm)
+{
+	struct payload payload;
+	int self, error = PMPI_Comm_rank(comm, &self);
+	bool came;
+
+	if (error == MPI_SUCCESS)
+		error = open_payload(&payload, buffer, count, type, length, self == root, ranks_of(channel));
+	if (error != MPI_SUCCESS)
+		return failed(comm, error);
+	came = broadcast(channel, payload.bytes, length, root);
+	error = close_payload(&payload, came && self != root);
+	if (error != MPI_SUCCESS)
+		return failed(comm, error);
+	return came ? MPI_SUCCESS : PMPI_Bcast(buffer, count, type, root, comm);
+}
+
+static bool is_rank(MPI_Comm comm, int root)
+{
+	int size;
+
+	return PMPI_Comm_size(comm, &size) == MPI_SUCCESS && root >= 0 && root < size;
+}
+
+EXPORTED int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm)
+{
+	struct channel *channel = NULL;
+	size_t length = 0;
+
+	if (is_large(count, type, comm, &length))
+		channel = channel_of(comm);
+	if (channel && is_rank(comm, root))
+		return by_group(channel, buffer, count, type, length, root, comm);
+	return PMPI_Bcast(buffer, count, type, root, comm);
+}
+
+static int wish(void)
+{
+	const char *bytes = getenv("ROCAST_MPI_BYTES");
+	long number;
+
+	if (!getenv("ROCAST_BOX"))
+		return NEVER;
+	number = bytes ? strtol(bytes, NULL, 10) : LEAST_BYTES;
+	return number > 0 && number < NEVER ? (int)number : NEVER;
+}
+
+/*
+ * begin lets all ranks agree from how many bytes on a broadcast goes by a group: the most that one
+ * of them wants, which is never if one of them has no box.
+ */
+static void begin(void)
+{
+	int mine = wish(), agreed = NEVER;
+
+	if (PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &key, NULL) != MPI_SUCCESS)
+		mine = NEVER;
+	if (PMPI_Allreduce(&mine, &agreed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD) == MPI_SUCCESS)
+		least_bytes = agreed;
+}
+
+EXPORTED int MPI_Init(int *argc, char ***argv)
+{
+	int error = PMPI_Init(argc, argv);
+
+	if (error == MPI_SUCCESS)
+		begin();
+	return error;
+}
+
+EXPORTED int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+	int error = PMPI_Init_thread(argc, argv, required, provided);
+
+	if (error == MPI_SUCCESS)
+		begin();
+	return error;
+}
+
+/* MPI_Finalize closes the channels while calls of the MPI library are still allowed. */
+EXPORTED int MPI_Finalize(void)
+{
+	least_bytes = NEVER;
+	while (all_kept)
+		PMPI_Comm_delete_attr(all_kept->comm, key);
+	return PMPI_Finalize();
+}

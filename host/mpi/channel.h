@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef ROCAST_MPI_CHANNEL_H
+#define ROCAST_MPI_CHANNEL_H
+
+#include <mpi.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * A channel is what this library keeps of a communicator: communicators of its own, and a group
+ * with one member for each node. On each node the rank with the lowest number is the leader, which
+ * holds the node's membership.
+ *
+ * Every decision about the way of a broadcast is the result of an MPI_Allreduce over all ranks, so
+ * all ranks take the same way: when the group is made, and after each round of each broadcast. A
+ * round is as much as fits into the ring, the registered memory of a member. So the agreement at
+ * its end is also what lets the next root overwrite the ring, and become the source: every leader
+ * has copied what was there, and everything is acknowledged to the root before.
+ *
+ * A leader whose membership fails tells the other leaders, so that none of them waits for data that
+ * will not come. Then the agreement says that the round has failed, the group is left for good,
+ * and the whole broadcast is done again by the MPI library.
+ */
+struct channel;
+
+/*
+ * Opens a channel. All ranks of comm call it at the same time. NULL: no memory, or the MPI library
+ * has failed.
+ */
+struct channel *open_channel(MPI_Comm comm);
+
+/* Frees a channel. The ranks may do so at different times. */
+void close_channel(struct channel *channel);
+
+/* Whether the group is there. All ranks get the same answer. */
+bool has_group(const struct channel *channel);
+
+/*
+ * Gives the bytes of rank root to all ranks by the group. All ranks get the same answer; false: the
+ * bytes are undefined, and the channel has no group any more.
+ */
+bool broadcast(struct channel *channel, char *bytes, size_t length, int root);
+
+/* The communicator of the channel that has the ranks of comm. Errors are returned. */
+MPI_Comm ranks_of(const struct channel *channel);
+
+#endif
