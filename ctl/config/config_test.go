@@ -235,7 +235,7 @@ func TestLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if c, err := Load(good); err != nil || len(c.Ports) != 1 || c.StateDir != "/var/lib/rocast" {
+	if c, err := Load(good); err != nil || c.File != good || len(c.Ports) != 1 || c.StateDir != "/var/lib/rocast" {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if _, err := Load(bad); err == nil || err.Error() != bad+": line 1: ports is a single word; write a list" {
