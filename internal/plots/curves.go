@@ -45,14 +45,14 @@ func (c *Curves) draw() (*plot.Plot, error) {
 	} else {
 		p.Y.Min = 0
 	}
-	if !slices.ContainsFunc(c.Lines, func(l Curve) bool { return len(l.Points) > 0 }) {
-		return nil, fmt.Errorf("%s: no line has points", c.File)
-	}
+	drawn := false
 	for i, l := range c.Lines {
-		if len(l.Points) == 0 {
+		at := slices.DeleteFunc(slices.Clone(l.Points), c.nowhere)
+		if len(at) == 0 {
 			continue
 		}
-		line, points, err := plotter.NewLinePoints(l.Points)
+		drawn = true
+		line, points, err := plotter.NewLinePoints(at)
 		if err != nil {
 			return nil, err
 		}
@@ -63,6 +63,9 @@ func (c *Curves) draw() (*plot.Plot, error) {
 		p.Add(line, points)
 		p.Legend.Add(l.Name, line, points)
 	}
+	if !drawn {
+		return nil, fmt.Errorf("%s: no line has points", c.File)
+	}
 	if !c.LogY {
 		p.Y.Max *= 1.3 // room for the legend
 	} else {
@@ -70,3 +73,6 @@ func (c *Curves) draw() (*plot.Plot, error) {
 	}
 	return p, nil
 }
+
+// nowhere says whether a point has no place on the axes: a logarithmic one has no zero.
+func (c *Curves) nowhere(xy plotter.XY) bool { return c.LogX && xy.X <= 0 || c.LogY && xy.Y <= 0 }

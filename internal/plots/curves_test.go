@@ -13,7 +13,7 @@ import (
 func TestCurvesNameTheirAxesAndLines(t *testing.T) {
 	dir := t.TempDir()
 	c := Curves{File: "c.svg", X: "size", Y: "time", LogX: true, LogY: true, Lines: []Curve{
-		{Name: "ours", Points: plotter.XYs{{X: 1, Y: 2}, {X: 100, Y: 30}}},
+		{Name: "ours", Points: plotter.XYs{{X: 1, Y: 2}, {X: 10, Y: 0}, {X: 100, Y: 30}, {X: 0, Y: 1}}},
 	}}
 	draw := func() string {
 		t.Helper()
