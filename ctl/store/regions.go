@@ -40,6 +40,13 @@ func (s *Store) AppendRegions(name string, at int64, change []byte) (end int64, 
 		return at, err
 	}
 	defer file.Close() // once the change is synced, closing cannot lose it
+	info, err := file.Stat()
+	if err != nil {
+		return at, err
+	}
+	if info.Size() < at { // a change behind a hole could not be read back
+		return at, fmt.Errorf("the file has %d bytes, and had %d; restart rocastd, which reads it again", info.Size(), at)
+	}
 	if err := file.Truncate(at); err != nil {
 		return at, err
 	}
@@ -52,7 +59,7 @@ func (s *Store) AppendRegions(name string, at int64, change []byte) (end int64, 
 		err = syncDir(filepath.Join(s.dir, groupsDir))
 	}
 	if err != nil {
-		return at, errors.Join(err, file.Truncate(at))
+		return at, errors.Join(err, file.Truncate(at), file.Sync())
 	}
 	return at + int64(len(frame)), nil
 }
@@ -146,7 +153,26 @@ func (s *Store) Regions(name string, each func(change []byte) error) (end, cut i
 	if cut = info.Size() - end; !errors.Is(err, errDamagedRegions) || cut > frameHeadBytes+maxChangeBytes || behind == nil {
 		return end, 0, err
 	}
+	tail := make([]byte, cut)
+	if _, readErr := file.ReadAt(tail, end); readErr != nil {
+		return end, 0, readErr
+	}
+	if endsWithFrame(tail) {
+		return end, 0, err
+	}
 	return end, cut, errors.Join(file.Truncate(end), file.Sync())
+}
+
+// endsWithFrame reports whether a whole frame lies behind the first byte, at the end. If the length
+// of a frame is damaged, the next frame is not found where that length says.
+func endsWithFrame(b []byte) bool {
+	for at := 1; at+frameHeadBytes <= len(b); at++ {
+		head, change := b[at:at+frameHeadBytes], b[at+frameHeadBytes:]
+		if binary.LittleEndian.Uint32(head) == uint32(len(change)) && binary.LittleEndian.Uint32(head[4:]) == sum(head[:4], change) {
+			return true
+		}
+	}
+	return false
 }
 
 // readFrame reads the next change, in the memory of the one before if there is room.
