@@ -121,6 +121,10 @@ func TestChangesComeBack(t *testing.T) {
 	if _, err := Read(text); err == nil || err.Error() != "a change of the memory has version 2, and this rocastd knows version 1" {
 		t.Error(err)
 	}
+	noIP := Change{Receivers: []groupfile.ID{{RemoteQPN: 1}}}
+	if _, err := Read(noIP.Append(nil)); err == nil {
+		t.Error("a receiver without an address")
+	}
 	nobody := Change{Add: []Range{at(1, 1, 0)}}
 	if _, err := Read(nobody.Append(nil)); err == nil {
 		t.Error("a range that no receiver has")
@@ -132,6 +136,7 @@ func TestChangesComeBack(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	c := Change{Receivers: []groupfile.ID{a, b}, Remove: []mft.VirtualRegion{at(3, 9, 0).VirtualRegion}, Add: []Range{at(0x100, 5, 2)}}
 	f.Add(c.Append(nil))
+	f.Add([]byte{version, 1, 0, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) // an address of two bytes
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if c, err := Read(text); err == nil && string(c.Append(nil)) != string(text) {
 			t.Errorf("%q is read as %+v", text, c)

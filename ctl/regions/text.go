@@ -67,9 +67,9 @@ func Read(b []byte) (*Change, error) {
 	c := &Change{}
 	for range r.number(2) {
 		n := int(r.take(1)[0])
-		ip, _ := netip.AddrFromSlice(r.take(n))
+		ip, isIP := netip.AddrFromSlice(r.take(n))
 		c.Receivers = append(c.Receivers, groupfile.ID{IP: ip, RemoteQPN: roce.QPN(r.number(4))})
-		if r.failed {
+		if r.failed || !isIP {
 			return nil, errChange
 		}
 	}
