@@ -44,20 +44,35 @@ func (c *Controller) changeTable(ctx context.Context, name string, change *api.R
 			return api.Group{}, apiError(err)
 		}
 	}
+	now, err := c.publishStored(g, next.table, end)
+	if err != nil {
+		return api.Group{}, err
+	}
+	// Much may have to be written, and what other goroutines do with groups must not wait for it.
+	// The table and the file with its changes are those of who has locked the name.
+	end = c.compact(&now)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.tableEnd = end
+	return c.view(g), nil
+}
+
+// publishStored publishes a group with a table that is stored: its file has end bytes now. It
+// returns a copy of the group.
+func (c *Controller) publishStored(g *group, table *regions.Table, end int64) (now group, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := g.table.Len()
-	if err := c.publishTable(g, next.table); err != nil {
+	if err := c.publishTable(g, table); err != nil {
 		if g.kept {
-			err = errors.Join(err, c.Store.CutRegions(name, g.tableEnd))
+			err = errors.Join(err, c.Store.CutRegions(g.name, g.tableEnd))
 		}
-		return api.Group{}, apiError(err)
+		return now, apiError(err)
 	}
-	c.events.Add(api.Event{Kind: api.GroupUpdated, Group: name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
+	c.events.Add(api.Event{Kind: api.GroupUpdated, Group: g.name, Cause: fmt.Sprintf("its memory has %d regions, and had %d",
 		g.table.Len(), before)})
 	g.tableEnd = end
-	c.compact(g)
-	return c.view(g), nil
+	return *g, nil
 }
 
 // publishTable publishes a group with another table.
@@ -83,17 +98,18 @@ const spareBytes = 16 << 20
 
 // compact writes the file of a group's regions anew when most of its changes have no effect any
 // more. Until then it is only appended to, so a change does not cost what the whole table does.
-func (c *Controller) compact(g *group) {
+// compact returns how many bytes the file has then.
+func (c *Controller) compact(g *group) (end int64) {
 	if !g.kept || g.tableEnd <= 2*g.table.Bytes()+spareBytes {
-		return
+		return g.tableEnd
 	}
 	end, err := c.Store.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
 	if err != nil {
 		c.Log.Error("could not write the regions of a group anew; the file with their changes stays, and grows",
 			zap.String("group", g.name), zap.Error(err))
-		return
+		return g.tableEnd
 	}
-	g.tableEnd = end
+	return end
 }
 
 // recallTable reads the stored regions of a group with memory: table.
@@ -114,7 +130,7 @@ func (c *Controller) recallTable(g *group) error {
 	if g.table, err = history.Table(receiverIDs(g.file)); err != nil {
 		return err
 	}
-	c.compact(g)
+	g.tableEnd = c.compact(g)
 	return nil
 }
 
