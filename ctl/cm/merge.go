@@ -133,8 +133,8 @@ func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 }
 
 // policy is the merging policy of the groups. A quorum exists to continue without some receivers.
-// Repair is off, whatever the default of group files is: with it the box sends RNR NAKs of its own,
-// and a receiver whose REP allows no RNR retries would make them end the source's queue pair.
+// Repair is off: with it the box sends RNR NAKs of its own, and a receiver whose REP allows no RNR
+// retries would make them end the source's queue pair.
 func (c *Config) policy() (p feedback.Policy) {
 	p.Ack = c.Ack
 	if c.Ack != feedback.AckAll {
