@@ -187,7 +187,7 @@ struct rocast_group {
 	bool probing, probed, probe_failed;
 
 	struct question watch; /* how the group is */
-	int64_t watch_at;
+	int64_t watch_at, watch_until; /* when it is asked next; when an answer counts as lost */
 };
 
 /* error.c */

@@ -67,7 +67,7 @@ static char *request(const struct rocast_group *group, bool ready)
 	char *text;
 	unsigned members = group->members;
 
-	for (unsigned i = 0; i < group->region_count && group->role != ROCAST_SOURCE; i++) {
+	for (unsigned i = 0; i < group->region_count && group->regions[i]; i++) {
 		const struct ibv_mr *mr = group->regions[i]->mr;
 
 		length += (size_t)snprintf(regions + length, sizeof(regions) - length, "%s{\"va\":\"0x%" PRIxPTR "\",\"length\":%zu,\"rkey\":\"0x%x\"}",
@@ -252,11 +252,13 @@ void watch_group(struct rocast_group *group)
 		done = ask(&group->watch, &group->host->box, &group->host->local, "POST", path, body);
 		free(body);
 		group->watch_at = now_ms() + ASK_AGAIN_MS;
+		group->watch_until = now_ms() + LONGEST_WAIT_S * 1000 + ANSWER_MS;
 		if (done == 0)
 			(void)epoll_ctl(group->sleeper, EPOLL_CTL_ADD, group->watch.fd, &event);
 		return;
 	}
-	if ((done = go_on(&group->watch)) == 0)
+	done = go_on(&group->watch);
+	if (done == 0 && now_ms() < group->watch_until)
 		return;
 	status = done == 1 ? status_of(&group->watch, &answer) : 0;
 	if (status == 200)

@@ -146,6 +146,7 @@ void end_multicast(struct rocast_group *group)
 {
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
 
+	forget(&group->watch); /* its answer would be about this membership, not about the next one */
 	if (!group->qp)
 		return;
 	group->dying = true;

@@ -11,18 +11,25 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
 // program compiles answers/main.c with the sanitizers.
 func program(t *testing.T) string {
 	t.Helper()
+	return compile(t, "answers/main.c", "../../host/json.c", "../../host/box.c")
+}
+
+func compile(t *testing.T, sources ...string) string {
+	t.Helper()
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skip(err)
 	}
 	path := filepath.Join(t.TempDir(), "answers")
-	out, err := exec.Command("gcc", "-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
-		"-o", path, "answers/main.c", "../../host/json.c", "../../host/box.c").CombinedOutput()
+	args := append([]string{"-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+		"-o", path}, sources...)
+	out, err := exec.Command("gcc", args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -125,6 +132,40 @@ func TestQuestionsToTheBox(t *testing.T) {
 		}
 	}
 	if got := run(t, path, "", "ask", "127.0.0.1:1", "127.0.0.1", "POST", "/", "{}"); got != "no answer: Connection refused" && got != "not asked: Connection refused" {
+		t.Error(got)
+	}
+}
+
+// A member hears how its group is. An answer to a question of an earlier membership does not count,
+// and a question that a box has taken with it when it died is asked again.
+func TestAMemberWatchesItsGroup(t *testing.T) {
+	sources, err := filepath.Glob("../../host/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := compile(t, append(sources, "watch/main.c", "-libverbs", "-Wl,--wrap=now_ms")...)
+	var asked atomic.Int32
+	box := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if !strings.Contains(string(body), `"regions":[]`) {
+			t.Errorf("asked with %s", body)
+		}
+		n := asked.Add(1)
+		if n == 1 {
+			<-r.Context().Done() // until the member has left
+		}
+		fmt.Fprintf(w, `{"state":"running","version":"%d"}`, n)
+	}))
+	defer box.Close()
+	if got := run(t, path, "", "return", strings.TrimPrefix(box.URL, "http://")); got != "2" {
+		t.Errorf("the answer that counts is %s", got)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if got := run(t, path, "", "silent", silent.Addr().String()); got != "given up after 25 s" {
 		t.Error(got)
 	}
 }
