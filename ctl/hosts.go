@@ -61,6 +61,9 @@ const (
 // Join answers a host that is to be a member of a group. It waits until the answer has another
 // version than seen, or until ctx is done.
 func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request api.HostRequest, seen string) (api.HostGroup, error) {
+	if err := groupfile.CheckName(name); err != nil {
+		return api.HostGroup{}, api.Errorf(api.BadRequest, "%v", err)
+	}
 	ip := h.config.GroupIP(host)
 	if !ip.IsValid() {
 		return api.HostGroup{}, api.Errorf(api.BadRequest, "your address is %v, and groupIPs of hosts: in rocastd.yaml has no address of its family", host)

@@ -215,6 +215,18 @@ func TestHostsSpeakForThemselves(t *testing.T) {
 	w.expect(t, withG1)
 }
 
+// A host does not wait for others with a name that no group can have.
+func TestANameThatNoGroupHas(t *testing.T) {
+	h := NewHosts(newWorld(t).Controller, hostsConfig)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	_, err := h.Join(over, addr("10.77.0.1"), "../g1", asks("10.77.0.1", "source", 2), "")
+	const want = `"../g1" is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`
+	if err == nil || err.Error() != want || kindOf(err) != api.BadRequest {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+}
+
 // What the box refuses all hosts hear that wait for it, and the name is free again.
 func TestAGroupThatTheBoxRefuses(t *testing.T) {
 	w := newWorld(t)

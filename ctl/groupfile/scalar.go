@@ -1,6 +1,7 @@
 package groupfile
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"regexp"
@@ -19,15 +20,24 @@ const (
 
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// name reads a group name. The name becomes a file name in the state directory and a word in
-// commands.
+// CheckName refuses what is no group name. The name becomes a file name in the state directory and
+// a word in commands.
+func CheckName(text string) error {
+	if nameForm.MatchString(text) {
+		return nil
+	}
+	return fmt.Errorf("%q is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first", text)
+}
+
 func name(v yamldoc.Value) (string, error) {
 	text, err := v.Text()
-	if err == nil && !nameForm.MatchString(text) {
-		err = v.Errorf("%q is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or "+
-			"digit first", text)
+	if err != nil {
+		return text, err
 	}
-	return text, err
+	if err := CheckName(text); err != nil {
+		return text, v.Errorf("%v", err)
+	}
+	return text, nil
 }
 
 // unicast reads an IP. It refuses addresses that a host drops as a source address
