@@ -3,26 +3,26 @@ package server
 import (
 	"net"
 	"sync"
-
-	"go.uber.org/zap"
 )
 
 // mostOfAUser bounds the connections of one user who may not change anything. With readGroup
 // everybody can connect to the socket, and the daemon has only so many file descriptors.
 const mostOfAUser = 64
 
-// crowd is a listener that closes a connection at once if its user has too many.
+// crowd is a listener that closes a connection at once if there are too many like it.
 type crowd struct {
 	net.Listener
-	access func(net.Conn) peer
-	log    *zap.Logger
+	// enters returns the rights of a connection's peer, and the name under which the connection
+	// counts. "": it does not count.
+	enters func(net.Conn) (p peer, who string)
+	most   int // of one name
+	all    int // of all names together; 0: any number
+	// refused is told the name of each connection that is closed.
+	refused func(who string)
 
-	mu   sync.Mutex
-	open map[int]int // connections by uid
-}
-
-func newCrowd(l net.Listener, access func(net.Conn) peer, log *zap.Logger) *crowd {
-	return &crowd{Listener: l, access: access, log: log, open: map[int]int{}}
+	mu    sync.Mutex
+	open  map[string]int // connections by name
+	total int
 }
 
 // Accept returns the next connection, with the rights of its peer.
@@ -32,37 +32,42 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		p := c.access(conn)
-		if p.change {
+		p, who := c.enters(conn)
+		if who == "" {
 			return &visitor{Conn: conn, peer: p, leave: func() {}}, nil
 		}
-		if c.enter(p.uid) {
-			return &visitor{Conn: conn, peer: p, leave: sync.OnceFunc(func() { c.leave(p.uid) })}, nil
+		if c.enter(who) {
+			return &visitor{Conn: conn, peer: p, leave: sync.OnceFunc(func() { c.leave(who) })}, nil
 		}
-		c.log.Warn("a user has too many connections to the API; a further one was closed", zap.Int("uid", p.uid), zap.Int("most", mostOfAUser))
+		c.refused(who)
 		_ = conn.Close() // nothing was written
 	}
 }
 
-func (c *crowd) enter(uid int) bool {
+func (c *crowd) enter(who string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open[uid] == mostOfAUser {
+	if c.open[who] == c.most || c.all > 0 && c.total == c.all {
 		return false
 	}
-	c.open[uid]++
+	if c.open == nil {
+		c.open = map[string]int{}
+	}
+	c.open[who]++
+	c.total++
 	return true
 }
 
-func (c *crowd) leave(uid int) {
+func (c *crowd) leave(who string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open[uid]--; c.open[uid] == 0 {
-		delete(c.open, uid)
+	c.total--
+	if c.open[who]--; c.open[who] == 0 {
+		delete(c.open, who)
 	}
 }
 
-// visitor is a connection of the socket.
+// visitor is a connection that may count.
 type visitor struct {
 	net.Conn
 	peer  peer

@@ -16,8 +16,16 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 )
 
-// maxHosts bounds the questions of hosts that wait for an answer.
-const maxHosts = 2048
+const (
+	// maxHosts bounds the questions of hosts that wait for an answer.
+	maxHosts = 2048
+	// mostOfAHost bounds the connections of one host, and mostOfHosts those of all: one host cannot
+	// keep all others out, and all together cannot take the daemon's file descriptors.
+	mostOfAHost = 256
+	mostOfHosts = 2 * maxHosts
+	// maxHostRequest bounds the body of a question: one queue pair with its regions.
+	maxHostRequest = 4 << 10
+)
 
 // Hosts is what the server for hosts needs from a ctl.Hosts.
 type Hosts interface {
@@ -30,6 +38,15 @@ type Hosts interface {
 func NewForHosts(h Hosts, log *zap.Logger) *Server {
 	s := unrouted(Config{Log: log})
 	s.waiting = make(chan struct{}, maxHosts)
+	s.bound = func(l net.Listener) net.Listener {
+		return &crowd{Listener: l, most: mostOfAHost, all: mostOfHosts, enters: func(conn net.Conn) (peer, string) {
+			ip, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // never fails with TCP
+			return peer{}, ip
+		}, refused: func(who string) {
+			s.Log.Warn("hosts have too many connections; a further one was closed", zap.String("host", who),
+				zap.Int("mostOfAHost", mostOfAHost), zap.Int("mostOfAll", mostOfHosts))
+		}}
+	}
 	mux := http.NewServeMux()
 	for path, methods := range s.hostResources(h) {
 		mux.Handle(path, resource(methods))
@@ -79,7 +96,7 @@ func (s *Server) joinHost(r *http.Request, h Hosts) (any, error) {
 	default:
 		return nil, api.Errorf(api.Unavailable, "%d hosts wait for an answer already; ask again later", maxHosts)
 	}
-	body, err := readBody(r, "the request", "no host needs; write one queue pair")
+	body, err := readBody(r, maxHostRequest, "the request", "no host needs; write one queue pair")
 	if err != nil {
 		return nil, err
 	}

@@ -94,6 +94,7 @@ func TestAHostSpeaksForItsIP(t *testing.T) {
 			`{"name":"g1","state":"x","version":"","ip":"127.0.0.1","clearToSend":false,"degraded":false,"reason":"true true"}`},
 		{"POST", "/v1/hosts/g1", `{"role": "sink"}`, 400, `{"error":{"kind":"bad-request","message":"no such role"}}`},
 		{"POST", "/v1/hosts/g1", `{"ip": "10.77.0.9"}`, 400, `{"error":{"kind":"bad-request","message":"the request cannot be read; write role, qpn, psn, members, mtu and regions, with VAs and R_Keys like 0x10000 in quotes"}}`},
+		{"POST", "/v1/hosts/g1", `{"role": "source"` + strings.Repeat(" ", maxHostRequest) + `}`, 413, `{"error":{"kind":"too-large","message":"the request is longer than 4096 bytes, which no host needs; write one queue pair"}}`},
 		{"POST", "/v1/hosts/g1?wait=21", `{}`, 400, `{"error":{"kind":"bad-request","message":"wait is \"21\"; write a whole number up to 20"}}`},
 		{"DELETE", "/v1/hosts/g1", "", 200, `{"removed":"g1"}`},
 		{"DELETE", "/v1/hosts/g2?whole=1", "", 200, `{"removed":"g2"}`},
@@ -111,6 +112,66 @@ func TestAHostSpeaksForItsIP(t *testing.T) {
 		t.Errorf("%d refusals in the log", n)
 	}
 }
+
+// One host cannot take the connections of others, nor all hosts the daemon's file descriptors.
+func TestHostsHaveSoManyConnections(t *testing.T) {
+	core, logs := observer.New(zap.InfoLevel)
+	l := NewForHosts(&lobby{}, zap.New(core)).bound(nil).(*crowd)
+	for range mostOfAHost {
+		if !l.enter("10.77.0.1") {
+			t.Fatal("a connection is refused before there are too many")
+		}
+	}
+	if l.enter("10.77.0.1") {
+		t.Error("one host has too many connections")
+	}
+	all := mostOfAHost
+	for i := 0; l.enter(fmt.Sprint("10.77.1.", i/mostOfAHost)); i++ {
+		all++
+	}
+	if all != mostOfHosts {
+		t.Errorf("%d connections of all hosts; %d wanted", all, mostOfHosts)
+	}
+	l.leave("10.77.0.1")
+	if !l.enter("10.77.1.200") {
+		t.Error("no other connection is served after one has ended")
+	}
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	l.Listener = &once{conn: from{ours}, end: make(chan struct{})}
+	go func() {
+		_, _ = io.ReadAll(theirs) // until the listener closes it
+		l.Listener.Close()
+	}()
+	if conn, err := l.Accept(); err == nil || conn != nil {
+		t.Errorf("%v, %v: one more is served", conn, err)
+	}
+	if n := logs.FilterMessage("hosts have too many connections; a further one was closed").FilterField(zap.String("host", "10.77.0.1")).Len(); n != 1 {
+		t.Errorf("logged %v", logs.All())
+	}
+}
+
+// from is a connection from 10.77.0.1.
+type from struct{ net.Conn }
+
+func (from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(10, 77, 0, 1), Port: 5} }
+
+// once is a listener with one connection.
+type once struct {
+	conn net.Conn
+	end  chan struct{}
+}
+
+func (o *once) Accept() (conn net.Conn, err error) {
+	if conn, o.conn = o.conn, nil; conn != nil {
+		return conn, nil
+	}
+	<-o.end
+	return nil, net.ErrClosed
+}
+
+func (o *once) Close() error   { close(o.end); return nil }
+func (o *once) Addr() net.Addr { return nil }
 
 // A question that waits ends when the daemon stops, and is not taken for one whose host has gone.
 func TestHostsThatWaitWhenTheDaemonStops(t *testing.T) {

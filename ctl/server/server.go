@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -117,7 +118,14 @@ func New(c Config) *Server {
 	s.access = s.accessOf
 	s.http.Handler = admit(s.routes())
 	s.bound = func(l net.Listener) net.Listener {
-		return newCrowd(l, func(conn net.Conn) peer { return s.access(conn) }, s.Log)
+		return &crowd{Listener: l, most: mostOfAUser, enters: func(conn net.Conn) (p peer, who string) {
+			if p = s.access(conn); !p.change {
+				who = strconv.Itoa(p.uid)
+			}
+			return p, who
+		}, refused: func(who string) {
+			s.Log.Warn("a user has too many connections to the API; a further one was closed", zap.String("uid", who), zap.Int("most", mostOfAUser))
+		}}
 	}
 	s.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, conn.(*visitor).peer) }
 	return s
@@ -322,7 +330,7 @@ func withBody[T any](s *Server, r *http.Request, what, mend string, do func(cont
 	// ends the requests that have the tokens.
 	s.bodies <- struct{}{}
 	defer func() { <-s.bodies }()
-	body, err := readBody(r, what, mend)
+	body, err := readBody(r, api.MaxGroupFileBytes, what, mend)
 	if err != nil {
 		return answer, err
 	}
@@ -338,11 +346,11 @@ func withBody[T any](s *Server, r *http.Request, what, mend string, do func(cont
 
 // readBody reads the body of a request. For the error of a body that is too long, what names the
 // body and mend tells the user how to shorten it.
-func readBody(r *http.Request, what, mend string) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, api.MaxGroupFileBytes))
+func readBody(r *http.Request, most int64, what, mend string) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, most))
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
-		return nil, api.Errorf(api.TooLarge, "%s is longer than %d bytes, which %s", what, api.MaxGroupFileBytes, mend)
+		return nil, api.Errorf(api.TooLarge, "%s is longer than %d bytes, which %s", what, most, mend)
 	case err != nil:
 		return nil, api.Errorf(api.BadRequest, "%s did not arrive whole: %v", what, err)
 	}
