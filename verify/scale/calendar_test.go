@@ -4,11 +4,14 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // Events come in the order of their times, and those of equal times in the order of scheduling,
 // whether they are near, far, or in the slot that is being emptied.
 func TestCalendarKeepsOrder(t *testing.T) {
+	testlab.Long(t)
 	random := rand.New(rand.NewPCG(1, 1))
 	c := newCalendar()
 	var waiting []event

@@ -7,6 +7,7 @@ import (
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/relaying"
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -184,6 +185,7 @@ func TestEachLinkCarriesAPacketOnce(t *testing.T) {
 // Every group and flow ends although every link loses packets, nothing is acknowledged falsely, and
 // no packet vanishes otherwise.
 func TestEverythingArrivesOverLossyLinks(t *testing.T) {
+	testlab.Long(t)
 	for _, policy := range []feedback.Policy{{}, {Nak: feedback.NakLower}, {Repair: feedback.RepairLocal}} {
 		for seed := range uint64(5) {
 			c := Papers(FatTree(4), 100*gigabit)
@@ -269,6 +271,7 @@ func TestARunIsTheSameEveryTime(t *testing.T) {
 // A group, and a flow to one of its receivers, share the link evenly with DCQCN, use it, and lose
 // nothing.
 func TestAGroupSharesALinkWithAFlow(t *testing.T) {
+	testlab.Long(t)
 	n := network(t, Papers(FatTree(4), 100*gigabit))
 	g := makeGroup(t, n, feedback.Policy{}, 0, upTo(15)...)
 	g.Send(n, 1<<32)
