@@ -117,7 +117,8 @@ func (c *Core) decide(now feedback.Tick, st *state, f *Frame, out *Outputs) Reas
 }
 
 // data handles a request. Only the group's source, or a member that may become the source, may send
-// one: from its own port and VLAN, to the address and QPN that its QP has as peer, and undamaged.
+// one: from a port and the VLAN of its own, to the address and QPN that its QP has as peer, and
+// undamaged.
 func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	g, v, head := st.group, &f.View, f.Head()
 	leg, sender := st.sender(v.SrcIP(head))
@@ -126,7 +127,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		return NotSource
 	case leg == nil:
 		return NotMember
-	case f.Port != leg.Port:
+	case !g.Hears(leg, f.Port):
 		return WrongPort
 	case mft.VLANsOf(head[:v.L3]) != leg.VLANs():
 		return WrongVLAN
@@ -163,7 +164,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	c.acts, outcome = st.merge.Step(now, ev, c.acts[:0])
 	st.count(outcome, next, v.PayloadBytes)
 	if outcome != feedback.OutsideWindow {
-		st.mark(v, head)
+		st.mark(f.Port, v, head)
 	}
 	c.perform(st, f, region, out)
 	st.traffic.copied(len(out.Copies)-copies, v.PayloadBytes)
@@ -209,8 +210,8 @@ func admit(g *mft.Group, f *Frame) (refusal roce.Syndrome, region int) {
 	return 0, region
 }
 
-// feedback handles an acknowledge packet. Only a receiver may send one: from its own port and VLAN,
-// to the address and QPN that its QP has as peer.
+// feedback handles an acknowledge packet. Only a receiver may send one: from a port and the VLAN of
+// its own, to the address and QPN that its QP has as peer.
 func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason {
 	path, r := c.receiver(st, f)
 	if path < 0 {
@@ -266,7 +267,7 @@ func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 		return -1, NotReceiver
 	}
 	switch {
-	case f.Port != g.Paths[path].Port:
+	case !g.Hears(&g.Paths[path].Leg, f.Port):
 		return -1, WrongPort
 	case mft.VLANsOf(head[:v.L3]) != g.Paths[path].VLANs():
 		return -1, WrongVLAN

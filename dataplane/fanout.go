@@ -360,7 +360,7 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 // block makes the group's current block. The engine does not see the queue of a port, so it cannot
 // send by one that marks.
 func (st *state) block(b *mft.Block, marks []bool) error {
-	if err := b.Begin(st.group, st.active, st.marks.pkey, st.marks.trafficClass); err != nil {
+	if err := b.Begin(st.group, st.active, st.marks.port, st.marks.pkey, st.marks.trafficClass); err != nil {
 		return err
 	}
 	for i := range st.offsets {

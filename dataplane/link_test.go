@@ -181,6 +181,53 @@ func TestWhatALinkRefuses(t *testing.T) {
 	}
 }
 
+// Where equal-cost routes lead through several ports of a box, each box chooses one for itself. So
+// the other box is heard at all of them, and hosts are not.
+func TestALinkOverSeveralPorts(t *testing.T) {
+	spread := func(g *mft.Group, box netip.Addr, ports ...mft.PortID) {
+		for _, p := range ports {
+			g.Uplinks = g.Uplinks.With(p)
+		}
+		for _, l := range g.Legs() {
+			l.Multipath = l.Dst == box
+		}
+	}
+	down := write(psnUpper, nil)
+	down.src, down.dst, down.bth.DestQPN = ipUpper, ipLower, qpnLower
+	up := ack(ipLower, psnUpper, roce.SyndromeUnlimited)
+	up.dst, up.bth.DestQPN = ipUpper, qpnUpper
+	for _, tt := range []struct {
+		name   string
+		atUp   bool
+		port   int
+		packet packet
+		want   string
+	}{
+		{"data by the other uplink", false, 1, down, "forwarded"},
+		{"data by the chosen uplink", false, linkDown, down, "forwarded"},
+		{"data by a port of hosts", false, 3, down, "wrong-port"},
+		{"an answer by the other uplink", true, 3, up, "beyond-sent"},
+		{"an answer by the chosen uplink", true, linkUp, up, "beyond-sent"},
+		{"an answer by a port of hosts", true, 2, up, "wrong-port"},
+		{"an answer of a host by an uplink", true, 3, ack(ipB, 100, roce.SyndromeUnlimited), "wrong-port"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPair(t, func(upper, lower *mft.Group) {
+				spread(upper, ipLower, linkUp, 3)
+				spread(lower, ipUpper, linkDown, 1)
+			})
+			net := p.lower
+			if tt.atUp {
+				net = p.upper
+			}
+			sayAt(t, net, tt.port, tt.packet)
+			if diff := cmp.Diff(map[string]uint64{tt.want: 1}, moved(net.Switch)); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
 // A receiver has one peer: an answer that reaches the link's QPN by the group's IP is refused, even
 // where the link and the group have one QPN.
 func TestAnAnswerToAnotherPeerIsRefused(t *testing.T) {
@@ -295,14 +342,15 @@ func TestAQuorumCountsALinkAsItsReceivers(t *testing.T) {
 }
 
 // The engine carries the packets of the member that sends, from that member's host to its own peer:
-// of the upper box first, and then of a host of the lower box.
+// of the upper box first, by one uplink and then by another, and then of a host of the lower box.
 func TestTheEngineCarriesOverALink(t *testing.T) {
 	now := feedback.Tick(0)
 	lower := group()
 	c := both(2, ipC, 200)
 	up := linkTo(linkDown, ipUpper, ipLower, qpnUpper, qpnLower, psnLower, psnUpper)
 	lower.Paths = []mft.Path{up, c, receiver(3, ipD)}
-	lower.Source = mft.Source{Leg: up.Leg, RemoteQPN: qpnLower, FirstPSN: psnUpper}
+	lower.Paths[0].Multipath, lower.Uplinks = true, mft.Ports(0).With(linkDown).With(1)
+	lower.Source = mft.Source{Leg: lower.Paths[0].Leg, RemoteQPN: qpnLower, FirstPSN: psnUpper}
 	net := porttest.NewFanOutAt(5, func() feedback.Tick { return now })
 	if _, err := net.Switch.Add(lower); err != nil {
 		t.Fatal(err)
@@ -314,7 +362,10 @@ func TestTheEngineCarriesOverALink(t *testing.T) {
 	}
 	stream := func(from netip.Addr, port int, psn roce.PSN, others ...netip.Addr) {
 		t.Helper()
-		before := carried()
+		before, answers := carried(), portOf[from]
+		if from == ipUpper {
+			answers = linkDown
+		}
 		for range 100 {
 			now += 20_000
 			p := write(psn, []byte("data"))
@@ -333,7 +384,7 @@ func TestTheEngineCarriesOverALink(t *testing.T) {
 				sayAt(t, net, at, a)
 				expects[host] = expects[host].Next()
 			}
-			net.Ports[port].Take() // the merged ACK
+			net.Ports[answers].Take() // the merged ACK
 			psn = psn.Next()
 		}
 		if n := carried() - before; n == 0 {
@@ -342,5 +393,6 @@ func TestTheEngineCarriesOverALink(t *testing.T) {
 		}
 	}
 	stream(ipUpper, linkDown, psnUpper, ipC, ipD)
+	stream(ipUpper, 1, roce.PSN(psnUpper).Add(100), ipC, ipD)
 	stream(ipC, portOf[ipC], 200, ipUpper, ipD)
 }

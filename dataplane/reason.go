@@ -33,7 +33,7 @@ const (
 	// BadICRC: the ICRC is wrong, or the checksum of the IPv4 header; the frame was damaged on its
 	// way here.
 	BadICRC
-	// WrongPort: the sender's address is a member's, but the member is behind another port.
+	// WrongPort: the sender's address is a member's, but no way to the member is by that port.
 	WrongPort
 	// WrongVLAN: a member's frame in another VLAN than the one in which frames to the member leave.
 	WrongVLAN

@@ -59,8 +59,10 @@ type senderState struct {
 	ended    bool // it heard the NAK that ends its QP: its further packets are refused
 }
 
-// sourceMarks are copied from the source's packets to its answers, so that these look like a NIC's.
+// sourceMarks are what is kept of the source's last packet. P_Key and traffic class are copied to
+// its answers, so that these look like a NIC's.
 type sourceMarks struct {
+	port         mft.PortID // by which it came: the kernel engine expects the next one there
 	pkey         uint16
 	trafficClass uint8
 }
@@ -69,14 +71,14 @@ type sourceMarks struct {
 // do not copy it.
 const ecnMask = 3
 
-func (st *state) mark(v *roce.View, head []byte) {
-	st.marks = sourceMarks{pkey: v.PKey(head), trafficClass: v.TrafficClass(head) &^ ecnMask}
+func (st *state) mark(port mft.PortID, v *roce.View, head []byte) {
+	st.marks = sourceMarks{port: port, pkey: v.PKey(head), trafficClass: v.TrafficClass(head) &^ ecnMask}
 }
 
 func newState(g *mft.Group) *state {
 	st := &state{
 		group: g, active: g.Source.Path, offsets: make([]offset, len(g.Paths)),
-		tallies: make([]tally, len(g.Paths)), marks: sourceMarks{pkey: roce.DefaultPKey},
+		tallies: make([]tally, len(g.Paths)), marks: sourceMarks{port: mft.NoPort, pkey: roce.DefaultPKey},
 	}
 	st.merge = feedback.New(feedback.Config{
 		Policy: g.Policy, Paths: len(g.Paths), FirstPSN: g.Source.FirstPSN, Restored: g.Restored, Weights: weights(g),

@@ -51,9 +51,13 @@ var (
 )
 
 // Begin makes b the block of g for the time while the member of path source sends, or the Source if
-// it is below 0; b has no paths yet. The packets of that member have pkey and trafficClass.
-func (b *Block) Begin(g *Group, source int, pkey uint16, trafficClass uint8) error {
+// it is below 0; b has no paths yet. The packets of that member have pkey and trafficClass, and the
+// last one came by port ingress.
+func (b *Block) Begin(g *Group, source int, ingress PortID, pkey uint16, trafficClass uint8) error {
 	leg := g.Leg(source)
+	if !g.Hears(leg, ingress) { // the route has changed since
+		ingress = leg.Port
+	}
 	switch {
 	case leg.L2Bytes != 14:
 		return ErrBlockTagged
@@ -65,7 +69,7 @@ func (b *Block) Begin(g *Group, source int, pkey uint16, trafficClass uint8) err
 		return ErrBlockRegions
 	}
 	*b = Block{
-		Ingress: leg.Port, From: g.Flow(source),
+		Ingress: ingress, From: g.Flow(source),
 		PKey: pkey, TrafficClass: trafficClass, PathMTU: g.PathMTU, Memory: g.Memory, Paths: b.Paths[:0],
 	}
 	return nil

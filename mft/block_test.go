@@ -33,7 +33,7 @@ func blockGroup(n int, ports ...PortID) *Group {
 // block makes the block of all paths of g.
 func block(g *Group) (*Block, error) {
 	b, edits := new(Block), g.Edits(-1)
-	if err := b.Begin(g, -1, 0xFFFF, 8); err != nil {
+	if err := b.Begin(g, -1, NoPort, 0xFFFF, 8); err != nil {
 		return nil, err
 	}
 	for i := range g.Paths {

@@ -23,6 +23,15 @@ type PortID uint16
 // NoPort means that the kernel has not resolved the next hop yet.
 const NoPort PortID = 0xFFFF
 
+// Ports is a set of ports below BlockPorts.
+type Ports uint64
+
+// With returns the set with one more port. A port from BlockPorts on is left out.
+func (s Ports) With(p PortID) Ports { return s | 1<<p }
+
+// Has says whether a port is in the set.
+func (s Ports) Has(p PortID) bool { return s>>p&1 != 0 }
+
 // Addressing says how the source names the group. The three ways are those of Cepheus, MC-RDMA and
 // P4CE, in this order.
 type Addressing uint8
@@ -101,6 +110,9 @@ type Group struct {
 	Memory *Memory
 	Policy feedback.Policy
 	Engine Engine
+	// Uplinks are the ports of all next hops of the members that are Multipath. Each path would
+	// take 8 bytes more with a set of its own.
+	Uplinks Ports
 
 	Source Source
 	// Paths are sorted by (peer IP, RemoteQPN), see FindPath.
@@ -118,11 +130,19 @@ type Leg struct {
 	L2      [22]byte
 	DestQPN roce.QPN // the host's QP
 	L2Bytes uint8
+	// Multipath: the route to the host has several next hops, and each end of it chooses one for
+	// itself. So the host's frames may come by any port of Group.Uplinks.
+	Multipath bool
 	// Receivers is how many receivers a quorum counts behind this leg, all of them or none: those
 	// of a box, if the host is one. 0: one.
 	Receivers uint16
 	Src       netip.Addr // IP source of frames on this leg: what the host's QP has as peer IP
 	Dst       netip.Addr // the host
+}
+
+// Hears says whether frames of a leg's host are taken from a port.
+func (g *Group) Hears(l *Leg, p PortID) bool {
+	return p == l.Port || l.Multipath && g.Uplinks.Has(p)
 }
 
 // Resolved says whether the kernel has found the way to the host.

@@ -124,8 +124,42 @@ func TestTheFlowOfEachSource(t *testing.T) {
 		link: {Src: addr(3), Dst: addr(52), DestQPN: 601},
 	} {
 		edits, b := g.Edits(source), new(Block)
-		if err := b.Begin(g, source, 0xFFFF, 0); err != nil || edits.From != want || b.From != want {
+		if err := b.Begin(g, source, NoPort, 0xFFFF, 0); err != nil || edits.From != want || b.From != want {
 			t.Errorf("source %d: edits %+v, block %+v, %v", source, edits.From, b.From, err)
+		}
+	}
+}
+
+// Only a member with several next hops is heard at ports besides the one to which it is sent.
+func TestWhereAMemberIsHeard(t *testing.T) {
+	g := &Group{Uplinks: Ports(0).With(2).With(63).With(64)}
+	for _, c := range []struct {
+		leg  Leg
+		at   PortID
+		want bool
+	}{
+		{Leg{Port: 1}, 1, true}, {Leg{Port: 1}, 2, false}, {Leg{Port: 64}, 64, true},
+		{Leg{Port: 2, Multipath: true}, 2, true}, {Leg{Port: 2, Multipath: true}, 63, true},
+		{Leg{Port: 2, Multipath: true}, 1, false}, {Leg{Port: 2, Multipath: true}, 0, false},
+		{Leg{Port: 2, Multipath: true}, 64, false}, {Leg{Port: 2, Multipath: true}, NoPort, false},
+	} {
+		if got := g.Hears(&c.leg, c.at); got != c.want {
+			t.Errorf("%+v is heard at port %d: %v, want %v", c.leg, c.at, got, c.want)
+		}
+	}
+}
+
+// The engine expects packets at the port of the last one, as long as the source is heard there.
+func TestTheEngineWaitsWhereTheSourceSends(t *testing.T) {
+	g := blockGroup(1, 1)
+	g.Source.Port, g.Uplinks = 2, Ports(0).With(2).With(3)
+	for _, c := range []struct {
+		multipath  bool
+		last, want PortID
+	}{{true, 3, 3}, {true, 2, 2}, {true, 4, 2}, {true, NoPort, 2}, {false, 3, 2}} {
+		g.Source.Multipath = c.multipath
+		if b := new(Block); b.Begin(g, -1, c.last, 0xFFFF, 0) != nil || b.Ingress != c.want {
+			t.Errorf("%+v: the block expects port %d", c, b.Ingress)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -26,6 +27,9 @@ type Hop struct {
 	// Gateways are the next hops of the route. With equal-cost paths there are several, and the
 	// other fields describe the one that the kernel has chosen.
 	Gateways Gateways
+	// Uplinks are the ports of all next hops of a route that has several. Frames of the host may
+	// come by each of them, because the other end of the route chooses for itself.
+	Uplinks Interfaces
 	// Source is the address that the box sends from to the address, if the kernel names one.
 	Source netip.Addr
 	// Reason is a sentence that says why the port is unknown. If the port is known, Reason says why
@@ -35,6 +39,24 @@ type Hop struct {
 
 // Known reports whether frames can be sent.
 func (h Hop) Known() bool { return h.Port != 0 }
+
+// Interfaces is a set of ifindexes that can be compared with ==.
+type Interfaces struct{ sorted string }
+
+// InterfacesOf returns the set of the ifindexes.
+func InterfacesOf(ifIndexes ...int) Interfaces {
+	ifIndexes = slices.Sorted(slices.Values(ifIndexes))
+	var words []string
+	for _, ifIndex := range slices.Compact(ifIndexes) {
+		words = append(words, strconv.Itoa(ifIndex))
+	}
+	return Interfaces{strings.Join(words, " ")}
+}
+
+// Has reports whether an ifindex is in the set.
+func (s Interfaces) Has(ifIndex int) bool {
+	return slices.Contains(strings.Fields(s.sorted), strconv.Itoa(ifIndex))
+}
 
 // Gateways is a set of addresses that can be compared with ==.
 type Gateways struct{ sorted string }

@@ -27,6 +27,7 @@ type route struct {
 	ifIndex  int
 	gateway  netip.Addr // the zero Addr if the address is on the link
 	gateways Gateways   // all that the route has, of which the kernel has chosen one
+	through  Interfaces // of all gateways, if there are several
 	source   netip.Addr // of packets that the box itself sends; the zero Addr if the kernel names none
 	local    bool       // the address belongs to the box
 }

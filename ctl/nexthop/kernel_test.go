@@ -252,6 +252,30 @@ func TestARouteMayHaveSeveralGateways(t *testing.T) {
 	}
 }
 
+// The interfaces of all next hops are read from the kernel, whichever of them it has chosen.
+func TestTheUplinksOfARoute(t *testing.T) {
+	b := newBox(t)
+	b.ip(t, "addr", "add", "10.1.0.1/24", "dev", "eth1")
+	b.ip(t, "link", "set", "eth3", "nomaster")
+	b.ip(t, "addr", "add", "10.3.0.1/24", "dev", "eth3")
+	for host, cidr := range map[*netns.Link]string{&b.plain: "10.1.0.2/24", &b.spare: "10.3.0.2/24"} {
+		if err := host.AddAddress(cidr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both := InterfacesOf(b.eth1.Index, b.eth3.Index)
+	addr := netip.MustParseAddr("192.0.2.9")
+	b.Track(addr)
+	b.ip(t, "route", "add", "192.0.2.0/24", "nexthop", "via", "10.1.0.2", "nexthop", "via", "10.3.0.2")
+	b.until(t, addr, "known by two ports", func(h Hop) bool { return h.Known() && h.Uplinks == both })
+	b.SetPorts([]int{b.eth1.Index, b.eth2.Index})
+	b.until(t, addr, "known by one port", func(h Hop) bool { return h.Uplinks != both })
+	b.SetPorts([]int{b.eth1.Index, b.eth2.Index, b.eth3.Index})
+	b.until(t, addr, "known by two ports again", func(h Hop) bool { return h.Known() && h.Uplinks == both })
+	b.ip(t, "route", "replace", "192.0.2.0/24", "via", "10.1.0.2")
+	b.until(t, addr, "known by one route", func(h Hop) bool { return h.Known() && h.Uplinks == (Interfaces{}) })
+}
+
 func TestSettleReturnsWhenTheKernelHasAnswered(t *testing.T) {
 	b := newBox(t)
 	if err := b.host.AddAddress("10.2.0.2/24"); err != nil {

@@ -34,6 +34,11 @@ func (k *netlinkKernel) route(to netip.Addr) (route, error) {
 	found, err = k.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err == nil && len(found) > 0 && len(found[0].MultiPath) > 0 {
 		r.gateways = gatewaysOf(found[0].MultiPath)
+		var through []int
+		for _, p := range found[0].MultiPath {
+			through = append(through, p.LinkIndex)
+		}
+		r.through = InterfacesOf(through...)
 	}
 	return r, nil // the way itself is known, also where the kernel does not tell the route (before 5.0)
 }

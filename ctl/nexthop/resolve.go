@@ -122,6 +122,7 @@ func (w *walk) walk(insist bool) (doubt string, err error) {
 		return "", err
 	}
 	w.setHeader(w.at.mac, out.mac, w.tags, w.to)
+	w.Uplinks = w.uplinks(route.through)
 	if doubt == "" || w.Down {
 		doubt = doubtedPort
 	}
@@ -191,6 +192,18 @@ func (w *walk) descend(l link) (doubt string, err error) {
 	}
 	return "", fmt.Errorf("%v is reached through more than %d interfaces, one below the other, from %s on",
 		w.to, maxDepth, first.name)
+}
+
+// uplinks are those of a route's interfaces that are ports themselves. What is above a port is left
+// out: a frame that comes there has tags, which need not be those of the chosen way.
+func (w *walk) uplinks(through Interfaces) Interfaces {
+	var ports []int
+	for ifIndex := range w.ports {
+		if through.Has(ifIndex) {
+			ports = append(ports, ifIndex)
+		}
+	}
+	return InterfacesOf(ports...)
 }
 
 var errOwn = errors.New("is this box's own address")

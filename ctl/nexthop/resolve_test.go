@@ -101,6 +101,19 @@ func TestTheWayDown(t *testing.T) {
 
 // A request that fails is neither taken for an answer nor for the lack of one: the hop says which
 // request it was.
+// Uplinks are the interfaces of a route's next hops that are ports, each once.
+func TestUplinksArePorts(t *testing.T) {
+	k := newFakeKernel()
+	k.routes[farAway] = route{ifIndex: eth1, gateway: onEth1, through: InterfacesOf(br0, eth2, eth1, eth1v100, eth0, eth1)}
+	r := resolver{kernel: k, ports: map[int]bool{eth1: true, eth2: true, eth3: true}}
+	if hop := r.resolve(farAway, nil, false).Hop; hop.Uplinks != InterfacesOf(eth1, eth2) || !hop.Uplinks.Has(eth1) || hop.Uplinks.Has(eth3) {
+		t.Errorf("hop %+v", hop)
+	}
+	if hop := r.resolve(onEth1, nil, false).Hop; hop.Uplinks != (Interfaces{}) {
+		t.Errorf("hop %+v", hop)
+	}
+}
+
 func TestAKernelThatDoesNotAnswerIsTold(t *testing.T) {
 	for _, c := range []struct {
 		request string

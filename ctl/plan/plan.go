@@ -28,7 +28,9 @@ type Leg struct {
 	mft.Leg
 	Member *groupfile.Member
 	Hop    nexthop.Hop
-	Reason string // why the member cannot be reached, or may not be; empty if neither
+	// Uplinks are the ports of all next hops of the member, if its route has several.
+	Uplinks mft.Ports
+	Reason  string // why the member cannot be reached, or may not be; empty if neither
 	// Unfit says that the port is known and cannot carry the group's frames. A new group is then
 	// refused; a running group waits.
 	Unfit bool
@@ -122,8 +124,20 @@ func (k *maker) leg(m *groupfile.Member, from netip.Addr) Leg {
 			m.IP, hop.PortName, k.file.PathMTU, need)
 	default:
 		l.Port, l.L2, l.L2Bytes = port.ID, hop.L2, hop.L2Bytes
+		l.Uplinks = k.uplinks(hop)
+		l.Multipath = l.Uplinks != 0
 	}
 	return l
+}
+
+// uplinks returns those ports of a hop that are open.
+func (k *maker) uplinks(hop nexthop.Hop) (s mft.Ports) {
+	for _, p := range k.ports {
+		if p.State.Open() && hop.Uplinks.Has(p.IfIndex) {
+			s = s.With(p.ID)
+		}
+	}
+	return s
 }
 
 // twoBuffersMTU is the smallest path MTU whose frames need two AF_XDP chunks, whatever the driver's
@@ -143,7 +157,7 @@ func headerBytes(ip netip.Addr) int {
 
 // SameLegs says whether frames take the same ways with plan q of the same file.
 func (p *Plan) SameLegs(q *Plan) bool {
-	same := func(a, b Leg) bool { return a.Leg == b.Leg }
+	same := func(a, b Leg) bool { return a.Leg == b.Leg && a.Uplinks == b.Uplinks }
 	return same(p.Source, q.Source) && slices.EqualFunc(p.Receivers, q.Receivers, same)
 }
 
@@ -185,6 +199,10 @@ func (p *Plan) Group(f *groupfile.File, table *regions.Table, past *chronicle.Ch
 		Name: f.Name, Addressing: f.Addressing, IP: f.IP, QPN: f.QPN, PathMTU: f.PathMTU,
 		Policy: f.Policy, Engine: f.Engine, Restored: restored,
 		Source: mft.Source{Leg: p.Source.Leg, RemoteQPN: f.Source.RemoteQPN, FirstPSN: f.Source.FirstPSN},
+	}
+	g.Uplinks = p.Source.Uplinks
+	for _, l := range p.Receivers {
+		g.Uplinks |= l.Uplinks
 	}
 	switch {
 	case table != nil:

@@ -267,8 +267,43 @@ func TestALinkHasTheBoxsAddress(t *testing.T) {
 	}
 }
 
+// Of the next hops of a route, only those are uplinks that are open ports, and only for the member
+// that the route leads to.
+func TestUplinksAreTheOpenPortsOfAllNextHops(t *testing.T) {
+	shut := dataplane.PortInfo{ID: 9, Name: "eth3", IfIndex: 5, State: dataplane.PortGone}
+	for _, spread := range []netip.Addr{hostA, hostB} {
+		p := Make(three(), ports.New([]dataplane.PortInfo{eth1, eth2, shut}), func(addr netip.Addr) nexthop.Hop {
+			hop := ways(addr)
+			if addr == spread {
+				hop.Uplinks = nexthop.InterfacesOf(4, 3, 5, 77)
+			}
+			return hop
+		})
+		g, err := p.Group(three(), nil, &chronicle.Chronicle{}, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := mft.Ports(0).With(7).With(8); g.Uplinks != want {
+			t.Errorf("uplinks %b, want %b", g.Uplinks, want)
+		}
+		for _, l := range g.Legs() {
+			if l.Multipath != (l.Dst == spread) {
+				t.Errorf("%v has several next hops: %v", l.Dst, l.Multipath)
+			}
+		}
+		if none := planOf(three()); p.SameLegs(&none) {
+			t.Error("plans with other uplinks are the same")
+		}
+	}
+}
+
 func TestPlansWithTheSameLegs(t *testing.T) {
 	p, same, source, receiver := planOf(three()), planOf(three()), planOf(three()), planOf(three())
+	uplinks := planOf(three())
+	uplinks.Receivers[1].Uplinks = 1
+	if p.SameLegs(&uplinks) {
+		t.Error("a new port among the next hops is no change")
+	}
 	same.Source.Reason = "a reason is no way"
 	source.Source.L2[0]++
 	receiver.Receivers[1].L2[0]++

@@ -120,7 +120,9 @@ func (w *twoWays) prepare(i int) {
 }
 
 // routes sets the ways between the boxes: "primary" is by the first link and, if that is down, by
-// the second; "secondary" is by the second one; "both" is by both.
+// the second; "secondary" is by the second one; "both" is by both. "crossed" is by both too, in
+// another order at the second box: the kernel chooses by a hash of the address, so that the boxes
+// choose the same link either with "both" or with "crossed", and different ones with the other.
 func (w *twoWays) routes(how string) {
 	for i, b := range w.lab.Boxes {
 		via := func(link int) netip.Addr { return w.lab.Links[link].Ends[i].IP.Next() }
@@ -131,8 +133,12 @@ func (w *twoWays) routes(how string) {
 			w.run(b.Box, "ip route replace %s metric 200 via %v", to, via(1))
 		case "secondary":
 			w.run(b.Box, "ip route del %s metric 100", to)
-		case "both":
-			w.run(b.Box, "ip route replace %s metric 100 nexthop via %v nexthop via %v", to, via(0), via(1))
+		case "both", "crossed":
+			first := 0
+			if how == "crossed" {
+				first = i
+			}
+			w.run(b.Box, "ip route replace %s metric 100 nexthop via %v nexthop via %v", to, via(first), via(1-first))
 		case "first", "second":
 			w.run(b.Box, "ip route replace %s metric 100 via %v", to, via(map[string]int{"first": 0, "second": 1}[how]))
 		}
@@ -272,6 +278,10 @@ func TestWhatAChangeOfTheNetworkCosts(t *testing.T) {
 				w.run(w.lab.Links[0].Middle(), "ip route replace %v via %v", loopback(i), w.lab.Links[0].Ends[i].IP)
 			}
 			w.routes("both")
+			inUse = w.linkInUse()
+		}, func() { w.routes([]string{"second", "first"}[inUse]) }},
+		{"a member of ECMP in another order is withdrawn", func() {
+			w.routes("crossed")
 			inUse = w.linkInUse()
 		}, func() { w.routes([]string{"second", "first"}[inUse]) }},
 		{"nothing happens", func() { moves = false }, func() {}},
