@@ -28,7 +28,7 @@ func ThreadTime(tid int) (time.Duration, error) {
 // sysfs shows the interfaces of the namespace in which it was mounted, so "ip netns exec" mounts
 // another.
 func ThreadNAPI(ns *netns.NS, interfaces ...string) ([]int, error) {
-	isNAPI := func(comm string) bool { return strings.HasPrefix(comm, "napi/") }
+	isNAPI := func(comm string) bool { return receivesFor(comm, interfaces) }
 	before, err := kernelThreads(isNAPI)
 	if err != nil {
 		return nil, err
@@ -39,6 +39,12 @@ func ThreadNAPI(ns *netns.NS, interfaces ...string) ([]int, error) {
 	}
 	after, err := kernelThreads(isNAPI)
 	return slices.DeleteFunc(after, func(pid int) bool { return slices.Contains(before, pid) }), err
+}
+
+// receivesFor says whether the name of a kernel thread, napi/DEVICE-NUMBER, has one of the
+// interfaces: other labs of the machine make threads of their own at the same time.
+func receivesFor(comm string, interfaces []string) bool {
+	return slices.ContainsFunc(interfaces, func(name string) bool { return strings.HasPrefix(comm, "napi/"+name+"-") })
 }
 
 // Ticks are how long a CPU was there, and how much of that it was idle.
