@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/roce"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -97,7 +98,16 @@ func addVeth(t testing.TB) int {
 		t.Fatalf("add veth pair: %v", err)
 	}
 	setUp(t, "rc1")
-	return setUp(t, "rc0")
+	ifindex := setUp(t, "rc0")
+	testlab.Eventually(t, testlab.Patience, "the kernel has seen the carrier; it drops all frames before", func() bool {
+		for _, name := range []string{"rc0", "rc1"} {
+			if l, err := netlink.LinkByName(name); err != nil || l.Attrs().OperState != netlink.OperUp {
+				return false
+			}
+		}
+		return true
+	}, nil)
+	return ifindex
 }
 
 func setUp(t testing.TB, name string) int {

@@ -51,7 +51,8 @@ func TestThreadTime(t *testing.T) {
 }
 
 // The threads of interfaces are those that appear when they are asked for.
-// A thread that another lab makes meanwhile ends with that lab, and its time could not be read then.
+// A thread that another lab makes meanwhile ends with that lab, and then its CPU time could not be
+// read.
 func TestThreadsOfOtherLabsDoNotCount(t *testing.T) {
 	for comm, want := range map[string]bool{
 		"napi/eth1-8193\n": true, "napi/eth2-7\n": true, "napi/eth10-8193\n": false, "napi/bqkzp0-7\n": false, "ksoftirqd/1\n": false,

@@ -1,9 +1,11 @@
 package netns
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -61,8 +63,26 @@ func CreateVeth(a *NS, aName string, b *NS, bName string, o VethOptions) (aEnd, 
 	if bEnd, err = b.up(bName); err != nil {
 		return Link{}, Link{}, err
 	}
-	return aEnd, bEnd, nil
+	return aEnd, bEnd, errors.Join(aEnd.awaitCarrier(), bEnd.awaitCarrier())
 }
+
+// awaitCarrier waits until the kernel sends what it is given for the link. It sees the carrier of a
+// new link in a work queue, and drops all frames before (linkwatch_do_dev).
+func (l Link) awaitCarrier() error {
+	for end := time.Now().Add(carrierPatience); ; time.Sleep(time.Millisecond) {
+		now, err := l.NS.links.LinkByIndex(l.Index)
+		switch {
+		case err != nil:
+			return fmt.Errorf("look at %s in %s: %w", l.Name, l.NS.name, err)
+		case now.Attrs().OperState == netlink.OperUp:
+			return nil
+		case time.Now().After(end):
+			return fmt.Errorf("%s in %s is %v after %v", l.Name, l.NS.name, now.Attrs().OperState, carrierPatience)
+		}
+	}
+}
+
+const carrierPatience = 10 * time.Second
 
 func (n *NS) up(name string) (Link, error) {
 	l, err := n.links.LinkByName(name)
