@@ -4,6 +4,7 @@ package softroce
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/roce"
 	"github.com/rocast/rocast/test/softroce/control"
 	"github.com/rocast/rocast/test/softroce/image"
@@ -24,6 +26,9 @@ const (
 
 	// abortLimit is how long the launcher may take to end the job after a rank was killed.
 	abortLimit = 60 * time.Second
+
+	// exitLimit is how long a job may take for MPI_Finalize.
+	exitLimit = 30 * time.Second
 )
 
 // mpiStage is a lab whose guests have MPI libraries, with rocast in its box.
@@ -153,9 +158,7 @@ func (s *mpiStage) command(o mpiRun) []string {
 			"mpiexec.hydra", "-launcher", "ssh", "-iface", "eth0", "-hosts", strings.Join(hosts, ","), "-n", number,
 			"-ppn", strconv.Itoa(ranks),
 		}
-		// With PUTs over TCP a job may hang in MPI_Finalize: a rank waits for the answer of one
-		// that has stopped to look at its connections.
-		for _, e := range append(environment, "UCX_TLS=tcp,self,posix", "UCX_NET_DEVICES=eth0", "UCX_TCP_PUT_ENABLE=n") {
+		for _, e := range append(environment, "UCX_TLS=tcp,self,posix", "UCX_NET_DEVICES=eth0") {
 			name, value, _ := strings.Cut(e, "=")
 			command = append(command, "-genv", name, value)
 		}
@@ -170,22 +173,68 @@ func (s *mpiStage) start(t *testing.T, o mpiRun) *control.Process {
 	return p
 }
 
-// play runs a program to its end. The program has checked what it got.
+// play runs a program to its end. The program has checked what it got, and its groups are left.
 func (s *mpiStage) play(t *testing.T, ctx context.Context, o mpiRun) (stdout, stderr string) {
 	t.Helper()
+	before := s.groups(t, ctx)
 	p := s.start(t, o)
-	exit, err := p.Wait(ctx)
+	err := s.awaitLine(ctx, p, " done")
+	for err == nil && s.groups(t, ctx) > before {
+		if err = ctx.Err(); err != nil {
+			err = fmt.Errorf("groups are left: %w", err)
+		}
+	}
+	if err == nil {
+		err = s.awaitExit(t, ctx, p)
+	}
 	stdout, stderr = p.Stdout.String(), p.Stderr.String()
-	if err == nil && !exit.OK() {
-		err = errors.New(exit.String())
-	}
-	if err == nil && !strings.HasSuffix(stdout, " done\n") {
-		err = errors.New("the program has not come to its end")
-	}
 	if err != nil {
 		t.Fatalf("%v: %v\n%s\n%s\n%s", o.args, err, stdout, stderr, s.Report(context.WithoutCancel(ctx)))
 	}
 	return stdout, stderr
+}
+
+func (s *mpiStage) groups(t *testing.T, ctx context.Context) int {
+	t.Helper()
+	var list api.Groups
+	out, err := s.ask(ctx, "group", "ls")
+	if err == nil {
+		err = json.Unmarshal(out, &list)
+	}
+	if err != nil && ctx.Err() == nil {
+		t.Fatal(err)
+	}
+	return len(list.Groups)
+}
+
+// awaitLine returns when the program has printed a line that ends so.
+func (s *mpiStage) awaitLine(ctx context.Context, p *control.Process, end string) error {
+	for {
+		line, err := p.Stdout.ReadLine(ctx)
+		if err != nil {
+			return fmt.Errorf("await a line that ends with %q: %w", end, err)
+		}
+		if strings.HasSuffix(line, end) {
+			return nil
+		}
+	}
+}
+
+// awaitExit waits for the launcher. Debian's MPICH may hang in MPI_Finalize over TCP, without
+// librocast-mpi too: a rank waits for an answer of another one, which waits for the launcher and
+// reads no messages any more. Such a job is ended.
+func (s *mpiStage) awaitExit(t *testing.T, ctx context.Context, p *control.Process) error {
+	limited, cancel := context.WithTimeout(ctx, exitLimit)
+	defer cancel()
+	exit, err := p.Wait(limited)
+	if err != nil && s.mpi.Name == "mpich" && ctx.Err() == nil {
+		t.Logf("MPICH has not come to the end of MPI_Finalize within %v", exitLimit)
+		return s.gone(ctx)
+	}
+	if err == nil && !exit.OK() {
+		err = errors.New(exit.String())
+	}
+	return err
 }
 
 // said checks how often the library has said something.
@@ -305,8 +354,12 @@ func storyMPIBoxKilled(t *testing.T, ctx context.Context, s *mpiStage) string {
 	s.awaitBroadcast(t, ctx, p, 2)
 	must(t, s.Kill())
 	defer func() { must(t, s.Start(ctx)) }()
-	if exit, err := p.Wait(ctx); err != nil || !exit.OK() {
-		t.Fatalf("%v %v\n%s\n%s", exit, err, p.Stdout, p.Stderr)
+	err := s.awaitLine(ctx, p, " done")
+	if err == nil {
+		err = s.awaitExit(t, ctx, p)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, p.Stdout, p.Stderr)
 	}
 	said(t, p.Stderr.String(), byGroup, 1)
 	said(t, p.Stderr.String(), byMPI, 1)
@@ -327,21 +380,28 @@ func (s *mpiStage) awaitBroadcast(t *testing.T, ctx context.Context, p *control.
 	}
 }
 
-// untilGone waits until no process of a program runs. Zombies do not count: process 1 of a guest
-// leaves those of others as they are.
-const untilGone = `alive() {
-	for p in $(busybox pidof %s); do grep -q 'State:.[^ZX]' /proc/$p/status 2>/dev/null && return 0; done
+// gone returns when none of the programs runs on any guest. Zombies do not count: process 1 of a
+// guest leaves those of others as they are.
+func (s *mpiStage) gone(ctx context.Context) error {
+	script := fmt.Sprintf(`alive() {
+	for p in $(busybox pidof check.%[1]s panel.%[1]s); do grep -q 'State:.[^ZX]' /proc/$p/status 2>/dev/null && return 0; done
 	return 1
 }
-while alive; do sleep 0.1; done`
+while alive; do sleep 0.1; done`, s.mpi.Name)
+	for _, g := range s.Guests {
+		if _, err := g.Run(ctx, "dash", "-c", script); err != nil {
+			return fmt.Errorf("ranks are left: %w", err)
+		}
+	}
+	return nil
+}
 
 // storyMPIRankKilled kills a rank during a broadcast. The launcher ends the job, as without the
 // library, and the next job has a group again.
 func storyMPIRankKilled(t *testing.T, ctx context.Context, s *mpiStage) string {
-	program := "check." + s.mpi.Name
 	p := s.start(t, mpiRun{args: []string{"check", "loop", "0", strconv.Itoa(4 << 20)}})
 	s.awaitBroadcast(t, ctx, p, 2)
-	_, err := s.Guests[2].Run(ctx, "dash", "-c", "kill -9 $(busybox pidof "+program+")")
+	_, err := s.Guests[2].Run(ctx, "dash", "-c", "kill -9 $(busybox pidof check."+s.mpi.Name+")")
 	must(t, err)
 	began := time.Now()
 	limited, cancel := context.WithTimeout(ctx, abortLimit)
@@ -350,10 +410,8 @@ func storyMPIRankKilled(t *testing.T, ctx context.Context, s *mpiStage) string {
 		t.Fatalf("the launcher ends with %v, %v\n%s", exit, err, p.Stderr)
 	}
 	took := time.Since(began)
-	for _, g := range s.Guests {
-		if _, err := g.Run(limited, "dash", "-c", fmt.Sprintf(untilGone, program)); err != nil {
-			t.Errorf("ranks are left: %v", err)
-		}
+	if err := s.gone(limited); err != nil {
+		t.Error(err)
 	}
 	s.carries(t, ctx, mpiRun{args: []string{"check", "loop", "2", strconv.Itoa(1 << 20)}}, 1)
 	return fmt.Sprintf("the job has ended after %.1f s, and the next one has a group", took.Seconds())

@@ -334,6 +334,7 @@ int main(int argc, char **argv)
 		stop("check sizes | types | communicators | intercommunicator | loop COUNT BYTES", 0, 0);
 	if (rank == 0)
 		printf("%s done\n", what);
+	fflush(stdout);
 	MPI_Finalize();
 	return 0;
 }

@@ -180,6 +180,7 @@ int main(int argc, char **argv)
 	free(other);
 	if (rank == 0)
 		printf("panel done\n");
+	fflush(stdout);
 	MPI_Finalize();
 	return 0;
 }
