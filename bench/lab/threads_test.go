@@ -50,7 +50,6 @@ func TestThreadTime(t *testing.T) {
 	}
 }
 
-// The threads of interfaces are those that appear when they are asked for.
 // A thread that another lab makes meanwhile ends with that lab, and then its CPU time could not be
 // read.
 func TestThreadsOfOtherLabsDoNotCount(t *testing.T) {
@@ -63,6 +62,7 @@ func TestThreadsOfOtherLabsDoNotCount(t *testing.T) {
 	}
 }
 
+// The threads of interfaces are those that appear when they are asked for.
 func TestThreadNAPI(t *testing.T) {
 	l := newLab(t, Options{Receivers: 1, MTU: 1500})
 	if _, err := ThreadNAPI(l.Box, l.Ports[0].Name); err == nil {
