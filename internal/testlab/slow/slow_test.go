@@ -14,7 +14,7 @@ import (
 func TestAShapedLink(t *testing.T) {
 	testlab.NeedRoot(t)
 	const (
-		rate   = 4_000_000
+		rate   = 1_000_000
 		frames = 50
 		bytes  = 1000 // of a frame's UDP payload, and at least that on the link
 		ack    = 0x11
