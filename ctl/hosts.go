@@ -56,6 +56,8 @@ const (
 	maxHostQPN = 1<<24 - 2
 	// lookAtGroup is the longest time after which a group is looked at again without an event.
 	lookAtGroup = time.Second
+	// keepRefusal is much longer than a host takes from an answer to its next question.
+	keepRefusal = 10 * time.Second
 )
 
 // Join answers a host that is to be a member of a group. It waits until the answer has another
@@ -186,6 +188,9 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	if _, err := h.c.Group(name); err == nil { // created since the host asked for it
 		return nil, api.HostGroup{}, nil
 	}
+	if err := h.refusedBefore(name, host, seen); err != nil {
+		return nil, api.HostGroup{}, err
+	}
 	party, all, err := h.hall.Come(time.Now(), name, host)
 	if err != nil {
 		return nil, api.HostGroup{}, err
@@ -223,6 +228,17 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	}
 }
 
+// refusedBefore returns why the group of a host that asks again, because it has seen who had come,
+// was refused between its two questions. h.mu is held.
+func (h *Hosts) refusedBefore(name string, host *gather.Host, seen string) error {
+	for party, err := range h.refused {
+		if seen != "" && party.Name == name && party.Waits(host.IP, host.QPN) {
+			return err
+		}
+	}
+	return nil
+}
+
 // create creates the group of a party. h.mu is held before and after, but not meanwhile.
 func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) (*api.Group, error) {
 	qpn := h.freeQPN(ip)
@@ -240,7 +256,7 @@ func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) 
 	if err != nil {
 		err = unlined(err)
 		h.refused[party] = err
-		time.AfterFunc(lookAtGroup, func() { // those who wait have heard of it by then
+		time.AfterFunc(keepRefusal, func() { // those who wait have heard of it by then
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			delete(h.refused, party)

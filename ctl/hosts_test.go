@@ -247,6 +247,31 @@ func TestAGroupThatTheBoxRefuses(t *testing.T) {
 	w.expect(t, withG1)
 }
 
+// A host that has just been told who came hears of a refusal with its next question. If its program
+// begins anew, it waits for the others anew.
+func TestARefusalBetweenTwoQuestions(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	w.create(t, strings.ReplaceAll(g1, "qpn: 18", "qpn: 200")) // the QP that 10.77.0.2 has
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	first := asks("10.77.0.1", "source", 2)
+	a, err := h.Join(over, addr("10.77.0.1"), "g2", first, "")
+	if err != nil || a.State != api.HostGathering {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	_, refusal := h.Join(t.Context(), addr("10.77.0.2"), "g2", asks("10.77.0.2", "receiver", 2), "")
+	if refusal == nil {
+		t.Fatal("the group was not refused")
+	}
+	if _, err := h.Join(over, addr("10.77.0.1"), "g2", first, a.Version); err == nil || err.Error() != refusal.Error() {
+		t.Errorf("\ngot  %v\nwant %v", err, refusal)
+	}
+	if a, err := h.Join(over, addr("10.77.0.1"), "g2", first, ""); err != nil || a.State != api.HostGathering {
+		t.Errorf("%+v, %v", a, err)
+	}
+}
+
 // A question ends with its time, and a host whose connection has ended is not waited with.
 func TestQuestionsThatEnd(t *testing.T) {
 	w := newWorld(t)
