@@ -561,7 +561,6 @@ var rules = []rule{
 	{"link", "the engine expects data where answers are sent", "mft/block.go", "	if !g.Hears(leg, ingress) {", "	if leg != nil {"},
 	{"link", "the next source has the peer of the first", "dataplane/state.go", "st.edits = st.group.Edits(next)", "st.edits = st.group.Edits(onlySends)"},
 	{"link", "the note of a new source names the group's QPN", "dataplane/state.go", "RemoteQPN: st.group.RemoteQPN(next)", "RemoteQPN: st.group.QPN"},
-	{"link", "a box below drops what comes from the root's address", "mft/table.go", "if !isBelow || l.Src != g.IP {", "if !isBelow || l.Src.IsValid() {"},
 	{"link", "the root does not speak for its own address", "mft/table.go", "isBelow := g.Addressing == BySwitchIP && g.Source.Src != g.IP", "isBelow := g.Addressing == BySwitchIP && g.IP.IsValid()"},
 	{"link", "another number of receivers changes nothing", "dataplane/state.go", " && g.Weight(i) == old.Weight(i)", ""},
 	{"link", "the kernel expects the packets of the first source", "dataplane/fanout.go", "b.Begin(st.group, st.active, ", "b.Begin(st.group, onlySends, "},
