@@ -242,10 +242,10 @@ func (h *Hosts) refusedBefore(name string, host *gather.Host, seen string) error
 // create creates the group of a party. h.mu is held before and after, but not meanwhile.
 func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) (*api.Group, error) {
 	qpn := h.freeQPN(ip)
-	h.mu.Unlock()
 	var rkey [4]byte
 	_, _ = rand.Read(rkey[:])
 	text, err := party.File(ip, qpn, binary.BigEndian.Uint32(rkey[:])&^(gather.MaxRegions-1))
+	h.mu.Unlock() // a host that asks again may change the party
 	var g api.Group
 	if err == nil {
 		// All hosts wait for this, so it goes on if the one that came last goes away.

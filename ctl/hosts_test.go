@@ -51,8 +51,9 @@ func (h *Hosts) came(t *testing.T, name, ip string) {
 	for {
 		h.mu.Lock()
 		changed, p := h.changed, h.hall.Party(name)
+		is := p != nil && slices.Contains(p.Came(), ip)
 		h.mu.Unlock()
-		if p != nil && slices.Contains(p.Came(), ip) {
+		if is {
 			return
 		}
 		select {
