@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // limit is how long a run may take. A run that hangs takes longer.
@@ -77,6 +79,7 @@ var runs = []run{
 }
 
 func TestBroadcasts(t *testing.T) {
+	testlab.Long(t)
 	for _, l := range libraries {
 		t.Run(l.name, func(t *testing.T) {
 			dir := l.build(t)
@@ -102,6 +105,7 @@ func TestBroadcasts(t *testing.T) {
 
 // Without ROCAST_VERBOSE the library says nothing, and without ROCAST_BOX it does nothing.
 func TestSilence(t *testing.T) {
+	testlab.Long(t)
 	for _, l := range libraries {
 		t.Run(l.name, func(t *testing.T) {
 			dir := l.build(t)
