@@ -37,8 +37,9 @@
  *   threads use different ones.
  * - After fork() the child cannot use what the parent has opened: functions return ROCAST_EFORKED,
  *   and the child's exit does no harm to the parent.
- * - No function takes longer than its time bound. Without a parameter of its own that is
- *   rocast_settings.patience_ms.
+ * - Every function has a time bound. Without a parameter of its own that is
+ *   rocast_settings.patience_ms. Where the box hangs, rocast_join takes up to 6 s longer, and
+ *   rocast_leave up to 5 s whatever the bound is.
  */
 #ifndef ROCAST_H
 #define ROCAST_H
