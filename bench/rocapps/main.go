@@ -108,7 +108,7 @@ func (b *bench) begin() {
 }
 
 const howMeasured = `A source and %d receivers with soft RDMA NICs (RC, path MTU 1024, at most 129 packets unacknowledged, as rxe) in network namespaces around a box with rocastd, as it is
-shipped. The link of each host carries %d Mb/s in the direction from the host (HTB, ACKs first), so no receiver gets more than that either. A group and the programs without
+shipped. The link of each host carries %d Mb/s in the direction from the host (HTB, ACKs first); the direction to the host is not limited, so a receiver to which two hosts send at once gets twice that, which favours the binomial pipeline. A millisecond of the link leaves at once. A group and the programs without
 multicast use the same NICs, links and code; unicast packets cross the box through the kernel's bridge. Everything that is delivered is compared with what was sent.
 
 The columns say whether the link was the limit: how busy it was, and what source, receivers and box used of one CPU each (soft NIC, program and the kernel's receive work, which runs in threads
