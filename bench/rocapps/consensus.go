@@ -121,7 +121,7 @@ func (f *consensusFigures) throughput() report.Section {
 	sec := report.Section{
 		Title: "(d) Consensus", Command: consensusCommand,
 		Text: "A leader appends entries of 64 bytes to the logs of its replicas by WRITE (examples/consensus), as fast as it can. An entry is decided when a majority has it: " +
-			"of a group, the box says so by one ACK; with a connection to *each* replica, as in Mu, the leader counts. " +
+			"of a group (with `repair: local`), the box says so by one ACK; with a connection to *each* replica, as in Mu, the leader counts. " +
 			fmt.Sprintf("The links carry %.0f Mb/s: entries are small, and with more the CPU would be the limit.", f.LinkBitsPerSecond/1e6),
 		Columns: []string{"replicas", "", "entries/s", "p50, us", "p99, us", "leader's link", "hosts' CPUs", "box CPU"},
 	}
