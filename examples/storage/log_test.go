@@ -34,6 +34,32 @@ func written(t *testing.T, blocks ...string) (path string, sums []sum, ends []in
 	return path, sums, ends
 }
 
+// A loss of power leaves half a record behind the log, whatever other logs have.
+func TestHalfARecordIsLeft(t *testing.T) {
+	for _, blocks := range [][]string{nil, {"one"}, {"one", "two", "three"}} {
+		path, _, ends := written(t, blocks...)
+		f, err := openFile(path, smallest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.tear(), f.close()); err != nil {
+			t.Fatal(err)
+		}
+		want := int64(0)
+		if n := len(blocks); n > 0 {
+			want = ends[n-1] + (headerBytes+int64(len(blocks[n-1])))/2
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Size() != want {
+			t.Fatalf("%d blocks: %d bytes are on the disk, %v; want %d", len(blocks), info.Size(), err, want)
+		}
+		if f, err = openFile(path, smallest); err != nil || f.records() != uint64(len(blocks)) {
+			t.Errorf("%d blocks: %d are left, %v", len(blocks), f.records(), err)
+		}
+		f.close()
+	}
+}
+
 // Wherever a write was torn, the log has all whole records, and goes on behind them.
 func TestATornWriteIsCutOff(t *testing.T) {
 	path, sums, ends := written(t, "one", "", "three")

@@ -167,11 +167,7 @@ func (s *story) happen(ctx context.Context) error {
 	}
 	s.say("the box has started again, and %d more blocks are stored", some)
 	lost := s.replicas[replicas-1]
-	record, err := s.replicas[0].log.read(lost.log.records() - 1)
-	if err != nil {
-		return err
-	}
-	if err := lost.die(record[:len(record)/2]); err != nil {
+	if err := lost.die(); err != nil {
 		return err
 	}
 	s.say("the power of %v fails in the middle of a write", lost.host.IP)

@@ -113,15 +113,14 @@ func (r *replica) rest() error {
 }
 
 // die loses what a machine loses when its power fails in the middle of a write: the ring, the queue
-// pairs, and the rest of the record. torn is how many bytes of it are on the disk.
-func (r *replica) die(torn []byte) error {
+// pairs, and the rest of the record.
+func (r *replica) die() error {
 	err := r.rest()
 	for _, qp := range r.pairs {
 		qp.Destroy()
 	}
 	r.host.RNIC.Deregister(ringRKey)
-	_, writeErr := r.log.disk.WriteAt(torn, r.log.end())
-	return errors.Join(err, writeErr, r.log.close())
+	return errors.Join(err, r.log.tear(), r.log.close())
 }
 
 // times are what fsync took since the last call.
