@@ -208,7 +208,7 @@ func raise(ctx context.Context, program string, p plan, n int) (r *rig, err erro
 		return nil, err
 	}
 	r.settings = ways.Settings{
-		Source: r.Hosts[0], Receivers: r.Hosts[1:], MTU: pathMTU, First: firstQPN,
+		Source: r.Hosts[0], Receivers: r.Hosts[1:], MTU: pathMTU, First: firstQPN, Timeout: ways.Calm,
 		Target: ways.Target{VA: groupVA, RKey: groupRKey, Bytes: logBytes},
 	}
 	for _, h := range r.Hosts {

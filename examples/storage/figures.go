@@ -104,9 +104,12 @@ func (p plan) measure(ctx context.Context, program, dir string, size int, way st
 	if err != nil {
 		return m, err
 	}
-	by := lead.group
-	if way == byEach {
-		by = func(ctx context.Context, s ways.Settings) (*ways.Way, error) { return ways.Each(ctx, s, replicas, nil) }
+	by := func(ctx context.Context, s ways.Settings) (*ways.Way, error) {
+		s.Timeout = ways.Calm
+		if way == byEach {
+			return ways.Each(ctx, s, replicas, nil)
+		}
+		return lead.group(ctx, s)
 	}
 	if lead.to, err = openSender(ctx, lead.shape, lead.host, lead.replicas, 0, replicas, lead.numbers(), by); err != nil {
 		return m, err

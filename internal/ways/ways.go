@@ -20,6 +20,10 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
+// Calm is a timeout of a second. Messages that wait for a slow link may wait for longer than 67 ms;
+// a queue pair that sends them again makes the queue longer.
+const Calm = 18
+
 // Target is the memory of the receivers. All have the same address and key, and so has a group.
 type Target struct {
 	VA    uint64
@@ -34,6 +38,7 @@ type Settings struct {
 	Target    Target
 	MTU       int      // path MTU, bytes
 	First     roce.QPN // the first of 1 + len(Receivers) numbers that no queue pair of these hosts has
+	Timeout   uint8    // the exponent of the local ACK timeout; 0: that of rnic.Defaults, 67 ms
 	// Receives is how many empty receives each receiver posts, for WRITEs with immediate. The
 	// program posts another one for each that is taken.
 	Receives int
@@ -80,12 +85,20 @@ func New(need int, to Target, heard func(complete uint64), qps ...*endpoint.QP) 
 	return w
 }
 
+func (s *Settings) qp(qpn roce.QPN, psn roce.PSN) rnic.Config {
+	c := bed.QP(qpn, psn, s.MTU)
+	if s.Timeout != 0 {
+		c.Timeout = s.Timeout
+	}
+	return c
+}
+
 // Each makes a way with a connection to each receiver.
 func Each(ctx context.Context, s Settings, need int, heard func(uint64)) (*Way, error) {
 	var here, there []*endpoint.QP
 	for i, r := range s.Receivers {
 		qpn := s.First + roce.QPN(i)
-		from, err := s.Source.RNIC.NewQP(bed.QP(qpn, 0, s.MTU))
+		from, err := s.Source.RNIC.NewQP(s.qp(qpn, 0))
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +126,7 @@ func Connect(ctx context.Context, a *endpoint.QP, peerOfA endpoint.Peer, b *endp
 
 // listen makes the queue pair of a receiver, with its receives posted.
 func (s *Settings) listen(r *bed.Host, qpn roce.QPN) (*endpoint.QP, error) {
-	qp, err := r.RNIC.NewQP(bed.QP(qpn, 0, s.MTU))
+	qp, err := r.RNIC.NewQP(s.qp(qpn, 0))
 	for range s.Receives {
 		if err == nil {
 			err = qp.PostRecv(0, nil)
@@ -127,7 +140,7 @@ func (s *Settings) listen(r *bed.Host, qpn roce.QPN) (*endpoint.QP, error) {
 func Group(ctx context.Context, s Settings, name string, ip netip.Addr, policy string,
 	create func(context.Context, []byte) error, heard func(uint64)) (*Way, error) {
 	const psn = 1000
-	from, err := s.Source.RNIC.NewQP(bed.QP(s.First, psn, s.MTU))
+	from, err := s.Source.RNIC.NewQP(s.qp(s.First, psn))
 	if err != nil {
 		return nil, err
 	}
