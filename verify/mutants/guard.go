@@ -130,7 +130,11 @@ func (r *room) buildGuarded(dir string) (err error) {
 		files[filepath.Join(r.dir, guardFile)] = fmt.Sprintf(guardSource, g.pkg)
 		number += len(g.edits)
 	}
-	dir = filepath.Join(dir, r.dir)
+	return r.compile(filepath.Join(dir, r.dir), files)
+}
+
+// compile compiles the room's tests into dir, with files that take the place of others.
+func (r *room) compile(dir string, files map[string]string) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}

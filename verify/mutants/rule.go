@@ -9,8 +9,7 @@ import (
 )
 
 // rule is a mutant that breaks one rule of merging: it replaces old, a text that stands in a file
-// exactly once, by broken. The file is one of feedback, or has its path. The zero rule breaks
-// nothing.
+// exactly once, by broken. The file is one of feedback, or has its path.
 type rule struct {
 	rule, name  string
 	file        string
@@ -52,21 +51,26 @@ func (r rule) path() string {
 	return filepath.Join("feedback", r.file)
 }
 
-// try returns the name of the test that notices the mutant, "" if none does.
-func (r rule) try() (noticed string, err error) {
-	if r.file == "" {
-		return tryBroken("", "", ruleSuites)
+// tests are those that have to notice the mutant.
+func (r rule) tests() *room {
+	switch {
+	case strings.HasPrefix(r.file, "internal/rnic/"):
+		return &nicTests
+	case r.path() == r.file:
+		return &engineTests
+	}
+	return &mergingTests
+}
+
+// try returns the name of the test that notices the mutant, "" if none does. The number is that of
+// its copy, 0 if it has none.
+func (r rule) try(number int) (noticed string, err error) {
+	if number > 0 {
+		return r.tests().runGuarded(number)
 	}
 	broken, err := r.source()
 	if err != nil {
 		return "", err
 	}
-	suites := ruleSuites
-	switch {
-	case strings.HasPrefix(r.file, "internal/rnic/"):
-		suites = nicSuites
-	case r.path() == r.file:
-		suites = engineSuites
-	}
-	return tryBroken(r.path(), broken, suites)
+	return tryBroken(r.path(), broken, r.tests().suites)
 }

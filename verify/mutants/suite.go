@@ -29,9 +29,9 @@ var (
 	otherFeedback = suite{dir: "feedback", flags: []string{"-test.skip=Stories", "-rapid.nofailfile", "-rapid.shrinktime=0s"}}
 	smallWorlds   = suite{dir: "verify/model", flags: []string{"-test.run=Worlds", "-test.short"}}
 
-	ruleSuites   = []suite{stories, otherFeedback, smallWorlds}
-	nicSuites    = []suite{{dir: "internal/rnic"}}
-	engineSuites = []suite{{dir: "dataplane"}, {dir: "verify/sim", flags: []string{"-test.run=Seeds", "-test.short"}}}
+	mergingTests = room{dir: "feedback", suites: []suite{stories, otherFeedback, smallWorlds}}
+	nicTests     = room{dir: "internal/rnic", suites: []suite{{dir: "internal/rnic"}}}
+	engineTests  = room{dir: "dataplane", suites: []suite{{dir: "dataplane"}, {dir: "verify/sim", flags: []string{"-test.run=Seeds", "-test.short"}}}}
 )
 
 const (

@@ -15,15 +15,16 @@ type verdict struct {
 	err     error
 }
 
-// tryAll tries mutants on all processors. The verdicts are in the rules' order.
-func tryAll(rs []rule) []verdict {
+// tryAll tries mutants on all processors. The verdicts are in the rules' order. numbers are those of
+// the rules' copies, by the rules' names.
+func tryAll(rs []rule, numbers map[string]int) []verdict {
 	verdicts := make([]verdict, len(rs))
 	next := make(chan int)
 	var workers sync.WaitGroup
 	for range runtime.NumCPU() {
 		workers.Go(func() {
 			for i := range next {
-				verdicts[i].noticed, verdicts[i].err = rs[i].try()
+				verdicts[i].noticed, verdicts[i].err = rs[i].try(numbers[rs[i].name])
 			}
 		})
 	}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Most rules break one function. Such rules need no compilation of their own either: the file gets
+// a broken copy of the function for each rule, and an environment variable says which copy runs:
+//
+//	                         func f(a int) int {
+//	                         	switch rocastMutant {
+//	                         	case 7:
+//	func f(a int) int {      		return fMutant7(a)
+//	        return a    →    	}
+//	}                        	return a
+//	                         }
+//	                         func fMutant7(a int) int {
+//	                         	return -a
+//	                         }
+
+// copied is a file with copies of its functions.
+type copied struct {
+	source []byte
+	tree   *ast.File
+	first  map[*ast.FuncDecl]*strings.Builder // what a function begins with
+	copies strings.Builder
+}
+
+func newCopied(source []byte) (*copied, error) {
+	tree, err := parser.ParseFile(token.NewFileSet(), "", source, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	return &copied{source: source, tree: tree, first: map[*ast.FuncDecl]*strings.Builder{}}, nil
+}
+
+// at is the place of a position in the source: the file is the only one of its set.
+func at(p token.Pos) int { return int(p) - 1 }
+
+// add adds the copy of a function in which old, which stands in the source once, is replaced. It
+// returns false if old is not inside of a function, or if the function's parameters have no names.
+func (c *copied) add(number int, old, broken string) bool {
+	from := strings.Index(string(c.source), old)
+	to := from + len(old)
+	for _, d := range c.tree.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Body == nil || from <= at(f.Body.Lbrace) || to > at(f.Body.Rbrace) {
+			continue
+		}
+		call, ok := callOf(f, number)
+		if !ok {
+			return false
+		}
+		if c.first[f] == nil {
+			c.first[f] = &strings.Builder{}
+		}
+		fmt.Fprintf(c.first[f], "\ncase %d:\n%s", number, call)
+		name := at(f.Name.End())
+		fmt.Fprintf(&c.copies, "\n%s%s%s%s%s\n", c.source[at(f.Pos()):name], suffix(number), c.source[name:from], broken, c.source[to:at(f.End())])
+		return true
+	}
+	return false
+}
+
+func suffix(number int) string { return fmt.Sprintf("Mutant%d", number) }
+
+// callOf is the statement with which a function calls its copy instead of running itself.
+func callOf(f *ast.FuncDecl, number int) (call string, ok bool) {
+	callee := f.Name.Name + suffix(number)
+	if f.Recv != nil {
+		names := f.Recv.List[0].Names
+		if len(names) == 0 {
+			return "", false
+		}
+		callee = names[0].Name + "." + callee
+	}
+	if f.Type.TypeParams != nil || f.Name.Name == "init" {
+		return "", false
+	}
+	var arguments []string
+	for _, p := range f.Type.Params.List {
+		if len(p.Names) == 0 {
+			return "", false
+		}
+		for _, n := range p.Names {
+			if n.Name == "_" {
+				return "", false
+			}
+			name := n.Name
+			if _, variadic := p.Type.(*ast.Ellipsis); variadic {
+				name += "..."
+			}
+			arguments = append(arguments, name)
+		}
+	}
+	call = callee + "(" + strings.Join(arguments, ", ") + ")"
+	if f.Type.Results == nil {
+		return call + "\nreturn", true
+	}
+	return "return " + call, true
+}
+
+// text is the file with all copies.
+func (c *copied) text() string {
+	var out strings.Builder
+	from := 0
+	for _, d := range c.tree.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && c.first[f] != nil {
+			body := at(f.Body.Lbrace) + 1
+			fmt.Fprintf(&out, "%s\nswitch %s {%s\n}\n", c.source[from:body], guardVariable, c.first[f])
+			from = body
+		}
+	}
+	out.Write(c.source[from:])
+	out.WriteString(c.copies.String())
+	return out.String()
+}
+
+// copyRules compiles the tests of rules into dir, with copies of the functions that the rules break.
+// It returns the numbers of the rules that have a copy. Without a mutant the tests have to pass:
+// tests that fail anyway would seem to notice everything.
+func copyRules(dir string, chosen []rule) (numbers map[string]int, err error) {
+	numbers = map[string]int{}
+	files := map[*room]map[string]*copied{}
+	for i, r := range chosen {
+		of := files[r.tests()]
+		if of == nil {
+			of = map[string]*copied{}
+			files[r.tests()] = of
+		}
+		c := of[r.path()]
+		if c == nil {
+			source, err := os.ReadFile(r.path())
+			if err != nil {
+				return nil, err
+			}
+			if c, err = newCopied(source); err != nil {
+				return nil, err
+			}
+			of[r.path()] = c
+		}
+		if number := i + 1; c.add(number, r.old, r.broken) {
+			numbers[r.name] = number
+		}
+	}
+	for tests, of := range files {
+		texts := map[string]string{}
+		for path, c := range of {
+			texts[path] = c.text()
+			texts[filepath.Join(filepath.Dir(path), guardFile)] = fmt.Sprintf(guardSource, c.tree.Name.Name)
+		}
+		if err := tests.compile(filepath.Join(dir, tests.dir), texts); err != nil {
+			return nil, err
+		}
+	}
+	return numbers, nil
+}
