@@ -204,6 +204,9 @@ func drawn(t *testing.T, ctx context.Context, s *story) {
 
 // By a group the leader sends each entry once, by connections once for each replica.
 func TestTheFigures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures for seconds what other tests do, too")
+	}
 	program := lab.Program(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -34,6 +34,9 @@ func TestTheLogSurvives(t *testing.T) {
 
 // By a group the source sends each block once, by connections once for each replica.
 func TestTheFigures(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures for seconds what other tests do, too")
+	}
 	program := lab.Program(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
