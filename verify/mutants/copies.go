@@ -44,7 +44,7 @@ func newCopied(source []byte) (*copied, error) {
 func at(p token.Pos) int { return int(p) - 1 }
 
 // add adds the copy of a function in which old, which stands in the source once, is replaced. It
-// returns false if old is not inside of a function, or if the function's parameters have no names.
+// returns false if old is not inside of a function, or if a parameter of the function has no name.
 func (c *copied) add(number int, old, broken string) bool {
 	from := strings.Index(string(c.source), old)
 	to := from + len(old)
@@ -122,9 +122,9 @@ func (c *copied) text() string {
 	return out.String()
 }
 
-// copyRules compiles the tests of rules into dir, with copies of the functions that the rules break.
-// It returns the numbers of the rules that have a copy. Without a mutant the tests have to pass:
-// tests that fail anyway would seem to notice everything.
+// copyRules compiles the tests of rules into dir, with copies of the functions that the rules
+// break. It returns the numbers of the rules that have a copy. Without a mutant the tests have to
+// pass: tests that fail anyway would seem to notice everything.
 func copyRules(dir string, chosen []rule) (numbers map[string]int, err error) {
 	numbers = map[string]int{}
 	files := map[*room]map[string]*copied{}

@@ -15,8 +15,8 @@ type verdict struct {
 	err     error
 }
 
-// tryAll tries mutants on all processors. The verdicts are in the rules' order. numbers are those of
-// the rules' copies, by the rules' names.
+// tryAll tries mutants on all processors. The verdicts are in the rules' order. numbers are those
+// of the rules' copies, by the rules' names.
 func tryAll(rs []rule, numbers map[string]int) []verdict {
 	verdicts := make([]verdict, len(rs))
 	next := make(chan int)
