@@ -43,7 +43,7 @@ frames were lost because the reader was too slow. Only root may capture. With --
 			if q.Snap == 0 {
 				q.Snap = api.SnapMost
 			}
-			return a.watchCapture(cmd, q, count, func() (shown, error) { return a.showing(cmd, file) })
+			return a.watchCapture(cmd, q, count, func() (shown, error) { return a.showing(cmd, q.Group, file) })
 		},
 	}
 	f := cmd.Flags()
@@ -67,9 +67,9 @@ type shown interface {
 	end() error
 }
 
-func (a *app) showing(cmd *cobra.Command, file string) (shown, error) {
+func (a *app) showing(cmd *cobra.Command, group, file string) (shown, error) {
 	if file == "" {
-		return &frameLines{out: a.stdout, json: a.json}, nil
+		return &frameLines{app: a, group: group}, nil
 	}
 	ports, err := a.client().Ports(cmd.Context())
 	if err != nil {
@@ -140,26 +140,28 @@ func (a *app) summary(at api.CaptureProgress) error {
 
 // frameLines shows each frame as a line of text, or as a line of JSON.
 type frameLines struct {
-	out  io.Writer
-	json bool
+	*app
+	group string // the lines of this group do not name it
 }
 
 func (l *frameLines) frame(f *api.CapturedFrame) error {
 	if l.json {
-		return json.NewEncoder(l.out).Encode(api.CaptureLine{Frame: f})
+		return json.NewEncoder(l.stdout).Encode(api.CaptureLine{Frame: f})
 	}
-	_, err := fmt.Fprintln(l.out, frameLine(f))
-	return err
+	return l.show(func(w io.Writer) { fmt.Fprintln(w, frameLine(f, l.group)) })
 }
 
 func (l *frameLines) flush() error { return nil }
 func (l *frameLines) end() error   { return nil }
 
-// frameLine describes a frame.
-func frameLine(f *api.CapturedFrame) string {
+// frameLine describes a frame. It names the group if that is not the one that is known.
+func frameLine(f *api.CapturedFrame, known string) string {
 	way := map[string]string{api.In: "from", api.Out: "to"}[f.Direction]
-	return fmt.Sprintf("%s  %s  %s  %-4s %s  %s  %s (%s)", f.Time.Local().Format("15:04:05.000000"), cmp.Or(f.Group, "-"),
-		cmp.Or(f.Port, "-"), way, cmp.Or(f.Member, "-"), packetText(f), f.Verdict, f.Reason)
+	at := f.Time.Local().Format("15:04:05.000000")
+	if known == "" || f.Group != known {
+		at += "  " + cmp.Or(f.Group, "-")
+	}
+	return fmt.Sprintf("%s  %s  %-4s %s  %s  %s (%s)", at, cmp.Or(f.Port, "-"), way, cmp.Or(f.Member, "-"), packetText(f), f.Verdict, f.Reason)
 }
 
 // packetText says what kind of packet a frame is.

@@ -82,15 +82,15 @@ connections too, and counts by name what was refused or did not fit.`, (*client.
 }
 
 func printCMs(w io.Writer, list api.CMs) {
-	row(w, "GROUP IP", "PORT", "ACK", "RECEIVERS", "SOURCE", "CONNECTED", "GROUP", "CONNECTION")
+	row(w, "GROUP IP", "PORT", "ACK", "SOURCE", "CONNECTED", "GROUP", "CONNECTION")
 	for _, up := range list.CMs {
-		receivers := strings.Join(up.Receivers, ",")
 		if len(up.Connections) == 0 {
-			row(w, up.GroupIP, up.Port, up.Ack, receivers, "", "", "", "none yet")
-			continue
+			row(w, up.GroupIP, up.Port, up.Ack, "", "", "", "none yet")
+		} else {
+			for _, c := range notOver(up.Connections, func(c api.CMConnection) bool { return c.Ended != nil }) {
+				row(w, up.GroupIP, up.Port, up.Ack, c.Source, known(c.Receivers), c.Group, because(c.State, c.Reason))
+			}
 		}
-		for _, c := range notOver(up.Connections, func(c api.CMConnection) bool { return c.Ended != nil }) {
-			row(w, up.GroupIP, up.Port, up.Ack, receivers, c.Source, known(c.Receivers), c.Group, because(c.State, c.Reason))
-		}
+		fmt.Fprintf(w, "  receivers %s\n", strings.Join(up.Receivers, ","))
 	}
 }

@@ -66,8 +66,7 @@ type eventKinds struct {
 // watched writes events that have just happened.
 func (a *app) watched(list client.Events) error {
 	if !a.json {
-		printEvents(a.stdout, list)
-		return nil
+		return a.show(func(w io.Writer) { printEvents(w, list) })
 	}
 	for _, e := range list.Events {
 		if err := json.NewEncoder(a.stdout).Encode(e); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,10 @@ func (a *app) features() *cobra.Command {
 			return a.print(list, func(w io.Writer) {
 				row(w, "FEATURE", "KERNEL", "STATUS", "WITHOUT IT")
 				for _, f := range list.Features {
-					row(w, f.Name, ">= "+f.Since, because(f.Status, f.Detail), f.Fallback)
+					row(w, f.Name, ">= "+f.Since, f.Status, f.Fallback)
+					if f.Detail != "" {
+						fmt.Fprintf(w, "  %s\n", f.Detail)
+					}
 				}
 			})
 		},

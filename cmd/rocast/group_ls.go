@@ -19,9 +19,9 @@ func (a *app) groupList() *cobra.Command {
 				return err
 			}
 			return a.print(list, func(w io.Writer) {
-				row(w, "NAME", "IP", "QPN", "ADDRESSING", "MEMBERS", "WAITING", "STATE", "ROOT")
+				row(w, "NAME", "IP", "QPN", "ADDRESSING", "MEMBERS", "WAITING", "ROOT", "STATE")
 				for _, g := range list.Groups {
-					row(w, g.Name, g.IP, g.QPN, g.Addressing, g.MemberCount, g.WaitingCount, because(g.State, g.Reason), g.Root)
+					row(w, g.Name, g.IP, g.QPN, g.Addressing, g.MemberCount, g.WaitingCount, g.Root, because(g.State, g.Reason))
 				}
 			})
 		},

@@ -19,10 +19,11 @@ func (a *app) groupShow() *cobra.Command {
 
 ACKED and the source's progress are PSNs of the source; merged is the last one that was acknowledged to it. goodput says how
 many packets are acknowledged to it in a second, and how many were before. PENDING is a NAK that was not yet sent to the source. PART says how a receiver takes part; if it no longer does, STATE says how it can join
-again. LINK: a member whose QP has a peer address of its own, REMOTE IP, or which stands for several RECEIVERS in a quorum: another
-box. REPAIR, with repair: local: CURSOR is the next packet that the box sends to a receiver, LAG how many packets the receiver
-has not acknowledged, REPAIRED how many the box sent it again, LAST MINUTE how many of these in the last minute, PROBES how
-many because it was silent, GIVEN UP how often the source had to help. Only root sees R_Keys.`,
+again. HOST: the numbers of the member's queue pair, as its program has them, and the way to its host. LINK: a member whose QP has a
+peer address of its own, REMOTE IP, or which stands for several RECEIVERS in a quorum: another box. REPAIR, with repair: local:
+NOW says whether the box repairs at the moment, CURSOR is the next packet that it sends to a receiver, LAG how many packets the
+receiver has not acknowledged, REPAIRED how many the box sent it again, LAST MINUTE how many of these in the last minute, PROBES
+how many because it was silent, GIVEN UP how often the source had to help. Only root sees R_Keys.`,
 		Args:              takes("NAME"),
 		ValidArgsFunction: completed(a.groupNames),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,19 +98,24 @@ func printRepair(w io.Writer, g api.Group) {
 		return
 	}
 	fmt.Fprintln(w)
-	row(w, "REPAIR", "REMOTE QPN", "REPAIRING", "CURSOR", "LAG", "REPAIRED", "LAST MINUTE", "PROBES", "GIVEN UP")
+	row(w, "REPAIR", "QPN", "NOW", "CURSOR", "LAG", "REPAIRED", "LAST MINUTE", "PROBES", "GIVEN UP")
 	for _, m := range g.Members {
 		if r := m.Repair; r != nil {
-			row(w, m.IP, m.RemoteQPN, yesNo(r.Repairing), r.Cursor, r.Lag, r.Repaired, r.Recently, r.Probes, r.GivenUp)
+			row(w, m.IP, m.QPN, yesNo(r.Repairing), r.Cursor, r.Lag, r.Repaired, r.Recently, r.Probes, r.GivenUp)
 		}
 	}
 }
 
 func printMembers(w io.Writer, g api.Group) {
 	fmt.Fprintln(w)
-	row(w, "MEMBER", "QPN", "ROLE", "REMOTE QPN", "FIRST PSN", "SEND PSN", "PORT", "MAC", "VLAN", "PART", "ACKED", "PENDING", "STATE")
+	row(w, "MEMBER", "QPN", "ROLE", "PORT", "PART", "ACKED", "PENDING", "STATE")
 	for _, m := range g.Members {
-		row(w, m.IP, m.QPN, m.Role, m.RemoteQPN, m.PSN, optional(m.SendPSN), m.Port, m.MAC, vlans(m.VLANs), m.Part, optional(m.Acked), m.Pending, because(m.State, m.Reason))
+		row(w, m.IP, m.QPN, m.Role, m.Port, m.Part, optional(m.Acked), m.Pending, because(m.State, m.Reason))
+	}
+	fmt.Fprintln(w)
+	row(w, "HOST", "QPN", "REMOTE QPN", "FIRST PSN", "SEND PSN", "MAC", "VLAN")
+	for _, m := range g.Members {
+		row(w, m.IP, m.QPN, m.RemoteQPN, m.PSN, optional(m.SendPSN), m.MAC, vlans(m.VLANs))
 	}
 }
 
@@ -135,9 +141,12 @@ func printBoxes(w io.Writer, g api.Group) {
 		return
 	}
 	fmt.Fprintln(w)
-	row(w, "BOX", "ADDRESS", "QPN", "MEMBERS", "STATE")
+	row(w, "BOX", "ADDRESS", "QPN", "STATE")
 	for _, l := range g.Links {
-		row(w, l.Box, l.Remote.IP, l.Remote.QPN, strings.Join(l.Members, ","), because(l.State, l.Reason))
+		row(w, l.Box, l.Remote.IP, l.Remote.QPN, because(l.State, l.Reason))
+		if len(l.Members) > 0 {
+			fmt.Fprintf(w, "  members %s\n", strings.Join(l.Members, ","))
+		}
 	}
 }
 

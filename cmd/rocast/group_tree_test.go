@@ -93,7 +93,7 @@ func TestGroupShowOfABranch(t *testing.T) {
 	g.Links[1].State, g.Links[1].Reason = api.Degraded, "box leaf3 does not answer"
 	var out bytes.Buffer
 	printGroup(&out, g)
-	for _, want := range []string{"note\ta note\n", "part of\tthe group of box leaf1, asked for by box leaf1\n", "leaf2\t10.9.0.2\t-\t10.2.0.1,10.2.0.2\tready", "leaf3\t10.9.0.2\t-\t-\tdegraded: box leaf3 does not answer"} {
+	for _, want := range []string{"note\ta note\n", "part of\tthe group of box leaf1, asked for by box leaf1\n", "leaf2\t10.9.0.2\t-\tready\n  members 10.2.0.1,10.2.0.2\nleaf3\t10.9.0.2\t-\tdegraded: box leaf3 does not answer\n\n"} {
 		if !strings.Contains(strings.ReplaceAll(out.String(), "\t0\t", "\t-\t"), want) {
 			t.Errorf("%q is missing in\n%s", want, out.String())
 		}

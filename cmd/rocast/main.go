@@ -48,7 +48,7 @@ func main() {
 
 // run executes the command line and returns the exit status.
 func (e *env) run(ctx context.Context) int {
-	a := &app{env: e}
+	a := &app{env: e, screen: e.stdout}
 	cmd := a.root()
 	cmd.SetArgs(e.args)
 	cmd.SetOut(e.stdout)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/rocast/rocast/ctl/api"
 )
@@ -18,9 +17,15 @@ func (a *app) print(answer any, human func(w io.Writer)) error {
 	if a.json {
 		return a.printJSON(answer)
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
-	human(w)
-	return w.Flush()
+	return a.show(human)
+}
+
+// show writes tables and sentences for people.
+func (a *app) show(human func(w io.Writer)) error {
+	var text strings.Builder
+	human(&text)
+	_, err := io.WriteString(a.stdout, layout(text.String(), a.width()))
+	return err
 }
 
 func (a *app) printJSON(answer any) error {
@@ -53,7 +58,7 @@ func (a *app) fail(err error) int {
 	return exitRefused
 }
 
-// row writes one line of a table. An empty cell is written as a dash.
+// row writes one line of a table, for layout. An empty cell is written as a dash.
 func row(w io.Writer, cells ...any) {
 	text := make([]string, len(cells))
 	for i, cell := range cells {

@@ -71,15 +71,15 @@ state of a client's run; waiting means that the run before has not ended. --json
 }
 
 func printPerftests(w io.Writer, list api.Perftests) {
-	row(w, "GROUP IP", "PORT", "RECEIVERS", "CLIENT", "VERSION", "QPS", "MTU", "RUN")
+	row(w, "GROUP IP", "PORT", "CLIENT", "VERSION", "QPS", "MTU", "RUN")
 	for _, p := range list.Perftests {
-		receivers := strings.Join(p.Receivers, ",")
 		if len(p.Runs) == 0 {
-			row(w, p.GroupIP, p.Port, receivers, "", "", "", "", "no client yet")
-			continue
+			row(w, p.GroupIP, p.Port, "", "", "", "", "no client yet")
+		} else {
+			for _, run := range notOver(p.Runs, func(r api.PerftestRun) bool { return r.Ended != nil }) {
+				row(w, p.GroupIP, p.Port, run.Client, run.Version, known(run.QPs), known(run.MTU), because(run.State, run.Reason))
+			}
 		}
-		for _, run := range notOver(p.Runs, func(r api.PerftestRun) bool { return r.Ended != nil }) {
-			row(w, p.GroupIP, p.Port, receivers, run.Client, run.Version, known(run.QPs), known(run.MTU), because(run.State, run.Reason))
-		}
+		fmt.Fprintf(w, "  receivers %s\n", strings.Join(p.Receivers, ","))
 	}
 }

@@ -23,9 +23,10 @@ rocastd.yaml and the kernel's counters.`,
 				return err
 			}
 			return a.print(list, func(w io.Writer) {
-				row(w, "PORT", "STATE", "MAC", "MTU", "ATTACH", "MODE", "MULTI-BUFFER", "QUEUES", "RX", "TX", "LOST", "MARKED")
+				row(w, "PORT", "STATE", "MAC", "MTU", "ATTACH", "MODE", "QUEUES", "RX", "TX", "LOST", "MARKED")
 				for _, p := range list.Ports {
-					row(w, p.Name, p.State, p.MAC, p.MTU, p.Attach, p.Mode, yesNo(p.MultiBuffer), p.Queues, p.RxFrames, p.TxFrames, p.TxLost, p.Marked)
+					row(w, p.Name, p.State, p.MAC, p.MTU, p.Attach, p.Mode, p.Queues,
+						amount(float64(p.RxFrames)), amount(float64(p.TxFrames)), amount(float64(p.TxLost)), amount(float64(p.Marked)))
 				}
 				for _, p := range list.Ports {
 					if p.Reason != "" {

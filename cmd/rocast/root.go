@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,8 @@ type app struct {
 	json     bool
 	socket   string
 	remote   remote
-	watching bool // the command shows the same again and again
+	watching bool      // the command shows the same again and again
+	screen   io.Writer // standard output, whatever stdout is at the moment
 }
 
 func (a *app) client() *client.Client {

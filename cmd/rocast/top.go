@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -9,16 +8,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rocast/rocast/ctl/api"
 )
-
-// topWidth is the number of columns of a table of rocast top.
-const topWidth = 100
 
 // topReading is what happened between two answers of the daemon. Rates are per second.
 type topReading struct {
@@ -175,9 +170,7 @@ func (g *groupRates) lag() uint64 {
 }
 
 // printTop writes a line for each group, and another one for a group that is not ready.
-func printTop(out io.Writer, t topReading) {
-	var table bytes.Buffer
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+func printTop(w io.Writer, t topReading) {
 	row(w, "GROUP", "IN", "OUT", "SLOWEST", "GOODPUT", "LAG", "TIME", "NAK", "RNR", "CNP", "REPAIR", "DROP", "ENGINE")
 	for i := range t.Groups {
 		g := &t.Groups[i]
@@ -185,48 +178,36 @@ func printTop(out io.Writer, t topReading) {
 		if r := g.slowest(); r != nil {
 			slowest, goodput, lag, age = r.name(), bits(r.Goodput), amount(float64(r.Lag)), seconds(r.LagSeconds)
 		}
-		row(w, shorten(g.Name, 16), bits(g.InBytes), bits(g.OutBytes), shorten(slowest, 16), goodput, lag, age,
+		row(w, g.Name, bits(g.InBytes), bits(g.OutBytes), slowest, goodput, lag, age,
 			amount(g.sum(func(r *receiverRates) float64 { return r.NAKs })), amount(g.sum(func(r *receiverRates) float64 { return r.RNRs })),
 			amount(g.sum(func(r *receiverRates) float64 { return r.CNPs })), amount(g.sum(func(r *receiverRates) float64 { return r.Repaired })),
 			amount(g.drops()), g.Carrier)
-	}
-	_ = w.Flush()
-	line := -1 // the first one is the heading
-	for text := range strings.Lines(table.String()) {
-		fmt.Fprint(out, shortenLine(text))
-		if line >= 0 && t.Groups[line].State != api.Ready {
-			fmt.Fprint(out, shortenLine("  "+because(t.Groups[line].State, t.Groups[line].Reason)))
+		if g.State != api.Ready {
+			fmt.Fprintln(w, shorten("  "+because(g.State, g.Reason)))
 		}
-		line++
 	}
 	if t.More > 0 {
-		fmt.Fprintf(out, "and %d more groups: rocast top NAME\n", t.More)
+		fmt.Fprintf(w, "and %d more groups: rocast top NAME\n", t.More)
 	}
 }
 
 // printTopGroup writes a line for each receiver of a group.
-func printTopGroup(out io.Writer, g *groupRates) {
-	fmt.Fprint(out, shortenLine(g.Name+" is "+because(g.State, g.Reason)))
-	fmt.Fprintf(out, "in %sb/s, %s packets/s; out %sb/s, %s copies/s; resent %s/s; engine %s\n",
+func printTopGroup(w io.Writer, g *groupRates) {
+	fmt.Fprintln(w, shorten(g.Name+" is "+because(g.State, g.Reason)))
+	fmt.Fprintf(w, "in %sb/s, %s packets/s; out %sb/s, %s copies/s; resent %s/s; engine %s\n",
 		bits(g.InBytes), amount(g.InPackets), bits(g.OutBytes), amount(g.OutPackets), amount(g.Resent), orDash(g.Carrier))
 	if r := g.slowest(); r != nil {
-		fmt.Fprintf(out, "slowest: %s, %s packets and %s behind\n", r.name(), amount(float64(r.Lag)), seconds(r.LagSeconds))
+		fmt.Fprintf(w, "slowest: %s, %s packets and %s behind\n", r.name(), amount(float64(r.Lag)), seconds(r.LagSeconds))
 	}
 	for _, reason := range slices.Sorted(maps.Keys(g.Drops)) {
-		fmt.Fprintf(out, "dropped: %s/s %s\n", amount(g.Drops[reason]), reason)
+		fmt.Fprintf(w, "dropped: %s/s %s\n", amount(g.Drops[reason]), reason)
 	}
-	fmt.Fprintln(out)
-	var table bytes.Buffer
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w)
 	row(w, "RECEIVER", "PORT", "GOODPUT", "PACKETS", "LAG", "TIME", "NAK", "RNR", "CNP", "REPAIR", "STATE")
 	for i := range g.Receivers {
 		r := &g.Receivers[i]
 		row(w, r.name(), r.Port, bits(r.Goodput), amount(r.Packets), amount(float64(r.Lag)), seconds(r.LagSeconds),
 			amount(r.NAKs), amount(r.RNRs), amount(r.CNPs), amount(r.Repaired), cmp.Or(r.Trouble, r.State))
-	}
-	_ = w.Flush()
-	for line := range strings.Lines(table.String()) {
-		fmt.Fprint(out, shortenLine(line))
 	}
 }
 
@@ -267,16 +248,12 @@ func seconds(s float64) string {
 	return fmt.Sprintf("%.0fm", s/60)
 }
 
-// shorten cuts a text that is longer than width.
-func shorten(text string, width int) string {
-	if r := []rune(text); len(r) > width {
-		return string(r[:width-1]) + "…"
+// shorten cuts a text so that it is one line, and the table does not jump when the text changes.
+func shorten(text string) string {
+	if r := []rune(text); len(r) > narrow {
+		return string(r[:narrow-1]) + "…"
 	}
 	return text
-}
-
-func shortenLine(line string) string {
-	return strings.TrimRight(shorten(strings.TrimRight(line, " \n"), topWidth), " ") + "\n"
 }
 
 func (a *app) top() *cobra.Command {

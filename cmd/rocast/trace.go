@@ -180,7 +180,7 @@ meanwhile, and only root may do it. With --json each frame is a document on a li
 			if count < 1 {
 				return usage(cmd, "--count is %d; write a number of frames", count)
 			}
-			show := &eventLines{out: a.stdout, json: a.json, left: count}
+			show := &eventLines{app: a, left: count}
 			return a.watchCapture(cmd, api.CaptureQuery{Group: args[0]}, 0, func() (shown, error) { return show, nil })
 		},
 	}
@@ -193,8 +193,7 @@ var errEnough = errors.New("enough")
 
 // eventLines shows captured frames by event.
 type eventLines struct {
-	out    io.Writer
-	json   bool
+	*app
 	left   int // received frames that are still wanted
 	events []uint64
 	frames map[uint64][]api.CapturedFrame
@@ -220,7 +219,7 @@ func (l *eventLines) flush() error {
 			}
 			l.left--
 		}
-		if err := l.show(frames); err != nil {
+		if err := l.event(frames); err != nil {
 			return err
 		}
 	}
@@ -231,15 +230,16 @@ func (l *eventLines) flush() error {
 	return nil
 }
 
-func (l *eventLines) show(frames []api.CapturedFrame) error {
+func (l *eventLines) event(frames []api.CapturedFrame) error {
 	if l.json {
-		return json.NewEncoder(l.out).Encode(api.Trace{Class: api.ToGroup, Group: frames[0].Group, Frames: frames})
+		return json.NewEncoder(l.stdout).Encode(api.Trace{Class: api.ToGroup, Group: frames[0].Group, Frames: frames})
 	}
-	if frames[0].Direction == api.Out {
-		fmt.Fprintln(l.out, "as time passes")
-	}
-	printEvent(l.out, frames)
-	return nil
+	return l.show(func(w io.Writer) {
+		if frames[0].Direction == api.Out {
+			fmt.Fprintln(w, "as time passes")
+		}
+		printEvent(w, frames)
+	})
 }
 
 func (l *eventLines) end() error { return nil }

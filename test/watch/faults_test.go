@@ -85,7 +85,7 @@ var faults = []fault{
 	{
 		heading: "### A receiver's link loses packets", file: "repair: local\n", loss: 200_000,
 		blocks: [][]look{{
-			{command: "rocast group show g1", keep: `^(name|state|REPAIR|10\.\S+ +\d+ +(yes|no))`, wants: []string{"state       degraded: ", "REPAIR", third + "  1           yes"}},
+			{command: "rocast group show g1", keep: `^(name|state|REPAIR|10\.\S+ +\d+ +(yes|no))`, wants: []string{"state       degraded: ", "REPAIR", third + "  19   yes"}},
 			{command: "rocast events", wants: []string{"member-repairing", "degraded", third}},
 		}},
 	},
@@ -250,8 +250,12 @@ func (l *faulty) see(k look) string {
 	return "$ " + k.command + "\n" + shown
 }
 
+// goesOn is where a line is broken that is too long.
+var goesOn = regexp.MustCompile(`\n {4,}`)
+
 // lacks returns the first of what an output should have and has not.
 func (k *look) lacks(output string) string {
+	output = goesOn.ReplaceAllString(output, " ")
 	for _, want := range k.wants {
 		if !strings.Contains(output, want) {
 			return want
@@ -260,12 +264,12 @@ func (k *look) lacks(output string) string {
 	return ""
 }
 
-// abridged keeps the lines that match, and writes ... for those that were left out between or in
-// front of them; without a pattern it keeps all.
+// abridged keeps the lines that match, with the lines in which they go on, and writes ... for those
+// that were left out between or in front of them; without a pattern it keeps all.
 func abridged(output, keep string) string {
 	pattern, shown, left := regexp.MustCompile(keep), "", false
 	for line := range strings.Lines(output) {
-		if !pattern.MatchString(line) {
+		if more := shown != "" && !left && strings.HasPrefix(line, "    "); !more && !pattern.MatchString(line) {
 			left = left || strings.TrimSpace(line) != ""
 			continue
 		}
