@@ -167,9 +167,9 @@ func frameLine(f *api.CapturedFrame, known string) string {
 // packetText says what kind of packet a frame is.
 func packetText(f *api.CapturedFrame) string {
 	if f.Opcode == "" {
-		return fmt.Sprintf("no RoCE packet, %d bytes", f.Length)
+		return fmt.Sprintf("no RoCE packet, %d B", f.Length)
 	}
-	return fmt.Sprintf("%s %d to QPN %d, %d bytes", cmp.Or(f.Syndrome, f.Opcode), f.PSN, f.QPN, f.Length)
+	return fmt.Sprintf("%s %d QPN %d, %d B", cmp.Or(f.Syndrome, f.Opcode), f.PSN, f.QPN, f.Length)
 }
 
 // frameFile writes each frame as pcapng.

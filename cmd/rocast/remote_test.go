@@ -31,11 +31,11 @@ func (d *daemon) remotely(t *testing.T) (flags func(name string) []string) {
 		}
 		return neighbour.Files{Cert: cert, Key: key, CA: ca.Path}
 	}
-	l, err := server.ListenForBoxes(neighbour.API{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Files: issue("leaf1")})
+	l, err := server.ListenForBoxes(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.NewForBoxes(d.control, zap.NewNop(), d.server, neighbour.API{Clients: []string{"admin"}, ReadClients: []string{"looker"}})
+	s := server.NewForBoxes(d.control, zap.NewNop(), d.server, neighbour.API{Files: issue("leaf1"), Clients: []string{"admin"}, ReadClients: []string{"looker"}})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- s.Serve(ctx, l) }()

@@ -117,7 +117,7 @@ func (s *service) openBoxes(c config.Config) (err error) {
 	if !c.API.On() {
 		return nil
 	}
-	if s.boxesAt, err = server.ListenForBoxes(c.API); err != nil {
+	if s.boxesAt, err = server.ListenForBoxes(c.API.Listen); err != nil {
 		return err
 	}
 	s.close = append(s.close, func() error { _ = s.boxesAt.Close(); return nil }) // Serve has closed it, unless open fails

@@ -27,23 +27,37 @@ type Branches interface {
 	Tree(ctx context.Context, name string) (api.Tree, error)
 }
 
-// NewForBoxes returns a Server for other boxes and for programs, with a certificate that the
-// listener has verified. Boxes may only ask for branches. The programs that a names as clients may
+const (
+	// mostOfAPeer bounds the connections from one address, and mostOfPeers those from all. Before a
+	// certificate is verified it is not known who connects, so one address cannot keep all others
+	// out, and all together cannot take the daemon's file descriptors.
+	mostOfAPeer = 512
+	mostOfPeers = 4096
+)
+
+// NewForBoxes returns a Server for other boxes and for programs, with a certificate that it
+// verifies. Boxes may only ask for branches. The programs that a names as clients may
 // ask for all that the server programs answers, as a user in its socket's group; those that it
 // names as readClients may read, as a user in its readGroup.
 func NewForBoxes(c Branches, log *zap.Logger, programs *Server, a neighbour.API) *Server {
 	s := unrouted(Config{Log: log})
 	s.http.Handler = s.boxRoutes(c, programs, a)
+	s.bound = func(l net.Listener) net.Listener {
+		return neighbour.NewListener(crowdOf(l, mostOfAPeer, mostOfPeers, func(who string, closed int) {
+			s.Log.Warn("other boxes and programs have too many connections; further ones were closed", zap.String("address", who),
+				zap.Int("closed", closed), zap.Int("mostOfAnAddress", mostOfAPeer), zap.Int("mostOfAll", mostOfPeers))
+		}), a.Files)
+	}
 	return s
 }
 
 // ListenForBoxes listens for other boxes. The address need not be on an interface yet.
-func ListenForBoxes(a neighbour.API) (net.Listener, error) {
-	l, err := listenFreely(a.Listen)
+func ListenForBoxes(at netip.AddrPort) (net.Listener, error) {
+	l, err := listenFreely(at)
 	if err != nil {
-		return nil, fmt.Errorf("listen for other boxes on %v: %w", a.Listen, err)
+		return nil, fmt.Errorf("listen for other boxes on %v: %w", at, err)
 	}
-	return neighbour.NewListener(l, a.Files), nil
+	return l, nil
 }
 
 // listenFreely listens on an address that need not be on an interface yet: at boot, addresses may

@@ -27,6 +27,7 @@ import (
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/certs"
 )
 
@@ -69,7 +70,7 @@ func newFabric(t *testing.T) *fabric {
 	}
 	for n := 1; n <= 3; n++ {
 		b := &box{name: fmt.Sprint("b", n), files: f.files(t, fmt.Sprint("b", n))}
-		b.at, err = ListenForBoxes(neighbour.API{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Files: b.files})
+		b.at, err = ListenForBoxes(netip.MustParseAddrPort("127.0.0.1:0"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +118,7 @@ func (f *fabric) open(t *testing.T, n int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	programs := New(Config{Control: b.Controller, Reloader: &reloader{}, Metrics: http.NotFoundHandler(), Log: zap.NewNop()})
-	s := NewForBoxes(b.Controller, zap.New(f.core), programs, neighbour.API{Clients: []string{"monitor"}, ReadClients: []string{"looker"}})
+	s := NewForBoxes(b.Controller, zap.New(f.core), programs, neighbour.API{Files: b.files, Clients: []string{"monitor"}, ReadClients: []string{"looker"}})
 	go func() { done <- s.Serve(ctx, b.at) }()
 	b.stop = func() {
 		cancel()
@@ -275,13 +276,13 @@ func TestABoxOfAnotherVersionIsNamed(t *testing.T) {
 // serveAs serves with the files of a box.
 func serveAs(t *testing.T, f neighbour.Files, handle http.HandlerFunc) (at string) {
 	t.Helper()
-	l, err := ListenForBoxes(neighbour.API{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Files: f})
+	l, err := ListenForBoxes(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &http.Server{Handler: handle}
 	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Serve(l) }()
+	go func() { defer close(done); _ = s.Serve(neighbour.NewListener(l, f)) }()
 	t.Cleanup(func() { s.Close(); <-done })
 	return l.Addr().String()
 }
@@ -290,13 +291,13 @@ func serveAs(t *testing.T, f neighbour.Files, handle http.HandlerFunc) (at strin
 func TestTheAddressMayComeLater(t *testing.T) {
 	f := newFabric(t)
 	for _, at := range []string{"192.0.2.77:0", "[2001:db8::77]:0"} {
-		l, err := ListenForBoxes(neighbour.API{Listen: netip.MustParseAddrPort(at), Files: f.boxes[0].files})
+		l, err := ListenForBoxes(netip.MustParseAddrPort(at))
 		if err != nil {
 			t.Fatal(err)
 		}
 		l.Close()
 	}
-	_, err := ListenForBoxes(neighbour.API{Listen: f.boxes[0].at.Addr().(*net.TCPAddr).AddrPort(), Files: f.boxes[0].files})
+	_, err := ListenForBoxes(f.boxes[0].at.Addr().(*net.TCPAddr).AddrPort())
 	if err == nil || !strings.Contains(err.Error(), "listen for other boxes on 127.0.0.1:") {
 		t.Error(err)
 	}
@@ -368,4 +369,45 @@ func TestHandshakesThatFailAreOneLineOfTheLog(t *testing.T) {
 	if all := written.All(); len(all) != 2 || all[0].Message != all[1].Message || all[1].ContextMap()["error"] != "http: TLS handshake error from 10.0.0.1:1: EOF" {
 		t.Errorf("%+v", all)
 	}
+}
+
+// Whoever reaches the listener for other boxes cannot take the connections of others, and no file
+// descriptors without bound.
+func TestAnAddressHasSoManyConnectionsToTheListenerForBoxes(t *testing.T) {
+	f := newFabric(t)
+	b := f.boxes[0]
+	id, err := tls.LoadX509KeyPair(b.files.Cert, b.files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := func(from string) bool {
+		at := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		conn, err := tls.DialWithDialer(&at, "tcp", b.at.Addr().String(), &tls.Config{
+			Certificates: []tls.Certificate{id}, InsecureSkipVerify: true, // who answers is not the question
+		})
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}
+	var open []net.Conn
+	for range mostOfAPeer {
+		conn, err := net.Dial("tcp", b.at.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		open = append(open, conn)
+	}
+	if served("127.0.0.1") || served("127.0.0.1") {
+		t.Error("one more connection of that address is served")
+	}
+	if !served("127.0.0.2") {
+		t.Error("another address is not served")
+	}
+	if said := f.log.FilterMessage("other boxes and programs have too many connections; further ones were closed").FilterField(zap.String("address", "127.0.0.1")); said.Len() != 1 {
+		t.Errorf("logged %v", said.All())
+	}
+	open[0].Close()
+	testlab.Eventually(t, testlab.Patience, "the address is served again when one of its connections has ended", func() bool { return served("127.0.0.1") }, nil)
 }

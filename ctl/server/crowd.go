@@ -3,6 +3,7 @@ package server
 import (
 	"net"
 	"sync"
+	"time"
 )
 
 // mostOfAUser bounds the connections of one user who may not change anything. With readGroup
@@ -17,12 +18,26 @@ type crowd struct {
 	enters func(net.Conn) (p peer, who string)
 	most   int // of one name
 	all    int // of all names together; 0: any number
-	// refused is told the name of each connection that is closed.
-	refused func(who string)
+	// refused is told, each refusedEvery at most, how many connections were closed since it was told
+	// last, and the name of the last one. Whoever floods the listener does not flood the log.
+	refused func(who string, closed int)
+
+	told   time.Time // when refused was called last
+	closed int       // since then
 
 	mu    sync.Mutex
 	open  map[string]int // connections by name
 	total int
+}
+
+const refusedEvery = 10 * time.Second
+
+// crowdOf is a crowd whose connections count by the IP from which they come.
+func crowdOf(l net.Listener, most, all int, refused func(who string, closed int)) *crowd {
+	return &crowd{Listener: l, most: most, all: all, refused: refused, enters: func(conn net.Conn) (peer, string) {
+		ip, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // never fails with TCP
+		return peer{}, ip
+	}}
 }
 
 // Accept returns the next connection, with the rights of its peer.
@@ -39,8 +54,16 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if c.enter(who) {
 			return &visitor{Conn: conn, peer: p, leave: sync.OnceFunc(func() { c.leave(who) })}, nil
 		}
-		c.refused(who)
+		c.refuse(who, time.Now())
 		_ = conn.Close() // nothing was written
+	}
+}
+
+// refuse counts a connection that was closed. Only the goroutine that accepts calls it.
+func (c *crowd) refuse(who string, now time.Time) {
+	if c.closed++; now.Sub(c.told) >= refusedEvery {
+		c.refused(who, c.closed)
+		c.told, c.closed = now, 0
 	}
 }
 

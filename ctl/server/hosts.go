@@ -39,13 +39,10 @@ func NewForHosts(h Hosts, log *zap.Logger) *Server {
 	s := unrouted(Config{Log: log})
 	s.waiting = make(chan struct{}, maxHosts)
 	s.bound = func(l net.Listener) net.Listener {
-		return &crowd{Listener: l, most: mostOfAHost, all: mostOfHosts, enters: func(conn net.Conn) (peer, string) {
-			ip, _, _ := net.SplitHostPort(conn.RemoteAddr().String()) // never fails with TCP
-			return peer{}, ip
-		}, refused: func(who string) {
-			s.Log.Warn("hosts have too many connections; a further one was closed", zap.String("host", who),
+		return crowdOf(l, mostOfAHost, mostOfHosts, func(who string, closed int) {
+			s.Log.Warn("hosts have too many connections; further ones were closed", zap.String("host", who), zap.Int("closed", closed),
 				zap.Int("mostOfAHost", mostOfAHost), zap.Int("mostOfAll", mostOfHosts))
-		}}
+		})
 	}
 	mux := http.NewServeMux()
 	for path, methods := range s.hostResources(h) {

@@ -146,7 +146,7 @@ func TestHostsHaveSoManyConnections(t *testing.T) {
 	if conn, err := l.Accept(); err == nil || conn != nil {
 		t.Errorf("%v, %v: one more is served", conn, err)
 	}
-	if n := logs.FilterMessage("hosts have too many connections; a further one was closed").FilterField(zap.String("host", "10.77.0.1")).Len(); n != 1 {
+	if n := logs.FilterMessage("hosts have too many connections; further ones were closed").FilterField(zap.String("host", "10.77.0.1")).Len(); n != 1 {
 		t.Errorf("logged %v", logs.All())
 	}
 }

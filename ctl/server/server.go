@@ -123,8 +123,9 @@ func New(c Config) *Server {
 				who = strconv.Itoa(p.uid)
 			}
 			return p, who
-		}, refused: func(who string) {
-			s.Log.Warn("a user has too many connections to the API; a further one was closed", zap.String("uid", who), zap.Int("most", mostOfAUser))
+		}, refused: func(who string, closed int) {
+			s.Log.Warn("a user has too many connections to the API; further ones were closed", zap.String("uid", who),
+				zap.Int("closed", closed), zap.Int("most", mostOfAUser))
 		}}
 	}
 	s.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return withPeer(ctx, conn.(*visitor).peer) }
