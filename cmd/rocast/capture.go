@@ -25,9 +25,10 @@ func (a *app) capture() *cobra.Command {
 		Long: fmt.Sprintf(`Show frames of groups as they pass, and what becomes of each, until interrupted: frames received, copies and
 answers sent, and what was refused or lost. tcpdump on the box sees none of them, because they do not pass through the kernel.
 
-Each line has the time, group, port and host; from: received, to: sent; the opcode and PSN, or of an acknowledge packet its
-syndrome and PSN, as the packet has them; the verdict, and its reason, which rocast stats --explain explains. With -w the
-frames are written as pcapng, and each has the same as a comment: rocast capture -w - | wireshark -k -i -
+Each line has the time, the group unless --group names it, port and host; from: received, to: sent; the opcode, PSN, destination
+QPN and length of the packet, and for an acknowledge packet its syndrome instead of the opcode; the verdict, and its reason, which
+rocast stats --explain explains. With -w the frames are written as pcapng, and each has the same as a comment:
+rocast capture -w - | wireshark -k -i -
 
 The first %d bytes of each frame are kept: all headers, R_Keys among them, and a little payload. While a capture runs the kernel
 engine carries none of its groups, so they take more CPU time; it gets them again afterwards. The last line says how many
