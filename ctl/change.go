@@ -92,7 +92,7 @@ func laterOf(g *group, l *link) (later []later) {
 }
 
 // beginKept begins a group and stores it.
-func (c *Controller) beginKept(g *group, text []byte) error {
+func (c *Controller) beginKept(g *group, text []byte) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.refuseNameTaken(g.wanted); err != nil {
@@ -107,7 +107,12 @@ func (c *Controller) beginKept(g *group, text []byte) error {
 		}
 		// Another group of that name may have left its regions, if it could not be removed as a
 		// whole.
-		if err := errors.Join(c.Store.DropRegions(g.name), c.Store.Put(g.name, text)); err != nil {
+		if g.file.Table {
+			g.tableEnd, err = c.Store.PutRegions(g.name, g.table.Parts(receiverIDs(g.file)))
+		} else {
+			err = c.Store.DropRegions(g.name)
+		}
+		if err = errors.Join(err, c.Store.Put(g.name, text)); err != nil {
 			return errors.Join(err, c.end(g))
 		}
 	}

@@ -273,28 +273,46 @@ func TestNobodyWaitsForATableThatIsWrittenAnew(t *testing.T) {
 	}
 }
 
-// A damaged table fails its group, and says so: nobody may WRITE to memory that has left.
+// A table that is damaged, also in its last change, or is gone fails its group, and says so: nobody
+// may WRITE to memory that has left, and a source whose memory is gone must not be refused it.
 func TestADamagedTable(t *testing.T) {
-	f := newTree(t)
-	f.create(tableFile(nearReceivers...))
-	f.mustChange(adding(0x1000))
-	f.mustChange(removing(0x1000))
-	b1 := f.box("b1")
-	path := filepath.Join(b1.dir, "groups", "g1.regions")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text[20] ^= 1
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b1.restart(false, false)
-	g, err := b1.Group("g1")
-	if want := "read the regions of group g1: the file with its regions is damaged; remove the group and create it again"; err != nil || g.State != api.Failed || g.Reason != want {
-		t.Errorf("%+v, %v", g.GroupSummary, err)
-	}
-	if _, err := b1.changeRegions(t, adding(0x2000)); err == nil {
-		t.Error("a group that failed has changed")
+	for _, c := range []struct {
+		is     string
+		damage func(path string, text []byte) error
+	}{
+		{"damaged", func(path string, text []byte) error {
+			text[20] ^= 1
+			return os.WriteFile(path, text, 0o600)
+		}},
+		{"damaged", func(path string, text []byte) error {
+			text[len(text)-20] ^= 1
+			return os.WriteFile(path, text, 0o600)
+		}},
+		{"missing", func(path string, _ []byte) error { return os.Remove(path) }},
+	} {
+		f := newTree(t)
+		f.create(tableFile(nearReceivers...))
+		b1 := f.box("b1")
+		b1.restart(false, false)
+		f.hasTable() // a table without regions has a file too
+		f.mustChange(adding(0x1000))
+		f.mustChange(removing(0x1000))
+		path := filepath.Join(b1.dir, "groups", "g1.regions")
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = c.damage(path, text)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b1.restart(false, false)
+		g, err := b1.Group("g1")
+		want := "read the regions of group g1: the file with its regions is " + c.is + "; remove the group and create it again"
+		if err != nil || g.State != api.Failed || g.Reason != want {
+			t.Errorf("%s: %+v, %v", c.is, g.GroupSummary, err)
+		}
+		if _, err := b1.changeRegions(t, adding(0x2000)); err == nil {
+			t.Errorf("%s: a group that failed has changed", c.is)
+		}
 	}
 }

@@ -13,7 +13,9 @@ import (
 )
 
 // The file of a group's regions has a frame for each change: the number of its bytes and a checksum
-// of that number and the bytes, 4 bytes each and little-endian, and then the bytes.
+// of that number and the bytes, 4 bytes each and little-endian, and then the bytes. An empty frame
+// ends the file: all in front of it was stored, so if the last change is wrong, it was damaged
+// later, and no crash has left it unfinished.
 const (
 	frameHeadBytes = 8
 	// maxChangeBytes bounds a change. A crash leaves at most one unfinished frame, at the end of
@@ -24,8 +26,12 @@ const (
 // errDamagedRegions: a part of a file of regions is wrong that a crash cannot have left unfinished.
 var errDamagedRegions = errors.New("the file with its regions is damaged")
 
-// AppendRegions stores one more change of a group's regions. The file has at bytes before and end
-// bytes after it. What is behind at is no change: it was left by one that was not made.
+// errNoRegions: a file of regions is gone. PutRegions makes one when the group is stored.
+var errNoRegions = errors.New("the file with its regions is missing")
+
+// AppendRegions stores one more change of a group's regions, which is not empty. The changes take at
+// bytes before and end bytes after it. What is behind at is no change: it was left by one that was
+// not made, or says that all before it is stored.
 func (s *Store) AppendRegions(name string, at int64, change []byte) (end int64, err error) {
 	defer func() {
 		if err != nil {
@@ -59,9 +65,25 @@ func (s *Store) AppendRegions(name string, at int64, change []byte) (end int64, 
 		err = syncDir(filepath.Join(s.dir, groupsDir))
 	}
 	if err != nil {
-		return at, errors.Join(err, file.Truncate(at), file.Sync())
+		return at, errors.Join(err, endAt(file, at))
 	}
-	return at + int64(len(frame)), nil
+	end = at + int64(len(frame))
+	// The change is stored. If a crash comes before this frame is on the disk too, the change is
+	// there all the same.
+	_, _ = file.WriteAt(lastFrame, end)
+	return end, nil
+}
+
+// lastFrame is the empty frame at the end.
+var lastFrame = appendFrame(nil, nil)
+
+// endAt lets the changes of a file end at a place.
+func endAt(file *os.File, at int64) error {
+	err := file.Truncate(at)
+	if err == nil {
+		_, err = file.WriteAt(lastFrame, at)
+	}
+	return errors.Join(err, file.Sync())
 }
 
 // CutRegions takes back the changes behind at.
@@ -69,7 +91,7 @@ func (s *Store) CutRegions(name string, at int64) error {
 	file, err := os.OpenFile(s.beside(name, regionsSuffix), os.O_WRONLY, 0)
 	if err == nil {
 		defer file.Close()
-		err = errors.Join(file.Truncate(at), file.Sync())
+		err = endAt(file, at)
 	}
 	if err != nil {
 		return fmt.Errorf("take back a change of the regions of group %s: %w", name, err)
@@ -77,7 +99,7 @@ func (s *Store) CutRegions(name string, at int64) error {
 	return nil
 }
 
-// PutRegions stores changes in place of all that were stored. end is the length of the file then.
+// PutRegions stores changes in place of all that were stored. They take end bytes.
 func (s *Store) PutRegions(name string, changes iter.Seq[[]byte]) (end int64, err error) {
 	err = replaceFile(s.beside(name, regionsSuffix), func(w io.Writer) error {
 		buffered := bufio.NewWriterSize(w, 1<<20)
@@ -87,6 +109,7 @@ func (s *Store) PutRegions(name string, changes iter.Seq[[]byte]) (end int64, er
 			end += int64(len(frame))
 			_, _ = buffered.Write(frame) // Flush returns the error
 		}
+		_, _ = buffered.Write(lastFrame)
 		return buffered.Flush()
 	})
 	if err != nil {
@@ -114,8 +137,8 @@ func sum(length, change []byte) uint32 {
 }
 
 // Regions calls each for every stored change of a group's regions, which is valid until each
-// returns. It removes what a crash has left of a change; cut is the number of its bytes. end is the
-// length of the file then.
+// returns. It removes what a crash has left of a change; cut is the number of its bytes. The changes
+// take end bytes.
 func (s *Store) Regions(name string, each func(change []byte) error) (end, cut int64, err error) {
 	defer func() {
 		if err != nil {
@@ -124,7 +147,7 @@ func (s *Store) Regions(name string, each func(change []byte) error) (end, cut i
 	}()
 	file, err := os.OpenFile(s.beside(name, regionsSuffix), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		return 0, 0, nil
+		err = errNoRegions
 	}
 	if err != nil {
 		return 0, 0, err
@@ -136,11 +159,14 @@ func (s *Store) Regions(name string, each func(change []byte) error) (end, cut i
 	}
 	from := bufio.NewReaderSize(file, 1<<20)
 	var change []byte
-	for end < info.Size() {
+	for at := int64(0); at < info.Size(); {
 		if change, err = readFrame(from, change); err != nil {
 			break
 		}
-		end += int64(frameHeadBytes + len(change))
+		if at += int64(frameHeadBytes + len(change)); len(change) == 0 {
+			continue
+		}
+		end = at
 		if err := each(change); err != nil {
 			return end, 0, err
 		}
@@ -160,7 +186,7 @@ func (s *Store) Regions(name string, each func(change []byte) error) (end, cut i
 	if endsWithFrame(tail) {
 		return end, 0, err
 	}
-	return end, cut, errors.Join(file.Truncate(end), file.Sync())
+	return end, cut, endAt(file, end)
 }
 
 // endsWithFrame reports whether a whole frame lies behind the first byte, at the end. If the length

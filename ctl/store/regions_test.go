@@ -37,17 +37,27 @@ func appendAll(t *testing.T, s *Store, at int64, changes ...string) int64 {
 
 func TestRegionsComeBack(t *testing.T) {
 	s := open(t, t.TempDir())
+	missing := func() {
+		t.Helper()
+		if _, _, err := s.Regions("g1", nil); !errors.Is(err, errNoRegions) {
+			t.Errorf("without a file: %v", err)
+		}
+	}
+	missing()
+	if end, err := s.PutRegions("g1", slices.Values([][]byte(nil))); err != nil || end != 0 {
+		t.Error(end, err)
+	}
 	if changes, end, cut := regionsOf(t, s); changes != nil || end != 0 || cut != 0 {
 		t.Errorf("%q, %d, %d", changes, end, cut)
 	}
-	end := appendAll(t, s, 0, "one", "", "three")
+	end := appendAll(t, s, 0, "one", "2", "three")
 	check := func(wantEnd int64, want ...string) {
 		t.Helper()
 		if changes, end, cut := regionsOf(t, s); !slices.Equal(changes, want) || end != wantEnd || cut != 0 {
 			t.Errorf("%q, %d, %d; want %q, %d", changes, end, cut, want, wantEnd)
 		}
 	}
-	check(end, "one", "", "three")
+	check(end, "one", "2", "three")
 	if info, err := os.Stat(s.beside("g1", regionsSuffix)); err != nil || info.Mode() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err) // it has R_Keys
 	}
@@ -56,9 +66,9 @@ func TestRegionsComeBack(t *testing.T) {
 	if err := s.CutRegions("g1", end); err != nil {
 		t.Fatal(err)
 	}
-	check(end, "one", "", "three")
+	check(end, "one", "2", "three")
 	appendAll(t, s, end, "a longer fourth one")
-	check(appendAll(t, s, end, "4"), "one", "", "three", "4")
+	check(appendAll(t, s, end, "4"), "one", "2", "three", "4")
 	end, err := s.PutRegions("g1", slices.Values([][]byte{[]byte("all"), []byte("of it")}))
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +77,7 @@ func TestRegionsComeBack(t *testing.T) {
 	if err := s.Delete("g1"); err != nil {
 		t.Fatal(err)
 	}
-	check(0)
+	missing()
 	if _, err := s.AppendRegions("g1", 0, make([]byte, maxChangeBytes+1)); err == nil {
 		t.Error("a change that cannot be read back was stored")
 	}
@@ -104,6 +114,9 @@ func TestAnUnfinishedChangeOfRegions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if whole = whole[:last]; !slices.Equal(whole[last:cap(whole)][:frameHeadBytes], lastFrame) {
+		t.Error("the file does not end with an empty frame")
+	}
 	for size := end + 1; size < last; size++ {
 		for _, zeros := range []bool{false, true} {
 			left := slices.Clone(whole[:size])
@@ -128,8 +141,8 @@ func TestAnUnfinishedChangeOfRegions(t *testing.T) {
 	}
 }
 
-// A change that is damaged in front of another one was confirmed once: nothing may be removed, and
-// the group must not run with what is left.
+// A change that is damaged was confirmed once: nothing may be removed, and the group must not run
+// with what is left.
 func TestDamagedRegions(t *testing.T) {
 	s := open(t, t.TempDir())
 	appendAll(t, s, 0, "one", "two", "three")
@@ -138,7 +151,7 @@ func TestDamagedRegions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at := range 2 * (frameHeadBytes + 3) {
+	for at := range len(whole) - frameHeadBytes { // also of the last change, for it was confirmed
 		bad := slices.Clone(whole)
 		bad[at] ^= 0x10
 		if err := os.WriteFile(path, bad, 0o600); err != nil {
@@ -147,6 +160,14 @@ func TestDamagedRegions(t *testing.T) {
 		_, _, err := s.Regions("g1", func([]byte) error { return nil })
 		if now, _ := os.ReadFile(path); !errors.Is(err, errDamagedRegions) || !bytes.Equal(now, bad) {
 			t.Errorf("byte %d: %v", at, err)
+		}
+	}
+	for size := len(whole) - frameHeadBytes; size < len(whole); size++ { // what a crash leaves of the empty frame
+		if err := os.WriteFile(path, whole[:size], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if changes, _, _ := regionsOf(t, s); !slices.Equal(changes, []string{"one", "two", "three"}) {
+			t.Errorf("with %d bytes: %q", size, changes)
 		}
 	}
 	long := append(slices.Clone(whole), make([]byte, maxChangeBytes+frameHeadBytes+1)...)

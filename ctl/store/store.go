@@ -100,15 +100,16 @@ func (s *Store) putBeside(name, suffix, what string, text []byte) error {
 	return nil
 }
 
-// Delete removes a group. The group's file may already be gone. The state is removed last: a state
-// without a group has no meaning, and Restore removes it.
+// Delete removes a group. The group's file may already be gone. It has gone from the disk before the
+// files beside it are removed: a crash may leave these without the group, and Restore removes them,
+// but no group without them.
 func (s *Store) Delete(name string) error {
 	err := removeIfThere(s.path(name))
 	if err == nil {
-		err = errors.Join(s.PutState(name, nil), s.PutTree(name, nil), s.DropRegions(name))
+		err = syncDir(filepath.Join(s.dir, groupsDir))
 	}
 	if err == nil {
-		err = syncDir(filepath.Join(s.dir, groupsDir))
+		err = errors.Join(s.PutState(name, nil), s.PutTree(name, nil), s.DropRegions(name))
 	}
 	if err != nil {
 		return fmt.Errorf("forget group %s: %w", name, err)
