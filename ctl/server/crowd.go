@@ -18,8 +18,8 @@ type crowd struct {
 	enters func(net.Conn) (p peer, who string)
 	most   int // of one name
 	all    int // of all names together; 0: any number
-	// refused is told, each refusedEvery at most, how many connections were closed since it was told
-	// last, and the name of the last one. Whoever floods the listener does not flood the log.
+	// refused is told, each refusedEvery at most, how many connections were closed since it was
+	// told last, and the name of the last one. Who floods the listener does not flood the log.
 	refused func(who string, closed int)
 
 	told   time.Time // when refused was called last

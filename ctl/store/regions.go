@@ -29,9 +29,9 @@ var errDamagedRegions = errors.New("the file with its regions is damaged")
 // errNoRegions: a file of regions is gone. PutRegions makes one when the group is stored.
 var errNoRegions = errors.New("the file with its regions is missing")
 
-// AppendRegions stores one more change of a group's regions, which is not empty. The changes take at
-// bytes before and end bytes after it. What is behind at is no change: it was left by one that was
-// not made, or says that all before it is stored.
+// AppendRegions stores one more change of a group's regions, which is not empty. The changes take
+// at bytes before and end bytes after it. What is behind at is no change: it was left by one that
+// was not made, or says that all before it is stored.
 func (s *Store) AppendRegions(name string, at int64, change []byte) (end int64, err error) {
 	defer func() {
 		if err != nil {
@@ -137,8 +137,8 @@ func sum(length, change []byte) uint32 {
 }
 
 // Regions calls each for every stored change of a group's regions, which is valid until each
-// returns. It removes what a crash has left of a change; cut is the number of its bytes. The changes
-// take end bytes.
+// returns. It removes what a crash has left of a change; cut is the number of its bytes. The
+// changes take end bytes.
 func (s *Store) Regions(name string, each func(change []byte) error) (end, cut int64, err error) {
 	defer func() {
 		if err != nil {

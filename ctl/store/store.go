@@ -100,9 +100,9 @@ func (s *Store) putBeside(name, suffix, what string, text []byte) error {
 	return nil
 }
 
-// Delete removes a group. The group's file may already be gone. It has gone from the disk before the
-// files beside it are removed: a crash may leave these without the group, and Restore removes them,
-// but no group without them.
+// Delete removes a group. The group's file may already be gone. It has gone from the disk before
+// the files beside it are removed: a crash may leave these without the group, and Restore removes
+// them, but no group without them.
 func (s *Store) Delete(name string) error {
 	err := removeIfThere(s.path(name))
 	if err == nil {
