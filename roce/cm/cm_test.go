@@ -153,6 +153,95 @@ func TestGoldenMessages(t *testing.T) {
 	}
 }
 
+// Each bit of a message belongs to one field, and reading and writing the message keeps it; or it
+// has no meaning here, as docs/wire.md#rdma-cm says, and is sent as 0.
+func TestEachBitHasOneMeaning(t *testing.T) {
+	type bits struct {
+		from, to int // bytes
+		mask     byte
+	}
+	const end = messageBytes
+	path := func(at int) []bits {
+		return []bits{{at + 38, at + 39, 0x0F}, {at + 39, at + 40, 0xC0}, {at + 42, at + 43, 7}, {at + 43, at + 44, 7}}
+	}
+	for attribute, unused := range map[Attribute][]bits{
+		AttrREQ:     append(append(path(52), path(96)...), bits{4, 5, 0xFF}, bits{24, 28, 0xFF}),
+		AttrMRA:     {{8, 9, 0x3F}, {9, 10, 7}},
+		AttrREJ:     {{8, 9, 0x3F}, {9, 10, 1}},
+		AttrREP:     {{27, 28, 0x0F}},
+		AttrRTU:     {},
+		AttrDREQ:    {{11, 12, 0xFF}},
+		AttrDREP:    {},
+		AttrSIDRREQ: {{6, 8, 0xFF}},
+		AttrSIDRREP: {{5, 12, 0xFF}, {20, end, 0xFF}},
+		AttrLAP:     {{8, end, 0xFF}},
+		AttrAPR:     {{8, 9, 0xFF}, {10, end, 0xFF}},
+	} {
+		for i := range 8 * end {
+			var b, want, got [messageBytes]byte
+			b[i/8] = 1 << (i % 8)
+			want = b
+			for _, u := range unused {
+				if u.from <= i/8 && i/8 < u.to {
+					want[i/8] &^= u.mask
+				}
+			}
+			m := newMessage(attribute)
+			if err := m.decode(&b); err != nil {
+				t.Fatalf("%v, byte %d, bit %#x: %v", attribute, i/8, b[i/8], err)
+			}
+			if m.encode(&got); got != want {
+				t.Errorf("%v, byte %d, bit %#x became %x", attribute, i/8, b[i/8], got)
+			}
+		}
+	}
+}
+
+func TestHeaderRoundTrip(t *testing.T) {
+	m := MAD{Header: Header{TID: 0x0102030405060708, Modifier: 0x0A0B0C0D}, Message: &RTU{}}
+	b := m.encode()
+	want := "\x01\x07\x02\x03\x00\x00\x00\x00\x01\x02\x03\x04\x05\x06\x07\x08\x00\x14\x00\x00\x0a\x0b\x0c\x0d"
+	if string(b[:headerBytes]) != want {
+		t.Errorf("%x, want %x", b[:headerBytes], want)
+	}
+	if back, err := DecodeMAD(&b); err != nil || back.Header != m.Header {
+		t.Errorf("%v, %+v", err, back.Header)
+	}
+}
+
+// A datagram to queue pair 1 that is longer or shorter than a MAD, or padded, is none; nor is a
+// packet of a reliable connection, whatever it holds.
+func TestOnlyOneLengthIsAMAD(t *testing.T) {
+	frames, _ := captured(t, "rping")
+	var v roce.View
+	if err := v.Decode(frames[0], len(frames[0])); err != nil {
+		t.Fatal(err)
+	}
+	mad := frames[0][v.Payload : v.Payload+MADBytes]
+	deth := roce.DETH{QKey: QKey, SrcQPN: QPN}
+	ud := func(pad uint8, payload []byte) []byte {
+		bth := roce.BTH{Opcode: roce.OpUDSendOnly, PKey: roce.DefaultPKey, DestQPN: QPN, PadCount: pad}
+		return append(append(deth.Append(bth.Append(nil)), payload...), make([]byte, pad)...)
+	}
+	rc := roce.BTH{Opcode: roce.OpSendOnly, PKey: roce.DefaultPKey, DestQPN: QPN}
+	for name, transport := range map[string][]byte{
+		"4 bytes more":     ud(0, append(bytes.Clone(mad), 0, 0, 0, 0)),
+		"4 bytes less":     ud(0, mad[:MADBytes-4]),
+		"padded":           ud(1, mad[:MADBytes-1]),
+		"not to a UD pair": append(rc.Append(nil), append(deth.Append(nil), mad[:MADBytes-roce.DETHBytes]...)...),
+	} {
+		ip := roce.IPUDP{Src: v.SrcIP(frames[0]), Dst: v.DstIP(frames[0]), HopLimit: 64}
+		frame := roce.AppendEthernet(nil, roce.MAC{}, roce.MAC{}, ip.EtherType())
+		frame, err := roce.AppendICRC(append(ip.Append(frame, len(transport)), transport...))
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if _, err := Decode(frame); err != ErrNotMAD {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestWhatDecodeRefuses(t *testing.T) {
 	frames, _ := captured(t, "rping")
 	frame := frames[0]
@@ -174,7 +263,7 @@ func TestWhatDecodeRefuses(t *testing.T) {
 		{"source QPN", v.Ext + 7, 2, ErrNotMAD},
 		{"pad", v.BTH + 1, 0x10, ErrNotMAD},
 		{"base version", mad, 2, ErrNotCM}, {"class", mad + 1, 3, ErrNotCM}, {"class version", mad + 2, 1, ErrNotCM},
-		{"method", mad + 3, 1, ErrNotCM}, {"status", mad + 5, 1, ErrNotCM},
+		{"method", mad + 3, 1, ErrNotCM}, {"status", mad + 4, 1, ErrNotCM}, {"status", mad + 5, 1, ErrNotCM},
 		{"attribute", mad + 17, 0x0F, ErrAttribute}, {"no attribute", mad + 17, 0x1B, ErrAttribute},
 	} {
 		broken := bytes.Clone(frame)
@@ -206,7 +295,7 @@ func TestIPHeader(t *testing.T) {
 		b := [92]byte(bytes.Repeat([]byte{0xEE}, 92))
 		h.Put(&b)
 		var got IPHeader
-		if !got.Decode(&b) || got != h || b[IPHeaderBytes] != 0xEE || b[IPHeaderBytes-1] == 0xEE {
+		if !got.Decode(&b) || got != h || b[36] != 0xEE || b[35] == 0xEE || b[1]&0x0F != 0 {
 			t.Errorf("%+v became %+v in %x", h, got, b)
 		}
 		for _, broken := range []func(){func() { b[0] = 1 }, func() { b[0], b[1] = 0, 0x50 }} {
