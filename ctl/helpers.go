@@ -50,11 +50,10 @@ func (p helperGroups) unreached(g *group) (l []string) {
 	return l
 }
 
-// Carries says why frames of a path MTU do not reach a host: the port has a smaller MTU. What
-// cannot be known yet, such as where the host is, is left to Create.
-func (p helperGroups) Carries(host netip.Addr, pathMTU int) error {
+// Hold says why frames of a path MTU do not reach a host: the port has a smaller MTU. What cannot be
+// known yet, such as where the host is, is left to Create.
+func (p helperGroups) Hold(host netip.Addr, pathMTU int) error {
 	p.NextHops.Track(host)
-	defer p.NextHops.Untrack(host)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	way := p.plan(&groupfile.File{PathMTU: pathMTU, IP: host, Source: groupfile.Member{IP: host}}).Source
@@ -63,6 +62,8 @@ func (p helperGroups) Carries(host netip.Addr, pathMTU int) error {
 	}
 	return nil
 }
+
+func (p helperGroups) Release(host netip.Addr) { p.NextHops.Untrack(host) }
 
 func (p helperGroups) Remove(_ context.Context, name string) error {
 	return p.Controller.remove(name)

@@ -126,9 +126,11 @@ func TestWhatTheWayToAHostCarries(t *testing.T) {
 		{"10.77.0.9", 4096, ""}, // there is no route; Create says so
 	} {
 		got := ""
-		if err := groups.Carries(addr(c.host), c.pathMTU); err != nil {
+		if err := groups.Hold(addr(c.host), c.pathMTU); err != nil {
 			got = err.Error()
 		}
+		w.expect(t, strings.Replace(nothing, "tracking 0", "tracking 1", 1))
+		groups.Release(addr(c.host))
 		if got != c.want {
 			t.Errorf("%s, %d:\ngot  %s\nwant %s", c.host, c.pathMTU, got, c.want)
 		}

@@ -146,6 +146,7 @@ func (m *Machine) forget(c *connection) {
 	delete(m.conns, c.id)
 	delete(m.byKey, c.key)
 	for _, s := range c.sides {
+		m.ways.Release(s.addr)
 		delete(m.byID, s.pair.Local)
 		delete(m.lines, lineKey{s.addr, c.qpn})
 	}

@@ -51,7 +51,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, c Config) *world {
-	w := &world{t: t, m: newMachine(c, anyMTU, testSeed, usual, time.Time{}), groups: map[string]bool{}}
+	w := &world{t: t, m: newMachine(c, newWays(), testSeed, usual, time.Time{}), groups: map[string]bool{}}
 	for i, ip := range append([]netip.Addr{hostIPs["a"]}, c.Receivers...) {
 		n := uint32(i + 1)
 		w.hosts = append(w.hosts, &host{world: w, ip: ip, index: n, guid: uint64(n), qpn: roce.QPN(0x10 * n), psn: roce.PSN(1000 * n), state: "idle", on: map[string]func(*host){}})
@@ -256,6 +256,9 @@ func TestEveryMessageIsLostOnceAndComesTwice(t *testing.T) {
 		if len(w.m.conns)+len(w.m.byKey)+len(w.m.byID) != 0 || len(w.m.past) != 1 {
 			t.Errorf("message %d is lost, %d comes twice: %d connections are left", lose, twice, len(w.m.conns))
 		}
+		if wrong := waysHeld(w.m); wrong != "" {
+			t.Errorf("message %d is lost, %d comes twice: %s", lose, twice, wrong)
+		}
 		return w.sent
 	}
 	sent := play(0, 0)
@@ -320,6 +323,9 @@ func TestBounds(t *testing.T) {
 		h.disconnect()
 		w.run(0)
 	}
+	if wrong := waysHeld(w.m); wrong != "" {
+		t.Error(wrong)
+	}
 	if len(w.m.conns) != MaxConnections || len(w.groups) != 0 || len(w.m.past) != MaxPast {
 		t.Errorf("%d connections are remembered, %d groups", len(w.m.conns), len(w.groups))
 	}
@@ -331,7 +337,7 @@ func TestBounds(t *testing.T) {
 	for len(many.Receivers) < groupip.MaxReceivers {
 		many.Receivers = append(many.Receivers, many.Receivers[0])
 	}
-	wide := newMachine(many, anyMTU, testSeed, usual, time.Time{})
+	wide := newMachine(many, newWays(), testSeed, usual, time.Time{})
 	for i := range uint32(maxSides/groupip.MaxReceivers + 1) {
 		if i == 0 {
 			wide.Step(0, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], 1000, 1, 1000, 0)}})

@@ -65,11 +65,11 @@ type seed struct {
 // Machine decides what the box answers at one group IP. It does no I/O and reads no clock. What it
 // has to know of the network it asks its caller.
 type Machine struct {
-	config  Config
-	carries Carries
-	seed    seed
-	start   time.Time
-	limits  limits
+	config Config
+	ways   Ways
+	seed   seed
+	start  time.Time
+	limits limits
 
 	now     time.Duration
 	actions []Action
@@ -84,12 +84,18 @@ type Machine struct {
 	past    []*connection // that are over, oldest first; for the operator
 }
 
-// Carries says why packets of a path MTU do not reach a host; nil: they do, as far as is known.
-type Carries func(host netip.Addr, pathMTU int) error
+// Ways knows how hosts are reached. Its methods return at once.
+type Ways interface {
+	// Hold follows the way to a host until Release has been called as often, so that a group with the
+	// host is made without asking the kernel for it. The error says why packets of a path MTU do not
+	// reach the host; nil: they do, as far as is known.
+	Hold(host netip.Addr, pathMTU int) error
+	Release(host netip.Addr)
+}
 
-func newMachine(c Config, carries Carries, s seed, l limits, start time.Time) *Machine {
+func newMachine(c Config, ways Ways, s seed, l limits, start time.Time) *Machine {
 	return &Machine{
-		config: c, carries: carries, seed: s, limits: l, start: start,
+		config: c, ways: ways, seed: s, limits: l, start: start,
 		conns: map[uint64]*connection{}, byKey: map[sourceKey]*connection{}, byID: map[uint32]*side{}, lines: map[lineKey]*side{},
 	}
 }
@@ -147,6 +153,13 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 		}
 	}
 	return at, ok
+}
+
+// close forgets every connection. No other Step follows.
+func (m *Machine) close() {
+	for _, c := range m.all() {
+		m.forget(c)
+	}
 }
 
 // isIdle reports whether nothing is left to be told to anybody.

@@ -23,8 +23,7 @@ type Groups interface {
 	Create(ctx context.Context, g *groupfile.File) error
 	// Remove removes a group that Create has added.
 	Remove(ctx context.Context, name string) error
-	// Carries is asked about each side of a new connection, and takes no time to speak of.
-	Carries(host netip.Addr, pathMTU int) error
+	Ways
 }
 
 // Options are the interfaces that a Proxy uses.
@@ -68,7 +67,7 @@ func (p *Proxy) start(c Config) (*service, error) {
 		config: c, options: p.options, limits: p.limits, socket: socket, release: release, began: time.Now(),
 		log: p.options.Log.With(zap.Stringer("groupIP", c.GroupIP)), changed: make(chan struct{}, 1), logged: map[uint64]State{},
 	}
-	s.machine = newMachine(c, p.options.Groups.Carries, randomSeed(), p.limits, s.began)
+	s.machine = newMachine(c, p.options.Groups, randomSeed(), p.limits, s.began)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.alarm = time.AfterFunc(time.Hour, func() { s.step(nil) })
 	s.tasks.Go(s.listen)

@@ -32,6 +32,7 @@ type boxSide struct {
 	unfit  netip.Addr // host that no packet reaches
 
 	released atomic.Int32
+	held     atomic.Int32 // ways to hosts
 }
 
 func (b *boxSide) Create(_ context.Context, g *groupfile.File) error {
@@ -50,12 +51,15 @@ func (b *boxSide) Remove(_ context.Context, name string) error {
 	return nil
 }
 
-func (b *boxSide) Carries(host netip.Addr, _ int) error {
+func (b *boxSide) Hold(host netip.Addr, _ int) error {
+	b.held.Add(1)
 	if host == b.unfit {
 		return errors.New("too long")
 	}
 	return nil
 }
+
+func (b *boxSide) Release(netip.Addr) { b.held.Add(-1) }
 
 // refuses makes the box refuse groups.
 func (b *boxSide) refuses(why error) {
@@ -275,6 +279,9 @@ func TestDownDisconnects(t *testing.T) {
 	}
 	if took := time.Since(began); took < l.proxy.limits.goodbye || len(l.proxy.List()) != 0 {
 		t.Errorf("took %v for hosts that do not answer", took)
+	}
+	if n := l.box.held.Load(); n != 0 {
+		t.Errorf("%d ways are held of connections that are over", n)
 	}
 	if err := l.proxy.Down(groupIP); err == nil || l.box.released.Load() != 1 {
 		t.Errorf("took it down twice; its IP was released %d times", l.box.released.Load())

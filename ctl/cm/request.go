@@ -163,7 +163,7 @@ func (m *Machine) begin(key sourceKey, tid uint64, req *wire.REQ) {
 func (m *Machine) invite(c *connection) {
 	var unfit []*side
 	for _, s := range c.sides {
-		if err := m.carries(s.addr, c.pathMTU()); err != nil {
+		if err := m.ways.Hold(s.addr, c.pathMTU()); err != nil {
 			s.why, s.cause = wire.InvalidPathMTU, err.Error()
 			unfit = append(unfit, s)
 		}

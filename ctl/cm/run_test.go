@@ -67,7 +67,7 @@ type joint struct {
 func newTheatre(t *testing.T, receivers ...string) *theatre {
 	config := testConfig(receivers...)
 	config.Memory = Perftest
-	th := &theatre{t: t, m: newMachine(config, anyMTU, testSeed, usual, time.Time{}), actors: map[netip.Addr]*actor{}, groups: map[string]*groupfile.File{}}
+	th := &theatre{t: t, m: newMachine(config, newWays(), testSeed, usual, time.Time{}), actors: map[netip.Addr]*actor{}, groups: map[string]*groupfile.File{}}
 	for name, ip := range hostIPs {
 		th.actors[ip] = &actor{theatre: th, ip: ip, index: uint32(name[0]-'a') + 1, conns: map[uint32]*joint{}}
 	}
@@ -385,6 +385,9 @@ func (th *theatre) host(name string) *actor { return th.actors[hostIPs[name]] }
 func (th *theatre) isOver(about string) {
 	th.t.Helper()
 	th.run(time.Minute)
+	if wrong := waysHeld(th.m); wrong != "" {
+		th.t.Errorf("%s: %s", about, wrong)
+	}
 	if m := th.m; len(m.conns)+len(m.byKey)+len(m.byID)+len(m.lines)+len(th.groups) != 0 || m.run != nil {
 		th.t.Errorf("%s: %d connections are left, groups %v", about, len(m.conns), th.groups)
 	}

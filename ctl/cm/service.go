@@ -137,5 +137,8 @@ func (s *service) Stop() {
 	s.socket.close()
 	s.tasks.Wait()
 	s.cancel()
+	s.mu.Lock()
+	s.machine.close()
+	s.mu.Unlock()
 	s.release()
 }

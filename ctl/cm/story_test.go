@@ -75,13 +75,48 @@ func testREQ(from netip.Addr, commID uint32, guid uint64, qpn roce.QPN, psn roce
 	return req
 }
 
-// anyMTU is the Carries of hosts that every packet reaches.
-func anyMTU(netip.Addr, int) error { return nil }
+// wayTest counts how often the way to each host is held. Packets of every path MTU reach the hosts
+// that mtu does not name.
+type wayTest struct {
+	held map[netip.Addr]int
+	mtu  map[netip.Addr]int
+}
+
+func newWays() *wayTest { return &wayTest{held: map[netip.Addr]int{}} }
+
+func (w *wayTest) Hold(host netip.Addr, pathMTU int) error {
+	w.held[host]++
+	if mtu := w.mtu[host]; mtu > 0 && mtu < pathMTU {
+		return fmt.Errorf("%v is reached by packets of %d, not of %d", hostName(host), mtu, pathMTU)
+	}
+	return nil
+}
+
+func (w *wayTest) Release(host netip.Addr) {
+	if w.held[host]--; w.held[host] == 0 {
+		delete(w.held, host)
+	}
+}
+
+// waysHeld says what is wrong if the ways that a machine holds are not those to the sides of its
+// connections.
+func waysHeld(m *Machine) string {
+	want := map[netip.Addr]int{}
+	for _, c := range m.conns {
+		for _, s := range c.sides {
+			want[s.addr]++
+		}
+	}
+	if held := m.ways.(*wayTest).held; !maps.Equal(held, want) {
+		return fmt.Sprintf("ways are held to %v, and the sides are %v", held, want)
+	}
+	return ""
+}
 
 type story struct {
 	t    *testing.T
 	m    *Machine
-	mtu  map[netip.Addr]int // of a host's way, if it is a small one
+	ways *wayTest
 	now  time.Duration
 	seen Counts
 	out  strings.Builder
@@ -105,6 +140,9 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 		}
 	}
 	s.seen = s.m.counts
+	if wrong := waysHeld(s.m); wrong != "" {
+		t.Error(wrong)
+	}
 	for _, c := range s.m.all() {
 		fmt.Fprintf(&s.out, "connection %d of %s: %v", c.id, hostName(c.key.addr), c.state)
 		if c.reason != "" {
@@ -130,15 +168,8 @@ func (s *story) begin(d *datadriven.TestData) {
 			c.Choose = true
 		}
 	}
-	*s = story{t: s.t, tids: map[string]uint64{}, ids: map[string]wire.Pair{}}
-	s.m = newMachine(c, s.carries, testSeed, usual, time.Time{})
-}
-
-func (s *story) carries(host netip.Addr, pathMTU int) error {
-	if mtu := s.mtu[host]; mtu > 0 && mtu < pathMTU {
-		return fmt.Errorf("%v is reached by packets of %d, not of %d", hostName(host), mtu, pathMTU)
-	}
-	return nil
+	*s = story{t: s.t, ways: newWays(), tids: map[string]uint64{}, ids: map[string]wire.Pair{}}
+	s.m = newMachine(c, s.ways, testSeed, usual, time.Time{})
 }
 
 // line plays one line: a host and its message, or wait, made, unmade, down, lost, mtu.
@@ -161,9 +192,9 @@ func (s *story) line(words []string) {
 	case "lost":
 		s.step(Lost{words[1]})
 	case "mtu":
-		s.mtu = map[netip.Addr]int{}
+		s.ways.mtu = map[netip.Addr]int{}
 		for host := range args {
-			s.mtu[hostIPs[host]] = int(number(args, host, 0))
+			s.ways.mtu[hostIPs[host]] = int(number(args, host, 0))
 		}
 	default:
 		s.step(Heard{hostIPs[words[0]], s.message(words[0], words[1], args)})
