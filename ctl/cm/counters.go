@@ -13,7 +13,7 @@ const (
 	WrongMemory                   // REP without memory, or with memory beyond the end of the address space
 	TooMany                       // REQ beyond the bounds
 	Stale                         // REQ of a queue pair that is connected already
-	Repeated                      // message that has arrived before
+	Repeated                      // message that has arrived before, or comes after its connection has ended
 	NoConnection                  // message for a connection that does not exist
 	OtherQPN                      // DREQ that names another queue pair
 	Unexpected                    // message that does not fit the state of its connection

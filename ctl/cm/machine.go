@@ -322,8 +322,11 @@ func (m *Machine) hearREP(s *side, rep *wire.REP) {
 func (m *Machine) hearRTU(s *side) {
 	c := s.conn
 	switch {
-	case !s.isSource || c.state != Offered && c.state != Established:
+	case !s.isSource || c.state < Offered:
 		m.counts[Unexpected]++
+		return
+	case c.state >= Ending: // the REP was sent again, and so is this answer
+		m.counts[Repeated]++
 		return
 	case c.state == Established: // also the answer to a probe
 		c.unheard = 0
@@ -411,7 +414,12 @@ func (m *Machine) hearDREQ(e Heard, dreq *wire.DREQ) {
 }
 
 func (m *Machine) hearDREP(s *side) {
-	if s.at != closing {
+	switch s.at {
+	case closing:
+	case gone: // the DREQ was sent again, and so is this answer
+		m.counts[Repeated]++
+		return
+	default:
 		m.counts[Unexpected]++
 		return
 	}

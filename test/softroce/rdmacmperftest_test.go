@@ -69,17 +69,22 @@ func (s *stage) refusesR(t *testing.T, ctx context.Context) {
 // cmUp answers RDMA-CM at the group IP, for the programs of all receivers.
 func (s *stage) cmUp(t *testing.T, ctx context.Context, ip netip.Addr, addr func(*Guest) netip.Addr, port int, memory string, more ...string) {
 	t.Helper()
-	s.cmStart(t, ctx, ip, addr, port, memory, more...)
+	s.cmUpFor(t, ctx, ip, s.Guests[1:], addr, port, memory, more...)
+}
+
+func (s *stage) cmUpFor(t *testing.T, ctx context.Context, ip netip.Addr, receivers []*Guest, addr func(*Guest) netip.Addr, port int, memory string, more ...string) {
+	t.Helper()
+	s.cmStart(t, ctx, ip, receivers, addr, port, memory, more...)
 	t.Cleanup(func() {
 		_, err := s.ask(context.WithoutCancel(ctx), "cm", "down", "--group-ip", ip.String())
 		must(t, err)
 	})
 }
 
-func (s *stage) cmStart(t *testing.T, ctx context.Context, ip netip.Addr, addr func(*Guest) netip.Addr, port int, memory string, more ...string) {
+func (s *stage) cmStart(t *testing.T, ctx context.Context, ip netip.Addr, guests []*Guest, addr func(*Guest) netip.Addr, port int, memory string, more ...string) {
 	t.Helper()
 	var receivers []string
-	for _, guest := range s.Guests[1:] {
+	for _, guest := range guests {
 		receivers = append(receivers, addr(guest).String())
 	}
 	args := []string{"cm", "up", "--group-ip", ip.String(), "--port", strconv.Itoa(port), "--receivers", strings.Join(receivers, ","), "--memory", memory}

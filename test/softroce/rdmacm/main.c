@@ -14,9 +14,10 @@
  *   rocast-rdmacm serve IP PORT BYTES COUNT
  *       accepts connections as listen does, any number at one time, and ends when so many have
  *       ended. Prints "listening".
- *   rocast-rdmacm repeat IP PORT TIMES
- *       connects and disconnects that often, and prints for each time how many microseconds
- *       rdma_connect took.
+ *   rocast-rdmacm repeat PORT TIMES IP[,IP...] ...
+ *       connects and disconnects that often: in turn to each word, and to all addresses of a word at
+ *       one time. Prints a line for each time, with the microseconds from the first rdma_connect of
+ *       each word until all its connections were established.
  *
  * An error is one line on stderr, with the event's status if a connection is refused.
  */
@@ -254,20 +255,80 @@ static int serve(char *ip, char *port, void *memory, size_t bytes, long count)
 	return 0;
 }
 
-static int repeat(char *ip, char *port, long times)
-{
-	for (long i = 0; i < times; i++) {
-		struct rdma_cm_id *id = make(ip, port, 0);
-		struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7 };
-		struct timespec from, to;
+/* target is one word of repeat: the hosts that are connected to at one time. */
+struct target {
+	char *hosts[16];
+	struct rdma_cm_id *ids[16];
+	int count;
+};
 
-		clock_gettime(CLOCK_MONOTONIC, &from);
-		if (!id || rdma_connect(id, &param))
-			return fail("connect", id);
-		clock_gettime(CLOCK_MONOTONIC, &to);
-		printf("%ld\n", (to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000);
-		rdma_disconnect(id);
-		rdma_destroy_ep(id);
+static int parse_targets(struct target *targets, char **words, int count)
+{
+	for (int i = 0; i < count; i++)
+		for (char *host = strtok(words[i], ","); host; host = strtok(NULL, ",")) {
+			if (targets[i].count == 16)
+				return 0;
+			targets[i].hosts[targets[i].count++] = host;
+		}
+	return 1;
+}
+
+/* await takes one event of a kind for each connection of a target. */
+static int await(struct rdma_event_channel *channel, int count, enum rdma_cm_event_type kind)
+{
+	struct rdma_cm_event *event;
+
+	while (count-- > 0) {
+		if (rdma_get_cm_event(channel, &event))
+			return fail("wait for an event", NULL);
+		if (event->event != kind) {
+			fprintf(stderr, "%s, status %d, instead of %s\n", rdma_event_str(event->event), event->status, rdma_event_str(kind));
+			return 1;
+		}
+		rdma_ack_cm_event(event);
+	}
+	return 0;
+}
+
+static int connect_target(struct rdma_event_channel *channel, struct target *t, char *port)
+{
+	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1, .retry_count = 7, .rnr_retry_count = 7 };
+	struct timespec from, to;
+
+	for (int i = 0; i < t->count; i++) {
+		t->ids[i] = make(t->hosts[i], port, 0);
+		if (!t->ids[i] || rdma_migrate_id(t->ids[i], channel))
+			return fail("prepare to connect", NULL);
+	}
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	for (int i = 0; i < t->count; i++)
+		if (rdma_connect(t->ids[i], &param))
+			return fail("connect", NULL);
+	if (await(channel, t->count, RDMA_CM_EVENT_ESTABLISHED))
+		return 1;
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	printf("%ld ", (to.tv_sec - from.tv_sec) * 1000000 + (to.tv_nsec - from.tv_nsec) / 1000);
+	for (int i = 0; i < t->count; i++)
+		rdma_disconnect(t->ids[i]);
+	if (await(channel, t->count, RDMA_CM_EVENT_DISCONNECTED))
+		return 1;
+	for (int i = 0; i < t->count; i++)
+		rdma_destroy_ep(t->ids[i]);
+	return 0;
+}
+
+static int repeat(char *port, long times, char **words, int count)
+{
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct target *targets = calloc((size_t)count, sizeof(*targets));
+
+	if (!channel || !targets || !parse_targets(targets, words, count))
+		return fail("read the addresses", NULL);
+	for (; times > 0; times--) {
+		for (int i = 0; i < count; i++)
+			if (connect_target(channel, &targets[i], port))
+				return 1;
+		printf("\n");
 	}
 	return 0;
 }
@@ -287,8 +348,8 @@ int main(int argc, char **argv)
 		return connect_once(argv[2], argv[3], memory, bytes, atol(argv[5]), argv + 6, argc - 6, 0);
 	if (argc == 6 && strcmp(argv[1], "serve") == 0 && memory)
 		return serve(argv[2], argv[3], memory, bytes, atol(argv[5]));
-	if (argc == 5 && strcmp(argv[1], "repeat") == 0)
-		return repeat(argv[2], argv[3], atol(argv[4]));
+	if (argc >= 5 && strcmp(argv[1], "repeat") == 0)
+		return repeat(argv[2], atol(argv[3]), argv + 4, argc - 4);
 	fprintf(stderr, "usage: see the top of main.c\n");
 	return 2;
 }
