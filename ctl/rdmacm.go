@@ -2,10 +2,13 @@ package ctl
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/cm"
+	"github.com/rocast/rocast/ctl/groupfile"
 )
 
 // CMUp starts to answer RDMA-CM at a group IP. The request is one item of the config key cm.
@@ -14,10 +17,37 @@ func (c *Controller) CMUp(ctx context.Context, request []byte) (api.CM, error) {
 	if err != nil {
 		return api.CM{}, err
 	}
-	if err := c.cm.Up(config); err != nil {
+	if err := c.cmUp(config); err != nil {
 		return api.CM{}, api.Errorf(api.BadRequest, "%v", err)
 	}
 	return listed(c.CMs().CMs, func(up api.CM) string { return up.GroupIP }, "RDMA-CM", config.GroupIP)
+}
+
+func (c *Controller) cmUp(config cm.Config) error {
+	if config.Memory == cm.ByRegions {
+		if err := c.refuseFar(config.Receivers); err != nil {
+			return fmt.Errorf("RDMA-CM on %v: %w", config.GroupIP, err)
+		}
+	}
+	return c.cm.Up(config)
+}
+
+// refuseFar refuses receivers behind other boxes, which do not hear of regions that come to a
+// running group (assign): no connection to such a receiver could be made.
+func (c *Controller) refuseFar(receivers []netip.Addr) error {
+	for _, host := range receivers {
+		c.NextHops.Track(host)
+		boxes, err := c.through(&groupfile.Member{IP: host}, nil)
+		c.NextHops.Untrack(host)
+		if err != nil {
+			return err
+		}
+		if len(boxes) > 0 {
+			return fmt.Errorf("memory is %v and receiver %v is behind box %s, which hears of a group's memory only when the group begins; "+
+				"leave that receiver out, or let the receivers say their memory when they accept (%v)", cm.ByRegions, host, boxes[0], cm.PrivateData)
+		}
+	}
+	return nil
 }
 
 // CMDown ends the connections at a group IP, and stops to answer there.

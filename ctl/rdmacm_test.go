@@ -112,6 +112,33 @@ func TestRDMACMPassesBoxes(t *testing.T) {
 	}
 }
 
+// Regions that come to a running group do not reach other boxes, so no connection could be made.
+func TestRDMACMWithRegionsRefusesReceiversBehindBoxes(t *testing.T) {
+	f := newTree(t)
+	b1 := f.box("b1")
+	tracked := b1.hops.Tracked()
+	const want = "RDMA-CM on 127.0.0.224: memory is regions and receiver 10.3.0.1 is behind box b2, which hears of a group's memory only when " +
+		"the group begins; leave that receiver out, or let the receivers say their memory when they accept (private-data)"
+	request := `{"groupIP": "127.0.0.224", "receivers": ["10.1.0.2", "10.3.0.1"], "port": 7174, "memory": "regions"}`
+	if _, err := b1.CMUp(t.Context(), []byte(request)); err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	b1.CM = []cm.Config{{Config: groupip.Config{GroupIP: addr("127.0.0.224"), Receivers: []netip.Addr{addr("10.3.0.1")}, Port: 7174}, Memory: cm.ByRegions}}
+	if missing := b1.bringUp(t.Context(), b1.helpers(), true); len(missing) != 1 {
+		t.Errorf("%+v", missing)
+	}
+	if n := b1.hops.Tracked(); n != tracked || len(b1.CMs().CMs) != 0 {
+		t.Errorf("%d addresses are tracked, %d before; up: %+v", n, tracked, b1.CMs())
+	}
+	near := strings.Replace(request, `, "10.3.0.1"`, "", 1)
+	if _, err := b1.CMUp(t.Context(), []byte(near)); err != nil {
+		t.Error(err)
+	}
+	if err := b1.CMDown("127.0.0.224"); err != nil {
+		t.Error(err)
+	}
+}
+
 // The port to 10.77.0.3 has an MTU of 1500, which carries a path MTU of 1024 with all headers.
 func TestWhatTheWayToAHostCarries(t *testing.T) {
 	w := newWorld(t)

@@ -71,7 +71,7 @@ func (c *Controller) helpers() (l []helper) {
 		l = append(l, helper{"perftest", config.GroupIP, func(ctx context.Context) error { return c.perftest.Up(ctx, config) }})
 	}
 	for _, config := range c.CM {
-		l = append(l, helper{"RDMA-CM", config.GroupIP, func(context.Context) error { return c.cm.Up(config) }})
+		l = append(l, helper{"RDMA-CM", config.GroupIP, func(context.Context) error { return c.cmUp(config) }})
 	}
 	return l
 }
