@@ -50,8 +50,8 @@ func (p helperGroups) unreached(g *group) (l []string) {
 	return l
 }
 
-// Hold says why frames of a path MTU do not reach a host: the port has a smaller MTU. What cannot be
-// known yet, such as where the host is, is left to Create.
+// Hold says why frames of a path MTU do not reach a host: the port has a smaller MTU. What cannot
+// be known yet, such as where the host is, is left to Create.
 func (p helperGroups) Hold(host netip.Addr, pathMTU int) error {
 	p.NextHops.Track(host)
 	p.mu.Lock()

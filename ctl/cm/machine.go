@@ -86,9 +86,9 @@ type Machine struct {
 
 // Ways knows how hosts are reached. Its methods return at once.
 type Ways interface {
-	// Hold follows the way to a host until Release has been called as often, so that a group with the
-	// host is made without asking the kernel for it. The error says why packets of a path MTU do not
-	// reach the host; nil: they do, as far as is known.
+	// Hold follows the way to a host until Release has been called as often, so that a group with
+	// the host is made without asking the kernel for it. The error says why packets of a path MTU
+	// do not reach the host; nil: they do, as far as is known.
 	Hold(host netip.Addr, pathMTU int) error
 	Release(host netip.Addr)
 }

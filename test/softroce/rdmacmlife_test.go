@@ -60,9 +60,9 @@ func (s *stage) rdmaObjects(t *testing.T, ctx context.Context) string {
 }
 
 // storyRDMACMChurn connects and disconnects often, and then ten times at one time. Nothing is left
-// of it. What a connect to the group takes is compared with connects to the same hosts alone, which
-// follow each other in turn, so that all of them meet the same machine: a group of one receiver with
-// that receiver, and the group of three with these three at one time.
+// of it. What a connect to the group takes is compared with connects to the same hosts alone, in
+// turn, so that all of them meet the same machine: a group of one receiver with that receiver, and
+// the group of three with these three at one time.
 func storyRDMACMChurn(t *testing.T, _ context.Context, s *stage) string {
 	ctx := testContext(t, 2*storyLimit) // 800 times a connect and its end
 	alone, ofOne := s.Guests[1].Addr, groupIP.Next()
