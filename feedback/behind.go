@@ -50,6 +50,12 @@ type doubts struct {
 	recopied  span // packets that were copied when something above them may have been copied before
 	missed    span // packets that a NAK beyond the highest packet sent asked for; see missAsk
 	countedAt Tick // when unanswered packets were last counted
+
+	// After a restart nobody knows what the source has let go of before, but the source shows it:
+	// it goes back to its oldest unacknowledged packet. See passes.
+
+	lowest roce.PSN // the lowest packet that the source has sent since
+	rounds uint8    // how often it has gone back since, and not further
 }
 
 // span is the packets from one PSN to another, both included.
@@ -84,6 +90,9 @@ func (s *span) trim(psn roce.PSN) {
 func (d *doubts) trim(psn roce.PSN) {
 	d.recopied.trim(psn)
 	d.missed.trim(psn)
+	if lowest := psn.Add(-Window); d.lowest.Before(lowest) {
+		d.lowest = lowest
+	}
 }
 
 // doubtRestart notes that the source was heard for the first time after a restart, with packet psn.
@@ -92,11 +101,12 @@ func (d *doubts) trim(psn roce.PSN) {
 // NAK for any packet up to there proves no loss.
 func (d *doubts) doubtRestart(psn roce.PSN) {
 	d.recopied = span{some: true, from: psn.Add(-Window), to: psn.Add(firstWindow)}
+	d.lowest = psn
 }
 
-// newRound is called when the source goes back. What was copied again before matters no more when
-// no path lacks any of it.
-func (g *Group) newRound() {
+// newRound is called when the source goes back to psn. What was copied again before matters no more
+// when no path lacks any of it.
+func (g *Group) newRound(psn roce.PSN) {
 	lacking := false
 	for i := range g.paths {
 		p := &g.paths[i]
@@ -106,7 +116,18 @@ func (g *Group) newRound() {
 	if !lacking {
 		g.doubts.recopied.some = false
 	}
+	d := &g.doubts
+	d.rounds = min(d.rounds+1, doubtLimit+1)
+	if psn.Before(d.lowest) {
+		d.lowest, d.rounds = psn, 0
+	}
 }
+
+// passes says whether the source, since a restart, has gone back more than doubtLimit times, and
+// never to psn or below. A requester goes back to its oldest unacknowledged packet, so it has let
+// go of psn before the restart, unless the packets up to there were lost each time. It is no proof,
+// so nothing is acknowledged because of it: a path that waits for psn may be called behind.
+func (d *doubts) passes(psn roce.PSN) bool { return d.rounds > doubtLimit && psn.Before(d.lowest) }
 
 // missAsk notes a NAK of p that is refused because its packet was not forwarded. After a restart
 // such a NAK may be true: the packet was forwarded before. The source will send the packet again,
@@ -191,9 +212,10 @@ func (p *path) tooFarFrom(psn roce.PSN) bool {
 
 // letGo says whether the source has let go of psn: a quorum acknowledged it, and the source does
 // not resend from below. After a restart it is unknown what the source has let go of until it is
-// sent an ACK; a guess would call every receiver behind that lacks what was lost on the uplink.
+// sent an ACK, or shows it; a guess would call every receiver behind that lacks what was lost on
+// the uplink.
 func (g *Group) letGo(psn roce.PSN) bool {
-	return g.policy.Ack != AckAll && g.merged.known && !psn.After(g.merged.psn)
+	return g.policy.Ack != AckAll && (g.merged.known && !psn.After(g.merged.psn) || g.doubts.passes(psn))
 }
 
 // fallBehind takes path i out of the group and reports that it is behind.

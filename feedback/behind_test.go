@@ -46,6 +46,27 @@ func TestMissedNAKIsForgotten(t *testing.T) {
 	}
 }
 
+// What a source has let go of before a restart lies below every packet that it sends afterwards,
+// also when the PSNs have gone half round since.
+func TestTheSourcePassesOverNothingNew(t *testing.T) {
+	g := New(Config{Policy: Policy{Ack: 2}, Paths: 3, Restored: true})
+	at := roce.PSN(100)
+	sendAndAck(g, at)
+	for range 10 {
+		g.Step(0, Event{Kind: Data, PSN: at, First: true, Last: true, AckReq: true}, nil)
+	}
+	if !g.doubts.passes(99) || g.doubts.passes(100) {
+		t.Fatalf("after ten rounds from packet 100 on: %+v", g.doubts)
+	}
+	const steps = 16
+	for range steps {
+		at = at.Add(1 << 24 / steps)
+		if sendAndAck(g, at); g.doubts.passes(at) {
+			t.Errorf("the source has sent packet %d, and is said to have let go of it before", at)
+		}
+	}
+}
+
 // settled returns a group with a quorum of which every path has everything up to psn.
 func settled(psn roce.PSN) *Group {
 	g := New(Config{Policy: Policy{Ack: 2}, Paths: 3, FirstPSN: psn})

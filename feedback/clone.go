@@ -2,6 +2,7 @@ package feedback
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -63,7 +64,11 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
 	if quorum {
-		b = binary.AppendVarint(b, int64(min(now-g.doubts.countedAt, doubtPeriod)))
+		d := &g.doubts
+		b = binary.AppendVarint(b, int64(min(now-d.countedAt, doubtPeriod)))
+		if s.known && g.someoneBelow(d.lowest) {
+			b = binary.AppendVarint(append(b, d.rounds), int64(d.lowest.Sub(first)))
+		}
 	}
 	if g.policy.Speak != SpeakOff {
 		b = binary.AppendVarint(b, int64(min(now-g.speech.quietSince, speakAfter)))
@@ -91,6 +96,13 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		}
 	}
 	return b
+}
+
+// someoneBelow says whether a path may wait for a packet below psn.
+func (g *Group) someoneBelow(psn roce.PSN) bool {
+	return slices.ContainsFunc(g.paths, func(p path) bool {
+		return p.part == PartUnknown || p.part == PartActive && p.acked.Next().Before(psn)
+	})
 }
 
 // AppendPath appends path i's part of the state. It does not contain the index: paths in equal

@@ -92,6 +92,7 @@ func (g *Group) begin(psn roce.PSN, messages roce.MSN) {
 		source: source{known: true, first: before.Add(-Window), sent: before, pos: before, counted: before, messages: messages},
 		merged: merged{known: true, psn: before, highest: before, msn: messages},
 		floor:  floor{known: true, psn: before, msn: messages, need: never},
+		doubts: doubts{lowest: psn},
 	}
 	for i := range g.paths {
 		p := &g.paths[i]

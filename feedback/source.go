@@ -75,7 +75,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 	g.heard(now, psn)
 	fellBack := !psn.After(g.source.pos)
 	if fellBack {
-		g.newRound()
+		g.newRound(psn)
 	}
 	g.source.pos, g.source.asks = psn, asks
 	if !psn.After(g.merged.psn) {
@@ -104,7 +104,7 @@ func (g *Group) arrive(now Tick, psn roce.PSN, asks bool) (resent bool) {
 // before the restart, and the time until now does not count as a receiver's silence.
 func (g *Group) hearSource(now Tick, psn roce.PSN) {
 	before := psn.Prev()
-	g.source.known, g.source.sent, g.merged.psn = true, before, before
+	g.source.known, g.source.sent, g.source.pos, g.merged.psn = true, before, before, before
 	g.source.first = before.Add(-Window)
 	g.doubts.doubtRestart(psn)
 	if g.repairState != nil {

@@ -217,6 +217,7 @@ func (e *engine) checkEnd(s *state) {
 		if !e.mayExceed(s) {
 			e.fail("the source's QP died of its retry count")
 		}
+	case e.stands(s):
 	case !s.src.done(e.World):
 		e.fail("the source waits for packet %d, and nothing can happen", s.src.unacked)
 	case e.has(s) < e.Packets:
@@ -224,6 +225,27 @@ func (e *engine) checkEnd(s *state) {
 	default:
 		e.checkForgotten(s)
 	}
+}
+
+// stands reports whether a source that retries for ever can get no further, and the switch cannot
+// tell it so: a receiver is dead, and the switch does not know that, because nothing evicts it. Too
+// few of the others have what the source was told, and each that lacks some of it and has asked for
+// it is reported.
+func (e *engine) stands(s *state) bool {
+	if !e.Unlimited || e.Policy.Ack == feedback.AckAll || s.group.Waiting() || s.home.n > 0 {
+		return false
+	}
+	able := 0
+	for i := range s.receivers[:e.Receivers] {
+		switch r := &s.receivers[i]; {
+		case r.dead || r.out:
+		case r.expected >= s.src.unacked:
+			able++
+		case r.asked:
+			return false
+		}
+	}
+	return able < int(e.Policy.Ack)
 }
 
 // mayExceed reports whether a receiver is dead and the switch may not know that, or in doubt. A

@@ -67,7 +67,7 @@ func (e *engine) moves(s *state, ms []move) []move {
 		ms = e.receiverMoves(s, uint8(i), ms)
 	}
 	if len(ms) == from {
-		if s.src.waits(e.World) || s.group.Waiting() {
+		if (s.src.waits(e.World) || s.group.Waiting()) && !e.stands(s) {
 			ms = append(ms, move{kind: quiet})
 		}
 	} else {
@@ -339,6 +339,9 @@ func (e *engine) quiet(s *state) {
 		}
 	}
 	if s.src.waits(e.World) {
+		if e.Unlimited {
+			s.now += tickLength // what the switch finds out by the retries takes time
+		}
 		s.src.retry(e.World)
 	}
 }

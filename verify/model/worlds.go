@@ -71,6 +71,8 @@ var everyday = mishaps{
 	{Losses: 1, Crashes: 1, Stale: 1, Switches: true, Message: 1, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 1, Crashes: 1, Stale: 1, Switches: true, Receivers: 2},
 	{Losses: 1, Crashes: 1, Stale: 1, Ticks: 1, Switches: true, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Crashes: 1, Deaths: 1, Unlimited: true},
+	{Losses: 1, Crashes: 1, Deaths: 1, Unlimited: true, Policy: repairs(1, 0)},
 	{Losses: 1, Fatals: 1, Policy: repairs(1, 0)},
 	{Losses: 2, Read: 2, Receivers: 2, Policy: repairs(1, 0)},
 	{Losses: 2, Deaths: 1, Receivers: 2, Policy: repairs(1, 0)},
@@ -155,8 +157,8 @@ func (ms mishaps) worlds() []World {
 				if w.Receivers == 0 {
 					w.Receivers = maxReceivers
 				}
-				if w.Receivers <= int(ack) {
-					continue
+				if w.Receivers <= int(ack) || w.Unlimited && w.Deaths > 0 && ack == feedback.AckAll {
+					continue // nobody evicts the dead receiver, and the source retries for ever
 				}
 				if w.Message == 0 {
 					w.Message = 2

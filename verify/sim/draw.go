@@ -472,6 +472,9 @@ func (d drawer) weights(s *Scenario) {
 //     switch cannot know that everything below the READ was delivered;
 //   - for its turn, if the source before it failed or left the group, or if no receiver is left in
 //     its turn.
+//
+// With a quorum, a source may wait for ever when receivers and the switch have crashed: then the
+// switch has to report the receivers that can never follow.
 func (d drawer) patience(s *Scenario) {
 	if d.oneIn(4) {
 		s.Policy.SilentAfter = d.between(s.ackTimeout(), 3*s.ackTimeout())
@@ -482,6 +485,9 @@ func (d drawer) patience(s *Scenario) {
 	if s.has(ReceiverCrash, KeyLost) || s.reads() && s.has(SwitchCrash, SourceChange) ||
 		fewer && s.has(Leave, SourceChange) || s.has(SourceLeave) || d.oneIn(4) {
 		s.RetryCount = uint8(3 + d.IntN(4))
+	}
+	if s.Policy.Ack != feedback.AckAll && s.has(ReceiverCrash) && s.has(SwitchCrash) && !s.reads() && d.oneIn(2) {
+		s.RetryCount = retryForEver // even if too few receivers are left, see hangs
 	}
 	if d.oneIn(8) && !(s.has(SourceChange) && s.RetryCount == retryForEver) {
 		s.RNRRetry = uint8(2 + d.IntN(5))

@@ -79,6 +79,35 @@ func TestSourceChangesInMidStream(t *testing.T) {
 	}
 }
 
+// Of a quorum, c lacks what the source has let go of, and d dies when the switch crashes with what
+// it knew, and retained, for c. Nobody can follow the source then, which retries for ever: the
+// switch reports that c is behind.
+func TestAQuorumThatACrashLeavesStanding(t *testing.T) {
+	for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
+		t.Run("repair "+repair.String(), func(t *testing.T) {
+			s := calm()
+			s.Policy.Ack, s.Policy.Repair, s.RepairChunks = 2, repair, 64
+			s.Hosts[0].Think = 100 * time.Microsecond
+			s.Timed = []Timed{
+				{Kind: Cut, Host: 2, AfterPacket: 60, For: 20 * time.Millisecond},
+				{Kind: SwitchCrash, AfterPacket: 120, For: 20 * time.Millisecond},
+				{Kind: ReceiverCrash, Host: 3, AfterPacket: 120},
+			}
+			var r Runner
+			if result := play(t, &r, s); result.Failure != nil {
+				t.Fatal(result.Failure)
+			}
+			a, c := &r.w.hosts[0], &r.w.hosts[2]
+			if a.completed == 0 || a.over() {
+				t.Errorf("the source has completed %d messages of %d, and is over: %v", a.completed, len(a.Messages), a.over())
+			}
+			if !c.behind || c.next[0] > a.merged.acked {
+				t.Errorf("c waits for packet %d, is behind: %v, and the source has heard that %d is delivered", c.next[0], c.behind, a.merged.acked)
+			}
+		})
+	}
+}
+
 // The member that has become the source leaves the group. If that is between two of its messages,
 // the first source goes on. Inside a message nobody can: the queue pairs of the receivers wait for
 // its end. In no case the first source hears what became of the other one's packets.

@@ -71,6 +71,7 @@ func (w *world) noteProgress(h *host, f *frame) {
 	v := &w.box.frame.View
 	acked := int(v.PSN(f.data()).Sub(h.RecvPSN))
 	if v.Opcode == roce.OpAck && !v.AETH(f.data()).Syndrome.IsACK() {
+		h.asked = acked
 		acked-- // a NAK acknowledges everything below it
 	}
 	if acked > h.acked {

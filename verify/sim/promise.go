@@ -152,10 +152,23 @@ func (w *world) lacksForGood(r, h *host) bool {
 	return w.s.Policy.Ack != feedback.AckAll && next <= h.merged.acked && !w.box.core.Retains(w.group.ID, h.plan.first.Add(int32(next)))
 }
 
-// hangs reports whether a source may retry for ever: after a crash the switch may tell it that too
-// few receivers are left by a NAK for a packet that was acknowledged before the crash.
+// hangs reports whether a source may retry for ever, because too few receivers are left. After a
+// crash the switch may tell it so by a NAK for a packet that was acknowledged before the crash. A
+// receiver that has crashed may come back, for all that the switch knows.
 func (w *world) hangs(h *host) bool {
-	return w.box.core != nil && w.s.RetryCount == retryForEver && w.tally[SwitchCrash].Times > 0 && w.living(h) < max(1, int(w.s.Policy.Ack))
+	unknown := w.tally[SwitchCrash].Times+w.tally[ReceiverCrash].Times > 0
+	return w.box.core != nil && w.s.RetryCount == retryForEver && unknown && w.living(h) < max(1, int(w.s.Policy.Ack))
+}
+
+// checkHanging fails unless the switch has reported each receiver that has asked for what source h,
+// which retries for ever, does not send any more.
+func (w *world) checkHanging(h *host) {
+	for i := range w.hosts {
+		r := &w.hosts[i]
+		if r != h && r.counts() && !r.crashed && r.qp.State() == rnic.StateReady && r.asked == r.next[h.number] && w.lacksForGood(r, h) && !r.behind {
+			w.fail(Ends, "%v has asked for packet %d, never gets it, and is not reported", r, r.asked)
+		}
+	}
 }
 
 func (w *world) notReadySeen() (n uint64) {

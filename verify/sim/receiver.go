@@ -32,6 +32,7 @@ type receiver struct {
 	from       []int         // by stream: the first packet that it had to execute
 	acked      int           // up to here the switch took its acknowledgements, in its own PSNs
 	progressAt time.Duration // when acked moved last
+	asked      int           // the packet that the switch has taken its NAK for since it started; nowhere: none
 	grant      grant
 }
 
@@ -96,7 +97,7 @@ func (w *world) resetReceiver(h *host) error {
 	for range w.s.Hosts {
 		next, from = append(next, 0), append(from, 0)
 	}
-	*r = receiver{memory: memory, want: want, inbox: inbox, next: next, from: from, acked: -1, grant: noGrant}
+	*r = receiver{memory: memory, want: want, inbox: inbox, next: next, from: from, acked: -1, asked: nowhere, grant: noGrant}
 	if h.Receiver && !h.Outside {
 		r.membership = member
 	}

@@ -18,7 +18,7 @@ func (w *world) beginFault(k int) {
 		}
 		w.stopEngine()
 		for i := range w.hosts {
-			w.hosts[i].place, w.hosts[i].grant = unplaced, noGrant
+			w.hosts[i].place, w.hosts[i].grant, w.hosts[i].asked = unplaced, noGrant, nowhere
 		}
 	case ReceiverCrash:
 		h.crashed = true

@@ -91,7 +91,9 @@ func (w *world) play(handle func(*event), finish func()) {
 			return
 		}
 		if e.at > w.s.Limit {
-			if !w.hangs(&w.hosts[w.active]) {
+			if h := &w.hosts[w.active]; w.hangs(h) {
+				w.checkHanging(h)
+			} else {
 				w.fail(Ends, "not over in time: %s", w.progress())
 			}
 			return
