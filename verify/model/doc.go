@@ -45,6 +45,9 @@
 //
 // A violation is reported as its shortest trace, and as a story for feedback/testdata (tape.go).
 //
+// A world has no ports. By which port an answer may come is the forwarding core's to decide
+// (mft.Group.Hears), and the merging never hears of it; in verify/sim hosts have several ports.
+//
 // The package never models the merging itself. Read world.go for the parts of a world, moves.go for
 // the possible moves, and search.go for the search. worlds.go lists the worlds. Command rocmodel
 // searches the larger worlds.

@@ -161,7 +161,7 @@ func (w *world) classify(d *dataplane.Frame, h *host, f *frame) bool {
 
 // present makes d frame f of a host as its port delivers it.
 func (w *world) present(d *dataplane.Frame, h *host, f *frame, id mft.GroupID, kind dataplane.Kind) {
-	d.Group, d.Kind, d.Port = id, kind, mft.PortID(h.number)
+	d.Group, d.Kind, d.Port = id, kind, w.portOf(h)
 	d.Buf, d.Start, d.Chunks[0], d.Kept = f.buf[:], headroom, uint64(f.index), false
 	fragment(d, f.data())
 }

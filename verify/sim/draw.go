@@ -76,7 +76,29 @@ func (d drawer) scenario(seed uint64, receivers, packets int) Scenario {
 	if s.has(SwitchCrash) && d.oneIn(2) {
 		s.StoreAfter = d.between(time.Microsecond, s.ackTimeout())
 	}
+	d.uplinks(&s, packets)
 	return s
+}
+
+// uplinks draws which hosts have routes of equal cost to two ports, and when their frames come by
+// the other one: for a time, or for ever.
+func (d drawer) uplinks(s *Scenario, packets int) {
+	if 2*len(s.Hosts) > mft.BlockPorts || !d.oneIn(6) {
+		return
+	}
+	for i := range s.Hosts {
+		if s.Hosts[i].Multipath = d.oneIn(2); !s.Hosts[i].Multipath {
+			continue
+		}
+		for range d.IntN(4) {
+			f := d.moment(OtherUplink, packets)
+			f.Host = i
+			if d.oneIn(2) {
+				f.For = d.between(s.ackTimeout()/50, 3*s.ackTimeout())
+			}
+			s.Timed = append(s.Timed, f)
+		}
+	}
 }
 
 // repair draws whether the box repairs, and with which bounds.

@@ -33,6 +33,7 @@ const (
 	NextHop                                 // the switch sends to all members from another address
 	Move                                    // in a tree: the cable of a receiver leads to another box
 	MemoryChange                            // ranges that nobody uses come to the group's memory, or leave it
+	OtherUplink                             // a host's frames come by the other port that its route leads to
 
 	numFaults
 )
@@ -43,7 +44,7 @@ const firstTimed = Burst
 var faultNames = [numFaults]string{
 	"loss", "duplicate", "reorder", "late", "damage", "queue-full", "marked",
 	"burst", "cut", "slow-host", "receiver-crash", "switch-crash", "rnr-storm", "key-lost",
-	"join", "leave", "source-change", "source-leave", "cross-traffic", "next-hop", "move", "memory-change",
+	"join", "leave", "source-change", "source-leave", "cross-traffic", "next-hop", "move", "memory-change", "other-uplink",
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -11,7 +11,8 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// Addresses. Every host has a port of its own, with the number of the host.
+// Addresses. Every host has a port of its own, with the number of the host, and perhaps a second
+// one: see portOf.
 var (
 	switchMAC = roce.MAC{2, 0, 0, 1, 0, 0} // the last two bytes tell hosts apart
 	groupIPs  = [2]netip.Addr{netip.MustParseAddr("10.77.0.200"), netip.MustParseAddr("fd77::c8")}
@@ -90,6 +91,11 @@ func (w *world) makeGroup(was *mft.Group) *mft.Group {
 	}
 	g.Memory = w.makeMemory(was.Memory)
 	for i := range w.hosts {
+		if w.s.Hosts[i].Multipath {
+			g.Uplinks = g.Uplinks.With(mft.PortID(i)).With(w.otherPort(i))
+		}
+	}
+	for i := range w.hosts {
 		if m := w.hosts[i].membership; m != outsider && m != left {
 			g.Paths = append(g.Paths, w.makePath(i, g.Memory, was))
 		}
@@ -142,9 +148,20 @@ func (w *world) makeMemory(was *mft.Memory) *mft.Memory {
 	return memory
 }
 
+// portOf returns the port by which the frames of a host come now.
+func (w *world) portOf(h *host) mft.PortID {
+	if h.away > 0 {
+		return w.otherPort(h.number)
+	}
+	return mft.PortID(h.number)
+}
+
+// otherPort is the second port of a host with two.
+func (w *world) otherPort(host int) mft.PortID { return mft.PortID(len(w.hosts) + host) }
+
 // legOf returns how a host is reached, and the address that its queue pair has for its peer.
 func (w *world) legOf(host int) mft.Leg {
-	l := mft.Leg{Port: mft.PortID(host), Src: w.groupIP(), Dst: w.address(host), DestQPN: hostQPN(host)}
+	l := mft.Leg{Port: mft.PortID(host), Multipath: w.s.Hosts[host].Multipath, Src: w.groupIP(), Dst: w.address(host), DestQPN: hostQPN(host)}
 	if w.s.Addressing == mft.ByVirtualQPN {
 		l.Src = w.address(0)
 		if host == 0 {

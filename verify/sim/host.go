@@ -12,6 +12,7 @@ type host struct {
 	qp       *rnic.QP
 	toSwitch link
 	toHost   link
+	away     int // faults that lead its frames to its other port
 	sender
 	receiver
 	notifications
@@ -26,7 +27,7 @@ func hostQPN(number int) roce.QPN { return firstQPN + roce.QPN(number) }
 
 // openHost makes everything that a host needs for a run.
 func (w *world) openHost(h *host, number int, c *Host) error {
-	h.Host, h.number, h.notifications = c, number, notifications{}
+	h.Host, h.number, h.away, h.notifications = c, number, 0, notifications{}
 	h.toSwitch.reset(&c.ToSwitch, number, true)
 	h.toHost.reset(&c.ToHost, number, false)
 	h.sender.reset(w.s, c)

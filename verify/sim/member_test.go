@@ -79,6 +79,31 @@ func TestSourceChangesInMidStream(t *testing.T) {
 	}
 }
 
+// The frames of a host with routes of equal cost come by either port. The engine carries those of
+// the source wherever they come, after a packet of the core.
+func TestFramesComeByEitherUplink(t *testing.T) {
+	for _, engine := range []bool{false, true} {
+		s := calm()
+		s.FanOut, s.Hosts[0].Multipath, s.Hosts[2].Multipath = engine, true, true
+		s.Timed = []Timed{
+			{Kind: OtherUplink, Host: 0, AfterPacket: 60},
+			{Kind: OtherUplink, Host: 2, AfterPacket: 100, For: 200 * time.Microsecond},
+		}
+		result := mustHold(t, s)
+		if c := &result.Source; result.Tally[OtherUplink].Times != 2 || c.Get(rnic.FramesRetransmitted) != 0 {
+			t.Errorf("engine %v: %+v, %v", engine, result.Tally[OtherUplink], c.ByName())
+		}
+		if e := result.Engine; engine && (e.Armed < 2 || e.Carried < 150) {
+			t.Errorf("the engine did not go on at the other port: %+v", e)
+		}
+		s.Hosts[2].Multipath = false
+		var r Runner
+		if result := play(t, &r, s); result.Failure == nil {
+			t.Error("a host with one way is heard at another port")
+		}
+	}
+}
+
 // Of a quorum, c lacks what the source has let go of, and d dies when the switch crashes with what
 // it knew, and retained, for c. Nobody can follow the source then, which retries for ever: the
 // switch reports that c is behind.

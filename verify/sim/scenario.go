@@ -77,6 +77,7 @@ type Host struct {
 	Think       time.Duration // that its program waits before it posts again
 
 	FlowControl bool // its queue pair keeps end-to-end credits
+	Multipath   bool // its route leads to two ports of the switch: see OtherUplink
 
 	// What the host receives. The members of the group are the source and all receivers.
 	Receiver    bool

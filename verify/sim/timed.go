@@ -106,6 +106,8 @@ func afflict(h *host, kind Fault, n int) {
 		h.toHost.slow += n
 	case RNRStorm:
 		h.storm += n
+	case OtherUplink:
+		h.away += n
 	case CrossTraffic:
 		if h.number == 0 {
 			h.toSwitch.crossed += n
