@@ -353,8 +353,8 @@ func (m *Machine) hearMRA(s *side, mra *wire.MRA) {
 	s.due = m.now + m.limits.again + min(m.limits.patience, timeout(mra.ServiceTimeout))
 }
 
-// timeout is the time that five bits stand for.
-func timeout(code uint8) time.Duration { return 4096 * time.Nanosecond << code }
+// timeout is the time that five bits stand for: 4.096 us, doubled so often.
+func timeout(code uint8) time.Duration { return 4096 << code }
 
 func (m *Machine) hearREJ(e Heard, rej *wire.REJ) {
 	s := m.find(e.From, rej.Pair)

@@ -1,13 +1,16 @@
 package cm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -29,6 +32,7 @@ type boxSide struct {
 	mu     sync.Mutex
 	groups []string
 	refuse error
+	taken  error      // of the group IP
 	unfit  netip.Addr // host that no packet reaches
 
 	released atomic.Int32
@@ -75,6 +79,9 @@ func (b *boxSide) has() int {
 }
 
 func (b *boxSide) Own(netip.Addr, []netip.Addr) ([]netip.Prefix, func(), error) {
+	if b.taken != nil {
+		return nil, nil, b.taken
+	}
 	return []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24")}, func() { b.released.Add(1) }, nil
 }
 
@@ -350,5 +357,63 @@ func TestOverIPv6(t *testing.T) {
 	}
 	if counts := l.proxy.List()[0].Counts; counts != (Counts{}) {
 		t.Errorf("counted %v", counts.Named())
+	}
+}
+
+// A group IP that the box cannot have is not served.
+func TestAGroupIPThatIsTaken(t *testing.T) {
+	p := New(Options{Addresses: &boxSide{taken: errors.New("it is taken")}, Log: zap.NewNop()})
+	if err := p.Up(testConfig("b")); err == nil || !strings.Contains(err.Error(), "it is taken") || len(p.List()) != 0 {
+		t.Errorf("%v, up: %+v", err, p.List())
+	}
+}
+
+// The box's CA GUID is one that no manufacturer has given (EUI-64, the bit for local ones).
+func TestTheGUIDIsLocal(t *testing.T) {
+	for range 100 {
+		if guid := randomSeed().guid; guid>>56&2 == 0 {
+			t.Fatalf("%#x", guid)
+		}
+	}
+}
+
+// What goes out on a control connection: SENDs ask for an ACK, and only ACKs have an AETH. The other
+// end reads the same packet.
+func TestTransmit(t *testing.T) {
+	l := newLab(t)
+	from, to := l.r[0], l.r[1]
+	for _, p := range []Packet{
+		{Opcode: roce.OpSendOnly, QPN: 0x123456, PSN: 0x654321, Payload: []byte("12345")},
+		{Opcode: roce.OpAck, QPN: 0x123456, PSN: 0x654321, AETH: roce.AETH{Syndrome: roce.SyndromeUnlimited, MSN: 7}},
+	} {
+		if err := from.transmit(to.ip, &p); err != nil {
+			t.Fatal(err)
+		}
+		to.raw.SetReadDeadline(time.Now().Add(testlab.Patience))
+		var b [maxPacket]byte
+		n, _, _, _, err := to.raw.ReadMsgIP(b[:], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const transport, icrc = 20 + 8, 4
+		bth := roce.BTH{Opcode: p.Opcode, PKey: roce.DefaultPKey, DestQPN: p.QPN, PSN: p.PSN}
+		var want []byte
+		if p.Opcode == roce.OpAck {
+			want = p.AETH.Append(bth.Append(nil))
+		} else {
+			bth.AckReq, bth.PadCount = true, 3
+			want = append(bth.Append(nil), "12345\x00\x00\x00"...)
+		}
+		if got := b[transport : n-icrc]; !bytes.Equal(got, want) {
+			t.Errorf("%v: %x, want %x", p.Opcode, got, want)
+		}
+		if err := from.transmit(to.ip, &p); err != nil {
+			t.Fatal(err)
+		}
+		event, err, lost := to.receive()
+		p.QPN = 0 // it is the event's
+		if want := (Received{From: from.ip, Packet: p, QPN: 0x123456}); err != nil || lost != nil || !reflect.DeepEqual(event, want) {
+			t.Errorf("%+v, %v, %v; want %+v", event, err, lost, want)
+		}
 	}
 }

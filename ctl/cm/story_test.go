@@ -228,6 +228,8 @@ func number(args map[string]string, key string, otherwise uint64) uint64 {
 	return otherwise
 }
 
+func storyGUID(index uint32) uint64 { return uint64(index)<<32 | uint64(index) }
+
 // message is what a host sends. Without arguments it fits the host's newest connection.
 func (s *story) message(host, kind string, args map[string]string) wire.MAD {
 	index := uint32(host[0] - 'a' + 1)
@@ -242,7 +244,7 @@ func (s *story) message(host, kind string, args map[string]string) wire.MAD {
 	switch kind {
 	case "req":
 		mad.TID = number(args, "tid", 77)
-		req := testREQ(hostIPs[host], pair.Local, uint64(index), qpn, psn)
+		req := testREQ(hostIPs[host], pair.Local, storyGUID(index), qpn, psn)
 		req.PathMTU = uint8(number(args, "mtu", 3))
 		req.Transport = uint8(number(args, "transport", 0))
 		req.ServiceID = wire.ServiceID(uint16(number(args, "port", 7174)))
@@ -285,7 +287,8 @@ func (s *story) message(host, kind string, args map[string]string) wire.MAD {
 		rej := &wire.REJ{Pair: pair, Reason: wire.Reason(number(args, "reason", 28))}
 		copy(rej.PrivateData[:], args["private"])
 		if guid, ok := args["guid"]; ok {
-			rej.InfoBytes, rej.Info[7] = 8, guid[0]-'0'
+			rej.InfoBytes = 8
+			binary.BigEndian.PutUint64(rej.Info[:], storyGUID(uint32(guid[0]-'0')))
 		}
 		mad.Message = rej
 	case "dreq":

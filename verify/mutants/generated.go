@@ -36,7 +36,7 @@ var rooms = []room{
 	{dir: "ctl", suites: []suite{control, {dir: "cmd/rocast"}, {dir: "ctl/server"}}},
 	{dir: "ctl/address", suites: quickFirst("ctl/address", "Kernel|Interfaces|WithoutItsNote|IPv6|TakeOff|Living")},
 	{dir: "ctl/chronicle", suites: []suite{{dir: "ctl/chronicle"}, control}, swept: true},
-	{dir: "ctl/cm", suites: []suite{{dir: "ctl/cm"}}},
+	{dir: "ctl/cm", suites: []suite{{dir: "ctl/cm"}, {dir: "ctl/config"}, {dir: "ctl", flags: []string{"-test.run=RDMACM"}}}},
 	{dir: "ctl/config", suites: []suite{{dir: "ctl/config"}}, swept: true},
 	{dir: "ctl/groupfile", suites: []suite{{dir: "ctl/groupfile"}}},
 	{dir: "ctl/metrics", suites: []suite{{dir: "ctl/metrics"}}},
