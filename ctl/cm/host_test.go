@@ -349,6 +349,14 @@ func TestBounds(t *testing.T) {
 	if len(wide.conns) != maxSides/groupip.MaxReceivers {
 		t.Errorf("%d connections to %d receivers", len(wide.conns), groupip.MaxReceivers)
 	}
+	refused := wide.counts[TooMany]
+	for _, c := range wide.conns { // none is a handshake, and none may be forgotten
+		c.state = Established
+	}
+	wide.Step(usual.asking, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], 2000, 1, 2000, 0)}})
+	if len(wide.conns) != maxSides/groupip.MaxReceivers || wide.counts[TooMany] != refused+1 {
+		t.Errorf("%d established connections to %d receivers, %d refused", len(wide.conns), groupip.MaxReceivers, wide.counts[TooMany])
+	}
 	for i := range uint32(MaxHandshakes + 1) {
 		w.m.Step(w.now, Heard{hostIPs["a"], wire.MAD{Message: testREQ(hostIPs["a"], i+1, 1, roce.QPN(i+100), 0)}})
 	}
