@@ -3,6 +3,7 @@ package cm
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -255,14 +256,18 @@ func TestOverSockets(t *testing.T) {
 	}
 }
 
-// A frame whose ICRC does not fit changes nothing.
+// A frame whose ICRC does not fit changes nothing. The same bytes to another port are not RoCE.
 func TestAWrongICRCIsCounted(t *testing.T) {
 	l := newLab(t)
 	ip := roce.IPUDP{Src: l.a.ip, Dst: groupIP, HopLimit: 9, ID: 7, SrcPort: srcPort}
 	mad := wire.MAD{Message: testREQ(hostIPs["a"], 10, 1, 0x10, 1000)}
 	packet := append(mad.Append(ip.Append(nil, wire.TransportBytes), 1), 1, 2, 3, 4)
-	if _, err := l.a.raw.WriteToIP(packet, &net.IPAddr{IP: groupIP.AsSlice()}); err != nil {
-		t.Fatal(err)
+	elsewhere := bytes.Clone(packet)
+	binary.BigEndian.PutUint16(elsewhere[20+2:], roce.UDPPort-1)
+	for _, b := range [][]byte{elsewhere, packet} {
+		if _, err := l.a.raw.WriteToIP(b, &net.IPAddr{IP: groupIP.AsSlice()}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	testlab.Eventually(t, testlab.Patience, "counted", func() bool { return l.proxy.List()[0].Counts == (Counts{WrongICRC: 1}) }, nil)
 	if len(l.connections()) != 0 {
@@ -377,8 +382,8 @@ func TestTheGUIDIsLocal(t *testing.T) {
 	}
 }
 
-// What goes out on a control connection: SENDs ask for an ACK, and only ACKs have an AETH. The other
-// end reads the same packet.
+// What goes out on a control connection: SENDs ask for an ACK, and only ACKs have an AETH. The
+// other end reads the same packet.
 func TestTransmit(t *testing.T) {
 	l := newLab(t)
 	from, to := l.r[0], l.r[1]
