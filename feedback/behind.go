@@ -116,10 +116,11 @@ func (g *Group) newRound(psn roce.PSN) {
 	if !lacking {
 		g.doubts.recopied.some = false
 	}
-	d := &g.doubts
-	d.rounds = min(d.rounds+1, doubtLimit+1)
-	if psn.Before(d.lowest) {
+	switch d := &g.doubts; {
+	case psn.Before(d.lowest):
 		d.lowest, d.rounds = psn, 0
+	case d.rounds <= doubtLimit:
+		d.rounds++
 	}
 }
 

@@ -52,11 +52,11 @@ func TestTheSourcePassesOverNothingNew(t *testing.T) {
 	g := New(Config{Policy: Policy{Ack: 2}, Paths: 3, Restored: true})
 	at := roce.PSN(100)
 	sendAndAck(g, at)
-	for range 10 {
+	for range 1<<8 + 1 { // a byte counts them
 		g.Step(0, Event{Kind: Data, PSN: at, First: true, Last: true, AckReq: true}, nil)
 	}
 	if !g.doubts.passes(99) || g.doubts.passes(100) {
-		t.Fatalf("after ten rounds from packet 100 on: %+v", g.doubts)
+		t.Fatalf("after many rounds from packet 100 on: %+v", g.doubts)
 	}
 	const steps = 16
 	for range steps {
@@ -64,6 +64,18 @@ func TestTheSourcePassesOverNothingNew(t *testing.T) {
 		if sendAndAck(g, at); g.doubts.passes(at) {
 			t.Errorf("the source has sent packet %d, and is said to have let go of it before", at)
 		}
+	}
+}
+
+// Of a group that has not been restarted nobody has let go of anything.
+func TestANewGroupsSourcePassesOverNothing(t *testing.T) {
+	const first = roce.PSN(0xFFFFF0)
+	g := New(Config{Policy: Policy{Ack: 2}, Paths: 3, FirstPSN: first})
+	for range 20 {
+		g.Step(0, Event{Kind: Data, PSN: first.Next(), First: true, Last: true, AckReq: true}, nil)
+	}
+	if g.doubts.passes(first) {
+		t.Errorf("the source has let go of its first packet: %+v", g.doubts)
 	}
 }
 

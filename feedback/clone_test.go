@@ -49,6 +49,39 @@ func stateOf(g *Group, now Tick) []byte {
 	return g.AppendPath(g.AppendState(nil, 100, now), 0, 100, now)
 }
 
+// What the source passes over matters while a path may wait for some of it.
+func TestStateTellsWhatTheSourcePasses(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*Group)
+		shows   bool
+	}{
+		"an active path waits for it":       {func(g *Group) { g.paths[1].acked = 103 }, true},
+		"a path may wait for anything":      {func(g *Group) { g.paths[1].part = PartUnknown }, true},
+		"a path waits for the lowest":       {func(g *Group) { g.paths[1].acked = 104 }, false},
+		"a dead path waits for it":          {func(g *Group) { g.paths[1].acked, g.paths[1].part = 103, PartDead }, false},
+		"nobody knows where the source was": {func(g *Group) { g.paths[1].acked, g.source.known = 103, false }, false},
+	} {
+		for what, change := range map[string]func(*doubts){
+			"rounds": func(d *doubts) { d.rounds++ },
+			"lowest": func(d *doubts) { d.lowest-- },
+		} {
+			g, other := aGroup(everything), aGroup(everything)
+			for _, g := range []*Group{g, other} {
+				g.paths[1].acked, g.paths[2].acked = 110, 110
+				g.doubts.lowest, g.doubts.rounds = 105, 3
+				c.prepare(g)
+			}
+			if what == "lowest" && c.shows {
+				g.doubts.lowest, other.doubts.lowest = 106, 106
+			}
+			change(&other.doubts)
+			if shows := !bytes.Equal(stateOf(g, stateNow), stateOf(other, stateNow)); shows != c.shows {
+				t.Errorf("%s: %s shows: %v", name, what, shows)
+			}
+		}
+	}
+}
+
 // The search takes two groups with equal bytes for the same state, so the bytes must include
 // everything that can make groups act differently.
 func TestStateTellsGroupsApart(t *testing.T) {

@@ -112,7 +112,7 @@ func TestAQuorumThatACrashLeavesStanding(t *testing.T) {
 		t.Run("repair "+repair.String(), func(t *testing.T) {
 			s := calm()
 			s.Policy.Ack, s.Policy.Repair, s.RepairChunks = 2, repair, 64
-			s.Hosts[0].Think = 100 * time.Microsecond
+			s.Hosts[0].Think, s.Limit = 100*time.Microsecond, 500*time.Millisecond
 			s.Timed = []Timed{
 				{Kind: Cut, Host: 2, AfterPacket: 60, For: 20 * time.Millisecond},
 				{Kind: SwitchCrash, AfterPacket: 120, For: 20 * time.Millisecond},
