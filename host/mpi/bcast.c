@@ -5,14 +5,15 @@
  * library by its profiling names (PMPI_). docs/uses.md#mpi says how it is used.
  *
  * All ranks have to come to the same decision. So it depends only on what is the same at all ranks:
- * the number of bytes, settings that all ranks have agreed upon in MPI_Init, and the channel of
- * the communicator (channel.h).
+ * the number of bytes, settings that all ranks of MPI_COMM_WORLD have agreed upon in MPI_Init, and
+ * the channel of the communicator (channel.h).
  */
 #include <limits.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "channel.h"
@@ -66,6 +67,30 @@ static int forget(MPI_Comm comm, int keyval, void *attribute, void *extra)
 	return MPI_SUCCESS;
 }
 
+/*
+ * is_of_this_world says whether all ranks of comm are in MPI_COMM_WORLD. Programs that were spawned
+ * or connected have agreed upon other settings, so ranks of several worlds could disagree about
+ * the way of a broadcast. Each of these ranks finds that some others are not of its own world.
+ */
+static bool is_of_this_world(MPI_Comm comm)
+{
+	MPI_Group ranks, world, others;
+	int number = -1;
+
+	if (PMPI_Comm_group(comm, &ranks) != MPI_SUCCESS)
+		return false;
+	if (PMPI_Comm_group(MPI_COMM_WORLD, &world) == MPI_SUCCESS) {
+		if (PMPI_Group_difference(ranks, world, &others) == MPI_SUCCESS) {
+			PMPI_Group_size(others, &number);
+			if (others != MPI_GROUP_EMPTY)
+				PMPI_Group_free(&others);
+		}
+		PMPI_Group_free(&world);
+	}
+	PMPI_Group_free(&ranks);
+	return number == 0;
+}
+
 static struct kept *keep(MPI_Comm comm)
 {
 	struct kept *k = calloc(1, sizeof(*k));
@@ -74,7 +99,7 @@ static struct kept *keep(MPI_Comm comm)
 	if (!k)
 		return NULL;
 	k->comm = comm;
-	if (PMPI_Comm_test_inter(comm, &between_groups) == MPI_SUCCESS && !between_groups)
+	if (PMPI_Comm_test_inter(comm, &between_groups) == MPI_SUCCESS && !between_groups && is_of_this_world(comm))
 		k->channel = open_channel(comm);
 	PMPI_Comm_set_attr(comm, key, k);
 	pthread_mutex_lock(&lock);
@@ -84,8 +109,8 @@ static struct kept *keep(MPI_Comm comm)
 	return k;
 }
 
-/* channel_of opens the channel at the first large broadcast. NULL: the communicator has none. */
-static struct channel *channel_of(MPI_Comm comm)
+/* kept_of opens the channel at the first large broadcast. NULL: the communicator has none. */
+static struct kept *kept_of(MPI_Comm comm)
 {
 	struct kept *k = NULL;
 	int found = 0;
@@ -94,7 +119,7 @@ static struct channel *channel_of(MPI_Comm comm)
 		return NULL;
 	if (!found)
 		k = keep(comm);
-	return k && k->channel && has_group(k->channel) ? k->channel : NULL;
+	return k && k->channel ? k : NULL;
 }
 
 /*
@@ -120,21 +145,28 @@ static int failed(MPI_Comm comm, int error)
 	return error;
 }
 
-static int by_group(struct channel *channel, void *buffer, int count, MPI_Datatype type, size_t length, int root, MPI_Comm comm)
+/*
+ * by_group leaves a broadcast to the MPI library that no group carries to its end. So that library
+ * also reports what it finds wrong with the arguments.
+ */
+static int by_group(struct kept *k, void *buffer, int count, MPI_Datatype type, size_t length, int root, MPI_Comm comm)
 {
 	struct payload payload;
 	int self, error = PMPI_Comm_rank(comm, &self);
 	bool came;
 
-	if (error == MPI_SUCCESS)
-		error = open_payload(&payload, buffer, count, type, length, self == root, ranks_of(channel));
 	if (error != MPI_SUCCESS)
 		return failed(comm, error);
-	came = broadcast(channel, payload.bytes, length, root);
+	open_payload(&payload, buffer, count, type, length, self == root, ranks_of(k->channel));
+	came = broadcast(k->channel, payload.bytes, length, root);
 	error = close_payload(&payload, came && self != root);
 	if (error != MPI_SUCCESS)
 		return failed(comm, error);
-	return came ? MPI_SUCCESS : PMPI_Bcast(buffer, count, type, root, comm);
+	if (came)
+		return MPI_SUCCESS;
+	close_channel(k->channel);
+	k->channel = NULL;
+	return PMPI_Bcast(buffer, count, type, root, comm);
 }
 
 static bool is_rank(MPI_Comm comm, int root)
@@ -146,25 +178,32 @@ static bool is_rank(MPI_Comm comm, int root)
 
 EXPORTED int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm)
 {
-	struct channel *channel = NULL;
+	struct kept *k = NULL;
 	size_t length = 0;
 
 	if (is_large(count, type, comm, &length))
-		channel = channel_of(comm);
-	if (channel && is_rank(comm, root))
-		return by_group(channel, buffer, count, type, length, root, comm);
+		k = kept_of(comm);
+	if (k && is_rank(comm, root))
+		return by_group(k, buffer, count, type, length, root, comm);
 	return PMPI_Bcast(buffer, count, type, root, comm);
 }
 
+/* wish returns from how many bytes on this rank wants a group. */
 static int wish(void)
 {
 	const char *bytes = getenv("ROCAST_MPI_BYTES");
+	char *end;
 	long number;
 
 	if (!getenv("ROCAST_BOX"))
 		return NEVER;
-	number = bytes ? strtol(bytes, NULL, 10) : LEAST_BYTES;
-	return number > 0 && number < NEVER ? (int)number : NEVER;
+	if (!bytes)
+		return LEAST_BYTES;
+	number = strtol(bytes, &end, 10);
+	if (number > 0 && number < NEVER && !*end)
+		return (int)number;
+	fprintf(stderr, "rocast: ROCAST_MPI_BYTES is %s, so no broadcast goes by a group; it should be a number from 1 to %d\n", bytes, NEVER - 1);
+	return NEVER;
 }
 
 /*

@@ -2,6 +2,7 @@
 #include "channel.h"
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,18 @@ enum {
 	PATIENCE_MS = 10000, /* for the box, and for members that come later */
 	FEWEST_NODES = 3,    /* with two, a connection does what a group does */
 
+	/*
+	 * Each channel pins the memory of its ring, and takes three of the communicators of the MPI
+	 * library, which MPICH has about 2,000 of.
+	 */
+	MOST_CHANNELS = 64,
+
+	/*
+	 * So many groups in a row that were not made let a process make no more: a program that makes
+	 * communicators in a loop would wait for PATIENCE_MS in each of them, if the box is away.
+	 */
+	MOST_FAILURES = 3,
+
 	IDLE_POLLS = 64, /* in vain, before the leader sleeps */
 	IDLE_MS = 1,     /* for so long; then the MPI library gets on with its own messages */
 
@@ -31,7 +44,8 @@ struct channel {
 	MPI_Comm node;    /* those of this node; rank 0 is the leader */
 	MPI_Comm leaders; /* of all nodes; MPI_COMM_NULL if this rank is none */
 	int rank, node_ranks, nodes;
-	bool group_made; /* the same at all ranks */
+	bool has_place; /* among MOST_CHANNELS */
+	char *spare;    /* a piece of a broadcast whose data this rank has no place for */
 
 	/* Only of a leader. */
 	struct rocast *host;
@@ -49,14 +63,12 @@ struct channel {
 
 static const char mpi_failed[] = "the MPI library reports an error";
 
+/* Of the process. */
+static atomic_int channels, failures;
+
 MPI_Comm ranks_of(const struct channel *channel)
 {
 	return channel->ranks;
-}
-
-bool has_group(const struct channel *channel)
-{
-	return channel->group_made;
 }
 
 static bool is_leader(const struct channel *c)
@@ -98,19 +110,33 @@ static bool return_errors(MPI_Comm comm)
 }
 
 /*
- * make_communicators makes those of the channel by functions that, unlike MPI_Comm_dup, copy no
- * attributes: programs may count how often theirs are copied.
+ * make_ranks uses MPI_Comm_create, which unlike MPI_Comm_dup copies no attributes: programs may
+ * count how often theirs are copied. The error handler of the program is set aside: the MPI
+ * library may have no communicator left, and the broadcast needs none.
  */
-static bool make_communicators(struct channel *c, MPI_Comm comm)
+static bool make_ranks(struct channel *c, MPI_Comm comm)
 {
+	MPI_Errhandler handler;
 	MPI_Group group;
-	int node_rank, made;
+	bool made;
 
 	if (PMPI_Comm_group(comm, &group) != MPI_SUCCESS)
 		return false;
-	made = PMPI_Comm_create(comm, group, &c->ranks);
+	made = PMPI_Comm_get_errhandler(comm, &handler) == MPI_SUCCESS;
+	if (made) {
+		made = return_errors(comm) && PMPI_Comm_create(comm, group, &c->ranks) == MPI_SUCCESS;
+		PMPI_Comm_set_errhandler(comm, handler);
+		PMPI_Errhandler_free(&handler);
+	}
 	PMPI_Group_free(&group);
-	if (made != MPI_SUCCESS || !return_errors(c->ranks) || PMPI_Comm_rank(c->ranks, &c->rank) != MPI_SUCCESS)
+	return made;
+}
+
+static bool make_communicators(struct channel *c, MPI_Comm comm)
+{
+	int node_rank;
+
+	if (!make_ranks(c, comm) || !return_errors(c->ranks) || PMPI_Comm_rank(c->ranks, &c->rank) != MPI_SUCCESS)
 		return false;
 	if (PMPI_Comm_split_type(c->ranks, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &c->node) != MPI_SUCCESS ||
 	    !return_errors(c->node) || PMPI_Comm_rank(c->node, &node_rank) != MPI_SUCCESS ||
@@ -217,46 +243,65 @@ static void leave(struct channel *c)
 	rocast_close(c->host);
 	if (c->ring && c->ring != MAP_FAILED)
 		munmap(c->ring, ROUND_BYTES);
-	c->group = NULL;
-	c->host = NULL;
-	c->ring = NULL;
 }
 
-/* make_group has two steps, so that no leader waits for one that has no RDMA device. */
-static void make_group(struct channel *c)
+static bool take_place(struct channel *c)
 {
-	bool failed = !packs_as_is(c);
+	c->has_place = atomic_fetch_add(&channels, 1) < MOST_CHANNELS;
+	if (!c->has_place)
+		atomic_fetch_sub(&channels, 1);
+	return c->has_place;
+}
 
-	if (failed)
+static bool may_try(struct channel *c)
+{
+	if (atomic_load(&failures) >= MOST_FAILURES)
+		set_reason(c, "the groups before this one were not made either");
+	else if (!packs_as_is(c))
 		set_reason(c, "the MPI library packs data in a form of its own");
-	else if (is_leader(c))
-		failed = !prepare(c);
-	if (!agree(c, failed, "no group: "))
-		return;
-	if (!agree(c, is_leader(c) && !join(c), "no group: "))
-		return;
-	c->group_made = true;
+	else if (!take_place(c))
+		set_reason(c, "the program has 64 communicators with groups already");
+	else if (!(c->spare = malloc(PIECE_BYTES)))
+		set_reason(c, "no memory");
+	else
+		return true;
+	return false;
+}
+
+/*
+ * make_group has three steps, so that no leader waits for one that does not try, or that has no
+ * RDMA device.
+ */
+static bool make_group(struct channel *c)
+{
+	if (!agree(c, !may_try(c), "no group: "))
+		return false;
+	if (!agree(c, is_leader(c) && !prepare(c), "no group: ") || !agree(c, is_leader(c) && !join(c), "no group: ")) {
+		atomic_fetch_add(&failures, 1);
+		return false;
+	}
+	atomic_store(&failures, 0);
 	if (c->rank == 0)
 		say(c, "by a group", "");
+	return true;
 }
 
 struct channel *open_channel(MPI_Comm comm)
 {
-	struct channel *c = calloc(1, sizeof(*c));
+	struct channel *c;
+	int size;
 
+	if (PMPI_Comm_size(comm, &size) != MPI_SUCCESS || size < FEWEST_NODES)
+		return NULL;
+	c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
 	c->ranks = c->node = c->leaders = MPI_COMM_NULL;
 	c->notice = MPI_REQUEST_NULL;
-	if (!make_communicators(c, comm)) {
-		close_channel(c);
-		return NULL;
-	}
-	if (c->nodes >= FEWEST_NODES)
-		make_group(c);
-	if (!c->group_made)
-		leave(c);
-	return c;
+	if (make_communicators(c, comm) && c->nodes >= FEWEST_NODES && make_group(c))
+		return c;
+	close_channel(c);
+	return NULL;
 }
 
 static void free_communicator(MPI_Comm *comm)
@@ -275,6 +320,9 @@ void close_channel(struct channel *c)
 	free_communicator(&c->leaders);
 	free_communicator(&c->node);
 	free_communicator(&c->ranks);
+	if (c->has_place)
+		atomic_fetch_sub(&channels, 1);
+	free(c->spare);
 	free(c->notices);
 	free(c);
 }
@@ -387,18 +435,19 @@ static void share(struct channel *c, char *bytes, size_t length, int from)
 /*
  * play_round moves up to ROUND_BYTES. from is the rank in this node that has them, or
  * MPI_UNDEFINED. After a failure a rank goes on sharing, because the others of its node do not know
- * of the failure before the agreement.
+ * of the failure before the agreement. So does a rank without bytes.
  */
 static bool play_round(struct channel *c, char *bytes, size_t length, int from)
 {
 	for (size_t at = 0; at < length; at += PIECE_BYTES) {
-		size_t piece = length - at < PIECE_BYTES ? length - at : PIECE_BYTES;
+		size_t length_here = length - at < PIECE_BYTES ? length - at : PIECE_BYTES;
+		char *piece = bytes ? bytes + at : c->spare;
 
 		if (from == MPI_UNDEFINED && is_leader(c))
-			read_piece(c, bytes + at, piece, at);
-		share(c, bytes + at, piece, from == MPI_UNDEFINED ? 0 : from);
+			read_piece(c, piece, length_here, at);
+		share(c, piece, length_here, from == MPI_UNDEFINED ? 0 : from);
 		if (from != MPI_UNDEFINED && is_leader(c))
-			write_piece(c, bytes + at, piece, at);
+			write_piece(c, piece, length_here, at);
 	}
 	if (is_leader(c))
 		await(c, all_is_acknowledged);
@@ -440,12 +489,13 @@ static void receive_notices(struct channel *c)
 bool broadcast(struct channel *c, char *bytes, size_t length, int root)
 {
 	int from = rank_here(c, root);
+	bool came = true;
 
-	for (size_t at = 0; at < length && c->group_made; at += ROUND_BYTES)
-		c->group_made = play_round(c, bytes + at, length - at < ROUND_BYTES ? length - at : ROUND_BYTES, from);
-	if (!c->group_made && is_leader(c)) {
+	if (!bytes)
+		fail(c, "a rank has no memory for the data, or they cannot be packed");
+	for (size_t at = 0; at < length && came; at += ROUND_BYTES)
+		came = play_round(c, bytes ? bytes + at : NULL, length - at < ROUND_BYTES ? length - at : ROUND_BYTES, from);
+	if (!came && is_leader(c))
 		receive_notices(c);
-		leave(c);
-	}
-	return c->group_made;
+	return came;
 }

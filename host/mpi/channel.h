@@ -18,26 +18,24 @@
  * has copied what was there, and everything is acknowledged to the root before.
  *
  * A leader whose membership fails tells the other leaders, so that none of them waits for data that
- * will not come. Then the agreement says that the round has failed, the group is left for good,
- * and the whole broadcast is done again by the MPI library.
+ * will not come. Then the agreement says that the round has failed, the channel is closed, and the
+ * whole broadcast is done again by the MPI library, as are all later ones of the communicator.
  */
 struct channel;
 
 /*
- * Opens a channel. All ranks of comm call it at the same time. NULL: no memory, or the MPI library
- * has failed.
+ * Opens a channel. All ranks of comm call it at the same time, and all of them get one, or all get
+ * NULL: there is no group.
  */
 struct channel *open_channel(MPI_Comm comm);
 
 /* Frees a channel. The ranks may do so at different times. */
 void close_channel(struct channel *channel);
 
-/* Whether the group is there. All ranks get the same answer. */
-bool has_group(const struct channel *channel);
-
 /*
- * Gives the bytes of rank root to all ranks by the group. All ranks get the same answer; false: the
- * bytes are undefined, and the channel has no group any more.
+ * Gives the bytes of rank root to all ranks by the group. A rank that has no place for them passes
+ * NULL. All ranks get the same answer; false: the bytes are undefined, and the channel is of no use
+ * any more.
  */
 bool broadcast(struct channel *channel, char *bytes, size_t length, int root);
 

@@ -52,22 +52,29 @@ static bool is_in_one_piece(MPI_Datatype type)
 	}
 }
 
-int open_payload(struct payload *p, void *buffer, int count, MPI_Datatype type, size_t length, bool has_data, MPI_Comm comm)
+/* give_up leaves a payload without bytes. */
+static void give_up(struct payload *p)
 {
-	int place = 0, error = MPI_SUCCESS;
+	free(p->bytes);
+	p->bytes = NULL;
+	p->packed = false;
+}
 
-	*p = (struct payload){ .bytes = buffer, .length = length, .buffer = buffer, .count = count, .type = type, .comm = comm };
-	if (is_in_one_piece(type))
-		return buffer ? MPI_SUCCESS : MPI_ERR_BUFFER;
+void open_payload(struct payload *p, void *buffer, int count, MPI_Datatype type, size_t length, bool has_data, MPI_Comm comm)
+{
+	int place = 0;
+
+	*p = (struct payload){ .length = length, .buffer = buffer, .count = count, .type = type, .comm = comm };
+	if (buffer == MPI_IN_PLACE)
+		return;
+	if (is_in_one_piece(type)) {
+		p->bytes = buffer;
+		return;
+	}
 	p->packed = true;
 	p->bytes = malloc(length);
-	if (!p->bytes)
-		return MPI_ERR_NO_MEM;
-	if (has_data)
-		error = PMPI_Pack(buffer, count, type, p->bytes, (int)length, &place, comm);
-	if (error != MPI_SUCCESS)
-		free(p->bytes);
-	return error;
+	if (!p->bytes || (has_data && PMPI_Pack(buffer, count, type, p->bytes, (int)length, &place, comm) != MPI_SUCCESS))
+		give_up(p);
 }
 
 int close_payload(struct payload *p, bool have_come)
@@ -78,6 +85,6 @@ int close_payload(struct payload *p, bool have_come)
 		return MPI_SUCCESS;
 	if (have_come)
 		error = PMPI_Unpack(p->bytes, (int)p->length, &place, p->buffer, p->count, p->type, p->comm);
-	free(p->bytes);
+	give_up(p);
 	return error;
 }

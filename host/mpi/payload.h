@@ -19,13 +19,13 @@ struct payload {
 
 /*
  * Packs the data if they do not lie in one piece, or makes room for them where they are to come.
- * Both functions return the error of the MPI library, or MPI_SUCCESS. A payload that was not opened
- * needs no closing.
+ * bytes is NULL if that is not possible: there is no memory, or the MPI library finds fault with
+ * the arguments. Errors of comm are returned.
  */
-int open_payload(struct payload *payload, void *buffer, int count, MPI_Datatype type, size_t length, bool has_data,
-		 MPI_Comm comm);
+void open_payload(struct payload *payload, void *buffer, int count, MPI_Datatype type, size_t length, bool has_data,
+		  MPI_Comm comm);
 
-/* Unpacks the data if they have come, and frees the copy. */
+/* Unpacks the data if they have come, and frees the copy. Returns the error of the MPI library. */
 int close_payload(struct payload *payload, bool have_come);
 
 #endif

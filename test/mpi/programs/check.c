@@ -7,6 +7,11 @@
  *	check communicators    two communicators with other ranks, in turn and by two threads
  *	check intercommunicator  a broadcast from one half of the ranks to the other
  *	check loop COUNT BYTES prints the number of each broadcast; COUNT 0: for ever
+ *	check splits COUNT     communicators that are made, used and freed in a loop
+ *	check live COUNT       communicators of which none is freed
+ *	check exhausted        the MPI library can make no further communicator, if it has a bound
+ *	check faults           wrong arguments, which the MPI library has to find fault with
+ *	check spawn            a communicator with ranks that were spawned
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -21,6 +26,7 @@ enum {
 	GUARD = 64, /* bytes behind the data, which must not change */
 	ROUNDS = 8, /* of two communicators */
 	LARGE = 1 << 20,
+	MOST_COMMUNICATORS = 3000, /* more than MPICH can make */
 };
 
 typedef int broadcast(void *, int, MPI_Datatype, int, MPI_Comm);
@@ -313,11 +319,121 @@ static void loop(long count, size_t length)
 	free(bytes);
 }
 
+static void splits(long count)
+{
+	unsigned char *bytes = allocate(LARGE + GUARD);
+	MPI_Comm comm;
+	int rank, size;
+
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	for (long i = 0; i < count; i++) {
+		MPI_Comm_split(MPI_COMM_WORLD, 0, i % 2 ? rank : -rank, &comm);
+		play(MPI_Bcast, bytes, LARGE, (int)(i % size), (uint64_t)i, comm);
+		MPI_Comm_free(&comm);
+	}
+	free(bytes);
+}
+
+static void live(long count)
+{
+	unsigned char *bytes = allocate(LARGE + GUARD);
+	MPI_Comm comm;
+
+	for (long i = 0; i < count; i++) {
+		MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		play(MPI_Bcast, bytes, LARGE / 16, 0, (uint64_t)i, comm);
+	}
+	free(bytes);
+}
+
+static void exhausted(void)
+{
+	unsigned char *bytes = allocate(LARGE + GUARD);
+	MPI_Comm comm;
+
+	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+	for (int i = 0; i < MOST_COMMUNICATORS && MPI_Comm_dup(MPI_COMM_SELF, &comm) == MPI_SUCCESS; i++)
+		;
+	play(MPI_Bcast, bytes, LARGE, 0, 1, MPI_COMM_WORLD);
+	free(bytes);
+}
+
+/* fault makes a wrong broadcast between two right ones. All ranks have to get an error. */
+static void fault(const char *what, void *buffer, int count, MPI_Datatype type, int root)
+{
+	unsigned char *bytes = allocate(LARGE + GUARD);
+	MPI_Comm comm;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+	play(MPI_Bcast, bytes, LARGE, 0, 1, comm);
+	if (MPI_Bcast(buffer, count, type, root, comm) == MPI_SUCCESS)
+		stop(what, (size_t)count, root);
+	play(MPI_Bcast, bytes, LARGE, 1, 2, comm);
+	MPI_Comm_free(&comm);
+	free(bytes);
+}
+
+static void faults(void)
+{
+	double *matrix = allocate(ROWS * COLUMNS * sizeof(double));
+	MPI_Datatype type;
+	int size;
+
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	MPI_Type_vector(ROWS, WIDTH, COLUMNS, MPI_DOUBLE, &type);
+	fault("a type that is not committed passes", matrix, 1, type, 0);
+#ifdef OPEN_MPI /* MPICH writes there */
+	fault("no buffer passes", MPI_IN_PLACE, ROWS * COLUMNS, MPI_DOUBLE, 0);
+	fault("no buffer passes for columns", MPI_IN_PLACE, 1, swapped(), 0);
+#endif
+	fault("a root that is no rank passes", matrix, ROWS * COLUMNS, MPI_DOUBLE, size);
+	fault("a negative count passes", matrix, -1, MPI_DOUBLE, 0);
+	if (MPI_Bcast(NULL, 0, MPI_DOUBLE, 0, MPI_COMM_WORLD) != MPI_SUCCESS)
+		stop("nothing at all is refused", 0, 0);
+	MPI_Type_free(&type);
+	free(matrix);
+}
+
+/* The ranks that are spawned want groups only for larger broadcasts. */
+static void merge(MPI_Comm between, int spawned)
+{
+	unsigned char *bytes = allocate(LARGE + GUARD);
+	MPI_Comm all;
+
+	MPI_Intercomm_merge(between, spawned, &all);
+	for (int root = 0; root < 2; root++)
+		play(MPI_Bcast, bytes, LARGE, root, (uint64_t)root, all);
+	MPI_Comm_free(&all);
+	MPI_Comm_disconnect(&between);
+	free(bytes);
+}
+
+static void spawn(char *program)
+{
+	char *args[] = { "spawned", NULL };
+	MPI_Comm between;
+
+	MPI_Comm_spawn(program, args, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &between, MPI_ERRCODES_IGNORE);
+	merge(between, 0);
+}
+
+static void spawned(void)
+{
+	MPI_Comm between;
+
+	MPI_Comm_get_parent(&between);
+	merge(between, 1);
+}
+
 int main(int argc, char **argv)
 {
 	int threads, rank;
 	const char *what = argc > 1 ? argv[1] : "";
 
+	if (strcmp(what, "spawned") == 0)
+		setenv("ROCAST_MPI_BYTES", "2000000", 1);
 	MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &threads);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	if (strcmp(what, "sizes") == 0)
@@ -330,9 +446,21 @@ int main(int argc, char **argv)
 		intercommunicator();
 	else if (strcmp(what, "loop") == 0 && argc > 3)
 		loop(strtol(argv[2], NULL, 10), strtoul(argv[3], NULL, 10));
+	else if (strcmp(what, "splits") == 0 && argc > 2)
+		splits(strtol(argv[2], NULL, 10));
+	else if (strcmp(what, "live") == 0 && argc > 2)
+		live(strtol(argv[2], NULL, 10));
+	else if (strcmp(what, "exhausted") == 0)
+		exhausted();
+	else if (strcmp(what, "faults") == 0)
+		faults();
+	else if (strcmp(what, "spawn") == 0)
+		spawn(argv[0]);
+	else if (strcmp(what, "spawned") == 0)
+		spawned();
 	else
-		stop("check sizes | types | communicators | intercommunicator | loop COUNT BYTES", 0, 0);
-	if (rank == 0)
+		stop("check sizes | types | communicators | intercommunicator | loop COUNT BYTES | splits COUNT | live COUNT | exhausted | faults | spawn", 0, 0);
+	if (rank == 0 && strcmp(what, "spawned"))
 		printf("%s done\n", what);
 	fflush(stdout);
 	MPI_Finalize();
