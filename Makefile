@@ -89,9 +89,9 @@ softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one
 	$(GO) test -tags softroce -count=1 -timeout 70m -v $(if $(SHORT),-short -run TestStories,-skip TestMPI) ./test/softroce/ -engine $(ENGINE) -repair $(REPAIR)
 
 .PHONY: mpi mpi-library
-mpi-library: ## librocast-mpi for Open MPI and for MPICH into build/
+mpi-library: ## librocast-mpi for Open MPI and for MPICH into build/, and as .deb into build/packages
 	@scripts/need gcc:gcc /usr/include/infiniband/verbs.h:libibverbs-dev mpicc.openmpi:libopenmpi-dev mpicc.mpich:libmpich-dev
-	VERSION=$(VERSION) packaging/librocast-mpi $(BUILD)
+	@packaging/librocast-mpi $(BUILD) $(VERSION) $(COMMIT)
 
 # First on this machine with a stand-in for librocast, then on four virtual machines. SHORT=1 is one
 # kernel.

@@ -86,6 +86,7 @@ var mpiStories = []struct {
 	{"two ranks a host", storyMPIRanks},
 	{"types", storyMPITypes},
 	{"communicators", storyMPICommunicators},
+	{"splits", storyMPISplits},
 	{"panels", storyMPIPanels},
 	{"loss", storyMPILoss},
 	{"no box", storyMPINoBox},
@@ -310,8 +311,14 @@ func storyMPICommunicators(t *testing.T, ctx context.Context, s *mpiStage) strin
 	return strings.TrimSpace(out)
 }
 
+// storyMPISplits makes communicators and frees them in a loop: each has a group, and none is left.
+func storyMPISplits(t *testing.T, ctx context.Context, s *mpiStage) string {
+	s.carries(t, ctx, mpiRun{args: []string{"check", "splits", "6"}}, 6)
+	return "6 groups one after the other"
+}
+
 func storyMPIPanels(t *testing.T, ctx context.Context, s *mpiStage) string {
-	return strings.TrimSpace(s.carries(t, ctx, mpiRun{args: []string{"panel", "768", "64"}}, 1))
+	return strings.TrimSpace(s.carries(t, ctx, mpiRun{args: []string{"panel", "768", "128"}}, 1))
 }
 
 // storyMPILoss loses a share of all RoCE frames on all wires.

@@ -322,6 +322,7 @@ static void loop(long count, size_t length)
 static void splits(long count)
 {
 	unsigned char *bytes = allocate(LARGE + GUARD);
+	MPI_Errhandler handler;
 	MPI_Comm comm;
 	int rank, size;
 
@@ -330,6 +331,10 @@ static void splits(long count)
 	for (long i = 0; i < count; i++) {
 		MPI_Comm_split(MPI_COMM_WORLD, 0, i % 2 ? rank : -rank, &comm);
 		play(MPI_Bcast, bytes, LARGE, (int)(i % size), (uint64_t)i, comm);
+		MPI_Comm_get_errhandler(comm, &handler);
+		if (handler != MPI_ERRORS_ARE_FATAL)
+			stop("the error handler has changed", LARGE, 0);
+		MPI_Errhandler_free(&handler);
 		MPI_Comm_free(&comm);
 	}
 	free(bytes);
