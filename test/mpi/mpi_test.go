@@ -71,7 +71,7 @@ var runs = []run{
 
 	{"no device at one rank", 4, []string{"check", "types"}, []string{"FAKE_OPEN=2"}, map[string]int{noGroup + "no device": 1}},
 	{"refused at one rank", 4, []string{"check", "types"}, []string{"FAKE_JOIN=0"}, map[string]int{noGroup + "refused": 1}},
-	{"refused each time", 4, []string{"check", "splits", "5"}, []string{"FAKE_JOIN=0"}, map[string]int{noGroup + "refused": 3}},
+	{"no device each time", 4, []string{"check", "splits", "5"}, []string{"FAKE_OPEN=0"}, map[string]int{noGroup + "no device": 3}},
 	{"a write fails", 4, []string{"check", "loop", "8", "3000000"}, []string{"FAKE_WRITE=1,4"}, map[string]int{byGroup: 1, byMPI: 1}},
 	{"the first write fails", 4, []string{"check", "loop", "8", "3000000"}, []string{"FAKE_WRITE=0,1"}, map[string]int{byGroup: 1, byMPI: 1}},
 	{"a receiver fails", 4, []string{"check", "loop", "8", "3000000"}, []string{"FAKE_POLL=2,7"}, map[string]int{byGroup: 1, byMPI: 1}},
