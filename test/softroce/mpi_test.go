@@ -27,7 +27,8 @@ const (
 	// abortLimit is how long the launcher may take to end the job after a rank was killed.
 	abortLimit = 60 * time.Second
 
-	// mpichExitLimit is how long a job with MPICH may take for MPI_Finalize, if it does not hang there.
+	// mpichExitLimit is how long a job with MPICH may take for MPI_Finalize before it counts as
+	// one that hangs there.
 	mpichExitLimit = 10 * time.Second
 )
 
