@@ -91,6 +91,7 @@ type lab struct {
 	t     *testing.T
 	box   *boxSide
 	proxy *Proxy
+	up    func() error
 	host  *netns.NS
 	group netip.Addr
 	logs  *observer.ObservedLogs
@@ -140,7 +141,8 @@ func newLabAt(t *testing.T, group netip.Addr, boxIP string, hosts []netip.Addr) 
 	t.Cleanup(l.proxy.Close)
 	c := testConfig()
 	c.GroupIP, c.Receivers, c.Allow = group, hosts[1:], []netip.Prefix{subnet.Masked()}
-	if err := box.Do(func() error { return l.proxy.Up(c) }); err != nil {
+	l.up = func() error { return box.Do(func() error { return l.proxy.Up(c) }) }
+	if err := l.up(); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -295,8 +297,14 @@ func TestDownDisconnects(t *testing.T) {
 	if n := l.box.held.Load(); n != 0 {
 		t.Errorf("%d ways are held of connections that are over", n)
 	}
-	if err := l.proxy.Down(groupIP); err == nil || l.box.released.Load() != 1 {
-		t.Errorf("took it down twice; its IP was released %d times", l.box.released.Load())
+	if err := l.up(); err != nil {
+		t.Errorf("up again: %v", err)
+	}
+	if err := l.proxy.Down(groupIP); err != nil {
+		t.Error(err)
+	}
+	if err := l.proxy.Down(groupIP); err == nil || l.box.released.Load() != 2 {
+		t.Errorf("took it down once more; its IP was released %d times", l.box.released.Load())
 	}
 }
 
@@ -370,6 +378,26 @@ func TestAGroupIPThatIsTaken(t *testing.T) {
 	p := New(Options{Addresses: &boxSide{taken: errors.New("it is taken")}, Log: zap.NewNop()})
 	if err := p.Up(testConfig("b")); err == nil || !strings.Contains(err.Error(), "it is taken") || len(p.List()) != 0 {
 		t.Errorf("%v, up: %+v", err, p.List())
+	}
+}
+
+// Where the kernel gives no sockets, the group IP does not stay on the box. Here it is no address
+// of the host.
+func TestAGroupIPWithoutSockets(t *testing.T) {
+	box := new(boxSide)
+	p := New(Options{Addresses: box, Log: zap.NewNop()})
+	if err := p.Up(testConfig("b")); err == nil || box.released.Load() != 1 {
+		t.Errorf("%v, released %d times", err, box.released.Load())
+	}
+}
+
+// The clock of the service runs: what is not answered is sent again.
+func TestARequestIsRepeated(t *testing.T) {
+	l := newLab(t)
+	l.send(l.a, testREQ(hostIPs["a"], 10, 1, 0x10, 1000))
+	first, second := expect[*wire.REQ](l, l.r[0]), expect[*wire.REQ](l, l.r[0])
+	if *first != *second {
+		t.Errorf("%+v, and again %+v", first, second)
 	}
 }
 
