@@ -11,7 +11,7 @@ import (
 )
 
 // probeTime bounds the questions to one member of etcd.
-const probeTime = 300 * time.Millisecond
+const probeTime = time.Second
 
 // cause says why etcd has not answered in time. etcd's client only says that the time is over, also
 // where a certificate is refused.

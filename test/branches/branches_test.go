@@ -136,10 +136,11 @@ func (s *site) join(joining ...*receiver) {
 	}
 }
 
-// patient is a queue pair that waits 537 ms for an answer, seven times.
+// patient is a queue pair that waits a second for an answer, seven times: longer than a box takes
+// to come back on a machine that is busy.
 func patient(qpn roce.QPN, psn roce.PSN) rnic.Config {
 	c := bed.QP(qpn, psn, pathMTU)
-	c.Timeout, c.RetryCount = 17, 6
+	c.Timeout, c.RetryCount = 18, 6
 	return c
 }
 
