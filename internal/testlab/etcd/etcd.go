@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"path/filepath"
@@ -214,11 +215,16 @@ func (c *Cluster) client(t *testing.T) *clientv3.Client {
 	return client
 }
 
-// freePorts returns TCP ports that nothing listens on.
+// freePorts returns TCP ports that nothing listens on. The kernel gives none of them to a client:
+// while a member is away, whoever tries to reach it would sooner or later have its port.
 func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	const first, most = 20000, 10000
+	for tries := 0; len(ports) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(most)))
+		if err != nil && tries < most {
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
