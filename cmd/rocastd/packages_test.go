@@ -14,18 +14,40 @@ import (
 // packages are what make package makes.
 type packages struct{ deb, rpm, library, libraryRPM string }
 
-// makePackages runs make package in a copy of the tree.
-func makePackages(t *testing.T, tree string, umask string) packages {
+// making is a make package that runs.
+type making struct {
+	cmd    *exec.Cmd
+	build  string
+	output bytes.Buffer
+}
+
+// startMaking starts make with a goal in a copy of the tree.
+func startMaking(t *testing.T, tree, umask, goal string) *making {
 	t.Helper()
-	build := t.TempDir()
-	cmd := exec.Command("sh", "-c", "umask "+umask+"; exec make -s package BUILD="+build+" VERSION=v1.2.3-rc1-4-gabc COMMIT=0123456789abcdef")
-	cmd.Dir = tree
-	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make package: %v\n%s", err, output)
+	m := &making{build: t.TempDir()}
+	m.cmd = exec.CommandContext(t.Context(), "sh", "-c", "umask "+umask+"; exec make -s "+goal+" BUILD="+m.build+" VERSION=v1.2.3-rc1-4-gabc COMMIT=0123456789abcdef")
+	m.cmd.Dir = tree
+	m.cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
+	m.cmd.Stdout, m.cmd.Stderr = &m.output, &m.output
+	if err := m.cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
+	return m
+}
+
+func (m *making) wait(t *testing.T) {
+	t.Helper()
+	if err := m.cmd.Wait(); err != nil {
+		t.Fatalf("%v: %v\n%s", m.cmd.Args, err, m.output.Bytes())
+	}
+}
+
+// made waits until the packages are there.
+func (m *making) made(t *testing.T) packages {
+	t.Helper()
+	m.wait(t)
 	one := func(pattern string) string {
-		found, err := filepath.Glob(filepath.Join(build, "packages", pattern))
+		found, err := filepath.Glob(filepath.Join(m.build, "packages", pattern))
 		if err != nil || len(found) != 1 {
 			t.Fatalf("%s: %q, %v", pattern, found, err)
 		}
@@ -69,7 +91,9 @@ func TestThePackages(t *testing.T) {
 		}
 	}
 	elsewhere := copyTree(t)
-	here, there := makePackages(t, "../..", "022"), makePackages(t, elsewhere, "077")
+	startMaking(t, "../..", "022", "build").wait(t) // what both compile, they find in the cache
+	first, second := startMaking(t, "../..", "022", "package"), startMaking(t, elsewhere, "077", "package")
+	here, there := first.made(t), second.made(t)
 	for _, pair := range [][2]string{
 		{here.deb, there.deb}, {here.rpm, there.rpm}, {here.library, there.library}, {here.libraryRPM, there.libraryRPM},
 	} {
