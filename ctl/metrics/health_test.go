@@ -143,8 +143,8 @@ func TestAListenerOfThisMachineIsAskedByItsAddress(t *testing.T) {
 	}
 }
 
-// Whoever holds connections open takes a bounded number of them: as soon as one ends, one that waits
-// is served, and never two.
+// Whoever holds connections open takes a bounded number of them: as soon as one ends, one that
+// waits is served, and never two.
 func TestAListenerHasSoManyConnections(t *testing.T) {
 	var inside, most atomic.Int64
 	entered, leave := make(chan struct{}), make(chan struct{})
