@@ -53,6 +53,7 @@ func TestHealthAndReadiness(t *testing.T) {
 		{box{status: api.Status{Ready: true, Problems: []api.Problem{degraded}}}, "/readyz", 200, "ready\n"},
 		{box{status: api.Status{Problems: []api.Problem{gone, degraded}}}, "/readyz", 503, "port eth2 is gone: no interface has this name\n"},
 		{box{status: api.Status{Problems: []api.Problem{worker}, More: 4}}, "/readyz", 503, "worker is stuck: a thread\nand up to 4 more\n"},
+		{box{status: api.Status{Problems: []api.Problem{worker}, More: 1}}, "/readyz", 503, "worker is stuck: a thread\nand up to 1 more\n"},
 		{box{}, "/", 404, "404 page not found\n"},
 	} {
 		if status, text := ask(Routes(c.box, http.NotFoundHandler()), "GET", c.path); status != c.want || text != c.text {
@@ -61,6 +62,24 @@ func TestHealthAndReadiness(t *testing.T) {
 	}
 	if status, _ := ask(Routes(box{}, http.NotFoundHandler()), "POST", "/readyz"); status != http.StatusMethodNotAllowed {
 		t.Errorf("POST: %d", status)
+	}
+}
+
+// What a proxy has kept says nothing about the box of now.
+func TestHealthIsNotKept(t *testing.T) {
+	w := httptest.NewRecorder()
+	Routes(box{}, http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", HealthPath, nil))
+	if got := w.Header().Get("Cache-Control"); got != "no-store" {
+		t.Errorf("Cache-Control is %q", got)
+	}
+}
+
+// A limit of 0 is none: whoever connects and is silent would keep a connection for ever.
+func TestEveryWaitIsLimited(t *testing.T) {
+	for i, limit := range []time.Duration{requestWithin, answerWithin, idleWithin, readyWithin, scrapeWithin, openAgainAfter} {
+		if limit < time.Second || limit > 5*time.Minute {
+			t.Errorf("limit %d is %v", i, limit)
+		}
 	}
 }
 
