@@ -36,6 +36,7 @@ type Client struct {
 	url     string // without the path
 	mend    string // what to look at when nothing answers
 	http    *http.Client
+	bodies  string // the Content-Type of requests; "": the daemon tells by what it asked for
 }
 
 // New returns a Client for the daemon's Unix socket.
@@ -357,6 +358,9 @@ func (c *Client) begin(ctx context.Context, method, path string, body io.Reader)
 	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, c.url+path, body)
 	if err != nil {
 		return nil, api.Errorf(api.BadRequest, "%v", err)
+	}
+	if c.bodies != "" {
+		request.Header.Set("Content-Type", c.bodies)
 	}
 	response, err := c.http.Do(request)
 	switch {

@@ -23,7 +23,7 @@ type Host struct{ client *Client }
 func NewHost(box netip.AddrPort, local netip.Addr) *Host {
 	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: local.AsSlice(), Zone: local.Zone()}}
 	c := newClient(&http.Transport{DialContext: from.DialContext})
-	c.address, c.url = box.String(), "http://"+box.String()
+	c.address, c.url, c.bodies = box.String(), "http://"+box.String(), "application/json"
 	c.mend = "is rocastd running there, with hosts: in its config, and is " + local.String() + " an address of this host?"
 	return &Host{c}
 }
@@ -55,11 +55,18 @@ func (h *Host) Leave(ctx context.Context, group string) error {
 	return h.client.do(ctx, http.MethodDelete, api.HostsPath+"/"+url.PathEscape(group), nil, &removed)
 }
 
+// askAgain is the pause between two questions that the box answers at once.
+const askAgain = 100 * time.Millisecond
+
 // ask asks until the answer is the one that is waited for. At the end of ctx the error says what is
 // missing.
 func (h *Host) ask(ctx context.Context, group string, own HostRequest, enough func(*HostGroup) bool) (g HostGroup, err error) {
 	for {
-		q := url.Values{"seen": {g.Version}, "wait": {strconv.Itoa(int(api.MaxEventWait / time.Second))}}
+		wait := api.MaxEventWait
+		if end, ends := ctx.Deadline(); ends { // the last answer says for whom the group waits
+			wait = max(0, min(wait, time.Until(end)-time.Second))
+		}
+		q := url.Values{"seen": {g.Version}, "wait": {strconv.Itoa(int(wait / time.Second))}}
 		next := HostGroup{}
 		err := h.client.post(ctx, api.HostsPath+"/"+url.PathEscape(group)+"?"+q.Encode(), own, &next)
 		switch {
@@ -70,6 +77,12 @@ func (h *Host) ask(ctx context.Context, group string, own HostRequest, enough fu
 		}
 		if g = next; enough(&g) {
 			return g, nil
+		}
+		if wait < time.Second { // the box answers at once
+			select {
+			case <-ctx.Done():
+			case <-time.After(askAgain):
+			}
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -28,15 +27,18 @@ type Hosts struct {
 	c      *Controller
 	config gather.Config
 
-	mu      sync.Mutex
-	hall    gather.Hall
-	changed chan struct{} // closed when a party changes
-	qpn     roce.QPN      // of the newest group
+	// connect connects to a host's program and hangs up.
+	connect func(context.Context, netip.AddrPort) error
+
+	mu   sync.Mutex
+	hall gather.Hall
+	qpn  roce.QPN // of the newest group
 	// refused are the last errors of groups that could not be created, for the hosts that wait.
 	refused map[*gather.Party]error
-	// ports are where the programs of hosts answer each other, by group. What a daemon before knew
-	// comes again with the next question of each host.
-	ports map[string]map[netip.Addr]uint16
+	// programs are those of the members, by group. What a daemon before knew comes again with the
+	// next question of each host.
+	programs map[string]map[netip.Addr]*program
+	feeds    map[string]*feed
 }
 
 // NewHosts returns Hosts without a group.
@@ -44,8 +46,9 @@ func NewHosts(c *Controller, config gather.Config) *Hosts {
 	var start [4]byte
 	_, _ = rand.Read(start[:]) // never fails
 	return &Hosts{
-		c: c, config: config, changed: make(chan struct{}), refused: map[*gather.Party]error{},
-		qpn: roce.QPN(binary.BigEndian.Uint32(start[:]) % maxHostQPN), ports: map[string]map[netip.Addr]uint16{},
+		c: c, config: config, connect: connectTo, refused: map[*gather.Party]error{},
+		qpn:      roce.QPN(binary.BigEndian.Uint32(start[:]) % maxHostQPN),
+		programs: map[string]map[netip.Addr]*program{}, feeds: map[string]*feed{},
 	}
 }
 
@@ -54,8 +57,9 @@ const (
 	// of multicast.
 	minHostQPN = 2
 	maxHostQPN = 1<<24 - 2
-	// lookAtGroup is the longest time after which a group is looked at again without an event.
-	lookAtGroup = time.Second
+	// maxOfHost bounds the groups of one host that run: one host alone cannot use up what the box
+	// has for groups.
+	maxOfHost = 256
 	// keepRefusal is much longer than a host takes from an answer to its next question.
 	keepRefusal = 10 * time.Second
 )
@@ -75,7 +79,7 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 		return api.HostGroup{}, err
 	}
 	for {
-		group, err := h.member(ctx, name, asking, ip)
+		group, err := h.member(ctx, name, asking)
 		if err == nil && group == nil {
 			var gathering api.HostGroup
 			if group, gathering, err = h.wait(ctx, name, asking, ip, seen); gathering.Name != "" {
@@ -86,18 +90,17 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 			return api.HostGroup{}, err
 		}
 		if group != nil {
-			h.keepPort(name, asking)
-			return h.follow(ctx, name, group, seen)
+			return h.follow(ctx, name, group, asking, seen)
 		}
 	}
 }
 
-// ours refuses a group that hosts have not made.
-func ours(g *api.Group, ip netip.Addr) error {
+// ours refuses a group that hosts may not join.
+func ours(g *api.Group) error {
 	if g.Upper != nil || g.Root != "" {
 		return api.Errorf(api.BadRequest, "group %s was created on another box; join it there", g.Name)
 	}
-	if g.IP != ip.String() {
+	if !g.Hosts {
 		return api.Errorf(api.Forbidden, "group %s was not made by hosts, so they cannot join it; take another name", g.Name)
 	}
 	return nil
@@ -105,7 +108,7 @@ func ours(g *api.Group, ip netip.Addr) error {
 
 // member makes a host a member of a group that runs, and returns the group. nil: there is no such
 // group.
-func (h *Hosts) member(ctx context.Context, name string, host *gather.Host, ip netip.Addr) (*api.Group, error) {
+func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*api.Group, error) {
 	done, err := h.turn(ctx, name)
 	if err != nil {
 		return nil, err
@@ -118,7 +121,7 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host, ip n
 	case err != nil:
 		return nil, err
 	}
-	if err := ours(&g, ip); err != nil {
+	if err := ours(&g); err != nil {
 		return nil, err
 	}
 	at := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.IP == host.IP.String() })
@@ -145,6 +148,9 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host, ip n
 		}
 	}
 	m, err := host.Member(file.Memory)
+	if err == nil {
+		err = h.roomFor(host.IP)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -191,48 +197,63 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	if err := h.refusedBefore(name, host, seen); err != nil {
 		return nil, api.HostGroup{}, err
 	}
-	party, all, err := h.hall.Come(time.Now(), name, host)
+	if err := h.roomFor(host.IP); err != nil {
+		return nil, api.HostGroup{}, err
+	}
+	party, there, all, err := h.hall.Come(time.Now(), name, host)
 	if err != nil {
 		return nil, api.HostGroup{}, err
 	}
-	defer func() {
-		h.hall.Answered(time.Now(), party, host.IP, host.QPN, errors.Is(context.Cause(ctx), context.Canceled))
-		h.tell()
-	}()
-	h.tell()
+	defer func() { h.hall.Answered(time.Now(), party, there, hungUp(ctx)) }()
 	if all {
 		g, err := h.create(ctx, party, ip)
 		return g, api.HostGroup{}, err
 	}
-	for {
-		switch {
-		case h.refused[party] != nil:
-			return nil, api.HostGroup{}, h.refused[party]
-		case h.hall.Party(name) != party:
-			return nil, api.HostGroup{}, nil
-		case !party.Waits(host.IP, host.QPN):
-			return nil, api.HostGroup{}, api.Errorf(api.Stale, "another program of %v joins group %s now, so this one cannot", host.IP, name)
-		}
-		answer := api.HostGroup{Name: name, State: api.HostGathering, Came: party.Came()}
-		answer.Version = versionOf(answer)
-		if ctx.Err() != nil || answer.Version != seen {
-			return nil, answer, nil
-		}
-		changed := h.changed
+	if seen != "" { // who came is told at first, and when the time is over: not each host of each other one
 		h.mu.Unlock()
 		select {
-		case <-changed:
+		case <-there.Over():
 		case <-ctx.Done():
 		}
 		h.mu.Lock()
 	}
+	switch {
+	case h.refused[party] != nil:
+		return nil, api.HostGroup{}, h.refused[party]
+	case party.Closed && h.hall.Party(name) != party:
+		return nil, api.HostGroup{}, nil
+	case !party.Waits(there):
+		return nil, api.HostGroup{}, api.Errorf(api.Stale, "group %s was left, or another program of %v joins it now, so this one cannot", name, host.IP)
+	}
+	answer := api.HostGroup{Name: name, State: api.HostGathering, Came: party.Came()}
+	answer.Version = versionOf(answer)
+	return nil, answer, nil
+}
+
+// hungUp says whether a host has ended the connection of a question before it was answered.
+func hungUp(ctx context.Context) bool { return errors.Is(context.Cause(ctx), context.Canceled) }
+
+// roomFor refuses one more group of a host that is in too many.
+func (h *Hosts) roomFor(host netip.Addr) error {
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	in := 0
+	for _, g := range h.c.groups {
+		if g.wanted != nil && g.wanted.Hosts && slices.ContainsFunc(g.wanted.Members(), func(m groupfile.Member) bool { return m.IP == host }) {
+			in++
+		}
+	}
+	if in >= maxOfHost {
+		return api.Errorf(api.Unavailable, "%v is in %d groups already; let it leave some of them, or end some with rocast group rm", host, in)
+	}
+	return nil
 }
 
 // refusedBefore returns why the group of a host that asks again, because it has seen who had come,
 // was refused between its two questions. h.mu is held.
 func (h *Hosts) refusedBefore(name string, host *gather.Host, seen string) error {
 	for party, err := range h.refused {
-		if seen != "" && party.Name == name && party.Waits(host.IP, host.QPN) {
+		if seen != "" && party.Name == name && slices.ContainsFunc(party.Hosts, host.Is) {
 			return err
 		}
 	}
@@ -252,7 +273,7 @@ func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) 
 		g, err = h.c.Create(context.WithoutCancel(ctx), text)
 	}
 	h.mu.Lock()
-	h.hall.Close(party)
+	defer h.hall.Close(party) // wakes those who wait
 	if err != nil {
 		err = unlined(err)
 		h.refused[party] = err
@@ -263,6 +284,9 @@ func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) 
 		})
 		h.c.Log.Warn("hosts could not make a group", zap.String("group", party.Name), zap.Error(err))
 		return nil, err
+	}
+	for _, host := range party.Hosts { // with their ports, so that nobody hears of each of them
+		h.know(party.Name, host)
 	}
 	h.c.Log.Info("created by hosts", zap.String("group", party.Name), zap.Strings("hosts", party.Came()))
 	return &g, nil
@@ -287,62 +311,9 @@ func (h *Hosts) freeQPN(ip netip.Addr) roce.QPN {
 	}
 }
 
-// tell wakes those who wait for a party. h.mu is held.
-func (h *Hosts) tell() {
-	close(h.changed)
-	h.changed = make(chan struct{})
-}
-
-// follow answers with a group that runs, as soon as the answer has another version than seen.
-func (h *Hosts) follow(ctx context.Context, name string, g *api.Group, seen string) (api.HostGroup, error) {
-	at := h.c.events.After(api.Place{}, name).Place
-	for {
-		answer := h.describe(g)
-		if ctx.Err() != nil || answer.Version != seen {
-			return answer, nil
-		}
-		look, cancel := context.WithTimeout(ctx, lookAtGroup)
-		at = h.c.Events(look, at, name).Place
-		cancel()
-		next, err := h.c.Group(name)
-		if err != nil {
-			return api.HostGroup{}, err
-		}
-		g = &next
-	}
-}
-
-func (h *Hosts) describe(g *api.Group) api.HostGroup {
-	a := api.HostGroup{
-		Name: g.Name, State: api.HostRunning, IP: g.IP, QPN: g.QPN, MTU: g.MTU, Memory: g.Memory, ClearToSend: g.ClearToSend,
-		Degraded: g.State == api.Failed || g.State == api.Degraded && !g.GoesOn, Reason: g.Reason,
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, m := range g.Members {
-		ip, _ := netip.ParseAddr(m.IP)
-		a.Members = append(a.Members, api.HostMember{IP: m.IP, Role: m.Role, Port: h.ports[g.Name][ip]})
-	}
-	a.Version = versionOf(a)
-	return a
-}
-
-func (h *Hosts) keepPort(name string, host *gather.Host) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ports[name] == nil {
-		groups := map[string]bool{name: true}
-		for _, g := range h.c.Groups().Groups {
-			groups[g.Name] = true
-		}
-		maps.DeleteFunc(h.ports, func(name string, _ map[netip.Addr]uint16) bool { return !groups[name] })
-		h.ports[name] = map[netip.Addr]uint16{}
-	}
-	h.ports[name][host.IP] = host.Port
-}
-
-// versionOf returns a word that differs if the answer does.
+// versionOf returns a word that differs if the answer does, except for the reason.
 func versionOf(a api.HostGroup) string {
+	a.Reason = ""
 	text, _ := json.Marshal(a) // never fails
 	sum := fnv.New64a()
 	sum.Write(text)
@@ -353,11 +324,17 @@ func versionOf(a api.HostGroup) string {
 // member that is the source, with the one that was so first, and with the last receiver.
 func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string, whole bool) error {
 	h.mu.Lock()
-	waited := h.hall.Leave(name, host)
-	h.tell()
+	closed, waited := h.hall.Leave(name, host)
 	h.mu.Unlock()
 	if waited {
 		return nil
+	}
+	if closed != nil { // its group is being created
+		select {
+		case <-closed.Over():
+		case <-ctx.Done():
+			return givenUp(ctx)
+		}
 	}
 	done, err := h.turn(ctx, name)
 	if err != nil {
@@ -368,7 +345,7 @@ func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string, whole b
 	if err != nil {
 		return err
 	}
-	if err := ours(&g, h.config.GroupIP(host)); err != nil {
+	if err := ours(&g); err != nil {
 		return err
 	}
 	at := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.IP == host.String() })

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/gather"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 var hostsConfig = gather.Config{GroupIPs: []netip.Addr{netip.MustParseAddr("10.77.0.200")}}
@@ -48,20 +49,12 @@ func (h *Hosts) join(t *testing.T, name, ip string, r api.HostRequest) chan join
 // came waits until a host is in the hall.
 func (h *Hosts) came(t *testing.T, name, ip string) {
 	t.Helper()
-	for {
+	testlab.Eventually(t, testlab.Patience, ip+" waits for "+name, func() bool {
 		h.mu.Lock()
-		changed, p := h.changed, h.hall.Party(name)
-		is := p != nil && slices.Contains(p.Came(), ip)
-		h.mu.Unlock()
-		if is {
-			return
-		}
-		select {
-		case <-changed:
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		}
-	}
+		defer h.mu.Unlock()
+		p := h.hall.Party(name)
+		return p != nil && slices.Contains(p.Came(), ip)
+	}, nil)
 }
 
 func outcome(t *testing.T, c chan joining) api.HostGroup {
@@ -188,7 +181,7 @@ func TestAHostJoinsARunningGroup(t *testing.T) {
 func TestHostsSpeakForThemselves(t *testing.T) {
 	w := newWorld(t)
 	h := NewHosts(w.Controller, hostsConfig)
-	w.create(t, g1)
+	w.create(t, strings.ReplaceAll(g1, "0.100", "0.200")) // the IP does not make it theirs
 	const notTheirs = "group g1 was not made by hosts, so they cannot join it; take another name"
 	if j := <-h.join(t, "g1", "10.77.0.2", asks("10.77.0.2", "receiver", 2)); j.err == nil || j.err.Error() != notTheirs || kindOf(j.err) != api.Forbidden {
 		t.Errorf("%v", j.err)
@@ -213,7 +206,11 @@ func TestHostsSpeakForThemselves(t *testing.T) {
 	if want := "your address is fd77::1, and groupIPs of hosts: in rocastd.yaml has no address of its family"; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
-	w.expect(t, withG1)
+	w.expect(t, strings.ReplaceAll(withG1, "0.100", "0.200"))
+	w.create(t, anotherGroup("open", 101)+"hosts: true\n")
+	if a := outcome(t, h.join(t, "open", "10.77.0.9", asks("10.77.0.9", "receiver", 2))); a.IP != "10.77.0.100" || len(a.Members) != 4 {
+		t.Errorf("a group whose file lets hosts join: %+v", a)
+	}
 }
 
 // A host does not wait for others with a name that no group can have.

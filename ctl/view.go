@@ -94,7 +94,7 @@ func (c *Controller) view(g *group) api.Group {
 	if f == nil {
 		return v
 	}
-	v.MTU = f.PathMTU
+	v.MTU, v.Hosts = f.PathMTU, f.Hosts
 	v.Policy, v.Engine = policy(f.Policy), &api.Engine{Wanted: f.Engine.String()}
 	if g.table != nil {
 		v.RegionCount = g.table.Len()

@@ -36,6 +36,7 @@ names the line and the mend.
   source-switch: guard                   # or force
   degraded-below: 10%                    # of its best goodput: the group is degraded if packets wait and it is below that
   degraded-after: 3s                     # for that long; 0: never
+  hosts: false                           # or true: programs on hosts may join and leave (docs/host.md)
   repair: off                            # or local: the box sends again what a receiver lost
   memory: {va: 0x10000, rkey: 0x77}      # the source WRITEs to it; a list: each member has as many regions; table: see rocast region load
   members:

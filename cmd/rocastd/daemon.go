@@ -43,6 +43,7 @@ type service struct {
 	boxesAt    net.Listener
 	hosts      *server.Server // for programs on hosts; nil: off
 	hostsAt    net.Listener
+	hostGroups *ctl.Hosts        // the groups that they make
 	metrics    *metrics.Listener // nil: off
 	reloader   *reload.Reloader
 	hangups    <-chan os.Signal // each one reloads the config
@@ -134,7 +135,8 @@ func (s *service) openHosts(c config.Config) (err error) {
 		return err
 	}
 	s.close = append(s.close, func() error { _ = s.hostsAt.Close(); return nil }) // Serve has closed it, unless open fails
-	s.hosts = server.NewForHosts(ctl.NewHosts(s.controller, c.Hosts), s.log.Logger)
+	s.hostGroups = ctl.NewHosts(s.controller, c.Hosts)
+	s.hosts = server.NewForHosts(s.hostGroups, s.log.Logger)
 	return nil
 }
 
@@ -239,6 +241,7 @@ func (s *service) run(ctx context.Context) error {
 	}
 	if s.hosts != nil {
 		tasks.Go(func() error { return s.hosts.Serve(ctx, s.hostsAt) })
+		tasks.Go(func() error { s.hostGroups.Run(ctx); return nil })
 	}
 	if s.metrics != nil {
 		tasks.Go(func() error { s.metrics.Serve(ctx); return nil })

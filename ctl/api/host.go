@@ -29,7 +29,7 @@ const (
 type HostGroup struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // gathering or running
-	// Version differs if anything else in the answer does.
+	// Version differs if anything else in the answer does, except for the reason.
 	Version string `json:"version"`
 	// Came are the hosts that have come, while the group waits for more.
 	Came []string `json:"came,omitempty"`

@@ -92,7 +92,8 @@ type Group struct {
 	MTU      int      `json:"mtu,omitempty"`
 	Policy   *Policy  `json:"policy,omitempty"`
 	Engine   *Engine  `json:"engine,omitempty"`
-	Restored bool     `json:"restored"` // the group was restored after a crash, or it carried data before the daemon stopped
+	Restored bool     `json:"restored"`        // the group was restored after a crash, or it carried data before the daemon stopped
+	Hosts    bool     `json:"hosts,omitempty"` // programs on hosts may join and leave
 	Memory   []Region `json:"memory,omitempty"`
 	// RegionCount is the number of regions of a group with memory: table, which are not in Memory.
 	RegionCount int       `json:"regionCount,omitempty"`

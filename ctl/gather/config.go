@@ -3,6 +3,7 @@ package gather
 import (
 	"net/netip"
 
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/yamldoc"
 )
 
@@ -41,7 +42,7 @@ func listen(v yamldoc.Value) (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	at, err := netip.ParseAddrPort(text)
-	if err != nil || at.Port() == 0 || at.Addr().Is4In6() {
+	if err != nil || at.Port() == 0 || at.Addr().Is4In6() || at.Addr().IsMulticast() {
 		return netip.AddrPort{}, v.Errorf("%q is not an address with a port; write one such as 10.77.0.254:7472", text)
 	}
 	return at, nil
@@ -49,7 +50,7 @@ func listen(v yamldoc.Value) (netip.AddrPort, error) {
 
 func (c *Config) readGroupIPs(v yamldoc.Value) error {
 	return v.EachOrOne("group IP", func(item yamldoc.Value) error {
-		ip, err := item.Addr()
+		ip, err := groupfile.Unicast(item)
 		if err != nil {
 			return err
 		}

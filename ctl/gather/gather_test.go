@@ -9,6 +9,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -34,11 +35,21 @@ func host(t *testing.T, last byte, role string, members int, lengths ...uint64) 
 // come lets a host ask, and returns whether all have come.
 func come(t *testing.T, l *Hall, h *Host) bool {
 	t.Helper()
-	_, all, err := l.Come(noon, "g1", h)
+	_, _, all, err := l.Come(noon, "g1", h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// isOver says whether a host waits no more.
+func isOver(h *Host) bool {
+	select {
+	case <-h.Over():
+		return true
+	default:
+		return false
+	}
 }
 
 func TestTheGroupOfTheHostsThatHaveCome(t *testing.T) {
@@ -65,7 +76,7 @@ func TestTheGroupOfTheHostsThatHaveCome(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if f.Name != "g1" || f.IP != addr(200) || f.QPN != 77 || f.PathMTU != 1024 || f.Source.IP != addr(1) || f.Source.FirstPSN != 1 || f.Source.Confirm {
+	if !f.Hosts || f.Name != "g1" || f.IP != addr(200) || f.QPN != 77 || f.PathMTU != 1024 || f.Source.IP != addr(1) || f.Source.FirstPSN != 1 || f.Source.Confirm {
 		t.Errorf("%+v", f)
 	}
 	if want := []mft.VirtualRegion{{Length: 4096, RKey: 0x40}, {Length: 64, RKey: 0x41}}; !slices.Equal(f.Memory, want) {
@@ -76,13 +87,14 @@ func TestTheGroupOfTheHostsThatHaveCome(t *testing.T) {
 		!slices.Equal(r.Regions, []mft.Region{{VA: 3 << 32, Length: 4096, RKey: 7}, {VA: 3 << 32, Length: 64, RKey: 8}}) {
 		t.Errorf("%+v", r)
 	}
-	if _, _, err := l.Come(noon, "g1", host(t, 4, "receiver", 3)); err == nil || err.Error() != "group g1 is being created; join again" {
+	if _, _, _, err := l.Come(noon, "g1", host(t, 4, "receiver", 3)); err == nil || err.Error() != "group g1 is being created; join again" {
 		t.Errorf("one more: %v", err)
 	}
-	if l.Leave("g1", addr(2)) {
-		t.Error("a host has left a group that is being created")
+	closed, waited := l.Leave("g1", addr(2))
+	if closed != two || waited || isOver(two) {
+		t.Errorf("a host that leaves a group that is being created: %v, %t", closed, waited)
 	}
-	if l.Close(p); l.Party("g1") != nil {
+	if l.Close(p); l.Party("g1") != nil || !isOver(two) || !isOver(both) {
 		t.Error("a closed party waits")
 	}
 }
@@ -115,7 +127,7 @@ func TestWhatDoesNotGoTogether(t *testing.T) {
 	} {
 		var l Hall
 		come(t, &l, c.first)
-		if _, _, err := l.Come(noon, "g1", c.second); err == nil || err.Error() != c.want {
+		if _, _, _, err := l.Come(noon, "g1", c.second); err == nil || err.Error() != c.want {
 			t.Errorf("%s:\ngot  %v\nwant %s", c.name, err, c.want)
 		}
 		if got := l.Party("g1").Came(); len(got) != 1 {
@@ -161,48 +173,65 @@ func TestWhatNoHostCanBe(t *testing.T) {
 // A host that asks no more, or whose connection has ended, is not waited with.
 func TestAHostThatHasGone(t *testing.T) {
 	var l Hall
-	h := host(t, 1, "source", 3)
+	h, other := host(t, 1, "source", 3), host(t, 2, "receiver", 3)
 	come(t, &l, h)
-	come(t, &l, host(t, 2, "receiver", 3))
+	come(t, &l, other)
 	p := l.Party("g1")
-	l.Answered(noon, p, addr(1), h.QPN, false)
-	if come(t, &l, h) || len(p.Hosts) != 2 {
+	l.Answered(noon, p, h, false)
+	if come(t, &l, host(t, 1, "source", 3)) || len(p.Hosts) != 2 {
 		t.Error("a host that asks again has come twice, or had gone")
 	}
 	come(t, &l, h) // two questions at once
-	l.Answered(noon, p, addr(1), h.QPN, true)
+	l.Answered(noon, p, h, true)
 	if len(p.Hosts) != 2 {
 		t.Error("a host has gone whose other question waits")
 	}
-	l.Answered(noon, p, addr(1), h.QPN, true)
-	if p.Waits(addr(1), h.QPN) || !p.Waits(addr(2), 102) {
+	l.Answered(noon, p, h, true)
+	if p.Waits(h) || !p.Waits(other) || !isOver(h) {
 		t.Errorf("%v are there", p.Came())
 	}
-	l.Answered(noon, p, addr(2), 102, false)
+	l.Answered(noon, p, other, false)
 	late := host(t, 9, "source", 2)
-	if _, _, err := l.Come(noon.Add(Patience), "g2", late); err != nil || l.Party("g1") == nil {
+	if _, _, _, err := l.Come(noon.Add(Patience), "g2", late); err != nil || l.Party("g1") == nil {
 		t.Error("a host has gone too early")
 	}
-	if _, _, err := l.Come(noon.Add(Patience+1), "g2", late); err != nil || l.Party("g1") != nil {
+	if _, _, _, err := l.Come(noon.Add(Patience+1), "g2", late); err != nil || l.Party("g1") != nil {
 		t.Error("a host that asks no more is waited with")
 	}
-	if !l.Leave("g2", addr(9)) || l.Party("g2") != nil || l.Leave("g2", addr(9)) {
+	if _, waited := l.Leave("g2", addr(9)); !waited || l.Party("g2") != nil {
 		t.Error("a host that has left is there")
+	}
+	if _, waited := l.Leave("g2", addr(9)); waited {
+		t.Error("a host has left twice")
 	}
 }
 
-// A program that starts again takes the place of the one before.
+// A program that starts again takes the place of the one before, also if it gets a queue pair with
+// the same number.
 func TestAProgramThatStartsAgain(t *testing.T) {
-	var l Hall
-	come(t, &l, host(t, 2, "receiver", 3))
-	again := host(t, 2, "source", 3)
-	again.QPN = 500
-	if come(t, &l, again) {
-		t.Error("the same host counts twice")
-	}
-	p := l.Party("g1")
-	if len(p.Hosts) != 1 || p.Waits(addr(2), 102) || !p.Waits(addr(2), 500) {
-		t.Errorf("%+v", p.Hosts)
+	for name, change := range map[string]func(*api.HostRequest){
+		"QPN":    func(r *api.HostRequest) { r.QPN = 500 },
+		"PSN":    func(r *api.HostRequest) { r.PSN = 77 },
+		"region": func(r *api.HostRequest) { r.Regions[0].VA++ },
+		"key":    func(r *api.HostRequest) { key := api.Hex(99); r.Regions[0].RKey = &key },
+		"port":   func(r *api.HostRequest) { r.Port++ },
+		"number": func(r *api.HostRequest) { r.Members = 4 },
+	} {
+		var l Hall
+		first, again := host(t, 2, "receiver", 3, 64), host(t, 2, "receiver", 3, 64)
+		come(t, &l, first)
+		change(&again.HostRequest)
+		if come(t, &l, again) {
+			t.Errorf("%s: the same host counts twice", name)
+		}
+		p := l.Party("g1")
+		if len(p.Hosts) != 1 || p.Waits(first) || !p.Waits(again) || !isOver(first) || isOver(again) || p.Members != again.Members {
+			t.Errorf("%s: %+v", name, p.Hosts)
+		}
+		l.Answered(noon, p, first, true) // its connection ends too
+		if !p.Waits(again) {
+			t.Errorf("%s: the new program has gone with the old one", name)
+		}
 	}
 }
 
@@ -211,21 +240,42 @@ func TestBounds(t *testing.T) {
 	var l Hall
 	name := func(i int) string { return strings.Repeat("x", i+1) }
 	for i := range maxOfHost {
-		if _, _, err := l.Come(noon, name(i), host(t, 1, "source", 2)); err != nil {
+		if _, _, _, err := l.Come(noon, name(i), host(t, 1, "source", 2)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const own = "10.77.0.1 waits for 64 groups already; let some of them begin first"
-	if _, _, err := l.Come(noon, "g1", host(t, 1, "source", 2)); err == nil || err.Error() != own {
+	if _, _, _, err := l.Come(noon, "g1", host(t, 1, "source", 2)); err == nil || err.Error() != own {
 		t.Error(err)
 	}
 	for i := maxOfHost; i < MaxParties; i++ {
-		if _, _, err := l.Come(noon, name(i), host(t, byte(2+i/maxOfHost), "source", 2)); err != nil {
+		if _, _, _, err := l.Come(noon, name(i), host(t, byte(2+i/maxOfHost), "source", 2)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	const all = "256 groups wait for hosts already; let some of them begin first"
-	if _, _, err := l.Come(noon, "g1", host(t, 9, "source", 2)); err == nil || err.Error() != all {
+	if _, _, _, err := l.Come(noon, "g1", host(t, 9, "source", 2)); err == nil || err.Error() != all {
 		t.Error(err)
+	}
+}
+
+// No packet ever comes from such an address, so no group can have it.
+func TestAddressesThatNoGroupHas(t *testing.T) {
+	for text, want := range map[string]string{
+		"listen: 10.77.0.254:7472\ngroupIPs: [10.77.0.200, fd77::200]\n": "",
+		"listen: 10.77.0.254:7472\ngroupIPs: [224.0.0.5]\n":              "is class D (multicast)",
+		"listen: 10.77.0.254:7472\ngroupIPs: ff02::5\n":                  "is multicast",
+		"listen: 10.77.0.254:7472\ngroupIPs: [127.0.0.1]\n":              "is not an address that a host can have",
+		"listen: 10.77.0.254:7472\ngroupIPs: [fe80::1]\n":                "is link-local",
+		"listen: 10.77.0.254:7472\ngroupIPs: [10.0.0.1, 10.0.0.2]\n":     "is a second address of its family",
+		"listen: 224.0.0.5:7472\ngroupIPs: [10.77.0.200]\n":              `"224.0.0.5:7472" is not an address with a port`,
+	} {
+		document, err := yamldoc.Parse([]byte(text), "the config")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadConfig(document); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }

@@ -37,39 +37,41 @@ type Hall struct {
 func (l *Hall) Party(name string) *Party { return l.parties[name] }
 
 // Come takes a question of a host: the first one of it adds the host to the party, and later ones
-// say that it still waits. all says that nobody is missing any more: the caller creates the group,
-// and calls Close then. Every Come without an error is followed by one Answered.
-func (l *Hall) Come(now time.Time, name string, h *Host) (p *Party, all bool, err error) {
+// say that it still waits. there is the host as it was added. all says that nobody is missing any
+// more: the caller creates the group, and calls Close then. Every Come without an error is followed
+// by one Answered.
+func (l *Hall) Come(now time.Time, name string, h *Host) (p *Party, there *Host, all bool, err error) {
 	l.expire(now)
 	p = l.parties[name]
 	if p == nil {
 		if p, err = l.open(name, h); err != nil {
-			return nil, false, err
+			return nil, nil, false, err
 		}
 	}
-	at := slices.IndexFunc(p.Hosts, func(o *Host) bool { return o.IP == h.IP })
+	at := p.at(h.IP)
 	switch {
-	case p.Closed && (at < 0 || p.Hosts[at].QPN != h.QPN):
-		return nil, false, api.Errorf(api.Unavailable, "group %s is being created; join again", name)
-	case p.Members != h.Members:
-		return nil, false, api.Errorf(api.BadRequest, "members is %d, and the hosts that came before (%v first) say %d; write the same at all hosts",
+	case at >= 0 && p.Hosts[at].Is(h):
+		there = p.Hosts[at]
+		there.last, there.asks = now, there.asks+1
+		return p, there, false, nil
+	case p.Closed:
+		return nil, nil, false, api.Errorf(api.Unavailable, "group %s is being created; join again", name)
+	case p.Members != h.Members && (at < 0 || len(p.Hosts) > 1):
+		return nil, nil, false, api.Errorf(api.BadRequest, "members is %d, and the hosts that came before (%v first) say %d; write the same at all hosts",
 			h.Members, p.Hosts[0].IP, p.Members)
 	}
-	if at >= 0 && p.Hosts[at].QPN == h.QPN {
-		p.Hosts[at].last, p.Hosts[at].asks = now, p.Hosts[at].asks+1
-		return p, false, nil
-	}
 	if err := p.fits(h, at); err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	h.last, h.asks = now, 1
 	if at >= 0 { // its program has started again
-		p.Hosts[at] = h
+		close(p.Hosts[at].over)
+		p.Hosts[at], p.Members = h, h.Members
 	} else {
 		p.Hosts = append(p.Hosts, h)
 	}
 	p.Closed = len(p.Hosts) == p.Members
-	return p, p.Closed, nil
+	return p, h, p.Closed, nil
 }
 
 func (l *Hall) open(name string, h *Host) (*Party, error) {
@@ -121,20 +123,17 @@ func (p *Party) fits(h *Host, at int) error {
 	return nil
 }
 
-// Answered ends a Come. left says that the host has gone: its connection ended.
-func (l *Hall) Answered(now time.Time, p *Party, ip netip.Addr, qpn uint32, left bool) {
-	for _, h := range p.Hosts {
-		if h.IP != ip || h.QPN != qpn {
-			continue
-		}
-		if h.last, h.asks = now, h.asks-1; left && h.asks == 0 && !p.Closed {
-			l.leave(p, h)
-		}
-		return
+// Answered ends a Come of a host that is there. left says that the host has gone: its connection
+// ended.
+func (l *Hall) Answered(now time.Time, p *Party, there *Host, left bool) {
+	there.last, there.asks = now, there.asks-1
+	if left && there.asks == 0 && !p.Closed && p.Waits(there) {
+		l.leave(p, there)
 	}
 }
 
 func (l *Hall) leave(p *Party, h *Host) {
+	close(h.over)
 	p.Hosts = slices.DeleteFunc(p.Hosts, func(o *Host) bool { return o == h })
 	if len(p.Hosts) == 0 && l.parties[p.Name] == p {
 		delete(l.parties, p.Name)
@@ -152,26 +151,39 @@ func (l *Hall) expire(now time.Time) {
 	}
 }
 
-// Leave removes a host that wants to wait no more, and reports whether it did wait.
-func (l *Hall) Leave(name string, ip netip.Addr) bool {
+// Leave removes a host that wants to wait no more, and reports whether it did wait. If its group is
+// being created, the host is returned: it can leave when that is over.
+func (l *Hall) Leave(name string, ip netip.Addr) (closed *Host, waited bool) {
 	p := l.parties[name]
-	if p == nil || p.Closed {
-		return false
+	if p == nil {
+		return nil, false
 	}
-	at := slices.IndexFunc(p.Hosts, func(h *Host) bool { return h.IP == ip })
-	if at >= 0 {
-		l.leave(p, p.Hosts[at])
+	at := p.at(ip)
+	switch {
+	case at < 0:
+		return nil, false
+	case p.Closed:
+		return p.Hosts[at], false
 	}
-	return at >= 0
+	l.leave(p, p.Hosts[at])
+	return nil, true
 }
 
 // Close ends a party: its group was created, or could not be.
-func (l *Hall) Close(p *Party) { delete(l.parties, p.Name) }
-
-// Waits says whether a host is in the party with this QP.
-func (p *Party) Waits(ip netip.Addr, qpn uint32) bool {
-	return slices.ContainsFunc(p.Hosts, func(h *Host) bool { return h.IP == ip && h.QPN == qpn })
+func (l *Hall) Close(p *Party) {
+	delete(l.parties, p.Name)
+	for _, h := range p.Hosts {
+		close(h.over)
+	}
 }
+
+// at returns the index of the host with this IP, or -1.
+func (p *Party) at(ip netip.Addr) int {
+	return slices.IndexFunc(p.Hosts, func(h *Host) bool { return h.IP == ip })
+}
+
+// Waits says whether a host is in the party, which it was when it came.
+func (p *Party) Waits(there *Host) bool { return slices.Contains(p.Hosts, there) }
 
 // Came returns the IPs of the hosts.
 func (p *Party) Came() (ips []string) {

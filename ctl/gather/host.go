@@ -3,6 +3,7 @@ package gather
 import (
 	"math"
 	"net/netip"
+	"reflect"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
@@ -25,11 +26,22 @@ type Host struct {
 	role groupfile.Role
 	last time.Time // of its last question
 	asks int       // questions of the host that wait for an answer
+	over chan struct{}
+}
+
+// Over is closed when the host waits no more: its group was created or refused, it has left, or
+// another program of it has come.
+func (h *Host) Over() <-chan struct{} { return h.over }
+
+// Is says whether two hosts are the same program, with the same queue pair. A program that starts
+// again may get the number of the queue pair that was there before.
+func (h *Host) Is(o *Host) bool {
+	return h.IP == o.IP && reflect.DeepEqual(h.HostRequest, o.HostRequest)
 }
 
 // NewHost refuses what no group can have.
 func NewHost(ip netip.Addr, r api.HostRequest) (*Host, error) {
-	h := &Host{IP: ip, HostRequest: r}
+	h := &Host{IP: ip, HostRequest: r, over: make(chan struct{})}
 	switch r.Role {
 	case groupfile.Receiver.String():
 		h.role = groupfile.Receiver

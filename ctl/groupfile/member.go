@@ -29,14 +29,14 @@ func (p *parser) readMembers(v yamldoc.Value) error {
 func readMember(v yamldoc.Value) (member, error) {
 	m := member{value: v, Member: Member{Line: v.Line()}}
 	return m, v.Fields(
-		yamldoc.Field{Key: "ip", Set: yamldoc.Into(&m.IP, unicast), Needed: "ip: ADDRESS, the host's"},
+		yamldoc.Field{Key: "ip", Set: yamldoc.Into(&m.IP, Unicast), Needed: "ip: ADDRESS, the host's"},
 		yamldoc.Field{Key: "qpn", Set: yamldoc.Into(&m.QPN, hostQPN), Needed: "qpn: N, the number of the host's QP"},
 		yamldoc.Field{Key: "psn", Set: yamldoc.Into(&m.FirstPSN, psn), Needed: "psn: N, the first PSN a source's " +
 			"QP sends or a receiver's expects"},
 		yamldoc.Field{Key: "sendPSN", Set: m.readSendPSN},
 		yamldoc.Field{Key: "role", Set: yamldoc.Into(&m.Role, choice(parseRole))},
 		yamldoc.Field{Key: "remoteQPN", Set: yamldoc.Into(&m.RemoteQPN, remoteQPN)},
-		yamldoc.Field{Key: "remoteIP", Set: yamldoc.Into(&m.RemoteIP, unicast)},
+		yamldoc.Field{Key: "remoteIP", Set: yamldoc.Into(&m.RemoteIP, Unicast)},
 		yamldoc.Field{Key: "receivers", Set: m.readBehind},
 		yamldoc.Field{Key: "via", Set: yamldoc.Into(&m.Via, yamldoc.Value.Text)},
 		yamldoc.Field{Key: "confirm", Set: yamldoc.Into(&m.Confirm, yamldoc.Value.Bool)},

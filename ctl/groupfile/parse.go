@@ -39,7 +39,7 @@ func parse(text []byte, add func(yamldoc.Value, *parser)) (*File, error) {
 func (p *parser) read(document yamldoc.Value) error {
 	fields := []yamldoc.Field{
 		{Key: "name", Set: yamldoc.Into(&p.Name, name), Needed: "name: WORD, what the group is called"},
-		{Key: "ip", Set: yamldoc.Into(&p.IP, unicast), Needed: "ip: ADDRESS, what members use as peer IP"},
+		{Key: "ip", Set: yamldoc.Into(&p.IP, Unicast), Needed: "ip: ADDRESS, what members use as peer IP"},
 		{Key: "qpn", Set: yamldoc.Into(&p.QPN, remoteQPN), Needed: "qpn: N, what the source uses as remote QPN"},
 		{Key: "mtu", Set: yamldoc.Into(&p.PathMTU, pathMTU), Needed: "mtu: N, the path MTU the members' QPs were " +
 			"given"},
@@ -47,6 +47,7 @@ func (p *parser) read(document yamldoc.Value) error {
 		{Key: "engine", Set: yamldoc.Into(&p.Engine, choice(mft.ParseEngine))},
 		{Key: "degraded-below", Set: yamldoc.Into(&p.DegradedBelow, percent)},
 		{Key: "degraded-after", Set: yamldoc.Into(&p.DegradedAfter, degradedAfter)},
+		{Key: "hosts", Set: yamldoc.Into(&p.Hosts, yamldoc.Value.Bool)},
 		{Key: "memory", Set: p.readMemory},
 		{Key: "members", Set: p.readMembers, Needed: "members: and a list with one source and its receivers"},
 	}

@@ -40,10 +40,10 @@ func name(v yamldoc.Value) (string, error) {
 	return text, nil
 }
 
-// unicast reads an IP. It refuses addresses that a host drops as a source address
+// Unicast reads an IP. It refuses addresses that a host drops as a source address
 // (fib_validate_source, ip6_rcv). It also refuses link-local addresses, because a NIC does not
 // store which link such an address belongs to.
-func unicast(v yamldoc.Value) (netip.Addr, error) {
+func Unicast(v yamldoc.Value) (netip.Addr, error) {
 	addr, err := v.Addr()
 	switch {
 	case err != nil:

@@ -57,6 +57,7 @@ func (f *File) sameKeys(running *File) error {
 		same(f, "qpn", f.QPN, running.QPN),
 		same(f, "mtu", f.PathMTU, running.PathMTU),
 		same(f, "addressing", f.Addressing, running.Addressing),
+		same(f, "hosts", f.Hosts, running.Hosts),
 	} {
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -81,6 +82,10 @@ func (s *Server) joinHost(r *http.Request, h Hosts) (any, error) {
 	host, err := hostOf(r)
 	if err != nil {
 		return nil, err
+	}
+	// A page in a browser of a host may send other types anywhere, without asking.
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
+		return nil, api.Errorf(api.BadRequest, "the request's Content-Type is %q; write application/json", r.Header.Get("Content-Type"))
 	}
 	q := r.URL.Query()
 	wait, err := uintIn(q, "wait", uint64(api.MaxEventWait/time.Second))

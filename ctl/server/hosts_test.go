@@ -69,6 +69,7 @@ func request(t *testing.T, method, url, body string) (status int, answer string)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Header.Set("Content-Type", "application/json; charset=utf-8")
 	a, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -110,6 +111,22 @@ func TestAHostSpeaksForItsIP(t *testing.T) {
 	}
 	if n := logs.FilterMessage("a host was refused").Len(); n != 1 {
 		t.Errorf("%d refusals in the log", n)
+	}
+}
+
+// A page in a browser on a host can send texts and forms anywhere, and must not speak for the host.
+func TestAPageInABrowser(t *testing.T) {
+	url, _, _ := forHosts(t, &lobby{})
+	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""} {
+		a, err := http.Post(url+"/v1/hosts/g1", kind, strings.NewReader(`{"role": "source"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := io.ReadAll(a.Body)
+		a.Body.Close()
+		if a.StatusCode != 400 || !strings.Contains(string(text), "; write application/json") {
+			t.Errorf("%q: %d %s", kind, a.StatusCode, text)
+		}
 	}
 }
 

@@ -1,0 +1,278 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/gather"
+)
+
+const (
+	// lookAtGroup is the longest time after which a group is looked at again without an event.
+	lookAtGroup = time.Second
+	// lookAtPrograms is the period for looking which programs of hosts have gone.
+	lookAtPrograms = 5 * time.Second
+	// silentProgram is how long a program may ask nothing before the box connects to it. It may be
+	// busy with other things for any time: the host's kernel takes the connection.
+	silentProgram = 30 * time.Second
+	// connectWithin bounds one such connection, and maxConnecting their number at one time.
+	connectWithin = time.Second
+	maxConnecting = 64
+)
+
+// program is the program of a member, as its questions show it.
+type program struct {
+	qpn, psn uint32
+	port     uint16 // where it answers other members; 0: unknown
+	asks     int    // questions that wait for an answer
+	last     time.Time
+	hungUp   bool // the last question ended by its connection, without an answer
+}
+
+// know returns the program of a member. h.mu is held.
+func (h *Hosts) know(name string, host *gather.Host) *program {
+	if h.programs[name] == nil {
+		h.programs[name] = map[netip.Addr]*program{}
+	}
+	p := h.programs[name][host.IP]
+	if p == nil || p.qpn != host.QPN || p.psn != host.PSN {
+		p = &program{qpn: host.QPN, psn: host.PSN}
+		h.programs[name][host.IP] = p
+	}
+	p.port, p.last = host.Port, time.Now()
+	return p
+}
+
+// feed tells the questions about one group that wait when the group may have changed.
+type feed struct {
+	waiting int
+	changed chan struct{} // closed at the next change
+	stop    context.CancelFunc
+}
+
+// subscribe returns the feed of a group. One goroutine looks at the group, however many wait.
+func (h *Hosts) subscribe(name string) (f *feed, done func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f = h.feeds[name]
+	if f == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		f = &feed{changed: make(chan struct{}), stop: stop}
+		h.feeds[name] = f
+		go h.feed(ctx, name, f)
+	}
+	f.waiting++
+	return f, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if f.waiting--; f.waiting == 0 {
+			f.stop()
+			delete(h.feeds, name)
+		}
+	}
+}
+
+// feed closes f.changed each time the answer about a group has another version.
+func (h *Hosts) feed(ctx context.Context, name string, f *feed) {
+	at, version := h.c.events.After(api.Place{}, name).Place, ""
+	for ctx.Err() == nil {
+		next := ""
+		if g, err := h.c.Group(name); err == nil {
+			next = h.describe(&g).Version
+		}
+		if next != version {
+			h.mu.Lock()
+			close(f.changed)
+			f.changed = make(chan struct{})
+			h.mu.Unlock()
+			version = next
+		}
+		look, cancel := context.WithTimeout(ctx, lookAtGroup)
+		at = h.c.Events(look, at, name).Place
+		cancel()
+	}
+}
+
+// follow answers the program of a member with its group, as soon as the answer has another version
+// than seen.
+func (h *Hosts) follow(ctx context.Context, name string, g *api.Group, host *gather.Host, seen string) (api.HostGroup, error) {
+	h.mu.Lock()
+	p := h.know(name, host)
+	p.asks, p.hungUp = p.asks+1, false
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		p.asks, p.last, p.hungUp = p.asks-1, time.Now(), hungUp(ctx)
+	}()
+	answer := h.describe(g)
+	if ctx.Err() != nil || answer.Version != seen {
+		return answer, nil
+	}
+	f, done := h.subscribe(name)
+	defer done()
+	for {
+		h.mu.Lock()
+		changed := f.changed
+		h.mu.Unlock()
+		next, err := h.c.Group(name)
+		if err != nil {
+			return api.HostGroup{}, err
+		}
+		if answer = h.describe(&next); ctx.Err() != nil || answer.Version != seen {
+			return answer, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (h *Hosts) describe(g *api.Group) api.HostGroup {
+	a := api.HostGroup{
+		Name: g.Name, State: api.HostRunning, IP: g.IP, QPN: g.QPN, MTU: g.MTU, Memory: g.Memory, ClearToSend: g.ClearToSend,
+		Degraded: g.State == api.Failed || g.State == api.Degraded && !g.GoesOn, Reason: g.Reason,
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range g.Members {
+		ip, _ := netip.ParseAddr(m.IP)
+		known := api.HostMember{IP: m.IP, Role: m.Role}
+		if p := h.programs[g.Name][ip]; p != nil && p.qpn == m.QPN {
+			known.Port = p.port
+		}
+		a.Members = append(a.Members, known)
+	}
+	a.Version = versionOf(a)
+	return a
+}
+
+// Run takes members out of their groups whose programs have ended without leaving, until ctx is
+// done.
+func (h *Hosts) Run(ctx context.Context) {
+	ticker := time.NewTicker(lookAtPrograms)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			h.removeGone(ctx, now)
+		}
+	}
+}
+
+// silent is a member whose program asks nothing.
+type silent struct {
+	group   string
+	host    netip.Addr
+	program *program
+	hungUp  bool
+	port    uint16
+}
+
+// removeGone removes the members whose programs have gone: their connections have ended, and they
+// have not come back, or nobody listens any more where they listened. A host that does not answer
+// at all may come back, so its member stays.
+func (h *Hosts) removeGone(ctx context.Context, now time.Time) {
+	var working sync.WaitGroup
+	defer working.Wait()
+	turns := make(chan struct{}, maxConnecting)
+	for _, s := range h.silentPrograms(now) {
+		working.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			if s.hungUp || h.refuses(ctx, netip.AddrPortFrom(s.host, s.port)) {
+				h.expire(ctx, s)
+			}
+		})
+	}
+}
+
+// silentPrograms returns the programs that are looked at, and forgets those of groups that have
+// ended.
+func (h *Hosts) silentPrograms(now time.Time) (list []silent) {
+	running := map[string]bool{}
+	h.c.mu.Lock()
+	for name := range h.c.groups {
+		running[name] = true
+	}
+	h.c.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, programs := range h.programs {
+		if !running[name] {
+			delete(h.programs, name)
+			continue
+		}
+		for host, p := range programs {
+			asksNothing := now.Sub(p.last)
+			switch {
+			case p.asks > 0:
+			case p.hungUp && asksNothing > gather.Patience:
+				list = append(list, silent{group: name, host: host, program: p, hungUp: true})
+			case !p.hungUp && p.port != 0 && asksNothing > silentProgram:
+				p.last = now // it is looked at again after this time
+				list = append(list, silent{group: name, host: host, program: p, port: p.port})
+			}
+		}
+	}
+	return list
+}
+
+// refuses says whether a host says that nobody listens.
+func (h *Hosts) refuses(ctx context.Context, at netip.AddrPort) bool {
+	ctx, cancel := context.WithTimeout(ctx, connectWithin)
+	defer cancel()
+	return errors.Is(h.connect(ctx, at), unix.ECONNREFUSED)
+}
+
+func connectTo(ctx context.Context, at netip.AddrPort) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", at.String())
+	if err == nil {
+		err = conn.Close()
+	}
+	return err
+}
+
+// expire removes a member whose program has gone, unless it asks again.
+func (h *Hosts) expire(ctx context.Context, s silent) {
+	done, err := h.turn(ctx, s.group)
+	if err != nil {
+		return
+	}
+	defer done()
+	h.mu.Lock()
+	back := h.programs[s.group][s.host] != s.program || s.program.asks > 0 || s.hungUp && !s.program.hungUp
+	if !back {
+		delete(h.programs[s.group], s.host)
+	}
+	h.mu.Unlock()
+	if back {
+		return
+	}
+	g, err := h.c.Group(s.group)
+	if err != nil || ours(&g) != nil {
+		return
+	}
+	at := slices.IndexFunc(g.Members, func(m api.Member) bool {
+		return m.IP == s.host.String() && m.QPN == s.program.qpn && m.PSN == s.program.psn
+	})
+	if at < 0 {
+		return
+	}
+	h.c.Log.Warn("the program of a host has ended without leaving its group", zap.String("group", s.group), zap.Stringer("host", s.host))
+	if _, err := h.remove(ctx, s.group, &g.Members[at]); err != nil {
+		h.c.Log.Error("could not remove a member whose program has ended", zap.String("group", s.group), zap.Error(err))
+	}
+}

@@ -1,0 +1,268 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/gather"
+	"github.com/rocast/rocast/ctl/groupfile"
+)
+
+// members returns the addresses of a group's members.
+func (w *world) members(t *testing.T, name string) string {
+	t.Helper()
+	g, err := w.Group(name)
+	if err != nil {
+		return err.Error()
+	}
+	var ips []string
+	for _, m := range g.Members {
+		ips = append(ips, strings.TrimPrefix(m.IP, "10.77.0."))
+	}
+	return strings.Join(ips, " ")
+}
+
+// hangUp lets a member ask how its group is, and end the connection before there is an answer.
+func (h *Hosts) hangUp(t *testing.T, name, ip, role string) {
+	t.Helper()
+	a, err := h.ready(t, name, ip, role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := asks(ip, role, 3)
+	r.Ready = true
+	if _, err := h.Join(gone, addr(ip), name, r, a.Version); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A member whose program has died leaves its group, so that the others go on. One whose connection
+// broke and that asks again stays, and so does one that has only been answered.
+func TestAProgramThatDied(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.connect = func(context.Context, netip.AddrPort) error { return errors.New("no connection is needed") }
+	h.together(t, "g1", "source", "receiver", "receiver")
+	h.hangUp(t, "g1", "10.77.0.2", "receiver")
+	h.hangUp(t, "g1", "10.77.0.3", "receiver")
+	if _, err := h.ready(t, "g1", "10.77.0.3", "receiver"); err != nil {
+		t.Fatal(err)
+	}
+	h.removeGone(t.Context(), time.Now().Add(gather.Patience-time.Second))
+	if got := w.members(t, "g1"); got != "1 2 3" {
+		t.Errorf("too early: %s", got)
+	}
+	h.removeGone(t.Context(), time.Now().Add(gather.Patience+time.Second))
+	if got := w.members(t, "g1"); got != "1 3" {
+		t.Errorf("members %s", got)
+	}
+	if _, err := h.ready(t, "g1", "10.77.0.2", "receiver"); kindOf(err) != api.NotFound {
+		t.Errorf("a member that was removed: %v", err)
+	}
+	if w.logs.FilterMessage("the program of a host has ended without leaving its group").Len() != 1 {
+		t.Errorf("%v", w.logs.All())
+	}
+	h.hangUp(t, "g1", "10.77.0.1", "source")
+	h.removeGone(t.Context(), time.Now().Add(gather.Patience+time.Second))
+	w.expect(t, nothing) // the source took the group with it
+}
+
+// A program that asks nothing for long may be busy: its host's kernel says whether it is there.
+func TestAProgramThatAsksNothing(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "g1", "source", "receiver", "receiver")
+	asked := make(chan netip.AddrPort, 9)
+	h.connect = func(_ context.Context, at netip.AddrPort) error {
+		asked <- at
+		switch at {
+		case netip.MustParseAddrPort("10.77.0.2:7002"):
+			return &net.OpError{Op: "dial", Err: unix.ECONNREFUSED}
+		case netip.MustParseAddrPort("10.77.0.3:7003"):
+			return &net.OpError{Op: "dial", Err: unix.EHOSTUNREACH} // it may come back
+		}
+		return nil
+	}
+	h.removeGone(t.Context(), time.Now().Add(silentProgram-time.Second))
+	if got := w.members(t, "g1"); got != "1 2 3" || len(asked) != 0 {
+		t.Errorf("too early: %s, asked %d", got, len(asked))
+	}
+	then := time.Now().Add(silentProgram + time.Second)
+	h.removeGone(t.Context(), then)
+	if got := w.members(t, "g1"); got != "1 3" || len(asked) != 3 {
+		t.Errorf("members %s, asked %d", got, len(asked))
+	}
+	h.removeGone(t.Context(), then.Add(silentProgram-time.Second))
+	if len(asked) != 3 {
+		t.Error("a program is asked again at once")
+	}
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1", true); err != nil {
+		t.Fatal(err)
+	}
+	h.removeGone(t.Context(), then)
+	if len(h.programs) != 0 {
+		t.Errorf("the programs of a group that has ended: %v", h.programs)
+	}
+}
+
+// What connectTo says of a port where nobody listens is what expires a member.
+func TestNobodyListens(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHosts(newWorld(t).Controller, hostsConfig)
+	at := netip.MustParseAddrPort(l.Addr().String())
+	if h.refuses(t.Context(), at) {
+		t.Error("a program that listens has gone")
+	}
+	l.Close()
+	if !h.refuses(t.Context(), at) {
+		t.Error("nobody listens, and the program is there")
+	}
+}
+
+// All questions of a group that wait share one look at it, and hear of its changes.
+func TestQuestionsThatWaitForAChange(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "g1", "source", "receiver", "receiver")
+	a, err := h.ready(t, "g1", "10.77.0.1", "source")
+	if err != nil || a.Version == "" {
+		t.Fatal(a, err)
+	}
+	source := asks("10.77.0.1", "source", 3)
+	source.Ready = true
+	answers := make(chan joining)
+	for range 3 {
+		go func() {
+			g, err := h.Join(t.Context(), addr("10.77.0.1"), "g1", source, a.Version)
+			answers <- joining{g, err}
+		}()
+	}
+	// What one member waits for is no news for the others: only that nobody is waited for any more.
+	for _, ip := range []string{"10.77.0.2", "10.77.0.3"} {
+		b, err := h.ready(t, "g1", ip, "receiver")
+		if err != nil || (b.Version == a.Version) != (ip == "10.77.0.2") {
+			t.Errorf("%s: version %s, %v; it was %s", ip, b.Version, err, a.Version)
+		}
+	}
+	for range 3 {
+		if j := <-answers; j.err != nil || !j.group.ClearToSend {
+			t.Errorf("%+v, %v", j.group, j.err)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.feeds) != 0 {
+		t.Errorf("%d feeds are left", len(h.feeds))
+	}
+}
+
+// A question that waits ends with its group.
+func TestAQuestionWhoseGroupEnds(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "g1", "source", "receiver")
+	a, err := h.ready(t, "g1", "10.77.0.1", "source")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := asks("10.77.0.1", "source", 2)
+	source.Ready = true
+	answer := make(chan error)
+	go func() {
+		_, err := h.Join(t.Context(), addr("10.77.0.1"), "g1", source, a.Version)
+		answer <- err
+	}()
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answer; kindOf(err) != api.NotFound {
+		t.Error(err)
+	}
+}
+
+// One host cannot use up what the box has for groups.
+func TestAHostIsInSoManyGroups(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	w.create(t, anotherGroup("open", 101)+"hosts: true\n")
+	theirs := groupfile.File{Hosts: true, Source: groupfile.Member{IP: addr("10.77.0.1")}, Receivers: []groupfile.Member{{IP: addr("10.77.0.9")}}}
+	others := theirs
+	others.Hosts = false
+	w.mu.Lock()
+	for i := range maxOfHost {
+		w.groups[fmt.Sprint("n", i)] = &group{wanted: &theirs}
+		w.groups[fmt.Sprint("o", i)] = &group{wanted: &others}
+	}
+	w.mu.Unlock()
+	const want = "10.77.0.9 is in 256 groups already; let it leave some of them, or end some with rocast group rm"
+	for _, name := range []string{"open", "more"} {
+		_, err := h.Join(t.Context(), addr("10.77.0.9"), name, asks("10.77.0.9", "both", 2), "")
+		if err == nil || err.Error() != want || kindOf(err) != api.Unavailable {
+			t.Errorf("%s:\ngot  %v\nwant %s", name, err, want)
+		}
+	}
+	if _, err := h.Join(t.Context(), addr("10.77.0.8"), "more", asks("10.77.0.8", "both", 2), ""); err != nil {
+		t.Errorf("another host: %v", err)
+	}
+	w.mu.Lock()
+	delete(w.groups, "n0")
+	w.mu.Unlock()
+	if _, err := h.Join(t.Context(), addr("10.77.0.9"), "open", asks("10.77.0.9", "receiver", 2), ""); err != nil {
+		t.Errorf("a host that has left a group: %v", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range maxOfHost {
+		delete(w.groups, fmt.Sprint("n", i))
+		delete(w.groups, fmt.Sprint("o", i))
+	}
+}
+
+// A host that leaves while its group is being created is not left in it.
+func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	var all []chan joining
+	all = append(all, h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 3)))
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if _, err := h.Join(over, addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 3), ""); err != nil { // its question has ended
+		t.Fatal(err)
+	}
+	h.came(t, "g1", "10.77.0.1")
+	unlock, _, err := w.names.lock(t.Context(), "g1", "") // holds up the creation
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = append(all, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 3)))
+	h.came(t, "g1", "10.77.0.3")
+	left := make(chan error)
+	go func() { left <- h.Leave(t.Context(), addr("10.77.0.2"), "g1", false) }()
+	if err := h.Leave(over, addr("10.77.0.3"), "g1", false); err == nil {
+		t.Error("a host has left before its group was there")
+	}
+	unlock()
+	for _, c := range all {
+		outcome(t, c)
+	}
+	if err := <-left; err != nil {
+		t.Error(err)
+	}
+	if got := w.members(t, "g1"); got != "1 3" {
+		t.Errorf("members %s", got)
+	}
+}
