@@ -39,6 +39,8 @@ type Hosts struct {
 	// next question of each host.
 	programs map[string]map[netip.Addr]*program
 	feeds    map[string]*feed
+	// left are groups that had to end, for the members that are left and can make them anew.
+	left map[string]*api.HostGroup
 }
 
 // NewHosts returns Hosts without a group.
@@ -48,7 +50,7 @@ func NewHosts(c *Controller, config gather.Config) *Hosts {
 	return &Hosts{
 		c: c, config: config, connect: connectTo, refused: map[*gather.Party]error{},
 		qpn:      roce.QPN(binary.BigEndian.Uint32(start[:]) % maxHostQPN),
-		programs: map[string]map[netip.Addr]*program{}, feeds: map[string]*feed{},
+		programs: map[string]map[netip.Addr]*program{}, feeds: map[string]*feed{}, left: map[string]*api.HostGroup{},
 	}
 }
 
@@ -62,6 +64,9 @@ const (
 	maxOfHost = 256
 	// keepRefusal is much longer than a host takes from an answer to its next question.
 	keepRefusal = 10 * time.Second
+	// keepLeft is how long members hear whom a group had that has ended. They are to ask about once
+	// a second, and hear of it then.
+	keepLeft = 10 * time.Minute
 )
 
 // Join answers a host that is to be a member of a group. It waits until the answer has another
@@ -80,6 +85,11 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 	}
 	for {
 		group, err := h.member(ctx, name, asking)
+		if kindOf(err) == api.NotFound && asking.Ready {
+			if answer, ok := h.withoutGroup(ctx, name, host, seen); ok {
+				return answer, nil
+			}
+		}
 		if err == nil && group == nil {
 			var gathering api.HostGroup
 			if group, gathering, err = h.wait(ctx, name, asking, ip, seen); gathering.Name != "" {
@@ -90,7 +100,10 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 			return api.HostGroup{}, err
 		}
 		if group != nil {
-			return h.follow(ctx, name, group, asking, seen)
+			answer, err := h.follow(ctx, name, group, asking, seen)
+			if kindOf(err) != api.NotFound {
+				return answer, err
+			}
 		}
 	}
 }
@@ -285,6 +298,7 @@ func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) 
 		h.c.Log.Warn("hosts could not make a group", zap.String("group", party.Name), zap.Error(err))
 		return nil, err
 	}
+	delete(h.left, party.Name)
 	for _, host := range party.Hosts { // with their ports, so that nobody hears of each of them
 		h.know(party.Name, host)
 	}
@@ -321,7 +335,9 @@ func versionOf(a api.HostGroup) string {
 }
 
 // Leave ends the membership of a host, and of all members with whole. The group ends with the
-// member that is the source, with the one that was so first, and with the last receiver.
+// member that is the source, with the one that was so first, and with the last receiver. If members
+// are left that can send to each other, they hear of it with their next question, and make the
+// group anew when one of them sends.
 func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string, whole bool) error {
 	h.mu.Lock()
 	closed, waited := h.hall.Leave(name, host)
@@ -381,8 +397,52 @@ func (h *Hosts) remove(ctx context.Context, name string, m *api.Member) (gone bo
 		}
 		return false, unlined(err)
 	}
+	g, err := h.c.Group(name)
+	if err != nil {
+		return false, err
+	}
+	h.leave(&g, m.IP)
 	h.c.Log.Info("a host has left, and its group has ended", zap.String("group", name), zap.Stringer("host", host))
 	return true, h.c.Remove(name)
+}
+
+// leave keeps what the members of a group hear that ends because this one leaves, unless they are
+// too few, or none of them can send.
+func (h *Hosts) leave(g *api.Group, ip string) {
+	after := h.describe(g)
+	after.Members = slices.DeleteFunc(after.Members, func(m api.HostMember) bool { return m.IP == ip })
+	isSender := func(m api.HostMember) bool { return m.Role != groupfile.Receiver.String() }
+	if len(after.Members) < 2 || !slices.ContainsFunc(after.Members, isSender) {
+		return
+	}
+	after.ClearToSend, after.Degraded = false, true
+	after.Reason = fmt.Sprintf("%s has left, and the group could not be without it; the others make it anew when one of them sends", ip)
+	after.Version = versionOf(after)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.left[g.Name] = &after
+	time.AfterFunc(keepLeft, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.left[g.Name] == &after {
+			delete(h.left, g.Name)
+		}
+	})
+}
+
+// withoutGroup answers a member whose group has ended, with those that are left, as soon as that is
+// another answer than seen.
+func (h *Hosts) withoutGroup(ctx context.Context, name string, host netip.Addr, seen string) (api.HostGroup, bool) {
+	h.mu.Lock()
+	after := h.left[name]
+	h.mu.Unlock()
+	if after == nil || !slices.ContainsFunc(after.Members, func(m api.HostMember) bool { return m.IP == host.String() }) {
+		return api.HostGroup{}, false
+	}
+	if after.Version == seen {
+		<-ctx.Done()
+	}
+	return *after, true
 }
 
 // listeners counts the receivers besides the source.

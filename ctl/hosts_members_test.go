@@ -266,3 +266,61 @@ func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
 		t.Errorf("members %s", got)
 	}
 }
+
+// The members that are left when the group ends with one of them hear who they are, so that they
+// can make the group anew. Nobody else hears it.
+func TestThoseWhoAreLeft(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "g1", "both", "both", "receiver")
+	a, err := h.ready(t, "g1", "10.77.0.2", "both")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan joining)
+	r := asks("10.77.0.2", "both", 3)
+	r.Ready = true
+	go func() {
+		g, err := h.Join(t.Context(), addr("10.77.0.2"), "g1", r, a.Version)
+		waiting <- joining{g, err}
+	}()
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+	j := <-waiting
+	if g := j.group; j.err != nil || g.State != api.HostRunning || !g.Degraded || g.ClearToSend || g.IP != a.IP || g.QPN != a.QPN ||
+		len(g.Members) != 2 || g.Members[0].IP != "10.77.0.2" || g.Members[1] != (api.HostMember{IP: "10.77.0.3", Role: "receiver", Port: 7003}) {
+		t.Errorf("%+v, %v", j.group, j.err)
+	}
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if g, err := h.Join(over, addr("10.77.0.2"), "g1", r, j.group.Version); err != nil || g.Version != j.group.Version {
+		t.Errorf("asked again: %+v, %v", g, err)
+	}
+	if _, err := h.ready(t, "g1", "10.77.0.1", "both"); kindOf(err) != api.NotFound {
+		t.Errorf("the member that left: %v", err)
+	}
+	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1", true); kindOf(err) != api.NotFound {
+		t.Errorf("the group is there: %v", err)
+	}
+	again := h.together(t, "g1", "both", "both")
+	if g, err := h.ready(t, "g1", "10.77.0.2", "both"); err != nil || g.QPN != again[0].QPN || g.Degraded {
+		t.Errorf("the new group: %+v, %v", g, err)
+	}
+	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1", false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.ready(t, "g1", "10.77.0.1", "both"); kindOf(err) != api.NotFound {
+		t.Errorf("one is left, and no group: %v", err)
+	}
+	h.together(t, "g2", "source", "receiver", "receiver")
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g2", false); err != nil {
+		t.Fatal(err)
+	}
+	r = asks("10.77.0.2", "receiver", 3)
+	r.Ready, r.QPN = true, r.QPN+1
+	if _, err := h.Join(t.Context(), addr("10.77.0.2"), "g2", r, ""); kindOf(err) != api.NotFound {
+		t.Errorf("nobody is left that could send: %v", err)
+	}
+}
