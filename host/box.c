@@ -41,6 +41,11 @@ void set_port(union address *address, uint16_t port)
 		address->v4.sin_port = htons(port);
 }
 
+uint16_t port_of(const union address *address)
+{
+	return ntohs(address->any.sa_family == AF_INET6 ? address->v6.sin6_port : address->v4.sin_port);
+}
+
 bool parse_endpoint(const char *text, union address *address)
 {
 	char ip[ADDRESS_TEXT];

@@ -26,6 +26,8 @@ bool same_ip(const union address *a, const union address *b);
 
 void set_port(union address *address, uint16_t port);
 
+uint16_t port_of(const union address *address);
+
 enum { ADDRESS_TEXT = 64 };
 
 /* The address without its port. */

@@ -155,7 +155,7 @@ int listen_for_members(struct rocast_group *group)
 		address_text(&at, text);
 		return fail(ROCAST_EARGUMENT, "nothing can listen at %s (%s); is this an address of the host?", text, strerror(errno));
 	}
-	group->listen_port = ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
+	group->listen_port = port_of(&at);
 	return ROCAST_OK;
 }
 
@@ -167,6 +167,20 @@ static const struct member *member_at(const struct rocast_group *group, const un
 	return NULL;
 }
 
+/*
+ * A member that connects again replaces what it has begun before: it has one connection that works,
+ * and one that has said nothing yet, whatever its host does.
+ */
+static void end_silent_link(struct rocast_group *group, const union address *peer)
+{
+	for (struct link *l = group->links; l; l = l->next) {
+		if (!l->outgoing && !l->qp && same_ip(&l->peer, peer)) {
+			end_link(l);
+			return;
+		}
+	}
+}
+
 static void accept_members(struct rocast_group *group)
 {
 	for (;;) {
@@ -176,10 +190,12 @@ static void accept_members(struct rocast_group *group)
 
 		if (fd < 0)
 			return;
-		if (member_at(group, &peer))
-			(void)new_link(group, &peer, fd, false);
-		else
+		if (!member_at(group, &peer)) {
 			close(fd);
+			continue;
+		}
+		end_silent_link(group, &peer);
+		(void)new_link(group, &peer, fd, false);
 	}
 }
 
@@ -187,8 +203,12 @@ static void accept_members(struct rocast_group *group)
 static bool answer_hello(struct link *l, const struct message *m)
 {
 	struct rocast_group *group = l->group;
+
 	if (!group->srq || l->qp)
 		return false;
+	for (struct link *old = group->links; old; old = old->next)
+		if (!old->outgoing && old->qp && same_ip(&old->peer, &l->peer))
+			old->lost = true;
 	if (group->way == ROCAST_MULTICAST) {
 		group->fallbacks++;
 		group->try_at = NEVER; /* the other member calls back */
@@ -218,7 +238,7 @@ void serve_members(struct rocast_group *group)
 		next = l->next;
 		if (l->outgoing)
 			continue;
-		while ((heard = hear(l, &m)) > 0) {
+		while ((heard = l->lost ? -1 : hear(l, &m)) > 0) {
 			if (be32toh(m.kind) == MESSAGE_HELLO) {
 				if (answer_hello(l, &m))
 					continue;
@@ -295,17 +315,28 @@ static int connect_further(struct link *l)
 
 static int begin_links(struct rocast_group *group)
 {
+	char text[ADDRESS_TEXT];
 	unsigned count = 0;
 
-	for (unsigned i = 0; i < group->other_count; i++)
-		count += group->others[i].receives;
+	for (unsigned i = 0; i < group->other_count; i++) {
+		const struct member *m = &group->others[i];
+
+		count += m->receives;
+		if (!m->receives || port_of(&m->address) != 0)
+			continue;
+		address_text(&m->address, text);
+		return fail(ROCAST_EBROKEN, "%s takes no single connections; its program has joined group %s with without_fallback, or without this library",
+			    text, group->name);
+	}
+	/* More members may have come since the last time, and no queue pair uses that queue any more. */
+	if (group->link_cq && ibv_destroy_cq(group->link_cq) == 0)
+		group->link_cq = NULL;
 	if (!group->link_cq &&
 	    !(group->link_cq = ibv_create_cq(group->host->device, (int)(group->send_depth * count), NULL, group->channel, 0)))
 		return fail(ROCAST_EDEVICE, "no queue for %u single connections can be made (%s)", count, strerror(errno));
 	group->armed = false;
 	for (unsigned i = 0; i < group->other_count; i++) {
 		const struct member *m = &group->others[i];
-		char text[ADDRESS_TEXT];
 		struct link *l;
 		int fd;
 

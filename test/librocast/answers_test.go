@@ -169,3 +169,23 @@ func TestAMemberWatchesItsGroup(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// The room for completions of single connections grows with the group, a member can have only as
+// many connections as it needs, and one that takes none is named.
+func TestSingleConnections(t *testing.T) {
+	sources, err := filepath.Glob("../../host/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := compile(t, append(sources, "links/main.c", "-libverbs",
+		"-Wl,--wrap=ibv_create_cq,--wrap=ibv_destroy_cq,--wrap=ibv_create_qp")...)
+	for what, want := range map[string]string{
+		"grow":  "4 in 1\n12 in 1\nno queue pair can be made (Cannot allocate memory)",
+		"port":  "127.0.0.2 takes no single connections; its program has joined group g1 with without_fallback, or without this library",
+		"crowd": "1 of a member, who is known",
+	} {
+		if got := run(t, path, "", what); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", what, got, want)
+		}
+	}
+}
