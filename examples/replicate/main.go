@@ -16,7 +16,6 @@ import (
 	"io"
 	"iter"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -33,7 +32,7 @@ const replicas = 3
 func main() {
 	bin := flag.String("bin", "build", "directory of rocastd")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := lab.UntilSignal()
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

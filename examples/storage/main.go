@@ -17,7 +17,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -35,7 +34,7 @@ func main() {
 	mbit := flag.Int("mbit", 50, "rate of the links while that is measured, Mbit/s")
 	short := flag.Bool("short", false, "measure for less than a minute")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := lab.UntilSignal()
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()

@@ -34,6 +34,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 )
@@ -64,7 +66,7 @@ func main() {
 	flags.StringVar(&o.verbs, "verbs", "rocast-verbs", "`program` that makes queue pairs")
 	flags.StringVar(&o.to, "to", "", "`IPs` of the receivers")
 	_ = flags.Parse(args) // it exits
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 	if err := o.run(ctx, word, flags.Arg(0)); err != nil {
 		fmt.Fprintln(os.Stderr, "transfer:", err)
