@@ -6,23 +6,29 @@
  * an operation is complete when each of them has acknowledged it. The members find each other by
  * the name of the group, at the box (rocastd with hosts: in its config):
  *
+ *	static char buffer[1 << 20];
  *	struct rocast *host;
  *	struct rocast_group *group;
  *	struct rocast_memory *memory;
+ *	struct rocast_completion completion;
  *	struct rocast_settings settings = { .box = "10.77.0.254:7472" };
  *
  *	if (rocast_open(&settings, &host) != ROCAST_OK)
  *		errx(1, "%s", rocast_message());
- *	rocast_register(host, buffer, sizeof(buffer), &memory);
+ *	if (rocast_register(host, buffer, sizeof(buffer), &memory) != ROCAST_OK)
+ *		errx(1, "%s", rocast_message());
  *
  *	struct rocast_membership wanted = {
  *		.name = "g1", .role = ROCAST_SOURCE, .members = 4, .regions = &memory, .region_count = 1,
  *	};
  *	if (rocast_join(host, &wanted, &group) != ROCAST_OK)
  *		errx(1, "%s", rocast_message());
- *	rocast_write(group, memory, buffer, length, 0, 0, 1);
+ *	if (rocast_write(group, memory, buffer, sizeof(buffer), 0, 0, 1) != ROCAST_OK)
+ *		errx(1, "%s", rocast_message());
  *	while (rocast_wait(group, &completion, 1, 1000) == 0)
  *		;
+ *	if (completion.kind == ROCAST_FAILED)
+ *		errx(1, "%s", rocast_message());
  *	rocast_leave(group);
  *	rocast_close(host);
  *
@@ -30,6 +36,8 @@
  *
  * - A function returns ROCAST_OK, which is 0, or a negative enum rocast_error; functions that count
  *   return the number instead of 0. rocast_message() is a sentence about the last failure.
+ * - What a pointer in settings and memberships points to is not needed after the call, except for
+ *   memories. A field that is left 0 has the default that its comment names.
  * - The library starts no thread and installs no signal handler. Everything that has to happen
  *   later happens inside rocast_poll and rocast_wait, so each member calls one of them from time to
  *   time, receivers too: otherwise the others cannot fall back.
@@ -64,7 +72,10 @@ enum rocast_error {
 	ROCAST_EFORKED = -9,   /* the process is a child of the one that opened it */
 };
 
-/* A sentence about the last failure in this thread. */
+/*
+ * A sentence about the last failure in this thread. It is valid until the next failure in this
+ * thread, and never NULL.
+ */
 const char *rocast_message(void);
 
 /* "version commit" of the library. */
@@ -84,7 +95,10 @@ struct rocast_settings {
 /* Opens the RDMA device. It does not ask the box yet. */
 int rocast_open(const struct rocast_settings *settings, struct rocast **host);
 
-/* Leaves all groups that are left, and frees everything. NULL is fine. */
+/*
+ * Leaves all groups that are left, each within 5 s, and frees everything, memories too. NULL is
+ * fine. A child of the process that opened the device frees nothing.
+ */
 void rocast_close(struct rocast *host);
 
 /*
@@ -93,7 +107,10 @@ void rocast_close(struct rocast *host);
  */
 int rocast_register(struct rocast *host, void *address, size_t bytes, struct rocast_memory **memory);
 
-/* Memory that a group has as a region cannot be unregistered before the group is left. */
+/*
+ * Memory that a group has as a region cannot be unregistered before the group is left
+ * (ROCAST_EARGUMENT). Operations and receives that use the memory have to be complete.
+ */
 int rocast_unregister(struct rocast_memory *memory);
 
 enum rocast_role {
@@ -136,10 +153,14 @@ struct rocast_membership {
 int rocast_join(struct rocast *host, const struct rocast_membership *wanted, struct rocast_group **group);
 
 /*
- * Leaves a group. The other members run on without this one; what this one has posted and is not
- * complete may or may not arrive. The group ends with its source: with the member that sends at the
- * moment, and with the one that could send and came first. The group is freed whatever is returned.
- * NULL is fine.
+ * Leaves a group. What this member has posted and is not complete may or may not arrive. The others
+ * go on without it, except that a group ends with its ROCAST_SOURCE; its receivers are not told.
+ * Where a member with ROCAST_BOTH leaves that is the source, or that the group began with, the
+ * others make the group anew when one of them sends next; with without_fallback they cannot.
+ *
+ * Completions that were not taken are gone, and receives are not completed. Afterwards nothing
+ * writes into the memory by this group. The group is freed whatever is returned, except by
+ * ROCAST_EFORKED. NULL is fine.
  */
 int rocast_leave(struct rocast_group *group);
 
@@ -152,7 +173,12 @@ int rocast_leave(struct rocast_group *group);
  * write_immediate: does so, and completes a receive of each receiver with the number `immediate`.
  * send:            fills the oldest posted receive of each receiver.
  *
- * Operations arrive in the order in which they were posted. bytes may be 0; then local may be NULL.
+ * Operations arrive in the order in which they were posted. bytes may be 0, then local may be NULL,
+ * and 2^30 at most. offset counts bytes. id is the program's own and need not be unique.
+ *
+ * ROCAST_EARGUMENT: the bytes are not in local or not in the region, or the member only receives.
+ * ROCAST_EFULL: send_depth operations are not complete, or their completions were not taken.
+ * ROCAST_EBROKEN: no way is left. After any error nothing was posted.
  */
 int rocast_write(struct rocast_group *group, const struct rocast_memory *local, const void *from, size_t bytes,
 		 unsigned region, uint64_t offset, uint64_t id);
@@ -165,7 +191,9 @@ int rocast_send(struct rocast_group *group, const struct rocast_memory *local, c
  * Posts a receive. Each send and each write_immediate that arrives uses up one; if none is there,
  * the source waits. For write_immediate bytes may be 0, and local NULL. Receives may be posted
  * before the source begins, because a member's queue exists when rocast_join returns; a source that
- * comes first waits.
+ * comes first waits. A send that is longer than the receive that it fills ends the group for all:
+ * its operation is ROCAST_FAILED. ROCAST_EFULL: receive_depth receives are posted, or their
+ * completions were not taken.
  */
 int rocast_receive(struct rocast_group *group, const struct rocast_memory *local, void *into, size_t bytes, uint64_t id);
 
@@ -173,7 +201,11 @@ enum rocast_kind {
 	ROCAST_DONE,      /* an operation of this member: all receivers have it */
 	ROCAST_RECEIVED,  /* a send has filled a receive */
 	ROCAST_IMMEDIATE, /* a write_immediate has arrived, and used up a receive */
-	ROCAST_FAILED,    /* an operation that did not get through, or a receive that nothing will fill */
+	/*
+	 * An operation that did not get through to all; some receivers may have it. The next operation
+	 * returns ROCAST_EBROKEN. Or a receive that nothing will fill.
+	 */
+	ROCAST_FAILED,
 };
 
 struct rocast_completion {
@@ -184,15 +216,16 @@ struct rocast_completion {
 };
 
 /*
- * Takes up to max completions without waiting, and returns their number. It also does what is due:
- * answers members that fall back, or falls back and returns itself. Only then does it take longer,
- * at most patience_ms.
+ * Takes up to max completions without waiting, and returns their number. Operations complete in the
+ * order in which they were posted. It also does what is due: answers members that fall back, or
+ * falls back and returns itself. Only then does it take longer, at most patience_ms. Its only error
+ * is ROCAST_EFORKED: what does not get through is ROCAST_FAILED.
  */
 int rocast_poll(struct rocast_group *group, struct rocast_completion *completions, unsigned max);
 
 /*
  * As rocast_poll, but sleeps until there is one, at most timeout_ms. 0 completions: the time has
- * passed.
+ * passed. A signal does not end it.
  */
 int rocast_wait(struct rocast_group *group, struct rocast_completion *completions, unsigned max, unsigned timeout_ms);
 

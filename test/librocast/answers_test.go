@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -186,6 +187,39 @@ func TestSingleConnections(t *testing.T) {
 	} {
 		if got := run(t, path, "", what); got != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", what, got, want)
+		}
+	}
+}
+
+// The program in the header's first comment can be compiled as it stands, in C and in C++.
+func TestTheProgramInTheHeader(t *testing.T) {
+	header, err := os.ReadFile("../../host/rocast.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(string(header), "*/\n#ifndef")
+	var program strings.Builder
+	program.WriteString("#include <err.h>\n#include \"rocast.h\"\nint main(void)\n{\n")
+	lines := 0
+	for line := range strings.Lines(text) {
+		if code, ok := strings.CutPrefix(line, " *\t"); ok {
+			program.WriteString("\t" + code)
+			lines++
+		}
+	}
+	program.WriteString("}\n")
+	if lines < 20 {
+		t.Fatalf("the program has %d lines:\n%s", lines, program.String())
+	}
+	for _, args := range [][]string{{"gcc", "-std=c11", "-x", "c"}, {"g++", "-std=c++20", "-x", "c++"}} {
+		if _, err := exec.LookPath(args[0]); err != nil {
+			t.Log(err)
+			continue
+		}
+		cmd := exec.Command(args[0], append(args[1:], "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror", "-I", "../../host", "-fsyntax-only", "-")...)
+		cmd.Stdin = strings.NewReader(program.String())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s\n%s", args, err, out, program.String())
 		}
 	}
 }
