@@ -49,8 +49,8 @@ func (h *Host) Follow(ctx context.Context, group string, own HostRequest, seen s
 	return h.ask(ctx, group, own, func(g *HostGroup) bool { return g.Version != seen })
 }
 
-// Leave ends the membership. The group ends with its source. If members with role both are left, they
-// hear by Follow that it is degraded and who they are, and may join anew.
+// Leave ends the membership. The group ends with its source. If members with role both are left,
+// they hear by Follow that it is degraded and who they are, and may join anew.
 func (h *Host) Leave(ctx context.Context, group string) error {
 	var removed api.Removed
 	return h.client.do(ctx, http.MethodDelete, api.HostsPath+"/"+url.PathEscape(group), nil, &removed)

@@ -177,13 +177,13 @@ type silent struct {
 	group   string
 	host    netip.Addr
 	program *program
-	hungUp  bool
 	port    uint16
 }
 
-// removeGone removes the members whose programs have gone: their connections have ended, and they
-// have not come back, or nobody listens any more where they listened. A host that does not answer
-// at all may come back, so its member stays.
+// removeGone removes the members whose programs have gone: nobody listens where they listened. A
+// program that goes on by single connections hangs up too, but listens. Of one that never said
+// where it listens, the end of its connection has to do. A host that does not answer at all may
+// come back, so its member stays.
 func (h *Hosts) removeGone(ctx context.Context, now time.Time) {
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -192,7 +192,7 @@ func (h *Hosts) removeGone(ctx context.Context, now time.Time) {
 		working.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			if s.hungUp || h.refuses(ctx, netip.AddrPortFrom(s.host, s.port)) {
+			if s.port == 0 || h.refuses(ctx, netip.AddrPortFrom(s.host, s.port)) {
 				h.expire(ctx, s)
 			}
 		})
@@ -216,12 +216,11 @@ func (h *Hosts) silentPrograms(now time.Time) (list []silent) {
 			continue
 		}
 		for host, p := range programs {
-			asksNothing := now.Sub(p.last)
-			switch {
-			case p.asks > 0:
-			case p.hungUp && asksNothing > gather.Patience:
-				list = append(list, silent{group: name, host: host, program: p, hungUp: true})
-			case !p.hungUp && p.port != 0 && asksNothing > silentProgram:
+			patience := silentProgram
+			if p.hungUp {
+				patience = gather.Patience
+			}
+			if p.asks == 0 && now.Sub(p.last) > patience && (p.hungUp || p.port != 0) {
 				p.last = now // it is looked at again after this time
 				list = append(list, silent{group: name, host: host, program: p, port: p.port})
 			}
@@ -253,7 +252,7 @@ func (h *Hosts) expire(ctx context.Context, s silent) {
 	}
 	defer done()
 	h.mu.Lock()
-	back := h.programs[s.group][s.host] != s.program || s.program.asks > 0 || s.hungUp && !s.program.hungUp
+	back := h.programs[s.group][s.host] != s.program || s.program.asks > 0 || s.port == 0 && !s.program.hungUp
 	if !back {
 		delete(h.programs[s.group], s.host)
 	}

@@ -47,23 +47,35 @@ func (h *Hosts) hangUp(t *testing.T, name, ip, role string) {
 	}
 }
 
-// A member whose program has died leaves its group, so that the others go on. One whose connection
-// broke and that asks again stays, and so does one that has only been answered.
+// A member whose program has died leaves its group, so that the others go on. One stays whose
+// connection broke and that asks again, and one that listens: it may use single connections.
 func TestAProgramThatDied(t *testing.T) {
 	w := newWorld(t)
 	h := NewHosts(w.Controller, hostsConfig)
-	h.connect = func(context.Context, netip.AddrPort) error { return errors.New("no connection is needed") }
+	listens := map[uint16]bool{7001: true, 7002: true, 7003: true}
+	h.connect = func(_ context.Context, at netip.AddrPort) error {
+		if listens[at.Port()] {
+			return nil
+		}
+		return &net.OpError{Op: "dial", Err: unix.ECONNREFUSED}
+	}
 	h.together(t, "g1", "source", "receiver", "receiver")
 	h.hangUp(t, "g1", "10.77.0.2", "receiver")
 	h.hangUp(t, "g1", "10.77.0.3", "receiver")
+	then := time.Now().Add(gather.Patience + time.Second)
+	h.removeGone(t.Context(), then)
+	if got := w.members(t, "g1"); got != "1 2 3" {
+		t.Errorf("programs that listen: members %s", got)
+	}
+	clear(listens)
 	if _, err := h.ready(t, "g1", "10.77.0.3", "receiver"); err != nil {
 		t.Fatal(err)
 	}
-	h.removeGone(t.Context(), time.Now().Add(gather.Patience-time.Second))
+	h.removeGone(t.Context(), then.Add(gather.Patience-time.Second))
 	if got := w.members(t, "g1"); got != "1 2 3" {
-		t.Errorf("too early: %s", got)
+		t.Errorf("too early: members %s", got)
 	}
-	h.removeGone(t.Context(), time.Now().Add(gather.Patience+time.Second))
+	h.removeGone(t.Context(), then.Add(gather.Patience+time.Second))
 	if got := w.members(t, "g1"); got != "1 3" {
 		t.Errorf("members %s", got)
 	}
@@ -76,6 +88,36 @@ func TestAProgramThatDied(t *testing.T) {
 	h.hangUp(t, "g1", "10.77.0.1", "source")
 	h.removeGone(t.Context(), time.Now().Add(gather.Patience+time.Second))
 	w.expect(t, nothing) // the source took the group with it
+}
+
+// A program that does not say where it listens has gone with its connection, unless it comes back.
+func TestAProgramThatListensNowhere(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.connect = func(context.Context, netip.AddrPort) error { return errors.New("there is no port to connect to") }
+	h.together(t, "g1", "source", "receiver", "receiver")
+	for _, p := range h.programs["g1"] {
+		p.port = 0
+	}
+	h.removeGone(t.Context(), time.Now().Add(time.Hour))
+	if got := w.members(t, "g1"); got != "1 2 3" {
+		t.Errorf("programs that did not hang up: members %s", got)
+	}
+	h.hangUp(t, "g1", "10.77.0.2", "receiver")
+	h.hangUp(t, "g1", "10.77.0.3", "receiver")
+	for _, p := range h.programs["g1"] {
+		p.port = 0 // hangUp has said one
+	}
+	back := h.silentPrograms(time.Now().Add(gather.Patience + time.Second))
+	if _, err := h.ready(t, "g1", "10.77.0.3", "receiver"); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range back {
+		h.expire(t.Context(), s)
+	}
+	if got := w.members(t, "g1"); got != "1 3" || len(back) != 2 {
+		t.Errorf("%d were looked at, members %s", len(back), got)
+	}
 }
 
 // A program that asks nothing for long may be busy: its host's kernel says whether it is there.

@@ -328,7 +328,7 @@ static int begin_links(struct rocast_group *group)
 		return fail(ROCAST_EBROKEN, "%s takes no single connections; its program has joined group %s with without_fallback, or without this library",
 			    text, group->name);
 	}
-	/* More members may have come since the last time, and no queue pair uses that queue any more. */
+	/* More members may have come since the last time, and no queue pair uses that queue now. */
 	if (group->link_cq && ibv_destroy_cq(group->link_cq) == 0)
 		group->link_cq = NULL;
 	if (!group->link_cq &&
