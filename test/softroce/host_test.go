@@ -7,11 +7,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/roce"
 	"github.com/rocast/rocast/test/softroce/control"
 	"github.com/rocast/rocast/test/softroce/image"
+	"github.com/rocast/rocast/test/softroce/wire"
 )
 
 // hostPort is where the box answers programs on hosts.
@@ -40,7 +45,13 @@ type hostAnswer struct {
 
 func startHost(t *testing.T, guest *Guest, name, role string, members int, more ...string) *host {
 	t.Helper()
-	p, err := guest.Start(append([]string{image.HostProgram, fmt.Sprintf("box=%s:%d", boxAddr, hostPort), "name=" + name, "role=" + role,
+	return startHostOf(t, boxAddr, guest, name, role, members, more...)
+}
+
+// startHostOf starts a program that asks the box at an address.
+func startHostOf(t *testing.T, box string, guest *Guest, name, role string, members int, more ...string) *host {
+	t.Helper()
+	p, err := guest.Start(append([]string{image.HostProgram, "box=" + net.JoinHostPort(box, strconv.Itoa(hostPort)), "name=" + name, "role=" + role,
 		fmt.Sprintf("members=%d", members)}, more...)...)
 	must(t, err)
 	return &host{guest, p}
@@ -100,30 +111,196 @@ func received(t *testing.T, ctx context.Context, sent hostAnswer, receivers ...*
 	}
 }
 
-// storyHost plays a group of programs that have librocast alone: they join, send, leave, and join
-// again.
-func storyHost(t *testing.T, ctx context.Context, s *stage) string {
-	var all []*host
+// startAll starts a source in the first guest and receivers in the others, and returns them when
+// they have joined.
+func startAll(t *testing.T, ctx context.Context, s *stage, box, name string, more ...string) (source *host, receivers []*host) {
+	t.Helper()
 	for i, g := range s.Guests {
 		role := "receiver"
 		if i == 0 {
 			role = "source"
 		}
-		all = append(all, startHost(t, g, "h1", role, len(s.Guests)))
+		receivers = append(receivers, startHostOf(t, box, g, name, role, len(s.Guests), more...))
 	}
-	for _, h := range all {
-		if a := h.answer(t, ctx, "joined"); a.Members != len(all) || a.Way != "multicast" {
+	for _, h := range receivers {
+		if a := h.answer(t, ctx, "joined"); a.Members != len(s.Guests) || a.Way != "multicast" {
 			t.Errorf("%s: %+v", h.guest.Addr, a)
 		}
 	}
-	source, receivers := all[0], all[1:]
+	return receivers[0], receivers[1:]
+}
+
+// returns waits until a program that has fallen back uses the group again.
+func (h *host) returns(t *testing.T, ctx context.Context, s *stage) {
+	t.Helper()
+	for way := ""; way != "multicast"; {
+		way = h.ask(t, ctx, "goes", "way").Way
+		if ctx.Err() != nil {
+			t.Fatalf("%s does not return\n%s", h.guest.Addr, s.Report(ctx))
+		}
+	}
+}
+
+// filterAll puts filters into all wires, until the returned function is called.
+func (s *stage) filterAll(of func(*Guest, wire.Direction) wire.Filter) (restore func()) {
+	for _, g := range s.Guests {
+		for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
+			g.Wire.SetFilter(d, of(g, d))
+		}
+	}
+	return func() {
+		for _, g := range s.Guests {
+			for _, d := range []wire.Direction{wire.ToGuest, wire.ToBox} {
+				g.Wire.SetFilter(d, func(frame []byte) wire.Verdict { return s.see(g, d, frame) })
+			}
+		}
+	}
+}
+
+// dropped counts the frames that all wires have lost.
+func (s *stage) dropped() (n uint64) {
+	for _, g := range s.Guests {
+		n += g.Wire.Counts(wire.ToGuest).Dropped + g.Wire.Counts(wire.ToBox).Dropped
+	}
+	return n
+}
+
+// storyHostIPv6 is a group at an IPv6 address.
+func storyHostIPv6(t *testing.T, ctx context.Context, s *stage) string {
+	source, receivers := startAll(t, ctx, s, boxAddr6, "h6")
+	sent := source.ask(t, ctx, "sent", "send count=60 seed=1")
+	received(t, ctx, sent, receivers...)
+	if sent.Fallbacks != 0 {
+		t.Errorf("%+v", sent)
+	}
+	for _, h := range append(receivers, source) {
+		h.leave(t, ctx)
+	}
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("%d messages, hashes equal", sent.Sent)
+}
+
+// storyHostLoss loses a share of all RoCE frames.
+func storyHostLoss(t *testing.T, ctx context.Context, s *stage) string {
+	source, receivers := startAll(t, ctx, s, boxAddr, "h4")
+	before := s.dropped()
+	restore := s.filterAll(func(g *Guest, d wire.Direction) wire.Filter {
+		return wire.RandomLoss(uint64(2*g.Number)+uint64(d), 0.01, func(*roce.View, []byte) bool { return true })
+	})
+	defer restore()
+	sent := source.ask(t, ctx, "sent", "send count=200 seed=1")
+	received(t, ctx, sent, receivers...)
+	lost := s.dropped() - before
+	if lost == 0 {
+		t.Error("nothing was lost")
+	}
+	restore()
+	for _, h := range append(receivers, source) {
+		h.leave(t, ctx)
+	}
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("%d messages, %d frames lost, %d times by single connections: each message once and in order", sent.Sent, lost, sent.Fallbacks)
+}
+
+// isSYN says whether a frame begins a TCP connection.
+func isSYN(frame []byte) bool {
+	const etherType, protocol, flags, syn, ack = 12, 14 + 9, 14 + 20 + 13, 0x02, 0x10
+	return len(frame) > flags && frame[etherType] == 8 && frame[etherType+1] == 0 && frame[protocol] == 6 && frame[flags]&(syn|ack) == syn
+}
+
+// storyHostCut cuts the link of one receiver in the middle. The source falls back, and gets on when
+// the link is there again, and returns to the group. Each message arrives once.
+func storyHostCut(t *testing.T, ctx context.Context, s *stage) string {
+	source, receivers := startAll(t, ctx, s, boxAddr, "h5", "give_up=1000")
+	received(t, ctx, source.ask(t, ctx, "sent", "send count=40 seed=1"), receivers...)
+	source.tell(t, "send count=200 seed=2")
+	cut := receivers[1].guest
+	connects := make(chan struct{})
+	once := sync.OnceFunc(func() { close(connects) })
+	restore := s.filterAll(func(g *Guest, d wire.Direction) wire.Filter {
+		return func(frame []byte) wire.Verdict {
+			if g != cut {
+				return wire.Pass
+			}
+			if d == wire.ToGuest && isSYN(frame) {
+				once()
+			}
+			return wire.Drop
+		}
+	})
+	defer restore()
+	select {
+	case <-connects: // by a single connection: the source has fallen back
+	case <-ctx.Done():
+		t.Fatalf("the source does not fall back\n%s", s.Report(ctx))
+	}
+	restore()
+	sent := source.answer(t, ctx, "sent")
+	if sent.Fallbacks == 0 {
+		t.Errorf("%+v", sent)
+	}
+	received(t, ctx, sent, receivers...)
+	source.returns(t, ctx, s)
+	sent = source.ask(t, ctx, "sent", "send count=40 seed=3")
+	received(t, ctx, sent, receivers...)
+	if sent.Returns == 0 {
+		t.Errorf("%+v", sent)
+	}
+	for _, h := range append(receivers, source) {
+		h.leave(t, ctx)
+	}
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("a receiver's link cut in the middle: %d messages, each once and in order; by multicast again", sent.Sent)
+}
+
+// storyHostSourceLeaves lets the member leave that is the source. The others go on without it.
+func storyHostSourceLeaves(t *testing.T, ctx context.Context, s *stage) string {
+	var all []*host
+	for _, g := range s.Guests {
+		all = append(all, startHost(t, g, "h7", "both", len(s.Guests)))
+	}
+	for _, h := range all {
+		h.answer(t, ctx, "joined")
+	}
+	const each = 12
+	first, second, others := all[0], all[1], all[2:]
+	first.ask(t, ctx, "sent", "send count=%d seed=1", each)
+	for _, r := range all[1:] {
+		r.ask(t, ctx, "expected", "expect count=%d", each)
+	}
+	first.leave(t, ctx)
+	for round := 1; round <= 2; round++ {
+		if a := second.ask(t, ctx, "sent", "send count=%d seed=2", each); a.Failed != 0 {
+			t.Errorf("%+v", a)
+		}
+		for _, r := range others {
+			if a := r.ask(t, ctx, "expected", "expect count=%d", each*(1+round)); a.Received != each*(1+round) || a.Failed != 0 {
+				t.Errorf("%s has %+v, %d messages are due", r.guest.Addr, a, each*(1+round))
+			}
+		}
+		second.returns(t, ctx, s)
+	}
+	if a := second.ask(t, ctx, "goes", "way"); a.Members != len(all)-1 || a.Returns != 1 {
+		t.Errorf("%+v", a)
+	}
+	for _, h := range append(others, second) {
+		h.leave(t, ctx)
+	}
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("the source left, and %d members went on by a new group", len(all)-1)
+}
+
+// storyHost plays a group of programs that have librocast alone: they join, send, leave, and join
+// again.
+func storyHost(t *testing.T, ctx context.Context, s *stage) string {
+	source, receivers := startAll(t, ctx, s, boxAddr, "h1")
 	sent := source.ask(t, ctx, "sent", "send count=100 seed=1")
 	received(t, ctx, sent, receivers...)
 	// One leaves, and comes back with nothing of what was sent meanwhile.
 	receivers[2].leave(t, ctx)
 	received(t, ctx, source.ask(t, ctx, "sent", "send count=20 seed=2"), receivers[:2]...)
 	late := startHost(t, s.Guests[3], "h1", "receiver", len(s.Guests))
-	if a := late.answer(t, ctx, "joined"); a.Members != len(all) {
+	if a := late.answer(t, ctx, "joined"); a.Members != len(s.Guests) {
 		t.Errorf("%+v", a)
 	}
 	sent = source.ask(t, ctx, "sent", "send count=30 seed=3")
@@ -183,18 +360,7 @@ func others(n, j int) int {
 // storyHostFallback kills the box while programs with librocast use a group: they go on by single
 // connections, and return when the box is there again. Each message arrives once.
 func storyHostFallback(t *testing.T, ctx context.Context, s *stage) string {
-	var all []*host
-	for i, g := range s.Guests {
-		role := "receiver"
-		if i == 0 {
-			role = "source"
-		}
-		all = append(all, startHost(t, g, "h3", role, len(s.Guests), "give_up=1000"))
-	}
-	for _, h := range all {
-		h.answer(t, ctx, "joined")
-	}
-	source, receivers := all[0], all[1:]
+	source, receivers := startAll(t, ctx, s, boxAddr, "h3", "give_up=1000")
 	received(t, ctx, source.ask(t, ctx, "sent", "send count=40 seed=1"), receivers...)
 	source.tell(t, "send count=400 seed=2")
 	must(t, s.Kill())
@@ -205,12 +371,7 @@ func storyHostFallback(t *testing.T, ctx context.Context, s *stage) string {
 	received(t, ctx, sent, receivers...)
 	began := time.Now()
 	must(t, s.Start(ctx))
-	for way := "unicast"; way != "multicast"; {
-		way = source.ask(t, ctx, "goes", "way").Way
-		if ctx.Err() != nil {
-			t.Fatalf("the source does not return\n%s", s.Report(ctx))
-		}
-	}
+	source.returns(t, ctx, s)
 	took := time.Since(began)
 	sent = source.ask(t, ctx, "sent", "send count=40 seed=3")
 	if sent.Way != "multicast" || sent.Returns != 1 {

@@ -60,7 +60,7 @@ func buildRocast(t *testing.T, ctx context.Context) (dir string) {
 func startRocast(t *testing.T, ctx context.Context, l *Lab, p site) *rocast {
 	t.Helper()
 	r := &rocast{site: p}
-	must(t, r.configure(ctx, l, fmt.Sprintf("engine: %s\nhosts: {listen: '%s:%d', groupIPs: 10.77.0.200}\n", *engine, boxAddr, hostPort)))
+	must(t, r.configure(ctx, l, fmt.Sprintf("engine: %s\nhosts: {listen: '[::]:%d', groupIPs: [10.77.0.200, 'fd77::200']}\n", *engine, hostPort)))
 	must(t, r.Start(ctx))
 	t.Cleanup(func() {
 		if err := r.Stop(); err != nil {

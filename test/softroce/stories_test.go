@@ -114,6 +114,10 @@ var stories = []story{
 	{"librocast", true, storyHost},
 	{"librocast, sources in turn", false, storyHostSources},
 	{"librocast, box killed", true, storyHostFallback},
+	{"librocast, IPv6", false, storyHostIPv6},
+	{"librocast, loss", false, storyHostLoss},
+	{"librocast, link cut", false, storyHostCut},
+	{"librocast, source leaves", false, storyHostSourceLeaves},
 }
 
 // TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for
