@@ -98,7 +98,7 @@ mpi-library: ## librocast-mpi for Open MPI and for MPICH into build/, and as .de
 mpi: ## MPI_Bcast by groups, with Open MPI and MPICH, beside their own broadcasts
 	@scripts/need gcc:gcc mpicc.openmpi:libopenmpi-dev mpirun.openmpi:openmpi-bin mpicc.mpich:libmpich-dev mpiexec.hydra:mpich
 	@test/softroce/setup.sh 6.12 $(if $(SHORT),,6.1) mpi
-	$(GO) test -count=1 ./test/mpi
+	$(GO) test -count=1 ./test/mpi -installed
 	$(GO) test -tags softroce -count=1 -timeout 90m -v $(if $(SHORT),-short) -run TestMPI ./test/softroce/ -engine $(ENGINE)
 
 operate-story: ## the session of docs/operate.md, in a fresh Debian 12; UPDATE=1 writes it into the page

@@ -5,19 +5,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/rocast/rocast/internal/testlab"
 )
 
 // The package has the library where the dynamic loader finds it by its name alone. It says so when
 // a setting is wrong, at each rank.
 func TestThePackage(t *testing.T) {
-	testlab.Long(t)
-	for _, program := range []string{"make", "dpkg-deb", "mpicc.openmpi", "mpicc.mpich"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed: make mpi-library installs what it needs", program)
-		}
-	}
+	needs(t)
 	build := t.TempDir()
 	run := func(name string, args ...string) {
 		cmd := exec.Command(name, args...)
