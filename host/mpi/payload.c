@@ -5,13 +5,19 @@
 
 static bool is_in_one_piece(MPI_Datatype type);
 
-/* free_type frees a datatype that MPI_Type_get_contents has returned. Named ones are not freed. */
+/*
+ * free_type frees a datatype that MPI_Type_get_contents has returned. Those of the MPI library
+ * itself must not be freed, which are the named ones and those that MPI_Type_create_f90_real and
+ * its likes return.
+ */
 static void free_type(MPI_Datatype type)
 {
 	int integers, addresses, types, combiner;
 
-	if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) == MPI_SUCCESS &&
-	    combiner != MPI_COMBINER_NAMED)
+	if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
+		return;
+	if (combiner != MPI_COMBINER_NAMED && combiner != MPI_COMBINER_F90_REAL && combiner != MPI_COMBINER_F90_COMPLEX &&
+	    combiner != MPI_COMBINER_F90_INTEGER)
 		PMPI_Type_free(&type);
 }
 

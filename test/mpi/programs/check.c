@@ -149,7 +149,7 @@ static void sizes(size_t most)
 }
 
 /* A matrix by rows, of which a rank broadcasts some columns. */
-enum { ROWS = 512, COLUMNS = 512, WIDTH = 200 };
+enum { ROWS = 512, COLUMNS = 512, WIDTH = 200, KINDS = 5 /* of datatypes */ };
 
 static MPI_Datatype columns(void)
 {
@@ -165,6 +165,17 @@ static MPI_Datatype in_one_piece(void)
 	MPI_Datatype type;
 
 	MPI_Type_contiguous(ROWS * WIDTH, MPI_DOUBLE, &type);
+	MPI_Type_commit(&type);
+	return type;
+}
+
+/* An array of a type that the MPI library keeps, although it has no name. */
+static MPI_Datatype of_fortran(void)
+{
+	MPI_Datatype element, type;
+
+	MPI_Type_create_f90_real(15, 300, &element);
+	MPI_Type_contiguous(ROWS * WIDTH, element, &type);
 	MPI_Type_commit(&type);
 	return type;
 }
@@ -195,7 +206,7 @@ static size_t at(int kind, size_t i)
 
 static void try_type(double *matrix, int at_root, int at_others, int root)
 {
-	MPI_Datatype type[] = { columns(), in_one_piece(), swapped(), MPI_DOUBLE };
+	MPI_Datatype type[KINDS] = { columns(), in_one_piece(), swapped(), of_fortran(), MPI_DOUBLE };
 	int rank, kind;
 
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -204,7 +215,7 @@ static void try_type(double *matrix, int at_root, int at_others, int root)
 		matrix[i] = -1;
 	for (size_t i = 0; rank == root && i < ROWS * WIDTH; i++)
 		matrix[at(kind, i)] = (double)i + 0.5;
-	MPI_Bcast(matrix, kind == 3 ? ROWS * WIDTH : 1, type[kind], root, MPI_COMM_WORLD);
+	MPI_Bcast(matrix, kind == KINDS - 1 ? ROWS * WIDTH : 1, type[kind], root, MPI_COMM_WORLD);
 	for (size_t i = 0; i < ROWS * WIDTH; i++) {
 		if (matrix[at(kind, i)] != (double)i + 0.5)
 			stop("an element is wrong", i, root);
@@ -213,7 +224,7 @@ static void try_type(double *matrix, int at_root, int at_others, int root)
 	for (size_t i = 0; i < ROWS * COLUMNS; i++)
 		if (matrix[i] != -1)
 			stop("an element between has changed", i, root);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < KINDS - 1; i++)
 		MPI_Type_free(&type[i]);
 }
 
@@ -223,9 +234,9 @@ static void types(void)
 	int size;
 
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
-	for (int at_root = 0; at_root < 4; at_root++)
-		for (int at_others = 0; at_others < 4; at_others++)
-			try_type(matrix, at_root, at_others, (4 * at_root + at_others) % size);
+	for (int at_root = 0; at_root < KINDS; at_root++)
+		for (int at_others = 0; at_others < KINDS; at_others++)
+			try_type(matrix, at_root, at_others, (KINDS * at_root + at_others) % size);
 	free(matrix);
 }
 
