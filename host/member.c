@@ -81,6 +81,18 @@ static char *request(const struct rocast_group *group, bool ready)
 	return text;
 }
 
+/*
+ * The port of a member that the box does not know: a box that has started again knows it only when
+ * the member has asked something.
+ */
+static uint16_t known_port(const struct rocast_group *group, const union address *address)
+{
+	for (unsigned i = 0; i < group->other_count; i++)
+		if (same_ip(&group->others[i].address, address))
+			return port_of(&group->others[i].address);
+	return 0;
+}
+
 /* Makes what the box has said part of the group. Returns whether the group runs. */
 static bool understand(struct rocast_group *group, const char *answer)
 {
@@ -111,12 +123,13 @@ static bool understand(struct rocast_group *group, const char *answer)
 	for (const char *at = json_first(list); at; at = json_next(at)) {
 		char text[ADDRESS_TEXT], role[16];
 		struct member *m = &others[count];
+		uint16_t port = (uint16_t)json_number(json_member(at, "port"));
 
 		json_text(json_member(at, "ip"), text, sizeof(text));
 		json_text(json_member(at, "role"), role, sizeof(role));
 		if (!parse_ip(text, &m->address) || same_ip(&m->address, &group->host->local))
 			continue;
-		set_port(&m->address, (uint16_t)json_number(json_member(at, "port")));
+		set_port(&m->address, port ? port : known_port(group, &m->address));
 		m->receives = strcmp(role, "source") != 0;
 		count++;
 	}

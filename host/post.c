@@ -239,6 +239,13 @@ static int check_local(const struct rocast_group *group, const struct rocast_mem
 	return ROCAST_OK;
 }
 
+static int check_way(const struct rocast_group *group)
+{
+	if (group->broken)
+		return fail(ROCAST_EBROKEN, "group %s has no way to its members any more; leave it", group->name);
+	return ROCAST_OK;
+}
+
 static int post(struct rocast_group *group, const struct rocast_memory *local, size_t bytes, struct operation op)
 {
 	int error = check_process(group->host);
@@ -257,8 +264,8 @@ static int post(struct rocast_group *group, const struct rocast_memory *local, s
 		return fail(ROCAST_EARGUMENT, "%zu bytes at offset %llu are not in region %u of group %s, which has %u regions%s", bytes,
 			    (unsigned long long)op.offset, op.region, group->name, group->region_count,
 			    op.region < group->region_count ? ", and that one is shorter" : "");
-	if (group->broken)
-		return fail(ROCAST_EBROKEN, "group %s has no way to its members any more; leave it", group->name);
+	if ((error = check_way(group)))
+		return error;
 	if (group->next - group->oldest + group->ready_sends >= group->send_depth)
 		return fail(ROCAST_EFULL, "%u operations of group %s are not complete, or their completions were not taken; take them first",
 			    group->send_depth, group->name);
@@ -533,7 +540,7 @@ int rocast_become_source(struct rocast_group *group, unsigned timeout_ms)
 	if (group->role == ROCAST_RECEIVER)
 		return fail(ROCAST_EARGUMENT, "a receiver of group %s cannot become its source; join with ROCAST_BOTH", group->name);
 	if (group->way == ROCAST_UNICAST) /* each source has connections of its own */
-		return group->broken ? fail(ROCAST_EBROKEN, "group %s has no way to its members any more; leave it", group->name) : ROCAST_OK;
+		return check_way(group);
 	if (post_probe(group))
 		return fail(ROCAST_EFULL, "the queue of group %s is full; take completions first", group->name);
 	while (!group->probed && group->way == ROCAST_MULTICAST) {
@@ -546,5 +553,5 @@ int rocast_become_source(struct rocast_group *group, unsigned timeout_ms)
 		if (!group->probed)
 			wait_a_moment(group, SLEEP_MS);
 	}
-	return ROCAST_OK;
+	return check_way(group);
 }

@@ -218,8 +218,9 @@ struct rocast_completion {
 /*
  * Takes up to max completions without waiting, and returns their number. Operations complete in the
  * order in which they were posted. It also does what is due: answers members that fall back, or
- * falls back and returns itself. Only then does it take longer, at most patience_ms. Its only error
- * is ROCAST_EFORKED: what does not get through is ROCAST_FAILED.
+ * falls back and returns itself. Only then does it take longer: less than twice patience_ms, and up
+ * to 8 s more where the box hangs. Its only error is ROCAST_EFORKED: what does not get through is
+ * ROCAST_FAILED.
  */
 int rocast_poll(struct rocast_group *group, struct rocast_completion *completions, unsigned max);
 

@@ -138,7 +138,8 @@ func TestQuestionsToTheBox(t *testing.T) {
 }
 
 // A member hears how its group is. An answer to a question of an earlier membership does not count,
-// and a question that a box has taken with it when it died is asked again.
+// and a question that a box has taken with it when it died is asked again. A member knows the port
+// of another one also when the box does not any more.
 func TestAMemberWatchesItsGroup(t *testing.T) {
 	sources, err := filepath.Glob("../../host/*.c")
 	if err != nil {
@@ -160,6 +161,19 @@ func TestAMemberWatchesItsGroup(t *testing.T) {
 	defer box.Close()
 	if got := run(t, path, "", "return", strings.TrimPrefix(box.URL, "http://")); got != "2" {
 		t.Errorf("the answer that counts is %s", got)
+	}
+	asked.Store(0)
+	members := []string{
+		`{"ip":"127.0.0.2","port":7002},{"ip":"127.0.0.3","port":7003}`,
+		`{"ip":"127.0.0.3"},{"ip":"127.0.0.4"},{"ip":"127.0.0.2"}`, // of a box that has started again
+		`{"ip":"127.0.0.2","port":8002},{"ip":"127.0.0.3"}`,
+	}
+	ports := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"state":"running","members":[%s]}`, members[(asked.Add(1)-1)%3])
+	}))
+	defer ports.Close()
+	if got := run(t, path, "", "ports", strings.TrimPrefix(ports.URL, "http://")); got != "7002 7003 7003 0 7002 8002 7003 in three answers" {
+		t.Error(got)
 	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -187,6 +201,23 @@ func TestSingleConnections(t *testing.T) {
 	} {
 		if got := run(t, path, "", what); got != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", what, got, want)
+		}
+	}
+}
+
+// A member that asks to become the source hears when its group fails meanwhile.
+func TestTheGroupOfANewSourceFails(t *testing.T) {
+	sources, err := filepath.Glob("../../host/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := compile(t, append(sources, "source/main.c", "-libverbs", "-Wl,--wrap=ibv_modify_qp,--wrap=ibv_destroy_qp")...)
+	for what, want := range map[string]string{
+		"alone":    "-8 group g1 has no way to its members any more; leave it",
+		"fallback": "0 unicast",
+	} {
+		if got := run(t, path, "", what); got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@
  * test/librocast/answers_test.go runs it under the sanitizers, with a clock that this program sets.
  *
  *   watch return BOX   asks, leaves and joins before the answer, and prints which answer it then gets
+ *   watch ports BOX    prints the ports of the other members after each of three answers
  *   watch silent BOX   asks a box that never answers, and prints when the question is given up
  */
 #include <poll.h>
@@ -41,7 +42,19 @@ int main(int argc, char **argv)
 		return 2;
 	group.sleeper = epoll_create1(EPOLL_CLOEXEC);
 	send_question(&group);
-	if (strcmp(argv[1], "return") == 0) {
+	if (strcmp(argv[1], "ports") == 0) {
+		for (unsigned answers = 0; answers < 3;) {
+			watch_group(&group);
+			if (group.watch.fd >= 0) {
+				(void)poll(&(struct pollfd){ .fd = group.watch.fd, .events = awaits(&group.watch) }, 1, -1);
+				continue;
+			}
+			for (unsigned i = 0; i < group.other_count; i++)
+				printf("%u ", port_of(&group.others[i].address));
+			answers++;
+		}
+		printf("in three answers\n");
+	} else if (strcmp(argv[1], "return") == 0) {
 		end_multicast(&group);
 		if (group.watch.fd >= 0) {
 			puts("none: the first question goes on");
