@@ -67,6 +67,8 @@ const (
 	// keepLeft is how long members hear whom a group had that has ended. They are to ask about once
 	// a second, and hear of it then.
 	keepLeft = 10 * time.Minute
+	// maxLeft bounds the groups that are kept so: hosts may make and leave any number of groups.
+	maxLeft = 1024
 )
 
 // Join answers a host that is to be a member of a group. It waits until the answer has another
@@ -420,6 +422,9 @@ func (h *Hosts) leave(g *api.Group, ip string) {
 	after.Version = versionOf(after)
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.left) >= maxLeft {
+		return
+	}
 	h.left[g.Name] = &after
 	time.AfterFunc(keepLeft, func() {
 		h.mu.Lock()

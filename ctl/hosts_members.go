@@ -253,9 +253,6 @@ func (h *Hosts) expire(ctx context.Context, s silent) {
 	defer done()
 	h.mu.Lock()
 	back := h.programs[s.group][s.host] != s.program || s.program.asks > 0 || s.port == 0 && !s.program.hungUp
-	if !back {
-		delete(h.programs[s.group], s.host)
-	}
 	h.mu.Unlock()
 	if back {
 		return
@@ -267,11 +264,16 @@ func (h *Hosts) expire(ctx context.Context, s silent) {
 	at := slices.IndexFunc(g.Members, func(m api.Member) bool {
 		return m.IP == s.host.String() && m.QPN == s.program.qpn && m.PSN == s.program.psn
 	})
-	if at < 0 {
-		return
+	if at >= 0 {
+		h.c.Log.Warn("the program of a host has ended without leaving its group", zap.String("group", s.group), zap.Stringer("host", s.host))
+		if _, err := h.remove(ctx, s.group, &g.Members[at]); err != nil {
+			h.c.Log.Error("could not remove a member whose program has ended; it is tried again", zap.String("group", s.group), zap.Error(err))
+			return
+		}
 	}
-	h.c.Log.Warn("the program of a host has ended without leaving its group", zap.String("group", s.group), zap.Stringer("host", s.host))
-	if _, err := h.remove(ctx, s.group, &g.Members[at]); err != nil {
-		h.c.Log.Error("could not remove a member whose program has ended", zap.String("group", s.group), zap.Error(err))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.programs[s.group][s.host] == s.program {
+		delete(h.programs[s.group], s.host)
 	}
 }

@@ -90,6 +90,26 @@ func TestAProgramThatDied(t *testing.T) {
 	w.expect(t, nothing) // the source took the group with it
 }
 
+// A member that cannot be removed at once is removed later.
+func TestAProgramThatDiedIsNotForgotten(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.connect = func(context.Context, netip.AddrPort) error { return unix.ECONNREFUSED }
+	h.together(t, "g1", "source", "receiver", "receiver")
+	h.hangUp(t, "g1", "10.77.0.2", "receiver")
+	then := time.Now().Add(gather.Patience + time.Second)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	h.removeGone(over, then)
+	if got := w.members(t, "g1"); got != "1 2 3" || w.logs.FilterMessage("could not remove a member whose program has ended; it is tried again").Len() != 1 {
+		t.Errorf("members %s; logged %v", got, w.logs.All())
+	}
+	h.removeGone(t.Context(), then.Add(gather.Patience+time.Second))
+	if got := w.members(t, "g1"); got != "1 3" || h.programs["g1"][addr("10.77.0.2")] != nil {
+		t.Errorf("members %s, programs %v", got, h.programs)
+	}
+}
+
 // A program that does not say where it listens has gone with its connection, unless it comes back.
 func TestAProgramThatListensNowhere(t *testing.T) {
 	w := newWorld(t)
@@ -365,4 +385,23 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	if _, err := h.Join(t.Context(), addr("10.77.0.2"), "g2", r, ""); kindOf(err) != api.NotFound {
 		t.Errorf("nobody is left that could send: %v", err)
 	}
+}
+
+// Hosts that make groups and leave them do not take the daemon's memory.
+func TestSoManyGroupsAreRememberedThatHaveEnded(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	for i := range maxLeft - 1 {
+		h.left[fmt.Sprint("n", i)] = &api.HostGroup{}
+	}
+	for _, name := range []string{"g1", "g2"} {
+		h.together(t, name, "both", "both", "receiver")
+		if err := h.Leave(t.Context(), addr("10.77.0.1"), name, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(h.left) != maxLeft || h.left["g1"] == nil || h.left["g2"] != nil {
+		t.Errorf("%d are kept", len(h.left))
+	}
+	w.expect(t, nothing)
 }
