@@ -43,7 +43,8 @@ func (h *Host) Ready(ctx context.Context, group string, own HostRequest) (HostGr
 }
 
 // Follow returns how the group is, as soon as that is another state than that with the version
-// seen: whether it is degraded, and who its members are.
+// seen: whether it is degraded, and who its members are. If ctx is canceled meanwhile, and own has
+// no port, the box takes the host out of the group after 10 s, unless the program asks again.
 func (h *Host) Follow(ctx context.Context, group string, own HostRequest, seen string) (HostGroup, error) {
 	own.Ready = true
 	return h.ask(ctx, group, own, func(g *HostGroup) bool { return g.Version != seen })

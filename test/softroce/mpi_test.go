@@ -409,11 +409,13 @@ while alive; do sleep 0.1; done`, s.mpi.Name)
 }
 
 // storyMPIRankKilled kills a rank during a broadcast. The launcher ends the job, as without the
-// library, and the next job has a group again. Nobody has left the group of the killed job, so it
-// stays until an operator removes it.
+// library, and the next job has a group again. The box ends the group of the killed job, which
+// nobody has left. Those of a job that ended while the box was away stay until they are removed.
 func storyMPIRankKilled(t *testing.T, ctx context.Context, s *mpiStage) string {
+	before := s.groups(t, ctx)
 	p := s.start(t, mpiRun{args: []string{"check", "loop", "0", strconv.Itoa(4 << 20)}})
 	s.awaitBroadcast(t, ctx, p, 2)
+	killed := s.groups(t, ctx)
 	_, err := s.Guests[2].Run(ctx, "dash", "-c", "kill -9 $(busybox pidof check."+s.mpi.Name+")")
 	must(t, err)
 	began := time.Now()
@@ -427,10 +429,19 @@ func storyMPIRankKilled(t *testing.T, ctx context.Context, s *mpiStage) string {
 		t.Error(err)
 	}
 	s.carries(t, ctx, mpiRun{args: []string{"check", "loop", "2", strconv.Itoa(1 << 20)}}, 1)
-	left := s.groups(t, ctx)
-	for _, g := range left {
+	if len(killed) != len(before)+1 {
+		t.Fatalf("groups %+v, and while the job ran %+v", before, killed)
+	}
+	for len(s.groups(t, ctx)) > len(before) {
+		if ctx.Err() != nil {
+			t.Fatalf("the group of the killed job is left\n%s", s.Report(context.WithoutCancel(ctx)))
+		}
+	}
+	must(t, ctx.Err())
+	for _, g := range before {
 		_, err := s.ask(ctx, "group", "rm", g.Name)
 		must(t, err)
 	}
-	return fmt.Sprintf("the job has ended after %.1f s, the next one has a group, and %d groups that nobody had left were removed", took.Seconds(), len(left))
+	return fmt.Sprintf("the job has ended after %.1f s, the next one has a group, and the box has ended that of the first one; %d older ones were removed",
+		took.Seconds(), len(before))
 }
