@@ -20,17 +20,23 @@ import (
 // maxAnswerBytes is more than the tree of the largest group needs.
 const maxAnswerBytes = 64 << 20
 
+// MostAtOnce bounds the requests to one box that are under way; others wait. After a restart the
+// state of all groups is sent at the same time, and the box there serves only so many connections
+// from one address.
+const MostAtOnce = 64
+
 // Client asks the APIs of the neighbours. Its methods may be called from any goroutine.
 type Client struct {
 	files Files
 	boxes map[string]Config
+	turns map[string]chan struct{} // by box: a token for each request that is under way
 }
 
 // NewClient returns a Client that identifies itself with the files.
 func NewClient(files Files, boxes []Config) *Client {
-	c := &Client{files: files, boxes: map[string]Config{}}
+	c := &Client{files: files, boxes: map[string]Config{}, turns: map[string]chan struct{}{}}
 	for _, b := range boxes {
-		c.boxes[b.Name] = b
+		c.boxes[b.Name], c.turns[b.Name] = b, make(chan struct{}, MostAtOnce)
 	}
 	return c
 }
@@ -60,6 +66,12 @@ func (c *Client) do(ctx context.Context, box, method, path string, body []byte, 
 	b, known := c.boxes[box]
 	if !known {
 		return fmt.Errorf("box %s is not a neighbour; add it to neighbours: in the config", box)
+	}
+	select {
+	case c.turns[box] <- struct{}{}:
+		defer func() { <-c.turns[box] }()
+	case <-ctx.Done():
+		return c.unanswered(b, ctx.Err())
 	}
 	settings, err := c.files.client(box)
 	if err != nil {

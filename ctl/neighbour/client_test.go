@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -293,4 +294,57 @@ func TestARequestEndsWithItsContext(t *testing.T) {
 		t.Error(err)
 	}
 	<-ended // the asked box hears of it
+}
+
+// The state of thousands of groups may be due at one time, and a box serves only so many
+// connections from one address: what is more waits here, and what is for another box does not.
+func TestABoxIsNotAskedTooOftenAtOnce(t *testing.T) {
+	const more = 8
+	ca := newAuthority(t)
+	var inside, most atomic.Int64
+	entered, leave, errs := make(chan struct{}), make(chan struct{}), make(chan error, MostAtOnce+more)
+	leaf2 := listenWith(t, ca.box(t, tomorrow, "leaf2"), func(w http.ResponseWriter, _ *http.Request) {
+		n := inside.Add(1)
+		for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+		}
+		entered <- struct{}{}
+		<-leave
+		inside.Add(-1)
+		io.WriteString(w, `{}`)
+	})
+	leaf3 := listenWith(t, ca.box(t, tomorrow, "leaf3"), func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{}`) })
+	leaf3.Name = "leaf3"
+	c := NewClient(ca.box(t, tomorrow, "leaf1"), []Config{leaf2, leaf3})
+	for range MostAtOnce + more {
+		go func() {
+			_, err := c.Tree(t.Context(), "leaf2", "g1")
+			errs <- err
+		}()
+	}
+	for range MostAtOnce {
+		<-entered
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Tree(over, "leaf2", "g1"); err == nil || !strings.Contains(err.Error(), "box leaf2 does not answer at") {
+		t.Error(err)
+	}
+	if _, err := c.Tree(t.Context(), "leaf3", "g1"); err != nil {
+		t.Error(err)
+	}
+	for range more {
+		leave <- struct{}{}
+		<-entered // one that had to wait
+	}
+	for range MostAtOnce {
+		leave <- struct{}{}
+	}
+	for range MostAtOnce + more {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := most.Load(); n != MostAtOnce {
+		t.Errorf("%d requests were under way at once, want %d", n, MostAtOnce)
+	}
 }

@@ -30,8 +30,10 @@ type Branches interface {
 const (
 	// mostOfAPeer bounds the connections from one address, and mostOfPeers those from all. Before a
 	// certificate is verified it is not known who connects, so one address cannot keep all others
-	// out, and all together cannot take the daemon's file descriptors.
-	mostOfAPeer = 512
+	// out, and all together cannot take the daemon's file descriptors. A box has at
+	// most an eighth of those from its address; the others are for programs, and for boxes behind
+	// the same address.
+	mostOfAPeer = 8 * neighbour.MostAtOnce
 	mostOfPeers = 4096
 )
 
