@@ -70,7 +70,7 @@ func layoutTable(out *strings.Builder, lines []string, width int) {
 			out.WriteString(cell)
 		}
 		text := cells[last]
-		hang := indent + len(cells[0]) - len(strings.TrimLeft(cells[0], " "))
+		hang := indent + min(len(cells[0])-len(strings.TrimLeft(cells[0], " ")), width/2)
 		if at = moveTo(out, at, starts[last]); at > 0 && width-at >= max(room, longestWord(text)) {
 			hang = at
 		}

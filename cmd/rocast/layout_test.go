@@ -29,6 +29,7 @@ func TestLayout(t *testing.T) {
 		{"a line may be as long as the screen is wide", 11, "12345 78901\n", "12345 78901\n"},
 		{"a sentence goes on, indented", 11, "12345 789012 ab\n", "12345\n    789012\n    ab\n"},
 		{"an indented sentence goes on behind its indent", 14, "  12345 7890 2345\n", "  12345 7890\n      2345\n"},
+		{"an indent leaves room for its text", 20, "                    789 234 x\n", "\n              789\n              234 x\n"},
 		{"a text goes on where its cell begins", 50, "k\tone two three four five six seven eight nine ten eleven\n",
 			"k  one two three four five six seven eight nine\n   ten eleven\n"},
 		{"a text with little room goes on at the indent", 40, "a-name\tone two three four five six seven eight\n",
