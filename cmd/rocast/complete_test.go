@@ -41,6 +41,7 @@ func TestTheShellCompletesNames(t *testing.T) {
 		{"events --group ", group},
 		{"capture --group ", group},
 		{"capture --kind ", []string{"data", "feedback", "drop"}},
+		{"trace inject 00 --port ", []string{"eth1\tup", "eth2\tup", "eth3\tup"}},
 		{"member ready ", group},
 		{"member ready g1 --ip ", []string{"10.77.0.2\tready", "10.77.0.9\t" + waits}},
 		{"member ready g1 --qpn ", []string{"18\tready", "19\t" + waits}},

@@ -36,11 +36,15 @@ type env struct {
 	stdout, stderr io.Writer
 	dial           func(context.Context) (net.Conn, error) // nil: connect to the socket
 	every          time.Duration                           // between two tables of a command that watches; 0: watchEvery
+	patience       time.Duration                           // after which a command says that it is not done yet; 0: it never does
 }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	e := env{args: os.Args[1:], stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	if isTerminal(os.Stderr) { // somebody waits
+		e.patience = time.Second
+	}
 	exit := e.run(ctx)
 	stop()
 	os.Exit(exit)

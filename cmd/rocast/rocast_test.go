@@ -310,6 +310,39 @@ func TestADaemonThatHangsUpIsSaid(t *testing.T) {
 		"perftest", "down", "--group-ip", "10.77.0.100")
 }
 
+// telling is an output that also passes on what is written to it.
+type telling chan string
+
+func (c telling) Write(p []byte) (int, error) {
+	c <- string(p)
+	return len(p), nil
+}
+
+// Whoever waits at a terminal is told that a command is not done yet, and nobody else is.
+func TestACommandThatTakesLongSaysSo(t *testing.T) {
+	errs := make(telling, 1)
+	slow, said := true, ""
+	d := another(t, func(w http.ResponseWriter, r *http.Request) {
+		if slow {
+			said = <-errs
+		}
+		_, _ = io.WriteString(w, `{"removed": "g1"}`)
+	})
+	for _, slow = range []bool{true, false} {
+		for _, command := range []string{"group rm g1", "perftest down --group-ip 10.77.0.100", "cm down --group-ip 10.77.0.100"} {
+			e := env{args: append(strings.Fields(command), "--socket", d.socket), stdout: io.Discard, stderr: errs, patience: time.Hour}
+			want := ""
+			if slow {
+				e.patience, want = time.Nanosecond, "not done yet; this may take some seconds\n"
+			}
+			said = ""
+			if exit := e.run(t.Context()); exit != exitOK || said != want || len(errs) > 0 {
+				t.Errorf("rocast %s: exit %d, said %q, want %q", command, exit, said, want)
+			}
+		}
+	}
+}
+
 // What answers may be anything.
 func TestAnAnswerThatIsNoneIsSaid(t *testing.T) {
 	d := another(t, func(w http.ResponseWriter, r *http.Request) {

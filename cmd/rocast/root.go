@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,18 +37,20 @@ func (a *app) client() *client.Client {
 func (a *app) root() *cobra.Command {
 	root := a.noun("rocast", "One RC queue pair, many receivers: ask rocastd, and tell it",
 		a.noun("group", "Groups: a source and its receivers",
-			a.groupCreate(), a.groupUpdate(), a.watchable(a.groupList()), a.watchable(a.groupShow()), a.groupTree(), a.groupRemove()),
-		a.noun("member", "Members: the QPs of a group", a.memberReady()),
-		a.noun("region", "Regions: the memory of a group, while it runs", a.regionAdd(), a.regionLoad(), a.regionRemove(), a.regionList()),
+			a.patient(a.groupCreate()), a.patient(a.groupUpdate()), a.watchable(a.groupList()), a.watchable(a.groupShow()),
+			a.patient(a.groupTree()), a.patient(a.groupRemove())),
+		a.noun("member", "Members: the QPs of a group", a.patient(a.memberReady())),
+		a.noun("region", "Regions: the memory of a group, while it runs",
+			a.patient(a.regionAdd()), a.patient(a.regionLoad()), a.patient(a.regionRemove()), a.regionList()),
 		a.noun("perftest", "perftest: unmodified ib_write_bw and ib_send_bw over a group",
-			a.perftestUp(), a.perftestDown(), a.perftestList()),
+			a.patient(a.perftestUp()), a.patient(a.perftestDown()), a.perftestList()),
 		a.noun("cm", "RDMA-CM: programs connect to a group as to a host",
-			a.cmUp(), a.cmDown(), a.cmList()),
+			a.patient(a.cmUp()), a.patient(a.cmDown()), a.cmList()),
 		a.noun("trace", "Traces: what would happen with a frame, and what does happen", a.traceInject(), a.traceGroup()),
 		a.noun("port", "Ports: the interfaces that carry groups", a.watchable(a.portList())),
 		a.noun("log", "The daemon's log", a.logLevel()),
 		a.watchable(a.status()), a.watchable(a.stats()), a.top(), a.watchable(a.drops()),
-		a.events(), a.capture(), a.features(), a.reload(), a.bundle(), a.version(),
+		a.events(), a.capture(), a.features(), a.patient(a.reload()), a.bundle(), a.version(),
 		manual.Command(manual.Page{
 			Section: 1, Version: version.Build().Version, SeeAlso: []string{"rocastd(8)"},
 			Files: []manual.Item{{Name: client.DefaultSocket, Text: "the daemon's socket"}},
@@ -73,6 +77,27 @@ found that the box is not healthy.`
 		return usage(cmd, "%v", err)
 	})
 	return root
+}
+
+// patient lets a command that may take long say so after a while.
+func (a *app) patient(cmd *cobra.Command) *cobra.Command {
+	do := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if a.patience > 0 {
+			said := make(chan struct{})
+			timer := time.AfterFunc(a.patience, func() {
+				fmt.Fprintln(a.stderr, "not done yet; this may take some seconds")
+				close(said)
+			})
+			defer func() {
+				if !timer.Stop() {
+					<-said // the error comes behind it
+				}
+			}()
+		}
+		return do(cmd, args)
+	}
+	return cmd
 }
 
 // noun returns a command that only holds other commands. Without a subcommand it prints its help.
