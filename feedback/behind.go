@@ -55,7 +55,8 @@ type doubts struct {
 	// it goes back to its oldest unacknowledged packet. See passes.
 
 	lowest roce.PSN // the lowest packet that the source has sent since
-	rounds uint8    // how often it has gone back since, and not further
+	began  roce.PSN // where its newest round began
+	rounds uint8    // how many rounds have begun where the one before did, since the source sent lowest
 }
 
 // span is the packets from one PSN to another, both included.
@@ -101,7 +102,7 @@ func (d *doubts) trim(psn roce.PSN) {
 // NAK for any packet up to there proves no loss.
 func (d *doubts) doubtRestart(psn roce.PSN) {
 	d.recopied = span{some: true, from: psn.Add(-Window), to: psn.Add(firstWindow)}
-	d.lowest = psn
+	d.lowest, d.began = psn, psn
 }
 
 // newRound is called when the source goes back to psn. What was copied again before matters no more
@@ -116,18 +117,22 @@ func (g *Group) newRound(psn roce.PSN) {
 	if !lacking {
 		g.doubts.recopied.some = false
 	}
-	switch d := &g.doubts; {
+	d := &g.doubts
+	switch {
 	case psn.Before(d.lowest):
 		d.lowest, d.rounds = psn, 0
-	case d.rounds <= doubtLimit:
+	case psn == d.began && d.rounds <= doubtLimit:
 		d.rounds++
 	}
+	d.began = psn
 }
 
-// passes says whether the source, since a restart, has gone back more than doubtLimit times, and
-// never to psn or below. A requester goes back to its oldest unacknowledged packet, so it has let
-// go of psn before the restart, unless the packets up to there were lost each time. It is no proof,
-// so nothing is acknowledged because of it: a path that waits for psn may be called behind.
+// passes says whether the source, since a restart, has gone back to one packet more than doubtLimit
+// times, and never to psn or below. A requester goes back to its oldest unacknowledged packet, so
+// it has let go of psn before the restart, unless the packets up to there were lost each time. It
+// is no proof, so nothing is acknowledged because of it: a path that waits for psn may be called
+// behind. Steps back to other packets show nothing: they may be packets of one round that have
+// overtaken each other, or that came twice.
 func (d *doubts) passes(psn roce.PSN) bool { return d.rounds > doubtLimit && psn.Before(d.lowest) }
 
 // missAsk notes a NAK of p that is refused because its packet was not forwarded. After a restart

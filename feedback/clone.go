@@ -68,6 +68,9 @@ func (g *Group) AppendState(b []byte, first roce.PSN, now Tick) []byte {
 		b = binary.AppendVarint(b, int64(min(now-d.countedAt, doubtPeriod)))
 		if s.known && g.someoneBelow(d.lowest) {
 			b = binary.AppendVarint(append(b, d.rounds), int64(d.lowest.Sub(first)))
+			if d.rounds <= doubtLimit {
+				b = binary.AppendVarint(b, int64(d.began.Sub(first)))
+			}
 		}
 	}
 	if g.policy.Speak != SpeakOff {

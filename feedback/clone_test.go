@@ -64,6 +64,7 @@ func TestStateTellsWhatTheSourcePasses(t *testing.T) {
 		for what, change := range map[string]func(*doubts){
 			"rounds": func(d *doubts) { d.rounds++ },
 			"lowest": func(d *doubts) { d.lowest-- },
+			"began":  func(d *doubts) { d.began++ },
 		} {
 			g, other := aGroup(everything), aGroup(everything)
 			for _, g := range []*Group{g, other} {
@@ -78,6 +79,20 @@ func TestStateTellsWhatTheSourcePasses(t *testing.T) {
 			if shows := !bytes.Equal(stateOf(g, stateNow), stateOf(other, stateNow)); shows != c.shows {
 				t.Errorf("%s: %s shows: %v", name, what, shows)
 			}
+		}
+	}
+}
+
+// Where the source's newest round began matters until it has begun there often enough.
+func TestStateTellsWhereARoundBegan(t *testing.T) {
+	for rounds, shows := range map[uint8]bool{0: true, doubtLimit: true, doubtLimit + 1: false} {
+		g, other := aGroup(everything), aGroup(everything)
+		for _, g := range []*Group{g, other} {
+			g.paths[1].part, g.doubts.rounds = PartUnknown, rounds
+		}
+		other.doubts.began++
+		if got := !bytes.Equal(stateOf(g, stateNow), stateOf(other, stateNow)); got != shows {
+			t.Errorf("after %d rounds it shows: %v", rounds, got)
 		}
 	}
 }

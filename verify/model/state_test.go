@@ -47,7 +47,7 @@ func TestStateIsWhole(t *testing.T) {
 		{field(group, "pending"), []string{"sequence", "rnr"}},
 		{field(group, "refusal"), []string{"psn", "syndrome"}},
 		{field(group, "end"), []string{"psn", "syndrome", "sent"}},
-		{field(group, "doubts"), []string{"recopied", "missed", "countedAt", "lowest", "rounds"}},
+		{field(group, "doubts"), []string{"recopied", "missed", "countedAt", "lowest", "began", "rounds"}},
 		{field(field(group, "doubts"), "recopied"), []string{"some", "from", "to"}},
 		{field(group, "speech"), []string{"quietSince", "spoken", "hole"}},
 	} {

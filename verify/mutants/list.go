@@ -138,6 +138,8 @@ var rules = []rule{
 	{"9", "after a restart the source has let go of what it sends", "behind.go", "d.rounds > doubtLimit && psn.Before(d.lowest) }", "d.rounds > doubtLimit }"},
 	{"9", "after a restart the source has let go of what it does not begin with", "behind.go", "return d.rounds > doubtLimit && psn", "return psn"},
 	{"9", "a source that goes back further than before has let go of that", "behind.go", "		d.lowest, d.rounds = psn, 0\n", "		d.lowest = psn\n"},
+	{"9", "after a restart packets that overtake each other show what the source has let go of", "behind.go", "	case psn == d.began && d.rounds", "	case d.rounds"},
+	{"9", "after a restart only rounds that begin with the first packet heard count", "behind.go", "	d.began = psn\n", ""},
 	{"9", "a new group's source has let go of its first packets", "group.go", "doubts: doubts{lowest: psn},", "doubts: doubts{},"},
 	{"9", "wrap ignored: what the source has sent since a restart", "behind.go", "		d.lowest = lowest\n", ""},
 	{"9", "an early NAK puts no path behind", "reply.go", "p.part == PartActive && p.ask == askProven &&", "false &&"},
