@@ -425,6 +425,8 @@ static void look_after(struct rocast_group *group, int64_t now)
 		return;
 	for (struct link *l = group->links; l; l = l->next) {
 		if (l->outgoing && l->lost) {
+			group->returning = false;
+			close_links(group, true); /* so that nothing is read any more of what has failed */
 			fail_everything(group);
 			return;
 		}
