@@ -26,7 +26,8 @@ type Box interface {
 }
 
 // Routes returns the handler of the metrics listener: /metrics with the given handler, /healthz and
-// /readyz. The answers to the latter two are plain text; 200 means yes, 503 no.
+// /readyz. The answers to the latter two are plain text; 200 means yes, 503 no. A box that is ready
+// also names what is not, as a group that goes on without a receiver.
 func Routes(box Box, scrape http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+api.MetricsPath, scrape)
@@ -40,10 +41,10 @@ func Routes(box Box, scrape http.Handler) http.Handler {
 	ready := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s := box.Status()
 		if !s.Ready {
-			answer(w, http.StatusServiceUnavailable, blockers(&s))
+			answer(w, http.StatusServiceUnavailable, problems(&s))
 			return
 		}
-		answer(w, http.StatusOK, "ready\n")
+		answer(w, http.StatusOK, "ready\n"+problems(&s))
 	})
 	mux.Handle("GET "+ReadyPath, http.TimeoutHandler(ready, readyWithin, "control has not answered in time\n"))
 	return mux
@@ -56,10 +57,11 @@ func answer(w http.ResponseWriter, status int, text string) {
 	_, _ = w.Write([]byte(text)) // the client has left if that fails
 }
 
-// blockers writes a line for each problem because of which the box is not ready.
-func blockers(s *api.Status) (lines string) {
+// problems writes a line for each problem. Of a box that is not ready it writes only those because
+// of which it is not.
+func problems(s *api.Status) (lines string) {
 	for _, p := range s.Problems {
-		if !p.Blocks {
+		if !s.Ready && !p.Blocks {
 			continue
 		}
 		what := p.Of

@@ -50,7 +50,8 @@ func TestHealthAndReadiness(t *testing.T) {
 		{box{status: api.Status{Ready: true}}, "/healthz", 200, "ok\n"},
 		{box{status: api.Status{Ready: false}}, "/healthz", 200, "ok\n"}, // a restart would not help
 		{box{stuck: errors.New("a thread is stuck")}, "/healthz", 503, "a thread is stuck\n"},
-		{box{status: api.Status{Ready: true, Problems: []api.Problem{degraded}}}, "/readyz", 200, "ready\n"},
+		{box{status: api.Status{Ready: true, Problems: []api.Problem{degraded}}}, "/readyz", 200, "ready\ngroup g1 is degraded: slow\n"},
+		{box{status: api.Status{Ready: true}}, "/readyz", 200, "ready\n"},
 		{box{status: api.Status{Problems: []api.Problem{gone, degraded}}}, "/readyz", 503, "port eth2 is gone: no interface has this name\n"},
 		{box{status: api.Status{Problems: []api.Problem{worker}, More: 4}}, "/readyz", 503, "worker is stuck: a thread\nand up to 4 more\n"},
 		{box{status: api.Status{Problems: []api.Problem{worker}, More: 1}}, "/readyz", 503, "worker is stuck: a thread\nand up to 1 more\n"},
