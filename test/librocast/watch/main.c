@@ -41,7 +41,6 @@ int main(int argc, char **argv)
 	if (argc != 3 || !parse_endpoint(argv[2], &host.box) || !parse_ip("127.0.0.1", &host.local))
 		return 2;
 	group.sleeper = epoll_create1(EPOLL_CLOEXEC);
-	send_question(&group);
 	if (strcmp(argv[1], "ports") == 0) {
 		for (unsigned answers = 0; answers < 3;) {
 			watch_group(&group);
@@ -55,6 +54,7 @@ int main(int argc, char **argv)
 		}
 		printf("in three answers\n");
 	} else if (strcmp(argv[1], "return") == 0) {
+		send_question(&group);
 		end_multicast(&group);
 		if (group.watch.fd >= 0) {
 			puts("none: the first question goes on");
@@ -68,6 +68,7 @@ int main(int argc, char **argv)
 		}
 		puts(group.version);
 	} else {
+		send_question(&group);
 		while (group.watch.fd >= 0 && now < 60000) {
 			now += 1000;
 			watch_group(&group);
