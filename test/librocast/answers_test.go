@@ -188,38 +188,35 @@ func TestAMemberWatchesItsGroup(t *testing.T) {
 // The room for completions of single connections grows with the group, a member can have only as
 // many connections as it needs, and one that takes none is named.
 func TestSingleConnections(t *testing.T) {
-	sources, err := filepath.Glob("../../host/*.c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := compile(t, append(sources, "links/main.c", "-libverbs",
-		"-Wl,--wrap=ibv_create_cq,--wrap=ibv_destroy_cq,--wrap=ibv_create_qp")...)
-	for what, want := range map[string]string{
+	saysOf(t, "links/main.c", "-Wl,--wrap=ibv_create_cq,--wrap=ibv_destroy_cq,--wrap=ibv_create_qp", map[string]string{
 		"grow":  "4 in 1\n12 in 1\nno queue pair can be made (Cannot allocate memory)",
 		"port":  "127.0.0.2 takes no single connections; its program has joined group g1 with without_fallback, or without this library",
 		"crowd": "1 of a member, who is known",
-	} {
-		if got := run(t, path, "", what); got != want {
-			t.Errorf("%s:\ngot  %s\nwant %s", what, got, want)
-		}
-	}
+	})
 }
 
 // A member that asks to become the source hears when its group fails meanwhile. When an operation
 // has failed the program may change its bytes, so no connection reads them any more.
 func TestTheWaysOfASourceFail(t *testing.T) {
+	saysOf(t, "source/main.c", "-Wl,--wrap=ibv_modify_qp,--wrap=ibv_destroy_qp", map[string]string{
+		"alone":    "-8 group g1 has no way to its members any more; leave it",
+		"fallback": "0 unicast",
+		"lost":     "failed, and 0 go on; the other member hears the end",
+	})
+}
+
+// saysOf compiles a program with librocast, whose calls of libibverbs are wrapped, and compares
+// what the program says of each thing with what it should say.
+func saysOf(t *testing.T, program, wrapped string, wants map[string]string) {
+	t.Helper()
 	sources, err := filepath.Glob("../../host/*.c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := compile(t, append(sources, "source/main.c", "-libverbs", "-Wl,--wrap=ibv_modify_qp,--wrap=ibv_destroy_qp")...)
-	for what, want := range map[string]string{
-		"alone":    "-8 group g1 has no way to its members any more; leave it",
-		"fallback": "0 unicast",
-		"lost":     "failed, and 0 go on; the other member hears the end",
-	} {
+	path := compile(t, append(sources, program, "-libverbs", wrapped)...)
+	for what, want := range wants {
 		if got := run(t, path, "", what); got != want {
-			t.Errorf("%s: %s, want %s", what, got, want)
+			t.Errorf("%s:\ngot  %s\nwant %s", what, got, want)
 		}
 	}
 }
