@@ -14,8 +14,8 @@ import (
 	"sync"
 )
 
-// A room is a package whose mutants are generated, and the tests that have to notice them, in the
-// order in which they are tried.
+// A room is a package that is broken, by generated mutants or by rules, and the tests that have to
+// notice, in the order in which they are tried.
 type room struct {
 	dir    string
 	suites []suite
