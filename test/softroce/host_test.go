@@ -253,15 +253,21 @@ func storyHostCut(t *testing.T, ctx context.Context, s *stage) string {
 	return fmt.Sprintf("a receiver's link cut in the middle: %d messages, each once and in order; by multicast again", sent.Sent)
 }
 
-// storyHostSourceLeaves lets the member leave that is the source. The others go on without it.
-func storyHostSourceLeaves(t *testing.T, ctx context.Context, s *stage) string {
-	var all []*host
+// startBoth starts a member that sends and receives on each guest, and waits until all have joined.
+func startBoth(t *testing.T, ctx context.Context, s *stage, group string) (all []*host) {
+	t.Helper()
 	for _, g := range s.Guests {
-		all = append(all, startHost(t, g, "h7", "both", len(s.Guests)))
+		all = append(all, startHost(t, g, group, "both", len(s.Guests)))
 	}
 	for _, h := range all {
 		h.answer(t, ctx, "joined")
 	}
+	return all
+}
+
+// storyHostSourceLeaves lets the member leave that is the source. The others go on without it.
+func storyHostSourceLeaves(t *testing.T, ctx context.Context, s *stage) string {
+	all := startBoth(t, ctx, s, "h7")
 	const each = 12
 	first, second, others := all[0], all[1], all[2:]
 	first.ask(t, ctx, "sent", "send count=%d seed=1", each)
@@ -318,13 +324,7 @@ func storyHost(t *testing.T, ctx context.Context, s *stage) string {
 
 // storyHostSources lets each member send in turn.
 func storyHostSources(t *testing.T, ctx context.Context, s *stage) string {
-	var all []*host
-	for _, g := range s.Guests {
-		all = append(all, startHost(t, g, "h2", "both", len(s.Guests)))
-	}
-	for _, h := range all {
-		h.answer(t, ctx, "joined")
-	}
+	all := startBoth(t, ctx, s, "h2")
 	const rounds, each = 2, 12
 	for round := range rounds {
 		for i, h := range all {
