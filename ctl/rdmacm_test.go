@@ -1,11 +1,14 @@
 package ctl
 
 import (
+	"fmt"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/rocast/rocast/ctl/cm"
+	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/mft"
@@ -161,6 +164,38 @@ func TestWhatTheWayToAHostCarries(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s, %d:\ngot  %s\nwant %s", c.host, c.pathMTU, got, c.want)
 		}
+	}
+	w.expect(t, nothing)
+}
+
+// The groups of connections cost no memory when they are gone. The runtime's own varies by some
+// thousand bytes.
+func TestManyConnectionsLeaveNothing(t *testing.T) {
+	w := newWorld(t)
+	groups, number := helperGroups{w.Controller}, 0
+	several := func(n int) uint64 {
+		for range n {
+			number++
+			file, err := groupfile.Parse([]byte(strings.NewReplacer("name: g1", fmt.Sprintf("name: cm-%d", number)).Replace(g1)))
+			if err == nil {
+				err = groups.Create(t.Context(), file)
+			}
+			if err == nil {
+				err = groups.Remove(t.Context(), file.Name)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.logs.TakeAll()
+		runtime.GC() // what pools keep is gone after two collections
+		return heapBytes()
+	}
+	before := several(events.Kept) // as many events are kept
+	const connects = 200
+	after := several(connects)
+	if after > before+100*connects {
+		t.Errorf("%d bytes before, %d after %d groups", before, after, connects)
 	}
 	w.expect(t, nothing)
 }

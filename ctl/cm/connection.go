@@ -55,7 +55,7 @@ type side struct {
 
 	retry  *wire.MAD     // sent again until it is answered; nil: nothing is
 	tries  int           // left
-	due    time.Duration // when it is sent next
+	due    time.Duration // when it is sent next; 0: it is not
 	cached *wire.MAD     // answers a message that arrives again
 	line   *line         // on a control connection; else nil
 }

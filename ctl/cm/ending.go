@@ -1,7 +1,10 @@
 package cm
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	wire "github.com/rocast/rocast/roce/cm"
 )
@@ -35,25 +38,27 @@ func (m *Machine) make(c *connection) {
 		m.offer(c)
 		return
 	}
-	file, err := m.groupOf(c)
-	if err != nil {
-		m.counts[WrongMemory]++
-		m.end(c, err.Error(), wire.ConsumerDefined)
-		return
-	}
-	c.state, c.deadline, c.making, c.group = Making, 0, true, file.Name
+	c.state, c.deadline = Making, 0
+	m.order(c)
+}
+
+// order asks for the group of a connection.
+func (m *Machine) order(c *connection) {
+	file := m.groupOf(c)
+	c.making, c.group = true, file.Name
 	m.do(Make{c.id, file})
 }
 
-// made goes on when the data path has the group. The connection is remembered until then.
+// made goes on when the data path has the group. The connection is remembered until then. A run
+// that waits for the group ends if there is none.
 func (m *Machine) made(e Made) {
 	c := m.conns[e.Connection]
-	switch c.making = false; {
-	case e.Err != nil:
+	c.making = false
+	err := e.Err
+	switch {
+	case err != nil:
 		c.group = ""
-		if m.end(c, e.Err.Error(), wire.NoResources); m.run != nil && c.keys != nil {
-			m.hangUp(m.run.control, e.Err)
-		}
+		m.end(c, err.Error(), wire.NoResources)
 	case c.state == Making:
 		c.state, c.mra = Offered, 0
 		m.insist(c.source, c.rep)
@@ -61,6 +66,10 @@ func (m *Machine) made(e Made) {
 		m.answerSource()
 	default: // it ended meanwhile
 		m.unmake(c)
+		err = errors.New(c.reason)
+	}
+	if r := m.run; r != nil && slices.Contains(r.data, c) { // and not of an earlier run
+		m.hangUp(r.control, err)
 	}
 	if c.state == Over { // tick may have passed the deadline, because of the group
 		c.deadline = m.now + m.limits.remember
@@ -97,7 +106,6 @@ func (m *Machine) end(c *connection, reason string, why wire.Reason) {
 		}
 		rej := m.rej(s, wire.AnswersREQ, why)
 		rej.PrivateData = c.refusal
-		s.settle(gone)
 		m.say(s, rej)
 		c.isRefused = true
 	default: // it may or may not have the REP; if not, its next REQ is refused as stale
@@ -150,15 +158,15 @@ func (m *Machine) forget(c *connection) {
 		delete(m.byID, s.pair.Local)
 		delete(m.lines, lineKey{s.addr, c.qpn})
 	}
-	if m.past = append(m.past, c); len(m.past) > MaxPast {
-		m.past = m.past[1:]
+	if m.past = append(m.past, c.seen()); len(m.past) > MaxPast {
+		m.past = slices.Delete(m.past, 0, 1)
 	}
 }
 
 // tick does what is due.
 func (m *Machine) tick(c *connection) {
 	for _, s := range c.sides {
-		if s.retry != nil && m.now >= s.due {
+		if m.isDue(s.due) {
 			m.repeat(s)
 		}
 		if s.line.isOn(c.state) {
@@ -168,13 +176,13 @@ func (m *Machine) tick(c *connection) {
 			}
 		}
 	}
-	if c.mra > 0 && m.now >= c.mra {
+	if m.isDue(c.mra) {
 		m.wait(c)
 	}
-	if c.probe > 0 && m.now >= c.probe {
+	if m.isDue(c.probe) {
 		m.ping(c)
 	}
-	if c.deadline == 0 || m.now < c.deadline {
+	if !m.isDue(c.deadline) {
 		return
 	}
 	if c.state == Over {
@@ -193,6 +201,9 @@ func (m *Machine) tick(c *connection) {
 		}
 	}
 }
+
+// isDue reports whether a time has come; 0 never does.
+func (m *Machine) isDue(at time.Duration) bool { return at > 0 && m.now >= at }
 
 // repeat sends a message again that has no answer, or stops waiting for the answer.
 func (m *Machine) repeat(s *side) {

@@ -326,6 +326,11 @@ func TestBounds(t *testing.T) {
 	if wrong := waysHeld(w.m); wrong != "" {
 		t.Error(wrong)
 	}
+	for id := range w.m.conns {
+		if id <= MaxPast+1 {
+			t.Errorf("connection %d is remembered, and not the newest ones", id)
+		}
+	}
 	if len(w.m.conns) != MaxConnections || len(w.groups) != 0 || len(w.m.past) != MaxPast {
 		t.Errorf("%d connections are remembered, %d groups", len(w.m.conns), len(w.groups))
 	}
@@ -362,5 +367,26 @@ func TestBounds(t *testing.T) {
 	}
 	if len(w.m.conns) != MaxHandshakes || w.m.counts[TooMany] != 1 {
 		t.Errorf("%d handshakes, %d refused", len(w.m.conns), w.m.counts[TooMany])
+	}
+}
+
+// A comm ID is never 0, which means none, and never that of another connection.
+func TestTheCommIDsOfTheBox(t *testing.T) {
+	m := newMachine(testConfig("b"), newWays(), seed{commID: 1<<32 - 2}, usual, time.Time{})
+	m.byID[2] = &side{}
+	for _, want := range []uint32{1<<32 - 1, 1, 3} {
+		if s := m.newSide(&connection{}, hostIPs["b"]); s.pair.Local != want || m.byID[want] != s {
+			t.Errorf("comm ID %#x, want %#x", s.pair.Local, want)
+		}
+	}
+}
+
+// A group's QPN is none that the protocol reserves, and comes again when all others were used.
+func TestTheQPNsOfGroups(t *testing.T) {
+	for last, want := range map[roce.QPN]roce.QPN{0: 0x100, 0xFF: 0x100, 0x100: 0x101, 0xFFFFFD: 0xFFFFFE, 0xFFFFFE: 0x100, 0xFFFFFF: 0x100} {
+		m := newMachine(testConfig("b"), newWays(), seed{qpn: last}, usual, time.Time{})
+		if got := m.nextQPN(); got != want {
+			t.Errorf("behind %#x comes %#x, want %#x", uint32(last), uint32(got), uint32(want))
+		}
 	}
 }

@@ -36,12 +36,17 @@ func (p *Proxy) List() (l []Service) {
 func (s *service) list() Service {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := Service{Config: s.config, Counts: s.machine.counts}
-	for _, c := range append(slices.Clone(s.machine.past), s.machine.all()...) {
-		l.Connections = append(l.Connections, Connection{
-			Source: c.key.addr, State: c.state, IsRefused: c.isRefused, Reason: c.reason, Group: c.group, Receivers: c.count(open),
-			Began: c.began, Ended: c.ended,
-		})
+	l := Service{Config: s.config, Counts: s.machine.counts, Connections: slices.Clone(s.machine.past)}
+	for _, c := range s.machine.all() {
+		l.Connections = append(l.Connections, c.seen())
 	}
 	return l
+}
+
+// seen is what the operator sees of the connection. Of one that is forgotten nothing else is kept.
+func (c *connection) seen() Connection {
+	return Connection{
+		Source: c.key.addr, State: c.state, IsRefused: c.isRefused, Reason: c.reason, Group: c.group, Receivers: c.count(open),
+		Began: c.began, Ended: c.ended,
+	}
 }

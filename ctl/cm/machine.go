@@ -81,7 +81,7 @@ type Machine struct {
 	run     *run // nil: none is on
 	counts  Counts
 	isDown  bool
-	past    []*connection // that are over, oldest first; for the operator
+	past    []Connection // that are over, oldest first
 }
 
 // Ways knows how hosts are reached. Its methods return at once.
@@ -144,9 +144,7 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 		earlier(c.mra)
 		earlier(c.probe)
 		for _, s := range c.sides {
-			if s.retry != nil {
-				earlier(s.due)
-			}
+			earlier(s.due)
 			if s.line.isOn(c.state) {
 				earlier(s.line.due)
 			}
@@ -304,6 +302,11 @@ func (m *Machine) hearREP(s *side, rep *wire.REP) {
 		m.counts[Unexpected]++
 	case s.at == asked && rep.QPN <= wire.QPN:
 		m.counts[Unexpected]++
+	case s.at == asked && m.config.Memory == PrivateData && !isMemory(readRegion(rep.PrivateData[:])):
+		m.counts[WrongMemory]++
+		s.pair.Remote = rep.Local
+		m.say(s, m.rej(s, wire.AnswersREP, wire.ConsumerDefined))
+		m.leaves(s, wire.ConsumerDefined, [148]byte{}, "says nothing of its memory: the private data of its answer has to begin with VA, R_Key and length")
 	case s.at == asked:
 		s.settle(answered)
 		s.pair.Remote, s.rep, s.qpn = rep.Local, rep, rep.QPN

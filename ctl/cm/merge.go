@@ -27,6 +27,9 @@ func readRegion(b []byte) mft.Region {
 	return mft.Region{VA: binary.BigEndian.Uint64(b), RKey: binary.BigEndian.Uint32(b[8:]), Length: uint64(binary.BigEndian.Uint32(b[12:]))}
 }
 
+// isMemory reports whether a region has bytes, and none behind the end of the address space.
+func isMemory(r mft.Region) bool { return r.Length > 0 && r.VA <= -r.Length }
+
 // pathMTU is that of every queue pair of the connection, in bytes.
 func (c *connection) pathMTU() int { return mtuUnit << c.req.PathMTU }
 
@@ -97,7 +100,7 @@ func (c *connection) memory() mft.VirtualRegion {
 
 // groupOf returns the group that carries the connection. What the source sends first is what the
 // merged REP says; each receiver expects what its own REP says.
-func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
+func (m *Machine) groupOf(c *connection) *groupfile.File {
 	g := &groupfile.File{
 		Name: groupName(m.config, c.qpn), Addressing: mft.BySwitchIP, IP: m.config.GroupIP, QPN: c.qpn,
 		PathMTU: c.pathMTU(), Policy: m.config.policy(),
@@ -109,12 +112,7 @@ func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 	for i, r := range c.joined() {
 		member := groupfile.Member{IP: r.addr, QPN: r.qpn, FirstPSN: r.rep.StartingPSN, RemoteQPN: c.qpn}
 		if m.config.Memory == PrivateData {
-			region := readRegion(r.rep.PrivateData[:])
-			if region.Length == 0 || region.VA > -region.Length {
-				return nil, fmt.Errorf("receiver %v says nothing of its memory: the private data of its answer has to begin with "+
-					"VA, R_Key and length", r.addr)
-			}
-			member.Regions = []mft.Region{region}
+			member.Regions = []mft.Region{readRegion(r.rep.PrivateData[:])}
 		}
 		if c.keys != nil {
 			member.Regions = c.keys.Regions[i : i+1]
@@ -129,7 +127,7 @@ func (m *Machine) groupOf(c *connection) (*groupfile.File, error) {
 	case c.keys != nil:
 		g.Memory = []mft.VirtualRegion{c.keys.Memory}
 	}
-	return g, nil
+	return g
 }
 
 // policy is the merging policy of the groups. A quorum exists to continue without some receivers.

@@ -68,7 +68,6 @@ func (p *Proxy) start(c Config) (*service, error) {
 		log: p.options.Log.With(zap.Stringer("groupIP", c.GroupIP)), changed: make(chan struct{}, 1), logged: map[uint64]State{},
 	}
 	s.machine = newMachine(c, p.options.Groups, randomSeed(), p.limits, s.began)
-	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.alarm = time.AfterFunc(time.Hour, func() { s.step(nil) })
 	s.tasks.Go(s.listen)
 	return s, nil

@@ -177,12 +177,7 @@ func (m *Machine) makeFor(keys *perftest.Keys) error {
 			m.hearRTU(c.source) // as in received
 		}
 		c.keys = keys
-		file, err := m.groupOf(c)
-		if err != nil {
-			return err
-		}
-		c.making, c.group = true, file.Name
-		m.do(Make{c.id, file})
+		m.order(c)
 		return nil
 	}
 	return fmt.Errorf("%v names queue pair %#x, which is not connected any more", m.run.control.source, uint32(keys.Client))

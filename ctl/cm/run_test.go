@@ -28,6 +28,8 @@ type theatre struct {
 	twice  int
 	refuse error // of each group
 	groups map[string]*groupfile.File
+	slow   bool   // groups are not made before begun is called
+	begun  func() // the outcome of the newest group
 }
 
 // actor is a host whose program is perftest's.
@@ -95,12 +97,15 @@ func (th *theatre) step(e Event) {
 		case Transmit:
 			th.carry(func() { th.actors[a.To].take(a.Packet) })
 		case Make:
-			th.queue = append(th.queue, func() {
+			th.begun = func() {
 				if th.refuse == nil {
 					th.groups[a.File.Name] = a.File
 				}
 				th.step(Made{a.Connection, th.refuse})
-			})
+			}
+			if !th.slow {
+				th.queue = append(th.queue, th.begun)
+			}
 		case Remove:
 			delete(th.groups, a.Group)
 		}
@@ -540,10 +545,69 @@ func TestRunsThatFail(t *testing.T) {
 		if len(th.groups) > 0 {
 			t.Errorf("%s: groups %v are left", c.name, th.groups)
 		}
-		if !slices.ContainsFunc(slices.Concat(th.m.all(), th.m.past), func(conn *connection) bool { return conn.reason == c.reason }) {
-			for _, conn := range slices.Concat(th.m.all(), th.m.past) {
-				t.Errorf("%s: the reason is %s, want %s", c.name, conn.reason, c.reason)
-			}
+		if reasons := th.reasons(); !slices.Contains(reasons, c.reason) {
+			t.Errorf("%s: the reasons are %q, want %s", c.name, reasons, c.reason)
+		}
+	}
+}
+
+// reasons are those for which connections have ended.
+func (th *theatre) reasons() (l []string) {
+	for _, c := range th.m.past {
+		l = append(l, c.Reason)
+	}
+	for _, c := range th.m.all() {
+		l = append(l, c.reason)
+	}
+	return l
+}
+
+// slowRun is a run whose source waits for its group.
+func slowRun(t *testing.T) *theatre {
+	t.Helper()
+	th := newTheatre(t, "b", "c")
+	th.slow = true
+	playPerftest(th.host("a"), 1)
+	th.run(time.Second)
+	if th.begun == nil || th.m.run == nil {
+		t.Fatal("no group is being made")
+	}
+	return th
+}
+
+// A source that waits for its group hears of it if that queue pair is disconnected meanwhile.
+func TestAQueuePairThatEndsBeforeItsGroupIsMade(t *testing.T) {
+	th := slowRun(t)
+	th.host("c").conns[2].disconnect()
+	th.run(time.Second)
+	th.begun()
+	th.run(time.Second)
+	const failed = "its receive failed"
+	if a, b := th.host("a").over, th.host("b").over; a != failed || b != failed {
+		t.Errorf("the source is %q, receiver b %q", a, b)
+	}
+	if c := th.m.all()[0]; c.reason != "receiver 10.77.0.3 disconnected" || len(th.groups) != 0 {
+		t.Errorf("the run ended because %q, groups %v", c.reason, th.groups)
+	}
+}
+
+// What becomes of the group of a run that has ended does not matter to the next run.
+func TestAGroupThatIsMadeAfterItsRun(t *testing.T) {
+	for _, refuse := range []error{nil, errors.New("no room")} {
+		th := slowRun(t)
+		a := th.host("a")
+		a.step = func(*actor) {}
+		for _, j := range a.conns {
+			j.disconnect()
+		}
+		th.run(time.Second)
+		a.connect()
+		th.run(time.Second)
+		th.refuse = refuse
+		th.begun()
+		th.run(time.Second)
+		if r := th.m.run; r == nil || r.control.state != Established || len(th.groups) != 0 || a.over != "" {
+			t.Errorf("the group of the run before is made: %v; run %+v, groups %v, the source is %q", refuse, r, th.groups, a.over)
 		}
 	}
 }

@@ -20,8 +20,6 @@ type service struct {
 	release func() // removes the group IP from the box
 	limits  limits
 	began   time.Time
-	ctx     context.Context
-	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 
 	mu      sync.Mutex
@@ -71,7 +69,7 @@ func (s *service) step(event Event) {
 				s.machine.counts[NotSent]++
 			}
 		case Make:
-			s.tasks.Go(func() { s.step(Made{a.Connection, s.options.Groups.Create(s.ctx, a.File)}) })
+			s.tasks.Go(func() { s.step(Made{a.Connection, s.options.Groups.Create(context.Background(), a.File)}) })
 		case Remove:
 			s.tasks.Go(func() { s.remove(a.Group) })
 		}
@@ -87,7 +85,7 @@ func (s *service) step(event Event) {
 }
 
 func (s *service) remove(name string) {
-	if err := s.options.Groups.Remove(s.ctx, name); err != nil {
+	if err := s.options.Groups.Remove(context.Background(), name); err != nil {
 		s.log.Error("could not remove the group of an RDMA-CM connection", zap.String("group", name), zap.Error(err))
 	}
 }
@@ -133,11 +131,10 @@ func (s *service) Stop() {
 			}
 		}
 	}
-	s.alarm.Stop()
 	s.socket.close()
 	s.tasks.Wait()
-	s.cancel()
 	s.mu.Lock()
+	s.alarm.Stop() // a task may have set it
 	s.machine.close()
 	s.mu.Unlock()
 	s.release()

@@ -34,6 +34,8 @@ const (
 	etherBytes = 14
 	ipv6Bytes  = 40
 	maxPacket  = 2048
+	// sendBytes is room in the kernel for a REQ to each of 1024 receivers, four times.
+	sendBytes = 4 << 20
 )
 
 // toBox passes UDP datagrams to RoCE's port that hold a UD SEND ONLY to queue pair 1, or an RC SEND
@@ -94,6 +96,9 @@ func (s *socket) arrange() error {
 	return control(s.raw, func(fd int) error {
 		if err := attach(fd, append([]unix.SockFilter{front}, toBox...)); err != nil {
 			return err
+		}
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBytes); err != nil {
+			return os.NewSyscallError("setsockopt", err)
 		}
 		return os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, level, headerIncluded, 1))
 	})
@@ -199,7 +204,8 @@ func (s *socket) transmit(to netip.Addr, p *Packet) error {
 	return s.write(to, append(b, make([]byte, bth.PadCount)...))
 }
 
-// write sends a packet, which begins with its BTH.
+// write sends a packet, which begins with its BTH. It does not wait for room in the kernel, where
+// packets to hosts that are off stay for seconds: all other hosts would wait too.
 func (s *socket) write(to netip.Addr, transport []byte) error {
 	if s.id++; s.id == 0 { // the kernel replaces 0, which would make the ICRC wrong
 		s.id = 1
@@ -210,6 +216,11 @@ func (s *socket) write(to netip.Addr, transport []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.raw.WriteToIP(frame[etherBytes:], &net.IPAddr{IP: to.AsSlice()})
-	return err
+	var address unix.Sockaddr = &unix.SockaddrInet6{Addr: to.As16()}
+	if to.Is4() {
+		address = &unix.SockaddrInet4{Addr: to.As4()}
+	}
+	return control(s.raw, func(fd int) error {
+		return os.NewSyscallError("sendto", unix.Sendto(fd, frame[etherBytes:], 0, address))
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/roce"
 	"github.com/rocast/rocast/roce/cm"
@@ -60,11 +61,11 @@ func (s *stage) rdmaObjects(t *testing.T, ctx context.Context) string {
 }
 
 // storyRDMACMChurn connects and disconnects often, and then ten times at one time. Nothing is left
-// of it. What a connect to the group takes is compared with connects to the same hosts alone, in
-// turn, so that all of them meet the same machine: a group of one receiver with that receiver, and
-// the group of three with these three at one time.
+// of it, neither on the hosts nor in the daemon. What a connect to the group takes is compared with
+// connects to the same hosts alone, in turn, so that all of them meet the same machine: a group of
+// one receiver with that receiver, and the group of three with these three at one time.
 func storyRDMACMChurn(t *testing.T, _ context.Context, s *stage) string {
-	ctx := testContext(t, 2*storyLimit) // 800 times a connect and its end
+	ctx := testContext(t, 2*storyLimit) // 1000 times a connect and its end
 	alone, ofOne := s.Guests[1].Addr, groupIP.Next()
 	s.cmUp(t, ctx, groupIP, ipv4, rdmacmPort, "private-data")
 	s.cmUpFor(t, ctx, ofOne, s.Guests[1:2], ipv4, rdmacmPort, "private-data")
@@ -93,9 +94,20 @@ func storyRDMACMChurn(t *testing.T, _ context.Context, s *stage) string {
 	s.atOneTime(t, ctx, 10)
 	ended(t, ctx, servers)
 
+	warm := s.holds(t, ctx)
+	servers = rdmacmServe(t, ctx, s.Guests[1:], times)
+	if _, err := s.Guests[0].Run(ctx, image.RDMACMProgram, "repeat", strconv.Itoa(rdmacmPort), strconv.Itoa(times), groupIP.String()); err != nil {
+		t.Fatalf("%v\n%s", err, s.Report(ctx))
+	}
+	ended(t, ctx, servers)
+	after := s.holds(t, ctx)
+	if after.residentMiB > warm.residentMiB+4 || after.goroutines > warm.goroutines+10 || after.files > warm.files+10 {
+		t.Errorf("%d more connects: the daemon held %+v, and holds %+v", times, warm, after)
+	}
+
 	s.noGroups(t, ctx)
-	if after := s.rdmaObjects(t, ctx); after != before {
-		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	if objects := s.rdmaObjects(t, ctx); objects != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, objects)
 	}
 	for _, up := range s.allCMs(t, ctx) {
 		if delete(up.Refused, "repeated"); len(up.Refused) != 0 { // a slow host answers twice
@@ -104,9 +116,30 @@ func storyRDMACMChurn(t *testing.T, _ context.Context, s *stage) string {
 	}
 	three, one := part[groupIP], part[ofOne]
 	return fmt.Sprintf("%d connects, p50/p99 in ms: %s to three receivers by the group (box %s, receivers %s), %s to the three at one time without it; "+
-		"%s to one receiver by a group (box %s, receiver %s), %s without it; 10 at one time; nothing left",
+		"%s to one receiver by a group (box %s, receiver %s), %s without it; 10 at one time; nothing left; %d more connects to the group changed the daemon's resident memory by %+.1f MiB, of %.1f",
 		times, quantiles(took[0]), quantiles(three.box), quantiles(three.receivers), quantiles(took[1]),
-		quantiles(took[2]), quantiles(one.box), quantiles(one.receivers), quantiles(took[3]))
+		quantiles(took[2]), quantiles(one.box), quantiles(one.receivers), quantiles(took[3]),
+		times, after.residentMiB-warm.residentMiB, warm.residentMiB)
+}
+
+// holding is what the daemon holds.
+type holding struct{ residentMiB, goroutines, files float64 }
+
+// holds reads the daemon's metrics.
+func (s *stage) holds(t *testing.T, ctx context.Context) (h holding) {
+	t.Helper()
+	text, err := client.New(s.site.path("socket")).Metrics(ctx)
+	must(t, err)
+	for line := range strings.Lines(text) {
+		_, _ = fmt.Sscanf(line, "process_resident_memory_bytes %g", &h.residentMiB) // the other lines do not fit
+		_, _ = fmt.Sscanf(line, "go_goroutines %g", &h.goroutines)
+		_, _ = fmt.Sscanf(line, "process_open_fds %g", &h.files)
+	}
+	if h.residentMiB == 0 || h.goroutines == 0 || h.files == 0 {
+		t.Fatalf("the metrics lack some of %+v", h)
+	}
+	h.residentMiB /= 1 << 20
+	return h
 }
 
 // allOf names the guests as one word of rocast-rdmacm.
