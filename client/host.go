@@ -43,15 +43,17 @@ func (h *Host) Ready(ctx context.Context, group string, own HostRequest) (HostGr
 }
 
 // Follow returns how the group is, as soon as that is another state than that with the version
-// seen: whether it is degraded, and who its members are. If ctx is canceled meanwhile, and own has
-// no port, the box takes the host out of the group after 10 s, unless the program asks again.
+// seen: whether it is degraded or has ended, and who its members are. If ctx is canceled meanwhile,
+// and own has no port, the box takes the host out of the group after 10 s, unless the program asks
+// again.
 func (h *Host) Follow(ctx context.Context, group string, own HostRequest, seen string) (HostGroup, error) {
 	own.Ready = true
 	return h.ask(ctx, group, own, func(g *HostGroup) bool { return g.Version != seen })
 }
 
-// Leave ends the membership. The group ends with its source. If members with role both are left,
-// they hear by Follow that it is degraded and who they are, and may join anew.
+// Leave ends the membership. The group ends with its source, which its receivers hear by Follow. If
+// members with role both are left, they hear that it is degraded and who they are, and may join
+// anew.
 func (h *Host) Leave(ctx context.Context, group string) error {
 	var removed api.Removed
 	return h.client.do(ctx, http.MethodDelete, api.HostsPath+"/"+url.PathEscape(group), nil, &removed)
@@ -79,6 +81,9 @@ func (h *Host) ask(ctx context.Context, group string, own HostRequest, enough fu
 		}
 		if g = next; enough(&g) {
 			return g, nil
+		}
+		if g.State == api.HostEnded {
+			return g, api.Errorf(api.NotFound, "%s", g.Reason)
 		}
 		if wait < time.Second { // the box answers at once
 			select {

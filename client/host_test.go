@@ -99,6 +99,19 @@ func TestAHostThatWaitsInVain(t *testing.T) {
 	}
 }
 
+// A member that waits hears that its group has ended, and one that follows the group too.
+func TestAGroupThatHasEnded(t *testing.T) {
+	const reason = "10.0.0.1 has left, and group g1 has ended with it"
+	ended := HostGroup{Name: "g1", State: api.HostEnded, Version: "e", Reason: reason}
+	_, h := newHosts(t, ended, ended)
+	if _, err := h.Ready(t.Context(), "g1", HostRequest{}); err == nil || err.Error() != reason || KindOf(err) != api.NotFound {
+		t.Error(err)
+	}
+	if g, err := h.Follow(t.Context(), "g1", HostRequest{}, "d"); err != nil || g.State != api.HostEnded || g.Reason != reason {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
 func TestABoxWithoutHosts(t *testing.T) {
 	h := NewHost(netip.MustParseAddrPort("127.0.0.1:1"), netip.MustParseAddr("127.0.0.2"))
 	_, err := h.Join(t.Context(), "g1", HostRequest{})

@@ -39,8 +39,15 @@ type Hosts struct {
 	// next question of each host.
 	programs map[string]map[netip.Addr]*program
 	feeds    map[string]*feed
-	// left are groups that had to end, for the members that are left and can make them anew.
-	left map[string]*api.HostGroup
+	// left are groups that had to end, for the members that are left.
+	left map[string]*leftGroup
+}
+
+// leftGroup is a group that had to end with one of its members.
+type leftGroup struct {
+	api.HostGroup // as the members hear it that are left
+	members       []api.HostMember
+	without       netip.Addr
 }
 
 // NewHosts returns Hosts without a group.
@@ -50,7 +57,7 @@ func NewHosts(c *Controller, config gather.Config) *Hosts {
 	return &Hosts{
 		c: c, config: config, connect: connectTo, refused: map[*gather.Party]error{},
 		qpn:      roce.QPN(binary.BigEndian.Uint32(start[:]) % maxHostQPN),
-		programs: map[string]map[netip.Addr]*program{}, feeds: map[string]*feed{}, left: map[string]*api.HostGroup{},
+		programs: map[string]map[netip.Addr]*program{}, feeds: map[string]*feed{}, left: map[string]*leftGroup{},
 	}
 }
 
@@ -215,6 +222,9 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	if err := h.roomFor(host.IP); err != nil {
 		return nil, api.HostGroup{}, err
 	}
+	if h.isMadeAnew(name, host) {
+		return nil, h.waitForThoseLeft(ctx, name, host.IP, seen), nil
+	}
 	party, there, all, err := h.hall.Come(time.Now(), name, host)
 	if err != nil {
 		return nil, api.HostGroup{}, err
@@ -245,6 +255,34 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	return nil, answer, nil
 }
 
+// isMadeAnew says whether a host waits until the others have made the group anew that ended with
+// it, to join then: those that are left wait for each other alone. Programs that have all started
+// again say the same number of members, and it makes the group with them. h.mu is held.
+func (h *Hosts) isMadeAnew(name string, host *gather.Host) bool {
+	left, party := h.left[name], h.hall.Party(name)
+	return left != nil && left.State == api.HostRunning && left.without == host.IP && (party == nil || party.Members != host.Members)
+}
+
+// waitForThoseLeft answers a host that waits for a group that others make anew, when it is to ask
+// again. Before that it returns no answer if the group may be there. h.mu is held before and after,
+// but not meanwhile.
+func (h *Hosts) waitForThoseLeft(ctx context.Context, name string, host netip.Addr, seen string) api.HostGroup {
+	if seen != "" && ctx.Err() == nil {
+		at := h.c.events.After(api.Place{}, name).Place
+		h.mu.Unlock()
+		defer h.mu.Lock()
+		if _, err := h.c.Group(name); err != nil {
+			look, cancel := context.WithTimeout(ctx, lookAtGroup)
+			defer cancel()
+			h.c.Events(look, at, name)
+		}
+		return api.HostGroup{}
+	}
+	answer := api.HostGroup{Name: name, State: api.HostGathering, Came: []string{host.String()}}
+	answer.Version = versionOf(answer)
+	return answer
+}
+
 // hungUp says whether a host has ended the connection of a question before it was answered.
 func hungUp(ctx context.Context) bool { return errors.Is(context.Cause(ctx), context.Canceled) }
 
@@ -254,7 +292,7 @@ func (h *Hosts) roomFor(host netip.Addr) error {
 	defer h.c.mu.Unlock()
 	in := 0
 	for _, g := range h.c.groups {
-		if g.wanted != nil && g.wanted.Hosts && slices.ContainsFunc(g.wanted.Members(), func(m groupfile.Member) bool { return m.IP == host }) {
+		if g.wanted != nil && g.wanted.Hosts != groupfile.HostsNothing && slices.ContainsFunc(g.wanted.Members(), func(m groupfile.Member) bool { return m.IP == host }) {
 			in++
 		}
 	}
@@ -337,9 +375,9 @@ func versionOf(a api.HostGroup) string {
 }
 
 // Leave ends the membership of a host, and of all members with whole. The group ends with the
-// member that is the source, with the one that was so first, and with the last receiver. If members
-// are left that can send to each other, they hear of it with their next question, and make the
-// group anew when one of them sends.
+// member that is the source, with the one that was so first, and with the last receiver. The
+// members that are left hear of it with their next question. If they can send to each other, they
+// make the group anew when one of them sends; if none of them can send, it has ended for them too.
 func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string, whole bool) error {
 	h.mu.Lock()
 	closed, waited := h.hall.Leave(name, host)
@@ -373,10 +411,22 @@ func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string, whole b
 	case whole && g.Members[at].Role == groupfile.Receiver.String():
 		return api.Errorf(api.Forbidden, "%v only receives, so it cannot end group %s; it may leave", host, name)
 	case whole:
-		return h.c.Remove(name)
+		return h.end(ctx, name)
 	}
 	_, err = h.remove(ctx, name, &g.Members[at])
 	return err
+}
+
+// end removes a group that hosts have made.
+func (h *Hosts) end(ctx context.Context, name string) error {
+	file, _, err := h.c.running(ctx, name)
+	if err != nil {
+		return err
+	}
+	if file.Hosts != groupfile.HostsEnd {
+		return api.Errorf(api.Forbidden, "group %s was not made by hosts, so they may leave it and not end it; rocast group rm ends it", name)
+	}
+	return h.c.Remove(name)
 }
 
 // remove takes a member out of a running group, or removes the group if it cannot be without the
@@ -403,33 +453,38 @@ func (h *Hosts) remove(ctx context.Context, name string, m *api.Member) (gone bo
 	if err != nil {
 		return false, err
 	}
-	h.leave(&g, m.IP)
+	h.leave(&g, host)
 	h.c.Log.Info("a host has left, and its group has ended", zap.String("group", name), zap.Stringer("host", host))
 	return true, h.c.Remove(name)
 }
 
-// leave keeps what the members of a group hear that ends because this one leaves, unless they are
-// too few, or none of them can send.
-func (h *Hosts) leave(g *api.Group, ip string) {
-	after := h.describe(g)
-	after.Members = slices.DeleteFunc(after.Members, func(m api.HostMember) bool { return m.IP == ip })
+// leave keeps what the members of a group hear that ends because this one leaves: that they can
+// make it anew, or, if none of them can send, that it has ended.
+func (h *Hosts) leave(g *api.Group, host netip.Addr) {
+	after := &leftGroup{HostGroup: h.describe(g), without: host}
+	after.Members = slices.DeleteFunc(after.Members, func(m api.HostMember) bool { return m.IP == host.String() })
 	isSender := func(m api.HostMember) bool { return m.Role != groupfile.Receiver.String() }
-	if len(after.Members) < 2 || !slices.ContainsFunc(after.Members, isSender) {
+	switch {
+	case !slices.ContainsFunc(after.Members, isSender):
+		after.members = after.Members
+		after.HostGroup = api.HostGroup{Name: g.Name, State: api.HostEnded, Reason: fmt.Sprintf("%s has left, and group %s has ended with it", host, g.Name)}
+	case len(after.Members) < 2: // it hears that there is no group when it sends next
 		return
+	default:
+		after.members, after.ClearToSend, after.Degraded = after.Members, false, true
+		after.Reason = fmt.Sprintf("%s has left, and the group could not be without it; the others make it anew when one of them sends", host)
 	}
-	after.ClearToSend, after.Degraded = false, true
-	after.Reason = fmt.Sprintf("%s has left, and the group could not be without it; the others make it anew when one of them sends", ip)
-	after.Version = versionOf(after)
+	after.Version = versionOf(after.HostGroup)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.left) >= maxLeft {
 		return
 	}
-	h.left[g.Name] = &after
+	h.left[g.Name] = after
 	time.AfterFunc(keepLeft, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.left[g.Name] == &after {
+		if h.left[g.Name] == after {
 			delete(h.left, g.Name)
 		}
 	})
@@ -441,13 +496,13 @@ func (h *Hosts) withoutGroup(ctx context.Context, name string, host netip.Addr, 
 	h.mu.Lock()
 	after := h.left[name]
 	h.mu.Unlock()
-	if after == nil || !slices.ContainsFunc(after.Members, func(m api.HostMember) bool { return m.IP == host.String() }) {
+	if after == nil || !slices.ContainsFunc(after.members, func(m api.HostMember) bool { return m.IP == host.String() }) {
 		return api.HostGroup{}, false
 	}
 	if after.Version == seen {
 		<-ctx.Done()
 	}
-	return *after, true
+	return after.HostGroup, true
 }
 
 // listeners counts the receivers besides the source.

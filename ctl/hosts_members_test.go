@@ -15,6 +15,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // members returns the addresses of a group's members.
@@ -261,9 +262,9 @@ func TestAHostIsInSoManyGroups(t *testing.T) {
 	w := newWorld(t)
 	h := NewHosts(w.Controller, hostsConfig)
 	w.create(t, anotherGroup("open", 101)+"hosts: true\n")
-	theirs := groupfile.File{Hosts: true, Source: groupfile.Member{IP: addr("10.77.0.1")}, Receivers: []groupfile.Member{{IP: addr("10.77.0.9")}}}
+	theirs := groupfile.File{Hosts: groupfile.HostsJoin, Source: groupfile.Member{IP: addr("10.77.0.1")}, Receivers: []groupfile.Member{{IP: addr("10.77.0.9")}}}
 	others := theirs
-	others.Hosts = false
+	others.Hosts = groupfile.HostsNothing
 	w.mu.Lock()
 	for i := range maxOfHost {
 		w.groups[fmt.Sprint("n", i)] = &group{wanted: &theirs}
@@ -366,15 +367,27 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1", true); kindOf(err) != api.NotFound {
 		t.Errorf("the group is there: %v", err)
 	}
-	again := h.together(t, "g1", "both", "both")
-	if g, err := h.ready(t, "g1", "10.77.0.2", "both"); err != nil || g.QPN != again[0].QPN || g.Degraded {
+	second := h.join(t, "g1", "10.77.0.2", asks("10.77.0.2", "both", 2))
+	h.came(t, "g1", "10.77.0.2")
+	again := outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 2)))
+	outcome(t, second)
+	if g, err := h.ready(t, "g1", "10.77.0.2", "both"); err != nil || g.QPN != again.QPN || g.Degraded {
 		t.Errorf("the new group: %+v, %v", g, err)
 	}
 	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1", false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.ready(t, "g1", "10.77.0.1", "both"); kindOf(err) != api.NotFound {
-		t.Errorf("one is left, and no group: %v", err)
+	if g, err := h.ready(t, "g1", "10.77.0.3", "receiver"); err != nil || g.State != api.HostEnded {
+		t.Errorf("one is left, and cannot send: %+v, %v", g, err)
+	}
+	h.together(t, "g3", "both", "both")
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g3", false); err != nil {
+		t.Fatal(err)
+	}
+	alone := asks("10.77.0.2", "both", 2)
+	alone.Ready, alone.QPN = true, alone.QPN+1
+	if _, err := h.Join(t.Context(), addr("10.77.0.2"), "g3", alone, ""); kindOf(err) != api.NotFound {
+		t.Errorf("one is left, and has nobody to send to: %v", err)
 	}
 	h.together(t, "g2", "source", "receiver", "receiver")
 	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g2", false); err != nil {
@@ -382,8 +395,70 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	}
 	r = asks("10.77.0.2", "receiver", 3)
 	r.Ready, r.QPN = true, r.QPN+1
-	if _, err := h.Join(t.Context(), addr("10.77.0.2"), "g2", r, ""); kindOf(err) != api.NotFound {
-		t.Errorf("nobody is left that could send: %v", err)
+	const reason = "10.77.0.1 has left, and group g2 has ended with it"
+	ended, err := h.Join(t.Context(), addr("10.77.0.2"), "g2", r, "")
+	if err != nil || ended.State != api.HostEnded || ended.Reason != reason || ended.Version == "" || ended.Members != nil || ended.ClearToSend {
+		t.Errorf("nobody is left that could send: %+v, %v", ended, err)
+	}
+	if _, err := h.ready(t, "g2", "10.77.0.1", "source"); kindOf(err) != api.NotFound {
+		t.Errorf("the source that left: %v", err)
+	}
+	fresh := asks("10.77.0.1", "source", 2)
+	if a, err := h.Join(over, addr("10.77.0.1"), "g2", fresh, ""); err != nil || a.State != api.HostGathering || h.hall.Party("g2") == nil {
+		t.Errorf("the source waits for receivers again: %+v, %v", a, err)
+	}
+}
+
+// A member whose program starts again, and with whom its group ends, does not keep those from each
+// other that are left: it joins the group that they make. If all programs have started again, they
+// make one group together.
+func TestTheMemberThatTheGroupBeganWithStartsAgain(t *testing.T) {
+	for _, c := range []struct {
+		others int // that the programs of the others wait for, themselves included
+		want   string
+	}{{2, "2 3 1"}, {3, "2 1 3"}} {
+		w := newWorld(t)
+		h := NewHosts(w.Controller, hostsConfig)
+		h.together(t, "g1", "both", "both", "receiver")
+		again := asks("10.77.0.1", "both", 3)
+		again.QPN++
+		first := h.join(t, "g1", "10.77.0.1", again)
+		testlab.Eventually(t, testlab.Patience, "the group ends", func() bool { return len(w.Groups().Groups) == 0 }, nil)
+		second, third := asks("10.77.0.2", "both", c.others), asks("10.77.0.3", "receiver", c.others)
+		second.QPN, third.QPN = second.QPN+1, third.QPN+1
+		all := []chan joining{first, h.join(t, "g1", "10.77.0.2", second)}
+		h.came(t, "g1", "10.77.0.2")
+		if c.others == 3 {
+			h.came(t, "g1", "10.77.0.1")
+		}
+		all = append(all, h.join(t, "g1", "10.77.0.3", third))
+		for _, j := range all {
+			outcome(t, j)
+		}
+		if got := w.members(t, "g1"); got != c.want {
+			t.Errorf("the others wait for %d: members %s, want %s", c.others, got, c.want)
+		}
+	}
+}
+
+// While nobody makes the group anew, the member waits as one that waits for others.
+func TestNobodyMakesTheGroupAnew(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "g1", "both", "both", "receiver")
+	again := asks("10.77.0.1", "both", 3)
+	again.QPN++
+	a, err := h.Join(t.Context(), addr("10.77.0.1"), "g1", again, "")
+	if err != nil || a.State != api.HostGathering || a.Version == "" || len(a.Came) != 1 || a.Came[0] != "10.77.0.1" {
+		t.Errorf("%+v, %v", a, err)
+	}
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if b, err := h.Join(over, addr("10.77.0.1"), "g1", again, a.Version); err != nil || b.Version != a.Version {
+		t.Errorf("at the end of the question: %+v, %v", b, err)
+	}
+	if h.hall.Party("g1") != nil {
+		t.Error("others that wait for fewer are kept out")
 	}
 }
 
@@ -392,7 +467,7 @@ func TestSoManyGroupsAreRememberedThatHaveEnded(t *testing.T) {
 	w := newWorld(t)
 	h := NewHosts(w.Controller, hostsConfig)
 	for i := range maxLeft - 1 {
-		h.left[fmt.Sprint("n", i)] = &api.HostGroup{}
+		h.left[fmt.Sprint("n", i)] = &leftGroup{}
 	}
 	for _, name := range []string{"g1", "g2"} {
 		h.together(t, name, "both", "both", "receiver")

@@ -208,8 +208,15 @@ func TestHostsSpeakForThemselves(t *testing.T) {
 	}
 	w.expect(t, strings.ReplaceAll(withG1, "0.100", "0.200"))
 	w.create(t, anotherGroup("open", 101)+"hosts: true\n")
-	if a := outcome(t, h.join(t, "open", "10.77.0.9", asks("10.77.0.9", "receiver", 2))); a.IP != "10.77.0.100" || len(a.Members) != 4 {
+	if a := outcome(t, h.join(t, "open", "10.77.0.9", asks("10.77.0.9", "both", 2))); a.IP != "10.77.0.100" || len(a.Members) != 4 {
 		t.Errorf("a group whose file lets hosts join: %+v", a)
+	}
+	err = h.Leave(t.Context(), addr("10.77.0.9"), "open", true)
+	if want := "group open was not made by hosts, so they may leave it and not end it; rocast group rm ends it"; err == nil || err.Error() != want || kindOf(err) != api.Forbidden {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	if got := w.members(t, "open"); got != "1 2 3 9" {
+		t.Errorf("members %s", got)
 	}
 }
 
@@ -307,4 +314,8 @@ func TestHostsAfterARestart(t *testing.T) {
 	if g, err := w.Group("g1"); err != nil || len(g.Members) != 2 {
 		t.Errorf("%+v, %v", g, err)
 	}
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1", true); err != nil { // hosts have made it
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
 }

@@ -71,6 +71,7 @@ static bool find_gid(struct rocast *host, struct ibv_context *device)
 			    memcmp(&entry.gid, &wanted, sizeof(wanted)) == 0) {
 				host->port_number = port;
 				host->gid_index = i;
+				host->max_cqe = (unsigned)attributes.max_cqe;
 				return true;
 			}
 		}

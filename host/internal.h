@@ -49,6 +49,7 @@ struct rocast {
 	struct ibv_port_attr port;
 	uint8_t port_number;
 	int gid_index;
+	unsigned max_cqe; /* the most completions that a queue of the device holds */
 	union address box, local;
 	unsigned patience_ms;
 	struct rocast_memory *memories;
@@ -174,6 +175,7 @@ struct rocast_group {
 
 	enum rocast_way way;
 	bool broken; /* no way is left */
+	bool ended;  /* because the source has left; reason says so */
 	bool dying;  /* the group's queue pair is being ended: its errors are no news */
 	bool failed; /* an operation has failed, so the way is left */
 	bool returning, rejoin;
@@ -184,6 +186,7 @@ struct rocast_group {
 	uint16_t listen_port;
 	struct link *links;
 	struct ibv_cq *link_cq;
+	unsigned link_depth; /* operations on their way by one single connection: link_cq has room for so many of each */
 	bool probing, probed, probe_failed;
 
 	struct question watch; /* how the group is */

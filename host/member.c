@@ -104,6 +104,10 @@ static bool understand(struct rocast_group *group, const char *answer)
 
 	json_text(json_member(answer, "version"), group->version, sizeof(group->version));
 	json_text(json_member(answer, "state"), state, sizeof(state));
+	if ((group->ended = strcmp(state, "ended") == 0)) {
+		json_text(json_member(answer, "reason"), group->reason, sizeof(group->reason));
+		return false;
+	}
 	if (strcmp(state, "running") != 0) {
 		group->reason[0] = '\0';
 		for (const char *at = json_first(json_member(answer, "came")); at && length < sizeof(group->reason); at = json_next(at)) {
@@ -196,6 +200,8 @@ static int ask_until(struct rocast_group *group, bool ready, int64_t deadline)
 			group->mtu = (unsigned)json_number(json_member(answer, "mtu"));
 		}
 		forget(&question);
+		if (group->ended)
+			return fail(ROCAST_EREFUSED, "%s", group->reason);
 		if (runs && (!ready || group->clear))
 			return ROCAST_OK;
 		if (left < 1000)
@@ -232,7 +238,11 @@ int join_group(struct rocast_group *group, int64_t deadline)
 	if (error) {
 		struct question question;
 
-		(void)tell_box(group, "DELETE", "", NULL, now_ms() + ASK_AGAIN_MS, &question);
+		/*
+		 * A source that cannot return goes on by single connections: its receivers must not hear
+		 * that it has left.
+		 */
+		(void)tell_box(group, "DELETE", group->role == ROCAST_SOURCE && group->returning ? "?whole=1" : "", NULL, now_ms() + ASK_AGAIN_MS, &question);
 		forget(&question);
 		group->mtu = wanted;
 		end_multicast(group);

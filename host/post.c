@@ -61,6 +61,27 @@ void fail_everything(struct rocast_group *group)
 	group->posted = group->done = group->next;
 }
 
+/*
+ * The source has left, so nothing arrives any more. What has arrived is among the completions, and
+ * nothing fills the receives that are left.
+ */
+static void end_group(struct rocast_group *group)
+{
+	(void)fail(ROCAST_EBROKEN, "%s", group->reason);
+	end_multicast(group);
+	close_links(group, false);
+	fail_everything(group);
+	for (unsigned slot = 0; slot < group->receive_depth; slot++) {
+		struct receive *r = &group->receives[slot];
+
+		if (!r->posted)
+			continue;
+		r->posted = false;
+		group->receives_posted--;
+		add_completion(group, false, (struct rocast_completion){ .kind = ROCAST_FAILED, .id = r->id });
+	}
+}
+
 static void received(struct rocast_group *group, const struct ibv_wc *wc)
 {
 	struct receive *slot = &group->receives[wc->wr_id & ~RECEIVE];
@@ -241,6 +262,8 @@ static int check_local(const struct rocast_group *group, const struct rocast_mem
 
 static int check_way(const struct rocast_group *group)
 {
+	if (group->ended)
+		return fail(ROCAST_EBROKEN, "%s", group->reason);
 	if (group->broken)
 		return fail(ROCAST_EBROKEN, "group %s has no way to its members any more; leave it", group->name);
 	return ROCAST_OK;
@@ -309,6 +332,8 @@ int rocast_receive(struct rocast_group *group, const struct rocast_memory *local
 		return fail(ROCAST_EARGUMENT, "the source of group %s receives nothing; join with ROCAST_BOTH", group->name);
 	if (bytes > MAX_BYTES)
 		return fail(ROCAST_EARGUMENT, "%zu bytes are more than the %d of one operation", bytes, MAX_BYTES);
+	if ((error = check_way(group)))
+		return error;
 	if (group->receives_posted + group->ready_receives >= group->receive_depth)
 		return fail(ROCAST_EFULL, "%u receives of group %s are posted, or their completions were not taken; take them first",
 			    group->receive_depth, group->name);
@@ -418,6 +443,10 @@ static void look_after(struct rocast_group *group, int64_t now)
 		return;
 	watch_group(group);
 	serve_members(group);
+	if (group->ended) {
+		end_group(group);
+		return;
+	}
 	if (group->way == ROCAST_MULTICAST &&
 	    (group->failed || is_stuck(group, now) || (group->degraded && group->oldest < group->next)))
 		fall_back(group, now);
@@ -505,7 +534,7 @@ int rocast_poll(struct rocast_group *group, struct rocast_completion *completion
 		group->ready_first = (group->ready_first + 1) % room;
 		group->ready_count--;
 	}
-	return (int)n;
+	return n > 0 || group->ready_count > 0 ? (int)n : check_way(group);
 }
 
 int rocast_wait(struct rocast_group *group, struct rocast_completion *completions, unsigned max, unsigned timeout_ms)

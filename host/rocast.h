@@ -147,14 +147,16 @@ struct rocast_membership {
  * send. It returns at all members at about the same time. A group that runs already is joined at
  * once, and the new member receives from the next message on.
  *
- * A process may be in many groups, and in a group once. Another join of the same name from the same
- * host replaces the member that was there: its program has probably ended.
+ * A process may be in many groups, and in a group once. Programs that share several groups join
+ * them in the same order, because each join waits for the others. Another join of the same name
+ * from the same host replaces the member that was there: its program has probably ended.
  */
 int rocast_join(struct rocast *host, const struct rocast_membership *wanted, struct rocast_group **group);
 
 /*
  * Leaves a group. What this member has posted and is not complete may or may not arrive. The others
- * go on without it, except that a group ends with its ROCAST_SOURCE; its receivers are not told.
+ * go on without it, except that a group ends with its ROCAST_SOURCE. Its receivers hear so, unless
+ * the box is away: receives that are left are ROCAST_FAILED, and calls return ROCAST_EBROKEN.
  * Where a member with ROCAST_BOTH leaves that is the source, or that the group began with, the
  * others make the group anew when one of them sends next; with without_fallback they cannot.
  *
@@ -193,7 +195,7 @@ int rocast_send(struct rocast_group *group, const struct rocast_memory *local, c
  * before the source begins, because a member's queue exists when rocast_join returns; a source that
  * comes first waits. A send that is longer than the receive that it fills ends the group for all:
  * its operation is ROCAST_FAILED. ROCAST_EFULL: receive_depth receives are posted, or their
- * completions were not taken.
+ * completions were not taken. ROCAST_EBROKEN: no way is left.
  */
 int rocast_receive(struct rocast_group *group, const struct rocast_memory *local, void *into, size_t bytes, uint64_t id);
 
@@ -219,8 +221,8 @@ struct rocast_completion {
  * Takes up to max completions without waiting, and returns their number. Operations complete in the
  * order in which they were posted. It also does what is due: answers members that fall back, or
  * falls back and returns itself. Only then does it take longer: less than twice patience_ms, and up
- * to 8 s more where the box hangs. Its only error is ROCAST_EFORKED: what does not get through is
- * ROCAST_FAILED.
+ * to 8 s more where the box hangs. What does not get through is ROCAST_FAILED. ROCAST_EBROKEN: no
+ * way is left, and all completions have been taken.
  */
 int rocast_poll(struct rocast_group *group, struct rocast_completion *completions, unsigned max);
 

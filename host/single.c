@@ -2,6 +2,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -223,6 +224,23 @@ static bool answer_hello(struct link *l, const struct message *m)
 	return l->ready = tell(l, MESSAGE_HERE);
 }
 
+/*
+ * A source that has connected to a receiver ends that connection to call the receiver back to the
+ * group, to connect anew, or because it has left or cannot go on.
+ */
+static void notice_end(struct link *l)
+{
+	struct rocast_group *group = l->group;
+	const struct member *m = member_at(group, &l->peer);
+	char text[ADDRESS_TEXT];
+
+	if (!l->ready || l->lost || group->rejoin || group->way != ROCAST_UNICAST || !m || m->receives)
+		return;
+	address_text(&l->peer, text);
+	snprintf(group->reason, sizeof(group->reason), "%s has left, and group %s has ended with it", text, group->name);
+	group->ended = true;
+}
+
 /* Looks after the connections of other members. */
 void serve_members(struct rocast_group *group)
 {
@@ -250,6 +268,7 @@ void serve_members(struct rocast_group *group)
 			break;
 		}
 		if (heard < 0) {
+			notice_end(l);
 			end_link(l);
 			if (group->try_at == NEVER) /* the member that would call back has gone */
 				group->try_at = now_ms();
@@ -328,11 +347,17 @@ static int begin_links(struct rocast_group *group)
 		return fail(ROCAST_EBROKEN, "%s takes no single connections; its program has joined group %s with without_fallback, or without this library",
 			    text, group->name);
 	}
+	if (count == 0)
+		return fail(ROCAST_EBROKEN, "group %s has no other member that receives", group->name);
+	if (count > group->host->max_cqe)
+		return fail(ROCAST_EBROKEN, "%u members are more than the device has single connections for: its queues hold %u completions", count,
+			    group->host->max_cqe);
+	group->link_depth = group->host->max_cqe / count < group->send_depth ? group->host->max_cqe / count : group->send_depth;
 	/* More members may have come since the last time, and no queue pair uses that queue now. */
 	if (group->link_cq && ibv_destroy_cq(group->link_cq) == 0)
 		group->link_cq = NULL;
 	if (!group->link_cq &&
-	    !(group->link_cq = ibv_create_cq(group->host->device, (int)(group->send_depth * count), NULL, group->channel, 0)))
+	    !(group->link_cq = ibv_create_cq(group->host->device, (int)(group->link_depth * count), NULL, group->channel, 0)))
 		return fail(ROCAST_EDEVICE, "no queue for %u single connections can be made (%s)", count, strerror(errno));
 	group->armed = false;
 	for (unsigned i = 0; i < group->other_count; i++) {
@@ -348,7 +373,7 @@ static int begin_links(struct rocast_group *group)
 			return fail(ROCAST_EBROKEN, "%s cannot be reached (%s)", text, strerror(errno));
 		}
 		l->psn = random_psn();
-		if (!(l->qp = new_qp(group->host, group->link_cq, NULL, group->send_depth)))
+		if (!(l->qp = new_qp(group->host, group->link_cq, NULL, group->link_depth)))
 			return fail(ROCAST_EDEVICE, "no queue pair can be made (%s)", strerror(errno));
 	}
 	return ROCAST_OK;
@@ -402,7 +427,7 @@ void send_away(struct rocast_group *group)
 	for (struct link *l = group->links; l; l = l->next) {
 		if (!l->outgoing || !l->ready)
 			continue;
-		for (; l->posted < group->next; l->posted++)
+		for (; l->posted < group->next && l->posted - l->done < group->link_depth; l->posted++)
 			if (post_operation(l->qp, &group->operations[l->posted % group->send_depth], l->targets, l->posted))
 				break;
 	}

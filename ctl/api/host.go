@@ -23,18 +23,20 @@ type HostRequest struct {
 const (
 	HostGathering = "gathering" // the box waits for more hosts
 	HostRunning   = "running"   // the group is there
+	HostEnded     = "ended"     // the member has left without which nobody can send, and Reason says who
 )
 
 // HostGroup is what a host has to know about a group.
 type HostGroup struct {
 	Name  string `json:"name"`
-	State string `json:"state"` // gathering or running
+	State string `json:"state"` // gathering, running or ended
 	// Version differs if anything else in the answer does, except for the reason.
 	Version string `json:"version"`
 	// Came are the hosts that have come, while the group waits for more.
 	Came []string `json:"came,omitempty"`
 
-	// What follows is absent while the group waits for hosts.
+	// What follows is absent while the group waits for hosts. If it has ended, only Reason is
+	// there.
 
 	IP      string       `json:"ip,omitempty"` // the peer of the host's QP
 	QPN     uint32       `json:"qpn,omitempty"`

@@ -16,7 +16,7 @@ type file struct {
 	IP      netip.Addr `json:"ip"`
 	QPN     roce.QPN   `json:"qpn"`
 	MTU     int        `json:"mtu"`
-	Hosts   bool       `json:"hosts"`
+	Hosts   string     `json:"hosts"`
 	Memory  []region   `json:"memory"`
 	Members []member   `json:"members"`
 }
@@ -51,7 +51,7 @@ func (p *Party) File(ip netip.Addr, qpn roce.QPN, rkey uint32) ([]byte, error) {
 			memory[i].Length = min(memory[i].Length, r.Length)
 		}
 	}
-	f := file{Name: p.Name, IP: ip, QPN: qpn, MTU: mtu, Hosts: true, Memory: []region{}}
+	f := file{Name: p.Name, IP: ip, QPN: qpn, MTU: mtu, Hosts: groupfile.HostsEnd.String(), Memory: []region{}}
 	for _, r := range memory {
 		f.Memory = append(f.Memory, region(r))
 	}

@@ -76,7 +76,7 @@ func TestTheGroupOfTheHostsThatHaveCome(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if !f.Hosts || f.Name != "g1" || f.IP != addr(200) || f.QPN != 77 || f.PathMTU != 1024 || f.Source.IP != addr(1) || f.Source.FirstPSN != 1 || f.Source.Confirm {
+	if f.Hosts != groupfile.HostsEnd || f.Name != "g1" || f.IP != addr(200) || f.QPN != 77 || f.PathMTU != 1024 || f.Source.IP != addr(1) || f.Source.FirstPSN != 1 || f.Source.Confirm {
 		t.Errorf("%+v", f)
 	}
 	if want := []mft.VirtualRegion{{Length: 4096, RKey: 0x40}, {Length: 64, RKey: 0x41}}; !slices.Equal(f.Memory, want) {

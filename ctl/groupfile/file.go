@@ -33,8 +33,7 @@ type File struct {
 	// degraded, and DegradedAfter the time for which it has to be. 0: it never does.
 	DegradedBelow int
 	DegradedAfter time.Duration
-	// Hosts: programs on hosts may join the group and leave it.
-	Hosts bool
+	Hosts         Hosts
 	// Memory is what the source may WRITE to. nil: the box passes addresses and keys on as they
 	// are.
 	Memory []mft.VirtualRegion

@@ -27,7 +27,7 @@ var keys = []struct{ name, fallback, value, meaning, other string }{
 	{"engine", "auto", "auto or afxdp", "what carries the group: with auto the kernel where it can", "afxdp"},
 	{"degraded-below", "10%", "percent, 0% to 100%", "the group is degraded if packets wait and fewer get on than this part of the best rate", "20%"},
 	{"degraded-after", "3s", "duration, 1s to 1h, or 0", "for so long; also the time after which a receiver has stalled; 0: never", "9s"},
-	{"hosts", "false", "true or false", "whether programs on hosts may join the group and leave it (docs/host.md)", "true"},
+	{"hosts", "false", "true, false or end", "whether programs on hosts may join the group and leave it (docs/host.md); end: they may end it too, as the groups that they make", "end"},
 	{"memory", "none", "region, or list of regions", "what the source may WRITE to; none: addresses stay as they are", ""},
 	{"memory.va", "", "number", "where a region starts, as the source sees it", ""},
 	{"memory.length", "that of the shortest receiver's", "bytes", "how long it is", ""},

@@ -47,7 +47,7 @@ func (p *parser) read(document yamldoc.Value) error {
 		{Key: "engine", Set: yamldoc.Into(&p.Engine, choice(mft.ParseEngine))},
 		{Key: "degraded-below", Set: yamldoc.Into(&p.DegradedBelow, percent)},
 		{Key: "degraded-after", Set: yamldoc.Into(&p.DegradedAfter, degradedAfter)},
-		{Key: "hosts", Set: yamldoc.Into(&p.Hosts, yamldoc.Value.Bool)},
+		{Key: "hosts", Set: yamldoc.Into(&p.Hosts, readHosts)},
 		{Key: "memory", Set: p.readMemory},
 		{Key: "members", Set: p.readMembers, Needed: "members: and a list with one source and its receivers"},
 	}

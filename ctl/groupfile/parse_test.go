@@ -56,7 +56,7 @@ func TestParseTakesEveryKey(t *testing.T) {
 	if got.DegradedBelow != 25 || got.DegradedAfter != 5*time.Second {
 		t.Errorf("degraded below %d %% for %v", got.DegradedBelow, got.DegradedAfter)
 	}
-	if !got.Hosts {
+	if got.Hosts != HostsJoin {
 		t.Error("hosts may not join")
 	}
 	if got.Addressing != mft.BySwitchIP || got.Engine != mft.EngineAFXDP || got.Policy != (feedback.Policy{
@@ -87,6 +87,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
 		{"name as a path", "name: g1", "name: ../g1", `line 1: name "../g1" is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
 		{"name too long", "name: g1", "name: " + strings.Repeat("a", 64), `line 1: name "` + strings.Repeat("a", 64) + `" is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
+		{"hosts", "qpn: 1", "qpn: 1\nhosts: leave", "line 4: hosts is neither true nor false nor end; write one of them, without quotes"},
 		{"class D", "ip: 10.77.0.100", "ip: 224.1.2.3", "line 2: ip 224.1.2.3 is class D (multicast): hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet"},
 		{"IPv6 multicast", "ip: 10.77.0.100", "ip: ff05::1", "line 2: ip ff05::1 is multicast: hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet"},
 		{"loopback", "ip: 10.77.0.100", "ip: 127.0.0.1", "line 2: ip 127.0.0.1 is not an address that a host can have; write a unicast address"},

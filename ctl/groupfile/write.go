@@ -34,8 +34,8 @@ func (f *File) text(members []Member) []byte {
 		fmt.Fprintf(&b, "repair-window: %d\nrepair-bytes: %dKiB\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
 			p.RepairWindow, p.RepairBytes>>10, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
 	}
-	if f.Hosts {
-		b.WriteString("hosts: true\n")
+	if f.Hosts != HostsNothing {
+		fmt.Fprintf(&b, "hosts: %v\n", f.Hosts)
 	}
 	switch {
 	case f.Memory == nil:

@@ -16,6 +16,7 @@ int main(int argc, char **argv)
 	struct rocast_group *group;
 	struct rocast_memory *memory;
 	struct rocast *host;
+	int n;
 	bool is_source = argc > 1 && strcmp(argv[1], "source") == 0;
 
 	if (rocast_open(NULL, &host) || rocast_register(host, buffer, sizeof(buffer), &memory))
@@ -29,7 +30,9 @@ int main(int argc, char **argv)
 		rocast_write_immediate(group, memory, buffer, sizeof(buffer), 0, 0, 1, 0);
 	else
 		rocast_receive(group, NULL, NULL, 0, 0);
-	while (rocast_wait(group, &done, 1, 1000) == 0)
+	while ((n = rocast_wait(group, &done, 1, 1000)) == 0)
 		;
+	if (n < 0 || done.kind == ROCAST_FAILED)
+		errx(1, "%s", rocast_message());
 	rocast_close(host);
 }

@@ -52,6 +52,14 @@ static void unlist(const struct kept *k)
 	pthread_mutex_unlock(&lock);
 }
 
+/* drop closes the channel. Later broadcasts of the communicator go by the MPI library. */
+static void drop(struct kept *k)
+{
+	if (k->channel)
+		close_channel(k->channel);
+	k->channel = NULL;
+}
+
 /* forget is called when the communicator is freed. */
 static int forget(MPI_Comm comm, int keyval, void *attribute, void *extra)
 {
@@ -61,8 +69,7 @@ static int forget(MPI_Comm comm, int keyval, void *attribute, void *extra)
 	(void)keyval;
 	(void)extra;
 	unlist(k);
-	if (k->channel)
-		close_channel(k->channel);
+	drop(k);
 	free(k);
 	return MPI_SUCCESS;
 }
@@ -91,17 +98,48 @@ static bool is_of_this_world(MPI_Comm comm)
 	return number == 0;
 }
 
-static struct kept *keep(MPI_Comm comm)
+static bool may_have_channel(MPI_Comm comm)
 {
-	struct kept *k = calloc(1, sizeof(*k));
 	int between_groups = 0;
 
-	if (!k)
+	return PMPI_Comm_test_inter(comm, &between_groups) == MPI_SUCCESS && !between_groups && is_of_this_world(comm);
+}
+
+/*
+ * all_keep says whether all ranks can keep a channel. One that cannot would not come to what the
+ * others do together, in this broadcast or in a later one.
+ */
+static bool all_keep(MPI_Comm comm, bool keeps)
+{
+	int mine = keeps, all = false;
+
+	return PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS && all;
+}
+
+/* keep returns NULL if this broadcast goes by the MPI library. The next one tries again then. */
+static struct kept *keep(MPI_Comm comm)
+{
+	bool may = may_have_channel(comm), keeps;
+	struct kept *k = calloc(1, sizeof(*k));
+
+	if (k) {
+		k->comm = comm;
+		k->channel = may ? new_channel() : NULL;
+	}
+	keeps = k && (k->channel || !may) && PMPI_Comm_set_attr(comm, key, k) == MPI_SUCCESS;
+	if (may && !all_keep(comm, keeps) && keeps) {
+		drop(k); /* the attribute stays if it cannot be deleted, and then it must not seem to have a channel */
+		PMPI_Comm_delete_attr(comm, key); /* which frees it */
 		return NULL;
-	k->comm = comm;
-	if (PMPI_Comm_test_inter(comm, &between_groups) == MPI_SUCCESS && !between_groups && is_of_this_world(comm))
-		k->channel = open_channel(comm);
-	PMPI_Comm_set_attr(comm, key, k);
+	}
+	if (!keeps) {
+		if (k)
+			drop(k);
+		free(k);
+		return NULL;
+	}
+	if (may && !open_channel(k->channel, comm))
+		drop(k);
 	pthread_mutex_lock(&lock);
 	k->next = all_kept;
 	all_kept = k;
@@ -164,8 +202,7 @@ static int by_group(struct kept *k, void *buffer, int count, MPI_Datatype type, 
 		return failed(comm, error);
 	if (came)
 		return MPI_SUCCESS;
-	close_channel(k->channel);
-	k->channel = NULL;
+	drop(k);
 	return PMPI_Bcast(buffer, count, type, root, comm);
 }
 
@@ -242,7 +279,13 @@ EXPORTED int MPI_Init_thread(int *argc, char ***argv, int required, int *provide
 EXPORTED int MPI_Finalize(void)
 {
 	least_bytes = NEVER;
-	while (all_kept)
-		PMPI_Comm_delete_attr(all_kept->comm, key);
+	while (all_kept) {
+		struct kept *k = all_kept;
+
+		if (PMPI_Comm_delete_attr(k->comm, key) != MPI_SUCCESS) { /* the MPI library may still know it */
+			unlist(k);
+			drop(k);
+		}
+	}
 	return PMPI_Finalize();
 }

@@ -286,22 +286,23 @@ static bool make_group(struct channel *c)
 	return true;
 }
 
-struct channel *open_channel(MPI_Comm comm)
+struct channel *new_channel(void)
 {
-	struct channel *c;
-	int size;
+	struct channel *c = calloc(1, sizeof(*c));
 
-	if (PMPI_Comm_size(comm, &size) != MPI_SUCCESS || size < FEWEST_NODES)
-		return NULL;
-	c = calloc(1, sizeof(*c));
 	if (!c)
 		return NULL;
 	c->ranks = c->node = c->leaders = MPI_COMM_NULL;
 	c->notice = MPI_REQUEST_NULL;
-	if (make_communicators(c, comm) && c->nodes >= FEWEST_NODES && make_group(c))
-		return c;
-	close_channel(c);
-	return NULL;
+	return c;
+}
+
+bool open_channel(struct channel *c, MPI_Comm comm)
+{
+	int size;
+
+	return PMPI_Comm_size(comm, &size) == MPI_SUCCESS && size >= FEWEST_NODES && make_communicators(c, comm) &&
+	       c->nodes >= FEWEST_NODES && make_group(c);
 }
 
 static void free_communicator(MPI_Comm *comm)

@@ -23,11 +23,14 @@
  */
 struct channel;
 
+/* Makes a channel that is closed. NULL: there is no memory. */
+struct channel *new_channel(void);
+
 /*
- * Opens a channel. All ranks of comm call it at the same time, and all of them get one, or all get
- * NULL: there is no group.
+ * Opens a channel. All ranks of comm call it at the same time, each with a new one, and all of them
+ * get the same answer. false: there is no group.
  */
-struct channel *open_channel(MPI_Comm comm);
+bool open_channel(struct channel *channel, MPI_Comm comm);
 
 /* Frees a channel. The ranks may do so at different times. */
 void close_channel(struct channel *channel);

@@ -185,13 +185,33 @@ func TestAMemberWatchesItsGroup(t *testing.T) {
 	}
 }
 
-// The room for completions of single connections grows with the group, a member can have only as
-// many connections as it needs, and one that takes none is named.
+// The room for completions of single connections grows with the group, up to what the device has. A
+// member can have only as many connections as it needs, and one that takes none is named.
 func TestSingleConnections(t *testing.T) {
 	saysOf(t, "links/main.c", "-Wl,--wrap=ibv_create_cq,--wrap=ibv_destroy_cq,--wrap=ibv_create_qp", map[string]string{
-		"grow":  "4 in 1\n12 in 1\nno queue pair can be made (Cannot allocate memory)",
+		"grow": "4 in 1\n12 in 1\nno queue pair can be made (Cannot allocate memory)",
+		"bound": "room for 9, 3 at once by each\n3 members are more than the device has single connections for: its queues hold 2 completions\n" +
+			"group g1 has no other member that receives",
 		"port":  "127.0.0.2 takes no single connections; its program has joined group g1 with without_fallback, or without this library",
 		"crowd": "1 of a member, who is known",
+	})
+}
+
+// The receivers of a group hear that its source has left: from the box, or by the end of its single
+// connection, unless it calls them back to the group.
+func TestTheSourceHasLeft(t *testing.T) {
+	box := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"state":"ended","version":"e","reason":"10.77.0.1 has left, and group g1 has ended with it"}`)
+	}))
+	defer box.Close()
+	t.Setenv("ROCAST_BOX", strings.TrimPrefix(box.URL, "http://"))
+	const left = "failed 7, failed 9, -8 %[1]s has left, and group g1 has ended with it; -8 %[1]s has left, and group g1 has ended with it"
+	saysOf(t, "source/main.c", "-Wl,--wrap=ibv_modify_qp,--wrap=ibv_destroy_qp", map[string]string{
+		"ended":  fmt.Sprintf(left, "10.77.0.1"),
+		"cut":    fmt.Sprintf(left, "127.0.0.2"),
+		"called": "called back: 1, ended: 0",
+		"both":   "called back: 0, ended: 0",
+		"silent": "called back: 0, ended: 0",
 	})
 }
 

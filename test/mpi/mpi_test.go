@@ -79,6 +79,11 @@ var runs = []run{
 	{"the size is set", 4, []string{"check", "loop", "4", "1000"}, []string{"ROCAST_MPI_BYTES=1000"}, map[string]int{byGroup: 1}},
 	{"below the size that is set", 4, []string{"check", "loop", "4", "999"}, []string{"ROCAST_MPI_BYTES=1000"}, nil},
 
+	{"broadcasts that do not wait", 4, []string{"check", "nonblocking"}, nil, map[string]int{byGroup: 1}},
+
+	{"one rank cannot keep a channel", 4, []string{"check", "loop", "3", "100000"}, []string{"FAKE_KEEP=2"}, map[string]int{byGroup: 1}},
+	{"one rank cannot keep its only channel", 4, []string{"check", "loop", "1", "100000"}, []string{"FAKE_KEEP=0"}, nil},
+	{"an attribute is not deleted", 4, []string{"check", "loop", "2", "100000"}, []string{"FAKE_DELETE=1"}, map[string]int{byGroup: 1}},
 	{"no device at one rank", 4, []string{"check", "types"}, []string{"FAKE_OPEN=2"}, map[string]int{noGroup + "no device": 1}},
 	{"refused at one rank", 4, []string{"check", "types"}, []string{"FAKE_JOIN=0"}, map[string]int{noGroup + "refused": 1}},
 	{"no device each time", 4, []string{"check", "splits", "5"}, []string{"FAKE_OPEN=0"}, map[string]int{noGroup + "no device": 3}},
@@ -163,7 +168,8 @@ func (l library) build(t *testing.T) (dir string) {
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("no sources of the library: %v", err)
 	}
-	l.compile(t, filepath.Join(dir, "preload.so"), append(sources, "fake/librocast.c"), "-shared", "-fPIC", "-fvisibility=hidden")
+	l.compile(t, filepath.Join(dir, "preload.so"), append(sources, "fake/librocast.c"), "-shared", "-fPIC", "-fvisibility=hidden",
+		"-Wl,--wrap=PMPI_Comm_set_attr,--wrap=PMPI_Comm_delete_attr")
 	for _, program := range []string{"check", "panel"} {
 		l.compile(t, filepath.Join(dir, program), []string{"programs/" + program + ".c"}, "-pthread", "-lm")
 	}

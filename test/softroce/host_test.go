@@ -116,11 +116,7 @@ func received(t *testing.T, ctx context.Context, sent hostAnswer, receivers ...*
 func startAll(t *testing.T, ctx context.Context, s *stage, box, name string, more ...string) (source *host, receivers []*host) {
 	t.Helper()
 	for i, g := range s.Guests {
-		role := "receiver"
-		if i == 0 {
-			role = "source"
-		}
-		receivers = append(receivers, startHostOf(t, box, g, name, role, len(s.Guests), more...))
+		receivers = append(receivers, startHostOf(t, box, g, name, roleOf(i == 0), len(s.Guests), more...))
 	}
 	for _, h := range receivers {
 		if a := h.answer(t, ctx, "joined"); a.Members != len(s.Guests) || a.Way != "multicast" {
@@ -294,6 +290,72 @@ func storyHostSourceLeaves(t *testing.T, ctx context.Context, s *stage) string {
 	}
 	s.noGroups(t, ctx)
 	return fmt.Sprintf("the source left, and %d members went on by a new group", len(all)-1)
+}
+
+// storyHostTwoGroups has programs that are in two groups each: one program is the source of both,
+// and then the source of one and a receiver of the other.
+func storyHostTwoGroups(t *testing.T, ctx context.Context, s *stage) string {
+	const first, other = 30, 40
+	for _, second := range []int{0, 1} { // the source of the second group
+		names := []string{fmt.Sprint("h9-", second), fmt.Sprint("h10-", second)}
+		var all, receivers []*host
+		for i, g := range s.Guests {
+			all = append(all, startHost(t, g, names[0], roleOf(i == 0), len(s.Guests), "second="+names[1], "second_role="+roleOf(i == second)))
+		}
+		for i, h := range all {
+			h.answer(t, ctx, "joined")
+			if i != second {
+				receivers = append(receivers, h)
+			}
+		}
+		all[0].tell(t, "send count=%d seed=1", first)
+		all[second].tell(t, "send second=1 count=%d seed=2", other)
+		one := all[0].answer(t, ctx, "sent")
+		sent := all[second].answer(t, ctx, "sent")
+		received(t, ctx, one, all[1:]...)
+		for _, r := range receivers {
+			got := r.ask(t, ctx, "expected", "expect second=1 count=%d", other)
+			if got.ReceivedHash != sent.SentHash || got.Received != sent.Sent || got.Failed != 0 || sent.Failed != 0 {
+				t.Errorf("%s has %+v of the second group, and the source sent %+v", r.guest.Addr, got, sent)
+			}
+		}
+		for i := len(all) - 1; i > second; i-- {
+			all[i].leave(t, ctx)
+		}
+		all[second].leave(t, ctx)
+		if second == 1 { // the first program has been told that its second group has ended
+			all[0].answer(t, ctx, "error")
+			all[0].answer(t, ctx, "left")
+			all[0].ends(t, ctx)
+		}
+		s.noGroups(t, ctx)
+	}
+	return fmt.Sprintf("two groups in each program, %d and %d messages: from one source of both, and from two sources", first, other)
+}
+
+func roleOf(source bool) string {
+	if source {
+		return "source"
+	}
+	return "receiver"
+}
+
+// storyHostEnds lets the only source leave. The receivers hear so, and end.
+func storyHostEnds(t *testing.T, ctx context.Context, s *stage) string {
+	source, receivers := startAll(t, ctx, s, boxAddr, "h8")
+	sent := source.ask(t, ctx, "sent", "send count=20 seed=1")
+	received(t, ctx, sent, receivers...)
+	source.leave(t, ctx)
+	for _, r := range receivers {
+		want := source.guest.Addr.String() + " has left, and group h8 has ended with it"
+		if a := r.answer(t, ctx, "error"); a.Message != want {
+			t.Errorf("%s hears %q, want %q", r.guest.Addr, a.Message, want)
+		}
+		r.answer(t, ctx, "left")
+		r.ends(t, ctx)
+	}
+	s.noGroups(t, ctx)
+	return fmt.Sprintf("the source left after %d messages, and %d receivers ended by themselves", sent.Sent, len(receivers))
 }
 
 // storyHost plays a group of programs that have librocast alone: they join, send, leave, and join

@@ -118,6 +118,8 @@ var stories = []story{
 	{"librocast, loss", false, storyHostLoss},
 	{"librocast, link cut", false, storyHostCut},
 	{"librocast, source leaves", false, storyHostSourceLeaves},
+	{"librocast, group ends", false, storyHostEnds},
+	{"librocast, two groups", false, storyHostTwoGroups},
 }
 
 // TestStories checks data integrity on rxe hosts through rocast. The guests are booted once for

@@ -4,6 +4,9 @@
  *
  *   links grow    begins connections to one member, and then to three; prints the room for their
  *                 completions each time
+ *   links bound   begins connections to three members by a device whose queues hold ten completions,
+ *                 and prints how many operations each connection takes at once; then by one whose
+ *                 queues hold two, and to nobody
  *   links port    begins one to a member of which no port is known, and prints why it cannot
  *   links crowd   is connected to 50 times by a member and by a host that is none, and prints how
  *                 many connections it keeps
@@ -43,6 +46,28 @@ struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	return NULL;
 }
 
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	(void)qp, (void)wr, (void)bad;
+	return 0;
+}
+
+/* Counts the operations that one connection takes before the first of them is complete. */
+static unsigned operations_at_once(struct rocast_group *group)
+{
+	struct ibv_context device = { .ops = { .post_send = post_send } };
+	struct ibv_qp qp = { .context = &device };
+	struct operation operations[8] = { 0 };
+	struct link l = { .group = group, .outgoing = true, .ready = true, .qp = &qp };
+
+	group->operations = operations;
+	group->next = 8;
+	group->links = &l;
+	send_away(group);
+	group->links = NULL;
+	return (unsigned)l.posted;
+}
+
 static void connect_from(struct rocast_group *group, const char *ip)
 {
 	union address at = group->host->local, from;
@@ -56,7 +81,7 @@ static void connect_from(struct rocast_group *group, const char *ip)
 
 int main(int argc, char **argv)
 {
-	struct rocast host = { .process = getpid() };
+	struct rocast host = { .process = getpid(), .max_cqe = 1000 };
 	struct member others[3] = { { .receives = true }, { .receives = true }, { .receives = true } };
 	struct rocast_group group = {
 		.host = &host, .name = "g1", .way = ROCAST_UNICAST, .watch = { .fd = -1 }, .listener = -1, .others = others, .other_count = 1, .send_depth = 4,
@@ -82,6 +107,18 @@ int main(int argc, char **argv)
 		printf("%u of a member, who is %s\n", kept, group.links && same_ip(&group.links->peer, &others[0].address) ? "known" : "unknown");
 		close_links(&group, false);
 		close(group.listener);
+	} else if (strcmp(argv[1], "bound") == 0) {
+		group.other_count = 3;
+		group.send_depth = 8;
+		host.max_cqe = 10;
+		(void)connect_members(&group, 0);
+		printf("room for %d, %u at once by each\n", room, operations_at_once(&group));
+		host.max_cqe = 2;
+		(void)connect_members(&group, 0);
+		puts(rocast_message());
+		group.other_count = 0;
+		(void)connect_members(&group, 0);
+		puts(rocast_message());
 	} else {
 		(void)connect_members(&group, 0);
 		if (group.link_cq)

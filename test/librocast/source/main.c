@@ -1,11 +1,17 @@
 /*
- * source is the source of a group, with a device that does nothing. test/librocast/answers_test.go
+ * source is a member of a group, with a device that does nothing. test/librocast/answers_test.go
  * runs it under the sanitizers.
  *
  *   source alone      wants to become the source; the group is the only way; prints the error
  *   source fallback   the same with single connections too; prints the way
  *   source lost       loses one of two single connections during an operation, and prints what it
  *                     hears of that, and how many connections may go on with the operation
+ *   source ended      is a receiver to which the box at $ROCAST_BOX says that the group has ended,
+ *                     and prints what becomes of two receives, and of further calls
+ *   source cut        the same as a receiver to which the source has a single connection, which ends
+ *   source called     is one whom the source calls back to the group, before it ends its connection
+ *   source both       is one whom a member with ROCAST_BOTH has connected to
+ *   source silent     is one to whom the source has begun a connection, and ends it before it is used
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -49,14 +55,14 @@ static int req_notify_cq(struct ibv_cq *cq, int solicited)
 	return 0;
 }
 
-static void add_link(struct rocast_group *group, struct ibv_qp *qp, int fd, bool lost)
+static struct link *add_link(struct rocast_group *group, struct ibv_qp *qp, int fd, bool lost)
 {
 	struct link *l = calloc(1, sizeof(*l));
 
 	if (!l)
 		exit(2);
 	*l = (struct link){ .group = group, .fd = fd, .qp = qp, .outgoing = true, .ready = true, .posted = 1, .lost = lost, .next = group->links };
-	group->links = l;
+	return group->links = l;
 }
 
 /* Polls until the operation is complete. */
@@ -85,6 +91,55 @@ static void lose(struct rocast_group *group)
 	close(fds[1]);
 }
 
+/* Receives until no way is left. */
+static void receive(struct rocast_group *group)
+{
+	struct rocast_completion completion;
+	struct ibv_srq srq;
+	int n;
+
+	group->srq = &srq;
+	group->receives[0] = (struct receive){ .id = 7, .posted = true };
+	group->receives[2] = (struct receive){ .id = 9, .posted = true };
+	group->receives_posted = 2;
+	while ((n = rocast_wait(group, &completion, 1, 1000)) >= 0)
+		if (n > 0)
+			printf("%s %d, ", completion.kind == ROCAST_FAILED ? "failed" : "received", (int)completion.id);
+	printf("%d %s; ", n, rocast_message());
+	n = rocast_receive(group, NULL, NULL, 0, 0);
+	printf("%d %s\n", n, rocast_message());
+}
+
+/* Has a single connection from the source, which ends it at once. */
+static void be_connected(struct rocast_group *group, bool called_back, bool by_receiver, bool silent)
+{
+	struct rocast_group source = *group;
+	struct member other = { .receives = by_receiver };
+	struct link *l;
+	int fds[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) || !parse_ip("127.0.0.2", &other.address))
+		exit(2);
+	source.returning = called_back;
+	(void)add_link(&source, NULL, fds[0], false);
+	l = add_link(group, NULL, fds[1], false);
+	l->outgoing = false;
+	l->ready = !silent;
+	l->peer = other.address;
+	group->others = &other;
+	group->other_count = 1;
+	group->way = ROCAST_UNICAST;
+	group->qp = NULL;
+	group->listener = group->channel->fd; /* to which nobody connects */
+	close_links(&source, true);
+	if (!called_back && !by_receiver && !silent) {
+		receive(group);
+		return;
+	}
+	serve_members(group);
+	printf("called back: %d, ended: %d\n", group->rejoin, group->ended);
+}
+
 int main(int argc, char **argv)
 {
 	struct ibv_context device = { .ops = { .post_send = post_send, .poll_cq = poll_cq, .req_notify_cq = req_notify_cq } };
@@ -93,10 +148,12 @@ int main(int argc, char **argv)
 	struct ibv_comp_channel channel = { .context = &device };
 	struct rocast host = { .process = getpid() };
 	struct operation operations[1] = { 0 };
-	struct report ready[1];
+	struct receive receives[3] = { 0 };
+	struct report ready[4];
 	struct rocast_group group = {
 		.host = &host, .name = "g1", .role = ROCAST_BOTH, .way = ROCAST_MULTICAST, .give_up_ms = 1, .qp = &qp, .cq = &cq, .channel = &channel,
 		.watch = { .fd = -1 }, .listener = -1, .operations = operations, .ready = ready, .send_depth = 1,
+		.receives = receives, .receive_depth = 3,
 	};
 	int none[2], error;
 
@@ -107,6 +164,14 @@ int main(int argc, char **argv)
 	group.sleeper = epoll_create1(EPOLL_CLOEXEC);
 	if (strcmp(argv[1], "lost") == 0) {
 		lose(&group);
+	} else if (strcmp(argv[1], "cut") == 0 || strcmp(argv[1], "called") == 0 || strcmp(argv[1], "both") == 0 || strcmp(argv[1], "silent") == 0) {
+		group.role = ROCAST_RECEIVER;
+		be_connected(&group, strcmp(argv[1], "called") == 0, strcmp(argv[1], "both") == 0, strcmp(argv[1], "silent") == 0);
+	} else if (strcmp(argv[1], "ended") == 0) {
+		group.role = ROCAST_RECEIVER;
+		if (!parse_endpoint(getenv("ROCAST_BOX"), &host.box) || !parse_ip("127.0.0.1", &host.local))
+			return 2;
+		receive(&group);
 	} else {
 		error = rocast_become_source(&group, 600000);
 		printf("%d %s\n", error, error ? rocast_message() : group.way == ROCAST_UNICAST ? "unicast" : "multicast");

@@ -6,6 +6,8 @@
  *	FAKE_JOIN=RANK       rocast_join fails at this rank
  *	FAKE_WRITE=RANK,N    the N-th operation of this rank does not get through
  *	FAKE_POLL=RANK,N     the membership of this rank breaks when N pieces have arrived
+ *	FAKE_KEEP=RANK       this rank cannot keep the first attribute of a communicator
+ *	FAKE_DELETE=RANK     this rank can delete no attribute
  *	FAKE_RANKS=N         ranks of a node; 1 by default
  */
 #include <fcntl.h>
@@ -84,6 +86,26 @@ int PMPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Co
 	(void)info;
 	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	return PMPI_Comm_split(comm, rank / (ranks ? atoi(ranks) : 1), key, node);
+}
+
+/* Two calls of the library, which test/mpi/mpi_test.go lets the linker lead here. */
+int __real_PMPI_Comm_set_attr(MPI_Comm comm, int key, void *value);
+int __wrap_PMPI_Comm_set_attr(MPI_Comm comm, int key, void *value);
+int __wrap_PMPI_Comm_set_attr(MPI_Comm comm, int key, void *value)
+{
+	static bool failed;
+
+	if (failed || !due("FAKE_KEEP", 0))
+		return __real_PMPI_Comm_set_attr(comm, key, value);
+	failed = true;
+	return MPI_ERR_OTHER;
+}
+
+int __real_PMPI_Comm_delete_attr(MPI_Comm comm, int key);
+int __wrap_PMPI_Comm_delete_attr(MPI_Comm comm, int key);
+int __wrap_PMPI_Comm_delete_attr(MPI_Comm comm, int key)
+{
+	return due("FAKE_DELETE", 0) ? MPI_ERR_OTHER : __real_PMPI_Comm_delete_attr(comm, key);
 }
 
 int rocast_open(const struct rocast_settings *settings, struct rocast **host)

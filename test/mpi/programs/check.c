@@ -11,6 +11,7 @@
  *	check live COUNT       communicators of which none is freed
  *	check exhausted        the MPI library can make no further communicator, if it has a bound
  *	check faults           wrong arguments, which the MPI library has to find fault with
+ *	check nonblocking      MPI_Ibcast, and MPI_Bcast_c where there is one, beside MPI_Bcast
  *	check spawn            a communicator with ranks that were spawned
  */
 #include <mpi.h>
@@ -412,6 +413,31 @@ static void faults(void)
 	free(matrix);
 }
 
+/* Broadcasts that no group carries, on a communicator that has one. */
+static void nonblocking(void)
+{
+	unsigned char *bytes = allocate(LARGE), *others = allocate(LARGE + GUARD);
+	MPI_Request request;
+	int rank, size;
+
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	for (int root = 0; root < size; root++) {
+		fill(bytes, LARGE, (uint64_t)(rank == root ? 5 : 6));
+		MPI_Ibcast(bytes, LARGE, MPI_BYTE, root, MPI_COMM_WORLD, &request);
+		play(MPI_Bcast, others, LARGE, (root + 1) % size, 7, MPI_COMM_WORLD);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+		compare(bytes, LARGE, root, MPI_COMM_WORLD);
+#if MPI_VERSION >= 4
+		fill(bytes, LARGE, (uint64_t)(rank == root ? 8 : 9));
+		MPI_Bcast_c(bytes, LARGE, MPI_BYTE, root, MPI_COMM_WORLD);
+		compare(bytes, LARGE, root, MPI_COMM_WORLD);
+#endif
+	}
+	free(bytes);
+	free(others);
+}
+
 /* The ranks that are spawned want groups only for larger broadcasts. */
 static void merge(MPI_Comm between, int spawned)
 {
@@ -470,12 +496,14 @@ int main(int argc, char **argv)
 		exhausted();
 	else if (strcmp(what, "faults") == 0)
 		faults();
+	else if (strcmp(what, "nonblocking") == 0)
+		nonblocking();
 	else if (strcmp(what, "spawn") == 0)
 		spawn(argv[0]);
 	else if (strcmp(what, "spawned") == 0)
 		spawned();
 	else
-		stop("check sizes | types | communicators | intercommunicator | loop COUNT BYTES | splits COUNT | live COUNT | exhausted | faults | spawn", 0, 0);
+		stop("check sizes | types | communicators | intercommunicator | loop COUNT BYTES | splits COUNT | live COUNT | exhausted | faults | nonblocking | spawn", 0, 0);
 	if (rank == 0 && strcmp(what, "spawned"))
 		printf("%s done\n", what);
 	fflush(stdout);

@@ -3,14 +3,17 @@
  * one in each line, and writes JSON lines to stdout.
  *
  *   rocast-host box=10.77.0.254:7472 name=g1 role=source|receiver|both members=4 [bytes=4096] [count=256]
- *               [give_up=3000] [patience=30000]
+ *               [give_up=3000] [patience=30000] [second=g2 second_role=source|receiver|both]
  *
  *   send [count=] [seed=]       send messages, each into the next slot of all receivers: by turns a
  *                               WRITE with immediate, a SEND, and a WRITE before a WRITE with immediate
  *   expect count=               answer when so many messages were received since the start
  *   source                      become the source
  *   way
- *   leave
+ *   leave                       leave all groups, and end
+ *
+ * With second the program is in a group of this name too, which it joins after the first. A command
+ * with second=1 is for that one.
  *
  * bytes is the size of a slot, and count the number of slots. The first line is joined, without a
  * command. Each command is answered by its name in the past, or by error. Every answer has a hash
@@ -35,26 +38,32 @@ struct chain {
 	uint64_t count;
 };
 
-static struct rocast_group *group;
-static struct rocast_memory *region, *outgoing, *incoming;
-static unsigned char *slots, *out, *in;
+/* A membership, with what it has sent and received. */
+struct member {
+	struct rocast_group *group;
+	struct rocast_memory *region, *outgoing, *incoming;
+	unsigned char *slots, *out, *in;
+	struct chain received, sent;
+	uint64_t done, failed, posted, receive_number;
+};
+
+static struct member members[2], *self = members; /* self is the one whose command is obeyed */
+static unsigned member_count = 1;
 static size_t bytes, slot_count;
-static struct chain received, sent;
-static uint64_t done, failed, posted, receive_number;
 
 static const char *way(void)
 {
-	return rocast_way(group) == ROCAST_MULTICAST ? "multicast" : "unicast";
+	return rocast_way(self->group) == ROCAST_MULTICAST ? "multicast" : "unicast";
 }
 
 static void answer(const char *event)
 {
 	struct rocast_about about;
 
-	rocast_describe(group, &about);
+	rocast_describe(self->group, &about);
 	report(event, ",\"way\":\"%s\",\"fallbacks\":%u,\"returns\":%u,\"members\":%u,\"received\":%" PRIu64 ",\"receivedHash\":\"%s\","
 	       "\"sent\":%" PRIu64 ",\"sentHash\":\"%s\",\"failed\":%" PRIu64, way(), about.fallbacks, about.returns, about.members,
-	       received.count, received.hash, sent.count, sent.hash, failed);
+	       self->received.count, self->received.hash, self->sent.count, self->sent.hash, self->failed);
 }
 
 /* Appends a message to a chain of hashes. */
@@ -71,44 +80,56 @@ static void append(struct chain *chain, uint32_t number, const unsigned char *me
 
 static int post_receive(void)
 {
-	uint64_t id = receive_number++;
+	uint64_t id = self->receive_number++;
 
-	return rocast_receive(group, incoming, in + (id % DEPTH) * bytes, bytes, id);
+	return rocast_receive(self->group, self->incoming, self->in + (id % DEPTH) * bytes, bytes, id);
 }
 
 static void take(const struct rocast_completion *c)
 {
 	switch (c->kind) {
 	case ROCAST_DONE:
-		done++;
+		self->done++;
 		break;
 	case ROCAST_FAILED:
-		failed++;
+		self->failed++;
 		break;
 	case ROCAST_IMMEDIATE:
-		append(&received, c->immediate, slots + (c->immediate % slot_count) * bytes);
+		append(&self->received, c->immediate, self->slots + (c->immediate % slot_count) * bytes);
 		if (post_receive())
 			report_error("%s", rocast_message());
 		break;
 	case ROCAST_RECEIVED:
-		append(&received, UINT32_MAX, in + (c->id % DEPTH) * bytes);
+		append(&self->received, UINT32_MAX, self->in + (c->id % DEPTH) * bytes);
 		if (post_receive())
 			report_error("%s", rocast_message());
 		break;
 	}
 }
 
-/* Takes completions, and waits for some at most so long. */
-static bool work(unsigned ms)
+/* Takes completions of self, and waits for some at most so long. */
+static bool work_for_self(unsigned ms)
 {
 	struct rocast_completion completions[BATCH];
-	int n = rocast_wait(group, completions, BATCH, ms);
+	int n = rocast_wait(self->group, completions, BATCH, ms);
 
 	if (n < 0)
 		report_error("%s", rocast_message());
 	for (int i = 0; i < n; i++)
 		take(&completions[i]);
 	return n >= 0;
+}
+
+/* Takes completions of all groups, and waits for some of self at most so long. */
+static bool work(unsigned ms)
+{
+	struct member *waits = self;
+	bool works = true;
+
+	for (self = members; works && self < members + member_count; self++)
+		works = work_for_self(0);
+	self = waits;
+	return works && (ms == 0 || work_for_self(ms));
 }
 
 static void fill(unsigned char *at, uint64_t seed)
@@ -130,14 +151,14 @@ static int post(uint32_t number, unsigned char *from)
 
 	switch (number % 3) {
 	case 0:
-		return rocast_write_immediate(group, outgoing, from, bytes, 0, at, number, 0);
+		return rocast_write_immediate(self->group, self->outgoing, from, bytes, 0, at, number, 0);
 	case 1:
-		return rocast_send(group, outgoing, from, bytes, 0);
+		return rocast_send(self->group, self->outgoing, from, bytes, 0);
 	}
-	if ((error = rocast_write(group, outgoing, from, half, 0, at, 0)))
+	if ((error = rocast_write(self->group, self->outgoing, from, half, 0, at, 0)))
 		return error;
-	posted++;
-	while ((error = rocast_write_immediate(group, outgoing, from + half, bytes - half, 0, at + half, number, 0)) == ROCAST_EFULL)
+	self->posted++;
+	while ((error = rocast_write_immediate(self->group, self->outgoing, from + half, bytes - half, 0, at + half, number, 0)) == ROCAST_EFULL)
 		if (!work(1000))
 			return ROCAST_EBROKEN;
 	return error;
@@ -148,11 +169,11 @@ static void send_messages(const struct command *command)
 	uint64_t count = number_field(command, "count", 1), seed = number_field(command, "seed", 1);
 
 	for (uint64_t i = 0; i < count; i++) {
-		uint32_t number = (uint32_t)sent.count;
-		unsigned char *from = out + (number % DEPTH) * bytes;
+		uint32_t number = (uint32_t)self->sent.count;
+		unsigned char *from = self->out + (number % DEPTH) * bytes;
 		int error;
 
-		while (posted - done - failed > DEPTH / 2) /* the bytes of a slot must not change before */
+		while (self->posted - self->done - self->failed > DEPTH / 2) /* the bytes of a slot must not change before */
 			if (!work(1000))
 				return;
 		fill(from, seed + number);
@@ -163,11 +184,11 @@ static void send_messages(const struct command *command)
 			report_error("%s", rocast_message());
 			return;
 		}
-		posted++;
-		append(&sent, number % 3 == 1 ? UINT32_MAX : number, from);
+		self->posted++;
+		append(&self->sent, number % 3 == 1 ? UINT32_MAX : number, from);
 		work(0);
 	}
-	while (posted > done + failed)
+	while (self->posted > self->done + self->failed)
 		if (!work(1000))
 			return;
 	answer("sent");
@@ -188,17 +209,21 @@ static bool obey(char *line)
 {
 	struct command command;
 
+	self = members;
 	if (!parse_command(line, &command)) {
 		report_error("%s is no command", line);
-	} else if (strcmp(command.verb, "send") == 0) {
+		return true;
+	}
+	self += number_field(&command, "second", 0) > 0 && member_count > 1;
+	if (strcmp(command.verb, "send") == 0) {
 		send_messages(&command);
 	} else if (strcmp(command.verb, "expect") == 0) {
-		while (received.count < number_field(&command, "count", 1))
+		while (self->received.count < number_field(&command, "count", 1))
 			if (!work(1000))
 				return false;
 		answer("expected");
 	} else if (strcmp(command.verb, "source") == 0) {
-		if (rocast_become_source(group, 10000))
+		if (rocast_become_source(self->group, 10000))
 			report_error("%s", rocast_message());
 		else
 			answer("is source");
@@ -219,12 +244,13 @@ static void serve(void)
 	size_t length = 0;
 
 	for (;;) {
-		struct pollfd wanted[] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .fd = rocast_descriptor(group), .events = POLLIN } };
+		struct pollfd wanted[] = { { .fd = STDIN_FILENO, .events = POLLIN }, { .fd = rocast_descriptor(members[0].group), .events = POLLIN },
+					   { .fd = rocast_descriptor(members[member_count - 1].group), .events = POLLIN } };
 		char c;
 
 		if (!work(0))
 			return;
-		(void)poll(wanted, 2, 100);
+		(void)poll(wanted, 3, 100);
 		if (!wanted[0].revents)
 			continue;
 		while (read(STDIN_FILENO, &c, 1) == 1) {
@@ -244,13 +270,40 @@ static void serve(void)
 	}
 }
 
+static enum rocast_role role_of(const char *text)
+{
+	return strcmp(text, "source") == 0 ? ROCAST_SOURCE : strcmp(text, "both") == 0 ? ROCAST_BOTH : ROCAST_RECEIVER;
+}
+
+/* Makes self a member of a group. */
+static bool join(struct rocast *host, const struct command *options, const char *name, const char *role)
+{
+	struct rocast_membership wanted = {
+		.name = name, .members = (unsigned)number_field(options, "members", 2), .role = role_of(role), .regions = &self->region, .region_count = 1,
+		.send_depth = 2 * DEPTH, .receive_depth = DEPTH, .give_up_ms = (unsigned)number_field(options, "give_up", 3000),
+		.without_fallback = (int)number_field(options, "alone", 0),
+	};
+
+	self->out = allocate(DEPTH * bytes, host, &self->outgoing);
+	self->in = allocate(DEPTH * bytes, host, &self->incoming);
+	self->slots = allocate(slot_count * bytes, host, &self->region);
+	if (rocast_join(host, &wanted, &self->group)) {
+		report_error("%s", rocast_message());
+		return false;
+	}
+	for (int i = 0; i < DEPTH && wanted.role != ROCAST_SOURCE; i++)
+		if (post_receive())
+			report_error("%s", rocast_message());
+	return true;
+}
+
 int main(int argc, char **argv)
 {
 	struct command options = { 0 };
 	struct rocast *host;
 	struct rocast_settings settings = { 0 };
-	struct rocast_membership wanted = { 0 };
-	const char *role;
+	const char *second;
+	bool left = true;
 
 	for (int i = 1; i < argc; i++)
 		if (!add_field(&options, argv[i]))
@@ -259,38 +312,38 @@ int main(int argc, char **argv)
 	slot_count = number_field(&options, "count", 4 * DEPTH);
 	settings.box = text_field(&options, "box", NULL);
 	settings.patience_ms = (unsigned)number_field(&options, "patience", 30000);
-	role = text_field(&options, "role", "receiver");
+	second = text_field(&options, "second", NULL);
 	if (rocast_open(&settings, &host)) {
 		report_error("%s", rocast_message());
 		return 1;
 	}
-	out = allocate(DEPTH * bytes, host, &outgoing);
-	in = allocate(DEPTH * bytes, host, &incoming);
-	slots = allocate(slot_count * bytes, host, &region);
-	wanted = (struct rocast_membership){
-		.name = text_field(&options, "name", "g1"), .members = (unsigned)number_field(&options, "members", 2),
-		.role = strcmp(role, "source") == 0 ? ROCAST_SOURCE : strcmp(role, "both") == 0 ? ROCAST_BOTH : ROCAST_RECEIVER,
-		.regions = &region, .region_count = 1, .send_depth = 2 * DEPTH, .receive_depth = DEPTH,
-		.give_up_ms = (unsigned)number_field(&options, "give_up", 3000),
-		.without_fallback = (int)number_field(&options, "alone", 0),
-	};
-	if (rocast_join(host, &wanted, &group)) {
-		report_error("%s", rocast_message());
+	if (!join(host, &options, text_field(&options, "name", "g1"), text_field(&options, "role", "receiver"))) {
 		rocast_close(host);
 		return 1;
 	}
-	for (int i = 0; i < DEPTH && wanted.role != ROCAST_SOURCE; i++)
-		if (post_receive())
-			report_error("%s", rocast_message());
+	if (second) {
+		self = &members[member_count++];
+		if (!join(host, &options, second, text_field(&options, "second_role", "receiver"))) {
+			rocast_close(host);
+			return 1;
+		}
+	}
+	self = members;
 	answer("joined");
 	serve();
-	if (rocast_leave(group))
-		report_error("%s", rocast_message());
-	else
+	for (self = members; self < members + member_count; self++) {
+		if (rocast_leave(self->group)) {
+			report_error("%s", rocast_message());
+			left = false;
+		}
+	}
+	if (left)
 		report("left", "%s", "");
 	rocast_close(host);
-	free(out);
-	free(in);
-	free(slots);
+	for (self = members; self < members + member_count; self++) {
+		free(self->out);
+		free(self->in);
+		free(self->slots);
+	}
 	return 0;
 }
