@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/rocast/rocast/client"
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/internal/ways"
 )
@@ -17,8 +20,6 @@ const (
 	// patience bounds a seed. It takes some seconds, most of them for rocastd to start, and more on
 	// a busy machine.
 	patience = 3 * time.Minute
-	// standstill is how long a leader waits for a decision before there is another one.
-	standstill = 5 * time.Second
 	// underWay is how many entries may be under way when something crashes.
 	underWay = 64
 	// lossyPerMillion is how many packets of a million each replica's link loses, with every other
@@ -148,23 +149,66 @@ func (s *story) replace(ctx context.Context) error {
 }
 
 // goOn does what the leader has to do. If one replica has lost its log, and the box what it kept
-// for another one, no two replicas can follow the group: its queue pair ends, or nothing is decided
-// any more, because the box cannot know that the dead replica will not answer. Then there is
-// another leader, which finds the whole log at one of the replicas.
+// for another one, no two replicas can follow the group. The group's queue pair ends, or nothing is
+// decided any more, because the box cannot know that the dead replica will not answer. The leader
+// knows that, and the box says that the other replica is behind. Then there is another leader,
+// which finds the whole log at one of the replicas.
 func (s *story) goOn(ctx context.Context, do func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, standstill)
-	defer cancel()
-	err := do(limited)
+	followed, stop := context.WithCancelCause(ctx)
+	lost := map[string]bool{} // the leader's connections to their programs have ended
+	for _, r := range s.replicas {
+		if r.lost {
+			lost[r.host.IP.String()] = true
+		}
+	}
+	var watch sync.WaitGroup
+	watch.Go(func() { stop(s.now.tooFew(followed, lost)) })
+	err := do(followed)
+	why := context.Cause(followed)
+	stop(nil)
+	watch.Wait()
 	var ended *ways.Ended
-	if err == nil || !errors.As(err, &ended) && limited.Err() == nil || ctx.Err() != nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
 		return err
+	case !errors.As(err, &ended) && !errors.Is(why, errTooFew):
+		return errors.Join(err, why)
 	}
 	s.anew++
-	fmt.Fprintf(s.out, "a leader begins anew: %v; %s\n", err, s.members(ctx))
+	fmt.Fprintf(s.out, "a leader begins anew: %v; %s\n", cmp.Or(why, err), s.members(ctx))
 	if err := s.replace(ctx); err != nil {
 		return err
 	}
 	return do(ctx)
+}
+
+// errTooFew says that nothing is decided any more by the group of this leader.
+var errTooFew = errors.New("too few replicas can follow")
+
+// tooFew returns errTooFew when the box has said of so many replicas that they get no more data
+// that, beside those that have lost their logs, no quorum is left.
+func (l *leader) tooFew(ctx context.Context, lost map[string]bool) error {
+	var at client.Place
+	for wait := time.Duration(0); ; wait = api.MaxEventWait {
+		events, err := l.api.EventsAfter(ctx, at, l.group(), wait)
+		if err != nil {
+			return err
+		}
+		at = events.Place
+		group, err := l.api.Group(ctx, l.group())
+		if err != nil {
+			return err
+		}
+		follow := len(l.replicas) - len(lost)
+		for _, m := range group.Members {
+			if m.State == api.LeftOut && !lost[m.IP] {
+				follow--
+			}
+		}
+		if follow < quorum {
+			return errTooFew
+		}
+	}
 }
 
 // members says what the box knows of the replicas, and what they have.

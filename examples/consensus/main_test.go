@@ -45,6 +45,7 @@ func TestConsensus(t *testing.T) {
 		{"a replica is told what it lacks", isTold},
 		{"a new leader, and a replica that lacks entries", lags},
 		{"an entry that only one replica has", diverges},
+		{"only one replica can follow", oneFollows},
 		{"crashes as seeds draw them", drawn},
 		{"too few replicas follow", tooFew},
 	} {
@@ -188,6 +189,24 @@ func diverges(t *testing.T, ctx context.Context, s *story) {
 	must(t, alone.link.Lose(0))
 	alone.away = false
 	must(t, s.comeBack(ctx, alone))
+	must(t, s.check(ctx))
+}
+
+// A replica dies with its log, and the box with what it kept for another one. The box says that the
+// other one is behind, and so the leader knows that nothing will be decided any more.
+func oneFollows(t *testing.T, ctx context.Context, s *story) {
+	dead, r, before := s.replicas[0], s.replicas[1], s.anew
+	cut(t, ctx, s, r)
+	must(t, s.decide(ctx, some))
+	dead.die()
+	must(t, s.Daemon.Kill())
+	must(t, s.Daemon.Start(ctx, s.Box))
+	must(t, r.link.Lose(0))
+	must(t, s.goOn(ctx, func(ctx context.Context) error { return s.decide(ctx, 1) }))
+	if s.anew != before+1 {
+		t.Errorf("%d leaders began anew", s.anew-before)
+	}
+	must(t, s.comeBack(ctx, dead))
 	must(t, s.check(ctx))
 }
 
