@@ -6,8 +6,9 @@
  * and redirects the frame to the AF_XDP socket of its queue. It changes no byte of a frame. A frame
  * that is not a group's, or that cannot be redirected, goes to the kernel unchanged. It drops only
  * RoCEv2 frames, fragments and packets with IP options from an address that only the box sends
- * from. The classifier reads headers, not lengths: user space checks whether the frame is a valid
- * RoCEv2 packet (UDP length, padding, ICRC, PSN).
+ * from, and with fanout.c the ACKs that are merged (answers.c). The classifier reads headers, not
+ * lengths: user space checks whether the frame is a valid RoCEv2 packet (UDP length, padding, ICRC,
+ * PSN).
  */
 #include "xdp.h"
 
@@ -104,11 +105,13 @@ enum rocast_verdict {
 	PASS_NO_SOCKET,
 	PASS_META_FAILED,
 	DROP_OWN_SOURCE,
+	DROP_MERGED, /* an ACK that the kernel merged, and that the source does not hear of yet: answers.c */
 	REDIRECT_DATA,
 	REDIRECT_FEEDBACK,
 	REDIRECT_CNP,
 	REDIRECT_CM,
 	REDIRECT_FAN_OUT, /* sent to every path by the kernel: fanout.c */
+	REDIRECT_MERGED, /* an ACK that the kernel merged, and that became the ACK to the source: answers.c */
 	VERDICTS,
 };
 
@@ -389,7 +392,7 @@ int rocast_classify(struct xdp_md *ctx)
 	frames = bpf_map_lookup_elem(&counters, &verdict);
 	if (frames)
 		(*frames)++;
-	if (verdict == DROP_OWN_SOURCE)
+	if (verdict == DROP_OWN_SOURCE || verdict == DROP_MERGED)
 		return XDP_DROP;
 	return verdict >= REDIRECT_DATA ? XDP_REDIRECT : XDP_PASS;
 }

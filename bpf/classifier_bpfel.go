@@ -45,12 +45,14 @@ const (
 	classifierRocastVerdictPASS_NO_SOCKET    classifierRocastVerdict = 7
 	classifierRocastVerdictPASS_META_FAILED  classifierRocastVerdict = 8
 	classifierRocastVerdictDROP_OWN_SOURCE   classifierRocastVerdict = 9
-	classifierRocastVerdictREDIRECT_DATA     classifierRocastVerdict = 10
-	classifierRocastVerdictREDIRECT_FEEDBACK classifierRocastVerdict = 11
-	classifierRocastVerdictREDIRECT_CNP      classifierRocastVerdict = 12
-	classifierRocastVerdictREDIRECT_CM       classifierRocastVerdict = 13
-	classifierRocastVerdictREDIRECT_FAN_OUT  classifierRocastVerdict = 14
-	classifierRocastVerdictVERDICTS          classifierRocastVerdict = 15
+	classifierRocastVerdictDROP_MERGED       classifierRocastVerdict = 10
+	classifierRocastVerdictREDIRECT_DATA     classifierRocastVerdict = 11
+	classifierRocastVerdictREDIRECT_FEEDBACK classifierRocastVerdict = 12
+	classifierRocastVerdictREDIRECT_CNP      classifierRocastVerdict = 13
+	classifierRocastVerdictREDIRECT_CM       classifierRocastVerdict = 14
+	classifierRocastVerdictREDIRECT_FAN_OUT  classifierRocastVerdict = 15
+	classifierRocastVerdictREDIRECT_MERGED   classifierRocastVerdict = 16
+	classifierRocastVerdictVERDICTS          classifierRocastVerdict = 17
 )
 
 // Names of all BPF objects in the ELF.

@@ -6,9 +6,9 @@
 // The classifier changes no byte of a frame and knows nothing of members, paths or merging. A frame
 // that is not a group's goes to the kernel unchanged, and so does a group's frame that cannot be
 // redirected. The only frames it drops are RoCEv2 frames from an address that the box speaks for
-// ([MatchSrc]); the kernel drops frames where a socket's ring is full. The classifier reads
-// addresses, ports, opcode and QPN, not lengths or the ICRC: the dataplane checks whether a group's
-// frame is valid.
+// ([MatchSrc]), and ACKs that the kernel has merged (answers.c); the kernel drops frames where a
+// socket's ring is full. The classifier reads addresses, ports, opcode and QPN, not lengths or the
+// ICRC: the dataplane checks whether a group's frame is valid.
 //
 // One [Classifier] holds the group entries and the counters of all ports. [Classifier.OpenPort]
 // attaches to one interface by a bpf_link, so a daemon that dies leaves no program behind. The

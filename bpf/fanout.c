@@ -10,6 +10,8 @@
  * headers that the receiver expects. Every other packet disarms the group and goes to user space;
  * only user space decides what happens to it.
  *
+ * While a group is armed, answers.c merges the plain ACKs of its receivers.
+ *
  *	frame -> rocast_classify -- armed, next PSN, plain -> broadcast -> rocast_fan_out -> port
  *	                        \-- otherwise: disarm ------> AF_XDP socket
  *
@@ -24,6 +26,8 @@ enum {
 	SLOT_PATHS = 64, /* paths of an armed group */
 	SLOT_PORTS = 64, /* a group with a member behind a port of a higher number is not armed */
 	SLOT_REGIONS = 4, /* memory regions of an armed group */
+	SLOT_ANSWERS = 16, /* paths of a group whose answers are merged here */
+	ACK_BYTES = 14 + 40 + 8 + 12 + 4 + 4, /* of a merged ACK over IPv6, which is the longest */
 	FANS = 256, /* different sets of ports that groups send to */
 	FAN_ENTRIES = SLOT_PATHS,
 	LENGTHS = 1024, /* different lengths, in 4-byte words between the BTH and the ICRC */
@@ -72,7 +76,7 @@ struct rocast_range {
 
 /*
  * The headers of a plain packet of the group, and the places of the paths of each port. Within one
- * epoch only word, payload, limit and asked change.
+ * epoch only word, payload, limit, asked, told and acked change.
  */
 struct rocast_slot {
 	__u64 word;
@@ -94,6 +98,14 @@ struct rocast_slot {
 	__u32 asked; /* the last packet that asks for an ACK, and ASKED; 0: none since the group was armed */
 	struct rocast_region regions[SLOT_REGIONS];
 	struct rocast_range ports[SLOT_PORTS];
+	/* Merging of answers: see answers.c. */
+	__u64 told; /* what the source was told last */
+	__u64 acked[SLOT_ANSWERS]; /* what each path has acknowledged, in the source's PSNs and MSNs */
+	__u32 answers; /* number of paths */
+	__u32 ack_ifindex; /* of the port to the source */
+	__u32 ack_port; /* its PortID */
+	__u8 migrated; /* the MigReq bit of all answers, as in the BTH */
+	__u8 ack[ACK_BYTES]; /* the ACK to the source with PSN 0 and MSN 0 */
 };
 
 /*
@@ -115,6 +127,8 @@ struct rocast_path {
 	__u8 l2_bytes;
 	__u8 l2[22];
 	__u8 zero[3];
+	__u32 answer_qpn; /* to which the receiver answers */
+	__u32 delta_msn; /* of the source's MSNs from the receiver's */
 	__be32 addresses[8]; /* source and destination; IPv4 has one word each */
 	struct rocast_target targets[SLOT_REGIONS];
 };
@@ -447,6 +461,8 @@ static __always_inline __u32 frame_bytes_of(const struct fan_tag *tag)
 	       sizeof(struct udphdr) + sizeof(struct bth) + 4 + tag->words * 4;
 }
 
+#include "answers.c"
+
 /*
  * Sends the packet to all paths and returns REDIRECT_FAN_OUT if its group is armed and the packet
  * is plain. Otherwise it disarms the group and returns FOUND: the packet goes to user space.
@@ -464,6 +480,8 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 	__u8 *data;
 	int step;
 
+	if (f->meta.kind == KIND_FEEDBACK)
+		return take_answer(ctx, f);
 	if (f->meta.kind != KIND_DATA)
 		return FOUND;
 	slot = bpf_map_lookup_elem(&slots, &index);

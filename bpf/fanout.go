@@ -16,8 +16,9 @@ const (
 	SlotPaths   = 64   // paths of an armed group
 	SlotPorts   = len(Slot{}.Ports)
 	SlotRegions = len(Slot{}.Regions)
-	Fans        = 256  // different sets of ports that groups send to
-	Lengths     = 1024 // different lengths of a packet, in 4-byte words between the BTH and the ICRC
+	SlotAnswers = len(Slot{}.Acked) // paths of a group whose answers are merged
+	Fans        = 256               // different sets of ports that groups send to
+	Lengths     = 1024              // different lengths of a packet, in 4-byte words between the BTH and the ICRC
 	// RetainedBytes is the longest frame of which the kernel can keep a copy.
 	RetainedBytes = len(retained{}.Frame)
 )
@@ -100,8 +101,8 @@ func mapMemory(m *ebpf.Map) ([]byte, error) {
 	return b, nil
 }
 
-// Slot returns slot i. While its word is armed, only the word, payload, the limit and asked may be
-// accessed, and only atomically.
+// Slot returns slot i. While its word is armed, only the word, payload, the limit, asked, told and
+// acked may be accessed, and only atomically.
 func (f *FanOut) Slot(i int) *Slot {
 	return &unsafe.Slice((*Slot)(unsafe.Pointer(&f.mapped[0][0])), Slots)[i]
 }
@@ -119,6 +120,16 @@ func (f *FanOut) Word(i int) *atomic.Uint64 {
 // Limit returns the limit of slot i, which user space may raise while the slot is armed.
 func (f *FanOut) Limit(i int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&f.Slot(i).Limit))
+}
+
+// Told returns the word of slot i that says what the source was told last (answers.c).
+func (f *FanOut) Told(i int) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&f.Slot(i).Told))
+}
+
+// Acked returns the word of slot i that says what a path has acknowledged (answers.c).
+func (f *FanOut) Acked(i, path int) *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&f.Slot(i).Acked[path]))
 }
 
 // RetainedEntries is the number of packets of which the kernel can keep a copy.

@@ -51,6 +51,8 @@ type fanoutRocastPath struct {
 	L2Bytes   uint8
 	L2        [22]uint8
 	Zero      [3]uint8
+	AnswerQpn uint32
+	DeltaMsn  uint32
 	Addresses [8]uint32
 	Targets   [4]struct {
 		_       structs.HostLayout
@@ -98,6 +100,14 @@ type fanoutRocastSlot struct {
 		First uint8
 		Count uint8
 	}
+	Told       uint64
+	Acked      [16]uint64
+	Answers    uint32
+	AckIfindex uint32
+	AckPort    uint32
+	Migrated   uint8
+	Ack        [82]uint8
+	_          [1]byte
 }
 
 type fanoutRocastTraffic struct {
@@ -128,12 +138,14 @@ const (
 	fanoutRocastVerdictPASS_NO_SOCKET    fanoutRocastVerdict = 7
 	fanoutRocastVerdictPASS_META_FAILED  fanoutRocastVerdict = 8
 	fanoutRocastVerdictDROP_OWN_SOURCE   fanoutRocastVerdict = 9
-	fanoutRocastVerdictREDIRECT_DATA     fanoutRocastVerdict = 10
-	fanoutRocastVerdictREDIRECT_FEEDBACK fanoutRocastVerdict = 11
-	fanoutRocastVerdictREDIRECT_CNP      fanoutRocastVerdict = 12
-	fanoutRocastVerdictREDIRECT_CM       fanoutRocastVerdict = 13
-	fanoutRocastVerdictREDIRECT_FAN_OUT  fanoutRocastVerdict = 14
-	fanoutRocastVerdictVERDICTS          fanoutRocastVerdict = 15
+	fanoutRocastVerdictDROP_MERGED       fanoutRocastVerdict = 10
+	fanoutRocastVerdictREDIRECT_DATA     fanoutRocastVerdict = 11
+	fanoutRocastVerdictREDIRECT_FEEDBACK fanoutRocastVerdict = 12
+	fanoutRocastVerdictREDIRECT_CNP      fanoutRocastVerdict = 13
+	fanoutRocastVerdictREDIRECT_CM       fanoutRocastVerdict = 14
+	fanoutRocastVerdictREDIRECT_FAN_OUT  fanoutRocastVerdict = 15
+	fanoutRocastVerdictREDIRECT_MERGED   fanoutRocastVerdict = 16
+	fanoutRocastVerdictVERDICTS          fanoutRocastVerdict = 17
 )
 
 // Names of all BPF objects in the ELF.

@@ -64,7 +64,7 @@ func TestVerdictNamesAreDistinct(t *testing.T) {
 		kind, _, _ := strings.Cut(name, "_")
 		want := "pass"
 		switch {
-		case Verdict(v) == DropOwnSource:
+		case Verdict(v) == DropOwnSource, Verdict(v) == DropMerged:
 			want = "drop"
 		case Verdict(v) >= RedirectData:
 			want = "redirect"

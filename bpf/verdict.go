@@ -27,8 +27,10 @@ const (
 	// PassMetaFailed: a group's frame, but the driver leaves no room for metadata in front of it.
 	PassMetaFailed = Verdict(classifierRocastVerdictPASS_META_FAILED)
 	// DropOwnSource: RoCEv2 from an address that only the box sends from (MatchSrc). A bridge would
-	// deliver it to the source as a merged ACK. This is the only verdict that drops the frame.
+	// deliver it to the source as a merged ACK. No other verdict loses what the frame says.
 	DropOwnSource = Verdict(classifierRocastVerdictDROP_OWN_SOURCE)
+	// DropMerged: the kernel merged a receiver's ACK, and the source does not hear of it yet.
+	DropMerged = Verdict(classifierRocastVerdictDROP_MERGED)
 	// RedirectData, RedirectFeedback, RedirectCNP, RedirectCM: redirected to the queue's socket as
 	// a frame of that [Kind].
 	RedirectData     = Verdict(classifierRocastVerdictREDIRECT_DATA)
@@ -38,6 +40,8 @@ const (
 
 	// RedirectFanOut: the kernel sent the frame to every path of its group.
 	RedirectFanOut = Verdict(classifierRocastVerdictREDIRECT_FAN_OUT)
+	// RedirectMerged: the kernel merged a receiver's ACK and made it the ACK to the source.
+	RedirectMerged = Verdict(classifierRocastVerdictREDIRECT_MERGED)
 
 	// Verdicts is the number of verdicts.
 	Verdicts = int(classifierRocastVerdictVERDICTS)
@@ -55,11 +59,13 @@ var verdictNames = [Verdicts]string{
 	PassNoSocket:     "pass_no_socket",
 	PassMetaFailed:   "pass_meta_failed",
 	DropOwnSource:    "drop_own_source",
+	DropMerged:       "drop_merged",
 	RedirectData:     "redirect_data",
 	RedirectFeedback: "redirect_feedback",
 	RedirectCNP:      "redirect_cnp",
 	RedirectCM:       "redirect_cm",
 	RedirectFanOut:   "redirect_fan_out",
+	RedirectMerged:   "redirect_merged",
 }
 
 func (v Verdict) String() string {

@@ -94,7 +94,7 @@ func (c *Controller) view(g *group) api.Group {
 	if f == nil {
 		return v
 	}
-	v.MTU, v.Hosts = f.PathMTU, f.Hosts
+	v.MTU, v.Hosts = f.PathMTU, f.Hosts != groupfile.HostsNothing
 	v.Policy, v.Engine = policy(f.Policy), &api.Engine{Wanted: f.Engine.String()}
 	if g.table != nil {
 		v.RegionCount = g.table.Len()
@@ -155,6 +155,7 @@ func (g *group) addTree(v *api.Group) {
 
 func addEngine(v *api.Engine, e dataplane.EngineState) {
 	v.Carrier, v.Reason, v.Carried = api.CarrierAFXDP, e.Reason, e.Carried
+	v.Answers = e.Answers
 	if e.Kernel {
 		v.Carrier = api.CarrierKernel
 	}

@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/rocast/rocast/dataplane"
@@ -58,8 +59,14 @@ func (p *stream) Unsent() int { return 0 }
 // BenchmarkBatch measures a batch of 64 data packets to three receivers, an ACK from each of them,
 // and the merged ACK, without any I/O.
 func BenchmarkBatch(b *testing.B) {
+	for _, repair := range []feedback.RepairPolicy{feedback.RepairOff, feedback.RepairLocal} {
+		b.Run(fmt.Sprintf("repair-%v", repair), func(b *testing.B) { batches(b, repair) })
+	}
+}
+
+func batches(b *testing.B, repair feedback.RepairPolicy) {
 	g := group()
-	g.PathMTU, g.Policy.Repair = 4096, feedback.RepairOff
+	g.PathMTU, g.Policy.Repair = 4096, repair
 	pool := &slots{make([]byte, 8192)}
 	var s *dataplane.Switch
 	data := newStream(b, 1024)
@@ -70,7 +77,7 @@ func BenchmarkBatch(b *testing.B) {
 		acks, in = append(acks, l), append(in, l)
 	}
 	s = dataplane.New(dataplane.Config{
-		Workers: []dataplane.WorkerConfig{{Ports: in, Pool: pool}}, Steering: noSteering{},
+		Workers: []dataplane.WorkerConfig{{Ports: in, Pool: pool}}, Steering: noSteering{}, RepairChunks: 1 << 14,
 	})
 	if _, err := s.Add(g); err != nil {
 		b.Fatal(err)

@@ -25,6 +25,7 @@ type Core struct {
 	placed    rotation // groups that have a place in fanOut
 	block     mft.Block
 	fanCounts FanOutCounts
+	merging   folding
 	taps      []*tap // of the captures that run
 }
 

@@ -1,6 +1,9 @@
 package dataplane
 
-import "github.com/rocast/rocast/mft"
+import (
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+)
 
 // Sleep does what an idle worker does.
 func Sleep(w *Worker) { w.sleep() }
@@ -108,3 +111,6 @@ func AnswersBefore(w *Worker, id mft.GroupID, n uint32) {
 		t.naks, t.rnrs, t.cnps = uint64(n), uint64(n), uint64(n)
 	}
 }
+
+// SnapshotOf is the merging state of a group that a core has.
+func SnapshotOf(c *Core, id mft.GroupID) feedback.Snapshot { return c.stateOf(id).merge.Snapshot() }

@@ -34,6 +34,14 @@ type FanOut interface {
 	Disarm(id mft.GroupID) FanWord
 	// Limit sets the last PSN that may be carried.
 	Limit(id mft.GroupID, psn roce.PSN)
+	// Merge lets the engine merge the receivers' plain ACKs from here on. Path i of the block has
+	// acknowledged at[i], and the source was told told. The group must be armed with a block that
+	// has a Source, and its ACKs must not be merged already. The error says why the engine cannot.
+	Merge(id mft.GroupID, at []feedback.Place, told feedback.Place) error
+	// EndMerge ends that. It fills in what each path has acknowledged, and returns what the source
+	// was told last, which is no more. It comes before Load and Disarm, so that these count what
+	// was acknowledged.
+	EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place)
 	// Retained returns a packet that the engine carried and retains, as the source sent it, or nil.
 	// The group must have a place. It must have been armed with a block with Retain, and a limit
 	// less than Retain beyond psn, for as long as the result is used.
@@ -74,6 +82,7 @@ type fanState struct {
 	from    roce.PSN // the first packet that the engine may carry since it was armed
 	keeps   int      // how many packets the engine retains; 0: leastKept
 	paths   int      // number of paths that get copies from the engine
+	merges  merging  // of the receivers' ACKs
 	listed  bool     // in Core.armable
 	unheard bool     // when disarmed last, a receiver had acknowledged nothing of what was carried
 	calm    int      // plain packets in a row since the last decision
@@ -92,6 +101,7 @@ type EngineState struct {
 	Kernel  bool   // the kernel carries them now
 	Reason  string // why the kernel does not
 	Carried uint64 // packets that the kernel has carried
+	Answers string // why the kernel does not merge the receivers' ACKs while it carries the packets
 }
 
 func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
@@ -105,6 +115,9 @@ func (c *Core) groupState(now feedback.Tick, st *state) *GroupState {
 
 func (c *Core) engineState(st *state) EngineState {
 	e := EngineState{Kernel: st.fan.at.Armed, Carried: st.fan.carried}
+	if why := st.fan.merges.why; e.Kernel && why != nil {
+		e.Answers = why.Error()
+	}
 	switch {
 	case e.Kernel:
 	case c.noFanOut != nil:
@@ -140,12 +153,21 @@ var (
 	errNoPlace  = errors.New("another group has its place in the kernel engine, and is busy")
 )
 
-// sync reports the packets that the engine carried since the last call to the merging. It precedes
-// every event of the group.
+// sync reports to the merging what the engine did since the last call: the packets that it carried,
+// and the ACKs that it merged. It precedes every event of the group. The engine merges nothing more
+// until resume.
 func (c *Core) sync(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.at.Armed {
+		c.endMerge(st)
 		c.learn(now, st, c.fanOut.Load(st.group.ID), out)
 	}
+}
+
+// look takes in what the engine did, between two events of a group.
+func (c *Core) look(now feedback.Tick, st *state, out *Outputs) {
+	c.sync(now, st, out)
+	c.settle(now, st, Reason(feedback.Absorbed), out)
+	c.follow(now, st, out)
 }
 
 // precede is what comes before a frame of the group. Data that reaches the core while the group is
@@ -182,11 +204,13 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 			c.armable = append(c.armable, st)
 		}
 	}
+	c.resume(st)
 }
 
 // takeBack disarms the group.
 func (c *Core) takeBack(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.at.Armed {
+		c.endMerge(st)
 		c.learn(now, st, c.fanOut.Disarm(st.group.ID), out)
 	}
 }
@@ -213,6 +237,7 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 		}, c.acts[:0])
 		c.perform(st, nil, -1, out)
 	}
+	c.fold(now, st, out)
 	if !w.Armed {
 		c.fanCounts.Disarmed++
 		c.carry(st, false)
@@ -225,12 +250,13 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 	c.countInFlight(st)
 }
 
-// extend moves the limit of an armed group up before the engine reaches it.
+// extend moves the limit of an armed group up before the engine reaches it. Where the engine merges
+// the answers, the core may not look again for a second.
 func (c *Core) extend(st *state) {
 	switch f := &st.fan; {
 	case !f.at.Armed:
 		return
-	case st.held == nil && f.limit.Sub(f.at.PSN) >= feedback.Window/2, st.held != nil && f.limit == st.retainable():
+	case st.held == nil && f.merges.why != nil && f.limit.Sub(f.at.PSN) >= feedback.Window/2, st.held != nil && f.limit == st.retainable():
 		return
 	}
 	if limit := st.horizon(); limit.After(st.fan.limit) {
@@ -354,6 +380,8 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	f.at, f.limit, f.before, f.paths = w, limit, f.carried, len(c.block.Paths)
 	c.fanCounts.Armed++
 	c.carry(st, true)
+	f.merges.of(&c.block)
+	c.resume(st)
 	return nil
 }
 
@@ -370,14 +398,18 @@ func (st *state) block(b *mft.Block, marks []bool) error {
 		if port := int(st.group.Paths[i].Port); port < len(marks) && marks[port] {
 			return errMarks
 		}
-		if err := b.Add(st.group, i, st.offsets[i].deltaPSN, &st.edits); err != nil {
+		if err := b.Add(st.group, i, st.offsets[i].deltaPSN, st.offsets[i].deltaMSN, &st.edits); err != nil {
 			return err
 		}
 	}
 	if st.held != nil {
 		b.Retain = st.kept()
 	}
-	return b.End()
+	if err := b.End(); err != nil {
+		return err
+	}
+	st.fan.merges.why = st.mayMerge(b)
+	return nil
 }
 
 // place takes the group's place in the engine. It takes the place from another group of this core
@@ -408,8 +440,7 @@ const giveWayPeriod = feedback.Tick(time.Second)
 // giveWay is called when another group wants the place of a group. It takes the place if the group
 // has carried nothing since it was called before, and says whether it did.
 func (c *Core) giveWay(now feedback.Tick, st *state, out *Outputs) bool {
-	c.sync(now, st, out)
-	c.follow(now, st, out)
+	c.look(now, st, out)
 	if f := &st.fan; f.at.Armed && f.at.PSN != f.idle {
 		f.idle = f.at.PSN
 		return false
@@ -438,6 +469,7 @@ func (c *Core) abandon(st *state) {
 		return
 	}
 	if was := st.fan.at; was.Armed {
+		c.endMerge(st)
 		c.fanCounts.Disarmed++
 		c.carry(st, false)
 		c.fanCounts.Carried += uint64(c.fanOut.Disarm(st.group.ID).PSN.Sub(was.PSN))

@@ -583,8 +583,8 @@ func TestAGroupThatLosesItsPlaceIsServed(t *testing.T) {
 func TestALostTailIsRepairedAfterAHopHasChanged(t *testing.T) {
 	b, psn := newCarriedBench(t)
 	b.wait(40 * time.Millisecond) // nothing waits any more
+	b.expectEngine(true)          // the question makes the core look at the group
 	b.send(asking(psn))
-	b.expectEngine(true)
 	for path := range 3 {
 		b.take(path)
 	}
@@ -594,11 +594,11 @@ func TestALostTailIsRepairedAfterAHopHasChanged(t *testing.T) {
 	if err := b.Switch.Replace(b.group.ID, &next); err != nil {
 		t.Fatal(err)
 	}
-	b.expectEngine(false)
 	b.wait(50 * time.Millisecond)
 	for path := range 3 {
 		if len(b.take(path)) == 0 {
 			t.Errorf("receiver %d was sent nothing again", path)
 		}
 	}
+	b.expectEngine(false)
 }

@@ -148,7 +148,7 @@ func TestEnginesAgree(t *testing.T) {
 				d.step()
 			}
 			w.counts() // the core learns of what was carried last
-			for _, name := range []string{"forwarded", "resent", "filtered", "merged", "held", "refused"} {
+			for _, name := range []string{"forwarded", "resent", "filtered", "held", "refused"} {
 				if a, b := counter(t, w.with.Switch, name), counter(t, w.sole.Switch, name); a != b {
 					t.Errorf("%s: %d with the engine, %d without", name, a, b)
 				}
@@ -209,8 +209,14 @@ func (w *twins) counts() {
 	w.t.Helper()
 	with, _ := w.with.Switch.GroupState(w.a.ID)
 	sole, _ := w.sole.Switch.GroupState(w.b.ID)
-	if !slices.Equal(with.Counters, sole.Counters) {
-		w.t.Errorf("the group counts %v with the engine, %v without", with.Counters, sole.Counters)
+	for i, c := range sole.Counters {
+		switch feedback.Outcome(i) {
+		case feedback.Stale, feedback.Duplicate, feedback.Absorbed, feedback.Merged:
+			continue // the engine merges plain ACKs past the core
+		}
+		if with.Counters[i] != c {
+			w.t.Errorf("the group counts %v with the engine, %v without", with.Counters[i], c)
+		}
 	}
 	if with.Traffic != sole.Traffic || !slices.Equal(with.Receivers, sole.Receivers) {
 		w.t.Errorf("the group has carried %+v %+v with the engine, %+v %+v without", with.Traffic, with.Receivers, sole.Traffic, sole.Receivers)

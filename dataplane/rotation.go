@@ -71,8 +71,11 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 		c.follow(now, st, out)
 	})
 	placed := c.placed.turn(now, giveWayPeriod, func(st *state) {
-		if c.fanOut.Wanted(st.group.ID) {
+		switch {
+		case c.fanOut.Wanted(st.group.ID):
 			c.giveWay(now, st, out)
+		case st.fan.merges.on: // no answer tells the core how far the receivers are
+			c.look(now, st, out)
 		}
 	})
 	return timed || waiting || carried || placed

@@ -239,6 +239,10 @@ func (s *slow) Arm(_ mft.GroupID, _ *mft.Block, w dataplane.FanWord, _ roce.PSN)
 	return nil
 }
 
+func (s *slow) Merge(mft.GroupID, []feedback.Place, feedback.Place) error {
+	return errors.New("it does not merge")
+}
+
 func (s *slow) Disarm(mft.GroupID) dataplane.FanWord {
 	close(s.disarms)
 	<-s.goOn

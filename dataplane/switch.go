@@ -387,8 +387,22 @@ type Counter struct {
 	Value uint64
 }
 
+// EndFanOut takes all groups back from the engine, whose memory is about to go. Run must have
+// returned.
+func (s *Switch) EndFanOut() {
+	for _, w := range s.workers {
+		s.do(w, func(w *Worker) {
+			for placed := &w.core.placed; len(placed.groups) > 0; {
+				w.core.leave(w.now(), placed.groups[0], &w.out)
+			}
+			w.flush()
+			w.core.PutBack()
+		})
+	}
+}
+
 // Counters returns the number of received frames for each reason, in the order of Reason, and the
-// number of frames that could not be sent.
+// number of frames that could not be sent. ACKs that the engine merged are not among them.
 func (s *Switch) Counters() []Counter {
 	var counts [NumReasons]uint64
 	unsent := uint64(0)
@@ -396,6 +410,8 @@ func (s *Switch) Counters() []Counter {
 	var repair RepairCounts
 	for _, w := range s.workers {
 		s.do(w, func(w *Worker) {
+			w.core.lookAtAll(w.now(), &w.out)
+			w.flush()
 			fan.add(&w.core.fanCounts)
 			repair.add(&w.core.repair.counts)
 			for r, n := range w.counts {
@@ -448,7 +464,8 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 	if owner := s.owners.of(id); owner >= 0 {
 		s.do(s.workers[owner], func(w *Worker) {
 			if st := w.core.stateOf(id); st != nil {
-				w.core.sync(w.now(), st, &w.out) // an armed group is plain, so nothing is to be sent
+				w.core.look(w.now(), st, &w.out)
+				w.flush()
 				state = w.core.groupState(w.now(), st)
 			}
 		})

@@ -61,6 +61,8 @@ func (s *Switch) Trace(port mft.PortID, frame []byte) (t Trace, err error) {
 		trial.polled = w.now()
 		zero = time.Now().Add(-time.Duration(trial.polled))
 		if st := w.core.stateOf(t.Group); st != nil {
+			w.core.look(w.polled, st, &w.out)
+			w.flush()
 			trial.core.imitate(w.core, st)
 		}
 		trial.try(table, frame, &t, port)
@@ -141,7 +143,7 @@ func (st *state) clone() *state {
 	c.merge = new(feedback.Group)
 	c.merge.CopyFrom(st.merge)
 	c.offsets, c.turns, c.tallies = slices.Clone(st.offsets), slices.Clone(st.turns), slices.Clone(st.tallies)
-	c.fan.listed = false
+	c.fan.listed, c.fan.merges.on = false, false // nothing is merged of a copy
 	if st.held != nil {
 		h := *st.held
 		h.at = slices.Clone(h.at)
@@ -175,6 +177,8 @@ func (r *retention) of(h *held, st *state) *retention {
 type frozen struct {
 	FanOut
 	word FanWord
+	at   []feedback.Place // of a group whose answers it merges
+	told feedback.Place
 }
 
 var errFrozen = errors.New("this is only tried")
@@ -185,6 +189,14 @@ func (f *frozen) Release(mft.GroupID)                                  {}
 func (f *frozen) Arm(mft.GroupID, *mft.Block, FanWord, roce.PSN) error { return errFrozen }
 func (f *frozen) Load(mft.GroupID) FanWord                             { return f.word }
 func (f *frozen) Limit(mft.GroupID, roce.PSN)                          {}
+func (f *frozen) Merge(_ mft.GroupID, at []feedback.Place, told feedback.Place) error {
+	f.at, f.told = slices.Clone(at), told
+	return nil
+}
+func (f *frozen) EndMerge(_ mft.GroupID, at []feedback.Place) (told feedback.Place) {
+	copy(at, f.at)
+	return f.told
+}
 func (f *frozen) Disarm(mft.GroupID) FanWord {
 	f.word.Armed = false
 	return f.word

@@ -19,23 +19,28 @@ func (g *Group) state(now Tick) []byte {
 	return b
 }
 
+// drawGroups returns two groups with the same policy and first PSN.
+func drawGroups(t *rapid.T, paths int, acks ...AckPolicy) (a, b *Group) {
+	policy := Policy{
+		Ack:   rapid.SampledFrom(acks).Draw(t, "ack"),
+		Nak:   rapid.SampledFrom([]NakPolicy{NakHold, NakLower}).Draw(t, "nak"),
+		Speak: rapid.SampledFrom([]SpeakPolicy{SpeakOff, SpeakRNR}).Draw(t, "speak"),
+	}
+	if rapid.Bool().Draw(t, "silence") {
+		policy.SilentAfter, policy.Evict = 20*time.Millisecond, rapid.Bool().Draw(t, "evict")
+	}
+	first := roce.PSN(rapid.SampledFrom([]uint32{0, 0xFFFFF8}).Draw(t, "first"))
+	a = New(Config{Policy: policy, Paths: paths, FirstPSN: first, Restored: rapid.Bool().Draw(t, "restored")})
+	return a, New(Config{Policy: policy, Paths: paths, FirstPSN: first})
+}
+
 // While a group is plain, one Carried event has exactly the effect of one Data event for each
 // packet, and such a Data event causes only a copy for every active path.
 func TestCarriedEqualsData(t *testing.T) {
 	plain := 0
 	rapid.Check(t, func(t *rapid.T) {
 		const paths = 3
-		policy := Policy{
-			Ack:   rapid.SampledFrom([]AckPolicy{AckAll, 2}).Draw(t, "ack"),
-			Nak:   rapid.SampledFrom([]NakPolicy{NakHold, NakLower}).Draw(t, "nak"),
-			Speak: rapid.SampledFrom([]SpeakPolicy{SpeakOff, SpeakRNR}).Draw(t, "speak"),
-		}
-		if rapid.Bool().Draw(t, "silence") {
-			policy.SilentAfter, policy.Evict = 20*time.Millisecond, rapid.Bool().Draw(t, "evict")
-		}
-		first := roce.PSN(rapid.SampledFrom([]uint32{0, 0xFFFFF8}).Draw(t, "first"))
-		a := New(Config{Policy: policy, Paths: paths, FirstPSN: first, Restored: rapid.Bool().Draw(t, "restored")})
-		b := New(Config{Policy: policy, Paths: paths, FirstPSN: first})
+		a, b := drawGroups(t, paths, AckAll, 2)
 		now, acts := Tick(0), []Action(nil)
 		for range rapid.IntRange(0, 25).Draw(t, "events") {
 			now += Tick(rapid.IntRange(0, 12).Draw(t, "ms")) * Tick(time.Millisecond)

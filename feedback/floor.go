@@ -99,8 +99,7 @@ func (g *Group) fall() { g.floor.psn, g.floor.msn = g.merged.highest, g.merged.m
 func (g *Group) advance(now Tick, i int, acked roce.PSN) {
 	p := &g.paths[i]
 	from, wasAbove := p.acked, p.acked.After(g.floor.psn)
-	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, g.askAt(acked.Next()), 0
-	g.setPending(p, 0)
+	g.stands(now, p, acked)
 	f := &g.floor
 	if wasAbove || p.fresh || !acked.After(f.psn) {
 		g.rise(from)
@@ -112,6 +111,12 @@ func (g *Group) advance(now Tick, i int, acked roce.PSN) {
 	}
 	g.recount()
 	g.speech.quietSince = now
+}
+
+// stands notes that a path has acknowledged more than before.
+func (g *Group) stands(now Tick, p *path, acked roce.PSN) {
+	p.acked, p.since, p.silent, p.ask, p.unheard = acked, now, false, g.askAt(acked.Next()), 0
+	g.setPending(p, 0)
 }
 
 // isFresh says whether a quorum must not count a path whose first packet is psn: it acknowledges

@@ -164,12 +164,7 @@ func (g *Group) dueNAK() roce.Syndrome {
 // ack acknowledges everything up to psn to the source. With a quorum the source lets go of that, so
 // a path that certainly lacks some of it is behind.
 func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
-	m := &g.merged
-	if !m.known || psn.After(m.highest) {
-		m.highest, m.msn = psn, g.floor.msn
-	}
-	m.psn, m.known = psn, true
-	g.back.newest, g.back.oneACK = false, g.back.newest
+	g.sentACK(psn, g.floor.msn)
 	if g.repairState != nil {
 		g.lull.acked, g.lull.seen, g.lull.times = psn == g.source.sent, false, 0
 	}
@@ -184,6 +179,16 @@ func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 	}
 	g.ripen()
 	return acts
+}
+
+// sentACK notes that the source is sent an ACK.
+func (g *Group) sentACK(psn roce.PSN, msn roce.MSN) {
+	m := &g.merged
+	if !m.known || psn.After(m.highest) {
+		m.highest, m.msn = psn, msn
+	}
+	m.psn, m.known = psn, true
+	g.back.newest, g.back.oneACK = false, g.back.newest
 }
 
 // reply is an acknowledge packet to the source. MSN and MigReq come from the path at the floor

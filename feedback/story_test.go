@@ -40,10 +40,10 @@ import (
 func TestStories(t *testing.T) {
 	for mode, s := range map[string]story{"plain": {}, "wrap": {wrap: true}, "carried": {engine: true}} {
 		t.Run(mode, func(t *testing.T) {
-			carried := 0
+			carried, merged := 0, 0
 			datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 				s := &story{wrap: s.wrap, engine: s.engine}
-				defer func() { carried += s.carried }()
+				defer func() { carried, merged = carried+s.carried, merged+s.merged }()
 				datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 					switch d.Cmd {
 					case "group":
@@ -58,8 +58,8 @@ func TestStories(t *testing.T) {
 					return s.show()
 				})
 			})
-			if s.engine && carried == 0 {
-				t.Error("the engine carried nothing")
+			if s.engine && (carried == 0 || merged == 0) {
+				t.Errorf("the engine carried %d packets, and told the source of %d ACKs", carried, merged)
 			}
 		})
 	}
@@ -77,6 +77,9 @@ type story struct {
 	out     strings.Builder
 	untold  Event // what the engine carried since the last event of the group; its kind is Data if nothing
 	carried int
+	merges  bool // the engine merges ACKs since the last event of the group
+	merger  Merger
+	merged  int
 }
 
 func (s *story) open(t *testing.T, d *datadriven.TestData) {
@@ -323,6 +326,9 @@ func (s *story) step(ev Event) string {
 	if copies, ok := s.carry(ev); ok {
 		return "forwarded to " + strings.Join(copies, ",") + "\n"
 	}
+	if said, ok := s.merge(ev); ok {
+		return said
+	}
 	s.tell()
 	var outcome Outcome
 	s.acts, outcome = s.g.Step(s.now, ev, s.acts[:0])
@@ -400,15 +406,71 @@ func (s *story) carry(ev Event) (copies []string, ok bool) {
 	return copies, true
 }
 
-// tell tells the group what the engine has carried, which has to cause nothing.
+// merge lets the engine take an answer, if it may, and returns what the group would have said.
+func (s *story) merge(ev Event) (said string, ok bool) {
+	next := s.g.NextPSN()
+	if s.untold.Kind == Carried {
+		next = s.untold.PSN.Next()
+	}
+	if mig, may := s.g.MayMerge(); !s.engine || ev.Kind != Response || !ev.Syndrome.IsACK() || !may || ev.MigReq != mig ||
+		s.g.Plain() == 0 || s.g.Part(ev.Path) != PartActive || !ev.PSN.Before(next) {
+		return "", false
+	}
+	if !s.merges {
+		s.merges, s.merger = true, Merger{Told: s.g.Told()}
+		for i := range s.g.paths {
+			if s.g.Part(i) == PartActive {
+				s.merger.At = append(s.merger.At, s.g.Place(i))
+			}
+		}
+	}
+	entry := 0
+	for i := range s.g.paths[:ev.Path] {
+		if s.g.Part(i) == PartActive {
+			entry++
+		}
+	}
+	outcome := Absorbed
+	switch at := s.merger.At[entry].PSN; {
+	case ev.PSN.Before(at):
+		outcome = Stale
+	case ev.PSN == at:
+		outcome = Duplicate
+	}
+	tells, taken := s.merger.ACK(entry, Place{ev.PSN, ev.MSN})
+	switch told := s.merger.Told; {
+	case !taken:
+		return "", false
+	case tells:
+		s.merged++
+		return fmt.Sprintf("%v\n  to source: %s\n", Merged, s.reply(Action{
+			PSN: told.PSN, MSN: told.MSN, Syndrome: roce.SyndromeUnlimited, MigReq: ev.MigReq,
+		})), true
+	}
+	return outcome.String() + "\n", true
+}
+
+// tell tells the group what the engine has carried and merged, which has to cause nothing.
 func (s *story) tell() {
-	if s.untold.Kind != Carried {
+	if s.untold.Kind == Carried {
+		if acts, _ := s.g.Step(s.now, s.untold, nil); len(acts) > 0 {
+			fmt.Fprintf(&s.out, "what was carried causes %+v\n", acts)
+		}
+		s.untold = Event{}
+	}
+	if !s.merges {
 		return
 	}
-	if acts, _ := s.g.Step(s.now, s.untold, nil); len(acts) > 0 {
-		fmt.Fprintf(&s.out, "what was carried causes %+v\n", acts)
+	s.merges = false
+	var at []Answered
+	for i := range s.g.paths {
+		if s.g.Part(i) == PartActive {
+			at = append(at, Answered{i, s.merger.At[len(at)]})
+		}
 	}
-	s.untold = Event{}
+	if acts := s.g.Answered(s.now, at, s.merger.Told, nil); len(acts) > 0 {
+		fmt.Fprintf(&s.out, "what was merged causes %+v\n", acts)
+	}
 }
 
 func (s *story) reply(a Action) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -14,6 +15,7 @@ const (
 	BlockPaths   = 64
 	BlockPorts   = 64 // a block names ports below this number only
 	BlockRegions = 4
+	BlockAnswers = feedback.MergedPaths
 )
 
 // Block has everything that an engine needs to forward the plain packets of a group without the
@@ -26,15 +28,21 @@ type Block struct {
 	PKey         uint16
 	TrafficClass uint8 // ECN bits zero
 	PathMTU      int
-	Retain       int         // number of packets that the engine must retain; 0: none
-	Memory       *Memory     // the group's own
-	Paths        []BlockPath // sorted by port: the paths of one port are neighbours
+	Retain       int     // number of packets that the engine must retain; 0: none
+	Memory       *Memory // the group's own
+	// An engine may merge those ACKs of the paths that have this MigReq bit, and tell Source; nil:
+	// it may not.
+	Source *Leg
+	MigReq bool
+	Paths  []BlockPath // sorted by port: the paths of one port are neighbours
 }
 
 // BlockPath is one path of a block.
 type BlockPath struct {
 	Path     *Path
-	DeltaPSN int32
+	Index    int   // of the path in the group
+	DeltaPSN int32 // the path's PSN minus the source's
+	DeltaMSN int32 // the source's MSN minus the path's
 	Edit     *roce.Edit
 	Targets  []roce.Target // by the index of a range of Block.Memory
 }
@@ -75,9 +83,9 @@ func (b *Block) Begin(g *Group, source int, ingress PortID, pkey uint16, traffic
 	return nil
 }
 
-// Add adds path i of g. The path's PSNs are the source's PSNs plus delta. The block keeps
-// references to the edits.
-func (b *Block) Add(g *Group, i int, delta int32, e *Edits) error {
+// Add adds path i of g. The path's PSNs are the source's PSNs plus deltaPSN, and the source's MSNs
+// are the path's plus deltaMSN. The block keeps references to the edits.
+func (b *Block) Add(g *Group, i int, deltaPSN, deltaMSN int32, e *Edits) error {
 	p := &g.Paths[i]
 	switch {
 	case p.Port >= BlockPorts:
@@ -86,7 +94,7 @@ func (b *Block) Add(g *Group, i int, delta int32, e *Edits) error {
 		return ErrBlockPaths
 	}
 	b.Paths = append(b.Paths, BlockPath{
-		Path: p, DeltaPSN: delta, Edit: &e.Paths[i], Targets: p.Regions.first(),
+		Path: p, Index: i, DeltaPSN: deltaPSN, DeltaMSN: deltaMSN, Edit: &e.Paths[i], Targets: p.Regions.first(),
 	})
 	return nil
 }

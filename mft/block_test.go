@@ -37,7 +37,7 @@ func block(g *Group) (*Block, error) {
 		return nil, err
 	}
 	for i := range g.Paths {
-		if err := b.Add(g, i, int32(100+i), &edits); err != nil {
+		if err := b.Add(g, i, int32(100+i), int32(200+i), &edits); err != nil {
 			return nil, err
 		}
 	}

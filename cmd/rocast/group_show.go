@@ -59,6 +59,9 @@ func printGroup(w io.Writer, g api.Group) {
 	}
 	if e := g.Engine; e != nil && e.Carrier != "" {
 		row(w, "engine", because(fmt.Sprintf("%s (%s), the kernel carried %d packets", e.Carrier, e.Wanted, e.Carried), e.Reason))
+		if e.Answers != "" {
+			row(w, "answers", "user space merges them: "+e.Answers)
+		}
 	}
 	row(w, "restored", yesNo(g.Restored))
 	source := "not heard yet"

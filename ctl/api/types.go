@@ -113,6 +113,7 @@ type Engine struct {
 	Carrier string `json:"carrier,omitempty"` // engine that carries the group now: kernel or afxdp
 	Reason  string `json:"reason,omitempty"`  // the reason that the kernel does not carry the group
 	Carried uint64 `json:"carried"`           // packets that the kernel has carried
+	Answers string `json:"answers,omitempty"` // while the kernel carries the group: the reason that it does not merge the receivers' answers
 }
 
 // Engines that can carry a group's packets.

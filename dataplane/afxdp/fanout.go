@@ -10,6 +10,7 @@ import (
 
 	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -42,6 +43,7 @@ type ports [bpf.SlotPorts]uint8
 // devices is control's view of the interfaces, which it publishes to the workers. It is immutable.
 type devices struct {
 	ifIndex [bpf.SlotPorts]uint32
+	deaf    [bpf.SlotPorts]bool // the driver drops what XDP redirects to the port
 	fans    map[ports]uint32
 }
 
@@ -180,6 +182,7 @@ func (s *Switch) publishDevices() {
 			now.ifIndex[i] = uint32(f.info.IfIndex)
 		}
 		f.probe()
+		now.deaf[i] = f.transmit.err != nil
 	}
 	for number := range s.fanOut.fans {
 		f := &s.fanOut.fans[number]
@@ -332,12 +335,53 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	slot.Limit, slot.Group, slot.Fan, slot.Ingress = uint32(limit), uint32(id), fan, d.ifIndex[b.Ingress]
 	writeSlot(slot, b)
 	slot.RetainedFirst, slot.RetainedEntries = uint32(m.first), uint32(m.packets)
+	if err := writeAck(slot, b, d); err != nil {
+		return err
+	}
 	paths := f.kernel.Paths(i)
 	for k := range b.Paths {
 		writePath(&paths[k], &b.Paths[k])
 	}
 	f.word(i).Store(encodeWord(w, f.epochs[i]))
 	return nil
+}
+
+// errDeaf is why the kernel does not merge answers.
+var errDeaf = errors.New("the kernel cannot send by the source's port (see rocast port ls)")
+
+// Merge is part of dataplane.FanOut. What the source was told is opened last, and the kernel looks
+// at it first: so it merges nothing before every path is open.
+func (f *fanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place) error {
+	i := place(id)
+	d, slot := f.devices.Load(), f.kernel.Slot(i)
+	if port := slot.AckPort; port >= uint32(len(d.deaf)) || d.deaf[port] || d.ifIndex[port] != slot.AckIfindex {
+		return errDeaf
+	}
+	for k, p := range at {
+		f.kernel.Acked(i, k).Store(f.openWord(i, p))
+	}
+	f.kernel.Told(i).Store(f.openWord(i, told))
+	return nil
+}
+
+func (f *fanOut) openWord(i int, p feedback.Place) uint64 {
+	return encodeWord(dataplane.FanWord{PSN: p.PSN, Messages: p.MSN, Armed: true}, f.epochs[i])
+}
+
+// EndMerge is part of dataplane.FanOut. What the source was told is closed and read first: so it is
+// no more than what is then read of each path.
+func (f *fanOut) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place) {
+	i := place(id)
+	told = closeWord(f.kernel.Told(i))
+	for k := range at {
+		at[k] = closeWord(f.kernel.Acked(i, k))
+	}
+	return told
+}
+
+func closeWord(word *atomic.Uint64) feedback.Place {
+	w := decodeWord(word.And(^uint64(wordArmed)))
+	return feedback.Place{PSN: w.PSN, MSN: w.Messages}
 }
 
 // retain returns the memory of place i, which has room for that many packets or more.
@@ -432,6 +476,7 @@ func writePath(to *bpf.Path, p *mft.BlockPath) {
 	e := p.Edit
 	to.Crc, to.Qpn, to.DeltaPsn, to.Checksum = e.CRC, uint32(e.DestQPN), uint32(p.DeltaPSN), e.Checksum
 	to.L2Bytes, to.L2 = e.L2Bytes, e.L2
+	to.AnswerQpn, to.DeltaMsn = uint32(p.Path.RemoteQPN), uint32(p.DeltaMSN)
 	for i := range to.Addresses {
 		to.Addresses[i] = binary.NativeEndian.Uint32(e.Addresses[4*i:])
 	}
@@ -440,6 +485,26 @@ func writePath(to *bpf.Path, p *mft.BlockPath) {
 		t.DeltaVa, t.Rkey, t.Crc = p.Targets[i].DeltaVA, p.Targets[i].RKey, p.Targets[i].CRC
 	}
 }
+
+// writeAck writes what the kernel needs to merge the answers of a block with a Source.
+func writeAck(s *bpf.Slot, b *mft.Block, d *devices) error {
+	s.Answers, s.AckPort = 0, uint32(mft.NoPort)
+	if b.Source == nil || int(b.Source.Port) >= len(d.ifIndex) {
+		return nil
+	}
+	ack := dataplane.MergedACK(b, feedback.Place{})
+	if _, err := ack.Append(s.Ack[:0]); err != nil {
+		return err
+	}
+	s.Answers, s.AckPort, s.AckIfindex = uint32(len(b.Paths)), uint32(b.Source.Port), d.ifIndex[b.Source.Port]
+	if s.Migrated = 0; b.MigReq {
+		s.Migrated = migReq
+	}
+	return nil
+}
+
+// migReq is a bit of the second byte of a BTH.
+const migReq = 0x40
 
 // words returns an address as four words in the byte order of the wire.
 func words(b [16]byte) (w [4]uint32) {

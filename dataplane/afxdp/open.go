@@ -309,6 +309,9 @@ func (m Mode) split() (bpf.AttachMode, xsk.SocketConfig, error) {
 func (s *Switch) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.Switch != nil {
+		s.EndFanOut()
+	}
 	var errs []error
 	for _, f := range s.interfaces {
 		errs = append(errs, s.release(f))

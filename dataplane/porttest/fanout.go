@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -22,6 +23,8 @@ type place struct {
 	word   dataplane.FanWord
 	limit  roce.PSN
 	block  mft.Block
+	merges bool
+	merger feedback.Merger
 	// retained are the packets that were carried, the one with a PSN at that PSN modulo their
 	// number.
 	retained []packet
@@ -89,12 +92,55 @@ func (f *FanOut) Load(id mft.GroupID) dataplane.FanWord { return f.place(id).wor
 // Disarm is part of dataplane.FanOut.
 func (f *FanOut) Disarm(id mft.GroupID) dataplane.FanWord {
 	p := f.place(id)
+	if p.merges {
+		panic("porttest: a group is disarmed whose answers are merged")
+	}
 	p.word.Armed = false
 	return p.word
 }
 
 // Limit is part of dataplane.FanOut.
 func (f *FanOut) Limit(id mft.GroupID, psn roce.PSN) { f.place(id).limit = psn }
+
+// Merge is part of dataplane.FanOut.
+func (f *FanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place) error {
+	p := f.place(id)
+	if p.merges || p.block.Source == nil || len(at) != len(p.block.Paths) {
+		panic("porttest: answers are merged already, or without a source or the paths of the block")
+	}
+	p.merges, p.merger.At, p.merger.Told = true, append(p.merger.At[:0], at...), told
+	return nil
+}
+
+// EndMerge is part of dataplane.FanOut.
+func (f *FanOut) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place) {
+	p := f.place(id)
+	if !p.merges {
+		panic("porttest: no answers are merged")
+	}
+	p.merges = false
+	copy(at, p.merger.At)
+	return p.merger.Told
+}
+
+// Answer does with a classified frame what the kernel does: it merges the plain ACK of a path of an
+// armed group, and appends the ACK to the source if that is due. False means that the frame is the
+// core's.
+func (f *FanOut) Answer(frame *dataplane.Frame, out *dataplane.Outputs) bool {
+	p := f.place(frame.Group)
+	if p == nil || p.id != frame.Group || !p.word.Armed || !p.merges || frame.Kind != dataplane.KindFeedback {
+		return false
+	}
+	i, at, ok := dataplane.PlainAck(frame, &p.block, p.word)
+	if !ok {
+		return false
+	}
+	tells, taken := p.merger.ACK(i, at)
+	if tells {
+		out.Replies = append(out.Replies, dataplane.MergedACK(&p.block, p.merger.Told))
+	}
+	return taken
+}
 
 // Retained is part of dataplane.FanOut.
 func (f *FanOut) Retained(id mft.GroupID, psn roce.PSN) []byte {

@@ -162,7 +162,7 @@ func (p *Port) Put(frame []byte) { p.in = append(p.in, arrival{frame: slices.Clo
 // engine does not carry it, it waits for a worker, whatever the engine does meanwhile.
 func (p *Port) PutPast(frame []byte) {
 	var f dataplane.Frame
-	if p.load(&f, frame); p.net.carry(&f) {
+	if p.load(&f, frame); p.carry(&f) {
 		return
 	}
 	p.pool.Put(&f)
@@ -198,7 +198,7 @@ func (p *Port) Receive(frames []dataplane.Frame) int {
 			p.net.OwnSource = append(p.net.OwnSource, a.frame)
 			p.pool.Put(f)
 		default:
-			if a.seen || !p.net.carry(f) {
+			if a.seen || !p.carry(f) {
 				n++
 			}
 		}
@@ -214,17 +214,27 @@ func (p *Port) load(f *dataplane.Frame, b []byte) dataplane.Class {
 	return class
 }
 
-// carry sends the copies of a frame that the engine in front of the workers takes.
-func (n *Net) carry(f *dataplane.Frame) bool {
+// carry sends what the engine in front of the workers makes of a frame that it takes.
+func (p *Port) carry(f *dataplane.Frame) bool {
 	var out dataplane.Outputs
-	if n.FanOut == nil || !n.FanOut.Carry(f, &out) {
+	n := p.net
+	if n.FanOut == nil || !n.FanOut.Carry(f, &out) && !n.FanOut.Answer(f, &out) {
 		return false
+	}
+	for i := range out.Replies {
+		r := &out.Replies[i]
+		frame, err := r.Append(nil)
+		if err != nil {
+			panic("porttest: reply: " + err.Error()) // a group has one address family
+		}
+		to := n.Ports[r.Leg.Port]
+		to.Out = append(to.Out, frame)
 	}
 	for i := range out.Copies {
 		c := &out.Copies[i]
 		n.Ports[c.Path.Port].Send([]dataplane.Outgoing{{Frame: f, Start: c.Apply(f)}})
 	}
-	n.Pool.Put(f)
+	p.pool.Put(f)
 	return true
 }
 

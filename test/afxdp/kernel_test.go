@@ -21,7 +21,7 @@ func (g *group) engine(t *testing.T) dataplane.EngineState {
 	return state.Engine
 }
 
-// Without losses the kernel carries all packets except the first ones.
+// Without losses the kernel carries all packets except the first ones, and merges the ACKs.
 func TestTheKernelCarriesAGroup(t *testing.T) {
 	for name, o := range map[string]groupOptions{
 		"group-ip":    {},
@@ -38,6 +38,9 @@ func TestTheKernelCarriesAGroup(t *testing.T) {
 			e := g.engine(t)
 			if e.Carried < 2048 {
 				t.Errorf("of 3072 packets the kernel carried %d (%s)", e.Carried, e.Reason)
+			}
+			if told := counter(t, l.sw, "classifier-redirect_merged"); told == 0 || e.Answers != "" {
+				t.Errorf("the kernel sent the source %d ACKs (%s)", told, e.Answers)
 			}
 			// WRITEs of 1 MiB are 3072 packets with a path MTU of 1024.
 			for i, p := range l.sw.Ports() {

@@ -12,9 +12,10 @@ import (
 // state.
 type engine struct {
 	*World
-	acts   []feedback.Action
-	broken string // the first violation that a move has caused
-	tape   *tape  // nil: nothing is recorded
+	acts    []feedback.Action
+	members []int  // of the engine's block
+	broken  string // the first violation that a move has caused
+	tape    *tape  // nil: nothing is recorded
 }
 
 func (e *engine) fail(format string, args ...any) {
@@ -48,8 +49,14 @@ func (e *engine) take(s *state, ev feedback.Event) {
 		// of that is retained, and what is retained has no holes.
 		helps = s.group.Oldest()
 	}
-	for i := range e.acts {
-		switch a := &e.acts[i]; a.Kind {
+	e.perform(s, ev, e.acts, retained, helps)
+}
+
+// perform delivers the packets and replies that ev causes. Nothing below retained is retained, and
+// nothing below helps was.
+func (e *engine) perform(s *state, ev feedback.Event, acts []feedback.Action, retained, helps roce.PSN) {
+	for i := range acts {
+		switch a := &acts[i]; a.Kind {
 		case feedback.Copy:
 			e.forward(s, a, uint8(e.packet(a.PSN)))
 		case feedback.Repair:
@@ -87,7 +94,8 @@ func (e *engine) repair(s *state, ev feedback.Event, a *feedback.Action, retaine
 
 // checkHelpless checks that the source hears a NAK only if the switch cannot help: for a packet
 // that is not retained or was never forwarded, or that repair has given up. A source that is silent
-// may hear one for the newest packet that came, when all receivers have it.
+// may hear one for the newest packet that came, when all receivers have it, and one that was called
+// back may be called again to a packet that a quorum has: it is retained for the others.
 func (e *engine) checkHelpless(s *state, a *feedback.Action, retained roce.PSN) {
 	off := e.Policy.Repair == feedback.RepairOff
 	if off || a.Syndrome.IsACK() || a.Syndrome.IsFatal() || a.PSN.Before(retained) || !a.PSN.Before(s.group.NextPSN()) {
@@ -96,12 +104,27 @@ func (e *engine) checkHelpless(s *state, a *feedback.Action, retained roce.PSN) 
 	if a.Syndrome == roce.NAKSequence && a.PSN.Next() == s.group.NextPSN() && s.group.Settled() {
 		return
 	}
-	lower := e.Policy.Nak == feedback.NakLower
-	if !slices.ContainsFunc(s.group.Snapshot().Paths, func(p feedback.PathSnapshot) bool {
+	paths, lower := s.group.Snapshot().Paths, e.Policy.Nak == feedback.NakLower
+	if e.quorumHas(paths, a.PSN) {
+		return
+	}
+	if !slices.ContainsFunc(paths, func(p feedback.PathSnapshot) bool {
 		return p.Unmended && (lower || p.Acked.Next() == a.PSN) || lower && p.Acked.Next().Before(retained)
 	}) {
 		e.fail("%v %d is told, and the switch can repair that", a.Syndrome, e.packet(a.PSN))
 	}
+}
+
+// quorumHas reports whether a quorum has acknowledged a packet. Without a quorum, such a packet is
+// not retained.
+func (e *engine) quorumHas(paths []feedback.PathSnapshot, psn roce.PSN) bool {
+	has := 0
+	for _, p := range paths {
+		if !p.Acked.Before(psn) {
+			has++
+		}
+	}
+	return e.Policy.Ack != feedback.AckAll && has >= int(e.Policy.Ack)
 }
 
 func (e *engine) forward(s *state, a *feedback.Action, packet uint8) {
@@ -135,6 +158,18 @@ func (e *engine) checkReply(s *state, a *feedback.Action) {
 		e.fail("%v %d is told with MSN %d; %s has %d messages", a.Syndrome, packet, a.MSN, e.counted(), complete)
 	}
 	s.told, s.messages = max(s.told, int8(told)), max(s.messages, a.MSN)
+	s.few = s.few || a.Syndrome == roce.NAKRemoteOperational && e.tooFew(s)
+}
+
+// tooFew reports whether fewer receivers than the quorum are alive and get data.
+func (e *engine) tooFew(s *state) bool {
+	living := 0
+	for i := range s.receivers[:e.Receivers] {
+		if r := &s.receivers[i]; !r.dead && !r.out {
+			living++
+		}
+	}
+	return living < int(e.Policy.Ack)
 }
 
 // checkHeard checks rule 1 at the source. If an ACK is ahead of a resend, the real rxe accepts the
@@ -151,10 +186,20 @@ func (e *engine) checkHeard(s *state) {
 // only an evicted receiver has do not count, except for acknowledgements that the source heard
 // before the eviction.
 func (e *engine) has(s *state) int {
+	return e.hasWithout(s, func(r *receiver) bool { return r.gone })
+}
+
+// finished returns the same of a state in which nothing more can happen: what the source heard
+// before a crash does not speak for a receiver that was evicted by then.
+func (e *engine) finished(s *state) int {
+	return e.hasWithout(s, func(r *receiver) bool { return r.gone || r.left })
+}
+
+func (e *engine) hasWithout(s *state, left func(*receiver) bool) int {
 	var have [maxReceivers]int
 	n := 0
 	for i := range s.receivers[:e.Receivers] {
-		if r := &s.receivers[i]; !r.gone {
+		if r := &s.receivers[i]; !left(r) {
 			have[n] = int(r.expected)
 			n++
 		}
@@ -220,8 +265,8 @@ func (e *engine) checkEnd(s *state) {
 	case e.stands(s):
 	case !s.src.done(e.World):
 		e.fail("the source waits for packet %d, and nothing can happen", s.src.unacked)
-	case e.has(s) < e.Packets:
-		e.fail("the source has finished, and %s has only up to %d", e.counted(), e.has(s)-1)
+	case e.finished(s) < e.Packets:
+		e.fail("the source has finished, and %s has only up to %d", e.counted(), e.finished(s)-1)
 	default:
 		e.checkForgotten(s)
 	}
@@ -235,14 +280,21 @@ func (e *engine) stands(s *state) bool {
 	if !e.Unlimited || e.Policy.Ack == feedback.AckAll || s.group.Waiting() || s.home.n > 0 {
 		return false
 	}
+	for i := range s.receivers[:e.Receivers] {
+		if r := &s.receivers[i]; !r.dead && !r.out && r.expected < s.src.unacked && r.asked {
+			return false
+		}
+	}
+	return e.noQuorum(s)
+}
+
+// noQuorum reports whether fewer receivers than the quorum are alive, get data, and have what the
+// source has let go of.
+func (e *engine) noQuorum(s *state) bool {
 	able := 0
 	for i := range s.receivers[:e.Receivers] {
-		switch r := &s.receivers[i]; {
-		case r.dead || r.out:
-		case r.expected >= s.src.unacked:
+		if r := &s.receivers[i]; !r.dead && !r.out && r.expected >= s.src.unacked {
 			able++
-		case r.asked:
-			return false
 		}
 	}
 	return able < int(e.Policy.Ack)
@@ -251,7 +303,7 @@ func (e *engine) stands(s *state) bool {
 // mayExceed reports whether a receiver is dead and the switch may not know that, or in doubt. A
 // receiver in doubt is behind after eight packets, which the source may not live to send. Without
 // an engine only lost packets of the uplink and restarts lead to doubt, and the source outlives
-// both.
+// both, unless a restart made the switch forget that no quorum is left.
 func (e *engine) mayExceed(s *state) bool {
 	for i := range s.receivers {
 		switch r := &s.receivers[i]; {
@@ -260,29 +312,26 @@ func (e *engine) mayExceed(s *state) bool {
 			return true
 		}
 	}
-	return false
+	return int(s.left.crashes) < e.Crashes && e.noQuorum(s)
 }
 
 // checkFatal checks the fatal NAK that ended the source. The NAK must come from a receiver or be
 // the answer to a READ, and it must be about the first packet that is not delivered to all
 // receivers. With a quorum the packet may be a later one, and too few living receivers are a valid
-// reason too.
+// reason too: too few when the switch sent the NAK, because a crash makes it forget who left.
 func (e *engine) checkFatal(s *state) {
 	end := s.src.end
 	if e.Read > 0 && end == (fatal{roce.NAKInvalidRequest, uint8(e.Read)}) {
 		return
 	}
-	quorum, living := e.Policy.Ack != feedback.AckAll, 0
+	quorum := e.Policy.Ack != feedback.AckAll
 	for i := range s.receivers[:e.Receivers] {
 		r := &s.receivers[i]
 		if r.dead && end.syndrome == fatalSyndrome && (end.packet == r.expected || quorum && end.packet > r.expected) {
 			return
 		}
-		if !r.dead && !r.out {
-			living++
-		}
 	}
-	if quorum && living < int(e.Policy.Ack) && end.syndrome == roce.NAKRemoteOperational {
+	if end.syndrome == roce.NAKRemoteOperational && s.few {
 		return
 	}
 	e.fail("the source ended with %v for packet %d, which no receiver sent", end.syndrome, end.packet)

@@ -1,18 +1,27 @@
 package model
 
 import (
+	"slices"
+
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/roce"
 )
 
 // fan is the engine in front of the switch, as dataplane/fanout.go uses it: while it is armed, the
 // source's next new packet is copied to all receivers of the block, and the group hears of it
-// before its next event.
+// before its next event. The same holds for the plain ACKs of these receivers, which the engine
+// merges.
 type fan struct {
 	armed bool
 	// The switch will take the group back before its next event, or as soon as it gets to that:
 	// until then the engine still carries packets.
 	taking bool
 	next   uint8 // the packet that the engine carries next
+	merges bool  // the engine merges ACKs
+	// While it does: what each receiver of the block has acknowledged, and what the source was
+	// told.
+	at   [maxReceivers]feedback.Place
+	told feedback.Place
 }
 
 // sendMoves appends what can become of the source's next packet. Where the switch is about to take
@@ -55,10 +64,76 @@ func (e *engine) arm(s *state) {
 	for i := range s.receivers[:e.Receivers] {
 		s.receivers[i].inBlock = s.group.Part(i) == feedback.PartActive
 	}
+	e.resume(s)
 }
 
-// sync tells the group what the engine has carried.
+// resume lets the engine merge, until sync.
+func (e *engine) resume(s *state) {
+	if _, ok := s.group.MayMerge(); !ok || !s.fan.armed || s.fan.taking {
+		return
+	}
+	s.fan.merges, s.fan.told = true, s.group.Told()
+	for k, i := range e.block(s) {
+		s.fan.at[k] = s.group.Place(i)
+	}
+}
+
+// block returns the receivers of the block.
+func (e *engine) block(s *state) []int {
+	e.members = e.members[:0]
+	for i := range s.receivers[:e.Receivers] {
+		if s.receivers[i].inBlock {
+			e.members = append(e.members, i)
+		}
+	}
+	return e.members
+}
+
+// merge lets the engine take the answer of a receiver, if it may.
+func (e *engine) merge(s *state, path int, a answer) bool {
+	if !s.fan.merges || !a.syndrome.IsACK() || a.packet >= int8(s.fan.next) || !s.receivers[path].inBlock {
+		return false
+	}
+	block := e.block(s)
+	m := feedback.Merger{At: s.fan.at[:len(block)], Told: s.fan.told}
+	tells, taken := m.ACK(slices.Index(block, path), feedback.Place{PSN: e.psn(a.packet), MSN: roce.MSN(a.msn)})
+	s.fan.told = m.Told
+	if !taken {
+		return false
+	}
+	e.acts = e.acts[:0]
+	outcome := feedback.Absorbed
+	if tells {
+		e.acts = append(e.acts, feedback.Action{Kind: feedback.Reply, PSN: m.Told.PSN, MSN: m.Told.MSN, Syndrome: roce.SyndromeUnlimited})
+		outcome = feedback.Merged
+	}
+	ev := a.event(e.World, path)
+	e.tape.event(e.World, s, ev, outcome, e.acts)
+	e.perform(s, ev, e.acts, s.group.Oldest(), s.group.Oldest())
+	return true
+}
+
+// endMerge tells the group what the engine has merged.
+func (e *engine) endMerge(s *state) {
+	if !s.fan.merges {
+		return
+	}
+	s.fan.merges = false
+	var at []feedback.Answered
+	for k, i := range e.block(s) {
+		at = append(at, feedback.Answered{Path: i, Place: s.fan.at[k]})
+	}
+	e.acts = s.group.Answered(s.now, at, s.fan.told, e.acts[:0])
+	s.fan.at, s.fan.told = [maxReceivers]feedback.Place{}, feedback.Place{}
+	if len(e.acts) > 0 {
+		e.fail("what the engine has merged causes %+v", e.acts)
+	}
+}
+
+// sync tells the group what the engine has carried and merged. The engine merges nothing more until
+// resume.
 func (e *engine) sync(s *state) {
+	defer e.endMerge(s)
 	known, next := e.known(s), s.fan.next
 	if !s.fan.armed || known == next {
 		return
@@ -89,6 +164,7 @@ func (e *engine) settle(s *state) {
 		}
 	}
 	s.fan.taking = s.group.Plain() != paths
+	e.resume(s)
 }
 
 // takeBack ends the engine's turn.

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
+
+	"github.com/rocast/rocast/feedback"
 )
 
 // fingerprint identifies a state, up to a permutation of its receivers. 0 means no state.
@@ -26,13 +28,20 @@ func (c *encoder) encode(w *World, s *state) []byte {
 	b := append(c.whole[:0], src.unacked, src.next, src.sent, bit(src.idle)|bit(src.retried)<<1|bit(src.rnrWait)<<2,
 		byte(src.status), byte(src.end.syndrome), src.end.packet, byte(s.place), byte(s.told), byte(s.messages),
 		left.losses, left.doubles, left.delays, left.early, left.notReady, left.fatals, left.deaths, left.crashes, left.stale, left.ticks,
-		left.armed, left.forgets, bit(s.fan.armed)|bit(s.fan.taking)<<1, s.fan.next, src.retries, s.home.n)
+		left.armed, left.forgets, bit(s.fan.armed)|bit(s.fan.taking)<<1|bit(s.few)<<2|bit(s.fan.merges)<<3, s.fan.next, src.retries, s.home.n)
 	for _, m := range s.home.all() {
 		b = append(b, byte(m.packet), byte(m.syndrome))
 	}
 	b = s.group.AppendState(b, w.First, s.now)
+	b = w.append(b, s.fan.told)
+	inBlock := 0
 	for i := range s.receivers[:w.Receivers] {
-		c.parts[i] = s.group.AppendPath(s.receivers[i].append(c.parts[i][:0]), i, w.First, s.now)
+		r := &s.receivers[i]
+		c.parts[i] = s.group.AppendPath(r.append(c.parts[i][:0]), i, w.First, s.now)
+		if s.fan.merges && r.inBlock {
+			c.parts[i] = w.append(c.parts[i], s.fan.at[inBlock])
+			inBlock++
+		}
 	}
 	if w.symmetric() {
 		slices.SortFunc(c.parts[:w.Receivers], bytes.Compare)
@@ -44,13 +53,17 @@ func (c *encoder) encode(w *World, s *state) []byte {
 	return b
 }
 
+func (w *World) append(b []byte, p feedback.Place) []byte {
+	return append(b, byte(w.packet(p.PSN)), byte(p.MSN.Sub(0)))
+}
+
 // symmetric reports whether the merging treats all its paths alike. The eviction of silent
 // receivers does not: it takes the paths in order, and stops when too few receivers are left.
 func (w *World) symmetric() bool { return w.Policy.SilentAfter == 0 }
 
 func (r *receiver) append(b []byte) []byte {
 	b = append(b, r.expected,
-		bit(r.naked)|bit(r.dead)<<1|bit(r.out)<<2|bit(r.gone)<<3|bit(r.asked)<<4|bit(r.inBlock)<<5, r.down.n, r.aside.n)
+		bit(r.naked)|bit(r.dead)<<1|bit(r.out)<<2|bit(r.gone)<<3|bit(r.asked)<<4|bit(r.inBlock)<<5|bit(r.left)<<6, r.down.n, r.aside.n)
 	b = append(b, r.down.all()...)
 	aside := len(b)
 	for _, a := range r.aside.all() {

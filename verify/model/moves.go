@@ -236,11 +236,13 @@ func (e *engine) crash(s *state, m move) {
 	for s.home.n > 0 {
 		e.hears(s, arrives)
 	}
+	s.few = s.few && s.src.status == refused
 	if m.fate == isLost {
 		e.takeAll(s)
 	}
 	for i := range s.receivers {
 		r := &s.receivers[i]
+		r.left = r.left || r.gone
 		r.out, r.gone, r.asked, r.inBlock = false, false, false, false
 	}
 	s.group = feedback.New(feedback.Config{
@@ -322,7 +324,9 @@ func (e *engine) arrive(s *state, m move, a answer) {
 		s.left.doubles--
 		r.aside.push(a)
 	}
-	e.step(s, a.event(e.World, int(m.receiver)))
+	if !e.merge(s, int(m.receiver), a) {
+		e.step(s, a.event(e.World, int(m.receiver)))
+	}
 }
 
 // quiet lets time pass. By then the receivers have taken all packets that get no answer. The switch

@@ -153,6 +153,7 @@ type state struct {
 	place     int8     // the source's last packet that reached the switch; -1: none
 	told      int8     // the highest packet whose acknowledgement the source was told
 	messages  roce.MSN // the highest number of complete messages that the source was told
+	few       bool     // the source's QP was ended, and too few receivers were left for a quorum then
 	left      budget
 	fan       fan
 }

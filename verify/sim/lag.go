@@ -46,12 +46,15 @@ type EngineCount struct {
 	Carried      uint64 // packets
 	CarriedApart uint64 // those of them that the core missed for a moment: it was handling a frame
 	CarriedAlone uint64 // those whose daemon was dead
+	Merged       uint64 // ACKs of receivers
+	Told         uint64 // ACKs that it sent to the source
 }
 
 // Add adds what the engine did in another run.
 func (c *EngineCount) Add(d *EngineCount) {
 	c.Armed, c.Carried = c.Armed+d.Armed, c.Carried+d.Carried
 	c.CarriedApart, c.CarriedAlone = c.CarriedApart+d.CarriedApart, c.CarriedAlone+d.CarriedAlone
+	c.Merged, c.Told = c.Merged+d.Merged, c.Told+d.Told
 }
 
 // openEngine makes an engine without groups. Frames that wait at the ports of the one before, if
@@ -143,7 +146,7 @@ func (w *world) atKernel(h *host) {
 	case !w.classify(&p.frame, h, f):
 		b.received++
 		w.pool.giveBack(i)
-	case w.carry(h, f):
+	case w.carry(h, f), w.merge(h, f):
 		b.received++
 		w.pool.giveBack(i)
 	case b.down > 0:
@@ -180,6 +183,29 @@ func (w *world) carry(h *host, f *frame) bool {
 	if !e.inCore {
 		w.noteCarried()
 	}
+	return true
+}
+
+// merge lets the kernel merge ACK f of a receiver, if it may.
+func (w *world) merge(h *host, f *frame) bool {
+	p := &w.box.engine.carries
+	p.outputs.Reset()
+	if !w.box.engine.Answer(&p.frame, &p.outputs) {
+		return false
+	}
+	w.record(&h.toSwitch, f, "merged by the engine")
+	w.carried.Merged++
+	w.carried.Told += uint64(len(p.outputs.Replies))
+	if f.damaged {
+		w.fail(Damaged, "the engine took a damaged answer of %v", h)
+	}
+	w.noteCarried() // a packet that disarms the group ends the merging before the core sees the packet
+	w.noteProgress(h, &p.frame)
+	for k := range p.outputs.Replies {
+		w.checkHearer(&p.outputs.Replies[k], nil)
+		w.checkReply(&p.outputs.Replies[k])
+	}
+	w.deliver(p, nil)
 	return true
 }
 
@@ -289,6 +315,18 @@ func (e *engine) Load(id mft.GroupID) dataplane.FanWord {
 	e.meanwhile()
 	defer e.meanwhile()
 	return e.FanOut.Load(id)
+}
+
+func (e *engine) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place) error {
+	e.meanwhile()
+	defer e.meanwhile()
+	return e.FanOut.Merge(id, at, told)
+}
+
+func (e *engine) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place) {
+	e.meanwhile()
+	defer e.meanwhile()
+	return e.FanOut.EndMerge(id, at)
 }
 
 func (e *engine) Disarm(id mft.GroupID) dataplane.FanWord {

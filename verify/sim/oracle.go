@@ -44,7 +44,7 @@ func (w *world) checkVerdict(h *host, f *frame, reason dataplane.Reason) {
 	case w.notifying != nil:
 		w.checkNotification(h, reason)
 	default:
-		w.noteProgress(h, f)
+		w.noteProgress(h, &w.box.frame)
 	}
 	w.noteCarried()
 }
@@ -66,18 +66,18 @@ func (w *world) mayDrop(h *host, f *frame, reason dataplane.Reason) bool {
 	return false
 }
 
-// noteProgress notes how far the answers of a receiver have come.
-func (w *world) noteProgress(h *host, f *frame) {
-	v := &w.box.frame.View
-	acked := int(v.PSN(f.data()).Sub(h.RecvPSN))
-	if v.Opcode == roce.OpAck && !v.AETH(f.data()).Syndrome.IsACK() {
+// noteProgress notes how far the answers of a receiver have come, by the answer d.
+func (w *world) noteProgress(h *host, d *dataplane.Frame) {
+	v, head := &d.View, d.Head()
+	acked := int(v.PSN(head).Sub(h.RecvPSN))
+	if v.Opcode == roce.OpAck && !v.AETH(head).Syndrome.IsACK() {
 		h.asked = acked
 		acked-- // a NAK acknowledges everything below it
 	}
 	if acked > h.acked {
 		h.acked, h.progressAt = acked, w.now
 	}
-	w.noteGrant(h, &w.box.frame, acked)
+	w.noteGrant(h, d, acked)
 }
 
 // checkOutputs checks what the core sends and reports because of f; f is nil if the reason is that

@@ -39,7 +39,7 @@ func TestSeedsHold(t *testing.T) {
 			t.Errorf("%v never happened: %+v", kind, n)
 		}
 	}
-	if engine.Armed == 0 || engine.Carried < 10*engine.Armed || engine.CarriedApart == 0 || engine.CarriedAlone == 0 {
+	if engine.Armed == 0 || engine.Carried < 10*engine.Armed || engine.Merged == 0 || engine.Told == 0 || engine.CarriedApart == 0 || engine.CarriedAlone == 0 {
 		t.Errorf("the engine did not do all that it may: %+v", engine)
 	}
 	for _, status := range []rnic.Status{rnic.Success, rnic.RemoteInvalidRequest, rnic.RemoteAccess, rnic.RetryExceeded} {

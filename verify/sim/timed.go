@@ -17,9 +17,6 @@ func (w *world) beginFault(k int) {
 			w.storeOut()
 		}
 		w.stopEngine()
-		for i := range w.hosts {
-			w.hosts[i].place, w.hosts[i].grant, w.hosts[i].asked = unplaced, noGrant, nowhere
-		}
 	case ReceiverCrash:
 		h.crashed = true
 	case KeyLost:
@@ -63,6 +60,9 @@ func (w *world) endFault(f *Timed) {
 	}
 	if w.box.down--; w.box.down > 0 {
 		return
+	}
+	for i := range w.hosts { // its engine knew them until now
+		w.hosts[i].place, w.hosts[i].grant, w.hosts[i].asked = unplaced, noGrant, nowhere
 	}
 	w.recall()
 	if err := w.openSwitch(true); err != nil {

@@ -366,10 +366,18 @@ func (t *treeRun) arrive(b *treeBox, port mft.PortID, i int32) {
 	fragment(d, f.data())
 	b.ecn = ecnOf(f.data())
 	b.outputs.Reset()
-	if b.fan != nil && b.fan.Carry(d, &b.outputs) {
+	switch {
+	case b.fan != nil && b.fan.Carry(d, &b.outputs):
 		t.carried(b, f)
 		w.pool.giveBack(i)
-	} else {
+	case b.fan != nil && b.fan.Answer(d, &b.outputs):
+		w.carried.Merged++
+		w.carried.Told += uint64(len(b.outputs.Replies))
+		t.note(b, f, "merged by the engine")
+		t.check(b, nil)
+		t.deliver(b, nil)
+		w.pool.giveBack(i)
+	default:
 		t.decide(b, i)
 	}
 	b.outputs.Reset()

@@ -120,8 +120,9 @@ func (c *campaign) report(out io.Writer) {
 		fmt.Fprintf(out, "%-16v %10d %12d %12d\n", sim.Fault(kind), n.Times, n.Data, n.Feedback)
 	}
 	e := &c.engine
-	fmt.Fprintf(out, "\nthe engine was armed %d times and carried %d packets, %d of them while the core was at work and %d after its crash\n",
-		e.Armed, e.Carried, e.CarriedApart, e.CarriedAlone)
+	fmt.Fprintf(out, "\nthe engine was armed %d times and carried %d packets, %d of them while the core was at work and %d after its crash; "+
+		"it merged %d ACKs into %d\n",
+		e.Armed, e.Carried, e.CarriedApart, e.CarriedAlone, e.Merged, e.Told)
 	fmt.Fprintf(out, "\n%10s  the program of the source heard\n", "runs")
 	for status, n := range c.ended {
 		if n > 0 {

@@ -1,0 +1,394 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// answerBench is an armed group of three receivers behind the bench's port, whose answers the
+// program merges.
+type answerBench struct {
+	*fanBench
+	flow      *flow
+	receivers [3]netip.Addr
+}
+
+const (
+	answerNext  = 0x000004 // the source's next packet: PSNs wrap before it
+	answerDelta = 0x345678 // of each receiver's PSNs from the source's, times its number
+	answerMSNs  = 0xFFFFF0 // of the source's MSNs from each receiver's
+)
+
+func newAnswerBench(t *testing.T, ipv6 bool) *answerBench {
+	t.Helper()
+	etherType := uint16(0x0800)
+	if ipv6 {
+		etherType = 0x86DD
+	}
+	b := &answerBench{fanBench: newFanBench(t), flow: newFlow(ipv6, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, etherType))}
+	put(t, b.c, Key{Dst: b.flow.in.Dst, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	b.begin()
+	return b
+}
+
+// begin arms the group again.
+func (b *answerBench) begin() {
+	b.fanBench.arm(b.flow, answerNext, 1)
+	slot, paths := b.fan.Slot(fanGroup), b.fan.Paths(fanGroup)
+	slot.Ports[fanPort].First, slot.Ports[fanPort].Count = 0, uint8(len(b.receivers))
+	slot.Answers, slot.AckIfindex, slot.AckPort = uint32(len(b.receivers)), loopback, fanPort+1
+	copy(slot.Ack[:], b.told(0, 0))
+	for i := range b.receivers {
+		b.receivers[i] = netip.AddrFrom4([4]byte{10, 77, 9, byte(10 + i)})
+		if b.flow.in.Dst.Is6() {
+			b.receivers[i] = netip.MustParseAddr(fmt.Sprintf("fd77::9:%d", 10+i))
+		}
+		p := &paths[i]
+		*p = Path{L2Bytes: 14, DeltaPsn: uint32(i * answerDelta), AnswerQpn: groupQPN, DeltaMsn: answerMSNs}
+		out := roce.NewEdit(b.flow.in, roce.Flow{Src: b.flow.in.Dst, Dst: b.receivers[i]}, b.flow.l2)
+		for k := range p.Addresses {
+			p.Addresses[k] = binary.NativeEndian.Uint32(out.Addresses[4*k:])
+		}
+	}
+	b.open(-9, 3)
+}
+
+// at is a word that is open: psn is relative to the next packet.
+func at(psn, msn int32) uint64 {
+	return uint64(roce.PSN(answerNext).Add(psn)) | uint64(roce.MSN(0).Add(msn))<<24 | 1<<49 | fanEpoch<<50
+}
+
+// open lets the program merge; every path has acknowledged up to psn.
+func (b *answerBench) open(psn, msn int32) {
+	for i := range b.receivers {
+		b.fan.Acked(fanGroup, i).Store(at(psn, msn))
+	}
+	b.fan.Told(fanGroup).Store(at(psn, msn))
+}
+
+// words are what the paths have acknowledged, and what the source was told.
+func (b *answerBench) words() (w [4]uint64) {
+	for i := range b.receivers {
+		w[i] = b.fan.Acked(fanGroup, i).Load()
+	}
+	w[3] = b.fan.Told(fanGroup).Load()
+	return w
+}
+
+// answer is what changes in the plain ACK of a receiver.
+type answer struct {
+	from     int // receiver
+	src, dst netip.Addr
+	psn, msn int32 // of the source; psn relative to the next packet
+	opcode   roce.Opcode
+	qpn      roce.QPN
+	syndrome roce.Syndrome
+	class    uint8
+	hops     uint8
+	mig      bool
+}
+
+func (b *answerBench) ack(from int, psn, msn int32) answer {
+	return answer{
+		from: from, src: b.receivers[from], dst: b.flow.in.Dst, psn: psn, msn: msn,
+		opcode: roce.OpAck, qpn: groupQPN, syndrome: roce.SyndromeUnlimited, hops: 64,
+	}
+}
+
+func (a answer) frame() []byte {
+	psn := roce.PSN(answerNext).Add(a.psn).Add(int32(a.from * answerDelta))
+	ip := roce.IPUDP{Src: a.src, Dst: a.dst, HopLimit: a.hops, SrcPort: 0xC777, TrafficClass: a.class, ID: 0x1234}
+	bth := roce.BTH{Opcode: a.opcode, PKey: 0xFFFF, DestQPN: a.qpn, PSN: psn, MigReq: a.mig}
+	aeth := roce.AETH{Syndrome: a.syndrome, MSN: roce.MSN(0).Add(a.msn).Add(0x10)} // minus answerMSNs
+	return ackFrame(&ip, bth, aeth)
+}
+
+// told is the ACK to the source.
+func (b *answerBench) told(psn roce.PSN, msn roce.MSN) []byte {
+	ip := roce.IPUDP{Src: b.flow.in.Dst, Dst: b.flow.in.Src, HopLimit: 64, SrcPort: 0xC123, TrafficClass: b.flow.tclass}
+	bth := roce.BTH{Opcode: roce.OpAck, PKey: 0xFFFF, DestQPN: 0x123456, PSN: psn}
+	return ackFrame(&ip, bth, roce.AETH{Syndrome: roce.SyndromeUnlimited, MSN: msn})
+}
+
+func ackFrame(ip *roce.IPUDP, bth roce.BTH, aeth roce.AETH) []byte {
+	b := roce.AppendEthernet(nil, roce.MAC{2, 0, 0, 0, 0, 2}, roce.MAC{2, 0, 0, 0, 0, 1}, ip.EtherType())
+	b = aeth.Append(bth.Append(ip.Append(b, roce.BTHBytes+roce.AETHBytes)))
+	b, err := roce.AppendICRC(b)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// The source is told what all receivers have acknowledged, each time that this rises, with the
+// lowest of their MSNs. Every other ACK is dropped.
+func TestAnswersAreMerged(t *testing.T) {
+	for _, ipv6 := range []bool{false, true} {
+		b := newAnswerBench(t, ipv6)
+		r := rand.New(rand.NewPCG(1, 1))
+		acked, msns, told, merged := [3]int32{-9, -9, -9}, [3]int32{3, 3, 3}, int32(-9), 0
+		for told < -1 {
+			i := r.IntN(3)
+			psn := acked[i] + r.Int32N(4) - 1
+			if psn >= 0 {
+				continue
+			}
+			msn := msns[i]
+			if psn > acked[i] {
+				msn += r.Int32N(3)
+				acked[i], msns[i] = psn, msn
+			}
+			before, err := b.fan.Traffic(fanPort)
+			fatal(t, err)
+			in := b.ack(i, psn, msn).frame()
+			verdict, out := b.classify(t, in)
+			want, frame := DropMerged, in
+			if floor := slices.Min(acked[:]); floor > told {
+				told, want = floor, RedirectMerged
+				frame = b.told(roce.PSN(answerNext).Add(floor), roce.MSN(0).Add(slices.Min(msns[:])))
+				merged++
+			}
+			if verdict != want || !bytes.Equal(out, frame) {
+				t.Fatalf("IPv6 %v: the ACK of %d by receiver %d: %v, want %v\n%x\n%x", ipv6, psn, i, verdict, want, out, frame)
+			}
+			after, err := b.fan.Traffic(fanPort)
+			fatal(t, err)
+			if after.RxFrames != before.RxFrames+1 || after.RxBytes != before.RxBytes+uint64(len(in)) {
+				t.Fatalf("the port has received %+v, and then %+v", before, after)
+			}
+		}
+		sent, err := b.fan.Traffic(fanPort + 1)
+		fatal(t, err)
+		if want := (Traffic{TxFrames: uint64(merged), TxBytes: uint64(merged * len(b.told(0, 0)))}); sent != want {
+			t.Errorf("the source's port has sent %+v, want %+v", sent, want)
+		}
+	}
+}
+
+// What the ICRC leaves out may change on the way, and so may the credits.
+func TestPlainAnswers(t *testing.T) {
+	for _, ipv6 := range []bool{false, true} {
+		b := newAnswerBench(t, ipv6)
+		for name, change := range map[string]func(*answer){
+			"as sent":        func(*answer) {},
+			"congestion met": func(a *answer) { a.class = 3 },
+			"some hops":      func(a *answer) { a.hops = 1 },
+			"some credits":   func(a *answer) { a.syndrome = roce.SyndromeACK(3) },
+			"the newest one": func(a *answer) { a.psn = -1 },
+			"an older one":   func(a *answer) { a.psn = -12 },
+			"the same again": func(a *answer) { a.psn, a.msn = -9, 3 },
+			"of another one": func(a *answer) {
+				*a = answer{2, a.src.Next(), a.dst, a.psn, a.msn, a.opcode, a.qpn, a.syndrome, a.class, a.hops, a.mig}
+			},
+			"the oldest there": func(a *answer) { a.psn = -1 << 22 },
+		} {
+			b.begin()
+			a := b.ack(1, -5, 4)
+			change(&a)
+			if verdict, _ := b.classify(t, a.frame()); verdict != DropMerged {
+				t.Errorf("%s: %v", name, verdict)
+			}
+			want := [4]uint64{at(-9, 3), at(-9, 3), at(-9, 3), at(-9, 3)}
+			if a.psn > -9 {
+				want[a.from] = at(a.psn, a.msn)
+			}
+			if got := b.words(); got != want {
+				t.Errorf("%s: %x, want %x", name, got, want)
+			}
+		}
+	}
+}
+
+// Every other answer goes to user space as it came, and moves nothing.
+func TestOtherAnswersGoToUserSpace(t *testing.T) {
+	for _, ipv6 := range []bool{false, true} {
+		b := newAnswerBench(t, ipv6)
+		for name, change := range map[string]func(b *answerBench, a *answer) (frame []byte){
+			"a sequence NAK":      func(b *answerBench, a *answer) []byte { a.syndrome = roce.NAKSequence; return nil },
+			"an RNR NAK":          func(b *answerBench, a *answer) []byte { a.syndrome = roce.SyndromeRNR(1); return nil },
+			"a syndrome with 128": func(b *answerBench, a *answer) []byte { a.syndrome |= 0x80; return nil },
+			"a READ response":     func(b *answerBench, a *answer) []byte { a.opcode = 0x10; return nil },
+			"another QPN":         func(b *answerBench, a *answer) []byte { b.fan.Paths(fanGroup)[1].AnswerQpn++; return nil },
+			"another source":      func(b *answerBench, a *answer) []byte { a.src = b.flow.in.Src; return nil },
+			"another destination": func(b *answerBench, a *answer) []byte { b.fan.Paths(fanGroup)[1].Addresses[0] ^= 1; return nil },
+			"MigReq":              func(b *answerBench, a *answer) []byte { a.mig = true; return nil },
+			"not sent yet":        func(b *answerBench, a *answer) []byte { a.psn = 0; return nil },
+			"half of all PSNs":    func(b *answerBench, a *answer) []byte { a.psn = 1 << 22; return nil },
+			"another MSN":         func(b *answerBench, a *answer) []byte { a.psn = -9; return nil },
+			"of another port": func(b *answerBench, a *answer) []byte {
+				b.fan.Slot(fanGroup).Ports[fanPort].Count = 1
+				return nil
+			},
+			"of a path of the port before": func(b *answerBench, a *answer) []byte {
+				b.fan.Slot(fanGroup).Ports[fanPort].First = 2
+				return nil
+			},
+			"of a path that does not count": func(b *answerBench, a *answer) []byte {
+				b.fan.Slot(fanGroup).Answers = 1
+				return nil
+			},
+			"of a path with tags": func(b *answerBench, a *answer) []byte { b.fan.Paths(fanGroup)[1].L2Bytes = 18; return nil },
+			"disarmed": func(b *answerBench, a *answer) []byte {
+				b.fan.Word(fanGroup).And(^uint64(1 << 49))
+				return nil
+			},
+			"another group": func(b *answerBench, a *answer) []byte { b.fan.Slot(fanGroup).Group++; return nil },
+			"another block": func(b *answerBench, a *answer) []byte { b.fan.Word(fanGroup).Add(1 << 50); return nil },
+			"told is closed": func(b *answerBench, a *answer) []byte {
+				b.fan.Told(fanGroup).And(^uint64(1 << 49))
+				return nil
+			},
+			"told of another block":     func(b *answerBench, a *answer) []byte { b.fan.Told(fanGroup).Add(1 << 50); return nil },
+			"the path is closed":        func(b *answerBench, a *answer) []byte { b.fan.Acked(fanGroup, 1).And(^uint64(1 << 49)); return nil },
+			"the path of another block": func(b *answerBench, a *answer) []byte { b.fan.Acked(fanGroup, 1).Add(1 << 50); return nil },
+			"bytes behind it":           func(b *answerBench, a *answer) []byte { return append(a.frame(), 0) },
+			"a longer UDP packet": func(b *answerBench, a *answer) []byte {
+				f := a.frame()
+				f[len(f)-28+5]++
+				return f
+			},
+			"a longer IP packet": func(b *answerBench, a *answer) []byte {
+				f := a.frame()
+				if ipv6 {
+					f[14+5]++
+				} else {
+					f[14+3]++
+				}
+				return f
+			},
+			"another family": func(b *answerBench, a *answer) []byte { b.fan.Slot(fanGroup).Ipv6 ^= 1; return nil },
+			"a VLAN tag": func(b *answerBench, a *answer) []byte {
+				return slices.Insert(a.frame(), 12, 0x81, 0, 0, 5)
+			},
+		} {
+			b.begin()
+			a := b.ack(1, -5, 4)
+			in := change(b, &a)
+			if in == nil {
+				in = a.frame()
+			}
+			before := b.words()
+			verdict, out := b.classify(t, in)
+			if verdict != RedirectFeedback || !bytes.HasSuffix(out, in) || b.words() != before {
+				t.Errorf("%s, IPv6 %v: %v, %x, want %x", name, ipv6, verdict, b.words(), before)
+			}
+		}
+	}
+}
+
+// A damaged answer is not merged, whichever bit of what the ICRC and the IPv4 checksum cover is
+// wrong.
+func TestDamagedAnswersAreNotMerged(t *testing.T) {
+	for _, ipv6 := range []bool{false, true} {
+		b := newAnswerBench(t, ipv6)
+		good := b.ack(1, -5, 4).frame()
+		before, merged := b.words(), 0
+		for bit := 14 * 8; bit < len(good)*8; bit++ {
+			bad := slices.Clone(good)
+			bad[bit/8] ^= 1 << (bit % 8)
+			var v roce.View
+			uncovered := v.Decode(bad, len(bad)) == nil && v.Undamaged([][]byte{bad})
+			verdict, _ := b.classify(t, bad)
+			if uncovered {
+				merged++
+			}
+			if got := verdict == DropMerged || verdict == RedirectMerged; got != uncovered || !got && b.words() != before {
+				t.Errorf("IPv6 %v, bit %d of byte %d: %v, %x", ipv6, bit%8, bit/8, verdict, b.words())
+			}
+			b.begin() // with another opcode it was data, which disarms the group
+		}
+		if merged == 0 || merged == len(good)*8 {
+			t.Errorf("%d bits are not covered", merged)
+		}
+	}
+}
+
+// If an answer is merged while user space takes the merging back, user space reads of each path at
+// least what the source was told, and what the source was told never falls. Nothing moves any more
+// when user space has read it.
+func TestAnswersWhileUserSpaceTakesThemBack(t *testing.T) {
+	b := newAnswerBench(t, false)
+	const packets = 4000
+	b.fan.Word(fanGroup).Store(uint64(packets) | 1<<49 | fanEpoch<<50)
+	word := func(psn uint64) uint64 { return psn | 1<<49 | fanEpoch<<50 }
+	for i := range b.receivers {
+		b.fan.Acked(fanGroup, i).Store(word(0))
+	}
+	b.fan.Told(fanGroup).Store(word(0))
+	var done sync.WaitGroup
+	ran := make([]error, len(b.receivers))
+	for i := range b.receivers {
+		done.Go(func() {
+			for psn := int32(1); psn < packets && ran[i] == nil; {
+				opts := ebpf.RunOptions{Data: b.ack(i, psn-answerNext, 0).frame(), DataOut: make([]byte, 512), Repeat: 1}
+				var action uint32
+				action, ran[i] = b.p.objs.Program.Run(&opts)
+				const qpn = 14 + 20 + 8 + 5
+				if action == actionDrop || opts.DataOut[qpn] == b.told(0, 0)[qpn] {
+					psn++ // else it went to user space, and the receiver repeats it
+				}
+			}
+		})
+	}
+	stopped := make(chan struct{})
+	go func() { done.Wait(); close(stopped) }()
+	const psnMask = 1<<24 - 1
+	before := uint64(0)
+	for turn, last := 0, false; !last; turn++ {
+		select {
+		case <-stopped:
+			last = true
+		default:
+		}
+		told, lowest := b.fan.Told(fanGroup).And(^uint64(1<<49))&psnMask, uint64(psnMask)
+		for i := range b.receivers {
+			lowest = min(lowest, b.fan.Acked(fanGroup, i).And(^uint64(1<<49))&psnMask)
+		}
+		if told > lowest || told < before {
+			t.Fatalf("the source was told %d, and %d before, and a path has %d", told, before, lowest)
+		}
+		before = lowest
+		read := b.words()
+		for range turn % 1000 {
+			if now := b.words(); now != read {
+				t.Fatalf("user space has read %x, and it became %x", read, now)
+			}
+		}
+		if last && lowest != packets-1 {
+			t.Errorf("the lowest path has %d, want %d", lowest, packets-1)
+		}
+		for i := range b.receivers {
+			b.fan.Acked(fanGroup, i).Or(1 << 49)
+		}
+		b.fan.Told(fanGroup).Store(word(lowest)) // user space tells the source the rest
+		for range turn % 1000 {
+			b.fan.Word(fanGroup).Load()
+		}
+	}
+	for _, err := range ran {
+		fatal(t, err)
+	}
+}
+
+// A port beyond those that a slot knows is no other port: what comes there is user space's.
+func TestAnswersOfAPortBeyondTheSlots(t *testing.T) {
+	b := newAnswerBench(t, false)
+	p, err := b.c.loadPort("rctest", fanPort+uint32(SlotPorts))
+	fatal(t, err)
+	t.Cleanup(func() { fatal(t, p.Close()) })
+	b.p = p // without a socket
+	before := b.words()
+	if verdict, _ := b.classify(t, b.ack(1, -5, 4).frame()); verdict != PassNoSocket || b.words() != before {
+		t.Errorf("%v, %x, want %x", verdict, b.words(), before)
+	}
+}

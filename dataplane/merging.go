@@ -1,0 +1,147 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// merging is the core's record of the ACKs that the engine merges for a group. The engine does so
+// only between two events of the group: sync ends it before each event, and resume lets it go on
+// afterwards. So while the core decides, nothing moves.
+type merging struct {
+	on   bool                     // the engine may be merging
+	why  error                    // why the engine does not merge; nil: it may
+	path [mft.BlockAnswers]uint16 // index in the group of each path of the block
+}
+
+var (
+	errAnswersDecide = errors.New("an ACK needs a decision: with a quorum, with credits: merge, with repair: local, and where the " +
+		"receivers' ACKs differ in MigReq")
+	errAnswersPaths = fmt.Errorf("the group has more than %d receivers, the limit of the kernel engine's merging", mft.BlockAnswers)
+	errAnswersTags  = errors.New("a receiver sends VLAN tags")
+	errAnswersNoWay = errors.New("there is no way to the source")
+)
+
+// folding is what the engine merged for one group until endMerge, and what is not reported yet.
+type folding struct {
+	places [mft.BlockAnswers]feedback.Place
+	paths  [mft.BlockAnswers]feedback.Answered
+	n      int // of paths
+	told   feedback.Place
+}
+
+// mayMerge gives the block its Source, if the engine may merge the answers of its paths, or returns
+// the reason why it may not.
+func (st *state) mayMerge(b *mft.Block) error {
+	migReq, ok := st.merge.MayMerge()
+	switch leg := st.sourceLeg(); {
+	case !ok:
+		return errAnswersDecide
+	case st.active == departed, !leg.Resolved():
+		return errAnswersNoWay
+	case len(b.Paths) > mft.BlockAnswers:
+		return errAnswersPaths
+	}
+	for i := range b.Paths {
+		if b.Paths[i].Path.L2Bytes != etherBytes {
+			return errAnswersTags
+		}
+	}
+	b.Source, b.MigReq = st.sourceLeg(), migReq
+	return nil
+}
+
+// MergedACK is what an engine sends the source of a block when the lowest path is at a place.
+func MergedACK(b *mft.Block, at feedback.Place) Reply {
+	return Reply{
+		Leg: b.Source, PSN: at.PSN, AETH: roce.AETH{Syndrome: roce.SyndromeUnlimited, MSN: at.MSN}, MigReq: b.MigReq,
+		PKey: b.PKey, TrafficClass: b.TrafficClass, HopLimit: replyHopLimit,
+	}
+}
+
+// PlainAck says whether a frame is an ACK that an engine merges, which was armed with b and is at
+// w: of which path, and what it acknowledges.
+func PlainAck(f *Frame, b *mft.Block, w FanWord) (path int, at feedback.Place, ok bool) {
+	v, head := &f.View, f.Head()
+	if f.FragmentCount != 1 || v.Decode(head, f.Len()) != nil || v.VLANs != 0 || v.Opcode != roce.OpAck ||
+		v.MigReq(head) != b.MigReq || !v.AETH(head).Syndrome.IsACK() {
+		return -1, at, false
+	}
+	path = slices.IndexFunc(b.Paths, func(p mft.BlockPath) bool {
+		return p.Path.Port == f.Port && p.Path.Dst == v.SrcIP(head) && p.Path.Src == v.DstIP(head) && p.Path.RemoteQPN == v.DestQPN(head)
+	})
+	if path < 0 {
+		return -1, at, false
+	}
+	p := &b.Paths[path]
+	at = feedback.Place{PSN: v.PSN(head).Add(-p.DeltaPSN), MSN: v.AETH(head).MSN.Add(p.DeltaMSN)}
+	return path, at, at.PSN.Before(w.PSN) && v.Undamaged(f.Bytes())
+}
+
+// etherBytes is the length of an Ethernet header without VLAN tags.
+const etherBytes = 14
+
+// of notes the paths of the block with which the group was armed.
+func (m *merging) of(b *mft.Block) {
+	if m.why != nil {
+		return
+	}
+	for i := range b.Paths {
+		m.path[i] = uint16(b.Paths[i].Index)
+	}
+}
+
+// resume lets the engine merge the ACKs of an armed group, which is plain, until the next sync.
+func (c *Core) resume(st *state) {
+	f := &st.fan
+	m := &f.merges
+	if !f.at.Armed || m.on || m.why != nil {
+		return
+	}
+	places := c.merging.places[:f.paths]
+	for i := range places {
+		places[i] = st.merge.Place(int(m.path[i]))
+	}
+	m.why = c.fanOut.Merge(st.group.ID, places, st.merge.Told())
+	m.on = m.why == nil
+}
+
+// lookAtAll takes in what the engine did for the groups whose answers it merges.
+func (c *Core) lookAtAll(now feedback.Tick, out *Outputs) {
+	for _, st := range c.placed.groups {
+		if st.fan.merges.on {
+			c.look(now, st, out)
+		}
+	}
+}
+
+// endMerge ends the engine's merging. fold reports what it did.
+func (c *Core) endMerge(st *state) {
+	m, to := &st.fan.merges, &c.merging
+	to.n = 0
+	if !m.on {
+		return
+	}
+	m.on, to.n = false, st.fan.paths
+	to.told = c.fanOut.EndMerge(st.group.ID, to.places[:to.n])
+	for i, at := range to.places[:to.n] {
+		to.paths[i] = feedback.Answered{Path: int(m.path[i]), Place: at}
+	}
+}
+
+// fold reports to the merging the ACKs that the engine merged until endMerge. The engine may have
+// merged an ACK and have been stopped before it told the source.
+func (c *Core) fold(now feedback.Tick, st *state, out *Outputs) {
+	from := &c.merging
+	if from.n == 0 {
+		return
+	}
+	c.acts = st.merge.Answered(now, from.paths[:from.n], from.told, c.acts[:0])
+	from.n = 0
+	c.perform(st, nil, -1, out)
+}

@@ -1,0 +1,262 @@
+package dataplane_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// merges shows an ACK of path i, of everything that was sent, to the engine: it has to take it.
+func (b *engineBench) merges(g *mft.Group, i int) (told []dataplane.Reply) {
+	b.t.Helper()
+	var out dataplane.Outputs
+	if !b.Answer(b.frame(b.ack(g, i, roce.SyndromeUnlimited)), &out) {
+		b.t.Fatalf("the engine does not merge the ACK of path %d", i)
+	}
+	return out.Replies
+}
+
+// The engine of an armed group merges the ACKs, and the core learns of that before the group's next
+// event: here a NAK right behind what the source was told.
+func TestTheCoreLearnsWhatTheEngineMerged(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.mustCarry(g, 3)
+	for i, want := range []int{0, 0, 1} {
+		if told := b.merges(g, i); len(told) != want || want == 1 && told[0].PSN != b.next[g.ID].Prev() {
+			t.Fatalf("path %d: the source hears %+v", i, told)
+		}
+	}
+	b.mustCarry(g, 1)
+	if r := b.handle(b.ack(g, 1, roce.NAKSequence)); r != dataplane.Reason(feedback.Merged) {
+		t.Errorf("a NAK behind the merged ACK: %v", r)
+	}
+	if len(b.out.Replies) != 1 || b.out.Replies[0].PSN != b.next[g.ID].Prev() || b.out.Replies[0].AETH.Syndrome != roce.NAKSequence {
+		t.Errorf("the source hears %+v", b.out.Replies)
+	}
+	if b.armed(g) {
+		t.Error("the group is armed")
+	}
+	var out dataplane.Outputs
+	if b.Answer(b.frame(b.ack(g, 2, roce.SyndromeUnlimited)), &out) {
+		t.Error("the engine merges for a group that is not armed")
+	}
+}
+
+// An answer that the core handles, and a look at the group, end the merging for that moment only.
+func TestTheEngineMergesOn(t *testing.T) {
+	for name, happens := range map[string]func(b *engineBench, g *mft.Group){
+		"nothing": func(*engineBench, *mft.Group) {},
+		"an ACK":  func(b *engineBench, g *mft.Group) { b.handle(b.ack(g, 0, roce.SyndromeUnlimited)) },
+		"a CNP":   func(b *engineBench, g *mft.Group) { b.handle(cnp(ipC)) },
+		"a bad answer": func(b *engineBench, g *mft.Group) {
+			p := b.ack(g, 0, 0)
+			p.dst = ipA
+			b.core.Handle(0, b.table, b.frameOf(p, g), &b.out)
+		},
+		"a second": func(b *engineBench, g *mft.Group) {
+			for now := feedback.Tick(0); now < feedback.Tick(3e9); now += feedback.Tick(1e8) {
+				b.core.Tick(now, &b.out)
+			}
+		},
+	} {
+		g := group()
+		b := newEngineBench(t, g)
+		b.arm(g)
+		b.mustCarry(g, 3)
+		b.merges(g, 2)
+		happens(b, g)
+		b.mustCarry(g, 2)
+		b.merges(g, 1)
+		b.merges(g, 2)
+		if told := b.merges(g, 0); len(told) != 1 || told[0].PSN != b.next[g.ID].Prev() {
+			t.Errorf("%s: the source hears %+v", name, told)
+		}
+	}
+}
+
+// frameOf is a frame that the classifier attributes to a group although the group has no such
+// address.
+func (b *engineBench) frameOf(p packet, g *mft.Group) *dataplane.Frame {
+	raw := p.frame(b.t)
+	f := &dataplane.Frame{Group: g.ID, Kind: dataplane.KindFeedback, Buf: raw, FragmentCount: 1}
+	f.Port, f.Fragments[0] = mft.PortID(portOf[p.src]), raw
+	return f
+}
+
+// The engine merges nothing between its last word about the packets and that about the ACKs: the
+// core hears of no ACK of a packet that it does not know.
+func TestNothingIsMergedWhileTheCoreLooks(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.mustCarry(g, 3)
+	b.onLoad = func() {
+		b.onLoad = nil
+		b.mustCarry(g, 1)
+		for i := range g.Paths {
+			var out dataplane.Outputs
+			b.Answer(b.frame(b.ack(g, i, roce.SyndromeUnlimited)), &out)
+		}
+	}
+	b.handle(cnp(ipB))
+	s := dataplane.SnapshotOf(b.core, g.ID)
+	for i, p := range s.Paths {
+		if p.Acked.After(s.Sent) {
+			t.Errorf("path %d has acknowledged %d, and only %d was sent", i, p.Acked, s.Sent)
+		}
+	}
+}
+
+// The limit of what the engine may carry follows what it merged, without an answer that reaches the
+// core.
+func TestTheLimitFollowsWhatIsMerged(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.mustCarry(g, 5)
+	for i := range g.Paths {
+		b.merges(g, i)
+	}
+	b.core.Tick(0, &b.out)
+	b.core.Tick(feedback.Tick(2e9), &b.out)
+	s := dataplane.SnapshotOf(b.core, g.ID)
+	for i, p := range s.Paths {
+		if p.Acked != b.next[g.ID].Prev() {
+			t.Errorf("path %d is at %d, want %d", i, p.Acked, b.next[g.ID].Prev())
+		}
+	}
+	if s.Merged != b.next[g.ID].Prev() || len(b.out.Replies) != 0 {
+		t.Errorf("merged %d, and the source hears %+v", s.Merged, b.out.Replies)
+	}
+}
+
+// Where an ACK needs the core, the engine merges none, and the group says why.
+func TestWhoseAnswersGoToTheCore(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(g *mft.Group)
+		why    string
+	}{
+		"acknowledged by all": {func(*mft.Group) {}, ""},
+		"a quorum":            {func(g *mft.Group) { g.Policy.Ack = 2 }, "a quorum"},
+		"credits":             {func(g *mft.Group) { g.Policy.Credits = feedback.CreditsMerge }, "credits"},
+		"repair":              {func(g *mft.Group) { g.Policy.Repair = feedback.RepairLocal }, "repair"},
+		"tags": {func(g *mft.Group) {
+			p := &g.Paths[1]
+			p.L2Bytes = uint8(copy(p.L2[:], roce.AppendVLAN(nil, mac(ipC), macBox, 5, 0x0800)))
+		}, "VLAN"},
+		"many receivers": {func(g *mft.Group) {
+			for i := range mft.BlockAnswers {
+				g.Paths = append(g.Paths, receiver(1, netip.AddrFrom4([4]byte{10, 77, 1, byte(i)})))
+			}
+		}, "more than 16"},
+		"as many as it can": {func(g *mft.Group) {
+			for i := range mft.BlockAnswers - 3 {
+				g.Paths = append(g.Paths, receiver(1, netip.AddrFrom4([4]byte{10, 77, 1, byte(i)})))
+			}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := group()
+			c.change(g)
+			b := newEngineBench(t, g)
+			b.arm(g)
+			e := dataplane.EngineOf(b.core, g.ID)
+			if !e.Kernel || (c.why == "") != (e.Answers == "") || !strings.Contains(e.Answers, c.why) {
+				t.Errorf("%+v, want %q", e, c.why)
+			}
+			b.mustCarry(g, 1)
+			var out dataplane.Outputs
+			if b.Answer(b.frame(b.ack(g, 0, roce.SyndromeUnlimited)), &out) != (c.why == "") {
+				t.Errorf("the engine merges: %v", c.why != "")
+			}
+		})
+	}
+}
+
+// An engine that cannot merge carries the packets all the same.
+func TestAnEngineThatCannotMerge(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.deaf = errDeaf
+	b.arm(g)
+	b.mustCarry(g, 1)
+	if e := dataplane.EngineOf(b.core, g.ID); !e.Kernel || e.Answers != errDeaf.Error() {
+		t.Errorf("%+v", e)
+	}
+	b.handle(b.ack(g, 0, roce.SyndromeUnlimited))
+	if !b.armed(g) {
+		t.Error("the group is not armed any more")
+	}
+}
+
+// What the engine merges for the ports of several receivers is told in the form of a host's ACK:
+// it equals the core's own.
+func TestAMergedACKIsTheCoresOwn(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.mustCarry(g, 1)
+	var engine, core []byte
+	for i := range g.Paths {
+		for _, r := range b.merges(g, i) {
+			engine = mustAppend(t, &r)
+		}
+	}
+	plain := group()
+	c := newEngineBench(t, plain)
+	for range calmPackets + 1 {
+		c.handle(c.data(plain))
+	}
+	for i := range plain.Paths {
+		c.handle(c.ack(plain, i, roce.SyndromeUnlimited))
+		for _, r := range c.out.Replies {
+			core = mustAppend(t, &r)
+		}
+	}
+	if engine == nil || !slices.Equal(engine, core) {
+		t.Errorf("the engine's\n%x\nthe core's\n%x", engine, core)
+	}
+}
+
+func mustAppend(t *testing.T, r *dataplane.Reply) []byte {
+	b, err := r.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// What the engine merges of a path counts for that path, also where a group has more paths than the
+// block.
+func TestTheEngineMergesForThePathsThatAreLeft(t *testing.T) {
+	g := group()
+	g.Policy.OnFatal = feedback.FatalEvict
+	for len(g.Paths) < 257 {
+		n := len(g.Paths)
+		g.Paths = append(g.Paths, receiver(1, netip.AddrFrom4([4]byte{10, 77, byte(1 + n/200), byte(n % 200)})))
+	}
+	b := newEngineBench(t, g)
+	b.handle(b.data(g))
+	for i := 1; i < 256; i++ {
+		if r := b.handle(b.ack(g, i, roce.NAKRemoteAccess)); r != dataplane.Reason(feedback.Evicted) {
+			t.Fatalf("path %d: %v", i, r)
+		}
+	}
+	b.arm(g)
+	b.mustCarry(g, 3)
+	b.merges(g, 256)
+	b.core.Tick(0, &b.out)
+	b.core.Tick(feedback.Tick(2e9), &b.out)
+	s := dataplane.SnapshotOf(b.core, g.ID)
+	if s.Paths[256].Acked != b.next[g.ID].Prev() || s.Paths[0].Acked == b.next[g.ID].Prev() || len(b.out.Replies) != 0 {
+		t.Errorf("paths 0 and 256 are at %d and %d, and the source hears %+v", s.Paths[0].Acked, s.Paths[256].Acked, b.out.Replies)
+	}
+}

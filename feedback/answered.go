@@ -1,0 +1,73 @@
+package feedback
+
+import "github.com/rocast/rocast/roce"
+
+// An engine that carries the source's packets may also merge the plain ACKs of the receivers while
+// the group is plain: it notes what each path has acknowledged, and when the lowest of that rises
+// it tells the source. Before the next event of any kind the engine ends that, and one call of
+// Answered reports what it did.
+
+// Place is a place in the source's stream: up to where a path has acknowledged it, or up to where
+// the source was told so. PSN and MSN are the source's.
+type Place struct {
+	PSN roce.PSN
+	MSN roce.MSN
+}
+
+// Answered is the place of one path.
+type Answered struct {
+	Path int
+	Place
+}
+
+// MayMerge says whether an engine may merge the plain ACKs of the active paths: those with the
+// MigReq bit that is returned. The group must be plain. Then an ACK that moves a path up causes an
+// ACK to the source if it moves the lowest path, and nothing else. The first ACK after that, which
+// has the same PSN, says nothing new. With a quorum, with credits that are merged, and with repair
+// an ACK decides more than that.
+func (g *Group) MayMerge() (migReq, ok bool) {
+	if g.policy.Ack != AckAll || g.policy.Credits == CreditsMerge || g.repairState != nil {
+		return false, false
+	}
+	for i := range g.paths {
+		if p := &g.paths[i]; p.part == PartActive && p.migReq != g.floor.migReq {
+			return false, false
+		}
+	}
+	return g.floor.migReq, true
+}
+
+// Place returns what path i has acknowledged.
+func (g *Group) Place(i int) Place { return Place{g.paths[i].acked, g.paths[i].msn} }
+
+// Told returns what the source was told. The group must be plain.
+func (g *Group) Told() Place { return Place{g.floor.psn, g.floor.msn} }
+
+// Answered handles the ACKs that an engine merged: paths are the places where the paths are now,
+// and told is what the source was told last. It does the same as one Response event for each ACK,
+// except that the source is sent only what it was not told yet. What was carried must have been
+// reported before.
+func (g *Group) Answered(now Tick, paths []Answered, told Place, acts []Action) []Action {
+	was, moved := g.floor.psn, false
+	for i := range paths {
+		at := &paths[i]
+		if p := &g.paths[at.Path]; p.part == PartActive && at.PSN.After(p.acked) {
+			p.msn = at.MSN
+			g.stands(now, p, at.PSN)
+			moved = true
+		}
+	}
+	if moved {
+		g.recount()
+	}
+	if g.floor.psn != was {
+		g.speech.quietSince = now
+	}
+	if told.PSN == g.floor.psn {
+		g.floor.msn = told.MSN // the lowest path's when the source was told; others have moved since
+	}
+	if told.PSN.After(g.merged.psn) {
+		g.sentACK(told.PSN, told.MSN)
+	}
+	return g.replies(acts)
+}

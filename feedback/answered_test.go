@@ -1,0 +1,166 @@
+package feedback
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/rocast/rocast/roce"
+)
+
+// While a group is plain, an engine that merges plain ACKs tells the source exactly what one
+// Response event for each of them would tell it, and Answered leaves the same state. The source
+// hears nothing more, whenever Answered is called.
+func TestAnsweredEqualsResponses(t *testing.T) {
+	merged, told := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		const paths = 3
+		a, b := drawGroups(t, paths, AckAll)
+		now, acts := Tick(0), []Action(nil)
+		for range rapid.IntRange(0, 25).Draw(t, "events") {
+			now += Tick(rapid.IntRange(0, 12).Draw(t, "ms")) * Tick(time.Millisecond)
+			acts, _ = a.Step(now, drawEvent(t, a, paths), acts[:0])
+			if _, ok := a.MayMerge(); !ok || a.Plain() == 0 {
+				continue
+			}
+			if n := rapid.IntRange(0, 5).Draw(t, "packets"); n > 0 {
+				a.Step(now, Event{Kind: Carried, PSN: a.NextPSN().Add(int32(n) - 1), MSN: 1, Last: true}, nil)
+			}
+			b.CopyFrom(a)
+			m, at := begin(b)
+			for range rapid.IntRange(1, 8).Draw(t, "answers") {
+				i := rapid.IntRange(0, len(at)-1).Draw(t, "answers")
+				ev := Event{
+					Kind: Response, Path: at[i].Path, PSN: a.NextPSN().Add(-int32(rapid.IntRange(1, 6).Draw(t, "below"))),
+					MSN: at[i].MSN.Add(int32(rapid.IntRange(0, 2).Draw(t, "messages"))), Syndrome: roce.SyndromeUnlimited,
+				}
+				tells, taken := m.ACK(i, Place{ev.PSN, ev.MSN})
+				if !taken {
+					continue // another MSN of the same PSN
+				}
+				at[i].Place = m.At[i]
+				merged++
+				acts, _ = a.Step(now, ev, acts[:0])
+				want := []Action{{Kind: Reply, PSN: m.Told.PSN, MSN: m.Told.MSN, Syndrome: roce.SyndromeUnlimited}}
+				if !tells {
+					want = want[:0]
+				} else {
+					told++
+				}
+				if !slices.Equal(acts, want) {
+					t.Fatalf("the ACK of %d by path %d causes %+v, and the engine tells %+v", ev.PSN, ev.Path, acts, want)
+				}
+			}
+			if acts = b.Answered(now, at, m.Told, acts[:0]); len(acts) != 0 {
+				t.Fatalf("the source is told %+v again", acts)
+			}
+			b.back.oneACK = a.back.oneACK // it matters only with repair, and the engine does not count its ACKs
+			for i := range b.paths {
+				b.paths[i].credit = a.paths[i].credit // it matters only where credits are merged
+			}
+			if !bytes.Equal(a.state(now), b.state(now)) {
+				t.Fatalf("merged ACKs leave\n%+v\nand responses\n%+v", b, a)
+			}
+			if b.floor.msn != a.floor.msn || b.merged != a.merged {
+				t.Fatalf("told %+v of %+v, want %+v of %+v", b.merged, b.floor, a.merged, a.floor)
+			}
+		}
+	})
+	if merged == 0 || told == 0 {
+		t.Errorf("%d ACKs were merged, and the source was told %d", merged, told)
+	}
+}
+
+// begin lets an engine merge the ACKs of a plain group.
+func begin(g *Group) (m Merger, at []Answered) {
+	m.Told = g.Told()
+	for i := range g.paths {
+		if g.Part(i) == PartActive {
+			m.At = append(m.At, g.Place(i))
+			at = append(at, Answered{i, g.Place(i)})
+		}
+	}
+	return m, at
+}
+
+// An engine that was stopped between an ACK and its telling the source leaves that to the core.
+func TestAnsweredTellsWhatTheEngineDidNot(t *testing.T) {
+	g := New(Config{Paths: 2, FirstPSN: 100})
+	for psn := roce.PSN(100); psn < 104; psn++ {
+		g.Step(0, Event{Kind: Data, PSN: psn, First: true, Last: true}, nil)
+	}
+	places := []Answered{{0, Place{102, 3}}, {1, Place{103, 4}}}
+	acts := g.Answered(0, places, Place{101, 2}, nil)
+	want := []Action{{Kind: Reply, PSN: 102, MSN: 3, Syndrome: roce.SyndromeUnlimited}}
+	if !slices.Equal(acts, want) {
+		t.Errorf("the source is told %+v, want %+v", acts, want)
+	}
+	if acts = g.Answered(0, places, Place{102, 3}, nil); len(acts) != 0 {
+		t.Errorf("the source is told %+v again", acts)
+	}
+}
+
+// What the engine told the source counts as told: nothing less is told later, and a NAK right
+// behind it is due at once.
+func TestANakBehindWhatTheEngineTold(t *testing.T) {
+	g := New(Config{Paths: 2, FirstPSN: 100})
+	for psn := roce.PSN(100); psn < 104; psn++ {
+		g.Step(0, Event{Kind: Data, PSN: psn, First: true, Last: true}, nil)
+	}
+	g.Answered(0, []Answered{{0, Place{101, 2}}, {1, Place{103, 4}}}, Place{101, 2}, nil)
+	acts, _ := g.Step(0, Event{Kind: Response, Path: 0, PSN: 102, MSN: 2, Syndrome: roce.NAKSequence}, nil)
+	want := []Action{{Kind: Reply, PSN: 102, MSN: 2, Syndrome: roce.NAKSequence}}
+	if !slices.Equal(acts, want) {
+		t.Errorf("the source is told %+v, want %+v", acts, want)
+	}
+}
+
+// A path that has left since has no part in what was merged, and a path never falls back.
+func TestAnsweredOfThePast(t *testing.T) {
+	g := New(Config{Paths: 3, FirstPSN: 100})
+	g.Step(0, Event{Kind: Data, PSN: 100, First: true, Last: true}, nil)
+	g.Step(0, Event{Kind: Data, PSN: 101, First: true, Last: true}, nil)
+	g.Step(0, Event{Kind: Response, Path: 1, PSN: 101, MSN: 2, Syndrome: roce.SyndromeUnlimited}, nil)
+	g.paths[2].part = PartGone
+	g.recount()
+	g.Answered(0, []Answered{{0, Place{100, 1}}, {1, Place{100, 1}}, {2, Place{101, 2}}}, Place{99, 0}, nil)
+	if a, b, c := g.Place(0), g.Place(1), g.Place(2); a != (Place{100, 1}) || b != (Place{101, 2}) || c != (Place{99, 0}) {
+		t.Errorf("the paths are at %v, %v and %v", a, b, c)
+	}
+}
+
+// An engine merges only where an ACK needs no decision beyond the lowest path.
+func TestMayMerge(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy Policy
+		change func(*Group)
+		want   bool
+	}{
+		"acknowledged by all":           {want: true},
+		"by a quorum":                   {policy: Policy{Ack: 2}},
+		"credits are merged":            {policy: Policy{Credits: CreditsMerge}},
+		"with repair":                   {policy: Policy{Repair: RepairLocal}},
+		"one wants to migrate":          {change: func(g *Group) { g.paths[1].migReq = true }},
+		"all want to":                   {change: func(g *Group) { migrate(g, 3) }, want: true},
+		"and the one that left did not": {change: func(g *Group) { migrate(g, 2); g.paths[2].part = PartGone }, want: true},
+	} {
+		g := New(Config{Policy: c.policy, Paths: 3})
+		if c.change != nil {
+			c.change(g)
+		}
+		if mig, ok := g.MayMerge(); ok != c.want || ok && mig != g.floor.migReq {
+			t.Errorf("%s: %v with MigReq %v", name, ok, mig)
+		}
+	}
+}
+
+// migrate makes the answers of the first n paths say that they want to migrate.
+func migrate(g *Group, n int) {
+	for i := range n {
+		g.paths[i].migReq = true
+	}
+	g.floor.migReq = true
+}
