@@ -34,11 +34,11 @@ struct ack {
 } __attribute__((packed));
 
 /* The CRC register after eight bytes. w holds these bytes XORed with the register before them. */
-static __always_inline __u32 crc_word(__u64 w)
+static __always_inline __u32 crc_word(const struct rocast_crc *c, __u64 w)
 {
-	return crc_tables[7][w & 0xff] ^ crc_tables[6][w >> 8 & 0xff] ^ crc_tables[5][w >> 16 & 0xff] ^
-	       crc_tables[4][w >> 24 & 0xff] ^ crc_tables[3][w >> 32 & 0xff] ^ crc_tables[2][w >> 40 & 0xff] ^
-	       crc_tables[1][w >> 48 & 0xff] ^ crc_tables[0][w >> 56];
+	return c->table[7][w & 0xff] ^ c->table[6][w >> 8 & 0xff] ^ c->table[5][w >> 16 & 0xff] ^
+	       c->table[4][w >> 24 & 0xff] ^ c->table[3][w >> 32 & 0xff] ^ c->table[2][w >> 40 & 0xff] ^
+	       c->table[1][w >> 48 & 0xff] ^ c->table[0][w >> 56];
 }
 
 static __always_inline __u64 load(const void *at)
@@ -50,7 +50,7 @@ static __always_inline __u64 load(const void *at)
 }
 
 /* Whether the ICRC of an ACK is right, and with IPv4 the checksum. ip is the IP header. */
-static __always_inline int undamaged(const __u8 *ip, const struct ack *ack, const __u32 l3_bytes)
+static __always_inline int undamaged(const struct rocast_crc *c, const __u8 *ip, const struct ack *ack, const __u32 l3_bytes)
 {
 	__u32 reg = ICRC_SEED, tail = ack->aeth, sum = 0;
 
@@ -63,23 +63,23 @@ static __always_inline int undamaged(const __u8 *ip, const struct ack *ack, cons
 		sum = (sum & 0xffff) + (sum >> 16);
 		if (sum != 0xffff)
 			return 0;
-		reg = crc_word((load(ip) | 0xff00) ^ reg);
-		reg = crc_word((load(ip + 8) | 0xffff00ff) ^ reg);
-		reg = crc_word(load(ip + 16) ^ reg);
-		reg = crc_word((load(ip + 24) | 0xffff0000) ^ reg);
-		reg = crc_word((load(ip + 32) | 0xff) ^ reg);
+		reg = crc_word(c, (load(ip) | 0xff00) ^ reg);
+		reg = crc_word(c, (load(ip + 8) | 0xffff00ff) ^ reg);
+		reg = crc_word(c, load(ip + 16) ^ reg);
+		reg = crc_word(c, (load(ip + 24) | 0xffff0000) ^ reg);
+		reg = crc_word(c, (load(ip + 32) | 0xff) ^ reg);
 		tail ^= reg;
-		reg = crc_tables[3][tail & 0xff] ^ crc_tables[2][tail >> 8 & 0xff] ^
-		      crc_tables[1][tail >> 16 & 0xff] ^ crc_tables[0][tail >> 24];
+		reg = c->table[3][tail & 0xff] ^ c->table[2][tail >> 8 & 0xff] ^
+		      c->table[1][tail >> 16 & 0xff] ^ c->table[0][tail >> 24];
 	} else {
-		reg = crc_word((load(ip) | 0xff000000ffffff0full) ^ reg);
-		reg = crc_word(load(ip + 8) ^ reg);
-		reg = crc_word(load(ip + 16) ^ reg);
-		reg = crc_word(load(ip + 24) ^ reg);
-		reg = crc_word(load(ip + 32) ^ reg);
-		reg = crc_word((load(ip + 40) | 0xffff000000000000ull) ^ reg);
-		reg = crc_word((load(ip + 48) | 0xff00000000ull) ^ reg);
-		reg = crc_word(load(ip + 56) ^ reg);
+		reg = crc_word(c, (load(ip) | 0xff000000ffffff0full) ^ reg);
+		reg = crc_word(c, load(ip + 8) ^ reg);
+		reg = crc_word(c, load(ip + 16) ^ reg);
+		reg = crc_word(c, load(ip + 24) ^ reg);
+		reg = crc_word(c, load(ip + 32) ^ reg);
+		reg = crc_word(c, (load(ip + 40) | 0xffff000000000000ull) ^ reg);
+		reg = crc_word(c, (load(ip + 48) | 0xff00000000ull) ^ reg);
+		reg = crc_word(c, load(ip + 56) ^ reg);
 	}
 	return ack->icrc == ~reg;
 }
@@ -119,7 +119,7 @@ static __always_inline __u64 lowest(const struct rocast_slot *slot, __u64 epoch)
  * front of the swap: who swaps knows that the slot still has the block that was read. A CPU that
  * gives up leaves the source without this ACK, as if the ACK had been lost on its way.
  */
-static __always_inline int tell(struct xdp_md *ctx, struct rocast_slot *slot, __u64 epoch, const __u32 l3_bytes)
+static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, struct rocast_slot *slot, __u64 epoch, const __u32 l3_bytes)
 {
 	const __u32 bth_off = sizeof(struct ethhdr) + l3_bytes + sizeof(struct udphdr);
 	__u8 *data = (void *)(long)ctx->data;
@@ -137,7 +137,7 @@ static __always_inline int tell(struct xdp_md *ctx, struct rocast_slot *slot, __
 	__builtin_memcpy(data, slot->ack, bth_off + sizeof(*ack));
 	ack->bth.psn = bpf_htonl(floor & PSN_MASK);
 	ack->aeth |= bpf_htonl(floor >> WORD_MESSAGES_SHIFT & PSN_MASK);
-	ack->icrc ^= crc_word(bpf_htonl(floor & PSN_MASK) |
+	ack->icrc ^= crc_word(c, bpf_htonl(floor & PSN_MASK) |
 			      (__u64)bpf_htonl(floor >> WORD_MESSAGES_SHIFT & PSN_MASK) << 32);
 	ifindex = slot->ack_ifindex;
 	port = slot->ack_port;
@@ -177,9 +177,12 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 	struct rocast_range range = slot->ports[port];
 	const struct rocast_path *path = 0;
 	struct rocast_traffic *count;
+	const struct rocast_crc *c;
+	__u32 zero = 0;
 
+	c = bpf_map_lookup_elem(&crc, &zero);
 	/* A port beyond those of a slot would take the range of another. */
-	if (port_number >= SLOT_PORTS || !(told & WORD_OPEN) || told >> WORD_EPOCH_SHIFT != epoch ||
+	if (!c || port_number >= SLOT_PORTS || !(told & WORD_OPEN) || told >> WORD_EPOCH_SHIFT != epoch ||
 	    (void *)(ack + 1) > (void *)(long)ctx->data_end || bpf_xdp_get_buff_len(ctx) != bytes)
 		return FOUND;
 	if (l3_bytes == sizeof(struct iphdr))
@@ -214,7 +217,7 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 	psn = (bpf_ntohl(ack->bth.psn) - path->delta_psn) & PSN_MASK;
 	msn = (bpf_ntohl(ack->aeth) + path->delta_msn) & PSN_MASK;
 	/* What was never sent cannot be acknowledged: rule 1. */
-	if (ahead(psn, word) >= 0 || !undamaged(data + sizeof(struct ethhdr), ack, l3_bytes))
+	if (ahead(psn, word) >= 0 || !undamaged(c, data + sizeof(struct ethhdr), ack, l3_bytes))
 		return FOUND;
 	/* The verifier does not see the loop's bound, so the compiler must not rely on it either. */
 	asm volatile("" : "+r"(at));
@@ -237,7 +240,7 @@ merged:
 		count->rx_frames++;
 		count->rx_bytes += bytes;
 	}
-	return tell(ctx, slot, epoch, l3_bytes);
+	return tell(ctx, c, slot, epoch, l3_bytes);
 }
 
 /* Merges an answer, or returns FOUND: it goes to user space. */

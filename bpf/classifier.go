@@ -56,9 +56,6 @@ func LoadFanOut(t Tables, retained int) (*Classifier, error) {
 		return nil, fmt.Errorf("load fan-out: raise the locked memory limit: %w", explain(err))
 	}
 	spec, err := loadFanout()
-	if err == nil {
-		err = spec.Variables[fanoutVarCrcTables].Set(t.CRC)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", err)
 	}
@@ -148,7 +145,7 @@ func (c *Classifier) shared() map[string]*ebpf.Map {
 		for name, m := range map[string]*ebpf.Map{
 			fanoutMapSlots: f.maps.Slots, fanoutMapPaths: f.maps.Paths, fanoutMapLengths: f.maps.Lengths,
 			fanoutMapFans: f.maps.Fans, fanoutMapFanEvents: f.maps.Events, fanoutMapTraffic: f.maps.Traffic, fanoutMapTurns: f.maps.Turns,
-			fanoutMapRetained: f.maps.Retained,
+			fanoutMapRetained: f.maps.Retained, fanoutMapCrc: f.maps.CRC,
 		} {
 			maps[name] = m
 		}

@@ -115,7 +115,7 @@ struct rocast_slot {
 struct rocast_target {
 	__u64 delta_va;
 	__u32 rkey;
-	__u32 crc; /* the change of the CRC register at the end of the RETH that the R_Key causes */
+	__u32 crc; /* the change of the CRC register at the end of the RETH that addresses, QPN and R_Key cause */
 };
 
 /* How a copy for one path differs from the packet received. */
@@ -187,8 +187,20 @@ struct {
 	__type(value, struct rocast_operator);
 } lengths SEC(".maps");
 
-/* The slicing-by-8 tables of CRC-32, filled in by the loader. */
-const volatile __u32 crc_tables[8][256];
+enum { CRC_TABLES = 19 }; /* as far as from the PSN to the end of a RETH */
+
+/* The tables of CRC-32: table[k][b] is the register after byte b and k zero bytes. */
+struct rocast_crc {
+	__u32 table[CRC_TABLES][256];
+};
+
+/* One copy for the programs of all ports, so that it stays in the CPU's cache. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rocast_crc);
+} crc SEC(".maps");
 
 /* The PortID of the port for which this program is loaded. */
 const volatile __u32 port_number;
@@ -551,24 +563,25 @@ static __always_inline __u32 apply(const struct rocast_operator *o, __u32 reg)
 	return o->table[0][reg & 0xff] ^ o->table[1][reg >> 8 & 0xff] ^ o->table[2][reg >> 16 & 0xff] ^ o->table[3][reg >> 24];
 }
 
-/* The change of the CRC register at the end of the BTH that a change of the PSN causes. */
-static __always_inline __u32 crc_psn(__u32 change)
+/*
+ * The change of the CRC register that a change of the PSN causes so many bytes behind the PSN. behind
+ * is a constant in every call.
+ */
+static __always_inline __u32 crc_psn(const struct rocast_crc *c, __u32 change, const __u32 behind)
 {
-	return crc_tables[2][change >> 16 & 0xff] ^ crc_tables[1][change >> 8 & 0xff] ^ crc_tables[0][change & 0xff];
+	return c->table[behind + 2][change >> 16 & 0xff] ^ c->table[behind + 1][change >> 8 & 0xff] ^
+	       c->table[behind][change & 0xff];
 }
 
 /*
  * The change of the CRC register at the end of the RETH that a change of the VA causes. The change
  * is given in the byte order of the wire; the RETH ends eight bytes behind the VA.
  */
-static __always_inline __u32 crc_va(__u64 change)
+static __always_inline __u32 crc_va(const struct rocast_crc *c, __u64 change)
 {
-	__u32 reg = crc_tables[7][change & 0xff] ^ crc_tables[6][change >> 8 & 0xff] ^ crc_tables[5][change >> 16 & 0xff] ^
-		    crc_tables[4][change >> 24 & 0xff] ^ crc_tables[3][change >> 32 & 0xff] ^
-		    crc_tables[2][change >> 40 & 0xff] ^ crc_tables[1][change >> 48 & 0xff] ^ crc_tables[0][change >> 56];
-
-	return crc_tables[7][reg & 0xff] ^ crc_tables[6][reg >> 8 & 0xff] ^ crc_tables[5][reg >> 16 & 0xff] ^
-	       crc_tables[4][reg >> 24];
+	return c->table[15][change & 0xff] ^ c->table[14][change >> 8 & 0xff] ^ c->table[13][change >> 16 & 0xff] ^
+	       c->table[12][change >> 24 & 0xff] ^ c->table[11][change >> 32 & 0xff] ^ c->table[10][change >> 40 & 0xff] ^
+	       c->table[9][change >> 48 & 0xff] ^ c->table[8][change >> 56];
 }
 
 /* Rewrites the headers behind the Ethernet header, and the ICRC. For l3_bytes see plain. */
@@ -580,10 +593,11 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 	struct bth *bth = (void *)(udp + 1);
 	struct reth *reth = (void *)(bth + 1);
 	const struct rocast_operator *behind;
-	__u32 words = tag->words, psn = (tag->psn + path->delta_psn) & PSN_MASK, crc, sum, off;
+	const struct rocast_crc *c;
+	__u32 words = tag->words, psn = (tag->psn + path->delta_psn) & PSN_MASK, zero = 0, change, sum, off;
 
-	behind = bpf_map_lookup_elem(&lengths, &words);
-	if (!behind || (void *)(bth + 1) > end)
+	c = bpf_map_lookup_elem(&crc, &zero);
+	if (!c || (void *)(bth + 1) > end)
 		return COPY_MALFORMED;
 	if (l3_bytes == sizeof(struct iphdr)) {
 		struct iphdr *ip = (void *)(data + sizeof(struct ethhdr));
@@ -603,27 +617,28 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 	udp->check = 0;
 	bth->qpn = (bth->qpn & bpf_htonl(0xff000000)) | bpf_htonl(path->qpn);
 	bth->psn = (bth->psn & bpf_htonl(0xff000000)) | bpf_htonl(psn);
-	crc = apply(behind, path->crc ^ crc_psn(tag->psn ^ psn));
-
 	if (tag->region < SLOT_REGIONS) {
 		const struct rocast_target *target;
-		const struct rocast_operator *after;
 		__u32 region = tag->region;
 		__u64 was, is;
 
 		/* The verifier of 6.1 loses the bound when the compiler spills the register. */
 		asm volatile("" : "+r"(region));
 		target = &path->targets[region & (SLOT_REGIONS - 1)];
-		words -= sizeof(*reth) / 4;
-		after = bpf_map_lookup_elem(&lengths, &words);
-		if (!after || (void *)(reth + 1) > end)
+		if ((void *)(reth + 1) > end)
 			return COPY_MALFORMED;
 		was = reth->va;
 		is = __builtin_bswap64(__builtin_bswap64(was) + target->delta_va);
 		reth->va = is;
 		reth->rkey = bpf_htonl(target->rkey);
-		crc ^= apply(after, target->crc ^ crc_va(was ^ is));
+		change = target->crc ^ crc_psn(c, tag->psn ^ psn, sizeof(*reth)) ^ crc_va(c, was ^ is);
+		words -= sizeof(*reth) / 4;
+	} else {
+		change = path->crc ^ crc_psn(c, tag->psn ^ psn, 0);
 	}
+	behind = bpf_map_lookup_elem(&lengths, &words);
+	if (!behind)
+		return COPY_MALFORMED;
 	/*
 	 * The compiler must not move the constant part of the offset into the bound check: the verifier
 	 * has to see the bound check on the same pointer that is used afterwards.
@@ -635,7 +650,7 @@ static __always_inline int edit(struct xdp_md *ctx, const struct rocast_path *pa
 	asm volatile("" : "+r"(tail));
 	if (tail + 4 > (__u8 *)end)
 		return COPY_MALFORMED;
-	*(__u32 *)tail ^= crc;
+	*(__u32 *)tail ^= apply(behind, change);
 	return FOUND;
 }
 

@@ -35,14 +35,17 @@ type retained struct{ fanoutRocastRetained }
 
 func (r *retained) psn() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&r.Psn)) }
 
-// Tables are the CRC-32 tables that rocast_fan_out uses.
+// Tables are the CRC-32 tables that the programs use.
 type Tables struct {
-	// CRC is the slicing-by-8 form: CRC[k][b] is the register after byte b and k zero bytes.
-	CRC *[8][256]uint32
+	// CRC[k][b] is the register after byte b and k zero bytes.
+	CRC *CRC
 	// Operator returns the map of the register over this many 4-byte words of zeros, as one table
 	// for each byte of the register. The new register is the XOR of the four entries.
 	Operator func(words int) *[4][256]uint32
 }
+
+// CRC are the tables of struct rocast_crc.
+type CRC = [len(fanoutRocastCrc{}.Table)][256]uint32
 
 // FanOut is the state that fan-out in the kernel shares with user space. Slots, paths and retained
 // packets are shared memory: to read and write them takes no system call.
@@ -57,6 +60,7 @@ type fanOutMaps struct {
 	Paths    *ebpf.Map `ebpf:"paths"`
 	Retained *ebpf.Map `ebpf:"retained"`
 	Lengths  *ebpf.Map `ebpf:"lengths"`
+	CRC      *ebpf.Map `ebpf:"crc"`
 	Fans     *ebpf.Map `ebpf:"fans"`
 	Events   *ebpf.Map `ebpf:"fan_events"`
 	Traffic  *ebpf.Map `ebpf:"traffic"`
@@ -73,12 +77,15 @@ func checkOrder(arch string) error {
 	return nil
 }
 
-// open maps the shared memory and fills in the operators.
+// open maps the shared memory and fills in the tables.
 func (f *FanOut) open(t Tables) (err error) {
 	for i, m := range []*ebpf.Map{f.maps.Slots, f.maps.Paths, f.maps.Retained} {
 		if f.mapped[i], err = mapMemory(m); err != nil {
 			return err
 		}
+	}
+	if err := f.maps.CRC.Put(uint32(0), t.CRC); err != nil {
+		return fmt.Errorf("write the tables of CRC-32: %w", err)
 	}
 	lengths, err := mapMemory(f.maps.Lengths)
 	if err != nil {
@@ -276,7 +283,7 @@ func (f *FanOut) close() error {
 		}
 	}
 	m := &f.maps
-	for _, m := range []*ebpf.Map{m.Slots, m.Paths, m.Retained, m.Lengths, m.Fans, m.Events, m.Traffic, m.Turns} {
+	for _, m := range []*ebpf.Map{m.Slots, m.Paths, m.Retained, m.Lengths, m.CRC, m.Fans, m.Events, m.Traffic, m.Turns} {
 		errs = append(errs, m.Close())
 	}
 	return errors.Join(errs...)

@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type fanoutRocastCrc struct {
+	_     structs.HostLayout
+	Table [19][256]uint32
+}
+
 type fanoutRocastFanEvent uint32
 
 const (
@@ -153,6 +158,7 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	fanoutMapCounters          = "counters"
+	fanoutMapCrc               = "crc"
 	fanoutMapFanEvents         = "fan_events"
 	fanoutMapFans              = "fans"
 	fanoutMapGroups            = "groups"
@@ -166,7 +172,6 @@ const (
 	fanoutProgRocastClassify   = "rocast_classify"
 	fanoutProgRocastFanOut     = "rocast_fan_out"
 	fanoutProgRocastFanOutTest = "rocast_fan_out_test"
-	fanoutVarCrcTables         = "crc_tables"
 	fanoutVarMetadataRoom      = "metadata_room"
 	fanoutVarPortNumber        = "port_number"
 )
@@ -223,6 +228,7 @@ type fanoutProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type fanoutMapSpecs struct {
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Crc       *ebpf.MapSpec `ebpf:"crc"`
 	FanEvents *ebpf.MapSpec `ebpf:"fan_events"`
 	Fans      *ebpf.MapSpec `ebpf:"fans"`
 	Groups    *ebpf.MapSpec `ebpf:"groups"`
@@ -239,7 +245,6 @@ type fanoutMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type fanoutVariableSpecs struct {
-	CrcTables    *ebpf.VariableSpec `ebpf:"crc_tables"`
 	MetadataRoom *ebpf.VariableSpec `ebpf:"metadata_room"`
 	PortNumber   *ebpf.VariableSpec `ebpf:"port_number"`
 }
@@ -265,6 +270,7 @@ func (o *fanoutObjects) Close() error {
 // It can be passed to loadFanoutObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fanoutMaps struct {
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Crc       *ebpf.Map `ebpf:"crc"`
 	FanEvents *ebpf.Map `ebpf:"fan_events"`
 	Fans      *ebpf.Map `ebpf:"fans"`
 	Groups    *ebpf.Map `ebpf:"groups"`
@@ -280,6 +286,7 @@ type fanoutMaps struct {
 func (m *fanoutMaps) Close() error {
 	return _FanoutClose(
 		m.Counters,
+		m.Crc,
 		m.FanEvents,
 		m.Fans,
 		m.Groups,
@@ -297,7 +304,6 @@ func (m *fanoutMaps) Close() error {
 //
 // It can be passed to loadFanoutObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fanoutVariables struct {
-	CrcTables    *ebpf.Variable `ebpf:"crc_tables"`
 	MetadataRoom *ebpf.Variable `ebpf:"metadata_room"`
 	PortNumber   *ebpf.Variable `ebpf:"port_number"`
 }

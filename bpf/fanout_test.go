@@ -173,7 +173,7 @@ func (b *fanBench) arm(f *flow, psn roce.PSN, n int) {
 	for i := range p.Addresses {
 		p.Addresses[i] = binary.NativeEndian.Uint32(f.edit.Addresses[4*i:])
 	}
-	p.Targets[f.at].DeltaVa, p.Targets[f.at].Rkey, p.Targets[f.at].Crc = f.target.DeltaVA, f.target.RKey, f.target.CRC
+	p.Targets[f.at].DeltaVa, p.Targets[f.at].Rkey, p.Targets[f.at].Crc = f.target.DeltaVA, f.target.RKey, f.edit.CRCWith(&f.target)
 	b.fan.Word(fanGroup).Store(uint64(psn) | 1<<49 | fanEpoch<<50)
 }
 

@@ -2,11 +2,12 @@ package roce
 
 import "hash/crc32"
 
-// crcTables is the slicing-by-8 form of CRC-32 IEEE: crcTables[k][b] is the register after byte b
-// and k zero bytes, starting from zero.
+// crcTables are those of CRC-32 IEEE: crcTables[k][b] is the register after byte b and k zero bytes,
+// starting from zero. The first eight are its slicing-by-8 form; 19 reach from the PSN to the end of
+// a RETH.
 var crcTables = makeCRCTables()
 
-func makeCRCTables() (t [8][256]uint32) {
+func makeCRCTables() (t [19][256]uint32) {
 	t[0] = *crc32.IEEETable
 	for k := 1; k < len(t); k++ {
 		for b, reg := range t[k-1] {
@@ -28,19 +29,4 @@ func crcWord64(w uint64) uint32 {
 func crcWord32(w uint32) uint32 {
 	t := &crcTables
 	return t[3][byte(w)] ^ t[2][byte(w>>8)] ^ t[1][byte(w>>16)] ^ t[0][byte(w>>24)]
-}
-
-// behindVA are the tables that follow those of crcTables: behindVA[k][b] is the register after byte
-// b and k+8 zero bytes.
-var behindVA = makeBehindVA()
-
-func makeBehindVA() (t [8][256]uint32) {
-	for b := range 256 {
-		reg := crcTables[7][b]
-		for k := range t {
-			reg = crcTables[0][byte(reg)] ^ reg>>8
-			t[k][b] = reg
-		}
-	}
-	return t
 }

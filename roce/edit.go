@@ -179,14 +179,18 @@ func crcPSN(xor uint32) uint32 {
 // crcVA is what a changed VA leaves in the CRC register at the end of the RETH, eight bytes behind
 // it.
 func crcVA(xor uint64) uint32 {
-	t := &behindVA
-	return t[7][byte(xor>>56)] ^ t[6][byte(xor>>48)] ^ t[5][byte(xor>>40)] ^ t[4][byte(xor>>32)] ^
-		t[3][byte(xor>>24)] ^ t[2][byte(xor>>16)] ^ t[1][byte(xor>>8)] ^ t[0][byte(xor)]
+	t := &crcTables
+	return t[15][byte(xor>>56)] ^ t[14][byte(xor>>48)] ^ t[13][byte(xor>>40)] ^ t[12][byte(xor>>32)] ^
+		t[11][byte(xor>>24)] ^ t[10][byte(xor>>16)] ^ t[9][byte(xor>>8)] ^ t[8][byte(xor)]
 }
 
-// CRCTables is the slicing-by-8 form of CRC-32 IEEE, for those who fold an ICRC elsewhere: [k][b]
-// is the register after byte b, from a register of zero, and k zero bytes.
-func CRCTables() *[8][256]uint32 { return &crcTables }
+// CRCWith is what the changes of addresses, dest QPN and the target's R_Key leave together in the
+// CRC register at the end of the RETH.
+func (e *Edit) CRCWith(t *Target) uint32 { return overRETH(e.CRC) ^ t.CRC }
+
+// CRCTables are the tables of CRC-32 IEEE, for those who fold an ICRC elsewhere: [k][b] is the
+// register after byte b, from a register of zero, and k zero bytes.
+func CRCTables() *[19][256]uint32 { return &crcTables }
 
 // Operator is the linear map of the CRC register that n zero bytes are: the register behind them is
 // the XOR of [i][byte i of the register].

@@ -482,7 +482,7 @@ func writePath(to *bpf.Path, p *mft.BlockPath) {
 	}
 	for i := range p.Targets {
 		t := &to.Targets[i]
-		t.DeltaVa, t.Rkey, t.Crc = p.Targets[i].DeltaVA, p.Targets[i].RKey, p.Targets[i].CRC
+		t.DeltaVa, t.Rkey, t.Crc = p.Targets[i].DeltaVA, p.Targets[i].RKey, e.CRCWith(&p.Targets[i])
 	}
 }
 
