@@ -283,11 +283,22 @@ static __always_inline __u32 *look_up(const struct frame *f, enum rocast_match m
 	return bpf_map_lookup_elem(&groups, &key);
 }
 
+#ifdef ROCAST_FANOUT
+static __always_inline int is_of_last(struct frame *f);
+#else
+static __always_inline int is_of_last(struct frame *f)
+{
+	return 0;
+}
+#endif
+
 /* A CM message names no group's QP: only its destination can be a group's. */
 static __always_inline int find_group(struct frame *f)
 {
 	__u32 *group = 0;
 
+	if (is_of_last(f))
+		return FOUND;
 	if (f->meta.kind != KIND_CM) {
 		group = look_up(f, MATCH_DST_QPN);
 		if (!group)

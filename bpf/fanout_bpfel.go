@@ -172,6 +172,7 @@ const (
 	fanoutProgRocastClassify   = "rocast_classify"
 	fanoutProgRocastFanOut     = "rocast_fan_out"
 	fanoutProgRocastFanOutTest = "rocast_fan_out_test"
+	fanoutVarLastSlot          = "last_slot"
 	fanoutVarMetadataRoom      = "metadata_room"
 	fanoutVarPortNumber        = "port_number"
 )
@@ -245,6 +246,7 @@ type fanoutMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type fanoutVariableSpecs struct {
+	LastSlot     *ebpf.VariableSpec `ebpf:"last_slot"`
 	MetadataRoom *ebpf.VariableSpec `ebpf:"metadata_room"`
 	PortNumber   *ebpf.VariableSpec `ebpf:"port_number"`
 }
@@ -304,6 +306,7 @@ func (m *fanoutMaps) Close() error {
 //
 // It can be passed to loadFanoutObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fanoutVariables struct {
+	LastSlot     *ebpf.Variable `ebpf:"last_slot"`
 	MetadataRoom *ebpf.Variable `ebpf:"metadata_room"`
 	PortNumber   *ebpf.Variable `ebpf:"port_number"`
 }

@@ -675,6 +675,112 @@ func TestOtherGroupsAreLeftAlone(t *testing.T) {
 	}
 }
 
+// The packet behind a carried one is of the same group only if it has its addresses and QPN, and
+// then as long as that group is armed.
+func TestThePacketBehindACarriedOne(t *testing.T) {
+	const psn, other = 7, 9
+	for _, tt := range []struct {
+		name    string
+		entries []Key // of the other group
+		next    []byte
+		verdict Verdict
+		group   uint32
+	}{
+		{"another QPN", []Key{{Dst: groupIP, QPN: 2, Match: MatchDstQPN}}, frame(hostA, groupIP, roce.OpSendOnly, 2, 4), RedirectData, other},
+		{"another destination", []Key{{Dst: hostB, QPN: 1, Match: MatchDstQPN}}, frame(hostA, hostB, roce.OpSendOnly, 1, 4), RedirectData, other},
+		{"another source", []Key{{Src: hostC, Dst: groupIP, QPN: 1, Match: MatchPairQPN}}, frame(hostC, groupIP, roce.OpSendOnly, 1, 4), RedirectData, other},
+		{"a message of RDMA-CM", nil, frame(hostA, groupIP, udSend, 1, 4), PassNoGroup, 0},
+		{"an answer", []Key{{Dst: groupIP, QPN: 2, Match: MatchDstQPN}}, frame(hostA, groupIP, roce.OpAck, 2, 4), RedirectFeedback, other},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newFanBench(t)
+			put(t, b.c, Key{Src: hostA, Dst: groupIP, QPN: 1, Match: MatchPairQPN}, fanGroup)
+			for _, k := range tt.entries {
+				put(t, b.c, k, other)
+			}
+			f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
+			f.in.DestQPN = 1
+			b.arm(f, psn, 1)
+			if verdict, _ := b.classify(t, f.packet(roce.OpWriteOnly, psn, 4)); verdict != RedirectFanOut {
+				t.Fatal(verdict)
+			}
+			verdict, out := b.classify(t, tt.next)
+			if verdict != tt.verdict {
+				t.Errorf("%v, want %v", verdict, tt.verdict)
+			}
+			if meta, ok := DecodeMeta(out[:min(len(out), MetaBytes)]); ok && meta.Group != tt.group {
+				t.Errorf("it is of group %d, want %d", meta.Group, tt.group)
+			}
+		})
+	}
+	t.Run("disarmed and removed", func(t *testing.T) {
+		b := newFanBench(t)
+		k := Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}
+		put(t, b.c, k, fanGroup)
+		f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
+		b.arm(f, psn, 1)
+		if verdict, _ := b.classify(t, f.packet(roce.OpWriteOnly, psn, 4)); verdict != RedirectFanOut {
+			t.Fatal(verdict)
+		}
+		b.fan.Word(fanGroup).And(^uint64(1 << 49))
+		fatal(t, b.c.DeleteGroup(k))
+		if verdict, _ := b.classify(t, f.packet(roce.OpWriteOnly, psn+1, 4)); verdict != PassNoGroup {
+			t.Error(verdict)
+		}
+	})
+}
+
+// A packet whose group gives its slot to another one is never taken for the other group's.
+func TestAPacketIsOfOneBlock(t *testing.T) {
+	b := newFanBench(t)
+	const psn, other = 7, fanGroup + Slots
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}, fanGroup)
+	f := newFlow(false, roce.AppendEthernet(nil, roce.MAC{2}, roce.MAC{2}, 0x0800))
+	b.arm(f, psn, 1)
+	if verdict, _ := b.classify(t, f.packet(roce.OpWriteOnly, psn, 4)); verdict != RedirectFanOut {
+		t.Fatal(verdict)
+	}
+	word, slot := b.fan.Word(fanGroup), b.fan.Slot(fanGroup)
+	written, stop := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(written)
+		r := rand.New(rand.NewPCG(1, 2))
+		for e := uint64(1); ; e = e%0x3FFF + 1 {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			group, qpn := uint32(fanGroup), uint32(groupQPN)
+			if e%2 == 0 {
+				group, qpn = other, 3
+			}
+			word.Store(e << 50)
+			atomic.StoreUint32(&slot.Group, group)
+			for range r.IntN(50) {
+				word.Load()
+			}
+			atomic.StoreUint32(&slot.Qpn, qpn)
+			word.Store(e<<50 | 1<<49 | 0x800000)
+			for range r.IntN(100) {
+				word.Load()
+			}
+		}
+	}()
+	next := f.packet(roce.OpWriteOnly, psn+9, 4) // never the next one
+	for range 100_000 {
+		opts := ebpf.RunOptions{Data: next, DataOut: make([]byte, len(next)+256), Repeat: 1}
+		_, err := b.p.objs.Program.Run(&opts)
+		fatal(t, err)
+		if meta, ok := DecodeMeta(opts.DataOut[:MetaBytes]); !ok || meta.Group != fanGroup {
+			t.Errorf("it is of group %d, %v", meta.Group, ok)
+			break
+		}
+	}
+	close(stop)
+	<-written
+}
+
 // Feedback to an armed group does not disarm it.
 func TestFeedbackDoesNotDisarm(t *testing.T) {
 	b := newFanBench(t)
