@@ -26,15 +26,12 @@ type Answered struct {
 // has the same PSN, says nothing new. With a quorum, with credits that are merged, and with repair
 // an ACK decides more than that.
 func (g *Group) MayMerge() (migReq, ok bool) {
-	if g.policy.Ack != AckAll || g.policy.Credits == CreditsMerge || g.repairState != nil {
-		return false, false
-	}
+	ok = g.policy.Ack == AckAll && g.policy.Credits != CreditsMerge && g.repairState == nil
 	for i := range g.paths {
-		if p := &g.paths[i]; p.part == PartActive && p.migReq != g.floor.migReq {
-			return false, false
-		}
+		p := &g.paths[i]
+		ok = ok && (p.part != PartActive || p.migReq == g.floor.migReq)
 	}
-	return g.floor.migReq, true
+	return g.floor.migReq, ok
 }
 
 // Place returns what path i has acknowledged.
@@ -48,18 +45,15 @@ func (g *Group) Told() Place { return Place{g.floor.psn, g.floor.msn} }
 // except that the source is sent only what it was not told yet. What was carried must have been
 // reported before.
 func (g *Group) Answered(now Tick, paths []Answered, told Place, acts []Action) []Action {
-	was, moved := g.floor.psn, false
+	was := g.floor.psn
 	for i := range paths {
 		at := &paths[i]
 		if p := &g.paths[at.Path]; p.part == PartActive && at.PSN.After(p.acked) {
 			p.msn = at.MSN
 			g.stands(now, p, at.PSN)
-			moved = true
 		}
 	}
-	if moved {
-		g.recount()
-	}
+	g.recount()
 	if g.floor.psn != was {
 		g.speech.quietSince = now
 	}

@@ -74,6 +74,37 @@ func TestAnsweredEqualsResponses(t *testing.T) {
 	}
 }
 
+// An engine takes the ACKs that move a path up, and those that say nothing new. It tells the source
+// the lowest PSN and the lowest MSN of all paths, each time that the lowest PSN rises.
+func TestAMerger(t *testing.T) {
+	m := Merger{At: []Place{{100, 7}, {100, 5}, {102, 6}}, Told: Place{100, 5}}
+	for _, c := range []struct {
+		path         int
+		at           Place
+		tells, taken bool
+		floor        Place // what the source was told last
+	}{
+		{0, Place{101, 8}, false, true, Place{100, 5}},
+		{0, Place{99, 9}, false, true, Place{100, 5}},   // older
+		{0, Place{99, 8}, false, true, Place{100, 5}},   // older, with the same MSN
+		{0, Place{101, 8}, false, true, Place{100, 5}},  // the same again
+		{0, Place{101, 9}, false, false, Place{100, 5}}, // another MSN: the core's
+		{1, Place{103, 7}, true, true, Place{101, 6}},   // the PSN of path 0, the MSN of path 2
+		{1, Place{104, 8}, false, true, Place{101, 6}},
+		{0, Place{103, 8}, true, true, Place{102, 6}},
+		{2, Place{104, 8}, true, true, Place{103, 8}},
+	} {
+		was := m.At[c.path]
+		if c.taken && c.at.PSN.After(was.PSN) {
+			was = c.at
+		}
+		tells, taken := m.ACK(c.path, c.at)
+		if tells != c.tells || taken != c.taken || m.Told != c.floor || m.At[c.path] != was {
+			t.Errorf("the ACK of %v by path %d: tells %v, taken %v, told %v, the path is at %v", c.at, c.path, tells, taken, m.Told, m.At[c.path])
+		}
+	}
+}
+
 // begin lets an engine merge the ACKs of a plain group.
 func begin(g *Group) (m Merger, at []Answered) {
 	m.Told = g.Told()
@@ -115,6 +146,37 @@ func TestANakBehindWhatTheEngineTold(t *testing.T) {
 	want := []Action{{Kind: Reply, PSN: 102, MSN: 2, Syndrome: roce.NAKSequence}}
 	if !slices.Equal(acts, want) {
 		t.Errorf("the source is told %+v, want %+v", acts, want)
+	}
+}
+
+// An engine that told the source nothing changes nothing: the source, which went back, would still
+// ignore the same NAK.
+func TestAnsweredOfNothing(t *testing.T) {
+	g := New(Config{Policy: Policy{Nak: NakLower}, Paths: 2, FirstPSN: 100})
+	data := func(psns ...roce.PSN) {
+		for _, psn := range psns {
+			g.Step(0, Event{Kind: Data, PSN: psn, First: true, Last: true}, nil)
+		}
+	}
+	answer := func(path int, psn roce.PSN, s roce.Syndrome) []Action {
+		acts, _ := g.Step(0, Event{Kind: Response, Path: path, PSN: psn, MSN: roce.MSN(psn - 99), Syndrome: s}, nil)
+		return acts
+	}
+	data(100, 101, 102)
+	if acts := answer(1, 102, roce.NAKSequence); len(acts) != 1 || acts[0].PSN != 100 {
+		t.Fatalf("the source is told %+v", acts)
+	}
+	data(100, 101, 102)
+	answer(1, 102, roce.SyndromeUnlimited)
+	if g.Plain() == 0 {
+		t.Fatal("the group is not plain")
+	}
+	m, at := begin(g)
+	if acts := g.Answered(0, at, m.Told, nil); len(acts) != 0 {
+		t.Errorf("the source is told %+v", acts)
+	}
+	if acts := answer(0, 100, roce.NAKSequence); len(acts) != 0 {
+		t.Errorf("the source is told %+v again", acts)
 	}
 }
 

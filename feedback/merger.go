@@ -1,8 +1,5 @@
 package feedback
 
-// MergedPaths is how many paths of a group an engine merges the ACKs of.
-const MergedPaths = 16
-
 // Merger is what an engine does with the plain ACKs of a group that MayMerge. The kernel's engine
 // is bpf/answers.c; tests and proofs use this one.
 type Merger struct {
@@ -26,9 +23,7 @@ func (m *Merger) ACK(i int, at Place) (tells, taken bool) {
 		if p.PSN.Before(floor.PSN) {
 			floor.PSN = p.PSN
 		}
-		if p.MSN.Sub(floor.MSN) < 0 {
-			floor.MSN = p.MSN
-		}
+		floor.MSN = floor.MSN.Add(min(0, p.MSN.Sub(floor.MSN)))
 	}
 	if !floor.PSN.After(m.Told.PSN) {
 		return false, true

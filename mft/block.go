@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -15,7 +14,7 @@ const (
 	BlockPaths   = 64
 	BlockPorts   = 64 // a block names ports below this number only
 	BlockRegions = 4
-	BlockAnswers = feedback.MergedPaths
+	BlockAnswers = 16 // an engine merges the ACKs of no more paths
 )
 
 // Block has everything that an engine needs to forward the plain packets of a group without the

@@ -1,12 +1,21 @@
 package afxdp
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/rocast/rocast/bpf"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/mft"
 )
+
+// The kernel has room for each block.
+func TestTheKernelsBoundsAreThoseOfABlock(t *testing.T) {
+	kernel := []int{bpf.SlotPaths, bpf.SlotPorts, bpf.SlotRegions, bpf.SlotAnswers}
+	if block := []int{mft.BlockPaths, mft.BlockPorts, mft.BlockRegions, mft.BlockAnswers}; !slices.Equal(kernel, block) {
+		t.Errorf("the kernel has room for %v paths, ports, regions and answers, and a block has %v", kernel, block)
+	}
+}
 
 // Each value means the same to the classifier, to the table and to the dataplane.
 func TestTheClassifiersValuesAreTranslated(t *testing.T) {
