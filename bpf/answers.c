@@ -90,6 +90,12 @@ static __always_inline __s32 ahead(__u64 a, __u64 b)
 	return (__s32)((__u32)(a - b) << 8) >> 8;
 }
 
+/* Whether this program may move a word, which must be of the block with this epoch. */
+static __always_inline int is_open(__u64 word, __u64 epoch)
+{
+	return (word & WORD_OPEN) && word >> WORD_EPOCH_SHIFT == epoch;
+}
+
 /*
  * The lowest PSN that all paths have acknowledged, and the lowest MSN of the paths, in the form of
  * a word of this epoch. 0: user space is taking the merging back.
@@ -104,7 +110,7 @@ static __always_inline __u64 lowest(const struct rocast_slot *slot, __u64 epoch)
 		if (i >= slot->answers)
 			break;
 		acked = *(volatile __u64 *)&slot->acked[i];
-		if (!(acked & WORD_OPEN) || acked >> WORD_EPOCH_SHIFT != epoch)
+		if (!is_open(acked, epoch))
 			return 0;
 		if (i == 0 || ahead(acked, psn) < 0)
 			psn = acked;
@@ -118,6 +124,9 @@ static __always_inline __u64 lowest(const struct rocast_slot *slot, __u64 epoch)
  * Raises told to the lowest entry and makes the frame the ACK that says so. The frame is written in
  * front of the swap: who swaps knows that the slot still has the block that was read. A CPU that
  * gives up leaves the source without this ACK, as if the ACK had been lost on its way.
+ *
+ * If a word is closed, the frame goes to user space. User space may be opening the words again, and
+ * would not look at the entry that was just moved before its next event: this one.
  */
 static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, struct rocast_slot *slot, __u64 epoch, const __u32 l3_bytes)
 {
@@ -130,7 +139,9 @@ static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, 
 
 	floor = lowest(slot, epoch);
 	told = *(volatile __u64 *)&slot->told;
-	if (!floor || ahead(floor, told) <= 0)
+	if (!floor || !is_open(told, epoch))
+		return FOUND;
+	if (ahead(floor, told) <= 0)
 		return DROP_MERGED;
 	if ((void *)(ack + 1) > (void *)(long)ctx->data_end)
 		return DROP_MERGED; /* cannot be: the headers were read */
@@ -144,7 +155,7 @@ static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, 
 	for (int i = 0; i < TOLD_TRIES; i++) {
 		__u64 was;
 
-		if (!(told & WORD_OPEN) || told >> WORD_EPOCH_SHIFT != epoch || ahead(floor, told) <= 0)
+		if (!is_open(told, epoch) || ahead(floor, told) <= 0)
 			return DROP_MERGED;
 		was = __sync_val_compare_and_swap(&slot->told, told, floor);
 		if (was == told) {
@@ -179,10 +190,11 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 	struct rocast_traffic *count;
 	const struct rocast_crc *c;
 	__u32 zero = 0;
+	int step;
 
 	c = bpf_map_lookup_elem(&crc, &zero);
 	/* A port beyond those of a slot would take the range of another. */
-	if (!c || port_number >= SLOT_PORTS || !(told & WORD_OPEN) || told >> WORD_EPOCH_SHIFT != epoch ||
+	if (!c || port_number >= SLOT_PORTS || !is_open(told, epoch) ||
 	    (void *)(ack + 1) > (void *)(long)ctx->data_end || bpf_xdp_get_buff_len(ctx) != bytes)
 		return FOUND;
 	if (l3_bytes == sizeof(struct iphdr))
@@ -223,24 +235,26 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 	asm volatile("" : "+r"(at));
 	at &= SLOT_ANSWERS - 1;
 	was = *(volatile __u64 *)&slot->acked[at];
-	if (!(was & WORD_OPEN) || was >> WORD_EPOCH_SHIFT != epoch)
+	if (!is_open(was, epoch))
 		return FOUND;
 	if (ahead(psn, was) < 0)
 		goto merged;
-	if (ahead(psn, was) == 0 && ((was >> WORD_MESSAGES_SHIFT) & PSN_MASK) == msn)
-		goto merged;
-	if (ahead(psn, was) == 0)
-		return FOUND;
+	if (ahead(psn, was) == 0) {
+		if ((was >> WORD_MESSAGES_SHIFT & PSN_MASK) == msn)
+			goto merged;
+		return FOUND; /* only the MSN moves: user space notes it */
+	}
 	is = psn | (__u64)msn << WORD_MESSAGES_SHIFT | WORD_OPEN | epoch << WORD_EPOCH_SHIFT;
 	if (__sync_val_compare_and_swap(&slot->acked[at], was, is) != was)
 		return FOUND;
 merged:
+	step = tell(ctx, c, slot, epoch, l3_bytes);
 	count = bpf_map_lookup_elem(&traffic, &port);
-	if (count) {
+	if (step != FOUND && count) {
 		count->rx_frames++;
 		count->rx_bytes += bytes;
 	}
-	return tell(ctx, c, slot, epoch, l3_bytes);
+	return step;
 }
 
 /* Merges an answer, or returns FOUND: it goes to user space. */

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -113,6 +114,31 @@ func (a answer) frame() []byte {
 	return ackFrame(&ip, bth, aeth)
 }
 
+// altered is the frame with other bits of one byte, and with a right checksum and ICRC.
+func (a answer) altered(at int, bits byte) []byte {
+	f := a.frame()
+	f[at] ^= bits
+	ip, end := f[14:], len(f)-4
+	masked := slices.Concat(bytes.Repeat([]byte{0xFF}, 8), f[14:end])
+	blank := []int{1, 8, 10, 11, 26, 27, 32} // of IPv4: class, hops, checksums, and the BTH's congestion bits
+	if a.dst.Is6() {
+		masked[8] |= 0x0F
+		blank = []int{1, 2, 3, 7, 46, 47, 52}
+	} else {
+		binary.BigEndian.PutUint16(ip[10:], 0)
+		sum := uint32(0)
+		for i := 0; i < 20; i += 2 {
+			sum += uint32(binary.BigEndian.Uint16(ip[i:]))
+		}
+		binary.BigEndian.PutUint16(ip[10:], ^uint16(sum>>16+sum&0xFFFF))
+	}
+	for _, i := range blank {
+		masked[8+i] = 0xFF
+	}
+	binary.LittleEndian.PutUint32(f[end:], crc32.ChecksumIEEE(masked))
+	return f
+}
+
 // told is the ACK to the source.
 func (b *answerBench) told(psn roce.PSN, msn roce.MSN) []byte {
 	ip := roce.IPUDP{Src: b.flow.in.Dst, Dst: b.flow.in.Src, HopLimit: 64, SrcPort: 0xC123, TrafficClass: b.flow.tclass}
@@ -136,7 +162,9 @@ func TestAnswersAreMerged(t *testing.T) {
 	for _, ipv6 := range []bool{false, true} {
 		b := newAnswerBench(t, ipv6)
 		r := rand.New(rand.NewPCG(1, 1))
-		acked, msns, told, merged := [3]int32{-9, -9, -9}, [3]int32{3, 3, 3}, int32(-9), 0
+		const first = -200
+		b.open(first, 3)
+		acked, msns, told, merged := [3]int32{first, first, first}, [3]int32{3, 3, 3}, int32(first), 0
 		for told < -1 {
 			i := r.IntN(3)
 			psn := acked[i] + r.Int32N(4) - 1
@@ -213,6 +241,9 @@ func TestPlainAnswers(t *testing.T) {
 func TestOtherAnswersGoToUserSpace(t *testing.T) {
 	for _, ipv6 := range []bool{false, true} {
 		b := newAnswerBench(t, ipv6)
+		if a := b.ack(1, -5, 4); !bytes.Equal(a.altered(0, 0), a.frame()) {
+			t.Errorf("IPv6 %v: %x, want %x", ipv6, a.altered(0, 0), a.frame())
+		}
 		for name, change := range map[string]func(b *answerBench, a *answer) (frame []byte){
 			"a sequence NAK":      func(b *answerBench, a *answer) []byte { a.syndrome = roce.NAKSequence; return nil },
 			"an RNR NAK":          func(b *answerBench, a *answer) []byte { a.syndrome = roce.SyndromeRNR(1); return nil },
@@ -252,21 +283,18 @@ func TestOtherAnswersGoToUserSpace(t *testing.T) {
 			"the path is closed":        func(b *answerBench, a *answer) []byte { b.fan.Acked(fanGroup, 1).And(^uint64(1 << 49)); return nil },
 			"the path of another block": func(b *answerBench, a *answer) []byte { b.fan.Acked(fanGroup, 1).Add(1 << 50); return nil },
 			"bytes behind it":           func(b *answerBench, a *answer) []byte { return append(a.frame(), 0) },
-			"a longer UDP packet": func(b *answerBench, a *answer) []byte {
-				f := a.frame()
-				f[len(f)-28+5]++
-				return f
-			},
+			"a longer UDP packet":       func(b *answerBench, a *answer) []byte { return a.altered(len(a.frame())-28+5, 1) },
+			"a shorter UDP packet":      func(b *answerBench, a *answer) []byte { return a.altered(len(a.frame())-28+5, 4) },
 			"a longer IP packet": func(b *answerBench, a *answer) []byte {
-				f := a.frame()
 				if ipv6 {
-					f[14+5]++
-				} else {
-					f[14+3]++
+					return a.altered(14+5, 1)
 				}
-				return f
+				return a.altered(14+3, 1)
 			},
-			"another family": func(b *answerBench, a *answer) []byte { b.fan.Slot(fanGroup).Ipv6 ^= 1; return nil },
+			"solicited":       func(b *answerBench, a *answer) []byte { return a.altered(len(a.frame())-20+1, 0x80) },
+			"padded":          func(b *answerBench, a *answer) []byte { return a.altered(len(a.frame())-20+1, 0x10) },
+			"another version": func(b *answerBench, a *answer) []byte { return a.altered(len(a.frame())-20+1, 0x01) },
+			"another family":  func(b *answerBench, a *answer) []byte { b.fan.Slot(fanGroup).Ipv6 ^= 1; return nil },
 			"a VLAN tag": func(b *answerBench, a *answer) []byte {
 				return slices.Insert(a.frame(), 12, 0x81, 0, 0, 5)
 			},
@@ -309,6 +337,35 @@ func TestDamagedAnswersAreNotMerged(t *testing.T) {
 		}
 		if merged == 0 || merged == len(good)*8 {
 			t.Errorf("%d bits are not covered", merged)
+		}
+	}
+}
+
+// User space may be opening the words when an entry moves: the last word to be opened is not open
+// yet, and user space has read the entry already. Then the frame goes to user space, which looks at
+// all entries before it handles the frame.
+func TestAnAnswerThatMovesWhileUserSpaceOpensIsUserSpaces(t *testing.T) {
+	for _, ipv6 := range []bool{false, true} {
+		b := newAnswerBench(t, ipv6)
+		for i := range b.receivers {
+			b.fan.Acked(fanGroup, i).Store(at(-5, 4))
+		}
+		for name, w := range map[string]uint64{"closed": at(-5, 4) &^ (1 << 49), "of another block": at(-5, 4) + 1<<50} {
+			b.fan.Acked(fanGroup, 2).Store(w)
+			b.fan.Acked(fanGroup, 1).Store(at(-9, 3))
+			before, err := b.fan.Traffic(fanPort)
+			fatal(t, err)
+			in := b.ack(1, -5, 4).frame()
+			verdict, out := b.classify(t, in)
+			want := [4]uint64{at(-5, 4), at(-5, 4), w, at(-9, 3)}
+			if verdict != RedirectFeedback || !bytes.HasSuffix(out, in) || b.words() != want {
+				t.Errorf("IPv6 %v, another path %s: %v, %x, want %x", ipv6, name, verdict, b.words(), want)
+			}
+			after, err := b.fan.Traffic(fanPort)
+			fatal(t, err)
+			if after != before { // user space counts it
+				t.Errorf("the port has received %+v, and then %+v", before, after)
+			}
 		}
 	}
 }
@@ -372,7 +429,11 @@ func TestAnswersWhileUserSpaceTakesThemBack(t *testing.T) {
 		}
 		b.fan.Told(fanGroup).Store(word(lowest)) // user space tells the source the rest
 		for range turn % 1000 {
-			b.fan.Word(fanGroup).Load()
+			now := b.fan.Told(fanGroup).Load() & psnMask
+			if now < lowest {
+				t.Fatalf("the source was told %d, and then %d", lowest, now)
+			}
+			lowest = now
 		}
 	}
 	for _, err := range ran {
