@@ -114,15 +114,17 @@ func (e *Edit) Apply(v *View, fragments [][]byte, psn PSN, target *Target, was *
 	bth := (*[BTHBytes]byte)(head[v.BTH:])
 	putUint24(bth[5:], uint32(e.DestQPN))
 	putUint24(bth[9:], uint32(psn))
-	crc := e.CRC ^ crcPSN(uint32(psn^was.PSN)&psnMask)
-	behind := v.ICRC - v.Ext
+	var crc uint32
+	behind, change := v.ICRC-v.Ext, uint32(psn^was.PSN)&psnMask
 	if target != nil {
 		reth := (*[RETHBytes]byte)(head[v.Ext:])
 		va := was.VA + target.DeltaVA
 		binary.BigEndian.PutUint64(reth[:], va)
 		binary.BigEndian.PutUint32(reth[8:], target.RKey)
-		crc = overRETH(crc) ^ crcVA(va^was.VA) ^ target.CRC
+		crc = e.CRCWith(target) ^ crcPSN(change, RETHBytes) ^ crcVA(va^was.VA)
 		behind -= RETHBytes
+	} else {
+		crc = e.CRC ^ crcPSN(change, 0)
 	}
 	v.PutICRC(fragments, was.ICRC^advance(crc, behind))
 }
@@ -170,9 +172,9 @@ func (o *Original) WriteAckReq(v *View, fragments [][]byte, ask bool) {
 	}
 }
 
-// crcPSN is what a changed PSN leaves in the CRC register at the end of the BTH.
-func crcPSN(xor uint32) uint32 {
-	t := &crcTables
+// crcPSN is what a changed PSN leaves in the CRC register so many bytes behind the BTH: 0 to 16.
+func crcPSN(xor uint32, behind int) uint32 {
+	t := (*[3][256]uint32)(crcTables[behind:])
 	return t[2][byte(xor>>16)] ^ t[1][byte(xor>>8)] ^ t[0][byte(xor)]
 }
 
