@@ -209,7 +209,7 @@ static __always_inline int merge(struct xdp_md *ctx, const struct frame *f, stru
 		__u32 k = range.first + i, index = place * SLOT_PATHS + k;
 		const struct rocast_path *p;
 
-		if (i >= range.count || k >= SLOT_ANSWERS)
+		if (i >= range.count)
 			break;
 		p = bpf_map_lookup_elem(&paths, &index);
 		if (!p)

@@ -375,7 +375,7 @@ func TestAnAnswerThatMovesWhileUserSpaceOpensIsUserSpaces(t *testing.T) {
 // when user space has read it.
 func TestAnswersWhileUserSpaceTakesThemBack(t *testing.T) {
 	b := newAnswerBench(t, false)
-	const packets = 4000
+	const packets, psnMask = 4000, 1<<24 - 1
 	b.fan.Word(fanGroup).Store(uint64(packets) | 1<<49 | fanEpoch<<50)
 	word := func(psn uint64) uint64 { return psn | 1<<49 | fanEpoch<<50 }
 	for i := range b.receivers {
@@ -391,15 +391,18 @@ func TestAnswersWhileUserSpaceTakesThemBack(t *testing.T) {
 				var action uint32
 				action, ran[i] = b.p.objs.Program.Run(&opts)
 				const qpn = 14 + 20 + 8 + 5
-				if action == actionDrop || opts.DataOut[qpn] == b.told(0, 0)[qpn] {
-					psn++ // else it went to user space, and the receiver repeats it
+				if action != actionDrop && opts.DataOut[qpn] != b.told(0, 0)[qpn] {
+					continue // it went to user space, and the receiver repeats it
 				}
+				if has := b.fan.Acked(fanGroup, i).Load() & psnMask; ran[i] == nil && has != uint64(psn) {
+					ran[i] = fmt.Errorf("receiver %d has acknowledged %d, and the slot has %d", i, psn, has)
+				}
+				psn++
 			}
 		})
 	}
 	stopped := make(chan struct{})
 	go func() { done.Wait(); close(stopped) }()
-	const psnMask = 1<<24 - 1
 	before := uint64(0)
 	for turn, last := 0, false; !last; turn++ {
 		select {
@@ -438,6 +441,37 @@ func TestAnswersWhileUserSpaceTakesThemBack(t *testing.T) {
 	}
 	for _, err := range ran {
 		fatal(t, err)
+	}
+}
+
+// Each path of a slot has its own entry, and the source is told when the last one has moved.
+func TestAnswersOfAsManyPathsAsASlotHas(t *testing.T) {
+	b := newAnswerBench(t, false)
+	slot, paths := b.fan.Slot(fanGroup), b.fan.Paths(fanGroup)
+	slot.Answers = uint32(SlotAnswers)
+	for k := range SlotAnswers {
+		paths[k] = paths[1]
+		b.fan.Acked(fanGroup, k).Store(at(-9, 3))
+	}
+	for n := range SlotAnswers {
+		k := (n + 5) % SlotAnswers
+		slot.Ports[fanPort].First, slot.Ports[fanPort].Count = uint8(k), 1
+		want := DropMerged
+		if n == SlotAnswers-1 {
+			want = RedirectMerged
+		}
+		if verdict, _ := b.classify(t, b.ack(1, -5, 4).frame()); verdict != want {
+			t.Errorf("the ACK of path %d: %v, want %v", k, verdict, want)
+		}
+		for i := range SlotAnswers {
+			want := at(-9, 3)
+			if (i-5+SlotAnswers)%SlotAnswers <= n {
+				want = at(-5, 4)
+			}
+			if got := b.fan.Acked(fanGroup, i).Load(); got != want {
+				t.Errorf("the ACK of path %d: path %d has %x, want %x", k, i, got, want)
+			}
+		}
 	}
 }
 
