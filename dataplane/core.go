@@ -25,7 +25,7 @@ type Core struct {
 	placed    rotation // groups that have a place in fanOut
 	block     mft.Block
 	fanCounts FanOutCounts
-	merging   folding
+	space     mergeSpace
 	taps      []*tap // of the captures that run
 }
 

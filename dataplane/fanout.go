@@ -158,8 +158,8 @@ var (
 // until resume.
 func (c *Core) sync(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.at.Armed {
-		c.endMerge(st)
-		c.learn(now, st, c.fanOut.Load(st.group.ID), out)
+		did := c.endMerge(st)
+		c.learn(now, st, c.fanOut.Load(st.group.ID), did, out)
 	}
 }
 
@@ -210,15 +210,15 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 // takeBack disarms the group.
 func (c *Core) takeBack(now feedback.Tick, st *state, out *Outputs) {
 	if st.fan.at.Armed {
-		c.endMerge(st)
-		c.learn(now, st, c.fanOut.Disarm(st.group.ID), out)
+		did := c.endMerge(st)
+		c.learn(now, st, c.fanOut.Disarm(st.group.ID), did, out)
 	}
 }
 
-// learn reports the packets that the engine carried to the merging. w is the engine's progress. The
-// group may have stopped being plain since the last look at the engine. A NAK that waits for the
+// learn reports to the merging the packets that the engine carried, and then the ACKs that it
+// merged. w is the engine's progress. The group may have stopped being plain since the last look at the engine. A NAK that waits for the
 // source to come further may then be due.
-func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
+func (c *Core) learn(now feedback.Tick, st *state, w FanWord, did folding, out *Outputs) {
 	f := &st.fan
 	was := f.at
 	f.at = w
@@ -237,7 +237,7 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, out *Outputs) {
 		}, c.acts[:0])
 		c.perform(st, nil, -1, out)
 	}
-	c.fold(now, st, out)
+	c.fold(now, st, did, out)
 	if !w.Armed {
 		c.fanCounts.Disarmed++
 		c.carry(st, false)
@@ -256,7 +256,7 @@ func (c *Core) extend(st *state) {
 	switch f := &st.fan; {
 	case !f.at.Armed:
 		return
-	case st.held == nil && f.merges.why != nil && f.limit.Sub(f.at.PSN) >= feedback.Window/2, st.held != nil && f.limit == st.retainable():
+	case f.merges.why != nil && f.limit.Sub(f.at.PSN) >= feedback.Window/2:
 		return
 	}
 	if limit := st.horizon(); limit.After(st.fan.limit) {
@@ -357,7 +357,7 @@ func (c *Core) Arm(now feedback.Tick, out *Outputs) {
 }
 
 func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
-	if st.merge.Plain() == 0 {
+	if st.merge.Plain() == 0 || st.active == departed {
 		return errNotPlain
 	}
 	if err := st.block(&c.block, c.marks); err != nil {

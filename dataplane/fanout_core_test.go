@@ -31,6 +31,7 @@ type engineBench struct {
 	onLoad func()                   // called when the core has looked at the engine
 	refuse error                    // of Arm
 	deaf   error                    // of Merge
+	untold *feedback.Place          // of EndMerge: the engine was stopped before it told the source more
 }
 
 var errDeaf = errors.New("it cannot send by the source's port")
@@ -41,6 +42,15 @@ func (b *engineBench) Merge(id mft.GroupID, at []feedback.Place, told feedback.P
 		return b.deaf
 	}
 	return b.FanOut.Merge(id, at, told)
+}
+
+// EndMerge is part of dataplane.FanOut.
+func (b *engineBench) EndMerge(id mft.GroupID, at []feedback.Place) feedback.Place {
+	told := b.FanOut.EndMerge(id, at)
+	if b.untold != nil {
+		told, b.untold = *b.untold, nil
+	}
+	return told
 }
 
 // Arm is part of dataplane.FanOut.

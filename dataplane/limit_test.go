@@ -48,7 +48,7 @@ func TestCarriedMessagesAreCountedOnce(t *testing.T) {
 		{PSN: 2, Messages: 1, Inside: true, Armed: true}, {PSN: 2, Messages: 1, Inside: true, Armed: true},
 		{PSN: 7, Messages: 4, Armed: true}, {PSN: 9, Messages: 5},
 	} {
-		c.learn(0, st, w, &Outputs{})
+		c.learn(0, st, w, folding{}, &Outputs{})
 		if got := st.merge.Messages(); got != w.Messages || st.merge.NextPSN() != w.PSN || st.merge.Inside() != w.Inside {
 			t.Errorf("%+v: %d messages, next PSN %d, inside a message: %v", w, got, st.merge.NextPSN(), st.merge.Inside())
 		}
@@ -61,20 +61,20 @@ func TestTheLimitFollowsTheEngine(t *testing.T) {
 	engine := &limits{}
 	c, st, out := NewCore(engine), newState(aGroup(t)), &Outputs{}
 	const room = feedback.Window
-	st.fan.at, st.fan.limit = FanWord{Armed: true}, room-1
+	st.fan.at, st.fan.limit, st.fan.merges.why = FanWord{Armed: true}, room-1, errAnswersDecide
 	look := func(psn roce.PSN, armed bool, want ...roce.PSN) {
 		t.Helper()
 		engine.set = nil
-		c.learn(0, st, FanWord{PSN: psn, Armed: armed}, out)
+		c.learn(0, st, FanWord{PSN: psn, Armed: armed}, folding{}, out)
 		if !slices.Equal(engine.set, want) {
 			t.Errorf("at %d the limit becomes %d, want %d", psn, engine.set, want)
 		}
 	}
-	look(1, true)
-	look(room/2-1, true)
+	look(10, true)
 	c.acts, _ = st.merge.Step(0, feedback.Event{
 		Kind: feedback.Response, PSN: 9, Syndrome: roce.SyndromeUnlimited,
 	}, c.acts[:0])
+	look(room/2-1, true)
 	look(room/2, true, 9+room)
 	look(room/2+9, true)
 	look(room/2+10, true) // there is no more to give
@@ -90,9 +90,8 @@ func TestTheLimitFollowsTheMergedAnswers(t *testing.T) {
 	engine := &limits{}
 	c, st, out := NewCore(engine), newState(aGroup(t)), &Outputs{}
 	st.fan.at, st.fan.limit = FanWord{Armed: true}, feedback.Window-1
-	c.merging.n, c.merging.told = 1, feedback.Place{PSN: 4, MSN: 4}
-	c.merging.paths[0].Place = c.merging.told
-	c.learn(0, st, FanWord{PSN: 5, Messages: 5, Armed: true}, out)
+	at := feedback.Place{PSN: 4, MSN: 4}
+	c.learn(0, st, FanWord{PSN: 5, Messages: 5, Armed: true}, folding{[]feedback.Answered{{Place: at}}, at}, out)
 	if want := []roce.PSN{4 + feedback.Window}; !slices.Equal(engine.set, want) {
 		t.Errorf("the limit becomes %d, want %d", engine.set, want)
 	}

@@ -24,26 +24,27 @@ var (
 		"receivers' ACKs differ in MigReq")
 	errAnswersPaths = fmt.Errorf("the group has more than %d receivers, the limit of the kernel engine's merging", mft.BlockAnswers)
 	errAnswersTags  = errors.New("a receiver sends VLAN tags")
-	errAnswersNoWay = errors.New("there is no way to the source")
 )
 
-// folding is what the engine merged for one group until endMerge, and what is not reported yet.
+// folding is what the engine merged for one group until endMerge.
 type folding struct {
+	paths []feedback.Answered // none: it did not merge
+	told  feedback.Place
+}
+
+// mergeSpace is the core's memory for the paths of a block.
+type mergeSpace struct {
 	places [mft.BlockAnswers]feedback.Place
 	paths  [mft.BlockAnswers]feedback.Answered
-	n      int // of paths
-	told   feedback.Place
 }
 
 // mayMerge gives the block its Source, if the engine may merge the answers of its paths, or returns
 // the reason why it may not.
 func (st *state) mayMerge(b *mft.Block) error {
 	migReq, ok := st.merge.MayMerge()
-	switch leg := st.sourceLeg(); {
+	switch {
 	case !ok:
 		return errAnswersDecide
-	case st.active == departed, !leg.Resolved():
-		return errAnswersNoWay
 	case len(b.Paths) > mft.BlockAnswers:
 		return errAnswersPaths
 	}
@@ -70,13 +71,13 @@ func PlainAck(f *Frame, b *mft.Block, w FanWord) (path int, at feedback.Place, o
 	v, head := &f.View, f.Head()
 	if f.FragmentCount != 1 || v.Decode(head, f.Len()) != nil || v.VLANs != 0 || v.Opcode != roce.OpAck ||
 		v.MigReq(head) != b.MigReq || !v.AETH(head).Syndrome.IsACK() {
-		return -1, at, false
+		return path, at, false
 	}
 	path = slices.IndexFunc(b.Paths, func(p mft.BlockPath) bool {
 		return p.Path.Port == f.Port && p.Path.Dst == v.SrcIP(head) && p.Path.Src == v.DstIP(head) && p.Path.RemoteQPN == v.DestQPN(head)
 	})
 	if path < 0 {
-		return -1, at, false
+		return path, at, false
 	}
 	p := &b.Paths[path]
 	at = feedback.Place{PSN: v.PSN(head).Add(-p.DeltaPSN), MSN: v.AETH(head).MSN.Add(p.DeltaMSN)}
@@ -103,7 +104,7 @@ func (c *Core) resume(st *state) {
 	if !f.at.Armed || m.on || m.why != nil {
 		return
 	}
-	places := c.merging.places[:f.paths]
+	places := c.space.places[:f.paths]
 	for i := range places {
 		places[i] = st.merge.Place(int(m.path[i]))
 	}
@@ -111,37 +112,34 @@ func (c *Core) resume(st *state) {
 	m.on = m.why == nil
 }
 
-// lookAtAll takes in what the engine did for the groups whose answers it merges.
+// lookAtAll takes in what the engine did for all groups.
 func (c *Core) lookAtAll(now feedback.Tick, out *Outputs) {
 	for _, st := range c.placed.groups {
-		if st.fan.merges.on {
-			c.look(now, st, out)
-		}
+		c.look(now, st, out)
 	}
 }
 
-// endMerge ends the engine's merging. fold reports what it did.
-func (c *Core) endMerge(st *state) {
-	m, to := &st.fan.merges, &c.merging
-	to.n = 0
+// endMerge ends the engine's merging. The result is valid until the next call.
+func (c *Core) endMerge(st *state) (did folding) {
+	m := &st.fan.merges
 	if !m.on {
-		return
+		return did
 	}
-	m.on, to.n = false, st.fan.paths
-	to.told = c.fanOut.EndMerge(st.group.ID, to.places[:to.n])
-	for i, at := range to.places[:to.n] {
-		to.paths[i] = feedback.Answered{Path: int(m.path[i]), Place: at}
+	m.on = false
+	places := c.space.places[:st.fan.paths]
+	did.told, did.paths = c.fanOut.EndMerge(st.group.ID, places), c.space.paths[:len(places)]
+	for i, at := range places {
+		did.paths[i] = feedback.Answered{Path: int(m.path[i]), Place: at}
 	}
+	return did
 }
 
-// fold reports to the merging the ACKs that the engine merged until endMerge. The engine may have
-// merged an ACK and have been stopped before it told the source.
-func (c *Core) fold(now feedback.Tick, st *state, out *Outputs) {
-	from := &c.merging
-	if from.n == 0 {
+// fold reports to the merging what the engine merged. The engine may have merged an ACK and have
+// been stopped before it told the source.
+func (c *Core) fold(now feedback.Tick, st *state, did folding, out *Outputs) {
+	if did.paths == nil {
 		return
 	}
-	c.acts = st.merge.Answered(now, from.paths[:from.n], from.told, c.acts[:0])
-	from.n = 0
+	c.acts = st.merge.Answered(now, did.paths, did.told, c.acts[:0])
 	c.perform(st, nil, -1, out)
 }

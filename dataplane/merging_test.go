@@ -115,6 +115,101 @@ func TestNothingIsMergedWhileTheCoreLooks(t *testing.T) {
 	}
 }
 
+// The engine may be stopped between the last ACK that it merges and the ACK to the source: then the
+// core tells the source, once.
+func TestTheCoreTellsWhatTheEngineDoesNotTellAnyMore(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.untold = &feedback.Place{PSN: firstPSN - 1}
+	b.mustCarry(g, 3)
+	for i := range g.Paths {
+		b.merges(g, i)
+	}
+	b.handle(cnp(ipC))
+	if n := len(b.out.Replies); n != 2 || b.out.Replies[0].CNP || b.out.Replies[0].PSN != b.next[g.ID].Prev() || !b.out.Replies[1].CNP {
+		t.Errorf("the source hears %+v", b.out.Replies)
+	}
+	b.handle(cnp(ipC))
+	if n := len(b.out.Replies); n != 1 {
+		t.Errorf("the source hears %+v", b.out.Replies)
+	}
+}
+
+// Every other answer is the core's: the twin of the kernel gives it back.
+func TestOtherAnswersAreTheCores(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.mustCarry(g, 3)
+	refused := func(name string, p packet, change func(f *dataplane.Frame)) {
+		f := b.frameOf(p, g)
+		f.Port = mft.PortID(portOf[g.Paths[0].Dst])
+		change(f)
+		var out dataplane.Outputs
+		if b.Answer(f, &out) {
+			t.Errorf("the engine merges %s", name)
+		}
+	}
+	for name, change := range map[string]func(p *packet){
+		"a NAK":               func(p *packet) { p.aeth.Syndrome = roce.NAKSequence },
+		"an RNR NAK":          func(p *packet) { p.aeth.Syndrome = roce.SyndromeRNR(1) },
+		"a READ response":     func(p *packet) { p.bth.Opcode = 0x10 },
+		"another QPN":         func(p *packet) { p.bth.DestQPN++ },
+		"another receiver":    func(p *packet) { p.src = netip.MustParseAddr("10.77.0.9") },
+		"another destination": func(p *packet) { p.dst = ipA },
+		"MigReq":              func(p *packet) { p.bth.MigReq = true },
+		"not sent yet":        func(p *packet) { p.bth.PSN++ },
+	} {
+		p := b.ack(g, 0, roce.SyndromeUnlimited)
+		change(&p)
+		refused(name, p, func(*dataplane.Frame) {})
+	}
+	for name, change := range map[string]func(f *dataplane.Frame){
+		"another port": func(f *dataplane.Frame) { f.Port++ },
+		"damaged":      func(f *dataplane.Frame) { f.Buf[len(f.Buf)-1] ^= 1 },
+		"a tag":        func(f *dataplane.Frame) { f.Fragments[0] = slices.Insert(slices.Clone(f.Buf), 12, 0x81, 0, 0, 5) },
+		"half of it":   func(f *dataplane.Frame) { f.Fragments[0] = f.Buf[:50] },
+		"two buffers": func(f *dataplane.Frame) {
+			f.FragmentCount, f.Fragments[0], f.Fragments[1] = 2, f.Buf[:60], f.Buf[60:]
+		},
+	} {
+		refused(name, b.ack(g, 0, roce.SyndromeUnlimited), change)
+	}
+	b.merges(g, 0)
+}
+
+// A member that has left the group while it was the source sends nothing any more, and its PSNs are
+// nobody's.
+func TestAGroupWhoseSourceHasLeftIsNotArmed(t *testing.T) {
+	for _, leaves := range []bool{true, false} {
+		g := group()
+		g.Paths = append(g.Paths[:2:2], both(3, ipD, 7))
+		b := newEngineBench(t, g)
+		for psn := roce.PSN(7); psn < 7+calmPackets+1; psn++ {
+			p := write(psn, []byte("data"))
+			p.src, p.bth.DestQPN = ipD, g.QPN
+			if r := b.handle(p); r != dataplane.Reason(feedback.Forwarded) {
+				t.Fatalf("data of the new source: %v", r)
+			}
+		}
+		next := *g
+		if leaves {
+			next.Paths = g.Paths[:2]
+		}
+		table, err := b.table.Replace(g.ID, &next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.table = table
+		b.core.Adopt(0, &next, &b.out)
+		b.core.Arm(0, &b.out)
+		if e := dataplane.EngineOf(b.core, g.ID); e.Kernel == leaves {
+			t.Errorf("the source has left: %v, and the group is armed: %v (%s)", leaves, e.Kernel, e.Reason)
+		}
+	}
+}
+
 // The limit of what the engine may carry follows what it merged, without an answer that reaches the
 // core.
 func TestTheLimitFollowsWhatIsMerged(t *testing.T) {
