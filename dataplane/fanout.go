@@ -182,14 +182,16 @@ func (c *Core) precede(now feedback.Tick, st *state, kind Kind, out *Outputs) {
 }
 
 // settle follows every event of the group. It takes an armed group back if the group is no longer
-// plain, or if a path has left to which the engine sends. It notes a group for Arm that has been
-// plain for long enough.
+// plain, if a path has left to which the engine sends, or if the block's answers are no longer what
+// the receivers send. It notes a group for Arm that has been plain for long enough.
 func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 	switch f := &st.fan; {
 	case c.fanOut == nil:
 	case f.at.Armed && st.merge.Plain() != f.paths:
 		c.takeBack(now, st, out)
 		f.unheard = false // the source has not come back: somebody has answered
+	case f.at.Armed && st.outdated():
+		c.surrender(now, st, out)
 	case f.at.Armed || st.group.Engine == mft.EngineAFXDP || len(c.taps) > 0 && c.captured(st.group.ID):
 	case r == Reason(feedback.Resent) && f.unheard:
 		f.unheard = false
@@ -216,8 +218,8 @@ func (c *Core) takeBack(now feedback.Tick, st *state, out *Outputs) {
 }
 
 // learn reports to the merging the packets that the engine carried, and then the ACKs that it
-// merged. w is the engine's progress. The group may have stopped being plain since the last look at the engine. A NAK that waits for the
-// source to come further may then be due.
+// merged. w is the engine's progress. The group may have stopped being plain since the last look at
+// the engine. A NAK that waits for the source to come further may then be due.
 func (c *Core) learn(now feedback.Tick, st *state, w FanWord, did folding, out *Outputs) {
 	f := &st.fan
 	was := f.at

@@ -14,9 +14,10 @@ import (
 // only between two events of the group: sync ends it before each event, and resume lets it go on
 // afterwards. So while the core decides, nothing moves.
 type merging struct {
-	on   bool                     // the engine may be merging
-	why  error                    // why the engine does not merge; nil: it may
-	path [mft.BlockAnswers]uint16 // index in the group of each path of the block
+	on     bool                     // the engine may be merging
+	why    error                    // why the engine does not merge; nil: it may
+	migReq bool                     // of the answers that it merges
+	path   [mft.BlockAnswers]uint16 // index in the group of each path of the block
 }
 
 var (
@@ -92,9 +93,19 @@ func (m *merging) of(b *mft.Block) {
 	if m.why != nil {
 		return
 	}
+	m.migReq = b.MigReq
 	for i := range b.Paths {
 		m.path[i] = uint16(b.Paths[i].Index)
 	}
+}
+
+// outdated says whether another block would let the engine merge answers that come to the core now.
+// The first answers of the receivers show their MigReq bits, and the group may have been armed
+// before.
+func (st *state) outdated() bool {
+	m := &st.fan.merges
+	migReq, ok := st.merge.MayMerge()
+	return ok && (m.why == errAnswersDecide || m.why == nil && migReq != m.migReq)
 }
 
 // resume lets the engine merge the ACKs of an armed group, which is plain, until the next sync.

@@ -210,6 +210,50 @@ func TestAGroupWhoseSourceHasLeftIsNotArmed(t *testing.T) {
 	}
 }
 
+// A source may be far ahead before the first answers come, which show the MigReq bit of the
+// receivers: ConnectX sets it, and rxe does not. The engine merges the answers that come.
+func TestTheEngineMergesWhatTheReceiversSend(t *testing.T) {
+	for early := range 4 { // so many receivers have answered when the group is armed
+		g := group()
+		b := newEngineBench(t, g)
+		answer := func(i int) packet {
+			p := b.ack(g, i, roce.SyndromeUnlimited)
+			p.bth.MigReq = true
+			return p
+		}
+		b.handle(b.data(g))
+		for i := range early {
+			b.handle(answer(i))
+		}
+		b.plain(g, calmPackets)
+		b.core.Arm(0, &b.out)
+		b.mustCarry(g, 3)
+		if why := dataplane.EngineOf(b.core, g.ID).Answers; (why == "") != (early%3 == 0) {
+			t.Errorf("%d early answers: %q", early, why)
+		}
+		for i := range g.Paths[min(early, 3):] {
+			b.handle(answer(early + i))
+		}
+		if b.armed(g) != (early == 3) {
+			t.Errorf("%d early answers: the group is armed: %v", early, b.armed(g))
+		}
+		if early < 3 {
+			b.plain(g, calmPackets)
+			b.core.Arm(0, &b.out)
+		}
+		b.mustCarry(g, 3)
+		var out dataplane.Outputs
+		for i := range g.Paths {
+			if !b.Answer(b.frame(answer(i)), &out) {
+				t.Errorf("%d early answers: the engine does not merge that of path %d", early, i)
+			}
+		}
+		if n := len(out.Replies); n == 0 || out.Replies[n-1].PSN != b.next[g.ID].Prev() || !out.Replies[n-1].MigReq {
+			t.Errorf("%d early answers: the source hears %+v", early, out.Replies)
+		}
+	}
+}
+
 // The limit of what the engine may carry follows what it merged, without an answer that reaches the
 // core.
 func TestTheLimitFollowsWhatIsMerged(t *testing.T) {
@@ -276,9 +320,11 @@ func TestWhoseAnswersGoToTheCore(t *testing.T) {
 	}
 }
 
-// An engine that cannot merge carries the packets all the same.
+// An engine that cannot merge carries the packets all the same, and tells the source nothing,
+// wherever in the PSN space the group is.
 func TestAnEngineThatCannotMerge(t *testing.T) {
 	g := group()
+	g.Source.FirstPSN = 0xFFFF00
 	b := newEngineBench(t, g)
 	b.deaf = errDeaf
 	b.arm(g)
@@ -286,7 +332,12 @@ func TestAnEngineThatCannotMerge(t *testing.T) {
 	if e := dataplane.EngineOf(b.core, g.ID); !e.Kernel || e.Answers != errDeaf.Error() {
 		t.Errorf("%+v", e)
 	}
-	b.handle(b.ack(g, 0, roce.SyndromeUnlimited))
+	for i := range g.Paths {
+		b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+	}
+	if len(b.out.Replies) != 1 || b.out.Replies[0].PSN != b.next[g.ID].Prev() {
+		t.Errorf("the source hears %+v", b.out.Replies)
+	}
 	if !b.armed(g) {
 		t.Error("the group is not armed any more")
 	}

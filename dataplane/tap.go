@@ -120,8 +120,8 @@ func (c *Core) captured(id mft.GroupID) bool {
 	return slices.ContainsFunc(c.taps, func(t *tap) bool { return t.captures(id) })
 }
 
-// surrender takes a group back from the engine because a capture wants its packets. That is no sign
-// of trouble: it does not put off when the group is armed again.
+// surrender takes a group back from the engine because a capture wants its packets, or because its
+// block is outdated. That is no sign of trouble: it does not put off when the group is armed again.
 func (c *Core) surrender(now feedback.Tick, st *state, out *Outputs) {
 	need := st.fan.need
 	c.takeBack(now, st, out)
