@@ -179,7 +179,7 @@ func (c *Controller) newBranch(ctx context.Context, upper, name string, b *api.B
 			at.enter(&g.past, id)
 		}
 	}
-	defer c.settle(ctx, file)()
+	defer c.settle(ctx, file.Members())()
 	if err := c.stand(ctx, g, file.Text()); err != nil {
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func (c *Controller) changeBranch(ctx context.Context, g *group, upper string, b
 		return false, nil
 	}
 	next := newBranchOf(upper, b, own)
-	defer c.settle(ctx, file)()
+	defer c.settle(ctx, file.Members())()
 	if relinked {
 		return true, c.move(ctx, g, file, next, came)
 	}

@@ -51,7 +51,7 @@ func (c *Controller) setUp(ctx context.Context, file *groupfile.File, text []byt
 	if err := c.refuseKnown(file); err != nil { // fail fast; checked again below
 		return nil, apiError(err)
 	}
-	defer c.settle(ctx, file)()
+	defer c.settle(ctx, file.Members())()
 	unlock, _, err := c.names.lock(ctx, file.Name, "")
 	if err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func (c *Controller) alone(ctx context.Context, parser func() error) error {
 // settle tracks the members of a group that is about to be created and waits until the kernel has
 // resolved them, at most settleWithin. The caller calls release after the group itself tracks its
 // members.
-func (c *Controller) settle(ctx context.Context, f *groupfile.File) (release func()) {
-	addrs := plan.Targets(f.Members())
+func (c *Controller) settle(ctx context.Context, members []groupfile.Member) (release func()) {
+	addrs := plan.Targets(members)
 	for _, addr := range addrs {
 		c.NextHops.Track(addr)
 	}

@@ -89,6 +89,9 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 		return api.HostGroup{}, api.Errorf(api.BadRequest, "your address is %v, and groupIPs of hosts: in rocastd.yaml has no address of its family", host)
 	}
 	asking, err := gather.NewHost(host, request)
+	if err == nil && !asking.Ready {
+		err = h.refuseFar(ctx, host)
+	}
 	if err != nil {
 		return api.HostGroup{}, err
 	}
@@ -115,6 +118,22 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 			}
 		}
 	}
+}
+
+// refuseFar refuses a host that is attached to another box. What that box carries of a group hears
+// no confirmation that comes here, so the group would never be clear to send.
+func (h *Hosts) refuseFar(ctx context.Context, host netip.Addr) error {
+	if len(h.c.Neighbours) == 0 {
+		return nil
+	}
+	m := groupfile.Member{IP: host}
+	defer h.c.settle(ctx, []groupfile.Member{m})()
+	through, err := h.c.through(&m, nil)
+	if err == nil && len(through) > 0 {
+		err = api.Errorf(api.BadRequest, "%v is behind box %s, and box %s makes groups only of hosts that are attached to it; name box %[2]s if all "+
+			"hosts of the group are attached there, or make the group by a group file on box %[3]s (rocast group create)", host, through[0], h.c.Box)
+	}
+	return err
 }
 
 // ours refuses a group that hosts may not join.

@@ -319,3 +319,37 @@ func TestHostsAfterARestart(t *testing.T) {
 	}
 	w.expect(t, nothing)
 }
+
+// A host that is attached to another box hears so before anything waits for it, and the other hosts
+// of its group make the group without it.
+func TestAHostBehindAnotherBox(t *testing.T) {
+	f := newFabric(t, 2, "b1 b2")
+	b1 := f.box("b1")
+	tracked := b1.hops.Tracked()
+	b1.hops.Meanwhile = func() { b1.route(2, "b2") } // the kernel is asked when the host comes
+	h := NewHosts(b1.Controller, hostsConfig)
+	far := "10.2.0.1 is behind box b2, and box b1 makes groups only of hosts that are attached to it; name box b2 if all hosts of the group are attached there, " +
+		"or make the group by a group file on box b1 (rocast group create)"
+	refused := func(when string) {
+		t.Helper()
+		if a, err := h.Join(t.Context(), addr("10.2.0.1"), "g1", asks("10.2.0.1", "receiver", 2), ""); err == nil || err.Error() != far || kindOf(err) != api.BadRequest {
+			t.Errorf("%s: %+v, %v", when, a, err)
+		}
+	}
+	refused("nobody waits")
+	if n := b1.hops.Tracked(); n != tracked {
+		t.Errorf("%d addresses are tracked for a host that was refused", n-tracked)
+	}
+	source := h.join(t, "g1", "10.1.0.1", asks("10.1.0.1", "source", 2))
+	h.came(t, "g1", "10.1.0.1")
+	refused("the source waits")
+	receiver := h.join(t, "g1", "10.1.0.2", asks("10.1.0.2", "receiver", 2))
+	outcome(t, source)
+	outcome(t, receiver)
+	refused("the group runs")
+	r := asks("10.1.0.2", "receiver", 2)
+	r.Ready = true
+	if a, err := h.Join(t.Context(), addr("10.1.0.2"), "g1", r, ""); err != nil || !a.ClearToSend {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

@@ -396,7 +396,7 @@ func (c *Controller) become(ctx context.Context, g *group, file *groupfile.File,
 		settling, cancel = context.WithTimeout(ctx, takeOverSettles)
 		defer cancel()
 	}
-	defer c.settle(settling, file)()
+	defer c.settle(settling, file.Members())()
 	if g != nil {
 		c.mu.Lock()
 		g.claim = e.Claim

@@ -34,7 +34,7 @@ func (c *Controller) update(ctx context.Context, name string, text []byte, from 
 	if c.Desired != nil && !c.isHelpers(name) {
 		return c.updateShared(ctx, file, text, from)
 	}
-	defer c.settle(ctx, file)()
+	defer c.settle(ctx, file.Members())()
 	unlock, _, err := c.names.lock(ctx, name, "")
 	if err != nil {
 		return api.Group{}, err
