@@ -1,0 +1,157 @@
+package afxdp
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/rocast/rocast/bpf"
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// mergingBench is the kernel's fan-out with three ports, of which none exists.
+func mergingBench(t *testing.T) (*fanOut, *mft.Block) {
+	t.Helper()
+	c, err := bpf.LoadFanOut(tables, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	f := newFanOut(c.FanOut())
+	d := &devices{fans: map[ports]uint32{{0, 1, 1}: 5}}
+	copy(d.ifIndex[:], []uint32{70, 71, 72})
+	f.devices.Store(d)
+	host := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, n}) }
+	source := &mft.Leg{Port: 2, Src: host(100), Dst: host(1), DestQPN: 17}
+	source.L2Bytes = uint8(copy(source.L2[:], roce.AppendEthernet(nil, roce.MAC{2, 1}, roce.MAC{2, 2}, 0x0800)))
+	b := &mft.Block{
+		Ingress: 0, From: roce.Flow{Src: host(1), Dst: host(100), DestQPN: 3}, PKey: 0x8001, TrafficClass: 0x20,
+		Source: source, MigReq: true,
+	}
+	for i := range 2 {
+		p := &mft.Path{Leg: mft.Leg{Port: mft.PortID(1 + i)}, RemoteQPN: roce.QPN(30 + i)}
+		b.Paths = append(b.Paths, mft.BlockPath{Path: p, Edit: new(roce.Edit), DeltaMSN: int32(-7 + i)})
+	}
+	return f, b
+}
+
+// The source is told in the form of the core's own ACK, by the port of its next hop, which need not
+// be that by which its packets come.
+func TestTheKernelGetsTheSourcesACK(t *testing.T) {
+	f, b := mergingBench(t)
+	if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
+		t.Fatal(err)
+	}
+	ack := dataplane.MergedACK(b, feedback.Place{})
+	want, err := ack.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slot, paths := f.kernel.Slot(3), f.kernel.Paths(3)
+	if !bytes.Equal(slot.Ack[:len(want)], want) || slot.Answers != 2 || slot.AckIfindex != 72 || slot.AckPort != 2 || slot.Migrated != 0x40 {
+		t.Errorf("%+v, want the ACK %x", slot, want)
+	}
+	for i := range b.Paths {
+		if p := &paths[i]; p.AnswerQpn != uint32(30+i) || int32(p.DeltaMsn) != int32(-7+i) {
+			t.Errorf("path %d: %+v", i, p)
+		}
+	}
+	f.Disarm(3)
+	b.MigReq = false
+	if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil || slot.Migrated != 0 {
+		t.Errorf("%v, the answers have MigReq: %#x", err, slot.Migrated)
+	}
+	f.Disarm(3)
+	long := roce.AppendEthernet(nil, roce.MAC{2, 1}, roce.MAC{2, 2}, 0x86DD)
+	b.Source.Src, b.Source.Dst = netip.MustParseAddr("fd77::100"), netip.MustParseAddr("fd77::1")
+	copy(b.Source.L2[:], long)
+	if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
+		t.Fatal(err)
+	}
+	six := dataplane.MergedACK(b, feedback.Place{})
+	if want, err = six.Append(nil); err != nil || !bytes.Equal(slot.Ack[:], want) {
+		t.Errorf("%v, %x, want %x", err, slot.Ack, want)
+	}
+}
+
+// What the core hands over is what it gets back, of this block only, and the kernel sees the words
+// as open between the two.
+func TestWhatIsMergedComesBack(t *testing.T) {
+	f, b := mergingBench(t)
+	at, told := []feedback.Place{{PSN: 0xFFFFFF, MSN: 7}, {PSN: 3, MSN: 0xFFFFFF}}, feedback.Place{PSN: 0xFFFFFE, MSN: 5}
+	for range 3 { // each with another epoch
+		if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Merge(3, at, told); err != nil {
+			t.Fatal(err)
+		}
+		epoch := f.kernel.Word(3).Load() >> wordEpochShift
+		for i, w := range []uint64{f.kernel.Acked(3, 0).Load(), f.kernel.Acked(3, 1).Load(), f.kernel.Told(3).Load()} {
+			if w&wordArmed == 0 || w>>wordEpochShift != epoch {
+				t.Errorf("word %d is %x, and the epoch is %x", i, w, epoch)
+			}
+		}
+		f.kernel.Acked(3, 1).Add(1) // an ACK
+		got := make([]feedback.Place, 2)
+		if was := f.EndMerge(3, got); was != told || !slices.Equal(got, []feedback.Place{at[0], {PSN: 4, MSN: 0xFFFFFF}}) {
+			t.Errorf("the source was told %v, the paths are at %v", was, got)
+		}
+		for i, w := range []uint64{f.kernel.Acked(3, 0).Load(), f.kernel.Acked(3, 1).Load(), f.kernel.Told(3).Load()} {
+			if w&wordArmed != 0 {
+				t.Errorf("word %d is %x after the end", i, w)
+			}
+		}
+		f.Disarm(3)
+	}
+}
+
+// The kernel merges no answers where it could not tell the source: the driver of the source's port
+// drops what is redirected to it, or the interface is another one than the block has, or there is
+// no source.
+func TestTheKernelMergesWhereItCanTellTheSource(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(d *devices, b *mft.Block)
+		want   error
+	}{
+		"it can":         {func(*devices, *mft.Block) {}, nil},
+		"a deaf port":    {func(d *devices, _ *mft.Block) { d.deaf[2] = true }, errDeaf},
+		"another one is": {func(d *devices, _ *mft.Block) { d.deaf[1] = true }, nil},
+		"no source":      {func(_ *devices, b *mft.Block) { b.Source = nil }, errDeaf},
+		"a far port":     {func(_ *devices, b *mft.Block) { b.Source.Port = mft.PortID(bpf.SlotPorts) }, errDeaf},
+	} {
+		f, b := mergingBench(t)
+		if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil { // with another block
+			t.Fatal(err)
+		}
+		f.Disarm(3)
+		d := *f.devices.Load()
+		c.change(&d, b)
+		f.devices.Store(&d)
+		if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
+			t.Fatal(err)
+		}
+		at := make([]feedback.Place, 2)
+		if err := f.Merge(3, at, feedback.Place{}); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.want == nil {
+			f.EndMerge(3, at)
+			d.ifIndex[2] = 99
+			f.devices.Store(&d)
+			if err := f.Merge(3, at, feedback.Place{}); !errors.Is(err, errDeaf) {
+				t.Errorf("%s, and the interface is another one: %v", name, err)
+			}
+		}
+		f.Disarm(3)
+	}
+}
