@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 
 	"github.com/rocast/rocast/roce"
 )
@@ -472,6 +473,42 @@ func TestAnswersOfAsManyPathsAsASlotHas(t *testing.T) {
 				t.Errorf("the ACK of path %d: path %d has %x, want %x", k, i, got, want)
 			}
 		}
+	}
+}
+
+// Where the verifier refuses only the part that merges answers, the kernel carries packets, and the
+// answers are user space's. Here that part calls a helper that no kernel has.
+func TestAKernelThatRefusesToMerge(t *testing.T) {
+	spec, err := loadFanout()
+	fatal(t, err)
+	const notAck, noHelper = 0xe0, 1 << 20 // notAck is AETH_NOT_ACK of answers.c
+	refused := 0
+	code := spec.Programs[fanoutProgRocastClassify].Instructions
+	for i := range code {
+		if ins := &code[i]; ins.OpCode.ALUOp() == asm.And && ins.Constant == notAck {
+			meta := ins.Metadata
+			*ins = asm.BuiltinFunc(noHelper).Call()
+			ins.Metadata = meta
+			refused++
+		}
+	}
+	b := newAnswerBench(t, false)
+	c, err := loadFanOutOf(spec, testTables(), 0)
+	if err != nil || refused == 0 {
+		t.Fatalf("%d instructions are refused: %v", refused, err)
+	}
+	if c.FanOut().NoMerging() == nil || b.fan.NoMerging() != nil {
+		t.Errorf("the kernel cannot merge: %v, and without the refused call: %v", c.FanOut().NoMerging(), b.fan.NoMerging())
+	}
+	fatal(t, c.Close())
+	fatal(t, b.c.spec.Variables[fanoutVarMergesAnswers].Set(uint32(0)))
+	p, err := b.c.loadPort("rctest", fanPort)
+	fatal(t, err)
+	t.Cleanup(func() { fatal(t, p.Close()) })
+	b.p = p // without a socket
+	before := b.words()
+	if verdict, _ := b.classify(t, b.ack(1, -5, 4).frame()); verdict != PassNoSocket || b.words() != before {
+		t.Errorf("an answer: %v, %x, want %x", verdict, b.words(), before)
 	}
 }
 

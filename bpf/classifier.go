@@ -46,8 +46,9 @@ func Load() (*Classifier, error) {
 
 // LoadFanOut is Load for ports on which the kernel fans out the plain packets of groups that user
 // space arms. It fails if the kernel's verifier refuses the programs, so that OpenPort does not
-// fail for that reason. retained is the number of packets of which the kernel can keep a copy; 0:
-// none.
+// fail for that reason. If the verifier refuses only the part that merges answers, that part is
+// left out: see FanOut.NoMerging. retained is the number of packets of which the kernel can keep a
+// copy; 0: none.
 func LoadFanOut(t Tables, retained int) (*Classifier, error) {
 	if err := checkOrder(runtime.GOARCH); err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", err)
@@ -59,6 +60,10 @@ func LoadFanOut(t Tables, retained int) (*Classifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load fan-out: %w", err)
 	}
+	return loadFanOutOf(spec, t, retained)
+}
+
+func loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained int) (*Classifier, error) {
 	spec.Maps[fanoutMapRetained].MaxEntries = uint32(max(retained, 1))
 	c := &Classifier{spec: spec, fan: &FanOut{retained: retained}}
 	if err := spec.LoadAndAssign(&c.maps, nil); err != nil {
@@ -70,14 +75,25 @@ func LoadFanOut(t Tables, retained int) (*Classifier, error) {
 	if err := c.fan.open(t); err != nil {
 		return nil, errors.Join(fmt.Errorf("load fan-out: %w", err), c.Close())
 	}
-	trial, err := c.loadPort("", 0)
-	if err == nil {
-		err = trial.Close()
+	if c.fan.noMerging = c.tryPort(1); c.fan.noMerging == nil {
+		return c, nil
 	}
-	if err != nil {
+	if err := c.tryPort(0); err != nil {
 		return nil, errors.Join(fmt.Errorf("load fan-out: %w", err), c.Close())
 	}
 	return c, nil
+}
+
+// tryPort loads the programs of a port, which merge answers or do not.
+func (c *Classifier) tryPort(mergesAnswers uint32) error {
+	if err := c.spec.Variables[fanoutVarMergesAnswers].Set(mergesAnswers); err != nil {
+		return err
+	}
+	trial, err := c.loadPort("", 0)
+	if err != nil {
+		return err
+	}
+	return trial.Close()
 }
 
 // FanOut is the state of fan-out in the kernel; nil if the classifier was loaded without it.

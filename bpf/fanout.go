@@ -53,7 +53,12 @@ type FanOut struct {
 	maps     fanOutMaps
 	mapped   [3][]byte // slots, paths, retained packets
 	retained int       // number of packets
+
+	noMerging error // why the programs do not merge answers; nil: they do
 }
+
+// NoMerging returns why the kernel cannot merge answers, or nil if it can.
+func (f *FanOut) NoMerging() error { return f.noMerging }
 
 type fanOutMaps struct {
 	Slots    *ebpf.Map `ebpf:"slots"`

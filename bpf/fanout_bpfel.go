@@ -173,6 +173,7 @@ const (
 	fanoutProgRocastFanOut     = "rocast_fan_out"
 	fanoutProgRocastFanOutTest = "rocast_fan_out_test"
 	fanoutVarLastSlot          = "last_slot"
+	fanoutVarMergesAnswers     = "merges_answers"
 	fanoutVarMetadataRoom      = "metadata_room"
 	fanoutVarPortNumber        = "port_number"
 )
@@ -246,9 +247,10 @@ type fanoutMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type fanoutVariableSpecs struct {
-	LastSlot     *ebpf.VariableSpec `ebpf:"last_slot"`
-	MetadataRoom *ebpf.VariableSpec `ebpf:"metadata_room"`
-	PortNumber   *ebpf.VariableSpec `ebpf:"port_number"`
+	LastSlot      *ebpf.VariableSpec `ebpf:"last_slot"`
+	MergesAnswers *ebpf.VariableSpec `ebpf:"merges_answers"`
+	MetadataRoom  *ebpf.VariableSpec `ebpf:"metadata_room"`
+	PortNumber    *ebpf.VariableSpec `ebpf:"port_number"`
 }
 
 // fanoutObjects contains all objects after they have been loaded into the kernel.
@@ -306,9 +308,10 @@ func (m *fanoutMaps) Close() error {
 //
 // It can be passed to loadFanoutObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fanoutVariables struct {
-	LastSlot     *ebpf.Variable `ebpf:"last_slot"`
-	MetadataRoom *ebpf.Variable `ebpf:"metadata_room"`
-	PortNumber   *ebpf.Variable `ebpf:"port_number"`
+	LastSlot      *ebpf.Variable `ebpf:"last_slot"`
+	MergesAnswers *ebpf.Variable `ebpf:"merges_answers"`
+	MetadataRoom  *ebpf.Variable `ebpf:"metadata_room"`
+	PortNumber    *ebpf.Variable `ebpf:"port_number"`
 }
 
 // fanoutPrograms contains all programs after they have been loaded into the kernel.

@@ -25,7 +25,10 @@ func features() []ctl.Feature {
 	}
 	fanOut := ctl.Feature{Name: "kernel-fan-out", Since: "5.18", Fallback: "every packet of a group goes through " +
 		"user space"}
-	list = append(list, answered(fanOut, afxdp.CheckFanOut()))
+	merging := ctl.Feature{Name: "kernel-ack-merging", Since: "5.18", Fallback: "the ACKs of a group whose packets the kernel " +
+		"carries go through user space"}
+	noFanOut, noMerging := afxdp.CheckFanOut()
+	list = append(list, answered(fanOut, noFanOut), answered(merging, noMerging))
 	marks := ctl.Feature{Name: "address-mark", Since: "5.18", Fallback: "after a crash only the notes in " +
 		"the state directory show which addresses rocastd added"}
 	return append(list, answered(marks, address.CheckMarks()))

@@ -18,16 +18,18 @@ import (
 // fanOut implements dataplane.FanOut by the kernel's fan-out (bpf/fanout.c). The place of a group
 // follows from the group's slot in the table, so that workers need no common list of places.
 type fanOut struct {
-	kernel  *bpf.FanOut
-	holders [bpf.Slots]atomic.Uint32 // ID of the group that has the place, plus one; 0: free
-	wants   [bpf.Slots]atomic.Bool   // another group than the holder has claimed the place
-	epochs  [bpf.Slots]uint16        // epoch of the block in the place; the holder's worker owns it
-	uses    [bpf.Slots]atomic.Uint32 // number of the fan of the block in the place
-	memory  *kernelMemory
-	devices atomic.Pointer[devices]
-	wanted  chan ports // sets of ports for which workers want a fan
-	fans    []fan      // by the kernel's number; only control uses it
-	next    int        // number of the fan at which wantFan looks first for an unused one
+	kernel *bpf.FanOut
+	// noMerging is why the kernel cannot merge answers; nil: it can.
+	noMerging error
+	holders   [bpf.Slots]atomic.Uint32 // ID of the group that has the place, plus one; 0: free
+	wants     [bpf.Slots]atomic.Bool   // another group than the holder has claimed the place
+	epochs    [bpf.Slots]uint16        // epoch of the block in the place; the holder's worker owns it
+	uses      [bpf.Slots]atomic.Uint32 // number of the fan of the block in the place
+	memory    *kernelMemory
+	devices   atomic.Pointer[devices]
+	wanted    chan ports // sets of ports for which workers want a fan
+	fans      []fan      // by the kernel's number; only control uses it
+	next      int        // number of the fan at which wantFan looks first for an unused one
 }
 
 // KernelGroups is the number of groups that the kernel's fan-out can carry at one time.
@@ -60,18 +62,22 @@ var tables = bpf.Tables{
 	Operator: func(words int) *[4][256]uint32 { return roce.Operator(4 * words) },
 }
 
-// CheckFanOut returns nil if the kernel can load the fan-out program, or the reason why it cannot.
-func CheckFanOut() error {
+// CheckFanOut returns why the kernel cannot load the fan-out program, and why not the part of it
+// that merges answers; nil if it can.
+func CheckFanOut() (fanOut, merging error) {
 	c, err := bpf.LoadFanOut(tables, 0)
 	if err != nil {
-		return err
+		return err, err
 	}
-	return c.Close()
+	return c.Close(), c.FanOut().NoMerging()
 }
 
 func newFanOut(kernel *bpf.FanOut) *fanOut {
 	f := &fanOut{kernel: kernel, wanted: make(chan ports, 16), memory: newKernelMemory(kernel.RetainedEntries())}
 	f.devices.Store(new(devices))
+	if err := kernel.NoMerging(); err != nil {
+		f.noMerging = fmt.Errorf("kernel-ack-merging is not available (rocast features): %w", err)
+	}
 	return f
 }
 
@@ -353,6 +359,9 @@ var errDeaf = errors.New("the kernel cannot send by the source's port (see rocas
 // at it first: so it merges nothing before every path is open.
 func (f *fanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place) error {
 	i := place(id)
+	if f.noMerging != nil {
+		return f.noMerging
+	}
 	d, slot := f.devices.Load(), f.kernel.Slot(i)
 	if port := slot.AckPort; port >= uint32(len(d.deaf)) || d.deaf[port] || d.ifIndex[port] != slot.AckIfindex {
 		return errDeaf

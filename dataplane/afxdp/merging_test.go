@@ -151,6 +151,10 @@ func TestTheKernelMergesWhereItCanTellTheSource(t *testing.T) {
 			if err := f.Merge(3, at, feedback.Place{}); !errors.Is(err, errDeaf) {
 				t.Errorf("%s, and the interface is another one: %v", name, err)
 			}
+			f.noMerging = errors.New("refused")
+			if err := f.Merge(3, at, feedback.Place{}); err != f.noMerging {
+				t.Errorf("%s, and the kernel does not: %v", name, err)
+			}
 		}
 		f.Disarm(3)
 	}
