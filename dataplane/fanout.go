@@ -249,7 +249,6 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, did folding, out *
 		st.disarmed(w)
 	}
 	c.extend(st)
-	c.countInFlight(st)
 }
 
 // extend moves the limit of an armed group up before the engine reaches it. Where the engine merges

@@ -602,3 +602,30 @@ func TestALostTailIsRepairedAfterAHopHasChanged(t *testing.T) {
 	}
 	b.expectEngine(false)
 }
+
+// A worker looks for the answers to what the engine carries of a group with repair only while the
+// engine carries it.
+func TestAGroupThatWasTakenBackIsNotLookedAt(t *testing.T) {
+	g := group()
+	g.Policy.Repair = feedback.RepairLocal
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.mustCarry(g, 1)
+	if b.core.Pause(0) == 0 {
+		t.Error("nothing limits the pause while the engine carries")
+	}
+	b.acks(g, 0, 1, 2)
+	b.handle(b.data(g)) // it reaches the core, so it has waited since before
+	if b.armed(g) {
+		t.Fatal("the group is armed")
+	}
+	b.acks(g, 0, 1, 2)
+	now := feedback.Tick(0)
+	for range 10 { // what waits for an answer waits no more
+		now += feedback.Tick(1e9)
+		b.core.Tick(now, &b.out)
+	}
+	if pause := b.core.Pause(now); pause != 0 {
+		t.Errorf("the worker looks again after %v", pause)
+	}
+}
