@@ -234,6 +234,7 @@ func TestTheEngineMergesWhatTheReceiversSend(t *testing.T) {
 		for i := range g.Paths[min(early, 3):] {
 			b.handle(answer(early + i))
 		}
+		b.handle(cnp(ipC))
 		if b.armed(g) != (early == 3) {
 			t.Errorf("%d early answers: the group is armed: %v", early, b.armed(g))
 		}
