@@ -54,6 +54,9 @@ func (m *Machine) order(c *connection) {
 func (m *Machine) made(e Made) {
 	c := m.conns[e.Connection]
 	c.making = false
+	if c.state == Over {
+		m.remember(c)
+	}
 	err := e.Err
 	switch {
 	case err != nil:
@@ -70,9 +73,6 @@ func (m *Machine) made(e Made) {
 	}
 	if r := m.run; r != nil && slices.Contains(r.data, c) { // and not of an earlier run
 		m.hangUp(r.control, err)
-	}
-	if c.state == Over { // tick may have passed the deadline, because of the group
-		c.deadline = m.now + m.limits.remember
 	}
 }
 
@@ -97,6 +97,7 @@ func (m *Machine) end(c *connection, reason string, why wire.Reason) {
 	}
 	was := c.state
 	c.state, c.reason, c.ended = Ending, reason, m.wall()
+	m.isNews(c)
 	c.deadline, c.mra, c.probe = 0, 0, 0
 	switch s := c.source; {
 	case s.at == gone:
@@ -147,11 +148,30 @@ func (m *Machine) finish(c *connection) {
 			return
 		}
 	}
-	c.state, c.deadline = Over, m.now+m.limits.remember
+	if c.state = Over; !c.making {
+		m.remember(c)
+	}
+}
+
+// remember keeps a connection that is over for late messages. There may be many of them, so a step
+// looks only at the oldest one, and at those on whose lines messages may still be under way.
+func (m *Machine) remember(c *connection) {
+	c.deadline = m.now + m.limits.remember
+	m.over = append(m.over, c)
+	if c.source.line == nil {
+		delete(m.busy, c.id)
+	}
+}
+
+func (m *Machine) forgetOldest() {
+	c := m.over[0]
+	m.over = slices.Delete(m.over, 0, 1)
+	m.forget(c)
 }
 
 func (m *Machine) forget(c *connection) {
 	delete(m.conns, c.id)
+	delete(m.busy, c.id)
 	delete(m.byKey, c.key)
 	for _, s := range c.sides {
 		m.ways.Release(s.addr)
@@ -182,13 +202,7 @@ func (m *Machine) tick(c *connection) {
 	if m.isDue(c.probe) {
 		m.ping(c)
 	}
-	if !m.isDue(c.deadline) {
-		return
-	}
-	if c.state == Over {
-		if c.deadline = 0; !c.making {
-			m.forget(c)
-		}
+	if c.state == Over || !m.isDue(c.deadline) {
 		return
 	}
 	if c.state == Established {

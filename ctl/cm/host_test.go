@@ -334,6 +334,9 @@ func TestBounds(t *testing.T) {
 	if len(w.m.conns) != MaxConnections || len(w.groups) != 0 || len(w.m.past) != MaxPast {
 		t.Errorf("%d connections are remembered, %d groups", len(w.m.conns), len(w.groups))
 	}
+	if len(w.m.busy) != 0 {
+		t.Errorf("each step looks at %d connections that are only remembered", len(w.m.busy))
+	}
 	w.run(time.Minute)
 	if len(w.m.conns)+len(w.m.byKey)+len(w.m.byID) != 0 {
 		t.Error("connections are remembered for ever")

@@ -73,8 +73,11 @@ type Machine struct {
 
 	now     time.Duration
 	actions []Action
+	news    []*connection // established or ended by this step
 	nextID  uint64
 	conns   map[uint64]*connection
+	busy    map[uint64]*connection // those for which something may be due
+	over    []*connection          // those that are only remembered, in the order in which they are forgotten
 	byKey   map[sourceKey]*connection
 	byID    map[uint32]*side // by the box's comm ID
 	lines   map[lineKey]*side
@@ -96,14 +99,14 @@ type Ways interface {
 func newMachine(c Config, ways Ways, s seed, l limits, start time.Time) *Machine {
 	return &Machine{
 		config: c, ways: ways, seed: s, limits: l, start: start,
-		conns: map[uint64]*connection{}, byKey: map[sourceKey]*connection{}, byID: map[uint32]*side{}, lines: map[lineKey]*side{},
+		conns: map[uint64]*connection{}, busy: map[uint64]*connection{}, byKey: map[sourceKey]*connection{}, byID: map[uint32]*side{}, lines: map[lineKey]*side{},
 	}
 }
 
 // Step takes what happened at a time, which is counted from the machine's start and never goes
 // back, and returns what to do, in this order.
 func (m *Machine) Step(now time.Duration, event Event) []Action {
-	m.now, m.actions = now, nil
+	m.now, m.actions, m.news = now, nil, nil
 	switch e := event.(type) {
 	case Heard:
 		m.hear(e)
@@ -125,8 +128,11 @@ func (m *Machine) Step(now time.Duration, event Event) []Action {
 		}
 	}
 	if at, ok := m.Next(); ok && at <= now {
-		for _, c := range m.all() {
+		for _, c := range inOrder(m.busy) {
 			m.tick(c)
+		}
+		for len(m.over) > 0 && m.isDue(m.over[0].deadline) {
+			m.forgetOldest()
 		}
 	}
 	return m.actions
@@ -139,7 +145,10 @@ func (m *Machine) Next() (at time.Duration, ok bool) {
 			at, ok = t, true
 		}
 	}
-	for _, c := range m.conns {
+	if len(m.over) > 0 {
+		earlier(m.over[0].deadline)
+	}
+	for _, c := range m.busy {
 		earlier(c.deadline)
 		earlier(c.mra)
 		earlier(c.probe)
@@ -162,7 +171,7 @@ func (m *Machine) close() {
 
 // isIdle reports whether nothing is left to be told to anybody.
 func (m *Machine) isIdle() bool {
-	for _, c := range m.conns {
+	for _, c := range m.busy {
 		if c.state != Over {
 			return false
 		}
@@ -171,13 +180,21 @@ func (m *Machine) isIdle() bool {
 }
 
 // all returns the connections in the order in which they began.
-func (m *Machine) all() []*connection {
-	l := make([]*connection, 0, len(m.conns))
-	for _, c := range m.conns {
+func (m *Machine) all() []*connection { return inOrder(m.conns) }
+
+func inOrder(conns map[uint64]*connection) []*connection {
+	l := make([]*connection, 0, len(conns))
+	for _, c := range conns {
 		l = append(l, c)
 	}
 	slices.SortFunc(l, func(a, b *connection) int { return int(a.id) - int(b.id) })
 	return l
+}
+
+func (m *Machine) isNews(c *connection) {
+	if !slices.Contains(m.news, c) {
+		m.news = append(m.news, c)
+	}
 }
 
 func (m *Machine) wall() time.Time { return m.start.Add(m.now) }
@@ -336,6 +353,7 @@ func (m *Machine) hearRTU(s *side) {
 		return
 	}
 	c.state, c.deadline, c.probe = Established, 0, m.now+m.limits.probe
+	m.isNews(c)
 	s.settle(open)
 	for _, r := range c.receivers {
 		if r.at == answered {

@@ -65,7 +65,7 @@ func (p *Proxy) start(c Config) (*service, error) {
 	}
 	s := &service{
 		config: c, options: p.options, limits: p.limits, socket: socket, release: release, began: time.Now(),
-		log: p.options.Log.With(zap.Stringer("groupIP", c.GroupIP)), changed: make(chan struct{}, 1), logged: map[uint64]State{},
+		log: p.options.Log.With(zap.Stringer("groupIP", c.GroupIP)), changed: make(chan struct{}, 1),
 	}
 	s.machine = newMachine(c, p.options.Groups, randomSeed(), p.limits, s.began)
 	s.alarm = time.AfterFunc(time.Hour, func() { s.step(nil) })

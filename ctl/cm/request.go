@@ -107,7 +107,7 @@ func (m *Machine) receivers(req *wire.REQ) (l []netip.Addr) {
 
 // connected returns the connection that the queue pair of a REQ has already.
 func (m *Machine) connected(from netip.Addr, req *wire.REQ) *connection {
-	for _, c := range m.conns {
+	for _, c := range m.busy {
 		if c.state < Ending && c.key.addr == from && c.key.guid == req.CAGUID && c.req.QPN == req.QPN {
 			return c
 		}
@@ -119,7 +119,7 @@ func (m *Machine) connected(from netip.Addr, req *wire.REQ) *connection {
 // over, if that makes room.
 func (m *Machine) isFull() bool {
 	handshakes := 0
-	for _, c := range m.conns {
+	for _, c := range m.busy {
 		if c.state.isHandshake() {
 			handshakes++
 		}
@@ -130,13 +130,11 @@ func (m *Machine) isFull() bool {
 	if len(m.conns) < min(MaxConnections, maxSides/len(m.config.Receivers)) {
 		return false
 	}
-	for _, c := range m.all() {
-		if c.state == Over && !c.making {
-			m.forget(c)
-			return false
-		}
+	if len(m.over) == 0 {
+		return true
 	}
-	return true
+	m.forgetOldest()
+	return false
 }
 
 // begin makes a connection and asks its receivers.
@@ -146,7 +144,7 @@ func (m *Machine) begin(key sourceKey, tid uint64, req *wire.REQ) {
 		id: m.nextID, key: key, req: req, qpn: m.nextQPN(), began: m.wall(),
 		mra: m.now + m.limits.again, deadline: m.now + m.limits.asking,
 	}
-	m.conns[c.id], m.byKey[key] = c, c
+	m.conns[c.id], m.busy[c.id], m.byKey[key] = c, c, c
 	c.source = m.newSide(c, key.addr)
 	c.source.isSource, c.source.tid, c.source.pair.Remote, c.source.qpn = true, tid, req.LocalCommID, req.QPN
 	for _, ip := range m.receivers(req) {

@@ -26,7 +26,6 @@ type service struct {
 	machine *Machine
 	alarm   *time.Timer // for what Machine.Next says
 	changed chan struct{}
-	logged  map[uint64]State
 }
 
 // listen hears the hosts until the socket is closed.
@@ -90,27 +89,17 @@ func (s *service) remove(name string) {
 	}
 }
 
-// tell logs the connections that are established, or over, since the last call.
+// tell logs the connections that the last step has established or ended.
 func (s *service) tell() {
-	for id, c := range s.machine.conns {
-		state := min(c.state, Ending)
-		if state < Established || state == s.logged[id] {
-			continue
-		}
-		s.logged[id] = state
+	for _, c := range s.machine.news {
 		log := s.log.With(zap.Stringer("source", c.key.addr), zap.Uint32("groupQPN", uint32(c.qpn)))
 		switch {
-		case state == Established:
+		case c.state == Established:
 			log.Info("RDMA-CM connection established", zap.Int("receivers", c.count(open)), zap.Strings("without", c.causes()))
 		case c.isRefused:
 			log.Warn("RDMA-CM connection refused", zap.String("reason", c.reason))
 		default:
 			log.Info("RDMA-CM connection ended", zap.String("reason", c.reason))
-		}
-	}
-	for id := range s.logged {
-		if s.machine.conns[id] == nil {
-			delete(s.logged, id)
 		}
 	}
 }
