@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -89,6 +90,50 @@ func ExampleClient_Follow() {
 		break
 	}
 	// Output: member-evicted g1 10.77.0.3
+}
+
+// A program on a host joins a group that has no file. Between Join and Ready it connects its queue
+// pair to what Join says.
+func ExampleHost() {
+	box, stop := hostsOf(
+		client.HostGroup{Name: "g1", State: "gathering", Version: "1", Came: []string{"127.0.0.1"}},
+		client.HostGroup{Name: "g1", State: "running", Version: "2", IP: "10.77.0.200", QPN: 77, MTU: 1024},
+		client.HostGroup{Name: "g1", State: "running", Version: "3", IP: "10.77.0.200", QPN: 77, MTU: 1024, ClearToSend: true},
+	)
+	defer stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+
+	host := client.NewHost(box, netip.MustParseAddr("127.0.0.1"))
+	own := client.HostRequest{Role: "source", QPN: 17, PSN: 1000, Members: 3, MTU: 1024}
+	group, err := host.Join(ctx, "g1", own)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("connect to QPN", group.QPN, "of", group.IP)
+	if group, err = host.Ready(ctx, "g1", own); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("clear to send:", group.ClearToSend)
+	// Output:
+	// connect to QPN 77 of 10.77.0.200
+	// clear to send: true
+}
+
+// hostsOf answers on a TCP address like a rocastd with hosts: in its config: one answer for each
+// question.
+func hostsOf(answers ...client.HostGroup) (box netip.AddrPort, stop func()) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	next := make(chan client.HostGroup, len(answers))
+	for _, a := range answers {
+		next <- a
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(<-next) })}
+	go func() { _ = s.Serve(l) }()
+	return l.Addr().(*net.TCPAddr).AddrPort(), func() { s.Close() }
 }
 
 // A program that has a loop of its own asks a Fallback which way to go.

@@ -110,6 +110,8 @@ func (b *bench) begin() {
 const howMeasured = `A source and %d receivers with soft RDMA NICs (RC, path MTU 1024, at most 129 packets unacknowledged, as rxe) in network namespaces around a box with rocastd, as it is
 shipped. The link of each host carries %d Mb/s in the direction from the host (HTB, ACKs first); the direction to the host is not limited, so a receiver to which two hosts send at once gets twice that, which favours the binomial pipeline. A millisecond of the link leaves at once. A group and the programs without
 multicast use the same NICs, links and code; unicast packets cross the box through the kernel's bridge. Everything that is delivered is compared with what was sent.
+Hosts in virtual machines with Soft-RoCE (make softroce) are not measured here: where virtual machines have to be emulated, 128 MiB to three of them take 53 s (docs/uses.md), a fifth of what this link
+carries, so the emulation would be the limit in every row.
 
 The columns say whether the link was the limit: how busy it was, and what source, receivers and box used of one CPU each (soft NIC, program and the kernel's receive work, which runs in threads
 of its own), and how busy the busiest CPU of the machine was. A row is marked **CPU** if that was more than %s: then a figure may be that of the CPU.`
