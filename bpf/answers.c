@@ -84,12 +84,6 @@ static __always_inline int undamaged(const struct rocast_crc *c, const __u8 *ip,
 	return ack->icrc == ~reg;
 }
 
-/* The distance from one PSN or MSN to another: the lowest 24 bits of a and b count. */
-static __always_inline __s32 ahead(__u64 a, __u64 b)
-{
-	return (__s32)((__u32)(a - b) << 8) >> 8;
-}
-
 /* Whether this program may move a word, which must be of the block with this epoch. */
 static __always_inline int is_open(__u64 word, __u64 epoch)
 {

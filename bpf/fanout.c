@@ -36,6 +36,9 @@ enum {
 
 enum { NO_REGION = 0xff };
 
+/* The distance of PSNs that may be in flight: feedback.Window. */
+enum { WINDOW = 1 << 21 };
+
 /* No packet of LENGTHS words has more UDP bytes; the verifier needs the bound. */
 enum { UDP_BYTES_MASK = 0x1fff };
 
@@ -76,12 +79,12 @@ struct rocast_range {
 
 /*
  * The headers of a plain packet of the group, and the places of the paths of each port. Within one
- * epoch only word, payload, limit, asked, told and acked change.
+ * epoch only word, payload, limit, asked, span, told and acked change.
  */
 struct rocast_slot {
 	__u64 word;
 	__u64 payload; /* bytes of payload of the packets that word counts */
-	__u32 limit; /* the last PSN that may be carried */
+	__u32 limit; /* the last PSN that may be carried, unless told is far enough: see beyond */
 	__u32 group;
 	__u32 fan;
 	__u32 ingress; /* ifindex of the source's port */
@@ -104,6 +107,7 @@ struct rocast_slot {
 	__u32 answers; /* number of paths */
 	__u32 ack_ifindex; /* of the port to the source */
 	__u32 ack_port; /* its PortID */
+	__u32 span; /* how far beyond told packets may be carried */
 	__u8 migrated; /* the MigReq bit of all answers, as in the BTH */
 	__u8 ack[ACK_BYTES]; /* the ACK to the source with PSN 0 and MSN 0 */
 };
@@ -365,6 +369,29 @@ static __always_inline int is_of_last(struct frame *f)
 	return *(volatile __u64 *)&slot->word >> WORD_EPOCH_SHIFT == word >> WORD_EPOCH_SHIFT;
 }
 
+/* The distance from one PSN or MSN to another: the lowest 24 bits of a and b count. */
+static __always_inline __s32 ahead(__u64 a, __u64 b)
+{
+	return (__s32)((__u32)(a - b) << 8) >> 8;
+}
+
+/*
+ * Whether a packet must not be carried before user space has looked again. What the source was told
+ * in this epoch all receivers have, also while user space has closed it. WINDOW bounds what user
+ * space has not seen yet, because it compares PSNs of 24 bits.
+ */
+static __always_inline int beyond(const struct rocast_slot *slot, __u64 word, __u32 psn)
+{
+	__s32 over = ahead(psn, *(volatile __u32 *)&slot->limit);
+	__u64 told;
+
+	if (over <= 0)
+		return 0;
+	told = *(volatile __u64 *)&slot->told;
+	return over > WINDOW || told >> WORD_EPOCH_SHIFT != word >> WORD_EPOCH_SHIFT ||
+	       ahead(psn, told) > (__s32) * (volatile __u32 *)&slot->span;
+}
+
 struct reth {
 	__u64 va; /* big endian, like rkey and bytes */
 	__u32 rkey;
@@ -416,7 +443,7 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 	tag->psn = bpf_ntohl(bth->psn) & PSN_MASK;
 	if (tag->psn != (word & PSN_MASK))
 		return DISARMED_PSN;
-	if (((slot->limit - tag->psn) & PSN_MASK) > PSN_MASK / 2)
+	if (beyond(slot, word, tag->psn))
 		return DISARMED_LIMIT;
 	if (l3_bytes == sizeof(struct iphdr)) {
 		struct iphdr *ip = (void *)(data + sizeof(struct ethhdr));

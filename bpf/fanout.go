@@ -113,8 +113,8 @@ func mapMemory(m *ebpf.Map) ([]byte, error) {
 	return b, nil
 }
 
-// Slot returns slot i. While its word is armed, only the word, payload, the limit, asked, told and
-// acked may be accessed, and only atomically.
+// Slot returns slot i. While its word is armed, only the word, payload, the limit, asked, span,
+// told and acked may be accessed, and only atomically.
 func (f *FanOut) Slot(i int) *Slot {
 	return &unsafe.Slice((*Slot)(unsafe.Pointer(&f.mapped[0][0])), Slots)[i]
 }
@@ -132,6 +132,11 @@ func (f *FanOut) Word(i int) *atomic.Uint64 {
 // Limit returns the limit of slot i, which user space may raise while the slot is armed.
 func (f *FanOut) Limit(i int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(&f.Slot(i).Limit))
+}
+
+// Span returns how far beyond Told packets may be carried.
+func (f *FanOut) Span(i int) *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&f.Slot(i).Span))
 }
 
 // Told returns the word of slot i that says what the source was told last (answers.c).

@@ -110,9 +110,10 @@ type fanoutRocastSlot struct {
 	Answers    uint32
 	AckIfindex uint32
 	AckPort    uint32
+	Span       uint32
 	Migrated   uint8
 	Ack        [82]uint8
-	_          [1]byte
+	_          [5]byte
 }
 
 type fanoutRocastTraffic struct {

@@ -320,7 +320,13 @@ func TestEverythingElseDisarms(t *testing.T) {
 	const psn, payload = 0x000042, 64
 	l2 := roce.AppendEthernet(nil, roce.MAC{2, 9, 9, 9, 9, 9}, roce.MAC{2, 8, 8, 8, 8, 8}, 0x0800)
 	const l3, udp, bth, reth = 14, 34, 42, 54
+	const window = 1 << 21 // feedback.Window
 	set := func(at int, value byte) func([]byte, *Slot) { return func(f []byte, _ *Slot) { f[at] = value } }
+	follows := func(limit, told, span int32, epoch uint64) func([]byte, *Slot) { // merging has been ended meanwhile
+		return func(_ []byte, s *Slot) {
+			s.Limit, s.Span, s.Told = uint32(limit)&0xFFFFFF, uint32(span), uint64(told)&0xFFFFFF|epoch<<50
+		}
+	}
 	for _, tt := range []struct {
 		name   string
 		opcode roce.Opcode
@@ -335,6 +341,11 @@ func TestEverythingElseDisarms(t *testing.T) {
 		{"PSN ahead", roce.OpWriteOnly, set(bth+11, 0x43), "disarmed_psn"},
 		{"PSN behind", roce.OpWriteOnly, set(bth+11, 0x41), "disarmed_psn"},
 		{"beyond the limit", roce.OpWriteOnly, func(_ []byte, s *Slot) { s.Limit = psn - 1 }, "disarmed_limit"},
+		{"as far beyond what the source was told as it may be", roce.OpWriteOnly, follows(psn-1, psn-5, 5, fanEpoch), ""},
+		{"farther beyond that", roce.OpWriteOnly, follows(psn-1, psn-6, 5, fanEpoch), "disarmed_limit"},
+		{"beyond what another block was told", roce.OpWriteOnly, follows(psn-1, psn-5, 5, fanEpoch-1), "disarmed_limit"},
+		{"as far beyond the limit as it may be", roce.OpWriteOnly, follows(psn-window, psn-5, 5, fanEpoch), ""},
+		{"farther beyond the limit", roce.OpWriteOnly, follows(psn-window-1, psn-5, 5, fanEpoch), "disarmed_limit"},
 		{"READ", roce.OpWriteOnly, set(bth, byte(roce.OpReadRequest)), "disarmed_header"},
 		{"SEND with invalidate", roce.OpSendLastImm, set(bth, byte(roce.OpSendLastInv)), "disarmed_header"},
 		{"unknown opcode", roce.OpSendOnly, set(bth, 0x1F), "disarmed_header"},

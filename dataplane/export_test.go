@@ -3,7 +3,13 @@ package dataplane
 import (
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
 )
+
+// Lose gives up what is retained of a group up to psn.
+func Lose(c *Core, id mft.GroupID, psn roce.PSN, out *Outputs) {
+	c.lose(0, c.stateOf(id), psn, &c.repair.counts.NoMemory, out)
+}
 
 // Sleep does what an idle worker does.
 func Sleep(w *Worker) { w.sleep() }

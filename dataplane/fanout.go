@@ -37,14 +37,17 @@ type FanOut interface {
 	// Merge lets the engine merge the receivers' plain ACKs from here on. Path i of the block has
 	// acknowledged at[i], and the source was told told. The group must be armed with a block that
 	// has a Source, and its ACKs must not be merged already. The error says why the engine cannot.
-	Merge(id mft.GroupID, at []feedback.Place, told feedback.Place) error
+	// The limit moves on with what the source is told: from here on until the group is disarmed,
+	// packets up to span beyond that may be carried as well, feedback.Window beyond the limit at
+	// most.
+	Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error
 	// EndMerge ends that. It fills in what each path has acknowledged, and returns what the source
 	// was told last, which is no more. It comes before Load and Disarm, so that these count what
 	// was acknowledged.
 	EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Place)
 	// Retained returns a packet that the engine carried and retains, as the source sent it, or nil.
-	// The group must have a place. It must have been armed with a block with Retain, and a limit
-	// less than Retain beyond psn, for as long as the result is used.
+	// The group must have a place. It must have been armed with a block with Retain, and what may
+	// be carried must end less than Retain beyond psn, for as long as the result is used.
 	Retained(id mft.GroupID, psn roce.PSN) []byte
 }
 
@@ -206,7 +209,7 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 			c.armable = append(c.armable, st)
 		}
 	}
-	c.resume(st)
+	c.resume(now, st)
 }
 
 // takeBack disarms the group.
@@ -227,12 +230,10 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, did folding, out *
 	n := w.PSN.Sub(was.PSN)
 	st.traffic.carried(max(0, n), w.Payload-was.Payload, f.paths)
 	if n > 0 {
+		f.merges.busy = now
 		f.carried += uint64(n)
 		st.counts[feedback.Forwarded] += uint64(n)
 		c.fanCounts.Carried += uint64(n)
-		if st.held != nil {
-			c.repair.retained.carried(st.held, w.PSN.Prev())
-		}
 		c.acts, _ = st.merge.Step(now, feedback.Event{
 			Kind: feedback.Carried, PSN: w.PSN.Prev(), MSN: w.Messages.Add(-int32(was.Messages)), Last: !w.Inside,
 			AckReq: w.Asks && !w.Asked.Before(was.PSN) && w.Asked.Before(w.PSN), Asked: w.Asked,
@@ -240,10 +241,13 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, did folding, out *
 		c.perform(st, nil, -1, out)
 	}
 	c.fold(now, st, did, out)
+	if n > 0 && st.held != nil { // now that it is known which of them are needed
+		c.repair.retained.carried(st.held, st.merge.Oldest(), w.PSN.Prev())
+	}
 	if !w.Armed {
 		c.fanCounts.Disarmed++
 		c.carry(st, false)
-		if st.held != nil && w.PSN.Prev() == f.limit {
+		if st.held != nil && w.PSN.Prev() == f.reach() {
 			f.keeps = 2 * st.kept()
 		}
 		st.disarmed(w)
@@ -251,17 +255,14 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, did folding, out *
 	c.extend(st)
 }
 
-// extend moves the limit of an armed group up before the engine reaches it. Where the engine merges
-// the answers, the core may not look again for a second.
+// extend moves the limit of an armed group up before the engine reaches it.
 func (c *Core) extend(st *state) {
-	switch f := &st.fan; {
-	case !f.at.Armed:
-		return
-	case f.merges.why != nil && f.limit.Sub(f.at.PSN) >= feedback.Window/2:
+	f := &st.fan
+	if !f.at.Armed || f.limit.Sub(f.at.PSN) >= feedback.Window/2 {
 		return
 	}
-	if limit := st.horizon(); limit.After(st.fan.limit) {
-		st.fan.limit = limit
+	if limit := st.horizon(); limit.After(f.limit) {
+		f.limit = limit
 		c.fanOut.Limit(st.group.ID, limit)
 	}
 }
@@ -382,7 +383,8 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	c.fanCounts.Armed++
 	c.carry(st, true)
 	f.merges.of(&c.block)
-	c.resume(st)
+	f.merges.busy = now
+	c.resume(now, st)
 	return nil
 }
 
@@ -409,7 +411,7 @@ func (st *state) block(b *mft.Block, marks []bool) error {
 	if err := b.End(); err != nil {
 		return err
 	}
-	st.fan.merges.why = st.mayMerge(b)
+	st.fan.merges = merging{why: st.mayMerge(b)}
 	return nil
 }
 

@@ -37,11 +37,11 @@ type engineBench struct {
 var errDeaf = errors.New("it cannot send by the source's port")
 
 // Merge is part of dataplane.FanOut.
-func (b *engineBench) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place) error {
+func (b *engineBench) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error {
 	if b.deaf != nil {
 		return b.deaf
 	}
-	return b.FanOut.Merge(id, at, told)
+	return b.FanOut.Merge(id, at, told, span)
 }
 
 // EndMerge is part of dataplane.FanOut.

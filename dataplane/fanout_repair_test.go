@@ -436,6 +436,7 @@ func TestFetchingLeavesRoomForTheBatch(t *testing.T) {
 	for n := range roce.QPN(5) {
 		g := b.other()
 		g.Name, g.QPN, g.Engine = fmt.Sprint("g", n), 2+n, mft.EngineAuto
+		g.Policy.Credits = feedback.CreditsMerge // so that the ACKs come to the worker
 		onePort(g)
 		for i := range g.Paths {
 			g.Paths[i].RemoteQPN = g.QPN
@@ -488,7 +489,7 @@ func TestALostTailOfWhatTheEngineCarriedIsRepaired(t *testing.T) {
 	b.answer(2, psn+2, roce.SyndromeUnlimited)
 	b.expectEngine(true)
 	b.take(1)
-	b.wait(5 * time.Millisecond)
+	b.wait(6 * time.Millisecond)
 	b.expectCopies(1, b.take(1), list(psn)+"!")
 	b.answer(1, psn, roce.SyndromeUnlimited)
 	b.expectCopies(1, b.take(1), list(psn+1)+"!"+list(psn+2)+"!")

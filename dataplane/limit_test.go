@@ -83,16 +83,3 @@ func TestTheLimitFollowsTheEngine(t *testing.T) {
 		t.Errorf("%d packets carried, %+v", st.fan.carried, c.fanCounts)
 	}
 }
-
-// Where the engine merges the answers, the core looks once a second: each time it gives the engine
-// all the room that there is.
-func TestTheLimitFollowsTheMergedAnswers(t *testing.T) {
-	engine := &limits{}
-	c, st, out := NewCore(engine), newState(aGroup(t)), &Outputs{}
-	st.fan.at, st.fan.limit = FanWord{Armed: true}, feedback.Window-1
-	at := feedback.Place{PSN: 4, MSN: 4}
-	c.learn(0, st, FanWord{PSN: 5, Messages: 5, Armed: true}, folding{[]feedback.Answered{{Place: at}}, at}, out)
-	if want := []roce.PSN{4 + feedback.Window}; !slices.Equal(engine.set, want) {
-		t.Errorf("the limit becomes %d, want %d", engine.set, want)
-	}
-}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
@@ -18,11 +19,22 @@ type merging struct {
 	why    error                    // why the engine does not merge; nil: it may
 	migReq bool                     // of the answers that it merges
 	path   [mft.BlockAnswers]uint16 // index in the group of each path of the block
+	told   roce.PSN                 // what the source was told, as last written or read
+	span   int32                    // how far beyond told the engine carries; 0: it has not merged since it was armed
+	busy   feedback.Tick            // when packets were last found to have been carried, or the group was armed
 }
 
+// mergedPeriod is how often the core looks at a group with repair while the engine merges and
+// something is unanswered: no answer tells it then that a receiver may have lost the end of what
+// was carried. It is how long a receiver has to answer what was carried, so the second look
+// repairs. A look costs some 50 us, because it wakes the worker. A group of which nothing was
+// carried for that long is idle. The engine merges nothing for it, so that the next answer tells
+// the core that there is something to look after.
+const mergedPeriod = feedback.Tick(4 * time.Millisecond)
+
 var (
-	errAnswersDecide = errors.New("an ACK needs a decision: with a quorum, with credits: merge, with repair: local, and where the " +
-		"receivers' ACKs differ in MigReq")
+	errAnswersDecide = errors.New("an ACK needs a decision: with a quorum, with credits: merge, and where the receivers' ACKs " +
+		"differ in MigReq")
 	errAnswersPaths = fmt.Errorf("the group has more than %d receivers, the limit of the kernel engine's merging", mft.BlockAnswers)
 	errAnswersTags  = errors.New("a receiver sends VLAN tags")
 )
@@ -109,18 +121,43 @@ func (st *state) outdated() bool {
 }
 
 // resume lets the engine merge the ACKs of an armed group, which is plain, until the next sync.
-func (c *Core) resume(st *state) {
+func (c *Core) resume(now feedback.Tick, st *state) {
 	f := &st.fan
 	m := &f.merges
-	if !f.at.Armed || m.on || m.why != nil {
+	switch {
+	case !f.at.Armed, m.on, m.why != nil:
+		return
+	case st.held != nil && (now-m.busy >= mergedPeriod || st.merge.AcksDecide()):
 		return
 	}
-	places := c.space.places[:f.paths]
+	places, told := c.space.places[:f.paths], st.merge.Told()
 	for i := range places {
 		places[i] = st.merge.Place(int(m.path[i]))
 	}
-	m.why = c.fanOut.Merge(st.group.ID, places, st.merge.Told())
-	m.on = m.why == nil
+	span := st.span(told.PSN)
+	m.why = c.fanOut.Merge(st.group.ID, places, told, span)
+	if m.on = m.why == nil; !m.on {
+		return
+	}
+	m.told, m.span = told.PSN, span
+}
+
+// span is how far beyond what the source was told the engine may carry while it merges. Every
+// receiver has acknowledged that, so with repair no packet behind it may be overwritten. Nor
+// may more be retained than there is room for, once what has been given up is acknowledged.
+func (st *state) span(told roce.PSN) int32 {
+	if st.held == nil {
+		return st.horizon().Sub(told)
+	}
+	return min(st.horizon().Sub(st.merge.Oldest().Prev()), int32(st.kept()))
+}
+
+// reach is the last PSN that the engine may carry, as far as the core knows.
+func (f *fanState) reach() roce.PSN {
+	if m := &f.merges; m.span > 0 && m.told.Add(m.span).After(f.limit) {
+		return m.told.Add(m.span)
+	}
+	return f.limit
 }
 
 // lookAtAll takes in what the engine did for all groups.
@@ -139,6 +176,7 @@ func (c *Core) endMerge(st *state) (did folding) {
 	m.on = false
 	places := c.space.places[:st.fan.paths]
 	did.told, did.paths = c.fanOut.EndMerge(st.group.ID, places), c.space.paths[:len(places)]
+	m.told = did.told.PSN
 	for i, at := range places {
 		did.paths[i] = feedback.Answered{Path: int(m.path[i]), Place: at}
 	}

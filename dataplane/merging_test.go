@@ -287,7 +287,7 @@ func TestWhoseAnswersGoToTheCore(t *testing.T) {
 		"acknowledged by all": {func(*mft.Group) {}, ""},
 		"a quorum":            {func(g *mft.Group) { g.Policy.Ack = 2 }, "a quorum"},
 		"credits":             {func(g *mft.Group) { g.Policy.Credits = feedback.CreditsMerge }, "credits"},
-		"repair":              {func(g *mft.Group) { g.Policy.Repair = feedback.RepairLocal }, "repair"},
+		"repair":              {func(g *mft.Group) { g.Policy.Repair = feedback.RepairLocal }, ""},
 		"tags": {func(g *mft.Group) {
 			p := &g.Paths[1]
 			p.L2Bytes = uint8(copy(p.L2[:], roce.AppendVLAN(nil, mac(ipC), macBox, 5, 0x0800)))
@@ -311,6 +311,9 @@ func TestWhoseAnswersGoToTheCore(t *testing.T) {
 			e := dataplane.EngineOf(b.core, g.ID)
 			if !e.Kernel || (c.why == "") != (e.Answers == "") || !strings.Contains(e.Answers, c.why) {
 				t.Errorf("%+v, want %q", e, c.why)
+			}
+			for i := range g.Paths {
+				b.handle(b.ack(g, i, roce.SyndromeUnlimited)) // with repair, of what the core sent last
 			}
 			b.mustCarry(g, 1)
 			var out dataplane.Outputs

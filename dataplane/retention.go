@@ -123,9 +123,13 @@ func (r *retention) find(h *held, psn roce.PSN) *slot {
 // engineHas says whether the engine has the packet.
 func (h *held) engineHas(psn roce.PSN) bool { return h.has(psn) && *h.slot(psn) == engineSlot }
 
-// carried notes that the engine carried the packets up to psn, and retains them.
-func (r *retention) carried(h *held, psn roce.PSN) {
-	r.releaseBelow(h, psn.Add(1-int32(len(h.at))))
+// carried notes that the engine carried the packets up to psn. It retains those from oldest on; the
+// others may be many.
+func (r *retention) carried(h *held, oldest, psn roce.PSN) {
+	r.releaseBelow(h, oldest)
+	if h.next.Before(oldest) {
+		h.oldest, h.next = oldest, oldest
+	}
 	for ; !psn.Before(h.next); h.next = h.next.Next() {
 		*h.slot(h.next) = engineSlot
 		h.inEngine++

@@ -121,15 +121,15 @@ func (m *retentionModel) replace(i, chunks int) {
 	m.pool.Put(f)
 }
 
-// carry lets the engine carry some packets of a group.
-func (m *retentionModel) carry(group int, packets int32) {
+// carry lets the engine carry some packets of a group, after which no more than some are needed.
+func (m *retentionModel) carry(group int, packets, needed int32) {
 	h := m.groups[group].held
 	last := h.next.Add(packets - 1)
 	for psn := h.next; !psn.After(last); psn = psn.Next() {
 		m.kept = append(m.kept, keptPacket{group: group, psn: psn, engine: true})
 	}
-	m.r.carried(h, last)
-	m.drop(func(k keptPacket) bool { return k.group == group && last.Sub(k.psn) >= modelWindow })
+	m.r.carried(h, last.Add(1-needed), last)
+	m.drop(func(k keptPacket) bool { return k.group == group && last.Sub(k.psn) >= needed })
 }
 
 // check compares the whole retention with the model.
@@ -196,7 +196,7 @@ func (m *retentionModel) step(r *rand.Rand) string {
 		m.keep(group, chunks, true, int32(1+r.IntN(5)))
 		return fmt.Sprint("skip in ", group)
 	case n < 66:
-		m.carry(group, int32(1+r.IntN(modelWindow)))
+		m.carry(group, int32(1+r.IntN(2*modelWindow)), int32(r.IntN(modelWindow+1)))
 		return fmt.Sprint("carry in ", group)
 	case n < 75 && len(m.kept) > 0:
 		i := r.IntN(len(m.kept))
@@ -273,7 +273,7 @@ func TestAPacketMayReplaceOneOfItsSize(t *testing.T) {
 	st := m.groups[0]
 	st.held.room = 4
 	m.keep(0, 2, true, 0)
-	m.carry(0, 1)
+	m.carry(0, 1, modelWindow)
 	m.keep(0, 1, true, 0)
 	for _, c := range []struct {
 		psn          roce.PSN

@@ -162,7 +162,7 @@ func (r *retention) of(h *held, st *state) *retention {
 	st.held.next = h.oldest
 	for psn := h.oldest; psn != h.next; psn = psn.Next() {
 		if h.engineHas(psn) {
-			only.carried(st.held, psn)
+			only.carried(st.held, h.oldest, psn)
 			continue
 		}
 		s := r.find(h, psn)
@@ -189,7 +189,7 @@ func (f *frozen) Release(mft.GroupID)                                  {}
 func (f *frozen) Arm(mft.GroupID, *mft.Block, FanWord, roce.PSN) error { return errFrozen }
 func (f *frozen) Load(mft.GroupID) FanWord                             { return f.word }
 func (f *frozen) Limit(mft.GroupID, roce.PSN)                          {}
-func (f *frozen) Merge(_ mft.GroupID, at []feedback.Place, told feedback.Place) error {
+func (f *frozen) Merge(_ mft.GroupID, at []feedback.Place, told feedback.Place, _ int32) error {
 	f.at, f.told = slices.Clone(at), told
 	return nil
 }

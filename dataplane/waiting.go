@@ -78,7 +78,10 @@ func (c *Core) await(now feedback.Tick, st *state) {
 		return
 	}
 	due := st.merge.Due(now)
-	if st.fan.at.Armed {
+	switch {
+	case st.fan.merges.on:
+		due = max(due, now+mergedPeriod)
+	case st.fan.at.Armed:
 		due = max(due, now+carriedPeriod)
 	}
 	c.repair.waiting.until(st, due)

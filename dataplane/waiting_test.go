@@ -111,6 +111,7 @@ func TestAWorkerSeldomLooksAtWhatTheEngineCarries(t *testing.T) {
 		}
 		psn = psn.Next()
 	}
+	b.wait(20 * time.Millisecond)
 	b.add(b.other())
 	p := asking(firstPSN)
 	p.bth.DestQPN = 2

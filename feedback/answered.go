@@ -23,15 +23,32 @@ type Answered struct {
 // MayMerge says whether an engine may merge the plain ACKs of the active paths: those with the
 // MigReq bit that is returned. The group must be plain. Then an ACK that moves a path up causes an
 // ACK to the source if it moves the lowest path, and nothing else. The first ACK after that, which
-// has the same PSN, says nothing new. With a quorum, with credits that are merged, and with repair
-// an ACK decides more than that.
+// has the same PSN, says nothing new. With a quorum and with credits that are merged an ACK decides
+// more than that; with repair it may for a moment (AcksDecide).
 func (g *Group) MayMerge() (migReq, ok bool) {
-	ok = g.policy.Ack == AckAll && g.policy.Credits != CreditsMerge && g.repairState == nil
+	ok = g.policy.Ack == AckAll && g.policy.Credits != CreditsMerge
 	for i := range g.paths {
 		p := &g.paths[i]
 		ok = ok && (p.part != PartActive || p.migReq == g.floor.migReq)
 	}
 	return g.floor.migReq, ok
+}
+
+// AcksDecide says whether an ACK to a plain group that MayMerge may cause more at this moment than
+// an ACK to the source. With repair it may measure a round trip, it may be the answer to a packet
+// that was sent again, it may be for a packet that its path was not sent, or it may be due to the
+// source only behind a NAK. Nothing that an engine carries or merges makes it so.
+func (g *Group) AcksDecide() bool {
+	if g.repairState == nil {
+		return false
+	}
+	for i := range g.legs {
+		l := &g.legs[i]
+		if g.paths[i].part == PartActive && (l.sampling || l.served || l.attempts > 0 || l.high != g.source.sent) {
+			return true
+		}
+	}
+	return g.lull.asked
 }
 
 // Place returns what path i has acknowledged.
@@ -49,8 +66,10 @@ func (g *Group) Answered(now Tick, paths []Answered, told Place, acts []Action) 
 	for i := range paths {
 		at := &paths[i]
 		if p := &g.paths[at.Path]; p.part == PartActive && at.PSN.After(p.acked) {
+			by := at.PSN.Sub(p.acked)
 			p.msn = at.MSN
 			g.stands(now, p, at.PSN)
+			g.moved(now, at.Path, by)
 		}
 	}
 	g.recount()

@@ -18,16 +18,18 @@ func TestAnsweredEqualsResponses(t *testing.T) {
 	merged, told := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		const paths = 3
-		a, b := drawGroups(t, paths, AckAll)
+		a, b := drawGroups(t, paths, rapid.SampledFrom([]RepairPolicy{RepairOff, RepairLocal}).Draw(t, "repair"), AckAll)
 		now, acts := Tick(0), []Action(nil)
 		for range rapid.IntRange(0, 25).Draw(t, "events") {
 			now += Tick(rapid.IntRange(0, 12).Draw(t, "ms")) * Tick(time.Millisecond)
 			acts, _ = a.Step(now, drawEvent(t, a, paths), acts[:0])
-			if _, ok := a.MayMerge(); !ok || a.Plain() == 0 {
+			if _, ok := a.MayMerge(); !ok || a.Plain() == 0 || a.AcksDecide() {
 				continue
 			}
 			if n := rapid.IntRange(0, 5).Draw(t, "packets"); n > 0 {
-				a.Step(now, Event{Kind: Carried, PSN: a.NextPSN().Add(int32(n) - 1), MSN: 1, Last: true}, nil)
+				last := a.NextPSN().Add(int32(n) - 1)
+				asked := last.Add(-int32(rapid.IntRange(0, n-1).Draw(t, "asked")))
+				a.Step(now, Event{Kind: Carried, PSN: last, MSN: 1, Last: true, AckReq: rapid.Bool().Draw(t, "asks"), Asked: asked}, nil)
 			}
 			b.CopyFrom(a)
 			m, at := begin(b)
@@ -204,7 +206,7 @@ func TestMayMerge(t *testing.T) {
 		"acknowledged by all":           {want: true},
 		"by a quorum":                   {policy: Policy{Ack: 2}},
 		"credits are merged":            {policy: Policy{Credits: CreditsMerge}},
-		"with repair":                   {policy: Policy{Repair: RepairLocal}},
+		"with repair":                   {policy: Policy{Repair: RepairLocal}, want: true},
 		"one wants to migrate":          {change: func(g *Group) { g.paths[1].migReq = true }},
 		"all want to":                   {change: func(g *Group) { migrate(g, 3) }, want: true},
 		"and the one that left did not": {change: func(g *Group) { migrate(g, 2); g.paths[2].part = PartGone }, want: true},
@@ -215,6 +217,31 @@ func TestMayMerge(t *testing.T) {
 		}
 		if mig, ok := g.MayMerge(); ok != c.want || ok && mig != g.floor.migReq {
 			t.Errorf("%s: %v with MigReq %v", name, ok, mig)
+		}
+	}
+}
+
+// With repair an ACK may decide more than that for a moment. Nothing of a path that has left
+// counts.
+func TestAcksDecide(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(g *Group)
+		want   bool
+	}{
+		"nothing":                              {func(*Group) {}, false},
+		"a round trip is being measured":       {func(g *Group) { g.legs[1].sampling = true }, true},
+		"a packet was sent again":              {func(g *Group) { g.legs[1].served = true }, true},
+		"a path was probed":                    {func(g *Group) { g.legs[1].attempts = 1 }, true},
+		"a path was not sent everything":       {func(g *Group) { g.legs[1].high = g.legs[1].high.Prev() }, true},
+		"the source is going to be sent a NAK": {func(g *Group) { g.lull.asked = true }, true},
+		"a path that has left was probed":      {func(g *Group) { g.legs[2].attempts = 1 }, false},
+	} {
+		g := New(Config{Policy: Policy{Repair: RepairLocal}, Paths: 3})
+		g.Step(0, Event{Kind: Data, First: true}, nil)
+		g.leave(2, PartGone)
+		c.change(g)
+		if got := g.AcksDecide(); got != c.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

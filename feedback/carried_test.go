@@ -20,11 +20,12 @@ func (g *Group) state(now Tick) []byte {
 }
 
 // drawGroups returns two groups with the same policy and first PSN.
-func drawGroups(t *rapid.T, paths int, acks ...AckPolicy) (a, b *Group) {
+func drawGroups(t *rapid.T, paths int, repair RepairPolicy, acks ...AckPolicy) (a, b *Group) {
 	policy := Policy{
-		Ack:   rapid.SampledFrom(acks).Draw(t, "ack"),
-		Nak:   rapid.SampledFrom([]NakPolicy{NakHold, NakLower}).Draw(t, "nak"),
-		Speak: rapid.SampledFrom([]SpeakPolicy{SpeakOff, SpeakRNR}).Draw(t, "speak"),
+		Repair: repair,
+		Ack:    rapid.SampledFrom(acks).Draw(t, "ack"),
+		Nak:    rapid.SampledFrom([]NakPolicy{NakHold, NakLower}).Draw(t, "nak"),
+		Speak:  rapid.SampledFrom([]SpeakPolicy{SpeakOff, SpeakRNR}).Draw(t, "speak"),
 	}
 	if rapid.Bool().Draw(t, "silence") {
 		policy.SilentAfter, policy.Evict = 20*time.Millisecond, rapid.Bool().Draw(t, "evict")
@@ -40,7 +41,7 @@ func TestCarriedEqualsData(t *testing.T) {
 	plain := 0
 	rapid.Check(t, func(t *rapid.T) {
 		const paths = 3
-		a, b := drawGroups(t, paths, AckAll, 2)
+		a, b := drawGroups(t, paths, RepairOff, AckAll, 2)
 		now, acts := Tick(0), []Action(nil)
 		for range rapid.IntRange(0, 25).Draw(t, "events") {
 			now += Tick(rapid.IntRange(0, 12).Draw(t, "ms")) * Tick(time.Millisecond)

@@ -165,9 +165,6 @@ func (g *Group) dueNAK() roce.Syndrome {
 // a path that certainly lacks some of it is behind.
 func (g *Group) ack(psn roce.PSN, acts []Action) []Action {
 	g.sentACK(psn, g.floor.msn)
-	if g.repairState != nil {
-		g.lull.acked, g.lull.seen, g.lull.times = psn == g.source.sent, false, 0
-	}
 	acts = append(acts, g.reply(psn, roce.SyndromeUnlimited))
 	if g.policy.Ack == AckAll {
 		return acts
@@ -189,6 +186,9 @@ func (g *Group) sentACK(psn roce.PSN, msn roce.MSN) {
 	}
 	m.psn, m.known = psn, true
 	g.back.newest, g.back.oneACK = false, g.back.newest
+	if g.repairState != nil {
+		g.lull.acked, g.lull.seen, g.lull.times = psn == g.source.sent, false, 0
+	}
 }
 
 // reply is an acknowledge packet to the source. MSN and MigReq come from the path at the floor

@@ -412,7 +412,7 @@ func (s *story) merge(ev Event) (said string, ok bool) {
 	if s.untold.Kind == Carried {
 		next = s.untold.PSN.Next()
 	}
-	if mig, may := s.g.MayMerge(); !s.engine || ev.Kind != Response || !ev.Syndrome.IsACK() || !may || ev.MigReq != mig ||
+	if mig, may := s.g.MayMerge(); !s.engine || ev.Kind != Response || !ev.Syndrome.IsACK() || !may || s.g.AcksDecide() || ev.MigReq != mig ||
 		s.g.Plain() == 0 || s.g.Part(ev.Path) != PartActive || !ev.PSN.Before(next) {
 		return "", false
 	}

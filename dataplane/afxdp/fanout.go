@@ -337,6 +337,7 @@ func (f *fanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	f.word(i).Store(encodeWord(dataplane.FanWord{PSN: w.PSN}, f.epochs[i])) // copies of the last block are stale from here on
 	f.uses[i].Store(fan)
 	slot := f.kernel.Slot(i)
+	f.kernel.Told(i).Store(encodeWord(dataplane.FanWord{}, f.epochs[i]-1)) // of no use to this block
 	slot.Asked, slot.Payload = 0, 0
 	slot.Limit, slot.Group, slot.Fan, slot.Ingress = uint32(limit), uint32(id), fan, d.ifIndex[b.Ingress]
 	writeSlot(slot, b)
@@ -357,7 +358,7 @@ var errDeaf = errors.New("the kernel cannot send by the source's port (see rocas
 
 // Merge is part of dataplane.FanOut. What the source was told is opened last, and the kernel looks
 // at it first: so it merges nothing before every path is open.
-func (f *fanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place) error {
+func (f *fanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error {
 	i := place(id)
 	if f.noMerging != nil {
 		return f.noMerging
@@ -366,6 +367,7 @@ func (f *fanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place)
 	if port := slot.AckPort; port >= uint32(len(d.deaf)) || d.deaf[port] || d.ifIndex[port] != slot.AckIfindex {
 		return errDeaf
 	}
+	f.kernel.Span(i).Store(uint32(span))
 	for k, p := range at {
 		f.kernel.Acked(i, k).Store(f.openWord(i, p))
 	}

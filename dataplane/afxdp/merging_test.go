@@ -92,10 +92,16 @@ func TestWhatIsMergedComesBack(t *testing.T) {
 		if err := f.Arm(3, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Merge(3, at, told); err != nil {
+		epoch := f.kernel.Word(3).Load() >> wordEpochShift
+		if f.kernel.Told(3).Load()>>wordEpochShift == epoch {
+			t.Error("what the source was told in another turn counts for how far the kernel carries")
+		}
+		if err := f.Merge(3, at, told, 21); err != nil {
 			t.Fatal(err)
 		}
-		epoch := f.kernel.Word(3).Load() >> wordEpochShift
+		if span := f.kernel.Slot(3).Span; span != 21 {
+			t.Errorf("the kernel carries up to %d packets beyond what the source was told", span)
+		}
 		for i, w := range []uint64{f.kernel.Acked(3, 0).Load(), f.kernel.Acked(3, 1).Load(), f.kernel.Told(3).Load()} {
 			if w&wordArmed == 0 || w>>wordEpochShift != epoch {
 				t.Errorf("word %d is %x, and the epoch is %x", i, w, epoch)
@@ -107,7 +113,7 @@ func TestWhatIsMergedComesBack(t *testing.T) {
 			t.Errorf("the source was told %v, the paths are at %v", was, got)
 		}
 		for i, w := range []uint64{f.kernel.Acked(3, 0).Load(), f.kernel.Acked(3, 1).Load(), f.kernel.Told(3).Load()} {
-			if w&wordArmed != 0 {
+			if w&wordArmed != 0 || w>>wordEpochShift != epoch {
 				t.Errorf("word %d is %x after the end", i, w)
 			}
 		}
@@ -141,18 +147,18 @@ func TestTheKernelMergesWhereItCanTellTheSource(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := make([]feedback.Place, 2)
-		if err := f.Merge(3, at, feedback.Place{}); !errors.Is(err, c.want) {
+		if err := f.Merge(3, at, feedback.Place{}, 0); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.want == nil {
 			f.EndMerge(3, at)
 			d.ifIndex[2] = 99
 			f.devices.Store(&d)
-			if err := f.Merge(3, at, feedback.Place{}); !errors.Is(err, errDeaf) {
+			if err := f.Merge(3, at, feedback.Place{}, 0); !errors.Is(err, errDeaf) {
 				t.Errorf("%s, and the interface is another one: %v", name, err)
 			}
 			f.noMerging = errors.New("refused")
-			if err := f.Merge(3, at, feedback.Place{}); err != f.noMerging {
+			if err := f.Merge(3, at, feedback.Place{}, 0); err != f.noMerging {
 				t.Errorf("%s, and the kernel does not: %v", name, err)
 			}
 		}

@@ -25,6 +25,7 @@ type place struct {
 	block  mft.Block
 	merges bool
 	merger feedback.Merger
+	span   int32 // how far beyond what the source was told may be carried; 0: nothing beyond limit
 	// retained are the packets that were carried, the one with a PSN at that PSN modulo their
 	// number.
 	retained []packet
@@ -79,7 +80,7 @@ func (f *FanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	}
 	p.block = *b
 	p.block.Paths = slices.Clone(b.Paths)
-	p.word, p.limit = w, limit
+	p.word, p.limit, p.span = w, limit, 0
 	if n := b.Retain; n != len(p.retained) {
 		p.retained = make([]packet, n)
 	}
@@ -103,13 +104,25 @@ func (f *FanOut) Disarm(id mft.GroupID) dataplane.FanWord {
 func (f *FanOut) Limit(id mft.GroupID, psn roce.PSN) { f.place(id).limit = psn }
 
 // Merge is part of dataplane.FanOut.
-func (f *FanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place) error {
+func (f *FanOut) Merge(id mft.GroupID, at []feedback.Place, told feedback.Place, span int32) error {
 	p := f.place(id)
 	if p.merges || p.block.Source == nil || len(at) != len(p.block.Paths) {
 		panic("porttest: answers are merged already, or without a source or the paths of the block")
 	}
-	p.merges, p.merger.At, p.merger.Told = true, append(p.merger.At[:0], at...), told
+	p.merges, p.merger.At, p.merger.Told, p.span = true, append(p.merger.At[:0], at...), told, span
 	return nil
+}
+
+// last is the last PSN that may be carried.
+func (p *place) last() roce.PSN {
+	last := p.merger.Told.PSN.Add(p.span)
+	switch far := p.limit.Add(feedback.Window); {
+	case p.span == 0, last.Before(p.limit):
+		return p.limit
+	case last.After(far):
+		return far
+	}
+	return last
 }
 
 // EndMerge is part of dataplane.FanOut.
@@ -175,7 +188,7 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	if p == nil || p.id != frame.Group || !p.word.Armed || frame.Kind != dataplane.KindData {
 		return false
 	}
-	region, not := dataplane.Plain(frame, &p.block, p.word, p.limit)
+	region, not := dataplane.Plain(frame, &p.block, p.word, p.last())
 	if not != dataplane.IsPlain {
 		p.word.Armed = false
 		return false

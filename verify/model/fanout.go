@@ -69,7 +69,7 @@ func (e *engine) arm(s *state) {
 
 // resume lets the engine merge, until sync.
 func (e *engine) resume(s *state) {
-	if _, ok := s.group.MayMerge(); !ok || !s.fan.armed || s.fan.taking {
+	if _, ok := s.group.MayMerge(); !ok || s.group.AcksDecide() || !s.fan.armed || s.fan.taking {
 		return
 	}
 	s.fan.merges, s.fan.told = true, s.group.Told()

@@ -1,0 +1,215 @@
+package dataplane_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
+	"github.com/rocast/rocast/roce"
+)
+
+// stream lets the source send that many packets, of which the last one asks for an ACK. The
+// receivers of the paths answer that.
+func (b *repairBench) stream(psn roce.PSN, packets int, paths ...int) roce.PSN {
+	b.t.Helper()
+	for range packets - 1 {
+		b.send(quiet(psn))
+		psn = psn.Next()
+	}
+	b.send(asking(psn))
+	for _, path := range paths {
+		b.answer(path, psn, roce.SyndromeUnlimited)
+	}
+	return psn.Next()
+}
+
+// answersTaken is how many answers came to the worker.
+func answersTaken(s *dataplane.Switch) uint64 {
+	m := moved(s)
+	return m["merged"] + m["absorbed"] + m["duplicate"] + m["stale"]
+}
+
+// With repair the engine carries and merges on by itself: the source hears each ACK at once, what
+// is retained moves with the slowest receiver, and the worker need not look. What a receiver lacks
+// is there when it asks.
+func TestTheEngineMergesWithRepair(t *testing.T) {
+	const window = 64
+	b, psn := newCarriedBench(t)
+	before := answersTaken(b.Switch)
+	b.Ports[0].Take()
+	for range 20 {
+		psn = b.stream(psn, window/2, 0, 1, 2)
+		b.expectSource(fmt.Sprint("ACK ", psn-1))
+	}
+	first := psn
+	psn = b.stream(psn, window, 0, 2)
+	b.expectSource()
+	b.take(1)
+	if n := answersTaken(b.Switch) - before; n != 0 {
+		t.Errorf("%d answers came to the worker", n)
+	}
+	b.answer(1, first, roce.NAKSequence)
+	b.expectSource()
+	if got := b.take(1); len(got) == 0 || decode(t, got[0]).PSN != first.Add(b.group.DeltaPSN(1)) {
+		t.Errorf("the receiver that asks for %d is sent %d packets", first, len(got))
+	}
+	b.settle(psn-1, 0)
+}
+
+// The engine stops where it would overwrite what a receiver lacks, although it merges the answers
+// of the others. It retains twice as many packets the next time.
+func TestTheEngineStopsForTheSlowestReceiver(t *testing.T) {
+	const keeps = dataplane.LeastKept
+	b, psn := newCarriedBench(t, func(g *mft.Group) { g.Policy.RepairWindow = 4 * keeps })
+	before := moved(b.Switch)["fan-out-carried"]
+	psn = b.stream(psn, 10, 0, 1, 2) // the limit is not told anew
+	for range keeps + 10 {
+		psn = b.stream(psn, 1, 0, 2)
+	}
+	if n := moved(b.Switch)["fan-out-carried"] - before - 10; n != keeps {
+		t.Errorf("the engine carries %d packets beyond what the slowest receiver has, and retains %d", n, keeps)
+	}
+	for range 40 {
+		psn = b.stream(psn, 1, 0, 1, 2)
+	}
+	if n := b.FanOut.Retains(b.group.ID); n != 2*keeps {
+		t.Errorf("the engine retains %d packets the next time", n)
+	}
+}
+
+// newMergingBench is an engine that merges for a group with repair, of which the core has sent the
+// last packets. The receivers have acknowledged only the first one.
+func newMergingBench(t *testing.T, change func(*mft.Group)) (*engineBench, *mft.Group) {
+	g := group()
+	g.Policy.Repair = feedback.RepairLocal
+	change(g)
+	b := newEngineBench(t, g)
+	b.arm(g)
+	next := b.next[g.ID]
+	b.next[g.ID] = g.Source.FirstPSN.Next()
+	for i := range g.Paths {
+		b.handle(b.ack(g, i, roce.SyndromeUnlimited)) // the one whose round trip is measured
+	}
+	b.next[g.ID] = next
+	return b, g
+}
+
+// carries returns how many packets the engine carries once everything was acknowledged.
+func (b *engineBench) carries(g *mft.Group) (packets int) {
+	for i := range g.Paths {
+		b.merges(g, i)
+	}
+	for b.carry(b.data(g)) {
+		packets++
+	}
+	return packets
+}
+
+// What the core had sent before the group was armed leaves the engine no more room when it is
+// acknowledged: the engine would overwrite its own packets.
+func TestTheEngineKeepsItsOwnPackets(t *testing.T) {
+	b, g := newMergingBench(t, func(g *mft.Group) { g.Policy.RepairWindow = 1024 })
+	if n := b.carries(g); n != dataplane.LeastKept {
+		t.Errorf("the engine carries %d packets that are not acknowledged, and retains %d", n, dataplane.LeastKept)
+	}
+}
+
+// What was given up leaves no more room either when it is acknowledged: the group would have more
+// than it may.
+func TestWhatWasGivenUpIsNoRoom(t *testing.T) {
+	const room = 20
+	b, g := newMergingBench(t, func(g *mft.Group) { g.Policy.RepairBytes = room * mft.BufferBytes })
+	dataplane.Lose(b.core, g.ID, b.next[g.ID].Add(-6), &b.out)
+	b.handle(cnp(ipB)) // any event
+	if n := b.carries(g); n != room {
+		t.Errorf("the engine carries %d packets that are not acknowledged, and the group may have %d", n, room)
+	}
+}
+
+// The end of what the engine carried is lost on one leg while the engine merges the answers of the
+// others. The receiver is sent the end again one look later than if these had come to the worker.
+func TestALostTailIsRepairedWhileTheEngineMerges(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	for range 10 {
+		psn = b.stream(psn, 8, 0, 1, 2)
+		b.wait(500 * time.Microsecond)
+	}
+	before := answersTaken(b.Switch)
+	psn = b.stream(psn, 8, 0, 2)
+	if n := answersTaken(b.Switch) - before; n != 0 {
+		t.Fatalf("%d answers came to the worker", n)
+	}
+	b.take(1)
+	b.wait(3900 * time.Microsecond)
+	if n := len(b.take(1)); n != 0 {
+		t.Errorf("a receiver that is only late is sent %d packets again", n)
+	}
+	b.wait(4200 * time.Microsecond)
+	if len(b.take(1)) == 0 {
+		t.Error("the receiver is sent nothing again")
+	}
+	b.settle(psn-1, 0)
+}
+
+// For a group that was idle the engine merges nothing before the worker has heard that it is not:
+// no look is due that would tell of what a receiver lost.
+func TestALostTailBehindAPauseIsRepaired(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	psn = b.stream(psn, 8, 0, 1, 2)
+	b.wait(21 * time.Millisecond)
+	before := answersTaken(b.Switch)
+	psn = b.stream(psn, 1, 0, 2)
+	if n := answersTaken(b.Switch) - before; n == 0 {
+		t.Error("no answer came to the worker")
+	}
+	b.take(1)
+	b.wait(4200 * time.Microsecond)
+	if len(b.take(1)) == 0 {
+		t.Error("the receiver is sent nothing again")
+	}
+	b.settle(psn-1, 0)
+}
+
+// The answer to a packet that was sent again is the core's: it says whether the receiver lacks
+// more.
+func TestTheAnswerToAProbeComesToTheCore(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	psn = b.stream(psn, 8, 0, 1, 2)
+	first := psn
+	for range 9 { // the source goes on
+		psn = b.stream(psn, 4, 0, 2)
+		b.take(1)
+		b.wait(900 * time.Microsecond)
+		if len(b.take(1)) > 0 {
+			break
+		}
+	}
+	b.answer(1, first, roce.SyndromeUnlimited) // it had nothing but the probe
+	if got := b.take(1); len(got) == 0 || decode(t, got[0]).PSN != first.Next().Add(b.group.DeltaPSN(1)) {
+		t.Errorf("%d packets follow the probe", len(got))
+	}
+	b.settle(psn-1, 0)
+}
+
+// The worker is woken every four milliseconds for a group whose answers are merged, beside the
+// looks at all groups that the engine carries, and seldom for one that is idle.
+func TestHowOftenTheWorkerLooks(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	psn = b.stream(psn, 8, 0, 1, 2)
+	if idle := b.sleeps(); idle < time.Duration(dataplane.LookPeriod)/2 {
+		t.Errorf("beside an idle group the worker sleeps for %v", idle)
+	}
+	woken := 0
+	for begun := b.now; b.now < begun+feedback.Tick(100*time.Millisecond); woken++ {
+		psn = b.stream(psn, 8, 0, 1, 2)
+		dataplane.Sleep(b.Switch.Workers()[0])
+		b.now += feedback.Tick(b.Waiters[0].Timeout)
+		b.Poll()
+	}
+	if woken < 100/4 || woken > 45 {
+		t.Errorf("the worker is woken %d times in 100 ms", woken)
+	}
+}
