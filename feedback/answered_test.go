@@ -244,6 +244,9 @@ func TestAcksDecide(t *testing.T) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
+	if New(Config{Paths: 3}).AcksDecide() {
+		t.Error("it decides more without repair")
+	}
 }
 
 // migrate makes the answers of the first n paths say that they want to migrate.
