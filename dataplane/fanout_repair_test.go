@@ -127,7 +127,18 @@ func (b *repairBench) engine() bool {
 // The window moves with what the receivers acknowledge, so a source that streams is carried all the
 // time.
 func TestTheWindowMovesWithTheReceivers(t *testing.T) {
-	b, psn := newCarriedBench(t)
+	t.Run("merged", func(t *testing.T) { testTheWindowMoves(t, merged) })
+	t.Run("not merged", func(t *testing.T) { testTheWindowMoves(t, notMerged) })
+}
+
+// The engine merges the answers of one of these groups.
+var (
+	merged    = func(*mft.Group) {}
+	notMerged = func(g *mft.Group) { g.Policy.Credits = feedback.CreditsMerge }
+)
+
+func testTheWindowMoves(t *testing.T, edit func(*mft.Group)) {
+	b, psn := newCarriedBench(t, edit)
 	for range 20 {
 		var batch []packet
 		for range 16 {

@@ -7,6 +7,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -95,7 +96,12 @@ func TestEventsPutNoTimerOff(t *testing.T) {
 // While the engine carries a group, a worker is not woken for timers that run out when the answer
 // has usually come, nor for one that runs out soon. It is if another group waits for the worker.
 func TestAWorkerSeldomLooksAtWhatTheEngineCarries(t *testing.T) {
-	b, psn := newCarriedBench(t)
+	t.Run("merged", func(t *testing.T) { testAWorkerSeldomLooks(t, merged) })
+	t.Run("not merged", func(t *testing.T) { testAWorkerSeldomLooks(t, notMerged) })
+}
+
+func testAWorkerSeldomLooks(t *testing.T, edit func(*mft.Group)) {
+	b, psn := newCarriedBench(t, edit)
 	b.wait(20 * time.Millisecond) // nothing of before waits any more
 	sleeps := func() time.Duration {
 		dataplane.Sleep(b.Switch.Workers()[0])
