@@ -128,8 +128,9 @@ static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, 
 	__u8 *data = (void *)(long)ctx->data;
 	struct ack *ack = (void *)(data + bth_off);
 	__u64 floor, told;
-	__u32 ifindex, port;
+	__u32 port, fan;
 	struct rocast_traffic *count;
+	void *device;
 
 	floor = lowest(slot, epoch);
 	told = *(volatile __u64 *)&slot->told;
@@ -144,8 +145,11 @@ static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, 
 	ack->aeth |= bpf_htonl(floor >> WORD_MESSAGES_SHIFT & PSN_MASK);
 	ack->icrc ^= crc_word(c, bpf_htonl(floor & PSN_MASK) |
 			      (__u64)bpf_htonl(floor >> WORD_MESSAGES_SHIFT & PSN_MASK) << 32);
-	ifindex = slot->ack_ifindex;
 	port = slot->ack_port;
+	fan = FANS + port;
+	device = port < SLOT_PORTS ? bpf_map_lookup_elem(&fans, &fan) : 0;
+	if (!device)
+		return DROP_MERGED; /* cannot be: user space lets nothing be merged for such a port */
 	for (int i = 0; i < TOLD_TRIES; i++) {
 		__u64 was;
 
@@ -153,12 +157,13 @@ static __always_inline int tell(struct xdp_md *ctx, const struct rocast_crc *c, 
 			return DROP_MERGED;
 		was = __sync_val_compare_and_swap(&slot->told, told, floor);
 		if (was == told) {
+			if (bpf_redirect_map(device, 0, 0) != XDP_REDIRECT)
+				return DROP_MERGED; /* the port has just gone, and the ACK with it */
 			count = bpf_map_lookup_elem(&traffic, &port);
 			if (count) {
 				count->tx_frames++;
 				count->tx_bytes += bth_off + sizeof(*ack);
 			}
-			bpf_redirect(ifindex, 0);
 			return REDIRECT_MERGED;
 		}
 		told = was;

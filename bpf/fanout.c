@@ -105,7 +105,7 @@ struct rocast_slot {
 	__u64 told; /* what the source was told last */
 	__u64 acked[SLOT_ANSWERS]; /* what each path has acknowledged, in the source's PSNs and MSNs */
 	__u32 answers; /* number of paths */
-	__u32 ack_ifindex; /* of the port to the source */
+	__u32 ack_ifindex; /* of the port to the source; only user space reads it */
 	__u32 ack_port; /* its PortID */
 	__u32 span; /* how far beyond told packets may be carried */
 	__u8 migrated; /* the MigReq bit of all answers, as in the BTH */
@@ -212,9 +212,14 @@ const volatile __u32 merges_answers = 1;
 /* The PortID of the port for which this program is loaded. */
 const volatile __u32 port_number;
 
+/*
+ * The sets of ports, and behind them each port by itself, for merged ACKs. The kernel collects the
+ * frames that leave by a device and runs the program of the first one on all of them. So an ACK needs
+ * the same program as copies.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, FANS);
+	__uint(max_entries, FANS + SLOT_PORTS);
 	__type(key, __u32);
 	__array(values, struct {
 		__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
@@ -816,10 +821,24 @@ static __always_inline int make_copy(struct xdp_md *ctx)
 	return FOUND;
 }
 
+/* Whether the frame is a merged ACK, which is complete. No copy has that opcode. */
+static __always_inline int is_merged(struct xdp_md *ctx)
+{
+	const struct ethhdr *eth = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	const __u8 *opcode;
+
+	if ((void *)(eth + 1) > end)
+		return 0;
+	opcode = (const __u8 *)(eth + 1) + sizeof(struct udphdr);
+	opcode += eth->h_proto == bpf_htons(ETH_P_IPV6) ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	return (void *)(opcode + 1) <= end && *opcode == OP_ACKNOWLEDGE;
+}
+
 SEC("xdp/devmap")
 int rocast_fan_out(struct xdp_md *ctx)
 {
-	int step = make_copy(ctx);
+	int step = is_merged(ctx) ? FOUND : make_copy(ctx);
 
 	if (step == FOUND)
 		return XDP_PASS;

@@ -222,6 +222,15 @@ func (f *FanOut) PutFan(i int, ports []*Port) error {
 	return nil
 }
 
+// leaveBy lets merged ACKs leave by the port with this number. The entry stays when the port is
+// closed, until its interface goes or the number gets another port; nothing is merged for it then.
+func (f *FanOut) leaveBy(number uint32, p *Port) error {
+	if number >= uint32(SlotPorts) {
+		return nil
+	}
+	return f.PutFan(Fans+int(number), []*Port{p})
+}
+
 // FanEvent is the reason why the kernel disarmed a group or dropped a copy.
 type FanEvent uint32
 

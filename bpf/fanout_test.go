@@ -60,6 +60,8 @@ func newFanBench(t *testing.T) *fanBench {
 	t.Cleanup(func() { fatal(t, objs.Copy.Close()) })
 	b.copy = objs.Copy
 	fatal(t, b.fan.PutFan(0, nil))
+	p.ifindex = loopback
+	fatal(t, b.fan.leaveBy(fanPort+1, p))
 	return b
 }
 
@@ -801,6 +803,19 @@ func TestFeedbackDoesNotDisarm(t *testing.T) {
 	word := b.fan.Word(fanGroup).Load()
 	if verdict, _ := b.classify(t, frame(hostA, groupIP, roce.OpAck, groupQPN, 4)); verdict != RedirectFeedback || b.fan.Word(fanGroup).Load() != word {
 		t.Errorf("%v, word %#x", verdict, b.fan.Word(fanGroup).Load())
+	}
+}
+
+// A merged ACK leaves as it is: it passes the program of the copies that leave by the same port.
+func TestAMergedACKIsNoCopy(t *testing.T) {
+	b := newFanBench(t)
+	for _, in := range [][]byte{frame(hostA, groupIP, roce.OpAck, groupQPN, 4), frame(hostA6, group6, roce.OpAck, groupQPN, 4)} {
+		if action, out := b.run(t, in); action != actionPass || !bytes.Equal(out, in) {
+			t.Errorf("action %d\n%x\n%x", action, out, in)
+		}
+	}
+	if e := events(t, b.fan); len(e) != 0 {
+		t.Error(e)
 	}
 }
 

@@ -74,7 +74,11 @@ func (c *Classifier) OpenPort(ifindex int, number uint32, mode AttachMode) (*Por
 		return nil, fmt.Errorf("open port %s: %w", iface.Name, err)
 	}
 	p.ifindex = ifindex
-	if err := p.attach(ifindex, mode); err != nil {
+	err = p.attach(ifindex, mode)
+	if err == nil && c.fan != nil {
+		err = c.fan.leaveBy(number, p)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open port %s: %w", p.name, err), p.Close())
 	}
 	return p, nil
