@@ -214,8 +214,8 @@ const volatile __u32 port_number;
 
 /*
  * The sets of ports, and behind them each port by itself, for merged ACKs. The kernel collects the
- * frames that leave by a device and runs the program of the first one on all of them. So an ACK needs
- * the same program as copies.
+ * frames that leave by a device and runs the program of the first one on all of them. So an ACK
+ * needs the same program as copies.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
