@@ -170,6 +170,11 @@ func TestInBandRefusals(t *testing.T) {
 	client, server := sends(t, "write_R")
 	for want, play := range map[string]func(*InBand) error{
 		"client 10.77.0.1, which connects with --memory perftest, does not begin like a message of perftest": func(b *InBand) error {
+			for _, begin := range [][]byte{make([]byte, versionBytes), []byte(presentedVersion)} { // no version, and a short one
+				if _, err := NewInBand(b.groupIP, b.client, b.receivers).Ask(begin); err == nil {
+					t.Errorf("%q is taken for a version", begin)
+				}
+			}
 			_, err := NewInBand(b.groupIP, b.client, b.receivers).Ask([]byte("hello"))
 			return err
 		},
