@@ -246,7 +246,6 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, did folding, out *
 	}
 	if !w.Armed {
 		c.fanCounts.Disarmed++
-		c.carry(st, false)
 		if st.held != nil && w.PSN.Prev() == f.reach() {
 			f.keeps = 2 * st.kept()
 		}
@@ -381,9 +380,8 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	}
 	f.at, f.limit, f.before, f.paths = w, limit, f.carried, len(c.block.Paths)
 	c.fanCounts.Armed++
-	c.carry(st, true)
 	f.merges.of(&c.block)
-	f.merges.busy = now
+	f.merges.busy, f.merges.looked, f.merges.before = now, now, f.carried
 	c.resume(now, st)
 	return nil
 }
@@ -474,7 +472,6 @@ func (c *Core) abandon(st *state) {
 	if was := st.fan.at; was.Armed {
 		c.endMerge(st)
 		c.fanCounts.Disarmed++
-		c.carry(st, false)
 		c.fanCounts.Carried += uint64(c.fanOut.Disarm(st.group.ID).PSN.Sub(was.PSN))
 	}
 	c.placed.remove(st)

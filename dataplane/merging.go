@@ -22,15 +22,36 @@ type merging struct {
 	told   roce.PSN                 // what the source was told, as last written or read
 	span   int32                    // how far beyond told the engine carries; 0: it has not merged since it was armed
 	busy   feedback.Tick            // when packets were last found to have been carried, or the group was armed
+
+	// What follows is of groups with repair.
+
+	streams bool          // more than streamRate packets a millisecond were carried between the last two looks
+	looked  feedback.Tick // when the worker looked last, or the group was armed
+	before  uint64        // how many packets the engine had carried then
 }
 
-// mergedPeriod is how often the core looks at a group with repair while the engine merges and
-// something is unanswered: no answer tells it then that a receiver may have lost the end of what
-// was carried. It is how long a receiver has to answer what was carried, so the second look
-// repairs. A look costs some 50 us, because it wakes the worker. A group of which nothing was
+// mergedPeriod is how often the core looks at a group with repair while the engine merges: no
+// answer tells it then that a receiver may have lost the end of what was carried. It is how long a
+// receiver has to answer what was carried, so the second look repairs. A group of which nothing was
 // carried for that long is idle. The engine merges nothing for it, so that the next answer tells
 // the core that there is something to look after.
-const mergedPeriod = feedback.Tick(4 * time.Millisecond)
+//
+// A look costs some 60 us, because it wakes the worker, and with it Go's scheduler. A source that
+// sends fast has seldom lost the end of what it sent, and needs the CPU: the looks at it are
+// streamedPeriod apart.
+const (
+	mergedPeriod   = feedback.Tick(4 * time.Millisecond)
+	streamedPeriod = 4 * mergedPeriod
+	streamRate     = 128 // packets a millisecond
+)
+
+// looked notes that the worker has looked at what the engine did for the group because it was due.
+func (f *fanState) looked(now feedback.Tick) {
+	m := &f.merges
+	passed := max(now-m.looked, carriedPeriod)
+	m.streams = f.carried-m.before > streamRate*uint64(passed/feedback.Tick(time.Millisecond))
+	m.looked, m.before = now, f.carried
+}
 
 var (
 	errAnswersDecide = errors.New("an ACK needs a decision: with a quorum, with credits: merge, and where the receivers' ACKs " +

@@ -155,22 +155,64 @@ func TestALostTailIsRepairedWhileTheEngineMerges(t *testing.T) {
 }
 
 // For a group that was idle the engine merges nothing before the worker has heard that it is not:
-// no look is due that would tell of what a receiver lost.
+// then the worker knows when the receivers were asked, and repairs as soon as one has had its time.
+// When the worker has looked at the idle group before makes no difference.
 func TestALostTailBehindAPauseIsRepaired(t *testing.T) {
-	b, psn := newCarriedBench(t)
-	psn = b.stream(psn, 8, 0, 1, 2)
-	b.wait(21 * time.Millisecond)
-	before := answersTaken(b.Switch)
-	psn = b.stream(psn, 1, 0, 2)
-	if n := answersTaken(b.Switch) - before; n == 0 {
-		t.Error("no answer came to the worker")
+	for pause := 20 * time.Millisecond; pause <= 40*time.Millisecond; pause += time.Millisecond / 2 {
+		b, psn := newCarriedBench(t)
+		psn = b.stream(psn, 8, 0, 1, 2)
+		b.wait(pause)
+		before := answersTaken(b.Switch)
+		psn = b.stream(psn, 1, 0, 2)
+		if n := answersTaken(b.Switch) - before; n == 0 {
+			t.Errorf("behind a pause of %v no answer came to the worker", pause)
+		}
+		b.take(1)
+		b.wait(3900 * time.Microsecond)
+		if n := len(b.take(1)); n != 0 {
+			t.Errorf("behind a pause of %v a receiver that is only late is sent %d packets again", pause, n)
+		}
+		b.wait(200 * time.Microsecond)
+		if len(b.take(1)) == 0 {
+			t.Errorf("behind a pause of %v the receiver is sent nothing again", pause)
+		}
+		b.settle(psn-1, 0)
 	}
-	b.take(1)
-	b.wait(4200 * time.Microsecond)
-	if len(b.take(1)) == 0 {
-		t.Error("the receiver is sent nothing again")
+}
+
+// The end of a fast stream is lost on one leg: the worker looks less often there, and the receiver
+// is sent the end again as soon as the worker has looked twice.
+func TestTheLostTailOfAFastStreamIsRepaired(t *testing.T) {
+	for ms := 40; ms < 60; ms++ {
+		b, psn := newCarriedBench(t)
+		for range ms {
+			psn = b.streams(psn, 160)
+			b.wait(time.Millisecond)
+		}
+		psn = b.stream(psn, 8, 0, 2)
+		b.take(1)
+		b.wait(3900 * time.Microsecond)
+		if n := len(b.take(1)); n != 0 {
+			t.Errorf("after %d ms a receiver that is only late is sent %d packets again", ms, n)
+		}
+		b.wait((32*1000 - 3900) * time.Microsecond)
+		if len(b.take(1)) == 0 {
+			t.Errorf("after %d ms the receiver is sent nothing again", ms)
+		}
+		b.settle(psn-1, 0)
 	}
-	b.settle(psn-1, 0)
+}
+
+// streams lets the source send that many packets, in messages that all receivers answer.
+func (b *repairBench) streams(psn roce.PSN, packets int) roce.PSN {
+	b.t.Helper()
+	for ; packets > 0; packets -= 32 {
+		psn = b.stream(psn, min(packets, 32), 0, 1, 2)
+	}
+	for path := range 3 {
+		b.take(path)
+	}
+	return psn
 }
 
 // The answer to a packet that was sent again is the core's: it says whether the receiver lacks
@@ -194,22 +236,53 @@ func TestTheAnswerToAProbeComesToTheCore(t *testing.T) {
 	b.settle(psn-1, 0)
 }
 
-// The worker is woken every four milliseconds for a group whose answers are merged, beside the
-// looks at all groups that the engine carries, and seldom for one that is idle.
+// The worker is woken every four milliseconds for a group whose answers are merged, every sixteen
+// for one whose source sends fast, and seldom for one that is idle.
 func TestHowOftenTheWorkerLooks(t *testing.T) {
 	b, psn := newCarriedBench(t)
 	psn = b.stream(psn, 8, 0, 1, 2)
 	if idle := b.sleeps(); idle < time.Duration(dataplane.LookPeriod)/2 {
 		t.Errorf("beside an idle group the worker sleeps for %v", idle)
 	}
-	woken := 0
-	for begun := b.now; b.now < begun+feedback.Tick(100*time.Millisecond); woken++ {
-		psn = b.stream(psn, 8, 0, 1, 2)
-		dataplane.Sleep(b.Switch.Workers()[0])
-		b.now += feedback.Tick(b.Waiters[0].Timeout)
+	for _, c := range []struct{ packets, least, most int }{{32, 99, 101}, {128, 99, 101}, {129, 25, 28}, {32, 96, 101}} {
+		before := b.FanOut.Looks
+		for range 400 {
+			psn = b.streams(psn, c.packets)
+			b.wait(time.Millisecond)
+		}
+		if n := b.FanOut.Looks - before; n < c.least || n > c.most {
+			t.Errorf("for %d packets a millisecond the worker looks %d times in 400 ms", c.packets, n)
+		}
+	}
+}
+
+// The looks at groups that are idle come together: each wakes the worker otherwise.
+func TestIdleGroupsAreLookedAtTogether(t *testing.T) {
+	b, _ := newCarriedBench(t)
+	b.wait(3 * time.Millisecond)
+	other := b.other()
+	other.Engine = mft.EngineAuto
+	b.add(other)
+	b.group = other
+	for psn := roce.PSN(firstPSN); psn < firstPSN+20; psn++ {
+		p := asking(psn)
+		p.bth.DestQPN = other.QPN
+		b.send(p)
+		for i := range other.Paths {
+			answer := ack(other.Paths[i].Dst, psn.Add(other.DeltaPSN(i)), roce.SyndromeUnlimited)
+			answer.bth.DestQPN = other.QPN
+			b.Ports[other.Paths[i].Port].Put(answer.frame(t))
+		}
 		b.Poll()
 	}
-	if woken < 100/4 || woken > 45 {
-		t.Errorf("the worker is woken %d times in 100 ms", woken)
+	b.expectEngine(true)
+	b.sleeps()
+	woken := 0
+	for begun := b.now; b.now < begun+feedback.Tick(100*time.Millisecond); woken++ {
+		dataplane.Sleep(b.Switch.Workers()[0])
+		b.now += feedback.Tick(b.Waiters[0].Timeout)
+	}
+	if woken < 9 || woken > 11 {
+		t.Errorf("beside two idle groups the worker is woken %d times in 100 ms", woken)
 	}
 }

@@ -12,8 +12,7 @@ type repairs struct {
 	room     int        // buffers that may be retained
 	pool     Pool       // of these buffers
 	retained *retention // nil: no group with repair on was seen
-	waiting  waiting    // the groups that may have something unanswered
-	carried  rotation   // the groups that the engine carries
+	waiting  waiting    // the groups that may have something unanswered, or are carried by the engine
 	fetched  Frame      // what is fetched from the engine
 	robbed   []*state   // groups that lost a packet to another group and have not heard of it
 	counts   RepairCounts
@@ -293,17 +292,6 @@ func (c *Core) count(st *state) {
 		c.repair.counts.GivenUp[why] += now.GivenUp[why] - was.GivenUp[why]
 	}
 	*was = now
-}
-
-// carry notes whether the engine carries a group.
-func (c *Core) carry(st *state, carries bool) {
-	switch {
-	case st.held == nil:
-	case carries:
-		c.repair.carried.add(st)
-	default:
-		c.repair.carried.remove(st)
-	}
 }
 
 // dropRetained releases what is retained of a group that is forgotten.

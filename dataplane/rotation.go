@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"slices"
-	"time"
 
 	"github.com/rocast/rocast/feedback"
 )
@@ -53,11 +52,6 @@ func (r *rotation) turn(now, period feedback.Tick, serve func(*state)) (some boo
 	return true
 }
 
-// LookPeriod is how often the core looks at groups with repair on that the engine carries. If all
-// receivers lose the end of what was carried, nothing else tells the core of it. The period is a
-// fraction of any source's timeout, and costs an idle worker little.
-const LookPeriod = feedback.Tick(10 * time.Millisecond)
-
 // Tick serves some of the groups whose time has come, and says whether there were any. More of them
 // may have to be served at once.
 func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
@@ -66,10 +60,6 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 		c.follow(now, st, out) // a path may have been evicted
 	})
 	waiting := c.serveWaiting(now, out)
-	carried := c.repair.carried.turn(now, LookPeriod, func(st *state) {
-		c.sync(now, st, out)
-		c.follow(now, st, out)
-	})
 	placed := c.placed.turn(now, giveWayPeriod, func(st *state) {
 		switch {
 		case c.fanOut.Wanted(st.group.ID):
@@ -78,7 +68,7 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 			c.look(now, st, out)
 		}
 	})
-	return timed || waiting || carried || placed
+	return timed || waiting || placed
 }
 
 // Pause is how long the next Tick may wait; 0: for ever. If all that is in flight is carried by an
@@ -94,10 +84,8 @@ func (c *Core) Pause(now feedback.Tick) (pause feedback.Tick) {
 			pause = in
 		}
 	}
-	for _, r := range []*rotation{&c.timed, &c.repair.carried} {
-		if len(r.groups) > 0 {
-			soonest(r.next)
-		}
+	if len(c.timed.groups) > 0 {
+		soonest(c.timed.next)
 	}
 	if w := c.repair.waiting.byDue; len(w) > 0 {
 		soonest(w[0].held.due)

@@ -7,8 +7,9 @@ import (
 	"github.com/rocast/rocast/feedback"
 )
 
-// waiting is a heap of the groups with repair on that may have something unanswered. The one that
-// is due first comes first (held.due), so that a look at them costs what is due.
+// waiting is a heap of the groups with repair on that may have something unanswered, or that the
+// engine carries. The one that is due first comes first (held.due), so that a look at them costs
+// what is due.
 //
 // A group that is in the heap is never put off, also when the answer for which it waits has come:
 // Due of package feedback counts from now, and events that come often would put a timer off for
@@ -72,17 +73,29 @@ func (w *waiting) remove(st *state) {
 // a worker that looks for them earlier is woken in vain.
 const carriedPeriod = feedback.Tick(time.Millisecond)
 
-// await makes a group due when its merging wants that, if it waits for something.
+// LookPeriod is how often the core looks at a group that the engine carries and that is idle. If
+// all receivers lose the end of what was carried, nothing else tells the core of it. The period is
+// a fraction of any source's timeout, and costs an idle worker little: the looks at all such groups
+// come together.
+const LookPeriod = feedback.Tick(10 * time.Millisecond)
+
+// await makes a group due when its merging wants that, if it waits for something or the engine
+// carries it.
 func (c *Core) await(now feedback.Tick, st *state) {
-	if !st.merge.Waiting() {
-		return
-	}
-	due := st.merge.Due(now)
-	switch {
+	var due feedback.Tick
+	switch waits := st.merge.Waiting(); {
+	case st.fan.merges.on && st.fan.merges.streams:
+		due = now + streamedPeriod
 	case st.fan.merges.on:
-		due = max(due, now+mergedPeriod)
+		due = min(now+mergedPeriod, max(st.merge.PathsDue(), now+feedback.RepairPeriod))
+	case st.fan.at.Armed && waits:
+		due = max(st.merge.Due(now), now+carriedPeriod)
 	case st.fan.at.Armed:
-		due = max(due, now+carriedPeriod)
+		due = (now/LookPeriod + 1) * LookPeriod
+	case waits:
+		due = st.merge.Due(now)
+	default:
+		return
 	}
 	c.repair.waiting.until(st, due)
 }
@@ -95,8 +108,9 @@ func (c *Core) serveWaiting(now feedback.Tick, out *Outputs) (some bool) {
 			break
 		}
 		some = true
-		if st.merge.Waiting() {
+		if st.merge.Waiting() || st.fan.at.Armed {
 			c.timer(now, st, out)
+			st.fan.looked(now)
 			c.follow(now, st, out) // which awaits what comes next
 		}
 	}

@@ -118,6 +118,7 @@ func testAWorkerSeldomLooks(t *testing.T, edit func(*mft.Group)) {
 		psn = psn.Next()
 	}
 	b.wait(20 * time.Millisecond)
+	b.wait(time.Duration(dataplane.LookPeriod - b.now%dataplane.LookPeriod)) // no look at the first group is due soon
 	b.add(b.other())
 	p := asking(firstPSN)
 	p.bth.DestQPN = 2

@@ -49,6 +49,15 @@ func (g *Group) Due(now Tick) Tick {
 	return max(due, soon)
 }
 
+// PathsDue is the time before which no path is silent for too long, unless another event comes
+// first.
+func (g *Group) PathsDue() Tick {
+	if g.repairState == nil || g.retained.running == 0 {
+		return endless
+	}
+	return g.retained.due
+}
+
 // WithDefaults fills in the bounds of repair.
 func (p Policy) WithDefaults() Policy {
 	if p.RepairWindow == 0 {
@@ -170,6 +179,9 @@ func (g *Group) run(now Tick, l *leg) {
 
 func (g *Group) runFor(now Tick, l *leg, t Tick) {
 	l.due = now + t
+	if g.retained.running == 0 {
+		g.retained.due = endless // no timer of before counts
+	}
 	g.retained.due = min(g.retained.due, l.due)
 	g.setRunning(l, true)
 }

@@ -417,6 +417,32 @@ func TestATimerEventBeforeAGroupIsDueDoesNothing(t *testing.T) {
 	}
 }
 
+// A path is due when its own time is over, and not because another one was due long before.
+func TestPathsAreDueOnlyWhileTheyOweAnAnswer(t *testing.T) {
+	const start, later = Tick(1e9), Tick(2e9)
+	for _, p := range []RepairPolicy{RepairLocal, RepairOff} {
+		g := New(Config{Policy: Policy{Repair: p}, Paths: 2, FirstPSN: 1})
+		ask := func(now Tick, psn roce.PSN) {
+			g.Step(now, Event{Kind: Carried, PSN: psn, Asked: psn, AckReq: true, Last: true, MSN: 1}, nil)
+		}
+		due := func(want Tick) {
+			t.Helper()
+			if got := g.PathsDue(); p == RepairLocal && got != want || p == RepairOff && got != endless {
+				t.Errorf("%v: a path is due at %d, want %d", p, got, want)
+			}
+		}
+		due(endless)
+		ask(start, 1)
+		due(start + Tick(DefaultRepairTimerCap)/4)
+		for path := range 2 {
+			g.Step(start, Event{Kind: Response, Path: path, PSN: 1, MSN: 1, Syndrome: roce.SyndromeUnlimited}, nil)
+		}
+		due(endless)
+		ask(later, 2)
+		due(later + Tick(DefaultRepairTimerCap)/4)
+	}
+}
+
 // The window of a repair ends at what its counter holds, also where a group may retain more.
 func TestTheWindowOfARepairNeverFalls(t *testing.T) {
 	l := leg{window: 18, flight: leastFlight}

@@ -15,6 +15,8 @@ type FanOut struct {
 	// Places bounds the groups that are armed at one time.
 	Places int
 	places map[int]*place
+
+	Looks int // how often the core has ended the merging of answers
 }
 
 type place struct {
@@ -132,6 +134,7 @@ func (f *FanOut) EndMerge(id mft.GroupID, at []feedback.Place) (told feedback.Pl
 		panic("porttest: no answers are merged")
 	}
 	p.merges = false
+	f.Looks++
 	copy(at, p.merger.At)
 	return p.merger.Told
 }
