@@ -21,6 +21,7 @@ type Curves struct {
 type Curve struct {
 	Name   string
 	Quoted bool // from elsewhere: dashed
+	Level  bool // a value without an X: a line without points
 	Points plotter.XYs
 }
 
@@ -59,6 +60,11 @@ func (c *Curves) draw() (*plot.Plot, error) {
 		line.Color, points.Color, points.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
 		if l.Quoted {
 			line.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+		}
+		if l.Level {
+			p.Add(line)
+			p.Legend.Add(l.Name, line)
+			continue
 		}
 		p.Add(line, points)
 		p.Legend.Add(l.Name, line, points)

@@ -36,6 +36,12 @@ func TestCurvesNameTheirAxesAndLines(t *testing.T) {
 	if dashed := draw(); strings.Contains(solid, "stroke-dasharray") || !strings.Contains(dashed, "stroke-dasharray") {
 		t.Error("a quoted line is not told from a measured one")
 	}
+	marks := strings.Count(draw(), "<path")
+	c.Lines[0].Level = true
+	// Of the points that have a place two are left, and the legend has one more mark.
+	if level := draw(); strings.Count(level, "<path") != marks-3 || !strings.Contains(level, "ours") {
+		t.Errorf("a level has marks: %d paths, %d with points", strings.Count(level, "<path"), marks)
+	}
 	c.Lines = append(c.Lines, Curve{Name: "nothing"})
 	if strings.Contains(draw(), "nothing") {
 		t.Error("a line without points is in the legend")

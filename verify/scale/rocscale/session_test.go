@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -95,6 +96,33 @@ func TestAGroupCrossesEachLinkOnce(t *testing.T) {
 			}
 		} else if crossed < 1.8*fewest {
 			t.Errorf("%v: a group needs %.0f", row, fewest)
+		}
+	}
+}
+
+// The plots show what the papers state beside what the tables have, each relative to the same thing.
+func TestPlotsHaveWhatThePapersState(t *testing.T) {
+	s := played(t, 1, func(s *session) error { return s.sizesOf([]int64{64, 4 * kilo}) }, (*session).panels)
+	wants := [][]string{
+		{"chain 64:1945 4096:1942", "binomial tree 64:60 4096:61", "Cepheus, chain, short flows: at most 164 - 64:1640 4096:1640", "Cepheus, chain, long flows: at most 2.1 - 64:21 4096:21",
+			"Cepheus, tree, short flows: at most 4.5 - 64:45 4096:45", "Cepheus, tree, long flows: at most 8.9 - 64:89 4096:89"},
+		{"rows 8:100 16:100 32:100", "columns 8:100 16:100 32:100", "Gleam, as stated + 8:100 128:100", "ring and long, as Gleam states + 8:100 128:142"},
+	}
+	for i, want := range wants {
+		scale := []float64{10, 100}[i]
+		var got []string
+		for _, l := range s.sections[i].plot.Lines {
+			text := l.Name
+			if l.Quoted {
+				text += map[bool]string{true: " -", false: " +"}[l.Level]
+			}
+			for _, p := range l.Points {
+				text += fmt.Sprintf(" %.0f:%.0f", p.X, p.Y*scale)
+			}
+			got = append(got, text)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\ngot  %q\nwant %q", s.sections[i].name, got, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 
 	"gonum.org/v1/plot/plotter"
 
@@ -25,13 +26,14 @@ func (s *session) sizesOf(all []int64) error {
 		text: "Cepheus, figure 12. A group, a chain of slices of 64 KiB and a binomial tree bring a transfer from the first host to the 511 next ones, " +
 			"which pass it on in the order of hosts.",
 		columns: []string{"bytes", "group, us", "chain, us", "tree, us", "chain / group", "tree / group"},
-		after: "Cepheus states up to 164 times over the chain and 4.5 times over the tree for short flows, up to 2.1 and 8.9 times for long ones. " +
+		after: "Cepheus states how much faster its group is at most: 164 times as fast as the chain and 4.5 times as fast as the tree with short flows, 2.1 and 8.9 times with long ones. " +
+			"It does not state at which sizes, so these figures are levels in the plot and not points; of its curves nothing else is stated. " +
 			"For a short flow the chain's hops count: most of its 511 hops stay at one switch, which takes a third of the way across the network, and here a host passes a message on in no time. " +
 			"For a long flow a tree sends everything log2(512) = 9 times, one after the other, which is the paper's 8.9; here up to 256 hosts send at one time over ways that " +
 			"are chosen at random (ECMP), flows meet on links between switches, and DCQCN slows them, so the tree takes longer; " +
 			"a chain of s slices takes (s + 510) / s times as long as one transfer, and the paper does not state s: 2.1 is s = 464, and slices of 64 KiB are 1,024 of 64 MiB.",
-		plot: &plots.Curves{File: "scale-sizes.svg", X: "bytes", Y: "completion, us", LogX: true, LogY: true,
-			Lines: []plots.Curve{{Name: "group"}, {Name: "chain"}, {Name: "binomial tree"}}},
+		plot: &plots.Curves{File: "scale-sizes.svg", X: "bytes", Y: "completion; 1 is the group", LogX: true, LogY: true,
+			Lines: []plots.Curve{{Name: "chain"}, {Name: "binomial tree"}}},
 	}
 	for _, bytes := range all {
 		_, g, err := s.multicastTo(c, feedback.Policy{}, 0, others, bytes)
@@ -50,11 +52,25 @@ func (s *session) sizesOf(all []int64) error {
 			fmt.Sprint(bytes), fmt.Sprintf("%.1f", micros(took[0])), fmt.Sprintf("%.1f", micros(took[1])), fmt.Sprintf("%.1f", micros(took[2])),
 			fmt.Sprintf("%.1f", took[1]/took[0]), fmt.Sprintf("%.1f", took[2]/took[0]),
 		})
-		for i := range took {
+		for i := range x.plot.Lines {
 			l := &x.plot.Lines[i]
-			l.Points = append(l.Points, plotter.XY{X: float64(bytes), Y: micros(took[i])})
+			l.Points = append(l.Points, plotter.XY{X: float64(bytes), Y: took[1+i] / took[0]})
 		}
 	}
+	x.plot.Lines = append(x.plot.Lines, cepheusAtMost(all)...)
 	s.sections = append(s.sections, x)
 	return nil
+}
+
+// cepheusAtMost returns what Cepheus states for its figure 12. A maximum belongs to no size, so it
+// is a level over all of them.
+func cepheusAtMost(sizes []int64) (lines []plots.Curve) {
+	for _, stated := range []struct {
+		what  string
+		ratio float64
+	}{{"chain, short flows", 164}, {"chain, long flows", 2.1}, {"tree, short flows", 4.5}, {"tree, long flows", 8.9}} {
+		lines = append(lines, plots.Curve{Name: fmt.Sprintf("Cepheus, %s: at most %v", stated.what, stated.ratio), Quoted: true, Level: true,
+			Points: plotter.XYs{{X: float64(slices.Min(sizes)), Y: stated.ratio}, {X: float64(slices.Max(sizes)), Y: stated.ratio}}})
+	}
+	return lines
 }
