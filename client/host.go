@@ -51,12 +51,20 @@ func (h *Host) Follow(ctx context.Context, group string, own HostRequest, seen s
 	return h.ask(ctx, group, own, func(g *HostGroup) bool { return g.Version != seen })
 }
 
-// Leave ends the membership. The group ends with its source, which its receivers hear by Follow. If
-// members with role both are left, they hear that it is degraded and who they are, and may join
-// anew.
-func (h *Host) Leave(ctx context.Context, group string) error {
+// Leave ends the membership of this host. The group ends with its source, which its receivers hear
+// by Follow. If members with role both are left, they hear that it is degraded and who they are,
+// and may join anew.
+func (h *Host) Leave(ctx context.Context, group string) error { return h.remove(ctx, group, "") }
+
+// End ends a group for all its members, who hear so by Follow. The host has to be a member that
+// sends, and hosts must have made the group: one that a group file describes can only be left.
+func (h *Host) End(ctx context.Context, group string) error {
+	return h.remove(ctx, group, "?whole=1&tell=1")
+}
+
+func (h *Host) remove(ctx context.Context, group, query string) error {
 	var removed api.Removed
-	return h.client.do(ctx, http.MethodDelete, api.HostsPath+"/"+url.PathEscape(group), nil, &removed)
+	return h.client.do(ctx, http.MethodDelete, api.HostsPath+"/"+url.PathEscape(group)+query, nil, &removed)
 }
 
 // askAgain is the pause between two questions that the box answers at once.

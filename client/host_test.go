@@ -25,11 +25,12 @@ func (h *hosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request HostRequest
 	_ = json.NewDecoder(r.Body).Decode(&request)
 	ip, _, _ := strings.Cut(r.RemoteAddr, ":")
-	h.asked = append(h.asked, fmt.Sprint(r.Method, " ", r.URL.Path, " seen ", r.URL.Query().Get("seen"), " from ", ip, " ready ", request.Ready, " QPN ", request.QPN))
 	if r.Method == http.MethodDelete {
+		h.asked = append(h.asked, fmt.Sprint(r.Method, " ", r.URL, " from ", ip))
 		_ = json.NewEncoder(w).Encode(api.Removed{Name: "g1"})
 		return
 	}
+	h.asked = append(h.asked, fmt.Sprint(r.Method, " ", r.URL.Path, " seen ", r.URL.Query().Get("seen"), " from ", ip, " ready ", request.Ready, " QPN ", request.QPN))
 	if len(h.states) == 0 {
 		h.hang()
 		<-r.Context().Done()
@@ -69,6 +70,9 @@ func TestAHostJoinsAndLeaves(t *testing.T) {
 	if err := h.Leave(t.Context(), "g1"); err != nil {
 		t.Error(err)
 	}
+	if err := h.End(t.Context(), "g2"); err != nil {
+		t.Error(err)
+	}
 	want := []string{
 		"POST /v1/hosts/g1 seen  from 127.0.0.2 ready false QPN 18",
 		"POST /v1/hosts/g1 seen a from 127.0.0.2 ready false QPN 18",
@@ -76,7 +80,8 @@ func TestAHostJoinsAndLeaves(t *testing.T) {
 		"POST /v1/hosts/g1 seen b from 127.0.0.2 ready true QPN 18",
 		"POST /v1/hosts/g1 seen  from 127.0.0.2 ready true QPN 18",
 		"POST /v1/hosts/g1 seen c from 127.0.0.2 ready true QPN 18",
-		"DELETE /v1/hosts/g1 seen  from 127.0.0.2 ready false QPN 0",
+		"DELETE /v1/hosts/g1 from 127.0.0.2",
+		"DELETE /v1/hosts/g2?whole=1&tell=1 from 127.0.0.2",
 	}
 	if got := strings.Join(box.asked, "\n"); got != strings.Join(want, "\n") {
 		t.Errorf("asked\n%s", got)

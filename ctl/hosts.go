@@ -39,14 +39,14 @@ type Hosts struct {
 	// next question of each host.
 	programs map[string]map[netip.Addr]*program
 	feeds    map[string]*feed
-	// left are groups that had to end, for the members that are left.
+	// left are groups that have ended, for the members that were left.
 	left map[string]*leftGroup
 }
 
-// leftGroup is a group that had to end with one of its members.
+// leftGroup is a group that has ended because of one of its members.
 type leftGroup struct {
-	api.HostGroup // as the members hear it that are left
-	members       []api.HostMember
+	api.HostGroup          // as the members hear it that are left
+	members       []string // that hear it, by IP
 	without       netip.Addr
 }
 
@@ -393,51 +393,31 @@ func versionOf(a api.HostGroup) string {
 	return fmt.Sprintf("%016x", sum.Sum64())
 }
 
-// Leave ends the membership of a host, and of all members with whole. The group ends with the
-// member that is the source, with the one that was so first, and with the last receiver. The
-// members that are left hear of it with their next question. If they can send to each other, they
-// make the group anew when one of them sends; if none of them can send, it has ended for them too.
-func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string, whole bool) error {
-	h.mu.Lock()
-	closed, waited := h.hall.Leave(name, host)
-	h.mu.Unlock()
-	if waited {
-		return nil
-	}
-	if closed != nil { // its group is being created
-		select {
-		case <-closed.Over():
-		case <-ctx.Done():
-			return givenUp(ctx)
-		}
-	}
-	done, err := h.turn(ctx, name)
-	if err != nil {
+// Leave ends the membership of a host. The group ends with the member that is the source, with the
+// one that was so first, and with the last receiver. The members that are left hear of it with
+// their next question. If they can send to each other, they make the group anew when one of them
+// sends; if none of them can send, it has ended for them too.
+func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string) error {
+	g, m, done, err := h.leaving(ctx, host, name)
+	if g == nil || err != nil {
 		return err
 	}
 	defer done()
-	g, err := h.c.Group(name)
-	if err != nil {
-		return err
-	}
-	if err := ours(&g); err != nil {
-		return err
-	}
-	at := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.IP == host.String() })
-	switch {
-	case at < 0:
-		return api.Errorf(api.NotFound, "%v is not in group %s", host, name)
-	case whole && g.Members[at].Role == groupfile.Receiver.String():
-		return api.Errorf(api.Forbidden, "%v only receives, so it cannot end group %s; it may leave", host, name)
-	case whole:
-		return h.end(ctx, name)
-	}
-	_, err = h.remove(ctx, name, &g.Members[at])
+	_, err = h.remove(ctx, name, m)
 	return err
 }
 
-// end removes a group that hosts have made.
-func (h *Hosts) end(ctx context.Context, name string) error {
+// End ends the membership of all members. With tell the others hear with their next question that
+// it has ended; otherwise they are members that will make the group anew.
+func (h *Hosts) End(ctx context.Context, host netip.Addr, name string, tell bool) error {
+	g, m, done, err := h.leaving(ctx, host, name)
+	if g == nil || err != nil {
+		return err
+	}
+	defer done()
+	if m.Role == groupfile.Receiver.String() {
+		return api.Errorf(api.Forbidden, "%v only receives, so it cannot end group %s; it may leave", host, name)
+	}
 	file, _, err := h.c.running(ctx, name)
 	if err != nil {
 		return err
@@ -445,7 +425,50 @@ func (h *Hosts) end(ctx context.Context, name string) error {
 	if file.Hosts != groupfile.HostsEnd {
 		return api.Errorf(api.Forbidden, "group %s was not made by hosts, so they may leave it and not end it; rocast group rm ends it", name)
 	}
+	if tell {
+		h.keep(endedBy(g, host, "%s has ended group %s", host, name))
+		h.c.Log.Info("a host has ended its group", zap.String("group", name), zap.Stringer("host", host))
+	}
 	return h.c.Remove(name)
+}
+
+// leaving returns a group that runs with the member that a host is there, and holds the group until
+// done is called. It returns no group if the host only waited for the group, and waits no more.
+func (h *Hosts) leaving(ctx context.Context, host netip.Addr, name string) (g *api.Group, m *api.Member, done func(), err error) {
+	h.mu.Lock()
+	closed, waited := h.hall.Leave(name, host)
+	h.mu.Unlock()
+	if waited {
+		return nil, nil, nil, nil
+	}
+	if closed != nil { // its group is being created
+		select {
+		case <-closed.Over():
+		case <-ctx.Done():
+			return nil, nil, nil, givenUp(ctx)
+		}
+	}
+	unlock, err := h.turn(ctx, name)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			unlock()
+		}
+	}()
+	there, err := h.c.Group(name)
+	if err == nil {
+		err = ours(&there)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	at := slices.IndexFunc(there.Members, func(m api.Member) bool { return m.IP == host.String() })
+	if at < 0 {
+		return nil, nil, nil, api.Errorf(api.NotFound, "%v is not in group %s", host, name)
+	}
+	return &there, &there.Members[at], unlock, nil
 }
 
 // remove takes a member out of a running group, or removes the group if it cannot be without the
@@ -485,26 +508,44 @@ func (h *Hosts) leave(g *api.Group, host netip.Addr) {
 	isSender := func(m api.HostMember) bool { return m.Role != groupfile.Receiver.String() }
 	switch {
 	case !slices.ContainsFunc(after.Members, isSender):
-		after.members = after.Members
-		after.HostGroup = api.HostGroup{Name: g.Name, State: api.HostEnded, Reason: fmt.Sprintf("%s has left, and group %s has ended with it", host, g.Name)}
+		after = endedBy(g, host, "%s has left, and group %s has ended with it", host, g.Name)
 	case len(after.Members) < 2: // it hears that there is no group when it sends next
 		return
 	default:
-		after.members, after.ClearToSend, after.Degraded = after.Members, false, true
+		for _, m := range after.Members {
+			after.members = append(after.members, m.IP)
+		}
+		after.ClearToSend, after.Degraded = false, true
 		after.Reason = fmt.Sprintf("%s has left, and the group could not be without it; the others make it anew when one of them sends", host)
 	}
+	h.keep(after)
+}
+
+// endedBy returns what the members of a group hear that has ended because of one of them.
+func endedBy(g *api.Group, host netip.Addr, format string, args ...any) *leftGroup {
+	after := &leftGroup{HostGroup: api.HostGroup{Name: g.Name, State: api.HostEnded, Reason: fmt.Sprintf(format, args...)}, without: host}
+	for _, m := range g.Members {
+		if m.IP != host.String() {
+			after.members = append(after.members, m.IP)
+		}
+	}
+	return after
+}
+
+// keep remembers for a while what the members of a group hear that has ended.
+func (h *Hosts) keep(after *leftGroup) {
 	after.Version = versionOf(after.HostGroup)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.left) >= maxLeft {
 		return
 	}
-	h.left[g.Name] = after
+	h.left[after.Name] = after
 	time.AfterFunc(keepLeft, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.left[g.Name] == after {
-			delete(h.left, g.Name)
+		if h.left[after.Name] == after {
+			delete(h.left, after.Name)
 		}
 	})
 }
@@ -515,7 +556,7 @@ func (h *Hosts) withoutGroup(ctx context.Context, name string, host netip.Addr, 
 	h.mu.Lock()
 	after := h.left[name]
 	h.mu.Unlock()
-	if after == nil || !slices.ContainsFunc(after.members, func(m api.HostMember) bool { return m.IP == host.String() }) {
+	if after == nil || !slices.Contains(after.members, host.String()) {
 		return api.HostGroup{}, false
 	}
 	if after.Version == seen {

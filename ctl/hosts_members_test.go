@@ -170,7 +170,7 @@ func TestAProgramThatAsksNothing(t *testing.T) {
 	if len(asked) != 3 {
 		t.Error("a program is asked again at once")
 	}
-	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1", true); err != nil {
+	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {
 		t.Fatal(err)
 	}
 	h.removeGone(t.Context(), then)
@@ -314,8 +314,8 @@ func TestLeaveWhileTheGroupIsCreated(t *testing.T) {
 	all = append(all, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 3)))
 	h.came(t, "g1", "10.77.0.3")
 	left := make(chan error)
-	go func() { left <- h.Leave(t.Context(), addr("10.77.0.2"), "g1", false) }()
-	if err := h.Leave(over, addr("10.77.0.3"), "g1", false); err == nil {
+	go func() { left <- h.Leave(t.Context(), addr("10.77.0.2"), "g1") }()
+	if err := h.Leave(over, addr("10.77.0.3"), "g1"); err == nil {
 		t.Error("a host has left before its group was there")
 	}
 	unlock()
@@ -347,7 +347,7 @@ func TestThoseWhoAreLeft(t *testing.T) {
 		g, err := h.Join(t.Context(), addr("10.77.0.2"), "g1", r, a.Version)
 		waiting <- joining{g, err}
 	}()
-	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1"); err != nil {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)
@@ -364,7 +364,7 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	if _, err := h.ready(t, "g1", "10.77.0.1", "both"); kindOf(err) != api.NotFound {
 		t.Errorf("the member that left: %v", err)
 	}
-	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1", true); kindOf(err) != api.NotFound {
+	if err := h.End(t.Context(), addr("10.77.0.2"), "g1", false); kindOf(err) != api.NotFound {
 		t.Errorf("the group is there: %v", err)
 	}
 	second := h.join(t, "g1", "10.77.0.2", asks("10.77.0.2", "both", 2))
@@ -374,14 +374,14 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	if g, err := h.ready(t, "g1", "10.77.0.2", "both"); err != nil || g.QPN != again.QPN || g.Degraded {
 		t.Errorf("the new group: %+v, %v", g, err)
 	}
-	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1", false); err != nil {
+	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1"); err != nil {
 		t.Fatal(err)
 	}
 	if g, err := h.ready(t, "g1", "10.77.0.3", "receiver"); err != nil || g.State != api.HostEnded {
 		t.Errorf("one is left, and cannot send: %+v, %v", g, err)
 	}
 	h.together(t, "g3", "both", "both")
-	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g3", false); err != nil {
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g3"); err != nil {
 		t.Fatal(err)
 	}
 	alone := asks("10.77.0.2", "both", 2)
@@ -390,7 +390,7 @@ func TestThoseWhoAreLeft(t *testing.T) {
 		t.Errorf("one is left, and has nobody to send to: %v", err)
 	}
 	h.together(t, "g2", "source", "receiver", "receiver")
-	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g2", false); err != nil {
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g2"); err != nil {
 		t.Fatal(err)
 	}
 	r = asks("10.77.0.2", "receiver", 3)
@@ -406,6 +406,64 @@ func TestThoseWhoAreLeft(t *testing.T) {
 	fresh := asks("10.77.0.1", "source", 2)
 	if a, err := h.Join(over, addr("10.77.0.1"), "g2", fresh, ""); err != nil || a.State != api.HostGathering || h.hall.Party("g2") == nil {
 		t.Errorf("the source waits for receivers again: %+v, %v", a, err)
+	}
+}
+
+// A member that sends ends the group for all. The others hear so, also those that could send to
+// each other, and the name is free for another group. Without telling, they hear that there is no
+// group.
+func TestAMemberEndsTheGroup(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "g1", "both", "both", "receiver")
+	a, err := h.ready(t, "g1", "10.77.0.3", "receiver")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := make(chan joining)
+	r := asks("10.77.0.3", "receiver", 3)
+	r.Ready = true
+	go func() {
+		g, err := h.Join(t.Context(), addr("10.77.0.3"), "g1", r, a.Version)
+		waiting <- joining{g, err}
+	}()
+	if err := h.End(t.Context(), addr("10.77.0.3"), "g1", true); kindOf(err) != api.Forbidden {
+		t.Errorf("a receiver: %v", err)
+	}
+	if err := h.End(t.Context(), addr("10.77.0.2"), "g1", true); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(t, nothing)
+	const reason = "10.77.0.2 has ended group g1"
+	if j := <-waiting; j.err != nil || j.group.State != api.HostEnded || j.group.Reason != reason || j.group.Version == "" || j.group.Members != nil {
+		t.Errorf("a receiver that waits: %+v, %v", j.group, j.err)
+	}
+	if g, err := h.ready(t, "g1", "10.77.0.1", "both"); err != nil || g.State != api.HostEnded || g.Reason != reason {
+		t.Errorf("another sender: %+v, %v", g, err)
+	}
+	if g, err := h.ready(t, "g1", "10.77.0.2", "both"); kindOf(err) != api.NotFound {
+		t.Errorf("the member that ended it: %+v, %v", g, err)
+	}
+	if n := w.logs.FilterMessage("a host has ended its group").Len(); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+	h.together(t, "g1", "both", "both")
+	if g, err := h.ready(t, "g1", "10.77.0.1", "both"); err != nil || g.State != api.HostRunning {
+		t.Errorf("another group of the same name: %+v, %v", g, err)
+	}
+	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := h.ready(t, "g1", "10.77.0.2", "both"); kindOf(err) != api.NotFound {
+		t.Errorf("nobody was told: %+v, %v", g, err)
+	}
+	first := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "both", 2))
+	h.came(t, "g1", "10.77.0.1")
+	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", true); err != nil || h.hall.Party("g1") != nil {
+		t.Errorf("a host that waits for others: %v", err)
+	}
+	if j := <-first; kindOf(j.err) != api.Stale {
+		t.Errorf("its question: %+v, %v", j.group, j.err)
 	}
 }
 
@@ -471,7 +529,7 @@ func TestSoManyGroupsAreRememberedThatHaveEnded(t *testing.T) {
 	}
 	for _, name := range []string{"g1", "g2"} {
 		h.together(t, name, "both", "both", "receiver")
-		if err := h.Leave(t.Context(), addr("10.77.0.1"), name, false); err != nil {
+		if err := h.Leave(t.Context(), addr("10.77.0.1"), name); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -121,7 +121,7 @@ func TestHostsMakeAGroup(t *testing.T) {
 	}
 	for name, leaving := range map[string][]string{"g1": {"10.77.0.3", "10.77.0.2"}, "g2": {"10.77.0.2"}} {
 		for _, ip := range leaving {
-			if err := h.Leave(t.Context(), addr(ip), name, false); err != nil {
+			if err := h.Leave(t.Context(), addr(ip), name); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -171,7 +171,7 @@ func TestAHostJoinsARunningGroup(t *testing.T) {
 		}
 	}
 	// The member that was the source first takes the group with it.
-	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1"); err != nil {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)
@@ -186,20 +186,20 @@ func TestHostsSpeakForThemselves(t *testing.T) {
 	if j := <-h.join(t, "g1", "10.77.0.2", asks("10.77.0.2", "receiver", 2)); j.err == nil || j.err.Error() != notTheirs || kindOf(j.err) != api.Forbidden {
 		t.Errorf("%v", j.err)
 	}
-	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1", false); kindOf(err) != api.Forbidden {
+	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1"); kindOf(err) != api.Forbidden {
 		t.Errorf("%v", err)
 	}
 	h.together(t, "mine", "source", "receiver")
 	for want, err := range map[string]error{
-		"10.77.0.3 is not in group mine":                                     h.Leave(t.Context(), addr("10.77.0.3"), "mine", true),
-		"10.77.0.2 only receives, so it cannot end group mine; it may leave": h.Leave(t.Context(), addr("10.77.0.2"), "mine", true),
-		`there is no group "other"; rocast group ls lists the groups`:        h.Leave(t.Context(), addr("10.77.0.2"), "other", false),
+		"10.77.0.3 is not in group mine":                                     h.End(t.Context(), addr("10.77.0.3"), "mine", false),
+		"10.77.0.2 only receives, so it cannot end group mine; it may leave": h.End(t.Context(), addr("10.77.0.2"), "mine", false),
+		`there is no group "other"; rocast group ls lists the groups`:        h.Leave(t.Context(), addr("10.77.0.2"), "other"),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("\ngot  %v\nwant %s", err, want)
 		}
 	}
-	if err := h.Leave(t.Context(), addr("10.77.0.1"), "mine", true); err != nil {
+	if err := h.End(t.Context(), addr("10.77.0.1"), "mine", false); err != nil {
 		t.Error(err)
 	}
 	_, err := h.Join(t.Context(), netip.MustParseAddr("fd77::1"), "v6", asks("10.77.0.1", "source", 2), "")
@@ -211,7 +211,7 @@ func TestHostsSpeakForThemselves(t *testing.T) {
 	if a := outcome(t, h.join(t, "open", "10.77.0.9", asks("10.77.0.9", "both", 2))); a.IP != "10.77.0.100" || len(a.Members) != 4 {
 		t.Errorf("a group whose file lets hosts join: %+v", a)
 	}
-	err = h.Leave(t.Context(), addr("10.77.0.9"), "open", true)
+	err = h.End(t.Context(), addr("10.77.0.9"), "open", false)
 	if want := "group open was not made by hosts, so they may leave it and not end it; rocast group rm ends it"; err == nil || err.Error() != want || kindOf(err) != api.Forbidden {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}
@@ -308,13 +308,13 @@ func TestHostsAfterARestart(t *testing.T) {
 	if err != nil || len(a.Members) != 3 || a.Members[2].Port != 7003 || a.Members[1].Port != 0 {
 		t.Errorf("%+v, %v", a, err)
 	}
-	if err := h.Leave(t.Context(), addr("10.77.0.3"), "g1", false); err != nil {
+	if err := h.Leave(t.Context(), addr("10.77.0.3"), "g1"); err != nil {
 		t.Fatal(err)
 	}
 	if g, err := w.Group("g1"); err != nil || len(g.Members) != 2 {
 		t.Errorf("%+v, %v", g, err)
 	}
-	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1", true); err != nil { // hosts have made it
+	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", false); err != nil { // hosts have made it
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)

@@ -107,6 +107,7 @@ enum message_kind {
 	MESSAGE_HELLO = 1, /* I go on by a single connection; here is its queue pair */
 	MESSAGE_HERE,      /* mine is connected, and this is what I have */
 	MESSAGE_RETURN,    /* join the group again */
+	MESSAGE_END,       /* the group has ended for all */
 };
 
 enum { MESSAGE_BYTES = 160 };
@@ -175,7 +176,7 @@ struct rocast_group {
 
 	enum rocast_way way;
 	bool broken; /* no way is left */
-	bool ended;  /* because the source has left; reason says so */
+	bool ended;  /* because the source has left, or a member has ended it; reason says so */
 	bool dying;  /* the group's queue pair is being ended: its errors are no news */
 	bool failed; /* an operation has failed, so the way is left */
 	bool returning, rejoin;
@@ -226,6 +227,7 @@ int connect_members(struct rocast_group *group, int64_t deadline);
 struct link *link_of(struct rocast_group *group, uint32_t qpn);
 bool has_outgoing(const struct rocast_group *group);
 void send_away(struct rocast_group *group);
+void tell_all(struct rocast_group *group, enum message_kind kind);
 void close_links(struct rocast_group *group, bool outgoing_only);
 
 #endif

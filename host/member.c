@@ -416,24 +416,56 @@ int rocast_join(struct rocast *host, const struct rocast_membership *wanted, str
 	return ROCAST_OK;
 }
 
-int rocast_leave(struct rocast_group *group)
+/* Ends the membership, or all memberships of the group. */
+static int go_away(struct rocast_group *group, bool whole)
 {
 	struct question question;
 	int status, error = ROCAST_OK;
 
-	if (!group)
-		return ROCAST_OK;
-	if ((error = check_process(group->host)))
-		return error;
 	end_multicast(group);
-	status = tell_box(group, "DELETE", "", NULL, now_ms() + ANSWER_MS, &question);
+	status = tell_box(group, "DELETE", whole ? "?whole=1&tell=1" : "", NULL, now_ms() + ANSWER_MS, &question);
 	if (status == 0)
 		error = ROCAST_EBOX;
 	else if (status != 200 && status != 404) /* 404: another member has ended it */
 		error = refused(group, &question);
 	forget(&question);
+	if (whole && error == ROCAST_EREFUSED) {
+		char why[400];
+
+		/* This member leaves alone. What the box has said before is what the program hears. */
+		snprintf(why, sizeof(why), "%s", rocast_message());
+		(void)tell_box(group, "DELETE", "", NULL, now_ms() + ANSWER_MS, &question);
+		forget(&question);
+		(void)fail(error, "%s", why);
+	} else if (whole) {
+		tell_all(group, MESSAGE_END);
+	}
 	free_group(group);
 	return error;
+}
+
+int rocast_leave(struct rocast_group *group)
+{
+	int error;
+
+	if (!group)
+		return ROCAST_OK;
+	if ((error = check_process(group->host)))
+		return error;
+	return go_away(group, false);
+}
+
+int rocast_end(struct rocast_group *group)
+{
+	int error;
+
+	if (!group)
+		return ROCAST_OK;
+	if ((error = check_process(group->host)))
+		return error;
+	if (group->role == ROCAST_RECEIVER)
+		return fail(ROCAST_EARGUMENT, "a receiver of group %s cannot end it, and may leave it", group->name);
+	return go_away(group, true);
 }
 
 void rocast_describe(const struct rocast_group *group, struct rocast_about *about)

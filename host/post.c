@@ -62,13 +62,14 @@ void fail_everything(struct rocast_group *group)
 }
 
 /*
- * The source has left, so nothing arrives any more. What has arrived is among the completions, and
- * nothing fills the receives that are left.
+ * The source has left, or a member has ended the group, so nothing arrives any more. What has
+ * arrived is among the completions, and nothing fills the receives that are left.
  */
 static void end_group(struct rocast_group *group)
 {
 	(void)fail(ROCAST_EBROKEN, "%s", group->reason);
 	end_multicast(group);
+	tell_all(group, MESSAGE_END); /* members that receive from this one ask the box nothing */
 	close_links(group, false);
 	fail_everything(group);
 	for (unsigned slot = 0; slot < group->receive_depth; slot++) {

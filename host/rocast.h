@@ -167,6 +167,18 @@ int rocast_join(struct rocast *host, const struct rocast_membership *wanted, str
 int rocast_leave(struct rocast_group *group);
 
 /*
+ * Ends a group for all members, for one that sends. The others hear so, as when a ROCAST_SOURCE
+ * leaves: what has arrived is there to be taken, receives that are left are ROCAST_FAILED, and then
+ * calls return ROCAST_EBROKEN. Operations that are not complete may or may not arrive: take their
+ * completions first. Otherwise it is as rocast_leave.
+ *
+ * ROCAST_EARGUMENT: this member only receives; nothing has happened, and the group is not freed.
+ * ROCAST_EREFUSED: hosts have not made the group (hosts: in its group file), so this member has
+ * only left it. ROCAST_EBOX: the box is away, so only members hear so that use single connections.
+ */
+int rocast_end(struct rocast_group *group);
+
+/*
  * Each of these posts one operation. It is complete when rocast_poll returns its id. The bytes lie
  * in local, are not copied, and must not change before that.
  *

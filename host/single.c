@@ -111,6 +111,14 @@ static void end_link(struct link *l)
 	free_link(l);
 }
 
+/* Tells the members of all connections that are used. */
+void tell_all(struct rocast_group *group, enum message_kind kind)
+{
+	for (struct link *l = group->links; l; l = l->next)
+		if (l->ready)
+			(void)tell(l, kind);
+}
+
 void close_links(struct rocast_group *group, bool outgoing_only)
 {
 	struct link *next;
@@ -234,10 +242,21 @@ static void notice_end(struct link *l)
 	const struct member *m = member_at(group, &l->peer);
 	char text[ADDRESS_TEXT];
 
-	if (!l->ready || l->lost || group->rejoin || group->way != ROCAST_UNICAST || !m || m->receives)
+	if (!l->ready || l->lost || group->ended || group->rejoin || group->way != ROCAST_UNICAST || !m || m->receives)
 		return;
 	address_text(&l->peer, text);
 	snprintf(group->reason, sizeof(group->reason), "%s has left, and group %s has ended with it", text, group->name);
+	group->ended = true;
+}
+
+/* A member has ended the group, or passes on that it has ended. */
+static void hear_end(struct link *l)
+{
+	struct rocast_group *group = l->group;
+	char text[ADDRESS_TEXT];
+
+	address_text(&l->peer, text);
+	snprintf(group->reason, sizeof(group->reason), "%s says that group %s has ended", text, group->name);
 	group->ended = true;
 }
 
@@ -254,8 +273,11 @@ void serve_members(struct rocast_group *group)
 		int heard;
 
 		next = l->next;
-		if (l->outgoing)
+		if (l->outgoing) { /* what it answers at first, take_answer hears */
+			if (l->ready && hear(l, &m) > 0 && be32toh(m.kind) == MESSAGE_END)
+				hear_end(l);
 			continue;
+		}
 		while ((heard = l->lost ? -1 : hear(l, &m)) > 0) {
 			if (be32toh(m.kind) == MESSAGE_HELLO) {
 				if (answer_hello(l, &m))
@@ -263,6 +285,8 @@ void serve_members(struct rocast_group *group)
 			} else if (be32toh(m.kind) == MESSAGE_RETURN) {
 				group->members = be32toh(m.members);
 				group->rejoin = group->way == ROCAST_UNICAST;
+			} else if (be32toh(m.kind) == MESSAGE_END) {
+				hear_end(l);
 			}
 			heard = -1;
 			break;

@@ -45,7 +45,8 @@
 //
 //	POST   /v1/hosts/{name}  HostRequest in, HostGroup out: join a group, or ask how it is; with
 //	                         ?wait=SECONDS&seen=VERSION the answer waits until it has another version
-//	DELETE /v1/hosts/{name}  Removed: leave the group; with ?whole=1 the group ends
+//	DELETE /v1/hosts/{name}  Removed: leave the group; with ?whole=1 the group ends, and its members
+//	                         may make it anew; with ?whole=1&tell=1 they hear that it has ended
 //
 // Every failure is an [Error] in {"error": ...}. A key that a group file also has keeps the name
 // that it has there. VAs and R_Keys are strings ("0x7f0000000000"), because JSON readers lose the

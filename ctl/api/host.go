@@ -23,7 +23,7 @@ type HostRequest struct {
 const (
 	HostGathering = "gathering" // the box waits for more hosts
 	HostRunning   = "running"   // the group is there
-	HostEnded     = "ended"     // the member has left without which nobody can send, and Reason says who
+	HostEnded     = "ended"     // a member has ended the group, or nobody can send without one that has left; Reason says who
 )
 
 // HostGroup is what a host has to know about a group.

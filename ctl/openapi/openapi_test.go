@@ -74,7 +74,7 @@ var operations = []struct {
 	{name: "PUT /v1/branches/{name}", body: api.Branch{}, answer: api.BranchAnswer{}},
 	{name: "DELETE /v1/branches/{name}", answer: api.Removed{}, parameters: []string{"version"}},
 	{name: "POST /v1/hosts/{name}", body: api.HostRequest{}, answer: api.HostGroup{}, parameters: []string{"wait", "seen"}},
-	{name: "DELETE /v1/hosts/{name}", answer: api.Removed{}, parameters: []string{"whole"}},
+	{name: "DELETE /v1/hosts/{name}", answer: api.Removed{}, parameters: []string{"whole", "tell"}},
 }
 
 type object = map[string]any

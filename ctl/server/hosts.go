@@ -31,7 +31,8 @@ const (
 // Hosts is what the server for hosts needs from a ctl.Hosts.
 type Hosts interface {
 	Join(ctx context.Context, host netip.Addr, name string, request api.HostRequest, seen string) (api.HostGroup, error)
-	Leave(ctx context.Context, host netip.Addr, name string, whole bool) error
+	Leave(ctx context.Context, host netip.Addr, name string) error
+	End(ctx context.Context, host netip.Addr, name string, tell bool) error
 }
 
 // NewForHosts returns a Server for programs on hosts. A program speaks for the IP from which its
@@ -135,6 +136,18 @@ func (s *Server) leaveHost(r *http.Request, h Hosts) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	tell, err := uintIn(q, "tell", 1)
+	switch {
+	case err != nil:
+		return nil, err
+	case tell == 1 && whole == 0:
+		return nil, api.Errorf(api.BadRequest, "tell says that the group ends; write whole=1 too")
+	}
 	name := r.PathValue("name")
-	return api.Removed{Name: name}, h.Leave(r.Context(), host, name, whole == 1)
+	if whole == 1 {
+		err = h.End(r.Context(), host, name, tell == 1)
+	} else {
+		err = h.Leave(r.Context(), host, name)
+	}
+	return api.Removed{Name: name}, err
 }

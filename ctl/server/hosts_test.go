@@ -37,8 +37,13 @@ func (h *lobby) Join(ctx context.Context, host netip.Addr, name string, r api.Ho
 	return api.HostGroup{Name: name, IP: host.String(), State: seen, Reason: fmt.Sprint(waits, time.Until(deadline) > 15*time.Second)}, nil
 }
 
-func (h *lobby) Leave(_ context.Context, host netip.Addr, name string, whole bool) error {
-	h.left = append(h.left, fmt.Sprint(host, " ", name, " ", whole))
+func (h *lobby) Leave(_ context.Context, host netip.Addr, name string) error {
+	h.left = append(h.left, fmt.Sprint(host, " leaves ", name))
+	return nil
+}
+
+func (h *lobby) End(_ context.Context, host netip.Addr, name string, tell bool) error {
+	h.left = append(h.left, fmt.Sprint(host, " ends ", name, " ", tell))
 	return nil
 }
 
@@ -99,6 +104,9 @@ func TestAHostSpeaksForItsIP(t *testing.T) {
 		{"POST", "/v1/hosts/g1?wait=21", `{}`, 400, `{"error":{"kind":"bad-request","message":"wait is \"21\"; write a whole number up to 20"}}`},
 		{"DELETE", "/v1/hosts/g1", "", 200, `{"removed":"g1"}`},
 		{"DELETE", "/v1/hosts/g2?whole=1", "", 200, `{"removed":"g2"}`},
+		{"DELETE", "/v1/hosts/g3?whole=1&tell=1", "", 200, `{"removed":"g3"}`},
+		{"DELETE", "/v1/hosts/g3?tell=1", "", 400, `{"error":{"kind":"bad-request","message":"tell says that the group ends; write whole=1 too"}}`},
+		{"DELETE", "/v1/hosts/g3?whole=1&tell=x", "", 400, `{"error":{"kind":"bad-request","message":"tell is \"x\"; write a whole number up to 1"}}`},
 		{"DELETE", "/v1/hosts/g2?whole=2", "", 400, `{"error":{"kind":"bad-request","message":"whole is \"2\"; write a whole number up to 1"}}`},
 		{"GET", "/v1/groups", "", 404, `{"error":{"kind":"not-found","message":"there is no /v1/groups for hosts; the paths begin with /v1/hosts"}}`},
 	} {
@@ -106,7 +114,7 @@ func TestAHostSpeaksForItsIP(t *testing.T) {
 			t.Errorf("%s %s: %d %s\nwant %d %s", c.method, c.path, status, answer, c.status, c.answer)
 		}
 	}
-	if got := strings.Join(h.left, ", "); got != "127.0.0.1 g1 false, 127.0.0.1 g2 true" {
+	if got := strings.Join(h.left, ", "); got != "127.0.0.1 leaves g1, 127.0.0.1 ends g2 false, 127.0.0.1 ends g3 true" {
 		t.Error(got)
 	}
 	if n := logs.FilterMessage("a host was refused").Len(); n != 1 {

@@ -227,13 +227,13 @@ func TestTheWaysOfASourceFail(t *testing.T) {
 
 // saysOf compiles a program with librocast, whose calls of libibverbs are wrapped, and compares
 // what the program says of each thing with what it should say.
-func saysOf(t *testing.T, program, wrapped string, wants map[string]string) {
+func saysOf(t *testing.T, program, wrapped string, wants map[string]string, more ...string) {
 	t.Helper()
 	sources, err := filepath.Glob("../../host/*.c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := compile(t, append(sources, program, "-libverbs", wrapped)...)
+	path := compile(t, append(append(sources, program, "-libverbs", wrapped), more...)...)
 	for what, want := range wants {
 		if got := run(t, path, "", what); got != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", what, got, want)

@@ -340,22 +340,33 @@ func roleOf(source bool) string {
 	return "receiver"
 }
 
-// storyHostEnds lets the only source leave. The receivers hear so, and end.
+// storyHostEnds lets the only source leave, and then in another group a member end it for all. The
+// others hear so, and end.
 func storyHostEnds(t *testing.T, ctx context.Context, s *stage) string {
 	source, receivers := startAll(t, ctx, s, boxAddr, "h8")
 	sent := source.ask(t, ctx, "sent", "send count=20 seed=1")
 	received(t, ctx, sent, receivers...)
 	source.leave(t, ctx)
-	for _, r := range receivers {
-		want := source.guest.Addr.String() + " has left, and group h8 has ended with it"
-		if a := r.answer(t, ctx, "error"); a.Message != want {
-			t.Errorf("%s hears %q, want %q", r.guest.Addr, a.Message, want)
+	end := func(others []*host, want string) {
+		t.Helper()
+		for _, h := range others {
+			if a := h.answer(t, ctx, "error"); a.Message != want {
+				t.Errorf("%s hears %q, want %q", h.guest.Addr, a.Message, want)
+			}
+			h.answer(t, ctx, "left")
+			h.ends(t, ctx)
 		}
-		r.answer(t, ctx, "left")
-		r.ends(t, ctx)
+		s.noGroups(t, ctx)
 	}
-	s.noGroups(t, ctx)
-	return fmt.Sprintf("the source left after %d messages, and %d receivers ended by themselves", sent.Sent, len(receivers))
+	end(receivers, source.guest.Addr.String()+" has left, and group h8 has ended with it")
+	all := startBoth(t, ctx, s, "h11")
+	all[0].ask(t, ctx, "sent", "send count=12 seed=1")
+	last := all[len(all)-1]
+	last.ask(t, ctx, "expected", "expect count=12")
+	last.ask(t, ctx, "left", "end")
+	last.ends(t, ctx)
+	end(all[:len(all)-1], last.guest.Addr.String()+" has ended group h11")
+	return fmt.Sprintf("the source left after %d messages, and %d receivers ended by themselves; in another group a member ended it, and so did all others", sent.Sent, len(receivers))
 }
 
 // storyHost plays a group of programs that have librocast alone: they join, send, leave, and join

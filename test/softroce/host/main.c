@@ -11,6 +11,7 @@
  *   source                      become the source
  *   way
  *   leave                       leave all groups, and end
+ *   end                         end the first group for all its members, leave the second, and end
  *
  * With second the program is in a group of this name too, which it joins after the first. A command
  * with second=1 is for that one.
@@ -49,6 +50,7 @@ struct member {
 
 static struct member members[2], *self = members; /* self is the one whose command is obeyed */
 static unsigned member_count = 1;
+static bool ends_first;
 static size_t bytes, slot_count;
 
 static const char *way(void)
@@ -231,6 +233,9 @@ static bool obey(char *line)
 		answer("goes");
 	} else if (strcmp(command.verb, "leave") == 0) {
 		return false;
+	} else if (strcmp(command.verb, "end") == 0) {
+		ends_first = true;
+		return false;
 	} else {
 		report_error("%s is no command", command.verb);
 	}
@@ -332,7 +337,7 @@ int main(int argc, char **argv)
 	answer("joined");
 	serve();
 	for (self = members; self < members + member_count; self++) {
-		if (rocast_leave(self->group)) {
+		if (ends_first && self == members ? rocast_end(self->group) : rocast_leave(self->group)) {
 			report_error("%s", rocast_message());
 			left = false;
 		}

@@ -100,7 +100,7 @@ func TestAGroupCrossesEachLinkOnce(t *testing.T) {
 	}
 }
 
-// The plots show what the papers state beside what the tables have, each relative to the same thing.
+// The plots show what the papers state beside what the tables have, relative to the same thing.
 func TestPlotsHaveWhatThePapersState(t *testing.T) {
 	s := played(t, 1, func(s *session) error { return s.sizesOf([]int64{64, 4 * kilo}) }, (*session).panels)
 	wants := [][]string{

@@ -1,0 +1,304 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "device.h"
+
+enum {
+	FIRST_QPN = 17,
+	FIRST_GROUP = 1000, /* the QPNs of groups, which the box says, begin here */
+	ROOM = 256,
+};
+
+struct channel {
+	struct ibv_comp_channel verbs;
+};
+
+struct queue {
+	struct ibv_cq verbs;
+	struct ibv_wc wc[ROOM];
+	unsigned first, count;
+	bool armed;
+};
+
+struct receives {
+	struct ibv_srq verbs;
+	struct ibv_recv_wr wr[ROOM];
+	struct ibv_sge sge[ROOM];
+	unsigned first, count;
+};
+
+struct pair {
+	struct ibv_qp verbs;
+	uint32_t peer;
+	bool dead;
+	struct pair *next;
+};
+
+static struct ibv_context context;
+static struct pair *pairs;
+static uint32_t next_qpn = FIRST_QPN;
+static bool works = true;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void complete(struct ibv_cq *cq, struct ibv_wc wc)
+{
+	struct queue *q = (struct queue *)cq;
+
+	if (q->count == ROOM)
+		abort();
+	q->wc[(q->first + q->count++) % ROOM] = wc;
+	if (q->armed && q->verbs.channel)
+		(void)eventfd_write(q->verbs.channel->fd, 1);
+	q->armed = false;
+}
+
+static bool reaches(const struct pair *from, const struct pair *to)
+{
+	if (to == from || to->dead || !to->verbs.srq)
+		return false;
+	if (from->peer >= FIRST_GROUP)
+		return to->peer == from->peer;
+	return to->verbs.qp_num == from->peer;
+}
+
+static void deliver(struct pair *to, const struct ibv_send_wr *wr)
+{
+	struct receives *r = (struct receives *)to->verbs.srq;
+	unsigned at = r->first;
+
+	if (r->count == 0)
+		abort(); /* a device would wait */
+	r->first = (r->first + 1) % ROOM;
+	r->count--;
+	memcpy((void *)(uintptr_t)r->sge[at].addr, (const void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
+	complete(to->verbs.recv_cq, (struct ibv_wc){ .wr_id = r->wr[at].wr_id, .opcode = IBV_WC_RECV, .byte_len = wr->sg_list->length, .qp_num = to->verbs.qp_num });
+}
+
+static int post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct pair *from = (struct pair *)qp;
+
+	(void)bad;
+	pthread_mutex_lock(&lock);
+	if (works || from->peer < FIRST_GROUP) {
+		for (struct pair *to = pairs; to && wr->opcode == IBV_WR_SEND; to = to->next)
+			if (reaches(from, to))
+				deliver(to, wr);
+		complete(qp->send_cq, (struct ibv_wc){ .wr_id = wr->wr_id, .opcode = IBV_WC_SEND, .qp_num = qp->qp_num });
+	}
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct receives *r = (struct receives *)srq;
+	unsigned at;
+
+	(void)bad;
+	pthread_mutex_lock(&lock);
+	if (r->count == ROOM)
+		abort();
+	at = (r->first + r->count++) % ROOM;
+	r->wr[at] = *wr;
+	r->sge[at] = *wr->sg_list;
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+static int poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc)
+{
+	struct queue *q = (struct queue *)cq;
+	int n = 0;
+
+	pthread_mutex_lock(&lock);
+	for (; n < entries && q->count > 0; n++, q->count--) {
+		wc[n] = q->wc[q->first];
+		q->first = (q->first + 1) % ROOM;
+	}
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+static int req_notify_cq(struct ibv_cq *cq, int solicited)
+{
+	(void)solicited;
+	pthread_mutex_lock(&lock);
+	((struct queue *)cq)->armed = true;
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+static void *allocate(size_t bytes)
+{
+	void *at = calloc(1, bytes);
+
+	if (!at)
+		abort();
+	return at;
+}
+
+struct ibv_comp_channel *__wrap_ibv_create_comp_channel(struct ibv_context *);
+struct ibv_comp_channel *__wrap_ibv_create_comp_channel(struct ibv_context *of)
+{
+	struct channel *c = allocate(sizeof(*c));
+
+	c->verbs = (struct ibv_comp_channel){ .context = of, .fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) };
+	return &c->verbs;
+}
+
+int __wrap_ibv_destroy_comp_channel(struct ibv_comp_channel *);
+int __wrap_ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
+{
+	close(channel->fd);
+	free(channel);
+	return 0;
+}
+
+struct ibv_cq *__wrap_ibv_create_cq(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
+struct ibv_cq *__wrap_ibv_create_cq(struct ibv_context *of, int entries, void *user, struct ibv_comp_channel *channel, int vector)
+{
+	struct queue *q = allocate(sizeof(*q));
+
+	(void)entries, (void)user, (void)vector;
+	q->verbs.context = of;
+	q->verbs.channel = channel;
+	return &q->verbs;
+}
+
+int __wrap_ibv_destroy_cq(struct ibv_cq *);
+int __wrap_ibv_destroy_cq(struct ibv_cq *cq)
+{
+	free(cq);
+	return 0;
+}
+
+struct ibv_srq *__wrap_ibv_create_srq(struct ibv_pd *, struct ibv_srq_init_attr *);
+struct ibv_srq *__wrap_ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct receives *r = allocate(sizeof(*r));
+
+	(void)pd, (void)attr;
+	r->verbs.context = &context;
+	return &r->verbs;
+}
+
+int __wrap_ibv_destroy_srq(struct ibv_srq *);
+int __wrap_ibv_destroy_srq(struct ibv_srq *srq)
+{
+	free(srq);
+	return 0;
+}
+
+struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *, struct ibv_qp_init_attr *);
+struct ibv_qp *__wrap_ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct pair *p = allocate(sizeof(*p));
+
+	(void)pd;
+	p->verbs = (struct ibv_qp){ .context = &context, .send_cq = attr->send_cq, .recv_cq = attr->recv_cq, .srq = attr->srq };
+	pthread_mutex_lock(&lock);
+	p->verbs.qp_num = next_qpn++;
+	p->next = pairs;
+	pairs = p;
+	pthread_mutex_unlock(&lock);
+	return &p->verbs;
+}
+
+int __wrap_ibv_modify_qp(struct ibv_qp *, struct ibv_qp_attr *, int);
+int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	struct pair *p = (struct pair *)qp;
+
+	pthread_mutex_lock(&lock);
+	if (mask & IBV_QP_DEST_QPN)
+		p->peer = attr->dest_qp_num;
+	p->dead = attr->qp_state == IBV_QPS_ERR;
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+int __wrap_ibv_destroy_qp(struct ibv_qp *);
+int __wrap_ibv_destroy_qp(struct ibv_qp *qp)
+{
+	struct pair **at = &pairs;
+
+	pthread_mutex_lock(&lock);
+	while (&(*at)->verbs != qp)
+		at = &(*at)->next;
+	*at = (*at)->next;
+	pthread_mutex_unlock(&lock);
+	free(qp);
+	return 0;
+}
+
+int __wrap_ibv_get_cq_event(struct ibv_comp_channel *, struct ibv_cq **, void **);
+int __wrap_ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **user)
+{
+	eventfd_t events;
+
+	*cq = NULL;
+	*user = NULL;
+	return eventfd_read(channel->fd, &events);
+}
+
+void __wrap_ibv_ack_cq_events(struct ibv_cq *, unsigned);
+void __wrap_ibv_ack_cq_events(struct ibv_cq *cq, unsigned events)
+{
+	(void)cq, (void)events;
+}
+
+struct ibv_mr *__wrap_ibv_reg_mr(struct ibv_pd *, void *, size_t, int);
+struct ibv_mr *__wrap_ibv_reg_mr(struct ibv_pd *pd, void *address, size_t bytes, int access)
+{
+	struct ibv_mr *mr = allocate(sizeof(*mr));
+
+	(void)access;
+	*mr = (struct ibv_mr){ .context = &context, .pd = pd, .addr = address, .length = bytes };
+	return mr;
+}
+
+int __wrap_ibv_dereg_mr(struct ibv_mr *);
+int __wrap_ibv_dereg_mr(struct ibv_mr *mr)
+{
+	free(mr);
+	return 0;
+}
+
+int __wrap_ibv_close_device(struct ibv_context *);
+int __wrap_ibv_close_device(struct ibv_context *device)
+{
+	(void)device;
+	return 0;
+}
+
+struct rocast *new_host(const char *address)
+{
+	struct rocast *host = allocate(sizeof(*host));
+
+	context.ops.post_send = post_send;
+	context.ops.post_srq_recv = post_srq_recv;
+	context.ops.poll_cq = poll_cq;
+	context.ops.req_notify_cq = req_notify_cq;
+	host->process = getpid();
+	host->device = &context;
+	host->port.active_mtu = IBV_MTU_1024;
+	host->max_cqe = ROOM;
+	host->patience_ms = 10000;
+	if (!parse_endpoint(getenv("ROCAST_BOX"), &host->box) || !parse_ip(address, &host->local))
+		abort();
+	return host;
+}
+
+void let_groups_work(bool work)
+{
+	pthread_mutex_lock(&lock);
+	works = work;
+	pthread_mutex_unlock(&lock);
+}

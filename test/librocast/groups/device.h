@@ -1,0 +1,16 @@
+/*
+ * A device that exists only in this process: queue pairs whose peer is a group reach all others
+ * with the same peer, and one whose peer is a queue pair reaches that one. It carries SENDs.
+ */
+#ifndef DEVICE_H
+#define DEVICE_H
+
+#include "../../../host/internal.h"
+
+/* A host with that address. The box is the one at $ROCAST_BOX. */
+struct rocast *new_host(const char *address);
+
+/* Whether what is sent to groups arrives. */
+void let_groups_work(bool work);
+
+#endif

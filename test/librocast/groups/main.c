@@ -1,0 +1,258 @@
+/*
+ * groups has members of several groups in one process, with the device of device.c. The box at
+ * $ROCAST_BOX has two hosts in each group, 127.0.0.1 and 127.0.0.2, and a third one, 127.0.0.3, in
+ * g6; this program is all of them. test/librocast/groups_test.go runs it under the sanitizers.
+ *
+ *   groups several   is in three groups, uses them side by side, leaves one and hears that another
+ *                    one has ended; prints what each of them does
+ *   groups end       ends groups while their members use single connections: g4 by the source, g5 by
+ *                    a member that the source sends to, and g6 by one of two; prints what the others
+ *                    hear
+ *   groups refused   is in a group that the box lets nobody end; prints what it hears
+ */
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device.h"
+
+enum { BYTES = 64, DEPTH = 4, HOSTS = 3 };
+
+static unsigned char bytes[HOSTS][BYTES];
+static struct rocast *hosts[HOSTS]; /* 127.0.0.1 and so on */
+static struct rocast_memory *memories[HOSTS];
+
+static struct rocast_group *join(int host, const char *name, enum rocast_role role)
+{
+	struct rocast_membership wanted = {
+		.name = name, .role = role, .members = 2, .regions = &memories[host], .region_count = 1, .send_depth = DEPTH, .receive_depth = DEPTH,
+		.give_up_ms = 50, .without_fallback = name[1] < '4',
+	};
+	struct rocast_group *group;
+
+	if (rocast_join(hosts[host], &wanted, &group)) {
+		printf("%s\n", rocast_message());
+		exit(2);
+	}
+	return group;
+}
+
+static void begin(void)
+{
+	static const char *const addresses[] = { "127.0.0.1", "127.0.0.2", "127.0.0.3" };
+
+	for (int i = 0; i < HOSTS; i++) {
+		hosts[i] = new_host(addresses[i]);
+		if (rocast_register(hosts[i], bytes[i], BYTES, &memories[i]))
+			exit(2);
+	}
+}
+
+static void end(void)
+{
+	for (int i = 0; i < HOSTS; i++)
+		rocast_close(hosts[i]);
+}
+
+/* Sends one byte, which is the first one of the host's memory. */
+static int send_byte(struct rocast_group *group, int host, unsigned char byte, uint64_t id)
+{
+	bytes[host][0] = byte;
+	return rocast_send(group, memories[host], bytes[host], 1, id);
+}
+
+/* Posts a receive into the byte of the host's memory that has the number of its id. */
+static void receive(struct rocast_group *group, int host, uint64_t id)
+{
+	if (rocast_receive(group, memories[host], bytes[host] + id, 1, id))
+		exit(2);
+}
+
+/* Takes completions until there are so many, or no way is left, and prints them. */
+static void take(const char *name, struct rocast_group *group, int host, int count)
+{
+	struct rocast_completion c;
+	int n = 1;
+
+	printf("%s:", name);
+	while (count > 0 && (n = rocast_wait(group, &c, 1, 10000)) > 0) {
+		count--;
+		if (c.kind == ROCAST_DONE)
+			printf(" %d done", (int)c.id);
+		else if (c.kind == ROCAST_RECEIVED)
+			printf(" %d is %c", (int)c.id, bytes[host][c.id]);
+		else
+			printf(" %d failed", (int)c.id);
+	}
+	printf("%s%s\n", n < 0 ? "; " : "", n < 0 ? rocast_message() : n == 0 ? " nothing" : "");
+}
+
+static void say(const char *what, int error)
+{
+	printf("%s: %s\n", what, error ? rocast_message() : "ok");
+}
+
+static bool is_readable(const struct rocast_group *group)
+{
+	struct pollfd wanted = { .fd = rocast_descriptor(group), .events = POLLIN };
+
+	return poll(&wanted, 1, 0) > 0;
+}
+
+static void several(void)
+{
+	struct rocast_group *one = join(0, "g1", ROCAST_SOURCE), *two = join(0, "g2", ROCAST_RECEIVER), *three = join(0, "g3", ROCAST_RECEIVER);
+	struct rocast_group *one_there = join(1, "g1", ROCAST_RECEIVER), *two_there = join(1, "g2", ROCAST_SOURCE), *three_there = join(1, "g3", ROCAST_SOURCE);
+	struct rocast_membership again = { .name = "g2", .role = ROCAST_RECEIVER, .members = 2 };
+	struct rocast_group *none;
+	struct rocast_completion c;
+
+	say("joined twice", rocast_join(hosts[0], &again, &none));
+	for (uint64_t i = 0; i < DEPTH; i++) {
+		receive(one_there, 1, 10 + i);
+		receive(two, 0, 20 + i);
+		receive(three, 0, 30 + i);
+	}
+	/* Each group completes its own, whichever is asked first, and has a queue of its own. */
+	for (uint64_t i = 0; i < DEPTH; i++)
+		(void)send_byte(one, 0, (unsigned char)('a' + i), 1 + i);
+	say("g1 is full", send_byte(one, 0, 'x', 9));
+	(void)rocast_poll(two, &c, 0);
+	(void)rocast_poll(three, &c, 0);
+	(void)send_byte(two_there, 1, 'p', 5);
+	printf("readable: %d %d\n", is_readable(two), is_readable(three));
+	(void)send_byte(two_there, 1, 'q', 6);
+	(void)send_byte(three_there, 1, 'z', 7);
+	take("g3", three, 0, 1);
+	take("g2", two, 0, 2);
+	take("g1", one, 0, DEPTH);
+	take("g1 there", one_there, 1, DEPTH);
+	take("g2 there", two_there, 1, 2);
+	take("g3 there", three_there, 1, 1);
+
+	/* The one that is left takes nothing with it. */
+	say("still a region", rocast_unregister(memories[0]));
+	say("leave g2", rocast_leave(two));
+	say("still a region", rocast_unregister(memories[0]));
+	(void)send_byte(three_there, 1, 'y', 8);
+	take("g3", three, 0, 1);
+
+	/* Nor does the one that ends. */
+	receive(one_there, 1, 14);
+	receive(one_there, 1, 15);
+	say("a receiver ends g1", rocast_end(one_there));
+	(void)send_byte(one, 0, 'e', 10);
+	take("g1", one, 0, 1);
+	say("end g1", rocast_end(one));
+	take("g1 there", one_there, 1, 3);
+	say("receive", rocast_receive(one_there, NULL, NULL, 0, 0));
+	(void)send_byte(three_there, 1, 'x', 9);
+	take("g3", three, 0, 1);
+}
+
+/* A member that works in a thread of its own until its group has ended. */
+struct follower {
+	struct rocast_group *group;
+	pthread_t thread;
+	int received, failed;
+	char heard[200];
+};
+
+static void *follow(void *argument)
+{
+	struct follower *f = argument;
+	struct rocast_completion c;
+	int n = 0;
+
+	for (int patience = 20; patience > 0 && n >= 0; patience -= n == 0) {
+		if ((n = rocast_wait(f->group, &c, 1, 1000)) > 0) {
+			f->received += c.kind == ROCAST_RECEIVED;
+			f->failed += c.kind == ROCAST_FAILED;
+		}
+	}
+	snprintf(f->heard, sizeof(f->heard), "%s", n < 0 ? rocast_message() : "nothing");
+	return NULL;
+}
+
+static void begin_following(struct follower *f)
+{
+	if (pthread_create(&f->thread, NULL, follow, f))
+		exit(2);
+}
+
+static void end_following(struct follower *f)
+{
+	pthread_join(f->thread, NULL);
+	printf("received %d, failed %d; %s\n", f->received, f->failed, f->heard);
+}
+
+/* Waits until a member has heard where all others answer. */
+static void hear_of_all(struct rocast_group *group)
+{
+	struct rocast_completion c;
+
+	for (unsigned i = 0; i < group->other_count; i++)
+		while (port_of(&group->others[i].address) == 0)
+			(void)rocast_wait(group, &c, 1, 10);
+}
+
+/* The source, which has fallen back, ends the group. The receiver is left with a receive. */
+static void end_by_source(void)
+{
+	struct rocast_group *source = join(0, "g4", ROCAST_SOURCE);
+	struct follower receiver = { .group = join(1, "g4", ROCAST_RECEIVER) };
+
+	hear_of_all(source);
+	receive(receiver.group, 1, 10);
+	receive(receiver.group, 1, 11);
+	begin_following(&receiver);
+	(void)send_byte(source, 0, 'a', 1);
+	take("g4", source, 0, 1);
+	printf("by %s\n", rocast_way(source) == ROCAST_UNICAST ? "single connections" : "the group");
+	say("end", rocast_end(source));
+	end_following(&receiver);
+}
+
+/* A member to which another one sends by a single connection ends the group. */
+static void end_by_receiver(const char *name, int others)
+{
+	struct follower sender = { .group = join(0, name, ROCAST_BOTH) }, third = { 0 };
+	struct rocast_group *group = join(1, name, ROCAST_BOTH);
+
+	if (others > 1) {
+		third.group = join(2, name, ROCAST_BOTH);
+		receive(third.group, 2, 10);
+		receive(third.group, 2, 11);
+		begin_following(&third);
+	}
+	hear_of_all(sender.group);
+	receive(group, 1, 10);
+	(void)send_byte(sender.group, 0, 'a', 1);
+	begin_following(&sender);
+	take(name, group, 1, 1);
+	say("end", rocast_end(group));
+	end_following(&sender);
+	if (others > 1)
+		end_following(&third);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc != 2)
+		return 2;
+	begin();
+	if (strcmp(argv[1], "several") == 0) {
+		several();
+	} else if (strcmp(argv[1], "end") == 0) {
+		let_groups_work(false);
+		end_by_source();
+		end_by_receiver("g5", 1);
+		end_by_receiver("g6", 2);
+	} else {
+		say("end", rocast_end(join(0, "operators", ROCAST_SOURCE)));
+	}
+	end();
+	return 0;
+}

@@ -1,0 +1,162 @@
+package librocast
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fixedHosts is a box with the same hosts in each group. It keeps who leaves and ends what.
+type fixedHosts struct {
+	mu      sync.Mutex
+	names   []string          // of groups, in the order of their QPNs
+	ports   map[string]string // where programs answer, by group and host
+	ended   map[string]string // why, by group
+	removed []string
+}
+
+func (b *fixedHosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var own struct {
+		Port int `json:"port"`
+	}
+	_ = json.NewDecoder(r.Body).Decode(&own)
+	ip, _, _ := net.SplitHostPort(r.RemoteAddr)
+	name := strings.TrimPrefix(r.URL.Path, "/v1/hosts/")
+	if r.Method == http.MethodDelete {
+		b.remove(w, ip, name, r.URL.RawQuery)
+		return
+	}
+	for {
+		answer, version := b.group(name, ip, own.Port)
+		if version != r.URL.Query().Get("seen") {
+			fmt.Fprint(w, answer)
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (b *fixedHosts) group(name, ip string, port int) (answer, version string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if why := b.ended[name]; why != "" {
+		return fmt.Sprintf(`{"state":"ended","version":"ended","reason":%q}`, why), "ended"
+	}
+	if !slices.Contains(b.names, name) {
+		b.names = append(b.names, name)
+	}
+	b.ports[name+ip] = fmt.Sprint(port)
+	var members []string
+	for i, host := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
+		if i == 2 && name != "g6" {
+			break
+		}
+		role := "both"
+		if i == 0 && name == "g4" {
+			role = "source"
+		}
+		members = append(members, fmt.Sprintf(`{"ip":%q,"role":%q,"port":%s}`, host, role, max("0", b.ports[name+host])))
+		version += b.ports[name+host] + "-"
+	}
+	return fmt.Sprintf(`{"state":"running","version":%q,"ip":"127.0.0.100","qpn":%d,"mtu":1024,"clearToSend":true,`+
+		`"memory":[{"va":"0x0","length":64,"rkey":"0x1"}],"members":[%s]}`, version, 1000+slices.Index(b.names, name), strings.Join(members, ",")), version
+}
+
+func (b *fixedHosts) remove(w http.ResponseWriter, ip, name, query string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if query == "whole=1" { // a source that would return to the group
+		http.Error(w, `{"error":{"kind":"unavailable","message":"later"}}`, http.StatusServiceUnavailable)
+		return
+	}
+	b.removed = append(b.removed, strings.TrimSpace(fmt.Sprint(ip, " ", name, " ", query)))
+	if query != "" && name == "operators" {
+		http.Error(w, `{"error":{"kind":"forbidden","message":"group operators was not made by hosts"}}`, http.StatusForbidden)
+		return
+	}
+	if query != "" {
+		b.ended[name] = ip + " has ended group " + name
+	}
+	fmt.Fprint(w, `{}`)
+}
+
+// playGroups runs groups/main.c, and compares what it prints and what the box hears. Members of
+// which the program closes the device leave in any order.
+func playGroups(t *testing.T, what, want, removed string) {
+	t.Helper()
+	b := &fixedHosts{ports: map[string]string{}, ended: map[string]string{}}
+	box := httptest.NewServer(b)
+	defer box.Close()
+	t.Setenv("ROCAST_BOX", strings.TrimPrefix(box.URL, "http://"))
+	var wrapped []string
+	for _, object := range []string{"comp_channel", "cq", "srq", "qp"} {
+		wrapped = append(wrapped, "ibv_create_"+object, "ibv_destroy_"+object)
+	}
+	wrapped = append(wrapped, "ibv_modify_qp", "ibv_get_cq_event", "ibv_ack_cq_events", "ibv_reg_mr", "ibv_dereg_mr", "ibv_close_device")
+	saysOf(t, "groups/main.c", "-Wl,--wrap="+strings.Join(wrapped, ",--wrap="), map[string]string{what: strings.TrimSpace(want)}, "groups/device.c", "-pthread")
+	if got := strings.Join(b.removed, ", "); got != removed {
+		t.Errorf("the box hears\n%s\nwant\n%s", got, removed)
+	}
+}
+
+// A program that is in several groups gets of each what belongs to it. Where it leaves one group,
+// or one ends, the others go on. Closing the device leaves those that are left.
+func TestSeveralGroupsInOneProcess(t *testing.T) {
+	playGroups(t, "several", `
+joined twice: this program is in group g2 already; leave it first
+g1 is full: 4 operations of group g1 are not complete, or their completions were not taken; take them first
+readable: 1 0
+g3: 30 is z
+g2: 20 is p 21 is q
+g1: 1 done 2 done 3 done 4 done
+g1 there: 10 is a 11 is b 12 is c 13 is d
+g2 there: 5 done 6 done
+g3 there: 7 done
+still a region: 2 groups have this memory as a region; leave them first
+leave g2: ok
+still a region: 1 groups have this memory as a region; leave them first
+g3: 31 is y
+a receiver ends g1: a receiver of group g1 cannot end it, and may leave it
+g1: 10 done
+end g1: ok
+g1 there: 14 is e 15 failed; 127.0.0.1 has ended group g1
+receive: 127.0.0.1 has ended group g1
+g3: 32 is x
+`, "127.0.0.1 g2, 127.0.0.1 g1 whole=1&tell=1, 127.0.0.1 g3, 127.0.0.2 g3, 127.0.0.2 g2, 127.0.0.2 g1")
+}
+
+// While members use single connections they do not ask the box, so they tell each other that a
+// member has ended the group: the one that sends, or one to which it sends. Then the sender passes
+// it on to the others.
+func TestAGroupThatEndsDuringAFallback(t *testing.T) {
+	playGroups(t, "end", `
+g4: 1 done
+by single connections
+end: ok
+received 1, failed 1; 127.0.0.1 says that group g4 has ended
+g5: 10 is a
+end: ok
+received 0, failed 0; 127.0.0.2 says that group g5 has ended
+g6: 10 is a
+end: ok
+received 0, failed 0; 127.0.0.2 says that group g6 has ended
+received 1, failed 1; 127.0.0.1 says that group g6 has ended
+`, "127.0.0.1 g4 whole=1&tell=1, 127.0.0.2 g5 whole=1&tell=1, 127.0.0.2 g6 whole=1&tell=1, 127.0.0.1 g6, 127.0.0.1 g5, 127.0.0.2 g4, 127.0.0.3 g6")
+}
+
+// A group that hosts have not made is only left.
+func TestAGroupThatNobodyMayEnd(t *testing.T) {
+	playGroups(t, "refused", "end: the box refuses group operators: group operators was not made by hosts",
+		"127.0.0.1 operators whole=1&tell=1, 127.0.0.1 operators")
+}
