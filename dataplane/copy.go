@@ -1,5 +1,8 @@
 package dataplane
 
+// untagged is the length of an Ethernet header without VLAN tags.
+const untagged = 14
+
 // Apply writes c into the buffers of the frame and returns where in f.Buf the copy starts. It may
 // be called for one copy after the other: each call writes everything that any of them changes. The
 // ICRC is derived from the received one, so a payload that was damaged meanwhile does not become
@@ -10,11 +13,19 @@ package dataplane
 //	                   moves        tags takes them from the headroom
 func (c *Copy) Apply(f *Frame) (start int) {
 	e := c.Edit
-	e.Apply(&f.View, f.Bytes(), c.PSN, c.Target, &f.Original)
+	e.Apply(&f.View, f.Bytes(), c.PSN, c.Path.Regions.Target(f.Region), &f.Original)
 	if c.Again {
 		f.Original.WriteAckReq(&f.View, f.Bytes(), c.AckReq)
 	}
 	start = f.Start + f.View.L3 - int(e.L2Bytes)
-	copy(f.Buf[start:], e.L2[:e.L2Bytes])
+	if e.L2Bytes == untagged {
+		*(*[untagged]byte)(f.Buf[start:]) = [untagged]byte(e.L2[:])
+	} else {
+		copy(f.Buf[start:], e.L2[:e.L2Bytes])
+	}
 	return start
 }
+
+// OfNext makes c, which is the copy of one frame, that of the next frame which the core handled at
+// once with it.
+func (c *Copy) OfNext() { c.PSN = c.PSN.Next() }

@@ -36,29 +36,42 @@ func NewCore(fanOut FanOut) *Core {
 
 // Handle decides about one frame that the classifier attributed to a group, and appends what is to
 // be sent to out. Out must have room for mft.MaxPaths more copies. Handle sets View, and for a
-// frame that is copied also Headers, ICRC and HopLimit.
+// frame that is copied also Original and Region.
 func (c *Core) Handle(now feedback.Tick, t *mft.Table, f *Frame, out *Outputs) Reason {
+	r, _ := c.HandleTrain(now, t, f, nil, out)
+	return r
+}
+
+// HandleTrain is Handle, and also decides about those of the frames behind f that are of the same
+// train of packets (see train.go). more is how many; the copies and the reason stand for all of
+// them.
+func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []Frame, out *Outputs) (r Reason, more int) {
 	c.repair.now = now
 	g := t.Group(f.Group)
 	if g == nil {
 		if f.Group == mft.NoGroup {
 			if f.Kind == KindCM {
-				return ConnectionManagement
+				return ConnectionManagement, 0
 			}
-			return UnknownQPN
+			return UnknownQPN, 0
 		}
-		return GroupGone
+		return GroupGone, 0
+	}
+	if f.Kind == KindData {
+		if n := c.train(now, g, f, behind, out); n > 0 {
+			return Reason(feedback.Forwarded), n - 1
+		}
 	}
 	st, rearranged := c.state(now, g, out)
 	c.precede(now, st, f.Kind, out)
-	r := c.decide(now, st, f, out)
+	r = c.decide(now, st, f, out)
 	st.counts[r]++
 	if rearranged {
 		c.timer(now, st, out) // a path that left may have held the minimum down
 	}
-	c.settle(now, st, r, out)
+	c.settle(now, st, r, 1, out)
 	c.follow(now, st, out)
-	return r
+	return r, 0
 }
 
 // follow comes after every event of a group that may change what is in flight, or what is retained.
@@ -147,8 +160,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		First: v.Opcode.IsFirst() || v.Opcode.IsOnly(), Last: v.Opcode.EndsMessage(),
 		MigReq: v.MigReq(head), // of an answer that no receiver gives
 	}
-	var region int
-	if ev.Syndrome, region = admit(g, f); ev.Syndrome != 0 {
+	if ev.Syndrome = admit(g, f); ev.Syndrome != 0 {
 		ev.Kind = feedback.Refuse
 	}
 	unchecked := st.needsNoCheck(sender, &ev, v.PKey(head))
@@ -167,7 +179,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 	if outcome != feedback.OutsideWindow {
 		st.mark(f.Port, v, head)
 	}
-	c.perform(st, f, region, out)
+	c.perform(st, f, out)
 	st.traffic.copied(len(out.Copies)-copies, v.PayloadBytes)
 	if st.held != nil {
 		c.retain(now, st, f, outcome, !unchecked, out)
@@ -189,26 +201,26 @@ func (st *state) needsNoCheck(sender int, ev *feedback.Event, pkey uint16) bool 
 		ev.PSN == st.merge.NextPSN() && st.merge.Plain() > 0
 }
 
-// admit returns the range of the group's memory that a request addresses (-1: none), or the NAK
-// that refuses the request. An operation that cannot be merged is an invalid request: READ and
+// admit sets f.Region, and returns the NAK that refuses the request, if any. An operation that cannot be merged is an invalid request: READ and
 // atomics, and IETH and FLUSH, which name keys or need answers of their own. Memory that the group
 // does not have, or has not yet, is refused as a receiver would refuse it. A copy may have been
 // written over the frame, but f.Original is as received.
-func admit(g *mft.Group, f *Frame) (refusal roce.Syndrome, region int) {
+func admit(g *mft.Group, f *Frame) (refusal roce.Syndrome) {
 	v := &f.View
+	f.Region = -1
 	headers := v.Opcode.Headers()
 	switch {
 	case v.Opcode.IsRead(), v.Opcode.IsAtomic(), headers.Has(roce.HasIETH), headers.Has(roce.HasFETH):
-		return roce.NAKInvalidRequest, -1
+		return roce.NAKInvalidRequest
 	case !headers.Has(roce.HasRETH) || g.Memory == nil:
-		return 0, -1
+		return 0
 	}
-	length := v.RETH(f.Head()).DMABytes
-	region = g.Memory.Find(f.Original.VA, f.Original.RKey, length)
-	if region < 0 && length > 0 { // a WRITE of length 0 names no memory
-		return roce.NAKRemoteAccess, -1
+	o := &f.Original
+	f.Region = g.Memory.Find(o.VA, o.RKey, o.DMABytes)
+	if f.Region < 0 && o.DMABytes > 0 { // a WRITE of length 0 names no memory
+		return roce.NAKRemoteAccess
 	}
-	return 0, region
+	return 0
 }
 
 // feedback handles an acknowledge packet. Only a receiver may send one: from a port and the VLAN of
@@ -234,7 +246,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	case aeth.Syndrome.IsRNR():
 		t.rnrs++
 	}
-	c.perform(st, f, -1, out)
+	c.perform(st, f, out)
 	return Reason(outcome)
 }
 
@@ -251,7 +263,7 @@ func (c *Core) cnp(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason 
 	st.tallies[path].cnps++
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, feedback.Event{Kind: feedback.CNP, Path: path}, c.acts[:0])
-	c.perform(st, f, -1, out)
+	c.perform(st, f, out)
 	return Reason(outcome)
 }
 
@@ -282,13 +294,13 @@ func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 
 // perform turns the actions of merging into outputs. f is nil when time has passed; then there are
 // no copies.
-func (c *Core) perform(st *state, f *Frame, region int, out *Outputs) {
+func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 	g, gone := st.group, st.active == departed
 	for i := range c.acts {
 		a := &c.acts[i]
 		switch a.Kind {
 		case feedback.Copy:
-			st.fillIn(out.another(), a, region)
+			st.fillIn(out.another(), a)
 		case feedback.Reply, feedback.PassCNP:
 			if !gone { // the group's first Source has a PSN space of its own, and would take it for an answer
 				st.tell(f, a, out)
@@ -325,8 +337,8 @@ func (c *Core) timer(now feedback.Tick, st *state, out *Outputs) {
 	c.repair.now = now
 	c.sync(now, st, out)
 	c.acts, _ = st.merge.Step(now, feedback.Event{Kind: feedback.Timer}, c.acts[:0])
-	c.perform(st, nil, -1, out)
-	c.settle(now, st, Reason(feedback.Absorbed), out)
+	c.perform(st, nil, out)
+	c.settle(now, st, Reason(feedback.Absorbed), 1, out)
 }
 
 // Adopt makes g the version of its group by which frames are merged, as the first frame of g would,

@@ -120,3 +120,6 @@ func AnswersBefore(w *Worker, id mft.GroupID, n uint32) {
 
 // SnapshotOf is the merging state of a group that a core has.
 func SnapshotOf(c *Core, id mft.GroupID) feedback.Snapshot { return c.stateOf(id).merge.Snapshot() }
+
+// StateOf is what the API shows of a group.
+func StateOf(c *Core, id mft.GroupID) *GroupState { return c.groupState(0, c.stateOf(id)) }

@@ -169,7 +169,7 @@ func (c *Core) sync(now feedback.Tick, st *state, out *Outputs) {
 // look takes in what the engine did, between two events of a group.
 func (c *Core) look(now feedback.Tick, st *state, out *Outputs) {
 	c.sync(now, st, out)
-	c.settle(now, st, Reason(feedback.Absorbed), out)
+	c.settle(now, st, Reason(feedback.Absorbed), 1, out)
 	c.follow(now, st, out)
 }
 
@@ -186,8 +186,9 @@ func (c *Core) precede(now feedback.Tick, st *state, kind Kind, out *Outputs) {
 
 // settle follows every event of the group. It takes an armed group back if the group is no longer
 // plain, if a path has left to which the engine sends, or if the block's answers are no longer what
-// the receivers send. It notes a group for Arm that has been plain for long enough.
-func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
+// the receivers send. It notes a group for Arm that has been plain for long enough; the event was so
+// many packets.
+func (c *Core) settle(now feedback.Tick, st *state, r Reason, packets int, out *Outputs) {
 	switch f := &st.fan; {
 	case c.fanOut == nil:
 	case f.at.Armed && st.merge.Plain() != f.paths:
@@ -204,7 +205,7 @@ func (c *Core) settle(now feedback.Tick, st *state, r Reason, out *Outputs) {
 	case st.merge.Plain() == 0, st.held != nil && st.held.inEngine > 0: // else new packets may overwrite these
 		f.calm = 0
 	default:
-		if f.calm++; f.calm >= max(f.need, calmPackets) && !f.listed {
+		if f.calm += packets; f.calm >= max(f.need, calmPackets) && !f.listed {
 			f.listed = true
 			c.armable = append(c.armable, st)
 		}
@@ -238,7 +239,7 @@ func (c *Core) learn(now feedback.Tick, st *state, w FanWord, did folding, out *
 			Kind: feedback.Carried, PSN: w.PSN.Prev(), MSN: w.Messages.Add(-int32(was.Messages)), Last: !w.Inside,
 			AckReq: w.Asks && !w.Asked.Before(was.PSN) && w.Asked.Before(w.PSN), Asked: w.Asked,
 		}, c.acts[:0])
-		c.perform(st, nil, -1, out)
+		c.perform(st, nil, out)
 	}
 	c.fold(now, st, did, out)
 	if n > 0 && st.held != nil { // now that it is known which of them are needed

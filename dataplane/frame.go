@@ -46,6 +46,7 @@ type Frame struct {
 	// Set by the core for the caller that applies its outputs.
 	View     roce.View
 	Original roce.Original
+	Region   int // index of the range of the group's memory that the packet addresses; -1: none
 }
 
 // Head is the first fragment.

@@ -211,5 +211,5 @@ func (c *Core) fold(now feedback.Tick, st *state, did folding, out *Outputs) {
 		return
 	}
 	c.acts = st.merge.Answered(now, did.paths, did.told, c.acts[:0])
-	c.perform(st, nil, -1, out)
+	c.perform(st, nil, out)
 }

@@ -45,14 +45,14 @@ func (o *Outputs) reply(r Reply) {
 
 func (r *Reply) isACK() bool { return !r.CNP && r.AETH.Syndrome.IsACK() }
 
-// Copy is the received frame as one path's receiver expects it.
+// Copy is the received frame as one path's receiver expects it. Where the core has handled several
+// frames at once, it stands for the copies of all of them: see OfNext.
 type Copy struct {
 	Path   *mft.Path
 	PSN    roce.PSN
 	Again  bool // the frame is a retained one
 	AckReq bool // only with Again: the receiver is asked for an answer, whatever the source asked
 	Edit   *roce.Edit
-	Target *roce.Target // nil: the packet has no RETH, or keeps what it says
 }
 
 // Repair is a copy of a retained frame. Copies of received frames that are still to be sent go

@@ -137,7 +137,7 @@ func (c *Core) makeRoom(now feedback.Tick, st *state, f *Frame, out *Outputs) {
 		oldest := &r.slots[r.oldest]
 		owner := oldest.owner
 		c.lose(now, owner, oldest.frame.Original.PSN, &c.repair.counts.NoMemory, out)
-		c.settle(now, owner, Reason(feedback.Absorbed), out)
+		c.settle(now, owner, Reason(feedback.Absorbed), 1, out)
 	}
 }
 
@@ -153,7 +153,7 @@ func (c *Core) lose(now feedback.Tick, st *state, psn roce.PSN, count *uint64, o
 func (c *Core) letGo(now feedback.Tick, st *state, psn roce.PSN, out *Outputs) {
 	c.repair.retained.releaseBelow(st.held, psn.Next())
 	c.acts, _ = st.merge.Step(now, feedback.Event{Kind: feedback.Lost, PSN: psn}, c.acts[:0])
-	c.perform(st, nil, -1, out)
+	c.perform(st, nil, out)
 }
 
 // sendAgain sends a retained packet to one receiver. The first time, it is checked for damage: a
@@ -179,8 +179,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 		return
 	}
 	s.checked = true
-	refusal, region := admit(st.group, &s.frame)
-	if refusal != 0 { // its memory has left the group meanwhile; the source hears that if it tries again
+	if admit(st.group, &s.frame) != 0 { // its memory has left the group meanwhile; the source hears that if it tries again
 		h.lost, h.lostPSN = &counts.NoRegion, a.PSN
 		return
 	}
@@ -189,7 +188,7 @@ func (c *Core) sendAgain(st *state, a *feedback.Action, out *Outputs) {
 	h.recent.at(c.repair.now)
 	h.recent.count(a.Path)
 	again := Repair{Copy: Copy{Again: true, AckReq: a.AckReq}, Frame: &s.frame}
-	st.fillIn(&again.Copy, a, region)
+	st.fillIn(&again.Copy, a)
 	out.Repairs = append(out.Repairs, again)
 }
 
@@ -260,7 +259,7 @@ func (c *Core) keepUp(now feedback.Tick, st *state, out *Outputs) {
 	for n := len(c.repair.robbed); n > 0; n = len(c.repair.robbed) {
 		other := c.repair.robbed[n-1]
 		c.repair.robbed = c.repair.robbed[:n-1]
-		c.settle(now, other, Reason(feedback.Absorbed), out)
+		c.settle(now, other, Reason(feedback.Absorbed), 1, out)
 		c.follow(now, other, out)
 	}
 	c.repair.retained.releaseBelow(h, st.merge.Oldest())

@@ -255,7 +255,7 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 	c.acts = st.merge.SwitchSource(feedback.SourceSwitch{
 		PSN: ev.PSN, Messages: to.messages, OldPath: max(st.active, onlySends), NewPath: next,
 	}, c.acts[:0])
-	c.perform(st, nil, -1, out)
+	c.perform(st, nil, out)
 	if st.held != nil {
 		c.repair.retained.releaseAll(st.held) // of another PSN space
 	}
@@ -302,10 +302,8 @@ func (st *state) reply(leg *mft.Leg, psn roce.PSN, aeth roce.AETH, migReq bool) 
 	}
 }
 
-// fillIn makes c the copy that the member of path a.Path expects of a packet that writes into
-// region; -1: into none.
-func (st *state) fillIn(c *Copy, a *feedback.Action, region int) {
-	p := &st.group.Paths[a.Path]
-	c.Path, c.Edit, c.Target = p, &st.edits.Paths[a.Path], p.Regions.Target(region)
+// fillIn makes c the copy that the member of path a.Path expects.
+func (st *state) fillIn(c *Copy, a *feedback.Action) {
+	c.Path, c.Edit = &st.group.Paths[a.Path], &st.edits.Paths[a.Path]
 	c.PSN = a.PSN.Add(st.offsets[a.Path].deltaPSN)
 }

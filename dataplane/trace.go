@@ -83,7 +83,7 @@ func (w *Worker) try(table *mft.Table, frame []byte, t *Trace, port mft.PortID) 
 	w.core.tryEngine(&f, t)
 	w.sawFrame(&f, w.core.Handle(w.polled, table, &f, &w.out))
 	for k := range w.out.Copies {
-		w.enqueue(&f, k)
+		w.enqueue(&f, nil, k)
 	}
 	for i := range w.out.Repairs {
 		w.out.Repairs[i].Frame = w.out.Repairs[i].Frame.clone()

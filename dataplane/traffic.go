@@ -55,7 +55,7 @@ func (t *Traffic) copied(copies, payload int) {
 	t.CopyBytes += uint64(copies * payload)
 }
 
-// carried counts packets that the engine carried to so many paths, with all their payload.
+// carried counts new packets that were sent to so many paths, with all their payload.
 func (t *Traffic) carried(packets int32, payload uint64, paths int) {
 	t.Packets, t.Sent, t.Bytes = t.Packets+uint64(packets), t.Sent+uint64(packets), t.Bytes+payload
 	t.Copies += uint64(packets) * uint64(paths)

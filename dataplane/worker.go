@@ -109,9 +109,10 @@ func (c *PortCounters) Add(d PortCounters) {
 }
 
 type queued struct {
-	frame *Frame
-	next  int    // index into queue, -1: last
-	event uint64 // see Worker.event
+	frame  *Frame
+	behind []Frame // of the same train
+	next   int     // index into queue, -1: last
+	event  uint64  // see Worker.event
 }
 
 type lane struct{ first, last int }
@@ -295,8 +296,9 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 	// A group is published before the classifier finds frames of it: a table that is loaded after
 	// the frames were received has their groups.
 	table := w.table.Load()
-	for i := range frames {
+	for i, n := 0, 1; i < len(frames); i += n {
 		f := &frames[i]
+		n = 1
 		if owner := w.owner(table, f); owner != w.index {
 			w.handOff(f, w.peers[owner])
 			continue
@@ -304,14 +306,19 @@ func (w *Worker) handle(now feedback.Tick, frames []Frame) {
 		if cap(w.out.Copies)-len(w.out.Copies) < mft.MaxPaths {
 			w.flush() // else the lists grow
 		}
+		behind := frames[i+1:]
+		if len(w.core.taps) > 0 {
+			behind = nil // captures show what became of each frame
+		}
 		before := len(w.out.Copies)
-		r := w.core.Handle(now, table, f, &w.out)
-		w.counts[r]++
+		r, more := w.core.HandleTrain(now, table, f, behind, &w.out)
+		n += more
+		w.counts[r] += uint64(n)
 		if len(w.core.taps) > 0 {
 			w.sawFrame(f, r)
 		}
 		for k := before; k < len(w.out.Copies); k++ {
-			w.enqueue(f, k)
+			w.enqueue(f, behind[:more], k)
 		}
 		if len(w.out.Repairs) > 0 {
 			w.flush()
@@ -378,14 +385,14 @@ func (w *Worker) forget(id mft.GroupID) {
 	w.core.PutBack()
 }
 
-// enqueue appends copy k, made of f, to its lane.
-func (w *Worker) enqueue(f *Frame, k int) {
+// enqueue appends copy k, made of f and of each of the frames behind it, to its lane.
+func (w *Worker) enqueue(f *Frame, behind []Frame, k int) {
 	w.queue = append(w.queue, queued{})
 	q := &w.queue[k]
-	q.frame, q.next, q.event = f, emptyLane, w.event
+	q.frame, q.behind, q.next, q.event = f, behind, emptyLane, w.event
 	p := w.out.Copies[k].Path
 	if !p.Resolved() {
-		w.unsent++ // the receiver cannot be reached now; the source will resend
+		w.unsent += uint64(1 + len(behind)) // the receiver cannot be reached now; the source will resend
 		if len(w.core.taps) > 0 {
 			w.sawUnreachable(f, p)
 		}
@@ -414,7 +421,7 @@ func (w *Worker) flush() {
 			w.out.Reset()
 		}
 		w.out.Copies = append(w.out.Copies, repairs[i].Copy)
-		w.enqueue(repairs[i].Frame, len(w.out.Copies)-1)
+		w.enqueue(repairs[i].Frame, nil, len(w.out.Copies)-1)
 	}
 	if len(repairs) > 0 {
 		w.sendCopies()
@@ -433,20 +440,7 @@ func (w *Worker) sendCopies() {
 		last := i == len(w.touched)-1
 		w.queues[port].looked = false
 		for k := w.lanes[n].first; k != emptyLane; k = w.queue[k].next {
-			f, c := w.queue[k].frame, &w.out.Copies[k]
-			o := w.another(port)
-			o.Frame, o.Start, o.Last = f, c.Apply(f), last && !f.Kept
-			o.event, o.fate = w.queue[k].event, SentCopy
-			if c.Again {
-				o.fate = SentRepair
-			}
-			if w.admit(port, o) {
-				continue
-			}
-			if len(w.core.taps) > 0 {
-				w.sawOutgoing(port, o)
-			}
-			w.send = w.send[:len(w.send)-1]
+			w.sendTrain(port, &w.queue[k], &w.out.Copies[k], last)
 		}
 		w.transmit(port)
 		w.lanes[n] = lane{emptyLane, emptyLane}
@@ -459,6 +453,31 @@ func (w *Worker) sendCopies() {
 		default:
 		}
 	}
+}
+
+// sendTrain sends copy c of the frames of q by a port, for the last time if last is set.
+func (w *Worker) sendTrain(port mft.PortID, q *queued, c *Copy, last bool) {
+	w.sendCopy(port, q, c, q.frame, last)
+	for i := range q.behind {
+		c.OfNext()
+		w.sendCopy(port, q, c, &q.behind[i], last)
+	}
+}
+
+func (w *Worker) sendCopy(port mft.PortID, q *queued, c *Copy, f *Frame, last bool) {
+	o := w.another(port)
+	o.Frame, o.Start, o.Last = f, c.Apply(f), last && !f.Kept
+	o.event, o.fate = q.event, SentCopy
+	if c.Again {
+		o.fate = SentRepair
+	}
+	if w.admit(port, o) {
+		return
+	}
+	if len(w.core.taps) > 0 {
+		w.sawOutgoing(port, o)
+	}
+	w.send = w.send[:len(w.send)-1]
 }
 
 // sendReplies sends our own frames, in order. They go before the copies because the source waits

@@ -21,6 +21,10 @@ const (
 	// these packets, and Last says whether the last packet ended one. AckReq says whether any of
 	// them asked for an ACK, and Asked is the last one that did. It uses all of these.
 	Carried
+	// Train is new packets of the source that came one after the other while the group was Plain, up
+	// to the Horizon. It stands for one Data event for each of them, and uses PSN, MSN, Last,
+	// AckReq, FirstAsked and Asked as Carried does. See Event.Add.
+	Train
 	// Timer says that time has passed. It comes every TimerPeriod to groups whose policy needs it
 	// (Policy.NeedsTimer), and when it is Due while the group is Waiting.
 	Timer
@@ -41,6 +45,22 @@ type Event struct {
 	PSN      roce.PSN
 	MSN      roce.MSN
 	Asked    roce.PSN
+	// FirstAsked is the first packet of a Train that asked for an ACK, if any did.
+	FirstAsked roce.PSN
+}
+
+// Add adds the next packet to a Train. Before the first packet, PSN is that of the packet before.
+func (ev *Event) Add(ackReq, last bool) {
+	ev.PSN = ev.PSN.Next()
+	if ackReq && !ev.AckReq {
+		ev.AckReq, ev.FirstAsked = true, ev.PSN
+	}
+	if ackReq {
+		ev.Asked = ev.PSN
+	}
+	if ev.Last = last; last {
+		ev.MSN = ev.MSN.Add(1)
+	}
 }
 
 // ActionKind is what the caller must do.

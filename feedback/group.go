@@ -118,6 +118,8 @@ func (g *Group) Step(now Tick, ev Event, acts []Action) ([]Action, Outcome) {
 		return g.response(now, &ev, acts)
 	case CNP:
 		return g.cnp(now, ev.Path, acts)
+	case Train:
+		return g.train(now, &ev, acts), Forwarded
 	case Carried:
 		return g.carried(now, &ev, acts), Forwarded
 	case Lost:

@@ -38,11 +38,11 @@ import (
 // asks for an ACK), the replies to the source, the reports to the operator, and at the end of a
 // block the state of each path and of the source. A path under repair has its cursor.
 func TestStories(t *testing.T) {
-	for mode, s := range map[string]story{"plain": {}, "wrap": {wrap: true}, "carried": {engine: true}} {
+	for mode, s := range map[string]story{"plain": {}, "wrap": {wrap: true}, "trains": {trains: true}, "carried": {engine: true}} {
 		t.Run(mode, func(t *testing.T) {
 			carried, merged := 0, 0
 			datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
-				s := &story{wrap: s.wrap, engine: s.engine}
+				s := &story{wrap: s.wrap, trains: s.trains, engine: s.engine}
 				defer func() { carried, merged = carried+s.carried, merged+s.merged }()
 				datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 					switch d.Cmd {
@@ -67,6 +67,7 @@ func TestStories(t *testing.T) {
 
 type story struct {
 	wrap    bool
+	trains  bool // packets that need no decision come as trains
 	engine  bool // in front of the group
 	shift   int32
 	now     Tick
@@ -330,6 +331,11 @@ func (s *story) step(ev Event) string {
 		return said
 	}
 	s.tell()
+	if s.trains && ev.Kind == Data && ev.PSN == s.g.NextPSN() && s.g.Plain() > 0 && !ev.PSN.After(s.g.Horizon()) {
+		train := Event{Kind: Train, PSN: ev.PSN.Prev()}
+		train.Add(ev.AckReq, ev.Last)
+		ev = train
+	}
 	var outcome Outcome
 	s.acts, outcome = s.g.Step(s.now, ev, s.acts[:0])
 	if len(s.acts) > MaxActions(len(s.names)) {

@@ -45,6 +45,8 @@ type Edit struct {
 	// CRC is what the change of addresses and dest QPN leaves in the CRC register at the end of the
 	// BTH.
 	CRC uint32
+	// pastRETH is CRC, 16 bytes further on.
+	pastRETH uint32
 }
 
 // Target is where one memory region of the source lies at one receiver. The zero value changes
@@ -75,6 +77,7 @@ func NewEdit(from, to Flow, l2 []byte) Edit {
 	putUint24(change.bytes[bth+5:], uint32(from.DestQPN^to.DestQPN)&psnMask)
 	change.n = bth + BTHBytes
 	e.CRC = change.crc(0)
+	e.pastRETH = overRETH(e.CRC)
 	if !e.IPv6 {
 		const oneHop = 0x0100 // the TTL is the high byte of its word
 		sum := uint32(^uint16(oneHop))
@@ -139,7 +142,8 @@ type Original struct {
 	HopLimit uint8
 	Class    uint8 // the second byte of the IP header, which has the congestion field
 	AckReq   bool
-	VA       uint64 // where there is a RETH
+	VA       uint64 // where there is a RETH, as DMABytes
+	DMABytes uint32
 }
 
 // Read sets o to what copies of the frame that v locates are computed from.
@@ -150,10 +154,10 @@ func (o *Original) Read(v *View, fragments [][]byte) {
 	if !v.IPv6 {
 		o.Checksum = binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:])
 	}
-	o.VA, o.RKey = 0, 0
+	o.VA, o.RKey, o.DMABytes = 0, 0, 0
 	if v.Opcode.Headers().Has(HasRETH) {
 		reth := v.RETH(head)
-		o.VA, o.RKey = reth.VA, reth.RKey
+		o.VA, o.RKey, o.DMABytes = reth.VA, reth.RKey, reth.DMABytes
 	}
 }
 
@@ -188,7 +192,7 @@ func crcVA(xor uint64) uint32 {
 
 // CRCWith is what the changes of addresses, dest QPN and the target's R_Key leave together in the
 // CRC register at the end of the RETH.
-func (e *Edit) CRCWith(t *Target) uint32 { return overRETH(e.CRC) ^ t.CRC }
+func (e *Edit) CRCWith(t *Target) uint32 { return e.pastRETH ^ t.CRC }
 
 // CRCTables are the tables of CRC-32 IEEE, for those who fold an ICRC elsewhere: [k][b] is the
 // register after byte b, from a register of zero, and k zero bytes.

@@ -198,6 +198,7 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	}
 	v := &frame.View
 	frame.Original.Read(v, frame.Bytes())
+	frame.Region = region
 	if n := len(p.retained); n > 0 {
 		psn := frame.Original.PSN
 		p.retained[int(psn)%n] = packet{psn, slices.Concat(frame.Bytes()...)}
@@ -212,11 +213,7 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	}
 	for i := range p.block.Paths {
 		b := &p.block.Paths[i]
-		c := dataplane.Copy{Path: b.Path, PSN: frame.Original.PSN.Add(b.DeltaPSN), Edit: b.Edit}
-		if region >= 0 {
-			c.Target = &b.Targets[region]
-		}
-		out.Copies = append(out.Copies, c)
+		out.Copies = append(out.Copies, dataplane.Copy{Path: b.Path, PSN: frame.Original.PSN.Add(b.DeltaPSN), Edit: b.Edit})
 	}
 	return true
 }

@@ -44,13 +44,6 @@ func (l ledger) move(addr uint64, from, to holder) {
 	*is = to
 }
 
-// check is move for a chunk that is lent, and so stays with the worker.
-func (l ledger) check(addr uint64) {
-	if l[addr/ChunkBytes] != withWorker {
-		l.refuse(addr, withWorker)
-	}
-}
-
 //go:noinline
 func (l ledger) refuse(addr uint64, to holder) {
 	chunk := addr / ChunkBytes

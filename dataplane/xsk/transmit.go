@@ -29,21 +29,16 @@ func (s *Socket) Transmit(descs []Desc) int {
 	}
 	n := sendable(descs, int(s.tx.room(uint32(len(descs)))))
 	descs = descs[:n]
+	ledger, to := s.umem.ledger, withWorker // lent chunks stay with the worker
+	if s.obtained.Discipline == Give {
+		to = s.transmitSide
+		s.given += uint64(n)
+	}
 	for i := range descs {
 		if !s.valid(&descs[i]) {
 			panicDesc(descs[i])
 		}
-	}
-	ledger := s.umem.ledger
-	if s.obtained.Discipline == Give {
-		for i := range descs {
-			ledger.move(descs[i].Addr, withWorker, s.transmitSide)
-		}
-		s.given += uint64(n)
-	} else {
-		for i := range descs {
-			ledger.check(descs[i].Addr)
-		}
+		ledger.move(descs[i].Addr, withWorker, to)
 	}
 	if n > 0 {
 		s.unsent.add(descs)

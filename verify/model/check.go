@@ -38,7 +38,7 @@ func (e *engine) step(s *state, ev feedback.Event) {
 func (e *engine) take(s *state, ev feedback.Event) {
 	var outcome feedback.Outcome
 	retained, next := s.group.Oldest(), s.group.NextPSN()
-	e.acts, outcome = s.group.Step(s.now, ev, e.acts[:0])
+	e.acts, outcome = s.group.Step(s.now, asTrain(s.group, ev), e.acts[:0])
 	if r := &s.receivers[ev.Path]; heard(ev, outcome) {
 		r.asked = r.asked || !ev.Syndrome.IsACK() && ev.PSN == e.psn(int8(r.expected))
 	}
@@ -50,6 +50,17 @@ func (e *engine) take(s *state, ev feedback.Event) {
 		helps = s.group.Oldest()
 	}
 	e.perform(s, ev, e.acts, retained, helps)
+}
+
+// asTrain returns ev as the data path gives it to the group: the next packet of a plain group is a
+// train.
+func asTrain(g *feedback.Group, ev feedback.Event) feedback.Event {
+	if ev.Kind != feedback.Data || g.Plain() == 0 || ev.PSN != g.NextPSN() || ev.PSN.After(g.Horizon()) {
+		return ev
+	}
+	train := feedback.Event{Kind: feedback.Train, PSN: ev.PSN.Prev()}
+	train.Add(ev.AckReq, ev.Last)
+	return train
 }
 
 // perform delivers the packets and replies that ev causes. Nothing below retained is retained, and

@@ -127,10 +127,15 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 				m.reply(out, roce.SyndromeUnlimited, f.View.PSN(f.Head()).Add(200))
 			})},
 		"writes one byte further": {want: Memory, s: calm(), after: on(16,
-			func(_ *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
-				further := *out.Copies[1].Target
-				further.DeltaVA++
-				out.Copies[1].Target = &further
+			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+				further := *out.Copies[1].Path
+				g := m.w.group
+				further.Regions = g.Memory.At(func(v mft.VirtualRegion) mft.Region {
+					at := out.Copies[1].Path.Regions.Region(g.Memory, g.Memory.Find(v.VA, v.RKey, 0))
+					at.VA++
+					return at
+				})
+				out.Copies[1].Path = &further
 			})},
 		"sends the source back to what it can repair": {want: Repair, s: repairing(), after: on(20,
 			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
@@ -271,12 +276,13 @@ func TestInvariantsCatchBrokenCores(t *testing.T) {
 				return r
 			}},
 		"sends a READ to the receivers": {want: Damaged, s: reading(), after: on(20,
-			func(m *meddler, _ *dataplane.Frame, out *dataplane.Outputs) {
+			func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs) {
+				f.Region = 0
 				edits := m.w.group.Edits(-1)
 				for i := range m.w.group.Paths {
 					p := &m.w.group.Paths[i]
 					out.Copies = append(out.Copies, dataplane.Copy{
-						Path: p, PSN: p.FirstPSN.Add(20), Edit: &edits.Paths[i], Target: p.Regions.Target(0),
+						Path: p, PSN: p.FirstPSN.Add(20), Edit: &edits.Paths[i],
 					})
 				}
 			})},

@@ -1,0 +1,71 @@
+package feedback
+
+// train handles packets that the source has sent one after the other, and that the caller has at one
+// time. The group is plain, so each of them causes one Copy to every active path and nothing else.
+// It does the same as one Data event for each: a test holds the two against each other. The Copy of
+// a path has the PSN of the first packet and stands for those of all.
+func (g *Group) train(now Tick, ev *Event, acts []Action) []Action {
+	before := g.source.sent
+	first := before.Next()
+	if next := g.floor.psn.Next(); !next.Before(first) && !next.After(ev.PSN) {
+		g.speech.quietSince = now
+	}
+	if g.repairState != nil {
+		g.heardTrain(now, ev)
+	}
+	if ev.AckReq {
+		g.countsDoubts(now, true) // there is no path in doubt
+	}
+	if upTo, messages := g.counts(); upTo == before {
+		g.source.counted, g.source.messages = ev.PSN, messages.Add(ev.MSN.Sub(0))
+	}
+	g.source.pos, g.source.asks = ev.PSN, ev.AckReq && ev.Asked == ev.PSN
+	g.forward(ev.PSN, ev.Last)
+	g.doubts.trim(ev.PSN)
+	if g.repairState != nil {
+		g.endGuess(now)
+	}
+	for i := range g.paths {
+		p := &g.paths[i]
+		if p.part != PartActive {
+			continue
+		}
+		if p.acked == before {
+			p.since = now
+		}
+		if g.repairState != nil {
+			g.sendsTrain(now, i, ev)
+		}
+		acts = append(acts, Action{Kind: Copy})
+		last := &acts[len(acts)-1]
+		last.Path, last.PSN = i, first
+	}
+	return g.replies(acts)
+}
+
+// heardTrain is heard for each packet of a train.
+func (g *Group) heardTrain(now Tick, ev *Event) {
+	p, packets := &g.pace, ev.PSN.Sub(g.source.sent)
+	if g.source.inside {
+		p.pause = max(now-p.seenAt, p.pause-p.pause/8)
+	}
+	ended := ev.MSN.Sub(0) // messages that ended before the last packet
+	if ev.Last {
+		ended--
+	}
+	for inside := packets - 1 - ended; inside > 0 && p.pause >= 8; inside-- {
+		p.pause -= p.pause / 8
+	}
+	p.seenAt, g.lull = now, lull{}
+}
+
+// sendsTrain notes that a train is sent to path i, which is direct.
+func (g *Group) sendsTrain(now Tick, i int, ev *Event) {
+	l := &g.legs[i]
+	l.carried = false
+	if ev.AckReq {
+		g.sends(now, i, ev.FirstAsked, true)
+		g.ask(now, i, ev.Asked)
+	}
+	l.high = ev.PSN
+}
