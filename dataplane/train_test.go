@@ -23,6 +23,7 @@ type played struct {
 	Traffic dataplane.Traffic
 	State   feedback.Snapshot
 	Kept    []bool
+	Repairs []string // of b, which lacks the third packet
 }
 
 // play gives a core the frames, as a worker does that received them in one batch. If alone is set,
@@ -31,14 +32,14 @@ func (b *engineBench) play(g *mft.Group, frames []dataplane.Frame, alone bool) (
 	p.Sent = map[mft.PortID][]string{}
 	all := frames
 	for len(frames) > 0 {
-		var out dataplane.Outputs
+		out := dataplane.Outputs{Copies: make([]dataplane.Copy, 3)} // of earlier frames
 		f, behind := &frames[0], frames[1:]
 		if alone {
 			// The core takes a frame of no kind for data or an answer by its opcode.
 			f.Kind, behind = 0, nil
 		}
 		r, more := b.core.HandleTrain(0, b.table, f, behind, &out)
-		for _, c := range out.Copies {
+		for _, c := range out.Copies[3:] {
 			for i := range frames[:1+more] {
 				start := c.Apply(&frames[i])
 				p.Sent[c.Path.Port] = append(p.Sent[c.Path.Port], fmt.Sprintf("%x", frames[i].Buf[start:]))
@@ -54,6 +55,12 @@ func (b *engineBench) play(g *mft.Group, frames []dataplane.Frame, alone bool) (
 	}
 	for i := range all {
 		p.Kept = append(p.Kept, all[i].Kept)
+	}
+	nak := ack(ipB, g.Paths[0].FirstPSN.Add(3), roce.NAKSequence)
+	var out dataplane.Outputs
+	b.core.Handle(0, b.table, b.frame(nak), &out)
+	for _, r := range out.Repairs {
+		p.Repairs = append(p.Repairs, fmt.Sprint(r.PSN))
 	}
 	s := dataplane.StateOf(b.core, g.ID)
 	p.Counts, p.Traffic, p.State = map[string]uint64{}, s.Traffic, s.Snapshot
@@ -109,6 +116,7 @@ func TestTrain(t *testing.T) {
 		"a NAK, and no more is plain": {third: same(ack(ipB, 0xFFFFF3, roce.NAKSequence)), trains: []int{2, 1, 1, 1}},
 		"plain packets, with repair":  {third: same(next(2)), policy: feedback.Policy{Repair: feedback.RepairLocal}, trains: []int{5}},
 		"one is missing, with repair": {third: same(next(3)), policy: feedback.Policy{Repair: feedback.RepairLocal}, trains: []int{2, 1, 1, 1}},
+		"damaged, with repair":        {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Buf[len(f.Buf)-5] ^= 1 }, policy: feedback.Policy{Repair: feedback.RepairLocal}, trains: []int{5}},
 		"retained three at a time":    {third: same(next(2)), policy: feedback.Policy{Repair: feedback.RepairLocal, RepairWindow: 3}, trains: []int{5}},
 	} {
 		t.Run(name, func(t *testing.T) {
