@@ -245,3 +245,23 @@ func TestTrainsCalmAGroup(t *testing.T) {
 		t.Errorf("%d groups are noted after %d packets", n, calmPackets)
 	}
 }
+
+// Where the way to the source has changed, its packets that come by the old port are refused, also
+// those that come behind others in a train.
+func TestNoTrainByAPortThatIsLeft(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.core = dataplane.NewCore(nil)
+	b.handle(b.data(g))
+	next := group()
+	next.Source.Leg = leg(2, ipA, 17)
+	table, err := b.table.Replace(g.ID, next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.table = table
+	b.core.Adopt(0, next, &b.out)
+	if got := b.handle(b.data(g)); got != dataplane.WrongPort {
+		t.Errorf("%v", got)
+	}
+}

@@ -53,7 +53,7 @@ func (g *Group) heardTrain(now Tick, ev *Event) {
 	if ev.Last {
 		ended--
 	}
-	for inside := packets - 1 - ended; inside > 0 && p.pause >= 8; inside-- {
+	for range packets - 1 - ended { // those that came inside a message, at once
 		p.pause -= p.pause / 8
 	}
 	p.seenAt, g.lull = now, lull{}

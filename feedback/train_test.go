@@ -26,6 +26,12 @@ func TestTrainEqualsData(t *testing.T) {
 			if active == 0 {
 				continue
 			}
+			if rapid.Bool().Draw(t, "carried") {
+				a.Step(now, Event{Kind: Carried, PSN: a.NextPSN(), MSN: 1, Last: true}, nil)
+				if active = a.Plain(); active == 0 {
+					continue
+				}
+			}
 			b.CopyFrom(a)
 			now += Tick(rapid.IntRange(0, 2000).Draw(t, "pause")) * microsecond
 			train := Event{Kind: Train, PSN: a.NextPSN().Prev()}
