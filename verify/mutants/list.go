@@ -631,9 +631,9 @@ var rules = []rule{
 	{"memory", "a WRITE may reach into the next range", "mft/region.go", "uint64(length) > r.Length-(va-r.VA)", "false"},
 	{"memory", "a packet goes to the range before its own", "mft/region.go", "	return at<<chunkBits | (lo - 1)\n", "	return at<<chunkBits | max(lo-2, 0)\n"},
 	{"memory", "a range that stays moves at the receivers", "mft/region.go", "at >= 0 && was.Range(at) == v {", "at >= 0 && false {"},
-	{"memory", "a WRITE to memory that the group does not have passes", "dataplane/core.go", "	if region < 0 && length > 0 {", "	if region < 0 && length > 1<<31 {"},
+	{"memory", "a WRITE to memory that the group does not have passes", "dataplane/core.go", "	if f.Region < 0 && o.DMABytes > 0 {", "	if f.Region < 0 && o.DMABytes > 1<<31 {"},
 	{"memory", "a group that has no range yet passes every WRITE", "dataplane/core.go", "|| g.Memory == nil:", "|| g.Memory.Len() == 0:"},
-	{"memory", "a retained packet has the address of its last copy", "dataplane/core.go", "g.Memory.Find(f.Original.VA, f.Original.RKey, length)", "g.Memory.Find(v.RETH(f.Head()).VA, v.RETH(f.Head()).RKey, length)"},
-	{"memory", "a retained packet is sent to memory that has left", "dataplane/repair.go", "	if refusal != 0 {", "	if false && refusal != 0 {"},
+	{"memory", "a retained packet has the address of its last copy", "dataplane/core.go", "g.Memory.Find(o.VA, o.RKey, o.DMABytes)", "g.Memory.Find(v.RETH(f.Head()).VA, v.RETH(f.Head()).RKey, o.DMABytes)"},
+	{"memory", "a retained packet is sent to memory that has left", "dataplane/repair.go", "	if admit(st.group, &s.frame) != 0 {", "	if admit(st.group, &s.frame) > 255 {"},
 	{"memory", "the engine carries a group that has no range yet", "mft/block.go", "	case g.Memory != nil && g.Memory.Len() == 0:\n		return ErrBlockNoRegion\n", ""},
 }
