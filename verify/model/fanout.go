@@ -17,6 +17,7 @@ type fan struct {
 	// until then the engine still carries packets.
 	taking bool
 	next   uint8 // the packet that the engine carries next
+	limit  uint8 // the last packet that it may carry, as far as the switch has told it
 	merges bool  // the engine merges ACKs
 	// While it does: what each receiver of the block has acknowledged, and what the source was
 	// told.
@@ -38,7 +39,23 @@ func (e *engine) sendMoves(s *state, ms []move) []move {
 
 // mayCarry says whether the engine would carry the source's next packet.
 func (e *engine) mayCarry(s *state) bool {
-	return s.fan.armed && s.src.canSend(e.World) && s.src.next == s.fan.next && s.src.next != e.read()
+	return s.fan.armed && s.src.canSend(e.World) && s.src.next == s.fan.next && s.src.next != e.read() && !e.beyond(s)
+}
+
+// beyond says whether the engine must not carry its next packet, because it would overwrite one
+// that a receiver may lack: it retains as many as the window has. While it merges, what the source
+// was told moves that on.
+func (e *engine) beyond(s *state) bool {
+	moved := s.fan.merges && int(s.fan.next)-int(e.packet(s.fan.told.PSN)) <= e.Policy.RepairWindow
+	return s.fan.next > s.fan.limit && !moved
+}
+
+// extend tells the engine how far it may carry.
+func (e *engine) extend(s *state) {
+	s.fan.limit = maxPackets
+	if window := e.Policy.RepairWindow; e.Policy.Repair != feedback.RepairOff && window > 0 {
+		s.fan.limit = uint8(min(int(e.packet(s.group.Oldest()))+window-1, maxPackets))
+	}
 }
 
 // carry lets the source send its next packet while the engine is armed.
@@ -64,6 +81,7 @@ func (e *engine) arm(s *state) {
 	for i := range s.receivers[:e.Receivers] {
 		s.receivers[i].inBlock = s.group.Part(i) == feedback.PartActive
 	}
+	e.extend(s)
 	e.resume(s)
 }
 
@@ -133,6 +151,7 @@ func (e *engine) endMerge(s *state) {
 // sync tells the group what the engine has carried and merged. The engine merges nothing more until
 // resume.
 func (e *engine) sync(s *state) {
+	defer e.checkKept(s, s.group.Oldest())
 	defer e.endMerge(s)
 	known, next := e.known(s), s.fan.next
 	if !s.fan.armed || known == next {
@@ -147,6 +166,20 @@ func (e *engine) sync(s *state) {
 		}
 	}
 	e.take(s, ev)
+}
+
+// checkKept checks that the engine has carried nothing for which the switch lets go of a packet
+// that a receiver may lack. Before, the packets from was on were retained.
+func (e *engine) checkKept(s *state, was roce.PSN) {
+	oldest := s.group.Oldest()
+	if e.Policy.Repair == feedback.RepairOff || !oldest.After(was) {
+		return
+	}
+	for _, i := range e.block(s) {
+		if s.group.Part(i) == feedback.PartActive && s.group.Place(i).PSN.Next().Before(oldest) {
+			e.fail("receiver %d may lack packet %d, and the engine has overwritten it", i, e.packet(s.group.Place(i).PSN.Next()))
+		}
+	}
 }
 
 // known is the packet behind those that the group knows.
@@ -164,6 +197,7 @@ func (e *engine) settle(s *state) {
 		}
 	}
 	s.fan.taking = s.group.Plain() != paths
+	e.extend(s)
 	e.resume(s)
 }
 

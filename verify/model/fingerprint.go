@@ -28,7 +28,7 @@ func (c *encoder) encode(w *World, s *state) []byte {
 	b := append(c.whole[:0], src.unacked, src.next, src.sent, bit(src.idle)|bit(src.retried)<<1|bit(src.rnrWait)<<2,
 		byte(src.status), byte(src.end.syndrome), src.end.packet, byte(s.place), byte(s.told), byte(s.messages),
 		left.losses, left.doubles, left.delays, left.early, left.notReady, left.fatals, left.deaths, left.crashes, left.stale, left.ticks,
-		left.armed, left.forgets, bit(s.fan.armed)|bit(s.fan.taking)<<1|bit(s.few)<<2|bit(s.fan.merges)<<3, s.fan.next, src.retries, s.home.n)
+		left.armed, left.forgets, bit(s.fan.armed)|bit(s.fan.taking)<<1|bit(s.few)<<2|bit(s.fan.merges)<<3, s.fan.next, s.fan.limit, src.retries, s.home.n)
 	for _, m := range s.home.all() {
 		b = append(b, byte(m.packet), byte(m.syndrome))
 	}

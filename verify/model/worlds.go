@@ -83,6 +83,7 @@ var everyday = mishaps{
 	{Losses: 2, Ticks: 1, Receivers: 2, Policy: mending(repairs(1, 0), feedback.Policy{Speak: feedback.SpeakRNR})},
 	{Losses: 2, Armed: 1, Policy: repairs(1, 0)},
 	{Losses: 1, Armed: 1, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 1, Armed: 1, Message: 1, Packets: 5, Receivers: 2, Policy: repairs(1, 2)},
 }
 
 // thorough lists worlds that take up to a minute and some gigabytes each.
@@ -143,6 +144,12 @@ var thorough = mishaps{
 	{Losses: 1, Deaths: 1, Crashes: 1, Policy: feedback.Policy{SilentAfter: time.Duration(tickLength), Evict: true}},
 	{Losses: 2, Packets: 6, Message: 3, Policy: repairs(1, 2)},
 	{Losses: 2, Armed: 2, Ticks: 1, Receivers: 2, Policy: repairs(1, 0)},
+	{Losses: 2, Armed: 1, Message: 1, Packets: 6, Receivers: 2, Policy: repairs(1, 2)},
+	{Losses: 1, Armed: 1, Ticks: 1, Message: 1, Receivers: 2, Policy: repairs(1, 2)},
+	{Losses: 1, Armed: 2, Ticks: 1, Message: 1, Receivers: 2, Policy: repairs(1, 3)},
+	{Losses: 1, Armed: 1, Early: 1, Message: 1, Receivers: 2, Policy: repairs(1, 2)},
+	{Losses: 1, Armed: 1, Delays: 1, Doubles: 1, Message: 1, Receivers: 2, Policy: repairs(1, 2)},
+	{Losses: 1, Armed: 1, Message: 1, Policy: repairs(1, 2)},
 }
 
 // mending returns the policy p with the repair of r.
