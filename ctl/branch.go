@@ -57,6 +57,7 @@ func (c *Controller) PutBranch(ctx context.Context, upper, name string, b api.Br
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.confirmedAbove(g, b.Confirmed)
 	return c.branchAnswer(g), nil
 }
 
@@ -81,6 +82,7 @@ func (c *Controller) renew(upper, name string, b *api.Branch) (answer api.Branch
 	}
 	g.branch.Lease = time.Duration(b.Lease) * time.Second
 	g.branch.expires = time.Now().Add(g.branch.Lease)
+	c.confirmedAbove(g, b.Confirmed)
 	return c.branchAnswer(g), true
 }
 

@@ -3,9 +3,11 @@ package ctl
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -39,18 +41,40 @@ func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
 	if err != nil {
 		return api.Group{}, err
 	}
-	if l := linkOf(g.links, m.ID()); l != nil {
-		return api.Group{}, api.Errorf(api.BadRequest, "%v is behind box %s; confirm there", m.IP, l.Box)
-	}
 	if err := checkQP(g.wanted, m, ready); err != nil {
 		return api.Group{}, err
 	}
 	if g.past.Confirm(m.ID()) {
+		c.confirmed(g, m, fmt.Sprintf("its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State)))
 		c.keepChronicle(g)
-		c.Log.Info("member confirmed", zap.String("group", g.name), zap.Stringer("member", m.IP))
-		c.memberEvent(api.MemberConfirmed, g, m.ID(), "its QP %d is in state %s", m.QPN, strings.ToUpper(ready.State))
 	}
 	return c.view(g), nil
+}
+
+// confirmedAbove records the confirmations of receivers that came at a box above.
+func (c *Controller) confirmedAbove(g *group, ids []api.MemberID) {
+	changed := false
+	for _, named := range ids {
+		i := g.wanted.Receiver(groupfile.ID{IP: addrOf(named.IP), RemoteQPN: roce.QPN(named.RemoteQPN)})
+		if i < 0 || !g.past.Confirm(g.wanted.Receivers[i].ID()) {
+			continue
+		}
+		changed = true
+		c.confirmed(g, &g.wanted.Receivers[i], fmt.Sprintf("box %s says so", g.branch.Upper))
+	}
+	if changed {
+		c.keepChronicle(g)
+	}
+}
+
+// confirmed tells that a receiver has confirmed. If it is behind another box, that box hears so
+// with its next renewal, which is due at once.
+func (c *Controller) confirmed(g *group, m *groupfile.Member, cause string) {
+	if l := linkOf(g.links, m.ID()); l != nil {
+		l.asked = time.Time{}
+	}
+	c.Log.Info("member confirmed", zap.String("group", g.name), zap.Stringer("member", m.IP))
+	c.memberEvent(api.MemberConfirmed, g, m.ID(), "%s", cause)
 }
 
 // confirming finds the receiver that a confirmation is about.

@@ -124,7 +124,7 @@ func TestWhatAConfirmationMayNotSay(t *testing.T) {
 	}
 }
 
-// Each box hears the receivers that are attached to it, and the root hears of them.
+// A receiver says that it is ready at its own box or at one above, and the boxes tell each other.
 func TestConfirmationsBehindABox(t *testing.T) {
 	f := newFabric(t, 2, "b1 b2")
 	b1, b2 := f.box("b1"), f.box("b2")
@@ -135,14 +135,22 @@ func TestConfirmationsBehindABox(t *testing.T) {
 	}
 	m := b2.groups["g1"].wanted.Receivers[0]
 	request := []byte(strings.Replace(`{"ip": "10.2.0.1", "qpn": N, "state": "RTR"}`, "N", fmt.Sprint(m.QPN), 1))
-	if _, err := b1.Confirm("g1", request); err == nil || err.Error() != "10.2.0.1 is behind box b2; confirm there" {
-		t.Error(err)
-	}
 	if _, err := b2.Confirm("g1", request); err != nil {
 		t.Fatal(err)
 	}
 	b1.groups["g1"].links[0].asked = time.Time{}
 	b1.tend(t.Context(), b1.groups["g1"])
+	if g, _ := b1.Group("g1"); !g.ClearToSend {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	if err := b1.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	f.create(strings.Replace(groupFile("10.2.0.1"), "{ip: 10.2.0.1,", "{confirm: true, ip: 10.2.0.1,", 1))
+	if g, err := b1.Confirm("g1", request); err != nil || g.ClearToSend {
+		t.Errorf("box b2 has not heard of it: %+v, %v", g.GroupSummary, err)
+	}
+	f.tendAll(time.Now())
 	if g, _ := b1.Group("g1"); !g.ClearToSend {
 		t.Errorf("%+v", g.GroupSummary)
 	}

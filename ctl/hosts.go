@@ -89,8 +89,8 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 		return api.HostGroup{}, api.Errorf(api.BadRequest, "your address is %v, and groupIPs of hosts: in rocastd.yaml has no address of its family", host)
 	}
 	asking, err := gather.NewHost(host, request)
-	if err == nil && !asking.Ready {
-		err = h.refuseFar(ctx, host)
+	if err == nil && !asking.Ready && asking.Role == groupfile.Source.String() {
+		err = h.refuseFarSource(ctx, host)
 	}
 	if err != nil {
 		return api.HostGroup{}, err
@@ -120,20 +120,49 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 	}
 }
 
-// refuseFar refuses a host that is attached to another box. What that box carries of a group hears
-// no confirmation that comes here, so the group would never be clear to send.
-func (h *Hosts) refuseFar(ctx context.Context, host netip.Addr) error {
+// refuseFarSource refuses a source that is attached to another box, before anybody waits for it.
+func (h *Hosts) refuseFarSource(ctx context.Context, host netip.Addr) error {
 	if len(h.c.Neighbours) == 0 {
 		return nil
 	}
+	through, err := h.behind(ctx, host)
+	if err == nil && through != "" {
+		err = api.Errorf(api.BadRequest, "%v is behind box %s, and a group begins at the box to which its source is attached; name box %[2]s at all hosts of the group",
+			host, through)
+	}
+	return err
+}
+
+// behind returns the box by which a host is reached; "": the host is attached to this box.
+func (h *Hosts) behind(ctx context.Context, host netip.Addr) (box string, err error) {
 	m := groupfile.Member{IP: host}
 	defer h.c.settle(ctx, []groupfile.Member{m})()
 	through, err := h.c.through(&m, nil)
-	if err == nil && len(through) > 0 {
-		err = api.Errorf(api.BadRequest, "%v is behind box %s, and box %s makes groups only of hosts that are attached to it; name box %[2]s if all "+
-			"hosts of the group are attached there, or make the group by a group file on box %[3]s (rocast group create)", host, through[0], h.c.Box)
+	if len(through) > 0 {
+		box = through[0]
 	}
-	return err
+	return box, err
+}
+
+// nearSender returns a sender of a party that is attached to this box. The group begins with it: a
+// tree of boxes begins at the box of its first source.
+func (h *Hosts) nearSender(ctx context.Context, party *gather.Party) (*gather.Host, error) {
+	if len(h.c.Neighbours) == 0 {
+		return party.Hosts[0], nil
+	}
+	far := ""
+	for _, host := range party.Hosts {
+		if host.Role == groupfile.Receiver.String() {
+			continue
+		}
+		box, err := h.behind(ctx, host.IP)
+		if box == "" || err != nil {
+			return host, err
+		}
+		far = fmt.Sprintf("%v is behind box %s", host.IP, box)
+	}
+	return nil, api.Errorf(api.BadRequest, "no member of group %s that sends is attached to box %s (%s); name the box of a member that sends at all hosts of the group",
+		party.Name, h.c.Box, far)
 }
 
 // ours refuses a group that hosts may not join.
@@ -155,7 +184,7 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 		return nil, err
 	}
 	defer done()
-	g, err := h.c.Group(name)
+	g, err := h.group(name)
 	switch {
 	case kindOf(err) == api.NotFound && !host.Ready:
 		return nil, nil
@@ -215,7 +244,7 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 // confirm records that a member's QP is ready. A source needs no confirmation.
 func (h *Hosts) confirm(name string, m *api.Member) (*api.Group, error) {
 	if !m.Confirm {
-		g, err := h.c.Group(name)
+		g, err := h.group(name)
 		return &g, err
 	}
 	text, err := json.Marshal(api.Confirmation{IP: m.IP, QPN: m.QPN, State: "RTS", PSN: &m.PSN})
@@ -337,12 +366,17 @@ func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) 
 	qpn := h.freeQPN(ip)
 	var rkey [4]byte
 	_, _ = rand.Read(rkey[:])
-	text, err := party.File(ip, qpn, binary.BigEndian.Uint32(rkey[:])&^(gather.MaxRegions-1))
-	h.mu.Unlock() // a host that asks again may change the party
+	// All hosts wait for this, so it goes on if the one that came last goes away.
+	ctx = context.WithoutCancel(ctx)
+	h.mu.Unlock() // who has come does not change any more
+	var text []byte
 	var g api.Group
+	first, err := h.nearSender(ctx, party)
 	if err == nil {
-		// All hosts wait for this, so it goes on if the one that came last goes away.
-		g, err = h.c.Create(context.WithoutCancel(ctx), text)
+		text, err = party.File(first, ip, qpn, binary.BigEndian.Uint32(rkey[:])&^(gather.MaxRegions-1))
+	}
+	if err == nil {
+		g, err = h.c.Create(ctx, text)
 	}
 	h.mu.Lock()
 	defer h.hall.Close(party) // wakes those who wait
@@ -457,7 +491,7 @@ func (h *Hosts) leaving(ctx context.Context, host netip.Addr, name string) (g *a
 			unlock()
 		}
 	}()
-	there, err := h.c.Group(name)
+	there, err := h.group(name)
 	if err == nil {
 		err = ours(&there)
 	}
@@ -491,7 +525,7 @@ func (h *Hosts) remove(ctx context.Context, name string, m *api.Member) (gone bo
 		}
 		return false, unlined(err)
 	}
-	g, err := h.c.Group(name)
+	g, err := h.group(name)
 	if err != nil {
 		return false, err
 	}

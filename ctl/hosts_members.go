@@ -14,6 +14,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/gather"
+	"github.com/rocast/rocast/ctl/groupfile"
 )
 
 const (
@@ -138,7 +139,52 @@ func (h *Hosts) follow(ctx context.Context, name string, g *api.Group, host *gat
 	}
 }
 
+// group returns a group with all its members.
+func (h *Hosts) group(name string) (api.Group, error) {
+	g, err := h.c.Group(name)
+	if err == nil {
+		h.addFar(&g)
+	}
+	return g, err
+}
+
+// addFar puts the members that are behind other boxes in the place of the ends of links. Where the
+// source of the moment is behind a link, any member there that sends may be it.
+func (h *Hosts) addFar(g *api.Group) {
+	if len(g.Links) == 0 {
+		return
+	}
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	there := h.c.groups[g.Name]
+	if there == nil || there.wanted == nil {
+		return
+	}
+	ends := map[string]string{} // the part of each link, by the address of its box
+	var all []api.Member
+	for _, m := range g.Members {
+		if m.RemoteIP == "" {
+			all = append(all, m)
+		} else {
+			ends[m.IP] = m.Part
+		}
+	}
+	for _, m := range there.wanted.Members() {
+		l := linkOf(there.links, m.ID())
+		if l == nil || slices.ContainsFunc(all, func(known api.Member) bool { return known.IP == m.IP.String() }) {
+			continue
+		}
+		far := member(&m, api.Reach{})
+		if m.Role == groupfile.Both {
+			far.Part = ends[l.Remote.IP]
+		}
+		all = append(all, far)
+	}
+	g.Members = all
+}
+
 func (h *Hosts) describe(g *api.Group) api.HostGroup {
+	h.addFar(g)
 	a := api.HostGroup{
 		Name: g.Name, State: api.HostRunning, IP: g.IP, QPN: g.QPN, MTU: g.MTU, Memory: g.Memory, ClearToSend: g.ClearToSend,
 		Degraded: g.State == api.Failed || g.State == api.Degraded && !g.GoesOn, Reason: g.Reason,
@@ -257,7 +303,7 @@ func (h *Hosts) expire(ctx context.Context, s silent) {
 	if back {
 		return
 	}
-	g, err := h.c.Group(s.group)
+	g, err := h.group(s.group)
 	if err != nil || ours(&g) != nil {
 		return
 	}

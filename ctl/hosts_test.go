@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/internal/testlab"
@@ -320,36 +322,120 @@ func TestHostsAfterARestart(t *testing.T) {
 	w.expect(t, nothing)
 }
 
-// A host that is attached to another box hears so before anything waits for it, and the other hosts
-// of its group make the group without it.
-func TestAHostBehindAnotherBox(t *testing.T) {
+// asksAt is what a host of a fabric says that joins.
+func asksAt(ip, role string, members int) api.HostRequest {
+	r := asks(ip, role, members)
+	r.QPN += uint32(addr(ip).As4()[1])
+	return r
+}
+
+func (h *Hosts) readyAt(t *testing.T, ip, role string) api.HostGroup {
+	t.Helper()
+	r := asksAt(ip, role, 3)
+	r.Ready = true
+	a, err := h.Join(t.Context(), addr(ip), "g1", r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// Hosts behind other boxes join at the box to which the source is attached. They say there that
+// they are ready, and the boxes on the way hear so, also one that has forgotten it.
+func TestHostsBehindOtherBoxes(t *testing.T) {
+	f := newFabric(t, 3, "b1 b2", "b2 b3")
+	b1, b2, b3 := f.box("b1"), f.box("b2"), f.box("b3")
+	b1.route(2, "b2")
+	b1.route(3, "b2")
+	b2.route(3, "b3")
+	h := NewHosts(b1.Controller, hostsConfig)
+	far := h.join(t, "g1", "10.3.0.1", asksAt("10.3.0.1", "receiver", 3))
+	h.came(t, "g1", "10.3.0.1")
+	near := h.join(t, "g1", "10.1.0.2", asksAt("10.1.0.2", "receiver", 3))
+	h.came(t, "g1", "10.1.0.2")
+	source := h.join(t, "g1", "10.1.0.1", asksAt("10.1.0.1", "source", 3))
+	for _, c := range []chan joining{far, near, source} {
+		outcome(t, c)
+	}
+	f.check("b1: 10.1.0.2 b2 | b2: b3 | b3: 10.3.0.1")
+	h.readyAt(t, "10.1.0.2", "receiver")
+	h.readyAt(t, "10.3.0.1", "receiver")
+	if a := h.readyAt(t, "10.1.0.1", "source"); a.ClearToSend {
+		t.Errorf("before the boxes behind have heard: %+v", a)
+	}
+	f.tendAll(time.Now()) // nobody waits until a lease is due: each box passes it on at once
+	if g := b3.groups["g1"]; len(b3.absent(g)) > 0 {
+		t.Errorf("the last box waits for %+v", b3.absent(g))
+	}
+	renew := func() {
+		for _, b := range []*box{b2, b1} {
+			for _, l := range b.groups["g1"].links {
+				l.asked = time.Time{}
+			}
+			b.tend(t.Context(), b.groups["g1"])
+		}
+	}
+	renew()
+	if a := h.readyAt(t, "10.1.0.1", "source"); !a.ClearToSend {
+		t.Errorf("all are ready: %+v", a)
+	}
+	for _, b := range []*box{b1, b2, b3} {
+		if n := b.logs.FilterMessage("member confirmed").FilterField(zap.Stringer("member", addr("10.3.0.1"))).Len(); n != 1 {
+			t.Errorf("%s has logged %d times that it is ready", b.name, n)
+		}
+	}
+	b3.restart(false, true)
+	renew()
+	if g := b3.groups["g1"]; g == nil || len(b3.absent(g)) > 0 {
+		t.Error("a box that has forgotten the group does not hear again who is ready")
+	}
+	// A program that starts again is not ready because the one before was.
+	again := asksAt("10.3.0.1", "receiver", 3)
+	again.QPN++
+	outcome(t, h.join(t, "g1", "10.3.0.1", again))
+	renew()
+	if a := h.readyAt(t, "10.1.0.1", "source"); a.ClearToSend {
+		t.Errorf("another program of a host: %+v", a)
+	}
+	if err := h.Leave(t.Context(), addr("10.3.0.1"), "g1"); err != nil {
+		t.Fatal(err)
+	}
+	f.check("b1: 10.1.0.2")
+	if err := h.End(t.Context(), addr("10.1.0.1"), "g1", true); err != nil {
+		t.Fatal(err)
+	}
+	f.nothingLeft()
+}
+
+// A group begins at the box of a member that sends: at another box a source hears which one, before
+// anything waits for it, and among several that send one at this box is the first.
+func TestAGroupBeginsAtTheBoxOfASender(t *testing.T) {
 	f := newFabric(t, 2, "b1 b2")
 	b1 := f.box("b1")
 	tracked := b1.hops.Tracked()
 	b1.hops.Meanwhile = func() { b1.route(2, "b2") } // the kernel is asked when the host comes
 	h := NewHosts(b1.Controller, hostsConfig)
-	far := "10.2.0.1 is behind box b2, and box b1 makes groups only of hosts that are attached to it; name box b2 if all hosts of the group are attached there, " +
-		"or make the group by a group file on box b1 (rocast group create)"
-	refused := func(when string) {
-		t.Helper()
-		if a, err := h.Join(t.Context(), addr("10.2.0.1"), "g1", asks("10.2.0.1", "receiver", 2), ""); err == nil || err.Error() != far || kindOf(err) != api.BadRequest {
-			t.Errorf("%s: %+v, %v", when, a, err)
-		}
+	const far = "10.2.0.1 is behind box b2, and a group begins at the box to which its source is attached; name box b2 at all hosts of the group"
+	if a, err := h.Join(t.Context(), addr("10.2.0.1"), "g1", asksAt("10.2.0.1", "source", 2), ""); err == nil || err.Error() != far || kindOf(err) != api.BadRequest {
+		t.Errorf("%+v, %v", a, err)
 	}
-	refused("nobody waits")
-	if n := b1.hops.Tracked(); n != tracked {
+	if n := b1.hops.Tracked(); n != tracked || h.hall.Party("g1") != nil {
 		t.Errorf("%d addresses are tracked for a host that was refused", n-tracked)
 	}
-	source := h.join(t, "g1", "10.1.0.1", asks("10.1.0.1", "source", 2))
-	h.came(t, "g1", "10.1.0.1")
-	refused("the source waits")
-	receiver := h.join(t, "g1", "10.1.0.2", asks("10.1.0.2", "receiver", 2))
-	outcome(t, source)
-	outcome(t, receiver)
-	refused("the group runs")
-	r := asks("10.1.0.2", "receiver", 2)
-	r.Ready = true
-	if a, err := h.Join(t.Context(), addr("10.1.0.2"), "g1", r, ""); err != nil || !a.ClearToSend {
-		t.Errorf("%+v, %v", a, err)
+	first := h.join(t, "g1", "10.2.0.1", asksAt("10.2.0.1", "both", 2))
+	h.came(t, "g1", "10.2.0.1")
+	outcome(t, h.join(t, "g1", "10.1.0.2", asksAt("10.1.0.2", "both", 2)))
+	outcome(t, first)
+	if g, err := b1.Group("g1"); err != nil || g.Members[0].IP != "10.1.0.2" || len(g.Members) != 2 {
+		t.Errorf("%+v, %v", g.Members, err)
+	}
+	first = h.join(t, "g2", "10.2.0.1", asksAt("10.2.0.1", "both", 2))
+	h.came(t, "g2", "10.2.0.1")
+	second := h.join(t, "g2", "10.1.0.2", asksAt("10.1.0.2", "receiver", 2))
+	const none = "no member of group g2 that sends is attached to box b1 (10.2.0.1 is behind box b2); name the box of a member that sends at all hosts of the group"
+	for _, c := range []chan joining{first, second} {
+		if j := <-c; j.err == nil || j.err.Error() != none {
+			t.Errorf("\ngot  %v\nwant %s", j.err, none)
+		}
 	}
 }

@@ -22,10 +22,16 @@ type errand struct {
 	claim      int64    // see api.Branch
 	visited    []string // up to this box
 	file       *groupfile.File
+	confirmed  []groupfile.ID // the receivers that have confirmed, wherever they are
 }
 
 func (c *Controller) errandOf(g *group, f *groupfile.File) errand {
 	e := errand{name: g.name, root: c.Box, epoch: g.epoch, claim: g.claim, visited: []string{c.Box}, file: below(f)}
+	for i := range f.Receivers {
+		if id := f.Receivers[i].ID(); g.past.IsConfirmed(id) {
+			e.confirmed = append(e.confirmed, id)
+		}
+	}
 	if b := g.branch; b != nil {
 		e.root, e.claim, e.visited = b.Root, b.Claim, append(slices.Clone(b.Visited), c.Box)
 	}
@@ -44,6 +50,11 @@ func (c *Controller) ask(ctx context.Context, e errand, l link) (link, error) {
 	}
 	for _, m := range l.Later {
 		request.Later = append(request.Later, m.message())
+	}
+	for _, id := range e.confirmed {
+		if slices.Contains(l.Members, id) {
+			request.Confirmed = append(request.Confirmed, api.MemberID{IP: id.IP.String(), RemoteQPN: uint32(id.RemoteQPN)})
+		}
 	}
 	if l.Remote.QPN != 0 {
 		request.Yours = &l.Remote

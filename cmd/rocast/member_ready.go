@@ -18,7 +18,7 @@ func (a *app) memberReady() *cobra.Command {
 		Short: "Confirm that a receiver's QP is ready",
 		Long: `Confirm that a receiver's QP is ready, with what ibv_query_qp says of it. A group is clear to send once all its members are
 reached and those with confirm: true in the group file have confirmed. What is given is compared with the group file, so that
-a QP that would lose data is found before the source sends. Behind several boxes, confirm at the box of the receiver.`,
+a QP that would lose data is found before the source sends. Of several boxes, confirm at that of the receiver or at one above it.`,
 		Args:              takes("GROUP"),
 		ValidArgsFunction: completed(a.groupNames),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -33,6 +33,9 @@ type Branch struct {
 	// from another box. At a box that does not know the branch, those without a Since no longer
 	// take part; at one that knows it, they join.
 	Later []Later `json:"later,omitempty"`
+	// Confirmed are members behind the asked box whose programs have said at a box above that their
+	// QPs are ready.
+	Confirmed []MemberID `json:"confirmed,omitempty"`
 	// File is a group file without source: the members behind the asked box.
 	File string `json:"file"`
 }

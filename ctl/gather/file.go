@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/mft"
@@ -37,9 +38,10 @@ type region struct {
 	RKey   uint32 `json:"rkey"`
 }
 
-// File returns the group file of a party that is closed. rkey is the R_Key of the first region to
-// which the source WRITEs; the next regions have the next R_Keys. All regions begin at VA 0.
-func (p *Party) File(ip netip.Addr, qpn roce.QPN, rkey uint32) ([]byte, error) {
+// File returns the group file of a party that is closed, with the member first before the others.
+// rkey is the R_Key of the first region to which the source WRITEs; the next regions have the next
+// R_Keys. All regions begin at VA 0.
+func (p *Party) File(first *Host, ip netip.Addr, qpn roce.QPN, rkey uint32) ([]byte, error) {
 	var memory []mft.VirtualRegion
 	mtu := p.Hosts[0].MTU
 	for _, h := range p.Hosts {
@@ -55,7 +57,8 @@ func (p *Party) File(ip netip.Addr, qpn roce.QPN, rkey uint32) ([]byte, error) {
 	for _, r := range memory {
 		f.Memory = append(f.Memory, region(r))
 	}
-	for _, h := range p.Hosts {
+	hosts := slices.DeleteFunc(slices.Clone(p.Hosts), func(h *Host) bool { return h == first })
+	for _, h := range append([]*Host{first}, hosts...) {
 		m, err := h.Member(memory)
 		if err != nil {
 			return nil, err

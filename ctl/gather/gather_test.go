@@ -68,7 +68,7 @@ func TestTheGroupOfTheHostsThatHaveCome(t *testing.T) {
 	if got := strings.Join(p.Came(), " "); got != "10.77.0.2 10.77.0.1 10.77.0.3" {
 		t.Error(got)
 	}
-	text, err := p.File(addr(200), 77, 0x40)
+	text, err := p.File(p.Hosts[0], addr(200), 77, 0x40)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestAGroupWithoutRegions(t *testing.T) {
 	var l Hall
 	come(t, &l, host(t, 1, "source", 2))
 	come(t, &l, host(t, 2, "receiver", 2))
-	text, err := l.Party("g1").File(addr(200), 77, 1)
+	text, err := l.Party("g1").File(l.Party("g1").Hosts[0], addr(200), 77, 1)
 	if err != nil || !strings.Contains(string(text), `"memory":[]`) {
 		t.Errorf("%s, %v", text, err)
 	}

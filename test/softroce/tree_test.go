@@ -28,6 +28,9 @@ var treeStories = []story{
 	{"perftest, restart of the spine", true, storyPerftestSpineRestart},
 	{"RDMA-CM", true, storyRDMACM},
 	{"perftest -R", false, storyPerftestRThrough},
+	{"librocast", true, storyHost},
+	{"librocast, sources in turn", false, storyHostSources},
+	{"librocast, group ends", false, storyHostEnds},
 }
 
 // TestLeafSpine plays stories on Soft-RoCE hosts, of which two are at each of two leaves, on links
@@ -39,6 +42,7 @@ func openLeafSpine(t *testing.T, kernel, bin string, loses bool) *stage {
 	l := openLab(t, Config{Kernel: kernel, Guests: 4, MTU: MTU1024})
 	n := &neighbours{t: t, bin: bin}
 	root := n.add(l.Box.(*Namespace), "leaf1", boxAddr, 1, 2)
+	root.more = fmt.Sprintf("hosts: {listen: '%s:%d', groupIPs: [10.77.0.200]}\n", boxAddr, hostPort)
 	spine := n.add(openBox(t), "spine", spineAddr)
 	leaf := n.add(openBox(t), "leaf2", farAddr, 3, 4)
 	n.join(root, spine, loses)
