@@ -54,6 +54,9 @@ func (c *Controller) Confirm(name string, request []byte) (api.Group, error) {
 // confirmedAbove records the confirmations of receivers that came at a box above.
 func (c *Controller) confirmedAbove(g *group, ids []api.MemberID) {
 	changed := false
+	if g.wanted == nil { // what was stored of it cannot be read
+		return
+	}
 	for _, named := range ids {
 		i := g.wanted.Receiver(groupfile.ID{IP: addrOf(named.IP), RemoteQPN: roce.QPN(named.RemoteQPN)})
 		if i < 0 || !g.past.Confirm(g.wanted.Receivers[i].ID()) {
