@@ -376,8 +376,16 @@ func TestHostsBehindOtherBoxes(t *testing.T) {
 		}
 	}
 	renew()
-	if a := h.readyAt(t, "10.1.0.1", "source"); !a.ClearToSend {
+	a := h.readyAt(t, "10.1.0.1", "source")
+	if !a.ClearToSend {
 		t.Errorf("all are ready: %+v", a)
+	}
+	var ips []string // not those of boxes, to which nobody falls back
+	for _, m := range a.Members {
+		ips = append(ips, m.IP)
+	}
+	if got := strings.Join(ips, " "); got != "10.1.0.1 10.1.0.2 10.3.0.1" {
+		t.Errorf("a host hears of the members %s", got)
 	}
 	for _, b := range []*box{b1, b2, b3} {
 		if n := b.logs.FilterMessage("member confirmed").FilterField(zap.Stringer("member", addr("10.3.0.1"))).Len(); n != 1 {
