@@ -384,6 +384,9 @@ func (c *Core) arm(now feedback.Tick, st *state, out *Outputs) error {
 	f.merges.of(&c.block)
 	f.merges.busy, f.merges.looked, f.merges.before = now, now, f.carried
 	c.resume(now, st)
+	if st.held != nil {
+		c.await(now, st) // no event may follow
+	}
 	return nil
 }
 

@@ -615,6 +615,18 @@ func TestALostTailIsRepairedAfterAHopHasChanged(t *testing.T) {
 	b.expectEngine(false)
 }
 
+// From the moment on at which the engine carries a group with repair the worker looks at it, however
+// patient the group is.
+func TestAGroupIsLookedAtSinceItWasArmed(t *testing.T) {
+	g := group()
+	g.Policy.Repair, g.Policy.RepairTimerFloor, g.Policy.RepairTimerCap = feedback.RepairLocal, time.Second, time.Second
+	b := newEngineBench(t, g)
+	b.arm(g)
+	if pause := b.core.Pause(0); pause <= 0 || pause > dataplane.LookPeriod {
+		t.Errorf("the worker looks after %v", time.Duration(pause))
+	}
+}
+
 // A worker looks for the answers to what the engine carries of a group with repair only while the
 // engine carries it.
 func TestAGroupThatWasTakenBackIsNotLookedAt(t *testing.T) {

@@ -73,9 +73,9 @@ func (w *waiting) remove(st *state) {
 // a worker that looks for them earlier is woken in vain.
 const carriedPeriod = feedback.Tick(time.Millisecond)
 
-// LookPeriod is how often the core looks at a group that the engine carries and that is idle. If
-// all receivers lose the end of what was carried, nothing else tells the core of it. The period is
-// a fraction of any source's timeout, and costs an idle worker little: the looks at all such groups
+// LookPeriod is how often the core looks at a group that the engine carries without merging. If all
+// receivers lose the end of what was carried, nothing else tells the core of it. The period is a
+// fraction of any source's timeout, and costs an idle worker little: the looks at all such groups
 // come together.
 const LookPeriod = feedback.Tick(10 * time.Millisecond)
 
@@ -88,10 +88,11 @@ func (c *Core) await(now feedback.Tick, st *state) {
 		due = now + streamedPeriod
 	case st.fan.merges.on:
 		due = min(now+mergedPeriod, max(st.merge.PathsDue(), now+feedback.RepairPeriod))
-	case st.fan.at.Armed && waits:
-		due = max(st.merge.Due(now), now+carriedPeriod)
 	case st.fan.at.Armed:
 		due = (now/LookPeriod + 1) * LookPeriod
+		if waits {
+			due = min(due, max(st.merge.Due(now), now+carriedPeriod))
+		}
 	case waits:
 		due = st.merge.Due(now)
 	default:

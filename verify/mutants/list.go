@@ -333,6 +333,7 @@ var rules = []rule{
 	{"repair", "a group that is due earlier than expected waits", "dataplane/waiting.go", "	case due < h.due:\n", "	case false:\n"},
 	{"repair", "events put a timer off", "dataplane/waiting.go", "	case due < h.due:\n", "	default:\n"},
 	{"repair", "a worker looks for what the engine carries as often as for other groups", "dataplane/waiting.go", "max(st.merge.Due(now), now+carriedPeriod)", "st.merge.Due(now)"},
+	{"repair", "a group that was just armed is not looked at", "dataplane/fanout.go", "		c.await(now, st) // no event may follow\n", ""},
 	{"repair", "a worker looks as often at what a fast source sends", "dataplane/merging.go", "m.streams = f.carried", "m.streams = false && f.carried"},
 	{"repair", "a source that has become slow is looked at as a fast one", "dataplane/merging.go", "m.streams = f.carried", "m.streams = m.streams || f.carried"},
 	{"repair", "a path's time is over before the worker looks", "dataplane/waiting.go", "min(now+mergedPeriod, max(st.merge.PathsDue(), now+feedback.RepairPeriod))", "now + mergedPeriod"},
