@@ -117,7 +117,7 @@ func TestAPortWithoutBoundsTakesTheShareOfRepairs(t *testing.T) {
 	w := &Worker{ports: []Port{&idlePort{}}, queues: []egressQueue{newEgressQueue(0, Egress{})}, stats: make([]PortCounters, 1)}
 	f := &Frame{Buf: make([]byte, 1024), FragmentCount: 1}
 	f.Fragments[0] = f.Buf
-	o := &Outgoing{Frame: f, fate: SentCopy}
+	o := &Outgoing{Frame: f, bytes: f.Len(), fate: SentCopy}
 	for range 10 * repairLimit / len(f.Buf) {
 		if !w.admit(0, o) {
 			t.Fatal("a copy is refused")

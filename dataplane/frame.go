@@ -29,24 +29,26 @@ type Frame struct {
 	Group mft.GroupID // found by the classifier; mft.NoGroup: only the IP is a group's
 	Kind  Kind
 	Port  mft.PortID // on which the frame arrived
+	// Kept is set by a port that keeps the buffers after Outgoing.Last, or by the core when it
+	// retains the packet. Put resets it.
+	Kept bool
 
 	// Buf is the buffer of the first fragment with its headroom. The frame starts at Start. All
 	// headers are in the first fragment.
 	Buf   []byte
 	Start int
-	// Fragments are the frame's bytes in order; Fragments[0] is Buf[Start:Start+len(Fragments[0])].
-	Fragments     [MaxFragments][]byte
-	FragmentCount int
-	// Chunks name the fragments' buffers to the Pool and the ports.
-	Chunks [MaxFragments]uint64
-	// Kept is set by a port that keeps the buffers after Outgoing.Last, or by the core when it
-	// retains the packet. Put resets it.
-	Kept bool
 
 	// Set by the core for the caller that applies its outputs.
+	Region   int // index of the range of the group's memory that the packet addresses; -1: none
 	View     roce.View
 	Original roce.Original
-	Region   int // index of the range of the group's memory that the packet addresses; -1: none
+
+	// Fragments are the frame's bytes in order; Fragments[0] is Buf[Start:Start+len(Fragments[0])].
+	// What a frame of one fragment uses lies together, because each copy reads it again.
+	FragmentCount int
+	// Chunks name the fragments' buffers to the Pool and the ports.
+	Chunks    [MaxFragments]uint64
+	Fragments [MaxFragments][]byte
 }
 
 // Head is the first fragment.
@@ -57,6 +59,9 @@ func (f *Frame) Bytes() [][]byte { return f.Fragments[:f.FragmentCount] }
 
 // Len is the number of bytes of the frame.
 func (f *Frame) Len() int {
+	if f.FragmentCount == 1 { // most are
+		return len(f.Fragments[0])
+	}
 	n := 0
 	for _, b := range f.Bytes() {
 		n += len(b)

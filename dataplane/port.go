@@ -28,12 +28,15 @@ type Outgoing struct {
 	Start int
 	Last  bool // the frame is not sent again
 
+	bytes int    // to send
 	fate  Fate   // for captures: what it is, or why it is not sent
 	event uint64 // see Worker.event
 }
 
-// bytes is the number of bytes to send.
-func (o *Outgoing) bytes() int { return o.Frame.Len() + o.Frame.Start - o.Start }
+// fill makes o frame f, to be sent from start on.
+func (o *Outgoing) fill(f *Frame, start int, last bool) {
+	o.Frame, o.Start, o.Last, o.bytes = f, start, last, f.Len()+f.Start-start
+}
 
 // Pool owns the buffers of all ports.
 type Pool interface {

@@ -466,7 +466,7 @@ func (w *Worker) sendTrain(port mft.PortID, q *queued, c *Copy, last bool) {
 
 func (w *Worker) sendCopy(port mft.PortID, q *queued, c *Copy, f *Frame, last bool) {
 	o := w.another(port)
-	o.Frame, o.Start, o.Last = f, c.Apply(f), last && !f.Kept
+	o.fill(f, c.Apply(f), last && !f.Kept)
 	o.event, o.fate = q.event, SentCopy
 	if c.Again {
 		o.fate = SentRepair
@@ -510,7 +510,7 @@ func (w *Worker) sendSome(replies []Reply) {
 		}
 		f.Fragments[0], f.FragmentCount, f.Group = b, 1, r.Group
 		o := w.another(port)
-		o.Frame, o.Start, o.Last = f, f.Start, true
+		o.fill(f, f.Start, true)
 		o.event, o.fate = cmp.Or(r.event, w.event), SentReply
 	}
 	w.transmit(port)
@@ -542,7 +542,7 @@ func (w *Worker) transmit(port mft.PortID) {
 	}
 	given := 0
 	for i := range w.send {
-		bytes := w.send[i].bytes()
+		bytes := w.send[i].bytes
 		given += bytes
 		if i < n {
 			stats.TxBytes += uint64(bytes)

@@ -156,6 +156,10 @@ func (p *port) reap() (reaped int) {
 // describe writes the descriptors of one frame and returns how many.
 func describe(o *dataplane.Outgoing, descs []xsk.Desc) int {
 	f := o.Frame
+	if f.FragmentCount == 1 { // most are
+		descs[0] = xsk.Desc{Addr: xsk.ChunkOf(f.Chunks[0]) + uint64(o.Start), Len: uint32(len(f.Fragments[0]) + f.Start - o.Start)}
+		return 1
+	}
 	for i, b := range f.Bytes() {
 		descs[i] = xsk.Desc{Addr: f.Chunks[i], Len: uint32(len(b)), Options: unix.XDP_PKT_CONTD}
 	}
