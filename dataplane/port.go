@@ -56,6 +56,8 @@ type Waiter interface {
 	Wait(timeout time.Duration)
 	// Nap returns after timeout or after Wake. Frames do not end it.
 	Nap(timeout time.Duration)
+	// Yield lets other threads of the CPU run that are ready to, and returns at once if none is.
+	Yield()
 	// Wake ends the current Wait or Nap, or the next one if none is in progress.
 	Wake()
 }

@@ -37,6 +37,8 @@ func (b blocker) Wait(time.Duration) {
 
 func (b blocker) Nap(time.Duration) { b.Wait(0) }
 
+func (b blocker) Yield() {}
+
 func (b blocker) Wake() {
 	select {
 	case b.wake <- struct{}{}:

@@ -31,6 +31,10 @@ func spins(t *testing.T, frames func(net *porttest.Net)) feedback.Tick {
 	var waited feedback.Tick
 	net.Waiters[0].Waiting = func() { waited = clock; cancel() }
 	net.Switch.Run(ctx)
+	// A worker that spins yields its CPU after each poll without a frame.
+	if yields, polls := net.Waiters[0].Yields, int((waited-began)/microsecond); yields < polls-5 || yields > polls {
+		t.Errorf("the worker yields %d times in %d polls", yields, polls)
+	}
 	return waited - began
 }
 

@@ -317,9 +317,9 @@ func TestManyMembersBehindOnePort(t *testing.T) {
 		net.Ports[0].Put(write(roce.PSN(firstPSN+n), payload).frame(t))
 	}
 	net.Poll()
-	next, behind := map[string]roce.PSN{}, map[string]int{}
+	next, behind, ethernet := map[string]roce.PSN{}, map[string]int{}, map[string][]byte{}
 	for _, p := range g.Paths {
-		next[p.Dst.String()], behind[p.Dst.String()] = p.FirstPSN, int(p.Port)
+		next[p.Dst.String()], behind[p.Dst.String()], ethernet[p.Dst.String()] = p.FirstPSN, int(p.Port), p.L2[:p.L2Bytes]
 	}
 	for _, port := range []int{0, 1} {
 		for _, b := range net.Ports[port].Take() {
@@ -331,8 +331,8 @@ func TestManyMembersBehindOnePort(t *testing.T) {
 				t.Errorf("%v got PSN %d, want %d, ICRC valid %v", d.Dst, d.PSN, next[d.Dst.String()], d.ICRCValid)
 			}
 			next[d.Dst.String()] = d.PSN.Next()
-			if isTagged := b[12] == 0x81; isTagged != (d.Dst == ipC) {
-				t.Errorf("%v tagged: %v", d.Dst, isTagged)
+			if l2 := ethernet[d.Dst.String()]; !bytes.HasPrefix(b, l2) {
+				t.Errorf("%v got the Ethernet header %x, want %x", d.Dst, b[:len(l2)], l2)
 			}
 		}
 	}

@@ -197,7 +197,7 @@ func TestOriginalIsReadAnew(t *testing.T) {
 		for _, op := range []Opcode{OpWriteOnly, OpSendOnly} {
 			frame := testFrame(t, pair, 0, op, 256)
 			v := viewOf(t, frame)
-			again := Original{PSN: 9, ICRC: 9, RKey: 9, Checksum: 9, HopLimit: 9, Class: 9, AckReq: true, VA: 9}
+			again := Original{PSN: 9, ICRC: 9, RKey: 9, Checksum: 9, HopLimit: 9, Class: 9, AckReq: true, VA: 9, DMABytes: 9}
 			again.Read(v, flat(frame))
 			if once := original(v, frame); again != once {
 				t.Errorf("%v: %+v, want %+v", op, again, once)

@@ -432,4 +432,6 @@ func (w waiter) Wait(timeout time.Duration) { _, _ = w.poller.Poll(timeout) }
 
 func (w waiter) Nap(timeout time.Duration) { _, _ = w.poller.Nap(timeout) }
 
+func (w waiter) Yield() { xsk.Yield() }
+
 func (w waiter) Wake() { _ = w.poller.Wake() }

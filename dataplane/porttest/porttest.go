@@ -326,6 +326,7 @@ type Waiter struct {
 	// Waiting, if set, is called by Wait.
 	Waiting func()
 	Naps    int           // calls of Nap
+	Yields  int           // calls of Yield
 	Napped  time.Duration // what the last one asked for
 	Timeout time.Duration // what the last call of Wait asked for
 }
@@ -340,6 +341,9 @@ func (w *Waiter) Wait(timeout time.Duration) {
 
 // Nap is part of dataplane.Waiter.
 func (w *Waiter) Nap(timeout time.Duration) { w.Naps, w.Napped = w.Naps+1, timeout }
+
+// Yield is part of dataplane.Waiter.
+func (w *Waiter) Yield() { w.Yields++ }
 
 // Wake is part of dataplane.Waiter.
 func (w *Waiter) Wake() { w.Wakes.Add(1) }

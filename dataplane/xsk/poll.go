@@ -75,6 +75,10 @@ func (p *Poller) Nap(timeout time.Duration) (woken bool, err error) {
 	return p.woken(err)
 }
 
+// Yield lets other threads of the CPU run that are ready to. It does not block, so it bypasses Go's
+// scheduler.
+func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
 // woken reports how a wait of this result ended.
 func (p *Poller) woken(err error) (bool, error) {
 	if errors.Is(err, unix.EINTR) {
