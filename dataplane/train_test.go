@@ -104,6 +104,7 @@ func TestTrain(t *testing.T) {
 		"too long":                    {third: change(func(p *packet) { p.payload, p.reth.DMABytes = make([]byte, 1028), 1028 }), trains: []int{2, 1, 1, 1}},
 		"a READ":                      {third: change(func(p *packet) { p.bth.Opcode, p.payload = roce.OpReadRequest, nil }), trains: []int{2, 1, 1, 1}},
 		"a READ response":             {third: change(func(p *packet) { p.bth.Opcode, p.reth, p.aeth = roce.OpReadRespOnly, nil, &roce.AETH{} }), trains: []int{2, 1, 1, 1}},
+		"an ACK of the source's":      {third: change(func(p *packet) { p.bth.Opcode, p.reth, p.aeth = roce.OpAck, nil, &roce.AETH{} }), trains: []int{2, 1, 1, 1}},
 		"other memory":                {third: change(func(p *packet) { p.reth.RKey++ }), trains: []int{2, 1, 1, 1}},
 		"by another port":             {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Port = 2 }, trains: []int{2, 1, 1, 1}},
 		"with a VLAN tag":             {third: same(tagged(next(2), 5)), trains: []int{2, 1, 1, 1}},

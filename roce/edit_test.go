@@ -202,6 +202,9 @@ func TestOriginalIsReadAnew(t *testing.T) {
 			if once := original(v, frame); again != once {
 				t.Errorf("%v: %+v, want %+v", op, again, once)
 			}
+			if op == OpSendOnly && (again.VA != 0 || again.RKey != 0 || again.DMABytes != 0) {
+				t.Errorf("%v, which has no RETH: %+v", op, again)
+			}
 		}
 	}
 }
