@@ -201,10 +201,11 @@ func (st *state) needsNoCheck(sender int, ev *feedback.Event, pkey uint16) bool 
 		ev.PSN == st.merge.NextPSN() && st.merge.Plain() > 0
 }
 
-// admit sets f.Region, and returns the NAK that refuses the request, if any. An operation that cannot be merged is an invalid request: READ and
-// atomics, and IETH and FLUSH, which name keys or need answers of their own. Memory that the group
-// does not have, or has not yet, is refused as a receiver would refuse it. A copy may have been
-// written over the frame, but f.Original is as received.
+// admit sets f.Region, and returns the NAK that refuses the request, if any. An operation that
+// cannot be merged is an invalid request: READ and atomics, and IETH and FLUSH, which name keys or
+// need answers of their own. Memory that the group does not have, or has not yet, is refused as a
+// receiver would refuse it. A copy may have been written over the frame, but f.Original is as
+// received.
 func admit(g *mft.Group, f *Frame) (refusal roce.Syndrome) {
 	v := &f.View
 	f.Region = -1

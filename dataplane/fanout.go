@@ -186,8 +186,8 @@ func (c *Core) precede(now feedback.Tick, st *state, kind Kind, out *Outputs) {
 
 // settle follows every event of the group. It takes an armed group back if the group is no longer
 // plain, if a path has left to which the engine sends, or if the block's answers are no longer what
-// the receivers send. It notes a group for Arm that has been plain for long enough; the event was so
-// many packets.
+// the receivers send. It notes a group for Arm that has been plain for long enough; the event was
+// so many packets.
 func (c *Core) settle(now feedback.Tick, st *state, r Reason, packets int, out *Outputs) {
 	switch f := &st.fan; {
 	case c.fanOut == nil:

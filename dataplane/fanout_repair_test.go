@@ -615,8 +615,8 @@ func TestALostTailIsRepairedAfterAHopHasChanged(t *testing.T) {
 	b.expectEngine(false)
 }
 
-// From the moment on at which the engine carries a group with repair the worker looks at it, however
-// patient the group is.
+// From the moment on at which the engine carries a group with repair the worker looks at it,
+// however patient the group is.
 func TestAGroupIsLookedAtSinceItWasArmed(t *testing.T) {
 	g := group()
 	g.Policy.Repair, g.Policy.RepairTimerFloor, g.Policy.RepairTimerCap = feedback.RepairLocal, time.Second, time.Second

@@ -6,10 +6,10 @@ import (
 	"github.com/rocast/rocast/roce"
 )
 
-// A busy source's packets come in batches, and nearly all of them need no decision: each is the next
-// new packet of a group in which everything is as it should be. A train is such packets of one group
-// in a row. The core decides about all of them at once, with one event of the merging, and one Copy
-// stands for a path's copies of all of them. Every other packet goes through Core.decide.
+// A busy source's packets come in batches, and nearly all of them need no decision: each is the
+// next new packet of a group in which everything is as it should be. A train is such packets of one
+// group in a row. The core decides about all of them at once, with one event of the merging, and
+// one Copy stands for a path's copies of all of them. Every other packet goes through Core.decide.
 
 // train handles f and the frames behind it as far as they are a train, and returns how many; 0: f
 // is in none.

@@ -159,10 +159,11 @@ func (w *Worker) take(id mft.PortID, p Port, bounds Egress) {
 	w.core.marks[id] = bounds.KmaxBytes > 0
 }
 
-// run polls until ctx is done. A worker that spins gives way to other threads of its CPU: where the
-// kernel's threads that take in packets (ksoftirqd, threaded NAPI) share the CPU, spinning keeps them
-// from doing so. It locks the thread, so that the worker has one of its own, whose
+// run polls until ctx is done. It locks the thread, so that the worker has one of its own, whose
 // raw system calls delay no other goroutine. The thread ends with the worker.
+//
+// A worker that spins gives way to other threads of its CPU: where the kernel's threads that take
+// in packets (ksoftirqd, threaded NAPI) share the CPU, spinning keeps them from doing so.
 func (w *Worker) run(ctx context.Context, busy bool) {
 	runtime.LockOSThread()
 	stop := context.AfterFunc(ctx, w.wait.Wake)

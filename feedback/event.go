@@ -21,8 +21,8 @@ const (
 	// these packets, and Last says whether the last packet ended one. AckReq says whether any of
 	// them asked for an ACK, and Asked is the last one that did. It uses all of these.
 	Carried
-	// Train is new packets of the source that came one after the other while the group was Plain, up
-	// to the Horizon. It stands for one Data event for each of them, and uses PSN, MSN, Last,
+	// Train is new packets of the source that came one after the other while the group was Plain,
+	// up to the Horizon. It stands for one Data event for each of them, and uses PSN, MSN, Last,
 	// AckReq, FirstAsked and Asked as Carried does. See Event.Add.
 	Train
 	// Timer says that time has passed. It comes every TimerPeriod to groups whose policy needs it

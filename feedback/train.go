@@ -1,9 +1,9 @@
 package feedback
 
-// train handles packets that the source has sent one after the other, and that the caller has at one
-// time. The group is plain, so each of them causes one Copy to every active path and nothing else.
-// It does the same as one Data event for each: a test holds the two against each other. The Copy of
-// a path has the PSN of the first packet and stands for those of all.
+// train handles packets that the source has sent one after the other, and that the caller has at
+// one time. The group is plain, so each of them causes one Copy to every active path and nothing
+// else. It does the same as one Data event for each: a test holds the two against each other. The
+// Copy of a path has the PSN of the first packet and stands for those of all.
 func (g *Group) train(now Tick, ev *Event, acts []Action) []Action {
 	before := g.source.sent
 	first := before.Next()
