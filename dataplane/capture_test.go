@@ -94,11 +94,12 @@ func TestFramesOfOneBatchAreToldApart(t *testing.T) {
 	g.Paths = g.Paths[:1]
 	net := newNet(t, g)
 	c := capture(t, net.Switch, only(g))
-	for psn := roce.PSN(firstPSN); psn < firstPSN+2; psn++ {
+	for psn := roce.PSN(firstPSN); psn < firstPSN+3; psn++ {
 		net.Ports[0].Put(write(psn, nil).frame(t))
 	}
 	net.Poll()
-	expectSeen(t, c, "1: 0 forward forwarded", "2: 0 forward forwarded", "1: 1 send copy", "2: 1 send copy")
+	expectSeen(t, c, "1: 0 forward forwarded", "2: 0 forward forwarded", "3: 0 forward forwarded",
+		"1: 1 send copy", "2: 1 send copy", "3: 1 send copy")
 	for psn := roce.PSN(0xFFFFF2); psn < 0xFFFFF4; psn++ {
 		net.Ports[1].Put(ack(ipB, psn, roce.SyndromeUnlimited).frame(t))
 	}

@@ -293,8 +293,8 @@ func (c *Core) receiver(st *state, f *Frame) (path int, r Reason) {
 	return path, 0
 }
 
-// perform turns the actions of merging into outputs. f is nil when time has passed; then there are
-// no copies.
+// perform turns the actions of merging into outputs. f is the congestion notification that one of
+// them passes on; where none does, it may be nil.
 func (c *Core) perform(st *state, f *Frame, out *Outputs) {
 	g, gone := st.group, st.active == departed
 	for i := range c.acts {

@@ -13,7 +13,7 @@ import (
 //
 // A group that is in the heap is never put off, also when the answer for which it waits has come:
 // Due of package feedback counts from now, and events that come often would put a timer off for
-// ever. When the time comes, a group that no longer waits is dropped.
+// ever. When the time comes, a group that no longer waits and is not carried is dropped.
 type waiting struct{ byDue }
 
 // byDue implements heap.Interface.

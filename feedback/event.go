@@ -67,7 +67,7 @@ func (ev *Event) Add(ackReq, last bool) {
 type ActionKind uint8
 
 const (
-	// Copy sends the event's packet to Path.
+	// Copy sends the event's packet to Path, or those of a Train, of which PSN is the first.
 	Copy ActionKind = iota
 	// Reply sends the source an acknowledge packet with PSN, MSN, Syndrome and MigReq.
 	Reply

@@ -444,6 +444,8 @@ var rules = []rule{
 	{"train", "a train of another port counts", "dataplane/train.go", " || f.Port != st.marks.port || ", " || "},
 	{"train", "a train goes beyond the horizon", "dataplane/train.go", "ev.PSN != limit && ", "limit == limit+0 && "},
 	{"train", "a train is carried while the engine has the group", "dataplane/train.go", " || st.fan.at.Armed ||", " ||"},
+	{"train", "a train that cannot reach a receiver counts as one packet", "dataplane/worker.go", "w.unsent += uint64(1 + len(behind))", "w.unsent += uint64(1 + 0*len(behind))"},
+	{"train", "a capture shows the first packet of a train alone", "dataplane/worker.go", "			behind = nil // captures show what became of each frame\n", "			_ = 0\n"},
 	{"train", "packets of a train are retained as checked", "dataplane/train.go", "c.retain(now, st, f, feedback.Forwarded, false, out)", "c.retain(now, st, f, feedback.Forwarded, true, out)"},
 
 	{"engine", "carried packets do not move the window", "carried.go", "	g.forward(ev.PSN, ev.Last)\n", "	g.source.sent, g.source.inside = ev.PSN, !ev.Last\n"},
