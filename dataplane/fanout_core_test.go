@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -605,5 +606,24 @@ func TestTimeComesBehindWhatWasCarried(t *testing.T) {
 	b.onLoad = func() { looked = true }
 	if b.core.Tick(1+feedback.TimerPeriod, &b.out); !looked {
 		t.Error("time passed for a group whose newest packet the core does not know")
+	}
+}
+
+// A group that is taken back because a next hop has changed has its data in flight to the core.
+func TestATakenBackGroupIsInFlightToTheCore(t *testing.T) {
+	g := group()
+	b := newEngineBench(t, g)
+	b.arm(g)
+	b.carry(b.data(g))
+	next := *g
+	next.Paths = slices.Clone(g.Paths)
+	next.Paths[1].L2[0] ^= 2
+	table, err := b.table.Replace(g.ID, &next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.core.Adopt(0, table.Group(g.ID), &b.out)
+	if toCore, byEngine, settled := dataplane.InFlight(b.core); toCore != 1 || byEngine != 0 || settled != 0 {
+		t.Errorf("%d groups have data in flight to the core, %d to the engine, and %d none", toCore, byEngine, settled)
 	}
 }

@@ -82,49 +82,51 @@ func TestTrain(t *testing.T) {
 		return change(func(p *packet) { p.bth.Opcode, p.reth = o, nil })
 	}
 	for name, tt := range map[string]struct {
-		third  func(*dataplane.Frame) packet
-		damage func(*dataplane.Frame)
-		policy feedback.Policy
-		trains []int
+		third   func(*dataplane.Frame) packet
+		damage  func(*dataplane.Frame)
+		policy  feedback.Policy
+		uplinks mft.Ports
+		trains  []int
 	}{
-		"plain packets":               {third: same(next(2)), trains: []int{5}},
-		"a SEND":                      {third: send(roce.OpSendOnly), trains: []int{5}},
-		"inside a message":            {third: send(roce.OpSendFirst), trains: []int{5}},
-		"another DSCP's congestion":   {third: change(func(p *packet) { p.class = 3 }), trains: []int{5}},
-		"a WRITE of no bytes":         {third: change(func(p *packet) { p.payload, p.reth.DMABytes, p.reth.RKey = nil, 0, 9 }), trains: []int{5}},
-		"the last hop but one":        {third: change(func(p *packet) { p.hopLimit = 2 }), trains: []int{5}},
-		"as long as may be":           {third: change(func(p *packet) { p.payload, p.reth.DMABytes = make([]byte, 1024), 1024 }), trains: []int{5}},
-		"damaged":                     {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Buf[len(f.Buf)-5] ^= 1 }, trains: []int{5}},
-		"sent again":                  {third: same(next(1)), trains: []int{2, 1, 1, 1}},
-		"one is missing":              {third: same(next(3)), trains: []int{2, 1, 1, 1}},
-		"another P_Key":               {third: change(func(p *packet) { p.bth.PKey = 0x7FFF }), trains: []int{2, 1, 1, 1}},
-		"damaged, with another P_Key": {third: change(func(p *packet) { p.bth.PKey = 0x7FFF }), damage: func(f *dataplane.Frame) { f.Buf[len(f.Buf)-5] ^= 1 }, trains: []int{2, 1, 1, 1}},
-		"another DSCP":                {third: change(func(p *packet) { p.class = 4 }), trains: []int{2, 1, 1, 1}},
-		"the last hop":                {third: change(func(p *packet) { p.hopLimit = 1 }), trains: []int{2, 1, 1, 1}},
-		"too long":                    {third: change(func(p *packet) { p.payload, p.reth.DMABytes = make([]byte, 1028), 1028 }), trains: []int{2, 1, 1, 1}},
-		"a READ":                      {third: change(func(p *packet) { p.bth.Opcode, p.payload = roce.OpReadRequest, nil }), trains: []int{2, 1, 1, 1}},
-		"a READ response":             {third: change(func(p *packet) { p.bth.Opcode, p.reth, p.aeth = roce.OpReadRespOnly, nil, &roce.AETH{} }), trains: []int{2, 1, 1, 1}},
-		"an ACK of the source's":      {third: change(func(p *packet) { p.bth.Opcode, p.reth, p.aeth = roce.OpAck, nil, &roce.AETH{} }), trains: []int{2, 1, 1, 1}},
-		"other memory":                {third: change(func(p *packet) { p.reth.RKey++ }), trains: []int{2, 1, 1, 1}},
-		"by another port":             {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Port = 2 }, trains: []int{2, 1, 1, 1}},
-		"with a VLAN tag":             {third: same(tagged(next(2), 5)), trains: []int{2, 1, 1, 1}},
-		"to another address":          {third: change(func(p *packet) { p.dst = ipD }), trains: []int{2, 1, 1, 1}},
-		"from a receiver":             {third: change(func(p *packet) { p.src = ipB }), damage: func(f *dataplane.Frame) { f.Port = 0 }, trains: []int{2, 1, 1, 1}},
-		"to another QPN":              {third: change(func(p *packet) { p.bth.DestQPN = 9 }), trains: []int{2, 1, 1, 1}},
-		"of another group":            {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Group++ }, trains: []int{2, 1, 1, 1}},
-		"cut off":                     {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Fragments[0] = f.Buf[:50] }, trains: []int{2, 1, 1, 1}},
-		"an ACK, classified as data":  {third: same(ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited)), trains: []int{2, 1, 1, 1}},
-		"a NAK, and no more is plain": {third: same(ack(ipB, 0xFFFFF3, roce.NAKSequence)), trains: []int{2, 1, 1, 1}},
-		"plain packets, with repair":  {third: same(next(2)), policy: feedback.Policy{Repair: feedback.RepairLocal}, trains: []int{5}},
-		"one is missing, with repair": {third: same(next(3)), policy: feedback.Policy{Repair: feedback.RepairLocal}, trains: []int{2, 1, 1, 1}},
-		"damaged, with repair":        {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Buf[len(f.Buf)-5] ^= 1 }, policy: feedback.Policy{Repair: feedback.RepairLocal}, trains: []int{5}},
-		"retained three at a time":    {third: same(next(2)), policy: feedback.Policy{Repair: feedback.RepairLocal, RepairWindow: 3}, trains: []int{5}},
+		"plain packets":                     {third: same(next(2)), trains: []int{5}},
+		"a SEND":                            {third: send(roce.OpSendOnly), trains: []int{5}},
+		"inside a message":                  {third: send(roce.OpSendFirst), trains: []int{5}},
+		"another DSCP's congestion":         {third: change(func(p *packet) { p.class = 3 }), trains: []int{5}},
+		"a WRITE of no bytes":               {third: change(func(p *packet) { p.payload, p.reth.DMABytes, p.reth.RKey = nil, 0, 9 }), trains: []int{5}},
+		"the last hop but one":              {third: change(func(p *packet) { p.hopLimit = 2 }), trains: []int{5}},
+		"as long as may be":                 {third: change(func(p *packet) { p.payload, p.reth.DMABytes = make([]byte, 1024), 1024 }), trains: []int{5}},
+		"damaged":                           {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Buf[len(f.Buf)-5] ^= 1 }, trains: []int{5}},
+		"sent again":                        {third: same(next(1)), trains: []int{2, 1, 1, 1}},
+		"one is missing":                    {third: same(next(3)), trains: []int{2, 1, 1, 1}},
+		"another P_Key":                     {third: change(func(p *packet) { p.bth.PKey = 0x7FFF }), trains: []int{2, 1, 1, 1}},
+		"damaged, with another P_Key":       {third: change(func(p *packet) { p.bth.PKey = 0x7FFF }), damage: func(f *dataplane.Frame) { f.Buf[len(f.Buf)-5] ^= 1 }, trains: []int{2, 1, 1, 1}},
+		"another DSCP":                      {third: change(func(p *packet) { p.class = 4 }), trains: []int{2, 1, 1, 1}},
+		"the last hop":                      {third: change(func(p *packet) { p.hopLimit = 1 }), trains: []int{2, 1, 1, 1}},
+		"too long":                          {third: change(func(p *packet) { p.payload, p.reth.DMABytes = make([]byte, 1028), 1028 }), trains: []int{2, 1, 1, 1}},
+		"a READ":                            {third: change(func(p *packet) { p.bth.Opcode, p.payload = roce.OpReadRequest, nil }), trains: []int{2, 1, 1, 1}},
+		"a READ response":                   {third: change(func(p *packet) { p.bth.Opcode, p.reth, p.aeth = roce.OpReadRespOnly, nil, &roce.AETH{} }), trains: []int{2, 1, 1, 1}},
+		"an ACK of the source's":            {third: change(func(p *packet) { p.bth.Opcode, p.reth, p.aeth = roce.OpAck, nil, &roce.AETH{} }), trains: []int{2, 1, 1, 1}},
+		"other memory":                      {third: change(func(p *packet) { p.reth.RKey++ }), trains: []int{2, 1, 1, 1}},
+		"by another port":                   {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Port = 2 }, trains: []int{2, 1, 1, 1}},
+		"by another uplink of the source's": {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Port = 2 }, uplinks: mft.Ports(0).With(0).With(2), trains: []int{2, 1, 1, 1}},
+		"with a VLAN tag":                   {third: same(tagged(next(2), 5)), trains: []int{2, 1, 1, 1}},
+		"to another address":                {third: change(func(p *packet) { p.dst = ipD }), trains: []int{2, 1, 1, 1}},
+		"from a receiver":                   {third: change(func(p *packet) { p.src = ipB }), damage: func(f *dataplane.Frame) { f.Port = 0 }, trains: []int{2, 1, 1, 1}},
+		"to another QPN":                    {third: change(func(p *packet) { p.bth.DestQPN = 9 }), trains: []int{2, 1, 1, 1}},
+		"of another group":                  {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Group++ }, trains: []int{2, 1, 1, 1}},
+		"cut off":                           {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Fragments[0] = f.Buf[:50] }, trains: []int{2, 1, 1, 1}},
+		"an ACK, classified as data":        {third: same(ack(ipB, 0xFFFFF2, roce.SyndromeUnlimited)), trains: []int{2, 1, 1, 1}},
+		"a NAK, and no more is plain":       {third: same(ack(ipB, 0xFFFFF3, roce.NAKSequence)), trains: []int{2, 1, 1, 1}},
+		"plain packets, with repair":        {third: same(next(2)), policy: feedback.Policy{Repair: feedback.RepairLocal}, trains: []int{5}},
+		"one is missing, with repair":       {third: same(next(3)), policy: feedback.Policy{Repair: feedback.RepairLocal}, trains: []int{2, 1, 1, 1}},
+		"damaged, with repair":              {third: same(next(2)), damage: func(f *dataplane.Frame) { f.Buf[len(f.Buf)-5] ^= 1 }, policy: feedback.Policy{Repair: feedback.RepairLocal}, trains: []int{5}},
+		"retained three at a time":          {third: same(next(2)), policy: feedback.Policy{Repair: feedback.RepairLocal, RepairWindow: 3}, trains: []int{5}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var as [2]played
 			for k, alone := range []bool{true, false} {
 				g := group()
-				g.Policy = tt.policy
+				g.Policy, g.Uplinks, g.Source.Multipath = tt.policy, tt.uplinks, tt.uplinks != 0
 				b := newEngineBench(t, g)
 				b.core = dataplane.NewCore(nil)
 				b.core.RetainUpTo(64, nil)

@@ -342,7 +342,7 @@ var rules = []rule{
 	{"14", "a path is due when another one was before", "legtimer.go", "		g.retained.due = endless // no timer of before counts\n", ""},
 	{"repair", "a group is looked at once only", "dataplane/waiting.go", "	c.repair.waiting.until(st, due)\n", "	if due < now+1000 {\n		c.repair.waiting.until(st, due)\n	}\n"},
 	{"repair", "a worker sleeps until a group is due, however late that is", "dataplane/worker.go", "min(timeout, time.Duration(pause))", "time.Duration(pause)"},
-	{"repair", "nobody waits for what was carried before a next hop changed", "dataplane/core.go",
+	{"repair", "a group that was taken back for a next hop still counts as carried", "dataplane/core.go",
 		"		c.timer(now, st, out)\n	}\n	c.follow(now, st, out)\n}\n", "		c.timer(now, st, out)\n		c.follow(now, st, out)\n	}\n}\n"},
 	{"12", "what a source has sent that has left is sent again", "dataplane/core.go", "if h := st.held; rearranged &&", "if h := st.held; false && rearranged &&"},
 	{"12", "the first source hears the answers to a source that has left", "dataplane/core.go", "			if !gone {", "			if !gone || true {"},
