@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -58,9 +59,22 @@ func programName(id ebpf.ProgramID) string {
 	return fmt.Sprintf("%q ", info.Name)
 }
 
-// linkOf returns the bpf_link that attaches prog to the interface, or 0 if there is none. It
-// compares the program too, because another namespace may have an interface with the same index.
-func linkOf(ifindex int, prog ebpf.ProgramID) (link.ID, error) {
+// linkOf returns the bpf_link that attaches prog to the interface, or 0 if there is none. While
+// another process makes a link, the link has an ID but cannot be opened yet (EAGAIN, bpf_link_by_id
+// of kernel/bpf/syscall.c), which ends the search. So linkOf searches again, but not for ever.
+func linkOf(ifindex int, prog ebpf.ProgramID) (id link.ID, err error) {
+	for range 100 {
+		if id, err = searchLink(ifindex, prog); !errors.Is(err, unix.EAGAIN) {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return id, err
+}
+
+// searchLink compares the program too, because another namespace may have an interface with the
+// same index.
+func searchLink(ifindex int, prog ebpf.ProgramID) (link.ID, error) {
 	var it link.Iterator
 	defer it.Close()
 	for it.Next() {

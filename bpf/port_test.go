@@ -3,17 +3,20 @@ package bpf
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/google/go-cmp/cmp"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/roce"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -160,6 +163,41 @@ func TestInterfaceAlreadyHeld(t *testing.T) {
 	_, err = c.OpenPort(ifindex, 0, ModeAuto)
 	if err == nil || !strings.Contains(err.Error(), `XDP program "rocast_probe"`) || !strings.Contains(err.Error(), "ip link set dev rc0 xdp off") {
 		t.Errorf("over a netlink attachment: %v", err)
+	}
+}
+
+// While another process makes links, that no link holds an interface is found out all the same.
+func TestLinksAreSearchedWhileOthersAreMade(t *testing.T) {
+	c := load(t)
+	enterNamespace(t)
+	ifindex := addVeth(t)
+	p := openPort(t, c, ifindex, ModeNative)
+	defer p.Close()
+	const noProgram = 1<<32 - 1
+	var made atomic.Bool
+	errs := make(chan error, 1)
+	go func() {
+		var wrong error
+		for !made.Load() {
+			if id, err := linkOf(ifindex, noProgram); id != 0 || err != nil {
+				wrong = fmt.Errorf("link %d, %w", id, err)
+			}
+		}
+		errs <- wrong
+	}()
+	for range 40 {
+		must(t, "detach", p.link.Close())
+		testlab.Eventually(t, testlab.Patience, "the search has let go of the link", func() bool {
+			err := p.attach(ifindex, ModeNative)
+			if err != nil && !isHeld(err) {
+				t.Fatal(err)
+			}
+			return err == nil
+		}, nil)
+	}
+	made.Store(true)
+	if err := <-errs; err != nil {
+		t.Error(err)
 	}
 }
 
