@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,11 +26,41 @@ func Describe(bin string) report.Machine {
 	if unix.Uname(&u) == nil {
 		m.Kernel = unix.ByteSliceToString(u.Release[:])
 	}
-	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
-		first, _, _ := strings.Cut(string(load), " ")
-		m.Load, _ = strconv.ParseFloat(first, 64)
-	}
+	m.Busy = busy(2 * time.Second)
 	return m
+}
+
+// busy returns how many CPUs are in use over the time, on average, with what the hypervisor gives
+// to others. A load average would count the compiler that made the benchmark a minute ago.
+func busy(over time.Duration) float64 {
+	used, all := cpuTime()
+	time.Sleep(over)
+	usedThen, allThen := cpuTime()
+	if allThen == all {
+		return 0
+	}
+	return (usedThen - used) / (allThen - all) * float64(runtime.NumCPU())
+}
+
+// cpuTime returns the first line of /proc/stat: the time that CPUs were in use, and all time.
+func cpuTime() (used, all float64) {
+	const idle, iowait, guest = 3, 4, 8 // man 5 proc_stat; the guests' time is also the users'
+	for i, field := range strings.Fields(firstLineOf("/proc/stat")) {
+		ticks, err := strconv.ParseFloat(field, 64)
+		if at := i - 1; err != nil || at >= guest {
+			continue
+		} else if at != idle && at != iowait {
+			used += ticks
+		}
+		all += ticks
+	}
+	return used, all
+}
+
+func firstLineOf(file string) string {
+	text, _ := os.ReadFile(file)
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line
 }
 
 func firstLine(name string, args ...string) string {

@@ -18,7 +18,7 @@ const (
 	starvedShare   = 0.03 // of the time; if it is less, the hosts' CPU was never idle
 	disturbedShare = 0.02 // of the time; if it is more, other processes used the forwarder's CPU
 	resentShare    = 0.001
-	busyLoad       = 0.5
+	busyCPUs       = 0.2
 )
 
 // Markdown renders the report. Call Summarize first.
@@ -28,7 +28,7 @@ func (r *Report) Markdown() string {
 	fmt.Fprintf(&b, "# rocast beside other forwarders\n\n")
 	fmt.Fprintf(&b, "`make bench`%s, %s, %.0f minutes. %s.\n\n", map[bool]string{true: " with SHORT=1"}[r.Form == "short"],
 		r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Seconds/60, m.line())
-	if m.Load > busyLoad {
+	if m.Busy > busyCPUs {
 		b.WriteString("**The machine was busy before the run began: do not trust these figures.**\n\n")
 	}
 	b.WriteString(method)
@@ -51,7 +51,7 @@ func (m *Machine) line() string {
 			text += "; " + tool
 		}
 	}
-	return text + fmt.Sprintf(". Load average before the run: %.2f", m.Load)
+	return text + fmt.Sprintf(". CPUs in use before the run: %.2f", m.Busy)
 }
 
 func or(s, otherwise string) string {

@@ -21,7 +21,7 @@ var rewrite = flag.Bool("rewrite", false, "write testdata; a person must read th
 func example() *Report {
 	r := &Report{
 		Form: "full", Began: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), Seconds: 1500,
-		Machine: Machine{Version: "v1", Kernel: "6.18.0", CPU: "A CPU", CPUs: 2, Go: "go1.26", Load: 0.1},
+		Machine: Machine{Version: "v1", Kernel: "6.18.0", CPU: "A CPU", CPUs: 2, Go: "go1.26", Busy: 0.1},
 		Peers: []Peer{
 			{Name: "rocast-busy", What: "rocast", Rewrites: "headers and ICRC", Merges: true},
 			{Name: "c-inplace", What: "the bar", Rewrites: "headers and ICRC"},
@@ -172,7 +172,7 @@ func TestWarnsOfABusyMachine(t *testing.T) {
 	if strings.Contains(r.Markdown(), "busy before") {
 		t.Error("warns of a quiet machine")
 	}
-	r.Machine.Load = 3
+	r.Machine.Busy = 3
 	if !strings.Contains(r.Markdown(), "busy before") {
 		t.Error("does not warn of a load of 3")
 	}

@@ -93,7 +93,7 @@ func (p *Part) Markdown(folder string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", p.Title)
 	fmt.Fprintf(&b, "`%s`, %s, %.0f minutes, on this machine: %s.\n\n", p.Command, p.Began.UTC().Format("2006-01-02 15:04 UTC"), p.Seconds/60, p.Machine.line())
-	if p.Machine.Load > busyLoad {
+	if p.Machine.Busy > busyCPUs {
 		b.WriteString("**The machine was busy before the run began: do not trust these figures.**\n\n")
 	}
 	if p.Short {

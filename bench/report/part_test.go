@@ -18,7 +18,7 @@ import (
 func examplePart() *Part {
 	return &Part{
 		Title: "On shaped links", Command: "make bench-apps", Text: "How.", Began: time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC), Seconds: 600,
-		Machine: Machine{Version: "v1", Kernel: "6.18.0", CPU: "A CPU", CPUs: 2, Go: "go1.26", Load: 0.1},
+		Machine: Machine{Version: "v1", Kernel: "6.18.0", CPU: "A CPU", CPUs: 2, Go: "go1.26", Busy: 0.1},
 		Sections: []Section{
 			{
 				Title: "(a) WRITEs", Command: "make bench-apps ONLY=iops", Text: "What.", Columns: []string{"", "IOPS"},
@@ -57,7 +57,7 @@ func TestPart(t *testing.T) {
 		t.Errorf("does not hold: %q", got)
 	}
 	busy := *p
-	busy.Machine.Load, busy.Short = 2, true
+	busy.Machine.Busy, busy.Short = 2, true
 	if got := busy.Markdown(""); !strings.Contains(got, "**The machine was busy") || !strings.Contains(got, "**This is the short form") {
 		t.Error("a short run on a busy machine is not marked:\n" + got)
 	}

@@ -28,8 +28,8 @@ type Machine struct {
 	Go      string `json:"go"`
 	C       string `json:"c,omitempty"`   // compiler
 	OVS     string `json:"ovs,omitempty"` // Open vSwitch
-	// Load is the load average of the last minute before the run.
-	Load float64 `json:"load"`
+	// Busy is how many CPUs were in use just before the run, on average.
+	Busy float64 `json:"busy"`
 }
 
 // Peer is a contestant.
