@@ -66,7 +66,12 @@ func openWorld(t *testing.T, dir string) *world {
 
 func openWorldWith(t *testing.T, dir string, addresses *ctltest.Addresses) *world {
 	t.Helper()
-	w := &world{dir: dir, sw: ctltest.NewSwitch("eth1", "eth2", "eth3"), hops: ctltest.NewHops(), addresses: addresses}
+	return openWorldOn(t, dir, ctltest.NewSwitch("eth1", "eth2", "eth3"), addresses)
+}
+
+func openWorldOn(t *testing.T, dir string, sw *ctltest.Switch, addresses *ctltest.Addresses) *world {
+	t.Helper()
+	w := &world{dir: dir, sw: sw, hops: ctltest.NewHops(), addresses: addresses}
 	w.hops.Set(map[string]nexthop.Hop{
 		"10.77.0.1": ctltest.Hop(1, "eth1", 1500, 1), "10.77.0.2": ctltest.Hop(2, "eth2", 1500, 2), "10.77.0.3": ctltest.Hop(3, "eth3", 1500, 3),
 	})
@@ -356,7 +361,7 @@ func TestABoundWithoutEffectIsNotShown(t *testing.T) {
 		Ack: "all", Nak: "hold", OnFatal: "fail", Speak: "off", SilentAfter: "0", CNP: "filter", CNPInterval: "0",
 		Credits: "unlimited", SourceSwitch: "guard", Repair: "off",
 	}
-	if g := w.create(t, g1); *g.Policy != want || g.Members[1].Repair != nil || g.Retained != nil {
+	if g := w.create(t, "repair: off\n"+g1); *g.Policy != want || g.Members[1].Repair != nil || g.Retained != nil {
 		t.Errorf("\nshown %+v\nwant  %+v", *g.Policy, want)
 	}
 }

@@ -216,6 +216,44 @@ func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
 	}
 }
 
+// A group has repair unless its file says otherwise. On a box without the memory it has none and says
+// why, but one that asks for repair is refused.
+func TestRepairIsTheDefaultWhereThereIsMemory(t *testing.T) {
+	w := newWorld(t)
+	if g := w.create(t, g1); g.Policy.Repair != "local" || g.Policy.RepairWindow != 1024 || g.Retained == nil || len(g.Notes) > 0 {
+		t.Errorf("with memory: %+v, notes %q", g.Policy, g.Notes)
+	}
+	if g := w.create(t, "repair: off\n"+anotherGroup("g2", 2)); g.Policy.Repair != "off" || g.Retained != nil || len(g.Notes) > 0 {
+		t.Errorf("without by name: %+v, notes %q", g.Policy, g.Notes)
+	}
+
+	for chunks, why := range map[int]string{
+		0: "repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off here",
+		1023: "repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, " +
+			"or a larger repairMemory into rocastd.yaml",
+	} {
+		w := openWorldOn(t, t.TempDir(), ctltest.NewRetaining(chunks, "eth1", "eth2", "eth3"), ctltest.NewAddresses())
+		note := "repair is off, although that is not the default: " + why
+		check := func(when string, g api.Group, err error) {
+			t.Helper()
+			published := w.groups["g1"].published.Policy
+			if err != nil || *g.Policy != *policy(published) || g.Policy.Repair != "off" || g.Policy.RepairWindow != 0 || g.Retained != nil ||
+				len(g.Notes) != 1 || g.Notes[0] != note || g.Members[1].Repair != nil {
+				t.Errorf("%d buffers, %s: %+v, notes %q, %v", chunks, when, g.Policy, g.Notes, err)
+			}
+		}
+		g, err := w.Create(t.Context(), []byte(g1))
+		check("created", g, err)
+		g, err = w.Update(t.Context(), "g1", []byte(strings.Replace(g1, "  - {ip: 10.77.0.3", "  #", 1)))
+		check("updated", g, err)
+		for _, asks := range []string{"repair: local\n", "repair-attempts: 3\n"} {
+			if _, err := w.Create(t.Context(), []byte(asks+anotherGroup("g2", 2))); err == nil || err.Error() != "line 1: group g2: "+why {
+				t.Errorf("%d buffers, %s: %v", chunks, asks, err)
+			}
+		}
+	}
+}
+
 // A window that does not fit into the packet memory is refused with its line.
 func TestAWindowBeyondTheRepairMemoryIsRefused(t *testing.T) {
 	w := newWorld(t)

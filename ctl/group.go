@@ -8,6 +8,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/plan"
 	"github.com/rocast/rocast/ctl/regions"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -56,9 +57,12 @@ func newGroup(file *groupfile.File, kept bool) *group {
 	return g
 }
 
-// build returns the group to publish for a plan.
-func (g *group) build(p *plan.Plan) (*mft.Group, error) {
-	return p.Group(g.file, g.table, &g.past, g.restored, g.published)
+// policy is how the data path merges the group, or would.
+func (g *group) policy() feedback.Policy {
+	if g.published == nil {
+		return g.file.Policy
+	}
+	return g.published.Policy
 }
 
 // legs returns how each member is reached now. For a group that failed, it returns failed legs.

@@ -133,6 +133,7 @@ func TestWhatIsShownOfAReceiversProgress(t *testing.T) {
 		var r api.Reach
 		state := dataplane.GroupState{}
 		state.Paths, state.Receivers = make([]feedback.PathSnapshot, paths), make([]dataplane.Receiver, paths)
+		state.Repaired = make([]uint64, paths)
 		if paths > 0 {
 			path := g.published.FindPath(m.IP, m.RemoteQPN)
 			state.Paths[path], state.Receivers[path].NAKs = p, 5

@@ -49,8 +49,18 @@ func (c *Controller) end(g *group) error {
 
 func (c *Controller) plan(f *groupfile.File) plan.Plan { return plan.Make(f, c.ports, c.NextHops.Hop) }
 
+// build makes the version of a group for the data path. A group that has repair only because that
+// is the default has none where the data path has no memory for it.
+func (c *Controller) build(g *group, p *plan.Plan) (*mft.Group, error) {
+	next, err := p.Group(g.file, g.table, &g.past, g.restored, g.published)
+	if err == nil && !g.file.AsksForRepair() && c.Switch.Retains(next.Policy, next.PathMTU) != nil {
+		next.Policy = next.Policy.WithoutRepair()
+	}
+	return next, err
+}
+
 func (c *Controller) publish(g *group, p plan.Plan) error {
-	next, err := g.build(&p)
+	next, err := c.build(g, &p)
 	if err != nil {
 		return err
 	}
@@ -69,7 +79,7 @@ func aboutFile(f *groupfile.File, err error) error {
 		return yamldoc.Errorf(f.Lines["qpn"], "%v; write another qpn (or remoteQPN of a member), or another ip", err)
 	}
 	if errors.Is(err, dataplane.ErrRetention) {
-		return yamldoc.Errorf(max(f.Lines["repair"], f.Lines["repair-window"], f.Lines["repair-bytes"]), "%v", err)
+		return yamldoc.Errorf(f.RepairLine(), "%v", err)
 	}
 	return err
 }
@@ -81,7 +91,7 @@ func (c *Controller) replace(g *group, p plan.Plan) error {
 		g.plan = p
 		return nil
 	}
-	next, err := g.build(&p)
+	next, err := c.build(g, &p)
 	if err != nil {
 		return err
 	}

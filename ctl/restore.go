@@ -129,14 +129,16 @@ func (c *Controller) resume(g *group) error {
 	if !past.Resume() {
 		return nil
 	}
-	next, err := g.plan.Group(g.file, g.table, &past, g.restored, g.published)
+	next := *g
+	next.past = past
+	built, err := c.build(&next, &g.plan)
 	if err == nil {
-		err = c.Switch.Replace(g.id, next)
+		err = c.Switch.Replace(g.id, built)
 	}
 	if err != nil {
 		return errors.Join(err, c.end(g))
 	}
-	g.published, g.past = next, past
+	g.published, g.past = built, past
 	return nil
 }
 

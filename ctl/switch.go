@@ -8,6 +8,7 @@ import (
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -22,6 +23,9 @@ type Switch interface {
 	AddPorts(names []string, bounds []dataplane.Egress) error
 	// RemovePorts closes ports, which no group uses any more.
 	RemovePorts(names []string)
+	// Retains returns why the data path cannot retain for repair what the policy asks for; nil: it
+	// can, or the policy asks for nothing.
+	Retains(p feedback.Policy, pathMTU int) error
 	Add(*mft.Group) (mft.GroupID, error)
 	Replace(mft.GroupID, *mft.Group) error
 	Remove(mft.GroupID) error

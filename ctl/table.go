@@ -82,7 +82,7 @@ func (c *Controller) publishTable(g *group, table *regions.Table) error {
 	}
 	next := *g
 	next.table = table
-	built, err := next.build(&next.plan)
+	built, err := c.build(&next, &next.plan)
 	if err == nil {
 		err = c.Switch.Replace(g.id, built)
 	}

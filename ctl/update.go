@@ -113,7 +113,7 @@ func (c *Controller) regroup(g, next *group, text []byte, came map[groupfile.ID]
 	if err := c.keepNext(g, next, text); err != nil {
 		return errors.Join(err, putBack())
 	}
-	built, err := next.build(&next.plan)
+	built, err := c.build(next, &next.plan)
 	if err == nil {
 		err = c.Switch.Replace(g.id, built)
 	}

@@ -95,7 +95,7 @@ func (c *Controller) view(g *group) api.Group {
 		return v
 	}
 	v.MTU, v.Hosts = f.PathMTU, f.Hosts != groupfile.HostsNothing
-	v.Policy, v.Engine = policy(f.Policy), &api.Engine{Wanted: f.Engine.String()}
+	v.Policy, v.Engine = policy(g.policy()), &api.Engine{Wanted: f.Engine.String()}
 	if g.table != nil {
 		v.RegionCount = g.table.Len()
 	}
@@ -107,8 +107,10 @@ func (c *Controller) view(g *group) api.Group {
 		state, _ = c.Switch.GroupState(g.id)
 		v.Counters = counters(state.Counters)
 		addEngine(v.Engine, state.Engine)
-		if f.Policy.Repair != feedback.RepairOff {
+		if g.policy().Repair != feedback.RepairOff {
 			v.Retained = &state.Retained
+		} else if err := c.Switch.Retains(f.Policy, f.PathMTU); err != nil {
+			v.Notes = append(v.Notes, "repair is off, although that is not the default: "+err.Error())
 		}
 	}
 	if state.Started && state.Sent != f.Source.FirstPSN.Prev() {
@@ -242,7 +244,7 @@ func (g *group) addProgress(r *api.Reach, m *groupfile.Member, state dataplane.G
 		if p.Pending != 0 {
 			r.Pending = p.Pending.String()
 		}
-		if g.file.Policy.Repair != feedback.RepairOff {
+		if g.policy().Repair != feedback.RepairOff {
 			r.Repair = repair(&p, state.Sent)
 			r.Repair.Recently = state.Repaired[path]
 		}

@@ -153,15 +153,15 @@ type retentionError struct{ error }
 
 func (retentionError) Is(target error) bool { return target == ErrRetention }
 
-// retains checks that the worker that gets the group can retain as many packets as the group's
-// policy asks for: repair-window of them, or as many as repair-bytes allows where these are fewer.
-// A path MTU of 4096 takes two buffers for each.
-func (s *Switch) retains(g *mft.Group) error {
-	if g.Policy.Repair == feedback.RepairOff {
+// Retains checks that the worker that gets a group with this policy can retain as many packets as
+// the policy asks for: repair-window of them, or as many as repair-bytes allows where these are
+// fewer. A path MTU of 4096 takes two buffers for each. The error is an ErrRetention.
+func (s *Switch) Retains(p feedback.Policy, pathMTU int) error {
+	if p.Repair == feedback.RepairOff {
 		return nil
 	}
-	room, window := s.workers[0].core.repair.room, cmp.Or(g.Policy.RepairWindow, feedback.DefaultRepairWindow)
-	bytes, packet := g.Policy.RepairBytes, mft.PacketBytes(g.PathMTU)
+	room, window := s.workers[0].core.repair.room, cmp.Or(p.RepairWindow, feedback.DefaultRepairWindow)
+	bytes, packet := p.RepairBytes, mft.PacketBytes(pathMTU)
 	byWindow := bytes == 0 || bytes >= window*packet
 	switch most := room * mft.BufferBytes / packet; {
 	case room == 0:
@@ -194,7 +194,7 @@ func (s *Switch) reserve(g *mft.Group) {
 // fits checks that every leg leaves by an existing port, and that a worker can retain the group's
 // packets.
 func (s *Switch) fits(g *mft.Group) error {
-	if err := s.retains(g); err != nil {
+	if err := s.Retains(g.Policy, g.PathMTU); err != nil {
 		return err
 	}
 	ports := int(s.ports.Load())

@@ -58,6 +58,13 @@ func (g *Group) PathsDue() Tick {
 	return g.retained.due
 }
 
+// WithoutRepair returns the policy with repair off.
+func (p Policy) WithoutRepair() Policy {
+	p.Repair, p.RepairWindow, p.RepairBytes, p.RepairAttempts = RepairOff, 0, 0, 0
+	p.RepairTimerFloor, p.RepairTimerCap = 0, 0
+	return p
+}
+
 // WithDefaults fills in the bounds of repair.
 func (p Policy) WithDefaults() Policy {
 	if p.RepairWindow == 0 {

@@ -37,7 +37,7 @@ names the line and the mend.
   degraded-below: 10%                    # of its best goodput: the group is degraded if packets wait and it is below that
   degraded-after: 3s                     # for that long; 0: never
   hosts: false                           # or true: programs on hosts may join and leave (docs/host.md)
-  repair: off                            # or local: the box sends again what a receiver lost
+  repair: local                          # the box sends again what a receiver lost; or off: the source does
   memory: {va: 0x10000, rkey: 0x77}      # the source WRITEs to it; a list: each member has as many regions; table: see rocast region load
   members:
     - {ip: 10.77.0.1, qpn: 17, psn: 1000, role: source}

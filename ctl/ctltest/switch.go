@@ -39,8 +39,11 @@ type Switch struct {
 }
 
 // NewSwitch returns a Switch with ports of MTU 1500.
-func NewSwitch(ports ...string) *Switch {
-	s := &Switch{net: porttest.New(0), carried: map[mft.GroupID]roce.PSN{}, merged: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}, traffic: map[mft.GroupID]dataplane.Traffic{}, answered: map[netip.Addr]dataplane.Receiver{}}
+func NewSwitch(ports ...string) *Switch { return NewRetaining(porttest.RepairChunks, ports...) }
+
+// NewRetaining is NewSwitch with that many buffers to retain for repair.
+func NewRetaining(chunks int, ports ...string) *Switch {
+	s := &Switch{net: porttest.NewRetaining(0, chunks, nil, nil), carried: map[mft.GroupID]roce.PSN{}, merged: map[mft.GroupID]roce.PSN{}, parts: map[mft.GroupID]map[netip.Addr]feedback.Part{}, repairs: map[netip.Addr]feedback.PathSnapshot{}, recently: map[netip.Addr]uint64{}, traffic: map[mft.GroupID]dataplane.Traffic{}, answered: map[netip.Addr]dataplane.Receiver{}}
 	s.notes = make(chan dataplane.Note, 64)
 	s.Switch = s.net.Switch
 	for _, name := range ports {

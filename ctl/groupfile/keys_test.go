@@ -56,7 +56,7 @@ var keys = []struct{ name, fallback, value, meaning, other string }{
 	{"cnp", "filter", "filter or all", "which congestion notifications the source hears", "all"},
 	{"cnp-interval", "0", "duration, 1us to 100ms, or 0", "the least time between two of them; 0: what the receiver's NIC keeps", "50us"},
 	{"credits", "unlimited", "unlimited or merge", "merge: the source gets the fewest credits that a receiver has", "merge"},
-	{"repair", "off", "off or local", "local: the box sends again what a receiver lost", "local"},
+	{"repair", "local; off where the box has no memory for it", "off or local", "local: the box sends again what a receiver lost; off: the source does", "off"},
 	{"repair-window", fmt.Sprint(feedback.DefaultRepairWindow), "packets, 1 to 65536", "how many packets are kept for that", "64"},
 	{"repair-bytes", "what repair-window needs", "size (KiB, MiB)", "how much memory they may take", "1MiB"},
 	{"repair-attempts", fmt.Sprint(feedback.DefaultRepairAttempts), "1 to 100", "how often a packet is sent again without progress before the source has to help", "3"},
@@ -69,8 +69,6 @@ var keys = []struct{ name, fallback, value, meaning, other string }{
 func with(key string) string {
 	needs := ""
 	switch name, _, _ := strings.Cut(key, ":"); {
-	case strings.HasPrefix(name, "repair-"):
-		needs = "repair: local\n"
 	case name == "evict":
 		needs = "silent-after: 1s\n"
 	}

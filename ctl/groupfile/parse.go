@@ -2,6 +2,7 @@ package groupfile
 
 import (
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -24,7 +25,10 @@ func parse(text []byte, add func(yamldoc.Value, *parser)) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := parser{File: File{Lines: map[string]int{}, DegradedBelow: DegradedBelow, DegradedAfter: DegradedAfter}}
+	p := parser{File: File{
+		Lines: map[string]int{}, DegradedBelow: DegradedBelow, DegradedAfter: DegradedAfter,
+		Policy: feedback.Policy{Repair: feedback.RepairLocal},
+	}}
 	if err := p.read(document); err != nil {
 		return nil, err
 	}

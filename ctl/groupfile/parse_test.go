@@ -35,6 +35,7 @@ func TestParseFillsInTheDefaults(t *testing.T) {
 	want := &File{
 		Name: "g1", Addressing: mft.ByGroupIP, IP: netip.MustParseAddr("10.77.0.100"), QPN: 1, PathMTU: 1024,
 		DegradedBelow: 10, DegradedAfter: 3 * time.Second,
+		Policy: feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 4 << 20}.WithDefaults(),
 		Memory: []mft.VirtualRegion{{VA: 0x10000, Length: 67108864, RKey: 0x77}},
 		Source: Member{IP: netip.MustParseAddr("10.77.0.1"), QPN: 17, FirstPSN: 1000, Role: Source, RemoteQPN: 1, Line: 9},
 		Receivers: []Member{
@@ -59,10 +60,10 @@ func TestParseTakesEveryKey(t *testing.T) {
 	if got.Hosts != HostsJoin {
 		t.Error("hosts may not join")
 	}
-	if got.Addressing != mft.BySwitchIP || got.Engine != mft.EngineAFXDP || got.Policy != (feedback.Policy{
+	if got.Addressing != mft.BySwitchIP || got.Engine != mft.EngineAFXDP || got.Policy != WithRepair(feedback.Policy{
 		Ack: 2, Nak: feedback.NakLower, OnFatal: feedback.FatalFail, Speak: feedback.SpeakRNR, CNP: feedback.CNPAll,
 		Credits: feedback.CreditsMerge, Switch: feedback.SwitchForce, SilentAfter: 250 * time.Millisecond, Evict: true,
-	}) {
+	}, got.PathMTU) {
 		t.Errorf("addressing %v, policy %+v", got.Addressing, got.Policy)
 	}
 	if len(got.Memory) != 2 || got.Memory[0].Length != 4096 || got.Memory[1].Length != 1<<20 {
@@ -124,7 +125,7 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"bytes without a unit", "nak: hold", "repair: local\nrepair-bytes: 4096", `line 7: repair-bytes "4096" is not a size; write one such as 64MiB (KiB, MiB or GiB)`},
 		{"bytes as a list", "nak: hold", "repair: local\nrepair-bytes: [1MiB]", "line 7: repair-bytes is a list; write one word"},
 		{"more bytes than any window takes", "nak: hold", "repair: local\nrepair-bytes: 524289KiB", "line 7: repair-bytes is above 512MiB, which the largest repair-window takes; write a smaller size"},
-		{"bytes without repair", "nak: hold", "repair-bytes: 1MiB", "line 6: repair-bytes has no effect without repair: local; add that, or remove repair-bytes"},
+		{"bytes without repair", "nak: hold", "repair: off\nrepair-bytes: 1MiB", "line 7: repair-bytes has no effect with repair: off; remove one of them"},
 		{"no attempts", "nak: hold", "repair: local\nrepair-attempts: 0", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
 		{"too many attempts", "nak: hold", "repair: local\nrepair-attempts: 101", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
 		{"attempts as a list", "nak: hold", "repair: local\nrepair-attempts: [1]", "line 7: repair-attempts is not a whole number from 1 to 100; write one, without quotes"},
@@ -133,10 +134,10 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 		{"timer too long", "nak: hold", "repair: local\nrepair-timer-cap: 1001ms", `line 7: repair-timer-cap "1001ms" is not a time from 20us to 1s; write one such as 1ms`},
 		{"timers crossed", "nak: hold", "repair-timer-cap: 1ms\nrepair: local\nrepair-timer-floor: 2ms", "line 8: repair-timer-floor is 2ms and repair-timer-cap is 1ms; write a floor that is not above the cap"},
 		{"cap below the default floor", "nak: hold", "repair-timer-cap: 20us\nrepair: local", fmt.Sprintf("line 6: repair-timer-floor is %v and repair-timer-cap is 20µs; write a floor that is not above the cap", feedback.DefaultRepairTimerFloor)},
-		{"window without repair", "nak: hold", "repair-window: 5", "line 6: repair-window has no effect without repair: local; add that, or remove repair-window"},
-		{"attempts without repair", "nak: hold", "repair: off\nrepair-attempts: 5", "line 7: repair-attempts has no effect without repair: local; add that, or remove repair-attempts"},
-		{"floor without repair", "nak: hold", "repair-timer-floor: 1ms", "line 6: repair-timer-floor has no effect without repair: local; add that, or remove repair-timer-floor"},
-		{"cap without repair", "nak: hold", "repair-timer-cap: 1ms", "line 6: repair-timer-cap has no effect without repair: local; add that, or remove repair-timer-cap"},
+		{"window without repair", "nak: hold", "repair: off\nrepair-window: 5", "line 7: repair-window has no effect with repair: off; remove one of them"},
+		{"attempts without repair", "nak: hold", "repair: off\nrepair-attempts: 5", "line 7: repair-attempts has no effect with repair: off; remove one of them"},
+		{"floor without repair", "nak: hold", "repair: off\nrepair-timer-floor: 1ms", "line 7: repair-timer-floor has no effect with repair: off; remove one of them"},
+		{"cap without repair", "nak: hold", "repair: off\nrepair-timer-cap: 1ms", "line 7: repair-timer-cap has no effect with repair: off; remove one of them"},
 		{"cnp-interval without a unit", "nak: hold", "cnp-interval: 50", `line 6: cnp-interval "50" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
 		{"cnp-interval too short", "nak: hold", "cnp-interval: 999ns", `line 6: cnp-interval "999ns" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
 		{"cnp-interval too long", "nak: hold", "cnp-interval: 100001us", `line 6: cnp-interval "100001us" is not a time from 1us to 100ms; write one such as 50us, or 0 for no limit`},
@@ -252,6 +253,7 @@ func TestAQuorumOfAllWhoMayReceive(t *testing.T) {
 // The bounds of repair that are left out have their defaults.
 func TestRepairHasDefaults(t *testing.T) {
 	for keys, want := range map[string]feedback.Policy{
+		"":              feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 4 << 20}.WithDefaults(),
 		"repair: off":   {},
 		"repair: local": feedback.Policy{Repair: feedback.RepairLocal, RepairBytes: 4 << 20}.WithDefaults(),
 		"repair: local\nrepair-window: 10\nmtu: 4096": feedback.Policy{Repair: feedback.RepairLocal, RepairWindow: 10, RepairBytes: 80 << 10}.WithDefaults(),

@@ -146,26 +146,52 @@ func (p *parser) checkPolicy() error {
 	return p.checkRepair()
 }
 
+// repairBounds are the keys of the bounds of repair.
+var repairBounds = [...]string{"repair-window", "repair-bytes", "repair-attempts", "repair-timer-floor", "repair-timer-cap"}
+
+// AsksForRepair says whether the file names repair or a bound of it. Without, its group has repair
+// where the box has memory for it; with, the box must have the memory.
+func (f *File) AsksForRepair() bool {
+	return f.Policy.Repair != feedback.RepairOff && f.RepairLine() != 0
+}
+
+// RepairLine is the last line that is about repair; 0: there is none.
+func (f *File) RepairLine() (line int) {
+	line = f.Lines["repair"]
+	for _, key := range repairBounds {
+		line = max(line, f.Lines[key])
+	}
+	return line
+}
+
+// WithRepair returns the policy with repair, for a group of this path MTU. Bounds that are 0 become
+// their defaults.
+func WithRepair(p feedback.Policy, pathMTU int) feedback.Policy {
+	p.Repair = feedback.RepairLocal
+	p = p.WithDefaults()
+	if p.RepairBytes == 0 {
+		p.RepairBytes = p.RepairWindow * mft.PacketBytes(pathMTU)
+	}
+	return p
+}
+
 // checkRepair refuses bounds of repair where there is none, and else fills in those that are left
 // out.
 func (p *parser) checkRepair() error {
 	if p.Policy.Repair == feedback.RepairOff {
-		for _, key := range []string{"repair-window", "repair-bytes", "repair-attempts", "repair-timer-floor", "repair-timer-cap"} {
+		for _, key := range repairBounds {
 			if line := p.Lines[key]; line != 0 {
-				return yamldoc.Errorf(line, "%s has no effect without repair: local; add that, or remove %s", key, key)
+				return yamldoc.Errorf(line, "%s has no effect with repair: off; remove one of them", key)
 			}
 		}
 		return nil
 	}
-	p.Policy = p.Policy.WithDefaults()
-	least := mft.PacketBytes(p.PathMTU)
-	if p.Lines["repair-bytes"] == 0 {
-		p.Policy.RepairBytes = p.Policy.RepairWindow * least
-	}
-	if n := p.Policy.RepairBytes; n < least {
-		return yamldoc.Errorf(p.Lines["repair-bytes"], "repair-bytes is %dKiB, and one packet of path MTU %d takes %dKiB; write "+
+	least, line := mft.PacketBytes(p.PathMTU), p.Lines["repair-bytes"]
+	if n := p.Policy.RepairBytes; line != 0 && n < least {
+		return yamldoc.Errorf(line, "repair-bytes is %dKiB, and one packet of path MTU %d takes %dKiB; write "+
 			"%dKiB or more", n>>10, p.PathMTU, least>>10, least>>10)
 	}
+	p.Policy = WithRepair(p.Policy, p.PathMTU)
 	if floor, limit := p.Policy.RepairTimerFloor, p.Policy.RepairTimerCap; floor > limit {
 		return yamldoc.Errorf(max(p.Lines["repair-timer-floor"], p.Lines["repair-timer-cap"]), "repair-timer-floor is %v and "+
 			"repair-timer-cap is %v; write a floor that is not above the cap", floor, limit)

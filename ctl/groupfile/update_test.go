@@ -41,7 +41,7 @@ func TestAnUpdateChangesReceiversAlone(t *testing.T) {
 		{"addressing", "mtu: 1024", "mtu: 1024\naddressing: switch-ip", "line 5: addressing is switch-ip and the running group has group-ip; an update may change only receivers and memory: write group-ip, or remove the group and create it again"},
 		{"policy", "mtu: 1024", "mtu: 1024\nsilent-after: 1s", "line 5: silent-after is 1s and the running group has 0s; an update may change only receivers and memory: write 0s, or remove the group and create it again"},
 		{"a policy's interval", "mtu: 1024", "mtu: 1024\ncnp-interval: 50us", "line 5: cnp-interval is 50µs and the running group has 0s; an update may change only receivers and memory: write 0s, or remove the group and create it again"},
-		{"repair", "mtu: 1024", "mtu: 1024\nrepair: local", "line 5: repair is local and the running group has off; an update may change only receivers and memory: write off, or remove the group and create it again"},
+		{"repair", "mtu: 1024", "mtu: 1024\nrepair: off", "line 5: repair is off and the running group has local; an update may change only receivers and memory: write local, or remove the group and create it again"},
 		{"policy by default of another key", "mtu: 1024", "mtu: 1024\nack: quorum 1", "line 5: ack is quorum 1 and the running group has all; an update may change only receivers and memory: write all, or remove the group and create it again"},
 		{"other memory", "0xfeedbea7", "0xfeedbeaf", ""},
 		{"another length of the memory", "rkey: 0xfeedbea7", "rkey: 0xfeedbea7, length: 100", "line 5: memory 1 is 100 bytes long and the running group's is 4096; write length: 4096"},

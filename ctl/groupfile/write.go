@@ -27,12 +27,15 @@ func (f *File) text(members []Member) []byte {
 	fmt.Fprintf(&b, "name: %q\nip: %q\nqpn: %d\nmtu: %d\naddressing: %v\nengine: %v\n",
 		f.Name, f.IP, f.QPN, f.PathMTU, f.Addressing, f.Engine)
 	fmt.Fprintf(&b, "ack: %v\nnak: %v\non-fatal: %v\nspeak: %v\nsilent-after: %v\nevict: %t\ncnp: %v\ncnp-interval: %v\n"+
-		"credits: %v\nsource-switch: %v\nrepair: %v\n", p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP,
-		p.CNPInterval, p.Credits, p.Switch, p.Repair)
+		"credits: %v\nsource-switch: %v\n", p.Ack, p.Nak, p.OnFatal, p.Speak, p.SilentAfter, p.Evict, p.CNP,
+		p.CNPInterval, p.Credits, p.Switch)
 	fmt.Fprintf(&b, "degraded-below: %d%%\ndegraded-after: %v\n", f.DegradedBelow, f.DegradedAfter)
-	if p.Repair != feedback.RepairOff {
-		fmt.Fprintf(&b, "repair-window: %d\nrepair-bytes: %dKiB\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
-			p.RepairWindow, p.RepairBytes>>10, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
+	switch {
+	case p.Repair == feedback.RepairOff:
+		fmt.Fprintf(&b, "repair: %v\n", p.Repair)
+	case f.AsksForRepair(): // else it is left out: a box that reads the text may have less memory than this one
+		fmt.Fprintf(&b, "repair: %v\nrepair-window: %d\nrepair-bytes: %dKiB\nrepair-attempts: %d\nrepair-timer-floor: %v\nrepair-timer-cap: %v\n",
+			p.Repair, p.RepairWindow, p.RepairBytes>>10, p.RepairAttempts, p.RepairTimerFloor, p.RepairTimerCap)
 	}
 	if f.Hosts != HostsNothing {
 		fmt.Fprintf(&b, "hosts: %v\n", f.Hosts)

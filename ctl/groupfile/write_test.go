@@ -53,6 +53,25 @@ func TestAFileIsWrittenAsItIsRead(t *testing.T) {
 	}
 }
 
+// A box that reads the text of another one must not take the default of repair for a demand.
+func TestWhetherAFileAsksForRepairIsWritten(t *testing.T) {
+	for keys, asks := range map[string]bool{
+		"": false, "repair: off\n": false, "repair: local\n": true, "repair-window: 5\n": true, "repair-bytes: 1MiB\n": true, "repair-attempts: 2\n": true,
+		"repair-timer-floor: 60us\n": true, "repair-timer-cap: 9ms\n": true,
+	} {
+		f, err := Parse([]byte(keys + read(t, "g1.yaml")))
+		if err != nil {
+			t.Fatalf("%s: %v", keys, err)
+		}
+		again, err := Parse(f.Text())
+		if err != nil || f.AsksForRepair() != asks || again.AsksForRepair() != asks {
+			t.Errorf("%q asks for repair: %t, and written: %t, %v", keys, f.AsksForRepair(), again.AsksForRepair(), err)
+			continue
+		}
+		sameFile(t, again, f)
+	}
+}
+
 // A key that is added to the group file has to be written too.
 func TestEveryKeyIsWritten(t *testing.T) {
 	f, err := Parse([]byte(strings.Replace(read(t, "everything.yaml"), "members:", "repair: local\nmembers:", 1)))

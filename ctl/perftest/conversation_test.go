@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -140,6 +141,7 @@ func TestGroupOfARun(t *testing.T) {
 	region := func(va uint64, rkey uint32) []mft.Region { return []mft.Region{{VA: va, Length: 1 << 31, RKey: rkey}} }
 	want := &groupfile.File{
 		Name: "perftest-10.77.0.100-1280", IP: addr("10.77.0.100"), QPN: 0x500, PathMTU: 1024,
+		Policy:        groupfile.WithRepair(feedback.Policy{}, 1024),
 		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 		Memory: []mft.VirtualRegion{{VA: 1 << 32, Length: 1 << 31, RKey: 0x50067}},
 		Source: groupfile.Member{IP: addr("10.77.0.1"), QPN: 0x42, FirstPSN: 0xbc99a2, Role: groupfile.Source, RemoteQPN: 0x500},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rocast/rocast/ctl/groupfile"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -68,6 +69,7 @@ func (q *queuePair) group(groupIP netip.Addr, pathMTU mtu) *groupfile.File {
 		QPN:     q.groupQPN,
 		PathMTU: pathMTU.bytes(),
 
+		Policy:        groupfile.WithRepair(feedback.Policy{}, pathMTU.bytes()),
 		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 
 		Memory: []mft.VirtualRegion{q.memory()},
