@@ -79,8 +79,8 @@ bench-apps: build ## the papers' tables: WRITEs, broadcast, consensus, storage, 
 	$(BUILD)/rocapps -bin $(BUILD) -out $(BUILD)/bench-apps $(if $(SHORT),-short) $(if $(ONLY),-only $(ONLY)) $(if $(UPDATE),-page docs)
 
 # The virtual machines run Debian's kernels 6.1 and 6.12. SHORT=1 is one kernel and the stories that
-# say most. ENGINE=afxdp keeps the box's kernel from carrying packets. REPAIR=off lets the source alone
-# send again what was lost, in all stories that do not name a policy.
+# say most. ENGINE=afxdp keeps the box's kernel from carrying packets. REPAIR=off leaves losses to
+# the source in all stories that do not name a policy.
 ENGINE ?= auto
 REPAIR ?= local
 softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories

@@ -60,8 +60,8 @@ func programName(id ebpf.ProgramID) string {
 }
 
 // linkOf returns the bpf_link that attaches prog to the interface, or 0 if there is none. While
-// another process makes a link, the link has an ID but cannot be opened yet (EAGAIN, bpf_link_by_id
-// of kernel/bpf/syscall.c), which ends the search. So linkOf searches again, but not for ever.
+// another process makes a link, the link has an ID but cannot be opened yet (the kernel's
+// bpf_link_by_id: EAGAIN), which ends the search. So linkOf searches again, but not for ever.
 func linkOf(ifindex int, prog ebpf.ProgramID) (id link.ID, err error) {
 	for range 100 {
 		if id, err = searchLink(ifindex, prog); !errors.Is(err, unix.EAGAIN) {

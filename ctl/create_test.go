@@ -216,8 +216,8 @@ func TestASourceWithAnotherPSNIsShownAsSuch(t *testing.T) {
 	}
 }
 
-// A group has repair unless its file says otherwise. On a box without the memory it has none and says
-// why, but one that asks for repair is refused.
+// A group has repair unless its file says otherwise. On a box without the memory it has none and
+// says why, but one that asks for repair is refused.
 func TestRepairIsTheDefaultWhereThereIsMemory(t *testing.T) {
 	w := newWorld(t)
 	if g := w.create(t, g1); g.Policy.Repair != "local" || g.Policy.RepairWindow != 1024 || g.Retained == nil || len(g.Notes) > 0 {

@@ -19,7 +19,7 @@ import (
 var engine = flag.String("engine", "auto", "the `engine` of the stories' daemon: auto or afxdp")
 
 // repair is the policy of the stories' groups, except where a story says which it needs.
-var repair = flag.String("repair", "off", "the `repair` policy of the stories' groups: off or local")
+var repair = flag.String("repair", "local", "the `repair` policy of the stories' groups: off or local")
 
 // stage is a lab with rocast in its box and a judge on its wires.
 type stage struct {
