@@ -20,13 +20,14 @@ type FanOut interface {
 	// Claim takes the group's place in the engine. If another group has it, holder is that group,
 	// ok is false, and Wanted of the holder will return true.
 	Claim(id mft.GroupID) (holder mft.GroupID, ok bool)
-	// Wanted says whether another group has claimed the group's place since the last call. The
-	// group must have a place.
-	Wanted(id mft.GroupID) bool
+	// Wanted says what of the group's another group has asked for since the last call. The group
+	// must have a place.
+	Wanted(id mft.GroupID) Want
 	// Release gives up the group's place. The group must not be armed.
 	Release(id mft.GroupID)
 	// Arm lets the engine carry the packets that match b, from w.PSN to limit. The group must have
-	// a place and must not be armed. The error says why the engine cannot carry b.
+	// a place and must not be armed. The error says why the engine cannot carry b. If it is that
+	// no memory is left for b.Retain packets, Wanted of the groups that have some will say so.
 	Arm(id mft.GroupID, b *mft.Block, w FanWord, limit roce.PSN) error
 	// Load returns the engine's progress with a group that has a place.
 	Load(id mft.GroupID) FanWord
@@ -50,6 +51,15 @@ type FanOut interface {
 	// be carried must end less than Retain beyond psn, for as long as the result is used.
 	Retained(id mft.GroupID, psn roce.PSN) []byte
 }
+
+// Want is what of a group's in the engine another group wants.
+type Want uint8
+
+const (
+	WantsNothing Want = iota
+	WantsMemory       // for packets to retain; the group has some
+	WantsPlace        // and the memory that comes with it
+)
 
 // FanWord is the engine's progress with one group.
 type FanWord struct {
@@ -91,8 +101,8 @@ type fanState struct {
 	calm    int      // plain packets in a row since the last decision
 	need    int      // value of calm at which the group is armed
 	inVain  int      // times in a row that the engine carried nothing
-	// idle is the group's next PSN when another group wanted the place. If it has not changed when
-	// another group wants the place again, the group loses the place.
+	// idle is the group's next PSN when another group last wanted the place or the memory. If it
+	// has not changed when another group wants that again, the group loses its place.
 	idle    roce.PSN
 	carried uint64 // packets
 	before  uint64 // value of carried when the group was last armed
@@ -426,33 +436,47 @@ func (c *Core) place(now feedback.Tick, st *state, out *Outputs) bool {
 	holder, ok := c.fanOut.Claim(st.group.ID)
 	if !ok {
 		other := c.stateOf(holder)
-		if other == nil || !c.giveWay(now, other, out) {
+		if other == nil || !c.giveWay(now, other, WantsPlace, out) {
 			return false
 		}
 		_, ok = c.fanOut.Claim(st.group.ID)
 	}
 	if ok {
-		st.fan.placed = true
+		st.fan.placed, st.fan.idle = true, st.merge.NextPSN().Prev()
 		c.placed.add(st)
 	}
 	return ok
 }
 
 // giveWayPeriod is how often the core looks whether groups of other cores want the places of its
-// own.
+// own, and whether any group wants their memory.
 const giveWayPeriod = feedback.Tick(time.Second)
 
-// giveWay is called when another group wants the place of a group. It takes the place if the group
-// has carried nothing since it was called before, and says whether it did.
-func (c *Core) giveWay(now feedback.Tick, st *state, out *Outputs) bool {
+// giveWay is called when another group wants what a group has in the engine. It takes the group's
+// place, and with that its memory, if the engine has carried nothing since it was called before,
+// and says whether it did. Memory is taken only from a group that was sent nothing since then, and
+// that has nothing there which a receiver may still need.
+func (c *Core) giveWay(now feedback.Tick, st *state, want Want, out *Outputs) bool {
 	c.look(now, st, out)
-	if f := &st.fan; f.at.Armed && f.at.PSN != f.idle {
-		f.idle = f.at.PSN
+	f, next := &st.fan, st.merge.NextPSN()
+	busy := next != f.idle
+	f.idle = next
+	if f.at.Armed && busy || want == WantsMemory && (busy || !c.empties(now, st, out)) {
 		return false
 	}
 	c.leave(now, st, out)
 	c.follow(now, st, out)
 	return true
+}
+
+// empties takes a group back if no receiver needs what the engine retains of it, and says whether
+// that is so still: the engine may have carried something until then.
+func (c *Core) empties(now feedback.Tick, st *state, out *Outputs) bool {
+	if st.held.inEngine == 0 {
+		c.takeBack(now, st, out)
+		c.follow(now, st, out)
+	}
+	return st.held.inEngine == 0
 }
 
 // leave disarms a group that has a place, and gives up its place.

@@ -24,15 +24,16 @@ const batchFrames = 64
 // the engine sees, and when.
 type engineBench struct {
 	*porttest.FanOut
-	t      *testing.T
-	core   *dataplane.Core
-	table  *mft.Table
-	out    dataplane.Outputs
-	next   map[mft.GroupID]roce.PSN // of the source
-	onLoad func()                   // called when the core has looked at the engine
-	refuse error                    // of Arm
-	deaf   error                    // of Merge
-	untold *feedback.Place          // of EndMerge: the engine was stopped before it told the source more
+	t        *testing.T
+	core     *dataplane.Core
+	table    *mft.Table
+	out      dataplane.Outputs
+	next     map[mft.GroupID]roce.PSN // of the source
+	onLoad   func()                   // called when the core has looked at the engine
+	onWanted func()                   // called when the core asks what others want
+	refuse   error                    // of Arm
+	deaf     error                    // of Merge
+	untold   *feedback.Place          // of EndMerge: the engine was stopped before it told the source more
 }
 
 var errDeaf = errors.New("it cannot send by the source's port")
@@ -69,6 +70,14 @@ func (b *engineBench) Load(id mft.GroupID) dataplane.FanWord {
 		b.onLoad()
 	}
 	return w
+}
+
+// Wanted is part of dataplane.FanOut.
+func (b *engineBench) Wanted(id mft.GroupID) dataplane.Want {
+	if b.onWanted != nil {
+		b.onWanted()
+	}
+	return b.FanOut.Wanted(id)
 }
 
 // newEngineBench has these groups, which get QPNs of their own.

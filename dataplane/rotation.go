@@ -61,9 +61,9 @@ func (c *Core) Tick(now feedback.Tick, out *Outputs) (some bool) {
 	})
 	waiting := c.serveWaiting(now, out)
 	placed := c.placed.turn(now, giveWayPeriod, func(st *state) {
-		switch {
-		case c.fanOut.Wanted(st.group.ID):
-			c.giveWay(now, st, out)
+		switch want := c.fanOut.Wanted(st.group.ID); {
+		case want != WantsNothing:
+			c.giveWay(now, st, want, out)
 		case st.fan.merges.on: // no answer tells the core how far the receivers are
 			c.look(now, st, out)
 		}

@@ -234,7 +234,7 @@ type slow struct {
 }
 
 func (s *slow) Claim(id mft.GroupID) (mft.GroupID, bool) { return id, true }
-func (s *slow) Wanted(mft.GroupID) bool                  { return false }
+func (s *slow) Wanted(mft.GroupID) dataplane.Want        { return dataplane.WantsNothing }
 
 func (s *slow) Arm(_ mft.GroupID, _ *mft.Block, w dataplane.FanWord, _ roce.PSN) error {
 	close(s.armed)

@@ -184,7 +184,7 @@ type frozen struct {
 var errFrozen = errors.New("this is only tried")
 
 func (f *frozen) Claim(id mft.GroupID) (mft.GroupID, bool)             { return id, true }
-func (f *frozen) Wanted(mft.GroupID) bool                              { return false }
+func (f *frozen) Wanted(mft.GroupID) Want                              { return WantsNothing }
 func (f *frozen) Release(mft.GroupID)                                  {}
 func (f *frozen) Arm(mft.GroupID, *mft.Block, FanWord, roce.PSN) error { return errFrozen }
 func (f *frozen) Load(mft.GroupID) FanWord                             { return f.word }

@@ -52,7 +52,7 @@ type devices struct {
 var (
 	errNoFan = errors.New("the kernel cannot send to all ports of the group, or its set of ports is not set up " +
 		"yet (see rocast port ls)")
-	errNoMemory = errors.New("other groups have the kernel's memory for repair (repairMemory in rocastd.yaml)")
+	errNoMemory = errors.New("other groups have the kernel's memory for repair, and are busy (repairMemory in rocastd.yaml)")
 	errNoDevice = errors.New("a port of the group is not open, or not in native mode (see rocast port ls)")
 )
 
@@ -293,7 +293,17 @@ func (f *fanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
 }
 
 // Wanted is part of dataplane.FanOut.
-func (f *fanOut) Wanted(id mft.GroupID) bool { return f.wants[place(id)].Swap(false) }
+func (f *fanOut) Wanted(id mft.GroupID) dataplane.Want {
+	i := place(id)
+	memory := f.memory.wanted(i)
+	switch {
+	case f.wants[i].Swap(false):
+		return dataplane.WantsPlace
+	case memory:
+		return dataplane.WantsMemory
+	}
+	return dataplane.WantsNothing
+}
 
 // Release is part of dataplane.FanOut.
 func (f *fanOut) Release(id mft.GroupID) {

@@ -14,8 +14,10 @@ const segmentPackets = 64
 // has some neighbouring segments, or none. Workers take and give segments at the same time; each
 // does so for places whose groups it owns.
 type kernelMemory struct {
-	taken []atomic.Bool // by segment
-	parts [bpf.Slots]kernelPart
+	taken  []atomic.Bool // by segment
+	parts  [bpf.Slots]kernelPart
+	misses atomic.Uint32     // number of times that take found none
+	heard  [bpf.Slots]uint32 // value of misses when the place got its memory, or was asked about it last
 }
 
 // kernelPart is the memory of one place.
@@ -32,7 +34,7 @@ func (k *kernelMemory) of(place int) kernelPart { return k.parts[place] }
 
 // take gives a place memory for that many packets or more. The memory that the place has stays,
 // with its packets, if it is large enough; else the place gets other memory, and fresh is true. If
-// there is none, the place has none afterwards.
+// there is none, the place has none afterwards, and the memory of all other places is wanted.
 func (k *kernelMemory) take(place, packets int) (part kernelPart, fresh bool) {
 	packets = max(segmentPackets, 1<<bits.Len(uint(packets-1)))
 	if k.parts[place].packets >= packets {
@@ -46,10 +48,21 @@ func (k *kernelMemory) take(place, packets int) (part kernelPart, fresh bool) {
 			first += got
 			continue
 		}
-		k.parts[place] = kernelPart{first * segmentPackets, packets}
+		k.parts[place], k.heard[place] = kernelPart{first * segmentPackets, packets}, k.misses.Load()
 		return k.parts[place], true
 	}
+	k.misses.Add(1)
 	return kernelPart{}, false
+}
+
+// wanted says whether the place has memory that another place has looked for since the last call.
+func (k *kernelMemory) wanted(place int) bool {
+	misses := k.misses.Load()
+	if k.parts[place].packets == 0 || misses == k.heard[place] {
+		return false
+	}
+	k.heard[place] = misses
+	return true
 }
 
 // claim takes n segments from first on, up to one that is taken, and returns how many.

@@ -1,10 +1,12 @@
 package afxdp
 
 import (
+	"errors"
 	"sync"
 	"testing"
 
 	"github.com/rocast/rocast/bpf"
+	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -75,6 +77,14 @@ func TestKernelMemoryOfSeveralWorkers(t *testing.T) {
 	}
 }
 
+// hears checks what another group wants of a group's, as the group hears it.
+func hears(t *testing.T, f *fanOut, id mft.GroupID, want dataplane.Want) {
+	t.Helper()
+	if got := f.Wanted(id); got != want {
+		t.Errorf("group %d hears that others want %d, want %d", id, got, want)
+	}
+}
+
 // The holder of a place hears once that another group wants it, and the next holder does not hear
 // of it.
 func TestAPlaceIsWanted(t *testing.T) {
@@ -86,20 +96,91 @@ func TestAPlaceIsWanted(t *testing.T) {
 			t.Fatalf("group %d claims the place: %d, %v", id, got, ok)
 		}
 	}
-	wanted := func(id mft.GroupID, want bool) {
-		t.Helper()
-		if f.Wanted(id) != want {
-			t.Errorf("group %d hears that its place is wanted: %v", id, !want)
-		}
-	}
 	claim(holder, true)
 	claim(holder, true)
-	wanted(holder, false)
+	hears(t, f, holder, dataplane.WantsNothing)
 	claim(other, false)
-	wanted(holder, true)
-	wanted(holder, false)
+	hears(t, f, holder, dataplane.WantsPlace)
+	hears(t, f, holder, dataplane.WantsNothing)
 	claim(other, false)
 	f.Release(holder)
 	claim(other, true)
-	wanted(other, false)
+	hears(t, f, other, dataplane.WantsNothing)
+}
+
+// Each group that has memory hears once that another one looked for some and found none. A group
+// that has none does not hear of it, nor one that got its memory later.
+func TestMemoryIsWanted(t *testing.T) {
+	f := &fanOut{memory: newKernelMemory(3 * segmentPackets)}
+	const a, b, c, d, none = mft.GroupID(1), mft.GroupID(2), mft.GroupID(3), mft.GroupID(4), mft.GroupID(5)
+	for _, id := range []mft.GroupID{a, b, c, d, none} {
+		f.Claim(id)
+	}
+	take := func(id mft.GroupID, packets int, want bool) {
+		t.Helper()
+		if part, _ := f.memory.take(place(id), packets); part.packets > 0 != want {
+			t.Fatalf("group %d gets %d packets, and looked for %d", id, part.packets, packets)
+		}
+	}
+	take(a, 1, true)
+	take(b, segmentPackets+1, true)
+	take(a, segmentPackets, true) // it has that already
+	for _, id := range []mft.GroupID{a, b, c} {
+		hears(t, f, id, dataplane.WantsNothing)
+	}
+	take(c, 1, false)
+	take(c, 1, false)
+	take(none, 1, false)
+	hears(t, f, a, dataplane.WantsMemory)
+	hears(t, f, a, dataplane.WantsNothing)
+	hears(t, f, c, dataplane.WantsNothing)
+	f.Release(a)
+	take(d, 1, true)
+	hears(t, f, d, dataplane.WantsNothing)
+	hears(t, f, b, dataplane.WantsMemory)
+	take(d, 2*segmentPackets, false) // so that the segment is free
+	take(c, 1, true)
+	hears(t, f, c, dataplane.WantsNothing)
+	hears(t, f, d, dataplane.WantsNothing)
+	f.Claim(b + bpf.Slots)
+	hears(t, f, b, dataplane.WantsPlace) // which comes with the memory
+	hears(t, f, b, dataplane.WantsNothing)
+}
+
+// A group for which no memory is left is not armed, and the groups that have some hear of it. What
+// one of them leaves lets the group be armed.
+func TestAGroupIsArmedWithMemoryThatAnotherOneLeaves(t *testing.T) {
+	f, b := retainingBench(t, 4*segmentPackets)
+	b.Retain = 2 * segmentPackets
+	arm := func(id mft.GroupID, want error) {
+		t.Helper()
+		f.Claim(id)
+		if err := f.Arm(id, b, dataplane.FanWord{PSN: 9, Armed: true}, 100); !errors.Is(err, want) {
+			t.Fatalf("group %d is armed: %v, want %v", id, err, want)
+		}
+		if f.Load(id).Armed != (want == nil) {
+			t.Errorf("group %d is at %+v", id, f.Load(id))
+		}
+	}
+	arm(1, nil)
+	arm(2, nil)
+	arm(3, errNoMemory)
+	hears(t, f, 1, dataplane.WantsMemory)
+	hears(t, f, 2, dataplane.WantsMemory)
+	f.Disarm(2)
+	f.Release(2)
+	arm(3, nil)
+	hears(t, f, 1, dataplane.WantsNothing)
+	hears(t, f, 3, dataplane.WantsNothing)
+}
+
+// A look for memory of which there is none costs an attempt to arm a group.
+func BenchmarkNoKernelMemory(b *testing.B) {
+	k := newKernelMemory(kernelRetains(64 << 20))
+	for place := range bpf.Slots {
+		k.take(place, segmentPackets)
+	}
+	for b.Loop() {
+		k.take(bpf.Slots-1, segmentPackets)
+	}
 }

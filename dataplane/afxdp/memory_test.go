@@ -88,6 +88,24 @@ func TestRepairMemoryIsSharedByTheWorkers(t *testing.T) {
 	}
 }
 
+// The kernel's memory has room for as many groups as docs/scale.md says.
+func TestHowManyGroupsTheKernelRetainsFor(t *testing.T) {
+	for packets, groups := range map[int]int{1: 480, 64: 480, 65: 240, 128: 240, 1024: 30} {
+		k, n := newKernelMemory(kernelRetains(64<<20)), 0
+		for part, _ := k.take(0, packets); part.packets > 0; part, _ = k.take(n, packets) {
+			n++
+		}
+		if n != groups {
+			t.Errorf("%d groups have room for %d packets, want %d", n, packets, groups)
+		}
+	}
+	for bytes, want := range map[uint64]int{0: 0, 1 << 20: 448, 64 << 20: 30720, 1 << 29: 245760, 1 << 30: maxKernelRetained, 1 << 40: maxKernelRetained} {
+		if got := kernelRetains(bytes); got != want {
+			t.Errorf("%d bytes have room for %d packets, want %d", bytes, got, want)
+		}
+	}
+}
+
 // An interface has no more packet memory later than its port got at the start.
 func TestMoreQueuesThanAtTheStartGetLessEach(t *testing.T) {
 	f := &iface{info: dataplane.PortInfo{Name: "p1"}, room: 2 * queueDescs}

@@ -17,7 +17,13 @@ import (
 // mergingBench is the kernel's fan-out with three ports, of which none exists.
 func mergingBench(t *testing.T) (*fanOut, *mft.Block) {
 	t.Helper()
-	c, err := bpf.LoadFanOut(tables, 0)
+	return retainingBench(t, 0)
+}
+
+// retainingBench is mergingBench with memory for that many packets.
+func retainingBench(t *testing.T, packets int) (*fanOut, *mft.Block) {
+	t.Helper()
+	c, err := bpf.LoadFanOut(tables, packets)
 	if err != nil {
 		t.Skip(err)
 	}

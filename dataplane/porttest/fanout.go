@@ -1,6 +1,7 @@
 package porttest
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/rocast/rocast/dataplane"
@@ -14,6 +15,8 @@ import (
 type FanOut struct {
 	// Places bounds the groups that are armed at one time.
 	Places int
+	// Memory bounds the packets that are retained of all groups; 0: there is no bound.
+	Memory int
 	places map[int]*place
 
 	Looks int // how often the core has ended the merging of answers
@@ -21,7 +24,7 @@ type FanOut struct {
 
 type place struct {
 	id     mft.GroupID
-	wanted bool
+	wanted dataplane.Want
 	word   dataplane.FanWord
 	limit  roce.PSN
 	block  mft.Block
@@ -46,7 +49,9 @@ func (f *FanOut) place(id mft.GroupID) *place { return f.places[id.Slot()%f.Plac
 // Claim is part of dataplane.FanOut.
 func (f *FanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
 	if p := f.place(id); p != nil {
-		p.wanted = p.wanted || p.id != id
+		if p.id != id {
+			p.wanted = dataplane.WantsPlace
+		}
 		return p.id, p.id == id
 	}
 	f.places[id.Slot()%f.Places] = &place{id: id}
@@ -54,13 +59,13 @@ func (f *FanOut) Claim(id mft.GroupID) (holder mft.GroupID, ok bool) {
 }
 
 // Wanted is part of dataplane.FanOut.
-func (f *FanOut) Wanted(id mft.GroupID) bool {
+func (f *FanOut) Wanted(id mft.GroupID) dataplane.Want {
 	p := f.place(id)
 	if p == nil || p.id != id {
 		panic("porttest: a group without a place asks whether the place is wanted")
 	}
 	wanted := p.wanted
-	p.wanted = false
+	p.wanted = dataplane.WantsNothing
 	return wanted
 }
 
@@ -80,13 +85,36 @@ func (f *FanOut) Arm(id mft.GroupID, b *mft.Block, w dataplane.FanWord, limit ro
 	if p == nil || p.id != id || p.word.Armed {
 		panic("porttest: a group is armed that has no place, or is armed already")
 	}
+	if n := b.Retain; n != len(p.retained) {
+		p.retained = nil
+		if !f.hasMemory(n) {
+			return errMemory
+		}
+		p.retained = make([]packet, n)
+	}
 	p.block = *b
 	p.block.Paths = slices.Clone(b.Paths)
 	p.word, p.limit, p.span = w, limit, 0
-	if n := b.Retain; n != len(p.retained) {
-		p.retained = make([]packet, n)
-	}
 	return nil
+}
+
+var errMemory = errors.New("other groups have the memory")
+
+// hasMemory says whether that many more packets can be retained. If not, all groups of which some
+// are retained hear that memory is wanted.
+func (f *FanOut) hasMemory(packets int) bool {
+	for _, p := range f.places {
+		packets += len(p.retained)
+	}
+	if f.Memory == 0 || packets <= f.Memory {
+		return true
+	}
+	for _, p := range f.places {
+		if len(p.retained) > 0 {
+			p.wanted = max(p.wanted, dataplane.WantsMemory)
+		}
+	}
+	return false
 }
 
 // Load is part of dataplane.FanOut.
@@ -180,8 +208,13 @@ func (f *FanOut) Overwrite(id mft.GroupID, psn roce.PSN, frame []byte) {
 	r[int(psn)%len(r)].frame = frame
 }
 
-// Retains returns how many packets are retained of a group that has a place.
-func (f *FanOut) Retains(id mft.GroupID) int { return len(f.place(id).retained) }
+// Retains returns for how many packets of a group there is memory.
+func (f *FanOut) Retains(id mft.GroupID) int {
+	if p := f.place(id); p != nil && p.id == id {
+		return len(p.retained)
+	}
+	return 0
+}
 
 // Carry does with a classified frame what the kernel does: a plain packet of an armed group is
 // answered with the copies for all its paths. Any other packet of the source's disarms the group,
