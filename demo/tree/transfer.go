@@ -73,7 +73,7 @@ func (d *demo) newTransfer() *transfer {
 // create creates the group at the first leaf.
 func (t *transfer) create(ctx context.Context) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %d\nrepair: local\nmemory: {va: %#x, rkey: %#x}\nmembers:\n",
+	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %d\nmemory: {va: %#x, rkey: %#x}\nmembers:\n",
 		groupName, t.groupIP, groupQPN, pathMTU, memoryVA, memoryKey)
 	fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, role: source}\n", t.from.IP, sourceQPN, sourcePSN)
 	for _, r := range t.receivers {

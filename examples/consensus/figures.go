@@ -271,7 +271,7 @@ func (r *rig) open(ctx context.Context, way string) (t *timed, err error) {
 			_, err := r.Daemon.Client().CreateGroup(ctx, file)
 			return err
 		}
-		t.Way, err = ways.Group(ctx, r.settings, figuresGroup, r.GroupIP(), fmt.Sprintf("ack: quorum %d\nrepair: local", need), create, t.heard)
+		t.Way, err = ways.Group(ctx, r.settings, figuresGroup, r.GroupIP(), fmt.Sprintf("ack: quorum %d", need), create, t.heard)
 	} else {
 		t.Way, err = ways.Each(ctx, r.settings, need, t.heard)
 	}

@@ -91,7 +91,7 @@ func (l *leader) stand(ctx context.Context) error {
 func (l *leader) file(members []*replica) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %d\nack: quorum %d\n", l.group(), l.groupIP, l.qpn(), pathMTU, quorum)
-	fmt.Fprintf(&b, "repair: local\nrepair-window: %d\nrepair-attempts: %d\nrepair-timer-cap: 100ms\n", retained, attempts)
+	fmt.Fprintf(&b, "repair-window: %d\nrepair-attempts: %d\nrepair-timer-cap: 100ms\n", retained, attempts)
 	fmt.Fprintf(&b, "memory: {va: %#x, length: %d, rkey: %#x}\nmembers:\n", groupVA, logBytes, groupRKey)
 	fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, role: source}\n", l.host.IP, l.qpn(), l.psn)
 	for _, r := range members {

@@ -59,7 +59,7 @@ func (l *leader) group(ctx context.Context, s ways.Settings) (*ways.Way, error) 
 		_, err := l.api.CreateGroup(ctx, file)
 		return err
 	}
-	return ways.Group(ctx, s, groupName, l.groupIP, fmt.Sprintf("ack: quorum %d\nrepair: local", min(quorum, len(s.Receivers))), create, nil)
+	return ways.Group(ctx, s, groupName, l.groupIP, fmt.Sprintf("ack: quorum %d", min(quorum, len(s.Receivers))), create, nil)
 }
 
 // close ends the group.

@@ -103,7 +103,7 @@ func (r *receiver) connect(ctx context.Context) error {
 // are not, is evicted: the others get the file all the same.
 func (t *transfer) file() []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %d\nrepair: local\non-fatal: evict\nsilent-after: 1s\nevict: true\n", t.name, t.group.IP, t.group.QPN, pathMTU)
+	fmt.Fprintf(&b, "name: %s\nip: %v\nqpn: %d\nmtu: %d\non-fatal: evict\nsilent-after: 1s\nevict: true\n", t.name, t.group.IP, t.group.QPN, pathMTU)
 	fmt.Fprintf(&b, "memory: {va: %#x, length: %d, rkey: %#x}\nmembers:\n", t.group.VA, memoryFor(t.Bytes), t.group.RKey)
 	fmt.Fprintf(&b, "  - {ip: %v, qpn: %d, psn: %d, role: source}\n", t.From.IP, t.From.QPN, t.From.PSN)
 	for _, r := range t.receivers {
