@@ -12,11 +12,12 @@ const untagged = 14
 //	                 ^ start      ^ View.L3 moves never: a leg with more VLAN
 //	                   moves        tags takes them from the headroom
 func (c *Copy) Apply(f *Frame) (start int) {
-	e := c.Edit
-	e.Apply(&f.View, f.Bytes(), c.PSN, c.Path.Regions.Target(f.Region), &f.Original)
+	e, head := c.Edit, f.Head()
+	icrc := e.Apply(&f.View, head, c.PSN, c.Path.Regions.Target(f.Region), &f.Original)
 	if c.Again {
-		f.Original.WriteAckReq(&f.View, f.Bytes(), c.AckReq)
+		icrc = f.Original.WriteAckReq(&f.View, head, c.AckReq, icrc)
 	}
+	f.View.PutICRC(f.Bytes(), icrc)
 	start = f.Start + f.View.L3 - int(e.L2Bytes)
 	if e.L2Bytes == untagged {
 		*(*[untagged]byte)(f.Buf[start:]) = [untagged]byte(e.L2[:])

@@ -77,17 +77,16 @@ func newEgressQueue(port mft.PortID, e Egress) egressQueue {
 	return q
 }
 
+// admitsAll says whether every frame of this fate may be sent, unmarked, however many wait.
+func (q *egressQueue) admitsAll(fate Fate) bool { return !q.bounded && fate != SentRepair }
+
 // admit decides whether a copy may be sent by a port, and marks it where the port's queue is long.
 // The copy has been written into its frame; the mark lasts until the next one is written. What
 // carries no copy, our own replies, is always sent: it is short, and the source waits for it.
 //
 // If the copy may not be sent, admit notes why as its fate.
 func (w *Worker) admit(port mft.PortID, o *Outgoing) bool {
-	q, repair := &w.queues[port], o.fate == SentRepair
-	if !q.bounded && !repair {
-		return true
-	}
-	stats := &w.stats[port]
+	q, stats := &w.queues[port], &w.stats[port]
 	if !q.looked {
 		q.look(w.ports[port].Unsent())
 	}
@@ -98,7 +97,7 @@ func (w *Worker) admit(port mft.PortID, o *Outgoing) bool {
 		stats.TxLost++
 		o.fate = LostQueueFull
 		return false
-	case repair && !q.admitRepair(bytes):
+	case o.fate == SentRepair && !q.admitRepair(bytes):
 		stats.RepairsPutOff++
 		o.fate = LostRepairPutOff
 		return false

@@ -115,6 +115,9 @@ func (p *idlePort) Unsent() int             { return p.unsent }
 // A port without bounds takes any number of copies, and repairs up to their share.
 func TestAPortWithoutBoundsTakesTheShareOfRepairs(t *testing.T) {
 	w := &Worker{ports: []Port{&idlePort{}}, queues: []egressQueue{newEgressQueue(0, Egress{})}, stats: make([]PortCounters, 1)}
+	if q := &w.queues[0]; !q.admitsAll(SentCopy) || q.admitsAll(SentRepair) {
+		t.Errorf("all copies are admitted: %v, all repairs: %v", q.admitsAll(SentCopy), q.admitsAll(SentRepair))
+	}
 	f := &Frame{Buf: make([]byte, 1024), FragmentCount: 1}
 	f.Fragments[0] = f.Buf
 	o := &Outgoing{Frame: f, bytes: f.Len(), fate: SentCopy}

@@ -21,7 +21,7 @@ func (c *Core) train(now feedback.Tick, g *mft.Group, f *Frame, behind []Frame, 
 	limit := st.merge.Horizon()
 	ev := feedback.Event{Kind: feedback.Train, PSN: st.merge.NextPSN().Prev()}
 	payload := 0
-	for at := f; ev.PSN != limit && st.isPlain(at, ev.PSN.Next()); at = &behind[n-1] {
+	for at, before := f, (*Frame)(nil); ev.PSN != limit && st.isPlain(at, before, ev.PSN.Next()); at, before = &behind[n-1], at {
 		ev.Add(at.Original.AckReq, at.View.Opcode.EndsMessage())
 		payload += at.View.PayloadBytes
 		if n++; n > len(behind) {
@@ -49,7 +49,22 @@ func (c *Core) train(now feedback.Tick, g *mft.Group, f *Frame, behind []Frame, 
 
 // isPlain says whether the group, which is plain, expects this frame of its source next. Such a
 // frame passes every check of Core.data, which need not check its ICRC and marks nothing new.
-func (st *state) isPlain(f *Frame, psn roce.PSN) bool {
+// before is the frame in front of it in the train, if there is one: what both say need not be
+// checked again.
+func (st *state) isPlain(f, before *Frame, psn roce.PSN) bool {
+	v, head := &f.View, f.Head()
+	isLike := before != nil && f.Group == before.Group && f.Port == before.Port && f.Len() == before.Len() &&
+		v.DecodeLike(&before.View, before.Head(), head)
+	if !isLike && !st.isOfSource(f) || v.PSN(head) != psn {
+		return false
+	}
+	f.Original.Read(v, f.Bytes())
+	return admit(st.group, f) == 0
+}
+
+// isOfSource says whether the frame is data of the group's source, of which only the PSN and the
+// memory may be wrong.
+func (st *state) isOfSource(f *Frame) bool {
 	g, v, head := st.group, &f.View, f.Head()
 	if f.Kind != KindData || f.Group != g.ID || f.Port != st.marks.port || v.Decode(head, f.Len()) != nil {
 		return false
@@ -57,13 +72,12 @@ func (st *state) isPlain(f *Frame, psn roce.PSN) bool {
 	from, leg := &st.edits.From, st.sourceLeg()
 	switch {
 	case !v.Opcode.IsRC(), !v.Opcode.IsRequest():
-	case v.PSN(head) != psn, v.DestQPN(head) != from.DestQPN, v.PKey(head) != st.marks.pkey:
+	case v.DestQPN(head) != from.DestQPN, v.PKey(head) != st.marks.pkey:
 	case v.SrcIP(head) != from.Src, v.DstIP(head) != from.Dst:
 	case !g.Hears(leg, f.Port), mft.VLANsOf(head[:v.L3]) != leg.VLANs():
 	case v.TrafficClass(head)&^ecnMask != st.marks.trafficClass, v.HopLimit(head) <= 1, v.PayloadBytes > g.PathMTU:
 	default:
-		f.Original.Read(v, f.Bytes())
-		return admit(g, f) == 0
+		return true
 	}
 	return false
 }

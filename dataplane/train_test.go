@@ -162,6 +162,28 @@ func TestTrain(t *testing.T) {
 	}
 }
 
+// A frame whose last bytes are missing is no part of a train, whatever its headers say.
+func TestAFrameThatIsCutOffEndsATrain(t *testing.T) {
+	b := newEngineBench(t, group())
+	b.core = dataplane.NewCore(nil)
+	b.core.Handle(0, b.table, b.frame(write(firstPSN, nil)), &b.out)
+	frames := make([]dataplane.Frame, 3)
+	for i := range frames {
+		f := &frames[i]
+		*f = *b.frame(write(firstPSN+1+roce.PSN(i), make([]byte, 100)))
+		all := f.Head()
+		f.Fragments[0], f.Fragments[1], f.FragmentCount = all[:80], all[80:], 2
+	}
+	cut := &frames[2]
+	cut.Fragments[1] = cut.Fragments[1][:len(cut.Fragments[1])-1]
+	if r, more := b.core.HandleTrain(0, b.table, &frames[0], frames[1:], &b.out); r != dataplane.Reason(feedback.Forwarded) || more != 1 {
+		t.Errorf("%v, with %d more", r, more)
+	}
+	if r := b.core.Handle(0, b.table, cut, &b.out); r != dataplane.Malformed {
+		t.Errorf("what is cut off is %v", r)
+	}
+}
+
 // A train ends where a receiver would be further behind the source than the window allows.
 func TestTrainEndsAtTheHorizon(t *testing.T) {
 	g := group()

@@ -80,6 +80,7 @@ type Worker struct {
 	lanes   []lane   // port*mft.MaxPaths + rank
 	touched []int    // lanes in use
 	send    []Outgoing
+	sending int           // bytes of send
 	queues  []egressQueue // by port
 
 	event uint64 // of taps: the last one
@@ -464,23 +465,29 @@ func (w *Worker) sendCopies() {
 
 // sendTrain sends copy c of the frames of q by a port, for the last time if last is set.
 func (w *Worker) sendTrain(port mft.PortID, q *queued, c *Copy, last bool) {
-	w.sendCopy(port, q, c, q.frame, last)
-	for i := range q.behind {
+	fate := SentCopy
+	if c.Again {
+		fate = SentRepair
+	}
+	unbounded := w.queues[port].admitsAll(fate)
+	for i, f := -1, q.frame; ; f = &q.behind[i] {
+		o := w.another(port)
+		o.fill(f, c.Apply(f), last && !f.Kept)
+		o.event, o.fate = q.event, fate
+		if unbounded || w.admit(port, o) {
+			w.sending += o.bytes
+		} else {
+			w.takeBack(port, o)
+		}
+		if i++; i == len(q.behind) {
+			return
+		}
 		c.OfNext()
-		w.sendCopy(port, q, c, &q.behind[i], last)
 	}
 }
 
-func (w *Worker) sendCopy(port mft.PortID, q *queued, c *Copy, f *Frame, last bool) {
-	o := w.another(port)
-	o.fill(f, c.Apply(f), last && !f.Kept)
-	o.event, o.fate = q.event, SentCopy
-	if c.Again {
-		o.fate = SentRepair
-	}
-	if w.admit(port, o) {
-		return
-	}
+// takeBack takes the last frame that was to be sent by port back, because it was not admitted.
+func (w *Worker) takeBack(port mft.PortID, o *Outgoing) {
 	if len(w.core.taps) > 0 {
 		w.sawOutgoing(port, o)
 	}
@@ -519,6 +526,7 @@ func (w *Worker) sendSome(replies []Reply) {
 		o := w.another(port)
 		o.fill(f, f.Start, true)
 		o.event, o.fate = cmp.Or(r.event, w.event), SentReply
+		w.sending += o.bytes
 	}
 	w.transmit(port)
 	for i := range replies {
@@ -547,16 +555,13 @@ func (w *Worker) transmit(port mft.PortID) {
 	if len(w.core.taps) > 0 {
 		w.sawSent(port, w.send, n)
 	}
-	given := 0
-	for i := range w.send {
-		bytes := w.send[i].bytes
-		given += bytes
-		if i < n {
-			stats.TxBytes += uint64(bytes)
-		}
-	}
-	w.queues[port].gave(given)
+	w.queues[port].gave(w.sending)
 	stats.TxFrames += uint64(n)
+	stats.TxBytes += uint64(w.sending)
+	for i := range w.send[n:] {
+		stats.TxBytes -= uint64(w.send[n+i].bytes)
+	}
+	w.sending = 0
 	stats.TxLost += uint64(len(w.send) - n)
 	w.send = w.send[:0]
 }

@@ -97,11 +97,11 @@ func NewTarget(fromVA uint64, fromKey uint32, toVA uint64, toKey uint32) Target 
 	return Target{DeltaVA: toVA - fromVA, RKey: toKey, CRC: crcWord64(binary.LittleEndian.Uint64(change[:]))}
 }
 
-// Apply writes everything behind the Ethernet header of the copy over the frame that v locates. psn
-// is the copy's. target is nil where the packet has no RETH, or keeps what it says. was is what the
-// frame was received as: another copy may have been written over it since.
-func (e *Edit) Apply(v *View, fragments [][]byte, psn PSN, target *Target, was *Original) {
-	head := fragments[0]
+// Apply writes the headers of the copy behind the Ethernet header over those of the frame that v
+// locates, and returns the copy's ICRC. psn is the copy's. target is nil where the packet has no
+// RETH, or keeps what it says. was is what the frame was received as: another copy may have been
+// written over it since.
+func (e *Edit) Apply(v *View, head []byte, psn PSN, target *Target, was *Original) (icrc uint32) {
 	if e.IPv6 {
 		ip := (*[ipv6Bytes]byte)(head[v.L3:])
 		ip[1], ip[7] = was.Class, was.HopLimit-1
@@ -110,13 +110,12 @@ func (e *Edit) Apply(v *View, fragments [][]byte, psn PSN, target *Target, was *
 		ip := (*[ipv4Bytes]byte)(head[v.L3:])
 		ip[1], ip[8] = was.Class, was.HopLimit-1
 		binary.BigEndian.PutUint16(ip[ipv4ChecksumOffset:], ^fold(uint32(^was.Checksum)+uint32(e.Checksum)))
-		copy(ip[12:], e.Addresses[:8])
+		*(*[8]byte)(ip[12:]) = [8]byte(e.Addresses[:])
 	}
-	udp := (*[udpBytes]byte)(head[v.UDP:])
-	udp[6], udp[7] = 0, 0
-	bth := (*[BTHBytes]byte)(head[v.BTH:])
-	putUint24(bth[5:], uint32(e.DestQPN))
-	putUint24(bth[9:], uint32(psn))
+	rest := (*[udpBytes + BTHBytes]byte)(head[v.UDP:])
+	rest[6], rest[7] = 0, 0
+	putUint24(rest[udpBytes+5:], uint32(e.DestQPN))
+	putUint24(rest[udpBytes+9:], uint32(psn))
 	var crc uint32
 	behind, change := v.ICRC-v.Ext, uint32(psn^was.PSN)&psnMask
 	if target != nil {
@@ -129,7 +128,7 @@ func (e *Edit) Apply(v *View, fragments [][]byte, psn PSN, target *Target, was *
 	} else {
 		crc = e.CRC ^ crcPSN(change, 0)
 	}
-	v.PutICRC(fragments, was.ICRC^advance(crc, behind))
+	return was.ICRC ^ advance(crc, behind)
 }
 
 // Original is what the copies of one received packet are computed from. They are written into the
@@ -161,19 +160,20 @@ func (o *Original) Read(v *View, fragments [][]byte) {
 	}
 }
 
-// WriteAckReq follows Edit.Apply where a copy may have another AckReq bit than the received packet:
-// it sets the bit if ask is true, and else writes it as received. The ICRC is corrected too.
-func (o *Original) WriteAckReq(v *View, fragments [][]byte, ask bool) {
-	flags := &fragments[0][v.BTH+8]
+// WriteAckReq follows Edit.Apply, which returned icrc, where a copy may have another AckReq bit
+// than the received packet: it sets the bit if ask is true, and else writes it as received. It
+// returns the ICRC of that.
+func (o *Original) WriteAckReq(v *View, head []byte, ask bool, icrc uint32) uint32 {
+	flags := &head[v.BTH+8]
 	*flags &^= bthAckReq
 	switch {
 	case o.AckReq: // Apply has derived the ICRC from that of a packet with the bit
 		*flags |= bthAckReq
 	case ask:
 		*flags |= bthAckReq
-		crc := advance(crcTables[3][bthAckReq], v.ICRC-v.Ext) // the PSN's three bytes follow
-		v.PutICRC(fragments, v.StoredICRC(fragments)^crc)
+		icrc ^= advance(crcTables[3][bthAckReq], v.ICRC-v.Ext) // the PSN's three bytes follow
 	}
+	return icrc
 }
 
 // crcPSN is what a changed PSN leaves in the CRC register so many bytes behind the BTH: 0 to 16.

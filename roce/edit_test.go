@@ -61,7 +61,7 @@ func TestEditEqualsSetters(t *testing.T) {
 					x := NewTarget(reth.VA, reth.RKey, va, rkey)
 					target = &x
 				}
-				edit.Apply(v, flat(frame), psn, target, &was)
+				v.PutICRC(flat(frame), edit.Apply(v, frame, psn, target, &was))
 				want := slices.Clone(in)
 				setFields(v, want, to, psn, va, rkey)
 				if !bytes.Equal(frame, want) {
@@ -106,13 +106,13 @@ func TestAckReqEqualsAFrameBuiltAfresh(t *testing.T) {
 					same := Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}
 					edit := NewEdit(same, same, nil)
 					for _, ask := range []bool{true, true, false, true, false} {
-						edit.Apply(v, flat(frame), was.PSN, nil, &was)
-						was.WriteAckReq(v, flat(frame), ask)
+						icrc := edit.Apply(v, frame, was.PSN, nil, &was)
+						v.PutICRC(flat(frame), was.WriteAckReq(v, frame, ask, icrc))
 						want := slices.Clone(asksNot)
 						if ask || was.AckReq {
 							want = slices.Clone(asks)
 						}
-						edit.Apply(v, flat(want), was.PSN, nil, new(original(viewOf(t, want), want)))
+						v.PutICRC(flat(want), edit.Apply(v, want, was.PSN, nil, new(original(viewOf(t, want), want))))
 						if !bytes.Equal(frame, want) || !v.ICRCValid(flat(frame)) {
 							t.Fatalf("%v with %d bytes, asked %v, ask %v:\n%x\n%x", o, payload, was.AckReq, ask, frame, want)
 						}
@@ -165,8 +165,7 @@ func TestEditKeepsDamage(t *testing.T) {
 	frame[v.L3+5] ^= 1 // identification
 	was := original(v, frame)
 	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
-	edit.Apply(v, flat(frame), 5, nil, &was)
-	was.WriteAckReq(v, flat(frame), true)
+	v.PutICRC(flat(frame), was.WriteAckReq(v, frame, true, edit.Apply(v, frame, 5, nil, &was)))
 	if v.ICRCValid(flat(frame)) {
 		t.Error("the ICRC of a damaged payload became valid")
 	}
@@ -181,7 +180,9 @@ func TestEditDoesNotAllocate(t *testing.T) {
 	was, fragments := original(v, frame), flat(frame)
 	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
 	target := NewTarget(1, 2, 3, 4)
-	if n := testing.AllocsPerRun(100, func() { edit.Apply(v, fragments, 5, &target, &was); was.WriteAckReq(v, fragments, true) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() {
+		v.PutICRC(fragments, was.WriteAckReq(v, frame, true, edit.Apply(v, frame, 5, &target, &was)))
+	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -223,7 +224,7 @@ func BenchmarkEdit(b *testing.B) {
 				target = &t
 			}
 			for i := range b.N {
-				edit.Apply(v, fragments, PSN(i), target, &was)
+				v.PutICRC(fragments, edit.Apply(v, frame, PSN(i), target, &was))
 			}
 		})
 	}

@@ -80,6 +80,30 @@ func (v *View) Decode(head []byte, frameBytes int) error {
 	return v.decodeTransport(head, ipEnd, frameBytes)
 }
 
+// DecodeLike is Decode for a frame of the same length as another one, if both have untagged IPv4
+// headers that say the same up to the PSN: Ethernet addresses, IP identification, checksums and
+// AckReq may differ. like is the other one's View, and likeHead its head, which has the same length
+// as head. For all other frames the result is false.
+func (v *View) DecodeLike(like *View, likeHead, head []byte) bool {
+	const start, words = etherBytes - 2, 5 // from the EtherType to the first byte of the PSN
+	if like.L3 != etherBytes || like.IPv6 || len(head) != len(likeHead) || len(head) < start+8*words {
+		return false
+	}
+	a, b := (*[8 * words]byte)(head[start:]), (*[8 * words]byte)(likeHead[start:])
+	differs := func(word int, ignored uint64) uint64 {
+		return (binary.BigEndian.Uint64(a[8*word:]) ^ binary.BigEndian.Uint64(b[8*word:])) &^ ignored
+	}
+	if differs(0, 0xFFFF)| // EtherType, version, class, length, *identification*
+		differs(1, 0xFFFF<<16)| // fragment, TTL, protocol, *checksum*, source
+		differs(2, 0)| // source, destination, source port
+		differs(3, 0xFFFF<<16)| // destination port, length, *checksum*, opcode, flags
+		differs(4, 0xFFFF) != 0 { // P_Key, congestion bits, QPN, *AckReq, PSN*
+		return false
+	}
+	*v = *like
+	return true
+}
+
 // decodeEthernet sets VLANs and L3 and returns the EtherType behind the tags.
 func (v *View) decodeEthernet(b []byte) (etherType uint16, err error) {
 	v.VLANs, v.L3 = 0, etherBytes
