@@ -19,6 +19,7 @@ import (
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/ctl/store"
+	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -45,6 +46,8 @@ type box struct {
 	name  string
 	links []string
 	lease time.Duration
+	// small says that the box has no memory for repair.
+	small bool
 	// through stands between the box and etcd; nil: nothing does.
 	through func(Desired) Desired
 }
@@ -78,7 +81,11 @@ func linkIP(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, 0, byte(n)
 
 func (b *box) open(dir string) {
 	t := b.f.t
-	w := &world{dir: dir, sw: ctltest.NewSwitch("eth1", "eth2", "eth3"), hops: ctltest.NewHops(), addresses: ctltest.NewAddresses()}
+	chunks := porttest.RepairChunks
+	if b.small {
+		chunks = 0
+	}
+	w := &world{dir: dir, sw: ctltest.NewRetaining(chunks, "eth1", "eth2", "eth3"), hops: ctltest.NewHops(), addresses: ctltest.NewAddresses()}
 	w.addresses.Box[linkIP(b.n)] = true
 	state, err := store.Open(dir)
 	if err != nil {

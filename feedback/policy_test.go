@@ -69,3 +69,16 @@ func TestTheDefaultsOfRepair(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A policy without repair is that of a group that never had any.
+func TestAPolicyWithoutRepair(t *testing.T) {
+	want := Policy{
+		Ack: 2, Nak: NakLower, OnFatal: FatalEvict, Speak: SpeakRNR, CNP: CNPAll, CNPInterval: time.Second, Credits: CreditsMerge,
+		Switch: SwitchForce, SilentAfter: time.Second, Evict: true,
+	}
+	with := want
+	with.Repair, with.RepairBytes = RepairLocal, 4096
+	if got := with.WithDefaults().WithoutRepair(); got != want {
+		t.Errorf("\ngot  %+v\nwant %+v", got, want)
+	}
+}

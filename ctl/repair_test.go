@@ -1,0 +1,204 @@
+package ctl
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
+	"github.com/rocast/rocast/dataplane/porttest"
+	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab/etcd"
+)
+
+const noRepairMemory = "repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off here"
+
+// repairs checks whether g1 has repair at a box, as the data path has it and as it is shown.
+func (w *world) repairs(t *testing.T, when string, want bool) {
+	t.Helper()
+	policy, notes := "off", []string{"repair is off, although that is not the default: " + noRepairMemory}
+	if want {
+		policy, notes = "local", nil
+	}
+	g, err := w.Group("g1")
+	if err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	published := w.sw.Table().Group(w.groups["g1"].id)
+	if published == nil || published.Policy.Repair.String() != policy {
+		t.Fatalf("%s: published %+v", when, published)
+	}
+	if g.Policy.Repair != policy || strings.Join(g.Notes, "; ") != strings.Join(notes, "; ") || g.State == api.Failed {
+		t.Errorf("%s: %s, policy %+v, notes %q", when, g.State, *g.Policy, g.Notes)
+	}
+}
+
+// Where there is no memory for repair, a group stays without whatever changes.
+func TestAGroupStaysWithoutRepair(t *testing.T) {
+	w := openWorldOn(t, t.TempDir(), ctltest.NewRetaining(0, "eth1", "eth2", "eth3"), ctltest.NewAddresses())
+	w.run(t)
+	w.create(t, g1)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.2": ctltest.Hop(2, "eth2", 1500, 22)})
+	if p := w.path("10.77.0.2", 1); p.L2[5] != 22 {
+		t.Errorf("the next hop is %x", p.L2)
+	}
+	w.repairs(t, "with another next hop", false)
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": {Interface: 3, Reason: "the kernel is asking"}})
+	w.repairs(t, "without a next hop", false)
+	w.update(t, g1+receiver4)
+	w.repairs(t, "with another receiver", false)
+	w.news(feedback.NoteEvicted, "10.77.0.4", 1, 1007)
+	w.repairs(t, "without a receiver", false)
+}
+
+// With path MTU 4096 a window takes twice the memory.
+func TestAPathMTUForWhichThereIsNoMemory(t *testing.T) {
+	w := openWorldOn(t, t.TempDir(), ctltest.NewRetaining(1024, "eth1", "eth2", "eth3"), ctltest.NewAddresses())
+	away := nexthop.Hop{Interface: 1, Reason: "the kernel is asking"} // so that its MTU does not matter
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.1": away, "10.77.0.2": away, "10.77.0.3": away})
+	g := w.create(t, strings.Replace(g1, "mtu: 1024", "mtu: 4096", 1))
+	if g.Policy.Repair != "off" || len(g.Notes) != 1 || !strings.Contains(g.Notes[0], "has room for 512 of them") {
+		t.Errorf("%+v, notes %q", g.Policy, g.Notes)
+	}
+	if g := w.create(t, anotherGroup("g2", 2)); g.Policy.Repair != "local" || len(g.Notes) > 0 {
+		t.Errorf("%+v, notes %q", g.Policy, g.Notes)
+	}
+}
+
+// Regions of a table come to a group without repair.
+func TestATableComesToAGroupWithoutRepair(t *testing.T) {
+	f := newSmallTree(t, "b1")
+	f.create(tableFile(nearReceivers...))
+	f.mustChange(adding(0x1000))
+	f.hasTable(0x1000)
+	f.box("b1").repairs(t, "with a region", false)
+}
+
+// A daemon that starts again has another size of repairMemory. A group has repair if there is
+// memory for it; one whose file asks for repair fails without.
+func TestRepairAfterARestart(t *testing.T) {
+	for _, joins := range []bool{false, true} {
+		w := newWorld(t)
+		w.create(t, g1)
+		w.create(t, "repair: local\n"+anotherGroup("g2", 2))
+		if joins { // after a restart it joins a group that runs
+			w.update(t, g1+receiver4)
+		}
+		w.repairs(t, "at first", true)
+		for _, chunks := range []int{0, porttest.RepairChunks, 0} {
+			w.sw.Carry("g1", 1234)
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			w.Store.Close()
+			w = openWorldOn(t, w.dir, ctltest.NewRetaining(chunks, "eth1", "eth2", "eth3"), ctltest.NewAddresses())
+			w.repairs(t, "after a restart", chunks > 0)
+			if joins != (w.path("10.77.0.4", 1) != nil) {
+				t.Errorf("another receiver joins: %v", !joins)
+			}
+			g, err := w.Group("g2")
+			if err != nil || (g.State == api.Failed) != (chunks == 0) || chunks == 0 && !strings.Contains(g.Reason, noRepairMemory) {
+				t.Errorf("%d buffers: %s, %s, %v", chunks, g.State, g.Reason, err)
+			}
+			if g.Policy.Repair != "local" {
+				t.Errorf("%d buffers: the group that asks for repair is shown with %+v", chunks, g.Policy)
+			}
+		}
+	}
+}
+
+// newSmallTree is newTree where these boxes have no memory for repair.
+func newSmallTree(t *testing.T, names ...string) *fabric {
+	t.Helper()
+	f := newTree(t)
+	for _, name := range names {
+		f.box(name).small = true
+		hops := f.box(name).hops
+		f.box(name).Store.Close()
+		f.box(name).open(t.TempDir())
+		f.box(name).hops.CopyFrom(hops)
+	}
+	return f
+}
+
+// Each box of a tree has repair if it has the memory, and none keeps the others from it. A group
+// whose file asks for repair is refused by the box that has not.
+func TestABoxWithoutMemoryIsPartOfATree(t *testing.T) {
+	for _, small := range []string{"b1", "b2", "b3"} {
+		f := newSmallTree(t, small)
+		f.create(groupFile(everywhere...))
+		check := func(when string) {
+			t.Helper()
+			f.check2(wholeTree)
+			for _, b := range f.boxes {
+				b.repairs(t, small+" has no memory, "+b.name+" "+when, b.name != small)
+			}
+		}
+		check("from the start")
+		for _, b := range f.boxes {
+			b.restart(false, false)
+		}
+		f.tendAll(time.Now())
+		check("after a restart")
+		if err := f.box("b1").Remove("g1"); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{noRepairMemory}
+		if small != "b1" {
+			want = append(want, small)
+		}
+		f.refused("repair-attempts: 3\n"+groupFile(everywhere...), want...)
+		f.nothingLeft()
+	}
+}
+
+// A branch that its box has stored without repair has it after a restart with memory, and the other
+// way round.
+func TestABoxOfATreeGetsMemory(t *testing.T) {
+	f := newSmallTree(t, "b2")
+	f.create(groupFile(everywhere...))
+	for _, small := range []bool{false, true} {
+		f.box("b2").small = small
+		f.box("b2").restart(true, false)
+		f.box("b2").repairs(t, "after a restart", !small)
+		f.tendAll(time.Now())
+		f.check2(wholeTree)
+	}
+}
+
+// Boxes that share their groups read the same text. The one that has memory has repair.
+func TestBoxesWithAndWithoutMemoryShareGroups(t *testing.T) {
+	t.Parallel()
+	for _, small := range []string{"b1", "b2"} {
+		cluster := etcd.Start(t, 1)
+		f := newFabric(t, 2, "b1 b2")
+		f.box(small).small = true
+		f.box(small).Store.Close()
+		f.box(small).open(t.TempDir())
+		b1, b2 := f.box("b1"), f.box("b2")
+		b1.route(2, "b2")
+		b2.route(1, "b1")
+		b1.share(cluster)
+		b2.share(cluster)
+		if _, err := b2.Create(t.Context(), []byte(groupFile("10.1.0.2", "10.2.0.1"))); err != nil {
+			t.Fatal(err)
+		}
+		f.check("b1: 10.1.0.2 b2 | b2: 10.2.0.1")
+		b1.repairs(t, small+" has no memory, b1", small != "b1")
+		b2.repairs(t, small+" has no memory, b2", small != "b2")
+		if _, err := b2.Update(t.Context(), "g1", []byte(groupFile("10.1.0.2", "10.1.0.3", "10.2.0.1"))); err != nil {
+			t.Fatal(err)
+		}
+		b1.repairs(t, small+" has no memory, b1 with another receiver", small != "b1")
+		if err := b2.Remove("g1"); err != nil {
+			t.Fatal(err)
+		}
+		b2.eventually("g1 is gone", b2.lacks("g1"))
+		asks := "repair: local\n" + groupFile("10.1.0.2", "10.2.0.1")
+		if _, err := b2.Create(t.Context(), []byte(asks)); err == nil || !strings.Contains(err.Error(), noRepairMemory) {
+			t.Errorf("%s has no memory, and a group asks for repair: %v", small, err)
+		}
+	}
+}
