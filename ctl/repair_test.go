@@ -169,7 +169,7 @@ func TestABoxOfATreeGetsMemory(t *testing.T) {
 }
 
 // Boxes that share their groups read the same text. The one that has memory has repair.
-func TestBoxesWithAndWithoutMemoryShareGroups(t *testing.T) {
+func TestRepairWhereBoxesShareGroups(t *testing.T) {
 	t.Parallel()
 	for _, small := range []string{"b1", "b2"} {
 		cluster := etcd.Start(t, 1)
