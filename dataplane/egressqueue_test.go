@@ -136,6 +136,33 @@ func TestAPortWithoutBoundsTakesTheShareOfRepairs(t *testing.T) {
 	}
 }
 
+// fewPort takes the first frames of each call, and no more.
+type fewPort struct {
+	idlePort
+	takes int
+}
+
+func (p *fewPort) Send(out []Outgoing) int { return min(len(out), p.takes) }
+
+// The bytes of frames that the port has not taken are not sent, and these are the last ones.
+func TestOnlyBytesThatThePortTookAreSent(t *testing.T) {
+	port := &fewPort{}
+	w := &Worker{core: NewCore(nil), ports: []Port{port}, queues: []egressQueue{newEgressQueue(0, Egress{})}, stats: make([]PortCounters, 1), send: make([]Outgoing, 0, 4)}
+	var want PortCounters
+	for takes, sent := range []uint64{0, 100, 300, 700, 1500} {
+		port.takes = takes
+		for _, bytes := range []int{100, 200, 400, 800} {
+			w.another(0).bytes = bytes
+			w.sending += bytes
+		}
+		w.transmit(0)
+		want.Add(PortCounters{TxFrames: uint64(takes), TxBytes: sent, TxLost: uint64(4 - takes)})
+		if w.stats[0] != want {
+			t.Errorf("the port took %d of 4 frames: %+v, want %+v", takes, w.stats[0], want)
+		}
+	}
+}
+
 // Each port marks as many copies as it should, and ports do not mark the same ones.
 func TestMarksAreSpreadEvenly(t *testing.T) {
 	const frames, ports, percent = 20_000, 8, 5

@@ -128,7 +128,7 @@ func (c *Core) retain(now feedback.Tick, st *state, f *Frame, outcome feedback.O
 
 // makeRoom gives up packets until f, which belongs to st, can be retained: the group's own oldest
 // ones where the group is at its bound, and then the oldest ones of all groups. There is room for
-// one packet at least (Switch.retains).
+// one packet at least (Switch.Retains).
 func (c *Core) makeRoom(now feedback.Tick, st *state, f *Frame, out *Outputs) {
 	for h := st.held; h.used > 0 && !h.hasRoom(f); {
 		c.lose(now, st, h.oldest, &c.repair.counts.GroupFull, out)

@@ -445,8 +445,12 @@ func TestAnswersLeaveByTheirPorts(t *testing.T) {
 	net.Ports[1].Put(with(a, toOther).frame(t))
 	net.Poll()
 	for port, qpn := range map[int]roce.QPN{0: 17, 3: 18} {
-		if out := net.Ports[port].Take(); len(out) != 1 || decode(t, out[0]).QPN != qpn {
-			t.Errorf("%d answers left by port %d", len(out), port)
+		out := net.Ports[port].Take()
+		if len(out) != 1 || decode(t, out[0]).QPN != qpn {
+			t.Fatalf("%d answers left by port %d", len(out), port)
+		}
+		if c := net.Switch.PortCounters()[port]; c.TxFrames != 1 || c.TxBytes != uint64(len(out[0])) {
+			t.Errorf("an answer of %d bytes left by port %d, and it counts %+v", len(out[0]), port, c)
 		}
 	}
 }

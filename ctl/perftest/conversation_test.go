@@ -153,6 +153,13 @@ func TestGroupOfARun(t *testing.T) {
 	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" {
 		t.Error(d)
 	}
+	for m := mtu(1); m <= 5; m++ {
+		// The group's text changes with its regions (rocast region).
+		f := q.group(addr("10.77.0.100"), m)
+		if again, err := groupfile.Parse(f.Text()); err != nil || again.Policy != f.Policy || again.AsksForRepair() {
+			t.Errorf("path MTU %d: policy %+v, and its text has %+v, %v", f.PathMTU, f.Policy, again, err)
+		}
+	}
 	if name := groupName(addr("fd77::100"), 1); name != "perftest-fd77--100-1" {
 		t.Errorf("IPv6: %s", name)
 	}

@@ -447,6 +447,8 @@ var rules = []rule{
 	{"train", "what is not sent counts as sent", "dataplane/worker.go", "		stats.TxBytes -= uint64(w.send[n+i].bytes)\n", "		_ = i\n"},
 	{"train", "what was not admitted counts as waiting", "dataplane/worker.go", "if unbounded || w.admit(port, o) {\n			w.sending += o.bytes\n", "if w.sending += o.bytes; unbounded || w.admit(port, o) {\n			_ = o\n"},
 	{"train", "the bytes of a batch count in the next one, too", "dataplane/worker.go", "	w.sending = 0\n", ""},
+	{"train", "answers do not count as bytes sent", "dataplane/worker.go", "		w.sending += o.bytes\n	}\n	w.transmit(port)", "	}\n	w.transmit(port)"},
+	{"train", "of what is not sent the bytes of other frames count", "dataplane/worker.go", "uint64(w.send[n+i].bytes)", "uint64(w.send[i].bytes)"},
 	{"train", "a train of another port counts", "dataplane/train.go", " || f.Port != st.marks.port || ", " || "},
 	{"train", "a train goes beyond the horizon", "dataplane/train.go", "ev.PSN != limit && ", "limit == limit+0 && "},
 	{"train", "a train is carried while the engine has the group", "dataplane/train.go", " || st.fan.at.Armed ||", " ||"},
