@@ -35,7 +35,9 @@ func parseSurvivors(text string) (survivors, error) {
 	for n, line := range strings.Split(text, "\n") {
 		reason, indented := strings.CutPrefix(line, "\t")
 		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
+		case line == "":
+			entry = "" // a reason that lost its mutant must not become the reason of the one above
+		case strings.HasPrefix(line, "#"):
 		case indented && entry == "":
 			return nil, fmt.Errorf("%s:%d: a reason without a mutant", survivorsFile, n+1)
 		case indented:

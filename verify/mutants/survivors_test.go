@@ -52,10 +52,11 @@ func TestParseSurvivors(t *testing.T) {
 		}
 	}
 	for name, text := range map[string]string{
-		"no reason":        "a.go: x  =>  y\n\nb.go: x  =>  z\n\tw\n",
-		"no mutant":        "\tbecause\n",
-		"the same twice":   "a.go: x  =>  y\n\tone\na.go: x  =>  y\n\ttwo\n",
-		"a reason of none": "a.go: x  =>  y\n\t \n",
+		"no reason":              "a.go: x  =>  y\n\nb.go: x  =>  z\n\tw\n",
+		"no mutant":              "\tbecause\n",
+		"a mutant that has left": "a.go: x  =>  y\n\tone\n\n\ttwo\n",
+		"the same twice":         "a.go: x  =>  y\n\tone\na.go: x  =>  y\n\ttwo\n",
+		"a reason of none":       "a.go: x  =>  y\n\t \n",
 	} {
 		if _, err := parseSurvivors(text); err == nil {
 			t.Errorf("%s: accepted", name)
