@@ -33,19 +33,34 @@ func Describe(bin string) report.Machine {
 // busy returns how many CPUs are in use over the time, on average, with what the hypervisor gives
 // to others. A load average would count the compiler that made the benchmark a minute ago.
 func busy(over time.Duration) float64 {
-	used, all := cpuTime()
+	before := procStat()
 	time.Sleep(over)
-	usedThen, allThen := cpuTime()
+	return inUse(before, procStat())
+}
+
+func procStat() string {
+	text, _ := os.ReadFile("/proc/stat")
+	return string(text)
+}
+
+// inUse returns how many CPUs were in use on average from one text of /proc/stat to the next. The
+// text has all CPUs of the machine, also those that this process may not use.
+func inUse(before, after string) float64 {
+	used, all := cpuTime(before)
+	usedThen, allThen := cpuTime(after)
 	if allThen == all {
 		return 0
 	}
-	return (usedThen - used) / (allThen - all) * float64(runtime.NumCPU())
+	cpus := strings.Count(after, "\ncpu") // the first line has their sum
+	return (usedThen - used) / (allThen - all) * float64(cpus)
 }
 
-// cpuTime returns the first line of /proc/stat: the time that CPUs were in use, and all time.
-func cpuTime() (used, all float64) {
+// cpuTime returns what a text of /proc/stat says of all CPUs together: the time that they were in
+// use, and all time.
+func cpuTime(stat string) (used, all float64) {
 	const idle, iowait, guest = 3, 4, 8 // man 5 proc_stat; the guests' time is also the users'
-	for i, field := range strings.Fields(firstLineOf("/proc/stat")) {
+	line, _, _ := strings.Cut(stat, "\n")
+	for i, field := range strings.Fields(line) {
 		ticks, err := strconv.ParseFloat(field, 64)
 		if at := i - 1; err != nil || at >= guest {
 			continue
@@ -55,12 +70,6 @@ func cpuTime() (used, all float64) {
 		all += ticks
 	}
 	return used, all
-}
-
-func firstLineOf(file string) string {
-	text, _ := os.ReadFile(file)
-	line, _, _ := strings.Cut(string(text), "\n")
-	return line
 }
 
 func firstLine(name string, args ...string) string {
