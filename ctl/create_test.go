@@ -228,12 +228,12 @@ func TestRepairIsTheDefaultWhereThereIsMemory(t *testing.T) {
 	}
 
 	for chunks, why := range map[int]string{
-		0: "repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off here",
+		0: "repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off into the group file",
 		1023: "repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, " +
 			"or a larger repairMemory into rocastd.yaml",
 	} {
 		w := openWorldOn(t, t.TempDir(), ctltest.NewRetaining(chunks, "eth1", "eth2", "eth3"), ctltest.NewAddresses())
-		note := "repair is off, although that is not the default: " + why
+		note := "repair is off, although that is not the default: " + why + offByDefault
 		check := func(when string, g api.Group, err error) {
 			t.Helper()
 			published := w.groups["g1"].published.Policy

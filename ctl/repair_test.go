@@ -13,12 +13,15 @@ import (
 	"github.com/rocast/rocast/internal/testlab/etcd"
 )
 
-const noRepairMemory = "repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off here"
+const noRepairMemory = "repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off into the group file"
+
+// offByDefault is what a note says of a group whose file does not ask for repair.
+const offByDefault = " (an update cannot change what the file says of repair: create the group again)"
 
 // repairs checks whether g1 has repair at a box, as the data path has it and as it is shown.
 func (w *world) repairs(t *testing.T, when string, want bool) {
 	t.Helper()
-	policy, notes := "off", []string{"repair is off, although that is not the default: " + noRepairMemory}
+	policy, notes := "off", []string{"repair is off, although that is not the default: " + noRepairMemory + offByDefault}
 	if want {
 		policy, notes = "local", nil
 	}

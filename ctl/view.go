@@ -110,7 +110,8 @@ func (c *Controller) view(g *group) api.Group {
 		if g.policy().Repair != feedback.RepairOff {
 			v.Retained = &state.Retained
 		} else if err := c.Switch.Retains(f.Policy, f.PathMTU); err != nil {
-			v.Notes = append(v.Notes, "repair is off, although that is not the default: "+err.Error())
+			v.Notes = append(v.Notes, fmt.Sprintf("repair is off, although that is not the default: %v (an update cannot change what the file says "+
+				"of repair: create the group again)", err))
 		}
 	}
 	if state.Started && state.Sent != f.Source.FirstPSN.Prev() {

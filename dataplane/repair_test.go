@@ -718,7 +718,7 @@ func TestAWindowBeyondTheMemoryIsRefused(t *testing.T) {
 		{2046, 0, 4096, "", 2046 * 4096},
 		{2048, 0, 4096, "", 0},
 		{2046, 0, 4096, "group g: repair-window is 1024 packets, and the repairMemory of a forwarding thread has room for 1023 of them; write 1023 or less, or a larger repairMemory into rocastd.yaml", 0},
-		{0, 1, 1024, "group g: repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off here", 0},
+		{0, 1, 1024, "group g: repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size there, or repair: off into the group file", 0},
 		{8, 8, 1024, "", 0},
 	} {
 		g := group()

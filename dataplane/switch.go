@@ -166,7 +166,7 @@ func (s *Switch) Retains(p feedback.Policy, pathMTU int) error {
 	switch most := room * mft.BufferBytes / packet; {
 	case room == 0:
 		return retentionError{errors.New("repair: local needs memory, and rocastd.yaml says repairMemory: 0; write a size " +
-			"there, or repair: off here")}
+			"there, or repair: off into the group file")}
 	case window > most && byWindow:
 		return retentionError{fmt.Errorf("repair-window is %d packets, and the repairMemory of a forwarding thread has room "+
 			"for %d of them; write %d or less, or a larger repairMemory into rocastd.yaml", window, most, most)}
