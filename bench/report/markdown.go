@@ -75,6 +75,7 @@ const method = `## How it is measured
   rocast gets these answers as frames, merges them, and the source hears rocast alone; each ACK it hears is compared with what the
   receivers have. Other contestants cannot merge: the receivers tell the source directly, and they are spared that work.
   rocast-unmerged and rocast-kernel-unmerged are rocast spared it too; the difference to rocast-block and rocast-kernel is what merging costs.
+- Groups of rocast have repair: off, except those of rocast-block-repair and rocast-kernel-repair. Other contestants repair nothing.
 - Before it is measured, each contestant has to deliver 300 copies to each receiver that are right in every byte it claims.
 
 `

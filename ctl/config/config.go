@@ -44,7 +44,7 @@ type Config struct {
 	Workers     int    // number of forwarding threads; 0 means one
 	Engine      string // auto: the kernel carries the plain packets of groups, if it can; or afxdp
 	// RepairMemory is how many bytes of forwarded packets all forwarding threads together keep, for
-	// groups with repair: local. 0: no group has repair.
+	// groups with repair. 0: no group has it.
 	RepairMemory uint64
 	Egress       []Egress
 	LogFormat    string
