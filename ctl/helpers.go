@@ -116,6 +116,14 @@ func (p helperAddresses) Own(ip netip.Addr, towards []netip.Addr) (subnets []net
 	return containing(ip, all), free, nil
 }
 
+// Announce tells the hosts that the box has ip. What depends on it is sent again if it is lost, so
+// an error is only logged.
+func (p helperAddresses) Announce(ip netip.Addr) {
+	if err := p.Addresses.Announce(ip); err != nil {
+		p.Log.Warn("could not tell the hosts who has the group IP of a service", zap.Stringer("groupIP", ip), zap.Error(err))
+	}
+}
+
 // placesFor returns the interfaces through which the hosts are reached. Where all hosts are behind
 // other boxes, that is the interface in whose subnet ip is: the client is there.
 func (p helperAddresses) placesFor(ip netip.Addr, towards []netip.Addr) (places []address.Place, err error) {

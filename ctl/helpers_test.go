@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -227,5 +228,21 @@ func TestTrafficIsCountedByWhoSentIt(t *testing.T) {
 	}
 	if got, want := traffic(counts), (perftest.Traffic{FromSource: 159, FromReceivers: 32, Refused: 144}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// What is not heard of who has the group IP of a service is logged, and changes nothing.
+func TestTheGroupIPOfAServiceIsAnnounced(t *testing.T) {
+	w := newWorld(t)
+	ip := netip.MustParseAddr("10.77.0.200")
+	helperAddresses{w.Controller}.Announce(ip)
+	const warning = "could not tell the hosts who has the group IP of a service"
+	if got := w.addresses.Announced(); !slices.Equal(got, []netip.Addr{ip}) || w.logs.FilterMessage(warning).Len() > 0 {
+		t.Errorf("announced %v, logged %v", got, w.logs.All())
+	}
+	w.addresses.Deaf(errors.New("no socket"))
+	helperAddresses{w.Controller}.Announce(ip)
+	if w.logs.FilterMessage(warning).Len() != 1 {
+		t.Errorf("logged %v", w.logs.All())
 	}
 }

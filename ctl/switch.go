@@ -58,6 +58,7 @@ type NextHops interface {
 type Addresses interface {
 	Hold(address.Place) error
 	Release(address.Place) error
+	Announce(netip.Addr) error
 	Local(netip.Addr) (bool, error)
 	Subnets(ifIndex int) ([]netip.Prefix, error)
 	Claimed(ctx context.Context, places []address.Place, boxes ...[6]byte) (claim address.Claim, found bool)

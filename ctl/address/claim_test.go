@@ -91,7 +91,7 @@ func TestNobodyIsAskedAfterAClaim(t *testing.T) {
 
 func TestTheQuestionsOnTheWire(t *testing.T) {
 	arp := "0001" + "0800" + "06" + "04" + "0001" + "02000000000a" + "00000000" + "000000000000" + "0a4d0064"
-	if got := hex.EncodeToString(arpProbe([6]byte{2, 0, 0, 0, 0, 10}, group)); got != arp {
+	if got := hex.EncodeToString(arpRequestOf([6]byte{2, 0, 0, 0, 0, 10}, netip.IPv4Unspecified(), group)); got != arp {
 		t.Errorf("\ngot  %s\nwant %s", got, arp)
 	}
 	nd := "60000000" + "0018" + "3a" + "ff" + strings.Repeat("00", 16) + "ff0200000000000000000001ff345678" +
@@ -174,7 +174,7 @@ func TestALivingHostsIPv6IsClaimed(t *testing.T) {
 // A truncated answer, or an answer about another IP, does not count.
 func TestOnlyAWholeAnswerCounts(t *testing.T) {
 	ipv6 := netip.MustParseAddr("fd00::1234:5678")
-	arp := arpProbe([6]byte{2, 0, 0, 0, 0, 10}, netip.MustParseAddr("10.77.0.1"))
+	arp := arpRequestOf([6]byte{2, 0, 0, 0, 0, 10}, netip.IPv4Unspecified(), netip.MustParseAddr("10.77.0.1"))
 	copy(arp[arpSender:], group.AsSlice())
 	advertisement := solicitation(ipv6)
 	advertisement[ipv6Bytes] = neighbourAdvertisement

@@ -21,9 +21,11 @@ type fakeKernel struct {
 	heard  map[Place][][6]byte // the hosts that answer for an IP; at a place that is missing, no question can be asked
 	own    [][6]byte
 	asked  []Place
-	fail   string // the method that returns errFake
-	rounds []*fakeQuestion
-	closed bool
+
+	announced []Place
+	fail      string // the method that returns errFake
+	rounds    []*fakeQuestion
+	closed    bool
 }
 
 var errFake = errors.New("the kernel cannot")
@@ -103,6 +105,11 @@ func (k *fakeKernel) index(name string) (int, error) {
 func (k *fakeKernel) macs() ([][6]byte, error) { return k.own, k.failing("macs") }
 
 func (k *fakeKernel) asker(int) ([6]byte, error) { return [6]byte{2}, nil }
+
+func (k *fakeKernel) announce(p Place) error {
+	k.announced = append(k.announced, p)
+	return k.failing("announce")
+}
 
 func (k *fakeKernel) ask(p Place) (question, error) {
 	answers, can := k.heard[p]

@@ -33,6 +33,8 @@ type kernel interface {
 	macs() ([][6]byte, error)
 	// asker returns the MAC of an interface. It returns an error if no host can hear it there.
 	asker(ifIndex int) (mac [6]byte, err error)
+	// announce tells the hosts on an interface that the box has an IP.
+	announce(Place) error
 	// ask prepares a question to the hosts on an interface: which of them has an IP? It returns an
 	// error if no host can be asked there.
 	ask(Place) (question, error)

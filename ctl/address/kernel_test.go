@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
 )
 
@@ -212,5 +213,61 @@ func TestWhatOthersTakeOffIsPutBack(t *testing.T) {
 	must(t, o.Close())
 	if got := shown(t, box, "eth1"); got != "" {
 		t.Errorf("left %s", got)
+	}
+}
+
+// A host that remembers another box's MAC for an IP hears that this box has it. An IP that the host
+// does not know stays unknown to it, and one that the box has not is not announced.
+func TestHostsHearWhoHasAnIP(t *testing.T) {
+	box, host := netns.New(t), netns.New(t)
+	port, far := netns.Veth(t, box, "eth1", host, "p0", netns.VethOptions{})
+	for _, l := range []netns.Link{port, far} {
+		if err := l.NS.Sysctl("net.ipv6.conf."+l.Name+".disable_ipv6", "0"); err != nil {
+			t.Skipf("needs IPv6: %v", err)
+		}
+	}
+	for ns, addresses := range map[*netns.NS][]string{box: {"10.77.0.254/24", "fd00::fe/64"}, host: {"10.77.0.1/24", "fd00::1/64"}} {
+		for _, a := range addresses {
+			dev := map[*netns.NS]string{box: "eth1", host: "p0"}[ns]
+			if _, err := ns.Exec("ip", "addr", "add", a, "dev", dev, "nodad"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const others = "02:00:00:00:00:99"
+	o := openIn(t, box, t.TempDir())
+	defer o.Close()
+	unknown, released := netip.MustParseAddr("10.77.0.101"), netip.MustParseAddr("10.77.0.102")
+	ips := []netip.Addr{group, netip.MustParseAddr("fd00::2"), released}
+	for _, ip := range append(ips, unknown) {
+		must(t, o.Hold(Place{port.Index, ip}))
+	}
+	must(t, o.Release(Place{port.Index, released}))
+	for _, ip := range ips {
+		if _, err := host.Exec("ip", "neigh", "replace", ip.String(), "lladdr", others, "dev", "p0", "nud", "reachable"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	knows := func(ip netip.Addr) string {
+		out, err := host.Exec("ip", "neigh", "show", ip.String(), "dev", "p0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	link, err := box.Netlink().LinkByName("eth1")
+	must(t, err)
+	ours := link.Attrs().HardwareAddr.String()
+	must(t, box.Do(func() error { return errors.Join(o.Announce(released), o.Announce(unknown)) }))
+	for _, ip := range ips[:2] {
+		must(t, box.Do(func() error { return o.Announce(ip) }))
+		testlab.Eventually(t, testlab.Patience, "the host knows the box's MAC for "+ip.String(), func() bool { return strings.Contains(knows(ip), ours) },
+			func() string { return knows(ip) })
+	}
+	if got := knows(released); !strings.Contains(got, others) {
+		t.Errorf("of an IP that the box has no longer the host knows %s", got)
+	}
+	if got := knows(unknown); got != "" {
+		t.Errorf("of an IP that it did not know the host knows %s", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -163,4 +164,22 @@ func TestAnAddressIsHeldThoughItCannotBeNoted(t *testing.T) {
 	}
 	must(t, o.Hold(onBr0))
 	must(t, o.Close())
+}
+
+// An IP is announced where it is held, and what cannot be announced is an error.
+func TestAnIPIsAnnouncedWhereItIsHeld(t *testing.T) {
+	k := &fakeKernel{on: map[Place]bool{}}
+	o := open(t, k, t.TempDir())
+	for _, p := range []Place{{1, group}, {2, group}, {2, netip.MustParseAddr("10.77.0.7")}} {
+		must(t, o.Hold(p))
+	}
+	must(t, o.Release(Place{1, group}))
+	must(t, o.Announce(group))
+	if want := []Place{{2, group}}; !slices.Equal(k.announced, want) {
+		t.Errorf("announced at %v, want %v", k.announced, want)
+	}
+	k.fail = "announce"
+	if err := o.Announce(group); !errors.Is(err, errFake) {
+		t.Errorf("%v", err)
+	}
 }

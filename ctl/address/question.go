@@ -70,7 +70,7 @@ func newPackets(p Place, from [macBytes]byte) *packets {
 	if p.IP.Is4() {
 		q.to.Protocol = networkOrder(unix.ETH_P_ARP)
 		copy(q.to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
-		q.request = arpProbe(from, p.IP)
+		q.request = arpRequestOf(from, netip.IPv4Unspecified(), p.IP)
 		q.isReply = func(packet []byte) bool { return isARPReply(packet, p.IP) }
 		return q
 	}
@@ -155,15 +155,17 @@ func receive(socket *os.File, packet []byte) (n int, from unix.Sockaddr, err err
 
 func (q *packets) close() { q.socket.Close() }
 
-// arpProbe returns an ARP request for ip that contains the sender's MAC but no sender IP.
-func arpProbe(from [macBytes]byte, ip netip.Addr) []byte {
+// arpRequestOf returns an ARP request for ip. Without a sender, 0.0.0.0, it is a probe; with ip
+// itself it announces ip.
+func arpRequestOf(from [macBytes]byte, sender, ip netip.Addr) []byte {
 	b := make([]byte, 0, arpBytes)
 	b = binary.BigEndian.AppendUint16(b, hardwareEthernet)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)
 	b = append(b, macBytes, ipv4Bytes)
 	b = binary.BigEndian.AppendUint16(b, arpRequest)
 	b = append(b, from[:]...)
-	b = append(b, make([]byte, ipv4Bytes+macBytes)...)
+	b = append(b, sender.AsSlice()...)
+	b = append(b, make([]byte, macBytes)...)
 	return append(b, ip.AsSlice()...)
 }
 
@@ -176,22 +178,32 @@ func isARPReply(b []byte, ip netip.Addr) bool {
 // solicitation returns the neighbour solicitation for duplicate address detection.
 func solicitation(ip netip.Addr) []byte {
 	target := ip.As16()
+	to := [16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: target[13], 14: target[14], 15: target[15]}
+	return finish(icmpPacket(netip.IPv6Unspecified(), netip.AddrFrom16(to), neighbourSolicitation, ip))
+}
+
+// icmpPacket returns an ICMPv6 packet about a target. Options may be appended before finish.
+func icmpPacket(from, to netip.Addr, kind byte, target netip.Addr) []byte {
 	b := make([]byte, ipv6Bytes+icmpBytes)
-	b[0] = 6 << 4
-	binary.BigEndian.PutUint16(b[4:], icmpBytes)
-	b[6], b[7] = icmpv6, 255
-	copy(b[24:], []byte{0xff, 0x02, 10: 0, 11: 1, 12: 0xff, 13: target[13], 14: target[14], 15: target[15]})
-	icmp := b[ipv6Bytes:]
-	icmp[0] = neighbourSolicitation
-	copy(icmp[icmpTarget:], target[:])
-	binary.BigEndian.PutUint16(icmp[2:], checksum(b))
+	b[0], b[6], b[7] = 6<<4, icmpv6, 255
+	copy(b[8:], from.AsSlice())
+	copy(b[24:], to.AsSlice())
+	b[ipv6Bytes] = kind
+	copy(b[ipv6Bytes+icmpTarget:], target.AsSlice())
+	return b
+}
+
+// finish writes the length and the checksum.
+func finish(b []byte) []byte {
+	binary.BigEndian.PutUint16(b[4:], uint16(len(b)-ipv6Bytes))
+	binary.BigEndian.PutUint16(b[ipv6Bytes+2:], checksum(b))
 	return b
 }
 
 // checksum returns the checksum of an ICMPv6 packet whose checksum field is 0. It covers the pseudo
 // header: addresses, length, next header.
 func checksum(packet []byte) uint16 {
-	sum := uint32(icmpBytes + icmpv6)
+	sum := uint32(len(packet) - ipv6Bytes + icmpv6)
 	for at := 8; at < len(packet); at += 2 {
 		sum += uint32(binary.BigEndian.Uint16(packet[at:]))
 	}

@@ -73,7 +73,7 @@ func TestHeldAddressesAreAskedForByTurns(t *testing.T) {
 }
 
 func TestClaims(t *testing.T) {
-	arp := arpProbe([6]byte{2, 9}, group)
+	arp := arpRequestOf([6]byte{2, 9}, netip.IPv4Unspecified(), group)
 	copy(arp[arpSender:], group.AsSlice())
 	advertisement := solicitation(netip.MustParseAddr("fd00::100"))
 	advertisement[ipv6Bytes] = neighbourAdvertisement

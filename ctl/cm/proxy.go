@@ -29,8 +29,16 @@ type Groups interface {
 // Options are the interfaces that a Proxy uses.
 type Options struct {
 	Groups    Groups
-	Addresses groupip.Addresses
+	Addresses Addresses
 	Log       *zap.Logger
+}
+
+// Addresses adds group IPs to the box.
+type Addresses interface {
+	groupip.Addresses
+	// Announce tells the hosts that the box has ip. They may remember another box of a tree, which
+	// had it for the group of an earlier connection.
+	Announce(ip netip.Addr)
 }
 
 // Proxy answers RDMA-CM at any number of group IPs. Its methods may be called from any goroutine.

@@ -37,8 +37,9 @@ type boxSide struct {
 	taken  error         // of the group IP
 	unfit  netip.Addr    // host that no packet reaches
 
-	released atomic.Int32
-	held     atomic.Int32 // ways to hosts
+	released  atomic.Int32
+	held      atomic.Int32 // ways to hosts
+	announced atomic.Int32
 }
 
 func (b *boxSide) Create(_ context.Context, g *groupfile.File) error {
@@ -87,6 +88,8 @@ func (b *boxSide) has() int {
 	defer b.mu.Unlock()
 	return len(b.groups)
 }
+
+func (b *boxSide) Announce(netip.Addr) { b.announced.Add(1) }
 
 func (b *boxSide) Own(netip.Addr, []netip.Addr) ([]netip.Prefix, func(), error) {
 	if b.taken != nil {
@@ -413,13 +416,22 @@ func TestAGroupIPWithoutSockets(t *testing.T) {
 	}
 }
 
-// The clock of the service runs: what is not answered is sent again.
+// The clock of the service runs: what is not answered is sent again. Before each time the hosts
+// are told who has the group IP, because an answer may have gone to another box.
 func TestARequestIsRepeated(t *testing.T) {
 	l := newLab(t)
+	if n := l.box.announced.Load(); n > 0 {
+		t.Errorf("announced %d times before a request", n)
+	}
 	l.send(l.a, testREQ(hostIPs["a"], 10, 1, 0x10, 1000))
-	first, second := expect[*wire.REQ](l, l.r[0]), expect[*wire.REQ](l, l.r[0])
+	first := expect[*wire.REQ](l, l.r[0])
+	once := l.box.announced.Load()
+	second := expect[*wire.REQ](l, l.r[0])
 	if *first != *second {
 		t.Errorf("%+v, and again %+v", first, second)
+	}
+	if twice := l.box.announced.Load(); once == 0 || twice <= once {
+		t.Errorf("announced %d times before the request came, and %d before it came again", once, twice)
 	}
 }
 

@@ -3,6 +3,7 @@ package cm
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,7 +58,11 @@ func (s *service) miscount(err error) {
 func (s *service) step(event Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, action := range s.machine.Step(time.Since(s.began), event) {
+	actions := s.machine.Step(time.Since(s.began), event)
+	if slices.ContainsFunc(actions, asksReceiver) {
+		s.options.Addresses.Announce(s.config.GroupIP) // the receiver's answer goes there
+	}
+	for _, action := range actions {
 		switch a := action.(type) {
 		case Send:
 			if s.socket.send(a.To, &a.MAD) != nil { // as if it had been lost
@@ -81,6 +86,12 @@ func (s *service) step(event Event) {
 	case s.changed <- struct{}{}:
 	default:
 	}
+}
+
+// asksReceiver says whether the action is a REQ, which only receivers are sent.
+func asksReceiver(action Action) bool {
+	send, ok := action.(Send)
+	return ok && send.MAD.Message.Attribute() == wire.AttrREQ
 }
 
 func (s *service) remove(name string) {

@@ -24,10 +24,13 @@ type Addresses struct {
 	// Networks holds the subnets of every interface.
 	Networks []netip.Prefix
 	asked    int
-	sweeps   int
-	swept    bool // Sweep was called while an IP was held
-	changed  func([]address.Change)
-	hears    chan struct{}
+
+	announced []netip.Addr
+	deaf      error // answer to Announce
+	sweeps    int
+	swept     bool // Sweep was called while an IP was held
+	changed   func([]address.Change)
+	hears     chan struct{}
 }
 
 // NewAddresses returns the Addresses of a box that has no address. Its networks are 10.0.0.0/8 and
@@ -84,6 +87,27 @@ func (a *Addresses) Release(p address.Place) error {
 		delete(a.held, p)
 	}
 	return nil
+}
+
+func (a *Addresses) Announce(ip netip.Addr) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.announced = append(a.announced, ip)
+	return a.deaf
+}
+
+// Deaf makes each Announce fail with err.
+func (a *Addresses) Deaf(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.deaf = err
+}
+
+// Announced returns the IPs that hosts were told of.
+func (a *Addresses) Announced() []netip.Addr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.announced)
 }
 
 func (a *Addresses) Local(ip netip.Addr) (bool, error) {

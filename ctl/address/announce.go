@@ -1,0 +1,68 @@
+package address
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Announce tells the hosts at the places where the Owner holds an IP that the box has it. A host
+// may remember the MAC of another box, which had the IP for a group and has it no longer: what the
+// host sends would go there until it asks anew, which takes Linux half a minute. The announcements
+// are those of RFC 5227, 2.3, and RFC 4861, 7.2.6. Hosts that do not know the IP learn nothing.
+func (o *Owner) Announce(ip netip.Addr) error {
+	o.mu.Lock()
+	var places []Place
+	for p := range o.held {
+		if p.IP == ip {
+			places = append(places, p)
+		}
+	}
+	o.mu.Unlock()
+	var errs []error
+	for _, p := range places {
+		errs = append(errs, o.kernel.announce(p))
+	}
+	return errors.Join(errs...)
+}
+
+// announce does nothing where no host hears it.
+func (k *netlinkKernel) announce(p Place) error {
+	mac, err := k.asker(p.IfIndex)
+	if errors.Is(err, errNobody) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	q := &packets{to: &unix.SockaddrLinklayer{Ifindex: p.IfIndex, Halen: macBytes}}
+	if p.IP.Is4() {
+		q.to.Protocol = networkOrder(unix.ETH_P_ARP)
+		copy(q.to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+		q.request = arpRequestOf(mac, p.IP, p.IP)
+	} else {
+		q.to.Protocol = networkOrder(unix.ETH_P_IPV6)
+		copy(q.to.Addr[:], []byte{0x33, 0x33, 0, 0, 0, 1})
+		q.request = advertisement(mac, p.IP)
+	}
+	if q.socket, err = packetSocket(q.to); err != nil {
+		return err
+	}
+	defer q.close()
+	return q.put()
+}
+
+// advertisement returns an unsolicited neighbour advertisement to all nodes.
+func advertisement(mac [macBytes]byte, ip netip.Addr) []byte {
+	const (
+		override      = 1 << 29
+		targetLinkMAC = 2 // option
+		optionBytes   = 8
+	)
+	b := icmpPacket(ip, netip.IPv6LinkLocalAllNodes(), neighbourAdvertisement, ip)
+	binary.BigEndian.PutUint32(b[ipv6Bytes+4:], override)
+	b = append(append(b, targetLinkMAC, optionBytes/8), mac[:]...)
+	return finish(b)
+}
