@@ -107,9 +107,13 @@ func TestProbeMeasures(t *testing.T) {
 	if err := h.Verify(40, 10*time.Second); err != nil { // it leaves packets unacknowledged
 		t.Fatal(err)
 	}
+	before := h.Stats().AcksHeard
 	latencies, err := h.Probe(100, 10*time.Microsecond)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if acks := h.Stats().AcksHeard - before; acks < 3*99 { // those of the last one may still be on their way
+		t.Errorf("the receivers answered %d times", acks)
 	}
 	for _, l := range latencies {
 		if l <= 0 || l > probePatience {

@@ -21,6 +21,7 @@ func (h *Hosts) Probe(n int, pause time.Duration) (latencies []time.Duration, er
 		}
 		h.setWindow(min(h.Window, carefulWindow))
 		defer h.setWindow(h.Window)
+		h.ackEvery = 1 // a packet alone is a whole message, and NICs ask for an ACK of each message
 		for range n {
 			if err := h.idle(pause); err != nil {
 				return err
