@@ -24,8 +24,8 @@ func TestBusyCountsCPUsInUse(t *testing.T) {
 	}
 }
 
-// A process may use fewer CPUs than the machine has. Of the columns, idle and iowait are not in use,
-// steal is, and guest and guest_nice are counted already as user and nice.
+// A process may use fewer CPUs than the machine has. Of the columns, idle and iowait are not in
+// use, steal is, and guest and guest_nice are counted already as user and nice.
 func TestBusyCountsAllCPUsOfTheMachine(t *testing.T) {
 	const cpus = "\ncpu0 1\ncpu1 1\ncpu2 1\ncpu3 1\nintr 5 1\nctxt 7\n"
 	const before = "cpu  1000 10 20 9000 30 1 2 3 500 5" + cpus
