@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
-
-	"golang.org/x/sys/unix"
 )
 
 // Announce tells the hosts at the places where the Owner holds an IP that the box has it. A host
@@ -37,14 +35,10 @@ func (k *netlinkKernel) announce(p Place) error {
 	if err != nil {
 		return err
 	}
-	q := &packets{to: &unix.SockaddrLinklayer{Ifindex: p.IfIndex, Halen: macBytes}}
+	q := &packets{to: toHosts(p, [4]byte{3: 1})} // all nodes
 	if p.IP.Is4() {
-		q.to.Protocol = networkOrder(unix.ETH_P_ARP)
-		copy(q.to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 		q.request = arpRequestOf(mac, p.IP, p.IP)
 	} else {
-		q.to.Protocol = networkOrder(unix.ETH_P_IPV6)
-		copy(q.to.Addr[:], []byte{0x33, 0x33, 0, 0, 0, 1})
 		q.request = advertisement(mac, p.IP)
 	}
 	if q.socket, err = packetSocket(q.to); err != nil {

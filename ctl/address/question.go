@@ -66,20 +66,30 @@ func (k *netlinkKernel) asker(ifIndex int) (mac [macBytes]byte, err error) {
 
 // newPackets returns the question of an interface that has the MAC from, still without a socket.
 func newPackets(p Place, from [macBytes]byte) *packets {
-	q := &packets{to: &unix.SockaddrLinklayer{Ifindex: p.IfIndex, Halen: macBytes}}
+	target := p.IP.As16()
+	q := &packets{to: toHosts(p, [4]byte{0xff, target[13], target[14], target[15]})}
 	if p.IP.Is4() {
-		q.to.Protocol = networkOrder(unix.ETH_P_ARP)
-		copy(q.to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 		q.request = arpRequestOf(from, netip.IPv4Unspecified(), p.IP)
 		q.isReply = func(packet []byte) bool { return isARPReply(packet, p.IP) }
 		return q
 	}
-	q.to.Protocol = networkOrder(unix.ETH_P_IPV6)
-	target := p.IP.As16()
-	copy(q.to.Addr[:], []byte{0x33, 0x33, 0xff, target[13], target[14], target[15]})
 	q.request = solicitation(p.IP)
 	q.isReply = func(packet []byte) bool { return isAdvertisement(packet, p.IP) }
 	return q
+}
+
+// toHosts addresses all hosts on an interface in IPv4, and in IPv6 those in a multicast group, of
+// whose address low is the end (RFC 2464, 7).
+func toHosts(p Place, low [4]byte) *unix.SockaddrLinklayer {
+	to := &unix.SockaddrLinklayer{Ifindex: p.IfIndex, Halen: macBytes}
+	if p.IP.Is4() {
+		to.Protocol = networkOrder(unix.ETH_P_ARP)
+		copy(to.Addr[:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+		return to
+	}
+	to.Protocol = networkOrder(unix.ETH_P_IPV6)
+	copy(to.Addr[:], append([]byte{0x33, 0x33}, low[:]...))
+	return to
 }
 
 // packetSocket opens a socket for one protocol on one interface. The socket is created without a
