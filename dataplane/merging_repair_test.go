@@ -277,12 +277,43 @@ func TestIdleGroupsAreLookedAtTogether(t *testing.T) {
 	}
 	b.expectEngine(true)
 	b.sleeps()
-	woken := 0
-	for begun := b.now; b.now < begun+feedback.Tick(100*time.Millisecond); woken++ {
-		dataplane.Sleep(b.Switch.Workers()[0])
-		b.now += feedback.Tick(b.Waiters[0].Timeout)
+	woken := func(in time.Duration) (times int) {
+		for begun := b.now; b.now < begun+feedback.Tick(in); times++ {
+			dataplane.Sleep(b.Switch.Workers()[0])
+			b.now += feedback.Tick(b.Waiters[0].Timeout)
+		}
+		return times
 	}
-	if woken < 9 || woken > 11 {
-		t.Errorf("beside two idle groups the worker is woken %d times in 100 ms", woken)
+	if n := woken(100 * time.Millisecond); n < 9 || n > 11 {
+		t.Errorf("beside two idle groups the worker is woken %d times in 100 ms", n)
+	}
+	woken(time.Second)
+	if n := woken(400 * time.Millisecond); n < 9 || n > 11 {
+		t.Errorf("beside two groups that have been silent for long the worker is woken %d times in 400 ms", n)
+	}
+}
+
+// What all receivers lose after a long silence is sent again before the source's timeout, if that
+// is perftest's. A group that is not silent any more is looked at as often as before.
+func TestATailIsRepairedAfterSilence(t *testing.T) {
+	b, psn := newCarriedBench(t)
+	for range 4 {
+		b.wait(1100 * time.Millisecond) // looks at groups that are silent are due at any time of these
+		b.send(asking(psn))
+		for path := range 3 {
+			b.take(path)
+		}
+		b.wait(60 * time.Millisecond)
+		for path := range 3 {
+			if b.answer(path, psn, roce.SyndromeUnlimited); len(b.take(path)) == 0 {
+				t.Errorf("receiver %d was sent nothing again", path)
+			}
+		}
+		psn = psn.Next()
+		b.wait(7 * time.Millisecond)
+	}
+	b.expectEngine(true)
+	if got := b.sleeps(); got > time.Duration(dataplane.LookPeriod) {
+		t.Errorf("the worker sleeps for %v, although the group was carried just now", got)
 	}
 }

@@ -77,7 +77,16 @@ const carriedPeriod = feedback.Tick(time.Millisecond)
 // receivers lose the end of what was carried, nothing else tells the core of it. The period is a
 // fraction of any source's timeout, and costs an idle worker little: the looks at all such groups
 // come together.
-const LookPeriod = feedback.Tick(10 * time.Millisecond)
+//
+// The looks at a group of which nothing has been carried for silence are SilentPeriod apart: 480
+// groups that are silent would cost a worker 2 % of a CPU otherwise (BenchmarkSilentGroups). What
+// all receivers lose of the first packets after silence is still sent again before the source's
+// timeout, if that is perftest's 67 ms (docs/wire.md#timeouts) or longer.
+const (
+	LookPeriod   = feedback.Tick(10 * time.Millisecond)
+	SilentPeriod = 4 * LookPeriod
+	silence      = feedback.Tick(time.Second)
+)
 
 // await makes a group due when its merging wants that, if it waits for something or the engine
 // carries it.
@@ -89,7 +98,11 @@ func (c *Core) await(now feedback.Tick, st *state) {
 	case st.fan.merges.on:
 		due = min(now+mergedPeriod, max(st.merge.PathsDue(), now+feedback.RepairPeriod))
 	case st.fan.at.Armed:
-		due = (now/LookPeriod + 1) * LookPeriod
+		period := LookPeriod
+		if now-st.fan.merges.busy >= silence {
+			period = SilentPeriod
+		}
+		due = (now/period + 1) * period
 		if waits {
 			due = min(due, max(st.merge.Due(now), now+carriedPeriod))
 		}

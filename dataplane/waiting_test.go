@@ -164,3 +164,44 @@ func BenchmarkWaiting(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkSilentGroups measures what one look at 480 silent groups costs that the engine carries,
+// which is as many as it has memory for with the default of repair.
+func BenchmarkSilentGroups(b *testing.B) {
+	const groups = 480
+	w := &manyWaiting{}
+	w.Net = porttest.NewRetaining(4, 64*groups, porttest.NewFanOut(), func() feedback.Tick { return w.now })
+	w.core = dataplane.CoreOf(w.Switch.Workers()[0])
+	for i := range groups {
+		g := group()
+		g.QPN = roce.QPN(1 + i)
+		for k := range g.Paths {
+			g.Paths[k].RemoteQPN = g.QPN
+		}
+		g.Policy = feedback.Policy{Repair: feedback.RepairLocal, RepairWindow: 64}
+		if _, err := w.Switch.Add(g); err != nil {
+			b.Fatal(err)
+		}
+		for n := range int32(20) {
+			w.Ports[0].Put(asking(firstPSN + roce.PSN(n)).to(g).frame(b))
+			w.Poll()
+			for _, p := range g.Paths {
+				w.Ports[p.Port].Put(ack(p.Dst, p.FirstPSN.Add(n), roce.SyndromeUnlimited).to(g).frame(b))
+			}
+			w.Poll()
+		}
+	}
+	if fans := dataplane.Fans(w.core); fans.Armed-fans.Disarmed != groups {
+		b.Fatalf("not all groups are carried: %+v", fans)
+	}
+	for range 2000 { // nothing waits for an answer any more
+		w.now += feedback.Tick(time.Millisecond)
+		w.Poll()
+	}
+	for b.Loop() {
+		w.now += dataplane.SilentPeriod
+		w.Poll()
+		for w.core.Tick(w.now, &w.out) {
+		}
+	}
+}
