@@ -82,9 +82,10 @@ func (h *Hosts) subscribe(name string) (f *feed, done func()) {
 	}
 }
 
-// feed closes f.changed each time the answer about a group has another version.
+// feed closes f.changed each time the answer about a group has another version, and when it has
+// looked for the first time: the group may have ended since the question looked that waits.
 func (h *Hosts) feed(ctx context.Context, name string, f *feed) {
-	at, version := h.c.events.After(api.Place{}, name).Place, ""
+	at, version := h.c.events.After(api.Place{}, name).Place, "not known yet"
 	for ctx.Err() == nil {
 		next := ""
 		if g, err := h.c.Group(name); err == nil {

@@ -467,6 +467,28 @@ func TestAMemberEndsTheGroup(t *testing.T) {
 	}
 }
 
+// A question hears that its group has ended, also if the group ends after the question has looked
+// and before the feed looks for the first time.
+func TestAGroupEndsBeforeItsFeedLooks(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	f := &feed{changed: make(chan struct{})}
+	changed := f.changed
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		h.feed(ctx, "g1", f)
+		close(ended)
+	}()
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		t.Error("nobody is told")
+	}
+	stop()
+	<-ended
+}
+
 // A member whose program starts again, and with whom its group ends, does not keep those from each
 // other that are left: it joins the group that they make. If all programs have started again, they
 // make one group together.
