@@ -54,12 +54,14 @@ test: ## every test that this machine allows; prints which it left out and why
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest ./...
 
-# SHORT=1 leaves out long tests of one thread, as all of verify/model and test/house, and of
-# programs that they start: .ci/run does so. One package at a time: under the race detector the
-# hosts of test/afxdp are so slow that other packages beside them let their timeouts end transfers.
+# SHORT=1 leaves out long tests of one thread, as all of verify/model and test/house, and those of
+# programs that they start, which the detector does not see: .ci/run does so. One package at a time:
+# under the race detector the hosts of test/afxdp are so slow that other packages beside them let
+# their timeouts end transfers.
+UNRACED := verify/model|test/(house|branches|librocast|mpi|stick|tree|watch)|bench/(peer|rocapps)
 race: ## the tests under the race detector; SHORT=1: without those in which it has nothing to find
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
-	@scripts/gotest -race -p 1 $(if $(SHORT),-short $$($(GO) list ./... | grep -vE '/(verify/model|test/house)$$'),./...)
+	@scripts/gotest -race -p 1 $(if $(SHORT),-short $$($(GO) list ./... | grep -vE '/($(UNRACED))$$'),./...)
 
 # Needs a quiet machine with two CPUs. The full form takes half an hour. Whatever forwarder cannot
 # be installed is left out.
