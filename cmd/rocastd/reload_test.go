@@ -162,8 +162,8 @@ func TestAReloadUnderTraffic(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	// On a slow machine a host may lose frames itself, and the source may be silent inside a message
-	// for so long that the box calls it back.
+	// On a slow machine a host may lose frames itself, and the source may be silent inside a
+	// message for so long that the box calls it back.
 	stats, err := client.Stats(t.Context())
 	if err != nil {
 		t.Fatal(err)
