@@ -30,8 +30,9 @@
 // TestMPI runs MPI programs on all guests; make mpi prepares and runs it.
 //
 // stories_test.go lists the stories, group_test.go sets up a group and its queue pairs, and
-// judge_test.go watches the wires and drops frames. -short uses one kernel and the stories that
-// cover most. -artifacts keeps every frame of a story that failed.
+// judge_test.go watches the wires and drops frames. notice.go tells what a source noticed by the
+// box's fault from what it noticed because its guest got no CPU. -short uses one kernel and the
+// stories that cover most. -artifacts keeps every frame of a story that failed.
 //
 // Start reading at lab.go, then guest.go and boxguest.go. verbs.go drives one queue pair by hand (a
 // program in verbs/; that in rdmacm/ connects by librdmacm), and perftest.go runs perftest's tools.

@@ -290,7 +290,7 @@ func (g *group) receiversSee() netip.Addr {
 // attribute finds out whether a frame on the wire of a guest belongs to this group, and at which
 // hop it is seen.
 func (g *group) attribute(guest *Guest, d wire.Direction, v *roce.View, frame []byte) (s sighting, mine bool) {
-	s = sighting{group: g, opcode: v.Opcode, ackReq: v.AckReq(frame)}
+	s = sighting{group: g, opcode: v.Opcode, passage: passage{ackReq: v.AckReq(frame)}}
 	if v.Opcode == roce.OpAck {
 		s.aeth = v.AETH(frame)
 	}

@@ -36,27 +36,11 @@ type judge struct {
 	violations []string
 }
 
-// hop is a place on the way of a group's frame.
-type hop uint8
-
-const (
-	uplink   hop = iota // data from the source to the box
-	copied              // data from the box to a receiver
-	response            // ACK or NAK from a receiver to the box
-	merged              // ACK or NAK from the box to the source
-)
-
 // sighting is a frame of a group, seen at one hop.
 type sighting struct {
-	at       time.Duration
-	hop      hop
-	group    *group
-	receiver int   // of a copy or a response
-	offset   int32 // PSN minus the first PSN of the turn
-	opcode   roce.Opcode
-	ackReq   bool
-	aeth     roce.AETH // of an ACK or NAK
-	lost     bool
+	passage
+	group  *group
+	opcode roce.Opcode
 }
 
 func (s *sighting) String() string {
@@ -169,7 +153,7 @@ func (j *judge) record(s *sighting, v *roce.View, frame []byte) {
 		}
 	case response:
 		if !s.lost {
-			g.acked[s.receiver] = max(g.acked[s.receiver], acknowledged(s))
+			g.acked[s.receiver] = max(g.acked[s.receiver], s.acknowledged())
 		}
 	case copied:
 		g.copies[s.receiver]++
@@ -179,7 +163,7 @@ func (j *judge) record(s *sighting, v *roce.View, frame []byte) {
 		j.checkFrame(s, v, frame)
 	case merged:
 		least := g.least()
-		if acknowledged(s) > least {
+		if s.acknowledged() > least {
 			j.violation("%v: enough receivers have acknowledged packets up to %d only (all: %v)", s, least, g.acked)
 		}
 		if s.offset > g.sent {
@@ -222,15 +206,6 @@ func (j *judge) checkFrame(s *sighting, v *roce.View, frame []byte) {
 	if !v.ICRCValid([][]byte{frame}) {
 		j.violation("%v: wrong ICRC", s)
 	}
-}
-
-// acknowledged is the last packet that an ACK or NAK acknowledges. A NAK acknowledges all packets
-// before its own.
-func acknowledged(s *sighting) int32 {
-	if s.aeth.Syndrome.IsACK() {
-		return s.offset
-	}
-	return s.offset - 1
 }
 
 func (j *judge) violation(format string, args ...any) {

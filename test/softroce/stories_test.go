@@ -76,6 +76,7 @@ var stories = []story{
 	{"repair, powered off", false, storyRepairPowerOff},
 	{"repair, restart", false, storyRepairRestart},
 	{"repair, quorum", false, storyRepairQuorum},
+	{"repair, stopped guests", false, storyRepairStopped},
 
 	{"fatal NAK while cut", false, storyFatalWhileCut},
 	{"READ while cut", false, storyReadWhileCut},
