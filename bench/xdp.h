@@ -26,6 +26,7 @@ typedef unsigned long long __u64;
 
 enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_DEVMAP = 14,
 	BPF_MAP_TYPE_XSKMAP = 17,
 	BPF_MAP_TYPE_DEVMAP_HASH = 25,
 };

@@ -9,11 +9,11 @@
 // The source and the receivers run on one thread, bound to one CPU. The thread sleeps while the
 // window is closed.
 //
-// Answers take one of two ways. A forwarder that merges answers gets them as frames, and the source
-// gets the merged answers; every ACK to the source is compared with the packets that the receivers
-// have at that moment. Other forwarders cannot handle answers, so the source gets the answers
-// directly from the receivers, and opens its window when all of them have a packet. In both cases
-// the slowest receiver bounds the source.
+// Every forwarder gets the receivers' answers as frames. One that merges answers sends the source
+// the merged ones. The others bring every answer to the source, which knows each receiver's
+// numbers and opens its window when all receivers have a packet. In both cases the slowest receiver
+// bounds the source, and every ACK is compared with the packets that the receivers have at that
+// moment.
 //
 // Start reading at Hosts.
 package hosts

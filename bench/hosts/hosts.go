@@ -20,13 +20,10 @@ type Options struct {
 	Hot      bool // packets go to only a few of the groups
 	CPU      int  // the hosts' thread runs on it
 	// Rewriting says which parts of a copy the forwarder changes. Merges says that it merges the
-	// receivers' answers into one.
+	// receivers' answers into one; otherwise it brings all of them to the source.
 	Rewriting workload.Rewriting
 	Merges    bool
-	// Rarely says that a forwarder that does not merge gets an answer of each receiver all the
-	// same, one in rareAnswer packets: rocast forwards no more than its window without any.
-	Rarely bool
-	Window int // packets unacknowledged at most; 0: Window
+	Window    int // packets unacknowledged at most; 0: Window
 }
 
 const (
@@ -34,8 +31,6 @@ const (
 	// flushPatience is the time after which frames are lost that the kernel does not take, as on a
 	// full link.
 	flushPatience = 5 * time.Millisecond
-	// rareAnswer is much less than feedback.Window.
-	rareAnswer = 1 << 16
 	// stallAfter is the time without progress after which the source goes back, like an RC timeout.
 	stallAfter = 100 * time.Millisecond
 )
@@ -62,9 +57,11 @@ type Hosts struct {
 	progress  time.Time // when a change of base was last seen
 	retry     time.Time // when base last changed or the source went back
 	seenBase  uint64
+	answered  []uint64  // by receiver: answers that it has sent
+	heard     []uint64  // by party: answers that have reached the source
 	verifier  *verifier // set while every copy is compared
 
-	stats struct{ sent, resent, backs, waited, acks, longest atomic.Uint64 }
+	stats struct{ sent, resent, backs, waited, answered, heard, longest atomic.Uint64 }
 }
 
 // slot is a buffer for one frame of the source.
@@ -75,16 +72,17 @@ type slot struct {
 
 // Stats count since the hosts were opened.
 type Stats struct {
-	Copies    []uint64 // by receiver: packets taken in order, each once
-	Repeated  uint64   // copies of packets that a receiver already had
-	Beyond    uint64   // copies above a gap: a packet was lost
-	Strange   uint64   // copies with a QPN that no receiver has
-	Sent      uint64   // packets of the source, including Resent
-	Resent    uint64
-	WentBack  uint64        // times that the source went back to its oldest unacknowledged packet
-	AcksHeard uint64        // answers that reached the source
-	Waited    time.Duration // time that the source slept because its window was closed
-	Longest   time.Duration // longest time without a new acknowledgement, since ResetLongest
+	Copies   []uint64 // by receiver: packets taken in order, each once
+	Repeated uint64   // copies of packets that a receiver already had
+	Beyond   uint64   // copies above a gap: a packet was lost
+	Strange  uint64   // copies with a QPN that no receiver has
+	Sent     uint64   // packets of the source, including Resent
+	Resent   uint64
+	WentBack uint64        // times that the source went back to its oldest unacknowledged packet
+	Answered uint64        // answers of the receivers
+	Heard    uint64        // answers that reached the source
+	Waited   time.Duration // time that the source slept because its window was closed
+	Longest  time.Duration // longest time without a new acknowledgement, since ResetLongest
 }
 
 // Open opens the hosts of a lab. Close closes them.
@@ -97,6 +95,7 @@ func Open(l *lab.Lab, o Options) (*Hosts, error) {
 	if !o.Merges {
 		parties = o.Workload.Receivers
 	}
+	h.answered, h.heard = make([]uint64, o.Workload.Receivers), make([]uint64, parties)
 	h.requester = newRequester(o.Workload.Groups, o.Hot, l.Queues, parties, o.Window)
 	started := make(chan error)
 	go h.thread(started)
@@ -213,8 +212,8 @@ func (h *Hosts) setModes(mode uint32) error {
 func (h *Hosts) Stats() Stats {
 	s := Stats{
 		Sent: h.stats.sent.Load(), Resent: h.stats.resent.Load(), WentBack: h.stats.backs.Load(),
-		AcksHeard: h.stats.acks.Load(),
-		Waited:    time.Duration(h.stats.waited.Load()), Longest: time.Duration(h.stats.longest.Load()),
+		Answered: h.stats.answered.Load(), Heard: h.stats.heard.Load(),
+		Waited: time.Duration(h.stats.waited.Load()), Longest: time.Duration(h.stats.longest.Load()),
 	}
 	for _, n := range h.receivers {
 		seen := n.seen()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,81 @@ func TestVerifyNoticesAForwarderThatDoesNotRewrite(t *testing.T) {
 	}
 }
 
+// A forwarder that loses, repeats or misdirects the answers of one receiver is no forwarder.
+func TestVerifyNoticesWhatHappensToAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		how  string // what a tc action does with the answers
+		to   func(ports []string) string
+		want string
+	}{
+		"lost":        {"redirect", func([]string) string { return "lo" }, "answers, and the source got"},
+		"repeated":    {"mirror", func(ports []string) string { return ports[0] }, "answers, and the source got"},
+		"misdirected": {"mirror", func(ports []string) string { return ports[1] }, "receiver 0 got a frame of 62 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, h := openHosts(t, Options{Rewriting: workload.Nothing})
+			ports := l.PortNames()
+			err := l.Run([][]string{{"tc", "qdisc", "add", "dev", ports[2], "clsact"}, {
+				"tc", "filter", "add", "dev", ports[2], "ingress", "protocol", "all", "u32", "match", "u32", "0", "0",
+				"action", "mirred", "egress", c.how, "dev", c.to(ports),
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Verify(40, 5*time.Second); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("verified: %v", err)
+			}
+		})
+	}
+}
+
+// An answer that is not merged is attributed to the receiver that sent it, and while a forwarder is
+// verified, every bit of the answer matters.
+func TestListensToEachReceiver(t *testing.T) {
+	_, h := openHosts(t, Options{Rewriting: workload.Nothing})
+	// Of a receiver that there is not.
+	h.Workload.HostMACs, h.Workload.PortMACs = append(h.Workload.HostMACs, roce.MAC{}), append(h.Workload.PortMACs, roce.MAC{})
+	answer := workload.Answer{
+		Receiver: 1, Direct: true, Syndrome: roce.SyndromeUnlimited, PSN: workload.SourcePSN(0).Prev(), MSN: 5,
+	}
+	tell := func(change func(*workload.Answer), bit int) error {
+		a := answer
+		change(&a)
+		b := h.Workload.AppendAnswer(nil, &a)
+		if bit >= 0 {
+			b[bit/8] ^= 1 << (bit % 8)
+		}
+		return h.do(func() error { return h.listenTo(b) })
+	}
+	same := func(*workload.Answer) {}
+	if err := tell(same, -1); err != nil || !slices.Equal(h.heard, []uint64{0, 1, 0}) {
+		t.Errorf("an ACK of nothing: %v, heard %v", err, h.heard)
+	}
+	var e *untrue
+	if err := tell(func(a *workload.Answer) { a.PSN = a.PSN.Next() }, -1); !errors.As(err, &e) || e.receiver != 1 {
+		t.Errorf("an ACK of what the receiver lacks: %v", err)
+	}
+	for name, change := range map[string]func(a *workload.Answer){
+		"of a receiver that there is not": func(a *workload.Answer) { a.Receiver = 3 },
+		"of the source itself":            func(a *workload.Answer) { a.Receiver = -1 },
+		"for a group that there is not":   func(a *workload.Answer) { a.Group = 1 },
+		"to the group's QP":               func(a *workload.Answer) { a.Direct = false },
+	} {
+		if err := tell(change, -1); !errors.Is(err, errMalformed) {
+			t.Errorf("an answer %s: %v", name, err)
+		}
+	}
+	h.verifier = &verifier{}
+	if err := tell(same, -1); err != nil {
+		t.Errorf("while a forwarder is verified: %v", err)
+	}
+	for bit := range 8 * len(h.Workload.AppendAnswer(nil, &answer)) {
+		if tell(same, bit) == nil {
+			t.Errorf("bit %d of byte %d is not looked at", bit%8, bit/8)
+		}
+	}
+}
+
 // What a link loses the source sends again, and every receiver takes each packet once.
 func TestGoesBackOverALoss(t *testing.T) {
 	l, h := openHosts(t, Options{Rewriting: workload.Nothing})
@@ -77,9 +153,15 @@ func TestGoesBackOverALoss(t *testing.T) {
 		}
 	}()
 	port := l.PortNames()[2]
-	for _, state := range []string{"down", "up"} {
-		waitFor(t, h, func(s Stats) bool { return s.Copies[0] > 1000 })
-		if err := l.Run([][]string{{"ip", "link", "set", port, state}}); err != nil {
+	for _, step := range []struct {
+		state string
+		after func(Stats) bool
+	}{
+		{"down", func(s Stats) bool { return s.Copies[0] > 1000 }},
+		{"up", func(s Stats) bool { return s.Resent > 0 }},
+	} {
+		waitFor(t, h, step.after)
+		if err := l.Run([][]string{{"ip", "link", "set", port, step.state}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,12 +189,12 @@ func TestProbeMeasures(t *testing.T) {
 	if err := h.Verify(40, 10*time.Second); err != nil { // it leaves packets unacknowledged
 		t.Fatal(err)
 	}
-	before := h.Stats().AcksHeard
+	before := h.Stats().Heard
 	latencies, err := h.Probe(100, 10*time.Microsecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if acks := h.Stats().AcksHeard - before; acks < 3*99 { // those of the last one may still be on their way
+	if acks := h.Stats().Heard - before; acks < 3*99 { // those of the last one may still be on their way
 		t.Errorf("the receivers answered %d times", acks)
 	}
 	for _, l := range latencies {

@@ -1,7 +1,9 @@
 package hosts
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -159,31 +161,19 @@ func (h *Hosts) answer(r int, descs []xsk.Desc) error {
 	if !refused && head[workload.OffAckReq]&0x80 == 0 {
 		return nil
 	}
-	taken := uint32(expected.Sub(h.Rewriting.FirstPSN(flow, r))) & psnMask
-	if !h.Merges {
-		h.hear(r, flow, taken, refused)
-		if !h.Rarely || refused || !h.receivers[r].tells(taken) {
-			return nil
-		}
+	a := workload.Answer{
+		Group: flow, Receiver: r, Direct: !h.Merges, Syndrome: roce.SyndromeUnlimited, PSN: expected.Prev(),
+		MSN: roce.MSN(expected.Sub(h.Rewriting.FirstPSN(flow, r)) & psnMask),
 	}
-	syndrome, psn := roce.SyndromeUnlimited, expected.Prev()
 	if refused {
-		syndrome, psn = roce.NAKSequence, expected
+		a.Syndrome, a.PSN = roce.NAKSequence, expected
 	}
 	addr := h.answers[len(h.responses)]
-	b := h.Workload.AppendResponse(h.umem.Bytes(addr, xsk.ChunkBytes)[:0], flow, r, syndrome, psn, roce.MSN(taken))
+	b := h.Workload.AppendAnswer(h.umem.Bytes(addr, xsk.ChunkBytes)[:0], &a)
 	h.responses = append(h.responses, xsk.Desc{Addr: addr, Len: uint32(len(b))})
+	h.answered[r]++
+	h.stats.answered.Add(1)
 	return nil
-}
-
-// hear reports to the requester that a party has taken this many packets of a group, and whether it
-// asks for the next one again.
-func (h *Hosts) hear(party, group int, taken uint32, again bool) {
-	h.stats.acks.Add(1)
-	h.acknowledge(party, group, (taken-1)&psnMask)
-	if again {
-		h.goBack(false)
-	}
 }
 
 // listen handles the frames that the forwarder sends to the source.
@@ -206,40 +196,61 @@ func (h *Hosts) listen() (heard int, err error) {
 
 var errMalformed = errors.New("the source got a frame that its NIC would drop, or that is not an answer")
 
+// listenTo handles one answer. A merged answer comes from the group, and its PSN counts as the
+// source counts. Any other answer comes from a receiver, and its PSN counts as the receiver counts.
 func (h *Hosts) listenTo(frame []byte) error {
-	if !h.Merges {
-		return nil // a data frame that the forwarder floods back
-	}
 	var v roce.View
 	fragments := [1][]byte{frame}
 	if err := v.Decode(frame, len(frame)); err != nil || v.Opcode != roce.OpAck || !v.ICRCValid(fragments[:]) {
 		return errors.Join(errMalformed, err)
 	}
-	group := workload.SourceGroup(v.DestQPN(frame))
-	if group < 0 || group >= h.Workload.Groups {
+	group, party := workload.SourceGroup(v.DestQPN(frame)), 0
+	if !h.Merges {
+		party = workload.ReceiverOf(v.SrcIP(frame))
+	}
+	if group < 0 || group >= h.Workload.Groups || party < 0 || party >= len(h.heard) {
 		return errMalformed
 	}
-	syndrome := v.AETH(frame).Syndrome
-	if syndrome.IsFatal() {
-		return errors.New("the source got " + syndrome.String() + ", which ends its QP")
+	psn, aeth := v.PSN(frame), v.AETH(frame)
+	if aeth.Syndrome.IsFatal() {
+		return errors.New("the source got " + aeth.Syndrome.String() + ", which ends its QP")
 	}
-	taken := uint32(v.PSN(frame).Sub(workload.SourcePSN(group))) & psnMask
-	again := !syndrome.IsACK()
+	if h.verifier != nil && !h.Merges {
+		sent := workload.Answer{Group: group, Receiver: party, Direct: true, Syndrome: aeth.Syndrome, PSN: psn, MSN: aeth.MSN}
+		if want := h.Workload.AppendAnswer(nil, &sent); !bytes.Equal(frame, want) {
+			return fmt.Errorf("the source got an answer of receiver %d that differs:\n got %x\nwant %x", party, frame, want)
+		}
+	}
+	taken, again := uint32(psn.Sub(h.firstPSN(group, party)))&psnMask, !aeth.Syndrome.IsACK()
 	if !again {
 		taken = (taken + 1) & psnMask
 	}
-	if err := h.checkTruth(group, taken); err != nil {
+	if err := h.checkTruth(group, party, taken); err != nil {
 		return err
 	}
-	h.hear(0, group, taken, again)
+	h.heard[party]++
+	h.stats.heard.Add(1)
+	h.acknowledge(party, group, (taken-1)&psnMask)
+	if again {
+		h.goBack(false)
+	}
 	return nil
 }
 
-// checkTruth compares an answer to the source with the packets that the receivers have.
-func (h *Hosts) checkTruth(group int, taken uint32) error {
+// firstPSN is the PSN of the first packet of a group in the answers of a party.
+func (h *Hosts) firstPSN(group, party int) roce.PSN {
+	if h.Merges {
+		return workload.SourcePSN(group)
+	}
+	return h.Rewriting.FirstPSN(group, party)
+}
+
+// checkTruth compares an answer to the source with the packets that the receivers have: the one
+// that sent it, or all of them if the answers are merged.
+func (h *Hosts) checkTruth(group, party int, taken uint32) error {
 	for r, n := range h.receivers {
 		has := uint32(n.expected(group).Sub(h.Rewriting.FirstPSN(group, r))) & psnMask
-		if (has-taken)&psnMask >= 1<<23 {
+		if (h.Merges || r == party) && (has-taken)&psnMask >= 1<<23 {
 			return &untrue{group: group, told: taken, receiver: r, has: has}
 		}
 	}

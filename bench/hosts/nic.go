@@ -33,7 +33,6 @@ type nic struct {
 	objects responderObjects
 	link    link.Link
 	sockets []*xsk.Socket
-	told    uint32 // how many packets the receiver had when it told the forwarder, see tells
 	// Memory of the maps that the program writes.
 	flows, queues *ebpf.Memory
 }
@@ -143,16 +142,6 @@ func (n *nic) expected(flow int) roce.PSN {
 		panic("hosts: " + err.Error()) // the index comes from the responder, which checks it
 	}
 	return roce.PSN(binary.NativeEndian.Uint32(b[:]))
-}
-
-// tells says whether a receiver that has taken this many packets now tells the forwarder, and notes
-// it if so: see Options.Rarely.
-func (n *nic) tells(taken uint32) bool {
-	if (taken-n.told)&psnMask < rareAnswer {
-		return false
-	}
-	n.told = taken
-	return true
 }
 
 // seen returns the responder's counters, summed over all queues. Any goroutine may call it.

@@ -133,9 +133,11 @@ func (q *requester) acknowledge(party, group int, k uint32) {
 	}
 	open := q.marks[:0]
 	for _, m := range q.marks {
-		if m.missing != 0 {
+		switch l := q.lane(m.group); {
+		case m.seq < l.acked: // the answers to a later packet acknowledged this one
+		case m.missing != 0:
 			open = append(open, m)
-		} else if l := q.lane(m.group); l.acked <= m.seq {
+		default:
 			l.acked = m.seq + 1
 		}
 	}

@@ -1,7 +1,6 @@
 package hosts
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/rocast/rocast/bench/workload"
@@ -154,17 +153,20 @@ func TestAcknowledgedOutOfOrder(t *testing.T) {
 	}
 }
 
-// A receiver whose forwarder is told rarely tells it once in rareAnswer packets, also when their
-// number wraps.
-func TestTellsRarely(t *testing.T) {
-	n := &nic{told: psnMask - rareAnswer}
-	var told []uint32
-	for k := range uint32(3 * rareAnswer) {
-		if taken := (psnMask - rareAnswer + k) & psnMask; n.tells(taken) {
-			told = append(told, taken)
-		}
+// A packet whose answers got lost is acknowledged by those to a later one, and forgotten.
+func TestForgetsWhatALaterAnswerAcknowledged(t *testing.T) {
+	q := newRequester(1000, false, 1, 2, window)
+	packets := drain(q)
+	first, later := packets[ackEvery-1], packets[2*ackEvery-1]
+	q.acknowledge(0, first.Group, first.K)
+	for party := range 2 {
+		q.acknowledge(party, later.Group, later.K)
 	}
-	if want := []uint32{psnMask, rareAnswer - 1}; !slices.Equal(told, want) {
-		t.Errorf("it tells at %d, want %d", told, want)
+	if q.base != 2*ackEvery {
+		t.Fatalf("base is %d", q.base)
+	}
+	q.acknowledge(0, later.Group, later.K) // says nothing new
+	if len(q.marks) != acksPerWindow-2 || q.marks[0].seq < q.base {
+		t.Errorf("waits for answers to %+v, base is %d", q.marks, q.base)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rocast/rocast/bench/workload"
@@ -18,7 +19,9 @@ type verifier struct {
 }
 
 // Verify sends until every receiver has got this many copies, and compares each of them byte by
-// byte with the copy that the forwarder's Rewriting promises. It returns the first difference.
+// byte with the copy that the forwarder's Rewriting promises. If the forwarder does not merge
+// answers, the source has to get each answer of each receiver once, as the receiver sent it. Verify
+// returns the first difference.
 func (h *Hosts) Verify(copies int, patience time.Duration) error {
 	return h.do(func() error {
 		if err := h.setModes(modeAllUp); err != nil {
@@ -27,6 +30,9 @@ func (h *Hosts) Verify(copies int, patience time.Duration) error {
 		h.setWindow(min(h.Window, carefulWindow))
 		h.verifier = &verifier{looked: make([]int, len(h.receivers))}
 		err := h.verify(copies, time.Now().Add(patience))
+		if err == nil {
+			err = h.awaitAnswers(time.Now().Add(patience))
+		}
 		h.verifier = nil
 		h.setWindow(h.Window)
 		return errors.Join(err, h.setModes(0))
@@ -50,6 +56,39 @@ func (h *Hosts) verify(copies int, deadline time.Time) error {
 			return err
 		}
 	}
+}
+
+// AwaitAnswers waits until the source has got each answer that a receiver has ever sent. The source
+// sends nothing meanwhile.
+func (h *Hosts) AwaitAnswers(patience time.Duration) error {
+	return h.do(func() error { return h.awaitAnswers(time.Now().Add(patience)) })
+}
+
+func (h *Hosts) awaitAnswers(deadline time.Time) error {
+	for !h.heardAll() {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the receivers sent %v answers, and the source got %v", h.answered, h.heard)
+		}
+		moved, err := h.respond()
+		if err != nil {
+			return err
+		}
+		heard, err := h.listen()
+		if err != nil {
+			return err
+		}
+		if moved+heard == 0 {
+			nap()
+		}
+	}
+	return nil
+}
+
+func (h *Hosts) heardAll() bool {
+	if h.Merges {
+		return h.heard[0] > 0
+	}
+	return slices.Equal(h.answered, h.heard)
 }
 
 func (v *verifier) look(h *Hosts, r int, descs []xsk.Desc) error {

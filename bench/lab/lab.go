@@ -28,7 +28,8 @@
 // At the receiver's end of a veth pair an XDP program counts and drops the copies. For every
 // contestant this is the same program, and it runs in the sender's time. A copy that comes as a
 // socket buffer costs more there than a copy that comes by XDP redirect; on a real box it costs
-// more to send.
+// more to send. At the source's end an XDP program redirects each answer to an AF_XDP socket, in the
+// sender's time too.
 package lab
 
 import (
@@ -36,7 +37,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/rocast/rocast/bench/workload"
 	"github.com/rocast/rocast/internal/testlab/netns"
@@ -170,17 +170,14 @@ func (l *Lab) run(name string, args ...string) error {
 
 // ThreadNAPI moves the ports' receive work to kernel threads, binds them to a CPU, and returns
 // their process IDs. Call it after the forwarder has started: before, a port of a veth pair may
-// have no NAPI. A port that still has no NAPI receives in the sender's thread. The source's port
-// must have NAPI.
+// have no NAPI, and then ThreadNAPI fails, because that port would receive in the sender's thread.
 //
 // sysfs shows the interfaces of the namespace in which it was mounted, so "ip netns exec" mounts
 // another.
 func (l *Lab) ThreadNAPI(cpu int) ([]int, error) {
-	names := l.PortNames()
-	script := fmt.Sprintf("for p in %s; do echo 1 > /sys/class/net/$p/threaded || [ $p != %s ]; done",
-		strings.Join(names, " "), names[0])
+	script := forEach(l.Ports, "echo 1 > /sys/class/net/$p/threaded")
 	if err := l.run("ip", "netns", "exec", l.Box.Name(), "sh", "-ec", script); err != nil {
-		return nil, fmt.Errorf("make NAPI of port %s a thread's: %w", names[0], err)
+		return nil, fmt.Errorf("make NAPI of the ports a thread's: %w", err)
 	}
 	pids, err := l.napiThreads()
 	if err != nil {
@@ -194,14 +191,23 @@ func (l *Lab) ThreadNAPI(cpu int) ([]int, error) {
 	return pids, nil
 }
 
-// NAPIWithoutXDP gives the source's port NAPI although no XDP program is attached. A veth port has
-// NAPI if GRO is on and the peer sends without TSO. Without NAPI the kernel would receive frames on
-// the sender's thread.
+// NAPIWithoutXDP gives the ports NAPI although no XDP program is attached. A veth port has NAPI if
+// GRO is on and the peer sends without TSO. Without NAPI the kernel would receive frames on the
+// sender's thread.
 func (l *Lab) NAPIWithoutXDP() error {
-	if _, err := l.Ends[0].NS.Exec("ethtool", "-K", l.Ends[0].Name, "tso", "off"); err != nil {
+	if _, err := l.hosts[0].Exec("sh", "-ec", forEach(l.Ends, "ethtool -K $p tso off")); err != nil {
 		return err
 	}
-	return l.run("ethtool", "-K", l.Ports[0].Name, "gro", "on")
+	return l.run("sh", "-ec", forEach(l.Ports, "ethtool -K $p gro on"))
+}
+
+// forEach is a shell command for each interface, $p.
+func forEach(interfaces []netns.Link, command string) string {
+	names := ""
+	for _, i := range interfaces {
+		names += " " + i.Name
+	}
+	return fmt.Sprintf("for p in%s; do %s; done", names, command)
 }
 
 // Close removes the lab.

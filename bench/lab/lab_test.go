@@ -40,7 +40,7 @@ func TestNAPIThreadIsBilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	threads, err := l.ThreadNAPI(0)
-	if err != nil || len(threads) != 1 {
+	if err != nil || len(threads) != 3 {
 		t.Fatalf("threads %v, %v", threads, err)
 	}
 	before, err := CPUTimes(threads)

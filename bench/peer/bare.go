@@ -75,39 +75,54 @@ func (b *bare) open(spec bareSpec, sockets *os.File) (err error) {
 		return err
 	}
 	defer steering.Close()
-	if b.umem, err = xsk.NewUMEM(2 * xsk.DefaultDescs); err != nil {
+	const answers = 64 // chunks of a receiver's port, as in forward.c
+	if b.umem, err = xsk.NewUMEM(xsk.DefaultDescs + len(spec.IfIndexes)*answers); err != nil {
 		return err
 	}
 	for i, index := range spec.IfIndexes {
-		s, err := xsk.Open(b.umem, index, 0, xsk.SocketConfig{
-			Mode: xsk.ModeCopy, MultiBuffer: spec.MultiBuffer, TxOnly: i > 0,
-		})
+		config := xsk.SocketConfig{Mode: xsk.ModeCopy, MultiBuffer: spec.MultiBuffer}
+		if i > 0 {
+			config.FillDescs = answers
+		}
+		s, err := xsk.Open(b.umem, index, 0, config)
 		if err != nil {
 			return fmt.Errorf("port %d: %w", i, err)
 		}
 		b.sockets = append(b.sockets, s)
+		if err := steering.Put(uint32(i), uint32(s.FD())); err != nil {
+			return fmt.Errorf("port %d: %w", i, err)
+		}
 	}
-	return steering.Put(uint32(0), uint32(b.sockets[0].FD()))
+	return nil
 }
 
-// run replicates in place: like the product, it lends the receive chunks to one port after the
-// other.
 func (b *bare) run() {
 	defer close(b.ended)
 	runtime.LockOSThread()
-	const descsAtOnce, patience = 64, time.Millisecond
+	const descsAtOnce = 64
 	descs := make([]xsk.Desc, descsAtOnce)
-	in := b.sockets[0]
+	source, receivers := b.sockets[:1], b.sockets[1:]
 	for !b.quit.Load() {
-		n := in.Receive(descs)
-		for _, out := range b.sockets[1:] {
-			if n > 0 {
-				out.Transmit(descs[:n])
-				_, _ = out.Flush(patience)
-			}
+		replicate(source[0], receivers, descs)
+		for _, r := range receivers {
+			replicate(r, source, descs)
 		}
-		in.Recycle(descs[:n])
 	}
+}
+
+// replicate sends what has arrived at a port to other ports, in place: like the product, it lends
+// the receive chunks to one port after the other.
+func replicate(in *xsk.Socket, to []*xsk.Socket, descs []xsk.Desc) {
+	const patience = time.Millisecond
+	n := in.Receive(descs)
+	if n == 0 {
+		return
+	}
+	for _, out := range to {
+		out.Transmit(descs[:n])
+		_, _ = out.Flush(patience)
+	}
+	in.Recycle(descs[:n])
 }
 
 func (b *bare) close() error {

@@ -5,7 +5,7 @@
  * The limit: what replication in the kernel costs at least. The ingress program broadcasts to all
  * receivers' ports; the program of each port rewrites the copy from constants, as forward.c does,
  * but leaves the ICRC as it came. It decides nothing, so it is no switch: no receiver's NIC would
- * take its copies.
+ * take its copies. Answers go to the source's port as they are.
  */
 #include "../xdp.h"
 
@@ -28,20 +28,38 @@ struct {
 } receivers SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32); /* ifindex */
+} source SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, PORTS_MAX);
 	__type(key, __u32); /* the port's ifindex */
 	__type(value, struct edit);
 } edits SEC(".maps");
 
-SEC("xdp")
-int ingress(struct xdp_md *ctx)
+static inline __attribute__((always_inline)) int roce(struct xdp_md *ctx)
 {
 	const struct frame *f = (void *)(long)ctx->data;
 
-	if ((void *)(f + 1) > (void *)(long)ctx->data_end || !is_roce(f))
-		return XDP_PASS;
-	return bpf_redirect_map(&receivers, 0, BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS);
+	return (void *)(f + 1) <= (void *)(long)ctx->data_end && is_roce(f);
+}
+
+/* At the source's port. */
+SEC("xdp")
+int ingress(struct xdp_md *ctx)
+{
+	return roce(ctx) ? bpf_redirect_map(&receivers, 0, BPF_F_BROADCAST | BPF_F_EXCLUDE_INGRESS) : XDP_PASS;
+}
+
+/* At each receiver's port. */
+SEC("xdp")
+int answers(struct xdp_md *ctx)
+{
+	return roce(ctx) ? bpf_redirect_map(&source, 0, XDP_PASS) : XDP_PASS;
 }
 
 SEC("xdp/devmap")

@@ -32,6 +32,8 @@ type broadcastEdit struct {
 const (
 	broadcastMapEdits     = "edits"
 	broadcastMapReceivers = "receivers"
+	broadcastMapSource    = "source"
+	broadcastProgAnswers  = "answers"
 	broadcastProgEgress   = "egress"
 	broadcastProgIngress  = "ingress"
 )
@@ -78,6 +80,7 @@ type broadcastSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type broadcastProgramSpecs struct {
+	Answers *ebpf.ProgramSpec `ebpf:"answers"`
 	Egress  *ebpf.ProgramSpec `ebpf:"egress"`
 	Ingress *ebpf.ProgramSpec `ebpf:"ingress"`
 }
@@ -88,6 +91,7 @@ type broadcastProgramSpecs struct {
 type broadcastMapSpecs struct {
 	Edits     *ebpf.MapSpec `ebpf:"edits"`
 	Receivers *ebpf.MapSpec `ebpf:"receivers"`
+	Source    *ebpf.MapSpec `ebpf:"source"`
 }
 
 // broadcastVariableSpecs contains global variables before they are loaded into the kernel.
@@ -118,12 +122,14 @@ func (o *broadcastObjects) Close() error {
 type broadcastMaps struct {
 	Edits     *ebpf.Map `ebpf:"edits"`
 	Receivers *ebpf.Map `ebpf:"receivers"`
+	Source    *ebpf.Map `ebpf:"source"`
 }
 
 func (m *broadcastMaps) Close() error {
 	return _BroadcastClose(
 		m.Edits,
 		m.Receivers,
+		m.Source,
 	)
 }
 
@@ -137,12 +143,14 @@ type broadcastVariables struct {
 //
 // It can be passed to loadBroadcastObjects or ebpf.CollectionSpec.LoadAndAssign.
 type broadcastPrograms struct {
+	Answers *ebpf.Program `ebpf:"answers"`
 	Egress  *ebpf.Program `ebpf:"egress"`
 	Ingress *ebpf.Program `ebpf:"ingress"`
 }
 
 func (p *broadcastPrograms) Close() error {
 	return _BroadcastClose(
+		p.Answers,
 		p.Egress,
 		p.Ingress,
 	)

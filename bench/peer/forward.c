@@ -16,8 +16,11 @@
  * place" rewrites the received buffers for one port after the other, as the kernel copies on
  * transmit; "memcpy" copies each frame into a buffer of the port's own.
  *
+ * What the receivers send goes to the source's port as it is, from the buffers in which it came,
+ * with one kick for all of them.
+ *
  * stdin: struct setup, then struct edit for each (group, receiver). File descriptor 3: the XSKMAP
- * of the first port. It says "ready" on stdout and ends when stdin is closed. Raw system calls:
+ * of all ports. It says "ready" on stdout and ends when stdin is closed. Raw system calls:
  * libxdp would add a dependency, not speed.
  */
 #define _GNU_SOURCE
@@ -57,6 +60,8 @@
 enum {
 	CHUNK = 4096,
 	RING = 2048,
+	ANSWERS = 64, /* buffers for answers, for each port: a window asks for much fewer */
+	ANSWERS_AT_ONCE = 16, /* of each port: those of all ports fit into a ring */
 	BATCH = 64,
 	BUDGET = 256,
 	PORTS_MAX = 65,
@@ -210,32 +215,44 @@ static void open_port(struct worker *w, int i, size_t umem_bytes)
 	}
 }
 
+static void fill(struct port *p, uint64_t from, uint32_t chunks)
+{
+	uint64_t *ring = p->fill.entries;
+
+	for (uint32_t i = 0; i < chunks; i++)
+		ring[i] = from + (uint64_t)i * CHUNK;
+	__atomic_store_n(p->fill.producer, chunks, __ATOMIC_RELEASE);
+}
+
 static void open_worker(struct worker *w)
 {
-	/* First the chunks to receive into, then, for memcpy, as many for each port to send from. */
-	size_t pools = setup.copy ? 1 + setup.receivers : 1, bytes = pools * RING * CHUNK;
-	uint64_t *fill;
+	/* Chunks to receive into from the source, from each receiver, and, for memcpy, to send from. */
+	uint64_t answers = (uint64_t)RING * CHUNK, pools = answers + (uint64_t)setup.receivers * ANSWERS * CHUNK;
+	uint64_t bytes = pools + (setup.copy ? (uint64_t)setup.receivers * RING * CHUNK : 0);
 
 	w->umem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (w->umem == MAP_FAILED)
 		die("allocate packet memory");
 	for (uint32_t i = 0; i <= setup.receivers; i++) {
 		open_port(w, i, bytes);
-		w->ports[i].pool = (uint64_t)i * RING * CHUNK;
+		if (i == 0) {
+			fill(&w->ports[i], 0, RING);
+			continue;
+		}
+		fill(&w->ports[i], answers + (uint64_t)(i - 1) * ANSWERS * CHUNK, ANSWERS);
+		w->ports[i].pool = pools + (uint64_t)(i - 1) * RING * CHUNK;
 	}
-	fill = w->ports[0].fill.entries;
-	for (uint32_t i = 0; i < RING; i++)
-		fill[i] = (uint64_t)i * CHUNK;
-	__atomic_store_n(w->ports[0].fill.producer, RING, __ATOMIC_RELEASE);
 }
 
 static void steer(struct worker *w)
 {
-	uint32_t key = w->queue, value = w->ports[0].fd;
-	union bpf_attr attr = {.map_fd = XSKMAP_FD, .key = (uintptr_t)&key, .value = (uintptr_t)&value};
+	for (uint32_t i = 0; i <= setup.receivers; i++) {
+		uint32_t key = i * setup.workers + w->queue, value = w->ports[i].fd;
+		union bpf_attr attr = {.map_fd = XSKMAP_FD, .key = (uintptr_t)&key, .value = (uintptr_t)&value};
 
-	if (syscall(SYS_bpf, BPF_MAP_UPDATE_ELEM, &attr, sizeof(attr)))
-		die("put the socket into the XSKMAP");
+		if (syscall(SYS_bpf, BPF_MAP_UPDATE_ELEM, &attr, sizeof(attr)))
+			die("put a socket into the XSKMAP");
+	}
 }
 
 /* 1: the packet is to be replicated. */
@@ -331,9 +348,9 @@ out:
 	return n;
 }
 
-static void recycle(struct worker *w, const uint64_t *used, int descs)
+static void recycle(struct port *p, const uint64_t *used, int descs)
 {
-	struct ring *r = &w->ports[0].fill;
+	struct ring *r = &p->fill;
 	uint32_t at = *r->producer;
 	uint64_t *fill = r->entries;
 
@@ -399,6 +416,38 @@ static void replicate(struct worker *w, int n)
 	}
 }
 
+/* Sends what the receivers' ports have received to the source's port. */
+static void bring_answers(struct worker *w)
+{
+	struct port *source = &w->ports[0];
+	struct xdp_desc *out = source->tx.entries;
+	uint32_t at = *source->tx.producer, n = 0, taken[PORTS_MAX];
+	uint64_t used[PORTS_MAX * ANSWERS_AT_ONCE];
+
+	for (uint32_t i = 1; i <= setup.receivers; i++) {
+		struct ring *r = &w->ports[i].rx;
+		uint32_t from = *r->consumer, ready = __atomic_load_n(r->producer, __ATOMIC_ACQUIRE) - from;
+		const struct xdp_desc *in = r->entries;
+
+		taken[i] = ready < ANSWERS_AT_ONCE ? ready : ANSWERS_AT_ONCE;
+		if (!ready)
+			continue;
+		for (uint32_t k = 0; k < taken[i]; k++) {
+			const struct xdp_desc *d = &in[(from + k) % RING];
+
+			out[(at + n) % RING] = *d;
+			used[n++] = d->addr & ~(uint64_t)(CHUNK - 1);
+		}
+		__atomic_store_n(r->consumer, from + taken[i], __ATOMIC_RELEASE);
+	}
+	if (!n)
+		return;
+	flush(source, at + n);
+	for (uint32_t i = 1, done = 0; i <= setup.receivers; done += taken[i++])
+		if (taken[i])
+			recycle(&w->ports[i], used + done, taken[i]);
+}
+
 static void *run(void *arg)
 {
 	struct worker *w = arg;
@@ -410,7 +459,8 @@ static void *run(void *arg)
 		if (n)
 			replicate(w, n);
 		if (descs)
-			recycle(w, used, descs);
+			recycle(&w->ports[0], used, descs);
+		bring_answers(w);
 	}
 	return NULL;
 }

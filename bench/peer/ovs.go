@@ -96,8 +96,8 @@ func (o *ovs) addPorts(portType string) error {
 	return err
 }
 
-// addFlows replicates the packets of the source. Open vSwitch does not know the BTH, so it rewrites
-// only addresses.
+// addFlows replicates the packets of the source, and brings the receivers' packets to the source.
+// Open vSwitch does not know the BTH, so it rewrites only addresses.
 func (o *ovs) addFlows() error {
 	s := o.setting
 	group := "group_id=1,type=all"
@@ -113,7 +113,15 @@ func (o *ovs) addFlows() error {
 	if err := o.run("ovs-ofctl", "-O", "OpenFlow13", "add-group", bridge, group); err != nil {
 		return err
 	}
-	return o.run("ovs-ofctl", "-O", "OpenFlow13", "add-flow", bridge, "in_port=1,udp,tp_dst=4791,actions=group:1")
+	flows := "in_port=1,udp,tp_dst=4791,actions=group:1\n"
+	for r := range s.Receivers {
+		flows += fmt.Sprintf("in_port=%d,udp,tp_dst=4791,actions=output:1\n", 2+r)
+	}
+	file := o.path("flows")
+	if err := os.WriteFile(file, []byte(flows), 0o600); err != nil {
+		return err
+	}
+	return o.run("ovs-ofctl", "-O", "OpenFlow13", "add-flows", bridge, file)
 }
 
 func mac(m [6]byte) string {

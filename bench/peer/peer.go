@@ -1,6 +1,6 @@
 // Package peer has the contestants: rocast, and the forwarders that a lab would use instead. Each
-// is started in the box of a lab and forwards from the source's port to the receivers' ports until
-// it is stopped. It leaves nothing behind.
+// is started in the box of a lab and forwards from the source's port to the receivers' ports, and
+// answers from these to the source's port, until it is stopped. It leaves nothing behind.
 //
 //	rocast.go   rocast's data path, a process of its own
 //	c.go        forward.c, compiled with gcc -O2 when it is first used
@@ -40,11 +40,10 @@ type Peer struct {
 	// Rewriting says which parts of a copy it changes. The receivers verify this before anything is
 	// measured.
 	Rewriting workload.Rewriting
-	Merges    bool // it merges the receivers' answers into one
-	Rarely    bool // see hosts.Options
+	Merges    bool // it merges the receivers' answers into one; the others bring all to the source
 	InKernel  bool // it forwards in the NAPI threads of the box's ports
 	Spins     bool // each of its threads uses a whole CPU
-	NeedsNAPI bool // it attaches no XDP program to the source's port
+	NeedsNAPI bool // it attaches no XDP program to the ports
 	// Needs are commands that must be installed.
 	Needs []string
 	// Cannot returns the reason why it cannot do a setting, or "".
@@ -104,16 +103,8 @@ var All = []*Peer{
 		Rewriting: workload.All, Merges: true, start: startRocast(rocastSpec{}),
 	},
 	{
-		Name: "rocast-unmerged", What: "rocast-block, spared the answers like those that cannot merge: what its forwarding alone costs",
-		Rewriting: workload.All, Rarely: true, Cannot: unmergedCannot, start: startRocast(rocastSpec{}),
-	},
-	{
 		Name: "rocast-kernel", What: "rocast, `engine: auto`: the kernel carries plain packets, `wait: block`",
 		Rewriting: workload.All, Merges: true, InKernel: true, Cannot: rocastKernelCannot, start: startRocast(rocastSpec{FanOut: true}),
-	},
-	{
-		Name: "rocast-kernel-unmerged", What: "rocast-kernel, spared the answers likewise",
-		Rewriting: workload.All, InKernel: true, Rarely: true, Cannot: unmergedKernelCannot, start: startRocast(rocastSpec{FanOut: true}),
 	},
 	{
 		Name: "rocast-block-repair", What: "rocast-block with `repair: local`, nothing is lost",

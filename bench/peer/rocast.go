@@ -94,19 +94,6 @@ func repairCannot(s Setting) string {
 	return oneWorker(s)
 }
 
-// unmergedCannot leaves out the settings in which the hosts do not know how much of a group is
-// acknowledged.
-func unmergedCannot(s Setting) string {
-	if s.Groups > 1 {
-		return "it is measured with one group"
-	}
-	return oneWorker(s)
-}
-
-func unmergedKernelCannot(s Setting) string {
-	return cmp.Or(rocastKernelCannot(s), unmergedCannot(s))
-}
-
 func repairKernelCannot(s Setting) string {
 	return cmp.Or(rocastKernelCannot(s), repairCannot(s))
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cilium/ebpf/link"
-
 	"github.com/rocast/rocast/dataplane/xsk"
 )
 
@@ -32,19 +30,29 @@ func startBroadcast(s Setting) (*Forwarder, error) {
 	if err := loadBroadcastObjects(objects, nil); err != nil {
 		return nil, fmt.Errorf("load broadcast.c: %w", err)
 	}
-	var l link.Link
+	var attached links
 	// A devmap looks ports up in the namespace of the thread that writes it.
 	err := s.Lab.Box.Do(func() error { return fillBroadcast(objects, s) })
-	if err == nil {
-		l, err = s.Lab.Ports[0].AttachXDP(objects.Ingress, link.XDPDriverMode)
+	for i, p := range s.Lab.Ports {
+		program := objects.Answers
+		if i == 0 {
+			program = objects.Ingress
+		}
+		if err == nil {
+			err = attached.attach(p, program)
+		}
 	}
+	stop := func() error { return errors.Join(attached.close(), objects.Close()) }
 	if err != nil {
-		return nil, errors.Join(err, objects.Close())
+		return nil, errors.Join(err, stop())
 	}
-	return &Forwarder{stop: func() error { return errors.Join(l.Close(), objects.Close()) }}, nil
+	return &Forwarder{stop: stop}, nil
 }
 
 func fillBroadcast(objects *broadcastObjects, s Setting) error {
+	if err := objects.Source.Put(uint32(0), uint32(s.Lab.Ports[0].Index)); err != nil {
+		return fmt.Errorf("write the port of the source: %w", err)
+	}
 	for r, e := range s.Edits() {
 		index := uint32(s.Lab.Ports[1+r].Index)
 		if err := objects.Edits.Put(index, e); err != nil {

@@ -68,15 +68,17 @@ const method = `## How it is measured
   of the ratios within the rounds. veth is slow whatever the program: read the ratios.
 - **CPU-seconds of the switch** are the CPU time of the forwarder's processes and of the kernel threads that take in what
   arrives at the box's ports (threaded NAPI). Where the kernel forwards, these threads do all the work. *process only* leaves them out.
-  What a receiver's end of a veth pair does with a copy, counting it in XDP, falls into the sender's time for everybody.
+  What the far end of a veth pair does falls into the sender's time for everybody: a receiver's end counts a copy in XDP, the source's end
+  copies an answer into an AF_XDP socket.
 - Every packet is a WRITE ONLY with a RETH. **The source has a window** (256 packets, unless the table says otherwise) and goes
   back on a NAK or a timeout; receivers take packets in order, count each once, and answer the packets that ask, four in a window (rxe asks with
   every 64th packet too).
-  rocast gets these answers as frames, merges them, and the source hears rocast alone; each ACK it hears is compared with what the
-  receivers have. Other contestants cannot merge: the receivers tell the source directly, and they are spared that work.
-  rocast-unmerged and rocast-kernel-unmerged are rocast spared it too; the difference to rocast-block and rocast-kernel is what merging costs.
+- **Every contestant gets all answers as frames at the receivers' ports.** rocast merges them, and the source gets the merged ones.
+  The others bring each answer to the source as it is; the source knows each receiver's PSNs, which no NIC does, and opens its window when
+  all receivers have a packet. Each ACK that the source gets is compared with what the receivers have.
 - Groups of rocast have repair: off, except those of rocast-block-repair and rocast-kernel-repair. Other contestants repair nothing.
-- Before it is measured, each contestant has to deliver 300 copies to each receiver that are right in every byte it claims.
+- Before it is measured, each contestant has to deliver 300 copies to each receiver that are right in every byte it claims. One that
+  does not merge has to bring each answer of each receiver to the source, once and unchanged.
 
 `
 

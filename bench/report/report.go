@@ -98,6 +98,8 @@ type Sample struct {
 	Resent    uint64  `json:"resent"`
 	WentBack  uint64  `json:"wentBack"`
 	Repeated  uint64  `json:"repeated"` // copies of packets that a receiver already had
+	Answered  uint64  `json:"answered"` // answers of the receivers
+	Heard     uint64  `json:"heard"`    // answers that reached the source: fewer only if they are merged
 }
 
 // PerCPU returns thousands of copies for each CPU-second of the switch.

@@ -58,7 +58,7 @@ func payloads(bytes ...int) []report.Setting {
 
 // shortForm takes two to three minutes.
 func shortForm() plan {
-	peers := []string{"rocast-busy", "rocast-block", "rocast-unmerged", "rocast-kernel", "c-inplace", "xdp-broadcast", "bridge", "mirred", "ovs-afxdp"}
+	peers := []string{"rocast-busy", "rocast-block", "rocast-kernel", "c-inplace", "xdp-broadcast", "bridge", "mirred", "ovs-afxdp"}
 	return plan{
 		form: "short",
 		throughput: []part{{

@@ -80,7 +80,7 @@ func (st *stage) raise(s report.Setting, threaded bool) (err error) {
 	}
 	st.hosts, err = hosts.Open(st.setting.Lab, hosts.Options{
 		Workload: st.setting.Workload, Hot: s.Pattern == "hot", CPU: st.setting.CPUs.Hosts,
-		Rewriting: st.peer.Rewriting, Merges: st.peer.Merges, Rarely: st.peer.Rarely, Window: st.window,
+		Rewriting: st.peer.Rewriting, Merges: st.peer.Merges, Window: st.window,
 	})
 	if err != nil {
 		return err

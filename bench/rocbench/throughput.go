@@ -126,6 +126,7 @@ func (r *reading) until(to reading, ingressBeside bool) report.Sample {
 		Waited:   (to.stats.Waited - r.stats.Waited).Seconds(), Disturbed: (to.disturbed - r.disturbed).Seconds(),
 		Sent: to.stats.Sent - r.stats.Sent, Resent: to.stats.Resent - r.stats.Resent,
 		WentBack: to.stats.WentBack - r.stats.WentBack, Repeated: to.stats.Repeated - r.stats.Repeated,
+		Answered: to.stats.Answered - r.stats.Answered, Heard: to.stats.Heard - r.stats.Heard,
 	}
 	if ingressBeside {
 		s.HostsCPU += (to.ingress - r.ingress).Seconds()

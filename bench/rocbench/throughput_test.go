@@ -17,16 +17,16 @@ func TestBill(t *testing.T) {
 	from := reading{
 		at: time.Unix(100, 0), process: 1 * time.Second, ingress: 2 * time.Second, softirq: 3 * time.Second,
 		hosts: 4 * time.Second, disturbed: 5 * time.Second,
-		stats: hosts.Stats{Copies: []uint64{10, 20}, Sent: 30, Resent: 1, WentBack: 1, Repeated: 2, Waited: time.Second},
+		stats: hosts.Stats{Copies: []uint64{10, 20}, Sent: 30, Resent: 1, WentBack: 1, Repeated: 2, Answered: 3, Heard: 1, Waited: time.Second},
 	}
 	to := reading{
 		at: time.Unix(110, 0), process: 6 * time.Second, ingress: 4 * time.Second, softirq: 4 * time.Second,
 		hosts: 7 * time.Second, disturbed: 9 * time.Second,
-		stats: hosts.Stats{Copies: []uint64{110, 220}, Sent: 130, Resent: 4, WentBack: 3, Repeated: 9, Waited: 5 * time.Second},
+		stats: hosts.Stats{Copies: []uint64{110, 220}, Sent: 130, Resent: 4, WentBack: 3, Repeated: 9, Answered: 15, Heard: 6, Waited: 5 * time.Second},
 	}
 	want := report.Sample{
 		Seconds: 10, Copies: 300, ProcessCPU: 5, KernelCPU: 3, HostsCPU: 3, Waited: 4, Disturbed: 4,
-		Sent: 100, Resent: 3, WentBack: 2, Repeated: 7,
+		Sent: 100, Resent: 3, WentBack: 2, Repeated: 7, Answered: 12, Heard: 5,
 	}
 	if diff := cmp.Diff(want, from.until(to, false)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

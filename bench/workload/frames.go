@@ -83,16 +83,32 @@ func (w *Workload) build(p *packet) []byte {
 	return b
 }
 
-// AppendResponse appends an answer of receiver r's QP for group g: an ACK, or a NAK for psn.
-func (w *Workload) AppendResponse(b []byte, g, r int, syndrome roce.Syndrome, psn roce.PSN, msn roce.MSN) []byte {
-	ip := roce.IPUDP{Src: ReceiverIP(r), Dst: GroupIP(g), HopLimit: hopLimit, SrcPort: sourcePort}
-	bth := roce.BTH{Opcode: roce.OpAck, PKey: roce.DefaultPKey, DestQPN: GroupQPN, PSN: psn}
-	aeth := roce.AETH{Syndrome: syndrome, MSN: msn}
-	b = roce.AppendEthernet(b, w.PortMACs[1+r], w.HostMACs[1+r], ip.EtherType())
+// Answer is an answer of a receiver's QP for a group: an ACK, or a NAK for PSN. PSN and MSN count
+// as the receiver counts.
+type Answer struct {
+	Group, Receiver int
+	// Direct says that the QP's peer is the source's QP, because the forwarder does not merge
+	// answers. Otherwise its peer is the group's QP.
+	Direct   bool
+	Syndrome roce.Syndrome
+	PSN      roce.PSN
+	MSN      roce.MSN
+}
+
+// AppendAnswer appends the frame of an answer.
+func (w *Workload) AppendAnswer(b []byte, a *Answer) []byte {
+	mac, dst, qpn := w.PortMACs[1+a.Receiver], GroupIP(a.Group), GroupQPN
+	if a.Direct {
+		mac, dst, qpn = w.HostMACs[0], SourceIP, SourceQPN(a.Group)
+	}
+	ip := roce.IPUDP{Src: ReceiverIP(a.Receiver), Dst: dst, HopLimit: hopLimit, SrcPort: sourcePort}
+	bth := roce.BTH{Opcode: roce.OpAck, PKey: roce.DefaultPKey, DestQPN: qpn, PSN: a.PSN}
+	aeth := roce.AETH{Syndrome: a.Syndrome, MSN: a.MSN}
+	b = roce.AppendEthernet(b, mac, w.HostMACs[1+a.Receiver], ip.EtherType())
 	b = aeth.Append(bth.Append(ip.Append(b, roce.BTHBytes+roce.AETHBytes)))
 	b, err := roce.AppendICRC(b)
 	if err != nil {
-		panic("workload: a response of its own is malformed: " + err.Error())
+		panic("workload: an answer of its own is malformed: " + err.Error())
 	}
 	return b
 }

@@ -44,7 +44,14 @@ var Memory = mft.VirtualRegion{VA: MemoryVA, Length: memoryLen, RKey: MemoryKey}
 // SourceIP is the address of the source.
 var SourceIP = netip.AddrFrom4([4]byte{10, 77, 0, 1})
 
-const firstGroupIP = 10<<24 | 128<<16 | 100 // 10.128.0.100
+const (
+	firstReceiverIP = 10<<24 | 77<<16 | 2    // 10.77.0.2
+	firstGroupIP    = 10<<24 | 128<<16 | 100 // 10.128.0.100
+)
+
+func ipv4(a uint32) netip.Addr {
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, a)))
+}
 
 // GroupMAC is the Ethernet address to which the source sends. No interface has it, so a bridge
 // floods the frames.
@@ -98,15 +105,22 @@ const HeaderBytes = 14 + 20 + 8 + roce.BTHBytes + roce.RETHBytes
 func (w *Workload) MTU() int { return max(1500, w.FrameBytes()-14) }
 
 // GroupIP is the address of group g.
-func GroupIP(g int) netip.Addr {
-	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, firstGroupIP+uint32(g))))
-}
+func GroupIP(g int) netip.Addr { return ipv4(firstGroupIP + uint32(g)) }
 
 // GroupOf is the number of the group that has an address.
 func GroupOf(ip uint32) int { return int(ip - firstGroupIP) }
 
 // ReceiverIP is the address of receiver r.
-func ReceiverIP(r int) netip.Addr { return netip.AddrFrom4([4]byte{10, 77, 0, byte(2 + r)}) }
+func ReceiverIP(r int) netip.Addr { return ipv4(firstReceiverIP + uint32(r)) }
+
+// ReceiverOf is the inverse of ReceiverIP. It may return a number that no receiver has.
+func ReceiverOf(ip netip.Addr) int {
+	if !ip.Is4() {
+		return -1
+	}
+	b := ip.As4()
+	return int(binary.BigEndian.Uint32(b[:])) - firstReceiverIP
+}
 
 // SourceQPN is the source's QP of group g.
 func SourceQPN(g int) roce.QPN { return firstSourceQPN + roce.QPN(g) }
