@@ -28,8 +28,8 @@
 // At the receiver's end of a veth pair an XDP program counts and drops the copies. For every
 // contestant this is the same program, and it runs in the sender's time. A copy that comes as a
 // socket buffer costs more there than a copy that comes by XDP redirect; on a real box it costs
-// more to send. At the source's end an XDP program redirects each answer to an AF_XDP socket, in the
-// sender's time too.
+// more to send. At the source's end an XDP program redirects each answer to an AF_XDP socket, in
+// the sender's time too.
 package lab
 
 import (

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// patient is a repaired group for guests that get no CPU for a while, because other programs want it
-// too. Its source's timer runs for a second, and the box asks a receiver for longer than that before
-// it gives up.
+// patient is a repaired group for guests that get no CPU for a while, because other programs want
+// it too. Its source's timer runs for a second, and the box asks a receiver for longer than that
+// before it gives up.
 func patient() groupSpec {
 	spec := repaired()
 	spec.policy = "repair-attempts: 100\n" // of up to 16 ms
@@ -249,10 +249,10 @@ func storyRepairStopped(t *testing.T, ctx context.Context, s *stage) string {
 // stopFor is longer than seven attempts to repair, and a fraction of the source's timeout.
 const stopFor = 300 * time.Millisecond
 
-// stopUntilCalled stops the source's guest behind a packet until the source gets a NAK. It gets none
-// behind a packet that the receivers have acknowledged, or that asks for an ACK. Then the story stops
-// it again behind so many packets more that the box has forgotten the pause: it grants a slow source
-// four times the pause that the source has made of late.
+// stopUntilCalled stops the source's guest behind a packet until the source gets a NAK. It gets
+// none behind a packet that the receivers have acknowledged, or that asks for an ACK. Then the
+// story stops it again behind so many packets more that the box has forgotten the pause: it grants
+// a slow source four times the pause that the source has made of late.
 func (s *stage) stopUntilCalled(t *testing.T, ctx context.Context, g *group, offset int32) {
 	t.Helper()
 	const more = 200
