@@ -230,9 +230,11 @@ static void open_worker(struct worker *w)
 	uint64_t answers = (uint64_t)RING * CHUNK, pools = answers + (uint64_t)setup.receivers * ANSWERS * CHUNK;
 	uint64_t bytes = pools + (setup.copy ? (uint64_t)setup.receivers * RING * CHUNK : 0);
 
-	w->umem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	w->umem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (w->umem == MAP_FAILED)
 		die("allocate packet memory");
+	madvise(w->umem, bytes, MADV_HUGEPAGE); /* as rocast does */
+	memset(w->umem, 0, bytes);
 	for (uint32_t i = 0; i <= setup.receivers; i++) {
 		open_port(w, i, bytes);
 		if (i == 0) {

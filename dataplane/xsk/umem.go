@@ -29,9 +29,15 @@ func NewUMEM(chunks int) (*UMEM, error) {
 		return nil, fmt.Errorf("allocate UMEM: %d chunks, want 1 to %d", chunks, MaxChunks)
 	}
 	memory, err := unix.Mmap(-1, 0, chunks*ChunkBytes, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return nil, fmt.Errorf("allocate UMEM of %d chunks: %w", chunks, err)
+	}
+	// Each chunk is a page. With huge pages a worker's address translation has to know a few of
+	// them and not thousands. A kernel that has none to give, or refuses, gives small ones.
+	_ = unix.Madvise(memory, unix.MADV_HUGEPAGE)
+	for i := 0; i < len(memory); i += ChunkBytes {
+		memory[i] = 0 // the page is allocated now, and not when the first frame comes
 	}
 	// Frames carry data and keys of users, which must not be in a core dump.
 	if err := unix.Madvise(memory, unix.MADV_DONTDUMP); err != nil {

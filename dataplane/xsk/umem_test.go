@@ -2,6 +2,8 @@ package xsk
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -164,4 +166,36 @@ func TestAuditFindsLostAndDoubledChunks(t *testing.T) {
 			s.bound = false
 		})
 	}
+}
+
+// The memory is allocated when NewUMEM returns, so that no frame waits for that. It is to be huge
+// pages, and core dumps do not contain it.
+func TestTheMemoryOfFrames(t *testing.T) {
+	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err != nil {
+		t.Skip("this kernel has no transparent huge pages")
+	}
+	const chunks = 4096
+	u := newUMEM(t, chunks)
+	maps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var from, to, resident uint64 // of the mapping that a line belongs to
+	for line := range strings.Lines(string(maps)) {
+		if n, _ := fmt.Sscanf(line, "%x-%x ", &from, &to); n == 2 {
+			continue
+		}
+		if at := address(u.memory); at < from || at >= to {
+			continue
+		}
+		_, _ = fmt.Sscanf(line, "Rss: %d kB", &resident)
+		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok {
+			list := strings.Fields(flags)
+			if !slices.Contains(list, "hg") || !slices.Contains(list, "dd") || resident < chunks*ChunkBytes>>10 {
+				t.Errorf("%d KiB are allocated, flags %v", resident, list)
+			}
+			return
+		}
+	}
+	t.Error("/proc/self/smaps does not list the memory")
 }
