@@ -54,11 +54,11 @@ test: ## every test that this machine allows; prints which it left out and why
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest ./...
 
-# SHORT=1 leaves out long tests of one thread, as all of verify/model and test/house, and those of
-# programs that they start, which the detector does not see: .ci/run does so. One package at a time:
-# under the race detector the hosts of test/afxdp are so slow that other packages beside them let
-# their timeouts end transfers.
-UNRACED := verify/model|test/(house|branches|librocast|mpi|stick|tree|watch)|bench/(peer|rocapps)
+# SHORT=1 leaves out long tests of one thread, packages in which nothing runs at the same time, and
+# tests of programs that they start, which the detector does not see: .ci/run does so. One package
+# at a time: under the race detector the hosts of test/afxdp are so slow that other packages beside
+# them let their timeouts end transfers.
+UNRACED := verify/model|roce(/cm)?|feedback|mft|test/(house|branches|librocast|mpi|stick|tree|watch)|bench/(peer|rocapps)|demo/tree
 race: ## the tests under the race detector; SHORT=1: without those in which it has nothing to find
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest -race -p 1 $(if $(SHORT),-short $$($(GO) list ./... | grep -vE '/($(UNRACED))$$'),./...)
