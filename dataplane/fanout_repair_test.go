@@ -529,17 +529,24 @@ func TestATailThatEverybodyLosesIsRepaired(t *testing.T) {
 		b.take(path)
 	}
 	b.wait(20 * time.Millisecond)
-	for path := range 3 {
-		if b.answer(path, psn, roce.SyndromeUnlimited); len(b.take(path)) == 0 {
-			t.Errorf("receiver %d was sent nothing again", path)
-		}
-	}
+	b.expectSentAgain(psn)
 	b.expectRetained(0)
 	if err := b.Switch.Remove(b.group.ID); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.sleeps(); got != 100*time.Millisecond {
 		t.Errorf("an idle worker sleeps %v, and the engine carries nothing", got)
+	}
+}
+
+// expectSentAgain checks that every receiver is sent something again by the time at which it
+// acknowledges psn.
+func (b *repairBench) expectSentAgain(psn roce.PSN) {
+	b.t.Helper()
+	for path := range 3 {
+		if b.answer(path, psn, roce.SyndromeUnlimited); len(b.take(path)) == 0 {
+			b.t.Errorf("receiver %d was sent nothing again", path)
+		}
 	}
 }
 

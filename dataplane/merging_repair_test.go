@@ -304,11 +304,7 @@ func TestATailIsRepairedAfterSilence(t *testing.T) {
 			b.take(path)
 		}
 		b.wait(60 * time.Millisecond)
-		for path := range 3 {
-			if b.answer(path, psn, roce.SyndromeUnlimited); len(b.take(path)) == 0 {
-				t.Errorf("receiver %d was sent nothing again", path)
-			}
-		}
+		b.expectSentAgain(psn)
 		psn = psn.Next()
 		b.wait(7 * time.Millisecond)
 	}

@@ -27,11 +27,7 @@ func newManyWaiting(t testing.TB, n, often int) *manyWaiting {
 	w.Net = porttest.NewRetaining(4, n, nil, func() feedback.Tick { return w.now })
 	w.core = dataplane.CoreOf(w.Switch.Workers()[0])
 	for i := range n {
-		g := group()
-		g.QPN = roce.QPN(1 + i)
-		for k := range g.Paths {
-			g.Paths[k].RemoteQPN = g.QPN
-		}
+		g := groupWithQPN(roce.QPN(1 + i))
 		period := time.Second
 		if i < often {
 			period = time.Duration(feedback.RepairPeriod)
@@ -49,6 +45,16 @@ func newManyWaiting(t testing.TB, n, often int) *manyWaiting {
 		}
 	}
 	return w
+}
+
+// groupWithQPN returns a group with this QPN.
+func groupWithQPN(qpn roce.QPN) *mft.Group {
+	g := group()
+	g.QPN = qpn
+	for i := range g.Paths {
+		g.Paths[i].RemoteQPN = qpn
+	}
+	return g
 }
 
 // period serves the groups that are due after one more period, and returns how many repairs that
@@ -173,11 +179,7 @@ func BenchmarkSilentGroups(b *testing.B) {
 	w.Net = porttest.NewRetaining(4, 64*groups, porttest.NewFanOut(), func() feedback.Tick { return w.now })
 	w.core = dataplane.CoreOf(w.Switch.Workers()[0])
 	for i := range groups {
-		g := group()
-		g.QPN = roce.QPN(1 + i)
-		for k := range g.Paths {
-			g.Paths[k].RemoteQPN = g.QPN
-		}
+		g := groupWithQPN(roce.QPN(1 + i))
 		g.Policy = feedback.Policy{Repair: feedback.RepairLocal, RepairWindow: 64}
 		if _, err := w.Switch.Add(g); err != nil {
 			b.Fatal(err)

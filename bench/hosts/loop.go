@@ -41,11 +41,7 @@ func (h *Hosts) begin() {
 
 // turn is one round of all hosts, or a sleep if there is nothing to do.
 func (h *Hosts) turn() error {
-	moved, err := h.respond()
-	if err != nil {
-		return err
-	}
-	heard, err := h.listen()
+	moved, err := h.exchange()
 	if err != nil {
 		return err
 	}
@@ -55,7 +51,7 @@ func (h *Hosts) turn() error {
 	}
 	before := time.Now()
 	h.mindProgress(before)
-	if moved+heard+sent > 0 {
+	if moved+sent > 0 {
 		return nil
 	}
 	nap()
@@ -111,6 +107,17 @@ func flush(s *xsk.Socket) error {
 		return nil
 	}
 	return err
+}
+
+// exchange lets the receivers answer and the source hear answers. It returns how many frames that
+// took.
+func (h *Hosts) exchange() (moved int, err error) {
+	moved, err = h.respond()
+	if err != nil {
+		return moved, err
+	}
+	heard, err := h.listen()
+	return moved + heard, err
 }
 
 // respond lets every receiver answer the packets that its responder has handed up.

@@ -69,15 +69,11 @@ func (h *Hosts) awaitAnswers(deadline time.Time) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the receivers sent %v answers, and the source got %v", h.answered, h.heard)
 		}
-		moved, err := h.respond()
+		moved, err := h.exchange()
 		if err != nil {
 			return err
 		}
-		heard, err := h.listen()
-		if err != nil {
-			return err
-		}
-		if moved+heard == 0 {
+		if moved == 0 {
 			nap()
 		}
 	}

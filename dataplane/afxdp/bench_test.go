@@ -55,7 +55,7 @@ type rounds struct {
 
 func newRounds(b *testing.B, payload int, repair feedback.RepairPolicy) *rounds {
 	if runtime.NumCPU() < 2 {
-		b.Skip("the hosts and the worker take a CPU each")
+		b.Skip("needs two CPUs: the hosts and the worker take one each")
 	}
 	r := &rounds{packets: 64, group: roundGroup(repair)}
 	if payload > xsk.FrameBytes-100 { // what the headers take

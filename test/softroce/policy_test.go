@@ -125,9 +125,12 @@ func storyMembers(t *testing.T, ctx context.Context, s *stage) string {
 	s.allowed = []string{"not-receiver"} // responses of the receiver that leaves are on their way
 	s.locked(func() { g.excluded[0] = true })
 	s.update(t, ctx, g)
-	copies := 0
-	s.locked(func() { left, copies = true, g.copies[0] })
+	sent, copies := 0, 0
+	s.locked(func() { left, sent, copies = true, int(g.sent), g.copies[0] })
 	g.await(t, ctx, transfer)
+	if sent == 2*streamPackets-1 {
+		t.Error("the source had sent everything before the receiver left")
+	}
 	s.locked(func() {
 		if g.copies[0] > copies {
 			t.Errorf("%d copies were sent to the receiver that has left", g.copies[0]-copies)
