@@ -67,14 +67,22 @@ func (s *Socket) Recycle(descs []Desc) {
 // chunks that took. It belongs into every round in which chunks went elsewhere: while the fill ring
 // is empty the kernel drops frames, and only Stats.RxFillEmpty shows it.
 //
+// The chunks that came back last go first, in the order in which they came back: neighbours stay
+// neighbours, and the kernel's descriptions of them too.
+//
 // In copy mode the level begins at startLevel and not at FillDescs. The kernel uses the chunks in
 // turn, so with fewer chunks the caches of the CPUs hold a larger part of them. The level doubles
 // for good when more than half of it has arrived before Receive takes it. In zero-copy mode the
 // level is FillDescs, because the driver fills its own ring from the fill ring.
 func (s *Socket) TopUp() int {
-	n := max(0, min(int(s.level)-int(s.filled-s.received), len(s.umem.free)))
-	for i := range n {
-		s.fill.put(uint32(i), s.umem.pop(s.receiveSide))
+	n := min(int(s.level)-int(s.filled-s.received), len(s.umem.free))
+	if n <= 0 {
+		return 0
+	}
+	for i, chunk := range s.umem.popRow(n) {
+		addr := uint64(chunk) * ChunkBytes
+		s.umem.ledger.move(addr, inFreeList, s.receiveSide)
+		s.fill.put(uint32(i), addr)
 	}
 	s.filledUp(n)
 	return n

@@ -181,6 +181,28 @@ func TestTheFirstLevel(t *testing.T) {
 	}
 }
 
+// The kernel receives into chunks in the order in which they came back, those that came back last
+// before all others.
+func TestTopUpKeepsTheOrderOfChunks(t *testing.T) {
+	w := newWorld(t, 12)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 4}})
+	for _, f := range framesOf(4, 100) {
+		p.host.send(f)
+	}
+	descs := w.receive(p.Socket, 4)
+	descs[0], descs[1], descs[2] = descs[1], descs[2], descs[0]
+	w.free(descs)
+	first := p.fill.head
+	if n := p.TopUp(); n != len(descs) {
+		t.Fatalf("TopUp took %d chunks", n)
+	}
+	for i := range descs {
+		if got, want := p.fill.entries[(first+uint32(i))&p.fill.mask], ChunkOf(descs[i].Addr); got != want {
+			t.Errorf("chunk %d on the ring is %#x, want %#x", i, got, want)
+		}
+	}
+}
+
 func TestTopUpTakesWhatThereIs(t *testing.T) {
 	w := newWorld(t, 12)
 	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 16}})

@@ -11,7 +11,7 @@ import (
 // One thread owns it and its sockets.
 type UMEM struct {
 	memory []byte
-	free   []uint32 // a stack of chunk numbers: the last one is probably in the cache
+	free   []uint32 // a stack of chunk numbers: the last ones are probably in the cache
 	ledger ledger
 	slots  []*Socket // by socket number; nil: closed
 
@@ -45,7 +45,7 @@ func NewUMEM(chunks int) (*UMEM, error) {
 	}
 	u := &UMEM{memory: memory, free: make([]uint32, chunks), ledger: make(ledger, chunks)}
 	for i := range u.free {
-		u.free[i] = uint32(chunks - 1 - i)
+		u.free[i] = uint32(i)
 	}
 	return u, nil
 }
@@ -100,6 +100,15 @@ func (u *UMEM) pop(to holder) (addr uint64) {
 	u.free = u.free[:last]
 	u.ledger.move(addr, inFreeList, to)
 	return addr
+}
+
+// popRow takes the last n chunks off the stack, in the order in which they were pushed. The caller
+// moves them in the ledger before it pushes others.
+func (u *UMEM) popRow(n int) []uint32 {
+	rest := len(u.free) - n
+	row := u.free[rest:]
+	u.free = u.free[:rest]
+	return row
 }
 
 func (u *UMEM) push(addr uint64, from holder) {
