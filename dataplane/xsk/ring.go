@@ -66,12 +66,6 @@ func (r *producerRing[E]) room(want uint32) uint32 {
 // put writes the i-th entry behind head. The kernel does not see it before publish.
 func (r *producerRing[E]) put(i uint32, e E) { r.entries[(r.head+i)&r.mask] = e }
 
-// putAll is put for a batch. On the ring, the batch lies in two pieces at most.
-func (r *producerRing[E]) putAll(batch []E) {
-	n := copy(r.entries[r.head&r.mask:], batch)
-	copy(r.entries, batch[n:])
-}
-
 func (r *producerRing[E]) publish(n uint32) {
 	r.head += n
 	r.producer.Store(r.head)

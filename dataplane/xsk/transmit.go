@@ -34,16 +34,18 @@ func (s *Socket) Transmit(descs []Desc) int {
 		to = s.transmitSide
 		s.given += uint64(n)
 	}
+	tx, u := &s.tx, &s.unsent
 	for i := range descs {
-		if !s.valid(&descs[i]) {
-			panicDesc(descs[i])
+		d := &descs[i]
+		if !s.valid(d) {
+			panicDesc(*d)
 		}
-		ledger.move(descs[i].Addr, withWorker, to)
+		ledger.move(d.Addr, withWorker, to)
+		tx.put(uint32(i), *d)
+		u.add(d.Len)
 	}
 	if n > 0 {
-		s.unsent.add(descs)
-		s.tx.putAll(descs)
-		s.tx.publish(uint32(n))
+		tx.publish(uint32(n))
 	}
 	return n
 }

@@ -21,14 +21,10 @@ func newUnsent(txDescs, completionDescs uint32) unsent {
 
 func (u *unsent) bytes() int { return int(u.put - u.done) }
 
-func (u *unsent) add(descs []Desc) {
-	ends, mask, next, put := u.ends, u.mask, u.next, u.put
-	for i := range descs {
-		put += descs[i].Len
-		ends[next&mask] = put
-		next++
-	}
-	u.next, u.put = next, put
+func (u *unsent) add(bytes uint32) {
+	u.put += bytes
+	u.ends[u.next&u.mask] = u.put
+	u.next++
 }
 
 // complete takes the n oldest descriptors away.

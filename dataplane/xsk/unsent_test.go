@@ -20,13 +20,15 @@ func TestWhatIsUnsentIsCountedInBytes(t *testing.T) {
 		}
 	}
 	for range 5 { // around the ring
-		u.add([]Desc{{Len: 1}, {Len: 20}, {Len: 300}, {Len: ChunkBytes}})
+		for _, bytes := range []uint32{1, 20, 300, ChunkBytes} {
+			u.add(bytes)
+		}
 		expect("added", 4417)
 		u.complete(1)
 		expect("the oldest is completed", 4416)
 		u.withdraw(1)
 		expect("the newest is withdrawn", 320)
-		u.add([]Desc{{Len: 7}})
+		u.add(7)
 		u.complete(2)
 		expect("two more are completed", 7)
 		u.complete(1)
