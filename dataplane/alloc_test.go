@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/rocast/rocast/dataplane"
@@ -155,5 +156,17 @@ func BenchmarkRound(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// The fields that a copy reads are two cache lines, and the frames of a batch begin with one.
+func TestACopyReadsTwoCacheLinesOfItsFrame(t *testing.T) {
+	const cacheLine = 64
+	frame := reflect.TypeFor[dataplane.Frame]()
+	if view, _ := frame.FieldByName("View"); view.Offset != 2*cacheLine {
+		t.Errorf("the fields in front of View have %d bytes, want %d", view.Offset, 2*cacheLine)
+	}
+	if frame.Size()%cacheLine != 0 {
+		t.Errorf("a frame has %d bytes", frame.Size())
 	}
 }

@@ -9,16 +9,20 @@ const untagged = 14
 // valid (docs/wire.md#icrc).
 //
 //	f.Buf   | headroom | Ethernet | IP UDP BTH [RETH] | payload ICRC
-//	                 ^ start      ^ View.L3 moves never: a leg with more VLAN
+//	                 ^ start      ^ Original.L3 moves never: a leg with more VLAN
 //	                   moves        tags takes them from the headroom
 func (c *Copy) Apply(f *Frame) (start int) {
-	e, head := c.Edit, f.Head()
-	icrc := e.Apply(&f.View, head, c.PSN, c.Path.Regions.Target(f.Region), &f.Original)
+	e, was, head := c.Edit, &f.Original, f.Buf[f.Start:]
+	icrc := e.Apply(head, c.PSN, c.Path.Regions.Target(f.Region), was)
 	if c.Again {
-		icrc = f.Original.WriteAckReq(&f.View, head, c.AckReq, icrc)
+		icrc = was.WriteAckReq(&f.View, head, c.AckReq, icrc)
 	}
-	f.View.PutICRC(f.Bytes(), icrc)
-	start = f.Start + f.View.L3 - int(e.L2Bytes)
+	if f.FragmentCount == 1 { // most are
+		was.PutICRC(head, icrc)
+	} else {
+		f.View.PutICRC(f.Bytes(), icrc)
+	}
+	start = f.Start + int(was.L3) - int(e.L2Bytes)
 	if e.L2Bytes == untagged {
 		*(*[untagged]byte)(f.Buf[start:]) = [untagged]byte(e.L2[:])
 	} else {

@@ -90,7 +90,7 @@ func (w *Worker) admit(port mft.PortID, o *Outgoing) bool {
 	if !q.looked {
 		q.look(w.ports[port].Unsent())
 	}
-	bytes := o.bytes
+	bytes := o.Bytes
 	switch {
 	case q.LimitBytes != 0 && q.waiting+bytes > q.LimitBytes:
 		stats.QueueFull++

@@ -120,7 +120,7 @@ func TestAPortWithoutBoundsTakesTheShareOfRepairs(t *testing.T) {
 	}
 	f := &Frame{Buf: make([]byte, 1024), FragmentCount: 1}
 	f.Fragments[0] = f.Buf
-	o := &Outgoing{Frame: f, bytes: f.Len(), fate: SentCopy}
+	o := &Outgoing{Frame: f, Bytes: f.Len(), fate: SentCopy}
 	for range 10 * repairLimit / len(f.Buf) {
 		if !w.admit(0, o) {
 			t.Fatal("a copy is refused")
@@ -152,7 +152,7 @@ func TestOnlyBytesThatThePortTookAreSent(t *testing.T) {
 	for takes, sent := range []uint64{0, 100, 300, 700, 1500} {
 		port.takes = takes
 		for _, bytes := range []int{100, 200, 400, 800} {
-			w.another(0).bytes = bytes
+			w.another(0).Bytes = bytes
 			w.sending += bytes
 		}
 		w.transmit(0)

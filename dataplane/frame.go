@@ -26,29 +26,33 @@ const (
 // Frame is one received frame, or an empty one to write to. It refers to buffers that belong to a
 // Pool.
 type Frame struct {
-	Group mft.GroupID // found by the classifier; mft.NoGroup: only the IP is a group's
-	Kind  Kind
-	Port  mft.PortID // on which the frame arrived
-	// Kept is set by a port that keeps the buffers after Outgoing.Last, or by the core when it
-	// retains the packet. Put resets it.
-	Kept bool
-
 	// Buf is the buffer of the first fragment with its headroom. The frame starts at Start. All
 	// headers are in the first fragment.
 	Buf   []byte
 	Start int
 
-	// Set by the core for the caller that applies its outputs.
+	Group mft.GroupID // found by the classifier; mft.NoGroup: only the IP is a group's
+	Port  mft.PortID  // on which the frame arrived
+	Kind  Kind
+	// Kept is set by a port that keeps the buffers after Outgoing.Last, or by the core when it
+	// retains the packet. Put resets it.
+	Kept bool
+
+	// Set by the core for the caller that applies its outputs, as View below.
 	Region   int // index of the range of the group's memory that the packet addresses; -1: none
-	View     roce.View
 	Original roce.Original
 
-	// Fragments are the frame's bytes in order; Fragments[0] is Buf[Start:Start+len(Fragments[0])].
-	// What a frame of one fragment uses lies together, because each copy reads it again.
 	FragmentCount int
 	// Chunks name the fragments' buffers to the Pool and the ports.
-	Chunks    [MaxFragments]uint64
+	Chunks [MaxFragments]uint64
+
+	// What stands above is two cache lines. A copy of a frame of one fragment reads nothing else
+	// of the frame: between two copies the kernel has used the caches.
+
+	View roce.View
+	// Fragments are the frame's bytes in order; Fragments[0] is Buf[Start:Start+len(Fragments[0])].
 	Fragments [MaxFragments][]byte
+	_         [32]byte // up to the next cache line
 }
 
 // Head is the first fragment.

@@ -26,16 +26,16 @@ type Port interface {
 type Outgoing struct {
 	Frame *Frame
 	Start int
+	Bytes int  // to send
 	Last  bool // the frame is not sent again
 
-	bytes int    // to send
 	fate  Fate   // for captures: what it is, or why it is not sent
 	event uint64 // see Worker.event
 }
 
-// fill makes o frame f, to be sent from start on.
-func (o *Outgoing) fill(f *Frame, start int, last bool) {
-	o.Frame, o.Start, o.Last, o.bytes = f, start, last, f.Len()+f.Start-start
+// fill makes o frame f, which has so many bytes, to be sent from start on.
+func (o *Outgoing) fill(f *Frame, bytes, start int, last bool) {
+	o.Frame, o.Start, o.Bytes, o.Last = f, start, bytes+f.Start-start, last
 }
 
 // Pool owns the buffers of all ports.

@@ -472,10 +472,10 @@ func (w *Worker) sendTrain(port mft.PortID, q *queued, c *Copy, last bool) {
 	unbounded := w.queues[port].admitsAll(fate)
 	for i, f := -1, q.frame; ; f = &q.behind[i] {
 		o := w.another(port)
-		o.fill(f, c.Apply(f), last && !f.Kept)
+		o.fill(f, int(f.Original.Bytes), c.Apply(f), last && !f.Kept)
 		o.event, o.fate = q.event, fate
 		if unbounded || w.admit(port, o) {
-			w.sending += o.bytes
+			w.sending += o.Bytes
 		} else {
 			w.takeBack(port, o)
 		}
@@ -524,9 +524,9 @@ func (w *Worker) sendSome(replies []Reply) {
 		}
 		f.Fragments[0], f.FragmentCount, f.Group = b, 1, r.Group
 		o := w.another(port)
-		o.fill(f, f.Start, true)
+		o.fill(f, len(b), f.Start, true)
 		o.event, o.fate = cmp.Or(r.event, w.event), SentReply
-		w.sending += o.bytes
+		w.sending += o.Bytes
 	}
 	w.transmit(port)
 	for i := range replies {
@@ -559,7 +559,7 @@ func (w *Worker) transmit(port mft.PortID) {
 	stats.TxFrames += uint64(n)
 	stats.TxBytes += uint64(w.sending)
 	for i := range w.send[n:] {
-		stats.TxBytes -= uint64(w.send[n+i].bytes)
+		stats.TxBytes -= uint64(w.send[n+i].Bytes)
 	}
 	w.sending = 0
 	stats.TxLost += uint64(len(w.send) - n)

@@ -97,36 +97,45 @@ func NewTarget(fromVA uint64, fromKey uint32, toVA uint64, toKey uint32) Target 
 	return Target{DeltaVA: toVA - fromVA, RKey: toKey, CRC: crcWord64(binary.LittleEndian.Uint64(change[:]))}
 }
 
-// Apply writes the headers of the copy behind the Ethernet header over those of the frame that v
-// locates, and returns the copy's ICRC. psn is the copy's. target is nil where the packet has no
-// RETH, or keeps what it says. was is what the frame was received as: another copy may have been
-// written over it since.
-func (e *Edit) Apply(v *View, head []byte, psn PSN, target *Target, was *Original) (icrc uint32) {
+// Apply writes the headers of the copy behind the Ethernet header over those in head, and returns
+// the copy's ICRC. psn is the copy's. target is nil where the packet has no RETH, or keeps what it
+// says. was is what the frame was received as: another copy may have been written over it since.
+func (e *Edit) Apply(head []byte, psn PSN, target *Target, was *Original) (icrc uint32) {
+	at := int(was.L3)
+	var rest *[udpBytes + BTHBytes]byte // what lies behind the IP header, which has no options
 	if e.IPv6 {
-		ip := (*[ipv6Bytes]byte)(head[v.L3:])
+		ip := (*[ipv6Bytes + udpBytes + BTHBytes]byte)(head[at:])
 		ip[1], ip[7] = was.Class, was.HopLimit-1
 		copy(ip[8:], e.Addresses[:])
+		rest = (*[udpBytes + BTHBytes]byte)(ip[ipv6Bytes:])
+		at += len(ip)
 	} else {
-		ip := (*[ipv4Bytes]byte)(head[v.L3:])
+		ip := (*[ipv4Bytes + udpBytes + BTHBytes]byte)(head[at:])
 		ip[1], ip[8] = was.Class, was.HopLimit-1
 		binary.BigEndian.PutUint16(ip[ipv4ChecksumOffset:], ^fold(uint32(^was.Checksum)+uint32(e.Checksum)))
 		*(*[8]byte)(ip[12:]) = [8]byte(e.Addresses[:])
+		rest = (*[udpBytes + BTHBytes]byte)(ip[ipv4Bytes:])
+		at += len(ip)
 	}
-	rest := (*[udpBytes + BTHBytes]byte)(head[v.UDP:])
 	rest[6], rest[7] = 0, 0
-	putUint24(rest[udpBytes+5:], uint32(e.DestQPN))
-	putUint24(rest[udpBytes+9:], uint32(psn))
+	const others = 0xFF000000_FF000000 // the bits that share these eight bytes with QPN and PSN
+	numbers := rest[udpBytes+4:]
+	binary.BigEndian.PutUint64(numbers, binary.BigEndian.Uint64(numbers)&others|uint64(e.DestQPN)<<32|uint64(psn&psnMask))
 	var crc uint32
-	behind, change := v.ICRC-v.Ext, uint32(psn^was.PSN)&psnMask
+	behind, change := int(was.AtICRC)-at, uint32(psn^was.PSN)&psnMask
 	if target != nil {
-		reth := (*[RETHBytes]byte)(head[v.Ext:])
+		reth := (*[RETHBytes]byte)(head[at:])
 		va := was.VA + target.DeltaVA
 		binary.BigEndian.PutUint64(reth[:], va)
 		binary.BigEndian.PutUint32(reth[8:], target.RKey)
-		crc = e.CRCWith(target) ^ crcPSN(change, RETHBytes) ^ crcVA(va^was.VA)
+		va ^= was.VA
+		crc = e.CRCWith(target) ^ crcPSN(change, RETHBytes) ^ crcVAHigh(uint32(va>>32)) ^ crcVALow(uint32(va))
 		behind -= RETHBytes
 	} else {
 		crc = e.CRC ^ crcPSN(change, 0)
+	}
+	if o := zeroOperator(behind); o != nil {
+		return was.ICRC ^ o.apply(crc)
 	}
 	return was.ICRC ^ advance(crc, behind)
 }
@@ -136,19 +145,26 @@ func (e *Edit) Apply(v *View, head []byte, psn PSN, target *Target, was *Origina
 type Original struct {
 	PSN      PSN
 	ICRC     uint32
-	RKey     uint32 // where there is a RETH
+	VA       uint64 // where there is a RETH, as RKey and DMABytes
+	RKey     uint32
+	DMABytes uint32
+	AtICRC   int32  // where the ICRC stands, from the start of the frame
+	Bytes    int32  // of the whole frame
 	Checksum uint16 // of the IPv4 header
 	HopLimit uint8
 	Class    uint8 // the second byte of the IP header, which has the congestion field
 	AckReq   bool
-	VA       uint64 // where there is a RETH, as DMABytes
-	DMABytes uint32
+	L3       uint8 // where the IP header starts
 }
 
 // Read sets o to what copies of the frame that v locates are computed from.
 func (o *Original) Read(v *View, fragments [][]byte) {
 	head := fragments[0]
 	o.PSN, o.AckReq, o.ICRC = v.PSN(head), v.AckReq(head), v.StoredICRC(fragments)
+	o.L3, o.AtICRC, o.Bytes = uint8(v.L3), int32(v.ICRC), int32(len(head))
+	for _, f := range fragments[1:] {
+		o.Bytes += int32(len(f))
+	}
 	o.HopLimit, o.Class, o.Checksum = v.HopLimit(head), head[v.L3+1], 0
 	if !v.IPv6 {
 		o.Checksum = binary.BigEndian.Uint16(head[v.L3+ipv4ChecksumOffset:])
@@ -158,6 +174,11 @@ func (o *Original) Read(v *View, fragments [][]byte) {
 		reth := v.RETH(head)
 		o.VA, o.RKey, o.DMABytes = reth.VA, reth.RKey, reth.DMABytes
 	}
+}
+
+// PutICRC stores icrc in a frame that is in head as a whole. View.PutICRC stores it in any frame.
+func (o *Original) PutICRC(head []byte, icrc uint32) {
+	binary.LittleEndian.PutUint32(head[o.AtICRC:], icrc)
 }
 
 // WriteAckReq follows Edit.Apply, which returned icrc, where a copy may have another AckReq bit
@@ -182,12 +203,16 @@ func crcPSN(xor uint32, behind int) uint32 {
 	return t[2][byte(xor>>16)] ^ t[1][byte(xor>>8)] ^ t[0][byte(xor)]
 }
 
-// crcVA is what a changed VA leaves in the CRC register at the end of the RETH, eight bytes behind
-// it.
-func crcVA(xor uint64) uint32 {
+// crcVAHigh and crcVALow are what the halves of a changed VA leave in the CRC register at the end
+// of the RETH, eight bytes behind the VA.
+func crcVAHigh(xor uint32) uint32 {
 	t := &crcTables
-	return t[15][byte(xor>>56)] ^ t[14][byte(xor>>48)] ^ t[13][byte(xor>>40)] ^ t[12][byte(xor>>32)] ^
-		t[11][byte(xor>>24)] ^ t[10][byte(xor>>16)] ^ t[9][byte(xor>>8)] ^ t[8][byte(xor)]
+	return t[15][byte(xor>>24)] ^ t[14][byte(xor>>16)] ^ t[13][byte(xor>>8)] ^ t[12][byte(xor)]
+}
+
+func crcVALow(xor uint32) uint32 {
+	t := &crcTables
+	return t[11][byte(xor>>24)] ^ t[10][byte(xor>>16)] ^ t[9][byte(xor>>8)] ^ t[8][byte(xor)]
 }
 
 // CRCWith is what the changes of addresses, dest QPN and the target's R_Key leave together in the

@@ -42,12 +42,17 @@ func setFields(v *View, frame []byte, to Flow, psn PSN, va uint64, rkey uint32) 
 func TestEditEqualsSetters(t *testing.T) {
 	r := rand.New(rand.NewPCG(23, 0))
 	opcodes := []Opcode{OpSendMiddle, OpSendLastImm, OpWriteFirst, OpWriteOnly, OpWriteOnlyImm}
+	lengths := []int{8192, 16384, 60000}
 	for payload := range 4097 {
+		lengths = append(lengths, payload)
+	}
+	for _, payload := range lengths {
 		for n, family := range []IPUDP{ipv4Pair, ipv6Pair} {
 			o := opcodes[(payload+n)%len(opcodes)]
 			frame := testFrame(t, family, payload%3, o, payload)
 			v := viewOf(t, frame)
 			frame[v.UDP+6], frame[v.UDP+7] = byte(payload), 1 // a checksum, which the ICRC does not cover
+			frame[v.BTH+4] = byte(payload)                    // FECN and BECN, as little
 			from := Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}
 			was := original(v, frame)
 			in := slices.Clone(frame)
@@ -61,7 +66,7 @@ func TestEditEqualsSetters(t *testing.T) {
 					x := NewTarget(reth.VA, reth.RKey, va, rkey)
 					target = &x
 				}
-				v.PutICRC(flat(frame), edit.Apply(v, frame, psn, target, &was))
+				v.PutICRC(flat(frame), edit.Apply(frame, psn, target, &was))
 				want := slices.Clone(in)
 				setFields(v, want, to, psn, va, rkey)
 				if !bytes.Equal(frame, want) {
@@ -106,13 +111,13 @@ func TestAckReqEqualsAFrameBuiltAfresh(t *testing.T) {
 					same := Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}
 					edit := NewEdit(same, same, nil)
 					for _, ask := range []bool{true, true, false, true, false} {
-						icrc := edit.Apply(v, frame, was.PSN, nil, &was)
+						icrc := edit.Apply(frame, was.PSN, nil, &was)
 						v.PutICRC(flat(frame), was.WriteAckReq(v, frame, ask, icrc))
 						want := slices.Clone(asksNot)
 						if ask || was.AckReq {
 							want = slices.Clone(asks)
 						}
-						v.PutICRC(flat(want), edit.Apply(v, want, was.PSN, nil, new(original(viewOf(t, want), want))))
+						v.PutICRC(flat(want), edit.Apply(want, was.PSN, nil, new(original(viewOf(t, want), want))))
 						if !bytes.Equal(frame, want) || !v.ICRCValid(flat(frame)) {
 							t.Fatalf("%v with %d bytes, asked %v, ask %v:\n%x\n%x", o, payload, was.AckReq, ask, frame, want)
 						}
@@ -165,7 +170,7 @@ func TestEditKeepsDamage(t *testing.T) {
 	frame[v.L3+5] ^= 1 // identification
 	was := original(v, frame)
 	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
-	v.PutICRC(flat(frame), was.WriteAckReq(v, frame, true, edit.Apply(v, frame, 5, nil, &was)))
+	v.PutICRC(flat(frame), was.WriteAckReq(v, frame, true, edit.Apply(frame, 5, nil, &was)))
 	if v.ICRCValid(flat(frame)) {
 		t.Error("the ICRC of a damaged payload became valid")
 	}
@@ -181,7 +186,7 @@ func TestEditDoesNotAllocate(t *testing.T) {
 	edit := NewEdit(Flow{v.SrcIP(frame), v.DstIP(frame), v.DestQPN(frame)}, Flow{ipv4Pair.Dst, ipv4Pair.Src, 77}, nil)
 	target := NewTarget(1, 2, 3, 4)
 	if n := testing.AllocsPerRun(100, func() {
-		v.PutICRC(fragments, was.WriteAckReq(v, frame, true, edit.Apply(v, frame, 5, &target, &was)))
+		v.PutICRC(fragments, was.WriteAckReq(v, frame, true, edit.Apply(frame, 5, &target, &was)))
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
@@ -211,6 +216,23 @@ func TestOriginalIsReadAnew(t *testing.T) {
 }
 
 // BenchmarkEdit measures the edit of a copy without a RETH and of one with a RETH.
+// Where the frame is cut into buffers makes no difference to what its copies are computed from.
+func TestOriginalOfAFrameInPieces(t *testing.T) {
+	frame := testFrame(t, ipv4Pair, 2, OpWriteOnly, 100)
+	v := viewOf(t, frame)
+	want := original(v, frame)
+	if int(want.Bytes) != len(frame) || want.ICRC != v.StoredICRC(flat(frame)) {
+		t.Errorf("%d bytes, ICRC %#x: %+v", len(frame), v.StoredICRC(flat(frame)), want)
+	}
+	for cut := v.Payload; cut < len(frame); cut++ {
+		var got Original
+		got.Read(v, [][]byte{frame[:cut], frame[cut:]})
+		if got != want {
+			t.Errorf("cut at %d: %+v, want %+v", cut, got, want)
+		}
+	}
+}
+
 func BenchmarkEdit(b *testing.B) {
 	for _, op := range []Opcode{OpWriteMiddle, OpWriteOnly} {
 		b.Run(op.String(), func(b *testing.B) {
@@ -224,7 +246,7 @@ func BenchmarkEdit(b *testing.B) {
 				target = &t
 			}
 			for i := range b.N {
-				v.PutICRC(fragments, edit.Apply(v, frame, PSN(i), target, &was))
+				v.PutICRC(fragments, edit.Apply(frame, PSN(i), target, &was))
 			}
 		})
 	}

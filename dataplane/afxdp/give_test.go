@@ -177,7 +177,7 @@ func (b *bench) put(frames []dataplane.Frame) {
 
 func outgoing(frames []dataplane.Frame, last bool) (out []dataplane.Outgoing) {
 	for i := range frames {
-		out = append(out, dataplane.Outgoing{Frame: &frames[i], Start: frames[i].Start, Last: last})
+		out = append(out, dataplane.Outgoing{Frame: &frames[i], Start: frames[i].Start, Bytes: frames[i].Len(), Last: last})
 	}
 	return out
 }
@@ -296,7 +296,7 @@ func TestADuplicateBeginsWhereTheCopyDoes(t *testing.T) {
 	frames := b.load(1, []byte("frame"))
 	copy(frames[0].Buf[frames[0].Start-4:], "tag:")
 	out := outgoing(frames, false)
-	out[0].Start -= 4
+	out[0].Start, out[0].Bytes = out[0].Start-4, out[0].Bytes+4
 	b.ports[0].Send(out)
 	b.put(frames)
 	if got := b.devices[0].send(); len(got) != 1 || string(got[0]) != "tag:frame" {

@@ -157,7 +157,7 @@ func (p *port) reap() (reaped int) {
 func describe(o *dataplane.Outgoing, descs []xsk.Desc) int {
 	f := o.Frame
 	if f.FragmentCount == 1 { // most are
-		descs[0] = xsk.Desc{Addr: xsk.ChunkOf(f.Chunks[0]) + uint64(o.Start), Len: uint32(len(f.Fragments[0]) + f.Start - o.Start)}
+		descs[0] = xsk.Desc{Addr: xsk.ChunkOf(f.Chunks[0]) + uint64(o.Start), Len: uint32(o.Bytes)}
 		return 1
 	}
 	for i, b := range f.Bytes() {

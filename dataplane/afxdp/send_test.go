@@ -24,7 +24,7 @@ func (w *world) onWorker(frames, frameBytes int, f func(worker *worker, out []da
 				w.t.Error("no free chunk")
 				return
 			}
-			out = append(out, dataplane.Outgoing{Frame: &held[i], Start: held[i].Start})
+			out = append(out, dataplane.Outgoing{Frame: &held[i], Start: held[i].Start, Bytes: held[i].Len()})
 		}
 		f(worker, out)
 		for i := range held {

@@ -3,6 +3,7 @@
 package porttest
 
 import (
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -232,7 +233,8 @@ func (p *Port) carry(f *dataplane.Frame) bool {
 	}
 	for i := range out.Copies {
 		c := &out.Copies[i]
-		n.Ports[c.Path.Port].Send([]dataplane.Outgoing{{Frame: f, Start: c.Apply(f)}})
+		start := c.Apply(f)
+		n.Ports[c.Path.Port].Send([]dataplane.Outgoing{{Frame: f, Start: start, Bytes: f.Len() + f.Start - start}})
 	}
 	p.pool.Put(f)
 	return true
@@ -250,7 +252,11 @@ func (p *Port) Send(out []dataplane.Outgoing) int {
 			f.Kept = true
 			p.kept = append(p.kept, kept{len(p.Out), fragments, slices.Clone(f.Chunks[:f.FragmentCount])})
 		}
-		p.Out = append(p.Out, slices.Concat(fragments...))
+		sent := slices.Concat(fragments...)
+		if len(sent) != out[i].Bytes {
+			panic(fmt.Sprintf("porttest: a frame of %d bytes is said to have %d", len(sent), out[i].Bytes))
+		}
+		p.Out = append(p.Out, sent)
 	}
 	return len(out)
 }
