@@ -103,16 +103,22 @@ func (p *port) unpack(descs []xsk.Desc, frames []dataplane.Frame) int {
 	return n
 }
 
-// touch reads a byte of each cache line of a frame that is read later: the metadata, the headers,
-// the ICRC. Another CPU has just written them. These reads do not depend on each other, so the CPU
-// waits for many of them at once. When a frame is handled, the CPU would wait for one after the
-// other.
+// touch reads a byte of each cache line of a frame that is read later: the metadata and the
+// headers, which are in the first buffer, and the ICRC, which is in the last. Another CPU has just
+// written them. These reads do not depend on each other, so the CPU waits for many of them at once.
+// When a frame is handled, the CPU would wait for one after the other.
 func (p *port) touch(descs []xsk.Desc) {
 	var sum byte
+	begins := true // descs begin with a frame
 	for _, d := range descs {
 		b := p.umem.Bytes(d.Addr-bpf.MetaBytes, bpf.MetaBytes+d.Len)
 		last := len(b) - 1
-		sum += b[0] + b[min(cacheLine, last)] + b[min(2*cacheLine, last)] + b[last]
+		if begins {
+			sum += b[0] + b[min(cacheLine, last)] + b[min(2*cacheLine, last)]
+		}
+		if begins = !d.Continues(); begins {
+			sum += b[last]
+		}
 	}
 	p.touched = sum
 }
