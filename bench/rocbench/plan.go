@@ -81,7 +81,7 @@ func fullForm() plan {
 	return plan{
 		form: "full",
 		throughput: []part{
-			{section: report.SectionMain, settings: payloads(1024, 4096), rounds: 3, span: 10 * time.Second},
+			{section: report.SectionMain, settings: payloads(1024, 4096), rounds: 15, span: 2 * time.Second},
 			with(short, report.SectionPayload, payloads(64, 256, 2048)),
 			with(short, report.SectionReceivers, receivers),
 			with(short, report.SectionGroups, groups(1), manyGroups...),
