@@ -63,7 +63,7 @@ race: ## the tests under the race detector; SHORT=1: without those in which it h
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest -race -p 1 $(if $(SHORT),-short $$($(GO) list ./... | grep -vE '/($(UNRACED))$$'),./...)
 
-# Needs a quiet machine with two CPUs. The full form takes half an hour. Whatever forwarder cannot
+# Needs a quiet machine with two CPUs. The full form takes forty minutes. Whatever forwarder cannot
 # be installed is left out.
 bench: build ## rocast compared with other forwarders, and what each hot function costs; SHORT=1: three minutes
 	@scripts/need ip:iproute2 bridge:iproute2 tc:iproute2 ethtool:ethtool gcc:gcc

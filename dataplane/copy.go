@@ -9,7 +9,7 @@ const untagged = 14
 // valid (docs/wire.md#icrc).
 //
 //	f.Buf   | headroom | Ethernet | IP UDP BTH [RETH] | payload ICRC
-//	                 ^ start      ^ Original.L3 moves never: a leg with more VLAN
+//	                 ^ start      ^ Original.L3 never moves: a leg with more VLAN
 //	                   moves        tags takes them from the headroom
 func (c *Copy) Apply(f *Frame) (start int) {
 	e, was, head := c.Edit, &f.Original, f.Buf[f.Start:]

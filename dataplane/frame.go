@@ -38,7 +38,7 @@ type Frame struct {
 	// retains the packet. Put resets it.
 	Kept bool
 
-	// Set by the core for the caller that applies its outputs, as View below.
+	// Set by the core, as View is, for the caller that applies its outputs.
 	Region   int // index of the range of the group's memory that the packet addresses; -1: none
 	Original roce.Original
 
@@ -46,13 +46,14 @@ type Frame struct {
 	// Chunks name the fragments' buffers to the Pool and the ports.
 	Chunks [MaxFragments]uint64
 
-	// What stands above is two cache lines. A copy of a frame of one fragment reads nothing else
-	// of the frame: between two copies the kernel has used the caches.
+	// An ordinary copy of a frame of one fragment reads only the fields above, up to the first
+	// chunk. They are two cache lines, which the CPU has to fetch again for each copy, because the
+	// kernel uses the caches in between. Marks, repairs and captures read more.
 
 	View roce.View
 	// Fragments are the frame's bytes in order; Fragments[0] is Buf[Start:Start+len(Fragments[0])].
 	Fragments [MaxFragments][]byte
-	_         [32]byte // up to the next cache line
+	_         [32]byte // so that each frame of a list lies like the first one in its cache lines
 }
 
 // Head is the first fragment.

@@ -26,7 +26,7 @@ type Port interface {
 type Outgoing struct {
 	Frame *Frame
 	Start int
-	Bytes int  // to send
+	Bytes int  // from Start to the end of the last fragment; the port does not check it
 	Last  bool // the frame is not sent again
 
 	fate  Fate   // for captures: what it is, or why it is not sent

@@ -400,6 +400,8 @@ func TestPathMTU4096(t *testing.T) {
 	for _, bytes := range []int{3760, 3764, 3768, 3772, 3776, 3780, 3784, 4092, 4096} {
 		g := group()
 		g.PathMTU = 4096
+		tagged := &g.Paths[1]
+		tagged.L2Bytes = uint8(copy(tagged.L2[:], roce.AppendVLAN(nil, mac(ipC), macBox, 7, 0x0800)))
 		net := newNet(t, g)
 		payload := strings.Repeat("0123456789abcdef", 256)[:bytes]
 		net.Ports[0].Put(write(firstPSN, []byte(payload)).frame(t))

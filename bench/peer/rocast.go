@@ -113,10 +113,11 @@ func rocastKernelCannot(s Setting) string {
 }
 
 // startPackets may go through AF_XDP in any case: those before the group is armed, and before the
-// fan of its ports is ready. Further groups behind the same ports find the fan ready.
+// fan of its ports is ready. Further groups behind the same ports find the fan ready, but each is
+// armed only when its receivers have answered, and they answer every 64th packet.
 const (
 	startPackets     = 256
-	moreStartPackets = 32
+	moreStartPackets = 96
 )
 
 // repairPackets is the same with repair. On a busy machine a receiver may answer so late that it is

@@ -69,7 +69,7 @@ func shortForm() plan {
 	}
 }
 
-// fullForm takes about half an hour. Each contestant runs for 30 seconds in each setting of the
+// fullForm takes about forty minutes. Each contestant runs for 30 seconds in each setting of the
 // main section.
 func fullForm() plan {
 	receivers := vary([]int{1, 2, 4, 7, 16, 64}, func(s *report.Setting, v int) { s.Receivers = v })

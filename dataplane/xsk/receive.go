@@ -67,8 +67,9 @@ func (s *Socket) Recycle(descs []Desc) {
 // chunks that took. It belongs into every round in which chunks went elsewhere: while the fill ring
 // is empty the kernel drops frames, and only Stats.RxFillEmpty shows it.
 //
-// The chunks that came back last go first, in the order in which they came back: neighbours stay
-// neighbours, and the kernel's descriptions of them too.
+// TopUp takes the chunks that were freed most recently, and puts them on the ring in the order in
+// which they were freed. So the order is the same in each round, and the CPU can prefetch what the
+// kernel has for each chunk (struct xdp_buff_xsk).
 //
 // In copy mode the level begins at startLevel and not at FillDescs. The kernel uses the chunks in
 // turn, so with fewer chunks the caches of the CPUs hold a larger part of them. The level doubles

@@ -181,8 +181,8 @@ func TestTheFirstLevel(t *testing.T) {
 	}
 }
 
-// The kernel receives into chunks in the order in which they came back, those that came back last
-// before all others.
+// Of the chunks on the free list, TopUp takes those that were freed most recently, in the order in
+// which they were freed.
 func TestTopUpKeepsTheOrderOfChunks(t *testing.T) {
 	w := newWorld(t, 12)
 	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 4}})
