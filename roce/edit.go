@@ -128,14 +128,10 @@ func (e *Edit) Apply(head []byte, psn PSN, target *Target, was *Original) (icrc 
 		va := was.VA + target.DeltaVA
 		binary.BigEndian.PutUint64(reth[:], va)
 		binary.BigEndian.PutUint32(reth[8:], target.RKey)
-		va ^= was.VA
-		crc = e.CRCWith(target) ^ crcPSN(change, RETHBytes) ^ crcVAHigh(uint32(va>>32)) ^ crcVALow(uint32(va))
+		crc = e.CRCWith(target) ^ crcPSN(change, RETHBytes) ^ crcVA(va^was.VA)
 		behind -= RETHBytes
 	} else {
 		crc = e.CRC ^ crcPSN(change, 0)
-	}
-	if o := zeroOperator(behind); o != nil {
-		return was.ICRC ^ o.apply(crc)
 	}
 	return was.ICRC ^ advance(crc, behind)
 }
@@ -203,16 +199,12 @@ func crcPSN(xor uint32, behind int) uint32 {
 	return t[2][byte(xor>>16)] ^ t[1][byte(xor>>8)] ^ t[0][byte(xor)]
 }
 
-// crcVAHigh and crcVALow are what the halves of a changed VA leave in the CRC register at the end
-// of the RETH, eight bytes behind the VA.
-func crcVAHigh(xor uint32) uint32 {
+// crcVA is what a changed VA leaves in the CRC register at the end of the RETH, eight bytes behind
+// it.
+func crcVA(xor uint64) uint32 {
 	t := &crcTables
-	return t[15][byte(xor>>24)] ^ t[14][byte(xor>>16)] ^ t[13][byte(xor>>8)] ^ t[12][byte(xor)]
-}
-
-func crcVALow(xor uint32) uint32 {
-	t := &crcTables
-	return t[11][byte(xor>>24)] ^ t[10][byte(xor>>16)] ^ t[9][byte(xor>>8)] ^ t[8][byte(xor)]
+	return t[15][byte(xor>>56)] ^ t[14][byte(xor>>48)] ^ t[13][byte(xor>>40)] ^ t[12][byte(xor>>32)] ^
+		t[11][byte(xor>>24)] ^ t[10][byte(xor>>16)] ^ t[9][byte(xor>>8)] ^ t[8][byte(xor)]
 }
 
 // CRCWith is what the changes of addresses, dest QPN and the target's R_Key leave together in the

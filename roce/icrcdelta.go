@@ -46,15 +46,6 @@ func makeZeroOperators() *[13]operator {
 	return ops
 }
 
-// zeroOperator is advance over n zero bytes where one operator does it, as for the payload of a
-// full path MTU; else nil.
-func zeroOperator(n int) *operator {
-	if k := bits.TrailingZeros(uint(n)); n == 1<<k && k < len(zeroOperators) {
-		return &zeroOperators[k]
-	}
-	return nil
-}
-
 // overRETH is advance over the 16 bytes of a RETH.
 func overRETH(reg uint32) uint32 { return zeroOperators[4].apply(reg) }
 

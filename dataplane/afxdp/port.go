@@ -116,9 +116,11 @@ func (p *port) touch(descs []xsk.Desc) {
 		if begins {
 			sum += b[0] + b[min(cacheLine, last)] + b[min(2*cacheLine, last)]
 		}
-		if begins = !d.Continues(); begins {
+		ends := !d.Continues()
+		if ends {
 			sum += b[last]
 		}
+		begins = ends
 	}
 	p.touched = sum
 }

@@ -80,7 +80,7 @@ func (s *Socket) TopUp() int {
 	if n <= 0 {
 		return 0
 	}
-	for i, chunk := range s.umem.popRow(n) {
+	for i, chunk := range s.umem.pop(n) {
 		addr := uint64(chunk) * ChunkBytes
 		s.umem.ledger.move(addr, inFreeList, s.receiveSide)
 		s.fill.put(uint32(i), addr)

@@ -80,8 +80,9 @@ func (u *UMEM) FreeChunks() int { return len(u.free) }
 // them.
 func (u *UMEM) Alloc(addrs []uint64) int {
 	n := min(len(addrs), len(u.free))
-	for i := range addrs[:n] {
-		addrs[i] = u.pop(withWorker)
+	for i, chunk := range u.pop(n) {
+		addrs[i] = uint64(chunk) * ChunkBytes
+		u.ledger.move(addrs[i], inFreeList, withWorker)
 	}
 	return n
 }
@@ -94,21 +95,12 @@ func (u *UMEM) Free(addrs []uint64) {
 	}
 }
 
-func (u *UMEM) pop(to holder) (addr uint64) {
-	last := len(u.free) - 1
-	addr = uint64(u.free[last]) * ChunkBytes
-	u.free = u.free[:last]
-	u.ledger.move(addr, inFreeList, to)
-	return addr
-}
-
-// popRow takes the last n chunks off the stack, in the order in which they were pushed. The caller
+// pop takes the last n chunks off the stack, in the order in which they were pushed. The caller
 // moves them in the ledger before it pushes others.
-func (u *UMEM) popRow(n int) []uint32 {
+func (u *UMEM) pop(n int) (chunks []uint32) {
 	rest := len(u.free) - n
-	row := u.free[rest:]
-	u.free = u.free[:rest]
-	return row
+	chunks, u.free = u.free[rest:], u.free[:rest]
+	return chunks
 }
 
 func (u *UMEM) push(addr uint64, from holder) {
