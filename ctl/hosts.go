@@ -33,8 +33,6 @@ type Hosts struct {
 	mu   sync.Mutex
 	hall gather.Hall
 	qpn  roce.QPN // of the newest group
-	// refused are the last errors of groups that could not be created, for the hosts that wait.
-	refused map[*gather.Party]error
 	// programs are those of the members, by group. What a daemon before knew comes again with the
 	// next question of each host.
 	programs map[string]map[netip.Addr]*program
@@ -55,7 +53,7 @@ func NewHosts(c *Controller, config gather.Config) *Hosts {
 	var start [4]byte
 	_, _ = rand.Read(start[:]) // never fails
 	return &Hosts{
-		c: c, config: config, connect: connectTo, refused: map[*gather.Party]error{},
+		c: c, config: config, connect: connectTo,
 		qpn:      roce.QPN(binary.BigEndian.Uint32(start[:]) % maxHostQPN),
 		programs: map[string]map[netip.Addr]*program{}, feeds: map[string]*feed{}, left: map[string]*leftGroup{},
 	}
@@ -69,8 +67,6 @@ const (
 	// maxOfHost bounds the groups of one host that run: one host alone cannot use up what the box
 	// has for groups.
 	maxOfHost = 256
-	// keepRefusal is much longer than a host takes from an answer to its next question.
-	keepRefusal = 10 * time.Second
 	// keepLeft is how long members hear whom a group had that has ended. They are to ask about once
 	// a second, and hear of it then.
 	keepLeft = 10 * time.Minute
@@ -264,8 +260,10 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	if _, err := h.c.Group(name); err == nil { // created since the host asked for it
 		return nil, api.HostGroup{}, nil
 	}
-	if err := h.refusedBefore(name, host, seen); err != nil {
-		return nil, api.HostGroup{}, err
+	if seen != "" { // it asks again, because it has seen who had come
+		if err := h.hall.RefusedBefore(time.Now(), name, host); err != nil {
+			return nil, api.HostGroup{}, err
+		}
 	}
 	if err := h.roomFor(host.IP); err != nil {
 		return nil, api.HostGroup{}, err
@@ -291,12 +289,10 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 		h.mu.Lock()
 	}
 	switch {
-	case h.refused[party] != nil:
-		return nil, api.HostGroup{}, h.refused[party]
+	case there.Refusal() != nil:
+		return nil, api.HostGroup{}, there.Refusal()
 	case party.Closed && h.hall.Party(name) != party:
 		return nil, api.HostGroup{}, nil
-	case !party.Waits(there):
-		return nil, api.HostGroup{}, api.Errorf(api.Stale, "group %s was left, or another program of %v joins it now, so this one cannot", name, host.IP)
 	}
 	answer := api.HostGroup{Name: name, State: api.HostGathering, Came: party.Came()}
 	answer.Version = versionOf(answer)
@@ -350,17 +346,6 @@ func (h *Hosts) roomFor(host netip.Addr) error {
 	return nil
 }
 
-// refusedBefore returns why the group of a host that asks again, because it has seen who had come,
-// was refused between its two questions. h.mu is held.
-func (h *Hosts) refusedBefore(name string, host *gather.Host, seen string) error {
-	for party, err := range h.refused {
-		if seen != "" && party.Name == name && slices.ContainsFunc(party.Hosts, host.Is) {
-			return err
-		}
-	}
-	return nil
-}
-
 // create creates the group of a party. h.mu is held before and after, but not meanwhile.
 func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) (*api.Group, error) {
 	qpn := h.freeQPN(ip)
@@ -379,15 +364,9 @@ func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) 
 		g, err = h.c.Create(ctx, text)
 	}
 	h.mu.Lock()
-	defer h.hall.Close(party) // wakes those who wait
+	err = unlined(err)
+	h.hall.Close(time.Now(), party, err) // wakes those who wait
 	if err != nil {
-		err = unlined(err)
-		h.refused[party] = err
-		time.AfterFunc(keepRefusal, func() { // those who wait have heard of it by then
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			delete(h.refused, party)
-		})
 		h.c.Log.Warn("hosts could not make a group", zap.String("group", party.Name), zap.Error(err))
 		return nil, err
 	}
@@ -470,7 +449,7 @@ func (h *Hosts) End(ctx context.Context, host netip.Addr, name string, tell bool
 // done is called. It returns no group if the host only waited for the group, and waits no more.
 func (h *Hosts) leaving(ctx context.Context, host netip.Addr, name string) (g *api.Group, m *api.Member, done func(), err error) {
 	h.mu.Lock()
-	closed, waited := h.hall.Leave(name, host)
+	closed, waited := h.hall.Leave(time.Now(), name, host)
 	h.mu.Unlock()
 	if waited {
 		return nil, nil, nil, nil

@@ -279,6 +279,31 @@ func TestARefusalBetweenTwoQuestions(t *testing.T) {
 	}
 }
 
+// A host that leaves between two questions of its program, one of which waits for others, hears so
+// with the next one. It can join again.
+func TestAHostLeavesBetweenTwoQuestions(t *testing.T) {
+	h := NewHosts(newWorld(t).Controller, hostsConfig)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	one := addr("10.77.0.1")
+	r := asks("10.77.0.1", "source", 2)
+	a, err := h.Join(over, one, "g1", r, "")
+	if err != nil || a.State != api.HostGathering {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if err := h.Leave(t.Context(), one, "g1"); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := h.Join(over, one, "g1", r, a.Version); kindOf(err) != api.Stale || h.hall.Party("g1") != nil {
+		t.Errorf("its next question: %+v, %v", a, err)
+	}
+	for _, seen := range []string{"", a.Version} {
+		if a, err := h.Join(over, one, "g1", r, seen); err != nil || a.State != api.HostGathering {
+			t.Errorf("it joins again, and has seen %q: %+v, %v", seen, a, err)
+		}
+	}
+}
+
 // A question ends with its time, and a host whose connection has ended is not waited with.
 func TestQuestionsThatEnd(t *testing.T) {
 	w := newWorld(t)

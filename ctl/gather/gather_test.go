@@ -1,6 +1,8 @@
 package gather
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -90,11 +92,11 @@ func TestTheGroupOfTheHostsThatHaveCome(t *testing.T) {
 	if _, _, _, err := l.Come(noon, "g1", host(t, 4, "receiver", 3)); err == nil || err.Error() != "group g1 is being created; join again" {
 		t.Errorf("one more: %v", err)
 	}
-	closed, waited := l.Leave("g1", addr(2))
+	closed, waited := l.Leave(noon, "g1", addr(2))
 	if closed != two || waited || isOver(two) {
 		t.Errorf("a host that leaves a group that is being created: %v, %t", closed, waited)
 	}
-	if l.Close(p); l.Party("g1") != nil || !isOver(two) || !isOver(both) {
+	if l.Close(noon, p, nil); l.Party("g1") != nil || !isOver(two) || !isOver(both) {
 		t.Error("a closed party waits")
 	}
 }
@@ -198,11 +200,84 @@ func TestAHostThatHasGone(t *testing.T) {
 	if _, _, _, err := l.Come(noon.Add(Patience+1), "g2", late); err != nil || l.Party("g1") != nil {
 		t.Error("a host that asks no more is waited with")
 	}
-	if _, waited := l.Leave("g2", addr(9)); !waited || l.Party("g2") != nil {
+	if _, waited := l.Leave(noon, "g2", addr(9)); !waited || l.Party("g2") != nil {
 		t.Error("a host that has left is there")
 	}
-	if _, waited := l.Leave("g2", addr(9)); waited {
+	if _, waited := l.Leave(noon, "g2", addr(9)); waited {
 		t.Error("a host has left twice")
+	}
+}
+
+// A host hears why it waits no more, also if that happened between two of its questions. If it comes
+// anew, it waits anew.
+func TestARefusalIsKeptForAWhile(t *testing.T) {
+	other := func(t *testing.T) *Host { h := host(t, 2, "receiver", 3); h.QPN = 500; return h }
+	for name, c := range map[string]struct {
+		refuse func(*Hall)
+		want   string
+	}{
+		"it has left":     {func(l *Hall) { l.Leave(noon, "g1", addr(2)) }, "10.77.0.2 has left group g1; join it again to wait for it"},
+		"another program": {func(l *Hall) { come(t, l, other(t)) }, "another program of 10.77.0.2 joins group g1 now, so this one cannot"},
+		"the box refuses": {func(l *Hall) { l.Close(noon, l.Party("g1"), errors.New("no memory")) }, "no memory"},
+		"it was created":  {func(l *Hall) { l.Close(noon, l.Party("g1"), nil) }, ""},
+	} {
+		var l Hall
+		first, again := host(t, 2, "receiver", 3), host(t, 2, "receiver", 3)
+		text := func(err error) string { return fmt.Sprint(err) }
+		if c.want == "" {
+			c.want = text(nil)
+		}
+		come(t, &l, first)
+		l.Answered(noon, l.Party("g1"), first, false)
+		if err := l.RefusedBefore(noon, "g1", again); err != nil || first.Refusal() != nil {
+			t.Errorf("%s: refused before: %v", name, err)
+		}
+		c.refuse(&l)
+		for who, got := range map[string]error{
+			"that waits":        first.Refusal(),
+			"that asks again":   l.RefusedBefore(noon, "g1", again),
+			"that asks at last": l.RefusedBefore(noon.Add(keepRefusal), "g1", again),
+		} {
+			if text(got) != c.want {
+				t.Errorf("%s: a host %s\ngot  %v\nwant %s", name, who, got, c.want)
+			}
+		}
+		if !isOver(first) {
+			t.Errorf("%s: its question waits", name)
+		}
+		for who, got := range map[string]error{
+			"too late":           l.RefusedBefore(noon.Add(keepRefusal+1), "g1", again),
+			"of another group":   l.RefusedBefore(noon, "g2", again),
+			"of another program": l.RefusedBefore(noon, "g1", other(t)),
+			"of another host":    l.RefusedBefore(noon, "g1", host(t, 3, "receiver", 3)),
+		} {
+			if got != nil {
+				t.Errorf("%s: a question %s: %v", name, who, got)
+			}
+		}
+		come(t, &l, again)
+		if err := l.RefusedBefore(noon, "g1", again); err != nil || again.Refusal() != nil {
+			t.Errorf("%s: it has come again: %v", name, err)
+		}
+	}
+}
+
+// A host that comes and leaves by any number of names takes a bounded memory, for a bounded time.
+func TestRefusalsAreBounded(t *testing.T) {
+	var l Hall
+	h := func() *Host { return host(t, 2, "receiver", 3) }
+	for i := range maxRefusals + 1 {
+		name := fmt.Sprint(i)
+		if _, _, _, err := l.Come(noon, name, h()); err != nil {
+			t.Fatal(err)
+		}
+		l.Leave(noon, name, addr(2))
+	}
+	if n := len(l.refused); n != maxRefusals {
+		t.Errorf("%d refusals are kept", n)
+	}
+	if _, _, _, err := l.Come(noon.Add(keepRefusal+1), "g1", h()); err != nil || len(l.refused) != 0 {
+		t.Errorf("%d refusals are kept for ever, %v", len(l.refused), err)
 	}
 }
 

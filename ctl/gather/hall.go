@@ -17,6 +17,10 @@ const (
 	maxOfHost  = 64
 	// Patience is how long a host counts that asks no more. Hosts ask again every api.MaxEventWait.
 	Patience = 10 * time.Second
+	// keepRefusal is much longer than a host takes from an answer to its next question, and
+	// maxRefusals bounds what is kept for it: a host can come and leave by any number of names.
+	keepRefusal = 10 * time.Second
+	maxRefusals = 4096
 )
 
 // Party is a group that waits for hosts.
@@ -31,6 +35,15 @@ type Party struct {
 // Hall holds the parties. The zero value is ready for use.
 type Hall struct {
 	parties map[string]*Party
+	refused []refusal // the oldest first
+}
+
+// refusal is a host that waits no more and has no group. It may hear so only with its next
+// question.
+type refusal struct {
+	name string
+	host *Host
+	at   time.Time
 }
 
 // Party returns the party of a name, or nil.
@@ -64,7 +77,9 @@ func (l *Hall) Come(now time.Time, name string, h *Host) (p *Party, there *Host,
 		return nil, nil, false, err
 	}
 	h.last, h.asks = now, 1
+	l.refused = slices.DeleteFunc(l.refused, func(r refusal) bool { return r.name == name && r.host.Is(h) })
 	if at >= 0 { // its program has started again
+		l.refuse(now, name, p.Hosts[at], api.Errorf(api.Stale, "another program of %v joins group %s now, so this one cannot", h.IP, name))
 		close(p.Hosts[at].over)
 		p.Hosts[at], p.Members = h, h.Members
 	} else {
@@ -140,8 +155,28 @@ func (l *Hall) leave(p *Party, h *Host) {
 	}
 }
 
+// refuse keeps why a host waits no more.
+func (l *Hall) refuse(now time.Time, name string, h *Host, why error) {
+	h.refusal = why
+	if len(l.refused) < maxRefusals {
+		l.refused = append(l.refused, refusal{name, h, now})
+	}
+}
+
+// RefusedBefore returns why a host that asks again waits no more, if that happened between its two
+// questions.
+func (l *Hall) RefusedBefore(now time.Time, name string, h *Host) error {
+	for _, r := range l.refused {
+		if r.name == name && r.host.Is(h) && now.Sub(r.at) <= keepRefusal {
+			return r.host.refusal
+		}
+	}
+	return nil
+}
+
 // expire removes the hosts that ask no more.
 func (l *Hall) expire(now time.Time) {
+	l.refused = slices.DeleteFunc(l.refused, func(r refusal) bool { return now.Sub(r.at) > keepRefusal })
 	for _, p := range slices.Collect(maps.Values(l.parties)) {
 		for _, h := range slices.Clone(p.Hosts) {
 			if h.asks == 0 && !p.Closed && now.Sub(h.last) > Patience {
@@ -153,7 +188,7 @@ func (l *Hall) expire(now time.Time) {
 
 // Leave removes a host that wants to wait no more, and reports whether it did wait. If its group is
 // being created, the host is returned: it can leave when that is over.
-func (l *Hall) Leave(name string, ip netip.Addr) (closed *Host, waited bool) {
+func (l *Hall) Leave(now time.Time, name string, ip netip.Addr) (closed *Host, waited bool) {
 	p := l.parties[name]
 	if p == nil {
 		return nil, false
@@ -165,14 +200,18 @@ func (l *Hall) Leave(name string, ip netip.Addr) (closed *Host, waited bool) {
 	case p.Closed:
 		return p.Hosts[at], false
 	}
+	l.refuse(now, name, p.Hosts[at], api.Errorf(api.Stale, "%v has left group %s; join it again to wait for it", ip, name))
 	l.leave(p, p.Hosts[at])
 	return nil, true
 }
 
-// Close ends a party: its group was created, or could not be.
-func (l *Hall) Close(p *Party) {
+// Close ends a party: its group was created, or could not be, for which refusal says why.
+func (l *Hall) Close(now time.Time, p *Party, refusal error) {
 	delete(l.parties, p.Name)
 	for _, h := range p.Hosts {
+		if refusal != nil {
+			l.refuse(now, p.Name, h, refusal)
+		}
 		close(h.over)
 	}
 }

@@ -27,11 +27,16 @@ type Host struct {
 	last time.Time // of its last question
 	asks int       // questions of the host that wait for an answer
 	over chan struct{}
+	// refusal says why the host waits no more, if it has no group.
+	refusal error
 }
 
 // Over is closed when the host waits no more: its group was created or refused, it has left, or
 // another program of it has come.
 func (h *Host) Over() <-chan struct{} { return h.over }
+
+// Refusal returns why the host waits no more. nil: it waits, or its group was created.
+func (h *Host) Refusal() error { return h.refusal }
 
 // Is says whether two hosts are the same program, with the same queue pair. A program that starts
 // again may get the number of the queue pair that was there before.
