@@ -40,13 +40,14 @@ func (o *Outgoing) fill(f *Frame, bytes, start int, last bool) {
 
 // Pool owns the buffers of all ports.
 type Pool interface {
-	// Get makes f an empty frame with one buffer: Start leaves room for HeadroomBytes, and there
-	// are no fragments. The result is false if no buffer is free.
+	// Get makes f an empty frame with one buffer, which came by no port: Start leaves room for
+	// HeadroomBytes, and there are no fragments. The result is false if no buffer is free.
 	Get(f *Frame) bool
 	// Load makes f a frame of these bytes, in as many buffers as needed. The result is false if not
 	// enough are free.
 	Load(f *Frame, bytes []byte) bool
-	// Put takes the buffers of a frame back, unless the frame is Kept.
+	// Put takes the buffers of a frame back, unless the frame is Kept. They may serve the port by
+	// which the frame came.
 	Put(f *Frame)
 }
 

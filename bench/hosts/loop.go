@@ -136,7 +136,10 @@ func (h *Hosts) respond() (moved int, err error) {
 				}
 				rest = rest[k:]
 			}
-			s.Recycle(h.descs[:got])
+			for _, d := range h.descs[:got] {
+				s.Recycle(d.Addr)
+			}
+			s.TopUp()
 			if len(h.responses) == 0 {
 				continue
 			}
@@ -196,7 +199,10 @@ func (h *Hosts) listen() (heard int, err error) {
 				return heard, err
 			}
 		}
-		s.Recycle(h.descs[:got])
+		for _, d := range h.descs[:got] {
+			s.Recycle(d.Addr)
+		}
+		s.TopUp()
 	}
 	return heard, nil
 }

@@ -122,7 +122,10 @@ func replicate(in *xsk.Socket, to []*xsk.Socket, descs []xsk.Desc) {
 		out.Transmit(descs[:n])
 		_, _ = out.Flush(patience)
 	}
-	in.Recycle(descs[:n])
+	for _, d := range descs[:n] {
+		in.Recycle(d.Addr)
+	}
+	in.TopUp()
 }
 
 func (b *bare) close() error {

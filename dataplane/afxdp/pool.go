@@ -3,6 +3,7 @@ package afxdp
 import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/xsk"
+	"github.com/rocast/rocast/mft"
 )
 
 // pool adapts the UMEM to the worker.
@@ -31,7 +32,7 @@ func (p pool) alloc(chunks []uint64) bool {
 
 func (p pool) begin(f *dataplane.Frame) {
 	f.Buf = p.umem.Bytes(f.Chunks[0], xsk.ChunkBytes)
-	f.Start, f.FragmentCount = xsk.HeadroomBytes, 0
+	f.Start, f.FragmentCount, f.Port = xsk.HeadroomBytes, 0, mft.NoPort
 }
 
 func (p pool) Load(f *dataplane.Frame, b []byte) bool {
@@ -52,9 +53,16 @@ func (p pool) Load(f *dataplane.Frame, b []byte) bool {
 	return true
 }
 
+// Put is part of dataplane.Pool. The buffers of a received frame go back to the port that it came
+// from.
 func (p pool) Put(f *dataplane.Frame) {
 	if !f.Kept {
-		p.umem.Free(f.Chunks[:max(1, f.FragmentCount)])
+		chunks := f.Chunks[:max(1, f.FragmentCount)]
+		if int(f.Port) < len(p.ports) {
+			p.ports[f.Port].recycle(chunks)
+		} else {
+			p.umem.Free(chunks)
+		}
 	}
 	f.FragmentCount, f.Kept = 0, false
 }

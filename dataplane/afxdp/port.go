@@ -20,6 +20,7 @@ type port struct {
 	umem  *xsk.UMEM
 	in    []rxSocket // changed between two batches only, by use
 	next  int        // index of the socket in in at which Receive looks first
+	from  rxSocket   // from which Receive took frames last; nil: from none yet
 	out   txSocket   // nil: no interface
 	gives bool       // out has discipline xsk.Give
 	// withheld returns how many chunks the worker may yet retain for repair, and how many are for
@@ -38,12 +39,13 @@ type port struct {
 // rxSocket is the receiving half of an xsk.Socket. Tests replace it.
 type rxSocket interface {
 	TopUp() int
+	Recycle(addr uint64)
 	Receive(descs []xsk.Desc) int
 }
 
 // use replaces the sockets. There are none if the interface is gone.
 func (p *port) use(sockets []*xsk.Socket) {
-	p.in, p.next, p.out, p.gives = nil, 0, nil, false
+	p.in, p.next, p.from, p.out, p.gives = nil, 0, nil, nil, false
 	for _, s := range sockets {
 		p.in = append(p.in, s)
 	}
@@ -65,10 +67,22 @@ func (p *port) Receive(frames []dataplane.Frame) int {
 		s.TopUp()
 		n := s.Receive(p.rx[:min(len(frames), batchDescs)])
 		if n = p.unpack(p.rx[:n], frames); n > 0 {
+			p.from = s
 			return n
 		}
 	}
 	return 0
+}
+
+// recycle takes the buffers of a frame back that came from one of the sockets.
+func (p *port) recycle(chunks []uint64) {
+	if p.from == nil {
+		p.umem.Free(chunks)
+		return
+	}
+	for _, chunk := range chunks {
+		p.from.Recycle(chunk)
+	}
 }
 
 // kinds translates the classifier's kinds. An unknown one becomes 0, which no frame has.

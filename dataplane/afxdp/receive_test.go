@@ -18,12 +18,15 @@ import (
 
 // queue is a socket with the frames that the classifier redirected to it.
 type queue struct {
-	umem   *xsk.UMEM
-	frames [][]xsk.Desc
-	topUps int
+	umem     *xsk.UMEM
+	frames   [][]xsk.Desc
+	topUps   int
+	recycled []uint64
 }
 
 func (q *queue) TopUp() int { q.topUps++; return 0 }
+
+func (q *queue) Recycle(addr uint64) { q.recycled = append(q.recycled, addr) }
 
 func (q *queue) Receive(descs []xsk.Desc) (n int) {
 	for len(q.frames) > 0 && n+len(q.frames[0]) <= len(descs) {
@@ -185,6 +188,51 @@ func TestQueuesTakeTurns(t *testing.T) {
 	if n := p.Receive(make([]dataplane.Frame, 64)); n != 0 {
 		t.Errorf("%d frames of empty queues", n)
 	}
+}
+
+// The buffers of a received frame go back to the queue that it came from, in the order of the
+// frames. All others go to the free list: those of a frame that the worker made, of a frame that a
+// port keeps, and of one whose interface is gone.
+func TestBuffersGoBackToTheirQueue(t *testing.T) {
+	b := newBench(t, 0, 32)
+	queues := []*queue{{}, {}}
+	b.ports = []*port{receives(b), receives(b, queues...)}
+	for range 2 {
+		for i, q := range queues {
+			q.put(1, true)
+			q.put(2, true)
+			frames := make([]dataplane.Frame, 3)
+			n := b.ports[1].Receive(frames)
+			for k := range frames[:n] {
+				frames[k].Port = 1
+			}
+			if !(pool{b.worker}).Get(&frames[2]) {
+				t.Fatal("no chunk is free")
+			}
+			want := []uint64{frames[0].Chunks[0], frames[1].Chunks[0], frames[1].Chunks[1]}
+			b.put(frames)
+			if !slices.Equal(q.recycled, want) || len(queues[1-i].recycled) != 0 {
+				t.Errorf("queue %d got %#x, want %#x, and the other one %#x", i, q.recycled, want, queues[1-i].recycled)
+			}
+			b.umem.Free(q.recycled)
+			q.recycled = nil
+			b.conserves()
+		}
+	}
+	queues[0].put(1, true)
+	queues[0].put(1, true)
+	frames := make([]dataplane.Frame, 2)
+	if n := b.ports[1].Receive(frames); n != 2 {
+		t.Fatalf("%d frames", n)
+	}
+	frames[0].Port, frames[1].Port, frames[1].Kept = 1, 1, true
+	kept := frames[1].Chunks[0]
+	b.ports[1].use(nil)
+	b.put(frames)
+	if n := b.umem.FreeChunks(); n != 31 || len(queues[0].recycled) != 0 {
+		t.Errorf("%d of 32 chunks are free, and the queue got %#x", n, queues[0].recycled)
+	}
+	b.umem.Free([]uint64{kept})
 }
 
 // Receive returns no more frames than the worker has room for.

@@ -68,7 +68,7 @@ func (s *Socket) audit() error {
 		errs = append(errs, fmt.Errorf("%v: %d chunks given and not completed, ledger says %d", s, out, is))
 	}
 	onFillRing := make(map[uint64]bool)
-	for i := s.fill.head - s.fill.pending(); i != s.fill.head; i++ {
+	for i := s.fill.head - s.fill.pending(); i != s.fill.head+s.unseen; i++ {
 		addr := s.fill.entries[i&s.fill.mask]
 		if onFillRing[addr] {
 			errs = append(errs, fmt.Errorf("%v: address %#x is twice on the fill ring", s, addr))

@@ -10,10 +10,12 @@
 //
 // A chunk is 4096 bytes of the UMEM. It is in exactly one of four places. Each arrow is a method:
 //
-//	          Alloc               Fill, TopUp, Recycle
+//	          Alloc               Recycle
 //	free  ------------> worker ------------------------> receive side of a socket
 //	list  <------------        <------------------------   fill ring -> kernel or driver -> RX ring
-//	        Free, Recycle        Receive
+//	        Free, Recycle         Receive
+//	free  ---------------------------------------------> receive side of a socket
+//	list           TopUp
 //
 //	                    worker ------------------------> transmit side of a socket, discipline Give
 //	                           <------------------------   TX ring -> device -> completion ring
@@ -39,7 +41,10 @@
 //		out.Transmit(batch[:n])
 //		withdrawn, err := out.Flush(patience)
 //	}
-//	in.Recycle(batch[:n])
+//	for _, d := range batch[:n] {
+//		in.Recycle(d.Addr)
+//	}
+//	in.TopUp()
 //
 // A chunk that is sent through three ports is completed three times, in three completion rings, at
 // any time. Such a completion does not say that the worker gets the chunk back, so a lending socket

@@ -35,70 +35,46 @@ func (s *Socket) Receive(descs []Desc) int {
 	return n
 }
 
-// Fill gives chunks that the caller holds to the socket to receive into, and returns how many the
-// socket took. There are at most FillDescs chunks on its receive side. An address may point
-// anywhere into its chunk.
-func (s *Socket) Fill(addrs []uint64) int {
-	n := min(len(addrs), s.fillRoom())
-	for i, addr := range addrs[:n] {
-		s.umem.ledger.move(addr, withWorker, s.receiveSide)
-		s.fill.put(uint32(i), ChunkOf(addr))
+// Recycle gives a chunk that the caller holds back to the receive side, or to the free list if the
+// receive side has as many as TopUp lets it have. The kernel sees the chunk after the next TopUp. A
+// socket that gets the chunks back of the frames that it received uses the same ones in the same
+// order for ever, so the CPU can prefetch what the kernel has for each chunk (struct
+// xdp_buff_xsk). addr may point anywhere into the chunk. A chunk that was lent may be recycled only
+// when Flush has returned on every socket that sent it.
+func (s *Socket) Recycle(addr uint64) {
+	if s.filled-s.received >= uint64(s.level) {
+		s.umem.push(addr, withWorker)
+		return
 	}
-	s.filledUp(n)
-	return n
+	s.refill(ChunkOf(addr), withWorker)
 }
 
-// Recycle gives the chunks of received descriptors back: to this socket's fill ring as far as it
-// has room, and the others to the free list. Chunks that were lent may be recycled only when Flush
-// has returned on every socket that sent them.
-func (s *Socket) Recycle(descs []Desc) {
-	n := min(len(descs), s.fillRoom())
-	for i := range descs[:n] {
-		s.umem.ledger.move(descs[i].Addr, withWorker, s.receiveSide)
-		s.fill.put(uint32(i), ChunkOf(descs[i].Addr))
-	}
-	s.filledUp(n)
-	for i := range descs[n:] {
-		s.umem.push(descs[n+i].Addr, withWorker)
-	}
-}
-
-// TopUp fills the fill ring from the free list, up to the socket's level, and returns how many
-// chunks that took. It belongs into every round in which chunks went elsewhere: while the fill ring
-// is empty the kernel drops frames, and only Stats.RxFillEmpty shows it.
-//
-// TopUp takes the chunks that were freed most recently, and puts them on the ring in the order in
-// which they were freed. So the order is the same in each round, and the CPU can prefetch what the
-// kernel has for each chunk (struct xdp_buff_xsk).
+// TopUp shows the kernel the recycled chunks, fills the fill ring from the free list, up to the
+// socket's level, and returns how many chunks that took. It belongs into every round: while the
+// fill ring is empty the kernel drops frames, and only Stats.RxFillEmpty shows it.
 //
 // In copy mode the level begins at startLevel and not at FillDescs. The kernel uses the chunks in
 // turn, so with fewer chunks the caches of the CPUs hold a larger part of them. The level doubles
 // for good when more than half of it has arrived before Receive takes it. In zero-copy mode the
 // level is FillDescs, because the driver fills its own ring from the fill ring.
 func (s *Socket) TopUp() int {
-	n := min(int(s.level)-int(s.filled-s.received), len(s.umem.free))
-	if n <= 0 {
-		return 0
+	n := max(min(int(s.level)-int(s.filled-s.received), len(s.umem.free)), 0)
+	for _, chunk := range s.umem.pop(n) {
+		s.refill(uint64(chunk)*ChunkBytes, inFreeList)
 	}
-	for i, chunk := range s.umem.pop(n) {
-		addr := uint64(chunk) * ChunkBytes
-		s.umem.ledger.move(addr, inFreeList, s.receiveSide)
-		s.fill.put(uint32(i), addr)
+	if s.unseen > 0 {
+		s.fill.publish(s.unseen)
+		s.unseen = 0
 	}
-	s.filledUp(n)
 	return n
 }
 
-// fillRoom does not read the kernel's index, because the chunks on the receive side include those
-// on the fill ring.
-func (s *Socket) fillRoom() int { return len(s.fill.entries) - int(s.filled-s.received) }
-
-func (s *Socket) filledUp(n int) {
-	if n == 0 {
-		return
-	}
-	s.filled += uint64(n)
-	s.fill.publish(uint32(n))
+// refill puts a chunk on the fill ring, which has room: its level is not above its size.
+func (s *Socket) refill(chunk uint64, from holder) {
+	s.umem.ledger.move(chunk, from, s.receiveSide)
+	s.fill.put(s.unseen, chunk)
+	s.unseen++
+	s.filled++
 }
 
 // wakeReceive wakes a zero-copy driver that went to sleep because the fill ring was empty. Its

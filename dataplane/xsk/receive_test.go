@@ -2,6 +2,7 @@ package xsk
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -47,7 +48,8 @@ func TestReceiveTakesNoMoreThanAsked(t *testing.T) {
 		if n != want {
 			t.Errorf("received %d, want %d", n, want)
 		}
-		p.Recycle(batch[:n])
+		w.held += n
+		w.recycle(p.Socket, batch[:n])
 	}
 }
 
@@ -77,18 +79,19 @@ func TestFillKeepsNoMoreThanFillDescs(t *testing.T) {
 		t.Errorf("TopUp of a full receive side took %d chunks", n)
 	}
 	spare := w.load(framesOf(1, 60)...)
-	if n := p.Fill([]uint64{spare[0].Addr}); n != 0 {
-		t.Errorf("Fill of a full receive side took %d chunks", n)
+	w.recycle(p.Socket, spare)
+	if c := w.umem.Census(); c.Receive != 16 || c.Free != 48 {
+		t.Errorf("a chunk is recycled to a full receive side: %+v", c)
 	}
 	p.host.send(framesOf(3, 60)...)
 	descs := w.receive(p.Socket, 3)
-	if n := p.Fill([]uint64{spare[0].Addr}); n != 1 {
-		t.Errorf("Fill took %d chunks", n)
+	w.recycleUnseen(p.Socket, w.load(framesOf(1, 60)...))
+	if c := w.umem.Census(); c.Receive != 14 {
+		t.Errorf("%+v", c)
 	}
-	w.held--
-	w.recycle(p.Socket, descs) // two have room, the third goes to the free list
+	w.recycleUnseen(p.Socket, descs) // two have room, the third goes to the free list
 	checkConserved(t, w.umem, 0)
-	if c := w.umem.Census(); c.Receive != 16 {
+	if c := w.umem.Census(); c.Receive != 16 || c.Free != 48 {
 		t.Errorf("%+v", c)
 	}
 }
@@ -181,6 +184,39 @@ func TestTheFirstLevel(t *testing.T) {
 	}
 }
 
+// A socket whose chunks are recycled uses the same ones in the same order, whatever other chunks
+// are freed meanwhile. The kernel sees them after TopUp.
+func TestRecycledChunksKeepTheirOrder(t *testing.T) {
+	w := newWorld(t, 32)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 8}})
+	var want []uint64
+	for round := range 5 {
+		for _, f := range framesOf(8, 100) {
+			p.host.send(f)
+		}
+		descs := w.receive(p.Socket, 8)
+		var got []uint64
+		for _, d := range descs {
+			got = append(got, ChunkOf(d.Addr))
+		}
+		if want == nil {
+			want = got
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("round %d: chunks %#x, want %#x", round, got, want)
+		}
+		w.free(w.load(framesOf(3, 100)...))
+		w.recycleUnseen(p.Socket, descs)
+		if n := p.fill.pending(); n != 0 {
+			t.Errorf("round %d: the kernel sees %d chunks before TopUp", round, n)
+		}
+		checkConserved(t, w.umem, 0)
+		if n := p.TopUp(); n != 0 || p.fill.pending() != 8 {
+			t.Errorf("round %d: TopUp took %d chunks from the free list, and the kernel sees %d", round, n, p.fill.pending())
+		}
+	}
+}
+
 // Of the chunks on the free list, TopUp takes those that were freed most recently, in the order in
 // which they were freed.
 func TestTopUpKeepsTheOrderOfChunks(t *testing.T) {
@@ -237,9 +273,9 @@ func TestMisusedReceiveChunksPanic(t *testing.T) {
 	p.host.send(framesOf(2, 100)...)
 	descs := w.receive(p.Socket, 2)
 	w.recycle(p.Socket, descs[:1])
-	mustPanic(t, "it is with the receive side", func() { p.Recycle(descs[:1]) })
+	mustPanic(t, "it is with the receive side", func() { p.Recycle(descs[0].Addr) })
 	mustPanic(t, "it is with the receive side", func() { p.Transmit(descs[:1]) })
-	mustPanic(t, "it is with the free list", func() { p.Fill([]uint64{uint64(w.umem.free[0]) * ChunkBytes}) })
+	mustPanic(t, "it is with the free list", func() { p.Recycle(uint64(w.umem.free[0]) * ChunkBytes) })
 	w.recycle(p.Socket, descs[1:])
 }
 

@@ -67,6 +67,7 @@ type Socket struct {
 	now    func() time.Time
 
 	filled, received, given, completed uint64
+	unseen                             uint32 // filled last: the kernel sees them after the next TopUp
 
 	// successor is used in Give to learn when the kernel has released the queue after Close.
 	successor *Socket

@@ -380,7 +380,9 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		give.Transmit(copies[:k])
 		_, _ = give.Flush(patience)
 		w.umem.Free(addrs[:give.Complete(addrs[:])])
-		in.Recycle(batch[:n])
+		for _, d := range batch[:n] {
+			in.Recycle(d.Addr)
+		}
 		in.TopUp()
 	}
 	if allocs := testing.AllocsPerRun(50, round); allocs != 0 {

@@ -122,9 +122,8 @@ func (w *walk) complete() {
 
 func (w *walk) recycle() {
 	descs := w.some()
-	w.anyPort().Recycle(descs) // also to a port they did not come from
+	w.recycleUnseen(w.anyPort().Socket, descs) // also to a port they did not come from
 	w.hand = w.hand[len(descs):]
-	w.held -= len(descs)
 }
 
 func (w *walk) topUp() { w.anyPort().TopUp() }

@@ -288,8 +288,16 @@ func (w *world) receive(s *Socket, want int) []Desc {
 	return descs
 }
 
+// recycle gives chunks back to a socket, and shows them to the kernel.
 func (w *world) recycle(s *Socket, descs []Desc) {
-	s.Recycle(descs)
+	w.recycleUnseen(s, descs)
+	s.TopUp()
+}
+
+func (w *world) recycleUnseen(s *Socket, descs []Desc) {
+	for _, d := range descs {
+		s.Recycle(d.Addr)
+	}
 	w.held -= len(descs)
 }
 
