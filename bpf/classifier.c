@@ -85,6 +85,39 @@ struct {
 	__type(value, __u32);
 } groups SEC(".maps");
 
+/*
+ * The number of changes of groups, which user space writes after each change. 0: it does not write
+ * them, and nothing is remembered.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} changes SEC(".maps");
+
+/*
+ * What was found in groups last on a CPU, by the lowest bits of the QPN. A CPU runs one classifier
+ * at a time: the kernel disables bottom halves meanwhile.
+ */
+enum { REMEMBERED = 64 };
+
+struct rocast_found {
+	__be32 src[4];
+	__be32 dst[4];
+	__u32 qpn;
+	__u32 ipv6;
+	__u32 group;
+	__u32 changes; /* when the group was looked up; 0: none was */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, REMEMBERED);
+	__type(key, __u32);
+	__type(value, struct rocast_found);
+} found SEC(".maps");
+
 /* The sockets of one port's queues. A queue with a number beyond the map has no socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -283,23 +316,42 @@ static __always_inline __u32 *look_up(const struct frame *f, enum rocast_match m
 	return bpf_map_lookup_elem(&groups, &key);
 }
 
-#ifdef ROCAST_FANOUT
-static __always_inline int is_of_last(struct frame *f);
-#else
-static __always_inline int is_of_last(struct frame *f)
+/*
+ * The compiler keeps reads in front of it in front of those behind it. x86 does so by itself. On
+ * other CPUs the loader refuses fan-out (checkOrder in fanout.go), and does not write changes.
+ */
+static __always_inline void in_order(void)
 {
-	return 0;
+	asm volatile("" ::: "memory");
 }
-#endif
+
+static __always_inline int same(const __be32 *a, const __be32 *b)
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
 
 /* A CM message names no group's QP: only its destination can be a group's. */
 static __always_inline int find_group(struct frame *f)
 {
-	__u32 *group = 0;
+	__u32 first = 0, at = f->qpn & (REMEMBERED - 1), now = 0, *group = 0;
+	struct rocast_found *last = bpf_map_lookup_elem(&found, &at);
+	volatile __u32 *count = bpf_map_lookup_elem(&changes, &first);
 
-	if (is_of_last(f))
-		return FOUND;
-	if (f->meta.kind != KIND_CM) {
+	if (f->meta.kind == KIND_CM) {
+		last = 0;
+	} else {
+		/*
+		 * The look-up in groups, which comes after it, finds what was there at this number
+		 * of changes, or a later state: then the next packet is looked up again.
+		 */
+		if (count)
+			now = *count;
+		in_order();
+		if (last && now && last->changes == now && last->qpn == f->qpn &&
+		    last->ipv6 == (f->meta.flags & IPV6) && same(last->dst, f->dst) && same(last->src, f->src)) {
+			f->meta.group = last->group;
+			return FOUND;
+		}
 		group = look_up(f, MATCH_DST_QPN);
 		if (!group)
 			group = look_up(f, MATCH_PAIR_QPN);
@@ -309,6 +361,14 @@ static __always_inline int find_group(struct frame *f)
 	if (!group)
 		return PASS_NO_GROUP;
 	f->meta.group = *group;
+	if (last) {
+		__builtin_memcpy(last->src, f->src, sizeof(last->src));
+		__builtin_memcpy(last->dst, f->dst, sizeof(last->dst));
+		last->qpn = f->qpn;
+		last->ipv6 = f->meta.flags & IPV6;
+		last->group = f->meta.group;
+		last->changes = now;
+	}
 	return FOUND;
 }
 

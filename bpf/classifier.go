@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
@@ -21,10 +22,14 @@ type Classifier struct {
 	spec *ebpf.CollectionSpec
 	maps sharedMaps
 	fan  *FanOut // nil: the kernel does not fan out
+	// changes counts those of maps.Groups for the programs.
+	changes atomic.Uint32
 }
 
 type sharedMaps struct {
 	Groups   *ebpf.Map `ebpf:"groups"`
+	Changes  *ebpf.Map `ebpf:"changes"`
+	Found    *ebpf.Map `ebpf:"found"`
 	Counters *ebpf.Map `ebpf:"counters"`
 }
 
@@ -40,6 +45,9 @@ func Load() (*Classifier, error) {
 	c := &Classifier{spec: spec}
 	if err := spec.LoadAndAssign(&c.maps, nil); err != nil {
 		return nil, fmt.Errorf("load classifier: %w", explain(err))
+	}
+	if err := c.changed(); err != nil {
+		return nil, errors.Join(fmt.Errorf("load classifier: %w", err), c.Close())
 	}
 	return c, nil
 }
@@ -72,7 +80,7 @@ func loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained int) (*Classifie
 	if err := spec.LoadAndAssign(&c.fan.maps, nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("load fan-out: %w", explain(err)), c.maps.close())
 	}
-	if err := c.fan.open(t); err != nil {
+	if err := errors.Join(c.changed(), c.fan.open(t)); err != nil {
 		return nil, errors.Join(fmt.Errorf("load fan-out: %w", err), c.Close())
 	}
 	if c.fan.noMerging = c.tryPort(1); c.fan.noMerging == nil {
@@ -106,6 +114,9 @@ func (c *Classifier) PutGroup(k Key, group uint32) error {
 	if err == nil {
 		err = c.maps.Groups.Update(key, group, ebpf.UpdateAny)
 	}
+	if err == nil {
+		err = c.changed()
+	}
 	switch {
 	case errors.Is(err, unix.E2BIG):
 		return fmt.Errorf("classify %s as group %d: all %d entries are taken, delete a group first: %w",
@@ -123,10 +134,26 @@ func (c *Classifier) DeleteGroup(k Key) error {
 	if err == nil {
 		err = c.maps.Groups.Delete(key)
 	}
+	if err == nil {
+		err = c.changed()
+	}
 	if err != nil {
 		return fmt.Errorf("stop classifying %s: %w", k, err)
 	}
 	return nil
+}
+
+// changed lets the programs forget which groups they have found. A program may have looked up a key
+// just before it was changed, and it remembers that with the number of changes before.
+func (c *Classifier) changed() error {
+	if checkOrder(runtime.GOARCH) != nil {
+		return nil // the programs remember nothing
+	}
+	n := c.changes.Add(1)
+	if n == 0 { // which says that they remember nothing
+		n = c.changes.Add(1)
+	}
+	return c.maps.Changes.Update(uint32(0), n, ebpf.UpdateAny)
 }
 
 // Counters reads the counters, summed over all CPUs.
@@ -152,11 +179,16 @@ func (c *Classifier) Close() error {
 	return errors.Join(c.maps.close(), c.fan.close())
 }
 
-func (m *sharedMaps) close() error { return errors.Join(m.Groups.Close(), m.Counters.Close()) }
+func (m *sharedMaps) close() error {
+	return errors.Join(m.Groups.Close(), m.Changes.Close(), m.Found.Close(), m.Counters.Close())
+}
 
 // shared are the maps that the programs of all ports use.
 func (c *Classifier) shared() map[string]*ebpf.Map {
-	maps := map[string]*ebpf.Map{classifierMapGroups: c.maps.Groups, classifierMapCounters: c.maps.Counters}
+	maps := map[string]*ebpf.Map{
+		classifierMapGroups: c.maps.Groups, classifierMapChanges: c.maps.Changes, classifierMapFound: c.maps.Found,
+		classifierMapCounters: c.maps.Counters,
+	}
 	if f := c.fan; f != nil {
 		for name, m := range map[string]*ebpf.Map{
 			fanoutMapSlots: f.maps.Slots, fanoutMapPaths: f.maps.Paths, fanoutMapLengths: f.maps.Lengths,

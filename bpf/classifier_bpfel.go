@@ -13,6 +13,16 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type classifierRocastFound struct {
+	_       structs.HostLayout
+	Src     [4]uint32
+	Dst     [4]uint32
+	Qpn     uint32
+	Ipv6    uint32
+	Group   uint32
+	Changes uint32
+}
+
 type classifierRocastKey struct {
 	_     structs.HostLayout
 	Src   [16]uint8
@@ -59,7 +69,9 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	classifierMapChanges         = "changes"
 	classifierMapCounters        = "counters"
+	classifierMapFound           = "found"
 	classifierMapGroups          = "groups"
 	classifierMapXsks            = "xsks"
 	classifierProgRocastClassify = "rocast_classify"
@@ -115,7 +127,9 @@ type classifierProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type classifierMapSpecs struct {
+	Changes  *ebpf.MapSpec `ebpf:"changes"`
 	Counters *ebpf.MapSpec `ebpf:"counters"`
+	Found    *ebpf.MapSpec `ebpf:"found"`
 	Groups   *ebpf.MapSpec `ebpf:"groups"`
 	Xsks     *ebpf.MapSpec `ebpf:"xsks"`
 }
@@ -147,14 +161,18 @@ func (o *classifierObjects) Close() error {
 //
 // It can be passed to loadClassifierObjects or ebpf.CollectionSpec.LoadAndAssign.
 type classifierMaps struct {
+	Changes  *ebpf.Map `ebpf:"changes"`
 	Counters *ebpf.Map `ebpf:"counters"`
+	Found    *ebpf.Map `ebpf:"found"`
 	Groups   *ebpf.Map `ebpf:"groups"`
 	Xsks     *ebpf.Map `ebpf:"xsks"`
 }
 
 func (m *classifierMaps) Close() error {
 	return _ClassifierClose(
+		m.Changes,
 		m.Counters,
+		m.Found,
 		m.Groups,
 		m.Xsks,
 	)

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math"
 	"net/netip"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -435,6 +438,102 @@ func TestMapLayout(t *testing.T) {
 	}
 	if n := binary.Size(classifierRocastKey{}); n != 40 {
 		t.Errorf("a key has %d bytes, want 40", n)
+	}
+}
+
+// A group that a CPU has found is found again without a look-up, by all that the look-up compared,
+// until any group changes.
+func TestWhatAProgramRemembersOfGroups(t *testing.T) {
+	b := newBench(t, true)
+	stayOnCPU(t)
+	v4 := frame(hostA, groupIP, roce.OpSendOnly, groupQPN, 64)
+	other := frame(hostA, groupIP, roce.OpSendOnly, groupQPN+1<<6, 64) // at the same place
+	finds := func(what string, f []byte, want uint32) {
+		t.Helper()
+		for range 2 { // looked up, then remembered
+			if got := b.run(t, f); got.Verdict < RedirectData || got.Meta.Group != want {
+				t.Errorf("%s: %v of group %d, want group %d", what, got.Verdict, got.Meta.Group, want)
+			}
+		}
+	}
+	passes := func(what string, f []byte) {
+		t.Helper()
+		for range 2 {
+			if got := b.run(t, f); got.Verdict != PassNoGroup {
+				t.Errorf("%s: %v", what, got.Verdict)
+			}
+		}
+	}
+	key := Key{Dst: groupIP, QPN: groupQPN, Match: MatchDstQPN}
+	passes("no group yet", v4)
+	put(t, b.c, key, 1)
+	finds("a new group", v4, 1)
+	isRemembered := func(what string, group uint32) {
+		t.Helper()
+		var found []classifierRocastFound
+		if err := b.c.maps.Found.Lookup(uint32(groupQPN%64), &found); err != nil {
+			t.Fatal(err)
+		}
+		is := func(f classifierRocastFound) bool { return f.Group == group && f.Changes == b.c.changes.Load() }
+		if checkOrder(runtime.GOARCH) == nil && !slices.ContainsFunc(found, is) {
+			t.Errorf("%s: no CPU remembers the group: %+v", what, found)
+		}
+	}
+	isRemembered("a new group", 1)
+	put(t, b.c, Key{Dst: group6, QPN: groupQPN, Match: MatchDstQPN}, 9)
+	v6 := frame(hostA6, group6, roce.OpSendOnly, groupQPN, 64)
+	finds("IPv6", v6, 9)
+	finds("IPv4 at the same place", v4, 1)
+	isRemembered("IPv4 at the same place", 1)
+	finds("IPv6 again", v6, 9)
+	if err := b.c.maps.Groups.Delete(encoded(t, Key{Dst: group6, QPN: groupQPN, Match: MatchDstQPN})); err != nil {
+		t.Fatal(err)
+	}
+	if checkOrder(runtime.GOARCH) == nil {
+		finds("IPv6 without a look-up", v6, 9)
+	}
+	put(t, b.c, key, 2)
+	finds("the key has another group", v4, 2)
+	put(t, b.c, Key{Dst: groupIP, QPN: groupQPN + 1<<6, Match: MatchDstQPN}, 3)
+	for range 2 {
+		finds("a QPN at the same place", other, 3)
+		finds("the first QPN again", v4, 2)
+	}
+	passes("another address", frame(hostA, hostB, roce.OpSendOnly, groupQPN, 64))
+	finds("another source", frame(hostB, groupIP, roce.OpSendOnly, groupQPN, 64), 2)
+	put(t, b.c, Key{Src: hostA, Dst: groupIP, QPN: groupQPN, Match: MatchPairQPN}, 4)
+	remove(t, b.c, key)
+	finds("of this source", v4, 4)
+	passes("of another source", frame(hostB, groupIP, roce.OpSendOnly, groupQPN, 64))
+	mapped := netip.AddrFrom16(groupIP.As16())
+	for _, src := range []netip.Addr{hostA, hostB} {
+		passes("IPv6 with the bytes of the IPv4 addresses", frame(netip.AddrFrom16(src.As16()), mapped, roce.OpSendOnly, groupQPN, 64))
+	}
+	remove(t, b.c, Key{Src: hostA, Dst: groupIP, QPN: groupQPN, Match: MatchPairQPN})
+	passes("the group is gone", v4)
+
+	// A connection's messages are not those of a group whose QPN is 1.
+	put(t, b.c, Key{Dst: groupIP, QPN: 1, Match: MatchDstQPN}, 5)
+	finds("QPN 1", frame(hostA, groupIP, roce.OpSendOnly, 1, 64), 5)
+	passes("a CM datagram", frame(hostA, groupIP, udSend, 1, 64))
+
+	// Without the number of changes all is looked up.
+	put(t, b.c, key, 6)
+	if err := b.c.maps.Changes.Update(uint32(0), uint32(0), ebpf.UpdateAny); err != nil {
+		t.Fatal(err)
+	}
+	finds("nothing is remembered", v4, 6)
+	if err := b.c.maps.Groups.Update(encoded(t, key), uint32(7), ebpf.UpdateAny); err != nil {
+		t.Fatal(err)
+	}
+	finds("another group of the key", v4, 7)
+
+	// The number of changes never says that nothing is remembered, nor a number of before.
+	b.c.changes.Store(math.MaxUint32)
+	put(t, b.c, key, 6)
+	finds("after 2^32 changes", v4, 6)
+	if n := b.c.changes.Load(); n != 1 {
+		t.Errorf("the number of changes is %d", n)
 	}
 }
 

@@ -294,15 +294,6 @@ struct {
 
 #include "classifier.c"
 
-/*
- * The compiler keeps reads in front of it in front of those behind it. x86 does so by itself; the
- * loader refuses other CPUs (checkOrder in fanout.go).
- */
-static __always_inline void in_order(void)
-{
-	asm volatile("" ::: "memory");
-}
-
 static __always_inline void count_event(__u32 event)
 {
 	__u64 *n = bpf_map_lookup_elem(&fan_events, &event);
@@ -342,36 +333,6 @@ static __always_inline __u32 traits(__u8 opcode)
 		return CARRIES | ENDS | HAS_RETH | HAS_IMM;
 	}
 	return 0;
-}
-
-static __always_inline int same(const __be32 *a, const __be32 *b)
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
-/* The slot of the last packet that came by this port and was carried. */
-volatile __u32 last_slot;
-
-/*
- * Whether a packet has the addresses and the QPN of the group whose packet was carried last. Then
- * it is that group's, and takes no look-up in the map groups. User space changes the epoch before
- * it writes another block: so what was read is all of one block if the epoch is still the same.
- */
-static __always_inline int is_of_last(struct frame *f)
-{
-	__u32 index = last_slot & (SLOTS - 1);
-	const struct rocast_slot *slot = bpf_map_lookup_elem(&slots, &index);
-	__u64 word;
-
-	if (!slot || f->meta.kind != KIND_DATA)
-		return 0;
-	word = *(volatile __u64 *)&slot->word;
-	in_order();
-	if (!(word & WORD_ARMED) || f->qpn != slot->qpn || !same(f->dst, slot->dst) || !same(f->src, slot->src))
-		return 0;
-	f->meta.group = slot->group;
-	in_order();
-	return *(volatile __u64 *)&slot->word >> WORD_EPOCH_SHIFT == word >> WORD_EPOCH_SHIFT;
 }
 
 /* The distance from one PSN or MSN to another: the lowest 24 bits of a and b count. */
@@ -599,8 +560,6 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 	__sync_fetch_and_add(&slot->payload, payload);
 	if (entry)
 		retain(ctx, entry, &tag, bytes);
-	if (last_slot != index)
-		last_slot = index;
 	data = (void *)(long)ctx->data;
 	if (data + sizeof(struct ethhdr) > (__u8 *)(long)ctx->data_end)
 		return FOUND; /* cannot be: the headers were read */

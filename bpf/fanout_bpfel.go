@@ -32,6 +32,16 @@ const (
 	fanoutRocastFanEventFAN_EVENTS      fanoutRocastFanEvent = 8
 )
 
+type fanoutRocastFound struct {
+	_       structs.HostLayout
+	Src     [4]uint32
+	Dst     [4]uint32
+	Qpn     uint32
+	Ipv6    uint32
+	Group   uint32
+	Changes uint32
+}
+
 type fanoutRocastKey struct {
 	_     structs.HostLayout
 	Src   [16]uint8
@@ -158,10 +168,12 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	fanoutMapChanges           = "changes"
 	fanoutMapCounters          = "counters"
 	fanoutMapCrc               = "crc"
 	fanoutMapFanEvents         = "fan_events"
 	fanoutMapFans              = "fans"
+	fanoutMapFound             = "found"
 	fanoutMapGroups            = "groups"
 	fanoutMapLengths           = "lengths"
 	fanoutMapPaths             = "paths"
@@ -173,7 +185,6 @@ const (
 	fanoutProgRocastClassify   = "rocast_classify"
 	fanoutProgRocastFanOut     = "rocast_fan_out"
 	fanoutProgRocastFanOutTest = "rocast_fan_out_test"
-	fanoutVarLastSlot          = "last_slot"
 	fanoutVarMergesAnswers     = "merges_answers"
 	fanoutVarMetadataRoom      = "metadata_room"
 	fanoutVarPortNumber        = "port_number"
@@ -230,10 +241,12 @@ type fanoutProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type fanoutMapSpecs struct {
+	Changes   *ebpf.MapSpec `ebpf:"changes"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Crc       *ebpf.MapSpec `ebpf:"crc"`
 	FanEvents *ebpf.MapSpec `ebpf:"fan_events"`
 	Fans      *ebpf.MapSpec `ebpf:"fans"`
+	Found     *ebpf.MapSpec `ebpf:"found"`
 	Groups    *ebpf.MapSpec `ebpf:"groups"`
 	Lengths   *ebpf.MapSpec `ebpf:"lengths"`
 	Paths     *ebpf.MapSpec `ebpf:"paths"`
@@ -248,7 +261,6 @@ type fanoutMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type fanoutVariableSpecs struct {
-	LastSlot      *ebpf.VariableSpec `ebpf:"last_slot"`
 	MergesAnswers *ebpf.VariableSpec `ebpf:"merges_answers"`
 	MetadataRoom  *ebpf.VariableSpec `ebpf:"metadata_room"`
 	PortNumber    *ebpf.VariableSpec `ebpf:"port_number"`
@@ -274,10 +286,12 @@ func (o *fanoutObjects) Close() error {
 //
 // It can be passed to loadFanoutObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fanoutMaps struct {
+	Changes   *ebpf.Map `ebpf:"changes"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Crc       *ebpf.Map `ebpf:"crc"`
 	FanEvents *ebpf.Map `ebpf:"fan_events"`
 	Fans      *ebpf.Map `ebpf:"fans"`
+	Found     *ebpf.Map `ebpf:"found"`
 	Groups    *ebpf.Map `ebpf:"groups"`
 	Lengths   *ebpf.Map `ebpf:"lengths"`
 	Paths     *ebpf.Map `ebpf:"paths"`
@@ -290,10 +304,12 @@ type fanoutMaps struct {
 
 func (m *fanoutMaps) Close() error {
 	return _FanoutClose(
+		m.Changes,
 		m.Counters,
 		m.Crc,
 		m.FanEvents,
 		m.Fans,
+		m.Found,
 		m.Groups,
 		m.Lengths,
 		m.Paths,
@@ -309,7 +325,6 @@ func (m *fanoutMaps) Close() error {
 //
 // It can be passed to loadFanoutObjects or ebpf.CollectionSpec.LoadAndAssign.
 type fanoutVariables struct {
-	LastSlot      *ebpf.Variable `ebpf:"last_slot"`
 	MergesAnswers *ebpf.Variable `ebpf:"merges_answers"`
 	MetadataRoom  *ebpf.Variable `ebpf:"metadata_room"`
 	PortNumber    *ebpf.Variable `ebpf:"port_number"`

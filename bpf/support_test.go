@@ -139,6 +139,39 @@ func put(t testing.TB, c *Classifier, k Key, group uint32) {
 	}
 }
 
+func encoded(t testing.TB, k Key) classifierRocastKey {
+	t.Helper()
+	key, err := k.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func remove(t testing.TB, c *Classifier, k Key) {
+	t.Helper()
+	if err := c.DeleteGroup(k); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stayOnCPU keeps the test's thread, which is locked, on one CPU until it ends.
+func stayOnCPU(t testing.TB) {
+	t.Helper()
+	var all, one unix.CPUSet
+	err := unix.SchedGetaffinity(0, &all)
+	for cpu := 0; err == nil; cpu++ {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
+			err = unix.SchedSetaffinity(0, &one)
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // moved returns the counters that differ, by name.
 func moved(before, after Counters) map[string]uint64 {
 	m := map[string]uint64{}

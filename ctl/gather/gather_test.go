@@ -208,8 +208,8 @@ func TestAHostThatHasGone(t *testing.T) {
 	}
 }
 
-// A host hears why it waits no more, also if that happened between two of its questions. If it comes
-// anew, it waits anew.
+// A host hears why it waits no more, also if that happened between two of its questions. If it
+// comes anew, it waits anew.
 func TestARefusalIsKeptForAWhile(t *testing.T) {
 	other := func(t *testing.T) *Host { h := host(t, 2, "receiver", 3); h.QPN = 500; return h }
 	for name, c := range map[string]struct {
