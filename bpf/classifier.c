@@ -91,14 +91,15 @@ struct {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
 } changes SEC(".maps");
 
 /*
- * What was found in groups last on a CPU, by the lowest bits of the QPN. A CPU runs one classifier
- * at a time: the kernel disables bottom halves meanwhile.
+ * What was found in groups last on a CPU, by the lowest bits of the QPN and of the source address.
+ * A CPU runs one classifier at a time, because the kernel disables bottom halves meanwhile.
  */
 enum { REMEMBERED = 64 };
 
@@ -333,7 +334,7 @@ static __always_inline int same(const __be32 *a, const __be32 *b)
 /* A CM message names no group's QP: only its destination can be a group's. */
 static __always_inline int find_group(struct frame *f)
 {
-	__u32 first = 0, at = f->qpn & (REMEMBERED - 1), now = 0, *group = 0;
+	__u32 first = 0, at = (f->qpn ^ bpf_ntohl(f->src[3])) & (REMEMBERED - 1), now = 0, *group = 0;
 	struct rocast_found *last = bpf_map_lookup_elem(&found, &at);
 	volatile __u32 *count = bpf_map_lookup_elem(&changes, &first);
 
@@ -341,8 +342,9 @@ static __always_inline int find_group(struct frame *f)
 		last = 0;
 	} else {
 		/*
-		 * The look-up in groups, which comes after it, finds what was there at this number
-		 * of changes, or a later state: then the next packet is looked up again.
+		 * The number is read before the look-up. So what is remembered with the number is
+		 * the state at that number or a later one, and after a later change the number
+		 * differs.
 		 */
 		if (count)
 			now = *count;
@@ -361,7 +363,7 @@ static __always_inline int find_group(struct frame *f)
 	if (!group)
 		return PASS_NO_GROUP;
 	f->meta.group = *group;
-	if (last) {
+	if (last && now) {
 		__builtin_memcpy(last->src, f->src, sizeof(last->src));
 		__builtin_memcpy(last->dst, f->dst, sizeof(last->dst));
 		last->qpn = f->qpn;

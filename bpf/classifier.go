@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
@@ -22,8 +23,8 @@ type Classifier struct {
 	spec *ebpf.CollectionSpec
 	maps sharedMaps
 	fan  *FanOut // nil: the kernel does not fan out
-	// changes counts those of maps.Groups for the programs.
-	changes atomic.Uint32
+	// changes is the memory of maps.Changes.
+	changes []byte
 }
 
 type sharedMaps struct {
@@ -42,11 +43,15 @@ func Load() (*Classifier, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load classifier: %w", err)
 	}
+	return loadOf(spec)
+}
+
+func loadOf(spec *ebpf.CollectionSpec) (*Classifier, error) {
 	c := &Classifier{spec: spec}
 	if err := spec.LoadAndAssign(&c.maps, nil); err != nil {
 		return nil, fmt.Errorf("load classifier: %w", explain(err))
 	}
-	if err := c.changed(); err != nil {
+	if err := c.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("load classifier: %w", err), c.Close())
 	}
 	return c, nil
@@ -80,7 +85,7 @@ func loadFanOutOf(spec *ebpf.CollectionSpec, t Tables, retained int) (*Classifie
 	if err := spec.LoadAndAssign(&c.fan.maps, nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("load fan-out: %w", explain(err)), c.maps.close())
 	}
-	if err := errors.Join(c.changed(), c.fan.open(t)); err != nil {
+	if err := errors.Join(c.open(), c.fan.open(t)); err != nil {
 		return nil, errors.Join(fmt.Errorf("load fan-out: %w", err), c.Close())
 	}
 	if c.fan.noMerging = c.tryPort(1); c.fan.noMerging == nil {
@@ -114,9 +119,6 @@ func (c *Classifier) PutGroup(k Key, group uint32) error {
 	if err == nil {
 		err = c.maps.Groups.Update(key, group, ebpf.UpdateAny)
 	}
-	if err == nil {
-		err = c.changed()
-	}
 	switch {
 	case errors.Is(err, unix.E2BIG):
 		return fmt.Errorf("classify %s as group %d: all %d entries are taken, delete a group first: %w",
@@ -124,6 +126,7 @@ func (c *Classifier) PutGroup(k Key, group uint32) error {
 	case err != nil:
 		return fmt.Errorf("classify %s as group %d: %w", k, group, err)
 	}
+	c.changed()
 	return nil
 }
 
@@ -134,26 +137,33 @@ func (c *Classifier) DeleteGroup(k Key) error {
 	if err == nil {
 		err = c.maps.Groups.Delete(key)
 	}
-	if err == nil {
-		err = c.changed()
-	}
 	if err != nil {
 		return fmt.Errorf("stop classifying %s: %w", k, err)
 	}
+	c.changed()
 	return nil
+}
+
+// open maps the memory of the number of changes, and lets the programs remember groups from now on.
+func (c *Classifier) open() (err error) {
+	c.changes, err = mapMemory(c.maps.Changes)
+	if err == nil {
+		c.changed()
+	}
+	return err
 }
 
 // changed lets the programs forget which groups they have found. A program may have looked up a key
 // just before it was changed, and it remembers that with the number of changes before.
-func (c *Classifier) changed() error {
-	if checkOrder(runtime.GOARCH) != nil {
-		return nil // the programs remember nothing
+func (c *Classifier) changed() {
+	if checkOrder(runtime.GOARCH) == nil && c.counted().Add(1) == 0 { // 0 says that they remember nothing
+		c.counted().Add(1)
 	}
-	n := c.changes.Add(1)
-	if n == 0 { // which says that they remember nothing
-		n = c.changes.Add(1)
-	}
-	return c.maps.Changes.Update(uint32(0), n, ebpf.UpdateAny)
+}
+
+// counted is the number of changes.
+func (c *Classifier) counted() *atomic.Uint32 {
+	return (*atomic.Uint32)(unsafe.Pointer(&c.changes[0]))
 }
 
 // Counters reads the counters, summed over all CPUs.
@@ -173,10 +183,15 @@ func (c *Classifier) Counters() (Counters, error) {
 
 // Close closes the maps. Ports that are still open keep using them.
 func (c *Classifier) Close() error {
-	if c.fan == nil {
-		return c.maps.close()
+	err := c.maps.close()
+	if c.changes != nil {
+		err = errors.Join(err, unix.Munmap(c.changes))
+		c.changes = nil
 	}
-	return errors.Join(c.maps.close(), c.fan.close())
+	if c.fan != nil {
+		err = errors.Join(err, c.fan.close())
+	}
+	return err
 }
 
 func (m *sharedMaps) close() error {

@@ -471,10 +471,10 @@ func TestWhatAProgramRemembersOfGroups(t *testing.T) {
 	isRemembered := func(what string, group uint32) {
 		t.Helper()
 		var found []classifierRocastFound
-		if err := b.c.maps.Found.Lookup(uint32(groupQPN%64), &found); err != nil {
+		if err := b.c.maps.Found.Lookup(uint32((groupQPN^1)%64), &found); err != nil {
 			t.Fatal(err)
 		}
-		is := func(f classifierRocastFound) bool { return f.Group == group && f.Changes == b.c.changes.Load() }
+		is := func(f classifierRocastFound) bool { return f.Group == group && f.Changes == b.c.counted().Load() }
 		if checkOrder(runtime.GOARCH) == nil && !slices.ContainsFunc(found, is) {
 			t.Errorf("%s: no CPU remembers the group: %+v", what, found)
 		}
@@ -499,6 +499,9 @@ func TestWhatAProgramRemembersOfGroups(t *testing.T) {
 		finds("a QPN at the same place", other, 3)
 		finds("the first QPN again", v4, 2)
 	}
+	answer := frame(hostB, groupIP, roce.OpAck, groupQPN, 4)
+	finds("an answer with the same QPN", answer, 2)
+	isRemembered("the group after an answer", 2)
 	passes("another address", frame(hostA, hostB, roce.OpSendOnly, groupQPN, 64))
 	finds("another source", frame(hostB, groupIP, roce.OpSendOnly, groupQPN, 64), 2)
 	put(t, b.c, Key{Src: hostA, Dst: groupIP, QPN: groupQPN, Match: MatchPairQPN}, 4)
@@ -519,9 +522,7 @@ func TestWhatAProgramRemembersOfGroups(t *testing.T) {
 
 	// Without the number of changes all is looked up.
 	put(t, b.c, key, 6)
-	if err := b.c.maps.Changes.Update(uint32(0), uint32(0), ebpf.UpdateAny); err != nil {
-		t.Fatal(err)
-	}
+	b.c.counted().Store(0)
 	finds("nothing is remembered", v4, 6)
 	if err := b.c.maps.Groups.Update(encoded(t, key), uint32(7), ebpf.UpdateAny); err != nil {
 		t.Fatal(err)
@@ -529,10 +530,10 @@ func TestWhatAProgramRemembersOfGroups(t *testing.T) {
 	finds("another group of the key", v4, 7)
 
 	// The number of changes never says that nothing is remembered, nor a number of before.
-	b.c.changes.Store(math.MaxUint32)
+	b.c.counted().Store(math.MaxUint32)
 	put(t, b.c, key, 6)
 	finds("after 2^32 changes", v4, 6)
-	if n := b.c.changes.Load(); n != 1 {
+	if n := b.c.counted().Load(); n != 1 {
 		t.Errorf("the number of changes is %d", n)
 	}
 }

@@ -73,7 +73,8 @@ type fanOutMaps struct {
 }
 
 // checkOrder refuses CPUs that may read a slot before its word, and a path after it: fanout.c has
-// no barriers for them.
+// no barriers for them. Nor has classifier.c for those that may look up a group before they read
+// the number of changes.
 func checkOrder(arch string) error {
 	if arch != "amd64" {
 		return fmt.Errorf("fan-out in the kernel relies on the order in which x86 reads memory, this is %s: %w",

@@ -20,8 +20,8 @@ func loadSmall(t testing.TB, entries uint32) *Classifier {
 		t.Fatal(err)
 	}
 	spec.Maps[classifierMapGroups].MaxEntries = entries
-	c := &Classifier{spec: spec}
-	if err := spec.LoadAndAssign(&c.maps, nil); errors.Is(err, unix.EPERM) {
+	c, err := loadOf(spec)
+	if errors.Is(err, unix.EPERM) {
 		t.Skip("needs CAP_BPF and CAP_NET_ADMIN")
 	} else if err != nil {
 		t.Fatal(err)

@@ -92,7 +92,7 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 		return api.HostGroup{}, err
 	}
 	for {
-		group, err := h.member(ctx, name, asking)
+		group, err := h.member(ctx, name, asking, seen)
 		if kindOf(err) == api.NotFound && asking.Ready {
 			if answer, ok := h.withoutGroup(ctx, name, host, seen); ok {
 				return answer, nil
@@ -174,7 +174,7 @@ func ours(g *api.Group) error {
 
 // member makes a host a member of a group that runs, and returns the group. nil: there is no such
 // group.
-func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*api.Group, error) {
+func (h *Hosts) member(ctx context.Context, name string, host *gather.Host, seen string) (*api.Group, error) {
 	done, err := h.turn(ctx, name)
 	if err != nil {
 		return nil, err
@@ -199,6 +199,12 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 		return h.confirm(name, &g.Members[at])
 	case is:
 		return &g, nil
+	}
+	h.mu.Lock()
+	err = h.refused(name, host, seen)
+	h.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
 	file, from, err := h.c.running(ctx, name)
 	if err != nil {
@@ -260,10 +266,8 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	if _, err := h.c.Group(name); err == nil { // created since the host asked for it
 		return nil, api.HostGroup{}, nil
 	}
-	if seen != "" { // it asks again, because it has seen who had come
-		if err := h.hall.RefusedBefore(time.Now(), name, host); err != nil {
-			return nil, api.HostGroup{}, err
-		}
+	if err := h.refused(name, host, seen); err != nil {
+		return nil, api.HostGroup{}, err
 	}
 	if err := h.roomFor(host.IP); err != nil {
 		return nil, api.HostGroup{}, err
@@ -297,6 +301,15 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	answer := api.HostGroup{Name: name, State: api.HostGathering, Came: party.Came()}
 	answer.Version = versionOf(answer)
 	return nil, answer, nil
+}
+
+// refused returns why a host that asks again, because it has seen who had come, waits no more. h.mu
+// is held.
+func (h *Hosts) refused(name string, host *gather.Host, seen string) error {
+	if seen == "" {
+		return nil
+	}
+	return h.hall.RefusedBefore(time.Now(), name, host)
 }
 
 // isMadeAnew says whether a host waits until the others have made the group anew that ended with

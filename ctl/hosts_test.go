@@ -304,6 +304,46 @@ func TestAHostLeavesBetweenTwoQuestions(t *testing.T) {
 	}
 }
 
+// The same if the group was created between the two questions: a host that has left its group is
+// no member again, and does not wait for another group, before its program joins again.
+func TestAHostLeavesAGroupBeforeItHasHeardOfIt(t *testing.T) {
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	for name, c := range map[string]struct {
+		host int
+		then string // what it gets when it joins again
+	}{"the source": {1, api.HostGathering}, "a receiver": {2, api.HostRunning}} {
+		h := NewHosts(newWorld(t).Controller, hostsConfig)
+		seen := make([]string, 4)
+		ask := func(ctx context.Context, i int, seen string) (api.HostGroup, error) {
+			ip, role := fmt.Sprint("10.77.0.", i), "receiver"
+			if i == 1 {
+				role = "source"
+			}
+			return h.Join(ctx, addr(ip), "g1", asks(ip, role, 3), seen)
+		}
+		for i := 1; i <= 3; i++ {
+			a, err := ask(over, i, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[i] = a.Version
+		}
+		if a, err := ask(over, 3, seen[3]); err != nil || a.State != api.HostRunning {
+			t.Errorf("%s: the group does not run: %+v, %v", name, a, err)
+		}
+		if err := h.Leave(t.Context(), addr(fmt.Sprint("10.77.0.", c.host)), "g1"); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := ask(over, c.host, seen[c.host]); kindOf(err) != api.Stale || h.hall.Party("g1") != nil {
+			t.Errorf("%s has left: %+v, %v", name, a, err)
+		}
+		if a, err := ask(t.Context(), c.host, ""); err != nil || a.State != c.then {
+			t.Errorf("%s joins again: %+v, %v", name, a, err)
+		}
+	}
+}
+
 // A question ends with its time, and a host whose connection has ended is not waited with.
 func TestQuestionsThatEnd(t *testing.T) {
 	w := newWorld(t)

@@ -189,7 +189,7 @@ func TestAHostThatHasGone(t *testing.T) {
 		t.Error("a host has gone whose other question waits")
 	}
 	l.Answered(noon, p, h, true)
-	if p.Waits(h) || !p.Waits(other) || !isOver(h) {
+	if p.waits(h) || !p.waits(other) || !isOver(h) {
 		t.Errorf("%v are there", p.Came())
 	}
 	l.Answered(noon, p, other, false)
@@ -219,14 +219,11 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 		"it has left":     {func(l *Hall) { l.Leave(noon, "g1", addr(2)) }, "10.77.0.2 has left group g1; join it again to wait for it"},
 		"another program": {func(l *Hall) { come(t, l, other(t)) }, "another program of 10.77.0.2 joins group g1 now, so this one cannot"},
 		"the box refuses": {func(l *Hall) { l.Close(noon, l.Party("g1"), errors.New("no memory")) }, "no memory"},
-		"it was created":  {func(l *Hall) { l.Close(noon, l.Party("g1"), nil) }, ""},
+		"it was created":  {func(l *Hall) { l.Close(noon, l.Party("g1"), nil) }, "10.77.0.2 is not in group g1 any more; join again"},
 	} {
 		var l Hall
 		first, again := host(t, 2, "receiver", 3), host(t, 2, "receiver", 3)
 		text := func(err error) string { return fmt.Sprint(err) }
-		if c.want == "" {
-			c.want = text(nil)
-		}
 		come(t, &l, first)
 		l.Answered(noon, l.Party("g1"), first, false)
 		if err := l.RefusedBefore(noon, "g1", again); err != nil || first.Refusal() != nil {
@@ -234,7 +231,6 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 		}
 		c.refuse(&l)
 		for who, got := range map[string]error{
-			"that waits":        first.Refusal(),
 			"that asks again":   l.RefusedBefore(noon, "g1", again),
 			"that asks at last": l.RefusedBefore(noon.Add(keepRefusal), "g1", again),
 		} {
@@ -242,8 +238,12 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 				t.Errorf("%s: a host %s\ngot  %v\nwant %s", name, who, got, c.want)
 			}
 		}
-		if !isOver(first) {
-			t.Errorf("%s: its question waits", name)
+		want := c.want // what the question hears that waits
+		if name == "it was created" {
+			want = text(nil)
+		}
+		if !isOver(first) || text(first.Refusal()) != want {
+			t.Errorf("%s: a host that waits\ngot  %v\nwant %s", name, first.Refusal(), want)
 		}
 		for who, got := range map[string]error{
 			"too late":           l.RefusedBefore(noon.Add(keepRefusal+1), "g1", again),
@@ -262,21 +262,32 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 	}
 }
 
-// A host that comes and leaves by any number of names takes a bounded memory, for a bounded time.
+// What is kept of refusals is bounded, for each host and for all, and a host cannot keep others
+// from hearing theirs.
 func TestRefusalsAreBounded(t *testing.T) {
 	var l Hall
-	h := func() *Host { return host(t, 2, "receiver", 3) }
-	for i := range maxRefusals + 1 {
-		name := fmt.Sprint(i)
-		if _, _, _, err := l.Come(noon, name, h()); err != nil {
+	h := func(last byte) *Host { return host(t, last, "receiver", 3) }
+	leaves := func(last byte, name string) {
+		t.Helper()
+		if _, _, _, err := l.Come(noon, name, h(last)); err != nil {
 			t.Fatal(err)
 		}
-		l.Leave(noon, name, addr(2))
+		l.Leave(noon, name, addr(last))
 	}
-	if n := len(l.refused); n != maxRefusals {
+	leaves(9, "g1")
+	for i := range maxOfHost + 1 {
+		leaves(2, fmt.Sprint(i))
+	}
+	if l.RefusedBefore(noon, "g1", h(9)) == nil || l.RefusedBefore(noon, "0", h(2)) != nil || l.RefusedBefore(noon, "1", h(2)) == nil {
+		t.Error("a host has more than its share, or another one has lost its own")
+	}
+	for i := range maxRefusals {
+		leaves(byte(10+i/maxOfHost), fmt.Sprint(i))
+	}
+	if n := len(l.refused); n != maxRefusals || l.RefusedBefore(noon, "g1", h(9)) != nil {
 		t.Errorf("%d refusals are kept", n)
 	}
-	if _, _, _, err := l.Come(noon.Add(keepRefusal+1), "g1", h()); err != nil || len(l.refused) != 0 {
+	if _, _, _, err := l.Come(noon.Add(keepRefusal+1), "g1", h(9)); err != nil || len(l.refused) != 0 {
 		t.Errorf("%d refusals are kept for ever, %v", len(l.refused), err)
 	}
 }
@@ -300,11 +311,11 @@ func TestAProgramThatStartsAgain(t *testing.T) {
 			t.Errorf("%s: the same host counts twice", name)
 		}
 		p := l.Party("g1")
-		if len(p.Hosts) != 1 || p.Waits(first) || !p.Waits(again) || !isOver(first) || isOver(again) || p.Members != again.Members {
+		if len(p.Hosts) != 1 || p.waits(first) || !p.waits(again) || !isOver(first) || isOver(again) || p.Members != again.Members {
 			t.Errorf("%s: %+v", name, p.Hosts)
 		}
 		l.Answered(noon, p, first, true) // its connection ends too
-		if !p.Waits(again) {
+		if !p.waits(again) {
 			t.Errorf("%s: the new program has gone with the old one", name)
 		}
 	}

@@ -17,8 +17,9 @@ const (
 	maxOfHost  = 64
 	// Patience is how long a host counts that asks no more. Hosts ask again every api.MaxEventWait.
 	Patience = 10 * time.Second
-	// keepRefusal is much longer than a host takes from an answer to its next question, and
-	// maxRefusals bounds what is kept for it: a host can come and leave by any number of names.
+	// keepRefusal is much longer than a host takes from an answer to its next question. Each host
+	// has at most maxOfHost refusals, because it can come and leave by any number of names, and all
+	// together have maxRefusals.
 	keepRefusal = 10 * time.Second
 	maxRefusals = 4096
 )
@@ -38,11 +39,11 @@ type Hall struct {
 	refused []refusal // the oldest first
 }
 
-// refusal is a host that waits no more and has no group. It may hear so only with its next
-// question.
+// refusal is a host that waits no more. It may hear why only with its next question.
 type refusal struct {
 	name string
 	host *Host
+	why  error
 	at   time.Time
 }
 
@@ -142,7 +143,7 @@ func (p *Party) fits(h *Host, at int) error {
 // ended.
 func (l *Hall) Answered(now time.Time, p *Party, there *Host, left bool) {
 	there.last, there.asks = now, there.asks-1
-	if left && there.asks == 0 && !p.Closed && p.Waits(there) {
+	if left && there.asks == 0 && !p.Closed && p.waits(there) {
 		l.leave(p, there)
 	}
 }
@@ -155,20 +156,36 @@ func (l *Hall) leave(p *Party, h *Host) {
 	}
 }
 
-// refuse keeps why a host waits no more.
+// refuse tells the questions of a host that wait, and its next one, why it waits no more.
 func (l *Hall) refuse(now time.Time, name string, h *Host, why error) {
 	h.refusal = why
-	if len(l.refused) < maxRefusals {
-		l.refused = append(l.refused, refusal{name, h, now})
-	}
+	l.keep(refusal{name, h, why, now})
 }
 
-// RefusedBefore returns why a host that asks again waits no more, if that happened between its two
-// questions.
+// keep makes room for a refusal by dropping the oldest one of its host, or of all.
+func (l *Hall) keep(r refusal) {
+	own := 0
+	for _, o := range l.refused {
+		if o.host.IP == r.host.IP {
+			own++
+		}
+	}
+	isDropped := func(o refusal) bool {
+		return own >= maxOfHost && o.host.IP == r.host.IP || len(l.refused) >= maxRefusals
+	}
+	if at := slices.IndexFunc(l.refused, isDropped); at >= 0 {
+		l.refused = slices.Delete(l.refused, at, at+1)
+	}
+	l.refused = append(l.refused, r)
+}
+
+// RefusedBefore returns why a host that asks again has no group and does not wait for one, if that
+// happened between its two questions: it was refused, or its group was created and it is not a
+// member any more, which the caller knows.
 func (l *Hall) RefusedBefore(now time.Time, name string, h *Host) error {
 	for _, r := range l.refused {
 		if r.name == name && r.host.Is(h) && now.Sub(r.at) <= keepRefusal {
-			return r.host.refusal
+			return r.why
 		}
 	}
 	return nil
@@ -205,12 +222,14 @@ func (l *Hall) Leave(now time.Time, name string, ip netip.Addr) (closed *Host, w
 	return nil, true
 }
 
-// Close ends a party: its group was created, or could not be, for which refusal says why.
-func (l *Hall) Close(now time.Time, p *Party, refusal error) {
+// Close ends a party: its group was created, or could not be, and why says the reason.
+func (l *Hall) Close(now time.Time, p *Party, why error) {
 	delete(l.parties, p.Name)
 	for _, h := range p.Hosts {
-		if refusal != nil {
-			l.refuse(now, p.Name, h, refusal)
+		if why != nil {
+			l.refuse(now, p.Name, h, why)
+		} else {
+			l.keep(refusal{p.Name, h, api.Errorf(api.Stale, "%v is not in group %s any more; join again", h.IP, p.Name), now})
 		}
 		close(h.over)
 	}
@@ -221,8 +240,8 @@ func (p *Party) at(ip netip.Addr) int {
 	return slices.IndexFunc(p.Hosts, func(h *Host) bool { return h.IP == ip })
 }
 
-// Waits says whether a host is in the party, which it was when it came.
-func (p *Party) Waits(there *Host) bool { return slices.Contains(p.Hosts, there) }
+// waits says whether a host is in the party, which it was when it came.
+func (p *Party) waits(there *Host) bool { return slices.Contains(p.Hosts, there) }
 
 // Came returns the IPs of the hosts.
 func (p *Party) Came() (ips []string) {

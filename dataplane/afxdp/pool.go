@@ -53,8 +53,8 @@ func (p pool) Load(f *dataplane.Frame, b []byte) bool {
 	return true
 }
 
-// Put is part of dataplane.Pool. The buffers of a received frame go back to the port that it came
-// from.
+// Put is part of dataplane.Pool. The buffers of a frame that came by a port go to the port's queue
+// that has received last, which is the one that the frame came from unless it was retained.
 func (p pool) Put(f *dataplane.Frame) {
 	if !f.Kept {
 		chunks := f.Chunks[:max(1, f.FragmentCount)]

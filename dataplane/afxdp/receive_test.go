@@ -206,6 +206,7 @@ func TestBuffersGoBackToTheirQueue(t *testing.T) {
 			for k := range frames[:n] {
 				frames[k].Port = 1
 			}
+			frames[2].Port = 1 // of a frame before it
 			if !(pool{b.worker}).Get(&frames[2]) {
 				t.Fatal("no chunk is free")
 			}

@@ -65,8 +65,8 @@
 //
 //	event                                the chunk is with           next holder
 //	-----------------------------------  --------------------------  ----------------------------
-//	Fill finds no room                   worker                      the worker decides
-//	Recycle finds no room                free list                   -
+//	Recycle, but the level is reached    free list                   -
+//	Recycle                              receive side                TopUp shows it to the kernel
 //	frame dropped, fill ring empty       no chunk was used           -
 //	frame dropped, too long for a chunk  no chunk was used           -
 //	frame dropped, RX ring full          receive side                the kernel uses it again
@@ -86,8 +86,8 @@
 //
 // A received frame begins HeadroomBytes into its chunk. XDP metadata lies right in front of it; for
 // a frame of several descriptors, in front of the first. A frame to be sent may begin anywhere in
-// its chunk, so the headroom has room for a VLAN tag. Fill and Free accept any address in a chunk.
-// A frame that is longer than FrameBytes has several descriptors, and all but the last have
+// its chunk, so the headroom has room for a VLAN tag. Recycle and Free accept any address in a
+// chunk. A frame that is longer than FrameBytes has several descriptors, and all but the last have
 // XDP_PKT_CONTD. Receive and Transmit never split a frame.
 //
 // # Waiting

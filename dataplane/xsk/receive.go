@@ -37,10 +37,10 @@ func (s *Socket) Receive(descs []Desc) int {
 
 // Recycle gives a chunk that the caller holds back to the receive side, or to the free list if the
 // receive side has as many as TopUp lets it have. The kernel sees the chunk after the next TopUp. A
-// socket that gets the chunks back of the frames that it received uses the same ones in the same
-// order for ever, so the CPU can prefetch what the kernel has for each chunk (struct
-// xdp_buff_xsk). addr may point anywhere into the chunk. A chunk that was lent may be recycled only
-// when Flush has returned on every socket that sent it.
+// socket that gets back the chunks of the frames that it received uses the same ones in the same
+// order again, so the CPU can prefetch what the kernel has for each chunk (struct xdp_buff_xsk).
+// addr may point anywhere into the chunk. A chunk that was lent may be recycled only when Flush has
+// returned on every socket that sent it.
 func (s *Socket) Recycle(addr uint64) {
 	if s.filled-s.received >= uint64(s.level) {
 		s.umem.push(addr, withWorker)

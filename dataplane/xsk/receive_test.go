@@ -3,6 +3,7 @@ package xsk
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -184,6 +185,33 @@ func TestTheFirstLevel(t *testing.T) {
 	}
 }
 
+// A receive side that has more chunks than its level, as after Open, gets none of them back.
+func TestRecycleKeepsToTheLevel(t *testing.T) {
+	w := newWorld(t, 2*startLevel)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{Mode: ModeCopy, FillDescs: 2 * startLevel}})
+	p.host.send(framesOf(3, 100)...)
+	w.recycleUnseen(p.Socket, w.receive(p.Socket, 3))
+	if c := w.umem.Census(); p.level != startLevel || c.Receive != 2*startLevel-3 || c.Free != 3 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Audit looks at the chunks too that the kernel does not see yet.
+func TestAuditSeesRecycledChunks(t *testing.T) {
+	w := newWorld(t, 32)
+	p := w.port("0", portOptions{SocketConfig: SocketConfig{FillDescs: 16}})
+	p.host.send(framesOf(2, 100)...)
+	w.recycleUnseen(p.Socket, w.receive(p.Socket, 2))
+	second := &p.fill.entries[(p.fill.head+1)&p.fill.mask]
+	was := *second
+	*second = p.fill.entries[p.fill.head&p.fill.mask]
+	if err := w.umem.Audit(); err == nil || !strings.Contains(err.Error(), "twice on the fill ring") {
+		t.Errorf("a chunk is recycled twice: %v", err)
+	}
+	*second = was
+	checkConserved(t, w.umem, 0)
+}
+
 // A socket whose chunks are recycled uses the same ones in the same order, whatever other chunks
 // are freed meanwhile. The kernel sees them after TopUp.
 func TestRecycledChunksKeepTheirOrder(t *testing.T) {
@@ -207,6 +235,11 @@ func TestRecycledChunksKeepTheirOrder(t *testing.T) {
 		}
 		w.free(w.load(framesOf(3, 100)...))
 		w.recycleUnseen(p.Socket, descs)
+		for i, chunk := range want {
+			if got := p.fill.entries[(p.fill.head+uint32(i))&p.fill.mask]; got != chunk {
+				t.Errorf("round %d: entry %d is %#x, want %#x", round, i, got, chunk)
+			}
+		}
 		if n := p.fill.pending(); n != 0 {
 			t.Errorf("round %d: the kernel sees %d chunks before TopUp", round, n)
 		}
