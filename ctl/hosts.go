@@ -429,8 +429,17 @@ func (h *Hosts) Leave(ctx context.Context, host netip.Addr, name string) error {
 		return err
 	}
 	defer done()
+	h.hasLeft(host, name)
 	_, err = h.remove(ctx, name, m)
 	return err
+}
+
+// hasLeft lets the question of a host hear that it has left its group, if that question does not
+// know yet that the group was created.
+func (h *Hosts) hasLeft(host netip.Addr, name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.hall.HasLeft(name, host)
 }
 
 // End ends the membership of all members. With tell the others hear with their next question that
@@ -455,6 +464,7 @@ func (h *Hosts) End(ctx context.Context, host netip.Addr, name string, tell bool
 		h.keep(endedBy(g, host, "%s has ended group %s", host, name))
 		h.c.Log.Info("a host has ended its group", zap.String("group", name), zap.Stringer("host", host))
 	}
+	h.hasLeft(host, name)
 	return h.c.Remove(name)
 }
 

@@ -309,10 +309,15 @@ func TestAHostLeavesBetweenTwoQuestions(t *testing.T) {
 func TestAHostLeavesAGroupBeforeItHasHeardOfIt(t *testing.T) {
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
+	leave := (*Hosts).Leave
+	end := func(h *Hosts, ctx context.Context, host netip.Addr, name string) error {
+		return h.End(ctx, host, name, false)
+	}
 	for name, c := range map[string]struct {
-		host int
-		then string // what it gets when it joins again
-	}{"the source": {1, api.HostGathering}, "a receiver": {2, api.HostRunning}} {
+		host   int
+		leaves func(h *Hosts, ctx context.Context, host netip.Addr, name string) error
+		then   string // what it gets when it joins again
+	}{"the source": {1, leave, api.HostGathering}, "the source, which ends the group": {1, end, api.HostGathering}, "a receiver": {2, leave, api.HostRunning}} {
 		h := NewHosts(newWorld(t).Controller, hostsConfig)
 		seen := make([]string, 4)
 		ask := func(ctx context.Context, i int, seen string) (api.HostGroup, error) {
@@ -332,11 +337,14 @@ func TestAHostLeavesAGroupBeforeItHasHeardOfIt(t *testing.T) {
 		if a, err := ask(over, 3, seen[3]); err != nil || a.State != api.HostRunning {
 			t.Errorf("%s: the group does not run: %+v, %v", name, a, err)
 		}
-		if err := h.Leave(t.Context(), addr(fmt.Sprint("10.77.0.", c.host)), "g1"); err != nil {
+		if err := c.leaves(h, t.Context(), addr(fmt.Sprint("10.77.0.", c.host)), "g1"); err != nil {
 			t.Fatal(err)
 		}
 		if a, err := ask(over, c.host, seen[c.host]); kindOf(err) != api.Stale || h.hall.Party("g1") != nil {
 			t.Errorf("%s has left: %+v, %v", name, a, err)
+		}
+		if a, err := ask(over, 2, seen[2]); c.host == 1 && (err != nil || a.State != api.HostGathering) {
+			t.Errorf("%s has left, and a member that has not does not wait: %+v, %v", name, a, err)
 		}
 		if a, err := ask(t.Context(), c.host, ""); err != nil || a.State != c.then {
 			t.Errorf("%s joins again: %+v, %v", name, a, err)

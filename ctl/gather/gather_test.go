@@ -216,10 +216,13 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 		refuse func(*Hall)
 		want   string
 	}{
-		"it has left":     {func(l *Hall) { l.Leave(noon, "g1", addr(2)) }, "10.77.0.2 has left group g1; join it again to wait for it"},
+		"it has left":     {func(l *Hall) { l.Leave(noon, "g1", addr(2)) }, "10.77.0.2 has left group g1; join it again to be in it"},
 		"another program": {func(l *Hall) { come(t, l, other(t)) }, "another program of 10.77.0.2 joins group g1 now, so this one cannot"},
 		"the box refuses": {func(l *Hall) { l.Close(noon, l.Party("g1"), errors.New("no memory")) }, "no memory"},
-		"it was created":  {func(l *Hall) { l.Close(noon, l.Party("g1"), nil) }, "10.77.0.2 is not in group g1 any more; join again"},
+		"it was created":  {func(l *Hall) { l.Close(noon, l.Party("g1"), nil); l.HasLeft("g2", addr(2)); l.HasLeft("g1", addr(3)) }, "<nil>"},
+		"it was created, and it has left": {func(l *Hall) { l.Close(noon, l.Party("g1"), nil); l.HasLeft("g1", addr(2)) },
+			"10.77.0.2 has left group g1; join it again to be in it"},
+		"the box refuses, and it leaves": {func(l *Hall) { l.Close(noon, l.Party("g1"), errors.New("no memory")); l.HasLeft("g1", addr(2)) }, "no memory"},
 	} {
 		var l Hall
 		first, again := host(t, 2, "receiver", 3), host(t, 2, "receiver", 3)
@@ -232,21 +235,21 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 		c.refuse(&l)
 		for who, got := range map[string]error{
 			"that asks again":   l.RefusedBefore(noon, "g1", again),
-			"that asks at last": l.RefusedBefore(noon.Add(keepRefusal), "g1", again),
+			"that asks at last": l.RefusedBefore(noon.Add(keepEnding), "g1", again),
 		} {
 			if text(got) != c.want {
 				t.Errorf("%s: a host %s\ngot  %v\nwant %s", name, who, got, c.want)
 			}
 		}
 		want := c.want // what the question hears that waits
-		if name == "it was created" {
-			want = text(nil)
+		if strings.HasPrefix(name, "it was created") {
+			want = "<nil>"
 		}
 		if !isOver(first) || text(first.Refusal()) != want {
 			t.Errorf("%s: a host that waits\ngot  %v\nwant %s", name, first.Refusal(), want)
 		}
 		for who, got := range map[string]error{
-			"too late":           l.RefusedBefore(noon.Add(keepRefusal+1), "g1", again),
+			"too late":           l.RefusedBefore(noon.Add(keepEnding+1), "g1", again),
 			"of another group":   l.RefusedBefore(noon, "g2", again),
 			"of another program": l.RefusedBefore(noon, "g1", other(t)),
 			"of another host":    l.RefusedBefore(noon, "g1", host(t, 3, "receiver", 3)),
@@ -281,14 +284,14 @@ func TestRefusalsAreBounded(t *testing.T) {
 	if l.RefusedBefore(noon, "g1", h(9)) == nil || l.RefusedBefore(noon, "0", h(2)) != nil || l.RefusedBefore(noon, "1", h(2)) == nil {
 		t.Error("a host has more than its share, or another one has lost its own")
 	}
-	for i := range maxRefusals {
+	for i := range maxEndings {
 		leaves(byte(10+i/maxOfHost), fmt.Sprint(i))
 	}
-	if n := len(l.refused); n != maxRefusals || l.RefusedBefore(noon, "g1", h(9)) != nil {
+	if n := len(l.ended); n != maxEndings || l.RefusedBefore(noon, "g1", h(9)) != nil {
 		t.Errorf("%d refusals are kept", n)
 	}
-	if _, _, _, err := l.Come(noon.Add(keepRefusal+1), "g1", h(9)); err != nil || len(l.refused) != 0 {
-		t.Errorf("%d refusals are kept for ever, %v", len(l.refused), err)
+	if _, _, _, err := l.Come(noon.Add(keepEnding+1), "g1", h(9)); err != nil || len(l.ended) != 0 {
+		t.Errorf("%d refusals are kept for ever, %v", len(l.ended), err)
 	}
 }
 

@@ -17,11 +17,11 @@ const (
 	maxOfHost  = 64
 	// Patience is how long a host counts that asks no more. Hosts ask again every api.MaxEventWait.
 	Patience = 10 * time.Second
-	// keepRefusal is much longer than a host takes from an answer to its next question. Each host
-	// has at most maxOfHost refusals, because it can come and leave by any number of names, and all
-	// together have maxRefusals.
-	keepRefusal = 10 * time.Second
-	maxRefusals = 4096
+	// keepEnding is much longer than a host takes from an answer to its next question. Each host
+	// has at most maxOfHost endings, because it can come and leave by any number of names, and all
+	// together have maxEndings.
+	keepEnding = 10 * time.Second
+	maxEndings = 4096
 )
 
 // Party is a group that waits for hosts.
@@ -36,14 +36,14 @@ type Party struct {
 // Hall holds the parties. The zero value is ready for use.
 type Hall struct {
 	parties map[string]*Party
-	refused []refusal // the oldest first
+	ended   []ending // the oldest first
 }
 
-// refusal is a host that waits no more. It may hear why only with its next question.
-type refusal struct {
+// ending is a host that waits no more. It may hear why only with its next question.
+type ending struct {
 	name string
 	host *Host
-	why  error
+	why  error // nil: its group was created, and it has not left that group
 	at   time.Time
 }
 
@@ -78,9 +78,9 @@ func (l *Hall) Come(now time.Time, name string, h *Host) (p *Party, there *Host,
 		return nil, nil, false, err
 	}
 	h.last, h.asks = now, 1
-	l.refused = slices.DeleteFunc(l.refused, func(r refusal) bool { return r.name == name && r.host.Is(h) })
+	l.ended = slices.DeleteFunc(l.ended, func(e ending) bool { return e.name == name && e.host.Is(h) })
 	if at >= 0 { // its program has started again
-		l.refuse(now, name, p.Hosts[at], api.Errorf(api.Stale, "another program of %v joins group %s now, so this one cannot", h.IP, name))
+		l.end(now, name, p.Hosts[at], api.Errorf(api.Stale, "another program of %v joins group %s now, so this one cannot", h.IP, name))
 		close(p.Hosts[at].over)
 		p.Hosts[at], p.Members = h, h.Members
 	} else {
@@ -156,35 +156,31 @@ func (l *Hall) leave(p *Party, h *Host) {
 	}
 }
 
-// refuse tells the questions of a host that wait, and its next one, why it waits no more.
-func (l *Hall) refuse(now time.Time, name string, h *Host, why error) {
+// end tells the questions of a host that wait, and its next one, why it waits no more. nil: its
+// group was created. There is room for it, because the oldest ending of the host goes, or that of
+// all.
+func (l *Hall) end(now time.Time, name string, h *Host, why error) {
 	h.refusal = why
-	l.keep(refusal{name, h, why, now})
-}
-
-// keep makes room for a refusal by dropping the oldest one of its host, or of all.
-func (l *Hall) keep(r refusal) {
 	own := 0
-	for _, o := range l.refused {
-		if o.host.IP == r.host.IP {
+	for _, o := range l.ended {
+		if o.host.IP == h.IP {
 			own++
 		}
 	}
-	isDropped := func(o refusal) bool {
-		return own >= maxOfHost && o.host.IP == r.host.IP || len(l.refused) >= maxRefusals
+	isDropped := func(o ending) bool {
+		return own >= maxOfHost && o.host.IP == h.IP || len(l.ended) >= maxEndings
 	}
-	if at := slices.IndexFunc(l.refused, isDropped); at >= 0 {
-		l.refused = slices.Delete(l.refused, at, at+1)
+	if at := slices.IndexFunc(l.ended, isDropped); at >= 0 {
+		l.ended = slices.Delete(l.ended, at, at+1)
 	}
-	l.refused = append(l.refused, r)
+	l.ended = append(l.ended, ending{name, h, why, now})
 }
 
-// RefusedBefore returns why a host that asks again has no group and does not wait for one, if that
-// happened between its two questions: it was refused, or its group was created and it is not a
-// member any more, which the caller knows.
+// RefusedBefore returns why a host that asks again waits no more, if that happened between its two
+// questions: it was refused, or it has left the group that was created.
 func (l *Hall) RefusedBefore(now time.Time, name string, h *Host) error {
-	for _, r := range l.refused {
-		if r.name == name && r.host.Is(h) && now.Sub(r.at) <= keepRefusal {
+	for _, r := range l.ended {
+		if r.name == name && r.host.Is(h) && now.Sub(r.at) <= keepEnding {
 			return r.why
 		}
 	}
@@ -193,7 +189,7 @@ func (l *Hall) RefusedBefore(now time.Time, name string, h *Host) error {
 
 // expire removes the hosts that ask no more.
 func (l *Hall) expire(now time.Time) {
-	l.refused = slices.DeleteFunc(l.refused, func(r refusal) bool { return now.Sub(r.at) > keepRefusal })
+	l.ended = slices.DeleteFunc(l.ended, func(e ending) bool { return now.Sub(e.at) > keepEnding })
 	for _, p := range slices.Collect(maps.Values(l.parties)) {
 		for _, h := range slices.Clone(p.Hosts) {
 			if h.asks == 0 && !p.Closed && now.Sub(h.last) > Patience {
@@ -217,7 +213,7 @@ func (l *Hall) Leave(now time.Time, name string, ip netip.Addr) (closed *Host, w
 	case p.Closed:
 		return p.Hosts[at], false
 	}
-	l.refuse(now, name, p.Hosts[at], api.Errorf(api.Stale, "%v has left group %s; join it again to wait for it", ip, name))
+	l.end(now, name, p.Hosts[at], hasLeft(name, ip))
 	l.leave(p, p.Hosts[at])
 	return nil, true
 }
@@ -226,13 +222,22 @@ func (l *Hall) Leave(now time.Time, name string, ip netip.Addr) (closed *Host, w
 func (l *Hall) Close(now time.Time, p *Party, why error) {
 	delete(l.parties, p.Name)
 	for _, h := range p.Hosts {
-		if why != nil {
-			l.refuse(now, p.Name, h, why)
-		} else {
-			l.keep(refusal{p.Name, h, api.Errorf(api.Stale, "%v is not in group %s any more; join again", h.IP, p.Name), now})
-		}
+		l.end(now, p.Name, h, why)
 		close(h.over)
 	}
+}
+
+// HasLeft says that a host has left its group, which may have been created since its last question.
+func (l *Hall) HasLeft(name string, ip netip.Addr) {
+	for i := range l.ended {
+		if r := &l.ended[i]; r.name == name && r.host.IP == ip && r.why == nil {
+			r.why = hasLeft(name, ip)
+		}
+	}
+}
+
+func hasLeft(name string, ip netip.Addr) error {
+	return api.Errorf(api.Stale, "%v has left group %s; join it again to be in it", ip, name)
 }
 
 // at returns the index of the host with this IP, or -1.
