@@ -181,7 +181,8 @@ func (c *Classifier) Counters() (Counters, error) {
 	return sum, nil
 }
 
-// Close closes the maps. Ports that are still open keep using them.
+// Close closes the maps. Ports that are still open keep using them. No entry may be added or
+// removed meanwhile.
 func (c *Classifier) Close() error {
 	err := c.maps.close()
 	if c.changes != nil {

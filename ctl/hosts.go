@@ -91,6 +91,11 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 	if err != nil {
 		return api.HostGroup{}, err
 	}
+	if seen == "" {
+		h.mu.Lock()
+		h.hall.Forget(name, asking)
+		h.mu.Unlock()
+	}
 	for {
 		group, err := h.member(ctx, name, asking, seen)
 		if kindOf(err) == api.NotFound && asking.Ready {
@@ -489,6 +494,9 @@ func (h *Hosts) leaving(ctx context.Context, host netip.Addr, name string) (g *a
 		return nil, nil, nil, err
 	}
 	defer func() {
+		if kindOf(err) == api.NotFound { // the group has ended before, or another host's change has removed this one
+			h.hasLeft(host, name)
+		}
 		if err != nil {
 			unlock()
 		}

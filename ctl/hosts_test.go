@@ -343,12 +343,47 @@ func TestAHostLeavesAGroupBeforeItHasHeardOfIt(t *testing.T) {
 		if a, err := ask(over, c.host, seen[c.host]); kindOf(err) != api.Stale || h.hall.Party("g1") != nil {
 			t.Errorf("%s has left: %+v, %v", name, a, err)
 		}
-		if a, err := ask(over, 2, seen[2]); c.host == 1 && (err != nil || a.State != api.HostGathering) {
-			t.Errorf("%s has left, and a member that has not does not wait: %+v, %v", name, a, err)
+		if c.host == 1 {
+			if a, err := ask(over, 2, seen[2]); err != nil || a.State != api.HostGathering {
+				t.Errorf("%s has left, and a member that has not does not wait: %+v, %v", name, a, err)
+			}
+			if err := h.Leave(t.Context(), addr("10.77.0.3"), "g1"); kindOf(err) != api.NotFound {
+				t.Errorf("a member leaves after that: %v", err)
+			}
+			if a, err := ask(over, 3, seen[3]); kindOf(err) != api.Stale {
+				t.Errorf("its next question: %+v, %v", a, err)
+			}
 		}
 		if a, err := ask(t.Context(), c.host, ""); err != nil || a.State != c.then {
 			t.Errorf("%s joins again: %+v, %v", name, a, err)
 		}
+		if c.host == 2 {
+			if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if a, err := ask(over, c.host, seen[c.host]); err != nil || a.State != api.HostGathering {
+			t.Errorf("%s has joined again and waits: %+v, %v", name, a, err)
+		}
+	}
+}
+
+// A host that has left a group which the others make anew, and joins again, waits until they have.
+func TestAHostThatLeftWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
+	h := NewHosts(newWorld(t).Controller, hostsConfig)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	h.together(t, "g1", "both", "both", "both")
+	one, r := addr("10.77.0.1"), asks("10.77.0.1", "both", 3)
+	if err := h.Leave(t.Context(), one, "g1"); err != nil {
+		t.Fatal(err)
+	}
+	a, err := h.Join(over, one, "g1", r, "")
+	for range 2 {
+		if err != nil || a.State != api.HostGathering {
+			t.Errorf("%+v, %v", a, err)
+		}
+		a, err = h.Join(over, one, "g1", r, a.Version)
 	}
 }
 

@@ -265,9 +265,9 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 	}
 }
 
-// What is kept of refusals is bounded, for each host and for all, and a host cannot keep others
-// from hearing theirs.
-func TestRefusalsAreBounded(t *testing.T) {
+// What is kept of how waiting ended is bounded, for each host and for all, and a host cannot keep
+// others from hearing it.
+func TestEndingsAreBounded(t *testing.T) {
 	var l Hall
 	h := func(last byte) *Host { return host(t, last, "receiver", 3) }
 	leaves := func(last byte, name string) {
@@ -288,10 +288,15 @@ func TestRefusalsAreBounded(t *testing.T) {
 		leaves(byte(10+i/maxOfHost), fmt.Sprint(i))
 	}
 	if n := len(l.ended); n != maxEndings || l.RefusedBefore(noon, "g1", h(9)) != nil {
-		t.Errorf("%d refusals are kept", n)
+		t.Errorf("%d endings are kept", n)
+	}
+	const third = 2 * maxOfHost // the first name of the third host, which has its share
+	leaves(12, "one more")
+	if n := len(l.ended); n != maxEndings || l.RefusedBefore(noon, fmt.Sprint(third), h(12)) != nil || l.RefusedBefore(noon, "0", h(10)) == nil {
+		t.Errorf("%d are kept; a host with its share has pushed out what another one has, or keeps more", n)
 	}
 	if _, _, _, err := l.Come(noon.Add(keepEnding+1), "g1", h(9)); err != nil || len(l.ended) != 0 {
-		t.Errorf("%d refusals are kept for ever, %v", len(l.ended), err)
+		t.Errorf("%d endings are kept for ever, %v", len(l.ended), err)
 	}
 }
 

@@ -17,9 +17,9 @@ const (
 	maxOfHost  = 64
 	// Patience is how long a host counts that asks no more. Hosts ask again every api.MaxEventWait.
 	Patience = 10 * time.Second
-	// keepEnding is much longer than a host takes from an answer to its next question. Each host
-	// has at most maxOfHost endings, because it can come and leave by any number of names, and all
-	// together have maxEndings.
+	// keepEnding, from when a host's waiting ended, is much longer than it takes from an answer to
+	// its next question. Each host has at most maxOfHost endings, because it can come and leave by
+	// any number of names, and all together have maxEndings.
 	keepEnding = 10 * time.Second
 	maxEndings = 4096
 )
@@ -78,7 +78,7 @@ func (l *Hall) Come(now time.Time, name string, h *Host) (p *Party, there *Host,
 		return nil, nil, false, err
 	}
 	h.last, h.asks = now, 1
-	l.ended = slices.DeleteFunc(l.ended, func(e ending) bool { return e.name == name && e.host.Is(h) })
+	l.Forget(name, h)
 	if at >= 0 { // its program has started again
 		l.end(now, name, p.Hosts[at], api.Errorf(api.Stale, "another program of %v joins group %s now, so this one cannot", h.IP, name))
 		close(p.Hosts[at].over)
@@ -162,26 +162,29 @@ func (l *Hall) leave(p *Party, h *Host) {
 func (l *Hall) end(now time.Time, name string, h *Host, why error) {
 	h.refusal = why
 	own := 0
-	for _, o := range l.ended {
-		if o.host.IP == h.IP {
+	for _, e := range l.ended {
+		if e.host.IP == h.IP {
 			own++
 		}
 	}
-	isDropped := func(o ending) bool {
-		return own >= maxOfHost && o.host.IP == h.IP || len(l.ended) >= maxEndings
-	}
-	if at := slices.IndexFunc(l.ended, isDropped); at >= 0 {
+	if own >= maxOfHost || len(l.ended) >= maxEndings {
+		at := slices.IndexFunc(l.ended, func(e ending) bool { return own < maxOfHost || e.host.IP == h.IP })
 		l.ended = slices.Delete(l.ended, at, at+1)
 	}
 	l.ended = append(l.ended, ending{name, h, why, now})
 }
 
+// Forget lets a host that joins anew not hear how its waiting ended before.
+func (l *Hall) Forget(name string, h *Host) {
+	l.ended = slices.DeleteFunc(l.ended, func(e ending) bool { return e.name == name && e.host.Is(h) })
+}
+
 // RefusedBefore returns why a host that asks again waits no more, if that happened between its two
 // questions: it was refused, or it has left the group that was created.
 func (l *Hall) RefusedBefore(now time.Time, name string, h *Host) error {
-	for _, r := range l.ended {
-		if r.name == name && r.host.Is(h) && now.Sub(r.at) <= keepEnding {
-			return r.why
+	for _, e := range l.ended {
+		if e.name == name && e.host.Is(h) && now.Sub(e.at) <= keepEnding {
+			return e.why
 		}
 	}
 	return nil
@@ -218,7 +221,7 @@ func (l *Hall) Leave(now time.Time, name string, ip netip.Addr) (closed *Host, w
 	return nil, true
 }
 
-// Close ends a party: its group was created, or could not be, and why says the reason.
+// Close ends a party: its group was created, or why says why it could not be.
 func (l *Hall) Close(now time.Time, p *Party, why error) {
 	delete(l.parties, p.Name)
 	for _, h := range p.Hosts {
@@ -230,8 +233,8 @@ func (l *Hall) Close(now time.Time, p *Party, why error) {
 // HasLeft says that a host has left its group, which may have been created since its last question.
 func (l *Hall) HasLeft(name string, ip netip.Addr) {
 	for i := range l.ended {
-		if r := &l.ended[i]; r.name == name && r.host.IP == ip && r.why == nil {
-			r.why = hasLeft(name, ip)
+		if e := &l.ended[i]; e.name == name && e.host.IP == ip && e.why == nil {
+			e.why = hasLeft(name, ip)
 		}
 	}
 }

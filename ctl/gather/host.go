@@ -35,7 +35,8 @@ type Host struct {
 // another program of it has come.
 func (h *Host) Over() <-chan struct{} { return h.over }
 
-// Refusal returns why the host waits no more. nil: it waits, or its group was created.
+// Refusal returns why the host waits no more. nil: it waits, or its group was created, which it may
+// have left since then: RefusedBefore says so.
 func (h *Host) Refusal() error { return h.refusal }
 
 // Is says whether two hosts are the same program, with the same queue pair. A program that starts
