@@ -91,13 +91,13 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 	if err != nil {
 		return api.HostGroup{}, err
 	}
-	if seen == "" {
+	if seen == "" { // it joins anew; otherwise it asks again, because it has seen who had come
 		h.mu.Lock()
 		h.hall.Forget(name, asking)
 		h.mu.Unlock()
 	}
 	for {
-		group, err := h.member(ctx, name, asking, seen)
+		group, err := h.member(ctx, name, asking)
 		if kindOf(err) == api.NotFound && asking.Ready {
 			if answer, ok := h.withoutGroup(ctx, name, host, seen); ok {
 				return answer, nil
@@ -179,7 +179,7 @@ func ours(g *api.Group) error {
 
 // member makes a host a member of a group that runs, and returns the group. nil: there is no such
 // group.
-func (h *Hosts) member(ctx context.Context, name string, host *gather.Host, seen string) (*api.Group, error) {
+func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*api.Group, error) {
 	done, err := h.turn(ctx, name)
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host, seen
 		return &g, nil
 	}
 	h.mu.Lock()
-	err = h.refused(name, host, seen)
+	err = h.hall.RefusedBefore(time.Now(), name, host)
 	h.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -271,7 +271,7 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	if _, err := h.c.Group(name); err == nil { // created since the host asked for it
 		return nil, api.HostGroup{}, nil
 	}
-	if err := h.refused(name, host, seen); err != nil {
+	if err := h.hall.RefusedBefore(time.Now(), name, host); err != nil {
 		return nil, api.HostGroup{}, err
 	}
 	if err := h.roomFor(host.IP); err != nil {
@@ -306,15 +306,6 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	answer := api.HostGroup{Name: name, State: api.HostGathering, Came: party.Came()}
 	answer.Version = versionOf(answer)
 	return nil, answer, nil
-}
-
-// refused returns why a host that asks again, because it has seen who had come, waits no more. h.mu
-// is held.
-func (h *Hosts) refused(name string, host *gather.Host, seen string) error {
-	if seen == "" {
-		return nil
-	}
-	return h.hall.RefusedBefore(time.Now(), name, host)
 }
 
 // isMadeAnew says whether a host waits until the others have made the group anew that ended with

@@ -54,7 +54,8 @@ func (p pool) Load(f *dataplane.Frame, b []byte) bool {
 }
 
 // Put is part of dataplane.Pool. The buffers of a frame that came by a port go to the port's queue
-// that has received last, which is the one that the frame came from unless it was retained.
+// that has received last. It is the one that the frame came from, unless the frame was retained or
+// handed off.
 func (p pool) Put(f *dataplane.Frame) {
 	if !f.Kept {
 		chunks := f.Chunks[:max(1, f.FragmentCount)]

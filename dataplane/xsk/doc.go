@@ -66,7 +66,6 @@
 //	event                                the chunk is with           next holder
 //	-----------------------------------  --------------------------  ----------------------------
 //	Recycle, but the level is reached    free list                   -
-//	Recycle                              receive side                TopUp shows it to the kernel
 //	frame dropped, fill ring empty       no chunk was used           -
 //	frame dropped, too long for a chunk  no chunk was used           -
 //	frame dropped, RX ring full          receive side                the kernel uses it again
