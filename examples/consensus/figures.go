@@ -300,11 +300,12 @@ func (r *rig) during(ctx context.Context, way string, load func(context.Context,
 	if err != nil {
 		return m, err
 	}
+	// An entry that is decided later may be one that was sent later, too.
+	took, decided := t.times()
 	after, err := r.Use(r.settings.Source)
 	if err != nil {
 		return m, err
 	}
-	took, decided := t.times()
 	m = measured{P50: lab.Quantile(took, 50), P99: lab.Quantile(took, 99), Used: after.Since(before, r.rate)}
 	m.PerSecond = float64(decided) / m.Seconds
 	if err := errors.Join(t.Drain(ctx), r.verify(ctx)); err != nil {
