@@ -88,7 +88,7 @@ REPAIR ?= local
 softroce: ## real Soft-RoCE hosts in virtual machines, two kernels; SHORT=1: one kernel, few stories
 	@scripts/need gcc:gcc
 	@test/softroce/setup.sh
-	$(GO) test -tags softroce -count=1 -timeout 70m -v $(if $(SHORT),-short -run TestStories,-skip TestMPI) ./test/softroce/ -engine $(ENGINE) -repair $(REPAIR)
+	$(GO) test -tags softroce -count=1 -timeout 150m -v $(if $(SHORT),-short -run TestStories,-skip TestMPI) ./test/softroce/ -engine $(ENGINE) -repair $(REPAIR)
 
 .PHONY: mpi mpi-library
 mpi-library: ## librocast-mpi for Open MPI and for MPICH into build/, and as .deb into build/packages
