@@ -58,7 +58,7 @@ test: ## every test that this machine allows; prints which it left out and why
 # tests of programs that they start, which the detector does not see: .ci/run does so. One package
 # at a time: under the race detector the hosts of test/afxdp are so slow that other packages beside
 # them let their timeouts end transfers.
-UNRACED := verify/model|roce(/cm)?|feedback|mft|test/(house|branches|librocast|mpi|stick|tree|watch)|bench/(peer|rocapps)|demo/tree
+UNRACED := verify/(model|scale(/rocscale)?)|roce(/cm)?|feedback|mft|test/(house|branches|librocast|mpi|stick|tree|watch)|bench/(peer|rocapps)|demo/tree
 race: ## the tests under the race detector; SHORT=1: without those in which it has nothing to find
 	@scripts/need ip:iproute2 ping:iputils-ping ethtool:ethtool gcc:gcc etcd:etcd-server
 	@scripts/gotest -race -p 1 $(if $(SHORT),-short $$($(GO) list ./... | grep -vE '/($(UNRACED))$$'),./...)

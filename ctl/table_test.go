@@ -13,6 +13,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/desired"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // tableFile is groupFile with memory: table.
@@ -197,6 +198,7 @@ func TestATableIsForOneBox(t *testing.T) {
 
 // The file of a table does not grow for ever while regions come and leave.
 func TestTheFileOfATableIsWrittenAnew(t *testing.T) {
+	testlab.Long(t)
 	f := newTree(t)
 	f.create(tableFile(nearReceivers...))
 	b1 := f.box("b1")

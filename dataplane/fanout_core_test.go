@@ -10,6 +10,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -250,6 +251,7 @@ func TestAPacketIsForwardedOnce(t *testing.T) {
 // The engine carries packets up to a window beyond what the slowest receiver has, and more when the
 // core has heard more of that one.
 func TestEngineKeepsToTheWindow(t *testing.T) {
+	testlab.Long(t)
 	g := group()
 	b := newEngineBench(t, g)
 	b.arm(g)
@@ -438,6 +440,7 @@ func TestAGroupIsNotArmedWhileMoreFramesWait(t *testing.T) {
 // forwards many packets by itself before it tries again. A receiver that has answered, or that asks
 // for what it lacks, only lost a packet. An engine that carried nothing is not to blame.
 func TestAPortThatTakesNothingIsLeftAlone(t *testing.T) {
+	testlab.Long(t)
 	has := func(b *engineBench, g *mft.Group, s roce.Syndrome, psn roce.PSN) {
 		a := b.ack(g, 2, s)
 		a.bth.PSN = g.Paths[2].FirstPSN.Add(psn.Sub(firstPSN))

@@ -12,6 +12,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -133,6 +134,7 @@ func (w *twins) replace(edit func(*mft.Group)) {
 
 // Whatever happens to a group, both engines send the same bytes, and the switch counts the same.
 func TestEnginesAgree(t *testing.T) {
+	testlab.Long(t)
 	carried := uint64(0)
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

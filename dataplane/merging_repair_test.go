@@ -7,6 +7,7 @@ import (
 
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -183,6 +184,7 @@ func TestALostTailBehindAPauseIsRepaired(t *testing.T) {
 // The end of a fast stream is lost on one leg: the worker looks less often there, and the receiver
 // is sent the end again as soon as the worker has looked twice.
 func TestTheLostTailOfAFastStreamIsRepaired(t *testing.T) {
+	testlab.Long(t)
 	for ms := 40; ms < 60; ms++ {
 		b, psn := newCarriedBench(t)
 		for range ms {
@@ -239,6 +241,7 @@ func TestTheAnswerToAProbeComesToTheCore(t *testing.T) {
 // The worker is woken every four milliseconds for a group whose answers are merged, every sixteen
 // for one whose source sends fast, and seldom for one that is idle.
 func TestHowOftenTheWorkerLooks(t *testing.T) {
+	testlab.Long(t)
 	b, psn := newCarriedBench(t)
 	psn = b.stream(psn, 8, 0, 1, 2)
 	if idle := b.sleeps(); idle < time.Duration(dataplane.LookPeriod)/2 {

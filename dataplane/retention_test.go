@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -217,6 +218,7 @@ func (m *retentionModel) step(r *rand.Rand) string {
 // The retention does what a plain list does, across the wrap of PSNs, and no buffer is ever lost or
 // used twice.
 func TestRetentionIsAListOfPackets(t *testing.T) {
+	testlab.Long(t)
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		m := newRetentionModel(t, 2+r.IntN(20), roce.PSN(0xFFFFF0))

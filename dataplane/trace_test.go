@@ -13,6 +13,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -126,6 +127,7 @@ func (c *conversation) engine() dataplane.EngineState {
 // Whatever a group goes through, a trace says what happens next, to the last byte, and what happens
 // is the same as if there had been no trace.
 func TestATraceIsWhatHappens(t *testing.T) {
+	testlab.Long(t)
 	carried := uint64(0)
 	for seed := range uint64(4) {
 		engine, repair := seed%2 == 0, feedback.RepairPolicy(seed/2%2)

@@ -13,6 +13,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -243,6 +244,7 @@ func (w *batchTwins) state(net *porttest.Net) (groups []dataplane.GroupState, co
 // A worker that gets frames in batches, and decides about trains of them, sends what it sends when
 // they come one by one, and comes to the same state.
 func TestABatchIsItsFrames(t *testing.T) {
+	testlab.Long(t)
 	for seed := range uint64(20) {
 		w := newBatchTwins(t, seed)
 		for step := range 60 {

@@ -8,6 +8,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -86,6 +87,7 @@ func on(n int, act func(m *meddler, f *dataplane.Frame, out *dataplane.Outputs))
 
 // For each invariant there are cores that break it. The simulator must name the broken invariant.
 func TestInvariantsCatchBrokenCores(t *testing.T) {
+	testlab.Long(t)
 	for name, tt := range map[string]struct {
 		want   Invariant
 		s      Scenario

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/relaying"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // small is a setting that takes no time to play.
@@ -135,6 +136,7 @@ func TestComparedRunsMustHold(t *testing.T) {
 
 // Each run of a cell has losses of its own.
 func TestRunsDiffer(t *testing.T) {
+	testlab.Long(t)
 	s := small(1e-2)
 	c := Comparison{Runs: 2, Workers: 1}
 	cells := c.cells(&s)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/relaying"
+	"github.com/rocast/rocast/internal/testlab"
 )
 
 // oneMessage is a setting in which the time to send one message is nearly all that passes.
@@ -41,6 +42,7 @@ func wants(t testing.TB, what string, got, one time.Duration, want float64) {
 // n; over a chain of n hosts in s slices (n+s-1)/s; down a binomial tree a round for each time that
 // the number of hosts doubles. The source's link carries the message once for each connection.
 func TestRelayTakesItsTime(t *testing.T) {
+	testlab.Long(t)
 	var r relay
 	s := oneMessage(1)
 	one := playRelay(t, &r, s.scenario(0, feedback.Policy{}, 0), relaying.Unicast, 1).latencies[0]

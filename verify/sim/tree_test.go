@@ -7,6 +7,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/internal/rnic"
+	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -60,6 +61,7 @@ func TestTreesHold(t *testing.T) {
 
 // The same seed gives the same run, also when it is replayed.
 func TestSameTreeSameRun(t *testing.T) {
+	testlab.Long(t)
 	var r Runner
 	for seed := range uint64(20) {
 		first, err := r.RunTree(DrawTree(seed))
