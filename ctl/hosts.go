@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -46,6 +47,7 @@ type leftGroup struct {
 	api.HostGroup          // as the members hear it that are left
 	members       []string // that hear it, by IP
 	without       netip.Addr
+	at            time.Time // when it ended
 }
 
 // NewHosts returns Hosts without a group.
@@ -104,9 +106,9 @@ func (h *Hosts) Join(ctx context.Context, host netip.Addr, name string, request 
 			}
 		}
 		if err == nil && group == nil {
-			var gathering api.HostGroup
-			if group, gathering, err = h.wait(ctx, name, asking, ip, seen); gathering.Name != "" {
-				return gathering, nil
+			var answer api.HostGroup
+			if group, answer, err = h.wait(ctx, name, asking.Anew(), ip, seen); answer.Name != "" {
+				return answer, nil
 			}
 		}
 		if err != nil {
@@ -206,7 +208,7 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 		return &g, nil
 	}
 	h.mu.Lock()
-	err = h.hall.RefusedBefore(time.Now(), name, host)
+	_, err = h.hall.Ended(time.Now(), name, host)
 	h.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -216,6 +218,9 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 		return nil, err
 	}
 	if at >= 0 { // its program has started again
+		h.mu.Lock()
+		h.hall.Replaced(name, host.IP)
+		h.mu.Unlock()
 		gone, err := h.remove(ctx, name, &g.Members[at])
 		if err != nil || gone {
 			return nil, err
@@ -263,21 +268,31 @@ func (h *Hosts) confirm(name string, m *api.Member) (*api.Group, error) {
 }
 
 // wait waits for the other hosts of a group. If all have come it creates the group and returns it.
-// Otherwise it returns who has come, if that is not what the host has seen. It returns neither if
-// another question has created the group.
+// Otherwise it returns who has come, if that is not what the host has seen, or that the group was
+// created and has ended since the host's last question. It returns neither if another question has
+// created the group.
 func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip netip.Addr, seen string) (*api.Group, api.HostGroup, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.c.Group(name); err == nil { // created since the host asked for it
 		return nil, api.HostGroup{}, nil
 	}
-	if err := h.hall.RefusedBefore(time.Now(), name, host); err != nil {
+	ended, err := h.hall.Ended(time.Now(), name, host)
+	if err != nil {
 		return nil, api.HostGroup{}, err
+	}
+	switch after := h.leftOf(name, host.IP); {
+	case !ended || after == nil:
+	case after.State == api.HostEnded: // it was a member, and hears what the others hear
+		return nil, after.HostGroup, nil
+	default: // the others make the group anew without those that have not heard of it
+		return nil, api.HostGroup{}, api.Errorf(api.Stale, "%v has left, and group %s could not be without it; join it again", after.without, name)
 	}
 	if err := h.roomFor(host.IP); err != nil {
 		return nil, api.HostGroup{}, err
 	}
 	if h.isMadeAnew(name, host) {
+		h.hall.WaitsElsewhere(time.Now(), name, host)
 		return nil, h.waitForThoseLeft(ctx, name, host.IP, seen), nil
 	}
 	party, there, all, err := h.hall.Come(time.Now(), name, host)
@@ -312,6 +327,7 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 // it, to join then: those that are left wait for each other alone. Programs that have all started
 // again say the same number of members, and it makes the group with them. h.mu is held.
 func (h *Hosts) isMadeAnew(name string, host *gather.Host) bool {
+	h.forgetLeft()
 	left, party := h.left[name], h.hall.Party(name)
 	return left != nil && left.State == api.HostRunning && left.without == host.IP && (party == nil || party.Members != host.Members)
 }
@@ -470,7 +486,7 @@ func (h *Hosts) leaving(ctx context.Context, host netip.Addr, name string) (g *a
 	h.mu.Lock()
 	closed, waited := h.hall.Leave(time.Now(), name, host)
 	h.mu.Unlock()
-	if waited {
+	if _, err := h.c.Group(name); waited && err != nil { // else the group has come by another way
 		return nil, nil, nil, nil
 	}
 	if closed != nil { // its group is being created
@@ -572,26 +588,35 @@ func (h *Hosts) keep(after *leftGroup) {
 	after.Version = versionOf(after.HostGroup)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.left) >= maxLeft {
-		return
+	h.forgetLeft()
+	if len(h.left) < maxLeft {
+		after.at = time.Now()
+		h.left[after.Name] = after
 	}
-	h.left[after.Name] = after
-	time.AfterFunc(keepLeft, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.left[after.Name] == after {
-			delete(h.left, after.Name)
-		}
-	})
+}
+
+// forgetLeft forgets the groups that have ended long ago. h.mu is held.
+func (h *Hosts) forgetLeft() {
+	maps.DeleteFunc(h.left, func(_ string, g *leftGroup) bool { return time.Since(g.at) > keepLeft })
+}
+
+// leftOf returns the group of a name that has ended, if a host was a member and is left; else nil.
+// h.mu is held.
+func (h *Hosts) leftOf(name string, host netip.Addr) *leftGroup {
+	h.forgetLeft()
+	if g := h.left[name]; g != nil && slices.Contains(g.members, host.String()) {
+		return g
+	}
+	return nil
 }
 
 // withoutGroup answers a member whose group has ended, with those that are left, as soon as that is
 // another answer than seen.
 func (h *Hosts) withoutGroup(ctx context.Context, name string, host netip.Addr, seen string) (api.HostGroup, bool) {
 	h.mu.Lock()
-	after := h.left[name]
+	after := h.leftOf(name, host)
 	h.mu.Unlock()
-	if after == nil || !slices.Contains(after.members, host.String()) {
+	if after == nil {
 		return api.HostGroup{}, false
 	}
 	if after.Version == seen {

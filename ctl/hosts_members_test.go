@@ -547,7 +547,7 @@ func TestSoManyGroupsAreRememberedThatHaveEnded(t *testing.T) {
 	w := newWorld(t)
 	h := NewHosts(w.Controller, hostsConfig)
 	for i := range maxLeft - 1 {
-		h.left[fmt.Sprint("n", i)] = &leftGroup{}
+		h.left[fmt.Sprint("n", i)] = &leftGroup{at: time.Now()}
 	}
 	for _, name := range []string{"g1", "g2"} {
 		h.together(t, name, "both", "both", "receiver")
@@ -557,6 +557,18 @@ func TestSoManyGroupsAreRememberedThatHaveEnded(t *testing.T) {
 	}
 	if len(h.left) != maxLeft || h.left["g1"] == nil || h.left["g2"] != nil {
 		t.Errorf("%d are kept", len(h.left))
+	}
+	ask := func() error { _, err := h.ready(t, "g1", "10.77.0.2", "both"); return err }
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+	for name, g := range h.left {
+		if g.at = g.at.Add(-keepLeft); name == "n0" {
+			g.at = time.Now()
+		}
+	}
+	if err := ask(); kindOf(err) != api.NotFound || len(h.left) != 1 || h.left["n0"] == nil {
+		t.Errorf("long after that %d are kept: %v", len(h.left), err)
 	}
 	w.expect(t, nothing)
 }

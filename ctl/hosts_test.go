@@ -6,10 +6,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/gather"
@@ -305,24 +307,35 @@ func TestAHostLeavesBetweenTwoQuestions(t *testing.T) {
 }
 
 // The same if the group was created between the two questions: a host that has left its group is
-// no member again, and does not wait for another group, before its program joins again.
+// no member again, and does not wait for another group, before its program joins again. One that
+// has not left hears that the group has ended.
 func TestAHostLeavesAGroupBeforeItHasHeardOfIt(t *testing.T) {
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
 	leave := (*Hosts).Leave
-	end := func(h *Hosts, ctx context.Context, host netip.Addr, name string) error {
-		return h.End(ctx, host, name, false)
+	end := func(tell bool) func(*Hosts, context.Context, netip.Addr, string) error {
+		return func(h *Hosts, ctx context.Context, host netip.Addr, name string) error {
+			return h.End(ctx, host, name, tell)
+		}
 	}
 	for name, c := range map[string]struct {
+		role   string // of the receivers
 		host   int
 		leaves func(h *Hosts, ctx context.Context, host netip.Addr, name string) error
 		then   string // what it gets when it joins again
-	}{"the source": {1, leave, api.HostGathering}, "the source, which ends the group": {1, end, api.HostGathering}, "a receiver": {2, leave, api.HostRunning}} {
+		other  string // what the other one gets that has not heard of the group; "": it joins again
+	}{
+		"the source":                              {"receiver", 1, leave, api.HostGathering, api.HostEnded},
+		"the source, which ends the group":        {"receiver", 1, end(true), api.HostGathering, api.HostEnded},
+		"the source, which makes it anew":         {"receiver", 1, end(false), api.HostGathering, api.HostGathering},
+		"the source, and the others make it anew": {"both", 1, leave, api.HostGathering, ""},
+		"a receiver":                              {"receiver", 2, leave, api.HostRunning, ""},
+	} {
 		h := NewHosts(newWorld(t).Controller, hostsConfig)
 		seen := make([]string, 4)
 		ask := func(ctx context.Context, i int, seen string) (api.HostGroup, error) {
-			ip, role := fmt.Sprint("10.77.0.", i), "receiver"
-			if i == 1 {
+			ip, role := fmt.Sprint("10.77.0.", i), c.role
+			if i == 1 && role == "receiver" {
 				role = "source"
 			}
 			return h.Join(ctx, addr(ip), "g1", asks(ip, role, 3), seen)
@@ -344,8 +357,14 @@ func TestAHostLeavesAGroupBeforeItHasHeardOfIt(t *testing.T) {
 			t.Errorf("%s has left: %+v, %v", name, a, err)
 		}
 		if c.host == 1 {
-			if a, err := ask(over, 2, seen[2]); err != nil || a.State != api.HostGathering {
-				t.Errorf("%s has left, and a member that has not does not wait: %+v, %v", name, a, err)
+			a, err := ask(over, 2, seen[2])
+			if c.other == "" && kindOf(err) != api.Stale || c.other != "" && (err != nil || a.State != c.other) {
+				t.Errorf("%s has left, and a member that has not heard of the group: %+v, %v", name, a, err)
+			}
+			if c.other == api.HostEnded {
+				if b, err := h.ready(t, "g1", "10.77.0.3", c.role); err != nil || b.Version != a.Version || a.Reason == "" {
+					t.Errorf("%s has left, and a member that has heard of the group: %+v, %v; the other one: %+v", name, b, err, a)
+				}
 			}
 			if err := h.Leave(t.Context(), addr("10.77.0.3"), "g1"); kindOf(err) != api.NotFound {
 				t.Errorf("a member leaves after that: %v", err)
@@ -361,10 +380,173 @@ func TestAHostLeavesAGroupBeforeItHasHeardOfIt(t *testing.T) {
 			if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1"); err != nil {
 				t.Fatal(err)
 			}
+			continue
 		}
 		if a, err := ask(over, c.host, seen[c.host]); err != nil || a.State != api.HostGathering {
 			t.Errorf("%s has joined again and waits: %+v, %v", name, a, err)
 		}
+	}
+}
+
+// A question waits while its group is created and removed at once. It waits for the next group
+// then, and is its member.
+func TestAQuestionOutlivesItsGroup(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	turns := make(chan func(), 1)
+	var once sync.Once
+	w.Log = w.Log.WithOptions(zap.Hooks(func(e zapcore.Entry) error {
+		if e.Message == "group created" {
+			once.Do(func() { // the other host's question looks at the group when it is its turn
+				done, err := h.turn(t.Context(), "g1")
+				if err != nil {
+					t.Error(err)
+				}
+				turns <- done
+			})
+		}
+		return nil
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), testlab.Patience)
+	defer cancel()
+	waits := make(chan joining, 1)
+	go func() {
+		var j joining
+		j.group, j.err = h.Join(ctx, addr("10.77.0.2"), "g1", asks("10.77.0.2", "receiver", 2), "before a restart of the box")
+		waits <- j
+	}()
+	h.came(t, "g1", "10.77.0.2")
+	first := asks("10.77.0.1", "source", 2)
+	if a, err := h.Join(ctx, addr("10.77.0.1"), "g1", first, ""); err != nil || a.State != api.HostRunning {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	(<-turns)()
+	h.came(t, "g1", "10.77.0.2")
+	a, err := h.Join(ctx, addr("10.77.0.1"), "g1", first, "")
+	if err != nil || a.State != api.HostRunning {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if b := outcome(t, waits); b.Version != a.Version {
+		t.Errorf("%+v, want %+v", b, a)
+	}
+}
+
+// A host that waits for those who make its group anew leaves: it hears so, and is no member when
+// they have, before it joins again.
+func TestAHostLeavesThatWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	h.together(t, "g1", "both", "both", "both")
+	one, r := addr("10.77.0.1"), asks("10.77.0.1", "both", 3)
+	if err := h.Leave(t.Context(), one, "g1"); err != nil {
+		t.Fatal(err)
+	}
+	a, err := h.Join(over, one, "g1", r, "")
+	if err != nil || a.State != api.HostGathering {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if err := h.Leave(t.Context(), one, "g1"); kindOf(err) != api.NotFound {
+		t.Errorf("it leaves: %v", err)
+	}
+	if a, err := h.Join(over, one, "g1", r, a.Version); kindOf(err) != api.Stale {
+		t.Errorf("its next question: %+v, %v", a, err)
+	}
+	two := h.join(t, "g1", "10.77.0.2", asks("10.77.0.2", "both", 2))
+	h.came(t, "g1", "10.77.0.2")
+	outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "both", 2)))
+	outcome(t, two)
+	if a, err := h.Join(over, one, "g1", r, a.Version); kindOf(err) != api.Stale || w.members(t, "g1") != "2 3" {
+		t.Errorf("the others have made the group anew: %+v, %v, members %s", a, err, w.members(t, "g1"))
+	}
+	if a, err := h.Join(t.Context(), one, "g1", r, ""); err != nil || a.State != api.HostRunning {
+		t.Errorf("it joins again: %+v, %v", a, err)
+	}
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := h.ready(t, "g1", "10.77.0.2", "both"); kindOf(err) != api.NotFound {
+		t.Errorf("the new group has ended, and a member hears of the one before: %+v, %v", a, err)
+	}
+}
+
+// A group for which a host waits comes by another way. The host is a member then, also for Leave.
+func TestAGroupThatComesByAnotherWay(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	nine, r := addr("10.77.0.9"), asks("10.77.0.9", "receiver", 3)
+	a, err := h.Join(over, nine, "open", r, "")
+	if err != nil || a.State != api.HostGathering {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	w.create(t, anotherGroup("open", 101)+"hosts: true\n")
+	before := w.members(t, "open")
+	if a, err := h.Join(t.Context(), nine, "open", r, a.Version); err != nil || a.State != api.HostRunning || w.members(t, "open") != before+" 9" {
+		t.Errorf("%+v, %v, members %s", a, err, w.members(t, "open"))
+	}
+	if err := h.Leave(t.Context(), nine, "open"); err != nil || w.members(t, "open") != before {
+		t.Errorf("it leaves: %v, members %s", err, w.members(t, "open"))
+	}
+}
+
+// A program joins in the place of another one of its host, which has not heard of the group yet:
+// that one does not take the place back.
+func TestAProgramThatWasReplacedBeforeItHadHeard(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	two, before := addr("10.77.0.2"), asks("10.77.0.2", "receiver", 3)
+	a, err := h.Join(over, two, "g1", before, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 3))
+	outcome(t, h.join(t, "g1", "10.77.0.3", asks("10.77.0.3", "receiver", 3)))
+	outcome(t, source)
+	now := before
+	now.QPN = 999
+	outcome(t, h.join(t, "g1", "10.77.0.2", now))
+	if a, err := h.Join(over, two, "g1", before, a.Version); kindOf(err) != api.Stale {
+		t.Errorf("the program of before: %+v, %v", a, err)
+	}
+	now.Ready = true
+	if a, err := h.Join(over, two, "g1", now, ""); err != nil || a.State != api.HostRunning {
+		t.Errorf("the program that is a member: %+v, %v", a, err)
+	}
+}
+
+// A Leave that was given up has changed nothing, and no question hears of it.
+func TestALeaveThatWasGivenUp(t *testing.T) {
+	h := NewHosts(newWorld(t).Controller, hostsConfig)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	two, r := addr("10.77.0.2"), asks("10.77.0.2", "receiver", 2)
+	a, err := h.Join(over, two, "g1", r, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcome(t, h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 2)))
+	done, err := h.turn(t.Context(), "g1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = h.Leave(over, two, "g1")
+	done()
+	if err == nil {
+		t.Error("it has left although another change was under way")
+	}
+	if err := h.c.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := h.Join(over, two, "g1", r, a.Version); err != nil || a.State != api.HostGathering {
+		t.Errorf("%+v, %v", a, err)
 	}
 }
 

@@ -222,23 +222,36 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 		"it was created":  {func(l *Hall) { l.Close(noon, l.Party("g1"), nil); l.HasLeft("g2", addr(2)); l.HasLeft("g1", addr(3)) }, "<nil>"},
 		"it was created, and it has left": {func(l *Hall) { l.Close(noon, l.Party("g1"), nil); l.HasLeft("g1", addr(2)) },
 			"10.77.0.2 has left group g1; join it again to be in it"},
+		"it was created, and another program is in it": {func(l *Hall) {
+			l.Close(noon, l.Party("g1"), nil)
+			l.Replaced("g2", addr(2))
+			l.Replaced("g1", addr(3))
+			l.Replaced("g1", addr(2))
+			l.HasLeft("g1", addr(2))
+		}, "another program of 10.77.0.2 joins group g1 now, so this one cannot"},
 		"the box refuses, and it leaves": {func(l *Hall) { l.Close(noon, l.Party("g1"), errors.New("no memory")); l.HasLeft("g1", addr(2)) }, "no memory"},
 	} {
 		var l Hall
 		first, again := host(t, 2, "receiver", 3), host(t, 2, "receiver", 3)
 		text := func(err error) string { return fmt.Sprint(err) }
+		ended := func(at time.Time, group string, h *Host) string {
+			if ended, why := l.Ended(at, group, h); ended || why != nil {
+				return fmt.Sprint(why)
+			}
+			return "it waits"
+		}
 		come(t, &l, first)
 		l.Answered(noon, l.Party("g1"), first, false)
-		if err := l.RefusedBefore(noon, "g1", again); err != nil || first.Refusal() != nil {
-			t.Errorf("%s: refused before: %v", name, err)
+		if got := ended(noon, "g1", again); got != "it waits" || first.Refusal() != nil {
+			t.Errorf("%s: before: %s", name, got)
 		}
 		c.refuse(&l)
-		for who, got := range map[string]error{
-			"that asks again":   l.RefusedBefore(noon, "g1", again),
-			"that asks at last": l.RefusedBefore(noon.Add(keepEnding), "g1", again),
+		for who, got := range map[string]string{
+			"that asks again":   ended(noon, "g1", again),
+			"that asks at last": ended(noon.Add(keepEnding), "g1", again),
 		} {
-			if text(got) != c.want {
-				t.Errorf("%s: a host %s\ngot  %v\nwant %s", name, who, got, c.want)
+			if got != c.want {
+				t.Errorf("%s: a host %s\ngot  %s\nwant %s", name, who, got, c.want)
 			}
 		}
 		want := c.want // what the question hears that waits
@@ -248,19 +261,22 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 		if !isOver(first) || text(first.Refusal()) != want {
 			t.Errorf("%s: a host that waits\ngot  %v\nwant %s", name, first.Refusal(), want)
 		}
-		for who, got := range map[string]error{
-			"too late":           l.RefusedBefore(noon.Add(keepEnding+1), "g1", again),
-			"of another group":   l.RefusedBefore(noon, "g2", again),
-			"of another program": l.RefusedBefore(noon, "g1", other(t)),
-			"of another host":    l.RefusedBefore(noon, "g1", host(t, 3, "receiver", 3)),
+		for who, got := range map[string]string{
+			"too late":           ended(noon.Add(keepEnding+1), "g1", again),
+			"of another group":   ended(noon, "g2", again),
+			"of another program": ended(noon, "g1", other(t)),
+			"of another host":    ended(noon, "g1", host(t, 3, "receiver", 3)),
 		} {
-			if got != nil {
-				t.Errorf("%s: a question %s: %v", name, who, got)
+			if got != "it waits" {
+				t.Errorf("%s: a question %s: %s", name, who, got)
 			}
 		}
+		if l.Forget("g1", other(t)); ended(noon, "g1", again) != c.want {
+			t.Errorf("%s: another program joins anew, and what this one is to hear is forgotten", name)
+		}
 		come(t, &l, again)
-		if err := l.RefusedBefore(noon, "g1", again); err != nil || again.Refusal() != nil {
-			t.Errorf("%s: it has come again: %v", name, err)
+		if got := ended(noon, "g1", again); got != "it waits" || again.Refusal() != nil {
+			t.Errorf("%s: it has come again: %s", name, got)
 		}
 	}
 }
@@ -270,6 +286,10 @@ func TestARefusalIsKeptForAWhile(t *testing.T) {
 func TestEndingsAreBounded(t *testing.T) {
 	var l Hall
 	h := func(last byte) *Host { return host(t, last, "receiver", 3) }
+	hears := func(name string, last byte) bool {
+		_, why := l.Ended(noon, name, h(last))
+		return why != nil
+	}
 	leaves := func(last byte, name string) {
 		t.Helper()
 		if _, _, _, err := l.Come(noon, name, h(last)); err != nil {
@@ -281,18 +301,18 @@ func TestEndingsAreBounded(t *testing.T) {
 	for i := range maxOfHost + 1 {
 		leaves(2, fmt.Sprint(i))
 	}
-	if l.RefusedBefore(noon, "g1", h(9)) == nil || l.RefusedBefore(noon, "0", h(2)) != nil || l.RefusedBefore(noon, "1", h(2)) == nil {
+	if !hears("g1", 9) || hears("0", 2) || !hears("1", 2) {
 		t.Error("a host has more than its share, or another one has lost its own")
 	}
 	for i := range maxEndings {
 		leaves(byte(10+i/maxOfHost), fmt.Sprint(i))
 	}
-	if n := len(l.ended); n != maxEndings || l.RefusedBefore(noon, "g1", h(9)) != nil {
+	if n := len(l.ended); n != maxEndings || hears("g1", 9) {
 		t.Errorf("%d endings are kept", n)
 	}
 	const third = 2 * maxOfHost // the first name of the third host, which has its share
 	leaves(12, "one more")
-	if n := len(l.ended); n != maxEndings || l.RefusedBefore(noon, fmt.Sprint(third), h(12)) != nil || l.RefusedBefore(noon, "0", h(10)) == nil {
+	if n := len(l.ended); n != maxEndings || hears(fmt.Sprint(third), 12) || !hears("0", 10) {
 		t.Errorf("%d are kept; a host with its share has pushed out what another one has, or keeps more", n)
 	}
 	if _, _, _, err := l.Come(noon.Add(keepEnding+1), "g1", h(9)); err != nil || len(l.ended) != 0 {
@@ -371,5 +391,42 @@ func TestAddressesThatNoGroupHas(t *testing.T) {
 		if _, err := ReadConfig(document); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// A host that waits elsewhere hears that it has left as one of the hall does, and is kept once.
+func TestAHostThatWaitsElsewhere(t *testing.T) {
+	var l Hall
+	h := host(t, 2, "receiver", 3)
+	for i := range 2 {
+		l.WaitsElsewhere(noon.Add(time.Duration(i)*time.Second), "g1", h)
+	}
+	at := noon.Add(keepEnding + time.Second)
+	if ended, why := l.Ended(at, "g1", h); !ended || why != nil || len(l.ended) != 1 {
+		t.Errorf("%v, %v, %d are kept", ended, why, len(l.ended))
+	}
+	l.HasLeft("g1", addr(2))
+	if _, why := l.Ended(at, "g1", h); why == nil {
+		t.Error("it does not hear that it has left")
+	}
+}
+
+// What has come to the hall is the hall's: a host that comes again is another one.
+func TestAHostIsOverOnce(t *testing.T) {
+	var l Hall
+	asked := host(t, 2, "receiver", 3)
+	first, again := asked.Anew(), asked.Anew()
+	come(t, &l, first)
+	l.Close(noon, l.Party("g1"), nil)
+	come(t, &l, again)
+	if !isOver(first) || isOver(again) || isOver(asked) || !first.Is(again) {
+		t.Error("it is over before it has waited, or is another program")
+	}
+	if again.role != asked.role {
+		t.Errorf("its role is %v", again.role)
+	}
+	l.Close(noon, l.Party("g1"), nil)
+	if !isOver(again) {
+		t.Error("it still waits")
 	}
 }

@@ -43,7 +43,7 @@ type Hall struct {
 type ending struct {
 	name string
 	host *Host
-	why  error // nil: its group was created, and it has not left that group
+	why  error // nil: its group was created, or it waits elsewhere for it
 	at   time.Time
 }
 
@@ -80,7 +80,7 @@ func (l *Hall) Come(now time.Time, name string, h *Host) (p *Party, there *Host,
 	h.last, h.asks = now, 1
 	l.Forget(name, h)
 	if at >= 0 { // its program has started again
-		l.end(now, name, p.Hosts[at], api.Errorf(api.Stale, "another program of %v joins group %s now, so this one cannot", h.IP, name))
+		l.end(now, name, p.Hosts[at], replaced(name, h.IP))
 		close(p.Hosts[at].over)
 		p.Hosts[at], p.Members = h, h.Members
 	} else {
@@ -179,15 +179,22 @@ func (l *Hall) Forget(name string, h *Host) {
 	l.ended = slices.DeleteFunc(l.ended, func(e ending) bool { return e.name == name && e.host.Is(h) })
 }
 
-// RefusedBefore returns why a host that asks again waits no more, if that happened between its two
-// questions: it was refused, or it has left the group that was created.
-func (l *Hall) RefusedBefore(now time.Time, name string, h *Host) error {
+// Ended says whether the waiting of a host that asks again has ended, between its two questions or
+// before, and why. nil: its group was created, or it waits elsewhere.
+func (l *Hall) Ended(now time.Time, name string, h *Host) (ended bool, why error) {
 	for _, e := range l.ended {
 		if e.name == name && e.host.Is(h) && now.Sub(e.at) <= keepEnding {
-			return e.why
+			return true, e.why
 		}
 	}
-	return nil
+	return false, nil
+}
+
+// WaitsElsewhere says that a host waits for its group, and not in the hall. If it leaves, it hears
+// so as a host of the hall does.
+func (l *Hall) WaitsElsewhere(now time.Time, name string, h *Host) {
+	l.Forget(name, h)
+	l.end(now, name, h, nil)
 }
 
 // expire removes the hosts that ask no more.
@@ -231,16 +238,28 @@ func (l *Hall) Close(now time.Time, p *Party, why error) {
 }
 
 // HasLeft says that a host has left its group, which may have been created since its last question.
-func (l *Hall) HasLeft(name string, ip netip.Addr) {
+func (l *Hall) HasLeft(name string, ip netip.Addr) { l.endAfter(name, ip, hasLeft(name, ip)) }
+
+// Replaced says that another program of a host has taken the place of the one before in its group,
+// which may have been created since the last question of that one.
+func (l *Hall) Replaced(name string, ip netip.Addr) { l.endAfter(name, ip, replaced(name, ip)) }
+
+// endAfter lets those programs of a host hear why they are not in a group that were refused nothing
+// before.
+func (l *Hall) endAfter(name string, ip netip.Addr, why error) {
 	for i := range l.ended {
 		if e := &l.ended[i]; e.name == name && e.host.IP == ip && e.why == nil {
-			e.why = hasLeft(name, ip)
+			e.why = why
 		}
 	}
 }
 
 func hasLeft(name string, ip netip.Addr) error {
 	return api.Errorf(api.Stale, "%v has left group %s; join it again to be in it", ip, name)
+}
+
+func replaced(name string, ip netip.Addr) error {
+	return api.Errorf(api.Stale, "another program of %v joins group %s now, so this one cannot", ip, name)
 }
 
 // at returns the index of the host with this IP, or -1.

@@ -31,12 +31,17 @@ type Host struct {
 	refusal error
 }
 
+// Anew returns the host as it has not waited yet. What has come to the hall stays the hall's.
+func (h *Host) Anew() *Host {
+	return &Host{IP: h.IP, HostRequest: h.HostRequest, role: h.role, over: make(chan struct{})}
+}
+
 // Over is closed when the host waits no more: its group was created or refused, it has left, or
 // another program of it has come.
 func (h *Host) Over() <-chan struct{} { return h.over }
 
-// Refusal returns why the host waits no more. nil: it waits, or its group was created, which it may
-// have left since then: RefusedBefore says so.
+// Refusal returns why the host waits no more. nil: it waits, or its group was created, and what
+// came after that is an ending of the hall.
 func (h *Host) Refusal() error { return h.refusal }
 
 // Is says whether two hosts are the same program, with the same queue pair. A program that starts
