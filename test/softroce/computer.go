@@ -86,6 +86,21 @@ func (c *computer) Run(ctx context.Context, args ...string) (string, error) {
 	return p.Stdout.String(), err
 }
 
+// died is an error if QEMU has exited although nobody cut the power. Mostly the kernel of the guest
+// has panicked, and then the console says why.
+func (c *computer) died() error {
+	m := c.machine()
+	if m == nil {
+		return nil
+	}
+	select {
+	case <-m.exited:
+		return fmt.Errorf("%s has died, and QEMU with it (%v); its console:\n%s", c.name, m.cmd.ProcessState, c.Console())
+	default:
+		return nil
+	}
+}
+
 // Console is the end of what the kernel of the guest printed, for the report of a failed story.
 func (c *computer) Console() string {
 	if m := c.machine(); m != nil {

@@ -5,6 +5,7 @@ package softroce
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,5 +122,28 @@ func testPowerOff(t *testing.T, ctx context.Context, l *Lab) {
 		t.Fatal(err)
 	}
 	t.Logf("booted again in %.1f s", time.Since(start).Seconds())
+	testRead(t, ctx, l)
+}
+
+// testPanic lets the kernel of a guest panic. Whoever revives the guests learns which has died and
+// why, and can use it again.
+func testPanic(t *testing.T, ctx context.Context, l *Lab) {
+	guest := l.Guests[1]
+	exited := guest.machine().exited
+	if _, err := guest.Run(ctx, "dash", "-c", "echo c >/proc/sysrq-trigger"); err == nil {
+		t.Fatal("the kernel should panic, and the command returned")
+	}
+	select {
+	case <-exited: // a little later than the guest's control stream ends
+	case <-ctx.Done():
+		t.Fatal("the kernel has panicked, and QEMU still runs")
+	}
+	err := l.Revive(ctx)
+	if err == nil || !strings.Contains(err.Error(), "guest 2 has died") || !strings.Contains(err.Error(), "Kernel panic") {
+		t.Errorf("guest 2 has died of a panic, and the error says: %v", err)
+	}
+	if err := l.Revive(ctx); err != nil {
+		t.Errorf("all guests should be on: %v", err)
+	}
 	testRead(t, ctx, l)
 }

@@ -106,6 +106,22 @@ func (l *Lab) bootAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Revive boots the guests that are off. A guest that has died is booted too, because otherwise
+// whatever follows would fail as well; the error names it and says why it died.
+func (l *Lab) Revive(ctx context.Context) error {
+	var errs []error
+	for _, g := range l.Guests {
+		if died := g.died(); died != nil {
+			errs = append(errs, died)
+			g.PowerOff()
+		}
+		if g.machine() == nil {
+			errs = append(errs, g.Boot(ctx))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Close powers all guests off and removes the lab.
 func (l *Lab) Close() error {
 	var errs []error

@@ -37,6 +37,7 @@ func TestLab(t *testing.T) {
 				{"mtu-1024", testMTU1024},
 				{"pause", testPause},
 				{"power-off", testPowerOff},
+				{"panic", testPanic},
 			} {
 				t.Run(story.name, func(t *testing.T) { story.run(t, testContext(t, storyLimit), l) })
 			}

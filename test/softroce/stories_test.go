@@ -234,13 +234,10 @@ func (s *stage) finish(t *testing.T, before count) {
 	}
 }
 
-// restore boots guests that are off. It starts the daemon if a story has failed and left no daemon.
-func (s *stage) restore(ctx context.Context) (err error) {
-	for _, guest := range s.Guests {
-		if guest.machine() == nil {
-			err = errors.Join(err, guest.Boot(ctx))
-		}
-	}
+// restore boots guests that are off or have died. It starts the daemon if a story has failed and
+// left no daemon.
+func (s *stage) restore(ctx context.Context) error {
+	err := s.Revive(ctx)
 	select {
 	case <-s.daemon.exited:
 		return errors.Join(err, s.Start(ctx))
