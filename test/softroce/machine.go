@@ -108,7 +108,7 @@ func diskArgs(path string) []string {
 // software emulation omits memory barriers, and a virtio ring stalls for ever after some ten
 // thousand packets.
 func qemuArgs(guestImage image.Image, accel string, h hardware) []string {
-	options, more := kernelOptions, []string{"-no-reboot"}
+	options, more := kernelOptions+" oops=panic", []string{"-no-reboot"} // a guest with a dead thread ends at once
 	if guestImage.Disk != "" {
 		options, more = kernelOptions+diskOptions, diskArgs(guestImage.Disk)
 	}
