@@ -218,9 +218,9 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 		return nil, err
 	}
 	if at >= 0 { // its program has started again
-		h.mu.Lock()
-		h.hall.Replaced(name, host.IP)
-		h.mu.Unlock()
+		if err := h.replace(ctx, name, host); err != nil {
+			return nil, err
+		}
 		gone, err := h.remove(ctx, name, &g.Members[at])
 		if err != nil || gone {
 			return nil, err
@@ -251,6 +251,28 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 	}
 	h.c.Log.Info("a host has joined", zap.String("group", name), zap.Stringer("host", host.IP))
 	return &g, nil
+}
+
+// replace says that a program takes the place of another one of its host. While the group is being
+// created, nobody is told yet that it is there, so that one could not be told either.
+func (h *Hosts) replace(ctx context.Context, name string, host *gather.Host) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if party := h.hall.Party(name); party != nil && party.Closed {
+		created := party.Hosts[0].Over()
+		h.mu.Unlock()
+		select {
+		case <-created:
+		case <-ctx.Done():
+		}
+		h.mu.Lock()
+		if ctx.Err() != nil {
+			return givenUp(ctx)
+		}
+	}
+	h.hall.Forget(name, host)
+	h.hall.Replaced(name, host.IP)
+	return nil
 }
 
 // confirm records that a member's QP is ready. A source needs no confirmation.
@@ -285,8 +307,9 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	case !ended || after == nil:
 	case after.State == api.HostEnded: // it was a member, and hears what the others hear
 		return nil, after.HostGroup, nil
-	default: // the others make the group anew without those that have not heard of it
-		return nil, api.HostGroup{}, api.Errorf(api.Stale, "%v has left, and group %s could not be without it; join it again", after.without, name)
+	default: // the others make the group anew when one of them sends, and say this number of members
+		return nil, api.HostGroup{}, api.Errorf(api.Stale, "%v has left, and group %s could not be without it; join it again, with %d members",
+			after.without, name, len(after.members))
 	}
 	if err := h.roomFor(host.IP); err != nil {
 		return nil, api.HostGroup{}, err
@@ -486,7 +509,7 @@ func (h *Hosts) leaving(ctx context.Context, host netip.Addr, name string) (g *a
 	h.mu.Lock()
 	closed, waited := h.hall.Leave(time.Now(), name, host)
 	h.mu.Unlock()
-	if _, err := h.c.Group(name); waited && err != nil { // else the group has come by another way
+	if _, err := h.c.Group(name); waited && err != nil { // else a group of that name has come by another way
 		return nil, nil, nil, nil
 	}
 	if closed != nil { // its group is being created
@@ -512,11 +535,14 @@ func (h *Hosts) leaving(ctx context.Context, host netip.Addr, name string) (g *a
 	if err == nil {
 		err = ours(&there)
 	}
-	if err != nil {
-		return nil, nil, nil, err
-	}
 	at := slices.IndexFunc(there.Members, func(m api.Member) bool { return m.IP == host.String() })
-	if at < 0 {
+	switch {
+	case waited && (err != nil || at < 0): // a group of that name that is not this host's
+		unlock()
+		return nil, nil, nil, nil
+	case err != nil:
+		return nil, nil, nil, err
+	case at < 0:
 		return nil, nil, nil, api.Errorf(api.NotFound, "%v is not in group %s", host, name)
 	}
 	return &there, &there.Members[at], unlock, nil

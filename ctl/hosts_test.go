@@ -7,13 +7,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/gather"
 	"github.com/rocast/rocast/internal/testlab"
 )
@@ -485,8 +488,22 @@ func TestAGroupThatComesByAnotherWay(t *testing.T) {
 	if err != nil || a.State != api.HostGathering {
 		t.Fatalf("%+v, %v", a, err)
 	}
+	for _, name := range []string{"open", "shut"} { // others wait for these, and leave when they have come
+		if _, err := h.Join(over, addr("10.77.0.8"), name, asks("10.77.0.8", "receiver", 3), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
 	w.create(t, anotherGroup("open", 101)+"hosts: true\n")
+	w.create(t, anotherGroup("shut", 102))
 	before := w.members(t, "open")
+	for _, name := range []string{"open", "shut"} {
+		if err := h.Leave(t.Context(), addr("10.77.0.8"), name); err != nil || w.members(t, name) != before {
+			t.Errorf("%s: a host leaves that only waited: %v, members %s", name, err, w.members(t, name))
+		}
+		if err := h.Leave(t.Context(), addr("10.77.0.8"), name); err == nil {
+			t.Errorf("%s: it leaves twice", name)
+		}
+	}
 	if a, err := h.Join(t.Context(), nine, "open", r, a.Version); err != nil || a.State != api.HostRunning || w.members(t, "open") != before+" 9" {
 		t.Errorf("%+v, %v, members %s", a, err, w.members(t, "open"))
 	}
@@ -519,6 +536,102 @@ func TestAProgramThatWasReplacedBeforeItHadHeard(t *testing.T) {
 	now.Ready = true
 	if a, err := h.Join(over, two, "g1", now, ""); err != nil || a.State != api.HostRunning {
 		t.Errorf("the program that is a member: %+v, %v", a, err)
+	}
+}
+
+// untracked calls a function where control has seen the next hops of a group that it creates.
+type untracked struct {
+	*ctltest.Hops
+	then func()
+}
+
+func (u untracked) Untrack(addr netip.Addr) {
+	u.then()
+	u.Hops.Untrack(addr)
+}
+
+// A program takes the place of another one, and the group ends with that, while the group is being
+// created: all hear so.
+func TestAProgramIsReplacedWhileItsGroupIsCreated(t *testing.T) {
+	synctest.Test(t, replacedWhileItsGroupIsCreated)
+}
+
+func replacedWhileItsGroupIsCreated(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	seen := map[string]string{}
+	ask := func(ip, role string) (api.HostGroup, error) {
+		a, err := h.Join(over, addr(ip), "g1", asks(ip, role, 3), seen[ip])
+		seen[ip] = a.Version
+		return a, err
+	}
+	for ip, role := range map[string]string{"10.77.0.1": "source", "10.77.0.2": "receiver"} {
+		if _, err := ask(ip, role); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := asks("10.77.0.1", "source", 3)
+	again.QPN = 999
+	other := make(chan joining, 1)
+	var asked atomic.Bool
+	w.NextHops = untracked{w.hops, func() {
+		if asked.Swap(true) {
+			return
+		}
+		go func() { // the group is there, and those who wait do not know yet
+			var j joining
+			j.group, j.err = h.Join(t.Context(), addr("10.77.0.1"), "g1", again, "")
+			other <- j
+		}()
+		synctest.Wait() // it waits until the group is created, or has an answer
+	}}
+	if a, err := ask("10.77.0.3", "receiver"); err != nil || a.State != api.HostRunning {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if j := <-other; j.err != nil || j.group.State != api.HostGathering {
+		t.Errorf("the other program: %+v", j)
+	}
+	if a, err := ask("10.77.0.2", "receiver"); err != nil || a.State != api.HostEnded {
+		t.Errorf("a receiver: %+v, %v", a, err)
+	}
+	if a, err := ask("10.77.0.1", "source"); kindOf(err) != api.Stale {
+		t.Errorf("the program that was replaced: %+v, %v", a, err)
+	}
+}
+
+// A program whose earlier group was removed takes the place of another one in the next group, which
+// ends with that. It waits for another group then.
+func TestAProgramThatReplacesIsNotReplaced(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "g1", "source", "receiver")
+	if err := w.Remove("g1"); err != nil {
+		t.Fatal(err)
+	}
+	two, other := asks("10.77.0.2", "receiver", 2), asks("10.77.0.2", "receiver", 2)
+	other.QPN = 999
+	source := h.join(t, "g1", "10.77.0.1", asks("10.77.0.1", "source", 2))
+	h.came(t, "g1", "10.77.0.1")
+	outcome(t, h.join(t, "g1", "10.77.0.2", other))
+	outcome(t, source)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	waits := make(chan joining, 1)
+	go func() {
+		var j joining
+		j.group, j.err = h.Join(ctx, addr("10.77.0.2"), "g1", two, "what it has seen")
+		waits <- j
+	}()
+	testlab.Eventually(t, testlab.Patience, "it waits, or is refused", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return len(waits) > 0 || h.hall.Party("g1") != nil
+	}, nil)
+	cancel()
+	if j := <-waits; j.err != nil || j.group.State != api.HostGathering {
+		t.Errorf("%+v", j)
 	}
 }
 

@@ -152,14 +152,23 @@ static bool understand(struct rocast_group *group, const char *answer)
 
 static int refused(const struct rocast_group *group, const struct question *question)
 {
-	const char *answer, *error;
-	char kind[32], text[400];
+	const char *answer;
+	char text[400];
 
 	(void)status_of(question, &answer);
-	error = json_member(answer, "error");
-	json_text(json_member(error, "kind"), kind, sizeof(kind));
-	json_text(json_member(error, "message"), text, sizeof(text));
+	json_text(json_member(json_member(answer, "error"), "message"), text, sizeof(text));
 	return fail(ROCAST_EREFUSED, "the box refuses group %s: %s", group->name, text);
+}
+
+/* Says whether the box refuses for a reason of this kind. */
+static bool refused_as(const struct question *question, const char *kind)
+{
+	const char *answer;
+	char text[32];
+
+	(void)status_of(question, &answer);
+	json_text(json_member(json_member(answer, "error"), "kind"), text, sizeof(text));
+	return strcmp(text, kind) == 0;
 }
 
 /* Asks until the group runs, or with ready until it is clear to send. */
@@ -190,6 +199,7 @@ static int ask_until(struct rocast_group *group, bool ready, int64_t deadline)
 		if (status != 200) {
 			int error = refused(group, &question);
 
+			group->outside = refused_as(&question, "stale") || (ready && refused_as(&question, "not-found"));
 			forget(&question);
 			return error;
 		}
@@ -221,6 +231,7 @@ int join_group(struct rocast_group *group, int64_t deadline)
 	union address ip;
 	int error;
 
+	group->outside = false;
 	group->psn = random_psn();
 	group->send_psn = random_psn();
 	if (wanted == 0 || wanted > largest_mtu(group->host))
@@ -240,10 +251,13 @@ int join_group(struct rocast_group *group, int64_t deadline)
 
 		/*
 		 * A source that cannot return goes on by single connections: its receivers must not hear
-		 * that it has left.
+		 * that it has left. A host leaves, not a program: if this one is outside, another program
+		 * of the host may be in the group.
 		 */
-		(void)tell_box(group, "DELETE", group->role == ROCAST_SOURCE && group->returning ? "?whole=1" : "", NULL, now_ms() + ASK_AGAIN_MS, &question);
-		forget(&question);
+		if (!group->outside) {
+			(void)tell_box(group, "DELETE", group->role == ROCAST_SOURCE && group->returning ? "?whole=1" : "", NULL, now_ms() + ASK_AGAIN_MS, &question);
+			forget(&question);
+		}
 		group->mtu = wanted;
 		end_multicast(group);
 		return error;

@@ -405,8 +405,14 @@ func TestAHostThatWaitsElsewhere(t *testing.T) {
 	if ended, why := l.Ended(at, "g1", h); !ended || why != nil || len(l.ended) != 1 {
 		t.Errorf("%v, %v, %d are kept", ended, why, len(l.ended))
 	}
+	other := host(t, 2, "receiver", 3)
+	other.QPN = 500
+	l.WaitsElsewhere(at, "g1", other)
+	if _, why := l.Ended(at, "g1", h); why == nil || !strings.HasPrefix(why.Error(), "another program of 10.77.0.2") {
+		t.Errorf("another program of it waits now: %v", why)
+	}
 	l.HasLeft("g1", addr(2))
-	if _, why := l.Ended(at, "g1", h); why == nil {
+	if _, why := l.Ended(at, "g1", other); why == nil {
 		t.Error("it does not hear that it has left")
 	}
 }

@@ -190,10 +190,11 @@ func (l *Hall) Ended(now time.Time, name string, h *Host) (ended bool, why error
 	return false, nil
 }
 
-// WaitsElsewhere says that a host waits for its group, and not in the hall. If it leaves, it hears
-// so as a host of the hall does.
+// WaitsElsewhere says that a host waits for its group, and not in the hall. If it leaves, or
+// another program of it comes, it hears so as in the hall.
 func (l *Hall) WaitsElsewhere(now time.Time, name string, h *Host) {
 	l.Forget(name, h)
+	l.Replaced(name, h.IP)
 	l.end(now, name, h, nil)
 }
 

@@ -24,13 +24,18 @@ type fixedHosts struct {
 
 func (b *fixedHosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var own struct {
-		Port int `json:"port"`
+		Port  int  `json:"port"`
+		Ready bool `json:"ready"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&own)
 	ip, _, _ := net.SplitHostPort(r.RemoteAddr)
 	name := strings.TrimPrefix(r.URL.Path, "/v1/hosts/")
 	if r.Method == http.MethodDelete {
 		b.remove(w, ip, name, r.URL.RawQuery)
+		return
+	}
+	if kind := map[string]string{"stale": "stale", "replaced": "not-found", "full": "unavailable"}[name]; kind != "" && (own.Ready || name != "replaced") {
+		http.Error(w, fmt.Sprintf(`{"error":{"kind":%q,"message":"as %s as it is"}}`, kind, name), http.StatusConflict)
 		return
 	}
 	for {
@@ -159,4 +164,14 @@ received 1, failed 1; 127.0.0.1 says that group g6 has ended
 func TestAGroupThatNobodyMayEnd(t *testing.T) {
 	playGroups(t, "refused", "end: the box refuses group operators: group operators was not made by hosts",
 		"127.0.0.1 operators whole=1&tell=1, 127.0.0.1 operators")
+}
+
+// A program that is refused leaves, so that nobody waits for its host, unless the box has said that
+// the program is not in the group: then another program of the host may be, which would leave.
+func TestAProgramThatIsNotInItsGroupDoesNotLeaveIt(t *testing.T) {
+	playGroups(t, "outside", `
+stale: the box refuses group stale: as stale as it is
+replaced: the box refuses group replaced: as replaced as it is
+full: the box refuses group full: as full as it is
+`, "127.0.0.1 full")
 }

@@ -9,6 +9,7 @@
  *                    a member that the source sends to, and g6 by one of two; prints what the others
  *                    hear
  *   groups refused   is in a group that the box lets nobody end; prints what it hears
+ *   groups outside   joins groups that the box refuses for several reasons; prints what it hears
  */
 #include <poll.h>
 #include <pthread.h>
@@ -37,6 +38,16 @@ static struct rocast_group *join(int host, const char *name, enum rocast_role ro
 		exit(2);
 	}
 	return group;
+}
+
+static void be_refused(const char *name)
+{
+	struct rocast_membership wanted = {
+		.name = name, .role = ROCAST_RECEIVER, .members = 2, .regions = &memories[0], .region_count = 1, .send_depth = DEPTH, .receive_depth = DEPTH,
+	};
+	struct rocast_group *group;
+
+	printf("%s: %s\n", name, rocast_join(hosts[0], &wanted, &group) ? rocast_message() : "ok");
 }
 
 static void begin(void)
@@ -250,6 +261,10 @@ int main(int argc, char **argv)
 		end_by_source();
 		end_by_receiver("g5", 1);
 		end_by_receiver("g6", 2);
+	} else if (strcmp(argv[1], "outside") == 0) {
+		be_refused("stale");
+		be_refused("replaced");
+		be_refused("full");
 	} else {
 		say("end", rocast_end(join(0, "operators", ROCAST_SOURCE)));
 	}
