@@ -254,7 +254,7 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 }
 
 // replace says that a program takes the place of another one of its host. While the group is being
-// created, nobody is told yet that it is there, so that one could not be told either.
+// created, the hall does not know yet how the waiting of its hosts ends, so replace waits for that.
 func (h *Hosts) replace(ctx context.Context, name string, host *gather.Host) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -303,13 +303,9 @@ func (h *Hosts) wait(ctx context.Context, name string, host *gather.Host, ip net
 	if err != nil {
 		return nil, api.HostGroup{}, err
 	}
-	switch after := h.leftOf(name, host.IP); {
-	case !ended || after == nil:
-	case after.State == api.HostEnded: // it was a member, and hears what the others hear
-		return nil, after.HostGroup, nil
-	default: // the others make the group anew when one of them sends, and say this number of members
-		return nil, api.HostGroup{}, api.Errorf(api.Stale, "%v has left, and group %s could not be without it; join it again, with %d members",
-			after.without, name, len(after.members))
+	if after := h.leftOf(name, host.IP); ended && after != nil {
+		answer, err := after.unheard()
+		return nil, answer, err
 	}
 	if err := h.roomFor(host.IP); err != nil {
 		return nil, api.HostGroup{}, err
@@ -634,6 +630,16 @@ func (h *Hosts) leftOf(name string, host netip.Addr) *leftGroup {
 		return g
 	}
 	return nil
+}
+
+// unheard answers a member that had not heard of the group before it ended. If the others make the
+// group anew when one of them sends, they say how many they are.
+func (g *leftGroup) unheard() (api.HostGroup, error) {
+	if g.State == api.HostEnded {
+		return g.HostGroup, nil
+	}
+	return api.HostGroup{}, api.Errorf(api.Stale, "%v has left, and group %s could not be without it; join it again, with %d members",
+		g.without, g.Name, len(g.members))
 }
 
 // withoutGroup answers a member whose group has ended, with those that are left, as soon as that is

@@ -437,6 +437,21 @@ func TestAQuestionOutlivesItsGroup(t *testing.T) {
 	}
 }
 
+// leftAndJoinsAgain lets 10.77.0.1 leave a group that the two others can make anew, and join again.
+// It returns what the host hears then.
+func (h *Hosts) leftAndJoinsAgain(t *testing.T, over context.Context, r api.HostRequest) api.HostGroup {
+	t.Helper()
+	h.together(t, "g1", "both", "both", "both")
+	if err := h.Leave(t.Context(), addr("10.77.0.1"), "g1"); err != nil {
+		t.Fatal(err)
+	}
+	a, err := h.Join(over, addr("10.77.0.1"), "g1", r, "")
+	if err != nil || a.State != api.HostGathering {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	return a
+}
+
 // A host that waits for those who make its group anew leaves: it hears so, and is no member when
 // they have, before it joins again.
 func TestAHostLeavesThatWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
@@ -444,15 +459,8 @@ func TestAHostLeavesThatWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 	h := NewHosts(w.Controller, hostsConfig)
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	h.together(t, "g1", "both", "both", "both")
 	one, r := addr("10.77.0.1"), asks("10.77.0.1", "both", 3)
-	if err := h.Leave(t.Context(), one, "g1"); err != nil {
-		t.Fatal(err)
-	}
-	a, err := h.Join(over, one, "g1", r, "")
-	if err != nil || a.State != api.HostGathering {
-		t.Fatalf("%+v, %v", a, err)
-	}
+	a := h.leftAndJoinsAgain(t, over, r)
 	if err := h.Leave(t.Context(), one, "g1"); kindOf(err) != api.NotFound {
 		t.Errorf("it leaves: %v", err)
 	}
@@ -668,17 +676,10 @@ func TestAHostThatLeftWaitsForThoseThatMakeTheGroupAnew(t *testing.T) {
 	h := NewHosts(newWorld(t).Controller, hostsConfig)
 	over, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()
-	h.together(t, "g1", "both", "both", "both")
-	one, r := addr("10.77.0.1"), asks("10.77.0.1", "both", 3)
-	if err := h.Leave(t.Context(), one, "g1"); err != nil {
-		t.Fatal(err)
-	}
-	a, err := h.Join(over, one, "g1", r, "")
-	for range 2 {
-		if err != nil || a.State != api.HostGathering {
-			t.Errorf("%+v, %v", a, err)
-		}
-		a, err = h.Join(over, one, "g1", r, a.Version)
+	r := asks("10.77.0.1", "both", 3)
+	a := h.leftAndJoinsAgain(t, over, r)
+	if a, err := h.Join(over, addr("10.77.0.1"), "g1", r, a.Version); err != nil || a.State != api.HostGathering {
+		t.Errorf("%+v, %v", a, err)
 	}
 }
 

@@ -178,7 +178,6 @@ struct rocast_group {
 	bool broken; /* no way is left */
 	bool ended;  /* because the source has left, or a member has ended it; reason says so */
 	bool dying;  /* the group's queue pair is being ended: its errors are no news */
-	bool outside; /* the box has said that this program is not in the group */
 	bool failed; /* an operation has failed, so the way is left */
 	bool returning, rejoin;
 	int64_t progress_at, looked_at, multicast_since, try_at;

@@ -171,8 +171,11 @@ static bool refused_as(const struct question *question, const char *kind)
 	return strcmp(text, kind) == 0;
 }
 
-/* Asks until the group runs, or with ready until it is clear to send. */
-static int ask_until(struct rocast_group *group, bool ready, int64_t deadline)
+/*
+ * Asks until the group runs, or with ready until it is clear to send. Sets outside if the box says
+ * that this program is not in the group.
+ */
+static int ask_until(struct rocast_group *group, bool ready, int64_t deadline, bool *outside)
 {
 	group->version[0] = '\0';
 	for (;;) {
@@ -199,7 +202,7 @@ static int ask_until(struct rocast_group *group, bool ready, int64_t deadline)
 		if (status != 200) {
 			int error = refused(group, &question);
 
-			group->outside = refused_as(&question, "stale") || (ready && refused_as(&question, "not-found"));
+			*outside = refused_as(&question, "stale") || (ready && refused_as(&question, "not-found"));
 			forget(&question);
 			return error;
 		}
@@ -228,10 +231,10 @@ static unsigned largest_mtu(const struct rocast *host)
 int join_group(struct rocast_group *group, int64_t deadline)
 {
 	unsigned wanted = group->mtu;
+	bool outside = false;
 	union address ip;
 	int error;
 
-	group->outside = false;
 	group->psn = random_psn();
 	group->send_psn = random_psn();
 	if (wanted == 0 || wanted > largest_mtu(group->host))
@@ -239,13 +242,13 @@ int join_group(struct rocast_group *group, int64_t deadline)
 	/* One more than the program's operations: the probe. */
 	if (!(group->qp = new_qp(group->host, group->cq, group->srq, group->send_depth + 1)))
 		return fail(ROCAST_EDEVICE, "no queue pair can be made (%s)", strerror(errno));
-	error = ask_until(group, false, deadline);
+	error = ask_until(group, false, deadline, &outside);
 	if (!error && !parse_ip(group->ip, &ip))
 		error = fail(ROCAST_EBOX, "the box says the group's IP is \"%s\"; run the same version of rocast on both", group->ip);
 	if (!error)
 		error = connect_qp(group->host, group->qp, &ip, group->qpn, group->psn, group->send_psn, group->mtu);
 	if (!error)
-		error = ask_until(group, true, deadline);
+		error = ask_until(group, true, deadline, &outside);
 	if (error) {
 		struct question question;
 
@@ -254,7 +257,7 @@ int join_group(struct rocast_group *group, int64_t deadline)
 		 * that it has left. A host leaves, not a program: if this one is outside, another program
 		 * of the host may be in the group.
 		 */
-		if (!group->outside) {
+		if (!outside) {
 			(void)tell_box(group, "DELETE", group->role == ROCAST_SOURCE && group->returning ? "?whole=1" : "", NULL, now_ms() + ASK_AGAIN_MS, &question);
 			forget(&question);
 		}

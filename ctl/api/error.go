@@ -14,7 +14,7 @@ const (
 	Forbidden   Kind = "forbidden"   // the caller may not do this
 	NotFound    Kind = "not-found"   // the named object does not exist
 	Exists      Kind = "exists"      // an object with this name or address already exists
-	Stale       Kind = "stale"       // a later version of the request came before, or the host has left meanwhile
+	Stale       Kind = "stale"       // a later version of the request came before, or the host or its program is not in the group any more
 	TooLarge    Kind = "too-large"   // the body is longer than allowed
 	Unavailable Kind = "unavailable" // something that the daemon needs does not answer
 	Internal    Kind = "internal"    // the daemon or the kernel failed

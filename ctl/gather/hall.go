@@ -17,9 +17,9 @@ const (
 	maxOfHost  = 64
 	// Patience is how long a host counts that asks no more. Hosts ask again every api.MaxEventWait.
 	Patience = 10 * time.Second
-	// keepEnding, from when a host's waiting ended, is much longer than it takes from an answer to
-	// its next question. Each host has at most maxOfHost endings, because it can come and leave by
-	// any number of names, and all together have maxEndings.
+	// keepEnding is how long the hall keeps how a host's waiting ended. That is much longer than a
+	// host takes from an answer to its next question. Each host has at most maxOfHost endings,
+	// because it can come and leave by any number of names, and all together have maxEndings.
 	keepEnding = 10 * time.Second
 	maxEndings = 4096
 )
