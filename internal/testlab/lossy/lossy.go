@@ -1,6 +1,6 @@
-// Package lossy makes a link lose RoCE packets in both directions, at random from a seed. Two small
-// programs at one end of the link do so: XDP for packets that arrive, tc for packets that leave.
-// Other traffic passes.
+// Package lossy makes a link lose RoCE packets in both directions, at random from a seed, of
+// IPv4 and IPv6, with a VLAN tag and without. Two small programs at one end of the link do so: XDP
+// for packets that arrive, tc for packets that leave. Other traffic passes.
 //
 // The loss is random, and not every Nth packet: a source that resends rounds of a fixed length
 // would lose the same packet each time.
@@ -152,13 +152,23 @@ func fragsFlag(kind ebpf.ProgramType) uint32 {
 	return 0
 }
 
-// instructions throws the dice for untagged IPv4 packets to UDP port 4791. All others pass.
+// What the programs look for, as loaded little-endian. The flags and the fragment offset of an IPv4
+// header are not looked at: no NIC fragments RoCE.
+const (
+	roceDstPort   = 0xb712
+	etherTypeIPv4 = 0x0008
+	etherTypeIPv6 = 0xdd86
+	etherTypeVLAN = 0x0081
+	protocolUDP   = 17
+)
+
+// instructions throws the dice for packets to UDP port 4791, of IPv4 without options and of IPv6
+// without extension headers, with or without a VLAN tag. All others pass.
 func instructions(kind ebpf.ProgramType, mapFD int) asm.Instructions {
 	data, dataEnd, pass, drop := int16(0), int16(4), int32(2), int32(1) // struct xdp_md, XDP_PASS, XDP_DROP
 	if kind == ebpf.SchedCLS {
 		data, dataEnd, pass, drop = 76, 80, 0, 2 // struct __sk_buff, TC_ACT_OK, TC_ACT_SHOT
 	}
-	const roceDstPort, etherTypeIPv4, udp = 0xb712, 0x0008, 17 // as loaded little-endian
 	return asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, data, asm.Word),
 		asm.LoadMem(asm.R3, asm.R1, dataEnd, asm.Word),
@@ -166,11 +176,28 @@ func instructions(kind ebpf.ProgramType, mapFD int) asm.Instructions {
 		asm.Add.Imm(asm.R4, 42),
 		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 12, asm.Half),
+		asm.JNE.Imm(asm.R5, etherTypeVLAN, "untagged"),
+		asm.LoadMem(asm.R5, asm.R2, 16, asm.Half),
+		asm.Add.Imm(asm.R2, 4), // what follows the tag is where it is in an untagged frame
+
+		asm.JEq.Imm(asm.R5, etherTypeIPv6, "IPv6").WithSymbol("untagged"),
 		asm.JNE.Imm(asm.R5, etherTypeIPv4, "pass"),
+		asm.Mov.Reg(asm.R4, asm.R2),
+		asm.Add.Imm(asm.R4, 42),
+		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 23, asm.Byte),
-		asm.JNE.Imm(asm.R5, udp, "pass"),
+		asm.JNE.Imm(asm.R5, protocolUDP, "pass"),
 		asm.LoadMem(asm.R5, asm.R2, 36, asm.Half),
-		asm.JNE.Imm(asm.R5, roceDstPort, "pass"),
+		asm.Ja.Label("port"),
+
+		asm.Mov.Reg(asm.R4, asm.R2).WithSymbol("IPv6"),
+		asm.Add.Imm(asm.R4, 62),
+		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 20, asm.Byte),
+		asm.JNE.Imm(asm.R5, protocolUDP, "pass"),
+		asm.LoadMem(asm.R5, asm.R2, 56, asm.Half),
+
+		asm.JNE.Imm(asm.R5, roceDstPort, "pass").WithSymbol("port"),
 
 		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
 		asm.LoadMapPtr(asm.R1, mapFD),

@@ -1,13 +1,19 @@
 package lossy
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
+	"github.com/rocast/rocast/roce"
 )
 
 // Of RoCE packets about the given share is lost in each direction. Other packets pass.
@@ -18,23 +24,38 @@ func TestALinkLosesItsShareOfRoCEPackets(t *testing.T) {
 		1_000_000: {2000, 2000},
 	} {
 		for _, first := range []int{perMillion, 1_000_000 - perMillion} {
-			t.Run(fmt.Sprintf("%d, first %d", perMillion, first), func(t *testing.T) { loses(t, first, perMillion, bounds.least, bounds.most) })
+			for family, f := range families {
+				t.Run(fmt.Sprintf("%s, %d, first %d", family, perMillion, first), func(t *testing.T) {
+					f.loses(t, first, perMillion, bounds.least, bounds.most)
+				})
+			}
 		}
 	}
 }
 
+// family is an address family, with the addresses of both ends of a link.
+type family struct {
+	left, right string
+	bits        int
+}
+
+var families = map[string]family{
+	"IPv4": {"10.0.0.1", "10.0.0.2", 24},
+	"IPv6": {"fd00::1", "fd00::2", 64},
+}
+
 // loses expects that a link loses so many of 2000 packets. At first it loses another share.
-func loses(t *testing.T, first, perMillion, least, most int) {
+func (f family) loses(t *testing.T, first, perMillion, least, most int) {
 	const packets = 2000
-	a, b := netns.New(t), netns.New(t)
+	a, b := f.namespace(t), f.namespace(t)
 	left, right := netns.Veth(t, a, "p0", b, "p1", netns.VethOptions{})
 	for _, c := range []struct {
 		end  netns.Link
 		ip   string
 		peer netns.Link
 		far  string
-	}{{left, "10.0.0.1", right, "10.0.0.2"}, {right, "10.0.0.2", left, "10.0.0.1"}} {
-		if err := c.end.AddAddress(c.ip + "/24"); err != nil {
+	}{{left, f.left, right, f.right}, {right, f.right, left, f.left}} {
+		if err := c.end.AddAddress(fmt.Sprintf("%s/%d", c.ip, f.bits)); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.end.AddNeighbour(c.far, c.peer.MAC); err != nil {
@@ -58,7 +79,7 @@ func loses(t *testing.T, first, perMillion, least, most int) {
 		return [2]uint64{in, out}[direction]
 	}
 	for _, port := range []string{"4791", "4790"} {
-		l, r := listen(t, a, "10.0.0.1:"+port), listen(t, b, "10.0.0.2:"+port)
+		l, r := listen(t, a, net.JoinHostPort(f.left, port)), listen(t, b, net.JoinHostPort(f.right, port))
 		for direction, way := range [2][2]*net.UDPConn{{l, r}, {r, l}} {
 			before := lost(direction)
 			arrived := transfer(t, way[0], way[1], packets, func() int { return int(lost(direction) - before) })
@@ -75,6 +96,82 @@ func loses(t *testing.T, first, perMillion, least, most int) {
 	}
 }
 
+func (f family) namespace(t *testing.T) *netns.NS {
+	n := netns.New(t)
+	if err := n.Sysctl("net.ipv6.conf.default.disable_ipv6", "0"); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Frames whose tag is in the frame are lost like all others; frames that are too short for what
+// their EtherType says are not.
+func TestTaggedFramesAreLost(t *testing.T) {
+	a, b := netns.New(t), netns.New(t)
+	left, right := netns.Veth(t, a, "p0", b, "p1", netns.VethOptions{})
+	link, err := Attach(right, 7, 1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = link.Close() })
+	addr4, addr6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
+	roce4 := roce.AppendIPv4UDP(nil, &roce.IPUDP{Src: addr4, Dst: addr4}, 28)
+	roce6 := roce.AppendIPv6UDP(nil, &roce.IPUDP{Src: addr6, Dst: addr6}, 28)
+	other6 := bytes.Clone(roce6)
+	other6[43]-- // another UDP port
+	for _, c := range []struct {
+		name      string
+		tagged    bool
+		etherType uint16
+		packet    []byte
+		lost      uint64
+	}{
+		{"IPv4", false, 0x0800, roce4, 1}, {"IPv4, tagged", true, 0x0800, roce4, 1},
+		{"IPv6", false, 0x86DD, roce6, 1}, {"IPv6, tagged", true, 0x86DD, roce6, 1},
+		{"IPv6, another port", false, 0x86DD, other6, 0}, {"IPv6, another port, tagged", true, 0x86DD, other6, 0},
+		{"IPv6, cut", false, 0x86DD, roce6[:47], 0}, {"IPv6, cut, tagged", true, 0x86DD, roce6[:47], 0},
+		{"IPv4, cut, tagged", true, 0x0800, roce4[:27], 0},
+	} {
+		frame := roce.AppendEthernet(nil, roce.MAC(right.MAC), roce.MAC(left.MAC), c.etherType)
+		if c.tagged {
+			frame = roce.AppendVLAN(nil, roce.MAC(right.MAC), roce.MAC(left.MAC), 77, c.etherType)
+		}
+		frame = append(frame, c.packet...)
+		for direction, from := range []netns.Link{left, right} {
+			lost := func() uint64 {
+				in, out, err := link.Lost()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return [2]uint64{in, out}[direction]
+			}
+			before := lost()
+			sendRaw(t, from, frame)
+			// A second packet, which is lost for certain, shows that the first one was seen.
+			sendRaw(t, from, append(roce.AppendEthernet(nil, roce.MAC(right.MAC), roce.MAC(left.MAC), 0x0800), roce4...))
+			testlab.Eventually(t, testlab.Patience, "the second packet is lost", func() bool { return lost() > before+c.lost }, nil)
+			if n := lost() - before; n != c.lost+1 {
+				t.Errorf("%s, direction %d: %d packets were lost", c.name, direction, n)
+			}
+		}
+	}
+}
+
+func sendRaw(t *testing.T, from netns.Link, frame []byte) {
+	t.Helper()
+	err := from.NS.Do(func() error {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: from.Index})
+	})
+	if err != nil && !errors.Is(err, unix.ENOBUFS) { // it says that the frame was lost at once
+		t.Fatal(err)
+	}
+}
+
 // More than everything, and less than nothing, cannot be lost.
 func TestAShareThatIsNoShareIsRefused(t *testing.T) {
 	for _, perMillion := range []int{-1, 1_000_001} {
@@ -87,7 +184,7 @@ func TestAShareThatIsNoShareIsRefused(t *testing.T) {
 func listen(t *testing.T, ns *netns.NS, address string) *net.UDPConn {
 	t.Helper()
 	var conn net.PacketConn
-	if err := ns.Do(func() (err error) { conn, err = net.ListenPacket("udp4", address); return err }); err != nil {
+	if err := ns.Do(func() (err error) { conn, err = net.ListenPacket("udp", address); return err }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
