@@ -27,11 +27,6 @@ const (
 	patience  = 60 * time.Second
 )
 
-var (
-	groupIP = netip.MustParseAddr("10.77.3.100")
-	boxIP   = netip.MustParseAddr("10.77.3.254") // the bridge's own address
-)
-
 // lab is a bed whose box runs a switch. Host 0 is the source of every group. The last hosts are
 // strangers: no group has them as members. The hosts in between are receivers.
 type lab struct {
@@ -98,7 +93,7 @@ func run(t *testing.T, sw *afxdp.Switch) {
 // ownGroupIP makes the kernel of the box answer ARP requests for the group's IP.
 func (l *lab) ownGroupIP(t *testing.T) {
 	t.Helper()
-	_, err := l.Box.Exec("ip", "address", "add", groupIP.String()+"/32", "dev", bed.Bridge)
+	_, err := l.Box.Exec("ip", "address", "add", l.GroupIP().String(), "dev", bed.Bridge)
 	check(t, err)
 }
 
@@ -199,9 +194,9 @@ func (l *lab) addresses(a mft.Addressing) (sourceSees, receiversSee netip.Addr) 
 	case mft.ByVirtualQPN:
 		return l.Hosts[1].IP, l.Hosts[0].IP
 	case mft.BySwitchIP:
-		return boxIP, boxIP
+		return l.IP(), l.IP()
 	}
-	return groupIP, groupIP
+	return l.GroupIP(), l.GroupIP()
 }
 
 // leg is the way to a queue pair of host i, whose frames come from the address that this queue pair
@@ -209,7 +204,11 @@ func (l *lab) addresses(a mft.Addressing) (sourceSees, receiversSee netip.Addr) 
 func (l *lab) leg(i int, qpn roce.QPN, from netip.Addr) mft.Leg {
 	h := l.Hosts[i]
 	leg := mft.Leg{Port: mft.PortID(i), Src: from, Dst: h.IP, DestQPN: qpn}
-	leg.L2Bytes = uint8(copy(leg.L2[:], roce.AppendEthernet(nil, h.RNIC.MAC(), roce.MAC(h.Port.MAC), 0x0800)))
+	etherType := uint16(0x0800)
+	if from.Is6() {
+		etherType = 0x86DD
+	}
+	leg.L2Bytes = uint8(copy(leg.L2[:], roce.AppendEthernet(nil, h.RNIC.MAC(), roce.MAC(h.Port.MAC), etherType)))
 	return leg
 }
 

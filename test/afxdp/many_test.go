@@ -46,10 +46,10 @@ func manyReceivers(t *testing.T, receivers, bytesEach, times int, fanOut bool) {
 		r := rnic.Region{VA: at.VA, RKey: at.RKey, Access: rnic.RemoteWrite, Bytes: make([]byte, bytesEach)}
 		check(t, host.Register(r))
 		memory[r.RKey] = r.Bytes
-		dial(t, open(t, host, o, p.DestQPN, 0), endpoint.Peer{IP: groupIP, QPN: p.RemoteQPN, PSN: p.FirstPSN})
+		dial(t, open(t, host, o, p.DestQPN, 0), endpoint.Peer{IP: g.IP, QPN: p.RemoteQPN, PSN: p.FirstPSN})
 	}
 	g.source = open(t, l.Hosts[0].RNIC, o, sourceQPN, sourcePSN)
-	dial(t, g.source, endpoint.Peer{IP: groupIP, QPN: groupQPN})
+	dial(t, g.source, endpoint.Peer{IP: g.IP, QPN: groupQPN})
 
 	data := bed.Random(bytesEach, 2)
 	for range times {

@@ -15,15 +15,17 @@ import (
 func TestLossOnOneLinkIsRepairedAtTheBox(t *testing.T) {
 	for name, c := range map[string]struct {
 		mtu, pathMTU int
-		fanOut       bool
+		fanOut, ipv6 bool
 	}{
 		"one chunk a packet":           {mtu: 1500, pathMTU: 1024},
 		"two chunks a packet":          {mtu: 5000, pathMTU: 4096},
 		"the kernel carries and keeps": {mtu: 1500, pathMTU: 1024, fanOut: true},
+		"IPv6":                         {mtu: 1500, pathMTU: 1024, ipv6: true},
+		"IPv6, the kernel carries":     {mtu: 1500, pathMTU: 1024, fanOut: true, ipv6: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const lossyHost, perMillion = 2, 20_000
-			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, MTU: c.mtu}, repair: 8 << 20, fanOut: c.fanOut})
+			l := newLab(t, labOptions{Options: bed.Options{Hosts: 4, MTU: c.mtu, IPv6: c.ipv6}, repair: 8 << 20, fanOut: c.fanOut})
 			g := l.addGroup(t, groupOptions{memory: 4 << 20, pathMTU: c.pathMTU, edit: func(g *mft.Group) {
 				g.Policy.Repair = feedback.RepairLocal
 			}})

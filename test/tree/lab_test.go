@@ -44,6 +44,7 @@ type options struct {
 	loss    int    // of a million RoCE packets, on every link, each way
 	memory  int    // bytes
 	both    bool   // any member may become the source
+	ipv6    bool
 }
 
 // tree is boxes, each with its daemon and its part of one group.
@@ -90,7 +91,7 @@ func newTree(t *testing.T, o options, hosts, parents []int) *tree {
 		if o.between == fabric.Flat {
 			add = tr.lab.AddFlatBox
 		}
-		b, err := add(bed.Options{Hosts: n, LossPerMillion: o.loss, Seed: uint32(100 * (i + 1))})
+		b, err := add(bed.Options{Hosts: n, IPv6: o.ipv6, LossPerMillion: o.loss, Seed: uint32(100 * (i + 1))})
 		testlab.Permitted(t, err)
 		dir, err := os.MkdirTemp("", "rct") // short: the path of a socket has its limit
 		check(t, err)
