@@ -1,11 +1,10 @@
 package lossy
 
 import (
-	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 
 	"github.com/rocast/rocast/internal/testlab"
 	"github.com/rocast/rocast/internal/testlab/netns"
-	"github.com/rocast/rocast/roce"
 )
 
 // Of RoCE packets about the given share is lost in each direction. Other packets pass.
@@ -114,11 +112,14 @@ func TestTaggedFramesAreLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = link.Close() })
-	addr4, addr6 := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")
-	roce4 := roce.AppendIPv4UDP(nil, &roce.IPUDP{Src: addr4, Dst: addr4}, 28)
-	roce6 := roce.AppendIPv6UDP(nil, &roce.IPUDP{Src: addr6, Dst: addr6}, 28)
-	other6 := bytes.Clone(roce6)
-	other6[43]-- // another UDP port
+	// The protocol and the UDP port of a packet; everything else is 0.
+	packet := func(protocolAt, headerBytes int, port uint16) []byte {
+		b := make([]byte, headerBytes+60)
+		b[protocolAt] = 17
+		binary.BigEndian.PutUint16(b[headerBytes+2:], port)
+		return b
+	}
+	roce4, roce6, other6 := packet(9, 20, 4791), packet(6, 40, 4791), packet(6, 40, 4790)
 	for _, c := range []struct {
 		name      string
 		tagged    bool
@@ -132,11 +133,11 @@ func TestTaggedFramesAreLost(t *testing.T) {
 		{"IPv6, cut", false, 0x86DD, roce6[:47], 0}, {"IPv6, cut, tagged", true, 0x86DD, roce6[:47], 0},
 		{"IPv4, cut, tagged", true, 0x0800, roce4[:27], 0},
 	} {
-		frame := roce.AppendEthernet(nil, roce.MAC(right.MAC), roce.MAC(left.MAC), c.etherType)
+		header := make([]byte, 12) // of Ethernet, without addresses
 		if c.tagged {
-			frame = roce.AppendVLAN(nil, roce.MAC(right.MAC), roce.MAC(left.MAC), 77, c.etherType)
+			header = append(header, 0x81, 0, 0, 77)
 		}
-		frame = append(frame, c.packet...)
+		frame := append(binary.BigEndian.AppendUint16(header, c.etherType), c.packet...)
 		for direction, from := range []netns.Link{left, right} {
 			lost := func() uint64 {
 				in, out, err := link.Lost()
@@ -148,7 +149,7 @@ func TestTaggedFramesAreLost(t *testing.T) {
 			before := lost()
 			sendRaw(t, from, frame)
 			// A second packet, which is lost for certain, shows that the first one was seen.
-			sendRaw(t, from, append(roce.AppendEthernet(nil, roce.MAC(right.MAC), roce.MAC(left.MAC), 0x0800), roce4...))
+			sendRaw(t, from, append(binary.BigEndian.AppendUint16(make([]byte, 12), 0x0800), roce4...))
 			testlab.Eventually(t, testlab.Patience, "the second packet is lost", func() bool { return lost() > before+c.lost }, nil)
 			if n := lost() - before; n != c.lost+1 {
 				t.Errorf("%s, direction %d: %d packets were lost", c.name, direction, n)
