@@ -461,18 +461,16 @@ func (s *Switch) GroupState(id mft.GroupID) (GroupState, bool) {
 		return GroupState{}, false
 	}
 	var state *GroupState
-	if owner := s.owners.of(id); owner >= 0 {
-		s.do(s.workers[owner], func(w *Worker) {
-			if st := w.core.stateOf(id); st != nil {
-				w.core.look(w.now(), st, &w.out)
-				w.flush()
-				state = w.core.groupState(w.now(), st)
-			}
-		})
-	}
-	if state == nil {
-		state = s.workers[0].core.groupState(0, newState(g))
-	}
+	s.do(s.workers[max(0, s.owners.of(id))], func(w *Worker) {
+		st := w.core.stateOf(id)
+		if st == nil {
+			st = newState(g)
+		} else {
+			w.core.look(w.now(), st, &w.out)
+			w.flush()
+		}
+		state = w.core.groupState(w.now(), st)
+	})
 	return *state, true
 }
 
