@@ -57,7 +57,7 @@ func (c *Controller) CMDown(groupIP string) error { return takeDown(groupIP, c.c
 func (c *Controller) CMs() api.CMs {
 	list := api.CMs{CMs: []api.CM{}}
 	for _, s := range c.cm.List() {
-		up := api.CM{GroupIP: s.GroupIP.String(), Port: s.Port, Ack: s.Ack.String(), Connections: []api.CMConnection{}, Refused: s.Counts.Named(), Memory: s.Memory.String(), Choose: s.Choose}
+		up := api.CM{GroupIP: s.GroupIP.String(), Port: s.Port, Ack: s.Policy.Ack.String(), Connections: []api.CMConnection{}, Refused: s.Counts.Named(), Memory: s.Memory.String(), Choose: s.Choose}
 		up.Allow, up.Receivers = texts(s.Allow), texts(s.Receivers)
 		for _, conn := range s.Connections {
 			up.Connections = append(up.Connections, api.CMConnection{

@@ -64,6 +64,7 @@ The service ends with the daemon. The key cm in the daemon's config starts a ser
 	cmd.Flags().BoolVar(&request.Choose, "choose", false, "the private data of a source's request names which of the receivers it connects to")
 	cmd.Flags().StringSliceVar(&request.Allow, "allow", nil, "networks whose sources are served: `NETWORK,...` "+
 		"(default the group IP's subnet)")
+	policyFlag(cmd, &request.PolicyKeys)
 	completeFlag(cmd, "memory", words("private-data", "perftest", "regions"))
 	return cmd
 }

@@ -52,6 +52,7 @@ The service ends with the daemon. The key perftest in the daemon's config starts
 	cmd.Flags().Uint16Var(&request.Port, "port", 0, "perftest's TCP port on the box and on the receivers, its option -p (default 18515)")
 	cmd.Flags().StringSliceVar(&request.Allow, "allow", nil, "networks whose clients are served: `NETWORK,...` "+
 		"(default the group IP's subnet)")
+	policyFlag(cmd, &request.PolicyKeys)
 	return cmd
 }
 

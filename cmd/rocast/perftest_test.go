@@ -31,6 +31,42 @@ func TestPerftest(t *testing.T) {
 	d.refused(t, exitRefused, api.BadRequest, `groupIP "g1" is not an IP address; write one such as 10.77.0.2 or fd00::2`, "perftest", "up", "--group-ip", "g1", "--receivers", "10.77.0.2")
 }
 
+// Policy keys are written as in a group file, several in one flag or each in one.
+func TestPolicyKeysOfAService(t *testing.T) {
+	var keys api.PolicyKeys
+	p := policyValue{keys: &keys}
+	for _, text := range []string{"nak=lower,evict=true", "repair-window=64", "silent-after=0"} {
+		if err := p.Set(text); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := (api.PolicyKeys{Nak: "lower", Evict: true, RepairWindow: 64, SilentAfter: "0"}); keys != want || p.String() != "nak=lower,evict=true,repair-window=64,silent-after=0" {
+		t.Errorf("%+v, %s", keys, &p)
+	}
+	for text, want := range map[string]string{
+		"repair":           `"repair" is not KEY=VALUE; write one such as repair=off`,
+		"evict=maybe":      `evict is "maybe"; docs/reference.md has its values`,
+		"repair-window=a":  `repair-window is "a"; docs/reference.md has its values`,
+		"source-switch=no": "source-switch is no key of the policy that a service may have; docs/reference.md lists them",
+	} {
+		if err := p.Set(text); err == nil || err.Error() != want {
+			t.Errorf("%s:\ngot  %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// What the command line takes reaches the daemon, which refuses values as in a group file.
+func TestAServiceRefusesWrongPolicies(t *testing.T) {
+	d := startDaemon(t)
+	for _, up := range [][]string{
+		{"perftest", "up", "--group-ip", "127.0.0.202", "--receivers", "10.77.0.2"},
+		{"cm", "up", "--group-ip", "127.0.0.202", "--receivers", "10.77.0.2", "--port", "7174"},
+	} {
+		d.refused(t, exitRefused, api.BadRequest, `nak policy "higher" is not one of ["hold" "lower"]`, append(up, "--policy", "nak=higher")...)
+		d.refused(t, exitRefused, api.BadRequest, "repair-bytes is 4KiB, and one packet of path MTU 4096 takes 8KiB; write 8KiB or more", append(up, "--policy", "repair-bytes=4KiB")...)
+	}
+}
+
 func TestPerftestListShowsTheLastRun(t *testing.T) {
 	var out strings.Builder
 	a := &app{env: &env{stdout: &out}}

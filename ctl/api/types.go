@@ -283,12 +283,32 @@ type Perftests struct {
 	Perftests []Perftest `json:"perftests"`
 }
 
+// PolicyKeys are the keys of a group file's policy that the groups of a service may have, but for
+// ack. docs/reference.md lists them with their values; absent: the default of a group file.
+type PolicyKeys struct {
+	Nak              string `json:"nak,omitempty"`
+	OnFatal          string `json:"on-fatal,omitempty"`
+	Speak            string `json:"speak,omitempty"`
+	SilentAfter      string `json:"silent-after,omitempty"`
+	Evict            bool   `json:"evict,omitempty"`
+	CNP              string `json:"cnp,omitempty"`
+	CNPInterval      string `json:"cnp-interval,omitempty"`
+	Credits          string `json:"credits,omitempty"`
+	Repair           string `json:"repair,omitempty"`
+	RepairWindow     int    `json:"repair-window,omitempty"` // packets
+	RepairBytes      string `json:"repair-bytes,omitempty"`
+	RepairAttempts   int    `json:"repair-attempts,omitempty"`
+	RepairTimerFloor string `json:"repair-timer-floor,omitempty"`
+	RepairTimerCap   string `json:"repair-timer-cap,omitempty"`
+}
+
 // PerftestRequest asks the daemon to serve perftest clients on one more group IP.
 type PerftestRequest struct {
 	GroupIP   string   `json:"groupIP"`
 	Receivers []string `json:"receivers"`       // hosts of the perftest servers
 	Port      uint16   `json:"port,omitempty"`  // TCP port, on the box and at the receivers; absent: perftest's default, 18515
 	Allow     []string `json:"allow,omitempty"` // networks whose hosts are served; absent: the subnet of the group IP
+	PolicyKeys
 }
 
 // Perftest is a group IP on which perftest clients are served.
@@ -327,6 +347,7 @@ type CMRequest struct {
 	Choose    bool     `json:"choose,omitempty"` // the private data of a source's request names the receivers it connects to, among these
 	Memory    string   `json:"memory,omitempty"` // private-data, perftest or regions: where the box learns what memory the receivers have; absent: the group has none
 	Allow     []string `json:"allow,omitempty"`  // networks whose sources are served; absent: the subnet of the group IP
+	PolicyKeys
 }
 
 // CM is a group IP at which the box answers RDMA-CM.

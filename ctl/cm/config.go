@@ -47,7 +47,6 @@ var usual = limits{
 // listen on Port.
 type Config struct {
 	groupip.Config
-	Ack feedback.AckPolicy
 	// Choose: the private data of a source's REQ names the receivers that it connects to. Receivers
 	// are those that it may name.
 	Choose bool
@@ -74,10 +73,10 @@ func (m Memory) String() string { return memoryNames[m] }
 
 // needed returns the number of receivers without which there is no connection to so many.
 func (c *Config) needed(receivers int) int {
-	if c.Ack == feedback.AckAll {
+	if c.Policy.Ack == feedback.AckAll {
 		return receivers
 	}
-	return int(c.Ack)
+	return int(c.Policy.Ack)
 }
 
 // check refuses what no group IP can have.
@@ -90,7 +89,7 @@ func (c *Config) check() error {
 		return errors.New("there is no port; name the one on which the receivers' programs listen")
 	case c.needed(len(c.Receivers)) > len(c.Receivers):
 		return fmt.Errorf("ack waits for %d receivers and there are %d; write a smaller number, or name more receivers", c.needed(0), len(c.Receivers))
-	case c.Memory == Perftest && c.Ack != feedback.AckAll:
+	case c.Memory == Perftest && c.Policy.Ack != feedback.AckAll:
 		return errors.New("ack is a quorum, and perftest waits for every receiver; leave ack out")
 	case c.Memory == Perftest && c.Choose:
 		return errors.New("choose is set, and perftest's requests name no receivers; leave choose out")
@@ -100,32 +99,20 @@ func (c *Config) check() error {
 	return nil
 }
 
-// ReadConfig reads one item of the daemon's config:
+// ReadConfig reads one item of the daemon's config, which may have the policy keys of a group file:
 //
 //	cm:
 //	  - {groupIP: 10.77.0.100, port: 7174, receivers: [10.77.0.2, 10.77.0.3], ack: quorum 1, memory: private-data}
 func ReadConfig(v yamldoc.Value) (Config, error) {
 	var c Config
-	err := v.Fields(append(c.Fields("the programs that listen"),
-		yamldoc.Field{Key: "ack", Set: c.readAck}, yamldoc.Field{Key: "memory", Set: c.readMemory},
-		yamldoc.Field{Key: "choose", Set: yamldoc.Into(&c.Choose, yamldoc.Value.Bool)})...)
+	err := c.Read(v, "the programs that listen", yamldoc.Field{Key: "memory", Set: c.readMemory},
+		yamldoc.Field{Key: "choose", Set: yamldoc.Into(&c.Choose, yamldoc.Value.Bool)})
 	if err == nil {
 		if mistake := c.check(); mistake != nil {
 			err = v.Errorf("is refused: %v", mistake)
 		}
 	}
 	return c, err
-}
-
-func (c *Config) readAck(v yamldoc.Value) error {
-	text, err := v.Text()
-	if err != nil {
-		return err
-	}
-	if c.Ack, err = feedback.ParseAck(text); err != nil {
-		return v.Wrap(err)
-	}
-	return nil
 }
 
 func (c *Config) readMemory(v yamldoc.Value) error {

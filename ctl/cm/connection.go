@@ -60,6 +60,11 @@ type side struct {
 	line   *line         // on a control connection; else nil
 }
 
+// guid is the CA GUID of the box's end. Each end has another one: a kernel tells connections of one
+// QPN apart by it (cm.c), all sides of a connection have the group's QPN as their peer, and two of
+// them may be in one kernel.
+func (s *side) guid(seed uint64) uint64 { return seed ^ uint64(s.pair.Local) }
+
 // String is how reasons name the side.
 func (s *side) String() string {
 	if s.isSource {
@@ -89,6 +94,7 @@ type connection struct {
 	unheard   int           // probes without an answer
 	began     time.Time
 	reason    string    // why it ended
+	note      string    // what its group lacks; "": nothing
 	refusal   [148]byte // private data of the REJ for the source
 	ended     time.Time
 	isRefused bool

@@ -291,7 +291,7 @@ func TestHostsThatRefuseOrDie(t *testing.T) {
 	} {
 		config := testConfig("b", "c")
 		if c.quorum {
-			config.Ack = 1
+			config.Policy.Ack = 1
 		}
 		w := newWorld(t, config)
 		w.hosts[2].on = c.on

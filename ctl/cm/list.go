@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -46,7 +47,7 @@ func (s *service) list() Service {
 // seen is what the operator sees of the connection. Of one that is forgotten nothing else is kept.
 func (c *connection) seen() Connection {
 	return Connection{
-		Source: c.key.addr, State: c.state, IsRefused: c.isRefused, Reason: c.reason, Group: c.group, Receivers: c.count(open),
+		Source: c.key.addr, State: c.state, IsRefused: c.isRefused, Reason: cmp.Or(c.reason, c.note), Group: c.group, Receivers: c.count(open),
 		Began: c.began, Ended: c.ended,
 	}
 }

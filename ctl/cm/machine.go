@@ -58,7 +58,7 @@ type Lost struct{ Group string }
 type seed struct {
 	commID uint32
 	tid    uint64
-	guid   uint64
+	guid   uint64 // see side.guid
 	qpn    roce.QPN
 }
 

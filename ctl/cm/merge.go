@@ -52,7 +52,7 @@ func (c *connection) joined() (l []*side) {
 func (m *Machine) repFor(c *connection) *wire.REP {
 	joined := c.joined()
 	merged := wire.REP{
-		Pair: c.source.pair, QPN: c.qpn, StartingPSN: joined[0].rep.StartingPSN, CAGUID: m.seed.guid,
+		Pair: c.source.pair, QPN: c.qpn, StartingPSN: joined[0].rep.StartingPSN, CAGUID: c.source.guid(m.seed.guid),
 		Responder: 0xFF, Initiator: 0xFF, RNRRetry: 7, PrivateData: c.private(m.config.Memory == PrivateData),
 	}
 	for _, r := range joined {
@@ -103,7 +103,7 @@ func (c *connection) memory() mft.VirtualRegion {
 func (m *Machine) groupOf(c *connection) *groupfile.File {
 	g := &groupfile.File{
 		Name: groupName(m.config, c.qpn), Addressing: mft.BySwitchIP, IP: m.config.GroupIP, QPN: c.qpn,
-		PathMTU: c.pathMTU(), Policy: m.config.policy(),
+		PathMTU: c.pathMTU(), Policy: c.policy(&m.config),
 		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 		Source: groupfile.Member{
 			IP: c.source.addr, QPN: c.source.qpn, FirstPSN: c.rep.StartingPSN, Role: groupfile.Source, RemoteQPN: c.qpn,
@@ -130,15 +130,16 @@ func (m *Machine) groupOf(c *connection) *groupfile.File {
 	return g
 }
 
-// policy is the merging policy of the groups. A quorum exists to continue without some receivers.
-// Repair is off: with it the box sends RNR NAKs of its own, and a receiver whose REP allows no RNR
-// retries would make them end the source's queue pair.
-func (c *Config) policy() (p feedback.Policy) {
-	p.Ack = c.Ack
-	if c.Ack != feedback.AckAll {
-		p.OnFatal = feedback.FatalEvict
+// policy is the merging policy of the connection's group. With repair the box sends RNR NAKs of its
+// own. They would end the queue pair of a source that may not retry after one, so where a
+// receiver's REP allows no RNR retries the group has no repair.
+func (c *connection) policy(wanted *Config) feedback.Policy {
+	p := wanted.PolicyFor(c.pathMTU())
+	if p.Repair == feedback.RepairOff || c.rep.RNRRetry > 0 {
+		return p
 	}
-	return p
+	c.note = "its group has no repair, because a receiver's program accepts with rnr_retry_count 0"
+	return p.WithoutRepair()
 }
 
 // groupName returns a name that group files allow, for IPv6 addresses too.

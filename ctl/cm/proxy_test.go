@@ -356,7 +356,7 @@ func TestTheLogNamesAReceiverThatIsLeftOut(t *testing.T) {
 	l := newLab(t)
 	s := l.proxy.services.All()[0]
 	s.mu.Lock()
-	l.box.unfit, s.machine.config.Ack = l.r[1].ip, 1
+	l.box.unfit, s.machine.config.Policy.Ack = l.r[1].ip, 1
 	s.mu.Unlock()
 	l.r = l.r[:1]
 	l.connect()

@@ -186,7 +186,7 @@ func (m *Machine) invite(c *connection) {
 // left out, because the box does not know what they change on the wire.
 func (m *Machine) reqFor(c *connection, r *side) *wire.REQ {
 	req := *c.req
-	req.LocalCommID, req.VendorID, req.CAGUID, req.QPN = r.pair.Local, 0, m.seed.guid, c.qpn
+	req.LocalCommID, req.VendorID, req.CAGUID, req.QPN = r.pair.Local, 0, r.guid(m.seed.guid), c.qpn
 	req.FlowControl = false
 	req.Primary.LocalGID, req.Primary.RemoteGID = wire.GIDOf(m.config.GroupIP), wire.GIDOf(r.addr)
 	req.Second = wire.Path{}
@@ -208,7 +208,7 @@ func (m *Machine) rej(s *side, answers wire.Answered, why wire.Reason) *wire.REJ
 	}
 	if !s.isSource && s.pair.Remote == 0 {
 		rej.Reason, rej.InfoBytes = wire.Timeout, 8
-		binary.BigEndian.PutUint64(rej.Info[:], m.seed.guid)
+		binary.BigEndian.PutUint64(rej.Info[:], s.guid(m.seed.guid))
 	}
 	return rej
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/rocast/rocast/ctl/groupip"
+	"github.com/rocast/rocast/ctl/yamldoc"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
 	wire "github.com/rocast/rocast/roce/cm"
@@ -154,22 +155,37 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (s *story) begin(d *datadriven.TestData) {
-	c := testConfig()
+	c, keys := testConfig(), ""
 	for _, arg := range d.CmdArgs {
 		switch arg.Key {
 		case "receivers":
 			c.Receivers = testConfig(arg.Vals...).Receivers
 		case "quorum":
-			n, _ := strconv.Atoi(arg.Vals[0])
-			c.Ack = feedback.AckPolicy(n)
+			keys += fmt.Sprintf(", ack: quorum %s", arg.Vals[0])
 		case "memory":
 			c.Memory = PrivateData
 		case "choose":
 			c.Choose = true
+		case "policy":
+			keys += ", " + strings.Join(arg.Vals, ", ")
 		}
 	}
+	c.Policy = policyOf(s.t, keys)
 	*s = story{t: s.t, ways: newWays(), tids: map[string]uint64{}, ids: map[string]wire.Pair{}}
 	s.m = newMachine(c, s.ways, testSeed, usual, time.Time{})
+}
+
+// policyOf returns the policy of a service whose item in the config has these keys besides.
+func policyOf(t testing.TB, keys string) feedback.Policy {
+	item, err := yamldoc.Parse([]byte("{groupIP: 10.77.0.100, port: 7174, receivers: [10.77.0.2, 10.77.0.3, 10.77.0.4]"+keys+"}"), "the item")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ReadConfig(item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Policy
 }
 
 // line plays one line: a host and its message, or wait, made, unmade, down, lost, mtu.
@@ -191,6 +207,9 @@ func (s *story) line(words []string) {
 		s.step(Down{"taken down"})
 	case "lost":
 		s.step(Lost{words[1]})
+	case "list":
+		c := s.m.all()[0].seen()
+		fmt.Fprintf(&s.out, "  %v: %q\n", c.State, c.Reason)
 	case "mtu":
 		s.ways.mtu = map[netip.Addr]int{}
 		for host := range args {

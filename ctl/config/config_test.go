@@ -19,6 +19,7 @@ import (
 	"github.com/rocast/rocast/ctl/groupip"
 	"github.com/rocast/rocast/ctl/neighbour"
 	"github.com/rocast/rocast/ctl/perftest"
+	"github.com/rocast/rocast/feedback"
 )
 
 // same fails if a config was not read, or is not as wanted.
@@ -77,11 +78,12 @@ etcd: {endpoints: ["https://10.0.0.5:2379", "https://e2:2379"], prefix: /lab/roc
 		Ports: []string{"eth1"}, Socket: "/tmp/s", SocketGroup: "rdma", ReadGroup: "monitor", StateDir: "/tmp/d", Mode: "zero-copy", Busy: true, Engine: "afxdp", Workers: 2,
 		LogFormat: "json", LogLevel: "debug", Hook: "/etc/rocast/notify", RepairMemory: 3 << 30, Metrics: netip.MustParseAddrPort("[::1]:9"),
 		Egress:   []Egress{{Port: "eth1", Kmin: 100 << 10, Kmax: 400 << 10, Limit: 1 << 20, Percent: 1}, {Port: "eth*", Limit: 32 << 10, Percent: 20}},
-		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516}},
+		Perftest: []perftest.Config{{GroupIP: netip.MustParseAddr("10.77.0.100"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 18516, Policy: feedback.Policy{Repair: feedback.RepairLocal}}},
 		CM: []cm.Config{{
 			Config: groupip.Config{GroupIP: netip.MustParseAddr("10.77.0.101"), Receivers: []netip.Addr{netip.MustParseAddr("10.77.0.2"), netip.MustParseAddr("10.77.0.3")}, Port: 7174,
-				Allow: []netip.Prefix{netip.MustParsePrefix("10.77.0.1/32")}},
-			Ack: 1, Memory: cm.PrivateData,
+				Allow:  []netip.Prefix{netip.MustParsePrefix("10.77.0.1/32")},
+				Policy: feedback.Policy{Ack: 1, OnFatal: feedback.FatalEvict, Repair: feedback.RepairLocal}},
+			Memory: cm.PrivateData,
 		}},
 		Neighbours: []neighbour.Config{
 			{Name: "leaf2", Address: netip.MustParseAddr("10.9.0.2"), URL: "https://10.9.0.2:7471"},

@@ -19,6 +19,8 @@ func (p *parser) check() error {
 	return nil
 }
 
+func (p *parser) checkPolicy() error { return CheckPolicy(&p.Policy, p.Lines, p.PathMTU) }
+
 func (p *parser) checkFamilies() error {
 	family := func(a netip.Addr) string {
 		if a.Is4() {

@@ -55,16 +55,16 @@ func (p *parser) read(document yamldoc.Value) error {
 		{Key: "memory", Set: p.readMemory},
 		{Key: "members", Set: p.readMembers, Needed: "members: and a list with one source and its receivers"},
 	}
-	fields = append(fields, p.policyFields()...)
-	for i := range fields {
-		fields[i].Set = p.noteLine(fields[i])
-	}
-	return document.Fields(fields...)
+	return document.Fields(append(noteLines(p.Lines, fields), PolicyFields(&p.Policy, p.Lines)...)...)
 }
 
-func (p *parser) noteLine(f yamldoc.Field) func(yamldoc.Value) error {
-	return func(v yamldoc.Value) error {
-		p.Lines[f.Key] = v.Line()
-		return f.Set(v)
+// noteLines lets lines have the line of each field that is read.
+func noteLines(lines map[string]int, fields []yamldoc.Field) []yamldoc.Field {
+	for i, f := range fields {
+		fields[i].Set = func(v yamldoc.Value) error {
+			lines[f.Key] = v.Line()
+			return f.Set(v)
+		}
 	}
+	return fields
 }

@@ -32,10 +32,13 @@ const (
 	maxRepairTimer = time.Second
 )
 
-// policyFields returns the keys of feedback.Policy. docs/merging.md explains the keys to users.
-func (p *parser) policyFields() []yamldoc.Field {
-	policy := &p.Policy
-	return []yamldoc.Field{
+// SourceSwitch is the key of feedback.Policy.Switch.
+const SourceSwitch = "source-switch"
+
+// PolicyFields returns the keys of a merging policy. docs/merging.md explains the keys to users.
+// lines gets the line of each key that is read.
+func PolicyFields(policy *feedback.Policy, lines map[string]int) []yamldoc.Field {
+	return noteLines(lines, []yamldoc.Field{
 		{Key: "ack", Set: yamldoc.Into(&policy.Ack, choice(feedback.ParseAck))},
 		{Key: "nak", Set: yamldoc.Into(&policy.Nak, choice(feedback.ParseNak))},
 		{Key: "on-fatal", Set: yamldoc.Into(&policy.OnFatal, choice(feedback.ParseFatal))},
@@ -51,8 +54,8 @@ func (p *parser) policyFields() []yamldoc.Field {
 		{Key: "repair-attempts", Set: yamldoc.Into(&policy.RepairAttempts, count(maxRepairAttempts))},
 		{Key: "repair-timer-floor", Set: yamldoc.Into(&policy.RepairTimerFloor, repairTimer)},
 		{Key: "repair-timer-cap", Set: yamldoc.Into(&policy.RepairTimerCap, repairTimer)},
-		{Key: "source-switch", Set: yamldoc.Into(&policy.Switch, choice(feedback.ParseSwitch))},
-	}
+		{Key: SourceSwitch, Set: yamldoc.Into(&policy.Switch, choice(feedback.ParseSwitch))},
+	})
 }
 
 // Zero means never, or no limit.
@@ -130,20 +133,21 @@ func repairBytes(v yamldoc.Value) (int, error) {
 	return int(n), err
 }
 
-// checkPolicy sets the default that depends on another key, and refuses keys that have no effect.
-func (p *parser) checkPolicy() error {
-	if p.Lines["on-fatal"] == 0 && p.Policy.Ack != feedback.AckAll {
-		p.Policy.OnFatal = feedback.FatalEvict // a quorum exists to continue without some receivers
+// CheckPolicy sets the defaults that depend on other keys, and refuses keys that have no effect.
+// Repair has room for packets of pathMTU. lines are those of the keys that were read.
+func CheckPolicy(p *feedback.Policy, lines map[string]int, pathMTU int) error {
+	if lines["on-fatal"] == 0 && p.Ack != feedback.AckAll {
+		p.OnFatal = feedback.FatalEvict // a quorum exists to continue without some receivers
 	}
-	if p.Policy.Evict && p.Policy.SilentAfter == 0 {
-		return yamldoc.Errorf(p.Lines["evict"], "evict has no effect without silent-after, which says when a "+
+	if p.Evict && p.SilentAfter == 0 {
+		return yamldoc.Errorf(lines["evict"], "evict has no effect without silent-after, which says when a "+
 			"receiver counts as silent; add silent-after: 200ms, or remove evict")
 	}
-	if p.Policy.CNPInterval != 0 && p.Policy.CNP == feedback.CNPAll {
-		return yamldoc.Errorf(p.Lines["cnp-interval"], "cnp-interval has no effect with cnp: all, which passes "+
+	if p.CNPInterval != 0 && p.CNP == feedback.CNPAll {
+		return yamldoc.Errorf(lines["cnp-interval"], "cnp-interval has no effect with cnp: all, which passes "+
 			"every notification; remove one of them")
 	}
-	return p.checkRepair()
+	return checkRepair(p, lines, pathMTU)
 }
 
 // repairBounds are the keys of the bounds of repair.
@@ -177,23 +181,23 @@ func WithRepair(p feedback.Policy, pathMTU int) feedback.Policy {
 
 // checkRepair refuses bounds of repair where there is none, and else fills in those that are left
 // out.
-func (p *parser) checkRepair() error {
-	if p.Policy.Repair == feedback.RepairOff {
+func checkRepair(p *feedback.Policy, lines map[string]int, pathMTU int) error {
+	if p.Repair == feedback.RepairOff {
 		for _, key := range repairBounds {
-			if line := p.Lines[key]; line != 0 {
+			if line := lines[key]; line != 0 {
 				return yamldoc.Errorf(line, "%s has no effect with repair: off; remove one of them", key)
 			}
 		}
 		return nil
 	}
-	least, line := mft.PacketBytes(p.PathMTU), p.Lines["repair-bytes"]
-	if n := p.Policy.RepairBytes; line != 0 && n < least {
+	least, line := mft.PacketBytes(pathMTU), lines["repair-bytes"]
+	if n := p.RepairBytes; line != 0 && n < least {
 		return yamldoc.Errorf(line, "repair-bytes is %dKiB, and one packet of path MTU %d takes %dKiB; write "+
-			"%dKiB or more", n>>10, p.PathMTU, least>>10, least>>10)
+			"%dKiB or more", n>>10, pathMTU, least>>10, least>>10)
 	}
-	p.Policy = WithRepair(p.Policy, p.PathMTU)
-	if floor, limit := p.Policy.RepairTimerFloor, p.Policy.RepairTimerCap; floor > limit {
-		return yamldoc.Errorf(max(p.Lines["repair-timer-floor"], p.Lines["repair-timer-cap"]), "repair-timer-floor is %v and "+
+	*p = WithRepair(*p, pathMTU)
+	if floor, limit := p.RepairTimerFloor, p.RepairTimerCap; floor > limit {
+		return yamldoc.Errorf(max(lines["repair-timer-floor"], lines["repair-timer-cap"]), "repair-timer-floor is %v and "+
 			"repair-timer-cap is %v; write a floor that is not above the cap", floor, limit)
 	}
 	return nil

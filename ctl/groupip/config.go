@@ -6,7 +6,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/yamldoc"
+	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -21,6 +23,16 @@ type Config struct {
 	// Allow lists the networks whose hosts are served. If it is empty, hosts in the box's subnets
 	// that contain the group IP are served.
 	Allow []netip.Prefix
+	// Policy is that of the groups; see PolicyFor.
+	Policy feedback.Policy
+}
+
+// PolicyFor returns the merging policy of a group of this path MTU.
+func (c *Config) PolicyFor(pathMTU int) feedback.Policy {
+	if c.Policy.Repair == feedback.RepairOff {
+		return c.Policy
+	}
+	return groupfile.WithRepair(c.Policy, pathMTU)
 }
 
 // Check refuses what no service can have. Its error is a sentence that tells the operator which
@@ -85,8 +97,28 @@ func (c *Config) Allows(host netip.Addr) bool {
 	return slices.ContainsFunc(c.Allow, func(network netip.Prefix) bool { return network.Contains(host) })
 }
 
-// Fields returns the keys of a service. run says which programs run at the receivers.
-func (c *Config) Fields(run string) []yamldoc.Field {
+// Read reads a service: its own keys, those of a group file's policy, and more. run says which
+// programs run at the receivers.
+func (c *Config) Read(v yamldoc.Value, run string, more ...yamldoc.Field) error {
+	lines := map[string]int{}
+	c.Policy.Repair = feedback.RepairLocal
+	policy := slices.DeleteFunc(groupfile.PolicyFields(&c.Policy, lines), func(f yamldoc.Field) bool {
+		return f.Key == groupfile.SourceSwitch // the receivers of a service never send
+	})
+	if err := v.Fields(slices.Concat(c.fields(run), more, policy)...); err != nil {
+		return err
+	}
+	// The path MTU is that of each group, so bounds of repair that are left out stay so.
+	const largest = 4096
+	whole := c.Policy
+	if err := groupfile.CheckPolicy(&whole, lines, largest); err != nil {
+		return err
+	}
+	c.Policy.OnFatal = whole.OnFatal
+	return nil
+}
+
+func (c *Config) fields(run string) []yamldoc.Field {
 	return []yamldoc.Field{
 		{Key: "groupIP", Set: yamldoc.Into(&c.GroupIP, yamldoc.Value.Addr), Needed: "groupIP: ADDRESS, what the client is told to connect to"},
 		{Key: "receivers", Set: c.readReceivers, Needed: "receivers: [ADDRESS, ...], where " + run + " run"},

@@ -300,7 +300,7 @@ func TestTheDescriptionIsMadeOfTheTypes(t *testing.T) {
 func TestEveryTypeIsDescribed(t *testing.T) {
 	described := description(t)["components"].(object)["schemas"].(object)
 	_, structs, _ := comments(t)
-	elsewhere := []string{"GroupSummary", "MemberID", "Reach", "EventMeaning"} // parts of others; what rocast prints
+	elsewhere := []string{"GroupSummary", "MemberID", "Reach", "EventMeaning", "PolicyKeys"} // parts of others; what rocast prints
 	for _, name := range structs {
 		if described[name] == nil && !slices.Contains(elsewhere, name) {
 			t.Errorf("no operation takes or answers %s", name)

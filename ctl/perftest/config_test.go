@@ -84,11 +84,13 @@ func TestConfigAsWritten(t *testing.T) {
 		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: [[10.77.0.0/24]]":    "line 3: network 1 is a list; write one word",
 		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: ::ffff:10.1.1.1":     `line 3: network 1 "::ffff:10.1.1.1" is not a network; write one such as 10.77.0.0/24, or a host's address`,
 		"groupIP: 10.77.0.100\nreceivers: 10.77.0.2\nallow: fd00::/64":           "line 1: the config is refused: network fd00::/64 and the group IP 10.77.0.100 are of different IP versions; no client of it can connect",
-		"groupIP: 10.77.0.100":                                      "line 1: the config has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run",
-		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, here]":        `line 2: receiver 2 "here" is not an IP address; write one such as 10.77.0.2 or fd00::2`,
-		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, 10.77.0.2]":   "line 1: the config is refused: receiver 10.77.0.2 is named twice; remove one of them",
-		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2]\nport: 65536": "line 3: port is not a whole number from 0 to 65535 (0xffff); write one, without quotes",
-		"groupIP: 10.77.0.100\nreceiver: [10.77.0.2]":               `line 2: key "receiver" is unknown here; the known keys are groupIP, receivers, port, allow`,
+		"groupIP: 10.77.0.100":                                        "line 1: the config has no receivers; add receivers: [ADDRESS, ...], where perftest's servers run",
+		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, here]":          `line 2: receiver 2 "here" is not an IP address; write one such as 10.77.0.2 or fd00::2`,
+		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2, 10.77.0.2]":     "line 1: the config is refused: receiver 10.77.0.2 is named twice; remove one of them",
+		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2]\nport: 65536":   "line 3: port is not a whole number from 0 to 65535 (0xffff); write one, without quotes",
+		"groupIP: 10.77.0.100\nreceiver: [10.77.0.2]":                 `line 2: key "receiver" is unknown here; the known keys are groupIP, receivers, port, allow, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap`,
+		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2]\nack: quorum 1": "line 1: the config is refused: ack is a quorum, and perftest waits for every receiver; leave ack out",
+		"groupIP: 10.77.0.100\nreceivers: [10.77.0.2]\nevict: true":   "line 3: evict has no effect without silent-after, which says when a receiver counts as silent; add silent-after: 200ms, or remove evict",
 	} {
 		if _, err := read(text); err == nil || err.Error() != want {
 			t.Errorf("%q:\ngot  %v\nwant %s", text, err, want)

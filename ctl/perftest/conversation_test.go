@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -132,16 +133,17 @@ func checkSaid(t *testing.T, side string, said [][]byte, sc *script, want func(k
 // TestGroupOfARun checks every field of the group of the second queue pair.
 func TestGroupOfARun(t *testing.T) {
 	addr := netip.MustParseAddr
+	config := Config{GroupIP: addr("10.77.0.100"), Policy: feedback.Policy{Repair: feedback.RepairLocal, SilentAfter: time.Second}}
 	q := &queuePair{
 		groupQPN:  0x500,
 		source:    key{OutReads: 1, QPN: 0x42, PSN: 0xbc99a2, RKey: 1, VA: 2, GID: addr("10.77.0.1")},
 		receivers: []key{{QPN: 0xa2, PSN: 7, RKey: 0xb42e, VA: 0x5604caecf000, GID: addr("10.77.0.2")}, {QPN: 0xa3, RKey: 0xb42f, VA: 0x7000, GID: addr("10.77.0.3")}},
 	}
-	got := q.group(addr("10.77.0.100"), 3)
+	got := q.group(&config, 3)
 	region := func(va uint64, rkey uint32) []mft.Region { return []mft.Region{{VA: va, Length: 1 << 31, RKey: rkey}} }
 	want := &groupfile.File{
 		Name: "perftest-10.77.0.100-1280", IP: addr("10.77.0.100"), QPN: 0x500, PathMTU: 1024,
-		Policy:        groupfile.WithRepair(feedback.Policy{}, 1024),
+		Policy:        groupfile.WithRepair(feedback.Policy{SilentAfter: time.Second}, 1024),
 		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 		Memory: []mft.VirtualRegion{{VA: 1 << 32, Length: 1 << 31, RKey: 0x50067}},
 		Source: groupfile.Member{IP: addr("10.77.0.1"), QPN: 0x42, FirstPSN: 0xbc99a2, Role: groupfile.Source, RemoteQPN: 0x500},
@@ -155,7 +157,7 @@ func TestGroupOfARun(t *testing.T) {
 	}
 	for m := mtu(1); m <= 5; m++ {
 		// The group's text changes with its regions (rocast region).
-		f := q.group(addr("10.77.0.100"), m)
+		f := q.group(&config, m)
 		if again, err := groupfile.Parse(f.Text()); err != nil || again.Policy != f.Policy || again.AsksForRepair() {
 			t.Errorf("path MTU %d: policy %+v, and its text has %+v, %v", f.PathMTU, f.Policy, again, err)
 		}

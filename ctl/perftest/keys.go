@@ -122,7 +122,7 @@ func (c *conversation) checkBeforeRun() error {
 // makeGroups creates one group for every queue pair.
 func (c *conversation) makeGroups(ctx context.Context) error {
 	for _, q := range c.qps {
-		g := q.group(c.config.GroupIP, c.mtu)
+		g := q.group(&c.config, c.mtu)
 		if err := c.groups.Create(ctx, g); err != nil {
 			return refuse("group %s cannot be made: %v", g.Name, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/rocast/rocast/ctl/groupfile"
-	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -62,14 +61,15 @@ func (q *queuePair) toClient(groupIP netip.Addr) key {
 }
 
 // group returns the group that carries the traffic of the queue pair. The group changes no PSN.
-func (q *queuePair) group(groupIP netip.Addr, pathMTU mtu) *groupfile.File {
+func (q *queuePair) group(config *Config, pathMTU mtu) *groupfile.File {
+	groupIP := config.GroupIP
 	g := &groupfile.File{
 		Name:    groupName(groupIP, q.groupQPN),
 		IP:      groupIP,
 		QPN:     q.groupQPN,
 		PathMTU: pathMTU.bytes(),
 
-		Policy:        groupfile.WithRepair(feedback.Policy{}, pathMTU.bytes()),
+		Policy:        config.PolicyFor(pathMTU.bytes()),
 		DegradedBelow: groupfile.DegradedBelow, DegradedAfter: groupfile.DegradedAfter,
 
 		Memory: []mft.VirtualRegion{q.memory()},
