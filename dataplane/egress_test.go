@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/feedback"
+	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
 
@@ -205,6 +206,56 @@ func TestAFullQueueLosesCopiesOfItsPort(t *testing.T) {
 		b.answer(0, firstPSN+fit, roce.NAKSequence)
 		if out := b.Ports[1].Take(); len(out) == 0 || decode(t, out[0]).PSN != b.group.Paths[0].FirstPSN.Add(fit) {
 			t.Errorf("%d bytes wait: repairs %x", waiting, out)
+		}
+	}
+}
+
+// Bursts of several receivers behind one port are more than its queue takes: each receiver loses
+// the same share. It does so too where groups take turns, so that each has every other flush, and
+// where the queue has room for a single receiver.
+func TestAFullQueueLosesTheSameShareOfEachReceiver(t *testing.T) {
+	const receivers, burst, rounds = 6, 8, 600
+	frameBytes := len(write(firstPSN, nil).frame(t))
+	for _, groups := range []int{1, 2, 3} {
+		for _, fit := range []int{1, 4} {
+			net := porttest.NewBounded(2, nil, still, dataplane.Egress{}, dataplane.Egress{LimitBytes: fit * burst * frameBytes})
+			var all []*mft.Group
+			for i := range groups {
+				g := numbered(i)
+				g.Paths = nil
+				for k := range byte(receivers) {
+					p := receiver(1, netip.AddrFrom4([4]byte{10, 77, 1, byte(10*i) + k}))
+					p.RemoteQPN = g.QPN
+					g.Paths = append(g.Paths, p)
+				}
+				if _, err := net.Switch.Add(g); err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, g)
+			}
+			net.Ports[1].Holds = true
+			got := map[netip.Addr]int{}
+			for round := range rounds {
+				g := all[round%groups]
+				for i := range burst {
+					p := write(roce.PSN(firstPSN).Add(int32(round/groups*burst+i)), nil)
+					p.bth.DestQPN = g.QPN
+					net.Ports[0].Put(p.frame(t))
+				}
+				net.Poll()
+				for _, f := range net.Ports[1].Take() {
+					got[decode(t, f).Dst]++
+				}
+				net.Ports[1].Waiting = 0
+			}
+			want := rounds / groups * burst * fit / receivers
+			for _, g := range all {
+				for i := range g.Paths {
+					if n := got[g.Paths[i].Dst]; n < want*9/10 || n > want*11/10 {
+						t.Errorf("%d groups, room for %d receivers: %v got %d copies, and an equal share is %d", groups, fit, g.Paths[i].Dst, n, want)
+					}
+				}
+			}
 		}
 	}
 }

@@ -79,6 +79,7 @@ type Worker struct {
 	queue   []queued // parallel to out.Copies
 	lanes   []lane   // port*mft.MaxPaths + rank
 	touched []int    // lanes in use
+	turns   uint32   // which of the lanes begins: see begin
 	send    []Outgoing
 	sending int           // bytes of send
 	queues  []egressQueue // by port
@@ -440,12 +441,28 @@ func (w *Worker) flush() {
 	}
 }
 
+// begin returns the index of the lane that is sent first. Where a port has several lanes, they take
+// turns: when its queue is full, the last ones lose their copies. A plain counter would keep step
+// with groups that take turns themselves. Multiples of the golden ratio do not (Knuth vol. 3, 6.4).
+func (w *Worker) begin() int {
+	if !slices.ContainsFunc(w.touched, func(n int) bool { return n%mft.MaxPaths != 0 }) {
+		return 0
+	}
+	w.turns += 0x9E3779B9
+	return int(uint64(w.turns) * uint64(len(w.touched)) >> 32)
+}
+
 // sendCopies sends replies, the copies of all lanes, and notes.
 func (w *Worker) sendCopies() {
 	w.sendReplies()
-	for i, n := range w.touched {
+	at, lanes := w.begin(), len(w.touched)
+	for i := range lanes {
+		n := w.touched[at]
+		if at++; at == lanes {
+			at = 0
+		}
 		port := mft.PortID(n / mft.MaxPaths)
-		last := i == len(w.touched)-1
+		last := i == lanes-1
 		w.queues[port].looked = false
 		for k := w.lanes[n].first; k != emptyLane; k = w.queue[k].next {
 			w.sendTrain(port, &w.queue[k], &w.out.Copies[k], last)

@@ -134,6 +134,8 @@ type Port struct {
 	Full bool
 	// Waiting is how many bytes the device of the port seems to have that it has not sent.
 	Waiting int
+	// Holds makes everything that is sent wait as well.
+	Holds bool
 	// Receiving, if set, is called before frames are received.
 	Receiving func()
 	// Keeps makes the port keep the buffers of frames that are sent for the last time, and read
@@ -257,6 +259,9 @@ func (p *Port) Send(out []dataplane.Outgoing) int {
 			panic(fmt.Sprintf("porttest: a frame of %d bytes is said to have %d", len(sent), out[i].Bytes))
 		}
 		p.Out = append(p.Out, sent)
+		if p.Holds {
+			p.Waiting += out[i].Bytes
+		}
 	}
 	return len(out)
 }
