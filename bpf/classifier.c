@@ -16,6 +16,7 @@ enum {
 	ROCE_V2_PORT = 4791,
 	MF_AND_OFFSET = 0x3fff, /* of IPv4's frag_off, without DF */
 	VLAN_TAGS_MAX = 2,
+	VLAN_ID_MASK = 0x0fff, /* of a tag's TCI */
 	QP1 = 1, /* the general services QP: connection management */
 };
 
@@ -173,6 +174,7 @@ struct frame {
 	__be32 src[4];
 	__be32 dst[4];
 	__u32 qpn;
+	__u32 vlans[VLAN_TAGS_MAX]; /* TPID and VLAN ID, the outermost first; tags with VLAN ID 0 are left out */
 	struct rocast_meta meta;
 };
 
@@ -197,6 +199,17 @@ static __always_inline int is_vlan(__be16 proto)
 	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
 }
 
+/* A tag with VLAN ID 0 carries only a priority. */
+static __always_inline void put_vlan(struct frame *f, __be16 tpid, __be16 tci)
+{
+	__u32 id = __builtin_bswap16(tci) & VLAN_ID_MASK, vlan = (__u32)__builtin_bswap16(tpid) << 16 | id;
+
+	if (id && !f->vlans[0])
+		f->vlans[0] = vlan;
+	else if (id)
+		f->vlans[1] = vlan;
+}
+
 static __always_inline int read_ethernet(struct frame *f)
 {
 	struct ethhdr *eth = f->cursor;
@@ -213,6 +226,7 @@ static __always_inline int read_ethernet(struct frame *f)
 			break;
 		if (!take(f, sizeof(*vlan)))
 			return PASS_TRUNCATED;
+		put_vlan(f, f->proto, vlan->h_vlan_TCI);
 		f->proto = vlan->h_vlan_encapsulated_proto;
 		tags++;
 	}

@@ -7,8 +7,8 @@
  * program sends a packet to all paths if the packet has exactly the next PSN and exactly the
  * expected headers: rocast_classify counts the packet in the slot's word and broadcasts it. The
  * kernel runs rocast_fan_out on every copy in front of its port, and rocast_fan_out writes the
- * headers that the receiver expects. Every other packet disarms the group and goes to user space;
- * only user space decides what happens to it.
+ * headers that the receiver expects. Every other packet of the source disarms the group and goes to
+ * user space; only user space decides what happens to it. A packet of anybody else goes there too.
  *
  * While a group is armed, answers.c merges the plain ACKs of its receivers.
  *
@@ -108,6 +108,7 @@ struct rocast_slot {
 	__u32 ack_ifindex; /* of the port to the source; only user space reads it */
 	__u32 ack_port; /* its PortID */
 	__u32 span; /* how far beyond told packets may be carried */
+	__u8 multipath; /* the source's packets may come by other ports than ingress too */
 	__u8 migrated; /* the MigReq bit of all answers, as in the BTH */
 	__u8 ack[ACK_BYTES]; /* the ACK to the source with PSN 0 and MSN 0 */
 };
@@ -389,12 +390,21 @@ static __always_inline __u32 region_of(const struct rocast_slot *slot, const str
 }
 
 /*
+ * Whether the packet comes from where the slot's source is, and goes to where the source sends. A
+ * packet of anybody else must not disarm the group.
+ */
+static __always_inline int is_of(const struct xdp_md *ctx, const struct frame *f, const struct rocast_slot *slot)
+{
+	return !(f->meta.flags & IPV6) == !slot->ipv6 && f->qpn == slot->qpn && same(f->src, slot->src) &&
+	       same(f->dst, slot->dst) && !f->vlans[0] && (ctx->ingress_ifindex == slot->ingress || slot->multipath);
+}
+
+/*
  * Checks whether the packet is the plain packet that the slot describes. Returns FOUND, and then
  * tag, ends, asks and payload are filled in, or the reason to disarm the group. l3_bytes is a
  * constant in every call, so that the verifier sees constant offsets.
  */
-static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
-				 const struct rocast_slot *slot, __u64 word, const __u32 l3_bytes,
+static __always_inline int plain(struct xdp_md *ctx, const struct rocast_slot *slot, __u64 word, const __u32 l3_bytes,
 				 struct fan_tag *tag, __u32 *ends, __u32 *asks, __u32 *payload)
 {
 	__u8 *data = (void *)(long)ctx->data;
@@ -429,10 +439,9 @@ static __always_inline int plain(struct xdp_md *ctx, const struct frame *f,
 	ext_bytes = (what & HAS_RETH ? sizeof(struct reth) : 0) + (what & HAS_IMM ? 4 : 0);
 	pad = bth->se_m_pad_tver >> 4 & 3;
 	tag->words = (udp_bytes - sizeof(*udp) - sizeof(*bth) - 4) / 4;
-	if (!what || f->qpn != slot->qpn || bth->pkey != slot->pkey || bth->se_m_pad_tver & 0x0f ||
+	if (!what || bth->pkey != slot->pkey || bth->se_m_pad_tver & 0x0f ||
 	    (traffic_class & 0xfc) != slot->traffic_class || hops < 2 ||
-	    ctx->ingress_ifindex != slot->ingress || !same(f->src, slot->src) || !same(f->dst, slot->dst) ||
-	    udp_bytes != ip_bytes || udp_bytes % 4 ||
+	    ctx->ingress_ifindex != slot->ingress || udp_bytes != ip_bytes || udp_bytes % 4 ||
 	    udp_bytes < sizeof(*udp) + sizeof(*bth) + ext_bytes + (pad ? 4 : 0) + 4 ||
 	    udp_bytes > sizeof(*udp) + sizeof(*bth) + ext_bytes + slot->mtu + pad + 4 ||
 	    tag->words >= LENGTHS)
@@ -498,7 +507,8 @@ static __always_inline __u32 frame_bytes_of(const struct fan_tag *tag)
 
 /*
  * Sends the packet to all paths and returns REDIRECT_FAN_OUT if its group is armed and the packet
- * is plain. Otherwise it disarms the group and returns FOUND: the packet goes to user space.
+ * is plain. Otherwise it returns FOUND, and the packet goes to user space. If the packet is of the
+ * group's source, it disarms the group.
  */
 static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 {
@@ -522,14 +532,14 @@ static __always_inline int fan_out(struct xdp_md *ctx, const struct frame *f)
 		return FOUND;
 	word = *(volatile __u64 *)&slot->word;
 	in_order();
-	if (!(word & WORD_ARMED) || slot->group != f->meta.group)
+	if (!(word & WORD_ARMED) || slot->group != f->meta.group || !is_of(ctx, f, slot))
 		return FOUND;
 	if (f->meta.l3_off != sizeof(struct ethhdr))
 		step = DISARMED_HEADER;
 	else if (f->meta.flags & IPV6)
-		step = slot->ipv6 ? plain(ctx, f, slot, word, sizeof(struct ipv6hdr), &tag, &ends, &asks, &payload) : DISARMED_HEADER;
+		step = plain(ctx, slot, word, sizeof(struct ipv6hdr), &tag, &ends, &asks, &payload);
 	else
-		step = slot->ipv6 ? DISARMED_HEADER : plain(ctx, f, slot, word, sizeof(struct iphdr), &tag, &ends, &asks, &payload);
+		step = plain(ctx, slot, word, sizeof(struct iphdr), &tag, &ends, &asks, &payload);
 	fan = slot->fan;
 	devices = bpf_map_lookup_elem(&fans, &fan);
 	if (step == FOUND && !devices)

@@ -121,9 +121,10 @@ type fanoutRocastSlot struct {
 	AckIfindex uint32
 	AckPort    uint32
 	Span       uint32
+	Multipath  uint8
 	Migrated   uint8
 	Ack        [82]uint8
-	_          [5]byte
+	_          [4]byte
 }
 
 type fanoutRocastTraffic struct {

@@ -63,7 +63,6 @@ func (c *Core) HandleTrain(now feedback.Tick, t *mft.Table, f *Frame, behind []F
 		}
 	}
 	st, rearranged := c.state(now, g, out)
-	c.precede(now, st, f.Kind, out)
 	r = c.decide(now, st, f, out)
 	st.counts[r]++
 	if rearranged {
@@ -149,6 +148,9 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		return WrongQPN
 	case v.DstIP(head) != leg.Src:
 		return WrongDestination
+	}
+	c.precede(now, st, sender, out)
+	switch {
 	case v.PayloadBytes > g.PathMTU:
 		return OverMTU
 	case v.HopLimit(head) <= 1:
@@ -168,7 +170,7 @@ func (c *Core) data(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason
 		return BadICRC
 	}
 	if sender != st.active {
-		if r := c.switchSource(st, leg, sender, &ev, out); r != 0 {
+		if r := c.switchSource(now, st, leg, sender, &ev, out); r != 0 {
 			return r
 		}
 	}
@@ -231,6 +233,7 @@ func (c *Core) feedback(now feedback.Tick, st *state, f *Frame, out *Outputs) Re
 	if path < 0 {
 		return r
 	}
+	c.sync(now, st, out)
 	v, head := &f.View, f.Head()
 	aeth := v.AETH(head)
 	ev := feedback.Event{
@@ -261,6 +264,7 @@ func (c *Core) cnp(now feedback.Tick, st *state, f *Frame, out *Outputs) Reason 
 	case f.View.HopLimit(f.Head()) <= 1:
 		return HopLimitExceeded
 	}
+	c.sync(now, st, out)
 	st.tallies[path].cnps++
 	var outcome feedback.Outcome
 	c.acts, outcome = st.merge.Step(now, feedback.Event{Kind: feedback.CNP, Path: path}, c.acts[:0])

@@ -183,11 +183,12 @@ func (c *Core) look(now feedback.Tick, st *state, out *Outputs) {
 	c.follow(now, st, out)
 }
 
-// precede is what comes before a frame of the group. Data that reaches the core while the group is
-// armed has waited for the core since before that. The engine must not carry the same packet, sent
-// again, while the core forwards it: both would count the packet.
-func (c *Core) precede(now feedback.Tick, st *state, kind Kind, out *Outputs) {
-	if kind == KindData {
+// precede comes before data of a member of the group, and never before a frame of anybody else:
+// nobody else may end the engine's turn. Data of the active source that reaches the core while the
+// group is armed has waited for the core since before that. The engine must not carry the same
+// packet, sent again, while the core forwards it: both would count the packet.
+func (c *Core) precede(now feedback.Tick, st *state, sender int, out *Outputs) {
+	if sender == st.active {
 		c.takeBack(now, st, out)
 		return
 	}

@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -211,11 +212,15 @@ func TestWhatTakesAGroupBack(t *testing.T) {
 			moved(b, g)
 			b.handle(b.ack(g, 0, roce.SyndromeUnlimited))
 		}, false},
-		"a moved host, without a frame": {func(b *engineBench, g *mft.Group) { b.core.Adopt(0, moved(b, g), &b.out) }, false},
-		"data of another member": {func(b *engineBench, g *mft.Group) {
-			p := write(g.Paths[0].SendPSN, nil)
-			p.src = ipB
-			b.handle(p)
+		"a moved host, without a frame":                   {func(b *engineBench, g *mft.Group) { b.core.Adopt(0, moved(b, g), &b.out) }, false},
+		"data of a member that may not be the source yet": {func(b *engineBench, g *mft.Group) { b.handle(dataOfB(g)) }, true},
+		"data of a member that becomes the source": {func(b *engineBench, g *mft.Group) {
+			for i := range g.Paths {
+				b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+			}
+			if r := b.handle(dataOfB(g)); r != dataplane.Reason(feedback.Forwarded) {
+				b.t.Errorf("the first packet of the new source: %v", r)
+			}
 		}, false},
 		"data that waited for the core": {func(b *engineBench, g *mft.Group) { b.handle(b.data(g)) }, false},
 	} {
@@ -231,6 +236,108 @@ func TestWhatTakesAGroupBack(t *testing.T) {
 				t.Errorf("armed: %v", b.armed(g))
 			}
 		})
+	}
+}
+
+// dataOfB is the first packet of the receiver that may become the source.
+func dataOfB(g *mft.Group) packet {
+	p := write(g.Paths[0].SendPSN, nil)
+	p.src = ipB
+	return p
+}
+
+// A frame that is not the source's ends neither the engine's turn nor its merging, whatever PSN it
+// has: neither where the engine sees it, nor where the core does.
+func TestAStrangersFrameTakesNothingBack(t *testing.T) {
+	stranger := netip.MustParseAddr("10.77.0.77")
+	for name, tt := range map[string]struct {
+		change func(f *dataplane.Frame, p *packet)
+		answer bool // an ACK of b's, and not data of the source's
+		want   dataplane.Reason
+	}{
+		"data of a stranger":          {func(_ *dataplane.Frame, p *packet) { p.src = stranger }, false, dataplane.NotMember},
+		"data of a receiver":          {func(_ *dataplane.Frame, p *packet) { p.src = ipC }, false, dataplane.NotSource},
+		"data by another port":        {func(f *dataplane.Frame, _ *packet) { f.Port = 3 }, false, dataplane.WrongPort},
+		"data of another VLAN":        {func(_ *dataplane.Frame, p *packet) { p.tags = []uint16{7} }, false, dataplane.WrongVLAN},
+		"data for another QP":         {func(_ *dataplane.Frame, p *packet) { p.bth.DestQPN = 99 }, false, dataplane.WrongQPN},
+		"data for another address":    {func(_ *dataplane.Frame, p *packet) { p.dst = stranger }, false, dataplane.WrongDestination},
+		"an ACK of a stranger":        {func(_ *dataplane.Frame, p *packet) { p.src = stranger }, true, dataplane.NotReceiver},
+		"an ACK by another port":      {func(f *dataplane.Frame, _ *packet) { f.Port = 3 }, true, dataplane.WrongPort},
+		"an ACK of another VLAN":      {func(_ *dataplane.Frame, p *packet) { p.tags = []uint16{7} }, true, dataplane.WrongVLAN},
+		"an ACK for another QP":       {func(_ *dataplane.Frame, p *packet) { p.bth.DestQPN = 99 }, true, dataplane.WrongQPN},
+		"a READ response":             {func(_ *dataplane.Frame, p *packet) { p.bth.Opcode = roce.OpReadRespOnly }, true, dataplane.UnmergeableResponse},
+		"a CNP of a stranger":         {func(f *dataplane.Frame, p *packet) { *p = cnp(stranger); f.Kind = dataplane.KindCNP }, true, dataplane.NotReceiver},
+		"data of a member that waits": {func(_ *dataplane.Frame, p *packet) { *p = write(7, nil); p.src = ipB }, false, dataplane.SourceBlocked},
+	} {
+		for _, ahead := range []int32{0, 1, -1} {
+			g := group()
+			g.Paths[0].Sends, g.Paths[0].SendPSN = true, 7
+			b := newEngineBench(t, g)
+			b.arm(g)
+			b.mustCarry(g, 3)
+			p := b.data(g)
+			if tt.answer {
+				p = b.ack(g, 0, roce.SyndromeUnlimited)
+			}
+			p.bth.PSN = p.bth.PSN.Add(ahead)
+			f := &dataplane.Frame{Group: g.ID, Kind: dataplane.KindData, FragmentCount: 1}
+			if tt.answer {
+				f.Kind, f.Port = dataplane.KindFeedback, 1
+			}
+			if tt.change(f, &p); p.src == ipB || p.src == ipC {
+				f.Port = max(f.Port, mft.PortID(portOf[p.src]))
+			}
+			f.Buf = p.frame(t)
+			f.Fragments[0] = f.Buf
+			var out dataplane.Outputs
+			if b.Carry(f, &out) || b.Answer(f, &out) || !b.armed(g) {
+				t.Errorf("%s, %+d: the engine takes it, or gives the group back (armed %v)", name, ahead, b.armed(g))
+			}
+			looks := b.Looks
+			if r := b.core.Handle(0, b.table, f, &b.out); r != tt.want || !b.armed(g) {
+				t.Errorf("%s, %+d: %v, want %v; armed %v", name, ahead, r, tt.want, b.armed(g))
+			}
+			if tt.want != dataplane.SourceBlocked && b.Looks != looks {
+				t.Errorf("%s, %+d: the engine's merging was ended", name, ahead)
+			}
+			if b.next[g.ID] = calmPackets + firstPSN + 3; !b.carry(b.data(g)) {
+				t.Errorf("%s, %+d: the engine does not carry the source's next packet", name, ahead)
+			}
+		}
+	}
+}
+
+// The source of a group may be behind several next hops. Where its packet comes by another one, the
+// engine gives the group back, because it may be a packet that the source sends again.
+func TestASourceWithSeveralPortsTakesItsGroupBack(t *testing.T) {
+	g := group()
+	g.Source.Multipath, g.Uplinks = true, mft.Ports(0).With(0).With(3)
+	b := newEngineBench(t, g)
+	b.arm(g)
+	f := b.frame(b.data(g))
+	f.Port = 3
+	var out dataplane.Outputs
+	if b.Carry(f, &out) || b.armed(g) {
+		t.Errorf("armed: %v", b.armed(g))
+	}
+	if r := b.core.Handle(0, b.table, f, &b.out); r != dataplane.Reason(feedback.Forwarded) {
+		t.Error(r)
+	}
+}
+
+// The engine may carry packets until the moment at which another member would become the source.
+// They are not acknowledged, so the member waits.
+func TestWhatIsCarriedMeanwhileStopsASourceSwitch(t *testing.T) {
+	g := group()
+	g.Paths[0].Sends, g.Paths[0].SendPSN = true, 7
+	b := newEngineBench(t, g)
+	b.arm(g)
+	for i := range g.Paths {
+		b.handle(b.ack(g, i, roce.SyndromeUnlimited))
+	}
+	b.onLoad = func() { b.mustCarry(g, 1); b.onLoad = nil }
+	if r := b.handle(dataOfB(g)); r != dataplane.SourceBlocked {
+		t.Errorf("%v", r)
 	}
 }
 

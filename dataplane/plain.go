@@ -14,6 +14,7 @@ const (
 	NotItsHeaders
 	NotItsMemory
 	BeyondLimit
+	NotOfSource // the engine keeps the group
 )
 
 // The names are those of the counters of the kernel's engine (rocast_fan_event in bpf/fanout.c).
@@ -29,7 +30,10 @@ func (n NotPlain) String() string { return notPlainNames[n] }
 // names; -1: it names none.
 func Plain(f *Frame, b *mft.Block, w FanWord, limit roce.PSN) (region int, not NotPlain) {
 	v, head := &f.View, f.Head()
-	if f.FragmentCount != 1 || v.Decode(head, f.Len()) != nil || v.VLANs != 0 {
+	switch err := v.Decode(head, f.Len()); {
+	case (err == nil || err == roce.ErrOpcode || err == roce.ErrTVer) && !isOf(f, b):
+		return -1, NotOfSource
+	case err != nil, f.FragmentCount != 1, v.VLANs != 0:
 		return -1, NotItsHeaders
 	}
 	switch psn := v.PSN(head); {
@@ -50,11 +54,19 @@ func Plain(f *Frame, b *mft.Block, w FanWord, limit roce.PSN) (region int, not N
 	return region, IsPlain
 }
 
-// hasHeaders says whether a packet has the headers of a block's plain packets.
+// isOf says whether a frame comes from where the source of a block is, and goes to where the source
+// sends.
+func isOf(f *Frame, b *mft.Block) bool {
+	v, head := &f.View, f.Head()
+	return v.SrcIP(head) == b.From.Src && v.DstIP(head) == b.From.Dst && v.DestQPN(head) == b.From.DestQPN &&
+		(f.Port == b.Ingress || b.Multipath) && mft.VLANsOf(head[:v.L3]) == mft.VLANs{}
+}
+
+// hasHeaders says whether a packet of a block's source has the headers of its plain packets.
 func hasHeaders(v *roce.View, head []byte, b *mft.Block) bool {
 	o := v.Opcode
 	carries := o.IsRC() && o.IsRequest() && !o.IsRead() && !o.IsAtomic() && o != roce.OpAtomicWrite &&
 		!o.Headers().Has(roce.HasIETH) && !o.Headers().Has(roce.HasFETH)
-	return carries && v.SrcIP(head) == b.From.Src && v.DstIP(head) == b.From.Dst && v.DestQPN(head) == b.From.DestQPN &&
-		v.PKey(head) == b.PKey && v.TrafficClass(head)&^3 == b.TrafficClass && v.HopLimit(head) >= 2 && v.PayloadBytes <= b.PathMTU
+	return carries && v.PKey(head) == b.PKey && v.TrafficClass(head)&^3 == b.TrafficClass && v.HopLimit(head) >= 2 &&
+		v.PayloadBytes <= b.PathMTU
 }

@@ -233,7 +233,7 @@ func (st *state) senderState(path int) *senderState {
 
 // switchSource makes the member of path next the source, because of the packet ev (rule 12). The
 // result is 0, or the reason why the packet does not do so.
-func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
+func (c *Core) switchSource(now feedback.Tick, st *state, leg *mft.Leg, next int, ev *feedback.Event, out *Outputs) Reason {
 	to := st.senderState(next)
 	if behind := ev.PSN.Sub(to.nextPSN); behind < 0 && behind > -feedback.Window && to.hadTurn {
 		// The member missed the last ACK of its turn. Everyone has this packet, so it is
@@ -245,11 +245,15 @@ func (c *Core) switchSource(st *state, leg *mft.Leg, next int, ev *feedback.Even
 		}
 		return Reason(feedback.Filtered)
 	}
-	if to.ended || !st.merge.MaySwitch() {
+	switch {
+	case to.ended || !st.merge.MaySwitch():
 		return SourceBlocked
-	}
-	if ev.PSN != to.nextPSN {
+	case ev.PSN != to.nextPSN:
 		return SourceOutOfStep
+	}
+	c.takeBack(now, st, out)
+	if !st.merge.MaySwitch() { // the engine has carried something until then
+		return SourceBlocked
 	}
 	st.rebase(next, to)
 	c.acts = st.merge.SwitchSource(feedback.SourceSwitch{

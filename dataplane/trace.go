@@ -104,8 +104,11 @@ func (c *Core) tryEngine(f *Frame, t *Trace) {
 	if !w.Armed || st.block(&b, c.marks) != nil {
 		return
 	}
-	_, t.GivesBack = Plain(f, &b, w, st.fan.limit)
-	t.Carried = t.GivesBack == IsPlain
+	_, not := Plain(f, &b, w, st.fan.limit)
+	t.Carried = not == IsPlain
+	if not != NotOfSource {
+		t.GivesBack = not
+	}
 }
 
 // clone returns a frame with the same bytes in buffers of its own.

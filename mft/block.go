@@ -23,6 +23,7 @@ const (
 // reuses the memory of the Block.
 type Block struct {
 	Ingress      PortID
+	Multipath    bool // the source's packets may come by other ports than Ingress too
 	From         roce.Flow
 	PKey         uint16
 	TrafficClass uint8 // ECN bits zero
@@ -76,7 +77,7 @@ func (b *Block) Begin(g *Group, source int, ingress PortID, pkey uint16, traffic
 		return ErrBlockRegions
 	}
 	*b = Block{
-		Ingress: ingress, From: g.Flow(source),
+		Ingress: ingress, Multipath: leg.Multipath, From: g.Flow(source),
 		PKey: pkey, TrafficClass: trafficClass, PathMTU: g.PathMTU, Memory: g.Memory, Paths: b.Paths[:0],
 	}
 	return nil

@@ -475,9 +475,7 @@ func decodeWord(word uint64) dataplane.FanWord {
 func writeSlot(s *bpf.Slot, b *mft.Block) {
 	s.Src, s.Dst = words(b.From.Src.As16()), words(b.From.Dst.As16())
 	s.Qpn, s.Pkey, s.TrafficClass = uint32(b.From.DestQPN), networkOrder(b.PKey), b.TrafficClass
-	if s.Ipv6 = 0; b.From.Dst.Is6() {
-		s.Ipv6 = 1
-	}
+	s.Ipv6, s.Multipath = bit(b.From.Dst.Is6()), bit(b.Multipath)
 	s.Mtu, s.RegionCount = uint16(b.PathMTU), uint16(b.Memory.Len())
 	for i, m := range b.Memory.All {
 		r := &s.Regions[i]
@@ -533,6 +531,13 @@ func words(b [16]byte) (w [4]uint32) {
 		w[i] = binary.NativeEndian.Uint32(b[4*i:])
 	}
 	return w
+}
+
+func bit(set bool) uint8 {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 func networkOrder(v uint16) uint16 {

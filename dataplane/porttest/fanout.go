@@ -217,8 +217,8 @@ func (f *FanOut) Retains(id mft.GroupID) int {
 }
 
 // Carry does with a classified frame what the kernel does: a plain packet of an armed group is
-// answered with the copies for all its paths. Any other packet of the source's disarms the group,
-// and false means that the frame is the core's.
+// answered with the copies for all its paths. Any other packet of the source's disarms the group.
+// False means that the frame is the core's.
 func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	p := f.place(frame.Group)
 	if p == nil || p.id != frame.Group || !p.word.Armed || frame.Kind != dataplane.KindData {
@@ -226,7 +226,7 @@ func (f *FanOut) Carry(frame *dataplane.Frame, out *dataplane.Outputs) bool {
 	}
 	region, not := dataplane.Plain(frame, &p.block, p.word, p.last())
 	if not != dataplane.IsPlain {
-		p.word.Armed = false
+		p.word.Armed = not == dataplane.NotOfSource
 		return false
 	}
 	v := &frame.View
