@@ -20,6 +20,9 @@ func (c *Controller) Restore() error {
 	if err != nil {
 		return err
 	}
+	if c.Store.Damage != nil {
+		c.Log.Error("the record of the last clean stop is not used; groups are restored as after a crash", zap.Error(c.Store.Damage))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, k := range kept {
@@ -39,8 +42,7 @@ func (c *Controller) restore(k store.Group) {
 	c.groups[g.name] = g
 	c.events.Begin(g.name)
 	if k.Err != nil {
-		c.fail(g, fmt.Errorf("%w; repair the cause and restart rocastd, or remove the group and create it again",
-			k.Err))
+		c.fail(g, unreadable(k.Err))
 		return
 	}
 	file, err := groupfile.Parse(k.Text)
@@ -56,7 +58,7 @@ func (c *Controller) restore(k store.Group) {
 		return
 	}
 	if err := c.recallTable(g); err != nil {
-		c.fail(g, fmt.Errorf("%w; remove the group and create it again", err))
+		c.fail(g, unreadable(err))
 		return
 	}
 	if err := g.recall(k); err != nil {
@@ -72,6 +74,11 @@ func (c *Controller) restore(k store.Group) {
 	// Otherwise the next restart would have to make them again.
 	c.keepChronicle(g)
 	c.Log.Info("group restored", zap.String("group", g.name), zap.Bool("fresh", !g.restored), zap.Int("waiting", g.waiting()))
+}
+
+// unreadable is why a group fails of which a stored file cannot be read.
+func unreadable(err error) error {
+	return fmt.Errorf("%w; repair the cause and restart rocastd, or remove the group and create it again", err)
 }
 
 // retryEvery is the period for retrying failed groups. A change in the network causes a retry at

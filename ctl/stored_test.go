@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/chronicle"
 	"github.com/rocast/rocast/ctl/ctltest"
 	"github.com/rocast/rocast/ctl/groupfile"
@@ -65,10 +66,11 @@ func TestTheStateOfAnUpdateCoversBothVersions(t *testing.T) {
 	if err := w.keepNext(g, nextOf(g, next), []byte(g1)); err != nil {
 		t.Fatal(err)
 	}
-	state, err := os.ReadFile(filepath.Join(w.dir, "groups", "g1.state"))
-	if err != nil {
-		t.Fatal(err)
+	stored, err := w.Store.Restore()
+	if err != nil || len(stored) != 1 {
+		t.Fatal(stored, err)
 	}
+	state := stored[0].State
 	for version, file := range map[string]*groupfile.File{"old": g.file, "new": next} {
 		past, err := chronicle.Read(state, file, true)
 		if err != nil {
@@ -77,6 +79,70 @@ func TestTheStateOfAnUpdateCoversBothVersions(t *testing.T) {
 		if got := past.Standing(file.Receivers[1].ID()); got != map[string]chronicle.Standing{"old": chronicle.Evicted, "new": chronicle.Joining}[version] {
 			t.Errorf("in the %s version the second receiver is %q", version, got)
 		}
+	}
+}
+
+// A stored file in which a digit has changed fails its group, and stays as it is: a receiver that
+// the source no longer serves must not count again, under the address that the file has now.
+func TestADamagedFileFailsItsGroup(t *testing.T) {
+	for _, c := range []struct{ file, was, is, what string }{
+		{"g1.state", "10.77.0.3", "10.77.0.8", "state of "},
+		{"g1.state", `"remoteQPN": 1`, `"remoteQPN": 3`, "state of "},
+		{"g1.state", "behind", "behine", "state of "},
+		{"g1.yaml", "psn: 1", "psn: 3", ""},
+	} {
+		w := newWorld(t)
+		w.create(t, g1)
+		w.news(feedback.NoteBehind, "10.77.0.3", 1, 1007)
+		path := filepath.Join(w.dir, "groups", c.file)
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(text), c.was) {
+			t.Fatalf("%s, %v", text, err)
+		}
+		damaged := strings.Replace(string(text), c.was, c.is, 1)
+		if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w = w.restart(t, true)
+		want := "read the " + c.what + "group g1: the file " + path + " is damaged: its checksum does not match; repair the cause and " +
+			"restart rocastd, or remove the group and create it again"
+		if c.what == "" {
+			want = strings.Replace(want, "read the group", "read group", 1)
+		}
+		if g, err := w.Group("g1"); err != nil || g.State != api.Failed || g.Reason != want {
+			t.Errorf("%s: %+v, %v", c.is, g.GroupSummary, err)
+		}
+		if now, err := os.ReadFile(path); err != nil || string(now) != damaged {
+			t.Errorf("the file has changed: %s, %v", now, err)
+		}
+		if err := w.Remove("g1"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Without its record, a clean stop is no better than a crash, and the log says so.
+func TestADamagedRecordOfACleanStop(t *testing.T) {
+	w := newWorld(t)
+	w.create(t, g1)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(w.dir, "idle")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)-1] ^= 1
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w = w.restart(t, false)
+	if g, _ := w.Group("g1"); g.State != api.Ready || !g.Restored {
+		t.Errorf("%+v", g)
+	}
+	if lines := w.logs.FilterMessage("the record of the last clean stop is not used; groups are restored as after a crash"); lines.Len() != 1 {
+		t.Error(w.logs.All())
 	}
 }
 

@@ -290,6 +290,7 @@ func TestADamagedTable(t *testing.T) {
 			text[len(text)-20] ^= 1
 			return os.WriteFile(path, text, 0o600)
 		}},
+		{"damaged", func(path string, _ []byte) error { return os.Truncate(path, 0) }},
 		{"missing", func(path string, _ []byte) error { return os.Remove(path) }},
 	} {
 		f := newTree(t)
@@ -309,7 +310,8 @@ func TestADamagedTable(t *testing.T) {
 		}
 		b1.restart(false, false)
 		g, err := b1.Group("g1")
-		want := "read the regions of group g1: the file with its regions is " + c.is + "; remove the group and create it again"
+		want := "read the regions of group g1: the file with its regions is " + c.is +
+			"; repair the cause and restart rocastd, or remove the group and create it again"
 		if err != nil || g.State != api.Failed || g.Reason != want {
 			t.Errorf("%s: %+v, %v", c.is, g.GroupSummary, err)
 		}

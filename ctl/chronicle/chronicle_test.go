@@ -148,3 +148,14 @@ func TestARenamedReceiverTakesItsRecordAlong(t *testing.T) {
 		t.Errorf("%q at %d, and %q at the old ID", c.Standing(is), c.Since(is), c.Standing(was))
 	}
 }
+
+// A standing that is none says nothing about its receiver, which must not count as one that takes
+// part.
+func TestAStandingThatIsNone(t *testing.T) {
+	text := `{"receivers":[{"ip":"10.77.0.3","remoteQPN":1,"standing":"behine","psn":7}]}`
+	_, err := Read([]byte(text), &groupfile.File{}, true)
+	want := `the state that was kept of its receiver 10.77.0.3 is "behine", which is none; remove the group and create it again`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

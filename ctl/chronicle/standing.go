@@ -20,6 +20,8 @@ const (
 	Lost Standing = "lost"
 )
 
+var standings = []Standing{Joining, Joined, Evicted, Behind, Lost}
+
 // IsOut says whether the receiver no longer takes part.
 func (s Standing) IsOut() bool { return s == Evicted || s == Behind || s == Lost }
 

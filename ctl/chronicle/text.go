@@ -101,6 +101,10 @@ func Read(text []byte, f *groupfile.File, clean bool) (Chronicle, error) {
 	}
 	for _, r := range k.Receivers {
 		id := r.id()
+		if !slices.Contains(standings, r.Standing) {
+			return c, fmt.Errorf("the state that was kept of its receiver %v is %q, which is none; remove the group and create it "+
+				"again", r.IP, r.Standing)
+		}
 		if !known[id] {
 			continue
 		}

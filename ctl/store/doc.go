@@ -8,9 +8,11 @@
 //	addresses            the IPs the daemon added to interfaces: package ctl/address
 //
 // Every file but NAME.regions is written under a temporary name, synced and renamed, so a crash
-// leaves either the old content or the new content. To NAME.regions changes are appended: a crash
-// may leave a part of the last one, which is then removed. A group with memory: table has that file
-// from the start, so one that is missing is not taken for an empty table.
+// leaves either the old content or the new content. Its first line has a checksum of what follows;
+// a file of an older release lacks that line. To NAME.regions changes are appended: a crash may
+// leave a part of the last one, which is not read. A group with memory: table has that file from
+// the start, so one that is missing is not taken for an empty table. A file that is damaged fails
+// its group and is left as it is.
 //
 // The file idle answers one question at the next start: may a group begin with its first PSN, or
 // may its QPs have advanced? The daemon removes the file before it publishes a group. If the file

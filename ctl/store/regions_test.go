@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // regionsOf reads the stored changes of group g1.
@@ -21,6 +23,16 @@ func regionsOf(t *testing.T, s *Store) (changes []string, end, cut int64) {
 		t.Fatal(err)
 	}
 	return changes, end, cut
+}
+
+// noRegions stores an empty table for group g1.
+func noRegions(t *testing.T, s *Store) (begin int64) {
+	t.Helper()
+	begin, err := s.PutRegions("g1", slices.Values([][]byte(nil)))
+	if err != nil || begin != headBytes {
+		t.Fatal(begin, err)
+	}
+	return begin
 }
 
 func appendAll(t *testing.T, s *Store, at int64, changes ...string) int64 {
@@ -44,13 +56,11 @@ func TestRegionsComeBack(t *testing.T) {
 		}
 	}
 	missing()
-	if end, err := s.PutRegions("g1", slices.Values([][]byte(nil))); err != nil || end != 0 {
-		t.Error(end, err)
-	}
-	if changes, end, cut := regionsOf(t, s); changes != nil || end != 0 || cut != 0 {
+	begin := noRegions(t, s)
+	if changes, end, cut := regionsOf(t, s); changes != nil || end != begin || cut != 0 {
 		t.Errorf("%q, %d, %d", changes, end, cut)
 	}
-	end := appendAll(t, s, 0, "one", "2", "three")
+	end := appendAll(t, s, begin, "one", "2", "three")
 	check := func(wantEnd int64, want ...string) {
 		t.Helper()
 		if changes, end, cut := regionsOf(t, s); !slices.Equal(changes, want) || end != wantEnd || cut != 0 {
@@ -82,7 +92,7 @@ func TestRegionsComeBack(t *testing.T) {
 		t.Error("a change that cannot be read back was stored")
 	}
 	big := strings.Repeat("x", maxChangeBytes)
-	check(appendAll(t, s, 0, big), big)
+	check(appendAll(t, s, noRegions(t, s), big), big)
 	if _, _, err := s.Regions("g1", func([]byte) error { return os.ErrInvalid }); !errors.Is(err, os.ErrInvalid) {
 		t.Error(err)
 	}
@@ -94,8 +104,9 @@ func TestRegionsComeBack(t *testing.T) {
 // A change that is written behind a hole could not be read back, so it must not be confirmed.
 func TestAFileOfRegionsThatIsTooShort(t *testing.T) {
 	s := open(t, t.TempDir())
-	end := appendAll(t, s, 0, "one", "two")
-	first := appendAll(t, s, 0, "one")
+	begin := noRegions(t, s)
+	end := appendAll(t, s, begin, "one", "two")
+	first := appendAll(t, s, begin, "one")
 	if at, err := s.AppendRegions("g1", end, []byte("three")); err == nil || at != end {
 		t.Error(at, err)
 	}
@@ -105,18 +116,22 @@ func TestAFileOfRegionsThatIsTooShort(t *testing.T) {
 }
 
 // A crash may leave any part of the last change, or zeros in its place. The changes before it stay.
+// The head that names the last change may be missing then, too.
 func TestAnUnfinishedChangeOfRegions(t *testing.T) {
 	s := open(t, t.TempDir())
-	end := appendAll(t, s, 0, "one", "two")
-	last := appendAll(t, s, end, "the last one")
+	end := appendAll(t, s, noRegions(t, s), "one")
 	path := s.beside("g1", regionsSuffix)
-	whole, err := os.ReadFile(path)
+	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if whole = whole[:last]; !slices.Equal(whole[last:cap(whole)][:frameHeadBytes], lastFrame) {
-		t.Error("the file does not end with an empty frame")
+	end = appendAll(t, s, end, "two")
+	last := appendAll(t, s, end, "the last one")
+	whole, err := os.ReadFile(path)
+	if err != nil || int64(len(whole)) != last {
+		t.Fatal(len(whole), last, err)
 	}
+	copy(whole, before[:headBytes])
 	for size := end + 1; size < last; size++ {
 		for _, zeros := range []bool{false, true} {
 			left := slices.Clone(whole[:size])
@@ -141,41 +156,112 @@ func TestAnUnfinishedChangeOfRegions(t *testing.T) {
 	}
 }
 
+// damaged checks that the file of group g1's regions is refused with this content, and stays.
+func damaged(t *testing.T, s *Store, content []byte) {
+	t.Helper()
+	path := s.beside("g1", regionsSuffix)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := s.Regions("g1", func([]byte) error { return nil })
+	if now, _ := os.ReadFile(path); !errors.Is(err, errDamagedRegions) || !bytes.Equal(now, content) {
+		t.Errorf("%d bytes %q: %v", len(content), content[:min(8, len(content))], err)
+	}
+}
+
 // A change that is damaged was confirmed once: nothing may be removed, and the group must not run
 // with what is left.
 func TestDamagedRegions(t *testing.T) {
 	s := open(t, t.TempDir())
-	appendAll(t, s, 0, "one", "two", "three")
-	path := s.beside("g1", regionsSuffix)
-	whole, err := os.ReadFile(path)
+	appendAll(t, s, noRegions(t, s), "one", "two", "three")
+	whole, err := os.ReadFile(s.beside("g1", regionsSuffix))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for at := range len(whole) - frameHeadBytes { // also of the last change, for it was confirmed
+	for at := range whole { // also of the last change, for it was confirmed
 		bad := slices.Clone(whole)
 		bad[at] ^= 0x10
-		if err := os.WriteFile(path, bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, _, err := s.Regions("g1", func([]byte) error { return nil })
-		if now, _ := os.ReadFile(path); !errors.Is(err, errDamagedRegions) || !bytes.Equal(now, bad) {
-			t.Errorf("byte %d: %v", at, err)
-		}
+		damaged(t, s, bad)
+		damaged(t, s, whole[:at]) // cut, at the end of a change, too
 	}
-	for size := len(whole) - frameHeadBytes; size < len(whole); size++ { // what a crash leaves of the empty frame
-		if err := os.WriteFile(path, whole[:size], 0o600); err != nil {
+	damaged(t, s, make([]byte, len(whole)))
+}
+
+// A file of an older release has frames alone, and is written anew when it is read.
+func TestRegionsOfAnOlderRelease(t *testing.T) {
+	s := open(t, t.TempDir())
+	older := appendFrame(appendFrame(nil, []byte("one")), []byte("two"))
+	for _, end := range [][]byte{nil, appendFrame(nil, nil)} { // a crash may have left the file without its end
+		path := s.beside("g1", regionsSuffix)
+		if err := os.WriteFile(path, append(slices.Clone(older), end...), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		for range 2 {
+			if changes, _, cut := regionsOf(t, s); !slices.Equal(changes, []string{"one", "two"}) || cut != 0 {
+				t.Errorf("%q, %d", changes, cut)
+			}
+		}
+		_, at, _ := regionsOf(t, s)
+		appendAll(t, s, at, "three")
 		if changes, _, _ := regionsOf(t, s); !slices.Equal(changes, []string{"one", "two", "three"}) {
-			t.Errorf("with %d bytes: %q", size, changes)
+			t.Errorf("%q", changes)
+		}
+		now, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for size := range now {
+			damaged(t, s, now[:size])
 		}
 	}
-	long := append(slices.Clone(whole), make([]byte, maxChangeBytes+frameHeadBytes+1)...)
-	if err := os.WriteFile(path, long, 0o600); err != nil {
+	for at := range older {
+		bad := slices.Clone(older)
+		bad[at] ^= 0x10
+		damaged(t, s, bad)
+	}
+	damaged(t, s, nil)
+}
+
+// A disk that cannot be written does not keep the regions from being read. Root may write all, so
+// the test mounts one.
+func TestRegionsOnAReadOnlyDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a directory; run it with sudo")
+	}
+	s := open(t, t.TempDir())
+	appendAll(t, s, noRegions(t, s), "one")
+	older := appendFrame(nil, []byte("two"))
+	if err := os.WriteFile(s.beside("older", regionsSuffix), older, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Regions("g1", func([]byte) error { return nil }); !errors.Is(err, errDamagedRegions) {
-		t.Error(err)
+	groups := filepath.Join(s.dir, groupsDir)
+	if err := unix.Mount(groups, groups, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(groups, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := unix.Mount("", groups, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if changes, _, _ := regionsOf(t, s); !slices.Equal(changes, []string{"one"}) {
+		t.Errorf("%q", changes)
+	}
+	var changes []string
+	end, _, err := s.Regions("older", func(change []byte) error {
+		changes = append(changes, string(change))
+		return nil
+	})
+	if err != nil || !slices.Equal(changes, []string{"two"}) {
+		t.Errorf("%q, %v", changes, err)
+	}
+	if err := unix.Mount("", groups, "", unix.MS_BIND|unix.MS_REMOUNT, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AppendRegions("older", end, []byte("x")); err == nil || !strings.HasSuffix(err.Error(), "; restart rocastd") {
+		t.Errorf("the file has no head yet, and: %v", err)
 	}
 }
 
@@ -183,11 +269,11 @@ func TestDamagedRegions(t *testing.T) {
 // must not get them.
 func TestRegionsWithoutAGroup(t *testing.T) {
 	s := open(t, t.TempDir())
-	appendAll(t, s, 0, "one")
+	noRegions(t, s)
 	if err := s.Put("g2", []byte("text")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.AppendRegions("g2", 0, []byte("two")); err != nil {
+	if _, err := s.PutRegions("g2", slices.Values([][]byte(nil))); err != nil {
 		t.Fatal(err)
 	}
 	if groups, err := s.Restore(); err != nil || len(groups) != 1 {

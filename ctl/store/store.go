@@ -26,6 +26,9 @@ type Store struct {
 
 	mu        sync.Mutex
 	forgotten bool // see Forget
+
+	// Damage says why Restore did not trust the record of the last clean stop; nil: it did.
+	Damage error
 }
 
 // Group is a stored group.
@@ -55,12 +58,12 @@ func Open(dir string) (*Store, error) {
 // Close releases the directory for other processes.
 func (s *Store) Close() error { return s.lock.Close() }
 
-// Dir returns the directory, in which other packages store their own files with WriteFile.
+// Dir returns the directory, in which other packages store their own files.
 func (s *Store) Dir() string { return s.dir }
 
 // Put stores a group.
 func (s *Store) Put(name string, text []byte) error {
-	if err := WriteFile(s.path(name), text); err != nil {
+	if err := writeFile(s.path(name), text); err != nil {
 		return fmt.Errorf("keep group %s: %w", name, err)
 	}
 	return nil
@@ -68,7 +71,7 @@ func (s *Store) Put(name string, text []byte) error {
 
 // Get returns a group's text.
 func (s *Store) Get(name string) ([]byte, error) {
-	text, err := os.ReadFile(s.path(name))
+	text, err := readFile(s.path(name))
 	if err != nil {
 		return nil, fmt.Errorf("read group %s: %w", name, err)
 	}
@@ -90,7 +93,7 @@ func (s *Store) putBeside(name, suffix, what string, text []byte) error {
 	path := s.beside(name, suffix)
 	var err error
 	if text != nil {
-		err = WriteFile(path, text)
+		err = writeFile(path, text)
 	} else {
 		err = removeIfThere(path)
 	}
@@ -170,7 +173,7 @@ func (s *Store) readBeside(groups []Group, there map[string]bool, suffix, what s
 		}
 		delete(there, g.Name)
 		var err error
-		if *into(g), err = os.ReadFile(s.beside(g.Name, suffix)); err != nil {
+		if *into(g), err = readFile(s.beside(g.Name, suffix)); err != nil {
 			g.Err = errors.Join(g.Err, fmt.Errorf("read the %s of group %s: %w", what, g.Name, err))
 		}
 	}
@@ -184,7 +187,7 @@ func (s *Store) Stopped(idle []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgotten = true // the new record replaces the old one
-	if err := WriteFile(s.idlePath(), []byte(strings.Join(idle, "\n"))); err != nil {
+	if err := writeFile(s.idlePath(), []byte(strings.Join(idle, "\n"))); err != nil {
 		return fmt.Errorf("record the clean stop: %w", err)
 	}
 	return nil
@@ -193,8 +196,12 @@ func (s *Store) Stopped(idle []string) error {
 // readIdle returns nil if there is no readable record of a clean stop. The last run then counts as
 // crashed.
 func (s *Store) readIdle() (idle map[string]bool) {
-	text, err := os.ReadFile(s.idlePath())
+	text, err := readFile(s.idlePath())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
+		s.Damage = err
 		return nil
 	}
 	idle = map[string]bool{}

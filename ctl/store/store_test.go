@@ -150,6 +150,80 @@ func TestWhatACleanStopKnewHoldsForOneStart(t *testing.T) {
 	}
 }
 
+// A byte that has changed is noticed wherever it is, and so is a file that was cut.
+func TestADamagedFileIsNotTrusted(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	put(t, s, "g1", "name: g1\n")
+	put(t, s, "g2", "name: g2\n")
+	if err := errors.Join(s.PutState("g1", []byte("{}")), s.PutTree("g1", []byte("[]"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Stopped([]string{"g1", "g2"}); err != nil {
+		t.Fatal(err)
+	}
+	idle, err := os.ReadFile(s.idlePath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"groups/g1.yaml", "groups/g1.state", "groups/g1.tree", "idle"} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(s.idlePath(), idle, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := len(checksumPrefix); at < len(whole); at++ {
+			flipped := slices.Clone(whole)
+			flipped[at] ^= 1
+			for _, bad := range [][]byte{flipped, whole[:at]} {
+				if err := errors.Join(os.WriteFile(s.idlePath(), idle, 0o600), os.WriteFile(path, bad, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				s.Close()
+				s = open(t, dir)
+				groups, err := s.Restore()
+				if err != nil || len(groups) != 2 || groups[1].Err != nil {
+					t.Fatalf("%+v, %v", groups, err)
+				}
+				said, clean := groups[0].Err, true
+				if name == "idle" {
+					said, clean = s.Damage, false
+				}
+				if said == nil || !strings.Contains(said.Error(), path+" is damaged") || groups[1].Clean != clean || groups[1].Idle != clean {
+					t.Errorf("%q: %v, %+v", bad, said, groups[1])
+				}
+			}
+		}
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if groups, err := s.Restore(); err != nil || groups[0].Err != nil {
+		t.Errorf("%+v, %v", groups, err)
+	}
+}
+
+// Files of an older release, or those that somebody has edited, have no checksum.
+func TestFilesWithoutAChecksum(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	for name, text := range map[string]string{"groups/g1.yaml": "name: g1\n", "groups/g1.state": "{}", "groups/g1.tree": "", "idle": "g1"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups, err := s.Restore()
+	if err != nil || len(groups) != 1 || s.Damage != nil {
+		t.Fatalf("%+v, %v, %v", groups, err, s.Damage)
+	}
+	if g := groups[0]; g.Err != nil || string(g.Text) != "name: g1\n" || string(g.State) != "{}" || g.Tree == nil || !g.Clean || !g.Idle {
+		t.Errorf("%+v", g)
+	}
+}
+
 // Names may end like the files of other groups.
 func TestGroupsWithNamesLikeFiles(t *testing.T) {
 	dir := t.TempDir()
@@ -224,7 +298,7 @@ func TestEachFailureIsReported(t *testing.T) {
 			t.Errorf("%s: %v", what, c.err)
 		}
 	}
-	if text, err := os.ReadFile(file("yaml.state")); err != nil || string(text) != "state" {
+	if text, err := readFile(file("yaml.state")); err != nil || string(text) != "state" {
 		t.Errorf("the state of a group that is still there: %q, %v", text, err)
 	}
 	put(t, s, "state", "text")
@@ -294,7 +368,7 @@ func TestATextThatCannotBeSyncedIsNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	if err := WriteFile(path, []byte("x")); !errors.Is(err, unix.EINVAL) {
+	if err := writeFile(path, []byte("x")); !errors.Is(err, unix.EINVAL) {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -308,7 +382,7 @@ func TestFilesAreClosed(t *testing.T) {
 	before := testlab.OpenFiles(t)
 	for range 20 {
 		put(t, s, "g1", "text")
-		end := appendAll(t, s, 0, "one")
+		end := appendAll(t, s, noRegions(t, s), "one")
 		if err := s.CutRegions("g1", end); err != nil {
 			t.Fatal(err)
 		}

@@ -1,25 +1,51 @@
 package store
 
 import (
+	"bytes"
 	"errors"
-	"io"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 )
 
 const unfinishedSuffix = ".new"
 
-// WriteFile writes text to path; only the owner may read the file. A crash leaves the old content
-// or the new content, and possibly a temporary file, which removeUnfinished removes.
-func WriteFile(path string, text []byte) error {
-	return replaceFile(path, func(w io.Writer) error {
-		_, err := w.Write(text)
+// writeFile writes text to path, below a line with its checksum; only the owner may read the file.
+// A crash leaves the old content or the new content, and possibly a temporary file, which
+// removeUnfinished removes.
+func writeFile(path string, text []byte) error {
+	return replaceFile(path, func(w *os.File) error {
+		_, err := w.Write(append(checksumLine(text), text...))
 		return err
 	})
 }
 
-// replaceFile is WriteFile for what write writes.
-func replaceFile(path string, write func(io.Writer) error) error {
+// checksumPrefix begins the first line of a stored file. To YAML the line is a comment. It is the
+// first one, so a file that was cut keeps it. A file of an older release has no such line.
+const checksumPrefix = "# checksum "
+
+func checksumLine(text []byte) []byte {
+	return fmt.Appendf(nil, "%s%08x of the lines below; if you change them, delete this line\n", checksumPrefix,
+		crc32.Checksum(text, castagnoli))
+}
+
+// readFile returns the text that writeFile has written to path, or the whole file if it has no
+// checksum.
+func readFile(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil || !bytes.HasPrefix(text, []byte(checksumPrefix)) {
+		return text, err
+	}
+	line, text, _ := bytes.Cut(text, []byte("\n"))
+	if !bytes.Equal(append(line, '\n'), checksumLine(text)) {
+		return nil, fmt.Errorf("the file %s is damaged: its checksum does not match", path)
+	}
+	return text, nil
+}
+
+// replaceFile is writeFile for what write writes, without a checksum of it.
+func replaceFile(path string, write func(*os.File) error) error {
 	dir, name := filepath.Split(path)
 	aside := filepath.Join(dir, "."+name+unfinishedSuffix)
 	if err := writeSynced(aside, write); err != nil {
@@ -32,7 +58,7 @@ func replaceFile(path string, write func(io.Writer) error) error {
 	return syncDir(dir)
 }
 
-func writeSynced(path string, write func(io.Writer) error) error {
+func writeSynced(path string, write func(*os.File) error) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
