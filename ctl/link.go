@@ -170,11 +170,13 @@ func (l *link) state() (state, reason string) {
 	return api.Ready, ""
 }
 
-func absentText(a api.Absent) string {
+func absentText(a api.Absent) string { return absentName(a) + ": " + a.Reason }
+
+func absentName(a api.Absent) string {
 	if a.Member == "" {
-		return fmt.Sprintf("box %s: %s", a.Box, a.Reason)
+		return "box " + a.Box
 	}
-	return fmt.Sprintf("%s at box %s: %s", a.Member, a.Box, a.Reason)
+	return fmt.Sprintf("%s at box %s", a.Member, a.Box)
 }
 
 // below returns the file for the boxes behind this one.

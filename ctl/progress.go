@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -37,9 +38,11 @@ type pace struct {
 	epoch    uint64 // of the PSN space: of one source, in one group of the data path
 	id       mft.GroupID
 	source   groupfile.ID
-	cause    string // why it is degraded
-	quiet    bool   // the log has called that a standstill
-	troubled bool   // an event has said that a member is in trouble
+	seen     string                // what is seen of it while it is degraded
+	last     string                // who is furthest behind then
+	atFloor  map[groupfile.ID]bool // for whom the source's packets wait
+	quiet    bool                  // the log has called that a standstill
+	troubled bool                  // an event has said that a member is in trouble
 
 	history   goodput.History // where the source was, in packets of dataplane.Traffic.Sent
 	historyOf mft.GroupID
@@ -121,10 +124,15 @@ func (c *Controller) measure(g *group, now time.Time) {
 	sample := goodput.Sample{Epoch: p.epoch, Sent: state.Sent, Merged: state.Merged}
 	after := g.file.DegradedAfter
 	stood := p.still.Stands()
+	p.lookAtFloor(g, state)
 	c.lookAtStandstill(g, now, sample, state)
 	p.lookAtRepair(now, g.published.Paths, state.Paths, after)
 	change := p.meter.Step(now, sample, goodput.Limits{Below: float64(g.file.DegradedBelow) / 100, After: after})
-	stalled, returned := p.stalls.Step(now, sample, places(g, state), after)
+	stalls := after
+	if g.sourceStops(state) {
+		stalls = math.MaxInt64 // who waits for the source does not stall
+	}
+	stalled, returned := p.stalls.Step(now, sample, places(g, state, feedback.PartActive), stalls)
 	for _, id := range stalled {
 		c.stalled(g, id, after)
 	}
@@ -145,12 +153,49 @@ func (c *Controller) measure(g *group, now time.Time) {
 	}
 }
 
-// places returns the receivers that take part and answer.
-func places(g *group, state dataplane.GroupState) (list []goodput.Place[groupfile.ID]) {
+// lookAtFloor records for which paths the packets wait: of those that have what the source has been
+// told of, the ones that are furthest behind. A quorum has gone on without the others.
+func (p *pace) lookAtFloor(g *group, state dataplane.GroupState) {
+	p.atFloor = nil
+	if !state.Sent.After(state.Merged) {
+		return
+	}
+	p.atFloor = map[groupfile.ID]bool{}
+	last, _ := slowest(g, state)
+	for i := range state.Paths {
+		s, path := &state.Paths[i], &g.published.Paths[i]
+		if s.Part == feedback.PartUnknown || isWaitedFor(s.Part) && s.Acked == last.Acked {
+			p.atFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] = true
+		}
+	}
+}
+
+// sourceStops says whether the source sends nothing more for a reason that is known: it cannot be
+// reached, or it has heard, or is about to hear, the NAK that ends its QP.
+func (g *group) sourceStops(state dataplane.GroupState) bool {
+	for i := range state.Paths {
+		path := &g.published.Paths[i]
+		if state.Paths[i].Part == feedback.PartDead && g.pace.atFloor[groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}] {
+			return true
+		}
+	}
+	for l := range g.plan.Members() {
+		if kind, _ := g.troubleOf(l); isCause(kind) && g.isSource(l.Member) {
+			return true
+		}
+	}
+	return false
+}
+
+// isWaitedFor says whether the source waits for a receiver that answers, or that has ended its QP.
+func isWaitedFor(p feedback.Part) bool { return p == feedback.PartActive || p == feedback.PartDead }
+
+// places returns the receivers that have one of the parts.
+func places(g *group, state dataplane.GroupState, parts ...feedback.Part) (list []goodput.Place[groupfile.ID]) {
 	for i := range state.Paths {
 		path := &g.published.Paths[i]
 		id := groupfile.ID{IP: path.Dst, RemoteQPN: path.RemoteQPN}
-		if state.Paths[i].Part == feedback.PartActive && id != g.source {
+		if slices.Contains(parts, state.Paths[i].Part) && id != g.source {
 			list = append(list, goodput.Place[groupfile.ID]{ID: id, Acked: state.Paths[i].Acked})
 		}
 	}
@@ -168,29 +213,55 @@ func (c *Controller) stalled(g *group, id groupfile.ID, after time.Duration) {
 func (c *Controller) degraded(g *group, state dataplane.GroupState) {
 	p := g.pace
 	e := api.Event{Kind: api.GroupDegraded, Group: g.name, Goodput: p.goodput()}
-	p.cause = fmt.Sprintf("%.0f packets a second get on, and %.0f did before", p.meter.Rate(), p.meter.Best())
+	p.seen, p.last = fmt.Sprintf("%.0f packets a second get on, and %.0f did before", p.meter.Rate(), p.meter.Best()), ""
 	if p.meter.Rate() == 0 {
-		p.cause = "packets wait, and none gets on"
+		p.seen = "packets wait, and none gets on"
 	}
-	if last, ok := slowest(g, state); ok {
-		e.Member, e.RemoteQPN = last.ID.IP.String(), uint32(last.ID.RemoteQPN)
-		p.cause += fmt.Sprintf("; the last is %v, which lacks the source's packet %d", last.ID.IP, last.Acked.Next())
+	who, known := g.heldUpBy()
+	switch last, ok := slowest(g, state); {
+	case ok:
+		p.last = fmt.Sprintf("the last is %v, which lacks the source's packet %d", last.ID.IP, last.Acked.Next())
+		if known == "" {
+			who = last.ID
+		}
+	case last.Acked.Before(state.Sent):
+		p.last = fmt.Sprintf("no receiver has acknowledged the source's packet %d", last.Acked.Next())
 	}
-	e.Cause = p.cause
+	if who.IP.IsValid() {
+		e.Member, e.RemoteQPN = who.IP.String(), uint32(who.RemoteQPN)
+	}
+	e.Cause = g.slowBecause()
 	if p.quiet = p.still.Stands(); !p.quiet {
-		c.Log.Warn("a group is degraded", zap.String("group", g.name), zap.String("reason", p.cause))
+		c.Log.Warn("a group is degraded", zap.String("group", g.name), zap.String("reason", e.Cause))
 	}
 	c.events.Add(e)
 }
 
-// slowest returns the receiver that is furthest behind, unless all have everything.
-func slowest(g *group, state dataplane.GroupState) (last goodput.Place[groupfile.ID], ok bool) {
-	list := places(g, state)
-	if len(list) == 0 {
-		return last, false
+// slowBecause says why a group hardly gets on: the cause, if it is known, and else who is the last.
+func (g *group) slowBecause() string {
+	switch _, known := g.heldUpBy(); {
+	case known != "":
+		return known + "; " + g.pace.seen
+	case g.pace.last != "":
+		return g.pace.seen + "; " + g.pace.last
 	}
-	last = slices.MinFunc(list, func(a, b goodput.Place[groupfile.ID]) int { return int(a.Acked.Sub(b.Acked)) })
-	return last, last.Acked.Before(state.Sent)
+	return g.pace.seen
+}
+
+// slowest returns the receiver that is furthest behind of those that the source may wait for. ok
+// says that there is one: others are further, or there is no other. A receiver whose QP has ended
+// counts: it is waited for in vain.
+func slowest(g *group, state dataplane.GroupState) (last goodput.Place[groupfile.ID], ok bool) {
+	list := slices.DeleteFunc(places(g, state, feedback.PartActive, feedback.PartDead), func(p goodput.Place[groupfile.ID]) bool {
+		return p.Acked.Before(state.Merged)
+	})
+	if len(list) == 0 {
+		return goodput.Place[groupfile.ID]{Acked: state.Sent}, false
+	}
+	compare := func(a, b goodput.Place[groupfile.ID]) int { return int(a.Acked.Sub(b.Acked)) }
+	last = slices.MinFunc(list, compare)
+	alone := len(list) == 1 || slices.MaxFunc(list, compare).Acked != last.Acked
+	return last, alone && last.Acked.Before(state.Sent)
 }
 
 // lookAtStandstill logs when a group stands still, once, with the receiver that it waits for, and
@@ -202,10 +273,16 @@ func (c *Controller) lookAtStandstill(g *group, now time.Time, sample goodput.Sa
 		c.Log.Info("a group gets on again", zap.String("group", g.name), zap.Duration("after", lasted))
 	case begun:
 		fields := []zap.Field{zap.String("group", g.name)}
-		if last, ok := slowest(g, state); ok {
-			fields = append(g.fieldsOf(last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
+		who, why := g.heldUpBy()
+		if why != "" {
+			fields = g.fieldsOf(who)
+		} else {
+			why = g.trouble() // the receiver that is furthest behind may be another one
+			if last, ok := slowest(g, state); ok {
+				fields = append(g.fieldsOf(last.ID), zap.Uint32("lacksPSN", uint32(last.Acked.Next())))
+			}
 		}
-		if why := g.trouble(); why != "" { // then the receiver that is furthest behind may be another one
+		if why != "" {
 			fields = append(fields, zap.String("reason", why))
 		}
 		c.Log.Warn("a group stands still: packets wait, and the source has heard no acknowledgement", append(fields, zap.Duration("for", lasted))...)

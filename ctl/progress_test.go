@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/rocast/rocast/ctl/api"
+	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
 	"github.com/rocast/rocast/roce"
@@ -218,4 +222,175 @@ func TestEveryGroupIsLookedAt(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// trio is a runner of a group with a third receiver, 10.77.0.4.
+func newTrio(t *testing.T, keys string) *runner {
+	t.Helper()
+	r := &runner{world: newWorld(t), now: time.Unix(1000, 0)}
+	r.hops.Set(map[string]nexthop.Hop{"10.77.0.4": ctltest.Hop(3, "eth3", 1500, 4)})
+	fourth := "  - {ip: 10.77.0.4, qpn: 20, psn: 11, regions: [{va: 0x7d0000000000, length: 8192, rkey: 0x9abc}]}\n"
+	r.create(t, strings.Replace(g1, "mtu:", "repair: local\n"+keys+"mtu:", 1)+fourth)
+	r.happened()
+	return r
+}
+
+// paths plays a second of a group whose receivers are where the snapshots say.
+func (r *runner) paths(t *testing.T, sent, merged roce.PSN, paths map[string]feedback.PathSnapshot) api.Group {
+	t.Helper()
+	r.now = r.now.Add(time.Second)
+	r.sw.Carry("g1", sent)
+	r.sw.Merge(r.groups["g1"].id, merged)
+	for ip, p := range paths {
+		r.sw.Repair(ip, p, 0)
+	}
+	r.lookAtProgress("g1", r.now)
+	return r.group(t)
+}
+
+// A receiver whose QP has ended is the cause of a group that stands still, for as long as it does.
+// No view blames one that waits for the source, as that one would do if the QP had not ended.
+func TestTheCauseOfAStandstillStays(t *testing.T) {
+	r := newTrio(t, "")
+	const cause = "10.77.0.3: it has answered the source's packet 1501 with NAK remote access, which ends its QP"
+	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	r.sw.Traffic("g1", dataplane.Traffic{Sent: 1000})
+	var g api.Group
+	for range 9 {
+		g = r.paths(t, 2000, 1500, map[string]feedback.PathSnapshot{
+			"10.77.0.2": {Part: feedback.PartActive, Acked: 1500},
+			"10.77.0.3": {Part: feedback.PartDead, Acked: 1500},
+			"10.77.0.4": {Part: feedback.PartActive, Acked: 2000},
+		})
+	}
+	const stands = cause + "; packets wait, and none gets on"
+	traffic, err := r.GroupTraffic("g1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, top := r.Status(), traffic.Groups[0]
+	for view, reason := range map[string]string{"group show": g.Reason, "group ls": r.Groups().Groups[0].Reason, "status": status.Problems[0].Reason, "top": top.Reason} {
+		if !strings.HasPrefix(reason, cause) {
+			t.Errorf("%s: %s", view, reason)
+		}
+	}
+	if g.State != api.Degraded || g.GoesOn || g.Reason != stands {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	for i, want := range []string{"", api.TroubleRefused, ""} {
+		if got := top.Receivers[i]; got.Trouble != want {
+			t.Errorf("%+v, want trouble %q", got, want)
+		}
+	}
+	if lag := top.Receivers[1].Lag; lag == 0 {
+		t.Error("the receiver that holds the group up is not behind")
+	}
+	r.expectEvents(t, "member-refused g1 10.77.0.3: it has answered the source's packet 1501 with NAK remote access, which ends its QP (PSN 1501)",
+		"degraded g1: "+cause, "degraded g1 10.77.0.3: "+stands)
+	lines := r.logs.FilterMessageSnippet("a group stands still").All()
+	if len(lines) != 1 || lines[0].ContextMap()["member"] != "10.77.0.3" || lines[0].ContextMap()["reason"] != cause {
+		t.Errorf("%v", lines)
+	}
+}
+
+// A quorum goes on without a receiver whose QP has ended. If it gets on slowly, that has another
+// reason, and the others may stall.
+func TestAnEndedQPIsNotTheReasonOfAGroupThatGoesOn(t *testing.T) {
+	r := newTrio(t, "ack: quorum 2\n")
+	r.hear(dataplane.Note{Group: r.groups["g1"].id, Receiver: addr("10.77.0.3"), RemoteQPN: 1, What: feedback.NoteFatal, PSN: 1501, Syndrome: roce.NAKRemoteAccess})
+	var g api.Group
+	for i := range roce.PSN(6) {
+		g = r.paths(t, 2000, 1600, map[string]feedback.PathSnapshot{
+			"10.77.0.2": {Part: feedback.PartActive, Acked: 1600},
+			"10.77.0.3": {Part: feedback.PartDead, Acked: 1500},
+			"10.77.0.4": {Part: feedback.PartActive, Acked: 1900 + i},
+		})
+	}
+	const want = "packets wait, and none gets on; the last is 10.77.0.2, which lacks the source's packet 1601"
+	if g.Reason != want {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	if kind, _ := r.groups["g1"].troubleOf(&r.groups["g1"].plan.Receivers[0]); kind != api.TroubleStalled {
+		t.Errorf("10.77.0.2 is %q", kind)
+	}
+}
+
+// Where all receivers lack the same packet, none is the last.
+func TestReceiversAtTheSamePacketAreNotTheLast(t *testing.T) {
+	r := newRunner(t, "")
+	for range 5 {
+		r.second(t, 2000, 1500, 1500, 1500)
+	}
+	const want = "packets wait, and none gets on; no receiver has acknowledged the source's packet 1501"
+	if g := r.group(t); g.Reason != want {
+		t.Errorf("%+v", g.GroupSummary)
+	}
+	r.expectEvents(t, "degraded g1: "+want)
+	if lines := r.logs.FilterMessageSnippet("a group stands still").All(); len(lines) != 1 || lines[0].ContextMap()["member"] != nil || lines[0].ContextMap()["group"] != "g1" {
+		t.Errorf("%v", lines)
+	}
+}
+
+// What keeps a member's frames away comes before what the box sees of the members, also where the
+// member is the source, or its host only does not say its MAC.
+func TestAWayThatIsMissingIsTheCauseOfAStandstill(t *testing.T) {
+	down := ctltest.Hop(2, "eth2", 1500, 2)
+	down.Down, down.Reason = true, "eth2 has no carrier"
+	silent := ctltest.Hop(2, "eth2", 1500, 2)
+	silent.Silent, silent.Reason = true, "10.77.0.2 does not answer on eth2"
+	small := ctltest.Hop(2, "eth2", 1000, 2)
+	source := ctltest.Hop(1, "eth1", 1500, 1)
+	source.Down, source.Reason = true, "eth1 has no carrier"
+	for _, c := range []struct {
+		ip, trouble string
+		hop         nexthop.Hop
+		want        string
+		stalls      bool // 10.77.0.2 is further behind than the others because of itself
+	}{
+		{"10.77.0.2", api.TroubleUnreachable, down, "10.77.0.2: eth2 has no carrier", true},
+		{"10.77.0.2", api.TroubleNoAnswer, silent, "10.77.0.2: its host does not answer when the box asks for its MAC", true},
+		{"10.77.0.2", api.TroubleUnreachable, small, "10.77.0.2: 10.77.0.2 is reached through eth2, whose MTU 1000 cannot carry path MTU 1024; set it with ip link set eth2 mtu 1088", true},
+		{"10.77.0.1", "", source, "10.77.0.1: eth1 has no carrier", false},
+	} {
+		r := newRunner(t, "")
+		r.second(t, 1500, 1500, 1500, 1500)
+		r.hops.Set(map[string]nexthop.Hop{c.ip: c.hop})
+		r.hopsChanged([]netip.Addr{addr(c.ip)})
+		r.happened()
+		var g api.Group
+		for range 6 {
+			g = r.second(t, 2000, 1500, 1500, 2000)
+		}
+		want := c.want + "; packets wait, and none gets on"
+		if g.State != api.Degraded || g.Reason != want {
+			t.Errorf("\ngot  %s %s\nwant %s", g.State, g.Reason, want)
+		}
+		traffic, err := r.GroupTraffic("g1")
+		if err != nil || traffic.Groups[0].Reason != want || traffic.Groups[0].Receivers[0].Trouble != c.trouble {
+			t.Errorf("%+v, %v", traffic.Groups[0], err)
+		}
+		told := []string{"degraded g1 " + c.ip + ": " + want}
+		if c.stalls {
+			told = []string{"member-stalled g1 10.77.0.2: it has acknowledged nothing for 3s, and others are further", told[0]}
+		}
+		if got := r.happened(); !slices.Equal(got[max(0, len(got)-len(told)):], told) {
+			t.Errorf("got %q, want %q", got, told)
+		}
+	}
+}
+
+// A receiver in trouble that everybody has passed is not what a group waits for: with the cause
+// known of one member and another one further behind, the latter is named.
+func TestACauseHoldsUpOnlyWhatWaitsForIt(t *testing.T) {
+	r := newRunner(t, "")
+	hop := ctltest.Hop(3, "eth3", 1500, 3)
+	hop.Silent, hop.Reason = true, "10.77.0.3 does not answer on eth3"
+	r.hops.Set(map[string]nexthop.Hop{"10.77.0.3": hop})
+	r.hopsChanged([]netip.Addr{addr("10.77.0.3")})
+	for range 5 {
+		r.second(t, 2000, 1500, 1500, 1700)
+	}
+	if g := r.group(t); g.Reason != "packets wait, and none gets on; the last is 10.77.0.2, which lacks the source's packet 1501" {
+		t.Errorf("%+v", g.GroupSummary)
+	}
 }

@@ -102,13 +102,8 @@ func (g *group) receiverTraffic(now time.Time, state dataplane.GroupState) (list
 			IP: m.IP.String(), RemoteQPN: uint32(m.RemoteQPN), Box: g.boxBehind(m), Port: reach.Port,
 			State: reach.State, Reason: reach.Reason,
 		}
-		switch kind, why := g.troubleOf(l); {
-		case kind != "":
+		if kind, why := g.troubleOf(l); kind != "" {
 			r.Trouble, r.Reason = kind, why
-		case reach.State == api.Waiting && l.Waits():
-			r.Trouble = api.TroubleUnreachable
-		case reach.State == api.Waiting:
-			r.Trouble = api.TroubleUnconfirmed
 		}
 		if g.published != nil {
 			g.addTraffic(now, &r, m, state)
@@ -126,7 +121,7 @@ func (g *group) addTraffic(now time.Time, r *api.ReceiverTraffic, m *groupfile.M
 	}
 	of, p := state.Receivers[path], state.Paths[path]
 	r.Acknowledged, r.NAKs, r.RNRs, r.CNPs, r.Repaired = of.Acknowledged, of.NAKs, of.RNRs, of.CNPs, p.Repaired
-	if p.Part != feedback.PartActive || m.ID() == g.source {
+	if !isWaitedFor(p.Part) || m.ID() == g.source {
 		return
 	}
 	if lag := state.Sent.Sub(p.Acked); lag > 0 {

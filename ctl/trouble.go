@@ -32,20 +32,73 @@ func (g *group) trouble() string {
 	if g.file == nil || g.pace == nil {
 		return ""
 	}
-	var l blamed
+	var known, seen blamed
 	for leg := range g.plan.Members() {
-		if _, why := g.troubleOf(leg); why != "" {
-			l.add(g.nameOf(leg.Member), why)
+		switch kind, why := g.troubleOf(leg); {
+		case why == "":
+		case isCause(kind):
+			known.add(g.nameOf(leg.Member), why)
+		default:
+			seen.add(g.nameOf(leg.Member), why)
 		}
 	}
 	for _, link := range g.links {
 		for i := range link.Later {
 			if m := &link.Later[i]; m.Out && g.linkEnded(link) == nil {
-				l.add(m.IP.String(), fmt.Sprintf("it takes no part any more; group show at box %s says why", link.Box))
+				known.add(m.IP.String(), fmt.Sprintf("it takes no part any more; group show at box %s says why", link.Box))
 			}
 		}
 	}
-	return l.String()
+	known.addAll(seen)
+	return known.String()
+}
+
+// heldUpBy names the members that keep a published group from getting on for a reason that is
+// known, and says which one is the first of them. Without such a member the text is "".
+func (g *group) heldUpBy() (first groupfile.ID, text string) {
+	var l blamed
+	for leg := range g.plan.Members() {
+		if kind, why := g.troubleOf(leg); isCause(kind) && g.holdsUp(leg.Member) {
+			if l.first == "" {
+				first = leg.Member.ID()
+			}
+			l.add(g.nameOf(leg.Member), why)
+		}
+	}
+	for _, link := range g.links {
+		end := link.member(g.wanted)
+		if !g.holdsUp(&end) {
+			continue
+		}
+		for _, a := range link.absent {
+			if l.first == "" {
+				first = end.ID()
+			}
+			l.add(absentName(a), a.Reason)
+		}
+	}
+	return first, l.String()
+}
+
+// holdsUp says whether nothing gets on as long as the member acknowledges nothing, or sends
+// nothing.
+func (g *group) holdsUp(m *groupfile.Member) bool {
+	return g.isSource(m) || g.pace.atFloor[m.ID()]
+}
+
+// isSource says whether a member is the source at present.
+func (g *group) isSource(m *groupfile.Member) bool {
+	return m.ID() == g.source || g.source == (groupfile.ID{}) && m.Role == groupfile.Source
+}
+
+// isCause says whether a kind of trouble is the cause of what a member does not do. The other kinds
+// are only what the box sees of a member, which may have its cause elsewhere.
+func isCause(kind string) bool {
+	switch kind {
+	case "", api.TroubleStalled, api.TroubleRepairing, api.TroubleUnmended:
+		return false
+	}
+	return true
 }
 
 // blamed is the first of the members that keep a group from being ready, and how many more there
@@ -55,12 +108,17 @@ type blamed struct {
 	more  int
 }
 
-func (l *blamed) add(name, why string) {
-	if l.first != "" {
-		l.more++
-		return
+func (l *blamed) add(name, why string) { l.addAll(blamed{first: fmt.Sprintf("%s: %s", name, why)}) }
+
+// addAll adds the members of another list behind those of this one.
+func (l *blamed) addAll(other blamed) {
+	switch {
+	case other.first == "":
+	case l.first == "":
+		*l = other
+	default:
+		l.more += 1 + other.more
 	}
-	l.first = fmt.Sprintf("%s: %s", name, why)
 }
 
 func (l *blamed) String() string {
@@ -71,7 +129,7 @@ func (l *blamed) String() string {
 }
 
 // troubleOf says why a member gets no data, gets it late, acknowledges nothing or does not answer,
-// in a word and in a sentence; "": it is in no trouble.
+// in a word and in a sentence; "": it is in no trouble. A cause comes before what is only seen.
 func (g *group) troubleOf(l *plan.Leg) (kind, why string) {
 	id := l.Member.ID()
 	if r := g.ended(l.Member); r != nil {
@@ -80,15 +138,20 @@ func (g *group) troubleOf(l *plan.Leg) (kind, why string) {
 	if cause, refused := g.pace.refusals.cause[id]; refused && g.pace.refusals.in == g.id {
 		return api.TroubleRefused, cause
 	}
+	if waits, why := g.waitsFor(l); waits && l.Waits() {
+		return api.TroubleUnreachable, why
+	} else if waits {
+		return api.TroubleUnconfirmed, why
+	}
+	if l.Hop.Silent {
+		return api.TroubleNoAnswer, "its host does not answer when the box asks for its MAC"
+	}
 	// With degraded-after 0, stalls are not looked at, so their end is not noticed.
 	if g.file.DegradedAfter > 0 && g.pace.stalls.IsStalled(id) {
 		return api.TroubleStalled, "it has stalled: it acknowledges nothing, and others are further"
 	}
 	if m := g.pace.mending[id]; m.cause != "" {
 		return m.kind, m.cause
-	}
-	if l.Hop.Silent {
-		return api.TroubleNoAnswer, "its host does not answer when the box asks for its MAC"
 	}
 	return "", ""
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rocast/rocast/ctl/api"
 	"github.com/rocast/rocast/ctl/ctltest"
+	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/dataplane"
 	"github.com/rocast/rocast/feedback"
@@ -212,5 +213,33 @@ func TestEveryViewOfAGroupSaysTheSame(t *testing.T) {
 	}
 	if p := status.Problems[0]; list != one || p.State != list.State || p.Reason != list.Reason || p.Blocks || !strings.HasPrefix(p.Reason, "10.77.0.2: evicted") {
 		t.Errorf("%+v, %+v, %+v", list, one, p)
+	}
+}
+
+// A cause comes before what is only seen of another member.
+func TestACauseIsNamedFirst(t *testing.T) {
+	r := newRunner(t, "ack: quorum 1\n")
+	r.second(t, 2000, 2000, 1500, 2000)
+	g := r.groups["g1"]
+	for ip, what := range map[string]feedback.Note{"10.77.0.2": feedback.NoteSilent, "10.77.0.3": feedback.NoteEvicted} {
+		r.hear(dataplane.Note{Group: g.id, Receiver: addr(ip), RemoteQPN: 1, What: what, PSN: 1501})
+	}
+	if why := g.trouble(); why != "10.77.0.3: evicted: it lacks the source's PSN 1501 and what follows; and 1 more" {
+		t.Error(why)
+	}
+}
+
+// What is known to keep a box behind from getting on is a cause too, and named as the box says it.
+func TestABoxBehindNamesTheCauseOfAStandstill(t *testing.T) {
+	_, b1 := newFork(t)
+	g := b1.groups["g1"]
+	end := g.links[0].member(g.wanted)
+	g.links[0].absent = []api.Absent{{Box: "b2", Member: "10.2.0.1", Reason: "eth1 has no carrier"}, {Box: "b2", Reason: "x"}}
+	if who, why := g.heldUpBy(); why != "" {
+		t.Errorf("nothing waits for %v: %s", who, why)
+	}
+	g.pace.atFloor = map[groupfile.ID]bool{end.ID(): true}
+	if who, why := g.heldUpBy(); who != end.ID() || why != "10.2.0.1 at box b2: eth1 has no carrier; and 1 more" {
+		t.Errorf("%v: %s", who, why)
 	}
 }

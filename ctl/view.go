@@ -78,7 +78,7 @@ func summary(g *group) api.GroupSummary {
 	}
 	s.ClearToSend = s.State == api.Ready
 	if s.State != api.Failed && s.State != api.Degraded && g.pace.isDegraded() {
-		s.State, s.Reason = api.Degraded, g.pace.cause
+		s.State, s.Reason = api.Degraded, g.slowBecause()
 	}
 	g.addTrouble(&s)
 	if f := g.wanted; f != nil {

@@ -33,8 +33,8 @@ type groupRates struct {
 	OutPackets float64            `json:"outPackets"`
 	OutBytes   float64            `json:"outBytes"`
 	Resent     float64            `json:"resent"`
-	Drops      map[string]float64 `json:"drops"` // by reason
-	Slowest    string             `json:"slowest,omitempty"`
+	Drops      map[string]float64 `json:"drops"`             // by reason
+	Slowest    string             `json:"slowest,omitempty"` // absent: none is behind, or all are equally far behind
 	Receivers  []receiverRates    `json:"receivers"`
 }
 
@@ -121,22 +121,38 @@ func ratesOf(was, is *api.GroupTraffic, seconds float64) groupRates {
 		of.Goodput = of.Packets * size
 		g.Receivers = append(g.Receivers, of)
 	}
-	if slowest := g.slowest(); slowest != nil {
-		g.Slowest = slowest.name()
+	if slowest, name := g.slowest(); slowest != nil && name != everyReceiver {
+		g.Slowest = name
 	}
 	return g
 }
 
-// slowest is the receiver that is furthest behind; nil: none is behind.
-func (g *groupRates) slowest() *receiverRates {
-	if len(g.Receivers) == 0 {
-		return nil
+// everyReceiver stands for the slowest receiver where no receiver is the last.
+const everyReceiver = "all"
+
+// slowest is the receiver that is furthest behind, and its name; nil: none is behind. Of several
+// that are equally far behind it is one in trouble. If all are, and none is in trouble, the name is
+// everyReceiver.
+func (g *groupRates) slowest() (last *receiverRates, name string) {
+	tied := 0
+	for i := range g.Receivers {
+		switch r := &g.Receivers[i]; {
+		case last == nil || r.Lag > last.Lag:
+			last, tied = r, 1
+		case r.Lag == last.Lag:
+			tied++
+			if last.Trouble == "" && r.Trouble != "" {
+				last = r
+			}
+		}
 	}
-	last := slices.MaxFunc(g.Receivers, func(a, b receiverRates) int { return cmp.Compare(a.Lag, b.Lag) })
-	if last.Lag == 0 {
-		return nil
+	switch {
+	case last == nil || last.Lag == 0:
+		return nil, ""
+	case tied > 1 && tied == len(g.Receivers) && last.Trouble == "":
+		return last, everyReceiver
 	}
-	return &last
+	return last, last.name()
 }
 
 func (g *groupRates) sum(of func(*receiverRates) float64) (sum float64) {
@@ -163,7 +179,7 @@ var orders = map[string]func(a, b groupRates) int{
 }
 
 func (g *groupRates) lag() uint64 {
-	if r := g.slowest(); r != nil {
+	if r, _ := g.slowest(); r != nil {
 		return r.Lag
 	}
 	return 0
@@ -175,8 +191,8 @@ func printTop(w io.Writer, t topReading) {
 	for i := range t.Groups {
 		g := &t.Groups[i]
 		var slowest, goodput, lag, age string
-		if r := g.slowest(); r != nil {
-			slowest, goodput, lag, age = r.name(), bits(r.Goodput), amount(float64(r.Lag)), seconds(r.LagSeconds)
+		if r, name := g.slowest(); r != nil {
+			slowest, goodput, lag, age = name, bits(r.Goodput), amount(float64(r.Lag)), seconds(r.LagSeconds)
 		}
 		row(w, g.Name, bits(g.InBytes), bits(g.OutBytes), slowest, goodput, lag, age,
 			amount(g.sum(func(r *receiverRates) float64 { return r.NAKs })), amount(g.sum(func(r *receiverRates) float64 { return r.RNRs })),
@@ -196,8 +212,8 @@ func printTopGroup(w io.Writer, g *groupRates) {
 	fmt.Fprintln(w, shorten(g.Name+" is "+because(g.State, g.Reason)))
 	fmt.Fprintf(w, "in %sb/s, %s packets/s; out %sb/s, %s copies/s; resent %s/s; engine %s\n",
 		bits(g.InBytes), amount(g.InPackets), bits(g.OutBytes), amount(g.OutPackets), amount(g.Resent), orDash(g.Carrier))
-	if r := g.slowest(); r != nil {
-		fmt.Fprintf(w, "slowest: %s, %s packets and %s behind\n", r.name(), amount(float64(r.Lag)), seconds(r.LagSeconds))
+	if r, name := g.slowest(); r != nil {
+		fmt.Fprintf(w, "slowest: %s, %s packets and %s behind\n", name, amount(float64(r.Lag)), seconds(r.LagSeconds))
 	}
 	for _, reason := range slices.Sorted(maps.Keys(g.Drops)) {
 		fmt.Fprintf(w, "dropped: %s/s %s\n", amount(g.Drops[reason]), reason)
@@ -266,7 +282,7 @@ func (a *app) top() *cobra.Command {
 		Long: `Show live what the groups carry, and who is slow. Every second the table is written anew; rates are those of the last second.
 
 IN and OUT are bits a second: payload that came from the source, and payload of the copies. SLOWEST is the receiver that is
-furthest behind, with its GOODPUT (payload that it acknowledges, in bits a second), its LAG in packets, and the TIME since the
+furthest behind (all: each of them is equally far behind), with its GOODPUT (payload that it acknowledges, in bits a second), its LAG in packets, and the TIME since the
 first packet that it lacks was forwarded. NAK, RNR, CNP: what receivers answered in a second; REPAIR: packets that the box sent
 again; DROP: frames of the group that were refused, whose reasons rocast top NAME shows. ENGINE carries the group: kernel or
 afxdp. A group that is not ready has a line with the reason; such groups come first.

@@ -90,6 +90,31 @@ func TestGroupsAreSorted(t *testing.T) {
 	}
 }
 
+// Where all receivers are equally far behind none is the slowest, unless one is in trouble.
+func TestTheSlowestReceiver(t *testing.T) {
+	r := func(ip string, lag uint64, trouble string) receiverRates {
+		return receiverRates{IP: ip, Lag: lag, Trouble: trouble}
+	}
+	for _, c := range []struct {
+		list []receiverRates
+		want string
+	}{
+		{nil, ""},
+		{[]receiverRates{r("a", 0, ""), r("b", 0, api.TroubleRefused)}, ""},
+		{[]receiverRates{r("a", 7, "")}, "a"},
+		{[]receiverRates{r("a", 7, ""), r("b", 8, "")}, "b"},
+		{[]receiverRates{r("a", 7, ""), r("b", 7, ""), r("c", 3, "")}, "a"},
+		{[]receiverRates{r("a", 7, ""), r("b", 7, "")}, everyReceiver},
+		{[]receiverRates{r("a", 7, ""), r("b", 7, api.TroubleRefused), r("c", 7, "")}, "b"},
+		{[]receiverRates{r("a", 7, ""), r("b", 8, ""), r("c", 7, api.TroubleRefused)}, "b"},
+	} {
+		g := groupRates{Receivers: c.list}
+		if last, name := g.slowest(); name != c.want || (last == nil) != (name == "") {
+			t.Errorf("%+v: %v %q, want %q", c.list, last, name, c.want)
+		}
+	}
+}
+
 func TestAmounts(t *testing.T) {
 	for n, want := range map[float64]string{
 		0: "0", 0.04: "0.0", 0.5: "0.5", 0.94: "0.9", 0.96: "1", 1: "1", 9.6: "10", 999: "999", 999.4: "999", 999.6: "1.0K", 1500: "1.5K", 9940: "9.9K", 9960: "10K",

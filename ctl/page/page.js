@@ -64,7 +64,9 @@ function between(was, now) {
         nak: of("naks"), rnr: of("rnrs"), cnp: of("cnps"), repair: of("repaired") };
     });
     const drops = Object.entries(g.drops || {}).reduce((sum, [k, n]) => sum + rate((old.drops || {})[k] || 0, n, t), 0);
-    const slowest = receivers.reduce((worst, r) => (r.lag > (worst ? worst.lag : 0) ? r : worst), null);
+    const most = Math.max(0, ...receivers.map((r) => r.lag)), last = receivers.filter((r) => most > 0 && r.lag === most);
+    const all = last.length > 1 && last.length === receivers.length; // then none is the last
+    const slowest = last.find((r) => r.trouble) || (all ? { ...last[0], name: "all" } : last[0]);
     return { ...g, receivers, drops, slowest, in: bytes, out: rate(old.copyBytes, g.copyBytes, t),
       repair: receivers.reduce((sum, r) => sum + r.repair, 0) };
   });

@@ -66,13 +66,16 @@ var faults = []fault{
 	{
 		heading: "### A receiver's cable is cut", happens: func(l *faulty) { l.cable("down") },
 		blocks: [][]look{{
-			{command: "rocast status", wants: []string{"1 down", "its link is down", "degraded  packets wait"}},
+			{command: "rocast status", wants: []string{"1 down", "its link is down", "degraded  " + third + ": eth3 has no carrier", "packets wait, and none gets on"}},
 			{command: "rocast events", wants: []string{"port-down", "member-unreachable", "degraded"}},
 		}},
 	},
 	{
 		heading: "### A receiver's R_Key in the group file is wrong", wrong: "rkey",
-		blocks: [][]look{{{command: "rocast group ls", wants: []string{third + ": it has answered the source's packet", "NAK remote access"}}}},
+		blocks: [][]look{{
+			{command: "rocast group ls", wants: []string{third + ": it has answered the source's packet", "NAK remote access", "packets wait, and none gets on"}},
+			{command: "rocast events", keep: "degraded|refused|stalled", wants: []string{"member-refused", "packets wait, and none gets on"}},
+		}},
 	},
 	{
 		heading: "### A receiver's R_Key in the group file is wrong", wrong: "rkey", file: "ack: quorum 2\non-fatal: evict\n",
