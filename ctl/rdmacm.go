@@ -20,7 +20,25 @@ func (c *Controller) CMUp(ctx context.Context, request []byte) (api.CM, error) {
 	if err := c.cmUp(config); err != nil {
 		return api.CM{}, api.Errorf(api.BadRequest, "%v", err)
 	}
-	return listed(c.CMs().CMs, func(up api.CM) string { return up.GroupIP }, "RDMA-CM", config.GroupIP)
+	up, err := listed(c.CMs().CMs, func(up api.CM) string { return up.GroupIP }, "RDMA-CM", config.GroupIP)
+	up.Notes = c.silent(ctx, config.Receivers)
+	return up, err
+}
+
+// silent returns a sentence for each host that does not answer the kernel. A host may come later,
+// so this is no error.
+func (c *Controller) silent(ctx context.Context, hosts []netip.Addr) (notes []string) {
+	members := make([]groupfile.Member, len(hosts))
+	for i, ip := range hosts {
+		members[i].IP = ip
+	}
+	defer c.settle(ctx, members)()
+	for _, ip := range hosts {
+		if hop := c.NextHops.Hop(ip); !hop.Known() || hop.Silent {
+			notes = append(notes, hop.Reason)
+		}
+	}
+	return notes
 }
 
 func (c *Controller) cmUp(config cm.Config) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/rocast/rocast/ctl/events"
 	"github.com/rocast/rocast/ctl/groupfile"
 	"github.com/rocast/rocast/ctl/groupip"
+	"github.com/rocast/rocast/ctl/nexthop"
 	"github.com/rocast/rocast/mft"
 )
 
@@ -41,6 +42,22 @@ func TestRDMACMOwnsItsIPWhileItIsUp(t *testing.T) {
 	}
 	w.expect(t, nothing)
 	if list := w.CMs(); len(list.CMs) != 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// A receiver that does not answer may come later, so the service is up; whoever started it hears of
+// the receiver.
+func TestRDMACMNamesReceiversThatDoNotAnswer(t *testing.T) {
+	w := newWorld(t)
+	hop := w.hops.Hop(addr("10.77.0.3"))
+	hop.Silent, hop.Reason = true, "10.77.0.3 does not answer"
+	w.hops.Set(map[string]nexthop.Hop{"10.77.0.3": hop})
+	up, err := w.CMUp(t.Context(), []byte(cmRequest))
+	if err != nil || strings.Join(up.Notes, " ") != "10.77.0.3 does not answer" {
+		t.Errorf("%q, %v", up.Notes, err)
+	}
+	if list := w.CMs().CMs; len(list) != 1 || list[0].Notes != nil {
 		t.Errorf("%+v", list)
 	}
 }

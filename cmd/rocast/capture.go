@@ -30,7 +30,7 @@ QPN and length of the packet, and for an acknowledge packet its syndrome instead
 rocast stats --explain explains. With -w the frames are written as pcapng, and each has the same as a comment:
 rocast capture -w - | wireshark -k -i -
 
-The first %d bytes of each frame are kept: all headers, R_Keys among them, and a little payload. While a capture runs the kernel
+Lines show the first %d bytes of each frame, which are all headers; a file has whole frames, and so R_Keys and payload. While a capture runs the kernel
 engine carries none of its groups, so they take more CPU time; it gets them again afterwards. The last line says how many
 frames were lost because the reader was too slow. Only root may capture. With --json each line is a document.`, api.SnapDefault),
 		Args: takes(),
@@ -41,7 +41,7 @@ frames were lost because the reader was too slow. Only root may capture. With --
 			case file != "" && a.json:
 				return usage(cmd, "-w writes pcapng, and --json writes JSON; leave one of them out")
 			}
-			if q.Snap == 0 {
+			if q.Snap == 0 || file != "" && !cmd.Flags().Changed("snap") {
 				q.Snap = api.SnapMost
 			}
 			return a.watchCapture(cmd, q, count, func() (shown, error) { return a.showing(cmd, q.Group, file) })
@@ -52,7 +52,7 @@ frames were lost because the reader was too slow. Only root may capture. With --
 	f.StringSliceVar(&q.Kinds, "kind", nil, "only these `kinds`, separated by commas: data (with its copies), feedback (answers and\nCNPs, from receivers and to the source), drop (refused or lost)")
 	f.IntVar(&count, "count", 0, "end after so many `frames`; 0: go on")
 	f.IntVar(&q.Sample, "sample", 0, "about one in so many received `frames`, with all that is sent because of it; 0: all")
-	f.IntVar(&q.Snap, "snap", api.SnapDefault, "keep so many `bytes` of each frame; 0: all of them")
+	f.IntVar(&q.Snap, "snap", api.SnapDefault, "keep so many `bytes` of each frame; 0: all of them, as with -w by default")
 	f.StringVarP(&file, "write", "w", "", "write pcapng to `FILE`, - for standard output")
 	completeFlag(cmd, "group", completed(a.anyGroup))
 	completeFlag(cmd, "kind", words(api.CaptureData, api.CaptureFeedback, api.CaptureDrop))

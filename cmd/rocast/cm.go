@@ -53,6 +53,9 @@ The service ends with the daemon. The key cm in the daemon's config starts a ser
 			return a.print(up, func(w io.Writer) {
 				fmt.Fprintf(w, "RDMA-CM on %s is up until rocastd ends: port %d, %d receivers, sources of %s\n",
 					up.GroupIP, up.Port, len(up.Receivers), strings.Join(up.Allow, ", "))
+				for _, note := range up.Notes {
+					fmt.Fprintln(w, "  note:", note)
+				}
 			})
 		},
 	}

@@ -20,7 +20,7 @@ names the line and the mend.
 
   name: g1
   ip: 10.77.0.100                        # the peer IP of the members' QPs
-  qpn: 1                                 # the remote QPN of the source's QP
+  qpn: 100                               # the remote QPN of the source's QP; Wireshark takes 0 and 1 for management
   mtu: 1024                              # the path MTU of the members' QPs
   addressing: group-ip                   # or virtual-qpn, switch-ip
   ack: all                               # or quorum N

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 	"github.com/spf13/cobra"
 
@@ -35,9 +36,12 @@ header to the ICRC. Of a file with several frames each is traced by itself, as i
 			if port == "" {
 				return usage(cmd, "--port NAME is missing")
 			}
-			frames, err := framesOf(args[0])
+			frames, more, err := framesOf(args[0])
 			if err != nil {
 				return usage(cmd, "%v", err)
+			}
+			if more {
+				fmt.Fprintf(a.stderr, "only the first %d frames of the file are traced\n", tracedFrames)
 			}
 			var all traces
 			for _, frame := range frames {
@@ -64,69 +68,82 @@ type traces struct {
 	Traces []api.Trace `json:"traces"`
 }
 
-// framesOf returns the frames of a file, or the frame that is written in hexadecimal digits.
-func framesOf(arg string) ([][]byte, error) {
+// framesOf returns the frames of a file, or the frame that is written in hexadecimal digits. more
+// says that the file has others.
+func framesOf(arg string) (frames [][]byte, more bool, err error) {
 	digits := strings.Join(strings.Fields(arg), "")
 	if frame, err := hex.DecodeString(digits); err == nil && len(frame) > 0 {
-		return [][]byte{frame}, nil
+		return [][]byte{frame}, false, nil
 	}
 	f, err := os.Open(arg)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%.40q is neither a file nor a frame in hexadecimal digits", arg)
+		return nil, false, fmt.Errorf("%.40q is neither a file nor a frame in hexadecimal digits", arg)
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer f.Close()
-	frames, err := readFrames(f)
-	if err != nil {
-		return nil, fmt.Errorf("read the frames of %s: %v", arg, err)
+	if frames, more, err = readFrames(f); err != nil {
+		return nil, false, fmt.Errorf("read the frames of %s: %v", arg, err)
 	}
-	return frames, nil
+	return frames, more, nil
 }
 
-func readFrames(f *os.File) (frames [][]byte, err error) {
+func readFrames(f *os.File) (frames [][]byte, more bool, err error) {
 	var next func() ([]byte, error)
-	if r, err := pcapgo.NewNgReader(f, pcapgo.NgReaderOptions{}); err == nil {
+	if r, err := pcapgo.NewNgReader(f, pcapgo.NgReaderOptions{WantMixedLinkType: true}); err == nil {
 		next = func() ([]byte, error) {
 			b, info, err := r.ReadPacketData()
-			return whole(b, info.Length, err)
+			if err != nil {
+				return nil, err
+			}
+			of, err := r.Interface(info.InterfaceIndex)
+			if err != nil {
+				return nil, err
+			}
+			return whole(b, info.Length, of.LinkType)
 		}
 	} else {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		r, err := pcapgo.NewReader(f)
 		if err != nil {
-			return nil, errors.New("it is neither pcap nor pcapng")
+			return nil, false, errors.New("it is neither pcap nor pcapng")
 		}
 		next = func() ([]byte, error) {
 			b, info, err := r.ReadPacketData()
-			return whole(b, info.Length, err)
+			if err != nil {
+				return nil, err
+			}
+			return whole(b, info.Length, r.LinkType())
 		}
 	}
-	for len(frames) < tracedFrames {
+	for {
 		b, err := next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("frame %d: %v", len(frames)+1, err)
+		switch {
+		case errors.Is(err, io.EOF) && len(frames) > 0:
+			return frames, false, nil
+		case errors.Is(err, io.EOF):
+			return nil, false, errors.New("there is none")
+		case len(frames) == tracedFrames:
+			return frames, true, nil
+		case err != nil:
+			return nil, false, fmt.Errorf("frame %d: %v", len(frames)+1, err)
 		}
 		frames = append(frames, b)
 	}
-	if len(frames) == 0 {
-		return nil, errors.New("there is none")
-	}
-	return frames, nil
 }
 
-// whole refuses a frame of which only a part was captured: its ICRC is missing.
-func whole(b []byte, length int, err error) ([]byte, error) {
-	if err == nil && len(b) < length {
-		err = fmt.Errorf("only %d of its %d bytes are there; capture whole frames (rocast capture --snap 0)", len(b), length)
+// whole refuses what is no whole Ethernet frame: without its end a frame has no ICRC.
+func whole(b []byte, length int, link layers.LinkType) ([]byte, error) {
+	switch {
+	case link != layers.LinkTypeEthernet:
+		return nil, fmt.Errorf("it has link type %v, and a port gets Ethernet frames; capture at one interface, not at any", link)
+	case len(b) < length:
+		return nil, fmt.Errorf("only %d of its %d bytes are there; capture whole frames (rocast capture -w without --snap)", len(b), length)
 	}
-	return b, err
+	return b, nil
 }
 
 // printTrace shows what would happen with a frame.

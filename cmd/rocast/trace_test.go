@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -58,23 +59,38 @@ func TestTraceInjectOfFiles(t *testing.T) {
 	d := startCaptured(t)
 	dir := t.TempDir()
 	ng, cut := filepath.Join(dir, "a.pcapng"), filepath.Join(dir, "cut.pcapng")
-	for path, snap := range map[string]string{ng: "0", cut: "128"} {
-		c := d.begin(t, "capture", "--kind", "drop", "-w", path, "--snap", snap, "--count", "1")
+	for path, snap := range map[string][]string{ng: nil, cut: {"--snap", "128"}} {
+		c := d.begin(t, append([]string{"capture", "--kind", "drop", "-w", path, "--count", "1"}, snap...)...)
 		strange := wire()[4].Frame()
 		d.sw.Arrive(0, strange)
 		c.ends(t, "captured 1, lost 0\n")
 	}
-	var classic bytes.Buffer
-	w := pcapgo.NewWriter(&classic)
-	if err := w.WriteFileHeader(65536, layers.LinkTypeEthernet); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		b := wire()[4].Frame()
-		if err := w.WritePacket(gopacket.CaptureInfo{CaptureLength: len(b), Length: len(b)}, b); err != nil {
+	classic := func(link layers.LinkType, frames int) []byte {
+		var file bytes.Buffer
+		w := pcapgo.NewWriter(&file)
+		if err := w.WriteFileHeader(65536, link); err != nil {
 			t.Fatal(err)
 		}
+		for range frames {
+			b := wire()[4].Frame()
+			if err := w.WritePacket(gopacket.CaptureInfo{CaptureLength: len(b), Length: len(b)}, b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return file.Bytes()
 	}
+	any := func(path string) string { // as of tcpdump -i any
+		var file bytes.Buffer
+		w, err := pcapgo.NewNgWriter(&file, layers.LinkTypeLinuxSLL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := wire()[4].Frame()
+		if err := errors.Join(w.WritePacket(gopacket.CaptureInfo{CaptureLength: len(b), Length: len(b)}, b), w.Flush(), os.WriteFile(path, file.Bytes(), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}(filepath.Join(dir, "any.pcapng"))
 	write := func(name string, content []byte) string {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, content, 0o600); err != nil {
@@ -82,20 +98,27 @@ func TestTraceInjectOfFiles(t *testing.T) {
 		}
 		return path
 	}
-	for path, want := range map[string]int{ng: 1, write("a.pcap", classic.Bytes()): 2} {
+	for path, want := range map[string]int{ng: 1, write("a.pcap", classic(layers.LinkTypeEthernet, 2)): 2, write("all.pcap", classic(layers.LinkTypeEthernet, tracedFrames)): tracedFrames} {
 		if got := d.must(t, "trace", "inject", path, "--port", "eth1"); strings.Count(got, "drop (unknown-qpn): ") != want {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
+	many := write("many.pcap", classic(layers.LinkTypeEthernet, tracedFrames+1))
+	if _, out, told := d.run("trace", "inject", many, "--port", "eth1"); strings.Count(out, "drop (unknown-qpn): ") != tracedFrames || told != "only the first 100 frames of the file are traced\n" {
+		t.Errorf("%s%s", told, out)
+	}
 	seeHelp := "; see rocast trace inject --help"
+	const otherLink = ": frame 1: it has link type Linux SLL, and a port gets Ethernet frames; capture at one interface, not at any"
 	for arg, want := range map[string]string{
-		cut:                              "read the frames of " + cut + ": frame 1: only 128 of its 330 bytes are there; capture whole frames (rocast capture --snap 0)",
-		write("x", []byte("hello")):      "read the frames of " + filepath.Join(dir, "x") + ": it is neither pcap nor pcapng",
-		write("y", classic.Bytes()[:24]): "read the frames of " + filepath.Join(dir, "y") + ": there is none",
-		"0200zz":                         `"0200zz" is neither a file nor a frame in hexadecimal digits`,
-		"":                               `"" is neither a file nor a frame in hexadecimal digits`,
-		filepath.Join(cut, "x"):          "open " + filepath.Join(cut, "x") + ": not a directory",
-		"020":                            `"020" is neither a file nor a frame in hexadecimal digits`,
+		cut: "read the frames of " + cut + ": frame 1: only 128 of its 330 bytes are there; capture whole frames (rocast capture -w without --snap)",
+		any: "read the frames of " + any + otherLink,
+		write("z", classic(layers.LinkTypeLinuxSLL, 1)): "read the frames of " + filepath.Join(dir, "z") + otherLink,
+		write("x", []byte("hello")):                     "read the frames of " + filepath.Join(dir, "x") + ": it is neither pcap nor pcapng",
+		write("y", classic(layers.LinkTypeEthernet, 0)): "read the frames of " + filepath.Join(dir, "y") + ": there is none",
+		"0200zz":                `"0200zz" is neither a file nor a frame in hexadecimal digits`,
+		"":                      `"" is neither a file nor a frame in hexadecimal digits`,
+		filepath.Join(cut, "x"): "open " + filepath.Join(cut, "x") + ": not a directory",
+		"020":                   `"020" is neither a file nor a frame in hexadecimal digits`,
 	} {
 		d.refused(t, exitUsage, api.Usage, want+seeHelp, "trace", "inject", arg, "--port", "eth1")
 	}

@@ -357,6 +357,7 @@ type CM struct {
 	Port        uint16            `json:"port"`
 	Ack         string            `json:"ack"`
 	Choose      bool              `json:"choose,omitempty"`
+	Notes       []string          `json:"notes,omitempty"` // in the answer to CMRequest: receivers that do not answer yet
 	Memory      string            `json:"memory,omitempty"`
 	Allow       []string          `json:"allow"`
 	Connections []CMConnection    `json:"connections"` // oldest first; the daemon forgets the oldest ones

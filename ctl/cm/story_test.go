@@ -274,6 +274,10 @@ func (s *story) message(host, kind string, args map[string]string) wire.MAD {
 			header := wire.IPHeader{Src: hostIPs[host], Dst: hostIPs[name]}
 			header.Put(&req.PrivateData)
 		}
+		if name := args["as"]; name != "" {
+			header := wire.IPHeader{Src: hostIPs[name], Dst: groupIP}
+			header.Put(&req.PrivateData)
+		}
 		if names, ok := args["names"]; ok { // as the source's program writes them; 0: none
 			clear(req.PrivateData[wire.IPHeaderBytes:])
 			for i, name := range strings.Split(names, ",") {

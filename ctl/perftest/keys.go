@@ -103,7 +103,7 @@ func (c *conversation) otherQPs(r *side, k key) error {
 		"with the same -q on all sides", r.name, uint32(k.QPN), len(c.qps))
 }
 
-// checkBeforeRun refuses ib_write_bw -b and --write_with_imm. Without these options the sides
+// checkBeforeRun refuses ib_write_bw -b, --write_with_imm and -c UC. Without them the sides
 // exchange all keys twice and one key a third time, and then exchange nothing until the run is
 // over. With these options there is one more exchange before the run. On Soft-RoCE, an R_Key of 0
 // shows that the client is a slow ib_send_bw and not a WRITE test.
@@ -115,8 +115,8 @@ func (c *conversation) checkBeforeRun() error {
 	if seen, ok := c.traffic(); !ok || seen.FromSource > 0 {
 		return nil
 	}
-	return refuse("%s runs ib_write_bw -b, while a group carries one direction only, or --write_with_imm, which "+
-		"looks the same to rocast; run it without these options", c.client.name)
+	return refuse("%s runs ib_write_bw with -b, --write_with_imm or -c UC, which look the same to rocast; a group carries RC in one "+
+		"direction, so run it without these options", c.client.name)
 }
 
 // makeGroups creates one group for every queue pair.
