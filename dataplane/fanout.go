@@ -139,6 +139,8 @@ func (c *Core) engineState(st *state) EngineState {
 		e.Reason = "the daemon's config says engine: afxdp"
 	case st.group.Engine == mft.EngineAFXDP:
 		e.Reason = "the group's engine is afxdp"
+	case st.group.PathMTU > mft.BlockPathMTU:
+		e.Reason = mft.ErrBlockMTU.Error()
 	case c.captured(st.group.ID):
 		e.Reason = errCaptured.Error()
 	case st.fan.why != nil:

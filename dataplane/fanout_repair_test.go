@@ -76,14 +76,8 @@ func TestTheEngineKeepsToTheWindow(t *testing.T) {
 // way, up to the group's window. It does not begin before every receiver has what it carried
 // before: its memory moves then.
 func TestTheEngineRetainsWhatTheSourceHasOnItsWay(t *testing.T) {
-	for _, mtu := range []int{1024, 4096} { // where the group may have two buffers for each packet
-		testTheEngineRetains(t, mtu)
-	}
-}
-
-func testTheEngineRetains(t *testing.T, mtu int) {
 	const window = 4 * dataplane.LeastKept
-	b, psn := newCarriedBench(t, func(g *mft.Group) { g.Policy.RepairWindow, g.PathMTU = window, mtu })
+	b, psn := newCarriedBench(t, func(g *mft.Group) { g.Policy.RepairWindow = window })
 	unanswered := int32(0) // when the engine began; the core retains these
 	for _, keeps := range []int32{1, 2, 4, 4} {
 		keeps *= dataplane.LeastKept

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rocast/rocast/dataplane"
+	"github.com/rocast/rocast/dataplane/porttest"
 	"github.com/rocast/rocast/mft"
 	"github.com/rocast/rocast/roce"
 )
@@ -190,6 +191,24 @@ func TestMemoryThatTheKernelDoesNotTake(t *testing.T) {
 		}
 		if st, _ := b.Switch.GroupState(b.group.ID); st.Engine.Kernel || st.Engine.Reason != want.Error() {
 			t.Errorf("%+v, want %v", st.Engine, want)
+		}
+	}
+}
+
+// A group whose packets may be longer than the kernel takes stays with the core, also with its
+// short packets, and its state says why from the beginning.
+func TestAPathMTUThatTheKernelDoesNotTake(t *testing.T) {
+	g := group()
+	g.PathMTU = 4096
+	net := porttest.NewFanOutAt(4, nil)
+	if _, err := net.Switch.Add(g); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * calmPackets {
+		say(t, net, quiet(roce.PSN(firstPSN).Add(int32(i))))
+		st, ok := net.Switch.GroupState(g.ID)
+		if !ok || st.Engine.Kernel || st.Engine.Reason != mft.ErrBlockMTU.Error() {
+			t.Fatalf("after %d packets: %+v", i+1, st.Engine)
 		}
 	}
 }

@@ -14,7 +14,8 @@ const (
 	BlockPaths   = 64
 	BlockPorts   = 64 // a block names ports below this number only
 	BlockRegions = 4
-	BlockAnswers = 16 // an engine merges the ACKs of no more paths
+	BlockPathMTU = 2048 // packets of a longer one have two buffers, and XDP redirects none of them
+	BlockAnswers = 16   // an engine merges the ACKs of no more paths
 )
 
 // Block has everything that an engine needs to forward the plain packets of a group without the
@@ -50,6 +51,7 @@ type BlockPath struct {
 // Reasons why a group has no block.
 var (
 	ErrBlockTagged  = errors.New("the source sends VLAN tags, which only the AF_XDP engine takes")
+	ErrBlockMTU     = fmt.Errorf("the group's path MTU is above %d, the limit of the kernel engine", BlockPathMTU)
 	ErrBlockRegions = fmt.Errorf("the group has more than %d memory regions, the limit of the kernel engine",
 		BlockRegions)
 	ErrBlockNoRegion = errors.New("the group's memory has no ranges yet")
@@ -67,6 +69,8 @@ func (b *Block) Begin(g *Group, source int, ingress PortID, pkey uint16, traffic
 		ingress = leg.Port
 	}
 	switch {
+	case g.PathMTU > BlockPathMTU:
+		return ErrBlockMTU
 	case leg.L2Bytes != 14:
 		return ErrBlockTagged
 	case leg.Port >= BlockPorts:

@@ -56,6 +56,8 @@ func TestBlockBounds(t *testing.T) {
 		"as much as there is room for": {blockGroup(4, ports(64)...), nil, nil},
 		"a path too many":              {blockGroup(4, ports(65)...), nil, ErrBlockPaths},
 		"a region too many":            {blockGroup(5, 1), nil, ErrBlockRegions},
+		"the longest path MTU":         {blockGroup(1, 1), func(g *Group) { g.PathMTU = 2048 }, nil},
+		"a longer path MTU":            {blockGroup(1, 1), func(g *Group) { g.PathMTU = 4096 }, ErrBlockMTU},
 		"the last port":                {blockGroup(1, 63), nil, nil},
 		"a port beyond it":             {blockGroup(1, 64), nil, ErrBlockPort},
 		"no next hop":                  {blockGroup(1, NoPort), nil, ErrBlockPort},

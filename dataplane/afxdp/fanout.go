@@ -97,7 +97,7 @@ func (s *Switch) Replace(id mft.GroupID, g *mft.Group) error {
 // prepare makes the fan that the group needs while all its receivers take part and its first source
 // sends.
 func (s *Switch) prepare(g *mft.Group) {
-	if s.fanOut == nil || g.Engine == mft.EngineAFXDP {
+	if s.fanOut == nil || g.Engine == mft.EngineAFXDP || g.PathMTU > mft.BlockPathMTU {
 		return
 	}
 	var set ports
