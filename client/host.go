@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"strconv"
 	"time"
 
@@ -17,6 +18,10 @@ import (
 // connects it between Join and Ready, and destroys it after Leave. host/rocast.h is the same for
 // programs in C, which also posts operations, falls back and returns.
 type Host struct{ client *Client }
+
+// SecretVariable is the variable of the environment with the secret of groups, for requests without
+// one.
+const SecretVariable = "ROCAST_SECRET"
 
 // NewHost returns a Host for the address hosts: listen of the box's config. local is the IP of the
 // RDMA device, for which the program speaks.
@@ -73,6 +78,9 @@ const askAgain = 100 * time.Millisecond
 // ask asks until the answer is the one that is waited for. At the end of ctx the error says what is
 // missing.
 func (h *Host) ask(ctx context.Context, group string, own HostRequest, enough func(*HostGroup) bool) (g HostGroup, err error) {
+	if own.Secret == "" {
+		own.Secret = os.Getenv(SecretVariable)
+	}
 	for {
 		wait := api.MaxEventWait
 		if end, ends := ctx.Deadline(); ends { // the last answer says for whom the group waits

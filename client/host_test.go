@@ -18,7 +18,9 @@ type hosts struct {
 	t      *testing.T
 	states []HostGroup
 	asked  []string
-	hang   func() // called where no state is left
+	// secrets are what the questions show.
+	secrets []string
+	hang    func() // called where no state is left
 }
 
 func (h *hosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -31,6 +33,7 @@ func (h *hosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.asked = append(h.asked, fmt.Sprint(r.Method, " ", r.URL.Path, " seen ", r.URL.Query().Get("seen"), " from ", ip, " ready ", request.Ready, " QPN ", request.QPN))
+	h.secrets = append(h.secrets, request.Secret)
 	if len(h.states) == 0 {
 		h.hang()
 		<-r.Context().Done()
@@ -123,5 +126,26 @@ func TestABoxWithoutHosts(t *testing.T) {
 	const want = "no daemon answers on 127.0.0.1:1 (connection refused); is rocastd running there, with hosts: in its config, and is 127.0.0.2 an address of this host?"
 	if err == nil || err.Error() != want || KindOf(err) != api.Unreachable {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+}
+
+// A program that names no secret shows that of its environment.
+func TestTheSecretOfAHost(t *testing.T) {
+	running := HostGroup{Name: "g1", State: api.HostRunning}
+	box, h := newHosts(t, running, running, running)
+	for i := range 3 {
+		if i == 1 {
+			t.Setenv(SecretVariable, "of all")
+		}
+		own := HostRequest{}
+		if i == 2 {
+			own.Secret = "own"
+		}
+		if _, err := h.Join(t.Context(), "g1", own); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Join(box.secrets, ", "); got != ", of all, own" {
+		t.Error(got)
 	}
 }

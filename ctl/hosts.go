@@ -38,6 +38,9 @@ type Hosts struct {
 	// next question of each host.
 	programs map[string]map[netip.Addr]*program
 	feeds    map[string]*feed
+	// senders are the hosts that have sent in a group since it was made, or since the daemon began:
+	// they may come back with a role that sends.
+	senders map[string]map[netip.Addr]bool
 	// left are groups that have ended, for the members that were left.
 	left map[string]*leftGroup
 }
@@ -58,6 +61,7 @@ func NewHosts(c *Controller, config gather.Config) *Hosts {
 		c: c, config: config, connect: connectTo,
 		qpn:      roce.QPN(binary.BigEndian.Uint32(start[:]) % maxHostQPN),
 		programs: map[string]map[netip.Addr]*program{}, feeds: map[string]*feed{}, left: map[string]*leftGroup{},
+		senders: map[string]map[netip.Addr]bool{},
 	}
 }
 
@@ -197,6 +201,10 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 	if err := ours(&g); err != nil {
 		return nil, err
 	}
+	secret := h.noteSenders(&g)
+	if err := host.Shows(name, secret); err != nil {
+		return nil, err
+	}
 	at := slices.IndexFunc(g.Members, func(m api.Member) bool { return m.IP == host.IP.String() })
 	is := at >= 0 && g.Members[at].QPN == host.QPN && g.Members[at].PSN == host.PSN
 	switch {
@@ -214,6 +222,9 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 		return nil, err
 	}
 	file, from, err := h.c.running(ctx, name)
+	if err == nil {
+		err = h.refuseLateSender(&g, host)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +249,7 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 	}
 	switch {
 	case m.Role == groupfile.Source:
-		return nil, api.Errorf(api.BadRequest, "group %s runs, and its source is %v; join with role receiver or both", name, file.Source.IP)
+		return nil, api.Errorf(api.BadRequest, "group %s runs, and its source is %v; join with role receiver", name, file.Source.IP)
 	case host.MTU < file.PathMTU:
 		return nil, api.Errorf(api.BadRequest, "the path MTU of %v is %d, and that of group %s is %d", host.IP, host.MTU, name, file.PathMTU)
 	}
@@ -251,6 +262,38 @@ func (h *Hosts) member(ctx context.Context, name string, host *gather.Host) (*ap
 	}
 	h.c.Log.Info("a host has joined", zap.String("group", name), zap.Stringer("host", host.IP))
 	return &g, nil
+}
+
+// noteSenders remembers which members of a group have a role that sends, and returns the group's
+// secret.
+func (h *Hosts) noteSenders(g *api.Group) (secret groupfile.Secret) {
+	h.c.mu.Lock()
+	if there := h.c.groups[g.Name]; there != nil && there.wanted != nil {
+		secret = there.wanted.HostsSecret
+	}
+	h.c.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.senders[g.Name] == nil {
+		h.senders[g.Name] = map[netip.Addr]bool{}
+	}
+	for _, m := range g.Members {
+		if m.Role != groupfile.Receiver.String() {
+			h.senders[g.Name][addrOf(m.IP)] = true
+		}
+	}
+	return secret
+}
+
+// refuseLateSender refuses a host that comes later and would send, to memory that others have
+// registered for those that they made the group with.
+func (h *Hosts) refuseLateSender(g *api.Group, host *gather.Host) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if host.Role != groupfile.Both.String() || h.senders[g.Name][host.IP] {
+		return nil
+	}
+	return api.Errorf(api.Forbidden, "group %s runs, and hosts that come later only receive; join with role receiver, or when the group begins", g.Name)
 }
 
 // replace says that a program takes the place of another one of its host. While the group is being
@@ -414,6 +457,9 @@ func (h *Hosts) create(ctx context.Context, party *gather.Party, ip netip.Addr) 
 		h.c.Log.Warn("hosts could not make a group", zap.String("group", party.Name), zap.Error(err))
 		return nil, err
 	}
+	if h.left[party.Name] == nil { // the group is not made anew by those of one before
+		delete(h.senders, party.Name)
+	}
 	delete(h.left, party.Name)
 	for _, host := range party.Hosts { // with their ports, so that nobody hears of each of them
 		h.know(party.Name, host)
@@ -529,6 +575,7 @@ func (h *Hosts) leaving(ctx context.Context, host netip.Addr, name string) (g *a
 	}()
 	there, err := h.group(name)
 	if err == nil {
+		h.noteSenders(&there)
 		err = ours(&there)
 	}
 	at := slices.IndexFunc(there.Members, func(m api.Member) bool { return m.IP == host.String() })

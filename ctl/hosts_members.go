@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -257,6 +258,8 @@ func (h *Hosts) silentPrograms(now time.Time) (list []silent) {
 	h.c.mu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.forgetLeft()
+	maps.DeleteFunc(h.senders, func(name string, _ map[netip.Addr]bool) bool { return !running[name] && h.left[name] == nil })
 	for name, programs := range h.programs {
 		if !running[name] {
 			delete(h.programs, name)

@@ -273,7 +273,7 @@ func TestAHostIsInSoManyGroups(t *testing.T) {
 	w.mu.Unlock()
 	const want = "10.77.0.9 is in 256 groups already; let it leave some of them, or end some with rocast group rm"
 	for _, name := range []string{"open", "more"} {
-		_, err := h.Join(t.Context(), addr("10.77.0.9"), name, asks("10.77.0.9", "both", 2), "")
+		_, err := h.Join(t.Context(), addr("10.77.0.9"), name, asks("10.77.0.9", "receiver", 2), "")
 		if err == nil || err.Error() != want || kindOf(err) != api.Unavailable {
 			t.Errorf("%s:\ngot  %v\nwant %s", name, err, want)
 		}

@@ -148,15 +148,15 @@ func TestAHostJoinsARunningGroup(t *testing.T) {
 	if len(a.Members) != 3 || a.Members[2].IP != "10.77.0.3" {
 		t.Errorf("%+v", a)
 	}
-	again := asks("10.77.0.3", "both", 2)
+	again := asks("10.77.0.3", "receiver", 2)
 	again.QPN = 999
 	outcome(t, h.join(t, "g1", "10.77.0.3", again))
 	g, err := w.Group("g1")
-	if err != nil || len(g.Members) != 3 || g.Members[2].QPN != 999 || g.Members[2].Role != "both" {
+	if err != nil || len(g.Members) != 3 || g.Members[2].QPN != 999 || g.Members[2].Role != "receiver" {
 		t.Errorf("%+v, %v", g.Members, err)
 	}
 	for want, r := range map[string]api.HostRequest{
-		"group g1 runs, and its source is 10.77.0.1; join with role receiver or both": asks("10.77.0.9", "source", 2),
+		"group g1 runs, and its source is 10.77.0.1; join with role receiver": asks("10.77.0.9", "source", 2),
 		"10.77.0.9 has 0 regions, and the group has 1; all receivers have equally many": func() api.HostRequest {
 			r := asks("10.77.0.9", "receiver", 2)
 			r.Regions = nil
@@ -182,6 +182,103 @@ func TestAHostJoinsARunningGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.expect(t, nothing)
+}
+
+// A stranger that comes later would write into memory that the others have registered for each
+// other. A host of those that made the group comes back as what it was.
+func TestHostsThatComeLaterOnlyReceive(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	h.together(t, "g1", "both", "both", "receiver")
+	const refused = "group g1 runs, and hosts that come later only receive; join with role receiver, or when the group begins"
+	late := func(ip, role string, qpn uint32) error {
+		r := asks(ip, role, 3)
+		r.QPN = qpn
+		_, err := h.Join(t.Context(), addr(ip), "g1", r, "")
+		return err
+	}
+	for _, ip := range []string{"10.77.0.9", "10.77.0.3"} { // also one that is a receiver
+		if err := late(ip, "both", 901); err == nil || err.Error() != refused || kindOf(err) != api.Forbidden {
+			t.Errorf("%s: %v", ip, err)
+		}
+	}
+	if got := w.members(t, "g1"); got != "1 2 3" {
+		t.Errorf("members %s", got)
+	}
+	if err := late("10.77.0.9", "receiver", 900); err != nil {
+		t.Error(err)
+	}
+	if err := h.End(t.Context(), addr("10.77.0.9"), "g1", true); kindOf(err) != api.Forbidden {
+		t.Errorf("it ends the group: %v", err)
+	}
+	if err := late("10.77.0.2", "both", 201); err != nil {
+		t.Errorf("a program of a sender starts again: %v", err)
+	}
+	if err := h.Leave(t.Context(), addr("10.77.0.2"), "g1"); err != nil {
+		t.Error(err)
+	}
+	if err := late("10.77.0.2", "both", 202); err != nil {
+		t.Errorf("a sender comes back: %v", err)
+	}
+	if err := h.End(t.Context(), addr("10.77.0.1"), "g1", false); err != nil {
+		t.Error(err)
+	}
+	h.silentPrograms(time.Now())
+	if len(h.senders) != 0 {
+		t.Errorf("it remembers %v", h.senders)
+	}
+	h.together(t, "g1", "source", "receiver")
+	if err := late("10.77.0.2", "both", 203); kindOf(err) != api.Forbidden {
+		t.Errorf("it has sent in another group of that name: %v", err)
+	}
+}
+
+// Who does not show the secret of the group's first member is no member, when the group begins,
+// later, after a restart and as a program of a member's host.
+func TestTheSecretOfAGroup(t *testing.T) {
+	w := newWorld(t)
+	h := NewHosts(w.Controller, hostsConfig)
+	showing := func(ip, role, secret string) api.HostRequest {
+		r := asks(ip, role, 2)
+		r.Secret = secret
+		return r
+	}
+	refused := func(ip, role, secret string, ready bool) {
+		t.Helper()
+		r := showing(ip, role, secret)
+		r.Ready = ready
+		_, err := h.Join(t.Context(), addr(ip), "g1", r, "")
+		want := ip + " does not show the secret of group g1, which is that of its first member; set ROCAST_SECRET to the same at all its hosts"
+		if err == nil || err.Error() != want || kindOf(err) != api.Forbidden {
+			t.Errorf("%s with %q: %v", ip, secret, err)
+		}
+	}
+	first := h.join(t, "g1", "10.77.0.1", showing("10.77.0.1", "source", "s3cret"))
+	h.came(t, "g1", "10.77.0.1")
+	refused("10.77.0.2", "receiver", "", false)
+	refused("10.77.0.2", "receiver", "secret", false)
+	outcome(t, h.join(t, "g1", "10.77.0.2", showing("10.77.0.2", "receiver", "s3cret")))
+	outcome(t, first)
+	for range 2 {
+		refused("10.77.0.9", "receiver", "", false)
+		refused("10.77.0.2", "receiver", "", false)
+		refused("10.77.0.2", "receiver", "other", true)
+		if got := w.members(t, "g1"); got != "1 2" {
+			t.Errorf("members %s", got)
+		}
+		w = w.restart(t, false)
+		h = NewHosts(w.Controller, hostsConfig)
+	}
+	if _, err := h.Join(t.Context(), addr("10.77.0.3"), "g1", showing("10.77.0.3", "receiver", "s3cret"), ""); err != nil {
+		t.Error(err)
+	}
+	// A secret that the group does not have protects nobody, so it is refused, too.
+	h.together(t, "g2", "source", "receiver")
+	r := showing("10.77.0.3", "receiver", "mine")
+	r.QPN++
+	if _, err := h.Join(t.Context(), addr("10.77.0.3"), "g2", r, ""); kindOf(err) != api.Forbidden {
+		t.Errorf("%v", err)
+	}
 }
 
 // A host may not touch what it is no member of.
@@ -215,10 +312,10 @@ func TestHostsSpeakForThemselves(t *testing.T) {
 	}
 	w.expect(t, strings.ReplaceAll(withG1, "0.100", "0.200"))
 	w.create(t, anotherGroup("open", 101)+"hosts: true\n")
-	if a := outcome(t, h.join(t, "open", "10.77.0.9", asks("10.77.0.9", "both", 2))); a.IP != "10.77.0.100" || len(a.Members) != 4 {
+	if a := outcome(t, h.join(t, "open", "10.77.0.9", asks("10.77.0.9", "receiver", 2))); a.IP != "10.77.0.100" || len(a.Members) != 4 {
 		t.Errorf("a group whose file lets hosts join: %+v", a)
 	}
-	err = h.End(t.Context(), addr("10.77.0.9"), "open", false)
+	err = h.End(t.Context(), addr("10.77.0.1"), "open", false)
 	if want := "group open was not made by hosts, so they may leave it and not end it; rocast group rm ends it"; err == nil || err.Error() != want || kindOf(err) != api.Forbidden {
 		t.Errorf("\ngot  %v\nwant %s", err, want)
 	}

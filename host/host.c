@@ -123,6 +123,19 @@ static int configure(struct rocast *host, const struct rocast_settings *settings
 	return ROCAST_OK;
 }
 
+int rocast_set_secret(struct rocast *host, const char *secret)
+{
+	static const char may[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.+/=";
+
+	if (!secret)
+		secret = "";
+	if (strlen(secret) >= SECRET_BYTES || secret[strspn(secret, may)])
+		return fail(ROCAST_EARGUMENT, "a secret has up to %d letters, digits and characters of -_.+/=; write such a one, also into ROCAST_SECRET", SECRET_BYTES - 1);
+	memset(host->secret, 0, sizeof(host->secret));
+	memcpy(host->secret, secret, strlen(secret));
+	return ROCAST_OK;
+}
+
 int rocast_open(const struct rocast_settings *settings, struct rocast **opened)
 {
 	static const struct rocast_settings none;
@@ -136,7 +149,7 @@ int rocast_open(const struct rocast_settings *settings, struct rocast **opened)
 	if (!settings)
 		settings = &none;
 	(void)ibv_fork_init(); /* where it fails, memory was registered before, and the program has decided */
-	if ((error = configure(host, settings)) || (error = open_device(host, settings->device))) {
+	if ((error = configure(host, settings)) || (error = rocast_set_secret(host, getenv("ROCAST_SECRET"))) || (error = open_device(host, settings->device))) {
 		rocast_close(host);
 		return error;
 	}

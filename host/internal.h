@@ -30,6 +30,7 @@
 enum {
 	MAX_REGIONS = 4,
 	NAME_BYTES = 64, /* of a group, with the 0 at its end */
+	SECRET_BYTES = 65,
 	MAX_PSN = (1 << 24) - 1,
 	DEFAULT_DEPTH = 128,
 	MAX_DEPTH = 4096,
@@ -52,6 +53,7 @@ struct rocast {
 	unsigned max_cqe; /* the most completions that a queue of the device holds */
 	union address box, local;
 	unsigned patience_ms;
+	char secret[SECRET_BYTES]; /* "": none */
 	struct rocast_memory *memories;
 	struct rocast_group *groups;
 };
@@ -136,6 +138,7 @@ struct rocast_group {
 	unsigned mtu;     /* wanted, then agreed */
 	unsigned patience_ms, give_up_ms;
 	bool without_fallback;
+	char secret[SECRET_BYTES];
 
 	struct rocast_memory *regions[MAX_REGIONS];
 	unsigned region_count;

@@ -66,6 +66,7 @@ static char *request(const struct rocast_group *group, bool ready)
 	size_t length = 0;
 	char *text;
 	unsigned members = group->members;
+	bool secret = group->secret[0]; /* a box of an older version knows none */
 
 	for (unsigned i = 0; i < group->region_count && group->regions[i]; i++) {
 		const struct ibv_mr *mr = group->regions[i]->mr;
@@ -73,10 +74,10 @@ static char *request(const struct rocast_group *group, bool ready)
 		length += (size_t)snprintf(regions + length, sizeof(regions) - length, "%s{\"va\":\"0x%" PRIxPTR "\",\"length\":%zu,\"rkey\":\"0x%x\"}",
 					   i ? "," : "", (uintptr_t)mr->addr, mr->length, mr->rkey);
 	}
-	if (asprintf(&text, "{\"role\":\"%s\",\"qpn\":%u,\"psn\":%u,\"sendPSN\":%u,\"members\":%u,\"mtu\":%u,\"port\":%u,\"ready\":%s,\"regions\":[%s]}",
+	if (asprintf(&text, "{\"role\":\"%s\",\"qpn\":%u,\"psn\":%u,\"sendPSN\":%u,\"members\":%u,\"mtu\":%u,\"port\":%u,%s%s%s\"ready\":%s,\"regions\":[%s]}",
 		     roles[group->role], group->qp ? group->qp->qp_num : 0,
 		     group->role == ROCAST_SOURCE ? group->send_psn : group->psn, group->role == ROCAST_BOTH ? group->send_psn : 0, members,
-		     group->mtu, group->listen_port, ready ? "true" : "false", regions) < 0)
+		     group->mtu, group->listen_port, secret ? "\"secret\":\"" : "", group->secret, secret ? "\"," : "", ready ? "true" : "false", regions) < 0)
 		return NULL;
 	return text;
 }
@@ -407,6 +408,7 @@ int rocast_join(struct rocast *host, const struct rocast_membership *wanted, str
 		return fail(ROCAST_EMEMORY, "no memory");
 	group->host = host;
 	strcpy(group->name, wanted->name);
+	strcpy(group->secret, host->secret);
 	group->role = wanted->role;
 	group->members = wanted->members;
 	group->mtu = wanted->mtu;

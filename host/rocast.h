@@ -96,6 +96,13 @@ struct rocast_settings {
 int rocast_open(const struct rocast_settings *settings, struct rocast **host);
 
 /*
+ * The secret of the groups that are joined afterwards: the first member gives it, and the box
+ * refuses all others that do not show it. At first it is $ROCAST_SECRET, or none. It has up to 64
+ * letters, digits and characters of -_.+/=; NULL or "": none.
+ */
+int rocast_set_secret(struct rocast *host, const char *secret);
+
+/*
  * Leaves all groups that are left, each within 5 s, and frees everything, memories too. NULL is
  * fine. A child of the process that opened the device frees nothing.
  */
@@ -145,7 +152,8 @@ struct rocast_membership {
 /*
  * Joins a group: tells the box, waits until all members have come, and until the group is clear to
  * send. It returns at all members at about the same time. A group that runs already is joined at
- * once, and the new member receives from the next message on.
+ * once with ROCAST_RECEIVER, and the new member receives from the next message on. With another
+ * role only a host may join it then that has sent in it before.
  *
  * A process may be in many groups, and in a group once. Programs that share several groups join
  * them in the same order, because each join waits for the others. Another join of the same name

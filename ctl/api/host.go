@@ -14,6 +14,9 @@ type HostRequest struct {
 	Regions []Region `json:"regions,omitempty"`
 	// Port is the TCP port at which the host's program answers the other members.
 	Port uint16 `json:"port,omitempty"`
+	// Secret keeps other hosts out: all members show the one that the group's first member gave. It
+	// has up to 64 letters, digits and characters of -_.+/=.
+	Secret string `json:"secret,omitempty"`
 	// Ready says that the host is a member, and that its QP is in state RTS. Such a request asks
 	// only how the group is.
 	Ready bool `json:"ready,omitempty"`

@@ -18,6 +18,7 @@ type file struct {
 	QPN     roce.QPN   `json:"qpn"`
 	MTU     int        `json:"mtu"`
 	Hosts   string     `json:"hosts"`
+	Secret  string     `json:"hosts-secret,omitempty"`
 	Memory  []region   `json:"memory"`
 	Members []member   `json:"members"`
 }
@@ -53,7 +54,8 @@ func (p *Party) File(first *Host, ip netip.Addr, qpn roce.QPN, rkey uint32) ([]b
 			memory[i].Length = min(memory[i].Length, r.Length)
 		}
 	}
-	f := file{Name: p.Name, IP: ip, QPN: qpn, MTU: mtu, Hosts: groupfile.HostsEnd.String(), Memory: []region{}}
+	f := file{Name: p.Name, IP: ip, QPN: qpn, MTU: mtu, Hosts: groupfile.HostsEnd.String(),
+		Secret: groupfile.SecretOf(p.Hosts[0].Secret).String(), Memory: []region{}}
 	for _, r := range memory {
 		f.Memory = append(f.Memory, region(r))
 	}

@@ -155,6 +155,8 @@ func TestWhatNoHostCanBe(t *testing.T) {
 		"members is 1026; it may be 2 to 1025":                                                     func(r *api.HostRequest) { r.Members = 1026 },
 		"regions is 5; it may be 0 to 4":                                                           func(r *api.HostRequest) { r.Regions = make([]api.Region, 5) },
 		"mtu is 1500; write 256, 512, 1024, 2048 or 4096":                                          func(r *api.HostRequest) { r.MTU = 1500 },
+		"the secret may have up to 64 letters, digits and characters of -_.+/=":                    func(r *api.HostRequest) { r.Secret = strings.Repeat("a", 65) },
+		"the secret may have up to 64 letters, digits and characters of -_.+/= ":                   func(r *api.HostRequest) { r.Secret = `a"` },
 		"mtu is 8192; write 256, 512, 1024, 2048 or 4096":                                          func(r *api.HostRequest) { r.MTU = 8192 },
 		"mtu is 128; write 256, 512, 1024, 2048 or 4096":                                           func(r *api.HostRequest) { r.MTU = 128 },
 		"sendPSN is only for role both; the psn of a source is the first that it sends":            func(r *api.HostRequest) { r.SendPSN = 1 },

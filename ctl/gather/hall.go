@@ -115,9 +115,13 @@ func (l *Hall) open(name string, h *Host) (*Party, error) {
 func (p *Party) fits(h *Host, at int) error {
 	senders, receivers := 0, 0
 	for i, o := range append(slices.Clone(p.Hosts), h) {
-		switch {
-		case i == at:
+		if i == at {
 			continue
+		}
+		if err := h.Shows(p.Name, groupfile.SecretOf(o.Secret)); err != nil {
+			return err
+		}
+		switch {
 		case o.role == groupfile.Source && h.role == groupfile.Source && o != h:
 			return api.Errorf(api.BadRequest, "%v is the source of group %s already; join with role receiver, or let all members that send have role both",
 				o.IP, p.Name)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/netip"
 	"reflect"
+	"regexp"
 	"time"
 
 	"github.com/rocast/rocast/ctl/api"
@@ -18,6 +19,8 @@ const (
 	MaxRegions = 4
 	maxNumber  = 1<<24 - 1 // of QPNs and PSNs
 )
+
+var secretForm = regexp.MustCompile(`^[A-Za-z0-9_.+/=-]{0,64}$`)
 
 // Host is a host that has come, with what its program says of its queue pair.
 type Host struct {
@@ -50,6 +53,18 @@ func (h *Host) Is(o *Host) bool {
 	return h.IP == o.IP && reflect.DeepEqual(h.HostRequest, o.HostRequest)
 }
 
+// Sends reports whether the host has a role that sends.
+func (h *Host) Sends() bool { return h.role != groupfile.Receiver }
+
+// Shows refuses a host that does not show the secret of a group.
+func (h *Host) Shows(group string, secret groupfile.Secret) error {
+	if groupfile.SecretOf(h.Secret) == secret {
+		return nil
+	}
+	return api.Errorf(api.Forbidden, "%v does not show the secret of group %s, which is that of its first member; set ROCAST_SECRET to the same at all its hosts",
+		h.IP, group)
+}
+
 // NewHost refuses what no group can have.
 func NewHost(ip netip.Addr, r api.HostRequest) (*Host, error) {
 	h := &Host{IP: ip, HostRequest: r, over: make(chan struct{})}
@@ -77,6 +92,9 @@ func NewHost(ip netip.Addr, r api.HostRequest) (*Host, error) {
 	}
 	if mtu := r.MTU; mtu < 256 || mtu > 4096 || mtu&(mtu-1) != 0 {
 		return nil, api.Errorf(api.BadRequest, "mtu is %d; write 256, 512, 1024, 2048 or 4096", mtu)
+	}
+	if !secretForm.MatchString(r.Secret) {
+		return nil, api.Errorf(api.BadRequest, "the secret may have up to 64 letters, digits and characters of -_.+/=")
 	}
 	if r.SendPSN != 0 && h.role != groupfile.Both {
 		return nil, api.Errorf(api.BadRequest, "sendPSN is only for role both; the psn of a source is the first that it sends")

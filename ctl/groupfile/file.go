@@ -34,6 +34,7 @@ type File struct {
 	DegradedBelow int
 	DegradedAfter time.Duration
 	Hosts         Hosts
+	HostsSecret   Secret
 	// Memory is what the source may WRITE to. nil: the box passes addresses and keys on as they
 	// are.
 	Memory []mft.VirtualRegion

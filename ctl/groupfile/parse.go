@@ -52,6 +52,7 @@ func (p *parser) read(document yamldoc.Value) error {
 		{Key: "degraded-below", Set: yamldoc.Into(&p.DegradedBelow, percent)},
 		{Key: "degraded-after", Set: yamldoc.Into(&p.DegradedAfter, degradedAfter)},
 		{Key: "hosts", Set: yamldoc.Into(&p.Hosts, readHosts)},
+		{Key: "hosts-secret", Set: yamldoc.Into(&p.HostsSecret, readSecret)},
 		{Key: "memory", Set: p.readMemory},
 		{Key: "members", Set: p.readMembers, Needed: "members: and a list with one source and its receivers"},
 	}

@@ -82,13 +82,16 @@ func TestBadFileIsRefusedWithLineAndMend(t *testing.T) {
 	good := read(t, "g1.yaml")
 	receiver := "  - {ip: 10.77.0.2, qpn: 18, psn: 5, regions: [{va: 0x7f0000000000, length: 67108864, rkey: 0x1234}]}\n"
 	for _, c := range []struct{ name, old, new, want string }{
-		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, degraded-below, degraded-after, hosts, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch`},
+		{"unknown key", "ack: all", "acks: all", `line 5: key "acks" is unknown here; the known keys are name, ip, qpn, mtu, addressing, engine, degraded-below, degraded-after, hosts, hosts-secret, memory, members, ack, nak, on-fatal, speak, silent-after, evict, cnp, cnp-interval, credits, repair, repair-window, repair-bytes, repair-attempts, repair-timer-floor, repair-timer-cap, source-switch`},
 		{"unknown member key", "psn: 5", "spn: 5", `line 10: member 2: key "spn" is unknown here; the known keys are ip, qpn, psn, sendPSN, role, remoteQPN, remoteIP, receivers, via, confirm, regions`},
 		{"key twice", "ack: all", "mtu: 1024", `line 5: key "mtu" was already given on line 4; keep one of them`},
 		{"no name", "name: g1", "", "line 2: the group file has no name; add name: WORD, what the group is called"},
 		{"name as a path", "name: g1", "name: ../g1", `line 1: name "../g1" is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
 		{"name too long", "name: g1", "name: " + strings.Repeat("a", 64), `line 1: name "` + strings.Repeat("a", 64) + `" is not a valid group name; write 1 to 63 letters, digits, '.', '_' or '-', a letter or digit first`},
 		{"hosts", "qpn: 1", "qpn: 1\nhosts: leave", "line 4: hosts is neither true nor false nor end; write one of them, without quotes"},
+		{"half a secret", "qpn: 1", "qpn: 1\nhosts-secret: 9f86d081", "line 4: hosts-secret is not a SHA-256 in hex; printf %s SECRET | sha256sum prints it"},
+		{"a long secret", "qpn: 1", "qpn: 1\nhosts-secret: \"" + strings.Repeat("9f", 33) + "\"", "line 4: hosts-secret is not a SHA-256 in hex; printf %s SECRET | sha256sum prints it"},
+		{"no secret", "qpn: 1", "qpn: 1\nhosts-secret: \"" + strings.Repeat("9g", 32) + "\"", "line 4: hosts-secret is not a SHA-256 in hex; printf %s SECRET | sha256sum prints it"},
 		{"class D", "ip: 10.77.0.100", "ip: 224.1.2.3", "line 2: ip 224.1.2.3 is class D (multicast): hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet"},
 		{"IPv6 multicast", "ip: 10.77.0.100", "ip: ff05::1", "line 2: ip ff05::1 is multicast: hosts drop the ACKs that come from such an address; write a unicast address of the members' subnet"},
 		{"loopback", "ip: 10.77.0.100", "ip: 127.0.0.1", "line 2: ip 127.0.0.1 is not an address that a host can have; write a unicast address"},

@@ -58,6 +58,7 @@ func (f *File) sameKeys(running *File) error {
 		same(f, "mtu", f.PathMTU, running.PathMTU),
 		same(f, "addressing", f.Addressing, running.Addressing),
 		same(f, "hosts", f.Hosts, running.Hosts),
+		same(f, "hosts-secret", f.HostsSecret, running.HostsSecret),
 	} {
 		if err != nil {
 			return err

@@ -40,6 +40,9 @@ func (f *File) text(members []Member) []byte {
 	if f.Hosts != HostsNothing {
 		fmt.Fprintf(&b, "hosts: %v\n", f.Hosts)
 	}
+	if f.HostsSecret != (Secret{}) {
+		fmt.Fprintf(&b, "hosts-secret: %q\n", f.HostsSecret)
+	}
 	switch {
 	case f.Memory == nil:
 	case f.Table:

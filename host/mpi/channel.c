@@ -187,16 +187,21 @@ static bool prepare(struct channel *c)
 	return true;
 }
 
-/* name_group gives all leaders the same name, which no other communicator has. */
+/*
+ * name_group gives all leaders the same name, which no other communicator has, and a secret, which
+ * the box asks of everybody who joins. Others may see the name.
+ */
 static bool name_group(struct channel *c, char *name, size_t bytes)
 {
-	uint64_t number[2];
+	unsigned long long number[4];
+	char secret[33];
 	bool random = getrandom(number, sizeof(number), 0) == sizeof(number);
 
 	if (PMPI_Bcast(number, sizeof(number), MPI_BYTE, 0, c->leaders) != MPI_SUCCESS)
 		return false;
-	snprintf(name, bytes, "mpi-%016llx%016llx", (unsigned long long)number[0], (unsigned long long)number[1]);
-	return random;
+	snprintf(name, bytes, "mpi-%016llx%016llx", number[0], number[1]);
+	snprintf(secret, sizeof(secret), "%016llx%016llx", number[2], number[3]);
+	return random && rocast_set_secret(c->host, secret) == ROCAST_OK;
 }
 
 /* post_receives posts receives that only say that a piece is in the ring. */

@@ -24,14 +24,23 @@ type fixedHosts struct {
 
 func (b *fixedHosts) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var own struct {
-		Port  int  `json:"port"`
-		Ready bool `json:"ready"`
+		Port   int     `json:"port"`
+		Ready  bool    `json:"ready"`
+		Secret *string `json:"secret"`
 	}
 	_ = json.NewDecoder(r.Body).Decode(&own)
 	ip, _, _ := net.SplitHostPort(r.RemoteAddr)
 	name := strings.TrimPrefix(r.URL.Path, "/v1/hosts/")
 	if r.Method == http.MethodDelete {
 		b.remove(w, ip, name, r.URL.RawQuery)
+		return
+	}
+	if name == "secret" {
+		shown := "nothing"
+		if own.Secret != nil {
+			shown = *own.Secret
+		}
+		http.Error(w, fmt.Sprintf(`{"error":{"kind":"forbidden","message":"it was shown %s"}}`, shown), http.StatusForbidden)
 		return
 	}
 	if kind := map[string]string{"stale": "stale", "replaced": "not-found", "full": "unavailable"}[name]; kind != "" && (own.Ready || name != "replaced") {
@@ -174,4 +183,19 @@ stale: the box refuses group stale: as stale as it is
 replaced: the box refuses group replaced: as replaced as it is
 full: the box refuses group full: as full as it is
 `, "127.0.0.1 full")
+}
+
+// The box is shown the secret that the program has set. Without one nothing is said of secrets,
+// which a box of an older version does not know.
+func TestTheSecretThatIsShown(t *testing.T) {
+	const bad = "a secret has up to 64 letters, digits and characters of -_.+/=; write such a one, also into ROCAST_SECRET"
+	playGroups(t, "secrets", `
+secret: the box refuses group secret: it was shown nothing
+set: ok
+secret: the box refuses group secret: it was shown s3cret-_.+/=
+bad: `+bad+`
+long: `+bad+`
+none: ok
+secret: the box refuses group secret: it was shown nothing
+`, "127.0.0.1 secret, 127.0.0.1 secret, 127.0.0.1 secret")
 }

@@ -9,6 +9,7 @@
  *                    a member that the source sends to, and g6 by one of two; prints what the others
  *                    hear
  *   groups refused   is in a group that the box lets nobody end; prints what it hears
+ *   groups secrets   shows secrets to a box that refuses it and says what it was shown
  *   groups outside   joins groups that the box refuses for several reasons; prints what it hears
  */
 #include <poll.h>
@@ -265,6 +266,14 @@ int main(int argc, char **argv)
 		be_refused("stale");
 		be_refused("replaced");
 		be_refused("full");
+	} else if (strcmp(argv[1], "secrets") == 0) {
+		be_refused("secret");
+		say("set", rocast_set_secret(hosts[0], "s3cret-_.+/="));
+		be_refused("secret");
+		say("bad", rocast_set_secret(hosts[0], "a\"b"));
+		say("long", rocast_set_secret(hosts[0], "12345678901234567890123456789012345678901234567890123456789012345"));
+		say("none", rocast_set_secret(hosts[0], NULL));
+		be_refused("secret");
 	} else {
 		say("end", rocast_end(join(0, "operators", ROCAST_SOURCE)));
 	}

@@ -43,6 +43,7 @@ struct rocast_memory {
 
 struct rocast {
 	struct rocast_memory memory;
+	char secret[65];
 };
 
 struct rocast_group {
@@ -50,7 +51,7 @@ struct rocast_group {
 	struct rocast_memory *memory;
 	unsigned self, members, receives, arrived, posted;
 	unsigned last[ENTRIES], oldest, newest; /* own entries that are not complete */
-	char name[80];
+	char name[112];
 };
 
 static _Thread_local char message[128];
@@ -117,6 +118,12 @@ int rocast_open(const struct rocast_settings *settings, struct rocast **host)
 	return ROCAST_OK;
 }
 
+int rocast_set_secret(struct rocast *host, const char *secret)
+{
+	snprintf(host->secret, sizeof(host->secret), "%s", secret);
+	return ROCAST_OK;
+}
+
 void rocast_close(struct rocast *host)
 {
 	free(host);
@@ -139,12 +146,11 @@ int rocast_join(struct rocast *host, const struct rocast_membership *wanted, str
 	struct rocast_group *g = calloc(1, sizeof(*g));
 	int file;
 
-	(void)host;
-	if (due("FAKE_JOIN", 0)) {
+	if (due("FAKE_JOIN", 0) || strlen(host->secret) != 32) {
 		free(g);
 		return error(ROCAST_EREFUSED, "refused");
 	}
-	snprintf(g->name, sizeof(g->name), "/%s", wanted->name);
+	snprintf(g->name, sizeof(g->name), "/%s-%s", wanted->name, host->secret); /* who shows another secret finds nobody */
 	file = shm_open(g->name, O_RDWR | O_CREAT, 0600);
 	if (file < 0 || ftruncate(file, sizeof(*g->shared)))
 		abort();
