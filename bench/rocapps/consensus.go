@@ -171,20 +171,21 @@ func (f *consensusFigures) load() report.Section {
 	return sec
 }
 
-// boxNote says why a fail-over takes longer than P4CE's.
-var boxNote = map[string]string{"box": " The same box comes back here: the daemon starts, loads its programs, and hears each receiver before it merges anything (rule 13)."}
-
 func (f *consensusFigures) failover() report.Section {
 	sec := report.Section{
 		Title: "(g) Set-up and fail-over", Command: consensusCommand,
-		Text: "How long a group's set-up takes, and how long no entry is decided when a replica is lost, when the leader changes, and when rocastd is killed and started again " +
-			"(P4CE: when another switch takes over).",
+		Text: "How long a group's set-up takes, and how long no entry is decided when a replica is lost, when the leader changes, and when rocastd is killed: the leader then writes to each " +
+			"replica by itself, as P4CE's does. The last row is the time until rocastd has started again and the group has everything.",
 		Columns: []string{"", "p50, ms", "worst, ms", "of", "P4CE, ms"},
 	}
 	for _, r := range f.Failover {
-		sec.Rows = append(sec.Rows, []string{r.What, fmt.Sprintf("%.1f", r.P50ms), fmt.Sprintf("%.1f", r.WorstMs), strconv.Itoa(r.Of), fmt.Sprintf("%.1f", r.P4ceMs)})
-		if r.P50ms > r.P4ceMs {
-			sec.Behind = append(sec.Behind, fmt.Sprintf("%s: %.0f ms where P4CE has %.0f.", r.What, r.P50ms, r.P4ceMs)+boxNote[r.What])
+		row := []string{r.What, fmt.Sprintf("%.1f", r.P50ms), fmt.Sprintf("%.1f", r.WorstMs), strconv.Itoa(r.Of), ""}
+		if r.P4ceMs > 0 {
+			row[4] = fmt.Sprintf("%.1f", r.P4ceMs)
+		}
+		sec.Rows = append(sec.Rows, row)
+		if r.P4ceMs > 0 && r.P50ms > r.P4ceMs {
+			sec.Behind = append(sec.Behind, fmt.Sprintf("%s: %.0f ms where P4CE has %.0f.", r.What, r.P50ms, r.P4ceMs))
 		}
 	}
 	return sec

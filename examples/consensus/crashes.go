@@ -99,7 +99,7 @@ func (s *story) crash(ctx context.Context, c crash, draw *rand.Rand) error {
 		dead = s.replicas[draw.IntN(replicas)]
 		dead.die()
 	}
-	s.open += len(s.now.log) - s.now.base - int(s.now.way.Complete())
+	s.open += len(s.now.log) - s.now.complete()
 	began := time.Now()
 	if c.box {
 		if err := s.Daemon.Kill(); err != nil {
@@ -113,6 +113,14 @@ func (s *story) crash(ctx context.Context, c crash, draw *rand.Rand) error {
 	} else if err := s.appends(ctx, draw.IntN(underWay)); err != nil { // it does not know
 		return err
 	}
+	if c.box && !c.leader { // it goes on by connections to each replica
+		if err := s.now.settle(ctx, 0); err != nil {
+			return err
+		}
+		if dead == nil {
+			s.outages = append(s.outages, time.Since(began))
+		}
+	}
 	if c.box {
 		if err := s.Daemon.Start(ctx, s.Box); err != nil {
 			return err
@@ -123,11 +131,11 @@ func (s *story) crash(ctx context.Context, c crash, draw *rand.Rand) error {
 			return err
 		}
 	}
-	if err := s.goOn(ctx, func(ctx context.Context) error { return s.now.settle(ctx, 0) }); err != nil {
+	if err := s.goOn(ctx, func(ctx context.Context) error { return errors.Join(s.now.back(ctx), s.now.tell(ctx)) }); err != nil {
 		return err
 	}
 	if c == (crash{name: c.name, box: true}) {
-		s.outages = append(s.outages, time.Since(began))
+		s.backs = append(s.backs, time.Since(began))
 	}
 	return s.goOn(ctx, func(ctx context.Context) error {
 		if dead != nil && dead.lost {

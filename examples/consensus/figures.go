@@ -92,7 +92,7 @@ func (s *story) failovers() []failover {
 		return failover{What: what, P50: ms(median(times)), Worst: ms(slices.Max(times)), Of: len(times), P4CE: p4ce}
 	}
 	return []failover{
-		row("group set-up", s.setups, 40), row("replica", s.losses, 40.1), row("leader", s.changes, 40.9), row("box", s.outages, 60),
+		row("group set-up", s.setups, 40), row("replica", s.losses, 40.1), row("leader", s.changes, 40.9), row("box", s.outages, 60), row("box, until the group is back", s.backs, 0),
 	}
 }
 

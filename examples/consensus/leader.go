@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rocast/rocast/client"
@@ -25,6 +26,9 @@ const (
 	firstQPN  = 0x100 // of the groups; each leader has another one
 	retained  = 1024  // packets that the box keeps for a replica
 	attempts  = 100   // that it makes, in at least that many tenths of a second, before it gives up
+	// soon is how long a leader waits for the group before it writes to each replica by itself. An
+	// entry takes the group about a millisecond.
+	soon = 20 * time.Millisecond
 )
 
 // leader writes entries to all replicas by a group. Each term has a leader of its own.
@@ -40,6 +44,9 @@ type leader struct {
 	way     *ways.Way // to the group; its message n is the entry base + n
 	psn     roce.PSN  // of its first packet
 	base    int       // the place of the entry in its first packet
+	posted  int       // the place behind the last entry that was given to the group
+	direct  int       // the place behind the last entry that a quorum has by connections to each
+	away    bool      // the group lacks entries that a quorum has by connections
 	decided int       // the place behind the last entry that clients know to be decided
 	log     []entry
 	memory  []byte       // the log as replicas have it
@@ -120,7 +127,7 @@ func (l *leader) take(ctx context.Context) error {
 		return fmt.Errorf("only %d replicas follow: %w", len(logs), refused)
 	}
 	l.base = common(logs)
-	l.decided = l.base
+	l.decided, l.posted = l.base, l.base
 	log := newest(logs)
 	for _, e := range log[:l.base] {
 		l.note(e)
@@ -147,24 +154,117 @@ func (l *leader) append(ctx context.Context, op uint64) error {
 	if len(l.log) == logEntries {
 		return errors.New("the log is full")
 	}
-	e := after(l.log, l.term, op)
-	at := entryBytes * int(e.index)
-	l.note(e)
-	_, err := l.way.Write(ctx, l.memory[at:at+entryBytes], at)
-	return fenced(err)
+	l.note(after(l.log, l.term, op))
+	return l.feed(ctx)
+}
+
+// feed gives the group the entries for which its queue pair has room.
+func (l *leader) feed(ctx context.Context) error {
+	for l.posted < len(l.log) && l.way.HasRoom() {
+		at := entryBytes * l.posted
+		if _, err := l.way.Write(ctx, l.memory[at:at+entryBytes], at); err != nil {
+			return fenced(err)
+		}
+		l.posted++
+	}
+	return nil
 }
 
 // settle waits until a quorum has all entries of this leader, except the last few that may be under
 // way. Clients hear of those that are decided, also if the leader finds out that it leads no more.
 func (l *leader) settle(ctx context.Context, underWay int) error {
-	err := fenced(l.way.WaitFor(ctx, uint64(max(len(l.log)-l.base-underWay, 0))))
+	err := l.reach(ctx, len(l.log)-underWay)
 	return errors.Join(l.tell(ctx), err)
+}
+
+// reach waits until a quorum has the entries below a place: by the group, or, where that takes too
+// long, by a connection to each replica. The group gets every entry all the same: what goes both
+// ways is the same bytes at the same place.
+func (l *leader) reach(ctx context.Context, place int) error {
+	for l.away || place > l.complete() {
+		if err := l.feed(ctx); err != nil {
+			return err
+		}
+		within := soon
+		if l.away {
+			within = 0
+		}
+		brief, cancel := context.WithTimeout(ctx, within)
+		err := l.way.WaitFor(brief, uint64(l.posted-l.base))
+		cancel()
+		var ended *ways.Ended
+		switch {
+		case err == nil:
+			l.away = l.posted < len(l.log)
+			continue
+		case ctx.Err() != nil || errors.As(err, &ended):
+			return fenced(err)
+		case place <= l.complete():
+			return nil
+		}
+		err = l.writeToEach(ctx)
+		if errors.Is(err, errFenced) {
+			return err
+		}
+		l.away = err == nil // without a quorum of connections, only the group can help
+	}
+	return nil
+}
+
+// complete is the place behind the last entry that a quorum has.
+func (l *leader) complete() int { return max(l.base+int(l.way.Complete()), l.direct) }
+
+// writeToEach writes to each replica what it lacks of the log, and returns when a quorum has the
+// whole log. A replica that follows another leader refuses that too.
+func (l *leader) writeToEach(ctx context.Context) error {
+	ctx, enough := context.WithCancel(ctx)
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	defer enough()
+	outcomes := make(chan error, len(l.replicas))
+	for _, r := range l.replicas {
+		if r.lost || r.away {
+			outcomes <- fmt.Errorf("replica %v does not answer", r.host.IP)
+			continue
+		}
+		writers.Go(func() { outcomes <- l.send(ctx, r, common([][]entry{r.log(), l.log}), len(l.log)) })
+	}
+	var failed error
+	have := 0
+	for range l.replicas {
+		err := fenced(<-outcomes)
+		if err == nil {
+			have++
+		}
+		if have == quorum {
+			l.direct = len(l.log)
+			return nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// back waits until a quorum has everything by the group.
+func (l *leader) back(ctx context.Context) error {
+	for {
+		if err := l.feed(ctx); err != nil {
+			return err
+		}
+		if err := l.way.WaitFor(ctx, uint64(l.posted-l.base)); err != nil {
+			return fenced(err)
+		}
+		if l.posted == len(l.log) {
+			l.away = false
+			return nil
+		}
+	}
 }
 
 // tell tells clients what is decided.
 func (l *leader) tell(ctx context.Context) error {
-	complete := l.base + int(l.way.Complete())
-	if err := l.complete(ctx); err != nil {
+	complete := l.complete()
+	if err := l.bringUp(ctx); err != nil {
 		return err
 	}
 	for ; l.decided < complete; l.decided++ {
@@ -173,7 +273,7 @@ func (l *leader) tell(ctx context.Context) error {
 	return nil
 }
 
-// fenced is errFenced if the error says so.
+// fenced is errFenced if a replica has refused this leader.
 func fenced(err error) error {
 	var ended *ways.Ended
 	if errors.As(err, &ended) && ended.Status == rnic.RemoteAccess {
@@ -236,10 +336,10 @@ func (l *leader) rejoin(ctx context.Context, r *replica) error {
 	return err
 }
 
-// complete gives a replica that has joined what came before. Until the replica has that, nothing
+// bringUp gives a replica that has joined what came before. Until the replica has that, nothing
 // that it acknowledges may count: an entry is decided only when every replica of its quorum has the
 // whole log up to there.
-func (l *leader) complete(ctx context.Context) error {
+func (l *leader) bringUp(ctx context.Context) error {
 	r := l.joining
 	if r == nil {
 		return nil
@@ -296,7 +396,7 @@ func (l *leader) send(ctx context.Context, r *replica, from, to int) error {
 	}
 	c, err := here.Wait(ctx)
 	if err == nil && c.Status != rnic.Success {
-		err = fmt.Errorf("%v cannot be written to: %v", r.host.IP, c.Status)
+		err = fmt.Errorf("%v cannot be written to: %w", r.host.IP, &ways.Ended{Status: c.Status})
 	}
 	return err
 }

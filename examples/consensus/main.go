@@ -86,6 +86,7 @@ type story struct {
 	losses   []time.Duration // the longest one of these while a replica died
 	returns  []time.Duration // from its return to an entry that it has, and everything before
 	outages  []time.Duration // from the crash of the box until what was under way is decided
+	backs    []time.Duration // from the crash of the box until the group has everything again
 	anew     int             // leaders that began anew, because too few replicas could follow the group
 	drawn    int             // crashes that were drawn
 	open     int             // entries that were not decided when something crashed
@@ -289,7 +290,8 @@ func (s *story) report() {
 	print("an entry, from the write to its completion", s.writes)
 	print("the longest such time while a replica dies", s.losses)
 	print("a replica that lost everything has everything again", s.returns)
-	print("the box crashes, starts again, and all entries are decided", s.outages)
+	print("the box crashes, and what was under way is decided", s.outages)
+	print("the box crashes, starts again, and the group has everything", s.backs)
 	if s.drawn > 0 {
 		fmt.Fprintf(s.out, "%d crashes were drawn, and %d entries were not decided when something crashed; %d leaders began anew\n", s.drawn, s.open, s.anew)
 	}

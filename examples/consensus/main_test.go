@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -46,6 +47,7 @@ func TestConsensus(t *testing.T) {
 		{"a new leader, and a replica that lacks entries", lags},
 		{"an entry that only one replica has", diverges},
 		{"only one replica can follow", oneFollows},
+		{"the box is away", withoutBox},
 		{"crashes as seeds draw them", drawn},
 		{"too few replicas follow", tooFew},
 	} {
@@ -192,8 +194,9 @@ func diverges(t *testing.T, ctx context.Context, s *story) {
 	must(t, s.check(ctx))
 }
 
-// A replica dies with its log, and the box with what it kept for another one. The box says that the
-// other one is behind, and so the leader knows that nothing will be decided any more.
+// A replica dies with its log, and the box with what it kept for another one. By connections the
+// leader goes on. The box says that the other replica is behind, and so the leader knows that the
+// group will decide nothing any more.
 func oneFollows(t *testing.T, ctx context.Context, s *story) {
 	dead, r, before := s.replicas[0], s.replicas[1], s.anew
 	cut(t, ctx, s, r)
@@ -202,11 +205,38 @@ func oneFollows(t *testing.T, ctx context.Context, s *story) {
 	must(t, s.Daemon.Kill())
 	must(t, s.Daemon.Start(ctx, s.Box))
 	must(t, r.link.Lose(0))
-	must(t, s.goOn(ctx, func(ctx context.Context) error { return s.decide(ctx, 1) }))
+	must(t, s.goOn(ctx, func(ctx context.Context) error { return errors.Join(s.decide(ctx, 1), s.now.back(ctx)) }))
 	if s.anew != before+1 {
 		t.Errorf("%d leaders began anew", s.anew-before)
 	}
 	must(t, s.comeBack(ctx, dead))
+	must(t, s.check(ctx))
+}
+
+// While the box is away the leader decides by a connection to each replica; an earlier leader does
+// not. When the box is back, the group gets what it lacks, and carries what follows.
+func withoutBox(t *testing.T, ctx context.Context, s *story) {
+	old, err := s.lead(ctx)
+	must(t, err)
+	must(t, s.Daemon.Kill())
+	const many = 300 // more than the queue pair of the group holds
+	must(t, s.decide(ctx, many))
+	if s.now.direct != len(s.now.log) || !s.now.away {
+		t.Errorf("%d of %d entries were decided by connections", s.now.direct, len(s.now.log))
+	}
+	first := old.decided
+	s.op++
+	if err := old.decide(ctx, s.op); !errors.Is(err, errFenced) || old.decided != first {
+		t.Errorf("the leader before: %v, %d entries decided instead of %d", err, old.decided, first)
+	}
+	must(t, s.Daemon.Start(ctx, s.Box))
+	must(t, s.now.back(ctx))
+	direct := s.now.direct
+	must(t, s.decide(ctx, some))
+	if s.now.away || s.now.direct != direct {
+		t.Error("the box is back, and the group carries nothing")
+	}
+	must(t, old.retire(ctx))
 	must(t, s.check(ctx))
 }
 

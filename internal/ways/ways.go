@@ -231,9 +231,18 @@ func (w *Way) WriteImm(ctx context.Context, data []byte, at int, imm uint32) (ui
 	})
 }
 
+// HasRoom reports whether the next message is posted at once.
+func (w *Way) HasRoom() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.room()
+}
+
+// room is what HasRoom reports. The caller holds the mutex.
+func (w *Way) room() bool { return w.posted-slices.Min(w.done) < uint64(depth) }
+
 func (w *Way) write(ctx context.Context, post func(qp *endpoint.QP, n uint64) error) (uint64, error) {
-	room := func() bool { return w.posted-slices.Min(w.done) < uint64(depth) }
-	if err := w.wait(ctx, room); err != nil {
+	if err := w.wait(ctx, w.room); err != nil {
 		return 0, err
 	}
 	w.mu.Lock()
